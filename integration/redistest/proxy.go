@@ -1,0 +1,136 @@
+package redistest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// RaceVariable is the environment variable that, when not empty, makes the tests
+// run a lockproxy built with the race detector.
+const RaceVariable = "LOCKPROXY_TEST_RACE"
+
+// BinaryVariable names, when not empty, a lockproxy to test instead of building one.
+const BinaryVariable = "LOCKPROXY_TEST_BINARY"
+
+var binary struct {
+	once sync.Once
+	dir  string
+	path string
+	err  error
+}
+
+// Binary is the path of the lockproxy under test. It is built from this tree at
+// the first call; RemoveBinary undoes that.
+func Binary() (string, error) {
+	binary.once.Do(func() {
+		if binary.path = os.Getenv(BinaryVariable); binary.path != "" {
+			return
+		}
+		if binary.dir, binary.err = os.MkdirTemp("", "redistest-bin-"); binary.err != nil {
+			return
+		}
+		binary.path = filepath.Join(binary.dir, "lockproxy")
+		binary.err = build(binary.path)
+	})
+	return binary.path, binary.err
+}
+
+func build(path string) error {
+	args := []string{"build", "-o", path}
+	if os.Getenv(RaceVariable) != "" {
+		args = append(args, "-race")
+	}
+	cmd := exec.Command("go", append(args, "github.com/lockproxy/lockproxy/cmd/lockproxy")...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// RemoveBinary removes what Binary built, if anything. TestMain calls it last.
+func RemoveBinary() {
+	if binary.dir != "" {
+		_ = os.RemoveAll(binary.dir)
+	}
+}
+
+// A Proxy is one running lockproxy.
+type Proxy struct{ process }
+
+// LaunchProxy starts `lockproxy serve` in front of the upstream with these lock
+// nodes (none: the upstream is the one) and further arguments. The caller ends it
+// with Kill or Terminate.
+func LaunchProxy(upstream *Server, nodes []*Server, args ...string) (*Proxy, error) {
+	path, err := Binary()
+	if err != nil {
+		return nil, err
+	}
+	for range 5 { // a port may be taken between its choice and its use
+		var p *Proxy
+		if p, err = launchProxy(path, upstream, nodes, args); err == nil {
+			return p, nil
+		}
+	}
+	return nil, err
+}
+
+func launchProxy(path string, upstream *Server, nodes []*Server, args []string) (*Proxy, error) {
+	addr, err := FreeAddr()
+	if err != nil {
+		return nil, err
+	}
+	all := []string{"serve", "--listen", addr, "--upstream", upstream.URL()}
+	for _, n := range nodes {
+		all = append(all, "--lock-node", n.URL())
+	}
+	p := &Proxy{process{path: path, args: append(all, args...), addr: addr}}
+	if err := p.Restart(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Restart starts the proxy again on the same address and returns when it accepts.
+func (p *Proxy) Restart() error {
+	return p.start(func() error {
+		c, err := net.DialTimeout("tcp", p.addr, time.Second)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+}
+
+// StartProxy is LaunchProxy for a test: the proxy ends with it, its log is shown
+// if the test fails, and a proxy that crashed or raced fails the test.
+func StartProxy(tb testing.TB, upstream *Server, nodes []*Server, args ...string) *Proxy {
+	tb.Helper()
+	p, err := LaunchProxy(upstream, nodes, args...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { p.finish(tb) })
+	return p
+}
+
+func (p *Proxy) finish(tb testing.TB) {
+	tb.Helper()
+	if ended, status := p.Terminate(3 * time.Second); ended && status != nil && !strings.Contains(status.Error(), "signal: killed") {
+		tb.Errorf("lockproxy ended with %v", status)
+	}
+	p.Kill()
+	log := p.Log()
+	if strings.Contains(log, "DATA RACE") || strings.Contains(log, "panic:") {
+		tb.Error("lockproxy raced or panicked")
+	}
+	if tb.Failed() {
+		tb.Logf("lockproxy at %s said:\n%s", p.addr, log)
+	}
+}

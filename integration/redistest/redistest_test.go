@@ -1,0 +1,82 @@
+package redistest
+
+import (
+	"bufio"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestServerLifecycle(t *testing.T) {
+	s := Start(t, "--databases", "3")
+	s.Do(t, "SET", "a", "1")
+	if v := s.Do(t, "CONFIG", "GET", "databases"); v.String() != `*[$"databases" $"3"]` {
+		t.Errorf("an argument was not taken: %v", v)
+	}
+	s.Kill()
+	if s.Running() {
+		t.Fatal("killed and still running")
+	}
+	if _, err := Dial(s.Addr()); err == nil {
+		t.Fatal("killed and still accepting")
+	}
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if v := s.Do(t, "GET", "a"); !v.Null {
+		t.Errorf("a restarted server remembers %v", v)
+	}
+	s.Close()
+	if _, err := os.Stat(s.Dir); !os.IsNotExist(err) {
+		t.Errorf("the directory is still there: %v", err)
+	}
+}
+
+func TestServerPause(t *testing.T) {
+	s := Start(t)
+	c := Open(t, s.Addr())
+	s.Pause()
+	c.Send(t, "PING\r\n")
+	if got, closed := c.Rest(100e6); got != "" || closed {
+		t.Errorf("a paused server answered %q, closed %v", got, closed)
+	}
+	s.Resume()
+	if v := c.Read(t); v.Raw != "+PONG\r\n" {
+		t.Errorf("after CONT: %v", v)
+	}
+}
+
+func TestLaunchShowsWhyNot(t *testing.T) {
+	_, err := Launch("--no-such-option", "1")
+	if err == nil || !strings.Contains(err.Error(), "no-such-option") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestReadValue(t *testing.T) {
+	tests := []struct{ raw, want string }{
+		{"+OK\r\n", "+OK"},
+		{"-ERR no\r\n", "-ERR no"},
+		{":-1\r\n", ":-1"},
+		{"$2\r\na\n\r\n", `$"a\n"`},
+		{"$0\r\n\r\n", `$""`},
+		{"$-1\r\n", "$-1"},
+		{"*-1\r\n", "*-1"},
+		{"_\r\n", "_"},
+		{"*0\r\n", "*[]"},
+		{"*2\r\n*1\r\n:1\r\n$1\r\nb\r\n", `*[*[:1] $"b"]`},
+		{"%1\r\n+k\r\n#t\r\n", "%[+k #t]"},
+		{"=5\r\ntxt:a\r\n", `="txt:a"`},
+	}
+	for _, tt := range tests {
+		v, err := readValue(bufio.NewReader(strings.NewReader(tt.raw)))
+		if err != nil || v.String() != tt.want || v.Raw != tt.raw {
+			t.Errorf("%q: got %v (raw %q), error %v", tt.raw, v, v.Raw, err)
+		}
+	}
+	for _, raw := range []string{"", "OK\r\n", "+OK\n", "$2\r\nabc\r\n", "$x\r\n", "*-2\r\n", "*1\r\n", "?\r\n"} {
+		if v, err := readValue(bufio.NewReader(strings.NewReader(raw))); err == nil {
+			t.Errorf("%q was read as %v", raw, v)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// A Server is one real redis-server without persistence in a directory of its
+// own, unless its arguments say otherwise.
+type Server struct {
+	process
+	Dir string
+}
+
+// Launch starts a redis-server with further arguments in the form of its command
+// line ("--maxmemory", "1mb"). The caller ends it with Close.
+func Launch(args ...string) (*Server, error) {
+	var err error
+	for range 5 { // a port may be taken between its choice and its use
+		var s *Server
+		if s, err = launch(args); err == nil {
+			return s, nil
+		}
+	}
+	return nil, err
+}
+
+func launch(args []string) (*Server, error) {
+	s, err := prepare(args)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Restart(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// prepare chooses a port and a directory for a server and does not start it.
+func prepare(args []string) (*Server, error) {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return nil, err
+	}
+	addr, err := FreeAddr()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "redistest-")
+	if err != nil {
+		return nil, err
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	base := []string{"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no",
+		"--enable-debug-command", "yes", "--enable-protected-configs", "yes"}
+	return &Server{Dir: dir, process: process{path: path, args: append(base, args...), dir: dir, addr: addr}}, nil
+}
+
+// Restart starts the server again, on the same port and in the same directory;
+// extra arguments hold for this run only. It returns when the server answers,
+// be it with an error such as LOADING.
+func (s *Server) Restart(extra ...string) error {
+	base := s.args
+	defer func() { s.args = base }()
+	s.args = append(base[:len(base):len(base)], extra...)
+	return s.start(s.answers)
+}
+
+// answers reports an error until this very process, no other that happens to have
+// the port, answers.
+func (s *Server) answers() error {
+	c, err := Dial(s.addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	v, err := c.Try("INFO", "server")
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(v.Text, "# Server") && !strings.Contains(v.Text, "process_id:"+strconv.Itoa(s.PID())+"\r") {
+		return fmt.Errorf("%s is served by another process", s.addr)
+	}
+	return nil
+}
+
+// Close ends the server and removes its directory.
+func (s *Server) Close() {
+	s.Kill()
+	_ = os.RemoveAll(s.Dir)
+}
+
+// Start is Launch for a test: the server ends with it.
+func Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	s, err := Launch(args...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(s.Close)
+	return s
+}
+
+// Reserve is a server that is not running yet; Restart starts it.
+func Reserve(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	s, err := prepare(args)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(s.Close)
+	return s
+}
+
+// LaunchNodes starts n servers at once. After an error none is left.
+func LaunchNodes(n int, args ...string) ([]*Server, error) {
+	nodes := make([]*Server, n)
+	g, _ := errgroup.WithContext(context.Background())
+	for i := range nodes {
+		g.Go(func() (err error) {
+			nodes[i], err = Launch(args...)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		for _, s := range nodes {
+			if s != nil {
+				s.Close()
+			}
+		}
+		return nil, err
+	}
+	return nodes, nil
+}
+
+// StartNodes is LaunchNodes for a test: the servers end with it.
+func StartNodes(tb testing.TB, n int, args ...string) []*Server {
+	tb.Helper()
+	nodes, err := LaunchNodes(n, args...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, s := range nodes {
+		tb.Cleanup(s.Close)
+	}
+	return nodes
+}
+
+// Do runs one command on a connection of its own, as an operator would beside the
+// proxy, and fails the test if the server gives no reply or an error.
+func (s *Server) Do(tb testing.TB, args ...string) Value {
+	tb.Helper()
+	c, err := Dial(s.addr)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer c.Close()
+	v, err := c.Try(args...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if v.IsError() {
+		tb.Fatalf("%v on %s: %v", args, s.addr, v)
+	}
+	return v
+}
