@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/lockproxy/lockproxy/backends"
+)
+
+// A config is what the operator said, by the name of the setting, before anybody
+// judged it. Settings that were not mentioned are absent.
+type config map[string]given
+
+// A given is the raw text of one setting.
+type given struct {
+	values []string
+	from   string // where it was said, for faults: --min-ttl, LOCKPROXY_MIN_TTL, lockproxy.yaml:3
+}
+
+// faults are all that is wrong with the settings, in the order of --help.
+type faults []error
+
+func (f faults) Error() string {
+	lines := make([]string, 0, len(f)+1)
+	lines = append(lines, plural(len(f), "fault")+" in the settings:")
+	for _, err := range f {
+		lines = append(lines, "  "+err.Error())
+	}
+	return strings.Join(lines, "\n")
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// validate turns raw settings into options. It touches neither network nor files.
+// bad are the faults found so far; with anything wrong it returns all that is, in
+// words that never repeat a URL, and the options are not to be used.
+func (c config) validate(all []setting, bad faults) (options, faults) {
+	var o options
+	for _, s := range all {
+		bad = append(bad, c.read(s, &o)...)
+	}
+	if _, said := c["upstream"]; !said {
+		bad = append(bad, errors.New("upstream: not set; give --upstream redis://host:port, LOCKPROXY_UPSTREAM, or upstream: in the file"))
+	}
+	bad = append(bad, o.contradictions()...)
+	if len(bad) == 0 {
+		o.complete()
+	}
+	return o, bad
+}
+
+// read puts the values of one setting, or its default, into o.
+func (c config) read(s setting, o *options) (bad faults) {
+	g, said := c[s.name]
+	if !said && s.value == "" {
+		return nil
+	}
+	if !said {
+		g.values = []string{s.value}
+	}
+	for _, text := range g.values {
+		if err := s.read(o, text); err != nil {
+			bad = append(bad, fmt.Errorf("%s: %w", source(s.name, g.from), err))
+		}
+	}
+	return bad
+}
+
+// source names a setting and, where that is not the same, where it was given.
+func source(name, from string) string {
+	if from == "" || from == "--"+name {
+		return name
+	}
+	return name + " (" + from + ")"
+}
+
+// contradictions are the faults between settings. One that could not be read is
+// zero, and contradicts nothing.
+func (o *options) contradictions() (bad faults) {
+	if o.maxTTL == 0 {
+		return nil
+	}
+	if o.minTTL > o.maxTTL {
+		bad = append(bad, fmt.Errorf("min-ttl: %s is over max-ttl, %s", o.minTTL, o.maxTTL))
+	}
+	if o.nodeTimeout >= o.maxTTL {
+		bad = append(bad, fmt.Errorf("node-timeout: %s is not shorter than the longest lease, max-ttl, %s", o.nodeTimeout, o.maxTTL))
+	}
+	if o.retention != 0 && o.retention < 2*o.maxTTL {
+		bad = append(bad, fmt.Errorf("fence-retention: %s is under twice max-ttl, %s", o.retention, 2*o.maxTTL))
+	}
+	return bad
+}
+
+// complete fills in what one setting leaves to another, and notes what is legal
+// but unwise.
+func (o *options) complete() {
+	if len(o.nodes) == 0 {
+		o.nodes = []*backends.Server{o.upstream}
+	}
+	if n := len(o.nodes); n%2 == 0 {
+		o.warnings = append(o.warnings, fmt.Sprintf("%d lock nodes survive the loss of %d, as %d would: an even number only adds a node that can fail", n, n/2-1, n-1))
+	}
+}

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// said is a config as if each setting came from the command line; the values of a
+// list are separated by spaces.
+func said(pairs ...string) config {
+	c := config{}
+	for i := 0; i < len(pairs); i += 2 {
+		name, text := pairs[i], pairs[i+1]
+		g := given{values: []string{text}, from: "--" + name}
+		if name == "lock-node" {
+			g.values = strings.Fields(text)
+		}
+		c[name] = g
+	}
+	return c
+}
+
+func TestDefaults(t *testing.T) {
+	o, bad := said("upstream", "redis://127.0.0.1:6379").validate(settings(), nil)
+	if len(bad) > 0 {
+		t.Fatal(bad)
+	}
+	if len(o.nodes) != 1 || o.nodes[0] != o.upstream {
+		t.Errorf("lock nodes = %v, want the upstream alone", o.nodes)
+	}
+	o.upstream, o.nodes = nil, nil
+	want := options{
+		listen: "127.0.0.1:6380",
+		minTTL: 100 * time.Millisecond, maxTTL: time.Minute, retention: 10 * time.Minute,
+		bootstrap: "auto", restartGrace: "available", prefix: "lockproxy:",
+		maxClients: 10000, maxBulk: 512 << 20, maxOutput: 256 << 20,
+		drainTimeout: 10 * time.Second, upstreamConns: 1, maxIdentities: 1024,
+	}
+	if got, want := dump(o), dump(want); got != want {
+		t.Errorf("defaults:\n got %s\nwant %s", got, want)
+	}
+}
+
+func dump(o options) string {
+	var b strings.Builder
+	slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}})).Info("", "options", o)
+	return b.String()
+}
+
+func TestValidateFaults(t *testing.T) {
+	const up = "redis://127.0.0.1:6379"
+	tests := []struct {
+		name string
+		said config
+		want []string // one part of each fault, in order
+	}{
+		{"nothing said", said(), []string{"upstream: not set"}},
+		{"empty upstream", said("upstream", ""), []string{"upstream: is empty"}},
+		{"not a URL", said("upstream", "ftp://h:1"), []string{"upstream: not a Redis URL"}},
+		{"no port", said("upstream", up, "listen", "localhost"), []string{`listen: "localhost" is neither`}},
+		{"port out of range", said("upstream", up, "listen", ":70000"), []string{`listen: ":70000": the port`}},
+		{"a name for a port", said("upstream", up, "listen", ":redis"), []string{`listen: ":redis": the port`}},
+		{"no unit", said("upstream", up, "max-ttl", "30"), []string{`max-ttl: "30" has no unit; write 30ms, 30s or 30m`}},
+		{"no duration", said("upstream", up, "max-ttl", "soon"), []string{`max-ttl: "soon" is not a duration`}},
+		{"negative", said("upstream", up, "idle-timeout", "-1s"), []string{"idle-timeout: -1s is under the minimum of 0s"}},
+		{"too fine", said("upstream", up, "min-ttl", "1500us"), []string{"min-ttl: 1.5ms is finer than a millisecond"}},
+		{"ttl limits crossed", said("upstream", up, "min-ttl", "2s", "max-ttl", "1s"), []string{"min-ttl: 2s is over max-ttl, 1s"}},
+		{"node timeout of a lease", said("upstream", up, "node-timeout", "60s"), []string{"node-timeout: 1m0s is not shorter"}},
+		{"short retention", said("upstream", up, "fence-retention", "9m"), []string{"fence-retention: 9m0s is under the minimum of 10m0s"}},
+		{"retention under two leases", said("upstream", up, "max-ttl", "6m"), []string{"fence-retention: 10m0s is under twice max-ttl, 12m0s"}},
+		{"no prefix", said("upstream", up, "key-prefix", ""), []string{"key-prefix: is empty"}},
+		{"unknown word", said("upstream", up, "bootstrap", "yes"), []string{`bootstrap: "yes" is not one of auto, strict`}},
+		{"unknown level", said("upstream", up, "log-level", "loud"), []string{`log-level: "loud" is not one of`}},
+		{"unknown format", said("upstream", up, "log-format", "xml"), []string{`log-format: "xml" is not one of text, json`}},
+		{"no clients", said("upstream", up, "max-clients", "0"), []string{`max-clients: "0" is not a whole number from 1`}},
+		{"too many clients", said("upstream", up, "max-clients", "2147483648"), []string{`max-clients: "2147483648" is not`}},
+		{"size zero", said("upstream", up, "max-bulk", "0"), []string{`max-bulk: "0" is not a size`}},
+		{"size overflows", said("upstream", up, "max-output", "9007199254740992gb"), []string{"max-output: "}},
+		{"size in other units", said("upstream", up, "max-output", "1tb"), []string{`max-output: "1tb" is not a size`}},
+		{"neither true nor false", said("upstream", up, "require-owner", "maybe"), []string{"require-owner: "}},
+		{"node twice", said("upstream", up, "lock-node", "redis://a:1 redis://b:1 a:1/2"), []string{"lock-node: a:1 is named twice"}},
+		{"all at once", said("min-ttl", "30", "max-ttl", "1s", "node-timeout", "2s", "log-level", "x"),
+			[]string{"min-ttl: ", "log-level: ", "upstream: not set", "node-timeout: 2s is not shorter"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, bad := tt.said.validate(settings(), nil)
+			if len(bad) != len(tt.want) {
+				t.Fatalf("%d faults, want %d: %v", len(bad), len(tt.want), bad)
+			}
+			for i, want := range tt.want {
+				if !strings.Contains(bad[i].Error(), want) {
+					t.Errorf("fault %d: %q does not say %q", i, bad[i], want)
+				}
+			}
+		})
+	}
+}
+
+func TestValidateReads(t *testing.T) {
+	tests := []struct {
+		name, text string
+		got        func(options) any
+		want       any
+	}{
+		{"listen", "/run/lockproxy.sock", func(o options) any { return o.listen }, "/run/lockproxy.sock"},
+		{"listen", "[::1]:0", func(o options) any { return o.listen }, "[::1]:0"},
+		{"min-ttl", "1m30s", func(o options) any { return o.minTTL }, 90 * time.Second},
+		{"node-timeout", "20ms", func(o options) any { return o.nodeTimeout }, 20 * time.Millisecond},
+		{"max-bulk", "65536", func(o options) any { return o.maxBulk }, int64(65536)},
+		{"max-bulk", "64KB", func(o options) any { return o.maxBulk }, int64(64 << 10)},
+		{"max-output", "1gb", func(o options) any { return o.maxOutput }, int64(1 << 30)},
+		{"require-owner", "true", func(o options) any { return o.requireOwner }, true},
+		{"restart-grace", "safe", func(o options) any { return o.restartGrace }, "safe"},
+		{"log-level", "WARN", func(o options) any { return o.logLevel }, slog.LevelWarn},
+		{"log-format", "json", func(o options) any { return o.logJSON }, true},
+		{"upstream", "unix:///run/redis.sock", func(o options) any { return o.upstream.String() }, "/run/redis.sock"},
+		{"lock-node", "redis://a:1 b:2 rediss://c:3", func(o options) any { return addresses(o.nodes) }, "a:1 b:2 c:3"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name+"="+tt.text, func(t *testing.T) {
+			c := said("upstream", "redis://127.0.0.1:6379", "max-ttl", "2m", tt.name, tt.text)
+			o, bad := c.validate(settings(), nil)
+			if len(bad) > 0 {
+				t.Fatal(bad)
+			}
+			if got := tt.got(o); got != tt.want {
+				t.Errorf("got %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestEvenNumberOfNodesWarns(t *testing.T) {
+	tests := []struct {
+		nodes string
+		want  string // of the warning; empty: none
+	}{
+		{"a:1", ""},
+		{"a:1 b:1", "2 lock nodes survive the loss of 0, as 1 would"},
+		{"a:1 b:1 c:1", ""},
+		{"a:1 b:1 c:1 d:1", "4 lock nodes survive the loss of 1, as 3 would"},
+	}
+	for _, tt := range tests {
+		o, bad := said("upstream", "u:1", "lock-node", tt.nodes).validate(settings(), nil)
+		if len(bad) > 0 {
+			t.Fatal(bad)
+		}
+		if got := strings.Join(o.warnings, "\n"); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+			t.Errorf("%s: warnings %q, want %q", tt.nodes, got, tt.want)
+		}
+	}
+}
+
+// A password must not come back in any fault, however the URL around it is broken.
+func TestFaultsKeepSecrets(t *testing.T) {
+	for _, url := range []string{
+		"redis://:hunter2@h:port",
+		"redis://:hun/hunter2@h:1",
+		"redis://:hunter2#x@h:1",
+		"redis://u:%zzhunter2@h:1",
+		"redis://u:hunter2@h:1/x",
+		"redis://u:hunter2@h:1?db=hunter2",
+		"redis://h:1?password=hunter2&db=hunter2",
+		"http://u:hunter2@h:1",
+		"redis://u:hunter2@h:1?master_set=hunter2",
+	} {
+		for _, name := range []string{"upstream", "lock-node"} {
+			c := said("upstream", "u:1", name, url)
+			if _, bad := c.validate(settings(), nil); len(bad) != 1 || strings.Contains(bad.Error(), "hunter2") {
+				t.Errorf("%s=%s: %s", name, url, bad)
+			}
+		}
+	}
+}
+
+func TestSettingNamesAreUnique(t *testing.T) {
+	var names []string
+	for _, s := range spellings(settings()) {
+		names = append(names, s.name)
+	}
+	slices.Sort(names)
+	if n := len(slices.Compact(slices.Clone(names))); n != len(names) {
+		t.Errorf("%d names for %d settings: %v", n, len(names), names)
+	}
+}

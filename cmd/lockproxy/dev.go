@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/urfave/cli/v2"
+)
+
+// devLockNodes is how many in-process masters vote on the locks of dev.
+const devLockNodes = 5
+
+func (p program) devCommand() *cli.Command {
+	all := without(settings(), "upstream", "lock-node")
+	const usage = "try it: a proxy, its upstream and five lock nodes in this one process; nothing is kept"
+	return &cli.Command{
+		Name:         "dev",
+		Usage:        usage,
+		Flags:        append(flags(all), configFlag()),
+		OnUsageError: onUsageError,
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usageError{fmt.Errorf("dev takes no arguments, only flags")}
+			}
+			raw, bad := load(c, p.env, all)
+			return p.dev(c.Context, raw, bad)
+		},
+	}
+}
+
+// dev serves raw's settings over embedded servers, until ctx ends.
+func (p program) dev(ctx context.Context, raw config, bad faults) error {
+	servers, err := startEmbedded(1 + devLockNodes)
+	if err != nil {
+		return err
+	}
+	defer closeEmbedded(servers)
+	raw["upstream"] = given{values: embeddedURLs(servers[:1])}
+	raw["lock-node"] = given{values: embeddedURLs(servers[1:])}
+	o, bad := raw.validate(settings(), bad)
+	if len(bad) > 0 {
+		return bad
+	}
+	return serve(ctx, o, newLogger(p.stderr, o), func(addr net.Addr) { p.firstSession(addr) })
+}
+
+// startEmbedded starts n in-process servers on free loopback ports. Their keys
+// expire by the clock of this process, exactly: every command first takes off what
+// has passed since the last. The price is time per command that grows with the
+// number of keys, which is why they are for trying things out.
+func startEmbedded(n int) ([]*miniredis.Miniredis, error) {
+	var servers []*miniredis.Miniredis
+	for range n {
+		m := miniredis.NewMiniRedis()
+		if err := m.Start(); err != nil {
+			closeEmbedded(servers)
+			return nil, fmt.Errorf("embedded server: %w", err)
+		}
+		m.ClockTTL(true)
+		servers = append(servers, m)
+	}
+	return servers, nil
+}
+
+func closeEmbedded(servers []*miniredis.Miniredis) {
+	for _, m := range servers {
+		m.Close()
+	}
+}
+
+func embeddedURLs(servers []*miniredis.Miniredis) []string {
+	urls := make([]string, len(servers))
+	for i, m := range servers {
+		urls[i] = "redis://" + m.Addr()
+	}
+	return urls
+}

@@ -1,0 +1,116 @@
+// Command lockproxy is a Redis proxy with locks that a majority of masters decides.
+//
+// This package answers which program is running: it turns flags, environment and
+// file into valid options, reports every fault in them before anything starts,
+// and wires the packages that do the work. It holds no knowledge of the protocol
+// or of locks.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+)
+
+// What the process exits with.
+const (
+	exitOK     = 0
+	exitFailed = 1 // it could not do what was asked
+	exitUsage  = 2 // what was asked is not sound; nothing was started
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	p := program{env: os.LookupEnv, stdout: os.Stdout, stderr: os.Stderr}
+	os.Exit(p.run(ctx, os.Args))
+}
+
+// A program is lockproxy with what it takes from the process around it.
+type program struct {
+	env            func(string) (string, bool)
+	stdout, stderr io.Writer
+}
+
+// run executes one command line, args[0] being the program's name, until it is
+// done or ctx ends, and returns the exit code.
+func (p program) run(ctx context.Context, args []string) int {
+	err := p.app().RunContext(ctx, args)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintln(p.stderr, "lockproxy:", err)
+	var (
+		usage usageError
+		bad   faults
+	)
+	if errors.As(err, &usage) || errors.As(err, &bad) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// A usageError is a command line that cannot be understood.
+type usageError struct{ error }
+
+func (p program) app() *cli.App {
+	return &cli.App{
+		Name:                      "lockproxy",
+		Usage:                     "a Redis proxy with quorum locks",
+		Version:                   version(),
+		Writer:                    p.stdout,
+		ErrWriter:                 p.stderr,
+		HideHelpCommand:           true,
+		DisableSliceFlagSeparator: true,
+		ExitErrHandler:            func(*cli.Context, error) {},
+		OnUsageError:              onUsageError,
+		Action:                    unknownCommand,
+		Commands: []*cli.Command{
+			p.serveCommand(),
+			p.devCommand(),
+			p.initCommand(),
+			p.healthcheckCommand(),
+			p.versionCommand(),
+		},
+	}
+}
+
+func onUsageError(_ *cli.Context, err error, _ bool) error {
+	return usageError{fmt.Errorf("%w (--help lists the flags)", err)}
+}
+
+// unknownCommand is what runs when no command was recognised.
+func unknownCommand(c *cli.Context) error {
+	if !c.Args().Present() {
+		return cli.ShowAppHelp(c)
+	}
+	return usageError{fmt.Errorf("no command %q; there are serve, dev, init, healthcheck and version", c.Args().First())}
+}
+
+// command is a command that takes flags for all, a config file, and no arguments.
+// Its action gets the options once they are valid.
+func (p program) command(name, usage string, all []setting, action func(*cli.Context, options) error) *cli.Command {
+	return &cli.Command{
+		Name:         name,
+		Usage:        usage,
+		Flags:        append(flags(all), configFlag()),
+		OnUsageError: onUsageError,
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usageError{fmt.Errorf("%s takes no arguments, only flags", name)}
+			}
+			raw, bad := load(c, p.env, all)
+			o, bad := raw.validate(all, bad)
+			if len(bad) > 0 {
+				return bad
+			}
+			return action(c, o)
+		},
+	}
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands"
+	"github.com/lockproxy/lockproxy/proxy"
+)
+
+// startTimeout bounds what serve asks of the network before it lets clients in.
+const startTimeout = 3 * time.Second
+
+func (p program) serveCommand() *cli.Command {
+	return p.command("serve", "serve clients until SIGTERM, then drain", settings(), func(c *cli.Context, o options) error {
+		return serve(c.Context, o, newLogger(p.stderr, o), func(net.Addr) {})
+	})
+}
+
+func newLogger(w io.Writer, o options) *slog.Logger {
+	handler := &slog.HandlerOptions{Level: o.logLevel}
+	if o.logJSON {
+		return slog.New(slog.NewJSONHandler(w, handler))
+	}
+	return slog.New(slog.NewTextHandler(w, handler))
+}
+
+// serve runs the proxy that o describes. After ctx ends it drains, and returns when
+// everything it started has ended. listening is called once, when clients can
+// connect.
+func serve(ctx context.Context, o options, log *slog.Logger, listening func(net.Addr)) error {
+	for _, w := range o.warnings {
+		log.Warn(w)
+	}
+	svc, err := newLocks(o, log)
+	if err != nil {
+		return err
+	}
+	if err := lookAround(ctx, o, svc, log); err != nil {
+		return err
+	}
+	pool := upstream.NewPool(upstream.Options{
+		Server: o.upstream, Conns: o.upstreamConns, MaxIdentities: o.maxIdentities, Log: log,
+	})
+	defer pool.Close()
+	table := commands.New(commands.Options{
+		Pool: pool, Locks: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, RequireOwner: o.requireOwner, Log: log,
+	})
+	srv, err := proxy.New(proxy.Options{
+		Listen: o.listen, MaxClients: o.maxClients, MaxBulk: o.maxBulk, MaxOutput: o.maxOutput,
+		IdleTimeout: o.idleTimeout, DrainTimeout: o.drainTimeout, Log: log,
+	}, table)
+	if err != nil {
+		return err
+	}
+	log.Info("listening", "address", srv.Addr().String(), "upstream", o.upstream.String(), "lock_nodes", addresses(o.nodes))
+	listening(srv.Addr())
+	return runBoth(ctx, srv, svc, log)
+}
+
+// runBoth runs the server and the lock service. The locks outlive the last session,
+// so that what is unlocked while draining still is. A lock service that ends early
+// takes the server with it.
+func runBoth(ctx context.Context, srv *proxy.Server, svc *locks.Service, log *slog.Logger) error {
+	serveCtx, stopServing := context.WithCancel(ctx)
+	defer stopServing()
+	locksCtx, stopLocks := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopLocks()
+
+	ended := make(chan error, 1)
+	go func() {
+		defer stopServing()
+		ended <- svc.Run(locksCtx)
+	}()
+	unhook := context.AfterFunc(ctx, func() { log.Info("draining: no new clients") })
+	defer unhook()
+
+	err := srv.Serve(serveCtx)
+	stopLocks()
+	return errors.Join(ignoreCanceled(err), ignoreCanceled(<-ended))
+}
+
+// ignoreCanceled drops the error of having been told to stop.
+func ignoreCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func newLocks(o options, log *slog.Logger) (*locks.Service, error) {
+	return locks.New(locks.Options{
+		Nodes:        o.nodes,
+		MinTTL:       o.minTTL,
+		MaxTTL:       o.maxTTL,
+		NodeTimeout:  o.nodeTimeout,
+		Retention:    o.retention,
+		Prefix:       o.prefix,
+		Bootstrap:    o.bootstrap,
+		RestartGrace: o.restartGrace,
+		Log:          log,
+	})
+}
+
+// lookAround asks the upstream and the lock nodes who they are. One that is down is
+// worth a line in the log, since it may come back; lock nodes that must not be used
+// together are an error.
+func lookAround(ctx context.Context, o options, svc *locks.Service, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	reached := make(chan error, 1)
+	go func() { reached <- reach(ctx, o.upstream) }()
+	err := svc.Check(ctx)
+	if down := <-reached; down != nil {
+		log.Warn("the upstream is down; serving anyway", "upstream", o.upstream.String(), "error", down)
+	}
+	return err
+}
+
+// reach says why s cannot be connected to, nil if it can.
+func reach(ctx context.Context, s *backends.Server) error {
+	conn, err := s.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func addresses(nodes []*backends.Server) string {
+	names := make([]string, len(nodes))
+	for i, n := range nodes {
+		names[i] = n.String()
+	}
+	return strings.Join(names, " ")
+}
+
+// initTimeout bounds lockproxy init, which needs every lock node to answer.
+const initTimeout = 10 * time.Second
+
+func (p program) initCommand() *cli.Command {
+	const usage = "say that the lock nodes are new, so that they vote at once (with --bootstrap strict)"
+	return p.command("init", usage, settings(), func(c *cli.Context, o options) error {
+		ctx, cancel := context.WithTimeout(c.Context, initTimeout)
+		defer cancel()
+		svc, err := newLocks(o, newLogger(p.stderr, o))
+		if err != nil {
+			return err
+		}
+		if err := svc.Init(ctx); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(p.stdout, "%s: new, voting\n", addresses(o.nodes))
+		return err
+	})
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends"
+)
+
+// A setting is one thing an operator can say, in the same words as a flag
+// (--min-ttl), in the environment (LOCKPROXY_MIN_TTL) and in the file (min-ttl:).
+type setting struct {
+	name  string
+	usage string
+	value string // the default, as an operator would write it; empty for none
+
+	list   bool // may be given more than once
+	toggle bool // yes or no; the bare flag means yes
+	secret bool // a URL that may hold a password: never printed, and name-file names a file to read it from
+
+	read func(o *options, text string) error // once for each value; must not repeat a secret
+}
+
+// env is the environment variable of the setting.
+func (s setting) env() string {
+	return "LOCKPROXY_" + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
+}
+
+// options are valid settings, ready to wire.
+type options struct {
+	listen   string
+	upstream *backends.Server
+	nodes    []*backends.Server // at least one
+
+	minTTL, maxTTL          time.Duration
+	nodeTimeout             time.Duration // 0: derived from the lease
+	retention               time.Duration
+	bootstrap, restartGrace string
+	prefix                  string
+	requireOwner            bool
+
+	maxClients                int
+	maxBulk, maxOutput        int64 // bytes
+	idleTimeout, drainTimeout time.Duration
+	upstreamConns             int
+	maxIdentities             int
+
+	logLevel slog.Level
+	logJSON  bool
+
+	warnings []string // worth a line in the log, not worth refusing to start
+}
+
+// settings is every setting of serve, in the order of --help. The caller owns the
+// slice.
+func settings() []setting {
+	return []setting{
+		{name: "listen", value: "127.0.0.1:6380", usage: "where clients connect: `host:port`, or the path of a Unix socket", read: readListen},
+		{name: "upstream", secret: true, usage: "the Redis that ordinary commands go to, as a `URL` (redis://, rediss://, unix://)", read: readUpstream},
+		{name: "lock-node", secret: true, list: true, usage: "a master that votes on locks, as a `URL`; repeat it, an odd number is best (default: the upstream alone)", read: readNode},
+
+		{name: "min-ttl", value: "100ms", usage: "the shortest lease a client may ask for", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.minTTL })},
+		{name: "max-ttl", value: "60s", usage: "the longest lease; also how long a lock node that forgot sits out; the same at every proxy", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.maxTTL })},
+		{name: "node-timeout", value: "0", usage: "how long a lock node may take to vote; 0: a 200th of the lease, within 5ms and 50ms", read: duration(0, func(o *options) *time.Duration { return &o.nodeTimeout })},
+		{name: "bootstrap", value: "auto", usage: "auto: lock nodes that are all empty are new and vote at once; strict: only lockproxy init says so", read: oneOf(func(o *options) *string { return &o.bootstrap }, "auto", "strict")},
+		{name: "restart-grace", value: "available", usage: "with fewer than three lock nodes, after one lost its memory: available goes on at once, safe sits out max-ttl", read: oneOf(func(o *options) *string { return &o.restartGrace }, "available", "safe")},
+		{name: "fence-retention", value: "10m", usage: "how long a fence counter outlives the last use of its lock", read: duration(10*time.Minute, func(o *options) *time.Duration { return &o.retention })},
+		{name: "key-prefix", value: "lockproxy:", usage: "what every key on the lock nodes begins with; the same at every proxy", read: readPrefix},
+		{name: "require-owner", toggle: true, value: "false", usage: "refuse UNLOCK and RENEW that do not name their owner", read: toggle(func(o *options) *bool { return &o.requireOwner })},
+
+		{name: "max-clients", value: "10000", usage: "how many clients may be connected at once", read: count(1, func(o *options) *int { return &o.maxClients })},
+		{name: "max-bulk", value: "512mb", usage: "the largest argument of a command", read: size(func(o *options) *int64 { return &o.maxBulk })},
+		{name: "max-output", value: "256mb", usage: "how much may wait for a client that does not read, before it is closed", read: size(func(o *options) *int64 { return &o.maxOutput })},
+		{name: "idle-timeout", value: "0", usage: "close clients that say nothing for so long; 0: never", read: duration(0, func(o *options) *time.Duration { return &o.idleTimeout })},
+		{name: "drain-timeout", value: "10s", usage: "how long running commands may take to finish after SIGTERM", read: duration(0, func(o *options) *time.Duration { return &o.drainTimeout })},
+		{name: "upstream-conns", value: "1", usage: "shared upstream connections for each identity (user, database, protocol)", read: count(1, func(o *options) *int { return &o.upstreamConns })},
+		{name: "max-identities", value: "1024", usage: "how many identities keep their shared connections open", read: count(1, func(o *options) *int { return &o.maxIdentities })},
+
+		{name: "log-level", value: "info", usage: "debug, info, warn or error", read: readLevel},
+		{name: "log-format", value: "text", usage: "text or json", read: readFormat},
+	}
+}
+
+// without is the settings whose names are not given.
+func without(all []setting, names ...string) []setting {
+	return slices.DeleteFunc(slices.Clone(all), func(s setting) bool { return slices.Contains(names, s.name) })
+}
+
+// only is the settings whose names are given.
+func only(all []setting, names ...string) []setting {
+	return slices.DeleteFunc(slices.Clone(all), func(s setting) bool { return !slices.Contains(names, s.name) })
+}
+
+func readListen(o *options, text string) error {
+	o.listen = text
+	if isSocketPath(text) {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return fmt.Errorf("%q is neither host:port nor the path of a Unix socket", text)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("%q: the port is not a number from 0 to 65535", text)
+	}
+	return nil
+}
+
+// isSocketPath tells a Unix socket's path from host:port: it has a slash.
+func isSocketPath(listen string) bool { return strings.Contains(listen, "/") }
+
+func readUpstream(o *options, text string) error {
+	s, err := parseServer(text)
+	o.upstream = s
+	return err
+}
+
+func readNode(o *options, text string) error {
+	s, err := parseServer(text)
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(o.nodes, func(n *backends.Server) bool { return n.String() == s.String() }); i >= 0 {
+		return fmt.Errorf("%s is named twice; each lock node must be a server of its own", s)
+	}
+	o.nodes = append(o.nodes, s)
+	return nil
+}
+
+// parseServer is backends.Parse with errors that are safe to print. What is wrong
+// with a URL is said in detail only when nothing in it can be a password: an
+// unescaped one turns up in the oddest places of a parser's message.
+func parseServer(text string) (*backends.Server, error) {
+	if text == "" {
+		return nil, errors.New("is empty; write redis://host:port")
+	}
+	s, err := backends.Parse(text)
+	if err != nil && strings.ContainsAny(text, "@?") {
+		return nil, errors.New("not a Redis URL (not shown, it may hold a password); write redis://user:password@host:port/db, with special characters in the password percent-encoded")
+	}
+	return s, err
+}
+
+func readPrefix(o *options, text string) error {
+	o.prefix = text
+	if text == "" {
+		return errors.New("is empty; keys of locks would mix with yours")
+	}
+	return nil
+}
+
+func readLevel(o *options, text string) error {
+	if err := o.logLevel.UnmarshalText([]byte(text)); err != nil {
+		return fmt.Errorf("%q is not one of debug, info, warn, error", text)
+	}
+	return nil
+}
+
+func readFormat(o *options, text string) error {
+	var format string
+	err := oneOf(func(*options) *string { return &format }, "text", "json")(o, text)
+	o.logJSON = format == "json"
+	return err
+}
+
+// duration reads a number with a unit; 0 needs none. Anything else without one is
+// refused, since 30 may mean seconds to one reader and milliseconds to another.
+func duration(least time.Duration, field func(*options) *time.Duration) func(*options, string) error {
+	return func(o *options, text string) error {
+		d, err := time.ParseDuration(text)
+		if _, bare := strconv.ParseFloat(text, 64); err != nil && bare == nil {
+			return fmt.Errorf("%q has no unit; write %sms, %ss or %sm", text, text, text, text)
+		}
+		if err != nil {
+			return fmt.Errorf("%q is not a duration such as 100ms, 30s or 10m", text)
+		}
+		if d < least {
+			return fmt.Errorf("%s is under the minimum of %s", d, least)
+		}
+		if d%time.Millisecond != 0 {
+			return fmt.Errorf("%s is finer than a millisecond", d)
+		}
+		*field(o) = d
+		return nil
+	}
+}
+
+// count reads a whole number from least up to 2^31-1.
+func count(least int, field func(*options) *int) func(*options, string) error {
+	return func(o *options, text string) error {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < least || n > math.MaxInt32 {
+			return fmt.Errorf("%q is not a whole number from %d to %d", text, least, math.MaxInt32)
+		}
+		*field(o) = n
+		return nil
+	}
+}
+
+// size reads a number of bytes, plain or in kb, mb or gb of 1024.
+func size(field func(*options) *int64) func(*options, string) error {
+	return func(o *options, text string) error {
+		digits, unit := strings.ToLower(text), int64(1)
+		for suffix, of := range map[string]int64{"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30} {
+			if rest, ok := strings.CutSuffix(digits, suffix); ok {
+				digits, unit = rest, of
+			}
+		}
+		n, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil || n < 1 || n > math.MaxInt64/unit {
+			return fmt.Errorf("%q is not a size such as 65536, 64kb, 512mb or 1gb", text)
+		}
+		*field(o) = n * unit
+		return nil
+	}
+}
+
+// oneOf reads one of a few words.
+func oneOf(field func(*options) *string, words ...string) func(*options, string) error {
+	return func(o *options, text string) error {
+		if !slices.Contains(words, text) {
+			return fmt.Errorf("%q is not one of %s", text, strings.Join(words, ", "))
+		}
+		*field(o) = text
+		return nil
+	}
+}
+
+// toggle reads true or false, in the forms of strconv.ParseBool.
+func toggle(field func(*options) *bool) func(*options, string) error {
+	return func(o *options, text string) error {
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return fmt.Errorf("%q is neither true nor false", text)
+		}
+		*field(o) = b
+		return nil
+	}
+}

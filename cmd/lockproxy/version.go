@@ -1,0 +1,32 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/urfave/cli/v2"
+)
+
+func (p program) versionCommand() *cli.Command {
+	return &cli.Command{
+		Name:         "version",
+		Usage:        "say which build this is",
+		OnUsageError: onUsageError,
+		Action: func(*cli.Context) error {
+			_, err := fmt.Fprintln(p.stdout, "lockproxy", version())
+			return err
+		},
+	}
+}
+
+// version is the module's version, which names the revision where the build knew
+// it, and what it was built with.
+func version() string {
+	module := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		module = info.Main.Version
+	}
+	return fmt.Sprintf("%s %s %s/%s", cmp.Or(module, "(devel)"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
