@@ -1,0 +1,163 @@
+package integration
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const modulePath = "github.com/lockproxy/lockproxy"
+
+// A room is one package of the drawing in CONTRIBUTING.md: which of our
+// packages it may import, and which modules of others. Siblings never meet.
+type room struct {
+	pkg    string   // below the module's root; a trailing /... covers the packages below it too
+	ours   []string // in the same form
+	theirs []string // module paths
+}
+
+var drawing = []room{
+	{pkg: "cmd/lockproxy",
+		ours:   []string{"proxy", "commands", "backends", "backends/upstream", "backends/locks"},
+		theirs: []string{"github.com/urfave/cli/v2", "github.com/alicebob/miniredis/v2", "go.yaml.in/yaml/v3"}},
+	{pkg: "proxy",
+		ours:   []string{"commands", "backends/resp"},
+		theirs: []string{"github.com/tidwall/redcon", "golang.org/x/sys"}},
+	{pkg: "commands",
+		ours: []string{"backends/upstream", "backends/locks", "backends/resp"}},
+	{pkg: "backends/upstream",
+		ours:   []string{"backends", "backends/resp"},
+		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
+	{pkg: "backends/locks",
+		ours:   []string{"backends", "scripts"},
+		theirs: []string{"github.com/redis/rueidis", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync", "golang.org/x/sys"}},
+	{pkg: "backends",
+		theirs: []string{"github.com/redis/rueidis"}},
+	{pkg: "backends/resp"},
+	{pkg: "scripts"},
+	{pkg: "integration/...",
+		ours:   []string{"integration/..."},
+		theirs: []string{"golang.org/x/sync", "github.com/redis/go-redis/v9"}},
+}
+
+// inTests is what the tests of any room may import on top of what the room may.
+var inTests = room{
+	ours:   []string{"integration/redistest"},
+	theirs: []string{"github.com/alicebob/miniredis/v2", "github.com/redis/rueidis"},
+}
+
+// A listed package is what go list says of one of ours.
+type listed struct {
+	ImportPath                         string
+	Imports, TestImports, XTestImports []string
+}
+
+func TestLayers(t *testing.T) {
+	modules := modulesOf(t)
+	seen := map[string]bool{}
+	for _, p := range list[listed](t, "-json=ImportPath,Imports,TestImports,XTestImports", "./...") {
+		name := strings.TrimPrefix(p.ImportPath, modulePath+"/")
+		i := slices.IndexFunc(drawing, func(r room) bool { return covers(r.pkg, name) })
+		if i < 0 {
+			t.Errorf("%s is not in the drawing", name)
+			continue
+		}
+		r := drawing[i]
+		seen[r.pkg] = true
+		for _, arrow := range undrawn(p.Imports, r, modules) {
+			t.Errorf("%s imports %s: that arrow is not drawn", name, arrow)
+		}
+		r.ours = slices.Concat(r.ours, inTests.ours, []string{name})
+		r.theirs = slices.Concat(r.theirs, inTests.theirs)
+		for _, arrow := range undrawn(slices.Concat(p.TestImports, p.XTestImports), r, modules) {
+			t.Errorf("a test of %s imports %s: that arrow is not drawn", name, arrow)
+		}
+	}
+	for _, r := range drawing {
+		if !seen[r.pkg] {
+			t.Errorf("%s is drawn, but there is no such package", r.pkg)
+		}
+	}
+}
+
+// undrawn are the imports that r does not allow. modules maps the packages of others
+// to their modules; the standard library, which has none, is always allowed.
+func undrawn(imports []string, r room, modules map[string]string) (arrows []string) {
+	for _, path := range imports {
+		name, isOurs := strings.CutPrefix(path, modulePath+"/")
+		switch module := modules[path]; {
+		case isOurs && !slices.ContainsFunc(r.ours, func(o string) bool { return covers(o, name) }):
+			arrows = append(arrows, name)
+		case !isOurs && module != "" && !slices.Contains(r.theirs, module):
+			arrows = append(arrows, module)
+		}
+	}
+	return arrows
+}
+
+// covers says whether pattern, as in a room, names the package.
+func covers(pattern, name string) bool {
+	base, below := strings.CutSuffix(pattern, "/...")
+	return name == base || below && strings.HasPrefix(name, base+"/")
+}
+
+// modulesOf maps every package that ours need, in tests too, to its module. The
+// standard library's have none.
+func modulesOf(t *testing.T) map[string]string {
+	type pkg struct {
+		ImportPath string
+		Module     struct{ Path string }
+	}
+	modules := map[string]string{}
+	for _, p := range list[pkg](t, "-deps", "-test", "-json=ImportPath,Module", "./...") {
+		modules[p.ImportPath] = p.Module.Path
+	}
+	return modules
+}
+
+// list runs go list at the root of the module and decodes what it prints.
+func list[T any](t *testing.T, args ...string) (out []T) {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	cmd.Dir = ".."
+	text, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		t.Fatalf("%v: %s", cmd, exit.Stderr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dec := json.NewDecoder(strings.NewReader(string(text))); ; {
+		var v T
+		if err := dec.Decode(&v); errors.Is(err, io.EOF) {
+			return out
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, v)
+	}
+}
+
+func TestUndrawn(t *testing.T) {
+	r := room{ours: []string{"a", "b/..."}, theirs: []string{"example.org/x/v2"}}
+	modules := map[string]string{"example.org/x/v2/y": "example.org/x/v2", "example.org/x/y": "example.org/x"}
+	tests := []struct {
+		imports, want string
+	}{
+		{"fmt net/http", ""},
+		{modulePath + "/a " + modulePath + "/b " + modulePath + "/b/c", ""},
+		{modulePath + "/a/b " + modulePath + "/bc", "a/b bc"},
+		{"example.org/x/v2/y", ""},
+		{"example.org/x/y", "example.org/x"},
+	}
+	for _, tt := range tests {
+		if got := strings.Join(undrawn(strings.Fields(tt.imports), r, modules), " "); got != tt.want {
+			t.Errorf("%s: undrawn %q, want %q", tt.imports, got, tt.want)
+		}
+	}
+}
