@@ -1,0 +1,89 @@
+// Package locks decides who holds a lock, by majority vote of N masters.
+//
+// While fewer than half the masters fail or forget, no two owners hold a name at
+// once and every grant carries a larger fence than the last.
+package locks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A LockRequest asks for one acquisition.
+type LockRequest struct {
+	DB    int           // the database the client selected; locks of different databases are different locks
+	Name  string        // 1 byte to 64 KB, any bytes
+	Owner string        // up to 1 KB, any bytes; empty: an owner is generated, which never re-enters
+	TTL   time.Duration // the lease, whole milliseconds, within the limits of the Service
+	Info  string        // up to 256 bytes, shown to whoever looks who holds the lock
+}
+
+// A Grant is one acquisition that a majority agreed to.
+type Grant struct {
+	DB       int
+	Name     string
+	Owner    string
+	Fence    int64         // larger than that of every earlier holder of the name
+	Validity time.Duration // what is left of the lease when Lock returned, drift taken off
+	Holds    int           // how often the owner holds the name now, this grant included
+	attempt  string        // the id of the hold on the masters, never shown
+}
+
+// An Answer is what Lock decided: a grant, or who has the lock instead. Being
+// refused is an answer, not an error.
+type Answer struct {
+	Granted   bool
+	Grant     Grant         // if Granted
+	Holder    string        // if not: the owner that has the name, empty when nobody was found to have a majority
+	Remaining time.Duration // if not: what is left of the holder's lease, the Q-th largest among the masters
+	Waiters   int           // if not: how many wait before this caller (0 until waiting exists)
+}
+
+// A RenewRequest moves the end of a lease this owner still has.
+type RenewRequest struct {
+	DB    int
+	Name  string
+	Owner string
+	TTL   time.Duration // the lease ends this long from now
+	Fence int64         // if not 0, act only on the grant with this fence
+}
+
+// An UnlockRequest gives back one hold, or all of an owner's holds.
+type UnlockRequest struct {
+	DB    int
+	Name  string
+	Owner string
+	Fence int64 // if not 0, act only on the grant with this fence
+	All   bool  // give back every hold of the owner
+}
+
+// ErrLost says that the owner no longer has the lock: it expired, was forced, or
+// its grant was another one. What it protected may be compromised.
+var ErrLost = errors.New("the lock is no longer held by this owner")
+
+// A NotOwnerError says that somebody else holds the lock.
+type NotOwnerError struct {
+	Remaining time.Duration // what is left of the holder's lease
+}
+
+func (e *NotOwnerError) Error() string {
+	return fmt.Sprintf("another owner holds the lock for %dms", e.Remaining.Milliseconds())
+}
+
+// A QuorumError reports a round that too few masters answered to decide.
+// Whatever was granted has been undone again, as far as could be reached.
+type QuorumError struct {
+	Op, Name  string
+	Nodes     int // how many masters there are
+	Need, Got int
+	Failed    []error // one per silent master; each names it
+}
+
+var _ interface {
+	Lock(context.Context, LockRequest) (Answer, error)
+	Renew(context.Context, RenewRequest) (time.Duration, error)
+	Unlock(context.Context, UnlockRequest) (holdsLeft int, err error)
+	Undo(Grant)
+} = (*Service)(nil)

@@ -1,0 +1,114 @@
+// Package backends knows where a Redis lives: its address, TLS and credentials,
+// parsed from one URL.
+//
+// It opens two kinds of connection: bare ones, whose bytes the caller relays
+// ([Server.Dial]), and rueidis clients, for questions the proxy asks on its own
+// behalf ([Server.Client]). A Server is immutable and safe for concurrent use;
+// the package starts no goroutines of its own.
+package backends
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// DialTimeout bounds the opening of one connection, unless the URL says
+// otherwise (dial_timeout=…).
+const DialTimeout = 2 * time.Second
+
+// A Server is one Redis as a URL names it.
+type Server struct {
+	opt  rueidis.ClientOption
+	name string
+}
+
+// Parse reads a Redis URL: redis://, rediss:// or unix://, with user, password
+// and database, in the form of [rueidis.ParseURL]. A bare host:port is taken as
+// redis://host:port. Errors never repeat the URL, which may hold a password.
+func Parse(raw string) (*Server, error) {
+	if !strings.Contains(raw, "://") {
+		raw = "redis://" + raw
+	}
+	opt, err := rueidis.ParseURL(raw)
+	if err != nil {
+		return nil, fmt.Errorf("not a Redis URL: %w", withoutURL(err))
+	}
+	if opt.SelectDB < 0 {
+		return nil, fmt.Errorf("not a Redis URL: database %d is negative", opt.SelectDB)
+	}
+	if len(opt.InitAddress) != 1 || opt.Sentinel.MasterSet != "" {
+		return nil, errors.New("not a Redis URL: more than one address, or a Sentinel master set, is not supported yet")
+	}
+	if opt.Dialer.Timeout == 0 {
+		opt.Dialer.Timeout = DialTimeout
+	}
+	return &Server{opt: opt, name: opt.InitAddress[0]}, nil
+}
+
+// withoutURL drops the URL that net/url repeats in its errors.
+func withoutURL(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+// String is the address, host:port or socket path, without user or password.
+func (s *Server) String() string { return s.name }
+
+// Credentials are the user and password of the URL; both may be empty.
+func (s *Server) Credentials() (user, password string) { return s.opt.Username, s.opt.Password }
+
+// DB is the database number of the URL.
+func (s *Server) DB() int { return s.opt.SelectDB }
+
+// Dial opens a bare connection, over TLS if the URL says so, and sends nothing on
+// it. It ends with ctx, and after [DialTimeout] at the latest.
+func (s *Server) Dial(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.opt.Dialer.Timeout)
+	defer cancel()
+	d := s.opt.Dialer
+	if s.opt.DialCtxFn != nil {
+		return s.opt.DialCtxFn(ctx, s.name, &d, s.opt.TLSConfig)
+	}
+	if s.opt.TLSConfig != nil {
+		return (&tls.Dialer{NetDialer: &d, Config: s.opt.TLSConfig}).DialContext(ctx, "tcp", s.name)
+	}
+	return d.DialContext(ctx, "tcp", s.name)
+}
+
+// Client makes a rueidis client with one pipelined connection, on which commands
+// execute in the order they were given; nothing is retried and nothing cached. It
+// does not need the server to be up: commands fail until it is, and then succeed.
+// tune, if not nil, may change the options first (tests replace DialCtxFn).
+func (s *Server) Client(tune func(*rueidis.ClientOption)) (rueidis.Client, error) {
+	opt := s.opt
+	opt.ForceSingleClient = true
+	opt.PipelineMultiplex = -1
+	opt.AlwaysPipelining = true
+	opt.DisableCache = true
+	opt.DisableRetry = true
+	opt.ReadBufferEachConn = 32 << 10
+	opt.WriteBufferEachConn = 32 << 10
+	opt.ClientSetInfo = rueidis.DisableClientSetInfo
+	if opt.ClientName == "" {
+		opt.ClientName = "lockproxy"
+	}
+	if tune != nil {
+		tune(&opt)
+	}
+	c, err := rueidis.NewClient(opt)
+	if c == nil {
+		return nil, fmt.Errorf("%s: %w", s.name, err)
+	}
+	return c, nil // with ForceSingleClient a failed first dial still gives a client
+}

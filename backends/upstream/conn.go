@@ -1,0 +1,347 @@
+package upstream
+
+import (
+	"errors"
+	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+)
+
+// A Sink takes the replies of the commands it sent. Its methods are called on
+// the connection's reading goroutine, in the order of the commands, and must not
+// block: everybody else's replies wait behind them.
+type Sink interface {
+	// Deliver hands over bytes of replies, of which ended end in p; the last one
+	// may be incomplete, and goes on in the next call. p is valid during the call.
+	Deliver(c *Conn, p []byte, ended int)
+	// Fail says that c broke, so that owed replies will never come. cut says that
+	// part of the first of them was delivered already.
+	Fail(c *Conn, owed int, cut bool, err error)
+}
+
+const (
+	readSize = 64 << 10 // what one read of replies takes at most
+	// maxQueued is how many bytes may wait to be written before Send blocks: an
+	// upstream that has stopped reading must not fill the proxy's memory.
+	maxQueued = 32 << 20
+	// flushTurns bounds how long one client's goroutine writes for the others.
+	flushTurns = 16
+)
+
+// A Conn relays commands to one Redis over one connection and routes the replies
+// back in order. A shared Conn carries the commands of many clients; a private one
+// has the state of a single client, and may be switched to raw.
+//
+// Send is safe for concurrent use. Each Conn has one goroutine, which reads; the
+// writing is done by whoever sends, for everybody who sends meanwhile.
+type Conn struct {
+	nc     net.Conn
+	noAuth bool          // the server wants authentication that this connection has not
+	broken atomic.Bool   // err is set
+	shared bool          // many senders: worth a moment's wait for more to write
+	refs   atomic.Int32  // borrowers, counted by the pool
+	done   chan struct{} // closed when the connection has ended
+
+	mu       sync.Mutex
+	room     sync.Cond // queue has shrunk, or the connection has ended
+	queue    []byte    // bytes to write
+	spare    []byte    // the buffer that was written last
+	sent     []debt    // sends whose replies the reader has not taken over yet
+	flushing bool      // somebody is writing, and will take what is queued
+	retired  bool      // close once nobody borrows it
+	raw      bool      // replies are not counted: every byte goes to owner
+	step     bool      // on raw: one reply at a time
+	err      error     // why the connection ended
+
+	owner Sink // whose private connection this is; nil for a shared one
+
+	// the reading goroutine's own
+	owed   []debt // owed[head:] are the debts taken over from sent
+	head   int
+	framer resp.Framer
+	inside bool // part of a reply has been delivered, its end has not
+}
+
+// debt is a number of replies owed to a sink.
+type debt struct {
+	to Sink
+	n  int
+}
+
+var errClosed = errors.New("connection closed")
+
+func newConn(nc net.Conn, owner Sink) *Conn {
+	c := &Conn{nc: nc, owner: owner, shared: owner == nil, done: make(chan struct{})}
+	c.room.L = &c.mu
+	return c
+}
+
+// Alive is false once the connection is known to have ended.
+func (c *Conn) Alive() bool { return !c.broken.Load() }
+
+// Done is closed once the connection is known to have ended.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// NoAuth says that the server asked this connection to authenticate, which the
+// identity it was opened for cannot.
+func (c *Conn) NoAuth() bool { return c.noAuth }
+
+// Send writes commands, n replies to which will go to s. Either the replies are
+// delivered or Fail is called, unless Send returns an error: then nothing was
+// sent. raw is copied. Send blocks only while the upstream does not read and much
+// is queued already.
+func (c *Conn) Send(raw []byte, n int, s Sink) error {
+	c.mu.Lock()
+	for len(c.queue) > maxQueued && c.err == nil {
+		c.room.Wait()
+	}
+	if c.err != nil {
+		defer c.mu.Unlock()
+		return c.err
+	}
+	c.queue = append(c.queue, raw...)
+	if last := len(c.sent) - 1; last >= 0 && c.sent[last].to == s {
+		c.sent[last].n += n
+	} else if n > 0 {
+		c.sent = append(c.sent, debt{s, n})
+	}
+	if c.flushing {
+		c.mu.Unlock()
+		return nil
+	}
+	c.flushing = true
+	c.mu.Unlock()
+	if c.shared {
+		// Others that are ready to run have commands of their own: let them queue
+		// them, so that one write carries all. Returns at once if nobody is ready.
+		runtime.Gosched()
+	}
+	c.flush()
+	return nil
+}
+
+// flush writes what is queued until nothing is. Only one goroutine flushes at a
+// time (flushing), and it clears flushing under the lock that it found the queue
+// empty under, so nothing queued is ever left behind.
+func (c *Conn) flush() {
+	for turn := 0; ; turn++ {
+		c.mu.Lock()
+		if len(c.queue) == 0 || c.err != nil {
+			c.flushing = false
+			c.mu.Unlock()
+			return
+		}
+		buf := c.queue
+		c.queue, c.spare = c.spare[:0], nil
+		c.room.Broadcast()
+		c.mu.Unlock()
+
+		_, err := c.nc.Write(buf)
+
+		c.mu.Lock()
+		if cap(buf) <= 4*readSize {
+			c.spare = buf[:0]
+		}
+		c.mu.Unlock()
+		if err != nil {
+			c.end(err)
+			continue
+		}
+		if turn == flushTurns {
+			go c.flush()
+			return
+		}
+	}
+}
+
+// Raw makes a private connection relay every byte that comes to its owner, whether
+// or not a reply is owed; commands are then sent with n = 0. The owner has seen
+// all replies it was owed. There is no way back.
+func (c *Conn) Raw() {
+	c.mu.Lock()
+	c.raw = true
+	c.mu.Unlock()
+}
+
+// Step makes a raw connection hand over one reply or message at a time.
+func (c *Conn) Step() {
+	c.mu.Lock()
+	c.step = true
+	c.mu.Unlock()
+}
+
+// Inside says, during Deliver, that the bytes end inside a reply.
+func (c *Conn) Inside() bool { return c.inside }
+
+// Kind is, during Deliver, the type byte of the last reply.
+func (c *Conn) Kind() byte { return c.framer.Kind() }
+
+// Close ends the connection at once. Whoever is owed replies is told by Fail.
+func (c *Conn) Close() { c.end(errClosed) }
+
+// end makes the connection fail with err; only the first call counts. The reader
+// sees it and settles the debts.
+func (c *Conn) end(err error) {
+	c.mu.Lock()
+	if c.err == nil {
+		c.err = err
+		c.broken.Store(true)
+		close(c.done)
+		c.queue = nil
+		c.room.Broadcast()
+	}
+	c.mu.Unlock()
+	c.nc.Close()
+}
+
+func (c *Conn) read() {
+	buf := make([]byte, readSize)
+	for {
+		n, err := c.nc.Read(buf)
+		if n > 0 {
+			if ferr := c.route(buf[:n]); ferr != nil {
+				err = ferr
+			}
+		}
+		if err != nil {
+			c.end(err)
+			c.settle()
+			return
+		}
+	}
+}
+
+// route cuts p into replies and hands them to whom they are owed, a run of
+// replies to the same sink at once.
+func (c *Conn) route(p []byte) error {
+	for len(p) > 0 {
+		raw, step := false, false
+		if c.head == len(c.owed) {
+			raw, step = c.takeOver()
+		}
+		if c.head == len(c.owed) && raw {
+			c.routeRaw(p, step)
+			return nil
+		}
+		if c.head == len(c.owed) {
+			return c.routeUnowed(p)
+		}
+		d := &c.owed[c.head]
+		n, ended, err := c.frame(p, d.n)
+		to := d.to
+		if d.n -= ended; d.n == 0 {
+			c.head++
+		}
+		if n > 0 {
+			to.Deliver(c, p[:n], ended)
+		}
+		if err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+// frame finds how much of p at most limit replies take. Pushes are no replies.
+func (c *Conn) frame(p []byte, limit int) (n, ended int, err error) {
+	for n < len(p) && ended < limit {
+		used, done, err := c.framer.Scan(p[n:])
+		if err != nil {
+			return n, ended, err
+		}
+		n += used
+		c.inside = !done
+		if done && c.framer.Kind() != '>' {
+			ended++
+		}
+	}
+	return n, ended, nil
+}
+
+// takeOver moves what was sent since the last time into owed, which is empty, and
+// says how bytes that nobody is owed are to be handled.
+func (c *Conn) takeOver() (raw, step bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.owed)
+	c.owed, c.sent, c.head = c.sent, c.owed[:0], 0
+	return c.raw, c.step
+}
+
+// routeRaw hands everything to the owner.
+func (c *Conn) routeRaw(p []byte, step bool) {
+	limit := len(p)
+	if step {
+		limit = 1
+	}
+	for len(p) > 0 {
+		n, ended, err := c.frame(p, limit)
+		if err != nil { // not RESP (SYNC sends a file): relay it as it is
+			c.framer.Reset()
+			n = len(p)
+		}
+		c.owner.Deliver(c, p[:n], ended)
+		p = p[n:]
+	}
+}
+
+// routeUnowed hands pushes to the owner. A shared connection drops them: nobody
+// asked for them. Any other reply that is not owed means that the stream cannot
+// be trusted any more.
+func (c *Conn) routeUnowed(p []byte) error {
+	n, ended, err := c.frame(p, 1)
+	switch {
+	case err != nil:
+		return err
+	case ended > 0 || c.framer.Kind() != '>':
+		return errors.New("a reply came that nobody asked for: " + printable(p))
+	case c.owner != nil:
+		c.owner.Deliver(c, p[:n], 0)
+	}
+	return nil // frame stops only at a reply or at the end of p
+}
+
+// settle tells everybody who is owed a reply that it will not come. The
+// connection has ended, so nothing is sent any more.
+func (c *Conn) settle() {
+	err, cut := c.reason(), c.inside
+	told := false
+	for {
+		for _, d := range c.owed[c.head:] {
+			d.to.Fail(c, d.n, cut, err)
+			told = told || d.to == c.owner
+			cut = false
+		}
+		c.head = len(c.owed)
+		if c.takeOver(); len(c.owed) == 0 {
+			break
+		}
+	}
+	if c.owner != nil && !told {
+		c.owner.Fail(c, 0, cut, err)
+	}
+}
+
+func (c *Conn) reason() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+func printable(p []byte) string {
+	if len(p) > 64 {
+		p = p[:64]
+	}
+	out := make([]byte, 0, len(p))
+	for _, b := range p {
+		if b < ' ' || b > '~' {
+			b = ' '
+		}
+		out = append(out, b)
+	}
+	return string(out)
+}

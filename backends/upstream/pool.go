@@ -1,0 +1,390 @@
+// Package upstream decides which connection a client's commands travel on.
+//
+// A [Pool] keeps shared connections, on which the commands of many clients with
+// the same identity travel in order, and opens private ones for clients that have
+// state of their own at the upstream. Bytes are relayed as they are: replies are
+// framed, never decoded.
+//
+// Every [Conn] has one goroutine, which reads; it ends when the connection does.
+// Pool.Close ends them all and waits.
+package upstream
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/resp"
+)
+
+// An Identity is what one connection to the upstream stands for. Connections are
+// shared by clients with equal identities only.
+type Identity struct {
+	User, Secret string // as in AUTH; both empty: not authenticated; User empty: AUTH with the password alone
+	DB           int
+	Proto        int // 2 or 3
+}
+
+// Options are read once by NewPool.
+type Options struct {
+	Server *backends.Server // where the upstream is; required
+	// Conns is how many connections clients of the same identity share; 0 means 1.
+	Conns int
+	// MaxIdentities is for how many identities connections are kept; 0 means 1024.
+	// The one used least recently is closed once nobody borrows it.
+	MaxIdentities int
+	// Log gets the coming and going of the upstream; nil means slog.Default().
+	Log *slog.Logger
+}
+
+// A DownError says that the upstream cannot be reached.
+type DownError struct{ Err error }
+
+func (e *DownError) Error() string { return "cannot reach the upstream: " + e.Err.Error() }
+func (e *DownError) Unwrap() error { return e.Err }
+
+// A RefusedError is the upstream's own word that a connection of this identity
+// cannot be had: a wrong password, a database out of range.
+type RefusedError struct {
+	Reply []byte // the error reply, byte for byte, with its \r\n
+}
+
+func (e *RefusedError) Error() string { return strings.TrimSpace(string(e.Reply)) }
+
+// redialPause is how long a failed dial answers for the calls after it, so that a
+// dead upstream is not asked anew for every command.
+const redialPause = 50 * time.Millisecond
+
+// A Pool keeps the connections to one upstream. It is safe for concurrent use.
+type Pool struct {
+	opt  Options
+	salt [16]byte // secrets are kept as salted hashes in the index
+	next atomic.Uint32
+	down atomic.Bool  // the last dial failed; for the log
+	auth atomic.Int32 // whether the upstream wants authentication: 0 not known, 1 no, 2 yes
+
+	mu     sync.Mutex
+	groups *lru.Cache[groupKey, *group]
+	conns  map[*Conn]struct{} // all that were opened and not yet ended
+	closed bool
+	wg     sync.WaitGroup // reading goroutines
+}
+
+type groupKey struct {
+	user   string
+	secret [sha256.Size]byte
+	db     int
+	proto  int
+}
+
+// group is the shared connections of one identity.
+type group struct {
+	mu     sync.Mutex // held while dialing: others wait for the same result
+	conns  []*Conn
+	failed time.Time // when the last dial failed
+	err    error
+}
+
+// NewPool makes an empty pool; nothing is dialed yet.
+func NewPool(opt Options) *Pool {
+	if opt.Conns <= 0 {
+		opt.Conns = 1
+	}
+	if opt.MaxIdentities <= 0 {
+		opt.MaxIdentities = 1024
+	}
+	if opt.Log == nil {
+		opt.Log = slog.Default()
+	}
+	p := &Pool{opt: opt, conns: map[*Conn]struct{}{}}
+	rand.Read(p.salt[:]) // never fails
+	p.groups, _ = lru.NewWithEvict(opt.MaxIdentities, func(_ groupKey, g *group) { go g.retire() })
+	return p
+}
+
+// Default is the identity of a client that has said nothing: the credentials and
+// the database of the upstream's URL, RESP2.
+func (p *Pool) Default() Identity {
+	user, secret := p.opt.Server.Credentials()
+	return Identity{User: user, Secret: secret, DB: p.opt.Server.DB(), Proto: 2}
+}
+
+// Shared borrows a shared connection for an identity, opening one if need be.
+// The caller must give it back with Return. hint chooses among the connections of
+// the identity; a client that always gives the same keeps its commands in order.
+// Errors are *DownError, *RefusedError or ctx's.
+func (p *Pool) Shared(ctx context.Context, id Identity, hint uint32) (*Conn, error) {
+	g, err := p.group(id)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := int(hint % uint32(len(g.conns)))
+	if c := g.conns[i]; c != nil && c.borrow() {
+		return c, nil
+	}
+	if g.err != nil && time.Since(g.failed) < redialPause {
+		return nil, g.err
+	}
+	c, err := p.open(ctx, id, nil)
+	if err != nil {
+		g.err, g.failed = err, time.Now()
+		return nil, err
+	}
+	g.err = nil
+	g.conns[i] = c
+	c.borrow()
+	return c, nil
+}
+
+// Private opens a connection of the identity for one client alone, whose replies,
+// pushes and end go to owner. The caller closes it.
+func (p *Pool) Private(ctx context.Context, id Identity, owner Sink) (*Conn, error) {
+	return p.open(ctx, id, owner)
+}
+
+// WantsAuth says that the upstream, when last asked, wanted clients to
+// authenticate; Open that it did not. Neither is true before it was ever asked.
+func (p *Pool) WantsAuth() bool { return p.auth.Load() == 2 }
+
+// Open is documented at WantsAuth.
+func (p *Pool) Open() bool { return p.auth.Load() == 1 }
+
+// Hint gives numbers that spread clients over shared connections evenly.
+func (p *Pool) Hint() uint32 { return p.next.Add(1) }
+
+// Forget makes the pool open new connections for an identity from now on, whose
+// credentials the upstream no longer takes. Who borrowed the old ones keeps them.
+func (p *Pool) Forget(id Identity) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.groups.Remove(p.key(id))
+}
+
+// Return gives back what Shared lent.
+func (p *Pool) Return(c *Conn) {
+	if c.refs.Add(-1) > 0 {
+		return
+	}
+	c.mu.Lock()
+	retired := c.retired && c.refs.Load() == 0
+	c.mu.Unlock()
+	if retired {
+		c.Close()
+	}
+}
+
+// Close ends all connections and returns when their goroutines have ended.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.closed = true
+	var all []*Conn
+	for c := range p.conns {
+		all = append(all, c)
+	}
+	p.mu.Unlock()
+	for _, c := range all {
+		c.Close()
+	}
+	p.wg.Wait()
+}
+
+func (p *Pool) key(id Identity) groupKey {
+	return groupKey{id.User, sha256.Sum256(append(p.salt[:], id.Secret...)), id.DB, id.Proto}
+}
+
+func (p *Pool) group(id Identity) (*group, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, &DownError{errClosed}
+	}
+	k := p.key(id)
+	g, ok := p.groups.Get(k)
+	if !ok {
+		g = &group{conns: make([]*Conn, p.opt.Conns)}
+		p.groups.Add(k, g)
+	}
+	return g, nil
+}
+
+// retire closes the connections of an evicted identity, now or when the last
+// borrower returns them.
+func (g *group) retire() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, c := range g.conns {
+		if c == nil {
+			continue
+		}
+		c.mu.Lock()
+		c.retired = true
+		idle := c.refs.Load() == 0
+		c.mu.Unlock()
+		if idle {
+			c.Close()
+		}
+	}
+}
+
+// borrow counts a borrower, unless the connection is of no more use.
+func (c *Conn) borrow() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil || c.retired {
+		return false
+	}
+	c.refs.Add(1)
+	return true
+}
+
+// open dials, introduces itself as id, and starts to read.
+func (p *Pool) open(ctx context.Context, id Identity, owner Sink) (*Conn, error) {
+	nc, err := p.opt.Server.Dial(ctx)
+	if err == nil {
+		var noAuth bool
+		if noAuth, err = introduce(nc, id); err == nil {
+			p.cameUp()
+			if id.User == "" && id.Secret == "" {
+				p.auth.Store(1)
+				if noAuth {
+					p.auth.Store(2)
+				}
+			}
+			return p.adopt(nc, owner, noAuth)
+		}
+		nc.Close()
+	}
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		p.cameUp()
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if !p.down.Swap(true) {
+		p.opt.Log.Warn("upstream is down", "upstream", p.opt.Server.String(), "error", err)
+	}
+	return nil, &DownError{err}
+}
+
+func (p *Pool) cameUp() {
+	if p.down.Swap(false) {
+		p.opt.Log.Info("upstream is up", "upstream", p.opt.Server.String())
+	}
+}
+
+func (p *Pool) adopt(nc net.Conn, owner Sink, noAuth bool) (*Conn, error) {
+	c := newConn(nc, owner)
+	c.noAuth = noAuth
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		nc.Close()
+		return nil, &DownError{errClosed}
+	}
+	p.conns[c] = struct{}{}
+	p.wg.Add(1)
+	go func() {
+		defer p.wg.Done()
+		c.read()
+		p.mu.Lock()
+		delete(p.conns, c)
+		p.mu.Unlock()
+	}()
+	return c, nil
+}
+
+// introduce makes a bare connection one of the identity id. noAuth says that the
+// server wants authentication that id does not have.
+func introduce(nc net.Conn, id Identity) (noAuth bool, err error) {
+	var out []byte
+	n := 0
+	ask := func(args ...string) {
+		out = resp.AppendCommand(out, args...)
+		n++
+	}
+	switch {
+	case id.User != "":
+		ask("AUTH", id.User, id.Secret)
+	case id.Secret != "":
+		ask("AUTH", id.Secret)
+	}
+	if id.Proto == 3 {
+		ask("HELLO", "3")
+	}
+	if id.DB != 0 {
+		ask("SELECT", strconv.Itoa(id.DB))
+	}
+	anonymous := n == 0
+	if anonymous {
+		ask("PING") // says whether there is a Redis, and whether it wants a password
+	}
+	if err := nc.SetDeadline(time.Now().Add(backends.DialTimeout)); err != nil {
+		return false, err
+	}
+	if _, err := nc.Write(out); err != nil {
+		return false, err
+	}
+	r := replyReader{nc: nc}
+	for range n {
+		reply, err := r.next()
+		if err != nil {
+			return false, fmt.Errorf("no answer to the greeting: %w", err)
+		}
+		text, isErr := resp.Error(reply)
+		switch {
+		case !isErr:
+		case anonymous && strings.HasPrefix(text, "NOAUTH"):
+			noAuth = true
+		case anonymous: // LOADING, MASTERDOWN, BUSY …: each command will say so itself
+		default:
+			return false, &RefusedError{Reply: reply}
+		}
+	}
+	return noAuth, nc.SetDeadline(time.Time{})
+}
+
+// replyReader reads single replies, before the relaying starts.
+type replyReader struct {
+	nc   net.Conn
+	buf  []byte
+	have int
+}
+
+func (r *replyReader) next() ([]byte, error) {
+	var f resp.Framer
+	for at := 0; ; {
+		n, done, err := f.Scan(r.buf[at:r.have])
+		if err != nil {
+			return nil, err
+		}
+		if at += n; done {
+			reply := append([]byte(nil), r.buf[:at]...)
+			r.have = copy(r.buf, r.buf[at:r.have])
+			return reply, nil
+		}
+		if r.have == len(r.buf) {
+			r.buf = append(r.buf, make([]byte, 4096)...)
+		}
+		n, err = r.nc.Read(r.buf[r.have:])
+		if err != nil {
+			return nil, err
+		}
+		r.have += n
+	}
+}

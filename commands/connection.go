@@ -1,0 +1,277 @@
+package commands
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+// stays says that the session must keep its own connection, whatever it becomes.
+func (s *Session) stays() bool { return s.sticky || s.watching }
+
+// auth changes who the client is, if the upstream agrees.
+func (s *Session) auth(ctx context.Context, raw []byte, args [][]byte) {
+	id := s.id
+	switch len(args) {
+	case 2:
+		id.User, id.Secret = "", string(args[1])
+	case 3:
+		id.User, id.Secret = string(args[1]), string(args[2])
+	}
+	if len(args) != 2 && len(args) != 3 || id.Secret == "" && id.User == "" {
+		s.runForward(ctx, raw) // the upstream knows what to say
+		return
+	}
+	s.become(ctx, id, raw, raw)
+}
+
+// hello changes the protocol, and maybe who the client is.
+func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
+	h, ok := parseHello(args)
+	if !ok || h.proto == 0 {
+		s.runForward(ctx, raw) // nothing changes, or the upstream says what is wrong
+		return
+	}
+	id := s.id
+	id.Proto = h.proto
+	plain := resp.AppendCommand(nil, "HELLO", strconv.Itoa(h.proto))
+	if h.auth {
+		id.User, id.Secret = string(h.user), string(h.secret)
+		plain = resp.AppendCommand(nil, "HELLO", strconv.Itoa(h.proto), "AUTH", id.User, id.Secret)
+	}
+	if h.name != nil && !validName(h.name) {
+		plain = raw // the upstream refuses it before anything changes
+	}
+	if s.become(ctx, id, plain, raw) && h.name != nil {
+		s.name = append([]byte(nil), h.name...)
+	}
+}
+
+// become moves the session to another identity, if the upstream, asked with
+// shared (or, on a connection that is the client's own, with raw), agrees. The
+// client gets the upstream's reply.
+func (s *Session) become(ctx context.Context, id upstream.Identity, shared, raw []byte) bool {
+	if s.replies.WaitIdle(ctx) != nil {
+		return false
+	}
+	if s.stays() {
+		return s.becomeOnOwn(ctx, id, raw)
+	}
+	pool := s.d.opt.Pool
+	c, err := pool.Shared(ctx, id, s.hint)
+	if err != nil {
+		s.replyErr(err)
+		return false
+	}
+	reply, err := s.ask(ctx, c, shared)
+	if err != nil {
+		pool.Return(c)
+		s.replyErr(err)
+		return false
+	}
+	s.replies.Local(reply)
+	if _, refused := resp.Error(reply); refused {
+		pool.Return(c)
+		pool.Forget(id) // connections opened before a password changed must not live on
+		return false
+	}
+	s.adopt(c, id)
+	return true
+}
+
+// adopt goes on as another identity, on its shared connection.
+func (s *Session) adopt(c *upstream.Conn, id upstream.Identity) {
+	s.closeOwn()
+	s.returnShared()
+	s.shared, s.id, s.sawAt = c, id, time.Time{}
+}
+
+func (s *Session) becomeOnOwn(ctx context.Context, id upstream.Identity, raw []byte) bool {
+	reply, err := s.ask(ctx, s.own, raw)
+	if err != nil {
+		s.replyErr(err)
+		return false
+	}
+	s.replies.Local(reply)
+	if _, refused := resp.Error(reply); refused {
+		return false
+	}
+	s.id, s.sawAt = id, time.Time{}
+	s.returnShared()
+	return true
+}
+
+func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
+	db, ok := dbNumber(args)
+	if !ok {
+		s.runForward(ctx, raw)
+		return
+	}
+	if s.replies.WaitIdle(ctx) != nil {
+		return
+	}
+	id := s.id
+	id.DB = db
+	if s.stays() {
+		s.becomeOnOwn(ctx, id, raw)
+		return
+	}
+	c, err := s.d.opt.Pool.Shared(ctx, id, s.hint)
+	if err != nil {
+		s.replyErr(err)
+		return
+	}
+	s.adopt(c, id)
+	s.replies.Local([]byte("+OK\r\n"))
+}
+
+// resetWait bounds how long RESET waits for the upstream to have answered
+// everything before it, on a connection whose replies are not counted.
+const resetWait = 5 * time.Second
+
+// reset makes the session one that has said nothing.
+func (s *Session) reset(ctx context.Context, raw []byte) {
+	if s.mode == onRaw {
+		ctx, cancel := context.WithTimeout(ctx, resetWait)
+		defer cancel()
+		done := s.replies.UntilReset()
+		s.own.Step()
+		if s.own.Send(raw, 0, s.replies) != nil {
+			return
+		}
+		select {
+		case <-done:
+		case <-ctx.Done():
+			s.out.Abort()
+			return
+		}
+	} else {
+		if s.replies.WaitIdle(ctx) != nil {
+			return
+		}
+		s.replies.Local([]byte("+RESET\r\n"))
+	}
+	s.closeOwn()
+	s.returnShared()
+	s.name, s.id = nil, s.d.opt.Pool.Default()
+	s.inTx, s.watching, s.sticky, s.subscribed, s.txDB = false, false, false, false, -1
+}
+
+func (s *Session) quit(ctx context.Context, raw []byte) {
+	s.closing = true
+	if s.replies.WaitIdle(ctx) != nil {
+		return
+	}
+	s.replies.Local([]byte("+OK\r\n"))
+	s.replies.Flush()
+	s.out.Close()
+}
+
+// client answers what the proxy knows itself and gives the rest a connection of
+// its own: there CLIENT means what it says.
+func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
+	sub := []byte(nil)
+	if len(args) > 1 {
+		sub = args[1]
+	}
+	switch {
+	case len(args) < 2 || is(sub, "SETINFO") || is(sub, "HELP"):
+		s.runForward(ctx, raw)
+	case is(sub, "SETNAME") && len(args) == 3 && !s.stays() && validName(args[2]):
+		s.setName(ctx, raw, args[2])
+	case is(sub, "GETNAME") && len(args) == 2 && !s.stays():
+		s.getName(ctx, raw)
+	case is(sub, "SETNAME") || is(sub, "GETNAME"):
+		s.runForward(ctx, raw)
+	case is(sub, "REPLY"):
+		s.goRaw(ctx, raw, args)
+	default:
+		if s.toOwn(ctx) {
+			s.sticky = true
+			s.note()
+			s.add(raw)
+		}
+	}
+}
+
+func (s *Session) setName(ctx context.Context, raw, name []byte) {
+	if !s.needShared(ctx) {
+		return
+	}
+	if s.shared.NoAuth() {
+		s.runForward(ctx, raw)
+		return
+	}
+	if s.replies.WaitIdle(ctx) != nil {
+		return
+	}
+	s.closeOwn() // the next one will have the name
+	if s.name = nil; len(name) > 0 {
+		s.name = append([]byte(nil), name...)
+	}
+	s.replies.Local([]byte("+OK\r\n"))
+}
+
+func (s *Session) getName(ctx context.Context, raw []byte) {
+	if !s.needShared(ctx) {
+		return
+	}
+	switch {
+	case s.shared.NoAuth():
+		s.runForward(ctx, raw)
+	case s.name != nil:
+		s.replies.Local(resp.AppendBulk(nil, s.name))
+	case s.id.Proto == 3:
+		s.replies.Local([]byte("_\r\n"))
+	default:
+		s.replies.Local([]byte("$-1\r\n"))
+	}
+}
+
+// validName is Redis's rule: printable and no spaces.
+func validName(name []byte) bool {
+	for _, b := range name {
+		if b < '!' || b > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// helloArgs is a HELLO that is well formed; proto 0 means it had none.
+type helloArgs struct {
+	proto        int
+	auth         bool
+	user, secret []byte
+	name         []byte
+}
+
+func parseHello(args [][]byte) (h helloArgs, ok bool) {
+	if len(args) == 1 {
+		return h, true
+	}
+	switch string(args[1]) {
+	case "2":
+		h.proto = 2
+	case "3":
+		h.proto = 3
+	default:
+		return h, false
+	}
+	for rest := args[2:]; len(rest) > 0; {
+		switch {
+		case is(rest[0], "AUTH") && len(rest) >= 3:
+			h.auth, h.user, h.secret = true, rest[1], rest[2]
+			rest = rest[3:]
+		case is(rest[0], "SETNAME") && len(rest) >= 2:
+			h.name = rest[1]
+			rest = rest[2:]
+		default:
+			return h, false
+		}
+	}
+	return h, true
+}

@@ -1,0 +1,303 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"sync"
+
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+// Output is a client's connection, as its replies see it.
+type Output interface {
+	// Write sends p, or keeps a copy of what cannot be sent now; it does not block.
+	// It is false when the client is known to be gone.
+	Write(p []byte) bool
+	// Close closes the connection once everything written has been sent.
+	Close()
+	// Abort closes it at once.
+	Abort()
+}
+
+// replies puts the replies to one client in the order of its commands, whoever
+// they come from. Replies whose turn it is are written through without a copy.
+//
+// It is an upstream.Sink. The session's goroutine adds to the end, upstream
+// connections fill in from theirs; mu is held while writing, so that the order of
+// the writes is the order of the queue.
+type replies struct {
+	out   Output
+	limit int // most bytes kept while it is not their turn
+
+	mu    sync.Mutex
+	queue []slot // queue[head:] is what the client still waits for, in order
+	head  int
+	local []byte // complete replies at the very front, not written yet
+	kept  int    // bytes in all slots
+	owed  int    // upstream replies still to come, in all slots
+	idle  chan struct{}
+	mid   bool                 // an unowed message has been written in part: nothing may come between
+	reset chan struct{}        // closed when the upstream has answered RESET; may be nil
+	lost  func(*upstream.Conn) // an upstream connection ended; may be nil
+}
+
+// slot is a stretch of replies that come from one place.
+type slot struct {
+	from  *upstream.Conn // nil: complete, all in buf
+	n     int            // replies still to come
+	buf   []byte         // what came before it was this slot's turn
+	swap  []byte         // not nil: goes to the client in place of the one reply that comes
+	catch func([]byte)   // not nil: takes the one reply that comes, nothing goes to the client
+}
+
+func newReplies(out Output, limit int) *replies { return &replies{out: out, limit: limit} }
+
+// Local adds a reply of the proxy's own. It is written by Flush, or with the
+// replies before it. p is copied.
+func (r *replies) Local(p []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.head == len(r.queue) {
+		r.local = append(r.local, p...)
+		return
+	}
+	last := &r.queue[len(r.queue)-1]
+	if last.from != nil {
+		r.queue = append(r.queue, slot{})
+		last = &r.queue[len(r.queue)-1]
+	}
+	r.keepLocked(last, p)
+}
+
+// Flush writes the proxy's own replies whose turn it is. False says that the
+// client is gone.
+func (r *replies) Flush() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.flushLocked()
+}
+
+func (r *replies) flushLocked() bool {
+	if len(r.local) == 0 || r.mid {
+		return true
+	}
+	ok := r.out.Write(r.local)
+	if r.local = r.local[:0]; cap(r.local) > 64<<10 {
+		r.local = nil
+	}
+	return ok
+}
+
+// Expect reserves the place of the next n replies of c.
+func (r *replies) Expect(c *upstream.Conn, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.owed += n
+	if len(r.queue) > r.head {
+		if last := &r.queue[len(r.queue)-1]; last.from == c && last.swap == nil && last.catch == nil {
+			last.n += n
+			return
+		}
+	}
+	r.pushLocked(slot{from: c, n: n})
+}
+
+// ExpectSwapped reserves the place of one reply of c, which p will stand in for.
+func (r *replies) ExpectSwapped(c *upstream.Conn, p []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.owed++
+	r.pushLocked(slot{from: c, n: 1, swap: p})
+}
+
+// ExpectCaught makes the next reply of c go to catch instead of the client. catch
+// runs with the replies locked; it gets nil when c ended first.
+func (r *replies) ExpectCaught(c *upstream.Conn, catch func([]byte)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.owed++
+	r.pushLocked(slot{from: c, n: 1, catch: catch})
+}
+
+func (r *replies) pushLocked(s slot) {
+	if r.head == len(r.queue) {
+		r.flushLocked()
+		r.queue, r.head = r.queue[:0], 0
+	}
+	r.queue = append(r.queue, s)
+}
+
+// Owed is how many upstream replies the client still waits for.
+func (r *replies) Owed() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.owed
+}
+
+// WaitIdle returns when no upstream owes the client a reply, or ctx ends.
+func (r *replies) WaitIdle(ctx context.Context) error {
+	r.mu.Lock()
+	if r.owed == 0 {
+		r.mu.Unlock()
+		return nil
+	}
+	if r.idle == nil {
+		r.idle = make(chan struct{})
+	}
+	idle := r.idle
+	r.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Deliver implements upstream.Sink.
+func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := r.findLocked(c)
+	if i == r.head && i < len(r.queue) && r.queue[i].plain() { // the usual case: its turn, and nothing to change
+		r.out.Write(p)
+		r.queue[i].n -= ended
+		r.paidLocked(ended)
+		return
+	}
+	switch {
+	case i == len(r.queue) && i == r.head: // a push, or a raw connection
+		r.unowedLocked(c, p)
+	case i == len(r.queue):
+		r.queue = append(r.queue, slot{})
+		r.keepLocked(&r.queue[i], p)
+	default:
+		r.keepLocked(&r.queue[i], p)
+		if ended > 0 {
+			r.completeLocked(&r.queue[i], ended)
+		}
+		r.paidLocked(ended)
+	}
+}
+
+// unowedLocked writes part of what no command is waiting for.
+func (r *replies) unowedLocked(c *upstream.Conn, p []byte) {
+	r.flushLocked()
+	r.out.Write(p)
+	r.mid = c.Inside()
+	r.flushLocked()
+	if r.reset != nil && !r.mid && c.Kind() == '+' && bytes.HasSuffix([]byte("+RESET\r\n"), p) {
+		close(r.reset)
+		r.reset = nil
+	}
+}
+
+// UntilReset is closed when a raw connection, made to Step, has answered RESET.
+func (r *replies) UntilReset() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reset = make(chan struct{})
+	return r.reset
+}
+
+func (s *slot) plain() bool { return s.swap == nil && s.catch == nil }
+
+// completeLocked notes that ended replies of a slot are there.
+func (r *replies) completeLocked(s *slot, ended int) {
+	s.n -= ended
+	if s.plain() {
+		return
+	}
+	r.kept += len(s.swap) - len(s.buf)
+	if s.catch != nil {
+		s.catch(s.buf)
+	}
+	s.buf = append([]byte(nil), s.swap...)
+}
+
+// Fail implements upstream.Sink: every reply owed becomes an error. If half of a
+// reply is out already nothing that follows could be understood: the client is
+// disconnected.
+func (r *replies) Fail(c *upstream.Conn, owed int, cut bool, err error) {
+	r.mu.Lock()
+	if i := r.findLocked(c); cut && (i == len(r.queue) || r.queue[i].plain()) {
+		r.out.Abort()
+	}
+	r.failLocked(c, owed, err)
+	lost := r.lost
+	r.mu.Unlock()
+	if lost != nil {
+		lost(c)
+	}
+}
+
+func (r *replies) failLocked(c *upstream.Conn, owed int, err error) {
+	text := appendLost(nil, err)
+	for owed > 0 {
+		i := r.findLocked(c)
+		if i == len(r.queue) {
+			return
+		}
+		s := &r.queue[i]
+		n := min(owed, s.n)
+		switch {
+		case s.catch != nil:
+			s.buf = nil
+			s.catch(nil)
+		case s.swap != nil:
+			s.buf = append([]byte(nil), text...)
+		default:
+			for range n {
+				r.keepLocked(s, text)
+			}
+		}
+		s.n -= n
+		owed -= n
+		r.paidLocked(n)
+	}
+}
+
+// findLocked is the first slot that waits for replies of c, or len(queue).
+func (r *replies) findLocked(c *upstream.Conn) int {
+	for i := r.head; i < len(r.queue); i++ {
+		if r.queue[i].from == c && r.queue[i].n > 0 {
+			return i
+		}
+	}
+	return len(r.queue)
+}
+
+func (r *replies) keepLocked(s *slot, p []byte) {
+	s.buf = append(s.buf, p...)
+	if r.kept += len(p); r.kept > r.limit {
+		r.out.Abort()
+	}
+}
+
+// paidLocked counts n replies off and writes what has its turn now.
+func (r *replies) paidLocked(n int) {
+	r.owed -= n
+	for r.head < len(r.queue) {
+		s := &r.queue[r.head]
+		if len(s.buf) > 0 && (s.plain() || s.n == 0) {
+			r.kept -= len(s.buf)
+			r.out.Write(s.buf)
+			s.buf = nil
+		}
+		if s.n > 0 {
+			break
+		}
+		*s = slot{}
+		r.head++
+	}
+	if r.head == len(r.queue) {
+		r.queue, r.head = r.queue[:0], 0
+		if cap(r.queue) > 1024 {
+			r.queue = nil
+		}
+	}
+	if r.owed == 0 && r.idle != nil {
+		close(r.idle)
+		r.idle = nil
+	}
+}

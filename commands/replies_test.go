@@ -1,0 +1,171 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+// tape is an Output that remembers.
+type tape struct {
+	bytes.Buffer
+	closed, aborted bool
+}
+
+func (t *tape) Write(p []byte) bool { t.Buffer.Write(p); return true }
+func (t *tape) Close()              { t.closed = true }
+func (t *tape) Abort()              { t.aborted = true }
+
+func (t *tape) want(tt *testing.T, what, want string) {
+	tt.Helper()
+	if got := t.String(); got != want {
+		tt.Errorf("%s: the client has %q, want %q", what, got, want)
+	}
+}
+
+func TestRepliesKeepOrder(t *testing.T) {
+	a, b := new(upstream.Conn), new(upstream.Conn)
+	out := new(tape)
+	r := newReplies(out, 1<<20)
+
+	r.Local([]byte("0"))
+	out.want(t, "a reply of our own waits for Flush", "")
+	r.Expect(a, 2)
+	out.want(t, "or for what follows", "0")
+	r.Local([]byte("3"))
+	r.Expect(b, 1)
+	r.ExpectSwapped(b, []byte("5"))
+	r.Local([]byte("6"))
+	r.Expect(a, 1)
+
+	r.Deliver(b, []byte("4"), 1)
+	r.Deliver(b, []byte("no"), 0)
+	r.Deliver(b, []byte("pe"), 1)
+	out.want(t, "later replies wait for earlier ones", "0")
+	r.Deliver(a, []byte("1"), 1)
+	out.want(t, "the first may go", "01")
+	r.Deliver(a, []byte("(2"), 0)
+	out.want(t, "even in part", "01(2")
+	r.Deliver(a, []byte(")"), 1)
+	out.want(t, "then all that is complete", "01(2)3456")
+	if r.Owed() != 1 {
+		t.Errorf("owed %d, want 1", r.Owed())
+	}
+	r.Deliver(a, []byte("7"), 1)
+	r.Local([]byte("8"))
+	r.Flush()
+	out.want(t, "the end", "01(2)345678")
+	if r.Owed() != 0 || r.kept != 0 || out.aborted {
+		t.Errorf("owed %d, kept %d, aborted %v", r.Owed(), r.kept, out.aborted)
+	}
+}
+
+func TestRepliesCatch(t *testing.T) {
+	a := new(upstream.Conn)
+	out := new(tape)
+	r := newReplies(out, 1<<20)
+	var got []byte
+	r.Expect(a, 1)
+	r.ExpectCaught(a, func(p []byte) { got = append([]byte(nil), p...) })
+	r.Deliver(a, []byte("1"), 1)
+	r.Deliver(a, []byte("2"), 0)
+	r.Deliver(a, []byte("3"), 1)
+	out.want(t, "a caught reply", "1")
+	if string(got) != "23" {
+		t.Errorf("caught %q", got)
+	}
+	lost := false
+	r.ExpectCaught(a, func(p []byte) { lost = p == nil })
+	r.Fail(a, 1, false, errors.New("gone"))
+	if !lost || r.Owed() != 0 {
+		t.Errorf("a caught reply that will not come: told %v, owed %d", lost, r.Owed())
+	}
+}
+
+func TestRepliesFail(t *testing.T) {
+	a, b := new(upstream.Conn), new(upstream.Conn)
+	out := new(tape)
+	r := newReplies(out, 1<<20)
+	r.Expect(b, 1)
+	r.Expect(a, 2)
+	r.ExpectSwapped(a, []byte("x"))
+	r.Fail(a, 3, false, errors.New("reset by peer"))
+	out.want(t, "behind another's reply", "")
+	r.Deliver(b, []byte("1"), 1)
+	if n := strings.Count(out.String(), "-UPSTREAMDOWN "); n != 3 || !strings.HasPrefix(out.String(), "1-") {
+		t.Errorf("the client has %q, want 1 and three errors", out.String())
+	}
+	if out.aborted {
+		t.Error("disconnected, though every reply is whole")
+	}
+	r.Expect(a, 1)
+	r.Deliver(a, []byte("$5\r\nhe"), 0)
+	r.Fail(a, 1, true, errors.New("reset by peer"))
+	if !out.aborted {
+		t.Error("not disconnected after half a reply")
+	}
+}
+
+func TestRepliesWaitIdle(t *testing.T) {
+	a := new(upstream.Conn)
+	r := newReplies(new(tape), 1<<20)
+	if err := r.WaitIdle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.Expect(a, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := r.WaitIdle(ctx); err == nil {
+		t.Error("idle, though a reply is owed")
+	}
+	done := make(chan error)
+	go func() { done <- r.WaitIdle(t.Context()) }()
+	r.Deliver(a, []byte("1"), 1)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRepliesBoundWhatTheyKeep(t *testing.T) {
+	a, b := new(upstream.Conn), new(upstream.Conn)
+	out := new(tape)
+	r := newReplies(out, 100)
+	r.Expect(a, 1)
+	r.Expect(b, 1)
+	r.Deliver(b, make([]byte, 100), 0)
+	if out.aborted {
+		t.Fatal("disconnected at the limit")
+	}
+	r.Deliver(b, make([]byte, 1), 0)
+	if !out.aborted {
+		t.Error("not disconnected beyond the limit")
+	}
+}
+
+func TestKindOf(t *testing.T) {
+	tests := []struct {
+		name string
+		want kind
+	}{
+		{"GET", forward}, {"lock", verb}, {"UnLock", verb}, {"multi", multi}, {"xreadgroup", mayBlock},
+		{"", forward}, {"punsubscribe", subscribe}, {strings.Repeat("A", 17), forward}, {"LOCK ", forward},
+	}
+	for _, tt := range tests {
+		if got := kindOf([]byte(tt.name)); got != tt.want {
+			t.Errorf("kindOf(%q) = %d, want %d", tt.name, got, tt.want)
+		}
+	}
+	for name := range kinds {
+		if len(name) > longestName {
+			t.Errorf("%s is longer than kindOf looks", name)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { kindOf([]byte("set")) }); n != 0 {
+		t.Errorf("kindOf allocates %v times", n)
+	}
+}

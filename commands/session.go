@@ -1,0 +1,533 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+// Locker decides about locks; *locks.Service is one.
+type Locker interface {
+	Lock(context.Context, locks.LockRequest) (locks.Answer, error)
+	Renew(context.Context, locks.RenewRequest) (time.Duration, error)
+	Unlock(context.Context, locks.UnlockRequest) (holdsLeft int, err error)
+	Undo(locks.Grant)
+}
+
+// Options are read once by New.
+type Options struct {
+	Pool  *upstream.Pool // required
+	Locks Locker         // required
+	// MinTTL and MaxTTL bound leases; 0 means 100 ms and 60 s.
+	MinTTL, MaxTTL time.Duration
+	// RequireOwner refuses RENEW and UNLOCK that name no owner.
+	RequireOwner bool
+	// MaxKept is how many bytes of replies to one client may wait for earlier
+	// ones; 0 means 256 MB.
+	MaxKept int64
+	Log     *slog.Logger // nil means slog.Default()
+}
+
+// A Dispatcher knows what commands mean. It is immutable and safe for concurrent
+// use.
+type Dispatcher struct{ opt Options }
+
+// New makes a Dispatcher.
+func New(opt Options) *Dispatcher {
+	if opt.MinTTL <= 0 {
+		opt.MinTTL = 100 * time.Millisecond
+	}
+	if opt.MaxTTL <= 0 {
+		opt.MaxTTL = time.Minute
+	}
+	if opt.MaxKept <= 0 {
+		opt.MaxKept = 256 << 20
+	}
+	if opt.Log == nil {
+		opt.Log = slog.Default()
+	}
+	return &Dispatcher{opt: opt}
+}
+
+// mode is where a session's commands travel.
+type mode uint8
+
+const (
+	onShared mode = iota // on a connection shared with others
+	onOwn                // on the session's own, each command with one reply
+	onRaw                // on its own, for good: replies are not counted
+)
+
+// A Session is what one client told us: who it is, its database and protocol,
+// whether it is in a transaction, which locks it took. It belongs to one goroutine
+// at a time; only replies and stateful are touched by others.
+type Session struct {
+	d       *Dispatcher
+	present context.Context // ends when the client has left
+	out     Output
+	replies *replies
+	hint    uint32
+
+	id     upstream.Identity
+	name   []byte         // CLIENT SETNAME
+	shared *upstream.Conn // borrowed from the pool; may be nil or broken
+	own    *upstream.Conn // private; may be nil or broken
+	mode   mode
+
+	inTx       bool // between MULTI and EXEC
+	watching   bool // WATCHes something
+	sticky     bool // the own connection has state that lasts: never back to shared
+	subscribed bool // on raw: SUBSCRIBE came
+	txDB       int  // database that a queued SELECT will leave, -1: none
+	blocking   bool // a command that may block upstream is on its way
+	closing    bool // QUIT came
+
+	run  []byte // adjacent commands that will be sent together
+	runN int
+
+	taken   taken
+	seesAll bool      // may see other people's owners,
+	sawAt   time.Time // as the upstream said then
+
+	// stateful is the own connection while state is lost with it, else nil. Read
+	// when an upstream connection ends.
+	stateful atomic.Pointer[upstream.Conn]
+}
+
+// NewSession is a client that has said nothing yet. present ends when it leaves.
+func (d *Dispatcher) NewSession(present context.Context, out Output) *Session {
+	s := &Session{
+		d: d, present: present, out: out, id: d.opt.Pool.Default(), hint: d.opt.Pool.Hint(), txDB: -1,
+		replies: newReplies(out, int(d.opt.MaxKept)),
+	}
+	s.replies.lost = s.lost
+	return s
+}
+
+// Restricted says that the client must authenticate and has not, as far as known.
+func (s *Session) Restricted() bool { return s.anonymous() && s.d.opt.Pool.WantsAuth() }
+
+// Closing says that the client asked to be disconnected: no more commands.
+func (s *Session) Closing() bool { return s.closing }
+
+// Try handles a command that need not wait, and is false for one that may have to:
+// then nothing has happened and Run must be called. raw is the command as multibulk, args its
+// arguments, at least one. raw must stay as it is until Flush.
+func (s *Session) Try(raw []byte, args [][]byte) bool {
+	s.settle()
+	k := kindOf(args[0])
+	if s.mode == onRaw {
+		return s.tryRaw(k, raw, args)
+	}
+	if s.inTx {
+		return s.tryTx(k, raw, args)
+	}
+	switch k {
+	case forward:
+		return s.tryForward(raw)
+	case unwatch, execTx:
+		if !s.tryForward(raw) {
+			return false
+		}
+		if k == unwatch && len(args) == 1 {
+			s.watching = false
+			s.note()
+		}
+		return true
+	case multi, watch:
+		if !s.tryOwn() {
+			return false
+		}
+		s.add(raw)
+		s.begin(k, args)
+		return true
+	case blocks:
+		return s.tryOwn() && s.addBlocking(raw)
+	case mayBlock:
+		if hasBlock(args) {
+			return s.tryOwn() && s.addBlocking(raw)
+		}
+		return s.tryForward(raw)
+	case ownConn:
+		return s.tryOwn() && s.add(raw)
+	case kills:
+		if len(args) > 1 && is(args[1], "KILL") {
+			return s.tryOwn() && s.add(raw)
+		}
+		return s.tryForward(raw)
+	}
+	return false
+}
+
+// Run handles a command that may have to wait, for the upstream, for a majority.
+// What waits is given up when ctx ends; a LOCK already when the client leaves.
+func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
+	s.Flush()
+	if s.Try(raw, args) { // what was in the way may be gone
+		s.Flush()
+		return
+	}
+	switch k := kindOf(args[0]); k {
+	case verb:
+		s.verb(ctx, args)
+	case auth:
+		s.auth(ctx, raw, args)
+	case hello:
+		s.hello(ctx, raw, args)
+	case selectDB:
+		s.selectDB(ctx, raw, args)
+	case reset:
+		s.reset(ctx, raw)
+	case quit:
+		s.quit(ctx, raw)
+	case client:
+		s.client(ctx, raw, args)
+	case subscribe:
+		s.goRaw(ctx, raw, args)
+	case multi, watch:
+		if s.toOwn(ctx) {
+			s.add(raw)
+			s.begin(k, args)
+		}
+	case blocks, mayBlock, ownConn, kills:
+		s.runOwn(ctx, raw, k, args)
+	default:
+		s.runForward(ctx, raw)
+	}
+	s.Flush()
+}
+
+// Flush sends what Try has gathered. False says that the client is gone.
+func (s *Session) Flush() bool {
+	s.flushRun()
+	return s.replies.Flush()
+}
+
+// rawGrace is how long a client that has left may still get what a connection
+// sends whose replies are not counted.
+const rawGrace = 50 * time.Millisecond
+
+// Wait is for a client that has closed its sending half. It returns when the
+// client has all replies that the upstream owes it, or ctx ends; it does not wait
+// for a command that blocks upstream.
+func (s *Session) Wait(ctx context.Context) {
+	switch {
+	case s.mode == onRaw:
+		grace := rawGrace
+		if s.closing {
+			grace = time.Second // the upstream closes after QUIT
+		}
+		select {
+		case <-s.own.Done():
+		case <-time.After(grace):
+		case <-ctx.Done():
+		}
+	case !s.blocking:
+		s.replies.WaitIdle(ctx)
+	}
+}
+
+// Busy says that the client waits for replies, or for messages.
+func (s *Session) Busy() bool { return s.mode == onRaw || s.replies.Owed() > 0 }
+
+// Refuse answers input that breaks the protocol.
+func (s *Session) Refuse(text string) {
+	s.Flush()
+	s.replies.Local(resp.AppendError(nil, text))
+	s.replies.Flush()
+	s.closing = true
+}
+
+// End gives up everything the session has. Locks it took stay until their leases
+// end.
+func (s *Session) End() {
+	s.closeOwn()
+	s.returnShared()
+}
+
+func (s *Session) anonymous() bool { return s.id.User == "" && s.id.Secret == "" }
+
+// conn is the connection the next ordinary command travels on; it may be nil.
+func (s *Session) conn() *upstream.Conn {
+	if s.mode == onShared {
+		return s.shared
+	}
+	return s.own
+}
+
+// settle goes back to the shared connection when the own one has no state left
+// and owes nothing: only then can no later command overtake an earlier one.
+func (s *Session) settle() {
+	if s.mode != onOwn || s.runN > 0 || s.replies.Owed() > 0 {
+		return
+	}
+	s.blocking = false
+	if !s.inTx && !s.stays() {
+		s.mode = onShared
+	}
+}
+
+// note publishes whether the client loses state when its own connection ends.
+func (s *Session) note() {
+	if s.mode == onRaw || s.inTx || s.watching || s.sticky {
+		s.stateful.Store(s.own)
+	} else {
+		s.stateful.Store(nil)
+	}
+}
+
+// lost is told of every connection that ended. One that had the client's state
+// takes the client with it, as a Redis that went away would.
+func (s *Session) lost(c *upstream.Conn) {
+	if s.stateful.Load() == c {
+		s.out.Close()
+	}
+}
+
+func (s *Session) tryForward(raw []byte) bool {
+	c := s.conn()
+	return c != nil && c.Alive() && s.add(raw)
+}
+
+// add gathers a command for the current connection. Commands that lie next to each
+// other in the read buffer become one write. It is always true.
+func (s *Session) add(raw []byte) bool {
+	if n := len(s.run); n > 0 && cap(s.run)-n >= len(raw) && &s.run[:n+1][n] == &raw[0] {
+		s.run = s.run[:n+len(raw)]
+	} else {
+		s.flushRun()
+		s.run = raw
+	}
+	s.runN++
+	return true
+}
+
+func (s *Session) flushRun() {
+	if s.runN == 0 {
+		return
+	}
+	run, n, c := s.run, s.runN, s.conn()
+	s.run, s.runN = nil, 0
+	if s.mode == onRaw {
+		c.Send(run, 0, s.replies) // if it fails, lost has closed the client
+		return
+	}
+	s.replies.Expect(c, n)
+	if err := c.Send(run, n, s.replies); err != nil {
+		s.replies.Fail(c, n, false, err)
+	}
+}
+
+// tryOwn moves the session to its own connection if that needs no waiting.
+func (s *Session) tryOwn() bool {
+	if s.own == nil || !s.own.Alive() {
+		return false
+	}
+	if s.mode == onShared {
+		s.flushRun()
+		if s.replies.Owed() > 0 {
+			return false
+		}
+		s.mode = onOwn
+	}
+	return true
+}
+
+// toOwn moves the session to its own connection, opening it if need be, when all
+// earlier commands have been answered. If it can't, the client has got the reason.
+func (s *Session) toOwn(ctx context.Context) bool {
+	s.flushRun()
+	if s.replies.WaitIdle(ctx) != nil {
+		return false
+	}
+	if s.own == nil || !s.own.Alive() {
+		s.closeOwn()
+		c, err := s.d.opt.Pool.Private(ctx, s.id, s.replies)
+		if err != nil {
+			s.replyErr(err)
+			return false
+		}
+		s.own = c
+		if s.name != nil {
+			s.ask(ctx, c, resp.AppendCommand(nil, "CLIENT", "SETNAME", string(s.name)))
+		}
+	}
+	s.mode = onOwn
+	return true
+}
+
+func (s *Session) runOwn(ctx context.Context, raw []byte, k kind, args [][]byte) {
+	if k == mayBlock && !hasBlock(args) || k == kills && (len(args) < 2 || !is(args[1], "KILL")) {
+		s.runForward(ctx, raw)
+		return
+	}
+	if s.toOwn(ctx) {
+		s.blocking = s.blocking || k == blocks || k == mayBlock
+		s.add(raw)
+	}
+}
+
+func (s *Session) addBlocking(raw []byte) bool {
+	s.blocking = true
+	return s.add(raw)
+}
+
+func (s *Session) runForward(ctx context.Context, raw []byte) {
+	if s.mode != onShared {
+		if s.own.Alive() {
+			s.add(raw)
+			return
+		}
+		s.closeOwn()
+	}
+	if s.needShared(ctx) {
+		s.add(raw)
+	}
+}
+
+// needShared makes sure that there is a live shared connection. If it can't, the
+// client has got the reason.
+func (s *Session) needShared(ctx context.Context) bool {
+	if s.shared != nil && s.shared.Alive() {
+		return true
+	}
+	s.returnShared()
+	c, err := s.d.opt.Pool.Shared(ctx, s.id, s.hint)
+	if err != nil {
+		s.replyErr(err)
+		return false
+	}
+	s.shared = c
+	return true
+}
+
+func (s *Session) returnShared() {
+	if s.shared != nil {
+		s.d.opt.Pool.Return(s.shared)
+		s.shared = nil
+	}
+}
+
+func (s *Session) closeOwn() {
+	s.stateful.Store(nil)
+	s.mode = onShared
+	if s.own != nil {
+		s.own.Close()
+		s.own = nil
+	}
+}
+
+// begin notes that a transaction or a watch was sent.
+func (s *Session) begin(k kind, args [][]byte) {
+	switch {
+	case k == multi && len(args) == 1:
+		s.inTx = true
+	case k == watch && len(args) > 1:
+		s.watching = true
+	}
+	s.note()
+}
+
+// tryTx handles a command inside MULTI.
+func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
+	switch k {
+	case verb:
+		s.flushRun()
+		s.replies.ExpectSwapped(s.own, appendNoTx(nil, args[0]))
+		// The upstream does not know the verb: it refuses it and so aborts the EXEC.
+		if err := s.own.Send(raw, 1, s.replies); err != nil {
+			s.replies.Fail(s.own, 1, false, err)
+		}
+		return true
+	case reset, quit, subscribe:
+		return false
+	case execTx:
+		s.add(raw)
+		if len(args) == 1 {
+			s.inTx, s.watching = false, false
+			if is(args[0], "EXEC") && s.txDB >= 0 {
+				s.id.DB = s.txDB
+			}
+			s.txDB = -1
+		}
+		s.note()
+		return true
+	case selectDB:
+		if db, ok := dbNumber(args); ok { // takes effect at EXEC, on this connection only
+			s.txDB, s.sticky = db, true
+		}
+	}
+	return s.add(raw)
+}
+
+// tryRaw relays everything but what must be known of.
+func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
+	switch k {
+	case verb, reset:
+		return false
+	case quit:
+		s.closing = true
+	case hello:
+		if h, ok := parseHello(args); ok && h.proto != 0 {
+			s.id.Proto = h.proto
+		}
+	case selectDB:
+		if db, ok := dbNumber(args); ok {
+			s.id.DB = db
+		}
+	}
+	return s.add(raw)
+}
+
+// goRaw stops counting replies, from a command on that has none or many.
+func (s *Session) goRaw(ctx context.Context, raw []byte, args [][]byte) {
+	if !s.toOwn(ctx) {
+		return
+	}
+	s.own.Raw()
+	s.mode = onRaw
+	s.subscribed = !is(args[0], "MONITOR") && !is(args[0], "CLIENT")
+	s.note()
+	s.add(raw)
+}
+
+// ask sends a command of a single reply, behind everything sent before, and
+// returns the reply.
+func (s *Session) ask(ctx context.Context, c *upstream.Conn, raw []byte) ([]byte, error) {
+	got := make(chan []byte, 1)
+	s.replies.ExpectCaught(c, func(reply []byte) { got <- reply })
+	if err := c.Send(raw, 1, s.replies); err != nil {
+		s.replies.Fail(c, 1, false, err)
+	}
+	select {
+	case reply := <-got:
+		if reply == nil {
+			return nil, &upstream.DownError{Err: errors.New("the connection was lost")}
+		}
+		return reply, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *Session) replyErr(err error) {
+	if p := appendErr(nil, err); p != nil {
+		s.replies.Local(p)
+	}
+}
+
+// dbNumber is the argument of a SELECT that can succeed.
+func dbNumber(args [][]byte) (int, bool) {
+	if len(args) != 2 {
+		return 0, false
+	}
+	n, err := strconv.Atoi(string(args[1]))
+	return n, err == nil && n >= 0 && strconv.Itoa(n) == string(args[1])
+}

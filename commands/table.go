@@ -1,0 +1,83 @@
+package commands
+
+import "strings"
+
+// kind says who handles a command, and on which connection it travels.
+type kind uint8
+
+const (
+	forward   kind = iota // to the upstream, on whatever connection the session is on
+	verb                  // LOCK, RENEW, UNLOCK, LOCKCTL: ours
+	auth                  // changes who the client is
+	hello                 // changes the protocol, and maybe who the client is
+	selectDB              // changes the database
+	reset                 // forgets everything the client said
+	quit                  // the last command
+	client                // CLIENT: by subcommand
+	multi                 // begins a transaction
+	execTx                // ends one: EXEC, DISCARD
+	watch                 // begins to watch
+	unwatch               // ends it
+	blocks                // may block: never on a shared connection
+	mayBlock              // blocks if it has a BLOCK option
+	ownConn               // must not wait behind other clients' commands
+	kills                 // SCRIPT, FUNCTION: KILL must overtake the script it kills
+	subscribe             // replies and messages are not one per command
+)
+
+// kinds are the commands that are more than one request and one reply on any
+// connection. Whatever is not here is forwarded.
+var kinds = map[string]kind{
+	"LOCK": verb, "RENEW": verb, "UNLOCK": verb, "LOCKCTL": verb,
+
+	"AUTH": auth, "HELLO": hello, "SELECT": selectDB, "RESET": reset, "QUIT": quit, "CLIENT": client,
+
+	"MULTI": multi, "EXEC": execTx, "DISCARD": execTx, "WATCH": watch, "UNWATCH": unwatch,
+
+	"BLPOP": blocks, "BRPOP": blocks, "BLMOVE": blocks, "BRPOPLPUSH": blocks, "BLMPOP": blocks,
+	"BZPOPMIN": blocks, "BZPOPMAX": blocks, "BZMPOP": blocks, "WAIT": blocks, "WAITAOF": blocks,
+	"XREAD": mayBlock, "XREADGROUP": mayBlock,
+
+	"SCRIPT": kills, "FUNCTION": kills, "SHUTDOWN": ownConn, "FAILOVER": ownConn, "READONLY": ownConn, "READWRITE": ownConn, "ASKING": ownConn,
+
+	"SUBSCRIBE": subscribe, "PSUBSCRIBE": subscribe, "SSUBSCRIBE": subscribe,
+	"UNSUBSCRIBE": subscribe, "PUNSUBSCRIBE": subscribe, "SUNSUBSCRIBE": subscribe,
+	"MONITOR": subscribe, "SYNC": subscribe, "PSYNC": subscribe, "REPLCONF": subscribe,
+}
+
+// longestName bounds the names that kindOf has to fold.
+const longestName = 16
+
+// kindOf looks a command up by its name, in any case. It does not allocate.
+func kindOf(name []byte) kind {
+	if len(name) > longestName {
+		return forward
+	}
+	var up [longestName]byte
+	for i, b := range name {
+		if 'a' <= b && b <= 'z' {
+			b -= 'a' - 'A'
+		}
+		up[i] = b
+	}
+	return kinds[string(up[:len(name)])]
+}
+
+// is compares an argument with a word in upper case, ignoring the argument's.
+func is(arg []byte, word string) bool {
+	return len(arg) == len(word) && strings.EqualFold(string(arg), word)
+}
+
+// hasBlock finds the BLOCK option of XREAD and XREADGROUP, which comes before
+// STREAMS.
+func hasBlock(args [][]byte) bool {
+	for _, a := range args[1:] {
+		if is(a, "BLOCK") {
+			return true
+		}
+		if is(a, "STREAMS") {
+			return false
+		}
+	}
+	return false
+}

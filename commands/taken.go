@@ -1,0 +1,105 @@
+package commands
+
+import (
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// taken remembers the locks that a connection took with a generated owner, so
+// that RENEW and UNLOCK need not name it. The zero value is empty.
+type taken struct {
+	byName map[takenKey][]takenLock
+	count  int
+}
+
+type takenKey struct {
+	db   int
+	name string
+}
+
+type takenLock struct {
+	owner    string
+	fence    int64
+	released bool // kept so that a repeated UNLOCK repeats its reply
+	at       time.Time
+}
+
+// Beyond maxTaken locks a connection, those taken longest ago are forgotten: a
+// client that never unlocks must not fill the memory.
+const (
+	maxTaken  = 4096
+	keepTaken = time.Hour
+)
+
+// add remembers a grant. What was released of the name is forgotten.
+func (t *taken) add(g locks.Grant) {
+	if t.byName == nil {
+		t.byName = map[takenKey][]takenLock{}
+	}
+	if t.count >= maxTaken {
+		t.shrink()
+	}
+	k := takenKey{g.DB, g.Name}
+	live := t.byName[k][:0]
+	for _, l := range t.byName[k] {
+		if !l.released {
+			live = append(live, l)
+		}
+	}
+	t.count += len(live) + 1 - len(t.byName[k])
+	t.byName[k] = append(live, takenLock{owner: g.Owner, fence: g.Fence, at: time.Now()})
+}
+
+// find returns what the connection is the owner of, by fence if that is not 0, and
+// how many there are to choose from: those still held if there are any, else the
+// one released last.
+func (t *taken) find(db int, name string, fence int64) (owner string, f int64, n int) {
+	var last takenLock
+	for _, l := range t.byName[takenKey{db, name}] {
+		if fence != 0 && l.fence != fence {
+			continue
+		}
+		if l.released {
+			last = l
+			continue
+		}
+		owner, f, n = l.owner, l.fence, n+1
+	}
+	if n == 0 && last.owner != "" {
+		return last.owner, last.fence, 1
+	}
+	return owner, f, n
+}
+
+// released notes that a lock is not held any more.
+func (t *taken) released(db int, name, owner string) {
+	ls := t.byName[takenKey{db, name}]
+	for i := range ls {
+		if ls[i].owner == owner {
+			ls[i].released = true
+		}
+	}
+}
+
+// shrink forgets what was released, what is older than keepTaken, and if that is
+// not enough everything.
+func (t *taken) shrink() {
+	t.count = 0
+	for k, ls := range t.byName {
+		keep := ls[:0]
+		for _, l := range ls {
+			if !l.released && time.Since(l.at) < keepTaken {
+				keep = append(keep, l)
+			}
+		}
+		if t.byName[k] = keep; len(keep) == 0 {
+			delete(t.byName, k)
+		}
+		t.count += len(keep)
+	}
+	if t.count >= maxTaken {
+		clear(t.byName)
+		t.count = 0
+	}
+}

@@ -1,0 +1,423 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/resp"
+)
+
+// Limits on what clients say about locks, in bytes.
+const (
+	maxName  = 64 << 10
+	maxOwner = 1 << 10
+	maxInfo  = 256
+)
+
+const (
+	lockUsage   = "LOCK name ttl [OWNER owner] [INFO text] [RETRYAFTER]"
+	renewUsage  = "RENEW name ttl [owner] [FENCE n]"
+	unlockUsage = "UNLOCK name [owner] [FENCE n] [ALL]"
+)
+
+// verb runs LOCK, RENEW or UNLOCK and replies.
+func (s *Session) verb(ctx context.Context, args [][]byte) {
+	if refusal := s.admit(ctx); refusal != nil {
+		s.replies.Local(refusal)
+		return
+	}
+	var reply []byte
+	var err error
+	switch {
+	case s.subscribed && s.id.Proto == 2:
+		err = fmt.Errorf("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context", lower(args[0]))
+	case is(args[0], "LOCK"):
+		reply, err = s.lock(ctx, args)
+	case is(args[0], "RENEW"):
+		reply, err = s.renew(ctx, args)
+	case is(args[0], "UNLOCK"):
+		reply, err = s.unlock(ctx, args)
+	default:
+		err = errors.New("ERR LOCKCTL is not supported by this version of lockproxy")
+	}
+	if err != nil {
+		s.replyErr(err)
+		return
+	}
+	s.replies.Local(reply)
+}
+
+// admit refuses clients that must authenticate first. It asks the upstream only
+// about clients that have given no credentials, and only while it does not know.
+func (s *Session) admit(ctx context.Context) []byte {
+	pool := s.d.opt.Pool
+	if !s.anonymous() || pool.Open() {
+		return nil
+	}
+	if s.mode == onShared && (s.shared == nil || !s.shared.Alive()) {
+		s.returnShared()
+		c, err := pool.Shared(ctx, s.id, s.hint)
+		if err != nil {
+			return appendErr(nil, err)
+		}
+		s.shared = c
+	}
+	if c := s.conn(); c.NoAuth() {
+		return resp.AppendError(nil, "NOAUTH Authentication required.")
+	}
+	return nil
+}
+
+func (s *Session) lock(ctx context.Context, args [][]byte) ([]byte, error) {
+	req, retryAfter, err := s.d.parseLock(args)
+	if err != nil {
+		return nil, err
+	}
+	req.DB = s.id.DB
+	plain := req.Owner == ""
+	answer, err := s.d.opt.Locks.Lock(s.present, req)
+	switch {
+	case err != nil:
+		return nil, err
+	case answer.Granted && (s.present.Err() != nil || !s.replies.Flush()):
+		s.d.opt.Locks.Undo(answer.Grant) // nobody would know of it
+		return nil, context.Canceled
+	case answer.Granted:
+		g := answer.Grant
+		if plain {
+			s.taken.add(g)
+		}
+		b := resp.AppendArray(nil, 4)
+		b = resp.AppendInt(b, g.Fence)
+		b = resp.AppendBulkString(b, g.Owner)
+		b = resp.AppendInt(b, g.Validity.Milliseconds())
+		return resp.AppendInt(b, int64(g.Holds)), nil
+	case retryAfter:
+		b := resp.AppendArray(nil, 4)
+		b = resp.AppendInt(b, 0)
+		b = resp.AppendBulkString(b, s.visible(ctx, answer.Holder))
+		b = resp.AppendInt(b, ceilMillis(answer.Remaining))
+		return resp.AppendInt(b, int64(answer.Waiters)), nil
+	}
+	return resp.AppendNull(nil, s.id.Proto), nil
+}
+
+// seeFor is how long the upstream's word on what a client may see is kept.
+const seeFor = 5 * time.Second
+
+// visible is how a holder's name is shown to this client: whoever knows an owner
+// can unlock in its name, so only users who may run admin commands are told it.
+// The upstream is asked whether this one may run ACL; one that has no ACL at all
+// lets everybody.
+func (s *Session) visible(ctx context.Context, holder string) string {
+	if time.Since(s.sawAt) > seeFor {
+		s.sawAt, s.seesAll = time.Now(), s.isAdmin(ctx)
+	}
+	if !s.seesAll {
+		return ""
+	}
+	return holder
+}
+
+func (s *Session) isAdmin(ctx context.Context) bool {
+	c, err := s.d.opt.Pool.Shared(ctx, s.id, s.hint)
+	if err != nil {
+		return false
+	}
+	defer s.d.opt.Pool.Return(c)
+	reply, err := s.ask(ctx, c, resp.AppendCommand(nil, "ACL", "DRYRUN", "default", "PING"))
+	if err != nil {
+		return false
+	}
+	text, refused := resp.Error(reply)
+	return !refused || !strings.HasPrefix(text, "NOPERM") && !strings.HasPrefix(text, "NOAUTH")
+}
+
+func (s *Session) renew(ctx context.Context, args [][]byte) ([]byte, error) {
+	o, err := s.d.parseRelease(args, renewUsage)
+	if err != nil {
+		return nil, err
+	}
+	req := locks.RenewRequest{DB: s.id.DB, Name: o.name, Owner: o.owner, TTL: o.ttl, Fence: o.fence}
+	if req.Owner == "" {
+		if req.Owner, req.Fence, err = s.plainOwner(o, "RENEW"); err != nil {
+			return nil, err
+		}
+	}
+	validity, err := s.d.opt.Locks.Renew(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return resp.AppendInt(nil, validity.Milliseconds()), nil
+}
+
+func (s *Session) unlock(ctx context.Context, args [][]byte) ([]byte, error) {
+	o, err := s.d.parseRelease(args, unlockUsage)
+	if err != nil {
+		return nil, err
+	}
+	req := locks.UnlockRequest{DB: s.id.DB, Name: o.name, Owner: o.owner, Fence: o.fence, All: o.all}
+	if req.Owner == "" {
+		if req.Owner, req.Fence, err = s.plainOwner(o, "UNLOCK"); err != nil {
+			return nil, err
+		}
+	}
+	left, err := s.d.opt.Locks.Unlock(ctx, req)
+	if err != nil {
+		if errors.Is(err, locks.ErrLost) && o.owner == "" {
+			s.taken.released(s.id.DB, o.name, req.Owner)
+		}
+		return nil, err
+	}
+	if o.owner == "" {
+		s.taken.released(s.id.DB, o.name, req.Owner)
+	}
+	if left == 0 {
+		return resp.AppendInt(nil, 1), nil
+	}
+	return resp.AppendInt(nil, 0), nil
+}
+
+// plainOwner finds who the connection is when a command names no owner.
+func (s *Session) plainOwner(o release, verb string) (owner string, fence int64, err error) {
+	if s.d.opt.RequireOwner {
+		return "", 0, fmt.Errorf("ERR this proxy wants %s to name the owner", verb)
+	}
+	owner, fence, n := s.taken.find(s.id.DB, o.name, o.fence)
+	switch n {
+	case 0:
+		return "", 0, fmt.Errorf("ERR this connection has not taken that lock without OWNER; %s must name the owner", verb)
+	case 1:
+		return owner, fence, nil
+	}
+	return "", 0, fmt.Errorf("ERR this connection has taken that lock %d times; %s must name the owner or the FENCE", n, verb)
+}
+
+// parseLock reads the arguments of LOCK.
+func (d *Dispatcher) parseLock(args [][]byte) (req locks.LockRequest, retryAfter bool, err error) {
+	if len(args) < 3 {
+		return req, false, arityError(args[0], lockUsage)
+	}
+	if req.Name, err = lockName(args[1]); err != nil {
+		return req, false, err
+	}
+	if req.TTL, err = d.parseTTL(args[2]); err != nil {
+		return req, false, err
+	}
+	opts := options{rest: args[3:], usage: lockUsage}
+	for opts.next() {
+		switch opts.word {
+		case "OWNER":
+			req.Owner, err = opts.bounded(1, maxOwner)
+			if err == nil && isOption(req.Owner) {
+				err = fmt.Errorf("ERR the owner cannot be the word %s", req.Owner)
+			}
+		case "INFO":
+			req.Info, err = opts.bounded(0, maxInfo)
+		case "RETRYAFTER":
+			retryAfter = true
+		case "WAIT", "SESSION", "MAXHOLD", "REQ":
+			err = fmt.Errorf("ERR %s is not supported by this version of lockproxy", opts.word)
+		default:
+			err = opts.unknown()
+		}
+		if err != nil {
+			return req, false, err
+		}
+	}
+	return req, retryAfter, opts.err
+}
+
+// release is what RENEW and UNLOCK say.
+type release struct {
+	name, owner string
+	ttl         time.Duration // RENEW
+	fence       int64
+	all         bool // UNLOCK
+}
+
+// parseRelease reads the arguments of RENEW or UNLOCK, whichever usage says.
+func (d *Dispatcher) parseRelease(args [][]byte, usage string) (r release, err error) {
+	renew := usage == renewUsage
+	rest := args[1:]
+	if len(rest) < 1 || renew && len(rest) < 2 {
+		return r, arityError(args[0], usage)
+	}
+	if r.name, err = lockName(rest[0]); err != nil {
+		return r, err
+	}
+	rest = rest[1:]
+	if renew {
+		if r.ttl, err = d.parseTTL(rest[0]); err != nil {
+			return r, err
+		}
+		rest = rest[1:]
+	}
+	if len(rest) > 0 && !isOption(string(rest[0])) {
+		if r.owner = string(rest[0]); len(r.owner) < 1 || len(r.owner) > maxOwner {
+			return r, fmt.Errorf("ERR the owner must have 1 to %d bytes", maxOwner)
+		}
+		rest = rest[1:]
+	}
+	opts := options{rest: rest, usage: usage}
+	for opts.next() {
+		switch {
+		case opts.word == "FENCE":
+			r.fence, err = opts.fence()
+		case opts.word == "ALL" && !renew:
+			r.all = true
+		case opts.word == "REQ" && !renew:
+			err = errors.New("ERR REQ is not supported by this version of lockproxy")
+		default:
+			err = opts.unknown()
+		}
+		if err != nil {
+			return r, err
+		}
+	}
+	return r, opts.err
+}
+
+func isOption(word string) bool {
+	switch strings.ToUpper(word) {
+	case "FENCE", "REQ", "ALL":
+		return true
+	}
+	return false
+}
+
+// options walks the words behind the fixed arguments, each of which may come once.
+type options struct {
+	rest  [][]byte
+	usage string
+	word  string // the current option, in upper case
+	raw   []byte // as the client wrote it
+	seen  []string
+	err   error
+}
+
+func (o *options) next() bool {
+	if len(o.rest) == 0 || o.err != nil {
+		return false
+	}
+	o.raw, o.rest = o.rest[0], o.rest[1:]
+	o.word = strings.ToUpper(string(o.raw))
+	for _, w := range o.seen {
+		if w == o.word {
+			o.err = fmt.Errorf("ERR option %s was given twice; usage: %s", o.word, o.usage)
+			return false
+		}
+	}
+	o.seen = append(o.seen, o.word)
+	return true
+}
+
+// value is the argument of the current option.
+func (o *options) value() ([]byte, error) {
+	if len(o.rest) == 0 {
+		return nil, fmt.Errorf("ERR option %s needs a value; usage: %s", o.word, o.usage)
+	}
+	v := o.rest[0]
+	o.rest = o.rest[1:]
+	return v, nil
+}
+
+func (o *options) bounded(least, most int) (string, error) {
+	v, err := o.value()
+	if err == nil && (len(v) < least || len(v) > most) {
+		err = fmt.Errorf("ERR the value of %s must have %d to %d bytes", o.word, least, most)
+	}
+	return string(v), err
+}
+
+func (o *options) fence() (int64, error) {
+	v, err := o.value()
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err != nil || n < 1 {
+		return 0, errors.New("ERR FENCE must be a positive integer")
+	}
+	return n, nil
+}
+
+func (o *options) unknown() error {
+	return fmt.Errorf("ERR unknown option '%s'; usage: %s", shorten(o.raw), o.usage)
+}
+
+func arityError(name []byte, usage string) error {
+	return fmt.Errorf("ERR wrong number of arguments for '%s' command; usage: %s", lower(name), usage)
+}
+
+func lockName(arg []byte) (string, error) {
+	if len(arg) < 1 || len(arg) > maxName {
+		return "", fmt.Errorf("ERR the name of a lock must have 1 to %d bytes", maxName)
+	}
+	return string(arg), nil
+}
+
+// parseTTL reads a lease and checks it against the limits.
+func (d *Dispatcher) parseTTL(arg []byte) (time.Duration, error) {
+	ttl, bare, ok := parseTime(string(arg))
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("ERR ttl '%s' is not a time: write milliseconds, or 500ms, 30s, 2m", shorten(arg))
+	case ttl < d.opt.MinTTL && bare:
+		return 0, fmt.Errorf("ERR ttl %s is under the minimum of %s; write %ds for seconds", show(ttl), show(d.opt.MinTTL), ttl.Milliseconds())
+	case ttl < d.opt.MinTTL:
+		return 0, fmt.Errorf("ERR ttl %s is under the minimum of %s", show(ttl), show(d.opt.MinTTL))
+	case ttl > d.opt.MaxTTL:
+		return 0, fmt.Errorf("ERR ttl %s is over the maximum of %s; RENEW the lock in time, use SESSION, or raise --max-ttl", show(ttl), show(d.opt.MaxTTL))
+	}
+	return ttl, nil
+}
+
+var units = []struct {
+	suffix string
+	unit   time.Duration
+}{{"ms", time.Millisecond}, {"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}}
+
+// parseTime reads a time of SPEC: an integer of milliseconds (bare), or one with a
+// unit. It refuses signs, fractions and what does not fit.
+func parseTime(s string) (t time.Duration, bare, ok bool) {
+	unit, bare := time.Millisecond, true
+	for _, u := range units {
+		if rest, found := strings.CutSuffix(s, u.suffix); found {
+			s, unit, bare = rest, u.unit, false
+			break
+		}
+	}
+	n, err := strconv.ParseUint(s, 10, 63)
+	if err != nil || n > uint64(math.MaxInt64/unit) || s[0] == '+' {
+		return 0, bare, false
+	}
+	return time.Duration(n) * unit, bare, true
+}
+
+// show writes a time as a client would: in seconds if it is whole ones.
+func show(t time.Duration) string {
+	if t >= time.Second && t%time.Second == 0 {
+		return strconv.FormatInt(int64(t/time.Second), 10) + "s"
+	}
+	return strconv.FormatInt(t.Milliseconds(), 10) + "ms"
+}
+
+func ceilMillis(t time.Duration) int64 {
+	return int64((t + time.Millisecond - 1) / time.Millisecond)
+}
+
+func shorten(arg []byte) string {
+	if len(arg) > 64 {
+		return string(arg[:64]) + "..."
+	}
+	return string(arg)
+}
+
+func lower(arg []byte) string { return strings.ToLower(shorten(arg)) }

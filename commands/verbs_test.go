@@ -1,0 +1,196 @@
+package commands
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+func words(line string) (args [][]byte) {
+	for _, w := range strings.Fields(line) {
+		args = append(args, []byte(w))
+	}
+	return args
+}
+
+func TestParseTime(t *testing.T) {
+	tests := []struct {
+		in   string
+		want time.Duration
+		bare bool
+		ok   bool
+	}{
+		{"30000", 30 * time.Second, true, true},
+		{"0", 0, true, true},
+		{"500ms", 500 * time.Millisecond, false, true},
+		{"30s", 30 * time.Second, false, true},
+		{"2m", 2 * time.Minute, false, true},
+		{"1h", time.Hour, false, true},
+		{"9223372036854", 9223372036854 * time.Millisecond, true, true},
+		{"9223372036855", 0, true, false}, // more nanoseconds than an int64 has
+		{"18446744073709551616", 0, true, false},
+		{"153722868m", 0, false, false},
+		{"", 0, true, false},
+		{"s", 0, false, false},
+		{"-1", 0, true, false},
+		{"+5s", 0, false, false},
+		{"1.5s", 0, false, false},
+		{"1e3", 0, true, false},
+		{" 5s", 0, false, false},
+		{"5S", 0, true, false},
+		{"0x10", 0, true, false},
+		{"1_000", 0, true, false},
+	}
+	for _, tt := range tests {
+		got, bare, ok := parseTime(tt.in)
+		if got != tt.want || bare != tt.bare || ok != tt.ok {
+			t.Errorf("parseTime(%q) = %v, %v, %v; want %v, %v, %v", tt.in, got, bare, ok, tt.want, tt.bare, tt.ok)
+		}
+	}
+}
+
+func TestParseLock(t *testing.T) {
+	d := New(Options{})
+	tests := []struct {
+		line string
+		want locks.LockRequest
+		err  string // a part of it
+	}{
+		{"LOCK job 30s", locks.LockRequest{Name: "job", TTL: 30 * time.Second}, ""},
+		{"lock job 30000 owner me info why", locks.LockRequest{Name: "job", TTL: 30 * time.Second, Owner: "me", Info: "why"}, ""},
+		{"LOCK job 100", locks.LockRequest{Name: "job", TTL: 100 * time.Millisecond}, ""},
+		{"LOCK job 60s", locks.LockRequest{Name: "job", TTL: time.Minute}, ""},
+		{"LOCK job", locks.LockRequest{}, "ERR wrong number of arguments for 'lock' command; usage: LOCK name ttl"},
+		{"LOCK job 30", locks.LockRequest{}, "ERR ttl 30ms is under the minimum of 100ms; write 30s for seconds"},
+		{"LOCK job 30ms", locks.LockRequest{}, "ERR ttl 30ms is under the minimum of 100ms"},
+		{"LOCK job 61s", locks.LockRequest{}, "ERR ttl 61s is over the maximum of 60s"},
+		{"LOCK job 99999999999999999999", locks.LockRequest{}, "is not a time"},
+		{"LOCK job soon", locks.LockRequest{}, "is not a time"},
+		{"LOCK job 30s OWNER", locks.LockRequest{}, "ERR option OWNER needs a value"},
+		{"LOCK job 30s OWNER a OWNER b", locks.LockRequest{}, "ERR option OWNER was given twice"},
+		{"LOCK job 30s OWNER fence", locks.LockRequest{}, "ERR the owner cannot be the word fence"},
+		{"LOCK job 30s QUICKLY", locks.LockRequest{}, "ERR unknown option 'QUICKLY'; usage: LOCK"},
+		{"LOCK job 30s WAIT 5s", locks.LockRequest{}, "ERR WAIT is not supported"},
+		{"LOCK job 30s SESSION", locks.LockRequest{}, "ERR SESSION is not supported"},
+		{"LOCK job 30s MAXHOLD 1h", locks.LockRequest{}, "ERR MAXHOLD is not supported"},
+		{"LOCK job 30s REQ 7", locks.LockRequest{}, "ERR REQ is not supported"},
+		{"LOCK " + strings.Repeat("n", maxName+1) + " 30s", locks.LockRequest{}, "ERR the name of a lock"},
+		{"LOCK job 30s OWNER " + strings.Repeat("o", maxOwner+1), locks.LockRequest{}, "ERR the value of OWNER"},
+		{"LOCK job 30s INFO " + strings.Repeat("i", maxInfo+1), locks.LockRequest{}, "ERR the value of INFO"},
+	}
+	for _, tt := range tests {
+		got, _, err := d.parseLock(words(tt.line))
+		checkParse(t, tt.line, err, tt.err)
+		if tt.err == "" && got != tt.want {
+			t.Errorf("%s: got %+v, want %+v", tt.line, got, tt.want)
+		}
+	}
+	if _, _, err := d.parseLock([][]byte{[]byte("LOCK"), {}, []byte("30s")}); err == nil {
+		t.Error("an empty name was taken")
+	}
+	if _, retryAfter, err := d.parseLock(words("LOCK job 30s RETRYAFTER")); err != nil || !retryAfter {
+		t.Errorf("RETRYAFTER: %v, %v", retryAfter, err)
+	}
+}
+
+func TestParseRelease(t *testing.T) {
+	d := New(Options{})
+	tests := []struct {
+		line string
+		want release
+		err  string
+	}{
+		{"RENEW job 30s", release{name: "job", ttl: 30 * time.Second}, ""},
+		{"RENEW job 30s me FENCE 7", release{name: "job", ttl: 30 * time.Second, owner: "me", fence: 7}, ""},
+		{"RENEW job 30s fence 7", release{name: "job", ttl: 30 * time.Second, fence: 7}, ""},
+		{"UNLOCK job", release{name: "job"}, ""},
+		{"UNLOCK job me ALL", release{name: "job", owner: "me", all: true}, ""},
+		{"UNLOCK job FENCE 12 ALL", release{name: "job", fence: 12, all: true}, ""},
+		{"RENEW job", release{}, "wrong number of arguments for 'renew' command; usage: RENEW"},
+		{"UNLOCK", release{}, "wrong number of arguments for 'unlock' command; usage: UNLOCK"},
+		{"RENEW job 30s me ALL", release{}, "ERR unknown option 'ALL'; usage: RENEW"},
+		{"UNLOCK job me FENCE", release{}, "ERR option FENCE needs a value"},
+		{"UNLOCK job me FENCE x", release{}, "ERR FENCE must be a positive integer"},
+		{"UNLOCK job me FENCE 0", release{}, "ERR FENCE must be a positive integer"},
+		{"UNLOCK job me FENCE 9223372036854775808", release{}, "ERR FENCE must be a positive integer"},
+		{"UNLOCK job me FENCE 1 FENCE 1", release{}, "ERR option FENCE was given twice"},
+		{"UNLOCK job me REQ 1", release{}, "ERR REQ is not supported"},
+		{"UNLOCK job me you", release{}, "ERR unknown option 'you'; usage: UNLOCK"},
+	}
+	for _, tt := range tests {
+		usage := unlockUsage
+		if strings.HasPrefix(tt.line, "RENEW") {
+			usage = renewUsage
+		}
+		got, err := d.parseRelease(words(tt.line), usage)
+		checkParse(t, tt.line, err, tt.err)
+		if tt.err == "" && got != tt.want {
+			t.Errorf("%s: got %+v, want %+v", tt.line, got, tt.want)
+		}
+	}
+}
+
+// checkParse wants an error that contains part, or none; and never one that makes
+// clients believe that the command itself is unknown.
+func checkParse(t *testing.T, line string, err error, part string) {
+	t.Helper()
+	switch {
+	case part == "" && err != nil:
+		t.Errorf("%s: %v", line, err)
+	case part != "" && err == nil:
+		t.Errorf("%.60s: taken, want an error with %q", line, part)
+	case part != "" && !strings.Contains(err.Error(), part):
+		t.Errorf("%.60s: %v; want %q", line, err, part)
+	}
+	if err != nil && (strings.HasPrefix(err.Error(), "ERR unknown command") || strings.HasPrefix(err.Error(), "ERR syntax error")) {
+		t.Errorf("%.60s: %v begins as clients do not expect", line, err)
+	}
+}
+
+func TestTaken(t *testing.T) {
+	var tk taken
+	tk.add(locks.Grant{Name: "a", Owner: "o1", Fence: 1})
+	tk.add(locks.Grant{Name: "a", Owner: "o2", Fence: 2})
+	tk.add(locks.Grant{DB: 3, Name: "a", Owner: "o3", Fence: 1})
+
+	check := func(what string, db int, fence int64, wantOwner string, wantN int) {
+		t.Helper()
+		owner, _, n := tk.find(db, "a", fence)
+		if n != wantN || n == 1 && owner != wantOwner {
+			t.Errorf("%s: %q, %d; want %q, %d", what, owner, n, wantOwner, wantN)
+		}
+	}
+	check("two to choose from", 0, 0, "", 2)
+	check("one by its fence", 0, 2, "o2", 1)
+	check("no such fence", 0, 9, "", 0)
+	check("another database", 3, 0, "o3", 1)
+	check("a database without", 4, 0, "", 0)
+	tk.released(0, "a", "o1")
+	check("the one still held", 0, 0, "o2", 1)
+	tk.released(0, "a", "o2")
+	check("the one released last", 0, 0, "o2", 1)
+	check("a released one by its fence", 0, 1, "o1", 1)
+	tk.add(locks.Grant{Name: "a", Owner: "o4", Fence: 4})
+	check("a new one hides the released", 0, 1, "", 0)
+	check("a new one", 0, 0, "o4", 1)
+}
+
+func TestTakenIsBounded(t *testing.T) {
+	var tk taken
+	for i := range 3 * maxTaken {
+		name := "n" + string(rune('a'+i%26)) + strings.Repeat("x", i/26%7) + time.Duration(i).String()
+		tk.add(locks.Grant{Name: name, Owner: "o", Fence: int64(i + 1)})
+		if i%3 == 0 {
+			tk.released(0, name, "o")
+		}
+		n := 0
+		for _, ls := range tk.byName {
+			n += len(ls)
+		}
+		if n != tk.count || n > maxTaken {
+			t.Fatalf("after %d: %d remembered, counted %d, at most %d allowed", i+1, n, tk.count, maxTaken)
+		}
+	}
+}
