@@ -55,7 +55,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(net.
 	})
 	defer pool.Close()
 	table := commands.New(commands.Options{
-		Pool: pool, Locks: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, RequireOwner: o.requireOwner, Log: log,
+		Pool: pool, Locks: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, RequireOwner: o.requireOwner, MaxKept: o.maxOutput, Log: log,
 	})
 	srv, err := proxy.New(proxy.Options{
 		Listen: o.listen, MaxClients: o.maxClients, MaxBulk: o.maxBulk, MaxOutput: o.maxOutput,
