@@ -1,0 +1,502 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// sicknesses are the ways in which a lock node answers and gives no vote, each
+// made for real.
+var sicknesses = []struct {
+	word   string // what the node answers, and NOQUORUM must say
+	args   []string
+	infect func(t *testing.T, s *redistest.Server)
+}{
+	{"OOM", nil, func(t *testing.T, s *redistest.Server) { s.Do(t, "CONFIG", "SET", "maxmemory", "1") }},
+	{"READONLY", nil, func(t *testing.T, s *redistest.Server) { s.Do(t, "REPLICAOF", "127.0.0.1", "1") }},
+	{"NOREPLICAS", nil, func(t *testing.T, s *redistest.Server) { s.Do(t, "CONFIG", "SET", "min-replicas-to-write", "1") }},
+	{"NOAUTH", nil, func(t *testing.T, s *redistest.Server) {
+		s.Do(t, "CONFIG", "SET", "requirepass", "secret")
+		dropClients(t, s)
+	}},
+	{"NOPERM", nil, func(t *testing.T, s *redistest.Server) {
+		s.Do(t, "ACL", "SETUSER", "operator", "on", "nopass", "+@all", "~*", "&*")
+		s.Do(t, "ACL", "SETUSER", "default", "-evalsha")
+	}},
+	{"MISCONF", []string{"--stop-writes-on-bgsave-error", "yes"}, func(t *testing.T, s *redistest.Server) {
+		if err := os.MkdirAll(filepath.Join(s.Dir, "dump.rdb"), 0o700); err != nil { // no file can be put there
+			t.Fatal(err)
+		}
+		s.Do(t, "CONFIG", "SET", "save", "3600 1")
+		s.Do(t, "BGSAVE")
+		eventually(t, 5*time.Second, "the save has failed", func() bool {
+			return strings.Contains(s.Do(t, "INFO", "persistence").Text, "rdb_last_bgsave_status:err")
+		})
+	}},
+	{"BUSY", []string{"--busy-reply-threshold", "20"}, func(t *testing.T, s *redistest.Server) {
+		redistest.Open(t, s.Addr()).Send(t, redistest.Command("EVAL", "while true do end", "0"))
+		time.Sleep(200 * time.Millisecond)
+	}},
+	{"LOADING", []string{"--loading-process-events-interval-bytes", "1024"}, func(t *testing.T, s *redistest.Server) {
+		s.Do(t, "DEBUG", "POPULATE", "50000")
+		s.Do(t, "SAVE")
+		s.Kill()
+		if err := s.Restart("--key-load-delay", "1000"); err != nil {
+			t.Fatal(err)
+		}
+	}},
+}
+
+// dropClients ends the connections a server has, as an operator would who wants a
+// new password to count at once.
+func dropClients(t *testing.T, s *redistest.Server) {
+	t.Helper()
+	c := redistest.Open(t, s.Addr())
+	c.Do(t, "AUTH", "secret")
+	if v := c.Do(t, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"); v.IsError() {
+		t.Fatal(v)
+	}
+}
+
+// TestSickNodes: a node that answers an error is outvoted while it is in the
+// minority, and named when it is not.
+func TestSickNodes(t *testing.T) {
+	t.Parallel()
+	for _, sick := range sicknesses {
+		t.Run(sick.word, func(t *testing.T) {
+			t.Parallel()
+			nodes := redistest.StartNodes(t, 3, sick.args...)
+			p := redistest.StartProxy(t, redistest.Start(t), nodes)
+			c := redistest.Open(t, p.Addr())
+			first := mustLock(t, c, "job")
+			mustUnlock(t, c, "job")
+			sha := nodes[0].Do(t, "SCRIPT", "LOAD", "return redis.call('SET', 'x', '1')").Text
+			sick.infect(t, nodes[0])
+			if v := redistest.Open(t, nodes[0].Addr()).Do(t, "EVALSHA", sha, "0"); !strings.HasPrefix(v.Text, sick.word+" ") {
+				t.Fatalf("the node is well: a script gets %v", v)
+			}
+			if second := mustLock(t, c, "job"); second <= first {
+				t.Errorf("outvoted: fence %d after %d", second, first)
+			}
+			mustUnlock(t, c, "job")
+			sick.infect(t, nodes[1])
+			v := c.Do(t, "LOCK", "job", "10s", "OWNER", "me")
+			want := []string{"-NOQUORUM 1 of 3 answered, 2 needed: ", nodes[0].Addr() + " " + sick.word, nodes[1].Addr() + " " + sick.word}
+			for _, part := range want {
+				if !strings.Contains(v.Raw, part) {
+					t.Errorf("got %v, which does not say %q", v, part)
+				}
+			}
+			if strings.Contains(v.Text, nodes[2].Addr()) {
+				t.Errorf("a healthy node is named: %v", v)
+			}
+		})
+	}
+}
+
+// mustLock takes the name for owner "me" and returns the fence. NOQUORUM is tried
+// again for a moment: a node that has just changed may cost one round.
+func mustLock(t *testing.T, c *redistest.Conn, name string) (fence int64) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		v := c.Do(t, "LOCK", name, "10s", "OWNER", "me")
+		if len(v.Elems) == 4 {
+			return v.Elems[0].Int()
+		}
+		if !strings.HasPrefix(v.Text, "NOQUORUM") || time.Now().After(deadline) {
+			t.Fatalf("LOCK %s: %v", name, v)
+		}
+	}
+}
+
+func mustUnlock(t *testing.T, c *redistest.Conn, name string) {
+	t.Helper()
+	if v := c.Do(t, "UNLOCK", name, "me"); v.Raw != ":1\r\n" {
+		t.Fatalf("UNLOCK %s: %v", name, v)
+	}
+}
+
+// TestMinorityKilled: with two of five gone everything goes on, and fast.
+func TestMinorityKilled(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 5, 1)
+	c := redistest.Open(t, r.addr())
+	last := mustLock(t, c, "job")
+	for _, s := range r.nodes[:2] {
+		s.Kill()
+	}
+	if v := c.Do(t, "RENEW", "job", "20s", "me"); v.Kind != ':' {
+		t.Errorf("RENEW: %v", v)
+	}
+	mustUnlock(t, c, "job")
+	start := time.Now()
+	const rounds = 50
+	for range rounds {
+		f := mustLock(t, c, "job")
+		if f <= last {
+			t.Fatalf("fence %d after %d", f, last)
+		}
+		last = f
+		mustUnlock(t, c, "job")
+	}
+	if took := time.Since(start); took > rounds*40*time.Millisecond {
+		t.Errorf("%d cycles took %v: the dead nodes are waited for", rounds, took)
+	}
+}
+
+// TestMinorityHangs: nodes that accept and say nothing must not cost a timeout
+// once there is a majority.
+func TestMinorityHangs(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 5, 1)
+	c := redistest.Open(t, r.addr())
+	last := mustLock(t, c, "job")
+	mustUnlock(t, c, "job")
+	for _, s := range r.nodes[:2] {
+		s.Pause()
+		defer s.Resume()
+	}
+	start := time.Now()
+	const rounds = 50
+	for range rounds {
+		f := mustLock(t, c, "job")
+		if f <= last {
+			t.Fatalf("fence %d after %d", f, last)
+		}
+		last = f
+		mustUnlock(t, c, "job")
+	}
+	if took := time.Since(start); took > rounds*40*time.Millisecond {
+		t.Errorf("%d cycles took %v: the hanging nodes are waited for", rounds, took)
+	}
+}
+
+// TestMajorityKilled: no vote is never "no", nothing is kept, and each silent node
+// is named.
+func TestMajorityKilled(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 5, 1)
+	c := redistest.Open(t, r.addr())
+	mustLock(t, c, "held")
+	for _, s := range r.nodes[:3] {
+		s.Kill()
+	}
+	for _, command := range []string{"LOCK job 10s OWNER me", "LOCK held 10s OWNER you", "LOCK job 10s OWNER me RETRYAFTER", "RENEW held 10s me", "RENEW job 10s me", "UNLOCK job me"} {
+		start := time.Now()
+		v := c.Do(t, strings.Fields(command)...)
+		if !strings.HasPrefix(v.Raw, "-NOQUORUM 2 of 5 answered, 3 needed: ") {
+			t.Errorf("%s: %v", command, v)
+		}
+		for _, s := range r.nodes[:3] {
+			if !strings.Contains(v.Text, s.Addr()+" ") {
+				t.Errorf("%s: %s is not named in %v", command, s.Addr(), v)
+			}
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("%s took %v", command, took)
+		}
+	}
+	if v := c.Do(t, "SET", "a", "1"); v.Raw != "+OK\r\n" {
+		t.Errorf("ordinary commands go on: %v", v)
+	}
+	r.nodes = r.nodes[3:]
+	eventually(t, 2*time.Second, "what the minority granted is undone", func() bool { return r.lockKeys(t) == 2 }) // "held", on both
+}
+
+// TestForgetfulNodes: a majority that lost its memory may not vote for max-ttl,
+// says so, and issues no fence twice afterwards.
+func TestForgetfulNodes(t *testing.T) {
+	t.Parallel()
+	const maxTTL = 2 * time.Second
+	r := startRig(t, 3, 1, "--max-ttl", maxTTL.String())
+	c := redistest.Open(t, r.addr())
+	v := c.Do(t, "LOCK", "job", "2s", "OWNER", "you")
+	if len(v.Elems) != 4 {
+		t.Fatalf("LOCK: %v", v)
+	}
+	before, at := v.Elems[0].Int(), time.Now()
+	for _, s := range r.nodes[:2] {
+		s.Kill()
+		if err := s.Restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	quarantined := false
+	for {
+		v := c.Do(t, "LOCK", "job", "2s", "OWNER", "me")
+		if len(v.Elems) == 4 {
+			if fence := v.Elems[0].Int(); fence <= before {
+				t.Errorf("fence %d after %d", fence, before)
+			}
+			break
+		}
+		if !strings.HasPrefix(v.Raw, "-NOQUORUM ") {
+			t.Fatalf("LOCK: %v", v)
+		}
+		quarantined = quarantined || strings.Contains(v.Text, "quarantine")
+		if time.Since(at) > 4*maxTTL {
+			t.Fatalf("the nodes never vote again: %v", v)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if took := time.Since(at); took < maxTTL {
+		t.Errorf("granted to another %v after the lease of %v", took, maxTTL)
+	}
+	if !quarantined {
+		t.Error("no NOQUORUM named the quarantine")
+	}
+}
+
+// TestLockNodesDownAtStart: the proxy serves, says NOQUORUM, and recovers by itself.
+func TestLockNodesDownAtStart(t *testing.T) {
+	t.Parallel()
+	data := redistest.Start(t)
+	var nodes []*redistest.Server
+	for range 3 {
+		nodes = append(nodes, redistest.Reserve(t))
+	}
+	p := redistest.StartProxy(t, data, nodes)
+	c := redistest.Open(t, p.Addr())
+	if v := c.Do(t, "SET", "a", "1"); v.Raw != "+OK\r\n" {
+		t.Errorf("SET: %v", v)
+	}
+	if v := c.Do(t, "LOCK", "job", "10s"); !strings.HasPrefix(v.Raw, "-NOQUORUM 0 of 3 answered, 2 needed: ") {
+		t.Errorf("LOCK: %v", v)
+	}
+	for _, s := range nodes {
+		if !strings.Contains(p.Log(), s.Addr()) {
+			t.Errorf("the log says nothing of %s", s.Addr())
+		}
+		if err := s.Restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, 5*time.Second, "LOCK is granted once the nodes are up", func() bool {
+		return len(c.Do(t, "LOCK", "job", "10s", "OWNER", "me").Elems) == 4
+	})
+}
+
+// TestProxyRestarts: locks live on the nodes, not in the proxy.
+func TestProxyRestarts(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 5, 1)
+	fence := mustLock(t, redistest.Open(t, r.addr()), "job")
+	r.proxies[0].Kill()
+	for _, s := range r.nodes[:2] {
+		s.Kill() // known nodes that are down when a proxy starts
+	}
+	if err := r.proxies[0].Restart(); err != nil {
+		t.Fatal(err)
+	}
+	c := redistest.Open(t, r.addr())
+	eventually(t, 5*time.Second, "the name is still held", func() bool {
+		return c.Do(t, "LOCK", "job", "10s", "OWNER", "you").Raw == "*-1\r\n"
+	})
+	if v := c.Do(t, "RENEW", "job", "10s", "me", "FENCE", fmt.Sprint(fence)); v.Kind != ':' {
+		t.Errorf("RENEW: %v", v)
+	}
+	mustUnlock(t, c, "job")
+	if f := mustLock(t, c, "job"); f <= fence {
+		t.Errorf("fence %d after %d", f, fence)
+	}
+}
+
+// TestVanishedClient: a LOCK that is under way when its client leaves is undone,
+// also on nodes that execute it later.
+func TestVanishedClient(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 5, 1, "--node-timeout", "3s")
+	other := redistest.Open(t, r.addr())
+	mustLock(t, other, "warm")
+	mustUnlock(t, other, "warm")
+	for round := range 3 {
+		for _, s := range r.nodes[:3] {
+			s.Pause()
+		}
+		c := redistest.Open(t, r.addr())
+		c.Send(t, lines("LOCK job 60s OWNER gone"))
+		eventually(t, 2*time.Second, "the minority has granted", func() bool { return (&rig{nodes: r.nodes[3:]}).lockKeys(t) == 2 })
+		c.Close()
+		eventually(t, time.Second, "the minority has undone", func() bool { return (&rig{nodes: r.nodes[3:]}).lockKeys(t) == 0 })
+		for _, s := range r.nodes[:3] {
+			s.Resume()
+		}
+		eventually(t, 2*time.Second, "all have undone", func() bool { return r.lockKeys(t) == 0 })
+		if v := other.Do(t, "LOCK", "job", "10s", "OWNER", "me"); len(v.Elems) != 4 {
+			t.Errorf("round %d: LOCK afterwards: %v", round, v)
+		}
+		mustUnlock(t, other, "job")
+	}
+}
+
+// TestHangingMajority: a LOCK that got no quorum leaves nothing on nodes that
+// execute it after they were answered for.
+func TestHangingMajority(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 5, 1)
+	c := redistest.Open(t, r.addr())
+	mustLock(t, c, "warm")
+	mustUnlock(t, c, "warm")
+	for _, s := range r.nodes[:3] {
+		s.Pause()
+	}
+	start := time.Now()
+	v := c.Do(t, "LOCK", "job", "60s", "OWNER", "me")
+	if !strings.HasPrefix(v.Raw, "-NOQUORUM 2 of 5 answered, 3 needed: ") || !strings.Contains(v.Text, "timeout") {
+		t.Errorf("LOCK: %v", v)
+	}
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("NOQUORUM took %v", took)
+	}
+	for _, s := range r.nodes[:3] {
+		s.Resume()
+	}
+	eventually(t, 3*time.Second, "nothing is left on any node", func() bool { return r.lockKeys(t) == 0 })
+	eventually(t, 3*time.Second, "another gets it", func() bool { return len(c.Do(t, "LOCK", "job", "10s", "OWNER", "you").Elems) == 4 })
+}
+
+// TestUpstreamDownAtStart: a clear error at once, locks all the same, and recovery
+// without a restart.
+func TestUpstreamDownAtStart(t *testing.T) {
+	t.Parallel()
+	data := redistest.Reserve(t)
+	p := redistest.StartProxy(t, data, redistest.StartNodes(t, 3))
+	c := redistest.Open(t, p.Addr())
+	start := time.Now()
+	v := c.Do(t, "GET", "a")
+	if !v.IsError() || strings.HasPrefix(v.Text, "ERR unknown command") || time.Since(start) > 3*time.Second {
+		t.Errorf("GET: %v after %v", v, time.Since(start))
+	}
+	t.Logf("a client is told: %v", v)
+	mustLock(t, c, "job")
+	mustUnlock(t, c, "job")
+	if err := data.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Second, "the upstream is used once it is up", func() bool { return c.Do(t, "SET", "a", "1").Raw == "+OK\r\n" })
+}
+
+// TestUpstreamRestarts under traffic: errors while it is down, none afterwards,
+// and no write is executed twice.
+func TestUpstreamRestarts(t *testing.T) {
+	t.Parallel()
+	data := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+	p := redistest.StartProxy(t, data, redistest.StartNodes(t, 3))
+	const clients, rounds = 8, 3
+	var (
+		stop  = make(chan struct{})
+		group sync.WaitGroup
+		sums  [clients]struct{ sent, acked int64 }
+	)
+	for i := range clients {
+		group.Go(func() {
+			var c *redistest.Conn
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if c == nil {
+					var err error
+					if c, err = redistest.Dial(p.Addr()); err != nil {
+						t.Errorf("the proxy refuses connections: %v", err)
+						return
+					}
+					defer c.Close()
+				}
+				sums[i].sent++
+				v, err := c.Try("INCR", fmt.Sprint("n", i))
+				switch {
+				case err != nil:
+					c = nil // the proxy may close what it cannot answer
+				case v.Kind == ':':
+					sums[i].acked++
+				default:
+					time.Sleep(5 * time.Millisecond)
+				}
+			}
+		})
+	}
+	for range rounds {
+		time.Sleep(200 * time.Millisecond)
+		data.Kill()
+		time.Sleep(100 * time.Millisecond)
+		if err := data.Restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(500 * time.Millisecond)
+	close(stop)
+	group.Wait()
+	c := redistest.Open(t, p.Addr())
+	for i, s := range sums {
+		n := data.Do(t, "GET", fmt.Sprint("n", i))
+		var stored int64
+		if _, err := fmt.Sscan(n.Text, &stored); err != nil {
+			t.Fatal(err)
+		}
+		if stored < s.acked || stored > s.sent || s.acked < 100 {
+			t.Errorf("client %d: %d sent, %d acknowledged, %d executed", i, s.sent, s.acked, stored)
+		}
+		if v := c.Do(t, "GET", fmt.Sprint("n", i)); v.IsError() {
+			t.Errorf("afterwards GET: %v", v)
+		}
+	}
+}
+
+// TestUpstreamHangs: clients of a stopped upstream wait, nobody else does, and
+// their replies come when it continues.
+func TestUpstreamHangs(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 1)
+	c, other := redistest.Open(t, r.addr()), redistest.Open(t, r.addr())
+	c.Do(t, "SET", "a", "1")
+	mustLock(t, other, "warm")
+	r.data.Pause()
+	c.Send(t, lines("INCR a"))
+	mustLock(t, other, "job")
+	mustUnlock(t, other, "job")
+	r.data.Resume()
+	if v := c.Read(t); v.Raw != ":2\r\n" {
+		t.Errorf("INCR: %v", v)
+	}
+}
+
+// TestSameServerTwice: two URLs of one server are refused at start.
+func TestSameServerTwice(t *testing.T) {
+	t.Parallel()
+	data, nodes := redistest.Start(t), redistest.StartNodes(t, 2)
+	_, port, _ := strings.Cut(nodes[0].Addr(), ":")
+	p, err := redistest.LaunchProxy(data, nodes, "--lock-node", "redis://localhost:"+port)
+	if err == nil {
+		p.Kill()
+		t.Fatal("the proxy serves with one server twice among its lock nodes")
+	}
+	if !strings.Contains(err.Error(), nodes[0].Addr()) && !strings.Contains(err.Error(), "localhost:"+port) {
+		t.Errorf("the fault is not named: %v", err)
+	}
+}
+
+// TestDrain: on SIGTERM idle clients are let go and the proxy ends with status 0;
+// a lock stays with its holder.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 2)
+	c := redistest.Open(t, r.addr())
+	mustLock(t, c, "job")
+	ended, status := r.proxies[0].Terminate(12 * time.Second)
+	if !ended || status != nil {
+		t.Errorf("SIGTERM: ended %v, status %v", ended, status)
+	}
+	if v := redistest.Open(t, r.proxies[1].Addr()).Do(t, "LOCK", "job", "10s", "OWNER", "you"); v.Raw != "*-1\r\n" {
+		t.Errorf("after the proxy has gone the lock is %v", v)
+	}
+}

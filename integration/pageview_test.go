@@ -1,0 +1,258 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// views is how many people look at the page at the same time.
+const views = 666
+
+// A pageview is one of the services that count views: net/http in front, a pool
+// of ordinary client connections to a proxy behind.
+type pageview struct {
+	redis  *redis.Client
+	locked bool
+	tally  *tally
+}
+
+// A tally is what the services of one run saw, all together.
+type tally struct {
+	counted   atomic.Int64
+	contended atomic.Int64 // LOCK answered null and was tried again
+	noQuorum  atomic.Int64 // LOCK answered NOQUORUM and was tried again
+	stale     atomic.Int64 // a fence was not larger than that of the holder before
+}
+
+// halfway is when the faults of a run happen.
+const halfway = views / 3
+
+// newPageview makes a service; its pool ends with the test.
+func newPageview(t *testing.T, addr string, locked bool, sum *tally) *pageview {
+	c := redis.NewClient(&redis.Options{
+		Addr: addr, PoolSize: 64, PoolTimeout: time.Minute,
+		MaxRetries: -1, // a LOCK that is sent twice by the library would need REQ
+	})
+	t.Cleanup(func() { _ = c.Close() })
+	return &pageview{redis: c, locked: locked, tally: sum}
+}
+
+func (s *pageview) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := s.view(r.Context()); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// view is the whole of the business: lock, GET, SET, unlock.
+func (s *pageview) view(ctx context.Context) error {
+	if !s.locked {
+		return s.count(ctx, 0)
+	}
+	fence, owner, err := s.lock(ctx)
+	if err != nil {
+		return fmt.Errorf("LOCK: %w", err)
+	}
+	if err := s.count(ctx, fence); err != nil {
+		return err
+	}
+	if err := s.redis.Do(ctx, "UNLOCK", "page", owner, "FENCE", fence).Err(); err != nil {
+		return fmt.Errorf("UNLOCK: %w", err)
+	}
+	return nil
+}
+
+// lock tries until the lock is had. It waits longer each time, at random.
+func (s *pageview) lock(ctx context.Context) (fence int64, owner string, err error) {
+	for wait := 8 * time.Millisecond; ; wait = min(2*wait, 400*time.Millisecond) {
+		reply, err := s.redis.Do(ctx, "LOCK", "page", "20s").Slice()
+		switch {
+		case err == nil:
+			return reply[0].(int64), reply[1].(string), nil
+		case errors.Is(err, redis.Nil):
+			s.tally.contended.Add(1)
+		case strings.HasPrefix(err.Error(), "NOQUORUM "):
+			s.tally.noQuorum.Add(1)
+		default:
+			return 0, "", err
+		}
+		time.Sleep(rand.N(wait))
+	}
+}
+
+// count adds one view. The page keeps the fence of the last holder beside the
+// count, as a store that checks fences would.
+func (s *pageview) count(ctx context.Context, fence int64) error {
+	var n, last int64
+	text, err := s.redis.Get(ctx, "page").Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return fmt.Errorf("GET: %w", err)
+	}
+	if text != "" {
+		if _, err := fmt.Sscan(text, &n, &last); err != nil {
+			return err
+		}
+	}
+	if s.locked && fence <= last {
+		s.tally.stale.Add(1)
+	}
+	if !s.locked {
+		time.Sleep(2 * time.Millisecond) // the page is rendered: time enough to lose a view
+	}
+	if err := s.redis.Set(ctx, "page", fmt.Sprint(n+1, " ", fence), 0).Err(); err != nil {
+		return fmt.Errorf("SET: %w", err)
+	}
+	s.tally.counted.Add(1)
+	return nil
+}
+
+// balance puts a round-robin load balancer in front of the services.
+func balance(t *testing.T, services ...*pageview) *httptest.Server {
+	var backends []*url.URL
+	for _, s := range services {
+		srv := httptest.NewServer(s)
+		t.Cleanup(srv.Close)
+		u, err := url.Parse(srv.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		backends = append(backends, u)
+	}
+	var next atomic.Uint64
+	transport := &http.Transport{MaxIdleConnsPerHost: views}
+	t.Cleanup(transport.CloseIdleConnections)
+	lb := httptest.NewServer(&httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(backends[next.Add(1)%uint64(len(backends))]) },
+	})
+	t.Cleanup(lb.Close)
+	return lb
+}
+
+// visit sends all views at once and returns when the last is answered.
+func visit(t *testing.T, target string) time.Duration {
+	t.Helper()
+	client := &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	var together sync.WaitGroup
+	together.Add(views)
+	var g errgroup.Group
+	start := time.Now()
+	for range views {
+		g.Go(func() error {
+			together.Done()
+			together.Wait()
+			return get(client, target)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+	return time.Since(start)
+}
+
+func get(client *http.Client, target string) error {
+	resp, err := client.Get(target)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, body)
+	}
+	return err
+}
+
+// pageCount is the count that the data Redis holds in the end.
+func pageCount(t *testing.T, data *redistest.Server) int {
+	t.Helper()
+	var n, fence int
+	if _, err := fmt.Sscan(data.Do(t, "GET", "page").Text, &n, &fence); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestPageViews is the page-view scenario: two services behind a balancer, 666
+// requests at once, each lock – GET – SET – unlock through the proxy.
+func TestPageViews(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		proxies int  // one for both services, or one each
+		locked  bool // without, views are lost
+		kill    int  // lock nodes killed in mid-run
+	}{
+		{"without a lock views are lost", 1, false, 0},
+		{"with a lock none is lost", 1, true, 0},
+		{"with a lock and two of five lock nodes killed", 1, true, 2},
+		{"with a lock and a proxy for each service", 2, true, 0},
+		{"with a lock, two proxies and two lock nodes killed", 2, true, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := startRig(t, 5, tt.proxies)
+			sum := &tally{}
+			var services []*pageview
+			for i := range 2 {
+				services = append(services, newPageview(t, r.proxies[i%tt.proxies].Addr(), tt.locked, sum))
+			}
+			lb := balance(t, services...)
+			defer killHalfway(t, sum, r.nodes[:tt.kill])()
+			took := visit(t, lb.URL)
+			got := pageCount(t, r.data)
+			t.Logf("%d views counted of %d in %v; LOCK tried again %d times for contention, %d for NOQUORUM",
+				got, views, took.Round(time.Millisecond), sum.contended.Load(), sum.noQuorum.Load())
+			if sum.counted.Load() != views {
+				t.Errorf("%d requests were served", sum.counted.Load())
+			}
+			if tt.locked && got != views {
+				t.Errorf("%d views of %d were counted", got, views)
+			}
+			if !tt.locked && got >= views {
+				t.Error("no view was lost without a lock: the scenario proves nothing")
+			}
+			if n := sum.stale.Load(); n != 0 {
+				t.Errorf("%d fences were not larger than that of the holder before", n)
+			}
+		})
+	}
+}
+
+// killHalfway kills the nodes as kill -9 does once a third of the views has been
+// counted. The function it returns waits for that.
+func killHalfway(t *testing.T, sum *tally, nodes []*redistest.Server) (wait func()) {
+	var done sync.WaitGroup
+	if len(nodes) > 0 {
+		done.Go(func() {
+			for deadline := time.Now().Add(time.Minute); sum.counted.Load() < halfway; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Error("the run never got that far: no node was killed")
+					return
+				}
+			}
+			if sum.counted.Load() == views {
+				t.Error("the run was over before a node was killed")
+			}
+			for _, n := range nodes {
+				n.Kill()
+			}
+		})
+	}
+	return done.Wait
+}
