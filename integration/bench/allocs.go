@@ -1,0 +1,32 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// packages are those with Go benchmarks of what every command goes through.
+var packages = []string{"./backends/resp", "./backends/upstream", "./commands", "./proxy"}
+
+// measureAllocs runs the Go benchmarks and keeps their result lines.
+func measureAllocs(p plan, page *report) error {
+	args := []string{"test", "-run", "^$", "-bench", ".", "-benchmem", "-benchtime", "100ms"}
+	if p.scale < 1 {
+		args[len(args)-1] = "1x"
+	}
+	out, err := exec.Command("go", append(args, packages...)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("go test: %w\n%s", err, out)
+	}
+	page.linef("\n## Time and allocations of the parts\n")
+	page.linef("`go test -run '^$' -bench . -benchmem %s`\n", strings.Join(packages, " "))
+	page.linef("```")
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "Benchmark") && strings.Contains(line, "allocs/op") {
+			page.linef("%s", strings.TrimSuffix(line, "\n"))
+		}
+	}
+	page.linef("```")
+	return nil
+}

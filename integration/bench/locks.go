@@ -1,0 +1,331 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// A ground is where locks are measured: masters, a data Redis, a proxy.
+type ground struct {
+	data  *redistest.Server
+	nodes []*redistest.Server
+	proxy *redistest.Proxy
+}
+
+func openGround(nodes int) (g *ground, err error) {
+	g = &ground{}
+	defer func() {
+		if err != nil {
+			g.close()
+		}
+	}()
+	if g.data, err = redistest.Launch(); err != nil {
+		return g, err
+	}
+	if g.nodes, err = redistest.LaunchNodes(nodes); err != nil {
+		return g, err
+	}
+	g.proxy, err = redistest.LaunchProxy(g.data, g.nodes, "--log-level", "error")
+	return g, err
+}
+
+func (g *ground) close() {
+	if g.proxy != nil {
+		g.proxy.Kill()
+	}
+	for _, s := range append(g.nodes, g.data) {
+		if s != nil {
+			s.Close()
+		}
+	}
+}
+
+// A sample is what some clients did in some time.
+type sample struct {
+	took   time.Duration
+	cycles int
+	first  []time.Duration // each acquisition, until it was granted
+	both   []time.Duration // each acquisition with its release
+}
+
+func (s *sample) add(o sample) {
+	s.took += o.took
+	s.cycles += o.cycles
+	s.first = append(s.first, o.first...)
+	s.both = append(s.both, o.both...)
+}
+
+func (s *sample) rate() float64 { return float64(s.cycles) / s.took.Seconds() }
+
+// A cycler is one client: it acquires, then releases.
+type cycler interface {
+	acquire() error
+	release() error
+	io.Closer
+}
+
+// drive runs the clients side by side for d.
+func drive(clients []cycler, d time.Duration) (sample, error) {
+	parts := make([]sample, len(clients))
+	var g errgroup.Group
+	start := time.Now()
+	for i, c := range clients {
+		g.Go(func() error { return cycle(c, start.Add(d), &parts[i]) })
+	}
+	err := g.Wait()
+	all := sample{}
+	for _, p := range parts {
+		all.add(p)
+	}
+	all.took = time.Since(start)
+	return all, err
+}
+
+func cycle(c cycler, until time.Time, s *sample) error {
+	for time.Now().Before(until) {
+		start := time.Now()
+		if err := c.acquire(); err != nil {
+			return err
+		}
+		s.first = append(s.first, time.Since(start))
+		if err := c.release(); err != nil {
+			return err
+		}
+		s.both = append(s.both, time.Since(start))
+		s.cycles++
+	}
+	return nil
+}
+
+// A locker locks one name through the proxy, again and again until it is granted.
+type locker struct {
+	conn        *redistest.Conn
+	name, owner string
+	retries     int
+}
+
+func (l *locker) acquire() error {
+	for {
+		v, err := l.conn.Try("LOCK", l.name, "30s", "OWNER", l.owner)
+		switch {
+		case err != nil:
+			return err
+		case v.IsError():
+			return errors.New(v.Text)
+		case !v.Null:
+			return nil
+		}
+		l.retries++
+		time.Sleep(time.Millisecond + rand.N(9*time.Millisecond))
+	}
+}
+
+func (l *locker) release() error {
+	v, err := l.conn.Try("UNLOCK", l.name, l.owner)
+	if err == nil && v.Raw != ":1\r\n" {
+		err = fmt.Errorf("UNLOCK: %v", v)
+	}
+	return err
+}
+
+func (l *locker) Close() error { return l.conn.Close() }
+
+// lockers opens n clients of the proxy; name makes the name of the i-th one's lock.
+func (g *ground) lockers(n int, name func(i int) string) ([]cycler, error) {
+	var all []cycler
+	for i := range n {
+		c, err := redistest.Dial(g.proxy.Addr())
+		if err != nil {
+			return all, err
+		}
+		all = append(all, &locker{conn: c, name: name(i), owner: fmt.Sprint("owner-", i)})
+	}
+	return all, nil
+}
+
+// A bare client sends one script to all masters at once, each on a connection of
+// its own, and waits until all have answered: what a client library without a
+// proxy does at the least.
+type bare struct {
+	conns            []*redistest.Conn
+	acquireSHA       string
+	releaseSHA       string
+	lock, node, name string
+}
+
+// bareAcquire does the work of an acquisition: the clock, the node's record and
+// incarnation, the holds, one write with an expiry, the counter.
+const bareAcquire = `
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local id = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+redis.call('HMGET', KEYS[2], 'id', 'until', 'floor', 'largest')
+local holds = redis.call('HGETALL', KEYS[1])
+if #holds > 0 and holds[2] ~= ARGV[1] then return {0, id} end
+redis.call('HSET', KEYS[1], 'o', ARGV[1], ARGV[2], string.format('%.0f', now + ARGV[3]))
+redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', now + ARGV[3]))
+return {1, redis.call('HINCRBY', KEYS[2], 'largest', 1)}`
+
+const bareRelease = `
+if redis.call('HDEL', KEYS[1], ARGV[2]) == 0 then return 0 end
+if redis.call('HLEN', KEYS[1]) <= 1 then redis.call('DEL', KEYS[1]) redis.call('PUBLISH', KEYS[1], '') end
+return 1`
+
+// bares opens n bare clients of the masters.
+func (g *ground) bares(n int) ([]cycler, error) {
+	var all []cycler
+	for i := range n {
+		b := &bare{lock: fmt.Sprint("bare:lock:", i), node: "bare:node", name: fmt.Sprint("owner-", i)}
+		all = append(all, b)
+		for _, s := range g.nodes {
+			if err := b.open(s.Addr()); err != nil {
+				return all, err
+			}
+		}
+	}
+	return all, nil
+}
+
+func (b *bare) open(addr string) error {
+	c, err := redistest.Dial(addr)
+	if err != nil {
+		return err
+	}
+	b.conns = append(b.conns, c)
+	for script, sha := range map[string]*string{bareAcquire: &b.acquireSHA, bareRelease: &b.releaseSHA} {
+		v, err := c.Try("SCRIPT", "LOAD", script)
+		if err != nil || v.IsError() {
+			return fmt.Errorf("SCRIPT LOAD: %v, %w", v, err)
+		}
+		*sha = v.Text
+	}
+	return nil
+}
+
+func (b *bare) acquire() error { return b.all(b.acquireSHA, "30000") }
+func (b *bare) release() error { return b.all(b.releaseSHA) }
+
+func (b *bare) all(sha string, more ...string) error {
+	command := redistest.Command(append([]string{"EVALSHA", sha, "2", b.lock, b.node, b.name, "attempt"}, more...)...)
+	for _, c := range b.conns {
+		if _, err := io.WriteString(c, command); err != nil {
+			return err
+		}
+	}
+	for _, c := range b.conns {
+		v, err := c.Next()
+		if err != nil {
+			return err
+		}
+		if v.IsError() || !strings.Contains(v.Raw, ":1\r\n") && v.Kind == ':' {
+			return fmt.Errorf("EVALSHA: %v", v)
+		}
+	}
+	return nil
+}
+
+func (b *bare) Close() error {
+	for _, c := range b.conns {
+		_ = c.Close()
+	}
+	return nil
+}
+
+func measureLocks(p plan, page *report) error {
+	page.linef("\n## LOCK and UNLOCK\n")
+	page.linef("A cycle is LOCK then UNLOCK. Beside it, in turns of %v, a bare client that sends a script of the same work to the same masters in parallel and awaits all of them. Times in ms.\n", p.slice)
+	page.table("masters, clients", "cycles/s", "LOCK p50", "LOCK p99", "cycle p50", "cycle p99", "bare cycles/s", "EVALSHA p50", "EVALSHA p99", "LOCK p99 / EVALSHA p99")
+	var contended []string
+	for _, masters := range []int{1, 3, 5} {
+		row, err := measureMasters(p, page, masters)
+		if err != nil {
+			return fmt.Errorf("%d masters: %w", masters, err)
+		}
+		contended = append(contended, row)
+	}
+	page.linef("\n50 clients on one name; a client that gets null tries again after 1–10 ms at random.\n")
+	page.table("masters", "cycles/s", "wait p50", "wait p99", "LOCKs a grant")
+	page.linef("%s", strings.Join(contended, "\n"))
+	return nil
+}
+
+// measureMasters fills the uncontended rows of the page and returns the contended.
+func measureMasters(p plan, page *report, masters int) (contended string, err error) {
+	g, err := openGround(masters)
+	if err != nil {
+		return "", err
+	}
+	defer g.close()
+	for _, clients := range []int{1, 16} {
+		if err := g.uncontended(p, page, clients); err != nil {
+			return "", err
+		}
+	}
+	return g.contended(p, 50)
+}
+
+// uncontended measures clients with a name each, in turns with bare clients.
+func (g *ground) uncontended(p plan, page *report, clients int) error {
+	through, err := g.lockers(clients, func(i int) string { return fmt.Sprint("name-", i) })
+	defer closeAll(through)
+	if err != nil {
+		return err
+	}
+	beside, err := g.bares(clients)
+	defer closeAll(beside)
+	if err != nil {
+		return err
+	}
+	var ours, theirs sample
+	for round := range p.rounds + 1 {
+		a, err := drive(through, p.slice)
+		if err != nil {
+			return err
+		}
+		b, err := drive(beside, p.slice)
+		if err != nil {
+			return err
+		}
+		if round > 0 { // the first one warms up
+			ours.add(a)
+			theirs.add(b)
+		}
+	}
+	lock99, eval99 := quantile(ours.first, 0.99), quantile(theirs.first, 0.99)
+	page.row(fmt.Sprintf("%d, %d", len(g.nodes), clients), fmt.Sprintf("%.0f", ours.rate()),
+		inMillis(quantile(ours.first, 0.5)), inMillis(lock99), inMillis(quantile(ours.both, 0.5)), inMillis(quantile(ours.both, 0.99)),
+		fmt.Sprintf("%.0f", theirs.rate()), inMillis(quantile(theirs.first, 0.5)), inMillis(eval99), ratio(float64(lock99), float64(eval99)))
+	return nil
+}
+
+// contended measures clients that all want one name.
+func (g *ground) contended(p plan, clients int) (row string, err error) {
+	all, err := g.lockers(clients, func(int) string { return "one" })
+	defer closeAll(all)
+	if err != nil {
+		return "", err
+	}
+	s, err := drive(all, time.Duration(p.rounds)*p.slice)
+	if err != nil {
+		return "", err
+	}
+	asked := s.cycles
+	for _, c := range all {
+		asked += c.(*locker).retries
+	}
+	return fmt.Sprintf("| %d | %.0f | %s | %s | %s |", len(g.nodes), s.rate(), inMillis(quantile(s.first, 0.5)), inMillis(quantile(s.first, 0.99)), ratio(float64(asked), float64(s.cycles))), nil
+}
+
+func closeAll(clients []cycler) {
+	for _, c := range clients {
+		_ = c.Close()
+	}
+}

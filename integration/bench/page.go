@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A report is the Markdown that the bench makes.
+type report struct{ strings.Builder }
+
+func (p *report) linef(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+
+// table starts a table; the first column is text, the others are numbers.
+func (p *report) table(columns ...string) {
+	p.linef("| %s |", strings.Join(columns, " | "))
+	p.linef("|---%s|", strings.Repeat("|--:", len(columns)-1))
+}
+
+func (p *report) row(cells ...string) { p.linef("| %s |", strings.Join(cells, " | ")) }
+
+func (p *report) head() {
+	p.linef("# Benchmarks")
+	p.linef("")
+	p.linef("Made by `make bench` (`go run ./integration/bench -write docs/benchmarks.md`) on %s: %d cores (%s), %s, %s/%s, %s.",
+		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), cpuModel(), runtime.Version(), runtime.GOOS, runtime.GOARCH, redisVersion())
+	p.linef("Clients, proxy, upstream and all lock masters share these cores, so read the ratios, which come from one run, before the figures.")
+}
+
+// cpuModel is what the kernel calls the processor.
+func cpuModel() string {
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "unknown"
+	}
+	for line := range strings.Lines(string(info)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
+
+func redisVersion() string {
+	out, err := exec.Command("redis-server", "--version").Output()
+	if err != nil {
+		return "redis-server of unknown version"
+	}
+	f := strings.Fields(string(out)) // Redis server v=7.0.15 sha=…
+	return "redis-server " + strings.TrimPrefix(f[2], "v=")
+}
+
+// median is the middle one of a few measurements, 0 of none.
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(v))
+	return s[len(s)/2]
+}
+
+// quantile is the q-quantile of durations, which it sorts.
+func quantile(d []time.Duration, q float64) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	slices.Sort(d)
+	return d[min(len(d)-1, int(q*float64(len(d))))]
+}
+
+// inMillis shows a duration in milliseconds.
+func inMillis(d time.Duration) string {
+	return fmt.Sprintf("%.2f", float64(d.Microseconds())/1000)
+}
+
+// ratio shows how many times b goes into a.
+func ratio(a, b float64) string {
+	if b == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", a/b)
+}
