@@ -55,8 +55,11 @@ type dialogue struct {
 // marker is sent behind a dialogue; its reply is the last.
 const marker = "end-of-dialogue"
 
-// dialogueTimeout bounds one dialogue.
-const dialogueTimeout = 30 * time.Second
+// patience bounds a dialogue of this many bytes, most of which is the machine's
+// share among the tests that run at the same time.
+func patience(bytes int) time.Duration {
+	return 10*time.Second + time.Duration(bytes>>20)*400*time.Millisecond
+}
 
 // talk sends the dialogue and returns everything that came back, up to the
 // marker's reply or the end of the connection.
@@ -66,7 +69,7 @@ func talk(addr string, d dialogue) (string, error) {
 		return "", err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(dialogueTimeout)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience(len(d.bytes)))); err != nil {
 		return "", err
 	}
 	input := d.bytes
