@@ -1,0 +1,95 @@
+-- prologue: stands before every script. Is this node entitled to vote?
+--   KEYS[1]  the lock record   hash, gone when the name is free: o owner, e end in ms of this node's clock, f fence of
+--            the grant, l and s version of the lease (lineage, number), i info, g when granted in ms; every longer
+--            field is the id of one hold, its value when it was taken
+--   KEYS[2]  the name's fences   hash: c largest fence; o, a, f owner, hold and fence of the last release
+--   KEYS[3]  the node record     hash: id the master_replid it was written under, until end of quarantine in ms,
+--            sync 1 when the fence floor is restored, floor, g largest fence ever stored here, max the max-ttl in ms
+--   ARGV[1]  max-ttl in ms   [2] skew allowed between clocks in us   [3] retention of fences in ms
+--   ARGV[4]  safe or available: whether a node that restarted sits out a quarantine
+-- refusal is nil on a node that votes, else the reply of a script that needs a vote:
+--   {-1, now ms, master_replid}  no node record     {-2, ms left}  in quarantine
+--   {-3, ms since quarantine}    floor not restored {-4, ms}       recorded under another max-ttl
+-- A node whose master_replid is not the recorded one may have forgotten: its quarantine begins here, in the same
+-- atomic step as the question. Scripts carry no shebang: then Redis refuses the first write of a script that may not
+-- write (OOM, READONLY, MISCONF) and none after it, so nothing is left half done, and a release still works under OOM.
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local us = t[1] * 1000000 + t[2]
+local maxttl, skew, retention = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local available = ARGV[4] == 'available'
+
+local function int(n) return string.format('%.0f', n) end
+
+local info = redis.pcall('INFO', 'replication')
+local replid = 'embedded' -- a server without this section forgets only with its process
+if type(info) == 'string' then
+  replid = string.match(info, 'master_replid:(%x+)') or replid
+elseif not string.find(info.err, 'is not supported', 1, true) then
+  return info
+end
+
+local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'max')
+local largest, floor = tonumber(rec[4] or '0'), tonumber(rec[5] or '0')
+local refusal
+if not rec[1] then
+  refusal = {-1, now, replid}
+elseif tonumber(rec[6]) ~= maxttl then
+  refusal = {-4, tonumber(rec[6])}
+else
+  local quarantine, synced = tonumber(rec[2]), rec[3] == '1'
+  if rec[1] ~= replid and available then
+    quarantine, synced, floor = 0, true, math.max(largest, us + skew)
+    redis.call('HSET', KEYS[3], 'id', replid, 'until', '0', 'sync', '1', 'floor', int(floor))
+  elseif rec[1] ~= replid then
+    quarantine, synced = now + maxttl, false
+    redis.call('HSET', KEYS[3], 'id', replid, 'until', int(quarantine), 'sync', '0')
+  elseif quarantine > now + maxttl then -- the clock was stepped back
+    quarantine = now + maxttl
+    redis.call('HSET', KEYS[3], 'until', int(quarantine))
+  end
+  if now < quarantine then
+    refusal = {-2, quarantine - now}
+  elseif not synced then
+    refusal = {-3, now - quarantine}
+  end
+end
+
+-- holder is who has the name: nil when it is free or the lease has lapsed. An end beyond now + max-ttl is brought
+-- back, so that a clock stepped back does not make a lock last for hours.
+local function holder()
+  local h = redis.call('HMGET', KEYS[1], 'o', 'e', 'f', 'l', 's')
+  if not h[1] then return nil end
+  local e = tonumber(h[2])
+  if e <= now then
+    redis.call('DEL', KEYS[1])
+    return nil
+  end
+  if e > now + maxttl then
+    e = now + maxttl
+    redis.call('HSET', KEYS[1], 'e', int(e))
+    redis.call('PEXPIREAT', KEYS[1], int(e))
+  end
+  return {owner = h[1], rest = e - now, fence = tonumber(h[3]), lineage = h[4], number = h[5]}
+end
+
+local function holds() return redis.call('HLEN', KEYS[1]) - 7 end
+
+-- counter is the largest fence this node must assume was issued for the name.
+local function counter()
+  return math.max(tonumber(redis.call('HGET', KEYS[2], 'c') or int(largest)), floor)
+end
+
+-- raise stores f as the name's largest fence; it never lowers it.
+local function raise(f, c)
+  if f > c then redis.call('HSET', KEYS[2], 'c', int(f)) end
+  redis.call('PEXPIRE', KEYS[2], int(retention))
+  if f > largest then redis.call('HSET', KEYS[3], 'g', int(f)) end
+end
+
+-- take adds the holds ARGV[from] and on, and lets the lease end at e.
+local function take(from, e)
+  for i = from, #ARGV do redis.call('HSETNX', KEYS[1], ARGV[i], int(now)) end
+  redis.call('HSET', KEYS[1], 'e', int(e))
+  redis.call('PEXPIREAT', KEYS[1], int(e))
+end

@@ -1,0 +1,11 @@
+-- settle: carry the fence of a grant that nodes numbered differently.
+--   ARGV  owner, hold, fence
+--   {1}  the hold is here and no later grant gets this fence     {0}  the hold is not here; nothing was written
+-- Repeating it changes nothing.
+if refusal then return refusal end
+local h, fence = holder(), tonumber(ARGV[7])
+if not h or h.owner ~= ARGV[5] or redis.call('HEXISTS', KEYS[1], ARGV[6]) == 0 then return {0} end
+local c = counter()
+if fence >= c and fence ~= h.fence then redis.call('HSET', KEYS[1], 'f', int(fence)) end
+raise(fence, c)
+return {1}
