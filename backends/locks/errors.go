@@ -1,0 +1,77 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/redis/rueidis"
+)
+
+// ErrClosed says that the Service has ended, or is ending.
+var ErrClosed = errors.New("the lock service is closed")
+
+var (
+	errTimeout  = errors.New("timeout")
+	errBusy     = errors.New("too many requests wait for it")
+	errNotAsked = errors.New("was not asked")
+	errCluster  = errors.New("is a Redis Cluster, which cannot be a lock node")
+)
+
+// A NodeError is one node's reason not to vote.
+type NodeError struct {
+	Node string // its address
+	Err  error
+}
+
+func (e *NodeError) Error() string { return e.Node + " " + e.Err.Error() }
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// Error reads like "2 of 5 answered, 3 needed: node3 timeout, node4 MISCONF".
+func (e *QuorumError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d of %d answered, %d needed", e.Got, e.Nodes, e.Need)
+	for i, err := range e.Failed {
+		b.WriteString([...]string{": ", ", "}[min(i, 1)])
+		b.WriteString(err.Error())
+	}
+	return b.String()
+}
+
+// reason puts a failed call into an operator's words: the first word of a Redis
+// error that has one of its own, the kind of a network error.
+func reason(err error) error {
+	var n net.Error
+	var r *rueidis.RedisError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &r):
+		return redisReason(r.Error())
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &n) && n.Timeout():
+		return errTimeout
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return errors.New("connection refused")
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
+		return errors.New("connection closed")
+	}
+	return err
+}
+
+// redisReason is the error code of a Redis error. Redis before 7 wraps an error
+// inside a script in one of its own, where the code stands behind a dash.
+func redisReason(msg string) error {
+	code, _, _ := strings.Cut(msg, " ")
+	if i := strings.LastIndex(msg, ": -"); i >= 0 && strings.HasPrefix(msg, "ERR ") {
+		code, _, _ = strings.Cut(msg[i+3:], " ")
+	}
+	if code != "ERR" && code != "" && strings.ToUpper(code) == code {
+		return errors.New(code)
+	}
+	return errors.New(msg[:min(len(msg), 120)])
+}

@@ -1,0 +1,307 @@
+package locks
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+const (
+	splitTries  = 10                    // acquisitions that end in a split, before the answer is "nobody, but not you"
+	splitLimit  = time.Second           // or the lease, if shorter: how long they may take
+	splitWindow = 2 * time.Millisecond  // of the first back-off, doubling
+	widest      = 64 * time.Millisecond // until
+	healTries   = 5                     // acquisitions that meet nodes in need of a record or floor
+	maxName     = 64 << 10
+	maxOwner    = 1 << 10
+	maxInfo     = 256
+)
+
+// errSplit says that a quorum voted and nobody has one. It never leaves the package.
+var errSplit = errors.New("no owner has a majority")
+
+// Lock asks for the name once. Another owner's lock is an answer: Granted is false.
+// An error is a *QuorumError when too few nodes voted, the error of ctx when that
+// ended first, or says what is wrong with the request. What is not granted has been
+// or will be undone, also after Lock returned, as far as nodes can be reached.
+func (s *Service) Lock(ctx context.Context, r LockRequest) (Answer, error) {
+	if err := s.check(r); err != nil {
+		return Answer{}, err
+	}
+	if r.Owner == "" {
+		r.Owner = rand.Text()
+	}
+	deadline := s.now() + min(r.TTL, splitLimit)
+	healed := 0
+	for tries, window := 1, splitWindow; ; {
+		a, err := s.acquire(ctx, r)
+		switch {
+		case errors.Is(err, errWanting) && healed < healTries:
+			healed++
+			if !s.recover(ctx) && healed > 1 {
+				return Answer{}, errors.Unwrap(err)
+			}
+			continue
+		case errors.Is(err, errWanting):
+			return Answer{}, errors.Unwrap(err)
+		case !errors.Is(err, errSplit):
+			return a, err
+		}
+		if tries++; tries > splitTries || s.now() > deadline {
+			return Answer{}, nil
+		}
+		if err := sleep(ctx, rand64(window)); err != nil {
+			return Answer{}, err
+		}
+		window = min(2*window, widest)
+	}
+}
+
+func rand64(d time.Duration) time.Duration { return time.Duration(mathrand.Int64N(int64(d))) }
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Service) check(r LockRequest) error {
+	switch {
+	case r.Name == "" || len(r.Name) > maxName:
+		return fmt.Errorf("the name has %d bytes, not 1 to %d", len(r.Name), maxName)
+	case len(r.Owner) > maxOwner:
+		return fmt.Errorf("the owner has %d bytes, more than %d", len(r.Owner), maxOwner)
+	case len(r.Info) > maxInfo:
+		return fmt.Errorf("the info has %d bytes, more than %d", len(r.Info), maxInfo)
+	}
+	return s.checkTTL(r.TTL)
+}
+
+func (s *Service) checkTTL(ttl time.Duration) error {
+	if ttl < s.opts.MinTTL || ttl > s.opts.MaxTTL {
+		return fmt.Errorf("ttl %v is not within %v and %v", ttl, s.opts.MinTTL, s.opts.MaxTTL)
+	}
+	return nil
+}
+
+// An acquisition is one try to get a name.
+type acquisition struct {
+	LockRequest
+	holder  holder
+	key     key
+	id      string // of the hold
+	version version
+	began   time.Duration
+}
+
+// errWanting wraps a *QuorumError of a round in which nodes lacked what recover may
+// give them. It never leaves the package.
+var errWanting = errors.New("nodes need a record")
+
+type wantingError struct{ *QuorumError }
+
+func (e wantingError) Is(target error) bool { return target == errWanting }
+func (e wantingError) Unwrap() error        { return e.QuorumError }
+
+// acquire is one try: a round, a second one if the nodes numbered the grant
+// differently, and an undo if it failed.
+func (s *Service) acquire(ctx context.Context, r LockRequest) (Answer, error) {
+	if err := s.enter(ctx); err != nil {
+		return Answer{}, err
+	}
+	defer s.leave()
+	a := acquisition{LockRequest: r, holder: holder{r.DB, r.Name, r.Owner}, key: s.key(r.DB, r.Name), id: rand.Text(), began: s.now()}
+	var others []string
+	others, a.version = s.memory.enter(a.holder, a.id, a.began)
+	patience := s.opts.patience(r.TTL)
+	q := s.quorum
+	round := s.ask(job{
+		args: s.command(scripts.Acquire, a.key, append([]string{r.Owner, ms(r.TTL), s.proposal(), r.Info,
+			a.version.lineage, strconv.FormatInt(a.version.number, 10), a.id}, others...)...),
+		parse: parseAcquire, expires: a.began + patience,
+	}, func(v []vote) bool { return tallyAcquire(v, q, false).verdict != open })
+	if err := round.wait(ctx, patience); err != nil {
+		s.abandon(&a, round)
+		return Answer{}, err
+	}
+	return s.decide(ctx, &a, round)
+}
+
+// proposal is a fence above every earlier one of this clock, so that nodes agree on
+// it without a second round: microseconds, as nodes count.
+func (s *Service) proposal() string { return strconv.FormatInt(time.Now().UnixMicro(), 10) }
+
+// decide turns the votes that are there into an answer.
+func (s *Service) decide(ctx context.Context, a *acquisition, round *round) (Answer, error) {
+	round.mu.Lock()
+	t := tallyAcquire(round.votes, s.quorum, true)
+	round.mu.Unlock()
+	switch t.verdict {
+	case granted:
+		return s.grant(ctx, a, round, t)
+	case held:
+		s.abandon(a, round)
+		return Answer{Holder: t.holder, Remaining: t.rest}, nil
+	case split:
+		s.abandon(a, round)
+		return Answer{}, errSplit
+	}
+	votes := s.abandon(a, round)
+	err := s.quorumError("LOCK", a.Name, votes)
+	if wanting(votes) {
+		s.look()
+		return Answer{}, wantingError{err}
+	}
+	return Answer{}, err
+}
+
+// grant makes the fence safe and counts the validity. Nodes that still have to
+// answer are completed when they do.
+func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tally) (Answer, error) {
+	var votes []vote
+	if t.kept {
+		votes = round.close(false, nil)
+	} else {
+		votes = round.close(false, func(i int, v vote) { s.complete(a, i, &v, t.fence) })
+		if err := s.settle(ctx, a, votes, t.fence); err != nil {
+			s.undoAll(a)
+			return Answer{}, err
+		}
+	}
+	now := s.now()
+	validity := t.rest - (now - a.began) - drift(t.rest)
+	if validity <= 0 {
+		s.undoAll(a)
+		return Answer{}, s.lateError(a, votes)
+	}
+	holds := s.memory.granted(a.holder, a.id, t.fence, now+validity, a.version, t.holds)
+	return Answer{Granted: true, Grant: Grant{
+		DB: a.DB, Name: a.Name, Owner: a.Owner, Fence: t.fence, Validity: validity, Holds: holds, attempt: a.id,
+	}}, nil
+}
+
+// lateError is a quorum that came after the lease had ended.
+func (s *Service) lateError(a *acquisition, votes []vote) error {
+	e := s.quorumError("LOCK", a.Name, votes)
+	e.Failed = append(e.Failed, fmt.Errorf("the votes came after the lease of %v", a.TTL))
+	return e
+}
+
+// settle makes a quorum carry the fence, and the others too if they can be reached.
+func (s *Service) settle(ctx context.Context, a *acquisition, votes []vote, fence int64) error {
+	n := 0
+	for i := range votes {
+		if carries(&votes[i], fence) {
+			n++
+		}
+	}
+	if n >= s.quorum {
+		for i := range votes {
+			s.complete(a, i, &votes[i], fence)
+		}
+		return nil
+	}
+	patience := s.opts.patience(a.TTL)
+	enough := func(v []vote) bool { return n+ballots(v, yes) >= s.quorum }
+	j := s.settleJob(a, fence, patience)
+	round := s.askEach(enough, func(i int) *job {
+		if votes[i].ballot == yes && !carries(&votes[i], fence) {
+			return &j
+		}
+		return nil
+	})
+	err := round.wait(ctx, patience)
+	settled := round.close(false, nil)
+	switch {
+	case err != nil:
+		return err
+	case n+ballots(settled, yes) < s.quorum:
+		return s.unsettled(a, votes, settled, fence)
+	}
+	return nil
+}
+
+func ballots(votes []vote, b ballot) (n int) {
+	for i := range votes {
+		if votes[i].ballot == b {
+			n++
+		}
+	}
+	return n
+}
+
+// unsettled reports which nodes did not take the fence of a grant.
+func (s *Service) unsettled(a *acquisition, votes, settled []vote, fence int64) error {
+	for i := range votes {
+		if votes[i].ballot == yes && !carries(&votes[i], fence) && settled[i].ballot != yes {
+			votes[i] = vote{err: orTimeout(settled[i].err)}
+		}
+	}
+	return s.quorumError("LOCK", a.Name, votes)
+}
+
+func (s *Service) settleJob(a *acquisition, fence int64, patience time.Duration) job {
+	return job{
+		args:  s.command(scripts.Settle, a.key, a.Owner, a.id, strconv.FormatInt(fence, 10)),
+		parse: parseDone, expires: s.now() + patience,
+	}
+}
+
+// complete gives a node that granted under another fence that of the grant.
+func (s *Service) complete(a *acquisition, i int, v *vote, fence int64) {
+	if v.ballot == yes && !carries(v, fence) {
+		s.nodes[i].push(s.settleJob(a, fence, s.opts.patience(a.TTL)))
+	}
+}
+
+// abandon ends an acquisition's round and undoes it on every node that did it, and
+// on every node that may have done it or still may. It returns the votes.
+func (s *Service) abandon(a *acquisition, round *round) []vote {
+	undo := func(i int, v vote) {
+		if v.ballot == yes || (v.ballot == silent && v.code == 0 && !v.unsent) {
+			s.nodes[i].push(s.undoJob(a.key, a.Owner, a.id))
+		}
+	}
+	votes := round.close(true, undo)
+	for i, v := range votes {
+		if !due(&v) {
+			undo(i, v)
+		}
+	}
+	return votes
+}
+
+// undoAll undoes a hold everywhere.
+func (s *Service) undoAll(a *acquisition) {
+	for _, n := range s.nodes {
+		n.push(s.undoJob(a.key, a.Owner, a.id))
+	}
+}
+
+// undoJob removes a hold, and insists until no lease it may have can run.
+func (s *Service) undoJob(k key, owner, hold string) job {
+	return job{
+		args: s.command(scripts.Release, k, owner, "0", "undo", hold), parse: parseRelease,
+		expires: s.now() + s.opts.MaxTTL, insist: true,
+	}
+}
+
+// Undo takes a grant back, as if it had not been made. It does not wait for nodes.
+func (s *Service) Undo(g Grant) {
+	s.memory.drop(holder{g.DB, g.Name, g.Owner}, g.attempt)
+	j := s.undoJob(s.key(g.DB, g.Name), g.Owner, g.attempt)
+	for _, n := range s.nodes {
+		n.push(j)
+	}
+}

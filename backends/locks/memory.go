@@ -1,0 +1,176 @@
+package locks
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// A holder is one owner of one name.
+type holder struct {
+	db          int
+	name, owner string
+}
+
+// A grant is what this proxy knows about what a holder has. It is a hint: what is
+// forgotten can be read from a quorum.
+type grant struct {
+	fence   int64
+	holds   []string      // ids, the oldest first
+	until   time.Duration // end of the validity, by the Service's clock
+	version version       // the largest that was given out
+	partial bool          // there are, or may be, holds or a version made through another proxy
+}
+
+// memory is a bounded LRU of grants. All methods are safe for concurrent use.
+type memory struct {
+	mu     sync.Mutex
+	grants *simplelru.LRU[holder, *grant]
+}
+
+func newMemory(size int) (*memory, error) {
+	l, err := simplelru.NewLRU[holder, *grant](size, nil)
+	return &memory{grants: l}, err
+}
+
+func (g *grant) copy() grant {
+	c := *g
+	c.holds = slices.Clone(g.holds)
+	return c
+}
+
+// claim takes the holds to give back out of memory, so that no second unlock gives
+// back the same: the last one, or all. g is the grant as it was. ok is false when
+// the grant must be read first.
+func (m *memory) claim(h holder, fence int64, all bool) (g grant, holds []string, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.grants.Get(h)
+	if !ok || (fence != 0 && p.fence != fence) || (all && p.partial) {
+		return g, nil, false
+	}
+	g = p.copy()
+	holds = g.holds
+	if !all {
+		holds = g.holds[len(g.holds)-1:]
+	}
+	if p.holds = p.holds[:len(p.holds)-len(holds)]; len(p.holds) == 0 {
+		m.grants.Remove(h)
+	}
+	return g, holds, true
+}
+
+// unclaim puts holds back whose release is undecided.
+func (m *memory) unclaim(h holder, g grant, holds []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.grants.Get(h); ok && p.fence == g.fence {
+		p.holds = append(p.holds, holds...)
+		return
+	}
+	g.holds = holds
+	m.grants.Add(h, &g)
+}
+
+// enter gives an acquisition its version and the holds it must cover: those of a
+// grant whose validity runs, or none. hold is the id of the new one, and begins a
+// lineage when there is none.
+func (m *memory) enter(h holder, hold string, now time.Duration) (others []string, v version) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.grants.Get(h)
+	if !ok || p.until <= now || p.partial {
+		return nil, version{lineage: hold}
+	}
+	p.version.number++
+	return slices.Clone(p.holds), p.version
+}
+
+// granted remembers a new hold. count is how many holds a quorum counts.
+func (m *memory) granted(h holder, hold string, fence int64, until time.Duration, v version, count int) (holds int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.grants.Get(h)
+	if !ok || p.fence != fence {
+		p = &grant{fence: fence, version: v}
+		m.grants.Add(h, p)
+	}
+	p.holds = append(p.holds, hold)
+	p.until = max(p.until, until)
+	if p.version.lineage != v.lineage || count > len(p.holds) {
+		p.partial = true
+	}
+	return max(count, len(p.holds))
+}
+
+// renew gives a renewal its version. until is the validity it aims for: if that
+// is earlier than the one that runs, it counts from now on, also if the renewal
+// fails, since some node may apply it. ok is false when nothing is known that could
+// be renewed without reading: the validity that is remembered may have ended while
+// another proxy renewed the grant.
+func (m *memory) renew(h holder, fence int64, now, until time.Duration) (g grant, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.grants.Get(h)
+	if !ok || p.partial || p.until <= now || (fence != 0 && p.fence != fence) {
+		return g, false
+	}
+	p.version.number++
+	p.until = min(p.until, until)
+	return p.copy(), true
+}
+
+// renewed stores the validity that the renewal with this version won, and returns
+// the one that counts: a later renewal may already have shortened it.
+func (m *memory) renewed(h holder, v version, until time.Duration) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.grants.Get(h)
+	if !ok {
+		return until
+	}
+	if p.version != v {
+		until = min(until, p.until)
+	}
+	p.until = until
+	return until
+}
+
+// doubt notes that the grant changed through another proxy.
+func (m *memory) doubt(h holder) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.grants.Get(h); ok {
+		p.partial = true
+	}
+}
+
+// adopt stores a grant that was read from a quorum.
+func (m *memory) adopt(h holder, g grant) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.grants.Add(h, &g)
+}
+
+// drop removes holds; with the last one the grant is forgotten.
+func (m *memory) drop(h holder, holds ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.grants.Get(h)
+	if !ok {
+		return
+	}
+	p.holds = slices.DeleteFunc(p.holds, func(id string) bool { return slices.Contains(holds, id) })
+	if len(p.holds) == 0 {
+		m.grants.Remove(h)
+	}
+}
+
+// forget removes a grant that is lost.
+func (m *memory) forget(h holder) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.grants.Remove(h)
+}

@@ -1,0 +1,112 @@
+package locks
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends"
+)
+
+// How a set of nodes without any node record begins.
+const (
+	BootstrapAuto   = "auto"   // taken for new as soon as every node answers
+	BootstrapStrict = "strict" // they sit out a quarantine, unless [Service.Init] says that they are new
+)
+
+// What a node that restarted does when there are fewer than three nodes.
+const (
+	GraceSafe      = "safe"      // it sits out a quarantine of MaxTTL, as with three and more
+	GraceAvailable = "available" // it votes at once: a lease it forgot may be granted again
+)
+
+// Options configure a Service. Only Nodes has no default.
+type Options struct {
+	Nodes []*backends.Server // the masters; an even number tolerates no more failures than one less
+
+	MinTTL       time.Duration // shortest lease; default 100 ms
+	MaxTTL       time.Duration // longest lease, and quarantine of a node that forgot; the same at every proxy; default 60 s
+	NodeTimeout  time.Duration // how long a round waits for a node; default lease/200, within 5 and 50 ms
+	Retention    time.Duration // how long fences outlive a name's last use; default, and least, the larger of 10 min and 2 MaxTTL
+	Skew         time.Duration // by how much clocks of proxies and nodes may differ; default 1 s
+	Prefix       string        // of every key on the nodes; the same at every proxy; default "lockproxy:"
+	Bootstrap    string        // BootstrapAuto (default) or BootstrapStrict
+	RestartGrace string        // GraceAvailable (default) or GraceSafe; only matters with fewer than three nodes
+	Rounds       int           // LOCK, RENEW and UNLOCK rounds undecided at once; further callers queue; default 64
+	Memory       int           // grants remembered; a forgotten one costs a quorum read; default 100,000
+
+	Log  *slog.Logger                // transitions of nodes; default slog.Default()
+	Tune func(*rueidis.ClientOption) // may change how nodes are dialled; default nil
+
+	now func() time.Duration // tests: the clock; default sinceStart
+}
+
+// withDefaults fills in what is zero and reports every fault at once.
+func (o Options) withDefaults() (Options, error) {
+	setDefault(&o.MinTTL, 100*time.Millisecond)
+	setDefault(&o.MaxTTL, time.Minute)
+	setDefault(&o.Retention, o.leastRetention())
+	setDefault(&o.Skew, time.Second)
+	setDefault(&o.Prefix, "lockproxy:")
+	setDefault(&o.Bootstrap, BootstrapAuto)
+	setDefault(&o.RestartGrace, GraceAvailable)
+	setDefault(&o.Rounds, 64)
+	setDefault(&o.Memory, 100_000)
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.now == nil {
+		o.now = sinceStart
+	}
+	return o, o.check()
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+func (o *Options) leastRetention() time.Duration { return max(10*time.Minute, 2*o.MaxTTL) }
+
+func (o *Options) check() error {
+	var errs []error
+	refuse := func(bad bool, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	refuse(len(o.Nodes) == 0, "no lock nodes")
+	refuse(o.MinTTL < time.Millisecond, "min-ttl %v is under 1ms", o.MinTTL)
+	refuse(o.MaxTTL < o.MinTTL, "max-ttl %v is under min-ttl %v", o.MaxTTL, o.MinTTL)
+	refuse(o.NodeTimeout < 0, "node timeout %v is negative", o.NodeTimeout)
+	refuse(o.Retention < o.leastRetention(), "retention of fences %v is under %v", o.Retention, o.leastRetention())
+	refuse(o.Skew < 0, "skew %v is negative", o.Skew)
+	refuse(o.Rounds < 0, "%d rounds at once is negative", o.Rounds)
+	refuse(o.Memory < 0, "%d grants remembered is negative", o.Memory)
+	refuse(o.Bootstrap != BootstrapAuto && o.Bootstrap != BootstrapStrict,
+		"bootstrap %q is neither %s nor %s", o.Bootstrap, BootstrapAuto, BootstrapStrict)
+	refuse(o.RestartGrace != GraceSafe && o.RestartGrace != GraceAvailable,
+		"restart-grace %q is neither %s nor %s", o.RestartGrace, GraceSafe, GraceAvailable)
+	return errors.Join(errs...)
+}
+
+// grace is what the scripts are told: a majority of three or more needs no leniency.
+func (o *Options) grace() string {
+	if len(o.Nodes) >= 3 {
+		return GraceSafe
+	}
+	return o.RestartGrace
+}
+
+// patience is how long a round for a lease of ttl waits for a node.
+func (o *Options) patience(ttl time.Duration) time.Duration {
+	if o.NodeTimeout > 0 {
+		return o.NodeTimeout
+	}
+	return min(max(ttl/200, 5*time.Millisecond), 50*time.Millisecond)
+}

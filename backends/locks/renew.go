@@ -1,0 +1,197 @@
+package locks
+
+import (
+	"context"
+	"crypto/rand"
+	"strconv"
+	"time"
+
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+// Renew lets the lease end TTL from now, also earlier than it would have, and
+// returns its validity. It never creates a lock. Errors are ErrLost,
+// *NotOwnerError, *QuorumError or that of ctx.
+func (s *Service) Renew(ctx context.Context, r RenewRequest) (time.Duration, error) {
+	if err := s.checkTTL(r.TTL); err != nil {
+		return 0, err
+	}
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	h := holder{r.DB, r.Name, r.Owner}
+	now := s.now()
+	g, ok := s.memory.renew(h, r.Fence, now, now+r.TTL-drift(r.TTL))
+	if ok {
+		validity, result, votes, err := s.renewal(ctx, h, r.TTL, g, true, nil)
+		if err != nil || result != conflict {
+			return validity, s.renewed(h, result, votes, err)
+		}
+		s.memory.doubt(h)
+	}
+	validity, result, votes, err := s.renewForeign(ctx, h, r)
+	if err == nil && result == conflict { // somebody renewed between reading and renewing
+		validity, result, votes, err = s.renewForeign(ctx, h, r)
+	}
+	return validity, s.renewed(h, result, votes, err)
+}
+
+// renewed puts what is not carried into words.
+func (s *Service) renewed(h holder, result ruling, votes []vote, err error) error {
+	if err != nil {
+		return err
+	}
+	switch result {
+	case carried:
+		return nil
+	case foreign:
+		s.memory.forget(h)
+		return &NotOwnerError{Remaining: s.othersRest(votes, h.owner)}
+	case gone:
+		s.memory.forget(h)
+		return ErrLost
+	}
+	if wanting(votes) {
+		s.look()
+	}
+	return s.quorumError("RENEW", h.name, votes)
+}
+
+// renewal is one round of a grant that runs until g.until. base, if not nil, is
+// the version to replace on each node. The result is carried only if the round
+// completed before the old validity ended and the new one has not.
+func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g grant, repair bool, base []string) (time.Duration, ruling, []vote, error) {
+	began, patience := s.now(), s.opts.patience(ttl)
+	call := func(base string) *job {
+		args := append([]string{h.owner, ms(ttl), strconv.FormatInt(g.fence, 10), g.version.lineage,
+			strconv.FormatInt(g.version.number, 10), base, flag(repair)}, g.holds...)
+		return &job{
+			args: s.command(scripts.Renew, s.key(h.db, h.name), args...), parse: parseRenew,
+			expires: began + patience,
+		}
+	}
+	same := call("")
+	round := s.askEach(
+		func(v []vote) bool { return rule(v, s.quorum, false, h.owner, didRenew) != pending },
+		func(i int) *job {
+			if base == nil {
+				return same
+			}
+			return call(base[i])
+		})
+	if err := round.wait(ctx, patience); err != nil {
+		round.close(true, nil)
+		return 0, undecided, nil, err
+	}
+	votes := round.close(false, nil)
+	result := rule(votes, s.quorum, true, h.owner, didRenew)
+	now := s.now()
+	until := began + ttl - drift(ttl)
+	switch {
+	case result != carried:
+		return 0, result, votes, nil
+	case now >= g.until || now >= until:
+		return 0, gone, votes, nil
+	}
+	return s.memory.renewed(h, g.version, until) - now, carried, votes, nil
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+// othersRest is what a quorum says is left of another owner's lease.
+func (s *Service) othersRest(votes []vote, owner string) time.Duration {
+	return qthRest(votes, s.quorum, func(v *vote) bool {
+		return v.ballot != silent && v.owner != "" && v.owner != owner
+	})
+}
+
+// renewForeign renews a grant that another proxy made, or that another proxy may have
+// renewed since: it reads it from a quorum, replaces exactly the versions it read,
+// puts nothing back, and bounds the validity that runs by the ends it read.
+func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest) (time.Duration, ruling, []vote, error) {
+	began := s.now()
+	votes, err := s.read(ctx, h, s.opts.patience(r.TTL))
+	if err != nil {
+		return 0, undecided, nil, err
+	}
+	g, result := s.readGrant(votes, h, r.Fence, began)
+	if result != carried {
+		return 0, result, votes, nil
+	}
+	g.version = version{lineage: rand.Text(), number: 1}
+	base := make([]string, len(votes))
+	for i, v := range votes {
+		base[i] = v.version.base()
+	}
+	validity, result, votes, err := s.renewal(ctx, h, r.TTL, g, false, base)
+	if err == nil && result == carried {
+		g.until = s.now() + validity
+		s.memory.adopt(h, g)
+	} else {
+		s.memory.doubt(h)
+	}
+	return validity, result, votes, err
+}
+
+// read asks every node who has the name.
+func (s *Service) read(ctx context.Context, h holder, patience time.Duration) ([]vote, error) {
+	round := s.ask(job{
+		args: s.command(scripts.Read, s.key(h.db, h.name)), parse: parseRead,
+		expires: s.now() + patience,
+	}, all)
+	err := round.wait(ctx, patience)
+	return round.close(true, nil), err
+}
+
+// readGrant finds the grant of h in a read that began at the given time: the fence
+// that a quorum agrees on, the holds that a quorum has, and the end that a quorum
+// will not undercut. The ruling is carried if there is one.
+func (s *Service) readGrant(votes []vote, h holder, fence int64, began time.Duration) (grant, ruling) {
+	mine := func(v *vote) (int64, bool) { return v.fence, v.ballot == yes && v.owner == h.owner }
+	agreed, n := most(votes, mine)
+	if ballots(votes, yes) < s.quorum {
+		return grant{}, undecided
+	}
+	if n < s.quorum || (fence != 0 && fence != agreed) {
+		_, others := most(votes, func(v *vote) (string, bool) {
+			return v.owner, v.ballot == yes && v.owner != "" && v.owner != h.owner
+		})
+		switch {
+		case others >= s.quorum:
+			return grant{}, foreign
+		case n < s.quorum && n+ballots(votes, silent) >= s.quorum:
+			return grant{}, undecided
+		}
+		return grant{}, gone
+	}
+	rest := qthRest(votes, s.quorum, func(v *vote) bool { f, ok := mine(v); return ok && f == agreed })
+	g := grant{fence: agreed, holds: s.commonHolds(votes, h.owner, agreed), until: began + rest - drift(rest)}
+	if len(g.holds) == 0 {
+		return grant{}, gone
+	}
+	return g, carried
+}
+
+// commonHolds are the holds that a quorum has, the oldest first.
+func (s *Service) commonHolds(votes []vote, owner string, fence int64) []string {
+	count := map[string]int{}
+	var holds []string
+	for _, v := range votes {
+		if v.read == nil || v.owner != owner || v.fence != fence {
+			continue
+		}
+		for i := len(v.read.holds) - 1; i >= 0; i-- {
+			id := v.read.holds[i]
+			if count[id]++; count[id] == s.quorum {
+				holds = append(holds, id)
+			}
+		}
+	}
+	return holds
+}

@@ -1,0 +1,81 @@
+package locks
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// A round collects the votes on one question and decides nothing. Every node
+// gives exactly one vote, be it that it was not asked; lanes deliver them.
+type round struct {
+	enough func([]vote) bool // pure: are these votes, in the order of nodes, enough?
+
+	mu     sync.Mutex
+	votes  []vote
+	came   int
+	ready  bool
+	closed bool
+	drop   bool                // closed, and what was not sent yet shall not be
+	late   func(i int, v vote) // takes votes that come after closing, on the lane's goroutine
+	done   chan struct{}
+}
+
+func newRound(nodes int, enough func([]vote) bool) *round {
+	return &round{enough: enough, votes: make([]vote, nodes), done: make(chan struct{})}
+}
+
+// deliver takes node i's vote.
+func (r *round) deliver(i int, v vote) {
+	r.mu.Lock()
+	if r.closed {
+		late := r.late
+		r.mu.Unlock()
+		if late != nil {
+			late(i, v)
+		}
+		return
+	}
+	defer r.mu.Unlock()
+	r.votes[i] = v
+	r.came++
+	if !r.ready && (r.came == len(r.votes) || r.enough(r.votes)) {
+		r.ready = true
+		close(r.done)
+	}
+}
+
+// wait returns when there are enough votes, when patience is over, or with the
+// error of ctx when that ended first.
+func (r *round) wait(ctx context.Context, patience time.Duration) error {
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case <-r.done:
+		return nil
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// close ends the round and returns its votes, which change no more. late, if not
+// nil, is called once for every node whose vote was still due, when it comes. drop
+// takes back what no lane has sent yet.
+func (r *round) close(drop bool, late func(int, vote)) []vote {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed, r.drop, r.late = true, drop, late
+	return r.votes
+}
+
+// wanted reports whether a lane should still ask.
+func (r *round) wanted() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.drop
+}
+
+// due reports whether node i's vote in a closed round's votes has yet to come.
+func due(v *vote) bool { return v.ballot == silent && v.err == nil }

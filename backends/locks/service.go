@@ -1,0 +1,226 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+const (
+	surveyEvery = time.Second     // how often nodes are looked at
+	drainFor    = time.Second     // how long Run, when it ends, lets undos and releases go out
+	meetFor     = time.Second     // how long the first caller waits for first contact with every node
+	closeWait   = 3 * time.Second // how long Run, when it ends, waits for a call that does not end
+)
+
+// A Service decides who holds locks, together with every other proxy that uses
+// the same nodes, prefix and max-ttl. It is made by New and safe for concurrent
+// use. Lanes, at most one goroutine per node, start with work and end with it;
+// Run owns them.
+type Service struct {
+	opts   Options
+	nodes  []*node
+	quorum int
+	now    func() time.Duration
+	common []string // the first arguments of every script
+	memory *memory
+	slots  chan struct{} // one per round that may be undecided
+
+	fan   sync.Mutex // held while a question is given to all lanes, so that all have it in one order
+	lanes sync.WaitGroup
+	stop  chan struct{} // closed when Run ends
+	once  sync.Once
+	kick  chan struct{} // asks Run to look at the nodes now
+
+	recovery recovery
+}
+
+// New makes a Service. It refuses options that cannot work, all of them at once,
+// and needs no network.
+func New(o Options) (*Service, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMemory(o.Memory)
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{
+		opts: o, quorum: len(o.Nodes)/2 + 1, now: o.now, memory: m,
+		slots: make(chan struct{}, o.Rounds), stop: make(chan struct{}), kick: make(chan struct{}, 1),
+		common: []string{
+			ms(o.MaxTTL), strconv.FormatInt(o.Skew.Microseconds(), 10), ms(o.Retention), o.grace(),
+		},
+	}
+	for i, srv := range o.Nodes {
+		s.nodes = append(s.nodes, &node{index: i, server: srv, svc: s, wake: make(chan struct{}, 1)})
+	}
+	s.recovery.init(len(s.nodes))
+	return s, nil
+}
+
+func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// Run looks after the nodes until ctx ends: it enlists new ones, restores the
+// fence floor of those that forgot, and logs what changes. When ctx has ended it
+// lets undos and releases go out for a moment, closes every connection and returns
+// nil when every goroutine of the Service has ended. Lock and the others work
+// without Run, but not after it. It must be called at most once.
+func (s *Service) Run(ctx context.Context) error {
+	t := time.NewTicker(surveyEvery)
+	defer t.Stop()
+	for ctx.Err() == nil {
+		s.recover(ctx)
+		select {
+		case <-t.C:
+		case <-s.kick:
+		case <-ctx.Done():
+		}
+	}
+	return s.close()
+}
+
+// close ends every lane. It fails only if a connection cannot be aborted.
+func (s *Service) close() error {
+	for end := time.Now().Add(drainFor); !s.idle() && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	s.once.Do(func() { close(s.stop) })
+	for _, n := range s.nodes {
+		n.close()
+	}
+	ended := make(chan struct{})
+	go func() { s.lanes.Wait(); close(ended) }()
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(callTimeout + backends.DialTimeout + closeWait):
+		return errors.New("a lock node's connection does not end")
+	}
+}
+
+func (s *Service) idle() bool {
+	for _, n := range s.nodes {
+		if !n.idle() {
+			return false
+		}
+	}
+	return true
+}
+
+// tune fits a client to a lane: one caller, who reads and writes by itself, needs
+// neither the client's goroutines nor its pings.
+func (s *Service) tune(o *rueidis.ClientOption) {
+	o.AlwaysPipelining = false
+	o.Dialer.KeepAlive = -1
+	o.ConnWriteTimeout = callTimeout
+	if s.opts.Tune != nil {
+		s.opts.Tune(o)
+	}
+}
+
+// compare says why n must not vote: it is a Cluster, or the same server as a node
+// before it. Every other node is looked at again too.
+func (s *Service) compare(n *node) error {
+	seen := map[string]*node{}
+	for _, m := range s.nodes {
+		m.mu.Lock()
+		var barred error
+		switch first := seen[m.id.runID]; {
+		case m.id.cluster:
+			barred = m.name(errCluster)
+		case m.id.runID != "" && first != nil:
+			barred = m.name(&sameServerError{first.server.String()})
+		case m.id.runID != "" && m.lastErr == nil:
+			seen[m.id.runID] = m
+		}
+		m.barred = barred
+		m.mu.Unlock()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.barred
+}
+
+type sameServerError struct{ as string }
+
+func (e *sameServerError) Error() string { return "is the same server as " + e.as }
+
+// A key is a name's place on the nodes.
+type key struct{ lock, fences, node string }
+
+func (s *Service) key(db int, name string) key {
+	tail := strconv.Itoa(db) + ":" + name
+	return key{s.opts.Prefix + "lock:" + tail, s.opts.Prefix + "fence:" + tail, s.opts.Prefix + "node"}
+}
+
+// command is the call of a script.
+func (s *Service) command(sc *scripts.Script, k key, args ...string) []string {
+	c := make([]string, 0, 10+len(args))
+	c = append(c, "EVALSHA", sc.SHA1, "3", k.lock, k.fences, k.node)
+	c = append(c, s.common...)
+	return append(c, args...)
+}
+
+// ask puts one question to all nodes.
+func (s *Service) ask(j job, enough func([]vote) bool) *round {
+	return s.askEach(enough, func(int) *job { return &j })
+}
+
+// askEach asks every node its own question, or none if that is nil.
+func (s *Service) askEach(enough func([]vote) bool, each func(node int) *job) *round {
+	r := newRound(len(s.nodes), enough)
+	s.fan.Lock()
+	defer s.fan.Unlock()
+	for i, n := range s.nodes {
+		if j := each(i); j != nil {
+			j.round = r
+			n.push(*j)
+		} else {
+			r.deliver(i, vote{err: errNotAsked, unsent: true})
+		}
+	}
+	return r
+}
+
+// enter waits until this caller may have an undecided round, before its clock
+// starts: a burst queues here and does not run into its own timeouts.
+func (s *Service) enter(ctx context.Context) error {
+	if err := s.meet(ctx); err != nil {
+		return err
+	}
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.stop:
+		return ErrClosed
+	}
+}
+
+func (s *Service) leave() { <-s.slots }
+
+// quorumError reports that the votes decide nothing.
+func (s *Service) quorumError(op, name string, votes []vote) *QuorumError {
+	e := &QuorumError{Op: op, Name: name, Nodes: len(s.nodes), Need: s.quorum}
+	for i, v := range votes {
+		switch {
+		case v.ballot != silent:
+			e.Got++
+		case v.err == nil:
+			e.Failed = append(e.Failed, s.nodes[i].name(errTimeout))
+		default:
+			e.Failed = append(e.Failed, s.nodes[i].name(v.err))
+		}
+	}
+	return e
+}

@@ -1,0 +1,199 @@
+package locks
+
+import (
+	"slices"
+	"time"
+)
+
+// A verdict is what votes amount to.
+type verdict uint8
+
+const (
+	open    verdict = iota // votes that are still due may decide
+	granted                // a quorum says yes
+	held                   // a quorum names one other owner
+	split                  // a quorum voted, and nobody has one
+	tooFew                 // fewer than a quorum voted
+)
+
+// A tally is the result of an acquisition's votes.
+type tally struct {
+	verdict verdict
+	fence   int64         // granted: of the grant
+	kept    bool          // granted: the owner was in already, and the fence is that grant's
+	carried int           // granted: how many nodes have the fence as their largest
+	holder  string        // held: who has it
+	rest    time.Duration // granted, held: the Q-th largest end of the lease among the agreeing nodes
+	holds   int           // granted: of the owner, as a quorum counts them
+}
+
+// tallyAcquire counts the votes of an acquisition. q is the quorum; final says
+// that votes which have not come will not be waited for. It is the safety
+// argument in one place: silence is never a no, half is not a majority, and a
+// fence is kept only if a quorum knows one and the same.
+func tallyAcquire(votes []vote, q int, final bool) tally {
+	var yeses, fresh, voted, due int
+	for _, v := range votes {
+		switch {
+		case v.ballot == yes:
+			yeses++
+			if v.kept == 0 {
+				fresh++
+			}
+		case v.ballot == silent && v.err == nil && !final:
+			due++
+		}
+		if v.ballot != silent {
+			voted++
+		}
+	}
+	kept, keptBy := most(votes, func(v *vote) (int64, bool) { return v.kept, v.ballot == yes && v.kept != 0 })
+	owner, ownerBy := most(votes, func(v *vote) (string, bool) { return v.owner, v.ballot == no })
+	switch {
+	case keptBy >= q:
+		agree := func(v *vote) bool { return v.ballot == yes && v.kept == kept }
+		return tally{verdict: granted, fence: kept, kept: true, carried: keptBy,
+			rest: qthRest(votes, q, agree), holds: qthHolds(votes, q, agree)}
+	case fresh >= q || (yeses >= q && due == 0):
+		return countNew(votes, q)
+	case ownerBy >= q:
+		agree := func(v *vote) bool { return v.ballot == no && v.owner == owner }
+		return tally{verdict: held, holder: owner, rest: qthRest(votes, q, agree)}
+	case yeses+due >= q || ownerBy+due >= q:
+		return tally{verdict: open}
+	case voted+due >= q:
+		return tally{verdict: split}
+	}
+	return tally{verdict: tooFew}
+}
+
+// countNew counts a grant that is a new one for at least one node of the quorum.
+func countNew(votes []vote, q int) tally {
+	agree := func(v *vote) bool { return v.ballot == yes }
+	t := tally{verdict: granted, rest: qthRest(votes, q, agree), holds: qthHolds(votes, q, agree)}
+	for i := range votes {
+		if agree(&votes[i]) {
+			t.fence = max(t.fence, votes[i].fence)
+		}
+	}
+	for i := range votes {
+		if carries(&votes[i], t.fence) {
+			t.carried++
+		}
+	}
+	return t
+}
+
+// carries reports whether a node that said yes has stored the fence.
+func carries(v *vote, fence int64) bool { return v.ballot == yes && v.kept == 0 && v.fence == fence }
+
+// most returns the value that most of the votes agree on, and how many do.
+func most[T comparable](votes []vote, value func(*vote) (T, bool)) (best T, n int) {
+	for i := range votes {
+		x, ok := value(&votes[i])
+		if !ok {
+			continue
+		}
+		m := 0
+		for j := range votes {
+			if y, ok := value(&votes[j]); ok && x == y {
+				m++
+			}
+		}
+		if m > n {
+			best, n = x, m
+		}
+	}
+	return best, n
+}
+
+// qthRest is the time for which at least q of the nodes that match keep the lease.
+func qthRest(votes []vote, q int, match func(*vote) bool) time.Duration {
+	return qth(votes, q, match, func(v *vote) time.Duration { return v.rest })
+}
+
+func qthHolds(votes []vote, q int, match func(*vote) bool) int {
+	return qth(votes, q, match, func(v *vote) int { return v.holds })
+}
+
+// qth is the q-th largest value among the votes that match, or zero.
+func qth[T int | time.Duration](votes []vote, q int, match func(*vote) bool, value func(*vote) T) T {
+	var buf [8]T
+	all := buf[:0]
+	for i := range votes {
+		if match(&votes[i]) {
+			all = append(all, value(&votes[i]))
+		}
+	}
+	if len(all) < q {
+		return 0
+	}
+	slices.Sort(all)
+	return all[len(all)-q]
+}
+
+// A ruling is the result of the votes on an existing grant.
+type ruling uint8
+
+const (
+	pending   ruling = iota // votes that are still due may decide
+	carried                 // a quorum did it
+	gone                    // a quorum can no longer do it
+	foreign                 // a quorum names one other owner
+	conflict                // a quorum could, were it not for another version or a missing hold
+	undecided               // fewer than a quorum voted, or the rest could have decided
+)
+
+// rule counts votes on a grant of owner: those that count as done against those
+// that name another owner, those that deny, and those that came not at all.
+func rule(votes []vote, q int, final bool, owner string, done func(*vote) bool) ruling {
+	var did, denied, disputed, due, voted int
+	for i := range votes {
+		v := &votes[i]
+		switch {
+		case v.ballot == silent:
+			if v.err == nil && !final {
+				due++
+			}
+			continue
+		case done(v):
+			did++
+		case v.ballot == stale || v.ballot == lacking:
+			disputed++
+		default:
+			denied++
+		}
+		voted++
+	}
+	_, others := most(votes, func(v *vote) (string, bool) {
+		return v.owner, v.ballot == no && !done(v) && v.owner != "" && v.owner != owner
+	})
+	switch {
+	case did >= q:
+		return carried
+	case others >= q:
+		return foreign
+	case did+due >= q || others+due >= q:
+		return pending
+	case did+disputed >= q:
+		return conflict
+	case voted < q:
+		return undecided
+	case len(votes)-denied < q:
+		return gone
+	}
+	return undecided
+}
+
+func didRenew(v *vote) bool { return v.ballot == yes || v.ballot == repaired }
+
+func didRead(v *vote) bool { return v.ballot == yes }
+
+// didRelease says which votes release a grant of which this proxy knows that its
+// validity has not ended: also those that have seen no later grant. fence 0 asks
+// for the hold itself, or the memory of its release.
+func didRelease(fence int64) func(*vote) bool {
+	return func(v *vote) bool {
+		return v.ballot == yes || v.ballot == again || (v.ballot == no && fence != 0 && v.owner == "" && v.fence <= fence)
+	}
+}

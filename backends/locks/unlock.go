@@ -1,0 +1,127 @@
+package locks
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+// Unlock gives back the hold this owner took last, or all, and returns how many
+// the owner has left: 0 means that the name is free. Repeating the unlock of the
+// grant last released repeats its answer. Errors are ErrLost, *NotOwnerError,
+// *QuorumError or that of ctx. Whatever it answers, nodes that could not be
+// reached are told until no lease can run any more.
+func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, err error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	h := holder{r.DB, r.Name, r.Owner}
+	g, holds, ok := s.memory.claim(h, r.Fence, r.All)
+	if !ok {
+		return s.unlockForeign(ctx, h, r)
+	}
+	votes, result, err := s.release(ctx, h, g, holds)
+	switch {
+	case err != nil || result == undecided:
+		s.memory.unclaim(h, g, holds)
+		return 0, s.unreleased(h, result, votes, err)
+	case result != carried:
+		return 0, s.unreleased(h, result, votes, nil)
+	case g.partial:
+		return qthHolds(votes, s.quorum, didRelease(g.fence)), nil
+	}
+	return len(g.holds) - len(holds), nil
+}
+
+// release removes holds of a grant on all nodes. Until the validity that is
+// remembered ends, no other owner can have had the name, so that a node which has
+// seen no later grant confirms the release; later only the hold itself does.
+func (s *Service) release(ctx context.Context, h holder, g grant, holds []string) ([]vote, ruling, error) {
+	began := s.now()
+	patience := s.opts.patience(s.opts.MaxTTL)
+	fence := g.fence
+	if g.until <= began {
+		fence = 0
+	}
+	args := append([]string{h.owner, strconv.FormatInt(g.fence, 10), "unlock"}, holds...)
+	round := s.ask(job{
+		args: s.command(scripts.Release, s.key(h.db, h.name), args...), parse: parseRelease,
+		expires: began + s.opts.MaxTTL, insist: true,
+	}, func(v []vote) bool { return rule(v, s.quorum, false, h.owner, didRelease(fence)) != pending })
+	err := round.wait(ctx, patience)
+	votes := round.close(false, nil)
+	return votes, rule(votes, s.quorum, true, h.owner, didRelease(fence)), err
+}
+
+// unreleased puts what is not carried into words.
+func (s *Service) unreleased(h holder, result ruling, votes []vote, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case result == foreign:
+		return &NotOwnerError{Remaining: s.othersRest(votes, h.owner)}
+	case result == gone:
+		return ErrLost
+	}
+	return s.quorumError("UNLOCK", h.name, votes)
+}
+
+// unlockForeign gives back a grant that another proxy made, or of which this one
+// does not know all, after reading it from a quorum.
+func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) (holdsLeft int, err error) {
+	began := s.now()
+	votes, err := s.read(ctx, h, s.opts.patience(s.opts.MaxTTL))
+	if err != nil {
+		return 0, err
+	}
+	g, result := s.readGrant(votes, h, r.Fence, began)
+	if result != carried && s.releasedBefore(votes, h.owner, r.Fence) {
+		return 0, nil
+	}
+	if result != carried {
+		return 0, s.unreleased(h, result, votes, nil)
+	}
+	holds := g.holds[len(g.holds)-1:]
+	if r.All {
+		holds = everyHold(votes, h.owner)
+	}
+	votes, result, err = s.release(ctx, h, g, holds)
+	if err != nil || result != carried {
+		return 0, s.unreleased(h, result, votes, err)
+	}
+	s.memory.drop(h, holds...)
+	s.memory.doubt(h)
+	return qthHolds(votes, s.quorum, didRelease(g.fence)), nil
+}
+
+// releasedBefore reports whether a quorum remembers that the grant last released
+// was this owner's.
+func (s *Service) releasedBefore(votes []vote, owner string, fence int64) bool {
+	_, n := most(votes, func(v *vote) (int64, bool) {
+		if v.read == nil || v.read.lastOwner != owner || (fence != 0 && v.read.lastFence != fence) {
+			return 0, false
+		}
+		return v.read.lastFence, true
+	})
+	return n >= s.quorum
+}
+
+// everyHold is every hold of the owner that any node has.
+func everyHold(votes []vote, owner string) []string {
+	seen := map[string]bool{}
+	var holds []string
+	for _, v := range votes {
+		if v.read == nil || v.owner != owner {
+			continue
+		}
+		for _, id := range v.read.holds {
+			if !seen[id] {
+				seen[id] = true
+				holds = append(holds, id)
+			}
+		}
+	}
+	return holds
+}

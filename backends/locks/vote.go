@@ -1,0 +1,278 @@
+package locks
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// A ballot is what one node said in one round.
+type ballot uint8
+
+const (
+	silent   ballot = iota // nothing yet, an error, or no entitlement to vote: neither yes nor no
+	yes                    // done as asked
+	repaired               // renew: done, after something missing was put back
+	again                  // release: this very grant was released before
+	no                     // not done: free, another owner's, or another grant
+	stale                  // renew: another version of the lease is here
+	lacking                // renew: a hold is missing here
+)
+
+// A vote is one node's reply, its fields as far as the ballot has them.
+type vote struct {
+	ballot ballot
+	owner  string        // no, read: who has the name; empty when it is free
+	rest   time.Duration // yes, no, read: what is left of the lease, when the script ran
+	fence  int64         // yes: granted or proposed; no: the holder's, or the name's largest; state: the node's largest
+	kept   int64         // acquire: the fence of the grant the owner was in already, or 0
+	holds  int           // acquire: the owner's holds, this one included; release: the holds left
+
+	version version // acquire, read, stale: of the lease
+	read    *reading
+
+	err    error      // silent: why; nil while nothing came
+	code   abstention // silent: what the node lacks to vote
+	wait   int64      // silent: the number that comes with code, ms
+	replid string     // unregistered: the node's replication id
+	unsent bool       // silent: the node was never asked, so there is nothing to undo
+}
+
+// An abstention says why a node that answered may not vote.
+type abstention int8
+
+const (
+	unregistered abstention = -1 // no node record
+	quarantined  abstention = -2 // it may have forgotten leases that still run
+	floorless    abstention = -3 // it may have forgotten fences
+	otherMaxTTL  abstention = -4 // its record was written under another max-ttl
+)
+
+// A version orders the renewals of one lease. Numbers compare within a lineage.
+type version struct {
+	lineage string
+	number  int64
+}
+
+// base is the form in which a renewal names the version it replaces.
+func (v version) base() string { return fmt.Sprintf("%s:%d", v.lineage, v.number) }
+
+// A reading is what only read answers.
+type reading struct {
+	lastOwner string // of the last release, or empty
+	lastFence int64
+	info      string
+	age       time.Duration // since the grant
+	holds     []string      // ids, the most recent first
+}
+
+// parse turns a reply into a vote. Each script has its own, see the header of its file.
+type parse func(m []rueidis.RedisMessage) (vote, error)
+
+func ints(m []rueidis.RedisMessage, dst ...*int64) error {
+	if len(m) < len(dst) {
+		return fmt.Errorf("%d values where %d were expected", len(m), len(dst))
+	}
+	for i, d := range dst {
+		n, err := m[i].AsInt64()
+		if err != nil {
+			return err
+		}
+		*d = n
+	}
+	return nil
+}
+
+// count reads a reply's vote with p, or an abstention, which reads alike in every script.
+func count(res rueidis.RedisResult, p parse) vote {
+	m, err := res.ToArray()
+	if err != nil {
+		return vote{err: err}
+	}
+	var code int64
+	if err := ints(m, &code); err != nil {
+		return vote{err: fmt.Errorf("not a reply of this script: %w", err)}
+	}
+	var v vote
+	if code < 0 {
+		v, err = parseAbstention(abstention(code), m[1:])
+	} else {
+		v, err = p(m)
+	}
+	if err != nil {
+		return vote{err: fmt.Errorf("not a reply of this script: %w", err)}
+	}
+	return v
+}
+
+func parseAbstention(code abstention, m []rueidis.RedisMessage) (vote, error) {
+	v := vote{code: code}
+	if err := ints(m, &v.wait); err != nil {
+		return v, err
+	}
+	wait := millis(v.wait)
+	switch code {
+	case unregistered:
+		if len(m) > 1 {
+			v.replid, _ = m[1].ToString()
+		}
+		v.err = errors.New("has no node record yet")
+	case quarantined:
+		v.err = fmt.Errorf("quarantine for %v", wait)
+	case floorless:
+		v.err = fmt.Errorf("waits for its fence floor since %v", wait)
+	case otherMaxTTL:
+		v.err = fmt.Errorf("max-ttl there is %v", wait)
+	default:
+		return v, fmt.Errorf("unknown refusal %d", code)
+	}
+	return v, nil
+}
+
+func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func parseAcquire(m []rueidis.RedisMessage) (vote, error) {
+	var code, rest, holds int64
+	v := vote{ballot: yes}
+	if err := ints(m, &code); err != nil || code == 0 {
+		return parseNo(m, err)
+	}
+	if err := ints(m, &code, &v.fence, &v.kept, &rest, &holds); err != nil {
+		return v, err
+	}
+	v.rest, v.holds = millis(rest), int(holds)
+	return v, parseVersion(m[5:], &v.version)
+}
+
+func parseVersion(m []rueidis.RedisMessage, dst *version) (err error) {
+	if len(m) < 2 {
+		return errors.New("no version")
+	}
+	if dst.lineage, err = m[0].ToString(); err != nil {
+		return err
+	}
+	dst.number, err = m[1].AsInt64()
+	return err
+}
+
+// parseNo reads {0, owner, ms left, fence}.
+func parseNo(m []rueidis.RedisMessage, err error) (vote, error) {
+	v := vote{ballot: no}
+	if err != nil || len(m) == 1 {
+		return v, err
+	}
+	if v.owner, err = m[1].ToString(); err != nil {
+		return v, err
+	}
+	var rest int64
+	err = ints(m[2:], &rest, &v.fence)
+	v.rest = millis(rest)
+	return v, err
+}
+
+// parseDone reads the scripts that answer {1} or {0}.
+func parseDone(m []rueidis.RedisMessage) (vote, error) {
+	var code int64
+	if err := ints(m, &code); err != nil || code == 0 {
+		return vote{ballot: no}, err
+	}
+	return vote{ballot: yes}, nil
+}
+
+func parseRenew(m []rueidis.RedisMessage) (vote, error) {
+	var code int64
+	err := ints(m, &code)
+	switch {
+	case err != nil || code == 0:
+		return parseNo(m, err)
+	case code == 3:
+		v := vote{ballot: stale}
+		return v, parseVersion(m[1:], &v.version)
+	case code == 4:
+		return vote{ballot: lacking}, nil
+	case code == 2:
+		return vote{ballot: repaired}, nil
+	}
+	return vote{ballot: yes}, nil
+}
+
+func parseRelease(m []rueidis.RedisMessage) (vote, error) {
+	var code, left int64
+	err := ints(m, &code)
+	switch {
+	case err != nil || code == 0:
+		return parseNo(m, err)
+	case code == 2:
+		return vote{ballot: again}, nil
+	}
+	err = ints(m, &code, &left)
+	return vote{ballot: yes, holds: int(left)}, err
+}
+
+func parseRead(m []rueidis.RedisMessage) (vote, error) {
+	v := vote{ballot: yes, read: &reading{}}
+	if len(m) < 10 {
+		return v, fmt.Errorf("%d values where 10 were expected", len(m))
+	}
+	var rest, age int64
+	err := firstError(
+		text(m[1], &v.owner), ints(m[2:], &rest, &v.fence), parseVersion(m[4:], &v.version),
+		text(m[6], &v.read.lastOwner), ints(m[7:], &v.read.lastFence), text(m[8], &v.read.info), ints(m[9:], &age))
+	if err != nil {
+		return v, err
+	}
+	v.rest, v.read.age = millis(rest), millis(age)
+	v.read.holds, err = parseHolds(m[10:])
+	return v, err
+}
+
+func text(m rueidis.RedisMessage, dst *string) (err error) {
+	*dst, err = m.ToString()
+	return err
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parseState reads {1, largest fence} and register's {0}.
+func parseState(m []rueidis.RedisMessage) (vote, error) {
+	var code int64
+	v := vote{ballot: yes}
+	if err := ints(m, &code); err != nil || code == 0 {
+		return vote{ballot: no}, err
+	}
+	err := ints(m, &code, &v.fence)
+	return v, err
+}
+
+// parseHolds reads pairs of a hold and its age into ids, the youngest first.
+func parseHolds(m []rueidis.RedisMessage) ([]string, error) {
+	type hold struct {
+		id  string
+		age int64
+	}
+	var all []hold
+	for ; len(m) >= 2; m = m[2:] {
+		var h hold
+		if err := firstError(text(m[0], &h.id), ints(m[1:], &h.age)); err != nil {
+			return nil, err
+		}
+		all = append(all, h)
+	}
+	slices.SortFunc(all, func(a, b hold) int { return cmp.Or(cmp.Compare(a.age, b.age), cmp.Compare(a.id, b.id)) })
+	ids := make([]string, len(all))
+	for i, h := range all {
+		ids[i] = h.id
+	}
+	return ids, nil
+}
