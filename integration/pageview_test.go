@@ -39,6 +39,7 @@ type tally struct {
 	contended atomic.Int64 // LOCK answered null and was tried again
 	noQuorum  atomic.Int64 // LOCK answered NOQUORUM and was tried again
 	stale     atomic.Int64 // a fence was not larger than that of the holder before
+	undecided atomic.Value // the text of the last NOQUORUM, a string
 }
 
 // halfway is when the faults of a run happen.
@@ -89,6 +90,7 @@ func (s *pageview) lock(ctx context.Context) (fence int64, owner string, err err
 			s.tally.contended.Add(1)
 		case strings.HasPrefix(err.Error(), "NOQUORUM "):
 			s.tally.noQuorum.Add(1)
+			s.tally.undecided.Store(err.Error())
 		default:
 			return 0, "", err
 		}
@@ -218,6 +220,9 @@ func TestPageViews(t *testing.T) {
 			got := pageCount(t, r.data)
 			t.Logf("%d views counted of %d in %v; LOCK tried again %d times for contention, %d for NOQUORUM",
 				got, views, took.Round(time.Millisecond), sum.contended.Load(), sum.noQuorum.Load())
+			if text := sum.undecided.Load(); text != nil {
+				t.Logf("the last NOQUORUM: %v", text)
+			}
 			if sum.counted.Load() != views {
 				t.Errorf("%d requests were served", sum.counted.Load())
 			}

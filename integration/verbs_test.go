@@ -373,10 +373,9 @@ func TestRequireOwner(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1, "--require-owner")
 	r.run(t, script{"require owner", []step{
-		{"a", "LOCK <job> 30s", "-ERR <...>"},
-		{"a", "LOCK <job> 30s OWNER me", `*[:<f> $"me" :<_> :1]`},
+		{"a", "LOCK <job> 30s", `*[:<f> $"<owner>" :<_> :1]`},
 		{"a", "RENEW <job> 30s", "-ERR <...>"},
 		{"a", "UNLOCK <job>", "-ERR <...>"},
-		{"a", "UNLOCK <job> me", ":1"},
+		{"a", "UNLOCK <job> <owner>", ":1"},
 	}})
 }
