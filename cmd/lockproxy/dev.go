@@ -4,13 +4,20 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/urfave/cli/v2"
 )
 
-// devLockNodes is how many in-process masters vote on the locks of dev.
-const devLockNodes = 5
+const (
+	// devLockNodes is how many in-process masters vote on the locks of dev.
+	devLockNodes = 5
+	// devNodeTimeout is generous: an embedded server compiles a script anew for each
+	// call, and six of them share the process with the proxy.
+	devNodeTimeout = "250ms"
+)
 
 func (p program) devCommand() *cli.Command {
 	all := without(settings(), "upstream", "lock-node")
@@ -37,6 +44,9 @@ func (p program) dev(ctx context.Context, raw config, bad faults) error {
 		return err
 	}
 	defer closeEmbedded(servers)
+	if _, said := raw["node-timeout"]; !said {
+		raw["node-timeout"] = given{values: []string{devNodeTimeout}}
+	}
 	raw["upstream"] = given{values: embeddedURLs(servers[:1])}
 	raw["lock-node"] = given{values: embeddedURLs(servers[1:])}
 	o, bad := raw.validate(settings(), bad)
@@ -59,9 +69,21 @@ func startEmbedded(n int) ([]*miniredis.Miniredis, error) {
 			return nil, fmt.Errorf("embedded server: %w", err)
 		}
 		m.ClockTTL(true)
+		m.Server().SetPreHook(refuseDocs)
 		servers = append(servers, m)
 	}
 	return servers, nil
+}
+
+// refuseDocs answers COMMAND DOCS, which the embedded server takes for COMMAND, as a
+// Redis before 7.0 does. redis-cli then uses the help it was built with; on the
+// wrong reply it aborts.
+func refuseDocs(c *server.Peer, cmd string, args ...string) (answered bool) {
+	if cmd != "COMMAND" || len(args) == 0 || !strings.EqualFold(args[0], "DOCS") {
+		return false
+	}
+	c.WriteError("ERR Unknown subcommand or wrong number of arguments for '" + args[0] + "'. Try COMMAND HELP.")
+	return true
 }
 
 func closeEmbedded(servers []*miniredis.Miniredis) {

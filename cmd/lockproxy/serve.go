@@ -48,7 +48,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(net.
 		return err
 	}
 	if err := lookAround(ctx, o, svc, log); err != nil {
-		return err
+		return errors.Join(err, finish(svc))
 	}
 	pool := upstream.NewPool(upstream.Options{
 		Server: o.upstream, Conns: o.upstreamConns, MaxIdentities: o.maxIdentities, Log: log,
@@ -62,7 +62,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(net.
 		IdleTimeout: o.idleTimeout, DrainTimeout: o.drainTimeout, Log: log,
 	}, table)
 	if err != nil {
-		return err
+		return errors.Join(err, finish(svc))
 	}
 	log.Info("listening", "address", srv.Addr().String(), "upstream", o.upstream.String(), "lock_nodes", addresses(o.nodes))
 	listening(srv.Addr())
@@ -89,6 +89,13 @@ func runBoth(ctx context.Context, srv *proxy.Server, svc *locks.Service, log *sl
 	err := srv.Serve(serveCtx)
 	stopLocks()
 	return errors.Join(ignoreCanceled(err), ignoreCanceled(<-ended))
+}
+
+// finish ends a service that was not run, and waits for what it started.
+func finish(svc *locks.Service) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ignoreCanceled(svc.Run(ctx))
 }
 
 // ignoreCanceled drops the error of having been told to stop.
@@ -157,7 +164,7 @@ func (p program) initCommand() *cli.Command {
 		if err != nil {
 			return err
 		}
-		if err := svc.Init(ctx); err != nil {
+		if err := errors.Join(svc.Init(ctx), finish(svc)); err != nil {
 			return err
 		}
 		_, err = fmt.Fprintf(p.stdout, "%s: new, voting\n", addresses(o.nodes))

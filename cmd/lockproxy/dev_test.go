@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A started is a long-running command line of a test.
+type started struct {
+	socket         string // where it listens
+	stdout, stderr buffer
+	cancel         context.CancelFunc
+	ended          chan struct{}
+	code           int // once ended is closed
+}
+
+// stop tells it to end, as a signal does, and returns its exit code. It may be
+// called again.
+func (s *started) stop() int {
+	s.cancel()
+	<-s.ended
+	return s.code
+}
+
+// start runs a command that listens on a socket of the test's own, until stop is
+// called or the test ends.
+func start(t *testing.T, args ...string) *started {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &started{socket: filepath.Join(t.TempDir(), "s"), cancel: cancel, ended: make(chan struct{})}
+	p := program{
+		env:    func(string) (string, bool) { return "", false },
+		stdout: &s.stdout, stderr: &s.stderr,
+	}
+	go func() {
+		defer close(s.ended)
+		s.code = p.run(ctx, append(append([]string{"lockproxy"}, args...), "--listen", s.socket))
+	}()
+	t.Cleanup(func() { s.stop() })
+	return s
+}
+
+// dial connects, as soon as that is possible.
+func (s *started) dial(t *testing.T) *client {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		conn, err := net.Dial("unix", s.socket)
+		if err == nil {
+			t.Cleanup(func() { conn.Close() })
+			conn.SetDeadline(time.Now().Add(20 * time.Second))
+			return &client{t, conn, bufio.NewReader(conn)}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%v\n%s", err, s.stderr.String())
+		}
+	}
+}
+
+// A client sends inline commands and reads the lines of their replies.
+type client struct {
+	t    *testing.T
+	conn net.Conn
+	r    *bufio.Reader
+}
+
+// do sends a command and returns the next lines, joined by spaces.
+func (c *client) do(command string, lines int) string {
+	c.t.Helper()
+	if _, err := fmt.Fprintf(c.conn, "%s\r\n", command); err != nil {
+		c.t.Fatalf("%s: %v", command, err)
+	}
+	var got []string
+	for range lines {
+		line, err := c.r.ReadString('\n')
+		if err != nil {
+			c.t.Fatalf("%s: %v", command, err)
+		}
+		got = append(got, strings.TrimRight(line, "\r\n"))
+	}
+	return strings.Join(got, " ")
+}
+
+func TestDev(t *testing.T) {
+	s := start(t, "dev")
+	c := s.dial(t)
+	other := s.dial(t)
+	steps := []struct {
+		client  *client
+		command string
+		lines   int
+		prefix  string // of the reply's lines
+	}{
+		{c, "SET greeting hello", 1, "+OK"},
+		{c, "GET greeting", 2, "$5 hello"},
+		{c, "LOCK job 30s", 6, "*4 :"},
+		{other, "LOCK job 30s", 1, "*-1"},
+		{c, "RENEW job 30s", 1, ":29"},
+		{c, "UNLOCK job", 1, ":1"},
+		{other, "LOCK job 200ms OWNER o", 6, "*4 :"},
+		{c, "LOCK job 30s", 1, "*-1"},
+		{c, "SET brief x PX 200", 1, "+OK"},
+		{c, "COMMAND DOCS", 1, "-ERR Unknown subcommand"},
+	}
+	for _, step := range steps {
+		if got := step.client.do(step.command, step.lines); !strings.HasPrefix(got, step.prefix) {
+			t.Fatalf("%s answered %q, want %q…", step.command, got, step.prefix)
+		}
+	}
+	time.Sleep(250 * time.Millisecond) // the embedded servers expire by the wall clock
+	if got := c.do("EXISTS brief", 1); got != ":0" {
+		t.Errorf("a key lives 250ms with an expiry of 200ms: EXISTS answers %s", got)
+	}
+	if got := c.do("LOCK job 30s", 6); !strings.HasPrefix(got, "*4 :") {
+		t.Errorf("a lease of 200ms still holds after 250ms: LOCK answers %s", got)
+	}
+	if code := s.stop(); code != exitOK {
+		t.Errorf("exit code %d, want %d\n%s", code, exitOK, s.stderr.String())
+	}
+	for _, want := range []string{"memory-only", "redis-cli -s " + s.socket, "LOCK job 30s"} {
+		if !strings.Contains(s.stdout.String(), want) {
+			t.Errorf("the first session does not say %q:\n%s", want, s.stdout.String())
+		}
+	}
+}
+
+func TestServeWithNothingUp(t *testing.T) {
+	dead := filepath.Join(t.TempDir(), "dead")
+	s := start(t, "serve", "--upstream", "unix://:hunter2@"+dead)
+	c := s.dial(t)
+	if got := c.do("PING", 1); !strings.HasPrefix(got, "-UPSTREAMDOWN ") {
+		t.Errorf("PING answers %q", got)
+	}
+	if got := c.do("LOCK a 30s", 1); !strings.HasPrefix(got, "-NOQUORUM 0 of 1 answered, 1 needed: ") {
+		t.Errorf("LOCK answers %q", got)
+	}
+	if code, _, stderr := execute(t, nil, "healthcheck", "--listen", s.socket); code != exitFailed || !strings.Contains(stderr, "UPSTREAMDOWN") {
+		t.Errorf("healthcheck: exit code %d, %q", code, stderr)
+	}
+	if log := s.stderr.String(); !strings.Contains(log, "the upstream is down; serving anyway") || strings.Contains(log, "hunter2") {
+		t.Errorf("log:\n%s", log)
+	}
+}
+
+func TestServeWhereItCannotListen(t *testing.T) {
+	code, _, stderr := execute(t, nil, "serve", "--upstream", "unix:///none/such", "--listen", "/none/such/s")
+	if code != exitFailed || !strings.Contains(stderr, "/none/such/s") {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+}
