@@ -11,10 +11,7 @@ var packages = []string{"./backends/resp", "./backends/upstream", "./commands", 
 
 // measureAllocs runs the Go benchmarks and keeps their result lines.
 func measureAllocs(p plan, page *report) error {
-	args := []string{"test", "-run", "^$", "-bench", ".", "-benchmem", "-benchtime", "100ms"}
-	if p.scale < 1 {
-		args[len(args)-1] = "1x"
-	}
+	args := []string{"test", "-run", "^$", "-bench", ".", "-benchmem", "-benchtime", fmt.Sprintf("%.0fms", 100*p.scale)}
 	out, err := exec.Command("go", append(args, packages...)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("go test: %w\n%s", err, out)

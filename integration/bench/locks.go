@@ -155,35 +155,55 @@ func (g *ground) lockers(n int, name func(i int) string) ([]cycler, error) {
 // its own, and waits until all have answered: what a client library without a
 // proxy does at the least.
 type bare struct {
-	conns            []*redistest.Conn
-	acquireSHA       string
-	releaseSHA       string
-	lock, node, name string
+	conns                  []*redistest.Conn
+	acquireSHA, releaseSHA string
+	keys                   [3]string // the lock, its fences, the node's record
+	owner                  string
 }
 
-// bareAcquire does the work of an acquisition: the clock, the node's record and
-// incarnation, the holds, one write with an expiry, the counter.
-const bareAcquire = `
+// bareHead is what every script of the proxy begins with: the clock, the node's
+// incarnation and its record.
+const bareHead = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local id = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
-redis.call('HMGET', KEYS[2], 'id', 'until', 'floor', 'largest')
-local holds = redis.call('HGETALL', KEYS[1])
-if #holds > 0 and holds[2] ~= ARGV[1] then return {0, id} end
-redis.call('HSET', KEYS[1], 'o', ARGV[1], ARGV[2], string.format('%.0f', now + ARGV[3]))
-redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', now + ARGV[3]))
-return {1, redis.call('HINCRBY', KEYS[2], 'largest', 1)}`
+local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'max')
+local h = redis.call('HMGET', KEYS[1], 'o', 'e', 'f', 'l', 's')
+local c = tonumber(redis.call('HGET', KEYS[2], 'c') or '0')
+local function int(n) return string.format('%.0f', n) end
+`
 
-const bareRelease = `
-if redis.call('HDEL', KEYS[1], ARGV[2]) == 0 then return 0 end
-if redis.call('HLEN', KEYS[1]) <= 1 then redis.call('DEL', KEYS[1]) redis.call('PUBLISH', KEYS[1], '') end
-return 1`
+// bareAcquire and bareRelease make the same number of calls as the proxy's own
+// acquire and release, on records of the same shape, and decide nothing.
+const bareAcquire = bareHead + `
+if h[1] and h[1] ~= ARGV[1] then return {0, h[1]} end
+local e = now + ARGV[3]
+redis.call('HSET', KEYS[1], 'o', ARGV[1], 'f', int(c + 1), 'l', id, 's', '0', 'i', '', 'g', int(now), 'e', '0')
+redis.call('HSETNX', KEYS[1], ARGV[2], int(now))
+redis.call('HSET', KEYS[1], 'e', int(e))
+redis.call('PEXPIREAT', KEYS[1], int(e))
+redis.call('HGET', KEYS[2], 'o')
+redis.call('HSET', KEYS[2], 'c', int(c + 1))
+redis.call('PEXPIRE', KEYS[2], 600000)
+redis.call('HSET', KEYS[3], 'g', int(c + 1))
+return {1, c + 1}`
+
+const bareRelease = bareHead + `
+local removed = redis.call('HDEL', KEYS[1], ARGV[2])
+if redis.call('HLEN', KEYS[1]) > 7 then return 0 end
+redis.call('DEL', KEYS[1])
+redis.call('PUBLISH', KEYS[1], '')
+redis.call('HSET', KEYS[2], 'o', ARGV[1], 'a', ARGV[2], 'f', int(c))
+redis.call('HSET', KEYS[2], 'c', int(c + 1))
+redis.call('PEXPIRE', KEYS[2], 600000)
+redis.call('HSET', KEYS[3], 'g', int(c + 1))
+return removed`
 
 // bares opens n bare clients of the masters.
 func (g *ground) bares(n int) ([]cycler, error) {
 	var all []cycler
 	for i := range n {
-		b := &bare{lock: fmt.Sprint("bare:lock:", i), node: "bare:node", name: fmt.Sprint("owner-", i)}
+		b := &bare{keys: [3]string{fmt.Sprint("bare:lock:", i), fmt.Sprint("bare:fence:", i), "bare:node"}, owner: fmt.Sprint("owner-", i)}
 		all = append(all, b)
 		for _, s := range g.nodes {
 			if err := b.open(s.Addr()); err != nil {
@@ -214,7 +234,7 @@ func (b *bare) acquire() error { return b.all(b.acquireSHA, "30000") }
 func (b *bare) release() error { return b.all(b.releaseSHA) }
 
 func (b *bare) all(sha string, more ...string) error {
-	command := redistest.Command(append([]string{"EVALSHA", sha, "2", b.lock, b.node, b.name, "attempt"}, more...)...)
+	command := redistest.Command(append([]string{"EVALSHA", sha, "3", b.keys[0], b.keys[1], b.keys[2], b.owner, "0123456789abcdef"}, more...)...)
 	for _, c := range b.conns {
 		if _, err := io.WriteString(c, command); err != nil {
 			return err
@@ -225,7 +245,7 @@ func (b *bare) all(sha string, more ...string) error {
 		if err != nil {
 			return err
 		}
-		if v.IsError() || !strings.Contains(v.Raw, ":1\r\n") && v.Kind == ':' {
+		if !strings.Contains(v.Raw, ":1\r\n") {
 			return fmt.Errorf("EVALSHA: %v", v)
 		}
 	}

@@ -22,20 +22,18 @@ import (
 type plan struct {
 	rounds  int           // how often what is compared alternates
 	slice   time.Duration // how long one round of a lock measurement takes
-	scale   float64       // how many commands of each redis-benchmark run are sent, 1 for all
+	scale   float64       // how many of its commands each redis-benchmark run sends, 1 for all
 	skipped map[string]bool
 }
 
 func main() {
 	log.SetFlags(0)
 	write := flag.String("write", "", "also write the page to this `file`")
-	quick := flag.Bool("quick", false, "a tenth of the work: shows that it runs, measures nothing")
+	scale := flag.Float64("scale", 1, "do this `part` of the work: 0.1 shows that everything runs")
 	only := flag.String("only", "", "measure only `part`: locks, relay or allocs")
 	flag.Parse()
-	p := plan{rounds: 3, slice: 1500 * time.Millisecond, scale: 1, skipped: map[string]bool{}}
-	if *quick {
-		p.rounds, p.slice, p.scale = 1, 200*time.Millisecond, 0.1
-	}
+	p := plan{rounds: 3, scale: *scale, skipped: map[string]bool{}}
+	p.slice = time.Duration(*scale * float64(1500*time.Millisecond))
 	for _, part := range []string{"locks", "relay", "allocs"} {
 		p.skipped[part] = *only != "" && *only != part
 	}
@@ -47,7 +45,7 @@ func main() {
 func run(p plan, file string) error {
 	defer redistest.RemoveBinary()
 	page := &report{}
-	page.head()
+	page.head(p.scale)
 	for _, part := range []struct {
 		name    string
 		measure func(plan, *report) error

@@ -23,11 +23,13 @@ func (p *report) table(columns ...string) {
 
 func (p *report) row(cells ...string) { p.linef("| %s |", strings.Join(cells, " | ")) }
 
-func (p *report) head() {
+// head says how the page was made; scale is the part of the work that was done.
+func (p *report) head(scale float64) {
 	p.linef("# Benchmarks")
 	p.linef("")
 	p.linef("Made by `make bench` (`go run ./integration/bench -write docs/benchmarks.md`) on %s: %d cores (%s), %s, %s/%s, %s.",
 		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), cpuModel(), runtime.Version(), runtime.GOOS, runtime.GOARCH, redisVersion())
+	p.linef("Load average before: %s. Part of the work done: %g.", loadAverage(), scale)
 	p.linef("Clients, proxy, upstream and all lock masters share these cores, so read the ratios, which come from one run, before the figures.")
 }
 
@@ -43,6 +45,16 @@ func cpuModel() string {
 		}
 	}
 	return "unknown"
+}
+
+// loadAverage is what else the machine was doing in the last minute.
+func loadAverage() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	one, _, _ := strings.Cut(string(text), " ")
+	return one
 }
 
 func redisVersion() string {
