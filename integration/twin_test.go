@@ -32,7 +32,8 @@ func startTwin(t *testing.T, args ...string) *twin {
 	s := redistest.StartNodes(t, 2, args...)
 	w := &twin{plain: s[0], behind: s[1], via: s[1].Addr()}
 	if os.Getenv(controlVariable) == "" {
-		w.via = redistest.StartProxy(t, w.behind, nil).Addr()
+		// The lock node is another server, so that no key of ours is beside the data.
+		w.via = redistest.StartProxy(t, w.behind, redistest.StartNodes(t, 1)).Addr()
 	}
 	return w
 }

@@ -274,6 +274,21 @@ var verbScripts = []script{
 		{"a", "RENEW <job> 30s me", "-LOCKLOST <...>"},
 		{"other.b", "LOCK <job> 30s OWNER you", `*[:<g> $"you" :<_> :1]`},
 	}},
+	{"a lease shortened through another proxy, and held by another since", []step{
+		{"a", "LOCK <job> 30s OWNER me", `*[:<f> $"me" :<_> :1]`},
+		{"other.a", "RENEW <job> 200ms me", ":<1..199>"},
+		{"sleep", "350ms", ""},
+		{"other.b", "LOCK <job> 30s OWNER you", `*[:<g> $"you" :<_> :1]`},
+		{"other.b", "UNLOCK <job> you", ":1"},
+		{"a", "RENEW <job> 30s me", "-LOCKLOST <...>"},
+	}},
+	{"released through another proxy, and renewed late", []step{
+		{"a", "LOCK <job> 30s OWNER me", `*[:<f> $"me" :<_> :1]`},
+		{"other.a", "UNLOCK <job> me", ":1"},
+		{"a", "RENEW <job> 30s me", "-LOCKLOST <...>"},
+		{"a", "RENEW <job> 30s me FENCE <f>", "-LOCKLOST <...>"},
+		{"other.b", "LOCK <job> 30s OWNER you", `*[:<g> $"you" :<_> :1]`},
+	}},
 	{"expiry seen through another proxy", []step{
 		{"a", "LOCK <job> 200ms OWNER me", `*[:<f> $"me" :<_> :1]`},
 		{"sleep", "350ms", ""},
@@ -349,6 +364,29 @@ func TestVerbsInAPipeline(t *testing.T) {
 			t.Fatalf("round %d: fence %d after %d", i, fence, last)
 		} else {
 			last = fence
+		}
+	}
+}
+
+// TestVerbsInAPipelinedTransaction: the refusal comes in its place, and aborts.
+func TestVerbsInAPipelinedTransaction(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	c := redistest.Open(t, r.addr())
+	const rounds = 50
+	c.Send(t, strings.Repeat(lines("MULTI", "SET x 1", "LOCK job 30s OWNER me", "GET x", "EXEC", "EXISTS x"), rounds))
+	for i := range rounds {
+		var got []string
+		for range 6 {
+			v := c.Read(t)
+			if !checkWords(t, v) {
+				t.FailNow()
+			}
+			word, _, _ := strings.Cut(v.String(), " ")
+			got = append(got, word)
+		}
+		if all := strings.Join(got, " "); all != "+OK +QUEUED -ERR +QUEUED -EXECABORT :0" {
+			t.Fatalf("round %d: %s", i, all)
 		}
 	}
 }
