@@ -42,6 +42,8 @@ var dialogues = []dialogue{
 	{name: "hello auth default", bytes: lines("HELLO 3 AUTH default any", "ZADD z 1 a", "ZRANGE z 0 -1 WITHSCORES")},
 	{name: "client name", bytes: lines("CLIENT GETNAME", "CLIENT SETNAME one", "CLIENT GETNAME", "SET a 1", "BLPOP none 0.01", "CLIENT GETNAME") + redistest.Command("CLIENT", "SETNAME", "with space") + lines("CLIENT SETINFO lib-name x", "CLIENT NOSUCH")},
 	{name: "name kept in a transaction", bytes: lines("CLIENT SETNAME one", "MULTI", "CLIENT GETNAME", "EXEC")},
+	{name: "name set while watching", bytes: lines("WATCH k", "CLIENT SETNAME one", "UNWATCH", "CLIENT GETNAME", "WATCH k", "EXEC", "CLIENT GETNAME")},
+	{name: "name set in a transaction", bytes: lines("MULTI", "CLIENT SETNAME one", "EXEC", "CLIENT GETNAME", "MULTI", "CLIENT SETNAME two", "DISCARD", "CLIENT GETNAME")},
 	{name: "auth without a password set", bytes: lines("AUTH x", "AUTH default x", "AUTH none x", "AUTH", "AUTH a b c", "ACL WHOAMI")},
 	{name: "inline", bytes: "SET a 1\r\nGET a\r\nPING\nset  b   'x y'\r\nget b\r\nSET c \"q\\x41\\n\\\"\"\r\nGET c\r\n\r\n\n  \r\nECHO ''\r\nNOSUCH\r\n"},
 	{name: "inline between arrays", bytes: lines("SET a 1") + "GET a\r\n" + lines("GET a") + "INCR a\r\n" + lines("GET a")},
