@@ -1,0 +1,70 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+func main() {
+	c := defaultConfig()
+	limit := flag.Int("limit", 30_000_000, "states to visit at most")
+	broken := flag.String("broken", "", "rules to take away, by commas; 'list' names them")
+	flag.IntVar(&c.Nodes, "n", c.Nodes, "nodes, at most 3")
+	flag.IntVar(&c.Long, "long", c.Long, "the long lease, ticks")
+	flag.IntVar(&c.Short, "short", c.Short, "the short lease, ticks")
+	flag.IntVar(&c.Drift, "drift", c.Drift, "drift, ticks")
+	flag.IntVar(&c.Quarantine, "quarantine", c.Quarantine, "ticks a node that forgot does not vote")
+	flag.IntVar(&c.Requests, "requests", c.Requests, "renewals the owner may ask for")
+	flag.IntVar(&c.Pending, "pending", 0, "short renewals of proxy 0 under way at the start")
+	flag.IntVar(&c.Skipped, "skipped", 0, "renewals it had sent before those, all lost")
+	flag.IntVar(&c.Autos, "autos", c.Autos, "renewals proxy 0 makes by itself")
+	flag.IntVar(&c.Losses, "losses", c.Losses, "how often a node may forget")
+	flag.BoolVar(&c.Unlocks, "unlocks", c.Unlocks, "the owner may unlock")
+	flag.BoolVar(&c.Shortens, "shortens", c.Shortens, "the owner may ask for the short lease")
+	flag.BoolVar(&c.Dup, "dup", false, "renewals may be executed repeatedly")
+	flag.BoolVar(&c.DupAcquire, "dupacquire", false, "the owner's acquire may be executed once more on every node")
+	flag.BoolVar(&c.OneProxy, "oneproxy", false, "the owner never uses the second proxy")
+	flag.BoolVar(&c.NoRival, "norival", false, "nobody else wants the lock")
+	flag.BoolVar(&c.ProxiesRemember, "remember", false, "proxies never forget a grant by themselves")
+	flag.Parse()
+	c.Quorum = c.Nodes/2 + 1
+	if *broken == "list" {
+		for _, v := range variants {
+			fmt.Printf("%-16s %s\n", v.name, v.about)
+		}
+		return
+	}
+	for _, name := range strings.FieldsFunc(*broken, func(r rune) bool { return r == ',' }) {
+		if !takeAway(&c, name) {
+			fmt.Fprintf(os.Stderr, "no rule is called %q; -broken list names them\n", name)
+			os.Exit(2)
+		}
+	}
+	if c.Nodes < 1 || c.Nodes > maxNodes || c.Requests+c.Autos > 8 {
+		fmt.Fprintln(os.Stderr, "the search has room for 1 to 3 nodes and 8 renewals")
+		os.Exit(2)
+	}
+	start := time.Now()
+	res := Search(c, *limit)
+	report(res, time.Since(start))
+}
+
+func report(res Result, took time.Duration) {
+	for _, line := range res.Trace {
+		fmt.Println(line)
+	}
+	verdict := "LIMIT reached, nothing broken so far"
+	switch {
+	case res.Broken != "":
+		verdict = "BROKEN " + res.Broken
+	case res.Exhausted && res.NoRoom == 0:
+		verdict = "EXHAUSTED, all promises hold"
+	case res.Exhausted:
+		verdict = fmt.Sprintf("EXHAUSTED but for %d steps without a free round, all promises hold", res.NoRoom)
+	}
+	fmt.Printf("%s | %d states, %d transitions, depth %d; renewed %d, rival granted %d, unlocked %d | %v\n", verdict,
+		res.States, res.Transitions, res.Depth, res.Renewed, res.Granted, res.Unlocked, took.Round(time.Millisecond))
+}

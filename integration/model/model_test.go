@@ -1,0 +1,73 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestSoundRulesHold(t *testing.T) {
+	tests := []struct {
+		name                       string
+		c                          Config
+		renewed, granted, unlocked bool // what must have happened for the search to prove anything
+	}{
+		{"one renewal over any proxy", small(), true, true, false},
+		{"an old short renewal is under way", pending(small(), 1), true, true, false},
+		{"a node forgets", losing(small()), true, true, false},
+		{"a session and a foreign unlock", session(), true, false, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			res := Search(tt.c, 5_000_000)
+			if res.Broken != "" {
+				t.Fatalf("%s\n%s", res.Broken, strings.Join(res.Trace, "\n"))
+			}
+			if !res.Exhausted {
+				t.Fatalf("not exhausted after %d states", res.States)
+			}
+			if res.NoRoom > 0 {
+				t.Errorf("%d steps left out for want of a round", res.NoRoom)
+			}
+			if res.Renewed > 0 != tt.renewed || res.Granted > 0 != tt.granted || res.Unlocked > 0 != tt.unlocked {
+				t.Errorf("renewed %d, granted %d, unlocked %d times", res.Renewed, res.Granted, res.Unlocked)
+			}
+		})
+	}
+}
+
+func TestEachRuleIsNeeded(t *testing.T) {
+	for _, v := range variants {
+		if v.world == nil {
+			continue
+		}
+		t.Run(v.name, func(t *testing.T) {
+			c := v.world()
+			v.take(&c.Rules)
+			res := Search(c, 5_000_000)
+			if !strings.HasPrefix(res.Broken, v.breaks) || res.Broken == "" {
+				t.Fatalf("want %s broken; got %q after %d states", v.breaks, res.Broken, res.States)
+			}
+			if last := res.Trace[len(res.Trace)-1]; !strings.Contains(last, res.Broken) {
+				t.Errorf("the trace ends with %q", last)
+			}
+		})
+	}
+}
+
+func TestNthLargest(t *testing.T) {
+	tests := []struct {
+		v    []int
+		n    int
+		want int
+	}{
+		{[]int{3}, 1, 3},
+		{[]int{1, 3, 2}, 2, 2},
+		{[]int{2, 2, 0}, 2, 2},
+		{[]int{5, 0, 1}, 3, 0},
+	}
+	for _, tt := range tests {
+		if got := nthLargest(append([]int(nil), tt.v...), tt.n); got != tt.want {
+			t.Errorf("nthLargest(%v, %d) = %d, want %d", tt.v, tt.n, got, tt.want)
+		}
+	}
+}

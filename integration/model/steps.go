@@ -1,0 +1,418 @@
+package main
+
+// A step is one thing that may happen next; broken names the promise it breaks.
+type step struct {
+	what            string
+	node, who, ends int // node and who are 0-based, -1 where there is none; ends is the ticks concerned
+	broken          string
+}
+
+type emit func(state, step)
+
+// noRoom stands for a step that was left out because every round slot is in use.
+const noRoom = "no room"
+
+// unless calls out with the step, or with noRoom in its place.
+func (out emit) unless(full bool, t state, st step) {
+	if full {
+		st.what = noRoom
+	}
+	out(t, st)
+}
+
+// successors calls out with every state one step away from s.
+func (c *Config) successors(s *state, out emit) {
+	if c.settled(s) {
+		return
+	}
+	c.tick(s, out)
+	c.client(s, out)
+	for p := range s.proxies {
+		c.proxySteps(s, p, out)
+	}
+	c.rival(s, out)
+	for k := 0; k < c.Nodes; k++ {
+		c.nodeSteps(s, k, out)
+	}
+}
+
+func lower(x *uint8) bool {
+	if *x > 0 {
+		*x--
+		return true
+	}
+	return false
+}
+
+func (c *Config) raise(x *uint8) bool {
+	if int(*x) <= c.Long {
+		*x++
+		return true
+	}
+	return false
+}
+
+func (c *Config) tick(s *state, out emit) {
+	t := *s
+	moved := lower(&t.told)
+	moved = lower(&t.bValid) || moved
+	if t.bPhase == 1 {
+		moved = c.raise(&t.bElapsed) || moved
+	}
+	for p := range t.proxies {
+		x := &t.proxies[p]
+		moved = lower(&x.validity) || moved
+		if x.phase != idle {
+			moved = c.raise(&x.elapsed) || moved
+		}
+	}
+	for k := 0; k < c.Nodes; k++ {
+		n := &t.nodes[k]
+		moved = lower(&n.quarantine) || moved
+		if lower(&n.rem) {
+			moved = true
+			if n.rem == 0 {
+				n.clearHold()
+			}
+		}
+	}
+	if moved {
+		out(t, step{"wait", -1, -1, 0, ""})
+	}
+}
+
+func (n *node) clearHold() { n.owner, n.rem, n.fence, n.version, n.putBack = free, 0, 0, 0, 0 }
+
+// client: what A does. It asks one thing at a time; what it gave up it no longer hears of.
+func (c *Config) client(s *state, out emit) {
+	if s.asking != 0 {
+		t := *s
+		p := &t.proxies[s.asking-1]
+		if c.CancelSends || p.phase == idle {
+			p.stop()
+		}
+		p.byClient = 0
+		t.asking = 0
+		out(t, step{"A gives the request up", -1, int(s.asking) - 1, 0, ""})
+		return
+	}
+	if s.released == 1 {
+		return
+	}
+	for p := range s.proxies {
+		if p == 1 && c.OneProxy {
+			continue
+		}
+		if c.Unlocks {
+			c.askUnlock(s, p, out)
+		}
+		if s.requests == 0 || s.proxies[p].phase != idle {
+			continue
+		}
+		for _, ttl := range []int{c.Long, c.Short} {
+			if ttl == c.Short && !c.Shortens {
+				continue
+			}
+			t := *s
+			t.requests--
+			t.asking = uint8(p + 1)
+			t.proxies[p].byClient = 1
+			if c.MinOnSend {
+				t.told = min(t.told, uint8(ttl-c.Drift))
+			}
+			out.unless(!c.begin(&t, p, ttl, false), t, step{"A asks RENEW", -1, p, ttl, ""})
+		}
+	}
+}
+
+func (c *Config) askUnlock(s *state, p int, out emit) {
+	t := *s
+	t.released, t.told = 1, 0
+	t.unlocker, t.lateAsk = uint8(p+1), s.granted
+	x := &t.proxies[p]
+	x.stop()
+	for k := 0; k < c.Nodes; k++ {
+		t.nodes[k].flags = t.nodes[k].flags&^(relOK|relGone) | relA
+	}
+	out(t, step{"A asks UNLOCK", -1, p, 0, ""})
+}
+
+// stop ends what the proxy is doing. Messages already sent stay under way.
+func (x *proxy) stop() {
+	if x.phase != idle && x.knows == 0 {
+		x.validity = 0
+	}
+	x.phase, x.elapsed, x.round, x.ttl, x.grow = idle, 0, 0, 0, 0
+	x.afterRival, x.afterUnlock = 0, 0
+	if x.phase == idle {
+		x.byClient = 0
+	}
+}
+
+// begin starts a renewal at proxy p, by its memory of the grant if that has not
+// ended, by reading otherwise. It reports whether the search has room for it.
+func (c *Config) begin(s *state, p, ttl int, grow bool) bool {
+	x := &s.proxies[p]
+	x.ttl, x.grow = uint8(ttl), bit(grow)
+	x.elapsed, x.afterRival, x.afterUnlock = 0, s.granted, s.unlocked
+	if x.knows == 0 || x.validity == 0 {
+		x.phase, x.knows, x.lineage, x.number, x.validity = polling, 0, 0, 0, 0
+		return true
+	}
+	x.number++
+	if c.MinOnSend && !grow {
+		x.validity = min(x.validity, uint8(ttl-c.Drift))
+	}
+	return c.send(s, p, x.lineage, x.number, false)
+}
+
+func bit(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// send opens a round of proxy p and puts its messages under way, in a foreign
+// round only to the nodes that were read.
+func (c *Config) send(s *state, p int, lineage, number uint8, foreign bool) bool {
+	x := &s.proxies[p]
+	r := 0
+	for r < maxRounds && s.rounds[r].used == 1 {
+		r++
+	}
+	if r == maxRounds {
+		return false
+	}
+	if foreign {
+		lineage = uint8(r + 1)
+	}
+	x.phase, x.round, x.elapsed = renewing, uint8(r), 0
+	x.lineage, x.number = lineage, number
+	s.rounds[r] = round{1, uint8(p), x.ttl, lineage, number, x.grow, bit(foreign)}
+	for k := 0; k < c.Nodes; k++ {
+		n := &s.nodes[k]
+		n.voted &^= 1 << r
+		if foreign {
+			n.base[r] = n.read[p].version
+			if n.base[r] == 0 && !c.ForeignRepair {
+				continue
+			}
+		}
+		n.sent |= 1 << r
+	}
+	return true
+}
+
+func (c *Config) proxySteps(s *state, p int, out emit) {
+	x := &s.proxies[p]
+	switch x.phase {
+	case idle:
+		c.startAuto(s, p, out)
+		if x.knows == 1 && !c.ProxiesRemember && s.unlocker != uint8(p+1) {
+			t := *s
+			t.proxies[p].knows = 0
+			out(t, step{"proxy forgets the grant", -1, p, 0, ""})
+		}
+	case polling:
+		c.takeOver(s, p, out)
+	case renewing:
+		c.complete(s, p, out)
+	}
+	if x.phase != idle && x.byClient == 0 {
+		t := *s
+		t.proxies[p].stop()
+		out(t, step{"proxy stops the round", -1, p, 0, ""})
+	}
+	if s.unlocker == uint8(p+1) {
+		c.completeUnlock(s, p, out)
+	}
+}
+
+func (c *Config) startAuto(s *state, p int, out emit) {
+	if p != 0 || s.autos == 0 || s.asking == 1 || s.proxies[p].knows == 0 || s.unlocker == 1 || s.released == 1 && s.unlocker == 0 && s.unlocked == 0 {
+		return
+	}
+	t := *s
+	t.autos--
+	out.unless(!c.begin(&t, p, c.Short, c.AutoGrows), t, step{"proxy renews by itself", -1, p, c.Short, ""})
+}
+
+// takeOver ends the reading: a quorum is known to carry A's grant.
+func (c *Config) takeOver(s *state, p int, out emit) {
+	got, highest := 0, uint8(0)
+	var ends []int
+	for k := 0; k < c.Nodes; k++ {
+		rd := s.nodes[k].read[p]
+		if rd.version == 0 {
+			continue
+		}
+		got++
+		ends = append(ends, int(rd.rem))
+		highest = max(highest, s.numberOf(rd.version-1))
+	}
+	need := c.Quorum
+	if !c.ReadQuorum {
+		need = 1
+	}
+	if got < need {
+		return
+	}
+	t := *s
+	x := &t.proxies[p]
+	bound := nthLargest(ends, need) - c.Drift - int(x.elapsed)
+	if bound <= 0 {
+		if c.ForeignBound {
+			return
+		}
+		bound = 0
+	}
+	x.validity = uint8(bound)
+	out.unless(!c.send(&t, p, 0, highest+1, true), t, step{"proxy has read a quorum, sends", -1, p, bound, ""})
+}
+
+func nthLargest(v []int, n int) int {
+	for i := range v {
+		for j := i; j > 0 && v[j] > v[j-1]; j-- {
+			v[j], v[j-1] = v[j-1], v[j]
+		}
+	}
+	return v[n-1]
+}
+
+// numberOf is the number a hold of that version stores.
+func (s *state) numberOf(version uint8) uint8 {
+	if version == 0 {
+		return 0
+	}
+	return s.rounds[version-1].number
+}
+
+// complete ends a round that has its votes in time, and tells A if A still asks.
+func (c *Config) complete(s *state, p int, out emit) {
+	x := &s.proxies[p]
+	r := s.rounds[x.round]
+	votes := 0
+	for k := 0; k < c.Nodes; k++ {
+		votes += int(s.nodes[k].voted >> x.round & 1)
+	}
+	need := c.Quorum
+	if r.foreign == 1 && !c.ReadQuorum {
+		need = 1
+	}
+	left := int(r.ttl) - c.Drift - int(x.elapsed)
+	if votes < need || left <= 0 || c.bounded(s, x) && x.validity == 0 {
+		return
+	}
+	t := *s
+	y := &t.proxies[p]
+	valid := uint8(left)
+	if r.grow == 1 {
+		valid = max(valid, y.validity)
+	}
+	tell := x.byClient == 1
+	if tell {
+		t.told, t.asking = valid, 0
+	}
+	y.stop()
+	y.knows, y.validity = 1, valid
+	out(t, step{"RENEWED", -1, p, int(valid), c.judgeRenewal(&t, x, tell)})
+}
+
+func (c *Config) judgeRenewal(s *state, before *proxy, told bool) string {
+	switch {
+	case s.granted == 1 && (told || before.afterRival == 1):
+		return "P2: renewed although a later fence has been granted"
+	case before.afterUnlock == 1:
+		return "P3: a renewal begun after UNLOCK was answered succeeds"
+	}
+	return c.exclusive(s)
+}
+
+// exclusive is the main promise. Where nothing shortens, what the proxy of a
+// SESSION believes counts for A too, until A asks for UNLOCK.
+func (c *Config) exclusive(s *state) string {
+	keeper := &s.proxies[0]
+	believed := c.Autos > 0 && !c.Shortens && s.released == 0 && keeper.knows == 1 && keeper.validity > 0
+	if s.bValid > 0 && (s.told > 0 || believed) {
+		return "P1: two valid holders"
+	}
+	return ""
+}
+
+func (c *Config) completeUnlock(s *state, p int, out emit) {
+	t := *s
+	x := &t.proxies[p]
+	need := relGone
+	if x.knows == 1 && x.validity > 0 {
+		need = relOK
+	}
+	votes := 0
+	for k := 0; k < c.Nodes; k++ {
+		votes += int(s.nodes[k].flags & need / need)
+	}
+	x.knows = 0
+	t.unlocker = 0
+	if votes < c.Quorum {
+		out(t, step{"UNLOCK is not answered", -1, p, 0, ""})
+		return
+	}
+	t.unlocked = 1
+	broken := ""
+	if s.lateAsk == 1 {
+		broken = "P4: UNLOCK succeeds although a later fence had been granted"
+	}
+	out(t, step{"UNLOCKED", -1, p, 0, broken})
+}
+
+// rival: B acquires once, and releases or not.
+func (c *Config) rival(s *state, out emit) {
+	t := *s
+	switch s.bPhase {
+	case 0:
+		t.bPhase = 1
+		for k := 0; k < c.Nodes; k++ {
+			t.nodes[k].flags |= acqB
+		}
+		out(t, step{"B asks LOCK", -1, -1, c.Long, ""})
+	case 1:
+		c.grantRival(s, out)
+		t.bRelease(c)
+		out(t, step{"B gives up, undoes", -1, -1, 0, ""})
+	case 2:
+		t.bRelease(c)
+		out(t, step{"B asks UNLOCK", -1, -1, 0, ""})
+	}
+}
+
+func (s *state) bRelease(c *Config) {
+	s.bPhase, s.bElapsed, s.bValid = 3, 0, 0
+	for k := 0; k < c.Nodes; k++ {
+		s.nodes[k].flags = s.nodes[k].flags&^okB | relB
+	}
+}
+
+// grantRival counts B's votes and, in one step, settles its fence on them.
+func (c *Config) grantRival(s *state, out emit) {
+	left := c.Long - c.Drift - int(s.bElapsed)
+	votes, f := 0, uint8(0)
+	for k := 0; k < c.Nodes; k++ {
+		if s.nodes[k].flags&okB != 0 {
+			votes++
+			f = max(f, s.nodes[k].counter)
+		}
+	}
+	if votes < c.Quorum || left <= 0 {
+		return
+	}
+	t := *s
+	for k := 0; k < c.Nodes; k++ {
+		n := &t.nodes[k]
+		if n.flags&okB != 0 && n.owner == ownB {
+			n.counter = f
+		}
+		n.flags &^= okB
+	}
+	t.bPhase, t.bElapsed, t.bValid, t.granted = 2, 0, uint8(left), 1
+	out(t, step{"B GRANTED", -1, -1, left, c.exclusive(&t)})
+}

@@ -1,0 +1,88 @@
+package main
+
+// A variant is the sound lock without one of its rules, and a small world in which that shows.
+type variant struct {
+	name, about string
+	take        func(*Rules)
+	breaks      string        // the promise it costs, empty if no search found one
+	world       func() Config // nil: too large for a test; docs/decisions/0003 has it
+}
+
+var variants = []variant{
+	{"plain", "renewals are applied in order of arrival",
+		func(r *Rules) { r.Version = anyVersion }, "P1", func() Config { return pending(small(), 1) }},
+	{"number", "a larger number wins, an equal one is a repeat; a foreign proxy takes the largest it read, plus one",
+		func(r *Rules) { r.Version = largerNumber }, "P2", func() Config { return pending(small(), 1) }},
+	{"unique-number", "as number, but equal numbers of different rounds are no repeat",
+		func(r *Rules) { r.Version = uniqueNumber }, "P2", func() Config { return skipping(pending(small(), 1)) }},
+	{"min", "a shortening renewal counts only when it succeeds",
+		func(r *Rules) { r.MinOnSend = false }, "P1", func() Config { return pending(small(), 1) }},
+	{"guard", "a hold is put back wherever the name is free",
+		func(r *Rules) { r.Guard = false }, "P3", session},
+	{"burn", "a release leaves the counter alone",
+		func(r *Rules) { r.Burn = false }, "P3", session},
+	{"fence", "a hold of the owner counts whatever its fence",
+		func(r *Rules) { r.FenceMatch = false }, "P3", session},
+	{"foreign-quorum", "a foreign round is content with one node",
+		func(r *Rules) { r.ReadQuorum = false }, "P2", small},
+	{"quarantine", "nodes in quarantine are read and counted",
+		func(r *Rules) { r.VotesOnly = false }, "P1", func() Config { return losing(small()) }},
+	{"auto-grow", "a renewal nobody asked for may shorten",
+		func(r *Rules) { r.AutoGrows = false }, "P1", besideSession},
+	{"unlock-asks", "UNLOCK within the remembered validity counts every answer",
+		func(r *Rules) { r.UnlockAsks = false }, "P4", unlocking},
+	{"read-granted", "a foreign read counts holds that were put back",
+		func(r *Rules) { r.ReadsGranted = false }, "P2", nil},
+	{"cancel", "a proxy goes on with a request whose client has given up",
+		func(r *Rules) { r.CancelSends = false }, "P2", nil},
+	{"foreign-repair", "a foreign round puts holds back too",
+		func(r *Rules) { r.ForeignRepair = true }, "", nil},
+	{"foreign-bound", "a foreign round has no deadline but its own lease",
+		func(r *Rules) { r.ForeignBound = false }, "", nil},
+	{"own-bound", "an own round has no deadline but its own lease",
+		func(r *Rules) { r.OwnBound = false }, "", nil},
+}
+
+// small is a world in which nothing is unlocked and three ticks are the long lease.
+func small() Config {
+	c := defaultConfig()
+	c.Long, c.Quarantine, c.Requests = 3, 3, 1
+	c.Unlocks, c.ProxiesRemember = false, true
+	return c
+}
+
+// session is a world in which proxy 0 renews by itself and nobody else wants the lock.
+func session() Config {
+	c := small()
+	c.Requests, c.Autos = 0, 2
+	c.Shortens, c.Unlocks, c.NoRival = false, true, true
+	return c
+}
+
+// besideSession is a world in which the owner of a session renews itself too.
+func besideSession() Config {
+	c := small()
+	c.Autos, c.Shortens = 1, false
+	return c
+}
+
+func unlocking() Config {
+	c := small()
+	c.Unlocks = true
+	return c
+}
+
+func pending(c Config, n int) Config { c.Pending = n; return c }
+func skipping(c Config) Config       { c.Skipped = 1; return c }
+func losing(c Config) Config         { c.Losses = 1; return c }
+
+// takeAway removes the named rule from c.
+func takeAway(c *Config, name string) bool {
+	for _, v := range variants {
+		if v.name == name {
+			v.take(&c.Rules)
+			return true
+		}
+	}
+	return false
+}
