@@ -88,7 +88,7 @@ func (c *Config) client(s *state, out emit) {
 	if s.asking != 0 {
 		t := *s
 		p := &t.proxies[s.asking-1]
-		if c.CancelSends || p.phase == idle {
+		if c.CancelSends {
 			p.stop()
 		}
 		p.byClient = 0
@@ -143,10 +143,7 @@ func (x *proxy) stop() {
 		x.validity = 0
 	}
 	x.phase, x.elapsed, x.round, x.ttl, x.grow = idle, 0, 0, 0, 0
-	x.afterRival, x.afterUnlock = 0, 0
-	if x.phase == idle {
-		x.byClient = 0
-	}
+	x.afterRival, x.afterUnlock, x.byClient = 0, 0, 0
 }
 
 // begin starts a renewal at proxy p, by its memory of the grant if that has not
@@ -363,56 +360,4 @@ func (c *Config) completeUnlock(s *state, p int, out emit) {
 		broken = "P4: UNLOCK succeeds although a later fence had been granted"
 	}
 	out(t, step{"UNLOCKED", -1, p, 0, broken})
-}
-
-// rival: B acquires once, and releases or not.
-func (c *Config) rival(s *state, out emit) {
-	t := *s
-	switch s.bPhase {
-	case 0:
-		t.bPhase = 1
-		for k := 0; k < c.Nodes; k++ {
-			t.nodes[k].flags |= acqB
-		}
-		out(t, step{"B asks LOCK", -1, -1, c.Long, ""})
-	case 1:
-		c.grantRival(s, out)
-		t.bRelease(c)
-		out(t, step{"B gives up, undoes", -1, -1, 0, ""})
-	case 2:
-		t.bRelease(c)
-		out(t, step{"B asks UNLOCK", -1, -1, 0, ""})
-	}
-}
-
-func (s *state) bRelease(c *Config) {
-	s.bPhase, s.bElapsed, s.bValid = 3, 0, 0
-	for k := 0; k < c.Nodes; k++ {
-		s.nodes[k].flags = s.nodes[k].flags&^okB | relB
-	}
-}
-
-// grantRival counts B's votes and, in one step, settles its fence on them.
-func (c *Config) grantRival(s *state, out emit) {
-	left := c.Long - c.Drift - int(s.bElapsed)
-	votes, f := 0, uint8(0)
-	for k := 0; k < c.Nodes; k++ {
-		if s.nodes[k].flags&okB != 0 {
-			votes++
-			f = max(f, s.nodes[k].counter)
-		}
-	}
-	if votes < c.Quorum || left <= 0 {
-		return
-	}
-	t := *s
-	for k := 0; k < c.Nodes; k++ {
-		n := &t.nodes[k]
-		if n.flags&okB != 0 && n.owner == ownB {
-			n.counter = f
-		}
-		n.flags &^= okB
-	}
-	t.bPhase, t.bElapsed, t.bValid, t.granted = 2, 0, uint8(left), 1
-	out(t, step{"B GRANTED", -1, -1, left, c.exclusive(&t)})
 }
