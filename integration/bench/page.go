@@ -27,9 +27,9 @@ func (p *report) row(cells ...string) { p.linef("| %s |", strings.Join(cells, " 
 func (p *report) head(scale float64) {
 	p.linef("# Benchmarks")
 	p.linef("")
-	p.linef("Made by `make bench` (`go run ./integration/bench -write docs/benchmarks.md`) on %s: %d cores (%s), %s, %s/%s, %s.",
+	p.linef("Made by `go run ./integration/bench -scale %g -write docs/benchmarks.md` on %s: %d cores (%s), %s, %s/%s, %s.", scale,
 		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), cpuModel(), runtime.Version(), runtime.GOOS, runtime.GOARCH, redisVersion())
-	p.linef("Load average before: %s. Part of the work done: %g.", loadAverage(), scale)
+	p.linef("Load average before: %s; above 1 or so other work has disturbed the figures.", loadAverage())
 	p.linef("Clients, proxy, upstream and all lock masters share these cores, so read the ratios, which come from one run, before the figures.")
 }
 
