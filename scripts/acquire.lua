@@ -8,20 +8,19 @@
 if refusal then return refusal end
 local owner, ttl, proposal = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local lineage, number = ARGV[9], ARGV[10]
-local h = holder()
+local h = holder(11)
 if h and h.owner ~= owner then return {0, h.owner, h.rest, h.fence} end
 
-local c = counter()
+local c, last = fences()
 local fence = math.max(c + 1, math.min(math.max(proposal, us - skew), us + skew))
 if h then
   if h.lineage == lineage then number = int(math.max(tonumber(h.number), tonumber(number))) end
-  redis.call('HSET', KEYS[1], 'l', lineage, 's', number)
-  take(11, now + math.max(h.rest, ttl))
-  return {1, fence, h.fence, math.max(h.rest, ttl), holds(), lineage, tonumber(number)}
+  local rest = math.max(h.rest, ttl)
+  extend(11, h, now + rest, lineage, number)
+  return {1, fence, h.fence, rest, holds(), lineage, tonumber(number)}
 end
 
-redis.call('HSET', KEYS[1], 'o', owner, 'f', int(fence), 'l', lineage, 's', number, 'i', ARGV[8], 'g', int(now), 'e', '0')
-take(11, now + ttl)
-if redis.call('HGET', KEYS[2], 'o') == owner then redis.call('HDEL', KEYS[2], 'o', 'a', 'f') end
+create(11, owner, now + ttl, fence, lineage, number, ARGV[8])
+if last == owner then redis.call('HDEL', KEYS[2], 'o', 'a', 'f') end
 raise(fence, c)
-return {1, fence, 0, ttl, holds(), lineage, tonumber(number)}
+return {1, fence, 0, ttl, #ARGV - 10, lineage, tonumber(number)}

@@ -55,10 +55,11 @@ else
   end
 end
 
--- holder is who has the name: nil when it is free or the lease has lapsed. An end beyond now + max-ttl is brought
--- back, so that a clock stepped back does not make a lock last for hours.
-local function holder()
-  local h = redis.call('HMGET', KEYS[1], 'o', 'e', 'f', 'l', 's')
+-- holder is who has the name: nil when it is free or the lease has lapsed; present is how many of the holds ARGV[from]
+-- and on are there. An end beyond now + max-ttl is brought back, so that a clock stepped back does not make a lock last
+-- for hours.
+local function holder(from)
+  local h = redis.call('HMGET', KEYS[1], 'o', 'e', 'f', 'l', 's', unpack(ARGV, from))
   if not h[1] then return nil end
   local e = tonumber(h[2])
   if e <= now then
@@ -70,26 +71,47 @@ local function holder()
     redis.call('HSET', KEYS[1], 'e', int(e))
     redis.call('PEXPIREAT', KEYS[1], int(e))
   end
-  return {owner = h[1], rest = e - now, fence = tonumber(h[3]), lineage = h[4], number = h[5]}
+  local present = 0
+  for i = 6, 5 + #ARGV - from + 1 do
+    if h[i] then present = present + 1 end
+  end
+  return {owner = h[1], rest = e - now, fence = tonumber(h[3]), lineage = h[4], number = h[5], present = present}
 end
 
 local function holds() return redis.call('HLEN', KEYS[1]) - 7 end
 
--- counter is the largest fence this node must assume was issued for the name.
-local function counter()
-  return math.max(tonumber(redis.call('HGET', KEYS[2], 'c') or int(largest)), floor)
+-- fences are the largest fence this node must assume was issued for the name, and the owner, fence and hold of the
+-- release it remembers.
+local function fences()
+  local h = redis.call('HMGET', KEYS[2], 'c', 'o', 'f', 'a')
+  return math.max(tonumber(h[1] or int(largest)), floor), h[2], tonumber(h[3] or '0'), h[4]
 end
 
--- raise stores f as the name's largest fence; it never lowers it.
+-- raise stores f as the name's largest fence if it is above c, and keeps the name's fences for their retention: from
+-- the end of the longest lease, so that a release need not prolong it.
 local function raise(f, c)
   if f > c then redis.call('HSET', KEYS[2], 'c', int(f)) end
-  redis.call('PEXPIRE', KEYS[2], int(retention))
+  redis.call('PEXPIRE', KEYS[2], int(retention + maxttl))
   if f > largest then redis.call('HSET', KEYS[3], 'g', int(f)) end
 end
 
--- take adds the holds ARGV[from] and on, and lets the lease end at e.
-local function take(from, e)
-  for i = from, #ARGV do redis.call('HSETNX', KEYS[1], ARGV[i], int(now)) end
-  redis.call('HSET', KEYS[1], 'e', int(e))
+-- create makes the record of a grant with the holds ARGV[from] and on.
+local function create(from, owner, e, fence, lineage, number, text)
+  local at, fields = int(now), {}
+  for i = from, #ARGV do
+    fields[#fields + 1] = ARGV[i]
+    fields[#fields + 1] = at
+  end
+  redis.call('HSET', KEYS[1], 'o', owner, 'e', int(e), 'f', int(fence), 'l', lineage, 's', number, 'i', text, 'g', at,
+    unpack(fields))
+  redis.call('PEXPIREAT', KEYS[1], int(e))
+end
+
+-- extend adds the holds ARGV[from] and on that are missing, and sets the version and the end.
+local function extend(from, h, e, lineage, number)
+  if h.present <= #ARGV - from then
+    for i = from, #ARGV do redis.call('HSETNX', KEYS[1], ARGV[i], int(now)) end
+  end
+  redis.call('HSET', KEYS[1], 'e', int(e), 'l', lineage, 's', number)
   redis.call('PEXPIREAT', KEYS[1], int(e))
 end

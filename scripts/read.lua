@@ -3,10 +3,10 @@
 --       granted ms ago, hold, taken ms ago, hold, taken ms ago, ...}
 -- fence is the largest of the name when it is free. Nothing is written but the removal of a lapsed lease.
 if refusal then return refusal end
-local h = holder()
-local last = redis.call('HMGET', KEYS[2], 'o', 'f')
-local owner, fence = last[1] or '', tonumber(last[2] or '0')
-if not h then return {1, '', 0, counter(), '', 0, owner, fence, '', 0} end
+local h = holder(5)
+local c, owner, fence = fences()
+owner = owner or ''
+if not h then return {1, '', 0, c, '', 0, owner, fence, '', 0} end
 local all = redis.call('HGETALL', KEYS[1])
 local out = {1, h.owner, h.rest, h.fence, h.lineage, tonumber(h.number), owner, fence, '', 0}
 for i = 1, #all, 2 do

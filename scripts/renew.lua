@@ -10,14 +10,13 @@
 if refusal and refusal[1] ~= -2 and refusal[1] ~= -3 then return refusal end
 local owner, ttl, fence = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local lineage, number, base, repair = ARGV[8], ARGV[9], ARGV[10], ARGV[11] == '1'
-local h = holder()
+local h = holder(12)
 if h and (h.owner ~= owner or h.fence ~= fence) then return refusal or {0, h.owner, h.rest, h.fence} end
 
-local c = counter()
+local c = fences()
 if not h then
   if not repair or c > fence then return refusal or {0, '', 0, 0} end
-  redis.call('HSET', KEYS[1], 'o', owner, 'f', int(fence), 'l', lineage, 's', number, 'i', '', 'g', int(now), 'e', '0')
-  take(12, now + ttl)
+  create(12, owner, now + ttl, fence, lineage, number, '')
   raise(fence, c)
   return refusal or {2}
 end
@@ -29,10 +28,8 @@ if h.lineage == lineage then
 elseif base ~= h.lineage .. ':' .. h.number then
   return refusal or {3, h.lineage, tonumber(h.number)}
 end
-local missing = false
-for i = 12, #ARGV do missing = missing or redis.call('HEXISTS', KEYS[1], ARGV[i]) == 0 end
+local missing = h.present <= #ARGV - 12
 if missing and not repair then return refusal or {4} end
-redis.call('HSET', KEYS[1], 'l', lineage, 's', number)
-take(12, now + ttl)
+extend(12, h, now + ttl, lineage, number)
 raise(fence, c)
 return refusal or {missing and 2 or 1}

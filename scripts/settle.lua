@@ -1,11 +1,11 @@
 -- settle: carry the fence of a grant that nodes numbered differently.
---   ARGV  owner, hold, fence
+--   ARGV  owner, fence, hold
 --   {1}  the hold is here and no later grant gets this fence     {0}  the hold is not here; nothing was written
 -- Repeating it changes nothing.
 if refusal then return refusal end
-local h, fence = holder(), tonumber(ARGV[7])
-if not h or h.owner ~= ARGV[5] or redis.call('HEXISTS', KEYS[1], ARGV[6]) == 0 then return {0} end
-local c = counter()
+local h, fence = holder(7), tonumber(ARGV[6])
+if not h or h.owner ~= ARGV[5] or h.present == 0 then return {0} end
+local c = fences()
 if fence >= c and fence ~= h.fence then redis.call('HSET', KEYS[1], 'f', int(fence)) end
 raise(fence, c)
 return {1}

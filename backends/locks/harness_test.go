@@ -12,6 +12,9 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
+// patient is a node timeout for tests that are not about time: this machine may be busy.
+const patient = 5 * time.Second
+
 // nodesAt parses addresses.
 func nodesAt(tb testing.TB, addrs ...string) []*backends.Server {
 	tb.Helper()
@@ -75,7 +78,7 @@ func serve(tb testing.TB, o Options) *Service {
 func start(tb testing.TB, nodes int) (*Service, []*redistest.Server) {
 	tb.Helper()
 	ns := redistest.StartNodes(tb, nodes)
-	return serve(tb, Options{Nodes: nodesAt(tb, addrs(ns)...), NodeTimeout: time.Second}), ns
+	return serve(tb, Options{Nodes: nodesAt(tb, addrs(ns)...), NodeTimeout: patient}), ns
 }
 
 func lock(tb testing.TB, s *Service, name, owner string, ttl time.Duration) Grant {

@@ -253,7 +253,7 @@ func (s *Service) unsettled(a *acquisition, votes, settled []vote, fence int64) 
 
 func (s *Service) settleJob(a *acquisition, fence int64, patience time.Duration) job {
 	return job{
-		args:  s.command(scripts.Settle, a.key, a.Owner, a.id, strconv.FormatInt(fence, 10)),
+		args:  s.command(scripts.Settle, a.key, a.Owner, strconv.FormatInt(fence, 10), a.id),
 		parse: parseDone, expires: s.now() + patience,
 	}
 }

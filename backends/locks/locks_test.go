@@ -1,27 +1,43 @@
 package locks
 
 import (
+	"context"
 	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+	"github.com/lockproxy/lockproxy/scripts"
 )
 
 // both runs a test on five real nodes and on five embedded ones.
 func both(t *testing.T, test func(t *testing.T, s *Service)) {
 	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
 		s, _ := start(t, 5)
 		test(t, s)
 	})
 	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
 		var at []string
 		for _, m := range embedded(t, 5) {
 			at = append(at, m.Addr())
 		}
-		test(t, serve(t, Options{Nodes: nodesAt(t, at...), NodeTimeout: time.Second}))
+		test(t, serve(t, Options{Nodes: nodesAt(t, at...), NodeTimeout: patient}))
 	})
 }
 
+func isNotOwner(err error) bool {
+	var n *NotOwnerError
+	return errors.As(err, &n)
+}
+
 func TestLockAndUnlock(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, s *Service) {
 		g := lock(t, s, "job", "alice", 10*time.Second)
 		if g.Holds != 1 || g.Validity > 10*time.Second || g.Validity < 9*time.Second {
@@ -39,11 +55,430 @@ func TestLockAndUnlock(t *testing.T) {
 		if _, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "carol"}); !isNotOwner(err) {
 			t.Errorf("UNLOCK by a stranger: %v", err)
 		}
-		unlock(t, s, "job", "alice", 0) // still the answer to the grant she released last
+		if _, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "carol", TTL: time.Second}); !isNotOwner(err) {
+			t.Errorf("RENEW by a stranger: %v", err)
+		}
+		unlock(t, s, "job", "alice", 0) // still the answer for the grant she released
 	})
 }
 
-func isNotOwner(err error) bool {
-	var n *NotOwnerError
-	return errors.As(err, &n)
+func TestDatabasesAndBinaryNames(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 1)
+	for _, name := range []string{"a", "a\x00b", "a:b", strings.Repeat("n", maxName)} {
+		for db := range 2 {
+			a, err := s.Lock(t.Context(), LockRequest{DB: db, Name: name, Owner: "o\xff", TTL: time.Second})
+			if err != nil || !a.Granted {
+				t.Errorf("%.10q in database %d: %+v, %v", name, db, a, err)
+			}
+		}
+	}
+	for _, r := range []LockRequest{
+		{Name: "", TTL: time.Second},
+		{Name: strings.Repeat("n", maxName+1), TTL: time.Second},
+		{Name: "n", Owner: strings.Repeat("o", maxOwner+1), TTL: time.Second},
+		{Name: "n", Info: strings.Repeat("i", maxInfo+1), TTL: time.Second},
+		{Name: "n", TTL: 99 * time.Millisecond},
+		{Name: "n", TTL: time.Minute + 1},
+	} {
+		if a, err := s.Lock(t.Context(), r); err == nil {
+			t.Errorf("%.20q for %v: %+v, want an error", r.Name, r.TTL, a)
+		}
+	}
+}
+
+func TestReentry(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, s *Service) {
+		outer := lock(t, s, "job", "alice", 10*time.Second)
+		inner := lock(t, s, "job", "alice", 100*time.Millisecond)
+		if inner.Fence != outer.Fence || inner.Holds != 2 || inner.Validity < 9*time.Second {
+			t.Errorf("re-entry %+v into %+v", inner, outer)
+		}
+		longer := lock(t, s, "job", "alice", 20*time.Second)
+		if longer.Fence != outer.Fence || longer.Holds != 3 || longer.Validity < 19*time.Second {
+			t.Errorf("re-entry %+v into %+v", longer, outer)
+		}
+		unlock(t, s, "job", "alice", 2)
+		unlock(t, s, "job", "alice", 1)
+		if a := refused(t, s, "job", "bob", time.Second); a.Remaining < 15*time.Second {
+			t.Errorf("the lease of the owner ends in %v", a.Remaining)
+		}
+		lock(t, s, "job", "alice", time.Second)
+		left, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: outer.Fence, All: true})
+		if err != nil || left != 0 {
+			t.Errorf("UNLOCK ALL: %d, %v", left, err)
+		}
+		lock(t, s, "job", "bob", time.Second)
+	})
+}
+
+func TestGeneratedOwnersNeverReenter(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 1)
+	g := lock(t, s, "job", "", time.Second)
+	if len(g.Owner) < 22 { // 128 bits in base 64
+		t.Errorf("owner %q", g.Owner)
+	}
+	refused(t, s, "job", "", time.Second)
+}
+
+func TestRenew(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, s *Service) {
+		g := lock(t, s, "job", "alice", time.Second)
+		renew := func(owner string, ttl time.Duration, fence int64) (time.Duration, error) {
+			return s.Renew(t.Context(), RenewRequest{Name: "job", Owner: owner, TTL: ttl, Fence: fence})
+		}
+		if v, err := renew("alice", 20*time.Second, 0); err != nil || v < 19*time.Second || v > 20*time.Second {
+			t.Errorf("longer: %v, %v", v, err)
+		}
+		if _, err := renew("alice", time.Second, g.Fence-1); !errors.Is(err, ErrLost) {
+			t.Errorf("another fence: %v", err)
+		}
+		if v, err := renew("alice", 200*time.Millisecond, g.Fence); err != nil || v <= 0 || v > 200*time.Millisecond {
+			t.Errorf("shorter: %v, %v", v, err)
+		}
+		time.Sleep(250 * time.Millisecond)
+		if _, err := renew("alice", time.Second, 0); !errors.Is(err, ErrLost) {
+			t.Errorf("after the lease: %v", err)
+		}
+		if _, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice"}); !errors.Is(err, ErrLost) {
+			t.Errorf("UNLOCK after the lease: %v", err)
+		}
+		if h := lock(t, s, "job", "bob", time.Second); h.Fence <= g.Fence {
+			t.Errorf("fence %d after %d", h.Fence, g.Fence)
+		}
+	})
+}
+
+// renewal is the message of a renewal as a proxy sends it, to be delivered whenever a
+// test likes.
+func renewal(s *Service, g Grant, ttl time.Duration, v version, repair string) []string {
+	return s.command(scripts.Renew, s.key(g.DB, g.Name), g.Owner, ms(ttl), strconv.FormatInt(g.Fence, 10),
+		v.lineage, strconv.FormatInt(v.number, 10), "", repair, g.attempt)
+}
+
+func TestLateRenewals(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	n := redistest.Open(t, nodes[0].Addr())
+	g := lock(t, s, "job", "alice", 10*time.Second)
+	late := renewal(s, g, 100*time.Millisecond, version{g.attempt, 1}, "1")
+	pttl := func() int64 { return n.Do(t, "PTTL", s.key(0, "job").lock).Int() }
+	for range 2 {
+		if _, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 20 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if v := n.Do(t, late...); v.Elems[0].Int() != 3 || pttl() < 15000 {
+		t.Errorf("a renewal that was overtaken: %v, %d ms left", v, pttl())
+	}
+	same := renewal(s, g, 100*time.Millisecond, version{g.attempt, 2}, "1")
+	if v := n.Do(t, same...); v.Elems[0].Int() != 1 || pttl() < 15000 {
+		t.Errorf("a renewal that comes twice: %v, %d ms left", v, pttl())
+	}
+	other := renewal(s, g, 100*time.Millisecond, version{"another proxy's", 9}, "1")
+	if v := n.Do(t, other...); v.Elems[0].Int() != 3 || pttl() < 15000 {
+		t.Errorf("a renewal of another lineage: %v, %d ms left", v, pttl())
+	}
+	lock(t, s, "job", "alice", 30*time.Second)
+	overtaken := renewal(s, g, 100*time.Millisecond, version{g.attempt, 3}, "1")
+	if v := n.Do(t, overtaken...); pttl() < 25000 {
+		t.Errorf("a renewal sent before a re-entry: %v, %d ms left", v, pttl())
+	}
+	unlock(t, s, "job", "alice", 1)
+	unlock(t, s, "job", "alice", 0)
+	last := renewal(s, g, 10*time.Second, version{g.attempt, 99}, "1")
+	if v := n.Do(t, last...); v.Elems[0].Int() != 0 || pttl() != -2 {
+		t.Errorf("a renewal after the release: %v, %d ms left", v, pttl())
+	}
+}
+
+func TestUndoSparesTheOwnersNextHold(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, s *Service) {
+		first := lock(t, s, "job", "alice", 10*time.Second)
+		lock(t, s, "job", "alice", 10*time.Second)
+		s.Undo(first)
+		s.Undo(first)
+		refused(t, s, "job", "bob", time.Second)
+		unlock(t, s, "job", "alice", 0)
+		g := lock(t, s, "job", "bob", time.Second)
+		s.Undo(first)
+		refused(t, s, "job", "carol", time.Second)
+		s.Undo(g)
+		eventually(t, time.Second, "the undone lock is free", func() bool {
+			a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "carol", TTL: time.Second})
+			return err == nil && a.Granted
+		})
+	})
+}
+
+// rivals are Services on the same nodes, as proxies of their own.
+func rivals(t *testing.T, n int, nodes []*redistest.Server) []*Service {
+	var all []*Service
+	for range n {
+		all = append(all, serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient}))
+	}
+	return all
+}
+
+func TestThroughAnotherProxy(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 3))
+	renew := func(s *Service, ttl time.Duration) {
+		t.Helper()
+		v, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: ttl})
+		if err != nil || v > ttl || v < ttl-ttl/10-5*time.Millisecond {
+			t.Errorf("RENEW %v: %v, %v", ttl, v, err)
+		}
+	}
+	g := lock(t, p[0], "job", "alice", 10*time.Second)
+	renew(p[1], 20*time.Second)
+	renew(p[0], 5*time.Second) // finds its version replaced, and reads
+	renew(p[0], 6*time.Second)
+	renew(p[1], 7*time.Second)
+	if in := lock(t, p[1], "job", "alice", 30*time.Second); in.Holds != 2 || in.Fence != g.Fence {
+		t.Errorf("re-entry through the other proxy: %+v into %+v", in, g)
+	}
+	renew(p[0], 8*time.Second)
+	if a := refused(t, p[1], "job", "bob", time.Second); a.Remaining > 8*time.Second {
+		t.Errorf("the lease was shortened to 8s, and ends in %v", a.Remaining)
+	}
+	unlock(t, p[0], "job", "alice", 1)
+	unlock(t, p[1], "job", "alice", 0)
+	unlock(t, p[0], "job", "alice", 0) // repeats the answer
+	next := lock(t, p[0], "job", "bob", time.Second)
+	left, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "bob", Fence: next.Fence, All: true})
+	if err != nil || left != 0 {
+		t.Errorf("UNLOCK ALL by another proxy: %d, %v", left, err)
+	}
+	if _, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: next.Fence}); !errors.Is(err, ErrLost) {
+		t.Errorf("UNLOCK of a grant that was another's: %v", err)
+	}
+}
+
+func TestOldMemoryDoesNotEndALeaseThatWasRenewedElsewhere(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 3))
+	lock(t, p[0], "job", "alice", time.Second)
+	if _, err := p[1].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 20 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	if v, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 10 * time.Second}); err != nil || v < 9*time.Second {
+		t.Errorf("RENEW: %v, %v", v, err)
+	}
+}
+
+func TestConcurrentUnlocksGiveBackDifferentHolds(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 3)
+	const holds = 8
+	for range holds {
+		lock(t, s, "job", "alice", 10*time.Second)
+	}
+	var wg sync.WaitGroup
+	for range holds {
+		wg.Go(func() {
+			if _, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	lock(t, s, "job", "bob", time.Second)
+}
+
+func TestContention(t *testing.T) {
+	t.Parallel()
+	const workers, grants = 4, 12
+	nodes := redistest.StartNodes(t, 5)
+	var inside, last, done atomic.Int64
+	var wg sync.WaitGroup
+	for _, s := range rivals(t, 3, nodes) {
+		for range workers {
+			wg.Go(func() {
+				for got := 0; got < grants; {
+					a, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: 5 * time.Second})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if !a.Granted {
+						time.Sleep(time.Millisecond)
+						continue
+					}
+					if inside.Add(1) != 1 {
+						t.Error("two holders")
+					}
+					if f := last.Swap(a.Grant.Fence); f >= a.Grant.Fence {
+						t.Errorf("fence %d after %d", a.Grant.Fence, f)
+					}
+					inside.Add(-1)
+					if left, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: a.Grant.Owner}); left != 0 || err != nil {
+						t.Errorf("UNLOCK: %d, %v", left, err)
+					}
+					got++
+					done.Add(1)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if done.Load() != 3*workers*grants {
+		t.Errorf("%d grants", done.Load())
+	}
+}
+
+func TestKilledNodes(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 5)
+	lock(t, s, "before", "alice", 10*time.Second)
+	nodes[0].Kill()
+	nodes[1].Kill()
+	g := lock(t, s, "job", "alice", 10*time.Second)
+	if _, err := s.Renew(t.Context(), RenewRequest{Name: "before", Owner: "alice", TTL: 10 * time.Second}); err != nil {
+		t.Error(err)
+	}
+	nodes[2].Kill()
+	_, err := s.Lock(t.Context(), LockRequest{Name: "other", TTL: time.Second})
+	var q *QuorumError
+	if !errors.As(err, &q) || q.Got != 2 || q.Need != 3 || len(q.Failed) != 3 {
+		t.Fatalf("LOCK with three nodes down: %v", err)
+	}
+	want := "2 of 5 answered, 3 needed: "
+	if !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), nodes[0].Addr()+" connection refused") {
+		t.Errorf("the error reads %q", err)
+	}
+	if _, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: time.Second, Fence: g.Fence}); !errors.As(err, &q) {
+		t.Errorf("RENEW: %v", err)
+	}
+	if _, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice"}); !errors.As(err, &q) {
+		t.Errorf("UNLOCK: %v", err)
+	}
+	unlocked := redistest.Open(t, nodes[4].Addr())
+	if v := unlocked.Do(t, "EXISTS", s.key(0, "other").lock); v.Int() != 0 {
+		t.Error("what had no majority was not undone")
+	}
+}
+
+func TestNodesThatAnswerErrors(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 5)
+	lock(t, s, "warm", "alice", time.Second)
+	oom, readonly := redistest.Open(t, nodes[0].Addr()), redistest.Open(t, nodes[1].Addr())
+	oom.Do(t, "CONFIG", "SET", "maxmemory", "1")
+	readonly.Do(t, "CONFIG", "SET", "min-replicas-to-write", "1")
+	lock(t, s, "job", "alice", time.Second)
+	unlock(t, s, "job", "alice", 0)
+	noauth := redistest.Open(t, nodes[2].Addr())
+	noauth.Do(t, "CONFIG", "SET", "requirepass", "secret")
+	noauth.Do(t, "CLIENT", "KILL", "TYPE", "normal")
+	var q *QuorumError
+	eventually(t, 2*time.Second, "three nodes refuse", func() bool {
+		a, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second})
+		if a.Granted {
+			s.Undo(a.Grant)
+		}
+		return errors.As(err, &q)
+	})
+	for i, code := range []string{"OOM", "NOREPLICAS", "NOAUTH"} {
+		if !strings.Contains(q.Error(), nodes[i].Addr()+" "+code) {
+			t.Errorf("%q does not name %s", q, code)
+		}
+	}
+}
+
+func TestReleaseWorksWithoutMemory(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	lock(t, s, "job", "alice", 10*time.Second)
+	n := redistest.Open(t, nodes[0].Addr())
+	n.Do(t, "CONFIG", "SET", "maxmemory", "1")
+	unlock(t, s, "job", "alice", 0)
+	if v := n.Do(t, "EXISTS", s.key(0, "job").lock); v.Int() != 0 {
+		t.Error("the lock is still there")
+	}
+}
+
+func TestOtherMaxTTL(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	lock(t, s, "job", "alice", time.Second)
+	o := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, MaxTTL: 2 * time.Minute})
+	_, err := o.Lock(t.Context(), LockRequest{Name: "other", TTL: time.Second})
+	if err == nil || !strings.Contains(err.Error(), "max-ttl there is 1m0s") {
+		t.Errorf("LOCK with another max-ttl: %v", err)
+	}
+	lock(t, s, "other", "alice", time.Second)
+}
+
+func TestCancelledLockIsUndone(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 5)
+	lock(t, s, "warm", "alice", time.Second)
+	for _, n := range nodes[:3] {
+		n.Pause()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if a, err := s.Lock(ctx, LockRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("LOCK: %+v, %v", a, err)
+	}
+	time.Sleep(100 * time.Millisecond)
+	for _, n := range nodes[:3] {
+		n.Resume()
+	}
+	for _, n := range nodes {
+		c := redistest.Open(t, n.Addr())
+		eventually(t, 3*time.Second, "the name is free on "+n.Addr(), func() bool {
+			return c.Do(t, "EXISTS", s.key(0, "job").lock).Int() == 0
+		})
+	}
+	lock(t, s, "job", "bob", time.Second)
+}
+
+func TestAStoppedNodeHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	lock(t, s, "warm", "alice", time.Second)
+	nodes[1].Pause()
+	defer nodes[1].Resume()
+	began := time.Now()
+	const cycles = 200
+	for range cycles {
+		lock(t, s, "job", "alice", 10*time.Second)
+		unlock(t, s, "job", "alice", 0)
+	}
+	if d := time.Since(began); d > 2*time.Second {
+		t.Errorf("%d cycles took %v", cycles, d)
+	}
+	if n := s.nodes[1]; len(n.queue) > maxInsist {
+		t.Errorf("%d jobs wait for the stopped node", len(n.queue))
+	}
+}
+
+func TestABurstQueuesBeforeItsClockStarts(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 500 * time.Millisecond, Rounds: 1})
+	lock(t, s, "warm", "alice", time.Second)
+	s.slots <- struct{}{} // somebody has the only round
+	time.AfterFunc(700*time.Millisecond, s.leave)
+	if g := lock(t, s, "second", "alice", 800*time.Millisecond); g.Validity < 300*time.Millisecond {
+		t.Errorf("the wait was taken off the validity: %v", g.Validity)
+	}
+}
+
+func TestBurst(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 5)
+	var wg sync.WaitGroup
+	for i := range 666 {
+		wg.Go(func() { lock(t, s, "page"+strconv.Itoa(i), "", 30*time.Second) })
+	}
+	wg.Wait()
 }

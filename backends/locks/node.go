@@ -15,7 +15,7 @@ import (
 
 const (
 	callTimeout = 2 * time.Second        // one batch of scripts; then the connection is given up
-	stuckAfter  = 60 * time.Millisecond  // a batch out for longer: the node gets nothing that can be left out
+	stuckAfter  = 250 * time.Millisecond // a batch out for longer: the node gets nothing that can be left out
 	maxBatch    = 128                    // scripts in one batch
 	maxQueue    = 1024                   // questions that wait for one node
 	maxInsist   = 8192                   // undos and releases that wait for one node
@@ -115,7 +115,7 @@ func (n *node) refusalLocked(j *job) error {
 		return nil
 	case n.retryAt > now && n.lastErr != nil:
 		return n.lastErr
-	case n.sent != 0 && now-n.sent > stuckAfter:
+	case n.sent != 0 && now-n.sent > max(stuckAfter, n.svc.opts.NodeTimeout):
 		return errTimeout
 	case len(n.queue) >= maxQueue:
 		return errBusy

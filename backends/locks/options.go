@@ -35,7 +35,7 @@ type Options struct {
 	Prefix       string        // of every key on the nodes; the same at every proxy; default "lockproxy:"
 	Bootstrap    string        // BootstrapAuto (default) or BootstrapStrict
 	RestartGrace string        // GraceAvailable (default) or GraceSafe; only matters with fewer than three nodes
-	Rounds       int           // LOCK, RENEW and UNLOCK rounds undecided at once; further callers queue; default 64
+	Rounds       int           // LOCK, RENEW and UNLOCK rounds undecided at once; further callers queue; default 32
 	Memory       int           // grants remembered; a forgotten one costs a quorum read; default 100,000
 
 	Log  *slog.Logger                // transitions of nodes; default slog.Default()
@@ -53,7 +53,7 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.Prefix, "lockproxy:")
 	setDefault(&o.Bootstrap, BootstrapAuto)
 	setDefault(&o.RestartGrace, GraceAvailable)
-	setDefault(&o.Rounds, 64)
+	setDefault(&o.Rounds, 32)
 	setDefault(&o.Memory, 100_000)
 	if o.Log == nil {
 		o.Log = slog.Default()

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	surveyPatience = 300 * time.Millisecond
+	leastSurveyPatience = 300 * time.Millisecond
 	// A node without a record next to nodes that have one has forgotten, unless
 	// another proxy is enlisting it at this moment.
 	missingPatience = time.Second
@@ -160,9 +160,9 @@ func (s *Service) recover(ctx context.Context) (acted bool) {
 	if s.recovery.looks.Load() != seen {
 		return true
 	}
-	patience := surveyPatience
+	patience := s.surveyPatience()
 	if seen == 0 {
-		patience = meetFor
+		patience = max(patience, meetFor)
 	}
 	votes, err := s.survey(ctx, patience)
 	if err != nil {
@@ -186,6 +186,8 @@ func (s *Service) recover(ctx context.Context) (acted bool) {
 	s.recovery.looks.Add(1)
 	return len(orders) > 0
 }
+
+func (s *Service) surveyPatience() time.Duration { return max(leastSurveyPatience, s.opts.NodeTimeout) }
 
 // survey asks every node for its state.
 func (s *Service) survey(ctx context.Context, patience time.Duration) ([]vote, error) {
@@ -281,13 +283,13 @@ func (s *Service) carryOut(ctx context.Context, orders []order) []vote {
 			if o.node == i {
 				return &job{
 					args: s.command(o.script, key{node, node, node}, o.args...), parse: parseState,
-					expires: s.now() + surveyPatience,
+					expires: s.now() + s.surveyPatience(),
 				}
 			}
 		}
 		return nil
 	})
-	_ = r.wait(ctx, surveyPatience) // an order that was not carried out is given again at the next look
+	_ = r.wait(ctx, s.surveyPatience()) // an order that was not carried out is given again at the next look
 	return r.close(true, nil)
 }
 

@@ -24,9 +24,12 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (time.Duration, err
 	now := s.now()
 	g, ok := s.memory.renew(h, r.Fence, now, now+r.TTL-drift(r.TTL))
 	if ok {
-		validity, result, votes, err := s.renewal(ctx, h, r.TTL, g, true, nil)
+		until, result, votes, err := s.renewal(ctx, h, r.TTL, g, true, nil)
+		if err == nil && result == carried {
+			return s.memory.renewed(h, g.version, until) - s.now(), nil
+		}
 		if err != nil || result != conflict {
-			return validity, s.renewed(h, result, votes, err)
+			return 0, s.unrenewed(h, result, votes, err)
 		}
 		s.memory.doubt(h)
 	}
@@ -34,11 +37,11 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (time.Duration, err
 	if err == nil && result == conflict { // somebody renewed between reading and renewing
 		validity, result, votes, err = s.renewForeign(ctx, h, r)
 	}
-	return validity, s.renewed(h, result, votes, err)
+	return validity, s.unrenewed(h, result, votes, err)
 }
 
-// renewed puts what is not carried into words.
-func (s *Service) renewed(h holder, result ruling, votes []vote, err error) error {
+// unrenewed puts what is not carried into words; what is, is no error.
+func (s *Service) unrenewed(h holder, result ruling, votes []vote, err error) error {
 	if err != nil {
 		return err
 	}
@@ -59,9 +62,10 @@ func (s *Service) renewed(h holder, result ruling, votes []vote, err error) erro
 }
 
 // renewal is one round of a grant that runs until g.until. base, if not nil, is
-// the version to replace on each node. The result is carried only if the round
-// completed before the old validity ended and the new one has not.
-func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g grant, repair bool, base []string) (time.Duration, ruling, []vote, error) {
+// the version to replace on each node. The result is carried, and until the end of
+// the new validity, only if the round completed before the old one ended and the
+// new one has not.
+func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g grant, repair bool, base []string) (until time.Duration, result ruling, votes []vote, err error) {
 	began, patience := s.now(), s.opts.patience(ttl)
 	call := func(base string) *job {
 		args := append([]string{h.owner, ms(ttl), strconv.FormatInt(g.fence, 10), g.version.lineage,
@@ -84,17 +88,15 @@ func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g gr
 		round.close(true, nil)
 		return 0, undecided, nil, err
 	}
-	votes := round.close(false, nil)
-	result := rule(votes, s.quorum, true, h.owner, didRenew)
-	now := s.now()
-	until := began + ttl - drift(ttl)
-	switch {
-	case result != carried:
+	votes = round.close(false, nil)
+	until = began + ttl - drift(ttl)
+	if result = rule(votes, s.quorum, true, h.owner, didRenew); result != carried {
 		return 0, result, votes, nil
-	case now >= g.until || now >= until:
+	}
+	if now := s.now(); now >= g.until || now >= until {
 		return 0, gone, votes, nil
 	}
-	return s.memory.renewed(h, g.version, until) - now, carried, votes, nil
+	return until, carried, votes, nil
 }
 
 func flag(b bool) string {
@@ -114,9 +116,9 @@ func (s *Service) othersRest(votes []vote, owner string) time.Duration {
 // renewForeign renews a grant that another proxy made, or that another proxy may have
 // renewed since: it reads it from a quorum, replaces exactly the versions it read,
 // puts nothing back, and bounds the validity that runs by the ends it read.
-func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest) (time.Duration, ruling, []vote, error) {
+func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest) (validity time.Duration, result ruling, votes []vote, err error) {
 	began := s.now()
-	votes, err := s.read(ctx, h, s.opts.patience(r.TTL))
+	votes, err = s.read(ctx, h, s.opts.patience(r.TTL))
 	if err != nil {
 		return 0, undecided, nil, err
 	}
@@ -129,14 +131,14 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest) (t
 	for i, v := range votes {
 		base[i] = v.version.base()
 	}
-	validity, result, votes, err := s.renewal(ctx, h, r.TTL, g, false, base)
-	if err == nil && result == carried {
-		g.until = s.now() + validity
-		s.memory.adopt(h, g)
-	} else {
+	until, result, votes, err := s.renewal(ctx, h, r.TTL, g, false, base)
+	if err != nil || result != carried {
 		s.memory.doubt(h)
+		return 0, result, votes, err
 	}
-	return validity, result, votes, err
+	g.until = until
+	s.memory.adopt(h, g)
+	return until - s.now(), carried, nil, nil
 }
 
 // read asks every node who has the name.

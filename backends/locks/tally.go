@@ -61,8 +61,10 @@ func tallyAcquire(votes []vote, q int, final bool) tally {
 		return tally{verdict: held, holder: owner, rest: qthRest(votes, q, agree)}
 	case yeses+due >= q || ownerBy+due >= q:
 		return tally{verdict: open}
-	case voted+due >= q:
+	case voted >= q:
 		return tally{verdict: split}
+	case due > 0: // decided, but the error should not blame who is about to answer
+		return tally{verdict: open}
 	}
 	return tally{verdict: tooFew}
 }
@@ -177,6 +179,8 @@ func rule(votes []vote, q int, final bool, owner string, done func(*vote) bool) 
 		return pending
 	case did+disputed >= q:
 		return conflict
+	case voted < q && due > 0: // the error should not blame who is about to answer
+		return pending
 	case voted < q:
 		return undecided
 	case len(votes)-denied < q:

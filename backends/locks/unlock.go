@@ -27,8 +27,8 @@ func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	case err != nil || result == undecided:
 		s.memory.unclaim(h, g, holds)
 		return 0, s.unreleased(h, result, votes, err)
-	case result != carried:
-		return 0, s.unreleased(h, result, votes, nil)
+	case result != carried: // perhaps it was given back, or taken anew, through another proxy
+		return s.unlockForeign(ctx, h, r)
 	case g.partial:
 		return qthHolds(votes, s.quorum, didRelease(g.fence)), nil
 	}

@@ -1,0 +1,250 @@
+package locks
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+func states(s *Service) string {
+	var out []string
+	for _, n := range s.Nodes() {
+		out = append(out, string(n.State))
+	}
+	return strings.Join(out, ", ")
+}
+
+func allVoting(s *Service) bool {
+	for _, n := range s.Nodes() {
+		if n.State != NodeVoting {
+			return false
+		}
+	}
+	return true
+}
+
+func TestTwoProxiesEnlistNewNodesTogether(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 4, redistest.StartNodes(t, 5))
+	var wg sync.WaitGroup
+	for i, s := range p {
+		wg.Go(func() { lock(t, s, string(rune('a'+i)), "alice", time.Second) })
+	}
+	wg.Wait()
+	for _, s := range p {
+		eventually(t, 3*time.Second, "all vote", func() bool { return allVoting(s) })
+	}
+}
+
+// forgetful are options under which a node that forgot is back within a second or two.
+func forgetful(t *testing.T, nodes []*redistest.Server) Options {
+	return Options{
+		Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient,
+		MaxTTL: 600 * time.Millisecond, Bootstrap: BootstrapStrict, RestartGrace: GraceSafe,
+	}
+}
+
+func TestANodeThatForgetsSitsOutMaxTTL(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	s := serve(t, forgetful(t, nodes))
+	if err := s.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g := lock(t, s, "job", "alice", 500*time.Millisecond)
+	redistest.Open(t, nodes[0].Addr()).Do(t, "FLUSHALL")
+	nodes[1].Kill()
+	// One node knows of the lock, one has forgotten it: together they must not grant.
+	a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: 500 * time.Millisecond})
+	if err == nil || a.Granted {
+		t.Fatalf("LOCK with half the memory: %+v, %v", a, err)
+	}
+	if !strings.Contains(err.Error(), nodes[0].Addr()+" has no node record yet") {
+		t.Errorf("the error does not name the node that forgot: %v", err)
+	}
+	if err := nodes[1].Restart(); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[NodeState]bool{}
+	eventually(t, 20*time.Second, "all vote again", func() bool {
+		for _, n := range s.Nodes() {
+			seen[n.State] = true
+		}
+		return seen[NodeQuarantine] && allVoting(s)
+	})
+	if h := lock(t, s, "job", "bob", 500*time.Millisecond); h.Fence <= g.Fence {
+		t.Errorf("fence %d after %d", h.Fence, g.Fence)
+	}
+	for _, n := range s.Nodes() {
+		if n.Largest < g.Fence {
+			t.Errorf("%s votes with the floor %d under fence %d", n.Address, n.Largest, g.Fence)
+		}
+	}
+}
+
+func TestANodeRestartedFromAnOldCopyIsNoticed(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	s := serve(t, forgetful(t, nodes))
+	if err := s.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Open(t, nodes[0].Addr()).Do(t, "SAVE")
+	g := lock(t, s, "job", "alice", 500*time.Millisecond)
+	nodes[0].Kill()
+	nodes[1].Kill()
+	for _, n := range nodes[:2] {
+		if err := n.Restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, 5*time.Second, "both sit out", func() bool { return strings.Count(states(s), string(NodeQuarantine)) >= 1 })
+	eventually(t, 20*time.Second, "all vote again", func() bool { return allVoting(s) })
+	if h := lock(t, s, "job", "bob", 500*time.Millisecond); h.Fence <= g.Fence {
+		t.Errorf("fence %d after %d", h.Fence, g.Fence)
+	}
+}
+
+func TestAllNodesForgetAtOnce(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	s := serve(t, forgetful(t, nodes))
+	if err := s.Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g := lock(t, s, "job", "alice", 500*time.Millisecond)
+	for _, n := range nodes {
+		redistest.Open(t, n.Addr()).Do(t, "FLUSHALL")
+	}
+	if a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: 500 * time.Millisecond}); err == nil {
+		t.Fatalf("LOCK: %+v", a)
+	}
+	eventually(t, 25*time.Second, "all vote again, from the clock", func() bool { return allVoting(s) })
+	if h := lock(t, s, "job", "bob", 500*time.Millisecond); h.Fence <= g.Fence {
+		t.Errorf("fence %d after %d", h.Fence, g.Fence)
+	}
+}
+
+func TestInit(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	o := Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, Bootstrap: BootstrapStrict}
+	s := serve(t, o)
+	if _, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second}); err == nil {
+		t.Fatal("strict nodes voted without init")
+	}
+	nodes[2].Kill()
+	if err := s.Init(t.Context()); err == nil || !strings.Contains(err.Error(), nodes[2].Addr()) {
+		t.Errorf("init with a node down: %v", err)
+	}
+	if err := nodes[2].Restart(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 3*time.Second, "init succeeds", func() bool { return s.Init(t.Context()) == nil })
+	lock(t, s, "job", "alice", time.Second)
+	if err := s.Init(t.Context()); err != nil {
+		t.Errorf("init again: %v", err)
+	}
+	refused(t, s, "job", "bob", time.Second)
+}
+
+func TestASingleNodeThatRestarts(t *testing.T) {
+	t.Parallel()
+	for _, grace := range []string{GraceAvailable, GraceSafe} {
+		t.Run(grace, func(t *testing.T) {
+			t.Parallel()
+			n := redistest.Start(t)
+			s := serve(t, Options{Nodes: nodesAt(t, n.Addr()), NodeTimeout: patient, RestartGrace: grace})
+			g := lock(t, s, "job", "alice", time.Second)
+			redistest.Open(t, n.Addr()).Do(t, "SAVE")
+			n.Kill()
+			if err := n.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, 5*time.Second, "it answers", func() bool {
+				return s.Nodes()[0].Up && s.Nodes()[0].RunID != ""
+			})
+			a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Second})
+			if grace == GraceSafe {
+				if err == nil || !strings.Contains(err.Error(), "quarantine for") {
+					t.Errorf("LOCK: %+v, %v", a, err)
+				}
+				return
+			}
+			eventually(t, 3*time.Second, "it grants again", func() bool {
+				a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Second})
+				return err == nil && a.Granted && a.Grant.Fence > g.Fence
+			})
+		})
+	}
+}
+
+func TestTheSameServerTwice(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 2)
+	other := strings.Replace(nodes[0].Addr(), "127.0.0.1", "localhost", 1)
+	s := serve(t, Options{Nodes: nodesAt(t, nodes[0].Addr(), other, nodes[1].Addr()), NodeTimeout: patient})
+	if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "is the same server as") {
+		t.Errorf("Check: %v", err)
+	}
+	if st := s.Nodes(); st[0].State == NodeBarred == (st[1].State == NodeBarred) {
+		t.Errorf("states %s, want one refused", states(s))
+	}
+}
+
+func TestAClusterIsNoLockNode(t *testing.T) {
+	t.Parallel()
+	n := redistest.Start(t, "--cluster-enabled", "yes")
+	s := serve(t, Options{Nodes: nodesAt(t, n.Addr()), NodeTimeout: patient})
+	if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "Cluster") {
+		t.Errorf("Check: %v", err)
+	}
+	if a, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second}); err == nil {
+		t.Errorf("LOCK: %+v", a)
+	}
+}
+
+func TestNodesThatComeLater(t *testing.T) {
+	t.Parallel()
+	n := redistest.Reserve(t)
+	s := serve(t, Options{Nodes: nodesAt(t, n.Addr()), NodeTimeout: patient})
+	if err := s.Check(t.Context()); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+	if _, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second}); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("LOCK: %v", err)
+	}
+	if err := n.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 3*time.Second, "it grants", func() bool {
+		a, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second})
+		return err == nil && a.Granted
+	})
+}
+
+func TestScriptFlushIsQuiet(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	lock(t, s, "job", "alice", time.Second)
+	for _, n := range nodes {
+		redistest.Open(t, n.Addr()).Do(t, "SCRIPT", "FLUSH")
+	}
+	unlock(t, s, "job", "alice", 0)
+	if !allVoting(s) {
+		t.Errorf("states %s", states(s))
+	}
+}
+
+func TestNewReportsEveryFault(t *testing.T) {
+	_, err := New(Options{MinTTL: time.Minute, MaxTTL: time.Second, Bootstrap: "never", Log: slog.New(slog.DiscardHandler)})
+	for _, want := range []string{"no lock nodes", "max-ttl", "bootstrap"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not mention %q", err, want)
+		}
+	}
+}

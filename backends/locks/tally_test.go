@@ -1,0 +1,176 @@
+package locks
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// ballotsOf reads one letter per node: y granted fence 7, h granted fence 9, k and K
+// granted to an owner who was in under fence 5 or 6, n held by b, m held by c, x
+// failed, . not yet here.
+func ballotsOf(letters string) []vote {
+	var votes []vote
+	for i, l := range letters {
+		rest := time.Duration(i+1) * time.Second
+		votes = append(votes, map[rune]vote{
+			'y': {ballot: yes, fence: 7, rest: rest, holds: 1},
+			'h': {ballot: yes, fence: 9, rest: rest, holds: 1},
+			'k': {ballot: yes, fence: 7, kept: 5, rest: rest, holds: 2},
+			'K': {ballot: yes, fence: 7, kept: 6, rest: rest, holds: 2},
+			'n': {ballot: no, owner: "b", rest: rest},
+			'm': {ballot: no, owner: "c", rest: rest},
+			'x': {err: errors.New("timeout")},
+			'.': {},
+		}[l])
+	}
+	return votes
+}
+
+func TestTallyAcquire(t *testing.T) {
+	tests := []struct {
+		name, votes string
+		final       bool
+		want        tally
+	}{
+		{"one node says yes", "y", false, tally{verdict: granted, fence: 7, carried: 1, rest: 1 * time.Second, holds: 1}},
+		{"bare majority", "yyynx", true, tally{verdict: granted, fence: 7, carried: 3, rest: 1 * time.Second, holds: 1}},
+		{"majority before all have answered", "y.y.y", false, tally{verdict: granted, fence: 7, carried: 3, rest: 1 * time.Second, holds: 1}},
+		{"the Q-th largest end counts", "yyyyy", true, tally{verdict: granted, fence: 7, carried: 5, rest: 3 * time.Second, holds: 1}},
+		{"half is not a majority", "yynn", true, tally{verdict: split}},
+		{"silence is not a no", "yyxxx", true, tally{verdict: tooFew}},
+		{"silence is not a yes", "nnxxx", true, tally{verdict: tooFew}},
+		{"the largest fence wins, and too few carry it", "yyhxx", true, tally{verdict: granted, fence: 9, carried: 1, rest: 1 * time.Second, holds: 1}},
+		{"kept when a quorum knows one grant", "kkkyy", true, tally{verdict: granted, fence: 5, kept: true, carried: 3, rest: 1 * time.Second, holds: 2}},
+		{"two earlier grants are none", "kkKKy", true, tally{verdict: granted, fence: 7, carried: 1, rest: 3 * time.Second, holds: 2}},
+		{"a proposed fence is carried by nobody", "kkyxx", true, tally{verdict: granted, fence: 7, carried: 1, rest: 1 * time.Second, holds: 1}},
+		{"an undecided re-entry waits", "kky..", false, tally{verdict: open}},
+		{"held by one owner", "nnnyy", true, tally{verdict: held, holder: "b", rest: 1 * time.Second}},
+		{"held is known early", "nnn..", false, tally{verdict: held, holder: "b", rest: 1 * time.Second}},
+		{"two rivals make a split", "nnmmy", true, tally{verdict: split}},
+		{"a last vote that can decide is awaited", "yynn.", false, tally{verdict: open}},
+		{"nobody can win any more", "ynmx.", false, tally{verdict: split}},
+		{"too few, but who answers is not blamed", "xxx..", false, tally{verdict: open}},
+		{"nobody has answered", ".....", false, tally{verdict: open}},
+		{"nobody has answered in time", ".....", true, tally{verdict: tooFew}},
+		{"three nodes, one down", "yyx", true, tally{verdict: granted, fence: 7, carried: 2, rest: 1 * time.Second, holds: 1}},
+		{"two nodes need both", "yx", true, tally{verdict: tooFew}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := tallyAcquire(ballotsOf(tt.votes), len(tt.votes)/2+1, tt.final)
+			if got != tt.want {
+				t.Errorf("%s: %+v, want %+v", tt.votes, got, tt.want)
+			}
+		})
+	}
+}
+
+// grantVotes reads one letter per node: y done, r put back, a released before, f
+// free, l free after a later grant, n another's, o this owner's other grant, s
+// another version, x failed, . not yet here.
+func grantVotes(letters string) []vote {
+	var votes []vote
+	for _, l := range letters {
+		votes = append(votes, map[rune]vote{
+			'y': {ballot: yes}, 'r': {ballot: repaired}, 'a': {ballot: again},
+			'f': {ballot: no, fence: 5}, 'l': {ballot: no, fence: 6}, 'n': {ballot: no, owner: "b"},
+			'o': {ballot: no, owner: "me"}, 's': {ballot: stale}, 'x': {err: errors.New("timeout")}, '.': {},
+		}[l])
+	}
+	return votes
+}
+
+func TestRule(t *testing.T) {
+	tests := []struct {
+		name, votes string
+		done        func(*vote) bool
+		final       bool
+		want        ruling
+	}{
+		{"a quorum moved", "yy.y.", didRenew, false, carried},
+		{"put back counts", "yrrxx", didRenew, true, carried},
+		{"half did not", "yyxxx", didRenew, true, undecided},
+		{"a quorum is free", "fffyy", didRenew, true, gone},
+		{"the silent could have", "ffyyx", didRenew, true, undecided},
+		{"the silent may still", "ffyy.", didRenew, false, pending},
+		{"another has it", "nnnxx", didRenew, true, foreign},
+		{"this owner's next grant has it", "oooxx", didRenew, true, gone},
+		{"renewed elsewhere", "yyssx", didRenew, true, conflict},
+		{"too few, but who answers is not blamed", "xxx..", didRenew, false, pending},
+		{"nobody", "xxxxx", didRenew, true, undecided},
+		{"released", "yyyxx", didRelease(5), true, carried},
+		{"repeated", "aayxx", didRelease(0), true, carried},
+		{"free, and nobody after", "yffxx", didRelease(5), true, carried},
+		{"free, and somebody after", "yllfx", didRelease(5), true, undecided},
+		{"free, and somebody after on a quorum", "ylllf", didRelease(5), true, gone},
+		{"lapsed", "fffff", didRelease(0), true, gone},
+		{"released to another", "nnnaa", didRelease(0), true, foreign},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := rule(grantVotes(tt.votes), len(tt.votes)/2+1, tt.final, "me", tt.done); got != tt.want {
+				t.Errorf("%s: %v, want %v", tt.votes, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestPlan(t *testing.T) {
+	const aged = missingPatience
+	tests := []struct {
+		name, nodes string // v votes (fence 100+i), u unregistered, f without floor, F for max-ttl, q in quarantine, x silent
+		missing     time.Duration
+		bootstrap   string
+		want        string // one letter per node: n new, g forgot, r restored from 104, c from the clock, - nothing
+	}{
+		{"all new", "uuuuu", 0, BootstrapAuto, "nnnnn"},
+		{"all new, strictly", "uuuuu", 0, BootstrapStrict, "-----"},
+		{"all new, strictly, for long", "uuuuu", startPatience, BootstrapStrict, "ggggg"},
+		{"one has not answered", "uuuux", 0, BootstrapAuto, "-----"},
+		{"one never answers", "uuuux", startPatience, BootstrapAuto, "gggg-"},
+		{"one forgot", "uvvvv", aged, BootstrapAuto, "g----"},
+		{"one is perhaps being enlisted", "uvvvv", aged / 2, BootstrapAuto, "-----"},
+		{"floor from a quorum", "fvvxv", 0, BootstrapAuto, "r----"},
+		{"no quorum kept its memory", "ffqvv", 0, BootstrapAuto, "-----"},
+		{"and max-ttl is over", "FFFvv", 0, BootstrapAuto, "ccc--"},
+		{"one node", "u", 0, BootstrapAuto, "n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := Options{MaxTTL: time.Minute, Bootstrap: tt.bootstrap}
+			var votes []vote
+			var missing []time.Duration
+			for i, l := range tt.nodes {
+				votes = append(votes, map[rune]vote{
+					'v': {ballot: yes, fence: int64(100 + i)}, 'u': {code: unregistered, wait: 7, replid: "id", err: errTimeout},
+					'f': {code: floorless, wait: 1, err: errTimeout}, 'F': {code: floorless, wait: 60_000, err: errTimeout},
+					'q': {code: quarantined, err: errTimeout}, 'x': {err: errTimeout},
+				}[l])
+				missing = append(missing, tt.missing)
+			}
+			got := []byte("-----"[:len(votes)])
+			for _, o := range plan(votes, missing, len(votes)/2+1, o) {
+				got[o.node] = map[string]byte{"new": 'n', "forgot": 'g', "104": 'r', "0": 'c'}[o.args[0]]
+			}
+			if string(got) != tt.want {
+				t.Errorf("%s: %s, want %s", tt.nodes, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestRedisReason(t *testing.T) {
+	tests := []struct{ msg, want string }{
+		{"MISCONF Redis is configured to save RDB snapshots", "MISCONF"},
+		{"OOM command not allowed when used memory > 'maxmemory'. script: ab, on @user_script:1.", "OOM"},
+		{"ERR Error running script (call to f_ab): @user_script:3: -READONLY You can't write against a read only replica.", "READONLY"},
+		{"NOAUTH HELLO must be called with the client already authenticated", "NOAUTH"},
+		{"ERR unknown command 'EVALSHA'", "ERR unknown command 'EVALSHA'"},
+	}
+	for _, tt := range tests {
+		if got := redisReason(tt.msg).Error(); got != tt.want {
+			t.Errorf("%q: %q, want %q", tt.msg, got, tt.want)
+		}
+	}
+}
