@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"strings"
 	"time"
 
@@ -32,34 +31,28 @@ type Server struct {
 
 // Parse reads a Redis URL: redis://, rediss:// or unix://, with user, password
 // and database, in the form of [rueidis.ParseURL]. A bare host:port is taken as
-// redis://host:port. Errors never repeat the URL, which may hold a password.
+// redis://host:port. An error about a URL that may hold a password gives no
+// reason: the reason could repeat a part of it.
 func Parse(raw string) (*Server, error) {
+	secret := strings.ContainsAny(raw, "@?#")
 	if !strings.Contains(raw, "://") {
 		raw = "redis://" + raw
 	}
 	opt, err := rueidis.ParseURL(raw)
-	if err != nil {
-		return nil, fmt.Errorf("not a Redis URL: %w", withoutURL(err))
-	}
-	if opt.SelectDB < 0 {
+	switch {
+	case err != nil && secret:
+		return nil, errors.New("not a Redis URL (special characters in a password must be percent-encoded)")
+	case err != nil:
+		return nil, fmt.Errorf("not a Redis URL: %w", err)
+	case opt.SelectDB < 0:
 		return nil, fmt.Errorf("not a Redis URL: database %d is negative", opt.SelectDB)
-	}
-	if len(opt.InitAddress) != 1 || opt.Sentinel.MasterSet != "" {
+	case len(opt.InitAddress) != 1 || opt.Sentinel.MasterSet != "":
 		return nil, errors.New("not a Redis URL: more than one address, or a Sentinel master set, is not supported yet")
 	}
 	if opt.Dialer.Timeout == 0 {
 		opt.Dialer.Timeout = DialTimeout
 	}
 	return &Server{opt: opt, name: opt.InitAddress[0]}, nil
-}
-
-// withoutURL drops the URL that net/url repeats in its errors.
-func withoutURL(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err
-	}
-	return err
 }
 
 // String is the address, host:port or socket path, without user or password.

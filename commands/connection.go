@@ -158,6 +158,7 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 	s.returnShared()
 	s.name, s.id = nil, s.d.opt.Pool.Default()
 	s.inTx, s.watching, s.sticky, s.subscribed, s.txDB = false, false, false, false, -1
+	s.taken, s.sawAt = taken{}, time.Time{}
 }
 
 func (s *Session) quit(ctx context.Context, raw []byte) {

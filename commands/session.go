@@ -122,6 +122,11 @@ func (s *Session) Closing() bool { return s.closing }
 // arguments, at least one. raw must stay as it is until Flush.
 func (s *Session) Try(raw []byte, args [][]byte) bool {
 	s.settle()
+	if s.Restricted() && overRestricted(args) {
+		s.flushRun()
+		s.replies.Local([]byte("-NOAUTH Authentication required.\r\n"))
+		return true
+	}
 	k := kindOf(args[0])
 	if s.mode == onRaw {
 		return s.tryRaw(k, raw, args)
@@ -164,6 +169,19 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 		return s.tryForward(raw)
 	}
 	return false
+}
+
+// overRestricted says that a command is larger than the upstream takes from a
+// connection that has not authenticated. As an inline command, whose limits are
+// others, it could come this far; sent on, it would end the connection for
+// everybody on it.
+func overRestricted(args [][]byte) bool {
+	for _, a := range args {
+		if len(a) > 16<<10 {
+			return true
+		}
+	}
+	return len(args) > 10
 }
 
 // Run handles a command that may have to wait, for the upstream, for a majority.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/sock"
 )
 
 // A Sink takes the replies of the commands it sent. Its methods are called on
@@ -38,7 +39,7 @@ const (
 // Send is safe for concurrent use. Each Conn has one goroutine, which reads; the
 // writing is done by whoever sends, for everybody who sends meanwhile.
 type Conn struct {
-	nc     net.Conn
+	nc     *sock.Conn
 	noAuth bool          // the server wants authentication that this connection has not
 	broken atomic.Bool   // err is set
 	shared bool          // many senders: worth a moment's wait for more to write
@@ -74,7 +75,7 @@ type debt struct {
 var errClosed = errors.New("connection closed")
 
 func newConn(nc net.Conn, owner Sink) *Conn {
-	c := &Conn{nc: nc, owner: owner, shared: owner == nil, done: make(chan struct{})}
+	c := &Conn{nc: sock.Wrap(nc), owner: owner, shared: owner == nil, done: make(chan struct{})}
 	c.room.L = &c.mu
 	return c
 }
@@ -139,7 +140,7 @@ func (c *Conn) flush() {
 		c.room.Broadcast()
 		c.mu.Unlock()
 
-		_, err := c.nc.Write(buf)
+		err := c.write(buf)
 
 		c.mu.Lock()
 		if cap(buf) <= 4*readSize {
@@ -155,6 +156,19 @@ func (c *Conn) flush() {
 			return
 		}
 	}
+}
+
+// write is for the flusher alone.
+func (c *Conn) write(p []byte) error {
+	if c.nc.Tries() {
+		n, err := c.nc.Try(p)
+		if err != nil || n == len(p) {
+			return err
+		}
+		p = p[n:]
+	}
+	_, err := c.nc.Write(p)
+	return err
 }
 
 // Raw makes a private connection relay every byte that comes to its owner, whether

@@ -1,0 +1,23 @@
+package sock
+
+import (
+	"syscall"
+	"unsafe"
+)
+
+// do makes one call and is true if it succeeded.
+func (o *op) do(trap, fd uintptr) bool {
+	size := min(len(o.p), mostAtOnce)
+	for {
+		n, _, errno := syscall.RawSyscall(trap, fd, uintptr(unsafe.Pointer(unsafe.SliceData(o.p))), uintptr(size))
+		switch errno {
+		case 0:
+			o.n, o.err = int(n), nil
+			return true
+		case syscall.EINTR:
+		default:
+			o.err = errno
+			return false
+		}
+	}
+}

@@ -1,0 +1,93 @@
+// Package sock reads and writes sockets with as little ceremony as Go allows.
+//
+// The sockets of the Go runtime never block, so a read or write of one is over in
+// microseconds. Announcing each to the scheduler, as the syscall package does, and
+// having its P handed over to another thread now and then, costs a proxy more than
+// the calls themselves (docs/decisions/0004). The calls here are not announced;
+// waiting still happens in the runtime's poller, with deadlines as usual.
+package sock
+
+import (
+	"io"
+	"net"
+	"syscall"
+)
+
+// A Conn reads and writes one connection. Read must not be called by two
+// goroutines at once, nor Try. What is no socket of the operating system's (TLS,
+// a pipe) is read as usual and cannot be tried.
+type Conn struct {
+	net.Conn
+	raw syscall.RawConn // nil: not a socket
+	r   op
+	w   op
+}
+
+// op is one call in progress; it lives here so that calls do not allocate.
+type op struct {
+	p    []byte
+	n    int
+	err  error
+	call func(fd uintptr) bool
+}
+
+// mostAtOnce bounds the bytes of one unannounced call, and so its time.
+const mostAtOnce = 256 << 10
+
+// Wrap makes a Conn of nc, which keeps working as before.
+func Wrap(nc net.Conn) *Conn {
+	c := &Conn{Conn: nc}
+	if sc, ok := nc.(syscall.Conn); ok {
+		if raw, err := sc.SyscallConn(); err == nil {
+			c.raw = raw
+		}
+	}
+	c.r.call = func(fd uintptr) bool { return c.r.do(syscall.SYS_READ, fd) || c.r.err != syscall.EAGAIN }
+	c.w.call = func(fd uintptr) bool { c.w.do(syscall.SYS_WRITE, fd); return true }
+	return c
+}
+
+// Tries says whether Try can be used.
+func (c *Conn) Tries() bool { return c.raw != nil }
+
+// Read is net.Conn's.
+func (c *Conn) Read(p []byte) (int, error) {
+	if c.raw == nil || len(p) == 0 {
+		return c.Conn.Read(p)
+	}
+	c.r.p, c.r.n, c.r.err = p, 0, nil
+	err := c.raw.Read(c.r.call)
+	c.r.p = nil
+	switch {
+	case err != nil:
+		return 0, err
+	case c.r.err != nil:
+		return 0, &net.OpError{Op: "read", Net: "tcp", Err: c.r.err}
+	case c.r.n == 0:
+		return 0, io.EOF
+	}
+	return c.r.n, nil
+}
+
+// Try writes what the socket takes at once, which may be nothing.
+func (c *Conn) Try(p []byte) (n int, err error) {
+	for n < len(p) {
+		c.w.p, c.w.n, c.w.err = p[n:], 0, nil
+		err = c.raw.Write(c.w.call)
+		c.w.p = nil
+		if err == nil {
+			err = c.w.err
+		}
+		if err == syscall.EAGAIN {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+		n += c.w.n
+		if c.w.n < min(len(p), mostAtOnce) {
+			return n, nil
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,116 @@
+package proxy
+
+import (
+	"sync"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/sock"
+)
+
+// output writes to one client. What the client's socket takes at once is written
+// by whoever has it; the rest is kept and written by a goroutine that lives only
+// as long as there is a rest. So nobody who writes ever waits for a slow client.
+//
+// Its methods are safe for concurrent use.
+type output struct {
+	nc  *sock.Conn
+	max int // most bytes kept for a client that does not read
+
+	mu      sync.Mutex
+	kept    []byte // not yet taken by the draining goroutine
+	drained int    // bytes the draining goroutine has in hand
+	busy    bool   // the draining goroutine runs
+	closing bool   // close when all is written
+	dead    bool
+}
+
+func newOutput(nc *sock.Conn, limit int) *output { return &output{nc: nc, max: limit} }
+
+// Write implements commands.Output.
+func (o *output) Write(p []byte) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.dead || o.closing {
+		return false
+	}
+	if !o.busy && o.nc.Tries() {
+		n, err := o.nc.Try(p)
+		if err != nil {
+			o.killLocked()
+			return false
+		}
+		if p = p[n:]; len(p) == 0 {
+			return true
+		}
+	}
+	if len(o.kept)+o.drained+len(p) > o.max {
+		o.killLocked()
+		return false
+	}
+	o.kept = append(o.kept, p...)
+	if !o.busy {
+		o.busy = true
+		go o.drain()
+	}
+	return true
+}
+
+func (o *output) drain() {
+	var buf []byte
+	for {
+		o.mu.Lock()
+		o.drained = 0
+		if len(o.kept) == 0 || o.dead {
+			o.busy = false
+			if o.closing {
+				o.killLocked()
+			}
+			o.mu.Unlock()
+			return
+		}
+		buf, o.kept = o.kept, buf[:0]
+		o.drained = len(buf)
+		o.mu.Unlock()
+		if _, err := o.nc.Write(buf); err != nil {
+			o.Abort()
+		}
+		if cap(buf) > 1<<20 {
+			buf = nil
+		}
+	}
+}
+
+// Close implements commands.Output.
+func (o *output) Close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closing = true
+	if !o.busy {
+		o.killLocked()
+		return
+	}
+	o.nc.SetWriteDeadline(time.Now().Add(lingerTime))
+}
+
+// Abort implements commands.Output.
+func (o *output) Abort() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.killLocked()
+}
+
+// Dead says that nothing can be written any more.
+func (o *output) Dead() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.dead
+}
+
+// killLocked closes the socket, which wakes the session's reader.
+func (o *output) killLocked() {
+	if !o.dead {
+		o.dead = true
+		o.kept = nil
+		o.nc.Close()
+	}
+}

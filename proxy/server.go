@@ -1,0 +1,171 @@
+// Package proxy talks to clients: it accepts connections, bounds what they may
+// send and how much may wait for them, cuts their bytes into commands, and
+// notices when they leave.
+//
+// What a command means is decided in package commands. A [Server] owns one
+// goroutine per client, a second one while that client waits for something, and a
+// third while the client does not read; Serve returns when all have ended.
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/sock"
+	"github.com/lockproxy/lockproxy/commands"
+)
+
+// Options are read once by New.
+type Options struct {
+	// Listen is host:port, or the path of a Unix socket; required.
+	Listen string
+	// MaxClients is how many may be connected; 0 means 10000.
+	MaxClients int
+	// MaxBulk bounds one argument, in bytes; 0 means 512 MB.
+	MaxBulk int64
+	// MaxOutput is how many bytes of replies may wait for a client that does not
+	// read, before it is disconnected; 0 means 256 MB.
+	MaxOutput int64
+	// IdleTimeout disconnects a client from which nothing came, and which waits for
+	// nothing; 0 means never.
+	IdleTimeout time.Duration
+	// DrainTimeout is how long running commands may take when the server is told to
+	// end; 0 means 10 s.
+	DrainTimeout time.Duration
+	// Log is never told what clients say; nil means slog.Default().
+	Log *slog.Logger
+}
+
+// A Server serves clients on one address.
+type Server struct {
+	opt      Options
+	cmds     *commands.Dispatcher
+	ln       net.Listener
+	draining context.Context // done: the server is to end
+	drain    context.CancelFunc
+	clients  atomic.Int64
+	sessions sync.WaitGroup
+}
+
+// New listens. Clients that connect wait until Serve is called.
+func New(opt Options, cmds *commands.Dispatcher) (*Server, error) {
+	if opt.MaxClients <= 0 {
+		opt.MaxClients = 10000
+	}
+	if opt.MaxBulk <= 0 {
+		opt.MaxBulk = 512 << 20
+	}
+	if opt.MaxOutput <= 0 {
+		opt.MaxOutput = 256 << 20
+	}
+	if opt.DrainTimeout <= 0 {
+		opt.DrainTimeout = 10 * time.Second
+	}
+	if opt.Log == nil {
+		opt.Log = slog.Default()
+	}
+	ln, err := listen(opt.Listen)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{opt: opt, cmds: cmds, ln: ln}
+	s.draining, s.drain = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// A host that vanished is noticed within keepIdle + keepCount*keepInterval, also
+// while replies to it are not acknowledged.
+const (
+	keepIdle     = 5 * time.Second
+	keepInterval = 3 * time.Second
+	keepCount    = 3
+)
+
+func listen(addr string) (net.Listener, error) {
+	network := "tcp"
+	if strings.ContainsRune(addr, '/') {
+		network = "unix"
+		if err := removeStale(addr); err != nil {
+			return nil, err
+		}
+	}
+	lc := net.ListenConfig{
+		Control:         setUserTimeout,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepIdle, Interval: keepInterval, Count: keepCount},
+	}
+	return lc.Listen(context.Background(), network, addr)
+}
+
+// removeStale removes a socket that nobody listens on any more.
+func removeStale(path string) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || info.Mode()&fs.ModeSocket == 0 {
+		return err // a file that is no socket: Listen says so
+	}
+	if nc, err := net.Dial("unix", path); err == nil {
+		nc.Close()
+		return nil // in use: Listen says so
+	}
+	return os.Remove(path)
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.ln.Addr() }
+
+// Serve accepts clients until ctx is done, then lets running commands finish, for
+// DrainTimeout at most, and returns when the last session has ended. The error is
+// that of the listener, if it failed first.
+func (s *Server) Serve(ctx context.Context) error {
+	defer s.sessions.Wait()
+	defer s.drain()
+	defer context.AfterFunc(ctx, func() { s.drain(); s.ln.Close() })()
+	for wait := time.Duration(0); ; {
+		nc, err := s.ln.Accept()
+		switch {
+		case err == nil:
+			wait = 0
+			s.admit(nc)
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		default: // out of file descriptors, most likely: it passes
+			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
+			s.opt.Log.Warn("cannot accept a client", "error", err, "retry_in", wait)
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+func (s *Server) admit(nc net.Conn) {
+	if s.clients.Add(1) > int64(s.opt.MaxClients) {
+		s.clients.Add(-1)
+		nc.SetWriteDeadline(time.Now().Add(time.Second))
+		nc.Write([]byte("-ERR max number of clients reached\r\n"))
+		nc.Close()
+		return
+	}
+	s.sessions.Go(func() {
+		defer s.clients.Add(-1)
+		serve(s, sock.Wrap(nc))
+	})
+}
+
+// limits are Redis's own.
+func (s *Server) limits() limits {
+	return limits{MaxArgs: 1 << 20, MaxBulk: int(s.opt.MaxBulk), MaxInline: 64 << 10, PreAuthArgs: 10, PreAuthBulk: 16 << 10}
+}

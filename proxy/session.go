@@ -1,0 +1,254 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/sock"
+	"github.com/lockproxy/lockproxy/commands"
+)
+
+// A session is one client's connection.
+//
+// Its reader goroutine reads, and handles what need not wait. When a command has
+// to wait, for a majority or for the upstream, a worker goroutine is started; it
+// owns the guard and the commands.Session until it has caught up. The reader
+// meanwhile keeps what it reads in ahead, and so notices at once when the client
+// leaves. Ownership changes hands under mu: it is the worker's while working is
+// true, else the reader's. Only the reader sets working, only the worker clears
+// it, and only when ahead is empty, so no input is ever left behind.
+type session struct {
+	srv *Server
+	nc  *sock.Conn
+	out *output
+
+	guard *guard            // owner's
+	cmds  *commands.Session // owner's
+
+	over atomic.Bool // no more input is wanted
+
+	mu      sync.Mutex
+	change  sync.Cond // ahead has been taken, or the worker has ended
+	working bool
+	ahead   []byte // read while the worker worked
+
+	aside []byte // reader's: what it reads into while it does not own the guard
+}
+
+const (
+	// maxAhead is how much is read ahead of a command that waits. Beyond it the
+	// client's leaving is noticed only when the command is done.
+	maxAhead = 1 << 20
+	// lingerTime bounds the sending of what a client is still owed when it has
+	// closed its sending half, or is to be disconnected.
+	lingerTime = 10 * time.Second
+)
+
+func newSession(srv *Server, nc *sock.Conn, present context.Context) *session {
+	s := &session{srv: srv, nc: nc, out: newOutput(nc, int(srv.opt.MaxOutput))}
+	s.change.L = &s.mu
+	s.guard = newGuard(srv.limits())
+	s.cmds = srv.cmds.NewSession(present, s.out)
+	return s
+}
+
+// serve runs a session. It returns when the client has left or is disconnected,
+// and everything the session had is given up.
+//
+// Two contexts bound what it does: present ends when the client has left; ctx,
+// which the rest runs under, outlives it by lingerTime, since a client that closed
+// its sending half still wants its replies. A drain leaves both DrainTimeout.
+func serve(srv *Server, nc *sock.Conn) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	present, leave := context.WithCancel(ctx)
+	defer leave()
+	s := newSession(srv, nc, present)
+	defer context.AfterFunc(srv.draining, s.stop)()
+
+	for s.read(ctx) {
+	}
+	linger := srv.opt.DrainTimeout
+	if srv.draining.Err() == nil {
+		leave()
+		linger = lingerTime
+	}
+	defer time.AfterFunc(linger, cancel).Stop()
+	s.over.Store(true)
+	s.awaitWorker()
+	s.cmds.Flush()
+	if !s.out.Dead() {
+		s.cmds.Wait(ctx)
+	}
+	s.cmds.End()
+	s.out.Close()
+}
+
+// stop makes the reader return, for good.
+func (s *session) stop() {
+	s.over.Store(true)
+	s.nc.SetReadDeadline(time.Unix(1, 0))
+}
+
+func (s *session) awaitWorker() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.working {
+		s.change.Wait()
+	}
+}
+
+// read reads once and sees to what came. It is false when no more is to be read.
+func (s *session) read(ctx context.Context) bool {
+	s.mu.Lock()
+	working := s.working
+	s.mu.Unlock()
+	if working {
+		return s.readAside(ctx)
+	}
+	n, err := s.readOnce(s.guard.space())
+	if err != nil {
+		return s.idledOnly(err, s.cmds.Busy)
+	}
+	s.guard.filled(n)
+	return s.handle(ctx)
+}
+
+// readOnce reads within the idle timeout.
+func (s *session) readOnce(buf []byte) (int, error) {
+	if idle := s.srv.opt.IdleTimeout; idle > 0 {
+		s.nc.SetReadDeadline(time.Now().Add(idle))
+		if s.over.Load() {
+			s.stop() // which may have come just before the deadline was set
+		}
+	}
+	n, err := s.nc.Read(buf)
+	if n > 0 {
+		err = nil // if it lasts, the next read says so
+	}
+	return n, err
+}
+
+// idledOnly says that a read failed only because nothing came for the idle
+// timeout, while the client waits for us.
+func (s *session) idledOnly(err error, busy func() bool) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) && !s.over.Load() && busy()
+}
+
+// handle runs the complete commands in the guard, up to the first that may have
+// to wait: that and all that follows is a worker's. It is false at the end of the
+// session.
+func (s *session) handle(ctx context.Context) bool {
+	for {
+		s.guard.restricted = s.cmds.Restricted()
+		cmd, ok, err := s.guard.next()
+		switch {
+		case err != nil:
+			s.cmds.Refuse("ERR " + err.Error())
+			return false
+		case !ok:
+			return s.cmds.Flush()
+		case !s.cmds.Try(cmd.Raw, cmd.Args):
+			s.mu.Lock()
+			s.working = true
+			s.mu.Unlock()
+			go s.work(ctx, cmd.Raw, cmd.Args)
+			return true
+		case s.cmds.Closing():
+			return false
+		}
+	}
+}
+
+// readAside reads while a worker may have the guard.
+func (s *session) readAside(ctx context.Context) bool {
+	if s.aside == nil {
+		s.aside = make([]byte, 4096)
+	}
+	n, err := s.readOnce(s.aside)
+	if err != nil {
+		return s.idledOnly(err, func() bool { return true })
+	}
+	data := s.aside[:n]
+	s.mu.Lock()
+	for s.working && len(s.ahead) > maxAhead {
+		s.change.Wait()
+	}
+	if s.working {
+		s.ahead = append(s.ahead, data...)
+		s.mu.Unlock()
+		return true
+	}
+	s.mu.Unlock()
+	return s.feed(ctx, data)
+}
+
+// feed handles data that the reader read aside, now that it owns the guard again.
+func (s *session) feed(ctx context.Context, data []byte) bool {
+	for len(data) > 0 {
+		n := copy(s.guard.space(), data)
+		s.guard.filled(n)
+		data = data[n:]
+		if !s.handle(ctx) {
+			return false
+		}
+		s.mu.Lock()
+		if s.working { // started just now, on what was fed
+			s.ahead = append(s.ahead, data...)
+			data = nil
+		}
+		s.mu.Unlock()
+	}
+	return true
+}
+
+// work runs a command that may wait, and then everything that came meanwhile.
+func (s *session) work(ctx context.Context, raw []byte, args [][]byte) {
+	s.cmds.Run(ctx, raw, args)
+	s.catchUp(ctx)
+	for {
+		s.mu.Lock()
+		if len(s.ahead) == 0 || s.cmds.Closing() {
+			s.working = false
+			s.ahead = nil
+			s.change.Broadcast()
+			s.mu.Unlock()
+			return
+		}
+		data := s.ahead
+		s.ahead = nil
+		s.change.Broadcast()
+		s.mu.Unlock()
+		for len(data) > 0 && !s.cmds.Closing() {
+			n := copy(s.guard.space(), data)
+			s.guard.filled(n)
+			data = data[n:]
+			s.catchUp(ctx)
+		}
+	}
+}
+
+// catchUp runs the complete commands in the guard, waiting where it must.
+func (s *session) catchUp(ctx context.Context) {
+	for !s.cmds.Closing() {
+		s.guard.restricted = s.cmds.Restricted()
+		cmd, ok, err := s.guard.next()
+		if err != nil {
+			s.cmds.Refuse("ERR " + err.Error())
+			break
+		}
+		if !ok {
+			s.cmds.Flush()
+			return
+		}
+		if !s.cmds.Try(cmd.Raw, cmd.Args) {
+			s.cmds.Run(ctx, cmd.Raw, cmd.Args)
+		}
+	}
+	s.cmds.Flush()
+	s.stop()
+}
