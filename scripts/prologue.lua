@@ -1,7 +1,8 @@
 -- prologue: stands before every script. Is this node entitled to vote?
 --   KEYS[1]  the lock record   hash, gone when the name is free: o owner, e end in ms of this node's clock, f fence of
---            the grant, l and s version of the lease (lineage, number), i info, g when granted in ms; every longer
---            field is the id of one hold, its value when it was taken
+--            the grant, l and s version of the lease (lineage, number), i info, g when granted in ms, p 1 when this
+--            node did not grant it but was told of it by a renewal; every longer field is the id of one hold, its
+--            value when it was taken in ms
 --   KEYS[2]  the name's fences   hash: c largest fence; o, a, f owner, hold and fence of the last release
 --   KEYS[3]  the node record     hash: id the master_replid it was written under, until end of quarantine in ms,
 --            sync 1 when the fence floor is restored, floor, g largest fence ever stored here, max the max-ttl in ms
@@ -59,7 +60,7 @@ end
 -- and on are there. An end beyond now + max-ttl is brought back, so that a clock stepped back does not make a lock last
 -- for hours.
 local function holder(from)
-  local h = redis.call('HMGET', KEYS[1], 'o', 'e', 'f', 'l', 's', unpack(ARGV, from))
+  local h = redis.call('HMGET', KEYS[1], 'o', 'e', 'f', 'l', 's', 'p', unpack(ARGV, from))
   if not h[1] then return nil end
   local e = tonumber(h[2])
   if e <= now then
@@ -72,46 +73,45 @@ local function holder(from)
     redis.call('PEXPIREAT', KEYS[1], int(e))
   end
   local present = 0
-  for i = 6, 5 + #ARGV - from + 1 do
+  for i = 7, 7 + #ARGV - from do
     if h[i] then present = present + 1 end
   end
-  return {owner = h[1], rest = e - now, fence = tonumber(h[3]), lineage = h[4], number = h[5], present = present}
+  return {owner = h[1], rest = e - now, fence = tonumber(h[3]), lineage = h[4], number = tonumber(h[5]),
+    told = h[6] == '1', present = present}
 end
 
-local function holds() return redis.call('HLEN', KEYS[1]) - 7 end
+local function holds() return redis.call('HLEN', KEYS[1]) - 8 end
 
--- fences are the largest fence this node must assume was issued for the name, and the owner, fence and hold of the
--- release it remembers.
+-- fences are the largest fence this node must assume was issued for the name; the largest it has seen of the name
+-- itself, nil if none; and the owner, fence and hold of the release it remembers.
 local function fences()
   local h = redis.call('HMGET', KEYS[2], 'c', 'o', 'f', 'a')
-  return math.max(tonumber(h[1] or int(largest)), floor), h[2], tonumber(h[3] or '0'), h[4]
+  local seen = h[1] and tonumber(h[1]) or nil
+  return math.max(seen or largest, floor), seen, h[2], tonumber(h[3] or '0'), h[4]
 end
 
--- raise stores f as the name's largest fence if it is above c, and keeps the name's fences for their retention: from
--- the end of the longest lease, so that a release need not prolong it.
-local function raise(f, c)
-  if f > c then redis.call('HSET', KEYS[2], 'c', int(f)) end
+-- raise stores f as the name's largest fence if it is above those seen, and keeps the name's fences for their
+-- retention: from the end of the longest lease, so that a release need not prolong it.
+local function raise(f, seen)
+  if not seen or f > seen then redis.call('HSET', KEYS[2], 'c', int(f)) end
   redis.call('PEXPIRE', KEYS[2], int(retention + maxttl))
   if f > largest then redis.call('HSET', KEYS[3], 'g', int(f)) end
 end
 
--- create makes the record of a grant with the holds ARGV[from] and on.
-local function create(from, owner, e, fence, lineage, number, text)
+-- create makes the record of a grant with the holds ARGV[from] and on. told is 1 in a renewal.
+local function create(from, owner, e, fence, lineage, number, text, told)
   local at, fields = int(now), {}
   for i = from, #ARGV do
     fields[#fields + 1] = ARGV[i]
     fields[#fields + 1] = at
   end
   redis.call('HSET', KEYS[1], 'o', owner, 'e', int(e), 'f', int(fence), 'l', lineage, 's', number, 'i', text, 'g', at,
-    unpack(fields))
+    'p', told, unpack(fields))
   redis.call('PEXPIREAT', KEYS[1], int(e))
 end
 
--- extend adds the holds ARGV[from] and on that are missing, and sets the version and the end.
-local function extend(from, h, e, lineage, number)
-  if h.present <= #ARGV - from then
-    for i = from, #ARGV do redis.call('HSETNX', KEYS[1], ARGV[i], int(now)) end
-  end
+-- extend sets the version and the end.
+local function extend(e, lineage, number)
   redis.call('HSET', KEYS[1], 'e', int(e), 'l', lineage, 's', number)
   redis.call('PEXPIREAT', KEYS[1], int(e))
 end

@@ -2,8 +2,8 @@
 --   ARGV  owner, fence of the grant (0 in an undo), unlock or undo, then the holds
 --   {1, holds left}  removed     {2}  not here: the last release of the name was of this grant
 --   {0, owner or empty, ms left, largest fence}  not here
--- After an unlock that leaves the name free the largest fence is above the grant's, so that no late renewal puts the
--- hold back, and the release is remembered as long as the fences are. An undo is remembered by nobody.
+-- After an unlock that leaves none of the owner's holds the largest fence is above the grant's, so that no late renewal
+-- puts the hold back; what was removed is remembered as long as the fences are. An undo is remembered by nobody.
 -- Repeating it changes nothing. A node that may not vote does all of it and answers with its refusal.
 local owner, fence, unlock = ARGV[5], tonumber(ARGV[6]), ARGV[7] == 'unlock'
 local h = holder(8)
@@ -20,9 +20,9 @@ if mine and h.present > 0 then
   end
 end
 
-local c, last, lastfence, lasthold = fences()
-if unlock and not h and (removed > 0 or fence >= c) then
-  local top = int(math.max(c, fence + 1))
+local c, seen, last, lastfence, lasthold = fences()
+if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
+  local top = int(math.max(seen or 0, fence + 1))
   if removed > 0 then
     redis.call('HSET', KEYS[2], 'c', top, 'o', owner, 'a', ARGV[8], 'f', int(fence))
   else

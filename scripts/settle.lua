@@ -5,7 +5,7 @@
 if refusal then return refusal end
 local h, fence = holder(7), tonumber(ARGV[6])
 if not h or h.owner ~= ARGV[5] or h.present == 0 then return {0} end
-local c = fences()
-if fence >= c and fence ~= h.fence then redis.call('HSET', KEYS[1], 'f', int(fence)) end
-raise(fence, c)
+local c, seen = fences()
+if fence >= c then redis.call('HSET', KEYS[1], 'f', int(fence), 'p', '0') end
+raise(fence, seen)
 return {1}

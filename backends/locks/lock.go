@@ -122,13 +122,12 @@ func (s *Service) acquire(ctx context.Context, r LockRequest) (Answer, error) {
 	}
 	defer s.leave()
 	a := acquisition{LockRequest: r, holder: holder{r.DB, r.Name, r.Owner}, key: s.key(r.DB, r.Name), id: rand.Text(), began: s.now()}
-	var others []string
-	others, a.version = s.memory.enter(a.holder, a.id, a.began)
+	a.version = s.memory.enter(a.holder, a.id, a.began)
 	patience := s.opts.patience(r.TTL)
 	q := s.quorum
 	round := s.ask(job{
-		args: s.command(scripts.Acquire, a.key, append([]string{r.Owner, ms(r.TTL), s.proposal(), r.Info,
-			a.version.lineage, strconv.FormatInt(a.version.number, 10), a.id}, others...)...),
+		args: s.command(scripts.Acquire, a.key, r.Owner, ms(r.TTL), s.proposal(), r.Info,
+			a.version.lineage, strconv.FormatInt(a.version.number, 10), a.id),
 		parse: parseAcquire, expires: a.began + patience,
 	}, func(v []vote) bool { return tallyAcquire(v, q, false).verdict != open })
 	if err := round.wait(ctx, patience); err != nil {
@@ -185,7 +184,11 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 		s.undoAll(a)
 		return Answer{}, s.lateError(a, votes)
 	}
-	holds := s.memory.granted(a.holder, a.id, t.fence, now+validity, a.version, t.holds)
+	var v *version
+	if _, n := most(votes, func(v *vote) (version, bool) { return v.version, v.ballot == yes && v.version == a.version }); n >= s.quorum {
+		v = &a.version
+	}
+	holds := s.memory.granted(a.holder, a.id, t.fence, now+validity, v, t.holds)
 	return Answer{Granted: true, Grant: Grant{
 		DB: a.DB, Name: a.Name, Owner: a.Owner, Fence: t.fence, Validity: validity, Holds: holds, attempt: a.id,
 	}}, nil

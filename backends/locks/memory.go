@@ -74,32 +74,35 @@ func (m *memory) unclaim(h holder, g grant, holds []string) {
 	m.grants.Add(h, &g)
 }
 
-// enter gives an acquisition its version and the holds it must cover: those of a
-// grant whose validity runs, or none. hold is the id of the new one, and begins a
-// lineage when there is none.
-func (m *memory) enter(h holder, hold string, now time.Duration) (others []string, v version) {
+// enter gives an acquisition its version: the next of a grant whose validity runs,
+// or the first of a new lineage, which hold, its id, names.
+func (m *memory) enter(h holder, hold string, now time.Duration) version {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.grants.Get(h)
 	if !ok || p.until <= now || p.partial {
-		return nil, version{lineage: hold}
+		return version{lineage: hold}
 	}
 	p.version.number++
-	return slices.Clone(p.holds), p.version
+	return p.version
 }
 
-// granted remembers a new hold. count is how many holds a quorum counts.
-func (m *memory) granted(h holder, hold string, fence int64, until time.Duration, v version, count int) (holds int) {
+// granted remembers a new hold and returns how many there are. v is the version that
+// the acquisition gave, if a quorum took it; count is how many holds a quorum counts.
+func (m *memory) granted(h holder, hold string, fence int64, until time.Duration, v *version, count int) (holds int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.grants.Get(h)
 	if !ok || p.fence != fence {
-		p = &grant{fence: fence, version: v}
+		p = &grant{fence: fence}
+		if v != nil {
+			p.version = *v
+		}
 		m.grants.Add(h, p)
 	}
 	p.holds = append(p.holds, hold)
 	p.until = max(p.until, until)
-	if p.version.lineage != v.lineage || count > len(p.holds) {
+	if v == nil || p.version.lineage != v.lineage || count > len(p.holds) {
 		p.partial = true
 	}
 	return max(count, len(p.holds))

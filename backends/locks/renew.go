@@ -61,8 +61,8 @@ func (s *Service) unrenewed(h holder, result ruling, votes []vote, err error) er
 	return s.quorumError("RENEW", h.name, votes)
 }
 
-// renewal is one round of a grant that runs until g.until. base, if not nil, is
-// the version to replace on each node. The result is carried, and until the end of
+// renewal is one round of a grant that runs until g.until. base, if not nil, says
+// which version to replace on each node; nodes without one are not asked. The result is carried, and until the end of
 // the new validity, only if the round completed before the old one ended and the
 // new one has not.
 func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g grant, repair bool, base []string) (until time.Duration, result ruling, votes []vote, err error) {
@@ -81,6 +81,9 @@ func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g gr
 		func(i int) *job {
 			if base == nil {
 				return same
+			}
+			if base[i] == "" {
+				return nil
 			}
 			return call(base[i])
 		})
@@ -128,8 +131,10 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest) (v
 	}
 	g.version = version{lineage: rand.Text(), number: 1}
 	base := make([]string, len(votes))
-	for i, v := range votes {
-		base[i] = v.version.base()
+	for i := range votes {
+		if f, ok := has(&votes[i], h.owner); ok && f == g.fence {
+			base[i] = votes[i].version.base()
+		}
 	}
 	until, result, votes, err := s.renewal(ctx, h, r.TTL, g, false, base)
 	if err != nil || result != carried {
@@ -151,11 +156,16 @@ func (s *Service) read(ctx context.Context, h holder, patience time.Duration) ([
 	return round.close(true, nil), err
 }
 
+// has is the fence of the grant that a node vouches for in a read, if it is owner's.
+func has(v *vote, owner string) (fence int64, ok bool) {
+	return v.fence, v.ballot == yes && v.owner == owner && !v.read.told
+}
+
 // readGrant finds the grant of h in a read that began at the given time: the fence
 // that a quorum agrees on, the holds that a quorum has, and the end that a quorum
 // will not undercut. The ruling is carried if there is one.
 func (s *Service) readGrant(votes []vote, h holder, fence int64, began time.Duration) (grant, ruling) {
-	mine := func(v *vote) (int64, bool) { return v.fence, v.ballot == yes && v.owner == h.owner }
+	mine := func(v *vote) (int64, bool) { return has(v, h.owner) }
 	agreed, n := most(votes, mine)
 	if ballots(votes, yes) < s.quorum {
 		return grant{}, undecided
@@ -184,8 +194,9 @@ func (s *Service) readGrant(votes []vote, h holder, fence int64, began time.Dura
 func (s *Service) commonHolds(votes []vote, owner string, fence int64) []string {
 	count := map[string]int{}
 	var holds []string
-	for _, v := range votes {
-		if v.read == nil || v.owner != owner || v.fence != fence {
+	for i := range votes {
+		v := &votes[i]
+		if f, ok := has(v, owner); !ok || f != fence {
 			continue
 		}
 		for i := len(v.read.holds) - 1; i >= 0; i-- {

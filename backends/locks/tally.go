@@ -47,7 +47,7 @@ func tallyAcquire(votes []vote, q int, final bool) tally {
 			voted++
 		}
 	}
-	kept, keptBy := most(votes, func(v *vote) (int64, bool) { return v.kept, v.ballot == yes && v.kept != 0 })
+	kept, keptBy := most(votes, func(v *vote) (int64, bool) { return v.kept, v.ballot == yes && v.kept > 0 })
 	owner, ownerBy := most(votes, func(v *vote) (string, bool) { return v.owner, v.ballot == no })
 	switch {
 	case keptBy >= q:

@@ -7,7 +7,7 @@ import (
 )
 
 // ballotsOf reads one letter per node: y granted fence 7, h granted fence 9, k and K
-// granted to an owner who was in under fence 5 or 6, n held by b, m held by c, x
+// granted to an owner who was in under fence 5 or 6, t to one of whom the node was told, n held by b, m held by c, x
 // failed, . not yet here.
 func ballotsOf(letters string) []vote {
 	var votes []vote
@@ -18,6 +18,7 @@ func ballotsOf(letters string) []vote {
 			'h': {ballot: yes, fence: 9, rest: rest, holds: 1},
 			'k': {ballot: yes, fence: 7, kept: 5, rest: rest, holds: 2},
 			'K': {ballot: yes, fence: 7, kept: 6, rest: rest, holds: 2},
+			't': {ballot: yes, fence: 7, kept: told, rest: rest, holds: 2},
 			'n': {ballot: no, owner: "b", rest: rest},
 			'm': {ballot: no, owner: "c", rest: rest},
 			'x': {err: errors.New("timeout")},
@@ -44,6 +45,7 @@ func TestTallyAcquire(t *testing.T) {
 		{"kept when a quorum knows one grant", "kkkyy", true, tally{verdict: granted, fence: 5, kept: true, carried: 3, rest: 1 * time.Second, holds: 2}},
 		{"two earlier grants are none", "kkKKy", true, tally{verdict: granted, fence: 7, carried: 1, rest: 3 * time.Second, holds: 2}},
 		{"a proposed fence is carried by nobody", "kkyxx", true, tally{verdict: granted, fence: 7, carried: 1, rest: 1 * time.Second, holds: 1}},
+		{"hearsay keeps no fence", "tttyy", true, tally{verdict: granted, fence: 7, carried: 2, rest: 3 * time.Second, holds: 2}},
 		{"an undecided re-entry waits", "kky..", false, tally{verdict: open}},
 		{"held by one owner", "nnnyy", true, tally{verdict: held, holder: "b", rest: 1 * time.Second}},
 		{"held is known early", "nnn..", false, tally{verdict: held, holder: "b", rest: 1 * time.Second}},

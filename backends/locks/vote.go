@@ -29,7 +29,7 @@ type vote struct {
 	owner  string        // no, read: who has the name; empty when it is free
 	rest   time.Duration // yes, no, read: what is left of the lease, when the script ran
 	fence  int64         // yes: granted or proposed; no: the holder's, or the name's largest; state: the node's largest
-	kept   int64         // acquire: the fence of the grant the owner was in already, or 0
+	kept   int64         // acquire: 0, or the fence of the grant the owner was in, or told
 	holds  int           // acquire: the owner's holds, this one included; release: the holds left
 
 	version version // acquire, read, stale: of the lease
@@ -41,6 +41,10 @@ type vote struct {
 	replid string     // unregistered: the node's replication id
 	unsent bool       // silent: the node was never asked, so there is nothing to undo
 }
+
+// told stands for a fence kept by a node that was told of the grant by a renewal: it
+// cannot vouch for it.
+const told = -1
 
 // An abstention says why a node that answered may not vote.
 type abstention int8
@@ -67,6 +71,7 @@ type reading struct {
 	lastFence int64
 	info      string
 	age       time.Duration // since the grant
+	told      bool          // by a renewal: this node did not grant it
 	holds     []string      // ids, the most recent first
 }
 
@@ -215,18 +220,18 @@ func parseRelease(m []rueidis.RedisMessage) (vote, error) {
 
 func parseRead(m []rueidis.RedisMessage) (vote, error) {
 	v := vote{ballot: yes, read: &reading{}}
-	if len(m) < 10 {
-		return v, fmt.Errorf("%d values where 10 were expected", len(m))
+	if len(m) < 11 {
+		return v, fmt.Errorf("%d values where 11 were expected", len(m))
 	}
-	var rest, age int64
+	var rest, age, told int64
 	err := firstError(
 		text(m[1], &v.owner), ints(m[2:], &rest, &v.fence), parseVersion(m[4:], &v.version),
-		text(m[6], &v.read.lastOwner), ints(m[7:], &v.read.lastFence), text(m[8], &v.read.info), ints(m[9:], &age))
+		text(m[6], &v.read.lastOwner), ints(m[7:], &v.read.lastFence), text(m[8], &v.read.info), ints(m[9:], &age, &told))
 	if err != nil {
 		return v, err
 	}
-	v.rest, v.read.age = millis(rest), millis(age)
-	v.read.holds, err = parseHolds(m[10:])
+	v.rest, v.read.age, v.read.told = millis(rest), millis(age), told == 1
+	v.read.holds, err = parseHolds(m[11:])
 	return v, err
 }
 
