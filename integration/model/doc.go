@@ -15,5 +15,5 @@
 // What the rules are and why is docs/decisions/0003.
 //
 // One process, one goroutine, no clock and no randomness in the search; memory is
-// 24 bytes a state and the states of two neighbouring depths.
+// 24 to 48 bytes a state and the states of two neighbouring depths.
 package main

@@ -79,8 +79,9 @@ func (c *Config) releaseA(s *state, k int, out emit) {
 	t := *s
 	m := &t.nodes[k]
 	m.flags &^= relA
-	gone := m.owner == ownA && m.fence == fence
-	nobodySince := gone || m.owner != ownB && m.counter <= fence || !c.UnlockAsks
+	mine := m.owner == ownA && m.fence == fence
+	gone := mine && (m.putBack == 0 || !c.ReadsGranted)
+	nobodySince := mine || m.owner != ownB && m.counter <= fence || !c.UnlockAsks
 	if m.owner == ownA {
 		m.clearHold()
 	}

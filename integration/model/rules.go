@@ -18,7 +18,7 @@ type Rules struct {
 	Guard         bool // a node puts a hold back only if it has seen no fence above the grant's
 	Burn          bool // the final release raises the counter above the grant's fence, wherever it arrives
 	FenceMatch    bool // a renewal or read counts a hold only under the grant's own fence
-	ReadsGranted  bool // a hold that was put back does not count in a foreign read
+	ReadsGranted  bool // a hold that was put back counts neither in a foreign read nor in an UNLOCK without memory
 	RepairVotes   bool // a hold put back counts as a vote of that round
 	ForeignRepair bool // a proxy that took the grant over by reading puts holds back in that round too
 	ReadQuorum    bool // a foreign round counts from a quorum read, and needs a quorum of votes

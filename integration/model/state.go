@@ -23,8 +23,8 @@ const (
 const (
 	acqA    uint8 = 1 << iota // A's acquire may still arrive
 	relA                      // A's release may still arrive
-	relOK                     // the unlocking proxy was told: removed, or nobody was granted it since
-	relGone                   // the unlocking proxy was told: removed
+	relOK                     // the unlocking proxy was told: removed, and it had not been put back, or nobody was granted it since
+	relGone                   // the unlocking proxy was told: removed, and it had not been put back
 	acqB
 	relB
 	okB    // B's proxy has the node's yes

@@ -22,7 +22,7 @@ var variants = []variant{
 	{"burn", "a release leaves the counter alone",
 		func(r *Rules) { r.Burn = false }, "P3", session},
 	{"fence", "a hold of the owner counts whatever its fence",
-		func(r *Rules) { r.FenceMatch = false }, "P3", session},
+		func(r *Rules) { r.FenceMatch = false }, "P2", func() Config { return reacquiring(small()) }},
 	{"foreign-quorum", "a foreign round is content with one node",
 		func(r *Rules) { r.ReadQuorum = false }, "P2", small},
 	{"quarantine", "nodes in quarantine are read and counted",
@@ -74,6 +74,7 @@ func unlocking() Config {
 
 func pending(c Config, n int) Config { c.Pending = n; return c }
 func skipping(c Config) Config       { c.Skipped = 1; return c }
+func reacquiring(c Config) Config    { c.DupAcquire = true; return c }
 func losing(c Config) Config         { c.Losses = 1; return c }
 
 // takeAway removes the named rule from c.
