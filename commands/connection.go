@@ -157,7 +157,9 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 	s.closeOwn()
 	s.returnShared()
 	s.name, s.id = nil, s.d.opt.Pool.Default()
-	s.inTx, s.watching, s.sticky, s.subscribed, s.txDB = false, false, false, false, -1
+	s.inTx, s.watching, s.sticky = false, false, false
+	s.endTx(false)
+	s.subs = subscriptions{}
 	s.taken, s.sawAt = taken{}, time.Time{}
 }
 
@@ -181,11 +183,20 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 	switch {
 	case len(args) < 2 || is(sub, "SETINFO") || is(sub, "HELP"):
 		s.runForward(ctx, raw)
-	case is(sub, "SETNAME") && len(args) == 3 && !s.stays() && validName(args[2]):
-		s.setName(ctx, raw, args[2])
+	case is(sub, "SETNAME") && !s.stays():
+		if name, ok := newName(args); ok {
+			s.setName(ctx, raw, name)
+			return
+		}
+		s.runForward(ctx, raw)
 	case is(sub, "GETNAME") && len(args) == 2 && !s.stays():
 		s.getName(ctx, raw)
-	case is(sub, "SETNAME") || is(sub, "GETNAME"):
+	case is(sub, "SETNAME"):
+		if name, ok := newName(args); ok {
+			s.name = append([]byte{}, name...)
+		}
+		s.runForward(ctx, raw)
+	case is(sub, "GETNAME"):
 		s.runForward(ctx, raw)
 	case is(sub, "REPLY"):
 		s.goRaw(ctx, raw, args)
@@ -210,9 +221,7 @@ func (s *Session) setName(ctx context.Context, raw, name []byte) {
 		return
 	}
 	s.closeOwn() // the next one will have the name
-	if s.name = nil; len(name) > 0 {
-		s.name = append([]byte(nil), name...)
-	}
+	s.name = append([]byte{}, name...)
 	s.replies.Local([]byte("+OK\r\n"))
 }
 
@@ -223,13 +232,21 @@ func (s *Session) getName(ctx context.Context, raw []byte) {
 	switch {
 	case s.shared.NoAuth():
 		s.runForward(ctx, raw)
-	case s.name != nil:
+	case len(s.name) > 0:
 		s.replies.Local(resp.AppendBulk(nil, s.name))
 	case s.id.Proto == 3:
 		s.replies.Local([]byte("_\r\n"))
 	default:
 		s.replies.Local([]byte("$-1\r\n"))
 	}
+}
+
+// newName is the name that a CLIENT SETNAME gives, if it can succeed.
+func newName(args [][]byte) ([]byte, bool) {
+	if len(args) != 3 || !is(args[1], "SETNAME") || !validName(args[2]) {
+		return nil, false
+	}
+	return args[2], true
 }
 
 // validName is Redis's rule: printable and no spaces.

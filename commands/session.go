@@ -81,13 +81,14 @@ type Session struct {
 	own    *upstream.Conn // private; may be nil or broken
 	mode   mode
 
-	inTx       bool // between MULTI and EXEC
-	watching   bool // WATCHes something
-	sticky     bool // the own connection has state that lasts: never back to shared
-	subscribed bool // on raw: SUBSCRIBE came
-	txDB       int  // database that a queued SELECT will leave, -1: none
-	blocking   bool // a command that may block upstream is on its way
-	closing    bool // QUIT came
+	inTx     bool   // between MULTI and EXEC
+	watching bool   // WATCHes something
+	sticky   bool   // the own connection has state that lasts: never back to shared
+	txDB     int    // database that a queued SELECT will leave, -1: none
+	txName   []byte // name that a queued CLIENT SETNAME will give, nil: none
+	subs     subscriptions
+	blocking bool // a command that may block upstream is on its way
+	closing  bool // QUIT came
 
 	run  []byte // adjacent commands that will be sent together
 	runN int
@@ -373,7 +374,7 @@ func (s *Session) toOwn(ctx context.Context) bool {
 			return false
 		}
 		s.own = c
-		if s.name != nil {
+		if len(s.name) > 0 {
 			s.ask(ctx, c, resp.AppendCommand(nil, "CLIENT", "SETNAME", string(s.name)))
 		}
 	}
@@ -470,10 +471,7 @@ func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
 		s.add(raw)
 		if len(args) == 1 {
 			s.inTx, s.watching = false, false
-			if is(args[0], "EXEC") && s.txDB >= 0 {
-				s.id.DB = s.txDB
-			}
-			s.txDB = -1
+			s.endTx(is(args[0], "EXEC"))
 		}
 		s.note()
 		return true
@@ -481,8 +479,23 @@ func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
 		if db, ok := dbNumber(args); ok { // takes effect at EXEC, on this connection only
 			s.txDB, s.sticky = db, true
 		}
+	case client:
+		if name, ok := newName(args); ok {
+			s.txName = append([]byte{}, name...)
+		}
 	}
 	return s.add(raw)
+}
+
+// endTx takes over what a transaction changed in the session, if it was executed.
+func (s *Session) endTx(executed bool) {
+	if executed && s.txDB >= 0 {
+		s.id.DB = s.txDB
+	}
+	if executed && s.txName != nil {
+		s.name = s.txName
+	}
+	s.txDB, s.txName = -1, nil
 }
 
 // tryRaw relays everything but what must be known of.
@@ -500,6 +513,8 @@ func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
 		if db, ok := dbNumber(args); ok {
 			s.id.DB = db
 		}
+	case subscribe:
+		s.subs.note(args)
 	}
 	return s.add(raw)
 }
@@ -511,7 +526,7 @@ func (s *Session) goRaw(ctx context.Context, raw []byte, args [][]byte) {
 	}
 	s.own.Raw()
 	s.mode = onRaw
-	s.subscribed = !is(args[0], "MONITOR") && !is(args[0], "CLIENT")
+	s.subs.note(args)
 	s.note()
 	s.add(raw)
 }

@@ -35,7 +35,7 @@ func (s *Session) verb(ctx context.Context, args [][]byte) {
 	var reply []byte
 	var err error
 	switch {
-	case s.subscribed && s.id.Proto == 2:
+	case s.subs.any() && s.id.Proto == 2:
 		err = fmt.Errorf("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context", lower(args[0]))
 	case is(args[0], "LOCK"):
 		reply, err = s.lock(ctx, args)

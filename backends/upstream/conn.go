@@ -16,7 +16,8 @@ import (
 // block: everybody else's replies wait behind them.
 type Sink interface {
 	// Deliver hands over bytes of replies, of which ended end in p; the last one
-	// may be incomplete, and goes on in the next call. p is valid during the call.
+	// may be incomplete, and goes on in the next call. All are replies to the
+	// commands of one Send. p is valid during the call.
 	Deliver(c *Conn, p []byte, ended int)
 	// Fail says that c broke, so that owed replies will never come. cut says that
 	// part of the first of them was delivered already.
@@ -66,7 +67,8 @@ type Conn struct {
 	inside bool // part of a reply has been delivered, its end has not
 }
 
-// debt is a number of replies owed to a sink.
+// debt is what one Send is owed. Debts to the same sink are never merged: Deliver
+// promises not to reach over the end of one.
 type debt struct {
 	to Sink
 	n  int
@@ -104,9 +106,7 @@ func (c *Conn) Send(raw []byte, n int, s Sink) error {
 		return c.err
 	}
 	c.queue = append(c.queue, raw...)
-	if last := len(c.sent) - 1; last >= 0 && c.sent[last].to == s {
-		c.sent[last].n += n
-	} else if n > 0 {
+	if n > 0 {
 		c.sent = append(c.sent, debt{s, n})
 	}
 	if c.flushing {
@@ -286,14 +286,18 @@ func (c *Conn) takeOver() (raw, step bool) {
 	return c.raw, c.step
 }
 
-// routeRaw hands everything to the owner.
+// routeRaw hands everything to the owner, with step one reply or message at a
+// time.
 func (c *Conn) routeRaw(p []byte, step bool) {
-	limit := len(p)
-	if step {
-		limit = 1
-	}
 	for len(p) > 0 {
-		n, ended, err := c.frame(p, limit)
+		n, ended, err := 0, 0, error(nil)
+		if step {
+			var done bool
+			n, done, err = c.framer.Scan(p)
+			c.inside = !done
+		} else {
+			n, ended, err = c.frame(p, len(p))
+		}
 		if err != nil { // not RESP (SYNC sends a file): relay it as it is
 			c.framer.Reset()
 			n = len(p)

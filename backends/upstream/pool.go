@@ -150,6 +150,16 @@ func (p *Pool) Shared(ctx context.Context, id Identity, hint uint32) (*Conn, err
 	return c, nil
 }
 
+// Probe opens the connection that clients who have said nothing share, and so
+// learns whether the upstream is there and wants them to authenticate.
+func (p *Pool) Probe(ctx context.Context) error {
+	c, err := p.Shared(ctx, p.Default(), 0)
+	if err == nil {
+		p.Return(c)
+	}
+	return err
+}
+
 // Private opens a connection of the identity for one client alone, whose replies,
 // pushes and end go to owner. The caller closes it.
 func (p *Pool) Private(ctx context.Context, id Identity, owner Sink) (*Conn, error) {

@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -24,8 +26,19 @@ const startTimeout = 3 * time.Second
 
 func (p program) serveCommand() *cli.Command {
 	return p.command("serve", "serve clients until SIGTERM, then drain", settings(), func(c *cli.Context, o options) error {
+		setProcs(o.procs)
 		return serve(c.Context, o, newLogger(p.stderr, o), func(net.Addr) {})
 	})
+}
+
+// setProcs chooses how many threads run Go code at once (docs/decisions/0004).
+func setProcs(n int) {
+	switch {
+	case n > 0:
+		runtime.GOMAXPROCS(n)
+	case os.Getenv("GOMAXPROCS") == "":
+		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/2))
+	}
 }
 
 func newLogger(w io.Writer, o options) *slog.Logger {
@@ -47,13 +60,13 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(net.
 	if err != nil {
 		return err
 	}
-	if err := lookAround(ctx, o, svc, log); err != nil {
-		return errors.Join(err, finish(svc))
-	}
 	pool := upstream.NewPool(upstream.Options{
 		Server: o.upstream, Conns: o.upstreamConns, MaxIdentities: o.maxIdentities, Log: log,
 	})
 	defer pool.Close()
+	if err := lookAround(ctx, pool, svc, log); err != nil {
+		return errors.Join(err, finish(svc))
+	}
 	table := commands.New(commands.Options{
 		Pool: pool, Locks: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, RequireOwner: o.requireOwner, MaxKept: o.maxOutput, Log: log,
 	})
@@ -123,25 +136,16 @@ func newLocks(o options, log *slog.Logger) (*locks.Service, error) {
 // lookAround asks the upstream and the lock nodes who they are. One that is down is
 // worth a line in the log, since it may come back; lock nodes that must not be used
 // together are an error.
-func lookAround(ctx context.Context, o options, svc *locks.Service, log *slog.Logger) error {
+func lookAround(ctx context.Context, pool *upstream.Pool, svc *locks.Service, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	reached := make(chan error, 1)
-	go func() { reached <- reach(ctx, o.upstream) }()
+	go func() { reached <- pool.Probe(ctx) }()
 	err := svc.Check(ctx)
-	if down := <-reached; down != nil {
-		log.Warn("the upstream is down; serving anyway", "upstream", o.upstream.String(), "error", down)
+	if fault := <-reached; fault != nil {
+		log.Warn("the upstream cannot be used yet; serving anyway", "error", fault)
 	}
 	return err
-}
-
-// reach says why s cannot be connected to, nil if it can.
-func reach(ctx context.Context, s *backends.Server) error {
-	conn, err := s.Dial(ctx)
-	if err != nil {
-		return err
-	}
-	return conn.Close()
 }
 
 func addresses(nodes []*backends.Server) string {

@@ -51,6 +51,7 @@ type options struct {
 	idleTimeout, drainTimeout time.Duration
 	upstreamConns             int
 	maxIdentities             int
+	procs                     int // 0: chosen by setProcs
 
 	logLevel slog.Level
 	logJSON  bool
@@ -82,6 +83,8 @@ func settings() []setting {
 		{name: "drain-timeout", value: "10s", usage: "how long running commands may take to finish after SIGTERM", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.drainTimeout })},
 		{name: "upstream-conns", value: "1", usage: "shared upstream connections for each identity (user, database, protocol)", read: count(1, func(o *options) *int { return &o.upstreamConns })},
 		{name: "max-identities", value: "1024", usage: "how many identities keep their shared connections open", read: count(1, func(o *options) *int { return &o.maxIdentities })},
+
+		{name: "procs", value: "0", usage: "threads that run Go code at once; 0: GOMAXPROCS if it is set, else half the cores, since each wake-up across cores costs more than relaying a command", read: count(0, func(o *options) *int { return &o.procs })},
 
 		{name: "log-level", value: "info", usage: "debug, info, warn or error", read: readLevel},
 		{name: "log-format", value: "text", usage: "text or json", read: readFormat},

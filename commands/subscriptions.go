@@ -1,0 +1,49 @@
+package commands
+
+// subscriptions are what a client asked to be subscribed to, by how it asked. The
+// zero value is none. A request that the upstream's ACL refused counts until the
+// client takes it back.
+type subscriptions struct {
+	channels, patterns, shards map[string]struct{}
+}
+
+// note takes over a command of the SUBSCRIBE family; others change nothing.
+func (s *subscriptions) note(args [][]byte) {
+	switch {
+	case is(args[0], "SUBSCRIBE"):
+		subscribeTo(&s.channels, args[1:])
+	case is(args[0], "PSUBSCRIBE"):
+		subscribeTo(&s.patterns, args[1:])
+	case is(args[0], "SSUBSCRIBE"):
+		subscribeTo(&s.shards, args[1:])
+	case is(args[0], "UNSUBSCRIBE"):
+		unsubscribeFrom(s.channels, args[1:])
+	case is(args[0], "PUNSUBSCRIBE"):
+		unsubscribeFrom(s.patterns, args[1:])
+	case is(args[0], "SUNSUBSCRIBE"):
+		unsubscribeFrom(s.shards, args[1:])
+	}
+}
+
+// any says that there are subscriptions left: a RESP2 connection is then for
+// messages only.
+func (s *subscriptions) any() bool { return len(s.channels)+len(s.patterns)+len(s.shards) > 0 }
+
+func subscribeTo(set *map[string]struct{}, names [][]byte) {
+	if *set == nil {
+		*set = make(map[string]struct{}, len(names))
+	}
+	for _, n := range names {
+		(*set)[string(n)] = struct{}{}
+	}
+}
+
+// unsubscribeFrom takes out names, or all if there are none.
+func unsubscribeFrom(set map[string]struct{}, names [][]byte) {
+	if len(names) == 0 {
+		clear(set)
+	}
+	for _, n := range names {
+		delete(set, string(n))
+	}
+}
