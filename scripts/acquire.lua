@@ -20,7 +20,7 @@ if h then
     lineage, number = hold .. '@' .. int(us), '0'
   end
   local rest = math.max(h.rest, ttl)
-  if h.present == 0 then redis.call('HSET', KEYS[1], hold, int(now)) end
+  if h.present == 0 then redis.call('HSET', KEYS[1], hold, now) end
   extend(now + rest, lineage, number)
   return {1, fence, h.told and -1 or h.fence, rest, holds(), lineage, tonumber(number)}
 end

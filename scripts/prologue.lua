@@ -20,12 +20,14 @@ local us = t[1] * 1000000 + t[2]
 local maxttl, skew, retention = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local available = ARGV[4] == 'available'
 
+-- int writes a fence, which has more digits than .. would keep. Times in ms are passed to commands as they are.
 local function int(n) return string.format('%.0f', n) end
 
 local info = redis.pcall('INFO', 'replication')
 local replid = 'embedded' -- a server without this section forgets only with its process
 if type(info) == 'string' then
-  replid = string.match(info, 'master_replid:(%x+)') or replid
+  local at = string.find(info, 'master_replid:', 1, true)
+  if at then replid = string.sub(info, at + 14, at + 53) end
 elseif not string.find(info.err, 'is not supported', 1, true) then
   return info
 end
@@ -44,10 +46,10 @@ else
     redis.call('HSET', KEYS[3], 'id', replid, 'until', '0', 'sync', '1', 'floor', int(floor))
   elseif rec[1] ~= replid then
     quarantine, synced = now + maxttl, false
-    redis.call('HSET', KEYS[3], 'id', replid, 'until', int(quarantine), 'sync', '0')
+    redis.call('HSET', KEYS[3], 'id', replid, 'until', quarantine, 'sync', '0')
   elseif quarantine > now + maxttl then -- the clock was stepped back
     quarantine = now + maxttl
-    redis.call('HSET', KEYS[3], 'until', int(quarantine))
+    redis.call('HSET', KEYS[3], 'until', quarantine)
   end
   if now < quarantine then
     refusal = {-2, quarantine - now}
@@ -69,8 +71,8 @@ local function holder(from)
   end
   if e > now + maxttl then
     e = now + maxttl
-    redis.call('HSET', KEYS[1], 'e', int(e))
-    redis.call('PEXPIREAT', KEYS[1], int(e))
+    redis.call('HSET', KEYS[1], 'e', e)
+    redis.call('PEXPIREAT', KEYS[1], e)
   end
   local present = 0
   for i = 7, 7 + #ARGV - from do
@@ -94,24 +96,24 @@ end
 -- retention: from the end of the longest lease, so that a release need not prolong it.
 local function raise(f, seen)
   if not seen or f > seen then redis.call('HSET', KEYS[2], 'c', int(f)) end
-  redis.call('PEXPIRE', KEYS[2], int(retention + maxttl))
+  redis.call('PEXPIRE', KEYS[2], retention + maxttl)
   if f > largest then redis.call('HSET', KEYS[3], 'g', int(f)) end
 end
 
 -- create makes the record of a grant with the holds ARGV[from] and on. told is 1 in a renewal.
 local function create(from, owner, e, fence, lineage, number, text, told)
-  local at, fields = int(now), {}
+  local fields = {}
   for i = from, #ARGV do
     fields[#fields + 1] = ARGV[i]
-    fields[#fields + 1] = at
+    fields[#fields + 1] = now
   end
-  redis.call('HSET', KEYS[1], 'o', owner, 'e', int(e), 'f', int(fence), 'l', lineage, 's', number, 'i', text, 'g', at,
+  redis.call('HSET', KEYS[1], 'o', owner, 'e', e, 'f', int(fence), 'l', lineage, 's', number, 'i', text, 'g', now,
     'p', told, unpack(fields))
-  redis.call('PEXPIREAT', KEYS[1], int(e))
+  redis.call('PEXPIREAT', KEYS[1], e)
 end
 
 -- extend sets the version and the end.
 local function extend(e, lineage, number)
-  redis.call('HSET', KEYS[1], 'e', int(e), 'l', lineage, 's', number)
-  redis.call('PEXPIREAT', KEYS[1], int(e))
+  redis.call('HSET', KEYS[1], 'e', e, 'l', lineage, 's', number)
+  redis.call('PEXPIREAT', KEYS[1], e)
 end

@@ -12,9 +12,9 @@ if how == 'new' then
   if age < 0 or age > 1000 or replid ~= ARGV[7] then return {0} end
 end
 if how == 'forgot' and not available then
-  redis.call('HSET', KEYS[3], 'id', replid, 'until', int(now + maxttl), 'sync', '0', 'g', '0', 'floor', '0', 'max', int(maxttl))
+  redis.call('HSET', KEYS[3], 'id', replid, 'until', now + maxttl, 'sync', '0', 'g', '0', 'floor', '0', 'max', maxttl)
   return {-2, maxttl}
 end
 local at = how == 'forgot' and us + skew or us
-redis.call('HSET', KEYS[3], 'id', replid, 'until', '0', 'sync', '1', 'g', int(at), 'floor', int(at), 'max', int(maxttl))
+redis.call('HSET', KEYS[3], 'id', replid, 'until', '0', 'sync', '1', 'g', int(at), 'floor', int(at), 'max', maxttl)
 return {1, at}

@@ -28,7 +28,7 @@ if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
   else
     redis.call('HSET', KEYS[2], 'c', top)
   end
-  redis.call('PEXPIRE', KEYS[2], int(retention + maxttl))
+  redis.call('PEXPIRE', KEYS[2], retention + maxttl)
 end
 if refusal then return refusal end
 if removed > 0 then return {1, left} end
