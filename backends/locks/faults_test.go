@@ -1,0 +1,142 @@
+package locks
+
+import (
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// A witness sees who may believe to have the lock, and the fences in order.
+type witness struct {
+	mu      sync.Mutex
+	owner   string
+	end     time.Time // of what the owner was told, or earlier
+	fence   int64
+	grants  int
+	renewed int
+}
+
+func (w *witness) granted(t *testing.T, asked time.Time, ttl time.Duration, g Grant) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if time.Now().Before(w.end) {
+		t.Errorf("%s was granted the lock while %s has it for %v", g.Owner, w.owner, time.Until(w.end))
+	}
+	if g.Fence <= w.fence {
+		t.Errorf("fence %d after %d", g.Fence, w.fence)
+	}
+	w.owner, w.fence, w.end = g.Owner, g.Fence, asked.Add(ttl-drift(ttl))
+	w.grants++
+}
+
+// told moves the end of the owner's validity: what it was told, the smaller of both
+// when it was told nothing, at once when it was told that the lock is lost.
+func (w *witness) told(owner string, end time.Time, renewed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.owner != owner || (!renewed && end.After(w.end)) {
+		return
+	}
+	if w.end = end; renewed {
+		w.renewed++
+	}
+}
+
+// contend locks, renews and unlocks through any of the proxies until stop closes.
+func (w *witness) contend(t *testing.T, p []*Service, stop <-chan struct{}) {
+	ttls := []time.Duration{100, 200, 400, 500}
+	for {
+		select {
+		case <-stop:
+			return
+		case <-time.After(time.Duration(rand.IntN(10)) * time.Millisecond):
+		}
+		ttl := ttls[rand.IntN(len(ttls))] * time.Millisecond
+		asked := time.Now()
+		a, err := p[rand.IntN(len(p))].Lock(t.Context(), LockRequest{Name: "job", TTL: ttl})
+		if err != nil || !a.Granted {
+			continue
+		}
+		w.granted(t, asked, ttl, a.Grant)
+		for range rand.IntN(4) {
+			time.Sleep(time.Duration(rand.IntN(80)) * time.Millisecond)
+			ttl, asked := ttls[rand.IntN(len(ttls))]*time.Millisecond, time.Now()
+			_, err := p[rand.IntN(len(p))].Renew(t.Context(), RenewRequest{Name: "job", Owner: a.Grant.Owner, TTL: ttl})
+			w.told(a.Grant.Owner, asked.Add(ttl-drift(ttl)), err == nil)
+		}
+		w.told(a.Grant.Owner, time.Time{}, false)
+		if rand.IntN(4) > 0 {
+			_, _ = p[rand.IntN(len(p))].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: a.Grant.Owner})
+		}
+	}
+}
+
+// harm kills, stops and empties nodes until stop closes, one fault at a time.
+func harm(t *testing.T, nodes []*redistest.Server, stop <-chan struct{}) (faults int) {
+	for {
+		n := nodes[rand.IntN(len(nodes))]
+		switch rand.IntN(3) {
+		case 0:
+			n.Kill()
+			time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
+			if err := n.Restart(); err != nil {
+				t.Error(err)
+				return faults
+			}
+		case 1:
+			n.Pause()
+			time.Sleep(time.Duration(rand.IntN(700)) * time.Millisecond)
+			n.Resume()
+		case 2:
+			if c, err := redistest.Dial(n.Addr()); err == nil {
+				_, _ = c.Try("FLUSHALL")
+				_ = c.Close()
+			}
+		}
+		faults++
+		select {
+		case <-stop:
+			return faults
+		case <-time.After(time.Duration(600+rand.IntN(900)) * time.Millisecond):
+		}
+	}
+}
+
+// TestFaults runs for 8 s, or as long as LOCKPROXY_FAULTS says.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	long := 8 * time.Second
+	if d, err := time.ParseDuration(os.Getenv("LOCKPROXY_FAULTS")); err == nil {
+		long = d
+	}
+	nodes := redistest.StartNodes(t, 5)
+	var p []*Service
+	for range 3 {
+		p = append(p, serve(t, Options{
+			Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 50 * time.Millisecond,
+			MaxTTL: 500 * time.Millisecond, Bootstrap: BootstrapStrict,
+		}))
+	}
+	if err := p[0].Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var w witness
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 6 {
+		wg.Go(func() { w.contend(t, p, stop) })
+	}
+	var faults int
+	wg.Go(func() { faults = harm(t, nodes, stop) })
+	time.Sleep(long)
+	close(stop)
+	wg.Wait()
+	t.Logf("%d grants, %d renewals, %d faults", w.grants, w.renewed, faults)
+	if w.grants < 20 || w.renewed < 20 || faults < 3 {
+		t.Error("too few to show anything")
+	}
+}
