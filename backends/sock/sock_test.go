@@ -1,0 +1,137 @@
+package sock
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// pair is the two ends of a loopback connection, both closed at the end of the test.
+func pair(t testing.TB) (a, b net.Conn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	a, err = net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err = ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a, b
+}
+
+func TestReadWaits(t *testing.T) {
+	a, b := pair(t)
+	c := Wrap(a)
+	go func() {
+		time.Sleep(20 * time.Millisecond)
+		b.Write([]byte("late"))
+	}()
+	buf := make([]byte, 16)
+	if n, err := c.Read(buf); err != nil || string(buf[:n]) != "late" {
+		t.Fatalf("got %q, %v", buf[:n], err)
+	}
+	if n, err := c.Read(nil); n != 0 || err != nil {
+		t.Errorf("an empty read: %d, %v", n, err)
+	}
+}
+
+func TestReadEnds(t *testing.T) {
+	t.Run("deadline", func(t *testing.T) {
+		a, _ := pair(t)
+		c := Wrap(a)
+		c.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+	t.Run("closed by the peer", func(t *testing.T) {
+		a, b := pair(t)
+		b.Close()
+		if _, err := Wrap(a).Read(make([]byte, 1)); err != io.EOF {
+			t.Error(err)
+		}
+	})
+	t.Run("reset by the peer", func(t *testing.T) {
+		a, b := pair(t)
+		b.(*net.TCPConn).SetLinger(0)
+		b.Close()
+		if _, err := Wrap(a).Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Error(err)
+		}
+	})
+	t.Run("closed by another goroutine", func(t *testing.T) {
+		a, _ := pair(t)
+		c := Wrap(a)
+		time.AfterFunc(10*time.Millisecond, func() { c.Close() })
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTryStopsWhenTheSocketIsFull(t *testing.T) {
+	a, b := pair(t)
+	c := Wrap(a)
+	if !c.Tries() {
+		t.Fatal("a TCP connection cannot be tried")
+	}
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 4<<20)
+	n, err := c.Try(sent)
+	if err != nil || n == 0 || n == len(sent) {
+		t.Fatalf("tried %d bytes on a peer that does not read: took %d, %v", len(sent), n, err)
+	}
+	if more, err := c.Try(sent[n:]); err != nil || more != 0 {
+		t.Fatalf("a full socket took %d more, %v", more, err)
+	}
+	got := make([]byte, n)
+	if _, err := io.ReadFull(b, got); err != nil || !bytes.Equal(got, sent[:n]) {
+		t.Fatalf("what was taken did not arrive: %v", err)
+	}
+	b.Close()
+	for err == nil {
+		_, err = c.Try(sent[:1024])
+	}
+	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
+	}
+}
+
+func TestNotASocket(t *testing.T) {
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	c := Wrap(a)
+	if c.Tries() {
+		t.Error("a pipe in memory can be tried")
+	}
+	go b.Write([]byte("x"))
+	buf := make([]byte, 4)
+	if n, err := c.Read(buf); n != 1 || err != nil {
+		t.Errorf("read %d, %v", n, err)
+	}
+}
+
+func TestNoAllocations(t *testing.T) {
+	a, b := pair(t)
+	c, d := Wrap(a), Wrap(b)
+	buf, msg := make([]byte, 64), []byte("ping")
+	allocs := testing.AllocsPerRun(100, func() {
+		c.Try(msg)
+		d.Read(buf)
+	})
+	if allocs != 0 {
+		t.Errorf("a write and a read allocate %v times", allocs)
+	}
+}

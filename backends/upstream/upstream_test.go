@@ -1,0 +1,414 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends"
+)
+
+// fake is an upstream that answers each line it gets by a function, and counts
+// connections. It understands no RESP: the pool's greetings are handed over too,
+// word by word.
+type fake struct {
+	addr   string
+	ln     net.Listener
+	answer func(word string) string
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func newFake(t *testing.T, answer func(word string) string) *fake {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fake{addr: ln.Addr().String(), ln: ln, answer: answer}
+	go f.accept()
+	t.Cleanup(func() { ln.Close(); f.drop() })
+	return f
+}
+
+func (f *fake) accept() {
+	for {
+		nc, err := f.ln.Accept()
+		if err != nil {
+			return
+		}
+		f.mu.Lock()
+		f.conns = append(f.conns, nc)
+		f.mu.Unlock()
+		go f.serve(nc)
+	}
+}
+
+func (f *fake) serve(nc net.Conn) {
+	in := bufio.NewScanner(nc)
+	for in.Scan() {
+		word := strings.TrimSpace(in.Text())
+		if word == "" || word[0] == '*' || word[0] == '$' {
+			continue
+		}
+		if _, err := nc.Write([]byte(f.answer(word))); err != nil {
+			return
+		}
+	}
+}
+
+// drop closes all connections, from the upstream's side.
+func (f *fake) drop() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, nc := range f.conns {
+		nc.Close()
+	}
+}
+
+func (f *fake) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.conns)
+}
+
+// echo answers a word with itself, and a greeting as a Redis without users would.
+func echo(word string) string {
+	switch {
+	case word == "PING":
+		return "+PONG\r\n"
+	case word == "AUTH" || word == "SELECT" || word == "HELLO":
+		return "+OK\r\n"
+	case word == "silence":
+		return ""
+	}
+	return "+" + word + "\r\n"
+}
+
+func newPool(t *testing.T, addr string, opt Options) *Pool {
+	t.Helper()
+	s, err := backends.Parse("redis://" + addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt.Server, opt.Log = s, slog.New(slog.DiscardHandler)
+	p := NewPool(opt)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// heard is a Sink that remembers, and says when something happened.
+type heard struct {
+	mu    sync.Mutex
+	text  string
+	ended int
+	fails []string
+	news  chan struct{}
+}
+
+func newHeard() *heard { return &heard{news: make(chan struct{}, 1000)} }
+
+func (h *heard) Deliver(_ *Conn, p []byte, ended int) {
+	h.mu.Lock()
+	h.text += string(p)
+	h.ended += ended
+	h.mu.Unlock()
+	h.news <- struct{}{}
+}
+
+func (h *heard) Fail(_ *Conn, owed int, cut bool, _ error) {
+	h.mu.Lock()
+	h.fails = append(h.fails, fmt.Sprint(owed, cut))
+	h.mu.Unlock()
+	h.news <- struct{}{}
+}
+
+// until waits for cond, which is checked whenever something happened.
+func (h *heard) until(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	late := time.After(5 * time.Second)
+	for {
+		h.mu.Lock()
+		ok := cond()
+		h.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-h.news:
+		case <-late:
+			t.Fatalf("%s: not within 5 s; heard %q, %d ended, fails %v", what, h.text, h.ended, h.fails)
+		}
+	}
+}
+
+func shared(t *testing.T, p *Pool) *Conn {
+	t.Helper()
+	c, err := p.Shared(t.Context(), p.Default(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestRepliesGoToWhoeverAsked(t *testing.T) {
+	p := newPool(t, newFake(t, echo).addr, Options{})
+	c := shared(t, p)
+	a, b := newHeard(), newHeard()
+	for i := range 100 {
+		if err := c.Send(fmt.Appendf(nil, "a%d\r\nA%d\r\n", i, i), 2, a); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Send(fmt.Appendf(nil, "b%d\r\n", i), 1, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.until(t, "a's replies", func() bool { return a.ended == 200 })
+	b.until(t, "b's replies", func() bool { return b.ended == 100 })
+	var wantA, wantB string
+	for i := range 100 {
+		wantA += fmt.Sprintf("+a%d\r\n+A%d\r\n", i, i)
+		wantB += fmt.Sprintf("+b%d\r\n", i)
+	}
+	if a.text != wantA || b.text != wantB {
+		t.Errorf("a heard %.80q…, b heard %.80q…", a.text, b.text)
+	}
+}
+
+func TestManySenders(t *testing.T) {
+	p := newPool(t, newFake(t, echo).addr, Options{})
+	c := shared(t, p)
+	var wg sync.WaitGroup
+	for s := range 20 {
+		wg.Go(func() {
+			h := newHeard()
+			for i := range 200 {
+				want := fmt.Sprintf("+s%d-%d\r\n", s, i)
+				if err := c.Send([]byte(want[1:]), 1, h); err != nil {
+					t.Error(err)
+					return
+				}
+				h.until(t, want, func() bool { return h.ended == i+1 })
+				if !strings.HasSuffix(h.text, want) {
+					t.Errorf("sender %d got %q instead of %q", s, h.text, want)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestEverybodyOwedIsTold(t *testing.T) {
+	f := newFake(t, echo)
+	p := newPool(t, f.addr, Options{})
+	c := shared(t, p)
+	a, b := newHeard(), newHeard()
+	c.Send([]byte("one\r\nsilence\r\nsilence\r\n"), 3, a)
+	c.Send([]byte("silence\r\n"), 1, b)
+	a.until(t, "the first reply", func() bool { return a.ended == 1 })
+	f.drop()
+	a.until(t, "a's fate", func() bool { return len(a.fails) == 1 && a.fails[0] == "2 false" })
+	b.until(t, "b's fate", func() bool { return len(b.fails) == 1 && b.fails[0] == "1 false" })
+	<-c.Done()
+	if err := c.Send([]byte("x\r\n"), 1, a); err == nil || c.Alive() {
+		t.Error("a broken connection takes commands")
+	}
+	p.Return(c)
+	again := shared(t, p)
+	if again == c {
+		t.Fatal("a broken connection was lent again")
+	}
+	again.Send([]byte("back\r\n"), 1, b)
+	b.until(t, "the next connection's reply", func() bool { return strings.HasSuffix(b.text, "+back\r\n") })
+}
+
+func TestHalfAReplyIsToldOfAsCut(t *testing.T) {
+	f := newFake(t, func(word string) string {
+		if word == "half" {
+			return "$10\r\nhello"
+		}
+		return echo(word)
+	})
+	p := newPool(t, f.addr, Options{})
+	c := shared(t, p)
+	a := newHeard()
+	c.Send([]byte("half\r\n"), 1, a)
+	a.until(t, "the half", func() bool { return a.text == "$10\r\nhello" })
+	f.drop()
+	a.until(t, "the cut", func() bool { return len(a.fails) == 1 && a.fails[0] == "1 true" })
+}
+
+func TestUnaskedRepliesEndASharedConnection(t *testing.T) {
+	f := newFake(t, func(word string) string {
+		if word == "double" {
+			return "+one\r\n+two\r\n"
+		}
+		return echo(word)
+	})
+	p := newPool(t, f.addr, Options{})
+	c := shared(t, p)
+	a := newHeard()
+	c.Send([]byte("double\r\n"), 1, a)
+	<-c.Done()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.text != "+one\r\n" {
+		t.Errorf("heard %q", a.text)
+	}
+}
+
+func TestPrivateConnections(t *testing.T) {
+	f := newFake(t, func(word string) string {
+		if word == "push" {
+			return ">1\r\n+news\r\n"
+		}
+		return echo(word)
+	})
+	p := newPool(t, f.addr, Options{})
+	h := newHeard()
+	c, err := p.Private(t.Context(), p.Default(), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Send([]byte("a\r\npush\r\nb\r\n"), 2, h)
+	h.until(t, "replies around a push", func() bool { return h.ended == 2 && h.text == "+a\r\n>1\r\n+news\r\n+b\r\n" })
+	c.Send([]byte("push\r\n"), 0, h)
+	h.until(t, "a push alone", func() bool { return strings.HasSuffix(h.text, "+b\r\n>1\r\n+news\r\n") })
+	c.Raw()
+	c.Send([]byte("c\r\nd\r\n"), 0, h)
+	h.until(t, "uncounted replies", func() bool { return strings.HasSuffix(h.text, "+c\r\n+d\r\n") })
+	c.Close()
+	h.until(t, "its end", func() bool { return len(h.fails) == 1 && h.fails[0] == "0 false" })
+}
+
+func TestIdentitiesDoNotShare(t *testing.T) {
+	p := newPool(t, newFake(t, echo).addr, Options{})
+	ids := []Identity{
+		{Proto: 2}, {Proto: 3}, {Proto: 2, DB: 1}, {Proto: 2, Secret: "s"}, {Proto: 2, User: "u", Secret: "s"}, {Proto: 2, User: "u", Secret: "t"},
+	}
+	seen := map[*Conn]Identity{}
+	for range 2 {
+		for _, id := range ids {
+			c, err := p.Shared(t.Context(), id, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if other, ok := seen[c]; ok && other != id {
+				t.Errorf("%+v and %+v share a connection", id, other)
+			}
+			seen[c] = id
+		}
+	}
+	if len(seen) != len(ids) {
+		t.Errorf("%d connections for %d identities", len(seen), len(ids))
+	}
+}
+
+func TestEvictedConnectionsOutliveTheirBorrowers(t *testing.T) {
+	p := newPool(t, newFake(t, echo).addr, Options{MaxIdentities: 1})
+	c := shared(t, p)
+	other, err := p.Shared(t.Context(), Identity{Proto: 2, DB: 1}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHeard()
+	c.Send([]byte("still\r\n"), 1, h)
+	h.until(t, "a reply after eviction", func() bool { return h.text == "+still\r\n" })
+	p.Return(c)
+	select {
+	case <-c.Done():
+	case <-time.After(5 * time.Second):
+		t.Error("an evicted connection stays open though nobody borrows it")
+	}
+	if !other.Alive() {
+		t.Error("the connection in use was closed")
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	f := newFake(t, func(word string) string {
+		switch word {
+		case "wrong":
+			return "-WRONGPASS no\r\n"
+		case "AUTH", "u":
+			return ""
+		case "99":
+			return "-ERR DB index is out of range\r\n"
+		case "SELECT":
+			return ""
+		case "PING":
+			return "-NOAUTH Authentication required.\r\n"
+		}
+		return echo(word)
+	})
+	p := newPool(t, f.addr, Options{})
+	for want, id := range map[string]Identity{
+		"-WRONGPASS no\r\n":                 {Proto: 2, User: "u", Secret: "wrong"},
+		"-ERR DB index is out of range\r\n": {Proto: 2, DB: 99},
+	} {
+		var refused *RefusedError
+		if _, err := p.Shared(t.Context(), id, 0); !errors.As(err, &refused) || string(refused.Reply) != want {
+			t.Errorf("%+v: %v, want %q", id, err, want)
+		}
+	}
+	if c := shared(t, p); !c.NoAuth() || !p.WantsAuth() || p.Open() {
+		t.Error("it was not noticed that the upstream wants authentication")
+	}
+}
+
+func TestADeadUpstreamIsNotAskedForEveryCommand(t *testing.T) {
+	f := newFake(t, echo)
+	f.ln.Close()
+	p := newPool(t, f.addr, Options{})
+	var down *DownError
+	_, first := p.Shared(t.Context(), p.Default(), 0)
+	if !errors.As(first, &down) {
+		t.Fatal(first)
+	}
+	if _, again := p.Shared(t.Context(), p.Default(), 0); again != first {
+		t.Error("dialed again at once")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := p.Private(ctx, p.Default(), newHeard()); !errors.Is(err, context.Canceled) {
+		t.Errorf("a dial whose caller is gone: %v", err)
+	}
+}
+
+func TestCloseEndsEverything(t *testing.T) {
+	p := newPool(t, newFake(t, echo).addr, Options{Conns: 2})
+	h := newHeard()
+	var all []*Conn
+	for hint := range uint32(2) {
+		c, err := p.Shared(t.Context(), p.Default(), hint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	if all[0] == all[1] {
+		t.Error("two hints, one connection")
+	}
+	c, err := p.Private(t.Context(), p.Default(), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	for _, c := range append(all, c) {
+		if c.Alive() {
+			t.Error("alive after Close")
+		}
+	}
+	if _, err := p.Shared(t.Context(), p.Default(), 0); err == nil {
+		t.Error("a closed pool lends connections")
+	}
+}
