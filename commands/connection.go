@@ -61,7 +61,7 @@ func (s *Session) become(ctx context.Context, id upstream.Identity, shared, raw 
 		return s.becomeOnOwn(ctx, id, raw)
 	}
 	pool := s.d.opt.Pool
-	c, err := pool.Shared(ctx, id, s.hint)
+	c, err := pool.Shared(ctx, id, upstream.MainLane, s.hint)
 	if err != nil {
 		s.replyErr(err)
 		return false
@@ -86,7 +86,7 @@ func (s *Session) become(ctx context.Context, id upstream.Identity, shared, raw 
 func (s *Session) adopt(c *upstream.Conn, id upstream.Identity) {
 	s.closeOwn()
 	s.returnShared()
-	s.shared, s.id, s.sawAt = c, id, time.Time{}
+	s.shared[upstream.MainLane], s.id, s.sawAt = c, id, time.Time{}
 }
 
 func (s *Session) becomeOnOwn(ctx context.Context, id upstream.Identity, raw []byte) bool {
@@ -119,7 +119,7 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 		s.becomeOnOwn(ctx, id, raw)
 		return
 	}
-	c, err := s.d.opt.Pool.Shared(ctx, id, s.hint)
+	c, err := s.d.opt.Pool.Shared(ctx, id, upstream.MainLane, s.hint)
 	if err != nil {
 		s.replyErr(err)
 		return
@@ -213,7 +213,7 @@ func (s *Session) setName(ctx context.Context, raw, name []byte) {
 	if !s.needShared(ctx) {
 		return
 	}
-	if s.shared.NoAuth() {
+	if s.shared[s.lane].NoAuth() {
 		s.runForward(ctx, raw)
 		return
 	}
@@ -230,7 +230,7 @@ func (s *Session) getName(ctx context.Context, raw []byte) {
 		return
 	}
 	switch {
-	case s.shared.NoAuth():
+	case s.shared[s.lane].NoAuth():
 		s.runForward(ctx, raw)
 	case len(s.name) > 0:
 		s.replies.Local(resp.AppendBulk(nil, s.name))

@@ -37,6 +37,7 @@ type replies struct {
 	owed  int    // upstream replies still to come, in all slots
 	idle  chan struct{}
 	mid   bool                 // an unowed message has been written in part: nothing may come between
+	asked chan struct{}        // closed when the last unowed question was answered; nil: none was asked
 	reset chan struct{}        // closed when the upstream has answered RESET; may be nil
 	lost  func(*upstream.Conn) // an upstream connection ended; may be nil
 }
@@ -186,10 +187,35 @@ func (r *replies) unowedLocked(c *upstream.Conn, p []byte) {
 	r.out.Write(p)
 	r.mid = c.Inside()
 	r.flushLocked()
+	if r.asked != nil && !r.mid {
+		close(r.asked)
+		r.asked = nil
+	}
 	if r.reset != nil && !r.mid && c.Kind() == '+' && bytes.HasSuffix([]byte("+RESET\r\n"), p) {
 		close(r.reset)
 		r.reset = nil
 	}
+}
+
+// Ask notes that something was asked whose replies are not counted.
+func (r *replies) Ask() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asked == nil {
+		r.asked = make(chan struct{})
+	}
+}
+
+var answered = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// Answered is closed when something has come since the last Ask.
+func (r *replies) Answered() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asked == nil {
+		return answered
+	}
+	return r.asked
 }
 
 // UntilReset is closed when a raw connection, made to Step, has answered RESET.

@@ -76,9 +76,10 @@ type Session struct {
 	hint    uint32
 
 	id     upstream.Identity
-	name   []byte         // CLIENT SETNAME
-	shared *upstream.Conn // borrowed from the pool; may be nil or broken
-	own    *upstream.Conn // private; may be nil or broken
+	name   []byte                         // CLIENT SETNAME
+	shared [upstream.Lanes]*upstream.Conn // borrowed from the pool; may be nil or broken
+	lane   upstream.Lane                  // of shared that commands travel on
+	own    *upstream.Conn                 // private; may be nil or broken
 	mode   mode
 
 	inTx     bool   // between MULTI and EXEC
@@ -168,6 +169,8 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 			return s.tryOwn() && s.add(raw)
 		}
 		return s.tryForward(raw)
+	case script:
+		return s.tryScript(raw)
 	}
 	return false
 }
@@ -217,6 +220,11 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 		}
 	case blocks, mayBlock, ownConn, kills:
 		s.runOwn(ctx, raw, k, args)
+	case script:
+		if s.replies.WaitIdle(ctx) == nil {
+			s.lane = upstream.ScriptLane
+			s.runForward(ctx, raw)
+		}
 	default:
 		s.runForward(ctx, raw)
 	}
@@ -229,8 +237,8 @@ func (s *Session) Flush() bool {
 	return s.replies.Flush()
 }
 
-// rawGrace is how long a client that has left may still get what a connection
-// sends whose replies are not counted.
+// rawGrace is how long a client that has left may still wait for the answer to the
+// last thing it asked, on a connection whose replies are not counted.
 const rawGrace = 50 * time.Millisecond
 
 // Wait is for a client that has closed its sending half. It returns when the
@@ -241,9 +249,10 @@ func (s *Session) Wait(ctx context.Context) {
 	case s.mode == onRaw:
 		grace := rawGrace
 		if s.closing {
-			grace = time.Second // the upstream closes after QUIT
+			grace = time.Second
 		}
 		select {
+		case <-s.replies.Answered():
 		case <-s.own.Done():
 		case <-time.After(grace):
 		case <-ctx.Done():
@@ -276,18 +285,22 @@ func (s *Session) anonymous() bool { return s.id.User == "" && s.id.Secret == ""
 // conn is the connection the next ordinary command travels on; it may be nil.
 func (s *Session) conn() *upstream.Conn {
 	if s.mode == onShared {
-		return s.shared
+		return s.shared[s.lane]
 	}
 	return s.own
 }
 
-// settle goes back to the shared connection when the own one has no state left
-// and owes nothing: only then can no later command overtake an earlier one.
+// settle goes back to the main lane of the shared connections when nothing is owed
+// and the own connection has no state: only then can no later command overtake an
+// earlier one.
 func (s *Session) settle() {
-	if s.mode != onOwn || s.runN > 0 || s.replies.Owed() > 0 {
+	if s.mode == onShared && s.lane == upstream.MainLane || s.mode == onRaw {
 		return
 	}
-	s.blocking = false
+	if s.runN > 0 || s.replies.Owed() > 0 {
+		return
+	}
+	s.blocking, s.lane = false, upstream.MainLane
 	if !s.inTx && !s.stays() {
 		s.mode = onShared
 	}
@@ -315,6 +328,22 @@ func (s *Session) tryForward(raw []byte) bool {
 	return c != nil && c.Alive() && s.add(raw)
 }
 
+// tryScript sends a script on the lane where it holds up only other scripts, so
+// that other clients hear that the upstream is BUSY, as from the upstream itself.
+func (s *Session) tryScript(raw []byte) bool {
+	if s.mode == onShared && s.lane != upstream.ScriptLane {
+		c := s.shared[upstream.ScriptLane]
+		if c == nil || !c.Alive() {
+			return false
+		}
+		if s.flushRun(); s.replies.Owed() > 0 {
+			return false
+		}
+		s.lane = upstream.ScriptLane
+	}
+	return s.tryForward(raw)
+}
+
 // add gathers a command for the current connection. Commands that lie next to each
 // other in the read buffer become one write. It is always true.
 func (s *Session) add(raw []byte) bool {
@@ -335,6 +364,7 @@ func (s *Session) flushRun() {
 	run, n, c := s.run, s.runN, s.conn()
 	s.run, s.runN = nil, 0
 	if s.mode == onRaw {
+		s.replies.Ask()
 		c.Send(run, 0, s.replies) // if it fails, lost has closed the client
 		return
 	}
@@ -414,23 +444,31 @@ func (s *Session) runForward(ctx context.Context, raw []byte) {
 // needShared makes sure that there is a live shared connection. If it can't, the
 // client has got the reason.
 func (s *Session) needShared(ctx context.Context) bool {
-	if s.shared != nil && s.shared.Alive() {
+	c := s.shared[s.lane]
+	if c != nil && c.Alive() {
 		return true
 	}
-	s.returnShared()
-	c, err := s.d.opt.Pool.Shared(ctx, s.id, s.hint)
+	s.returnLane(s.lane)
+	c, err := s.d.opt.Pool.Shared(ctx, s.id, s.lane, s.hint)
 	if err != nil {
 		s.replyErr(err)
 		return false
 	}
-	s.shared = c
+	s.shared[s.lane] = c
 	return true
 }
 
 func (s *Session) returnShared() {
-	if s.shared != nil {
-		s.d.opt.Pool.Return(s.shared)
-		s.shared = nil
+	for lane := range s.shared {
+		s.returnLane(upstream.Lane(lane))
+	}
+	s.lane = upstream.MainLane
+}
+
+func (s *Session) returnLane(lane upstream.Lane) {
+	if s.shared[lane] != nil {
+		s.d.opt.Pool.Return(s.shared[lane])
+		s.shared[lane] = nil
 	}
 }
 

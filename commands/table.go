@@ -21,6 +21,7 @@ const (
 	blocks                // may block: never on a shared connection
 	mayBlock              // blocks if it has a BLOCK option
 	ownConn               // must not wait behind other clients' commands
+	script                // runs a script: may take long
 	kills                 // SCRIPT, FUNCTION: KILL must overtake the script it kills
 	subscribe             // replies and messages are not one per command
 )
@@ -38,6 +39,7 @@ var kinds = map[string]kind{
 	"BZPOPMIN": blocks, "BZPOPMAX": blocks, "BZMPOP": blocks, "WAIT": blocks, "WAITAOF": blocks,
 	"XREAD": mayBlock, "XREADGROUP": mayBlock,
 
+	"EVAL": script, "EVALSHA": script, "FCALL": script, "EVAL_RO": script, "EVALSHA_RO": script, "FCALL_RO": script,
 	"SCRIPT": kills, "FUNCTION": kills, "SHUTDOWN": ownConn, "FAILOVER": ownConn, "READONLY": ownConn, "READWRITE": ownConn, "ASKING": ownConn,
 
 	"SUBSCRIBE": subscribe, "PSUBSCRIBE": subscribe, "SSUBSCRIBE": subscribe,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
 // Limits on what clients say about locks, in bytes.
@@ -60,15 +61,12 @@ func (s *Session) admit(ctx context.Context) []byte {
 	if !s.anonymous() || pool.Open() {
 		return nil
 	}
-	if s.mode == onShared && (s.shared == nil || !s.shared.Alive()) {
-		s.returnShared()
-		c, err := pool.Shared(ctx, s.id, s.hint)
-		if err != nil {
-			return appendErr(nil, err)
-		}
-		s.shared = c
+	c, err := pool.Shared(ctx, s.id, upstream.MainLane, s.hint)
+	if err != nil {
+		return appendErr(nil, err)
 	}
-	if c := s.conn(); c.NoAuth() {
+	defer pool.Return(c)
+	if c.NoAuth() {
 		return resp.AppendError(nil, "NOAUTH Authentication required.")
 	}
 	return nil
@@ -126,7 +124,7 @@ func (s *Session) visible(ctx context.Context, holder string) string {
 }
 
 func (s *Session) isAdmin(ctx context.Context) bool {
-	c, err := s.d.opt.Pool.Shared(ctx, s.id, s.hint)
+	c, err := s.d.opt.Pool.Shared(ctx, s.id, upstream.MainLane, s.hint)
 	if err != nil {
 		return false
 	}

@@ -54,11 +54,10 @@ type Conn struct {
 	sent     []debt    // sends whose replies the reader has not taken over yet
 	flushing bool      // somebody is writing, and will take what is queued
 	retired  bool      // close once nobody borrows it
+	owner    Sink      // whose private connection this is; nil for a shared or a spare one
 	raw      bool      // replies are not counted: every byte goes to owner
 	step     bool      // on raw: one reply at a time
 	err      error     // why the connection ended
-
-	owner Sink // whose private connection this is; nil for a shared one
 
 	// the reading goroutine's own
 	owed   []debt // owed[head:] are the debts taken over from sent
@@ -76,8 +75,8 @@ type debt struct {
 
 var errClosed = errors.New("connection closed")
 
-func newConn(nc net.Conn, owner Sink) *Conn {
-	c := &Conn{nc: sock.Wrap(nc), owner: owner, shared: owner == nil, done: make(chan struct{})}
+func newConn(nc net.Conn, shared bool) *Conn {
+	c := &Conn{nc: sock.Wrap(nc), shared: shared, done: make(chan struct{})}
 	c.room.L = &c.mu
 	return c
 }
@@ -232,16 +231,15 @@ func (c *Conn) read() {
 // replies to the same sink at once.
 func (c *Conn) route(p []byte) error {
 	for len(p) > 0 {
-		raw, step := false, false
 		if c.head == len(c.owed) {
-			raw, step = c.takeOver()
-		}
-		if c.head == len(c.owed) && raw {
-			c.routeRaw(p, step)
-			return nil
-		}
-		if c.head == len(c.owed) {
-			return c.routeUnowed(p)
+			owner, raw, step := c.takeOver()
+			if raw && len(c.owed) == 0 {
+				c.routeRaw(p, owner, step)
+				return nil
+			}
+			if len(c.owed) == 0 {
+				return c.routeUnowed(p, owner)
+			}
 		}
 		d := &c.owed[c.head]
 		n, ended, err := c.frame(p, d.n)
@@ -278,17 +276,17 @@ func (c *Conn) frame(p []byte, limit int) (n, ended int, err error) {
 
 // takeOver moves what was sent since the last time into owed, which is empty, and
 // says how bytes that nobody is owed are to be handled.
-func (c *Conn) takeOver() (raw, step bool) {
+func (c *Conn) takeOver() (owner Sink, raw, step bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.owed)
 	c.owed, c.sent, c.head = c.sent, c.owed[:0], 0
-	return c.raw, c.step
+	return c.owner, c.raw, c.step
 }
 
 // routeRaw hands everything to the owner, with step one reply or message at a
 // time.
-func (c *Conn) routeRaw(p []byte, step bool) {
+func (c *Conn) routeRaw(p []byte, owner Sink, step bool) {
 	for len(p) > 0 {
 		n, ended, err := 0, 0, error(nil)
 		if step {
@@ -302,7 +300,7 @@ func (c *Conn) routeRaw(p []byte, step bool) {
 			c.framer.Reset()
 			n = len(p)
 		}
-		c.owner.Deliver(c, p[:n], ended)
+		owner.Deliver(c, p[:n], ended)
 		p = p[n:]
 	}
 }
@@ -310,15 +308,15 @@ func (c *Conn) routeRaw(p []byte, step bool) {
 // routeUnowed hands pushes to the owner. A shared connection drops them: nobody
 // asked for them. Any other reply that is not owed means that the stream cannot
 // be trusted any more.
-func (c *Conn) routeUnowed(p []byte) error {
+func (c *Conn) routeUnowed(p []byte, owner Sink) error {
 	n, ended, err := c.frame(p, 1)
 	switch {
 	case err != nil:
 		return err
 	case ended > 0 || c.framer.Kind() != '>':
 		return errors.New("a reply came that nobody asked for: " + printable(p))
-	case c.owner != nil:
-		c.owner.Deliver(c, p[:n], 0)
+	case owner != nil:
+		owner.Deliver(c, p[:n], 0)
 	}
 	return nil // frame stops only at a reply or at the end of p
 }
@@ -327,21 +325,31 @@ func (c *Conn) routeUnowed(p []byte) error {
 // connection has ended, so nothing is sent any more.
 func (c *Conn) settle() {
 	err, cut := c.reason(), c.inside
-	told := false
+	told := map[Sink]bool{}
 	for {
 		for _, d := range c.owed[c.head:] {
 			d.to.Fail(c, d.n, cut, err)
-			told = told || d.to == c.owner
+			told[d.to] = true
 			cut = false
 		}
 		c.head = len(c.owed)
-		if c.takeOver(); len(c.owed) == 0 {
-			break
+		owner, _, _ := c.takeOver()
+		if len(c.owed) > 0 {
+			continue
 		}
+		if owner != nil && !told[owner] {
+			owner.Fail(c, 0, cut, err)
+		}
+		return
 	}
-	if c.owner != nil && !told {
-		c.owner.Fail(c, 0, cut, err)
-	}
+}
+
+// belong makes a spare connection the private one of owner, if it is of use.
+func (c *Conn) belong(owner Sink) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owner = owner
+	return c.err == nil
 }
 
 func (c *Conn) reason() error {

@@ -63,6 +63,16 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return strings.TrimSpace(string(e.Reply)) }
 
+// A Lane keeps commands that may take long from holding up the others: each
+// identity has shared connections of its own for each.
+type Lane uint8
+
+const (
+	MainLane   Lane = iota
+	ScriptLane      // EVAL and the like
+	Lanes           // how many there are
+)
+
 // redialPause is how long a failed dial answers for the calls after it, so that a
 // dead upstream is not asked anew for every command.
 const redialPause = 50 * time.Millisecond
@@ -79,7 +89,7 @@ type Pool struct {
 	groups *lru.Cache[groupKey, *group]
 	conns  map[*Conn]struct{} // all that were opened and not yet ended
 	closed bool
-	wg     sync.WaitGroup // reading goroutines
+	wg     sync.WaitGroup // reading goroutines, and those that open spares
 }
 
 type groupKey struct {
@@ -87,6 +97,7 @@ type groupKey struct {
 	secret [sha256.Size]byte
 	db     int
 	proto  int
+	lane   Lane
 }
 
 // group is the shared connections of one identity.
@@ -95,6 +106,9 @@ type group struct {
 	conns  []*Conn
 	failed time.Time // when the last dial failed
 	err    error
+
+	spare   atomic.Pointer[Conn] // private, of nobody yet
+	retired atomic.Bool          // no more spares
 }
 
 // NewPool makes an empty pool; nothing is dialed yet.
@@ -110,7 +124,7 @@ func NewPool(opt Options) *Pool {
 	}
 	p := &Pool{opt: opt, conns: map[*Conn]struct{}{}}
 	rand.Read(p.salt[:]) // never fails
-	p.groups, _ = lru.NewWithEvict(opt.MaxIdentities, func(_ groupKey, g *group) { go g.retire() })
+	p.groups, _ = lru.NewWithEvict(opt.MaxIdentities*int(Lanes), func(_ groupKey, g *group) { go g.retire() })
 	return p
 }
 
@@ -121,12 +135,12 @@ func (p *Pool) Default() Identity {
 	return Identity{User: user, Secret: secret, DB: p.opt.Server.DB(), Proto: 2}
 }
 
-// Shared borrows a shared connection for an identity, opening one if need be.
+// Shared borrows a shared connection for an identity and lane, opening one if need be.
 // The caller must give it back with Return. hint chooses among the connections of
 // the identity; a client that always gives the same keeps its commands in order.
 // Errors are *DownError, *RefusedError or ctx's.
-func (p *Pool) Shared(ctx context.Context, id Identity, hint uint32) (*Conn, error) {
-	g, err := p.group(id)
+func (p *Pool) Shared(ctx context.Context, id Identity, lane Lane, hint uint32) (*Conn, error) {
+	g, err := p.group(id, lane)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +153,7 @@ func (p *Pool) Shared(ctx context.Context, id Identity, hint uint32) (*Conn, err
 	if g.err != nil && time.Since(g.failed) < redialPause {
 		return nil, g.err
 	}
-	c, err := p.open(ctx, id, nil)
+	c, err := p.open(ctx, id, true)
 	if err != nil {
 		g.err, g.failed = err, time.Now()
 		return nil, err
@@ -153,17 +167,57 @@ func (p *Pool) Shared(ctx context.Context, id Identity, hint uint32) (*Conn, err
 // Probe opens the connection that clients who have said nothing share, and so
 // learns whether the upstream is there and wants them to authenticate.
 func (p *Pool) Probe(ctx context.Context) error {
-	c, err := p.Shared(ctx, p.Default(), 0)
+	c, err := p.Shared(ctx, p.Default(), MainLane, 0)
 	if err == nil {
 		p.Return(c)
 	}
 	return err
 }
 
-// Private opens a connection of the identity for one client alone, whose replies,
-// pushes and end go to owner. The caller closes it.
+// Private gives a connection of the identity to one client alone, whose replies,
+// pushes and end go to owner. The caller closes it. One fresh connection is kept
+// ready for each identity that ever wanted a private one, so that a client's first
+// BLPOP does not arrive later than the next client's SET.
 func (p *Pool) Private(ctx context.Context, id Identity, owner Sink) (*Conn, error) {
-	return p.open(ctx, id, owner)
+	g, err := p.group(id, MainLane)
+	if err != nil {
+		return nil, err
+	}
+	defer p.background(func() { p.prepare(id, g) })
+	if c := g.spare.Swap(nil); c != nil && c.belong(owner) {
+		return c, nil
+	}
+	c, err := p.open(ctx, id, false)
+	if err == nil && !c.belong(owner) {
+		err = &DownError{c.reason()}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// background runs f on a goroutine that Close waits for; not at all once closed.
+func (p *Pool) background(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.wg.Go(f)
+	}
+}
+
+// prepare opens the spare connection of an identity, if there is none.
+func (p *Pool) prepare(id Identity, g *group) {
+	if g.spare.Load() != nil || g.retired.Load() {
+		return
+	}
+	c, err := p.open(context.Background(), id, false)
+	if err != nil {
+		return // whoever needs one will hear of it
+	}
+	if !g.spare.CompareAndSwap(nil, c) || g.retired.Load() && g.spare.CompareAndSwap(c, nil) {
+		c.Close()
+	}
 }
 
 // WantsAuth says that the upstream, when last asked, wanted clients to
@@ -181,7 +235,9 @@ func (p *Pool) Hint() uint32 { return p.next.Add(1) }
 func (p *Pool) Forget(id Identity) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.groups.Remove(p.key(id))
+	for lane := range Lanes {
+		p.groups.Remove(p.key(id, lane))
+	}
 }
 
 // Return gives back what Shared lent.
@@ -212,17 +268,17 @@ func (p *Pool) Close() {
 	p.wg.Wait()
 }
 
-func (p *Pool) key(id Identity) groupKey {
-	return groupKey{id.User, sha256.Sum256(append(p.salt[:], id.Secret...)), id.DB, id.Proto}
+func (p *Pool) key(id Identity, lane Lane) groupKey {
+	return groupKey{id.User, sha256.Sum256(append(p.salt[:], id.Secret...)), id.DB, id.Proto, lane}
 }
 
-func (p *Pool) group(id Identity) (*group, error) {
+func (p *Pool) group(id Identity, lane Lane) (*group, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, &DownError{errClosed}
 	}
-	k := p.key(id)
+	k := p.key(id, lane)
 	g, ok := p.groups.Get(k)
 	if !ok {
 		g = &group{conns: make([]*Conn, p.opt.Conns)}
@@ -234,6 +290,10 @@ func (p *Pool) group(id Identity) (*group, error) {
 // retire closes the connections of an evicted identity, now or when the last
 // borrower returns them.
 func (g *group) retire() {
+	g.retired.Store(true)
+	if c := g.spare.Swap(nil); c != nil {
+		c.Close()
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, c := range g.conns {
@@ -262,7 +322,7 @@ func (c *Conn) borrow() bool {
 }
 
 // open dials, introduces itself as id, and starts to read.
-func (p *Pool) open(ctx context.Context, id Identity, owner Sink) (*Conn, error) {
+func (p *Pool) open(ctx context.Context, id Identity, shared bool) (*Conn, error) {
 	nc, err := p.opt.Server.Dial(ctx)
 	if err == nil {
 		var noAuth bool
@@ -274,7 +334,7 @@ func (p *Pool) open(ctx context.Context, id Identity, owner Sink) (*Conn, error)
 					p.auth.Store(2)
 				}
 			}
-			return p.adopt(nc, owner, noAuth)
+			return p.adopt(nc, shared, noAuth)
 		}
 		nc.Close()
 	}
@@ -298,8 +358,8 @@ func (p *Pool) cameUp() {
 	}
 }
 
-func (p *Pool) adopt(nc net.Conn, owner Sink, noAuth bool) (*Conn, error) {
-	c := newConn(nc, owner)
+func (p *Pool) adopt(nc net.Conn, shared, noAuth bool) (*Conn, error) {
+	c := newConn(nc, shared)
 	c.noAuth = noAuth
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -308,14 +368,12 @@ func (p *Pool) adopt(nc net.Conn, owner Sink, noAuth bool) (*Conn, error) {
 		return nil, &DownError{errClosed}
 	}
 	p.conns[c] = struct{}{}
-	p.wg.Add(1)
-	go func() {
-		defer p.wg.Done()
+	p.wg.Go(func() {
 		c.read()
 		p.mu.Lock()
 		delete(p.conns, c)
 		p.mu.Unlock()
-	}()
+	})
 	return c, nil
 }
 

@@ -152,7 +152,7 @@ func (h *heard) until(t *testing.T, what string, cond func() bool) {
 
 func shared(t *testing.T, p *Pool) *Conn {
 	t.Helper()
-	c, err := p.Shared(t.Context(), p.Default(), 0)
+	c, err := p.Shared(t.Context(), p.Default(), MainLane, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func TestIdentitiesDoNotShare(t *testing.T) {
 	seen := map[*Conn]Identity{}
 	for range 2 {
 		for _, id := range ids {
-			c, err := p.Shared(t.Context(), id, 0)
+			c, err := p.Shared(t.Context(), id, MainLane, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -316,9 +316,12 @@ func TestIdentitiesDoNotShare(t *testing.T) {
 func TestEvictedConnectionsOutliveTheirBorrowers(t *testing.T) {
 	p := newPool(t, newFake(t, echo).addr, Options{MaxIdentities: 1})
 	c := shared(t, p)
-	other, err := p.Shared(t.Context(), Identity{Proto: 2, DB: 1}, 0)
-	if err != nil {
-		t.Fatal(err)
+	var other *Conn
+	for db := 1; db <= int(Lanes); db++ {
+		var err error
+		if other, err = p.Shared(t.Context(), Identity{Proto: 2, DB: db}, MainLane, 0); err != nil {
+			t.Fatal(err)
+		}
 	}
 	h := newHeard()
 	c.Send([]byte("still\r\n"), 1, h)
@@ -356,7 +359,7 @@ func TestRefusals(t *testing.T) {
 		"-ERR DB index is out of range\r\n": {Proto: 2, DB: 99},
 	} {
 		var refused *RefusedError
-		if _, err := p.Shared(t.Context(), id, 0); !errors.As(err, &refused) || string(refused.Reply) != want {
+		if _, err := p.Shared(t.Context(), id, MainLane, 0); !errors.As(err, &refused) || string(refused.Reply) != want {
 			t.Errorf("%+v: %v, want %q", id, err, want)
 		}
 	}
@@ -370,11 +373,11 @@ func TestADeadUpstreamIsNotAskedForEveryCommand(t *testing.T) {
 	f.ln.Close()
 	p := newPool(t, f.addr, Options{})
 	var down *DownError
-	_, first := p.Shared(t.Context(), p.Default(), 0)
+	_, first := p.Shared(t.Context(), p.Default(), MainLane, 0)
 	if !errors.As(first, &down) {
 		t.Fatal(first)
 	}
-	if _, again := p.Shared(t.Context(), p.Default(), 0); again != first {
+	if _, again := p.Shared(t.Context(), p.Default(), MainLane, 0); again != first {
 		t.Error("dialed again at once")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -389,7 +392,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	h := newHeard()
 	var all []*Conn
 	for hint := range uint32(2) {
-		c, err := p.Shared(t.Context(), p.Default(), hint)
+		c, err := p.Shared(t.Context(), p.Default(), MainLane, hint)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -408,7 +411,7 @@ func TestCloseEndsEverything(t *testing.T) {
 			t.Error("alive after Close")
 		}
 	}
-	if _, err := p.Shared(t.Context(), p.Default(), 0); err == nil {
+	if _, err := p.Shared(t.Context(), p.Default(), MainLane, 0); err == nil {
 		t.Error("a closed pool lends connections")
 	}
 }
