@@ -26,6 +26,6 @@ if h then
 end
 
 create(11, owner, now + ttl, fence, lineage, number, ARGV[8], '0')
-if last == owner then redis.call('HDEL', KEYS[2], 'o', 'a', 'f') end
+if last == owner then redis.call('HSET', KEYS[2], 'n', '1') end
 raise(fence, seen)
 return {1, fence, 0, ttl, 1, lineage, tonumber(number)}

@@ -3,7 +3,8 @@
 --            the grant, l and s version of the lease (lineage, number), i info, g when granted in ms, p 1 when this
 --            node did not grant it but was told of it by a renewal; every longer field is the id of one hold, its
 --            value when it was taken in ms
---   KEYS[2]  the name's fences   hash: c largest fence; o, a, f owner, hold and fence of the last release
+--   KEYS[2]  the name's fences   hash: c largest fence; o, a, f owner, hold and fence of the last release, n 1 when that
+--            owner had a grant since
 --   KEYS[3]  the node record     hash: id the master_replid it was written under, until end of quarantine in ms,
 --            sync 1 when the fence floor is restored, floor, g largest fence ever stored here, max the max-ttl in ms
 --   ARGV[1]  max-ttl in ms   [2] skew allowed between clocks in us   [3] retention of fences in ms
@@ -85,11 +86,11 @@ end
 local function holds() return redis.call('HLEN', KEYS[1]) - 8 end
 
 -- fences are the largest fence this node must assume was issued for the name; the largest it has seen of the name
--- itself, nil if none; and the owner, fence and hold of the release it remembers.
+-- itself, nil if none; the owner, fence and hold of the release it remembers, and whether that owner had a grant since.
 local function fences()
-  local h = redis.call('HMGET', KEYS[2], 'c', 'o', 'f', 'a')
+  local h = redis.call('HMGET', KEYS[2], 'c', 'o', 'f', 'a', 'n')
   local seen = h[1] and tonumber(h[1]) or nil
-  return math.max(seen or largest, floor), seen, h[2], tonumber(h[3] or '0'), h[4]
+  return math.max(seen or largest, floor), seen, h[2], tonumber(h[3] or '0'), h[4], h[5] == '1'
 end
 
 -- raise stores f as the name's largest fence if it is above those seen, and keeps the name's fences for their

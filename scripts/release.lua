@@ -24,7 +24,7 @@ local c, seen, last, lastfence, lasthold = fences()
 if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
   local top = int(math.max(seen or 0, fence + 1))
   if removed > 0 then
-    redis.call('HSET', KEYS[2], 'c', top, 'o', owner, 'a', ARGV[8], 'f', int(fence))
+    redis.call('HSET', KEYS[2], 'c', top, 'o', owner, 'a', ARGV[8], 'f', int(fence), 'n', '0')
   else
     redis.call('HSET', KEYS[2], 'c', top)
   end

@@ -136,10 +136,10 @@ func TestRenew(t *testing.T) {
 		if _, err := renew("alice", time.Second, g.Fence-1); !errors.Is(err, ErrLost) {
 			t.Errorf("another fence: %v", err)
 		}
-		if v, err := renew("alice", 200*time.Millisecond, g.Fence); err != nil || v <= 0 || v > 200*time.Millisecond {
+		if v, err := renew("alice", 400*time.Millisecond, g.Fence); err != nil || v <= 0 || v > 400*time.Millisecond {
 			t.Errorf("shorter: %v, %v", v, err)
 		}
-		time.Sleep(250 * time.Millisecond)
+		time.Sleep(450 * time.Millisecond)
 		if _, err := renew("alice", time.Second, 0); !errors.Is(err, ErrLost) {
 			t.Errorf("after the lease: %v", err)
 		}
@@ -257,6 +257,69 @@ func TestThroughAnotherProxy(t *testing.T) {
 	}
 	if _, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: next.Fence}); !errors.Is(err, ErrLost) {
 		t.Errorf("UNLOCK of a grant that was another's: %v", err)
+	}
+}
+
+func TestALeaseThatLapsedIsNotCreatedAnew(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 3))
+	lock(t, p[0], "job", "alice", 30*time.Second)
+	if _, err := p[1].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 300 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(350 * time.Millisecond)
+	if v, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second}); !errors.Is(err, ErrLost) {
+		t.Errorf("RENEW: %v, %v", v, err)
+	}
+	lock(t, p[1], "job", "bob", time.Second)
+}
+
+func TestRenewalPutsBackWhatAMinorityLost(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 5)
+	lock(t, s, "job", "alice", 30*time.Second)
+	var conns []*redistest.Conn
+	for _, n := range nodes {
+		conns = append(conns, redistest.Open(t, n.Addr()))
+	}
+	key := s.key(0, "job").lock
+	renewed := func(lost int) {
+		t.Helper()
+		for _, c := range conns[:lost] {
+			c.Do(t, "DEL", key)
+		}
+		if _, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second}); err != nil {
+			t.Errorf("%d nodes lost the record: %v", lost, err)
+		}
+	}
+	renewed(3) // waits until a quorum has it again
+	eventually(t, patient, "most have it again", func() bool {
+		n := 0
+		for _, c := range conns {
+			n += int(c.Do(t, "EXISTS", key).Int())
+		}
+		return n >= 3
+	})
+	unlock(t, s, "job", "alice", 0)
+	lock(t, s, "job", "bob", time.Second)
+}
+
+func TestUnlockRepeatsOnlyTheLastRelease(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 3)
+	first := lock(t, s, "job", "alice", 30*time.Second)
+	unlock(t, s, "job", "alice", 0)
+	second := lock(t, s, "job", "alice", 400*time.Millisecond)
+	left, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: first.Fence})
+	if err != nil || left != 0 {
+		t.Errorf("UNLOCK of the first grant again: %d, %v", left, err)
+	}
+	refused(t, s, "job", "bob", time.Second)
+	time.Sleep(450 * time.Millisecond)
+	for _, fence := range []int64{0, second.Fence} {
+		if left, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: fence}); !errors.Is(err, ErrLost) {
+			t.Errorf("UNLOCK of a grant that lapsed: %d, %v", left, err)
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ package locks
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,7 +26,7 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (time.Duration, err
 	now := s.now()
 	g, ok := s.memory.renew(h, r.Fence, now, now+r.TTL-drift(r.TTL))
 	if ok {
-		until, result, votes, err := s.renewal(ctx, h, r.TTL, g, true, nil)
+		until, result, votes, err := s.renewal(ctx, h, r.TTL, g, nil)
 		if err == nil && result == carried {
 			return s.memory.renewed(h, g.version, until) - s.now(), nil
 		}
@@ -61,52 +63,90 @@ func (s *Service) unrenewed(h holder, result ruling, votes []vote, err error) er
 	return s.quorumError("RENEW", h.name, votes)
 }
 
-// renewal is one round of a grant that runs until g.until. base, if not nil, says
-// which version to replace on each node; nodes without one are not asked. The result is carried, and until the end of
-// the new validity, only if the round completed before the old one ended and the
-// new one has not.
-func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g grant, repair bool, base []string) (until time.Duration, result ruling, votes []vote, err error) {
-	began, patience := s.now(), s.opts.patience(ttl)
-	call := func(base string) *job {
-		args := append([]string{h.owner, ms(ttl), strconv.FormatInt(g.fence, 10), g.version.lineage,
-			strconv.FormatInt(g.version.number, 10), base, flag(repair)}, g.holds...)
-		return &job{
-			args: s.command(scripts.Renew, s.key(h.db, h.name), args...), parse: parseRenew,
-			expires: began + patience,
+// renewal asks the nodes to renew a grant that runs until g.until. base, if not
+// nil, says which version to replace on each node; nodes without one are not asked,
+// and nothing is put back. The result is carried, and until the end of the new
+// validity, only if the votes came before the old one ended and the new one has not.
+func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g grant, base []string) (until time.Duration, result ruling, votes []vote, err error) {
+	began := s.now()
+	call := func(base, repair string) *job { return s.renewJob(h, ttl, g, base, repair, began) }
+	votes, result, err = s.renewRound(ctx, h, ttl, func(i int) *job {
+		switch {
+		case base == nil:
+			return call("", "0")
+		case base[i] == "":
+			return nil
 		}
-	}
-	same := call("")
-	round := s.askEach(
-		func(v []vote) bool { return rule(v, s.quorum, false, h.owner, didRenew) != pending },
-		func(i int) *job {
-			if base == nil {
-				return same
-			}
-			if base[i] == "" {
-				return nil
-			}
-			return call(base[i])
-		})
-	if err := round.wait(ctx, patience); err != nil {
-		round.close(true, nil)
+		return call(base[i], "0")
+	}, nil)
+	if err != nil {
 		return 0, undecided, nil, err
 	}
-	votes = round.close(false, nil)
+	if base == nil && ballots(votes, yes) > 0 {
+		votes, result, err = s.repair(ctx, h, ttl, call("", "1"), votes, result)
+	}
 	until = began + ttl - drift(ttl)
-	if result = rule(votes, s.quorum, true, h.owner, didRenew); result != carried {
-		return 0, result, votes, nil
+	if now := s.now(); result == carried && (now >= g.until || now >= until) {
+		result = gone
 	}
-	if now := s.now(); now >= g.until || now >= until {
-		return 0, gone, votes, nil
-	}
-	return until, carried, votes, nil
+	return until, result, votes, err
 }
 
-func flag(b bool) string {
-	if b {
-		return "1"
+func (s *Service) renewJob(h holder, ttl time.Duration, g grant, base, repair string, began time.Duration) *job {
+	args := append([]string{h.owner, ms(ttl), strconv.FormatInt(g.fence, 10), g.version.lineage,
+		strconv.FormatInt(g.version.number, 10), base, repair}, g.holds...)
+	return &job{
+		args: s.command(scripts.Renew, s.key(h.db, h.name), args...), parse: parseRenew,
+		expires: began + 2*s.opts.patience(ttl),
 	}
-	return "0"
+}
+
+// renewRound asks, and adds votes that are known to those that come.
+func (s *Service) renewRound(ctx context.Context, h holder, ttl time.Duration, each func(int) *job, known []vote) ([]vote, ruling, error) {
+	with := func(votes []vote) []vote {
+		if known == nil {
+			return votes
+		}
+		all := slices.Clone(votes)
+		for i := range all {
+			if didRenew(&known[i]) {
+				all[i] = known[i]
+			}
+		}
+		return all
+	}
+	round := s.askEach(func(v []vote) bool { return rule(with(v), s.quorum, false, h.owner, didRenew) != pending }, each)
+	err := round.wait(ctx, s.opts.patience(ttl))
+	votes := with(round.close(err != nil, nil))
+	return votes, rule(votes, s.quorum, true, h.owner, didRenew), err
+}
+
+// repair puts the grant back where the name is free, and on nodes that may not vote,
+// after at least one node has moved it: a renewal creates nothing. It waits only if
+// the quorum is not there without. A version that is there already is a repeat.
+func (s *Service) repair(ctx context.Context, h holder, ttl time.Duration, j *job, votes []vote, result ruling) ([]vote, ruling, error) {
+	lacks := func(i int) *job {
+		v := &votes[i]
+		if (v.ballot == no && v.owner == "") || v.code == quarantined || v.code == floorless {
+			return j
+		}
+		return nil
+	}
+	if result == carried {
+		for i, n := range s.nodes {
+			if lacks(i) != nil {
+				n.push(*j)
+			}
+		}
+		return votes, carried, nil
+	}
+	again, _, err := s.renewRound(ctx, h, ttl, lacks, votes)
+	for i := range again {
+		if errors.Is(again[i].err, errNotAsked) {
+			again[i] = votes[i]
+		}
+	}
+	return again, rule(again, s.quorum, true, h.owner, didRenew), err
 }
 
 // othersRest is what a quorum says is left of another owner's lease.
@@ -136,7 +176,7 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest) (v
 			base[i] = votes[i].version.base()
 		}
 	}
-	until, result, votes, err := s.renewal(ctx, h, r.TTL, g, false, base)
+	until, result, votes, err := s.renewal(ctx, h, r.TTL, g, base)
 	if err != nil || result != carried {
 		s.memory.doubt(h)
 		return 0, result, votes, err

@@ -29,15 +29,20 @@ func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 		return 0, s.unreleased(h, result, votes, err)
 	case result != carried: // perhaps it was given back, or taken anew, through another proxy
 		return s.unlockForeign(ctx, h, r)
-	case g.partial:
-		return qthHolds(votes, s.quorum, didRelease(g.fence)), nil
 	}
-	return len(g.holds) - len(holds), nil
+	left := len(g.holds) - len(holds)
+	if counted := qthHolds(votes, s.quorum, didRelease(g.fence)); counted > left || g.partial {
+		left = counted
+	}
+	return left, nil
 }
 
 // release removes holds of a grant on all nodes. Until the validity that is
-// remembered ends, no other owner can have had the name, so that a node which has
-// seen no later grant confirms the release; later only the hold itself does.
+// remembered ends, no other owner can have had the name unless the lease was
+// shortened through another proxy; so a node that has seen no later grant confirms
+// the release. Where nodes are silent and the others, a quorum, do not settle it,
+// because some give the name to a rival that may only be trying, one that did remove
+// the hold does. After the validity only the hold itself counts.
 func (s *Service) release(ctx context.Context, h holder, g grant, holds []string) ([]vote, ruling, error) {
 	began := s.now()
 	patience := s.opts.patience(s.opts.MaxTTL)
@@ -52,7 +57,11 @@ func (s *Service) release(ctx context.Context, h holder, g grant, holds []string
 	}, func(v []vote) bool { return rule(v, s.quorum, false, h.owner, didRelease(fence)) != pending })
 	err := round.wait(ctx, patience)
 	votes := round.close(false, nil)
-	return votes, rule(votes, s.quorum, true, h.owner, didRelease(fence)), err
+	result := rule(votes, s.quorum, true, h.owner, didRelease(fence))
+	if result == undecided && fence != 0 && ballots(votes, yes) > 0 && len(votes)-ballots(votes, silent) >= s.quorum {
+		result = carried
+	}
+	return votes, result, err
 }
 
 // unreleased puts what is not carried into words.
@@ -97,13 +106,13 @@ func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) 
 }
 
 // releasedBefore reports whether a quorum remembers that the grant last released
-// was this owner's.
+// was this owner's, and the one with this fence; 0 stands for the owner's last grant.
 func (s *Service) releasedBefore(votes []vote, owner string, fence int64) bool {
 	_, n := most(votes, func(v *vote) (int64, bool) {
-		if v.read == nil || v.read.lastOwner != owner || (fence != 0 && v.read.lastFence != fence) {
+		if v.read == nil || v.read.lastOwner != owner {
 			return 0, false
 		}
-		return v.read.lastFence, true
+		return v.read.lastFence, fence == v.read.lastFence || (fence == 0 && !v.read.since)
 	})
 	return n >= s.quorum
 }

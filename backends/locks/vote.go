@@ -69,6 +69,7 @@ func (v version) base() string { return fmt.Sprintf("%s:%d", v.lineage, v.number
 type reading struct {
 	lastOwner string // of the last release, or empty
 	lastFence int64
+	since     bool // that owner had a grant since
 	info      string
 	age       time.Duration // since the grant
 	told      bool          // by a renewal: this node did not grant it
@@ -220,18 +221,19 @@ func parseRelease(m []rueidis.RedisMessage) (vote, error) {
 
 func parseRead(m []rueidis.RedisMessage) (vote, error) {
 	v := vote{ballot: yes, read: &reading{}}
-	if len(m) < 11 {
-		return v, fmt.Errorf("%d values where 11 were expected", len(m))
+	if len(m) < 12 {
+		return v, fmt.Errorf("%d values where 12 were expected", len(m))
 	}
-	var rest, age, told int64
+	var rest, age, told, since int64
 	err := firstError(
 		text(m[1], &v.owner), ints(m[2:], &rest, &v.fence), parseVersion(m[4:], &v.version),
-		text(m[6], &v.read.lastOwner), ints(m[7:], &v.read.lastFence), text(m[8], &v.read.info), ints(m[9:], &age, &told))
+		text(m[6], &v.read.lastOwner), ints(m[7:], &v.read.lastFence), text(m[8], &v.read.info), ints(m[9:], &age, &told, &since))
 	if err != nil {
 		return v, err
 	}
 	v.rest, v.read.age, v.read.told = millis(rest), millis(age), told == 1
-	v.read.holds, err = parseHolds(m[11:])
+	v.read.since = since == 1
+	v.read.holds, err = parseHolds(m[12:])
 	return v, err
 }
 
