@@ -201,11 +201,27 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 	case is(sub, "REPLY"):
 		s.goRaw(ctx, raw, args)
 	default:
+		s.notePause(sub, args)
 		if s.toOwn(ctx) {
 			s.sticky = true
 			s.note()
 			s.add(raw)
 		}
+	}
+}
+
+// longestPause is the longest pause that is believed; a longer one, up to for ever,
+// only costs that connections are not shared once it is over.
+const longestPause = 24 * time.Hour
+
+func (s *Session) notePause(sub []byte, args [][]byte) {
+	switch {
+	case is(sub, "PAUSE") && len(args) >= 3:
+		if ms, err := strconv.ParseInt(string(args[2]), 10, 64); err == nil && ms > 0 {
+			s.d.pause(time.Duration(min(ms, longestPause.Milliseconds())) * time.Millisecond)
+		}
+	case is(sub, "UNPAUSE"):
+		s.d.paused.Store(0)
 	}
 }
 

@@ -35,9 +35,11 @@ type Options struct {
 	Log     *slog.Logger // nil means slog.Default()
 }
 
-// A Dispatcher knows what commands mean. It is immutable and safe for concurrent
-// use.
-type Dispatcher struct{ opt Options }
+// A Dispatcher knows what commands mean. It is safe for concurrent use.
+type Dispatcher struct {
+	opt    Options
+	paused atomic.Int64 // CLIENT PAUSE: until then, in ms since 1970; 0: not paused
+}
 
 // New makes a Dispatcher.
 func New(opt Options) *Dispatcher {
@@ -124,6 +126,9 @@ func (s *Session) Closing() bool { return s.closing }
 // arguments, at least one. raw must stay as it is until Flush.
 func (s *Session) Try(raw []byte, args [][]byte) bool {
 	s.settle()
+	if s.mode == onShared && s.d.isPaused() && !s.tryOwn() {
+		return false
+	}
 	if s.Restricted() && overRestricted(args) {
 		s.flushRun()
 		s.replies.Local([]byte("-NOAUTH Authentication required.\r\n"))
@@ -196,7 +201,14 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 		s.Flush()
 		return
 	}
-	switch k := kindOf(args[0]); k {
+	k := kindOf(args[0])
+	if s.mode == onShared && s.d.isPaused() && k != verb {
+		if s.toOwn(ctx) && s.Try(raw, args) {
+			s.Flush()
+			return
+		}
+	}
+	switch k {
 	case verb:
 		s.verb(ctx, args)
 	case auth:
@@ -278,6 +290,25 @@ func (s *Session) Refuse(text string) {
 func (s *Session) End() {
 	s.closeOwn()
 	s.returnShared()
+}
+
+// pause notes that the upstream holds clients up for a while. A connection that
+// many share would be held up by the first of them that has to wait, so until it
+// is over every client uses one of its own.
+func (d *Dispatcher) pause(length time.Duration) {
+	d.paused.Store(max(d.paused.Load(), time.Now().Add(length).UnixMilli()))
+}
+
+func (d *Dispatcher) isPaused() bool {
+	until := d.paused.Load()
+	if until == 0 {
+		return false
+	}
+	if time.Now().UnixMilli() < until {
+		return true
+	}
+	d.paused.CompareAndSwap(until, 0)
+	return false
 }
 
 func (s *Session) anonymous() bool { return s.id.User == "" && s.id.Secret == "" }

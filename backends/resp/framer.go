@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	maxDepth  = 1024 // levels of nesting; Redis itself sends fewer than ten
-	maxSmall  = 64   // bytes of a line that are looked at twice, at most
-	maxDigits = 18   // of a length, so that twice it plus one fits an int64
+	maxDepth  = 1 << 16 // levels of nesting; a Lua table that holds itself comes out of Redis 7 with some 8000
+	maxSmall  = 64      // bytes of a line that are looked at twice, at most
+	maxDigits = 18      // of a length, so that twice it plus one fits an int64
 )
 
 var (

@@ -107,8 +107,10 @@ type group struct {
 	failed time.Time // when the last dial failed
 	err    error
 
-	spare   atomic.Pointer[Conn] // private, of nobody yet
-	retired atomic.Bool          // no more spares
+	wanted  atomic.Bool // somebody wanted a private connection
+	ahead   sync.Mutex  // held while the spare is opened
+	spare   *Conn       // private, of nobody yet; may be nil or broken
+	retired bool        // no more spares
 }
 
 // NewPool makes an empty pool; nothing is dialed yet.
@@ -144,6 +146,9 @@ func (p *Pool) Shared(ctx context.Context, id Identity, lane Lane, hint uint32) 
 	if err != nil {
 		return nil, err
 	}
+	if g.wanted.Load() {
+		p.background(func() { p.prepare(id, g) })
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	i := int(hint % uint32(len(g.conns)))
@@ -175,26 +180,43 @@ func (p *Pool) Probe(ctx context.Context) error {
 }
 
 // Private gives a connection of the identity to one client alone, whose replies,
-// pushes and end go to owner. The caller closes it. One fresh connection is kept
-// ready for each identity that ever wanted a private one, so that a client's first
-// BLPOP does not arrive later than the next client's SET.
+// pushes and end go to owner. The caller closes it.
+//
+// Of an identity that ever wanted one, a fresh connection is opened ahead whenever
+// another client of it comes, so that the client's first BLPOP does not arrive
+// later than the next client's SET.
 func (p *Pool) Private(ctx context.Context, id Identity, owner Sink) (*Conn, error) {
 	g, err := p.group(id, MainLane)
 	if err != nil {
 		return nil, err
 	}
-	defer p.background(func() { p.prepare(id, g) })
-	if c := g.spare.Swap(nil); c != nil && c.belong(owner) {
+	g.wanted.Store(true)
+	g.ahead.Lock() // if one is being opened, it is sooner there than another
+	c := g.spare
+	g.spare = nil
+	g.ahead.Unlock()
+	if c != nil && c.belong(owner) {
 		return c, nil
 	}
-	c, err := p.open(ctx, id, false)
-	if err == nil && !c.belong(owner) {
-		err = &DownError{c.reason()}
-	}
-	if err != nil {
+	if c, err = p.open(ctx, id, false); err != nil {
 		return nil, err
 	}
+	if !c.belong(owner) {
+		return nil, &DownError{c.reason()}
+	}
 	return c, nil
+}
+
+// prepare opens the spare connection of an identity, if there is none.
+func (p *Pool) prepare(id Identity, g *group) {
+	g.ahead.Lock()
+	defer g.ahead.Unlock()
+	if g.retired || g.spare != nil && g.spare.Alive() {
+		return
+	}
+	if c, err := p.open(context.Background(), id, false); err == nil {
+		g.spare = c
+	} // else whoever needs one will hear of it
 }
 
 // background runs f on a goroutine that Close waits for; not at all once closed.
@@ -203,20 +225,6 @@ func (p *Pool) background(f func()) {
 	defer p.mu.Unlock()
 	if !p.closed {
 		p.wg.Go(f)
-	}
-}
-
-// prepare opens the spare connection of an identity, if there is none.
-func (p *Pool) prepare(id Identity, g *group) {
-	if g.spare.Load() != nil || g.retired.Load() {
-		return
-	}
-	c, err := p.open(context.Background(), id, false)
-	if err != nil {
-		return // whoever needs one will hear of it
-	}
-	if !g.spare.CompareAndSwap(nil, c) || g.retired.Load() && g.spare.CompareAndSwap(c, nil) {
-		c.Close()
 	}
 }
 
@@ -290,10 +298,12 @@ func (p *Pool) group(id Identity, lane Lane) (*group, error) {
 // retire closes the connections of an evicted identity, now or when the last
 // borrower returns them.
 func (g *group) retire() {
-	g.retired.Store(true)
-	if c := g.spare.Swap(nil); c != nil {
-		c.Close()
+	g.ahead.Lock()
+	g.retired = true
+	if g.spare != nil {
+		g.spare.Close()
 	}
+	g.ahead.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, c := range g.conns {
