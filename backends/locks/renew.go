@@ -115,7 +115,10 @@ func (s *Service) renewRound(ctx context.Context, h holder, ttl time.Duration, e
 		}
 		return all
 	}
-	round := s.askEach(func(v []vote) bool { return rule(with(v), s.quorum, false, h.owner, didRenew) != pending }, each)
+	round := s.askEach(func(v []vote) bool {
+		r := rule(with(v), s.quorum, false, h.owner, didRenew)
+		return r == carried || r == foreign // else one more node may know the grant, so that it may be put back
+	}, each)
 	err := round.wait(ctx, s.opts.patience(ttl))
 	votes := with(round.close(err != nil, nil))
 	return votes, rule(votes, s.quorum, true, h.owner, didRenew), err
