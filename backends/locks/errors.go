@@ -19,6 +19,7 @@ var ErrClosed = errors.New("the lock service is closed")
 var (
 	errTimeout  = errors.New("timeout")
 	errBusy     = errors.New("too many requests wait for it")
+	errDisagree = errors.New("the nodes that answered do not agree")
 	errNotAsked = errors.New("was not asked")
 	errCluster  = errors.New("is a Redis Cluster, which cannot be a lock node")
 )

@@ -2,6 +2,13 @@
 //
 // While fewer than half the masters fail or forget, no two owners hold a name at
 // once and every grant carries a larger fence than the last.
+//
+// What one master decides is in package scripts; here votes are collected (round),
+// counted (tally) and turned into answers (lock, renew, unlock). A node's lane is the
+// only goroutine that talks to it, runs while there is something to send, and
+// completes or undoes what a caller no longer waits for. [Service.Run] owns the lanes
+// and looks after nodes that are new or forgot (recovery). What a proxy remembers of
+// grants (memory) is a hint: it is read from a quorum when it is missing or old.
 package locks
 
 import (

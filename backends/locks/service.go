@@ -222,5 +222,8 @@ func (s *Service) quorumError(op, name string, votes []vote) *QuorumError {
 			e.Failed = append(e.Failed, s.nodes[i].name(v.err))
 		}
 	}
+	if e.Got >= e.Need {
+		e.Failed = append(e.Failed, errDisagree)
+	}
 	return e
 }

@@ -191,8 +191,6 @@ func rule(votes []vote, q int, final bool, owner string, done func(*vote) bool) 
 
 func didRenew(v *vote) bool { return v.ballot == yes || v.ballot == repaired }
 
-func didRead(v *vote) bool { return v.ballot == yes }
-
 // didRelease says which votes release a grant of which this proxy knows that its
 // validity has not ended: also those that have seen no later grant. fence 0 asks
 // for the hold itself, or the memory of its release.
