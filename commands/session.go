@@ -232,6 +232,8 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 		}
 	case blocks, mayBlock, ownConn, kills:
 		s.runOwn(ctx, raw, k, args)
+	case waits:
+		s.waitFor(ctx, raw)
 	case script:
 		if s.replies.WaitIdle(ctx) == nil {
 			s.lane = upstream.ScriptLane
@@ -452,6 +454,20 @@ func (s *Session) runOwn(ctx context.Context, raw []byte, k kind, args [][]byte)
 		s.blocking = s.blocking || k == blocks || k == mayBlock
 		s.add(raw)
 	}
+}
+
+// waitFor sends WAIT or WAITAOF. Redis waits for the replication offset after the
+// last command of the connection, which need not be the one that the client's
+// writes travelled on; a PING brings the offset up to date, behind all of them.
+func (s *Session) waitFor(ctx context.Context, raw []byte) {
+	if !s.toOwn(ctx) {
+		return
+	}
+	if _, err := s.ask(ctx, s.own, resp.AppendCommand(nil, "PING")); err != nil {
+		s.replyErr(err)
+		return
+	}
+	s.addBlocking(raw)
 }
 
 func (s *Session) addBlocking(raw []byte) bool {

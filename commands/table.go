@@ -19,6 +19,7 @@ const (
 	watch                 // begins to watch
 	unwatch               // ends it
 	blocks                // may block: never on a shared connection
+	waits                 // waits for what this connection wrote to reach others
 	mayBlock              // blocks if it has a BLOCK option
 	ownConn               // must not wait behind other clients' commands
 	script                // runs a script: may take long
@@ -36,7 +37,8 @@ var kinds = map[string]kind{
 	"MULTI": multi, "EXEC": execTx, "DISCARD": execTx, "WATCH": watch, "UNWATCH": unwatch,
 
 	"BLPOP": blocks, "BRPOP": blocks, "BLMOVE": blocks, "BRPOPLPUSH": blocks, "BLMPOP": blocks,
-	"BZPOPMIN": blocks, "BZPOPMAX": blocks, "BZMPOP": blocks, "WAIT": blocks, "WAITAOF": blocks,
+	"BZPOPMIN": blocks, "BZPOPMAX": blocks, "BZMPOP": blocks,
+	"WAIT": waits, "WAITAOF": waits,
 	"XREAD": mayBlock, "XREADGROUP": mayBlock,
 
 	"EVAL": script, "EVALSHA": script, "FCALL": script, "EVAL_RO": script, "EVALSHA_RO": script, "FCALL_RO": script,

@@ -390,11 +390,51 @@ func (p *Pool) adopt(nc net.Conn, shared, noAuth bool) (*Conn, error) {
 // introduce makes a bare connection one of the identity id. noAuth says that the
 // server wants authentication that id does not have.
 func introduce(nc net.Conn, id Identity) (noAuth bool, err error) {
+	steps := greeting(id)
 	var out []byte
-	n := 0
-	ask := func(args ...string) {
-		out = resp.AppendCommand(out, args...)
-		n++
+	for _, s := range steps {
+		out = resp.AppendCommand(out, s...)
+	}
+	if err := nc.SetDeadline(time.Now().Add(backends.DialTimeout)); err != nil {
+		return false, err
+	}
+	if _, err := nc.Write(out); err != nil {
+		return false, err
+	}
+	r := replyReader{nc: nc}
+	selected := id.DB == 0
+	var refused *RefusedError
+	for _, s := range steps {
+		reply, err := r.next()
+		if err != nil {
+			return false, fmt.Errorf("no answer to the greeting: %w", err)
+		}
+		text, isErr := resp.Error(reply)
+		switch {
+		case s[0] == "PING": // LOADING, MASTERDOWN, BUSY …: each command will say so itself
+			noAuth = strings.HasPrefix(text, "NOAUTH")
+		case s[0] == "SELECT" && !isErr:
+			selected = true
+		case isErr && s[0] != "SELECT":
+			return false, &RefusedError{Reply: reply}
+		case isErr:
+			refused = &RefusedError{Reply: reply}
+		}
+	}
+	if !selected {
+		return false, refused
+	}
+	return noAuth, nc.SetDeadline(time.Time{})
+}
+
+// greeting is what a connection of id says first. The database is selected both
+// before and after authenticating: the user may not be allowed to, and the
+// default user may be nobody; one success is enough.
+func greeting(id Identity) (steps [][]string) {
+	ask := func(args ...string) { steps = append(steps, args) }
+	anonymous := id.User == "" && id.Secret == ""
+	if id.DB != 0 && !anonymous {
+		ask("SELECT", strconv.Itoa(id.DB))
 	}
 	switch {
 	case id.User != "":
@@ -408,33 +448,10 @@ func introduce(nc net.Conn, id Identity) (noAuth bool, err error) {
 	if id.DB != 0 {
 		ask("SELECT", strconv.Itoa(id.DB))
 	}
-	anonymous := n == 0
-	if anonymous {
+	if len(steps) == 0 {
 		ask("PING") // says whether there is a Redis, and whether it wants a password
 	}
-	if err := nc.SetDeadline(time.Now().Add(backends.DialTimeout)); err != nil {
-		return false, err
-	}
-	if _, err := nc.Write(out); err != nil {
-		return false, err
-	}
-	r := replyReader{nc: nc}
-	for range n {
-		reply, err := r.next()
-		if err != nil {
-			return false, fmt.Errorf("no answer to the greeting: %w", err)
-		}
-		text, isErr := resp.Error(reply)
-		switch {
-		case !isErr:
-		case anonymous && strings.HasPrefix(text, "NOAUTH"):
-			noAuth = true
-		case anonymous: // LOADING, MASTERDOWN, BUSY …: each command will say so itself
-		default:
-			return false, &RefusedError{Reply: reply}
-		}
-	}
-	return noAuth, nc.SetDeadline(time.Time{})
+	return steps
 }
 
 // replyReader reads single replies, before the relaying starts.
