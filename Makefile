@@ -27,8 +27,8 @@ test: redis ## every test; installs redis-server where it is missing
 	$(GO) test $(PKGS)
 
 .PHONY: race
-race: redis ## every test under the race detector; needs a C compiler
-	CGO_ENABLED=1 $(NICE) $(GO) test -race $(PKGS)
+race: redis ## every test under the race detector, the model bounded (-short); needs a C compiler
+	CGO_ENABLED=1 $(NICE) $(GO) test -race -short $(PKGS)
 
 .PHONY: bench
 bench: redis ## the table of docs/benchmarks.md, measured on this machine

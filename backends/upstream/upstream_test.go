@@ -290,6 +290,40 @@ func TestPrivateConnections(t *testing.T) {
 	h.until(t, "its end", func() bool { return len(h.fails) == 1 && h.fails[0] == "0 false" })
 }
 
+func TestASparePrivateConnectionIsOpenedAhead(t *testing.T) {
+	f := newFake(t, echo)
+	p := newPool(t, f.addr, Options{})
+	h := newHeard()
+	private := func() *Conn {
+		t.Helper()
+		c, err := p.Private(t.Context(), p.Default(), h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	shared(t, p)
+	if first := private(); f.count() != 2 {
+		t.Fatalf("%d connections, want a shared and a private one", f.count())
+	} else {
+		first.Close()
+	}
+	shared(t, p) // another client comes
+	for late := time.After(5 * time.Second); f.count() < 3; {
+		select {
+		case <-late:
+			t.Fatal("no spare was opened")
+		case <-time.After(time.Millisecond):
+		}
+	}
+	second := private()
+	if f.count() != 3 {
+		t.Errorf("%d connections: the spare was not used", f.count())
+	}
+	second.Send([]byte("mine\r\n"), 1, h)
+	h.until(t, "a reply on the spare", func() bool { return strings.HasSuffix(h.text, "+mine\r\n") })
+}
+
 func TestIdentitiesDoNotShare(t *testing.T) {
 	p := newPool(t, newFake(t, echo).addr, Options{})
 	ids := []Identity{
