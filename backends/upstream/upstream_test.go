@@ -82,12 +82,12 @@ func (f *fake) count() int {
 
 // echo answers a word with itself, and a greeting as a Redis without users would.
 func echo(word string) string {
-	switch {
-	case word == "PING":
+	switch word {
+	case "PING":
 		return "+PONG\r\n"
-	case word == "AUTH" || word == "SELECT" || word == "HELLO":
+	case "AUTH", "SELECT", "HELLO":
 		return "+OK\r\n"
-	case strings.Contains("silence s t u 1 2 3", word): // the last ones are arguments of greetings
+	case "silence", "s", "t", "u", "1", "2", "3": // all but the first are arguments of greetings
 		return ""
 	}
 	return "+" + word + "\r\n"
