@@ -61,6 +61,23 @@ func (s *Server) String() string { return s.name }
 // Credentials are the user and password of the URL; both may be empty.
 func (s *Server) Credentials() (user, password string) { return s.opt.Username, s.opt.Password }
 
+// Secure says that connections are made over TLS.
+func (s *Server) Secure() bool { return s.opt.TLSConfig != nil }
+
+// WithTLS is the same server, reached with t: it must show a certificate that
+// t.CA or the system's authorities signed, and is shown t.Own. It is s itself if
+// that is not Secure.
+func (s *Server) WithTLS(t *TLS) *Server {
+	if !s.Secure() {
+		return s
+	}
+	opt := s.opt
+	opt.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, base *tls.Config) (net.Conn, error) {
+		return (&tls.Dialer{NetDialer: d, Config: t.dialing(base)}).DialContext(ctx, "tcp", addr)
+	}
+	return &Server{opt: opt, name: s.name}
+}
+
 // DB is the database number of the URL.
 func (s *Server) DB() int { return s.opt.SelectDB }
 
