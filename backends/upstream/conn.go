@@ -29,6 +29,11 @@ const (
 	// maxQueued is how many bytes may wait to be written before Send blocks: an
 	// upstream that has stopped reading must not fill the proxy's memory.
 	maxQueued = 32 << 20
+	// direct is from which size on commands are written as they are, uncopied, when
+	// nobody else is writing.
+	direct = 4 << 10
+	// maxSpare bounds the buffer that is kept for the next commands.
+	maxSpare = 1 << 20
 	// flushTurns bounds how long one client's goroutine writes for the others.
 	flushTurns = 16
 )
@@ -104,10 +109,19 @@ func (c *Conn) Send(raw []byte, n int, s Sink) error {
 		defer c.mu.Unlock()
 		return c.err
 	}
-	c.queue = append(c.queue, raw...)
 	if n > 0 {
 		c.sent = append(c.sent, debt{s, n})
 	}
+	if len(raw) >= direct && !c.flushing { // then nothing is queued
+		c.flushing = true
+		c.mu.Unlock()
+		if err := c.write(raw); err != nil {
+			c.end(err)
+		}
+		c.flush()
+		return nil
+	}
+	c.queue = append(c.queue, raw...)
 	if c.flushing {
 		c.mu.Unlock()
 		return nil
@@ -142,7 +156,7 @@ func (c *Conn) flush() {
 		err := c.write(buf)
 
 		c.mu.Lock()
-		if cap(buf) <= 4*readSize {
+		if cap(buf) <= maxSpare {
 			c.spare = buf[:0]
 		}
 		c.mu.Unlock()

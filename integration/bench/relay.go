@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,19 +28,28 @@ var loads = []load{
 	{"-c 50 -P 1 -d 16384", []string{"-c", "50", "-P", "1", "-d", "16384"}, 40_000},
 }
 
-// A course is all runs of one load and command against one address.
-type course struct {
+// A way to the upstream, and all runs of one load and command on it.
+type way struct {
+	name  string
+	addr  string
+	proxy int // process between, 0 if none
+
 	rates    []float64 // commands a second, one per round
 	commands int
-	proxy    float64 // CPU seconds of the proxy
+	between  float64 // CPU seconds of the process between
 	redis    float64 // CPU seconds of the upstream
 }
 
-func (c *course) perMillion(cpu float64) string {
-	return fmt.Sprintf("%.2f", cpu/float64(c.commands)*1e6)
+func (w *way) perMillion(cpu float64) string {
+	return fmt.Sprintf("%.2f", cpu/float64(w.commands)*1e6)
 }
 
 func measureRelay(p plan, page *report) error {
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
 	data, err := redistest.Launch()
 	if err != nil {
 		return err
@@ -50,12 +60,26 @@ func measureRelay(p plan, page *report) error {
 		return err
 	}
 	defer proxy.Kill()
+	others, stop, err := startRivals(dir, data.Addr())
+	if err != nil {
+		return err
+	}
+	defer stop()
+
+	ways := []way{{name: "direct", addr: data.Addr()}, {name: "lockproxy", addr: proxy.Addr(), proxy: proxy.PID()}}
+	for _, r := range others {
+		ways = append(ways, way{name: r.name, addr: r.addr, proxy: r.cmd.Process.Pid})
+	}
 	page.linef("\n## GET and SET\n")
-	page.linef("redis-benchmark through the proxy and direct, in turns, medians of %d rounds; CPU is user and system time by /proc, in seconds per million commands.\n", p.rounds)
-	page.table("load", "through the proxy /s", "direct /s", "ratio", "proxy CPU", "redis CPU behind it", "redis CPU direct")
+	page.linef("redis-benchmark direct, through lockproxy, and through other proxies where they are installed (`apt-get install nutcracker haproxy`), in turns, medians of %d rounds. CPU is user and system time by /proc, in seconds per million commands; the first is redis-server's own when asked directly.\n", p.rounds)
+	heads := []string{"load", "direct /s", "redis CPU"}
+	for _, w := range ways[1:] {
+		heads = append(heads, w.name+" /s", "of direct", "CPU")
+	}
+	page.table(heads...)
 	for _, l := range loads {
 		for _, command := range []string{"set", "get"} {
-			if err := l.measure(p, page, command, data, proxy); err != nil {
+			if err := l.measure(p, page, command, data, ways); err != nil {
 				return fmt.Errorf("%s %s: %w", command, l.name, err)
 			}
 		}
@@ -63,51 +87,59 @@ func measureRelay(p plan, page *report) error {
 	return nil
 }
 
-func (l load) measure(p plan, page *report, command string, data *redistest.Server, proxy *redistest.Proxy) error {
-	var through, direct course
+func (l load) measure(p plan, page *report, command string, data *redistest.Server, ways []way) error {
+	ways = slices.Clone(ways)
 	for range p.rounds {
-		for _, way := range []struct {
-			addr string
-			*course
-		}{{proxy.Addr(), &through}, {data.Addr(), &direct}} {
-			if err := way.run(l, int(float64(l.n)*p.scale), command, way.addr, data.PID(), proxy.PID()); err != nil {
+		for i := range ways {
+			if err := ways[i].run(l, int(float64(l.n)*p.scale), command, data.PID()); err != nil {
 				return err
 			}
 		}
 	}
-	a, b := median(through.rates), median(direct.rates)
-	page.row(strings.ToUpper(command)+" "+l.name, fmt.Sprintf("%.0f", a), fmt.Sprintf("%.0f", b), ratio(a, b),
-		through.perMillion(through.proxy), through.perMillion(through.redis), direct.perMillion(direct.redis))
+	direct := median(ways[0].rates)
+	cells := []string{strings.ToUpper(command) + " " + l.name, fmt.Sprintf("%.0f", direct), ways[0].perMillion(ways[0].redis)}
+	for _, w := range ways[1:] {
+		rate := median(w.rates)
+		cells = append(cells, fmt.Sprintf("%.0f", rate), ratio(rate, direct), w.perMillion(w.between))
+	}
+	page.row(cells...)
 	return nil
 }
 
 // run is one run of redis-benchmark.
-func (c *course) run(l load, n int, command, addr string, redisPID, proxyPID int) error {
-	redis, err := cpuSeconds(redisPID)
+func (w *way) run(l load, n int, command string, redis int) error {
+	before, err := cpuOf(redis, w.proxy)
 	if err != nil {
 		return err
 	}
-	proxy, err := cpuSeconds(proxyPID)
+	rate, err := redisBenchmark(w.addr, append([]string{"-t", command, "-n", strconv.Itoa(n)}, l.args...))
 	if err != nil {
 		return err
 	}
-	rate, err := redisBenchmark(addr, append([]string{"-t", command, "-n", strconv.Itoa(n)}, l.args...))
+	after, err := cpuOf(redis, w.proxy)
 	if err != nil {
 		return err
 	}
-	redisAfter, err := cpuSeconds(redisPID)
-	if err != nil {
-		return err
-	}
-	proxyAfter, err := cpuSeconds(proxyPID)
-	if err != nil {
-		return err
-	}
-	c.rates = append(c.rates, rate)
-	c.commands += n
-	c.redis += redisAfter - redis
-	c.proxy += proxyAfter - proxy
+	w.rates = append(w.rates, rate)
+	w.commands += n
+	w.redis += after[0] - before[0]
+	w.between += after[1] - before[1]
 	return nil
+}
+
+// cpuOf is the CPU seconds of processes; that of none, 0, is 0.
+func cpuOf(pids ...int) ([]float64, error) {
+	out := make([]float64, len(pids))
+	for i, pid := range pids {
+		if pid == 0 {
+			continue
+		}
+		var err error
+		if out[i], err = cpuSeconds(pid); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // redisBenchmark returns the commands a second that one run of it reports.
