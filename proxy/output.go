@@ -9,7 +9,8 @@ import (
 
 // output writes to one client. What the client's socket takes at once is written
 // by whoever has it; the rest is kept and written by a goroutine that lives only
-// as long as there is a rest. So nobody who writes ever waits for a slow client.
+// as long as there is a rest. So nobody who writes ever waits for a slow client. What
+// cannot be tried, TLS, leaves everything to that goroutine, the farewell too.
 //
 // Its methods are safe for concurrent use.
 type output struct {
@@ -21,7 +22,10 @@ type output struct {
 	drained int    // bytes the draining goroutine has in hand
 	busy    bool   // the draining goroutine runs
 	closing bool   // close when all is written
+	leaving bool   // all is written: the draining goroutine says farewell
 	dead    bool
+
+	drains sync.WaitGroup // the draining goroutine
 }
 
 func newOutput(nc *sock.Conn, limit int) *output { return &output{nc: nc, max: limit} }
@@ -50,7 +54,7 @@ func (o *output) Write(p []byte) bool {
 	o.kept = append(o.kept, p...)
 	if !o.busy {
 		o.busy = true
-		go o.drain()
+		o.drains.Go(o.drain)
 	}
 	return true
 }
@@ -62,10 +66,13 @@ func (o *output) drain() {
 		o.drained = 0
 		if len(o.kept) == 0 || o.dead {
 			o.busy = false
-			if o.closing {
-				o.killLocked()
-			}
+			o.leaving = o.closing && !o.dead
+			o.dead = o.dead || o.closing
+			leaving := o.leaving
 			o.mu.Unlock()
+			if leaving {
+				o.nc.Close() // not under mu: over TLS it may wait
+			}
 			return
 		}
 		buf, o.kept = o.kept, buf[:0]
@@ -85,12 +92,20 @@ func (o *output) Close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closing = true
-	if !o.busy {
+	switch {
+	case o.dead:
+	case o.busy:
+		o.nc.SetWriteDeadline(time.Now().Add(lingerTime))
+	case o.nc.Tries(): // a plain socket: there is no farewell
 		o.killLocked()
-		return
+	default:
+		o.busy = true
+		o.drains.Go(o.drain)
 	}
-	o.nc.SetWriteDeadline(time.Now().Add(lingerTime))
 }
+
+// Wait returns when all is written, or never will be. It comes after Close.
+func (o *output) Wait() { o.drains.Wait() }
 
 // Abort implements commands.Output.
 func (o *output) Abort() {
@@ -108,9 +123,9 @@ func (o *output) Dead() bool {
 
 // killLocked closes the socket, which wakes the session's reader.
 func (o *output) killLocked() {
-	if !o.dead {
+	if !o.dead || o.leaving {
 		o.dead = true
 		o.kept = nil
-		o.nc.Close()
+		o.nc.Abort()
 	}
 }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -86,6 +87,8 @@ func serve(srv *Server, nc *sock.Conn) {
 	}
 	s.cmds.End()
 	s.out.Close()
+	defer time.AfterFunc(linger, s.out.Abort).Stop()
+	s.out.Wait()
 }
 
 // stop makes the reader return, for good.
@@ -127,6 +130,9 @@ func (s *session) readOnce(buf []byte) (int, error) {
 		}
 	}
 	n, err := s.nc.Read(buf)
+	if s.over.Load() { // TLS hands out what it has decrypted, whatever the deadline
+		return 0, net.ErrClosed
+	}
 	if n > 0 {
 		err = nil // if it lasts, the next read says so
 	}

@@ -47,6 +47,15 @@ func Wrap(nc net.Conn) *Conn {
 	return c
 }
 
+// Abort closes at once. Close over TLS says farewell first, and waits seconds for a
+// peer that does not read.
+func (c *Conn) Abort() error {
+	if over, ok := c.Conn.(interface{ NetConn() net.Conn }); ok {
+		return over.NetConn().Close()
+	}
+	return c.Conn.Close()
+}
+
 // Tries says whether Try can be used.
 func (c *Conn) Tries() bool { return c.raw != nil }
 
