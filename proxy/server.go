@@ -9,6 +9,7 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -27,6 +28,9 @@ import (
 type Options struct {
 	// Listen is host:port, or the path of a Unix socket; required.
 	Listen string
+	// TLS is what clients on a TCP listener must speak; nil: plain text. It is used
+	// as it is, and not to be changed any more.
+	TLS *tls.Config
 	// MaxClients is how many may be connected; 0 means 10000.
 	MaxClients int
 	// MaxBulk bounds one argument, in bytes; 0 means 512 MB.
@@ -72,6 +76,9 @@ func New(opt Options, cmds *commands.Dispatcher) (*Server, error) {
 	if opt.Log == nil {
 		opt.Log = slog.Default()
 	}
+	if opt.TLS != nil && isPath(opt.Listen) {
+		return nil, errors.New("a Unix socket carries no TLS")
+	}
 	ln, err := listen(opt.Listen)
 	if err != nil {
 		return nil, err
@@ -91,7 +98,7 @@ const (
 
 func listen(addr string) (net.Listener, error) {
 	network := "tcp"
-	if strings.ContainsRune(addr, '/') {
+	if isPath(addr) {
 		network = "unix"
 		if err := removeStale(addr); err != nil {
 			return nil, err
@@ -103,6 +110,9 @@ func listen(addr string) (net.Listener, error) {
 	}
 	return lc.Listen(context.Background(), network, addr)
 }
+
+// isPath tells the path of a Unix socket from host:port.
+func isPath(addr string) bool { return strings.ContainsRune(addr, '/') }
 
 // removeStale removes a socket that nobody listens on any more.
 func removeStale(path string) error {
@@ -154,14 +164,18 @@ func (s *Server) Serve(ctx context.Context) error {
 func (s *Server) admit(nc net.Conn) {
 	if s.clients.Add(1) > int64(s.opt.MaxClients) {
 		s.clients.Add(-1)
-		nc.SetWriteDeadline(time.Now().Add(time.Second))
-		nc.Write([]byte("-ERR max number of clients reached\r\n"))
+		if s.opt.TLS == nil { // else it could not be read: there was no handshake
+			nc.SetWriteDeadline(time.Now().Add(time.Second))
+			nc.Write([]byte("-ERR max number of clients reached\r\n"))
+		}
 		nc.Close()
 		return
 	}
 	s.sessions.Go(func() {
 		defer s.clients.Add(-1)
-		serve(s, sock.Wrap(nc))
+		if nc, ok := s.secure(nc); ok {
+			serve(s, sock.Wrap(nc))
+		}
 	})
 }
 
