@@ -37,7 +37,8 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// validate turns raw settings into options. It touches neither network nor files.
+// validate turns raw settings into options. It touches no network, and no files but
+// those that settings about TLS name.
 // bad are the faults found so far; with anything wrong it returns all that is, in
 // words that never repeat a URL, and the options are not to be used.
 func (c config) validate(all []setting, bad faults) (options, faults) {
@@ -49,6 +50,10 @@ func (c config) validate(all []setting, bad faults) (options, faults) {
 		bad = append(bad, errors.New("upstream: not set; give --upstream redis://host:port, LOCKPROXY_UPSTREAM, or upstream: in the file"))
 	}
 	bad = append(bad, o.contradictions()...)
+	bad = append(bad, o.readTLS()...)
+	if len(bad) == 0 {
+		bad = append(bad, o.unusedTLS()...)
+	}
 	if len(bad) == 0 {
 		o.complete()
 	}

@@ -21,6 +21,9 @@ const (
 
 func (p program) devCommand() *cli.Command {
 	all := without(settings(), "upstream", "lock-node")
+	for _, s := range tlsSettings() { // it stays within one machine
+		all = without(all, s.name)
+	}
 	const usage = "try it: a proxy, its upstream and five lock nodes in this one process; nothing is kept"
 	return &cli.Command{
 		Name:         "dev",

@@ -3,6 +3,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -13,38 +15,42 @@ import (
 
 func (p program) healthcheckCommand() *cli.Command {
 	const timeout = 2 * time.Second
+	all := only(settings(), "listen", "tls-cert", "tls-client-ca")
 	return &cli.Command{
 		Name:         "healthcheck",
 		Usage:        "PING the proxy at --listen; exit 0 if it and its upstream answer",
-		Flags:        append(flags(only(settings(), "listen")), configFlag()),
+		Flags:        append(flags(all), configFlag()),
 		OnUsageError: onUsageError,
 		Action: func(c *cli.Context) error {
-			o, err := p.listenOnly(c)
+			o, err := p.readOnly(c, all)
 			if err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(c.Context, timeout)
 			defer cancel()
-			return ping(ctx, o.listen)
+			return ping(ctx, o)
 		},
 	}
 }
 
-// listenOnly reads just where the proxy listens, whatever else is configured.
-func (p program) listenOnly(c *cli.Context) (o options, err error) {
-	all := only(settings(), "listen")
+// readOnly reads just these settings, whatever else is configured, and no files that
+// they name.
+func (p program) readOnly(c *cli.Context, all []setting) (o options, err error) {
 	raw, bad := load(c, p.env, all)
-	bad = append(bad, raw.read(all[0], &o)...)
+	for _, s := range all {
+		bad = append(bad, raw.read(s, &o)...)
+	}
 	if len(bad) > 0 {
 		return o, bad
 	}
 	return o, nil
 }
 
-// ping says nil when a PING at listen is answered with PONG, or with a demand to
-// authenticate, which an upstream had to be asked for too.
-func ping(ctx context.Context, listen string) error {
-	network, address := dialAddress(listen)
+// ping says nil when a PING at o.listen is answered with PONG, or with a demand to
+// authenticate, which an upstream had to be asked for too. Where clients must show
+// a certificate, which it has not, being turned away for that is enough.
+func ping(ctx context.Context, o options) error {
+	network, address := dialAddress(o.listen)
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {
 		return fmt.Errorf("not healthy: %w", err)
@@ -52,6 +58,13 @@ func ping(ctx context.Context, listen string) error {
 	defer conn.Close()
 	if deadline, ok := ctx.Deadline(); ok {
 		conn.SetDeadline(deadline) // fails only on a closed connection, which the write below reports
+	}
+	if o.clientFiles.cert != "" {
+		// It asks itself, at an address that the certificate need not name.
+		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+		if o.clientFiles.ca != "" {
+			return turnedAway(conn)
+		}
 	}
 	if _, err := conn.Write([]byte("*1\r\n$4\r\nPING\r\n")); err != nil {
 		return fmt.Errorf("not healthy: %w", err)
@@ -64,6 +77,20 @@ func ping(ctx context.Context, listen string) error {
 		return nil
 	}
 	return fmt.Errorf("not healthy: %s answered %q", address, reply)
+}
+
+// turnedAway says nil when the other side of a TLS connection ends it for a reason
+// that it gives in TLS.
+func turnedAway(conn net.Conn) error {
+	_, err := conn.Read(make([]byte, 1)) // after the handshake, which may fail already
+	if err == nil {
+		return errors.New("not healthy: let in without a certificate")
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "remote error" { // crypto/tls's words for an alert
+		return nil
+	}
+	return fmt.Errorf("not healthy: %w", err)
 }
 
 // dialAddress turns where a server listens into where a client on the same machine

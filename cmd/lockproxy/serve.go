@@ -56,6 +56,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(net.
 	for _, w := range o.warnings {
 		log.Warn(w)
 	}
+	o = o.withTLS(log)
 	svc, err := newLocks(o, log)
 	if err != nil {
 		return err
@@ -71,13 +72,13 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(net.
 		Pool: pool, Locks: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, RequireOwner: o.requireOwner, MaxKept: o.maxOutput, Log: log,
 	})
 	srv, err := proxy.New(proxy.Options{
-		Listen: o.listen, MaxClients: o.maxClients, MaxBulk: o.maxBulk, MaxOutput: o.maxOutput,
+		Listen: o.listen, TLS: o.listenTLS(log), MaxClients: o.maxClients, MaxBulk: o.maxBulk, MaxOutput: o.maxOutput,
 		IdleTimeout: o.idleTimeout, DrainTimeout: o.drainTimeout, Log: log,
 	}, table)
 	if err != nil {
 		return errors.Join(err, finish(svc))
 	}
-	log.Info("listening", "address", srv.Addr().String(), "upstream", o.upstream.String(), "lock_nodes", addresses(o.nodes))
+	log.Info("listening", "address", srv.Addr().String(), "tls", o.clientTLS != nil, "upstream", o.upstream.String(), "lock_nodes", addresses(o.nodes))
 	listening(srv.Addr())
 	return runBoth(ctx, srv, svc, log)
 }
@@ -164,7 +165,8 @@ func (p program) initCommand() *cli.Command {
 	return p.command("init", usage, settings(), func(c *cli.Context, o options) error {
 		ctx, cancel := context.WithTimeout(c.Context, initTimeout)
 		defer cancel()
-		svc, err := newLocks(o, newLogger(p.stderr, o))
+		log := newLogger(p.stderr, o)
+		svc, err := newLocks(o.withTLS(log), log)
 		if err != nil {
 			return err
 		}

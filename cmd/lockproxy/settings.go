@@ -39,6 +39,9 @@ type options struct {
 	upstream *backends.Server
 	nodes    []*backends.Server // at least one
 
+	clientFiles, serverFiles tlsFiles
+	clientTLS, serverTLS     *backends.TLS // what the files hold; nil: nothing was said
+
 	minTTL, maxTTL          time.Duration
 	nodeTimeout             time.Duration // 0: derived from the lease
 	retention               time.Duration
@@ -62,11 +65,11 @@ type options struct {
 // settings is every setting of serve, in the order of --help. The caller owns the
 // slice.
 func settings() []setting {
-	return []setting{
+	return slices.Concat([]setting{
 		{name: "listen", value: "127.0.0.1:6380", usage: "where clients connect: `host:port`, or the path of a Unix socket", read: readListen},
 		{name: "upstream", secret: true, usage: "the Redis that ordinary commands go to, as a `URL` (redis://, rediss://, unix://)", read: readUpstream},
 		{name: "lock-node", secret: true, list: true, usage: "a master that votes on locks, as a `URL`; repeat it, an odd number is best (default: the upstream alone)", read: readNode},
-
+	}, tlsSettings(), []setting{
 		{name: "min-ttl", value: "100ms", usage: "the shortest lease a client may ask for", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.minTTL })},
 		{name: "max-ttl", value: "60s", usage: "the longest lease; also how long a lock node that forgot sits out; the same at every proxy", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.maxTTL })},
 		{name: "node-timeout", value: "0", usage: "how long a lock node may take to vote; 0: a 200th of the lease, within 5ms and 50ms", read: duration(0, func(o *options) *time.Duration { return &o.nodeTimeout })},
@@ -88,7 +91,7 @@ func settings() []setting {
 
 		{name: "log-level", value: "info", usage: "debug, info, warn or error", read: readLevel},
 		{name: "log-format", value: "text", usage: "text or json", read: readFormat},
-	}
+	})
 }
 
 // without is the settings whose names are not given.

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/lockproxy/lockproxy/backends"
+)
+
+// tlsSettings are the settings about TLS, first those about clients.
+func tlsSettings() []setting {
+	return []setting{
+		{name: "tls-cert", usage: "clients must speak TLS, 1.2 or later; the PEM `file` of the certificate and its chain that they are shown", read: fileName(func(o *options) *string { return &o.clientFiles.cert })},
+		{name: "tls-key", usage: "the PEM `file` of the private key of tls-cert", read: fileName(func(o *options) *string { return &o.clientFiles.key })},
+		{name: "tls-client-ca", usage: "clients must show a certificate signed by an authority in this PEM `file`", read: fileName(func(o *options) *string { return &o.clientFiles.ca })},
+		{name: "tls-ca", usage: "a PEM `file` of authorities that rediss:// servers may be signed by, besides the system's", read: fileName(func(o *options) *string { return &o.serverFiles.ca })},
+		{name: "tls-server-cert", usage: "the PEM `file` of the certificate and its chain that rediss:// servers are shown", read: fileName(func(o *options) *string { return &o.serverFiles.cert })},
+		{name: "tls-server-key", usage: "the PEM `file` of the private key of tls-server-cert", read: fileName(func(o *options) *string { return &o.serverFiles.key })},
+	}
+}
+
+// tlsFiles are what was said about TLS on one side; empty: nothing.
+type tlsFiles struct{ cert, key, ca string }
+
+func fileName(field func(*options) *string) func(*options, string) error {
+	return func(o *options, text string) error {
+		*field(o) = text
+		if text == "" {
+			return errors.New("is empty; name a file")
+		}
+		return nil
+	}
+}
+
+// readTLS reads the files that the settings about TLS name, into o.clientTLS and
+// o.serverTLS. The faults are theirs, and those between the settings.
+func (o *options) readTLS() (bad faults) {
+	var more faults
+	o.clientTLS, bad = o.clientFiles.read("tls-cert", "tls-key", "tls-client-ca")
+	o.serverTLS, more = o.serverFiles.read("tls-server-cert", "tls-server-key", "tls-ca")
+	bad = append(bad, more...)
+	f := o.clientFiles
+	if f.ca != "" && f.cert == "" && f.key == "" {
+		bad = append(bad, errors.New("tls-client-ca: needs tls-cert and tls-key; clients show certificates over TLS only"))
+	}
+	if f != (tlsFiles{}) && isSocketPath(o.listen) {
+		bad = append(bad, fmt.Errorf("tls-cert, tls-key, tls-client-ca: listen is the Unix socket %s, which carries no TLS", o.listen))
+	}
+	return bad
+}
+
+// read is nil if nothing was said. cert, key and ca are the names of the settings.
+func (f tlsFiles) read(cert, key, ca string) (t *backends.TLS, bad faults) {
+	if f == (tlsFiles{}) {
+		return nil, nil
+	}
+	t = new(backends.TLS)
+	var err error
+	switch {
+	case f.cert == "" && f.key == "":
+	case f.cert == "":
+		bad = append(bad, fmt.Errorf("%s: needs %s, the certificate of that key", key, cert))
+	case f.key == "":
+		bad = append(bad, fmt.Errorf("%s: needs %s, the private key of that certificate", cert, key))
+	default:
+		if t.Own, err = backends.ReadKeyPair(f.cert, f.key); err != nil {
+			bad = append(bad, fmt.Errorf("%s, %s: %w", cert, key, err))
+		}
+	}
+	if f.ca != "" {
+		if t.CA, err = backends.ReadAuthorities(f.ca); err != nil {
+			bad = append(bad, fmt.Errorf("%s: %w", ca, err))
+		}
+	}
+	return t, bad
+}
+
+// unusedTLS is the fault of settings about TLS that would protect nothing. It is
+// asked of options that have no other.
+func (o *options) unusedTLS() (bad faults) {
+	if o.serverTLS == nil || o.upstream.Secure() {
+		return nil
+	}
+	for _, n := range o.nodes {
+		if n.Secure() {
+			return nil
+		}
+	}
+	return faults{errors.New("tls-ca, tls-server-cert, tls-server-key: neither the upstream nor a lock node is a rediss:// URL, so none would speak TLS")}
+}
+
+// withTLS is o with servers that are reached as its settings about TLS say.
+func (o options) withTLS(log *slog.Logger) options {
+	if o.serverTLS == nil {
+		return o
+	}
+	t := *o.serverTLS
+	t.Log = log
+	o.upstream = o.upstream.WithTLS(&t)
+	nodes := make([]*backends.Server, len(o.nodes))
+	for i, n := range o.nodes {
+		nodes[i] = n.WithTLS(&t)
+	}
+	o.nodes = nodes
+	return o
+}
+
+// listenTLS is how clients are accepted; nil: in plain text.
+func (o options) listenTLS(log *slog.Logger) *tls.Config {
+	if o.clientTLS == nil {
+		return nil
+	}
+	t := *o.clientTLS
+	t.Log = log
+	return t.ServerConfig()
+}
