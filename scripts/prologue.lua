@@ -4,7 +4,7 @@
 --            node did not grant it but was told of it by a renewal; every longer field is the id of one hold, its
 --            value when it was taken in ms
 --   KEYS[2]  the name's fences   hash: c largest fence; o, a, f owner, hold and fence of the last release, n 1 when that
---            owner had a grant since
+--            owner had a grant since; m largest fence of a grant that a renewal may have shortened
 --   KEYS[3]  the node record     hash: id the master_replid it was written under, until end of quarantine in ms,
 --            sync 1 when the fence floor is restored, floor, g largest fence ever stored here, max the max-ttl in ms
 --   ARGV[1]  max-ttl in ms   [2] skew allowed between clocks in us   [3] retention of fences in ms
@@ -86,11 +86,12 @@ end
 local function holds() return redis.call('HLEN', KEYS[1]) - 8 end
 
 -- fences are the largest fence this node must assume was issued for the name; the largest it has seen of the name
--- itself, nil if none; the owner, fence and hold of the release it remembers, and whether that owner had a grant since.
+-- itself, nil if none; the owner, fence and hold of the release it remembers, whether that owner had a grant since, and
+-- the largest fence that was noted.
 local function fences()
-  local h = redis.call('HMGET', KEYS[2], 'c', 'o', 'f', 'a', 'n')
+  local h = redis.call('HMGET', KEYS[2], 'c', 'o', 'f', 'a', 'n', 'm')
   local seen = h[1] and tonumber(h[1]) or nil
-  return math.max(seen or largest, floor), seen, h[2], tonumber(h[3] or '0'), h[4], h[5] == '1'
+  return math.max(seen or largest, floor), seen, h[2], tonumber(h[3] or '0'), h[4], h[5] == '1', tonumber(h[6] or '0')
 end
 
 -- raise stores f as the name's largest fence if it is above those seen, and keeps the name's fences for their

@@ -25,6 +25,7 @@ type Script struct {
 var (
 	Acquire  = load("acquire")
 	Settle   = load("settle")
+	Note     = load("note")
 	Renew    = load("renew")
 	Release  = load("release")
 	Read     = load("read")
@@ -35,7 +36,7 @@ var (
 
 // All returns every script, in no particular order.
 func All() []*Script {
-	return []*Script{Acquire, Settle, Renew, Release, Read, State, Register, Restore}
+	return []*Script{Acquire, Settle, Note, Renew, Release, Read, State, Register, Restore}
 }
 
 // load panics when a file is missing, which only a broken build can cause.

@@ -110,19 +110,20 @@ func (m *memory) granted(h holder, hold string, fence int64, until time.Duration
 
 // renew gives a renewal its version. until is the validity it aims for: if that
 // is earlier than the one that runs, it counts from now on, also if the renewal
-// fails, since some node may apply it. ok is false when nothing is known that could
-// be renewed without reading: the validity that is remembered may have ended while
-// another proxy renewed the grant.
-func (m *memory) renew(h holder, fence int64, now, until time.Duration) (g grant, ok bool) {
+// fails, since some node may apply it, and shortens is true. ok is false when nothing
+// is known that could be renewed without reading: the validity that is remembered may
+// have ended while another proxy renewed the grant.
+func (m *memory) renew(h holder, fence int64, now, until time.Duration) (g grant, shortens, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.grants.Get(h)
 	if !ok || p.partial || p.until <= now || (fence != 0 && p.fence != fence) {
-		return g, false
+		return g, false, false
 	}
 	p.version.number++
+	shortens = until < p.until
 	p.until = min(p.until, until)
-	return p.copy(), true
+	return p.copy(), shortens, true
 }
 
 // renewed stores the validity that the renewal with this version won, and returns

@@ -24,9 +24,9 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (time.Duration, err
 	defer s.leave()
 	h := holder{r.DB, r.Name, r.Owner}
 	now := s.now()
-	g, ok := s.memory.renew(h, r.Fence, now, now+r.TTL-drift(r.TTL))
+	g, shortens, ok := s.memory.renew(h, r.Fence, now, now+r.TTL-drift(r.TTL))
 	if ok {
-		until, result, votes, err := s.renewal(ctx, h, r.TTL, g, nil)
+		until, result, votes, err := s.renewal(ctx, h, r.TTL, g, nil, shortens)
 		if err == nil && result == carried {
 			return s.memory.renewed(h, g.version, until) - s.now(), nil
 		}
@@ -65,10 +65,19 @@ func (s *Service) unrenewed(h holder, result ruling, votes []vote, err error) er
 
 // renewal asks the nodes to renew a grant that runs until g.until. base, if not
 // nil, says which version to replace on each node; nodes without one are not asked,
-// and nothing is put back. The result is carried, and until the end of the new
-// validity, only if the votes came before the old one ended and the new one has not.
-func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g grant, base []string) (until time.Duration, result ruling, votes []vote, err error) {
+// and nothing is put back. What shortens, or may, is noted by a quorum before. The
+// result is carried, and until the end of the new validity, only if the votes came
+// before the old one ended and the new one has not.
+func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g grant, base []string, shortens bool) (until time.Duration, result ruling, votes []vote, err error) {
+	if shortens {
+		if votes, err = s.announce(ctx, h, g.fence, s.opts.patience(ttl)); err != nil || ballots(votes, yes) < s.quorum {
+			return 0, undecided, votes, err
+		}
+	}
 	began := s.now()
+	if began >= g.until {
+		return 0, gone, nil, nil
+	}
 	call := func(base, repair string) *job { return s.renewJob(h, ttl, g, base, repair, began) }
 	votes, result, err = s.renewRound(ctx, h, ttl, func(i int) *job {
 		switch {
@@ -90,6 +99,17 @@ func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g gr
 		result = gone
 	}
 	return until, result, votes, err
+}
+
+// announce has every node note that a grant may be shortened. Only after a quorum did may
+// the renewal be sent.
+func (s *Service) announce(ctx context.Context, h holder, fence int64, patience time.Duration) ([]vote, error) {
+	round := s.ask(job{
+		args: s.command(scripts.Note, s.key(h.db, h.name), strconv.FormatInt(fence, 10)), parse: parseDone,
+		expires: s.now() + patience,
+	}, func(v []vote) bool { return ballots(v, yes) >= s.quorum })
+	err := round.wait(ctx, patience)
+	return round.close(err != nil, nil), err
 }
 
 func (s *Service) renewJob(h holder, ttl time.Duration, g grant, base, repair string, began time.Duration) *job {
@@ -173,13 +193,14 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest) (v
 		return 0, result, votes, nil
 	}
 	g.version = version{lineage: rand.Text(), number: 1}
-	base := make([]string, len(votes))
+	base, shortens := make([]string, len(votes)), false
 	for i := range votes {
 		if f, ok := has(&votes[i], h.owner); ok && f == g.fence {
 			base[i] = votes[i].version.base()
+			shortens = shortens || r.TTL-drift(r.TTL) < votes[i].rest
 		}
 	}
-	until, result, votes, err := s.renewal(ctx, h, r.TTL, g, base)
+	until, result, votes, err := s.renewal(ctx, h, r.TTL, g, base, shortens)
 	if err != nil || result != carried {
 		s.memory.doubt(h)
 		return 0, result, votes, err

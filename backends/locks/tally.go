@@ -192,10 +192,33 @@ func rule(votes []vote, q int, final bool, owner string, done func(*vote) bool) 
 func didRenew(v *vote) bool { return v.ballot == yes || v.ballot == repaired }
 
 // didRelease says which votes release a grant of which this proxy knows that its
-// validity has not ended: also those that have seen no later grant. fence 0 asks
-// for the hold itself, or the memory of its release.
+// validity had not ended: also those that have seen no later grant. fence 0 asks
+// for the hold itself, as it was granted, or the memory of its release.
 func didRelease(fence int64) func(*vote) bool {
 	return func(v *vote) bool {
-		return v.ballot == yes || v.ballot == again || (v.ballot == no && fence != 0 && v.owner == "" && v.fence <= fence)
+		switch v.ballot {
+		case yes:
+			return fence != 0 || !v.told
+		case no:
+			return fence != 0 && v.owner == "" && v.fence <= fence
+		}
+		return v.ballot == again
 	}
+}
+
+// ruleRelease counts the votes on a release, see didRelease for fence. What this
+// proxy knows of a validity is true unless a renewal it knows nothing of shortened
+// the lease; that is noted by a quorum before it is sent. So a quorum without such a
+// note releases, whatever else it says: it may be rivals that are only trying.
+func ruleRelease(votes []vote, q int, final bool, owner string, fence int64) ruling {
+	unnoted := 0
+	for i := range votes {
+		if v := &votes[i]; v.ballot != silent && !v.noted {
+			unnoted++
+		}
+	}
+	if fence != 0 && unnoted >= q {
+		return carried
+	}
+	return rule(votes, q, final, owner, didRelease(fence))
 }

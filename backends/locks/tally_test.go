@@ -69,14 +69,14 @@ func TestTallyAcquire(t *testing.T) {
 }
 
 // grantVotes reads one letter per node: y done, r put back, a released before, f
-// free, l free after a later grant, n another's, o this owner's other grant, s
+// free, l free after a later grant, t done on a hold that was put back, n another's, o this owner's other grant, s
 // another version, x failed, . not yet here.
 func grantVotes(letters string) []vote {
 	var votes []vote
 	for _, l := range letters {
 		votes = append(votes, map[rune]vote{
 			'y': {ballot: yes}, 'r': {ballot: repaired}, 'a': {ballot: again},
-			'f': {ballot: no, fence: 5}, 'l': {ballot: no, fence: 6}, 'n': {ballot: no, owner: "b"},
+			't': {ballot: yes, told: true}, 'f': {ballot: no, fence: 5}, 'l': {ballot: no, fence: 6}, 'n': {ballot: no, owner: "b"},
 			'o': {ballot: no, owner: "me"}, 's': {ballot: stale}, 'x': {err: errors.New("timeout")}, '.': {},
 		}[l])
 	}
@@ -106,12 +106,50 @@ func TestRule(t *testing.T) {
 		{"free, and nobody after", "yffxx", didRelease(5), true, carried},
 		{"free, and somebody after", "yllfx", didRelease(5), true, undecided},
 		{"free, and somebody after on a quorum", "ylllf", didRelease(5), true, gone},
+		{"what was put back is no proof", "yytxx", didRelease(0), true, undecided},
+		{"unless the validity runs", "yytxx", didRelease(5), true, carried},
 		{"lapsed", "fffff", didRelease(0), true, gone},
 		{"released to another", "nnnaa", didRelease(0), true, foreign},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := rule(grantVotes(tt.votes), len(tt.votes)/2+1, tt.final, "me", tt.done); got != tt.want {
+				t.Errorf("%s: %v, want %v", tt.votes, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestRuleRelease(t *testing.T) {
+	const shortened = "!" // stands behind votes with a note
+	tests := []struct {
+		name, votes string
+		fence       int64
+		final       bool
+		want        ruling
+	}{
+		{"a rival tries on the last node", "yynxx", 5, true, carried},
+		{"it is known at the Q-th answer", "yyn..", 5, false, carried},
+		{"an old proposal of a rival's", "yylxx", 5, true, carried},
+		{"the lease may have been shortened", "y!y!n!xx", 5, true, undecided},
+		{"noted on one of a quorum", "yyn!xx", 5, true, undecided},
+		{"noted where nobody has it since", "y!y!f!xx", 5, true, carried},
+		{"a note beside a quorum without", "yyn!nx", 5, true, carried},
+		{"no validity is remembered", "yynxx", 0, true, undecided},
+		{"too few answer", "yyxxx", 5, true, undecided},
+		{"too few yet", "yy...", 5, false, pending},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var votes []vote
+			for _, l := range tt.votes {
+				if string(l) == shortened {
+					votes[len(votes)-1].noted = true
+					continue
+				}
+				votes = append(votes, grantVotes(string(l))...)
+			}
+			if got := ruleRelease(votes, 3, tt.final, "me", tt.fence); got != tt.want {
 				t.Errorf("%s: %v, want %v", tt.votes, got, tt.want)
 			}
 		})

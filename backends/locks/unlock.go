@@ -22,7 +22,7 @@ func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	if !ok {
 		return s.unlockForeign(ctx, h, r)
 	}
-	votes, result, err := s.release(ctx, h, g, holds)
+	votes, result, err := s.release(ctx, h, g, holds, g.until > s.now())
 	switch {
 	case err != nil || result == undecided:
 		s.memory.unclaim(h, g, holds)
@@ -31,37 +31,42 @@ func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 		return s.unlockForeign(ctx, h, r)
 	}
 	left := len(g.holds) - len(holds)
-	if counted := qthHolds(votes, s.quorum, didRelease(g.fence)); counted > left || g.partial {
+	if counted := s.holdsLeft(votes); counted > left || g.partial {
 		left = counted
 	}
 	return left, nil
 }
 
-// release removes holds of a grant on all nodes. Until the validity that is
-// remembered ends, no other owner can have had the name unless the lease was
-// shortened through another proxy; so a node that has seen no later grant confirms
-// the release. Where nodes are silent and the others, a quorum, do not settle it,
-// because some give the name to a rival that may only be trying, one that did remove
-// the hold does. After the validity only the hold itself counts.
-func (s *Service) release(ctx context.Context, h holder, g grant, holds []string) ([]vote, ruling, error) {
-	began := s.now()
-	patience := s.opts.patience(s.opts.MaxTTL)
-	fence := g.fence
-	if g.until <= began {
-		fence = 0
+// holdsLeft is how many holds the owner has left, as a quorum that removed one
+// counts them, or the node with most where fewer than a quorum had one to remove.
+func (s *Service) holdsLeft(votes []vote) int {
+	removed := func(v *vote) bool { return v.ballot == yes || v.ballot == again }
+	n := 0
+	for i := range votes {
+		if removed(&votes[i]) {
+			n++
+		}
 	}
-	args := append([]string{h.owner, strconv.FormatInt(g.fence, 10), "unlock"}, holds...)
+	return qthHolds(votes, max(1, min(n, s.quorum)), removed)
+}
+
+// release removes holds of a grant on all nodes. valid says that the validity which
+// this proxy remembers of the grant runs; what was read from others is no such
+// memory. Without it only the holds themselves count, see ruleRelease.
+func (s *Service) release(ctx context.Context, h holder, g grant, holds []string, valid bool) ([]vote, ruling, error) {
+	patience := s.opts.patience(s.opts.MaxTTL)
+	fence, how := int64(0), "strict"
+	if valid {
+		fence, how = g.fence, "unlock"
+	}
+	args := append([]string{h.owner, strconv.FormatInt(g.fence, 10), how}, holds...)
 	round := s.ask(job{
 		args: s.command(scripts.Release, s.key(h.db, h.name), args...), parse: parseRelease,
-		expires: began + s.opts.MaxTTL, insist: true,
-	}, func(v []vote) bool { return rule(v, s.quorum, false, h.owner, didRelease(fence)) != pending })
+		expires: s.now() + s.opts.MaxTTL, insist: true,
+	}, func(v []vote) bool { return ruleRelease(v, s.quorum, false, h.owner, fence) != pending })
 	err := round.wait(ctx, patience)
 	votes := round.close(false, nil)
-	result := rule(votes, s.quorum, true, h.owner, didRelease(fence))
-	if result == undecided && fence != 0 && ballots(votes, yes) > 0 && len(votes)-ballots(votes, silent) >= s.quorum {
-		result = carried
-	}
-	return votes, result, err
+	return votes, ruleRelease(votes, s.quorum, true, h.owner, fence), err
 }
 
 // unreleased puts what is not carried into words.
@@ -96,13 +101,13 @@ func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) 
 	if r.All {
 		holds = everyHold(votes, h.owner)
 	}
-	votes, result, err = s.release(ctx, h, g, holds)
+	votes, result, err = s.release(ctx, h, g, holds, false)
 	if err != nil || result != carried {
 		return 0, s.unreleased(h, result, votes, err)
 	}
 	s.memory.drop(h, holds...)
 	s.memory.doubt(h)
-	return qthHolds(votes, s.quorum, didRelease(g.fence)), nil
+	return s.holdsLeft(votes), nil
 }
 
 // releasedBefore reports whether a quorum remembers that the grant last released

@@ -31,6 +31,8 @@ type vote struct {
 	fence  int64         // yes: granted or proposed; no: the holder's, or the name's largest; state: the node's largest
 	kept   int64         // acquire: 0, or the fence of the grant the owner was in, or told
 	holds  int           // acquire: the owner's holds, this one included; release: the holds left
+	noted  bool          // release: some renewal may have shortened the lease
+	told   bool          // release: the hold was there because a renewal had put it back
 
 	version version // acquire, read, stale: of the lease
 	read    *reading
@@ -207,16 +209,21 @@ func parseRenew(m []rueidis.RedisMessage) (vote, error) {
 }
 
 func parseRelease(m []rueidis.RedisMessage) (vote, error) {
-	var code, left int64
-	err := ints(m, &code)
-	switch {
-	case err != nil || code == 0:
-		return parseNo(m, err)
-	case code == 2:
-		return vote{ballot: again}, nil
+	var code, noted, left, told int64
+	if err := ints(m, &code, &noted); err != nil {
+		return vote{}, err
 	}
-	err = ints(m, &code, &left)
-	return vote{ballot: yes, holds: int(left)}, err
+	v := vote{ballot: again}
+	var err error
+	switch code {
+	case 0:
+		v, err = parseNo(m[1:], nil)
+	case 1:
+		err = ints(m[2:], &left, &told)
+		v = vote{ballot: yes, holds: int(left), told: told == 1}
+	}
+	v.noted = noted == 1
+	return v, err
 }
 
 func parseRead(m []rueidis.RedisMessage) (vote, error) {

@@ -1,0 +1,165 @@
+package locks
+
+import (
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+// conns are connections of the test's own to nodes.
+func conns(t *testing.T, nodes []*redistest.Server) []*redistest.Conn {
+	t.Helper()
+	var out []*redistest.Conn
+	for _, n := range nodes {
+		out = append(out, redistest.Open(t, n.Addr()))
+	}
+	return out
+}
+
+// rivalHas makes bob the holder of job on one node, under a later fence.
+func rivalHas(t *testing.T, s *Service, c *redistest.Conn) {
+	t.Helper()
+	k := s.key(0, "job")
+	c.Do(t, "DEL", k.lock)
+	v := c.Do(t, s.command(scripts.Acquire, k, "bob", "30000", s.proposal(), "", "bobs", "0", "bobs")...)
+	if v.Elems[0].Int() != 1 {
+		t.Fatalf("bob's acquire: %v", v)
+	}
+}
+
+// TestUnlockBesideARival kills two of five masters while a rival, which can have no
+// majority, has a hold on one of the other three.
+func TestUnlockBesideARival(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 5)
+	c := conns(t, nodes)
+	lock(t, s, "job", "alice", 30*time.Second)
+	rivalHas(t, s, c[2])
+	nodes[0].Kill()
+	nodes[1].Kill()
+	unlock(t, s, "job", "alice", 0)
+	if c[2].Do(t, "HGET", s.key(0, "job").lock, "o").Text != "bob" {
+		t.Error("the rival's hold is gone")
+	}
+}
+
+// TestUnlockAfterAShorteningElsewhere is the model's counterexample "notes": the lease
+// was shortened through another proxy on one node only, and a rival has been granted
+// the lock on that node and two that never had the hold.
+func TestUnlockAfterAShorteningElsewhere(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 5)
+	p, c := rivals(t, 2, nodes), conns(t, nodes)
+	g := lock(t, p[0], "job", "alice", 30*time.Second)
+	eventually(t, patient, "all nodes have the hold", func() bool {
+		n := int64(0)
+		for i := range c {
+			n += c[i].Do(t, "EXISTS", p[0].key(0, "job").lock).Int()
+		}
+		return n == 5
+	})
+	votes, err := p[1].announce(t.Context(), holder{0, "job", "alice"}, g.Fence, patient)
+	if err != nil || ballots(votes, yes) < 3 {
+		t.Fatalf("%+v, %v", votes, err)
+	}
+	for i := range 3 {
+		rivalHas(t, p[0], c[i])
+	}
+	eventually(t, patient, "all nodes have the note", func() bool {
+		for i := range c {
+			if c[i].Do(t, "HGET", p[0].key(0, "job").fences, "m").Text != strconv.FormatInt(g.Fence, 10) {
+				return false
+			}
+		}
+		return true
+	})
+	nodes[0].Kill()
+	nodes[1].Kill()
+	var q *QuorumError
+	if left, err := p[0].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice"}); !errors.As(err, &q) {
+		t.Errorf("UNLOCK: %d, %v, want a *QuorumError", left, err)
+	}
+}
+
+// TestShorteningIsNotedFirst: a renewal that shortens goes out only when a quorum
+// noted it, through the proxy that made the grant and through another one.
+func TestShorteningIsNotedFirst(t *testing.T) {
+	t.Parallel()
+	for i, through := range []string{"its own proxy", "another proxy"} {
+		t.Run(through, func(t *testing.T) {
+			t.Parallel()
+			nodes := redistest.StartNodes(t, 3)
+			p, c := rivals(t, 2, nodes), conns(t, nodes)
+			k := p[0].key(0, "job")
+			renew := func(ttl time.Duration) error {
+				_, err := p[i].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: ttl})
+				return err
+			}
+			noted := func(g Grant) (n int) {
+				for j := range c {
+					if c[j].Do(t, "HGET", k.fences, "m").Text == strconv.FormatInt(g.Fence, 10) {
+						n++
+					}
+				}
+				return n
+			}
+			g := lock(t, p[0], "job", "alice", 20*time.Second)
+			if err := renew(30 * time.Second); err != nil || noted(g) != 0 {
+				t.Errorf("longer: %v, noted on %d nodes", err, noted(g))
+			}
+			if err := renew(25 * time.Second); err != nil || noted(g) < 2 {
+				t.Errorf("shorter: %v, noted on %d nodes", err, noted(g))
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeNotedIsNotSent(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	lock(t, s, "job", "alice", 30*time.Second)
+	c := redistest.Open(t, nodes[2].Addr())
+	nodes[0].Kill()
+	nodes[1].Kill()
+	_, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: time.Second})
+	if q := (*QuorumError)(nil); !errors.As(err, &q) {
+		t.Errorf("RENEW: %v", err)
+	}
+	if left := c.Do(t, "PTTL", s.key(0, "job").lock).Int(); left < 20_000 {
+		t.Errorf("the lease ends in %d ms", left)
+	}
+}
+
+// TestHoldsThatWerePutBackProveNothing: without a memory of the validity they count
+// neither in a read nor in a release.
+func TestHoldsThatWerePutBackProveNothing(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	p, c := rivals(t, 2, nodes), conns(t, nodes)
+	k := p[0].key(0, "job")
+	g := lock(t, p[0], "job", "alice", 30*time.Second)
+	for _, n := range c[:2] {
+		n.Do(t, "DEL", k.lock)
+	}
+	if _, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patient, "both have it again", func() bool {
+		return c[0].Do(t, "EXISTS", k.lock).Int()+c[1].Do(t, "EXISTS", k.lock).Int() == 2
+	})
+	if left, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice"}); !errors.Is(err, ErrLost) {
+		t.Errorf("UNLOCK through another proxy: %d, %v", left, err)
+	}
+	strict := p[1].command(scripts.Release, k, "alice", strconv.FormatInt(g.Fence, 10), "strict", g.attempt)
+	v := c[0].Do(t, strict...)
+	if len(v.Elems) != 4 || v.Elems[0].Int() != 1 || v.Elems[3].Int() != 1 {
+		t.Errorf("release of a hold that was put back: %v", v)
+	}
+	if v := c[0].Do(t, strict...); v.Elems[0].Int() != 0 {
+		t.Errorf("the release is remembered: %v", v)
+	}
+}
