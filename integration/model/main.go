@@ -24,6 +24,7 @@ func main() {
 	flag.IntVar(&c.Losses, "losses", c.Losses, "how often a node may forget")
 	flag.BoolVar(&c.Unlocks, "unlocks", c.Unlocks, "the owner may unlock")
 	flag.BoolVar(&c.Shortens, "shortens", c.Shortens, "the owner may ask for the short lease")
+	flag.BoolVar(&c.AtOnce, "atonce", false, "notes are made in one step with the sending: a smaller search")
 	flag.BoolVar(&c.Dup, "dup", false, "renewals may be executed repeatedly")
 	flag.BoolVar(&c.DupAcquire, "dupacquire", false, "the owner's acquire may be executed once more on every node")
 	flag.BoolVar(&c.OneProxy, "oneproxy", false, "the owner never uses the second proxy")

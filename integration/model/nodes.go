@@ -3,11 +3,11 @@ package main
 // nodeSteps: everything that may be executed on node k next.
 func (c *Config) nodeSteps(s *state, k int, out emit) {
 	n := &s.nodes[k]
-	if s.losses > 0 && (n.owner != free || n.counter != 0) {
+	if s.losses > 0 && (n.owner != free || n.counter != 0 || n.noted != 0) {
 		t := *s
 		m := &t.nodes[k]
 		m.clearHold()
-		m.counter, m.quarantine = 0, uint8(c.Quarantine)
+		m.counter, m.noted, m.quarantine = 0, 0, uint8(c.Quarantine)
 		m.flags |= forgot
 		t.losses--
 		out(t, step{"node forgets", k, -1, 0, ""})
@@ -32,6 +32,7 @@ func (c *Config) nodeSteps(s *state, k int, out emit) {
 	}
 	for p := range s.proxies {
 		c.readNode(s, k, p, out)
+		c.noteNode(s, k, p, out)
 	}
 	for r := range s.rounds {
 		if n.sent>>r&1 == 1 {
@@ -90,6 +91,7 @@ func (c *Config) releaseA(s *state, k int, out emit) {
 	}
 	if m.votes() && s.unlocker != 0 {
 		m.flags |= relOK*bit(nobodySince) | relGone*bit(gone)
+		m.clear = 1 - m.noted
 	}
 	out(t, step{"A's release", k, -1, 0, ""})
 }
@@ -122,6 +124,21 @@ func (c *Config) readNode(s *state, k, p int, out emit) {
 	t := *s
 	t.nodes[k].read[p] = reading{n.version + 1, n.rem}
 	out(t, step{"is read by the proxy", k, p, int(n.rem), ""})
+}
+
+// noteNode notes that proxy p is about to shorten; only a node that votes counts.
+func (c *Config) noteNode(s *state, k, p int, out emit) {
+	if s.nodes[k].noting>>p&1 == 0 {
+		return
+	}
+	t := *s
+	m := &t.nodes[k]
+	m.noting &^= 1 << p
+	m.noted = 1
+	if m.votes() || !c.VotesOnly {
+		m.notes |= 1 << p
+	}
+	out(t, step{"notes that it may be shortened", k, p, 0, ""})
 }
 
 // verdict is what a node makes of a renewal of a hold it has.

@@ -27,14 +27,17 @@ type Rules struct {
 	VotesOnly     bool // nodes in quarantine are neither read nor counted
 	AutoGrows     bool // renewals nobody asked for never shorten
 	CancelSends   bool // a request given up sends nothing more
-	UnlockAsks    bool // UNLOCK within the remembered validity counts only nodes that saw no later fence
+	UnlockAsks    bool // UNLOCK within the remembered validity counts only nodes that saw no later fence, or by Unnoted
+	Notes         bool // a renewal that may shorten is sent only after a quorum noted that
+	Unnoted       bool // UNLOCK is also content with a quorum that noted no such renewal, whatever else they answer
+	AskedInTime   bool // UNLOCK goes by memory only if the remembered validity runs when it is asked
 }
 
 func soundRules() Rules {
 	return Rules{
 		Version: sameLineage, MinOnSend: true, Guard: true, Burn: true, FenceMatch: true, ReadsGranted: true,
 		RepairVotes: true, ReadQuorum: true, ForeignBound: true, OwnBound: true, VotesOnly: true,
-		AutoGrows: true, CancelSends: true, UnlockAsks: true,
+		AutoGrows: true, CancelSends: true, UnlockAsks: true, Notes: true, Unnoted: true, AskedInTime: true,
 	}
 }
 
@@ -50,6 +53,7 @@ type Config struct {
 	Skipped         int  // renewals it had sent before those, all lost
 	Autos           int  // renewals proxy 0 makes by itself
 	Losses          int  // how often a node may forget
+	AtOnce          bool // a bare quorum notes a renewal in one step with its sending, the latest moment it can
 	Shortens        bool // the owner may ask for the short lease
 	Unlocks         bool
 	Dup             bool // a renewal may be executed again at any time

@@ -40,6 +40,10 @@ type node struct {
 	version    uint8 // of A's hold: 0 the grant's, else 1 + the round that was applied last
 	quarantine uint8
 	flags      uint8
+	noted      uint8            // a renewal of A's grant may shorten
+	clear      uint8            // the unlocking proxy was told that nothing was noted
+	noting     uint8            // a bit per proxy whose note may still arrive
+	notes      uint8            // a bit per proxy that was told of its note
 	sent       uint8            // a bit per round whose renewal may still arrive
 	voted      uint8            // a bit per round whose proxy has this node's vote
 	base       [maxRounds]uint8 // per take-over: the version it replaces
@@ -61,6 +65,7 @@ const (
 	idle     = 0
 	polling  = 1
 	renewing = 2
+	noting   = 3
 )
 
 // A proxy remembers a grant as (lineage, number, validity) or not at all.
@@ -84,6 +89,7 @@ type state struct {
 	released uint8 // A has asked for UNLOCK
 	unlocked uint8 // A was told that it is
 	unlocker uint8 // 1 + the proxy, while the answer is due
+	trusted  uint8 // UNLOCK was asked for within the validity that proxy remembered
 	lateAsk  uint8 // UNLOCK was asked for after B's grant
 	granted  uint8 // B has been granted
 	bPhase   uint8 // 0 not yet, 1 acquiring, 2 holding, 3 done
@@ -119,7 +125,7 @@ func (c *Config) forgetDead(s *state) {
 		if x.knows == 1 && x.validity == 0 && x.phase == idle {
 			x.knows = 0
 		}
-		if x.knows == 0 && x.phase != renewing {
+		if x.knows == 0 && x.phase != renewing && x.phase != noting {
 			x.lineage, x.number, x.validity = 0, 0, 0
 		}
 	}
@@ -133,7 +139,11 @@ func (c *Config) forgetDead(s *state) {
 			}
 		}
 		for p := range n.read {
-			if s.proxies[p].phase != polling {
+			if s.proxies[p].phase != noting {
+				n.noting &^= 1 << p
+				n.notes &^= 1 << p
+			}
+			if s.proxies[p].phase != polling && s.proxies[p].phase != noting {
 				n.read[p] = reading{}
 			}
 		}
@@ -202,6 +212,9 @@ func (c *Config) endHopeless(s *state) {
 
 // bounded reports whether the round x is in must complete before x.validity ends.
 func (c *Config) bounded(s *state, x *proxy) bool {
+	if x.phase == noting {
+		return true
+	}
 	if s.rounds[x.round].foreign == 1 {
 		return c.ForeignBound
 	}
@@ -225,8 +238,9 @@ func (c *Config) dropDeaf(s *state, n *node) {
 	if c.Guard && c.FenceMatch && s.losses == 0 && n.counter > fence && !(n.owner == ownA && n.fence == fence) {
 		n.sent = 0
 	}
-	if s.released == 1 && s.unlocker == 0 {
+	if !c.Unlocks || s.released == 1 && s.unlocker == 0 {
 		n.flags &^= relOK | relGone
+		n.clear, n.noted = 0, 0
 	}
 }
 
@@ -266,5 +280,8 @@ func (c *Config) startPending(s *state, r int) {
 	}
 	for k := 0; k < c.Nodes; k++ {
 		s.nodes[k].sent |= 1 << r
+		if c.Notes {
+			s.nodes[k].noted = bit(k >= c.Nodes-c.Quorum)
+		}
 	}
 }

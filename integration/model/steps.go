@@ -1,5 +1,7 @@
 package main
 
+import "math/bits"
+
 // A step is one thing that may happen next; broken names the promise it breaks.
 type step struct {
 	what            string
@@ -131,8 +133,9 @@ func (c *Config) askUnlock(s *state, p int, out emit) {
 	t.unlocker, t.lateAsk = uint8(p+1), s.granted
 	x := &t.proxies[p]
 	x.stop()
+	t.trusted = x.knows & bit(x.validity > 0)
 	for k := 0; k < c.Nodes; k++ {
-		t.nodes[k].flags = t.nodes[k].flags&^(relOK|relGone) | relA
+		t.nodes[k].flags, t.nodes[k].clear = t.nodes[k].flags&^(relOK|relGone)|relA, 0
 	}
 	out(t, step{"A asks UNLOCK", -1, p, 0, ""})
 }
@@ -157,10 +160,75 @@ func (c *Config) begin(s *state, p, ttl int, grow bool) bool {
 		return true
 	}
 	x.number++
+	shortens := !grow && ttl-c.Drift < int(x.validity)
 	if c.MinOnSend && !grow {
 		x.validity = min(x.validity, uint8(ttl-c.Drift))
 	}
+	if shortens && c.Notes {
+		c.note(s, p)
+		return true
+	}
 	return c.send(s, p, x.lineage, x.number, false)
+}
+
+// note asks every node to note that proxy p is about to shorten.
+func (c *Config) note(s *state, p int) {
+	s.proxies[p].phase = noting
+	if c.AtOnce {
+		return
+	}
+	for k := 0; k < c.Nodes; k++ {
+		n := &s.nodes[k]
+		n.noting |= 1 << p
+		n.notes &^= 1 << p
+	}
+}
+
+// noted ends the noting: a quorum has it, so the renewal goes out.
+func (c *Config) noted(s *state, p int, out emit) {
+	got, highest := 0, uint8(0)
+	for k := 0; k < c.Nodes; k++ {
+		n := &s.nodes[k]
+		got += int(n.notes >> p & 1)
+		if n.read[p].version > 0 {
+			highest = max(highest, s.numberOf(n.read[p].version-1))
+		}
+	}
+	if s.proxies[p].validity == 0 {
+		return
+	}
+	if !c.AtOnce && got >= c.Quorum {
+		c.sendNoted(*s, p, highest, out)
+	}
+	for set := uint(0); c.AtOnce && set < 1<<c.Nodes; set++ {
+		if t := *s; bits.OnesCount(set) == c.Quorum && t.noteAll(set, c.VotesOnly) {
+			c.sendNoted(t, p, highest, out)
+		}
+	}
+}
+
+// noteAll notes on every node of a set. It reports whether all of them may be counted.
+func (s *state) noteAll(set uint, votesOnly bool) bool {
+	for k := range s.nodes {
+		if set>>k&1 == 0 {
+			continue
+		}
+		if votesOnly && !s.nodes[k].votes() {
+			return false
+		}
+		s.nodes[k].noted = 1
+	}
+	return true
+}
+
+func (c *Config) sendNoted(t state, p int, highest uint8, out emit) {
+	x := &t.proxies[p]
+	foreign := x.knows == 0
+	lineage, number := x.lineage, x.number
+	if foreign {
+		lineage, number = 0, highest+1
+	}
+	out.unless(!c.send(&t, p, lineage, number, foreign), t, step{"a quorum noted it, proxy sends", -1, p, int(x.validity), ""})
 }
 
 func bit(b bool) uint8 {
@@ -213,6 +281,8 @@ func (c *Config) proxySteps(s *state, p int, out emit) {
 		}
 	case polling:
 		c.takeOver(s, p, out)
+	case noting:
+		c.noted(s, p, out)
 	case renewing:
 		c.complete(s, p, out)
 	}
@@ -265,6 +335,11 @@ func (c *Config) takeOver(s *state, p int, out emit) {
 		bound = 0
 	}
 	x.validity = uint8(bound)
+	if c.Notes && x.grow == 0 && int(x.ttl)-c.Drift < nthLargest(ends, 1) {
+		c.note(&t, p)
+		out(t, step{"proxy has read a quorum, has it noted", -1, p, bound, ""})
+		return
+	}
 	out.unless(!c.send(&t, p, 0, highest+1, true), t, step{"proxy has read a quorum, sends", -1, p, bound, ""})
 }
 
@@ -340,17 +415,19 @@ func (c *Config) exclusive(s *state) string {
 func (c *Config) completeUnlock(s *state, p int, out emit) {
 	t := *s
 	x := &t.proxies[p]
+	trusted := x.knows == 1 && (x.validity > 0 && !c.AskedInTime || s.trusted == 1 && c.AskedInTime)
 	need := relGone
-	if x.knows == 1 && x.validity > 0 {
+	if trusted {
 		need = relOK
 	}
-	votes := 0
+	votes, clear := 0, 0
 	for k := 0; k < c.Nodes; k++ {
 		votes += int(s.nodes[k].flags & need / need)
+		clear += int(s.nodes[k].clear)
 	}
 	x.knows = 0
-	t.unlocker = 0
-	if votes < c.Quorum {
+	t.unlocker, t.trusted = 0, 0
+	if votes < c.Quorum && (clear < c.Quorum || !trusted || !c.Unnoted) {
 		out(t, step{"UNLOCK is not answered", -1, p, 0, ""})
 		return
 	}

@@ -31,6 +31,8 @@ var variants = []variant{
 		func(r *Rules) { r.AutoGrows = false }, "P1", besideSession},
 	{"unlock-asks", "UNLOCK within the remembered validity counts every answer",
 		func(r *Rules) { r.UnlockAsks = false }, "P4", unlocking},
+	{"notes", "a renewal may shorten without a quorum having noted it",
+		func(r *Rules) { r.Notes = false }, "P4", unlocking},
 	{"read-granted", "a foreign read counts holds that were put back",
 		func(r *Rules) { r.ReadsGranted = false }, "P2", nil},
 	{"cancel", "a proxy goes on with a request whose client has given up",
