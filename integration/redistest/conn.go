@@ -21,13 +21,23 @@ type Conn struct {
 	r *bufio.Reader
 }
 
-// Dial connects to a Redis or a proxy.
+// Dial connects to a Redis or a proxy at host:port or the path of a socket.
 func Dial(addr string) (*Conn, error) {
-	c, err := net.DialTimeout("tcp", addr, 5*time.Second)
+	c, err := net.DialTimeout(network(addr), addr, 5*time.Second)
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{Conn: c, r: bufio.NewReaderSize(c, 64<<10)}, nil
+	return Over(c), nil
+}
+
+// Over is a client on a connection made by other means.
+func Over(c net.Conn) *Conn { return &Conn{Conn: c, r: bufio.NewReaderSize(c, 64<<10)} }
+
+func network(addr string) string {
+	if strings.Contains(addr, "/") {
+		return "unix"
+	}
+	return "tcp"
 }
 
 // Open is Dial for a test: the connection closes with it.

@@ -100,7 +100,7 @@ func launchProxy(path string, upstream *Server, nodes []*Server, args []string) 
 // Restart starts the proxy again on the same address and returns when it accepts.
 func (p *Proxy) Restart() error {
 	return p.start(func() error {
-		c, err := net.DialTimeout("tcp", p.addr, time.Second)
+		c, err := net.DialTimeout(network(p.addr), p.addr, time.Second)
 		if err != nil {
 			return err
 		}
@@ -114,6 +114,22 @@ func StartProxy(tb testing.TB, upstream *Server, nodes []*Server, args ...string
 	tb.Helper()
 	p, err := LaunchProxy(upstream, nodes, args...)
 	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { p.finish(tb) })
+	return p
+}
+
+// StartServe starts `lockproxy serve` at an address, host:port or the path of a
+// socket, with these arguments and no others, as StartProxy does.
+func StartServe(tb testing.TB, listen string, args ...string) *Proxy {
+	tb.Helper()
+	path, err := Binary()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &Proxy{process{path: path, args: append([]string{"serve", "--listen", listen}, args...), addr: listen}}
+	if err := p.Restart(); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { p.finish(tb) })
