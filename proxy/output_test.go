@@ -1,0 +1,114 @@
+package proxy
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/sock"
+)
+
+// soon is how long what must happen may take on a busy machine.
+const soon = 10 * time.Second
+
+// ends is an output and the client it writes to.
+func ends(t *testing.T, limit int) (*output, net.Conn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	client, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close(); server.Close() })
+	client.SetReadDeadline(time.Now().Add(soon))
+	return newOutput(sock.Wrap(server), limit), client
+}
+
+// counted is n bytes of which no two stretches are alike.
+func counted(n int) []byte {
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(i>>16) ^ byte(i>>8) ^ byte(i*7)
+	}
+	return p
+}
+
+// TestOutputKeepsWhatIsNotRead: writing to a client that does not read returns at
+// once, and the client gets everything in order when it reads, Close or not.
+func TestOutputKeepsWhatIsNotRead(t *testing.T) {
+	out, client := ends(t, 64<<20)
+	sent := counted(12 << 20)
+	for p := sent; len(p) > 0; {
+		n := min(len(p), 1<<20+17)
+		if !out.Write(p[:n]) {
+			t.Fatal("refused below the limit")
+		}
+		p = p[n:]
+	}
+	out.Close()
+	if out.Write([]byte("more")) {
+		t.Error("takes more after Close")
+	}
+	got, err := io.ReadAll(client)
+	if err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("%d of %d bytes arrived as they were sent: %v", len(got), len(sent), err)
+	}
+}
+
+func TestOutputIsBounded(t *testing.T) {
+	const limit = 1 << 20
+	out, client := ends(t, limit)
+	piece := counted(256 << 10)
+	total := 0
+	for out.Write(piece) {
+		if total += len(piece); total > 256<<20 {
+			t.Fatal("a client that does not read never fills")
+		}
+	}
+	if !out.Dead() {
+		t.Error("refused, but not dead")
+	}
+	io.Copy(io.Discard, client) // ends, since the connection has
+}
+
+func TestOutputToAClientThatHasGone(t *testing.T) {
+	out, client := ends(t, 1<<20)
+	client.Close()
+	for late := time.Now().Add(soon); out.Write([]byte("x")); time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("never noticed")
+		}
+	}
+	if !out.Dead() {
+		t.Error("refused, but not dead")
+	}
+}
+
+func TestOutputAbort(t *testing.T) {
+	out, client := ends(t, 64<<20)
+	for piece := counted(1 << 20); out.Write(piece); {
+		out.mu.Lock()
+		kept := len(out.kept)
+		out.mu.Unlock()
+		if kept > 0 {
+			break
+		}
+	}
+	out.Abort()
+	out.Close()
+	out.Abort()
+	if out.Write([]byte("x")) || !out.Dead() {
+		t.Error("alive after Abort")
+	}
+	io.Copy(io.Discard, client) // ends, since the connection has
+}
