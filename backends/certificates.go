@@ -24,13 +24,11 @@ type TLS struct {
 }
 
 // ServerConfig is for accepting connections, TLS 1.2 or later; t.Own is required.
-// With t.CA a client must show a certificate that these, and nobody else, signed.
-// It is then asked in each handshake: a session is not resumed on the strength of
-// a certificate seen before.
+// With t.CA a client must show a certificate that these, and nobody else, signed;
+// crypto/tls asks that anew of the certificate of a session that is resumed.
 func (t *TLS) ServerConfig() *tls.Config {
 	return &tls.Config{
-		MinVersion:             tls.VersionTLS12,
-		SessionTicketsDisabled: t.CA != nil,
+		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			return t.accepting(), nil
 		},
@@ -43,7 +41,6 @@ func (t *TLS) accepting() *tls.Config {
 		Certificates: []tls.Certificate{*t.Own.get(t.Log)},
 	}
 	if t.CA != nil {
-		conf.SessionTicketsDisabled = true
 		conf.ClientAuth = tls.RequireAndVerifyClientCert
 		conf.ClientCAs = t.CA.get(t.Log).alone
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -147,16 +148,29 @@ func TestServerConfig(t *testing.T) {
 // An authority that is withdrawn must count at the next connection, also for a
 // client that kept a session.
 func TestWithdrawnAuthority(t *testing.T) {
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		t.Run(tls.VersionName(version), func(t *testing.T) { withdrawAuthority(t, version) })
+	}
+}
+
+func withdrawAuthority(t *testing.T, version uint16) {
+	t.Helper()
 	ours, others := redistest.NewAuthority(t), redistest.NewAuthority(t)
 	server := &TLS{Own: keyPair(t, ours, "server"), CA: authorities(t, ours), Log: slog.New(slog.DiscardHandler)}
 	conf := server.ServerConfig()
 	cert, key := ours.Issue(t, "client")
 	client := ours.Client(t, cert, key)
+	var resumed atomic.Bool
+	client.VerifyConnection = func(s tls.ConnectionState) error { resumed.Store(s.DidResume); return nil }
+	client.MaxVersion = version
 	client.ClientSessionCache = tls.NewLRUClientSessionCache(8)
 	for range 2 {
 		if err := handshake(t, conf, client); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if !resumed.Load() {
+		t.Fatal("the second connection did not resume the session of the first")
 	}
 	text, err := os.ReadFile(others.File)
 	if err != nil {
