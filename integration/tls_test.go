@@ -225,8 +225,8 @@ func (r *secureRig) awaitLog(t *testing.T, want string) {
 	}
 }
 
-// TestTLSDrain: a command that runs when the proxy is told to end is answered, and
-// the end said in TLS.
+// TestTLSDrain: commands that run when the proxy is told to end are answered, also
+// to a client that reads the answers late, and the end is said in TLS.
 func TestTLSDrain(t *testing.T) {
 	t.Parallel()
 	r := startSecureRig(t)
@@ -240,17 +240,27 @@ func TestTLSDrain(t *testing.T) {
 	if v := c.Do(t, "PING"); v.Text != "PONG" {
 		t.Fatal(v)
 	}
-	c.Send(t, redistest.Command("DEBUG", "SLEEP", "0.7"))
+	large := strings.Repeat("x", 32<<20) // more than sockets buffer
+	c.Do(t, "SET", "large", large)
+	c.Send(t, redistest.Command("DEBUG", "SLEEP", "0.7")+redistest.Command("GET", "large"))
 	time.Sleep(200 * time.Millisecond) // so that it runs
-	ended, status := r.proxy.Terminate(8 * time.Second)
-	if !ended || status != nil {
-		t.Errorf("SIGTERM: ended %v, status %v", ended, status)
-	}
+	ended := make(chan string, 1)
+	go func() {
+		ok, status := r.proxy.Terminate(8 * time.Second)
+		ended <- fmt.Sprintf("ended %v, status %v", ok, status)
+	}()
+	time.Sleep(1500 * time.Millisecond)
 	if v := c.Read(t); v.Text != "OK" {
 		t.Errorf("the running command is answered %v", v)
 	}
+	if v := c.Read(t); v.Text != large {
+		t.Errorf("%d bytes arrived of %d", len(v.Text), len(large))
+	}
 	if _, err := nc.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the end was not said: %v", err)
+	}
+	if got := <-ended; got != "ended true, status <nil>" {
+		t.Errorf("SIGTERM: %s", got)
 	}
 	if got, closed := silent.Rest(time.Second); got != "" || !closed {
 		t.Errorf("the silent one: got %q, closed %v", got, closed)
