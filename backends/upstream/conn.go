@@ -221,7 +221,7 @@ func (c *Conn) end(err error) {
 		c.room.Broadcast()
 	}
 	c.mu.Unlock()
-	c.nc.Close()
+	c.nc.Abort() // Close may wait, over TLS, and the caller may hold the pool up
 }
 
 func (c *Conn) read() {
