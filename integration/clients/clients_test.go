@@ -156,7 +156,7 @@ func TestRedisPy(t *testing.T) {
 
 func TestIORedis(t *testing.T) {
 	p := startProxy(t)
-	smoke(t, p, nodeModules(t), "resp2", "node", "ioredis.mjs")
+	smoke(t, p, nodeModules(t), "resp2 resp3", "node", "ioredis.mjs")
 }
 
 func TestNodeRedis(t *testing.T) {

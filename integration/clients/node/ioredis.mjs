@@ -3,7 +3,8 @@ import { createHash } from "node:crypto";
 import Redis from "ioredis";
 import { assert, askRestart, binary, host, large as value, port, refused, run, text } from "./checks.mjs";
 
-const open = (more = {}) => new Redis({ host, port, ...more });
+let protocol = 2;
+const open = (more = {}) => new Redis({ host, port, protocol, ...more });
 
 async function strings(r) {
   assert.equal(await r.set(binary, binary), "OK");
@@ -108,11 +109,12 @@ async function reconnect(r) {
   assert.equal(await r.get("kept"), "1");
 }
 
-for (const protocol of process.env.PROTOCOLS.split(" ")) {
+for (const name of process.env.PROTOCOLS.split(" ")) {
+  protocol = Number(name.at(-1));
   const r = open();
   r.on("error", () => {}); // while the proxy restarts
   await r.flushall();
-  await run(protocol, [strings, pipeline, transaction, blocking, pubsub, script, scan, select, auth, large, locks, reconnect], r);
+  await run(name, [strings, pipeline, transaction, blocking, pubsub, script, scan, select, auth, large, locks, reconnect], r);
   r.disconnect();
 }
 process.exit(0);
