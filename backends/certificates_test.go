@@ -77,8 +77,10 @@ func TestFilesAreReadAgain(t *testing.T) {
 	if err := os.WriteFile(cert, []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if pair.get(log) != first || pair.get(log) != first {
-		t.Error("a broken file took effect")
+	for range 2 {
+		if pair.get(log) != first {
+			t.Error("a broken file took effect")
+		}
 	}
 	if lines() != 1 || !strings.Contains(said.String(), "holds no certificate") {
 		t.Errorf("a broken file, asked for twice, is to be said once:\n%s", said.String())
