@@ -172,13 +172,17 @@ func nodeModules(t *testing.T) string {
 	return dir
 }
 
-func TestJedis(t *testing.T) {
+func TestJedis(t *testing.T) { smokeJava(t, "JedisSmoke") }
+
+func TestLettuce(t *testing.T) { smokeJava(t, "LettuceSmoke") }
+
+func smokeJava(t *testing.T, program string) {
+	t.Helper()
 	p := startProxy(t)
 	dir := cache(t, "java")
-	copyTo(t, dir, "java/pom.xml", "java/Checks.java", "java/JedisSmoke.java")
-	if libs, _ := filepath.Glob(filepath.Join(dir, "lib", "jedis-*.jar")); len(libs) == 0 {
-		install(t, dir, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib")
-	}
-	install(t, dir, "javac", "-cp", "lib/*", "-d", "classes", "Checks.java", "JedisSmoke.java")
-	smoke(t, p, dir, "resp2 resp3", "java", "-cp", "classes:lib/*", "JedisSmoke")
+	source := program + ".java"
+	copyTo(t, dir, "java/pom.xml", "java/Checks.java", "java/"+source)
+	install(t, dir, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib")
+	install(t, dir, "javac", "-cp", "lib/*", "-d", "classes", "Checks.java", source)
+	smoke(t, p, dir, "resp2 resp3", "java", "-cp", "classes:lib/*", program)
 }
