@@ -128,7 +128,7 @@ func (s *Service) acquire(ctx context.Context, r LockRequest) (Answer, error) {
 	round := s.ask(job{
 		args: s.command(scripts.Acquire, a.key, r.Owner, ms(r.TTL), s.proposal(), r.Info,
 			a.version.lineage, strconv.FormatInt(a.version.number, 10), a.id),
-		parse: parseAcquire, expires: a.began + patience,
+		parse: parseAcquire, expires: a.began + patience.quorum,
 	}, func(v []vote) bool { return tallyAcquire(v, q, false).verdict != open })
 	if err := round.wait(ctx, patience); err != nil {
 		s.abandon(&a, round)
@@ -254,10 +254,10 @@ func (s *Service) unsettled(a *acquisition, votes, settled []vote, fence int64) 
 	return s.quorumError("LOCK", a.Name, votes)
 }
 
-func (s *Service) settleJob(a *acquisition, fence int64, patience time.Duration) job {
+func (s *Service) settleJob(a *acquisition, fence int64, patience patience) job {
 	return job{
 		args:  s.command(scripts.Settle, a.key, a.Owner, strconv.FormatInt(fence, 10), a.id),
-		parse: parseDone, expires: s.now() + patience,
+		parse: parseDone, expires: s.now() + patience.quorum,
 	}
 }
 

@@ -11,6 +11,9 @@ import (
 	"github.com/lockproxy/lockproxy/backends"
 )
 
+// slowest is how long a round waits by default until a quorum is heard of.
+const slowest = 200 * time.Millisecond
+
 // How a set of nodes without any node record begins.
 const (
 	BootstrapAuto   = "auto"   // taken for new as soon as every node answers
@@ -29,7 +32,7 @@ type Options struct {
 
 	MinTTL       time.Duration // shortest lease; default 100 ms
 	MaxTTL       time.Duration // longest lease, and quarantine of a node that forgot; the same at every proxy; default 60 s
-	NodeTimeout  time.Duration // how long a round waits for a node; default lease/200, within 5 and 50 ms
+	NodeTimeout  time.Duration // how long a round waits for a node; default lease/200, within 5 and 50 ms, and up to 200 ms where no quorum is heard of
 	Retention    time.Duration // how long fences outlive a name's last use; default, and least, the larger of 10 min and 2 MaxTTL
 	Skew         time.Duration // by how much clocks of proxies and nodes may differ; default 1 s
 	Prefix       string        // of every key on the nodes; the same at every proxy; default "lockproxy:"
@@ -103,10 +106,13 @@ func (o *Options) grace() string {
 	return o.RestartGrace
 }
 
-// patience is how long a round for a lease of ttl waits for a node.
-func (o *Options) patience(ttl time.Duration) time.Duration {
+// patience is how long a round for a lease of ttl waits. When not even a quorum is
+// heard of in the time a node has, it is rather this machine that is slow, and only an
+// error is kept waiting: then, by default, the nodes have longer.
+func (o *Options) patience(ttl time.Duration) patience {
 	if o.NodeTimeout > 0 {
-		return o.NodeTimeout
+		return patience{node: o.NodeTimeout, quorum: o.NodeTimeout}
 	}
-	return min(max(ttl/200, 5*time.Millisecond), 50*time.Millisecond)
+	node := min(max(ttl/200, 5*time.Millisecond), 50*time.Millisecond)
+	return patience{node: node, quorum: max(node, min(slowest, ttl/4))}
 }

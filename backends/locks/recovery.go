@@ -196,7 +196,7 @@ func (s *Service) survey(ctx context.Context, patience time.Duration) ([]vote, e
 		args: s.command(scripts.State, key{node, node, node}), parse: parseState,
 		expires: s.now() + patience, survey: true,
 	}, all)
-	err := r.wait(ctx, patience)
+	err := r.waitFor(ctx, patience)
 	return r.close(true, nil), err
 }
 
@@ -289,7 +289,7 @@ func (s *Service) carryOut(ctx context.Context, orders []order) []vote {
 		}
 		return nil
 	})
-	_ = r.wait(ctx, s.surveyPatience()) // an order that was not carried out is given again at the next look
+	_ = r.waitFor(ctx, s.surveyPatience()) // an order that was not carried out is given again at the next look
 	return r.close(true, nil)
 }
 

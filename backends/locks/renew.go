@@ -75,6 +75,9 @@ func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g gr
 		}
 	}
 	began := s.now()
+	if err := ctx.Err(); err != nil { // whoever gave up must not be renewed any more
+		return 0, undecided, nil, err
+	}
 	if began >= g.until {
 		return 0, gone, nil, nil
 	}
@@ -103,10 +106,10 @@ func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g gr
 
 // announce has every node note that a grant may be shortened. Only after a quorum did may
 // the renewal be sent.
-func (s *Service) announce(ctx context.Context, h holder, fence int64, patience time.Duration) ([]vote, error) {
+func (s *Service) announce(ctx context.Context, h holder, fence int64, patience patience) ([]vote, error) {
 	round := s.ask(job{
 		args: s.command(scripts.Note, s.key(h.db, h.name), strconv.FormatInt(fence, 10)), parse: parseDone,
-		expires: s.now() + patience,
+		expires: s.now() + patience.quorum,
 	}, func(v []vote) bool { return ballots(v, yes) >= s.quorum })
 	err := round.wait(ctx, patience)
 	return round.close(err != nil, nil), err
@@ -117,7 +120,7 @@ func (s *Service) renewJob(h holder, ttl time.Duration, g grant, base, repair st
 		strconv.FormatInt(g.version.number, 10), base, repair}, g.holds...)
 	return &job{
 		args: s.command(scripts.Renew, s.key(h.db, h.name), args...), parse: parseRenew,
-		expires: began + 2*s.opts.patience(ttl),
+		expires: began + 2*s.opts.patience(ttl).quorum,
 	}
 }
 
@@ -211,10 +214,10 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest) (v
 }
 
 // read asks every node who has the name.
-func (s *Service) read(ctx context.Context, h holder, patience time.Duration) ([]vote, error) {
+func (s *Service) read(ctx context.Context, h holder, patience patience) ([]vote, error) {
 	round := s.ask(job{
 		args: s.command(scripts.Read, s.key(h.db, h.name)), parse: parseRead,
-		expires: s.now() + patience,
+		expires: s.now() + patience.quorum,
 	}, all)
 	err := round.wait(ctx, patience)
 	return round.close(true, nil), err

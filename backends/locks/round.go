@@ -2,6 +2,7 @@ package locks
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -45,10 +46,22 @@ func (r *round) deliver(i int, v vote) {
 	}
 }
 
+// A patience is how long a round waits: for a node whose vote is due while a quorum is
+// heard of, and for a quorum.
+type patience struct{ node, quorum time.Duration }
+
 // wait returns when there are enough votes, when patience is over, or with the
 // error of ctx when that ended first.
-func (r *round) wait(ctx context.Context, patience time.Duration) error {
-	t := time.NewTimer(patience)
+func (r *round) wait(ctx context.Context, p patience) error {
+	err := r.waitFor(ctx, p.node)
+	if err == nil && p.quorum > p.node && r.hopes() {
+		err = r.waitFor(ctx, p.quorum-p.node)
+	}
+	return err
+}
+
+func (r *round) waitFor(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-r.done:
@@ -58,6 +71,22 @@ func (r *round) wait(ctx context.Context, patience time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// hopes reports whether no quorum has been heard of, and one still may be.
+func (r *round) hopes() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	heard, lost := 0, 0
+	for i := range r.votes {
+		switch v := &r.votes[i]; {
+		case v.ballot != silent:
+			heard++
+		case v.err != nil && !errors.Is(v.err, errNotAsked):
+			lost++
+		}
+	}
+	return 2*heard <= len(r.votes) && 2*(len(r.votes)-lost) > len(r.votes)
 }
 
 // close ends the round and returns its votes, which change no more. late, if not

@@ -209,11 +209,12 @@ func didRelease(fence int64) func(*vote) bool {
 // ruleRelease counts the votes on a release, see didRelease for fence. What this
 // proxy knows of a validity is true unless a renewal it knows nothing of shortened
 // the lease; that is noted by a quorum before it is sent. So a quorum without such a
-// note releases, whatever else it says: it may be rivals that are only trying.
+// note releases, whatever it says of rivals: they may only be trying. A node that has
+// other holds of the owner says that this one was given back elsewhere.
 func ruleRelease(votes []vote, q int, final bool, owner string, fence int64) ruling {
 	unnoted := 0
 	for i := range votes {
-		if v := &votes[i]; v.ballot != silent && !v.noted {
+		if v := &votes[i]; v.ballot != silent && !v.noted && (v.ballot != no || v.owner != owner) {
 			unnoted++
 		}
 	}

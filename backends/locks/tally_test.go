@@ -135,6 +135,8 @@ func TestRuleRelease(t *testing.T) {
 		{"noted on one of a quorum", "yyn!xx", 5, true, undecided},
 		{"noted where nobody has it since", "y!y!f!xx", 5, true, carried},
 		{"a note beside a quorum without", "yyn!nx", 5, true, carried},
+		{"another hold of the owner", "yyoxx", 5, true, undecided},
+		{"given back elsewhere", "oooxx", 5, true, gone},
 		{"no validity is remembered", "yynxx", 0, true, undecided},
 		{"too few answer", "yyxxx", 5, true, undecided},
 		{"too few yet", "yy...", 5, false, pending},

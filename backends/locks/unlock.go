@@ -34,7 +34,21 @@ func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	if counted := s.holdsLeft(votes); counted > left || g.partial {
 		left = counted
 	}
+	if leftNothing(votes, h.owner) >= s.quorum { // other holds were given back through other proxies
+		left = 0
+	}
 	return left, nil
+}
+
+// leftNothing counts the nodes on which the owner has no hold any more.
+func leftNothing(votes []vote, owner string) (n int) {
+	for i := range votes {
+		switch v := &votes[i]; {
+		case v.ballot == yes && v.holds == 0, v.ballot == again, v.ballot == no && v.owner != owner:
+			n++
+		}
+	}
+	return n
 }
 
 // holdsLeft is how many holds the owner has left, as a quorum that removed one

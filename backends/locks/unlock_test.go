@@ -20,6 +20,18 @@ func conns(t *testing.T, nodes []*redistest.Server) []*redistest.Conn {
 	return out
 }
 
+// everywhere waits until every node has a hold on job, also those whose vote was not awaited.
+func everywhere(t *testing.T, s *Service, c []*redistest.Conn) {
+	t.Helper()
+	eventually(t, patient, "all nodes have the hold", func() bool {
+		n := int64(0)
+		for i := range c {
+			n += c[i].Do(t, "EXISTS", s.key(0, "job").lock).Int()
+		}
+		return n == int64(len(c))
+	})
+}
+
 // rivalHas makes bob the holder of job on one node, under a later fence.
 func rivalHas(t *testing.T, s *Service, c *redistest.Conn) {
 	t.Helper()
@@ -38,6 +50,7 @@ func TestUnlockBesideARival(t *testing.T) {
 	s, nodes := start(t, 5)
 	c := conns(t, nodes)
 	lock(t, s, "job", "alice", 30*time.Second)
+	everywhere(t, s, c)
 	rivalHas(t, s, c[2])
 	nodes[0].Kill()
 	nodes[1].Kill()
@@ -55,14 +68,8 @@ func TestUnlockAfterAShorteningElsewhere(t *testing.T) {
 	nodes := redistest.StartNodes(t, 5)
 	p, c := rivals(t, 2, nodes), conns(t, nodes)
 	g := lock(t, p[0], "job", "alice", 30*time.Second)
-	eventually(t, patient, "all nodes have the hold", func() bool {
-		n := int64(0)
-		for i := range c {
-			n += c[i].Do(t, "EXISTS", p[0].key(0, "job").lock).Int()
-		}
-		return n == 5
-	})
-	votes, err := p[1].announce(t.Context(), holder{0, "job", "alice"}, g.Fence, patient)
+	everywhere(t, p[0], c)
+	votes, err := p[1].announce(t.Context(), holder{0, "job", "alice"}, g.Fence, patience{patient, patient})
 	if err != nil || ballots(votes, yes) < 3 {
 		t.Fatalf("%+v, %v", votes, err)
 	}
@@ -123,6 +130,7 @@ func TestWhatCannotBeNotedIsNotSent(t *testing.T) {
 	s, nodes := start(t, 3)
 	lock(t, s, "job", "alice", 30*time.Second)
 	c := redistest.Open(t, nodes[2].Addr())
+	everywhere(t, s, conns(t, nodes))
 	nodes[0].Kill()
 	nodes[1].Kill()
 	_, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: time.Second})
@@ -142,6 +150,7 @@ func TestHoldsThatWerePutBackProveNothing(t *testing.T) {
 	p, c := rivals(t, 2, nodes), conns(t, nodes)
 	k := p[0].key(0, "job")
 	g := lock(t, p[0], "job", "alice", 30*time.Second)
+	everywhere(t, p[0], c)
 	for _, n := range c[:2] {
 		n.Do(t, "DEL", k.lock)
 	}

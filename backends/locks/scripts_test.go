@@ -1,0 +1,160 @@
+package locks
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+func inMillis(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).UnixMilli(), 10) }
+
+// TestANodeThatMayNotVote still writes what it is told of a grant, takes holds back
+// and notes, but grants and reads nothing, and none of its answers counts.
+func TestANodeThatMayNotVote(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		state, until string
+		code         int64
+	}{
+		{"in quarantine", inMillis(50 * time.Second), int64(quarantined)},
+		{"without a floor", inMillis(0), int64(floorless)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.state, func(t *testing.T) {
+			t.Parallel()
+			s, nodes := start(t, 1)
+			n := redistest.Open(t, nodes[0].Addr())
+			g := lock(t, s, "job", "alice", 10*time.Second)
+			k, other := s.key(0, "job"), s.key(0, "other")
+			n.Do(t, "HSET", k.node, "until", tt.until, "sync", "0")
+			fence := strconv.FormatInt(g.Fence, 10)
+			abstains := func(sc *scripts.Script, k key, args ...string) {
+				t.Helper()
+				if v := n.Do(t, s.command(sc, k, args...)...); v.Elems[0].Int() != tt.code {
+					t.Errorf("%s: %v, want %d", sc.Name, v, tt.code)
+				}
+			}
+			abstains(scripts.Acquire, other, "bob", "10000", s.proposal(), "", "bobs", "0", "bobs")
+			if n.Do(t, "EXISTS", other.lock).Int() != 0 {
+				t.Error("it granted")
+			}
+			abstains(scripts.Read, k)
+			abstains(scripts.Settle, k, "alice", fence, g.attempt)
+			abstains(scripts.Note, k, fence)
+			if n.Do(t, "HGET", k.fences, "m").Text != fence {
+				t.Error("nothing is noted")
+			}
+			renew := renewal(s, g, 40*time.Second, version{g.attempt, 1}, "1")
+			for _, what := range []string{"moved", "put back"} {
+				if v := n.Do(t, renew...); v.Elems[0].Int() != tt.code {
+					t.Errorf("renew: %v, want %d", v, tt.code)
+				}
+				if left := n.Do(t, "PTTL", k.lock).Int(); left < 30_000 {
+					t.Errorf("the lease was not %s, %d ms left", what, left)
+				}
+				n.Do(t, "DEL", k.lock)
+			}
+			n.Do(t, renew...)
+			abstains(scripts.Release, k, "alice", fence, "unlock", g.attempt)
+			if n.Do(t, "EXISTS", k.lock).Int() != 0 {
+				t.Error("the hold is still there")
+			}
+			a, err := s.Lock(t.Context(), LockRequest{Name: "other", TTL: time.Second})
+			if q := (*QuorumError)(nil); !errors.As(err, &q) {
+				t.Errorf("LOCK: %+v, %v", a, err)
+			}
+		})
+	}
+}
+
+func TestAClockThatWasSteppedBackDoesNotProlongALease(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	n := redistest.Open(t, nodes[0].Addr())
+	lock(t, s, "job", "alice", 10*time.Second)
+	k := s.key(0, "job")
+	n.Do(t, "HSET", k.lock, "e", inMillis(time.Hour))
+	n.Do(t, "PEXPIREAT", k.lock, inMillis(time.Hour))
+	if a := refused(t, s, "job", "bob", time.Second); a.Remaining > time.Minute {
+		t.Errorf("%v left", a.Remaining)
+	}
+	if left := n.Do(t, "PTTL", k.lock).Int(); left > 60_000 {
+		t.Errorf("the record stays for %d ms", left)
+	}
+	n.Do(t, "HSET", k.node, "until", inMillis(time.Hour))
+	_, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second})
+	if err == nil || strings.Contains(err.Error(), "quarantine for 59m") {
+		t.Errorf("LOCK: %v", err)
+	}
+}
+
+// TestAQuorumCarriesTheFence: one of two nodes that are up knows of a larger fence
+// than the other would give.
+func TestAQuorumCarriesTheFence(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	lock(t, s, "warm", "alice", time.Second)
+	c := conns(t, nodes)
+	nodes[2].Kill()
+	k := s.key(0, "job")
+	high := time.Now().Add(time.Minute).UnixMicro()
+	c[0].Do(t, "HSET", k.fences, "c", strconv.FormatInt(high, 10))
+	g := lock(t, s, "job", "alice", 10*time.Second)
+	if g.Fence != high+1 {
+		t.Errorf("fence %d, want %d", g.Fence, high+1)
+	}
+	for _, field := range []struct{ key, name string }{{k.fences, "c"}, {k.lock, "f"}} {
+		if got := c[1].Do(t, "HGET", field.key, field.name).Text; got != strconv.FormatInt(g.Fence, 10) {
+			t.Errorf("the other node has the fence %s", got)
+		}
+	}
+}
+
+// TestAProposalFarFromTheClock does not use up the fences.
+func TestAProposalFarFromTheClock(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	lock(t, s, "warm", "alice", time.Second)
+	n := redistest.Open(t, nodes[0].Addr())
+	k := s.key(0, "job")
+	v := n.Do(t, s.command(scripts.Acquire, k, "alice", "10000", "9007199254740991", "", "one", "0", "one")...)
+	if most := time.Now().Add(2 * time.Second).UnixMicro(); v.Elems[1].Int() > most {
+		t.Errorf("fence %d, want at most %d", v.Elems[1].Int(), most)
+	}
+	if left := n.Do(t, "PTTL", k.fences).Int(); left < 600_000 {
+		t.Errorf("fences are kept for %d ms", left)
+	}
+}
+
+// TestShorteningCountsWhenSent, not only when it succeeds: some node may apply it.
+func TestShorteningCountsWhenSent(t *testing.T) {
+	t.Parallel()
+	m, err := newMemory(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := holder{0, "job", "alice"}
+	first := version{lineage: "first"}
+	m.granted(h, "first", 7, 30*time.Second, &first, 1)
+	tests := []struct {
+		now, until   time.Duration
+		shortens, ok bool
+		left         time.Duration
+	}{
+		{1 * time.Second, 40 * time.Second, false, true, 30 * time.Second}, // longer only once it succeeds
+		{2 * time.Second, 5 * time.Second, true, true, 5 * time.Second},
+		{3 * time.Second, 20 * time.Second, false, true, 5 * time.Second},
+		{5 * time.Second, 20 * time.Second, false, false, 0}, // nothing known runs any more
+	}
+	for i, tt := range tests {
+		g, shortens, ok := m.renew(h, 0, tt.now, tt.until)
+		if shortens != tt.shortens || ok != tt.ok || g.until != tt.left {
+			t.Errorf("renewal %d: until %v, shortens %v, %v", i, g.until, shortens, ok)
+		}
+	}
+}
