@@ -158,3 +158,47 @@ func TestShorteningCountsWhenSent(t *testing.T) {
 		}
 	}
 }
+
+// TestANodeThatForgot sits out max-ttl to the millisecond, and gets its floor only
+// afterwards: from others, or after a further max-ttl from its clock.
+func TestANodeThatForgot(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 3)
+	c := redistest.Open(t, redistest.Start(t).Addr())
+	k := s.key(0, "job")
+	ask := func(sc *scripts.Script, args ...string) []redistest.Value {
+		t.Helper()
+		return c.Do(t, s.command(sc, k, args...)...).Elems
+	}
+	for _, sc := range scripts.All() {
+		c.Do(t, "SCRIPT", "LOAD", sc.Source)
+	}
+	sitsOut := func(v []redistest.Value) {
+		t.Helper()
+		if v[0].Int() != int64(quarantined) || v[1].Int() < 59_000 || v[1].Int() > 60_000 {
+			t.Errorf("%v, want a quarantine of 60000 ms", v)
+		}
+	}
+	sitsOut(ask(scripts.Register, "forgot"))
+	sitsOut(ask(scripts.State))
+	sitsOut(ask(scripts.Restore, "1000"))
+	c.Do(t, "HSET", k.node, "id", "another", "until", "0", "sync", "1")
+	sitsOut(ask(scripts.Acquire, "alice", "10000", s.proposal(), "", "one", "0", "one"))
+
+	c.Do(t, "HSET", k.node, "until", inMillis(-59*time.Second))
+	if v := ask(scripts.Restore, "0"); v[0].Int() != int64(floorless) {
+		t.Errorf("floor from the clock a second early: %v", v)
+	}
+	c.Do(t, "HSET", k.node, "until", inMillis(-61*time.Second))
+	if v := ask(scripts.Restore, "0"); v[0].Int() != 1 || v[1].Int() < time.Now().UnixMicro() {
+		t.Errorf("floor from the clock: %v", v)
+	}
+	floor := time.Now().Add(time.Hour).UnixMicro()
+	c.Do(t, "HSET", k.node, "until", "0", "sync", "0")
+	if v := ask(scripts.Restore, strconv.FormatInt(floor, 10)); v[0].Int() != 1 || v[1].Int() != floor {
+		t.Errorf("floor from others: %v", v)
+	}
+	if v := ask(scripts.Acquire, "alice", "10000", s.proposal(), "", "one", "0", "one"); v[0].Int() != 1 || v[1].Int() <= floor {
+		t.Errorf("the first grant: %v, want a fence above %d", v, floor)
+	}
+}

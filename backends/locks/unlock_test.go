@@ -118,6 +118,9 @@ func TestShorteningIsNotedFirst(t *testing.T) {
 			if err := renew(30 * time.Second); err != nil || noted(g) != 0 {
 				t.Errorf("longer: %v, noted on %d nodes", err, noted(g))
 			}
+			if through == "another proxy" { // which takes the grant over anew
+				p[i].memory.forget(holder{0, "job", "alice"})
+			}
 			if err := renew(25 * time.Second); err != nil || noted(g) < 2 {
 				t.Errorf("shorter: %v, noted on %d nodes", err, noted(g))
 			}
@@ -170,5 +173,25 @@ func TestHoldsThatWerePutBackProveNothing(t *testing.T) {
 	}
 	if v := c[0].Do(t, strict...); v.Elems[0].Int() != 0 {
 		t.Errorf("the release is remembered: %v", v)
+	}
+}
+
+// TestWithoutMemoryTheReleaseIsStrict: what a proxy has just read is no memory.
+func TestWithoutMemoryTheReleaseIsStrict(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	p, c := rivals(t, 2, nodes), conns(t, nodes)
+	k := p[0].key(0, "job")
+	lock(t, p[0], "job", "alice", 30*time.Second)
+	everywhere(t, p[0], c)
+	c[0].Do(t, "DEL", k.lock)
+	eventually(t, patient, "a renewal puts it back", func() bool {
+		_, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second})
+		return err == nil && c[0].Do(t, "EXISTS", k.lock).Int() == 1
+	})
+	unlock(t, p[1], "job", "alice", 0)
+	eventually(t, patient, "the hold that was put back is gone", func() bool { return c[0].Do(t, "EXISTS", k.lock).Int() == 0 })
+	if last := c[0].Do(t, "HGET", k.fences, "o"); last.Text != "" {
+		t.Errorf("its release is remembered, of %s", last.Text)
 	}
 }
