@@ -69,7 +69,7 @@ var grammar = map[string][]string{
 		"PERSIST {any}", "=RENAME {any} {any}", "=RENAMENX {any} {any}", "=COPY {any} {any} REPLACE", "=COPY {s} {s} DB {d}", "MOVE {any} {d}", "=DUMP {s}", "=DUMP {l}", "=DUMP {z}", "OBJECT ENCODING {any}", "OBJECT REFCOUNT {l}", "OBJECT FREQ {any}", "OBJECT HELP", "KEYS {any}",
 	},
 	"server": {
-		"DBSIZE", "FLUSHDB", "FLUSHALL SYNC", "SWAPDB {d} {d}", "SELECT {d}", "SELECT {d}", "PING", "PING {v}", "ECHO {V}", "PUBLISH c {v}", "PUBSUB CHANNELS", "PUBSUB NUMSUB c", "COMMAND INFO get nosuch", "COMMAND GETKEYS MSET a b c d", "COMMAND GETKEYS EVAL x 2 a b c", "CONFIG GET maxmemory-policy",
+		"DBSIZE", "FLUSHDB", "FLUSHALL SYNC", "SWAPDB {d} {d}", "SELECT {d}", "SELECT {d}", "PING", "PING {v}", "ECHO {V}", "PUBLISH c {v}", "=PUBSUB CHANNELS c", "PUBSUB NUMSUB c", "COMMAND INFO get nosuch", "COMMAND GETKEYS MSET a b c d", "COMMAND GETKEYS EVAL x 2 a b c", "CONFIG GET maxmemory-policy",
 		"LASTSAVE {v}", "NOSUCH {v}", "NOSUCH", "{V}", "LOCKX a b", "WAIT 0 {n}", "READONLY", "ROLE",
 	},
 	"types": {
@@ -105,8 +105,8 @@ var knownDifferences = []difference{
 		i := slices.Index(args, "AUTH")
 		return i >= 0 && len(args) > i+2 && args[i+1] == ""
 	}},
-	{"a HELLO that authenticates before its syntax error does so on a shared connection", func(args, _ []string, _ bool) bool {
-		return args[0] == "HELLO" && slices.Contains(args, "AUTH") && len(args) != 5 && len(args) != 7
+	{"a HELLO that authenticates or names before its syntax error does so on a shared connection", func(args, _ []string, _ bool) bool {
+		return args[0] == "HELLO" && len(args) > 2 && brokenOptions(args[2:])
 	}},
 	{"HELLO and AUTH in a transaction are forgotten after it", func(args, _ []string, inTx bool) bool {
 		return inTx && (args[0] == "HELLO" || args[0] == "AUTH")
@@ -120,6 +120,21 @@ var knownDifferences = []difference{
 	{"RESET right behind CLIENT REPLY SKIP ends the connection: it has no reply", func(args, before []string, _ bool) bool {
 		return args[0] == "RESET" && strings.Join(before, " ") == "CLIENT REPLY SKIP"
 	}},
+}
+
+// brokenOptions says that HELLO ends in a syntax error after those before it.
+func brokenOptions(options []string) bool {
+	for len(options) > 0 {
+		switch {
+		case options[0] == "AUTH" && len(options) >= 3:
+			options = options[3:]
+		case options[0] == "SETNAME" && len(options) >= 2:
+			options = options[2:]
+		default:
+			return true
+		}
+	}
+	return false
 }
 
 // withoutKnown are the commands without those of a known difference.
