@@ -202,3 +202,30 @@ func TestANodeThatForgot(t *testing.T) {
 		t.Errorf("the first grant: %v, want a fence above %d", v, floor)
 	}
 }
+
+// TestReentryOnTheNode: through another proxy it leaves a version that no renewal under
+// way replaces, and a node that was only told of the grant does not vouch for its fence.
+func TestReentryOnTheNode(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	n := redistest.Open(t, nodes[0].Addr())
+	g := lock(t, s, "job", "alice", 10*time.Second)
+	k := s.key(0, "job")
+	enter := func(hold string) []redistest.Value {
+		return n.Do(t, s.command(scripts.Acquire, k, "alice", "30000", s.proposal(), "", hold, "0", hold)...).Elems
+	}
+	if v := enter("inner"); v[0].Int() != 1 || v[2].Int() != g.Fence {
+		t.Errorf("re-entry: %v, want the fence %d kept", v, g.Fence)
+	}
+	late := renewal(s, g, 100*time.Millisecond, version{g.attempt, 9}, "1")
+	if v := n.Do(t, late...); v.Elems[0].Int() != 3 || n.Do(t, "PTTL", k.lock).Int() < 20_000 {
+		t.Errorf("a renewal that was under way: %v", v)
+	}
+	n.Do(t, "DEL", k.lock)
+	if v := n.Do(t, renewal(s, g, 10*time.Second, version{g.attempt, 10}, "1")...); v.Elems[0].Int() != 2 {
+		t.Fatalf("not put back: %v", v)
+	}
+	if v := enter("hearsay"); v[0].Int() != 1 || v[2].Int() != told {
+		t.Errorf("re-entry where the grant is hearsay: %v", v)
+	}
+}
