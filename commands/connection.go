@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"crypto/rand"
 	"strconv"
 	"time"
 
@@ -54,7 +55,7 @@ func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 // shared (or, on a connection that is the client's own, with raw), agrees. The
 // client gets the upstream's reply.
 func (s *Session) become(ctx context.Context, id upstream.Identity, shared, raw []byte) bool {
-	if s.replies.WaitIdle(ctx) != nil {
+	if s.idle(ctx) != nil {
 		return false
 	}
 	if s.stays() {
@@ -110,7 +111,7 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 		s.runForward(ctx, raw)
 		return
 	}
-	if s.replies.WaitIdle(ctx) != nil {
+	if s.idle(ctx) != nil {
 		return
 	}
 	id := s.id
@@ -128,28 +129,42 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 	s.replies.Local([]byte("+OK\r\n"))
 }
 
-// resetWait bounds how long RESET waits for the upstream to have answered
-// everything before it, on a connection whose replies are not counted.
-const resetWait = 5 * time.Second
+// markWait bounds how long the proxy waits for the upstream to have answered
+// everything before, on a connection whose replies are not counted.
+const markWait = 5 * time.Second
+
+// settleRaw sends a command on a connection whose replies are not counted and
+// returns when its reply, which m knows, has come: then everything before has been
+// answered too. It is false if the reply does not come.
+func (s *Session) settleRaw(ctx context.Context, command []byte, m *mark) bool {
+	ctx, cancel := context.WithTimeout(ctx, markWait)
+	defer cancel()
+	m.seen = make(chan struct{})
+	s.own.Step(true)
+	defer s.own.Step(false)
+	s.replies.Await(m)
+	defer s.replies.Forget(m)
+	if s.own.Send(command, 0, s.replies) != nil {
+		return false
+	}
+	select {
+	case <-m.seen:
+		return true
+	case <-s.own.Done():
+	case <-ctx.Done():
+	}
+	return false
+}
 
 // reset makes the session one that has said nothing.
 func (s *Session) reset(ctx context.Context, raw []byte) {
 	if s.mode == onRaw {
-		ctx, cancel := context.WithTimeout(ctx, resetWait)
-		defer cancel()
-		done := s.replies.UntilReset()
-		s.own.Step()
-		if s.own.Send(raw, 0, s.replies) != nil {
-			return
-		}
-		select {
-		case <-done:
-		case <-ctx.Done():
+		if !s.settleRaw(ctx, raw, &mark{shown: true, is: func(reply []byte) bool { return string(reply) == "+RESET\r\n" }}) {
 			s.out.Abort()
 			return
 		}
 	} else {
-		if s.replies.WaitIdle(ctx) != nil {
+		if s.idle(ctx) != nil {
 			return
 		}
 		s.replies.Local([]byte("+RESET\r\n"))
@@ -157,15 +172,31 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 	s.closeOwn()
 	s.returnShared()
 	s.name, s.id = nil, s.d.opt.Pool.Default()
-	s.inTx, s.watching, s.sticky = false, false, false
+	s.inTx, s.watching, s.sticky, s.silent = false, false, false, false
 	s.endTx(false)
 	s.subs = subscriptions{}
 	s.taken, s.sawAt = taken{}, time.Time{}
 }
 
+// answered waits until everything before has been answered, however the session's
+// commands travel.
+func (s *Session) answered(ctx context.Context) bool {
+	if s.mode != onRaw {
+		return s.idle(ctx) == nil
+	}
+	if s.silent {
+		return true
+	}
+	token := rand.Text()
+	bulk := string(resp.AppendBulkString(nil, token))
+	return s.settleRaw(ctx, resp.AppendCommand(nil, "PING", token), &mark{is: func(reply []byte) bool {
+		return string(reply) == bulk || string(reply) == "*2\r\n$4\r\npong\r\n"+bulk
+	}})
+}
+
 func (s *Session) quit(ctx context.Context, raw []byte) {
 	s.closing = true
-	if s.replies.WaitIdle(ctx) != nil {
+	if s.idle(ctx) != nil {
 		return
 	}
 	s.replies.Local([]byte("+OK\r\n"))
@@ -200,8 +231,9 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 		s.runForward(ctx, raw)
 	case is(sub, "REPLY"):
 		s.goRaw(ctx, raw, args)
+	case is(sub, "PAUSE") || is(sub, "UNPAUSE"):
+		s.pause(ctx, raw, args)
 	default:
-		s.notePause(sub, args)
 		if s.toOwn(ctx) {
 			s.sticky = true
 			s.note()
@@ -214,14 +246,24 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 // only costs that connections are not shared once it is over.
 const longestPause = 24 * time.Hour
 
-func (s *Session) notePause(sub []byte, args [][]byte) {
-	switch {
-	case is(sub, "PAUSE") && len(args) >= 3:
-		if ms, err := strconv.ParseInt(string(args[2]), 10, 64); err == nil && ms > 0 {
-			s.d.pause(time.Duration(min(ms, longestPause.Milliseconds())) * time.Millisecond)
-		}
-	case is(sub, "UNPAUSE"):
+// pause sends CLIENT PAUSE or UNPAUSE, and takes it over if the upstream agrees.
+func (s *Session) pause(ctx context.Context, raw []byte, args [][]byte) {
+	if !s.toOwn(ctx) {
+		return
+	}
+	reply, err := s.ask(ctx, s.own, raw)
+	if err != nil {
+		s.replyErr(err)
+		return
+	}
+	s.replies.Local(reply)
+	if _, refused := resp.Error(reply); refused {
+		return
+	}
+	if is(args[1], "UNPAUSE") {
 		s.d.paused.Store(0)
+	} else if ms, err := strconv.ParseInt(string(args[2]), 10, 64); err == nil {
+		s.d.pause(time.Duration(min(ms, longestPause.Milliseconds())) * time.Millisecond)
 	}
 }
 
@@ -233,7 +275,7 @@ func (s *Session) setName(ctx context.Context, raw, name []byte) {
 		s.runForward(ctx, raw)
 		return
 	}
-	if s.replies.WaitIdle(ctx) != nil {
+	if s.idle(ctx) != nil {
 		return
 	}
 	s.closeOwn() // the next one will have the name

@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"bytes"
 	"context"
 	"sync"
 
@@ -32,13 +31,15 @@ type replies struct {
 	mu    sync.Mutex
 	queue []slot // queue[head:] is what the client still waits for, in order
 	head  int
-	local []byte // complete replies at the very front, not written yet
-	kept  int    // bytes in all slots
-	owed  int    // upstream replies still to come, in all slots
-	idle  chan struct{}
+	local []byte               // complete replies at the very front, not written yet
+	kept  int                  // bytes in all slots
+	owed  int                  // upstream replies still to come, in all slots
+	idle  chan struct{}        // closed when owed is 0 again; may be nil
 	mid   bool                 // an unowed message has been written in part: nothing may come between
+	midOf *upstream.Conn       // whose message that is
 	asked chan struct{}        // closed when the last unowed question was answered; nil: none was asked
-	reset chan struct{}        // closed when the upstream has answered RESET; may be nil
+	mark  *mark                // what the session waits for on a raw connection; may be nil
+	held  []byte               // the beginning of a message that may be the mark
 	lost  func(*upstream.Conn) // an upstream connection ended; may be nil
 }
 
@@ -124,6 +125,11 @@ func (r *replies) pushLocked(s slot) {
 	if r.head == len(r.queue) {
 		r.flushLocked()
 		r.queue, r.head = r.queue[:0], 0
+		if len(r.local) > 0 { // inside a message: its turn comes behind that
+			r.queue = append(r.queue, slot{})
+			r.keepLocked(&r.queue[0], r.local)
+			r.local = nil
+		}
 	}
 	r.queue = append(r.queue, s)
 }
@@ -160,18 +166,19 @@ func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i := r.findLocked(c)
-	if i == r.head && i < len(r.queue) && r.queue[i].plain() { // the usual case: its turn, and nothing to change
+	if r.mid && c == r.midOf {
+		r.unowedLocked(c, p)
+		return
+	}
+	if i == r.head && !r.mid && i < len(r.queue) && r.queue[i].plain() { // the usual case: its turn, and nothing to change
 		r.out.Write(p)
 		r.queue[i].n -= ended
 		r.paidLocked(ended)
 		return
 	}
 	switch {
-	case i == len(r.queue) && i == r.head: // a push, or a raw connection
+	case i == len(r.queue): // a push, or a raw connection
 		r.unowedLocked(c, p)
-	case i == len(r.queue):
-		r.queue = append(r.queue, slot{})
-		r.keepLocked(&r.queue[i], p)
 	default:
 		r.keepLocked(&r.queue[i], p)
 		if ended > 0 {
@@ -181,19 +188,62 @@ func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 	}
 }
 
-// unowedLocked writes part of what no command is waiting for.
+// unowedLocked writes part of what no command is waiting for, unless it is the
+// mark that the session waits for.
 func (r *replies) unowedLocked(c *upstream.Conn, p []byte) {
-	r.flushLocked()
-	r.out.Write(p)
-	r.mid = c.Inside()
+	if r.mark != nil {
+		if r.held = append(r.held, p...); c.Inside() {
+			return
+		}
+		p, r.held = r.held, nil
+	}
+	if r.mark == nil || !r.markedLocked(p) {
+		r.flushLocked()
+		r.out.Write(p)
+	}
+	r.mid, r.midOf = c.Inside(), c
+	r.paidLocked(0)
 	r.flushLocked()
 	if r.asked != nil && !r.mid {
 		close(r.asked)
 		r.asked = nil
 	}
-	if r.reset != nil && !r.mid && c.Kind() == '+' && bytes.HasSuffix([]byte("+RESET\r\n"), p) {
-		close(r.reset)
-		r.reset = nil
+}
+
+// markedLocked says that a whole reply is the mark, and is not for the client.
+func (r *replies) markedLocked(reply []byte) bool {
+	if !r.mark.is(reply) {
+		return false
+	}
+	close(r.mark.seen)
+	mine := !r.mark.shown
+	r.mark = nil
+	return mine
+}
+
+// A mark is a reply by which the session knows that a raw connection, made to Step,
+// has answered everything before.
+type mark struct {
+	is    func(reply []byte) bool
+	shown bool // the client is to see it
+	seen  chan struct{}
+}
+
+// Await makes m the mark; m.seen is closed when it has come.
+func (r *replies) Await(m *mark) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mark = m
+}
+
+// Forget stops waiting for a mark that did not come.
+func (r *replies) Forget(m *mark) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mark == m {
+		r.mark = nil
+		r.out.Write(r.held)
+		r.held = nil
 	}
 }
 
@@ -216,14 +266,6 @@ func (r *replies) Answered() <-chan struct{} {
 		return answered
 	}
 	return r.asked
-}
-
-// UntilReset is closed when a raw connection, made to Step, has answered RESET.
-func (r *replies) UntilReset() <-chan struct{} {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.reset = make(chan struct{})
-	return r.reset
 }
 
 func (s *slot) plain() bool { return s.swap == nil && s.catch == nil }
@@ -303,7 +345,7 @@ func (r *replies) keepLocked(s *slot, p []byte) {
 // paidLocked counts n replies off and writes what has its turn now.
 func (r *replies) paidLocked(n int) {
 	r.owed -= n
-	for r.head < len(r.queue) {
+	for r.head < len(r.queue) && !r.mid {
 		s := &r.queue[r.head]
 		if len(s.buf) > 0 && (s.plain() || s.n == 0) {
 			r.kept -= len(s.buf)

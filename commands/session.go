@@ -58,6 +58,9 @@ func New(opt Options) *Dispatcher {
 	return &Dispatcher{opt: opt}
 }
 
+// GiveUp ends all connections to the upstream, for good: what waits for it fails.
+func (d *Dispatcher) GiveUp() { d.opt.Pool.Close() }
+
 // mode is where a session's commands travel.
 type mode uint8
 
@@ -90,6 +93,7 @@ type Session struct {
 	txDB     int    // database that a queued SELECT will leave, -1: none
 	txName   []byte // name that a queued CLIENT SETNAME will give, nil: none
 	subs     subscriptions
+	silent   bool // on raw: the upstream may not answer at all
 	blocking bool // a command that may block upstream is on its way
 	closing  bool // QUIT came
 
@@ -103,6 +107,7 @@ type Session struct {
 	// stateful is the own connection while state is lost with it, else nil. Read
 	// when an upstream connection ends.
 	stateful atomic.Pointer[upstream.Conn]
+	gone     atomic.Bool // it has ended: nothing more may run
 }
 
 // NewSession is a client that has said nothing yet. present ends when it leaves.
@@ -119,12 +124,15 @@ func (d *Dispatcher) NewSession(present context.Context, out Output) *Session {
 func (s *Session) Restricted() bool { return s.anonymous() && s.d.opt.Pool.WantsAuth() }
 
 // Closing says that the client asked to be disconnected: no more commands.
-func (s *Session) Closing() bool { return s.closing }
+func (s *Session) Closing() bool { return s.closing || s.gone.Load() }
 
 // Try handles a command that need not wait, and is false for one that may have to:
 // then nothing has happened and Run must be called. raw is the command as multibulk, args its
 // arguments, at least one. raw must stay as it is until Flush.
 func (s *Session) Try(raw []byte, args [][]byte) bool {
+	if s.gone.Load() {
+		return true
+	}
 	s.settle()
 	if s.mode == onShared && s.d.isPaused() && !s.tryOwn() {
 		return false
@@ -173,7 +181,7 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 		if len(args) > 1 && is(args[1], "KILL") {
 			return s.tryOwn() && s.add(raw)
 		}
-		return s.tryForward(raw)
+		return !debugs(args) && s.tryForward(raw)
 	case script:
 		return s.tryScript(raw)
 	}
@@ -230,12 +238,18 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 			s.add(raw)
 			s.begin(k, args)
 		}
-	case blocks, mayBlock, ownConn, kills:
+	case kills:
+		if debugs(args) {
+			s.goRaw(ctx, raw, args)
+		} else {
+			s.runOwn(ctx, raw, k, args)
+		}
+	case blocks, mayBlock, ownConn:
 		s.runOwn(ctx, raw, k, args)
 	case waits:
 		s.waitFor(ctx, raw)
 	case script:
-		if s.replies.WaitIdle(ctx) == nil {
+		if s.idle(ctx) == nil {
 			s.lane = upstream.ScriptLane
 			s.runForward(ctx, raw)
 		}
@@ -255,24 +269,28 @@ func (s *Session) Flush() bool {
 // last thing it asked, on a connection whose replies are not counted.
 const rawGrace = 50 * time.Millisecond
 
-// Wait is for a client that has closed its sending half. It returns when the
-// client has all replies that the upstream owes it, or ctx ends; it does not wait
-// for a command that blocks upstream.
+// Wait is for a client from which nothing more is read. It returns when the client
+// has all replies that the upstream owes it, or ctx ends. If the client has left it
+// does not wait for a command that blocks upstream.
 func (s *Session) Wait(ctx context.Context) {
 	switch {
+	case s.mode == onRaw && s.closing: // the upstream answers all, and closes
+		s.await(ctx, nil, time.Second)
 	case s.mode == onRaw:
-		grace := rawGrace
-		if s.closing {
-			grace = time.Second
-		}
-		select {
-		case <-s.replies.Answered():
-		case <-s.own.Done():
-		case <-time.After(grace):
-		case <-ctx.Done():
-		}
-	case !s.blocking:
+		s.await(ctx, s.replies.Answered(), rawGrace)
+	case !s.blocking || s.present.Err() == nil:
 		s.replies.WaitIdle(ctx)
+	}
+}
+
+// await returns when answered is closed, the own connection has ended, the time is
+// over or ctx ends.
+func (s *Session) await(ctx context.Context, answered <-chan struct{}, most time.Duration) {
+	select {
+	case <-answered:
+	case <-s.own.Done():
+	case <-time.After(most):
+	case <-ctx.Done():
 	}
 }
 
@@ -342,7 +360,9 @@ func (s *Session) settle() {
 // note publishes whether the client loses state when its own connection ends.
 func (s *Session) note() {
 	if s.mode == onRaw || s.inTx || s.watching || s.sticky {
-		s.stateful.Store(s.own)
+		if s.stateful.Store(s.own); s.own != nil && !s.own.Alive() {
+			s.lost(s.own) // which was called too early
+		}
 	} else {
 		s.stateful.Store(nil)
 	}
@@ -352,6 +372,7 @@ func (s *Session) note() {
 // takes the client with it, as a Redis that went away would.
 func (s *Session) lost(c *upstream.Conn) {
 	if s.stateful.Load() == c {
+		s.gone.Store(true)
 		s.out.Close()
 	}
 }
@@ -422,11 +443,23 @@ func (s *Session) tryOwn() bool {
 	return true
 }
 
+// idle waits until all earlier commands have been answered. Behind one that blocks
+// upstream it gives up when the client leaves.
+func (s *Session) idle(ctx context.Context) error {
+	if s.blocking {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(s.present, cancel)()
+	}
+	return s.replies.WaitIdle(ctx)
+}
+
 // toOwn moves the session to its own connection, opening it if need be, when all
 // earlier commands have been answered. If it can't, the client has got the reason.
 func (s *Session) toOwn(ctx context.Context) bool {
 	s.flushRun()
-	if s.replies.WaitIdle(ctx) != nil {
+	if s.idle(ctx) != nil {
 		return false
 	}
 	if s.own == nil || !s.own.Alive() {
@@ -455,6 +488,10 @@ func (s *Session) runOwn(ctx context.Context, raw []byte, k kind, args [][]byte)
 		s.add(raw)
 	}
 }
+
+// debugs says that a SCRIPT command is about the debugger, which takes over the
+// connection.
+func debugs(args [][]byte) bool { return len(args) > 1 && is(args[1], "DEBUG") }
 
 // waitFor sends WAIT or WAITAOF. Redis waits for the replication offset after the
 // last command of the connection, which need not be the one that the client's
@@ -560,6 +597,8 @@ func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
 		}
 		s.note()
 		return true
+	case auth, hello: // take effect at EXEC, on this connection only
+		s.sticky = true
 	case selectDB:
 		if db, ok := dbNumber(args); ok { // takes effect at EXEC, on this connection only
 			s.txDB, s.sticky = db, true
@@ -600,6 +639,8 @@ func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
 		}
 	case subscribe:
 		s.subs.note(args)
+	case client:
+		s.silent = s.silent || len(args) > 1 && is(args[1], "REPLY")
 	}
 	return s.add(raw)
 }
@@ -612,6 +653,7 @@ func (s *Session) goRaw(ctx context.Context, raw []byte, args [][]byte) {
 	s.own.Raw()
 	s.mode = onRaw
 	s.subs.note(args)
+	s.silent = kindOf(args[0]) != subscribe || is(args[0], "SYNC") || is(args[0], "PSYNC")
 	s.note()
 	s.add(raw)
 }

@@ -23,7 +23,7 @@ const (
 	mayBlock              // blocks if it has a BLOCK option
 	ownConn               // must not wait behind other clients' commands
 	script                // runs a script: may take long
-	kills                 // SCRIPT, FUNCTION: KILL must overtake the script it kills
+	kills                 // SCRIPT, FUNCTION: KILL must overtake the script it kills; DEBUG is the client's own
 	subscribe             // replies and messages are not one per command
 )
 

@@ -11,6 +11,7 @@ import (
 type taken struct {
 	byName map[takenKey][]takenLock
 	count  int
+	bytes  int // of all names that were added since the last shrink
 }
 
 type takenKey struct {
@@ -25,10 +26,11 @@ type takenLock struct {
 	at       time.Time
 }
 
-// Beyond maxTaken locks a connection, those taken longest ago are forgotten: a
+// Beyond maxTaken locks or maxBytes of names a connection, those taken longest ago are forgotten: a
 // client that never unlocks must not fill the memory.
 const (
 	maxTaken  = 4096
+	maxBytes  = 4 << 20
 	keepTaken = time.Hour
 )
 
@@ -37,8 +39,9 @@ func (t *taken) add(g locks.Grant) {
 	if t.byName == nil {
 		t.byName = map[takenKey][]takenLock{}
 	}
-	if t.count >= maxTaken {
+	if t.bytes += len(g.Name); t.count >= maxTaken || t.bytes > maxBytes {
 		t.shrink()
+		t.bytes += len(g.Name)
 	}
 	k := takenKey{g.DB, g.Name}
 	live := t.byName[k][:0]
@@ -85,7 +88,7 @@ func (t *taken) released(db int, name, owner string) {
 // shrink forgets what was released, what is older than keepTaken, and if that is
 // not enough everything.
 func (t *taken) shrink() {
-	t.count = 0
+	t.count, t.bytes = 0, 0
 	for k, ls := range t.byName {
 		keep := ls[:0]
 		for _, l := range ls {
@@ -97,9 +100,10 @@ func (t *taken) shrink() {
 			delete(t.byName, k)
 		}
 		t.count += len(keep)
+		t.bytes += len(keep) * len(k.name)
 	}
-	if t.count >= maxTaken {
+	if t.count >= maxTaken || t.bytes > maxBytes/2 {
 		clear(t.byName)
-		t.count = 0
+		t.count, t.bytes = 0, 0
 	}
 }

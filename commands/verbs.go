@@ -29,6 +29,9 @@ const (
 
 // verb runs LOCK, RENEW or UNLOCK and replies.
 func (s *Session) verb(ctx context.Context, args [][]byte) {
+	if !s.answered(ctx) {
+		return
+	}
 	if refusal := s.admit(ctx); refusal != nil {
 		s.replies.Local(refusal)
 		return
@@ -81,11 +84,15 @@ func (s *Session) lock(ctx context.Context, args [][]byte) ([]byte, error) {
 	plain := req.Owner == ""
 	answer, err := s.d.opt.Locks.Lock(s.present, req)
 	switch {
+	case err != nil && s.present.Err() != nil:
+		// It may have closed only its sending half: the replies behind this one must
+		// not take its place.
+		return nil, errors.New("ERR LOCK was given up: the client closed its side of the connection")
 	case err != nil:
 		return nil, err
 	case answer.Granted && (s.present.Err() != nil || !s.replies.Flush()):
 		s.d.opt.Locks.Undo(answer.Grant) // nobody would know of it
-		return nil, context.Canceled
+		return nil, errors.New("ERR LOCK was undone: the client closed its side of the connection")
 	case answer.Granted:
 		g := answer.Grant
 		if plain {

@@ -26,13 +26,14 @@ var drawing = []room{
 		theirs: []string{"github.com/urfave/cli/v2", "github.com/alicebob/miniredis/v2", "go.yaml.in/yaml/v3"}},
 	{pkg: "proxy",
 		ours:   []string{"commands", "backends/resp", "backends/sock"},
-		theirs: []string{"github.com/tidwall/redcon", "golang.org/x/sys"}},
+		theirs: []string{"github.com/tidwall/redcon"}},
 	{pkg: "commands",
 		ours: []string{"backends/upstream", "backends/locks", "backends/resp"}},
 	{pkg: "backends/upstream",
 		ours:   []string{"backends", "backends/resp", "backends/sock"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
-	{pkg: "backends/sock"},
+	{pkg: "backends/sock",
+		theirs: []string{"golang.org/x/sys"}},
 	{pkg: "backends/locks",
 		ours:   []string{"backends", "scripts"},
 		theirs: []string{"github.com/redis/rueidis", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync", "golang.org/x/sys"}},
@@ -47,7 +48,7 @@ var drawing = []room{
 
 // inTests is what the tests of any room may import on top of what the room may.
 var inTests = room{
-	ours:   []string{"integration/redistest"},
+	ours:   []string{"integration/redistest", "backends", "backends/upstream", "backends/locks"},
 	theirs: []string{"github.com/alicebob/miniredis/v2", "github.com/redis/rueidis"},
 }
 

@@ -78,12 +78,27 @@ func (o *output) drain() {
 		buf, o.kept = o.kept, buf[:0]
 		o.drained = len(buf)
 		o.mu.Unlock()
-		if _, err := o.nc.Write(buf); err != nil {
-			o.Abort()
-		}
+		o.writeOut(buf)
 		if cap(buf) > 1<<20 {
 			buf = nil
 		}
+	}
+}
+
+// writeOut writes p piece by piece, so that what a slow client has taken counts as
+// taken.
+func (o *output) writeOut(p []byte) {
+	const piece = 256 << 10
+	for len(p) > 0 {
+		n, err := o.nc.Write(p[:min(len(p), piece)])
+		if err != nil {
+			o.Abort()
+			return
+		}
+		p = p[n:]
+		o.mu.Lock()
+		o.drained -= n
+		o.mu.Unlock()
 	}
 }
 

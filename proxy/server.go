@@ -88,8 +88,9 @@ func New(opt Options, cmds *commands.Dispatcher) (*Server, error) {
 	return s, nil
 }
 
-// A host that vanished is noticed within keepIdle + keepCount*keepInterval, also
-// while replies to it are not acknowledged.
+// A host that vanished is noticed within keepIdle + keepCount*keepInterval, if
+// nothing is on its way to it. TCP_USER_TIMEOUT would also bound the rest, but ends
+// connections to clients that only read slowly.
 const (
 	keepIdle     = 5 * time.Second
 	keepInterval = 3 * time.Second
@@ -105,7 +106,6 @@ func listen(addr string) (net.Listener, error) {
 		}
 	}
 	lc := net.ListenConfig{
-		Control:         setUserTimeout,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepIdle, Interval: keepInterval, Count: keepCount},
 	}
 	return lc.Listen(context.Background(), network, addr)
@@ -137,7 +137,7 @@ func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 // DrainTimeout at most, and returns when the last session has ended. The error is
 // that of the listener, if it failed first.
 func (s *Server) Serve(ctx context.Context) error {
-	defer s.sessions.Wait()
+	defer s.await()
 	defer s.drain()
 	defer context.AfterFunc(ctx, func() { s.drain(); s.ln.Close() })()
 	for wait := time.Duration(0); ; {
@@ -159,6 +159,14 @@ func (s *Server) Serve(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// await returns when the last session has ended. One that writes to an upstream
+// which does not read hears of nothing else: after the time for draining the
+// upstream is given up.
+func (s *Server) await() {
+	defer time.AfterFunc(s.opt.DrainTimeout+time.Second, s.cmds.GiveUp).Stop()
+	s.sessions.Wait()
 }
 
 func (s *Server) admit(nc net.Conn) {

@@ -30,7 +30,8 @@ type session struct {
 	guard *guard            // owner's
 	cmds  *commands.Session // owner's
 
-	over atomic.Bool // no more input is wanted
+	over  atomic.Bool // no more input is wanted
+	leave func()      // says that the client has left
 
 	mu      sync.Mutex
 	change  sync.Cond // ahead has been taken, or the worker has ended
@@ -42,8 +43,9 @@ type session struct {
 
 const (
 	// maxAhead is how much is read ahead of a command that waits. Beyond it the
-	// client's leaving is noticed only when the command is done.
-	maxAhead = 1 << 20
+	// client's leaving is looked for every lookEvery.
+	maxAhead  = 1 << 20
+	lookEvery = 200 * time.Millisecond
 	// lingerTime bounds the sending of what a client is still owed when it has
 	// closed its sending half, or is to be disconnected.
 	lingerTime = 10 * time.Second
@@ -69,6 +71,7 @@ func serve(srv *Server, nc *sock.Conn) {
 	present, leave := context.WithCancel(ctx)
 	defer leave()
 	s := newSession(srv, nc, present)
+	s.leave = leave
 	defer context.AfterFunc(srv.draining, s.stop)()
 
 	for s.read(ctx) {
@@ -95,6 +98,9 @@ func serve(srv *Server, nc *sock.Conn) {
 func (s *session) stop() {
 	s.over.Store(true)
 	s.nc.SetReadDeadline(time.Unix(1, 0))
+	s.mu.Lock()
+	s.change.Broadcast()
+	s.mu.Unlock()
 }
 
 func (s *session) awaitWorker() {
@@ -181,8 +187,12 @@ func (s *session) readAside(ctx context.Context) bool {
 	}
 	data := s.aside[:n]
 	s.mu.Lock()
-	for s.working && len(s.ahead) > maxAhead {
-		s.change.Wait()
+	if s.working && len(s.ahead) > maxAhead {
+		stop := s.watch()
+		for s.working && len(s.ahead) > maxAhead && !s.over.Load() {
+			s.change.Wait()
+		}
+		stop()
 	}
 	if s.working {
 		s.ahead = append(s.ahead, data...)
@@ -191,6 +201,34 @@ func (s *session) readAside(ctx context.Context) bool {
 	}
 	s.mu.Unlock()
 	return s.feed(ctx, data)
+}
+
+// watch looks from time to time whether the client has left, while nothing is read
+// from it. stop ends it.
+func (s *session) watch() (stop func()) {
+	var t *time.Timer
+	done := false // under watching
+	var watching sync.Mutex
+	look := func() {
+		watching.Lock()
+		defer watching.Unlock()
+		switch {
+		case done:
+		case s.nc.HungUp():
+			s.leave()
+		default:
+			t.Reset(lookEvery)
+		}
+	}
+	watching.Lock()
+	defer watching.Unlock()
+	t = time.AfterFunc(lookEvery, look)
+	return func() {
+		watching.Lock()
+		defer watching.Unlock()
+		done = true
+		t.Stop()
+	}
 }
 
 // feed handles data that the reader read aside, now that it owns the guard again.

@@ -3,7 +3,15 @@ package sock
 import (
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
+
+func pollHangUp(fd uintptr) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(p, 0)
+	return err == nil && n > 0 && p[0].Revents != 0
+}
 
 // do makes one call and is true if it succeeded.
 func (o *op) do(trap, fd uintptr) bool {

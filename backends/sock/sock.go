@@ -59,6 +59,16 @@ func (c *Conn) Abort() error {
 // Tries says whether Try can be used.
 func (c *Conn) Tries() bool { return c.raw != nil }
 
+// HungUp says that the peer has closed its sending half, or more, though what it
+// sent before may not have been read. It is false for what is no socket.
+func (c *Conn) HungUp() bool {
+	hungUp := false
+	if c.raw != nil {
+		c.raw.Control(func(fd uintptr) { hungUp = pollHangUp(fd) })
+	}
+	return hungUp
+}
+
 // Read is net.Conn's.
 func (c *Conn) Read(p []byte) (int, error) {
 	if c.raw == nil || len(p) == 0 {

@@ -81,6 +81,21 @@ func TestReadEnds(t *testing.T) {
 	})
 }
 
+func TestHungUp(t *testing.T) {
+	a, b := pair(t)
+	c := Wrap(a)
+	b.Write([]byte("unread"))
+	if c.HungUp() {
+		t.Error("hung up, though the peer is there")
+	}
+	b.(*net.TCPConn).CloseWrite()
+	for late := time.Now().Add(5 * time.Second); !c.HungUp(); time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("not noticed that the peer closed its sending half")
+		}
+	}
+}
+
 func TestTryStopsWhenTheSocketIsFull(t *testing.T) {
 	a, b := pair(t)
 	c := Wrap(a)

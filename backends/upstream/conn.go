@@ -63,6 +63,7 @@ type Conn struct {
 	raw      bool      // replies are not counted: every byte goes to owner
 	step     bool      // on raw: one reply at a time
 	err      error     // why the connection ended
+	settled  bool      // everybody owed has been told so
 
 	// the reading goroutine's own
 	owed   []debt // owed[head:] are the debts taken over from sent
@@ -78,7 +79,10 @@ type debt struct {
 	n  int
 }
 
-var errClosed = errors.New("connection closed")
+var (
+	errClosed  = errors.New("connection closed")
+	errUnasked = errors.New("a reply came that nobody asked for")
+)
 
 func newConn(nc net.Conn, shared bool) *Conn {
 	c := &Conn{nc: sock.Wrap(nc), shared: shared, done: make(chan struct{})}
@@ -105,12 +109,16 @@ func (c *Conn) Send(raw []byte, n int, s Sink) error {
 	for len(c.queue) > maxQueued && c.err == nil {
 		c.room.Wait()
 	}
-	if c.err != nil {
+	if c.err != nil && c.settled {
 		defer c.mu.Unlock()
 		return c.err
 	}
 	if n > 0 {
 		c.sent = append(c.sent, debt{s, n})
+	}
+	if c.err != nil { // the reader is about to tell everybody, in order
+		c.mu.Unlock()
+		return nil
 	}
 	if len(raw) >= direct && !c.flushing { // then nothing is queued
 		c.flushing = true
@@ -193,10 +201,11 @@ func (c *Conn) Raw() {
 	c.mu.Unlock()
 }
 
-// Step makes a raw connection hand over one reply or message at a time.
-func (c *Conn) Step() {
+// Step makes a raw connection hand over one reply or message at a time, or, as at
+// first, all that came together.
+func (c *Conn) Step(on bool) {
 	c.mu.Lock()
-	c.step = true
+	c.step = on
 	c.mu.Unlock()
 }
 
@@ -281,7 +290,10 @@ func (c *Conn) frame(p []byte, limit int) (n, ended int, err error) {
 		}
 		n += used
 		c.inside = !done
-		if done && c.framer.Kind() != '>' {
+		if done && c.framer.Kind() == '>' {
+			return n, ended, nil // a message and a reply are never delivered together
+		}
+		if done {
 			ended++
 		}
 	}
@@ -328,7 +340,7 @@ func (c *Conn) routeUnowed(p []byte, owner Sink) error {
 	case err != nil:
 		return err
 	case ended > 0 || c.framer.Kind() != '>':
-		return errors.New("a reply came that nobody asked for: " + printable(p))
+		return errUnasked
 	case owner != nil:
 		owner.Deliver(c, p[:n], 0)
 	}
@@ -347,8 +359,8 @@ func (c *Conn) settle() {
 			cut = false
 		}
 		c.head = len(c.owed)
-		owner, _, _ := c.takeOver()
-		if len(c.owed) > 0 {
+		owner, done := c.takeLast()
+		if !done {
 			continue
 		}
 		if owner != nil && !told[owner] {
@@ -356,6 +368,16 @@ func (c *Conn) settle() {
 		}
 		return
 	}
+}
+
+// takeLast takes over what was sent to the connection after it ended. done says
+// that it was nothing, and that nothing will follow.
+func (c *Conn) takeLast() (owner Sink, done bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owed, c.sent, c.head = c.sent, nil, 0
+	c.settled = len(c.owed) == 0
+	return c.owner, c.settled
 }
 
 // belong makes a spare connection the private one of owner, if it is of use.
@@ -370,18 +392,4 @@ func (c *Conn) reason() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
-}
-
-func printable(p []byte) string {
-	if len(p) > 64 {
-		p = p[:64]
-	}
-	out := make([]byte, 0, len(p))
-	for _, b := range p {
-		if b < ' ' || b > '~' {
-			b = ' '
-		}
-		out = append(out, b)
-	}
-	return string(out)
 }

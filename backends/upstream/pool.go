@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -106,6 +107,7 @@ type group struct {
 	conns  []*Conn
 	failed time.Time // when the last dial failed
 	err    error
+	closed bool // evicted
 
 	wanted  atomic.Bool // somebody wanted a private connection
 	ahead   sync.Mutex  // held while the spare is opened
@@ -160,13 +162,35 @@ func (p *Pool) Shared(ctx context.Context, id Identity, lane Lane, hint uint32) 
 	}
 	c, err := p.open(ctx, id, true)
 	if err != nil {
-		g.err, g.failed = err, time.Now()
+		p.note(g, id, lane, err)
 		return nil, err
 	}
 	g.err = nil
 	g.conns[i] = c
 	c.borrow()
+	if g.closed { // evicted meanwhile: this borrower is the only one
+		c.mu.Lock()
+		c.retired = true
+		c.mu.Unlock()
+	}
 	return c, nil
+}
+
+// note remembers why a group, whose mu is held, has no connection, for as long as
+// others may share the answer. An identity that was refused is not kept: wrong
+// passwords must not push out the right ones.
+func (p *Pool) note(g *group, id Identity, lane Lane, err error) {
+	var down *DownError
+	if errors.As(err, &down) {
+		g.err, g.failed = err, time.Now()
+		return
+	}
+	var refused *RefusedError
+	if errors.As(err, &refused) && !slices.ContainsFunc(g.conns, func(c *Conn) bool { return c != nil }) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.groups.Remove(p.key(id, lane))
+	}
 }
 
 // Probe opens the connection that clients who have said nothing share, and so
@@ -306,6 +330,7 @@ func (g *group) retire() {
 	g.ahead.Unlock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.closed = true
 	for _, c := range g.conns {
 		if c == nil {
 			continue

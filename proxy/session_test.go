@@ -1,0 +1,189 @@
+package proxy
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestPipelineInAnyPieces: commands of all kinds, cut anywhere, get their replies
+// in order, whether the reader or a worker handles them.
+func TestPipelineInAnyPieces(t *testing.T) {
+	h := open(t, Options{})
+	var in, want bytes.Buffer
+	for i := range 3000 {
+		switch i % 50 {
+		case 7: // a worker's
+			fmt.Fprintf(&in, "*2\r\n$6\r\nSELECT\r\n$1\r\n%d\r\n", i%3)
+			want.WriteString("+OK\r\n")
+		case 20:
+			in.WriteString("UNLOCK nothing\r\n")
+			want.WriteString("-ERR this connection has not taken that lock without OWNER; UNLOCK must name the owner\r\n")
+		case 33:
+			in.WriteString("MULTI\r\nPING\r\nEXEC\r\n")
+			want.WriteString("+OK\r\n+PONG\r\n+OK\r\n")
+		default:
+			text := fmt.Sprint("no ", i, strings.Repeat(".", i%97))
+			fmt.Fprintf(&in, "*2\r\n$4\r\nECHO\r\n$%d\r\n%s\r\n", len(text), text)
+			fmt.Fprintf(&want, "$%d\r\n%s\r\n", len(text), text)
+		}
+	}
+	for _, piece := range []int{7, 1000, 9000, in.Len()} {
+		t.Run(fmt.Sprint(piece), func(t *testing.T) {
+			t.Parallel()
+			g := h.enter(t)
+			go func() {
+				for p := in.Bytes(); len(p) > 0; {
+					n := min(piece, len(p))
+					if _, err := g.Write(p[:n]); err != nil {
+						return // the reader reports it
+					}
+					p = p[n:]
+				}
+				g.Conn.(interface{ CloseWrite() error }).CloseWrite()
+			}()
+			got, err := io.ReadAll(g.in)
+			if err != nil || !bytes.Equal(got, want.Bytes()) {
+				i := 0
+				for i < min(len(got), want.Len()) && got[i] == want.Bytes()[i] {
+					i++
+				}
+				t.Errorf("%d of %d bytes, %v; they differ at %d: %.60q", len(got), want.Len(), err, i, got[i:])
+			}
+		})
+	}
+}
+
+// TestRepliesThatAreNotRead: they are kept, and come when the client reads.
+func TestRepliesThatAreNotRead(t *testing.T) {
+	h := open(t, Options{})
+	g := h.enter(t)
+	const n, size = 24, 1 << 20
+	value := counted(size)
+	go io.WriteString(g, strings.Repeat(fmt.Sprintf("BIG %d\r\n", size), n)+"PING\r\n")
+	for late := time.Now().Add(soon); h.seen.Load() < n+2; time.Sleep(time.Millisecond) { // with the greeting and PING
+		if time.Now().After(late) {
+			t.Fatalf("the upstream got %d commands of a client that does not read", h.seen.Load())
+		}
+	}
+	for range n {
+		g.want(t, fmt.Sprintf("$%d\r\n", size))
+		got := make([]byte, size+2)
+		if _, err := io.ReadFull(g.in, got); err != nil || !bytes.Equal(got[:size], value) {
+			t.Fatal("a value did not arrive as it was sent", err)
+		}
+	}
+	g.want(t, "+PONG\r\n")
+}
+
+func TestRepliesBeyondTheLimit(t *testing.T) {
+	h := open(t, Options{MaxOutput: 1 << 20})
+	g, other := h.enter(t), h.enter(t)
+	go io.WriteString(g, strings.Repeat("BIG 1000000\r\n", 40))
+	for late := time.Now().Add(soon); h.clients.Load() > 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("a client that does not read is still connected")
+		}
+	}
+	other.say(t, "PING\r\n")
+	other.want(t, "+PONG\r\n")
+}
+
+// TestWaitingLockNoticesThatItsClientLeft, also with input behind it.
+func TestWaitingLockNoticesThatItsClientLeft(t *testing.T) {
+	for name, behind := range map[string]string{"": "", "PING": "PING\r\n", "half a command": "*2\r\n$4\r\nEC", "800 KB": strings.Repeat("PING\r\n", 800<<10/6)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := open(t, Options{})
+			g := h.enter(t)
+			g.say(t, "LOCK job 30s\r\n"+behind)
+			<-h.locks.asked
+			g.Close()
+			select {
+			case <-h.locks.left:
+			case <-time.After(soon):
+				t.Fatal("the lock is still wanted")
+			}
+		})
+	}
+}
+
+// TestBlockingEndsWithItsClient: the upstream's connection is closed, or it would
+// give an element to nobody.
+func TestBlockingEndsWithItsClient(t *testing.T) {
+	h := open(t, Options{})
+	g := h.enter(t)
+	g.say(t, "BLPOP q 0\r\n")
+	up := h.awaitSilence(t)
+	g.Close()
+	up.NetConn().SetReadDeadline(time.Now().Add(soon))
+	if _, err := up.NetConn().Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("reading what the proxy says on: %v", err)
+	}
+}
+
+func TestProtocolFaultBehindAPipeline(t *testing.T) {
+	h := open(t, Options{})
+	g := h.enter(t)
+	g.say(t, "ECHO a\r\nSELECT 1\r\nECHO b\r\n*1\r\n!oops\r\nECHO c\r\n")
+	g.want(t, "$1\r\na\r\n+OK\r\n$1\r\nb\r\n-ERR Protocol error: expected '$', got '!'\r\n")
+	g.wantEnd(t)
+}
+
+func TestQuitEndsThePipeline(t *testing.T) {
+	for _, before := range []string{"", "SELECT 1\r\n"} {
+		h := open(t, Options{})
+		g := h.enter(t)
+		g.say(t, before+"ECHO a\r\nQUIT\r\nECHO b\r\n")
+		want := "$1\r\na\r\n+OK\r\n"
+		if before != "" {
+			want = "+OK\r\n" + want
+		}
+		g.want(t, want)
+		g.wantEnd(t)
+	}
+}
+
+// TestDrainOfAFullSession: a reader that waits for room does not hold up the end.
+func TestDrainOfAFullSession(t *testing.T) {
+	h := open(t, Options{DrainTimeout: calm})
+	g := h.enter(t)
+	g.say(t, "BLPOP q 0\r\nSELECT 1\r\n")
+	h.awaitSilence(t)
+	go io.WriteString(g, strings.Repeat("PING\r\n", 4*maxAhead/6))
+	time.Sleep(4 * calm)
+	h.end()
+	h.wantEnded(t)
+}
+
+// TestFullSessionNoticesThatItsClientLeft: what waits may wait for ever.
+func TestFullSessionNoticesThatItsClientLeft(t *testing.T) {
+	h := open(t, Options{})
+	g := h.enter(t)
+	g.say(t, "LOCK job 30s\r\n")
+	<-h.locks.asked
+	g.SetWriteDeadline(time.Now().Add(4 * calm))
+	io.WriteString(g, strings.Repeat("PING\r\n", 64*maxAhead/6)) // until the socket is full
+	g.Close()
+	select {
+	case <-h.locks.left:
+	case <-time.After(soon):
+		t.Fatal("the lock is still wanted")
+	}
+}
+
+// TestDrainOfAHungUpstream: one that does not read holds up those who write to it,
+// but not the end.
+func TestDrainOfAHungUpstream(t *testing.T) {
+	h := open(t, Options{DrainTimeout: calm})
+	g := h.enter(t)
+	g.say(t, "SILENCE\r\n") // the upstream reads no more on this connection
+	h.awaitSilence(t)
+	g.SetWriteDeadline(time.Now().Add(20 * calm)) // by then nothing takes any more
+	io.WriteString(g, strings.Repeat(fmt.Sprintf("*2\r\n$4\r\nECHO\r\n$%d\r\n%s\r\n", 1<<20, counted(1<<20)), 64))
+	h.end()
+	h.wantEnded(t)
+}
