@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"strconv"
@@ -13,27 +14,48 @@ import (
 // stays says that the session must keep its own connection, whatever it becomes.
 func (s *Session) stays() bool { return s.sticky || s.watching }
 
+// authIdentity is who an AUTH that can succeed makes of the client.
+func (s *Session) authIdentity(args [][]byte) (id upstream.Identity, ok bool) {
+	id = s.id
+	switch {
+	case len(args) == 2 && len(args[1]) > 0:
+		id.User, id.Secret = "", string(args[1])
+	case len(args) == 3 && len(args[1]) > 0:
+		id.User, id.Secret = string(args[1]), string(args[2])
+	default:
+		return id, false
+	}
+	return id, true
+}
+
 // auth changes who the client is, if the upstream agrees.
 func (s *Session) auth(ctx context.Context, raw []byte, args [][]byte) {
-	id := s.id
-	switch len(args) {
-	case 2:
-		id.User, id.Secret = "", string(args[1])
-	case 3:
-		id.User, id.Secret = string(args[1]), string(args[2])
-	}
-	if len(args) != 2 && len(args) != 3 || id.Secret == "" && id.User == "" {
-		s.runForward(ctx, raw) // the upstream knows what to say
+	if id, ok := s.authIdentity(args); ok {
+		s.become(ctx, id, raw, raw)
 		return
 	}
-	s.become(ctx, id, raw, raw)
+	s.alone(ctx, raw)
+}
+
+// alone sends a command that may leave anything behind on a connection of the
+// client's own, which it keeps from now on.
+func (s *Session) alone(ctx context.Context, raw []byte) {
+	if s.toOwn(ctx) {
+		s.sticky = true
+		s.note()
+		s.add(raw)
+	}
 }
 
 // hello changes the protocol, and maybe who the client is.
 func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 	h, ok := parseHello(args)
-	if !ok || h.proto == 0 {
-		s.runForward(ctx, raw) // nothing changes, or the upstream says what is wrong
+	switch {
+	case h.proto == 0:
+		s.runForward(ctx, raw) // it changes nothing
+		return
+	case !ok, h.name != nil && !validName(h.name):
+		s.alone(ctx, raw) // Redis authenticates before it looks at the rest
 		return
 	}
 	id := s.id
@@ -42,9 +64,6 @@ func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 	if h.auth {
 		id.User, id.Secret = string(h.user), string(h.secret)
 		plain = resp.AppendCommand(nil, "HELLO", strconv.Itoa(h.proto), "AUTH", id.User, id.Secret)
-	}
-	if h.name != nil && !validName(h.name) {
-		plain = raw // the upstream refuses it before anything changes
 	}
 	if s.become(ctx, id, plain, raw) && h.name != nil {
 		s.name = append([]byte(nil), h.name...)
@@ -159,7 +178,13 @@ func (s *Session) settleRaw(ctx context.Context, command []byte, m *mark) bool {
 // reset makes the session one that has said nothing.
 func (s *Session) reset(ctx context.Context, raw []byte) {
 	if s.mode == onRaw {
-		if !s.settleRaw(ctx, raw, &mark{shown: true, is: func(reply []byte) bool { return string(reply) == "+RESET\r\n" }}) {
+		m := &mark{shown: true, is: func(reply []byte) bool { return string(reply) == "+RESET\r\n" }}
+		if s.silent { // it may not be answered, but what follows it is
+			token := rand.Text()
+			raw = resp.AppendCommand(append([]byte(nil), raw...), "PING", token)
+			m = &mark{is: func(reply []byte) bool { return isBulk(reply, token) || isNoAuth(reply) }}
+		}
+		if !s.settleRaw(ctx, raw, m) {
 			s.out.Abort()
 			return
 		}
@@ -172,8 +197,7 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 	s.closeOwn()
 	s.returnShared()
 	s.name, s.id = nil, s.d.opt.Pool.Default()
-	s.inTx, s.watching, s.sticky, s.silent = false, false, false, false
-	s.endTx(false)
+	s.watching, s.sticky, s.silent = false, false, false
 	s.subs = subscriptions{}
 	s.taken, s.sawAt = taken{}, time.Time{}
 }
@@ -188,11 +212,32 @@ func (s *Session) answered(ctx context.Context) bool {
 		return true
 	}
 	token := rand.Text()
-	bulk := string(resp.AppendBulkString(nil, token))
-	return s.settleRaw(ctx, resp.AppendCommand(nil, "PING", token), &mark{is: func(reply []byte) bool {
-		return string(reply) == bulk || string(reply) == "*2\r\n$4\r\npong\r\n"+bulk
-	}})
+	if s.d.opt.Pool.WantsAuth() { // this is answered with the token in any state
+		return s.settleRaw(ctx, resp.AppendCommand(nil, token), &mark{is: func(reply []byte) bool {
+			return len(reply) > 0 && reply[0] == '-' && bytes.Contains(reply, []byte(token))
+		}})
+	}
+	return s.settleRaw(ctx, resp.AppendCommand(nil, "PING", token), &mark{is: func(reply []byte) bool { return isBulk(reply, token) }})
 }
+
+// rawNoAuth asks a connection whose replies are not counted, on which everything
+// has been answered, whether it wants authentication.
+func (s *Session) rawNoAuth(ctx context.Context) bool {
+	token, refused := rand.Text(), s.silent
+	ok := s.silent || s.settleRaw(ctx, resp.AppendCommand(nil, "PING", token), &mark{is: func(reply []byte) bool {
+		refused = isNoAuth(reply)
+		return refused || isBulk(reply, token)
+	}})
+	return refused || !ok
+}
+
+// isBulk says that a reply answers a PING with token.
+func isBulk(reply []byte, token string) bool {
+	bulk := string(resp.AppendBulkString(nil, token))
+	return string(reply) == bulk || string(reply) == "*2\r\n$4\r\npong\r\n"+bulk
+}
+
+func isNoAuth(reply []byte) bool { return bytes.HasPrefix(reply, []byte("-NOAUTH ")) }
 
 func (s *Session) quit(ctx context.Context, raw []byte) {
 	s.closing = true
@@ -234,11 +279,7 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 	case is(sub, "PAUSE") || is(sub, "UNPAUSE"):
 		s.pause(ctx, raw, args)
 	default:
-		if s.toOwn(ctx) {
-			s.sticky = true
-			s.note()
-			s.add(raw)
-		}
+		s.alone(ctx, raw)
 	}
 }
 

@@ -50,6 +50,26 @@ type slot struct {
 	buf   []byte         // what came before it was this slot's turn
 	swap  []byte         // not nil: goes to the client in place of the one reply that comes
 	catch func([]byte)   // not nil: takes the one reply that comes, nothing goes to the client
+	tap   *tap           // not nil: hears the beginning of the one reply that comes
+}
+
+// A tap hears how a reply begins, which goes to the client all the same. heard runs
+// with the replies locked, when the reply has ended; not at all if none comes.
+type tap struct {
+	begin []byte
+	heard func(begin []byte)
+}
+
+// tapLength is enough to tell one error from another.
+const tapLength = 16
+
+func (t *tap) take(p []byte, ended int) {
+	if room := tapLength - len(t.begin); room > 0 {
+		t.begin = append(t.begin, p[:min(room, len(p))]...)
+	}
+	if ended > 0 {
+		t.heard(t.begin)
+	}
 }
 
 func newReplies(out Output, limit int) *replies { return &replies{out: out, limit: limit} }
@@ -96,12 +116,20 @@ func (r *replies) Expect(c *upstream.Conn, n int) {
 	defer r.mu.Unlock()
 	r.owed += n
 	if len(r.queue) > r.head {
-		if last := &r.queue[len(r.queue)-1]; last.from == c && last.swap == nil && last.catch == nil {
+		if last := &r.queue[len(r.queue)-1]; last.from == c && last.plain() && last.tap == nil {
 			last.n += n
 			return
 		}
 	}
 	r.pushLocked(slot{from: c, n: n})
+}
+
+// ExpectTapped reserves the place of one reply of c, whose beginning heard gets.
+func (r *replies) ExpectTapped(c *upstream.Conn, heard func(begin []byte)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.owed++
+	r.pushLocked(slot{from: c, n: 1, tap: &tap{heard: heard}})
 }
 
 // ExpectSwapped reserves the place of one reply of c, which p will stand in for.
@@ -169,6 +197,9 @@ func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 	if r.mid && c == r.midOf {
 		r.unowedLocked(c, p)
 		return
+	}
+	if i < len(r.queue) && r.queue[i].tap != nil {
+		r.queue[i].tap.take(p, ended)
 	}
 	if i == r.head && !r.mid && i < len(r.queue) && r.queue[i].plain() { // the usual case: its turn, and nothing to change
 		r.out.Write(p)

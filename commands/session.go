@@ -87,12 +87,10 @@ type Session struct {
 	own    *upstream.Conn                 // private; may be nil or broken
 	mode   mode
 
-	inTx     bool   // between MULTI and EXEC
-	watching bool   // WATCHes something
-	sticky   bool   // the own connection has state that lasts: never back to shared
-	txDB     int    // database that a queued SELECT will leave, -1: none
-	txName   []byte // name that a queued CLIENT SETNAME will give, nil: none
+	watching bool // WATCHes something
+	sticky   bool // the own connection has state that lasts: never back to shared
 	subs     subscriptions
+	tx       transaction
 	silent   bool // on raw: the upstream may not answer at all
 	blocking bool // a command that may block upstream is on its way
 	closing  bool // QUIT came
@@ -113,7 +111,7 @@ type Session struct {
 // NewSession is a client that has said nothing yet. present ends when it leaves.
 func (d *Dispatcher) NewSession(present context.Context, out Output) *Session {
 	s := &Session{
-		d: d, present: present, out: out, id: d.opt.Pool.Default(), hint: d.opt.Pool.Hint(), txDB: -1,
+		d: d, present: present, out: out, id: d.opt.Pool.Default(), hint: d.opt.Pool.Hint(),
 		replies: newReplies(out, int(d.opt.MaxKept)),
 	}
 	s.replies.lost = s.lost
@@ -146,27 +144,32 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 	if s.mode == onRaw {
 		return s.tryRaw(k, raw, args)
 	}
-	if s.inTx {
+	if s.tx.in {
 		return s.tryTx(k, raw, args)
 	}
 	switch k {
 	case forward:
 		return s.tryForward(raw)
-	case unwatch, execTx:
+	case unwatch:
 		if !s.tryForward(raw) {
 			return false
 		}
-		if k == unwatch && len(args) == 1 {
+		if len(args) == 1 {
 			s.watching = false
 			s.note()
 		}
 		return true
+	case execTx:
+		if s.tx.unsure { // perhaps an earlier one was refused
+			s.sendEnd(raw, args)
+			return true
+		}
+		return s.tryForward(raw)
 	case multi, watch:
 		if !s.tryOwn() {
 			return false
 		}
-		s.add(raw)
-		s.begin(k, args)
+		s.begin(k, raw, args)
 		return true
 	case blocks:
 		return s.tryOwn() && s.addBlocking(raw)
@@ -205,6 +208,9 @@ func overRestricted(args [][]byte) bool {
 // What waits is given up when ctx ends; a LOCK already when the client leaves.
 func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	s.Flush()
+	if s.tx.unsure && s.idle(ctx) != nil {
+		return
+	}
 	if s.Try(raw, args) { // what was in the way may be gone
 		s.Flush()
 		return
@@ -226,7 +232,11 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	case selectDB:
 		s.selectDB(ctx, raw, args)
 	case reset:
-		s.reset(ctx, raw)
+		if len(args) > 1 {
+			s.runForward(ctx, raw) // refused
+		} else {
+			s.reset(ctx, raw)
+		}
 	case quit:
 		s.quit(ctx, raw)
 	case client:
@@ -235,8 +245,7 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 		s.goRaw(ctx, raw, args)
 	case multi, watch:
 		if s.toOwn(ctx) {
-			s.add(raw)
-			s.begin(k, args)
+			s.begin(k, raw, args)
 		}
 	case kills:
 		if debugs(args) {
@@ -352,14 +361,35 @@ func (s *Session) settle() {
 		return
 	}
 	s.blocking, s.lane = false, upstream.MainLane
-	if !s.inTx && !s.stays() {
+	if s.tx.unsure {
+		s.apply(s.tx.settle())
+		s.note()
+	}
+	if !s.tx.in && !s.stays() {
 		s.mode = onShared
 	}
 }
 
+// apply takes over what an executed transaction changed on the own connection.
+func (s *Session) apply(c changes) {
+	if c.id != nil {
+		s.id.User, s.id.Secret, s.id.Proto = c.id.User, c.id.Secret, c.id.Proto
+		s.sawAt = time.Time{}
+		s.returnShared()
+	}
+	if c.db != nil && *c.db != s.id.DB {
+		s.id.DB = *c.db
+		s.returnShared()
+	}
+	if c.name != nil {
+		s.name = c.name
+	}
+	s.sticky = s.sticky || c.stays
+}
+
 // note publishes whether the client loses state when its own connection ends.
 func (s *Session) note() {
-	if s.mode == onRaw || s.inTx || s.watching || s.sticky {
+	if s.mode == onRaw || s.tx.in || s.tx.unsure || s.watching || s.sticky {
 		if s.stateful.Store(s.own); s.own != nil && !s.own.Alive() {
 			s.lost(s.own) // which was called too early
 		}
@@ -559,21 +589,45 @@ func (s *Session) returnLane(lane upstream.Lane) {
 func (s *Session) closeOwn() {
 	s.stateful.Store(nil)
 	s.mode = onShared
+	s.tx.forget()
 	if s.own != nil {
 		s.own.Close()
 		s.own = nil
 	}
 }
 
-// begin notes that a transaction or a watch was sent.
-func (s *Session) begin(k kind, args [][]byte) {
+// begin sends MULTI or WATCH on the own connection.
+func (s *Session) begin(k kind, raw []byte, args [][]byte) {
 	switch {
 	case k == multi && len(args) == 1:
-		s.inTx = true
+		s.sendTapped(raw, s.tx.multi())
 	case k == watch && len(args) > 1:
 		s.watching = true
+		s.add(raw)
+	default:
+		s.add(raw)
 	}
 	s.note()
+}
+
+// sendEnd sends EXEC or DISCARD on the own connection.
+func (s *Session) sendEnd(raw []byte, args [][]byte) {
+	if len(args) > 1 {
+		s.add(raw) // refused, and ends nothing
+		return
+	}
+	s.watching = false // if it is refused, tx.in keeps the session where it is
+	s.sendTapped(raw, s.tx.end())
+	s.note()
+}
+
+// sendTapped sends a command on the own connection whose answer must be known.
+func (s *Session) sendTapped(raw []byte, heard func([]byte)) {
+	s.flushRun()
+	s.replies.ExpectTapped(s.own, heard)
+	if err := s.own.Send(raw, 1, s.replies); err != nil {
+		s.replies.Fail(s.own, 1, false, err)
+	}
 }
 
 // tryTx handles a command inside MULTI.
@@ -587,46 +641,63 @@ func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
 			s.replies.Fail(s.own, 1, false, err)
 		}
 		return true
-	case reset, quit, subscribe:
+	case reset:
+		return len(args) > 1 && s.add(raw)
+	case quit, subscribe:
 		return false
 	case execTx:
-		s.add(raw)
-		if len(args) == 1 {
-			s.inTx, s.watching = false, false
-			s.endTx(is(args[0], "EXEC"))
-		}
-		s.note()
+		s.sendEnd(raw, args)
 		return true
-	case auth, hello: // take effect at EXEC, on this connection only
-		s.sticky = true
-	case selectDB:
-		if db, ok := dbNumber(args); ok { // takes effect at EXEC, on this connection only
-			s.txDB, s.sticky = db, true
-		}
 	case client:
-		if name, ok := newName(args); ok {
-			s.txName = append([]byte{}, name...)
+		if len(args) > 1 && is(args[1], "REPLY") {
+			return false // then replies can no longer be counted
 		}
 	}
+	s.tx.queued.add(s.changesOf(k, args))
 	return s.add(raw)
 }
 
-// endTx takes over what a transaction changed in the session, if it was executed.
-func (s *Session) endTx(executed bool) {
-	if executed && s.txDB >= 0 {
-		s.id.DB = s.txDB
+// changesOf is what a queued command will change in the session when executed.
+func (s *Session) changesOf(k kind, args [][]byte) (c changes) {
+	switch k {
+	case auth:
+		if id, ok := s.authIdentity(args); ok {
+			c.id = &id
+		}
+		c.stays = true
+	case hello:
+		if h, ok := parseHello(args); ok {
+			id := s.id
+			if h.proto != 0 {
+				id.Proto = h.proto
+			}
+			if h.auth {
+				id.User, id.Secret = string(h.user), string(h.secret)
+			}
+			c.id, c.name = &id, h.name
+		}
+		c.stays = true
+	case selectDB:
+		if db, ok := dbNumber(args); ok {
+			c.db = &db
+		}
+		c.stays = true
+	case client:
+		if name, ok := newName(args); ok {
+			c.name = append([]byte{}, name...)
+		}
+		c.stays = true
 	}
-	if executed && s.txName != nil {
-		s.name = s.txName
-	}
-	s.txDB, s.txName = -1, nil
+	return c
 }
 
 // tryRaw relays everything but what must be known of.
 func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
 	switch k {
-	case verb, reset:
+	case verb:
 		return false
+	case reset:
+		return len(args) > 1 && s.add(raw)
 	case quit:
 		s.closing = true
 	case hello:
@@ -637,6 +708,10 @@ func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
 		if db, ok := dbNumber(args); ok {
 			s.id.DB = db
 		}
+	case multi:
+		s.tx.in = s.tx.in || len(args) == 1
+	case execTx:
+		s.tx.in = s.tx.in && len(args) > 1
 	case subscribe:
 		s.subs.note(args)
 	case client:

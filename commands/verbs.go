@@ -29,6 +29,10 @@ const (
 
 // verb runs LOCK, RENEW or UNLOCK and replies.
 func (s *Session) verb(ctx context.Context, args [][]byte) {
+	if s.mode == onRaw && s.tx.in { // the upstream refuses it in its own words, and aborts the EXEC
+		s.add(resp.AppendCommand(nil, args...))
+		return
+	}
 	if !s.answered(ctx) {
 		return
 	}
@@ -62,6 +66,12 @@ func (s *Session) verb(ctx context.Context, args [][]byte) {
 func (s *Session) admit(ctx context.Context) []byte {
 	pool := s.d.opt.Pool
 	if !s.anonymous() || pool.Open() {
+		return nil
+	}
+	if s.mode == onRaw && pool.WantsAuth() { // it may have authenticated there
+		if s.rawNoAuth(ctx) {
+			return resp.AppendError(nil, "NOAUTH Authentication required.")
+		}
 		return nil
 	}
 	c, err := pool.Shared(ctx, s.id, upstream.MainLane, s.hint)
