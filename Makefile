@@ -30,6 +30,14 @@ test: redis ## every test; installs redis-server where it is missing
 race: redis ## every test under the race detector, the model bounded (-short); needs a C compiler
 	CGO_ENABLED=1 $(NICE) $(GO) test -race -short $(PKGS)
 
+.PHONY: clients
+clients: redis ## real clients in four languages against the proxy; fetches them into bin/clients
+	@python3 -c 'import ensurepip' 2>/dev/null || .ci/debian-install python3-venv
+	@command -v npm >/dev/null || .ci/debian-install nodejs npm
+	@{ command -v mvn && command -v javac; } >/dev/null || .ci/debian-install maven default-jdk-headless
+	@command -v redis-cli >/dev/null || .ci/debian-install redis-tools
+	LOCKPROXY_CLIENTS=1 $(GO) test -count=1 -timeout 20m ./integration/clients
+
 .PHONY: bench
 bench: redis ## the table of docs/benchmarks.md, measured on this machine
 	$(GO) run ./integration/bench

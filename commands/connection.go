@@ -54,7 +54,7 @@ func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 	case h.proto == 0:
 		s.runForward(ctx, raw) // it changes nothing
 		return
-	case !ok, h.name != nil && !validName(h.name):
+	case !ok, h.name != nil && !validName(h.name), h.auth && len(h.user) == 0:
 		s.alone(ctx, raw) // Redis authenticates before it looks at the rest
 		return
 	}

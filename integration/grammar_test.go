@@ -100,41 +100,9 @@ type difference struct {
 }
 
 var knownDifferences = []difference{
-	{"RESET with arguments is executed", func(args, _ []string, _ bool) bool { return args[0] == "RESET" && len(args) > 1 }},
-	{"AUTH or HELLO AUTH with an empty user name is taken as AUTH with a password alone", func(args, _ []string, _ bool) bool {
-		i := slices.Index(args, "AUTH")
-		return i >= 0 && len(args) > i+2 && args[i+1] == ""
-	}},
-	{"a HELLO that authenticates or names before its syntax error does so on a shared connection", func(args, _ []string, _ bool) bool {
-		return args[0] == "HELLO" && len(args) > 2 && brokenOptions(args[2:])
-	}},
-	{"HELLO and AUTH in a transaction are forgotten after it", func(args, _ []string, inTx bool) bool {
-		return inTx && (args[0] == "HELLO" || args[0] == "AUTH")
-	}},
-	{"CLIENT SETNAME in a transaction that is then aborted is taken as the name", func(args, _ []string, inTx bool) bool {
-		return inTx && args[0] == "CLIENT" && slices.Contains(args, "SETNAME")
-	}},
-	{"CLIENT REPLY in a transaction makes the count of replies wrong", func(args, _ []string, inTx bool) bool {
+	{"a RESET behind CLIENT REPLY in a transaction may end the connection", func(args, _ []string, inTx bool) bool {
 		return inTx && args[0] == "CLIENT" && slices.Contains(args, "REPLY")
 	}},
-	{"RESET right behind CLIENT REPLY SKIP ends the connection: it has no reply", func(args, before []string, _ bool) bool {
-		return args[0] == "RESET" && strings.Join(before, " ") == "CLIENT REPLY SKIP"
-	}},
-}
-
-// brokenOptions says that HELLO ends in a syntax error after those before it.
-func brokenOptions(options []string) bool {
-	for len(options) > 0 {
-		switch {
-		case options[0] == "AUTH" && len(options) >= 3:
-			options = options[3:]
-		case options[0] == "SETNAME" && len(options) >= 2:
-			options = options[2:]
-		default:
-			return true
-		}
-	}
-	return false
 }
 
 // withoutKnown are the commands without those of a known difference.

@@ -98,7 +98,6 @@ type state struct {
 	requests uint8 // left
 	autos    uint8 // left
 	losses   uint8 // left
-	nRounds  uint8
 }
 
 func raw[T any](p *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)) }
