@@ -193,11 +193,11 @@ func (r *replies) WaitIdle(ctx context.Context) error {
 func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	i := r.findLocked(c)
-	if r.mid && c == r.midOf {
+	if r.mid && c == r.midOf || c.Kind() == '>' { // a push answers nothing
 		r.unowedLocked(c, p)
 		return
 	}
+	i := r.findLocked(c)
 	if i < len(r.queue) && r.queue[i].tap != nil {
 		r.queue[i].tap.take(p, ended)
 	}

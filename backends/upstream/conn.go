@@ -281,7 +281,8 @@ func (c *Conn) route(p []byte) error {
 	return nil
 }
 
-// frame finds how much of p at most limit replies take. Pushes are no replies.
+// frame finds how much of p at most limit replies take, or one push, or what there
+// is of it: pushes are no replies, and come alone.
 func (c *Conn) frame(p []byte, limit int) (n, ended int, err error) {
 	for n < len(p) && ended < limit {
 		used, done, err := c.framer.Scan(p[n:])
@@ -314,17 +315,18 @@ func (c *Conn) takeOver() (owner Sink, raw, step bool) {
 // time.
 func (c *Conn) routeRaw(p []byte, owner Sink, step bool) {
 	for len(p) > 0 {
-		n, ended, err := 0, 0, error(nil)
-		if step {
-			var done bool
-			n, done, err = c.framer.Scan(p)
-			c.inside = !done
-		} else {
-			n, ended, err = c.frame(p, len(p))
-		}
-		if err != nil { // not RESP (SYNC sends a file): relay it as it is
-			c.framer.Reset()
-			n = len(p)
+		n, ended := 0, 0
+		for n < len(p) && (ended == 0 || !step) {
+			used, done, err := c.framer.Scan(p[n:])
+			if err != nil { // not RESP (SYNC sends a file): relay it as it is
+				c.framer.Reset()
+				n = len(p)
+				break
+			}
+			n += used
+			if c.inside = !done; done {
+				ended++
+			}
 		}
 		owner.Deliver(c, p[:n], ended)
 		p = p[n:]
@@ -335,16 +337,20 @@ func (c *Conn) routeRaw(p []byte, owner Sink, step bool) {
 // asked for them. Any other reply that is not owed means that the stream cannot
 // be trusted any more.
 func (c *Conn) routeUnowed(p []byte, owner Sink) error {
-	n, ended, err := c.frame(p, 1)
-	switch {
-	case err != nil:
-		return err
-	case ended > 0 || c.framer.Kind() != '>':
-		return errUnasked
-	case owner != nil:
-		owner.Deliver(c, p[:n], 0)
+	for len(p) > 0 {
+		n, _, err := c.frame(p, 1)
+		if err != nil {
+			return err
+		}
+		if c.framer.Kind() != '>' {
+			return errUnasked
+		}
+		if owner != nil {
+			owner.Deliver(c, p[:n], 0)
+		}
+		p = p[n:]
 	}
-	return nil // frame stops only at a reply or at the end of p
+	return nil
 }
 
 // settle tells everybody who is owed a reply that it will not come. The

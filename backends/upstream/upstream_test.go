@@ -272,8 +272,11 @@ func TestUnaskedRepliesEndASharedConnection(t *testing.T) {
 
 func TestPrivateConnections(t *testing.T) {
 	f := newFake(t, func(word string) string {
-		if word == "push" {
+		switch word {
+		case "push":
 			return ">1\r\n+news\r\n"
+		case "pushes":
+			return ">1\r\n+one\r\n>1\r\n+two\r\n+done\r\n"
 		}
 		return echo(word)
 	})
@@ -287,6 +290,10 @@ func TestPrivateConnections(t *testing.T) {
 	h.until(t, "replies around a push", func() bool { return h.ended == 2 && h.text == "+a\r\n>1\r\n+news\r\n+b\r\n" })
 	c.Send([]byte("push\r\n"), 0, h)
 	h.until(t, "a push alone", func() bool { return strings.HasSuffix(h.text, "+b\r\n>1\r\n+news\r\n") })
+	c.Send([]byte("pushes\r\n"), 1, h)
+	h.until(t, "two pushes and a reply at once", func() bool { return strings.HasSuffix(h.text, ">1\r\n+one\r\n>1\r\n+two\r\n+done\r\n") })
+	c.Send([]byte("push\r\npush\r\n"), 0, h)
+	h.until(t, "two pushes alone", func() bool { return strings.HasSuffix(h.text, "+done\r\n>1\r\n+news\r\n>1\r\n+news\r\n") })
 	c.Raw()
 	c.Send([]byte("c\r\nd\r\n"), 0, h)
 	h.until(t, "uncounted replies", func() bool { return strings.HasSuffix(h.text, "+c\r\n+d\r\n") })
