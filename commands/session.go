@@ -217,7 +217,7 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	}
 	k := kindOf(args[0])
 	if s.mode == onShared && s.d.isPaused() && k != verb {
-		if s.toOwn(ctx) && s.Try(raw, args) {
+		if !s.toOwn(ctx) || s.Try(raw, args) {
 			s.Flush()
 			return
 		}
