@@ -612,8 +612,8 @@ func (s *Session) begin(k kind, raw []byte, args [][]byte) {
 
 // sendEnd sends EXEC or DISCARD on the own connection.
 func (s *Session) sendEnd(raw []byte, args [][]byte) {
-	if len(args) > 1 {
-		s.add(raw) // refused, and ends nothing
+	if len(args) > 1 && !is(args[0], "EXEC") {
+		s.add(raw) // refused, and ends nothing; an EXEC that is refused aborts
 		return
 	}
 	s.watching = false // if it is refused, tx.in keeps the session where it is
@@ -711,7 +711,7 @@ func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
 	case multi:
 		s.tx.in = s.tx.in || len(args) == 1
 	case execTx:
-		s.tx.in = s.tx.in && len(args) > 1
+		s.tx.in = s.tx.in && len(args) > 1 && !is(args[0], "EXEC")
 	case subscribe:
 		s.subs.note(args)
 	case client:

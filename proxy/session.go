@@ -43,7 +43,8 @@ type session struct {
 
 const (
 	// maxAhead is how much is read ahead of a command that waits. Beyond it the
-	// client's leaving is looked for every lookEvery.
+	// client's leaving is looked for every lookEvery; it shows once the kernel has taken
+	// everything that the client sent before.
 	maxAhead  = 1 << 20
 	lookEvery = 200 * time.Millisecond
 	// lingerTime bounds the sending of what a client is still owed when it has
