@@ -2,7 +2,9 @@ package locks
 
 import (
 	"context"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -37,7 +39,38 @@ func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	if leftNothing(votes, h.owner) >= s.quorum { // other holds were given back through other proxies
 		left = 0
 	}
-	return left, nil
+	return s.surelyLeft(ctx, h, votes, left), nil
+}
+
+// recounts is how often a count of holds is repeated on which the nodes disagree.
+const recounts = 5
+
+// surelyLeft is left, unless that is none while some node still shows a hold: a LOCK
+// through another proxy may have been granted whose hold has not reached every node
+// that voted here. Then the nodes are asked until a quorum agrees; if none does, the
+// owner is taken to have the hold that was seen.
+func (s *Service) surelyLeft(ctx context.Context, h holder, votes []vote, left int) int {
+	shows := func(v vote) bool { return v.ballot == yes && v.holds > 0 }
+	if left > 0 || !slices.ContainsFunc(votes, shows) || leftNothing(votes, h.owner) >= s.quorum {
+		return left
+	}
+	for i := range recounts {
+		if sleep(ctx, time.Duration(i)*time.Millisecond) != nil {
+			break
+		}
+		votes, err := s.read(ctx, h, s.opts.patience(s.opts.MaxTTL))
+		if err != nil {
+			break
+		}
+		has := func(v *vote) bool { return v.ballot == yes && v.owner == h.owner }
+		if n := qth(votes, s.quorum, has, func(v *vote) int { return len(v.read.holds) }); n > 0 {
+			return n
+		}
+		if _, none := most(votes, func(v *vote) (bool, bool) { return true, v.ballot == yes && v.owner != h.owner }); none >= s.quorum {
+			return 0
+		}
+	}
+	return 1
 }
 
 // leftNothing counts the nodes on which the owner has no hold any more.
@@ -121,7 +154,7 @@ func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) 
 	}
 	s.memory.drop(h, holds...)
 	s.memory.doubt(h)
-	return s.holdsLeft(votes), nil
+	return s.surelyLeft(ctx, h, votes, s.holdsLeft(votes)), nil
 }
 
 // releasedBefore reports whether a quorum remembers that the grant last released
