@@ -453,7 +453,12 @@ func (s *Session) flushRun() {
 		return
 	}
 	s.replies.Expect(c, n)
-	if err := c.Send(run, n, s.replies); err != nil {
+	s.send(c, run, n)
+}
+
+// send sends commands whose n replies have their place already.
+func (s *Session) send(c *upstream.Conn, raw []byte, n int) {
+	if err := c.Send(raw, n, s.replies); err != nil {
 		s.replies.Fail(c, n, false, err)
 	}
 }
@@ -625,9 +630,7 @@ func (s *Session) sendEnd(raw []byte, args [][]byte) {
 func (s *Session) sendTapped(raw []byte, heard func([]byte)) {
 	s.flushRun()
 	s.replies.ExpectTapped(s.own, heard)
-	if err := s.own.Send(raw, 1, s.replies); err != nil {
-		s.replies.Fail(s.own, 1, false, err)
-	}
+	s.send(s.own, raw, 1)
 }
 
 // tryTx handles a command inside MULTI.
@@ -637,9 +640,7 @@ func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
 		s.flushRun()
 		s.replies.ExpectSwapped(s.own, appendNoTx(nil, args[0]))
 		// The upstream does not know the verb: it refuses it and so aborts the EXEC.
-		if err := s.own.Send(raw, 1, s.replies); err != nil {
-			s.replies.Fail(s.own, 1, false, err)
-		}
+		s.send(s.own, raw, 1)
 		return true
 	case reset:
 		return len(args) > 1 && s.add(raw)
@@ -738,9 +739,7 @@ func (s *Session) goRaw(ctx context.Context, raw []byte, args [][]byte) {
 func (s *Session) ask(ctx context.Context, c *upstream.Conn, raw []byte) ([]byte, error) {
 	got := make(chan []byte, 1)
 	s.replies.ExpectCaught(c, func(reply []byte) { got <- reply })
-	if err := c.Send(raw, 1, s.replies); err != nil {
-		s.replies.Fail(c, 1, false, err)
-	}
+	s.send(c, raw, 1)
 	select {
 	case reply := <-got:
 		if reply == nil {
