@@ -80,7 +80,7 @@ func (s *Session) become(ctx context.Context, id upstream.Identity, shared, raw 
 	if s.stays() {
 		return s.becomeOnOwn(ctx, id, raw)
 	}
-	pool := s.d.opt.Pool
+	pool := s.d.opt.Upstream.Pool()
 	c, err := pool.Shared(ctx, id, upstream.MainLane, s.hint)
 	if err != nil {
 		s.replyErr(err)
@@ -95,7 +95,7 @@ func (s *Session) become(ctx context.Context, id upstream.Identity, shared, raw 
 	s.replies.Local(reply)
 	if _, refused := resp.Error(reply); refused {
 		pool.Return(c)
-		pool.Forget(id) // connections opened before a password changed must not live on
+		s.d.opt.Upstream.Forget(id) // connections opened before a password changed must not live on
 		return false
 	}
 	s.adopt(c, id)
@@ -139,7 +139,7 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 		s.becomeOnOwn(ctx, id, raw)
 		return
 	}
-	c, err := s.d.opt.Pool.Shared(ctx, id, upstream.MainLane, s.hint)
+	c, err := s.d.opt.Upstream.Pool().Shared(ctx, id, upstream.MainLane, s.hint)
 	if err != nil {
 		s.replyErr(err)
 		return
@@ -196,7 +196,7 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 	}
 	s.closeOwn()
 	s.returnShared()
-	s.name, s.id = nil, s.d.opt.Pool.Default()
+	s.name, s.id = nil, s.d.opt.Upstream.Default()
 	s.watching, s.sticky, s.silent = false, false, false
 	s.subs = subscriptions{}
 	s.taken, s.sawAt = taken{}, time.Time{}
@@ -212,7 +212,7 @@ func (s *Session) answered(ctx context.Context) bool {
 		return true
 	}
 	token := rand.Text()
-	if s.d.opt.Pool.WantsAuth() { // this is answered with the token in any state
+	if s.d.opt.Upstream.Pool().WantsAuth() { // this is answered with the token in any state
 		return s.settleRaw(ctx, resp.AppendCommand(nil, token), &mark{is: func(reply []byte) bool {
 			return len(reply) > 0 && reply[0] == '-' && bytes.Contains(reply, []byte(token))
 		}})

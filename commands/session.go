@@ -23,8 +23,8 @@ type Locker interface {
 
 // Options are read once by New.
 type Options struct {
-	Pool  *upstream.Pool // required
-	Locks Locker         // required
+	Upstream *upstream.Upstream // required
+	Locks    Locker             // required
 	// MinTTL and MaxTTL bound leases; 0 means 100 ms and 60 s.
 	MinTTL, MaxTTL time.Duration
 	// RequireOwner refuses RENEW and UNLOCK that name no owner.
@@ -59,7 +59,7 @@ func New(opt Options) *Dispatcher {
 }
 
 // GiveUp ends all connections to the upstream, for good: what waits for it fails.
-func (d *Dispatcher) GiveUp() { d.opt.Pool.Close() }
+func (d *Dispatcher) GiveUp() { d.opt.Upstream.Close() }
 
 // mode is where a session's commands travel.
 type mode uint8
@@ -111,7 +111,7 @@ type Session struct {
 // NewSession is a client that has said nothing yet. present ends when it leaves.
 func (d *Dispatcher) NewSession(present context.Context, out Output) *Session {
 	s := &Session{
-		d: d, present: present, out: out, id: d.opt.Pool.Default(), hint: d.opt.Pool.Hint(),
+		d: d, present: present, out: out, id: d.opt.Upstream.Default(), hint: d.opt.Upstream.Hint(),
 		replies: newReplies(out, int(d.opt.MaxKept)),
 	}
 	s.replies.lost = s.lost
@@ -119,7 +119,7 @@ func (d *Dispatcher) NewSession(present context.Context, out Output) *Session {
 }
 
 // Restricted says that the client must authenticate and has not, as far as known.
-func (s *Session) Restricted() bool { return s.anonymous() && s.d.opt.Pool.WantsAuth() }
+func (s *Session) Restricted() bool { return s.anonymous() && s.d.opt.Upstream.Pool().WantsAuth() }
 
 // Closing says that the client asked to be disconnected: no more commands.
 func (s *Session) Closing() bool { return s.closing || s.gone.Load() }
@@ -499,7 +499,7 @@ func (s *Session) toOwn(ctx context.Context) bool {
 	}
 	if s.own == nil || !s.own.Alive() {
 		s.closeOwn()
-		c, err := s.d.opt.Pool.Private(ctx, s.id, s.replies)
+		c, err := s.d.opt.Upstream.Pool().Private(ctx, s.id, s.replies)
 		if err != nil {
 			s.replyErr(err)
 			return false
@@ -568,7 +568,7 @@ func (s *Session) needShared(ctx context.Context) bool {
 		return true
 	}
 	s.returnLane(s.lane)
-	c, err := s.d.opt.Pool.Shared(ctx, s.id, s.lane, s.hint)
+	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, s.lane, s.hint)
 	if err != nil {
 		s.replyErr(err)
 		return false
@@ -586,7 +586,7 @@ func (s *Session) returnShared() {
 
 func (s *Session) returnLane(lane upstream.Lane) {
 	if s.shared[lane] != nil {
-		s.d.opt.Pool.Return(s.shared[lane])
+		s.d.opt.Upstream.Return(s.shared[lane])
 		s.shared[lane] = nil
 	}
 }

@@ -342,7 +342,7 @@ func (v *votes) list() string {
 type stage struct {
 	*fake
 	votes *votes
-	pool  *upstream.Pool
+	up    *upstream.Upstream
 	disp  *Dispatcher
 }
 
@@ -354,9 +354,9 @@ func newStage(t *testing.T, opt Options, answer func(l *link, args []string) (st
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	s.pool = upstream.NewPool(upstream.Options{Server: where, Log: log})
-	t.Cleanup(s.pool.Close)
-	opt.Pool, opt.Locks, opt.Log = s.pool, s.votes, log
+	s.up = upstream.New(upstream.UpstreamOptions{Options: upstream.Options{Server: where, Log: log}})
+	t.Cleanup(s.up.Close)
+	opt.Upstream, opt.Locks, opt.Log = s.up, s.votes, log
 	s.disp = New(opt)
 	return s
 }

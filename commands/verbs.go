@@ -64,7 +64,7 @@ func (s *Session) verb(ctx context.Context, args [][]byte) {
 // admit refuses clients that must authenticate first. It asks the upstream only
 // about clients that have given no credentials, and only while it does not know.
 func (s *Session) admit(ctx context.Context) []byte {
-	pool := s.d.opt.Pool
+	pool := s.d.opt.Upstream.Pool()
 	if !s.anonymous() || pool.Open() {
 		return nil
 	}
@@ -141,11 +141,11 @@ func (s *Session) visible(ctx context.Context, holder string) string {
 }
 
 func (s *Session) isAdmin(ctx context.Context) bool {
-	c, err := s.d.opt.Pool.Shared(ctx, s.id, upstream.MainLane, s.hint)
+	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainLane, s.hint)
 	if err != nil {
 		return false
 	}
-	defer s.d.opt.Pool.Return(c)
+	defer s.d.opt.Upstream.Return(c)
 	reply, err := s.ask(ctx, c, resp.AppendCommand(nil, "ACL", "DRYRUN", "default", "PING"))
 	if err != nil {
 		return false

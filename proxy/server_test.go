@@ -115,7 +115,7 @@ type house struct {
 	*upstairs
 	*Server
 	locks *patient
-	pool  *upstream.Pool
+	up    *upstream.Upstream
 	end   context.CancelFunc
 	ended chan error // what Serve returned
 }
@@ -129,12 +129,12 @@ func open(t *testing.T, opt Options) *house {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	h.pool = upstream.NewPool(upstream.Options{Server: where, Log: log})
+	h.up = upstream.New(upstream.UpstreamOptions{Options: upstream.Options{Server: where, Log: log}})
 	if opt.Listen == "" {
 		opt.Listen = "127.0.0.1:0"
 	}
 	opt.Log = log
-	h.Server, err = New(opt, commands.New(commands.Options{Pool: h.pool, Locks: h.locks, Log: log}))
+	h.Server, err = New(opt, commands.New(commands.Options{Upstream: h.up, Locks: h.locks, Log: log}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func open(t *testing.T, opt Options) *house {
 	ctx, h.end = context.WithCancel(context.Background())
 	served := make(chan struct{})
 	go func() { defer close(served); h.ended <- h.Serve(ctx) }()
-	t.Cleanup(func() { h.end(); h.pool.Close(); <-served })
+	t.Cleanup(func() { h.end(); h.up.Close(); <-served })
 	return h
 }
 

@@ -48,6 +48,8 @@ type Options struct {
 	MaxIdentities int
 	// Log gets the coming and going of the upstream; nil means slog.Default().
 	Log *slog.Logger
+
+	readOnly bool // a replica of a Cluster must be told that reading is all that is wanted
 }
 
 // A DownError says that the upstream cannot be reached.
@@ -80,11 +82,10 @@ const redialPause = 50 * time.Millisecond
 
 // A Pool keeps the connections to one upstream. It is safe for concurrent use.
 type Pool struct {
-	opt  Options
-	salt [16]byte // secrets are kept as salted hashes in the index
-	next atomic.Uint32
-	down atomic.Bool  // the last dial failed; for the log
-	auth atomic.Int32 // whether the upstream wants authentication: 0 not known, 1 no, 2 yes
+	opt    Options
+	salt   [16]byte     // secrets are kept as salted hashes in the index
+	downAt atomic.Int64 // when a dial failed, in ms since 1970; 0: the last one did not
+	auth   atomic.Int32 // whether the upstream wants authentication: 0 not known, 1 no, 2 yes
 
 	mu     sync.Mutex
 	groups *lru.Cache[groupKey, *group]
@@ -130,13 +131,6 @@ func NewPool(opt Options) *Pool {
 	rand.Read(p.salt[:]) // never fails
 	p.groups, _ = lru.NewWithEvict(opt.MaxIdentities*int(Lanes), func(_ groupKey, g *group) { go g.retire() })
 	return p
-}
-
-// Default is the identity of a client that has said nothing: the credentials and
-// the database of the upstream's URL, RESP2.
-func (p *Pool) Default() Identity {
-	user, secret := p.opt.Server.Credentials()
-	return Identity{User: user, Secret: secret, DB: p.opt.Server.DB(), Proto: 2}
 }
 
 // Shared borrows a shared connection for an identity and lane, opening one if need be.
@@ -193,10 +187,10 @@ func (p *Pool) note(g *group, id Identity, lane Lane, err error) {
 	}
 }
 
-// Probe opens the connection that clients who have said nothing share, and so
-// learns whether the upstream is there and wants them to authenticate.
-func (p *Pool) Probe(ctx context.Context) error {
-	c, err := p.Shared(ctx, p.Default(), MainLane, 0)
+// Probe opens the connection that clients of an identity share, and so learns
+// whether the upstream is there and wants them to authenticate.
+func (p *Pool) Probe(ctx context.Context, id Identity) error {
+	c, err := p.Shared(ctx, id, MainLane, 0)
 	if err == nil {
 		p.Return(c)
 	}
@@ -259,9 +253,6 @@ func (p *Pool) WantsAuth() bool { return p.auth.Load() == 2 }
 // Open is documented at WantsAuth.
 func (p *Pool) Open() bool { return p.auth.Load() == 1 }
 
-// Hint gives numbers that spread clients over shared connections evenly.
-func (p *Pool) Hint() uint32 { return p.next.Add(1) }
-
 // Forget makes the pool open new connections for an identity from now on, whose
 // credentials the upstream no longer takes. Who borrowed the old ones keeps them.
 func (p *Pool) Forget(id Identity) {
@@ -273,7 +264,9 @@ func (p *Pool) Forget(id Identity) {
 }
 
 // Return gives back what Shared lent.
-func (p *Pool) Return(c *Conn) {
+func (p *Pool) Return(c *Conn) { giveBack(c) }
+
+func giveBack(c *Conn) {
 	if c.refs.Add(-1) > 0 {
 		return
 	}
@@ -358,10 +351,13 @@ func (c *Conn) borrow() bool {
 
 // open dials, introduces itself as id, and starts to read.
 func (p *Pool) open(ctx context.Context, id Identity, shared bool) (*Conn, error) {
+	if p.opt.Server == nil {
+		return nil, &DownError{errNoMaster}
+	}
 	nc, err := p.opt.Server.Dial(ctx)
 	if err == nil {
 		var noAuth bool
-		if noAuth, err = introduce(nc, id); err == nil {
+		if noAuth, err = introduce(nc, id, p.opt.readOnly); err == nil {
 			p.cameUp()
 			if id.User == "" && id.Secret == "" {
 				p.auth.Store(1)
@@ -381,14 +377,14 @@ func (p *Pool) open(ctx context.Context, id Identity, shared bool) (*Conn, error
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if !p.down.Swap(true) {
+	if p.downAt.Swap(time.Now().UnixMilli()) == 0 {
 		p.opt.Log.Warn("upstream is down", "upstream", p.opt.Server.String(), "error", err)
 	}
 	return nil, &DownError{err}
 }
 
 func (p *Pool) cameUp() {
-	if p.down.Swap(false) {
+	if p.downAt.Swap(0) != 0 {
 		p.opt.Log.Info("upstream is up", "upstream", p.opt.Server.String())
 	}
 }
@@ -414,8 +410,11 @@ func (p *Pool) adopt(nc net.Conn, shared, noAuth bool) (*Conn, error) {
 
 // introduce makes a bare connection one of the identity id. noAuth says that the
 // server wants authentication that id does not have.
-func introduce(nc net.Conn, id Identity) (noAuth bool, err error) {
+func introduce(nc net.Conn, id Identity, readOnly bool) (noAuth bool, err error) {
 	steps := greeting(id)
+	if readOnly {
+		steps = append(steps, []string{"READONLY"}) // refused where there is no Cluster
+	}
 	var out []byte
 	for _, s := range steps {
 		out = resp.AppendCommand(out, s...)
@@ -436,6 +435,7 @@ func introduce(nc net.Conn, id Identity) (noAuth bool, err error) {
 		}
 		text, isErr := resp.Error(reply)
 		switch {
+		case s[0] == "READONLY":
 		case s[0] == "PING": // LOADING, MASTERDOWN, BUSY …: each command will say so itself
 			noAuth = strings.HasPrefix(text, "NOAUTH")
 		case s[0] == "SELECT" && !isErr:

@@ -93,6 +93,9 @@ func echo(word string) string {
 	return "+" + word + "\r\n"
 }
 
+// anybody is a client that has said nothing.
+var anybody = Identity{Proto: 2}
+
 func newPool(t *testing.T, addr string, opt Options) *Pool {
 	t.Helper()
 	s, err := backends.Parse("redis://" + addr)
@@ -152,7 +155,7 @@ func (h *heard) until(t *testing.T, what string, cond func() bool) {
 
 func shared(t *testing.T, p *Pool) *Conn {
 	t.Helper()
-	c, err := p.Shared(t.Context(), p.Default(), MainLane, 0)
+	c, err := p.Shared(t.Context(), anybody, MainLane, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +285,7 @@ func TestPrivateConnections(t *testing.T) {
 	})
 	p := newPool(t, f.addr, Options{})
 	h := newHeard()
-	c, err := p.Private(t.Context(), p.Default(), h)
+	c, err := p.Private(t.Context(), anybody, h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +310,7 @@ func TestASparePrivateConnectionIsOpenedAhead(t *testing.T) {
 	h := newHeard()
 	private := func() *Conn {
 		t.Helper()
-		c, err := p.Private(t.Context(), p.Default(), h)
+		c, err := p.Private(t.Context(), anybody, h)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -418,16 +421,16 @@ func TestADeadUpstreamIsNotAskedForEveryCommand(t *testing.T) {
 	f.ln.Close()
 	p := newPool(t, f.addr, Options{})
 	var down *DownError
-	_, first := p.Shared(t.Context(), p.Default(), MainLane, 0)
+	_, first := p.Shared(t.Context(), anybody, MainLane, 0)
 	if !errors.As(first, &down) {
 		t.Fatal(first)
 	}
-	if _, again := p.Shared(t.Context(), p.Default(), MainLane, 0); again != first {
+	if _, again := p.Shared(t.Context(), anybody, MainLane, 0); again != first {
 		t.Error("dialed again at once")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.Private(ctx, p.Default(), newHeard()); !errors.Is(err, context.Canceled) {
+	if _, err := p.Private(ctx, anybody, newHeard()); !errors.Is(err, context.Canceled) {
 		t.Errorf("a dial whose caller is gone: %v", err)
 	}
 }
@@ -437,7 +440,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	h := newHeard()
 	var all []*Conn
 	for hint := range uint32(2) {
-		c, err := p.Shared(t.Context(), p.Default(), MainLane, hint)
+		c, err := p.Shared(t.Context(), anybody, MainLane, hint)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -446,7 +449,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	if all[0] == all[1] {
 		t.Error("two hints, one connection")
 	}
-	c, err := p.Private(t.Context(), p.Default(), h)
+	c, err := p.Private(t.Context(), anybody, h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -456,7 +459,7 @@ func TestCloseEndsEverything(t *testing.T) {
 			t.Error("alive after Close")
 		}
 	}
-	if _, err := p.Shared(t.Context(), p.Default(), MainLane, 0); err == nil {
+	if _, err := p.Shared(t.Context(), anybody, MainLane, 0); err == nil {
 		t.Error("a closed pool lends connections")
 	}
 }

@@ -61,15 +61,15 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(net.
 	if err != nil {
 		return err
 	}
-	pool := upstream.NewPool(upstream.Options{
+	up := upstream.New(upstream.UpstreamOptions{Options: upstream.Options{
 		Server: o.upstream, Conns: o.upstreamConns, MaxIdentities: o.maxIdentities, Log: log,
-	})
-	defer pool.Close()
-	if err := lookAround(ctx, pool, svc, log); err != nil {
+	}})
+	defer up.Close()
+	if err := lookAround(ctx, up, svc, log); err != nil {
 		return errors.Join(err, finish(svc))
 	}
 	table := commands.New(commands.Options{
-		Pool: pool, Locks: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, RequireOwner: o.requireOwner, MaxKept: o.maxOutput, Log: log,
+		Upstream: up, Locks: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, RequireOwner: o.requireOwner, MaxKept: o.maxOutput, Log: log,
 	})
 	srv, err := proxy.New(proxy.Options{
 		Listen: o.listen, TLS: o.listenTLS(log), MaxClients: o.maxClients, MaxBulk: o.maxBulk, MaxOutput: o.maxOutput,
@@ -137,11 +137,11 @@ func newLocks(o options, log *slog.Logger) (*locks.Service, error) {
 // lookAround asks the upstream and the lock nodes who they are. One that is down is
 // worth a line in the log, since it may come back; lock nodes that must not be used
 // together are an error.
-func lookAround(ctx context.Context, pool *upstream.Pool, svc *locks.Service, log *slog.Logger) error {
+func lookAround(ctx context.Context, up *upstream.Upstream, svc *locks.Service, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	reached := make(chan error, 1)
-	go func() { reached <- pool.Probe(ctx) }()
+	go func() { reached <- up.Pool().Probe(ctx, up.Default()) }()
 	err := svc.Check(ctx)
 	if fault := <-reached; fault != nil {
 		log.Warn("the upstream cannot be used yet; serving anyway", "error", fault)

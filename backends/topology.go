@@ -1,0 +1,39 @@
+package backends
+
+import "net"
+
+// A Topology is where the nodes of one upstream are, as last seen. It is immutable.
+type Topology struct {
+	// Shards are the parts of the data. A standalone, replicated or Sentinel upstream
+	// has one; a Cluster's are in the order of their first slots.
+	Shards []Shard
+	// Slots says for each of a Cluster's [SlotCount] slots which of Shards serves it, or
+	// NoShard; nil: not a Cluster.
+	Slots []uint16
+}
+
+// A Shard is one part of the data, and who keeps it.
+type Shard struct {
+	Master   *Server   // nil: there is none now
+	Replicas []*Server // in sync and reachable, as far as known; may be empty
+}
+
+const (
+	// SlotCount is how many hash slots a Redis Cluster has.
+	SlotCount = 16384
+	// NoShard is in Topology.Slots where no node serves the slot.
+	NoShard = 0xFFFF
+)
+
+// At is the server at another host:port that is spoken to in the same way: with the
+// same credentials, TLS and timeouts.
+func (s *Server) At(addr string) *Server {
+	opt := s.opt
+	opt.InitAddress = []string{addr}
+	opt.Sentinel.MasterSet = ""
+	if host, _, err := net.SplitHostPort(addr); err == nil && opt.TLSConfig != nil {
+		opt.TLSConfig = opt.TLSConfig.Clone()
+		opt.TLSConfig.ServerName = host
+	}
+	return &Server{opt: opt, name: addr}
+}
