@@ -7,5 +7,7 @@
 // a child is known by its process handle, not by its name.
 //
 // [Launch] and [LaunchProxy] return errors and serve the bench; [Start],
-// [StartNodes] and [StartProxy] fail the test and clean up after it.
+// [StartNodes] and [StartProxy] fail the test and clean up after it. So do
+// [StartReplicated], [StartSentinel] and [StartCluster], which start servers that
+// belong together and return when these agree on it.
 package redistest

@@ -23,35 +23,46 @@ type Server struct {
 // Launch starts a redis-server with further arguments in the form of its command
 // line ("--maxmemory", "1mb"). The caller ends it with Close.
 func Launch(args ...string) (*Server, error) {
-	var err error
+	return launch(func() (*Server, error) { return prepare(args) })
+}
+
+func launch(prepare func() (*Server, error)) (s *Server, err error) {
 	for range 5 { // a port may be taken between its choice and its use
-		var s *Server
-		if s, err = launch(args); err == nil {
+		if s, err = prepare(); err != nil {
+			continue
+		}
+		if err = s.Restart(); err == nil {
 			return s, nil
 		}
+		s.Close()
 	}
 	return nil, err
 }
 
-func launch(args []string) (*Server, error) {
-	s, err := prepare(args)
+// prepare chooses a port and a directory for a server and does not start it.
+func prepare(args []string) (*Server, error) {
+	addr, err := FreeAddr()
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Restart(); err != nil {
-		s.Close()
+	return prepareAt(addr, args)
+}
+
+func prepareAt(addr string, args []string) (*Server, error) {
+	s, err := bare(addr)
+	if err != nil {
 		return nil, err
 	}
+	_, port, _ := net.SplitHostPort(addr)
+	base := []string{"--port", port, "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "", "--appendonly", "no",
+		"--enable-debug-command", "yes", "--enable-protected-configs", "yes"}
+	s.args = append(base, args...)
 	return s, nil
 }
 
-// prepare chooses a port and a directory for a server and does not start it.
-func prepare(args []string) (*Server, error) {
+// bare is a server with a directory and without arguments.
+func bare(addr string) (*Server, error) {
 	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		return nil, err
-	}
-	addr, err := FreeAddr()
 	if err != nil {
 		return nil, err
 	}
@@ -59,10 +70,7 @@ func prepare(args []string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, port, _ := net.SplitHostPort(addr)
-	base := []string{"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no",
-		"--enable-debug-command", "yes", "--enable-protected-configs", "yes"}
-	return &Server{Dir: dir, process: process{path: path, args: append(base, args...), dir: dir, addr: addr}}, nil
+	return &Server{Dir: dir, process: process{path: path, dir: dir, addr: addr}}, nil
 }
 
 // Restart starts the server again, on the same port and in the same directory;
@@ -123,11 +131,15 @@ func Reserve(tb testing.TB, args ...string) *Server {
 
 // LaunchNodes starts n servers at once. After an error none is left.
 func LaunchNodes(n int, args ...string) ([]*Server, error) {
+	return launchAll(n, func() (*Server, error) { return prepare(args) })
+}
+
+func launchAll(n int, prepare func() (*Server, error)) ([]*Server, error) {
 	nodes := make([]*Server, n)
 	g, _ := errgroup.WithContext(context.Background())
 	for i := range nodes {
 		g.Go(func() (err error) {
-			nodes[i], err = Launch(args...)
+			nodes[i], err = launch(prepare)
 			return err
 		})
 	}
@@ -145,7 +157,12 @@ func LaunchNodes(n int, args ...string) ([]*Server, error) {
 // StartNodes is LaunchNodes for a test: the servers end with it.
 func StartNodes(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
-	nodes, err := LaunchNodes(n, args...)
+	return startAll(tb, n, func() (*Server, error) { return prepare(args) })
+}
+
+func startAll(tb testing.TB, n int, prepare func() (*Server, error)) []*Server {
+	tb.Helper()
+	nodes, err := launchAll(n, prepare)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -1,0 +1,328 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Slots is how many slots a Cluster has.
+const Slots = 16384
+
+// A Cluster is a Redis Cluster whose nodes notice within two seconds that one is
+// gone. Roles change; the order of Nodes does not.
+type Cluster struct {
+	Nodes []*Server // the masters at the start, in the order of their slots; then the replicas of the first, of the second …
+
+	masters, replicas int // the latter of each master
+}
+
+// StartCluster starts a Cluster with all slots spread evenly over the masters, and
+// returns when every node says it is complete. args are those of every node; the
+// nodes end with the test.
+func StartCluster(tb testing.TB, masters, replicasPerMaster int, args ...string) *Cluster {
+	tb.Helper()
+	c := &Cluster{masters: masters, replicas: replicasPerMaster}
+	c.Nodes = startAll(tb, masters*(1+replicasPerMaster), func() (*Server, error) { return prepareNode(args) })
+	c.form(tb)
+	return c
+}
+
+// prepareNode is an empty node that does not run yet.
+func prepareNode(args []string) (*Server, error) {
+	addr, err := freeBusAddr()
+	if err != nil {
+		return nil, err
+	}
+	base := []string{"--repl-diskless-sync-delay", "0", "--cluster-enabled", "yes",
+		"--cluster-node-timeout", "1500", "--cluster-replica-validity-factor", "0"}
+	return prepareAt(addr, append(base, args...))
+}
+
+// freeBusAddr is FreeAddr for a node, whose bus is 10000 above its port.
+func freeBusAddr() (string, error) {
+	for range 1000 {
+		port := 12000 + rand.IntN(10000)
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		if isFree(addr) && isFree(net.JoinHostPort("127.0.0.1", strconv.Itoa(port+10000))) {
+			return addr, nil
+		}
+	}
+	return "", errors.New("no two free ports that are 10000 apart")
+}
+
+func isFree(addr string) bool {
+	l, err := net.Listen("tcp", addr)
+	return err == nil && l.Close() == nil
+}
+
+// form makes one Cluster of nodes that do not know each other.
+func (c *Cluster) form(tb testing.TB) {
+	tb.Helper()
+	for i, n := range c.Nodes {
+		n.Do(tb, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
+		if i > 0 {
+			host, port, _ := net.SplitHostPort(n.Addr())
+			c.Nodes[0].Do(tb, "CLUSTER", "MEET", host, port)
+		}
+	}
+	for i := range c.masters {
+		first, last := i*Slots/c.masters, (i+1)*Slots/c.masters-1
+		c.Nodes[i].Do(tb, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(first), strconv.Itoa(last))
+	}
+	await(tb, "the nodes know each other", func() error {
+		for _, n := range c.Nodes {
+			text := n.Do(tb, "CLUSTER", "NODES").Text
+			if strings.Count(text, "\n") != len(c.Nodes) || strings.Contains(text, "handshake") {
+				return fmt.Errorf("%s knows\n%s", n.Addr(), text)
+			}
+		}
+		return nil
+	})
+	for i := range c.masters {
+		for r := range c.replicas {
+			c.Nodes[c.masters+i*c.replicas+r].Do(tb, "CLUSTER", "REPLICATE", c.ID(tb, c.Nodes[i]))
+		}
+	}
+	c.AwaitOK(tb)
+}
+
+// URL names all nodes, those that are down too.
+func (c *Cluster) URL() string { return urlOf(c.Nodes) }
+
+// Shard is the master that had these slots at the start and its replicas, in the
+// order of the slots, from 0.
+func (c *Cluster) Shard(i int) []*Server {
+	at := c.masters + i*c.replicas
+	return append([]*Server{c.Nodes[i]}, c.Nodes[at:at+c.replicas]...)
+}
+
+// AwaitOK returns when all running nodes agree who serves which slot, that every
+// slot is served by a running node, and every replica is in sync.
+func (c *Cluster) AwaitOK(tb testing.TB) {
+	tb.Helper()
+	await(tb, "the cluster is ok", func() error {
+		var first string
+		for _, n := range c.Nodes {
+			if !n.Running() {
+				continue
+			}
+			if info := n.Do(tb, "CLUSTER", "INFO").Text; !strings.Contains(info, "cluster_state:ok") {
+				return fmt.Errorf("%s says\n%s", n.Addr(), info)
+			}
+			if n.Role(tb) == "slave" && !n.InSync(tb) {
+				return fmt.Errorf("%s is not in sync", n.Addr())
+			}
+			view, err := c.view(tb, n)
+			if err != nil {
+				return err
+			}
+			if first == "" {
+				first = view
+			}
+			if view != first {
+				return fmt.Errorf("%s sees\n%s\nand another\n%s", n.Addr(), view, first)
+			}
+		}
+		return nil
+	})
+}
+
+// A member is what one line of CLUSTER NODES says.
+type member struct {
+	id, addr, flags, master string
+	slots                   []bool
+}
+
+// down says that the node is not, or not yet, of use.
+func (m member) down() bool {
+	return strings.Contains(m.flags, "fail") || strings.Contains(m.flags, "handshake")
+}
+
+// members is the cluster as a node sees it.
+func (s *Server) members(tb testing.TB) (all []member) {
+	tb.Helper()
+	for line := range strings.Lines(s.Do(tb, "CLUSTER", "NODES").Text) {
+		f := strings.Fields(line)
+		addr, _, _ := strings.Cut(f[1], "@")
+		m := member{id: f[0], addr: addr, flags: f[2], master: f[3], slots: make([]bool, Slots)}
+		for _, span := range f[8:] {
+			var first, last int
+			switch n, _ := fmt.Sscanf(span, "%d-%d", &first, &last); n {
+			case 0: // [slot->-node], on the move
+				continue
+			case 1:
+				last = first
+			}
+			for slot := first; slot <= last; slot++ {
+				m.slots[slot] = true
+			}
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// view is who serves which slot and who follows whom as a node sees it, without
+// those it knows to be down; an error while a slot is served by nobody, or the node
+// takes one that runs to be down or the other way round.
+func (c *Cluster) view(tb testing.TB, n *Server) (string, error) {
+	tb.Helper()
+	served, up := make([]string, Slots), map[string]string{}
+	for _, m := range n.members(tb) {
+		if m.down() {
+			continue
+		}
+		up[m.addr] = m.master
+		for slot, is := range m.slots {
+			if is {
+				served[slot] = m.id
+			}
+		}
+	}
+	var b strings.Builder
+	for slot, id := range served {
+		if id == "" {
+			return "", fmt.Errorf("%s sees nobody who serves slot %d", n.Addr(), slot)
+		}
+		if slot == 0 || served[slot-1] != id {
+			fmt.Fprintf(&b, "%d %s\n", slot, id)
+		}
+	}
+	for _, other := range c.Nodes {
+		master, seen := up[other.Addr()]
+		if seen != other.Running() {
+			return "", fmt.Errorf("%s sees %s up: %v", n.Addr(), other.Addr(), seen)
+		}
+		fmt.Fprintf(&b, "%s follows %s\n", other.Addr(), master)
+	}
+	return b.String(), nil
+}
+
+// ID is the name that the nodes have for one of them.
+func (c *Cluster) ID(tb testing.TB, n *Server) string {
+	tb.Helper()
+	return n.Do(tb, "CLUSTER", "MYID").Text
+}
+
+// Owner is the node that serves a slot, as it says itself; nil if none does.
+func (c *Cluster) Owner(tb testing.TB, slot int) *Server {
+	tb.Helper()
+	for _, n := range c.Nodes {
+		if n.Running() && n.serves(tb, slot) {
+			return n
+		}
+	}
+	return nil
+}
+
+// serves says that the node takes itself for the master of the slot.
+func (s *Server) serves(tb testing.TB, slot int) bool {
+	tb.Helper()
+	for _, m := range s.members(tb) {
+		if strings.Contains(m.flags, "myself,master") && m.slots[slot] {
+			return true
+		}
+	}
+	return false
+}
+
+// SlotOf is the slot of a key, as the first node counts it.
+func (c *Cluster) SlotOf(tb testing.TB, key string) int {
+	tb.Helper()
+	for _, n := range c.Nodes {
+		if n.Running() {
+			return int(n.Do(tb, "CLUSTER", "KEYSLOT", key).Int())
+		}
+	}
+	tb.Fatal("no node is running")
+	return 0
+}
+
+// A Move is a slot on its way from one master to another. Until Finish, a key that
+// has arrived is answered with ASK by the old master, and one that has not with
+// TRYAGAIN or nothing by the new.
+type Move struct {
+	c        *Cluster
+	Slot     int
+	From, To *Server
+}
+
+// StartMove announces the move of a slot and moves no key yet.
+func (c *Cluster) StartMove(tb testing.TB, slot int, to *Server) *Move {
+	tb.Helper()
+	m := &Move{c: c, Slot: slot, From: c.Owner(tb, slot), To: to}
+	if m.From == nil || m.From == to {
+		tb.Fatalf("slot %d cannot move to %s", slot, to.Addr())
+	}
+	to.Do(tb, "CLUSTER", "SETSLOT", strconv.Itoa(slot), "IMPORTING", c.ID(tb, m.From))
+	m.From.Do(tb, "CLUSTER", "SETSLOT", strconv.Itoa(slot), "MIGRATING", c.ID(tb, to))
+	return m
+}
+
+// Keys moves these keys of the slot, and says how many there were.
+func (m *Move) Keys(tb testing.TB, keys ...string) int {
+	tb.Helper()
+	if len(keys) == 0 {
+		return 0
+	}
+	host, port, _ := net.SplitHostPort(m.To.Addr())
+	m.From.Do(tb, append([]string{"MIGRATE", host, port, "", "0", "5000", "KEYS"}, keys...)...)
+	return len(keys)
+}
+
+// Some moves up to n keys of the slot, whichever come, and says how many there were.
+func (m *Move) Some(tb testing.TB, n int) int {
+	tb.Helper()
+	var keys []string
+	for _, k := range m.From.Do(tb, "CLUSTER", "GETKEYSINSLOT", strconv.Itoa(m.Slot), strconv.Itoa(n)).Elems {
+		keys = append(keys, k.Text)
+	}
+	return m.Keys(tb, keys...)
+}
+
+// Finish moves the keys that are left and gives the slot to its new master. The
+// new master hears of it first, then the old one, then the rest.
+func (m *Move) Finish(tb testing.TB) {
+	tb.Helper()
+	for m.Some(tb, 100) > 0 {
+	}
+	nodes := append([]*Server{m.To, m.From}, m.c.Nodes...)
+	id := m.c.ID(tb, m.To)
+	for i, n := range nodes {
+		if n.Running() && (i < 2 || n != m.To && n != m.From && n.Role(tb) == "master") {
+			n.Do(tb, "CLUSTER", "SETSLOT", strconv.Itoa(m.Slot), "NODE", id)
+		}
+	}
+}
+
+// MoveSlot moves a slot with its keys.
+func (c *Cluster) MoveSlot(tb testing.TB, slot int, to *Server) {
+	tb.Helper()
+	c.StartMove(tb, slot, to).Finish(tb)
+}
+
+// Failover makes a replica of a shard its master, in agreement with the old one,
+// and returns it when all nodes know.
+func (c *Cluster) Failover(tb testing.TB, shard int) *Server {
+	tb.Helper()
+	for _, n := range c.Shard(shard) {
+		if n.Running() && n.Role(tb) == "slave" {
+			n.Do(tb, "CLUSTER", "FAILOVER")
+			await(tb, n.Addr()+" is the master", func() error {
+				if role := n.Role(tb); role != "master" {
+					return errors.New(role)
+				}
+				return nil
+			})
+			c.AwaitOK(tb)
+			return n
+		}
+	}
+	tb.Fatalf("shard %d has no replica", shard)
+	return nil
+}
