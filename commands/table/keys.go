@@ -1,0 +1,303 @@
+package table
+
+import "math"
+
+// Keys appends to dst the positions in args of the command's keys, as COMMAND GETKEYS
+// would name them, in its order; none if the number of args or the arguments
+// themselves are not right. It does not allocate when dst has room. ok is false when
+// only the upstream can tell: the keys of a module's command may be known to the
+// module alone.
+func (c *Command) Keys(args [][]byte, dst []int) (keys []int, ok bool) {
+	if !c.takes(len(args)) {
+		return dst, true
+	}
+	if c.specsFirst {
+		if keys, ok := c.specKeys(args, dst, false); ok {
+			return keys, true
+		}
+	}
+	if c.getter != nil {
+		return c.getter(args, dst), true
+	}
+	return dst, c.Flags&MovableKeys == 0
+}
+
+// Routed is Keys with the arguments that are no keys and yet decide the slot, such as
+// the channels of SSUBSCRIBE and SPUBLISH.
+func (c *Command) Routed(args [][]byte, dst []int) (at []int, ok bool) {
+	if c.notKeys && c.takes(len(args)) {
+		if at, ok := c.specKeys(args, dst, true); ok {
+			return at, true
+		}
+	}
+	return c.Keys(args, dst)
+}
+
+// specKeys finds keys by the specs, with notKeys also what is no key. It is false,
+// and dst as it was, if a spec does not fit the arguments or does not know all.
+func (c *Command) specKeys(args [][]byte, dst []int, notKeys bool) ([]int, bool) {
+	keys := dst
+	for i := range c.specs {
+		s := &c.specs[i]
+		if s.notKey && !notKeys {
+			continue
+		}
+		first, found := s.start(args)
+		if !found {
+			continue
+		}
+		first, last, ok := s.bounds(args, first)
+		if !ok || s.incomplete {
+			return dst, false
+		}
+		for at := first; at <= last; at += s.step {
+			keys = append(keys, at)
+		}
+	}
+	return keys, true
+}
+
+// start is where a spec's keys begin. Not found is a keyword that is not there; what
+// is not known is found at 0, where no key can be.
+func (s *spec) start(args [][]byte) (at int, found bool) {
+	switch s.begin {
+	case beginIndex:
+		return s.at, true
+	case beginKeyword:
+		return s.search(args)
+	}
+	return 0, true
+}
+
+// search looks for the keyword, forwards and not at the last argument, or backwards
+// down to the second.
+func (s *spec) search(args [][]byte) (at int, found bool) {
+	from, to, step := s.at, len(args)-1, 1
+	if s.at <= 0 {
+		from, to = len(args)+s.at, 1
+	}
+	if from > to {
+		step = -1
+	}
+	for i := from; i != to && 1 <= i && i < len(args); i += step {
+		if same(args[i], s.keyword) {
+			return i + 1, true
+		}
+	}
+	return 0, false
+}
+
+// bounds are the first and the last position of a spec's keys, which begin at at. It
+// is false if they are not among args.
+func (s *spec) bounds(args [][]byte, at int) (first, last int, ok bool) {
+	if at < 1 || s.step < 1 {
+		return 0, 0, false
+	}
+	switch s.find {
+	case findRange:
+		first, last = at, at+s.last
+		if s.last < 0 && s.limit <= 0 {
+			last = len(args) + s.last
+		} else if s.last < 0 {
+			last = at + (len(args)-at)/s.limit + s.last
+		}
+	case findNum:
+		if at+s.num < 1 || at+s.num >= len(args) {
+			return 0, 0, false
+		}
+		n, isNum := number(args[at+s.num])
+		if !isNum || n < 0 {
+			return 0, 0, false
+		}
+		first = at + s.first
+		last = first + int(int32(n)) - 1 // Redis keeps no more of it
+	}
+	return first, last, 1 <= first && first <= last && last < len(args)
+}
+
+// A getter appends the positions of keys to dst. The number of args is right.
+type getter func(args [][]byte, dst []int) []int
+
+// getters are the commands whose keys specs cannot tell always, with what Redis has
+// for them.
+var getters = map[string]getter{
+	"set": firstKey, "bitfield": firstKey, "sort_ro": firstKey,
+	"sort": sortKeys, "migrate": migrateKeys, "georadius": georadiusKeys, "georadiusbymember": georadiusKeys,
+	"xread": xreadKeys, "xreadgroup": xreadKeys,
+	"eval": thirdCounts, "evalsha": thirdCounts, "eval_ro": thirdCounts, "evalsha_ro": thirdCounts,
+	"fcall": thirdCounts, "fcall_ro": thirdCounts, "blmpop": thirdCounts, "bzmpop": thirdCounts,
+	"lmpop": secondCounts, "zmpop": secondCounts, "sintercard": secondCounts, "zintercard": secondCounts,
+	"zdiff": secondCounts, "zinter": secondCounts, "zunion": secondCounts,
+	"zdiffstore": storeKeys, "zinterstore": storeKeys, "zunionstore": storeKeys,
+}
+
+func firstKey(_ [][]byte, dst []int) []int { return append(dst, 1) }
+
+func secondCounts(args [][]byte, dst []int) []int { return counted(args, dst, 1) }
+func thirdCounts(args [][]byte, dst []int) []int  { return counted(args, dst, 2) }
+
+// storeKeys has the destination last.
+func storeKeys(args [][]byte, dst []int) []int {
+	keys := counted(args, dst, 2)
+	if len(keys) > len(dst) {
+		keys = append(keys, 1)
+	}
+	return keys
+}
+
+// counted appends the keys behind their number, which is read as leniently as C does.
+func counted(args [][]byte, dst []int, at int) []int {
+	n := int(atoi(args[at]))
+	if n > len(args)-at-1 {
+		return dst
+	}
+	for i := range n {
+		dst = append(dst, at+1+i)
+	}
+	return dst
+}
+
+// sortKeys is the key and that of the last STORE. An option's own arguments are not
+// options.
+func sortKeys(args [][]byte, dst []int) []int {
+	store := 0
+	for i := 2; i < len(args); i++ {
+		switch {
+		case same(args[i], "limit"):
+			i += 2
+		case same(args[i], "get"), same(args[i], "by"):
+			i++
+		case same(args[i], "store") && i+1 < len(args):
+			store = i + 1
+		}
+	}
+	return withStore(dst, store)
+}
+
+// withStore is the first argument, and the destination unless that is 0.
+func withStore(dst []int, store int) []int {
+	dst = append(dst, 1)
+	if store > 0 {
+		dst = append(dst, store)
+	}
+	return dst
+}
+
+func georadiusKeys(args [][]byte, dst []int) []int {
+	store := 0
+	for i := 5; i+1 < len(args); i++ {
+		if same(args[i], "store") || same(args[i], "storedist") {
+			i++
+			store = i
+		}
+	}
+	return withStore(dst, store)
+}
+
+// migrateKeys is the one key, or all behind KEYS if that one is empty.
+func migrateKeys(args [][]byte, dst []int) []int {
+	for i := 6; i < len(args); i++ {
+		switch {
+		case same(args[i], "keys"):
+			if len(args[3]) > 0 {
+				return dst
+			}
+			for at := i + 1; at < len(args); at++ {
+				dst = append(dst, at)
+			}
+			return dst
+		case same(args[i], "auth"):
+			i++
+		case same(args[i], "auth2"):
+			i += 2
+		}
+	}
+	return append(dst, 3)
+}
+
+// xreadKeys is the first half of what follows STREAMS; a group, and a stream, may
+// have that name too.
+func xreadKeys(args [][]byte, dst []int) []int {
+	for i := 1; i < len(args); i++ {
+		switch {
+		case same(args[i], "block"), same(args[i], "count"):
+			i++
+		case same(args[i], "group"):
+			i += 2
+		case same(args[i], "noack"):
+		case same(args[i], "streams"):
+			rest := len(args) - i - 1
+			for at := 0; rest%2 == 0 && at < rest/2; at++ {
+				dst = append(dst, i+1+at)
+			}
+			return dst
+		default:
+			return dst
+		}
+	}
+	return dst
+}
+
+// same compares an argument with a word in any case, as C does: a NUL ends it.
+func same(arg []byte, word string) bool {
+	if len(arg) < len(word) || len(arg) > len(word) && arg[len(word)] != 0 {
+		return false
+	}
+	for i := range len(word) {
+		if lower(arg[i]) != lower(word[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// number reads an integer as Redis is strict about it: no sign but a minus, no
+// leading zero, nothing around it, and no more than 64 bits.
+func number(p []byte) (n int64, ok bool) {
+	digits := p
+	negative := len(p) > 0 && p[0] == '-'
+	if negative {
+		digits = p[1:]
+	}
+	if len(digits) == 0 || digits[0] == '0' && len(p) > 1 {
+		return 0, false
+	}
+	n, rest := leading(digits, negative)
+	if len(rest) > 0 || n == math.MaxInt64 && string(digits) != "9223372036854775807" ||
+		n == math.MinInt64 && string(digits) != "9223372036854775808" {
+		return 0, false
+	}
+	return n, true
+}
+
+// atoi is C's: blanks, a sign, and what digits there are, of which 32 bits are kept.
+func atoi(p []byte) int32 {
+	for len(p) > 0 && (p[0] == ' ' || '\t' <= p[0] && p[0] <= '\r') {
+		p = p[1:]
+	}
+	negative := len(p) > 0 && p[0] == '-'
+	if len(p) > 0 && (negative || p[0] == '+') {
+		p = p[1:]
+	}
+	n, _ := leading(p, negative)
+	return int32(n)
+}
+
+// leading reads the digits that p begins with; what is too large becomes the largest
+// there is.
+func leading(p []byte, negative bool) (n int64, rest []byte) {
+	sign, most := int64(1), int64(math.MaxInt64)
+	if negative {
+		sign, most = -1, math.MinInt64
+	}
+	full := false
+	for len(p) > 0 && '0' <= p[0] && p[0] <= '9' {
+		d := sign * int64(p[0]-'0')
+		full = full || negative && n < (most-d)/10 || !negative && n > (most-d)/10
+		n, p = n*10+d, p[1:]
+	}
+	if full {
+		n = most
+	}
+	return n, p
+}
