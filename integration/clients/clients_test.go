@@ -3,11 +3,9 @@ package clients
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,11 +20,11 @@ const switchVariable = "LOCKPROXY_CLIENTS"
 // checks are what every client must be able to do through the proxy.
 var checks = []string{"strings", "pipeline", "transaction", "blocking", "pubsub", "script", "scan", "select", "auth", "large", "locks", "reconnect"}
 
-// programTimeout bounds a smoke program; installTimeout what fetches its library.
-const (
-	programTimeout = 2 * time.Minute
-	installTimeout = 5 * time.Minute
-)
+// protocols are the versions that every client must speak.
+var protocols = []string{"resp2", "resp3"}
+
+// programTimeout bounds a smoke program.
+const programTimeout = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	code := m.Run()
@@ -34,64 +32,33 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// startProxy is a proxy with an upstream and three lock nodes of its own, or skips.
-func startProxy(t *testing.T) *redistest.Proxy {
+// A site is a proxy, and what clients can be held to there.
+type site struct {
+	*redistest.Proxy
+	checks []string
+}
+
+// everywhere runs a test at a proxy of each kind of upstream, or skips it. Each has
+// an upstream and three lock nodes of its own.
+func everywhere(t *testing.T, test func(*testing.T, *site)) {
 	t.Helper()
 	if os.Getenv(switchVariable) == "" {
 		t.Skipf("fetches client libraries; set %s=1", switchVariable)
 	}
-	data := redistest.Start(t)
-	data.Do(t, "ACL", "SETUSER", "app", "on", ">pw", "~app:*", "&*", "+@all")
-	return redistest.StartProxy(t, data, redistest.StartNodes(t, 3), "--drain-timeout", "1s")
+	t.Run("standalone", func(t *testing.T) {
+		data := redistest.Start(t)
+		data.Do(t, "ACL", "SETUSER", "app", "on", ">pw", "~app:*", "&*", "+@all")
+		test(t, &site{redistest.StartProxy(t, data, redistest.StartNodes(t, 3), "--drain-timeout", "1s"), checks})
+	})
 }
 
-// cache is the folder below bin/clients of that name, made if need be.
-func cache(t *testing.T, name string) string {
+// smoke runs a program and holds it to the site's checks in each protocol version.
+func smoke(t *testing.T, s *site, dir string, args ...string) {
 	t.Helper()
-	dir, err := filepath.Abs(filepath.Join("..", "..", "bin", "clients", name))
-	if err == nil {
-		err = os.MkdirAll(dir, 0o755)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-// copyTo copies files of this package into a folder.
-func copyTo(t *testing.T, dir string, files ...string) {
-	t.Helper()
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, filepath.Base(f)), b, 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// install runs a command in dir that must succeed.
-func install(t *testing.T, dir, name string, args ...string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), installTimeout)
+	cmd, cancel := bounded(programTimeout, args[0], args[1:]...)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", cmd, err, out)
-	}
-}
-
-// smoke runs a program and holds it to the checks in each protocol version.
-func smoke(t *testing.T, p *redistest.Proxy, dir, protocols, name string, args ...string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), programTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PROXY="+p.Addr(), "PROTOCOLS="+protocols)
+	cmd.Env = append(os.Environ(), "PROXY="+s.Addr(), "PROTOCOLS="+strings.Join(protocols, " "), "CHECKS="+strings.Join(s.checks, " "))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	stdin, err := cmd.StdinPipe()
@@ -105,12 +72,12 @@ func smoke(t *testing.T, p *redistest.Proxy, dir, protocols, name string, args .
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	said := attend(t, p, stdout, stdin)
+	said := attend(t, s.Proxy, stdout, stdin)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%s: %v\n%s", cmd, err, stderr.String())
 	}
-	for _, protocol := range strings.Fields(protocols) {
-		for _, check := range checks {
+	for _, protocol := range protocols {
+		for _, check := range s.checks {
 			if !said["ok "+protocol+" "+check] {
 				t.Errorf("%s in %s is not ok", check, protocol)
 			}
@@ -143,46 +110,29 @@ func attend(t *testing.T, p *redistest.Proxy, out io.Reader, in io.Writer) map[s
 }
 
 func TestRedisPy(t *testing.T) {
-	p := startProxy(t)
-	dir := cache(t, "python")
-	python := filepath.Join(dir, "venv", "bin", "python")
-	if _, err := os.Stat(python); err != nil {
-		install(t, dir, "python3", "-m", "venv", "venv")
-	}
-	copyTo(t, dir, "python/requirements.txt", "python/smoke.py")
-	install(t, dir, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", "requirements.txt")
-	smoke(t, p, dir, "resp2 resp3", python, "smoke.py")
+	program(t, pythonPrograms, filepath.Join("venv", "bin", "python"), "smoke.py")
 }
 
-func TestIORedis(t *testing.T) {
-	p := startProxy(t)
-	smoke(t, p, nodeModules(t), "resp2 resp3", "node", "ioredis.mjs")
+func TestIORedis(t *testing.T) { program(t, nodePrograms, "node", "ioredis.mjs") }
+
+func TestNodeRedis(t *testing.T) { program(t, nodePrograms, "node", "node-redis.mjs") }
+
+func TestJedis(t *testing.T) {
+	program(t, javaPrograms, "java", "-cp", "classes:lib/*", "JedisSmoke")
 }
 
-func TestNodeRedis(t *testing.T) {
-	p := startProxy(t)
-	smoke(t, p, nodeModules(t), "resp2 resp3", "node", "node-redis.mjs")
+func TestLettuce(t *testing.T) {
+	program(t, javaPrograms, "java", "-cp", "classes:lib/*", "LettuceSmoke")
 }
 
-func nodeModules(t *testing.T) string {
+// program installs a smoke program and runs it everywhere, in its folder.
+func program(t *testing.T, installed func() (string, error), args ...string) {
 	t.Helper()
-	dir := cache(t, "node")
-	copyTo(t, dir, "node/package.json", "node/checks.mjs", "node/ioredis.mjs", "node/node-redis.mjs")
-	install(t, dir, "npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--silent")
-	return dir
-}
-
-func TestJedis(t *testing.T) { smokeJava(t, "JedisSmoke") }
-
-func TestLettuce(t *testing.T) { smokeJava(t, "LettuceSmoke") }
-
-func smokeJava(t *testing.T, program string) {
-	t.Helper()
-	p := startProxy(t)
-	dir := cache(t, "java")
-	source := program + ".java"
-	copyTo(t, dir, "java/pom.xml", "java/Checks.java", "java/"+source)
-	install(t, dir, "mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib")
-	install(t, dir, "javac", "-cp", "lib/*", "-d", "classes", "Checks.java", source)
-	smoke(t, p, dir, "resp2 resp3", "java", "-cp", "classes:lib/*", program)
+	everywhere(t, func(t *testing.T, s *site) {
+		dir, err := installed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		smoke(t, s, dir, args...)
+	})
 }

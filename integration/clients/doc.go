@@ -5,9 +5,10 @@
 // The tests run only when LOCKPROXY_CLIENTS is set ("make clients"), since they
 // fetch the libraries, pinned, into bin/clients.
 //
-// A smoke program gets the proxy's host:port in PROXY and the protocol versions it
-// is to speak in PROTOCOLS ("resp2 resp3"). For each version it does the checks
-// that [checks] lists and prints a line for each: "ok resp2 strings", or "failed
-// resp2 strings: why". At the line "restart" the proxy is restarted, and a line on
-// the program's standard input says when it is back.
+// A smoke program gets the proxy's host:port in PROXY, the protocol versions it is
+// to speak in PROTOCOLS ("resp2 resp3") and what to do in CHECKS (names from
+// [checks]). For each version it does the checks in that order and prints a line
+// for each: "ok resp2 strings", or "failed resp2 strings: why". At the line
+// "restart" the proxy is restarted, and a line on the program's standard input says
+// when it is back.
 package clients

@@ -32,23 +32,29 @@ var goChecks = map[string]func(*app, context.Context) error{
 }
 
 func TestGoRedis(t *testing.T) {
-	p := startProxy(t)
-	for _, protocol := range []int{2, 3} {
-		a := &app{proxy: p, protocol: protocol}
-		a.r = a.open(redis.Options{})
-		defer a.r.Close()
-		ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
-		defer cancel()
-		if err := a.r.FlushAll(ctx).Err(); err != nil {
-			t.Fatal(err)
+	everywhere(t, func(t *testing.T, s *site) {
+		for _, protocol := range []int{2, 3} {
+			goRedis(t, s, protocol)
 		}
-		for _, name := range checks {
-			t.Run(fmt.Sprintf("RESP%d %s", protocol, name), func(t *testing.T) {
-				if err := goChecks[name](a, ctx); err != nil {
-					t.Error(err)
-				}
-			})
-		}
+	})
+}
+
+// goRedis holds go-redis to the site's checks in one protocol version.
+func goRedis(t *testing.T, s *site, protocol int) {
+	a := &app{proxy: s.Proxy, protocol: protocol}
+	a.r = a.open(redis.Options{})
+	defer a.r.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), programTimeout)
+	defer cancel()
+	if err := a.r.FlushAll(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range s.checks {
+		t.Run(fmt.Sprintf("RESP%d %s", protocol, name), func(t *testing.T) {
+			if err := goChecks[name](a, ctx); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

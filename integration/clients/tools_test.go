@@ -13,9 +13,9 @@ import (
 
 // tool runs redis-cli or redis-benchmark against the proxy, with input, and
 // returns what it printed.
-func tool(t *testing.T, p *redistest.Proxy, input, name string, args ...string) string {
+func tool(t *testing.T, s *site, input, name string, args ...string) string {
 	t.Helper()
-	host, port, err := net.SplitHostPort(p.Addr())
+	host, port, err := net.SplitHostPort(s.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,8 +28,9 @@ func tool(t *testing.T, p *redistest.Proxy, input, name string, args ...string) 
 	return string(out)
 }
 
-func TestRedisCLI(t *testing.T) {
-	p := startProxy(t)
+func TestRedisCLI(t *testing.T) { everywhere(t, redisCLI) }
+
+func redisCLI(t *testing.T, s *site) {
 	var mass strings.Builder
 	for i := range 2000 {
 		mass.WriteString(redistest.Command("SET", fmt.Sprint("mass:", i), strings.Repeat("x", i%50)))
@@ -51,7 +52,7 @@ func TestRedisCLI(t *testing.T) {
 		{"--stat once", "", "INFO keyspace", `db0:keys=2003`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if out := tool(t, p, tt.input, "redis-cli", strings.Fields(tt.args)...); !regexp.MustCompile(tt.want).MatchString(out) {
+			if out := tool(t, s, tt.input, "redis-cli", strings.Fields(tt.args)...); !regexp.MustCompile(tt.want).MatchString(out) {
 				t.Errorf("redis-cli %s printed %.1500q, want %s", tt.args, out, tt.want)
 			}
 		})
@@ -60,10 +61,11 @@ func TestRedisCLI(t *testing.T) {
 
 var benchmarkLine = regexp.MustCompile(`(?m)^"[^"]+","[1-9][0-9.]*"`)
 
-func TestRedisBenchmark(t *testing.T) {
-	p := startProxy(t)
+func TestRedisBenchmark(t *testing.T) { everywhere(t, redisBenchmark) }
+
+func redisBenchmark(t *testing.T, s *site) {
 	for _, args := range []string{"-t set,get,lpush,mset -P 8 -n 20000 -c 50", "-t set,get,incr,lpop,sadd,hset,spop,zadd,zpopmin,lrange_100 -n 5000 -r 1000", "-t get -n 5000 -3"} {
-		out := tool(t, p, "", "redis-benchmark", append(strings.Fields(args), "--csv")...)
+		out := tool(t, s, "", "redis-benchmark", append(strings.Fields(args), "--csv")...)
 		tests := strings.Count(strings.Fields(args)[1], ",") + 1
 		if n := len(benchmarkLine.FindAllString(out, -1)); n < tests || strings.Contains(out, "Error") {
 			t.Errorf("redis-benchmark %s: %d results of %d\n%s", args, n, tests, out)

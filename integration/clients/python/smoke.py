@@ -147,19 +147,19 @@ def ask_restart():
     sys.stdin.readline()
 
 
-CHECKS = [strings, pipeline, transaction, blocking, pubsub, script, scan, select, auth, large, locks, reconnect]
+CHECKS = {f.__name__: f for f in (strings, pipeline, transaction, blocking, pubsub, script, scan, select, auth, large, locks, reconnect)}
 
 
 def main():
-    for protocol in 2, 3:
-        r = connect(protocol)
+    for protocol in os.environ["PROTOCOLS"].split():
+        r = connect(int(protocol[-1]))
         r.flushall()
-        for check in CHECKS:
+        for name in os.environ["CHECKS"].split():
             try:
-                check(r)
-                print("ok resp%d %s" % (protocol, check.__name__), flush=True)
+                CHECKS[name](r)
+                print("ok %s %s" % (protocol, name), flush=True)
             except Exception as e:
-                print("failed resp%d %s: %r" % (protocol, check.__name__, e), flush=True)
+                print("failed %s %s: %r" % (protocol, name, e), flush=True)
 
 
 main()
