@@ -39,7 +39,7 @@ clients: redis ## real clients in four languages against the proxy; fetches them
 	@command -v npm >/dev/null || .ci/debian-install nodejs npm
 	@{ command -v mvn && command -v javac; } >/dev/null || .ci/debian-install maven default-jdk-headless
 	@command -v redis-cli >/dev/null || .ci/debian-install redis-tools
-	LOCKPROXY_CLIENTS=1 $(GO) test -count=1 -timeout 20m ./integration/clients
+	LOCKPROXY_CLIENTS=1 $(GO) test -count=1 -timeout 12m ./integration/clients
 
 .PHONY: bench
 bench: redis ## the table of docs/benchmarks.md, measured on this machine
