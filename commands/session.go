@@ -497,20 +497,30 @@ func (s *Session) toOwn(ctx context.Context) bool {
 	if s.idle(ctx) != nil {
 		return false
 	}
-	if s.own == nil || !s.own.Alive() {
-		s.closeOwn()
-		c, err := s.d.opt.Upstream.Pool().Private(ctx, s.id, s.replies)
-		if err != nil {
-			s.replyErr(err)
-			return false
-		}
-		s.own = c
-		if len(s.name) > 0 {
-			s.ask(ctx, c, resp.AppendCommand(nil, "CLIENT", "SETNAME", string(s.name)))
-		}
+	if err := s.openOwn(ctx); err != nil {
+		s.replyErr(err)
+		return false
 	}
 	s.mode = onOwn
 	return true
+}
+
+// openOwn makes sure that there is a live connection of the session's own. If it
+// can't, the session is on shared connections.
+func (s *Session) openOwn(ctx context.Context) error {
+	if s.own != nil && s.own.Alive() {
+		return nil
+	}
+	s.closeOwn()
+	c, err := s.d.opt.Upstream.Pool().Private(ctx, s.id, s.replies)
+	if err != nil {
+		return err
+	}
+	s.own = c
+	if len(s.name) > 0 {
+		s.ask(ctx, c, resp.AppendCommand(nil, "CLIENT", "SETNAME", string(s.name)))
+	}
+	return nil
 }
 
 func (s *Session) runOwn(ctx context.Context, raw []byte, k kind, args [][]byte) {
@@ -518,8 +528,29 @@ func (s *Session) runOwn(ctx context.Context, raw []byte, k kind, args [][]byte)
 		s.runForward(ctx, raw)
 		return
 	}
+	if k == kills || k == ownConn {
+		s.overtake(ctx, raw)
+		return
+	}
 	if s.toOwn(ctx) {
 		s.blocking = s.blocking || k == blocks || k == mayBlock
+		s.add(raw)
+	}
+}
+
+// overtake sends a command past what others wait for. An upstream that is BUSY
+// lets no new connection select its database; then a shared one must do.
+func (s *Session) overtake(ctx context.Context, raw []byte) {
+	s.flushRun()
+	if s.idle(ctx) != nil {
+		return
+	}
+	var refused *upstream.RefusedError
+	if errors.As(s.openOwn(ctx), &refused) {
+		s.runForward(ctx, raw)
+		return
+	}
+	if s.toOwn(ctx) {
 		s.add(raw)
 	}
 }

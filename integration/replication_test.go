@@ -51,9 +51,17 @@ func TestWaitSeesWritesMadeBefore(t *testing.T) {
 // busy, and one of them must be able to kill it.
 func TestBusyScript(t *testing.T) {
 	t.Parallel()
+	for _, db := range []string{"0", "9"} { // a connection opened meanwhile could not select another
+		t.Run("database "+db, func(t *testing.T) { testBusyScript(t, db) })
+	}
+}
+
+func testBusyScript(t *testing.T, db string) {
+	t.Parallel()
 	w := startTwin(t)
 	w.behind.Do(t, "CONFIG", "SET", "busy-reply-threshold", "20")
 	looping, other := redistest.Open(t, w.via), redistest.Open(t, w.via)
+	other.Do(t, "SELECT", db)
 	other.Do(t, "SET", "a", "1")
 	looping.Send(t, redistest.Command("EVAL", "while true do end", "0"))
 	eventually(t, 5*time.Second, "another client hears BUSY", func() bool {
