@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
 )
@@ -85,4 +86,22 @@ func Error(reply []byte) (text string, isErr bool) {
 		_, body, _ = strings.Cut(body, "\n")
 	}
 	return body, true
+}
+
+// IntAfter finds the integer that follows the bulk string name in an aggregate
+// reply, and where its digits are. It looks at bytes, not at the structure: name must
+// be a word that comes before any payload of others.
+func IntAfter(reply []byte, name string) (n int64, from, to int, ok bool) {
+	head := append(AppendBulkString(nil, name), ':')
+	at := bytes.Index(reply, head)
+	if at < 0 {
+		return 0, 0, 0, false
+	}
+	from = at + len(head)
+	size := bytes.IndexByte(reply[from:], '\r')
+	if size < 0 {
+		return 0, 0, 0, false
+	}
+	n, err := strconv.ParseInt(string(reply[from:from+size]), 10, 64)
+	return n, from, from + size, err == nil
 }

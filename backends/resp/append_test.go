@@ -1,6 +1,9 @@
 package resp
 
-import "testing"
+import (
+	"strconv"
+	"testing"
+)
 
 func TestAppend(t *testing.T) {
 	tests := []struct {
@@ -49,6 +52,29 @@ func TestError(t *testing.T) {
 	for _, tt := range tests {
 		if text, isErr := Error([]byte(tt.reply)); text != tt.text || isErr != tt.isErr {
 			t.Errorf("Error(%q) = %q, %v; want %q, %v", tt.reply, text, isErr, tt.text, tt.isErr)
+		}
+	}
+}
+
+func TestIntAfter(t *testing.T) {
+	for _, tt := range []struct {
+		reply string
+		want  int64
+		ok    bool
+	}{
+		{"*4\r\n$5\r\nproto\r\n:2\r\n$2\r\nid\r\n:17\r\n", 17, true},
+		{"%1\r\n$2\r\nid\r\n:-1\r\n", -1, true},
+		{"*2\r\n$3\r\nxid\r\n:17\r\n", 0, false},
+		{"*2\r\n$2\r\nid\r\n$2\r\n17\r\n", 0, false},
+		{"*2\r\n$2\r\nid\r\n:17", 0, false},
+		{"-ERR no\r\n", 0, false},
+	} {
+		n, from, to, ok := IntAfter([]byte(tt.reply), "id")
+		if n != tt.want && ok || ok != tt.ok {
+			t.Errorf("%q: %d, %v", tt.reply, n, ok)
+		}
+		if got := tt.reply[from:to]; ok && got != strconv.FormatInt(tt.want, 10) {
+			t.Errorf("%q: the digits are %q", tt.reply, got)
 		}
 	}
 }

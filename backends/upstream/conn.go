@@ -47,6 +47,7 @@ const (
 type Conn struct {
 	nc     *sock.Conn
 	noAuth bool          // the server wants authentication that this connection has not
+	id     int64         // the server's number of a private connection; 0: not known
 	broken atomic.Bool   // err is set
 	shared bool          // many senders: worth a moment's wait for more to write
 	refs   atomic.Int32  // borrowers, counted by the pool
@@ -99,6 +100,11 @@ func (c *Conn) Done() <-chan struct{} { return c.done }
 // NoAuth says that the server asked this connection to authenticate, which the
 // identity it was opened for cannot.
 func (c *Conn) NoAuth() bool { return c.noAuth }
+
+// ID is the number that the server gave a private connection, and that its CLIENT
+// commands call it by; 0 if it did not say, as before Redis 6, or to a connection
+// that has yet to authenticate.
+func (c *Conn) ID() int64 { return c.id }
 
 // Send writes commands, n replies to which will go to s. Either the replies are
 // delivered or Fail is called, unless Send returns an error: then nothing was

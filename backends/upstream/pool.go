@@ -356,16 +356,16 @@ func (p *Pool) open(ctx context.Context, id Identity, shared bool) (*Conn, error
 	}
 	nc, err := p.opt.Server.Dial(ctx)
 	if err == nil {
-		var noAuth bool
-		if noAuth, err = introduce(nc, id, p.opt.readOnly); err == nil {
+		var w welcome
+		if w, err = introduce(nc, greeting(id, shared, p.opt.readOnly), id.DB); err == nil {
 			p.cameUp()
 			if id.User == "" && id.Secret == "" {
 				p.auth.Store(1)
-				if noAuth {
+				if w.noAuth {
 					p.auth.Store(2)
 				}
 			}
-			return p.adopt(nc, shared, noAuth)
+			return p.adopt(nc, shared, w)
 		}
 		nc.Close()
 	}
@@ -389,9 +389,9 @@ func (p *Pool) cameUp() {
 	}
 }
 
-func (p *Pool) adopt(nc net.Conn, shared, noAuth bool) (*Conn, error) {
+func (p *Pool) adopt(nc net.Conn, shared bool, w welcome) (*Conn, error) {
 	c := newConn(nc, shared)
-	c.noAuth = noAuth
+	c.noAuth, c.id = w.noAuth, w.id
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -408,54 +408,60 @@ func (p *Pool) adopt(nc net.Conn, shared, noAuth bool) (*Conn, error) {
 	return c, nil
 }
 
-// introduce makes a bare connection one of the identity id. noAuth says that the
-// server wants authentication that id does not have.
-func introduce(nc net.Conn, id Identity, readOnly bool) (noAuth bool, err error) {
-	steps := greeting(id)
-	if readOnly {
-		steps = append(steps, []string{"READONLY"}) // refused where there is no Cluster
-	}
+// welcome is what a server said to a greeting that it did not refuse.
+type welcome struct {
+	noAuth bool  // it wants authentication that the identity does not have
+	id     int64 // its number of the connection; 0: it did not say
+}
+
+// introduce says the steps of a greeting on a bare connection, which is to use the
+// database db then.
+func introduce(nc net.Conn, steps [][]string, db int) (w welcome, err error) {
 	var out []byte
 	for _, s := range steps {
 		out = resp.AppendCommand(out, s...)
 	}
 	if err := nc.SetDeadline(time.Now().Add(backends.DialTimeout)); err != nil {
-		return false, err
+		return w, err
 	}
 	if _, err := nc.Write(out); err != nil {
-		return false, err
+		return w, err
 	}
 	r := replyReader{nc: nc}
-	selected := id.DB == 0
+	selected := db == 0
 	var refused *RefusedError
 	for _, s := range steps {
 		reply, err := r.next()
 		if err != nil {
-			return false, fmt.Errorf("no answer to the greeting: %w", err)
+			return w, fmt.Errorf("no answer to the greeting: %w", err)
 		}
 		text, isErr := resp.Error(reply)
 		switch {
 		case s[0] == "READONLY":
-		case s[0] == "PING": // LOADING, MASTERDOWN, BUSY …: each command will say so itself
-			noAuth = strings.HasPrefix(text, "NOAUTH")
+		case s[0] == "PING", s[0] == "HELLO" && s[1] == "2": // LOADING, MASTERDOWN, BUSY …: each command will say so itself
+			w.noAuth = strings.HasPrefix(text, "NOAUTH")
+			w.id, _, _, _ = resp.IntAfter(reply, "id")
 		case s[0] == "SELECT" && !isErr:
 			selected = true
 		case isErr && s[0] != "SELECT":
-			return false, &RefusedError{Reply: reply}
+			return w, &RefusedError{Reply: reply}
 		case isErr:
 			refused = &RefusedError{Reply: reply}
+		case s[0] == "HELLO":
+			w.id, _, _, _ = resp.IntAfter(reply, "id")
 		}
 	}
 	if !selected {
-		return false, refused
+		return w, refused
 	}
-	return noAuth, nc.SetDeadline(time.Time{})
+	return w, nc.SetDeadline(time.Time{})
 }
 
 // greeting is what a connection of id says first. The database is selected both
 // before and after authenticating: the user may not be allowed to, and the
-// default user may be nobody; one success is enough.
-func greeting(id Identity) (steps [][]string) {
+// default user may be nobody; one success is enough. A private connection must know
+// its number, which HELLO tells every user.
+func greeting(id Identity, shared, readOnly bool) (steps [][]string) {
 	ask := func(args ...string) { steps = append(steps, args) }
 	anonymous := id.User == "" && id.Secret == ""
 	if id.DB != 0 && !anonymous {
@@ -467,14 +473,20 @@ func greeting(id Identity) (steps [][]string) {
 	case id.Secret != "":
 		ask("AUTH", id.Secret)
 	}
-	if id.Proto == 3 {
+	switch {
+	case id.Proto == 3:
 		ask("HELLO", "3")
+	case !shared:
+		ask("HELLO", "2")
 	}
 	if id.DB != 0 {
 		ask("SELECT", strconv.Itoa(id.DB))
 	}
 	if len(steps) == 0 {
 		ask("PING") // says whether there is a Redis, and whether it wants a password
+	}
+	if readOnly {
+		ask("READONLY") // refused where there is no Cluster
 	}
 	return steps
 }

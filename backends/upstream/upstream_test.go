@@ -304,6 +304,38 @@ func TestPrivateConnections(t *testing.T) {
 	h.until(t, "its end", func() bool { return len(h.fails) == 1 && h.fails[0] == "0 false" })
 }
 
+// TestPrivateConnectionsKnowTheirID from a HELLO, which a server may not know.
+func TestPrivateConnectionsKnowTheirID(t *testing.T) {
+	for _, tt := range []struct {
+		hello string
+		proto int
+		want  int64
+	}{
+		{"*4\r\n$5\r\nproto\r\n:2\r\n$2\r\nid\r\n:17\r\n", 2, 17},
+		{"%1\r\n$2\r\nid\r\n:18\r\n", 3, 18},
+		{"-ERR unknown command 'HELLO'\r\n", 2, 0},
+		{"-NOAUTH HELLO must be called with the client already authenticated\r\n", 2, 0},
+	} {
+		f := newFake(t, func(word string) string {
+			if word == "HELLO" {
+				return tt.hello
+			}
+			return echo(word)
+		})
+		p := newPool(t, f.addr, Options{})
+		c, err := p.Private(t.Context(), Identity{Proto: tt.proto}, newHeard())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.ID() != tt.want {
+			t.Errorf("%q: %d", tt.hello, c.ID())
+		}
+		if c.NoAuth() != strings.HasPrefix(tt.hello, "-NOAUTH") {
+			t.Errorf("%q: wants authentication: %v", tt.hello, c.NoAuth())
+		}
+	}
+}
+
 func TestASparePrivateConnectionIsOpenedAhead(t *testing.T) {
 	f := newFake(t, echo)
 	p := newPool(t, f.addr, Options{})
