@@ -110,7 +110,7 @@ func (s *spec) bounds(args [][]byte, at int) (first, last int, ok bool) {
 			return 0, 0, false
 		}
 		first = at + s.first
-		last = first + int(int32(n)) - 1 // Redis keeps no more of it
+		last = first + int(int32(n)) - 1 // Redis keeps no more of it; the largest there is are -1 keys, so none
 	}
 	return first, last, 1 <= first && first <= last && last < len(args)
 }
@@ -118,12 +118,11 @@ func (s *spec) bounds(args [][]byte, at int) (first, last int, ok bool) {
 // A getter appends the positions of keys to dst. The number of args is right.
 type getter func(args [][]byte, dst []int) []int
 
-// getters are the commands whose keys specs cannot tell always, with what Redis has
-// for them.
+// getters are the commands whose keys specs cannot always tell, with what Redis does
+// then.
 var getters = map[string]getter{
 	"set": firstKey, "bitfield": firstKey, "sort_ro": firstKey,
-	"sort": sortKeys, "migrate": migrateKeys, "georadius": georadiusKeys, "georadiusbymember": georadiusKeys,
-	"xread": xreadKeys, "xreadgroup": xreadKeys,
+	"sort": sortKeys, "migrate": migrateKeys, "xread": xreadKeys, "xreadgroup": xreadKeys,
 	"eval": thirdCounts, "evalsha": thirdCounts, "eval_ro": thirdCounts, "evalsha_ro": thirdCounts,
 	"fcall": thirdCounts, "fcall_ro": thirdCounts, "blmpop": thirdCounts, "bzmpop": thirdCounts,
 	"lmpop": secondCounts, "zmpop": secondCounts, "sintercard": secondCounts, "zintercard": secondCounts,
@@ -171,27 +170,11 @@ func sortKeys(args [][]byte, dst []int) []int {
 			store = i + 1
 		}
 	}
-	return withStore(dst, store)
-}
-
-// withStore is the first argument, and the destination unless that is 0.
-func withStore(dst []int, store int) []int {
 	dst = append(dst, 1)
 	if store > 0 {
 		dst = append(dst, store)
 	}
 	return dst
-}
-
-func georadiusKeys(args [][]byte, dst []int) []int {
-	store := 0
-	for i := 5; i+1 < len(args); i++ {
-		if same(args[i], "store") || same(args[i], "storedist") {
-			i++
-			store = i
-		}
-	}
-	return withStore(dst, store)
 }
 
 // migrateKeys is the one key, or all behind KEYS if that one is empty.
@@ -252,7 +235,7 @@ func same(arg []byte, word string) bool {
 }
 
 // number reads an integer as Redis is strict about it: no sign but a minus, no
-// leading zero, nothing around it, and no more than 64 bits.
+// leading zero, and nothing around it.
 func number(p []byte) (n int64, ok bool) {
 	digits := p
 	negative := len(p) > 0 && p[0] == '-'
@@ -263,11 +246,7 @@ func number(p []byte) (n int64, ok bool) {
 		return 0, false
 	}
 	n, rest := leading(digits, negative)
-	if len(rest) > 0 || n == math.MaxInt64 && string(digits) != "9223372036854775807" ||
-		n == math.MinInt64 && string(digits) != "9223372036854775808" {
-		return 0, false
-	}
-	return n, true
+	return n, len(rest) == 0
 }
 
 // atoi is C's: blanks, a sign, and what digits there are, of which 32 bits are kept.

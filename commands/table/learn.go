@@ -198,15 +198,18 @@ func readValue(p []byte, depth int) (v value, rest []byte, err error) {
 		return v, nil, errNoTable
 	}
 	v = value{kind: line[0], text: string(line[1:])}
-	if !strings.Contains("$!=*~%", string(v.kind)) {
+	if bytes.IndexByte([]byte("+-:,_#("), v.kind) >= 0 {
 		return v, rest, nil
+	}
+	if bytes.IndexByte([]byte("$!=*~%"), v.kind) < 0 {
+		return v, nil, errNoTable
 	}
 	n, err := strconv.Atoi(v.text)
 	if err != nil || n > len(rest) {
 		return v, nil, errNoTable
 	}
 	v.text = ""
-	if strings.Contains("$!=", string(v.kind)) {
+	if bytes.IndexByte([]byte("$!="), v.kind) >= 0 {
 		return v.readText(rest, n)
 	}
 	if v.kind == '%' {
