@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -274,10 +275,15 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 		s.runForward(ctx, raw)
 	case is(sub, "GETNAME"):
 		s.runForward(ctx, raw)
-	case is(sub, "REPLY"):
-		s.goRaw(ctx, raw, args)
+	case s.clustered() && (is(sub, "PAUSE") || is(sub, "UNPAUSE")):
+		parts, err := s.askMasters(ctx, bytes.Clone(raw))
+		s.joined(parts, err, joinFirst)
+	case s.clustered() && (is(sub, "REPLY") || is(sub, "TRACKING") || is(sub, "CACHING")):
+		s.replyErr(fmt.Errorf("ERR CLIENT %s is not supported with a Cluster upstream", upper(sub)))
 	case is(sub, "PAUSE") || is(sub, "UNPAUSE"):
 		s.pause(ctx, raw, args)
+	case is(sub, "REPLY"):
+		s.goRaw(ctx, raw, args)
 	default:
 		s.alone(ctx, raw)
 	}

@@ -31,6 +31,7 @@ type replies struct {
 	mu    sync.Mutex
 	queue []slot // queue[head:] is what the client still waits for, in order
 	head  int
+	first uint64               // how many slots were pushed before queue[head]
 	local []byte               // complete replies at the very front, not written yet
 	kept  int                  // bytes in all slots
 	owed  int                  // upstream replies still to come, in all slots
@@ -41,6 +42,9 @@ type replies struct {
 	mark  *mark                // what the session waits for on a raw connection; may be nil
 	held  []byte               // the beginning of a message that may be the mark
 	lost  func(*upstream.Conn) // an upstream connection ended; may be nil
+
+	redirect func(c *call, reply []byte) // sends a call elsewhere, must not block; may be nil
+	pushes   *upstream.Conn              // whose pushes, between replies to calls, are the client's; may be nil
 }
 
 // slot is a stretch of replies that come from one place.
@@ -84,7 +88,7 @@ func (r *replies) Local(p []byte) {
 		return
 	}
 	last := &r.queue[len(r.queue)-1]
-	if last.from != nil {
+	if last.from != nil || last.n > 0 {
 		r.queue = append(r.queue, slot{})
 		last = &r.queue[len(r.queue)-1]
 	}
@@ -149,7 +153,8 @@ func (r *replies) ExpectCaught(c *upstream.Conn, catch func([]byte)) {
 	r.pushLocked(slot{from: c, n: 1, catch: catch})
 }
 
-func (r *replies) pushLocked(s slot) {
+// pushLocked adds a slot and returns its number: slots are counted from the first on.
+func (r *replies) pushLocked(s slot) (seq uint64) {
 	if r.head == len(r.queue) {
 		r.flushLocked()
 		r.queue, r.head = r.queue[:0], 0
@@ -160,6 +165,7 @@ func (r *replies) pushLocked(s slot) {
 		}
 	}
 	r.queue = append(r.queue, s)
+	return r.first + uint64(len(r.queue)-1-r.head)
 }
 
 // Owed is how many upstream replies the client still waits for.
@@ -388,6 +394,7 @@ func (r *replies) paidLocked(n int) {
 		}
 		*s = slot{}
 		r.head++
+		r.first++
 	}
 	if r.head == len(r.queue) {
 		r.queue, r.head = r.queue[:0], 0

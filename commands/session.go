@@ -11,6 +11,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/table"
 )
 
 // Locker decides about locks; *locks.Service is one.
@@ -38,7 +39,8 @@ type Options struct {
 // A Dispatcher knows what commands mean. It is safe for concurrent use.
 type Dispatcher struct {
 	opt    Options
-	paused atomic.Int64 // CLIENT PAUSE: until then, in ms since 1970; 0: not paused
+	known  atomic.Pointer[table.Table] // the upstream's commands; nil: not learned yet
+	paused atomic.Int64                // CLIENT PAUSE: until then, in ms since 1970; 0: not paused
 }
 
 // New makes a Dispatcher.
@@ -56,6 +58,14 @@ func New(opt Options) *Dispatcher {
 		opt.Log = slog.Default()
 	}
 	return &Dispatcher{opt: opt}
+}
+
+// table is what is known of the upstream's commands.
+func (d *Dispatcher) table() *table.Table {
+	if t := d.known.Load(); t != nil {
+		return t
+	}
+	return table.Builtin()
 }
 
 // GiveUp ends all connections to the upstream, for good: what waits for it fails.
@@ -85,15 +95,18 @@ type Session struct {
 	shared [upstream.Lanes]*upstream.Conn // borrowed from the pool; may be nil or broken
 	lane   upstream.Lane                  // of shared that commands travel on
 	own    *upstream.Conn                 // private; may be nil or broken
+	ownAt  *upstream.Pool                 // of own
+	rt     *routes                        // of an upstream of several nodes; else nil
 	mode   mode
 
 	watching bool // WATCHes something
 	sticky   bool // the own connection has state that lasts: never back to shared
 	subs     subscriptions
 	tx       transaction
-	silent   bool // on raw: the upstream may not answer at all
-	blocking bool // a command that may block upstream is on its way
-	closing  bool // QUIT came
+	place    placing // of tx, in a Cluster
+	silent   bool    // on raw: the upstream may not answer at all
+	blocking bool    // a command that may block upstream is on its way
+	closing  bool    // QUIT came
 
 	run  []byte // adjacent commands that will be sent together
 	runN int
@@ -146,6 +159,14 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 	}
 	if s.tx.in {
 		return s.tryTx(k, raw, args)
+	}
+	if s.routed() {
+		if s.leaveOwn(k); s.mode == onShared {
+			return s.tryRouted(k, raw, args)
+		}
+		if s.clustered() && k != watch && k != unwatch && k != multi {
+			return false
+		}
 	}
 	switch k {
 	case forward:
@@ -221,6 +242,10 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 			s.Flush()
 			return
 		}
+	}
+	if s.routed() && s.runNodes(ctx, k, raw, args) {
+		s.Flush()
+		return
 	}
 	switch k {
 	case verb:
@@ -319,6 +344,9 @@ func (s *Session) Refuse(text string) {
 func (s *Session) End() {
 	s.closeOwn()
 	s.returnShared()
+	if s.rt != nil {
+		s.rt.again.cancel()
+	}
 }
 
 // pause notes that the upstream holds clients up for a while. A connection that
@@ -354,7 +382,7 @@ func (s *Session) conn() *upstream.Conn {
 // and the own connection has no state: only then can no later command overtake an
 // earlier one.
 func (s *Session) settle() {
-	if s.mode == onShared && s.lane == upstream.MainLane || s.mode == onRaw {
+	if s.mode == onShared && s.lane == upstream.MainLane && !s.blocking || s.mode == onRaw {
 		return
 	}
 	if s.runN > 0 || s.replies.Owed() > 0 {
@@ -431,6 +459,10 @@ func (s *Session) tryScript(raw []byte) bool {
 // add gathers a command for the current connection. Commands that lie next to each
 // other in the read buffer become one write. It is always true.
 func (s *Session) add(raw []byte) bool {
+	if s.mode == onOwn && s.clustered() {
+		s.sendFixed(raw, nil)
+		return true
+	}
 	if n := len(s.run); n > 0 && cap(s.run)-n >= len(raw) && &s.run[:n+1][n] == &raw[0] {
 		s.run = s.run[:n+len(raw)]
 	} else {
@@ -442,8 +474,20 @@ func (s *Session) add(raw []byte) bool {
 }
 
 func (s *Session) flushRun() {
+	s.flushHome()
+	if s.rt != nil {
+		s.rt.flush()
+	}
+}
+
+// flushHome sends what was gathered for the connection that the session is on. What
+// was gathered for the nodes before goes first.
+func (s *Session) flushHome() {
 	if s.runN == 0 {
 		return
+	}
+	if s.rt != nil {
+		s.rt.flush()
 	}
 	run, n, c := s.run, s.runN, s.conn()
 	s.run, s.runN = nil, 0
@@ -492,12 +536,23 @@ func (s *Session) idle(ctx context.Context) error {
 
 // toOwn moves the session to its own connection, opening it if need be, when all
 // earlier commands have been answered. If it can't, the client has got the reason.
-func (s *Session) toOwn(ctx context.Context) bool {
+func (s *Session) toOwn(ctx context.Context) bool { return s.toOwnAt(ctx, s.home()) }
+
+// home is the node of the session's own connection, or else of what belongs to none.
+func (s *Session) home() *upstream.Pool {
+	if s.own != nil && s.own.Alive() {
+		return s.ownAt
+	}
+	return s.d.opt.Upstream.Pool()
+}
+
+// toOwnAt is toOwn with a connection to one node. A connection to another is closed.
+func (s *Session) toOwnAt(ctx context.Context, pool *upstream.Pool) bool {
 	s.flushRun()
 	if s.idle(ctx) != nil {
 		return false
 	}
-	if err := s.openOwn(ctx); err != nil {
+	if err := s.openOwn(ctx, pool); err != nil {
 		s.replyErr(err)
 		return false
 	}
@@ -505,18 +560,18 @@ func (s *Session) toOwn(ctx context.Context) bool {
 	return true
 }
 
-// openOwn makes sure that there is a live connection of the session's own. If it
-// can't, the session is on shared connections.
-func (s *Session) openOwn(ctx context.Context) error {
-	if s.own != nil && s.own.Alive() {
+// openOwn makes sure that there is a live connection of the session's own to a node.
+// If it can't, the session is on shared connections.
+func (s *Session) openOwn(ctx context.Context, pool *upstream.Pool) error {
+	if s.own != nil && s.own.Alive() && s.ownAt == pool {
 		return nil
 	}
 	s.closeOwn()
-	c, err := s.d.opt.Upstream.Pool().Private(ctx, s.id, s.replies)
+	c, err := pool.Private(ctx, s.id, s.replies)
 	if err != nil {
 		return err
 	}
-	s.own = c
+	s.own, s.ownAt = c, pool
 	if len(s.name) > 0 {
 		s.ask(ctx, c, resp.AppendCommand(nil, "CLIENT", "SETNAME", string(s.name)))
 	}
@@ -546,7 +601,7 @@ func (s *Session) overtake(ctx context.Context, raw []byte) {
 		return
 	}
 	var refused *upstream.RefusedError
-	if errors.As(s.openOwn(ctx), &refused) {
+	if errors.As(s.openOwn(ctx, s.home()), &refused) {
 		s.runForward(ctx, raw)
 		return
 	}
@@ -609,6 +664,9 @@ func (s *Session) needShared(ctx context.Context) bool {
 }
 
 func (s *Session) returnShared() {
+	if s.rt != nil {
+		s.rt.drop(func(*upstream.Conn) bool { return true })
+	}
 	for lane := range s.shared {
 		s.returnLane(upstream.Lane(lane))
 	}
@@ -636,6 +694,9 @@ func (s *Session) closeOwn() {
 func (s *Session) begin(k kind, raw []byte, args [][]byte) {
 	switch {
 	case k == multi && len(args) == 1:
+		if !s.tx.in {
+			s.place = placing{}
+		}
 		s.sendTapped(raw, s.tx.multi())
 	case k == watch && len(args) > 1:
 		s.watching = true
@@ -660,12 +721,21 @@ func (s *Session) sendEnd(raw []byte, args [][]byte) {
 // sendTapped sends a command on the own connection whose answer must be known.
 func (s *Session) sendTapped(raw []byte, heard func([]byte)) {
 	s.flushRun()
+	if s.clustered() {
+		s.sendFixed(raw, heard)
+		return
+	}
 	s.replies.ExpectTapped(s.own, heard)
 	s.send(s.own, raw, 1)
 }
 
 // tryTx handles a command inside MULTI.
 func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
+	if s.clustered() {
+		if sent, said := s.tryTxNode(k, raw, args); said {
+			return sent
+		}
+	}
 	switch k {
 	case verb:
 		s.flushRun()

@@ -1,7 +1,7 @@
 package commands
 
 import (
-	"bytes"
+	"slices"
 	"sync"
 
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -53,6 +53,10 @@ func (t *transaction) multi() func([]byte) {
 	}
 }
 
+// aborts are the errors of an EXEC after which there is no transaction any more: that
+// of any Redis, and a Cluster's.
+var aborts = []string{"EXECABORT", "MOVED", "ASK", "TRYAGAIN", "CROSSSLOT", "CLUSTERDOWN"}
+
 // end notes that an EXEC or DISCARD was sent, and returns what hears its answer. One
 // that is refused (NOPERM) ends nothing.
 func (t *transaction) end() func([]byte) {
@@ -64,7 +68,7 @@ func (t *transaction) end() func([]byte) {
 		if begin[0] == '*' { // EXEC, executed
 			t.after.add(queued)
 		}
-		if begin[0] != '-' || bytes.HasPrefix(begin, []byte("-EXECABORT ")) {
+		if begin[0] != '-' || slices.ContainsFunc(aborts, func(word string) bool { return hasWord(begin, word) }) {
 			t.sure = false
 		}
 	}
@@ -78,6 +82,13 @@ func (t *transaction) settle() changes {
 	done := t.after
 	t.in, t.unsure, t.after = t.sure, false, changes{}
 	return done
+}
+
+// resume is for a transaction that was begun anew on another connection.
+func (t *transaction) resume(queued changes) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.in, t.unsure, t.sure, t.queued = true, true, true, queued
 }
 
 // forget is for a connection that is no more.

@@ -110,7 +110,12 @@ func (c *Conn) ID() int64 { return c.id }
 // delivered or Fail is called, unless Send returns an error: then nothing was
 // sent. raw is copied. Send blocks only while the upstream does not read and much
 // is queued already.
-func (c *Conn) Send(raw []byte, n int, s Sink) error {
+func (c *Conn) Send(raw []byte, n int, s Sink) error { return c.send(raw, debt{s, n}, nil) }
+
+// SendEach is Send with a reply for each of sinks, which are told one by one.
+func (c *Conn) SendEach(raw []byte, sinks []Sink) error { return c.send(raw, debt{}, sinks) }
+
+func (c *Conn) send(raw []byte, all debt, each []Sink) error {
 	c.mu.Lock()
 	for len(c.queue) > maxQueued && c.err == nil {
 		c.room.Wait()
@@ -119,8 +124,11 @@ func (c *Conn) Send(raw []byte, n int, s Sink) error {
 		defer c.mu.Unlock()
 		return c.err
 	}
-	if n > 0 {
-		c.sent = append(c.sent, debt{s, n})
+	if all.n > 0 {
+		c.sent = append(c.sent, all)
+	}
+	for _, s := range each {
+		c.sent = append(c.sent, debt{s, 1})
 	}
 	if c.err != nil { // the reader is about to tell everybody, in order
 		c.mu.Unlock()

@@ -49,7 +49,8 @@ type Options struct {
 	// Log gets the coming and going of the upstream; nil means slog.Default().
 	Log *slog.Logger
 
-	readOnly bool // a replica of a Cluster must be told that reading is all that is wanted
+	hurry    func() // may be nil
+	readOnly bool   // a replica of a Cluster must be told that reading is all that is wanted
 }
 
 // A DownError says that the upstream cannot be reached.
@@ -264,9 +265,10 @@ func (p *Pool) Forget(id Identity) {
 }
 
 // Return gives back what Shared lent.
-func (p *Pool) Return(c *Conn) { giveBack(c) }
+func (p *Pool) Return(c *Conn) { Return(c) }
 
-func giveBack(c *Conn) {
+// Return gives back what the Shared of any pool lent.
+func Return(c *Conn) {
 	if c.refs.Add(-1) > 0 {
 		return
 	}
@@ -377,10 +379,18 @@ func (p *Pool) open(ctx context.Context, id Identity, shared bool) (*Conn, error
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+	p.hurry()
 	if p.downAt.Swap(time.Now().UnixMilli()) == 0 {
 		p.opt.Log.Warn("upstream is down", "upstream", p.opt.Server.String(), "error", err)
 	}
 	return nil, &DownError{err}
+}
+
+// hurry says that a connection was lost, or could not be made.
+func (p *Pool) hurry() {
+	if p.opt.hurry != nil {
+		p.opt.hurry()
+	}
 }
 
 func (p *Pool) cameUp() {
@@ -404,6 +414,7 @@ func (p *Pool) adopt(nc net.Conn, shared bool, w welcome) (*Conn, error) {
 		p.mu.Lock()
 		delete(p.conns, c)
 		p.mu.Unlock()
+		p.hurry()
 	})
 	return c, nil
 }

@@ -143,7 +143,7 @@ func addrOf(s *backends.Server) string {
 func (u *Upstream) poolOf(s *backends.Server, replica bool) *Pool {
 	opt := u.opt.Options
 	opt.Server = s
-	opt.readOnly = replica
+	opt.hurry, opt.readOnly = u.opt.Hurry, replica
 	return NewPool(opt)
 }
 
@@ -188,7 +188,7 @@ func (u *Upstream) atLocked(addr string) *Pool {
 }
 
 // Return gives back what the Shared of one of the pools lent.
-func (u *Upstream) Return(c *Conn) { giveBack(c) }
+func (u *Upstream) Return(c *Conn) { Return(c) }
 
 // Forget is [Pool.Forget] for every node.
 func (u *Upstream) Forget(id Identity) {
@@ -286,6 +286,24 @@ func (v *View) Masters() []*Pool {
 		}
 	}
 	return all
+}
+
+// SlotCount is how many hash slots a Cluster has.
+const SlotCount = backends.SlotCount
+
+// Addr is where the pool's node is; empty if that is not known.
+func (p *Pool) Addr() string { return addrOf(p.opt.Server) }
+
+// Starts are the first slots of all masters that serve some, in order.
+func (v *View) Starts() (slots []int) {
+	seen := make([]bool, len(v.shards))
+	for slot, i := range v.slots {
+		if i != backends.NoShard && !seen[i] {
+			seen[i] = true
+			slots = append(slots, slot)
+		}
+	}
+	return slots
 }
 
 // retryDown is for how long a node that could not be reached is passed over.

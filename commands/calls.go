@@ -1,0 +1,374 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+// A call is one command that may have to travel more than once, because the node it
+// was sent to says that another serves it, and the place of its reply. Nothing is
+// executed twice: a node that redirects a command has not run it.
+//
+// It is an upstream.Sink. Its fields are guarded by replies.mu, but for those that
+// do not change.
+type call struct {
+	r    *replies
+	raw  []byte // the command
+	slot int    // of its keys; noSlot: it has none
+	at   *upstream.Pool
+	by   traveler
+	read bool // it was sent to a node that may be a replica
+	// alone: it may block, and must not travel on a connection shared with others.
+	alone bool
+	// fixed: it must not travel on. A redirection becomes the error that a transaction
+	// ends with.
+	fixed bool
+	tap   *tap // hears the beginning of the reply; may be nil
+
+	whole *whole // what its reply is a part of; nil: it has a place of its own, seq
+	part  int
+	seq   uint64
+
+	skip   int    // replies to come before the command's own
+	passed bool   // the reply is no redirection
+	held   []byte // the beginning of what may be one
+	reply  []byte // of a part
+	done   bool
+	tries  int            // the redirector's
+	waited time.Duration  // the redirector's
+	on     *upstream.Conn // borrowed for this call; may be nil
+}
+
+const noSlot = -1
+
+// A whole is one reply made of the replies to several calls.
+type whole struct {
+	parts [][]byte
+	left  int
+	seq   uint64
+	join  func(parts [][]byte) []byte // runs with the replies locked
+}
+
+// Call reserves the place of the reply to a call.
+func (r *replies) Call(c *call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.owed++
+	c.r = r
+	c.seq = r.pushLocked(slot{n: 1})
+}
+
+// CallParts reserves the place of one reply that join makes of the replies to calls.
+func (r *replies) CallParts(calls []*call, join func(parts [][]byte) []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.owed++
+	w := &whole{parts: make([][]byte, len(calls)), left: len(calls), join: join}
+	w.seq = r.pushLocked(slot{n: 1})
+	for i, c := range calls {
+		c.r, c.whole, c.part = r, w, i
+	}
+}
+
+// Deliver implements upstream.Sink. Every call is a debt of its own, so that p holds
+// bytes of one reply only.
+func (c *call) Deliver(conn *upstream.Conn, p []byte, ended int) {
+	r := c.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case conn.Kind() == '>' && conn == r.pushes: // the client's own connection
+		r.unowedLocked(conn, p)
+		return
+	case conn.Kind() == '>' || c.done:
+		return
+	case c.skip > 0:
+		c.skip -= ended
+		return
+	}
+	if c.tap != nil {
+		c.tap.take(p, ended)
+	}
+	if !c.passed && (len(c.held) > 0 || p[0] == '-') {
+		c.held = append(c.held, p...)
+		if ended == 0 {
+			return
+		}
+		p, c.held = c.held, nil
+		if c.fixed {
+			p = unmoved(p)
+		} else if r.redirect != nil && isRedirection(p, c.read) {
+			r.redirect(c, p)
+			return
+		}
+	}
+	c.passed = true
+	c.giveLocked(p, ended)
+}
+
+// Fail implements upstream.Sink.
+func (c *call) Fail(_ *upstream.Conn, _ int, cut bool, err error) {
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	if c.done {
+		return
+	}
+	if cut && c.passed && c.whole == nil {
+		c.r.out.Abort()
+	}
+	c.reply = nil
+	c.giveLocked(appendLost(nil, err), 1)
+}
+
+// answer is for a call that gets no further.
+func (c *call) answer(reply []byte) {
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	c.giveLocked(reply, 1)
+}
+
+// giveLocked passes on what came of the reply.
+func (c *call) giveLocked(p []byte, ended int) {
+	r := c.r
+	if ended > 0 {
+		c.done = true
+		c.leaveLocked()
+	}
+	if c.whole != nil {
+		c.reply = append(c.reply, p...)
+		if r.kept += len(p); r.kept > r.limit {
+			r.out.Abort()
+		}
+		if ended > 0 {
+			c.whole.takeLocked(r, c)
+		}
+		return
+	}
+	i := r.indexLocked(c.seq)
+	if i == r.head && !r.mid {
+		r.out.Write(p)
+	} else {
+		r.keepLocked(&r.queue[i], p)
+	}
+	r.queue[i].n -= ended
+	r.paidLocked(ended)
+}
+
+// leaveLocked gives up the connection that was opened or borrowed for the call.
+func (c *call) leaveLocked() {
+	switch {
+	case c.on == nil:
+	case c.alone:
+		c.on.Close()
+	default:
+		upstream.Return(c.on)
+	}
+	c.on = nil
+}
+
+func (w *whole) takeLocked(r *replies, c *call) {
+	w.parts[c.part] = c.reply
+	c.reply = nil
+	if w.left--; w.left > 0 {
+		return
+	}
+	for _, p := range w.parts {
+		r.kept -= len(p)
+	}
+	s := &r.queue[r.indexLocked(w.seq)]
+	r.keepLocked(s, w.join(w.parts))
+	s.n = 0
+	r.paidLocked(1)
+}
+
+// indexLocked is where in the queue the slot pushed as seq is now.
+func (r *replies) indexLocked(seq uint64) int { return r.head + int(seq-r.first) }
+
+// isRedirection says that a node has not run a command, which may be sent elsewhere,
+// or again. Of a replica whose data are not there yet that is the master.
+func isRedirection(reply []byte, read bool) bool {
+	return hasWord(reply, "MOVED") || hasWord(reply, "ASK") || hasWord(reply, "TRYAGAIN") ||
+		read && (hasWord(reply, "LOADING") || hasWord(reply, "MASTERDOWN"))
+}
+
+func hasWord(reply []byte, word string) bool {
+	return len(reply) > len(word)+1 && reply[0] == '-' && string(reply[1:1+len(word)]) == word && reply[1+len(word)] == ' '
+}
+
+// unmoved is an error as a client of a single Redis may see it: what a slot that
+// moves does to a transaction.
+func unmoved(reply []byte) []byte {
+	if hasWord(reply, "MOVED") || hasWord(reply, "ASK") {
+		return []byte("-TRYAGAIN The hash slot is being moved, the transaction can be tried again\r\n")
+	}
+	return reply
+}
+
+// A redirector sends on, in the order in which their nodes refused them, the calls
+// of one client. Its goroutine lives while there are any.
+type redirector struct {
+	up     *upstream.Upstream
+	ctx    context.Context // ends with the session
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	queue   []redirected
+	running bool
+}
+
+type redirected struct {
+	c     *call
+	reply []byte
+}
+
+// A traveler is as whom, and how, commands travel on shared connections.
+type traveler struct {
+	id   upstream.Identity
+	lane upstream.Lane
+	hint uint32
+}
+
+const (
+	// maxTries bounds how often a command is sent on: nodes that disagree for long
+	// could send it back and forth for ever.
+	maxTries = 16
+	// tryAgainFor bounds how long keys that are on their way between two nodes are
+	// waited for, tryAgainEvery how often is asked.
+	tryAgainFor   = 5 * time.Second
+	tryAgainEvery = 20 * time.Millisecond
+)
+
+func newRedirector(up *upstream.Upstream) *redirector {
+	d := &redirector{up: up}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d
+}
+
+// add does not block.
+func (d *redirector) add(c *call, reply []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.queue = append(d.queue, redirected{c, append([]byte(nil), reply...)})
+	if !d.running {
+		d.running = true
+		go d.run()
+	}
+}
+
+func (d *redirector) run() {
+	for {
+		d.mu.Lock()
+		if len(d.queue) == 0 {
+			d.queue, d.running = nil, false
+			d.mu.Unlock()
+			return
+		}
+		next := d.queue[0]
+		d.queue = d.queue[1:]
+		d.mu.Unlock()
+		d.send(next)
+	}
+}
+
+// send sends one call to where the reply says.
+func (d *redirector) send(m redirected) {
+	c := m.c
+	pool, asking := d.target(m)
+	if c.tries++; pool == nil || c.tries > maxTries {
+		c.answer(m.reply)
+		return
+	}
+	conn, err := d.open(c, pool)
+	if err != nil {
+		d.up.Hurry()
+		p := appendErr(nil, err)
+		if p == nil { // the client is gone
+			p = appendLost(nil, err)
+		}
+		c.answer(p)
+		return
+	}
+	raw, sinks := c.raw, []upstream.Sink{c}
+	c.r.mu.Lock()
+	c.leaveLocked()
+	c.at, c.on, c.skip = pool, conn, 0
+	if asking {
+		c.skip = 1
+		raw = append(resp.AppendCommand(nil, "ASKING"), raw...)
+		sinks = []upstream.Sink{c, c}
+	}
+	c.r.mu.Unlock()
+	if err := conn.SendEach(raw, sinks); err != nil {
+		c.Fail(conn, 1, false, err)
+	}
+}
+
+func (d *redirector) open(c *call, pool *upstream.Pool) (*upstream.Conn, error) {
+	if !c.alone {
+		return pool.Shared(d.ctx, c.by.id, c.by.lane, c.by.hint)
+	}
+	conn, err := pool.Private(d.ctx, c.by.id, c.r)
+	if err == nil {
+		context.AfterFunc(d.ctx, conn.Close)
+	}
+	return conn, err
+}
+
+// target is where a refused call is to go. It waits where that takes time.
+func (d *redirector) target(m redirected) (pool *upstream.Pool, asking bool) {
+	c := m.c
+	word, rest, _ := bytes.Cut(bytes.TrimSpace(m.reply[1:]), []byte(" "))
+	switch string(word) {
+	case "MOVED", "ASK":
+		number, addr, ok := bytes.Cut(rest, []byte(" "))
+		slot, err := strconv.Atoi(string(number))
+		if !ok || err != nil || slot < 0 || slot >= upstream.SlotCount {
+			return nil, false
+		}
+		where := absolute(string(addr), c.at)
+		if string(word) == "ASK" {
+			return d.up.At(where), true
+		}
+		return d.up.Moved(slot, where), false
+	case "TRYAGAIN":
+		c.tries-- // its bound is another
+		if !d.sleep(tryAgainEvery, &c.waited) {
+			return nil, false
+		}
+	}
+	return d.up.View().Master(max(c.slot, 0)), false
+}
+
+// sleep waits, and is false if it has been waited long enough.
+func (d *redirector) sleep(length time.Duration, waited *time.Duration) bool {
+	if *waited += length; *waited > tryAgainFor {
+		return false
+	}
+	select {
+	case <-time.After(length):
+		return true
+	case <-d.ctx.Done():
+		return false
+	}
+}
+
+// absolute completes an address of which a node gave only the port: the host is its
+// own.
+func absolute(addr string, by *upstream.Pool) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || host != "" && host != "?" || by == nil {
+		return addr
+	}
+	own, _, err := net.SplitHostPort(by.Addr())
+	if err != nil {
+		return addr
+	}
+	return net.JoinHostPort(own, port)
+}

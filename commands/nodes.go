@@ -1,0 +1,390 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+var errLost = errors.New("the connection was lost")
+
+// leaveOwn goes back to the shared connections of a Cluster's nodes between the
+// commands that need one of the session's own, though that may have state: what is
+// sent there, WATCH and what follows MULTI, is sent there by name.
+func (s *Session) leaveOwn(k kind) {
+	if s.mode != onOwn || !s.clustered() || k == watch || k == unwatch || k == multi {
+		return
+	}
+	if s.flushRun(); s.replies.Owed() == 0 {
+		s.mode = onShared
+	}
+}
+
+// runNodes is Run for an upstream of several nodes. It is false for what any one of
+// them will do for.
+func (s *Session) runNodes(ctx context.Context, k kind, raw []byte, args [][]byte) bool {
+	switch {
+	case s.mode == onRaw:
+		return false
+	case s.tx.in:
+		return s.clustered() && s.runTxNode(ctx, k, raw, args)
+	case s.mode == onOwn && s.clustered() && k != watch && k != unwatch && k != multi:
+		if s.idle(ctx) != nil {
+			return true
+		}
+		s.leaveOwn(k)
+		if s.Try(raw, args) {
+			return true
+		}
+	}
+	if !s.clustered() {
+		return s.mode == onShared && s.runRouted(ctx, k, raw, args)
+	}
+	switch {
+	case k == unwatch && s.watching && s.toOwn(ctx):
+		s.add(raw)
+		if len(args) == 1 {
+			s.watching = false
+			s.note()
+		}
+		return true
+	case k == watch:
+		return s.runWatch(ctx, raw, args)
+	case k == waits:
+		s.runWaits(ctx, raw)
+		return true
+	case k == kills && len(args) > 1 && is(args[1], "KILL"):
+		s.runKill(ctx, raw)
+		return true
+	case k == subscribe:
+		return false
+	}
+	return s.mode == onShared && s.runRouted(ctx, k, raw, args)
+}
+
+// sendFixed sends a command on the own connection whose node must not change: heard,
+// if not nil, gets the beginning of its reply.
+func (s *Session) sendFixed(raw []byte, heard func([]byte)) {
+	c := &call{raw: raw, slot: noSlot, fixed: true}
+	if heard != nil {
+		c.tap = &tap{heard: heard}
+	}
+	s.sendOwn(c)
+}
+
+// sendOwn sends a call on the own connection.
+func (s *Session) sendOwn(c *call) {
+	s.flushRun()
+	s.replies.Call(c)
+	s.replies.mu.Lock()
+	s.replies.pushes = s.own
+	s.replies.mu.Unlock()
+	if err := s.own.SendEach(c.raw, []upstream.Sink{c}); err != nil {
+		c.Fail(s.own, 1, false, err)
+	}
+}
+
+// runBlocking sends a command that may block to the node that serves its keys, on a
+// connection of the session's own.
+func (s *Session) runBlocking(ctx context.Context, p plan, raw []byte) bool {
+	switch p.kind {
+	case crossing:
+		return s.say(crossSlot)
+	case unserved:
+		return s.say(unservedBy)
+	case keyed:
+		p.pool, p.read = s.rt.view.Master(p.slot), false
+	default:
+		p.pool = s.d.opt.Upstream.Pool()
+	}
+	if s.watching || !s.toOwnAt(ctx, p.pool) {
+		if s.watching { // the own connection must stay
+			s.sendAlone(ctx, p, raw)
+		}
+		return true
+	}
+	s.blocking = true
+	c := s.newCall(p, bytes.Clone(raw))
+	c.alone = true
+	s.sendOwn(c)
+	return true
+}
+
+// sendAlone sends a command that may block on a connection for it alone.
+func (s *Session) sendAlone(ctx context.Context, p plan, raw []byte) {
+	conn, err := p.pool.Private(ctx, s.id, s.replies)
+	if err != nil {
+		s.replyErr(err)
+		return
+	}
+	context.AfterFunc(s.rt.again.ctx, conn.Close)
+	s.blocking = true
+	c := s.newCall(p, bytes.Clone(raw))
+	c.alone, c.on = true, conn
+	s.replies.Call(c)
+	if err := conn.SendEach(c.raw, []upstream.Sink{c}); err != nil {
+		c.Fail(conn, 1, false, err)
+	}
+}
+
+// runWatch watches keys on the node that serves them. Keys of two nodes cannot be
+// watched by one connection.
+func (s *Session) runWatch(ctx context.Context, raw []byte, args [][]byte) bool {
+	if !s.sameView() && (s.idle(ctx) != nil || !s.sameView()) {
+		return true
+	}
+	p, _ := s.plan(args)
+	if p.kind != keyed {
+		if p.kind == crossing {
+			return s.say(crossSlot)
+		}
+		return p.kind == unserved && s.say(unservedBy)
+	}
+	pool := s.rt.view.Master(p.slot)
+	if s.watching && s.own != nil && s.own.Alive() && s.ownAt != pool {
+		return s.say(crossSlot)
+	}
+	if s.toOwnAt(ctx, pool) {
+		s.begin(watch, raw, args)
+	}
+	return true
+}
+
+// A placing is where a transaction in a Cluster is, as far as known: its node is that
+// of its first key.
+type placing struct {
+	slot   int
+	fixed  bool     // slot is known
+	queued [][]byte // what was queued before it was
+}
+
+// tryTxNode handles a command inside MULTI as far as nodes are concerned. said is
+// false when that is of no concern to it.
+func (s *Session) tryTxNode(k kind, raw []byte, args [][]byte) (sent, said bool) {
+	switch k {
+	case forward, blocks, mayBlock, script, kills, ownConn, waits, unwatch, watch:
+	default:
+		return false, false
+	}
+	if !s.sameView() && !s.place.fixed {
+		return false, true
+	}
+	p, _ := s.plan(args)
+	switch {
+	case p.kind == malformed:
+		return s.refuseQueued(raw, wrongArity(args)), true
+	case p.kind == crossing || p.kind == split:
+		return s.refuseQueued(raw, crossSlot), true
+	case p.kind == unserved:
+		return s.refuseQueued(raw, unservedBy), true
+	case p.kind == unknown:
+		return s.refuseQueued(raw, "-ERR "+upper(args[0])+": the proxy cannot tell its keys inside a transaction\r\n"), true
+	case p.kind != keyed:
+		if !s.place.fixed {
+			s.place.queued = append(s.place.queued, bytes.Clone(raw))
+		}
+		return false, false
+	case s.place.fixed && p.slot != s.place.slot:
+		return s.refuseQueued(raw, crossSlot), true
+	case s.place.fixed:
+		return false, false
+	case s.rt.view.Master(p.slot) != s.ownAt && s.watching:
+		return s.refuseQueued(raw, crossSlot), true
+	case s.rt.view.Master(p.slot) != s.ownAt:
+		return false, true
+	}
+	s.place = placing{slot: p.slot, fixed: true}
+	return false, false
+}
+
+// refuseQueued refuses a command inside MULTI, and makes the upstream abort the
+// transaction by one that it does not know.
+func (s *Session) refuseQueued(_ []byte, reply string) bool {
+	s.flushRun()
+	s.replies.ExpectSwapped(s.own, []byte(reply))
+	s.send(s.own, resp.AppendCommand(nil, "LOCKPROXY.REFUSED"), 1)
+	return true
+}
+
+// runTxNode moves a transaction whose first key is another node's to that node:
+// nothing of it has been executed yet. It is false if that is not the matter.
+func (s *Session) runTxNode(ctx context.Context, k kind, raw []byte, args [][]byte) bool {
+	if s.idle(ctx) != nil || s.Try(raw, args) {
+		return true
+	}
+	if !s.tx.in || s.place.fixed || s.watching {
+		return false
+	}
+	p, _ := s.plan(args)
+	if p.kind != keyed {
+		return false
+	}
+	pool := s.rt.view.Master(p.slot)
+	if pool == nil || pool == s.ownAt {
+		return false
+	}
+	queued, changed := s.place.queued, s.tx.queued
+	s.closeOwn()
+	if !s.toOwnAt(ctx, pool) {
+		s.out.Close() // the client believes to be in a transaction
+		return true
+	}
+	opening := append([][]byte{resp.AppendCommand(nil, "MULTI")}, queued...)
+	for _, command := range opening {
+		reply, err := s.ask(ctx, s.own, command)
+		if err != nil {
+			s.replyErr(err)
+			s.out.Close()
+			return true
+		}
+		if _, refused := resp.Error(reply); refused && len(opening) == 1 {
+			s.out.Close()
+			return true
+		}
+	}
+	s.tx.resume(changed)
+	s.place = placing{slot: p.slot, fixed: true}
+	s.note()
+	if !s.Try(raw, args) {
+		s.out.Close()
+	}
+	return true
+}
+
+// askMasters asks every master, each on a connection of its own, and returns the
+// replies to the last of commands.
+func (s *Session) askMasters(ctx context.Context, commands ...[]byte) (replies [][]byte, err error) {
+	if !s.sameView() && (s.idle(ctx) != nil || !s.sameView()) {
+		return nil, context.Canceled
+	}
+	masters := s.rt.view.Masters()
+	answers := make([]chan []byte, len(masters))
+	for i, pool := range masters {
+		conn, err := pool.Private(ctx, s.id, s.replies)
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close()
+		for _, c := range commands {
+			answers[i] = make(chan []byte, 1)
+			got := answers[i]
+			s.replies.ExpectCaught(conn, func(reply []byte) { got <- reply })
+			s.send(conn, c, 1)
+		}
+	}
+	for _, got := range answers {
+		select {
+		case reply := <-got:
+			if reply == nil {
+				return nil, &upstream.DownError{Err: errLost}
+			}
+			replies = append(replies, reply)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return replies, nil
+}
+
+// runWaits is WAIT: the least of what all masters say.
+func (s *Session) runWaits(ctx context.Context, raw []byte) {
+	if s.idle(ctx) != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.present, cancel)()
+	parts, err := s.askMasters(ctx, resp.AppendCommand(nil, "PING"), bytes.Clone(raw))
+	s.joined(parts, err, joinMin)
+}
+
+// runKill is SCRIPT KILL and FUNCTION KILL: a script runs on one of the nodes.
+func (s *Session) runKill(ctx context.Context, raw []byte) {
+	parts, err := s.askMasters(ctx, bytes.Clone(raw))
+	for _, p := range parts {
+		if p[0] == '+' {
+			parts = [][]byte{p}
+			break
+		}
+	}
+	s.joined(parts, err, joinFirst)
+}
+
+func (s *Session) joined(parts [][]byte, err error, join func([][]byte) []byte) {
+	switch refused := firstError(parts); {
+	case err != nil:
+		s.replyErr(err)
+	case refused != nil:
+		s.replies.Local(refused)
+	case len(parts) == 0:
+		s.replyErr(&upstream.DownError{Err: errors.New("no node of the Cluster is known")})
+	default:
+		s.replies.Local(join(parts))
+	}
+}
+
+// A cursor of SCAN over a Cluster is a node's own cursor and the node, which is known
+// by the slot it is asked for: slotBits of the number.
+const slotBits = 14
+
+// tryScan asks one node after the other. A cursor is good as long as its slot stays
+// with its node.
+func (s *Session) tryScan(raw []byte, args [][]byte) bool {
+	cursor, err := strconv.ParseUint(string(args[1]), 10, 64)
+	starts := s.rt.view.Starts()
+	if err != nil || len(starts) == 0 {
+		return s.tryForward(raw) // refused in the node's words
+	}
+	slot := int(cursor & (1<<slotBits - 1))
+	if cursor == 0 {
+		slot = starts[0]
+	}
+	pool := s.rt.view.Master(slot)
+	if pool == nil {
+		return s.say(unservedBy)
+	}
+	conn := s.rt.conn(pool, s.lane)
+	if conn == nil {
+		return false
+	}
+	asked := append([][]byte{args[0], strconv.AppendUint(nil, cursor>>slotBits, 10)}, args[2:]...)
+	next := 0 // where the next node's slots begin; 0: this is the last
+	for _, at := range starts {
+		if at > slot {
+			next = at
+			break
+		}
+	}
+	c := s.newCall(plan{slot: slot, pool: pool}, resp.AppendCommand(nil, asked...))
+	s.flushHome()
+	s.replies.CallParts([]*call{c}, func(parts [][]byte) []byte { return joinCursor(parts[0], slot, next) })
+	s.rt.gather(conn, c)
+	return true
+}
+
+// joinCursor puts a cursor of the Cluster in place of the node's.
+func joinCursor(reply []byte, slot, next int) []byte {
+	elems, ok := elements(reply)
+	if !ok || len(elems) != 2 {
+		return reply
+	}
+	n, err := strconv.ParseUint(string(bulk(elems[0])), 10, 64)
+	if err != nil {
+		return strange(reply)
+	}
+	switch {
+	case n >= 1<<(64-slotBits):
+		return resp.AppendError(nil, fmt.Sprintf("ERR a cursor of %d is too large to be put together with a node of the Cluster", n))
+	case n != 0:
+		n = n<<slotBits | uint64(slot)
+	default:
+		n = uint64(next)
+	}
+	elems[0] = resp.AppendBulkString(nil, strconv.FormatUint(n, 10))
+	return appendElements(reply[0], elems)
+}

@@ -1,0 +1,419 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/table"
+)
+
+// routes is what a session knows of an upstream of several nodes.
+type routes struct {
+	view    *upstream.View // by which everything that is under way was sent
+	conns   map[*upstream.Pool]*[upstream.Lanes]*upstream.Conn
+	batches []batch
+	at      []int // scratch: where the keys of a command are
+	again   *redirector
+}
+
+// A batch is commands to one node that will be sent together. What was sent is kept
+// by its calls, who may have to send it again.
+type batch struct {
+	conn  *upstream.Conn
+	raw   []byte
+	sinks []upstream.Sink
+}
+
+// A plan is where a command has to go. Its zero value is the home node, as any
+// command that has no keys.
+type plan struct {
+	kind planKind
+	slot int
+	pool *upstream.Pool // keyed
+	read bool           // pool may be a replica's
+}
+
+type planKind uint8
+
+const (
+	atHome    planKind = iota
+	keyed              // to the node that serves its keys
+	split              // its keys are of several slots, it goes to each node with some of them
+	spread             // to all masters
+	crossing           // its keys are of several slots, and it can't be split
+	unserved           // no node serves its keys
+	malformed          // it has too many or too few arguments
+	unknown            // only the upstream knows its keys
+)
+
+const (
+	crossSlot  = "-CROSSSLOT Keys in request don't hash to the same slot\r\n"
+	unservedBy = "-CLUSTERDOWN Hash slot not served\r\n"
+)
+
+// routed says that it depends on a command which node it goes to.
+func (s *Session) routed() bool {
+	v := s.d.opt.Upstream.View()
+	return v.Cluster() || v.ReadsElsewhere()
+}
+
+// clustered says that it depends on its keys.
+func (s *Session) clustered() bool { return s.d.opt.Upstream.View().Cluster() }
+
+func (s *Session) routes() *routes {
+	if s.rt == nil {
+		up := s.d.opt.Upstream
+		s.rt = &routes{view: up.View(), conns: map[*upstream.Pool]*[upstream.Lanes]*upstream.Conn{}, again: newRedirector(up)}
+		s.replies.mu.Lock()
+		s.replies.redirect = s.rt.again.add
+		s.replies.mu.Unlock()
+	}
+	return s.rt
+}
+
+// sameView says that nothing is under way by an older view of the nodes. Otherwise a
+// command could overtake an earlier one, which still has to be sent on.
+func (s *Session) sameView() bool {
+	rt, v := s.routes(), s.d.opt.Upstream.View()
+	if rt.view == v {
+		return true
+	}
+	if s.replies.Owed() > 0 {
+		return false
+	}
+	rt.view = v
+	rt.drop(func(c *upstream.Conn) bool { return !c.Alive() })
+	return true
+}
+
+// drop gives back borrowed connections.
+func (rt *routes) drop(which func(*upstream.Conn) bool) {
+	for pool, cs := range rt.conns {
+		left := 0
+		for lane, c := range cs {
+			if c != nil && which(c) {
+				upstream.Return(c)
+				cs[lane] = nil
+			} else if c != nil {
+				left++
+			}
+		}
+		if left == 0 {
+			delete(rt.conns, pool)
+		}
+	}
+}
+
+// plan decides where a command goes.
+func (s *Session) plan(args [][]byte) (p plan, cmd *table.Command) {
+	v := s.rt.view
+	cmd = s.d.table().Lookup(args)
+	if cmd == nil {
+		return plan{slot: noSlot}, nil
+	}
+	at, ok := cmd.Routed(args, s.rt.at[:0])
+	s.rt.at = at
+	read := cmd.Flags&table.ReadOnly != 0 && cmd.Flags&(table.NoScript|table.Admin|table.Blocking) == 0
+	switch {
+	case !ok && v.Cluster():
+		return plan{kind: unknown, slot: noSlot}, cmd
+	case len(at) == 0 && v.Cluster() && spreads[cmd.Name] != nil:
+		return plan{kind: spread, slot: noSlot}, cmd
+	case len(at) == 0 || !v.Cluster() && !(ok && read):
+		return plan{slot: noSlot}, cmd
+	case !v.Cluster():
+		if p = (plan{kind: keyed, slot: noSlot, pool: v.Reader(0, s.hint), read: true}); p.pool == v.Home() {
+			p = plan{slot: noSlot}
+		}
+		return p, cmd
+	}
+	slot := table.Slot(args[at[0]])
+	for _, i := range at[1:] {
+		if table.Slot(args[i]) != slot {
+			if sp := splits[cmd.Name]; sp != nil {
+				if (len(args)-1)%(1+sp.values) != 0 {
+					return plan{kind: malformed, slot: noSlot}, cmd
+				}
+				return plan{kind: split, slot: noSlot}, cmd
+			}
+			return plan{kind: crossing, slot: noSlot}, cmd
+		}
+	}
+	p = plan{kind: keyed, slot: slot, pool: v.Master(slot)}
+	if read && v.ReadsElsewhere() {
+		p.pool, p.read = v.Reader(slot, s.hint), true
+	}
+	if p.pool == nil {
+		p.kind = unserved
+	}
+	return p, cmd
+}
+
+// tryRouted is Try for a session that is on shared connections, when it depends on
+// the command which node it goes to.
+func (s *Session) tryRouted(k kind, raw []byte, args [][]byte) bool {
+	if !s.sameView() {
+		return false
+	}
+	switch {
+	case k == unwatch && s.watching:
+		return false
+	case k == kills && len(args) > 1 && (is(args[1], "KILL") || debugs(args)):
+		return false
+	case k == mayBlock && hasBlock(args):
+		return false
+	case k == script && s.lane != upstream.ScriptLane:
+		if s.flushRun(); s.replies.Owed() > 0 {
+			return false
+		}
+		s.lane = upstream.ScriptLane
+	case k != forward && k != execTx && k != unwatch && k != mayBlock && k != kills && k != script:
+		return false
+	}
+	p, cmd := s.plan(args)
+	switch p.kind {
+	case keyed:
+		if k == script && p.read { // scripts run where they may write
+			p.pool, p.read = s.rt.view.Master(max(p.slot, 0)), false
+		}
+		return s.tryNode(p, raw)
+	case split:
+		return s.trySplit(splits[cmd.Name], args)
+	case spread:
+		return s.trySpread(spreads[cmd.Name], raw, args)
+	case crossing:
+		return s.say(crossSlot)
+	case malformed:
+		return s.say(wrongArity(args))
+	case unserved:
+		s.d.opt.Upstream.Hurry()
+		return s.say(unservedBy)
+	case unknown:
+		return false
+	}
+	if s.clustered() {
+		if refusal := refusals[nameOf(cmd)]; refusal != nil {
+			return s.say(refusal(args))
+		}
+		if nameOf(cmd) == "scan" && len(args) > 1 {
+			return s.tryScan(raw, args)
+		}
+	}
+	if k == script {
+		return s.tryScript(raw)
+	}
+	return s.tryForward(raw)
+}
+
+func nameOf(c *table.Command) string {
+	if c == nil {
+		return ""
+	}
+	return c.Name
+}
+
+func wrongArity(args [][]byte) string {
+	return string(resp.AppendError(nil, "ERR wrong number of arguments for '"+lower(args[0])+"' command"))
+}
+
+// say answers in the place of the upstream.
+func (s *Session) say(reply string) bool {
+	s.flushRun()
+	s.replies.Local([]byte(reply))
+	return true
+}
+
+// tryNode sends a command to one node if there is a connection to it.
+func (s *Session) tryNode(p plan, raw []byte) bool {
+	c := s.rt.conn(p.pool, s.lane)
+	if c == nil {
+		return false
+	}
+	s.flushHome()
+	next := s.newCall(p, raw)
+	s.replies.Call(next)
+	s.rt.gather(c, next)
+	return true
+}
+
+// newCall makes a call of a copy of raw.
+func (s *Session) newCall(p plan, raw []byte) *call {
+	return &call{r: s.replies, raw: raw, slot: p.slot, at: p.pool, read: p.read, by: traveler{s.id, s.lane, s.hint}}
+}
+
+// gather adds a call, with a copy of its command, to what will be sent to a node.
+func (rt *routes) gather(c *upstream.Conn, next *call) {
+	i := 0
+	for i < len(rt.batches) && rt.batches[i].conn != c {
+		i++
+	}
+	if i == len(rt.batches) {
+		rt.batches = append(rt.batches, batch{conn: c})
+	}
+	b := &rt.batches[i]
+	n := len(b.raw)
+	b.raw = append(b.raw, next.raw...)
+	next.raw = b.raw[n:len(b.raw):len(b.raw)]
+	b.sinks = append(b.sinks, next)
+}
+
+// flush sends what was gathered.
+func (rt *routes) flush() {
+	for i, b := range rt.batches {
+		rt.batches[i] = batch{}
+		if err := b.conn.SendEach(b.raw, b.sinks); err != nil {
+			for _, to := range b.sinks {
+				to.Fail(b.conn, 1, false, err)
+			}
+		}
+	}
+	rt.batches = rt.batches[:0]
+}
+
+// conn is the borrowed connection to a node; nil if there is none of use.
+func (rt *routes) conn(pool *upstream.Pool, lane upstream.Lane) *upstream.Conn {
+	if cs := rt.conns[pool]; cs != nil && cs[lane] != nil && cs[lane].Alive() {
+		return cs[lane]
+	}
+	return nil
+}
+
+// reach makes sure that there are connections to nodes.
+func (s *Session) reach(ctx context.Context, pools ...*upstream.Pool) error {
+	for _, pool := range pools {
+		if s.rt.conn(pool, s.lane) != nil {
+			continue
+		}
+		c, err := pool.Shared(ctx, s.id, s.lane, s.hint)
+		if err != nil {
+			s.d.opt.Upstream.Hurry()
+			return err
+		}
+		cs := s.rt.conns[pool]
+		if cs == nil {
+			cs = &[upstream.Lanes]*upstream.Conn{}
+			s.rt.conns[pool] = cs
+		}
+		if cs[s.lane] != nil {
+			upstream.Return(cs[s.lane])
+		}
+		cs[s.lane] = c
+	}
+	return nil
+}
+
+// runRouted is Run for what tryRouted could not do at once. It is false for what
+// does not depend on nodes after all.
+func (s *Session) runRouted(ctx context.Context, k kind, raw []byte, args [][]byte) bool {
+	if !s.sameView() && (s.idle(ctx) != nil || !s.sameView()) {
+		return true
+	}
+	p, _ := s.plan(args)
+	if p.kind == unknown {
+		p = s.askKeys(ctx, args)
+	}
+	switch k {
+	case forward, execTx, unwatch, mayBlock, kills, script:
+	case blocks:
+	default:
+		return false
+	}
+	if k == script && s.lane != upstream.ScriptLane {
+		if s.idle(ctx) != nil {
+			return true
+		}
+		s.lane = upstream.ScriptLane
+	}
+	if k == script && p.read {
+		p.pool, p.read = s.rt.view.Master(max(p.slot, 0)), false
+	}
+	if k == blocks || k == mayBlock && hasBlock(args) {
+		return s.clustered() && s.runBlocking(ctx, p, raw)
+	}
+	var pools []*upstream.Pool
+	switch p.kind {
+	case keyed:
+		pools = []*upstream.Pool{p.pool}
+	case split:
+		pools = s.poolsOf(args)
+	case spread:
+		pools = s.rt.view.Masters()
+	case crossing, malformed, unserved:
+		return s.tryRouted(k, raw, args)
+	default:
+		return false
+	}
+	if err := s.reach(ctx, pools...); err != nil {
+		s.replyErr(err)
+		return true
+	}
+	if p.kind == keyed {
+		s.tryNode(p, raw)
+	} else if !s.tryRouted(k, raw, args) {
+		s.replyErr(&upstream.DownError{Err: errLost})
+	}
+	return true
+}
+
+// poolsOf are the masters that serve the keys that plan has just found.
+func (s *Session) poolsOf(args [][]byte) (pools []*upstream.Pool) {
+	for _, i := range s.rt.at {
+		if pool := s.rt.view.Master(table.Slot(args[i])); pool != nil {
+			pools = append(pools, pool)
+		}
+	}
+	return pools
+}
+
+// askKeys plans a command whose keys only the upstream knows.
+func (s *Session) askKeys(ctx context.Context, args [][]byte) plan {
+	home := plan{slot: noSlot}
+	if !s.needShared(ctx) {
+		return home
+	}
+	question := append([][]byte{[]byte("COMMAND"), []byte("GETKEYS")}, args...)
+	reply, err := s.ask(ctx, s.shared[s.lane], resp.AppendCommand(nil, question...))
+	if err != nil {
+		return home
+	}
+	keys, ok := elements(reply)
+	if !ok || len(keys) == 0 {
+		return home
+	}
+	p := plan{kind: keyed, slot: table.Slot(bulk(keys[0]))}
+	for _, k := range keys[1:] {
+		if table.Slot(bulk(k)) != p.slot {
+			return plan{kind: crossing, slot: noSlot}
+		}
+	}
+	if p.pool = s.rt.view.Master(p.slot); p.pool == nil {
+		p.kind = unserved
+	}
+	return p
+}
+
+// elements are the replies that an array or set is made of.
+func elements(reply []byte) (all [][]byte, ok bool) {
+	head, rest, ok := bytes.Cut(reply, []byte("\r\n"))
+	if !ok || head[0] != '*' && head[0] != '~' && head[0] != '%' {
+		return nil, false
+	}
+	for len(rest) > 0 {
+		var f resp.Framer
+		n, done, err := f.Scan(rest)
+		if err != nil || !done {
+			return nil, false
+		}
+		all = append(all, rest[:n])
+		rest = rest[n:]
+	}
+	return all, true
+}
+
+// bulk is what a bulk string reply holds.
+func bulk(reply []byte) []byte {
+	_, rest, _ := bytes.Cut(reply, []byte("\r\n"))
+	return bytes.TrimSuffix(rest, []byte("\r\n"))
+}

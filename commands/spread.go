@@ -1,0 +1,292 @@
+package commands
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/table"
+)
+
+// A splitting is how a command whose keys are of several slots becomes one command
+// for each slot, and their replies one reply.
+type splitting struct {
+	values int // arguments behind each key
+	join   func(places [][]int, parts [][]byte) []byte
+}
+
+var splits = map[string]*splitting{
+	"mget":   {join: joinElements},
+	"mset":   {values: 1, join: func(_ [][]int, parts [][]byte) []byte { return joinFirst(parts) }},
+	"del":    {join: func(_ [][]int, parts [][]byte) []byte { return joinSum(parts) }},
+	"unlink": {join: func(_ [][]int, parts [][]byte) []byte { return joinSum(parts) }},
+	"exists": {join: func(_ [][]int, parts [][]byte) []byte { return joinSum(parts) }},
+	"touch":  {join: func(_ [][]int, parts [][]byte) []byte { return joinSum(parts) }},
+}
+
+// trySplit sends a command in parts, if there are connections to all nodes that it
+// needs. The keys are where plan has just found them.
+func (s *Session) trySplit(sp *splitting, args [][]byte) bool {
+	at := s.rt.at
+	var slots []int
+	places := map[int][]int{} // of a slot's keys, in order
+	for place, i := range at {
+		slot := table.Slot(args[i])
+		if places[slot] == nil {
+			slots = append(slots, slot)
+		}
+		places[slot] = append(places[slot], place)
+	}
+	calls := make([]*call, len(slots))
+	conns := make([]*upstream.Conn, len(slots))
+	ordered := make([][]int, len(slots))
+	for n, slot := range slots {
+		pool := s.rt.view.Master(slot)
+		if pool == nil {
+			s.d.opt.Upstream.Hurry()
+			return s.say(unservedBy)
+		}
+		if conns[n] = s.rt.conn(pool, s.lane); conns[n] == nil {
+			return false
+		}
+		part := [][]byte{args[0]}
+		for _, place := range places[slot] {
+			part = append(part, args[at[place]:at[place]+1+sp.values]...)
+		}
+		calls[n] = s.newCall(plan{kind: keyed, slot: slot, pool: pool}, resp.AppendCommand(nil, part...))
+		ordered[n] = places[slot]
+	}
+	s.flushHome()
+	s.replies.CallParts(calls, func(parts [][]byte) []byte {
+		if refused := firstError(parts); refused != nil {
+			return refused
+		}
+		return sp.join(ordered, parts)
+	})
+	for n, c := range calls {
+		s.rt.gather(conns[n], c)
+	}
+	return true
+}
+
+// A spreading is how a command without keys is done by all masters of a Cluster.
+type spreading struct {
+	// each makes the command for one of them; nil: it is the same for all. ok is false
+	// for a node that is not needed.
+	each func(args [][]byte, slot int) (raw []byte, ok bool)
+	join func(parts [][]byte) []byte
+}
+
+var spreads map[string]*spreading
+
+func init() {
+	everywhere := &spreading{join: joinFirst}
+	sum := &spreading{join: joinSum}
+	union := &spreading{join: joinUnion}
+	pairs := &spreading{join: joinPairs}
+	spreads = map[string]*spreading{
+		"dbsize": sum, "slowlog|len": sum, "latency|reset": sum, "pubsub|numpat": sum,
+		"keys": union, "pubsub|channels": union, "pubsub|shardchannels": union,
+		"pubsub|numsub": pairs, "pubsub|shardnumsub": pairs,
+		"script|exists": {join: joinLeast},
+		"randomkey":     {join: joinAny},
+		"lastsave":      {join: joinMin},
+		"flushall":      everywhere, "flushdb": everywhere,
+		"script|load": everywhere, "script|flush": everywhere,
+		"function|load": everywhere, "function|delete": everywhere, "function|flush": everywhere, "function|restore": everywhere,
+		"config|set": everywhere, "config|resetstat": everywhere, "config|rewrite": everywhere,
+		"acl|setuser": everywhere, "acl|deluser": everywhere, "acl|load": everywhere, "acl|save": everywhere,
+		"save": everywhere, "bgsave": everywhere, "bgrewriteaof": everywhere,
+		"slowlog|reset": everywhere, "memory|purge": everywhere,
+		"client|pause": everywhere, "client|unpause": everywhere,
+	}
+}
+
+// refusals are the commands that would show, or change, one node of a Cluster where a
+// client sees a single server.
+var refusals = map[string]func(args [][]byte) string{
+	"cluster": noCluster, "readonly": noCluster, "readwrite": noCluster, "asking": noCluster,
+	"shutdown": notOne, "failover": notOne, "replicaof": notOne, "slaveof": notOne,
+	"sync": notOne, "psync": notOne, "replconf": notOne,
+}
+
+func init() {
+	for c := range table.Builtin().All() {
+		if bytes.HasPrefix([]byte(c.Name), []byte("cluster|")) {
+			refusals[c.Name] = noCluster
+		}
+	}
+}
+
+func noCluster([][]byte) string { return "-ERR This instance has cluster support disabled\r\n" }
+
+func notOne(args [][]byte) string {
+	return string(resp.AppendError(nil, "ERR "+upper(args[0])+" is about one server, and the upstream is a Cluster: send it to one of its nodes"))
+}
+
+func upper(name []byte) string { return string(bytes.ToUpper(name)) }
+
+// trySpread sends a command to all masters, if there are connections to them.
+func (s *Session) trySpread(sp *spreading, raw []byte, args [][]byte) bool {
+	masters := s.rt.view.Masters()
+	conns := make([]*upstream.Conn, len(masters))
+	calls := make([]*call, len(masters))
+	for i, pool := range masters {
+		if conns[i] = s.rt.conn(pool, s.lane); conns[i] == nil {
+			return false
+		}
+		calls[i] = s.newCall(plan{slot: noSlot, pool: pool}, raw)
+	}
+	if len(calls) == 0 {
+		return false
+	}
+	s.flushHome()
+	s.replies.CallParts(calls, func(parts [][]byte) []byte {
+		if refused := firstError(parts); refused != nil {
+			return refused
+		}
+		return sp.join(parts)
+	})
+	for i, c := range calls {
+		s.rt.gather(conns[i], c)
+	}
+	return true
+}
+
+func firstError(parts [][]byte) []byte {
+	for _, p := range parts {
+		if len(p) > 0 && (p[0] == '-' || p[0] == '!') {
+			return p
+		}
+	}
+	return nil
+}
+
+func joinFirst(parts [][]byte) []byte { return parts[0] }
+
+// integer is the value of an integer reply.
+func integer(reply []byte) int64 {
+	n, _ := strconv.ParseInt(string(bytes.TrimSpace(reply[1:])), 10, 64)
+	return n
+}
+
+func joinSum(parts [][]byte) []byte {
+	var n int64
+	for _, p := range parts {
+		n += integer(p)
+	}
+	return resp.AppendInt(nil, n)
+}
+
+func joinMin(parts [][]byte) []byte {
+	n := integer(parts[0])
+	for _, p := range parts {
+		n = min(n, integer(p))
+	}
+	return resp.AppendInt(nil, n)
+}
+
+// joinElements puts the elements of the parts' arrays where their keys were.
+func joinElements(places [][]int, parts [][]byte) []byte {
+	n := 0
+	for _, p := range places {
+		n += len(p)
+	}
+	all := make([][]byte, n)
+	for i, part := range parts {
+		elems, ok := elements(part)
+		if !ok || len(elems) != len(places[i]) {
+			return strange(part)
+		}
+		for j, e := range elems {
+			all[places[i][j]] = e
+		}
+	}
+	return appendElements(parts[0][0], all)
+}
+
+func strange([]byte) []byte {
+	return resp.AppendError(nil, "ERR the nodes of the Cluster answered in a way that cannot be put together")
+}
+
+func appendElements(kind byte, all [][]byte) []byte {
+	b := append([]byte{kind}, strconv.Itoa(len(all))...)
+	b = append(b, "\r\n"...)
+	for _, e := range all {
+		b = append(b, e...)
+	}
+	return b
+}
+
+// joinUnion is the elements of all arrays, each once.
+func joinUnion(parts [][]byte) []byte {
+	var all [][]byte
+	seen := map[string]struct{}{}
+	for _, part := range parts {
+		elems, ok := elements(part)
+		if !ok {
+			return strange(part)
+		}
+		for _, e := range elems {
+			if _, again := seen[string(e)]; !again {
+				seen[string(e)] = struct{}{}
+				all = append(all, e)
+			}
+		}
+	}
+	return appendElements(parts[0][0], all)
+}
+
+// joinPairs adds the numbers behind the same names.
+func joinPairs(parts [][]byte) []byte {
+	sums, ok := elements(parts[0])
+	if !ok {
+		return strange(parts[0])
+	}
+	for _, part := range parts[1:] {
+		elems, ok := elements(part)
+		if !ok || len(elems) != len(sums) {
+			return strange(part)
+		}
+		for i := 1; i < len(elems); i += 2 {
+			sums[i] = resp.AppendInt(nil, integer(sums[i])+integer(elems[i]))
+		}
+	}
+	if parts[0][0] == '%' { // its length counts pairs
+		b := append([]byte{'%'}, strconv.Itoa(len(sums)/2)...)
+		return append(append(b, "\r\n"...), bytes.Join(sums, nil)...)
+	}
+	return appendElements(parts[0][0], sums)
+}
+
+// joinLeast is, element by element, the least of all numbers.
+func joinLeast(parts [][]byte) []byte {
+	least, ok := elements(parts[0])
+	if !ok {
+		return strange(parts[0])
+	}
+	for _, part := range parts[1:] {
+		elems, ok := elements(part)
+		if !ok || len(elems) != len(least) {
+			return strange(part)
+		}
+		for i, e := range elems {
+			if integer(e) < integer(least[i]) {
+				least[i] = e
+			}
+		}
+	}
+	return appendElements(parts[0][0], least)
+}
+
+// joinAny is one of the replies that are not null.
+func joinAny(parts [][]byte) []byte {
+	for _, i := range rand.Perm(len(parts)) {
+		if p := parts[i]; p[0] != '_' && !bytes.HasPrefix(p, []byte("$-1")) {
+			return p
+		}
+	}
+	return parts[0]
+}
