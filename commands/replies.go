@@ -12,6 +12,9 @@ type Output interface {
 	// Write sends p, or keeps a copy of what cannot be sent now; it does not block.
 	// It is false when the client is known to be gone.
 	Write(p []byte) bool
+	// Full is not nil while much that was written is kept; it is closed when little
+	// is.
+	Full() <-chan struct{}
 	// Close closes the connection once everything written has been sent.
 	Close()
 	// Abort closes it at once.
@@ -319,6 +322,9 @@ func (r *replies) completeLocked(s *slot, ended int) {
 	}
 	s.buf = append([]byte(nil), s.swap...)
 }
+
+// Full implements upstream.Owner.
+func (r *replies) Full() <-chan struct{} { return r.out.Full() }
 
 // Fail implements upstream.Sink: every reply owed becomes an error. If half of a
 // reply is out already nothing that follows could be understood: the client is

@@ -17,9 +17,10 @@ type tape struct {
 	closed, aborted bool
 }
 
-func (t *tape) Write(p []byte) bool { t.Buffer.Write(p); return true }
-func (t *tape) Close()              { t.closed = true }
-func (t *tape) Abort()              { t.aborted = true }
+func (t *tape) Write(p []byte) bool   { t.Buffer.Write(p); return true }
+func (t *tape) Close()                { t.closed = true }
+func (t *tape) Full() <-chan struct{} { return nil }
+func (t *tape) Abort()                { t.aborted = true }
 
 func (t *tape) want(tt *testing.T, what, want string) {
 	tt.Helper()

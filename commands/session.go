@@ -309,7 +309,10 @@ const rawGrace = 50 * time.Millisecond
 func (s *Session) Wait(ctx context.Context) {
 	switch {
 	case s.mode == onRaw && s.closing: // the upstream answers all, and closes
-		s.await(ctx, nil, time.Second)
+		select {
+		case <-s.own.Done():
+		case <-ctx.Done():
+		}
 	case s.mode == onRaw:
 		s.await(ctx, s.replies.Answered(), rawGrace)
 	case !s.blocking || s.present.Err() == nil:

@@ -226,9 +226,10 @@ func (s *screen) change(f func()) bool {
 	return true
 }
 
-func (s *screen) Write(p []byte) bool { return s.change(func() { s.text += string(p) }) }
-func (s *screen) Close()              { s.change(func() { s.closed = true }) }
-func (s *screen) Abort()              { s.change(func() { s.aborted = true }) }
+func (s *screen) Write(p []byte) bool   { return s.change(func() { s.text += string(p) }) }
+func (s *screen) Close()                { s.change(func() { s.closed = true }) }
+func (s *screen) Full() <-chan struct{} { return nil }
+func (s *screen) Abort()                { s.change(func() { s.aborted = true }) }
 
 // until waits for cond, which is called with mu held.
 func (s *screen) until(t *testing.T, what string, cond func() bool) {

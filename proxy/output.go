@@ -24,6 +24,7 @@ type output struct {
 	closing bool   // close when all is written
 	leaving bool   // all is written: the draining goroutine says farewell
 	dead    bool
+	room    chan struct{} // closed when little is kept; nil: nobody waits for it
 
 	drains sync.WaitGroup // the draining goroutine
 }
@@ -98,7 +99,32 @@ func (o *output) writeOut(p []byte) {
 		p = p[n:]
 		o.mu.Lock()
 		o.drained -= n
+		o.emptiedLocked()
 		o.mu.Unlock()
+	}
+}
+
+// full is how much may be kept of what is read only for this client.
+const full = 1 << 20
+
+// Full implements commands.Output.
+func (o *output) Full() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.dead || len(o.kept)+o.drained <= min(full, o.max/2) {
+		return nil
+	}
+	if o.room == nil {
+		o.room = make(chan struct{})
+	}
+	return o.room
+}
+
+// emptiedLocked tells whoever waits for room that there is some.
+func (o *output) emptiedLocked() {
+	if o.room != nil && (o.dead || len(o.kept)+o.drained <= min(full, o.max/2)/2) {
+		close(o.room)
+		o.room = nil
 	}
 }
 
@@ -141,6 +167,7 @@ func (o *output) killLocked() {
 	if !o.dead || o.leaving {
 		o.dead = true
 		o.kept = nil
+		o.emptiedLocked()
 		o.nc.Abort()
 	}
 }

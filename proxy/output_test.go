@@ -112,3 +112,35 @@ func TestOutputAbort(t *testing.T) {
 	}
 	io.Copy(io.Discard, client) // ends, since the connection has
 }
+
+// TestOutputSaysWhenItIsFull: and when there is room again, by reading or by the end.
+func TestOutputSaysWhenItIsFull(t *testing.T) {
+	for name, empty := range map[string]func(*output, net.Conn){
+		"read":  func(_ *output, client net.Conn) { go io.Copy(io.Discard, client) },
+		"ended": func(o *output, _ net.Conn) { o.Abort() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, client := ends(t, 64<<20)
+			if out.Full() != nil {
+				t.Fatal("full from the start")
+			}
+			room := (<-chan struct{})(nil)
+			for piece := counted(1 << 20); room == nil; room = out.Full() {
+				if !out.Write(piece) {
+					t.Fatal("reaches the limit before it is full")
+				}
+			}
+			select {
+			case <-room:
+				t.Fatal("room, though nobody has read")
+			default:
+			}
+			empty(out, client)
+			select {
+			case <-room:
+			case <-time.After(soon):
+				t.Fatal("no room")
+			}
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/sock"
@@ -22,6 +23,15 @@ type Sink interface {
 	// Fail says that c broke, so that owed replies will never come. cut says that
 	// part of the first of them was delivered already.
 	Fail(c *Conn, owed int, cut bool, err error)
+}
+
+// An Owner is the Sink of a private connection.
+type Owner interface {
+	Sink
+	// Full is not nil while the client has enough to read already; it is closed when
+	// there is room again. Until then the connection is not read: the upstream's
+	// own limits decide what becomes of a client that does not read.
+	Full() <-chan struct{}
 }
 
 const (
@@ -60,7 +70,7 @@ type Conn struct {
 	sent     []debt    // sends whose replies the reader has not taken over yet
 	flushing bool      // somebody is writing, and will take what is queued
 	retired  bool      // close once nobody borrows it
-	owner    Sink      // whose private connection this is; nil for a shared or a spare one
+	owner    Owner     // whose private connection this is; nil for a shared or a spare one
 	raw      bool      // replies are not counted: every byte goes to owner
 	step     bool      // on raw: one reply at a time
 	err      error     // why the connection ended
@@ -261,6 +271,39 @@ func (c *Conn) read() {
 			c.settle()
 			return
 		}
+		if !c.shared {
+			c.awaitRoom()
+		}
+	}
+}
+
+// lookEvery is how often a connection that is not read is looked at, whether the
+// upstream has closed it.
+const lookEvery = 200 * time.Millisecond
+
+// awaitRoom returns when the owner takes more, or the upstream has closed the
+// connection: then there is little more to come.
+func (c *Conn) awaitRoom() {
+	c.mu.Lock()
+	owner := c.owner
+	c.mu.Unlock()
+	if owner == nil {
+		return
+	}
+	full := owner.Full()
+	if full == nil {
+		return
+	}
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for !c.nc.HungUp() {
+		select {
+		case <-full:
+			return
+		case <-c.done:
+			return
+		case <-look.C:
+		}
 	}
 }
 
@@ -317,7 +360,7 @@ func (c *Conn) frame(p []byte, limit int) (n, ended int, err error) {
 
 // takeOver moves what was sent since the last time into owed, which is empty, and
 // says how bytes that nobody is owed are to be handled.
-func (c *Conn) takeOver() (owner Sink, raw, step bool) {
+func (c *Conn) takeOver() (owner Owner, raw, step bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.owed)
@@ -392,7 +435,7 @@ func (c *Conn) settle() {
 
 // takeLast takes over what was sent to the connection after it ended. done says
 // that it was nothing, and that nothing will follow.
-func (c *Conn) takeLast() (owner Sink, done bool) {
+func (c *Conn) takeLast() (owner Owner, done bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.owed, c.sent, c.head = c.sent, nil, 0
@@ -401,7 +444,7 @@ func (c *Conn) takeLast() (owner Sink, done bool) {
 }
 
 // belong makes a spare connection the private one of owner, if it is of use.
-func (c *Conn) belong(owner Sink) bool {
+func (c *Conn) belong(owner Owner) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.owner = owner

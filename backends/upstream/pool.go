@@ -204,7 +204,7 @@ func (p *Pool) Probe(ctx context.Context, id Identity) error {
 // Of an identity that ever wanted one, a fresh connection is opened ahead whenever
 // another client of it comes, so that the client's first BLPOP does not arrive
 // later than the next client's SET.
-func (p *Pool) Private(ctx context.Context, id Identity, owner Sink) (*Conn, error) {
+func (p *Pool) Private(ctx context.Context, id Identity, owner Owner) (*Conn, error) {
 	g, err := p.group(id, MainLane)
 	if err != nil {
 		return nil, err

@@ -127,6 +127,8 @@ func (h *heard) Deliver(_ *Conn, p []byte, ended int) {
 	h.news <- struct{}{}
 }
 
+func (h *heard) Full() <-chan struct{} { return nil }
+
 func (h *heard) Fail(_ *Conn, owed int, cut bool, _ error) {
 	h.mu.Lock()
 	h.fails = append(h.fails, fmt.Sprint(owed, cut))
