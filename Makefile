@@ -10,6 +10,7 @@ NICE    := nice -n 10
 # Two packages that each run a dozen redis-servers make two cores late for leases and
 # node timeouts, which are what the tests are about.
 ONEBYONE := -p 1
+FUZZTIME ?= 60s
 
 .DEFAULT_GOAL := help
 
@@ -40,6 +41,14 @@ clients: redis ## real clients in four languages against the proxy; fetches them
 	@{ command -v mvn && command -v javac; } >/dev/null || .ci/debian-install maven default-jdk-headless
 	@command -v redis-cli >/dev/null || .ci/debian-install redis-tools
 	LOCKPROXY_CLIENTS=1 $(GO) test -count=1 -timeout 12m ./integration/clients
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME each, 60s by default
+	@grep -r --include='*_test.go' '^func Fuzz' . | sed 's,/[^/]*:func \(Fuzz[A-Za-z0-9_]*\).*, \1,' | sort -u | \
+	while read -r package target; do \
+		echo "$$package $$target"; \
+		$(NICE) $(GO) test "$$package" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit; \
+	done
 
 .PHONY: bench
 bench: redis ## the table of docs/benchmarks.md, measured on this machine
