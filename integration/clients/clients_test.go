@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,10 +34,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// A site is a proxy, and what clients can be held to there.
+// A site is a proxy with its upstream, and what clients can be held to there.
 type site struct {
 	*redistest.Proxy
-	checks []string
+	masters []*redistest.Server
+	checks  []string
+	single  bool // the upstream is one server: it has databases, and replicas may be fed
 }
 
 // everywhere runs a test at a proxy of each kind of upstream, or skips it. Each has
@@ -46,10 +50,38 @@ func everywhere(t *testing.T, test func(*testing.T, *site)) {
 		t.Skipf("fetches client libraries; set %s=1", switchVariable)
 	}
 	t.Run("standalone", func(t *testing.T) {
-		data := redistest.Start(t)
-		data.Do(t, "ACL", "SETUSER", "app", "on", ">pw", "~app:*", "&*", "+@all")
-		test(t, &site{redistest.StartProxy(t, data, redistest.StartNodes(t, 3), "--drain-timeout", "1s"), checks})
+		data := redistest.Start(t, "--maxmemory-policy", "allkeys-lfu") // which redis-cli --hotkeys wants
+		proxy := redistest.StartProxy(t, data, redistest.StartNodes(t, 3), "--drain-timeout", "1s")
+		test(t, newSite(t, proxy, data))
 	})
+}
+
+// newSite is a proxy with an upstream of these masters, which get a user named app.
+func newSite(t *testing.T, proxy *redistest.Proxy, masters ...*redistest.Server) *site {
+	t.Helper()
+	for _, m := range masters {
+		m.Do(t, "ACL", "SETUSER", "app", "on", ">pw", "~app:*", "&*", "+@all")
+	}
+	s := &site{Proxy: proxy, masters: masters, checks: checks, single: len(masters) == 1}
+	if !s.single {
+		s.checks = slices.DeleteFunc(slices.Clone(checks), func(c string) bool { return c == "select" })
+	}
+	return s
+}
+
+// blocked is how many clients wait at the upstream in a blocking command.
+func (s *site) blocked(t *testing.T) (n int) {
+	t.Helper()
+	for _, m := range s.masters {
+		_, after, _ := strings.Cut(m.Do(t, "INFO", "clients").Text, "\nblocked_clients:")
+		count, _, _ := strings.Cut(after, "\r")
+		i, err := strconv.Atoi(count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += i
+	}
+	return n
 }
 
 // smoke runs a program and holds it to the site's checks in each protocol version.

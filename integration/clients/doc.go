@@ -1,6 +1,7 @@
 // Package clients holds real client libraries to the proxy: each has a smoke
 // program in its own language, which does what an application does, and the
-// command line tools of Redis are run as an operator runs them.
+// command line tools of Redis are run as an operator runs them, redis-cli also at a
+// terminal.
 //
 // The tests run only when LOCKPROXY_CLIENTS is set ("make clients"), since they
 // fetch the libraries, pinned, into bin/clients.

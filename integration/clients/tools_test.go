@@ -3,7 +3,8 @@ package clients
 import (
 	"fmt"
 	"net"
-	"os/exec"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -19,7 +20,8 @@ func tool(t *testing.T, s *site, input, name string, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(name, append([]string{"-h", host, "-p", port}, args...)...)
+	cmd, cancel := bounded(programTimeout, name, append([]string{"-h", host, "-p", port}, args...)...)
+	defer cancel()
 	cmd.Stdin = strings.NewReader(input)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -31,31 +33,66 @@ func tool(t *testing.T, s *site, input, name string, args ...string) string {
 func TestRedisCLI(t *testing.T) { everywhere(t, redisCLI) }
 
 func redisCLI(t *testing.T, s *site) {
+	const keys, many = 2000, 100_000
 	var mass strings.Builder
-	for i := range 2000 {
+	for i := range keys {
 		mass.WriteString(redistest.Command("SET", fmt.Sprint("mass:", i), strings.Repeat("x", i%50)))
 	}
+	dir := t.TempDir()
+	script := filepath.Join(dir, "script.lua")
+	if err := os.WriteFile(script, []byte("return {KEYS[1], ARGV[1]}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
-		name, input, args, want string // want is a regular expression of the output
+		name, input, args string
+		single            bool   // what a Cluster cannot do
+		want              string // a regular expression of the output
 	}{
-		{"typed", "SET a 1\nINCR a\nGET none\nLPUSH a x\nMULTI\nINCR a\nEXEC\nSELECT 3\nGET a\n", "", `^OK\n2\n\nWRONGTYPE [^\n]*\n\nOK\nQUEUED\n3\nOK\n\n$`},
-		{"typed locks", "LOCK job 30s OWNER me\nLOCK job 30s OWNER you\nUNLOCK job me\nRENEW job 30s me\n", "--no-raw", `^1\) \(integer\) \d+\n2\) "me"\n3\) \(integer\) \d+\n4\) \(integer\) 1\n\(nil\)\n\(integer\) 1\n\(error\) LOCKLOST [^\n]*\n$`},
-		{"RESP3", "HSET h f v\nHGETALL h\nLOCK h 30s OWNER me\nLOCK h 30s\n", "-3 --no-raw", `\n1# "f" => "v"\n1\) \(integer\) \d+\n(.*\n){3}\(nil\)\n$`},
-		{"--pipe", mass.String(), "--pipe", `errors: 0, replies: 2000\n$`},
-		{"--scan", "", "--scan --pattern mass:19*", `^(mass:19\d*\n){111}$`},
-		{"--bigkeys", "", "--bigkeys", `Sampled 2002 keys`},
-		{"--memkeys", "", "--memkeys", `Sampled 2002 keys`},
-		{"eval", "", "EVAL return{KEYS[1],ARGV[1]} 1 k v", `^k\nv\n$`},
-		{"user", "", "--user app --pass pw --no-auth-warning ACL WHOAMI", `^app\n$`},
-		{"database", "", "-n 5 CLIENT GETNAME", `^\n$`},
-		{"repeated", "", "-r 3 INCR repeated", `^1\n2\n3\n$`},
-		{"--stat once", "", "INFO keyspace", `db0:keys=2003`},
+		{"typed", "SET a 1\nINCR a\nGET none\nLPUSH a x\nMULTI\nINCR a\nEXEC\n", "", false, `^OK\n2\n\nWRONGTYPE [^\n]*\n\nOK\nQUEUED\n3\n$`},
+		{"typed SELECT", "SELECT 3\nGET a\n", "", true, `^OK\n\n$`},
+		{"typed locks", "LOCK job 30s OWNER me\nLOCK job 30s OWNER you\nUNLOCK job me\nRENEW job 30s me\n", "--no-raw", false, `^1\) \(integer\) \d+\n2\) "me"\n3\) \(integer\) \d+\n4\) \(integer\) 1\n\(nil\)\n\(integer\) 1\n\(error\) LOCKLOST [^\n]*\n$`},
+		{"RESP3", "HSET h f v\nHGETALL h\nLOCK h 30s OWNER me\nLOCK h 30s\n", "-3 --no-raw", false, `\n1# "f" => "v"\n1\) \(integer\) \d+\n(.*\n){3}\(nil\)\n$`},
+		{"--pipe", mass.String(), "--pipe", false, fmt.Sprintf(`errors: 0, replies: %d\n$`, keys)},
+		{"--scan", "", "--scan --pattern mass:19*", false, `^(mass:19\d*\n){111}$`},
+		{"--bigkeys", "", "--bigkeys", false, fmt.Sprintf(`Sampled %d keys`, keys+2)},
+		{"--memkeys", "", "--memkeys --memkeys-samples 1", false, fmt.Sprintf(`Sampled %d keys`, keys+2)},
+		{"-x", "\x00\r\n$-1\r\n", "-x SET binary", false, `^OK\n$`},
+		{"--no-raw", "", "--no-raw GET binary", false, `^"\\x00\\r\\n\$-1\\r\\n"\n$`},
+		{"--csv", "", "--csv MGET a none", false, `^"3",NULL\n$`},
+		{"--json", "", "--json HGETALL h", false, `^\{"f":"v"\}\n$`},
+		{"--eval", "", "--eval " + script + " k , v", false, `^k\nv\n$`},
+		{"--ldb", "continue\n", "--ldb --eval " + script + " k , v", true, `1\) "k"\n2\) "v"\n\n\(Lua debugging session ended`},
+		{"EVAL", "", "EVAL return{KEYS[1],ARGV[1]} 1 k v", false, `^k\nv\n$`},
+		{"--user", "", "--user app --pass pw --no-auth-warning ACL WHOAMI", false, `^app\n$`},
+		{"-n", "", "-n 5 DBSIZE", true, `^0\n$`},
+		{"-r", "", "-r 3 -i 0.1 INCR repeated", false, `^1\n2\n3\n$`},
+		{"--latency", "", "--latency -i 0.1", false, `^\d+ \d+ [\d.]+ \d+\n$`},
+		{"--hotkeys", "", "--hotkeys", false, fmt.Sprintf(`Sampled %d keys`, keys+4)},
+		{"INFO", "", "INFO keyspace", true, fmt.Sprintf(`db0:keys=%d`, keys+4)},
+		{"--pipe at length", strings.Repeat("INCR piped\r\n", many) + "DEL piped\r\n", "--pipe", false, fmt.Sprintf(`errors: 0, replies: %d\n$`, many+1)},
+		{"--rdb", "", "--rdb " + filepath.Join(dir, "all.rdb"), true, `Transfer finished with success`},
+		{"--functions-rdb", "", "--functions-rdb " + filepath.Join(dir, "functions.rdb"), true, `Transfer finished with success`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.single && !s.single {
+				t.Skip("for an upstream that is one server")
+			}
 			if out := tool(t, s, tt.input, "redis-cli", strings.Fields(tt.args)...); !regexp.MustCompile(tt.want).MatchString(out) {
 				t.Errorf("redis-cli %s printed %.1500q, want %s", tt.args, out, tt.want)
 			}
 		})
+	}
+	if s.single {
+		checkDump(t, filepath.Join(dir, "all.rdb"), keys+4)
+	}
+}
+
+// checkDump has a server load a dump, which must hold so many keys.
+func checkDump(t *testing.T, path string, keys int64) {
+	t.Helper()
+	s := redistest.Start(t, "--dir", filepath.Dir(path), "--dbfilename", filepath.Base(path))
+	if n := s.Do(t, "DBSIZE").Int(); n != keys {
+		t.Errorf("%s holds %d keys, want %d", path, n, keys)
 	}
 }
 
