@@ -120,6 +120,9 @@ func (s *Session) becomeOnOwn(ctx context.Context, id upstream.Identity, raw []b
 	if _, refused := resp.Error(reply); refused {
 		return false
 	}
+	if id.User != s.id.User || id.Secret != s.id.Secret {
+		s.own.ActAs(id)
+	}
 	s.id, s.sawAt = id, time.Time{}
 	s.returnShared()
 	return true
@@ -142,7 +145,7 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 	}
 	c, err := s.d.opt.Upstream.Pool().Shared(ctx, id, upstream.MainLane, s.hint)
 	if err != nil {
-		s.replyErr(err)
+		s.replyOrBar(err)
 		return
 	}
 	s.adopt(c, id)

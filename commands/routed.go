@@ -346,7 +346,7 @@ func (s *Session) runRouted(ctx context.Context, k kind, raw []byte, args [][]by
 		return false
 	}
 	if err := s.reach(ctx, pools...); err != nil {
-		s.replyErr(err)
+		s.replyOrBar(err)
 		return true
 	}
 	if p.kind == keyed {

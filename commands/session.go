@@ -132,7 +132,15 @@ func (d *Dispatcher) NewSession(present context.Context, out Output) *Session {
 }
 
 // Restricted says that the client must authenticate and has not, as far as known.
-func (s *Session) Restricted() bool { return s.anonymous() && s.d.opt.Upstream.Pool().WantsAuth() }
+func (s *Session) Restricted() bool {
+	return s.anonymous() && s.d.opt.Upstream.Pool().WantsAuth() && !s.admitted()
+}
+
+// admitted says that the client has a connection that the upstream lets do things.
+func (s *Session) admitted() bool {
+	c := s.conn()
+	return c != nil && c.Alive() && !c.NoAuth()
+}
 
 // Closing says that the client asked to be disconnected: no more commands.
 func (s *Session) Closing() bool { return s.closing || s.gone.Load() }
@@ -404,6 +412,9 @@ func (s *Session) settle() {
 // apply takes over what an executed transaction changed on the own connection.
 func (s *Session) apply(c changes) {
 	if c.id != nil {
+		if s.own != nil {
+			s.own.ActAsAnybody()
+		}
 		s.id.User, s.id.Secret, s.id.Proto = c.id.User, c.id.Secret, c.id.Proto
 		s.sawAt = time.Time{}
 		s.returnShared()
@@ -430,9 +441,10 @@ func (s *Session) note() {
 }
 
 // lost is told of every connection that ended. One that had the client's state
-// takes the client with it, as a Redis that went away would.
+// takes the client with it, as a Redis that went away would, and so does one on
+// which the client was somebody that the upstream no longer lets in.
 func (s *Session) lost(c *upstream.Conn) {
-	if s.stateful.Load() == c {
+	if s.stateful.Load() == c || c.Revoked() {
 		s.gone.Store(true)
 		s.out.Close()
 	}
@@ -556,7 +568,7 @@ func (s *Session) toOwnAt(ctx context.Context, pool *upstream.Pool) bool {
 		return false
 	}
 	if err := s.openOwn(ctx, pool); err != nil {
-		s.replyErr(err)
+		s.replyOrBar(err)
 		return false
 	}
 	s.mode = onOwn
@@ -659,7 +671,7 @@ func (s *Session) needShared(ctx context.Context) bool {
 	s.returnLane(s.lane)
 	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, s.lane, s.hint)
 	if err != nil {
-		s.replyErr(err)
+		s.replyOrBar(err)
 		return false
 	}
 	s.shared[s.lane] = c
@@ -805,8 +817,14 @@ func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
 		return len(args) > 1 && s.add(raw)
 	case quit:
 		s.closing = true
+	case auth:
+		s.own.ActAsAnybody()
 	case hello:
-		if h, ok := parseHello(args); ok && h.proto != 0 {
+		h, ok := parseHello(args)
+		if h.auth || !ok {
+			s.own.ActAsAnybody()
+		}
+		if ok && h.proto != 0 {
 			s.id.Proto = h.proto
 		}
 	case selectDB:
@@ -859,6 +877,20 @@ func (s *Session) replyErr(err error) {
 	if p := appendErr(nil, err); p != nil {
 		s.replies.Local(p)
 	}
+}
+
+// replyOrBar answers why a client cannot have a connection. One whose credentials
+// were good before is disconnected, as if the user had been deleted.
+func (s *Session) replyOrBar(err error) {
+	home := s.d.opt.Upstream.Default()
+	var refused *upstream.RefusedError
+	if !errors.As(err, &refused) || !refused.Credentials() || s.id.User == home.User && s.id.Secret == home.Secret {
+		s.replyErr(err)
+		return
+	}
+	s.replies.Flush()
+	s.gone.Store(true)
+	s.out.Close()
 }
 
 // dbNumber is the argument of a SELECT that can succeed.

@@ -36,8 +36,7 @@ func (s *Session) verb(ctx context.Context, args [][]byte) {
 	if !s.answered(ctx) {
 		return
 	}
-	if refusal := s.admit(ctx); refusal != nil {
-		s.replies.Local(refusal)
+	if !s.admit(ctx) {
 		return
 	}
 	var reply []byte
@@ -61,28 +60,48 @@ func (s *Session) verb(ctx context.Context, args [][]byte) {
 	s.replies.Local(reply)
 }
 
-// admit refuses clients that must authenticate first. It asks the upstream only
-// about clients that have given no credentials, and only while it does not know.
-func (s *Session) admit(ctx context.Context) []byte {
-	pool := s.d.opt.Upstream.Pool()
-	if !s.anonymous() || pool.Open() {
-		return nil
+// admitWait bounds how long a LOCK waits for an upstream that is slow to say what
+// it said before: locks must be had while the upstream is not.
+const admitWait = 100 * time.Millisecond
+
+// admit is false for clients that the upstream would refuse; they have got the
+// reason. One that has a connection there was let in, and loses it when it no longer
+// is; the upstream is asked about those that have none. What it said last counts
+// while it says nothing.
+func (s *Session) admit(ctx context.Context) bool {
+	if s.admitted() {
+		s.conn().Touch()
+		return true
 	}
-	if s.mode == onRaw && pool.WantsAuth() { // it may have authenticated there
+	const noAuth = "NOAUTH Authentication required."
+	pool := s.d.opt.Upstream.Pool()
+	if s.mode == onRaw && s.anonymous() && pool.WantsAuth() { // it may have authenticated there
 		if s.rawNoAuth(ctx) {
-			return resp.AppendError(nil, "NOAUTH Authentication required.")
+			s.replies.Local(resp.AppendError(nil, noAuth))
+			return false
 		}
-		return nil
+		return true
+	}
+	known := !s.anonymous() || pool.Open()
+	if known {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, admitWait)
+		defer cancel()
 	}
 	c, err := pool.Shared(ctx, s.id, upstream.MainLane, s.hint)
 	if err != nil {
-		return appendErr(nil, err)
+		if refused := (*upstream.RefusedError)(nil); known && !errors.As(err, &refused) {
+			return true
+		}
+		s.replyOrBar(err)
+		return false
 	}
 	defer pool.Return(c)
 	if c.NoAuth() {
-		return resp.AppendError(nil, "NOAUTH Authentication required.")
+		s.replies.Local(resp.AppendError(nil, noAuth))
+		return false
 	}
-	return nil
+	return true
 }
 
 func (s *Session) lock(ctx context.Context, args [][]byte) ([]byte, error) {

@@ -62,6 +62,8 @@ type Conn struct {
 	shared bool          // many senders: worth a moment's wait for more to write
 	refs   atomic.Int32  // borrowers, counted by the pool
 	done   chan struct{} // closed when the connection has ended
+	home   *Pool         // whose it is
+	login  *login        // as whom it acts; nil: not known. The mu of home
 
 	mu       sync.Mutex
 	room     sync.Cond // queue has shrunk, or the connection has ended
@@ -75,6 +77,8 @@ type Conn struct {
 	step     bool      // on raw: one reply at a time
 	err      error     // why the connection ended
 	settled  bool      // everybody owed has been told so
+	prompt   bool      // shared, and not for what may take long: the pool's questions go here
+	used     bool      // something came or went since the pool looked last
 
 	// the reading goroutine's own
 	owed   []debt // owed[head:] are the debts taken over from sent
@@ -95,8 +99,8 @@ var (
 	errUnasked = errors.New("a reply came that nobody asked for")
 )
 
-func newConn(nc net.Conn, shared bool) *Conn {
-	c := &Conn{nc: sock.Wrap(nc), shared: shared, done: make(chan struct{})}
+func newConn(home *Pool, nc net.Conn, shared bool) *Conn {
+	c := &Conn{nc: sock.Wrap(nc), home: home, shared: shared, done: make(chan struct{})}
 	c.room.L = &c.mu
 	return c
 }
@@ -120,13 +124,15 @@ func (c *Conn) ID() int64 { return c.id }
 // delivered or Fail is called, unless Send returns an error: then nothing was
 // sent. raw is copied. Send blocks only while the upstream does not read and much
 // is queued already.
-func (c *Conn) Send(raw []byte, n int, s Sink) error { return c.send(raw, debt{s, n}, nil) }
+func (c *Conn) Send(raw []byte, n int, s Sink) error { return c.send(raw, debt{s, n}, nil, true) }
 
 // SendEach is Send with a reply for each of sinks, which are told one by one.
-func (c *Conn) SendEach(raw []byte, sinks []Sink) error { return c.send(raw, debt{}, sinks) }
+func (c *Conn) SendEach(raw []byte, sinks []Sink) error { return c.send(raw, debt{}, sinks, true) }
 
-func (c *Conn) send(raw []byte, all debt, each []Sink) error {
+// send is Send and SendEach, which count as use of the connection, and the pool's own.
+func (c *Conn) send(raw []byte, all debt, each []Sink, use bool) error {
 	c.mu.Lock()
+	c.used = c.used || use
 	for len(c.queue) > maxQueued && c.err == nil {
 		c.room.Wait()
 	}
@@ -365,6 +371,7 @@ func (c *Conn) takeOver() (owner Owner, raw, step bool) {
 	defer c.mu.Unlock()
 	clear(c.owed)
 	c.owed, c.sent, c.head = c.sent, c.owed[:0], 0
+	c.used = c.used || len(c.owed) == 0 // a message
 	return c.owner, c.raw, c.step
 }
 

@@ -12,9 +12,9 @@ package upstream
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"slices"
@@ -37,6 +37,20 @@ type Identity struct {
 	DB           int
 	Proto        int // 2 or 3
 }
+
+func (id Identity) anonymous() bool { return id.User == "" && id.Secret == "" }
+
+// String is the identity without its secret.
+func (id Identity) String() string {
+	return fmt.Sprintf("user %q, database %d, RESP%d", id.User, id.DB, id.Proto)
+}
+
+// Format writes String, whatever the verb. (fmt cannot call it for an unexported
+// field: a struct that has one must not be printed.)
+func (id Identity) Format(f fmt.State, _ rune) { io.WriteString(f, id.String()) }
+
+// MarshalText is String, for slog.
+func (id Identity) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
 // Options are read once by NewPool.
 type Options struct {
@@ -67,6 +81,12 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return strings.TrimSpace(string(e.Reply)) }
 
+// Credentials says that it is the user or the password that was refused.
+func (e *RefusedError) Credentials() bool {
+	text := e.Error()
+	return strings.HasPrefix(text, "-WRONGPASS") || strings.HasPrefix(text, "-ERR invalid password")
+}
+
 // A Lane keeps commands that may take long from holding up the others: each
 // identity has shared connections of its own for each.
 type Lane uint8
@@ -88,19 +108,24 @@ type Pool struct {
 	downAt atomic.Int64 // when a dial failed, in ms since 1970; 0: the last one did not
 	auth   atomic.Int32 // whether the upstream wants authentication: 0 not known, 1 no, 2 yes
 
-	mu     sync.Mutex
-	groups *lru.Cache[groupKey, *group]
-	conns  map[*Conn]struct{} // all that were opened and not yet ended
-	closed bool
-	wg     sync.WaitGroup // reading goroutines, and those that open spares
+	certainFor time.Duration // how old the upstream's word on a login may be
+	checkEvery time.Duration // how often it is asked again about logins in use
+
+	mu       sync.Mutex
+	groups   *lru.Cache[groupKey, *group]
+	conns    map[*Conn]struct{} // all that were opened and not yet ended
+	logins   map[loginKey]*login
+	watching bool // a goroutine watches the logins
+	closed   bool
+	ending   chan struct{}  // closed by Close
+	wg       sync.WaitGroup // reading goroutines, those that open spares, and what concerns logins
 }
 
 type groupKey struct {
-	user   string
-	secret [sha256.Size]byte
-	db     int
-	proto  int
-	lane   Lane
+	loginKey
+	db    int
+	proto int
+	lane  Lane
 }
 
 // group is the shared connections of one identity.
@@ -128,7 +153,10 @@ func NewPool(opt Options) *Pool {
 	if opt.Log == nil {
 		opt.Log = slog.Default()
 	}
-	p := &Pool{opt: opt, conns: map[*Conn]struct{}{}}
+	p := &Pool{
+		opt: opt, certainFor: certainFor, checkEvery: checkEvery,
+		conns: map[*Conn]struct{}{}, logins: map[loginKey]*login{}, ending: make(chan struct{}),
+	}
 	rand.Read(p.salt[:]) // never fails
 	p.groups, _ = lru.NewWithEvict(opt.MaxIdentities*int(Lanes), func(_ groupKey, g *group) { go g.retire() })
 	return p
@@ -137,8 +165,40 @@ func NewPool(opt Options) *Pool {
 // Shared borrows a shared connection for an identity and lane, opening one if need be.
 // The caller must give it back with Return. hint chooses among the connections of
 // the identity; a client that always gives the same keeps its commands in order.
+// The upstream has taken the identity's credentials a second ago at most.
 // Errors are *DownError, *RefusedError or ctx's.
 func (p *Pool) Shared(ctx context.Context, id Identity, lane Lane, hint uint32) (*Conn, error) {
+	came := time.Now()
+	for try := 1; ; try++ {
+		c, err := p.lend(ctx, id, lane, hint)
+		if err != nil {
+			return nil, err
+		}
+		if lane != MainLane && !p.isCertain(came, c) { // c may be busy with a script for long
+			err = p.Probe(ctx, id)
+		}
+		if err == nil {
+			err = p.certain(ctx, came, c)
+		}
+		if err == nil {
+			return c, nil
+		}
+		p.Return(c)
+		if !errors.Is(err, errStale) {
+			return nil, err
+		}
+		if try == mostTries {
+			return nil, &DownError{err}
+		}
+	}
+}
+
+// mostTries is how many connections are tried that were lost as soon as they were
+// lent.
+const mostTries = 3
+
+// lend is Shared without asking the upstream about connections there are.
+func (p *Pool) lend(ctx context.Context, id Identity, lane Lane, hint uint32) (*Conn, error) {
 	g, err := p.group(id, lane)
 	if err != nil {
 		return nil, err
@@ -163,11 +223,10 @@ func (p *Pool) Shared(ctx context.Context, id Identity, lane Lane, hint uint32) 
 	g.err = nil
 	g.conns[i] = c
 	c.borrow()
-	if g.closed { // evicted meanwhile: this borrower is the only one
-		c.mu.Lock()
-		c.retired = true
-		c.mu.Unlock()
-	}
+	c.mu.Lock()
+	c.prompt = lane == MainLane
+	c.retired = g.closed // evicted meanwhile: this borrower is the only one
+	c.mu.Unlock()
 	return c, nil
 }
 
@@ -214,8 +273,11 @@ func (p *Pool) Private(ctx context.Context, id Identity, owner Owner) (*Conn, er
 	c := g.spare
 	g.spare = nil
 	g.ahead.Unlock()
-	if c != nil && c.belong(owner) {
+	if c != nil && p.certain(ctx, time.Now(), c) == nil && c.belong(owner) {
 		return c, nil
+	}
+	if c != nil {
+		c.Close()
 	}
 	if c, err = p.open(ctx, id, false); err != nil {
 		return nil, err
@@ -283,6 +345,9 @@ func Return(c *Conn) {
 // Close ends all connections and returns when their goroutines have ended.
 func (p *Pool) Close() {
 	p.mu.Lock()
+	if !p.closed {
+		close(p.ending)
+	}
 	p.closed = true
 	var all []*Conn
 	for c := range p.conns {
@@ -296,7 +361,7 @@ func (p *Pool) Close() {
 }
 
 func (p *Pool) key(id Identity, lane Lane) groupKey {
-	return groupKey{id.User, sha256.Sum256(append(p.salt[:], id.Secret...)), id.DB, id.Proto, lane}
+	return groupKey{p.loginKey(id), id.DB, id.Proto, lane}
 }
 
 func (p *Pool) group(id Identity, lane Lane) (*group, error) {
@@ -356,24 +421,26 @@ func (p *Pool) open(ctx context.Context, id Identity, shared bool) (*Conn, error
 	if p.opt.Server == nil {
 		return nil, &DownError{errNoMaster}
 	}
+	began := time.Now()
 	nc, err := p.opt.Server.Dial(ctx)
 	if err == nil {
 		var w welcome
 		if w, err = introduce(nc, greeting(id, shared, p.opt.readOnly), id.DB); err == nil {
 			p.cameUp()
-			if id.User == "" && id.Secret == "" {
+			if id.anonymous() {
 				p.auth.Store(1)
 				if w.noAuth {
 					p.auth.Store(2)
 				}
 			}
-			return p.adopt(nc, shared, w)
+			return p.adopt(nc, id, shared, w, began)
 		}
 		nc.Close()
 	}
 	var refused *RefusedError
 	if errors.As(err, &refused) {
 		p.cameUp()
+		p.refused(id, refused, began)
 		return nil, err
 	}
 	if ctx.Err() != nil {
@@ -399,8 +466,10 @@ func (p *Pool) cameUp() {
 	}
 }
 
-func (p *Pool) adopt(nc net.Conn, shared bool, w welcome) (*Conn, error) {
-	c := newConn(nc, shared)
+// adopt makes a connection one of the pool's, which introduced itself not before
+// began.
+func (p *Pool) adopt(nc net.Conn, id Identity, shared bool, w welcome, began time.Time) (*Conn, error) {
+	c := newConn(p, nc, shared)
 	c.noAuth, c.id = w.noAuth, w.id
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -409,10 +478,12 @@ func (p *Pool) adopt(nc net.Conn, shared bool, w welcome) (*Conn, error) {
 		return nil, &DownError{errClosed}
 	}
 	p.conns[c] = struct{}{}
+	p.joinLocked(c, p.loginLocked(id, w.noAuth, began))
 	p.wg.Go(func() {
 		c.read()
 		p.mu.Lock()
 		delete(p.conns, c)
+		p.joinLocked(c, nil)
 		p.mu.Unlock()
 		p.hurry()
 	})
@@ -474,8 +545,7 @@ func introduce(nc net.Conn, steps [][]string, db int) (w welcome, err error) {
 // its number, which HELLO tells every user.
 func greeting(id Identity, shared, readOnly bool) (steps [][]string) {
 	ask := func(args ...string) { steps = append(steps, args) }
-	anonymous := id.User == "" && id.Secret == ""
-	if id.DB != 0 && !anonymous {
+	if id.DB != 0 && !id.anonymous() {
 		ask("SELECT", strconv.Itoa(id.DB))
 	}
 	switch {

@@ -28,7 +28,7 @@ func TestCloseDoesNotWaitForAHangingTLSUpstream(t *testing.T) {
 		if err := errors.Join(client.Handshake(), <-failed); err != nil {
 			t.Fatal(err)
 		}
-		c := newConn(client, true)
+		c := newConn(nil, client, true)
 		go c.read()
 		start := time.Now()
 		c.Close()

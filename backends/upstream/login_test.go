@@ -1,0 +1,222 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// gate is the answer of an upstream whose user u has the password s while open is
+// true. asked counts how often it was said.
+type gate struct {
+	open  atomic.Bool
+	asked atomic.Int32
+}
+
+const wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
+
+func (g *gate) answer(word string) string {
+	switch {
+	case word == "AUTH" || word == "u":
+		return ""
+	case word == "s":
+		g.asked.Add(1)
+		if g.open.Load() {
+			return "+OK\r\n"
+		}
+		return wrong
+	}
+	return echo(word)
+}
+
+var u = Identity{User: "u", Secret: "s", Proto: 2}
+
+func borrow(t *testing.T, p *Pool, id Identity) *Conn {
+	t.Helper()
+	c, err := p.Shared(t.Context(), id, MainLane, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestManyBorrowersAskOnce(t *testing.T) {
+	var g gate
+	g.open.Store(true)
+	p := newPool(t, newFake(t, g.answer).addr, Options{})
+	p.checkEvery = time.Hour
+	c := borrow(t, p, u)
+	for range 100 {
+		borrow(t, p, u)
+	}
+	if n := g.asked.Load(); n != 1 {
+		t.Errorf("asked %d times about what was said just now", n)
+	}
+	p.mu.Lock()
+	c.login.sure = time.Now().Add(-2 * certainFor)
+	p.mu.Unlock()
+	h := newHeard()
+	var wg sync.WaitGroup
+	for i := range 100 {
+		c.Send(fmt.Appendf(nil, "x%d\r\n", i), 1, h)
+		wg.Go(func() {
+			if _, err := p.Shared(t.Context(), u, MainLane, 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := g.asked.Load(); n != 2 {
+		t.Errorf("asked %d times, want once more", n)
+	}
+	h.until(t, "a client's replies", func() bool { return h.ended == 100 })
+	if strings.Contains(h.text, "OK") {
+		t.Errorf("the answer went to a client: %q", h.text)
+	}
+}
+
+func TestRefusedLoginEndsItsConnections(t *testing.T) {
+	for name, find := range map[string]func(t *testing.T, p *Pool){
+		"by lending": func(t *testing.T, p *Pool) {
+			p.certainFor = 0
+			var refused *RefusedError
+			if _, err := p.Shared(t.Context(), u, MainLane, 0); !errors.As(err, &refused) || string(refused.Reply) != wrong {
+				t.Errorf("lent all the same, or %v", err)
+			}
+		},
+		"by opening": func(t *testing.T, p *Pool) {
+			p.Private(t.Context(), u, newHeard())
+		},
+		"by looking": func(t *testing.T, p *Pool) {
+			p.certainFor = 0
+			p.check()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var g gate
+			g.open.Store(true)
+			p := newPool(t, newFake(t, g.answer).addr, Options{})
+			p.checkEvery = time.Hour
+			c, h := borrow(t, p, u), newHeard()
+			own, err := p.Private(t.Context(), u, h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			foreign, err := p.Private(t.Context(), u, newHeard())
+			if err != nil {
+				t.Fatal(err)
+			}
+			foreign.ActAsAnybody()
+			anonymous := shared(t, p)
+			c.Send([]byte("x\r\n"), 1, h)
+			h.until(t, "a reply", func() bool { return h.ended == 1 })
+			g.open.Store(false)
+			find(t, p)
+			for _, c := range []*Conn{c, own} {
+				select {
+				case <-c.Done():
+				case <-time.After(5 * time.Second):
+					t.Fatal("a connection of the refused login stays open")
+				}
+				if !c.Revoked() {
+					t.Errorf("it ended with %v", c.reason())
+				}
+			}
+			if !anonymous.Alive() || !foreign.Alive() {
+				t.Error("connections of others were closed")
+			}
+			g.open.Store(true)
+			if again := borrow(t, p, u); !again.Alive() {
+				t.Error("no connection though the login is good again")
+			}
+		})
+	}
+}
+
+// TestOnlyUseIsChecked: what nobody uses is not asked about, and a question is no
+// use.
+func TestOnlyUseIsChecked(t *testing.T) {
+	var g gate
+	g.open.Store(true)
+	p := newPool(t, newFake(t, g.answer).addr, Options{})
+	p.checkEvery, p.certainFor = time.Hour, 0
+	c, h := borrow(t, p, u), newHeard()
+	settle := func(want int32) {
+		t.Helper()
+		p.check()
+		time.Sleep(20 * time.Millisecond)
+		if n := g.asked.Load(); n != want {
+			t.Errorf("asked %d times, want %d", n, want)
+		}
+	}
+	settle(1)
+	c.Send([]byte("x\r\n"), 1, h)
+	h.until(t, "a reply", func() bool { return h.ended == 1 })
+	settle(2)
+	settle(2)
+	c.Touch()
+	settle(3)
+	settle(3)
+}
+
+// TestNobodysPassword: what clients that never authenticated share is left to those
+// who have it once the default user has a password, and others get another.
+func TestNobodysPassword(t *testing.T) {
+	var locked atomic.Bool
+	f := newFake(t, func(word string) string {
+		switch {
+		case word == "AUTH":
+			return ""
+		case word == "default" && locked.Load():
+			return wrong
+		case word == "default":
+			return "+OK\r\n"
+		case word == "PING" && locked.Load():
+			return "-NOAUTH Authentication required.\r\n"
+		case len(word) == 26: // the password
+			return ""
+		}
+		return echo(word)
+	})
+	p := newPool(t, f.addr, Options{})
+	p.certainFor = 0
+	before := shared(t, p)
+	if again := shared(t, p); again != before || before.NoAuth() {
+		t.Fatal("not shared while there is no password")
+	}
+	locked.Store(true)
+	after := shared(t, p)
+	if after == before || !after.NoAuth() || !p.WantsAuth() || !before.Alive() {
+		t.Fatal("the password was not noticed, or took the connection from those who had it")
+	}
+	if again := shared(t, p); again != after {
+		t.Error("not shared while there is a password")
+	}
+	locked.Store(false)
+	if last := shared(t, p); last.NoAuth() || !p.Open() {
+		t.Error("the end of the password was not noticed")
+	}
+}
+
+func TestSecretsAreNotPrinted(t *testing.T) {
+	id := Identity{User: "alice", Secret: "hush", DB: 3, Proto: 2}
+	var log strings.Builder
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "id", id, "ids", []Identity{id})
+	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "id", id, "in", struct{ ID *Identity }{&id})
+	for _, text := range []string{
+		fmt.Sprint(id), fmt.Sprint(&id), fmt.Sprintf("%v %+v %#v %s %q %x %d", id, id, id, id, id, id, id),
+		fmt.Sprintf("%+v", []Identity{id}), fmt.Sprintf("%+v", map[string]any{"a": &id}), log.String(),
+	} {
+		if strings.Contains(text, "hush") || strings.Contains(text, fmt.Sprintf("%x", "hush")) {
+			t.Errorf("printed: %s", text)
+		}
+	}
+	if !strings.Contains(id.String(), "alice") {
+		t.Errorf("the user is not printed: %s", id)
+	}
+}

@@ -1,0 +1,227 @@
+package integration
+
+import (
+	"errors"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// lookedAgain is longer than the proxy believes what it was told about a login.
+const lookedAgain = 1100 * time.Millisecond
+
+// login is a client that has authenticated.
+func login(t *testing.T, addr, user, password string) *redistest.Conn {
+	t.Helper()
+	c := redistest.Open(t, addr)
+	if v := c.Do(t, "AUTH", user, password); v.Raw != "+OK\r\n" {
+		t.Fatalf("AUTH %s: %v", user, v)
+	}
+	return c
+}
+
+// isClosed reports that the proxy has closed a connection; replies still on their
+// way are skipped.
+func isClosed(c *redistest.Conn) bool {
+	_, err := c.Try("PING")
+	nerr := net.Error(nil)
+	return err != nil && !(errors.As(err, &nerr) && nerr.Timeout())
+}
+
+// TestPasswordAtRunTime: who is connected when the default user gets a password
+// keeps the access, as at a Redis; who comes later must know it, though both would
+// share a connection.
+func TestPasswordAtRunTime(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	before := redistest.Open(t, w.via)
+	before3 := redistest.Open3(t, w.via)
+	big := append([]string{"RPUSH", "list"}, strings.Split(strings.Repeat("x ", 20), " ")...)
+	before.Do(t, big...)
+	before3.Do(t, big...)
+	redistest.Open(t, w.via).Do(t, "SELECT", "1")
+	if v := w.behind.Do(t, "CONFIG", "SET", "requirepass", "secret"); v.IsError() {
+		t.Fatal(v)
+	}
+	time.Sleep(lookedAgain)
+	const no = "-NOAUTH Authentication required.\r\n"
+	for _, command := range []string{"GET a", "LOCK job 10s", "SELECT 1", "BLPOP list 0", "EVAL x 0", "MULTI", "HELLO 3", "SUBSCRIBE c"} {
+		v := redistest.Open(t, w.via).Do(t, strings.Fields(command)...)
+		if v.Raw != no && !(command == "HELLO 3" && strings.HasPrefix(v.Text, "NOAUTH HELLO must be called")) {
+			t.Errorf("a new client's %s: %v", command, v)
+		}
+	}
+	for _, c := range []*redistest.Conn{before, before3} {
+		if v := c.Do(t, big...); v.Kind != ':' {
+			t.Errorf("a command of a client that was there before: %v", v)
+		}
+		mustLock(t, c, "job")
+	}
+	late := redistest.Open(t, w.via)
+	if v := late.Do(t, "AUTH", "wrong"); !strings.HasPrefix(v.Text, "WRONGPASS") {
+		t.Errorf("AUTH with a wrong password: %v", v)
+	}
+	if v := late.Do(t, "AUTH", "secret"); v.Raw != "+OK\r\n" {
+		t.Errorf("AUTH: %v", v)
+	}
+	if v := late.Do(t, "GET", "a"); v.IsError() {
+		t.Errorf("GET after AUTH: %v", v)
+	}
+	late.Do(t, "CONFIG", "SET", "requirepass", "")
+	time.Sleep(lookedAgain)
+	c := redistest.Open(t, w.via)
+	if v := c.Do(t, "GET", "a"); v.IsError() {
+		t.Errorf("without a password again: %v", v)
+	}
+	mustLock(t, c, "other")
+}
+
+// TestRevoked: who authenticated with what the upstream no longer takes loses the
+// connection within seconds, wherever it is, and nobody else does. Redis itself
+// closes connections only of users who were deleted.
+func TestRevoked(t *testing.T) {
+	t.Parallel()
+	for _, change := range []string{"SETUSER u off", "SETUSER u resetpass >new", "DELUSER u"} {
+		t.Run(change, func(t *testing.T) {
+			t.Parallel()
+			w := startTwin(t)
+			for _, user := range []string{"u", "other"} {
+				w.behind.Do(t, "ACL", "SETUSER", user, "on", ">old", "~*", "&*", "+@all")
+			}
+			other := login(t, w.via, "other", "old")
+			clients := map[string]struct {
+				c       *redistest.Conn
+				command string
+			}{
+				"on the shared connection": {login(t, w.via, "u", "old"), "GET a"},
+				"in RESP3":                 {login(t, w.via, "u", "old"), "HELLO 3 AUTH u old"},
+				"with scripts":             {login(t, w.via, "u", "old"), "EVAL return(1) 0"},
+				"with blocking commands":   {login(t, w.via, "u", "old"), "BLPOP none 0.01"},
+				"with a connection":        {login(t, w.via, "u", "old"), "CLIENT ID"},
+				"in a transaction":         {login(t, w.via, "u", "old"), "MULTI"},
+				"with locks":               {login(t, w.via, "u", "old"), "LOCK job 10s OWNER me"},
+				"in another database":      {login(t, w.via, "u", "old"), "SELECT 2"},
+			}
+			for name, client := range clients {
+				if v := client.c.Do(t, strings.Fields(client.command)...); v.IsError() {
+					t.Fatalf("%s: %v", name, v)
+				}
+			}
+			listening := login(t, w.via, "u", "old")
+			listening.Do(t, "SUBSCRIBE", "news")
+			w.behind.Do(t, append([]string{"ACL"}, strings.Fields(change)...)...)
+			w.behind.Do(t, "PUBLISH", "news", "now")
+			for name, client := range clients {
+				eventually(t, 5*time.Second, name+": the client is disconnected", func() bool {
+					command := client.command
+					if name == "in RESP3" {
+						command = "GET a" // the other would be a new attempt, and only be refused
+					}
+					_, err := client.c.Try(strings.Fields(command)...)
+					return err != nil
+				})
+			}
+			listening.SetReadDeadline(time.Now().Add(5 * time.Second))
+			if _, closed := listening.Rest(5 * time.Second); !closed {
+				t.Error("the subscriber is still connected")
+			}
+			c := redistest.Open(t, w.via)
+			if v := c.Do(t, "AUTH", "u", "old"); !strings.HasPrefix(v.Text, "WRONGPASS") {
+				t.Errorf("AUTH with what no longer holds: %v", v)
+			}
+			if v := c.Do(t, "GET", "a"); v.IsError() {
+				t.Errorf("the default user: %v", v)
+			}
+			if v := other.Do(t, "GET", "a"); v.IsError() {
+				t.Errorf("another user: %v", v)
+			}
+		})
+	}
+}
+
+// TestRotation: a client that has given the new password on its old connection, as
+// libraries with tokens do, is not disconnected with the old one.
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	w.behind.Do(t, "ACL", "SETUSER", "u", "on", ">old", ">new", "~*", "&*", "+@all")
+	shared, own, raw := login(t, w.via, "u", "old"), login(t, w.via, "u", "old"), login(t, w.via, "u", "old")
+	own.Do(t, "CLIENT", "NO-EVICT", "on")
+	raw.Do(t, "HELLO", "3")
+	raw.Do(t, "SUBSCRIBE", "c")
+	for _, c := range []*redistest.Conn{shared, own, raw} {
+		if v := c.Do(t, "AUTH", "u", "new"); v.Raw != "+OK\r\n" {
+			t.Fatalf("AUTH: %v", v)
+		}
+	}
+	witness := login(t, w.via, "u", "old")
+	w.behind.Do(t, "ACL", "SETUSER", "u", "<old")
+	eventually(t, 5*time.Second, "the old password is out of use", func() bool { return isClosed(witness) })
+	for _, c := range []*redistest.Conn{shared, own, raw} {
+		if v := c.Do(t, "GET", "a"); v.IsError() {
+			t.Errorf("with the new password: %v", v)
+		}
+	}
+}
+
+// TestNothingIsAskedOfIdleClients: no question of the proxy's own disturbs an
+// upstream that nobody uses.
+func TestNothingIsAskedOfIdleClients(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	w.behind.Do(t, "ACL", "SETUSER", "u", "on", ">pw", "~*", "&*", "+@all")
+	c, listening := login(t, w.via, "u", "pw"), login(t, w.via, "u", "pw")
+	c.Do(t, "GET", "a")
+	listening.Do(t, "SUBSCRIBE", "news")
+	redistest.Open(t, w.via).Do(t, "GET", "a")
+	time.Sleep(3 * time.Second) // the last question about that
+	w.behind.Do(t, "CONFIG", "RESETSTAT")
+	time.Sleep(5 * time.Second)
+	stats := w.behind.Do(t, "INFO", "commandstats").Text
+	if strings.Contains(stats, "cmdstat_auth") || strings.Contains(stats, "cmdstat_ping") {
+		t.Errorf("asked of an idle upstream:\n%s", stats)
+	}
+	start := time.Now()
+	for time.Since(start) < 5*time.Second {
+		c.Do(t, "GET", "a")
+		time.Sleep(20 * time.Millisecond)
+	}
+	most := int(time.Since(start)/(2*time.Second)) + 1
+	_, auth, _ := strings.Cut(w.behind.Do(t, "INFO", "commandstats").Text, "cmdstat_auth:calls=")
+	calls, _, _ := strings.Cut(auth, ",")
+	if n, _ := strconv.Atoi(calls); n == 0 || n > most {
+		t.Errorf("asked %d times in %v of use", n, time.Since(start))
+	}
+}
+
+// TestSecretsAreNotLogged, whatever is done with them.
+func TestSecretsAreNotLogged(t *testing.T) {
+	t.Parallel()
+	data := redistest.Start(t)
+	p := redistest.StartProxy(t, data, redistest.StartNodes(t, 1), "--log-level", "debug")
+	data.Do(t, "ACL", "SETUSER", "u", "on", ">hush-1", "~*", "&*", "+@all")
+	c := login(t, p.Addr(), "u", "hush-1")
+	for _, command := range []string{"AUTH u hush-2", "AUTH hush-3", "HELLO 3 AUTH u hush-4", "HELLO 3 AUTH hush-5", "AUTH u hush-6 hush-7", "HELLO 3 AUTH u hush-1"} {
+		c.Do(t, strings.Fields(command)...)
+	}
+	c.Do(t, "CLIENT", "ID")
+	c.Do(t, "AUTH", "u", "hush-1")
+	c.Do(t, "LOCK", "job", "10s", "RETRYAFTER")
+	data.Do(t, "ACL", "SETUSER", "u", "off")
+	eventually(t, 5*time.Second, "the user is out", func() bool { return isClosed(c) })
+	data.Kill()
+	c = redistest.Open(t, p.Addr())
+	if v := c.Do(t, "AUTH", "u", "hush-1"); !strings.HasPrefix(v.Text, "UPSTREAMDOWN") || strings.Contains(v.Raw, "hush") {
+		t.Errorf("AUTH while the upstream is down: %v", v)
+	}
+	if strings.Contains(p.Log(), "hush") {
+		t.Errorf("a secret is in the log:\n%s", p.Log())
+	}
+	if !strings.Contains(p.Log(), "no longer takes") {
+		t.Errorf("the log does not say that a user was refused:\n%s", p.Log())
+	}
+}
