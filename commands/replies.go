@@ -34,17 +34,18 @@ type replies struct {
 	mu    sync.Mutex
 	queue []slot // queue[head:] is what the client still waits for, in order
 	head  int
-	first uint64               // how many slots were pushed before queue[head]
-	local []byte               // complete replies at the very front, not written yet
-	kept  int                  // bytes in all slots
-	owed  int                  // upstream replies still to come, in all slots
-	idle  chan struct{}        // closed when owed is 0 again; may be nil
-	mid   bool                 // an unowed message has been written in part: nothing may come between
-	midOf *upstream.Conn       // whose message that is
-	asked chan struct{}        // closed when the last unowed question was answered; nil: none was asked
-	mark  *mark                // what the session waits for on a raw connection; may be nil
-	held  []byte               // the beginning of a message that may be the mark
-	lost  func(*upstream.Conn) // an upstream connection ended; may be nil
+	first uint64                    // how many slots were pushed before queue[head]
+	local []byte                    // complete replies at the very front, not written yet
+	kept  int                       // bytes in all slots
+	owed  int                       // upstream replies still to come, in all slots
+	idle  chan struct{}             // closed when owed is 0 again; may be nil
+	mid   bool                      // an unowed message has been written in part: nothing may come between
+	midOf *upstream.Conn            // whose message that is
+	asked chan struct{}             // closed when the last unowed question was answered; nil: none was asked
+	mark  *mark                     // what the session waits for on a raw connection; may be nil
+	held  []byte                    // the beginning of a message that may be the mark
+	ends  func(*upstream.Conn) bool // says that the client ends with the connection; may be nil
+	lost  func(*upstream.Conn)      // an upstream connection ended; may be nil
 
 	redirect func(c *call, reply []byte) // sends a call elsewhere, must not block; may be nil
 	pushes   *upstream.Conn              // whose pushes, between replies to calls, are the client's; may be nil
@@ -328,13 +329,18 @@ func (r *replies) Full() <-chan struct{} { return r.out.Full() }
 
 // Fail implements upstream.Sink: every reply owed becomes an error. If half of a
 // reply is out already nothing that follows could be understood: the client is
-// disconnected.
+// disconnected. A client that ends with c gets no error, as from a Redis that went
+// away.
 func (r *replies) Fail(c *upstream.Conn, owed int, cut bool, err error) {
 	r.mu.Lock()
 	if i := r.findLocked(c); cut && (i == len(r.queue) || r.queue[i].plain()) {
 		r.out.Abort()
 	}
-	r.failLocked(c, owed, err)
+	text := appendLost(nil, err)
+	if r.ends != nil && r.ends(c) {
+		text = nil
+	}
+	r.failLocked(c, owed, text)
 	lost := r.lost
 	r.mu.Unlock()
 	if lost != nil {
@@ -342,8 +348,7 @@ func (r *replies) Fail(c *upstream.Conn, owed int, cut bool, err error) {
 	}
 }
 
-func (r *replies) failLocked(c *upstream.Conn, owed int, err error) {
-	text := appendLost(nil, err)
+func (r *replies) failLocked(c *upstream.Conn, owed int, text []byte) {
 	for owed > 0 {
 		i := r.findLocked(c)
 		if i == len(r.queue) {

@@ -127,7 +127,7 @@ func (d *Dispatcher) NewSession(present context.Context, out Output) *Session {
 		d: d, present: present, out: out, id: d.opt.Upstream.Default(), hint: d.opt.Upstream.Hint(),
 		replies: newReplies(out, int(d.opt.MaxKept)),
 	}
-	s.replies.lost = s.lost
+	s.replies.ends, s.replies.lost = s.endsWith, s.lost
 	return s
 }
 
@@ -440,11 +440,14 @@ func (s *Session) note() {
 	}
 }
 
-// lost is told of every connection that ended. One that had the client's state
-// takes the client with it, as a Redis that went away would, and so does one on
-// which the client was somebody that the upstream no longer lets in.
+// endsWith says that a connection takes the client with it: one that has the
+// client's state, as a Redis that went away would, or one on which the client was
+// somebody that the upstream no longer lets in.
+func (s *Session) endsWith(c *upstream.Conn) bool { return s.stateful.Load() == c || c.Revoked() }
+
+// lost is told of every connection that ended.
 func (s *Session) lost(c *upstream.Conn) {
-	if s.stateful.Load() == c || c.Revoked() {
+	if s.endsWith(c) {
 		s.gone.Store(true)
 		s.out.Close()
 	}

@@ -500,8 +500,11 @@ func TestLostStateEndsTheClient(t *testing.T) {
 			other.where(t)
 			p.do(t, state)
 			p.want(t, "+OK\r\n")
+			p.do(t, "SILENCE")
+			s.await(t, "SILENCE")
 			s.drop()
 			p.until(t, "the end of the client", func() bool { return p.closed })
+			p.want(t, "") // and no word of what is still owed
 			other.mu.Lock()
 			defer other.mu.Unlock()
 			if other.closed || other.aborted {
