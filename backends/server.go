@@ -1,10 +1,12 @@
 // Package backends knows where a Redis lives: its address, TLS and credentials,
-// parsed from one URL.
+// parsed from one URL, and the nodes that are behind that.
 //
 // It opens two kinds of connection: bare ones, whose bytes the caller relays
 // ([Server.Dial]), and rueidis clients, for questions the proxy asks on its own
-// behalf ([Server.Client]). A Server is immutable and safe for concurrent use;
-// the package starts no goroutines of its own.
+// behalf ([Server.Client]). A Server is immutable and safe for concurrent use.
+//
+// A [Finder] asks where the nodes of a replicated Redis or a Cluster are, again and
+// again; its goroutines have ended when its Run returns. The package starts no others.
 package backends
 
 import (
@@ -13,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,15 +26,17 @@ import (
 // otherwise (dial_timeout=…).
 const DialTimeout = 2 * time.Second
 
-// A Server is one Redis as a URL names it.
+// A Server is one Redis as a URL names it. A URL may also name several addresses, of
+// one upstream's nodes or of its sentinels; such a Server is only good for a [Finder].
 type Server struct {
 	opt  rueidis.ClientOption
 	name string
 }
 
 // Parse reads a Redis URL: redis://, rediss:// or unix://, with user, password
-// and database, in the form of [rueidis.ParseURL]. A bare host:port is taken as
-// redis://host:port. An error about a URL that may hold a password gives no
+// and database, in the form of [rueidis.ParseURL]: further addresses as addr=…, and
+// the name by which sentinels know a master as master_set=…. A bare host:port is taken
+// as redis://host:port. An error about a URL that may hold a password gives no
 // reason: the reason could repeat a part of it.
 func Parse(raw string) (*Server, error) {
 	secret := strings.ContainsAny(raw, "@?#")
@@ -46,17 +51,41 @@ func Parse(raw string) (*Server, error) {
 		return nil, fmt.Errorf("not a Redis URL: %w", err)
 	case opt.SelectDB < 0:
 		return nil, fmt.Errorf("not a Redis URL: database %d is negative", opt.SelectDB)
-	case len(opt.InitAddress) != 1 || opt.Sentinel.MasterSet != "":
-		return nil, errors.New("not a Redis URL: more than one address, or a Sentinel master set, is not supported yet")
+	case strings.HasPrefix(raw, "unix:") && (len(opt.InitAddress) > 1 || opt.Sentinel.MasterSet != ""):
+		return nil, errors.New("not a Redis URL: a socket is one server, and no sentinel")
 	}
+	opt.InitAddress = distinct(opt.InitAddress)
 	if opt.Dialer.Timeout == 0 {
 		opt.Dialer.Timeout = DialTimeout
 	}
 	return &Server{opt: opt, name: opt.InitAddress[0]}, nil
 }
 
-// String is the address, host:port or socket path, without user or password.
-func (s *Server) String() string { return s.name }
+// distinct is list without what comes again, in its order. The caller owns it.
+func distinct(list []string) (out []string) {
+	for _, s := range list {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// String is the address, host:port or socket path, without user or password; of
+// several addresses all, and the master set.
+func (s *Server) String() string {
+	if s.MasterSet() != "" {
+		return s.MasterSet() + " of " + strings.Join(s.opt.InitAddress, " ")
+	}
+	return strings.Join(s.opt.InitAddress, " ")
+}
+
+// Single says that the URL names one address, and not as a sentinel's.
+func (s *Server) Single() bool { return len(s.opt.InitAddress) == 1 && s.MasterSet() == "" }
+
+// MasterSet is the name by which the servers at the addresses, sentinels, know the
+// master; empty: they are no sentinels.
+func (s *Server) MasterSet() string { return s.opt.Sentinel.MasterSet }
 
 // Credentials are the user and password of the URL; both may be empty.
 func (s *Server) Credentials() (user, password string) { return s.opt.Username, s.opt.Password }

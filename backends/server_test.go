@@ -25,6 +25,8 @@ func TestParse(t *testing.T) {
 		{"redis://u:p%40@h:1/3", "h:1", false, "u", "p@", 3},
 		{"rediss://:p@h", "h:6379", true, "", "p", 0},
 		{"rediss://h:1?skip_verify=true", "h:1", true, "", "", 0},
+		{"redis://h:1?addr=h:2&addr=h:1&addr=:3", "h:1 h:2 h:3", false, "", "", 0},
+		{"redis://:p@h:1?addr=h:2&master_set=main", "main of h:1 h:2", false, "", "p", 0},
 		{"unix:///run/r.sock", "/run/r.sock", false, "", "", 0},
 		{"unix://u:p@/run/r.sock?db=2", "/run/r.sock", false, "u", "p", 2},
 	}
@@ -43,13 +45,13 @@ func TestParse(t *testing.T) {
 
 func TestParseFaults(t *testing.T) {
 	for url, want := range map[string]string{
-		"http://h:1":                  "not a Redis URL: ",
-		"redis://h:1/x":               "not a Redis URL: ",
-		"redis://h:1/-1":              "is negative",
-		"redis://u:hunter2@h:1/x":     "percent-encoded",
-		"redis://h:1?addr=h:2":        "more than one address",
-		"redis://h:1?master_set=main": "Sentinel",
-		"redis://u:hunter2#@h:1":      "percent-encoded",
+		"http://h:1":                "not a Redis URL: ",
+		"redis://h:1/x":             "not a Redis URL: ",
+		"redis://h:1/-1":            "is negative",
+		"redis://u:hunter2@h:1/x":   "percent-encoded",
+		"unix:///s?addr=h:2":        "a socket is one server",
+		"unix:///s?master_set=main": "a socket is one server",
+		"redis://u:hunter2#@h:1":    "percent-encoded",
 	} {
 		if _, err := Parse(url); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v, want an error that says %q", url, err, want)

@@ -1,6 +1,9 @@
 package backends
 
-import "net"
+import (
+	"net"
+	"strings"
+)
 
 // A Topology is where the nodes of one upstream are, as last seen. It is immutable.
 type Topology struct {
@@ -31,6 +34,9 @@ func (s *Server) At(addr string) *Server {
 	opt := s.opt
 	opt.InitAddress = []string{addr}
 	opt.Sentinel.MasterSet = ""
+	if strings.Contains(s.name, "/") {
+		opt.DialCtxFn = nil // which dials a socket
+	}
 	if host, _, err := net.SplitHostPort(addr); err == nil && opt.TLSConfig != nil {
 		opt.TLSConfig = opt.TLSConfig.Clone()
 		opt.TLSConfig.ServerName = host
