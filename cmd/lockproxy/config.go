@@ -50,6 +50,7 @@ func (c config) validate(all []setting, bad faults) (options, faults) {
 		bad = append(bad, errors.New("upstream: not set; give --upstream redis://host:port, LOCKPROXY_UPSTREAM, or upstream: in the file"))
 	}
 	bad = append(bad, o.contradictions()...)
+	bad = append(bad, o.misplaced()...)
 	bad = append(bad, o.readTLS()...)
 	if len(bad) == 0 {
 		bad = append(bad, o.unusedTLS()...)
@@ -103,10 +104,32 @@ func (o *options) contradictions() (bad faults) {
 	return bad
 }
 
+// misplaced are the faults between settings that say where the upstream is.
+func (o *options) misplaced() (bad faults) {
+	if o.upstream == nil || o.mode == "" {
+		return nil
+	}
+	if err := backends.CheckMode(o.upstream, o.mode); err != nil {
+		return faults{fmt.Errorf("upstream-mode: %w", err)}
+	}
+	changing := o.mode == backends.ModeCluster || !o.upstream.Single()
+	if changing && len(o.nodes) == 0 {
+		bad = append(bad, errChanging)
+	}
+	if o.upstream.MasterSet() == "" && (o.sentinelUser != "" || o.sentinelPassword != "") {
+		bad = append(bad, errors.New("sentinel-user, sentinel-password: the upstream's URL names no sentinels (?master_set=…)"))
+	}
+	return bad
+}
+
+// errChanging is the fault of locks that would be lost with a master.
+var errChanging = errors.New("lock-node: not set; a Cluster, or a master that another may replace, is no safe lock node, so name servers that are")
+
 // complete fills in what one setting leaves to another, and notes what is legal
 // but unwise.
 func (o *options) complete() {
 	if len(o.nodes) == 0 {
+		o.voting = true
 		o.nodes = []*backends.Server{o.upstream}
 	}
 	if n := len(o.nodes); n%2 == 0 {

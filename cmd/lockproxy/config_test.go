@@ -33,7 +33,7 @@ func TestDefaults(t *testing.T) {
 	}
 	o.upstream, o.nodes = nil, nil
 	want := options{
-		listen: "127.0.0.1:6380",
+		listen: "127.0.0.1:6380", voting: true, mode: "auto", readFrom: "master",
 		minTTL: 100 * time.Millisecond, maxTTL: time.Minute, retention: 10 * time.Minute,
 		bootstrap: "auto", restartGrace: "available", prefix: "lockproxy:",
 		maxClients: 10000, maxBulk: 512 << 20, maxOutput: 256 << 20,
@@ -87,6 +87,15 @@ func TestValidateFaults(t *testing.T) {
 		{"size in other units", said("upstream", up, "max-output", "1tb"), []string{`max-output: "1tb" is not a size`}},
 		{"neither true nor false", said("upstream", up, "require-owner", "maybe"), []string{"require-owner: "}},
 		{"node twice", said("upstream", up, "lock-node", "redis://a:1 redis://b:1 a:1/2"), []string{"lock-node: a:1 is named twice"}},
+		{"lock node of several", said("upstream", up, "lock-node", "redis://a:1?addr=b:1"), []string{"lock-node: names several addresses, or sentinels"}},
+		{"lock node of sentinels", said("upstream", up, "lock-node", "redis://a:1?master_set=m"), []string{"lock-node: names several addresses, or sentinels"}},
+		{"unknown mode", said("upstream", up, "upstream-mode", "ring"), []string{`upstream-mode: "ring" is not one of auto, standalone`}},
+		{"unknown place to read", said("upstream", up, "read-from", "slave"), []string{`read-from: "slave" is not one of`}},
+		{"mode against the URL", said("upstream", up, "upstream-mode", "sentinel", "lock-node", "a:1"), []string{"upstream-mode: sentinel needs a master set"}},
+		{"Cluster without lock nodes", said("upstream", up, "upstream-mode", "cluster"), []string{"lock-node: not set; a Cluster"}},
+		{"Sentinel without lock nodes", said("upstream", up+"?master_set=m"), []string{"lock-node: not set; a Cluster"}},
+		{"replicated without lock nodes", said("upstream", up+"?addr=h:2"), []string{"lock-node: not set; a Cluster"}},
+		{"no sentinels", said("upstream", up, "sentinel-password", "x"), []string{"sentinel-user, sentinel-password: the upstream's URL names no sentinels"}},
 		{"all at once", said("min-ttl", "30", "max-ttl", "1s", "node-timeout", "2s", "log-level", "x"),
 			[]string{"min-ttl: ", "log-level: ", "upstream: not set", "node-timeout: 2s is not shorter"}},
 	}
@@ -123,6 +132,8 @@ func TestValidateReads(t *testing.T) {
 		{"log-level", "WARN", func(o options) any { return o.logLevel }, slog.LevelWarn},
 		{"log-format", "json", func(o options) any { return o.logJSON }, true},
 		{"upstream", "unix:///run/redis.sock", func(o options) any { return o.upstream.String() }, "/run/redis.sock"},
+		{"upstream-mode", "standalone", func(o options) any { return o.mode }, "standalone"},
+		{"read-from", "any", func(o options) any { return o.readFrom }, "any"},
 		{"lock-node", "redis://a:1 b:2 rediss://c:3", func(o options) any { return addresses(o.nodes) }, "a:1 b:2 c:3"},
 	}
 	for _, tt := range tests {

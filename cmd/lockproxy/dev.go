@@ -9,6 +9,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/urfave/cli/v2"
+
+	"github.com/lockproxy/lockproxy/backends"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 )
 
 func (p program) devCommand() *cli.Command {
-	all := without(settings(), "upstream", "lock-node")
+	all := without(settings(), "upstream", "lock-node", "upstream-mode", "read-from", "sentinel-user", "sentinel-password")
 	for _, s := range tlsSettings() { // it stays within one machine
 		all = without(all, s.name)
 	}
@@ -51,6 +53,7 @@ func (p program) dev(ctx context.Context, raw config, bad faults) error {
 		raw["node-timeout"] = given{values: []string{devNodeTimeout}}
 	}
 	raw["upstream"] = given{values: embeddedURLs(servers[:1])}
+	raw["upstream-mode"] = given{values: []string{backends.ModeStandalone}}
 	raw["lock-node"] = given{values: embeddedURLs(servers[1:])}
 	o, bad := raw.validate(settings(), bad)
 	if len(bad) > 0 {

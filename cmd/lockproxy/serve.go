@@ -61,11 +61,14 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(net.
 	if err != nil {
 		return err
 	}
-	up := upstream.New(upstream.UpstreamOptions{Options: upstream.Options{
-		Server: o.upstream, Conns: o.upstreamConns, MaxIdentities: o.maxIdentities, Log: log,
-	}})
+	finder, err := newFinder(o, log)
+	if err != nil {
+		return errors.Join(err, finish(svc))
+	}
+	up := newUpstream(o, finder, log)
 	defer up.Close()
-	if err := lookAround(ctx, up, svc, log); err != nil {
+	defer follow(ctx, finder, up)()
+	if err := lookAround(ctx, o, finder, up, svc, log); err != nil {
 		return errors.Join(err, finish(svc))
 	}
 	table := commands.New(commands.Options{
@@ -134,19 +137,61 @@ func newLocks(o options, log *slog.Logger) (*locks.Service, error) {
 	})
 }
 
+func newFinder(o options, log *slog.Logger) (*backends.Finder, error) {
+	return backends.NewFinder(o.upstream, backends.FinderOptions{
+		Mode: o.mode, Replicas: o.readFrom != "master",
+		SentinelUser: o.sentinelUser, SentinelPassword: o.sentinelPassword, Log: log,
+	})
+}
+
+// newUpstream is of the nodes that the finder knows before it has asked anybody.
+func newUpstream(o options, finder *backends.Finder, log *slog.Logger) *upstream.Upstream {
+	up := upstream.New(upstream.UpstreamOptions{
+		Options:  upstream.Options{Server: o.upstream, Conns: o.upstreamConns, MaxIdentities: o.maxIdentities, Log: log},
+		ReadFrom: map[string]upstream.ReadFrom{"replica": upstream.FromReplica, "any": upstream.FromAny}[o.readFrom],
+		Hurry:    finder.Hurry,
+	})
+	up.Follow(finder.First())
+	return up
+}
+
+// follow runs the finder until stop is called, which waits for its end. Draining
+// clients still need to know where the nodes are, so it outlives ctx.
+func follow(ctx context.Context, finder *backends.Finder, up *upstream.Upstream) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = finder.Run(ctx, up.Follow) // ends when told to
+	}()
+	return func() { cancel(); <-ended }
+}
+
 // lookAround asks the upstream and the lock nodes who they are. One that is down is
 // worth a line in the log, since it may come back; lock nodes that must not be used
-// together are an error.
-func lookAround(ctx context.Context, up *upstream.Upstream, svc *locks.Service, log *slog.Logger) error {
+// together, or at all, are an error.
+func lookAround(ctx context.Context, o options, finder *backends.Finder, up *upstream.Upstream, svc *locks.Service, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	reached := make(chan error, 1)
-	go func() { reached <- up.Pool().Probe(ctx, up.Default()) }()
+	go func() { reached <- reach(ctx, finder, up) }()
 	err := svc.Check(ctx)
 	if fault := <-reached; fault != nil {
 		log.Warn("the upstream cannot be used yet; serving anyway", "error", fault)
 	}
+	if o.voting && up.View().Cluster() {
+		return errChanging
+	}
 	return err
+}
+
+// reach waits until the finder has looked, and opens a first connection.
+func reach(ctx context.Context, finder *backends.Finder, up *upstream.Upstream) error {
+	select {
+	case <-finder.Looked():
+	case <-ctx.Done():
+	}
+	return up.Pool().Probe(ctx, up.Default())
 }
 
 func addresses(nodes []*backends.Server) string {

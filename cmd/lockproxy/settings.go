@@ -23,7 +23,7 @@ type setting struct {
 
 	list   bool // may be given more than once
 	toggle bool // yes or no; the bare flag means yes
-	secret bool // a URL that may hold a password: never printed, and name-file names a file to read it from
+	secret bool // a password, or a URL that may hold one: never printed, and name-file names a file to read it from
 
 	read func(o *options, text string) error // once for each value; must not repeat a secret
 }
@@ -38,6 +38,11 @@ type options struct {
 	listen   string
 	upstream *backends.Server
 	nodes    []*backends.Server // at least one
+	voting   bool               // the upstream is the one lock node, as none was named
+
+	mode                           string // of the upstream
+	readFrom                       string
+	sentinelUser, sentinelPassword string
 
 	clientFiles, serverFiles tlsFiles
 	clientTLS, serverTLS     *backends.TLS // what the files hold; nil: nothing was said
@@ -68,6 +73,10 @@ func settings() []setting {
 	return slices.Concat([]setting{
 		{name: "listen", value: "127.0.0.1:6380", usage: "where clients connect: `host:port`, or the path of a Unix socket", read: readListen},
 		{name: "upstream", secret: true, usage: "the Redis that ordinary commands go to, as a `URL` (redis://, rediss://, unix://)", read: readUpstream},
+		{name: "upstream-mode", value: "auto", usage: "standalone, replicated (the URL names the master and its replicas), sentinel (it names sentinels), cluster, or auto: as the URL and the servers say", read: oneOf(func(o *options) *string { return &o.mode }, modes...)},
+		{name: "read-from", value: "master", usage: "where commands that only read may go: master, replica (a master that has none serves them itself), any", read: oneOf(func(o *options) *string { return &o.readFrom }, "master", "replica", "any")},
+		{name: "sentinel-user", usage: "who the proxy is to sentinels; the user in the upstream's URL is for the servers that they watch", read: word(func(o *options) *string { return &o.sentinelUser })},
+		{name: "sentinel-password", secret: true, usage: "the password for sentinels", read: word(func(o *options) *string { return &o.sentinelPassword })},
 		{name: "lock-node", secret: true, list: true, usage: "a master that votes on locks, as a `URL`; repeat it, an odd number is best (default: the upstream alone)", read: readNode},
 	}, tlsSettings(), []setting{
 		{name: "min-ttl", value: "100ms", usage: "the shortest lease a client may ask for", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.minTTL })},
@@ -93,6 +102,9 @@ func settings() []setting {
 		{name: "log-format", value: "text", usage: "text or json", read: readFormat},
 	})
 }
+
+// modes are what an upstream may be.
+var modes = []string{backends.ModeAuto, backends.ModeStandalone, backends.ModeReplicated, backends.ModeSentinel, backends.ModeCluster}
 
 // without is the settings whose names are not given.
 func without(all []setting, names ...string) []setting {
@@ -132,6 +144,9 @@ func readNode(o *options, text string) error {
 	s, err := parseServer(text)
 	if err != nil {
 		return err
+	}
+	if !s.Single() {
+		return errors.New("names several addresses, or sentinels; a lock node is one server, that stays the same (a Cluster or a master that changes cannot vote)")
 	}
 	if i := slices.IndexFunc(o.nodes, func(n *backends.Server) bool { return n.String() == s.String() }); i >= 0 {
 		return fmt.Errorf("%s is named twice; each lock node must be a server of its own", s)
@@ -224,6 +239,14 @@ func size(field func(*options) *int64) func(*options, string) error {
 			return fmt.Errorf("%q is not a size such as 65536, 64kb, 512mb or 1gb", text)
 		}
 		*field(o) = n * unit
+		return nil
+	}
+}
+
+// word reads any text.
+func word(field func(*options) *string) func(*options, string) error {
+	return func(o *options, text string) error {
+		*field(o) = text
 		return nil
 	}
 }
