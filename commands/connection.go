@@ -48,6 +48,25 @@ func (s *Session) alone(ctx context.Context, raw []byte) {
 	}
 }
 
+// changeUsers sends a command after which the upstream may no longer let in whom it
+// did. ACL goes on a connection of the client's own, which it keeps: if the upstream
+// closes that, since the client's own user is gone, the client is disconnected.
+func (s *Session) changeUsers(ctx context.Context, raw []byte, args [][]byte) {
+	if is(args[0], "ACL") {
+		if !s.toOwn(ctx) {
+			return
+		}
+		s.sticky = true
+		s.note()
+	} else if !s.needConn(ctx) {
+		return
+	}
+	s.flushRun()
+	c := s.conn()
+	s.replies.ExpectTapped(c, func([]byte) { s.d.opt.Upstream.Doubt() })
+	s.send(c, raw, 1)
+}
+
 // hello changes the protocol, and maybe who the client is.
 func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 	h, ok := parseHello(args)

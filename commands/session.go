@@ -161,7 +161,7 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 		s.replies.Local([]byte("-NOAUTH Authentication required.\r\n"))
 		return true
 	}
-	k := kindOf(args[0])
+	k := s.kindOf(args)
 	if s.mode == onRaw {
 		return s.tryRaw(k, raw, args)
 	}
@@ -220,6 +220,15 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 	return false
 }
 
+// kindOf is the kind of a command in the state the session is in.
+func (s *Session) kindOf(args [][]byte) kind {
+	k := kindOf(args[0])
+	if k == users && (s.mode == onRaw || s.tx.in || !changesUsers(args) || s.clustered()) {
+		return forward
+	}
+	return k
+}
+
 // overRestricted says that a command is larger than the upstream takes from a
 // connection that has not authenticated. As an inline command, whose limits are
 // others, it could come this far; sent on, it would end the connection for
@@ -244,7 +253,7 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 		s.Flush()
 		return
 	}
-	k := kindOf(args[0])
+	k := s.kindOf(args)
 	if s.mode == onShared && s.d.isPaused() && k != verb {
 		if !s.toOwn(ctx) || s.Try(raw, args) {
 			s.Flush()
@@ -290,6 +299,8 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 		s.runOwn(ctx, raw, k, args)
 	case waits:
 		s.waitFor(ctx, raw)
+	case users:
+		s.changeUsers(ctx, raw, args)
 	case script:
 		if s.idle(ctx) == nil {
 			s.lane = upstream.ScriptLane
@@ -652,16 +663,21 @@ func (s *Session) addBlocking(raw []byte) bool {
 }
 
 func (s *Session) runForward(ctx context.Context, raw []byte) {
+	if s.needConn(ctx) {
+		s.add(raw)
+	}
+}
+
+// needConn makes sure that there is a live connection for an ordinary command. If it
+// can't, the client has got the reason.
+func (s *Session) needConn(ctx context.Context) bool {
 	if s.mode != onShared {
 		if s.own.Alive() {
-			s.add(raw)
-			return
+			return true
 		}
 		s.closeOwn()
 	}
-	if s.needShared(ctx) {
-		s.add(raw)
-	}
+	return s.needShared(ctx)
 }
 
 // needShared makes sure that there is a live shared connection. If it can't, the

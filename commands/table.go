@@ -1,6 +1,9 @@
 package commands
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // kind says who handles a command, and on which connection it travels.
 type kind uint8
@@ -24,6 +27,7 @@ const (
 	ownConn               // must not wait behind other clients' commands
 	script                // runs a script: may take long
 	kills                 // SCRIPT, FUNCTION: KILL must overtake the script it kills; DEBUG is the client's own
+	users                 // ACL, CONFIG: may change who may do what
 	subscribe             // replies and messages are not one per command
 )
 
@@ -43,6 +47,8 @@ var kinds = map[string]kind{
 
 	"EVAL": script, "EVALSHA": script, "FCALL": script, "EVAL_RO": script, "EVALSHA_RO": script, "FCALL_RO": script,
 	"SCRIPT": kills, "FUNCTION": kills, "SHUTDOWN": ownConn, "FAILOVER": ownConn, "READONLY": ownConn, "READWRITE": ownConn, "ASKING": ownConn,
+
+	"ACL": users, "CONFIG": users,
 
 	"SUBSCRIBE": subscribe, "PSUBSCRIBE": subscribe, "SSUBSCRIBE": subscribe,
 	"UNSUBSCRIBE": subscribe, "PUNSUBSCRIBE": subscribe, "SUNSUBSCRIBE": subscribe,
@@ -70,6 +76,17 @@ func kindOf(name []byte) kind {
 // is compares an argument with a word in upper case, ignoring the argument's.
 func is(arg []byte, word string) bool {
 	return len(arg) == len(word) && strings.EqualFold(string(arg), word)
+}
+
+// changesUsers says that an ACL or CONFIG may change who gets in.
+func changesUsers(args [][]byte) bool {
+	if len(args) < 2 {
+		return false
+	}
+	if is(args[0], "ACL") {
+		return is(args[1], "SETUSER") || is(args[1], "DELUSER") || is(args[1], "LOAD")
+	}
+	return is(args[1], "SET") && slices.ContainsFunc(args[2:], func(a []byte) bool { return is(a, "REQUIREPASS") })
 }
 
 // hasBlock finds the BLOCK option of XREAD and XREADGROUP, which comes before

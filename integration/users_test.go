@@ -80,6 +80,39 @@ func TestPasswordAtRunTime(t *testing.T) {
 	mustLock(t, c, "other")
 }
 
+// TestChangesThroughTheProxy count at once, for every client after the reply to them.
+func TestChangesThroughTheProxy(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	admin := redistest.Open(t, w.via)
+	admin.Do(t, "ACL", "SETUSER", "u", "on", ">pw", "~*", "&*", "+@all")
+	for range 5 {
+		if v := redistest.Open(t, w.via).Do(t, "GET", "a"); v.IsError() {
+			t.Fatalf("before: %v", v)
+		}
+		admin.Do(t, "CONFIG", "SET", "requirepass", "secret")
+		if v := redistest.Open(t, w.via).Do(t, "GET", "a"); !strings.HasPrefix(v.Text, "NOAUTH") {
+			t.Fatalf("after CONFIG SET requirepass: %v", v)
+		}
+		admin.Do(t, "CONFIG", "SET", "requirepass", "")
+		if v := redistest.Open(t, w.via).Do(t, "SELECT", "3"); v.IsError() {
+			t.Fatalf("without a password: %v", v)
+		}
+		admin.Do(t, "ACL", "SETUSER", "default", "off")
+		if v := redistest.Open(t, w.via).Do(t, "SELECT", "3"); !strings.HasPrefix(v.Text, "NOAUTH") {
+			t.Fatalf("after ACL SETUSER default off: %v", v)
+		}
+		admin.Do(t, "ACL", "SETUSER", "default", "on")
+	}
+	c := login(t, w.via, "u", "pw")
+	if v := c.Do(t, "ACL", "DELUSER", "u"); v.Raw != ":1\r\n" {
+		t.Errorf("DELUSER of oneself: %v", v)
+	}
+	if _, closed := c.Rest(5 * time.Second); !closed {
+		t.Error("who deleted itself is still connected")
+	}
+}
+
 // TestRevoked: who authenticated with what the upstream no longer takes loses the
 // connection within seconds, wherever it is, and nobody else does. Redis itself
 // closes connections only of users who were deleted.

@@ -30,10 +30,11 @@ type login struct {
 	id     Identity // of which only User and Secret count
 	noAuth bool     // the upstream wants authentication, and this one has none
 
-	conns  map[*Conn]struct{}
-	sure   time.Time     // when the upstream was asked that said yes last
-	asking chan struct{} // closed once the question under way is settled; nil: there is none
-	err    error         // why no more clients may share it; nil: they may
+	conns   map[*Conn]struct{}
+	sure    time.Time     // when the upstream was asked that said yes last
+	doubted time.Time     // what was asked before counts no more
+	asking  chan struct{} // closed once the question under way is settled; nil: there is none
+	err     error         // why no more clients may share it; nil: they may
 }
 
 type loginKey struct {
@@ -65,7 +66,7 @@ func (p *Pool) loginLocked(id Identity, noAuth bool, at time.Time) *login {
 		l = &login{key: key, id: id, noAuth: noAuth, conns: map[*Conn]struct{}{}}
 		p.logins[key] = l
 	}
-	if at.After(l.sure) {
+	if at.After(l.sure) && at.After(l.doubted) {
 		l.sure = at
 	}
 	if !id.anonymous() && !p.watching && !p.closed {
@@ -117,6 +118,16 @@ func (c *Conn) Touch() {
 	c.mu.Lock()
 	c.used = true
 	c.mu.Unlock()
+}
+
+// Doubt makes the pool ask about every login before it lends a connection again:
+// somebody has changed who is let in. It does not block.
+func (p *Pool) Doubt() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.logins {
+		l.sure, l.doubted = time.Time{}, time.Now()
+	}
 }
 
 // certain returns once c, which is alive, is known to have a login that the upstream
@@ -237,7 +248,7 @@ func (q *question) settle(reply []byte) {
 	if reply != nil && l.err == nil {
 		if err := l.verdict(reply); err != nil {
 			end = p.endLocked(l, err)
-		} else {
+		} else if q.at.After(l.doubted) {
 			l.sure = q.at
 		}
 	}

@@ -197,6 +197,13 @@ func (u *Upstream) Forget(id Identity) {
 	}
 }
 
+// Doubt is [Pool.Doubt] for every node.
+func (u *Upstream) Doubt() {
+	for _, p := range u.all() {
+		p.Doubt()
+	}
+}
+
 func (u *Upstream) all() []*Pool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
