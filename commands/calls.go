@@ -154,8 +154,10 @@ func (c *call) giveLocked(p []byte, ended int) {
 	i := r.indexLocked(c.seq)
 	if i == r.head && !r.mid {
 		r.out.Write(p)
+		r.cut = ended == 0
 	} else {
 		r.keepLocked(&r.queue[i], p)
+		r.queue[i].inside = ended == 0
 	}
 	r.queue[i].n -= ended
 	r.paidLocked(ended)

@@ -71,6 +71,12 @@ func (s *Session) changeUsers(ctx context.Context, raw []byte, args [][]byte) {
 func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 	h, ok := parseHello(args)
 	switch {
+	case h.proto == 0 && s.clustered() && s.mode == onShared && len(args) == 1:
+		if home := s.routes().view.Home(); s.reach(ctx, home) == nil && s.tryRewritten(plainHello, raw) {
+			return
+		}
+		s.runForward(ctx, raw)
+		return
 	case h.proto == 0:
 		s.runForward(ctx, raw) // it changes nothing
 		return
@@ -112,7 +118,7 @@ func (s *Session) become(ctx context.Context, id upstream.Identity, shared, raw 
 		s.replyErr(err)
 		return false
 	}
-	s.replies.Local(reply)
+	s.replies.Local(plainHello(reply))
 	if _, refused := resp.Error(reply); refused {
 		pool.Return(c)
 		s.d.opt.Upstream.Forget(id) // connections opened before a password changed must not live on
@@ -222,6 +228,7 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 	s.name, s.id = nil, s.d.opt.Upstream.Default()
 	s.watching, s.sticky, s.silent = false, false, false
 	s.subs = subscriptions{}
+	s.closeEars()
 	s.taken, s.sawAt = taken{}, time.Time{}
 }
 

@@ -41,6 +41,8 @@ type replies struct {
 	idle  chan struct{}             // closed when owed is 0 again; may be nil
 	mid   bool                      // an unowed message has been written in part: nothing may come between
 	midOf *upstream.Conn            // whose message that is
+	cut   bool                      // part of the reply whose turn it is has been written
+	later []byte                    // pushes that wait for its end
 	asked chan struct{}             // closed when the last unowed question was answered; nil: none was asked
 	mark  *mark                     // what the session waits for on a raw connection; may be nil
 	held  []byte                    // the beginning of a message that may be the mark
@@ -59,6 +61,8 @@ type slot struct {
 	swap  []byte         // not nil: goes to the client in place of the one reply that comes
 	catch func([]byte)   // not nil: takes the one reply that comes, nothing goes to the client
 	tap   *tap           // not nil: hears the beginning of the one reply that comes
+
+	inside bool // buf ends inside a reply
 }
 
 // A tap hears how a reply begins, which goes to the client all the same. heard runs
@@ -214,6 +218,7 @@ func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 	if i == r.head && !r.mid && i < len(r.queue) && r.queue[i].plain() { // the usual case: its turn, and nothing to change
 		r.out.Write(p)
 		r.queue[i].n -= ended
+		r.cut = c.Inside()
 		r.paidLocked(ended)
 		return
 	}
@@ -222,6 +227,7 @@ func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 		r.unowedLocked(c, p)
 	default:
 		r.keepLocked(&r.queue[i], p)
+		r.queue[i].inside = c.Inside()
 		if ended > 0 {
 			r.completeLocked(&r.queue[i], ended)
 		}
@@ -286,6 +292,20 @@ func (r *replies) Forget(m *mark) {
 		r.out.Write(r.held)
 		r.held = nil
 	}
+}
+
+// Push writes a whole message, between replies.
+func (r *replies) Push(p []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cut || r.mid {
+		if r.later = append(r.later, p...); len(r.later) > r.limit {
+			r.out.Abort()
+		}
+		return
+	}
+	r.flushLocked()
+	r.out.Write(p)
 }
 
 // Ask notes that something was asked whose replies are not counted.
@@ -393,12 +413,17 @@ func (r *replies) keepLocked(s *slot, p []byte) {
 // paidLocked counts n replies off and writes what has its turn now.
 func (r *replies) paidLocked(n int) {
 	r.owed -= n
+	if !r.cut && len(r.later) > 0 {
+		r.out.Write(r.later)
+		r.later = nil
+	}
 	for r.head < len(r.queue) && !r.mid {
 		s := &r.queue[r.head]
 		if len(s.buf) > 0 && (s.plain() || s.n == 0) {
 			r.kept -= len(s.buf)
 			r.out.Write(s.buf)
 			s.buf = nil
+			r.cut = s.inside && s.n > 0
 		}
 		if s.n > 0 {
 			break

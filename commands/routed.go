@@ -197,6 +197,9 @@ func (s *Session) tryRouted(k kind, raw []byte, args [][]byte) bool {
 		if refusal := refusals[nameOf(cmd)]; refusal != nil {
 			return s.say(refusal(args))
 		}
+		if rewrite := rewrites[nameOf(cmd)]; rewrite != nil {
+			return s.tryRewritten(rewrite, raw)
+		}
 		if nameOf(cmd) == "scan" && len(args) > 1 {
 			return s.tryScan(raw, args)
 		}
@@ -310,7 +313,7 @@ func (s *Session) runRouted(ctx context.Context, k kind, raw []byte, args [][]by
 	if !s.sameView() && (s.idle(ctx) != nil || !s.sameView()) {
 		return true
 	}
-	p, _ := s.plan(args)
+	p, cmd := s.plan(args)
 	if p.kind == unknown {
 		p = s.askKeys(ctx, args)
 	}
@@ -343,7 +346,11 @@ func (s *Session) runRouted(ctx context.Context, k kind, raw []byte, args [][]by
 	case crossing, malformed, unserved:
 		return s.tryRouted(k, raw, args)
 	default:
-		return false
+		name := nameOf(cmd)
+		if !s.clustered() || name != "scan" && rewrites[name] == nil && refusals[name] == nil {
+			return false
+		}
+		pools = s.rt.view.Masters()
 	}
 	if err := s.reach(ctx, pools...); err != nil {
 		s.replyOrBar(err)

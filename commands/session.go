@@ -102,6 +102,8 @@ type Session struct {
 	watching bool // WATCHes something
 	sticky   bool // the own connection has state that lasts: never back to shared
 	subs     subscriptions
+	ears     *listener        // its subscriptions in a Cluster; may be nil
+	watched  []*upstream.Conn // a MONITOR's in a Cluster
 	tx       transaction
 	place    placing // of tx, in a Cluster
 	silent   bool    // on raw: the upstream may not answer at all
@@ -164,6 +166,11 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 	k := s.kindOf(args)
 	if s.mode == onRaw {
 		return s.tryRaw(k, raw, args)
+	}
+	if s.ears != nil {
+		if answer := s.deafTo(k, args); answer != nil {
+			return s.say(string(answer))
+		}
 	}
 	if s.tx.in {
 		return s.tryTx(k, raw, args)
@@ -284,7 +291,11 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	case client:
 		s.client(ctx, raw, args)
 	case subscribe:
-		s.goRaw(ctx, raw, args)
+		if s.clustered() {
+			s.listenOrNot(ctx, raw, args)
+		} else {
+			s.goRaw(ctx, raw, args)
+		}
 	case multi, watch:
 		if s.toOwn(ctx) {
 			s.begin(k, raw, args)
@@ -351,7 +362,9 @@ func (s *Session) await(ctx context.Context, answered <-chan struct{}, most time
 }
 
 // Busy says that the client waits for replies, or for messages.
-func (s *Session) Busy() bool { return s.mode == onRaw || s.replies.Owed() > 0 }
+func (s *Session) Busy() bool {
+	return s.mode == onRaw || s.ears != nil && s.ears.any() || s.replies.Owed() > 0
+}
 
 // Refuse answers input that breaks the protocol.
 func (s *Session) Refuse(text string) {
@@ -366,6 +379,7 @@ func (s *Session) Refuse(text string) {
 func (s *Session) End() {
 	s.closeOwn()
 	s.returnShared()
+	s.closeEars()
 	if s.rt != nil {
 		s.rt.again.cancel()
 	}

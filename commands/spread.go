@@ -290,3 +290,38 @@ func joinAny(parts [][]byte) []byte {
 	}
 	return parts[0]
 }
+
+// rewrites are the commands by whose replies a node of a Cluster would be known.
+var rewrites = map[string]func(reply []byte) []byte{"info": plainInfo, "hello": plainHello}
+
+// plainInfo is INFO of a server of its own.
+func plainInfo(reply []byte) []byte {
+	if len(reply) == 0 || reply[0] != '$' && reply[0] != '=' {
+		return reply
+	}
+	text := bulk(reply)
+	text = bytes.Replace(text, []byte("redis_mode:cluster"), []byte("redis_mode:standalone"), 1)
+	text = bytes.Replace(text, []byte("cluster_enabled:1"), []byte("cluster_enabled:0"), 1)
+	b := resp.AppendBulk(nil, text)
+	b[0] = reply[0]
+	return b
+}
+
+// plainHello is HELLO of a server of its own.
+func plainHello(reply []byte) []byte {
+	return bytes.Replace(reply, []byte("$4\r\nmode\r\n$7\r\ncluster\r\n"), []byte("$4\r\nmode\r\n$10\r\nstandalone\r\n"), 1)
+}
+
+// tryRewritten asks the home node.
+func (s *Session) tryRewritten(rewrite func([]byte) []byte, raw []byte) bool {
+	pool := s.rt.view.Home()
+	conn := s.rt.conn(pool, s.lane)
+	if conn == nil {
+		return false
+	}
+	s.flushHome()
+	c := s.newCall(plan{slot: noSlot, pool: pool}, raw)
+	s.replies.CallParts([]*call{c}, func(parts [][]byte) []byte { return rewrite(parts[0]) })
+	s.rt.gather(conn, c)
+	return true
+}

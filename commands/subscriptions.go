@@ -29,6 +29,29 @@ func (s *subscriptions) note(args [][]byte) {
 // messages only.
 func (s *subscriptions) any() bool { return len(s.channels)+len(s.patterns)+len(s.shards) > 0 }
 
+// of are the subscriptions of one kind.
+func (s *subscriptions) of(kind string) map[string]struct{} {
+	switch kind {
+	case patterns:
+		return s.patterns
+	case shards:
+		return s.shards
+	}
+	return s.channels
+}
+
+func (s *subscriptions) has(kind, name string) bool {
+	_, ok := s.of(kind)[name]
+	return ok
+}
+
+func (s *subscriptions) names(kind string) (all [][]byte) {
+	for name := range s.of(kind) {
+		all = append(all, []byte(name))
+	}
+	return all
+}
+
 func subscribeTo(set *map[string]struct{}, names [][]byte) {
 	if *set == nil {
 		*set = make(map[string]struct{}, len(names))

@@ -42,8 +42,8 @@ func (s *Session) verb(ctx context.Context, args [][]byte) {
 	var reply []byte
 	var err error
 	switch {
-	case s.subs.any() && s.id.Proto == 2:
-		err = fmt.Errorf("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context", lower(args[0]))
+	case s.id.Proto == 2 && s.subscribed():
+		err = errors.New(onlySubscribe(args[0]))
 	case is(args[0], "LOCK"):
 		reply, err = s.lock(ctx, args)
 	case is(args[0], "RENEW"):
@@ -102,6 +102,11 @@ func (s *Session) admit(ctx context.Context) bool {
 		return false
 	}
 	return true
+}
+
+// onlySubscribe is Redis's word to a client of RESP2 that has subscriptions.
+func onlySubscribe(name []byte) string {
+	return fmt.Sprintf("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context", lower(name))
 }
 
 func (s *Session) lock(ctx context.Context, args [][]byte) ([]byte, error) {
