@@ -1,0 +1,157 @@
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// startClustered starts a Cluster, a lock node and a proxy in front of them.
+func startClustered(t *testing.T, masters, replicas int, args ...string) (*redistest.Cluster, *redistest.Proxy) {
+	t.Helper()
+	c := redistest.StartCluster(t, masters, replicas)
+	node := redistest.StartNodes(t, 1)[0]
+	listen, err := redistest.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := redistest.StartServe(t, listen, append([]string{"--upstream", c.URL(), "--lock-node", "redis://" + node.Addr()}, args...)...)
+	return c, p
+}
+
+// TestClusterLooksLikeOneServer: commands of every family, each as a client of a
+// single Redis would send it.
+func TestClusterLooksLikeOneServer(t *testing.T) {
+	_, p := startClustered(t, 3, 0)
+	r := &rig{proxies: []*redistest.Proxy{p}}
+	for _, sc := range []script{
+		{"keys of any slot", []step{
+			{"a", "SET one 1", "+OK"}, {"a", "SET two 2", "+OK"}, {"a", "SET three 3", "+OK"},
+			{"a", "GET one", `$"1"`}, {"a", "GET two", `$"2"`}, {"a", "INCR three", ":4"},
+			{"a3", "GET nothing", "_"}, {"a", "GET nothing", "$nil"},
+		}},
+		{"split commands", []step{
+			{"a", "MSET a 1 b 2 c 3 d 4", "+OK"},
+			{"a", "MGET a nothing d c b", `*[$"1" $nil $"4" $"3" $"2"]`},
+			{"a3", "MGET a nothing d", `*[$"1" _ $"4"]`},
+			{"a", "EXISTS a b c nothing a", ":4"}, {"a", "TOUCH a b nothing", ":2"},
+			{"a", "DEL a b nothing", ":2"}, {"a", "UNLINK c d", ":2"},
+			{"a", "MSET a 1 b", "-ERR wrong number of arguments for 'mset' command"},
+			{"a", "MGET", "-ERR wrong number of arguments for 'mget' command"},
+		}},
+		{"keys that belong together", []step{
+			{"a", "RENAME a b", "-CROSSSLOT Keys in request don't hash to the same slot"},
+			{"a", "MSETNX a 1 b 2", "-CROSSSLOT Keys in request don't hash to the same slot"},
+			{"a", "SADD {t}1 x y", ":2"}, {"a", "SADD {t}2 y z", ":2"},
+			{"a", "SINTERSTORE {t}3 {t}1 {t}2", ":1"}, {"a", "SMEMBERS {t}3", `*[$"y"]`},
+			{"a", "EVAL return{KEYS[1],redis.call('scard',KEYS[1])} 1 {t}1", `*[$"{t}1" :2]`},
+			{"a", "EVAL return{1} 2 a b", "-CROSSSLOT Keys in request don't hash to the same slot"},
+		}},
+		{"transactions", []step{
+			{"a", "MULTI", "+OK"}, {"a", "PING", "+QUEUED"}, {"a", "SET {x}1 1", "+QUEUED"}, {"a", "INCR {x}1", "+QUEUED"}, {"a", "EXEC", "*[+PONG +OK :2]"},
+			{"a", "MULTI", "+OK"}, {"a", "SET {y}1 1", "+QUEUED"}, {"a", "DISCARD", "+OK"}, {"a", "EXISTS {y}1", ":0"},
+			{"a", "MULTI", "+OK"}, {"a", "SET p 1", "+QUEUED"}, {"a", "SET q 1", "-CROSSSLOT Keys in request don't hash to the same slot"},
+			{"a", "EXEC", "-EXECABORT Transaction discarded because of previous errors."},
+			{"a", "WATCH {x}1", "+OK"}, {"b", "INCR {x}1", ":3"}, {"a", "GET other", "$nil"}, {"a", "MULTI", "+OK"}, {"a", "INCR {x}1", "+QUEUED"}, {"a", "EXEC", "*nil"},
+			{"a", "WATCH {x}1", "+OK"}, {"a", "MULTI", "+OK"}, {"a", "INCR {x}1", "+QUEUED"}, {"a", "EXEC", "*[:4]"},
+			{"a", "WATCH {x}1", "+OK"}, {"b", "INCR {x}1", ":5"}, {"a", "UNWATCH", "+OK"}, {"a", "MULTI", "+OK"}, {"a", "INCR {x}1", "+QUEUED"}, {"a", "EXEC", "*[:6]"},
+			{"a", "EXEC", "-ERR EXEC without MULTI"},
+		}},
+		{"the whole database", []step{
+			{"a", "FLUSHALL", "+OK"}, {"a", "DBSIZE", ":0"}, {"a", "RANDOMKEY", "$nil"},
+			{"a", "MSET k1 1 k2 2 k3 3 k4 4 k5 5", "+OK"}, {"a", "DBSIZE", ":5"},
+			{"a", "SCRIPT LOAD return'x'", `$"<sha>"`}, {"a", "SCRIPT EXISTS <sha> 0000000000000000000000000000000000000000", "*[:1 :0]"},
+			{"a", "EVALSHA <sha> 1 k1", `$"x"`}, {"a", "EVALSHA <sha> 1 k2", `$"x"`}, {"a", "EVALSHA <sha> 1 k3", `$"x"`}, {"a", "EVALSHA <sha> 0", `$"x"`},
+			{"a", "CONFIG SET maxmemory-samples 7", "+OK"}, {"a", "CONFIG GET maxmemory-samples", `*[$"maxmemory-samples" $"7"]`},
+			{"a", "WAIT 0 100", ":0"},
+			{"a", "SCRIPT KILL", "-NOTBUSY No scripts in execution right now."},
+			{"a", "FLUSHDB", "+OK"}, {"a", "KEYS *", "*[]"},
+		}},
+		{"what it is", []step{
+			{"a", "CLUSTER SLOTS", "-ERR This instance has cluster support disabled"},
+			{"a", "READONLY", "-ERR This instance has cluster support disabled"},
+			{"a", "SELECT 0", "+OK"}, {"a", "SELECT 1", "-ERR SELECT is not allowed in cluster mode"},
+			{"a", "NOSUCH a", "-ERR unknown command 'NOSUCH', with args beginning with: 'a' "},
+			{"a", "GET", "-ERR wrong number of arguments for 'get' command"},
+		}},
+		{"blocking", []step{
+			{"a", "RPUSH l1 x", ":1"}, {"a", "RPUSH l2 y", ":1"},
+			{"a", "BLPOP l1 1", `*[$"l1" $"x"]`}, {"a", "BLPOP l2 1", `*[$"l2" $"y"]`}, {"a", "BLPOP l3 0.01", "*nil"},
+			{"a", "BLPOP l1 l2 1", "-CROSSSLOT Keys in request don't hash to the same slot"},
+			{"a", "XADD s 1-1 f v", `$"1-1"`}, {"a", "XREAD BLOCK 10 STREAMS s 0", `*[*[$"s" *[*[$"1-1" *[$"f" $"v"]]]]]`}, {"a", "XREAD BLOCK 10 STREAMS s $", "*nil"},
+			{"a", "GET l1", "$nil"},
+		}},
+		{"locks", []step{
+			{"a", "LOCK <job> 30s", `*[:<f> $"<o>" :<_> :1]`}, {"b", "LOCK <job> 30s", "*nil"}, {"a", "UNLOCK <job>", ":1"},
+		}},
+	} {
+		t.Run(sc.name, func(t *testing.T) { r.run(t, sc) })
+	}
+}
+
+// TestClusterKeysAndScan: what is asked of all nodes is there once.
+func TestClusterKeysAndScan(t *testing.T) {
+	_, p := startClustered(t, 3, 0)
+	c := redistest.Open(t, p.Addr())
+	want := map[string]bool{}
+	for i := range 500 {
+		k := fmt.Sprint("key:", i)
+		want[k] = true
+		c.Do(t, "SET", k, "v")
+	}
+	got := map[string]int{}
+	for cursor := "0"; ; {
+		v := c.Do(t, "SCAN", cursor, "COUNT", "20")
+		if v.Kind != '*' || len(v.Elems) != 2 {
+			t.Fatalf("SCAN %s answered %v", cursor, v)
+		}
+		for _, k := range v.Elems[1].Elems {
+			got[k.Text]++
+		}
+		if cursor = v.Elems[0].Text; cursor == "0" {
+			break
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("SCAN found %d of %d keys", len(got), len(want))
+	}
+	if n := len(c.Do(t, "KEYS", "key:*").Elems); n != len(want) {
+		t.Errorf("KEYS found %d of %d keys", n, len(want))
+	}
+}
+
+// TestClusterPipeline: replies of all nodes come in the order of the commands.
+func TestClusterPipeline(t *testing.T) {
+	_, p := startClustered(t, 3, 0)
+	for _, open := range []func(testing.TB, string) *redistest.Conn{redistest.Open, redistest.Open3} {
+		c := open(t, p.Addr())
+		var in strings.Builder
+		var want []string
+		for i := range 3000 {
+			k := fmt.Sprint("k", i%97)
+			switch {
+			case i%11 == 3:
+				in.WriteString(redistest.Command("PING", fmt.Sprint(i)))
+				want = append(want, fmt.Sprintf(`$"%d"`, i))
+			case i%13 == 4:
+				in.WriteString(redistest.Command("EVAL", "return ARGV[1]", "1", k, fmt.Sprint(i)))
+				want = append(want, fmt.Sprintf(`$"%d"`, i))
+			case i%17 == 5:
+				in.WriteString(redistest.Command("MSET", k, fmt.Sprint(i), "other"+k, "1"))
+				want = append(want, "+OK")
+			default:
+				in.WriteString(redistest.Command("SET", k, fmt.Sprint(i), "GET"))
+				want = append(want, "")
+			}
+		}
+		go c.Send(t, in.String())
+		for i, w := range want {
+			v := c.Read(t)
+			if w != "" && v.String() != w {
+				t.Fatalf("reply %d is %v, want %s", i, v, w)
+			}
+		}
+	}
+}
