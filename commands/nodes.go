@@ -46,6 +46,8 @@ func (s *Session) runNodes(ctx context.Context, k kind, raw []byte, args [][]byt
 		return s.mode == onShared && s.runRouted(ctx, k, raw, args)
 	}
 	switch {
+	case k == ownConn && refusals[lower(args[0])] != nil:
+		return s.say(refusals[lower(args[0])](args))
 	case k == unwatch && s.watching && s.toOwn(ctx):
 		s.add(raw)
 		if len(args) == 1 {
