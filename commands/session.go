@@ -30,6 +30,9 @@ type Options struct {
 	MinTTL, MaxTTL time.Duration
 	// RequireOwner refuses RENEW and UNLOCK that name no owner.
 	RequireOwner bool
+	// Unshared gives every client a connection of its own to an upstream of one
+	// server, which it keeps. With several, clients share all the same.
+	Unshared bool
 	// MaxKept is how many bytes of replies to one client may wait for earlier
 	// ones; 0 means 256 MB.
 	MaxKept int64
@@ -155,7 +158,7 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 		return true
 	}
 	s.settle()
-	if s.mode == onShared && s.d.isPaused() && !s.tryOwn() {
+	if s.mode == onShared && s.apart() && !s.tryOwn() {
 		return false
 	}
 	if s.Restricted() && overRestricted(args) {
@@ -261,7 +264,7 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 		return
 	}
 	k := s.kindOf(args)
-	if s.mode == onShared && s.d.isPaused() && k != verb {
+	if s.mode == onShared && s.apart() && k != verb {
 		if !s.toOwn(ctx) || s.Try(raw, args) {
 			s.Flush()
 			return
@@ -403,6 +406,11 @@ func (d *Dispatcher) isPaused() bool {
 	d.paused.CompareAndSwap(until, 0)
 	return false
 }
+
+// apart says that no command of the session may travel on a shared connection.
+func (s *Session) apart() bool { return s.unshared() || s.d.isPaused() }
+
+func (s *Session) unshared() bool { return s.d.opt.Unshared && !s.routed() }
 
 func (s *Session) anonymous() bool { return s.id.User == "" && s.id.Secret == "" }
 
@@ -600,6 +608,10 @@ func (s *Session) toOwnAt(ctx context.Context, pool *upstream.Pool) bool {
 		return false
 	}
 	s.mode = onOwn
+	if s.unshared() && !s.sticky {
+		s.sticky = true
+		s.note()
+	}
 	return true
 }
 

@@ -519,6 +519,8 @@ func introduce(nc net.Conn, steps [][]string, db int) (w welcome, err error) {
 		}
 		text, isErr := resp.Error(reply)
 		switch {
+		case turnedAway(text):
+			return w, &RefusedError{Reply: reply}
 		case s[0] == "READONLY":
 		case s[0] == "PING", s[0] == "HELLO" && s[1] == "2": // LOADING, MASTERDOWN, BUSY …: each command will say so itself
 			w.noAuth = strings.HasPrefix(text, "NOAUTH")
@@ -537,6 +539,12 @@ func introduce(nc net.Conn, steps [][]string, db int) (w welcome, err error) {
 		return w, refused
 	}
 	return w, nc.SetDeadline(time.Time{})
+}
+
+// turnedAway says that an error is the server's word before it closes a connection,
+// unasked: it has too many, or takes none from elsewhere.
+func turnedAway(text string) bool {
+	return strings.HasPrefix(text, "ERR max number of clients") || strings.HasPrefix(text, "DENIED ")
 }
 
 // greeting is what a connection of id says first. The database is selected both

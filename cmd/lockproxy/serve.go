@@ -72,7 +72,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(net.
 		return errors.Join(err, finish(svc))
 	}
 	table := commands.New(commands.Options{
-		Upstream: up, Locks: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, RequireOwner: o.requireOwner, MaxKept: o.maxOutput, Log: log,
+		Upstream: up, Locks: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, RequireOwner: o.requireOwner, MaxKept: o.maxOutput, Unshared: o.upstreamConns == 0, Log: log,
 	})
 	srv, err := proxy.New(proxy.Options{
 		Listen: o.listen, TLS: o.listenTLS(log), MaxClients: o.maxClients, MaxBulk: o.maxBulk, MaxOutput: o.maxOutput,

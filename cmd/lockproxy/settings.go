@@ -93,7 +93,7 @@ func settings() []setting {
 		{name: "max-output", value: "256mb", usage: "how much may wait for a client that does not read, before it is closed", read: size(func(o *options) *int64 { return &o.maxOutput })},
 		{name: "idle-timeout", value: "0", usage: "close clients that say nothing for so long; 0: never", read: duration(0, func(o *options) *time.Duration { return &o.idleTimeout })},
 		{name: "drain-timeout", value: "10s", usage: "how long running commands may take to finish after SIGTERM", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.drainTimeout })},
-		{name: "upstream-conns", value: "1", usage: "shared upstream connections for each identity (user, database, protocol)", read: count(1, func(o *options) *int { return &o.upstreamConns })},
+		{name: "upstream-conns", value: "1", usage: "shared upstream connections for each identity (user, database, protocol); 0: one for each client, shared with nobody", read: count(0, func(o *options) *int { return &o.upstreamConns })},
 		{name: "max-identities", value: "1024", usage: "how many identities keep their shared connections open", read: count(1, func(o *options) *int { return &o.maxIdentities })},
 
 		{name: "procs", value: "0", usage: "threads that run Go code at once; 0: GOMAXPROCS if it is set, else half the cores, since each wake-up across cores costs more than relaying a command", read: count(0, func(o *options) *int { return &o.procs })},

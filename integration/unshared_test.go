@@ -1,0 +1,77 @@
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// With --upstream-conns 0 a client is one connection upstream, whatever it does, and
+// the upstream can tell clients apart.
+func TestConnectionForEachClient(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1, "--upstream-conns", "0")
+	rows := func() int { return strings.Count(r.data.Do(t, "CLIENT", "LIST").Text, "\n") }
+	r.data.Do(t, "ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all")
+	r.data.Do(t, "RPUSH", "queue", "x")
+	before := rows()
+
+	const n = 3
+	clients := make([]*redistest.Conn, n)
+	for i := range clients {
+		c := redistest.Open(t, r.addr())
+		for _, step := range []struct{ command, want string }{
+			{"PING", "+PONG"}, {"EVAL return(1) 0", ":1"}, {"AUTH ann pw", "+OK"}, {"SELECT 3", "+OK"}, {"SELECT 0", "+OK"},
+			{"MULTI", "+OK"}, {"EXEC", "*[]"}, {"BRPOPLPUSH queue queue 0", `$"x"`}, {"RESET", "+RESET"},
+			{fmt.Sprint("CLIENT SETNAME client", i), "+OK"},
+		} {
+			if v := c.Do(t, strings.Fields(step.command)...); v.String() != step.want {
+				t.Fatalf("%s: %v, want %s", step.command, v, step.want)
+			}
+		}
+		clients[i] = c
+	}
+	eventually(t, 5*time.Second, "one connection for each client", func() bool { return rows() == before+n })
+
+	r.data.Do(t, "CONFIG", "SET", "slowlog-log-slower-than", "0")
+	clients[1].Do(t, "SET", "slow", "1")
+	r.data.Do(t, "CONFIG", "SET", "slowlog-log-slower-than", "-1")
+	if log := r.data.Do(t, "SLOWLOG", "GET"); !strings.Contains(log.String(), "client1") {
+		t.Errorf("the slow log does not know who it was: %v", log)
+	}
+
+	for _, row := range strings.Split(r.data.Do(t, "CLIENT", "LIST").Text, "\n") {
+		if strings.Contains(row, "name=client1 ") {
+			id, _, _ := strings.Cut(strings.TrimPrefix(row, "id="), " ")
+			r.data.Do(t, "CLIENT", "KILL", "ID", id)
+		}
+	}
+	if v, err := clients[1].Next(); err == nil {
+		t.Errorf("the client whose connection was killed got %v", v)
+	}
+	for _, i := range []int{0, 2} {
+		if v := clients[i].Do(t, "PING"); v.String() != "+PONG" {
+			t.Errorf("client %d: %v", i, v)
+		}
+	}
+}
+
+// An upstream that has no room for another client says so itself.
+func TestUpstreamIsFull(t *testing.T) {
+	t.Parallel()
+	const most = 12 // enough for the proxy itself
+	r := startRig(t, 1, 1, "--upstream-conns", "0")
+	r.data.Do(t, "CONFIG", "SET", "maxclients", fmt.Sprint(most))
+	for i := 0; ; i++ {
+		v := redistest.Open(t, r.addr()).Do(t, "PING")
+		if v.String() == "-ERR max number of clients reached" {
+			break
+		}
+		if v.String() != "+PONG" || i > most {
+			t.Fatalf("client %d: %v", i, v)
+		}
+	}
+}
