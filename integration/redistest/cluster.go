@@ -111,7 +111,7 @@ func (c *Cluster) AwaitOK(tb testing.TB) {
 			if !n.Running() {
 				continue
 			}
-			if info := n.Do(tb, "CLUSTER", "INFO").Text; !strings.Contains(info, "cluster_state:ok") {
+			if info := n.ask(tb, "CLUSTER", "INFO").Text; !strings.Contains(info, "cluster_state:ok") {
 				return fmt.Errorf("%s says\n%s", n.Addr(), info)
 			}
 			if n.Role(tb) == "slave" && !n.InSync(tb) {
@@ -146,7 +146,7 @@ func (m member) down() bool {
 // members is the cluster as a node sees it.
 func (s *Server) members(tb testing.TB) (all []member) {
 	tb.Helper()
-	for line := range strings.Lines(s.Do(tb, "CLUSTER", "NODES").Text) {
+	for line := range strings.Lines(s.ask(tb, "CLUSTER", "NODES").Text) {
 		f := strings.Fields(line)
 		addr, _, _ := strings.Cut(f[1], "@")
 		m := member{id: f[0], addr: addr, flags: f[2], master: f[3], slots: make([]bool, Slots)}
@@ -206,7 +206,7 @@ func (c *Cluster) view(tb testing.TB, n *Server) (string, error) {
 // ID is the name that the nodes have for one of them.
 func (c *Cluster) ID(tb testing.TB, n *Server) string {
 	tb.Helper()
-	return n.Do(tb, "CLUSTER", "MYID").Text
+	return n.ask(tb, "CLUSTER", "MYID").Text
 }
 
 // Owner is the node that serves a slot, as it says itself; nil if none does.
@@ -236,7 +236,7 @@ func (c *Cluster) SlotOf(tb testing.TB, key string) int {
 	tb.Helper()
 	for _, n := range c.Nodes {
 		if n.Running() {
-			return int(n.Do(tb, "CLUSTER", "KEYSLOT", key).Int())
+			return int(n.ask(tb, "CLUSTER", "KEYSLOT", key).Int())
 		}
 	}
 	tb.Fatal("no node is running")

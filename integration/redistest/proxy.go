@@ -61,13 +61,17 @@ func RemoveBinary() {
 	}
 }
 
+// An Upstream is what a proxy can be put in front of: a Server, or several that
+// belong together.
+type Upstream interface{ URL() string }
+
 // A Proxy is one running lockproxy.
 type Proxy struct{ process }
 
 // LaunchProxy starts `lockproxy serve` in front of the upstream with these lock
 // nodes (none: the upstream is the one) and further arguments. The caller ends it
 // with Kill or Terminate.
-func LaunchProxy(upstream *Server, nodes []*Server, args ...string) (*Proxy, error) {
+func LaunchProxy(upstream Upstream, nodes []*Server, args ...string) (*Proxy, error) {
 	path, err := Binary()
 	if err != nil {
 		return nil, err
@@ -81,7 +85,7 @@ func LaunchProxy(upstream *Server, nodes []*Server, args ...string) (*Proxy, err
 	return nil, err
 }
 
-func launchProxy(path string, upstream *Server, nodes []*Server, args []string) (*Proxy, error) {
+func launchProxy(path string, upstream Upstream, nodes []*Server, args []string) (*Proxy, error) {
 	addr, err := FreeAddr()
 	if err != nil {
 		return nil, err
@@ -110,7 +114,7 @@ func (p *Proxy) Restart() error {
 
 // StartProxy is LaunchProxy for a test: the proxy ends with it, its log is shown
 // if the test fails, and a proxy that crashed or raced fails the test.
-func StartProxy(tb testing.TB, upstream *Server, nodes []*Server, args ...string) *Proxy {
+func StartProxy(tb testing.TB, upstream Upstream, nodes []*Server, args ...string) *Proxy {
 	tb.Helper()
 	p, err := LaunchProxy(upstream, nodes, args...)
 	if err != nil {

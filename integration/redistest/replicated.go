@@ -108,13 +108,32 @@ func (s *Server) Follow(tb testing.TB, master *Server) {
 // Role is what the server says it is: master, slave or sentinel.
 func (s *Server) Role(tb testing.TB) string {
 	tb.Helper()
-	return s.Do(tb, "ROLE").Elems[0].Text
+	return s.ask(tb, "ROLE").Elems[0].Text
 }
 
 // Info is the text of a section of INFO.
 func (s *Server) Info(tb testing.TB, section string) string {
 	tb.Helper()
-	return s.Do(tb, "INFO", section).Text
+	return s.ask(tb, "INFO", section).Text
+}
+
+// ask is Do for a question. It is asked again when the connection is lost, as it is
+// when a sentinel or a node makes the server a replica.
+func (s *Server) ask(tb testing.TB, args ...string) Value {
+	tb.Helper()
+	for range 20 {
+		c, err := Dial(s.addr)
+		if err != nil {
+			break
+		}
+		v, err := c.Try(args...)
+		_ = c.Close()
+		if err == nil && !v.IsError() {
+			return v
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return s.Do(tb, args...)
 }
 
 // InSync says that a replica has all of its master's keys and hears of changes.

@@ -99,7 +99,7 @@ func (s *Sentinel) AwaitWatch(tb testing.TB) {
 // known is how many entries of a SENTINEL command are not said to be down.
 func known(tb testing.TB, w *Server, what string) (n int) {
 	tb.Helper()
-	for _, e := range w.Do(tb, "SENTINEL", what, MasterSet).Elems {
+	for _, e := range w.ask(tb, "SENTINEL", what, MasterSet).Elems {
 		f := fields(e)
 		if !strings.Contains(f["flags"], "down") && !strings.Contains(f["flags"], "disconnected") && (what != "REPLICAS" || f["master-link-status"] == "ok") {
 			n++
@@ -119,7 +119,7 @@ func fields(v Value) map[string]string {
 
 func (s *Sentinel) masterAt(tb testing.TB, sentinel *Server) string {
 	tb.Helper()
-	v := sentinel.Do(tb, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterSet)
+	v := sentinel.ask(tb, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", MasterSet)
 	if len(v.Elems) != 2 {
 		return v.String()
 	}
