@@ -2,6 +2,7 @@ package backends
 
 import (
 	"net"
+	"slices"
 	"strings"
 )
 
@@ -27,6 +28,24 @@ const (
 	// NoShard is in Topology.Slots where no node serves the slot.
 	NoShard = 0xFFFF
 )
+
+// Equal says that both say the same. Either may be nil, which is like nothing else.
+func (t *Topology) Equal(o *Topology) bool {
+	if t == nil || o == nil {
+		return t == o
+	}
+	return slices.Equal(t.Slots, o.Slots) && (t.Slots == nil) == (o.Slots == nil) &&
+		slices.EqualFunc(t.Shards, o.Shards, func(a, b Shard) bool {
+			return sameServer(a.Master, b.Master) && slices.EqualFunc(a.Replicas, b.Replicas, sameServer)
+		})
+}
+
+func sameServer(a, b *Server) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.String() == b.String()
+}
 
 // At is the server at another host:port that is spoken to in the same way: with the
 // same credentials, TLS and timeouts.

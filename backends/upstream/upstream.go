@@ -39,6 +39,7 @@ type Upstream struct {
 	mu     sync.Mutex // held while the view is replaced
 	pools  map[node]*Pool
 	top    *backends.Topology
+	made   *View // of top; Moved may have put another in its place
 	closed bool
 	wg     sync.WaitGroup // pools that are being closed
 }
@@ -95,11 +96,12 @@ func (u *Upstream) Pool() *Pool { return u.view.Load().Home() }
 func (u *Upstream) Hurry() { u.opt.Hurry() }
 
 // Follow takes over where the nodes are. The pools of nodes that are gone, or have
-// another role, are closed: what waits on them fails.
+// another role, are closed: what waits on them fails. While nothing changes, views
+// and pools stay.
 func (u *Upstream) Follow(t *backends.Topology) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.closed {
+	if u.closed || u.top.Equal(t) && u.view.Load() == u.made {
 		return
 	}
 	before := u.pools
@@ -127,6 +129,7 @@ func (u *Upstream) Follow(t *backends.Topology) {
 		}
 		v.shards = append(v.shards, sh)
 	}
+	u.made = v
 	u.view.Store(v)
 	for _, p := range before {
 		u.wg.Go(p.Close)

@@ -1,0 +1,57 @@
+package upstream
+
+import (
+	"testing"
+
+	"github.com/lockproxy/lockproxy/backends"
+)
+
+// twoShards is a Cluster of a, with the lower half of the slots and a replica, and b.
+func twoShards(seed *backends.Server) *backends.Topology {
+	t := &backends.Topology{
+		Shards: []backends.Shard{{Master: seed.At("a:1"), Replicas: []*backends.Server{seed.At("r:1")}}, {Master: seed.At("b:1")}},
+		Slots:  make([]uint16, backends.SlotCount),
+	}
+	for i := SlotCount / 2; i < SlotCount; i++ {
+		t.Slots[i] = 1
+	}
+	return t
+}
+
+func TestFollow(t *testing.T) {
+	seed, err := backends.Parse("s:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := New(UpstreamOptions{Options: Options{Server: seed}, ReadFrom: FromReplica})
+	defer u.Close()
+	u.Follow(twoShards(seed))
+	first := u.View()
+	a, b := first.Master(0), first.Master(SlotCount-1)
+	if a.Addr() != "a:1" || b.Addr() != "b:1" || first.Reader(0, 0).Addr() != "r:1" {
+		t.Fatalf("slots are served by %s and %s, read at %s", a.Addr(), b.Addr(), first.Reader(0, 0).Addr())
+	}
+	u.Follow(twoShards(seed))
+	if u.View() != first {
+		t.Error("the same was taken for a change")
+	}
+
+	if p := u.Moved(0, "b:1"); p != b || u.View().Master(0) != b {
+		t.Errorf("a slot that moved is served by %s", u.View().Master(0).Addr())
+	}
+	u.Follow(twoShards(seed))
+	if u.View().Master(0) != a {
+		t.Error("what a node said outlives a later look")
+	}
+
+	demoted := twoShards(seed)
+	demoted.Shards[0] = backends.Shard{Master: seed.At("r:1"), Replicas: []*backends.Server{seed.At("a:1")}}
+	u.Follow(demoted)
+	v := u.View()
+	if v.Master(0).Addr() != "r:1" || v.Reader(0, 0).Addr() != "a:1" || v.Reader(0, 0) == a || v.Master(SlotCount-1) != b {
+		t.Error("a server in another role must have another pool, and others keep theirs")
+	}
+	if _, err := a.Shared(t.Context(), u.Default(), MainLane, 0); err == nil {
+		t.Error("the pool of a demoted master is open")
+	}
+}
