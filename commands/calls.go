@@ -14,7 +14,7 @@ import (
 
 // A call is one command that may have to travel more than once, because the node it
 // was sent to says that another serves it, and the place of its reply. Nothing is
-// executed twice: a node that redirects a command has not run it.
+// executed twice but reads: a node that redirects a command has not run it.
 //
 // It is an upstream.Sink. Its fields are guarded by replies.mu, but for those that
 // do not change.
@@ -24,7 +24,7 @@ type call struct {
 	slot int    // of its keys; noSlot: it has none
 	at   *upstream.Pool
 	by   traveler
-	read bool // it was sent to a node that may be a replica
+	read bool // it only reads, and was sent to a node that may be a replica
 	// alone: it may block, and must not travel on a connection shared with others.
 	alone bool
 	// fixed: it must not travel on. A redirection becomes the error that a transaction
@@ -118,6 +118,11 @@ func (c *call) Fail(_ *upstream.Conn, _ int, cut bool, err error) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	if c.done {
+		return
+	}
+	if c.read && !c.passed && c.r.redirect != nil { // asking twice does no harm
+		c.read, c.held = false, nil
+		c.r.redirect(c, appendLost(nil, err))
 		return
 	}
 	if cut && c.passed && c.whole == nil {

@@ -352,7 +352,12 @@ func (s *Session) runRouted(ctx context.Context, k kind, raw []byte, args [][]by
 		}
 		pools = s.rt.view.Masters()
 	}
-	if err := s.reach(ctx, pools...); err != nil {
+	err := s.reach(ctx, pools...)
+	for err != nil && p.kind == keyed && p.read && ctx.Err() == nil {
+		p = s.elsewhere(p)
+		err = s.reach(ctx, p.pool)
+	}
+	if err != nil {
 		s.replyOrBar(err)
 		return true
 	}
@@ -362,6 +367,19 @@ func (s *Session) runRouted(ctx context.Context, k kind, raw []byte, args [][]by
 		s.replyErr(&upstream.DownError{Err: errLost})
 	}
 	return true
+}
+
+// elsewhere is the plan of a read whose node cannot be reached: another replica that
+// may be, or else the master.
+func (s *Session) elsewhere(p plan) plan {
+	slot := max(p.slot, 0)
+	if next := s.rt.view.Reader(slot, s.hint); next != p.pool {
+		p.pool = next
+	} else {
+		p.pool = s.rt.view.Master(slot)
+	}
+	p.read = p.pool != s.rt.view.Master(slot)
+	return p
 }
 
 // poolsOf are the masters that serve the keys that plan has just found.
