@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/lockproxy/lockproxy/backends"
@@ -51,7 +52,8 @@ func TestFollow(t *testing.T) {
 	if v.Master(0).Addr() != "r:1" || v.Reader(0, 0).Addr() != "a:1" || v.Reader(0, 0) == a || v.Master(SlotCount-1) != b {
 		t.Error("a server in another role must have another pool, and others keep theirs")
 	}
-	if _, err := a.Shared(t.Context(), u.Default(), MainLane, 0); err == nil {
-		t.Error("the pool of a demoted master is open")
+	u.wg.Wait()
+	if _, err := a.Shared(t.Context(), u.Default(), MainLane, 0); !errors.Is(err, errClosed) {
+		t.Errorf("the pool of a demoted master is open: %v", err)
 	}
 }
