@@ -26,6 +26,11 @@ import (
 // otherwise (dial_timeout=…).
 const DialTimeout = 2 * time.Second
 
+// GiveUpAfter is how long a server may take nothing of what is sent to it, unless the
+// URL says otherwise (write_timeout=…). A server that is only slow to answer takes
+// what comes, or rather its kernel does, up to some megabytes.
+const GiveUpAfter = 30 * time.Second
+
 // A Server is one Redis as a URL names it. A URL may also name several addresses, of
 // one upstream's nodes or of its sentinels; such a Server is only good for a [Finder].
 type Server struct {
@@ -105,6 +110,16 @@ func (s *Server) WithTLS(t *TLS) *Server {
 		return (&tls.Dialer{NetDialer: d, Config: t.dialing(base)}).DialContext(ctx, "tcp", addr)
 	}
 	return &Server{opt: opt, name: s.name}
+}
+
+// WriteTimeout is for how long a connection made by Dial may have bytes on their way
+// that the server does not take, before it is given up: write_timeout=… in the URL,
+// or [GiveUpAfter].
+func (s *Server) WriteTimeout() time.Duration {
+	if s.opt.ConnWriteTimeout > 0 {
+		return s.opt.ConnWriteTimeout
+	}
+	return GiveUpAfter
 }
 
 // DB is the database number of the URL.

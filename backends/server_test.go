@@ -12,6 +12,14 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
+func TestWriteTimeout(t *testing.T) {
+	for url, want := range map[string]time.Duration{"redis://h:1": GiveUpAfter, "redis://h:1?write_timeout=2s": 2 * time.Second} {
+		if s, err := Parse(url); err != nil || s.WriteTimeout() != want {
+			t.Errorf("%s: %v, %v", url, s.WriteTimeout(), err)
+		}
+	}
+}
+
 func TestParse(t *testing.T) {
 	tests := []struct {
 		url, name      string

@@ -474,6 +474,41 @@ func TestUpstreamHangs(t *testing.T) {
 	}
 }
 
+// TestUpstreamTakesNothing: when a stopped upstream does not even take what is sent to
+// it, clients hear so after write_timeout and can leave; those that come meanwhile
+// hear it too, and all is well when it continues.
+func TestUpstreamTakesNothing(t *testing.T) {
+	t.Parallel()
+	data := redistest.Start(t)
+	listen, err := redistest.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := redistest.StartServe(t, listen, "--upstream", data.URL()+"?write_timeout=1s", "--lock-node", redistest.Start(t).URL())
+	idle := redistest.Open(t, p.Addr())
+	idle.Do(t, "SET", "a", "1")
+	data.Pause()
+	defer data.Resume()
+	big := redistest.Command("SET", "big", strings.Repeat("x", 4<<20))
+	var group sync.WaitGroup
+	for range 16 {
+		c := redistest.Open(t, p.Addr())
+		group.Go(func() {
+			if _, err := c.Write([]byte(big)); err != nil {
+				t.Error(err)
+			} else if v, err := c.Next(); err != nil || !strings.HasPrefix(v.Text, "UPSTREAMDOWN ") {
+				t.Errorf("a write that the upstream did not take: %v, %v", v, err)
+			}
+		})
+	}
+	group.Wait()
+	if v := idle.Do(t, "GET", "a"); !strings.HasPrefix(v.Text, "UPSTREAMDOWN ") {
+		t.Errorf("GET afterwards: %v", v)
+	}
+	data.Resume()
+	eventually(t, 5*time.Second, "the upstream is used again", func() bool { return idle.Do(t, "GET", "a").Text == "1" })
+}
+
 // TestSameServerTwice: two URLs of one server are refused at start.
 func TestSameServerTwice(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package sock
 
 import (
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +12,10 @@ func pollHangUp(fd uintptr) bool {
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	n, err := unix.Poll(p, 0)
 	return err == nil && n > 0 && p[0].Revents != 0
+}
+
+func setUserTimeout(fd uintptr, d time.Duration) {
+	unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
 }
 
 // do makes one call and is true if it succeeded.

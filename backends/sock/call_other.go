@@ -2,7 +2,10 @@
 
 package sock
 
-import "syscall"
+import (
+	"syscall"
+	"time"
+)
 
 // do makes one call and is true if it succeeded.
 func (o *op) do(trap, fd uintptr) bool {
@@ -18,6 +21,8 @@ func (o *op) do(trap, fd uintptr) bool {
 		}
 	}
 }
+
+func setUserTimeout(uintptr, time.Duration) {}
 
 // pollHangUp cannot tell without reading.
 func pollHangUp(uintptr) bool { return false }

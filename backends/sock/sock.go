@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"syscall"
+	"time"
 )
 
 // A Conn reads and writes one connection. Read must not be called by two
@@ -54,6 +55,21 @@ func (c *Conn) Abort() error {
 		return over.NetConn().Close()
 	}
 	return c.Conn.Close()
+}
+
+// GiveUpAfter makes the kernel end a TCP connection whose peer has taken nothing of
+// what was written for so long: it has vanished, or does not read. It has no effect on
+// other connections, nor where the kernel is not Linux.
+func (c *Conn) GiveUpAfter(d time.Duration) {
+	nc := c.Conn
+	if over, ok := nc.(interface{ NetConn() net.Conn }); ok {
+		nc = over.NetConn()
+	}
+	if tcp, ok := nc.(*net.TCPConn); ok {
+		if raw, err := tcp.SyscallConn(); err == nil {
+			raw.Control(func(fd uintptr) { setUserTimeout(fd, d) })
+		}
+	}
 }
 
 // Tries says whether Try can be used.

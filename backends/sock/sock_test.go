@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -29,6 +30,24 @@ func pair(t testing.TB) (a, b net.Conn) {
 	}
 	t.Cleanup(func() { a.Close(); b.Close() })
 	return a, b
+}
+
+// A writer to a peer that reads nothing is not held up for longer than it said.
+func TestGiveUpAfter(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs TCP_USER_TIMEOUT")
+	}
+	a, b := pair(t)
+	Wrap(a).GiveUpAfter(300 * time.Millisecond)
+	a.SetWriteDeadline(time.Now().Add(20 * time.Second))
+	var err error
+	for p := make([]byte, 1<<20); err == nil; {
+		_, err = a.Write(p)
+	}
+	if !errors.Is(err, syscall.ETIMEDOUT) {
+		t.Errorf("writing ended with %v", err)
+	}
+	runtime.KeepAlive(b)
 }
 
 func TestReadWaits(t *testing.T) {

@@ -470,6 +470,7 @@ func (p *Pool) cameUp() {
 // began.
 func (p *Pool) adopt(nc net.Conn, id Identity, shared bool, w welcome, began time.Time) (*Conn, error) {
 	c := newConn(p, nc, shared)
+	c.nc.GiveUpAfter(p.opt.Server.WriteTimeout())
 	c.noAuth, c.id = w.noAuth, w.id
 	p.mu.Lock()
 	defer p.mu.Unlock()
