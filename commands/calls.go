@@ -29,8 +29,9 @@ type call struct {
 	alone bool
 	// fixed: it must not travel on. A redirection becomes the error that a transaction
 	// ends with.
-	fixed bool
-	tap   *tap // hears the beginning of the reply; may be nil
+	fixed   bool
+	tracked bool // its reply goes into the client's cache
+	tap     *tap // hears the beginning of the reply; may be nil
 
 	whole *whole // what its reply is a part of; nil: it has a place of its own, seq
 	part  int
@@ -84,10 +85,10 @@ func (c *call) Deliver(conn *upstream.Conn, p []byte, ended int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case conn.Kind() == '>' && conn == r.pushes: // the client's own connection
-		r.unowedLocked(conn, p)
+	case conn.Kind() == '>': // a shared connection has none
+		r.messageLocked(conn, p)
 		return
-	case conn.Kind() == '>' || c.done:
+	case c.done:
 		return
 	case c.skip > 0:
 		c.skip -= ended
@@ -104,6 +105,9 @@ func (c *call) Deliver(conn *upstream.Conn, p []byte, ended int) {
 		p, c.held = c.held, nil
 		if c.fixed {
 			p = unmoved(p)
+		} else if c.tracked && isRedirection(p, false) {
+			r.out.Close() // where it is sent on it would not be tracked
+			return
 		} else if r.redirect != nil && isRedirection(p, c.read) {
 			r.redirect(c, p)
 			return

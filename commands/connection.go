@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -229,6 +228,9 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 	s.watching, s.sticky, s.silent = false, false, false
 	s.subs = subscriptions{}
 	s.closeEars()
+	if s.rt != nil {
+		s.rt.tracking, s.rt.caching = nil, nil
+	}
 	s.taken, s.sawAt = taken{}, time.Time{}
 }
 
@@ -287,6 +289,7 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 		sub = args[1]
 	}
 	switch {
+	case s.clustered() && s.clientNodes(ctx, raw, args):
 	case len(args) < 2 || is(sub, "SETINFO") || is(sub, "HELP"):
 		s.runForward(ctx, raw)
 	case is(sub, "SETNAME") && !s.stays():
@@ -304,11 +307,6 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 		s.runForward(ctx, raw)
 	case is(sub, "GETNAME"):
 		s.runForward(ctx, raw)
-	case s.clustered() && (is(sub, "PAUSE") || is(sub, "UNPAUSE")):
-		parts, err := s.askMasters(ctx, bytes.Clone(raw))
-		s.joined(parts, err, joinFirst)
-	case s.clustered() && (is(sub, "REPLY") || is(sub, "TRACKING") || is(sub, "CACHING")):
-		s.replyErr(fmt.Errorf("ERR CLIENT %s is not supported with a Cluster upstream", upper(sub)))
 	case is(sub, "PAUSE") || is(sub, "UNPAUSE"):
 		s.pause(ctx, raw, args)
 	case is(sub, "REPLY"):

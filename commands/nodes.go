@@ -83,9 +83,6 @@ func (s *Session) sendFixed(raw []byte, heard func([]byte)) {
 func (s *Session) sendOwn(c *call) {
 	s.flushRun()
 	s.replies.Call(c)
-	s.replies.mu.Lock()
-	s.replies.pushes = s.own
-	s.replies.mu.Unlock()
 	if err := s.own.SendEach(c.raw, []upstream.Sink{c}); err != nil {
 		c.Fail(s.own, 1, false, err)
 	}

@@ -50,7 +50,7 @@ type replies struct {
 	lost  func(*upstream.Conn)      // an upstream connection ended; may be nil
 
 	redirect func(c *call, reply []byte) // sends a call elsewhere, must not block; may be nil
-	pushes   *upstream.Conn              // whose pushes, between replies to calls, are the client's; may be nil
+	parts    map[*upstream.Conn][]byte   // of pushes whose end has not come
 }
 
 // slot is a stretch of replies that come from one place.
@@ -208,7 +208,11 @@ func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mid && c == r.midOf || c.Kind() == '>' { // a push answers nothing
-		r.unowedLocked(c, p)
+		if r.redirect != nil && !r.mid {
+			r.messageLocked(c, p)
+		} else {
+			r.unowedLocked(c, p)
+		}
 		return
 	}
 	i := r.findLocked(c)
@@ -298,6 +302,28 @@ func (r *replies) Forget(m *mark) {
 func (r *replies) Push(p []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.betweenLocked(p)
+}
+
+// messageLocked writes a push, when all of it has come: other connections' replies may
+// come meanwhile.
+func (r *replies) messageLocked(c *upstream.Conn, p []byte) {
+	part := r.parts[c]
+	switch {
+	case c.Inside():
+		if r.parts == nil {
+			r.parts = map[*upstream.Conn][]byte{}
+		}
+		r.parts[c] = append(part, p...)
+		return
+	case part != nil:
+		p = append(part, p...)
+		delete(r.parts, c)
+	}
+	r.betweenLocked(p)
+}
+
+func (r *replies) betweenLocked(p []byte) {
 	if r.cut || r.mid {
 		if r.later = append(r.later, p...); len(r.later) > r.limit {
 			r.out.Abort()

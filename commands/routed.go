@@ -16,6 +16,11 @@ type routes struct {
 	batches []batch
 	at      []int // scratch: where the keys of a command are
 	again   *redirector
+
+	// tracking is the client's CLIENT TRACKING: then conns are the session's own. nil: off.
+	tracking []byte
+	pushes   *pushes
+	caching  []byte // CLIENT CACHING about the next command; may be nil
 }
 
 // A batch is commands to one node that will be sent together. What was sent is kept
@@ -94,7 +99,7 @@ func (rt *routes) drop(which func(*upstream.Conn) bool) {
 		left := 0
 		for lane, c := range cs {
 			if c != nil && which(c) {
-				upstream.Return(c)
+				rt.leave(c)
 				cs[lane] = nil
 			} else if c != nil {
 				left++
@@ -103,6 +108,16 @@ func (rt *routes) drop(which func(*upstream.Conn) bool) {
 		if left == 0 {
 			delete(rt.conns, pool)
 		}
+	}
+}
+
+// leave gives up a connection of conns.
+func (rt *routes) leave(c *upstream.Conn) {
+	if rt.tracking != nil {
+		rt.pushes.over.Store(true)
+		c.Close()
+	} else {
+		upstream.Return(c)
 	}
 }
 
@@ -235,7 +250,13 @@ func (s *Session) tryNode(p plan, raw []byte) bool {
 		return false
 	}
 	s.flushHome()
+	if s.rt.caching != nil {
+		raw = append(bytes.Clone(s.rt.caching), raw...)
+	}
 	next := s.newCall(p, raw)
+	if s.rt.caching != nil {
+		next.skip, s.rt.caching = 1, nil
+	}
 	s.replies.Call(next)
 	s.rt.gather(c, next)
 	return true
@@ -243,7 +264,7 @@ func (s *Session) tryNode(p plan, raw []byte) bool {
 
 // newCall makes a call of a copy of raw.
 func (s *Session) newCall(p plan, raw []byte) *call {
-	return &call{r: s.replies, raw: raw, slot: p.slot, at: p.pool, read: p.read, by: traveler{s.id, s.lane, s.hint}}
+	return &call{r: s.replies, raw: raw, slot: p.slot, at: p.pool, read: p.read, tracked: s.rt.tracking != nil, by: traveler{s.id, s.lane, s.hint}}
 }
 
 // gather adds a call, with a copy of its command, to what will be sent to a node.
@@ -259,7 +280,9 @@ func (rt *routes) gather(c *upstream.Conn, next *call) {
 	n := len(b.raw)
 	b.raw = append(b.raw, next.raw...)
 	next.raw = b.raw[n:len(b.raw):len(b.raw)]
-	b.sinks = append(b.sinks, next)
+	for range 1 + next.skip {
+		b.sinks = append(b.sinks, next)
+	}
 }
 
 // flush sends what was gathered.
@@ -289,7 +312,7 @@ func (s *Session) reach(ctx context.Context, pools ...*upstream.Pool) error {
 		if s.rt.conn(pool, s.lane) != nil {
 			continue
 		}
-		c, err := pool.Shared(ctx, s.id, s.lane, s.hint)
+		c, err := s.open(ctx, pool)
 		if err != nil {
 			s.d.opt.Upstream.Hurry()
 			return err
@@ -300,7 +323,7 @@ func (s *Session) reach(ctx context.Context, pools ...*upstream.Pool) error {
 			s.rt.conns[pool] = cs
 		}
 		if cs[s.lane] != nil {
-			upstream.Return(cs[s.lane])
+			s.rt.leave(cs[s.lane])
 		}
 		cs[s.lane] = c
 	}

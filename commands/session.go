@@ -627,6 +627,9 @@ func (s *Session) openOwn(ctx context.Context, pool *upstream.Pool) error {
 		return err
 	}
 	s.own, s.ownAt = c, pool
+	if err := s.beginTracking(ctx, c); err != nil {
+		return err
+	}
 	if len(s.name) > 0 {
 		s.ask(ctx, c, resp.AppendCommand(nil, "CLIENT", "SETNAME", string(s.name)))
 	}
@@ -745,6 +748,7 @@ func (s *Session) closeOwn() {
 	s.mode = onShared
 	s.tx.forget()
 	if s.own != nil {
+		s.forgetTracked()
 		s.own.Close()
 		s.own = nil
 	}

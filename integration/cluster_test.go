@@ -154,3 +154,54 @@ func TestClusterPipeline(t *testing.T) {
 		}
 	}
 }
+
+// TestClusterTracking: a client that keeps what it has read hears of changes to it,
+// on whichever node.
+func TestClusterTracking(t *testing.T) {
+	_, p := startClustered(t, 3, 0)
+	a, b := redistest.Open3(t, p.Addr()), redistest.Open(t, p.Addr())
+	keys := []string{"one", "two", "three", "four", "five", "six"}
+	if v := a.Do(t, "CLIENT", "TRACKING", "ON"); v.String() != "+OK" {
+		t.Fatal(v)
+	}
+	for _, k := range keys {
+		a.Do(t, "GET", k)
+	}
+	for _, k := range keys {
+		b.Do(t, "SET", k, "1")
+		if v := a.Read(t); v.String() != fmt.Sprintf(`>[$"invalidate" *[$"%s"]]`, k) {
+			t.Errorf("heard %v of a change to %s", v, k)
+		}
+	}
+	if v := a.Do(t, "CLIENT", "TRACKING", "OFF"); v.String() != "+OK" {
+		t.Fatal(v)
+	}
+	a.Do(t, "GET", "one")
+	b.Do(t, "SET", "one", "2")
+	if v := a.Do(t, "CLIENT", "CACHING", "YES"); !v.IsError() {
+		t.Errorf("CACHING without TRACKING answered %v", v)
+	}
+	if v := a.Do(t, "CLIENT", "TRACKING", "ON", "OPTIN"); v.String() != "+OK" {
+		t.Fatal(v)
+	}
+	a.Do(t, "GET", "one")
+	for _, k := range keys[1:] {
+		if v := a.Do(t, "CLIENT", "CACHING", "YES"); v.String() != "+OK" {
+			t.Fatal(v)
+		}
+		a.Do(t, "GET", k)
+	}
+	b.Do(t, "SET", "one", "3")
+	for _, k := range keys[1:] {
+		b.Do(t, "SET", k, "3")
+		if v := a.Read(t); v.String() != fmt.Sprintf(`>[$"invalidate" *[$"%s"]]`, k) {
+			t.Errorf("heard %v of a change to %s", v, k)
+		}
+	}
+	if v := a.Do(t, "CLIENT", "TRACKING", "ON", "BCAST", "OPTIN"); !v.IsError() {
+		t.Errorf("contradicting options were answered %v", v)
+	}
+	if v := a.Do(t, "GET", "one"); v.String() != `$"3"` {
+		t.Error(v)
+	}
+}

@@ -1,0 +1,181 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+// clientNodes is CLIENT in a Cluster, as far as all nodes must hear of it. It is false
+// for what any one of them will do for.
+func (s *Session) clientNodes(ctx context.Context, raw []byte, args [][]byte) bool {
+	if len(args) < 2 {
+		return false
+	}
+	sub := args[1]
+	switch {
+	case is(sub, "PAUSE") || is(sub, "UNPAUSE"):
+		parts, err := s.askMasters(ctx, bytes.Clone(raw))
+		s.joined(parts, err, joinFirst)
+	case is(sub, "REPLY"):
+		s.replyErr(fmt.Errorf("ERR CLIENT REPLY is not supported with a Cluster upstream"))
+	case is(sub, "TRACKING"):
+		s.track(ctx, bytes.Clone(raw), args)
+	case s.routes().tracking == nil:
+		return false
+	case is(sub, "CACHING"):
+		s.cacheNext(ctx, bytes.Clone(raw))
+	case is(sub, "TRACKINGINFO"):
+		s.askHome(ctx, raw)
+	default:
+		return false
+	}
+	return true
+}
+
+// track is CLIENT TRACKING in a Cluster: the client gets a connection of its own to
+// every node that it uses, on which its reads are tracked, and whose invalidations go
+// to the client. It is refused as the home node refuses it.
+func (s *Session) track(ctx context.Context, raw []byte, args [][]byte) {
+	s.routes()
+	if s.idle(ctx) != nil || !s.sameView() {
+		return
+	}
+	for _, a := range args[min(3, len(args)):] {
+		if is(a, "REDIRECT") {
+			s.replyErr(fmt.Errorf("ERR CLIENT TRACKING with REDIRECT is not supported with a Cluster upstream; use RESP3"))
+			return
+		}
+	}
+	off := len(args) == 3 && is(args[2], "OFF")
+	if off && s.rt.tracking != nil {
+		s.untrack()
+		s.replies.Local([]byte("+OK\r\n"))
+		return
+	}
+	before := s.rt.tracking
+	s.untrack()
+	s.closeOwn()
+	s.rt.tracking = raw
+	err := s.reach(ctx, s.rt.view.Home())
+	if err == nil && !off {
+		s.replies.Local([]byte("+OK\r\n"))
+		return
+	}
+	s.untrack()
+	s.rt.tracking = before
+	if err == nil {
+		s.replies.Local([]byte("+OK\r\n"))
+	} else {
+		s.replyErr(err)
+	}
+}
+
+// forgetTracked tells the client that nothing it knows is tracked any more.
+func (s *Session) forgetTracked() {
+	if s.rt != nil && s.rt.tracking != nil && s.id.Proto == 3 {
+		s.replies.Push([]byte(">2\r\n$10\r\ninvalidate\r\n_\r\n"))
+	}
+}
+
+// untrack goes back to shared connections.
+func (s *Session) untrack() {
+	s.rt.drop(func(*upstream.Conn) bool { return true })
+	s.rt.tracking, s.rt.caching = nil, nil
+}
+
+// cacheNext is CLIENT CACHING: it is about the next command, wherever that goes.
+func (s *Session) cacheNext(ctx context.Context, raw []byte) {
+	if !s.askHome(ctx, raw) {
+		return
+	}
+	// At the home node the next command is this one.
+	if _, err := s.ask(ctx, s.rt.conn(s.rt.view.Home(), s.lane), resp.AppendCommand(nil, "PING")); err == nil {
+		s.rt.caching = raw
+	}
+}
+
+// askHome asks the home node on the connection that is tracked there, and says that
+// it did not refuse.
+func (s *Session) askHome(ctx context.Context, raw []byte) bool {
+	if s.idle(ctx) != nil || !s.sameView() {
+		return false
+	}
+	home := s.rt.view.Home()
+	err := s.reach(ctx, home)
+	if err == nil {
+		var reply []byte
+		if reply, err = s.ask(ctx, s.rt.conn(home, s.lane), raw); err == nil {
+			s.replies.Local(reply)
+			_, refused := resp.Error(reply)
+			return !refused
+		}
+	}
+	s.replyErr(err)
+	return false
+}
+
+// open makes or borrows a connection to a node.
+func (s *Session) open(ctx context.Context, pool *upstream.Pool) (*upstream.Conn, error) {
+	if s.rt.tracking == nil {
+		return pool.Shared(ctx, s.id, s.lane, s.hint)
+	}
+	if s.rt.pushes == nil || s.rt.pushes.over.Load() {
+		s.rt.pushes = &pushes{r: s.replies}
+	}
+	c, err := pool.Private(ctx, s.id, s.rt.pushes)
+	if err == nil {
+		err = s.beginTracking(ctx, c)
+	}
+	return c, err
+}
+
+// beginTracking makes a connection one that is tracked, if the client's are. One that
+// refuses is closed.
+func (s *Session) beginTracking(ctx context.Context, c *upstream.Conn) error {
+	if s.rt == nil || s.rt.tracking == nil {
+		return nil
+	}
+	reply, err := s.ask(ctx, c, s.rt.tracking)
+	if err == nil {
+		if _, refused := resp.Error(reply); refused {
+			err = &upstream.RefusedError{Reply: reply}
+		}
+	}
+	if err != nil {
+		if s.rt.pushes != nil {
+			s.rt.pushes.over.Store(true)
+		}
+		c.Close()
+	}
+	return err
+}
+
+// pushes is the upstream.Owner of connections of which the client is to see the pushes
+// alone. When one ends the client cannot know what has become invalid, and is
+// disconnected, unless the session gave it up itself.
+type pushes struct {
+	r    *replies
+	over atomic.Bool // the session has given them up
+}
+
+// Deliver implements upstream.Sink.
+func (o *pushes) Deliver(c *upstream.Conn, p []byte, _ int) {
+	o.r.mu.Lock()
+	defer o.r.mu.Unlock()
+	o.r.messageLocked(c, p)
+}
+
+// Fail implements upstream.Sink.
+func (o *pushes) Fail(*upstream.Conn, int, bool, error) {
+	if !o.over.Load() {
+		o.r.out.Close()
+	}
+}
+
+// Full implements upstream.Owner.
+func (o *pushes) Full() <-chan struct{} { return o.r.out.Full() }
