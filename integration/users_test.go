@@ -258,3 +258,45 @@ func TestSecretsAreNotLogged(t *testing.T) {
 		t.Errorf("the log does not say that a user was refused:\n%s", p.Log())
 	}
 }
+
+// TestUsersOfACluster: every node of a Cluster has users of its own, and a client
+// needs all of them.
+func TestUsersOfACluster(t *testing.T) {
+	t.Parallel()
+	cluster, p := startClustered(t, 3, 0)
+	all := func(args ...string) {
+		for _, n := range cluster.Nodes {
+			n.Do(t, args...)
+		}
+	}
+	all("ACL", "SETUSER", "u", "on", ">pw", "~*", "&*", "+@all")
+	c, own, before := login(t, p.Addr(), "u", "pw"), login(t, p.Addr(), "u", "pw"), redistest.Open(t, p.Addr())
+	spread := []string{"MSET", "a", "1", "b", "1", "c", "1", "d", "1"}
+	for _, c := range []*redistest.Conn{c, before} {
+		if v := c.Do(t, spread...); v.Raw != "+OK\r\n" {
+			t.Fatalf("MSET: %v", v)
+		}
+	}
+	own.Do(t, "WATCH", "a")
+	all("ACL", "SETUSER", "u", "off")
+	for _, c := range []*redistest.Conn{c, own} {
+		eventually(t, 5*time.Second, "who was switched off is disconnected", func() bool {
+			_, err := c.Try("GET", "a")
+			return err != nil
+		})
+	}
+	all("CONFIG", "SET", "masterauth", "secret")
+	all("CONFIG", "SET", "requirepass", "secret")
+	time.Sleep(lookedAgain)
+	if v := redistest.Open(t, p.Addr()).Do(t, spread...); !strings.HasPrefix(v.Text, "NOAUTH") {
+		t.Errorf("a new client: %v", v)
+	}
+	if v := before.Do(t, spread...); v.Raw != "+OK\r\n" {
+		t.Errorf("a client that was there before: %v", v)
+	}
+	late := redistest.Open(t, p.Addr())
+	late.Do(t, "AUTH", "secret")
+	if v := late.Do(t, spread...); v.Raw != "+OK\r\n" {
+		t.Errorf("with the password: %v", v)
+	}
+}
