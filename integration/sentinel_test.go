@@ -46,6 +46,11 @@ func failOver(t *testing.T, end func(*redistest.Server), back func(*redistest.Se
 	l := startLoad(t, p.Addr(), 8)
 	l.awaitProgress(t, "before", 50)
 
+	subscribed, watching, blocked := redistest.Open(t, p.Addr()), redistest.Open(t, p.Addr()), redistest.Open(t, p.Addr())
+	subscribed.Do(t, "SUBSCRIBE", "c")
+	watching.Do(t, "WATCH", "k")
+	blocked.Send(t, redistest.Command("BLPOP", "nothing", "60"))
+
 	old := s.Master(t)
 	ended := time.Now()
 	end(old)
@@ -53,6 +58,17 @@ func failOver(t *testing.T, end func(*redistest.Server), back func(*redistest.Se
 	awaitBehind(t, p, now)
 	l.awaitProgress(t, "after the failover", 2)
 	recovered := time.Now()
+	for name, c := range map[string]*redistest.Conn{"subscribed": subscribed, "watching": watching} {
+		if got, closed := c.Rest(5 * time.Second); got != "" || !closed {
+			t.Errorf("a client that is %s gets %q, disconnected: %v", name, got, closed)
+		}
+	}
+	if v := blocked.Read(t); !strings.HasPrefix(v.Text, "UPSTREAMDOWN ") {
+		t.Errorf("BLPOP answers %v", v)
+	}
+	if v := blocked.Do(t, "PING"); v.Text != "PONG" {
+		t.Errorf("after BLPOP: %v", v)
+	}
 	if err := back(old); err != nil { // as a master, until the sentinels see it
 		t.Fatal(err)
 	}
