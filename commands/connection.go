@@ -48,10 +48,10 @@ func (s *Session) alone(ctx context.Context, raw []byte) {
 }
 
 // changeUsers sends a command after which the upstream may no longer let in whom it
-// did. ACL goes on a connection of the client's own, which it keeps: if the upstream
-// closes that, since the client's own user is gone, the client is disconnected.
+// did. What may end the client's own user goes on a connection of its own, which it
+// keeps: if the upstream closes that, the client is disconnected.
 func (s *Session) changeUsers(ctx context.Context, raw []byte, args [][]byte) {
-	if is(args[0], "ACL") {
+	if is(args[1], "LOAD") || is(args[1], "DELUSER") {
 		if !s.toOwn(ctx) {
 			return
 		}
