@@ -38,9 +38,10 @@ func (s *Session) auth(ctx context.Context, raw []byte, args [][]byte) {
 }
 
 // alone sends a command that may leave anything behind on a connection of the
-// client's own, which it keeps from now on.
+// client's own, which it keeps from now on. Where it is there already nothing is
+// waited for: a client may say NO-EVICT OFF with replies that it does not read.
 func (s *Session) alone(ctx context.Context, raw []byte) {
-	if s.toOwn(ctx) {
+	if s.tryOwn() || s.toOwn(ctx) {
 		s.sticky = true
 		s.note()
 		s.add(raw)

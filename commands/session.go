@@ -239,6 +239,31 @@ func (s *Session) kindOf(args [][]byte) kind {
 	return k
 }
 
+// TryPart sends the beginning of a command, or more of it, if it can travel nowhere but
+// on a connection that is the client's own: then the upstream sees what the client
+// has sent, and nothing that large is kept here. name is its first argument, or nil
+// in a later part. More parts may follow, and Rest must, before anything else. If it
+// is false nothing has happened.
+func (s *Session) TryPart(name, raw []byte) bool {
+	if s.gone.Load() {
+		return true
+	}
+	s.settle()
+	if s.mode != onOwn || !s.sticky || s.clustered() || s.Restricted() || kindOf(name) != forward {
+		return false
+	}
+	s.flushRun()
+	s.own.Send(raw, 0, s.replies) // if it fails, lost has closed the client
+	return true
+}
+
+// Rest sends the end of a command whose beginning TryPart has sent.
+func (s *Session) Rest(raw []byte) {
+	if !s.gone.Load() {
+		s.add(raw)
+	}
+}
+
 // overRestricted says that a command is larger than the upstream takes from a
 // connection that has not authenticated. As an inline command, whose limits are
 // others, it could come this far; sent on, it would end the connection for

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -73,5 +74,54 @@ func TestUpstreamIsFull(t *testing.T) {
 		if v.String() != "+PONG" || i > most {
 			t.Fatalf("client %d: %v", i, v)
 		}
+	}
+}
+
+// A command that is large reaches the upstream as it comes in, and is whole there.
+func TestLargeCommandIsNotHeldBack(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1, "--upstream-conns", "0")
+	value := strings.Repeat("0123456789abcdef", 1<<16)
+	command := redistest.Command("MSET", "large", value, "small", "1", "larger", value+value)
+	for _, in := range []string{"", "MULTI"} {
+		c := redistest.Open(t, r.addr())
+		c.Do(t, "CLIENT", "SETNAME", "sender"+in)
+		if in != "" {
+			c.Do(t, in)
+		}
+		c.Send(t, command[:len(value)*2/3])
+		arrived := regexp.MustCompile(`name=sender` + in + ` .* qbuf=(\d+)`)
+		eventually(t, 5*time.Second, "most of what was sent arrives", func() bool {
+			m := arrived.FindStringSubmatch(r.data.Do(t, "CLIENT", "LIST").Text)
+			return m != nil && len(m[1]) == len("600000")
+		})
+		c.Send(t, command[len(value)*2/3:len(value)*2])
+		c.Send(t, command[len(value)*2:]+redistest.Command("PING"))
+		want := []string{"+OK", "+PONG"}
+		if in != "" {
+			want = []string{"+QUEUED", "+QUEUED", "*[+OK +PONG]"}
+			c.Send(t, redistest.Command("EXEC"))
+		}
+		for _, w := range want {
+			if v := c.Read(t); v.String() != w {
+				t.Fatalf("%s: %.100s, want %s", in, v, w)
+			}
+		}
+		if r.data.Do(t, "GET", "large").Text != value || r.data.Do(t, "GET", "larger").Text != value+value {
+			t.Errorf("%s: the values are not what was sent", in)
+		}
+		r.data.Do(t, "FLUSHALL")
+	}
+
+	c := redistest.Open(t, r.addr())
+	c.Do(t, "PING")
+	end := strings.Index(command, value) + len(value) + len("\r\n")
+	c.Send(t, command[:len(value)]) // ends within the value
+	c.Send(t, command[len(value):end]+"oops\r\n")
+	if v, err := c.Next(); err != nil || !strings.HasPrefix(v.Text, "ERR Protocol error") {
+		t.Errorf("a fault behind the beginning: %v, %v", v, err)
+	}
+	if v := r.data.Do(t, "DBSIZE"); v.Int() != 0 {
+		t.Errorf("half a command was executed: %v keys", v)
 	}
 }

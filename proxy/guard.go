@@ -46,9 +46,13 @@ func (e guardError) Error() string { return "Protocol error: " + string(e) }
 // point into it. Neither may be appended to: what is behind them is in use. Of
 // commands that were written as arrays, one Raw begins in memory where the one
 // before it ended, unless [guard.space] was called in between.
+//
+// Of a command whose beginning [guard.take] removed, Raw is the rest, Rest is set, and
+// there are no Args.
 type guardCommand struct {
 	Raw  []byte
 	Args [][]byte
+	Rest bool
 }
 
 // A guard cuts the bytes a client sends into commands and enforces the limits
@@ -76,6 +80,10 @@ type guard struct {
 	left int // how many of them are not framed yet; 0 at its first byte
 	bulk int // length of the argument at pos; -1 when its header comes first
 
+	begun  bool // the beginning of the command being framed was taken
+	named  int  // length of its first argument, which ends before pos; -1 when it has not arrived
+	nameAt int  // where that begins, from start on
+
 	slots [][]byte // the Args handed out, and room for more
 	lines []byte   // the Raw of inline commands handed out, and room for more
 
@@ -99,7 +107,7 @@ func (g *guard) next() (cmd guardCommand, ok bool, err error) {
 		} else {
 			cmd, whole = g.multibulk()
 		}
-		if len(cmd.Args) > 0 {
+		if len(cmd.Args) > 0 || cmd.Rest {
 			return cmd, true, nil
 		}
 		if !whole {
@@ -161,6 +169,10 @@ func (g *guard) multibulk() (cmd guardCommand, whole bool) {
 	if g.args == 0 {
 		return guardCommand{}, true
 	}
+	if g.begun {
+		g.begun = false
+		return guardCommand{Raw: raw, Rest: true}, true
+	}
 	return g.parsed(raw, g.args), true
 }
 
@@ -193,7 +205,7 @@ func (g *guard) count() bool {
 		g.fail("unauthenticated multibulk length")
 	}
 	g.args = int(max(n, 0))
-	g.left = g.args
+	g.left, g.named = g.args, -1
 	return g.err == nil
 }
 
@@ -207,6 +219,9 @@ func (g *guard) argument() bool {
 		return false
 	}
 	g.buf[tail], g.buf[tail+1] = '\r', '\n' // Redis does not look at them
+	if g.left == g.args {
+		g.nameAt, g.named = g.pos-g.start, g.bulk
+	}
 	g.advance(g.bulk + 2)
 	g.bulk = -1
 	return true

@@ -164,7 +164,10 @@ func (s *session) handle(ctx context.Context) bool {
 			s.cmds.Refuse("ERR " + err.Error())
 			return false
 		case !ok:
+			s.sendPart()
 			return s.cmds.Flush()
+		case cmd.Rest:
+			s.cmds.Rest(cmd.Raw)
 		case !s.cmds.Try(cmd.Raw, cmd.Args):
 			s.mu.Lock()
 			s.working = true
@@ -174,6 +177,17 @@ func (s *session) handle(ctx context.Context) bool {
 		case s.cmds.Closing():
 			return false
 		}
+	}
+}
+
+// partSize is how much must have arrived of a command that has not in whole to be
+// sent ahead.
+const partSize = 64 << 10
+
+// sendPart sends what has arrived of a large command ahead, where that can be done.
+func (s *session) sendPart() {
+	if name, raw, ok := s.guard.part(partSize); ok && s.cmds.TryPart(name, raw) {
+		s.guard.take(raw)
 	}
 }
 
@@ -286,11 +300,14 @@ func (s *session) catchUp(ctx context.Context) {
 			s.cmds.Refuse("ERR " + err.Error())
 			break
 		}
-		if !ok {
+		switch {
+		case !ok:
+			s.sendPart()
 			s.cmds.Flush()
 			return
-		}
-		if !s.cmds.Try(cmd.Raw, cmd.Args) {
+		case cmd.Rest:
+			s.cmds.Rest(cmd.Raw)
+		case !s.cmds.Try(cmd.Raw, cmd.Args):
 			s.cmds.Run(ctx, cmd.Raw, cmd.Args)
 		}
 	}
