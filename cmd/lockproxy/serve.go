@@ -174,7 +174,13 @@ func lookAround(ctx context.Context, o options, finder *backends.Finder, up *ups
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	reached := make(chan error, 1)
-	go func() { reached <- reach(ctx, finder, up) }()
+	go func() {
+		err := reach(ctx, finder, up)
+		if o.upstreamConns == 0 { // nobody shares it
+			up.Forget(up.Default())
+		}
+		reached <- err
+	}()
 	err := svc.Check(ctx)
 	if fault := <-reached; fault != nil {
 		log.Warn("the upstream cannot be used yet; serving anyway", "error", fault)
