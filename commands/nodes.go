@@ -38,7 +38,7 @@ func (s *Session) runNodes(ctx context.Context, k kind, raw []byte, args [][]byt
 			return true
 		}
 		s.leaveOwn(k)
-		if s.Try(raw, args) {
+		if s.try(k, raw, args) {
 			return true
 		}
 	}
@@ -213,7 +213,7 @@ func (s *Session) refuseQueued(_ []byte, reply string) bool {
 // runTxNode moves a transaction whose first key is another node's to that node:
 // nothing of it has been executed yet. It is false if that is not the matter.
 func (s *Session) runTxNode(ctx context.Context, k kind, raw []byte, args [][]byte) bool {
-	if s.idle(ctx) != nil || s.Try(raw, args) {
+	if s.idle(ctx) != nil || s.try(k, raw, args) {
 		return true
 	}
 	if !s.tx.in || s.place.fixed || s.watching {
@@ -249,7 +249,7 @@ func (s *Session) runTxNode(ctx context.Context, k kind, raw []byte, args [][]by
 	s.tx.resume(changed)
 	s.place = placing{slot: p.slot, fixed: true}
 	s.note()
-	if !s.Try(raw, args) {
+	if !s.try(k, raw, args) {
 		s.out.Close()
 	}
 	return true

@@ -154,7 +154,8 @@ func TestKindOf(t *testing.T) {
 		want kind
 	}{
 		{"GET", forward}, {"lock", verb}, {"UnLock", verb}, {"multi", multi}, {"xreadgroup", mayBlock},
-		{"", forward}, {"punsubscribe", subscribe}, {strings.Repeat("A", 17), forward}, {"LOCK ", forward},
+		{"", foreign}, {"punsubscribe", subscribe}, {strings.Repeat("A", 99), foreign}, {"LOCK ", foreign},
+		{"georadiusbymember_ro", forward}, {"DbSize", forward}, {"config|get", foreign}, {"ft.search", foreign},
 	}
 	for _, tt := range tests {
 		if got := kindOf([]byte(tt.name)); got != tt.want {

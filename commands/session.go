@@ -11,7 +11,6 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
-	"github.com/lockproxy/lockproxy/commands/table"
 )
 
 // Locker decides about locks; *locks.Service is one.
@@ -42,8 +41,10 @@ type Options struct {
 // A Dispatcher knows what commands mean. It is safe for concurrent use.
 type Dispatcher struct {
 	opt    Options
-	known  atomic.Pointer[table.Table] // the upstream's commands; nil: not learned yet
-	paused atomic.Int64                // CLIENT PAUSE: until then, in ms since 1970; 0: not paused
+	paused atomic.Int64 // CLIENT PAUSE: until then, in ms since 1970; 0: not paused
+
+	known    atomic.Pointer[knowledge] // of the upstream's commands; nil: not learnt yet
+	learning chan struct{}             // has room for the one who asks for them
 }
 
 // New makes a Dispatcher.
@@ -60,15 +61,7 @@ func New(opt Options) *Dispatcher {
 	if opt.Log == nil {
 		opt.Log = slog.Default()
 	}
-	return &Dispatcher{opt: opt}
-}
-
-// table is what is known of the upstream's commands.
-func (d *Dispatcher) table() *table.Table {
-	if t := d.known.Load(); t != nil {
-		return t
-	}
-	return table.Builtin()
+	return &Dispatcher{opt: opt, learning: make(chan struct{}, 1)}
 }
 
 // GiveUp ends all connections to the upstream, for good: what waits for it fails.
@@ -116,6 +109,8 @@ type Session struct {
 	run  []byte // adjacent commands that will be sent together
 	runN int
 
+	untold *upstream.Conn // where the upstream did not tell its commands; may be nil
+
 	taken   taken
 	seesAll bool      // may see other people's owners,
 	sawAt   time.Time // as the upstream said then
@@ -154,6 +149,11 @@ func (s *Session) Closing() bool { return s.closing || s.gone.Load() }
 // then nothing has happened and Run must be called. raw is the command as multibulk, args its
 // arguments, at least one. raw must stay as it is until Flush.
 func (s *Session) Try(raw []byte, args [][]byte) bool {
+	k := s.kindOf(args)
+	return k != foreign && s.try(k, raw, args)
+}
+
+func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 	if s.gone.Load() {
 		return true
 	}
@@ -166,7 +166,7 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 		s.replies.Local([]byte("-NOAUTH Authentication required.\r\n"))
 		return true
 	}
-	k := s.kindOf(args)
+	k = s.inState(k, args)
 	if s.mode == onRaw {
 		return s.tryRaw(k, raw, args)
 	}
@@ -230,9 +230,8 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 	return false
 }
 
-// kindOf is the kind of a command in the state the session is in.
-func (s *Session) kindOf(args [][]byte) kind {
-	k := kindOf(args[0])
+// inState is what a command's kind comes to in the state the session is in.
+func (s *Session) inState(k kind, args [][]byte) kind {
 	if k == users && (s.mode == onRaw || s.tx.in || !changesUsers(args) || s.clustered()) {
 		return forward
 	}
@@ -284,13 +283,14 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	if s.tx.unsure && s.idle(ctx) != nil {
 		return
 	}
-	if s.Try(raw, args) { // what was in the way may be gone
+	k := s.learnKindOf(ctx, args)
+	if s.try(k, raw, args) { // what was in the way may be gone
 		s.Flush()
 		return
 	}
-	k := s.kindOf(args)
+	k = s.inState(k, args)
 	if s.mode == onShared && s.apart() && k != verb {
-		if !s.toOwn(ctx) || s.Try(raw, args) {
+		if !s.toOwn(ctx) || s.try(k, raw, args) {
 			s.Flush()
 			return
 		}
@@ -340,6 +340,8 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 		s.waitFor(ctx, raw)
 	case users:
 		s.changeUsers(ctx, raw, args)
+	case modules:
+		s.module(ctx, raw, args)
 	case script:
 		if s.idle(ctx) == nil {
 			s.lane = upstream.ScriptLane

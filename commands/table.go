@@ -3,6 +3,8 @@ package commands
 import (
 	"slices"
 	"strings"
+
+	"github.com/lockproxy/lockproxy/commands/table"
 )
 
 // kind says who handles a command, and on which connection it travels.
@@ -29,11 +31,12 @@ const (
 	kills                 // SCRIPT, FUNCTION: KILL must overtake the script it kills; DEBUG is the client's own
 	users                 // ACL, CONFIG: may change who may do what
 	subscribe             // replies and messages are not one per command
+	modules               // MODULE: may change which commands there are
+	foreign               // not of Redis 7.0: what it is only the upstream can tell
 )
 
-// kinds are the commands that are more than one request and one reply on any
-// connection. Whatever is not here is forwarded.
-var kinds = map[string]kind{
+// kinds are the commands of Redis and ours.
+var kinds = withForwarded(map[string]kind{
 	"LOCK": verb, "RENEW": verb, "UNLOCK": verb, "LOCKCTL": verb,
 
 	"AUTH": auth, "HELLO": hello, "SELECT": selectDB, "RESET": reset, "QUIT": quit, "CLIENT": client,
@@ -53,15 +56,29 @@ var kinds = map[string]kind{
 	"SUBSCRIBE": subscribe, "PSUBSCRIBE": subscribe, "SSUBSCRIBE": subscribe,
 	"UNSUBSCRIBE": subscribe, "PUNSUBSCRIBE": subscribe, "SUNSUBSCRIBE": subscribe,
 	"MONITOR": subscribe, "SYNC": subscribe, "PSYNC": subscribe, "REPLCONF": subscribe,
+
+	"MODULE": modules,
+})
+
+// withForwarded adds the commands that are one request and one reply on any
+// connection: whatever is not there.
+func withForwarded(special map[string]kind) map[string]kind {
+	for c := range table.Builtin().All() {
+		name := strings.ToUpper(c.Name)
+		if _, isSpecial := special[name]; !isSpecial && !strings.Contains(name, "|") {
+			special[name] = forward
+		}
+	}
+	return special
 }
 
 // longestName bounds the names that kindOf has to fold.
-const longestName = 16
+const longestName = 24
 
 // kindOf looks a command up by its name, in any case. It does not allocate.
 func kindOf(name []byte) kind {
 	if len(name) > longestName {
-		return forward
+		return foreign
 	}
 	var up [longestName]byte
 	for i, b := range name {
@@ -70,7 +87,11 @@ func kindOf(name []byte) kind {
 		}
 		up[i] = b
 	}
-	return kinds[string(up[:len(name)])]
+	k, ok := kinds[string(up[:len(name)])]
+	if !ok {
+		return foreign
+	}
+	return k
 }
 
 // is compares an argument with a word in upper case, ignoring the argument's.

@@ -274,6 +274,35 @@ func TestModuleKeys(t *testing.T) {
 	}
 }
 
+func TestLearnModule(t *testing.T) {
+	server := redistest.Start(t, "--loadmodule", redistest.Module(t))
+	learnt, err := Learn([]byte(server.Do(t, "COMMAND").Raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		call  string
+		flags Flags
+		keys  []int
+		ok    bool
+	}{
+		{"testmodule.wait", Module | Blocking, nil, true},
+		{"TestModule.Pairs a 1 b 2", Module | Write, []int{1, 3}, true},
+		{"testmodule.last a b", Module | ReadOnly | MovableKeys, nil, false},
+	}
+	for _, tt := range tests {
+		args := bytes.Fields([]byte(tt.call))
+		c := learnt.Lookup(args)
+		if c == nil {
+			t.Errorf("%s is not known", tt.call)
+			continue
+		}
+		if keys, ok := c.Keys(args, nil); c.Flags != tt.flags || ok != tt.ok || !slices.Equal(keys, tt.keys) {
+			t.Errorf("%s: flags %s, keys %v, %v", tt.call, formatFlags(c.Flags), keys, ok)
+		}
+	}
+}
+
 // Commands that an old server has of its own, or of a module, have the keys that its
 // first, last and step say.
 func TestLearnOld(t *testing.T) {

@@ -1,0 +1,165 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/table"
+)
+
+// knowledge is what the upstream told of its commands. It does not change.
+type knowledge struct {
+	table *table.Table
+	// on is where the upstream told it; once that has ended, it may be another one. nil
+	// means that its commands have changed since.
+	on *upstream.Conn
+	at time.Time // when it did
+}
+
+// newsEvery is how often the upstream is asked because of commands that it did not
+// name: a module may have been loaded past the proxy.
+const newsEvery = time.Second
+
+// kindOf is the kind of a command that Redis 7.0 has not, foreign if the upstream must
+// be asked. k may be nil.
+func (k *knowledge) kindOf(args [][]byte) kind {
+	if k == nil || k.on == nil || !k.on.Alive() {
+		return foreign
+	}
+	c := k.table.Lookup(args)
+	switch {
+	case c == nil && time.Since(k.at) > newsEvery:
+		return foreign
+	case c != nil && c.Flags&table.Blocking != 0:
+		return blocks
+	}
+	return forward
+}
+
+// table is what is known of the upstream's commands.
+func (d *Dispatcher) table() *table.Table {
+	if k := d.known.Load(); k != nil {
+		return k.table
+	}
+	return table.Builtin()
+}
+
+// kindOf is the kind of a command, foreign if the upstream must be asked first. It
+// does not allocate.
+func (s *Session) kindOf(args [][]byte) kind {
+	if k := kindOf(args[0]); k != foreign {
+		return k
+	}
+	if s.mode == onRaw || s.untold != nil && s.untold.Alive() {
+		return forward
+	}
+	return s.d.known.Load().kindOf(args)
+}
+
+// learnKindOf is kindOf that asks the upstream. What that does not tell is forwarded.
+func (s *Session) learnKindOf(ctx context.Context, args [][]byte) kind {
+	k := s.kindOf(args)
+	if k == foreign {
+		s.learn(ctx, args)
+		k = s.kindOf(args)
+	}
+	if k == foreign {
+		k = forward
+	}
+	return k
+}
+
+// learn asks the upstream for its commands because of one, for all sessions. Nobody is
+// told if it cannot be done: the command that needed it will meet the reason.
+func (s *Session) learn(ctx context.Context, args [][]byte) {
+	d := s.d
+	select {
+	case d.learning <- struct{}{}:
+		defer func() { <-d.learning }()
+	case <-s.present.Done():
+		return
+	case <-ctx.Done():
+		return
+	}
+	before := d.known.Load()
+	if before.kindOf(args) != foreign {
+		return
+	}
+	c, err := d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainLane, s.hint)
+	if err != nil {
+		return
+	}
+	defer d.opt.Upstream.Return(c)
+	reply := s.askOn(ctx, c, resp.AppendCommand(nil, "COMMAND"))
+	if reply == nil || c.NoAuth() || bytes.HasPrefix(reply, []byte("-BUSY ")) {
+		return // another time
+	}
+	t, err := table.Learn(reply)
+	if err != nil {
+		s.untold = c
+		return
+	}
+	d.known.CompareAndSwap(before, &knowledge{table: t, on: c, at: time.Now()}) // unless forgotten meanwhile
+}
+
+// forget is for commands that may have changed.
+func (d *Dispatcher) forget() { d.known.Store(&knowledge{table: d.table()}) }
+
+// module sends MODULE, and waits for the answer: what follows may be one of the
+// commands that it brings.
+func (s *Session) module(ctx context.Context, raw []byte, args [][]byte) {
+	if len(args) < 2 || !is(args[1], "LOAD") && !is(args[1], "LOADEX") && !is(args[1], "UNLOAD") {
+		s.runForward(ctx, raw)
+		return
+	}
+	if !s.toOwn(ctx) {
+		return
+	}
+	reply, err := s.ask(ctx, s.own, raw)
+	s.d.forget()
+	if err != nil {
+		s.replyErr(err)
+		return
+	}
+	s.replies.Local(reply)
+}
+
+// askOn sends a command of a single reply on a shared connection, past the session's
+// own order, and returns the reply; nil if none comes before ctx ends or the client
+// leaves.
+func (s *Session) askOn(ctx context.Context, c *upstream.Conn, raw []byte) []byte {
+	a := &answer{come: make(chan struct{})}
+	if err := c.Send(raw, 1, a); err != nil {
+		return nil
+	}
+	select {
+	case <-a.come:
+		return a.reply
+	case <-s.present.Done():
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// An answer is an upstream.Sink for one reply.
+type answer struct {
+	reply []byte        // nil: the connection was lost
+	come  chan struct{} // closed when it is complete
+}
+
+func (a *answer) Deliver(c *upstream.Conn, p []byte, ended int) {
+	if c.Kind() == '>' {
+		return
+	}
+	if a.reply = append(a.reply, p...); ended > 0 {
+		close(a.come)
+	}
+}
+
+func (a *answer) Fail(*upstream.Conn, int, bool, error) {
+	a.reply = nil
+	close(a.come)
+}

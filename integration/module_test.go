@@ -1,0 +1,79 @@
+package integration
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// What a module adds works as what Redis has, though the proxy hears of it from the
+// upstream only: a command that blocks holds up nobody else.
+func TestModuleCommands(t *testing.T) {
+	path := redistest.Module(t)
+	data := redistest.Start(t, "--enable-module-command", "yes")
+	r := &rig{data: data, nodes: redistest.StartNodes(t, 1)}
+	r.proxies = append(r.proxies, redistest.StartProxy(t, data, r.nodes))
+	operator := redistest.Open(t, r.addr())
+
+	refused := operator.Do(t, "TESTMODULE.WAIT")
+	if !strings.HasPrefix(refused.Text, "ERR unknown command") {
+		t.Fatalf("without the module: %v", refused)
+	}
+	if v := operator.Do(t, "MODULE", "LOAD", path); v.Text != "OK" {
+		t.Fatalf("MODULE LOAD: %v", v)
+	}
+	checkModule(t, r)
+	for range 5 {
+		checkModule(t, r)
+	}
+	if n := strings.Count(data.Do(t, "INFO", "commandstats").Text, "cmdstat_command:calls=2,"); n != 1 {
+		t.Errorf("the upstream was not asked twice for its commands:\n%s", data.Do(t, "INFO", "commandstats").Text)
+	}
+	if v := operator.Do(t, "MODULE", "UNLOAD", "testmodule"); v.Text != "OK" {
+		t.Fatalf("MODULE UNLOAD: %v", v)
+	}
+	if v := operator.Do(t, "TESTMODULE.WAIT"); v.Text != refused.Text {
+		t.Errorf("once it is unloaded: %v, before it was loaded %v", v, refused)
+	}
+	data.Kill()
+	if err := data.Restart("--loadmodule", path); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Second, "the proxy reaches the upstream again", func() bool {
+		return redistest.Open(t, r.addr()).Do(t, "PING").Text == "PONG"
+	})
+	checkModule(t, r)
+}
+
+// checkModule has clients that wait, one that is served meanwhile and wakes them, and
+// one that leaves.
+func checkModule(t *testing.T, r *rig) {
+	t.Helper()
+	two, three, leaver := redistest.Open(t, r.addr()), redistest.Open3(t, r.addr()), redistest.Open(t, r.addr())
+	for i, c := range []*redistest.Conn{two, three, leaver} {
+		c.Send(t, redistest.Command("PING")+redistest.Command("TestModule.Wait"))
+		if v := c.Read(t); v.Text != "PONG" {
+			t.Fatalf("PING: %v", v)
+		}
+		eventually(t, 5*time.Second, "the client is blocked upstream", func() bool { return blocked(t, r.data) == i+1 })
+	}
+	leaver.Close()
+	eventually(t, 5*time.Second, "the upstream notices who left", func() bool { return blocked(t, r.data) == 2 })
+	other := redistest.Open(t, r.addr())
+	if v := other.Do(t, "TESTMODULE.PAIRS", "a", "1", "b", "2"); v.Int() != 2 {
+		t.Errorf("beside clients that wait: %v", v)
+	}
+	if v := other.Do(t, "TESTMODULE.WAKE"); v.Int() != 2 {
+		t.Errorf("woke %v, want 2", v)
+	}
+	for _, c := range []*redistest.Conn{two, three} {
+		if v := c.Read(t); v.Text != "woken" {
+			t.Errorf("a client that waited got %v", v)
+		}
+		if v := c.Do(t, "TESTMODULE.LAST", "a", "b"); v.Text != "b" {
+			t.Errorf("afterwards: %v", v)
+		}
+	}
+}
