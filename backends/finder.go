@@ -203,6 +203,9 @@ func (f *Finder) settle(ctx context.Context) error {
 			f.mode, f.sure = ModeCluster, true
 			return nil
 		case err == nil || isRefusal(err):
+			if err != nil && !f.sure {
+				f.opt.Log.Info("the upstream will not say what it is", "asked", addrs[i], "taken for", f.mode, "error", err)
+			}
 			f.sure = true
 		default:
 			reason = fmt.Errorf("%s: %w", addrs[i], err)
@@ -349,6 +352,7 @@ func (f *Finder) dropUnasked() {
 		if !q.asked || f.mode == ModeStandalone && !f.opt.Replicas {
 			q.Close()
 			delete(f.clients, addr)
+			delete(f.roles, addr)
 		}
 		q.asked = false
 	}

@@ -1,6 +1,7 @@
 package backends
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -139,6 +140,26 @@ func TestFindStandalone(t *testing.T) {
 	most := asked + 2 + int(time.Since(began)/probePause) + 1 // two of them were our own
 	if now := s.Calls(t, "info"); now < asked+3 || now > most {
 		t.Errorf("asked %d times when in a hurry for %v", now-asked-2, time.Since(began))
+	}
+}
+
+// A server that will not say what it is gets no second thought.
+func TestFindWithoutLeave(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--requirepass", "secret")
+	var said bytes.Buffer
+	f, err := NewFinder(parse(t, s.URL()), FinderOptions{Log: slog.New(slog.NewTextHandler(&said, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	for range 2 {
+		if top, err := f.look(t.Context()); top != nil || err != nil || f.mode != ModeStandalone || !f.sure {
+			t.Errorf("sees %v, %v: %s, sure %v", top, err, f.mode, f.sure)
+		}
+	}
+	if n := strings.Count(said.String(), "NOAUTH"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, said.String())
 	}
 }
 
@@ -456,5 +477,27 @@ ee ::1:7000@17000 master,fail? - 0 1 2 connected
 	}
 	if got := fmt.Sprint(s.idle); got != "[{bb two.example:7000} {ee [::1]:7000}]" {
 		t.Error(got)
+	}
+}
+
+// The TLS of the URL holds for all nodes, each under its own name.
+func TestFindOverTLS(t *testing.T) {
+	t.Parallel()
+	ours := redistest.NewAuthority(t)
+	a, b := startSecure(t, ours), startSecure(t, ours)
+	host := func(url string) string { return strings.TrimPrefix(url, "rediss://") }
+	url := a + "?addr=" + strings.Replace(host(b), "127.0.0.1", "localhost", 1)
+	seed := parse(t, url).WithTLS(&TLS{Own: keyPair(t, ours, "finder"), CA: authorities(t, ours)})
+	f, err := NewFinder(seed, FinderOptions{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	top, err := f.look(t.Context())
+	if err != nil || describe(top) != host(a) { // two masters: the first
+		t.Errorf("sees %v, %v", top, err)
+	}
+	if roles := f.roles; len(roles) != 2 {
+		t.Errorf("heard of %v", roles)
 	}
 }
