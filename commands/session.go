@@ -182,8 +182,8 @@ func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 		if s.leaveOwn(k); s.mode == onShared {
 			return s.tryRouted(k, raw, args)
 		}
-		if s.clustered() && k != watch && k != unwatch && k != multi {
-			return false
+		if s.clustered() && k != unwatch && k != multi {
+			return false // WATCH too: the own connection may be to another node
 		}
 	}
 	switch k {

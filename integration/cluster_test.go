@@ -59,6 +59,12 @@ func TestClusterLooksLikeOneServer(t *testing.T) {
 			{"a", "WATCH {x}1", "+OK"}, {"b", "INCR {x}1", ":5"}, {"a", "UNWATCH", "+OK"}, {"a", "MULTI", "+OK"}, {"a", "INCR {x}1", "+QUEUED"}, {"a", "EXEC", "*[:6]"},
 			{"a", "EXEC", "-ERR EXEC without MULTI"},
 		}},
+		{"transactions of a client with a connection of its own", []step{ // a, b and c are on three nodes
+			{"c", "CLIENT NO-EVICT off", "+OK"},
+			{"c", "WATCH a", "+OK"}, {"c", "MULTI", "+OK"}, {"c", "SET a 1", "+QUEUED"}, {"c", "EXEC", "*[+OK]"},
+			{"c", "WATCH b", "+OK"}, {"c", "MULTI", "+OK"}, {"c", "SET b 1", "+QUEUED"}, {"c", "EXEC", "*[+OK]"},
+			{"c", "WATCH c", "+OK"}, {"b", "SET c 2", "+OK"}, {"c", "MULTI", "+OK"}, {"c", "SET c 1", "+QUEUED"}, {"c", "EXEC", "*-1"},
+		}},
 		{"the whole database", []step{
 			{"a", "FLUSHALL", "+OK"}, {"a", "DBSIZE", ":0"}, {"a", "RANDOMKEY", "$-1"},
 			{"a", "MSET k1 1 k2 2 k3 3 k4 4 k5 5", "+OK"}, {"a", "DBSIZE", ":5"},
