@@ -49,23 +49,29 @@ func everywhere(t *testing.T, test func(*testing.T, *site)) {
 	if os.Getenv(switchVariable) == "" {
 		t.Skipf("fetches client libraries; set %s=1", switchVariable)
 	}
+	policy := []string{"--maxmemory-policy", "allkeys-lfu"} // redis-cli --hotkeys wants it
 	t.Run("standalone", func(t *testing.T) {
-		data := redistest.Start(t, "--maxmemory-policy", "allkeys-lfu") // which redis-cli --hotkeys wants
-		proxy := redistest.StartProxy(t, data, redistest.StartNodes(t, 3), "--drain-timeout", "1s")
-		test(t, newSite(t, proxy, data))
+		data := redistest.Start(t, policy...)
+		test(t, newSite(t, data, data))
+	})
+	t.Run("cluster", func(t *testing.T) {
+		c := redistest.StartCluster(t, 3, 0, policy...)
+		test(t, newSite(t, c, c.Nodes...))
 	})
 }
 
-// newSite is a proxy with an upstream of these masters, which get a user named app.
-func newSite(t *testing.T, proxy *redistest.Proxy, masters ...*redistest.Server) *site {
+// newSite starts a proxy with an upstream of these masters, which get a user named
+// app, and three lock nodes.
+func newSite(t *testing.T, upstream redistest.Upstream, masters ...*redistest.Server) *site {
 	t.Helper()
 	for _, m := range masters {
 		m.Do(t, "ACL", "SETUSER", "app", "on", ">pw", "~app:*", "&*", "+@all")
 	}
-	s := &site{Proxy: proxy, masters: masters, checks: checks, single: len(masters) == 1}
+	s := &site{masters: masters, checks: checks, single: len(masters) == 1}
 	if !s.single {
 		s.checks = slices.DeleteFunc(slices.Clone(checks), func(c string) bool { return c == "select" })
 	}
+	s.Proxy = redistest.StartProxy(t, upstream, redistest.StartNodes(t, 3), "--drain-timeout", "1s")
 	return s
 }
 
