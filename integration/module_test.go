@@ -77,3 +77,46 @@ func checkModule(t *testing.T, r *rig) {
 		}
 	}
 }
+
+// In a Cluster a module's commands go to the node of their keys at once, also of keys
+// that only the module can tell.
+func TestModuleCommandsOfACluster(t *testing.T) {
+	c := redistest.StartCluster(t, 3, 0, "--loadmodule", redistest.Module(t))
+	node := redistest.Start(t)
+	listen, err := redistest.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := redistest.StartServe(t, listen, "--upstream", c.URL(), "--lock-node", "redis://"+node.Addr())
+	client, waiter := redistest.Open(t, p.Addr()), redistest.Open(t, p.Addr())
+	for _, key := range strings.Fields("a b c d e f g h") {
+		if v := client.Do(t, "TESTMODULE.LAST", "x", key); v.Text != key {
+			t.Errorf("TESTMODULE.LAST x %s: %v", key, v)
+		}
+		if v := client.Do(t, "TESTMODULE.PAIRS", key, "1", key+"{"+key+"}", "2"); v.Int() != 2 {
+			t.Errorf("TESTMODULE.PAIRS of %s: %v", key, v)
+		}
+	}
+	if v := client.Do(t, "TESTMODULE.PAIRS", "a", "1", "b", "2"); !strings.HasPrefix(v.Text, "CROSSSLOT ") {
+		t.Errorf("keys of two slots: %v", v)
+	}
+	for i, n := range c.Nodes {
+		stats := n.Do(t, "INFO", "commandstats").Text
+		for _, name := range []string{"last", "pairs"} {
+			_, of, _ := strings.Cut(stats, "cmdstat_testmodule."+name+":")
+			if of, _, _ = strings.Cut(of, "\r"); !strings.Contains(of, "rejected_calls=0") {
+				t.Errorf("node %d redirected testmodule.%s, or did not get it:\n%s", i, name, stats)
+			}
+		}
+	}
+	waiter.Send(t, redistest.Command("TESTMODULE.WAIT"))
+	eventually(t, 5*time.Second, "the client is blocked upstream", func() bool {
+		return blocked(t, c.Nodes[0])+blocked(t, c.Nodes[1])+blocked(t, c.Nodes[2]) == 1
+	})
+	if v := client.Do(t, "TESTMODULE.WAKE"); v.Int() != 1 {
+		t.Errorf("woke %v, want 1", v)
+	}
+	if v := waiter.Read(t); v.Text != "woken" {
+		t.Errorf("the client that waited got %v", v)
+	}
+}
