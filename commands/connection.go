@@ -34,17 +34,17 @@ func (s *Session) auth(ctx context.Context, raw []byte, args [][]byte) {
 		s.become(ctx, id, raw, raw)
 		return
 	}
-	s.alone(ctx, raw)
+	s.alone(ctx, raw, args)
 }
 
 // alone sends a command that may leave anything behind on a connection of the
 // client's own, which it keeps from now on. Where it is there already nothing is
 // waited for: a client may say NO-EVICT OFF with replies that it does not read.
-func (s *Session) alone(ctx context.Context, raw []byte) {
+func (s *Session) alone(ctx context.Context, raw []byte, args [][]byte) {
 	if s.tryOwn() || s.toOwn(ctx) {
 		s.sticky = true
 		s.note()
-		s.add(raw)
+		s.addTranslated(ctx, raw, args)
 	}
 }
 
@@ -63,7 +63,7 @@ func (s *Session) changeUsers(ctx context.Context, raw []byte, args [][]byte) {
 	}
 	s.flushRun()
 	c := s.conn()
-	s.replies.ExpectTapped(c, func([]byte) { s.d.opt.Upstream.Doubt() })
+	s.replies.ExpectTapped(c, func([]byte) { s.d.opt.Upstream.Doubt() }, nil)
 	s.send(c, raw, 1)
 }
 
@@ -71,17 +71,14 @@ func (s *Session) changeUsers(ctx context.Context, raw []byte, args [][]byte) {
 func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 	h, ok := parseHello(args)
 	switch {
-	case h.proto == 0 && s.clustered() && s.mode == onShared && len(args) == 1:
-		if home := s.routes().view.Home(); s.reach(ctx, home) == nil && s.tryRewritten(plainHello, raw) {
-			return
-		}
-		s.runForward(ctx, raw)
+	case s.mode == onRaw:
+		s.runRaw(ctx, raw, args)
 		return
 	case h.proto == 0:
-		s.runForward(ctx, raw) // it changes nothing
+		s.runExchange(ctx, raw, args) // it changes nothing
 		return
 	case !ok, h.name != nil && !validName(h.name), h.auth && len(h.user) == 0:
-		s.alone(ctx, raw) // Redis authenticates before it looks at the rest
+		s.alone(ctx, raw, args) // Redis authenticates before it looks at the rest
 		return
 	}
 	id := s.id
@@ -118,7 +115,7 @@ func (s *Session) become(ctx context.Context, id upstream.Identity, shared, raw 
 		s.replyErr(err)
 		return false
 	}
-	s.replies.Local(plainHello(reply))
+	s.welcome(reply)
 	if _, refused := resp.Error(reply); refused {
 		pool.Return(c)
 		s.d.opt.Upstream.Forget(id) // connections opened before a password changed must not live on
@@ -126,6 +123,12 @@ func (s *Session) become(ctx context.Context, id upstream.Identity, shared, raw 
 	}
 	s.adopt(c, id)
 	return true
+}
+
+// welcome gives the client the reply to its HELLO, AUTH or SELECT.
+func (s *Session) welcome(reply []byte) {
+	reply, _ = s.editHello(reply)
+	s.replies.Local(reply)
 }
 
 // adopt goes on as another identity, on its shared connection.
@@ -141,7 +144,7 @@ func (s *Session) becomeOnOwn(ctx context.Context, id upstream.Identity, raw []b
 		s.replyErr(err)
 		return false
 	}
-	s.replies.Local(reply)
+	s.welcome(reply)
 	if _, refused := resp.Error(reply); refused {
 		return false
 	}
@@ -226,7 +229,7 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 	s.closeOwn()
 	s.returnShared()
 	s.name, s.id = nil, s.d.opt.Upstream.Default()
-	s.watching, s.sticky, s.silent = false, false, false
+	s.watching, s.sticky, s.silent, s.syncs = false, false, false, false
 	s.subs = subscriptions{}
 	s.closeEars()
 	if s.rt != nil {
@@ -290,9 +293,15 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 		sub = args[1]
 	}
 	switch {
+	case s.mode == onRaw:
+		s.runRaw(ctx, raw, args)
 	case s.clustered() && s.clientNodes(ctx, raw, args):
 	case len(args) < 2 || is(sub, "SETINFO") || is(sub, "HELP"):
 		s.runForward(ctx, raw)
+	case is(sub, "KILL"):
+		s.kill(ctx, args)
+	case speaksOfClients(args) && !is(sub, "TRACKING"):
+		s.runExchange(ctx, raw, args)
 	case is(sub, "SETNAME") && !s.stays():
 		if name, ok := newName(args); ok {
 			s.setName(ctx, raw, name)
@@ -313,7 +322,7 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 	case is(sub, "REPLY"):
 		s.goRaw(ctx, raw, args)
 	default:
-		s.alone(ctx, raw)
+		s.alone(ctx, raw, args)
 	}
 }
 

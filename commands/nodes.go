@@ -227,7 +227,7 @@ func (s *Session) runTxNode(ctx context.Context, k kind, raw []byte, args [][]by
 	if pool == nil || pool == s.ownAt {
 		return false
 	}
-	queued, changed := s.place.queued, s.tx.queued
+	queued, changed, length, edits := s.place.queued, s.tx.queued, s.tx.length, s.tx.edits
 	s.closeOwn()
 	if !s.toOwnAt(ctx, pool) {
 		s.out.Close() // the client believes to be in a transaction
@@ -246,7 +246,7 @@ func (s *Session) runTxNode(ctx context.Context, k kind, raw []byte, args [][]by
 			return true
 		}
 	}
-	s.tx.resume(changed)
+	s.tx.resume(changed, length, edits)
 	s.place = placing{slot: p.slot, fixed: true}
 	s.note()
 	if !s.try(k, raw, args) {

@@ -58,12 +58,17 @@ type slot struct {
 	from  *upstream.Conn // nil: complete, all in buf
 	n     int            // replies still to come
 	buf   []byte         // what came before it was this slot's turn
-	swap  []byte         // not nil: goes to the client in place of the one reply that comes
+	edit  edit           // not nil: what it makes of the one reply that comes goes to the client
+	last  bool           // the client is disconnected when it has this
 	catch func([]byte)   // not nil: takes the one reply that comes, nothing goes to the client
 	tap   *tap           // not nil: hears the beginning of the one reply that comes
 
 	inside bool // buf ends inside a reply
 }
+
+// An edit turns a whole reply into what the client gets in its place; last says that
+// it gets nothing after that. It runs with the replies locked.
+type edit func(reply []byte) (edited []byte, last bool)
 
 // A tap hears how a reply begins, which goes to the client all the same. heard runs
 // with the replies locked, when the reply has ended; not at all if none comes.
@@ -136,20 +141,26 @@ func (r *replies) Expect(c *upstream.Conn, n int) {
 	r.pushLocked(slot{from: c, n: n})
 }
 
-// ExpectTapped reserves the place of one reply of c, whose beginning heard gets.
-func (r *replies) ExpectTapped(c *upstream.Conn, heard func(begin []byte)) {
+// ExpectTapped reserves the place of one reply of c, whose beginning heard gets, and
+// which goes through e if that is not nil.
+func (r *replies) ExpectTapped(c *upstream.Conn, heard func(begin []byte), e edit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.owed++
-	r.pushLocked(slot{from: c, n: 1, tap: &tap{heard: heard}})
+	r.pushLocked(slot{from: c, n: 1, tap: &tap{heard: heard}, edit: e})
+}
+
+// ExpectEdited reserves the place of one reply of c, which goes through e.
+func (r *replies) ExpectEdited(c *upstream.Conn, e edit) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.owed++
+	r.pushLocked(slot{from: c, n: 1, edit: e})
 }
 
 // ExpectSwapped reserves the place of one reply of c, which p will stand in for.
 func (r *replies) ExpectSwapped(c *upstream.Conn, p []byte) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.owed++
-	r.pushLocked(slot{from: c, n: 1, swap: p})
+	r.ExpectEdited(c, func([]byte) ([]byte, bool) { return p, false })
 }
 
 // ExpectCaught makes the next reply of c go to catch instead of the client. catch
@@ -355,7 +366,7 @@ func (r *replies) Answered() <-chan struct{} {
 	return r.asked
 }
 
-func (s *slot) plain() bool { return s.swap == nil && s.catch == nil }
+func (s *slot) plain() bool { return s.edit == nil && s.catch == nil }
 
 // completeLocked notes that ended replies of a slot are there.
 func (r *replies) completeLocked(s *slot, ended int) {
@@ -363,11 +374,14 @@ func (r *replies) completeLocked(s *slot, ended int) {
 	if s.plain() {
 		return
 	}
-	r.kept += len(s.swap) - len(s.buf)
+	whole := s.buf
+	s.buf = nil
 	if s.catch != nil {
-		s.catch(s.buf)
+		s.catch(whole)
+	} else {
+		s.buf, s.last = s.edit(whole)
 	}
-	s.buf = append([]byte(nil), s.swap...)
+	r.kept += len(s.buf) - len(whole)
 }
 
 // Full implements upstream.Owner.
@@ -404,9 +418,11 @@ func (r *replies) failLocked(c *upstream.Conn, owed int, text []byte) {
 		n := min(owed, s.n)
 		switch {
 		case s.catch != nil:
+			r.kept -= len(s.buf)
 			s.buf = nil
 			s.catch(nil)
-		case s.swap != nil:
+		case s.edit != nil:
+			r.kept += len(text) - len(s.buf)
 			s.buf = append([]byte(nil), text...)
 		default:
 			for range n {
@@ -453,6 +469,9 @@ func (r *replies) paidLocked(n int) {
 		}
 		if s.n > 0 {
 			break
+		}
+		if s.last {
+			r.out.Close()
 		}
 		*s = slot{}
 		r.head++

@@ -40,8 +40,10 @@ type Options struct {
 
 // A Dispatcher knows what commands mean. It is safe for concurrent use.
 type Dispatcher struct {
-	opt    Options
-	paused atomic.Int64 // CLIENT PAUSE: until then, in ms since 1970; 0: not paused
+	opt     Options
+	clients clients
+	lastID  atomic.Int64 // of all clients
+	paused  atomic.Int64 // CLIENT PAUSE: until then, in ms since 1970; 0: not paused
 
 	known    atomic.Pointer[knowledge] // of the upstream's commands; nil: not learnt yet
 	learning chan struct{}             // has room for the one who asks for them
@@ -98,6 +100,7 @@ type Session struct {
 	watching bool // WATCHes something
 	sticky   bool // the own connection has state that lasts: never back to shared
 	subs     subscriptions
+	syncs    bool             // asked to be a replica
 	ears     *listener        // its subscriptions in a Cluster; may be nil
 	watched  []*upstream.Conn // a MONITOR's in a Cluster
 	tx       transaction
@@ -111,7 +114,13 @@ type Session struct {
 
 	untold *upstream.Conn // where the upstream did not tell its commands; may be nil
 
-	taken   taken
+	taken taken
+
+	recent  [][]byte // the last command that others have not been told of; nil: none
+	changed bool     // so may have what else they are told
+	profile profile
+	given   atomic.Pointer[upstream.Conn] // by another session; may be nil or broken
+
 	seesAll bool      // may see other people's owners,
 	sawAt   time.Time // as the upstream said then
 
@@ -121,13 +130,18 @@ type Session struct {
 	gone     atomic.Bool // it has ended: nothing more may run
 }
 
-// NewSession is a client that has said nothing yet. present ends when it leaves.
-func (d *Dispatcher) NewSession(present context.Context, out Output) *Session {
+// NewSession is a client that has said nothing yet. present ends when it
+// leaves. The session is one of those that CLIENT LIST shows until End.
+func (d *Dispatcher) NewSession(present context.Context, out Output, who Peer) *Session {
 	s := &Session{
 		d: d, present: present, out: out, id: d.opt.Upstream.Default(), hint: d.opt.Upstream.Hint(),
 		replies: newReplies(out, int(d.opt.MaxKept)),
 	}
 	s.replies.ends, s.replies.lost = s.endsWith, s.lost
+	s.profile.Peer, s.profile.since = who, time.Now()
+	s.profile.heard, s.changed = s.profile.since, true
+	s.publish()
+	d.clients.add(s)
 	return s
 }
 
@@ -157,6 +171,7 @@ func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 	if s.gone.Load() {
 		return true
 	}
+	s.recent = args
 	s.settle()
 	if s.mode == onShared && s.apart() && !s.tryOwn() {
 		return false
@@ -280,6 +295,7 @@ func overRestricted(args [][]byte) bool {
 // What waits is given up when ctx ends; a LOCK already when the client leaves.
 func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	s.Flush()
+	s.changed = true
 	if s.tx.unsure && s.idle(ctx) != nil {
 		return
 	}
@@ -355,6 +371,10 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 
 // Flush sends what Try has gathered. False says that the client is gone.
 func (s *Session) Flush() bool {
+	if s.recent != nil || s.changed {
+		s.publish()
+		s.changed = false
+	}
 	s.flushRun()
 	return s.replies.Flush()
 }
@@ -407,6 +427,7 @@ func (s *Session) Refuse(text string) {
 // End gives up everything the session has. Locks it took stay until their leases
 // end.
 func (s *Session) End() {
+	s.d.clients.remove(s)
 	s.closeOwn()
 	s.returnShared()
 	s.closeEars()
@@ -463,6 +484,7 @@ func (s *Session) settle() {
 	if s.tx.unsure {
 		s.apply(s.tx.settle())
 		s.note()
+		s.changed = true
 	}
 	if !s.tx.in && !s.stays() {
 		s.mode = onShared
@@ -648,12 +670,14 @@ func (s *Session) openOwn(ctx context.Context, pool *upstream.Pool) error {
 	if s.own != nil && s.own.Alive() && s.ownAt == pool {
 		return nil
 	}
+	given := s.given.Swap(nil)
 	s.closeOwn()
-	c, err := pool.Private(ctx, s.id, s.replies)
+	c, err := s.takeOwn(ctx, pool, given)
 	if err != nil {
 		return err
 	}
-	s.own, s.ownAt = c, pool
+	s.own, s.ownAt, s.changed = c, pool, true
+	s.publish()
 	if err := s.beginTracking(ctx, c); err != nil {
 		return err
 	}
@@ -661,6 +685,16 @@ func (s *Session) openOwn(ctx context.Context, pool *upstream.Pool) error {
 		s.ask(ctx, c, resp.AppendCommand(nil, "CLIENT", "SETNAME", string(s.name)))
 	}
 	return nil
+}
+
+// takeOwn is a connection for the session alone: what it was given, which others
+// send messages to from now on, or a new one.
+func (s *Session) takeOwn(ctx context.Context, pool *upstream.Pool, given *upstream.Conn) (*upstream.Conn, error) {
+	if given != nil && given.Alive() {
+		s.sticky = true
+		return given, nil
+	}
+	return pool.Private(ctx, s.id, s.replies)
 }
 
 func (s *Session) runOwn(ctx context.Context, raw []byte, k kind, args [][]byte) {
@@ -774,6 +808,7 @@ func (s *Session) closeOwn() {
 	s.stateful.Store(nil)
 	s.mode = onShared
 	s.tx.forget()
+	s.dropGiven()
 	if s.own != nil {
 		s.forgetTracked()
 		s.own.Close()
@@ -788,7 +823,7 @@ func (s *Session) begin(k kind, raw []byte, args [][]byte) {
 		if !s.tx.in {
 			s.place = placing{}
 		}
-		s.sendTapped(raw, s.tx.multi())
+		s.sendTapped(raw, s.tx.multi(), nil)
 	case k == watch && len(args) > 1:
 		s.watching = true
 		s.add(raw)
@@ -805,18 +840,27 @@ func (s *Session) sendEnd(raw []byte, args [][]byte) {
 		return
 	}
 	s.watching = false // if it is refused, tx.in keeps the session where it is
-	s.sendTapped(raw, s.tx.end())
+	var e edit
+	if is(args[0], "EXEC") {
+		e = s.tx.editExec()
+	}
+	s.sendTapped(raw, s.tx.end(), e)
 	s.note()
 }
 
-// sendTapped sends a command on the own connection whose answer must be known.
-func (s *Session) sendTapped(raw []byte, heard func([]byte)) {
+// sendTapped sends a command on the own connection whose answer must be known, and
+// goes through e if that is not nil.
+func (s *Session) sendTapped(raw []byte, heard func([]byte), e edit) {
 	s.flushRun()
-	if s.clustered() {
+	if s.clustered() && e == nil {
 		s.sendFixed(raw, heard)
 		return
 	}
-	s.replies.ExpectTapped(s.own, heard)
+	if e != nil && s.clustered() {
+		plain := e
+		e = func(reply []byte) ([]byte, bool) { return plain(unmoved(reply)) }
+	}
+	s.replies.ExpectTapped(s.own, heard, e)
 	s.send(s.own, raw, 1)
 }
 
@@ -846,7 +890,10 @@ func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
 			return false // then replies can no longer be counted
 		}
 	}
-	s.tx.queued.add(s.changesOf(k, args))
+	s.tx.add(k, s.changesOf(k, args))
+	if k == client || k == hello {
+		return s.queueTranslated(raw, args)
+	}
 	return s.add(raw)
 }
 
@@ -903,6 +950,7 @@ func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
 		if ok && h.proto != 0 {
 			s.id.Proto = h.proto
 		}
+		return (s.silent || s.tx.in) && s.add(raw)
 	case selectDB:
 		if db, ok := dbNumber(args); ok {
 			s.id.DB = db
@@ -913,10 +961,20 @@ func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
 		s.tx.in = s.tx.in && len(args) > 1 && !is(args[0], "EXEC")
 	case subscribe:
 		s.subs.note(args)
+		s.noteSync(args)
+		s.changed = true
 	case client:
 		s.silent = s.silent || len(args) > 1 && is(args[1], "REPLY")
+		if !s.silent && !s.tx.in && speaksOfClients(args) {
+			return false
+		}
 	}
 	return s.add(raw)
+}
+
+// noteSync notes that the client is a replica from now on.
+func (s *Session) noteSync(args [][]byte) {
+	s.syncs = s.syncs || is(args[0], "SYNC") || is(args[0], "PSYNC")
 }
 
 // goRaw stops counting replies, from a command on that has none or many.
@@ -927,7 +985,8 @@ func (s *Session) goRaw(ctx context.Context, raw []byte, args [][]byte) {
 	s.own.Raw()
 	s.mode = onRaw
 	s.subs.note(args)
-	s.silent = kindOf(args[0]) != subscribe || is(args[0], "SYNC") || is(args[0], "PSYNC")
+	s.noteSync(args)
+	s.silent = s.syncs || kindOf(args[0]) != subscribe
 	s.note()
 	s.add(raw)
 }

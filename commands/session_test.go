@@ -373,7 +373,7 @@ func (s *stage) enter(t *testing.T) *player {
 	t.Helper()
 	present, leave := context.WithCancel(context.Background())
 	out := newScreen()
-	p := &player{Session: s.disp.NewSession(present, out), screen: out, leave: leave}
+	p := &player{Session: s.disp.NewSession(present, out, Peer{ID: s.disp.NextID()}), screen: out, leave: leave}
 	t.Cleanup(func() { leave(); p.End() })
 	return p
 }

@@ -16,10 +16,18 @@ type transaction struct {
 	in     bool    // as far as what was sent says
 	unsure bool    // what was sent has not all been answered when last looked at
 	queued changes // what EXEC will change if it is executed
+	length int     // how many commands are queued
+	edits  []queuedEdit
 
 	mu    sync.Mutex
 	sure  bool    // in, as far as what was answered says
 	after changes // what executed transactions have changed
+}
+
+// A queuedEdit is of the reply to one queued command, which comes in EXEC's.
+type queuedEdit struct {
+	at   int
+	edit edit
 }
 
 // changes are to a session; nil and zero fields change nothing.
@@ -61,7 +69,8 @@ var aborts = []string{"EXECABORT", "MOVED", "ASK", "TRYAGAIN", "CROSSSLOT", "CLU
 // that is refused (NOPERM) ends nothing.
 func (t *transaction) end() func([]byte) {
 	queued := t.queued
-	t.in, t.unsure, t.queued = false, true, changes{}
+	t.in, t.unsure = false, true
+	t.forgetQueued()
 	return func(begin []byte) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -85,15 +94,51 @@ func (t *transaction) settle() changes {
 }
 
 // resume is for a transaction that was begun anew on another connection.
-func (t *transaction) resume(queued changes) {
+func (t *transaction) resume(queued changes, length int, edits []queuedEdit) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.in, t.unsure, t.sure, t.queued = true, true, true, queued
+	t.in, t.unsure, t.sure = true, true, true
+	t.queued, t.length, t.edits = queued, length, edits
 }
 
 // forget is for a connection that is no more.
 func (t *transaction) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.in, t.unsure, t.queued, t.sure, t.after = false, false, changes{}, false, changes{}
+	t.in, t.unsure, t.sure, t.after = false, false, false, changes{}
+	t.forgetQueued()
+}
+
+func (t *transaction) forgetQueued() { t.queued, t.length, t.edits = changes{}, 0, nil }
+
+// add notes that a command was sent that will be queued.
+func (t *transaction) add(k kind, c changes) {
+	if t.queued.add(c); k != multi && k != watch { // which are refused, and end nothing
+		t.length++
+	}
+}
+
+// editExec is what becomes of the reply to the EXEC of what is queued; nil: it is
+// left as it is.
+func (t *transaction) editExec() edit {
+	if len(t.edits) == 0 {
+		return nil
+	}
+	length, edits := t.length, t.edits
+	return func(reply []byte) ([]byte, bool) { return editElements(reply, length, edits) }
+}
+
+// editElements edits some of the elements of an array of this length. Another reply
+// is left as it is.
+func editElements(reply []byte, length int, edits []queuedEdit) (edited []byte, last bool) {
+	elems, ok := elements(reply)
+	if !ok || len(elems) != length {
+		return reply, false
+	}
+	for _, e := range edits {
+		var ends bool
+		elems[e.at], ends = e.edit(elems[e.at])
+		last = last || ends
+	}
+	return appendElements(reply[0], elems), last
 }

@@ -179,10 +179,11 @@ func (s *Server) admit(nc net.Conn) {
 		nc.Close()
 		return
 	}
+	id := s.cmds.NextID() // here, so that they are in the order in which clients came
 	s.sessions.Go(func() {
 		defer s.clients.Add(-1)
 		if nc, ok := s.secure(nc); ok {
-			serve(s, sock.Wrap(nc))
+			serve(s, sock.Wrap(nc), id)
 		}
 	})
 }

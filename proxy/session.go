@@ -52,12 +52,21 @@ const (
 	lingerTime = 10 * time.Second
 )
 
-func newSession(srv *Server, nc *sock.Conn, present context.Context) *session {
+func newSession(srv *Server, nc *sock.Conn, id int64, present context.Context) *session {
 	s := &session{srv: srv, nc: nc, out: newOutput(nc, int(srv.opt.MaxOutput))}
 	s.change.L = &s.mu
 	s.guard = newGuard(srv.limits())
-	s.cmds = srv.cmds.NewSession(present, s.out)
+	s.cmds = srv.cmds.NewSession(present, s.out, peerOf(nc, id))
 	return s
+}
+
+// peerOf is who is at the other end of nc. Both ends of a Unix socket have its path.
+func peerOf(nc net.Conn, id int64) commands.Peer {
+	local := nc.LocalAddr().String()
+	if isPath(local) {
+		return commands.Peer{ID: id, Addr: local + ":0", LocalAddr: local + ":0"}
+	}
+	return commands.Peer{ID: id, Addr: nc.RemoteAddr().String(), LocalAddr: local}
 }
 
 // serve runs a session. It returns when the client has left or is disconnected,
@@ -66,12 +75,12 @@ func newSession(srv *Server, nc *sock.Conn, present context.Context) *session {
 // Two contexts bound what it does: present ends when the client has left; ctx,
 // which the rest runs under, outlives it by lingerTime, since a client that closed
 // its sending half still wants its replies. A drain leaves both DrainTimeout.
-func serve(srv *Server, nc *sock.Conn) {
+func serve(srv *Server, nc *sock.Conn, id int64) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	present, leave := context.WithCancel(ctx)
 	defer leave()
-	s := newSession(srv, nc, present)
+	s := newSession(srv, nc, id, present)
 	s.leave = leave
 	defer context.AfterFunc(srv.draining, s.stop)()
 

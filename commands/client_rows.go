@@ -1,0 +1,206 @@
+package commands
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+// A row is one line of CLIENT LIST, its fields in the upstream's order.
+type row []rowField
+
+type rowField struct{ key, value string }
+
+// parseRow reads a line. What has no "=" belongs to the value before it: the path of
+// a Unix socket may have spaces.
+func parseRow(line string) (r row) {
+	for part := range strings.SplitSeq(line, " ") {
+		key, value, ok := strings.Cut(part, "=")
+		if !ok && len(r) > 0 {
+			r[len(r)-1].value += " " + part
+			continue
+		}
+		r = append(r, rowField{key, value})
+	}
+	return r
+}
+
+func (r row) get(key string) string {
+	for _, f := range r {
+		if f.key == key {
+			return f.value
+		}
+	}
+	return ""
+}
+
+func (r row) number(key string) int64 {
+	n, _ := strconv.ParseInt(r.get(key), 10, 64)
+	return n
+}
+
+// with is the row with other values for the fields that it has.
+func (r row) with(values map[string]string) row {
+	r = slices.Clone(r)
+	for i, f := range r {
+		if v, ok := values[f.key]; ok {
+			r[i].value = v
+		}
+	}
+	return r
+}
+
+func (r row) appendTo(b []byte) []byte {
+	for i, f := range r {
+		if i > 0 {
+			b = append(b, ' ')
+		}
+		b = append(b, f.key...)
+		b = append(b, '=')
+		b = append(b, f.value...)
+	}
+	return append(b, '\n')
+}
+
+// class is what CLIENT LIST TYPE calls the row's client.
+func (r row) class() string {
+	switch flags := r.get("flags"); {
+	case strings.Contains(flags, "M"):
+		return "master"
+	case strings.Contains(flags, "S"):
+		return "replica"
+	case strings.Contains(flags, "P"):
+		return "pubsub"
+	}
+	return "normal"
+}
+
+// A listing is what the upstream says of its connections, as a reply to CLIENT LIST
+// or INFO, and whose they are.
+type listing struct {
+	at       *upstream.Conn // to the node whose connections they are
+	rows     map[int64]row
+	template row   // any of them: which fields there are
+	newest   int64 // the largest number
+	whole    bool  // all connections that the node had are in it
+	owners   map[int64]*Session
+}
+
+// listing reads a reply of the node that at leads to; ok is false if it is no text.
+func (c *clients) listing(reply []byte, at *upstream.Conn, whole bool) (l *listing, ok bool) {
+	text, ok := bulkText(reply)
+	if !ok {
+		return nil, false
+	}
+	l = &listing{at: at, rows: map[int64]row{}, whole: whole, owners: c.byUpstream(at)}
+	for line := range strings.Lines(text) {
+		r := parseRow(strings.TrimSuffix(line, "\n"))
+		id := r.number("id")
+		l.rows[id], l.template, l.newest = r, r, max(l.newest, id)
+	}
+	return l, true
+}
+
+// bulkText is what a bulk or verbatim string says.
+func bulkText(reply []byte) (text string, ok bool) {
+	if len(reply) == 0 || reply[0] != '$' && reply[0] != '=' {
+		return "", false
+	}
+	_, body, ok := bytes.Cut(reply, []byte("\r\n"))
+	if !ok || len(body) < 2 {
+		return "", false
+	}
+	body = body[:len(body)-2]
+	if reply[0] == '=' {
+		body = bytes.TrimPrefix(body, []byte("txt:"))
+	}
+	return string(body), true
+}
+
+// appendText appends a text in the form of like, a bulk or verbatim string.
+func appendText(b, like, text []byte) []byte {
+	if like[0] != '=' {
+		return resp.AppendBulk(b, text)
+	}
+	b = strconv.AppendInt(append(b, '='), int64(len(text)+len("txt:")), 10)
+	b = append(b, "\r\ntxt:"...)
+	b = append(b, text...)
+	return append(b, '\r', '\n')
+}
+
+// none are the fields of a client that has nothing at the upstream.
+var none = map[string]string{
+	"fd": "0", "flags": "N", "sub": "0", "psub": "0", "ssub": "0", "multi": "-1", "watch": "0",
+	"qbuf": "0", "qbuf-free": "0", "argv-mem": "0", "multi-mem": "0", "rbs": "0", "rbp": "0", "obl": "0", "oll": "0",
+	"omem": "0", "tot-mem": "0", "tot-net-in": "0", "tot-net-out": "0", "tot-cmds": "0", "events": "r", "redir": "-1",
+}
+
+// of is the row of a client. It is nil for one that the upstream has disconnected,
+// which the proxy is about to notice.
+func (l *listing) of(s *Session, now time.Time) row {
+	stateful := s.stateful.Load()
+	p := &s.profile
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	own := p.upstreamIDLocked(l.at)
+	r := l.rows[own]
+	lost := l.whole && own != 0 && r == nil && own <= l.newest
+	if stateful != nil && stateful == p.own && (lost || !stateful.Alive()) {
+		return nil
+	}
+	if own == 0 || r == nil {
+		r = l.template.with(none).with(map[string]string{
+			"db":   strconv.Itoa(p.identity.DB),
+			"resp": strconv.Itoa(p.identity.Proto),
+			"user": p.userLocked(),
+			"name": p.name,
+		})
+	}
+	return r.with(map[string]string{
+		"id":    strconv.FormatInt(p.ID, 10),
+		"addr":  p.Addr,
+		"laddr": p.LocalAddr,
+		"age":   seconds(now, p.since),
+		"idle":  seconds(now, p.heard),
+		"flags": flagsFor(r.get("flags"), p.Peer),
+		"cmd":   p.command.in(s.d.table()),
+		"redir": strconv.FormatInt(l.redirect(r.number("redir"), p.redirect), 10),
+	})
+}
+
+// flagsFor are the upstream's flags with the one of a Unix socket as it is between
+// the client and the proxy.
+func flagsFor(flags string, to Peer) string {
+	flags = strings.ReplaceAll(strings.ReplaceAll(flags, "U", ""), "N", "")
+	if strings.HasPrefix(to.Addr, "/") {
+		flags += "U"
+	}
+	if flags == "" {
+		return "N"
+	}
+	return flags
+}
+
+// redirect is our id of the client that the upstream calls by a number; of one
+// that has left it is what to says.
+func (l *listing) redirect(n int64, to redirect) int64 {
+	switch s := l.owners[n]; {
+	case n <= 0:
+		return n
+	case s != nil:
+		return s.profile.ID
+	case n == to.upstream:
+		return to.id
+	}
+	return n
+}
+
+// seconds is how long ago something was, as Redis counts.
+func seconds(now, then time.Time) string {
+	return strconv.FormatInt(max(0, now.Unix()-then.Unix()), 10)
+}

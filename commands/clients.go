@@ -1,0 +1,240 @@
+package commands
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/table"
+)
+
+// A Peer is a client as CLIENT LIST shows it. Addr is where it is and LocalAddr where
+// it connected to: host:port, or the path of a Unix socket with ":0" behind it.
+type Peer struct {
+	ID              int64 // of NextID
+	Addr, LocalAddr string
+}
+
+// NextID is the id of the client that has come last: they grow, and none is given
+// twice.
+func (d *Dispatcher) NextID() int64 { return d.lastID.Add(1) }
+
+// clients are the clients of this proxy by their ids. The zero value is none. It is
+// safe for concurrent use.
+type clients struct {
+	mu   sync.Mutex
+	byID map[int64]*Session
+}
+
+func (c *clients) add(s *Session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byID == nil {
+		c.byID = map[int64]*Session{}
+	}
+	c.byID[s.profile.ID] = s
+}
+
+func (c *clients) remove(s *Session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.byID, s.profile.ID)
+}
+
+// find is the client with an id; nil if there is none.
+func (c *clients) find(id int64) *Session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.byID[id]
+}
+
+// all are the clients in the order in which they came.
+func (c *clients) all() []*Session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]*Session, 0, len(c.byID))
+	for _, s := range c.byID {
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b *Session) int { return cmp.Compare(a.profile.ID, b.profile.ID) })
+	return all
+}
+
+// byUpstream are the clients that have a connection of their own to the node that at
+// leads to, by its number there.
+func (c *clients) byUpstream(at *upstream.Conn) map[int64]*Session {
+	byUp := map[int64]*Session{}
+	for _, s := range c.all() {
+		if id := s.upstreamID(at); id != 0 {
+			byUp[id] = s
+		}
+	}
+	return byUp
+}
+
+// A profile is what others may know of a session. What is above mu never changes;
+// the rest the session's goroutine writes, under mu.
+type profile struct {
+	Peer
+	since time.Time
+
+	mu       sync.Mutex
+	heard    time.Time // when it last sent a command
+	command  lastCommand
+	identity upstream.Identity
+	name     string
+	class    string         // as in CLIENT KILL TYPE
+	own      *upstream.Conn // may be nil or broken
+	redirect redirect
+}
+
+// A redirect is where CLIENT TRACKING sends what concerns a session. The zero value
+// is nowhere.
+type redirect struct{ id, upstream int64 }
+
+// lastCommand is the name of a command and of what may be its subcommand, as they
+// were sent. It does not allocate.
+type lastCommand struct {
+	name, sub       [24]byte
+	nameLen, subLen int
+}
+
+// note takes over a command. AUTH's first argument may be a password, and no command
+// of four letters has subcommands.
+func (l *lastCommand) note(args [][]byte) {
+	l.nameLen, l.subLen = copy(l.name[:], args[0]), 0
+	if len(args) > 1 && len(args[0]) != len("AUTH") {
+		l.subLen = copy(l.sub[:], args[1])
+	}
+}
+
+// in is the name as CLIENT LIST shows it, by a table of commands: "get", "client|list".
+func (l *lastCommand) in(t *table.Table) string {
+	if l.nameLen == 0 {
+		return "NULL"
+	}
+	args := [][]byte{l.name[:l.nameLen], l.sub[:l.subLen]}
+	if l.subLen == 0 {
+		args = args[:1]
+	}
+	if c := t.Lookup(args); c != nil {
+		return c.Name
+	}
+	if name := strings.ToLower(string(args[0])); validName(args[0]) {
+		return name
+	}
+	return "NULL"
+}
+
+// publish tells the others what has changed. It comes before the client can know.
+func (s *Session) publish() {
+	p := &s.profile
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.recent != nil {
+		p.heard = time.Now()
+		p.command.note(s.recent)
+		s.recent = nil
+	}
+	if !s.changed {
+		return
+	}
+	p.identity, p.own = s.id, s.own
+	if p.own == nil {
+		p.own = s.given.Load()
+	}
+	if p.name != string(s.name) {
+		p.name = string(s.name)
+	}
+	switch {
+	case s.syncs:
+		p.class = "replica"
+	case s.subscribed():
+		p.class = "pubsub"
+	default:
+		p.class = "normal"
+	}
+}
+
+// upstreamID is the number of the session's own connection at the node that at leads
+// to; 0 if it has none there, or the node did not say.
+func (s *Session) upstreamID(at *upstream.Conn) int64 {
+	p := &s.profile
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.upstreamIDLocked(at)
+}
+
+func (p *profile) upstreamIDLocked(at *upstream.Conn) int64 {
+	if p.own == nil || !p.own.Alive() || !p.own.Beside(at) {
+		return 0
+	}
+	return p.own.ID()
+}
+
+// userLocked is who the client is, as far as others may know.
+func (p *profile) userLocked() string {
+	if p.identity.User == "" {
+		return "default"
+	}
+	return p.identity.User
+}
+
+// reachableID is the number, at the node that at leads to, of a connection on which
+// messages reach the client: its own, or, if it has none, one that is opened for it.
+// It is 0 if that cannot be had.
+func (s *Session) reachableID(ctx context.Context, at *upstream.Conn) int64 {
+	if id := s.upstreamID(at); id != 0 {
+		return id
+	}
+	s.profile.mu.Lock()
+	identity := s.profile.identity
+	s.profile.mu.Unlock()
+	c, err := s.d.opt.Upstream.Pool().Private(ctx, identity, s.replies)
+	if err != nil {
+		return 0
+	}
+	s.give(c)
+	return s.upstreamID(at)
+}
+
+// give hands the session, which belongs to another goroutine, a connection that it
+// takes when it needs one of its own.
+func (s *Session) give(c *upstream.Conn) {
+	if old := s.given.Swap(c); old != nil {
+		old.Close()
+	}
+	s.profile.mu.Lock()
+	if s.profile.own == nil || !s.profile.own.Alive() {
+		s.profile.own = c
+	}
+	s.profile.mu.Unlock()
+	if s.d.clients.find(s.profile.ID) == nil { // it has ended, and may not look again
+		s.dropGiven()
+	}
+}
+
+// dropGiven closes what was given and not taken.
+func (s *Session) dropGiven() {
+	if c := s.given.Swap(nil); c != nil {
+		c.Close()
+	}
+}
+
+// disconnect ends a session of another goroutine at once, with what it has of its own
+// at the upstream.
+func (s *Session) disconnect() {
+	s.d.clients.remove(s)
+	s.gone.Store(true)
+	s.profile.mu.Lock()
+	own := s.profile.own
+	s.profile.mu.Unlock()
+	s.out.Abort()
+	if own != nil {
+		own.Close()
+	}
+}

@@ -1,0 +1,407 @@
+package commands
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+// An exchange is a command that speaks of clients by their ids, or lists them: what
+// goes upstream in its place, and what becomes of the reply. The upstream says who
+// may, and what is wrong with the arguments.
+type exchange struct {
+	raw   []byte
+	edit  edit
+	reply string // how a reply to it begins that is no error: one of these bytes
+}
+
+// nobody is an id that no client of an upstream has.
+const nobody = math.MaxInt64
+
+// noAddress is an address that no client of an upstream has.
+var noAddress = []byte("-")
+
+// speaksOfClients says that a CLIENT command names clients by their ids, or lists
+// them.
+func speaksOfClients(args [][]byte) bool {
+	if len(args) < 2 {
+		return false
+	}
+	for _, sub := range []string{"ID", "INFO", "LIST", "KILL", "UNBLOCK", "GETREDIR", "TRACKINGINFO"} {
+		if is(args[1], sub) {
+			return true
+		}
+	}
+	return is(args[1], "TRACKING") && redirectArg(args) > 0
+}
+
+// A reach gives the number, at the node that at leads to, of a connection on which
+// messages reach the client c; 0 if there is none.
+type reach func(c *Session, at *upstream.Conn) int64
+
+// reaching opens a connection for a client that has none of its own.
+func reaching(ctx context.Context) reach {
+	return func(c *Session, at *upstream.Conn) int64 { return c.reachableID(ctx, at) }
+}
+
+// exchange translates a command that is to be sent on the current connection; ok is
+// false for one that goes upstream as it is.
+func (s *Session) exchange(reach reach, raw []byte, args [][]byte) (x exchange, ok bool) {
+	x = exchange{raw: raw}
+	if kindOf(args[0]) == hello {
+		x.edit, x.reply = s.editHello, "*%"
+		return x, true
+	}
+	if kindOf(args[0]) != client || !speaksOfClients(args) {
+		return x, false
+	}
+	switch sub := args[1]; {
+	case is(sub, "ID"):
+		x.edit, x.reply = s.editID, ":"
+	case is(sub, "INFO"):
+		x.edit, x.reply = s.editInfo(raw, args), "$="
+	case is(sub, "LIST"):
+		x = s.exchangeList(raw, args)
+	case is(sub, "KILL"):
+		return s.exchangeKill(args), true
+	case is(sub, "UNBLOCK"):
+		x.raw, x.edit, x.reply = s.unblock(raw, args), asItIs, ":"
+	case is(sub, "TRACKING"):
+		x = s.exchangeTracking(reach, raw, args)
+	case is(sub, "GETREDIR"):
+		x.edit, x.reply = s.editRedirect(s.conn()), ":"
+	case is(sub, "TRACKINGINFO"):
+		x.edit, x.reply = s.editTrackingInfo(s.conn()), "*%"
+	}
+	x.edit = answersOnly(x.edit)
+	return x, true
+}
+
+const queuedReply = "+QUEUED\r\n"
+
+// answersOnly leaves errors alone, and the answer to a command that was queued.
+func answersOnly(e edit) edit {
+	return func(reply []byte) ([]byte, bool) {
+		if _, refused := resp.Error(reply); refused || string(reply) == queuedReply {
+			return reply, false
+		}
+		return e(reply)
+	}
+}
+
+func asItIs(reply []byte) ([]byte, bool) { return reply, false }
+
+// editHello makes the id in a HELLO's reply that of the client.
+func (s *Session) editHello(reply []byte) ([]byte, bool) {
+	reply = plainHello(reply)
+	_, from, to, ok := resp.IntAfter(reply, "id")
+	if !ok {
+		return reply, false
+	}
+	return replace(reply, from, to, s.profile.ID), false
+}
+
+func (s *Session) editID(reply []byte) ([]byte, bool) {
+	return resp.AppendInt(nil, s.profile.ID), false
+}
+
+// editInfo makes CLIENT INFO's row the client's.
+func (s *Session) editInfo(raw []byte, args [][]byte) edit {
+	sizes, at := sizesOf(raw, args), s.conn()
+	return func(reply []byte) ([]byte, bool) {
+		l, ok := s.d.clients.listing(reply, at, false)
+		if !ok {
+			return reply, false
+		}
+		r := l.of(s, time.Now())
+		if r == nil { // its connection is about to end
+			return reply, false
+		}
+		return appendText(nil, reply, r.with(sizes).appendTo(nil)), false
+	}
+}
+
+// sizesOf are the fields that tell how long the command is that asks.
+func sizesOf(raw []byte, args [][]byte) map[string]string {
+	n := 0
+	for _, a := range args {
+		n += len(a)
+	}
+	return map[string]string{"qbuf": strconv.Itoa(len(raw)), "argv-mem": strconv.Itoa(n)}
+}
+
+// exchangeList asks the upstream for all of its connections, whichever of the clients
+// are wanted. Arguments that it is to refuse, or that are not known here, it gets as
+// they are.
+func (s *Session) exchangeList(raw []byte, args [][]byte) exchange {
+	sizes, at := sizesOf(raw, args), s.conn()
+	ids, class, known := parseList(args)
+	if known {
+		raw = resp.AppendCommand(nil, "CLIENT", "LIST")
+	}
+	return exchange{raw: raw, reply: "$=", edit: func(reply []byte) ([]byte, bool) {
+		l, ok := s.d.clients.listing(reply, at, known)
+		if !ok {
+			return reply, false
+		}
+		var text []byte
+		now := time.Now()
+		for _, c := range s.d.clients.chosen(ids) {
+			r := l.of(c, now)
+			if r == nil || class != "" && r.class() != class || !known && l.rows[c.upstreamID(at)] == nil {
+				continue
+			}
+			if c == s {
+				r = r.with(sizes)
+			}
+			text = r.appendTo(text)
+		}
+		return appendText(nil, reply, text), false
+	}}
+}
+
+// parseList reads CLIENT LIST [TYPE type | ID id ...]. known is false for other
+// arguments, and those that must be refused.
+func parseList(args [][]byte) (ids []int64, class string, known bool) {
+	switch {
+	case len(args) == 2:
+		return nil, "", true
+	case len(args) == 4 && is(args[2], "TYPE"):
+		class = className(args[3])
+		return nil, class, class != ""
+	case len(args) < 4 || !is(args[2], "ID"):
+		return nil, "", false
+	}
+	for _, a := range args[3:] {
+		id, err := strconv.ParseInt(string(a), 10, 64)
+		if err != nil {
+			return nil, "", false
+		}
+		ids = append(ids, id)
+	}
+	return ids, "", true
+}
+
+// className is a type of clients under its one name; empty if there is no such type.
+func className(arg []byte) string {
+	switch name := strings.ToLower(string(arg)); name {
+	case "slave":
+		return "replica"
+	case "normal", "master", "replica", "pubsub":
+		return name
+	}
+	return ""
+}
+
+// chosen are the clients with these ids, in this order, or without ids all.
+func (c *clients) chosen(ids []int64) (chosen []*Session) {
+	if ids == nil {
+		return c.all()
+	}
+	for _, id := range ids {
+		if s := c.find(id); s != nil {
+			chosen = append(chosen, s)
+		}
+	}
+	return chosen
+}
+
+// unblock is a CLIENT UNBLOCK with the upstream's id in place of ours.
+func (s *Session) unblock(raw []byte, args [][]byte) []byte {
+	if len(args) < 3 {
+		return raw
+	}
+	id, err := strconv.ParseInt(string(args[2]), 10, 64)
+	if err != nil {
+		return raw
+	}
+	up := int64(nobody)
+	if c := s.d.clients.find(id); c != nil {
+		up = cmp.Or(c.upstreamID(s.conn()), nobody)
+	}
+	return withArg(args, 2, up)
+}
+
+// withArg is a command with a number as one of its arguments.
+func withArg(args [][]byte, i int, n int64) []byte {
+	args = slices.Clone(args)
+	args[i] = strconv.AppendInt(nil, n, 10)
+	return resp.AppendCommand(nil, args...)
+}
+
+// exchangeTracking translates the id of a CLIENT TRACKING with REDIRECT.
+func (s *Session) exchangeTracking(reach reach, raw []byte, args [][]byte) exchange {
+	i := redirectArg(args)
+	id, err := strconv.ParseInt(string(args[i]), 10, 64)
+	if err != nil {
+		return exchange{raw: raw, edit: asItIs, reply: "+"}
+	}
+	up := int64(nobody)
+	if to := s.d.clients.find(id); to != nil {
+		up = cmp.Or(reach(to, s.conn()), nobody)
+	}
+	return exchange{raw: withArg(args, i, up), reply: "+", edit: func(reply []byte) ([]byte, bool) {
+		s.profile.mu.Lock()
+		s.profile.redirect = redirect{id, up}
+		s.profile.mu.Unlock()
+		return reply, false
+	}}
+}
+
+// redirectArg is which argument of CLIENT TRACKING is the id to redirect to; 0 if
+// none is.
+func redirectArg(args [][]byte) int {
+	for i := 3; i+1 < len(args); i++ {
+		switch {
+		case is(args[i], "REDIRECT"):
+			return i + 1
+		case is(args[i], "PREFIX"):
+			i++
+		}
+	}
+	return 0
+}
+
+// editRedirect makes the id in CLIENT GETREDIR's reply ours.
+func (s *Session) editRedirect(at *upstream.Conn) edit {
+	return func(reply []byte) ([]byte, bool) {
+		n, err := strconv.ParseInt(string(reply[1:len(reply)-2]), 10, 64)
+		if err != nil {
+			return reply, false
+		}
+		return resp.AppendInt(nil, s.redirectedTo(n, at)), false
+	}
+}
+
+func (s *Session) editTrackingInfo(at *upstream.Conn) edit {
+	return func(reply []byte) ([]byte, bool) {
+		n, from, to, ok := resp.IntAfter(reply, "redirect")
+		if !ok {
+			return reply, false
+		}
+		return replace(reply, from, to, s.redirectedTo(n, at)), false
+	}
+}
+
+// replace is a reply with another number from one byte to another.
+func replace(reply []byte, from, to int, n int64) []byte {
+	return slices.Concat(reply[:from], strconv.AppendInt(nil, n, 10), reply[to:])
+}
+
+// redirectedTo is our id of the client that the upstream calls n, to which the
+// session's invalidations go.
+func (s *Session) redirectedTo(n int64, at *upstream.Conn) int64 {
+	l := &listing{owners: s.d.clients.byUpstream(at)}
+	s.profile.mu.Lock()
+	defer s.profile.mu.Unlock()
+	return l.redirect(n, s.profile.redirect)
+}
+
+// runExchange sends a command, translated, on whatever connection the session is on.
+func (s *Session) runExchange(ctx context.Context, raw []byte, args [][]byte) {
+	if s.needConn(ctx) {
+		s.addTranslated(ctx, raw, args)
+	}
+}
+
+// addTranslated sends a command, translated if it must be, on the current connection.
+func (s *Session) addTranslated(ctx context.Context, raw []byte, args [][]byte) {
+	if x, ok := s.exchange(reaching(ctx), raw, args); ok {
+		s.sendEdited(x)
+	} else {
+		s.add(raw)
+	}
+}
+
+func (s *Session) sendEdited(x exchange) {
+	s.publish() // the list shows it
+	s.flushRun()
+	c := s.conn()
+	s.replies.ExpectEdited(c, x.edit)
+	s.send(c, x.raw, 1)
+}
+
+// queueTranslated sends the newest command of a transaction. It is always true.
+func (s *Session) queueTranslated(raw []byte, args [][]byte) bool {
+	x, ok := s.exchange((*Session).upstreamID, raw, args)
+	if !ok {
+		return s.add(raw)
+	}
+	s.tx.edits = append(s.tx.edits, queuedEdit{s.tx.length - 1, x.edit})
+	if s.clustered() && !s.place.fixed {
+		s.place.queued = append(s.place.queued, bytes.Clone(x.raw))
+	}
+	s.sendEdited(x)
+	return true
+}
+
+// runRaw sends a command, translated, on a connection whose replies are not counted,
+// and waits for the reply.
+func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
+	x, ok := s.exchange(reaching(ctx), raw, args)
+	if !ok || !s.answered(ctx) {
+		s.add(raw)
+		return
+	}
+	s.publish()
+	var reply []byte
+	m := &mark{is: func(r []byte) bool {
+		if !x.answers(r) {
+			return false
+		}
+		reply = bytes.Clone(r)
+		return true
+	}}
+	if !s.settleRaw(ctx, x.raw, m) {
+		s.out.Abort()
+		return
+	}
+	reply, last := x.edit(reply)
+	s.replies.Local(reply)
+	if last {
+		s.replies.Flush()
+		s.out.Close()
+	}
+}
+
+// answers says that a reply is one to the command, and no message.
+func (x *exchange) answers(reply []byte) bool {
+	switch kind := reply[0]; {
+	case kind == '-':
+		return true
+	case strings.IndexByte(x.reply, kind) < 0:
+		return false
+	case kind == '+':
+		return string(reply) == "+OK\r\n"
+	case kind == '*':
+		_, first, _ := bytes.Cut(reply, []byte("\r\n"))
+		return bytes.HasPrefix(first, []byte("$6\r\nserver\r\n")) || bytes.HasPrefix(first, []byte("$5\r\nflags\r\n"))
+	}
+	return true
+}
+
+// askAll sends commands of n replies, which nobody gets, and returns when they have
+// come.
+func (s *Session) askAll(ctx context.Context, c *upstream.Conn, raw []byte, n int) {
+	done, left := make(chan struct{}), n
+	for range n {
+		s.replies.ExpectCaught(c, func([]byte) {
+			if left--; left == 0 {
+				close(done)
+			}
+		})
+	}
+	s.send(c, raw, n)
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,493 @@
+package integration
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// clientID is what CLIENT ID says.
+func clientID(t *testing.T, c *redistest.Conn) string {
+	t.Helper()
+	v := c.Do(t, "CLIENT", "ID")
+	if v.Kind != ':' {
+		t.Fatalf("CLIENT ID answered %v", v)
+	}
+	return v.Text
+}
+
+// A clientRow is a line of CLIENT LIST or INFO.
+type clientRow map[string]string
+
+// clientRows are the lines of a reply, and the names of the fields of the first.
+func clientRows(t *testing.T, v redistest.Value) (rows []clientRow, fields []string) {
+	t.Helper()
+	if v.Kind != '$' && v.Kind != '=' {
+		t.Fatalf("a list was answered with %v", v)
+	}
+	for line := range strings.Lines(strings.TrimPrefix(v.Text, "txt:")) {
+		r := clientRow{}
+		for _, f := range strings.Fields(line) {
+			key, value, _ := strings.Cut(f, "=")
+			r[key] = value
+			if len(rows) == 0 {
+				fields = append(fields, key)
+			}
+		}
+		rows = append(rows, r)
+	}
+	return rows, fields
+}
+
+// rowOf is the line that a client's CLIENT LIST has of another; nil if none.
+func rowOf(t *testing.T, c *redistest.Conn, id string) clientRow {
+	t.Helper()
+	rows, _ := clientRows(t, c.Do(t, "CLIENT", "LIST"))
+	for _, r := range rows {
+		if r["id"] == id {
+			return r
+		}
+	}
+	return nil
+}
+
+// TestClientID: one id, wherever a client meets it, and never that of another.
+func TestClientID(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	r.data.Do(t, "CLIENT", "ID") // the upstream's numbers are ahead of the proxy's
+	seen := map[string]bool{}
+	for _, tt := range []struct {
+		name   string
+		before []string // commands that lead to another connection
+	}{
+		{"on a shared connection", nil},
+		{"on its own", []string{"WATCH k"}},
+		{"for good on its own", []string{"CLIENT NO-EVICT ON"}},
+		{"as a subscriber", []string{"HELLO 3", "SUBSCRIBE c"}},
+		{"after RESET", []string{"SUBSCRIBE c", "RESET"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := redistest.Open(t, r.addr())
+			want := clientID(t, c)
+			if seen[want] {
+				t.Errorf("%s was another's id", want)
+			}
+			seen[want] = true
+			for _, command := range tt.before {
+				if v := c.Do(t, strings.Fields(command)...); v.IsError() {
+					t.Fatalf("%s: %v", command, v)
+				}
+			}
+			for _, command := range []string{"CLIENT ID", "HELLO", "HELLO 3", "CLIENT INFO", "CLIENT LIST ID " + want} {
+				v := c.Do(t, strings.Fields(command)...)
+				if got := idIn(t, v); got != want {
+					t.Errorf("%s: id %s, was %s, in %v", command, got, want, v)
+				}
+			}
+		})
+	}
+}
+
+// idIn is the id in a reply to HELLO, CLIENT ID, INFO or LIST.
+func idIn(t *testing.T, v redistest.Value) string {
+	t.Helper()
+	switch v.Kind {
+	case ':':
+		return v.Text
+	case '$', '=':
+		rows, _ := clientRows(t, v)
+		return rows[0]["id"]
+	}
+	for i := 0; i+1 < len(v.Elems); i += 2 {
+		if v.Elems[i].Text == "id" {
+			return v.Elems[i+1].Text
+		}
+	}
+	t.Fatalf("no id in %v", v)
+	return ""
+}
+
+func TestClientIDInTransactions(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	c, other := redistest.Open(t, r.addr()), redistest.Open(t, r.addr())
+	id, otherID := clientID(t, c), clientID(t, other)
+	for _, command := range []string{"MULTI", "SET k v", "CLIENT ID", "MULTI", "HELLO 2", "CLIENT LIST ID " + otherID, "CLIENT KILL ID " + otherID, "GET k"} {
+		c.Do(t, strings.Fields(command)...)
+	}
+	v := c.Do(t, "EXEC")
+	if len(v.Elems) != 6 {
+		t.Fatalf("EXEC: %v", v)
+	}
+	if got := v.Elems[1].Text; got != id {
+		t.Errorf("CLIENT ID: %s, want %s", got, id)
+	}
+	if got := idIn(t, v.Elems[2]); got != id {
+		t.Errorf("HELLO: id %s, want %s", got, id)
+	}
+	if got := idIn(t, v.Elems[3]); got != otherID {
+		t.Errorf("CLIENT LIST: id %s, want %s", got, otherID)
+	}
+	if v.Elems[4].Int() != 1 || v.Elems[5].Text != "v" {
+		t.Errorf("EXEC: %v", v)
+	}
+	if _, err := other.Next(); err == nil {
+		t.Error("the killed client got a reply")
+	}
+}
+
+// TestClientListHasRedisFields holds the rows of clients with and without a
+// connection of their own against Redis's own.
+func TestClientListHasRedisFields(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	plain, viaTCP := redistest.Open(t, r.data.Addr()), redistest.Open(t, r.addr())
+	_, want := clientRows(t, plain.Do(t, "CLIENT", "LIST"))
+	for _, state := range []string{"PING", "WATCH k", "CLIENT SETNAME n"} {
+		viaTCP.Do(t, strings.Fields(state)...)
+		for _, command := range []string{"LIST", "INFO"} {
+			rows, got := clientRows(t, viaTCP.Do(t, "CLIENT", command))
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("CLIENT %s after %s: fields %v, Redis has %v", command, state, got, want)
+			}
+			if cmd := rows[len(rows)-1]["cmd"]; cmd != "client|"+strings.ToLower(command) {
+				t.Errorf("CLIENT %s after %s: cmd=%s", command, state, cmd)
+			}
+		}
+	}
+}
+
+func TestClientListShowsTheProxysClients(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 2)
+	r.data.Do(t, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all")
+	watcher := redistest.Open(t, r.addr())
+	elsewhere := redistest.Open(t, r.proxies[1].Addr())
+	elsewhere.Do(t, "CLIENT", "SETNAME", "elsewhere")
+	for _, tt := range []struct {
+		name     string
+		commands []string
+		want     clientRow
+	}{
+		{"fresh", nil, clientRow{"flags": "N", "db": "0", "user": "default", "cmd": "client|id", "resp": "2", "name": "", "multi": "-1"}},
+		{"named", []string{"CLIENT SETNAME me", "SELECT 3"}, clientRow{"name": "me", "db": "3", "cmd": "select"}},
+		{"user", []string{"HELLO 3 AUTH app pw SETNAME you"}, clientRow{"user": "app", "resp": "3", "name": "you", "cmd": "hello"}},
+		{"blocked", []string{"BLPOP q 0"}, clientRow{"flags": "b", "cmd": "blpop"}},
+		{"blocked with a name", []string{"CLIENT SETNAME me", "SELECT 2", "BLPOP q 0"}, clientRow{"flags": "b", "db": "2", "name": "me"}},
+		{"transaction", []string{"MULTI", "GET a", "GET b"}, clientRow{"flags": "x", "multi": "2", "cmd": "get"}},
+		{"subscriber", []string{"SUBSCRIBE a b", "PSUBSCRIBE p*"}, clientRow{"flags": "P", "sub": "2", "psub": "1", "cmd": "psubscribe"}},
+		{"monitor", []string{"MONITOR"}, clientRow{"flags": "O", "cmd": "monitor"}},
+		{"kept", []string{"CLIENT NO-EVICT ON"}, clientRow{"flags": "e"}},
+		{"a name", []string{"CLIENT NO-EVICT ON", "CLIENT SETNAME late"}, clientRow{"name": "late"}},
+		{"verb", []string{"LOCK l PX 5000"}, clientRow{"cmd": "lock"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := redistest.Open(t, r.addr())
+			id := clientID(t, c)
+			c.Send(t, lines(tt.commands...))
+			tt.want["addr"], tt.want["laddr"] = c.LocalAddr().String(), r.addr()
+			eventually(t, 5*time.Second, fmt.Sprintf("a row with %v", tt.want), func() bool {
+				row := rowOf(t, watcher, id)
+				for key, value := range tt.want {
+					if row[key] != value {
+						return false
+					}
+				}
+				return true
+			})
+			c.Close()
+			eventually(t, 5*time.Second, "the row goes with the client", func() bool { return rowOf(t, watcher, id) == nil })
+		})
+	}
+	if v := watcher.Do(t, "CLIENT", "LIST"); strings.Contains(v.Text, "elsewhere") {
+		t.Errorf("a client of another proxy is listed: %v", v)
+	}
+}
+
+func TestClientListFilters(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	a, b, sub := redistest.Open(t, r.addr()), redistest.Open3(t, r.addr()), redistest.Open(t, r.addr())
+	idA, idB, idSub := clientID(t, a), clientID(t, b), clientID(t, sub)
+	sub.Do(t, "SUBSCRIBE", "c")
+	for _, tt := range []struct{ args, want string }{
+		{"ID " + idB + " " + idA, idB + " " + idA},
+		{"ID 999999 " + idA, idA},
+		{"TYPE pubsub", idSub},
+		{"TYPE NORMAL", idA + " " + idB},
+		{"TYPE replica", ""},
+		{"TYPE master", ""},
+	} {
+		for _, c := range []*redistest.Conn{a, b} {
+			rows, _ := clientRows(t, c.Do(t, append([]string{"CLIENT", "LIST"}, strings.Fields(tt.args)...)...))
+			var got []string
+			for _, row := range rows {
+				got = append(got, row["id"])
+			}
+			if strings.Join(got, " ") != tt.want {
+				t.Errorf("CLIENT LIST %s: %v, want %s", tt.args, got, tt.want)
+			}
+		}
+	}
+}
+
+// TestClientListWithoutTheDead: the upstream kills, and the next list knows.
+func TestClientListWithoutTheDead(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	r.data.Do(t, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all")
+	watcher := redistest.Open(t, r.addr())
+	for i := range 30 {
+		c := redistest.Open(t, r.addr())
+		c.Do(t, "AUTH", "app", "pw")
+		id := clientID(t, c)
+		c.Do(t, "SUBSCRIBE", "c")
+		if rowOf(t, watcher, id) == nil {
+			t.Fatal("not listed")
+		}
+		if v := watcher.Do(t, "ACL", "SETUSER", "app", "resetchannels"); v.IsError() {
+			t.Fatal(v)
+		}
+		if row := rowOf(t, watcher, id); row != nil {
+			t.Fatalf("round %d: listed after the upstream killed it: %v", i, row)
+		}
+		r.data.Do(t, "ACL", "SETUSER", "app", "allchannels")
+	}
+}
+
+func TestClientKill(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 2)
+	r.data.Do(t, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all")
+	for _, tt := range []struct {
+		name   string
+		before []string // commands of the victim
+		filter string   // with ADDR and ID for the victim's
+		want   string
+	}{
+		{"by address, the old way", nil, "ADDR", "+OK"},
+		{"by address", nil, "ADDR ADDR", ":1"},
+		{"by id", nil, "ID ID", ":1"},
+		{"a blocked one by id", []string{"BLPOP q 0"}, "ID ID", ":1"},
+		{"a monitor by id", []string{"MONITOR"}, "ID ID", ":1"},
+		{"by user", []string{"AUTH app pw"}, "USER app", ":1"},
+		{"by type", []string{"SUBSCRIBE c"}, "TYPE pubsub", ":1"},
+		{"by everything", []string{"AUTH app pw"}, "ID ID USER app ADDR ADDR TYPE normal SKIPME yes", ":1"},
+		{"all but me", nil, "SKIPME yes", ":1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := redistest.StartProxy(t, r.data, r.nodes)
+			killer, victim := redistest.Open(t, p.Addr()), redistest.Open(t, p.Addr())
+			other := redistest.Open(t, r.addr()) // of another proxy
+			filter := replaceWords(tt.filter, map[string]string{"ADDR": victim.LocalAddr().String(), "ID": clientID(t, victim)})
+			clientID(t, other)
+			if victim.Send(t, lines(tt.before...)); tt.before != nil && !strings.HasPrefix(tt.before[0], "BLPOP") {
+				victim.Read(t)
+			}
+			eventually(t, 5*time.Second, "there are these two", func() bool {
+				rows, _ := clientRows(t, killer.Do(t, "CLIENT", "LIST"))
+				return len(rows) == 2 && (tt.before == nil || rows[1]["cmd"] != "client|id")
+			})
+			if v := killer.Do(t, append([]string{"CLIENT", "KILL"}, filter...)...); v.String() != tt.want {
+				t.Errorf("CLIENT KILL %v: %v, want %s", filter, v, tt.want)
+			}
+			if _, closed := victim.Rest(5 * time.Second); !closed {
+				t.Error("the victim is still connected")
+			}
+			if rows, _ := clientRows(t, killer.Do(t, "CLIENT", "LIST")); len(rows) != 1 {
+				t.Errorf("listed after the kill: %v", rows)
+			}
+			if v := other.Do(t, "PING"); v.Raw != "+PONG\r\n" {
+				t.Errorf("a client that shares a connection got %v", v)
+			}
+		})
+	}
+}
+
+// replaceWords puts values in place of every second word, which are those that
+// follow a filter's name, or of the only one.
+func replaceWords(text string, values map[string]string) []string {
+	words := strings.Fields(text)
+	for i := range words {
+		if v, ok := values[words[i]]; ok && (i%2 == 1 || len(words) == 1) {
+			words[i] = v
+		}
+	}
+	return words
+}
+
+func TestClientKillThatMeansNobody(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	a := redistest.Open(t, w.via)
+	id, addr := clientID(t, a), a.LocalAddr().String()
+	w.compare(t, dialogue{name: "refused", bytes: lines(
+		"CLIENT KILL", "CLIENT KILL nobody:1", "CLIENT KILL ID", "CLIENT KILL ID 0", "CLIENT KILL ID x", "CLIENT KILL ID 10 wrong", "CLIENT KILL ID 999999 TYPE",
+		"CLIENT KILL TYPE nosuch", "CLIENT KILL USER nosuch", "CLIENT KILL SKIPME perhaps", "CLIENT KILL ADDR 1.2.3.4:5", "CLIENT KILL LADDR 1.2.3.4:5 TYPE normal", "CLIENT KILL ID 999999999",
+		"CLIENT LIST TYPE nosuch", "CLIENT LIST ID", "CLIENT LIST ID x", "CLIENT LIST NOSUCH", "CLIENT LIST TYPE master", "CLIENT LIST ID 999999999", "CLIENT INFO x", "CLIENT ID x",
+		"CLIENT UNBLOCK", "CLIENT UNBLOCK x", "CLIENT UNBLOCK 999999999", "CLIENT UNBLOCK 999999999 ERROR", "CLIENT UNBLOCK 999999999 WHY",
+		"CLIENT TRACKING ON REDIRECT 999999999", "CLIENT TRACKING ON REDIRECT x", "CLIENT TRACKING ON REDIRECT", "CLIENT GETREDIR", "CLIENT TRACKINGINFO",
+		"MULTI", "CLIENT KILL nobody:1", "CLIENT UNBLOCK 999999999", "CLIENT KILL ID x", "EXEC",
+	)})
+	for _, filter := range []string{"ID " + id, "ADDR " + addr, "LADDR " + w.via + " ADDR " + addr, "SKIPME YES ID " + id, "USER default ID " + id} {
+		if v := a.Do(t, append([]string{"CLIENT", "KILL"}, strings.Fields(filter)...)...); v.String() != ":0" {
+			t.Errorf("CLIENT KILL %s, of the client itself: %v", filter, v)
+		}
+	}
+}
+
+// TestClientKillsItself: it gets the reply, and nothing that it sent behind is done.
+func TestClientKillsItself(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	watcher := redistest.Open(t, r.addr())
+	for _, tt := range []struct{ name, before, kill, want string }{
+		{"the old way", "", "ADDR", "+OK\r\n"},
+		{"by id", "", "SKIPME no ID ID", ":1\r\n"},
+		{"on its own connection", "WATCH k", "SKIPME no ID ID", ":1\r\n"},
+		{"as a subscriber", "SUBSCRIBE c", "SKIPME no ID ID", ":1\r\n"},
+	} {
+		c := redistest.Open3(t, r.addr())
+		id := clientID(t, c)
+		if tt.before != "" {
+			c.Do(t, strings.Fields(tt.before)...)
+		}
+		kill := strings.Join(replaceWords(tt.kill, map[string]string{"ADDR": c.LocalAddr().String(), "ID": id}), " ")
+		c.Send(t, lines("CLIENT KILL "+kill, "SET behind 1"))
+		if got, closed := c.Rest(5 * time.Second); got != tt.want || !closed {
+			t.Errorf("%s: got %q, closed %v", tt.name, got, closed)
+		}
+		if v := watcher.Do(t, "EXISTS", "behind"); v.Int() != 0 {
+			t.Errorf("%s: what came behind it was done", tt.name)
+		}
+		if row := rowOf(t, watcher, id); row != nil {
+			t.Errorf("%s: still listed: %v", tt.name, row)
+		}
+	}
+}
+
+// TestClientKillEndsWhatIsBlocked: what is pushed after the kill is for others.
+func TestClientKillEndsWhatIsBlocked(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	killer := redistest.Open(t, w.via)
+	for range 20 {
+		c := redistest.Open(t, w.via)
+		id := clientID(t, c)
+		c.Send(t, lines("BLPOP q 0"))
+		eventually(t, 5*time.Second, "it is blocked", func() bool { return blocked(t, w.behind) == 1 })
+		killer.Do(t, "CLIENT", "KILL", "ID", id)
+		killer.Do(t, "RPUSH", "q", "x")
+		if v := killer.Do(t, "LPOP", "q"); v.Text != "x" {
+			t.Fatalf("LPOP: %v", v)
+		}
+	}
+}
+
+func TestClientUnblock(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	a, b := redistest.Open(t, w.via), redistest.Open(t, w.via)
+	id := clientID(t, b)
+	for _, tt := range []struct{ how, want string }{
+		{"", "*-1"}, {"TIMEOUT", "*-1"}, {"error", "-UNBLOCKED client unblocked via CLIENT UNBLOCK"},
+	} {
+		b.Send(t, lines("BLPOP q 0"))
+		eventually(t, 5*time.Second, "it is blocked", func() bool { return blocked(t, w.behind) == 1 })
+		if v := a.Do(t, strings.Fields("CLIENT UNBLOCK "+id+" "+tt.how)...); v.Int() != 1 {
+			t.Errorf("CLIENT UNBLOCK %s: %v", tt.how, v)
+		}
+		if v := b.Read(t); v.String() != tt.want {
+			t.Errorf("unblocked by %q: %v", tt.how, v)
+		}
+	}
+	for _, id := range []string{id, clientID(t, a), "999999"} {
+		if v := a.Do(t, "CLIENT", "UNBLOCK", id); v.String() != ":0" {
+			t.Errorf("CLIENT UNBLOCK of one that is not blocked: %v", v)
+		}
+	}
+}
+
+// TestClientTrackingRedirect sends invalidations to a client that is named by the
+// proxy's id, whether it has subscribed before or will.
+func TestClientTrackingRedirect(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	writer := redistest.Open(t, r.addr())
+	for i, tt := range []struct {
+		name        string
+		late, multi bool
+	}{{"subscribed before", false, false}, {"subscribes later", true, false}, {"in a transaction", false, true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			reader, target := redistest.Open(t, r.addr()), redistest.Open(t, r.addr())
+			id := clientID(t, target)
+			subscribe := func() { target.Do(t, "SUBSCRIBE", "__redis__:invalidate") }
+			if !tt.late {
+				subscribe()
+			}
+			if tt.multi {
+				reader.Do(t, "MULTI")
+			}
+			if v := reader.Do(t, "CLIENT", "TRACKING", "ON", "REDIRECT", id); v.IsError() {
+				t.Fatalf("CLIENT TRACKING: %v", v)
+			}
+			if tt.multi {
+				reader.Do(t, "EXEC")
+			}
+			if tt.late {
+				subscribe()
+			}
+			if v := reader.Do(t, "CLIENT", "GETREDIR"); v.Text != id {
+				t.Errorf("CLIENT GETREDIR: %v, want %s", v, id)
+			}
+			if v := reader.Do(t, "CLIENT", "TRACKINGINFO"); v.Elems[3].Text != id {
+				t.Errorf("CLIENT TRACKINGINFO: %v, want redirect %s", v, id)
+			}
+			if row := rowOf(t, writer, clientID(t, reader)); row["redir"] != id || row["flags"] != "t" {
+				t.Errorf("listed as %v", row)
+			}
+			key := "k" + strconv.Itoa(i)
+			reader.Do(t, "GET", key)
+			writer.Do(t, "SET", key, "v")
+			if v := target.Read(t); v.String() != fmt.Sprintf(`*[$"message" $"__redis__:invalidate" *[$"%s"]]`, key) {
+				t.Errorf("the target got %v", v)
+			}
+		})
+	}
+}
+
+// TestClientCommandsNeedPermission, in the upstream's words, and do nothing without.
+func TestClientCommandsNeedPermission(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	w.both(t, "ACL", "SETUSER", "weak", "on", ">pw", "~*", "&*", "+@all", "-client")
+	victim := redistest.Open(t, w.via)
+	id, addr := clientID(t, victim), victim.LocalAddr().String()
+	w.compare(t, dialogue{name: "NOPERM", bytes: lines(
+		"AUTH weak pw", "CLIENT ID", "CLIENT LIST", "CLIENT INFO", "CLIENT KILL ID "+id, "CLIENT KILL "+addr, "CLIENT KILL SKIPME YES", "CLIENT UNBLOCK "+id,
+		"CLIENT TRACKING ON REDIRECT "+id, "CLIENT GETREDIR", "CLIENT TRACKINGINFO", "HELLO", "MULTI", "CLIENT ID", "EXEC", "HELLO 3", "SUBSCRIBE c", "CLIENT ID", "CLIENT LIST",
+	)})
+	if v := victim.Do(t, "PING"); v.Raw != "+PONG\r\n" {
+		t.Errorf("killed by one that may not: %v", v)
+	}
+}
+
+func TestClientListOverUnixSocket(t *testing.T) {
+	t.Parallel()
+	data, nodes := redistest.Start(t), redistest.StartNodes(t, 1)
+	path := t.TempDir() + "/lp.sock"
+	redistest.StartServe(t, path, "--upstream", data.URL(), "--lock-node", nodes[0].URL())
+	c := redistest.Open(t, path)
+	rows, _ := clientRows(t, c.Do(t, "CLIENT", "LIST"))
+	if len(rows) != 1 || rows[0]["addr"] != path+":0" || rows[0]["laddr"] != path+":0" || rows[0]["flags"] != "U" {
+		t.Errorf("listed as %v", rows)
+	}
+	if v := c.Do(t, "CLIENT", "KILL", "ADDR", path+":0", "SKIPME", "no"); v.Int() != 1 {
+		t.Errorf("CLIENT KILL: %v", v)
+	}
+}
