@@ -73,9 +73,6 @@ func (s *Session) trySplit(sp *splitting, args [][]byte) bool {
 
 // A spreading is how a command without keys is done by all masters of a Cluster.
 type spreading struct {
-	// each makes the command for one of them; nil: it is the same for all. ok is false
-	// for a node that is not needed.
-	each func(args [][]byte, slot int) (raw []byte, ok bool)
 	join func(parts [][]byte) []byte
 }
 
