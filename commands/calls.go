@@ -1,10 +1,10 @@
 package commands
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,6 +104,9 @@ func (c *call) Deliver(conn *upstream.Conn, p []byte, ended int) {
 		}
 		p, c.held = c.held, nil
 		if c.fixed {
+			if r.learn != nil {
+				r.learn(c, p)
+			}
 			p = unmoved(p)
 		} else if c.tracked && isRedirection(p, false) {
 			r.out.Close() // where it is sent on it would not be tracked
@@ -222,6 +225,15 @@ func unmoved(reply []byte) []byte {
 	return reply
 }
 
+// unsettled is what a client hears of a command that nodes have sent back and forth
+// for too long: it knows nothing of nodes.
+func unsettled(reply []byte) []byte {
+	if hasWord(reply, "MOVED") || hasWord(reply, "ASK") {
+		return []byte("-CLUSTERDOWN The nodes disagree about who serves the hash slot\r\n")
+	}
+	return reply
+}
+
 // A redirector sends on, in the order in which their nodes refused them, the calls
 // of one client. Its goroutine lives while there are any.
 type redirector struct {
@@ -293,7 +305,7 @@ func (d *redirector) send(m redirected) {
 	c := m.c
 	pool, asking := d.target(m)
 	if c.tries++; pool == nil || c.tries > maxTries {
-		c.answer(m.reply)
+		c.answer(unsettled(m.reply))
 		return
 	}
 	conn, err := d.open(c, pool)
@@ -335,26 +347,37 @@ func (d *redirector) open(c *call, pool *upstream.Pool) (*upstream.Conn, error) 
 // target is where a refused call is to go. It waits where that takes time.
 func (d *redirector) target(m redirected) (pool *upstream.Pool, asking bool) {
 	c := m.c
-	word, rest, _ := bytes.Cut(bytes.TrimSpace(m.reply[1:]), []byte(" "))
-	switch string(word) {
-	case "MOVED", "ASK":
-		number, addr, ok := bytes.Cut(rest, []byte(" "))
-		slot, err := strconv.Atoi(string(number))
-		if !ok || err != nil || slot < 0 || slot >= upstream.SlotCount {
-			return nil, false
-		}
-		where := absolute(string(addr), c.at)
-		if string(word) == "ASK" {
-			return d.up.At(where), true
-		}
-		return d.up.Moved(slot, where), false
-	case "TRYAGAIN":
+	slot, addr, ok := redirection(m.reply)
+	switch {
+	case ok && hasWord(m.reply, "ASK"):
+		return d.up.At(absolute(addr, c.at)), true
+	case ok:
+		return d.up.Moved(slot, absolute(addr, c.at)), false
+	case hasWord(m.reply, "TRYAGAIN"):
 		c.tries-- // its bound is another
 		if !d.sleep(tryAgainEvery, &c.waited) {
 			return nil, false
 		}
 	}
 	return d.up.View().Master(max(c.slot, 0)), false
+}
+
+// learn takes over what a refusal of a command that must not travel on says about its
+// slot.
+func (d *redirector) learn(c *call, reply []byte) {
+	if slot, addr, ok := redirection(reply); ok && hasWord(reply, "MOVED") {
+		d.up.Moved(slot, absolute(addr, c.at))
+	}
+}
+
+// redirection reads MOVED and ASK: which slot, and the node that is to be asked.
+func redirection(reply []byte) (slot int, addr string, ok bool) {
+	f := strings.Fields(string(reply))
+	if len(f) != 3 || f[0] != "-MOVED" && f[0] != "-ASK" {
+		return 0, "", false
+	}
+	slot, err := strconv.Atoi(f[1])
+	return slot, f[2], err == nil && slot >= 0 && slot < upstream.SlotCount
 }
 
 // sleep waits, and is false if it has been waited long enough.

@@ -72,7 +72,7 @@ func (s *Session) runNodes(ctx context.Context, k kind, raw []byte, args [][]byt
 // sendFixed sends a command on the own connection whose node must not change: heard,
 // if not nil, gets the beginning of its reply.
 func (s *Session) sendFixed(raw []byte, heard func([]byte)) {
-	c := &call{raw: raw, slot: noSlot, fixed: true}
+	c := &call{raw: raw, slot: noSlot, at: s.ownAt, fixed: true}
 	if heard != nil {
 		c.tap = &tap{heard: heard}
 	}

@@ -50,6 +50,7 @@ type replies struct {
 	lost  func(*upstream.Conn)      // an upstream connection ended; may be nil
 
 	redirect func(c *call, reply []byte) // sends a call elsewhere, must not block; may be nil
+	learn    func(c *call, reply []byte) // hears how a call that must not be was refused; as redirect
 	parts    map[*upstream.Conn][]byte   // of pushes whose end has not come
 }
 

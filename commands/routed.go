@@ -72,7 +72,7 @@ func (s *Session) routes() *routes {
 		up := s.d.opt.Upstream
 		s.rt = &routes{view: up.View(), conns: map[*upstream.Pool]*[upstream.Lanes]*upstream.Conn{}, again: newRedirector(up)}
 		s.replies.mu.Lock()
-		s.replies.redirect = s.rt.again.add
+		s.replies.redirect, s.replies.learn = s.rt.again.add, s.rt.again.learn
 		s.replies.mu.Unlock()
 	}
 	return s.rt
