@@ -135,10 +135,21 @@ func (s *Session) welcome(reply []byte) {
 func (s *Session) adopt(c *upstream.Conn, id upstream.Identity) {
 	s.closeOwn()
 	s.returnShared()
-	s.shared[upstream.MainLane], s.id, s.sawAt = c, id, time.Time{}
+	s.shared[upstream.MainLane], s.sawAt = c, time.Time{}
+	s.speak(id)
+}
+
+// speak notes who the client is from now on, and in which protocol.
+func (s *Session) speak(id upstream.Identity) {
+	if s.id = id; s.ears != nil {
+		s.ears.speak(id)
+	}
 }
 
 func (s *Session) becomeOnOwn(ctx context.Context, id upstream.Identity, raw []byte) bool {
+	if s.own == nil && !s.toOwn(ctx) { // a Cluster's node was lost, another is to do
+		return false
+	}
 	reply, err := s.ask(ctx, s.own, raw)
 	if err != nil {
 		s.replyErr(err)
@@ -151,7 +162,8 @@ func (s *Session) becomeOnOwn(ctx context.Context, id upstream.Identity, raw []b
 	if id.User != s.id.User || id.Secret != s.id.Secret {
 		s.own.ActAs(id)
 	}
-	s.id, s.sawAt = id, time.Time{}
+	s.sawAt = time.Time{}
+	s.speak(id)
 	s.returnShared()
 	return true
 }
@@ -224,6 +236,7 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 		if s.idle(ctx) != nil {
 			return
 		}
+		s.closeEars()
 		s.replies.Local([]byte("+RESET\r\n"))
 	}
 	s.closeOwn()
@@ -231,7 +244,6 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 	s.name, s.id = nil, s.d.opt.Upstream.Default()
 	s.watching, s.sticky, s.silent, s.syncs = false, false, false, false
 	s.subs = subscriptions{}
-	s.closeEars()
 	if s.rt != nil {
 		s.rt.tracking, s.rt.caching = nil, nil
 	}

@@ -3,6 +3,9 @@ package commands
 import (
 	"bytes"
 	"context"
+	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,8 +40,9 @@ type listener struct {
 
 // expecting is a confirmation that is on its way.
 type expecting struct {
-	shown bool        // the client is to see it
-	came  chan []byte // gets the refusal, or nil
+	command, name string      // the former in lower case
+	left          *int        // confirmations until the client sees one; nil: it is to see none
+	came          chan []byte // gets the refusal, or nil
 }
 
 // Kinds of subscriptions, by the first letters of their commands.
@@ -74,26 +78,35 @@ func (l *listener) Deliver(c *upstream.Conn, p []byte, _ int) {
 		return
 	}
 	if p[0] == '-' {
-		l.confirmLocked(c, p, nil, nil)
+		l.refuseLocked(c, p)
 		return
 	}
 	elems, ok := elements(append([]byte{'*'}, p[1:]...))
 	if !ok || len(elems) < 3 {
 		return
 	}
-	switch kind := string(bulk(elems[0])); kind {
-	case "subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe":
-		l.confirmLocked(c, nil, elems[0], elems[1])
-	case "sunsubscribe":
-		if len(l.awaited[c]) > 0 {
-			l.confirmLocked(c, nil, elems[0], elems[1])
-			return
+	kind, name := string(bulk(elems[0])), string(bulk(elems[1]))
+	switch kind {
+	case "subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe":
+		if !l.confirmLocked(c, kind, name) && kind == "sunsubscribe" {
+			go l.follow(name) // the slot has moved
 		}
-		go l.follow(string(bulk(elems[1]))) // the slot has moved
-	default:
-		l.r.Push(l.worded(p))
+	case "message", "smessage":
+		if l.subs.has(strings.TrimSuffix(kind, "message"), name) {
+			l.r.Push(l.worded(p))
+		}
+	case "pmessage":
+		at := l.where[patterns+" "+name]
+		if l.subs.has(patterns, name) && (len(at) < 2 || l.nodes[at[0]] == c || aboutKeys(bulk(elems[2]))) {
+			l.r.Push(l.worded(p))
+		}
 	}
 }
+
+// keyChannels is how the channels begin in which a node tells of its own keys.
+const keyChannels = "__key"
+
+func aboutKeys(channel []byte) bool { return bytes.HasPrefix(channel, []byte(keyChannels)) }
 
 // worded is a message as the client's protocol words it.
 func (l *listener) worded(push []byte) []byte {
@@ -105,16 +118,29 @@ func (l *listener) worded(push []byte) []byte {
 	return p
 }
 
-func (l *listener) confirmLocked(c *upstream.Conn, refusal, kind, name []byte) {
-	if len(l.awaited[c]) == 0 {
-		return
+// confirmLocked is false for what nobody asked for.
+func (l *listener) confirmLocked(c *upstream.Conn, command, name string) bool {
+	i := slices.IndexFunc(l.awaited[c], func(e expecting) bool { return e.command == command && e.name == name })
+	if i < 0 {
+		return false
 	}
-	e := l.awaited[c][0]
-	l.awaited[c] = l.awaited[c][1:]
-	if refusal == nil && e.shown {
-		l.showLocked(string(bulk(kind)), bulk(name))
+	e := l.awaited[c][i]
+	l.awaited[c] = slices.Delete(l.awaited[c], i, i+1)
+	if e.left != nil {
+		if *e.left--; *e.left == 0 {
+			l.showLocked(command, []byte(name))
+		}
 	}
-	e.came <- bytes.Clone(refusal)
+	e.came <- nil
+	return true
+}
+
+func (l *listener) refuseLocked(c *upstream.Conn, refusal []byte) {
+	if len(l.awaited[c]) > 0 {
+		e := l.awaited[c][0]
+		l.awaited[c] = slices.Delete(l.awaited[c], 0, 1)
+		e.came <- bytes.Clone(refusal)
+	}
 }
 
 // showLocked takes over a change and tells the client.
@@ -189,17 +215,23 @@ func (l *listener) conn(ctx context.Context, pool *upstream.Pool, id upstream.Id
 }
 
 // change sends one subscription, or the end of one, to nodes, and returns when all
-// have confirmed it. The client sees one confirmation, if shown.
+// have confirmed it. The client sees the last confirmation, if shown; messages that
+// come before it, and behind that of an end, are not for the client.
 func (l *listener) change(ctx context.Context, id upstream.Identity, command string, name []byte, pools []*upstream.Pool, shown bool) error {
 	var all []chan []byte
-	for i, pool := range pools {
+	var left *int
+	if shown {
+		n := len(pools)
+		left = &n
+	}
+	for _, pool := range pools {
 		c, err := l.conn(ctx, pool, id)
 		if err != nil {
 			return err
 		}
 		came := make(chan []byte, 1)
 		l.mu.Lock()
-		l.awaited[c] = append(l.awaited[c], expecting{shown && i == 0, came})
+		l.awaited[c] = append(l.awaited[c], expecting{lower([]byte(command)), string(name), left, came})
 		l.mu.Unlock()
 		if err := c.Send(resp.AppendCommand(nil, []byte(command), name), 0, l); err != nil {
 			return &upstream.DownError{Err: err}
@@ -221,7 +253,6 @@ func (l *listener) change(ctx context.Context, id upstream.Identity, command str
 
 // follow subscribes anew to a shard channel whose slot has moved.
 func (l *listener) follow(name string) {
-	slot := table.Slot([]byte(name))
 	l.up.Hurry()
 	for tries := range 100 {
 		if tries > 0 {
@@ -231,24 +262,67 @@ func (l *listener) follow(name string) {
 				return
 			}
 		}
-		pool := l.up.View().Master(slot)
+		pool := l.up.View().Master(table.Slot([]byte(name)))
+		id, wanted := l.wants(name)
+		if !wanted {
+			return
+		}
 		if pool == nil {
 			continue
 		}
-		l.mu.Lock()
-		id, stays := l.id, l.subs.has(shards, name) && !l.closed
-		l.mu.Unlock()
-		if !stays {
-			return
-		}
-		if l.change(l.ctx, id, "SSUBSCRIBE", []byte(name), []*upstream.Pool{pool}, false) == nil {
+		if pool, err := l.changeShard(l.ctx, id, "SSUBSCRIBE", []byte(name), pool, false); err == nil {
 			l.mu.Lock()
 			l.where[shards+" "+name] = []*upstream.Pool{pool}
 			l.mu.Unlock()
+			if _, wanted = l.wants(name); !wanted { // the client has left it meanwhile
+				l.changeShard(l.ctx, id, "SUNSUBSCRIBE", []byte(name), pool, false)
+			}
 			return
 		}
 	}
 	l.r.out.Close() // better than silence
+}
+
+// wants says that the client is subscribed to a shard channel, and as whom.
+func (l *listener) wants(name string) (id upstream.Identity, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.id, l.subs.has(shards, name) && !l.closed
+}
+
+// changeShard is change for a shard channel at the master of its slot, or at that which
+// it names. A node that does not serve the slot any more has ended its subscriptions.
+func (l *listener) changeShard(ctx context.Context, id upstream.Identity, command string, name []byte, pool *upstream.Pool, shown bool) (*upstream.Pool, error) {
+	for tries := 0; ; tries++ {
+		err := l.change(ctx, id, command, name, []*upstream.Pool{pool}, shown)
+		var refused *upstream.RefusedError
+		if !errors.As(err, &refused) || !hasWord(refused.Reply, "MOVED") {
+			return pool, err
+		}
+		slot, addr, ok := redirection(refused.Reply)
+		if !ok || tries == maxTries {
+			return pool, &upstream.RefusedError{Reply: []byte(unservedBy)}
+		}
+		to := l.up.Moved(slot, absolute(addr, pool))
+		if to == nil {
+			return pool, &upstream.DownError{Err: errLost}
+		}
+		if command == "SUNSUBSCRIBE" {
+			if l.mu.Lock(); shown {
+				l.showLocked(lower([]byte(command)), name)
+			}
+			l.mu.Unlock()
+			return pool, nil
+		}
+		pool = to
+	}
+}
+
+// speak says who the client is from now on.
+func (l *listener) speak(id upstream.Identity) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.id, l.proto = id, id.Proto
 }
 
 // listen handles a command of the SUBSCRIBE family in a Cluster.
@@ -266,13 +340,11 @@ func (s *Session) listen(ctx context.Context, args [][]byte) {
 		s.ears = newListener(s)
 	}
 	l := s.ears
-	l.mu.Lock()
-	l.id, l.proto = s.id, s.id.Proto
+	l.speak(s.id)
 	names := args[1:]
 	if len(names) == 0 {
-		names = l.subs.names(kind)
+		names = l.names(kind)
 	}
-	l.mu.Unlock()
 	s.replies.Flush()
 	if len(names) == 0 {
 		null := "$-1\r\n"
@@ -287,6 +359,12 @@ func (s *Session) listen(ctx context.Context, args [][]byte) {
 			break
 		}
 	}
+}
+
+func (l *listener) names(kind string) [][]byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.subs.names(kind)
 }
 
 // any says that there are subscriptions left.
@@ -321,11 +399,22 @@ func (s *Session) listenTo(ctx context.Context, l *listener, command, kind strin
 		l.showLocked(lower([]byte(command)), name)
 		return nil
 	}
-	err := l.change(ctx, s.id, command, bytes.Clone(name), pools, true)
+	if begins {
+		l.mu.Lock()
+		l.where[key] = pools
+		l.mu.Unlock()
+	}
+	var err error
+	if name = bytes.Clone(name); kind == shards {
+		pools = slices.Clone(pools)
+		pools[0], err = l.changeShard(ctx, s.id, command, name, pools[0], true)
+	} else {
+		err = l.change(ctx, s.id, command, name, pools, true)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if delete(l.where, key); begins && err == nil {
-		l.where[key] = pools
+	if l.where[key] = pools; !l.subs.has(kind, string(name)) {
+		delete(l.where, key)
 	}
 	return err
 }
@@ -339,10 +428,16 @@ func (s *Session) nodesOf(kind string, name []byte) []*upstream.Pool {
 			return []*upstream.Pool{pool}
 		}
 		return nil
-	case bytes.HasPrefix(name, []byte("__key")):
+	case aboutKeys(name), kind == patterns && mayBeAboutKeys(string(name)):
 		return v.Masters()
 	}
 	return []*upstream.Pool{v.Home()}
+}
+
+// mayBeAboutKeys says that a pattern may match channels about keys.
+func mayBeAboutKeys(pattern string) bool {
+	plain := strings.IndexAny(pattern, `*?[\\`)
+	return plain >= 0 && strings.HasPrefix(keyChannels, pattern[:plain])
 }
 
 // subscriptionKind says which subscriptions a command is about, and whether it begins
@@ -365,10 +460,13 @@ func (s *Session) deafTo(k kind, args [][]byte) []byte {
 	if s.id.Proto == 3 || !s.ears.any() {
 		return nil
 	}
+	cmd := s.d.table().Lookup(args)
 	switch {
 	case k == subscribe || k == quit || k == reset || k == verb:
 		return nil
-	case is(args[0], "PING") && len(args) <= 2:
+	case cmd == nil || !cmd.Takes(len(args)) || is(args[0], "PING") && len(args) > 2:
+		return nil // refused in the upstream's words
+	case is(args[0], "PING"):
 		text := []byte(nil)
 		if len(args) == 2 {
 			text = args[1]
@@ -397,10 +495,10 @@ func (s *Session) closeEars() {
 		s.ears.close()
 		s.ears = nil
 	}
-	for _, c := range s.watched {
-		c.Close()
+	if s.watched != nil {
+		s.watched.close()
+		s.watched = nil
 	}
-	s.watched = nil
 }
 
 // monitor shows the client what all masters do.
@@ -408,25 +506,27 @@ func (s *Session) monitor(ctx context.Context, raw []byte) {
 	if s.idle(ctx) != nil || s.watched != nil {
 		return
 	}
-	refused := make(chan []byte, 1)
+	s.replies.Flush()
 	masters := s.d.opt.Upstream.View().Masters()
-	first := &spectator{r: s.replies, waits: len(masters), begun: refused}
+	if len(masters) == 0 {
+		masters = []*upstream.Pool{s.d.opt.Upstream.Pool()}
+	}
+	m := &spectator{r: s.replies, waits: len(masters), begun: make(chan bool, 1), parts: map[*upstream.Conn][]byte{}, known: map[*upstream.Conn]bool{}}
 	for _, pool := range masters {
-		c, err := pool.Private(ctx, s.id, first)
-		if err != nil {
-			s.closeEars()
+		if err := m.watch(ctx, pool, s.id, raw); err != nil {
+			m.close()
 			s.replyErr(err)
 			return
 		}
-		s.watched = append(s.watched, c)
-		c.Raw()
-		c.Step(true)
-		c.Send(bytes.Clone(raw), 0, first)
 	}
 	select {
-	case reply := <-refused:
-		s.replies.Local(reply)
+	case ok := <-m.begun:
+		if s.watched = m; !ok {
+			s.watched = nil
+			m.close()
+		}
 	case <-ctx.Done():
+		m.close()
 	}
 }
 
@@ -434,37 +534,88 @@ func (s *Session) monitor(ctx context.Context, raw []byte) {
 type spectator struct {
 	r *replies
 
-	mu    sync.Mutex
-	waits int // first replies, to MONITOR itself
-	parts map[*upstream.Conn][]byte
-	known map[*upstream.Conn]bool
-	begun chan []byte
+	mu     sync.Mutex
+	conns  []*upstream.Conn
+	closed bool
+	waits  int // first replies, to MONITOR itself
+	parts  map[*upstream.Conn][]byte
+	known  map[*upstream.Conn]bool // who has answered
+	begun  chan bool               // gets whether all have agreed
 }
 
-// Deliver implements upstream.Sink.
+// watch begins to look at a node.
+func (m *spectator) watch(ctx context.Context, pool *upstream.Pool, id upstream.Identity, raw []byte) error {
+	c, err := pool.Private(ctx, id, m)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.conns = append(m.conns, c)
+	m.mu.Unlock()
+	c.Raw()
+	c.Step(true)
+	if err := c.Send(raw, 0, m); err != nil {
+		return &upstream.DownError{Err: err}
+	}
+	return nil
+}
+
+// Deliver implements upstream.Sink. What a master does before all have answered is not
+// shown: the client does not have its own answer yet.
 func (m *spectator) Deliver(c *upstream.Conn, p []byte, _ int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.parts == nil {
-		m.parts, m.known = map[*upstream.Conn][]byte{}, map[*upstream.Conn]bool{}
+	if m.closed {
+		return
 	}
 	if m.parts[c] = append(m.parts[c], p...); c.Inside() {
 		return
 	}
 	line := m.parts[c]
 	delete(m.parts, c)
-	if m.known[c] {
+	switch {
+	case m.known[c] && m.waits > 0:
+	case m.known[c]:
 		m.r.Push(line)
-		return
-	}
-	m.known[c] = true
-	if m.waits--; m.waits == 0 {
-		m.begun <- line
+	case line[0] == '-':
+		m.refuseLocked(line)
+	default:
+		m.known[c] = true
+		if m.waits--; m.waits == 0 {
+			m.r.Push(line)
+			m.begun <- true
+		}
 	}
 }
 
+func (m *spectator) refuseLocked(reply []byte) {
+	m.closed = true
+	m.r.Push(reply)
+	m.begun <- false
+}
+
 // Fail implements upstream.Sink.
-func (m *spectator) Fail(*upstream.Conn, int, bool, error) { m.r.out.Close() }
+func (m *spectator) Fail(_ *upstream.Conn, _ int, _ bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.closed:
+	case m.waits > 0:
+		m.refuseLocked(appendLost(nil, err))
+	default:
+		m.r.out.Close()
+	}
+}
+
+func (m *spectator) close() {
+	m.mu.Lock()
+	m.closed = true
+	conns := m.conns
+	m.mu.Unlock()
+	for _, c := range conns {
+		c.Close()
+	}
+}
 
 // Full implements upstream.Owner.
 func (l *listener) Full() <-chan struct{} { return l.r.out.Full() }

@@ -100,9 +100,9 @@ type Session struct {
 	watching bool // WATCHes something
 	sticky   bool // the own connection has state that lasts: never back to shared
 	subs     subscriptions
-	syncs    bool             // asked to be a replica
-	ears     *listener        // its subscriptions in a Cluster; may be nil
-	watched  []*upstream.Conn // a MONITOR's in a Cluster
+	syncs    bool       // asked to be a replica
+	ears     *listener  // its subscriptions in a Cluster; may be nil
+	watched  *spectator // of a MONITOR in a Cluster; may be nil
 	tx       transaction
 	place    placing // of tx, in a Cluster
 	silent   bool    // on raw: the upstream may not answer at all
@@ -413,7 +413,7 @@ func (s *Session) await(ctx context.Context, answered <-chan struct{}, most time
 
 // Busy says that the client waits for replies, or for messages.
 func (s *Session) Busy() bool {
-	return s.mode == onRaw || s.ears != nil && s.ears.any() || s.replies.Owed() > 0
+	return s.mode == onRaw || s.watched != nil || s.ears != nil && s.ears.any() || s.replies.Owed() > 0
 }
 
 // Refuse answers input that breaks the protocol.

@@ -130,8 +130,8 @@ const (
 	findNum
 )
 
-// takes says whether the command takes n arguments, counting its name.
-func (c *Command) takes(n int) bool {
+// Takes says whether the command takes n arguments, counting its name.
+func (c *Command) Takes(n int) bool {
 	if c.Arity >= 0 {
 		return n == c.Arity
 	}

@@ -8,7 +8,7 @@ import "math"
 // only the upstream can tell: the keys of a module's command may be known to the
 // module alone.
 func (c *Command) Keys(args [][]byte, dst []int) (keys []int, ok bool) {
-	if !c.takes(len(args)) {
+	if !c.Takes(len(args)) {
 		return dst, true
 	}
 	if c.specsFirst {
@@ -25,7 +25,7 @@ func (c *Command) Keys(args [][]byte, dst []int) (keys []int, ok bool) {
 // Routed is Keys with the arguments that are no keys and yet decide the slot, such as
 // the channels of SSUBSCRIBE and SPUBLISH.
 func (c *Command) Routed(args [][]byte, dst []int) (at []int, ok bool) {
-	if c.notKeys && c.takes(len(args)) {
+	if c.notKeys && c.Takes(len(args)) {
 		if at, ok := c.specKeys(args, dst, true); ok {
 			return at, true
 		}
