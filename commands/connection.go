@@ -11,7 +11,9 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
-// stays says that the session must keep its own connection, whatever it becomes.
+// stays says that the session must keep its own connection, whatever it becomes. In
+// a Cluster it may have none all the same, when another node was needed and could not
+// be reached.
 func (s *Session) stays() bool { return s.sticky || s.watching }
 
 // authIdentity is who an AUTH that can succeed makes of the client.
@@ -100,7 +102,7 @@ func (s *Session) become(ctx context.Context, id upstream.Identity, shared, raw 
 	if s.idle(ctx) != nil {
 		return false
 	}
-	if s.stays() {
+	if s.stays() && s.own != nil {
 		return s.becomeOnOwn(ctx, id, raw)
 	}
 	pool := s.d.opt.Upstream.Pool()
@@ -179,7 +181,7 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 	}
 	id := s.id
 	id.DB = db
-	if s.stays() {
+	if s.stays() && s.own != nil {
 		s.becomeOnOwn(ctx, id, raw)
 		return
 	}

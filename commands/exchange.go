@@ -333,12 +333,11 @@ func (s *Session) sendEdited(x exchange) {
 func (s *Session) queueTranslated(raw []byte, args [][]byte) bool {
 	x, ok := s.exchange((*Session).upstreamID, raw, args)
 	if !ok {
+		s.keepQueued(raw)
 		return s.add(raw)
 	}
 	s.tx.edits = append(s.tx.edits, queuedEdit{s.tx.length - 1, x.edit})
-	if s.clustered() && !s.place.fixed {
-		s.place.queued = append(s.place.queued, bytes.Clone(x.raw))
-	}
+	s.keepQueued(x.raw)
 	s.sendEdited(x)
 	return true
 }

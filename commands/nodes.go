@@ -159,15 +159,30 @@ func (s *Session) runWatch(ctx context.Context, raw []byte, args [][]byte) bool 
 type placing struct {
 	slot   int
 	fixed  bool     // slot is known
-	queued [][]byte // what was queued before it was
+	queued [][]byte // what was sent before it was
+}
+
+// hasNode says that it may depend on the node what a command of this kind does.
+func hasNode(k kind) bool {
+	switch k {
+	case forward, blocks, mayBlock, script, kills, ownConn, waits, unwatch, watch:
+		return true
+	}
+	return false
+}
+
+// keepQueued keeps what was sent inside MULTI for the node that it may have to be
+// said to again.
+func (s *Session) keepQueued(raw []byte) {
+	if s.clustered() && !s.place.fixed {
+		s.place.queued = append(s.place.queued, bytes.Clone(raw))
+	}
 }
 
 // tryTxNode handles a command inside MULTI as far as nodes are concerned. said is
 // false when that is of no concern to it.
 func (s *Session) tryTxNode(k kind, raw []byte, args [][]byte) (sent, said bool) {
-	switch k {
-	case forward, blocks, mayBlock, script, kills, ownConn, waits, unwatch, watch:
-	default:
+	if !hasNode(k) {
 		return false, false
 	}
 	if !s.sameView() && !s.place.fixed {
@@ -184,9 +199,7 @@ func (s *Session) tryTxNode(k kind, raw []byte, args [][]byte) (sent, said bool)
 	case p.kind == unknown:
 		return s.refuseQueued(raw, "-ERR "+upper(args[0])+": the proxy cannot tell its keys inside a transaction\r\n"), true
 	case p.kind != keyed:
-		if !s.place.fixed {
-			s.place.queued = append(s.place.queued, bytes.Clone(raw))
-		}
+		s.keepQueued(raw)
 		return false, false
 	case s.place.fixed && p.slot != s.place.slot:
 		return s.refuseQueued(raw, crossSlot), true
@@ -205,8 +218,10 @@ func (s *Session) tryTxNode(k kind, raw []byte, args [][]byte) (sent, said bool)
 // transaction by one that it does not know.
 func (s *Session) refuseQueued(_ []byte, reply string) bool {
 	s.flushRun()
+	unknown := resp.AppendCommand(nil, "LOCKPROXY.REFUSED")
+	s.keepQueued(unknown)
 	s.replies.ExpectSwapped(s.own, []byte(reply))
-	s.send(s.own, resp.AppendCommand(nil, "LOCKPROXY.REFUSED"), 1)
+	s.send(s.own, unknown, 1)
 	return true
 }
 
@@ -216,7 +231,7 @@ func (s *Session) runTxNode(ctx context.Context, k kind, raw []byte, args [][]by
 	if s.idle(ctx) != nil || s.try(k, raw, args) {
 		return true
 	}
-	if !s.tx.in || s.place.fixed || s.watching {
+	if !s.tx.in || s.place.fixed || s.watching || !hasNode(k) {
 		return false
 	}
 	p, _ := s.plan(args)
@@ -230,19 +245,18 @@ func (s *Session) runTxNode(ctx context.Context, k kind, raw []byte, args [][]by
 	queued, changed, length, edits := s.place.queued, s.tx.queued, s.tx.length, s.tx.edits
 	s.closeOwn()
 	if !s.toOwnAt(ctx, pool) {
-		s.out.Close() // the client believes to be in a transaction
+		s.hangUp() // the client believes to be in a transaction
 		return true
 	}
-	opening := append([][]byte{resp.AppendCommand(nil, "MULTI")}, queued...)
-	for _, command := range opening {
+	for i, command := range append([][]byte{resp.AppendCommand(nil, "MULTI")}, queued...) {
 		reply, err := s.ask(ctx, s.own, command)
 		if err != nil {
 			s.replyErr(err)
-			s.out.Close()
+			s.hangUp()
 			return true
 		}
-		if _, refused := resp.Error(reply); refused && len(opening) == 1 {
-			s.out.Close()
+		if _, refused := resp.Error(reply); refused && i == 0 {
+			s.hangUp()
 			return true
 		}
 	}
@@ -250,7 +264,7 @@ func (s *Session) runTxNode(ctx context.Context, k kind, raw []byte, args [][]by
 	s.place = placing{slot: p.slot, fixed: true}
 	s.note()
 	if !s.try(k, raw, args) {
-		s.out.Close()
+		s.hangUp()
 	}
 	return true
 }

@@ -874,6 +874,7 @@ func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
 	switch k {
 	case verb:
 		s.flushRun()
+		s.keepQueued(raw)
 		s.replies.ExpectSwapped(s.own, appendNoTx(nil, args[0]))
 		// The upstream does not know the verb: it refuses it and so aborts the EXEC.
 		s.send(s.own, raw, 1)
@@ -893,6 +894,9 @@ func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
 	s.tx.add(k, s.changesOf(k, args))
 	if k == client || k == hello {
 		return s.queueTranslated(raw, args)
+	}
+	if !hasNode(k) {
+		s.keepQueued(raw)
 	}
 	return s.add(raw)
 }
@@ -1023,6 +1027,12 @@ func (s *Session) replyOrBar(err error) {
 		s.replyErr(err)
 		return
 	}
+	s.hangUp()
+}
+
+// hangUp disconnects the client when it has what was said so far. Nothing that it has
+// sent already may run.
+func (s *Session) hangUp() {
 	s.replies.Flush()
 	s.gone.Store(true)
 	s.out.Close()

@@ -1,0 +1,114 @@
+package commands
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lockproxy/lockproxy/backends"
+)
+
+// A duo is a stage whose upstream is a Cluster of two fakes: the key "bar", and the
+// lower half of the slots, belong to the first, "foo" to the second.
+type duo struct {
+	*stage
+	second *fake
+}
+
+func newDuo(t *testing.T, answer func(l *link, args []string) (string, bool)) *duo {
+	t.Helper()
+	d := &duo{stage: newStage(t, Options{}, answer), second: startFake(t, answer)}
+	d.up.Follow(d.halves(t, d.fake, d.second))
+	return d
+}
+
+// halves is a Cluster of two nodes.
+func (d *duo) halves(t *testing.T, nodes ...*fake) *backends.Topology {
+	t.Helper()
+	top := &backends.Topology{Slots: make([]uint16, backends.SlotCount)}
+	for i, n := range nodes {
+		where, err := backends.Parse("redis://" + n.ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		top.Shards = append(top.Shards, backends.Shard{Master: where})
+		for slot := i * backends.SlotCount / len(nodes); slot < backends.SlotCount; slot++ {
+			top.Slots[slot] = uint16(i)
+		}
+	}
+	return top
+}
+
+// sent is what came of these commands at a fake, on any connection.
+func (s *fake) sent(words ...string) (got []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.links {
+		for _, c := range l.seen {
+			if slices.Contains(words, strings.Fields(c)[0]) {
+				got = append(got, c)
+			}
+		}
+	}
+	return got
+}
+
+// TestTransactionMovesWhole: a transaction whose first key is another node's is begun
+// there anew, with everything that was said before, also what must make it fail.
+func TestTransactionMovesWhole(t *testing.T) {
+	const crossed = "-CROSSSLOT Keys in request don't hash to the same slot\r\n"
+	for _, tt := range []struct{ before, reply, again string }{
+		{"PING x", "+OK\r\n", "PING x"},
+		{"SELECT 0", "+OK\r\n", "SELECT 0"},
+		{"CLIENT SETNAME me", "+OK\r\n", "CLIENT SETNAME me"},
+		{"AUTH u p", "+OK\r\n", "AUTH u p"},
+		{"RENAME foo bar", crossed, "LOCKPROXY.REFUSED"},
+		{"LOCK job 30s", string(appendNoTx(nil, []byte("LOCK"))), "LOCK job 30s"},
+	} {
+		inTx := false
+		d := newDuo(t, func(_ *link, args []string) (string, bool) {
+			inTx = inTx || args[0] == "MULTI"
+			return "+OK\r\n", inTx
+		})
+		p := d.enter(t)
+		p.do(t, "MULTI", tt.before, "SET foo 1")
+		p.want(t, "+OK\r\n"+tt.reply+"+OK\r\n")
+		name := strings.Fields(tt.again)[0]
+		if got := d.second.sent("MULTI", name, "SET"); !slices.Equal(got, []string{"MULTI", tt.again, "SET foo 1"}) {
+			t.Errorf("after %s the second node got %q", tt.before, got)
+		}
+	}
+}
+
+// TestTransactionThatCannotMove: what follows in a pipeline must not run by itself.
+func TestTransactionThatCannotMove(t *testing.T) {
+	for _, how := range []string{"down", "refused"} {
+		d := newDuo(t, nil)
+		d.second.answer = func(_ *link, args []string) (string, bool) {
+			return "-NOPERM no\r\n", args[0] == "MULTI"
+		}
+		if how == "down" {
+			d.second.ln.Close()
+		}
+		p := d.enter(t)
+		p.do(t, "GET bar", "MULTI", "PING x", "SET foo 1", "SET bar 2", "EXEC")
+		if d.count("SET bar 2") != 0 || d.second.count("SET foo 1") != 0 || d.second.count("PING x") != 0 || !p.Closing() {
+			t.Errorf("%s: after a transaction was lost commands ran, closing %v", how, p.Closing())
+		}
+	}
+}
+
+// TestStateLeftBehind: a client may have lost the connection that it was to keep.
+func TestStateLeftBehind(t *testing.T) {
+	d := newDuo(t, nil)
+	p := d.enter(t)
+	p.do(t, "CLIENT NO-EVICT ON")
+	p.want(t, "+OK\r\n")
+	d.second.ln.Close()
+	p.do(t, "BLPOP foo 0")
+	p.until(t, "an error", func() bool { return strings.Contains(p.text[p.read:], "UPSTREAMDOWN") && strings.HasSuffix(p.text, "\r\n") })
+	p.read = len(p.text)
+	p.do(t, "AUTH user pw", "SELECT 0")
+	p.want(t, "+OK\r\n+OK\r\n")
+}
+
