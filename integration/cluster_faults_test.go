@@ -11,7 +11,6 @@ import (
 // TestClusterFailover: a master that dies or hangs costs errors until its replica has
 // taken over, and nothing else.
 func TestClusterFailover(t *testing.T) {
-	t.Parallel()
 	ends := map[string]struct {
 		end  func(*redistest.Server)
 		back func(*redistest.Server) error
@@ -21,7 +20,6 @@ func TestClusterFailover(t *testing.T) {
 	}
 	for name, old := range ends {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			c := redistest.StartCluster(t, 3, 1)
 			p := redistest.StartProxy(t, c, []*redistest.Server{redistest.Start(t)})
 			l := startLoad(t, p.Addr(), 12)
@@ -48,7 +46,6 @@ func TestClusterFailover(t *testing.T) {
 // TestOrderlyClusterFailover: a replica that takes over in agreement with its master
 // costs nothing at all.
 func TestOrderlyClusterFailover(t *testing.T) {
-	t.Parallel()
 	c := redistest.StartCluster(t, 2, 1)
 	p := redistest.StartProxy(t, c, []*redistest.Server{redistest.Start(t)})
 	l := startLoad(t, p.Addr(), 8)
@@ -65,7 +62,6 @@ func TestOrderlyClusterFailover(t *testing.T) {
 
 // TestReshardingUnderLoad: slots that move, with their keys, cost nothing at all.
 func TestReshardingUnderLoad(t *testing.T) {
-	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	p := redistest.StartProxy(t, c, []*redistest.Server{redistest.Start(t)})
 	began := time.Now()
