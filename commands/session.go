@@ -263,7 +263,7 @@ func (s *Session) TryPart(name, raw []byte) bool {
 		return true
 	}
 	s.settle()
-	if s.mode != onOwn || !s.sticky || s.clustered() || s.Restricted() || kindOf(name) != forward {
+	if s.mode != onOwn || !s.sticky || s.clustered() || s.Restricted() || name != nil && kindOf(name) != forward {
 		return false
 	}
 	s.flushRun()
