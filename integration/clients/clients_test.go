@@ -42,22 +42,47 @@ type site struct {
 	single  bool // the upstream is one server: it has databases, and replicas may be fed
 }
 
-// everywhere runs a test at a proxy of each kind of upstream, or skips it. Each has
-// an upstream and three lock nodes of its own.
-func everywhere(t *testing.T, test func(*testing.T, *site)) {
-	t.Helper()
+// clients are the tests of every site.
+var clients = []struct {
+	name string
+	test func(*testing.T, *site)
+}{
+	{"go-redis", goRedis},
+	{"redis-py", program(pythonPrograms, filepath.Join("venv", "bin", "python"), "smoke.py")},
+	{"ioredis", program(nodePrograms, "node", "ioredis.mjs")},
+	{"node-redis", program(nodePrograms, "node", "node-redis.mjs")},
+	{"Jedis", program(javaPrograms, "java", "-cp", "classes:lib/*", "JedisSmoke")},
+	{"Lettuce", program(javaPrograms, "java", "-cp", "classes:lib/*", "LettuceSmoke")},
+	{"redis-cli", redisCLI},
+	{"redis-cli at a terminal", redisCLITerminal},
+	{"redis-benchmark", redisBenchmark},
+}
+
+func TestClients(t *testing.T) {
 	if os.Getenv(switchVariable) == "" {
 		t.Skipf("fetches client libraries; set %s=1", switchVariable)
 	}
 	policy := []string{"--maxmemory-policy", "allkeys-lfu"} // redis-cli --hotkeys wants it
 	t.Run("standalone", func(t *testing.T) {
 		data := redistest.Start(t, policy...)
-		test(t, newSite(t, data, data))
+		newSite(t, data, data).visit(t)
 	})
 	t.Run("cluster", func(t *testing.T) {
 		c := redistest.StartCluster(t, 3, 0, policy...)
-		test(t, newSite(t, c, c.Nodes...))
+		newSite(t, c, c.Nodes...).visit(t)
 	})
+}
+
+// visit runs every client's test, each with an empty upstream.
+func (s *site) visit(t *testing.T) {
+	for _, c := range clients {
+		t.Run(c.name, func(t *testing.T) {
+			for _, m := range s.masters {
+				m.Do(t, "FLUSHALL")
+			}
+			c.test(t, s)
+		})
+	}
 }
 
 // newSite starts a proxy with an upstream of these masters, which get a user named
@@ -147,30 +172,13 @@ func attend(t *testing.T, p *redistest.Proxy, out io.Reader, in io.Writer) map[s
 	return said
 }
 
-func TestRedisPy(t *testing.T) {
-	program(t, pythonPrograms, filepath.Join("venv", "bin", "python"), "smoke.py")
-}
-
-func TestIORedis(t *testing.T) { program(t, nodePrograms, "node", "ioredis.mjs") }
-
-func TestNodeRedis(t *testing.T) { program(t, nodePrograms, "node", "node-redis.mjs") }
-
-func TestJedis(t *testing.T) {
-	program(t, javaPrograms, "java", "-cp", "classes:lib/*", "JedisSmoke")
-}
-
-func TestLettuce(t *testing.T) {
-	program(t, javaPrograms, "java", "-cp", "classes:lib/*", "LettuceSmoke")
-}
-
-// program installs a smoke program and runs it everywhere, in its folder.
-func program(t *testing.T, installed func() (string, error), args ...string) {
-	t.Helper()
-	everywhere(t, func(t *testing.T, s *site) {
+// program is the test of a smoke program that is installed in a folder.
+func program(installed func() (string, error), args ...string) func(*testing.T, *site) {
+	return func(t *testing.T, s *site) {
 		dir, err := installed()
 		if err != nil {
 			t.Fatal(err)
 		}
 		smoke(t, s, dir, args...)
-	})
+	}
 }

@@ -103,8 +103,6 @@ func (term *terminal) expect(t *testing.T, want string) {
 // typed before is lost.
 const prompt = `127\.0\.0\.1:\d+(\[\d+\])?(\(TX\))?> $`
 
-func TestRedisCLITerminal(t *testing.T) { everywhere(t, redisCLITerminal) }
-
 func redisCLITerminal(t *testing.T, s *site) {
 	for _, tt := range []struct {
 		name, args string

@@ -30,8 +30,6 @@ func tool(t *testing.T, s *site, input, name string, args ...string) string {
 	return string(out)
 }
 
-func TestRedisCLI(t *testing.T) { everywhere(t, redisCLI) }
-
 func redisCLI(t *testing.T, s *site) {
 	const keys, many = 2000, 100_000
 	var mass strings.Builder
@@ -97,8 +95,6 @@ func checkDump(t *testing.T, path string, keys int64) {
 }
 
 var benchmarkLine = regexp.MustCompile(`(?m)^"[^"]+","[1-9][0-9.]*"`)
-
-func TestRedisBenchmark(t *testing.T) { everywhere(t, redisBenchmark) }
 
 func redisBenchmark(t *testing.T, s *site) {
 	for _, args := range []string{"-t set,get,lpush,mset -P 8 -n 20000 -c 50", "-t set,get,incr,lpop,sadd,hset,spop,zadd,zpopmin,lrange_100 -n 5000 -r 1000", "-t get -n 5000 -3"} {
