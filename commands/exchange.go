@@ -387,18 +387,17 @@ func (x *exchange) answers(reply []byte) bool {
 	return true
 }
 
-// askAll sends commands of n replies, which nobody gets, and returns when they have
-// come.
-func (s *Session) askAll(ctx context.Context, c *upstream.Conn, raw []byte, n int) {
-	done, left := make(chan struct{}), n
-	for range n {
+// askAll sends commands whose replies nobody gets, and returns when they have come.
+func (s *Session) askAll(ctx context.Context, c *upstream.Conn, commands [][]byte) {
+	done, left := make(chan struct{}), len(commands)
+	for _, raw := range commands {
 		s.replies.ExpectCaught(c, func([]byte) {
 			if left--; left == 0 {
 				close(done)
 			}
 		})
+		s.send(c, raw, 1)
 	}
-	s.send(c, raw, n)
 	select {
 	case <-done:
 	case <-ctx.Done():

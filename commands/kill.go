@@ -155,16 +155,15 @@ func (k *killing) victims(s *Session) (victims []*Session) {
 // endUpstream makes the upstream end the connections that others have of their own,
 // and returns when it has.
 func (s *Session) endUpstream(ctx context.Context, victims []*Session) {
-	var raw []byte
-	n, at := 0, s.conn()
+	var kills [][]byte
+	at := s.conn()
 	for _, c := range victims {
 		if id := c.upstreamID(at); id != 0 && c != s {
-			raw = resp.AppendCommand(raw, "CLIENT", "KILL", "ID", strconv.FormatInt(id, 10))
-			n++
+			kills = append(kills, resp.AppendCommand(nil, "CLIENT", "KILL", "ID", strconv.FormatInt(id, 10)))
 		}
 	}
-	if n > 0 {
-		s.askAll(ctx, at, raw, n)
+	if len(kills) > 0 {
+		s.askAll(ctx, at, kills)
 	}
 }
 

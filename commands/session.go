@@ -266,6 +266,10 @@ func (s *Session) TryPart(name, raw []byte) bool {
 	if s.mode != onOwn || !s.sticky || s.clustered() || s.Restricted() || name != nil && kindOf(name) != forward {
 		return false
 	}
+	if name != nil {
+		s.recent = [][]byte{name}
+		s.publish()
+	}
 	s.flushRun()
 	s.own.Send(raw, 0, s.replies) // if it fails, lost has closed the client
 	return true

@@ -371,6 +371,33 @@ func TestClientKillsItself(t *testing.T) {
 	}
 }
 
+// TestClientKillsMany, some of which have connections of their own.
+func TestClientKillsMany(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	killer := redistest.Open(t, r.addr())
+	victims := make([]*redistest.Conn, 30)
+	for i := range victims {
+		victims[i] = redistest.Open(t, r.addr())
+		victims[i].Do(t, [][]string{{"PING"}, {"SUBSCRIBE", "c"}, {"WATCH", "k"}}[i%3]...)
+	}
+	eventually(t, 5*time.Second, "only these clients are there", func() bool {
+		rows, _ := clientRows(t, killer.Do(t, "CLIENT", "LIST"))
+		return len(rows) == 31
+	})
+	if v := killer.Do(t, "CLIENT", "KILL", "SKIPME", "yes"); v.Int() != 30 {
+		t.Errorf("CLIENT KILL: %v", v)
+	}
+	if v := killer.Do(t, "PUBLISH", "c", "m"); v.Int() != 0 {
+		t.Errorf("a message reached %v that were killed", v)
+	}
+	for _, c := range victims {
+		if _, closed := c.Rest(5 * time.Second); !closed {
+			t.Fatal("a victim is still connected")
+		}
+	}
+}
+
 // TestClientKillEndsWhatIsBlocked: what is pushed after the kill is for others.
 func TestClientKillEndsWhatIsBlocked(t *testing.T) {
 	t.Parallel()
