@@ -212,9 +212,6 @@ func (s *Session) tryRouted(k kind, raw []byte, args [][]byte) bool {
 		if refusal := refusals[nameOf(cmd)]; refusal != nil {
 			return s.say(refusal(args))
 		}
-		if rewrite := rewrites[nameOf(cmd)]; rewrite != nil {
-			return s.tryRewritten(rewrite, raw)
-		}
 		if nameOf(cmd) == "scan" && len(args) > 1 {
 			return s.tryScan(raw, args)
 		}
@@ -370,7 +367,7 @@ func (s *Session) runRouted(ctx context.Context, k kind, raw []byte, args [][]by
 		return s.tryRouted(k, raw, args)
 	default:
 		name := nameOf(cmd)
-		if !s.clustered() || name != "scan" && rewrites[name] == nil && refusals[name] == nil {
+		if !s.clustered() || name != "scan" && refusals[name] == nil {
 			return false
 		}
 		pools = s.rt.view.Masters()

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 
@@ -90,6 +91,7 @@ func init() {
 		"script|exists": {join: joinLeast},
 		"randomkey":     {join: joinAny},
 		"lastsave":      {join: joinMin},
+		"info":          {join: joinInfo},
 		"flushall":      everywhere, "flushdb": everywhere,
 		"script|load": everywhere, "script|flush": everywhere,
 		"function|load": everywhere, "function|delete": everywhere, "function|flush": everywhere, "function|restore": everywhere,
@@ -288,9 +290,6 @@ func joinAny(parts [][]byte) []byte {
 	return parts[0]
 }
 
-// rewrites are the commands by whose replies a node of a Cluster would be known.
-var rewrites = map[string]func(reply []byte) []byte{"info": plainInfo, "hello": plainHello}
-
 // plainInfo is INFO of a server of its own.
 func plainInfo(reply []byte) []byte {
 	if len(reply) == 0 || reply[0] != '$' && reply[0] != '=' {
@@ -302,6 +301,37 @@ func plainInfo(reply []byte) []byte {
 	b := resp.AppendBulk(nil, text)
 	b[0] = reply[0]
 	return b
+}
+
+// joinInfo is INFO of the first node, with the keys of all.
+func joinInfo(parts [][]byte) []byte {
+	info := plainInfo(parts[0])
+	head, rest, ok := bytes.Cut(bulk(info), []byte("# Keyspace\r\n"))
+	if !ok || len(parts) == 1 {
+		return info
+	}
+	var keys, expires, ttl int64
+	for _, p := range parts {
+		k, e, t := keyspace(bulk(p))
+		keys, expires, ttl = keys+k, expires+e, ttl+t*e
+	}
+	if _, line, ok := bytes.Cut(rest, []byte("db0:")); ok {
+		_, rest, _ = bytes.Cut(line, []byte("\r\n"))
+	}
+	text := append(bytes.Clone(head), "# Keyspace\r\n"...)
+	if keys > 0 {
+		text = fmt.Appendf(text, "db0:keys=%d,expires=%d,avg_ttl=%d\r\n", keys, expires, ttl/max(expires, 1))
+	}
+	b := resp.AppendBulk(nil, append(text, rest...))
+	b[0] = info[0]
+	return b
+}
+
+// keyspace is what INFO says of database 0.
+func keyspace(info []byte) (keys, expires, ttl int64) {
+	_, line, _ := bytes.Cut(info, []byte("\r\ndb0:"))
+	fmt.Sscanf(string(line), "keys=%d,expires=%d,avg_ttl=%d", &keys, &expires, &ttl)
+	return keys, expires, ttl
 }
 
 // plainHello is HELLO of a server of its own.
