@@ -106,9 +106,10 @@ func TestStateLeftBehind(t *testing.T) {
 	p.want(t, "+OK\r\n")
 	d.second.ln.Close()
 	p.do(t, "BLPOP foo 0")
-	p.until(t, "an error", func() bool { return strings.Contains(p.text[p.read:], "UPSTREAMDOWN") && strings.HasSuffix(p.text, "\r\n") })
+	p.until(t, "an error", func() bool {
+		return strings.Contains(p.text[p.read:], "UPSTREAMDOWN") && strings.HasSuffix(p.text, "\r\n")
+	})
 	p.read = len(p.text)
 	p.do(t, "AUTH user pw", "SELECT 0")
 	p.want(t, "+OK\r\n+OK\r\n")
 }
-
