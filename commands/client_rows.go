@@ -133,9 +133,10 @@ func appendText(b, like, text []byte) []byte {
 	return append(b, '\r', '\n')
 }
 
-// none are the fields of a client that has nothing at the upstream.
+// none are the fields of a client that has nothing at the upstream, as far as the
+// session does not know them.
 var none = map[string]string{
-	"fd": "0", "flags": "N", "sub": "0", "psub": "0", "ssub": "0", "multi": "-1", "watch": "0",
+	"fd": "0", "watch": "0",
 	"qbuf": "0", "qbuf-free": "0", "argv-mem": "0", "multi-mem": "0", "rbs": "0", "rbp": "0", "obl": "0", "oll": "0",
 	"omem": "0", "tot-mem": "0", "tot-net-in": "0", "tot-net-out": "0", "tot-cmds": "0", "events": "r", "redir": "-1",
 }
@@ -154,12 +155,7 @@ func (l *listing) of(s *Session, now time.Time) row {
 		return nil
 	}
 	if own == 0 || r == nil {
-		r = l.template.with(none).with(map[string]string{
-			"db":   strconv.Itoa(p.identity.DB),
-			"resp": strconv.Itoa(p.identity.Proto),
-			"user": p.userLocked(),
-			"name": p.name,
-		})
+		r = l.template.with(none).with(p.fieldsLocked())
 	}
 	return r.with(map[string]string{
 		"id":    strconv.FormatInt(p.ID, 10),

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -90,6 +92,11 @@ type profile struct {
 	class    string         // as in CLIENT KILL TYPE
 	own      *upstream.Conn // may be nil or broken
 	redirect redirect
+	queued   int    // commands in a transaction; -1: there is none
+	flags    string // as in a row, with what the session itself knows
+	subs     [3]int // to channels, patterns, shard channels
+
+	blocked atomic.Bool // by a command on a Cluster's node
 }
 
 // A redirect is where CLIENT TRACKING sends what concerns a session. The zero value
@@ -132,13 +139,16 @@ func (l *lastCommand) in(t *table.Table) string {
 
 // publish tells the others what has changed. It comes before the client can know.
 func (s *Session) publish() {
-	p := &s.profile
+	p, subs := &s.profile, s.subscriptions()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s.recent != nil {
 		p.heard = time.Now()
 		p.command.note(s.recent)
 		s.recent = nil
+	}
+	if p.queued = -1; s.tx.in {
+		p.queued = s.tx.length
 	}
 	if !s.changed {
 		return
@@ -150,13 +160,42 @@ func (s *Session) publish() {
 	if p.name != string(s.name) {
 		p.name = string(s.name)
 	}
-	switch {
+	switch p.subs = subs; {
+	case s.watched != nil:
+		p.class, p.flags = "normal", "O"
 	case s.syncs:
-		p.class = "replica"
-	case s.subscribed():
-		p.class = "pubsub"
+		p.class, p.flags = "replica", "S"
+	case p.subs != [3]int{}:
+		p.class, p.flags = "pubsub", "P"
 	default:
-		p.class = "normal"
+		p.class, p.flags = "normal", ""
+	}
+}
+
+// subscriptions is how many the session has, to channels, patterns and shard channels.
+func (s *Session) subscriptions() [3]int {
+	subs := &s.subs
+	if s.ears != nil {
+		s.ears.mu.Lock()
+		defer s.ears.mu.Unlock()
+		subs = &s.ears.subs
+	}
+	return [3]int{len(subs.channels), len(subs.patterns), len(subs.shards)}
+}
+
+// fieldsLocked is what the session itself knows of a row.
+func (p *profile) fieldsLocked() map[string]string {
+	flags := p.flags
+	if p.queued >= 0 {
+		flags += "x"
+	}
+	if p.blocked.Load() {
+		flags += "b"
+	}
+	return map[string]string{
+		"db": strconv.Itoa(p.identity.DB), "resp": strconv.Itoa(p.identity.Proto), "user": p.userLocked(), "name": p.name,
+		"sub": strconv.Itoa(p.subs[0]), "psub": strconv.Itoa(p.subs[1]), "ssub": strconv.Itoa(p.subs[2]),
+		"multi": strconv.Itoa(p.queued), "flags": flags,
 	}
 }
 
@@ -169,8 +208,20 @@ func (s *Session) upstreamID(at *upstream.Conn) int64 {
 	return p.upstreamIDLocked(at)
 }
 
+// ownID is the session's own connection, by its node and its number there, which is 0
+// if there is none, or it is not known.
+func (s *Session) ownID() (pool *upstream.Pool, id int64) {
+	p := &s.profile
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.own == nil || !p.own.Alive() {
+		return nil, 0
+	}
+	return p.own.Pool(), p.own.ID()
+}
+
 func (p *profile) upstreamIDLocked(at *upstream.Conn) int64 {
-	if p.own == nil || !p.own.Alive() || !p.own.Beside(at) {
+	if p.own == nil || !p.own.Alive() || p.own.Pool() != at.Pool() {
 		return 0
 	}
 	return p.own.ID()

@@ -314,6 +314,8 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 		s.runForward(ctx, raw)
 	case is(sub, "KILL"):
 		s.kill(ctx, args)
+	case is(sub, "UNBLOCK"):
+		s.runUnblock(ctx, raw, args)
 	case speaksOfClients(args) && !is(sub, "TRACKING"):
 		s.runExchange(ctx, raw, args)
 	case is(sub, "SETNAME") && !s.stays():

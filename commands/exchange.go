@@ -216,18 +216,54 @@ func (c *clients) chosen(ids []int64) (chosen []*Session) {
 
 // unblock is a CLIENT UNBLOCK with the upstream's id in place of ours.
 func (s *Session) unblock(raw []byte, args [][]byte) []byte {
-	if len(args) < 3 {
+	c, ok := s.blockedOne(args)
+	switch {
+	case !ok:
 		return raw
+	case c == nil:
+		return withArg(args, 2, nobody)
+	}
+	return withArg(args, 2, cmp.Or(c.upstreamID(s.conn()), nobody))
+}
+
+// blockedOne is the client that a CLIENT UNBLOCK means, which may be nil. It is false
+// if the upstream is to refuse the command.
+func (s *Session) blockedOne(args [][]byte) (c *Session, ok bool) {
+	if len(args) < 3 {
+		return nil, false
 	}
 	id, err := strconv.ParseInt(string(args[2]), 10, 64)
-	if err != nil {
-		return raw
+	return s.d.clients.find(id), err == nil
+}
+
+// runUnblock sends CLIENT UNBLOCK to the node where the other client is blocked.
+func (s *Session) runUnblock(ctx context.Context, raw []byte, args [][]byte) {
+	if !s.needConn(ctx) {
+		return
 	}
-	up := int64(nobody)
-	if c := s.d.clients.find(id); c != nil {
-		up = cmp.Or(c.upstreamID(s.conn()), nobody)
+	c, _ := s.blockedOne(args)
+	if c == nil {
+		s.addTranslated(ctx, raw, args)
+		return
 	}
-	return withArg(args, 2, up)
+	pool, id := c.ownID()
+	if id == 0 || pool == s.conn().Pool() {
+		s.addTranslated(ctx, raw, args)
+		return
+	}
+	if s.idle(ctx) != nil {
+		return
+	}
+	reply := []byte(":0\r\n")
+	if at, leave := s.beside(ctx, pool); at != nil {
+		defer leave()
+		var err error
+		if reply, err = s.ask(ctx, at, withArg(args, 2, id)); err != nil {
+			s.replyErr(err)
+			return
+		}
+	}
+	s.replies.Local(reply)
 }
 
 // withArg is a command with a number as one of its arguments.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
 // A killing is which clients a CLIENT KILL means. Zero fields mean any.
@@ -155,16 +156,31 @@ func (k *killing) victims(s *Session) (victims []*Session) {
 // endUpstream makes the upstream end the connections that others have of their own,
 // and returns when it has.
 func (s *Session) endUpstream(ctx context.Context, victims []*Session) {
-	var kills [][]byte
-	at := s.conn()
+	kills := map[*upstream.Pool][][]byte{}
 	for _, c := range victims {
-		if id := c.upstreamID(at); id != 0 && c != s {
-			kills = append(kills, resp.AppendCommand(nil, "CLIENT", "KILL", "ID", strconv.FormatInt(id, 10)))
+		if pool, id := c.ownID(); id != 0 && c != s {
+			kills[pool] = append(kills[pool], resp.AppendCommand(nil, "CLIENT", "KILL", "ID", strconv.FormatInt(id, 10)))
 		}
 	}
-	if len(kills) > 0 {
-		s.askAll(ctx, at, kills)
+	for pool, commands := range kills {
+		if at, leave := s.beside(ctx, pool); at != nil {
+			s.askAll(ctx, at, commands)
+			leave()
+		}
 	}
+}
+
+// beside is a connection of the client's to a node, for a question; nil if it cannot
+// be had. leave gives it up.
+func (s *Session) beside(ctx context.Context, pool *upstream.Pool) (at *upstream.Conn, leave func()) {
+	if at = s.conn(); at.Pool() == pool {
+		return at, func() {}
+	}
+	at, err := pool.Shared(ctx, s.id, upstream.MainLane, s.hint)
+	if err != nil {
+		return nil, nil
+	}
+	return at, func() { pool.Return(at) }
 }
 
 // killAll kills clients and makes of the upstream's reply the one to the client. last

@@ -109,9 +109,15 @@ func (s *Session) runBlocking(ctx context.Context, p plan, raw []byte) bool {
 	}
 	s.blocking = true
 	c := s.newCall(p, bytes.Clone(raw))
-	c.alone = true
+	c.alone, c.tap = true, s.blockedUntilHeard()
 	s.sendOwn(c)
 	return true
+}
+
+// blockedUntilHeard lists the client as blocked until the reply has come.
+func (s *Session) blockedUntilHeard() *tap {
+	s.profile.blocked.Store(true)
+	return &tap{heard: func([]byte) { s.profile.blocked.Store(false) }}
 }
 
 // sendAlone sends a command that may block on a connection for it alone.
@@ -124,7 +130,7 @@ func (s *Session) sendAlone(ctx context.Context, p plan, raw []byte) {
 	context.AfterFunc(s.rt.again.ctx, conn.Close)
 	s.blocking = true
 	c := s.newCall(p, bytes.Clone(raw))
-	c.alone, c.on = true, conn
+	c.alone, c.on, c.tap = true, conn, s.blockedUntilHeard()
 	s.replies.Call(c)
 	if err := conn.SendEach(c.raw, []upstream.Sink{c}); err != nil {
 		c.Fail(conn, 1, false, err)

@@ -934,7 +934,7 @@ func (s *Session) changesOf(k kind, args [][]byte) (c changes) {
 		if name, ok := newName(args); ok {
 			c.name = append([]byte{}, name...)
 		}
-		c.stays = true
+		c.stays = !speaksOfClients(args) || is(args[1], "TRACKING")
 	}
 	return c
 }

@@ -518,3 +518,66 @@ func TestClientListOverUnixSocket(t *testing.T) {
 		t.Errorf("CLIENT KILL: %v", v)
 	}
 }
+
+// TestClientCommandsOnACluster: the ids and lists are those of one server, wherever
+// on its nodes a client is.
+func TestClientCommandsOnACluster(t *testing.T) {
+	_, p := startClustered(t, 3, 0)
+	a := redistest.Open(t, p.Addr())
+	for i, tt := range []struct {
+		name, command string
+		want          clientRow
+		killed        bool
+	}{
+		{"blocked", "BLPOP q%d 0", clientRow{"flags": "b", "cmd": "blpop"}, false},
+		{"blocked and killed", "BLPOP r%d 0", clientRow{"flags": "b"}, true},
+		{"transaction", "MULTI", clientRow{"flags": "x", "multi": "0", "cmd": "multi"}, true},
+		{"watching", "WATCH k%d", clientRow{"cmd": "watch"}, true},
+		{"subscriber", "SUBSCRIBE a b c%d", clientRow{"flags": "P", "sub": "3", "cmd": "subscribe"}, true},
+		{"monitor", "MONITOR", clientRow{"flags": "O", "cmd": "monitor"}, true},
+	} {
+		for key := range 4 { // on whatever node
+			b := redistest.Open(t, p.Addr())
+			id := clientID(t, b)
+			tt.want["addr"] = b.LocalAddr().String()
+			command := tt.command
+			if strings.Contains(command, "%d") {
+				command = fmt.Sprintf(command, 10*i+key)
+			}
+			b.Send(t, lines(command))
+			eventually(t, 5*time.Second, fmt.Sprintf("%s: a row with %v", tt.name, tt.want), func() bool {
+				row := rowOf(t, a, id)
+				for k, v := range tt.want {
+					if row[k] != v {
+						return false
+					}
+				}
+				return true
+			})
+			if !tt.killed {
+				eventually(t, 5*time.Second, "it is unblocked", func() bool { return a.Do(t, "CLIENT", "UNBLOCK", id, "ERROR").Int() == 1 })
+				if v := b.Read(t); !strings.HasPrefix(v.Text, "UNBLOCKED") {
+					t.Errorf("unblocked: %v", v)
+				}
+			}
+			if v := a.Do(t, "CLIENT", "KILL", "ID", id); v.Int() != 1 {
+				t.Errorf("%s: CLIENT KILL: %v", tt.name, v)
+			}
+			if _, closed := b.Rest(5 * time.Second); !closed {
+				t.Errorf("%s: still connected", tt.name)
+			}
+			if row := rowOf(t, a, id); row != nil {
+				t.Errorf("%s: still listed: %v", tt.name, row)
+			}
+		}
+	}
+	c := redistest.Open(t, p.Addr())
+	id := clientID(t, c)
+	for _, command := range []string{"MULTI", "CLIENT ID", "SET one 1", "HELLO", "CLIENT LIST"} {
+		c.Do(t, strings.Fields(command)...)
+	}
+	v := c.Do(t, "EXEC")
+	if len(v.Elems) != 4 || v.Elems[0].Text != id || idIn(t, v.Elems[2]) != id || !strings.Contains(v.Elems[3].Text, "id="+id+" ") {
+		t.Errorf("EXEC: %v, the id is %s", v, id)
+	}
+}

@@ -120,8 +120,8 @@ func (c *Conn) NoAuth() bool { return c.noAuth }
 // that has yet to authenticate.
 func (c *Conn) ID() int64 { return c.id }
 
-// Beside says that both lead to the same node, so that one may name the other by ID.
-func (c *Conn) Beside(other *Conn) bool { return c.home == other.home }
+// Pool is that of the node which the connection leads to.
+func (c *Conn) Pool() *Pool { return c.home }
 
 // Send writes commands, n replies to which will go to s. Either the replies are
 // delivered or Fail is called, unless Send returns an error: then nothing was
