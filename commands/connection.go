@@ -324,13 +324,15 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 			return
 		}
 		s.runForward(ctx, raw)
-	case is(sub, "GETNAME") && len(args) == 2 && !s.stays():
+	case is(sub, "GETNAME") && len(args) == 2 && (!s.stays() || s.clustered()):
 		s.getName(ctx, raw)
 	case is(sub, "SETNAME"):
 		if name, ok := newName(args); ok {
 			s.name = append([]byte{}, name...)
 		}
-		s.runForward(ctx, raw)
+		if !s.clustered() || s.toOwn(ctx) {
+			s.runForward(ctx, raw)
+		}
 	case is(sub, "GETNAME"):
 		s.runForward(ctx, raw)
 	case is(sub, "PAUSE") || is(sub, "UNPAUSE"):

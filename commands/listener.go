@@ -480,7 +480,7 @@ func (s *Session) deafTo(k kind, args [][]byte) []byte {
 func (s *Session) listenOrNot(ctx context.Context, raw []byte, args [][]byte) {
 	switch {
 	case s.tx.in:
-		s.refuseQueued(raw, string(resp.AppendError(nil, "ERR "+upper(args[0])+" is not supported inside a transaction with a Cluster upstream")))
+		s.refuseQueued(about(args, "not supported inside a transaction with a Cluster upstream"))
 	case is(args[0], "MONITOR"):
 		s.monitor(ctx, raw)
 	case refusals[lower(args[0])] != nil:

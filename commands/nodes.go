@@ -20,7 +20,7 @@ func (s *Session) leaveOwn(k kind) {
 	if s.mode != onOwn || !s.clustered() || k == watch || k == unwatch || k == multi {
 		return
 	}
-	if s.flushRun(); s.replies.Owed() == 0 {
+	if s.flushRun(); s.replies.Owed() == 0 && !s.tx.unsure { // else settle has not seen the last replies
 		s.mode = onShared
 	}
 }
@@ -191,28 +191,38 @@ func (s *Session) tryTxNode(k kind, raw []byte, args [][]byte) (sent, said bool)
 	if !hasNode(k) {
 		return false, false
 	}
+	if k == watch && len(args) > 1 { // which is executed at once, and must not choose the node
+		return s.say("-ERR WATCH inside MULTI is not allowed\r\n"), true
+	}
 	if !s.sameView() && !s.place.fixed {
 		return false, true
 	}
-	p, _ := s.plan(args)
+	p, cmd := s.plan(args)
 	switch {
 	case p.kind == malformed:
-		return s.refuseQueued(raw, wrongArity(args)), true
+		return s.refuseQueued(wrongArity(args)), true
 	case p.kind == crossing || p.kind == split:
-		return s.refuseQueued(raw, crossSlot), true
+		return s.refuseQueued(crossSlot), true
 	case p.kind == unserved:
-		return s.refuseQueued(raw, unservedBy), true
+		return s.refuseQueued(unservedBy), true
 	case p.kind == unknown:
-		return s.refuseQueued(raw, "-ERR "+upper(args[0])+": the proxy cannot tell its keys inside a transaction\r\n"), true
+		return s.refuseQueued(about(args, "the proxy cannot tell its keys inside a transaction")), true
+	case p.kind != keyed && (cmd == nil || !cmd.Takes(len(args))):
+		s.keepQueued(raw)
+		return false, false
+	case p.kind == spread || p.kind == atHome && cmd.Name == "scan":
+		return s.refuseQueued(about(args, "a transaction is executed by one node of the Cluster, and this asks all")), true
+	case p.kind != keyed && refusals[cmd.Name] != nil:
+		return s.refuseQueued(refusals[cmd.Name](args)), true
 	case p.kind != keyed:
 		s.keepQueued(raw)
 		return false, false
 	case s.place.fixed && p.slot != s.place.slot:
-		return s.refuseQueued(raw, crossSlot), true
+		return s.refuseQueued(crossSlot), true
 	case s.place.fixed:
 		return false, false
 	case s.rt.view.Master(p.slot) != s.ownAt && s.watching:
-		return s.refuseQueued(raw, crossSlot), true
+		return s.refuseQueued(crossSlot), true
 	case s.rt.view.Master(p.slot) != s.ownAt:
 		return false, true
 	}
@@ -222,13 +232,18 @@ func (s *Session) tryTxNode(k kind, raw []byte, args [][]byte) (sent, said bool)
 
 // refuseQueued refuses a command inside MULTI, and makes the upstream abort the
 // transaction by one that it does not know.
-func (s *Session) refuseQueued(_ []byte, reply string) bool {
+func (s *Session) refuseQueued(reply string) bool {
 	s.flushRun()
 	unknown := resp.AppendCommand(nil, "LOCKPROXY.REFUSED")
 	s.keepQueued(unknown)
 	s.replies.ExpectSwapped(s.own, []byte(reply))
 	s.send(s.own, unknown, 1)
 	return true
+}
+
+// about is an error about a command.
+func about(args [][]byte, text string) string {
+	return string(resp.AppendError(nil, "ERR "+upper(args[0])+": "+text))
 }
 
 // runTxNode moves a transaction whose first key is another node's to that node:

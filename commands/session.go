@@ -844,6 +844,7 @@ func (s *Session) sendEnd(raw []byte, args [][]byte) {
 		return
 	}
 	s.watching = false // if it is refused, tx.in keeps the session where it is
+	s.place.queued = nil
 	var e edit
 	if is(args[0], "EXEC") {
 		e = s.tx.editExec()
