@@ -80,7 +80,10 @@ func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 		s.runExchange(ctx, raw, args) // it changes nothing
 		return
 	case !ok, h.name != nil && !validName(h.name), h.auth && len(h.user) == 0:
-		s.alone(ctx, raw, args) // Redis authenticates before it looks at the rest
+		if h.name != nil && validName(h.name) && !h.auth { // Redis takes the options one by one
+			s.name = append([]byte(nil), h.name...)
+		}
+		s.alone(ctx, raw, args) // it authenticates before it looks at the rest
 		return
 	}
 	id := s.id

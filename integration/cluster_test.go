@@ -12,13 +12,18 @@ import (
 func startClustered(t *testing.T, masters, replicas int, args ...string) (*redistest.Cluster, *redistest.Proxy) {
 	t.Helper()
 	c := redistest.StartCluster(t, masters, replicas)
+	return c, startServing(t, c.URL(), args...)
+}
+
+// startServing starts a lock node and a proxy in front of an upstream.
+func startServing(t *testing.T, upstream string, args ...string) *redistest.Proxy {
+	t.Helper()
 	node := redistest.StartNodes(t, 1)[0]
 	listen, err := redistest.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := redistest.StartServe(t, listen, append([]string{"--upstream", c.URL(), "--lock-node", "redis://" + node.Addr()}, args...)...)
-	return c, p
+	return redistest.StartServe(t, listen, append([]string{"--upstream", upstream, "--lock-node", "redis://" + node.Addr()}, args...)...)
 }
 
 // TestClusterLooksLikeOneServer: commands of every family, each as a client of a

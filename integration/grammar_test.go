@@ -142,13 +142,19 @@ type speaker struct {
 
 // say makes one command of a template.
 func (s *speaker) say(template string) []string {
+	args := s.sayRight(template)
+	if !strings.HasPrefix(template, "=") {
+		args = s.mutate(args)
+	}
+	return args
+}
+
+// sayRight is say without what is wrong on purpose.
+func (s *speaker) sayRight(template string) []string {
 	template, exact := strings.CutPrefix(template, "=")
 	args := strings.Fields(template)
 	for i, a := range args {
 		args[i] = s.word(a, exact)
-	}
-	if !exact {
-		args = s.mutate(args)
 	}
 	return args
 }
