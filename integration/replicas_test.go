@@ -153,3 +153,62 @@ func TestDeadReplicaIsGoneRound(t *testing.T) {
 	close(stop)
 	readers.Wait()
 }
+
+func TestReplicasOfAClusterAreRead(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 2, 1)
+	p := redistest.StartProxy(t, c.Nodes[0], []*redistest.Server{redistest.Start(t)}, "--read-from", "replica")
+	w := redistest.Open(t, p.Addr())
+	const keys = 20
+	for i := range keys {
+		w.Do(t, "SET", "k"+strconv.Itoa(i), "x")
+	}
+	read := func() {
+		for i := range keys {
+			eventually(t, 10*time.Second, "a replica has it", func() bool { return w.Do(t, "GET", "k"+strconv.Itoa(i)).Text == "x" })
+		}
+	}
+	// Nodes do not name a replica before it has heard of a write.
+	eventually(t, 20*time.Second, "replicas are known", func() bool {
+		read()
+		return c.Nodes[2].Calls(t, "get") > 0 && c.Nodes[3].Calls(t, "get") > 0
+	})
+	before := calls(t, c.Nodes, "get")
+	read()
+	n := calls(t, c.Nodes, "get")
+	if n[0] != before[0] || n[1] != before[1] || n[2]+n[3] < before[2]+before[3]+keys {
+		t.Errorf("read by two masters and their replicas: %v, before %v", n, before)
+	}
+}
+
+// Without sentinels it is the operator who makes another server the master.
+func TestOperatorsFailover(t *testing.T) {
+	t.Parallel()
+	r := redistest.StartReplicated(t, 1)
+	p := startBehind(t, r)
+	c := redistest.Open(t, p.Addr())
+	r.Servers[0].Kill()
+	eventually(t, 5*time.Second, "the master is missed", func() bool { return strings.HasPrefix(c.Do(t, "SET", "a", "2").Text, "UPSTREAMDOWN ") })
+	r.Servers[1].Follow(t, nil)
+	eventually(t, 10*time.Second, "the other is the master", func() bool { return c.Do(t, "SET", "a", "3").Text == "OK" })
+	if err := r.Servers[0].Restart(); err != nil {
+		t.Fatal(err)
+	}
+	r.Servers[0].Follow(t, r.Servers[1])
+	r.AwaitSync(t)
+	if v := c.Do(t, "SET", "a", "4"); v.Text != "OK" || r.Servers[1].Do(t, "GET", "a").Text != "4" {
+		t.Errorf("with the old master as a replica: %v", v)
+	}
+}
+
+func TestClusterNeedsLockNodes(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 1, 0)
+	p, err := redistest.LaunchProxy(c, nil)
+	if err == nil {
+		p.Kill()
+	}
+	if err == nil || !strings.Contains(err.Error(), "lock-node: not set; a Cluster") {
+		t.Errorf("it started, or said something else: %v", err)
+	}
+}

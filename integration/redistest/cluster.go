@@ -38,7 +38,7 @@ func prepareNode(args []string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	base := []string{"--repl-diskless-sync-delay", "0", "--cluster-enabled", "yes",
+	base := []string{"--repl-diskless-sync-delay", "0", "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1",
 		"--cluster-node-timeout", "1500", "--cluster-replica-validity-factor", "0"}
 	return prepareAt(addr, append(base, args...))
 }
