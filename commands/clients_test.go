@@ -1,0 +1,221 @@
+package commands
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/table"
+)
+
+// clientUpstream numbers its connections from 101 on, and lists all of them but those
+// that are dead.
+func clientUpstream(dead ...int) func(l *link, args []string) (string, bool) {
+	return func(l *link, args []string) (string, bool) {
+		switch strings.Join(args[:min(2, len(args))], " ") {
+		case "HELLO 2", "HELLO 3":
+			return fmt.Sprintf("*4\r\n$5\r\nproto\r\n:2\r\n$2\r\nid\r\n:%d\r\n", 101+l.id), true
+		case "CLIENT ID", "CLIENT GETREDIR":
+			return fmt.Sprintf(":%d\r\n", 101+l.id), true
+		case "CLIENT LIST":
+			text := ""
+			for id := 101; id < 110; id++ {
+				if !slices.Contains(dead, id) {
+					text += fmt.Sprintf("id=%d addr=1.1.1.1:1 name= age=9 flags=PU db=0 tot-mem=%d cmd=x user=u redir=101 new=y\n", id, id)
+				}
+			}
+			return string(resp.AppendBulkString(nil, text)), true
+		}
+		return "", false
+	}
+}
+
+func TestClientIDIsTheProxys(t *testing.T) {
+	s := newStage(t, Options{}, clientUpstream())
+	s.enter(t)
+	p := s.enter(t)
+	p.do(t, "CLIENT ID", "HELLO 2")
+	p.want(t, ":2\r\n*4\r\n$5\r\nproto\r\n:2\r\n$2\r\nid\r\n:2\r\n")
+	p.do(t, "WATCH k", "CLIENT ID")
+	p.want(t, "+OK\r\n:2\r\n")
+}
+
+// TestClientCommandsThatAreRefused reach the client in the upstream's words.
+func TestClientCommandsThatAreRefused(t *testing.T) {
+	s := newStage(t, Options{}, func(_ *link, args []string) (string, bool) {
+		return "-NOPERM no\r\n", args[0] == "CLIENT"
+	})
+	p, other := s.enter(t), s.enter(t)
+	p.do(t, "CLIENT ID", "CLIENT LIST", "CLIENT INFO", "CLIENT KILL ID 2", "CLIENT KILL a:1", "CLIENT UNBLOCK 2", "CLIENT GETREDIR", "CLIENT TRACKINGINFO")
+	p.want(t, strings.Repeat("-NOPERM no\r\n", 8))
+	if other.Closing() {
+		t.Error("killed all the same")
+	}
+}
+
+func TestClientKillGoesUpstreamHarmlessly(t *testing.T) {
+	for _, tt := range []struct{ sent, want string }{
+		{"CLIENT KILL 1.2.3.4:5", "CLIENT KILL -"},
+		{"CLIENT KILL ID 7", "CLIENT KILL ADDR - ID 7"},
+		{"CLIENT KILL ADDR 1.2.3.4:5 TYPE x", "CLIENT KILL ADDR - ADDR - TYPE x"},
+		{"CLIENT KILL ID 7 addr", "CLIENT KILL ADDR - ID 7 addr"},
+		{"CLIENT KILL", "CLIENT KILL"},
+	} {
+		if got, want := string(harmless(words(tt.sent))), string(resp.AppendCommand(nil, words(tt.want)...)); got != want {
+			t.Errorf("%s: %q", tt.sent, got)
+		}
+	}
+}
+
+func TestKillingMeans(t *testing.T) {
+	now := time.Now()
+	me, other := &Session{}, &Session{}
+	for _, s := range []*Session{me, other} {
+		s.profile.Peer = Peer{ID: 1, Addr: "1.1.1.1:1", LocalAddr: "2.2.2.2:2"}
+		s.profile.since, s.profile.class = now.Add(-10*time.Second), "normal"
+	}
+	other.profile.ID, other.profile.identity.User, other.profile.class = 2, "app", "pubsub"
+	for _, tt := range []struct {
+		filter        string
+		me, other, ok bool
+	}{
+		{"ID 2", false, true, true},
+		{"ID 1", false, false, true},
+		{"ID 1 SKIPME no", true, false, true},
+		{"1.1.1.1:1", true, true, true},
+		{"9.9.9.9:1", false, false, true},
+		{"ADDR 1.1.1.1:1", false, true, true},
+		{"LADDR 2.2.2.2:2 SKIPME NO", true, true, true},
+		{"LADDR 2.2.2.2:2 ADDR 3.3.3.3:3", false, false, true},
+		{"USER app", false, true, true},
+		{"USER default SKIPME no", true, false, true},
+		{"TYPE pubsub", false, true, true},
+		{"type slave skipme no", false, false, true},
+		{"ID 1 ID 2", false, true, true},
+		{"MAXAGE 5", false, true, true},
+		{"MAXAGE 50", false, false, true},
+		{"NOSUCH 5", false, false, false},
+		{"ID 2 ADDR", false, false, false},
+		{"ID x", false, false, false},
+	} {
+		k, ok := parseKill(words("CLIENT KILL " + tt.filter))
+		if ok != tt.ok {
+			t.Errorf("%s: understood %v", tt.filter, ok)
+		}
+		if !ok {
+			continue
+		}
+		if got := k.means(me, me, now); got != tt.me {
+			t.Errorf("%s: means the one who asks: %v", tt.filter, got)
+		}
+		if got := k.means(me, other, now); got != tt.other {
+			t.Errorf("%s: means the other: %v", tt.filter, got)
+		}
+	}
+}
+
+// TestRowsAreJoined: a client with a connection of its own has the upstream's row, by
+// the number there; another one what the proxy knows, in the same fields.
+func TestRowsAreJoined(t *testing.T) {
+	s := newStage(t, Options{}, clientUpstream())
+	shared, own := s.enter(t), s.enter(t)
+	shared.do(t, "CLIENT SETNAME b", "SELECT 4")
+	shared.want(t, "+OK\r\n+OK\r\n")
+	own.do(t, "CLIENT NO-EVICT ON")
+	own.want(t, "+OK\r\n")
+	number := own.own.ID()
+	text := "id=1 addr= name=b age=0 flags=N db=4 tot-mem=0 cmd=client|list user=default redir=-1 new=y\n" +
+		fmt.Sprintf("id=2 addr= name= age=0 flags=P db=0 tot-mem=%d cmd=client|no-evict user=u redir=101 new=y\n", number)
+	shared.do(t, "CLIENT LIST")
+	shared.want(t, string(resp.AppendBulkString(nil, text)))
+}
+
+// TestDeadAreNotListed: the upstream no longer has the connection of a client that
+// has state there.
+func TestDeadAreNotListed(t *testing.T) {
+	for _, tt := range []struct {
+		before string
+		listed bool
+	}{{"CLIENT NO-EVICT ON", false}, {"BLPOP k 0", true}} { // which, if it fails, goes on
+		s := newStage(t, Options{}, clientUpstream(101))
+		p := s.enter(t)
+		p.do(t, tt.before)
+		s.await(t, tt.before)
+		asks := s.enter(t)
+		asks.do(t, "CLIENT LIST ID 1")
+		asks.until(t, "a list", func() bool { return strings.HasSuffix(asks.text, "\n\r\n") || asks.text == "$0\r\n\r\n" })
+		if listed := strings.Contains(asks.text, "id=1 "); listed != tt.listed {
+			t.Errorf("%s: listed %v", tt.before, listed)
+		}
+	}
+}
+
+func TestRowKeepsTheUpstreamsFields(t *testing.T) {
+	line := "id=1 addr=/a path/s:0 laddr=/x:0 fd=8 name= new=1"
+	r := parseRow(line)
+	if got := string(r.appendTo(nil)); got != line+"\n" {
+		t.Errorf("%q became %q", line, got)
+	}
+	if r.get("addr") != "/a path/s:0" || r.number("id") != 1 || r.get("none") != "" {
+		t.Errorf("read as %v", r)
+	}
+	changed := r.with(map[string]string{"name": "n", "none": "x"})
+	if got := string(changed.appendTo(nil)); got != strings.Replace(line, "name=", "name=n", 1)+"\n" {
+		t.Errorf("changed to %q", got)
+	}
+}
+
+func TestLastCommandIsNamedInFull(t *testing.T) {
+	for _, tt := range []struct{ sent, want string }{
+		{"GET k", "get"}, {"get k", "get"}, {"CLIENT LIST", "client|list"}, {"config GET x", "config|get"}, {"CONFIG", "config"},
+		{"AUTH secret", "auth"}, {"LOCK a", "lock"}, {"XGROUP CREATE s g 0", "xgroup|create"}, {"TS.ADD k 1", "ts.add"},
+	} {
+		var l lastCommand
+		l.note(words(tt.sent))
+		if got := l.in(table.Builtin()); got != tt.want {
+			t.Errorf("%s: %s", tt.sent, got)
+		}
+		if strings.Contains(string(l.sub[:]), "secret") {
+			t.Errorf("%s: a password is kept", tt.sent)
+		}
+	}
+	var l lastCommand
+	if got := l.in(table.Builtin()); got != "NULL" {
+		t.Errorf("none: %s", got)
+	}
+}
+
+func TestParseList(t *testing.T) {
+	for _, tt := range []struct {
+		args, ids, class string
+		known            bool
+	}{
+		{"", "[]", "", true},
+		{"ID 3 1", "[3 1]", "", true},
+		{"TYPE SLAVE", "[]", "replica", true},
+		{"TYPE nosuch", "[]", "", false},
+		{"TYPE normal x", "[]", "", false},
+		{"ID", "[]", "", false},
+		{"ID x", "[]", "", false},
+		{"USER u", "[]", "", false},
+	} {
+		ids, class, known := parseList(words("CLIENT LIST " + tt.args))
+		if fmt.Sprint(ids) != tt.ids || class != tt.class || known != tt.known {
+			t.Errorf("%s: %v %q %v", tt.args, ids, class, known)
+		}
+	}
+}
+
+func TestRedirectArg(t *testing.T) {
+	for _, tt := range []struct {
+		args string
+		want int
+	}{{"ON REDIRECT 5", 4}, {"ON BCAST PREFIX REDIRECT redirect 5", 7}, {"ON REDIRECT", 0}, {"OFF", 0}, {"REDIRECT 5", 0}} {
+		if got := redirectArg(words("CLIENT TRACKING " + tt.args)); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.args, got, tt.want)
+		}
+	}
+}
