@@ -231,7 +231,7 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 		if s.silent { // it may not be answered, but what follows it is
 			token := rand.Text()
 			raw = resp.AppendCommand(append([]byte(nil), raw...), "PING", token)
-			m = &mark{is: func(reply []byte) bool { return isBulk(reply, token) || isNoAuth(reply) }}
+			m = &mark{is: func(reply []byte) bool { return isBulk(reply, token) || isNoAuth(reply) || isNoPing(reply) }}
 		}
 		if !s.settleRaw(ctx, raw, m) {
 			s.out.Abort()
@@ -270,7 +270,9 @@ func (s *Session) answered(ctx context.Context) bool {
 			return len(reply) > 0 && reply[0] == '-' && bytes.Contains(reply, []byte(token))
 		}})
 	}
-	return s.settleRaw(ctx, resp.AppendCommand(nil, "PING", token), &mark{is: func(reply []byte) bool { return isBulk(reply, token) }})
+	return s.settleRaw(ctx, resp.AppendCommand(nil, "PING", token), &mark{is: func(reply []byte) bool {
+		return isBulk(reply, token) || isNoPing(reply)
+	}})
 }
 
 // rawNoAuth asks a connection whose replies are not counted, on which everything
@@ -279,7 +281,7 @@ func (s *Session) rawNoAuth(ctx context.Context) bool {
 	token, refused := rand.Text(), s.silent
 	ok := s.silent || s.settleRaw(ctx, resp.AppendCommand(nil, "PING", token), &mark{is: func(reply []byte) bool {
 		refused = isNoAuth(reply)
-		return refused || isBulk(reply, token)
+		return refused || isBulk(reply, token) || isNoPing(reply)
 	}})
 	return refused || !ok
 }
@@ -291,6 +293,12 @@ func isBulk(reply []byte, token string) bool {
 }
 
 func isNoAuth(reply []byte) bool { return bytes.HasPrefix(reply, []byte("-NOAUTH ")) }
+
+// isNoPing says that a reply refuses a PING to a user who may not send one. If it
+// answers the client's own instead, the one that comes for ours is the same.
+func isNoPing(reply []byte) bool {
+	return bytes.HasPrefix(reply, []byte("-NOPERM ")) && bytes.Contains(reply, []byte("'ping'"))
+}
 
 func (s *Session) quit(ctx context.Context, raw []byte) {
 	s.closing = true

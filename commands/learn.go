@@ -53,7 +53,7 @@ func (s *Session) kindOf(args [][]byte) kind {
 	if k := kindOf(args[0]); k != foreign {
 		return k
 	}
-	if s.mode == onRaw || s.untold != nil && s.untold.Alive() {
+	if s.mode == onRaw || s.tx.in || s.untold != nil && s.untold.Alive() {
 		return forward
 	}
 	return s.d.known.Load().kindOf(args)
@@ -76,6 +76,9 @@ func (s *Session) learnKindOf(ctx context.Context, args [][]byte) kind {
 // told if it cannot be done: the command that needed it will meet the reason.
 func (s *Session) learn(ctx context.Context, args [][]byte) {
 	d := s.d
+	if s.stays() && s.idle(ctx) != nil { // its own connection will be asked
+		return
+	}
 	select {
 	case d.learning <- struct{}{}:
 		defer func() { <-d.learning }()
@@ -88,11 +91,11 @@ func (s *Session) learn(ctx context.Context, args [][]byte) {
 	if before.kindOf(args) != foreign {
 		return
 	}
-	c, err := d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainLane, s.hint)
-	if err != nil {
+	c, giveBack := s.toAsk(ctx)
+	if c == nil {
 		return
 	}
-	defer d.opt.Upstream.Return(c)
+	defer giveBack()
 	reply := s.askOn(ctx, c, resp.AppendCommand(nil, "COMMAND"))
 	if reply == nil || c.NoAuth() || bytes.HasPrefix(reply, []byte("-BUSY ")) {
 		return // another time
@@ -103,6 +106,20 @@ func (s *Session) learn(ctx context.Context, args [][]byte) {
 		return
 	}
 	d.known.CompareAndSwap(before, &knowledge{table: t, on: c, at: time.Now()}) // unless forgotten meanwhile
+}
+
+// toAsk is a connection to ask the upstream about itself on: the session's own if it
+// stays there, since who the client is there is not always known. It is nil if none can
+// be had.
+func (s *Session) toAsk(ctx context.Context) (c *upstream.Conn, giveBack func()) {
+	if s.stays() && s.own != nil && s.own.Alive() {
+		return s.own, func() {}
+	}
+	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainLane, s.hint)
+	if err != nil {
+		return nil, nil
+	}
+	return c, func() { s.d.opt.Upstream.Return(c) }
 }
 
 // forget is for commands that may have changed.

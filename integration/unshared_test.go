@@ -125,3 +125,46 @@ func TestLargeCommandIsNotHeldBack(t *testing.T) {
 		t.Errorf("half a command was executed: %v keys", v)
 	}
 }
+
+// A user who may not send PING gets no answers but those to what it sent, also on a
+// connection whose replies are not counted, where the proxy asks with PING.
+func TestUserWithoutPing(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	r.data.Do(t, "ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", "-ping")
+	for _, protocol := range []string{"2", "3"} {
+		c := redistest.Open(t, r.addr())
+		c.Do(t, "HELLO", protocol, "AUTH", "ann", "pw")
+		c.Do(t, "SUBSCRIBE", "news")
+		c.Do(t, "UNSUBSCRIBE", "news") // replies are not counted any more
+		for range 2 {
+			if v := c.Do(t, "CLIENT", "LIST"); !strings.Contains(v.Text, "user=ann") {
+				t.Fatalf("RESP%s: CLIENT LIST: %v", protocol, v)
+			}
+			if v := c.Do(t, "PING"); !strings.HasPrefix(v.Text, "NOPERM ") {
+				t.Fatalf("RESP%s: PING: %v", protocol, v)
+			}
+			if v := c.Do(t, "SET", "a", "1"); v.String() != "+OK" {
+				t.Fatalf("RESP%s: SET: %v", protocol, v)
+			}
+		}
+	}
+}
+
+// What the upstream counts against its clients is what they did: an unknown command
+// is one error, also of a client that tried to be somebody else in a transaction.
+func TestUnknownCommandIsOneError(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	c := redistest.Open(t, r.addr())
+	c.Send(t, redistest.Command("MULTI")+redistest.Command("AUTH", "wrong")+redistest.Command("EXEC"))
+	for range 3 {
+		c.Read(t)
+	}
+	c.Do(t, "PING")
+	r.data.Do(t, "CONFIG", "RESETSTAT")
+	c.Do(t, "NOSUCHCOMMAND")
+	if stats := r.data.Do(t, "INFO", "errorstats").Text; !strings.Contains(stats, "errorstat_ERR:count=1\r") {
+		t.Errorf("the upstream counts %q", stats)
+	}
+}
