@@ -85,23 +85,23 @@ func (r row) class() string {
 type listing struct {
 	at       *upstream.Conn // to the node whose connections they are
 	rows     map[int64]row
-	template row   // any of them: which fields there are
-	newest   int64 // the largest number
-	whole    bool  // all connections that the node had are in it
+	template row // any of them: which fields there are
 	owners   map[int64]*Session
+	expected map[int64]*Session // whose connections must be in it, unless they have ended
 }
 
-// listing reads a reply of the node that at leads to; ok is false if it is no text.
-func (c *clients) listing(reply []byte, at *upstream.Conn, whole bool) (l *listing, ok bool) {
+// listing reads a reply of the node that at leads to, which must have rows for those
+// expected; ok is false if it is no text.
+func (c *clients) listing(reply []byte, at *upstream.Conn, expected map[int64]*Session) (l *listing, ok bool) {
 	text, ok := bulkText(reply)
 	if !ok {
 		return nil, false
 	}
-	l = &listing{at: at, rows: map[int64]row{}, whole: whole, owners: c.byUpstream(at)}
+	l = &listing{at: at, rows: map[int64]row{}, expected: expected, owners: c.byUpstream(at)}
 	for line := range strings.Lines(text) {
 		r := parseRow(strings.TrimSuffix(line, "\n"))
 		id := r.number("id")
-		l.rows[id], l.template, l.newest = r, r, max(l.newest, id)
+		l.rows[id], l.template = r, r
 	}
 	return l, true
 }
@@ -150,7 +150,7 @@ func (l *listing) of(s *Session, now time.Time) row {
 	defer p.mu.Unlock()
 	own := p.upstreamIDLocked(l.at)
 	r := l.rows[own]
-	lost := l.whole && own != 0 && r == nil && own <= l.newest
+	lost := r == nil && l.expected[own] == s
 	if stateful != nil && stateful == p.own && (lost || !stateful.Alive()) {
 		return nil
 	}

@@ -140,14 +140,14 @@ func TestDeadAreNotListed(t *testing.T) {
 		before string
 		listed bool
 	}{{"CLIENT NO-EVICT ON", false}, {"BLPOP k 0", true}} { // which, if it fails, goes on
-		s := newStage(t, Options{}, clientUpstream(101))
-		p := s.enter(t)
+		s := newStage(t, Options{}, clientUpstream(102, 103, 104, 105, 106, 107, 108, 109)) // all but the oldest
+		asks, p := s.enter(t), s.enter(t)
+		asks.where(t)
 		p.do(t, tt.before)
 		s.await(t, tt.before)
-		asks := s.enter(t)
-		asks.do(t, "CLIENT LIST ID 1")
-		asks.until(t, "a list", func() bool { return strings.HasSuffix(asks.text, "\n\r\n") || asks.text == "$0\r\n\r\n" })
-		if listed := strings.Contains(asks.text, "id=1 "); listed != tt.listed {
+		asks.do(t, "CLIENT LIST ID 2")
+		asks.until(t, "a list", func() bool { return strings.HasSuffix(asks.text, "\n\r\n") || strings.HasSuffix(asks.text, "$0\r\n\r\n") })
+		if listed := strings.Contains(asks.text, "id=2 "); listed != tt.listed {
 			t.Errorf("%s: listed %v", tt.before, listed)
 		}
 	}

@@ -117,7 +117,7 @@ func (s *Session) editID(reply []byte) ([]byte, bool) {
 func (s *Session) editInfo(raw []byte, args [][]byte) edit {
 	sizes, at := sizesOf(raw, args), s.conn()
 	return func(reply []byte) ([]byte, bool) {
-		l, ok := s.d.clients.listing(reply, at, false)
+		l, ok := s.d.clients.listing(reply, at, nil)
 		if !ok {
 			return reply, false
 		}
@@ -144,11 +144,13 @@ func sizesOf(raw []byte, args [][]byte) map[string]string {
 func (s *Session) exchangeList(raw []byte, args [][]byte) exchange {
 	sizes, at := sizesOf(raw, args), s.conn()
 	ids, class, known := parseList(args)
+	var expected map[int64]*Session
 	if known {
 		raw = resp.AppendCommand(nil, "CLIENT", "LIST")
+		expected = s.d.clients.byUpstream(at)
 	}
 	return exchange{raw: raw, reply: "$=", edit: func(reply []byte) ([]byte, bool) {
-		l, ok := s.d.clients.listing(reply, at, known)
+		l, ok := s.d.clients.listing(reply, at, expected)
 		if !ok {
 			return reply, false
 		}
