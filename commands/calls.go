@@ -121,13 +121,20 @@ func (c *call) Deliver(conn *upstream.Conn, p []byte, ended int) {
 }
 
 // Fail implements upstream.Sink.
-func (c *call) Fail(_ *upstream.Conn, _ int, cut bool, err error) {
+func (c *call) Fail(conn *upstream.Conn, owed int, cut bool, err error) {
+	if c.r.lost != nil {
+		c.r.lost(conn)
+	}
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
-	if c.done {
+	switch {
+	case c.done:
+		return
+	case c.skip > 0: // a call that waits for several replies is told of each
+		c.skip -= owed
 		return
 	}
-	if c.read && !c.passed && c.r.redirect != nil { // asking twice does no harm
+	if c.read && !c.passed && !c.tracked && c.r.redirect != nil { // asking twice does no harm
 		c.read, c.held = false, nil
 		c.r.redirect(c, appendLost(nil, err))
 		return
@@ -135,8 +142,13 @@ func (c *call) Fail(_ *upstream.Conn, _ int, cut bool, err error) {
 	if cut && c.passed && c.whole == nil {
 		c.r.out.Abort()
 	}
+	c.r.kept -= len(c.reply)
 	c.reply = nil
-	c.giveLocked(appendLost(nil, err), 1)
+	if c.whole == nil && c.r.ends != nil && c.r.ends(conn) {
+		c.giveLocked(nil, 1)
+	} else {
+		c.giveLocked(appendLost(nil, err), 1)
+	}
 }
 
 // answer is for a call that gets no further.
@@ -329,7 +341,9 @@ func (d *redirector) send(m redirected) {
 	}
 	c.r.mu.Unlock()
 	if err := conn.SendEach(raw, sinks); err != nil {
-		c.Fail(conn, 1, false, err)
+		for _, s := range sinks {
+			s.Fail(conn, 1, false, err)
+		}
 	}
 }
 

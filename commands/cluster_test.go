@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
 // A duo is a stage whose upstream is a Cluster of two fakes: the key "bar", and the
@@ -112,4 +113,57 @@ func TestStateLeftBehind(t *testing.T) {
 	p.read = len(p.text)
 	p.do(t, "AUTH user pw", "SELECT 0")
 	p.want(t, "+OK\r\n+OK\r\n")
+}
+
+// TestReadFailsBehindAsking: a call that waits for two replies is asked again once.
+func TestReadFailsBehindAsking(t *testing.T) {
+	r := newReplies(new(tape), 1<<20)
+	again := 0
+	r.redirect = func(*call, []byte) { again++ }
+	c := &call{read: true, skip: 1}
+	r.Call(c)
+	conn := new(upstream.Conn)
+	c.Fail(conn, 1, false, errLost) // ASKING
+	c.Fail(conn, 1, false, errLost)
+	if again != 1 || c.done || r.Owed() != 1 {
+		t.Errorf("sent on %d times, done %v, owed %d", again, c.done, r.Owed())
+	}
+}
+
+// TestFailedPartsAreForgotten: what came of them counts no more as kept.
+func TestFailedPartsAreForgotten(t *testing.T) {
+	r := newReplies(new(tape), 1<<20)
+	c := new(call)
+	r.CallParts([]*call{c}, func(parts [][]byte) []byte { return parts[0] })
+	conn := new(upstream.Conn)
+	c.Deliver(conn, []byte("$100\r\nabc"), 0)
+	c.Fail(conn, 1, true, errLost)
+	if r.kept != 0 || r.Owed() != 0 {
+		t.Errorf("kept %d, owed %d", r.kept, r.Owed())
+	}
+}
+
+// TestStateLostInAPipeline: the commands behind a MULTI whose connection is lost must
+// not run, whoever hears of the loss first.
+func TestStateLostInAPipeline(t *testing.T) {
+	for _, state := range []string{"MULTI", "WATCH bar"} {
+		for _, cluster := range []bool{false, true} {
+			d := newDuo(t, nil)
+			if !cluster {
+				where, _ := backends.Parse("redis://" + d.ln.Addr().String())
+				d.up.Follow(&backends.Topology{Shards: []backends.Shard{{Master: where}}})
+			}
+			p := d.enter(t)
+			p.do(t, state)
+			p.want(t, "+OK\r\n")
+			late := make(chan struct{})
+			p.replies.lost = func(c *upstream.Conn) { <-late; p.lost(c) }
+			p.stateful.Load().Close()
+			p.do(t, "MULTI", "SET bar 1", "EXEC", "SET bar 2")
+			close(late)
+			if got := d.sent("SET"); len(got) != 0 || !p.Closing() {
+				t.Errorf("after %s was lost, Cluster %v: %q ran", state, cluster, got)
+			}
+		}
+	}
 }

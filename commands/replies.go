@@ -47,7 +47,7 @@ type replies struct {
 	mark  *mark                     // what the session waits for on a raw connection; may be nil
 	held  []byte                    // the beginning of a message that may be the mark
 	ends  func(*upstream.Conn) bool // says that the client ends with the connection; may be nil
-	lost  func(*upstream.Conn)      // an upstream connection ended; may be nil
+	lost  func(*upstream.Conn)      // an upstream connection ended, what is owed is not paid yet; may be nil
 
 	redirect func(c *call, reply []byte) // sends a call elsewhere, must not block; may be nil
 	learn    func(c *call, reply []byte) // hears how a call that must not be was refused; as redirect
@@ -393,7 +393,11 @@ func (r *replies) Full() <-chan struct{} { return r.out.Full() }
 // disconnected. A client that ends with c gets no error, as from a Redis that went
 // away.
 func (r *replies) Fail(c *upstream.Conn, owed int, cut bool, err error) {
+	if r.lost != nil {
+		r.lost(c)
+	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if i := r.findLocked(c); cut && (i == len(r.queue) || r.queue[i].plain()) {
 		r.out.Abort()
 	}
@@ -402,11 +406,6 @@ func (r *replies) Fail(c *upstream.Conn, owed int, cut bool, err error) {
 		text = nil
 	}
 	r.failLocked(c, owed, text)
-	lost := r.lost
-	r.mu.Unlock()
-	if lost != nil {
-		lost(c)
-	}
 }
 
 func (r *replies) failLocked(c *upstream.Conn, owed int, text []byte) {

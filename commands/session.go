@@ -168,11 +168,10 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 }
 
 func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
-	if s.gone.Load() {
+	s.recent = args
+	if s.settle(); s.gone.Load() { // in this order: lost comes before what was owed is paid
 		return true
 	}
-	s.recent = args
-	s.settle()
 	if s.mode == onShared && s.apart() && !s.tryOwn() {
 		return false
 	}
@@ -259,10 +258,9 @@ func (s *Session) inState(k kind, args [][]byte) kind {
 // in a later part. More parts may follow, and Rest must, before anything else. If it
 // is false nothing has happened.
 func (s *Session) TryPart(name, raw []byte) bool {
-	if s.gone.Load() {
+	if s.settle(); s.gone.Load() {
 		return true
 	}
-	s.settle()
 	if s.mode != onOwn || !s.sticky || s.clustered() || s.Restricted() || name != nil && kindOf(name) != forward {
 		return false
 	}
@@ -675,7 +673,12 @@ func (s *Session) openOwn(ctx context.Context, pool *upstream.Pool) error {
 		return nil
 	}
 	given := s.given.Swap(nil)
-	s.closeOwn()
+	if s.closeOwn(); s.gone.Load() {
+		if given != nil {
+			given.Close()
+		}
+		return context.Canceled
+	}
 	c, err := s.takeOwn(ctx, pool, given)
 	if err != nil {
 		return err
@@ -769,7 +772,9 @@ func (s *Session) needConn(ctx context.Context) bool {
 		if s.own.Alive() {
 			return true
 		}
-		s.closeOwn()
+		if s.closeOwn(); s.gone.Load() {
+			return false
+		}
 	}
 	return s.needShared(ctx)
 }
@@ -809,6 +814,9 @@ func (s *Session) returnLane(lane upstream.Lane) {
 }
 
 func (s *Session) closeOwn() {
+	if s.own != nil && !s.own.Alive() {
+		s.lost(s.own) // whose reader may not have come to say so
+	}
 	s.stateful.Store(nil)
 	s.mode = onShared
 	s.tx.forget()
