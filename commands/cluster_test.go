@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
@@ -166,4 +167,37 @@ func TestStateLostInAPipeline(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestPushesBetweenReplies: a message between the replies to one burst is no reply.
+func TestPushesBetweenReplies(t *testing.T) {
+	const push = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n"
+	s := newStage(t, Options{}, func(_ *link, args []string) (string, bool) {
+		return "+before\r\n" + push, args[0] == "SET"
+	})
+	p := s.enter(t)
+	p.do(t, "HELLO 3", "CLIENT TRACKING ON")
+	p.want(t, "+OK\r\n+OK\r\n")
+	p.burst(t, "SET a 1", "GET b", "GET c")
+	p.want(t, "+before\r\n"+push+"$1\r\nb\r\n$1\r\nc\r\n")
+	p.do(t, "LOCK job 30s OWNER me", "GET d")
+	p.want(t, "*4\r\n:1\r\n$2\r\nme\r\n:30000\r\n:1\r\n$1\r\nd\r\n")
+}
+
+// burst handles commands that lie next to each other, as in a read buffer, which need
+// not wait.
+func (p *player) burst(t *testing.T, lines ...string) {
+	t.Helper()
+	var buf []byte
+	for _, line := range lines {
+		buf = resp.AppendCommand(buf, words(line)...)
+	}
+	for _, line := range lines {
+		n := len(resp.AppendCommand(nil, words(line)...))
+		if !p.Try(buf[:n:len(buf)], words(line)) {
+			t.Fatalf("%s has to wait", line)
+		}
+		buf = buf[n:]
+	}
+	p.Session.Flush()
 }

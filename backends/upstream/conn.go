@@ -351,6 +351,9 @@ func (c *Conn) route(p []byte) error {
 // is of it: pushes are no replies, and come alone.
 func (c *Conn) frame(p []byte, limit int) (n, ended int, err error) {
 	for n < len(p) && ended < limit {
+		if n > 0 && p[n] == '>' { // a message and a reply are never delivered together
+			return n, ended, nil
+		}
 		used, done, err := c.framer.Scan(p[n:])
 		if err != nil {
 			return n, ended, err
@@ -358,7 +361,7 @@ func (c *Conn) frame(p []byte, limit int) (n, ended int, err error) {
 		n += used
 		c.inside = !done
 		if done && c.framer.Kind() == '>' {
-			return n, ended, nil // a message and a reply are never delivered together
+			return n, ended, nil
 		}
 		if done {
 			ended++
