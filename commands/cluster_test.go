@@ -201,3 +201,42 @@ func (p *player) burst(t *testing.T, lines ...string) {
 	}
 	p.Session.Flush()
 }
+
+// TestRelayBehindRoutes: what a subscriber gets is relayed in whatever pieces it comes,
+// also to a client that used several nodes before.
+func TestRelayBehindRoutes(t *testing.T) {
+	d := newDuo(t, nil)
+	p := d.enter(t)
+	p.do(t, "HELLO 3", "GET bar")
+	p.want(t, "+OK\r\n$3\r\nbar\r\n")
+	where, _ := backends.Parse("redis://" + d.ln.Addr().String())
+	d.up.Follow(&backends.Topology{Shards: []backends.Shard{{Master: where}}})
+	p.do(t, "SUBSCRIBE c")
+	p.want(t, "+OK\r\n")
+	l := d.await(t, "SUBSCRIBE c")
+	l.say(t, ">3\r\n$7\r\nmess")
+	p.want(t, ">3\r\n$7\r\nmess")
+	l.say(t, "age\r\n$1\r\nc\r\n$1\r\nx\r\n+PONG\r\n")
+	p.want(t, "age\r\n$1\r\nc\r\n$1\r\nx\r\n+PONG\r\n")
+}
+
+// TestWaitingRepliesTakeBoundedMemory: of a client that always waits for something.
+func TestWaitingRepliesTakeBoundedMemory(t *testing.T) {
+	r := newReplies(new(tape), 1<<20)
+	conn := new(upstream.Conn)
+	last := new(call)
+	r.Call(last)
+	for range 100_000 {
+		next := new(call)
+		r.Call(next)
+		last.Deliver(conn, []byte(":1\r\n"), 1)
+		last = next
+	}
+	if cap(r.queue) > 1024 {
+		t.Errorf("one reply is owed, and there is room for %d", cap(r.queue))
+	}
+	last.Deliver(conn, []byte(":1\r\n"), 1)
+	if r.Owed() != 0 || r.out.(*tape).String() != strings.Repeat(":1\r\n", 100_001) {
+		t.Errorf("owed %d, got %d bytes", r.Owed(), r.out.(*tape).Len())
+	}
+}

@@ -184,6 +184,11 @@ func (r *replies) pushLocked(s slot) (seq uint64) {
 			r.local = nil
 		}
 	}
+	if n := len(r.queue) - r.head; len(r.queue) == cap(r.queue) && r.head > n { // it may never be empty
+		copy(r.queue, r.queue[r.head:])
+		clear(r.queue[n:])
+		r.queue, r.head = r.queue[:n], 0
+	}
 	r.queue = append(r.queue, s)
 	return r.first + uint64(len(r.queue)-1-r.head)
 }
@@ -220,7 +225,7 @@ func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.mid && c == r.midOf || c.Kind() == '>' { // a push answers nothing
-		if r.redirect != nil && !r.mid {
+		if r.redirect != nil && !r.mid && !c.Relays() {
 			r.messageLocked(c, p)
 		} else {
 			r.unowedLocked(c, p)

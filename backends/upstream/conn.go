@@ -85,6 +85,7 @@ type Conn struct {
 	head   int
 	framer resp.Framer
 	inside bool // part of a reply has been delivered, its end has not
+	relays bool // it is raw
 }
 
 // debt is what one Send is owed. Debts to the same sink are never merged: Deliver
@@ -245,6 +246,10 @@ func (c *Conn) Step(on bool) {
 // Inside says, during Deliver, that the bytes end inside a reply.
 func (c *Conn) Inside() bool { return c.inside }
 
+// Relays says, during Deliver, that the connection is raw: the bytes may be several
+// replies and messages, from any to any.
+func (c *Conn) Relays() bool { return c.relays }
+
 // Kind is, during Deliver, the type byte of the last reply.
 func (c *Conn) Kind() byte { return c.framer.Kind() }
 
@@ -384,6 +389,7 @@ func (c *Conn) takeOver() (owner Owner, raw, step bool) {
 // routeRaw hands everything to the owner, with step one reply or message at a
 // time.
 func (c *Conn) routeRaw(p []byte, owner Sink, step bool) {
+	c.relays = true
 	for len(p) > 0 {
 		n, ended := 0, 0
 		for n < len(p) && (ended == 0 || !step) {
