@@ -146,7 +146,9 @@ func TestDeadAreNotListed(t *testing.T) {
 		p.do(t, tt.before)
 		s.await(t, tt.before)
 		asks.do(t, "CLIENT LIST ID 2")
-		asks.until(t, "a list", func() bool { return strings.HasSuffix(asks.text, "\n\r\n") || strings.HasSuffix(asks.text, "$0\r\n\r\n") })
+		asks.until(t, "a list", func() bool {
+			return strings.HasSuffix(asks.text, "\n\r\n") || strings.HasSuffix(asks.text, "$0\r\n\r\n")
+		})
 		if listed := strings.Contains(asks.text, "id=2 "); listed != tt.listed {
 			t.Errorf("%s: listed %v", tt.before, listed)
 		}

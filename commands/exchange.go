@@ -350,21 +350,34 @@ func (s *Session) runExchange(ctx context.Context, raw []byte, args [][]byte) {
 	}
 }
 
-// addTranslated sends a command, translated if it must be, on the current connection.
+// addTranslated sends a command on the current connection. For the reply to one that
+// must be translated it waits: what becomes of it may take long, and others' replies
+// come on the same connection.
 func (s *Session) addTranslated(ctx context.Context, raw []byte, args [][]byte) {
-	if x, ok := s.exchange(reaching(ctx), raw, args); ok {
-		s.sendEdited(x)
-	} else {
+	x, ok := s.exchange(reaching(ctx), raw, args)
+	if !ok {
 		s.add(raw)
+		return
 	}
+	s.publish() // the list shows it
+	if s.flushRun(); s.idle(ctx) != nil {
+		return
+	}
+	reply, err := s.ask(ctx, s.conn(), x.raw)
+	if err != nil {
+		s.replyErr(err)
+		return
+	}
+	s.finish(x.edit(reply))
 }
 
-func (s *Session) sendEdited(x exchange) {
-	s.publish() // the list shows it
-	s.flushRun()
-	c := s.conn()
-	s.replies.ExpectEdited(c, x.edit)
-	s.send(c, x.raw, 1)
+// finish gives the client a reply, which may be its last.
+func (s *Session) finish(reply []byte, last bool) {
+	s.replies.Local(reply)
+	if last {
+		s.replies.Flush()
+		s.out.Close()
+	}
 }
 
 // queueTranslated sends the newest command of a transaction. It is always true.
@@ -376,7 +389,10 @@ func (s *Session) queueTranslated(raw []byte, args [][]byte) bool {
 	}
 	s.tx.edits = append(s.tx.edits, queuedEdit{s.tx.length - 1, x.edit})
 	s.keepQueued(x.raw)
-	s.sendEdited(x)
+	s.publish()
+	s.flushRun()
+	s.replies.ExpectEdited(s.own, x.edit)
+	s.send(s.own, x.raw, 1)
 	return true
 }
 
@@ -401,12 +417,7 @@ func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
 		s.out.Abort()
 		return
 	}
-	reply, last := x.edit(reply)
-	s.replies.Local(reply)
-	if last {
-		s.replies.Flush()
-		s.out.Close()
-	}
+	s.finish(x.edit(reply))
 }
 
 // answers says that a reply is one to the command, and no message.

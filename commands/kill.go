@@ -134,12 +134,7 @@ func (s *Session) kill(ctx context.Context, args [][]byte) {
 	}
 	victims := k.victims(s)
 	s.endUpstream(ctx, victims)
-	reply, last := s.killAll(victims, k.old, reply)
-	s.replies.Local(reply)
-	if last {
-		s.replies.Flush()
-		s.out.Close()
-	}
+	s.finish(s.killAll(victims, k.old, reply))
 }
 
 // victims are the clients that k means when s asks.
