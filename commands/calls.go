@@ -108,10 +108,10 @@ func (c *call) Deliver(conn *upstream.Conn, p []byte, ended int) {
 				r.learn(c, p)
 			}
 			p = unmoved(p)
-		} else if c.tracked && isRedirection(p, false) {
+		} else if c.tracked && c.isRedirection(p, false) {
 			r.out.Close() // where it is sent on it would not be tracked
 			return
-		} else if r.redirect != nil && isRedirection(p, c.read) {
+		} else if r.redirect != nil && c.isRedirection(p, c.read) {
 			r.redirect(c, p)
 			return
 		}
@@ -218,11 +218,15 @@ func (w *whole) takeLocked(r *replies, c *call) {
 func (r *replies) indexLocked(seq uint64) int { return r.head + int(seq-r.first) }
 
 // isRedirection says that a node has not run a command, which may be sent elsewhere,
-// or again. Of a replica whose data are not there yet that is the master.
-func isRedirection(reply []byte, read bool) bool {
-	return hasWord(reply, "MOVED") || hasWord(reply, "ASK") || hasWord(reply, "TRYAGAIN") ||
+// or again. Of a replica whose data are not there yet that is the master. Scripts word
+// errors too: only what is exactly a node's word counts.
+func (c *call) isRedirection(reply []byte, read bool) bool {
+	slot, _, ok := redirection(reply)
+	return ok && slot == c.slot || string(reply) == tryAgain ||
 		read && (hasWord(reply, "LOADING") || hasWord(reply, "MASTERDOWN"))
 }
+
+const tryAgain = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
 
 func hasWord(reply []byte, word string) bool {
 	return len(reply) > len(word)+1 && reply[0] == '-' && string(reply[1:1+len(word)]) == word && reply[1+len(word)] == ' '
@@ -253,6 +257,8 @@ type redirector struct {
 	ctx    context.Context // ends with the session
 	cancel context.CancelFunc
 
+	patience time.Duration // tryAgainFor
+
 	mu      sync.Mutex
 	queue   []redirected
 	running bool
@@ -275,13 +281,13 @@ const (
 	// could send it back and forth for ever.
 	maxTries = 16
 	// tryAgainFor bounds how long keys that are on their way between two nodes are
-	// waited for, tryAgainEvery how often is asked.
+	// waited for, or a node that is not known, tryAgainEvery how often is asked.
 	tryAgainFor   = 5 * time.Second
 	tryAgainEvery = 20 * time.Millisecond
 )
 
 func newRedirector(up *upstream.Upstream) *redirector {
-	d := &redirector{up: up}
+	d := &redirector{up: up, patience: tryAgainFor}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -363,6 +369,8 @@ func (d *redirector) target(m redirected) (pool *upstream.Pool, asking bool) {
 	c := m.c
 	slot, addr, ok := redirection(m.reply)
 	switch {
+	case ok && c.by.lane == upstream.ScriptLane:
+		return d.known(c, absolute(addr, c.at)), hasWord(m.reply, "ASK")
 	case ok && hasWord(m.reply, "ASK"):
 		return d.up.At(absolute(addr, c.at)), true
 	case ok:
@@ -376,11 +384,32 @@ func (d *redirector) target(m redirected) (pool *upstream.Pool, asking bool) {
 	return d.up.View().Master(max(c.slot, 0)), false
 }
 
+// known is the master at addr, once others than a script have named it: who can run
+// scripts must not be able to send the proxy, with the credentials of its clients,
+// anywhere. It is nil if that takes too long.
+func (d *redirector) known(c *call, addr string) *upstream.Pool {
+	for {
+		if pool := d.up.Known(addr); pool != nil {
+			return pool
+		}
+		d.up.Hurry()
+		if !d.sleep(tryAgainEvery, &c.waited) {
+			return nil
+		}
+	}
+}
+
 // learn takes over what a refusal of a command that must not travel on says about its
 // slot.
 func (d *redirector) learn(c *call, reply []byte) {
-	if slot, addr, ok := redirection(reply); ok && hasWord(reply, "MOVED") {
-		d.up.Moved(slot, absolute(addr, c.at))
+	slot, addr, ok := redirection(reply)
+	if !ok || !hasWord(reply, "MOVED") {
+		return
+	}
+	if addr = absolute(addr, c.at); d.up.Known(addr) != nil { // it may be a script's word
+		d.up.Moved(slot, addr)
+	} else {
+		d.up.Hurry()
 	}
 }
 
@@ -396,7 +425,7 @@ func redirection(reply []byte) (slot int, addr string, ok bool) {
 
 // sleep waits, and is false if it has been waited long enough.
 func (d *redirector) sleep(length time.Duration, waited *time.Duration) bool {
-	if *waited += length; *waited > tryAgainFor {
+	if *waited += length; *waited > d.patience {
 		return false
 	}
 	select {

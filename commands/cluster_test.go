@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/resp"
@@ -238,5 +239,32 @@ func TestWaitingRepliesTakeBoundedMemory(t *testing.T) {
 	last.Deliver(conn, []byte(":1\r\n"), 1)
 	if r.Owed() != 0 || r.out.(*tape).String() != strings.Repeat(":1\r\n", 100_001) {
 		t.Errorf("owed %d, got %d bytes", r.Owed(), r.out.(*tape).Len())
+	}
+}
+
+// TestForgedRedirections: scripts word their errors themselves, and must not send the
+// proxy to other servers, or make it run them again.
+func TestForgedRedirections(t *testing.T) {
+	evil := startFake(t, nil)
+	addr := evil.ln.Addr().String()
+	for _, tt := range []struct{ reply, want string }{
+		{"-MOVED 1 " + addr + "\r\n", "-MOVED 1 " + addr + "\r\n"},
+		{"-ASK 1 " + addr + "\r\n", "-ASK 1 " + addr + "\r\n"},
+		{"-TRYAGAIN later\r\n", "-TRYAGAIN later\r\n"},
+		{"-MOVED 5061 " + addr + "\r\n", "-CLUSTERDOWN The nodes disagree about who serves the hash slot\r\n"},
+	} {
+		d := newDuo(t, func(_ *link, args []string) (string, bool) { return tt.reply, args[0] == "EVAL" })
+		p := d.enter(t)
+		p.routes().again.patience = 100 * time.Millisecond
+		p.do(t, "EVAL x 1 bar")
+		p.want(t, tt.want)
+		if n := len(d.sent("EVAL")) + len(d.second.sent("EVAL")); n != 1 {
+			t.Errorf("%q: it ran %d times", tt.reply, n)
+		}
+		evil.mu.Lock()
+		if len(evil.links) != 0 {
+			t.Errorf("%q: the proxy came", tt.reply)
+		}
+		evil.mu.Unlock()
 	}
 }

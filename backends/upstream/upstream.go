@@ -180,6 +180,13 @@ func (u *Upstream) At(addr string) *Pool {
 	return u.atLocked(addr)
 }
 
+// Known is At for a master that Follow, Moved or At have heard of; else nil.
+func (u *Upstream) Known(addr string) *Pool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.pools[node{addr: addr}]
+}
+
 func (u *Upstream) atLocked(addr string) *Pool {
 	n := node{addr: addr}
 	p := u.pools[n]
