@@ -81,6 +81,7 @@ var grammar = map[string][]string{
 	},
 	"connection": {
 		"HELLO", "HELLO 2", "HELLO 3", "HELLO 3", "HELLO 3 SETNAME {m}", "HELLO 2 AUTH app pw", "HELLO 3 AUTH app wrong", "HELLO 3 AUTH default any SETNAME {m}", "CLIENT SETNAME {m}", "CLIENT SETNAME {v}", "CLIENT GETNAME", "CLIENT NO-EVICT ON", "CLIENT GETREDIR", "CLIENT NOSUCH", "CLIENT HELP",
+		"CLIENT KILL ID 99999999", "CLIENT KILL nobody:1", "CLIENT KILL TYPE master SKIPME no", "CLIENT UNBLOCK 99999999", "=CLIENT LIST TYPE master", "=CLIENT LIST ID 99999999", "CLIENT TRACKINGINFO", "=CLIENT TRACKING ON REDIRECT 99999999",
 		"SELECT {d}", "RESET", "AUTH app pw", "AUTH app wrong", "AUTH reader pw", "AUTH default any", "AUTH wrong", "AUTH", "ACL WHOAMI", "ACL WHOAMI",
 	},
 	"messages": { // never all at once: the order in which channels are left is the hash table's
