@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -266,5 +267,58 @@ func TestForgedRedirections(t *testing.T) {
 			t.Errorf("%q: the proxy came", tt.reply)
 		}
 		evil.mu.Unlock()
+	}
+}
+
+// listening answers subscriptions and AUTH as a Redis does, on whatever connection.
+func listening(l *link, args []string) (string, bool) {
+	switch name := strings.ToLower(args[0]); name {
+	case "subscribe", "ssubscribe":
+		return fmt.Sprintf(">3\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n:1\r\n", len(name), name, len(args[1]), args[1]), true
+	}
+	return "", false
+}
+
+// TestSubscriberBecomesAnother: what it subscribes to from then on it must be allowed to.
+func TestSubscriberBecomesAnother(t *testing.T) {
+	d := newDuo(t, listening)
+	p := d.enter(t)
+	p.do(t, "HELLO 3", "SUBSCRIBE a")
+	p.want(t, "+OK\r\n>3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n")
+	p.do(t, "AUTH user pw", "SUBSCRIBE b")
+	p.want(t, "+OK\r\n>3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n")
+	l := d.await(t, "subscribe b")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if as := slices.Index(l.seen, "AUTH user pw"); as < 0 || as > slices.Index(l.seen, "subscribe b") {
+		t.Errorf("the connection said %q", l.seen)
+	}
+}
+
+// TestSlotWithSeveralShardChannelsMoves: the client goes on to listen, on one connection,
+// which ends with it.
+func TestSlotWithSeveralShardChannelsMoves(t *testing.T) {
+	d := newDuo(t, listening)
+	p := d.enter(t)
+	const n = 20
+	p.do(t, "HELLO 3", "GET bar")
+	p.want(t, "+OK\r\n$3\r\nbar\r\n")
+	for i := range n {
+		p.do(t, fmt.Sprintf("SSUBSCRIBE {bar}%02d", i))
+	}
+	p.until(t, "all subscriptions", func() bool { return strings.Count(p.text, "ssubscribe") == n })
+	l := d.await(t, "ssubscribe {bar}00")
+	d.up.Follow(d.halves(t, d.second, d.fake))
+	var gone strings.Builder
+	for i := range n {
+		fmt.Fprintf(&gone, ">3\r\n$12\r\nsunsubscribe\r\n$7\r\n{bar}%02d\r\n:0\r\n", i)
+	}
+	l.say(t, gone.String())
+	links := map[*link]bool{}
+	for i := range n {
+		links[d.second.await(t, fmt.Sprintf("ssubscribe {bar}%02d", i))] = true
+	}
+	if len(links) != 1 {
+		t.Errorf("it listens on %d connections to one node", len(links))
 	}
 }

@@ -127,7 +127,15 @@ func (s *Session) become(ctx context.Context, id upstream.Identity, shared, raw 
 		return false
 	}
 	s.adopt(c, id)
+	s.becomeListening(ctx)
 	return true
+}
+
+// becomeListening makes the connections that have subscriptions the user's, too.
+func (s *Session) becomeListening(ctx context.Context) {
+	if s.ears != nil && s.ears.become(ctx, s.id) != nil {
+		s.hangUp()
+	}
 }
 
 // welcome gives the client the reply to its HELLO, AUTH or SELECT.
@@ -170,6 +178,7 @@ func (s *Session) becomeOnOwn(ctx context.Context, id upstream.Identity, raw []b
 	s.sawAt = time.Time{}
 	s.speak(id)
 	s.returnShared()
+	s.becomeListening(ctx)
 	return true
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -27,15 +28,18 @@ type listener struct {
 	r   *replies
 	ctx context.Context // ends with the session
 
+	sending sync.Mutex // held while something is said to a node; before mu
+
 	mu      sync.Mutex
 	id      upstream.Identity
 	proto   int
 	closed  bool
 	nodes   map[*upstream.Pool]*upstream.Conn
-	parts   map[*upstream.Conn][]byte      // of a message whose end has not come
-	awaited map[*upstream.Conn][]expecting // confirmations, in order
-	subs    subscriptions                  // confirmed to the client
-	where   map[string][]*upstream.Pool    // of a subscription, by kind and name
+	as      map[*upstream.Conn]upstream.Identity // who they are, by their last AUTH
+	parts   map[*upstream.Conn][]byte            // of a message whose end has not come
+	awaited map[*upstream.Conn][]expecting       // confirmations, in order
+	subs    subscriptions                        // confirmed to the client
+	where   map[string][]*upstream.Pool          // of a subscription, by kind and name
 }
 
 // expecting is a confirmation that is on its way.
@@ -55,7 +59,7 @@ const (
 func newListener(s *Session) *listener {
 	l := &listener{
 		up: s.d.opt.Upstream, r: s.replies, ctx: s.routes().again.ctx, proto: s.id.Proto,
-		nodes: map[*upstream.Pool]*upstream.Conn{}, parts: map[*upstream.Conn][]byte{},
+		nodes: map[*upstream.Pool]*upstream.Conn{}, as: map[*upstream.Conn]upstream.Identity{}, parts: map[*upstream.Conn][]byte{},
 		awaited: map[*upstream.Conn][]expecting{}, where: map[string][]*upstream.Pool{},
 	}
 	return l
@@ -77,8 +81,12 @@ func (l *listener) Deliver(c *upstream.Conn, p []byte, _ int) {
 	if l.closed {
 		return
 	}
-	if p[0] == '-' {
+	switch p[0] {
+	case '-':
 		l.refuseLocked(c, p)
+		return
+	case '+':
+		l.confirmLocked(c, "auth", "")
 		return
 	}
 	elems, ok := elements(append([]byte{'*'}, p[1:]...))
@@ -169,6 +177,7 @@ func (l *listener) Fail(c *upstream.Conn, _ int, _ bool, _ error) {
 	defer l.mu.Unlock()
 	waiting := l.awaited[c]
 	delete(l.awaited, c)
+	delete(l.as, c)
 	for _, e := range waiting {
 		e.came <- appendLost(nil, errLost)
 	}
@@ -189,13 +198,68 @@ func (l *listener) close() {
 	}
 }
 
-// conn is the connection to a node, opened if need be.
+// become makes the connections those of another user, as AUTH does with that of a
+// subscriber: the subscriptions stay.
+func (l *listener) become(ctx context.Context, id upstream.Identity) error {
+	l.sending.Lock()
+	defer l.sending.Unlock()
+	l.mu.Lock()
+	all := slices.Collect(maps.Values(l.nodes))
+	l.mu.Unlock()
+	for _, c := range all {
+		if err := l.act(ctx, c, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// act makes a connection that of another user, with sending held.
+func (l *listener) act(ctx context.Context, c *upstream.Conn, id upstream.Identity) error {
+	came := make(chan []byte, 1)
+	l.mu.Lock()
+	as := l.as[c]
+	if as.User == id.User && as.Secret == id.Secret || !c.Alive() {
+		l.mu.Unlock()
+		return nil
+	}
+	l.as[c] = id
+	l.awaited[c] = append(l.awaited[c], expecting{command: "auth", came: came})
+	l.mu.Unlock()
+	login := []string{"AUTH", id.User, id.Secret}
+	if id.User == "" {
+		login = []string{"AUTH", id.Secret}
+	}
+	if err := c.Send(resp.AppendCommand(nil, login...), 0, l); err != nil {
+		return &upstream.DownError{Err: err}
+	}
+	if err := confirmed(ctx, came); err != nil {
+		return err
+	}
+	c.ActAs(id)
+	return nil
+}
+
+// confirmed waits for a confirmation.
+func confirmed(ctx context.Context, came chan []byte) error {
+	select {
+	case refusal := <-came:
+		if refusal != nil {
+			return &upstream.RefusedError{Reply: refusal}
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// conn is the connection to a node, opened if need be, with sending held.
 func (l *listener) conn(ctx context.Context, pool *upstream.Pool, id upstream.Identity) (*upstream.Conn, error) {
 	l.mu.Lock()
 	c := l.nodes[pool]
 	l.mu.Unlock()
 	if c != nil && c.Alive() {
-		return c, nil
+		return c, l.act(ctx, c, id)
 	}
 	id.Proto = 3
 	c, err := pool.Private(ctx, id, l)
@@ -210,7 +274,7 @@ func (l *listener) conn(ctx context.Context, pool *upstream.Pool, id upstream.Id
 		c.Close()
 		return nil, errLost
 	}
-	l.nodes[pool] = c
+	l.nodes[pool], l.as[c] = c, id
 	return c, nil
 }
 
@@ -225,30 +289,36 @@ func (l *listener) change(ctx context.Context, id upstream.Identity, command str
 		left = &n
 	}
 	for _, pool := range pools {
-		c, err := l.conn(ctx, pool, id)
+		came, err := l.send(ctx, pool, id, expecting{command: lower([]byte(command)), name: string(name), left: left})
 		if err != nil {
 			return err
-		}
-		came := make(chan []byte, 1)
-		l.mu.Lock()
-		l.awaited[c] = append(l.awaited[c], expecting{lower([]byte(command)), string(name), left, came})
-		l.mu.Unlock()
-		if err := c.Send(resp.AppendCommand(nil, []byte(command), name), 0, l); err != nil {
-			return &upstream.DownError{Err: err}
 		}
 		all = append(all, came)
 	}
 	for _, came := range all {
-		select {
-		case refusal := <-came:
-			if refusal != nil {
-				return &upstream.RefusedError{Reply: refusal}
-			}
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := confirmed(ctx, came); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// send sends one subscription, or the end of one, to a node.
+func (l *listener) send(ctx context.Context, pool *upstream.Pool, id upstream.Identity, e expecting) (came chan []byte, err error) {
+	l.sending.Lock()
+	defer l.sending.Unlock()
+	c, err := l.conn(ctx, pool, id)
+	if err != nil {
+		return nil, err
+	}
+	e.came = make(chan []byte, 1)
+	l.mu.Lock()
+	l.awaited[c] = append(l.awaited[c], e)
+	l.mu.Unlock()
+	if err := c.Send(resp.AppendCommand(nil, e.command, e.name), 0, l); err != nil {
+		return nil, &upstream.DownError{Err: err}
+	}
+	return e.came, nil
 }
 
 // follow subscribes anew to a shard channel whose slot has moved.
