@@ -154,15 +154,18 @@ func (l *listing) of(s *Session, now time.Time) row {
 	if stateful != nil && stateful == p.own && (lost || !stateful.Alive()) {
 		return nil
 	}
+	idle := since(now, p.heard)
 	if own == 0 || r == nil {
 		r = l.template.with(none).with(p.fieldsLocked())
+	} else {
+		idle = min(idle, r.number("idle")) // messages count, too
 	}
 	return r.with(map[string]string{
 		"id":    strconv.FormatInt(p.ID, 10),
 		"addr":  p.Addr,
 		"laddr": p.LocalAddr,
-		"age":   seconds(now, p.since),
-		"idle":  seconds(now, p.heard),
+		"age":   strconv.FormatInt(since(now, p.since), 10),
+		"idle":  strconv.FormatInt(idle, 10),
 		"flags": flagsFor(r.get("flags"), p.Peer),
 		"cmd":   p.command.in(s.d.table()),
 		"redir": strconv.FormatInt(l.redirect(r.number("redir"), p.redirect), 10),
@@ -196,7 +199,5 @@ func (l *listing) redirect(n int64, to redirect) int64 {
 	return n
 }
 
-// seconds is how long ago something was, as Redis counts.
-func seconds(now, then time.Time) string {
-	return strconv.FormatInt(max(0, now.Unix()-then.Unix()), 10)
-}
+// since is how many seconds ago something was, as Redis counts.
+func since(now, then time.Time) int64 { return max(0, now.Unix()-then.Unix()) }
