@@ -338,17 +338,3 @@ func keyspace(info []byte) (keys, expires, ttl int64) {
 func plainHello(reply []byte) []byte {
 	return bytes.Replace(reply, []byte("$4\r\nmode\r\n$7\r\ncluster\r\n"), []byte("$4\r\nmode\r\n$10\r\nstandalone\r\n"), 1)
 }
-
-// tryRewritten asks the home node.
-func (s *Session) tryRewritten(rewrite func([]byte) []byte, raw []byte) bool {
-	pool := s.rt.view.Home()
-	conn := s.rt.conn(pool, s.lane)
-	if conn == nil {
-		return false
-	}
-	s.flushHome()
-	c := s.newCall(plan{slot: noSlot, pool: pool}, raw)
-	s.replies.CallParts([]*call{c}, func(parts [][]byte) []byte { return rewrite(parts[0]) })
-	s.rt.gather(conn, c)
-	return true
-}
