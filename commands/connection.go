@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"slices"
 	"strconv"
 	"time"
 
@@ -206,16 +207,11 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 	s.replies.Local([]byte("+OK\r\n"))
 }
 
-// markWait bounds how long the proxy waits for the upstream to have answered
-// everything before, on a connection whose replies are not counted.
-const markWait = 5 * time.Second
-
 // settleRaw sends a command on a connection whose replies are not counted and
 // returns when its reply, which m knows, has come: then everything before has been
-// answered too. It is false if the reply does not come.
+// answered too, which may take as long as a command that blocks. It is false if the
+// connection is lost, ctx ends, or the client has left rawGrace ago.
 func (s *Session) settleRaw(ctx context.Context, command []byte, m *mark) bool {
-	ctx, cancel := context.WithTimeout(ctx, markWait)
-	defer cancel()
 	m.seen = make(chan struct{})
 	s.own.Step(true)
 	defer s.own.Step(false)
@@ -227,10 +223,17 @@ func (s *Session) settleRaw(ctx context.Context, command []byte, m *mark) bool {
 	select {
 	case <-m.seen:
 		return true
+	case <-s.present.Done():
+		s.await(ctx, m.seen, rawGrace)
 	case <-s.own.Done():
 	case <-ctx.Done():
 	}
-	return false
+	select {
+	case <-m.seen:
+		return true
+	default:
+		return false
+	}
 }
 
 // reset makes the session one that has said nothing.
@@ -238,9 +241,9 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 	if s.mode == onRaw {
 		m := &mark{shown: true, is: func(reply []byte) bool { return string(reply) == "+RESET\r\n" }}
 		if s.silent { // it may not be answered, but what follows it is
-			token := rand.Text()
-			raw = resp.AppendCommand(append([]byte(nil), raw...), "PING", token)
-			m = &mark{is: func(reply []byte) bool { return isBulk(reply, token) || isNoAuth(reply) || isNoPing(reply) }}
+			var question []byte
+			question, m = unknownCommand()
+			raw = slices.Concat(raw, question)
 		}
 		if !s.settleRaw(ctx, raw, m) {
 			s.out.Abort()
@@ -273,15 +276,17 @@ func (s *Session) answered(ctx context.Context) bool {
 	if s.silent {
 		return true
 	}
+	question, m := unknownCommand()
+	return s.settleRaw(ctx, question, m)
+}
+
+// unknownCommand is a command that no upstream knows, and its reply: the one that
+// comes whoever the client is and whatever it may do.
+func unknownCommand() (raw []byte, m *mark) {
 	token := rand.Text()
-	if s.d.opt.Upstream.Pool().WantsAuth() { // this is answered with the token in any state
-		return s.settleRaw(ctx, resp.AppendCommand(nil, token), &mark{is: func(reply []byte) bool {
-			return len(reply) > 0 && reply[0] == '-' && bytes.Contains(reply, []byte(token))
-		}})
-	}
-	return s.settleRaw(ctx, resp.AppendCommand(nil, "PING", token), &mark{is: func(reply []byte) bool {
-		return isBulk(reply, token) || isNoPing(reply)
-	}})
+	return resp.AppendCommand(nil, token), &mark{is: func(reply []byte) bool {
+		return len(reply) > 0 && reply[0] == '-' && bytes.Contains(reply, []byte(token))
+	}}
 }
 
 // rawNoAuth asks a connection whose replies are not counted, on which everything
@@ -289,8 +294,8 @@ func (s *Session) answered(ctx context.Context) bool {
 func (s *Session) rawNoAuth(ctx context.Context) bool {
 	token, refused := rand.Text(), s.silent
 	ok := s.silent || s.settleRaw(ctx, resp.AppendCommand(nil, "PING", token), &mark{is: func(reply []byte) bool {
-		refused = isNoAuth(reply)
-		return refused || isBulk(reply, token) || isNoPing(reply)
+		refused = hasWord(reply, "NOAUTH")
+		return refused || hasWord(reply, "NOPERM") || isBulk(reply, token)
 	}})
 	return refused || !ok
 }
@@ -299,14 +304,6 @@ func (s *Session) rawNoAuth(ctx context.Context) bool {
 func isBulk(reply []byte, token string) bool {
 	bulk := string(resp.AppendBulkString(nil, token))
 	return string(reply) == bulk || string(reply) == "*2\r\n$4\r\npong\r\n"+bulk
-}
-
-func isNoAuth(reply []byte) bool { return bytes.HasPrefix(reply, []byte("-NOAUTH ")) }
-
-// isNoPing says that a reply refuses a PING to a user who may not send one. If it
-// answers the client's own instead, the one that comes for ours is the same.
-func isNoPing(reply []byte) bool {
-	return bytes.HasPrefix(reply, []byte("-NOPERM ")) && bytes.Contains(reply, []byte("'ping'"))
 }
 
 func (s *Session) quit(ctx context.Context, raw []byte) {

@@ -280,12 +280,12 @@ func TestVerbsKeepTheirPlace(t *testing.T) {
 // TestVerbsKeepTheirPlaceAmongMessages: the same on a connection whose replies are
 // not counted, which in RESP3 takes ordinary commands too.
 func TestVerbsKeepTheirPlaceAmongMessages(t *testing.T) {
-	pings := make(chan string, 1)
+	questions := make(chan string, 1)
 	s := newStage(t, Options{}, func(_ *link, args []string) (string, bool) {
-		if args[0] != "PING" || len(args) == 1 {
+		if !isQuestion(args) {
 			return "", false
 		}
-		pings <- plainAnswer(nil, args) // comes behind what is answered late
+		questions <- plainAnswer(nil, args) // comes behind what is answered late
 		return "", true
 	})
 	p := s.enter(t)
@@ -296,10 +296,10 @@ func TestVerbsKeepTheirPlaceAmongMessages(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); p.do(t, "LOCK job 30s OWNER me") }()
 	p.wantNothing(t)
-	ping := <-pings
-	l.say(t, "+late\r\n"+ping[:5])
-	time.Sleep(time.Millisecond) // the mark may come in pieces
-	l.say(t, ping[5:])
+	mark := <-questions
+	l.say(t, "+late\r\n"+mark[:5])
+	time.Sleep(time.Millisecond) // it may come in pieces
+	l.say(t, mark[5:])
 	<-done
 	p.want(t, "+late\r\n*4\r\n:1\r\n$2\r\nme\r\n:30000\r\n:1\r\n")
 }

@@ -400,8 +400,12 @@ func (s *Session) queueTranslated(raw []byte, args [][]byte) bool {
 // and waits for the reply.
 func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
 	x, ok := s.exchange(reaching(ctx), raw, args)
-	if !ok || !s.answered(ctx) {
+	if !ok {
 		s.add(raw)
+		return
+	}
+	if !s.answered(ctx) {
+		s.out.Abort()
 		return
 	}
 	s.publish()

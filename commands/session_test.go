@@ -3,6 +3,7 @@ package commands
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"log/slog"
@@ -118,8 +119,15 @@ func plainAnswer(l *link, args []string) string {
 	case "RESET":
 		return "+RESET\r\n"
 	}
+	if isQuestion(args) {
+		return "-ERR unknown command '" + args[0] + "', with args beginning with: \r\n"
+	}
 	return "+OK\r\n"
 }
+
+// isQuestion says that a command is one whose name no Redis knows, by which the proxy
+// learns that everything before has been answered.
+func isQuestion(args []string) bool { return len(args) == 1 && len(args[0]) == len(rand.Text()) }
 
 // readCommand reads an array of bulk strings.
 func readCommand(in *bufio.Reader) ([]string, error) {

@@ -581,3 +581,45 @@ func TestClientCommandsOnACluster(t *testing.T) {
 		t.Errorf("EXEC: %v, the id is %s", v, id)
 	}
 }
+
+// TestSubscriberThatMayNotPing: what the proxy has to know of a connection whose
+// replies are not counted it learns from any client, and none hears of it.
+func TestSubscriberThatMayNotPing(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	r.data.Do(t, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-ping")
+	c := redistest.Open3(t, r.addr())
+	id := clientID(t, c)
+	c.Do(t, "AUTH", "app", "pw")
+	c.Do(t, "SUBSCRIBE", "c")
+	if v := c.Do(t, "CLIENT", "ID"); v.Text != id {
+		t.Errorf("CLIENT ID: %v, want %s", v, id)
+	}
+	if v := c.Do(t, "LOCK", "job", "30s"); v.Kind != '*' {
+		t.Errorf("LOCK: %v", v)
+	}
+	if v := c.Do(t, "ECHO", "end"); v.Text != "end" {
+		t.Errorf("the reply to ECHO is %v", v)
+	}
+}
+
+// TestSubscriberThatBlocks: what it sends behind BLPOP waits as long as that does, and
+// means the proxy's clients then too.
+func TestSubscriberThatBlocks(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	other, c := redistest.Open(t, w.via), redistest.Open3(t, w.via)
+	id := clientID(t, c)
+	c.Do(t, "SUBSCRIBE", "c")
+	c.Send(t, lines("BLPOP q 0", "CLIENT ID", "UNLOCK job me", "BLPOP q 0", "RESET", "CLIENT ID"))
+	for range 2 {
+		eventually(t, 5*time.Second, "it is blocked", func() bool { return blocked(t, w.behind) == 1 })
+		time.Sleep(6 * time.Second) // longer than anything that is done in haste
+		other.Do(t, "RPUSH", "q", "x")
+	}
+	for _, want := range []string{`*[$"q" $"x"]`, ":" + id, "-LOCKLOST", `*[$"q" $"x"]`, "+RESET", ":" + id} {
+		if v := c.Read(t); !strings.HasPrefix(v.String(), want) {
+			t.Errorf("got %v, want %s", v, want)
+		}
+	}
+}
