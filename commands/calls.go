@@ -45,6 +45,7 @@ type call struct {
 	tries  int            // the redirector's
 	waited time.Duration  // the redirector's
 	on     *upstream.Conn // borrowed for this call; may be nil
+	unbind func() bool    // of on, if it is alone: it need not end with the session any more
 }
 
 const noSlot = -1
@@ -192,6 +193,7 @@ func (c *call) leaveLocked() {
 	switch {
 	case c.on == nil:
 	case c.alone:
+		c.unbind()
 		c.on.Close()
 	default:
 		upstream.Return(c.on)
@@ -326,7 +328,7 @@ func (d *redirector) send(m redirected) {
 		c.answer(unsettled(m.reply))
 		return
 	}
-	conn, err := d.open(c, pool)
+	conn, unbind, err := d.open(c, pool)
 	if err != nil {
 		d.up.Hurry()
 		p := appendErr(nil, err)
@@ -339,7 +341,7 @@ func (d *redirector) send(m redirected) {
 	raw, sinks := c.raw, []upstream.Sink{c}
 	c.r.mu.Lock()
 	c.leaveLocked()
-	c.at, c.on, c.skip = pool, conn, 0
+	c.at, c.on, c.unbind, c.skip = pool, conn, unbind, 0
 	if asking {
 		c.skip = 1
 		raw = append(resp.AppendCommand(nil, "ASKING"), raw...)
@@ -353,15 +355,17 @@ func (d *redirector) send(m redirected) {
 	}
 }
 
-func (d *redirector) open(c *call, pool *upstream.Pool) (*upstream.Conn, error) {
+// open makes or borrows a connection for a call. One that is the call's alone ends with
+// the session, until unbind.
+func (d *redirector) open(c *call, pool *upstream.Pool) (conn *upstream.Conn, unbind func() bool, err error) {
 	if !c.alone {
-		return pool.Shared(d.ctx, c.by.id, c.by.lane, c.by.hint)
+		conn, err = pool.Shared(d.ctx, c.by.id, c.by.lane, c.by.hint)
+		return conn, nil, err
 	}
-	conn, err := pool.Private(d.ctx, c.by.id, c.r)
-	if err == nil {
-		context.AfterFunc(d.ctx, conn.Close)
+	if conn, err = pool.Private(d.ctx, c.by.id, c.r); err != nil {
+		return nil, nil, err
 	}
-	return conn, err
+	return conn, context.AfterFunc(d.ctx, conn.Close), nil
 }
 
 // target is where a refused call is to go. It waits where that takes time.

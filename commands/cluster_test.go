@@ -322,3 +322,75 @@ func TestSlotWithSeveralShardChannelsMoves(t *testing.T) {
 		t.Errorf("it listens on %d connections to one node", len(links))
 	}
 }
+
+// TestTrackingEndsBeforeTheProtocol: what a client is told when its connections are given
+// up is in the protocol that it speaks then.
+func TestTrackingEndsBeforeTheProtocol(t *testing.T) {
+	const all = ">2\r\n$10\r\ninvalidate\r\n_\r\n"
+	for _, tt := range []struct{ end, want string }{
+		{"RESET", all + "+RESET\r\n"},
+		{"HELLO 2", all + "+OK\r\n"},
+		{"AUTH user pw", all + "+OK\r\n"},
+		{"CLIENT TRACKING OFF", "+OK\r\n"},
+	} {
+		d := newDuo(t, nil)
+		p := d.enter(t)
+		p.do(t, "HELLO 3", "CLIENT TRACKING ON", "GET bar", "GET foo")
+		p.want(t, "+OK\r\n+OK\r\n$3\r\nbar\r\n$3\r\nfoo\r\n")
+		p.do(t, tt.end)
+		p.want(t, tt.want)
+		p.wantNothing(t)
+		if p.Closing() {
+			t.Errorf("%s disconnected the client", tt.end)
+		}
+	}
+}
+
+// TestLostTrackedConnectionEndsTheClient: also when another was refused before.
+func TestLostTrackedConnectionEndsTheClient(t *testing.T) {
+	d := newDuo(t, nil)
+	d.second.answer = func(_ *link, args []string) (string, bool) { return "-NOPERM no\r\n", args[0] == "CLIENT" }
+	p := d.enter(t)
+	p.do(t, "HELLO 3", "CLIENT TRACKING ON", "GET bar", "GET foo")
+	p.want(t, "+OK\r\n+OK\r\n$3\r\nbar\r\n-NOPERM no\r\n")
+	d.drop()
+	p.until(t, "the end of the client", func() bool { return p.closed })
+}
+
+// TestWatchedKeysStayWatched: nothing may take the connection away that watches.
+func TestWatchedKeysStayWatched(t *testing.T) {
+	for _, between := range []string{"CLIENT TRACKING ON", "BLPOP foo 1", "GET foo"} {
+		d := newDuo(t, func(_ *link, args []string) (string, bool) { return "*-1\r\n", args[0] == "BLPOP" })
+		p := d.enter(t)
+		p.do(t, "HELLO 3", "WATCH bar", between, "MULTI", "SET bar 1", "EXEC")
+		p.until(t, "EXEC", func() bool { return strings.HasSuffix(p.text, "*0\r\n") })
+		if l := d.await(t, "WATCH bar"); !slices.Contains(l.seen, "EXEC") {
+			t.Errorf("%s: the connection that watches saw %q", between, l.seen)
+		}
+	}
+}
+
+// TestScanRefusedInTheNodesWords: also by a client that has not been anywhere yet.
+func TestScanRefusedInTheNodesWords(t *testing.T) {
+	for _, scan := range []string{"SCAN", "SCAN x"} {
+		d := newDuo(t, func(_ *link, args []string) (string, bool) { return "-ERR no\r\n", args[0] == "SCAN" })
+		p := d.enter(t)
+		p.do(t, scan)
+		p.want(t, "-ERR no\r\n")
+	}
+}
+
+// TestOneErrorForOneCommand: whatever cannot be reached.
+func TestOneErrorForOneCommand(t *testing.T) {
+	for _, command := range []string{"GET bar", "MGET bar foo", "DBSIZE", "SORT bar BY x*", "BLPOP bar 0", "WATCH bar", "PING", "EVAL x 0", "EVAL x 1 bar", "XREAD BLOCK 0 STREAMS bar 0"} {
+		d := newDuo(t, nil)
+		d.ln.Close()
+		d.second.ln.Close()
+		p := d.enter(t)
+		p.do(t, command)
+		if p.mu.Lock(); strings.Count(p.text, "\r\n") != 1 || !strings.HasPrefix(p.text, "-UPSTREAMDOWN ") {
+			t.Errorf("%s: %q", command, p.text)
+		}
+		p.mu.Unlock()
+	}
+}

@@ -121,13 +121,14 @@ func (s *Session) become(ctx context.Context, id upstream.Identity, shared, raw 
 		s.replyErr(err)
 		return false
 	}
-	s.welcome(reply)
 	if _, refused := resp.Error(reply); refused {
+		s.welcome(reply)
 		pool.Return(c)
 		s.d.opt.Upstream.Forget(id) // connections opened before a password changed must not live on
 		return false
 	}
 	s.adopt(c, id)
+	s.welcome(reply) // after what is still said in the protocol before
 	s.becomeListening(ctx)
 	return true
 }
@@ -254,8 +255,8 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 			return
 		}
 		s.closeEars()
-		s.replies.Local([]byte("+RESET\r\n"))
 	}
+	counted := s.mode != onRaw
 	s.closeOwn()
 	s.returnShared()
 	s.name, s.id = nil, s.d.opt.Upstream.Default()
@@ -265,6 +266,9 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 		s.rt.tracking, s.rt.caching = nil, nil
 	}
 	s.taken, s.sawAt = taken{}, time.Time{}
+	if counted {
+		s.replies.Local([]byte("+RESET\r\n"))
+	}
 }
 
 // answered waits until everything before has been answered, however the session's

@@ -11,7 +11,10 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
-var errLost = errors.New("the connection was lost")
+var (
+	errLost   = errors.New("the connection was lost")
+	errNobody = errors.New("no node is known that serves it")
+)
 
 // leaveOwn goes back to the shared connections of a Cluster's nodes between the
 // commands that need one of the session's own, though that may have state: what is
@@ -48,12 +51,8 @@ func (s *Session) runNodes(ctx context.Context, k kind, raw []byte, args [][]byt
 	switch {
 	case k == ownConn && refusals[lower(args[0])] != nil:
 		return s.say(refusals[lower(args[0])](args))
-	case k == unwatch && s.watching && s.toOwn(ctx):
-		s.add(raw)
-		if len(args) == 1 {
-			s.watching = false
-			s.note()
-		}
+	case k == unwatch && s.watching:
+		s.runUnwatch(ctx, raw, args)
 		return true
 	case k == watch:
 		return s.runWatch(ctx, raw, args)
@@ -127,10 +126,10 @@ func (s *Session) sendAlone(ctx context.Context, p plan, raw []byte) {
 		s.replyErr(err)
 		return
 	}
-	context.AfterFunc(s.rt.again.ctx, conn.Close)
 	s.blocking = true
 	c := s.newCall(p, bytes.Clone(raw))
 	c.alone, c.on, c.tap = true, conn, s.blockedUntilHeard()
+	c.unbind = context.AfterFunc(s.rt.again.ctx, conn.Close)
 	s.replies.Call(c)
 	if err := conn.SendEach(c.raw, []upstream.Sink{c}); err != nil {
 		c.Fail(conn, 1, false, err)
@@ -158,6 +157,18 @@ func (s *Session) runWatch(ctx context.Context, raw []byte, args [][]byte) bool 
 		s.begin(watch, raw, args)
 	}
 	return true
+}
+
+// runUnwatch ends what runWatch began, where that was.
+func (s *Session) runUnwatch(ctx context.Context, raw []byte, args [][]byte) {
+	if !s.toOwn(ctx) {
+		return
+	}
+	s.add(raw)
+	if len(args) == 1 {
+		s.watching = false
+		s.note()
+	}
 }
 
 // A placing is where a transaction in a Cluster is, as far as known: its node is that
@@ -362,17 +373,26 @@ func (s *Session) joined(parts [][]byte, err error, join func([][]byte) []byte) 
 	}
 }
 
+// isCursor says that a SCAN has a cursor; a node refuses others in its own words.
+func isCursor(args [][]byte) bool {
+	if len(args) < 2 {
+		return false
+	}
+	_, err := strconv.ParseUint(string(args[1]), 10, 64)
+	return err == nil
+}
+
 // A cursor of SCAN over a Cluster is a node's own cursor and the node, which is known
 // by the slot it is asked for: slotBits of the number.
 const slotBits = 14
 
 // tryScan asks one node after the other. A cursor is good as long as its slot stays
 // with its node.
-func (s *Session) tryScan(raw []byte, args [][]byte) bool {
-	cursor, err := strconv.ParseUint(string(args[1]), 10, 64)
+func (s *Session) tryScan(args [][]byte) bool {
+	cursor, _ := strconv.ParseUint(string(args[1]), 10, 64)
 	starts := s.rt.view.Starts()
-	if err != nil || len(starts) == 0 {
-		return s.tryForward(raw) // refused in the node's words
+	if len(starts) == 0 {
+		return s.say(unservedBy)
 	}
 	slot := int(cursor & (1<<slotBits - 1))
 	if cursor == 0 {

@@ -19,8 +19,8 @@ type routes struct {
 
 	// tracking is the client's CLIENT TRACKING: then conns are the session's own. nil: off.
 	tracking []byte
-	pushes   *pushes
-	caching  []byte // CLIENT CACHING about the next command; may be nil
+	pushes   map[*upstream.Conn]*pushes // who owns these
+	caching  []byte                     // CLIENT CACHING about the next command; may be nil
 }
 
 // A batch is commands to one node that will be sent together. What was sent is kept
@@ -70,7 +70,7 @@ func (s *Session) clustered() bool { return s.d.opt.Upstream.View().Cluster() }
 func (s *Session) routes() *routes {
 	if s.rt == nil {
 		up := s.d.opt.Upstream
-		s.rt = &routes{view: up.View(), conns: map[*upstream.Pool]*[upstream.Lanes]*upstream.Conn{}, again: newRedirector(up)}
+		s.rt = &routes{view: up.View(), conns: map[*upstream.Pool]*[upstream.Lanes]*upstream.Conn{}, pushes: map[*upstream.Conn]*pushes{}, again: newRedirector(up)}
 		s.replies.mu.Lock()
 		s.replies.redirect, s.replies.learn = s.rt.again.add, s.rt.again.learn
 		s.replies.mu.Unlock()
@@ -113,12 +113,16 @@ func (rt *routes) drop(which func(*upstream.Conn) bool) {
 
 // leave gives up a connection of conns.
 func (rt *routes) leave(c *upstream.Conn) {
-	if rt.tracking != nil {
-		rt.pushes.over.Store(true)
-		c.Close()
-	} else {
+	o := rt.pushes[c]
+	if o == nil {
 		upstream.Return(c)
+		return
 	}
+	if c.Alive() { // else the client is to hear of it
+		o.over.Store(true)
+	}
+	delete(rt.pushes, c)
+	c.Close()
 }
 
 // plan decides where a command goes.
@@ -212,8 +216,8 @@ func (s *Session) tryRouted(k kind, raw []byte, args [][]byte) bool {
 		if refusal := refusals[nameOf(cmd)]; refusal != nil {
 			return s.say(refusal(args))
 		}
-		if nameOf(cmd) == "scan" && len(args) > 1 {
-			return s.tryScan(raw, args)
+		if nameOf(cmd) == "scan" && isCursor(args) {
+			return s.tryScan(args)
 		}
 	}
 	if k == script {
@@ -306,6 +310,9 @@ func (rt *routes) conn(pool *upstream.Pool, lane upstream.Lane) *upstream.Conn {
 // reach makes sure that there are connections to nodes.
 func (s *Session) reach(ctx context.Context, pools ...*upstream.Pool) error {
 	for _, pool := range pools {
+		if pool == nil {
+			return &upstream.DownError{Err: errNobody}
+		}
 		if s.rt.conn(pool, s.lane) != nil {
 			continue
 		}
@@ -330,22 +337,41 @@ func (s *Session) reach(ctx context.Context, pools ...*upstream.Pool) error {
 // runRouted is Run for what tryRouted could not do at once. It is false for what
 // does not depend on nodes after all.
 func (s *Session) runRouted(ctx context.Context, k kind, raw []byte, args [][]byte) bool {
+	for range maxPlans {
+		if sent, ours := s.runPlan(ctx, k, raw, args); sent || !ours {
+			return ours
+		}
+	}
+	s.replyErr(&upstream.DownError{Err: errLost})
+	return true
+}
+
+// maxPlans is how often a command is planned anew, because nodes changed their places,
+// or a connection was lost, before it was sent.
+const maxPlans = 5
+
+// runPlan plans a command and sends it, or answers it. ours is false for what does not
+// depend on nodes.
+func (s *Session) runPlan(ctx context.Context, k kind, raw []byte, args [][]byte) (sent, ours bool) {
 	if !s.sameView() && (s.idle(ctx) != nil || !s.sameView()) {
-		return true
+		return true, true
+	}
+	switch k {
+	case forward, execTx, unwatch, mayBlock, kills, script, blocks:
+	default:
+		return false, false
 	}
 	p, cmd := s.plan(args)
 	if p.kind == unknown {
-		p = s.askKeys(ctx, args)
-	}
-	switch k {
-	case forward, execTx, unwatch, mayBlock, kills, script:
-	case blocks:
-	default:
-		return false
+		var err error
+		if p, err = s.askKeys(ctx, args); err != nil {
+			s.replyOrBar(err)
+			return true, true
+		}
 	}
 	if k == script && s.lane != upstream.ScriptLane {
 		if s.idle(ctx) != nil {
-			return true
+			return true, true
 		}
 		s.lane = upstream.ScriptLane
 	}
@@ -353,47 +379,59 @@ func (s *Session) runRouted(ctx context.Context, k kind, raw []byte, args [][]by
 		p.pool, p.read = s.rt.view.Master(max(p.slot, 0)), false
 	}
 	if k == blocks || k == mayBlock && hasBlock(args) {
-		return s.clustered() && s.runBlocking(ctx, p, raw)
+		ours = s.clustered() && s.runBlocking(ctx, p, raw)
+		return ours, ours
 	}
 	var pools []*upstream.Pool
 	switch p.kind {
 	case keyed:
-		pools = []*upstream.Pool{p.pool}
+		return s.runNode(ctx, p, raw), true
 	case split:
 		pools = s.poolsOf(args)
 	case spread:
-		pools = s.rt.view.Masters()
-	case crossing, malformed, unserved:
-		return s.tryRouted(k, raw, args)
+		if pools = s.rt.view.Masters(); len(pools) == 0 {
+			return s.say(unservedBy), true
+		}
+	case crossing:
+		return s.say(crossSlot), true
+	case unserved:
+		s.d.opt.Upstream.Hurry()
+		return s.say(unservedBy), true
+	case malformed:
 	default:
 		name := nameOf(cmd)
-		if !s.clustered() || name != "scan" && refusals[name] == nil {
-			return false
+		if !s.clustered() || !(name == "scan" && isCursor(args)) && refusals[name] == nil {
+			return false, false
 		}
 		pools = s.rt.view.Masters()
 	}
-	err := s.reach(ctx, pools...)
-	for err != nil && p.kind == keyed && p.read && ctx.Err() == nil {
-		p = s.elsewhere(p)
+	if err := s.reach(ctx, pools...); err != nil {
+		s.replyOrBar(err)
+		return true, true
+	}
+	return s.tryRouted(k, raw, args), true
+}
+
+// runNode sends a command to one node, or if that only reads and cannot be reached to
+// another. It is false if the connection was lost before.
+func (s *Session) runNode(ctx context.Context, p plan, raw []byte) bool {
+	err := s.reach(ctx, p.pool)
+	for tries := 0; err != nil && p.read && ctx.Err() == nil; tries++ {
+		p = s.elsewhere(p, tries > 0)
 		err = s.reach(ctx, p.pool)
 	}
 	if err != nil {
 		s.replyOrBar(err)
 		return true
 	}
-	if p.kind == keyed {
-		s.tryNode(p, raw)
-	} else if !s.tryRouted(k, raw, args) {
-		s.replyErr(&upstream.DownError{Err: errLost})
-	}
-	return true
+	return s.tryNode(p, raw)
 }
 
 // elsewhere is the plan of a read whose node cannot be reached: another replica that
-// may be, or else the master.
-func (s *Session) elsewhere(p plan) plan {
+// may be, or else, or if there is not the time, the master.
+func (s *Session) elsewhere(p plan, haste bool) plan {
 	slot := max(p.slot, 0)
-	if next := s.rt.view.Reader(slot, s.hint); next != p.pool {
+	if next := s.rt.view.Reader(slot, s.hint); next != p.pool && !haste {
 		p.pool = next
 	} else {
 		p.pool = s.rt.view.Master(slot)
@@ -413,30 +451,30 @@ func (s *Session) poolsOf(args [][]byte) (pools []*upstream.Pool) {
 }
 
 // askKeys plans a command whose keys only the upstream knows.
-func (s *Session) askKeys(ctx context.Context, args [][]byte) plan {
-	home := plan{slot: noSlot}
-	if !s.needShared(ctx) {
-		return home
+func (s *Session) askKeys(ctx context.Context, args [][]byte) (p plan, err error) {
+	home := s.rt.view.Home()
+	if err := s.reach(ctx, home); err != nil {
+		return p, err
 	}
 	question := append([][]byte{[]byte("COMMAND"), []byte("GETKEYS")}, args...)
-	reply, err := s.ask(ctx, s.shared[s.lane], resp.AppendCommand(nil, question...))
+	reply, err := s.ask(ctx, s.rt.conn(home, s.lane), resp.AppendCommand(nil, question...))
 	if err != nil {
-		return home
+		return p, err
 	}
 	keys, ok := elements(reply)
 	if !ok || len(keys) == 0 {
-		return home
+		return plan{slot: noSlot}, nil
 	}
-	p := plan{kind: keyed, slot: table.Slot(bulk(keys[0]))}
+	p = plan{kind: keyed, slot: table.Slot(bulk(keys[0]))}
 	for _, k := range keys[1:] {
 		if table.Slot(bulk(k)) != p.slot {
-			return plan{kind: crossing, slot: noSlot}
+			return plan{kind: crossing, slot: noSlot}, nil
 		}
 	}
 	if p.pool = s.rt.view.Master(p.slot); p.pool == nil {
 		p.kind = unserved
 	}
-	return p
+	return p, nil
 }
 
 // elements are the replies that an array or set is made of.

@@ -669,6 +669,9 @@ func (s *Session) toOwnAt(ctx context.Context, pool *upstream.Pool) bool {
 // openOwn makes sure that there is a live connection of the session's own to a node.
 // If it can't, the session is on shared connections.
 func (s *Session) openOwn(ctx context.Context, pool *upstream.Pool) error {
+	if pool == nil {
+		return &upstream.DownError{Err: errNobody}
+	}
 	if s.own != nil && s.own.Alive() && s.ownAt == pool {
 		return nil
 	}
@@ -686,6 +689,7 @@ func (s *Session) openOwn(ctx context.Context, pool *upstream.Pool) error {
 	s.own, s.ownAt, s.changed = c, pool, true
 	s.publish()
 	if err := s.beginTracking(ctx, c); err != nil {
+		c.Close()
 		return err
 	}
 	if len(s.name) > 0 {
@@ -797,8 +801,9 @@ func (s *Session) needShared(ctx context.Context) bool {
 }
 
 func (s *Session) returnShared() {
-	if s.rt != nil {
+	if s.rt != nil && len(s.rt.conns) > 0 {
 		s.rt.drop(func(*upstream.Conn) bool { return true })
+		s.forgetTracked()
 	}
 	for lane := range s.shared {
 		s.returnLane(upstream.Lane(lane))
@@ -1009,15 +1014,18 @@ func (s *Session) goRaw(ctx context.Context, raw []byte, args [][]byte) {
 }
 
 // ask sends a command of a single reply, behind everything sent before, and
-// returns the reply.
+// returns the reply. c may be nil: a connection that was lost.
 func (s *Session) ask(ctx context.Context, c *upstream.Conn, raw []byte) ([]byte, error) {
+	if c == nil {
+		return nil, &upstream.DownError{Err: errLost}
+	}
 	got := make(chan []byte, 1)
 	s.replies.ExpectCaught(c, func(reply []byte) { got <- reply })
 	s.send(c, raw, 1)
 	select {
 	case reply := <-got:
 		if reply == nil {
-			return nil, &upstream.DownError{Err: errors.New("the connection was lost")}
+			return nil, &upstream.DownError{Err: errLost}
 		}
 		return reply, nil
 	case <-ctx.Done():

@@ -3,6 +3,7 @@ package commands
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -57,7 +58,12 @@ func (s *Session) track(ctx context.Context, raw []byte, args [][]byte) {
 		s.replies.Local([]byte("+OK\r\n"))
 		return
 	}
+	if s.watching {
+		s.replyErr(errors.New("ERR CLIENT TRACKING cannot begin while keys are watched, with a Cluster upstream"))
+		return
+	}
 	before := s.rt.tracking
+	s.forgetTracked()
 	s.untrack()
 	s.closeOwn()
 	s.rt.tracking = raw
@@ -124,18 +130,22 @@ func (s *Session) open(ctx context.Context, pool *upstream.Pool) (*upstream.Conn
 	if s.rt.tracking == nil {
 		return pool.Shared(ctx, s.id, s.lane, s.hint)
 	}
-	if s.rt.pushes == nil || s.rt.pushes.over.Load() {
-		s.rt.pushes = &pushes{r: s.replies}
+	o := &pushes{r: s.replies}
+	c, err := pool.Private(ctx, s.id, o)
+	if err != nil {
+		return nil, err
 	}
-	c, err := pool.Private(ctx, s.id, s.rt.pushes)
-	if err == nil {
-		err = s.beginTracking(ctx, c)
+	if err = s.beginTracking(ctx, c); err != nil {
+		o.over.Store(true)
+		c.Close()
+		return nil, err
 	}
-	return c, err
+	s.rt.pushes[c] = o
+	return c, nil
 }
 
 // beginTracking makes a connection one that is tracked, if the client's are. One that
-// refuses is closed.
+// refuses is of no use.
 func (s *Session) beginTracking(ctx context.Context, c *upstream.Conn) error {
 	if s.rt == nil || s.rt.tracking == nil {
 		return nil
@@ -146,28 +156,24 @@ func (s *Session) beginTracking(ctx context.Context, c *upstream.Conn) error {
 			err = &upstream.RefusedError{Reply: reply}
 		}
 	}
-	if err != nil {
-		if s.rt.pushes != nil {
-			s.rt.pushes.over.Store(true)
-		}
-		c.Close()
-	}
 	return err
 }
 
-// pushes is the upstream.Owner of connections of which the client is to see the pushes
-// alone. When one ends the client cannot know what has become invalid, and is
+// pushes is the upstream.Owner of a connection of which the client is to see the pushes
+// alone. When it ends the client cannot know what has become invalid, and is
 // disconnected, unless the session gave it up itself.
 type pushes struct {
 	r    *replies
-	over atomic.Bool // the session has given them up
+	over atomic.Bool // the session has given it up
 }
 
 // Deliver implements upstream.Sink.
 func (o *pushes) Deliver(c *upstream.Conn, p []byte, _ int) {
 	o.r.mu.Lock()
 	defer o.r.mu.Unlock()
-	o.r.messageLocked(c, p)
+	if !o.over.Load() {
+		o.r.messageLocked(c, p)
+	}
 }
 
 // Fail implements upstream.Sink.
