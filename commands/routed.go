@@ -321,17 +321,22 @@ func (s *Session) reach(ctx context.Context, pools ...*upstream.Pool) error {
 			s.d.opt.Upstream.Hurry()
 			return err
 		}
-		cs := s.rt.conns[pool]
-		if cs == nil {
-			cs = &[upstream.Lanes]*upstream.Conn{}
-			s.rt.conns[pool] = cs
-		}
-		if cs[s.lane] != nil {
-			s.rt.leave(cs[s.lane])
-		}
-		cs[s.lane] = c
+		s.rt.keep(pool, s.lane, c)
 	}
 	return nil
+}
+
+// keep makes c the connection to a node.
+func (rt *routes) keep(pool *upstream.Pool, lane upstream.Lane, c *upstream.Conn) {
+	cs := rt.conns[pool]
+	if cs == nil {
+		cs = &[upstream.Lanes]*upstream.Conn{}
+		rt.conns[pool] = cs
+	}
+	if cs[lane] != nil {
+		rt.leave(cs[lane])
+	}
+	cs[lane] = c
 }
 
 // runRouted is Run for what tryRouted could not do at once. It is false for what

@@ -54,31 +54,39 @@ func (s *Session) track(ctx context.Context, raw []byte, args [][]byte) {
 	}
 	off := len(args) == 3 && is(args[2], "OFF")
 	if off && s.rt.tracking != nil {
-		s.untrack()
+		if s.untrack(); !s.watching {
+			s.closeOwn() // which is tracked, too
+		}
 		s.replies.Local([]byte("+OK\r\n"))
 		return
 	}
-	if s.watching {
+	if s.watching && !off {
 		s.replyErr(errors.New("ERR CLIENT TRACKING cannot begin while keys are watched, with a Cluster upstream"))
 		return
 	}
-	before := s.rt.tracking
-	s.forgetTracked()
-	s.untrack()
-	s.closeOwn()
-	s.rt.tracking = raw
-	err := s.reach(ctx, s.rt.view.Home())
-	if err == nil && !off {
-		s.replies.Local([]byte("+OK\r\n"))
-		return
-	}
-	s.untrack()
-	s.rt.tracking = before
-	if err == nil {
-		s.replies.Local([]byte("+OK\r\n"))
-	} else {
+	c, err := s.openTracked(ctx, raw)
+	switch {
+	case err != nil:
 		s.replyErr(err)
+		return
+	case off:
+		s.rt.leave(c)
+	default:
+		s.forgetTracked()
+		s.untrack()
+		s.closeOwn()
+		s.rt.tracking = raw
+		s.rt.keep(s.rt.view.Home(), s.lane, c)
 	}
+	s.replies.Local([]byte("+OK\r\n"))
+}
+
+// openTracked opens a connection to the home node that is tracked in this way.
+func (s *Session) openTracked(ctx context.Context, how []byte) (*upstream.Conn, error) {
+	before := s.rt.tracking
+	defer func() { s.rt.tracking = before }()
+	s.rt.tracking = how
+	return s.open(ctx, s.rt.view.Home())
 }
 
 // forgetTracked tells the client that nothing it knows is tracked any more.
