@@ -167,9 +167,8 @@ func (c *call) giveLocked(p []byte, ended int) {
 		c.leaveLocked()
 	}
 	if c.whole != nil {
-		c.reply = append(c.reply, p...)
-		if r.kept += len(p); r.kept > r.limit {
-			r.out.Abort()
+		if r.roomLocked(len(p)) {
+			c.reply = append(c.reply, p...)
 		}
 		if ended > 0 {
 			c.whole.takeLocked(r, c)
@@ -211,7 +210,9 @@ func (w *whole) takeLocked(r *replies, c *call) {
 		r.kept -= len(p)
 	}
 	s := &r.queue[r.indexLocked(w.seq)]
-	r.keepLocked(s, w.join(w.parts))
+	if !r.full {
+		r.keepLocked(s, w.join(w.parts))
+	}
 	s.n = 0
 	r.paidLocked(1)
 }

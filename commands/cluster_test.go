@@ -394,3 +394,34 @@ func TestOneErrorForOneCommand(t *testing.T) {
 		p.mu.Unlock()
 	}
 }
+
+// TestTooMuchIsNotKept: once a client is disconnected for it, the rest of what is on its
+// way takes no memory, and nobody makes anything of half a reply.
+func TestTooMuchIsNotKept(t *testing.T) {
+	out := new(tape)
+	r := newReplies(out, 1000)
+	first, a := new(upstream.Conn), new(upstream.Conn)
+	r.Expect(first, 1)
+	big, part := new(call), new(call)
+	r.Call(big)
+	r.CallParts([]*call{part}, joinMin)
+	r.ExpectEdited(a, func(reply []byte) ([]byte, bool) { return reply[:1000], false })
+	caught := []byte("nothing")
+	r.ExpectCaught(a, func(reply []byte) { caught = reply })
+	big.Deliver(a, []byte("$1000000\r\n"), 0)
+	for range 1000 {
+		big.Deliver(a, make([]byte, 1000), 0)
+		part.Deliver(a, make([]byte, 1000), 0)
+	}
+	big.Deliver(a, []byte("\r\n"), 1)
+	part.Deliver(a, []byte("\r\n"), 1)
+	if n := cap(r.queue[1].buf) + cap(r.queue[2].buf); n > 4000 || !out.aborted {
+		t.Errorf("%d bytes are kept, aborted %v", n, out.aborted)
+	}
+	r.Deliver(a, []byte("+OK\r\n"), 1)
+	r.Deliver(a, []byte("+OK\r\n"), 1)
+	r.Deliver(first, []byte("+OK\r\n"), 1)
+	if r.Owed() != 0 || caught != nil {
+		t.Errorf("owed %d, caught %q", r.Owed(), caught)
+	}
+}

@@ -37,6 +37,7 @@ type replies struct {
 	first uint64                    // how many slots were pushed before queue[head]
 	local []byte                    // complete replies at the very front, not written yet
 	kept  int                       // bytes in all slots
+	full  bool                      // there were more than limit: replies are not complete any more
 	owed  int                       // upstream replies still to come, in all slots
 	idle  chan struct{}             // closed when owed is 0 again; may be nil
 	mid   bool                      // an unowed message has been written in part: nothing may come between
@@ -342,8 +343,10 @@ func (r *replies) messageLocked(c *upstream.Conn, p []byte) {
 
 func (r *replies) betweenLocked(p []byte) {
 	if r.cut || r.mid {
-		if r.later = append(r.later, p...); len(r.later) > r.limit {
+		if len(r.later)+len(p) > r.limit {
 			r.out.Abort()
+		} else {
+			r.later = append(r.later, p...)
 		}
 		return
 	}
@@ -382,9 +385,12 @@ func (r *replies) completeLocked(s *slot, ended int) {
 	}
 	whole := s.buf
 	s.buf = nil
-	if s.catch != nil {
+	switch {
+	case s.catch != nil && r.full:
+		s.catch(nil)
+	case s.catch != nil:
 		s.catch(whole)
-	} else {
+	case !r.full:
 		s.buf, s.last = s.edit(whole)
 	}
 	r.kept += len(s.buf) - len(whole)
@@ -451,10 +457,19 @@ func (r *replies) findLocked(c *upstream.Conn) int {
 }
 
 func (r *replies) keepLocked(s *slot, p []byte) {
-	s.buf = append(s.buf, p...)
-	if r.kept += len(p); r.kept > r.limit {
+	if r.roomLocked(len(p)) {
+		s.buf = append(s.buf, p...)
+	}
+}
+
+// roomLocked says whether n more bytes may be kept, and counts them. Where there was
+// once no room the client is disconnected, and nothing is kept any more.
+func (r *replies) roomLocked(n int) bool {
+	if r.kept += n; r.kept > r.limit && !r.full {
+		r.full = true
 		r.out.Abort()
 	}
+	return !r.full
 }
 
 // paidLocked counts n replies off and writes what has its turn now.
