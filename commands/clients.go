@@ -120,6 +120,7 @@ func (l *lastCommand) note(args [][]byte) {
 }
 
 // in is the name as CLIENT LIST shows it, by a table of commands: "get", "client|list".
+// What is no command is not shown: others can see it.
 func (l *lastCommand) in(t *table.Table) string {
 	if l.nameLen == 0 {
 		return "NULL"
@@ -131,8 +132,8 @@ func (l *lastCommand) in(t *table.Table) string {
 	if c := t.Lookup(args); c != nil {
 		return c.Name
 	}
-	if name := strings.ToLower(string(args[0])); validName(args[0]) {
-		return name
+	if kindOf(args[0]) == verb {
+		return strings.ToLower(string(args[0]))
 	}
 	return "NULL"
 }
@@ -154,8 +155,8 @@ func (s *Session) publish() {
 		return
 	}
 	p.identity, p.own = s.id, s.own
-	if p.own == nil {
-		p.own = s.given.Load()
+	if g := s.given.Load(); g != nil && (p.own == nil || !p.own.Alive()) {
+		p.own = g.conn
 	}
 	if p.name != string(s.name) {
 		p.name = string(s.name)
@@ -208,16 +209,29 @@ func (s *Session) upstreamID(at *upstream.Conn) int64 {
 	return p.upstreamIDLocked(at)
 }
 
-// ownID is the session's own connection, by its node and its number there, which is 0
-// if there is none, or it is not known.
-func (s *Session) ownID() (pool *upstream.Pool, id int64) {
+// namedAt is upstreamID for a command that names the connection to the node. at was made
+// before: a server that was started again since has given the number to another, but
+// has hung up first, which need not have been noticed yet.
+func (s *Session) namedAt(at *upstream.Conn) int64 {
+	p := &s.profile
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	id := p.upstreamIDLocked(at)
+	if id == 0 || p.own.HungUp() {
+		return 0
+	}
+	return id
+}
+
+// ownNode is the node of the session's own connection; nil if there is none.
+func (s *Session) ownNode() *upstream.Pool {
 	p := &s.profile
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.own == nil || !p.own.Alive() {
-		return nil, 0
+		return nil
 	}
-	return p.own.Pool(), p.own.ID()
+	return p.own.Pool()
 }
 
 func (p *profile) upstreamIDLocked(at *upstream.Conn) int64 {
@@ -235,11 +249,18 @@ func (p *profile) userLocked() string {
 	return p.identity.User
 }
 
+// A gift is a connection that was opened for a session by another.
+type gift struct {
+	conn *upstream.Conn
+	id   upstream.Identity // that it was opened for
+}
+
 // reachableID is the number, at the node that at leads to, of a connection on which
 // messages reach the client: its own, or, if it has none, one that is opened for it.
-// It is 0 if that cannot be had.
+// It is 0 if that cannot be had. The client keeps the connection from now on.
 func (s *Session) reachableID(ctx context.Context, at *upstream.Conn) int64 {
-	if id := s.upstreamID(at); id != 0 {
+	s.named.Store(true)
+	if id := s.namedAt(at); id != 0 {
 		return id
 	}
 	s.profile.mu.Lock()
@@ -249,21 +270,26 @@ func (s *Session) reachableID(ctx context.Context, at *upstream.Conn) int64 {
 	if err != nil {
 		return 0
 	}
-	s.give(c)
-	return s.upstreamID(at)
+	s.give(&gift{c, identity})
+	return s.namedAt(at)
 }
 
 // give hands the session, which belongs to another goroutine, a connection that it
-// takes when it needs one of its own.
-func (s *Session) give(c *upstream.Conn) {
-	if old := s.given.Swap(c); old != nil {
-		old.Close()
+// takes with its next command, unless it has one by now.
+func (s *Session) give(g *gift) {
+	p := &s.profile
+	p.mu.Lock()
+	if p.own != nil && p.own.Alive() {
+		p.mu.Unlock()
+		g.conn.Close()
+		return
 	}
-	s.profile.mu.Lock()
-	if s.profile.own == nil || !s.profile.own.Alive() {
-		s.profile.own = c
+	p.own = g.conn
+	old := s.given.Swap(g)
+	p.mu.Unlock()
+	if old != nil {
+		old.conn.Close()
 	}
-	s.profile.mu.Unlock()
 	if s.d.clients.find(s.profile.ID) == nil { // it has ended, and may not look again
 		s.dropGiven()
 	}
@@ -271,8 +297,8 @@ func (s *Session) give(c *upstream.Conn) {
 
 // dropGiven closes what was given and not taken.
 func (s *Session) dropGiven() {
-	if c := s.given.Swap(nil); c != nil {
-		c.Close()
+	if g := s.given.Swap(nil); g != nil {
+		g.conn.Close()
 	}
 }
 

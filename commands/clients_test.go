@@ -221,3 +221,50 @@ func TestRedirectArg(t *testing.T) {
 		}
 	}
 }
+
+// TestConnectionGivenToSomebodyElse: a client that authenticates, or changes its
+// database, while another opens a connection for it must not act on that as before.
+func TestConnectionGivenToSomebodyElse(t *testing.T) {
+	for _, becomes := range []string{"AUTH u pw", "SELECT 3", "HELLO 3"} {
+		s := newStage(t, Options{}, clientUpstream())
+		p := s.enter(t)
+		before := p.id
+		c, err := s.up.Pool().Private(t.Context(), before, p.replies)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.do(t, becomes)
+		p.give(&gift{c, before})
+		p.do(t, "MULTI", "GET k")
+		if s.await(t, "GET k").id == 0 {
+			t.Errorf("after %s the client is on a connection from before", becomes)
+		}
+		if c.Alive() {
+			t.Errorf("after %s the connection is kept", becomes)
+		}
+	}
+}
+
+// TestNumberOfARestartedUpstream: what hung up has no number any more, though the proxy
+// has not read that far: the upstream may have given it to another connection since.
+func TestNumberOfARestartedUpstream(t *testing.T) {
+	for _, command := range []string{"CLIENT KILL ID 1", "CLIENT UNBLOCK 1", "CLIENT TRACKING ON REDIRECT 1"} {
+		s := newStage(t, Options{}, clientUpstream())
+		victim := s.enter(t)
+		victim.full = make(chan struct{})
+		victim.do(t, "BLPOP q 0")
+		l := s.await(t, "BLPOP q 0")
+		l.say(t, "*-1\r\n")
+		victim.want(t, "*-1\r\n") // and nothing more is read: its output is full
+		id := 101 + l.id
+		other := s.enter(t)
+		other.do(t, "GET k")
+		l.Close()
+		other.do(t, command)
+		for _, named := range []string{"CLIENT KILL ID %d", "CLIENT UNBLOCK %d", "CLIENT TRACKING ON REDIRECT %d"} {
+			if n := s.count(fmt.Sprintf(named, id)); n > 0 {
+				t.Errorf("%s named the connection %d, which has ended", command, id)
+			}
+		}
+	}
+}

@@ -15,7 +15,9 @@ import (
 // stays says that the session must keep its own connection, whatever it becomes. In
 // a Cluster it may have none all the same, when another node was needed and could not
 // be reached.
-func (s *Session) stays() bool { return s.sticky || s.watching }
+func (s *Session) stays() bool {
+	return s.sticky || s.watching || s.named.Load() && s.own != nil && s.own.Alive()
+}
 
 // authIdentity is who an AUTH that can succeed makes of the client.
 func (s *Session) authIdentity(args [][]byte) (id upstream.Identity, ok bool) {
@@ -261,6 +263,7 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 	s.returnShared()
 	s.name, s.id = nil, s.d.opt.Upstream.Default()
 	s.watching, s.sticky, s.silent, s.syncs = false, false, false, false
+	s.named.Store(false)
 	s.subs = subscriptions{}
 	if s.rt != nil {
 		s.rt.tracking, s.rt.caching = nil, nil

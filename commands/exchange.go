@@ -225,7 +225,7 @@ func (s *Session) unblock(raw []byte, args [][]byte) []byte {
 	case c == nil:
 		return withArg(args, 2, nobody)
 	}
-	return withArg(args, 2, cmp.Or(c.upstreamID(s.conn()), nobody))
+	return withArg(args, 2, cmp.Or(c.namedAt(s.conn()), nobody))
 }
 
 // blockedOne is the client that a CLIENT UNBLOCK means, which may be nil. It is false
@@ -248,8 +248,8 @@ func (s *Session) runUnblock(ctx context.Context, raw []byte, args [][]byte) {
 		s.addTranslated(ctx, raw, args)
 		return
 	}
-	pool, id := c.ownID()
-	if id == 0 || pool == s.conn().Pool() {
+	pool := c.ownNode()
+	if pool == nil || pool == s.conn().Pool() {
 		s.addTranslated(ctx, raw, args)
 		return
 	}
@@ -260,7 +260,7 @@ func (s *Session) runUnblock(ctx context.Context, raw []byte, args [][]byte) {
 	if at, leave := s.beside(ctx, pool); at != nil {
 		defer leave()
 		var err error
-		if reply, err = s.ask(ctx, at, withArg(args, 2, id)); err != nil {
+		if reply, err = s.ask(ctx, at, withArg(args, 2, cmp.Or(c.namedAt(at), nobody))); err != nil {
 			s.replyErr(err)
 			return
 		}
@@ -382,7 +382,7 @@ func (s *Session) finish(reply []byte, last bool) {
 
 // queueTranslated sends the newest command of a transaction. It is always true.
 func (s *Session) queueTranslated(raw []byte, args [][]byte) bool {
-	x, ok := s.exchange((*Session).upstreamID, raw, args)
+	x, ok := s.exchange((*Session).namedAt, raw, args)
 	if !ok {
 		s.keepQueued(raw)
 		return s.add(raw)
@@ -399,13 +399,13 @@ func (s *Session) queueTranslated(raw []byte, args [][]byte) bool {
 // runRaw sends a command, translated, on a connection whose replies are not counted,
 // and waits for the reply.
 func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
+	if !s.answered(ctx) {
+		s.out.Abort()
+		return
+	}
 	x, ok := s.exchange(reaching(ctx), raw, args)
 	if !ok {
 		s.add(raw)
-		return
-	}
-	if !s.answered(ctx) {
-		s.out.Abort()
 		return
 	}
 	s.publish()
@@ -442,6 +442,9 @@ func (x *exchange) answers(reply []byte) bool {
 
 // askAll sends commands whose replies nobody gets, and returns when they have come.
 func (s *Session) askAll(ctx context.Context, c *upstream.Conn, commands [][]byte) {
+	if len(commands) == 0 {
+		return
+	}
 	done, left := make(chan struct{}), len(commands)
 	for _, raw := range commands {
 		s.replies.ExpectCaught(c, func([]byte) {

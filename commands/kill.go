@@ -151,18 +151,28 @@ func (k *killing) victims(s *Session) (victims []*Session) {
 // endUpstream makes the upstream end the connections that others have of their own,
 // and returns when it has.
 func (s *Session) endUpstream(ctx context.Context, victims []*Session) {
-	kills := map[*upstream.Pool][][]byte{}
+	byNode := map[*upstream.Pool][]*Session{}
 	for _, c := range victims {
-		if pool, id := c.ownID(); id != 0 && c != s {
-			kills[pool] = append(kills[pool], resp.AppendCommand(nil, "CLIENT", "KILL", "ID", strconv.FormatInt(id, 10)))
+		if pool := c.ownNode(); pool != nil && c != s {
+			byNode[pool] = append(byNode[pool], c)
 		}
 	}
-	for pool, commands := range kills {
+	for pool, there := range byNode {
 		if at, leave := s.beside(ctx, pool); at != nil {
-			s.askAll(ctx, at, commands)
+			s.askAll(ctx, at, killsOf(there, at))
 			leave()
 		}
 	}
+}
+
+// killsOf end the own connections of clients at the node that at leads to.
+func killsOf(victims []*Session, at *upstream.Conn) (commands [][]byte) {
+	for _, c := range victims {
+		if id := c.namedAt(at); id != 0 {
+			commands = append(commands, resp.AppendCommand(nil, "CLIENT", "KILL", "ID", strconv.FormatInt(id, 10)))
+		}
+	}
+	return commands
 }
 
 // beside is a connection of the client's to a node, for a question; nil if it cannot

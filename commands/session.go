@@ -119,7 +119,8 @@ type Session struct {
 	recent  [][]byte // the last command that others have not been told of; nil: none
 	changed bool     // so may have what else they are told
 	profile profile
-	given   atomic.Pointer[upstream.Conn] // by another session; may be nil or broken
+	given   atomic.Pointer[gift] // by another session; may be nil or broken
+	named   atomic.Bool          // another session has told the upstream of its own connection
 
 	seesAll bool      // may see other people's owners,
 	sawAt   time.Time // as the upstream said then
@@ -458,7 +459,7 @@ func (d *Dispatcher) isPaused() bool {
 }
 
 // apart says that no command of the session may travel on a shared connection.
-func (s *Session) apart() bool { return s.unshared() || s.d.isPaused() }
+func (s *Session) apart() bool { return s.unshared() || s.d.isPaused() || s.named.Load() }
 
 func (s *Session) unshared() bool { return s.d.opt.Unshared && !s.routed() }
 
@@ -678,7 +679,7 @@ func (s *Session) openOwn(ctx context.Context, pool *upstream.Pool) error {
 	given := s.given.Swap(nil)
 	if s.closeOwn(); s.gone.Load() {
 		if given != nil {
-			given.Close()
+			given.conn.Close()
 		}
 		return context.Canceled
 	}
@@ -698,12 +699,14 @@ func (s *Session) openOwn(ctx context.Context, pool *upstream.Pool) error {
 	return nil
 }
 
-// takeOwn is a connection for the session alone: what it was given, which others
-// send messages to from now on, or a new one.
-func (s *Session) takeOwn(ctx context.Context, pool *upstream.Pool, given *upstream.Conn) (*upstream.Conn, error) {
-	if given != nil && given.Alive() {
-		s.sticky = true
-		return given, nil
+// takeOwn is a connection for the session alone: what it was given, unless the client
+// has become somebody else since, or a new one.
+func (s *Session) takeOwn(ctx context.Context, pool *upstream.Pool, given *gift) (*upstream.Conn, error) {
+	if given != nil && given.id == s.id && given.conn.Alive() {
+		return given.conn, nil
+	}
+	if given != nil {
+		given.conn.Close()
 	}
 	return pool.Private(ctx, s.id, s.replies)
 }

@@ -218,6 +218,7 @@ type screen struct {
 	read            int // how much of text was waited for
 	closed, aborted bool
 	news            chan struct{}
+	full            <-chan struct{} // what Full returns
 }
 
 func newScreen() *screen { return &screen{news: make(chan struct{})} }
@@ -236,7 +237,7 @@ func (s *screen) change(f func()) bool {
 
 func (s *screen) Write(p []byte) bool   { return s.change(func() { s.text += string(p) }) }
 func (s *screen) Close()                { s.change(func() { s.closed = true }) }
-func (s *screen) Full() <-chan struct{} { return nil }
+func (s *screen) Full() <-chan struct{} { return s.full }
 func (s *screen) Abort()                { s.change(func() { s.aborted = true }) }
 
 // until waits for cond, which is called with mu held.

@@ -623,3 +623,36 @@ func TestSubscriberThatBlocks(t *testing.T) {
 		}
 	}
 }
+
+// TestClientTrackingRedirectStays: who is named as the target may become somebody else
+// before it listens.
+func TestClientTrackingRedirectStays(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	for _, before := range []string{"", "MULTI; EXEC"} { // without, and with, a connection of its own
+		for _, then := range []string{"SELECT 3", "AUTH default x", "HELLO 3", "CLIENT SETNAME me", "PING"} {
+			for _, addr := range []string{w.via, w.plain.Addr()} {
+				reader, target := redistest.Open(t, addr), redistest.Open(t, addr)
+				id := clientID(t, target)
+				for _, command := range strings.Split(before, "; ") {
+					if command != "" {
+						target.Do(t, command)
+					}
+				}
+				reader.Do(t, "CLIENT", "TRACKING", "ON", "REDIRECT", id)
+				if v := target.Do(t, strings.Fields(then)...); v.IsError() {
+					t.Fatalf("%s: %v", then, v)
+				}
+				target.Do(t, "SUBSCRIBE", "__redis__:invalidate")
+				reader.Do(t, "GET", "k")
+				reader.Do(t, "SET", "k", "v")
+				if v := target.Read(t); !strings.Contains(v.String(), `$"k"`) {
+					t.Errorf("%s, %s at %s: the target got %v", before, then, addr, v)
+				}
+				if v := reader.Do(t, "CLIENT", "TRACKINGINFO"); strings.Contains(v.String(), "broken") || !strings.Contains(v.String(), ":"+id) {
+					t.Errorf("%s, %s at %s: %v", before, then, addr, v)
+				}
+			}
+		}
+	}
+}

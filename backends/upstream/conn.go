@@ -109,6 +109,10 @@ func newConn(home *Pool, nc net.Conn, shared bool) *Conn {
 // Alive is false once the connection is known to have ended.
 func (c *Conn) Alive() bool { return !c.broken.Load() }
 
+// HungUp says that the server has closed the connection, though what it sent before may
+// not have been read. It asks the kernel.
+func (c *Conn) HungUp() bool { return !c.Alive() || c.nc.HungUp() }
+
 // Done is closed once the connection is known to have ended.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
