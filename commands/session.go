@@ -276,9 +276,13 @@ func (s *Session) TryPart(name, raw []byte) bool {
 
 // Rest sends the end of a command whose beginning TryPart has sent.
 func (s *Session) Rest(raw []byte) {
-	if !s.gone.Load() {
-		s.add(raw)
+	if s.gone.Load() {
+		return
 	}
+	if s.tx.in {
+		s.tx.add(forward, changes{})
+	}
+	s.add(raw)
 }
 
 // overRestricted says that a command is larger than the upstream takes from a

@@ -488,6 +488,29 @@ func TestClientTrackingRedirect(t *testing.T) {
 	}
 }
 
+// TestClientIDBehindALargeCommand: a transaction's replies have their places though one
+// of its commands was sent ahead in pieces.
+func TestClientIDBehindALargeCommand(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	redistest.Open(t, r.data.Addr()) // the upstream's numbers are ahead of the proxy's
+	c := redistest.Open(t, r.addr())
+	id := clientID(t, c)
+	c.Do(t, "CLIENT", "NO-EVICT", "ON")
+	c.Do(t, "MULTI")
+	set := redistest.Command("SET", "k", strings.Repeat("v", 1<<20))
+	c.Send(t, set[:len(set)/2])
+	eventually(t, 5*time.Second, "half of it has been sent ahead", func() bool {
+		return rowOf(t, redistest.Open(t, r.addr()), id)["cmd"] == "set"
+	})
+	c.Send(t, set[len(set)/2:])
+	c.Do(t, "CLIENT", "ID") // the reply to SET
+	c.Read(t)
+	if v := c.Do(t, "EXEC"); v.String() != "*[+OK :"+id+"]" {
+		t.Errorf("EXEC: %v, want the id %s", v, id)
+	}
+}
+
 // TestClientCommandsNeedPermission, in the upstream's words, and do nothing without.
 func TestClientCommandsNeedPermission(t *testing.T) {
 	t.Parallel()
