@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"strconv"
@@ -112,7 +113,7 @@ func (c *call) Deliver(conn *upstream.Conn, p []byte, ended int) {
 		} else if c.tracked && c.isRedirection(p, false) {
 			r.out.Close() // where it is sent on it would not be tracked
 			return
-		} else if r.redirect != nil && c.isRedirection(p, c.read) {
+		} else if r.redirect != nil && (c.isRedirection(p, c.read) || c.alone && isForcedOut(p)) {
 			r.redirect(c, p)
 			return
 		}
@@ -230,6 +231,10 @@ func (c *call) isRedirection(reply []byte, read bool) bool {
 }
 
 const tryAgain = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
+
+// isForcedOut says that a command was waiting at a master that has become a replica.
+// (A client that is unblocked by another has the same word, and another text.)
+func isForcedOut(reply []byte) bool { return bytes.HasPrefix(reply, []byte("-UNBLOCKED force ")) }
 
 func hasWord(reply []byte, word string) bool {
 	return len(reply) > len(word)+1 && reply[0] == '-' && string(reply[1:1+len(word)]) == word && reply[1+len(word)] == ' '
@@ -380,7 +385,7 @@ func (d *redirector) target(m redirected) (pool *upstream.Pool, asking bool) {
 		return d.up.At(absolute(addr, c.at)), true
 	case ok:
 		return d.up.Moved(slot, absolute(addr, c.at)), false
-	case hasWord(m.reply, "TRYAGAIN"):
+	case hasWord(m.reply, "TRYAGAIN") || isForcedOut(m.reply):
 		c.tries-- // its bound is another
 		if !d.sleep(tryAgainEvery, &c.waited) {
 			return nil, false

@@ -89,7 +89,14 @@ func (s *Session) sameView() bool {
 		return false
 	}
 	rt.view = v
-	rt.drop(func(c *upstream.Conn) bool { return !c.Alive() })
+	rt.drop(func(c *upstream.Conn) bool {
+		return !c.Alive() || c.Leaving() && rt.pushes[c] == nil // of what was tracked the client will hear
+	})
+	for lane, c := range s.shared {
+		if c != nil && c.Leaving() {
+			s.returnLane(upstream.Lane(lane))
+		}
+	}
 	return true
 }
 
@@ -411,8 +418,7 @@ func (s *Session) runPlan(ctx context.Context, k kind, raw []byte, args [][]byte
 		pools = s.rt.view.Masters()
 	}
 	if err := s.reach(ctx, pools...); err != nil {
-		s.replyOrBar(err)
-		return true, true
+		return s.unreached(err), true
 	}
 	return s.tryRouted(k, raw, args), true
 }
@@ -426,10 +432,19 @@ func (s *Session) runNode(ctx context.Context, p plan, raw []byte) bool {
 		err = s.reach(ctx, p.pool)
 	}
 	if err != nil {
-		s.replyOrBar(err)
-		return true
+		return s.unreached(err)
 	}
 	return s.tryNode(p, raw)
+}
+
+// unreached answers that nodes could not be reached. It is false if they have changed
+// their places meanwhile: then others may be.
+func (s *Session) unreached(err error) bool {
+	if s.rt.view != s.d.opt.Upstream.View() {
+		return false
+	}
+	s.replyOrBar(err)
+	return true
 }
 
 // elsewhere is the plan of a read whose node cannot be reached: another replica that

@@ -106,6 +106,7 @@ type Pool struct {
 	opt    Options
 	salt   [16]byte     // secrets are kept as salted hashes in the index
 	downAt atomic.Int64 // when a dial failed, in ms since 1970; 0: the last one did not
+	left   atomic.Bool  // nothing new is to begin
 	auth   atomic.Int32 // whether the upstream wants authentication: 0 not known, 1 no, 2 yes
 
 	certainFor time.Duration // how old the upstream's word on a login may be
@@ -342,6 +343,13 @@ func Return(c *Conn) {
 	}
 }
 
+// leave makes the pool lend and open no connection any more.
+func (p *Pool) leave() { p.left.Store(true) }
+
+// Leaving says that the connection will be closed soon, whatever is sent on it: its
+// node is not what it was.
+func (c *Conn) Leaving() bool { return c.home.left.Load() }
+
 // Close ends all connections and returns when their goroutines have ended.
 func (p *Pool) Close() {
 	p.mu.Lock()
@@ -367,7 +375,7 @@ func (p *Pool) key(id Identity, lane Lane) groupKey {
 func (p *Pool) group(id Identity, lane Lane) (*group, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed || p.left.Load() {
 		return nil, &DownError{errClosed}
 	}
 	k := p.key(id, lane)

@@ -42,6 +42,7 @@ type Upstream struct {
 	made   *View // of top; Moved may have put another in its place
 	closed bool
 	wg     sync.WaitGroup // pools that are being closed
+	ending chan struct{}  // closed by Close
 }
 
 // A node is one server in one role. A server that changes its role is another node:
@@ -67,7 +68,7 @@ var errNoMaster = errors.New("no master is known")
 
 // New makes an Upstream of the one node that opt names; nothing is dialed yet.
 func New(opt UpstreamOptions) *Upstream {
-	u := &Upstream{opt: opt, pools: map[node]*Pool{}}
+	u := &Upstream{opt: opt, pools: map[node]*Pool{}, ending: make(chan struct{})}
 	if u.opt.Hurry == nil {
 		u.opt.Hurry = func() {}
 	}
@@ -132,9 +133,23 @@ func (u *Upstream) Follow(t *backends.Topology) {
 	u.made = v
 	u.view.Store(v)
 	for _, p := range before {
-		u.wg.Go(p.Close)
+		if p.leave(); t.Slots == nil {
+			u.wg.Go(p.Close)
+			continue
+		}
+		u.wg.Go(func() { // a Cluster's node refuses, itself, what is another's now
+			select {
+			case <-time.After(leaveTime):
+			case <-u.ending:
+			}
+			p.Close()
+		})
 	}
 }
+
+// leaveTime is how long a node that a Cluster's slots have left may take to answer
+// what was sent to it before.
+const leaveTime = time.Second
 
 func addrOf(s *backends.Server) string {
 	if s == nil {
@@ -227,6 +242,9 @@ func (u *Upstream) all() []*Pool {
 // Close ends all connections and returns when their goroutines have ended.
 func (u *Upstream) Close() {
 	u.mu.Lock()
+	if !u.closed {
+		close(u.ending)
+	}
 	u.closed = true
 	u.mu.Unlock()
 	for _, p := range u.all() {
