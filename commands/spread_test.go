@@ -1,0 +1,205 @@
+package commands
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+// parts are replies, with spaces in place of line ends.
+func parts(texts ...string) (all [][]byte) {
+	for _, t := range texts {
+		all = append(all, []byte(strings.ReplaceAll(t, " ", "\r\n")))
+	}
+	return all
+}
+
+const cannotJoin = "-ERR the nodes of the Cluster answered in a way that cannot be put together"
+
+func TestJoins(t *testing.T) {
+	tests := []struct {
+		name  string
+		join  func([][]byte) []byte
+		parts [][]byte
+		want  string
+	}{
+		{"sum", joinSum, parts(":1 ", ":0 ", ":41 "), ":42 "},
+		{"sum of one", joinSum, parts(":7 "), ":7 "},
+		{"least number", joinMin, parts(":3 ", ":1 ", ":2 "), ":1 "},
+		{"first", joinFirst, parts("+OK ", "+OK "), "+OK "},
+		{"union", joinUnion, parts("*2 $1 a $1 b ", "*0 ", "*2 $1 b $1 c "), "*3 $1 a $1 b $1 c "},
+		{"union of sets", joinUnion, parts("~1 $1 a ", "~1 $1 a "), "~1 $1 a "},
+		{"union with what is no array", joinUnion, parts("*0 ", "+OK "), cannotJoin},
+		{"pairs", joinPairs, parts("*4 $1 a :1 $1 b :0 ", "*4 $1 a :2 $1 b :5 "), "*4 $1 a :3 $1 b :5 "},
+		{"pairs of a map", joinPairs, parts("%1 $1 a :1 ", "%1 $1 a :2 "), "%1 $1 a :3 "},
+		{"pairs of other lengths", joinPairs, parts("*2 $1 a :1 ", "*0 "), cannotJoin},
+		{"least of each", joinLeast, parts("*3 :1 :0 :1 ", "*3 :1 :1 :0 "), "*3 :1 :0 :0 "},
+		{"least of other lengths", joinLeast, parts("*1 :1 ", "*0 "), cannotJoin},
+		{"any that is there", joinAny, parts("$-1 ", "$1 a ", "$-1 "), "$1 a "},
+		{"any of none", joinAny, parts("$-1 ", "$-1 "), "$-1 "},
+		{"any of none in RESP3", joinAny, parts("_ ", "_ "), "_ "},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := strings.ReplaceAll(string(tt.join(tt.parts)), "\r\n", " ")
+			if got != tt.want && !(tt.want == cannotJoin && strings.TrimSpace(got) == cannotJoin) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestJoinElements(t *testing.T) {
+	tests := []struct {
+		name   string
+		places [][]int
+		parts  [][]byte
+		want   string
+	}{
+		{"interleaved", [][]int{{0, 3}, {1}, {2, 4}}, parts("*2 $1 a $1 d ", "*1 $1 b ", "*2 $-1 $1 e "), "*5 $1 a $1 b $-1 $1 d $1 e "},
+		{"nulls of RESP3", [][]int{{1}, {0}}, parts("*1 _ ", "*1 $0  "), "*2 $0  _ "},
+		{"one too few", [][]int{{0, 1}, {2}}, parts("*1 $1 a ", "*1 $1 b "), cannotJoin + " "},
+	}
+	for _, tt := range tests {
+		got := strings.ReplaceAll(string(joinElements(tt.places, tt.parts)), "\r\n", " ")
+		if got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestFirstError(t *testing.T) {
+	for _, tt := range []struct {
+		parts [][]byte
+		want  string
+	}{
+		{parts("+OK ", "-OOM no ", "-ERR x "), "-OOM no "},
+		{parts(":1 ", "!5 ERR x "), "!5 ERR x "},
+		{parts(":-1 ", "$-1 "), ""},
+	} {
+		if got := strings.ReplaceAll(string(firstError(tt.parts)), "\r\n", " "); got != tt.want {
+			t.Errorf("of %q: %q, want %q", tt.parts, got, tt.want)
+		}
+	}
+}
+
+// TestJoinCursor: 5461 is the slot that the node is known by, 10922 the next node's.
+func TestJoinCursor(t *testing.T) {
+	for _, tt := range []struct {
+		reply string
+		next  int
+		want  string
+	}{
+		{"*2 $1 0 *0 ", 10922, "*2 $5 10922 *0 "},
+		{"*2 $1 0 *1 $1 k ", 0, "*2 $1 0 *1 $1 k "},
+		{"*2 $1 3 *1 $1 k ", 10922, "*2 $5 54613 *1 $1 k "}, // 3<<14 + 5461
+		{"*2 $16 1125899906842624 *0 ", 0, "-ERR a cursor of 1125899906842624 is too large to be put together with a node of the Cluster "},
+		{"-ERR invalid cursor ", 0, "-ERR invalid cursor "},
+		{"*2 $1 x *0 ", 0, cannotJoin + " "},
+	} {
+		reply := strings.ReplaceAll(tt.reply, " ", "\r\n")
+		if tt.reply[0] == '-' {
+			reply = strings.TrimSpace(tt.reply) + "\r\n"
+		}
+		got := strings.ReplaceAll(string(joinCursor([]byte(reply), 5461, tt.next)), "\r\n", " ")
+		if got != tt.want {
+			t.Errorf("%q: %q, want %q", tt.reply, got, tt.want)
+		}
+	}
+}
+
+func TestRedirections(t *testing.T) {
+	for _, tt := range []struct {
+		reply string
+		slot  int
+		addr  string
+		ok    bool
+	}{
+		{"-MOVED 3999 127.0.0.1:6381\r\n", 3999, "127.0.0.1:6381", true},
+		{"-ASK 0 :7000\r\n", 0, ":7000", true},
+		{"-MOVED 16383 node.example:1\r\n", 16383, "node.example:1", true},
+		{"-MOVED 16384 a:1\r\n", 0, "", false},
+		{"-MOVED -1 a:1\r\n", 0, "", false},
+		{"-MOVED x a:1\r\n", 0, "", false},
+		{"-MOVED 1\r\n", 0, "", false},
+		{"-MOVEDON 1 a:1\r\n", 0, "", false},
+		{"-TRYAGAIN Multiple keys\r\n", 0, "", false},
+	} {
+		slot, addr, ok := redirection([]byte(tt.reply))
+		if ok != tt.ok || ok && (slot != tt.slot || addr != tt.addr) {
+			t.Errorf("%q: slot %d at %q, %v", tt.reply, slot, addr, ok)
+		}
+	}
+	for _, tt := range []struct {
+		reply       string
+		plain, read bool // sent on
+	}{
+		{"-MOVED 1 a:1\r\n", true, true},
+		{"-ASK 1 a:1\r\n", true, true},
+		{"-MOVED 2 a:1\r\n", false, false}, // not of its slot
+		{tryAgain, true, true},
+		{"-TRYAGAIN a script's\r\n", false, false},
+		{"-LOADING x\r\n", false, true},
+		{"-MASTERDOWN x\r\n", false, true},
+		{"-ERR MOVED 1 a:1\r\n", false, false},
+		{"-ASKING\r\n", false, false},
+		{"+MOVED 1 a:1\r\n", false, false},
+	} {
+		c := &call{slot: 1}
+		if plain, read := c.isRedirection([]byte(tt.reply), false), c.isRedirection([]byte(tt.reply), true); plain != tt.plain || read != tt.read {
+			t.Errorf("%q is sent on: %v, from a replica %v", tt.reply, plain, read)
+		}
+	}
+}
+
+func TestClientsHearOfNoNodes(t *testing.T) {
+	for _, tt := range []struct{ reply, queued, atLast string }{
+		{"-MOVED 1 a:1\r\n", "-TRYAGAIN ", "-CLUSTERDOWN "},
+		{"-ASK 1 a:1\r\n", "-TRYAGAIN ", "-CLUSTERDOWN "},
+		{"-TRYAGAIN x\r\n", "-TRYAGAIN x", "-TRYAGAIN x"},
+		{"-ERR x\r\n", "-ERR x", "-ERR x"},
+	} {
+		if got := string(unmoved([]byte(tt.reply))); !strings.HasPrefix(got, tt.queued) {
+			t.Errorf("%q inside MULTI becomes %q", tt.reply, got)
+		}
+		if got := string(unsettled([]byte(tt.reply))); !strings.HasPrefix(got, tt.atLast) {
+			t.Errorf("%q at last becomes %q", tt.reply, got)
+		}
+	}
+}
+
+func TestAbsolute(t *testing.T) {
+	s, err := backends.Parse("redis://10.0.0.1:7000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := upstream.NewPool(upstream.Options{Server: s})
+	for addr, want := range map[string]string{
+		"10.0.0.2:7001": "10.0.0.2:7001",
+		":7001":         "10.0.0.1:7001",
+		"?:7001":        "10.0.0.1:7001",
+		"[::1]:7001":    "[::1]:7001",
+		"n.example:1":   "n.example:1",
+		"nonsense":      "nonsense",
+	} {
+		if got := absolute(addr, by); got != want {
+			t.Errorf("%q is %q, want %q", addr, got, want)
+		}
+	}
+	if got := absolute(":7001", nil); got != ":7001" {
+		t.Errorf("of nobody: %q", got)
+	}
+}
+
+func TestMayBeAboutKeys(t *testing.T) {
+	for pattern, want := range map[string]bool{
+		"*": true, "?": true, "__key*": true, "__keyspace@0__:*": false, "_*": true, "[_a]*": true, `\__key*`: true,
+		"news*": false, "__keys": false, "__kez*": false, "": false, "x": false,
+	} {
+		if got := mayBeAboutKeys(pattern); got != want {
+			t.Errorf("%q: %v", pattern, got)
+		}
+	}
+}
