@@ -51,8 +51,8 @@ func (s *Session) runNodes(ctx context.Context, k kind, raw []byte, args [][]byt
 	switch {
 	case k == ownConn && refusals[lower(args[0])] != nil:
 		return s.say(refusals[lower(args[0])](args))
-	case k == unwatch && s.watching:
-		s.runUnwatch(ctx, raw, args)
+	case s.watching && mayUnwatch(k, args):
+		s.runUnwatch(ctx, k, raw, args)
 		return true
 	case k == watch:
 		return s.runWatch(ctx, raw, args)
@@ -66,6 +66,12 @@ func (s *Session) runNodes(ctx context.Context, k kind, raw []byte, args [][]byt
 		return false
 	}
 	return s.mode == onShared && s.runRouted(ctx, k, raw, args)
+}
+
+// mayUnwatch says that a command outside of a transaction ends WATCH: UNWATCH, and an
+// EXEC that is refused for its form.
+func mayUnwatch(k kind, args [][]byte) bool {
+	return k == unwatch || k == execTx && len(args) > 1 && is(args[0], "EXEC")
 }
 
 // sendFixed sends a command on the own connection whose node must not change: heard,
@@ -160,12 +166,12 @@ func (s *Session) runWatch(ctx context.Context, raw []byte, args [][]byte) bool 
 }
 
 // runUnwatch ends what runWatch began, where that was.
-func (s *Session) runUnwatch(ctx context.Context, raw []byte, args [][]byte) {
+func (s *Session) runUnwatch(ctx context.Context, k kind, raw []byte, args [][]byte) {
 	if !s.toOwn(ctx) {
 		return
 	}
 	s.add(raw)
-	if len(args) == 1 {
+	if (k == unwatch) == (len(args) == 1) {
 		s.watching = false
 		s.note()
 	}

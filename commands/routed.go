@@ -184,7 +184,7 @@ func (s *Session) tryRouted(k kind, raw []byte, args [][]byte) bool {
 		return false
 	}
 	switch {
-	case k == unwatch && s.watching:
+	case s.watching && mayUnwatch(k, args):
 		return false
 	case k == kills && len(args) > 1 && (is(args[1], "KILL") || debugs(args)):
 		return false

@@ -303,7 +303,7 @@ func overRestricted(args [][]byte) bool {
 func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	s.Flush()
 	s.changed = true
-	if s.tx.unsure && s.idle(ctx) != nil {
+	if (s.tx.unsure || s.waitsApart()) && s.idle(ctx) != nil {
 		return
 	}
 	k := s.learnKindOf(ctx, args)
@@ -541,6 +541,10 @@ func (s *Session) lost(c *upstream.Conn) {
 		s.out.Close()
 	}
 }
+
+// waitsApart says that a command may be blocking at another node than that of those
+// behind it, which must not overtake it.
+func (s *Session) waitsApart() bool { return s.blocking && s.clustered() }
 
 func (s *Session) tryForward(raw []byte) bool {
 	c := s.conn()
