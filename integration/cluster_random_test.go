@@ -17,7 +17,7 @@ var clusterFamilies = []string{"strings", "bits", "lists", "hashes", "sets", "so
 
 // notInCluster are templates of theirs that do not: several databases, patterns of
 // SORT, what is one node's, and CLIENT REPLY.
-var notInCluster = regexp.MustCompile(`\{d\}|SORT.* (BY|GET)|SWAPDB|CLIENT GETREDIR|^=?KEYS|WATCH|EVALSHA e0|CLIENT (NO-EVICT|HELP|NOSUCH)|AUTH|ACL`)
+var notInCluster = regexp.MustCompile(`\{d\}|SORT.* (BY|GET)|SWAPDB|REDIRECT|^=?KEYS|EVALSHA e0|AUTH|ACL`)
 
 // anyKey are the keys that the grammar makes.
 var anyKey = regexp.MustCompile(`^([slhitzxpg][123]|none)$`)
@@ -39,7 +39,7 @@ func newClusterStream(seed uint64) stream {
 	s.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 	names = append(names[:1+s.IntN(6)], "keys", "transactions")
 	st := stream{seed: seed}
-	inTx, tag := false, ""
+	inTx, tag, watched := false, "", "" // the latter: the tag of keys that are watched
 	for range 20 + s.IntN(120) {
 		family := grammar[s.one(names...)]
 		template := family[s.IntN(len(family))]
@@ -47,11 +47,14 @@ func newClusterStream(seed uint64) stream {
 			continue
 		}
 		args := s.sayRight(template)
-		if !inTx && len(keyWords.FindAllString(template, -1)) < 2 && args[0] != "PFCOUNT" { // or a wrong key would be of another slot
+		if !inTx && len(keyWords.FindAllString(template, -1)) < 2 && args[0] != "PFCOUNT" && args[0] != "WATCH" { // or a wrong key would be of another slot
 			args = s.say(template)
 		}
 		if !inTx {
 			tag = s.one("{a}", "{b}", "{c}", "{d}")
+		}
+		if watched != "" && (args[0] == "WATCH" || args[0] == "MULTI") {
+			tag = watched
 		}
 		for i, a := range args {
 			switch {
@@ -63,9 +66,12 @@ func newClusterStream(seed uint64) stream {
 			}
 		}
 		switch {
-		case len(args) == 1 && args[0] == "MULTI":
+		case args[0] == "WATCH":
+			watched = tag
+		case len(args) > 1:
+		case args[0] == "MULTI":
 			inTx = true
-		case len(args) == 1 && (args[0] == "EXEC" || args[0] == "DISCARD" || args[0] == "RESET"):
+		case args[0] == "EXEC" || args[0] == "DISCARD":
 			inTx = false
 		}
 		st.commands = append(st.commands, args)
