@@ -350,6 +350,8 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	case multi, watch:
 		if s.toOwn(ctx) {
 			s.begin(k, raw, args)
+		} else if k == multi {
+			s.hangUp() // what the client has sent behind it must not run by itself
 		}
 	case kills:
 		if debugs(args) {

@@ -546,10 +546,12 @@ func TestUpstreamDown(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	s.ln.Close()
 	p := s.enter(t)
-	p.do(t, "GET a", "MULTI", "BLPOP q 0", "SELECT 1", "EVAL s 0", "SUBSCRIBE c")
-	p.until(t, "six errors", func() bool { return strings.Count(p.text, "-UPSTREAMDOWN ") == 6 })
+	p.do(t, "GET a", "BLPOP q 0", "SELECT 1", "EVAL s 0", "SUBSCRIBE c")
+	p.until(t, "five errors", func() bool { return strings.Count(p.text, "-UPSTREAMDOWN ") == 5 })
 	p.do(t, "LOCK job 30s OWNER me")
-	p.until(t, "one more", func() bool { return strings.Count(p.text, "-UPSTREAMDOWN ") == 7 })
+	p.until(t, "one more", func() bool { return strings.Count(p.text, "-UPSTREAMDOWN ") == 6 })
+	p.do(t, "MULTI", "SET a 1", "EXEC") // of which the latter must not run, should the upstream be back
+	p.until(t, "the end", func() bool { return p.closed && strings.Count(p.text, "-UPSTREAMDOWN ") == 7 })
 	if got := s.votes.list(); got != "" {
 		t.Errorf("a lock was asked for by a client that may have to authenticate: %s", got)
 	}
