@@ -68,7 +68,11 @@ func (s *Session) changeUsers(ctx context.Context, raw []byte, args [][]byte) {
 	}
 	s.flushRun()
 	c := s.conn()
-	s.replies.ExpectTapped(c, func([]byte) { s.d.opt.Upstream.Doubt() }, nil)
+	s.replies.ExpectTapped(c, func(begin []byte) {
+		if begin[0] != '-' { // one that may not must not cost the others a question each
+			s.d.opt.Upstream.Doubt()
+		}
+	}, nil)
 	s.send(c, raw, 1)
 }
 

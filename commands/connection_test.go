@@ -352,3 +352,34 @@ func TestScriptDebugger(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedChange: who may not change users or modules must not make the proxy ask
+// about everybody, or everything, again.
+func TestRefusedChange(t *testing.T) {
+	s := newStage(t, Options{}, func(_ *link, args []string) (string, bool) {
+		return "-NOPERM no\r\n", args[0] == "ACL" || args[0] == "CONFIG" || args[0] == "MODULE"
+	})
+	p := s.enter(t)
+	p.do(t, "GET a")
+	p.want(t, "$1\r\na\r\n")
+	for asked := 0; ; {
+		before, began := len(s.sent("AUTH")), time.Now()
+		s.up.Doubt() // and so the next is asked about now, and then not for a second
+		s.enter(t).do(t, "GET k")
+		p.do(t, "ACL SETUSER u on", "CONFIG SET requirepass x")
+		p.want(t, "-NOPERM no\r\n-NOPERM no\r\n")
+		s.enter(t).do(t, "GET k")
+		if asked = len(s.sent("AUTH")) - before; time.Since(began) < time.Second {
+			if asked != 1 {
+				t.Errorf("the upstream was asked %d times who is let in, want 1", asked)
+			}
+			break
+		}
+	}
+	p.do(t, "SOMETHING new")
+	known := s.disp.known.Load()
+	p.do(t, "MODULE LOAD x", "MODULE UNLOAD x")
+	if s.disp.known.Load() != known {
+		t.Error("the upstream's commands are asked for again")
+	}
+}

@@ -136,7 +136,9 @@ func (s *Session) module(ctx context.Context, raw []byte, args [][]byte) {
 		return
 	}
 	reply, err := s.ask(ctx, s.own, raw)
-	s.d.forget()
+	if _, refused := resp.Error(reply); !refused {
+		s.d.forget()
+	}
 	if err != nil {
 		s.replyErr(err)
 		return
