@@ -330,6 +330,10 @@ func (f *Finder) client(addr string, at func(string) *Server) rueidis.Client {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if other := f.clients[addr]; other != nil && other != q { // the URL names it twice
+		q.Close()
+		q = other
+	}
 	q.asked = true
 	f.clients[addr] = q
 	return q.Client

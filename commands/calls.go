@@ -112,7 +112,7 @@ func (c *call) Deliver(conn *upstream.Conn, p []byte, ended int) {
 			p = unmoved(p)
 		} else if c.tracked && c.isRedirection(p, false) {
 			r.out.Close() // where it is sent on it would not be tracked
-			return
+			p = appendLost(nil, errLost)
 		} else if r.redirect != nil && (c.isRedirection(p, c.read) || c.alone && isForcedOut(p)) {
 			r.redirect(c, p)
 			return

@@ -54,6 +54,11 @@ func TestClusterLooksLikeOneServer(t *testing.T) {
 			{"a", "EVAL return{KEYS[1],redis.call('scard',KEYS[1])} 1 {t}1", `*[$"{t}1" :2]`},
 			{"a", "EVAL return{1} 2 a b", "-CROSSSLOT Keys in request don't hash to the same slot"},
 		}},
+		{"scripts that word their own errors", []step{
+			{"a", "EVAL return{err='MOVED'..string.char(32)..'1'..string.char(32)..'127.0.0.1:1'} 1 k", "-MOVED 1 127.0.0.1:1"},
+			{"a", "EVAL redis.call('incr',KEYS[1])return{err='TRYAGAIN'..string.char(32)..'later'} 1 {k}n", "-TRYAGAIN later"}, {"a", "GET {k}n", `$"1"`},
+			{"a", "DEL {k}n", ":1"},
+		}},
 		{"transactions", []step{
 			{"a", "MULTI", "+OK"}, {"a", "PING", "+QUEUED"}, {"a", "SET {x}1 1", "+QUEUED"}, {"a", "INCR {x}1", "+QUEUED"}, {"a", "EXEC", "*[+PONG +OK :2]"},
 			{"a", "MULTI", "+OK"}, {"a", "SET {y}1 1", "+QUEUED"}, {"a", "DISCARD", "+OK"}, {"a", "EXISTS {y}1", ":0"},
