@@ -67,6 +67,7 @@ func TestTransactionMovesWhole(t *testing.T) {
 		{"CLIENT SETNAME me", "+OK\r\n", "CLIENT SETNAME me"},
 		{"AUTH u p", "+OK\r\n", "AUTH u p"},
 		{"RENAME foo bar", crossed, "LOCKPROXY.REFUSED"},
+		{"CLIENT REPLY OFF", "-ERR CLIENT REPLY is not supported with a Cluster upstream\r\n", "LOCKPROXY.REFUSED"},
 		{"LOCK job 30s", string(appendNoTx(nil, []byte("LOCK"))), "LOCK job 30s"},
 	} {
 		inTx := false

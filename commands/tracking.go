@@ -23,7 +23,12 @@ func (s *Session) clientNodes(ctx context.Context, raw []byte, args [][]byte) bo
 		parts, err := s.askMasters(ctx, bytes.Clone(raw))
 		s.joined(parts, err, joinFirst)
 	case is(sub, "REPLY"):
-		s.replyErr(fmt.Errorf("ERR CLIENT REPLY is not supported with a Cluster upstream"))
+		refusal := resp.AppendError(nil, "ERR CLIENT REPLY is not supported with a Cluster upstream")
+		if s.tx.in {
+			s.refuseQueued(string(refusal))
+		} else {
+			s.replies.Local(refusal)
+		}
 	case is(sub, "TRACKING"):
 		s.track(ctx, bytes.Clone(raw), args)
 	case s.routes().tracking == nil:
