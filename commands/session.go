@@ -107,7 +107,8 @@ type Session struct {
 	place    placing // of tx, in a Cluster
 	silent   bool    // on raw: the upstream may not answer at all
 	blocking bool    // a command that may block upstream is on its way
-	closing  bool    // QUIT came
+	closing  bool    // QUIT came, or what breaks the protocol
+	quits    bool    // on raw: the upstream has got the QUIT
 
 	run  []byte // adjacent commands that will be sent together
 	runN int
@@ -397,7 +398,7 @@ const rawGrace = 50 * time.Millisecond
 // does not wait for a command that blocks upstream.
 func (s *Session) Wait(ctx context.Context) {
 	switch {
-	case s.mode == onRaw && s.closing: // the upstream answers all, and closes
+	case s.mode == onRaw && s.quits: // the upstream answers all, and closes
 		select {
 		case <-s.own.Done():
 		case <-ctx.Done():
@@ -425,9 +426,12 @@ func (s *Session) Busy() bool {
 	return s.mode == onRaw || s.watched != nil || s.ears != nil && s.ears.any() || s.replies.Owed() > 0
 }
 
-// Refuse answers input that breaks the protocol.
+// Refuse answers input that breaks the protocol, behind what was asked before.
 func (s *Session) Refuse(text string) {
 	s.Flush()
+	if s.mode == onRaw {
+		s.await(context.Background(), s.replies.Answered(), rawGrace)
+	}
 	s.replies.Local(resp.AppendError(nil, text))
 	s.replies.Flush()
 	s.closing = true
@@ -974,7 +978,7 @@ func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
 	case reset:
 		return len(args) > 1 && s.add(raw)
 	case quit:
-		s.closing = true
+		s.closing, s.quits = true, true
 	case auth:
 		s.own.ActAsAnybody()
 	case hello:

@@ -58,6 +58,29 @@ func TestProtocolFaults(t *testing.T) {
 	}
 }
 
+// TestProtocolFaultOfASubscriber: it is told so behind its replies, and disconnected at
+// once.
+func TestProtocolFaultOfASubscriber(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	for _, before := range []string{"", "SUBSCRIBE c"} {
+		for _, addr := range []string{w.plain.Addr(), w.via} {
+			c := redistest.Open(t, addr)
+			if before != "" {
+				c.Do(t, strings.Fields(before)...)
+			}
+			c.Send(t, lines("SUBSCRIBE d")+"*1\r\nPING\r\n")
+			if v := c.Read(t); !strings.Contains(v.String(), `$"d"`) {
+				t.Errorf("%q at %s: SUBSCRIBE: %v", before, addr, v)
+			}
+			got, closed := c.Rest(5 * time.Second)
+			if want := "-ERR Protocol error: expected '$', got 'P'\r\n"; got != want || !closed {
+				t.Errorf("%q at %s: got %q, closed %v", before, addr, got, closed)
+			}
+		}
+	}
+}
+
 // TestProtocolCountLimit: the proxy's limit is 1,048,576 arguments, under that of
 // Redis 7.0.
 func TestProtocolCountLimit(t *testing.T) {
