@@ -35,11 +35,25 @@ func (s *Session) authIdentity(args [][]byte) (id upstream.Identity, ok bool) {
 
 // auth changes who the client is, if the upstream agrees.
 func (s *Session) auth(ctx context.Context, raw []byte, args [][]byte) {
+	if s.mode == onRaw {
+		s.runRaw(ctx, raw, args)
+		return
+	}
 	if id, ok := s.authIdentity(args); ok {
 		s.become(ctx, id, raw, raw)
 		return
 	}
 	s.alone(ctx, raw, args)
+}
+
+// actAs takes over who an AUTH or HELLO has made of the client on its own connection.
+func (s *Session) actAs(id upstream.Identity) {
+	if id.User == s.id.User && id.Secret == s.id.Secret {
+		return
+	}
+	s.id.User, s.id.Secret, s.sawAt = id.User, id.Secret, time.Time{}
+	s.own.ActAs(s.id)
+	s.returnShared()
 }
 
 // alone sends a command that may leave anything behind on a connection of the

@@ -404,7 +404,10 @@ func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
 		return
 	}
 	x, ok := s.exchange(reaching(ctx), raw, args)
-	if !ok {
+	switch {
+	case kindOf(args[0]) == auth:
+		x.edit, x.reply = asItIs, "+"
+	case !ok:
 		s.add(raw)
 		return
 	}
@@ -420,6 +423,11 @@ func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
 	if !s.settleRaw(ctx, x.raw, m) {
 		s.out.Abort()
 		return
+	}
+	if _, refused := resp.Error(reply); !refused {
+		if id := s.changesOf(kindOf(args[0]), args).id; id != nil {
+			s.actAs(*id)
+		}
 	}
 	s.finish(x.edit(reply))
 }

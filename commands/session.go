@@ -980,10 +980,13 @@ func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
 	case quit:
 		s.closing, s.quits = true, true
 	case auth:
+		if !s.silent && !s.tx.in {
+			return false
+		}
 		s.own.ActAsAnybody()
 	case hello:
 		h, ok := parseHello(args)
-		if h.auth || !ok {
+		if !ok || h.auth && (s.silent || s.tx.in) {
 			s.own.ActAsAnybody()
 		}
 		if ok && h.proto != 0 {

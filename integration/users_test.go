@@ -300,3 +300,28 @@ func TestUsersOfACluster(t *testing.T) {
 		t.Errorf("with the password: %v", v)
 	}
 }
+
+// TestAuthenticatedLate: a client that tried to subscribe before it authenticated may
+// send what others may, and is known as who it is.
+func TestAuthenticatedLate(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	w.both(t, "ACL", "SETUSER", "u", "on", ">pw", "~*", "&*", "+@all")
+	w.both(t, "CONFIG", "SET", "requirepass", "secret")
+	large := "SET k " + strings.Repeat("v", 20<<10)
+	for _, before := range []string{"SUBSCRIBE c", "REPLCONF x y"} {
+		for _, login := range []string{"AUTH u pw", "HELLO 2 AUTH u pw", "HELLO 3 AUTH u pw"} {
+			w.compare(t, dialogue{name: before, bytes: lines(before, "AUTH u wrong", "HELLO 3 AUTH u wrong", "GET k", login, large, "MSET"+strings.Repeat(" k v", 10), "GET k", "ACL WHOAMI")})
+		}
+	}
+	c, admin := redistest.Open(t, w.via), login(t, w.via, "u", "pw")
+	c.Do(t, "SUBSCRIBE", "c")
+	c.Do(t, "AUTH", "u", "pw")
+	c.Do(t, "PING")
+	if v := admin.Do(t, "CLIENT", "KILL", "USER", "u"); v.Int() != 1 {
+		t.Errorf("CLIENT KILL USER: %v", v)
+	}
+	if _, closed := c.Rest(5 * time.Second); !closed {
+		t.Error("not killed by its name")
+	}
+}
