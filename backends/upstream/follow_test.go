@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/lockproxy/lockproxy/backends"
@@ -55,5 +56,30 @@ func TestFollow(t *testing.T) {
 	u.wg.Wait()
 	if _, err := a.Shared(t.Context(), u.Default(), MainLane, 0); !errors.Is(err, errClosed) {
 		t.Errorf("the pool of a demoted master is open: %v", err)
+	}
+}
+
+// TestHurry: a connection that the upstream has ended is a reason to look where its
+// nodes are; one that was of no more use is none.
+func TestHurry(t *testing.T) {
+	f := newFake(t, echo)
+	seed, err := backends.Parse("redis://" + f.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hurries atomic.Int32
+	u := New(UpstreamOptions{Options: Options{Server: seed}, Hurry: func() { hurries.Add(1) }})
+	for _, end := range []func(*Conn){(*Conn).Close, func(*Conn) { f.drop() }} {
+		h := newHeard()
+		c, err := u.Pool().Private(t.Context(), anybody, h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end(c)
+		h.until(t, "its end", func() bool { return len(h.fails) == 1 })
+	}
+	u.Close()
+	if n := hurries.Load(); n != 1 {
+		t.Errorf("%d reasons to look, want 1", n)
 	}
 }

@@ -494,7 +494,9 @@ func (p *Pool) adopt(nc net.Conn, id Identity, shared bool, w welcome, began tim
 		delete(p.conns, c)
 		p.joinLocked(c, nil)
 		p.mu.Unlock()
-		p.hurry()
+		if why := c.reason(); why != errClosed && why != errRevoked {
+			p.hurry()
+		}
 	})
 	return c, nil
 }
