@@ -263,7 +263,7 @@ func (s *Session) TryPart(name, raw []byte) bool {
 	if s.settle(); s.gone.Load() {
 		return true
 	}
-	if s.mode != onOwn || !s.sticky || s.clustered() || s.Restricted() || name != nil && kindOf(name) != forward {
+	if s.mode != onOwn || !s.sticky || s.clustered() || s.Restricted() || !partable(name) {
 		return false
 	}
 	if name != nil {
@@ -273,6 +273,13 @@ func (s *Session) TryPart(name, raw []byte) bool {
 	s.flushRun()
 	s.own.Send(raw, 0, s.replies) // if it fails, lost has closed the client
 	return true
+}
+
+// partable says that a command may be sent in parts, by what there is of its name: it
+// is an ordinary one, or its name is longer than any.
+func partable(name []byte) bool {
+	const longest = 1 << 10 // modules' too
+	return name == nil || kindOf(name) == forward || len(name) > longest
 }
 
 // Rest sends the end of a command whose beginning TryPart has sent.

@@ -1,12 +1,12 @@
 package proxy
 
 // part is what has arrived of a command that has not in whole, up to the end of the
-// argument that is coming in, if the first one has arrived and it is at least so many
-// bytes, or, once the beginning was taken, anything. name is the command's first
-// argument; nil if that was in an earlier part.
+// argument that is coming in, if it is at least so many bytes, or, once the beginning
+// was taken, anything. name is the command's first argument, as far as it has arrived;
+// nil if that was in an earlier part.
 // The bytes stay with the guard unless [guard.take] is called next.
 func (g *guard) part(least int) (name, raw []byte, ok bool) {
-	if g.err != nil || g.left == 0 || g.named < 0 && !g.begun {
+	if g.err != nil || g.left == 0 {
 		return nil, nil, false
 	}
 	to := g.pos
@@ -16,7 +16,11 @@ func (g *guard) part(least int) (name, raw []byte, ok bool) {
 	if n := to - g.start; n == 0 || n < least && !g.begun {
 		return nil, nil, false
 	}
-	if !g.begun {
+	switch {
+	case g.begun:
+	case g.named < 0:
+		name = g.buf[g.pos:to]
+	default:
 		at := g.start + g.nameAt
 		name = g.buf[at : at+g.named]
 	}

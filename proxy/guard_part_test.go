@@ -34,7 +34,7 @@ func TestGuardParts(t *testing.T) {
 				if !ok {
 					return
 				}
-				if named := strings.HasPrefix(string(name), "NAME"); named != (open == "") || len(raw) < least && open == "" || len(raw) == 0 {
+				if named := name != nil && strings.HasPrefix("NAME", string(name[:min(4, len(name))])); named != (open == "") || len(raw) < least && open == "" || len(raw) == 0 {
 					t.Fatalf("seed %d: a part of %q, behind %q, with the name %q", seed, raw, open, name)
 				}
 				if rnd.IntN(2) == 0 {
