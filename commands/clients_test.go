@@ -268,3 +268,24 @@ func TestNumberOfARestartedUpstream(t *testing.T) {
 		}
 	}
 }
+
+// TestBlindCommands: where the proxy cannot find the reply, ids are still the proxy's.
+func TestBlindCommands(t *testing.T) {
+	for _, before := range [][]string{{"CLIENT REPLY SKIP"}, {"SUBSCRIBE c", "MULTI"}} {
+		s := newStage(t, Options{}, clientUpstream())
+		p, blocked := s.enter(t), s.enter(t)
+		blocked.do(t, "BLPOP q 0")
+		number := 101 + s.await(t, "BLPOP q 0").id
+		p.do(t, before...)
+		p.do(t, "CLIENT KILL ID 2", "CLIENT KILL TYPE normal", "CLIENT UNBLOCK 2", "CLIENT UNBLOCK 77", "CLIENT TRACKING ON REDIRECT 2", "CLIENT LIST")
+		s.await(t, "CLIENT LIST")
+		want := []string{
+			"CLIENT KILL ADDR - ID 2", "CLIENT KILL ADDR - TYPE normal", fmt.Sprint("CLIENT UNBLOCK ", number), fmt.Sprint("CLIENT UNBLOCK ", int64(nobody)),
+			fmt.Sprint("CLIENT TRACKING ON REDIRECT ", number), "CLIENT LIST",
+		}
+		got := slices.DeleteFunc(s.sent("CLIENT"), func(c string) bool { return strings.HasPrefix(c, "CLIENT REPLY") })
+		if !slices.Equal(got, want) {
+			t.Errorf("after %q the upstream got\n%q, want\n%q", before, got, want)
+		}
+	}
+}

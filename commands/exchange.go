@@ -432,6 +432,17 @@ func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
 	s.finish(x.edit(reply))
 }
 
+// blind is a command whose reply cannot be found, as it is sent: it must not name other
+// connections by numbers that are the proxy's. CLIENT KILL kills nobody, since whether
+// it may is not heard.
+func (s *Session) blind(raw []byte, args [][]byte) []byte {
+	if is(args[1], "LIST") {
+		return raw
+	}
+	x, _ := s.exchange((*Session).namedAt, raw, args)
+	return x.raw
+}
+
 // answers says that a reply is one to the command, and no message.
 func (x *exchange) answers(reply []byte) bool {
 	switch kind := reply[0]; {

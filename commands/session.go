@@ -1014,7 +1014,11 @@ func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
 		s.changed = true
 	case client:
 		s.silent = s.silent || len(args) > 1 && is(args[1], "REPLY")
-		if !s.silent && !s.tx.in && speaksOfClients(args) {
+		switch {
+		case !speaksOfClients(args):
+		case s.silent || s.tx.in:
+			return s.add(s.blind(raw, args))
+		default:
 			return false
 		}
 	}
