@@ -192,6 +192,9 @@ func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 		}
 	}
 	if s.tx.in {
+		if s.tx.unsure && changesClient(k) { // if MULTI was refused it takes effect now
+			return false
+		}
 		return s.tryTx(k, raw, args)
 	}
 	if s.routed() {

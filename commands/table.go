@@ -110,6 +110,10 @@ func changesUsers(args [][]byte) bool {
 	return is(args[1], "SET") && slices.ContainsFunc(args[2:], func(a []byte) bool { return is(a, "REQUIREPASS") })
 }
 
+// changesClient says that commands of a kind may change who the client is, or how it is
+// answered.
+func changesClient(k kind) bool { return k == auth || k == hello || k == selectDB || k == client }
+
 // hasBlock finds the BLOCK option of XREAD and XREADGROUP, which comes before
 // STREAMS.
 func hasBlock(args [][]byte) bool {

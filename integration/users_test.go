@@ -325,3 +325,23 @@ func TestAuthenticatedLate(t *testing.T) {
 		t.Error("not killed by its name")
 	}
 }
+
+// TestRefusedMulti: what follows it in a pipeline takes effect at once, and lasts.
+func TestRefusedMulti(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	w.both(t, "ACL", "SETUSER", "low", "on", ">pw", "~*", "+@all", "-multi", "-exec", "-discard")
+	w.both(t, "SET", "k", "in 0")
+	for _, command := range []string{"SELECT 3", "HELLO 3", "AUTH default x", "CLIENT SETNAME me", "CLIENT NO-EVICT ON", "PING"} {
+		for _, pause := range []string{"", "GET k", "EXEC"} {
+			before := []string{"AUTH low pw", "MULTI", command}
+			if pause != "" {
+				before = append(before, pause)
+			}
+			d := dialogue{name: command, bytes: lines(append(before, "GET k", "ECHO x", "GET k", "ACL WHOAMI", "CLIENT GETNAME", "EVAL return(1) 0", "GET k")...)}
+			w.compare(t, d)
+			d.chunks = len(d.bytes) / 7
+			w.compare(t, d)
+		}
+	}
+}
