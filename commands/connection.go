@@ -135,22 +135,32 @@ func (s *Session) become(ctx context.Context, id upstream.Identity, shared, raw 
 		s.replyErr(err)
 		return false
 	}
-	reply, err := s.ask(ctx, c, shared)
-	if err != nil {
-		pool.Return(c)
-		s.replyErr(err)
-		return false
-	}
-	if _, refused := resp.Error(reply); refused {
-		s.welcome(reply)
-		pool.Return(c)
+	moved, refused := s.moveTo(ctx, c, id, shared)
+	if refused {
 		s.d.opt.Upstream.Forget(id) // connections opened before a password changed must not live on
-		return false
 	}
-	s.adopt(c, id)
+	if moved {
+		s.becomeListening(ctx)
+	}
+	return moved
+}
+
+// moveTo moves the session to c, a borrowed connection of another identity, if the
+// upstream, asked with command on c, agrees. The client gets its reply.
+func (s *Session) moveTo(ctx context.Context, c *upstream.Conn, id upstream.Identity, command []byte) (moved, refused bool) {
+	reply, err := s.ask(ctx, c, command)
+	if err != nil {
+		upstream.Return(c)
+		s.replyErr(err)
+		return false, false
+	}
+	if _, refused = resp.Error(reply); refused {
+		upstream.Return(c)
+	} else {
+		s.adopt(c, id)
+	}
 	s.welcome(reply) // after what is still said in the protocol before
-	s.becomeListening(ctx)
-	return true
+	return !refused, refused
 }
 
 // becomeListening makes the connections that have subscriptions the user's, too.
@@ -224,8 +234,7 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 		s.replyOrBar(err)
 		return
 	}
-	s.adopt(c, id)
-	s.replies.Local([]byte("+OK\r\n"))
+	s.moveTo(ctx, c, id, raw) // c is in that database, but the user may not be allowed to ask for it
 }
 
 // settleRaw sends a command on a connection whose replies are not counted and
@@ -419,12 +428,27 @@ func (s *Session) setName(ctx context.Context, raw, name []byte) {
 		s.runForward(ctx, raw)
 		return
 	}
-	if s.idle(ctx) != nil {
+	if s.idle(ctx) != nil || !s.mayName(ctx, resp.AppendCommand(nil, "CLIENT", "SETNAME", "")) {
 		return
 	}
 	s.closeOwn() // the next one will have the name
 	s.name = append([]byte{}, name...)
 	s.replies.Local([]byte("+OK\r\n"))
+}
+
+// mayName asks the upstream with a command about the name of the shared connection,
+// which it leaves without, whether the client may. If not, that has got the reason.
+func (s *Session) mayName(ctx context.Context, command []byte) bool {
+	reply, err := s.ask(ctx, s.shared[s.lane], command)
+	if err != nil {
+		s.replyErr(err)
+		return false
+	}
+	if _, refused := resp.Error(reply); refused {
+		s.replies.Local(reply)
+		return false
+	}
+	return true
 }
 
 func (s *Session) getName(ctx context.Context, raw []byte) {
@@ -434,6 +458,7 @@ func (s *Session) getName(ctx context.Context, raw []byte) {
 	switch {
 	case s.shared[s.lane].NoAuth():
 		s.runForward(ctx, raw)
+	case s.idle(ctx) != nil || !s.mayName(ctx, raw):
 	case len(s.name) > 0:
 		s.replies.Local(resp.AppendBulk(nil, s.name))
 	case s.id.Proto == 3:

@@ -326,6 +326,18 @@ func TestAuthenticatedLate(t *testing.T) {
 	}
 }
 
+// TestAnsweredByTheProxy: what needs no upstream to be done is still for those who may.
+func TestAnsweredByTheProxy(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	w.both(t, "ACL", "SETUSER", "low", "on", ">pw", "~*", "-@all", "+get", "+echo", "+ping", "+acl|whoami")
+	for _, command := range []string{"SELECT 0", "SELECT 3", "SELECT 99", "SELECT x", "CLIENT SETNAME me", "CLIENT GETNAME", "RESET", "QUIT"} {
+		for _, login := range []string{"AUTH low pw", "HELLO 3 AUTH low pw", "HELLO 3 AUTH low pw SETNAME me"} {
+			w.compare(t, dialogue{name: command, bytes: lines(login, command, "ACL WHOAMI", "GET k", command, "AUTH default x", "CLIENT GETNAME"), closes: command == "QUIT"})
+		}
+	}
+}
+
 // TestRefusedMulti: what follows it in a pipeline takes effect at once, and lasts.
 func TestRefusedMulti(t *testing.T) {
 	t.Parallel()
