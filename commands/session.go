@@ -440,11 +440,24 @@ func (s *Session) Busy() bool {
 func (s *Session) Refuse(text string) {
 	s.Flush()
 	if s.mode == onRaw {
-		s.await(context.Background(), s.replies.Answered(), rawGrace)
+		s.lastAnswers()
 	}
 	s.replies.Local(resp.AppendError(nil, text))
 	s.replies.Flush()
 	s.closing = true
+}
+
+// lastAnswers waits for the replies of a connection on which they are not counted, not
+// for long.
+func (s *Session) lastAnswers() {
+	const most = time.Second
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	if s.silent {
+		s.await(ctx, nil, rawGrace)
+	} else {
+		s.answered(ctx)
+	}
 }
 
 // End gives up everything the session has. Locks it took stay until their leases

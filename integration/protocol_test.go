@@ -69,9 +69,11 @@ func TestProtocolFaultOfASubscriber(t *testing.T) {
 			if before != "" {
 				c.Do(t, strings.Fields(before)...)
 			}
-			c.Send(t, lines("SUBSCRIBE d")+"*1\r\nPING\r\n")
-			if v := c.Read(t); !strings.Contains(v.String(), `$"d"`) {
-				t.Errorf("%q at %s: SUBSCRIBE: %v", before, addr, v)
+			c.Send(t, lines("SUBSCRIBE d", "PING x", "NOSUCH", "PING y")+"*1\r\nPING\r\n")
+			for _, want := range []string{`$"d"`, `$"x"`, "NOSUCH", `$"y"`} {
+				if v := c.Read(t); !strings.Contains(v.String(), want) {
+					t.Errorf("%q at %s: got %v, want one with %s", before, addr, v, want)
+				}
 			}
 			got, closed := c.Rest(5 * time.Second)
 			if want := "-ERR Protocol error: expected '$', got 'P'\r\n"; got != want || !closed {
