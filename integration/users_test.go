@@ -357,3 +357,25 @@ func TestRefusedMulti(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoMayNot: a client that has not authenticated, or may next to nothing, hears from
+// every command what it hears from Redis, and nothing of it is left when it
+// authenticates.
+func TestWhoMayNot(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t, strings.Fields("--requirepass secret --user low on >pw ~k* -@all +get +echo +ping --user u on >pw ~* &* +@all")...)
+	large := "SET k " + strings.Repeat("v", 20<<10)
+	for _, command := range []string{
+		"PING", "CLIENT ID", "CLIENT LIST", "CLIENT INFO", "CLIENT KILL ID 1", "CLIENT KILL TYPE normal", "CLIENT UNBLOCK 1", "CLIENT SETNAME x", "CLIENT GETNAME",
+		"CLIENT NO-EVICT ON", "CLIENT TRACKING ON", "CLIENT TRACKING ON REDIRECT 1", "CLIENT PAUSE 100000", "CLIENT UNPAUSE", "EXEC", "DISCARD", "WATCH a", "UNWATCH",
+		"SUBSCRIBE c", "MONITOR", "SELECT 1", "SELECT x", "SELECT 99", "HELLO 4", "AUTH u wrong", "AUTH", "AUTH a b c", "RESET", "WAIT 0 0", "BLPOP q 0", "EVAL return(1) 0",
+		"SCRIPT KILL", "MODULE LOAD x", "ACL SETUSER q on", "ACL WHOAMI", "CONFIG SET requirepass x", "COMMAND", "NOSUCH a", "SHUTDOWN", "XREAD BLOCK 0 STREAMS s 0",
+		"CLUSTER INFO", "ASKING", "READONLY", "DEBUG JMAP", "FUNCTION KILL", "OBJECT HELP",
+	} {
+		for _, as := range []string{"PING", "AUTH low pw", "HELLO 3 AUTH low pw"} {
+			for _, login := range []string{"AUTH u pw", "HELLO 3 AUTH u pw"} {
+				w.compare(t, dialogue{name: as + ", " + command, bytes: lines(as, command, "GET k", command, login, "CLIENT GETNAME", large, "GET k")})
+			}
+		}
+	}
+}
