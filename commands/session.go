@@ -413,6 +413,7 @@ func (s *Session) Wait(ctx context.Context) {
 		case <-s.own.Done():
 		case <-ctx.Done():
 		}
+	case s.syncs: // a replica that has left is to count as gone
 	case s.mode == onRaw:
 		s.await(ctx, s.replies.Answered(), rawGrace)
 	case !s.blocking || s.present.Err() == nil:
