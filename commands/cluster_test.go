@@ -274,7 +274,7 @@ func TestForgedRedirections(t *testing.T) {
 // listening answers subscriptions and AUTH as a Redis does, on whatever connection.
 func listening(l *link, args []string) (string, bool) {
 	switch name := strings.ToLower(args[0]); name {
-	case "subscribe", "ssubscribe":
+	case "subscribe", "ssubscribe", "psubscribe", "unsubscribe":
 		return fmt.Sprintf(">3\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n:1\r\n", len(name), name, len(args[1]), args[1]), true
 	}
 	return "", false
@@ -322,6 +322,24 @@ func TestSlotWithSeveralShardChannelsMoves(t *testing.T) {
 	if len(links) != 1 {
 		t.Errorf("it listens on %d connections to one node", len(links))
 	}
+}
+
+// TestNewMasterIsListenedTo: it tells of its keys, too.
+func TestNewMasterIsListenedTo(t *testing.T) {
+	d := newDuo(t, listening)
+	d.up.Follow(d.halves(t, d.fake))
+	p := d.enter(t)
+	p.do(t, "HELLO 3", "SUBSCRIBE __keyevent@0__:set", "SUBSCRIBE news", "PSUBSCRIBE *", "SUBSCRIBE __key:gone", "UNSUBSCRIBE __key:gone")
+	p.until(t, "all confirmations", func() bool { return strings.Contains(p.text, "unsubscribe") })
+	p.read = len(p.text)
+	d.up.Follow(d.halves(t, d.fake, d.second))
+	d.second.await(t, "subscribe __keyevent@0__:set")
+	l := d.second.await(t, "psubscribe *")
+	if got := d.second.sent("subscribe", "psubscribe"); len(got) != 2 {
+		t.Errorf("the new master got %q", got)
+	}
+	l.say(t, ">3\r\n$7\r\nmessage\r\n$18\r\n__keyevent@0__:set\r\n$1\r\nk\r\n>4\r\n$8\r\npmessage\r\n$1\r\n*\r\n$4\r\nnews\r\n$1\r\nx\r\n")
+	p.want(t, ">3\r\n$7\r\nmessage\r\n$18\r\n__keyevent@0__:set\r\n$1\r\nk\r\n")
 }
 
 // TestTrackingEndsBeforeTheProtocol: what a client is told when its connections are given

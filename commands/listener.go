@@ -40,6 +40,8 @@ type listener struct {
 	awaited map[*upstream.Conn][]expecting       // confirmations, in order
 	subs    subscriptions                        // confirmed to the client
 	where   map[string][]*upstream.Pool          // of a subscription, by kind and name
+	covers  bool                                 // cover runs
+	ended   chan struct{}                        // closed by close
 }
 
 // expecting is a confirmation that is on its way.
@@ -60,7 +62,7 @@ func newListener(s *Session) *listener {
 	l := &listener{
 		up: s.d.opt.Upstream, r: s.replies, ctx: s.routes().again.ctx, proto: s.id.Proto,
 		nodes: map[*upstream.Pool]*upstream.Conn{}, as: map[*upstream.Conn]upstream.Identity{}, parts: map[*upstream.Conn][]byte{},
-		awaited: map[*upstream.Conn][]expecting{}, where: map[string][]*upstream.Pool{},
+		awaited: map[*upstream.Conn][]expecting{}, where: map[string][]*upstream.Pool{}, ended: make(chan struct{}),
 	}
 	return l
 }
@@ -192,6 +194,7 @@ func (l *listener) close() {
 	l.closed = true
 	nodes := l.nodes
 	l.nodes = nil
+	close(l.ended)
 	l.mu.Unlock()
 	for _, c := range nodes {
 		c.Close()
@@ -353,6 +356,74 @@ func (l *listener) follow(name string) {
 	l.r.out.Close() // better than silence
 }
 
+// cover subscribes to what all masters tell of their keys on those that are new, as
+// long as there are subscriptions.
+func (l *listener) cover() {
+	for {
+		view, changed := l.up.Changed()
+		again := time.Duration(0)
+		for key, pools := range l.uncovered(view.Masters()) {
+			if l.extend(key, pools) != nil {
+				again = time.Second
+			}
+		}
+		var later <-chan time.Time
+		if again > 0 {
+			later = time.After(again)
+		}
+		select {
+		case <-changed:
+		case <-later:
+		case <-l.ended:
+			return
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
+// uncovered are the masters that a subscription for all of them does not have, by kind
+// and name.
+func (l *listener) uncovered(masters []*upstream.Pool) map[string][]*upstream.Pool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	missing := map[string][]*upstream.Pool{}
+	for key, have := range l.where {
+		kind, name, _ := strings.Cut(key, " ")
+		if l.closed || !ofAllMasters(kind, []byte(name)) || !l.subs.has(kind, name) {
+			continue
+		}
+		for _, m := range masters {
+			if !slices.Contains(have, m) {
+				missing[key] = append(missing[key], m)
+			}
+		}
+	}
+	return missing
+}
+
+// extend subscribes on further masters.
+func (l *listener) extend(key string, pools []*upstream.Pool) error {
+	kind, name, _ := strings.Cut(key, " ")
+	l.mu.Lock()
+	id := l.id
+	l.where[key] = append(slices.Clone(l.where[key]), pools...) // what they say is told from what all say
+	l.mu.Unlock()
+	err := l.change(l.ctx, id, strings.ToUpper(kind)+"SUBSCRIBE", []byte(name), pools, false)
+	l.mu.Lock()
+	stays := l.subs.has(kind, name)
+	if !stays {
+		delete(l.where, key)
+	} else if err != nil {
+		l.where[key] = slices.DeleteFunc(slices.Clone(l.where[key]), func(p *upstream.Pool) bool { return slices.Contains(pools, p) })
+	}
+	l.mu.Unlock()
+	if err == nil && !stays { // the client has left it meanwhile
+		return l.change(l.ctx, id, strings.ToUpper(kind)+"UNSUBSCRIBE", []byte(name), pools, false)
+	}
+	return err
+}
+
 // wants says that the client is subscribed to a shard channel, and as whom.
 func (l *listener) wants(name string) (id upstream.Identity, ok bool) {
 	l.mu.Lock()
@@ -485,6 +556,9 @@ func (s *Session) listenTo(ctx context.Context, l *listener, command, kind strin
 	defer l.mu.Unlock()
 	if l.where[key] = pools; !l.subs.has(kind, string(name)) {
 		delete(l.where, key)
+	} else if ofAllMasters(kind, name) && !l.covers {
+		l.covers = true
+		go l.cover()
 	}
 	return err
 }
@@ -498,10 +572,15 @@ func (s *Session) nodesOf(kind string, name []byte) []*upstream.Pool {
 			return []*upstream.Pool{pool}
 		}
 		return nil
-	case aboutKeys(name), kind == patterns && mayBeAboutKeys(string(name)):
+	case ofAllMasters(kind, name):
 		return v.Masters()
 	}
 	return []*upstream.Pool{v.Home()}
+}
+
+// ofAllMasters says that each master has messages of its own for a subscription.
+func ofAllMasters(kind string, name []byte) bool {
+	return kind != shards && aboutKeys(name) || kind == patterns && mayBeAboutKeys(string(name))
 }
 
 // mayBeAboutKeys says that a pattern may match channels about keys.

@@ -33,13 +33,17 @@ func TestFollow(t *testing.T) {
 	if a.Addr() != "a:1" || b.Addr() != "b:1" || first.Reader(0, 0).Addr() != "r:1" {
 		t.Fatalf("slots are served by %s and %s, read at %s", a.Addr(), b.Addr(), first.Reader(0, 0).Addr())
 	}
+	seen, changed := u.Changed()
 	u.Follow(twoShards(seed))
-	if u.View() != first {
+	if u.View() != first || seen != first || isClosed(changed) {
 		t.Error("the same was taken for a change")
 	}
 
 	if p := u.Moved(0, "b:1"); p != b || u.View().Master(0) != b {
 		t.Errorf("a slot that moved is served by %s", u.View().Master(0).Addr())
+	}
+	if !isClosed(changed) {
+		t.Error("who waits for changes was not told")
 	}
 	u.Follow(twoShards(seed))
 	if u.View().Master(0) != a {
@@ -81,5 +85,14 @@ func TestHurry(t *testing.T) {
 	u.Close()
 	if n := hurries.Load(); n != 1 {
 		t.Errorf("%d reasons to look, want 1", n)
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }

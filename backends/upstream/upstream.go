@@ -43,6 +43,7 @@ type Upstream struct {
 	closed bool
 	wg     sync.WaitGroup // pools that are being closed
 	ending chan struct{}  // closed by Close
+	news   chan struct{}  // closed when the view is replaced; may be nil
 }
 
 // A node is one server in one role. A server that changes its role is another node:
@@ -89,6 +90,24 @@ func (u *Upstream) Hint() uint32 { return u.next.Add(1) }
 // View is which node serves what, now.
 func (u *Upstream) View() *View { return u.view.Load() }
 
+// Changed is the view, and a channel that is closed once there is another.
+func (u *Upstream) Changed() (*View, <-chan struct{}) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.news == nil {
+		u.news = make(chan struct{})
+	}
+	return u.view.Load(), u.news
+}
+
+func (u *Upstream) publishLocked(v *View) {
+	u.view.Store(v)
+	if u.news != nil {
+		close(u.news)
+		u.news = nil
+	}
+}
+
 // Pool is the pool of the node for what belongs to no slot: the master, or one of a
 // Cluster's.
 func (u *Upstream) Pool() *Pool { return u.view.Load().Home() }
@@ -131,7 +150,7 @@ func (u *Upstream) Follow(t *backends.Topology) {
 		v.shards = append(v.shards, sh)
 	}
 	u.made = v
-	u.view.Store(v)
+	u.publishLocked(v)
 	for _, p := range before {
 		if p.leave(); t.Slots == nil {
 			u.wg.Go(p.Close)
@@ -183,7 +202,7 @@ func (u *Upstream) Moved(slot int, addr string) *Pool {
 		w.shards = append(slices.Clone(w.shards), shard{master: p})
 	}
 	w.slots[slot] = uint16(i)
-	u.view.Store(w)
+	u.publishLocked(w)
 	return p
 }
 
