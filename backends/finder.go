@@ -58,6 +58,7 @@ type Finder struct {
 	mode    string
 	sure    bool // of mode; false: nobody could be asked yet
 	failing bool // the last look found nothing
+	split   bool // the last look found several masters where there may be one
 	masters string
 	roles   map[string]role // of the nodes, as last heard
 	around  []string        // a Cluster's nodes, masters first, or the sentinels

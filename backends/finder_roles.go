@@ -90,9 +90,10 @@ func (f *Finder) lookReplicated(ctx context.Context) (*Topology, error) {
 	addrs := f.seed.opt.InitAddress
 	roles := f.askRoles(ctx, addrs)
 	i, more := chooseMaster(roles, addrs, f.masters)
-	if more {
+	if more && !f.split {
 		f.opt.Log.Warn("more than one server says that it is the master", "upstream", f.seed.String(), "taken", addrs[i])
 	}
+	f.split = more
 	var shard Shard
 	if i >= 0 {
 		shard.Master = f.server(addrs[i])

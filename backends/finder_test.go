@@ -163,6 +163,26 @@ func TestFindWithoutLeave(t *testing.T) {
 	}
 }
 
+// Two masters are worth a line in the log, not one a second.
+func TestTwoMastersAreSaidOnce(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartNodes(t, 2)
+	var said bytes.Buffer
+	f, err := NewFinder(parse(t, s[0].URL()+"?addr="+s[1].Addr()), FinderOptions{Log: slog.New(slog.NewTextHandler(&said, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	for range 3 {
+		if _, err := f.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(said.String(), "more than one server"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, said.String())
+	}
+}
+
 // What is down at first may turn out to be a Cluster.
 func TestFindOutLater(t *testing.T) {
 	t.Parallel()
