@@ -546,6 +546,7 @@ func (s *Session) apply(c changes) {
 		s.name = c.name
 	}
 	s.sticky = s.sticky || c.stays
+	s.watching = s.watching || c.watches
 }
 
 // note publishes whether the client loses state when its own connection ends.
@@ -897,13 +898,14 @@ func (s *Session) sendEnd(raw []byte, args [][]byte) {
 		s.add(raw) // refused, and ends nothing; an EXEC that is refused aborts
 		return
 	}
-	s.watching = false // if it is refused, tx.in keeps the session where it is
+	watching := s.watching
+	s.watching = false
 	s.place.queued = nil
 	var e edit
 	if is(args[0], "EXEC") {
 		e = s.tx.editExec()
 	}
-	s.sendTapped(raw, s.tx.end(), e)
+	s.sendTapped(raw, s.tx.end(watching), e)
 	s.note()
 }
 

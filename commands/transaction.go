@@ -36,6 +36,8 @@ type changes struct {
 	db    *int
 	name  []byte
 	stays bool // the connection has state from now on
+
+	watches bool // what was taken to be over, WATCH, is not
 }
 
 func (c *changes) add(d changes) {
@@ -49,6 +51,7 @@ func (c *changes) add(d changes) {
 		c.name = d.name
 	}
 	c.stays = c.stays || d.stays
+	c.watches = c.watches || d.watches
 }
 
 // multi notes that a MULTI was sent, and returns what hears its answer.
@@ -66,8 +69,8 @@ func (t *transaction) multi() func([]byte) {
 var aborts = []string{"EXECABORT", "MOVED", "ASK", "TRYAGAIN", "CROSSSLOT", "CLUSTERDOWN"}
 
 // end notes that an EXEC or DISCARD was sent, and returns what hears its answer. One
-// that is refused (NOPERM) ends nothing.
-func (t *transaction) end() func([]byte) {
+// that is refused (NOPERM, or without MULTI) ends nothing, WATCH neither.
+func (t *transaction) end(watching bool) func([]byte) {
 	queued := t.queued
 	t.in, t.unsure = false, true
 	t.forgetQueued()
@@ -79,6 +82,8 @@ func (t *transaction) end() func([]byte) {
 		}
 		if begin[0] != '-' || slices.ContainsFunc(aborts, func(word string) bool { return hasWord(begin, word) }) {
 			t.sure = false
+		} else {
+			t.after.watches = t.after.watches || watching
 		}
 	}
 }

@@ -202,3 +202,22 @@ func TestRESP3SubscriberMayUseOrdinaryCommands(t *testing.T) {
 		t.Errorf("GET: %v", v)
 	}
 }
+
+// TestWatchOutlivesARefusedDiscard: DISCARD without MULTI ends no WATCH; UNWATCH then
+// does, on the connection that watches.
+func TestWatchOutlivesARefusedDiscard(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	c := redistest.Open(t, r.addr())
+	c.Send(t, lines("MULTI", "EXEC", "WATCH k", "DISCARD"))
+	for _, want := range []string{"+OK", "*[]", "+OK", "-ERR DISCARD without MULTI"} {
+		if v := c.Read(t); v.String() != want {
+			t.Fatalf("got %v, want %s", v, want)
+		}
+	}
+	for _, s := range []step{{"", "SET k v", "+OK"}, {"", "UNWATCH", "+OK"}, {"", "MULTI", "+OK"}, {"", "PING", "+QUEUED"}, {"", "EXEC", "*[+PONG]"}} {
+		if v := c.Do(t, strings.Fields(s.command)...); v.String() != s.want {
+			t.Fatalf("%s answered %v, want %s", s.command, v, s.want)
+		}
+	}
+}
