@@ -49,6 +49,17 @@ func TestClusterBlocking(t *testing.T) {
 		}
 		awaitBlocked(t, cluster, 0)
 	})
+	t.Run("behind WATCH", func(t *testing.T) {
+		c := redistest.Open(t, p.Addr())
+		for _, k := range keys {
+			c.Send(t, lines("WATCH watched", "BLPOP late:"+k+" 0.05", "RPUSH late:"+k+" x", "UNWATCH"))
+			for _, want := range []string{"+OK", "*-1", ":1", "+OK"} {
+				if v := c.Read(t); v.String() != want {
+					t.Fatalf("with %s: %v, want %s", k, v, want)
+				}
+			}
+		}
+	})
 	t.Run("the client leaves", func(t *testing.T) {
 		var all []*redistest.Conn
 		for _, k := range keys {
