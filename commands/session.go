@@ -174,6 +174,9 @@ func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 	if s.settle(); s.gone.Load() { // in this order: lost comes before what was owed is paid
 		return true
 	}
+	if s.waitsApart() {
+		return false
+	}
 	if s.mode == onShared && s.apart() && !s.tryOwn() {
 		return false
 	}

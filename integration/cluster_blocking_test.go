@@ -69,13 +69,16 @@ func TestClusterBlocking(t *testing.T) {
 		}
 		watching := redistest.Open(t, p.Addr())
 		watching.Do(t, "WATCH", "a")
-		watching.Send(t, lines("BLPOP b 0"))
+		watching.Send(t, lines("BLPOP watched:b 0", "RPUSH watched:b own", "SET gone:watched 1"))
 		all = append(all, watching)
 		awaitBlocked(t, cluster, len(all))
 		for _, c := range all {
 			c.Close()
 		}
 		awaitBlocked(t, cluster, 0)
+		if v := other.Do(t, "EXISTS", "watched:b", "gone:watched"); v.String() != ":0" {
+			t.Errorf("behind WATCH and BLPOP ran %v commands", v)
+		}
 		for _, k := range keys {
 			other.Do(t, "RPUSH", k, "kept")
 			if v := other.Do(t, "LPOP", k); v.Text != "kept" {
