@@ -64,7 +64,7 @@ func (l *slotLoad) Stop() {
 	l.wg.Wait()
 	close(l.faults)
 	for f := range l.faults {
-		if strings.Contains(f, ": -CLUSTERDOWN ") { // a replica has taken over, and nodes have yet to hear of it
+		if strings.Contains(f, "-CLUSTERDOWN ") { // a replica has taken over, and nodes have yet to hear of it
 			l.t.Log(f)
 			continue
 		}
