@@ -180,7 +180,7 @@ func (s *Session) plan(args [][]byte) (p plan, cmd *table.Command) {
 // tryRouted is Try for a session that is on shared connections, when it depends on
 // the command which node it goes to.
 func (s *Session) tryRouted(k kind, raw []byte, args [][]byte) bool {
-	if !s.sameView() || s.waitsApart() { // settle has seen that something is owed
+	if !s.sameView() {
 		return false
 	}
 	switch {

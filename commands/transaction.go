@@ -147,3 +147,124 @@ func editElements(reply []byte, length int, edits []queuedEdit) (edited []byte, 
 	}
 	return appendElements(reply[0], elems), last
 }
+
+// begin sends MULTI or WATCH on the own connection.
+func (s *Session) begin(k kind, raw []byte, args [][]byte) {
+	switch {
+	case k == multi && len(args) == 1:
+		if !s.tx.in {
+			s.place = placing{}
+		}
+		s.sendTapped(raw, s.tx.multi(), nil)
+	case k == watch && len(args) > 1:
+		s.watching = true
+		s.add(raw)
+	default:
+		s.add(raw)
+	}
+	s.note()
+}
+
+// sendEnd sends EXEC or DISCARD on the own connection.
+func (s *Session) sendEnd(raw []byte, args [][]byte) {
+	if len(args) > 1 && !is(args[0], "EXEC") {
+		s.add(raw) // refused, and ends nothing; an EXEC that is refused aborts
+		return
+	}
+	watching := s.watching
+	s.watching = false
+	s.place.queued = nil
+	var e edit
+	if is(args[0], "EXEC") {
+		e = s.tx.editExec()
+	}
+	s.sendTapped(raw, s.tx.end(watching), e)
+	s.note()
+}
+
+// sendTapped sends a command on the own connection whose answer must be known, and
+// goes through e if that is not nil.
+func (s *Session) sendTapped(raw []byte, heard func([]byte), e edit) {
+	s.flushRun()
+	if s.clustered() && e == nil {
+		s.sendFixed(raw, heard)
+		return
+	}
+	if e != nil && s.clustered() {
+		plain := e
+		e = func(reply []byte) ([]byte, bool) { return plain(unmoved(reply)) }
+	}
+	s.replies.ExpectTapped(s.own, heard, e)
+	s.send(s.own, raw, 1)
+}
+
+// tryTx handles a command inside MULTI.
+func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
+	if s.clustered() {
+		if sent, said := s.tryTxNode(k, raw, args); said {
+			return sent
+		}
+	}
+	switch k {
+	case verb:
+		s.flushRun()
+		s.keepQueued(raw)
+		s.replies.ExpectSwapped(s.own, appendNoTx(nil, args[0]))
+		// The upstream does not know the verb: it refuses it and so aborts the EXEC.
+		s.send(s.own, raw, 1)
+		return true
+	case reset:
+		return len(args) > 1 && s.add(raw)
+	case quit, subscribe:
+		return false
+	case execTx:
+		s.sendEnd(raw, args)
+		return true
+	case client:
+		if len(args) > 1 && is(args[1], "REPLY") {
+			return false // then replies can no longer be counted
+		}
+	}
+	s.tx.add(k, s.changesOf(k, args))
+	if k == client || k == hello {
+		return s.queueTranslated(raw, args)
+	}
+	if !hasNode(k) {
+		s.keepQueued(raw)
+	}
+	return s.add(raw)
+}
+
+// changesOf is what a queued command will change in the session when executed.
+func (s *Session) changesOf(k kind, args [][]byte) (c changes) {
+	switch k {
+	case auth:
+		if id, ok := s.authIdentity(args); ok {
+			c.id = &id
+		}
+		c.stays = true
+	case hello:
+		if h, ok := parseHello(args); ok {
+			id := s.id
+			if h.proto != 0 {
+				id.Proto = h.proto
+			}
+			if h.auth {
+				id.User, id.Secret = string(h.user), string(h.secret)
+			}
+			c.id, c.name = &id, h.name
+		}
+		c.stays = true
+	case selectDB:
+		if db, ok := dbNumber(args); ok {
+			c.db = &db
+		}
+		c.stays = true
+	case client:
+		if name, ok := newName(args); ok {
+			c.name = append([]byte{}, name...)
+		}
+		c.stays = !speaksOfClients(args) || is(args[1], "TRACKING")
+	}
+	return c
+}

@@ -1,0 +1,77 @@
+package commands
+
+import (
+	"context"
+	"time"
+)
+
+// rawGrace is how long a client that has left may still wait for the answer to the
+// last thing it asked, on a connection whose replies are not counted.
+const rawGrace = 50 * time.Millisecond
+
+// tryRaw relays everything but what must be known of.
+func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
+	switch k {
+	case verb:
+		return false
+	case reset:
+		return len(args) > 1 && s.add(raw)
+	case quit:
+		s.closing, s.quits = true, true
+	case auth:
+		if !s.silent && !s.tx.in {
+			return false
+		}
+		s.own.ActAsAnybody()
+	case hello:
+		h, ok := parseHello(args)
+		if !ok || h.auth && (s.silent || s.tx.in) {
+			s.own.ActAsAnybody()
+		}
+		if ok && h.proto != 0 {
+			s.id.Proto = h.proto
+		}
+		return (s.silent || s.tx.in) && s.add(raw)
+	case selectDB:
+		if db, ok := dbNumber(args); ok {
+			s.id.DB = db
+		}
+	case multi:
+		s.tx.in = s.tx.in || len(args) == 1
+	case execTx:
+		s.tx.in = s.tx.in && len(args) > 1 && !is(args[0], "EXEC")
+	case subscribe:
+		s.subs.note(args)
+		s.noteSync(args)
+		s.changed = true
+	case client:
+		s.silent = s.silent || len(args) > 1 && is(args[1], "REPLY")
+		switch {
+		case !speaksOfClients(args):
+		case s.silent || s.tx.in:
+			return s.add(s.blind(raw, args))
+		default:
+			return false
+		}
+	}
+	return s.add(raw)
+}
+
+// noteSync notes that the client is a replica from now on.
+func (s *Session) noteSync(args [][]byte) {
+	s.syncs = s.syncs || is(args[0], "SYNC") || is(args[0], "PSYNC")
+}
+
+// goRaw stops counting replies, from a command on that has none or many.
+func (s *Session) goRaw(ctx context.Context, raw []byte, args [][]byte) {
+	if !s.toOwn(ctx) {
+		return
+	}
+	s.own.Raw()
+	s.mode = onRaw
+	s.subs.note(args)
+	s.noteSync(args)
+	s.silent = s.syncs || kindOf(args[0]) != subscribe
+	s.note()
+	s.add(raw)
+}
