@@ -270,6 +270,8 @@ type redirector struct {
 	mu      sync.Mutex
 	queue   []redirected
 	running bool
+	over    bool // the session has ended
+	work    sync.WaitGroup
 }
 
 type redirected struct {
@@ -305,10 +307,29 @@ func (d *redirector) add(c *call, reply []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.queue = append(d.queue, redirected{c, append([]byte(nil), reply...)})
-	if !d.running {
+	if !d.running && !d.over {
 		d.running = true
-		go d.run()
+		d.work.Go(d.run)
 	}
+}
+
+// Go runs f, which must end with ctx, unless the session has ended.
+func (d *redirector) Go(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.over {
+		d.work.Go(f)
+	}
+}
+
+// end returns when all that add and Go have started has ended. Calls that are sent
+// elsewhere later have nobody to answer to.
+func (d *redirector) end() {
+	d.mu.Lock()
+	d.over = true
+	d.mu.Unlock()
+	d.cancel()
+	d.work.Wait()
 }
 
 func (d *redirector) run() {

@@ -28,6 +28,8 @@ type listener struct {
 	r   *replies
 	ctx context.Context // ends with the session
 
+	again *redirector // waits for what is started here
+
 	sending sync.Mutex // held while something is said to a node; before mu
 
 	mu      sync.Mutex
@@ -60,7 +62,7 @@ const (
 
 func newListener(s *Session) *listener {
 	l := &listener{
-		up: s.d.opt.Upstream, r: s.replies, ctx: s.routes().again.ctx, proto: s.id.Proto,
+		up: s.d.opt.Upstream, r: s.replies, again: s.routes().again, ctx: s.routes().again.ctx, proto: s.id.Proto,
 		nodes: map[*upstream.Pool]*upstream.Conn{}, as: map[*upstream.Conn]upstream.Identity{}, parts: map[*upstream.Conn][]byte{},
 		awaited: map[*upstream.Conn][]expecting{}, where: map[string][]*upstream.Pool{}, ended: make(chan struct{}),
 	}
@@ -99,7 +101,7 @@ func (l *listener) Deliver(c *upstream.Conn, p []byte, _ int) {
 	switch kind {
 	case "subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe":
 		if !l.confirmLocked(c, kind, name) && kind == "sunsubscribe" {
-			go l.follow(name) // the slot has moved
+			l.again.Go(func() { l.follow(name) }) // the slot has moved
 		}
 	case "message", "smessage":
 		if l.subs.has(strings.TrimSuffix(kind, "message"), name) {
@@ -558,7 +560,7 @@ func (s *Session) listenTo(ctx context.Context, l *listener, command, kind strin
 		delete(l.where, key)
 	} else if ofAllMasters(kind, name) && !l.covers {
 		l.covers = true
-		go l.cover()
+		l.again.Go(l.cover)
 	}
 	return err
 }
@@ -632,8 +634,8 @@ func (s *Session) listenOrNot(ctx context.Context, raw []byte, args [][]byte) {
 		s.refuseQueued(about(args, "not supported inside a transaction with a Cluster upstream"))
 	case is(args[0], "MONITOR"):
 		s.monitor(ctx, raw)
-	case refusals[lower(args[0])] != nil:
-		s.say(refusals[lower(args[0])](args))
+	case refusal(lower(args[0])) != nil:
+		s.say(refusal(lower(args[0]))(args))
 	default:
 		s.listen(ctx, args)
 	}

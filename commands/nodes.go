@@ -49,8 +49,8 @@ func (s *Session) runNodes(ctx context.Context, k kind, raw []byte, args [][]byt
 		return s.mode == onShared && s.runRouted(ctx, k, raw, args)
 	}
 	switch {
-	case k == ownConn && refusals[lower(args[0])] != nil:
-		return s.say(refusals[lower(args[0])](args))
+	case k == ownConn && refusal(lower(args[0])) != nil:
+		return s.say(refusal(lower(args[0]))(args))
 	case s.watching && mayUnwatch(k, args):
 		s.runUnwatch(ctx, k, raw, args)
 		return true
@@ -229,8 +229,8 @@ func (s *Session) tryTxNode(k kind, raw []byte, args [][]byte) (sent, said bool)
 		return false, false
 	case p.kind == spread || p.kind == atHome && cmd.Name == "scan":
 		return s.refuseQueued(about(args, "a transaction is executed by one node of the Cluster, and this asks all")), true
-	case p.kind != keyed && refusals[cmd.Name] != nil:
-		return s.refuseQueued(refusals[cmd.Name](args)), true
+	case p.kind != keyed && refusal(cmd.Name) != nil:
+		return s.refuseQueued(refusal(cmd.Name)(args)), true
 	case p.kind != keyed:
 		s.keepQueued(raw)
 		return false, false

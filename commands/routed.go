@@ -220,8 +220,8 @@ func (s *Session) tryRouted(k kind, raw []byte, args [][]byte) bool {
 		return false
 	}
 	if s.clustered() {
-		if refusal := refusals[nameOf(cmd)]; refusal != nil {
-			return s.say(refusal(args))
+		if refuse := refusal(nameOf(cmd)); refuse != nil {
+			return s.say(refuse(args))
 		}
 		if nameOf(cmd) == "scan" && isCursor(args) {
 			return s.tryScan(args)
@@ -412,7 +412,7 @@ func (s *Session) runPlan(ctx context.Context, k kind, raw []byte, args [][]byte
 	case malformed:
 	default:
 		name := nameOf(cmd)
-		if !s.clustered() || !(name == "scan" && isCursor(args)) && refusals[name] == nil {
+		if !s.clustered() || !(name == "scan" && isCursor(args)) && refusal(name) == nil {
 			return false, false
 		}
 		pools = s.rt.view.Masters()

@@ -467,7 +467,7 @@ func (s *Session) End() {
 	s.returnShared()
 	s.closeEars()
 	if s.rt != nil {
-		s.rt.again.cancel()
+		s.rt.again.end()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -77,14 +78,14 @@ type spreading struct {
 	join func(parts [][]byte) []byte
 }
 
-var spreads map[string]*spreading
+var spreads = newSpreads()
 
-func init() {
+func newSpreads() map[string]*spreading {
 	everywhere := &spreading{join: joinFirst}
 	sum := &spreading{join: joinSum}
 	union := &spreading{join: joinUnion}
 	pairs := &spreading{join: joinPairs}
-	spreads = map[string]*spreading{
+	return map[string]*spreading{
 		"dbsize": sum, "slowlog|len": sum, "latency|reset": sum, "pubsub|numpat": sum,
 		"keys": union, "pubsub|channels": union, "pubsub|shardchannels": union,
 		"pubsub|numsub": pairs, "pubsub|shardnumsub": pairs,
@@ -103,20 +104,19 @@ func init() {
 	}
 }
 
-// refusals are the commands that would show, or change, one node of a Cluster where a
-// client sees a single server.
+// refusal is what a command is answered with that would show, or change, one node of a
+// Cluster where a client sees a single server; nil for any other command.
+func refusal(name string) func(args [][]byte) string {
+	if strings.HasPrefix(name, "cluster|") {
+		return noCluster
+	}
+	return refusals[name]
+}
+
 var refusals = map[string]func(args [][]byte) string{
 	"cluster": noCluster, "readonly": noCluster, "readwrite": noCluster, "asking": noCluster,
 	"shutdown": notOne, "failover": notOne, "replicaof": notOne, "slaveof": notOne,
 	"sync": notOne, "psync": notOne, "replconf": notOne,
-}
-
-func init() {
-	for c := range table.Builtin().All() {
-		if bytes.HasPrefix([]byte(c.Name), []byte("cluster|")) {
-			refusals[c.Name] = noCluster
-		}
-	}
 }
 
 func noCluster([][]byte) string { return "-ERR This instance has cluster support disabled\r\n" }
