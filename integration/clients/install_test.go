@@ -78,8 +78,17 @@ func folder(name string, files ...string) (string, error) {
 	return dir, nil
 }
 
-// install runs a command in dir. An error tells what the command printed.
+// install runs a command in dir, and once more if it fails: registries have bad
+// moments. An error tells what the command printed.
 func install(dir, name string, args ...string) error {
+	err := try(dir, name, args...)
+	if err != nil {
+		err = try(dir, name, args...)
+	}
+	return err
+}
+
+func try(dir, name string, args ...string) error {
 	cmd, cancel := bounded(installTimeout, name, args...)
 	defer cancel()
 	cmd.Dir = dir
