@@ -11,14 +11,7 @@ import (
 // TestClusterFailover: a master that dies or hangs costs errors until its replica has
 // taken over, and nothing else.
 func TestClusterFailover(t *testing.T) {
-	ends := map[string]struct {
-		end  func(*redistest.Server)
-		back func(*redistest.Server) error
-	}{
-		"killed":  {(*redistest.Server).Kill, func(s *redistest.Server) error { return s.Restart() }},
-		"hanging": {(*redistest.Server).Pause, func(s *redistest.Server) error { s.Resume(); return nil }},
-	}
-	for name, old := range ends {
+	for name, old := range failures {
 		t.Run(name, func(t *testing.T) {
 			c := redistest.StartCluster(t, 3, 1)
 			p := redistest.StartProxy(t, c, []*redistest.Server{redistest.Start(t)})

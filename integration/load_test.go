@@ -151,3 +151,12 @@ func (l *load) check(t *testing.T, addr string, lossless time.Time) {
 		}
 	}
 }
+
+// failures are how a master may fail, and how it comes back.
+var failures = map[string]struct {
+	end  func(*redistest.Server)
+	back func(*redistest.Server) error
+}{
+	"killed":  {(*redistest.Server).Kill, func(s *redistest.Server) error { return s.Restart() }},
+	"hanging": {(*redistest.Server).Pause, func(s *redistest.Server) error { s.Resume(); return nil }},
+}

@@ -23,14 +23,7 @@ func awaitBehind(t *testing.T, p *redistest.Proxy, s *redistest.Server) {
 // TestSentinelFailover: a failover under load costs errors for its duration and
 // nothing else, whether the master dies or only hangs.
 func TestSentinelFailover(t *testing.T) {
-	ends := map[string]struct {
-		end  func(*redistest.Server)
-		back func(*redistest.Server) error
-	}{
-		"killed":  {(*redistest.Server).Kill, func(s *redistest.Server) error { return s.Restart() }},
-		"hanging": {(*redistest.Server).Pause, func(s *redistest.Server) error { s.Resume(); return nil }},
-	}
-	for name, old := range ends {
+	for name, old := range failures {
 		t.Run(name, func(t *testing.T) {
 			failOver(t, old.end, old.back)
 		})
