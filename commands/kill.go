@@ -185,7 +185,7 @@ func (s *Session) beside(ctx context.Context, pool *upstream.Pool) (at *upstream
 	if err != nil {
 		return nil, nil
 	}
-	return at, func() { pool.Return(at) }
+	return at, func() { upstream.Return(at) }
 }
 
 // killAll kills clients and makes of the upstream's reply the one to the client. last

@@ -119,7 +119,7 @@ func (s *Session) toAsk(ctx context.Context) (c *upstream.Conn, giveBack func())
 	if err != nil {
 		return nil, nil
 	}
-	return c, func() { s.d.opt.Upstream.Return(c) }
+	return c, func() { upstream.Return(c) }
 }
 
 // forget is for commands that may have changed.

@@ -370,7 +370,7 @@ func (s *Session) returnShared() {
 
 func (s *Session) returnLane(lane upstream.Lane) {
 	if s.shared[lane] != nil {
-		s.d.opt.Upstream.Return(s.shared[lane])
+		upstream.Return(s.shared[lane])
 		s.shared[lane] = nil
 	}
 }

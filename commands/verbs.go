@@ -96,7 +96,7 @@ func (s *Session) admit(ctx context.Context) bool {
 		s.replyOrBar(err)
 		return false
 	}
-	defer pool.Return(c)
+	defer upstream.Return(c)
 	if c.NoAuth() {
 		s.replies.Local(resp.AppendError(nil, noAuth))
 		return false
@@ -169,7 +169,7 @@ func (s *Session) isAdmin(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	defer s.d.opt.Upstream.Return(c)
+	defer upstream.Return(c)
 	reply, err := s.ask(ctx, c, resp.AppendCommand(nil, "ACL", "DRYRUN", "default", "PING"))
 	if err != nil {
 		return false

@@ -164,7 +164,7 @@ func NewPool(opt Options) *Pool {
 }
 
 // Shared borrows a shared connection for an identity and lane, opening one if need be.
-// The caller must give it back with Return. hint chooses among the connections of
+// The caller must give it back with [Return]. hint chooses among the connections of
 // the identity; a client that always gives the same keeps its commands in order.
 // The upstream has taken the identity's credentials a second ago at most.
 // Errors are *DownError, *RefusedError or ctx's.
@@ -184,7 +184,7 @@ func (p *Pool) Shared(ctx context.Context, id Identity, lane Lane, hint uint32) 
 		if err == nil {
 			return c, nil
 		}
-		p.Return(c)
+		Return(c)
 		if !errors.Is(err, errStale) {
 			return nil, err
 		}
@@ -253,7 +253,7 @@ func (p *Pool) note(g *group, id Identity, lane Lane, err error) {
 func (p *Pool) Probe(ctx context.Context, id Identity) error {
 	c, err := p.Shared(ctx, id, MainLane, 0)
 	if err == nil {
-		p.Return(c)
+		Return(c)
 	}
 	return err
 }
@@ -326,9 +326,6 @@ func (p *Pool) Forget(id Identity) {
 		p.groups.Remove(p.key(id, lane))
 	}
 }
-
-// Return gives back what Shared lent.
-func (p *Pool) Return(c *Conn) { Return(c) }
 
 // Return gives back what the Shared of any pool lent.
 func Return(c *Conn) {

@@ -231,9 +231,6 @@ func (u *Upstream) atLocked(addr string) *Pool {
 	return p
 }
 
-// Return gives back what the Shared of one of the pools lent.
-func (u *Upstream) Return(c *Conn) { Return(c) }
-
 // Forget is [Pool.Forget] for every node.
 func (u *Upstream) Forget(id Identity) {
 	for _, p := range u.all() {

@@ -231,7 +231,7 @@ func TestEverybodyOwedIsTold(t *testing.T) {
 	if err := c.Send([]byte("x\r\n"), 1, a); err == nil || c.Alive() {
 		t.Error("a broken connection takes commands")
 	}
-	p.Return(c)
+	Return(c)
 	again := shared(t, p)
 	if again == c {
 		t.Fatal("a broken connection was lent again")
@@ -408,7 +408,7 @@ func TestEvictedConnectionsOutliveTheirBorrowers(t *testing.T) {
 	h := newHeard()
 	c.Send([]byte("still\r\n"), 1, h)
 	h.until(t, "a reply after eviction", func() bool { return h.text == "+still\r\n" })
-	p.Return(c)
+	Return(c)
 	select {
 	case <-c.Done():
 	case <-time.After(5 * time.Second):
