@@ -140,7 +140,11 @@ func (l *lastCommand) in(t *table.Table) string {
 
 // publish tells the others what has changed. It comes before the client can know.
 func (s *Session) publish() {
-	p, subs := &s.profile, s.subscriptions()
+	p := &s.profile
+	var subs [3]int
+	if s.changed {
+		subs = s.subscriptions()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s.recent != nil {

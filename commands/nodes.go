@@ -87,9 +87,13 @@ func (s *Session) sendFixed(raw []byte, heard func([]byte)) {
 // sendOwn sends a call on the own connection.
 func (s *Session) sendOwn(c *call) {
 	s.flushRun()
+	s.sendCall(s.own, c)
+}
+
+func (s *Session) sendCall(conn *upstream.Conn, c *call) {
 	s.replies.Call(c)
-	if err := s.own.SendEach(c.raw, []upstream.Sink{c}); err != nil {
-		c.Fail(s.own, 1, false, err)
+	if err := conn.SendEach(c.raw, []upstream.Sink{c}); err != nil {
+		c.Fail(conn, 1, false, err)
 	}
 }
 
@@ -106,10 +110,11 @@ func (s *Session) runBlocking(ctx context.Context, p plan, raw []byte) bool {
 	default:
 		p.pool = s.d.opt.Upstream.Pool()
 	}
-	if s.watching || !s.toOwnAt(ctx, p.pool) {
-		if s.watching { // the own connection must stay
-			s.sendAlone(ctx, p, raw)
-		}
+	if s.watching { // the own connection must stay
+		s.sendAlone(ctx, p, raw)
+		return true
+	}
+	if !s.toOwnAt(ctx, p.pool) {
 		return true
 	}
 	s.blocking = true
@@ -136,16 +141,13 @@ func (s *Session) sendAlone(ctx context.Context, p plan, raw []byte) {
 	c := s.newCall(p, bytes.Clone(raw))
 	c.alone, c.on, c.tap = true, conn, s.blockedUntilHeard()
 	c.unbind = context.AfterFunc(s.rt.again.ctx, conn.Close)
-	s.replies.Call(c)
-	if err := conn.SendEach(c.raw, []upstream.Sink{c}); err != nil {
-		c.Fail(conn, 1, false, err)
-	}
+	s.sendCall(conn, c)
 }
 
 // runWatch watches keys on the node that serves them. Keys of two nodes cannot be
 // watched by one connection.
 func (s *Session) runWatch(ctx context.Context, raw []byte, args [][]byte) bool {
-	if !s.sameView() && (s.idle(ctx) != nil || !s.sameView()) {
+	if !s.latestView(ctx) {
 		return true
 	}
 	p, _ := s.plan(args)
@@ -310,7 +312,7 @@ func (s *Session) runTxNode(ctx context.Context, k kind, raw []byte, args [][]by
 // askMasters asks every master, each on a connection of its own, and returns the
 // replies to the last of commands.
 func (s *Session) askMasters(ctx context.Context, commands ...[]byte) (replies [][]byte, err error) {
-	if !s.sameView() && (s.idle(ctx) != nil || !s.sameView()) {
+	if !s.latestView(ctx) {
 		return nil, context.Canceled
 	}
 	masters := s.rt.view.Masters()
@@ -421,9 +423,7 @@ func (s *Session) tryScan(args [][]byte) bool {
 		}
 	}
 	c := s.newCall(plan{slot: slot, pool: pool}, resp.AppendCommand(nil, asked...))
-	s.flushHome()
-	s.replies.CallParts([]*call{c}, func(parts [][]byte) []byte { return joinCursor(parts[0], slot, next) })
-	s.rt.gather(conn, c)
+	s.sendParts([]*upstream.Conn{conn}, []*call{c}, func(parts [][]byte) []byte { return joinCursor(parts[0], slot, next) })
 	return true
 }
 
@@ -435,7 +435,7 @@ func joinCursor(reply []byte, slot, next int) []byte {
 	}
 	n, err := strconv.ParseUint(string(bulk(elems[0])), 10, 64)
 	if err != nil {
-		return strange(reply)
+		return strange()
 	}
 	switch {
 	case n >= 1<<(64-slotBits):

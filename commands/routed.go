@@ -100,6 +100,12 @@ func (s *Session) sameView() bool {
 	return true
 }
 
+// latestView is sameView when what is under way has been answered. It is false if the
+// client is gone.
+func (s *Session) latestView(ctx context.Context) bool {
+	return s.sameView() || s.idle(ctx) == nil && s.sameView()
+}
+
 // drop gives back borrowed connections.
 func (rt *routes) drop(which func(*upstream.Conn) bool) {
 	for pool, cs := range rt.conns {
@@ -141,6 +147,7 @@ func (s *Session) plan(args [][]byte) (p plan, cmd *table.Command) {
 	}
 	at, ok := cmd.Routed(args, s.rt.at[:0])
 	s.rt.at = at
+	// Scripts, which run where they may write, are themselves NoScript.
 	read := cmd.Flags&table.ReadOnly != 0 && cmd.Flags&(table.NoScript|table.Admin|table.Blocking) == 0
 	switch {
 	case !ok && v.Cluster():
@@ -201,14 +208,11 @@ func (s *Session) tryRouted(k kind, raw []byte, args [][]byte) bool {
 	p, cmd := s.plan(args)
 	switch p.kind {
 	case keyed:
-		if k == script && p.read { // scripts run where they may write
-			p.pool, p.read = s.rt.view.Master(max(p.slot, 0)), false
-		}
 		return s.tryNode(p, raw)
 	case split:
 		return s.trySplit(splits[cmd.Name], args)
 	case spread:
-		return s.trySpread(spreads[cmd.Name], raw, args)
+		return s.trySpread(spreads[cmd.Name], raw)
 	case crossing:
 		return s.say(crossSlot)
 	case malformed:
@@ -365,7 +369,7 @@ const maxPlans = 5
 // runPlan plans a command and sends it, or answers it. ours is false for what does not
 // depend on nodes.
 func (s *Session) runPlan(ctx context.Context, k kind, raw []byte, args [][]byte) (sent, ours bool) {
-	if !s.sameView() && (s.idle(ctx) != nil || !s.sameView()) {
+	if !s.latestView(ctx) {
 		return true, true
 	}
 	switch k {
@@ -386,9 +390,6 @@ func (s *Session) runPlan(ctx context.Context, k kind, raw []byte, args [][]byte
 			return true, true
 		}
 		s.lane = upstream.ScriptLane
-	}
-	if k == script && p.read {
-		p.pool, p.read = s.rt.view.Master(max(p.slot, 0)), false
 	}
 	if k == blocks || k == mayBlock && hasBlock(args) {
 		ours = s.clustered() && s.runBlocking(ctx, p, raw)

@@ -21,12 +21,20 @@ type splitting struct {
 
 var splits = map[string]*splitting{
 	"mget":   {join: joinElements},
-	"mset":   {values: 1, join: func(_ [][]int, parts [][]byte) []byte { return joinFirst(parts) }},
-	"del":    {join: func(_ [][]int, parts [][]byte) []byte { return joinSum(parts) }},
-	"unlink": {join: func(_ [][]int, parts [][]byte) []byte { return joinSum(parts) }},
-	"exists": {join: func(_ [][]int, parts [][]byte) []byte { return joinSum(parts) }},
-	"touch":  {join: func(_ [][]int, parts [][]byte) []byte { return joinSum(parts) }},
+	"mset":   {values: 1, join: anyhow(joinFirst)},
+	"del":    {join: anyhow(joinSum)},
+	"unlink": {join: anyhow(joinSum)},
+	"exists": {join: anyhow(joinSum)},
+	"touch":  {join: anyhow(joinSum)},
 }
+
+// anyhow is a joining for which it does not matter where the keys were.
+func anyhow(join joining) func([][]int, [][]byte) []byte {
+	return func(_ [][]int, parts [][]byte) []byte { return join(parts) }
+}
+
+// A joining makes one reply of those of several nodes, none of which is an error.
+type joining func(parts [][]byte) []byte
 
 // trySplit sends a command in parts, if there are connections to all nodes that it
 // needs. The keys are where plan has just found them.
@@ -60,48 +68,42 @@ func (s *Session) trySplit(sp *splitting, args [][]byte) bool {
 		calls[n] = s.newCall(plan{kind: keyed, slot: slot, pool: pool}, resp.AppendCommand(nil, part...))
 		ordered[n] = places[slot]
 	}
+	s.sendParts(conns, calls, func(parts [][]byte) []byte { return sp.join(ordered, parts) })
+	return true
+}
+
+// sendParts sends calls, each on its connection, whose replies become one: the first
+// error among them, or what join makes of them.
+func (s *Session) sendParts(conns []*upstream.Conn, calls []*call, join joining) {
 	s.flushHome()
 	s.replies.CallParts(calls, func(parts [][]byte) []byte {
 		if refused := firstError(parts); refused != nil {
 			return refused
 		}
-		return sp.join(ordered, parts)
+		return join(parts)
 	})
-	for n, c := range calls {
-		s.rt.gather(conns[n], c)
+	for i, c := range calls {
+		s.rt.gather(conns[i], c)
 	}
-	return true
 }
 
-// A spreading is how a command without keys is done by all masters of a Cluster.
-type spreading struct {
-	join func(parts [][]byte) []byte
-}
-
-var spreads = newSpreads()
-
-func newSpreads() map[string]*spreading {
-	everywhere := &spreading{join: joinFirst}
-	sum := &spreading{join: joinSum}
-	union := &spreading{join: joinUnion}
-	pairs := &spreading{join: joinPairs}
-	return map[string]*spreading{
-		"dbsize": sum, "slowlog|len": sum, "latency|reset": sum, "pubsub|numpat": sum,
-		"keys": union, "pubsub|channels": union, "pubsub|shardchannels": union,
-		"pubsub|numsub": pairs, "pubsub|shardnumsub": pairs,
-		"script|exists": {join: joinLeast},
-		"randomkey":     {join: joinAny},
-		"lastsave":      {join: joinMin},
-		"info":          {join: joinInfo},
-		"flushall":      everywhere, "flushdb": everywhere,
-		"script|load": everywhere, "script|flush": everywhere,
-		"function|load": everywhere, "function|delete": everywhere, "function|flush": everywhere, "function|restore": everywhere,
-		"config|set": everywhere, "config|resetstat": everywhere, "config|rewrite": everywhere,
-		"acl|setuser": everywhere, "acl|deluser": everywhere, "acl|load": everywhere, "acl|save": everywhere,
-		"save": everywhere, "bgsave": everywhere, "bgrewriteaof": everywhere,
-		"slowlog|reset": everywhere, "memory|purge": everywhere,
-		"client|pause": everywhere, "client|unpause": everywhere,
-	}
+// spreads are the commands without keys that all masters of a Cluster do, and how
+// their replies become one.
+var spreads = map[string]joining{
+	"dbsize": joinSum, "slowlog|len": joinSum, "latency|reset": joinSum, "pubsub|numpat": joinSum,
+	"keys": joinUnion, "pubsub|channels": joinUnion, "pubsub|shardchannels": joinUnion,
+	"pubsub|numsub": joinPairs, "pubsub|shardnumsub": joinPairs,
+	"script|exists": joinLeast,
+	"randomkey":     joinAny,
+	"lastsave":      joinMin,
+	"info":          joinInfo,
+	"flushall":      joinFirst, "flushdb": joinFirst,
+	"script|load": joinFirst, "script|flush": joinFirst,
+	"function|load": joinFirst, "function|delete": joinFirst, "function|flush": joinFirst, "function|restore": joinFirst,
+	"config|set": joinFirst, "config|resetstat": joinFirst, "config|rewrite": joinFirst,
+	"acl|setuser": joinFirst, "acl|deluser": joinFirst, "acl|load": joinFirst, "acl|save": joinFirst,
+	"save": joinFirst, "bgsave": joinFirst, "bgrewriteaof": joinFirst,
+	"slowlog|reset": joinFirst, "memory|purge": joinFirst,
 }
 
 // refusal is what a command is answered with that would show, or change, one node of a
@@ -128,7 +130,7 @@ func notOne(args [][]byte) string {
 func upper(name []byte) string { return string(bytes.ToUpper(name)) }
 
 // trySpread sends a command to all masters, if there are connections to them.
-func (s *Session) trySpread(sp *spreading, raw []byte, args [][]byte) bool {
+func (s *Session) trySpread(join joining, raw []byte) bool {
 	masters := s.rt.view.Masters()
 	conns := make([]*upstream.Conn, len(masters))
 	calls := make([]*call, len(masters))
@@ -141,16 +143,7 @@ func (s *Session) trySpread(sp *spreading, raw []byte, args [][]byte) bool {
 	if len(calls) == 0 {
 		return false
 	}
-	s.flushHome()
-	s.replies.CallParts(calls, func(parts [][]byte) []byte {
-		if refused := firstError(parts); refused != nil {
-			return refused
-		}
-		return sp.join(parts)
-	})
-	for i, c := range calls {
-		s.rt.gather(conns[i], c)
-	}
+	s.sendParts(conns, calls, join)
 	return true
 }
 
@@ -197,7 +190,7 @@ func joinElements(places [][]int, parts [][]byte) []byte {
 	for i, part := range parts {
 		elems, ok := elements(part)
 		if !ok || len(elems) != len(places[i]) {
-			return strange(part)
+			return strange()
 		}
 		for j, e := range elems {
 			all[places[i][j]] = e
@@ -206,7 +199,8 @@ func joinElements(places [][]int, parts [][]byte) []byte {
 	return appendElements(parts[0][0], all)
 }
 
-func strange([]byte) []byte {
+// strange is for replies that should not be.
+func strange() []byte {
 	return resp.AppendError(nil, "ERR the nodes of the Cluster answered in a way that cannot be put together")
 }
 
@@ -226,7 +220,7 @@ func joinUnion(parts [][]byte) []byte {
 	for _, part := range parts {
 		elems, ok := elements(part)
 		if !ok {
-			return strange(part)
+			return strange()
 		}
 		for _, e := range elems {
 			if _, again := seen[string(e)]; !again {
@@ -242,12 +236,12 @@ func joinUnion(parts [][]byte) []byte {
 func joinPairs(parts [][]byte) []byte {
 	sums, ok := elements(parts[0])
 	if !ok {
-		return strange(parts[0])
+		return strange()
 	}
 	for _, part := range parts[1:] {
 		elems, ok := elements(part)
 		if !ok || len(elems) != len(sums) {
-			return strange(part)
+			return strange()
 		}
 		for i := 1; i < len(elems); i += 2 {
 			sums[i] = resp.AppendInt(nil, integer(sums[i])+integer(elems[i]))
@@ -264,12 +258,12 @@ func joinPairs(parts [][]byte) []byte {
 func joinLeast(parts [][]byte) []byte {
 	least, ok := elements(parts[0])
 	if !ok {
-		return strange(parts[0])
+		return strange()
 	}
 	for _, part := range parts[1:] {
 		elems, ok := elements(part)
 		if !ok || len(elems) != len(least) {
-			return strange(part)
+			return strange()
 		}
 		for i, e := range elems {
 			if integer(e) < integer(least[i]) {
