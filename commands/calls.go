@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/table"
 )
 
 // A call is one command that may have to travel more than once, because the node it
@@ -451,7 +452,7 @@ func redirection(reply []byte) (slot int, addr string, ok bool) {
 		return 0, "", false
 	}
 	slot, err := strconv.Atoi(f[1])
-	return slot, f[2], err == nil && slot >= 0 && slot < upstream.SlotCount
+	return slot, f[2], err == nil && slot >= 0 && slot < table.Slots
 }
 
 // sleep waits, and is false if it has been waited long enough.

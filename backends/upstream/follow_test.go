@@ -14,7 +14,7 @@ func twoShards(seed *backends.Server) *backends.Topology {
 		Shards: []backends.Shard{{Master: seed.At("a:1"), Replicas: []*backends.Server{seed.At("r:1")}}, {Master: seed.At("b:1")}},
 		Slots:  make([]uint16, backends.SlotCount),
 	}
-	for i := SlotCount / 2; i < SlotCount; i++ {
+	for i := backends.SlotCount / 2; i < backends.SlotCount; i++ {
 		t.Slots[i] = 1
 	}
 	return t
@@ -29,7 +29,7 @@ func TestFollow(t *testing.T) {
 	defer u.Close()
 	u.Follow(twoShards(seed))
 	first := u.View()
-	a, b := first.Master(0), first.Master(SlotCount-1)
+	a, b := first.Master(0), first.Master(backends.SlotCount-1)
 	if a.Addr() != "a:1" || b.Addr() != "b:1" || first.Reader(0, 0).Addr() != "r:1" {
 		t.Fatalf("slots are served by %s and %s, read at %s", a.Addr(), b.Addr(), first.Reader(0, 0).Addr())
 	}
@@ -54,7 +54,7 @@ func TestFollow(t *testing.T) {
 	demoted.Shards[0] = backends.Shard{Master: seed.At("r:1"), Replicas: []*backends.Server{seed.At("a:1")}}
 	u.Follow(demoted)
 	v := u.View()
-	if v.Master(0).Addr() != "r:1" || v.Reader(0, 0).Addr() != "a:1" || v.Reader(0, 0) == a || v.Master(SlotCount-1) != b {
+	if v.Master(0).Addr() != "r:1" || v.Reader(0, 0).Addr() != "a:1" || v.Reader(0, 0) == a || v.Master(backends.SlotCount-1) != b {
 		t.Error("a server in another role must have another pool, and others keep theirs")
 	}
 	u.wg.Wait()

@@ -339,9 +339,6 @@ func (v *View) Masters() []*Pool {
 	return all
 }
 
-// SlotCount is how many hash slots a Cluster has.
-const SlotCount = backends.SlotCount
-
 // Addr is where the pool's node is; empty if that is not known.
 func (p *Pool) Addr() string { return addrOf(p.opt.Server) }
 
