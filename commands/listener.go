@@ -38,12 +38,12 @@ type listener struct {
 	closed  bool
 	nodes   map[*upstream.Pool]*upstream.Conn
 	as      map[*upstream.Conn]upstream.Identity // who they are, by their last AUTH
-	parts   map[*upstream.Conn][]byte            // of a message whose end has not come
-	awaited map[*upstream.Conn][]expecting       // confirmations, in order
-	subs    subscriptions                        // confirmed to the client
-	where   map[string][]*upstream.Pool          // of a subscription, by kind and name
-	covers  bool                                 // cover runs
-	ended   chan struct{}                        // closed by close
+	parts   pieces
+	awaited map[*upstream.Conn][]expecting // confirmations, in order
+	subs    subscriptions                  // confirmed to the client
+	where   map[string][]*upstream.Pool    // of a subscription, by kind and name
+	covers  bool                           // cover runs
+	ended   chan struct{}                  // closed by close
 }
 
 // expecting is a confirmation that is on its way.
@@ -63,7 +63,7 @@ const (
 func newListener(s *Session) *listener {
 	l := &listener{
 		up: s.d.opt.Upstream, r: s.replies, again: s.routes().again, ctx: s.routes().again.ctx, proto: s.id.Proto,
-		nodes: map[*upstream.Pool]*upstream.Conn{}, as: map[*upstream.Conn]upstream.Identity{}, parts: map[*upstream.Conn][]byte{},
+		nodes: map[*upstream.Pool]*upstream.Conn{}, as: map[*upstream.Conn]upstream.Identity{},
 		awaited: map[*upstream.Conn][]expecting{}, where: map[string][]*upstream.Pool{}, ended: make(chan struct{}),
 	}
 	return l
@@ -74,15 +74,8 @@ func newListener(s *Session) *listener {
 func (l *listener) Deliver(c *upstream.Conn, p []byte, _ int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.Inside() || len(l.parts[c]) > 0 {
-		l.parts[c] = append(l.parts[c], p...)
-		if c.Inside() {
-			return
-		}
-		p = l.parts[c]
-		delete(l.parts, c)
-	}
-	if l.closed {
+	p, whole := l.parts.add(c, p)
+	if !whole || l.closed {
 		return
 	}
 	switch p[0] {
@@ -662,7 +655,7 @@ func (s *Session) monitor(ctx context.Context, raw []byte) {
 	if len(masters) == 0 {
 		masters = []*upstream.Pool{s.d.opt.Upstream.Pool()}
 	}
-	m := &spectator{r: s.replies, waits: len(masters), begun: make(chan bool, 1), parts: map[*upstream.Conn][]byte{}, known: map[*upstream.Conn]bool{}}
+	m := &spectator{r: s.replies, waits: len(masters), begun: make(chan bool, 1), known: map[*upstream.Conn]bool{}}
 	for _, pool := range masters {
 		if err := m.watch(ctx, pool, s.id, raw); err != nil {
 			m.close()
@@ -689,7 +682,7 @@ type spectator struct {
 	conns  []*upstream.Conn
 	closed bool
 	waits  int // first replies, to MONITOR itself
-	parts  map[*upstream.Conn][]byte
+	parts  pieces
 	known  map[*upstream.Conn]bool // who has answered
 	begun  chan bool               // gets whether all have agreed
 }
@@ -719,12 +712,9 @@ func (m *spectator) Deliver(c *upstream.Conn, p []byte, _ int) {
 	if m.closed {
 		return
 	}
-	if m.parts[c] = append(m.parts[c], p...); c.Inside() {
-		return
-	}
-	line := m.parts[c]
-	delete(m.parts, c)
+	line, whole := m.parts.add(c, p)
 	switch {
+	case !whole:
 	case m.known[c] && m.waits > 0:
 	case m.known[c]:
 		m.r.Push(line)

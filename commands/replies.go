@@ -52,7 +52,7 @@ type replies struct {
 
 	redirect func(c *call, reply []byte) // sends a call elsewhere, must not block; may be nil
 	learn    func(c *call, reply []byte) // hears how a call that must not be was refused; as redirect
-	parts    map[*upstream.Conn][]byte   // of pushes whose end has not come
+	parts    pieces                      // of pushes whose end has not come
 }
 
 // slot is a stretch of replies that come from one place.
@@ -326,19 +326,31 @@ func (r *replies) Push(p []byte) {
 // messageLocked writes a push, when all of it has come: other connections' replies may
 // come meanwhile.
 func (r *replies) messageLocked(c *upstream.Conn, p []byte) {
-	part := r.parts[c]
+	if message, whole := r.parts.add(c, p); whole {
+		r.betweenLocked(message)
+	}
+}
+
+// pieces are the beginnings of messages that have not come in whole, by the connection
+// they come on. The zero value is none.
+type pieces map[*upstream.Conn][]byte
+
+// add is called by Deliver with what has come, and returns the message once it is
+// whole: p itself, if it came at once.
+func (s *pieces) add(c *upstream.Conn, p []byte) (message []byte, whole bool) {
+	part := (*s)[c]
 	switch {
 	case c.Inside():
-		if r.parts == nil {
-			r.parts = map[*upstream.Conn][]byte{}
+		if *s == nil {
+			*s = pieces{}
 		}
-		r.parts[c] = append(part, p...)
-		return
+		(*s)[c] = append(part, p...)
+		return nil, false
 	case part != nil:
 		p = append(part, p...)
-		delete(r.parts, c)
+		delete(*s, c)
 	}
-	r.betweenLocked(p)
+	return p, true
 }
 
 func (r *replies) betweenLocked(p []byte) {
