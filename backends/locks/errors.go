@@ -9,12 +9,27 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/redis/rueidis"
 )
 
 // ErrClosed says that the Service has ended, or is ending.
 var ErrClosed = errors.New("the lock service is closed")
+
+// A QueueFullError says that as many LOCKs wait already as may.
+type QueueFullError struct{ Max int }
+
+func (e *QueueFullError) Error() string {
+	return fmt.Sprintf("%d wait already, which is the most", e.Max)
+}
+
+// A MaxWaitError says that a LOCK wants to wait for longer than it may.
+type MaxWaitError struct{ Wait, Max time.Duration }
+
+func (e *MaxWaitError) Error() string {
+	return fmt.Sprintf("a wait of %v is longer than %v", e.Wait, e.Max)
+}
 
 var (
 	errTimeout  = errors.New("timeout")

@@ -26,10 +26,11 @@ const (
 // errSplit says that a quorum voted and nobody has one. It never leaves the package.
 var errSplit = errors.New("no owner has a majority")
 
-// Lock asks for the name once. Another owner's lock is an answer: Granted is false.
-// An error is a *QuorumError when too few nodes voted, the error of ctx when that
-// ended first, or says what is wrong with the request. What is not granted has been
-// or will be undone, also after Lock returned, as far as nodes can be reached.
+// Lock asks for the name, and waits for it if the request says so. Another owner's
+// lock is an answer: Granted is false. An error is a *QuorumError when too few nodes
+// voted, the error of ctx when that ended first, or says what is wrong with the request.
+// What is not granted has been or will be undone, also after Lock returned, as far as
+// nodes can be reached.
 func (s *Service) Lock(ctx context.Context, r LockRequest) (Answer, error) {
 	if err := s.check(r); err != nil {
 		return Answer{}, err
@@ -37,6 +38,21 @@ func (s *Service) Lock(ctx context.Context, r LockRequest) (Answer, error) {
 	if r.Owner == "" {
 		r.Owner = rand.Text()
 	}
+	return s.lockRequest(ctx, r)
+}
+
+// lockRequest is Lock, done once for every Req.
+func (s *Service) lockRequest(ctx context.Context, r LockRequest) (Answer, error) {
+	return s.lockWait(ctx, r)
+}
+
+// lockWait is Lock in its turn among those who wait at this proxy.
+func (s *Service) lockWait(ctx context.Context, r LockRequest) (Answer, error) {
+	return s.lockOnce(ctx, r)
+}
+
+// lockOnce asks for the name once: until a quorum has said who has it.
+func (s *Service) lockOnce(ctx context.Context, r LockRequest) (Answer, error) {
 	deadline := s.now() + min(r.TTL, splitLimit)
 	healed := 0
 	for tries, window := 1, splitWindow; ; {

@@ -25,6 +25,11 @@ type LockRequest struct {
 	Owner string        // up to 1 KB, any bytes; empty: an owner is generated, which never re-enters
 	TTL   time.Duration // the lease, whole milliseconds, within the limits of the Service
 	Info  string        // up to 256 bytes, shown to whoever looks who holds the lock
+
+	Wait    time.Duration // how long to wait for the name, first come, first served; 0 tries once
+	Session *Session      // not nil: the lease is renewed while the session lives, see Session
+	MaxHold time.Duration // with Session: for how long it is renewed, from the grant on; 0 means Options.MaxHold
+	Req     string        // up to 1 KB; not empty: the same (DB, Name, Owner, Req) is granted once, however often it is asked
 }
 
 // A Grant is one acquisition that a majority agreed to.
@@ -45,7 +50,7 @@ type Answer struct {
 	Grant     Grant         // if Granted
 	Holder    string        // if not: the owner that has the name, empty when nobody was found to have a majority
 	Remaining time.Duration // if not: what is left of the holder's lease, the Q-th largest among the masters
-	Waiters   int           // if not: how many wait before this caller (0 until waiting exists)
+	Waiters   int           // if not: how many wait for the name at this proxy
 }
 
 // A RenewRequest moves the end of a lease this owner still has.
@@ -62,8 +67,9 @@ type UnlockRequest struct {
 	DB    int
 	Name  string
 	Owner string
-	Fence int64 // if not 0, act only on the grant with this fence
-	All   bool  // give back every hold of the owner
+	Fence int64  // if not 0, act only on the grant with this fence
+	All   bool   // give back every hold of the owner
+	Req   string // up to 1 KB; not empty: the same (DB, Name, Owner, Req) is done once, however often it is asked
 }
 
 // ErrLost says that the owner no longer has the lock: it expired, was forced, or

@@ -39,6 +39,10 @@ type Options struct {
 	Bootstrap    string        // BootstrapAuto (default) or BootstrapStrict
 	RestartGrace string        // GraceAvailable (default) or GraceSafe; only matters with fewer than three nodes
 	Rounds       int           // LOCK, RENEW and UNLOCK rounds undecided at once; further callers queue; default 32
+	MaxHold      time.Duration // how long a Session renews a lock that does not say; default 1 h
+	SessionGrace time.Duration // how long the locks of a session that has ended are kept; default 0
+	MaxWait      time.Duration // longest wait of a LOCK; default 10 min
+	MaxWaiters   int           // LOCKs that wait at once; default 100,000
 	Memory       int           // grants remembered; a forgotten one costs a quorum read; default 100,000
 
 	Log  *slog.Logger                // transitions of nodes; default slog.Default()
@@ -57,6 +61,9 @@ func (o Options) withDefaults() (Options, error) {
 	setDefault(&o.Bootstrap, BootstrapAuto)
 	setDefault(&o.RestartGrace, GraceAvailable)
 	setDefault(&o.Rounds, 32)
+	setDefault(&o.MaxHold, time.Hour)
+	setDefault(&o.MaxWait, 10*time.Minute)
+	setDefault(&o.MaxWaiters, 100_000)
 	setDefault(&o.Memory, 100_000)
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -90,6 +97,10 @@ func (o *Options) check() error {
 	refuse(o.Retention < o.leastRetention(), "retention of fences %v is under %v", o.Retention, o.leastRetention())
 	refuse(o.Skew < 0, "skew %v is negative", o.Skew)
 	refuse(o.Rounds < 0, "%d rounds at once is negative", o.Rounds)
+	refuse(o.MaxHold < 0, "max-hold %v is negative", o.MaxHold)
+	refuse(o.SessionGrace < 0, "session-grace %v is negative", o.SessionGrace)
+	refuse(o.MaxWait < 0, "max-wait %v is negative", o.MaxWait)
+	refuse(o.MaxWaiters < 0, "%d waiters at once is negative", o.MaxWaiters)
 	refuse(o.Memory < 0, "%d grants remembered is negative", o.Memory)
 	refuse(o.Bootstrap != BootstrapAuto && o.Bootstrap != BootstrapStrict,
 		"bootstrap %q is neither %s nor %s", o.Bootstrap, BootstrapAuto, BootstrapStrict)
