@@ -139,12 +139,12 @@ func (s *Service) renewRound(ctx context.Context, h holder, ttl time.Duration, e
 		return all
 	}
 	round := s.askEach(func(v []vote) bool {
-		r := rule(with(v), s.quorum, false, h.owner, didRenew)
+		r := ruleRenew(with(v), s.quorum, false, h.owner)
 		return r == carried || r == foreign // else one more node may know the grant, so that it may be put back
 	}, each)
 	err := round.wait(ctx, s.opts.patience(ttl))
 	votes := with(round.close(err != nil, nil))
-	return votes, rule(votes, s.quorum, true, h.owner, didRenew), err
+	return votes, ruleRenew(votes, s.quorum, true, h.owner), err
 }
 
 // repair puts the grant back where the name is free, and on nodes that may not vote,
@@ -172,7 +172,7 @@ func (s *Service) repair(ctx context.Context, h holder, ttl time.Duration, j *jo
 			again[i] = votes[i]
 		}
 	}
-	return again, rule(again, s.quorum, true, h.owner, didRenew), err
+	return again, ruleRenew(again, s.quorum, true, h.owner), err
 }
 
 // othersRest is what a quorum says is left of another owner's lease.

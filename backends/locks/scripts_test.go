@@ -45,10 +45,6 @@ func TestANodeThatMayNotVote(t *testing.T) {
 			}
 			abstains(scripts.Read, k)
 			abstains(scripts.Settle, k, "alice", fence, g.attempt)
-			abstains(scripts.Note, k, fence)
-			if n.Do(t, "HGET", k.fences, "m").Text != fence {
-				t.Error("nothing is noted")
-			}
 			renew := renewal(s, g, 40*time.Second, version{g.attempt, 1}, "1")
 			for _, what := range []string{"moved", "put back"} {
 				if v := n.Do(t, renew...); v.Elems[0].Int() != tt.code {
@@ -60,6 +56,10 @@ func TestANodeThatMayNotVote(t *testing.T) {
 				n.Do(t, "DEL", k.lock)
 			}
 			n.Do(t, renew...)
+			abstains(scripts.Note, k, fence)
+			if n.Do(t, "HGET", k.fences, "m").Text != fence {
+				t.Error("nothing is noted")
+			}
 			abstains(scripts.Release, k, "alice", fence, "unlock", g.attempt)
 			if n.Do(t, "EXISTS", k.lock).Int() != 0 {
 				t.Error("the hold is still there")
@@ -227,5 +227,27 @@ func TestReentryOnTheNode(t *testing.T) {
 	}
 	if v := enter("hearsay"); v[0].Int() != 1 || v[2].Int() != told {
 		t.Errorf("re-entry where the grant is hearsay: %v", v)
+	}
+}
+
+// TestALeaseThatMayHaveBeenShortenedIsNotPutBack: a proxy that remembers a longer lease
+// must not bring back what another proxy shortened and let lapse.
+func TestALeaseThatMayHaveBeenShortenedIsNotPutBack(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	n := redistest.Open(t, nodes[0].Addr())
+	g := lock(t, s, "job", "alice", 10*time.Second)
+	k := s.key(0, "job")
+	n.Do(t, "DEL", k.lock)
+	if v := n.Do(t, renewal(s, g, 10*time.Second, version{g.attempt, 1}, "1")...); v.Elems[0].Int() != 2 {
+		t.Fatalf("before the note: %v, want it put back", v)
+	}
+	n.Do(t, s.command(scripts.Note, k, strconv.FormatInt(g.Fence, 10))...)
+	if v := n.Do(t, renewal(s, g, 10*time.Second, version{g.attempt, 2}, "1")...); v.Elems[0].Int() != 1 {
+		t.Errorf("where it is: %v, want it moved", v)
+	}
+	n.Do(t, "DEL", k.lock)
+	if v := n.Do(t, renewal(s, g, 10*time.Second, version{g.attempt, 3}, "1")...); v.Elems[0].Int() != 0 {
+		t.Errorf("where it lapsed: %v, want a refusal", v)
 	}
 }

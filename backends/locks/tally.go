@@ -191,6 +191,17 @@ func rule(votes []vote, q int, final bool, owner string, done func(*vote) bool) 
 
 func didRenew(v *vote) bool { return v.ballot == yes || v.ballot == repaired }
 
+// ruleRenew counts the votes on a renewal. Where a node has a note that the lease may
+// have been shortened, one that put the grant back proves nothing: the lease may have
+// lapsed there. A quorum of votes meets one of the quorum that noted.
+func ruleRenew(votes []vote, q int, final bool, owner string) ruling {
+	done := didRenew
+	if slices.ContainsFunc(votes, func(v vote) bool { return v.noted }) {
+		done = func(v *vote) bool { return v.ballot == yes }
+	}
+	return rule(votes, q, final, owner, done)
+}
+
 // didRelease says which votes release a grant of which this proxy knows that its
 // validity had not ended: also those that have seen no later grant. fence 0 asks
 // for the hold itself, as it was granted, or the memory of its release.

@@ -121,7 +121,6 @@ func TestRule(t *testing.T) {
 }
 
 func TestRuleRelease(t *testing.T) {
-	const shortened = "!" // stands behind votes with a note
 	tests := []struct {
 		name, votes string
 		fence       int64
@@ -143,15 +142,41 @@ func TestRuleRelease(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var votes []vote
-			for _, l := range tt.votes {
-				if string(l) == shortened {
-					votes[len(votes)-1].noted = true
-					continue
-				}
-				votes = append(votes, grantVotes(string(l))...)
+			if got := ruleRelease(notedVotes(tt.votes), 3, tt.final, "me", tt.fence); got != tt.want {
+				t.Errorf("%s: %v, want %v", tt.votes, got, tt.want)
 			}
-			if got := ruleRelease(votes, 3, tt.final, "me", tt.fence); got != tt.want {
+		})
+	}
+}
+
+// notedVotes are grantVotes, of which those before a ! have a note.
+func notedVotes(letters string) []vote {
+	var votes []vote
+	for _, l := range letters {
+		if l == '!' {
+			votes[len(votes)-1].noted = true
+			continue
+		}
+		votes = append(votes, grantVotes(string(l))...)
+	}
+	return votes
+}
+
+func TestRuleRenew(t *testing.T) {
+	tests := []struct {
+		name, votes string
+		final       bool
+		want        ruling
+	}{
+		{"put back where it was lost", "yrrxx", true, carried},
+		{"put back where it may have lapsed", "yry!xx", true, undecided},
+		{"a quorum has it still", "y!yy!rx", true, carried},
+		{"the last one may have it", "y!yr..", false, pending},
+		{"it lapsed on a quorum", "y!rrff", true, gone},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := ruleRenew(notedVotes(tt.votes), 3, tt.final, "me"); got != tt.want {
 				t.Errorf("%s: %v, want %v", tt.votes, got, tt.want)
 			}
 		})

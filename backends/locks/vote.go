@@ -31,7 +31,7 @@ type vote struct {
 	fence  int64         // yes: granted or proposed; no: the holder's, or the name's largest; state: the node's largest
 	kept   int64         // acquire: 0, or the fence of the grant the owner was in, or told
 	holds  int           // acquire: the owner's holds, this one included; release: the holds left
-	noted  bool          // release: some renewal may have shortened the lease
+	noted  bool          // release, renew: some renewal may have shortened the lease
 	told   bool          // release: the hold was there because a renewal had put it back
 
 	version version // acquire, read, stale: of the lease
@@ -205,7 +205,9 @@ func parseRenew(m []rueidis.RedisMessage) (vote, error) {
 	case code == 2:
 		return vote{ballot: repaired}, nil
 	}
-	return vote{ballot: yes}, nil
+	var noted int64
+	err = ints(m[1:], &noted)
+	return vote{ballot: yes, noted: noted == 1}, err
 }
 
 func parseRelease(m []rueidis.RedisMessage) (vote, error) {
