@@ -20,6 +20,8 @@ func appendErr(b []byte, err error) []byte {
 		refused  *upstream.RefusedError
 		quorum   *locks.QuorumError
 		notOwner *locks.NotOwnerError
+		full     *locks.QueueFullError
+		maxWait  *locks.MaxWaitError
 	)
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
@@ -32,6 +34,10 @@ func appendErr(b []byte, err error) []byte {
 		return resp.AppendError(b, "NOQUORUM "+quorum.Error())
 	case errors.As(err, &notOwner):
 		return resp.AppendError(b, "NOTOWNER "+notOwner.Error())
+	case errors.As(err, &full):
+		return resp.AppendError(b, "QUEUEFULL "+full.Error())
+	case errors.As(err, &maxWait):
+		return resp.AppendError(b, "MAXWAIT "+maxWait.Error())
 	case errors.Is(err, locks.ErrLost):
 		return resp.AppendError(b, "LOCKLOST "+locks.ErrLost.Error()+"; what it protected may be compromised")
 	}

@@ -26,6 +26,8 @@ type Options struct {
 	Locks    Locker             // required
 	// MinTTL and MaxTTL bound leases; 0 means 100 ms and 60 s.
 	MinTTL, MaxTTL time.Duration
+	// MaxHold is the longest MAXHOLD; 0 means 1 h.
+	MaxHold time.Duration
 	// RequireOwner refuses RENEW and UNLOCK that name no owner.
 	RequireOwner bool
 	// Unshared gives every client a connection of its own to an upstream of one
@@ -55,6 +57,9 @@ func New(opt Options) *Dispatcher {
 	}
 	if opt.MaxTTL <= 0 {
 		opt.MaxTTL = time.Minute
+	}
+	if opt.MaxHold <= 0 {
+		opt.MaxHold = time.Hour
 	}
 	if opt.MaxKept <= 0 {
 		opt.MaxKept = 256 << 20

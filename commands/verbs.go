@@ -18,13 +18,14 @@ import (
 const (
 	maxName  = 64 << 10
 	maxOwner = 1 << 10
+	maxReq   = 1 << 10
 	maxInfo  = 256
 )
 
 const (
-	lockUsage   = "LOCK name ttl [OWNER owner] [INFO text] [RETRYAFTER]"
+	lockUsage   = "LOCK name ttl [OWNER owner] [WAIT time] [SESSION] [MAXHOLD time] [REQ id] [INFO text] [RETRYAFTER]"
 	renewUsage  = "RENEW name ttl [owner] [FENCE n]"
-	unlockUsage = "UNLOCK name [owner] [FENCE n] [ALL]"
+	unlockUsage = "UNLOCK name [owner] [FENCE n] [REQ id] [ALL]"
 )
 
 // verb runs LOCK, RENEW or UNLOCK and replies.
@@ -110,13 +111,13 @@ func onlySubscribe(name []byte) string {
 }
 
 func (s *Session) lock(ctx context.Context, args [][]byte) ([]byte, error) {
-	req, retryAfter, err := s.d.parseLock(args)
+	a, err := s.d.parseLock(args)
 	if err != nil {
 		return nil, err
 	}
-	req.DB = s.id.DB
-	plain := req.Owner == ""
-	answer, err := s.d.opt.Locks.Lock(s.present, req)
+	a.DB = s.id.DB
+	plain := a.Owner == ""
+	answer, err := s.d.opt.Locks.Lock(s.present, a.LockRequest)
 	switch {
 	case err != nil && s.present.Err() != nil:
 		// It may have closed only its sending half: the replies behind this one must
@@ -137,7 +138,7 @@ func (s *Session) lock(ctx context.Context, args [][]byte) ([]byte, error) {
 		b = resp.AppendBulkString(b, g.Owner)
 		b = resp.AppendInt(b, g.Validity.Milliseconds())
 		return resp.AppendInt(b, int64(g.Holds)), nil
-	case retryAfter:
+	case a.retryAfter:
 		b := resp.AppendArray(nil, 4)
 		b = resp.AppendInt(b, 0)
 		b = resp.AppendBulkString(b, s.visible(ctx, answer.Holder))
@@ -201,7 +202,7 @@ func (s *Session) unlock(ctx context.Context, args [][]byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	req := locks.UnlockRequest{DB: s.id.DB, Name: o.name, Owner: o.owner, Fence: o.fence, All: o.all}
+	req := locks.UnlockRequest{DB: s.id.DB, Name: o.name, Owner: o.owner, Fence: o.fence, All: o.all, Req: o.req}
 	if req.Owner == "" {
 		if req.Owner, req.Fence, err = s.plainOwner(o, "UNLOCK"); err != nil {
 			return nil, err
@@ -238,39 +239,74 @@ func (s *Session) plainOwner(o release, verb string) (owner string, fence int64,
 	return "", 0, fmt.Errorf("ERR this connection has taken that lock %d times; %s must name the owner or the FENCE", n, verb)
 }
 
+// An acquisition is what LOCK says.
+type acquisition struct {
+	locks.LockRequest
+	session    bool // it is bound to the connection
+	retryAfter bool // a refusal says when to come back
+}
+
 // parseLock reads the arguments of LOCK.
-func (d *Dispatcher) parseLock(args [][]byte) (req locks.LockRequest, retryAfter bool, err error) {
+func (d *Dispatcher) parseLock(args [][]byte) (a acquisition, err error) {
 	if len(args) < 3 {
-		return req, false, arityError(args[0], lockUsage)
+		return a, arityError(args[0], lockUsage)
 	}
-	if req.Name, err = lockName(args[1]); err != nil {
-		return req, false, err
+	if a.Name, err = lockName(args[1]); err != nil {
+		return a, err
 	}
-	if req.TTL, err = d.parseTTL(args[2]); err != nil {
-		return req, false, err
+	if a.TTL, err = d.parseTTL(args[2]); err != nil {
+		return a, err
 	}
 	opts := options{rest: args[3:], usage: lockUsage}
 	for opts.next() {
-		switch opts.word {
-		case "OWNER":
-			req.Owner, err = opts.bounded(1, maxOwner)
-			if err == nil && isOption(req.Owner) {
-				err = fmt.Errorf("ERR the owner cannot be the word %s", req.Owner)
-			}
-		case "INFO":
-			req.Info, err = opts.bounded(0, maxInfo)
-		case "RETRYAFTER":
-			retryAfter = true
-		case "WAIT", "SESSION", "MAXHOLD", "REQ":
-			err = fmt.Errorf("ERR %s is not supported by this version of lockproxy", opts.word)
-		default:
-			err = opts.unknown()
-		}
-		if err != nil {
-			return req, false, err
+		if err := d.lockOption(&a, &opts); err != nil {
+			return a, err
 		}
 	}
-	return req, retryAfter, opts.err
+	switch {
+	case opts.err != nil:
+		return a, opts.err
+	case a.MaxHold > 0 && !a.session:
+		return a, errors.New("ERR MAXHOLD needs SESSION: nothing else renews the lock")
+	case a.Req != "" && a.Owner == "":
+		return a, errReqOwner
+	}
+	return a, nil
+}
+
+var errReqOwner = errors.New("ERR REQ needs OWNER: an owner that the proxy generates is another one each time")
+
+// lockOption reads one option of LOCK.
+func (d *Dispatcher) lockOption(a *acquisition, opts *options) (err error) {
+	switch opts.word {
+	case "OWNER":
+		a.Owner, err = opts.bounded(1, maxOwner)
+		if err == nil && isOption(a.Owner) {
+			err = fmt.Errorf("ERR the owner cannot be the word %s", a.Owner)
+		}
+	case "WAIT":
+		a.Wait, err = opts.time()
+	case "SESSION":
+		a.session = true
+	case "MAXHOLD":
+		a.MaxHold, err = opts.time()
+		switch {
+		case err != nil:
+		case a.MaxHold == 0:
+			err = errors.New("ERR MAXHOLD must be more than 0")
+		case a.MaxHold > d.opt.MaxHold:
+			err = fmt.Errorf("ERR MAXHOLD %s is over the maximum of %s; raise --max-hold", show(a.MaxHold), show(d.opt.MaxHold))
+		}
+	case "REQ":
+		a.Req, err = opts.bounded(1, maxReq)
+	case "INFO":
+		a.Info, err = opts.bounded(0, maxInfo)
+	case "RETRYAFTER":
+		a.retryAfter = true
+	default:
+		err = opts.unknown()
+	}
+	return err
 }
 
 // release is what RENEW and UNLOCK say.
@@ -278,7 +314,8 @@ type release struct {
 	name, owner string
 	ttl         time.Duration // RENEW
 	fence       int64
-	all         bool // UNLOCK
+	all         bool   // UNLOCK
+	req         string // UNLOCK
 }
 
 // parseRelease reads the arguments of RENEW or UNLOCK, whichever usage says.
@@ -312,13 +349,16 @@ func (d *Dispatcher) parseRelease(args [][]byte, usage string) (r release, err e
 		case opts.word == "ALL" && !renew:
 			r.all = true
 		case opts.word == "REQ" && !renew:
-			err = errors.New("ERR REQ is not supported by this version of lockproxy")
+			r.req, err = opts.bounded(1, maxReq)
 		default:
 			err = opts.unknown()
 		}
 		if err != nil {
 			return r, err
 		}
+	}
+	if opts.err == nil && r.req != "" && r.owner == "" {
+		return r, errReqOwner
 	}
 	return r, opts.err
 }
@@ -373,6 +413,18 @@ func (o *options) bounded(least, most int) (string, error) {
 		err = fmt.Errorf("ERR the value of %s must have %d to %d bytes", o.word, least, most)
 	}
 	return string(v), err
+}
+
+func (o *options) time() (time.Duration, error) {
+	v, err := o.value()
+	if err != nil {
+		return 0, err
+	}
+	t, _, ok := parseTime(string(v))
+	if !ok {
+		return 0, fmt.Errorf("ERR %s '%s' is not a time: write milliseconds, or 500ms, 30s, 2m", o.word, shorten(v))
+	}
+	return t, nil
 }
 
 func (o *options) fence() (int64, error) {

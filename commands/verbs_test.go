@@ -72,26 +72,37 @@ func TestParseLock(t *testing.T) {
 		{"LOCK job 30s OWNER a OWNER b", locks.LockRequest{}, "ERR option OWNER was given twice"},
 		{"LOCK job 30s OWNER fence", locks.LockRequest{}, "ERR the owner cannot be the word fence"},
 		{"LOCK job 30s QUICKLY", locks.LockRequest{}, "ERR unknown option 'QUICKLY'; usage: LOCK"},
-		{"LOCK job 30s WAIT 5s", locks.LockRequest{}, "ERR WAIT is not supported"},
-		{"LOCK job 30s SESSION", locks.LockRequest{}, "ERR SESSION is not supported"},
-		{"LOCK job 30s MAXHOLD 1h", locks.LockRequest{}, "ERR MAXHOLD is not supported"},
-		{"LOCK job 30s REQ 7", locks.LockRequest{}, "ERR REQ is not supported"},
+		{"LOCK job 30s WAIT 5s", locks.LockRequest{Name: "job", TTL: 30 * time.Second, Wait: 5 * time.Second}, ""},
+		{"LOCK job 30s WAIT 0", locks.LockRequest{Name: "job", TTL: 30 * time.Second}, ""},
+		{"LOCK job 30s WAIT", locks.LockRequest{}, "ERR option WAIT needs a value"},
+		{"LOCK job 30s WAIT long", locks.LockRequest{}, "ERR WAIT 'long' is not a time"},
+		{"LOCK job 30s WAIT -1", locks.LockRequest{}, "ERR WAIT '-1' is not a time"},
+		{"LOCK job 30s session maxhold 1h", locks.LockRequest{Name: "job", TTL: 30 * time.Second, MaxHold: time.Hour}, ""},
+		{"LOCK job 30s MAXHOLD 1h", locks.LockRequest{}, "ERR MAXHOLD needs SESSION"},
+		{"LOCK job 30s SESSION MAXHOLD 61m", locks.LockRequest{}, "ERR MAXHOLD 3660s is over the maximum of 3600s; raise --max-hold"},
+		{"LOCK job 30s SESSION MAXHOLD 0", locks.LockRequest{}, "ERR MAXHOLD must be more than 0"},
+		{"LOCK job 30s OWNER me REQ 7", locks.LockRequest{Name: "job", TTL: 30 * time.Second, Owner: "me", Req: "7"}, ""},
+		{"LOCK job 30s REQ 7", locks.LockRequest{}, "ERR REQ needs OWNER"},
+		{"LOCK job 30s OWNER me REQ " + strings.Repeat("r", maxReq+1), locks.LockRequest{}, "ERR the value of REQ"},
 		{"LOCK " + strings.Repeat("n", maxName+1) + " 30s", locks.LockRequest{}, "ERR the name of a lock"},
 		{"LOCK job 30s OWNER " + strings.Repeat("o", maxOwner+1), locks.LockRequest{}, "ERR the value of OWNER"},
 		{"LOCK job 30s INFO " + strings.Repeat("i", maxInfo+1), locks.LockRequest{}, "ERR the value of INFO"},
 	}
 	for _, tt := range tests {
-		got, _, err := d.parseLock(words(tt.line))
+		got, err := d.parseLock(words(tt.line))
 		checkParse(t, tt.line, err, tt.err)
-		if tt.err == "" && got != tt.want {
+		if tt.err == "" && got.LockRequest != tt.want {
 			t.Errorf("%s: got %+v, want %+v", tt.line, got, tt.want)
 		}
 	}
-	if _, _, err := d.parseLock([][]byte{[]byte("LOCK"), {}, []byte("30s")}); err == nil {
+	if _, err := d.parseLock([][]byte{[]byte("LOCK"), {}, []byte("30s")}); err == nil {
 		t.Error("an empty name was taken")
 	}
-	if _, retryAfter, err := d.parseLock(words("LOCK job 30s RETRYAFTER")); err != nil || !retryAfter {
-		t.Errorf("RETRYAFTER: %v, %v", retryAfter, err)
+	if a, err := d.parseLock(words("LOCK job 30s RETRYAFTER")); err != nil || !a.retryAfter || a.session {
+		t.Errorf("RETRYAFTER: %+v, %v", a, err)
+	}
+	if a, err := d.parseLock(words("LOCK job 30s SESSION")); err != nil || a.retryAfter || !a.session {
+		t.Errorf("SESSION: %+v, %v", a, err)
 	}
 }
 
@@ -116,7 +127,9 @@ func TestParseRelease(t *testing.T) {
 		{"UNLOCK job me FENCE 0", release{}, "ERR FENCE must be a positive integer"},
 		{"UNLOCK job me FENCE 9223372036854775808", release{}, "ERR FENCE must be a positive integer"},
 		{"UNLOCK job me FENCE 1 FENCE 1", release{}, "ERR option FENCE was given twice"},
-		{"UNLOCK job me REQ 1", release{}, "ERR REQ is not supported"},
+		{"UNLOCK job me REQ 1", release{name: "job", owner: "me", req: "1"}, ""},
+		{"UNLOCK job REQ 1", release{}, "ERR REQ needs OWNER"},
+		{"RENEW job 30s me REQ 1", release{}, "ERR unknown option 'REQ'"},
 		{"UNLOCK job me you", release{}, "ERR unknown option 'you'; usage: UNLOCK"},
 	}
 	for _, tt := range tests {

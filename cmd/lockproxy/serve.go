@@ -72,7 +72,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(net.
 		return errors.Join(err, finish(svc))
 	}
 	table := commands.New(commands.Options{
-		Upstream: up, Locks: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, RequireOwner: o.requireOwner, MaxKept: o.maxOutput, Unshared: o.upstreamConns == 0, Log: log,
+		Upstream: up, Locks: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, MaxHold: o.maxHold, RequireOwner: o.requireOwner, MaxKept: o.maxOutput, Unshared: o.upstreamConns == 0, Log: log,
 	})
 	srv, err := proxy.New(proxy.Options{
 		Listen: o.listen, TLS: o.listenTLS(log), MaxClients: o.maxClients, MaxBulk: o.maxBulk, MaxOutput: o.maxOutput,
@@ -133,6 +133,10 @@ func newLocks(o options, log *slog.Logger) (*locks.Service, error) {
 		Prefix:       o.prefix,
 		Bootstrap:    o.bootstrap,
 		RestartGrace: o.restartGrace,
+		MaxHold:      o.maxHold,
+		SessionGrace: o.sessionGrace,
+		MaxWait:      o.maxWait,
+		MaxWaiters:   o.maxWaiters,
 		Log:          log,
 	})
 }

@@ -53,6 +53,10 @@ type options struct {
 	bootstrap, restartGrace string
 	prefix                  string
 	requireOwner            bool
+	maxWait                 time.Duration
+	maxWaiters              int
+	maxHold, sessionGrace   time.Duration
+	onLoss                  string
 
 	maxClients                int
 	maxBulk, maxOutput        int64 // bytes
@@ -87,6 +91,11 @@ func settings() []setting {
 		{name: "fence-retention", value: "10m", usage: "how long a fence counter outlives the last use of its lock", read: duration(10*time.Minute, func(o *options) *time.Duration { return &o.retention })},
 		{name: "key-prefix", value: "lockproxy:", usage: "what every key on the lock nodes begins with; the same at every proxy", read: readPrefix},
 		{name: "require-owner", toggle: true, value: "false", usage: "refuse UNLOCK and RENEW that do not name their owner", read: toggle(func(o *options) *bool { return &o.requireOwner })},
+		{name: "max-wait", value: "10m", usage: "the longest WAIT a client may ask for", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.maxWait })},
+		{name: "max-waiters", value: "100000", usage: "how many LOCKs may wait at once", read: count(1, func(o *options) *int { return &o.maxWaiters })},
+		{name: "max-hold", value: "1h", usage: "for how long a lock with SESSION is renewed, unless its MAXHOLD says less; no MAXHOLD may say more", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.maxHold })},
+		{name: "session-grace", value: "0", usage: "how long locks with SESSION are kept when their connection has closed", read: duration(0, func(o *options) *time.Duration { return &o.sessionGrace })},
+		{name: "on-loss", value: "close", usage: "a RESP2 connection that loses a lock with SESSION: close it, or keep it and let its next RENEW or UNLOCK tell (RESP3 is told by a push)", read: oneOf(func(o *options) *string { return &o.onLoss }, "close", "keep")},
 
 		{name: "max-clients", value: "10000", usage: "how many clients may be connected at once", read: count(1, func(o *options) *int { return &o.maxClients })},
 		{name: "max-bulk", value: "512mb", usage: "the largest argument of a command", read: size(func(o *options) *int64 { return &o.maxBulk })},
