@@ -29,7 +29,7 @@ func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
 			s.own.ActAsAnybody()
 		}
 		if ok && h.proto != 0 {
-			s.id.Proto = h.proto
+			s.id.Proto, s.changed = h.proto, true
 		}
 		return (s.silent || s.tx.in) && s.add(raw)
 	case selectDB:

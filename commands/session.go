@@ -24,6 +24,9 @@ type Locker interface {
 type Options struct {
 	Upstream *upstream.Upstream // required
 	Locks    Locker             // required
+	Sessions Keeper             // nil: SESSION is refused
+	// KeepOnLoss leaves a RESP2 client connected that loses a lock with SESSION.
+	KeepOnLoss bool
 	// MinTTL and MaxTTL bound leases; 0 means 100 ms and 60 s.
 	MinTTL, MaxTTL time.Duration
 	// MaxHold is the longest MAXHOLD; 0 means 1 h.
@@ -84,7 +87,7 @@ const (
 
 // A Session is what one client told us: who it is, its database and protocol,
 // whether it is in a transaction, which locks it took. It belongs to one goroutine
-// at a time; only replies and stateful are touched by others.
+// at a time; only replies, kept and stateful are touched by others.
 type Session struct {
 	d       *Dispatcher
 	present context.Context // ends when the client has left
@@ -120,6 +123,7 @@ type Session struct {
 	untold *upstream.Conn // where the upstream did not tell its commands; may be nil
 
 	taken taken
+	kept  kept // others' too
 
 	recent  [][]byte // the last command that others have not been told of; nil: none
 	changed bool     // so may have what else they are told
@@ -464,9 +468,10 @@ func (s *Session) lastAnswers() {
 	}
 }
 
-// End gives up everything the session has. Locks it took stay until their leases
-// end.
+// End gives up everything the session has. Locks it took without SESSION stay until
+// their leases end.
 func (s *Session) End() {
+	s.EndLocks()
 	s.d.clients.remove(s)
 	s.closeOwn()
 	s.returnShared()

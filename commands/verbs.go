@@ -115,7 +115,12 @@ func (s *Session) lock(ctx context.Context, args [][]byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.DB = s.id.DB
+	if a.DB = s.id.DB; a.session {
+		if s.d.opt.Sessions == nil {
+			return nil, errors.New("ERR SESSION is not supported by this proxy")
+		}
+		a.Session = s.lockSession()
+	}
 	plain := a.Owner == ""
 	answer, err := s.d.opt.Locks.Lock(s.present, a.LockRequest)
 	switch {

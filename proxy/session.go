@@ -81,15 +81,17 @@ func serve(srv *Server, nc *sock.Conn, id int64) {
 	present, leave := context.WithCancel(ctx)
 	defer leave()
 	s := newSession(srv, nc, id, present)
-	s.leave = leave
+	s.leave = func() { leave(); s.cmds.EndLocks() }
 	defer context.AfterFunc(srv.draining, s.stop)()
 
 	for s.read(ctx) {
 	}
 	linger := srv.opt.DrainTimeout
 	if srv.draining.Err() == nil {
-		leave()
+		s.leave()
 		linger = lingerTime
+	} else {
+		s.cmds.AbandonLocks()
 	}
 	defer time.AfterFunc(linger, cancel).Stop()
 	s.over.Store(true)

@@ -72,7 +72,8 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(net.
 		return errors.Join(err, finish(svc))
 	}
 	table := commands.New(commands.Options{
-		Upstream: up, Locks: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, MaxHold: o.maxHold, RequireOwner: o.requireOwner, MaxKept: o.maxOutput, Unshared: o.upstreamConns == 0, Log: log,
+		Upstream: up, Locks: svc, Sessions: svc, KeepOnLoss: o.onLoss == "keep",
+		MinTTL: o.minTTL, MaxTTL: o.maxTTL, MaxHold: o.maxHold, RequireOwner: o.requireOwner, MaxKept: o.maxOutput, Unshared: o.upstreamConns == 0, Log: log,
 	})
 	srv, err := proxy.New(proxy.Options{
 		Listen: o.listen, TLS: o.listenTLS(log), MaxClients: o.maxClients, MaxBulk: o.maxBulk, MaxOutput: o.maxOutput,

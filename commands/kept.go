@@ -1,0 +1,82 @@
+package commands
+
+import (
+	"sync"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/resp"
+)
+
+// A Keeper renews locks that are bound to connections; *locks.Service is one.
+type Keeper interface {
+	NewSession(lost func(locks.Loss)) *locks.Session
+}
+
+// kept is what a client's locks with SESSION are bound to. The session's goroutine
+// makes it when the first LOCK asks for it, whoever notices the end of the connection
+// ends it: it is safe for concurrent use. The zero value is none.
+type kept struct {
+	mu      sync.Mutex
+	session *locks.Session
+	end     func(*locks.Session) // not nil: the connection is over
+}
+
+// get is the session, which begin makes if there is none. On a connection that is over
+// it has ended as well.
+func (k *kept) get(begin func() *locks.Session) *locks.Session {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.session == nil {
+		if k.session = begin(); k.end != nil {
+			k.end(k.session)
+		}
+	}
+	return k.session
+}
+
+// finish ends the session in one way, for good. Only the first call counts.
+func (k *kept) finish(end func(*locks.Session)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.end != nil {
+		return
+	}
+	if k.end = end; k.session != nil {
+		end(k.session)
+	}
+}
+
+// EndLocks gives up the locks with SESSION: the connection has closed. It may be called
+// by any goroutine.
+func (s *Session) EndLocks() { s.kept.finish((*locks.Session).End) }
+
+// AbandonLocks stops renewing the locks with SESSION and leaves them to their leases:
+// the proxy ends, the client may still be working. It may be called by any goroutine.
+func (s *Session) AbandonLocks() { s.kept.finish((*locks.Session).Abandon) }
+
+func (s *Session) lockSession() *locks.Session {
+	return s.kept.get(func() *locks.Session { return s.d.opt.Sessions.NewSession(s.lockLost) })
+}
+
+// lockLost tells the client that a lock with SESSION is lost, in RESP2 by the end of the
+// connection. It may be called by any goroutine.
+func (s *Session) lockLost(l locks.Loss) {
+	s.profile.mu.Lock()
+	proto := s.profile.identity.Proto
+	s.profile.mu.Unlock()
+	switch {
+	case proto == 3:
+		s.replies.Push(appendLoss(nil, l))
+	case !s.d.opt.KeepOnLoss:
+		s.disconnect()
+	}
+}
+
+// appendLoss appends the message that a lock is lost.
+func appendLoss(b []byte, l locks.Loss) []byte {
+	b = append(b, ">4\r\n"...)
+	b = resp.AppendBulkString(b, "lock-lost")
+	b = resp.AppendBulkString(b, l.Name)
+	b = resp.AppendInt(b, l.Fence)
+	return resp.AppendBulkString(b, l.Reason)
+}
