@@ -36,7 +36,7 @@ func (s *Service) Lock(ctx context.Context, r LockRequest) (Answer, error) {
 		return Answer{}, err
 	}
 	if r.Owner == "" {
-		r.Owner = rand.Text()
+		r.Owner, r.generated = rand.Text(), true
 	}
 	return s.lockRequest(ctx, r)
 }
@@ -44,11 +44,6 @@ func (s *Service) Lock(ctx context.Context, r LockRequest) (Answer, error) {
 // lockRequest is Lock, done once for every Req.
 func (s *Service) lockRequest(ctx context.Context, r LockRequest) (Answer, error) {
 	return s.lockWait(ctx, r)
-}
-
-// lockWait is Lock in its turn among those who wait at this proxy.
-func (s *Service) lockWait(ctx context.Context, r LockRequest) (Answer, error) {
-	return s.lockOnce(ctx, r)
 }
 
 // lockOnce asks for the name once: until a quorum has said who has it.
@@ -323,4 +318,5 @@ func (s *Service) Undo(g Grant) {
 	for _, n := range s.nodes {
 		n.push(j)
 	}
+	s.waiting.stir(place{g.DB, g.Name})
 }

@@ -30,6 +30,8 @@ type LockRequest struct {
 	Session *Session      // not nil: the lease is renewed while the session lives, see Session
 	MaxHold time.Duration // with Session: for how long it is renewed, from the grant on; 0 means Options.MaxHold
 	Req     string        // up to 1 KB; not empty: the same (DB, Name, Owner, Req) is granted once, however often it is asked
+
+	generated bool // Owner was, so that it has nothing yet
 }
 
 // A Grant is one acquisition that a majority agreed to.

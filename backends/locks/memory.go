@@ -87,6 +87,14 @@ func (m *memory) enter(h holder, hold string, now time.Duration) version {
 	return p.version
 }
 
+// has reports whether h is remembered to have the name now.
+func (m *memory) has(h holder, now time.Duration) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.grants.Get(h)
+	return ok && p.until > now
+}
+
 // granted remembers a new hold and returns how many there are. v is the version that
 // the acquisition gave, if a quorum took it; count is how many holds a quorum counts.
 func (m *memory) granted(h holder, hold string, fence int64, until time.Duration, v *version, count int) (holds int) {

@@ -33,6 +33,8 @@ type Service struct {
 	memory *memory
 	slots  chan struct{} // one per round that may be undecided
 
+	waiting waiting
+
 	fan   sync.Mutex // held while a question is given to all lanes, so that all have it in one order
 	lanes sync.WaitGroup
 	stop  chan struct{} // closed when Run ends
@@ -63,6 +65,7 @@ func New(o Options) (*Service, error) {
 	for i, srv := range o.Nodes {
 		s.nodes = append(s.nodes, &node{index: i, server: srv, svc: s, wake: make(chan struct{}, 1)})
 	}
+	s.waiting.queues = map[place]*queue{}
 	s.recovery.init(len(s.nodes))
 	return s, nil
 }

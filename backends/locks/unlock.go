@@ -111,6 +111,7 @@ func (s *Service) release(ctx context.Context, h holder, g grant, holds []string
 		args: s.command(scripts.Release, s.key(h.db, h.name), args...), parse: parseRelease,
 		expires: s.now() + s.opts.MaxTTL, insist: true,
 	}, func(v []vote) bool { return ruleRelease(v, s.quorum, false, h.owner, fence) != pending })
+	s.waiting.stir(place{h.db, h.name}) // an acquisition given to the nodes from now on runs behind the release
 	err := round.wait(ctx, patience)
 	votes := round.close(false, nil)
 	return votes, ruleRelease(votes, s.quorum, true, h.owner, fence), err

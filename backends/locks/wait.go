@@ -1,0 +1,375 @@
+package locks
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+const (
+	firstPoll   = time.Second            // an asker that hears nothing asks again after, doubling
+	longPoll    = 5 * time.Second        // until; nothing is published when a key is deleted by hand
+	pollShare   = time.Millisecond       // and longer by this for every name that is waited for
+	lapseMargin = 2 * time.Millisecond   // after the end of the holder's lease, and
+	lapseSpread = 8 * time.Millisecond   // up to so much more: askers at other proxies wait for the same end
+	firstRetry  = 100 * time.Millisecond // after too few nodes voted, doubling
+	longRetry   = 500 * time.Millisecond // until
+)
+
+// lockWait is Lock in its turn among those who wait at this proxy.
+func (s *Service) lockWait(ctx context.Context, r LockRequest) (Answer, error) {
+	if r.Wait > s.opts.MaxWait {
+		return Answer{}, &MaxWaitError{Wait: r.Wait, Max: s.opts.MaxWait}
+	}
+	at := place{r.DB, r.Name}
+	a, err := s.lockAtOnce(ctx, r, at)
+	var few *QuorumError
+	if a.Granted || r.Wait <= 0 || (err != nil && !errors.As(err, &few)) {
+		a.Waiters = s.waiting.count(at)
+		return a, err
+	}
+	w, err := s.waiting.join(at, s.opts.MaxWaiters)
+	if err != nil {
+		return Answer{}, err
+	}
+	a, err = s.inLine(ctx, w, r)
+	if left := s.waiting.leave(w); !a.Granted {
+		a.Waiters = left
+	}
+	return a, err
+}
+
+// lockAtOnce is Lock for those who need not stand in line: who does not want to wait,
+// if nobody does, and an owner who has the name already.
+func (s *Service) lockAtOnce(ctx context.Context, r LockRequest, at place) (Answer, error) {
+	if s.waiting.count(at) == 0 {
+		if r.Wait > 0 {
+			return Answer{}, nil
+		}
+		return s.lockOnce(ctx, r)
+	}
+	if r.generated && r.Wait > 0 {
+		return Answer{}, nil
+	}
+	if !r.generated && s.memory.has(holder{r.DB, r.Name, r.Owner}, s.now()) {
+		return s.lockOnce(ctx, r)
+	}
+	k := s.waiting.known(at)
+	if !r.generated || !k.says(s.now()) {
+		k = s.learn(s.whoHas(ctx, at))
+	}
+	if !r.generated && k.holder == r.Owner {
+		return s.lockOnce(ctx, r)
+	}
+	return k.answer(s.now())
+}
+
+// whoHas reads from a quorum who has a name. Its errors are those of Lock.
+func (s *Service) whoHas(ctx context.Context, at place) (Answer, error) {
+	if err := s.enter(ctx); err != nil {
+		return Answer{}, err
+	}
+	defer s.leave()
+	votes, err := s.read(ctx, holder{db: at.db, name: at.name}, s.opts.patience(s.opts.MaxTTL))
+	if err != nil {
+		return Answer{}, err
+	}
+	if ballots(votes, yes) < s.quorum {
+		return Answer{}, s.quorumError("LOCK", at.name, votes)
+	}
+	owner, n := most(votes, func(v *vote) (string, bool) { return v.owner, v.ballot == yes && v.owner != "" })
+	if n < s.quorum {
+		return Answer{}, nil
+	}
+	rest := qthRest(votes, s.quorum, func(v *vote) bool { return v.ballot == yes && v.owner == owner })
+	return Answer{Holder: owner, Remaining: rest}, nil
+}
+
+// A place is a name as clients know it.
+type place struct {
+	db   int
+	name string
+}
+
+// waiting is who waits at this proxy. A name that nobody waits for has no entry. All
+// methods are safe for concurrent use.
+type waiting struct {
+	mu     sync.Mutex
+	queues map[place]*queue
+	n      int // of all queues
+}
+
+// A queue is who waits for one name, first come, first served. The first in line is
+// the asker, who alone asks the nodes; the others sleep until they are. It is guarded
+// by waiting.mu.
+type queue struct {
+	at      place
+	line    list.List // of *waiter
+	known   known     // by who asked last
+	stirred bool      // since then something happened that may have freed the name
+}
+
+// A waiter is one Lock in line.
+type waiter struct {
+	queue *queue
+	el    *list.Element
+	turn  chan struct{} // closed when it has become the asker
+	news  chan struct{} // tells the asker to look at its queue; holds one
+
+	// of the asker
+	asking   bool          // it asks the nodes, and does not sleep
+	again    time.Duration // when it asks again, if it hears nothing; 0: nothing is planned
+	polls    int           // planned
+	failures int           // in a row
+}
+
+// known is what a queue knows of its name. The zero value knows nothing.
+type known struct {
+	asked  bool          // something is
+	fresh  bool          // it was granted just now, by a first hold
+	holder string        // empty when nobody was found to have a majority
+	until  time.Duration // end of the holder's lease, by the Service's clock
+	err    error         // too few nodes voted
+}
+
+// learn is what an answer tells about the name.
+func (s *Service) learn(a Answer, err error) known {
+	if a.Granted {
+		return known{asked: true, fresh: a.Grant.Holds == 1, holder: a.Grant.Owner, until: s.now() + a.Grant.Validity}
+	}
+	return known{asked: true, holder: a.Holder, until: s.now() + a.Remaining, err: err}
+}
+
+// says reports whether what is known is still good for an answer.
+func (k known) says(now time.Duration) bool {
+	return k.asked && (k.err != nil || k.until > now)
+}
+
+// answer is the refusal.
+func (k known) answer(now time.Duration) (Answer, error) {
+	if k.err != nil {
+		return Answer{}, k.err
+	}
+	if k.holder == "" || k.until <= now {
+		return Answer{}, nil
+	}
+	return Answer{Holder: k.holder, Remaining: k.until - now}, nil
+}
+
+// count is how many wait for a name.
+func (ws *waiting) count(at place) int {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if q := ws.queues[at]; q != nil {
+		return q.line.Len()
+	}
+	return 0
+}
+
+// known is what is known of a name that is waited for.
+func (ws *waiting) known(at place) known {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if q := ws.queues[at]; q != nil {
+		return q.known
+	}
+	return known{}
+}
+
+// join puts a waiter at the end of the line, if fewer than limit wait. It must leave.
+func (ws *waiting) join(at place, limit int) (*waiter, error) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.n >= limit {
+		return nil, &QueueFullError{Max: limit}
+	}
+	q := ws.queues[at]
+	if q == nil {
+		q = &queue{at: at}
+		ws.queues[at] = q
+	}
+	w := &waiter{queue: q, turn: make(chan struct{}), news: make(chan struct{}, 1)}
+	w.el = q.line.PushBack(w)
+	ws.n++
+	if q.line.Len() == 1 {
+		close(w.turn)
+	}
+	return w, nil
+}
+
+// leave takes a waiter out of the line, and returns how many are left in it.
+func (ws *waiting) leave(w *waiter) int {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	q := w.queue
+	first := q.first() == w
+	q.line.Remove(w.el)
+	ws.n--
+	switch next := q.first(); {
+	case next == nil:
+		delete(ws.queues, q.at)
+	case first:
+		if w.asking { // and left without an answer, which leaves its successor without
+			q.known = known{}
+		}
+		close(next.turn)
+	}
+	return q.line.Len()
+}
+
+// first is the asker, nil if nobody is in line.
+func (q *queue) first() *waiter {
+	if e := q.line.Front(); e != nil {
+		return e.Value.(*waiter)
+	}
+	return nil
+}
+
+// stir has the asker ask now, or again if it is asking.
+func (ws *waiting) stir(at place) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if q := ws.queues[at]; q != nil {
+		q.stirred = true
+		q.tell()
+	}
+}
+
+// tell has the asker look at its queue.
+func (q *queue) tell() {
+	select {
+	case q.first().news <- struct{}{}:
+	default:
+	}
+}
+
+// inLine is Lock for one waiter: it sleeps until its turn, then asks until it is
+// granted or its time is over.
+func (s *Service) inLine(ctx context.Context, w *waiter, r LockRequest) (Answer, error) {
+	within, cancel := context.WithTimeout(ctx, r.Wait)
+	defer cancel()
+	limit := within
+	if w.isFirst() {
+		limit = ctx // it may take as long as it would without a wait
+	} else if err := s.sleepInLine(within, w); err != nil {
+		return s.unserved(ctx, w, err)
+	}
+	for ; ; limit = within {
+		s.waiting.ask(w)
+		a, err := s.lockOnce(limit, r)
+		if few := (*QuorumError)(nil); err != nil && !errors.As(err, &few) {
+			return s.unserved(ctx, w, err)
+		}
+		s.waiting.asked(w, s.learn(a, err), s.now())
+		if a.Granted {
+			return a, nil
+		}
+		if err := s.sleepInLine(within, w); err != nil {
+			return s.unserved(ctx, w, err)
+		}
+	}
+}
+
+// unserved is the answer to a waiter that stopped with err: what is known if only its
+// time is over.
+func (s *Service) unserved(ctx context.Context, w *waiter, err error) (Answer, error) {
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return s.waiting.known(w.queue.at).answer(s.now())
+	}
+	return Answer{}, err
+}
+
+// sleepInLine returns when w should ask, with the error of ctx when that ended first, or
+// with ErrClosed.
+func (s *Service) sleepInLine(ctx context.Context, w *waiter) error {
+	select {
+	case <-w.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.stop:
+		return ErrClosed
+	}
+	for {
+		d := s.waiting.pause(w, s.now())
+		if d <= 0 {
+			return ctx.Err()
+		}
+		if err := s.sleepFor(ctx, w, d); err != nil {
+			return err
+		}
+	}
+}
+
+// sleepFor returns after d or at news.
+func (s *Service) sleepFor(ctx context.Context, w *waiter, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-w.news:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.stop:
+		return ErrClosed
+	}
+}
+
+func (w *waiter) isFirst() bool {
+	select {
+	case <-w.turn:
+		return true
+	default:
+		return false
+	}
+}
+
+// ask notes that w, the asker, asks now.
+func (ws *waiting) ask(w *waiter) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w.queue.stirred, w.asking = false, true
+}
+
+// asked notes what w, the asker, was told now, and plans when it asks again.
+func (ws *waiting) asked(w *waiter, k known, now time.Duration) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w.asking = false
+	w.queue.known = k
+	w.queue.stirred = w.queue.stirred && !k.fresh
+	w.again = ws.again(w, now)
+}
+
+// pause is for how long w, the asker, has nothing to ask for. Negative or 0: it has.
+func (ws *waiting) pause(w *waiter, now time.Duration) time.Duration {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w.queue.stirred || !w.queue.known.asked {
+		return 0
+	}
+	if w.again == 0 { // it was told by the one before it
+		w.again = ws.again(w, now)
+	}
+	return w.again - now
+}
+
+// again is when an asker asks again that hears nothing until then: when the holder's lease
+// is over, and now and then before, since a name may be freed without a word.
+func (ws *waiting) again(w *waiter, now time.Duration) time.Duration {
+	k := &w.queue.known
+	if k.err != nil {
+		w.failures++
+		return now + min(firstRetry<<min(w.failures-1, 10), longRetry)
+	}
+	w.failures = 0
+	if k.holder == "" {
+		return now + rand64(widest)
+	}
+	poll := min(firstPoll<<min(w.polls, 10), longPoll+time.Duration(len(ws.queues))*pollShare)
+	w.polls++
+	return min(now+poll, k.until+lapseMargin+rand64(lapseSpread))
+}

@@ -1,0 +1,292 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// A result is what Lock returned to one caller.
+type result struct {
+	Answer
+	err  error
+	took time.Duration
+}
+
+// wait asks for a name in a goroutine of its own.
+func wait(ctx context.Context, s *Service, r LockRequest) <-chan result {
+	out := make(chan result, 1)
+	go func() {
+		began := time.Now()
+		a, err := s.Lock(ctx, r)
+		out <- result{a, err, time.Since(began)}
+	}()
+	return out
+}
+
+// waitFor is wait for a request of ten seconds, when it stands in line.
+func waitFor(t *testing.T, s *Service, name, owner string) <-chan result {
+	t.Helper()
+	n := s.waiting.count(place{0, name})
+	out := wait(t.Context(), s, LockRequest{Name: name, Owner: owner, TTL: 10 * time.Second, Wait: 10 * time.Second})
+	inLine(t, s, name, n+1)
+	return out
+}
+
+func inLine(t *testing.T, s *Service, name string, n int) {
+	t.Helper()
+	eventually(t, patient, strconv.Itoa(n)+" wait", func() bool { return s.waiting.count(place{0, name}) == n })
+}
+
+func granting(t *testing.T, c <-chan result) result {
+	t.Helper()
+	select {
+	case r := <-c:
+		if r.err != nil || !r.Granted {
+			t.Fatalf("LOCK: %+v, %v", r.Answer, r.err)
+		}
+		return r
+	case <-time.After(patient):
+		t.Fatal("LOCK still waits")
+	}
+	return result{}
+}
+
+func none(t *testing.T, c <-chan result, during time.Duration) {
+	t.Helper()
+	select {
+	case r := <-c:
+		t.Fatalf("LOCK: %+v, %v", r.Answer, r.err)
+	case <-time.After(during):
+	}
+}
+
+func TestFirstComeFirstServed(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 3)
+	fence := lock(t, s, "job", "first", 10*time.Second).Fence
+	var waiters []<-chan result
+	owners := []string{"", "b", "", "d", "e"}
+	for _, o := range owners {
+		waiters = append(waiters, waitFor(t, s, "job", o))
+	}
+	last := "first"
+	for i, w := range waiters {
+		none(t, w, 5*time.Millisecond)
+		unlock(t, s, "job", last, 0)
+		g := granting(t, w).Grant
+		if g.Fence <= fence || (owners[i] != "" && g.Owner != owners[i]) {
+			t.Errorf("waiter %d got %+v after fence %d", i, g, fence)
+		}
+		last, fence = g.Owner, g.Fence
+	}
+	if n := len(s.waiting.queues); n != 0 {
+		t.Errorf("%d queues are left", n)
+	}
+}
+
+func TestWaitEndsAtTheDeadline(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 3)
+	lock(t, s, "job", "alice", 10*time.Second)
+	ask := LockRequest{Name: "job", TTL: time.Second, Wait: 100 * time.Millisecond}
+	first, second := wait(t.Context(), s, ask), wait(t.Context(), s, ask)
+	for _, c := range []<-chan result{first, second} {
+		r := <-c
+		if r.err != nil || r.Granted || r.Holder != "alice" || r.Remaining < 9*time.Second || r.took < ask.Wait || r.took > patient {
+			t.Errorf("%+v, %v after %v", r.Answer, r.err, r.took)
+		}
+	}
+	if n := s.waiting.count(place{0, "job"}); n != 0 {
+		t.Errorf("%d still wait", n)
+	}
+}
+
+func TestWaitLimits(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 1)
+	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, MaxWait: time.Minute, MaxWaiters: 2})
+	lock(t, s, "job", "alice", 10*time.Second)
+	var long *MaxWaitError
+	_, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second, Wait: time.Minute + 1})
+	if !errors.As(err, &long) || long.Max != time.Minute {
+		t.Errorf("a wait over the longest: %v", err)
+	}
+	a := waitFor(t, s, "job", "")
+	lock(t, s, "other", "alice", 10*time.Second)
+	waitFor(t, s, "other", "")
+	var full *QueueFullError
+	_, err = s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second, Wait: time.Second})
+	if !errors.As(err, &full) || full.Max != 2 {
+		t.Errorf("a third waiter: %v", err)
+	}
+	unlock(t, s, "job", "alice", 0)
+	granting(t, a)
+	waitFor(t, s, "job", "") // there is room again
+}
+
+// TestNobodyOvertakes: a LOCK that does not wait is refused while others do, also at the
+// moment the name is free.
+func TestNobodyOvertakes(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 3)
+	lock(t, s, "job", "alice", 10*time.Second)
+	for _, owner := range []string{"", "bob"} {
+		waitFor(t, s, "job", "")
+		a := refused(t, s, "job", owner, time.Second)
+		if want := s.waiting.count(place{0, "job"}); a.Holder != "alice" || a.Remaining < 9*time.Second || a.Waiters != want {
+			t.Errorf("refused with %+v", a)
+		}
+	}
+	w, err := s.waiting.join(place{0, "free"}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := refused(t, s, "free", "", time.Second); a.Waiters != 1 || a.Holder != "" {
+		t.Errorf("refused with %+v", a)
+	}
+	s.waiting.leave(w)
+	lock(t, s, "free", "", time.Second)
+}
+
+func TestReentryWhileOthersWait(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	p := rivals(t, 2, nodes)
+	lock(t, p[0], "job", "alice", 10*time.Second)
+	for _, s := range p { // one remembers that alice has it, the other does not
+		waitFor(t, s, "job", "")
+		holds := 0
+		for _, d := range []time.Duration{0, 10 * time.Second} {
+			a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: 10 * time.Second, Wait: d})
+			if err != nil || !a.Granted || a.Grant.Holds <= holds {
+				t.Errorf("LOCK by alice with WAIT %v: %+v, %v", d, a, err)
+			}
+			holds = a.Grant.Holds
+		}
+	}
+}
+
+// TestHolderThatCrashed: nothing is published when a lease ends.
+func TestHolderThatCrashed(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 3)
+	lock(t, s, "job", "crashed", 300*time.Millisecond)
+	began := time.Now()
+	a, b := waitFor(t, s, "job", ""), waitFor(t, s, "job", "")
+	g := granting(t, a)
+	if g.took > firstPoll {
+		t.Errorf("granted after %v", g.took)
+	}
+	none(t, b, 10*time.Millisecond)
+	unlock(t, s, "job", g.Grant.Owner, 0)
+	granting(t, b)
+	if d := time.Since(began); d < 250*time.Millisecond {
+		t.Errorf("granted within the lease, after %v", d)
+	}
+}
+
+func TestKeysDeletedByHand(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	lock(t, s, "job", "alice", time.Minute)
+	w := waitFor(t, s, "job", "")
+	time.Sleep(50 * time.Millisecond)
+	for _, n := range nodes {
+		n.Do(t, "DEL", s.key(0, "job").lock)
+	}
+	granting(t, w)
+}
+
+// TestWaitThroughAnOutage: that too few nodes vote is no answer while there is time.
+func TestWaitThroughAnOutage(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 100 * time.Millisecond})
+	lock(t, s, "warm", "", time.Second)
+	nodes[0].Pause()
+	nodes[1].Pause()
+	var few *QuorumError
+	if _, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second, Wait: 300 * time.Millisecond}); !errors.As(err, &few) {
+		t.Errorf("without a quorum for all of the wait: %v", err)
+	}
+	w := waitFor(t, s, "job", "")
+	none(t, w, 300*time.Millisecond)
+	nodes[1].Resume()
+	granting(t, w)
+	nodes[0].Resume()
+}
+
+// TestLeaveTheLine: whoever leaves, wherever in the line and whatever it was doing, leaves
+// no hold and no gap.
+func TestLeaveTheLine(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	var w witness
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 16 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				w.waitAndLeave(t, s, i%2 == 0)
+			}
+		})
+	}
+	time.Sleep(2 * time.Second)
+	close(stop)
+	wg.Wait()
+	if w.grants < 100 {
+		t.Errorf("%d grants show nothing", w.grants)
+	}
+	lock(t, s, "job", "last", time.Second)
+	unlock(t, s, "job", "last", 0)
+	eventually(t, patient, "nothing is left", func() bool {
+		for _, n := range nodes {
+			if n.Do(t, "EXISTS", s.key(0, "job").lock).Int() != 0 {
+				return false
+			}
+		}
+		return true
+	})
+	if n := len(s.waiting.queues) + s.waiting.n; n != 0 {
+		t.Errorf("%d are left in line", n)
+	}
+}
+
+// waitAndLeave waits for the lock, perhaps for too short a time, and holds it a moment.
+func (w *witness) waitAndLeave(t *testing.T, s *Service, stays bool) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if !stays {
+		time.AfterFunc(time.Duration(rand.IntN(3000))*time.Microsecond, cancel)
+	}
+	a, err := s.Lock(ctx, LockRequest{Name: "job", TTL: 10 * time.Second, Wait: 10 * time.Second})
+	switch {
+	case err != nil && !errors.Is(err, context.Canceled):
+		t.Error(err)
+	case err != nil:
+		return
+	case !a.Granted:
+		t.Errorf("refused with %+v", a)
+		return
+	}
+	w.granted(t, time.Now(), 10*time.Second, a.Grant)
+	time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond)
+	w.told(a.Grant.Owner, time.Time{}, false)
+	if rand.IntN(4) == 0 {
+		s.Undo(a.Grant)
+	} else if _, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: a.Grant.Owner}); err != nil {
+		t.Error(err)
+	}
+}
