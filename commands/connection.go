@@ -85,6 +85,7 @@ func (s *Session) changeUsers(ctx context.Context, raw []byte, args [][]byte) {
 	s.replies.ExpectTapped(c, func(begin []byte) {
 		if begin[0] != '-' { // one that may not must not cost the others a question each
 			s.d.opt.Upstream.Doubt()
+			s.d.access.changed()
 		}
 	}, nil)
 	s.send(c, raw, 1)

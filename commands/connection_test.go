@@ -220,6 +220,8 @@ func TestSplitPushes(t *testing.T) {
 	p.do(t, "HELLO 3", "CLIENT TRACKING ON")
 	p.want(t, "+OK\r\n+OK\r\n")
 	l := s.await(t, "CLIENT TRACKING ON")
+	p.do(t, "LOCK warm 30s OWNER me") // what it may is known now
+	p.want(t, "*4\r\n:1\r\n$2\r\nme\r\n:30000\r\n:1\r\n")
 	p.d.known.Store(&knowledge{table: table.Builtin(), on: p.own, at: time.Now().Add(time.Hour)}) // or it would be asked for SILENCE
 	l.say(t, ">2\r\n$10\r\ninvali")
 	p.want(t, ">2\r\n$10\r\ninvali")
@@ -228,7 +230,7 @@ func TestSplitPushes(t *testing.T) {
 	p.do(t, "SILENCE")
 	s.await(t, "SILENCE")
 	l.say(t, "date\r\n*1\r\n$1\r\nk\r\n+late\r\n")
-	p.want(t, "date\r\n*1\r\n$1\r\nk\r\n*4\r\n:1\r\n$2\r\nme\r\n:30000\r\n:1\r\n+late\r\n")
+	p.want(t, "date\r\n*1\r\n$1\r\nk\r\n*4\r\n:2\r\n$2\r\nme\r\n:30000\r\n:1\r\n+late\r\n")
 	p.do(t, "UNLOCK job me")
 	p.want(t, ":1\r\n")
 }

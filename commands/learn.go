@@ -112,7 +112,7 @@ func (s *Session) learn(ctx context.Context, args [][]byte) {
 // stays there, since who the client is there is not always known. It is nil if none can
 // be had.
 func (s *Session) toAsk(ctx context.Context) (c *upstream.Conn, giveBack func()) {
-	if s.stays() && s.own != nil && s.own.Alive() {
+	if s.mode != onRaw && s.stays() && s.own != nil && s.own.Alive() {
 		return s.own, func() {}
 	}
 	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainLane, s.hint)

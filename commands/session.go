@@ -51,6 +51,7 @@ type Dispatcher struct {
 
 	known    atomic.Pointer[knowledge] // of the upstream's commands; nil: not learnt yet
 	learning chan struct{}             // has room for the one who asks for them
+	access   *access
 }
 
 // New makes a Dispatcher.
@@ -70,7 +71,7 @@ func New(opt Options) *Dispatcher {
 	if opt.Log == nil {
 		opt.Log = slog.Default()
 	}
-	return &Dispatcher{opt: opt, learning: make(chan struct{}, 1)}
+	return &Dispatcher{opt: opt, learning: make(chan struct{}, 1), access: newAccess()}
 }
 
 // GiveUp ends all connections to the upstream, for good: what waits for it fails.

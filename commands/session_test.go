@@ -118,6 +118,13 @@ func plainAnswer(l *link, args []string) string {
 		return "*0\r\n"
 	case "RESET":
 		return "+RESET\r\n"
+	case "ACL": // everybody is the default user, who may do everything
+		switch args[1] {
+		case "WHOAMI":
+			return "$7\r\ndefault\r\n"
+		case "GETUSER":
+			return "*4\r\n$8\r\ncommands\r\n$5\r\n+@all\r\n$4\r\nkeys\r\n$2\r\n~*\r\n"
+		}
 	}
 	if isQuestion(args) {
 		return "-ERR unknown command '" + args[0] + "', with args beginning with: \r\n"

@@ -115,6 +115,9 @@ func (s *Session) lock(ctx context.Context, args [][]byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.mayLock(ctx, a.Name); err != nil {
+		return nil, err
+	}
 	if a.DB = s.id.DB; a.session {
 		if s.d.opt.Sessions == nil {
 			return nil, errors.New("ERR SESSION is not supported by this proxy")

@@ -1,0 +1,242 @@
+package commands
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+const (
+	// accessFor is how long the upstream's word on what a user may lock counts.
+	accessFor = 5 * time.Second
+	// maxWords is how many of its words are kept, of 100 bytes or so.
+	maxWords = 8192
+	// firstWordWait bounds how long a LOCK waits for an upstream that has said nothing of
+	// the matter yet; admitWait if it has.
+	firstWordWait = 500 * time.Millisecond
+)
+
+// access is what the upstream has said about who may lock what. It is safe for
+// concurrent use.
+type access struct {
+	salt    [16]byte
+	words   *lru.Cache[[sha256.Size]byte, *word]
+	changes atomic.Int64 // of users, through this proxy
+}
+
+func newAccess() *access {
+	a := &access{}
+	rand.Read(a.salt[:]) // never fails; secrets are kept as salted hashes
+	a.words, _ = lru.New[[sha256.Size]byte, *word](maxWords)
+	return a
+}
+
+// changed makes the proxy ask about everybody again.
+func (a *access) changed() { a.changes.Add(1) }
+
+// A word is the upstream's answer to one question. It is safe for concurrent use.
+type word struct {
+	mu    sync.Mutex
+	said  bool
+	no    []byte // the refusal; nil: yes
+	as    int64  // access.changes when it was asked for
+	asked time.Time
+}
+
+// due says that this caller is to ask again. What was said before counts for others
+// meanwhile, unless users have changed.
+func (w *word) due(changes int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.said && w.as == changes && time.Since(w.asked) < accessFor {
+		return false
+	}
+	w.asked = time.Now()
+	return true
+}
+
+func (w *word) say(no []byte, changes int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said, w.no, w.as = true, no, changes
+}
+
+// last is what was said last; known is false if nothing ever was.
+func (w *word) last() (no []byte, known bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.no, w.said
+}
+
+// about is the word on a client, or with a name on that client's right to lock it. A
+// client that has a connection of its own for good may be somebody there of whom others
+// must not have the rights.
+func (a *access) about(s *Session, name ...string) *word {
+	own := int64(0)
+	if s.stays() {
+		own = s.profile.ID
+	}
+	b := a.salt[:len(a.salt):len(a.salt)]
+	for _, n := range []int64{own, int64(s.id.DB), int64(len(name))} {
+		b = binary.AppendVarint(b, n)
+	}
+	for _, text := range append([]string{s.id.User, s.id.Secret}, name...) {
+		b = binary.AppendVarint(b, int64(len(text)))
+		b = append(b, text...)
+	}
+	key := sha256.Sum256(b)
+	if w, ok := a.words.Get(key); ok {
+		return w
+	}
+	w := &word{}
+	if before, ok, _ := a.words.PeekOrAdd(key, w); ok {
+		return before
+	}
+	return w
+}
+
+// mayLock is nil if the upstream lets the client SET the key of that name. It is asked
+// every accessFor at most, first whether the client may do everything, else about the
+// name.
+//
+// While the upstream says nothing its last word counts, however old. A client of whom
+// nothing is known is let in, as by admit: locks must be had while the upstream is not.
+// One that is known to be limited needs a word on the name.
+func (s *Session) mayLock(ctx context.Context, name string) error {
+	if s.mode == onRaw && s.anonymous() && s.d.opt.Upstream.Pool().WantsAuth() { // who it is only that connection knows
+		return s.mayLockRaw(ctx, name)
+	}
+	limits, known := s.hear(ctx, s.d.access.about(s), s.askLimits)
+	if !known || limits == nil {
+		return nil
+	}
+	no, known := s.hear(ctx, s.d.access.about(s, name), func(ctx context.Context, c *upstream.Conn) ([]byte, bool) {
+		reply := s.askOn(ctx, c, setQuestion(name))
+		return refusedAccess(reply), reply != nil
+	})
+	switch {
+	case !known:
+		return &upstream.DownError{Err: errors.New("it has not said whether this user may lock that name")}
+	case no != nil:
+		return &upstream.RefusedError{Reply: no}
+	}
+	return nil
+}
+
+// setQuestion is a command that is refused in any case, as the user's if that may not
+// write the key: users' rights are looked at before a command's syntax.
+func setQuestion(name string) []byte { return resp.AppendCommand(nil, "SET", name, "x", "NX", "XX") }
+
+// refusedAccess is the reply, if it says that the user may not.
+func refusedAccess(reply []byte) []byte {
+	if hasWord(reply, "NOPERM") || hasWord(reply, "NOAUTH") {
+		return slices.Clone(reply)
+	}
+	return nil
+}
+
+// hear asks for a word if it is due, and returns what was said last. A paused upstream is
+// not asked: whoever writes then holds up all who share the connection.
+func (s *Session) hear(ctx context.Context, w *word, ask func(context.Context, *upstream.Conn) (no []byte, ok bool)) (no []byte, known bool) {
+	changes := s.d.access.changes.Load()
+	if !w.due(changes) || s.d.isPaused() {
+		return w.last()
+	}
+	wait := firstWordWait
+	if _, known := w.last(); known {
+		wait = admitWait
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	c := s.shared[upstream.MainLane] // which may have been let in when others no longer are
+	if c == nil || !c.Alive() || c.NoAuth() || s.stays() {
+		var giveBack func()
+		if c, giveBack = s.toAsk(ctx); c == nil {
+			return w.last()
+		}
+		defer giveBack()
+	}
+	if no, ok := ask(ctx, c); ok {
+		w.say(no, changes)
+	}
+	return w.last()
+}
+
+// askLimits asks whether there is anything that the client may not do. Without ACLs,
+// before Redis 6, there is not.
+func (s *Session) askLimits(ctx context.Context, c *upstream.Conn) (limits []byte, ok bool) {
+	who := s.askOn(ctx, c, resp.AppendCommand(nil, "ACL", "WHOAMI"))
+	switch {
+	case who == nil:
+		return nil, false
+	case isUnknownCommand(who): // it came with HELLO, so somebody has hidden it if that is there
+		hello := s.askOn(ctx, c, resp.AppendCommand(nil, "HELLO"))
+		if hello != nil && !isUnknownCommand(hello) {
+			limits = who
+		}
+		return limits, hello != nil
+	case who[0] != '$':
+		return who, true
+	}
+	reply := s.askOn(ctx, c, resp.AppendCommand(nil, "ACL", "GETUSER", string(bulk(who))))
+	if reply != nil && !isAllPowerful(reply) {
+		limits = who
+	}
+	return limits, reply != nil
+}
+
+func isUnknownCommand(reply []byte) bool {
+	text, refused := resp.Error(reply)
+	return refused && strings.HasPrefix(strings.ToLower(text), "err unknown command")
+}
+
+// isAllPowerful says that ACL GETUSER shows a user who may run all commands with all
+// keys.
+func isAllPowerful(reply []byte) bool {
+	fields, ok := elements(reply)
+	if !ok {
+		return false
+	}
+	var commands, keys bool
+	for i := 0; i+1 < len(fields); i += 2 {
+		switch value := string(fields[i+1]); string(bulk(fields[i])) {
+		case "commands":
+			commands = value == "$5\r\n+@all\r\n"
+		case "keys":
+			keys = value == "$2\r\n~*\r\n" || value == "*1\r\n$1\r\n*\r\n" // the latter before 7.0
+		}
+	}
+	return commands && keys
+}
+
+// mayLockRaw is mayLock of a client that may have authenticated on a connection whose
+// replies are not counted.
+func (s *Session) mayLockRaw(ctx context.Context, name string) error {
+	var no []byte
+	heard := s.settleRaw(ctx, setQuestion(name), &mark{is: func(reply []byte) bool {
+		if len(reply) == 0 || reply[0] != '-' {
+			return false
+		}
+		no = refusedAccess(reply)
+		return true
+	}})
+	switch {
+	case !heard:
+		return &upstream.DownError{Err: errLost}
+	case no != nil:
+		return &upstream.RefusedError{Reply: no}
+	}
+	return nil
+}
