@@ -3,6 +3,7 @@
 --   {1, fence, fence kept, ms left, holds, lineage, number}  granted. fence kept is 0 for a new grant; else the owner was
 --       in, fence is only proposed and nothing carries it before a settle: fence kept is that of the grant the owner was
 --       in, or -1 when this node was only told of it by a renewal and cannot vouch for it
+--   {2, fence}  this request was granted before, with this fence, and given back; nothing was written
 --   {0, owner, ms left, fence}  another owner's; nothing was written
 -- Repeating it changes nothing but the end. The lease belongs to the owner: it ends ttl from now for all its holds,
 -- or later if it did. The version afterwards is one that no renewal under way replaces: the one given, where that
@@ -10,6 +11,8 @@
 if refusal then return refusal end
 local owner, ttl, proposal = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
 local lineage, number, hold = ARGV[9], ARGV[10], ARGV[11]
+local over = tag(hold) and recall('L' .. tag(hold))
+if over then return {2, tonumber(over)} end
 local h = holder(11)
 if h and h.owner ~= owner then return {0, h.owner, h.rest, h.fence} end
 

@@ -2,9 +2,12 @@
 --   KEYS[1]  the lock record   hash, gone when the name is free: o owner, e end in ms of this node's clock, f fence of
 --            the grant, l and s version of the lease (lineage, number), i info, g when granted in ms, p 1 when this
 --            node did not grant it but was told of it by a renewal; every longer field is the id of one hold, its
---            value when it was taken in ms
+--            value when it was taken in ms. A hold that was asked for under a request id is called TAG.id, 16 bytes of TAG;
+--            holds of one TAG were taken by one request and count as one
 --   KEYS[2]  the name's fences   hash: c largest fence; o, a, f owner, hold and fence of the last release, n 1 when that
---            owner had a grant since; m largest fence of a grant that a renewal may have shortened
+--            owner had a grant since; m largest fence of a grant that a renewal may have shortened; r0 to r7 and s0 to s7 the last requests
+--            that are over, k the number of the next: L and TAG of a hold that was given back, with the fence; U and
+--            TAG of an unlock, with the holds left, the fence and the hold it gave back
 --   KEYS[3]  the node record     hash: id the master_replid it was written under, until end of quarantine in ms,
 --            sync 1 when the fence floor is restored, floor, g largest fence ever stored here, max the max-ttl in ms
 --   ARGV[1]  max-ttl in ms   [2] skew allowed between clocks in us   [3] retention of fences in ms
@@ -83,7 +86,39 @@ local function holder(from)
     told = h[6] == '1', present = present}
 end
 
-local function holds() return redis.call('HLEN', KEYS[1]) - 8 end
+-- tag is that of a hold, nil if it has none.
+local function tag(hold)
+  if string.sub(hold, 17, 17) == '.' then return string.sub(hold, 1, 16) end
+end
+
+-- holds is how many holds the owner has.
+local function holds()
+  local n = redis.call('HLEN', KEYS[1]) - 8
+  if n < 2 then return n end
+  local seen = {}
+  for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
+    local t = tag(id)
+    if t and seen[t] then n = n - 1 end
+    if t then seen[t] = true end
+  end
+  return n
+end
+
+-- recall is what is remembered of a request (L or U, and the TAG), nil if nothing is.
+local function recall(request)
+  local r = redis.call('HMGET', KEYS[2], 'r0', 'r1', 'r2', 'r3', 'r4', 'r5', 'r6', 'r7')
+  for i = 1, 8 do
+    if r[i] == request then return redis.call('HGET', KEYS[2], 's' .. (i - 1)) end
+  end
+end
+
+-- remember keeps it, in the place of the oldest of eight.
+local function remember(request, value)
+  if recall(request) then return end
+  local k = tonumber(redis.call('HGET', KEYS[2], 'k') or '0')
+  redis.call('HSET', KEYS[2], 'r' .. k, request, 's' .. k, value, 'k', (k + 1) % 8)
+  redis.call('PEXPIRE', KEYS[2], retention + maxttl)
+end
 
 -- fences are the largest fence this node must assume was issued for the name; the largest it has seen of the name
 -- itself, nil if none; the owner, fence and hold of the release it remembers, whether that owner had a grant since, and

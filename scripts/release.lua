@@ -1,43 +1,69 @@
--- release: give back exactly these holds. The last one frees the name and says so on the channel KEYS[1].
---   ARGV  owner, fence of the grant (0 in an undo), how, then the holds
+-- release: give back these holds. The last one frees the name and says so on the channel KEYS[1].
+--   ARGV  owner, fence of the grant (0 in an undo), how, TAG of the unlock or empty, then the holds
 --   {1, noted, holds left, told}  removed; told is 1 if this node was only told of the grant by a renewal
 --   {2, noted}  not here: the last release of the name was of this grant
+--   {3, noted, holds left, hold}  not here, or not removed: this unlock gave back that hold before
 --   {0, noted, owner or empty, ms left, largest fence}  not here
 -- noted is 1 if some renewal may have shortened the lease of the grant, see note.
 -- unlock  the proxy knows of the grant that its validity had not ended
 -- strict  it does not: a hold that was put back proves nothing, and its removal is not remembered as a release
 -- undo    the grant was not made; remembered by nobody
+-- An undo removes exactly these holds. Else the other holds of this grant that have their TAG go with them: one request
+-- may have been granted several times, and is over.
 -- After an unlock that leaves none of the owner's holds the largest fence is above the grant's, so that no late renewal
--- puts the hold back; what was removed is remembered as long as the fences are.
+-- puts the hold back; what was removed is remembered as long as the fences are. What a request took or gave back is
+-- remembered until the eighth request after it: {3} is answered where this unlock counted as done.
 -- Repeating it changes nothing. A node that may not vote does all of it and answers with its refusal.
-local owner, fence, unlock = ARGV[5], tonumber(ARGV[6]), ARGV[7] ~= 'undo'
-local h = holder(8)
+local owner, fence, unlock, request = ARGV[5], tonumber(ARGV[6]), ARGV[7] ~= 'undo', ARGV[8]
+local h = holder(9)
 local mine = h and h.owner == owner
+local c, seen, last, lastfence, lasthold, _, noted = fences()
+noted = noted >= fence and 1 or 0
+local before
+if request ~= '' and recall('U' .. request) then
+  local n, _, hold = string.match(recall('U' .. request), '(%d+) (%d+) (.*)')
+  before = {3, noted, tonumber(n), hold}
+  if hold ~= ARGV[9] then return refusal or before end
+end
+
+local given, tags = {unpack(ARGV, 9)}, {}
+for i = 9, #ARGV do
+  local t = unlock and tag(ARGV[i])
+  if t then tags[t] = true end
+end
+if next(tags) and mine and (h.present > 0 or h.fence == fence) then
+  for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
+    if tags[tag(id) or ''] then given[#given + 1] = id end
+  end
+end
 local removed, left, told = 0, 0, false
-if mine and h.present > 0 then
-  removed, left, told = h.present, holds() - h.present, h.told
-  if left > 0 then
-    redis.call('HDEL', KEYS[1], unpack(ARGV, 8))
-  else
+if mine and (h.present > 0 or #given > #ARGV - 8) then
+  removed, told = redis.call('HDEL', KEYS[1], unpack(given)), h.told
+  left = holds()
+  if left == 0 then
     redis.call('DEL', KEYS[1])
     redis.call('PUBLISH', KEYS[1], '')
     h = nil
   end
 end
-
-local c, seen, last, lastfence, lasthold, _, noted = fences()
-noted = noted >= fence and 1 or 0
 if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
   local top = int(math.max(seen or 0, fence + 1))
   if removed > 0 and (ARGV[7] == 'unlock' or not told) then
-    redis.call('HSET', KEYS[2], 'c', top, 'o', owner, 'a', ARGV[8], 'f', int(fence), 'n', '0')
+    redis.call('HSET', KEYS[2], 'c', top, 'o', owner, 'a', ARGV[9], 'f', int(fence), 'n', '0')
   else
     redis.call('HSET', KEYS[2], 'c', top)
   end
   redis.call('PEXPIRE', KEYS[2], retention + maxttl)
 end
+for t in pairs(tags) do
+  if removed > 0 or not mine then remember('L' .. t, int(fence)) end
+end
+local counts = removed > 0 and not told
+if ARGV[7] == 'unlock' then counts = removed > 0 or (not h and c <= fence) end
+if counts and request ~= '' then remember('U' .. request, left .. ' ' .. int(fence) .. ' ' .. ARGV[9]) end
 if refusal then return refusal end
 if removed > 0 then return {1, noted, left, told and 1 or 0} end
-if unlock and last == owner and (lastfence == fence or lasthold == ARGV[8]) then return {2, noted} end
+if before then return before end
+if unlock and last == owner and (lastfence == fence or lasthold == ARGV[9]) then return {2, noted} end
 if not h then return {0, noted, '', 0, c} end
 return {0, noted, h.owner, h.rest, c}

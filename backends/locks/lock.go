@@ -41,11 +41,6 @@ func (s *Service) Lock(ctx context.Context, r LockRequest) (Answer, error) {
 	return s.lockRequest(ctx, r)
 }
 
-// lockRequest is Lock, done once for every Req.
-func (s *Service) lockRequest(ctx context.Context, r LockRequest) (Answer, error) {
-	return s.lockWait(ctx, r)
-}
-
 // lockOnce asks for the name once: until a quorum has said who has it.
 func (s *Service) lockOnce(ctx context.Context, r LockRequest) (Answer, error) {
 	deadline := s.now() + min(r.TTL, splitLimit)
@@ -96,6 +91,9 @@ func (s *Service) check(r LockRequest) error {
 	case len(r.Info) > maxInfo:
 		return fmt.Errorf("the info has %d bytes, more than %d", len(r.Info), maxInfo)
 	}
+	if err := checkReq(r.Owner, r.Req); err != nil {
+		return err
+	}
 	return s.checkTTL(r.TTL)
 }
 
@@ -132,7 +130,7 @@ func (s *Service) acquire(ctx context.Context, r LockRequest) (Answer, error) {
 		return Answer{}, err
 	}
 	defer s.leave()
-	a := acquisition{LockRequest: r, holder: holder{r.DB, r.Name, r.Owner}, key: s.key(r.DB, r.Name), id: rand.Text(), began: s.now()}
+	a := acquisition{LockRequest: r, holder: holder{r.DB, r.Name, r.Owner}, key: s.key(r.DB, r.Name), id: newHold(r), began: s.now()}
 	a.version = s.memory.enter(a.holder, a.id, a.began)
 	patience := s.opts.patience(r.TTL)
 	q := s.quorum
@@ -163,6 +161,9 @@ func (s *Service) decide(ctx context.Context, a *acquisition, round *round) (Ans
 	case held:
 		s.abandon(a, round)
 		return Answer{Holder: t.holder, Remaining: t.rest}, nil
+	case ended:
+		s.abandon(a, round)
+		return Answer{Granted: true, Grant: Grant{DB: a.DB, Name: a.Name, Owner: a.Owner, Fence: t.fence, attempt: a.id}}, nil
 	case split:
 		s.abandon(a, round)
 		return Answer{}, errSplit
@@ -306,7 +307,7 @@ func (s *Service) undoAll(a *acquisition) {
 // undoJob removes a hold, and insists until no lease it may have can run.
 func (s *Service) undoJob(k key, owner, hold string) job {
 	return job{
-		args: s.command(scripts.Release, k, owner, "0", "undo", hold), parse: parseRelease,
+		args: s.command(scripts.Release, k, owner, "0", "undo", "", hold), parse: parseRelease,
 		expires: s.now() + s.opts.MaxTTL, insist: true,
 	}
 }

@@ -41,6 +41,10 @@ func (g *grant) copy() grant {
 	return c
 }
 
+func (g *grant) remove(holds []string) {
+	g.holds = slices.DeleteFunc(g.holds, func(id string) bool { return slices.Contains(holds, id) })
+}
+
 // claim takes the holds to give back out of memory, so that no second unlock gives
 // back the same: the last one, or all. g is the grant as it was. ok is false when
 // the grant must be read first.
@@ -54,9 +58,9 @@ func (m *memory) claim(h holder, fence int64, all bool) (g grant, holds []string
 	g = p.copy()
 	holds = g.holds
 	if !all {
-		holds = g.holds[len(g.holds)-1:]
+		holds = lastTaken(g.holds)
 	}
-	if p.holds = p.holds[:len(p.holds)-len(holds)]; len(p.holds) == 0 {
+	if p.remove(holds); len(p.holds) == 0 {
 		m.grants.Remove(h)
 	}
 	return g, holds, true
@@ -110,10 +114,10 @@ func (m *memory) granted(h holder, hold string, fence int64, until time.Duration
 	}
 	p.holds = append(p.holds, hold)
 	p.until = max(p.until, until)
-	if v == nil || p.version.lineage != v.lineage || count > len(p.holds) {
+	if v == nil || p.version.lineage != v.lineage || count > countHolds(p.holds) {
 		p.partial = true
 	}
-	return max(count, len(p.holds))
+	return max(count, countHolds(p.holds))
 }
 
 // renew gives a renewal its version. until is the validity it aims for: if that
@@ -174,8 +178,7 @@ func (m *memory) drop(h holder, holds ...string) {
 	if !ok {
 		return
 	}
-	p.holds = slices.DeleteFunc(p.holds, func(id string) bool { return slices.Contains(holds, id) })
-	if len(p.holds) == 0 {
+	if p.remove(holds); len(p.holds) == 0 {
 		m.grants.Remove(h)
 	}
 }

@@ -215,8 +215,13 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest) (v
 
 // read asks every node who has the name.
 func (s *Service) read(ctx context.Context, h holder, patience patience) ([]vote, error) {
+	return s.readFor(ctx, h, patience, "")
+}
+
+// readFor also asks what was done before for the unlock with this tag, if there is one.
+func (s *Service) readFor(ctx context.Context, h holder, patience patience, tag string) ([]vote, error) {
 	round := s.ask(job{
-		args: s.command(scripts.Read, s.key(h.db, h.name)), parse: parseRead,
+		args: s.command(scripts.Read, s.key(h.db, h.name), tag), parse: parseRead,
 		expires: s.now() + patience.quorum,
 	}, all)
 	err := round.wait(ctx, patience)

@@ -60,7 +60,7 @@ func TestANodeThatMayNotVote(t *testing.T) {
 			if n.Do(t, "HGET", k.fences, "m").Text != fence {
 				t.Error("nothing is noted")
 			}
-			abstains(scripts.Release, k, "alice", fence, "unlock", g.attempt)
+			abstains(scripts.Release, k, "alice", fence, "unlock", "", g.attempt)
 			if n.Do(t, "EXISTS", k.lock).Int() != 0 {
 				t.Error("the hold is still there")
 			}

@@ -25,13 +25,14 @@ const (
 // use. Lanes, at most one goroutine per node, start with work and end with it;
 // Run owns them.
 type Service struct {
-	opts   Options
-	nodes  []*node
-	quorum int
-	now    func() time.Duration
-	common []string // the first arguments of every script
-	memory *memory
-	slots  chan struct{} // one per round that may be undecided
+	opts     Options
+	nodes    []*node
+	quorum   int
+	now      func() time.Duration
+	common   []string // the first arguments of every script
+	memory   *memory
+	requests requests
+	slots    chan struct{} // one per round that may be undecided
 
 	waiting waiting
 

@@ -12,6 +12,7 @@ const (
 	open    verdict = iota // votes that are still due may decide
 	granted                // a quorum says yes
 	held                   // a quorum names one other owner
+	ended                  // a quorum says that this request was granted and given back
 	split                  // a quorum voted, and nobody has one
 	tooFew                 // fewer than a quorum voted
 )
@@ -19,7 +20,7 @@ const (
 // A tally is the result of an acquisition's votes.
 type tally struct {
 	verdict verdict
-	fence   int64         // granted: of the grant
+	fence   int64         // granted, ended: of the grant
 	kept    bool          // granted: the owner was in already, and the fence is that grant's
 	carried int           // granted: how many nodes have the fence as their largest
 	holder  string        // held: who has it
@@ -48,6 +49,7 @@ func tallyAcquire(votes []vote, q int, final bool) tally {
 		}
 	}
 	kept, keptBy := most(votes, func(v *vote) (int64, bool) { return v.kept, v.ballot == yes && v.kept > 0 })
+	then, overBy := most(votes, func(v *vote) (int64, bool) { return v.fence, v.ballot == over })
 	owner, ownerBy := most(votes, func(v *vote) (string, bool) { return v.owner, v.ballot == no })
 	switch {
 	case keptBy >= q:
@@ -59,7 +61,9 @@ func tallyAcquire(votes []vote, q int, final bool) tally {
 	case ownerBy >= q:
 		agree := func(v *vote) bool { return v.ballot == no && v.owner == owner }
 		return tally{verdict: held, holder: owner, rest: qthRest(votes, q, agree)}
-	case yeses+due >= q || ownerBy+due >= q:
+	case overBy >= q:
+		return tally{verdict: ended, fence: then}
+	case yeses+due >= q || ownerBy+due >= q || overBy+due >= q:
 		return tally{verdict: open}
 	case voted >= q:
 		return tally{verdict: split}
@@ -225,7 +229,7 @@ func didRelease(fence int64) func(*vote) bool {
 func ruleRelease(votes []vote, q int, final bool, owner string, fence int64) ruling {
 	unnoted := 0
 	for i := range votes {
-		if v := &votes[i]; v.ballot != silent && !v.noted && (v.ballot != no || v.owner != owner) {
+		if v := &votes[i]; v.ballot != silent && v.ballot != stale && !v.noted && (v.ballot != no || v.owner != owner) {
 			unnoted++
 		}
 	}

@@ -6,15 +6,33 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
 // Unlock gives back the hold this owner took last, or all, and returns how many
 // the owner has left: 0 means that the name is free. Repeating the unlock of the
-// grant last released repeats its answer. Errors are ErrLost, *NotOwnerError,
-// *QuorumError or that of ctx. Whatever it answers, nodes that could not be
-// reached are told until no lease can run any more.
+// grant last released, or one with the same Req, repeats its answer. Errors are
+// ErrLost, *NotOwnerError, *QuorumError or that of ctx. Whatever it answers, nodes that
+// could not be reached are told until no lease can run any more.
 func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, err error) {
+	if err := checkReq(r.Owner, r.Req); err != nil {
+		return 0, err
+	}
+	if r.Req == "" {
+		return s.unlock(ctx, r)
+	}
+	end, err := s.requests.begin(ctx, requestKey{true, r.DB, r.Name, r.Owner, r.Req}, s.opts.MaxTTL)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	return s.unlock(ctx, r)
+}
+
+// unlock is Unlock, no other with the same Req being under way here.
+func (s *Service) unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, err error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
@@ -24,15 +42,19 @@ func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	if !ok {
 		return s.unlockForeign(ctx, h, r)
 	}
-	votes, result, err := s.release(ctx, h, g, holds, g.until > s.now())
+	votes, result, err := s.release(ctx, h, g, holds, g.until > s.now(), r.tag())
 	switch {
+	case err == nil && result == conflict: // this unlock gave back another hold, through another proxy
+		s.memory.unclaim(h, g, holds)
+		s.memory.doubt(h)
+		return s.unlockForeign(ctx, h, r)
 	case err != nil || result == undecided:
 		s.memory.unclaim(h, g, holds)
 		return 0, s.unreleased(h, result, votes, err)
 	case result != carried: // perhaps it was given back, or taken anew, through another proxy
 		return s.unlockForeign(ctx, h, r)
 	}
-	left := len(g.holds) - len(holds)
+	left := countHolds(g.holds) - countHolds(holds)
 	if counted := s.holdsLeft(votes); counted > left || g.partial {
 		left = counted
 	}
@@ -63,7 +85,7 @@ func (s *Service) surelyLeft(ctx context.Context, h holder, votes []vote, left i
 			break
 		}
 		has := func(v *vote) bool { return v.ballot == yes && v.owner == h.owner }
-		if n := qth(votes, s.quorum, has, func(v *vote) int { return len(v.read.holds) }); n > 0 {
+		if n := qth(votes, s.quorum, has, func(v *vote) int { return countHolds(v.read.holds) }); n > 0 {
 			return n
 		}
 		if _, none := most(votes, func(v *vote) (bool, bool) { return true, v.ballot == yes && v.owner != h.owner }); none >= s.quorum {
@@ -77,7 +99,7 @@ func (s *Service) surelyLeft(ctx context.Context, h holder, votes []vote, left i
 func leftNothing(votes []vote, owner string) (n int) {
 	for i := range votes {
 		switch v := &votes[i]; {
-		case v.ballot == yes && v.holds == 0, v.ballot == again, v.ballot == no && v.owner != owner:
+		case (v.ballot == yes || v.ballot == again) && v.holds == 0, v.ballot == no && v.owner != owner:
 			n++
 		}
 	}
@@ -99,16 +121,23 @@ func (s *Service) holdsLeft(votes []vote) int {
 
 // release removes holds of a grant on all nodes. valid says that the validity which
 // this proxy remembers of the grant runs; what was read from others is no such
-// memory. Without it only the holds themselves count, see ruleRelease.
-func (s *Service) release(ctx context.Context, h holder, g grant, holds []string, valid bool) ([]vote, ruling, error) {
+// memory. Without it only the holds themselves count, see ruleRelease. tag is that of the
+// unlock, if it has a Req; a node that has done it with another hold disputes this one.
+func (s *Service) release(ctx context.Context, h holder, g grant, holds []string, valid bool, tag string) ([]vote, ruling, error) {
 	patience := s.opts.patience(s.opts.MaxTTL)
 	fence, how := int64(0), "strict"
 	if valid {
 		fence, how = g.fence, "unlock"
 	}
-	args := append([]string{h.owner, strconv.FormatInt(g.fence, 10), how}, holds...)
+	args := append([]string{h.owner, strconv.FormatInt(g.fence, 10), how, tag}, holds...)
 	round := s.ask(job{
-		args: s.command(scripts.Release, s.key(h.db, h.name), args...), parse: parseRelease,
+		args: s.command(scripts.Release, s.key(h.db, h.name), args...), parse: func(m []rueidis.RedisMessage) (vote, error) {
+			v, err := parseRelease(m)
+			if v.hold != "" && v.hold != holds[0] {
+				v.ballot = stale
+			}
+			return v, err
+		},
 		expires: s.now() + s.opts.MaxTTL, insist: true,
 	}, func(v []vote) bool { return ruleRelease(v, s.quorum, false, h.owner, fence) != pending })
 	s.waiting.stir(place{h.db, h.name}) // an acquisition given to the nodes from now on runs behind the release
@@ -134,9 +163,12 @@ func (s *Service) unreleased(h holder, result ruling, votes []vote, err error) e
 // does not know all, after reading it from a quorum.
 func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) (holdsLeft int, err error) {
 	began := s.now()
-	votes, err := s.read(ctx, h, s.opts.patience(s.opts.MaxTTL))
+	votes, err := s.readFor(ctx, h, s.opts.patience(s.opts.MaxTTL), r.tag())
 	if err != nil {
 		return 0, err
+	}
+	if slices.ContainsFunc(votes, func(v vote) bool { return didUnlock(&v) }) {
+		return s.finishUnlock(ctx, h, r, votes)
 	}
 	g, result := s.readGrant(votes, h, r.Fence, began)
 	if result != carried && s.releasedBefore(votes, h.owner, r.Fence) {
@@ -145,11 +177,11 @@ func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) 
 	if result != carried {
 		return 0, s.unreleased(h, result, votes, nil)
 	}
-	holds := g.holds[len(g.holds)-1:]
+	holds := lastTaken(g.holds)
 	if r.All {
 		holds = everyHold(votes, h.owner)
 	}
-	votes, result, err = s.release(ctx, h, g, holds, false)
+	votes, result, err = s.release(ctx, h, g, holds, false, r.tag())
 	if err != nil || result != carried {
 		return 0, s.unreleased(h, result, votes, err)
 	}

@@ -166,7 +166,7 @@ func TestHoldsThatWerePutBackProveNothing(t *testing.T) {
 	if left, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice"}); !errors.Is(err, ErrLost) {
 		t.Errorf("UNLOCK through another proxy: %d, %v", left, err)
 	}
-	strict := p[1].command(scripts.Release, k, "alice", strconv.FormatInt(g.Fence, 10), "strict", g.attempt)
+	strict := p[1].command(scripts.Release, k, "alice", strconv.FormatInt(g.Fence, 10), "strict", "", g.attempt)
 	v := c[0].Do(t, strict...)
 	if len(v.Elems) != 4 || v.Elems[0].Int() != 1 || v.Elems[3].Int() != 1 {
 		t.Errorf("release of a hold that was put back: %v", v)

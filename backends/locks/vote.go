@@ -17,10 +17,11 @@ const (
 	silent   ballot = iota // nothing yet, an error, or no entitlement to vote: neither yes nor no
 	yes                    // done as asked
 	repaired               // renew: done, after something missing was put back
-	again                  // release: this very grant was released before
+	again                  // release: this very grant was released before, or this very unlock done
 	no                     // not done: free, another owner's, or another grant
-	stale                  // renew: another version of the lease is here
+	stale                  // renew: another version of the lease is here; release: this unlock gave back another hold
 	lacking                // renew: a hold is missing here
+	over                   // acquire: this request was granted and given back before
 )
 
 // A vote is one node's reply, its fields as far as the ballot has them.
@@ -28,11 +29,12 @@ type vote struct {
 	ballot ballot
 	owner  string        // no, read: who has the name; empty when it is free
 	rest   time.Duration // yes, no, read: what is left of the lease, when the script ran
-	fence  int64         // yes: granted or proposed; no: the holder's, or the name's largest; state: the node's largest
+	fence  int64         // yes: granted or proposed; over: granted then; no: the holder's, or the name's largest; state: the node's largest
 	kept   int64         // acquire: 0, or the fence of the grant the owner was in, or told
 	holds  int           // acquire: the owner's holds, this one included; release: the holds left
 	noted  bool          // release, renew: some renewal may have shortened the lease
 	told   bool          // release: the hold was there because a renewal had put it back
+	hold   string        // release: the one that this unlock has given back before, if it has
 
 	version version // acquire, read, stale: of the lease
 	read    *reading
@@ -76,6 +78,14 @@ type reading struct {
 	age       time.Duration // since the grant
 	told      bool          // by a renewal: this node did not grant it
 	holds     []string      // ids, the most recent first
+	unlock    unlocked      // what was done before for the unlock that read was asked for
+}
+
+// An unlocked is what a node remembers of an unlock with a request id; zero if nothing.
+type unlocked struct {
+	left  int    // holds
+	fence int64  // of the grant
+	hold  string // that was given back
 }
 
 // parse turns a reply into a vote. Each script has its own, see the header of its file.
@@ -148,6 +158,10 @@ func parseAcquire(m []rueidis.RedisMessage) (vote, error) {
 	v := vote{ballot: yes}
 	if err := ints(m, &code); err != nil || code == 0 {
 		return parseNo(m, err)
+	}
+	if code == 2 {
+		v.ballot = over
+		return v, ints(m, &code, &v.fence)
 	}
 	if err := ints(m, &code, &v.fence, &v.kept, &rest, &holds); err != nil {
 		return v, err
@@ -223,6 +237,11 @@ func parseRelease(m []rueidis.RedisMessage) (vote, error) {
 	case 1:
 		err = ints(m[2:], &left, &told)
 		v = vote{ballot: yes, holds: int(left), told: told == 1}
+	case 3:
+		if err = ints(m[2:], &left); err == nil && len(m) > 3 {
+			v.holds = int(left)
+			err = text(m[3], &v.hold)
+		}
 	}
 	v.noted = noted == 1
 	return v, err
@@ -230,20 +249,30 @@ func parseRelease(m []rueidis.RedisMessage) (vote, error) {
 
 func parseRead(m []rueidis.RedisMessage) (vote, error) {
 	v := vote{ballot: yes, read: &reading{}}
-	if len(m) < 12 {
-		return v, fmt.Errorf("%d values where 12 were expected", len(m))
+	if len(m) < 13 {
+		return v, fmt.Errorf("%d values where 13 were expected", len(m))
 	}
 	var rest, age, told, since int64
 	err := firstError(
 		text(m[1], &v.owner), ints(m[2:], &rest, &v.fence), parseVersion(m[4:], &v.version),
-		text(m[6], &v.read.lastOwner), ints(m[7:], &v.read.lastFence), text(m[8], &v.read.info), ints(m[9:], &age, &told, &since))
+		text(m[6], &v.read.lastOwner), ints(m[7:], &v.read.lastFence), text(m[8], &v.read.info), ints(m[9:], &age, &told, &since), parseUnlocked(m[12], &v.read.unlock))
 	if err != nil {
 		return v, err
 	}
 	v.rest, v.read.age, v.read.told = millis(rest), millis(age), told == 1
 	v.read.since = since == 1
-	v.read.holds, err = parseHolds(m[12:])
+	v.read.holds, err = parseHolds(m[13:])
 	return v, err
+}
+
+// parseUnlocked reads "left fence hold", or nothing.
+func parseUnlocked(m rueidis.RedisMessage, dst *unlocked) error {
+	s, err := m.ToString()
+	if err != nil || s == "" {
+		return err
+	}
+	_, err = fmt.Sscanf(s, "%d %d %s", &dst.left, &dst.fence, &dst.hold)
+	return err
 }
 
 func text(m rueidis.RedisMessage, dst *string) (err error) {

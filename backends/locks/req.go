@@ -1,0 +1,205 @@
+package locks
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	maxReq    = 1 << 10
+	tagLength = 16 // of a hold's id: the tag, a dot, and the attempt
+)
+
+// requestTag is what the nodes know of a request id: the same for the same owner and id.
+func requestTag(owner, req string) string {
+	sum := sha256.Sum256([]byte(strconv.Itoa(len(owner)) + ":" + owner + req))
+	return base32.StdEncoding.EncodeToString(sum[:])[:tagLength]
+}
+
+// newHold is the id of a new attempt's hold, with the tag of the request if it has an id.
+func newHold(r LockRequest) string {
+	if r.Req == "" {
+		return rand.Text()
+	}
+	return requestTag(r.Owner, r.Req) + "." + rand.Text()
+}
+
+// holdTag is the tag of a hold, empty if it has none.
+func holdTag(id string) string {
+	if len(id) > tagLength && id[tagLength] == '.' {
+		return id[:tagLength]
+	}
+	return ""
+}
+
+// countHolds counts holds as nodes do: those of one request are one.
+func countHolds(holds []string) int {
+	n := len(holds)
+	for i, id := range holds {
+		if t := holdTag(id); t != "" && slices.ContainsFunc(holds[:i], func(o string) bool { return holdTag(o) == t }) {
+			n--
+		}
+	}
+	return n
+}
+
+// lastTaken are the holds of the request that took the last of these.
+func lastTaken(holds []string) []string {
+	last := holds[len(holds)-1:]
+	t := holdTag(last[0])
+	if t == "" {
+		return last
+	}
+	var all []string
+	for _, id := range holds {
+		if holdTag(id) == t {
+			all = append(all, id)
+		}
+	}
+	return all
+}
+
+// A requestKey is what makes two requests the same.
+type requestKey struct {
+	unlock           bool
+	db               int
+	name, owner, req string
+}
+
+// requests are those with an id that are under way here. The same one waits until the
+// first is decided, and is then an attempt of its own: what the nodes know of the first
+// makes its reply the same. The zero value is ready; all methods are safe for
+// concurrent use.
+type requests struct {
+	mu  sync.Mutex
+	way map[requestKey]chan struct{} // closed when the request is decided
+}
+
+// errSame says that the same request is still under way. It never leaves the package.
+var errSame = errors.New("the same request is under way")
+
+// begin waits until no other request has this key, for at most patience: then the error
+// is errSame. end must be called when the request is decided.
+func (r *requests) begin(ctx context.Context, k requestKey, patience time.Duration) (end func(), err error) {
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	for {
+		first := r.first(k)
+		if first == nil {
+			return func() { r.end(k) }, nil
+		}
+		select {
+		case <-first:
+		case <-t.C:
+			return nil, errSame
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// first is nil for whoever is the first, else closed when the first has ended.
+func (r *requests) first(k requestKey) chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if first := r.way[k]; first != nil {
+		return first
+	}
+	if r.way == nil {
+		r.way = map[requestKey]chan struct{}{}
+	}
+	r.way[k] = make(chan struct{})
+	return nil
+}
+
+func (r *requests) end(k requestKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.way[k])
+	delete(r.way, k)
+}
+
+// lockRequest is Lock, granted once for every Req: every attempt has a hold of its own,
+// so that undoing one takes nothing from another, but the nodes count those of one
+// request as one hold, and give them back together.
+func (s *Service) lockRequest(ctx context.Context, r LockRequest) (Answer, error) {
+	if r.Req == "" {
+		return s.lockWait(ctx, r)
+	}
+	began := s.now()
+	end, err := s.requests.begin(ctx, requestKey{false, r.DB, r.Name, r.Owner, r.Req}, r.Wait+splitLimit)
+	if errors.Is(err, errSame) { // it waits, and would have been granted if anybody were
+		return Answer{}, nil
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	defer end()
+	r.Wait = max(0, r.Wait-(s.now()-began))
+	return s.lockWait(ctx, r)
+}
+
+func checkReq(owner, req string) error {
+	switch {
+	case len(req) > maxReq:
+		return fmt.Errorf("the request id has %d bytes, more than %d", len(req), maxReq)
+	case req != "" && owner == "":
+		return errors.New("a request id needs an owner: a generated one is another each time")
+	}
+	return nil
+}
+
+// finishUnlock ends an unlock that some nodes have done before, as a read told: it gives
+// back the same hold where it was not, and repeats the answer.
+func (s *Service) finishUnlock(ctx context.Context, h holder, r UnlockRequest, votes []vote) (holdsLeft int, err error) {
+	given := func(v *vote) (string, bool) { return v.read.unlock.hold, didUnlock(v) }
+	hold, n := most(votes, given)
+	same := func(v *vote) bool { return didUnlock(v) && v.read.unlock.hold == hold }
+	if n >= s.quorum {
+		s.memory.drop(h, hold)
+		return qth(votes, s.quorum, same, func(v *vote) int { return v.read.unlock.left }), nil
+	}
+	i := slices.IndexFunc(votes, func(v vote) bool { return same(&v) })
+	g := grant{fence: votes[i].read.unlock.fence, holds: []string{hold}}
+	if r.All {
+		g.holds = append(g.holds, holdsUnder(votes, h.owner, g.fence)...)
+	}
+	votes, result, err := s.release(ctx, h, g, g.holds, false, r.tag())
+	if err != nil || result != carried {
+		return 0, s.unreleased(h, result, votes, err)
+	}
+	s.memory.drop(h, g.holds...)
+	s.memory.doubt(h)
+	return s.surelyLeft(ctx, h, votes, s.holdsLeft(votes)), nil
+}
+
+// didUnlock reports whether a node that was read has done the unlock before.
+func didUnlock(v *vote) bool { return v.read != nil && v.read.unlock.hold != "" }
+
+// holdsUnder are the owner's holds under this fence on nodes that have not done the
+// unlock.
+func holdsUnder(votes []vote, owner string, fence int64) []string {
+	var others []vote
+	for _, v := range votes {
+		if v.fence == fence && !didUnlock(&v) {
+			others = append(others, v)
+		}
+	}
+	return everyHold(others, owner)
+}
+
+// tag is empty if the request has no id.
+func (r *UnlockRequest) tag() string {
+	if r.Req == "" {
+		return ""
+	}
+	return requestTag(r.Owner, r.Req)
+}
