@@ -38,6 +38,7 @@ type vote struct {
 
 	version version // acquire, read, stale: of the lease
 	read    *reading
+	page    *page
 
 	err    error      // silent: why; nil while nothing came
 	code   abstention // silent: what the node lacks to vote

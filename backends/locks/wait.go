@@ -30,7 +30,7 @@ func (s *Service) lockWait(ctx context.Context, r LockRequest) (Answer, error) {
 		a.Waiters = s.waiting.count(at)
 		return a, err
 	}
-	w, err := s.waiting.join(at, s.opts.MaxWaiters)
+	w, err := s.waiting.join(at, s.opts.MaxWaiters, r, s.now())
 	if err != nil {
 		return Answer{}, err
 	}
@@ -115,6 +115,8 @@ type queue struct {
 type waiter struct {
 	queue *queue
 	el    *list.Element
+	asks  Waiter // when it came
+	since time.Duration
 	turn  chan struct{} // closed when it has become the asker
 	news  chan struct{} // tells the asker to look at its queue; holds one
 
@@ -179,7 +181,7 @@ func (ws *waiting) known(at place) known {
 }
 
 // join puts a waiter at the end of the line, if fewer than limit wait. It must leave.
-func (ws *waiting) join(at place, limit int) (*waiter, error) {
+func (ws *waiting) join(at place, limit int, r LockRequest, now time.Duration) (*waiter, error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.n >= limit {
@@ -190,7 +192,8 @@ func (ws *waiting) join(at place, limit int) (*waiter, error) {
 		q = &queue{at: at}
 		ws.queues[at] = q
 	}
-	w := &waiter{queue: q, turn: make(chan struct{}), news: make(chan struct{}, 1)}
+	w := &waiter{queue: q, since: now, turn: make(chan struct{}), news: make(chan struct{}, 1)}
+	w.asks = Waiter{Owner: r.Owner, Info: r.Info, Left: r.Wait}
 	w.el = q.line.PushBack(w)
 	ws.n++
 	if q.line.Len() == 1 {

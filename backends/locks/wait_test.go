@@ -144,7 +144,7 @@ func TestNobodyOvertakes(t *testing.T) {
 			t.Errorf("refused with %+v", a)
 		}
 	}
-	w, err := s.waiting.join(place{0, "free"}, 10)
+	w, err := s.waiting.join(place{0, "free"}, 10, LockRequest{}, s.now())
 	if err != nil {
 		t.Fatal(err)
 	}
