@@ -89,7 +89,7 @@ func calm(votes []vote) bool {
 		case v.ballot != yes:
 		case first == nil:
 			first = v
-		case v.owner != first.owner, v.owner != "" && (v.fence != first.fence || len(v.read.holds) != len(first.read.holds)):
+		case v.owner != first.owner, v.owner != "" && (v.fence != first.fence || countHolds(v.read.holds) != countHolds(first.read.holds)):
 			return false
 		}
 	}
@@ -108,7 +108,7 @@ func (s *Service) holding(votes []vote, db int, name string) (Holding, bool) {
 	h.Owner, h.Votes = owner, n
 	h.Fence, _ = most(votes, func(v *vote) (int64, bool) { return v.fence, its(v) })
 	h.Remaining = qthRest(votes, s.quorum, its)
-	h.Holds = qth(votes, s.quorum, its, func(v *vote) int { return len(v.read.holds) })
+	h.Holds = qth(votes, s.quorum, its, func(v *vote) int { return countHolds(v.read.holds) })
 	for i := range votes {
 		if v := &votes[i]; its(v) && !v.read.told {
 			h.Held, h.Info = max(h.Held, v.read.age), cmp.Or(h.Info, v.read.info)
@@ -123,7 +123,7 @@ func (s *Service) view(i int, v *vote) NodeView {
 	n := NodeView{Address: st.Address, State: st.State, Left: st.Left, Err: st.Err}
 	if v.ballot == yes {
 		n.Owner, n.Fence, n.Remaining = v.owner, v.fence, v.rest
-		n.Holds, n.PutBack = len(v.read.holds), v.read.told && v.owner != ""
+		n.Holds, n.PutBack = countHolds(v.read.holds), v.read.told && v.owner != ""
 	}
 	return n
 }

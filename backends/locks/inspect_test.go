@@ -74,6 +74,9 @@ func TestInspectWhatNoQuorumHas(t *testing.T) {
 		if in.Held || in.Nodes[0].Owner != "alice" || in.Nodes[0].Remaining < 15*time.Second || in.Nodes[0].Holds != 1 {
 			t.Errorf("%s: %+v", name, in)
 		}
+		if was, held, err := s.Force(t.Context(), 0, name); held || err != nil {
+			t.Errorf("forced %s: %+v, %v", name, was, err)
+		}
 	}
 	nodes[1].Kill()
 	if in := inspect(t, s, "minority"); in.Held || in.Nodes[1].Err == nil || in.Nodes[1].State != NodeUnknown {
@@ -128,6 +131,8 @@ func TestWaiters(t *testing.T) {
 	if in := inspect(t, s, "job"); in.Holding.Waiters != 2 || s.Waiters(1, "job") != nil {
 		t.Errorf("counted %+v", in.Holding)
 	}
+	force(t, s, "job")
+	eventually(t, 500*time.Millisecond, "the next one has it", func() bool { return inspect(t, s, "job").Holding.Owner == "bob" })
 }
 
 // listAll follows the cursor to its end.

@@ -1,0 +1,97 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+const (
+	forceTries = 20   // releases, each of the holds that were read before it
+	forceHolds = 1000 // of which so many at once
+)
+
+var errForced = errors.New("the owner takes the lock again faster than it can be taken away")
+
+// Force takes a name away from whoever has it, and says who that was; held is false
+// when nobody had it. The owner is not asked: whatever it believes to protect, it does
+// not from now on, though its validity may still run. Its RENEW and UNLOCK will say
+// ErrLost, no renewal under way brings the lock back, and the next grant has a larger
+// fence. Nodes that are silent are told until no lease can run any more. Errors are a
+// *QuorumError or that of ctx; then the lock may be gone, or not yet: force it again.
+func (s *Service) Force(ctx context.Context, db int, name string) (was Holding, held bool, err error) {
+	if err := s.enter(ctx); err != nil {
+		return Holding{}, false, err
+	}
+	defer s.leave()
+	for range forceTries {
+		votes, err := s.readCalm(ctx, holder{db: db, name: name})
+		if err != nil {
+			return Holding{}, false, err
+		}
+		if ballots(votes, yes) < s.quorum {
+			return Holding{}, false, s.quorumError("LOCKCTL", name, votes)
+		}
+		now, found := s.holding(votes, db, name)
+		if !found || held && now.Owner != was.Owner {
+			return was, held, nil
+		}
+		if !held {
+			was, held = now, true
+		}
+		done, err := s.force(ctx, holder{db, name, now.Owner}, votes)
+		if err != nil {
+			return Holding{}, false, err
+		}
+		if done {
+			return was, true, nil
+		}
+	}
+	return Holding{}, false, errForced
+}
+
+// force releases the holds that a read showed. It is not done while a quorum still has
+// some: the owner may have re-entered since.
+//
+// The note comes first, and on a quorum: without it an UNLOCK through the owner's proxy,
+// which knows only that its validity runs, could take a rival's hold for nothing but a
+// try, and say that the lock was given back in time. What is removed are the holds that
+// were read, and only from grants that the note covers: a message that comes late finds
+// another hold, or a larger fence.
+func (s *Service) force(ctx context.Context, h holder, votes []vote) (done bool, err error) {
+	fence := int64(0)
+	for i := range votes {
+		if v := &votes[i]; v.ballot == yes && v.owner == h.owner {
+			fence = max(fence, v.fence)
+		}
+	}
+	patience := s.opts.patience(s.opts.MaxTTL)
+	noted, err := s.announce(ctx, h, fence, patience)
+	switch {
+	case err != nil:
+		return false, err
+	case ballots(noted, yes) < s.quorum:
+		return false, s.quorumError("LOCKCTL", h.name, noted)
+	}
+	s.memory.forget(h)
+	holds := everyHold(votes, h.owner)
+	args := append([]string{h.owner, strconv.FormatInt(fence, 10), "force", ""}, holds[:min(len(holds), forceHolds)]...)
+	round := s.ask(job{
+		args: s.command(scripts.Release, s.key(h.db, h.name), args...), parse: parseRelease,
+		expires: s.now() + s.opts.MaxTTL, insist: true,
+	}, func(v []vote) bool { return leftNothing(v, h.owner) >= s.quorum })
+	s.waiting.stir(place{h.db, h.name})
+	err = round.wait(ctx, patience)
+	votes = round.close(false, nil)
+	free := leftNothing(votes, h.owner)
+	s.opts.Log.Warn("lock forced", "db", h.db, "name", h.name, "fence", fence, "nodes", free)
+	switch {
+	case err != nil:
+		return false, err
+	case free < s.quorum && len(votes)-ballots(votes, silent) < s.quorum:
+		return false, s.quorumError("LOCKCTL", h.name, votes)
+	}
+	return free >= s.quorum, nil
+}

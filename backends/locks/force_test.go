@@ -1,0 +1,202 @@
+package locks
+
+import (
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+func force(tb testing.TB, s *Service, name string) Holding {
+	tb.Helper()
+	was, held, err := s.Force(tb.Context(), 0, name)
+	if err != nil || !held {
+		tb.Fatalf("forcing %s: %+v, %v, %v", name, was, held, err)
+	}
+	return was
+}
+
+// lost wants the owner's RENEW and UNLOCK of a grant refused as lost.
+func lost(tb testing.TB, s *Service, name, owner string, fence int64) {
+	tb.Helper()
+	if v, err := s.Renew(tb.Context(), RenewRequest{Name: name, Owner: owner, TTL: time.Second, Fence: fence}); !errors.Is(err, ErrLost) {
+		tb.Errorf("RENEW by %s: %v, %v, want it lost", owner, v, err)
+	}
+	if left, err := s.Unlock(tb.Context(), UnlockRequest{Name: name, Owner: owner, Fence: fence}); !errors.Is(err, ErrLost) {
+		tb.Errorf("UNLOCK by %s: %d, %v, want it lost", owner, left, err)
+	}
+}
+
+func TestForce(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 5))
+	for _, forcer := range p {
+		for _, fence := range []bool{false, true} {
+			g := lock(t, p[0], "job", "alice", 30*time.Second)
+			lock(t, p[0], "job", "alice", 30*time.Second)
+			lock(t, p[1], "job", "alice", 30*time.Second)
+			was := force(t, forcer, "job")
+			if was.Owner != "alice" || was.Fence != g.Fence || was.Holds != 3 || was.Remaining < 25*time.Second {
+				t.Errorf("forced %+v", was)
+			}
+			if _, held, err := forcer.Force(t.Context(), 0, "job"); held || err != nil {
+				t.Errorf("forced again: %v, %v", held, err)
+			}
+			named := int64(0)
+			if fence {
+				named = g.Fence
+			}
+			lost(t, p[0], "job", "alice", named)
+			lost(t, p[1], "job", "alice", named)
+			h := lock(t, p[1], "job", "bob", 30*time.Second)
+			if h.Fence <= g.Fence {
+				t.Errorf("fence %d after %d", h.Fence, g.Fence)
+			}
+			for _, s := range p {
+				if _, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: named}); !isNotOwner(err) && !errors.Is(err, ErrLost) {
+					t.Errorf("UNLOCK by who was forced out: %v", err)
+				}
+			}
+			unlock(t, p[0], "job", "bob", 0)
+		}
+	}
+}
+
+// TestForceIsNotTheOwnersRelease: an UNLOCK that comes again repeats the answer it
+// got for an earlier grant, not for the one that was forced.
+func TestForceIsNotTheOwnersRelease(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 3)
+	g := lock(t, s, "job", "alice", 30*time.Second)
+	unlock(t, s, "job", "alice", 0)
+	lock(t, s, "job", "alice", 30*time.Second)
+	force(t, s, "job")
+	lost(t, s, "job", "alice", 0)
+	if left, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: g.Fence}); left != 0 || err != nil {
+		t.Errorf("the UNLOCK of before, once more: %d, %v", left, err)
+	}
+}
+
+func TestForceWithNodesDown(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 5)
+	p := rivals(t, 2, nodes)
+	lock(t, p[0], "job", "alice", 30*time.Second)
+	nodes[3].Pause()
+	nodes[4].Pause()
+	was, held, err := p[1].Force(t.Context(), 0, "job")
+	if err != nil || !held {
+		t.Fatalf("%+v, %v", was, err)
+	}
+	lost(t, p[0], "job", "alice", 0) // two nodes still have it
+	h := lock(t, p[1], "job", "bob", 30*time.Second)
+	nodes[3].Resume()
+	nodes[4].Resume()
+	eventually(t, 20*time.Second, "the silent nodes were told", func() bool {
+		in, err := p[1].Inspect(t.Context(), 0, "job")
+		for _, n := range in.Nodes {
+			if n.Owner == "alice" {
+				return false
+			}
+		}
+		return err == nil && in.Held && in.Holding.Owner == "bob" && in.Holding.Fence == h.Fence
+	})
+	nodes[0].Kill()
+	nodes[1].Kill()
+	nodes[2].Kill()
+	q := (*QuorumError)(nil)
+	if was, held, err := p[1].Force(t.Context(), 0, "job"); held || !errors.As(err, &q) {
+		t.Errorf("without a quorum: %+v, %v", was, err)
+	}
+}
+
+// TestALateForceHarmsNobody: what comes to a node when the owner has another grant.
+func TestALateForceHarmsNobody(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	n := redistest.Open(t, nodes[0].Addr())
+	k := s.key(0, "job")
+	old := lock(t, s, "job", "alice", 30*time.Second)
+	late := func(fence int64, holds ...string) []string {
+		return s.command(scripts.Release, k, append([]string{"alice", strconv.FormatInt(fence, 10), "force", ""}, holds...)...)
+	}
+	force(t, s, "job")
+	g := lock(t, s, "job", "alice", 30*time.Second)
+	for _, call := range [][]string{
+		late(old.Fence, old.attempt),            // of the grant before
+		late(old.Fence, g.attempt),              // read while the later one was made
+		late(old.Fence, old.attempt, g.attempt), // both
+	} {
+		if v := n.Do(t, call...); v.Elems[0].Int() != 0 {
+			t.Errorf("late: %v", v)
+		}
+	}
+	if v := renewedBy(t, s, g); v <= 0 {
+		t.Error("the later grant is gone")
+	}
+	if v := n.Do(t, late(g.Fence, g.attempt)...); v.Elems[0].Int() != 1 || v.Elems[2].Int() != 0 {
+		t.Errorf("of this grant: %v", v)
+	}
+	if v := n.Do(t, "HMGET", k.fences, "c", "f", "o"); v.Elems[0].Text != strconv.FormatInt(g.Fence+1, 10) || v.Elems[2].Text != "" {
+		t.Errorf("afterwards: %v", v)
+	}
+}
+
+func renewedBy(t *testing.T, s *Service, g Grant) time.Duration {
+	t.Helper()
+	v, err := s.Renew(t.Context(), RenewRequest{Name: g.Name, Owner: g.Owner, Fence: g.Fence, TTL: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestForceAgainstRenewals: while an owner renews through two proxies, also shortening,
+// it is forced out; no renewal asked for later succeeds, and no UNLOCK.
+func TestForceAgainstRenewals(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 3, redistest.StartNodes(t, 5))
+	rounds := 60
+	if testing.Short() {
+		rounds = 10
+	}
+	last := int64(0)
+	for range rounds {
+		g := lock(t, p[0], "job", "alice", 30*time.Second)
+		if g.Fence <= last {
+			t.Fatalf("fence %d after %d", g.Fence, last)
+		}
+		last = g.Fence
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for i, s := range p[:2] {
+			wg.Go(func() {
+				for ttl := 10 * time.Second; ; ttl = 30*time.Second - ttl {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					_, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: ttl + time.Duration(i)*time.Second, Fence: g.Fence})
+					if q := (*QuorumError)(nil); err != nil && !errors.Is(err, ErrLost) && !isNotOwner(err) && !errors.As(err, &q) {
+						t.Errorf("RENEW: %v", err)
+					}
+				}
+			})
+		}
+		time.Sleep(5 * time.Millisecond)
+		force(t, p[2], "job")
+		for _, s := range p[:2] { // renewals are still under way
+			lost(t, s, "job", "alice", g.Fence)
+		}
+		if in := inspect(t, p[2], "job"); in.Held {
+			t.Fatalf("after FORCE: %+v", in)
+		}
+		close(stop)
+		wg.Wait()
+	}
+}
