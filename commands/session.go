@@ -123,6 +123,8 @@ type Session struct {
 
 	untold *upstream.Conn // where the upstream did not tell its commands; may be nil
 
+	waiting *waiting // a LOCK; nil: none
+
 	taken taken
 	kept  kept // others' too
 
@@ -322,7 +324,8 @@ func overRestricted(args [][]byte) bool {
 }
 
 // Run handles a command that may have to wait, for the upstream, for a majority.
-// What waits is given up when ctx ends; a LOCK already when the client leaves.
+// What waits is given up when ctx ends; a LOCK already when the client leaves. A LOCK
+// with WAIT is not waited for: see Pending.
 func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	s.Flush()
 	s.changed = true

@@ -291,20 +291,36 @@ type votes struct {
 	calls  []string
 	fence  int64
 	holder map[string]string
-	before func() // called by Lock first, if not nil
+	before func()        // called by Lock first, if not nil
+	freed  chan struct{} // closed by the next Unlock; may be nil
 }
 
 func (v *votes) note(format string, args ...any) {
 	v.calls = append(v.calls, fmt.Sprintf(format, args...))
 }
 
-func (v *votes) Lock(_ context.Context, r locks.LockRequest) (locks.Answer, error) {
+func (v *votes) Lock(ctx context.Context, r locks.LockRequest) (locks.Answer, error) {
 	if v.before != nil {
 		v.before()
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.note("lock %d/%s %s", r.DB, r.Name, r.Owner)
+	for v.holder[r.Name] != "" && r.Wait > 0 {
+		if v.freed == nil {
+			v.freed = make(chan struct{})
+		}
+		freed := v.freed
+		v.mu.Unlock()
+		select {
+		case <-freed:
+		case <-ctx.Done():
+		}
+		v.mu.Lock()
+		if ctx.Err() != nil {
+			return locks.Answer{}, ctx.Err()
+		}
+	}
 	if v.holder[r.Name] != "" {
 		return locks.Answer{Holder: v.holder[r.Name], Remaining: 1500 * time.Microsecond}, nil
 	}
@@ -339,6 +355,10 @@ func (v *votes) Unlock(_ context.Context, r locks.UnlockRequest) (int, error) {
 		return 0, locks.ErrLost
 	}
 	delete(v.holder, r.Name)
+	if v.freed != nil {
+		close(v.freed)
+		v.freed = nil
+	}
 	return 0, nil
 }
 

@@ -75,6 +75,16 @@ func (t *taken) find(db int, name string, fence int64) (owner string, f int64, n
 	return owner, f, n
 }
 
+// holds says that a lock of that name was taken and not released.
+func (t *taken) holds(db int, name string) bool {
+	for _, l := range t.byName[takenKey{db, name}] {
+		if !l.released {
+			return true
+		}
+	}
+	return false
+}
+
 // released notes that a lock is not held any more.
 func (t *taken) released(db int, name, owner string) {
 	ls := t.byName[takenKey{db, name}]

@@ -28,7 +28,8 @@ const (
 	unlockUsage = "UNLOCK name [owner] [FENCE n] [REQ id] [ALL]"
 )
 
-// verb runs LOCK, RENEW or UNLOCK and replies.
+// verb runs LOCK, RENEW, UNLOCK or LOCKCTL and replies; a LOCK that waits is Pending
+// instead.
 func (s *Session) verb(ctx context.Context, args [][]byte) {
 	if s.mode == onRaw && s.tx.in { // the upstream refuses it in its own words, and aborts the EXEC
 		s.add(resp.AppendCommand(nil, args...))
@@ -37,51 +38,60 @@ func (s *Session) verb(ctx context.Context, args [][]byte) {
 	if !s.answered(ctx) {
 		return
 	}
-	if !s.admit(ctx) {
+	if err := s.admit(ctx); err != nil {
+		s.replyOrBar(err)
 		return
 	}
-	var reply []byte
-	var err error
 	switch {
 	case s.id.Proto == 2 && s.subscribed():
-		err = errors.New(onlySubscribe(args[0]))
+		s.replyErr(errors.New(onlySubscribe(args[0])))
 	case is(args[0], "LOCK"):
-		reply, err = s.lock(ctx, args)
+		if err := s.lock(ctx, args); err != nil {
+			s.replyErr(err)
+		}
+	default:
+		s.replies.Local(s.verdict(ctx, args).now())
+	}
+}
+
+// verdict runs a verb other than LOCK.
+func (s *Session) verdict(ctx context.Context, args [][]byte) verdict {
+	var v verdict
+	var err error
+	switch {
 	case is(args[0], "RENEW"):
-		reply, err = s.renew(ctx, args)
+		v.validity, err = s.renew(ctx, args)
 	case is(args[0], "UNLOCK"):
-		reply, err = s.unlock(ctx, args)
+		v.reply, err = s.unlock(ctx, args)
 	default:
 		err = errors.New("ERR LOCKCTL is not supported by this version of lockproxy")
 	}
 	if err != nil {
-		s.replyErr(err)
-		return
+		return verdict{reply: appendErr([]byte{}, err)}
 	}
-	s.replies.Local(reply)
+	return v
 }
 
 // admitWait bounds how long a LOCK waits for an upstream that is slow to say what
 // it said before: locks must be had while the upstream is not.
 const admitWait = 100 * time.Millisecond
 
-// admit is false for clients that the upstream would refuse; they have got the
-// reason. One that has a connection there was let in, and loses it when it no longer
-// is; the upstream is asked about those that have none. What it said last counts
-// while it says nothing.
-func (s *Session) admit(ctx context.Context) bool {
+var errNoAuth = &upstream.RefusedError{Reply: []byte("-NOAUTH Authentication required.\r\n")}
+
+// admit is nil for clients that the upstream would not refuse, else the reason. One that
+// has a connection there was let in, and loses it when it no longer is; the upstream is
+// asked about those that have none. What it said last counts while it says nothing.
+func (s *Session) admit(ctx context.Context) error {
 	if s.admitted() {
 		s.conn().Touch()
-		return true
+		return nil
 	}
-	const noAuth = "NOAUTH Authentication required."
 	pool := s.d.opt.Upstream.Pool()
 	if s.mode == onRaw && s.anonymous() && pool.WantsAuth() { // it may have authenticated there
 		if s.rawNoAuth(ctx) {
-			s.replies.Local(resp.AppendError(nil, noAuth))
-			return false
+			return errNoAuth
 		}
-		return true
+		return nil
 	}
 	known := !s.anonymous() || pool.Open()
 	if known {
@@ -92,17 +102,15 @@ func (s *Session) admit(ctx context.Context) bool {
 	c, err := pool.Shared(ctx, s.id, upstream.MainLane, s.hint)
 	if err != nil {
 		if refused := (*upstream.RefusedError)(nil); known && !errors.As(err, &refused) {
-			return true
+			return nil
 		}
-		s.replyOrBar(err)
-		return false
+		return err
 	}
 	defer upstream.Return(c)
 	if c.NoAuth() {
-		s.replies.Local(resp.AppendError(nil, noAuth))
-		return false
+		return errNoAuth
 	}
-	return true
+	return nil
 }
 
 // onlySubscribe is Redis's word to a client of RESP2 that has subscriptions.
@@ -110,48 +118,76 @@ func onlySubscribe(name []byte) string {
 	return fmt.Sprintf("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context", lower(name))
 }
 
-func (s *Session) lock(ctx context.Context, args [][]byte) ([]byte, error) {
+// lock begins a LOCK, and ends it unless it may wait.
+func (s *Session) lock(ctx context.Context, args [][]byte) error {
 	a, err := s.d.parseLock(args)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.mayLock(ctx, a.Name); err != nil {
-		return nil, err
+		return err
 	}
 	if a.DB = s.id.DB; a.session {
 		if s.d.opt.Sessions == nil {
-			return nil, errors.New("ERR SESSION is not supported by this proxy")
+			return errors.New("ERR SESSION is not supported by this proxy")
 		}
 		a.Session = s.lockSession()
 	}
-	plain := a.Owner == ""
-	answer, err := s.d.opt.Locks.Lock(s.present, a.LockRequest)
+	w := &waiting{acquisition: a, done: make(chan struct{})}
+	if a.Wait == 0 {
+		w.ask(s.present, s.d.opt.Locks)
+		s.endLock(ctx, w)
+		return nil
+	}
+	w.claims = map[claim]struct{}{{a.Name, a.Owner}: {}}
+	s.waiting = w
+	go w.askAside(s.present, s.d.opt.Locks)
+	return nil
+}
+
+// endLock gives the client the answer to a LOCK, or takes back what it cannot have.
+func (s *Session) endLock(ctx context.Context, w *waiting) {
+	reply, err := s.lockReply(ctx, w)
+	if err != nil {
+		s.replyErr(err)
+	} else {
+		s.replies.Local(reply)
+	}
+	if sent := s.replies.Flush(); w.answer.Granted && (err != nil || !sent) {
+		s.d.opt.Locks.Undo(w.answer.Grant) // nobody knows of it
+	}
+}
+
+// lockReply is the reply to a LOCK. There is an error for what was granted if nobody can
+// have it.
+func (s *Session) lockReply(ctx context.Context, w *waiting) ([]byte, error) {
+	g := w.answer.Grant
 	switch {
-	case err != nil && s.present.Err() != nil:
+	case w.err != nil && s.present.Err() != nil:
 		// It may have closed only its sending half: the replies behind this one must
 		// not take its place.
 		return nil, errors.New("ERR LOCK was given up: the client closed its side of the connection")
-	case err != nil:
-		return nil, err
-	case answer.Granted && (s.present.Err() != nil || !s.replies.Flush()):
-		s.d.opt.Locks.Undo(answer.Grant) // nobody would know of it
+	case w.err != nil:
+		return nil, w.err
+	case w.answer.Granted && s.present.Err() != nil:
 		return nil, errors.New("ERR LOCK was undone: the client closed its side of the connection")
-	case answer.Granted:
-		g := answer.Grant
-		if plain {
+	case w.answer.Granted && left(g.Validity, w.at) == 0 && g.Validity > 0:
+		return nil, errors.New("ERR LOCK was undone: the lease ended before the reply could be sent")
+	case w.answer.Granted:
+		if w.Owner == "" {
 			s.taken.add(g)
 		}
 		b := resp.AppendArray(nil, 4)
 		b = resp.AppendInt(b, g.Fence)
 		b = resp.AppendBulkString(b, g.Owner)
-		b = resp.AppendInt(b, g.Validity.Milliseconds())
+		b = appendLeft(b, g.Validity, w.at)
 		return resp.AppendInt(b, int64(g.Holds)), nil
-	case a.retryAfter:
+	case w.retryAfter:
 		b := resp.AppendArray(nil, 4)
 		b = resp.AppendInt(b, 0)
-		b = resp.AppendBulkString(b, s.visible(ctx, answer.Holder))
-		b = resp.AppendInt(b, ceilMillis(answer.Remaining))
-		return resp.AppendInt(b, int64(answer.Waiters)), nil
+		b = resp.AppendBulkString(b, s.visible(ctx, w.answer.Holder))
+		b = resp.AppendInt(b, ceilMillis(w.answer.Remaining))
+		return resp.AppendInt(b, int64(w.answer.Waiters)), nil
 	}
 	return resp.AppendNull(nil, s.id.Proto), nil
 }
@@ -187,22 +223,18 @@ func (s *Session) isAdmin(ctx context.Context) bool {
 	return !refused || !strings.HasPrefix(text, "NOPERM") && !strings.HasPrefix(text, "NOAUTH")
 }
 
-func (s *Session) renew(ctx context.Context, args [][]byte) ([]byte, error) {
+func (s *Session) renew(ctx context.Context, args [][]byte) (validity time.Duration, err error) {
 	o, err := s.d.parseRelease(args, renewUsage)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	req := locks.RenewRequest{DB: s.id.DB, Name: o.name, Owner: o.owner, TTL: o.ttl, Fence: o.fence}
 	if req.Owner == "" {
 		if req.Owner, req.Fence, err = s.plainOwner(o, "RENEW"); err != nil {
-			return nil, err
+			return 0, err
 		}
 	}
-	validity, err := s.d.opt.Locks.Renew(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	return resp.AppendInt(nil, validity.Milliseconds()), nil
+	return s.d.opt.Locks.Renew(ctx, req)
 }
 
 func (s *Session) unlock(ctx context.Context, args [][]byte) ([]byte, error) {

@@ -94,7 +94,7 @@ func (u *upstairs) dropSilent() {
 
 // patient is a Locker whose Lock ends with its client only.
 type patient struct {
-	asked, left chan struct{}
+	asked, left, unlocked chan struct{}
 }
 
 func (p *patient) Lock(ctx context.Context, _ locks.LockRequest) (locks.Answer, error) {
@@ -107,8 +107,13 @@ func (p *patient) Lock(ctx context.Context, _ locks.LockRequest) (locks.Answer, 
 func (p *patient) Renew(context.Context, locks.RenewRequest) (time.Duration, error) {
 	return 0, locks.ErrLost
 }
-func (p *patient) Unlock(context.Context, locks.UnlockRequest) (int, error) { return 0, locks.ErrLost }
-func (p *patient) Undo(locks.Grant)                                         {}
+
+func (p *patient) Unlock(context.Context, locks.UnlockRequest) (int, error) {
+	p.unlocked <- struct{}{}
+	return 0, locks.ErrLost
+}
+
+func (p *patient) Undo(locks.Grant) {}
 
 // house is a Server in front of an upstairs.
 type house struct {
@@ -123,7 +128,7 @@ type house struct {
 func open(t *testing.T, opt Options) *house {
 	t.Helper()
 	h := &house{upstairs: startUpstairs(t), ended: make(chan error, 1)}
-	h.locks = &patient{make(chan struct{}, 10), make(chan struct{}, 10)}
+	h.locks = &patient{make(chan struct{}, 10), make(chan struct{}, 10), make(chan struct{}, 10)}
 	where, err := backends.Parse("redis://" + h.upstairs.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -256,13 +261,15 @@ func TestDrainTimeout(t *testing.T) {
 }
 
 func TestDrainOfAWaitingLock(t *testing.T) {
-	h := open(t, Options{DrainTimeout: calm})
-	g := h.enter(t)
-	g.say(t, "LOCK job 30s\r\nPING\r\n")
-	<-h.locks.asked
-	h.end()
-	<-h.locks.left
-	h.wantEnded(t)
+	for _, lock := range asking {
+		h := open(t, Options{DrainTimeout: calm})
+		g := h.enter(t)
+		g.say(t, lock+"PING\r\n")
+		<-h.locks.asked
+		h.end()
+		<-h.locks.left
+		h.wantEnded(t)
+	}
 }
 
 func TestMaxClients(t *testing.T) {

@@ -36,7 +36,8 @@ type session struct {
 	mu      sync.Mutex
 	change  sync.Cond // ahead has been taken, or the worker has ended
 	working bool
-	ahead   []byte // read while the worker worked
+	ahead   []byte        // read while the worker worked
+	news    chan struct{} // closed when there is more ahead; nil: nobody waits for it
 
 	aside []byte // reader's: what it reads into while it does not own the guard
 }
@@ -221,7 +222,10 @@ func (s *session) readAside(ctx context.Context) bool {
 		stop()
 	}
 	if s.working {
-		s.ahead = append(s.ahead, data...)
+		if s.ahead = append(s.ahead, data...); s.news != nil {
+			close(s.news)
+			s.news = nil
+		}
 		s.mu.Unlock()
 		return true
 	}
@@ -280,19 +284,7 @@ func (s *session) feed(ctx context.Context, data []byte) bool {
 func (s *session) work(ctx context.Context, raw []byte, args [][]byte) {
 	s.cmds.Run(ctx, raw, args)
 	s.catchUp(ctx)
-	for {
-		s.mu.Lock()
-		if len(s.ahead) == 0 || s.cmds.Closing() {
-			s.working = false
-			s.ahead = nil
-			s.change.Broadcast()
-			s.mu.Unlock()
-			return
-		}
-		data := s.ahead
-		s.ahead = nil
-		s.change.Broadcast()
-		s.mu.Unlock()
+	for data := s.more(ctx); data != nil; data = s.more(ctx) {
 		for len(data) > 0 && !s.cmds.Closing() {
 			n := copy(s.guard.space(), data)
 			s.guard.filled(n)
@@ -302,18 +294,59 @@ func (s *session) work(ctx context.Context, raw []byte, args [][]byte) {
 	}
 }
 
+// more is what was read ahead, which is waited for while a LOCK waits. It is nil when the
+// worker has caught up: then all is the reader's.
+func (s *session) more(ctx context.Context) (data []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		answered := s.cmds.Pending()
+		switch {
+		case len(s.ahead) > 0 && !s.cmds.Closing():
+			data, s.ahead = s.ahead, nil
+			s.change.Broadcast()
+			return data
+		case answered == nil:
+			s.working = false
+			s.ahead = nil
+			s.change.Broadcast()
+			return nil
+		}
+		news := make(chan struct{})
+		s.news = news
+		s.mu.Unlock()
+		select {
+		case <-answered:
+			s.cmds.Resume(ctx)
+		case <-news:
+		}
+		s.mu.Lock()
+		s.news = nil
+	}
+}
+
 // catchUp runs the complete commands in the guard, waiting where it must.
 func (s *session) catchUp(ctx context.Context) {
 	for !s.cmds.Closing() {
 		s.guard.restricted = s.cmds.Restricted()
 		cmd, ok, err := s.guard.next()
+		if s.cmds.Pending() != nil && (ok || err != nil) {
+			if ok && s.cmds.Behind(ctx, cmd.Raw, cmd.Args) {
+				continue
+			}
+			if s.awaitLocks(ctx); s.cmds.Closing() {
+				break
+			}
+		}
 		if err != nil {
 			s.cmds.Refuse("ERR " + err.Error())
 			break
 		}
 		switch {
 		case !ok:
-			s.sendPart()
+			if s.cmds.Pending() == nil {
+				s.sendPart()
+			}
 			s.cmds.Flush()
 			return
 		case cmd.Rest:
@@ -324,4 +357,12 @@ func (s *session) catchUp(ctx context.Context) {
 	}
 	s.cmds.Flush()
 	s.stop()
+}
+
+// awaitLocks returns when no LOCK waits any more.
+func (s *session) awaitLocks(ctx context.Context) {
+	for answered := s.cmds.Pending(); answered != nil; answered = s.cmds.Pending() {
+		<-answered
+		s.cmds.Resume(ctx)
+	}
 }

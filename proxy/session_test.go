@@ -93,23 +93,56 @@ func TestRepliesBeyondTheLimit(t *testing.T) {
 	other.want(t, "+PONG\r\n")
 }
 
+// asking are a LOCK that asks once and one that waits.
+var asking = []string{"LOCK job 30s\r\n", "LOCK job 30s WAIT 1m\r\n"}
+
 // TestWaitingLockNoticesThatItsClientLeft, also with input behind it.
 func TestWaitingLockNoticesThatItsClientLeft(t *testing.T) {
-	for name, behind := range map[string]string{"": "", "PING": "PING\r\n", "half a command": "*2\r\n$4\r\nEC", "800 KB": strings.Repeat("PING\r\n", 800<<10/6)} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			h := open(t, Options{})
-			g := h.enter(t)
-			g.say(t, "LOCK job 30s\r\n"+behind)
-			<-h.locks.asked
-			g.Close()
-			select {
-			case <-h.locks.left:
-			case <-time.After(soon):
-				t.Fatal("the lock is still wanted")
-			}
-		})
+	for name, behind := range map[string]string{
+		"": "", "PING": "PING\r\n", "half a command": "*2\r\n$4\r\nEC", "800 KB": strings.Repeat("PING\r\n", 800<<10/6),
+		"what must wait": "PING\r\nUNLOCK a me\r\nSELECT 1\r\nPING\r\n", "a LOCK": "LOCK job2 30s WAIT 1m\r\nPING\r\n", "a fault": "*1\r\n!oops\r\n",
+		"a large command": fmt.Sprintf("*2\r\n$4\r\nECHO\r\n$%d\r\n%s\r\nPING\r\n", 900<<10, counted(900<<10)),
+	} {
+		for _, lock := range asking {
+			t.Run(lock+name, func(t *testing.T) {
+				t.Parallel()
+				h := open(t, Options{})
+				g := h.enter(t)
+				g.say(t, lock+behind)
+				<-h.locks.asked
+				g.Close()
+				select {
+				case <-h.locks.left:
+				case <-time.After(soon):
+					t.Fatal("the lock is still wanted")
+				}
+			})
+		}
 	}
+}
+
+// TestBehindAWaitingLock: what concerns other locks is done at once, what comes in pieces
+// too; the replies come in order, also to a client that has closed its sending half.
+func TestBehindAWaitingLock(t *testing.T) {
+	h := open(t, Options{})
+	g := h.enter(t)
+	g.say(t, "LOCK job 30s WAIT 1m\r\nPING\r\nUNLOCK other me\r\n")
+	<-h.locks.asked
+	<-h.locks.unlocked
+	for _, c := range "ECHO piece by piece\r\nUNLOCK other me\r\n" {
+		g.say(t, string(c))
+	}
+	<-h.locks.unlocked
+	text := counted(3 << 20)
+	go func() {
+		fmt.Fprintf(g, "*2\r\n$4\r\nECHO\r\n$%d\r\n%s\r\nUNLOCK other me\r\n*1\r\n!oops\r\n", len(text), text)
+		g.Conn.(interface{ CloseWrite() error }).CloseWrite()
+	}()
+	const lost = "-LOCKLOST the lock is no longer held by this owner; what it protected may be compromised\r\n"
+	g.want(t, "-ERR LOCK was given up: the client closed its side of the connection\r\n+PONG\r\n"+lost+
+		"$5\r\npiece\r\n"+lost+fmt.Sprintf("$%d\r\n%s\r\n", len(text), text)+lost+
+		"-ERR Protocol error: expected '$', got '!'\r\n")
+	g.wantEnd(t)
 }
 
 // TestBlockingEndsWithItsClient: the upstream's connection is closed, or it would
@@ -162,18 +195,23 @@ func TestDrainOfAFullSession(t *testing.T) {
 
 // TestFullSessionNoticesThatItsClientLeft: what waits may wait for ever.
 func TestFullSessionNoticesThatItsClientLeft(t *testing.T) {
-	// Over TCP the end may wait, behind what was sent, for room in a full socket,
-	// and cannot be noticed before; how much room there is differs from machine to machine.
-	h := open(t, Options{Listen: filepath.Join(t.TempDir(), "proxy.sock")})
-	g := h.enter(t)
-	g.say(t, "LOCK job 30s\r\n")
-	<-h.locks.asked
-	io.WriteString(g, strings.Repeat("PING\r\n", (maxAhead+32<<10)/6))
-	g.Close()
-	select {
-	case <-h.locks.left:
-	case <-time.After(soon):
-		t.Fatal("the lock is still wanted")
+	for _, lock := range asking {
+		t.Run(lock, func(t *testing.T) {
+			// Over TCP the end may wait, behind what was sent, for room in a full socket,
+			// and cannot be noticed before; how much room there is differs from machine to machine.
+			h := open(t, Options{Listen: filepath.Join(t.TempDir(), "proxy.sock")})
+			g := h.enter(t)
+			g.say(t, lock)
+			<-h.locks.asked
+			g.SetWriteDeadline(time.Now().Add(20 * calm)) // by then nothing takes any more
+			io.WriteString(g, strings.Repeat("PING\r\n", 4*maxAhead/6))
+			g.Close()
+			select {
+			case <-h.locks.left:
+			case <-time.After(soon):
+				t.Fatal("the lock is still wanted")
+			}
+		})
 	}
 }
 

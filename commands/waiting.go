@@ -1,0 +1,188 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/resp"
+)
+
+// How much may be kept of what a client sends behind a LOCK that waits.
+const (
+	maxPostponed      = 1 << 20 // bytes of commands and replies
+	maxPostponedCount = 4096
+)
+
+// A waiting is a LOCK that waits, and what the client has sent behind it.
+//
+// A goroutine asks for the lock and then closes done; until then it alone writes
+// answer, err and at. The rest belongs to the session's goroutine.
+type waiting struct {
+	acquisition
+	done   chan struct{}
+	answer locks.Answer
+	err    error
+	at     time.Time // when the answer came; zero: just now
+
+	queue  []postponed
+	size   int                // bytes in the queue
+	claims map[claim]struct{} // what this LOCK and those in the queue want
+}
+
+// A claim is what an UNLOCK or RENEW may concern. An empty owner is one that the proxy
+// generates.
+type claim struct{ name, owner string }
+
+// A postponed command comes behind a LOCK that waits. It has run already if raw is nil.
+type postponed struct {
+	raw     []byte
+	args    [][]byte
+	verdict verdict
+}
+
+// ask asks for the lock. It ends when present does.
+func (w *waiting) ask(present context.Context, l Locker) {
+	w.answer, w.err = l.Lock(present, w.LockRequest)
+}
+
+// askAside is ask in a goroutine of its own.
+func (w *waiting) askAside(present context.Context, l Locker) {
+	w.ask(present, l)
+	w.at = time.Now()
+	close(w.done)
+}
+
+// Pending is not nil while a LOCK waits, and closed when its answer is there: then Resume
+// must be called. Until then commands are for Behind, and not for Try, TryPart and Run.
+// Once the client has left it is closed soon.
+func (s *Session) Pending() <-chan struct{} {
+	if s.waiting == nil {
+		return nil
+	}
+	return s.waiting.done
+}
+
+// Behind takes a command that the client has sent behind a LOCK that waits. UNLOCK, RENEW
+// and LOCKCTL take effect at once, or a connection that many share could wait for itself;
+// others wait. The replies come in order. It is false where nothing more can be taken: then
+// nothing has happened, and the command must be kept until Pending is nil.
+func (s *Session) Behind(ctx context.Context, raw []byte, args [][]byte) bool {
+	w := s.waiting
+	if w.size+len(raw) > maxPostponed || len(w.queue) >= maxPostponedCount || s.turns(args) {
+		return false
+	}
+	s.postpone(ctx, postponed{raw: raw, args: args}, true)
+	return true
+}
+
+// turns says that a command changes what the verbs behind it mean, or whether they may
+// be said.
+func (s *Session) turns(args [][]byte) bool {
+	switch kindOf(args[0]) {
+	case auth, hello, selectDB, reset, quit, multi, execTx:
+		return true
+	case subscribe:
+		return s.id.Proto == 2
+	case client:
+		return len(args) > 1 && is(args[1], "REPLY")
+	}
+	return false
+}
+
+// postpone runs a command or keeps it; a copy of it, if it is fresh from the client.
+func (s *Session) postpone(ctx context.Context, p postponed, fresh bool) {
+	w := s.waiting
+	switch {
+	case p.raw == nil:
+	case s.urgent(p.args):
+		p = postponed{verdict: s.verdict(ctx, p.args)}
+		p.verdict.at = time.Now()
+	case fresh:
+		p.raw, p.args = bytes.Clone(p.raw), cloneArgs(p.args)
+	}
+	if p.raw != nil && is(p.args[0], "LOCK") {
+		if a, err := s.d.parseLock(p.args); err == nil {
+			w.claims[claim{a.Name, a.Owner}] = struct{}{}
+		}
+	}
+	w.size += len(p.raw) + len(p.verdict.reply)
+	w.queue = append(w.queue, p)
+}
+
+// urgent says that a command need not wait for the LOCKs before it: it is about a lock,
+// and not one that only they can bring.
+func (s *Session) urgent(args [][]byte) bool {
+	if kindOf(args[0]) != verb || is(args[0], "LOCK") {
+		return false
+	}
+	var o release
+	var err error
+	switch {
+	case is(args[0], "RENEW"):
+		o, err = s.d.parseRelease(args, renewUsage)
+	case is(args[0], "UNLOCK"):
+		o, err = s.d.parseRelease(args, unlockUsage)
+	default:
+		return true
+	}
+	if err != nil || o.fence != 0 { // the fence of a LOCK that waits is not known
+		return true
+	}
+	_, claimed := s.waiting.claims[claim{o.name, o.owner}]
+	return !claimed || o.owner == "" && s.taken.holds(s.id.DB, o.name)
+}
+
+// Resume gives the client the answer to the LOCK that has waited, and runs what came
+// behind it, up to the next that has to wait.
+func (s *Session) Resume(ctx context.Context) {
+	w := s.waiting
+	s.waiting = nil
+	s.endLock(ctx, w)
+	for _, p := range w.queue {
+		if s.Closing() {
+			return
+		}
+		switch {
+		case s.waiting != nil:
+			s.postpone(ctx, p, false)
+		case p.raw == nil:
+			s.Flush()
+			if !s.answered(ctx) {
+				return
+			}
+			s.replies.Local(p.verdict.now())
+		case !s.Try(p.raw, p.args):
+			s.Run(ctx, p.raw, p.args)
+		}
+	}
+	s.Flush()
+}
+
+// A verdict is the reply to a verb.
+type verdict struct {
+	reply    []byte        // nil: validity
+	validity time.Duration // of a RENEW
+	at       time.Time     // when it was given; zero: just now
+}
+
+// now is the reply, if it is sent now.
+func (v verdict) now() []byte {
+	if v.reply != nil {
+		return v.reply
+	}
+	return appendLeft(nil, v.validity, v.at)
+}
+
+// left is what is left of a validity that was counted then; zero: just now.
+func left(validity time.Duration, then time.Time) time.Duration {
+	if then.IsZero() {
+		return validity
+	}
+	return max(0, validity-time.Since(then))
+}
+
+func appendLeft(b []byte, validity time.Duration, then time.Time) []byte {
+	return resp.AppendInt(b, left(validity, then).Milliseconds())
+}
