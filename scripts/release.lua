@@ -1,4 +1,4 @@
--- release: give back these holds. The last one frees the name and says so on the channel KEYS[1].
+-- release: give back these holds. The last one frees the name and publishes "fence how" on the channel KEYS[1].
 --   ARGV  owner, fence of the grant (0 in an undo), how, TAG of the unlock or empty, then the holds
 --   {1, noted, holds left, told}  removed; told is 1 if this node was only told of the grant by a renewal
 --   {2, noted}  not here: the last release of the name was of this grant
@@ -45,7 +45,7 @@ if mine and (h.present > 0 or #given > #ARGV - 8) and not (force and h.fence > f
   left = holds()
   if left == 0 then
     redis.call('DEL', KEYS[1])
-    redis.call('PUBLISH', KEYS[1], '')
+    redis.call('PUBLISH', KEYS[1], int(h.fence) .. ' ' .. ARGV[7])
     h = nil
   end
 end

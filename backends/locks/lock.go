@@ -160,7 +160,7 @@ func (s *Service) decide(ctx context.Context, a *acquisition, round *round) (Ans
 		return s.grant(ctx, a, round, t)
 	case held:
 		s.abandon(a, round)
-		return Answer{Holder: t.holder, Remaining: t.rest}, nil
+		return Answer{Holder: t.holder, Remaining: t.rest, fence: t.fence}, nil
 	case ended:
 		s.abandon(a, round)
 		return Answer{Granted: true, Grant: Grant{DB: a.DB, Name: a.Name, Owner: a.Owner, Fence: t.fence, attempt: a.id}}, nil

@@ -53,6 +53,7 @@ type Answer struct {
 	Holder    string        // if not: the owner that has the name, empty when nobody was found to have a majority
 	Remaining time.Duration // if not: what is left of the holder's lease, the Q-th largest among the masters
 	Waiters   int           // if not: how many wait for the name at this proxy
+	fence     int64         // if not: of the holder's grant, or less
 }
 
 // A RenewRequest moves the end of a lease this owner still has.

@@ -367,6 +367,13 @@ func (n *node) dial() error {
 	return nil
 }
 
+// dialled is the client, nil if the lane has made none yet.
+func (n *node) dialled() rueidis.Client {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.client
+}
+
 // greet asks who the server is and loads the scripts.
 func (n *node) greet(ctx context.Context) error {
 	b := n.client.B()

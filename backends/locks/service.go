@@ -66,7 +66,11 @@ func New(o Options) (*Service, error) {
 	for i, srv := range o.Nodes {
 		s.nodes = append(s.nodes, &node{index: i, server: srv, svc: s, wake: make(chan struct{}, 1)})
 	}
-	s.waiting.queues = map[place]*queue{}
+	s.waiting = waiting{
+		nodes: len(o.Nodes), quorum: s.quorum, prefix: o.Prefix, now: o.now,
+		poll: firstPoll, longPoll: longPoll,
+		queues: map[place]*queue{}, ears: map[string]*ear{},
+	}
 	s.recovery.init(len(s.nodes))
 	return s, nil
 }
@@ -81,8 +85,10 @@ func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10)
 func (s *Service) Run(ctx context.Context) error {
 	t := time.NewTicker(surveyEvery)
 	defer t.Stop()
+	s.beginListening(ctx)
 	for ctx.Err() == nil {
 		s.recover(ctx)
+		s.waiting.sweep()
 		select {
 		case <-t.C:
 		case <-s.kick:
@@ -163,7 +169,12 @@ type key struct{ lock, fences, node string }
 
 func (s *Service) key(db int, name string) key {
 	tail := strconv.Itoa(db) + ":" + name
-	return key{s.opts.Prefix + "lock:" + tail, s.opts.Prefix + "fence:" + tail, s.opts.Prefix + "node"}
+	return key{lockKey(s.opts.Prefix, db, name), s.opts.Prefix + "fence:" + tail, s.opts.Prefix + "node"}
+}
+
+// lockKey is the key of a name's record, and the channel on which its releases are told.
+func lockKey(prefix string, db int, name string) string {
+	return prefix + "lock:" + strconv.Itoa(db) + ":" + name
 }
 
 // command is the call of a script.

@@ -20,7 +20,7 @@ const (
 // A tally is the result of an acquisition's votes.
 type tally struct {
 	verdict verdict
-	fence   int64         // granted, ended: of the grant
+	fence   int64         // granted, ended: of the grant; held: of the holder's, or less
 	kept    bool          // granted: the owner was in already, and the fence is that grant's
 	carried int           // granted: how many nodes have the fence as their largest
 	holder  string        // held: who has it
@@ -60,7 +60,7 @@ func tallyAcquire(votes []vote, q int, final bool) tally {
 		return countNew(votes, q)
 	case ownerBy >= q:
 		agree := func(v *vote) bool { return v.ballot == no && v.owner == owner }
-		return tally{verdict: held, holder: owner, rest: qthRest(votes, q, agree)}
+		return tally{verdict: held, holder: owner, fence: leastFence(votes, agree), rest: qthRest(votes, q, agree)}
 	case overBy >= q:
 		return tally{verdict: ended, fence: then}
 	case yeses+due >= q || ownerBy+due >= q || overBy+due >= q:
@@ -88,6 +88,17 @@ func countNew(votes []vote, q int) tally {
 		}
 	}
 	return t
+}
+
+// leastFence is a fence not above that of the grant which the votes that match name: a
+// node that numbered it otherwise may not have been settled.
+func leastFence(votes []vote, match func(*vote) bool) (fence int64) {
+	for i := range votes {
+		if v := &votes[i]; match(v) && (fence == 0 || v.fence < fence) {
+			fence = v.fence
+		}
+	}
+	return fence
 }
 
 // carries reports whether a node that said yes has stored the fence.

@@ -96,9 +96,19 @@ type place struct {
 // waiting is who waits at this proxy. A name that nobody waits for has no entry. All
 // methods are safe for concurrent use.
 type waiting struct {
-	mu     sync.Mutex
-	queues map[place]*queue
-	n      int // of all queues
+	nodes  int // how many there are
+	quorum int
+	prefix string // of their keys
+	now    func() time.Duration
+
+	poll, longPoll time.Duration // the first pause of an asker that hears nothing, and the longest
+
+	mu        sync.Mutex
+	queues    map[place]*queue
+	n         int             // of all queues
+	ears      map[string]*ear // by channel
+	idle      list.List       // of those that nobody needs, the longest idle first
+	listeners []*listener     // by node; none while Run does not run
 }
 
 // A queue is who waits for one name, first come, first served. The first in line is
@@ -106,9 +116,15 @@ type waiting struct {
 // by waiting.mu.
 type queue struct {
 	at      place
+	channel string
 	line    list.List // of *waiter
 	known   known     // by who asked last
-	stirred bool      // since then something happened that may have freed the name
+	ear     *ear      // nil: it is not listened for
+
+	// since the asker last asked
+	stirred bool          // something happened that may have freed the name
+	heard   []int64       // by node: the largest fence that was released
+	soon    time.Duration // when to ask, a release having been heard of; 0: none was
 }
 
 // A waiter is one Lock in line.
@@ -132,21 +148,24 @@ type known struct {
 	asked  bool          // something is
 	fresh  bool          // it was granted just now, by a first hold
 	holder string        // empty when nobody was found to have a majority
+	fence  int64         // of the holder's grant, or less
 	until  time.Duration // end of the holder's lease, by the Service's clock
 	err    error         // too few nodes voted
+
+	doubtful bool // some release was heard of since
 }
 
 // learn is what an answer tells about the name.
 func (s *Service) learn(a Answer, err error) known {
 	if a.Granted {
-		return known{asked: true, fresh: a.Grant.Holds == 1, holder: a.Grant.Owner, until: s.now() + a.Grant.Validity}
+		return known{asked: true, fresh: a.Grant.Holds == 1, holder: a.Grant.Owner, fence: a.Grant.Fence, until: s.now() + a.Grant.Validity}
 	}
-	return known{asked: true, holder: a.Holder, until: s.now() + a.Remaining, err: err}
+	return known{asked: true, holder: a.Holder, fence: a.fence, until: s.now() + a.Remaining, err: err}
 }
 
 // says reports whether what is known is still good for an answer.
 func (k known) says(now time.Duration) bool {
-	return k.asked && (k.err != nil || k.until > now)
+	return k.asked && !k.doubtful && (k.err != nil || k.until > now)
 }
 
 // answer is the refusal.
@@ -189,8 +208,9 @@ func (ws *waiting) join(at place, limit int, r LockRequest, now time.Duration) (
 	}
 	q := ws.queues[at]
 	if q == nil {
-		q = &queue{at: at}
+		q = &queue{at: at, channel: lockKey(ws.prefix, at.db, at.name), heard: make([]int64, ws.nodes)}
 		ws.queues[at] = q
+		ws.attach(q)
 	}
 	w := &waiter{queue: q, since: now, turn: make(chan struct{}), news: make(chan struct{}, 1)}
 	w.asks = Waiter{Owner: r.Owner, Info: r.Info, Left: r.Wait}
@@ -213,6 +233,7 @@ func (ws *waiting) leave(w *waiter) int {
 	switch next := q.first(); {
 	case next == nil:
 		delete(ws.queues, q.at)
+		ws.detach(q)
 	case first:
 		if w.asking { // and left without an answer, which leaves its successor without
 			q.known = known{}
@@ -238,6 +259,12 @@ func (ws *waiting) stir(at place) {
 		q.stirred = true
 		q.tell()
 	}
+}
+
+// forgetNews begins to listen anew, before the nodes are asked.
+func (q *queue) forgetNews() {
+	q.stirred, q.soon = false, 0
+	clear(q.heard)
 }
 
 // tell has the asker look at its queue.
@@ -334,7 +361,8 @@ func (w *waiter) isFirst() bool {
 func (ws *waiting) ask(w *waiter) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	w.queue.stirred, w.asking = false, true
+	w.asking = true
+	w.queue.forgetNews()
 }
 
 // asked notes what w, the asker, was told now, and plans when it asks again.
@@ -351,11 +379,16 @@ func (ws *waiting) asked(w *waiter, k known, now time.Duration) {
 func (ws *waiting) pause(w *waiter, now time.Duration) time.Duration {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if w.queue.stirred || !w.queue.known.asked {
+	q := w.queue
+	if q.stirred || !q.known.asked || q.freed(ws.quorum) {
 		return 0
 	}
+	ws.listen(q)
 	if w.again == 0 { // it was told by the one before it
 		w.again = ws.again(w, now)
+	}
+	if q.soon != 0 {
+		return min(q.soon, w.again) - now
 	}
 	return w.again - now
 }
@@ -372,7 +405,7 @@ func (ws *waiting) again(w *waiter, now time.Duration) time.Duration {
 	if k.holder == "" {
 		return now + rand64(widest)
 	}
-	poll := min(firstPoll<<min(w.polls, 10), longPoll+time.Duration(len(ws.queues))*pollShare)
+	poll := min(ws.poll<<min(w.polls, 10), ws.longPoll+time.Duration(len(ws.queues))*pollShare)
 	w.polls++
 	return min(now+poll, k.until+lapseMargin+rand64(lapseSpread))
 }
