@@ -157,7 +157,7 @@ func TestRenew(t *testing.T) {
 // test likes.
 func renewal(s *Service, g Grant, ttl time.Duration, v version, repair string) []string {
 	return s.command(scripts.Renew, s.key(g.DB, g.Name), g.Owner, ms(ttl), strconv.FormatInt(g.Fence, 10),
-		v.lineage, strconv.FormatInt(v.number, 10), "", repair, g.attempt)
+		v.lineage, strconv.FormatInt(v.number, 10), "", repair, "0", g.attempt)
 }
 
 func TestLateRenewals(t *testing.T) {

@@ -23,10 +23,19 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (time.Duration, err
 	}
 	defer s.leave()
 	h := holder{r.DB, r.Name, r.Owner}
+	s.keeper.relet(h, r.Fence, r.TTL)
+	validity, err := s.renew(ctx, h, r)
+	notOwner := (*NotOwnerError)(nil)
+	s.keeper.look(h, errors.Is(err, ErrLost) || errors.As(err, &notOwner))
+	return validity, err
+}
+
+// renew is Renew of what may be renewed, when its turn has come.
+func (s *Service) renew(ctx context.Context, h holder, r RenewRequest) (time.Duration, error) {
 	now := s.now()
-	g, shortens, ok := s.memory.renew(h, r.Fence, now, now+r.TTL-drift(r.TTL))
+	g, shorter, ok := s.memory.renew(h, r.Fence, now, now+r.TTL-drift(r.TTL))
 	if ok {
-		until, result, votes, err := s.renewal(ctx, h, r.TTL, g, nil, shortens)
+		until, result, votes, err := s.renewal(ctx, h, r.TTL, g, nil, setting(shorter))
 		if err == nil && result == carried {
 			return s.memory.renewed(h, g.version, until) - s.now(), nil
 		}
@@ -63,13 +72,29 @@ func (s *Service) unrenewed(h holder, result ruling, votes []vote, err error) er
 	return s.quorumError("RENEW", h.name, votes)
 }
 
+// An effect is what a renewal may do to the end of a lease.
+type effect uint8
+
+const (
+	moves    effect = iota // to one that is later, as far as this proxy knows
+	shortens               // to one that is, or may be, earlier: noted by a quorum before it is sent
+	grows                  // never to an earlier one: what nobody asked for
+)
+
+// setting is the effect of a renewal that somebody asked for.
+func setting(shorter bool) effect {
+	if shorter {
+		return shortens
+	}
+	return moves
+}
+
 // renewal asks the nodes to renew a grant that runs until g.until. base, if not
 // nil, says which version to replace on each node; nodes without one are not asked,
-// and nothing is put back. What shortens, or may, is noted by a quorum before. The
-// result is carried, and until the end of the new validity, only if the votes came
-// before the old one ended and the new one has not.
-func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g grant, base []string, shortens bool) (until time.Duration, result ruling, votes []vote, err error) {
-	if shortens {
+// and nothing is put back. The result is carried, and until the end of the new
+// validity, only if the votes came before the old one ended and the new one has not.
+func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g grant, base []string, how effect) (until time.Duration, result ruling, votes []vote, err error) {
+	if how == shortens {
 		if votes, err = s.announce(ctx, h, g.fence, s.opts.patience(ttl)); err != nil || ballots(votes, yes) < s.quorum {
 			return 0, undecided, votes, err
 		}
@@ -81,7 +106,7 @@ func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g gr
 	if began >= g.until {
 		return 0, gone, nil, nil
 	}
-	call := func(base, repair string) *job { return s.renewJob(h, ttl, g, base, repair, began) }
+	call := func(base, repair string) *job { return s.renewJob(h, ttl, g, base, repair, how, began) }
 	votes, result, err = s.renewRound(ctx, h, ttl, func(i int) *job {
 		switch {
 		case base == nil:
@@ -90,16 +115,23 @@ func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g gr
 			return nil
 		}
 		return call(base[i], "0")
-	}, nil)
+	}, nil, func(i int, v vote) {
+		if base == nil && lacks(&v) {
+			s.nodes[i].push(*call("", "1"))
+		}
+	})
 	if err != nil {
 		return 0, undecided, nil, err
 	}
-	if base == nil && ballots(votes, yes) > 0 {
+	if base == nil && ballots(votes, yes) > 0 && ctx.Err() == nil {
 		votes, result, err = s.repair(ctx, h, ttl, call("", "1"), votes, result)
 	}
 	until = began + ttl - drift(ttl)
 	if now := s.now(); result == carried && (now >= g.until || now >= until) {
 		result = gone
+	}
+	if how == grows {
+		until = max(until, g.until)
 	}
 	return until, result, votes, err
 }
@@ -115,17 +147,22 @@ func (s *Service) announce(ctx context.Context, h holder, fence int64, patience 
 	return round.close(err != nil, nil), err
 }
 
-func (s *Service) renewJob(h holder, ttl time.Duration, g grant, base, repair string, began time.Duration) *job {
+func (s *Service) renewJob(h holder, ttl time.Duration, g grant, base, repair string, how effect, began time.Duration) *job {
+	grow := "0"
+	if how == grows {
+		grow = "1"
+	}
 	args := append([]string{h.owner, ms(ttl), strconv.FormatInt(g.fence, 10), g.version.lineage,
-		strconv.FormatInt(g.version.number, 10), base, repair}, g.holds...)
+		strconv.FormatInt(g.version.number, 10), base, repair, grow}, g.holds...)
 	return &job{
 		args: s.command(scripts.Renew, s.key(h.db, h.name), args...), parse: parseRenew,
 		expires: began + 2*s.opts.patience(ttl).quorum,
 	}
 }
 
-// renewRound asks, and adds votes that are known to those that come.
-func (s *Service) renewRound(ctx context.Context, h holder, ttl time.Duration, each func(int) *job, known []vote) ([]vote, ruling, error) {
+// renewRound asks, and adds votes that are known to those that come. late, if not nil,
+// takes those that come after a quorum has done it.
+func (s *Service) renewRound(ctx context.Context, h holder, ttl time.Duration, each func(int) *job, known []vote, late func(int, vote)) ([]vote, ruling, error) {
 	with := func(votes []vote) []vote {
 		if known == nil {
 			return votes
@@ -143,7 +180,12 @@ func (s *Service) renewRound(ctx context.Context, h holder, ttl time.Duration, e
 		return r == carried || r == foreign // else one more node may know the grant, so that it may be put back
 	}, each)
 	err := round.wait(ctx, s.opts.patience(ttl))
-	votes := with(round.close(err != nil, nil))
+	round.mu.Lock()
+	if ruleRenew(with(round.votes), s.quorum, true, h.owner) != carried {
+		late = nil
+	}
+	round.mu.Unlock()
+	votes := with(round.close(err != nil, late))
 	return votes, ruleRenew(votes, s.quorum, true, h.owner), err
 }
 
@@ -151,28 +193,31 @@ func (s *Service) renewRound(ctx context.Context, h holder, ttl time.Duration, e
 // after at least one node has moved it: a renewal creates nothing. It waits only if
 // the quorum is not there without. A version that is there already is a repeat.
 func (s *Service) repair(ctx context.Context, h holder, ttl time.Duration, j *job, votes []vote, result ruling) ([]vote, ruling, error) {
-	lacks := func(i int) *job {
-		v := &votes[i]
-		if (v.ballot == no && v.owner == "") || v.code == quarantined || v.code == floorless {
-			return j
-		}
-		return nil
-	}
 	if result == carried {
 		for i, n := range s.nodes {
-			if lacks(i) != nil {
+			if lacks(&votes[i]) {
 				n.push(*j)
 			}
 		}
 		return votes, carried, nil
 	}
-	again, _, err := s.renewRound(ctx, h, ttl, lacks, votes)
+	again, _, err := s.renewRound(ctx, h, ttl, func(i int) *job {
+		if lacks(&votes[i]) {
+			return j
+		}
+		return nil
+	}, votes, nil)
 	for i := range again {
 		if errors.Is(again[i].err, errNotAsked) {
 			again[i] = votes[i]
 		}
 	}
 	return again, ruleRenew(again, s.quorum, true, h.owner), err
+}
+
+// lacks reports whether a renewal found the name free, or a node that may not vote.
+func lacks(v *vote) bool {
+	return (v.ballot == no && v.owner == "") || v.code == quarantined || v.code == floorless
 }
 
 // othersRest is what a quorum says is left of another owner's lease.
@@ -195,22 +240,34 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest) (v
 	if result != carried {
 		return 0, result, votes, nil
 	}
-	g.version = version{lineage: rand.Text(), number: 1}
-	base, shortens := make([]string, len(votes)), false
-	for i := range votes {
-		if f, ok := has(&votes[i], h.owner); ok && f == g.fence {
-			base[i] = votes[i].version.base()
-			shortens = shortens || r.TTL-drift(r.TTL) < votes[i].rest
-		}
-	}
-	until, result, votes, err := s.renewal(ctx, h, r.TTL, g, base, shortens)
+	shorter := slices.ContainsFunc(votes, func(v vote) bool {
+		f, ok := has(&v, h.owner)
+		return ok && f == g.fence && r.TTL-drift(r.TTL) < v.rest
+	})
+	g, result, votes, err = s.takeOver(ctx, h, r.TTL, g, votes, setting(shorter))
 	if err != nil || result != carried {
-		s.memory.doubt(h)
 		return 0, result, votes, err
 	}
-	g.until = until
 	s.memory.adopt(h, g)
-	return until - s.now(), carried, nil, nil
+	return g.until - s.now(), carried, nil, nil
+}
+
+// takeOver renews a grant that was read, in a lineage of its own, and returns it as it
+// is then.
+func (s *Service) takeOver(ctx context.Context, h holder, ttl time.Duration, g grant, read []vote, how effect) (grant, ruling, []vote, error) {
+	g.version = version{lineage: rand.Text(), number: 1}
+	base := make([]string, len(read))
+	for i := range read {
+		if f, ok := has(&read[i], h.owner); ok && f == g.fence {
+			base[i] = read[i].version.base()
+		}
+	}
+	until, result, votes, err := s.renewal(ctx, h, ttl, g, base, how)
+	if err != nil || result != carried {
+		s.memory.doubt(h)
+	}
+	g.until = until
+	return g, result, votes, err
 }
 
 // read asks every node who has the name.
