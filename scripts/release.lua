@@ -9,15 +9,18 @@
 -- strict  it does not: a hold that was put back proves nothing, and its removal is not remembered as a release
 -- force   somebody else takes the grant away, after a note of it: holds of a later grant stay, and what is removed is not
 --         remembered as the owner's release
+-- end     the session that kept the holds has ended: not remembered as the owner's release either, since the owner did not
+--         ask for it; a request it sends again is a new one
 -- undo    the grant was not made; remembered by nobody
--- An undo, and force, removes exactly these holds. Else the other holds of this grant that have their TAG go with them:
--- one request may have been granted several times, and is over.
+-- An undo, a force and an end remove exactly these holds. Else the other holds of this grant that have their TAG go with
+-- them: one request may have been granted several times, and is over.
 -- After all but an undo, if none of the owner's holds is left, the largest fence is above the grant's, so that no late
 -- renewal puts the hold back; what was removed is remembered as long as the fences are. What a request took or gave back is
 -- remembered until the eighth request after it: {3} is answered where this unlock counted as done.
 -- Repeating it changes nothing. A node that may not vote does all of it and answers with its refusal.
 local owner, fence, unlock, request = ARGV[5], tonumber(ARGV[6]), ARGV[7] ~= 'undo', ARGV[8]
 local force = ARGV[7] == 'force'
+local asked = ARGV[7] == 'unlock' or ARGV[7] == 'strict' -- by the owner
 local h = holder(9)
 local mine = h and h.owner == owner
 local c, seen, last, lastfence, lasthold, _, noted = fences()
@@ -31,7 +34,7 @@ end
 
 local given, tags = {unpack(ARGV, 9)}, {}
 for i = 9, #ARGV do
-  local t = unlock and not force and tag(ARGV[i])
+  local t = asked and tag(ARGV[i])
   if t then tags[t] = true end
 end
 if next(tags) and mine and (h.present > 0 or h.fence == fence) then
@@ -51,7 +54,7 @@ if mine and (h.present > 0 or #given > #ARGV - 8) and not (force and h.fence > f
 end
 if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
   local top = int(math.max(seen or 0, fence + 1))
-  if removed > 0 and (ARGV[7] == 'unlock' or ARGV[7] == 'strict' and not told) then
+  if removed > 0 and asked and (ARGV[7] == 'unlock' or not told) then
     redis.call('HSET', KEYS[2], 'c', top, 'o', owner, 'a', ARGV[9], 'f', int(fence), 'n', '0')
   else
     redis.call('HSET', KEYS[2], 'c', top)

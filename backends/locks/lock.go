@@ -200,10 +200,16 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 	if _, n := most(votes, func(v *vote) (version, bool) { return v.version, v.ballot == yes && v.version == a.version }); n >= s.quorum {
 		v = &a.version
 	}
-	holds := s.memory.granted(a.holder, a.id, t.fence, now+validity, v, t.holds)
-	return Answer{Granted: true, Grant: Grant{
-		DB: a.DB, Name: a.Name, Owner: a.Owner, Fence: t.fence, Validity: validity, Holds: holds, attempt: a.id,
-	}}, nil
+	g := Grant{
+		DB: a.DB, Name: a.Name, Owner: a.Owner, Fence: t.fence, Validity: validity,
+		attempt: a.id, ttl: a.TTL, began: a.began, maxHold: a.MaxHold,
+	}
+	var err error
+	if g.Holds, err = s.remember(a, g, now+validity, v, t.holds); err != nil {
+		s.undoAll(a)
+		return Answer{}, err
+	}
+	return Answer{Granted: true, Grant: g}, nil
 }
 
 // lateError is a quorum that came after the lease had ended.
@@ -314,7 +320,8 @@ func (s *Service) undoJob(k key, owner, hold string) job {
 
 // Undo takes a grant back, as if it had not been made. It does not wait for nodes.
 func (s *Service) Undo(g Grant) {
-	s.memory.drop(holder{g.DB, g.Name, g.Owner}, g.attempt)
+	h := holder{g.DB, g.Name, g.Owner}
+	s.drop(h, g.attempt)
 	j := s.undoJob(s.key(g.DB, g.Name), g.Owner, g.attempt)
 	for _, n := range s.nodes {
 		n.push(j)

@@ -154,6 +154,68 @@ func (m *memory) renewed(h holder, v version, until time.Duration) time.Duration
 	return until
 }
 
+// grow gives the renewal of a grant that nobody asked for its version. What is
+// remembered of the validity changes only when it succeeds: it can but grow. ok is as in
+// renew.
+func (m *memory) grow(h holder, fence int64, now time.Duration) (g grant, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.grants.Get(h)
+	if !ok || p.partial || p.until <= now || p.fence != fence {
+		return g, false
+	}
+	p.version.number++
+	return p.copy(), true
+}
+
+// grown stores the validity that grow's renewal with this version won, unless another was
+// sent since, which may have shortened it, and returns the one that counts.
+func (m *memory) grown(h holder, v version, until time.Duration) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.grants.Get(h)
+	if !ok {
+		return until
+	}
+	if p.version == v {
+		p.until = max(p.until, until)
+	}
+	return p.until
+}
+
+// until is the end of the validity that is remembered of the grant with this fence.
+func (m *memory) until(h holder, fence int64) (until time.Duration, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.grants.Peek(h)
+	if !ok || p.fence != fence {
+		return 0, false
+	}
+	return p.until, true
+}
+
+// holds are those that are remembered of the grant with this fence.
+func (m *memory) holds(h holder, fence int64) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.grants.Peek(h); ok && p.fence == fence {
+		return slices.Clone(p.holds)
+	}
+	return nil
+}
+
+// hold reports whether this one of the grant with this fence is remembered, and the end
+// of its validity.
+func (m *memory) hold(h holder, fence int64, id string) (until time.Duration, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.grants.Peek(h)
+	if !ok || p.fence != fence || !slices.Contains(p.holds, id) {
+		return 0, false
+	}
+	return p.until, true
+}
+
 // doubt notes that the grant changed through another proxy.
 func (m *memory) doubt(h holder) {
 	m.mu.Lock()
@@ -170,6 +232,24 @@ func (m *memory) adopt(h holder, g grant) {
 	m.grants.Add(h, &g)
 }
 
+// merge stores a grant that was read from a quorum, and keeps the holds that were added
+// since: those remembered that are not in before, which were remembered at the reading.
+func (m *memory) merge(h holder, g grant, before []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.grants.Peek(h); ok {
+		if p.fence > g.fence {
+			return
+		}
+		for _, id := range p.holds {
+			if p.fence == g.fence && !slices.Contains(before, id) && !slices.Contains(g.holds, id) {
+				g.holds, g.partial = append(slices.Clip(g.holds), id), true
+			}
+		}
+	}
+	m.grants.Add(h, &g)
+}
+
 // drop removes holds; with the last one the grant is forgotten.
 func (m *memory) drop(h holder, holds ...string) {
 	m.mu.Lock()
@@ -179,6 +259,15 @@ func (m *memory) drop(h holder, holds ...string) {
 		return
 	}
 	if p.remove(holds); len(p.holds) == 0 {
+		m.grants.Remove(h)
+	}
+}
+
+// forgetGrant removes the grant with this fence, which is lost.
+func (m *memory) forgetGrant(h holder, fence int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.grants.Peek(h); ok && p.fence == fence {
 		m.grants.Remove(h)
 	}
 }

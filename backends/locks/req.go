@@ -164,7 +164,7 @@ func (s *Service) finishUnlock(ctx context.Context, h holder, r UnlockRequest, v
 	hold, n := most(votes, given)
 	same := func(v *vote) bool { return didUnlock(v) && v.read.unlock.hold == hold }
 	if n >= s.quorum {
-		s.memory.drop(h, hold)
+		s.drop(h, hold)
 		return qth(votes, s.quorum, same, func(v *vote) int { return v.read.unlock.left }), nil
 	}
 	i := slices.IndexFunc(votes, func(v vote) bool { return same(&v) })
@@ -176,7 +176,7 @@ func (s *Service) finishUnlock(ctx context.Context, h holder, r UnlockRequest, v
 	if err != nil || result != carried {
 		return 0, s.unreleased(h, result, votes, err)
 	}
-	s.memory.drop(h, g.holds...)
+	s.drop(h, g.holds...)
 	s.memory.doubt(h)
 	return s.surelyLeft(ctx, h, votes, s.holdsLeft(votes)), nil
 }

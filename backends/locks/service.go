@@ -31,6 +31,7 @@ type Service struct {
 	now      func() time.Duration
 	common   []string // the first arguments of every script
 	memory   *memory
+	keeper   *keeper
 	requests requests
 	slots    chan struct{} // one per round that may be undecided
 
@@ -66,6 +67,7 @@ func New(o Options) (*Service, error) {
 	for i, srv := range o.Nodes {
 		s.nodes = append(s.nodes, &node{index: i, server: srv, svc: s, wake: make(chan struct{}, 1)})
 	}
+	s.keeper = newKeeper(s)
 	s.waiting = waiting{
 		nodes: len(o.Nodes), quorum: s.quorum, prefix: o.Prefix, now: o.now,
 		poll: firstPoll, longPoll: longPoll,
@@ -100,15 +102,21 @@ func (s *Service) Run(ctx context.Context) error {
 
 // close ends every lane. It fails only if a connection cannot be aborted.
 func (s *Service) close() error {
+	s.keeper.stop()
 	for end := time.Now().Add(drainFor); !s.idle() && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
 	s.once.Do(func() { close(s.stop) })
+	s.keeper.close()
 	for _, n := range s.nodes {
 		n.close()
 	}
 	ended := make(chan struct{})
-	go func() { s.lanes.Wait(); close(ended) }()
+	go func() {
+		s.keeper.group.Wait()
+		s.lanes.Wait()
+		close(ended)
+	}()
 	select {
 	case <-ended:
 		return nil
@@ -118,6 +126,9 @@ func (s *Service) close() error {
 }
 
 func (s *Service) idle() bool {
+	if !s.keeper.idle() {
+		return false
+	}
 	for _, n := range s.nodes {
 		if !n.idle() {
 			return false

@@ -1,10 +1,23 @@
 package locks
 
-// A Session is a connection that locks are bound to: see LockRequest.Session. It is made
-// by NewSession and safe for concurrent use.
+import (
+	"errors"
+	"time"
+)
+
+// ErrSessionEnded says that a LOCK was granted to a session that had ended, and undone.
+var ErrSessionEnded = errors.New("the session has ended")
+
+// A Session is a connection that locks are bound to: see LockRequest.Session. While it
+// lives the Service renews what it has at a third of the lease, for MaxHold at most. It
+// is made by NewSession and safe for concurrent use.
 type Session struct {
 	svc  *Service
 	lost func(Loss)
+
+	// guarded by keeper.mu
+	ended bool
+	holds []*kept
 }
 
 // A Loss is a lock that a session kept and can keep no longer.
@@ -13,19 +26,116 @@ type Loss struct {
 	Name   string
 	Owner  string
 	Fence  int64
-	Reason string // in an operator's words: "expired", "MAXHOLD of 1h is over", ...
+	Reason string // in an operator's words: "it expired", "MAXHOLD of 1h is over", ...
 }
 
-// NewSession begins a session. lost is told of every lock that cannot be renewed any
-// more, before its validity ends where that is possible; it must not block.
+// NewSession begins a session. lost is told once of every lock that cannot be renewed
+// any more, before its validity ends where that is possible; it must not block.
 func (s *Service) NewSession(lost func(Loss)) *Session {
 	return &Session{svc: s, lost: lost}
 }
 
-// End gives up what the session has, Options.SessionGrace from now. It does not block,
-// and lost is not called any more.
-func (k *Session) End() {}
+// End gives up what the session has, and nothing else its owners may have,
+// Options.SessionGrace from now. It does not block, and no call of lost begins any more.
+// Only the first of End and Abandon counts.
+func (k *Session) End() { k.svc.keeper.end(k, k.svc.now()+k.svc.opts.SessionGrace) }
 
 // Abandon stops renewing what the session has, and does not release it: its client may
-// still be working. It does not block, and lost is not called any more.
-func (k *Session) Abandon() {}
+// still be working. It does not block, and no call of lost begins any more.
+func (k *Session) Abandon() { k.svc.keeper.abandon(k) }
+
+// Adopt binds a grant to this session, and takes it from the session that had it: the
+// answer of a LOCK is given again, on another connection. MAXHOLD counts from the grant
+// on. It returns ErrSessionEnded if this session has ended, and ErrLost if the grant is,
+// as far as this proxy knows, lost or given back.
+func (k *Session) Adopt(g Grant) error { return k.svc.keeper.adopt(k, g) }
+
+func (k *keeper) adopt(c *Session, g Grant) error {
+	h := holder{g.DB, g.Name, g.Owner}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c.ended {
+		return ErrSessionEnded
+	}
+	if hold := k.findLocked(h, g.attempt); hold != nil {
+		hold.session.detachLocked(hold)
+		hold.release = 0
+		c.attachLocked(hold)
+		k.scheduleLocked(hold.lease)
+		return nil
+	}
+	until, known := k.svc.memory.hold(h, g.Fence, g.attempt)
+	if !known || until <= k.svc.now() {
+		return ErrLost
+	}
+	k.addLocked(g, c, until)
+	return nil
+}
+
+func (k *keeper) findLocked(h holder, id string) *kept {
+	if l := k.leases[h]; l != nil {
+		for _, hold := range l.holds {
+			if hold.id == id {
+				return hold
+			}
+		}
+	}
+	return nil
+}
+
+func (k *Session) attachLocked(hold *kept) {
+	hold.session, hold.place = k, len(k.holds)
+	k.holds = append(k.holds, hold)
+}
+
+func (k *Session) detachLocked(hold *kept) {
+	last := len(k.holds) - 1
+	k.holds[hold.place] = k.holds[last]
+	k.holds[hold.place].place = hold.place
+	k.holds[last] = nil
+	k.holds = k.holds[:last]
+	hold.session = nil
+}
+
+// tell has the client told of a loss, unless the session has ended.
+func (k *Session) tell(loss Loss) {
+	k.svc.keeper.mu.Lock()
+	ended := k.ended
+	k.svc.keeper.mu.Unlock()
+	if !ended && k.lost != nil {
+		k.lost(loss)
+	}
+}
+
+// remember keeps a grant in memory, and bound to its session.
+func (s *Service) remember(a *acquisition, g Grant, until time.Duration, v *version, count int) (holds int, err error) {
+	s.keeper.mu.Lock()
+	defer s.keeper.mu.Unlock()
+	if a.Session != nil && a.Session.ended {
+		return 0, ErrSessionEnded
+	}
+	holds = s.memory.granted(a.holder, a.id, g.Fence, until, v, count)
+	if a.Session != nil {
+		s.keeper.addLocked(g, a.Session, until)
+	}
+	return holds, nil
+}
+
+// claim takes the holds to give back out of memory and out of the keeper.
+func (s *Service) claim(h holder, r UnlockRequest) (g grant, holds []string, ok bool) {
+	s.keeper.mu.Lock()
+	defer s.keeper.mu.Unlock()
+	g, holds, ok = s.memory.claim(h, r.Fence, r.All)
+	if ok {
+		s.keeper.dropLocked(h, holds)
+	}
+	return g, holds, ok
+}
+
+// drop takes holds out of memory and out of the keeper.
+func (s *Service) drop(h holder, ids ...string) {
+	s.keeper.mu.Lock()
+	defer s.keeper.mu.Unlock()
+	s.keeper.dropLocked(h, ids)
+	s.memory.drop(h, ids...)
+}

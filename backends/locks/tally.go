@@ -159,6 +159,7 @@ const (
 	foreign                 // a quorum names one other owner
 	conflict                // a quorum could, were it not for another version or a missing hold
 	undecided               // fewer than a quorum voted, or the rest could have decided
+	released                // a quorum remembers that the owner gave it back
 )
 
 // rule counts votes on a grant of owner: those that count as done against those

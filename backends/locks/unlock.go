@@ -38,7 +38,7 @@ func (s *Service) unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	}
 	defer s.leave()
 	h := holder{r.DB, r.Name, r.Owner}
-	g, holds, ok := s.memory.claim(h, r.Fence, r.All)
+	g, holds, ok := s.claim(h, r)
 	if !ok {
 		return s.unlockForeign(ctx, h, r)
 	}
@@ -181,11 +181,12 @@ func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) 
 	if r.All {
 		holds = everyHold(votes, h.owner)
 	}
+	s.keeper.drop(h, holds...)
 	votes, result, err = s.release(ctx, h, g, holds, false, r.tag())
 	if err != nil || result != carried {
 		return 0, s.unreleased(h, result, votes, err)
 	}
-	s.memory.drop(h, holds...)
+	s.drop(h, holds...)
 	s.memory.doubt(h)
 	return s.surelyLeft(ctx, h, votes, s.holdsLeft(votes)), nil
 }

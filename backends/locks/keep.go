@@ -1,0 +1,521 @@
+package locks
+
+import (
+	"container/heap"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	keepRounds = 32                    // rounds of the keeper at once
+	leastPause = 20 * time.Millisecond // between two renewals of a lease, also when one failed
+	longestNap = time.Second           // of the scheduler: its timers stand still while the machine sleeps
+)
+
+// A keeper renews the locks that sessions have. One goroutine knows what is due next;
+// rounds run in a few others, started when there is something to do. All of them end
+// when nothing is kept, and with the Service.
+//
+// mu may be held when memory.mu is taken, never the other way round: a hold leaves the
+// keeper in the step in which UNLOCK takes it out of memory.
+type keeper struct {
+	svc *Service
+
+	mu      sync.Mutex
+	leases  map[holder]*lease
+	order   leaseHeap // by lease.at; not those that wait for a worker and nothing else
+	due     []*lease  // wait for a worker
+	urgent  []func()  // wait for a worker, before those: what was lost is told, what a session had is given back
+	workers int
+	running bool // there is a scheduler
+	stopped bool // nothing is renewed any more
+	closed  bool // no goroutine may start any more
+
+	wake  chan struct{} // the first of order changed; holds one
+	group sync.WaitGroup
+}
+
+// A lease is what one holder has, as long as a session keeps some of it. The fields
+// are guarded by keeper.mu.
+type lease struct {
+	holder
+	fence   int64
+	ttl     time.Duration // for which it is renewed
+	until   time.Duration // end of the validity, as far as is known
+	next    time.Duration // when it is looked at, if not busy
+	holds   []*kept
+	busy    bool               // a worker has it, or will
+	cancel  context.CancelFunc // of the renewal that is out
+	suspect bool               // somebody who renewed was told that it is lost
+	missed  error              // why the last renewal failed, nil if it did not
+
+	at    time.Duration // of keeper.order
+	place int           // in keeper.order, or -1
+}
+
+// A kept is one hold of a session. The fields are guarded by keeper.mu.
+type kept struct {
+	id      string
+	lease   *lease
+	session *Session
+	place   int           // in session.holds
+	maxHold time.Duration // as it was asked for
+	end     time.Duration // of renewing
+	release time.Duration // when it is given back, since the session has ended; 0: it has not
+}
+
+func newKeeper(s *Service) *keeper {
+	return &keeper{svc: s, leases: map[holder]*lease{}, wake: make(chan struct{}, 1)}
+}
+
+// addLocked begins to keep a hold of a session that lives.
+func (k *keeper) addLocked(g Grant, c *Session, until time.Duration) {
+	h := holder{g.DB, g.Name, g.Owner}
+	l := k.leases[h]
+	if l != nil && l.fence != g.Fence {
+		k.loseLocked(l, "it expired")
+		l = nil
+	}
+	if l == nil {
+		l = &lease{holder: h, fence: g.Fence, place: -1}
+		k.leases[h] = l
+	}
+	maxHold := g.maxHold
+	if maxHold == 0 {
+		maxHold = k.svc.opts.MaxHold
+	}
+	hold := &kept{id: g.attempt, lease: l, maxHold: maxHold, end: g.began + maxHold}
+	l.holds = append(l.holds, hold)
+	c.attachLocked(hold)
+	l.ttl = max(l.ttl, g.ttl)
+	l.until = max(l.until, until)
+	l.next = l.until - l.lead()
+	k.scheduleLocked(l)
+}
+
+// lead is how long before the end of a validity it is renewed: at a third of the lease.
+func (l *lease) lead() time.Duration { return 2 * (l.ttl - drift(l.ttl)) / 3 }
+
+// margin is how long before the end of its validity a lease is given up, so that the
+// client hears of it in time.
+func (l *lease) margin() time.Duration {
+	return max(leastPause, min(l.ttl/10, time.Second))
+}
+
+// end is when renewing ends.
+func (l *lease) end() (end time.Duration) {
+	for _, hold := range l.holds {
+		end = max(end, hold.end)
+	}
+	return end
+}
+
+// drop forgets holds of h and renews them no more.
+func (k *keeper) drop(h holder, ids ...string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.dropLocked(h, ids)
+}
+
+func (k *keeper) dropLocked(h holder, ids []string) {
+	l := k.leases[h]
+	if l == nil {
+		return
+	}
+	for i := len(l.holds) - 1; i >= 0; i-- {
+		if slices.Contains(ids, l.holds[i].id) {
+			k.detachLocked(l.holds[i])
+		}
+	}
+}
+
+// detachLocked takes a hold from its session and its lease; with the last one the
+// lease ends.
+func (k *keeper) detachLocked(hold *kept) {
+	l := hold.lease
+	hold.session.detachLocked(hold)
+	l.holds = slices.DeleteFunc(l.holds, func(other *kept) bool { return other == hold })
+	if len(l.holds) > 0 {
+		return
+	}
+	delete(k.leases, l.holder)
+	if l.place >= 0 {
+		heap.Remove(&k.order, l.place)
+	}
+	if l.cancel != nil {
+		l.cancel()
+	}
+}
+
+func (k *keeper) dropLeaseLocked(l *lease) {
+	for len(l.holds) > 0 {
+		k.detachLocked(l.holds[0])
+	}
+}
+
+// lose tells the sessions of a grant that it is lost, whatever its validity; fence 0
+// means any. Nothing is released.
+func (k *keeper) lose(h holder, fence int64, reason string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l := k.leases[h]; l != nil && (fence == 0 || l.fence == fence) {
+		k.loseLocked(l, reason)
+	}
+}
+
+func (k *keeper) loseLocked(l *lease, reason string) {
+	loss := Loss{DB: l.db, Name: l.name, Owner: l.owner, Fence: l.fence, Reason: reason}
+	var told []*Session
+	for _, hold := range l.holds {
+		if c := hold.session; !slices.Contains(told, c) {
+			told = append(told, c)
+			k.urgent = append(k.urgent, func() { c.tell(loss) })
+		}
+	}
+	k.dropLeaseLocked(l)
+	k.hireLocked()
+}
+
+// relet notes for how long a grant was renewed by hand; fence 0 means any.
+func (k *keeper) relet(h holder, fence int64, ttl time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l := k.leases[h]; l != nil && (fence == 0 || l.fence == fence) {
+		l.ttl = ttl
+	}
+}
+
+// look has a lease looked at now: its end was moved, or it is suspected to be lost.
+func (k *keeper) look(h holder, suspect bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l := k.leases[h]; l != nil && !l.busy {
+		l.suspect = l.suspect || suspect
+		l.next = k.svc.now()
+		k.scheduleLocked(l)
+	}
+}
+
+// giveUpLocked takes the holds out that are to be released by now, to be given back.
+func (k *keeper) giveUpLocked(l *lease, now time.Duration) {
+	var ids []string
+	for i := len(l.holds) - 1; i >= 0; i-- {
+		if hold := l.holds[i]; hold.release != 0 && hold.release <= now {
+			ids = append(ids, hold.id)
+			k.detachLocked(hold)
+		}
+	}
+	if len(ids) > 0 {
+		h, fence := l.holder, l.fence
+		k.urgent = append(k.urgent, func() { k.svc.giveBack(h, fence, ids) })
+	}
+}
+
+// scheduleLocked puts a lease at its place in the order of what is next.
+func (k *keeper) scheduleLocked(l *lease) {
+	at, any := l.next, !l.busy
+	for _, hold := range l.holds {
+		if hold.release != 0 && (!any || hold.release < at) {
+			at, any = hold.release, true
+		}
+	}
+	switch l.at = at; {
+	case !any || k.leases[l.holder] != l:
+		if l.place >= 0 {
+			heap.Remove(&k.order, l.place)
+		}
+		return
+	case l.place < 0:
+		heap.Push(&k.order, l)
+	default:
+		heap.Fix(&k.order, l.place)
+	}
+	switch {
+	case k.stopped || k.closed:
+	case !k.running:
+		k.running = true
+		k.group.Go(k.schedule)
+	case l.place == 0:
+		select {
+		case k.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// schedule hands what is due to workers until nothing will be.
+func (k *keeper) schedule() {
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		wait, any := k.dispatch()
+		if !any {
+			return
+		}
+		t.Reset(min(wait, longestNap))
+		select {
+		case <-t.C:
+		case <-k.wake:
+		}
+	}
+}
+
+// dispatch gives workers what is due and reports how long it is until something will
+// be; any is false when nothing will.
+func (k *keeper) dispatch() (wait time.Duration, any bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for now := k.svc.now(); len(k.order) > 0 && !k.stopped; {
+		l := k.order[0]
+		if l.at > now {
+			k.hireLocked()
+			return l.at - now, true
+		}
+		k.giveUpLocked(l, now)
+		if !l.busy && l.next <= now && len(l.holds) > 0 {
+			l.busy = true
+			k.due = append(k.due, l)
+		}
+		k.scheduleLocked(l)
+	}
+	k.hireLocked()
+	k.running = false
+	return 0, false
+}
+
+// hireLocked starts as many workers as there is work for.
+func (k *keeper) hireLocked() {
+	for n := min(keepRounds, len(k.urgent)+len(k.due)); k.workers < n && !k.closed; {
+		k.workers++
+		k.group.Go(k.work)
+	}
+}
+
+// work does what waits until nothing does.
+func (k *keeper) work() {
+	for {
+		urgent, l := k.take()
+		switch {
+		case urgent != nil:
+			urgent()
+		case l != nil:
+			k.renew(l)
+		default:
+			return
+		}
+	}
+}
+
+func (k *keeper) take() (urgent func(), l *lease) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case len(k.urgent) > 0:
+		urgent, k.urgent = k.urgent[0], k.urgent[1:]
+	case len(k.due) > 0:
+		l, k.due = k.due[0], k.due[1:]
+	default:
+		k.workers--
+		k.urgent, k.due = nil, nil
+	}
+	return urgent, l
+}
+
+// renew looks at a lease that is due, and renews it unless it ended or somebody else
+// renewed it.
+func (k *keeper) renew(l *lease) {
+	s := k.svc
+	until, known := s.memory.until(l.holder, l.fence)
+	k.mu.Lock()
+	now := s.now()
+	if known {
+		l.until = until
+	}
+	last := l.until - l.margin()
+	switch {
+	case len(l.holds) == 0 || k.stopped:
+		k.mu.Unlock()
+		return
+	case now >= last:
+		k.loseLocked(l, l.reason(now))
+		k.mu.Unlock()
+		return
+	case now >= l.end():
+		k.doneLocked(l, last)
+		k.mu.Unlock()
+		return
+	case now < l.until-l.lead() && !l.suspect:
+		k.doneLocked(l, l.until-l.lead())
+		k.mu.Unlock()
+		return
+	}
+	deadline := min(last, now+l.pause(now))
+	ctx, cancel := context.WithTimeout(context.Background(), deadline-now)
+	defer cancel()
+	l.cancel = cancel
+	ttl, ids := l.ttl, l.ids()
+	k.mu.Unlock()
+	k.settle(l, s.keep(ctx, l.holder, l.fence, ttl, ids))
+}
+
+func (l *lease) ids() []string {
+	ids := make([]string, len(l.holds))
+	for i, hold := range l.holds {
+		ids[i] = hold.id
+	}
+	return ids
+}
+
+// pause is how long a renewal may take, and how long it is then until the next one.
+func (l *lease) pause(now time.Duration) time.Duration { return max(leastPause, (l.until-now)/3) }
+
+// doneLocked ends a worker's round.
+func (k *keeper) doneLocked(l *lease, next time.Duration) {
+	l.busy, l.cancel, l.next = false, nil, next
+	k.scheduleLocked(l)
+}
+
+// settle draws the conclusion from a renewal.
+func (k *keeper) settle(l *lease, o outcome) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(l.holds) == 0 {
+		return
+	}
+	now := k.svc.now()
+	l.suspect = false
+	switch o.ruling {
+	case carried:
+		l.until, l.missed = o.until, nil
+		k.dropLocked(l.holder, o.released)
+		k.doneLocked(l, max(l.until-l.lead(), now+leastPause))
+	case undecided:
+		l.missed = o.err
+		k.doneLocked(l, max(now, min(now+l.pause(now), l.until-l.margin())))
+	case released:
+		k.dropLeaseLocked(l)
+	case foreign:
+		k.loseLocked(l, "another owner has it")
+	default:
+		k.loseLocked(l, "it expired or was taken away")
+	}
+}
+
+// reason says in an operator's words why a lease is given up.
+func (l *lease) reason(now time.Duration) string {
+	last := l.holds[0]
+	for _, hold := range l.holds {
+		if hold.end > last.end {
+			last = hold
+		}
+	}
+	switch {
+	case now >= last.end:
+		return "MAXHOLD of " + short(last.maxHold) + " is over"
+	case l.missed != nil:
+		return "it could not be renewed: " + l.missed.Error()
+	}
+	return "it expired"
+}
+
+// short is a duration as people write it: 1h, not 1h0m0s.
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// end ends a session: what it has is given back at that time.
+func (k *keeper) end(c *Session, at time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if c.ended {
+		return
+	}
+	c.ended = true
+	for _, hold := range c.holds {
+		hold.release = at
+	}
+	now := k.svc.now()
+	for _, hold := range slices.Clone(c.holds) {
+		if hold.session != nil { // else it went with another hold of its lease
+			k.giveUpLocked(hold.lease, now)
+			k.scheduleLocked(hold.lease)
+		}
+	}
+	k.hireLocked()
+}
+
+// abandon ends a session whose holds are neither renewed any more nor given back.
+func (k *keeper) abandon(c *Session) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	c.ended = true
+	for len(c.holds) > 0 {
+		k.detachLocked(c.holds[0])
+	}
+}
+
+// stop ends renewing. What sessions have had is still given back.
+func (k *keeper) stop() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stopped = true
+	for _, l := range k.leases {
+		if l.cancel != nil {
+			l.cancel()
+		}
+	}
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close lets no goroutine start any more. Those that run end by themselves.
+func (k *keeper) close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+}
+
+// idle reports whether nothing waits to be given back or told.
+func (k *keeper) idle() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.workers == 0 && len(k.urgent) == 0
+}
+
+// A leaseHeap is a heap.Interface, the next first.
+type leaseHeap []*lease
+
+func (h leaseHeap) Len() int           { return len(h) }
+func (h leaseHeap) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h leaseHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+// Push appends a *lease.
+func (h *leaseHeap) Push(x any) {
+	l := x.(*lease)
+	l.place = len(*h)
+	*h = append(*h, l)
+}
+
+// Pop removes the last.
+func (h *leaseHeap) Pop() any {
+	last := len(*h) - 1
+	l := (*h)[last]
+	(*h)[last] = nil
+	*h, l.place = (*h)[:last], -1
+	return l
+}

@@ -1,0 +1,128 @@
+package locks
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+// An outcome is what became of a renewal that nobody asked for.
+type outcome struct {
+	ruling   ruling
+	until    time.Duration // carried: end of the validity
+	released []string      // carried: holds that were given back elsewhere
+	err      error         // undecided: why
+}
+
+// keep renews the grant with this fence for ttl, for the sake of the holds ids. It never
+// brings its end forward, and sends nothing once ctx has ended. What is not remembered,
+// or was changed through another proxy, is read first; so is what seems lost: it may
+// have been given back by its owner elsewhere.
+func (s *Service) keep(ctx context.Context, h holder, fence int64, ttl time.Duration, ids []string) outcome {
+	if g, ok := s.memory.grow(h, fence, s.now()); ok {
+		until, result, votes, err := s.renewal(ctx, h, ttl, g, nil, grows)
+		switch {
+		case err != nil || result == undecided:
+			return s.missed(h, votes, err)
+		case result == carried:
+			return outcome{ruling: carried, until: s.memory.grown(h, g.version, until)}
+		case result == conflict:
+			s.memory.doubt(h)
+		}
+	}
+	return s.keepForeign(ctx, h, fence, ttl, ids)
+}
+
+// missed is a renewal that decided nothing.
+func (s *Service) missed(h holder, votes []vote, err error) outcome {
+	if wanting(votes) {
+		s.look()
+	}
+	if votes != nil {
+		err = s.quorumError("RENEW", h.name, votes)
+	}
+	return outcome{ruling: undecided, err: err}
+}
+
+// keepForeign is keep for a grant of which this proxy does not know all.
+func (s *Service) keepForeign(ctx context.Context, h holder, fence int64, ttl time.Duration, ids []string) outcome {
+	began, before := s.now(), s.memory.holds(h, fence)
+	votes, err := s.read(ctx, h, s.opts.patience(ttl))
+	if err != nil {
+		return s.missed(h, nil, err)
+	}
+	g, result := s.readGrant(votes, h, fence, began)
+	switch {
+	case result == undecided:
+		return s.missed(h, votes, nil)
+	case result != carried && s.releasedBefore(votes, h.owner, fence):
+		return outcome{ruling: released}
+	case result != carried:
+		s.memory.forgetGrant(h, fence)
+		return outcome{ruling: result}
+	}
+	there := g.holds
+	var gone []string
+	g.holds, gone = s.stillThere(votes, h.owner, there, ids)
+	if len(g.holds) == 0 {
+		if len(gone) == len(ids) {
+			return outcome{ruling: released}
+		}
+		return s.missed(h, votes, nil)
+	}
+	g, result, votes, err = s.takeOver(ctx, h, ttl, g, votes, grows)
+	if err != nil || result != carried {
+		return s.missed(h, votes, err) // whoever changed it meanwhile is found by the next read
+	}
+	g.holds = there
+	s.adopt(h, g, before)
+	return outcome{ruling: carried, until: g.until, released: gone}
+}
+
+// stillThere divides holds by a read: those that a quorum has, and those that no quorum
+// can have any more. The rest may be either.
+func (s *Service) stillThere(votes []vote, owner string, common, ids []string) (there, gone []string) {
+	for _, id := range ids {
+		may := 0
+		for i := range votes {
+			v := &votes[i]
+			if v.ballot == silent || v.owner == owner && slices.Contains(v.read.holds, id) {
+				may++
+			}
+		}
+		switch {
+		case slices.Contains(common, id):
+			there = append(there, id)
+		case may < s.quorum:
+			gone = append(gone, id)
+		}
+	}
+	return there, gone
+}
+
+// adopt stores a grant that was taken over for a session which still has it. before are
+// the holds that were remembered before it was read: later ones are not forgotten.
+func (s *Service) adopt(h holder, g grant, before []string) {
+	s.keeper.mu.Lock()
+	defer s.keeper.mu.Unlock()
+	if l := s.keeper.leases[h]; l != nil && l.fence == g.fence {
+		s.memory.merge(h, g, before)
+	}
+}
+
+// giveBack releases holds of a session that has ended: exactly those. Nodes that cannot
+// be reached are told until no lease can run any more.
+func (s *Service) giveBack(h holder, fence int64, ids []string) {
+	s.drop(h, ids...)
+	args := append([]string{h.owner, strconv.FormatInt(fence, 10), "end", ""}, ids...)
+	round := s.ask(job{
+		args: s.command(scripts.Release, s.key(h.db, h.name), args...), parse: parseRelease,
+		expires: s.now() + s.opts.MaxTTL, insist: true,
+	}, func(v []vote) bool { return 2*(len(v)-ballots(v, silent)) > len(v) })
+	s.waiting.stir(place{h.db, h.name})
+	_ = round.wait(context.Background(), s.opts.patience(s.opts.MaxTTL)) // so that not all of a session's locks queue up at the nodes
+	round.close(false, nil)
+}

@@ -1,0 +1,198 @@
+package locks
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// A client is a session and what it was told.
+type client struct {
+	*Session
+	mu     sync.Mutex
+	losses []Loss
+	at     []time.Time
+}
+
+func newClient(s *Service) *client {
+	c := &client{}
+	c.Session = s.NewSession(func(l Loss) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.losses, c.at = append(c.losses, l), append(c.at, time.Now())
+	})
+	return c
+}
+
+func (c *client) told() []Loss {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]Loss(nil), c.losses...)
+}
+
+// lock takes a name for this session.
+func (c *client) lock(tb testing.TB, name, owner string, ttl, maxHold time.Duration) Grant {
+	tb.Helper()
+	a, err := c.svc.Lock(tb.Context(), LockRequest{Name: name, Owner: owner, TTL: ttl, Session: c.Session, MaxHold: maxHold})
+	if err != nil || !a.Granted {
+		tb.Fatalf("LOCK %s by %s: %+v, %v", name, owner, a, err)
+	}
+	return a.Grant
+}
+
+// lostOnce waits until the client was told of exactly one loss, and returns when.
+func (c *client) lostOnce(tb testing.TB, within time.Duration, g Grant, reason string) time.Time {
+	tb.Helper()
+	eventually(tb, within, "the loss is told", func() bool { return len(c.told()) > 0 })
+	l := c.told()
+	if len(l) != 1 || l[0].Name != g.Name || l[0].Owner != g.Owner || l[0].Fence != g.Fence || !strings.Contains(l[0].Reason, reason) {
+		tb.Fatalf("told %+v, want the loss of %s because %q", l, g.Name, reason)
+	}
+	return c.at[0]
+}
+
+// free waits until another owner gets the name.
+func free(tb testing.TB, s *Service, name string, within time.Duration) {
+	tb.Helper()
+	eventually(tb, within, name+" is free", func() bool {
+		a, err := s.Lock(tb.Context(), LockRequest{Name: name, Owner: "next", TTL: 100 * time.Millisecond})
+		return err == nil && a.Granted
+	})
+}
+
+// kept is how many leases the keeper has.
+func keptBy(s *Service) int {
+	s.keeper.mu.Lock()
+	defer s.keeper.mu.Unlock()
+	return len(s.keeper.leases)
+}
+
+func TestASessionKeepsItsLocks(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, s *Service) {
+		c := newClient(s)
+		c.lock(t, "job", "alice", 500*time.Millisecond, 0)
+		lock(t, s, "other", "alice", 500*time.Millisecond)
+		time.Sleep(2 * time.Second)
+		refused(t, s, "job", "bob", time.Second)
+		lock(t, s, "other", "bob", time.Second)
+		unlock(t, s, "job", "alice", 0)
+		lock(t, s, "job", "bob", time.Second)
+		if l := c.told(); len(l) > 0 || keptBy(s) > 0 {
+			t.Errorf("told %+v, %d leases are kept", l, keptBy(s))
+		}
+	})
+}
+
+func TestTheEndOfASessionReleases(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, s *Service) {
+		c, other := newClient(s), newClient(s)
+		g := c.lock(t, "job", "alice", 30*time.Second, 0)
+		c.lock(t, "job", "alice", 30*time.Second, 0)
+		c.lock(t, "second", "alice", 30*time.Second, 0)
+		other.lock(t, "second", "alice", 30*time.Second, 0)
+		lock(t, s, "plain", "alice", 30*time.Second)
+		c.End()
+		c.End()
+		free(t, s, "job", patient)
+		for _, name := range []string{"second", "plain"} { // what the same owner has otherwise
+			refused(t, s, name, "bob", time.Second)
+			unlock(t, s, name, "alice", 0)
+		}
+		if a, err := s.Lock(t.Context(), LockRequest{Name: "job2", TTL: time.Second, Session: c.Session}); !errors.Is(err, ErrSessionEnded) {
+			t.Errorf("LOCK by a session that has ended: %+v, %v", a, err)
+		}
+		free(t, s, "job2", patient)
+		if err := c.Adopt(g); !errors.Is(err, ErrSessionEnded) {
+			t.Errorf("adoption by a session that has ended: %v", err)
+		}
+		if err := other.Adopt(g); !errors.Is(err, ErrLost) {
+			t.Errorf("adoption of what was given back: %v", err)
+		}
+		if l := append(c.told(), other.told()...); len(l) > 0 || keptBy(s) > 0 {
+			t.Errorf("told %+v, %d leases are kept", l, keptBy(s))
+		}
+	})
+}
+
+// TestTheEndOfASessionIsNoUnlock: the release is remembered by a fence that no late
+// renewal passes, but not as the owner's own.
+func TestTheEndOfASessionIsNoUnlock(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	c, n := newClient(s), conns(t, nodes)
+	g := c.lock(t, "job", "alice", 30*time.Second, 0)
+	everywhere(t, s, n)
+	c.End()
+	k := s.key(0, "job")
+	for i := range n {
+		eventually(t, patient, "it is released", func() bool { return n[i].Do(t, "EXISTS", k.lock).Int() == 0 })
+		if top := n[i].Do(t, "HGET", k.fences, "c").Text; top != strconv.FormatInt(g.Fence+1, 10) {
+			t.Errorf("the largest fence is %s, want %d", top, g.Fence+1)
+		}
+		if last := n[i].Do(t, "HGET", k.fences, "o").Text; last != "" {
+			t.Errorf("a release by %s is remembered", last)
+		}
+		if v := n[i].Do(t, renewal(s, g, 10*time.Second, version{g.attempt, 99}, "1")...); v.Elems[0].Int() != 0 {
+			t.Errorf("a late renewal: %v", v)
+		}
+	}
+}
+
+func TestAnAbandonedSessionReleasesNothing(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 1)
+	c := newClient(s)
+	g := c.lock(t, "job", "alice", time.Second, 0)
+	locked := time.Now()
+	c.Abandon()
+	c.End()
+	free(t, s, "job", 3*time.Second)
+	if d := time.Since(locked); d < g.Validity || len(c.told()) > 0 {
+		t.Errorf("free after %v, of %v; told %v", d, g.Validity, c.told())
+	}
+}
+
+func TestMaxHold(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 1)
+	c := newClient(s)
+	locked := time.Now()
+	g := c.lock(t, "job", "alice", time.Second, 1500*time.Millisecond)
+	told := c.lostOnce(t, 10*time.Second, g, "MAXHOLD of 1.5s is over").Sub(locked)
+	refused(t, s, "job", "bob", time.Second) // told before the end
+	if told < 1500*time.Millisecond || told > 2500*time.Millisecond {
+		t.Errorf("told after %v", told)
+	}
+	free(t, s, "job", 3*time.Second)
+}
+
+func TestSessionGrace(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 1)
+	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, SessionGrace: 1500 * time.Millisecond})
+	c, next := newClient(s), newClient(s)
+	c.lock(t, "job", "alice", 500*time.Millisecond, 0)
+	g := c.lock(t, "other", "alice", 500*time.Millisecond, 0)
+	ended := time.Now()
+	c.End()
+	if err := next.Adopt(g); err != nil {
+		t.Errorf("adoption: %v", err)
+	}
+	free(t, s, "job", patient)
+	if d := time.Since(ended); d < 1500*time.Millisecond {
+		t.Errorf("free after %v", d)
+	}
+	refused(t, s, "other", "bob", time.Second)
+	next.Abandon()
+	free(t, s, "other", patient)
+	if len(c.told())+len(next.told()) > 0 {
+		t.Errorf("told %+v and %+v", c.told(), next.told())
+	}
+}
