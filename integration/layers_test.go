@@ -43,9 +43,11 @@ var drawing = []room{
 		theirs: []string{"github.com/redis/rueidis"}},
 	{pkg: "backends/resp"},
 	{pkg: "scripts"},
+	{pkg: "docs/recipes",
+		theirs: []string{"github.com/redis/go-redis/v9"}},
 	{pkg: "integration/...",
-		ours:   []string{"integration/..."},
-		theirs: []string{"golang.org/x/sync", "github.com/redis/go-redis/v9"}},
+		ours:   []string{"integration/...", "docs/recipes"},
+		theirs: []string{"golang.org/x/sync", "github.com/redis/go-redis/v9", "modernc.org/sqlite"}},
 }
 
 // inTests is what the tests of any room may import on top of what the room may.

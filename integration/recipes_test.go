@@ -1,0 +1,340 @@
+package integration
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+	_ "modernc.org/sqlite"
+
+	"github.com/lockproxy/lockproxy/docs/recipes"
+)
+
+// TestRecipesShowTheirCode holds the page to the code that the tests below run.
+func TestRecipesShowTheirCode(t *testing.T) {
+	page, err := os.ReadFile("../docs/recipes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("../docs/recipes/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code strings.Builder
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code.Write(text)
+		if strings.HasSuffix(f, ".lua") && !strings.Contains(string(page), "```lua\n"+string(text)+"```\n") {
+			t.Errorf("the page does not show %s as it is", f)
+		}
+	}
+	blocks := regexp.MustCompile("(?s)```(?:go|lua|sql)\n(.*?)```\n").FindAllStringSubmatch(string(page), -1)
+	if len(blocks) < 8 {
+		t.Errorf("%d blocks of code", len(blocks))
+	}
+	for _, b := range blocks {
+		for _, part := range strings.SplitAfter(b[1], "\n}\n") { // a declaration, or a whole script
+			if !strings.Contains(code.String(), strings.Trim(part, "\n")) {
+				t.Errorf("no file has\n%s", part)
+			}
+		}
+	}
+}
+
+// recipeClient is a client with a pool of its own; it ends with the test.
+func recipeClient(t *testing.T, addr string) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 40, ReadTimeout: time.Minute})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// request answers with the status code of a GET.
+func request(t *testing.T, target string) int {
+	t.Helper()
+	resp, err := http.Get(target)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+func TestRecipeFailAtOnce(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 1)
+	busy, free := make(chan struct{}, 3), make(chan struct{})
+	slow := func(http.ResponseWriter, *http.Request) { busy <- struct{}{}; <-free }
+	srv := httptest.NewServer(recipes.Exclusive(recipeClient(t, r.addr()), 10*time.Second, 0, http.HandlerFunc(slow)))
+	defer srv.Close()
+	var holders sync.WaitGroup
+	begin := func(path string) { // returns when the request is being served
+		holders.Go(func() {
+			if got := request(t, srv.URL+path); got != http.StatusOK {
+				t.Errorf("the only request for %s got %d", path, got)
+			}
+		})
+		select {
+		case <-busy:
+		case <-time.After(10 * time.Second):
+			t.Errorf("the request for %s is not served", path)
+		}
+	}
+	begin("/order/7")
+	if got := request(t, srv.URL+"/order/7"); got != http.StatusConflict {
+		t.Errorf("a second request got %d", got)
+	}
+	begin("/order/8")
+	close(free)
+	holders.Wait()
+	if got := request(t, srv.URL+"/order/7"); got != http.StatusOK {
+		t.Errorf("a request afterwards got %d", got)
+	}
+}
+
+func TestRecipeWait(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 1)
+	rdb := recipeClient(t, r.addr())
+	const visitors = 30
+	inside, seen := 0, 0 // written by whoever has the lock
+	var others atomic.Int64
+	count := func(http.ResponseWriter, *http.Request) {
+		if others.Add(1) > 1 {
+			t.Error("two are inside")
+		}
+		inside = seen
+		time.Sleep(time.Millisecond)
+		seen = inside + 1
+		others.Add(-1)
+	}
+	srv := httptest.NewServer(recipes.Exclusive(rdb, 10*time.Second, 30*time.Second, http.HandlerFunc(count)))
+	defer srv.Close()
+	var all sync.WaitGroup
+	for range visitors {
+		all.Go(func() {
+			if got := request(t, srv.URL+"/page"); got != http.StatusOK {
+				t.Errorf("a request got %d", got)
+			}
+		})
+	}
+	all.Wait()
+	if seen != visitors {
+		t.Errorf("%d of %d visits were counted", seen, visitors)
+	}
+
+	lock, err := recipes.Lock(t.Context(), rdb, "/page", 10*time.Second, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const wait = 200 * time.Millisecond
+	impatient := httptest.NewServer(recipes.Exclusive(rdb, 10*time.Second, wait, http.HandlerFunc(count)))
+	defer impatient.Close()
+	start := time.Now()
+	if got := request(t, impatient.URL+"/page"); got != http.StatusConflict || time.Since(start) < wait {
+		t.Errorf("a request that may not wait long got %d after %v", got, time.Since(start))
+	}
+	if err := lock.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// errDied is where a worker of the test ends as if it had been killed.
+var errDied = errors.New("died")
+
+// TestRecipePutOff runs jobs of a few resources with workers that die and workers that
+// are paused. Each job adds 1 to a balance of its own.
+func TestRecipePutOff(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 1)
+	const jobs, resources, workers, ttl = 60, 4, 6, 400 * time.Millisecond
+	name := func(i int) string { return fmt.Sprintf("%d@account:%d", i, i%resources) }
+	text, err := os.ReadFile("../docs/recipes/finish.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	finish := redis.NewScript(string(text))
+	var deaths, late, done atomic.Int64
+	queues := make([]*recipes.Queue, workers)
+	for i := range queues {
+		queues[i] = &recipes.Queue{Redis: recipeClient(t, r.addr()), Key: "jobs", TTL: ttl}
+	}
+	do := func(q *recipes.Queue, step int) func(context.Context, string) error {
+		return func(ctx context.Context, job string) error {
+			switch step % 7 {
+			case 3:
+				deaths.Add(1)
+				return errDied
+			case 5:
+				time.Sleep(2 * ttl) // paused: the lease ends, and the job is shown again
+			}
+			n, err := finish.Run(ctx, q.Redis, []string{q.Key, "balance:" + job}, job, 1).Int()
+			if err == nil && n == 0 {
+				late.Add(1)
+			}
+			done.Add(int64(n))
+			if step%7 == 6 { // after the effect, before anything else
+				deaths.Add(1)
+				return errDied
+			}
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	for w, q := range queues { // each submits its share, which also works on it, then works
+		g.Go(func() error {
+			step := w
+			for i := w; i < jobs; i += workers {
+				step++
+				act := do(q, step)
+				err := q.Run(ctx, name(i), func(ctx context.Context, _ *recipes.Grant) error { return act(ctx, name(i)) })
+				if err != nil && !errors.Is(err, errDied) {
+					return err
+				}
+			}
+			for done.Load() < jobs {
+				step++
+				act := do(q, step)
+				err := q.Work(ctx, func(ctx context.Context, job string, _ *recipes.Grant) error { return act(ctx, job) })
+				switch {
+				case errors.Is(err, redis.Nil):
+					time.Sleep(10 * time.Millisecond)
+				case err != nil && !errors.Is(err, errDied):
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range jobs {
+		if v := r.data.Do(t, "GET", "balance:"+name(i)); v.Text != "1" {
+			t.Errorf("%s ran %s times", name(i), v.Text)
+		}
+	}
+	if n := r.data.Do(t, "ZCARD", "jobs").Int(); n != 0 {
+		t.Errorf("%d jobs are left in the queue", n)
+	}
+	t.Logf("%d deaths, %d workers too late", deaths.Load(), late.Load())
+	if deaths.Load() == 0 || late.Load() == 0 {
+		t.Error("nothing went wrong: the run proves nothing")
+	}
+}
+
+// A worker that dies between taking a job and asking for the lock leaves no trace.
+func TestRecipePutOffTakenOnly(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	rdb := recipeClient(t, r.addr())
+	q := &recipes.Queue{Redis: rdb, Key: "jobs", TTL: 200 * time.Millisecond}
+	text, err := os.ReadFile("../docs/recipes/take.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	take := redis.NewScript(string(text))
+	rdb.ZAdd(t.Context(), "jobs", redis.Z{Score: 1, Member: "1@a"})
+	for range 2 { // the second time it is not due
+		got, err := take.Run(t.Context(), rdb, []string{"jobs"}, q.TTL.Milliseconds()).Text()
+		if got != "1@a" && !errors.Is(err, redis.Nil) {
+			t.Fatalf("took %q, %v", got, err)
+		}
+	}
+	ran := 0
+	for end := time.Now().Add(10 * time.Second); ran == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		err := q.Work(t.Context(), func(context.Context, string, *recipes.Grant) error { ran++; return nil })
+		if err != nil && !errors.Is(err, redis.Nil) {
+			t.Fatal(err)
+		}
+	}
+	if ran != 1 {
+		t.Error("a job whose worker died did not come up again")
+	}
+}
+
+// stale makes two grants of a name one after the other: the first holder is paused past
+// its lease and does not know.
+func stale(t *testing.T, rdb *redis.Client, name string) (first, second *recipes.Grant) {
+	t.Helper()
+	first, err := recipes.Lock(t.Context(), rdb, name, 200*time.Millisecond, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		second, err = recipes.Lock(t.Context(), rdb, name, 10*time.Second, 0)
+		if err == nil {
+			return first, second
+		}
+		if held := (*recipes.Held)(nil); !errors.As(err, &held) || time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRecipeFenceSQL(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 1)
+	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "accounts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for _, q := range []string{
+		"CREATE TABLE account (id INTEGER PRIMARY KEY, value TEXT, fence INTEGER NOT NULL DEFAULT 0)",
+		"INSERT INTO account (id, value) VALUES (7, 'new')",
+	} {
+		if _, err := db.Exec(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second := stale(t, recipeClient(t, r.addr()), "account:7")
+	if err := second.Store(t.Context(), db, 7, "second"); err != nil {
+		t.Error(err)
+	}
+	if err := first.Store(t.Context(), db, 7, "first"); !errors.Is(err, recipes.ErrStale) {
+		t.Errorf("the stale holder got %v", err)
+	}
+	var value string
+	if err := db.QueryRow("SELECT value FROM account WHERE id = 7").Scan(&value); err != nil || value != "second" {
+		t.Errorf("the account has %q, %v", value, err)
+	}
+}
+
+func TestRecipeFenceRedis(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 1)
+	rdb := recipeClient(t, r.addr())
+	first, second := stale(t, rdb, "account:7")
+	for _, value := range []string{"second", "again"} {
+		if err := second.Set(t.Context(), "account:7", value); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := first.Set(t.Context(), "account:7", "first"); !errors.Is(err, recipes.ErrStale) {
+		t.Errorf("the stale holder got %v", err)
+	}
+	got := rdb.HGetAll(t.Context(), "account:7").Val()
+	if got["value"] != "again" || got["fence"] != strconv.FormatInt(second.Fence, 10) {
+		t.Errorf("the account has %v", got)
+	}
+}
