@@ -1,8 +1,10 @@
 -- release: give back these holds. The last one frees the name and publishes "fence how" on the channel KEYS[1].
---   ARGV  owner, fence of the grant (0 in an undo), how, TAG of the unlock or empty, then the holds
+--   ARGV  owner, fence of the grant (0 in an undo), how, TAG of the unlock or empty (in an end the lineage that the lease
+--         must have, or empty for any), then the holds
 --   {1, noted, holds left, told}  removed; told is 1 if this node was only told of the grant by a renewal
 --   {2, noted}  not here: the last release of the name was of this grant
 --   {3, noted, holds left, hold}  not here, or not removed: this unlock gave back that hold before
+--   {4, noted}  not removed: the name would be free, and the lineage of the lease is another one
 --   {0, noted, owner or empty, ms left, largest fence}  not here
 -- noted is 1 if some renewal may have shortened the lease of the grant, see note.
 -- unlock  the proxy knows of the grant that its validity had not ended
@@ -10,7 +12,8 @@
 -- force   somebody else takes the grant away, after a note of it: holds of a later grant stay, and what is removed is not
 --         remembered as the owner's release
 -- end     the session that kept the holds has ended: not remembered as the owner's release either, since the owner did not
---         ask for it; a request it sends again is a new one
+--         ask for it; a request it sends again is a new one. A lease that another proxy took over is given back after a
+--         note only, as by force: that proxy may remember its validity
 -- undo    the grant was not made; remembered by nobody
 -- An undo, a force and an end remove exactly these holds. Else the other holds of this grant that have their TAG go with
 -- them: one request may have been granted several times, and is over.
@@ -20,6 +23,9 @@
 -- Repeating it changes nothing. A node that may not vote does all of it and answers with its refusal.
 local owner, fence, unlock, request = ARGV[5], tonumber(ARGV[6]), ARGV[7] ~= 'undo', ARGV[8]
 local force = ARGV[7] == 'force'
+local ends = ARGV[7] == 'end'
+local lineage = ends and request or ''
+if ends then request = '' end
 local asked = ARGV[7] == 'unlock' or ARGV[7] == 'strict' -- by the owner
 local h = holder(9)
 local mine = h and h.owner == owner
@@ -41,6 +47,9 @@ if next(tags) and mine and (h.present > 0 or h.fence == fence) then
   for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
     if tags[tag(id) or ''] then given[#given + 1] = id end
   end
+end
+if lineage ~= '' and mine and h.present > 0 and h.lineage ~= lineage and redis.call('HLEN', KEYS[1]) == 8 + h.present then
+  return refusal or {4, noted}
 end
 local removed, left, told = 0, 0, false
 if mine and (h.present > 0 or #given > #ARGV - 8) and not (force and h.fence > fence) then

@@ -9,6 +9,11 @@ import (
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
+const (
+	noteTries = 3                     // before a lease that another proxy took over is left to run out
+	notePause = 20 * time.Millisecond // between them, doubling
+)
+
 // An outcome is what became of a renewal that nobody asked for.
 type outcome struct {
 	ruling   ruling
@@ -115,14 +120,42 @@ func (s *Service) adopt(h holder, g grant, before []string) {
 
 // giveBack releases holds of a session that has ended: exactly those. Nodes that cannot
 // be reached are told until no lease can run any more.
+//
+// The owner did not ask for it, and another proxy that renewed the lease may remember
+// that its validity runs: by that memory an UNLOCK there could take a rival's hold for
+// nothing but a try. So a lease that has been taken over is released after a note on a
+// quorum, as by Force. Whoever took it over did so on a quorum, which does not give it
+// back without: no rival can have been granted the name before the note.
 func (s *Service) giveBack(h holder, fence int64, ids []string) {
+	origin := s.memory.origin(h, fence)
 	s.drop(h, ids...)
-	args := append([]string{h.owner, strconv.FormatInt(fence, 10), "end", ""}, ids...)
+	if origin != "" {
+		votes := s.releaseEnded(h, fence, origin, ids)
+		if !slices.ContainsFunc(votes, func(v vote) bool { return v.ballot == stale }) {
+			return
+		}
+	}
+	for i := range noteTries {
+		if i > 0 {
+			_ = sleep(context.Background(), notePause<<i)
+		}
+		noted, err := s.announce(context.Background(), h, fence, s.opts.patience(s.opts.MaxTTL))
+		if err == nil && ballots(noted, yes) >= s.quorum {
+			s.releaseEnded(h, fence, "", ids)
+			return
+		}
+	}
+}
+
+// releaseEnded has holds released where the lease is of this lineage, or empty: where
+// they are. It returns the votes when a majority has answered.
+func (s *Service) releaseEnded(h holder, fence int64, lineage string, ids []string) []vote {
+	args := append([]string{h.owner, strconv.FormatInt(fence, 10), "end", lineage}, ids...)
 	round := s.ask(job{
 		args: s.command(scripts.Release, s.key(h.db, h.name), args...), parse: parseRelease,
 		expires: s.now() + s.opts.MaxTTL, insist: true,
 	}, func(v []vote) bool { return 2*(len(v)-ballots(v, silent)) > len(v) })
 	s.waiting.stir(place{h.db, h.name})
 	_ = round.wait(context.Background(), s.opts.patience(s.opts.MaxTTL)) // so that not all of a session's locks queue up at the nodes
-	round.close(false, nil)
+	return round.close(false, nil)
 }

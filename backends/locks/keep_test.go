@@ -196,3 +196,31 @@ func TestSessionGrace(t *testing.T) {
 		t.Errorf("told %+v and %+v", c.told(), next.told())
 	}
 }
+
+// TestTheEndOfASessionThatAnotherProxyRenewed: that proxy remembers a validity, and its
+// UNLOCK must not be told yes by it after somebody else had the lock.
+func TestTheEndOfASessionThatAnotherProxyRenewed(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 5)
+	p, n := rivals(t, 2, nodes), conns(t, nodes)
+	c := newClient(p[0])
+	g := c.lock(t, "job", "alice", 30*time.Second, 0)
+	everywhere(t, p[0], n)
+	if _, err := p[1].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	c.End()
+	free(t, p[0], "job", patient)
+	noted := 0
+	for i := range n {
+		if n[i].Do(t, "HGET", p[0].key(0, "job").fences, "m").Text == strconv.FormatInt(g.Fence, 10) {
+			noted++
+		}
+	}
+	if noted < 3 {
+		t.Errorf("%d nodes have the note", noted)
+	}
+	if left, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: g.Fence}); err == nil {
+		t.Errorf("UNLOCK through the other proxy: %d", left)
+	}
+}

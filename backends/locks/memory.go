@@ -21,6 +21,7 @@ type grant struct {
 	holds   []string      // ids, the oldest first
 	until   time.Duration // end of the validity, by the Service's clock
 	version version       // the largest that was given out
+	origin  string        // lineage of the version under which this proxy was granted it; empty if it was not, or that is not known
 	partial bool          // there are, or may be, holds or a version made through another proxy
 }
 
@@ -108,7 +109,7 @@ func (m *memory) granted(h holder, hold string, fence int64, until time.Duration
 	if !ok || p.fence != fence {
 		p = &grant{fence: fence}
 		if v != nil {
-			p.version = *v
+			p.version, p.origin = *v, v.lineage
 		}
 		m.grants.Add(h, p)
 	}
@@ -192,6 +193,17 @@ func (m *memory) until(h holder, fence int64) (until time.Duration, ok bool) {
 		return 0, false
 	}
 	return p.until, true
+}
+
+// origin is the lineage that leases of the grant with this fence have until another proxy
+// changes it; empty if that is not known.
+func (m *memory) origin(h holder, fence int64) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.grants.Peek(h); ok && p.fence == fence {
+		return p.origin
+	}
+	return ""
 }
 
 // holds are those that are remembered of the grant with this fence.

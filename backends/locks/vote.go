@@ -243,6 +243,8 @@ func parseRelease(m []rueidis.RedisMessage) (vote, error) {
 			v.holds = int(left)
 			err = text(m[3], &v.hold)
 		}
+	case 4:
+		v.ballot = stale
 	}
 	v.noted = noted == 1
 	return v, err
