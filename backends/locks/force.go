@@ -75,7 +75,8 @@ func (s *Service) force(ctx context.Context, h holder, votes []vote) (done bool,
 	case ballots(noted, yes) < s.quorum:
 		return false, s.quorumError("LOCKCTL", h.name, noted)
 	}
-	s.memory.forget(h)
+	s.memory.forgetGrant(h, fence)
+	s.keeper.lose(h, fence, "it was taken away by an operator")
 	holds := everyHold(votes, h.owner)
 	args := append([]string{h.owner, strconv.FormatInt(fence, 10), "force", ""}, holds[:min(len(holds), forceHolds)]...)
 	round := s.ask(job{
@@ -87,7 +88,6 @@ func (s *Service) force(ctx context.Context, h holder, votes []vote) (done bool,
 	err = round.wait(ctx, patience)
 	votes = round.close(false, nil)
 	free := leftNothing(votes, h.owner)
-	s.opts.Log.Warn("lock forced", "db", h.db, "name", h.name, "fence", fence, "nodes", free)
 	switch {
 	case err != nil:
 		return false, err

@@ -156,6 +156,40 @@ func renewedBy(t *testing.T, s *Service, g Grant) time.Duration {
 	return v
 }
 
+// TestForceTellsTheSession: at the proxy that keeps the lock at once, and at another one at
+// the next renewal; neither brings the lock back.
+func TestForceTellsTheSession(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 3))
+	for i, within := range []time.Duration{500 * time.Millisecond, 10 * time.Second} {
+		losses := make(chan Loss, 1)
+		c := p[0].NewSession(func(l Loss) { losses <- l })
+		a, err := p[0].Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: 3 * time.Second, Session: c})
+		if err != nil || !a.Granted {
+			t.Fatal(a, err)
+		}
+		for _, s := range p {
+			if h := inspect(t, s, "job").Holding; h.Session != (s == p[0]) {
+				t.Errorf("kept: %v", h.Session)
+			}
+		}
+		force(t, p[i], "job")
+		select {
+		case l := <-losses:
+			if l.Fence != a.Grant.Fence || i == 0 && l.Reason != "it was taken away by an operator" {
+				t.Errorf("told %+v", l)
+			}
+		case <-time.After(within):
+			t.Fatal("the session was not told")
+		}
+		if in := inspect(t, p[1], "job"); in.Held {
+			t.Errorf("afterwards: %+v", in)
+		}
+		lost(t, p[0], "job", "alice", 0)
+		c.End()
+	}
+}
+
 // TestForceAgainstRenewals: while an owner renews through two proxies, also shortening,
 // it is forced out; no renewal asked for later succeeds, and no UNLOCK.
 func TestForceAgainstRenewals(t *testing.T) {

@@ -107,6 +107,7 @@ func (s *Service) holding(votes []vote, db int, name string) (Holding, bool) {
 	its := func(v *vote) bool { return v.ballot == yes && v.owner == owner }
 	h.Owner, h.Votes = owner, n
 	h.Fence, _ = most(votes, func(v *vote) (int64, bool) { return v.fence, its(v) })
+	h.Session = s.keeper.keeps(holder{db, name, owner}, h.Fence)
 	h.Remaining = qthRest(votes, s.quorum, its)
 	h.Holds = qth(votes, s.quorum, its, func(v *vote) int { return countHolds(v.read.holds) })
 	for i := range votes {
@@ -157,4 +158,12 @@ func (ws *waiting) list(at place, now time.Duration) (all []Waiter) {
 		all = append(all, a)
 	}
 	return all
+}
+
+// keeps says that a session here has the grant with this fence.
+func (k *keeper) keeps(h holder, fence int64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l := k.leases[h]
+	return l != nil && l.fence == fence
 }
