@@ -25,6 +25,10 @@ type Options struct {
 	Upstream *upstream.Upstream // required
 	Locks    Locker             // required
 	Sessions Keeper             // nil: SESSION is refused
+
+	Inspector Inspector                 // nil: so is LOCKCTL
+	Nodes     func() []locks.NodeStatus // with Inspector
+
 	// KeepOnLoss leaves a RESP2 client connected that loses a lock with SESSION.
 	KeepOnLoss bool
 	// MinTTL and MaxTTL bound leases; 0 means 100 ms and 60 s.

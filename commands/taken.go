@@ -85,6 +85,16 @@ func (t *taken) holds(db int, name string) bool {
 	return false
 }
 
+// owns says that the connection has taken that lock as this owner.
+func (t *taken) owns(db int, name, owner string) bool {
+	for _, l := range t.byName[takenKey{db, name}] {
+		if l.owner == owner {
+			return true
+		}
+	}
+	return false
+}
+
 // released notes that a lock is not held any more.
 func (t *taken) released(db int, name, owner string) {
 	ls := t.byName[takenKey{db, name}]

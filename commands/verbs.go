@@ -64,7 +64,7 @@ func (s *Session) verdict(ctx context.Context, args [][]byte) verdict {
 	case is(args[0], "UNLOCK"):
 		v.reply, err = s.unlock(ctx, args)
 	default:
-		err = errors.New("ERR LOCKCTL is not supported by this version of lockproxy")
+		v.reply, err = s.lockctl(ctx, args)
 	}
 	if err != nil {
 		return verdict{reply: appendErr([]byte{}, err)}
@@ -201,7 +201,8 @@ const seeFor = 5 * time.Second
 // lets everybody.
 func (s *Session) visible(ctx context.Context, holder string) string {
 	if time.Since(s.sawAt) > seeFor {
-		s.sawAt, s.seesAll = time.Now(), s.isAdmin(ctx)
+		s.seesAll, _ = s.isAdmin(ctx)
+		s.sawAt = time.Now()
 	}
 	if !s.seesAll {
 		return ""
@@ -209,18 +210,22 @@ func (s *Session) visible(ctx context.Context, holder string) string {
 	return holder
 }
 
-func (s *Session) isAdmin(ctx context.Context) bool {
+// isAdmin says that the upstream lets the client run admin commands. The error is that
+// of asking it.
+func (s *Session) isAdmin(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, firstWordWait)
+	defer cancel()
 	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainLane, s.hint)
 	if err != nil {
-		return false
+		return false, err
 	}
 	defer upstream.Return(c)
 	reply, err := s.ask(ctx, c, resp.AppendCommand(nil, "ACL", "DRYRUN", "default", "PING"))
 	if err != nil {
-		return false
+		return false, err
 	}
 	text, refused := resp.Error(reply)
-	return !refused || !strings.HasPrefix(text, "NOPERM") && !strings.HasPrefix(text, "NOAUTH")
+	return !refused || !strings.HasPrefix(text, "NOPERM") && !strings.HasPrefix(text, "NOAUTH"), nil
 }
 
 func (s *Session) renew(ctx context.Context, args [][]byte) (validity time.Duration, err error) {

@@ -53,6 +53,7 @@ type node struct {
 	retryAt  time.Duration // nothing is sent before
 	failures int           // calls in a row
 	lastErr  error         // of the last call, nil when it was answered
+	took     time.Duration // the last call that was answered
 	met      bool          // the first contact has succeeded or failed
 	closed   bool
 	client   rueidis.Client // made by the lane, closed by close
@@ -325,6 +326,7 @@ func (n *node) succeeded() {
 	defer n.mu.Unlock()
 	n.met = true
 	n.failures, n.lastErr = 0, nil
+	n.took = n.svc.now() - n.sent
 }
 
 // contact makes sure that the node is connected, known and has the scripts.

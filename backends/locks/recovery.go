@@ -44,6 +44,8 @@ type NodeStatus struct {
 	Err     error         // why it does not vote; nil if it does
 	RunID   string        // empty while unknown
 	Largest int64         // largest fence it stored, if it votes
+	Took    time.Duration // how long its last answer took; 0: there was none
+	Queued  int           // scripts that wait to be sent to it
 }
 
 // recovery is what a Service knows about nodes that are new or forgot.
@@ -70,6 +72,7 @@ func (s *Service) Nodes() []NodeStatus {
 	for i, n := range s.nodes {
 		n.mu.Lock()
 		out[i].Address, out[i].RunID = n.server.String(), n.id.runID
+		out[i].Took, out[i].Queued = n.took, len(n.queue)+len(n.later)
 		n.mu.Unlock()
 		if out[i].State == "" {
 			out[i].State = NodeUnknown

@@ -72,7 +72,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(net.
 		return errors.Join(err, finish(svc))
 	}
 	table := commands.New(commands.Options{
-		Upstream: up, Locks: svc, Sessions: svc, KeepOnLoss: o.onLoss == "keep",
+		Upstream: up, Locks: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, KeepOnLoss: o.onLoss == "keep",
 		MinTTL: o.minTTL, MaxTTL: o.maxTTL, MaxHold: o.maxHold, RequireOwner: o.requireOwner, MaxKept: o.maxOutput, Unshared: o.upstreamConns == 0, Log: log,
 	})
 	srv, err := proxy.New(proxy.Options{

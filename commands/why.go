@@ -1,0 +1,161 @@
+package commands
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// An explanation is what LOCKCTL WHY says of a lock.
+type explanation struct {
+	locks.Inspection
+	short   bool // fewer nodes than needed vote
+	waiters []locks.Waiter
+	show    func(owner string) string // empty: this client must not know
+}
+
+const maxShownWaiters = 20
+
+func (e *explanation) lines() (out []string) {
+	out = append(out, e.who())
+	if e.Held && e.Holding.Info != "" {
+		out = append(out, "its info: "+strconv.Quote(e.Holding.Info))
+	}
+	voting := 0
+	for _, n := range e.Nodes {
+		if n.Err == nil {
+			voting++
+		}
+	}
+	out = append(out, fmt.Sprintf("%d of %d nodes vote, %d must agree:", voting, len(e.Nodes), e.Need))
+	for _, n := range e.Nodes {
+		out = append(out, "  "+n.Address+": "+e.node(n))
+	}
+	out = append(out, e.queue()...)
+	return append(out, e.next(voting))
+}
+
+// who says who has it.
+func (e *explanation) who() string {
+	name, h := strconv.Quote(e.Holding.Name), e.Holding
+	switch {
+	case e.short:
+		return "whether " + name + " is held cannot be decided"
+	case e.Held:
+		holds := ""
+		if h.Holds > 1 {
+			holds = fmt.Sprintf(" %d times", h.Holds)
+		}
+		return fmt.Sprintf("%s is held%s by %s, fence %d, for %s; %d nodes agree", name, holds, e.owner(h.Owner), h.Fence, span(h.Held), h.Votes)
+	case slices.ContainsFunc(e.Nodes, func(n locks.NodeView) bool { return n.Owner != "" }):
+		return name + " is not held: some nodes name an owner, but no majority does"
+	}
+	return name + " is free"
+}
+
+func (e *explanation) owner(owner string) string {
+	if shown := e.show(owner); shown != "" {
+		return strconv.Quote(shown)
+	}
+	return "an owner whom only admin users may see"
+}
+
+func (e *explanation) node(n locks.NodeView) string {
+	switch {
+	case n.State == locks.NodeQuarantine:
+		return "does not vote for another " + span(n.Left) + ": it may have forgotten leases that still run"
+	case n.Err != nil:
+		return "does not vote: " + errorText(n.Err)
+	case n.Owner == "":
+		return "free"
+	}
+	put := ""
+	if n.PutBack {
+		put = ", put back by a renewal"
+	}
+	return fmt.Sprintf("held by %s, fence %d, %s left%s", e.owner(n.Owner), n.Fence, span(n.Remaining), put)
+}
+
+// queue says who waits.
+func (e *explanation) queue() (out []string) {
+	if len(e.waiters) == 0 {
+		return []string{"nobody waits for it at this proxy; who waits at others is not known here"}
+	}
+	out = append(out, fmt.Sprintf("%d wait for it at this proxy; who waits at others is not known here:", len(e.waiters)))
+	for i, w := range e.waiters[:min(len(e.waiters), maxShownWaiters)] {
+		info := ""
+		if w.Info != "" {
+			info = ", its info: " + strconv.Quote(w.Info)
+		}
+		out = append(out, fmt.Sprintf("  %d. %s, for %s, gives up in %s%s", i+1, e.owner(w.Owner), span(w.Waiting), span(w.Left), info))
+	}
+	return out
+}
+
+// next says what happens if nobody does anything.
+func (e *explanation) next(voting int) string {
+	switch {
+	case e.short:
+		return fmt.Sprintf("next: NOQUORUM until %s%s", count(e.Need-voting, "more node votes", "more nodes vote"), e.hope(e.Need-voting))
+	case e.Held && e.Holding.Session:
+		return "next: this proxy renews it while its client is connected"
+	case e.Held:
+		return "next: free in at most " + span(e.Holding.Remaining) + ", unless its owner renews it; at once when it is unlocked"
+	case e.freeIn() > 0:
+		return "next: those who tried take back what they have got; free in at most " + span(e.freeIn())
+	case len(e.waiters) > 0:
+		return "next: the first who waits is about to take it"
+	}
+	return "next: the first LOCK gets it"
+}
+
+// freeIn is when enough nodes are free at the latest.
+func (e *explanation) freeIn() time.Duration {
+	var left []time.Duration
+	for _, n := range e.Nodes {
+		if n.Err == nil {
+			left = append(left, n.Remaining)
+		}
+	}
+	if len(left) < e.Need {
+		return 0
+	}
+	slices.Sort(left)
+	return left[e.Need-1]
+}
+
+// hope says when quarantines will have given back as many nodes as are missing.
+func (e *explanation) hope(missing int) string {
+	var left []time.Duration
+	for _, n := range e.Nodes {
+		if n.State == locks.NodeQuarantine {
+			left = append(left, n.Left)
+		}
+	}
+	if len(left) < missing {
+		return ""
+	}
+	slices.Sort(left)
+	return "; the quarantine of enough of them ends in " + span(left[missing-1])
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// span writes a time for people.
+func span(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
