@@ -1,13 +1,15 @@
 -- release: give back these holds. The last one frees the name and publishes "fence how" on the channel KEYS[1].
 --   ARGV  owner, fence of the grant (0 in an undo), how, TAG of the unlock or empty (in an end the lineage that the lease
 --         must have, or empty for any), then the holds
---   {1, noted, holds left, told}  removed; told is 1 if this node was only told of the grant by a renewal
+--   {1, noted, holds left, told, listeners}  removed; told is 1 if this node was only told of the grant by a renewal;
+--       listeners is how many subscribers were told that the name is free
 --   {2, noted}  not here: the last release of the name was of this grant
 --   {3, noted, holds left, hold}  not here, or not removed: this unlock gave back that hold before
 --   {4, noted}  not removed: the name would be free, and the lineage of the lease is another one
 --   {0, noted, owner or empty, ms left, largest fence}  not here
 -- noted is 1 if some renewal may have shortened the lease of the grant, see note.
 -- unlock  the proxy knows of the grant that its validity had not ended
+-- handed  the same, and somebody who waits at this proxy asks for the name right behind: others need not
 -- strict  it does not: a hold that was put back proves nothing, and its removal is not remembered as a release
 -- force   somebody else takes the grant away, after a note of it: holds of a later grant stay, and what is removed is not
 --         remembered as the owner's release
@@ -22,11 +24,12 @@
 -- remembered until the eighth request after it: {3} is answered where this unlock counted as done.
 -- Repeating it changes nothing. A node that may not vote does all of it and answers with its refusal.
 local owner, fence, unlock, request = ARGV[5], tonumber(ARGV[6]), ARGV[7] ~= 'undo', ARGV[8]
-local force = ARGV[7] == 'force'
-local ends = ARGV[7] == 'end'
+local how = ARGV[7] == 'handed' and 'unlock' or ARGV[7]
+local force = how == 'force'
+local ends = how == 'end'
 local lineage = ends and request or ''
 if ends then request = '' end
-local asked = ARGV[7] == 'unlock' or ARGV[7] == 'strict' -- by the owner
+local asked = how == 'unlock' or how == 'strict' -- by the owner
 local h = holder(9)
 local mine = h and h.owner == owner
 local c, seen, last, lastfence, lasthold, _, noted = fences()
@@ -51,19 +54,19 @@ end
 if lineage ~= '' and mine and h.present > 0 and h.lineage ~= lineage and redis.call('HLEN', KEYS[1]) == 8 + h.present then
   return refusal or {4, noted}
 end
-local removed, left, told = 0, 0, false
+local removed, left, told, listeners = 0, 0, false, 0
 if mine and (h.present > 0 or #given > #ARGV - 8) and not (force and h.fence > fence) then
   removed, told = redis.call('HDEL', KEYS[1], unpack(given)), h.told
   left = holds()
   if left == 0 then
     redis.call('DEL', KEYS[1])
-    redis.call('PUBLISH', KEYS[1], int(h.fence) .. ' ' .. ARGV[7])
+    listeners = redis.call('PUBLISH', KEYS[1], int(h.fence) .. ' ' .. ARGV[7])
     h = nil
   end
 end
 if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
   local top = int(math.max(seen or 0, fence + 1))
-  if removed > 0 and asked and (ARGV[7] == 'unlock' or not told) then
+  if removed > 0 and asked and (how == 'unlock' or not told) then
     redis.call('HSET', KEYS[2], 'c', top, 'o', owner, 'a', ARGV[9], 'f', int(fence), 'n', '0')
   else
     redis.call('HSET', KEYS[2], 'c', top)
@@ -74,10 +77,10 @@ for t in pairs(tags) do
   if removed > 0 or not mine then remember('L' .. t, int(fence)) end
 end
 local counts = removed > 0 and not told
-if ARGV[7] == 'unlock' then counts = removed > 0 or (not h and c <= fence) end
+if how == 'unlock' then counts = removed > 0 or (not h and c <= fence) end
 if counts and request ~= '' then remember('U' .. request, left .. ' ' .. int(fence) .. ' ' .. ARGV[9]) end
 if refusal then return refusal end
-if removed > 0 then return {1, noted, left, told and 1 or 0} end
+if removed > 0 then return {1, noted, left, told and 1 or 0, listeners} end
 if before then return before end
 if unlock and last == owner and (lastfence == fence or lasthold == ARGV[9]) then return {2, noted} end
 if not h then return {0, noted, '', 0, c} end

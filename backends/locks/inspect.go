@@ -152,10 +152,10 @@ func (ws *waiting) list(at place, now time.Duration) (all []Waiter) {
 	}
 	for e := q.line.Front(); e != nil; e = e.Next() {
 		w := e.Value.(*waiter)
-		a := w.asks
-		a.Waiting = now - w.since
-		a.Left = max(0, a.Left-a.Waiting)
-		all = append(all, a)
+		waiting := now - w.since
+		all = append(all, Waiter{
+			Owner: w.request.Owner, Info: w.request.Info, Waiting: waiting, Left: max(0, w.request.Wait-waiting),
+		})
 	}
 	return all
 }

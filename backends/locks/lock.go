@@ -130,20 +130,31 @@ func (s *Service) acquire(ctx context.Context, r LockRequest) (Answer, error) {
 		return Answer{}, err
 	}
 	defer s.leave()
-	a := acquisition{LockRequest: r, holder: holder{r.DB, r.Name, r.Owner}, key: s.key(r.DB, r.Name), id: newHold(r), began: s.now()}
+	a, j := s.newAcquisition(r)
+	return s.conclude(ctx, a, s.ask(j, s.decided))
+}
+
+// newAcquisition begins a try: its clock runs. The job is the question to every node.
+func (s *Service) newAcquisition(r LockRequest) (*acquisition, job) {
+	a := &acquisition{LockRequest: r, holder: holder{r.DB, r.Name, r.Owner}, key: s.key(r.DB, r.Name), id: newHold(r), began: s.now()}
 	a.version = s.memory.enter(a.holder, a.id, a.began)
-	patience := s.opts.patience(r.TTL)
-	q := s.quorum
-	round := s.ask(job{
+	return a, job{
 		args: s.command(scripts.Acquire, a.key, r.Owner, ms(r.TTL), s.proposal(), r.Info,
 			a.version.lineage, strconv.FormatInt(a.version.number, 10), a.id),
-		parse: parseAcquire, expires: a.began + patience.quorum,
-	}, func(v []vote) bool { return tallyAcquire(v, q, false).verdict != open })
-	if err := round.wait(ctx, patience); err != nil {
-		s.abandon(&a, round)
+		parse: parseAcquire, expires: a.began + s.opts.patience(r.TTL).quorum,
+	}
+}
+
+// decided reports whether votes on an acquisition decide it.
+func (s *Service) decided(v []vote) bool { return tallyAcquire(v, s.quorum, false).verdict != open }
+
+// conclude waits for the votes on an acquisition.
+func (s *Service) conclude(ctx context.Context, a *acquisition, round *round) (Answer, error) {
+	if err := round.wait(ctx, s.opts.patience(a.TTL)); err != nil {
+		s.abandon(a, round)
 		return Answer{}, err
 	}
-	return s.decide(ctx, &a, round)
+	return s.decide(ctx, a, round)
 }
 
 // proposal is a fence above every earlier one of this clock, so that nodes agree on

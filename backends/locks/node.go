@@ -74,28 +74,43 @@ type identity struct {
 	cluster bool
 }
 
-// push gives the node a job. A job that cannot be sent soon is answered at once,
-// unless it insists.
-func (n *node) push(j job) {
+// push gives the node jobs, to be sent in one batch if they fit. A job that cannot be
+// sent soon is answered at once, unless it insists.
+func (n *node) push(jobs ...job) {
 	n.mu.Lock()
-	if err := n.refusalLocked(&j); err != nil {
-		n.mu.Unlock()
-		j.answer(n.index, vote{err: err, unsent: true})
-		return
-	}
-	n.queue = append(n.queue, j)
-	start := !n.running
-	n.running = true
+	refused := n.queueLocked(jobs)
+	start := !n.running && len(n.queue) > 0
 	if start {
+		n.running = true
 		n.svc.lanes.Add(1)
 	}
 	wake := n.waiting
 	n.mu.Unlock()
+	for _, r := range refused {
+		r.job.answer(n.index, vote{err: r.err, unsent: true})
+	}
 	if start {
 		go n.run()
 	} else if wake {
 		n.rouse()
 	}
+}
+
+// A refusedJob was not queued.
+type refusedJob struct {
+	job *job
+	err error
+}
+
+func (n *node) queueLocked(jobs []job) (refused []refusedJob) {
+	for i := range jobs {
+		if err := n.refusalLocked(&jobs[i]); err != nil {
+			refused = append(refused, refusedJob{&jobs[i], err})
+		} else {
+			n.queue = append(n.queue, jobs[i])
+		}
+	}
+	return refused
 }
 
 func (n *node) rouse() {

@@ -196,20 +196,21 @@ func (s *Service) command(sc *scripts.Script, k key, args ...string) []string {
 	return append(c, args...)
 }
 
-// ask puts one question to all nodes.
-func (s *Service) ask(j job, enough func([]vote) bool) *round {
-	return s.askEach(enough, func(int) *job { return &j })
+// ask puts one question to all nodes, and what is to come right behind it, which has its
+// own round.
+func (s *Service) ask(j job, enough func([]vote) bool, behind ...job) *round {
+	return s.askEach(enough, func(int) *job { return &j }, behind...)
 }
 
 // askEach asks every node its own question, or none if that is nil.
-func (s *Service) askEach(enough func([]vote) bool, each func(node int) *job) *round {
+func (s *Service) askEach(enough func([]vote) bool, each func(node int) *job, behind ...job) *round {
 	r := newRound(len(s.nodes), enough)
 	s.fan.Lock()
 	defer s.fan.Unlock()
 	for i, n := range s.nodes {
 		if j := each(i); j != nil {
 			j.round = r
-			n.push(*j)
+			n.push(append([]job{*j}, behind...)...)
 		} else {
 			r.deliver(i, vote{err: errNotAsked, unsent: true})
 		}

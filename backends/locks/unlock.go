@@ -129,8 +129,24 @@ func (s *Service) release(ctx context.Context, h holder, g grant, holds []string
 	if valid {
 		fence, how = g.fence, "unlock"
 	}
+	j := func(how string) job { return s.releaseJob(h, g, holds, how, tag) }
+	enough := func(v []vote) bool { return ruleRelease(v, s.quorum, false, h.owner, fence) != pending }
+	var round *round
+	if valid && len(holds) == len(g.holds) && !g.partial {
+		round = s.giveUp(place{h.db, h.name}, j, enough)
+	} else {
+		round = s.ask(j(how), enough)
+		s.waiting.stir(place{h.db, h.name}) // an acquisition given to the nodes from now on runs behind the release
+	}
+	err := round.wait(ctx, patience)
+	votes := round.close(false, nil)
+	s.waiting.heardBy(place{h.db, h.name}, votes)
+	return votes, ruleRelease(votes, s.quorum, true, h.owner, fence), err
+}
+
+func (s *Service) releaseJob(h holder, g grant, holds []string, how, tag string) job {
 	args := append([]string{h.owner, strconv.FormatInt(g.fence, 10), how, tag}, holds...)
-	round := s.ask(job{
+	return job{
 		args: s.command(scripts.Release, s.key(h.db, h.name), args...), parse: func(m []rueidis.RedisMessage) (vote, error) {
 			v, err := parseRelease(m)
 			if v.hold != "" && v.hold != holds[0] {
@@ -139,11 +155,7 @@ func (s *Service) release(ctx context.Context, h holder, g grant, holds []string
 			return v, err
 		},
 		expires: s.now() + s.opts.MaxTTL, insist: true,
-	}, func(v []vote) bool { return ruleRelease(v, s.quorum, false, h.owner, fence) != pending })
-	s.waiting.stir(place{h.db, h.name}) // an acquisition given to the nodes from now on runs behind the release
-	err := round.wait(ctx, patience)
-	votes := round.close(false, nil)
-	return votes, ruleRelease(votes, s.quorum, true, h.owner, fence), err
+	}
 }
 
 // unreleased puts what is not carried into words.

@@ -168,7 +168,7 @@ func TestHoldsThatWerePutBackProveNothing(t *testing.T) {
 	}
 	strict := p[1].command(scripts.Release, k, "alice", strconv.FormatInt(g.Fence, 10), "strict", "", g.attempt)
 	v := c[0].Do(t, strict...)
-	if len(v.Elems) != 4 || v.Elems[0].Int() != 1 || v.Elems[3].Int() != 1 {
+	if len(v.Elems) != 5 || v.Elems[0].Int() != 1 || v.Elems[3].Int() != 1 {
 		t.Errorf("release of a hold that was put back: %v", v)
 	}
 	if v := c[0].Do(t, strict...); v.Elems[0].Int() != 0 {

@@ -26,15 +26,16 @@ const (
 
 // A vote is one node's reply, its fields as far as the ballot has them.
 type vote struct {
-	ballot ballot
-	owner  string        // no, read: who has the name; empty when it is free
-	rest   time.Duration // yes, no, read: what is left of the lease, when the script ran
-	fence  int64         // yes: granted or proposed; over: granted then; no: the holder's, or the name's largest; state: the node's largest
-	kept   int64         // acquire: 0, or the fence of the grant the owner was in, or told
-	holds  int           // acquire: the owner's holds, this one included; release: the holds left
-	noted  bool          // release, renew: some renewal may have shortened the lease
-	told   bool          // release: the hold was there because a renewal had put it back
-	hold   string        // release: the one that this unlock has given back before, if it has
+	ballot    ballot
+	owner     string        // no, read: who has the name; empty when it is free
+	rest      time.Duration // yes, no, read: what is left of the lease, when the script ran
+	fence     int64         // yes: granted or proposed; over: granted then; no: the holder's, or the name's largest; state: the node's largest
+	kept      int64         // acquire: 0, or the fence of the grant the owner was in, or told
+	holds     int           // acquire: the owner's holds, this one included; release: the holds left
+	noted     bool          // release, renew: some renewal may have shortened the lease
+	told      bool          // release: the hold was there because a renewal had put it back
+	listeners int           // release: how many subscribers were told of it
+	hold      string        // release: the one that this unlock has given back before, if it has
 
 	version version // acquire, read, stale: of the lease
 	read    *reading
@@ -226,7 +227,7 @@ func parseRenew(m []rueidis.RedisMessage) (vote, error) {
 }
 
 func parseRelease(m []rueidis.RedisMessage) (vote, error) {
-	var code, noted, left, told int64
+	var code, noted, left, told, listeners int64
 	if err := ints(m, &code, &noted); err != nil {
 		return vote{}, err
 	}
@@ -236,8 +237,8 @@ func parseRelease(m []rueidis.RedisMessage) (vote, error) {
 	case 0:
 		v, err = parseNo(m[1:], nil)
 	case 1:
-		err = ints(m[2:], &left, &told)
-		v = vote{ballot: yes, holds: int(left), told: told == 1}
+		err = ints(m[2:], &left, &told, &listeners)
+		v = vote{ballot: yes, holds: int(left), told: told == 1, listeners: int(listeners)}
 	case 3:
 		if err = ints(m[2:], &left); err == nil && len(m) > 3 {
 			v.holds = int(left)

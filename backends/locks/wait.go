@@ -35,7 +35,11 @@ func (s *Service) lockWait(ctx context.Context, r LockRequest) (Answer, error) {
 		return Answer{}, err
 	}
 	a, err = s.inLine(ctx, w, r)
-	if left := s.waiting.leave(w); !a.Granted {
+	left, unused := s.waiting.leave(w)
+	if unused != nil {
+		s.abandon(unused.a, unused.round)
+	}
+	if !a.Granted {
 		a.Waiters = left
 	}
 	return a, err
@@ -129,15 +133,17 @@ type queue struct {
 
 // A waiter is one Lock in line.
 type waiter struct {
-	queue *queue
-	el    *list.Element
-	asks  Waiter // when it came
-	since time.Duration
-	turn  chan struct{} // closed when it has become the asker
-	news  chan struct{} // tells the asker to look at its queue; holds one
+	queue   *queue
+	el      *list.Element
+	request LockRequest
+	since   time.Duration // when it came
+	alone   bool          // it was first in line from the beginning, and may ask
+	turn    chan struct{} // closed when it has become the asker
+	news    chan struct{} // tells the asker to look at its queue; holds one
 
 	// of the asker
-	asking   bool          // it asks the nodes, and does not sleep
+	asking   bool          // it asks the nodes, or does so next: its request is not offered to them
+	offer    *offer        // asks for it
 	again    time.Duration // when it asks again, if it hears nothing; 0: nothing is planned
 	polls    int           // planned
 	failures int           // in a row
@@ -145,12 +151,13 @@ type waiter struct {
 
 // known is what a queue knows of its name. The zero value knows nothing.
 type known struct {
-	asked  bool          // something is
-	fresh  bool          // it was granted just now, by a first hold
-	holder string        // empty when nobody was found to have a majority
-	fence  int64         // of the holder's grant, or less
-	until  time.Duration // end of the holder's lease, by the Service's clock
-	err    error         // too few nodes voted
+	asked     bool          // something is
+	fresh     bool          // it was granted just now, by a first hold
+	elsewhere bool          // it was granted through another proxy
+	holder    string        // empty when nobody was found to have a majority
+	fence     int64         // of the holder's grant, or less
+	until     time.Duration // end of the holder's lease, by the Service's clock
+	err       error         // too few nodes voted
 
 	doubtful bool // some release was heard of since
 }
@@ -208,22 +215,24 @@ func (ws *waiting) join(at place, limit int, r LockRequest, now time.Duration) (
 	}
 	q := ws.queues[at]
 	if q == nil {
-		q = &queue{at: at, channel: lockKey(ws.prefix, at.db, at.name), heard: make([]int64, ws.nodes)}
+		q = &queue{at: at, channel: ws.channel(at), heard: make([]int64, ws.nodes)}
 		ws.queues[at] = q
 		ws.attach(q)
 	}
-	w := &waiter{queue: q, since: now, turn: make(chan struct{}), news: make(chan struct{}, 1)}
-	w.asks = Waiter{Owner: r.Owner, Info: r.Info, Left: r.Wait}
+	w := &waiter{queue: q, request: r, since: now, turn: make(chan struct{}), news: make(chan struct{}, 1)}
 	w.el = q.line.PushBack(w)
 	ws.n++
 	if q.line.Len() == 1 {
+		w.alone = q.ear.silent(now) <= 0
+		w.asking = w.alone
 		close(w.turn)
 	}
 	return w, nil
 }
 
-// leave takes a waiter out of the line, and returns how many are left in it.
-func (ws *waiting) leave(w *waiter) int {
+// leave takes a waiter out of the line. It returns how many are left in it, and the offer
+// that w did not take, if any.
+func (ws *waiting) leave(w *waiter) (left int, unused *offer) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q := w.queue
@@ -240,7 +249,7 @@ func (ws *waiting) leave(w *waiter) int {
 		}
 		close(next.turn)
 	}
-	return q.line.Len()
+	return q.line.Len(), w.offer
 }
 
 // first is the asker, nil if nobody is in line.
@@ -257,6 +266,15 @@ func (ws *waiting) stir(at place) {
 	defer ws.mu.Unlock()
 	if q := ws.queues[at]; q != nil {
 		q.stirred = true
+		q.tell()
+	}
+}
+
+// tell has the asker of a name look at its queue.
+func (ws *waiting) tell(at place) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if q := ws.queues[at]; q != nil {
 		q.tell()
 	}
 }
@@ -281,18 +299,19 @@ func (s *Service) inLine(ctx context.Context, w *waiter, r LockRequest) (Answer,
 	within, cancel := context.WithTimeout(ctx, r.Wait)
 	defer cancel()
 	limit := within
-	if w.isFirst() {
+	if w.alone {
 		limit = ctx // it may take as long as it would without a wait
 	} else if err := s.sleepInLine(within, w); err != nil {
 		return s.unserved(ctx, w, err)
 	}
 	for ; ; limit = within {
-		s.waiting.ask(w)
-		a, err := s.lockOnce(limit, r)
+		a, err := s.askInLine(limit, w, r)
 		if few := (*QuorumError)(nil); err != nil && !errors.As(err, &few) {
 			return s.unserved(ctx, w, err)
 		}
-		s.waiting.asked(w, s.learn(a, err), s.now())
+		k := s.learn(a, err)
+		k.elsewhere = !a.Granted && k.holder != "" && !s.memory.has(holder{r.DB, r.Name, k.holder}, s.now())
+		s.waiting.asked(w, k, s.now())
 		if a.Granted {
 			return a, nil
 		}
@@ -348,21 +367,16 @@ func (s *Service) sleepFor(ctx context.Context, w *waiter, d time.Duration) erro
 	}
 }
 
-func (w *waiter) isFirst() bool {
-	select {
-	case <-w.turn:
-		return true
-	default:
-		return false
-	}
-}
-
-// ask notes that w, the asker, asks now.
-func (ws *waiting) ask(w *waiter) {
+// ask notes that w, the asker, asks now, and returns the offer that has asked for it, if
+// there is one.
+func (ws *waiting) ask(w *waiter) (o *offer) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	w.asking = true
-	w.queue.forgetNews()
+	if o, w.offer = w.offer, nil; o == nil {
+		w.asking = true
+		w.queue.forgetNews()
+	}
+	return o
 }
 
 // asked notes what w, the asker, was told now, and plans when it asks again.
@@ -372,6 +386,9 @@ func (ws *waiting) asked(w *waiter, k known, now time.Duration) {
 	w.asking = false
 	w.queue.known = k
 	w.queue.stirred = w.queue.stirred && !k.fresh
+	if e := w.queue.ear; e != nil && k.elsewhere {
+		e.turns = 0
+	}
 	w.again = ws.again(w, now)
 }
 
@@ -380,7 +397,12 @@ func (ws *waiting) pause(w *waiter, now time.Duration) time.Duration {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q := w.queue
-	if q.stirred || !q.known.asked || q.freed(ws.quorum) {
+	switch {
+	case w.offer != nil:
+		return 0
+	case q.ear.silent(now) > 0:
+		return q.ear.silent(now)
+	case q.stirred, !q.known.asked, q.freed(ws.quorum):
 		return 0
 	}
 	ws.listen(q)

@@ -27,6 +27,21 @@ type ear struct {
 	idle    *list.Element // in waiting.idle, when nobody waits
 	since   time.Duration // nobody has waited
 	on      []bool        // by node: it has confirmed, so that it tells all that is published from then on
+
+	crowded    bool          // other proxies listen for the name too
+	turns      int           // releases here in a row
+	turnsSince time.Duration // the first of them
+	quiet      time.Duration // nobody here asks before
+}
+
+func (ws *waiting) channel(at place) string { return lockKey(ws.prefix, at.db, at.name) }
+
+// silent is for how long nobody here may ask. There may be no ear.
+func (e *ear) silent(now time.Duration) time.Duration {
+	if e == nil {
+		return 0
+	}
+	return e.quiet - now
 }
 
 // hears reports whether a name cannot be released, by a quorum, without a word of it.
@@ -126,6 +141,10 @@ func (ws *waiting) heard(node int, channel string, fence int64, how string) {
 		return
 	}
 	q := e.queue
+	if how == "handed" { // on to somebody who waits there
+		q.known.doubtful = true
+		return
+	}
 	q.heard[node] = max(q.heard[node], fence)
 	if fence < q.known.fence { // released before what is known was learnt
 		return

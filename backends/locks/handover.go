@@ -1,0 +1,104 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+const (
+	maxTurns = 8                     // releases in a row after which the name stays here, while others listen,
+	turnTime = 50 * time.Millisecond // and for how long they may go on
+	yieldFor = 5 * time.Millisecond  // then nobody here asks for this long, and
+	yieldMax = 3 * time.Millisecond  // up to so much longer
+)
+
+// An offer is an acquisition that an unlock made for the asker: every node was given it
+// right behind the release, so that one round trip does both.
+type offer struct {
+	a     *acquisition
+	round *round
+}
+
+// askInLine is lockOnce, or the rest of the acquisition that was offered.
+func (s *Service) askInLine(ctx context.Context, w *waiter, r LockRequest) (Answer, error) {
+	o := s.waiting.ask(w)
+	if o == nil {
+		return s.lockOnce(ctx, r)
+	}
+	a, err := s.conclude(ctx, o.a, o.round)
+	if errors.Is(err, errSplit) || errors.Is(err, errWanting) {
+		return s.lockOnce(ctx, r)
+	}
+	return a, err
+}
+
+// giveUp asks all nodes to release a name's last holds, and right behind that for the name
+// on behalf of who waits for it here.
+func (s *Service) giveUp(at place, release func(how string) job, enough func([]vote) bool) *round {
+	var acquire job
+	o := s.waiting.handOver(at, func(r LockRequest) *offer {
+		a, j := s.newAcquisition(r)
+		acquire = j
+		acquire.round = newRound(len(s.nodes), s.decided)
+		return &offer{a, acquire.round}
+	})
+	if o == nil {
+		round := s.ask(release("unlock"), enough)
+		s.waiting.stir(at)
+		return round
+	}
+	round := s.ask(release("handed"), enough, acquire)
+	s.waiting.tell(at)
+	return round
+}
+
+// handOver makes an offer to the asker of a name that is about to be released, if that
+// sleeps. It makes none when it is the turn of those who wait at other proxies.
+func (ws *waiting) handOver(at place, offering func(LockRequest) *offer) *offer {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if e := ws.ears[ws.channel(at)]; e != nil && e.yields(ws.now()) {
+		return nil
+	}
+	q := ws.queues[at]
+	if q == nil || q.first().asking {
+		return nil
+	}
+	w := q.first()
+	w.asking = true
+	q.forgetNews()
+	w.offer = offering(w.request)
+	return w.offer
+}
+
+// yields counts the releases, and reports whether the name should go to another proxy now:
+// then nobody here asks for it for a while.
+func (e *ear) yields(now time.Duration) bool {
+	if e.turns == 0 {
+		e.turnsSince = now
+	}
+	if e.turns++; !e.crowded || (e.turns <= maxTurns && now-e.turnsSince < turnTime) {
+		return false
+	}
+	e.turns, e.quiet = 0, now+yieldFor+rand64(yieldMax)
+	return true
+}
+
+// heardBy notes, by the votes on a release, whether anybody but this proxy was told of it.
+func (ws *waiting) heardBy(at place, votes []vote) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	e := ws.ears[ws.channel(at)]
+	if e == nil {
+		return
+	}
+	e.crowded = false
+	for i, v := range votes {
+		own := 0
+		if e.on[i] {
+			own = 1
+		}
+		e.crowded = e.crowded || v.listeners > own
+	}
+}
