@@ -22,7 +22,7 @@ type room struct {
 
 var drawing = []room{
 	{pkg: "cmd/lockproxy",
-		ours:   []string{"proxy", "commands", "backends", "backends/upstream", "backends/locks"},
+		ours:   []string{"proxy", "commands", "backends", "backends/upstream", "backends/locks", "backends/resp"},
 		theirs: []string{"github.com/urfave/cli/v2", "github.com/alicebob/miniredis/v2", "go.yaml.in/yaml/v3"}},
 	{pkg: "proxy",
 		ours:   []string{"commands", "backends/resp", "backends/sock"},

@@ -45,11 +45,18 @@ func (p program) run(ctx context.Context, args []string) int {
 	if err == nil {
 		return exitOK
 	}
+	var own *exitError
+	if errors.As(err, &own) && own.err == nil {
+		return own.code
+	}
 	fmt.Fprintln(p.stderr, "lockproxy:", err)
 	var (
 		usage usageError
 		bad   faults
 	)
+	if own != nil {
+		return own.code
+	}
 	if errors.As(err, &usage) || errors.As(err, &bad) {
 		return exitUsage
 	}
@@ -74,6 +81,7 @@ func (p program) app() *cli.App {
 		Commands: []*cli.Command{
 			p.serveCommand(),
 			p.devCommand(),
+			p.runCommand(),
 			p.initCommand(),
 			p.healthcheckCommand(),
 			p.versionCommand(),
@@ -90,7 +98,7 @@ func unknownCommand(c *cli.Context) error {
 	if !c.Args().Present() {
 		return cli.ShowAppHelp(c)
 	}
-	return usageError{fmt.Errorf("no command %q; there are serve, dev, init, healthcheck and version", c.Args().First())}
+	return usageError{fmt.Errorf("no command %q; there are serve, dev, run, init, healthcheck and version", c.Args().First())}
 }
 
 // command is a command that takes flags for all, a config file, and no arguments.

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+)
+
+// What run exits with when it is not with the code of its command: sysexits.h where
+// that has a word for it, and what shells do.
+const (
+	exitMisuse       = 64  // the command line, or what it asks of the proxy, is not sound
+	exitUnavailable  = 69  // no quorum, or no proxy
+	exitLost         = 70  // the lock was lost while the command ran
+	exitBusy         = 75  // another owner has the lock
+	exitNoPermission = 77  // the proxy does not let this user
+	exitNotRunnable  = 126 // the command is there and cannot be run
+	exitNotFound     = 127 // there is no such command
+	exitSignal       = 128 // plus the number of the signal that ended it
+)
+
+// maxInfo is how long LOCK's INFO may be, in bytes.
+const maxInfo = 256
+
+// An exitError ends the process with a code of its own.
+type exitError struct {
+	code int
+	err  error // nil: there is nothing to say
+}
+
+func (e *exitError) Error() string { return fmt.Sprint(e.err) }
+func (e *exitError) Unwrap() error { return e.err }
+
+// runSettings are the settings of run, read into a.
+func runSettings(a *lockAsk) []setting {
+	text := func(field *string) func(*options, string) error {
+		return word(func(*options) *string { return field })
+	}
+	span := func(least time.Duration, field *time.Duration) func(*options, string) error {
+		return duration(least, func(*options) *time.Duration { return field })
+	}
+	return append([]setting{
+		{name: "lock", usage: "the `name` of the lock", read: text(&a.name)},
+		{name: "ttl", value: "30s", usage: "the lease; the proxy renews it while the command runs, and it is for how long the lock outlives a proxy that died", read: span(time.Millisecond, &a.ttl)},
+		{name: "wait", value: "0", usage: "how long to wait for the lock; 0: not at all", read: span(0, &a.wait)},
+		{name: "max-hold", value: "0", usage: "the longest that the command may have the lock; 0: what the proxy allows", read: span(0, &a.maxHold)},
+		{name: "owner", usage: "who has the lock (default: a random word); the same owner may enter twice", read: text(&a.owner)},
+		{name: "info", usage: "what LOCKCTL INFO shows to whoever looks who has the lock (default: host, process id and command)", read: text(&a.info)},
+		{name: "kill-after", value: "5s", usage: "how long the command may take to end when the lock is lost, at most", read: span(0, &a.killAfter)},
+		{name: "proxy", value: "redis://127.0.0.1:6380", secret: true, list: true, usage: "a lockproxy, as a `URL`; repeat it for more that share its lock nodes, to be tried in turn", read: readProxy(a)},
+	}, only(tlsSettings(), "tls-ca", "tls-server-cert", "tls-server-key")...)
+}
+
+func readProxy(a *lockAsk) func(*options, string) error {
+	return func(_ *options, text string) error {
+		s, err := parseServer(text)
+		if err == nil && !s.Single() {
+			err = errors.New("names several addresses, or sentinels; repeat the setting instead")
+		}
+		a.proxies = append(a.proxies, s)
+		return err
+	}
+}
+
+func (p program) runCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "run",
+		Usage:     "run a command while holding a lock of a lockproxy that is running",
+		ArgsUsage: "command [argument ...]",
+		Flags:     flags(runSettings(new(lockAsk))),
+		OnUsageError: func(c *cli.Context, err error, sub bool) error {
+			return &exitError{exitMisuse, onUsageError(c, err, sub)}
+		},
+		Action: func(c *cli.Context) error {
+			a, err := p.readAsk(c)
+			if err != nil {
+				return &exitError{exitMisuse, err}
+			}
+			return p.underLock(a, c.Args().Slice())
+		},
+	}
+}
+
+// readAsk reads what run is to do from flags and environment.
+func (p program) readAsk(c *cli.Context) (*lockAsk, error) {
+	a := new(lockAsk)
+	all := runSettings(a)
+	raw, bad := merge([]config{fromFlags(c, all), fromEnv(p.env, all)}, all)
+	var o options
+	for _, s := range all {
+		bad = append(bad, raw.read(s, &o)...)
+	}
+	if a.name == "" {
+		bad = append(bad, errors.New("lock: not set; give --lock name"))
+	}
+	if !c.Args().Present() {
+		bad = append(bad, errors.New("no command to run; write lockproxy run --lock name -- command"))
+	}
+	tls, more := o.serverFiles.read("tls-server-cert", "tls-server-key", "tls-ca")
+	if bad = append(bad, more...); len(bad) > 0 {
+		return nil, bad
+	}
+	if tls != nil {
+		for i, s := range a.proxies {
+			a.proxies[i] = s.WithTLS(tls)
+		}
+	}
+	a.complete(c.Args().First())
+	return a, nil
+}
+
+// complete fills in what was left to run. The command's arguments are not shown: they
+// may hold passwords.
+func (a *lockAsk) complete(command string) {
+	if a.owner == "" {
+		a.owner = rand.Text()
+	}
+	if a.info == "" {
+		host, _ := os.Hostname()
+		a.info = fmt.Sprintf("%s %d %s", host, os.Getpid(), filepath.Base(command))
+		a.info = strings.ToValidUTF8(a.info[:min(len(a.info), maxInfo)], "")
+	}
+}
+
+// underLock takes the lock, runs the command and gives the lock back. Its error, if
+// any, is an *exitError.
+func (p program) underLock(a *lockAsk, command []string) error {
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return &exitError{unrunnable(err), err}
+	}
+	signals, stop := catch()
+	defer stop()
+	h, err := takeUnless(a, signals)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(path, command[1:]...)
+	cmd.Args[0] = command[0]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, p.stdout, p.stderr
+	cmd.Env = append(os.Environ(), "LOCK_NAME="+a.name, "LOCK_OWNER="+a.owner, "LOCK_FENCE="+h.fence)
+	c, err := startChild(cmd)
+	if err != nil {
+		return &exitError{unrunnable(err), errors.Join(err, h.giveBack())}
+	}
+	return p.outcome(h, c, p.watch(h, c, signals))
+}
+
+// takeUnless takes the lock, unless a signal says that it is not wanted any more.
+func takeUnless(a *lockAsk, signals <-chan os.Signal) (*held, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	type taken struct {
+		h   *held
+		err error
+	}
+	done := make(chan taken, 1)
+	go func() {
+		h, err := a.take(ctx)
+		done <- taken{h, err}
+	}()
+	for {
+		select {
+		case t := <-done:
+			return t.h, t.err
+		case sig := <-signals:
+			s, ends := fatal(sig)
+			if !ends {
+				continue
+			}
+			cancel()
+			if t := <-done; t.h != nil {
+				_ = t.h.giveBack() // else it ends with the connection
+			}
+			return nil, &exitError{code: exitSignal + int(s)}
+		}
+	}
+}
+
+// fatal says whether a signal ends a process that has nothing to pass it to. One that
+// stops it does so.
+func fatal(sig os.Signal) (s syscall.Signal, ends bool) {
+	s, _ = sig.(syscall.Signal)
+	switch s {
+	case syscall.SIGTSTP:
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	case syscall.SIGCONT, syscall.SIGWINCH:
+	default:
+		return s, true
+	}
+	return s, false
+}
+
+// watch returns when the child has ended. It reports whether that was because the lock
+// was lost, which it has said then.
+func (p program) watch(h *held, c *child, signals <-chan os.Signal) (gone bool) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	lost := make(chan *loss, 1)
+	go func() { lost <- h.keep(ctx) }()
+	for {
+		select {
+		case <-c.ended:
+			cancel()
+			return p.mourn(h, <-lost)
+		case sig := <-signals:
+			c.pass(sig)
+		case l := <-lost:
+			p.mourn(h, l)
+			c.end(l.by)
+			return true
+		}
+	}
+}
+
+// mourn says that the lock was lost, if it was.
+func (p program) mourn(h *held, l *loss) (gone bool) {
+	if l != nil {
+		fmt.Fprintf(p.stderr, "lockproxy: the lock %s was lost: %s\n", h.name, l.reason)
+	}
+	return l != nil
+}
+
+// outcome gives back what is left of the lock and says what run exits with.
+func (p program) outcome(h *held, c *child, gone bool) error {
+	defer h.drop()
+	if gone {
+		return &exitError{code: exitLost}
+	}
+	code := c.code()
+	err := h.giveBack()
+	switch {
+	case errors.Is(err, errGone) && code == exitOK:
+		return &exitError{exitLost, fmt.Errorf("%w: %s", err, h.name)}
+	case errors.Is(err, errGone):
+		fmt.Fprintf(p.stderr, "lockproxy: %v: %s\n", err, h.name)
+	case err != nil:
+		fmt.Fprintf(p.stderr, "lockproxy: %s stays locked until its lease ends: %v\n", h.name, err)
+	}
+	if code == exitOK {
+		return nil
+	}
+	return &exitError{code: code}
+}

@@ -1,0 +1,321 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// A stand is what a proxy is to run: it answers as it is told.
+type stand struct {
+	socket string
+	answer func(c net.Conn, args []string) string // empty: nothing is answered
+
+	mu   sync.Mutex
+	said []string
+}
+
+// granted is the answer to everything that goes well, of a lock with fence 7.
+func granted(_ net.Conn, args []string) string {
+	switch args[0] {
+	case "LOCK":
+		return "*4\r\n:7\r\n$1\r\no\r\n:29000\r\n:1\r\n"
+	case "UNLOCK":
+		return ":1\r\n"
+	}
+	return "%1\r\n$5\r\nproto\r\n:3\r\n"
+}
+
+// standIn listens until the test ends. Answers to commands that are not in replies are
+// those of a lock that is granted.
+func standIn(t *testing.T, answer func(c net.Conn, args []string) string) *stand {
+	t.Helper()
+	s := &stand{socket: filepath.Join(t.TempDir(), "s"), answer: answer}
+	l, err := net.Listen("unix", s.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() { s.serve(c) })
+		}
+	})
+	return s
+}
+
+func (s *stand) serve(c net.Conn) {
+	defer c.Close()
+	r := bufio.NewReader(c)
+	for {
+		v, err := readReply(r)
+		if err != nil {
+			return
+		}
+		var args []string
+		for _, e := range v.elems {
+			args = append(args, e.text)
+		}
+		s.mu.Lock()
+		s.said = append(s.said, strings.Join(args, " "))
+		s.mu.Unlock()
+		fmt.Fprint(c, s.answer(c, args))
+	}
+}
+
+// heard are the commands that came, without questions whether it is there.
+func (s *stand) heard() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.said), func(c string) bool { return c == "LOCKCTL HELP" })
+}
+
+func (s *stand) run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return execute(t, map[string]string{"LOCKPROXY_PROXY": "unix://" + s.socket}, append([]string{"run"}, args...)...)
+}
+
+func TestRunCommandLines(t *testing.T) {
+	dead := filepath.Join(t.TempDir(), "dead")
+	locked := filepath.Join(t.TempDir(), "locked")
+	if err := os.WriteFile(locked, []byte("#!/bin/sh\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		args   string
+		code   int
+		stderr string
+	}{
+		{"run", exitMisuse, "lock: not set"},
+		{"run", exitMisuse, "no command to run"},
+		{"run --lock a", exitMisuse, "no command to run"},
+		{"run --lok a -- true", exitMisuse, "not defined: -lok"},
+		{"run --lock a --ttl 30 -- true", exitMisuse, `ttl: "30" has no unit`},
+		{"run --lock a --proxy redis://a:1?addr=b:2 -- true", exitMisuse, "names several addresses"},
+		{"run --lock a --tls-ca /none/such -- true", exitMisuse, "tls-ca: "},
+		{"run --lock a -- no-such-command", exitNotFound, "no-such-command"},
+		{"run --lock a -- /none/such", exitNotFound, "/none/such"},
+		{"run --lock a -- " + locked, exitNotRunnable, "permission denied"},
+		{"run --lock a --proxy unix://" + dead + " -- true", exitUnavailable, dead},
+	}
+	for _, tt := range tests {
+		if code, _, stderr := execute(t, nil, strings.Fields(tt.args)...); code != tt.code || !strings.Contains(stderr, tt.stderr) {
+			t.Errorf("%s: exit code %d, want %d, and %q in %q", tt.args, code, tt.code, tt.stderr, stderr)
+		}
+	}
+}
+
+func TestRunRefused(t *testing.T) {
+	tests := []struct {
+		command, reply string
+		code           int
+		stderr         string
+	}{
+		{"LOCK", "_\r\n", exitBusy, "a is held by another"},
+		{"LOCK", "*-1\r\n", exitBusy, "a is held by another"},
+		{"LOCK", "-QUEUEFULL 9 wait already\r\n", exitBusy, "QUEUEFULL 9 wait"},
+		{"LOCK", "-NOQUORUM 1 of 3 answered\r\n", exitUnavailable, "NOQUORUM 1 of 3"},
+		{"LOCK", "-ERR ttl 30s is over the maximum\r\n", exitMisuse, "over the maximum"},
+		{"LOCK", "-NOPERM no\r\n", exitNoPermission, "NOPERM"},
+		{"HELLO", "-WRONGPASS no\r\n", exitNoPermission, "WRONGPASS"},
+		{"HELLO", "-UPSTREAMDOWN no\r\n", exitUnavailable, "UPSTREAMDOWN"},
+		{"HELLO", "-ERR unknown command\r\n", exitUnavailable, "unknown command"},
+		{"HELLO", "HTTP/1.1 400 Bad Request\r\n", exitUnavailable, "not a reply"},
+		{"LOCK", "+OK\r\n", exitUnavailable, "not the answer of a lockproxy"},
+	}
+	for _, tt := range tests {
+		s := standIn(t, func(c net.Conn, args []string) string {
+			if args[0] == tt.command {
+				return tt.reply
+			}
+			return granted(c, args)
+		})
+		code, stdout, stderr := s.run(t, "--lock", "a", "echo", "ran")
+		if code != tt.code || stdout != "" || !strings.Contains(stderr, tt.stderr) {
+			t.Errorf("%s %q: exit code %d, want %d; %q, %q", tt.command, tt.reply, code, tt.code, stdout, stderr)
+		}
+	}
+}
+
+func TestRunCodes(t *testing.T) {
+	tests := []struct {
+		script, unlock string
+		code           int
+		stdout, stderr string
+	}{
+		{"echo $LOCK_NAME $LOCK_OWNER $LOCK_FENCE", ":1", exitOK, "job me 7\n", ""},
+		{"exit 3", ":1", 3, "", ""},
+		{"kill -KILL $$", ":1", exitSignal + 9, "", ""},
+		{"echo err >&2", ":1", exitOK, "", "err\n"},
+		{"true", "-LOCKLOST it is gone", exitLost, "", "lost before the command ended: job"},
+		{"exit 3", "-LOCKLOST it is gone", 3, "", "lost before the command ended: job"},
+		{"true", "-NOQUORUM 0 of 1", exitOK, "", "stays locked until its lease ends: NOQUORUM"},
+	}
+	for _, tt := range tests {
+		s := standIn(t, func(c net.Conn, args []string) string {
+			if args[0] == "UNLOCK" {
+				return tt.unlock + "\r\n"
+			}
+			return granted(c, args)
+		})
+		code, stdout, stderr := s.run(t, "--lock", "job", "--owner", "me", "--info", "x", "--wait", "2s", "--max-hold", "1m", "--", "sh", "-c", tt.script)
+		if code != tt.code || stdout != tt.stdout || !strings.Contains(stderr, tt.stderr) || tt.stderr == "" && stderr != "" {
+			t.Errorf("%s, %s: exit code %d, want %d; %q, %q", tt.script, tt.unlock, code, tt.code, stdout, stderr)
+		}
+		want := []string{"HELLO 3", "LOCK job 30000ms OWNER me SESSION INFO x WAIT 2000ms MAXHOLD 60000ms", "UNLOCK job me FENCE 7 ALL"}
+		if got := s.heard(); !slices.Equal(got, want) {
+			t.Errorf("%s: the proxy heard %q", tt.script, got)
+		}
+	}
+}
+
+// TestRunShowsWho: an argument may be a password.
+func TestRunShowsWho(t *testing.T) {
+	s := standIn(t, granted)
+	s.run(t, "--lock", "job", "echo", "hunter2")
+	lock := s.heard()[1]
+	if strings.Contains(lock, "hunter2") || !strings.HasSuffix(lock, fmt.Sprintf(" %d echo", os.Getpid())) {
+		t.Errorf("the proxy heard %q", lock)
+	}
+}
+
+// lose is a child that says how it was ended.
+const lose = `trap 'echo TERM; exit 0' TERM; echo ready; while :; do sleep 0.01; done`
+
+func TestRunLosesTheLock(t *testing.T) {
+	var once sync.Once
+	s := standIn(t, func(c net.Conn, args []string) string {
+		if args[0] == "LOCKCTL" {
+			once.Do(func() {
+				time.Sleep(100 * time.Millisecond) // until the trap is set
+				fmt.Fprint(c, ">2\r\n$10\r\ninvalidate\r\n_\r\n")
+				fmt.Fprint(c, ">4\r\n$9\r\nlock-lost\r\n$3\r\njob\r\n:7\r\n$7\r\nexpired\r\n")
+			})
+		}
+		return granted(c, args)
+	})
+	began := time.Now()
+	code, stdout, stderr := s.run(t, "--lock", "job", "--ttl", "10s", "--", "sh", "-c", lose)
+	if code != exitLost || stdout != "ready\nTERM\n" || !strings.Contains(stderr, "the lock job was lost: expired") {
+		t.Errorf("exit code %d, %q, %q after %v", code, stdout, stderr, time.Since(began))
+	}
+	if slices.ContainsFunc(s.heard(), func(c string) bool { return strings.HasPrefix(c, "UNLOCK") }) {
+		t.Errorf("a lost lock was unlocked: %q", s.heard())
+	}
+}
+
+// TestRunKills: a child that ends at no TERM, and what it started, is killed.
+func TestRunKills(t *testing.T) {
+	var broken atomic.Bool
+	s := standIn(t, func(c net.Conn, args []string) string {
+		switch {
+		case args[0] == "LOCKCTL":
+			broken.Store(true)
+			c.Close()
+		case args[0] == "LOCK" && broken.Load():
+			return "_\r\n"
+		}
+		return granted(c, args)
+	})
+	pids := filepath.Join(t.TempDir(), "pids")
+	code, _, stderr := s.run(t, "--lock", "job", "--ttl", "1s", "--kill-after", "100ms", "--", "sh", "-c",
+		`trap '' TERM; sh -c "trap '' TERM; while :; do sleep 1; done" & echo $$ $! >`+pids+`; while :; do sleep 1; done`)
+	if code != exitLost {
+		t.Errorf("exit code %d, %q", code, stderr)
+	}
+	text, err := os.ReadFile(pids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range strings.Fields(string(text)) {
+		if state, alive := processState(pid); alive {
+			t.Errorf("process %s is left: %s", pid, state)
+		}
+	}
+}
+
+// processState is what /proc says of a process that has not ended.
+func processState(pid string) (state string, alive bool) {
+	text, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return "", false
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	return rest[:1], rest[0] != 'Z' && rest[0] != 'X'
+}
+
+// TestRunResumes: a connection that breaks is made again, by way of any proxy, and the
+// lock with it if it is the same.
+func TestRunResumes(t *testing.T) {
+	tests := []struct {
+		name  string
+		again string // what the second proxy answers to LOCK
+		code  int
+		heard string // by the second proxy, last
+	}{
+		{"the same lock", "*4\r\n:7\r\n$2\r\nme\r\n:29000\r\n:2\r\n", exitOK, "UNLOCK job me FENCE 7 ALL"},
+		{"another one", "*4\r\n:8\r\n$2\r\nme\r\n:29000\r\n:1\r\n", exitLost, "UNLOCK job me FENCE 8 ALL"},
+		{"held by another", "_\r\n", exitLost, "LOCK job 1000ms OWNER me SESSION INFO x"},
+		{"no quorum for long", "-NOQUORUM 1 of 3\r\n", exitLost, "LOCK job 1000ms OWNER me SESSION INFO x"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var broken atomic.Bool
+			first := standIn(t, func(c net.Conn, args []string) string {
+				if broken.Load() || args[0] == "LOCKCTL" {
+					broken.Store(true)
+					c.Close()
+				}
+				return granted(c, args)
+			})
+			second := standIn(t, func(c net.Conn, args []string) string {
+				if args[0] == "LOCK" {
+					return tt.again
+				}
+				return granted(c, args)
+			})
+			code, _, stderr := execute(t, nil, "run", "--lock", "job", "--owner", "me", "--info", "x", "--ttl", "1s",
+				"--proxy", "unix://"+first.socket, "--proxy", "unix://"+second.socket, "--", "sleep", "0.8")
+			if heard := second.heard(); code != tt.code || len(heard) == 0 || heard[len(heard)-1] != tt.heard {
+				t.Errorf("exit code %d, want %d; the second proxy heard %q; %s", code, tt.code, heard, stderr)
+			}
+		})
+	}
+}
+
+func TestReadReply(t *testing.T) {
+	tests := []struct{ raw, want string }{
+		{"+OK\r\n", "{43 OK []}"},
+		{"$-1\r\n", "{95  []}"},
+		{"*-1\r\n", "{95  []}"},
+		{"_\r\n", "{95  []}"},
+		{"$2\r\na\n\r\n", "{36 a\n []}"},
+		{"%1\r\n+a\r\n:1\r\n", "{37  [{43 a []} {58 1 []}]}"},
+		{">2\r\n+a\r\n*1\r\n_\r\n", "{62  [{43 a []} {42  [{95  []}]}]}"},
+		{"$9999999\r\n", ""},
+		{"*1000000000000000000000\r\n", ""},
+		{"*-2\r\n", ""},
+		{"hello\r\n", ""},
+		{"\r\n", ""},
+		{"$5\r\nab", ""},
+	}
+	for _, tt := range tests {
+		v, err := readReply(bufio.NewReader(strings.NewReader(tt.raw)))
+		if got := fmt.Sprint(v); (err != nil) != (tt.want == "") || err == nil && got != tt.want {
+			t.Errorf("%q: %s, %v, want %s", tt.raw, got, err, tt.want)
+		}
+	}
+}

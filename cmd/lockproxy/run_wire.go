@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/resp"
+)
+
+// maxReply bounds a reply, in bytes and in values: what run asks has short answers.
+const maxReply = 1 << 20
+
+// A reply is one value of RESP3. Of a map elems are the keys and values in turn.
+type reply struct {
+	kind  byte   // the type byte
+	text  string // of what has no elems
+	elems []reply
+}
+
+func (r reply) isError() bool { return r.kind == '-' || r.kind == '!' }
+
+// word is the first of an error's.
+func (r reply) word() string {
+	word, _, _ := strings.Cut(r.text, " ")
+	return word
+}
+
+func (r reply) number() int64 {
+	n, _ := strconv.ParseInt(r.text, 10, 64)
+	return n
+}
+
+// readReply reads one value; nulls of both protocols become '_'.
+func readReply(r *bufio.Reader) (reply, error) {
+	left := maxReply
+	return readValue(r, &left)
+}
+
+func readValue(r *bufio.Reader, left *int) (reply, error) {
+	line, err := r.ReadSlice('\n')
+	if err != nil {
+		return reply{}, err
+	}
+	if *left -= len(line); *left < 0 || len(line) < 3 {
+		return reply{}, fmt.Errorf("not a reply: %.40q", line)
+	}
+	v := reply{kind: line[0], text: strings.TrimSuffix(string(line[1:]), "\r\n")}
+	switch v.kind {
+	case '+', '-', ':', ',', '#', '(', '_':
+		return v, nil
+	case '$', '!', '=', '*', '%', '~', '>', '|':
+	default:
+		return v, fmt.Errorf("not a reply: %.40q", v.text)
+	}
+	n, err := strconv.Atoi(v.text)
+	v.text = ""
+	switch {
+	case err != nil || n < -1 || n > *left:
+		return v, errors.New("not a reply: a length that is none")
+	case n == -1:
+		return reply{kind: '_'}, nil
+	case v.kind == '$' || v.kind == '!' || v.kind == '=':
+		return v, v.readPayload(r, n, left)
+	case v.kind == '%' || v.kind == '|':
+		n *= 2
+	}
+	return v, v.readElems(r, n, left)
+}
+
+func (v *reply) readPayload(r *bufio.Reader, n int, left *int) error {
+	b := make([]byte, n+2)
+	*left -= len(b)
+	_, err := io.ReadFull(r, b)
+	v.text = string(b[:n])
+	return err
+}
+
+func (v *reply) readElems(r *bufio.Reader, n int, left *int) error {
+	for range n {
+		e, err := readValue(r, left)
+		if err != nil {
+			return err
+		}
+		v.elems = append(v.elems, e)
+	}
+	return nil
+}
+
+// A wire is one connection to a proxy, in RESP3. do is for one goroutine at a time.
+type wire struct {
+	conn    net.Conn
+	replies chan reply
+	losses  chan reply    // lock-lost; the first is kept, of the one lock that the connection has
+	ended   chan struct{} // closed when nothing more comes; err says why
+	err     error
+}
+
+// errNoAnswer says that a proxy did not answer in time.
+var errNoAnswer = errors.New("no answer")
+
+// A refusal is an error reply.
+type refusal struct{ reply }
+
+func (r refusal) Error() string { return r.text }
+
+// dialWire connects to the proxy at s, agrees on RESP3 and selects the URL's database.
+// An error reply is a refusal.
+func dialWire(ctx context.Context, s *backends.Server) (*wire, error) {
+	conn, err := s.Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &wire{conn: conn, replies: make(chan reply, 1), losses: make(chan reply, 1), ended: make(chan struct{})}
+	go w.read()
+	if err := w.greet(ctx, s); err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *wire) greet(ctx context.Context, s *backends.Server) error {
+	hello := []string{"HELLO", "3"}
+	if user, password := s.Credentials(); user != "" || password != "" {
+		if user == "" {
+			user = "default"
+		}
+		hello = append(hello, "AUTH", user, password)
+	}
+	if _, err := w.ask(ctx, hello...); err != nil {
+		return err
+	}
+	if s.DB() == 0 {
+		return nil
+	}
+	_, err := w.ask(ctx, "SELECT", strconv.Itoa(s.DB()))
+	return err
+}
+
+// read hands out what comes until the connection ends.
+func (w *wire) read() {
+	defer close(w.ended)
+	r := bufio.NewReader(w.conn)
+	for {
+		v, err := readReply(r)
+		switch {
+		case err != nil:
+			w.err = err
+			return
+		case v.kind == '|': // in front of what it is about
+		case v.kind == '>' && (len(v.elems) < 4 || v.elems[0].text != "lock-lost"):
+		case v.kind == '>':
+			select {
+			case w.losses <- v:
+			default:
+			}
+		default:
+			select {
+			case w.replies <- v:
+			default:
+				w.err = errors.New("a reply that nobody asked for")
+				return
+			}
+		}
+	}
+}
+
+// ask is do whose error replies are errors.
+func (w *wire) ask(ctx context.Context, args ...string) (reply, error) {
+	v, err := w.do(ctx, args...)
+	if err == nil && v.isError() {
+		err = refusal{v}
+	}
+	return v, err
+}
+
+// do sends a command and waits for its reply until ctx ends. After an error the
+// connection is of no more use.
+func (w *wire) do(ctx context.Context, args ...string) (reply, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = w.conn.SetWriteDeadline(deadline) // fails only on a closed connection, as the write then does
+	}
+	if _, err := w.conn.Write(resp.AppendCommand(nil, args...)); err != nil {
+		return reply{}, err
+	}
+	select {
+	case v := <-w.replies:
+		return v, nil
+	case <-w.ended:
+		return reply{}, w.err
+	case <-ctx.Done():
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return reply{}, errNoAnswer
+		}
+		return reply{}, ctx.Err()
+	}
+}
+
+// close ends the connection and what reads from it.
+func (w *wire) close() {
+	_ = w.conn.Close()
+	<-w.ended
+}
+
+// within is do for a command that takes no time.
+func (w *wire) within(d time.Duration, args ...string) (reply, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return w.do(ctx, args...)
+}
