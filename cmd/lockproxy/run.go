@@ -234,6 +234,9 @@ func (p program) mourn(h *held, l *loss) (gone bool) {
 func (p program) outcome(h *held, c *child, gone bool) error {
 	defer h.drop()
 	if gone {
+		if h.wire != nil {
+			_ = h.giveBack() // what may be left of the lease; the fence keeps it from harming others
+		}
 		return &exitError{code: exitLost}
 	}
 	code := c.code()

@@ -1,0 +1,242 @@
+package integration
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// A locked is one lockproxy run.
+type locked struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+	mu    sync.Mutex
+	out   bytes.Buffer // of both, its own and its command's
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.Write(p)
+}
+
+func (l *locked) said() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.out.String()
+}
+
+// runLocked starts lockproxy run, of the lock job of the proxy at addr, with further
+// arguments and a shell script as its command.
+func runLocked(t *testing.T, addr, script string, args ...string) *locked {
+	t.Helper()
+	path, err := redistest.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &locked{ended: make(chan struct{})}
+	args = append([]string{"run", "--proxy", "redis://" + addr, "--lock", "job"}, args...)
+	l.cmd = exec.Command(path, append(args, "--", "sh", "-c", script)...)
+	l.cmd.Stdout, l.cmd.Stderr = l, l
+	l.cmd.WaitDelay = 5 * time.Second
+	l.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := l.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(l.ended)
+		_ = l.cmd.Wait() // how it ended is in cmd.ProcessState
+	}()
+	t.Cleanup(func() {
+		_ = l.cmd.Process.Kill()
+		<-l.ended
+	})
+	return l
+}
+
+// await returns when the command has said something.
+func (l *locked) await(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, 10*time.Second, "the command says "+text, func() bool { return strings.Contains(l.said(), text) })
+}
+
+// code waits for the end and checks the exit code.
+func (l *locked) code(t *testing.T, want int) {
+	t.Helper()
+	select {
+	case <-l.ended:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("it does not end; it said %q", l.said())
+	}
+	if got := l.cmd.ProcessState.ExitCode(); got != want {
+		t.Fatalf("exit code %d, want %d; it said %q", got, want, l.said())
+	}
+}
+
+// sleeper says ready, its fence and its process id, and then works, until TERM or INT.
+const sleeper = `trap 'echo ended; exit 9' TERM; trap 'echo interrupted; exit 8' INT; trap 'echo told' USR1
+echo ready $LOCK_FENCE $$; while :; do sleep 0.02; done`
+
+// words are what follows text in what it said.
+func (l *locked) words(text string) []string {
+	_, rest, _ := strings.Cut(l.said(), text)
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.Fields(line)
+}
+
+func TestRunTakesTurns(t *testing.T) {
+	r := startRig(t, 3, 2)
+	first := runLocked(t, r.addr(), sleeper)
+	first.await(t, "ready")
+	runLocked(t, r.proxies[1].Addr(), "echo ran").code(t, 75)
+	next := runLocked(t, r.proxies[1].Addr(), "echo ran $LOCK_FENCE $LOCK_NAME; exit 3", "--wait", "10s")
+	time.Sleep(50 * time.Millisecond)
+	if err := first.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	first.await(t, "told")
+	if err := first.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	first.code(t, 8)
+	next.code(t, 3)
+	if before, after := first.words("ready"), next.words("ran"); len(after) != 2 || after[1] != "job" || before[0] >= after[0] {
+		t.Errorf("first %q, then %q", before, after)
+	}
+	waiting := runLocked(t, r.addr(), sleeper)
+	waiting.await(t, "ready")
+	second := runLocked(t, r.addr(), sleeper, "--wait", "1m")
+	time.Sleep(100 * time.Millisecond)
+	if err := second.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	second.code(t, 128+15)
+	if err := waiting.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	waiting.code(t, 9)
+	eventually(t, 5*time.Second, "nothing is left", func() bool { return r.lockKeys(t) == 0 })
+}
+
+// TestRunKilled: when run is killed, its command is too, and the lock is free at once.
+func TestRunKilled(t *testing.T) {
+	r := startRig(t, 3, 1)
+	l := runLocked(t, r.addr(), sleeper)
+	l.await(t, "ready")
+	pid, err := strconv.Atoi(l.words("ready")[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	if err := l.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	runLocked(t, r.addr(), "true", "--wait", "10s").code(t, 0)
+	if took := time.Since(killed); took > 5*time.Second {
+		t.Errorf("the lock was free after %v", took)
+	}
+	eventually(t, 5*time.Second, "the command is gone", func() bool { return syscall.Kill(pid, 0) != nil })
+}
+
+func TestRunWithoutQuorum(t *testing.T) {
+	r := startRig(t, 3, 1)
+	r.nodes[0].Kill()
+	r.nodes[1].Kill()
+	runLocked(t, r.addr(), "echo ran").code(t, 69)
+}
+
+// TestRunLosesIt: a lock that is taken away ends the command.
+func TestRunLosesIt(t *testing.T) {
+	r := startRig(t, 3, 1)
+	l := runLocked(t, r.addr(), sleeper, "--ttl", "1s", "--max-hold", "500ms")
+	l.code(t, 70)
+	l.await(t, "MAXHOLD")
+
+	l = runLocked(t, r.addr(), sleeper, "--ttl", "2s")
+	l.await(t, "ready") // what was left of the first lease was given back
+	for _, n := range r.nodes {
+		n.Do(t, "FLUSHALL")
+	}
+	l.code(t, 70)
+	l.await(t, "ended")
+	l.await(t, "lockproxy: the lock job was lost: ")
+}
+
+// TestRunOutlivesItsProxy: a proxy that is back within the lease costs nothing; one that
+// is not ends the command before the lease ends.
+func TestRunOutlivesItsProxy(t *testing.T) {
+	r := startRig(t, 3, 2)
+	l := runLocked(t, r.addr(), sleeper, "--ttl", "8s")
+	l.await(t, "ready")
+	for _, down := range []func(){
+		r.proxies[0].Kill,
+		func() { r.proxies[0].Terminate(10 * time.Second) },
+	} {
+		down()
+		if err := r.proxies[0].Restart(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		runLocked(t, r.proxies[1].Addr(), "echo ran").code(t, 75)
+	}
+	l.cmd.Process.Signal(syscall.SIGTERM)
+	l.code(t, 9)
+	runLocked(t, r.proxies[1].Addr(), "echo ran", "--wait", "1s").code(t, 0)
+
+	l = runLocked(t, r.addr(), sleeper, "--ttl", "3s")
+	l.await(t, "ready")
+	r.proxies[0].Kill()
+	next := runLocked(t, r.proxies[1].Addr(), "echo ran", "--wait", "10s")
+	l.code(t, 70)
+	select {
+	case <-next.ended:
+		t.Errorf("the next had the lock before the command ended: %q, %q", next.said(), l.said())
+	default:
+	}
+	next.code(t, 0)
+}
+
+// TestRunWithAStoppedUpstream: a lock does not depend on it.
+func TestRunWithAStoppedUpstream(t *testing.T) {
+	r := startRig(t, 3, 1)
+	l := runLocked(t, r.addr(), sleeper, "--ttl", "2s")
+	l.await(t, "ready")
+	r.data.Pause()
+	defer r.data.Resume()
+	time.Sleep(3 * time.Second)
+	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	l.code(t, 9)
+	if strings.Contains(l.said(), "lost") || r.lockKeys(t) != 0 {
+		t.Errorf("it said %q; %d records are left", l.said(), r.lockKeys(t))
+	}
+}
+
+// TestRunOverTLS: the proxy's certificate is judged, and a password given.
+func TestRunOverTLS(t *testing.T) {
+	ca := redistest.NewAuthority(t)
+	cert, key := ca.Issue(t, "proxy")
+	data := redistest.Start(t, "--requirepass", "secret")
+	p := redistest.StartProxy(t, data, []*redistest.Server{redistest.Start(t)}, "--tls-cert", cert, "--tls-key", key)
+	url := filepath.Join(t.TempDir(), "url")
+	for password, want := range map[string]int{"secret": 4, "wrong": 77} {
+		if err := os.WriteFile(url, []byte("rediss://:"+password+"@"+p.Addr()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		path, _ := redistest.Binary()
+		out, err := exec.Command(path, "run", "--proxy-file", url, "--tls-ca", ca.File, "--lock", "job", "sh", "-c", "exit 4").CombinedOutput()
+		if e, ok := err.(*exec.ExitError); !ok || e.ExitCode() != want || bytes.Contains(out, []byte(password)) {
+			t.Errorf("%v: %s, want %d", err, out, want)
+		}
+	}
+}
