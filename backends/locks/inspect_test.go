@@ -44,6 +44,10 @@ func TestInspect(t *testing.T) {
 		if h != want {
 			t.Errorf("got %+v, want %+v", h, want)
 		}
+		lock(t, s, "other", "bob", time.Second)
+		if got := listAll(t, s, "jo[a-b]", 0); !slices.Equal(got, []string{"job"}) {
+			t.Errorf("listed %v", got)
+		}
 		unlock(t, s, "job", "alice", 1)
 		unlock(t, s, "job", "alice", 0)
 		if in := inspect(t, s, "job"); in.Held {
