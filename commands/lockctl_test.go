@@ -217,22 +217,22 @@ func TestWhy(t *testing.T) {
 		want string // lines that must be there, in this order
 	}{
 		{"free", explanation{Inspection: locks.Inspection{Nodes: free, Need: 2, Holding: locks.Holding{Name: "job"}}},
-			"\"job\" is free|3 of 3 nodes vote, 2 must agree:|  n1: free|  n3: free|nobody waits for it at this proxy; who waits at others is not known here|next: the first LOCK gets it"},
+			"job is free|3 of 3 nodes vote, 2 must agree:|  n1: free|  n3: free|nobody waits for it at this proxy; who waits at others is not known here|next: the first LOCK gets it"},
 		{"held", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: has}},
-			"\"job\" is held 2 times by \"me\", fence 7, for 2m5s; 2 nodes agree|its info: \"nightly\"|2 of 3 nodes vote, 2 must agree:|" +
-				"  n1: held by \"me\", fence 7, 27.9s left|  n2: held by \"me\", fence 7, 28s left, put back by a renewal|" +
+			"job is held 2 times by me, fence 7, for 2m5s; 2 nodes agree|its info: nightly|2 of 3 nodes vote, 2 must agree:|" +
+				"  n1: held by me, fence 7, 27.9s left|  n2: held by me, fence 7, 28s left, put back by a renewal|" +
 				"  n3: does not vote for another 41s: it may have forgotten leases that still run|" +
 				"next: free in at most 27.9s, unless its owner renews it; at once when it is unlocked"},
 		{"held by somebody", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: has}, show: hidden},
-			"\"job\" is held 2 times by an owner whom only admin users may see, fence 7, for 2m5s; 2 nodes agree|  n1: held by an owner whom only admin users may see, fence 7, 27.9s left"},
+			"job is held 2 times by an owner whom only admin users may see, fence 7, for 2m5s; 2 nodes agree|  n1: held by an owner whom only admin users may see, fence 7, 27.9s left"},
 		{"renewed", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: kept}},
 			"next: this proxy renews it while its client is connected"},
 		{"split", explanation{Inspection: locks.Inspection{Nodes: split, Need: 2, Holding: locks.Holding{Name: "job"}}},
-			"\"job\" is not held: some nodes name an owner, but no majority does|  n2: held by \"you\", fence 8, 400ms left|next: those who tried take back what they have got; free in at most 3s"},
+			"job is not held: some nodes name an owner, but no majority does|  n2: held by you, fence 8, 400ms left|next: those who tried take back what they have got; free in at most 3s"},
 		{"no quorum", explanation{Inspection: locks.Inspection{Nodes: short, Need: 2, Holding: locks.Holding{Name: "job"}}, short: true},
-			"whether \"job\" is held cannot be decided|1 of 3 nodes vote, 2 must agree:|  n3: does not vote: timeout|next: NOQUORUM until 1 more node votes; the quarantine of enough of them ends in 41s"},
+			"whether job is held cannot be decided|1 of 3 nodes vote, 2 must agree:|  n3: does not vote: timeout|next: NOQUORUM until 1 more node votes; enough quarantines end in 41s, and if no other node comes back these vote one max-ttl later"},
 		{"waited for", explanation{Inspection: locks.Inspection{Nodes: free, Need: 2, Holding: locks.Holding{Name: "job"}}, waiters: (&book{}).Waiters(0, "")},
-			"1 wait for it at this proxy; who waits at others is not known here:|  1. \"you\", for 1s, gives up in 2s, its info: \"me too\"|next: the first who waits is about to take it"},
+			"1 waits for it at this proxy; who waits at others is not known here:|  1. you, for 1s, gives up in 2s, its info: me too|next: the first who waits is about to take it"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -249,9 +249,24 @@ func TestWhy(t *testing.T) {
 					t.Fatalf("no line %q in\n%s", want, strings.Join(got, "\n"))
 				}
 			}
-			if tt.e.show("x") == "" && strings.Contains(strings.Join(got, "\n"), "me\"") {
+			if tt.e.show("x") == "" && strings.Contains(strings.Join(got, "\n"), "by me") {
 				t.Error("an owner is shown")
 			}
 		})
+	}
+}
+
+func TestQuoted(t *testing.T) {
+	for _, tt := range []struct {
+		in     string
+		spaces bool
+		want   string
+	}{
+		{"job:7", false, "job:7"}, {"a b", false, `"a b"`}, {"a b", true, "a b"}, {"a\r\nb", true, `"a\r\nb"`},
+		{"\xff", false, `"\xff"`}, {`a"b`, false, `"a\"b"`}, {"", false, ""}, {"\u202e", true, `"\u202e"`},
+	} {
+		if got := quoted(tt.in, tt.spaces); got != tt.want {
+			t.Errorf("%q: %s, want %s", tt.in, got, tt.want)
+		}
 	}
 }

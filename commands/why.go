@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -22,7 +23,7 @@ const maxShownWaiters = 20
 func (e *explanation) lines() (out []string) {
 	out = append(out, e.who())
 	if e.Held && e.Holding.Info != "" {
-		out = append(out, "its info: "+strconv.Quote(e.Holding.Info))
+		out = append(out, "its info: "+quoted(e.Holding.Info, true))
 	}
 	voting := 0
 	for _, n := range e.Nodes {
@@ -40,7 +41,7 @@ func (e *explanation) lines() (out []string) {
 
 // who says who has it.
 func (e *explanation) who() string {
-	name, h := strconv.Quote(e.Holding.Name), e.Holding
+	name, h := quoted(e.Holding.Name, false), e.Holding
 	switch {
 	case e.short:
 		return "whether " + name + " is held cannot be decided"
@@ -58,7 +59,7 @@ func (e *explanation) who() string {
 
 func (e *explanation) owner(owner string) string {
 	if shown := e.show(owner); shown != "" {
-		return strconv.Quote(shown)
+		return quoted(shown, false)
 	}
 	return "an owner whom only admin users may see"
 }
@@ -84,11 +85,11 @@ func (e *explanation) queue() (out []string) {
 	if len(e.waiters) == 0 {
 		return []string{"nobody waits for it at this proxy; who waits at others is not known here"}
 	}
-	out = append(out, fmt.Sprintf("%d wait for it at this proxy; who waits at others is not known here:", len(e.waiters)))
+	out = append(out, count(len(e.waiters), "waits", "wait")+" for it at this proxy; who waits at others is not known here:")
 	for i, w := range e.waiters[:min(len(e.waiters), maxShownWaiters)] {
 		info := ""
 		if w.Info != "" {
-			info = ", its info: " + strconv.Quote(w.Info)
+			info = ", its info: " + quoted(w.Info, true)
 		}
 		out = append(out, fmt.Sprintf("  %d. %s, for %s, gives up in %s%s", i+1, e.owner(w.Owner), span(w.Waiting), span(w.Left), info))
 	}
@@ -127,7 +128,8 @@ func (e *explanation) freeIn() time.Duration {
 	return left[e.Need-1]
 }
 
-// hope says when quarantines will have given back as many nodes as are missing.
+// hope says when quarantines will have given back as many nodes as are missing. Without
+// a quorum to read fences from they wait once more.
 func (e *explanation) hope(missing int) string {
 	var left []time.Duration
 	for _, n := range e.Nodes {
@@ -139,7 +141,7 @@ func (e *explanation) hope(missing int) string {
 		return ""
 	}
 	slices.Sort(left)
-	return "; the quarantine of enough of them ends in " + span(left[missing-1])
+	return "; enough quarantines end in " + span(left[missing-1]) + ", and if no other node comes back these vote one max-ttl later"
 }
 
 func count(n int, one, many string) string {
@@ -147,6 +149,14 @@ func count(n int, one, many string) string {
 		return "1 " + one
 	}
 	return strconv.Itoa(n) + " " + many
+}
+
+// quoted writes bytes of a client as they are if they are easily read, else in quotes.
+func quoted(s string, spaces bool) string {
+	if q := strconv.QuoteToASCII(s); q != `"`+s+`"` || !spaces && strings.Contains(s, " ") {
+		return q
+	}
+	return s
 }
 
 // span writes a time for people.
