@@ -7,6 +7,7 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/lockproxy/lockproxy/scripts"
@@ -38,7 +39,7 @@ func (s *Service) Lock(ctx context.Context, r LockRequest) (Answer, error) {
 	if r.Owner == "" {
 		r.Owner, r.generated = rand.Text(), true
 	}
-	return s.lockRequest(ctx, r)
+	return s.counters.locked(s.lockRequest(ctx, r))
 }
 
 // lockOnce asks for the name once: until a quorum has said who has it.
@@ -176,6 +177,7 @@ func (s *Service) decide(ctx context.Context, a *acquisition, round *round) (Ans
 		s.abandon(a, round)
 		return Answer{Granted: true, Grant: Grant{DB: a.DB, Name: a.Name, Owner: a.Owner, Fence: t.fence, attempt: a.id}}, nil
 	case split:
+		s.counters.splits.Add(1)
 		s.abandon(a, round)
 		return Answer{}, errSplit
 	}
@@ -300,8 +302,10 @@ func (s *Service) complete(a *acquisition, i int, v *vote, fence int64) {
 // abandon ends an acquisition's round and undoes it on every node that did it, and
 // on every node that may have done it or still may. It returns the votes.
 func (s *Service) abandon(a *acquisition, round *round) []vote {
+	var once sync.Once
 	undo := func(i int, v vote) {
 		if v.ballot == yes || (v.ballot == silent && v.code == 0 && !v.unsent) {
+			once.Do(func() { s.counters.undos.Add(1) })
 			s.nodes[i].push(s.undoJob(a.key, a.Owner, a.id))
 		}
 	}
@@ -316,6 +320,7 @@ func (s *Service) abandon(a *acquisition, round *round) []vote {
 
 // undoAll undoes a hold everywhere.
 func (s *Service) undoAll(a *acquisition) {
+	s.counters.undos.Add(1)
 	for _, n := range s.nodes {
 		n.push(s.undoJob(a.key, a.Owner, a.id))
 	}
@@ -331,6 +336,7 @@ func (s *Service) undoJob(k key, owner, hold string) job {
 
 // Undo takes a grant back, as if it had not been made. It does not wait for nodes.
 func (s *Service) Undo(g Grant) {
+	s.counters.undos.Add(1)
 	h := holder{g.DB, g.Name, g.Owner}
 	s.drop(h, g.attempt)
 	j := s.undoJob(s.key(g.DB, g.Name), g.Owner, g.attempt)

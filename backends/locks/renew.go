@@ -14,7 +14,8 @@ import (
 // Renew lets the lease end TTL from now, also earlier than it would have, and
 // returns its validity. It never creates a lock. Errors are ErrLost,
 // *NotOwnerError, *QuorumError or that of ctx.
-func (s *Service) Renew(ctx context.Context, r RenewRequest) (time.Duration, error) {
+func (s *Service) Renew(ctx context.Context, r RenewRequest) (validity time.Duration, err error) {
+	defer func() { s.counters.failed(err) }()
 	if err := s.checkTTL(r.TTL); err != nil {
 		return 0, err
 	}
@@ -24,7 +25,7 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (time.Duration, err
 	defer s.leave()
 	h := holder{r.DB, r.Name, r.Owner}
 	s.keeper.relet(h, r.Fence, r.TTL)
-	validity, err := s.renew(ctx, h, r)
+	validity, err = s.renew(ctx, h, r)
 	notOwner := (*NotOwnerError)(nil)
 	s.keeper.look(h, errors.Is(err, ErrLost) || errors.As(err, &notOwner))
 	return validity, err
@@ -132,6 +133,9 @@ func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g gr
 	}
 	if how == grows {
 		until = max(until, g.until)
+	}
+	if err == nil && result == carried {
+		s.counters.renewals.Add(1)
 	}
 	return until, result, votes, err
 }

@@ -35,7 +35,8 @@ type Service struct {
 	requests requests
 	slots    chan struct{} // one per round that may be undecided
 
-	waiting waiting
+	waiting  waiting
+	counters counters
 
 	fan   sync.Mutex // held while a question is given to all lanes, so that all have it in one order
 	lanes sync.WaitGroup
@@ -205,6 +206,7 @@ func (s *Service) ask(j job, enough func([]vote) bool, behind ...job) *round {
 // askEach asks every node its own question, or none if that is nil.
 func (s *Service) askEach(enough func([]vote) bool, each func(node int) *job, behind ...job) *round {
 	r := newRound(len(s.nodes), enough)
+	s.counters.rounds.Add(1)
 	s.fan.Lock()
 	defer s.fan.Unlock()
 	for i, n := range s.nodes {

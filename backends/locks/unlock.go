@@ -21,14 +21,14 @@ func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 		return 0, err
 	}
 	if r.Req == "" {
-		return s.unlock(ctx, r)
+		return s.counters.released(s.unlock(ctx, r))
 	}
 	end, err := s.requests.begin(ctx, requestKey{true, r.DB, r.Name, r.Owner, r.Req}, s.opts.MaxTTL)
 	if err != nil {
 		return 0, err
 	}
 	defer end()
-	return s.unlock(ctx, r)
+	return s.counters.released(s.unlock(ctx, r))
 }
 
 // unlock is Unlock, no other with the same Req being under way here.

@@ -196,6 +196,13 @@ func (ws *waiting) count(at place) int {
 	return 0
 }
 
+// total is how many stand in all lines.
+func (ws *waiting) total() int {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return ws.n
+}
+
 // known is what is known of a name that is waited for.
 func (ws *waiting) known(at place) known {
 	ws.mu.Lock()
