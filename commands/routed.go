@@ -202,7 +202,7 @@ func (s *Session) tryRouted(k kind, raw []byte, args [][]byte) bool {
 			return false
 		}
 		s.lane = upstream.ScriptLane
-	case k != forward && k != execTx && k != unwatch && k != mayBlock && k != kills && k != script:
+	case k != forward && k != execTx && k != unwatch && k != mayBlock && k != kills && k != script && k != amended:
 		return false
 	}
 	p, cmd := s.plan(args)
@@ -231,8 +231,11 @@ func (s *Session) tryRouted(k kind, raw []byte, args [][]byte) bool {
 			return s.tryScan(args)
 		}
 	}
-	if k == script {
+	switch k {
+	case script:
 		return s.tryScript(raw)
+	case amended:
+		return s.tryAmended(raw, args)
 	}
 	return s.tryForward(raw)
 }
@@ -373,7 +376,7 @@ func (s *Session) runPlan(ctx context.Context, k kind, raw []byte, args [][]byte
 		return true, true
 	}
 	switch k {
-	case forward, execTx, unwatch, mayBlock, kills, script, blocks:
+	case forward, execTx, unwatch, mayBlock, kills, script, blocks, amended:
 	default:
 		return false, false
 	}

@@ -263,6 +263,8 @@ func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 		return !debugs(args) && s.tryForward(raw)
 	case script:
 		return s.tryScript(raw)
+	case amended:
+		return s.tryAmended(raw, args)
 	}
 	return false
 }
@@ -270,6 +272,9 @@ func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 // inState is what a command's kind comes to in the state the session is in.
 func (s *Session) inState(k kind, args [][]byte) kind {
 	if k == users && (s.mode == onRaw || s.tx.in || !changesUsers(args) || s.clustered()) {
+		return forward
+	}
+	if k == amended && (s.mode == onRaw || s.tx.in || !amends(args)) {
 		return forward
 	}
 	return k
@@ -397,6 +402,10 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 		s.changeUsers(ctx, raw, args)
 	case modules:
 		s.module(ctx, raw, args)
+	case amended:
+		if s.needConn(ctx) {
+			s.tryAmended(raw, args)
+		}
 	case script:
 		if s.idle(ctx) == nil {
 			s.lane = upstream.ScriptLane

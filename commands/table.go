@@ -32,6 +32,7 @@ const (
 	users                 // ACL, CONFIG: may change who may do what
 	subscribe             // replies and messages are not one per command
 	modules               // MODULE: may change which commands there are
+	amended               // COMMAND: the reply may have to tell of the proxy too
 	foreign               // not of Redis 7.0: what it is only the upstream can tell
 )
 
@@ -58,6 +59,8 @@ var kinds = withForwarded(map[string]kind{
 	"MONITOR": subscribe, "SYNC": subscribe, "PSYNC": subscribe, "REPLCONF": subscribe,
 
 	"MODULE": modules,
+
+	"COMMAND": amended,
 })
 
 // withForwarded adds the commands that are one request and one reply on any

@@ -1,0 +1,265 @@
+package commands
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+)
+
+// An entry is what COMMAND says of one of the proxy's own commands, in the words of
+// Redis.
+type entry struct {
+	name       string // lower case; of a subcommand with the command's
+	arity      int
+	flags      []string
+	categories []string
+	tips       []string
+	key        int      // the position of its one key; 0: it has none
+	access     []string // to the key: its specification's flags
+	subs       []entry
+
+	usage      string // the arguments are made of it
+	summary    string
+	complexity string
+}
+
+// ownEntries are the entries of all of the proxy's own commands.
+var ownEntries = []entry{
+	{name: "lock", arity: -3, flags: []string{"write", "noscript", "blocking", "no_multi"},
+		categories: []string{"@write", "@slow", "@blocking"}, key: 1, access: []string{"RW", "access", "insert"},
+		usage: lockUsage, summary: "Take a lock, or wait for it", complexity: perNode},
+	{name: "renew", arity: -3, flags: []string{"write", "noscript", "no_multi"},
+		categories: []string{"@write", "@slow"}, key: 1, access: []string{"RW", "access", "update"},
+		usage: renewUsage, summary: "Let the lease of a lock end ttl from now", complexity: perNode},
+	{name: "unlock", arity: -2, flags: []string{"write", "noscript", "no_multi"},
+		categories: []string{"@write", "@slow"}, key: 1, access: []string{"RW", "access", "delete"},
+		usage: unlockUsage, summary: "Give a lock back", complexity: perNode},
+	{name: "lockctl", arity: -2, categories: []string{"@slow"},
+		summary: "A container for commands about locks", complexity: "Depends on subcommand.", subs: []entry{
+			aboutLock("info", "Show who holds a lock, and how", perNode),
+			aboutLock("waiters", "Show who waits for a lock at this proxy", "O(N) where N is the number of waiters."),
+			aboutLock("why", "Explain why a lock can or cannot be had", perNode),
+			{name: "lockctl|force", arity: 3, flags: []string{"write", "admin", "noscript", "no_multi"},
+				categories: []string{"@write", "@admin", "@slow", "@dangerous"}, key: 2, access: []string{"RW", "access", "delete"},
+				usage: "FORCE name", summary: "Take a lock from whoever holds it", complexity: perNode},
+			{name: "lockctl|list", arity: -2, flags: []string{"readonly", "noscript", "no_multi"},
+				categories: []string{"@read", "@slow"}, tips: []string{"nondeterministic_output_order"},
+				usage: "LIST [MATCH pattern] [COUNT count] [CURSOR cursor]", summary: "List locks that are held", complexity: "O(N) where N is the number of keys looked at."},
+			{name: "lockctl|nodes", arity: 2, flags: []string{"readonly", "noscript", "no_multi"},
+				categories: []string{"@read", "@slow"}, tips: []string{"nondeterministic_output"},
+				usage: "NODES", summary: "Show the lock nodes", complexity: perNode},
+			{name: "lockctl|help", arity: 2, flags: []string{"loading", "stale"}, categories: []string{"@slow"},
+				usage: "HELP", summary: "Show helpful text about the different subcommands", complexity: "O(1)"},
+		}},
+}
+
+const perNode = "O(N) where N is the number of lock nodes."
+
+// aboutLock is the entry of a LOCKCTL that shows something of one lock.
+func aboutLock(sub, summary, complexity string) entry {
+	return entry{name: "lockctl|" + sub, arity: 3, flags: []string{"readonly", "noscript", "no_multi"},
+		categories: []string{"@read", "@slow"}, tips: []string{"nondeterministic_output"},
+		key: 2, access: []string{"RO", "access"},
+		usage: strings.ToUpper(sub) + " name", summary: summary, complexity: complexity}
+}
+
+// ownEntry finds an entry by its name in any case; nil if it is none of the proxy's.
+func ownEntry(name []byte) *entry {
+	for i := range ownEntries {
+		if e := &ownEntries[i]; is(name, strings.ToUpper(e.name)) {
+			return e
+		}
+		for j := range ownEntries[i].subs {
+			if e := &ownEntries[i].subs[j]; is(name, strings.ToUpper(e.name)) {
+				return e
+			}
+		}
+	}
+	return nil
+}
+
+// ownCommand is the entry that the arguments of a command are for; nil if there is none.
+func ownCommand(args [][]byte) *entry {
+	e := ownEntry(args[0])
+	if e == nil || e.subs == nil || len(args) == 1 {
+		return e
+	}
+	return ownEntry(slices.Concat(args[0], []byte("|"), args[1]))
+}
+
+// takes says whether the command takes n arguments, counting its name.
+func (e *entry) takes(n int) bool { return n == e.arity || e.arity < 0 && n >= -e.arity }
+
+// A dialect is how an upstream tells its clients of commands.
+type dialect struct {
+	proto   int
+	columns int  // of an entry of COMMAND: 6 before Redis 6, 7 before 7.0, then 10
+	display bool // arguments have a display_text, since 7.2
+}
+
+// appendTo appends the entry as COMMAND shows it.
+func (e *entry) appendTo(b []byte, d dialect) []byte {
+	if d.columns < 10 && strings.Contains(e.name, "|") {
+		return resp.AppendNull(b, d.proto)
+	}
+	b = resp.AppendArray(b, min(max(d.columns, 6), 10))
+	b = resp.AppendBulkString(b, e.name)
+	b = resp.AppendInt(b, int64(e.arity))
+	b = d.appendWords(b, e.flags)
+	step := min(e.key, 1)
+	for _, n := range []int{e.key, e.key, step} {
+		b = resp.AppendInt(b, int64(n))
+	}
+	if d.columns < 7 {
+		return b
+	}
+	if b = d.appendWords(b, e.categories); d.columns < 10 {
+		return b
+	}
+	b = d.appendSet(b, len(e.tips))
+	for _, tip := range e.tips {
+		b = resp.AppendBulkString(b, tip)
+	}
+	b = e.appendSpecs(b, d)
+	if len(e.subs) == 0 {
+		return d.appendSet(b, 0)
+	}
+	b = resp.AppendArray(b, len(e.subs))
+	for i := range e.subs {
+		b = e.subs[i].appendTo(b, d)
+	}
+	return b
+}
+
+// appendSpecs appends the specification of the key.
+func (e *entry) appendSpecs(b []byte, d dialect) []byte {
+	if e.key == 0 {
+		return d.appendSet(b, 0)
+	}
+	b = resp.AppendMap(d.appendSet(b, 1), 3, d.proto)
+	b = d.appendWords(resp.AppendBulkString(b, "flags"), e.access)
+	b = resp.AppendMap(resp.AppendBulkString(b, "begin_search"), 2, d.proto)
+	b = appendPair(b, "type", "index")
+	b = resp.AppendMap(resp.AppendBulkString(b, "spec"), 1, d.proto)
+	b = resp.AppendInt(resp.AppendBulkString(b, "index"), int64(e.key))
+	b = resp.AppendMap(resp.AppendBulkString(b, "find_keys"), 2, d.proto)
+	b = appendPair(b, "type", "range")
+	b = resp.AppendMap(resp.AppendBulkString(b, "spec"), 3, d.proto)
+	b = resp.AppendInt(resp.AppendBulkString(b, "lastkey"), 0)
+	b = resp.AppendInt(resp.AppendBulkString(b, "keystep"), 1)
+	return resp.AppendInt(resp.AppendBulkString(b, "limit"), 0)
+}
+
+func appendPair(b []byte, name, text string) []byte {
+	return resp.AppendBulkString(resp.AppendBulkString(b, name), text)
+}
+
+func (d dialect) appendSet(b []byte, n int) []byte {
+	at := len(b)
+	if b = resp.AppendArray(b, n); d.proto == 3 {
+		b[at] = '~'
+	}
+	return b
+}
+
+func (d dialect) appendWords(b []byte, words []string) []byte {
+	b = d.appendSet(b, len(words))
+	for _, w := range words {
+		b = resp.AppendSimple(b, w)
+	}
+	return b
+}
+
+// appendDocs appends the entry as COMMAND DOCS shows it, behind its name.
+func (e *entry) appendDocs(b []byte, d dialect) []byte {
+	arguments := parseUsage(e.usage)
+	n := 4 + min(len(arguments), 1) + min(len(e.subs), 1)
+	b = resp.AppendMap(resp.AppendBulkString(b, e.name), n, d.proto)
+	b = appendPair(b, "summary", e.summary)
+	b = appendPair(b, "since", "0.1.0")
+	b = appendPair(b, "group", "lock")
+	b = appendPair(b, "complexity", e.complexity)
+	if len(arguments) > 0 {
+		b = resp.AppendArray(resp.AppendBulkString(b, "arguments"), len(arguments))
+		for _, a := range arguments {
+			b = a.appendTo(b, d)
+		}
+	}
+	if len(e.subs) > 0 {
+		b = resp.AppendMap(resp.AppendBulkString(b, "subcommands"), len(e.subs), d.proto)
+		for i := range e.subs {
+			b = e.subs[i].appendDocs(b, d)
+		}
+	}
+	return b
+}
+
+// An argument is one of COMMAND DOCS.
+type argument struct {
+	name, token string
+	alone       bool // the token has no value
+	optional    bool
+}
+
+// parseUsage reads the arguments behind the name in a usage: "word", "[word]", "[TOKEN]"
+// and "[TOKEN word]".
+func parseUsage(usage string) (arguments []argument) {
+	_, rest, _ := strings.Cut(usage, " ")
+	for rest != "" {
+		var text string
+		a := argument{optional: rest[0] == '['}
+		if a.optional {
+			text, rest, _ = strings.Cut(rest[1:], "]")
+			rest = strings.TrimPrefix(rest, " ")
+		} else {
+			text, rest, _ = strings.Cut(rest, " ")
+		}
+		token, name, both := strings.Cut(text, " ")
+		switch {
+		case both:
+			a.name, a.token = name, token
+		case text == strings.ToUpper(text):
+			a.name, a.token, a.alone = strings.ToLower(text), text, true
+		default:
+			a.name = text
+		}
+		arguments = append(arguments, a)
+	}
+	return arguments
+}
+
+func (a argument) appendTo(b []byte, d dialect) []byte {
+	kind, n := "string", 2
+	switch {
+	case a.alone:
+		kind = "pure-token"
+	case a.name == "name":
+		kind = "key"
+	case slices.Contains([]string{"n", "count", "cursor"}, a.name):
+		kind = "integer"
+	case a.name == "pattern":
+		kind = "pattern"
+	}
+	for _, has := range []bool{d.display && !a.alone, kind == "key", a.token != "", a.optional} {
+		if has {
+			n++
+		}
+	}
+	b = resp.AppendMap(b, n, d.proto)
+	b = appendPair(b, "name", a.name)
+	b = appendPair(b, "type", kind)
+	if d.display && !a.alone {
+		b = appendPair(b, "display_text", a.name)
+	}
+	if kind == "key" {
+		b = resp.AppendInt(resp.AppendBulkString(b, "key_spec_index"), 0)
+	}
+	if a.token != "" {
+		b = appendPair(b, "token", a.token)
+	}
+	if a.optional {
+		b = d.appendWords(resp.AppendBulkString(b, "flags"), []string{"optional"})
+	}
+	return b
+}
