@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -47,12 +48,13 @@ type FinderOptions struct {
 }
 
 // A Finder keeps asking where the nodes of one upstream are. Run does the work;
-// Hurry and Looked may be called from any goroutine.
+// Mode, Hurry and Looked may be called from any goroutine.
 type Finder struct {
 	seed   *Server
 	opt    FinderOptions
 	hurry  chan struct{} // one seat
 	looked chan struct{} // closed after the first look
+	shown  atomic.Value  // mode, for others than Run
 
 	// Of the goroutine in Run.
 	mode    string
@@ -96,6 +98,7 @@ func NewFinder(seed *Server, opt FinderOptions) (*Finder, error) {
 		f.mode = guess(seed)
 		f.sure = f.mode == ModeSentinel
 	}
+	f.shown.Store(f.mode)
 	f.around = seed.opt.InitAddress
 	return f, CheckMode(seed, opt.Mode)
 }
@@ -135,6 +138,9 @@ func (f *Finder) First() *Topology {
 	return &Topology{Shards: []Shard{{}}}
 }
 
+// Mode is what the upstream is taken for: one of the modes, but ModeAuto.
+func (f *Finder) Mode() string { return f.shown.Load().(string) }
+
 // Hurry asks for a look soon. It does not block and may be called often.
 func (f *Finder) Hurry() {
 	select {
@@ -157,6 +163,7 @@ func (f *Finder) Run(ctx context.Context, found func(*Topology)) error {
 			return ctx.Err()
 		}
 		f.note(t, err)
+		f.shown.Store(f.mode)
 		if t != nil {
 			found(t)
 		}

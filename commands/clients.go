@@ -47,6 +47,13 @@ func (c *clients) remove(s *Session) {
 	delete(c.byID, s.profile.ID)
 }
 
+// count is how many clients there are.
+func (c *clients) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.byID)
+}
+
 // find is the client with an id; nil if there is none.
 func (c *clients) find(id int64) *Session {
 	c.mu.Lock()

@@ -9,8 +9,11 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// amends says that the reply to a COMMAND is to tell of the proxy too.
+// amends says that the reply to a COMMAND or INFO is to tell of the proxy too.
 func amends(args [][]byte) bool {
+	if is(args[0], "INFO") {
+		return wantsSection(args[1:])
+	}
 	if len(args) == 1 {
 		return true
 	}
@@ -25,6 +28,9 @@ func amends(args [][]byte) bool {
 // amend is what goes upstream in place of a command whose reply is to tell of the proxy
 // too, and what becomes of the reply.
 func (s *Session) amend(raw []byte, args [][]byte) (sent []byte, e edit) {
+	if is(args[0], "INFO") {
+		return s.amendInfo(raw, args)
+	}
 	d := dialect{proto: s.id.Proto}
 	switch {
 	case len(args) == 1, len(args) == 2 && is(args[1], "INFO"):
@@ -59,6 +65,15 @@ func (s *Session) tryAmended(raw []byte, args [][]byte) bool {
 	s.replies.ExpectEdited(c, e)
 	s.send(c, raw, 1)
 	return true
+}
+
+// amendSpread is amend for a command that all masters of a Cluster do.
+func (s *Session) amendSpread(join joining, raw []byte, args [][]byte) ([]byte, joining) {
+	raw, e := s.amend(raw, args)
+	return raw, func(parts [][]byte) []byte {
+		reply, _ := e(join(parts))
+		return reply
+	}
 }
 
 // standIn is a COMMAND INFO or DOCS that asks about another command in place of each of

@@ -212,7 +212,11 @@ func (s *Session) tryRouted(k kind, raw []byte, args [][]byte) bool {
 	case split:
 		return s.trySplit(splits[cmd.Name], args)
 	case spread:
-		return s.trySpread(spreads[cmd.Name], raw)
+		join := spreads[cmd.Name]
+		if k == amended {
+			raw, join = s.amendSpread(join, raw, args)
+		}
+		return s.trySpread(join, raw)
 	case crossing:
 		return s.say(crossSlot)
 	case malformed:

@@ -43,12 +43,18 @@ type Options struct {
 	// MaxKept is how many bytes of replies to one client may wait for earlier
 	// ones; 0 means 256 MB.
 	MaxKept int64
+	// Version, Mode and Stats are for INFO: of this program, of the upstream and of the
+	// locks. They may be empty and nil.
+	Version string
+	Mode    func() string
+	Stats   func() locks.Stats
 	Log     *slog.Logger // nil means slog.Default()
 }
 
 // A Dispatcher knows what commands mean. It is safe for concurrent use.
 type Dispatcher struct {
 	opt     Options
+	began   time.Time
 	clients clients
 	lastID  atomic.Int64 // of all clients
 	paused  atomic.Int64 // CLIENT PAUSE: until then, in ms since 1970; 0: not paused
@@ -75,7 +81,7 @@ func New(opt Options) *Dispatcher {
 	if opt.Log == nil {
 		opt.Log = slog.Default()
 	}
-	return &Dispatcher{opt: opt, learning: make(chan struct{}, 1), access: newAccess()}
+	return &Dispatcher{opt: opt, began: time.Now(), learning: make(chan struct{}, 1), access: newAccess()}
 }
 
 // GiveUp ends all connections to the upstream, for good: what waits for it fails.

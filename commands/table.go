@@ -32,7 +32,7 @@ const (
 	users                 // ACL, CONFIG: may change who may do what
 	subscribe             // replies and messages are not one per command
 	modules               // MODULE: may change which commands there are
-	amended               // COMMAND: the reply may have to tell of the proxy too
+	amended               // COMMAND, INFO: the reply may have to tell of the proxy too
 	foreign               // not of Redis 7.0: what it is only the upstream can tell
 )
 
@@ -60,7 +60,7 @@ var kinds = withForwarded(map[string]kind{
 
 	"MODULE": modules,
 
-	"COMMAND": amended,
+	"COMMAND": amended, "INFO": amended,
 })
 
 // withForwarded adds the commands that are one request and one reply on any

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,6 +103,50 @@ func looksLikeCommands(t *testing.T, c, plain *redistest.Conn) {
 	} {
 		if v := c.Do(t, strings.Fields(command)...); v.String() != want {
 			t.Errorf("%s: %v", command, v)
+		}
+	}
+}
+
+// TestInfoOfTheProxy: INFO has a section of the proxy's, which counts.
+func TestInfoOfTheProxy(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 1)
+	cluster, p := startClustered(t, 3, 0)
+	cluster.AwaitOK(t)
+	for addr, mode := range map[string]string{r.addr(): "standalone", p.Addr(): "cluster"} {
+		c, c3 := redistest.Open(t, addr), redistest.Open3(t, addr)
+		mustUnlock(t, c, lock(t, c, "job"))
+		lock(t, c, "job")
+		c3.Do(t, "LOCK", "job", "10s", "OWNER", "you")
+		for _, command := range []string{"INFO", "INFO all", "INFO EVERYTHING", "INFO default", "INFO lockproxy", "INFO server LockProxy"} {
+			for _, on := range []*redistest.Conn{c, c3} {
+				v := on.Do(t, strings.Fields(command)...)
+				_, section, ok := strings.Cut(v.Text, "# Lockproxy\r\n")
+				lines := strings.Split(section, "\r\n")
+				for _, want := range []string{"upstream_mode:" + mode, "connected_clients:2", "grants:2", "refusals:1", "releases:1", "noquorum:0", "waiting:0"} {
+					if !ok || !slices.Contains(lines, "lockproxy_"+want) {
+						t.Errorf("%s lacks %s: %q", command, want, section)
+					}
+				}
+				if hasServer := strings.Contains(v.Text, "# Server\r\n"); hasServer != (command != "INFO lockproxy") {
+					t.Errorf("%s: %v", command, v)
+				}
+			}
+		}
+		if v := c.Do(t, "INFO", "server"); strings.Contains(v.Text, "# Lockproxy") {
+			t.Errorf("INFO server: %v", v)
+		}
+		c.Do(t, "MULTI")
+		c.Do(t, "COMMAND", "COUNT")
+		if v := c.Do(t, "EXEC"); len(v.Elems) != 1 || v.Elems[0].Kind != ':' {
+			t.Errorf("COMMAND COUNT inside MULTI: %v", v)
+		}
+	}
+	r.data.Do(t, "ACL", "SETUSER", "u", "on", ">pw", "~*", "+@all", "-info", "-command")
+	u := login(t, r.addr(), "u", "pw")
+	for _, command := range []string{"INFO", "INFO lockproxy", "COMMAND", "COMMAND INFO lock", "COMMAND DOCS lock", "COMMAND GETKEYS lock a 1s"} {
+		if v := u.Do(t, strings.Fields(command)...); !strings.HasPrefix(v.Text, "NOPERM ") {
+			t.Errorf("%s of who may not: %v", command, v)
 		}
 	}
 }

@@ -73,7 +73,8 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(net.
 	}
 	table := commands.New(commands.Options{
 		Upstream: up, Locks: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, KeepOnLoss: o.onLoss == "keep",
-		MinTTL: o.minTTL, MaxTTL: o.maxTTL, MaxHold: o.maxHold, RequireOwner: o.requireOwner, MaxKept: o.maxOutput, Unshared: o.upstreamConns == 0, Log: log,
+		MinTTL: o.minTTL, MaxTTL: o.maxTTL, MaxHold: o.maxHold, RequireOwner: o.requireOwner, MaxKept: o.maxOutput, Unshared: o.upstreamConns == 0,
+		Version: moduleVersion(), Mode: finder.Mode, Stats: svc.Stats, Log: log,
 	})
 	srv, err := proxy.New(proxy.Options{
 		Listen: o.listen, TLS: o.listenTLS(log), MaxClients: o.maxClients, MaxBulk: o.maxBulk, MaxOutput: o.maxOutput,

@@ -21,12 +21,16 @@ func (p program) versionCommand() *cli.Command {
 	}
 }
 
-// version is the module's version, which names the revision where the build knew
-// it, and what it was built with.
+// version is the module's version and what it was built with.
 func version() string {
+	return fmt.Sprintf("%s %s %s/%s", moduleVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// moduleVersion names the revision where the build knew it.
+func moduleVersion() string {
 	module := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
 		module = info.Main.Version
 	}
-	return fmt.Sprintf("%s %s %s/%s", cmp.Or(module, "(devel)"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return cmp.Or(module, "(devel)")
 }

@@ -1,0 +1,87 @@
+package commands
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+)
+
+// ownSection is the name of the proxy's section of INFO.
+const ownSection = "LOCKPROXY"
+
+// wantsSection says that the proxy's own section is among those that INFO asks for.
+func wantsSection(sections [][]byte) bool {
+	return len(sections) == 0 || slices.ContainsFunc(sections, func(name []byte) bool {
+		return is(name, "DEFAULT") || is(name, "ALL") || is(name, "EVERYTHING") || is(name, ownSection)
+	})
+}
+
+// amendInfo is amend for INFO. The upstream is not asked for the proxy's section, of
+// which it may know no more than that there is none; who asks for that alone must be
+// somebody who may ask for another.
+func (s *Session) amendInfo(raw []byte, args [][]byte) (sent []byte, e edit) {
+	own := s.d.section()
+	asked := slices.DeleteFunc(slices.Clone(args), func(name []byte) bool { return is(name, ownSection) })
+	switch {
+	case len(asked) == len(args):
+	case len(asked) > 1:
+		raw = resp.AppendCommand(nil, asked...)
+	default:
+		return resp.AppendCommand(nil, "INFO", "clients"), func(reply []byte) ([]byte, bool) {
+			if !isText(reply) {
+				return reply, false
+			}
+			return appendText(nil, reply, own), false
+		}
+	}
+	return raw, func(reply []byte) ([]byte, bool) { return addSection(reply, own), false }
+}
+
+func isText(reply []byte) bool { return len(reply) > 0 && (reply[0] == '$' || reply[0] == '=') }
+
+// addSection puts a section behind those that a reply has.
+func addSection(reply, section []byte) []byte {
+	if !isText(reply) {
+		return reply
+	}
+	text := bytes.TrimPrefix(bulk(reply), []byte("txt:"))
+	if len(text) > 0 {
+		text = slices.Concat(text, []byte("\r\n"))
+	}
+	return appendText(nil, reply, slices.Concat(text, section))
+}
+
+// section is the proxy's section of INFO. Its fields have names that no Redis has:
+// clients put those of all sections together.
+func (d *Dispatcher) section() []byte {
+	b := []byte("# Lockproxy\r\n")
+	add := func(name string, value any) { b = fmt.Appendf(b, "lockproxy_%s:%v\r\n", name, value) }
+	add("version", d.opt.Version)
+	add("uptime_in_seconds", int64(time.Since(d.began).Seconds()))
+	add("connected_clients", d.clients.count())
+	if d.opt.Mode != nil {
+		add("upstream_mode", d.opt.Mode())
+	}
+	if d.opt.Stats == nil {
+		return b
+	}
+	st := d.opt.Stats()
+	add("lock_nodes", st.Nodes)
+	add("lock_nodes_voting", st.Voting)
+	add("lock_nodes_quarantined", st.Quarantined)
+	add("waiting", st.Waiting)
+	add("sessions", st.Sessions)
+	add("session_locks", st.SessionLocks)
+	add("grants", st.Grants)
+	add("refusals", st.Refusals)
+	add("noquorum", st.NoQuorum)
+	add("splits", st.Splits)
+	add("renewals", st.Renewals)
+	add("releases", st.Releases)
+	add("undos", st.Undos)
+	add("rounds", st.Rounds)
+	return b
+}
