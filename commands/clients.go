@@ -19,6 +19,9 @@ import (
 type Peer struct {
 	ID              int64 // of NextID
 	Addr, LocalAddr string
+	// Watch has the proxy notice in good time that the client's host has vanished, also
+	// while something is on its way there, or stops that. nil: that cannot be had.
+	Watch func(on bool)
 }
 
 // NextID is the id of the client that has come last: they grow, and none is given

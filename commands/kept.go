@@ -46,6 +46,13 @@ func (k *kept) finish(end func(*locks.Session)) {
 	}
 }
 
+// holds says that there are locks.
+func (k *kept) holds() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.session != nil && k.session.Holds() > 0
+}
+
 // EndLocks gives up the locks with SESSION: the connection has closed. It may be called
 // by any goroutine.
 func (s *Session) EndLocks() { s.kept.finish((*locks.Session).End) }
@@ -56,6 +63,14 @@ func (s *Session) AbandonLocks() { s.kept.finish((*locks.Session).Abandon) }
 
 func (s *Session) lockSession() *locks.Session {
 	return s.kept.get(func() *locks.Session { return s.d.opt.Sessions.NewSession(s.lockLost) })
+}
+
+// watch has the client's host watched while the client has locks with SESSION.
+func (s *Session) watch() {
+	if on := s.kept.holds(); on != s.watchful && s.profile.Watch != nil {
+		s.watchful = on
+		s.profile.Watch(on)
+	}
 }
 
 // lockLost tells the client that a lock with SESSION is lost, in RESP2 by the end of the

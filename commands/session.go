@@ -138,6 +138,8 @@ type Session struct {
 	taken taken
 	kept  kept // others' too
 
+	watchful bool // the client's host is watched
+
 	recent  [][]byte // the last command that others have not been told of; nil: none
 	changed bool     // so may have what else they are told
 	profile profile

@@ -56,6 +56,9 @@ func (s *Session) verb(ctx context.Context, args [][]byte) {
 
 // verdict runs a verb other than LOCK.
 func (s *Session) verdict(ctx context.Context, args [][]byte) verdict {
+	if s.watchful {
+		defer s.watch() // it may have been the last lock
+	}
 	var v verdict
 	var err error
 	switch {
@@ -156,6 +159,9 @@ func (s *Session) endLock(ctx context.Context, w *waiting) {
 	if sent := s.replies.Flush(); w.answer.Granted && (err != nil || !sent) {
 		s.d.opt.Locks.Undo(w.answer.Grant) // nobody knows of it
 	}
+	if w.session {
+		s.watch()
+	}
 }
 
 // lockReply is the reply to a LOCK. There is an error for what was granted if nobody can
@@ -220,9 +226,9 @@ func (s *Session) isAdmin(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	defer upstream.Return(c)
-	reply, err := s.ask(ctx, c, resp.AppendCommand(nil, "ACL", "DRYRUN", "default", "PING"))
-	if err != nil {
-		return false, err
+	reply := s.askOn(ctx, c, resp.AppendCommand(nil, "ACL", "DRYRUN", "default", "PING"))
+	if reply == nil {
+		return false, &upstream.DownError{Err: errLost}
 	}
 	text, refused := resp.Error(reply)
 	return !refused || !strings.HasPrefix(text, "NOPERM") && !strings.HasPrefix(text, "NOAUTH"), nil

@@ -137,7 +137,9 @@ func TestReleaseOfAnEarlierGrant(t *testing.T) {
 		p.resume(t)
 	}
 	p.pipe(t, "UNLOCK a")
-	p.until(t, "all replies", func() bool { return strings.Count(p.text, "*4") == pairs+1 && strings.HasSuffix(p.text, ":1\r\n:1\r\n:1\r\n") })
+	p.until(t, "all replies", func() bool {
+		return strings.Count(p.text, "*4") == pairs+1 && strings.HasSuffix(p.text, ":1\r\n:1\r\n:1\r\n")
+	})
 	s.votes.mu.Lock()
 	defer s.votes.mu.Unlock()
 	if len(s.votes.holder) > 0 {

@@ -90,12 +90,15 @@ func New(opt Options, cmds *commands.Dispatcher) (*Server, error) {
 }
 
 // A host that vanished is noticed within keepIdle + keepCount*keepInterval, if
-// nothing is on its way to it. TCP_USER_TIMEOUT would also bound the rest, but ends
-// connections to clients that only read slowly.
+// nothing is on its way to it. What is on its way it must acknowledge within vanishTime
+// while its client has locks with SESSION. Others are spared that (TCP_USER_TIMEOUT): it
+// ends connections to clients that read nothing for so long, too. It is less than the
+// time of the last probe, at which the kernel looks at it instead of keepCount.
 const (
 	keepIdle     = 5 * time.Second
 	keepInterval = 3 * time.Second
 	keepCount    = 3
+	vanishTime   = 13 * time.Second
 )
 
 func listen(addr string) (net.Listener, error) {

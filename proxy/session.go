@@ -62,12 +62,18 @@ func newSession(srv *Server, nc *sock.Conn, id int64, present context.Context) *
 }
 
 // peerOf is who is at the other end of nc. Both ends of a Unix socket have its path.
-func peerOf(nc net.Conn, id int64) commands.Peer {
+func peerOf(nc *sock.Conn, id int64) commands.Peer {
 	local := nc.LocalAddr().String()
 	if isPath(local) {
 		return commands.Peer{ID: id, Addr: local + ":0", LocalAddr: local + ":0"}
 	}
-	return commands.Peer{ID: id, Addr: nc.RemoteAddr().String(), LocalAddr: local}
+	return commands.Peer{ID: id, Addr: nc.RemoteAddr().String(), LocalAddr: local, Watch: func(on bool) {
+		if on {
+			nc.GiveUpAfter(vanishTime)
+		} else {
+			nc.GiveUpAfter(0)
+		}
+	}}
 }
 
 // serve runs a session. It returns when the client has left or is disconnected,

@@ -44,6 +44,13 @@ func (k *Session) End() { k.svc.keeper.end(k, k.svc.now()+k.svc.opts.SessionGrac
 // still be working. It does not block, and no call of lost begins any more.
 func (k *Session) Abandon() { k.svc.keeper.abandon(k) }
 
+// Holds is how many holds the session keeps.
+func (k *Session) Holds() int {
+	k.svc.keeper.mu.Lock()
+	defer k.svc.keeper.mu.Unlock()
+	return len(k.holds)
+}
+
 // Adopt binds a grant to this session, and takes it from the session that had it: the
 // answer of a LOCK is given again, on another connection. MAXHOLD counts from the grant
 // on. It returns ErrSessionEnded if this session has ended, and ErrLost if the grant is,
