@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"context"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -138,5 +139,91 @@ func TestFaults(t *testing.T) {
 	t.Logf("%d grants, %d renewals, %d faults", w.grants, w.renewed, faults)
 	if w.grants < 20 || w.renewed < 20 || faults < 3 {
 		t.Error("too few to show anything")
+	}
+}
+
+// waitInTurn waits for the lock through any of the proxies until stop closes, holds it a
+// moment, and sometimes leaves the line or just lets the lease run out.
+func (w *witness) waitInTurn(t *testing.T, p []*Service, stop <-chan struct{}) {
+	const ttl = 300 * time.Millisecond
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		s := p[rand.IntN(len(p))]
+		ctx, cancel := context.WithCancel(t.Context())
+		if rand.IntN(4) == 0 {
+			time.AfterFunc(time.Duration(rand.IntN(20))*time.Millisecond, cancel)
+		}
+		a, err := s.Lock(ctx, LockRequest{Name: "job", TTL: ttl, Wait: time.Duration(rand.IntN(2000)) * time.Millisecond})
+		cancel()
+		if err != nil || !a.Granted {
+			continue
+		}
+		s.memory.mu.Lock()
+		g, ok := s.memory.grants.Peek(holder{0, "job", a.Grant.Owner})
+		s.memory.mu.Unlock()
+		if !ok {
+			t.Error("a grant is not remembered")
+			continue
+		}
+		w.granted(t, time.Now().Add(g.until-s.now()-ttl+drift(ttl)), ttl, a.Grant)
+		time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+		switch rand.IntN(20) {
+		case 0: // crashed
+		case 1:
+			w.told(a.Grant.Owner, time.Time{}, false)
+			s.Undo(a.Grant)
+		default:
+			w.told(a.Grant.Owner, time.Time{}, false)
+			_, _ = p[rand.IntN(len(p))].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: a.Grant.Owner})
+		}
+	}
+}
+
+// TestWaitThroughFaults runs for 8 s, or as long as LOCKPROXY_FAULTS says: nobody overlaps,
+// and in the end nobody stands in line.
+func TestWaitThroughFaults(t *testing.T) {
+	t.Parallel()
+	long := 8 * time.Second
+	if d, err := time.ParseDuration(os.Getenv("LOCKPROXY_FAULTS")); err == nil {
+		long = d
+	}
+	nodes := redistest.StartNodes(t, 5)
+	var p []*Service
+	for range 3 {
+		p = append(p, serve(t, Options{
+			Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 50 * time.Millisecond,
+			MaxTTL: 500 * time.Millisecond, Bootstrap: BootstrapStrict,
+		}))
+	}
+	if err := p[0].Init(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var w witness
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 12 {
+		wg.Go(func() { w.waitInTurn(t, p, stop) })
+	}
+	var faults int
+	wg.Go(func() { faults = harm(t, nodes, stop) })
+	time.Sleep(long)
+	close(stop)
+	wg.Wait()
+	t.Logf("%d grants, %d faults", w.grants, faults)
+	if w.grants < 100 || faults < 3 {
+		t.Error("too few to show anything")
+	}
+	for _, s := range p {
+		if s.waiting.n != 0 || len(s.waiting.queues) != 0 {
+			t.Errorf("%d are left in line", s.waiting.n)
+		}
+	}
+	a, err := p[0].Lock(t.Context(), LockRequest{Name: "job", TTL: 100 * time.Millisecond, Wait: patient})
+	if err != nil || !a.Granted {
+		t.Errorf("in the end: %+v, %v", a, err)
 	}
 }

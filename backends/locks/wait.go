@@ -123,6 +123,7 @@ type queue struct {
 	channel string
 	line    list.List // of *waiter
 	known   known     // by who asked last
+	named   int       // how many in line may have the name already
 	ear     *ear      // nil: it is not listened for
 
 	// since the asker last asked
@@ -139,6 +140,7 @@ type waiter struct {
 	since   time.Duration // when it came
 	alone   bool          // it was first in line from the beginning, and may ask
 	turn    chan struct{} // closed when it has become the asker
+	in      chan struct{} // tells it that its owner has the name already; holds one
 	news    chan struct{} // tells the asker to look at its queue; holds one
 
 	// of the asker
@@ -165,7 +167,8 @@ type known struct {
 // learn is what an answer tells about the name.
 func (s *Service) learn(a Answer, err error) known {
 	if a.Granted {
-		return known{asked: true, fresh: a.Grant.Holds == 1, holder: a.Grant.Owner, fence: a.Grant.Fence, until: s.now() + a.Grant.Validity}
+		lease := a.Grant.Validity + drift(a.Grant.Validity)
+		return known{asked: true, fresh: a.Grant.Holds == 1, holder: a.Grant.Owner, fence: a.Grant.Fence, until: s.now() + lease}
 	}
 	return known{asked: true, holder: a.Holder, fence: a.fence, until: s.now() + a.Remaining, err: err}
 }
@@ -226,9 +229,12 @@ func (ws *waiting) join(at place, limit int, r LockRequest, now time.Duration) (
 		ws.queues[at] = q
 		ws.attach(q)
 	}
-	w := &waiter{queue: q, request: r, since: now, turn: make(chan struct{}), news: make(chan struct{}, 1)}
+	w := &waiter{queue: q, request: r, since: now, turn: make(chan struct{}), in: make(chan struct{}, 1), news: make(chan struct{}, 1)}
 	w.el = q.line.PushBack(w)
 	ws.n++
+	if !r.generated {
+		q.named++
+	}
 	if q.line.Len() == 1 {
 		w.alone = q.ear.silent(now) <= 0
 		w.asking = w.alone
@@ -246,6 +252,9 @@ func (ws *waiting) leave(w *waiter) (left int, unused *offer) {
 	first := q.first() == w
 	q.line.Remove(w.el)
 	ws.n--
+	if !w.request.generated {
+		q.named--
+	}
 	switch next := q.first(); {
 	case next == nil:
 		delete(ws.queues, q.at)
@@ -308,6 +317,10 @@ func (s *Service) inLine(ctx context.Context, w *waiter, r LockRequest) (Answer,
 	limit := within
 	if w.alone {
 		limit = ctx // it may take as long as it would without a wait
+	} else if a, err := s.awaitTurn(within, w, r); err != nil {
+		return s.unserved(ctx, w, err)
+	} else if a.Granted {
+		return a, nil
 	} else if err := s.sleepInLine(within, w); err != nil {
 		return s.unserved(ctx, w, err)
 	}
@@ -337,16 +350,28 @@ func (s *Service) unserved(ctx context.Context, w *waiter, err error) (Answer, e
 	return Answer{}, err
 }
 
-// sleepInLine returns when w should ask, with the error of ctx when that ended first, or
-// with ErrClosed.
-func (s *Service) sleepInLine(ctx context.Context, w *waiter) error {
-	select {
-	case <-w.turn:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.stop:
-		return ErrClosed
+// awaitTurn sleeps until w is the asker. If its owner gets the name meanwhile, it enters.
+func (s *Service) awaitTurn(ctx context.Context, w *waiter, r LockRequest) (Answer, error) {
+	for {
+		select {
+		case <-w.turn:
+			return Answer{}, nil
+		case <-w.in:
+			a, err := s.lockOnce(ctx, r)
+			if few := (*QuorumError)(nil); a.Granted || (err != nil && !errors.As(err, &few)) {
+				return a, err
+			}
+		case <-ctx.Done():
+			return Answer{}, ctx.Err()
+		case <-s.stop:
+			return Answer{}, ErrClosed
+		}
 	}
+}
+
+// sleepInLine returns when w, the asker, should ask, with the error of ctx when that ended
+// first, or with ErrClosed.
+func (s *Service) sleepInLine(ctx context.Context, w *waiter) error {
 	for {
 		d := s.waiting.pause(w, s.now())
 		if d <= 0 {
@@ -397,6 +422,22 @@ func (ws *waiting) asked(w *waiter, k known, now time.Duration) {
 		e.turns = 0
 	}
 	w.again = ws.again(w, now)
+	w.queue.letIn(k.holder)
+}
+
+// letIn tells those in line whose owner has the name.
+func (q *queue) letIn(owner string) {
+	if q.named == 0 || owner == "" {
+		return
+	}
+	for e := q.line.Front(); e != nil; e = e.Next() {
+		if w := e.Value.(*waiter); w.request.Owner == owner {
+			select {
+			case w.in <- struct{}{}:
+			default:
+			}
+		}
+	}
 }
 
 // pause is for how long w, the asker, has nothing to ask for. Negative or 0: it has.

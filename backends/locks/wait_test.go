@@ -173,6 +173,50 @@ func TestReentryWhileOthersWait(t *testing.T) {
 	}
 }
 
+// TestOwnerTwiceInLine: when an owner gets the name, it enters wherever else it stands in
+// line.
+func TestOwnerTwiceInLine(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 3)
+	lock(t, s, "job", "first", time.Minute)
+	alice, bob, again := waitFor(t, s, "job", "alice"), waitFor(t, s, "job", "bob"), waitFor(t, s, "job", "alice")
+	unlock(t, s, "job", "first", 0)
+	a, b := granting(t, alice).Grant, granting(t, again).Grant
+	if a.Fence != b.Fence || a.Holds+b.Holds != 3 {
+		t.Errorf("%+v and %+v", a, b)
+	}
+	unlock(t, s, "job", "alice", 1)
+	none(t, bob, 20*time.Millisecond)
+	unlock(t, s, "job", "alice", 0)
+	granting(t, bob)
+}
+
+// TestWaitBehindAMasterThatHangs: a minority that hangs holds nobody up.
+func TestWaitBehindAMasterThatHangs(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	var p []*Service
+	for range 2 {
+		p = append(p, hearing(serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 300 * time.Millisecond})))
+	}
+	holder := lock(t, p[0], "job", "", time.Minute).Owner
+	w := waitFor(t, p[0], "job", "")
+	asleep(t, p[0])
+	nodes[1].Pause()
+	defer nodes[1].Resume()
+	unlock(t, p[0], "job", holder, 0)
+	g := granting(t, w)
+	w = waitFor(t, p[1], "job", "")
+	eventually(t, patient, "it sleeps", func() bool {
+		p[1].waiting.mu.Lock()
+		defer p[1].waiting.mu.Unlock()
+		q := p[1].waiting.queues[place{0, "job"}]
+		return q.ear != nil && q.ear.hears(2) && !q.stirred && q.first().again != 0
+	})
+	unlock(t, p[0], "job", g.Grant.Owner, 0)
+	granting(t, w)
+}
+
 // TestHolderThatCrashed: nothing is published when a lease ends.
 func TestHolderThatCrashed(t *testing.T) {
 	t.Parallel()

@@ -141,8 +141,12 @@ func (ws *waiting) heard(node int, channel string, fence int64, how string) {
 		return
 	}
 	q := e.queue
-	if how == "handed" { // on to somebody who waits there
+	if how == "handed" { // on to somebody who waits there, and who may have left
 		q.known.doubtful = true
+		if w := q.first(); w.again != 0 {
+			w.again = min(w.again, ws.now()+ws.poll)
+			q.tell()
+		}
 		return
 	}
 	q.heard[node] = max(q.heard[node], fence)

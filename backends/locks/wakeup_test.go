@@ -32,8 +32,11 @@ func asleep(t *testing.T, s *Service) {
 
 func TestReleaseElsewhereIsHeard(t *testing.T) {
 	t.Parallel()
-	p := rivals(t, 2, redistest.StartNodes(t, 3))
-	hearing(p[0])
+	both(t, func(t *testing.T, s *Service) { releaseElsewhere(t, s) })
+}
+
+func releaseElsewhere(t *testing.T, s *Service) {
+	p := []*Service{hearing(s), serve(t, Options{Nodes: s.opts.Nodes, NodeTimeout: patient})}
 	for range 3 {
 		g := lock(t, p[1], "job", "", time.Minute)
 		w := waitFor(t, p[0], "job", "")
