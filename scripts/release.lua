@@ -60,7 +60,7 @@ if mine and (h.present > 0 or #given > #ARGV - 8) and not (force and h.fence > f
   left = holds()
   if left == 0 then
     redis.call('DEL', KEYS[1])
-    listeners = redis.call('PUBLISH', KEYS[1], int(h.fence) .. ' ' .. ARGV[7])
+    listeners = tonumber(redis.pcall('PUBLISH', KEYS[1], int(h.fence) .. ' ' .. ARGV[7])) or 0 -- may be forbidden
     h = nil
   end
 end

@@ -9,6 +9,10 @@
 // completes or undoes what a caller no longer waits for. [Service.Run] owns the lanes
 // and looks after nodes that are new or forgot (recovery). What a proxy remembers of
 // grants (memory) is a hint: it is read from a quorum when it is missing or old.
+//
+// Those who wait for a name stand in line at their proxy (queue), and only the first of
+// them asks the nodes (wait): when a node says that the name was released (wakeup), with
+// a release of this proxy itself (handover), and now and then in any case.
 package locks
 
 import (
