@@ -48,6 +48,7 @@ func (s *Service) giveUp(at place, release func(how string) job, enough func([]v
 		s.waiting.stir(at)
 		return round
 	}
+	s.counters.rounds.Add(1)
 	round := s.ask(release("handed"), enough, acquire)
 	s.waiting.tell(at)
 	return round

@@ -168,4 +168,3 @@ func (s *Service) sleepFor(ctx context.Context, w *waiter, d time.Duration) erro
 		return ErrClosed
 	}
 }
-

@@ -3,6 +3,7 @@ package locks
 import (
 	"container/list"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -178,6 +179,7 @@ type listener struct {
 	node *node
 	ws   *waiting
 
+	refused bool          // the node does not let us, and the log says so
 	changed []string      // channels that may have to be subscribed to or left; guarded by waiting.mu
 	kick    chan struct{} // there are; holds one
 }
@@ -265,7 +267,13 @@ func (l *listener) follow(ctx context.Context, c rueidis.DedicatedClient) bool {
 func (l *listener) do(ctx context.Context, c rueidis.DedicatedClient, cmd rueidis.Completed) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return c.Do(ctx, cmd).Error()
+	err := c.Do(ctx, cmd).Error()
+	if answer := (*rueidis.RedisError)(nil); errors.As(err, &answer) && !l.refused {
+		l.refused = true
+		l.node.svc.opts.Log.Warn("lock node does not tell what is released, so that waiting takes longer", "node", l.node.server.String(), "reason", err)
+	}
+	l.refused = l.refused && err != nil
+	return err
 }
 
 // changes are the channels to subscribe to, and those to leave.

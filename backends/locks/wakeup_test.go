@@ -255,3 +255,23 @@ func TestEarsClose(t *testing.T) {
 	}
 	eventually(t, keepEar+2*surveyEvery+patient, "no channel is left", func() bool { return channels() == 0 })
 }
+
+// TestWithoutChannels: a user who may not publish or subscribe can lock and unlock, and
+// who waits is served, if later.
+func TestWithoutChannels(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	var urls []string
+	for _, n := range nodes {
+		n.Do(t, "ACL", "SETUSER", "locks", "on", ">pw", "~lockproxy:*", "+@all", "resetchannels")
+		urls = append(urls, "redis://locks:pw@"+n.Addr())
+	}
+	s := serve(t, Options{Nodes: nodesAt(t, urls...), NodeTimeout: patient})
+	g := lock(t, s, "job", "", time.Second)
+	w := waitFor(t, s, "job", "")
+	unlock(t, s, "job", g.Owner, 0)
+	g = granting(t, w).Grant
+	w = waitFor(t, s, "job", "")
+	s.Undo(g)
+	granting(t, w)
+}
