@@ -5,9 +5,9 @@
 --            value when it was taken in ms. A hold that was asked for under a request id is called TAG.id, 16 bytes of TAG;
 --            holds of one TAG were taken by one request and count as one
 --   KEYS[2]  the name's fences   hash: c largest fence; o, a, f owner, hold and fence of the last release, n 1 when that
---            owner had a grant since; m largest fence of a grant that a renewal may have shortened; r0 to r7 and s0 to s7 the last requests
---            that are over, k the number of the next: L and TAG of a hold that was given back, with the fence; U and
---            TAG of an unlock, with the holds left, the fence and the hold it gave back
+--            owner had a grant since; m largest fence of a grant that a renewal may have shortened; r0 to r31 the last requests that
+--            are over, k the number of the next, and of each: LTAG of a hold that was given back, the fence; UTAG of an
+--            unlock, the holds left, the fence and the hold it gave back
 --   KEYS[3]  the node record     hash: id the master_replid it was written under, until end of quarantine in ms,
 --            sync 1 when the fence floor is restored, floor, g largest fence ever stored here, max the max-ttl in ms
 --   ARGV[1]  max-ttl in ms   [2] skew allowed between clocks in us   [3] retention of fences in ms
@@ -104,19 +104,18 @@ local function holds()
   return n
 end
 
--- recall is what is remembered of a request (L or U, and the TAG), nil if nothing is.
-local function recall(request)
-  local r = redis.call('HMGET', KEYS[2], 'r0', 'r1', 'r2', 'r3', 'r4', 'r5', 'r6', 'r7')
-  for i = 1, 8 do
-    if r[i] == request then return redis.call('HGET', KEYS[2], 's' .. (i - 1)) end
-  end
-end
+-- recall is what is remembered of a request (L or U, and the TAG), false if nothing is.
+local function recall(request) return redis.call('HGET', KEYS[2], request) end
 
--- remember keeps it, in the place of the oldest of eight.
+-- remember keeps it, in the place of the oldest of 32.
 local function remember(request, value)
-  if recall(request) then return end
-  local k = tonumber(redis.call('HGET', KEYS[2], 'k') or '0')
-  redis.call('HSET', KEYS[2], 'r' .. k, request, 's' .. k, value, 'k', (k + 1) % 8)
+  if not recall(request) then
+    local k = tonumber(redis.call('HGET', KEYS[2], 'k') or '0')
+    local oldest = redis.call('HGET', KEYS[2], 'r' .. k)
+    if oldest then redis.call('HDEL', KEYS[2], oldest) end
+    redis.call('HSET', KEYS[2], 'r' .. k, request, 'k', (k + 1) % 32)
+  end
+  redis.call('HSET', KEYS[2], request, value)
   redis.call('PEXPIRE', KEYS[2], retention + maxttl)
 end
 

@@ -4,7 +4,7 @@
 --   {1, noted, holds left, told, listeners}  removed; told is 1 if this node was only told of the grant by a renewal;
 --       listeners is how many subscribers were told that the name is free
 --   {2, noted}  not here: the last release of the name was of this grant
---   {3, noted, holds left, hold}  not here, or not removed: this unlock gave back that hold before
+--   {3, noted, holds left, hold}  this unlock gave back that hold before
 --   {4, noted}  not removed: the name would be free, and the lineage of the lease is another one
 --   {0, noted, owner or empty, ms left, largest fence}  not here
 -- noted is 1 if some renewal may have shortened the lease of the grant, see note.
@@ -17,11 +17,12 @@
 --         ask for it; a request it sends again is a new one. A lease that another proxy took over is given back after a
 --         note only, as by force: that proxy may remember its validity
 -- undo    the grant was not made; remembered by nobody
--- An undo, a force and an end remove exactly these holds. Else the other holds of this grant that have their TAG go with
--- them: one request may have been granted several times, and is over.
+-- An undo, a force and an end remove exactly these holds. Else the owner's other holds that have their TAG go with them:
+-- one request may have been granted several times, and is over. Where only such are found, under another fence, they are
+-- no vote: this node may have numbered the grant differently, or granted a late copy anew.
 -- After all but an undo, if none of the owner's holds is left, the largest fence is above the grant's, so that no late
 -- renewal puts the hold back; what was removed is remembered as long as the fences are. What a request took or gave back is
--- remembered until the eighth request after it: {3} is answered where this unlock counted as done.
+-- remembered until the 32nd request after it.
 -- Repeating it changes nothing. A node that may not vote does all of it and answers with its refusal.
 local owner, fence, unlock, request = ARGV[5], tonumber(ARGV[6]), ARGV[7] ~= 'undo', ARGV[8]
 local how = ARGV[7] == 'handed' and 'unlock' or ARGV[7]
@@ -34,11 +35,12 @@ local h = holder(9)
 local mine = h and h.owner == owner
 local c, seen, last, lastfence, lasthold, _, noted = fences()
 noted = noted >= fence and 1 or 0
+local done = request ~= '' and recall('U' .. request)
 local before
-if request ~= '' and recall('U' .. request) then
-  local n, _, hold = string.match(recall('U' .. request), '(%d+) (%d+) (.*)')
+if done then
+  local n, hold = string.match(done, '(%S+) %d+ (.*)')
   before = {3, noted, tonumber(n), hold}
-  if hold ~= ARGV[9] then return refusal or before end
+  if (tag(hold) or hold) ~= (tag(ARGV[9]) or ARGV[9]) then return refusal or before end
 end
 
 local given, tags = {unpack(ARGV, 9)}, {}
@@ -46,7 +48,8 @@ for i = 9, #ARGV do
   local t = asked and tag(ARGV[i])
   if t then tags[t] = true end
 end
-if next(tags) and mine and (h.present > 0 or h.fence == fence) then
+local sure = mine and (h.present > 0 or h.fence == fence)
+if next(tags) and mine then
   for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
     if tags[tag(id) or ''] then given[#given + 1] = id end
   end
@@ -64,6 +67,7 @@ if mine and (h.present > 0 or #given > #ARGV - 8) and not (force and h.fence > f
     h = nil
   end
 end
+if not sure then removed = 0 end
 if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
   local top = int(math.max(seen or 0, fence + 1))
   if removed > 0 and asked and (how == 'unlock' or not told) then
@@ -73,12 +77,12 @@ if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
   end
   redis.call('PEXPIRE', KEYS[2], retention + maxttl)
 end
-for t in pairs(tags) do
-  if removed > 0 or not mine then remember('L' .. t, int(fence)) end
-end
+for t in pairs(tags) do remember('L' .. t, int(fence)) end
 local counts = removed > 0 and not told
 if how == 'unlock' then counts = removed > 0 or (not h and c <= fence) end
-if counts and request ~= '' then remember('U' .. request, left .. ' ' .. int(fence) .. ' ' .. ARGV[9]) end
+if counts and request ~= '' and not before then
+  remember('U' .. request, left .. ' ' .. int(fence) .. ' ' .. ARGV[9])
+end
 if refusal then return refusal end
 if removed > 0 then return {1, noted, left, told and 1 or 0, listeners} end
 if before then return before end

@@ -47,9 +47,9 @@ func (g *grant) remove(holds []string) {
 }
 
 // claim takes the holds to give back out of memory, so that no second unlock gives
-// back the same: the last one, or all. g is the grant as it was. ok is false when
+// back the same: all, or that of the request with this tag, or else the last one. g is the grant as it was. ok is false when
 // the grant must be read first.
-func (m *memory) claim(h holder, fence int64, all bool) (g grant, holds []string, ok bool) {
+func (m *memory) claim(h holder, fence int64, all bool, tag string) (g grant, holds []string, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.grants.Get(h)
@@ -59,12 +59,37 @@ func (m *memory) claim(h holder, fence int64, all bool) (g grant, holds []string
 	g = p.copy()
 	holds = g.holds
 	if !all {
-		holds = lastTaken(g.holds)
+		holds = takenBy(tag, g.holds)
 	}
 	if p.remove(holds); len(p.holds) == 0 {
 		m.grants.Remove(h)
 	}
 	return g, holds, true
+}
+
+// knows reports whether a hold of h that the request with this tag took is remembered.
+func (m *memory) knows(h holder, tag string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.grants.Get(h)
+	return ok && slices.ContainsFunc(p.holds, tagged(tag))
+}
+
+// taken are the holds of h that are remembered and were taken by the requests that took
+// these.
+func (m *memory) taken(h holder, ids ...string) (holds []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.grants.Get(h)
+	if !ok {
+		return nil
+	}
+	for _, id := range p.holds {
+		if slices.ContainsFunc(ids, func(o string) bool { return takenAs(o) == takenAs(id) }) {
+			holds = append(holds, id)
+		}
+	}
+	return holds
 }
 
 // unclaim puts holds back whose release is undecided.

@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -40,31 +41,41 @@ func holdTag(id string) string {
 	return ""
 }
 
+// takenAs is the same for all holds that one request took.
+func takenAs(id string) string { return cmp.Or(holdTag(id), id) }
+
 // countHolds counts holds as nodes do: those of one request are one.
 func countHolds(holds []string) int {
 	n := len(holds)
 	for i, id := range holds {
-		if t := holdTag(id); t != "" && slices.ContainsFunc(holds[:i], func(o string) bool { return holdTag(o) == t }) {
+		if t := holdTag(id); t != "" && slices.ContainsFunc(holds[:i], tagged(t)) {
 			n--
 		}
 	}
 	return n
 }
 
-// lastTaken are the holds of the request that took the last of these.
-func lastTaken(holds []string) []string {
+// takenBy are the holds of the request with this tag, if there are any; else those of the
+// request that took the last of these.
+func takenBy(tag string, holds []string) []string {
 	last := holds[len(holds)-1:]
-	t := holdTag(last[0])
-	if t == "" {
+	if tag == "" || !slices.ContainsFunc(holds, tagged(tag)) {
+		tag = holdTag(last[0])
+	}
+	if tag == "" {
 		return last
 	}
 	var all []string
 	for _, id := range holds {
-		if holdTag(id) == t {
+		if holdTag(id) == tag {
 			all = append(all, id)
 		}
 	}
 	return all
+}
+
+func tagged(tag string) func(id string) bool {
+	return func(id string) bool { return holdTag(id) == tag }
 }
 
 // A requestKey is what makes two requests the same.
@@ -83,7 +94,7 @@ type requests struct {
 	way map[requestKey]chan struct{} // closed when the request is decided
 }
 
-// errSame says that the same request is still under way. It never leaves the package.
+// errSame says that the same request is still under way.
 var errSame = errors.New("the same request is under way")
 
 // begin waits until no other request has this key, for at most patience: then the error
@@ -160,24 +171,32 @@ func checkReq(owner, req string) error {
 // finishUnlock ends an unlock that some nodes have done before, as a read told: it gives
 // back the same hold where it was not, and repeats the answer.
 func (s *Service) finishUnlock(ctx context.Context, h holder, r UnlockRequest, votes []vote) (holdsLeft int, err error) {
-	given := func(v *vote) (string, bool) { return v.read.unlock.hold, didUnlock(v) }
-	hold, n := most(votes, given)
-	same := func(v *vote) bool { return didUnlock(v) && v.read.unlock.hold == hold }
-	if n >= s.quorum {
-		s.drop(h, hold)
-		return qth(votes, s.quorum, same, func(v *vote) int { return v.read.unlock.left }), nil
+	as, n := most(votes, func(v *vote) (string, bool) {
+		if !didUnlock(v) {
+			return "", false
+		}
+		return takenAs(v.read.unlock.hold), true
+	})
+	same := func(v *vote) bool { return didUnlock(v) && takenAs(v.read.unlock.hold) == as }
+	left := qth(votes, s.quorum, same, func(v *vote) int { return v.read.unlock.left })
+	done := votes[slices.IndexFunc(votes, func(v vote) bool { return same(&v) })].read.unlock
+	if n == len(votes) {
+		s.drop(h, s.memory.taken(h, done.hold)...)
+		return left, nil
 	}
-	i := slices.IndexFunc(votes, func(v vote) bool { return same(&v) })
-	g := grant{fence: votes[i].read.unlock.fence, holds: []string{hold}}
+	g := grant{fence: done.fence, holds: []string{done.hold}}
 	if r.All {
 		g.holds = append(g.holds, holdsUnder(votes, h.owner, g.fence)...)
 	}
 	votes, result, err := s.release(ctx, h, g, g.holds, false, r.tag())
-	if err != nil || result != carried {
+	if n < s.quorum && (err != nil || result != carried) {
 		return 0, s.unreleased(h, result, votes, err)
 	}
-	s.drop(h, g.holds...)
+	s.drop(h, s.memory.taken(h, g.holds...)...)
 	s.memory.doubt(h)
+	if n >= s.quorum {
+		return left, nil
+	}
 	return s.surelyLeft(ctx, h, votes, s.holdsLeft(votes)), nil
 }
 

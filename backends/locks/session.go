@@ -132,7 +132,7 @@ func (s *Service) remember(a *acquisition, g Grant, until time.Duration, v *vers
 func (s *Service) claim(h holder, r UnlockRequest) (g grant, holds []string, ok bool) {
 	s.keeper.mu.Lock()
 	defer s.keeper.mu.Unlock()
-	g, holds, ok = s.memory.claim(h, r.Fence, r.All)
+	g, holds, ok = s.memory.claim(h, r.Fence, r.All, r.tag())
 	if ok {
 		s.keeper.dropLocked(h, holds)
 	}

@@ -13,7 +13,8 @@ import (
 
 // Unlock gives back the hold this owner took last, or all, and returns how many
 // the owner has left: 0 means that the name is free. Repeating the unlock of the
-// grant last released, or one with the same Req, repeats its answer. Errors are
+// grant last released, or one with the same Req, repeats its answer; a Req that a LOCK of
+// the owner had names the hold that this one took. Errors are
 // ErrLost, *NotOwnerError, *QuorumError or that of ctx. Whatever it answers, nodes that
 // could not be reached are told until no lease can run any more.
 func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, err error) {
@@ -38,6 +39,9 @@ func (s *Service) unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	}
 	defer s.leave()
 	h := holder{r.DB, r.Name, r.Owner}
+	if r.Req != "" && !s.memory.knows(h, r.tag()) { // what it gives back may be decided already
+		return s.unlockForeign(ctx, h, r)
+	}
 	g, holds, ok := s.claim(h, r)
 	if !ok {
 		return s.unlockForeign(ctx, h, r)
@@ -51,6 +55,8 @@ func (s *Service) unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	case err != nil || result == undecided:
 		s.memory.unclaim(h, g, holds)
 		return 0, s.unreleased(h, result, votes, err)
+	case r.Fence == 0 && ballots(votes, again) >= s.quorum: // what this proxy remembers was over, and the owner may have another
+		return s.unlockForeign(ctx, h, r)
 	case result != carried: // perhaps it was given back, or taken anew, through another proxy
 		return s.unlockForeign(ctx, h, r)
 	}
@@ -149,7 +155,7 @@ func (s *Service) releaseJob(h holder, g grant, holds []string, how, tag string)
 	return job{
 		args: s.command(scripts.Release, s.key(h.db, h.name), args...), parse: func(m []rueidis.RedisMessage) (vote, error) {
 			v, err := parseRelease(m)
-			if v.hold != "" && v.hold != holds[0] {
+			if v.hold != "" && takenAs(v.hold) != takenAs(holds[0]) {
 				v.ballot = stale
 			}
 			return v, err
@@ -189,7 +195,7 @@ func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) 
 	if result != carried {
 		return 0, s.unreleased(h, result, votes, nil)
 	}
-	holds := lastTaken(g.holds)
+	holds := takenBy(r.tag(), g.holds)
 	if r.All {
 		holds = everyHold(votes, h.owner)
 	}
