@@ -128,12 +128,14 @@ func (s *Session) mayLock(ctx context.Context, name string) error {
 	})
 	switch {
 	case !known:
-		return &upstream.DownError{Err: errors.New("it has not said whether this user may lock that name")}
+		return &upstream.DownError{Err: errNoWord}
 	case no != nil:
 		return &upstream.RefusedError{Reply: no}
 	}
 	return nil
 }
+
+var errNoWord = errors.New("it has not said whether this user may do that")
 
 // setQuestion is a command that is refused in any case, as the user's if that may not
 // write the key: users' rights are looked at before a command's syntax.

@@ -222,13 +222,16 @@ func (s *Session) isAdmin(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstWordWait)
 	defer cancel()
 	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainLane, s.hint)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return false, &upstream.DownError{Err: errNoWord}
+	}
 	if err != nil {
 		return false, err
 	}
 	defer upstream.Return(c)
 	reply := s.askOn(ctx, c, resp.AppendCommand(nil, "ACL", "DRYRUN", "default", "PING"))
 	if reply == nil {
-		return false, &upstream.DownError{Err: errLost}
+		return false, &upstream.DownError{Err: errNoWord}
 	}
 	text, refused := resp.Error(reply)
 	return !refused || !strings.HasPrefix(text, "NOPERM") && !strings.HasPrefix(text, "NOAUTH"), nil

@@ -211,16 +211,25 @@ func TestAccessWithoutUpstream(t *testing.T) {
 			data := redistest.Start(t)
 			data.Do(t, "ACL", "SETUSER", "some", "on", ">pw", "~a:*", "+@all")
 			data.Do(t, "ACL", "SETUSER", "never", "on", ">pw", "~a:*", "+@all")
+			data.Do(t, "ACL", "SETUSER", "late", "on", ">pw", "~a:*", "+@all")
 			addr := redistest.StartProxy(t, data, redistest.StartNodes(t, 3)).Addr()
 			all, some, never := redistest.Open(t, addr), login(t, addr, "some", "pw"), login(t, addr, "never", "pw")
 			expectAccess(t, all, "all", "b:1", true)
 			expectAccess(t, some, "some", "a:1", true)
 			expectAccess(t, some, "some", "b:1", false)
-			time.Sleep(5100 * time.Millisecond) // what was said is due again
+			mustLock(t, all, "held")
+			time.Sleep(5100 * time.Millisecond)  // what was said is due again
+			late := login(t, addr, "late", "pw") // the upstream has let it in less than a second ago
 			if data.Pause(); trouble != "hangs" {
 				data.Kill()
 			}
 			defer data.Resume()
+			if v := late.Do(t, "LOCK", "held", "10s", "RETRYAFTER"); len(v.Elems) != 4 || v.Elems[1].Text != "" {
+				t.Errorf("who has the lock, when nobody says who may know: %v", v)
+			}
+			if v := late.Do(t, "LOCKCTL", "FORCE", "held"); !strings.HasPrefix(v.Text, "UPSTREAMDOWN ") {
+				t.Errorf("FORCE, when nobody says who may: %v", v)
+			}
 			for range 2 {
 				expectAccess(t, all, "all", "b:2", true)
 				expectAccess(t, some, "some", "a:1", true)
