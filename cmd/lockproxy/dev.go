@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"strings"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
@@ -75,17 +74,17 @@ func startEmbedded(n int) ([]*miniredis.Miniredis, error) {
 			return nil, fmt.Errorf("embedded server: %w", err)
 		}
 		m.ClockTTL(true)
-		m.Server().SetPreHook(refuseDocs)
+		m.Server().SetPreHook(refuseSubcommands)
 		servers = append(servers, m)
 	}
 	return servers, nil
 }
 
-// refuseDocs answers COMMAND DOCS, which the embedded server takes for COMMAND, as a
-// Redis before 7.0 does. redis-cli then uses the help it was built with; on the
-// wrong reply it aborts.
-func refuseDocs(c *server.Peer, cmd string, args ...string) (answered bool) {
-	if cmd != "COMMAND" || len(args) == 0 || !strings.EqualFold(args[0], "DOCS") {
+// refuseSubcommands answers those of COMMAND, each of which the embedded server takes for
+// COMMAND, as an old Redis does. redis-cli then makes its help of COMMAND; on the wrong
+// reply to COMMAND DOCS it aborts.
+func refuseSubcommands(c *server.Peer, cmd string, args ...string) (answered bool) {
+	if cmd != "COMMAND" || len(args) == 0 {
 		return false
 	}
 	c.WriteError("ERR Unknown subcommand or wrong number of arguments for '" + args[0] + "'. Try COMMAND HELP.")

@@ -106,11 +106,16 @@ func TestDev(t *testing.T) {
 		{c, "LOCK job 30s", 1, "*-1"},
 		{c, "SET brief x PX 200", 1, "+OK"},
 		{c, "COMMAND DOCS", 1, "-ERR Unknown subcommand"},
+		{c, "COMMAND INFO lock", 1, "-ERR Unknown subcommand"},
+		{c, "COMMAND GETKEYS get a", 1, "-ERR Unknown subcommand"},
 	}
 	for _, step := range steps {
 		if got := step.client.do(step.command, step.lines); !strings.HasPrefix(got, step.prefix) {
 			t.Fatalf("%s answered %q, want %q…", step.command, got, step.prefix)
 		}
+	}
+	if got := s.dial(t).do("INFO lockproxy", 8); !strings.HasSuffix(got, " lockproxy_lock_nodes:5 lockproxy_lock_nodes_voting:5") {
+		t.Errorf("INFO lockproxy answers %s", got)
 	}
 	time.Sleep(250 * time.Millisecond) // the embedded servers expire by the wall clock
 	if got := c.do("EXISTS brief", 1); got != ":0" {
