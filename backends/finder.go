@@ -44,6 +44,7 @@ type FinderOptions struct {
 	// SentinelUser and SentinelPassword are for sentinels; those of the URL are for
 	// the servers that they watch. Both empty: none.
 	SentinelUser, SentinelPassword string
+	Of                             string       // what the log calls what is looked for; empty means "upstream"
 	Log                            *slog.Logger // nil means slog.Default()
 }
 
@@ -85,6 +86,9 @@ type inquiry struct {
 func NewFinder(seed *Server, opt FinderOptions) (*Finder, error) {
 	if opt.Mode == "" {
 		opt.Mode = ModeAuto
+	}
+	if opt.Of == "" {
+		opt.Of = "upstream"
 	}
 	if opt.Log == nil {
 		opt.Log = slog.Default()
@@ -273,7 +277,7 @@ func (f *Finder) pace() (least, most time.Duration) {
 func (f *Finder) note(t *Topology, err error) {
 	alone := f.mode == ModeStandalone && !f.opt.Replicas // whose pool says itself that it is down
 	if err != nil && !f.failing && !alone {
-		f.opt.Log.Warn("cannot see where the upstream's nodes are; the last word holds", "upstream", f.seed.String(), "error", err)
+		f.opt.Log.Warn("cannot see where the "+f.opt.Of+"'s nodes are; the last word holds", f.key(), f.seed.String(), "error", err)
 	}
 	f.failing = err != nil
 	if t == nil {
@@ -291,11 +295,14 @@ func (f *Finder) note(t *Topology, err error) {
 	}
 	f.masters = now
 	if now == "" {
-		f.opt.Log.Warn("the upstream has no master now", "upstream", f.seed.String())
+		f.opt.Log.Warn("the "+f.opt.Of+" has no master now", f.key(), f.seed.String())
 		return
 	}
-	f.opt.Log.Info("where the upstream's masters are", "mode", f.mode, "masters", now)
+	f.opt.Log.Info("where the "+f.opt.Of+"'s masters are", "mode", f.mode, "masters", now, f.key(), f.seed.String())
 }
+
+// key is Of as a key of the log.
+func (f *Finder) key() string { return strings.ReplaceAll(f.opt.Of, " ", "_") }
 
 // ask runs question for all addresses at once and returns when all have ended, which
 // they must soon.

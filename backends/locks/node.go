@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -42,6 +43,7 @@ type node struct {
 	index  int
 	server *backends.Server
 	svc    *Service
+	follow *following // nil: the node is server itself
 
 	mu       sync.Mutex
 	queue    []job
@@ -245,10 +247,7 @@ func (n *node) try(jobs []job, repeat bool) (again []job) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
 	if err := n.contact(ctx); err != nil {
-		n.failed(err)
-		for _, j := range jobs {
-			n.giveUp(j, reason(err))
-		}
+		n.giveUpAll(jobs, err)
 		return nil
 	}
 	n.cmds = n.cmds[:0]
@@ -256,8 +255,13 @@ func (n *node) try(jobs []job, repeat bool) (again []job) {
 		jobs[i].out = true
 		n.cmds = append(n.cmds, n.client.B().Arbitrary(j.args...).Build())
 	}
+	results := n.client.DoMulti(ctx, n.cmds...)
+	if err := n.disowned(); err != nil {
+		n.giveUpAll(jobs, err)
+		return nil
+	}
 	answered, lost := 0, error(nil)
-	for i, res := range n.client.DoMulti(ctx, n.cmds...) {
+	for i, res := range results {
 		j, err := jobs[i], res.NonRedisError()
 		switch {
 		case err != nil:
@@ -318,6 +322,15 @@ func (n *node) giveUp(j job, err error) {
 	}
 }
 
+// giveUpAll gives up jobs for a reason that holds for the node.
+func (n *node) giveUpAll(jobs []job, err error) {
+	n.failed(err)
+	n.hurry()
+	for _, j := range jobs {
+		n.giveUp(j, reason(err))
+	}
+}
+
 // name makes err say which node it is about.
 func (n *node) name(err error) error {
 	if named := (*NodeError)(nil); errors.As(err, &named) {
@@ -346,6 +359,9 @@ func (n *node) succeeded() {
 
 // contact makes sure that the node is connected, known and has the scripts.
 func (n *node) contact(ctx context.Context) error {
+	if err := n.locate(ctx); err != nil {
+		return err
+	}
 	if n.greeted {
 		return nil
 	}
@@ -370,7 +386,7 @@ func (n *node) dial() error {
 	if n.client != nil {
 		return nil
 	}
-	c, err := n.server.Client(n.svc.tune)
+	c, err := n.target().Client(n.svc.tune)
 	if err != nil {
 		return err
 	}
@@ -398,9 +414,18 @@ func (n *node) greet(ctx context.Context) error {
 	for _, s := range scripts.All() {
 		cmds = append(cmds, b.Arbitrary("SCRIPT", "LOAD", s.Source).Build())
 	}
+	if n.follow != nil {
+		cmds = append(cmds, b.Arbitrary("INFO", "replication").Build())
+	}
 	res := n.client.DoMulti(ctx, cmds...)
 	for _, r := range res[1:] {
 		if err := r.Error(); err != nil {
+			return err
+		}
+	}
+	if n.follow != nil {
+		said, err := res[len(res)-1].ToString()
+		if err = cmp.Or(err, checkRole(said)); err != nil {
 			return err
 		}
 	}

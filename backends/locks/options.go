@@ -28,7 +28,7 @@ const (
 
 // Options configure a Service. Only Nodes has no default.
 type Options struct {
-	Nodes []*backends.Server // the masters; an even number tolerates no more failures than one less
+	Nodes []*backends.Server // the masters, or sentinels and the name of theirs; an even number tolerates no more failures than one less
 
 	MinTTL       time.Duration // shortest lease; default 100 ms
 	MaxTTL       time.Duration // longest lease, and quarantine of a node that forgot; the same at every proxy; default 60 s
@@ -44,6 +44,8 @@ type Options struct {
 	MaxWait      time.Duration // longest wait of a LOCK; default 10 min
 	MaxWaiters   int           // LOCKs that wait at once; default 100,000
 	Memory       int           // grants remembered; a forgotten one costs a quorum read; default 100,000
+
+	SentinelUser, SentinelPassword string // for the sentinels of nodes that have some; both empty: none
 
 	Log  *slog.Logger                // transitions of nodes; default slog.Default()
 	Tune func(*rueidis.ClientOption) // may change how nodes are dialled; default nil

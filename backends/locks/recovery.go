@@ -71,7 +71,7 @@ func (s *Service) Nodes() []NodeStatus {
 	out := append([]NodeStatus(nil), s.recovery.status...)
 	for i, n := range s.nodes {
 		n.mu.Lock()
-		out[i].Address, out[i].RunID = n.server.String(), n.id.runID
+		out[i].Address, out[i].RunID = n.addressLocked(), n.id.runID
 		out[i].Took, out[i].Queued = n.took, len(n.queue)+len(n.later)
 		n.mu.Unlock()
 		if out[i].State == "" {
@@ -194,6 +194,7 @@ func (s *Service) surveyPatience() time.Duration { return max(leastSurveyPatienc
 
 // survey asks every node for its state.
 func (s *Service) survey(ctx context.Context, patience time.Duration) ([]vote, error) {
+	s.beginFollowing()
 	node := s.opts.Prefix + "node"
 	r := s.ask(job{
 		args: s.command(scripts.State, key{node, node, node}), parse: parseState,

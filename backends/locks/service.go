@@ -44,6 +44,9 @@ type Service struct {
 	once  sync.Once
 	kick  chan struct{} // asks Run to look at the nodes now
 
+	followOnce    sync.Once
+	stopFollowing context.CancelFunc // after followOnce
+
 	recovery recovery
 }
 
@@ -66,7 +69,11 @@ func New(o Options) (*Service, error) {
 		},
 	}
 	for i, srv := range o.Nodes {
-		s.nodes = append(s.nodes, &node{index: i, server: srv, svc: s, wake: make(chan struct{}, 1)})
+		n, err := s.newNode(i, srv)
+		if err != nil {
+			return nil, err
+		}
+		s.nodes = append(s.nodes, n)
 	}
 	s.keeper = newKeeper(s)
 	s.waiting = waiting{
@@ -107,6 +114,7 @@ func (s *Service) close() error {
 	for end := time.Now().Add(drainFor); !s.idle() && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
+	s.endFollowing()
 	s.once.Do(func() { close(s.stop) })
 	s.keeper.close()
 	for _, n := range s.nodes {

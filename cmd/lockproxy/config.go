@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/lockproxy/lockproxy/backends"
@@ -116,10 +117,15 @@ func (o *options) misplaced() (bad faults) {
 	if changing && len(o.nodes) == 0 {
 		bad = append(bad, errChanging)
 	}
-	if o.upstream.MasterSet() == "" && (o.sentinelUser != "" || o.sentinelPassword != "") {
-		bad = append(bad, errors.New("sentinel-user, sentinel-password: the upstream's URL names no sentinels (?master_set=…)"))
+	if !o.watched() && (o.sentinelUser != "" || o.sentinelPassword != "") {
+		bad = append(bad, errors.New("sentinel-user, sentinel-password: neither the upstream's URL nor a lock node's names sentinels (?master_set=…)"))
 	}
 	return bad
+}
+
+// watched says that the upstream or a lock node has sentinels.
+func (o *options) watched() bool {
+	return slices.ContainsFunc(append(o.nodes[:len(o.nodes):len(o.nodes)], o.upstream), func(s *backends.Server) bool { return s.MasterSet() != "" })
 }
 
 // errChanging is the fault of locks that would be lost with a master.
@@ -131,6 +137,11 @@ func (o *options) complete() {
 	if len(o.nodes) == 0 {
 		o.voting = true
 		o.nodes = []*backends.Server{o.upstream}
+	}
+	for _, n := range o.nodes {
+		if n.MasterSet() != "" {
+			o.warnings = append(o.warnings, n.String()+": a lock node whose master sentinels choose is weaker than one that stays the same: replication is asynchronous, and a failover may forget locks and fences")
+		}
 	}
 	if n := len(o.nodes); n%2 == 0 {
 		o.warnings = append(o.warnings, fmt.Sprintf("%d lock nodes survive the loss of %d, as %d would: an even number only adds a node that can fail", n, n/2-1, n-1))

@@ -89,15 +89,14 @@ func TestValidateFaults(t *testing.T) {
 		{"not one of two words", said("upstream", up, "on-loss", "cry"), []string{"on-loss: "}},
 		{"neither true nor false", said("upstream", up, "require-owner", "maybe"), []string{"require-owner: "}},
 		{"node twice", said("upstream", up, "lock-node", "redis://a:1 redis://b:1 a:1/2"), []string{"lock-node: a:1 is named twice"}},
-		{"lock node of several", said("upstream", up, "lock-node", "redis://a:1?addr=b:1"), []string{"lock-node: names several addresses, or sentinels"}},
-		{"lock node of sentinels", said("upstream", up, "lock-node", "redis://a:1?master_set=m"), []string{"lock-node: names several addresses, or sentinels"}},
+		{"lock node of several", said("upstream", up, "lock-node", "redis://a:1?addr=b:1"), []string{"lock-node: names several addresses"}},
 		{"unknown mode", said("upstream", up, "upstream-mode", "ring"), []string{`upstream-mode: "ring" is not one of auto, standalone`}},
 		{"unknown place to read", said("upstream", up, "read-from", "slave"), []string{`read-from: "slave" is not one of`}},
 		{"mode against the URL", said("upstream", up, "upstream-mode", "sentinel", "lock-node", "a:1"), []string{"upstream-mode: sentinel needs a master set"}},
 		{"Cluster without lock nodes", said("upstream", up, "upstream-mode", "cluster"), []string{"lock-node: not set; a Cluster"}},
 		{"Sentinel without lock nodes", said("upstream", up+"?master_set=m"), []string{"lock-node: not set; a Cluster"}},
 		{"replicated without lock nodes", said("upstream", up+"?addr=h:2"), []string{"lock-node: not set; a Cluster"}},
-		{"no sentinels", said("upstream", up, "sentinel-password", "x"), []string{"sentinel-user, sentinel-password: the upstream's URL names no sentinels"}},
+		{"no sentinels", said("upstream", up, "sentinel-password", "x"), []string{"sentinel-user, sentinel-password: neither the upstream's URL nor a lock node's names sentinels"}},
 		{"all at once", said("min-ttl", "30", "max-ttl", "1s", "node-timeout", "2s", "log-level", "x"),
 			[]string{"min-ttl: ", "log-level: ", "upstream: not set", "node-timeout: 2s is not shorter"}},
 	}
@@ -157,7 +156,7 @@ func TestValidateReads(t *testing.T) {
 	}
 }
 
-func TestEvenNumberOfNodesWarns(t *testing.T) {
+func TestNodesWarn(t *testing.T) {
 	tests := []struct {
 		nodes string
 		want  string // of the warning; empty: none
@@ -165,6 +164,7 @@ func TestEvenNumberOfNodesWarns(t *testing.T) {
 		{"a:1", ""},
 		{"a:1 b:1", "2 lock nodes survive the loss of 0, as 1 would"},
 		{"a:1 b:1 c:1", ""},
+		{"a:1 b:1 redis://c:1?master_set=m", "m of c:1: a lock node whose master sentinels choose is weaker"},
 		{"a:1 b:1 c:1 d:1", "4 lock nodes survive the loss of 1, as 3 would"},
 	}
 	for _, tt := range tests {
@@ -189,7 +189,7 @@ func TestFaultsKeepSecrets(t *testing.T) {
 		"redis://u:hunter2@h:1?db=hunter2",
 		"redis://h:1?password=hunter2&db=hunter2",
 		"http://u:hunter2@h:1",
-		"redis://u:hunter2@h:1?master_set=hunter2",
+		"redis://u:hunter2@h:1?addr=hunter2:1",
 	} {
 		for _, name := range []string{"upstream", "lock-node"} {
 			c := said("upstream", "u:1", name, url)

@@ -139,7 +139,8 @@ func newLocks(o options, log *slog.Logger) (*locks.Service, error) {
 		SessionGrace: o.sessionGrace,
 		MaxWait:      o.maxWait,
 		MaxWaiters:   o.maxWaiters,
-		Log:          log,
+		SentinelUser: o.sentinelUser, SentinelPassword: o.sentinelPassword,
+		Log: log,
 	})
 }
 

@@ -154,8 +154,8 @@ func readNode(o *options, text string) error {
 	if err != nil {
 		return err
 	}
-	if !s.Single() {
-		return errors.New("names several addresses, or sentinels; a lock node is one server, that stays the same (a Cluster or a master that changes cannot vote)")
+	if !s.Single() && s.MasterSet() == "" {
+		return errors.New("names several addresses; a lock node is one server (or a master and its sentinels, ?master_set=…), and a Cluster cannot vote")
 	}
 	if i := slices.IndexFunc(o.nodes, func(n *backends.Server) bool { return n.String() == s.String() }); i >= 0 {
 		return fmt.Errorf("%s is named twice; each lock node must be a server of its own", s)

@@ -1,0 +1,172 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends"
+)
+
+// confirmFor is how long a sentinel's word on who is the master counts. Afterwards the
+// node does not vote: another may have taken over, and vote for other proxies.
+const confirmFor = 5 * time.Second
+
+var (
+	errNoMaster    = errors.New("its sentinels name no master")
+	errUnconfirmed = errors.New("its sentinels do not answer")
+	errMoved       = errors.New("another server has become its master")
+	errReplica     = errors.New("is a replica")
+)
+
+// A following is where a node is that sentinels choose the master of. It is guarded by
+// the node's mu; nil: the node is one server, that stays the same.
+type following struct {
+	finder *backends.Finder
+	found  chan struct{} // closed when they have first been asked
+	once   bool          // it is
+	master *backends.Server
+	asked  time.Duration // when they last answered
+	moved  bool          // master is not the server that the lane is connected to
+}
+
+// newNode makes a node of a server, or of the master that sentinels name.
+func (s *Service) newNode(i int, srv *backends.Server) (*node, error) {
+	n := &node{index: i, server: srv, svc: s, wake: make(chan struct{}, 1)}
+	if srv.MasterSet() == "" {
+		return n, nil
+	}
+	f, err := backends.NewFinder(srv, backends.FinderOptions{
+		Mode: backends.ModeSentinel, Of: "lock node",
+		SentinelUser: s.opts.SentinelUser, SentinelPassword: s.opts.SentinelPassword, Log: s.opts.Log,
+	})
+	n.follow = &following{finder: f, found: make(chan struct{})}
+	return n, err
+}
+
+// beginFollowing asks the sentinels of the nodes that have some, until the Service ends.
+func (s *Service) beginFollowing() {
+	s.followOnce.Do(func() {
+		ctx, stop := context.WithCancel(context.Background())
+		s.stopFollowing = stop
+		for _, n := range s.nodes {
+			if n.follow == nil {
+				continue
+			}
+			s.lanes.Go(func() { _ = n.follow.finder.Run(ctx, n.located) }) // ends when told to
+		}
+	})
+}
+
+// endFollowing ends what beginFollowing started, and keeps it from starting.
+func (s *Service) endFollowing() {
+	s.followOnce.Do(func() { s.stopFollowing = func() {} })
+	s.stopFollowing()
+}
+
+// located notes who the sentinels say is the master.
+func (n *node) located(t *backends.Topology) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f := n.follow
+	f.asked = n.svc.now()
+	if !f.once {
+		f.once = true
+		close(f.found)
+	}
+	master := t.Shards[0].Master
+	if master != nil && (f.master == nil || master.String() != f.master.String()) {
+		f.moved = true
+		n.retryAt, n.failures, n.lastErr = 0, 0, nil
+	}
+	f.master = master
+}
+
+// lostMasterLocked says why whoever the lane is connected to must not be heard. The caller
+// has n.mu.
+func (n *node) lostMasterLocked() error {
+	switch f := n.follow; {
+	case f == nil || !f.once: // contact waits
+		return nil
+	case f.master == nil:
+		return errNoMaster
+	case n.svc.now()-f.asked > confirmFor:
+		return errUnconfirmed
+	}
+	return nil
+}
+
+// locate makes sure that the lane is connected to nobody but the master that the node's
+// sentinels name. It waits for their first word.
+func (n *node) locate(ctx context.Context) error {
+	f := n.follow
+	if f == nil {
+		return nil
+	}
+	select {
+	case <-f.found:
+	case <-ctx.Done():
+		return errUnconfirmed
+	case <-n.svc.stop:
+		return ErrClosed
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.lostMasterLocked(); err != nil || !f.moved {
+		return err
+	}
+	f.moved, n.greeted = false, false
+	if old := n.client; old != nil {
+		n.client = nil
+		n.svc.lanes.Go(old.Close) // who may hang
+	}
+	return nil
+}
+
+// target is the server to connect to.
+func (n *node) target() *backends.Server {
+	if n.follow == nil {
+		return n.server
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.follow.master // not nil: located
+}
+
+// hurry has a node's sentinels asked at once.
+func (n *node) hurry() {
+	if n.follow != nil {
+		n.follow.finder.Hurry()
+	}
+}
+
+// addressLocked is how the node is shown: its own, or the one it has now besides its
+// sentinels' name for it. The caller has n.mu.
+func (n *node) addressLocked() string {
+	if n.follow == nil || n.follow.master == nil {
+		return n.server.String()
+	}
+	return n.follow.master.String() + ", " + n.server.String()
+}
+
+// disowned says why what the lane has just been told must not count.
+func (n *node) disowned() error {
+	if n.follow == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.follow.moved {
+		return errMoved
+	}
+	return n.lostMasterLocked()
+}
+
+// checkRole says what keeps a server from being a node's master; text is of INFO.
+func checkRole(text string) error {
+	if strings.Contains(text, "role:slave") {
+		return errReplica
+	}
+	return nil
+}

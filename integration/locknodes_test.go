@@ -1,0 +1,235 @@
+package integration
+
+import (
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// A kindOfNode is a lock node of some kind: the URL for the proxy, and the server that
+// has the records, to be asked directly.
+type kindOfNode struct {
+	url    string
+	server func() *redistest.Server
+}
+
+func always(s *redistest.Server) func() *redistest.Server {
+	return func() *redistest.Server { return s }
+}
+
+// nodesOfEveryKind are five lock nodes, each reached in another way.
+func nodesOfEveryKind(t *testing.T, ca *redistest.Authority) map[string]kindOfNode {
+	t.Helper()
+	plain := redistest.Start(t)
+	secureAddr := freeAddr(t)
+	_, port, _ := net.SplitHostPort(secureAddr)
+	cert, key := ca.Issue(t, "node")
+	secure := redistest.Start(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key,
+		"--tls-ca-cert-file", ca.File, "--tls-auth-clients", "no")
+	path := filepath.Join(t.TempDir(), "s")
+	socket := redistest.Start(t, "--unixsocket", path)
+	owned := redistest.Start(t)
+	owned.Do(t, "ACL", "SETUSER", "locker", "on", ">p@ss", "~lockproxy:*", "&lockproxy:*", "+@all")
+	watched := redistest.StartSentinel(t, 1, 3)
+	return map[string]kindOfNode{
+		"plain":    {plain.URL(), always(plain)},
+		"TLS":      {"rediss://" + secureAddr, always(secure)},
+		"socket":   {"unix://" + path, always(socket)},
+		"user":     {"redis://locker:p%40ss@" + owned.Addr(), always(owned)},
+		"sentinel": {watched.URL(), func() *redistest.Server { return watched.Master(t) }},
+	}
+}
+
+// TestLockNodesOfEveryKind: a lock is on every node, and leaves every node.
+func TestLockNodesOfEveryKind(t *testing.T) {
+	ca := redistest.NewAuthority(t)
+	nodes := nodesOfEveryKind(t, ca)
+	args := []string{"--upstream", redistest.Start(t).URL(), "--tls-ca", ca.File}
+	for _, n := range nodes {
+		args = append(args, "--lock-node", n.url)
+	}
+	p := redistest.StartServe(t, freeAddr(t), args...)
+	c := redistest.Open(t, p.Addr())
+	records := func(want int) {
+		t.Helper()
+		for kind, n := range nodes {
+			eventually(t, 5*time.Second, kind+" has the record, or has not", func() bool {
+				return len(n.server().Do(t, "KEYS", "lockproxy:lock:*").Elems) == want
+			})
+		}
+	}
+	if v := c.Do(t, "LOCK", "job", "20s", "OWNER", "me"); len(v.Elems) != 4 {
+		t.Fatalf("LOCK: %v", v)
+	}
+	records(1)
+	if v := c.Do(t, "RENEW", "job", "30s", "me"); v.Int() < 25000 {
+		t.Errorf("RENEW: %v", v)
+	}
+	for kind, n := range nodes {
+		eventually(t, 5*time.Second, kind+" has the longer lease", func() bool {
+			return n.server().Do(t, "PTTL", "lockproxy:lock:0:job").Int() > 20000
+		})
+	}
+	if v := c.Do(t, "UNLOCK", "job", "me"); v.Int() != 1 {
+		t.Errorf("UNLOCK: %v", v)
+	}
+	records(0)
+}
+
+// startWatched starts a proxy whose lock nodes are plain ones and, last, one whose master
+// sentinels choose.
+func startWatched(t *testing.T, plain int, args ...string) (*redistest.Proxy, *redistest.Sentinel) {
+	t.Helper()
+	watched := redistest.StartSentinel(t, 2, 3)
+	args = append(args, "--lock-node", watched.URL())
+	return redistest.StartProxy(t, redistest.Start(t), redistest.StartNodes(t, plain), args...), watched
+}
+
+// TestLockNodeFailsOver: one node of three changes its master. What is held stays held,
+// nothing else is granted, and the promoted server votes when it has sat out max-ttl.
+func TestLockNodeFailsOver(t *testing.T) {
+	for name, old := range failures {
+		t.Run(name, func(t *testing.T) {
+			p, watched := startWatched(t, 2, "--max-ttl", "3s")
+			c := redistest.Open(t, p.Addr())
+			first := c.Do(t, "LOCK", "job", "3s", "OWNER", "me", "SESSION")
+			if len(first.Elems) != 4 {
+				t.Fatalf("LOCK: %v", first)
+			}
+			master := watched.Master(t)
+			old.end(master)
+			now := watched.AwaitFailover(t, master)
+			if v := c.Do(t, "LOCK", "job", "3s", "OWNER", "you"); !v.Null {
+				t.Errorf("LOCK of what is held, after the failover: %v", v)
+			}
+			if v := c.Do(t, "LOCK", "other", "3s", "OWNER", "you"); len(v.Elems) != 4 {
+				t.Errorf("LOCK with the other two: %v", v)
+			}
+			awaitNodeState(t, c, now.Addr(), "quarantine") // and renews what it has meanwhile
+			awaitNodeState(t, c, now.Addr(), "voting")
+			eventually(t, 5*time.Second, "the new master has the lock", func() bool {
+				return len(now.Do(t, "KEYS", "lockproxy:lock:0:job").Elems) == 1
+			})
+			if err := old.back(master); err != nil {
+				t.Fatal(err)
+			}
+			if v := c.Do(t, "UNLOCK", "job", "me"); v.Int() != 1 {
+				t.Errorf("UNLOCK: %v", v)
+			}
+			if v := c.Do(t, "LOCK", "job", "3s", "OWNER", "you"); len(v.Elems) != 4 || v.Elems[0].Int() <= first.Elems[0].Int() {
+				t.Errorf("LOCK: %v, after %v", v, first)
+			}
+		})
+	}
+}
+
+// awaitNodeState returns when LOCKCTL NODES shows the node at an address in a state.
+func awaitNodeState(t *testing.T, c *redistest.Conn, address, state string) {
+	t.Helper()
+	eventually(t, 20*time.Second, address+" is "+state, func() bool {
+		return shows(c.Do(t, "LOCKCTL", "NODES"), address, state)
+	})
+}
+
+// shows finds the list that has the address, and says whether it has the state too.
+func shows(v redistest.Value, address, state string) bool {
+	at := func(e redistest.Value) bool { return strings.HasPrefix(e.Text, address) }
+	if slices.ContainsFunc(v.Elems, at) {
+		return slices.ContainsFunc(v.Elems, func(e redistest.Value) bool { return e.Text == state })
+	}
+	return slices.ContainsFunc(v.Elems, func(e redistest.Value) bool { return shows(e, address, state) })
+}
+
+// TestOnlyLockNodeFailsOver: with one node, a failover is over when its new master is
+// found, and fences go on.
+func TestOnlyLockNodeFailsOver(t *testing.T) {
+	p, watched := startWatched(t, 0)
+	c := redistest.Open(t, p.Addr())
+	first := c.Do(t, "LOCK", "job", "30s", "OWNER", "me")
+	if len(first.Elems) != 4 {
+		t.Fatalf("LOCK: %v", first)
+	}
+	watched.AwaitSync(t) // else the failover forgets it, as it may
+	master := watched.Master(t)
+	for _, s := range watched.Replicas(t) {
+		eventually(t, 5*time.Second, "the replicas have the lock", func() bool {
+			return len(s.Do(t, "KEYS", "lockproxy:lock:0:job").Elems) == 1
+		})
+	}
+	master.Kill()
+	if v := c.Do(t, "LOCK", "more", "30s"); !strings.HasPrefix(v.Text, "NOQUORUM ") {
+		t.Errorf("LOCK without a master: %v", v)
+	}
+	watched.AwaitFailover(t, master)
+	var again redistest.Value
+	eventually(t, 10*time.Second, "LOCK is answered", func() bool {
+		again = c.Do(t, "LOCK", "job", "30s", "OWNER", "you")
+		return !again.IsError()
+	})
+	if !again.Null {
+		t.Errorf("LOCK of what is held, after the failover: %v", again)
+	}
+	if v := c.Do(t, "UNLOCK", "job", "me"); v.Int() != 1 {
+		t.Errorf("UNLOCK: %v", v)
+	}
+	if v := c.Do(t, "LOCK", "job", "30s"); len(v.Elems) != 4 || v.Elems[0].Int() <= first.Elems[0].Int() {
+		t.Errorf("LOCK: %v, after %v", v, first)
+	}
+	if log := p.Log(); !strings.Contains(log, "is weaker than one that stays the same") {
+		t.Errorf("no warning in the log:\n%s", log)
+	}
+}
+
+// TestSentinelsFallSilent: without their word the node may be another's by now.
+func TestSentinelsFallSilent(t *testing.T) {
+	p, watched := startWatched(t, 0)
+	c := redistest.Open(t, p.Addr())
+	if v := c.Do(t, "LOCK", "a", "30s"); len(v.Elems) != 4 {
+		t.Fatalf("LOCK: %v", v)
+	}
+	for _, s := range watched.Sentinels {
+		s.Pause()
+	}
+	n := 0
+	lock := func() redistest.Value {
+		n++
+		return c.Do(t, "LOCK", fmt.Sprint(n), "30s")
+	}
+	eventually(t, 15*time.Second, "LOCK is refused", func() bool {
+		return strings.Contains(lock().Text, "its sentinels do not answer")
+	})
+	for _, s := range watched.Sentinels {
+		s.Resume()
+	}
+	eventually(t, 15*time.Second, "LOCK works again", func() bool {
+		return len(lock().Elems) == 4
+	})
+}
+
+// TestClusterIsNoLockNode: over the command line, with the reason.
+func TestClusterIsNoLockNode(t *testing.T) {
+	path, err := redistest.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	member := redistest.Start(t, "--cluster-enabled", "yes")
+	nodes := redistest.StartNodes(t, 2)
+	args := []string{"serve", "--listen", freeAddr(t), "--upstream", redistest.Start(t).URL(), "--lock-node", member.URL()}
+	for _, n := range nodes {
+		args = append(args, "--lock-node", n.URL())
+	}
+	out, err := exec.Command(path, args...).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), member.Addr()+" is a Redis Cluster, which cannot be a lock node") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if slices.ContainsFunc(nodes, func(n *redistest.Server) bool { return len(n.Do(t, "KEYS", "lockproxy:lock*").Elems) > 0 }) {
+		t.Error("it was used")
+	}
+}
