@@ -60,6 +60,7 @@ lint: vet staticcheck docker-lint shell-lint ## every linter
 .PHONY: vet
 vet: ## go vet, and gofmt
 	$(GO) vet $(PKGS)
+	$(GO) -C integration/bench/contend vet .
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'ed: $$unformatted"; exit 1; }
 
 .PHONY: staticcheck

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -47,5 +48,43 @@ func TestQuantiles(t *testing.T) {
 	}
 	if got := median([]float64{9, 1, 5}); got != 5 {
 		t.Errorf("median is %v", got)
+	}
+}
+
+func TestJain(t *testing.T) {
+	for _, tt := range []struct {
+		shares []int
+		want   float64
+	}{{[]int{5, 5, 5, 5}, 1}, {[]int{9, 0, 0}, 1.0 / 3}, {[]int{1, 3}, 0.8}, {nil, 0}, {[]int{0}, 0}} {
+		if got := jain(tt.shares); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%v: %v, want %v", tt.shares, got, tt.want)
+		}
+	}
+}
+
+func TestParseCalls(t *testing.T) {
+	info := "# Commandstats\r\ncmdstat_eval:calls=2,usec=9\r\ncmdstat_evalsha:calls=30,usec=9\r\ncmdstat_script|load:calls=4,usec=1\r\ncmdstat_hset:calls=99,usec=1\r\n"
+	if got := parseCalls(info, []string{"evalsha", "script|load"}); got != 34 {
+		t.Errorf("got %d", got)
+	}
+}
+
+func TestParseMemory(t *testing.T) {
+	now, most, err := parseMemory("Name:\tlockproxy\nVmHWM:\t  2000 kB\nVmRSS:\t  1000 kB\n")
+	if now != 1024000 || most != 2048000 || err != nil {
+		t.Errorf("got %d, %d, %v", now, most, err)
+	}
+	if _, _, err := parseMemory("Name:\tx\n"); err == nil {
+		t.Error("no memory, no error")
+	}
+}
+
+func TestChoose(t *testing.T) {
+	var p plan
+	if err := p.choose("burst,locks"); err != nil || len(p.only) != 2 {
+		t.Errorf("got %v, %v", p.only, err)
+	}
+	if err := p.choose("burst,brust"); err == nil {
+		t.Error("a part that is not there, no error")
 	}
 }

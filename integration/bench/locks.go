@@ -20,7 +20,8 @@ type ground struct {
 	proxy *redistest.Proxy
 }
 
-func openGround(nodes int) (g *ground, err error) {
+// openGround starts one; args are the proxy's.
+func openGround(nodes int, args ...string) (g *ground, err error) {
 	g = &ground{}
 	defer func() {
 		if err != nil {
@@ -33,7 +34,7 @@ func openGround(nodes int) (g *ground, err error) {
 	if g.nodes, err = redistest.LaunchNodes(nodes); err != nil {
 		return g, err
 	}
-	g.proxy, err = redistest.LaunchProxy(g.data, g.nodes, "--log-level", "error")
+	g.proxy, err = redistest.LaunchProxy(g.data, g.nodes, append([]string{"--log-level", "error"}, args...)...)
 	return g, err
 }
 

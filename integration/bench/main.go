@@ -1,8 +1,9 @@
 // Command bench measures lockproxy on this machine: LOCK and UNLOCK on real
-// masters beside a bare client that runs scripts on the same masters, and
+// masters beside a bare client that runs scripts on the same masters; waiting
+// beside libraries that lock without a proxy; what held locks cost; and
 // GET/SET through the proxy beside the same without it.
 //
-// It starts everything it needs on free ports of 127.0.0.1, takes about four
+// It starts everything it needs on free ports of 127.0.0.1, takes about nine
 // minutes, prints a page of Markdown, and with -write also stores it. What is
 // compared is measured alternately in one run.
 package main
@@ -13,6 +14,8 @@ import (
 	"io"
 	"log"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/lockproxy/lockproxy/integration/redistest"
@@ -20,22 +23,58 @@ import (
 
 // A plan is how much is measured.
 type plan struct {
-	rounds  int           // how often what is compared alternates
-	slice   time.Duration // how long one round of a lock measurement takes
-	scale   float64       // how many of its commands each redis-benchmark run sends, 1 for all
-	skipped map[string]bool
+	rounds int           // how often what is compared alternates
+	slice  time.Duration // how long one round of a lock measurement takes
+	scale  float64       // how much of everything else: commands, locks, leases
+	only   []string      // parts; empty: all
+}
+
+// A part of the page can be measured alone.
+type part struct {
+	name    string
+	measure func(plan, *report) error
+}
+
+var parts = []part{
+	{"locks", measureLocks},
+	{"burst", measureBurst},
+	{"contend", measureContend},
+	{"session", measureSessions},
+	{"relay", measureRelay},
+	{"allocs", measureAllocs},
+}
+
+func names() (all []string) {
+	for _, p := range parts {
+		all = append(all, p.name)
+	}
+	return all
+}
+
+// choose reads the names of parts, separated by commas; none: all.
+func (p *plan) choose(list string) error {
+	if list == "" {
+		return nil
+	}
+	p.only = strings.Split(list, ",")
+	for _, name := range p.only {
+		if !slices.Contains(names(), name) {
+			return fmt.Errorf("there is no part %q, only %s", name, strings.Join(names(), ", "))
+		}
+	}
+	return nil
 }
 
 func main() {
 	log.SetFlags(0)
 	write := flag.String("write", "", "also write the page to this `file`")
 	scale := flag.Float64("scale", 1, "do this `part` of the work: 0.1 shows that everything runs")
-	only := flag.String("only", "", "measure only `part`: locks, relay or allocs")
+	only := flag.String("only", "", "measure only these `parts`, separated by commas: "+strings.Join(names(), ", "))
 	flag.Parse()
-	p := plan{rounds: 3, scale: *scale, skipped: map[string]bool{}}
+	p := plan{rounds: 3, scale: *scale}
 	p.slice = time.Duration(*scale * float64(1500*time.Millisecond))
-	for _, part := range []string{"locks", "relay", "allocs"} {
-		p.skipped[part] = *only != "" && *only != part
+	if err := p.choose(*only); err != nil {
+		log.Fatal(err)
 	}
 	if err := run(p, *write); err != nil {
 		log.Fatal(err)
@@ -46,11 +85,8 @@ func run(p plan, file string) error {
 	defer redistest.RemoveBinary()
 	page := &report{}
 	page.head(p.scale)
-	for _, part := range []struct {
-		name    string
-		measure func(plan, *report) error
-	}{{"locks", measureLocks}, {"relay", measureRelay}, {"allocs", measureAllocs}} {
-		if p.skipped[part.name] {
+	for _, part := range parts {
+		if len(p.only) > 0 && !slices.Contains(p.only, part.name) {
 			continue
 		}
 		if err := part.measure(p, page); err != nil {
