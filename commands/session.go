@@ -464,9 +464,10 @@ func (s *Session) await(ctx context.Context, answered <-chan struct{}, most time
 	}
 }
 
-// Busy says that the client waits for replies, or for messages.
+// Busy says that the client waits for replies, or for messages, or has locks with SESSION,
+// which would end with its connection while it works.
 func (s *Session) Busy() bool {
-	return s.mode == onRaw || s.watched != nil || s.ears != nil && s.ears.any() || s.replies.Owed() > 0
+	return s.mode == onRaw || s.watched != nil || s.ears != nil && s.ears.any() || s.replies.Owed() > 0 || s.kept.holds()
 }
 
 // Refuse answers input that breaks the protocol, behind what was asked before.

@@ -136,12 +136,13 @@ func (s *Session) lock(ctx context.Context, args [][]byte) error {
 		}
 		a.Session = s.lockSession()
 	}
-	w := &waiting{acquisition: a, done: make(chan struct{})}
+	w := &waiting{acquisition: a}
 	if a.Wait == 0 {
 		w.ask(s.present, s.d.opt.Locks)
 		s.endLock(ctx, w)
 		return nil
 	}
+	w.done = make(chan struct{})
 	w.claims = map[claim]struct{}{{a.Name, a.Owner}: {}}
 	s.waiting = w
 	go w.askAside(s.present, s.d.opt.Locks)

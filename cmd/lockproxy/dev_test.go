@@ -134,6 +134,45 @@ func TestDev(t *testing.T) {
 	}
 }
 
+// TestDevWaits: what a lock can do works on embedded servers, too.
+func TestDevWaits(t *testing.T) {
+	s := start(t, "dev", "--max-hold", "30s", "--on-loss", "keep")
+	c, next := s.dial(t), s.dial(t)
+	if got := c.do("LOCK job 30s OWNER me SESSION MAXHOLD 20s", 6); !strings.HasPrefix(got, "*4 :") {
+		t.Fatalf("LOCK with SESSION answers %s", got)
+	}
+	if _, err := fmt.Fprint(next.conn, "LOCK job 30s WAIT 15s OWNER you REQ 1\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	for late := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if got := c.do("LOCK job 30s OWNER other RETRYAFTER", 6); strings.HasSuffix(got, " :1") {
+			break
+		} else if time.Now().After(late) {
+			t.Fatalf("nobody waits: %s", got)
+		}
+	}
+	if got := c.do("QUIT", 1); got != "+OK" {
+		t.Fatalf("QUIT answers %s", got)
+	}
+	granted := next.do("PING", 6)
+	if !strings.HasPrefix(granted, "*4 :") || !strings.HasSuffix(granted, " :1") {
+		t.Fatalf("the LOCK that waited was answered %s", granted)
+	}
+	if got := next.do("LOCK job 30s WAIT 15s OWNER you REQ 1", 1); got != "+PONG" {
+		t.Fatalf("PING behind it was answered %s", got)
+	}
+	fence := strings.Fields(granted)[1]
+	if again := next.do("UNLOCK job you REQ 2", 6); !strings.HasPrefix(again, "*4 "+fence) || !strings.HasSuffix(again, " :1") {
+		t.Errorf("the LOCK sent again was answered %s, the first %s", again, granted)
+	}
+	if got := next.do("UNLOCK job you REQ 2", 1); got != ":1" {
+		t.Errorf("UNLOCK answers %s", got)
+	}
+	if got := next.do("LOCKCTL WAITERS job", 1); got != ":1" {
+		t.Errorf("UNLOCK sent again answers %s", got)
+	}
+}
+
 func TestServeWithNothingUp(t *testing.T) {
 	dead := filepath.Join(t.TempDir(), "dead")
 	s := start(t, "serve", "--upstream", "unix://:hunter2@"+dead)
