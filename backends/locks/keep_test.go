@@ -224,3 +224,159 @@ func TestTheEndOfASessionThatAnotherProxyRenewed(t *testing.T) {
 		t.Errorf("UNLOCK through the other proxy: %d", left)
 	}
 }
+
+func TestGivenBackThroughAnotherProxy(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 3))
+	c := newClient(p[0])
+	c.lock(t, "job", "alice", 600*time.Millisecond, 0)
+	unlock(t, p[1], "job", "alice", 0)
+	eventually(t, 3*time.Second, "it is no longer kept", func() bool { return keptBy(p[0]) == 0 })
+	if len(c.told()) > 0 {
+		t.Errorf("told %+v", c.told())
+	}
+	lock(t, p[0], "job", "bob", time.Second)
+}
+
+// TestOneHoldGivenBackThroughAnotherProxy: the lease is kept for the other hold only as
+// long as that is the session's.
+func TestOneHoldGivenBackThroughAnotherProxy(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 3))
+	c := newClient(p[0])
+	c.lock(t, "job", "alice", 2*time.Second, 0)
+	in := lock(t, p[1], "job", "alice", 2*time.Second)
+	if in.Holds != 2 {
+		t.Fatalf("re-entry: %+v", in)
+	}
+	unlock(t, p[1], "job", "alice", 1) // the plain one
+	time.Sleep(3 * time.Second)
+	refused(t, p[1], "job", "bob", time.Second)
+	unlock(t, p[1], "job", "alice", 0)
+	eventually(t, 3*time.Second, "it is no longer kept", func() bool { return keptBy(p[0]) == 0 })
+	if len(c.told()) > 0 {
+		t.Errorf("told %+v", c.told())
+	}
+}
+
+func TestRenewedThroughAnotherProxyItIsKept(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 3))
+	c := newClient(p[0])
+	c.lock(t, "job", "alice", time.Second, 0)
+	for range 3 {
+		if _, err := p[1].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(1200 * time.Millisecond)
+	}
+	refused(t, p[1], "job", "bob", time.Second)
+	unlock(t, p[0], "job", "alice", 0)
+	if len(c.told()) > 0 {
+		t.Errorf("told %+v", c.told())
+	}
+}
+
+func TestLossesAreTold(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		what, reason string
+		happens      func(t *testing.T, s *Service, n []*redistest.Conn)
+	}{
+		{"another owner has it", "another owner has it", func(t *testing.T, s *Service, n []*redistest.Conn) {
+			rivalHas(t, s, n[0])
+			rivalHas(t, s, n[1])
+		}},
+		{"deleted by hand", "it expired or was taken away", func(t *testing.T, s *Service, n []*redistest.Conn) {
+			for i := range n {
+				n[i].Do(t, "DEL", s.key(0, "job").lock)
+			}
+		}},
+		{"FLUSHALL of a quorum", "could not be renewed", func(t *testing.T, s *Service, n []*redistest.Conn) {
+			n[0].Do(t, "FLUSHALL")
+			n[1].Do(t, "FLUSHALL")
+		}},
+		{"forced here", "LOCKCTL FORCE", func(t *testing.T, s *Service, _ []*redistest.Conn) {
+			if _, held, err := s.Force(t.Context(), 0, "job"); err != nil || !held {
+				t.Errorf("FORCE: %v, %v", held, err)
+			}
+		}},
+		{"granted anew", "it expired", func(t *testing.T, s *Service, n []*redistest.Conn) {
+			for i := range n {
+				n[i].Do(t, "DEL", s.key(0, "job").lock)
+			}
+			lock(t, s, "job", "alice", time.Second)
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			s, nodes := start(t, 3)
+			n, c := conns(t, nodes), newClient(s)
+			locked := time.Now()
+			g := c.lock(t, "job", "alice", 2*time.Second, 0)
+			everywhere(t, s, n)
+			tt.happens(t, s, n)
+			if d := c.lostOnce(t, 10*time.Second, g, tt.reason).Sub(locked); d > g.Validity {
+				t.Errorf("told after %v, the validity was %v", d, g.Validity)
+			}
+			if keptBy(s) > 0 {
+				t.Error("it is still kept")
+			}
+		})
+	}
+}
+
+// TestRenewingRepairs puts the record back on a node that lost it.
+func TestRenewingRepairs(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	n, c := conns(t, nodes), newClient(s)
+	c.lock(t, "job", "alice", 1500*time.Millisecond, 0)
+	everywhere(t, s, n)
+	for i := range n {
+		n[i].Do(t, "DEL", s.key(0, "job").lock)
+		everywhere(t, s, n)
+	}
+	if len(c.told()) > 0 {
+		t.Errorf("told %+v", c.told())
+	}
+}
+
+func TestAdoption(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 1)
+	first, second := newClient(s), newClient(s)
+	kept := first.lock(t, "kept", "alice", 500*time.Millisecond, 0)
+	plain := lock(t, s, "plain", "alice", 500*time.Millisecond)
+	for _, g := range []Grant{kept, plain} {
+		if err := second.Adopt(g); err != nil {
+			t.Errorf("adoption of %s: %v", g.Name, err)
+		}
+	}
+	first.End()
+	time.Sleep(time.Second)
+	for _, g := range []Grant{kept, plain} {
+		refused(t, s, g.Name, "bob", time.Second)
+	}
+	unlock(t, s, "plain", "alice", 0)
+	if err := second.Adopt(plain); !errors.Is(err, ErrLost) {
+		t.Errorf("adoption after UNLOCK: %v", err)
+	}
+	second.End()
+	free(t, s, "kept", patient)
+}
+
+func TestAnUndoneGrantIsNotKept(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 1)
+	c := newClient(s)
+	g := c.lock(t, "job", "alice", 30*time.Second, 0)
+	c.lock(t, "job", "alice", 30*time.Second, 0)
+	s.Undo(g)
+	if keptBy(s) != 1 {
+		t.Error("the other hold is not kept")
+	}
+	c.End()
+	free(t, s, "job", patient)
+}

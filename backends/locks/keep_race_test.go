@@ -1,0 +1,176 @@
+package locks
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// TestRenewingRacesReleasing: a renewal that is under way while the lock is given back,
+// by UNLOCK or by the end of its session, never brings it back.
+func TestRenewingRacesReleasing(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	n := conns(t, nodes)
+	const clients, rounds = 8, 250
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Go(func() {
+			for j := range rounds {
+				name, owner := fmt.Sprintf("race%d", i), fmt.Sprintf("owner%d", j)
+				c := newClient(s)
+				a, err := s.Lock(t.Context(), LockRequest{Name: name, Owner: owner, TTL: 20 * time.Second, Wait: patient, Session: c.Session})
+				if err != nil || !a.Granted {
+					t.Errorf("LOCK %s: %+v, %v", name, a, err)
+					return
+				}
+				s.keeper.look(holder{0, name, owner}, true) // renew it now
+				time.Sleep(time.Duration(rand.IntN(600)) * time.Microsecond)
+				if j%2 == 0 {
+					c.End()
+				} else if left, err := s.Unlock(t.Context(), UnlockRequest{Name: name, Owner: owner}); err != nil || left != 0 {
+					t.Errorf("UNLOCK %s: %d, %v", name, left, err)
+				}
+				if l := c.told(); len(l) > 0 {
+					t.Errorf("told %+v", l)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	eventually(t, patient, "nothing is renewed", func() bool { return keptBy(s) == 0 && s.idle() })
+	for i := range clients {
+		k := s.key(0, fmt.Sprintf("race%d", i))
+		for j := range n {
+			if o := n[j].Do(t, "HGET", k.lock, "o").Text; o != "" {
+				t.Errorf("node %d: %s is held by %s", j, k.lock, o)
+			}
+		}
+	}
+	renewed := 0
+	for j := range n {
+		renewed += evals(t, n[j])
+	}
+	t.Logf("%d scripts were run for %d locks", renewed, clients*rounds)
+	if renewed < clients*rounds*3*11/5 {
+		t.Error("too few renewals to show anything")
+	}
+}
+
+// evals is how many scripts a node ran.
+func evals(t *testing.T, c *redistest.Conn) (n int) {
+	t.Helper()
+	var usec int
+	text := c.Do(t, "INFO", "commandstats").Text
+	for line := range strings.Lines(text) {
+		if _, err := fmt.Sscanf(line, "cmdstat_evalsha:calls=%d,usec=%d", &n, &usec); err == nil {
+			return n
+		}
+	}
+	return 0
+}
+
+// TestRenewingRacesExpiry: a lease that ended is not renewed, whatever is under way.
+func TestRenewingRacesExpiry(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	n := conns(t, nodes)
+	const names = 200
+	var clients []*client
+	var grants []Grant
+	for i := range names {
+		c := newClient(s)
+		clients = append(clients, c)
+		grants = append(grants, c.lock(t, fmt.Sprintf("short%d", i), "alice", 300*time.Millisecond, 200*time.Millisecond))
+	}
+	for i, c := range clients {
+		c.lostOnce(t, patient, grants[i], "is over")
+	}
+	var fences []int64
+	for i := range names {
+		s.keeper.look(holder{0, grants[i].Name, "alice"}, true)
+		a, err := s.Lock(t.Context(), LockRequest{Name: grants[i].Name, Owner: "bob", TTL: 20 * time.Second, Wait: patient})
+		if err != nil || !a.Granted || a.Grant.Fence <= grants[i].Fence {
+			t.Fatalf("LOCK: %+v, %v", a, err)
+		}
+		fences = append(fences, a.Grant.Fence)
+	}
+	for i := range names {
+		k := s.key(0, grants[i].Name)
+		for j := range n {
+			if o := n[j].Do(t, "HGET", k.lock, "o").Text; o == "alice" {
+				t.Errorf("node %d: %s is alice's", j, k.lock)
+			}
+		}
+		if left, err := s.Unlock(t.Context(), UnlockRequest{Name: grants[i].Name, Owner: "bob", Fence: fences[i]}); err != nil || left != 0 {
+			t.Errorf("UNLOCK: %d, %v", left, err)
+		}
+	}
+}
+
+// TestTenThousandLocks are kept by a few goroutines.
+func TestTenThousandLocks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a quarter of a minute")
+	}
+	t.Parallel()
+	const locks = 10_000
+	s, _ := start(t, 3)
+	lock(t, s, "warm", "alice", time.Second)
+	before := heapInUse()
+	c := newClient(s)
+	locked := time.Now()
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			for j := i; j < locks; j += 16 {
+				c.lock(t, fmt.Sprintf("many%d", j), "alice", 20*time.Second, 0)
+			}
+		})
+	}
+	wg.Wait()
+	grown := heapInUse() - before
+	t.Logf("%d locks in %v, %d KB", locks, time.Since(locked), grown>>10)
+	if grown > 100<<20 {
+		t.Errorf("%d locks take %d MB", locks, grown>>20)
+	}
+	renewed := func() (n int) {
+		s.keeper.mu.Lock()
+		defer s.keeper.mu.Unlock()
+		for _, l := range s.keeper.leases {
+			if l.until > s.now()+8*time.Second { // after 12 s: from a renewal
+				n++
+			}
+		}
+		return n
+	}
+	time.Sleep(time.Until(locked.Add(22 * time.Second)))
+	if n := renewed(); n < locks || len(c.told()) > 0 {
+		t.Errorf("%d of %d are kept, %d losses were told", n, locks, len(c.told()))
+	}
+	s.keeper.mu.Lock()
+	workers := s.keeper.workers
+	s.keeper.mu.Unlock()
+	if workers > keepRounds {
+		t.Errorf("%d workers", workers)
+	}
+	c.End()
+	eventually(t, 20*time.Second, "all are given back", s.idle)
+	for _, j := range []int{0, locks / 2, locks - 1} {
+		lock(t, s, fmt.Sprintf("many%d", j), "bob", time.Second)
+	}
+}
+
+// heapInUse is how many bytes are in use.
+func heapInUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
