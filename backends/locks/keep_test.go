@@ -296,7 +296,7 @@ func TestLossesAreTold(t *testing.T) {
 			n[0].Do(t, "FLUSHALL")
 			n[1].Do(t, "FLUSHALL")
 		}},
-		{"forced here", "LOCKCTL FORCE", func(t *testing.T, s *Service, _ []*redistest.Conn) {
+		{"forced here", "taken away by an operator", func(t *testing.T, s *Service, _ []*redistest.Conn) {
 			if _, held, err := s.Force(t.Context(), 0, "job"); err != nil || !held {
 				t.Errorf("FORCE: %v, %v", held, err)
 			}

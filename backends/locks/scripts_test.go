@@ -18,11 +18,12 @@ func inMillis(d time.Duration) string { return strconv.FormatInt(time.Now().Add(
 func TestANodeThatMayNotVote(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		state, until string
-		code         int64
+		state string
+		until time.Duration // from now
+		code  int64
 	}{
-		{"in quarantine", inMillis(50 * time.Second), int64(quarantined)},
-		{"without a floor", inMillis(0), int64(floorless)},
+		{"in quarantine", 50 * time.Second, int64(quarantined)},
+		{"without a floor", 0, int64(floorless)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.state, func(t *testing.T) {
@@ -31,7 +32,7 @@ func TestANodeThatMayNotVote(t *testing.T) {
 			n := redistest.Open(t, nodes[0].Addr())
 			g := lock(t, s, "job", "alice", 10*time.Second)
 			k, other := s.key(0, "job"), s.key(0, "other")
-			n.Do(t, "HSET", k.node, "until", tt.until, "sync", "0")
+			n.Do(t, "HSET", k.node, "until", inMillis(tt.until), "sync", "0")
 			fence := strconv.FormatInt(g.Fence, 10)
 			abstains := func(sc *scripts.Script, k key, args ...string) {
 				t.Helper()
