@@ -94,12 +94,17 @@ func (ws *waiting) heardBy(at place, votes []vote) {
 	if e == nil {
 		return
 	}
-	e.crowded = false
-	for i, v := range votes {
+	said, others := false, false
+	for i := range votes {
+		v := &votes[i]
 		own := 0
 		if e.on[i] {
 			own = 1
 		}
-		e.crowded = e.crowded || v.listeners > own
+		said = said || (v.ballot == yes && v.holds == 0)
+		others = others || v.listeners > own
+	}
+	if said {
+		e.crowded = others
 	}
 }

@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -20,12 +21,12 @@ func TestHandOver(t *testing.T) {
 	holder := lock(t, s, "job", "", time.Minute).Owner
 	waiters := []<-chan result{waitFor(t, s, "job", "")}
 	asleep(t, s)
-	for len(waiters) < line {
-		waiters = append(waiters, waitFor(t, s, "job", ""))
-	}
 	var before []int
 	for _, n := range nodes {
 		before = append(before, n.Calls(t, "evalsha"))
+	}
+	for len(waiters) < line {
+		waiters = append(waiters, waitFor(t, s, "job", strconv.Itoa(len(waiters)))) // and it is known that none of them has it
 	}
 	for _, w := range waiters {
 		unlock(t, s, "job", holder, 0)

@@ -131,14 +131,17 @@ func (ws *waiting) total() int {
 	return ws.n
 }
 
-// known is what is known of a name that is waited for.
-func (ws *waiting) known(at place) known {
+// known is what is known of a name that is waited for. It is sure if a change would have
+// been heard of.
+func (ws *waiting) known(at place) (k known, sure bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if q := ws.queues[at]; q != nil {
-		return q.known
+	q := ws.queues[at]
+	if q == nil {
+		return known{}, false
 	}
-	return known{}
+	k = q.known
+	return k, k.err == nil && k.holder != "" && !q.stirred && q.ear != nil && q.ear.hears(ws.quorum)
 }
 
 // join puts a waiter at the end of the line, if fewer than limit wait. It must leave.

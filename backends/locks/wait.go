@@ -48,8 +48,8 @@ func (s *Service) lockAtOnce(ctx context.Context, r LockRequest, at place) (Answ
 	if !r.generated && s.memory.has(holder{r.DB, r.Name, r.Owner}, s.now()) {
 		return s.lockOnce(ctx, r)
 	}
-	k := s.waiting.known(at)
-	if !r.generated || !k.says(s.now()) {
+	k, sure := s.waiting.known(at)
+	if !k.says(s.now()) || (!r.generated && !sure) {
 		k = s.learn(s.whoHas(ctx, at))
 	}
 	if !r.generated && k.holder == r.Owner {
@@ -115,7 +115,8 @@ func (s *Service) inLine(ctx context.Context, w *waiter, r LockRequest) (Answer,
 // time is over.
 func (s *Service) unserved(ctx context.Context, w *waiter, err error) (Answer, error) {
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return s.waiting.known(w.queue.at).answer(s.now())
+		k, _ := s.waiting.known(w.queue.at)
+		return k.answer(s.now())
 	}
 	return Answer{}, err
 }
