@@ -2,12 +2,16 @@ package integration
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
@@ -287,5 +291,75 @@ func hearNothing(t *testing.T, nc net.Conn) {
 	raw.Control(func(fd uintptr) { err = syscall.AttachLsf(int(fd), drop) })
 	if err != nil {
 		t.Skip("packets cannot be dropped here: ", err)
+	}
+}
+
+// TestLeavingAtAnyMoment: clients ask and leave whenever they like, before, at or after the
+// grant, through two proxies. Never do two have the lock, and nothing is left behind.
+func TestLeavingAtAnyMoment(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 5, 2)
+	const clients, rounds = 16, 40
+	var mu sync.Mutex
+	var held, grants int
+	var last int64
+	visit := func(i, round int) error {
+		c, err := redistest.Dial(r.proxies[i%2].Addr())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		form := []string{"", fmt.Sprintf(" OWNER o%d.%d", i, round), fmt.Sprintf(" OWNER o%d.%d REQ 1", i, round)}[rand.IntN(3)]
+		if _, err := c.Write([]byte("LOCK job 30s WAIT 20s SESSION" + form + "\r\n")); err != nil {
+			return err
+		}
+		if rand.IntN(3) > 0 {
+			time.Sleep(rand.N(10 * time.Millisecond))
+			if rand.IntN(2) > 0 {
+				return c.Conn.(*net.TCPConn).SetLinger(0)
+			}
+			return nil
+		}
+		v, err := c.Next()
+		if err != nil {
+			return err
+		}
+		if len(v.Elems) != 4 {
+			return fmt.Errorf("LOCK: %v", v)
+		}
+		mu.Lock()
+		if held++; held != 1 || v.Elems[0].Int() <= last {
+			t.Errorf("%d hold it, the fence is %d after %d", held, v.Elems[0].Int(), last)
+		}
+		last = v.Elems[0].Int()
+		grants++
+		mu.Unlock()
+		time.Sleep(rand.N(2 * time.Millisecond))
+		mu.Lock()
+		held--
+		mu.Unlock()
+		return nil
+	}
+	var all errgroup.Group
+	for i := range clients {
+		all.Go(func() error {
+			for round := range rounds {
+				if err := visit(i, round); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if grants < rounds {
+		t.Errorf("only %d were granted", grants)
+	}
+	began := time.Now()
+	wantGrant(t, redistest.Open(t, r.addr()).Do(t, "LOCK", "job", "30s", "WAIT", "10s"))
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("free after %v", took)
 	}
 }
