@@ -19,6 +19,9 @@ type witness struct {
 	fence   int64
 	grants  int
 	renewed int
+
+	believes func() bool // of the owner's session, or nil: its proxy takes the validity to run
+	kept     int         // grants to sessions that outlived their first lease
 }
 
 func (w *witness) granted(t *testing.T, asked time.Time, ttl time.Duration, g Grant) {
@@ -27,6 +30,10 @@ func (w *witness) granted(t *testing.T, asked time.Time, ttl time.Duration, g Gr
 	if time.Now().Before(w.end) {
 		t.Errorf("%s was granted the lock while %s has it for %v", g.Owner, w.owner, time.Until(w.end))
 	}
+	if w.believes != nil && w.believes() {
+		t.Errorf("%s was granted the lock while a session keeps it for %s", g.Owner, w.owner)
+	}
+	w.believes = nil
 	if g.Fence <= w.fence {
 		t.Errorf("fence %d after %d", g.Fence, w.fence)
 	}
@@ -47,6 +54,43 @@ func (w *witness) told(owner string, end time.Time, renewed bool) {
 	}
 }
 
+// keep holds the lock in a session for up to four leases.
+func (w *witness) keep(t *testing.T, s *Service, ttl time.Duration) {
+	c := newClient(s)
+	asked := time.Now()
+	a, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: ttl, Session: c.Session})
+	if err != nil || !a.Granted {
+		return
+	}
+	w.granted(t, asked, ttl, a.Grant)
+	h := holder{0, "job", a.Grant.Owner}
+	w.mu.Lock()
+	if w.owner == a.Grant.Owner {
+		w.believes = func() bool {
+			until, ok := s.memory.until(h, a.Grant.Fence)
+			return ok && until > s.now()
+		}
+	}
+	w.mu.Unlock()
+	for range rand.IntN(20) {
+		if time.Sleep(ttl / 5); len(c.told()) > 0 {
+			break
+		}
+	}
+	w.mu.Lock()
+	if w.owner == a.Grant.Owner {
+		w.believes, w.end = nil, time.Time{}
+	}
+	if len(c.told()) == 0 && time.Since(asked) > ttl {
+		w.kept++
+	}
+	w.mu.Unlock()
+	if rand.IntN(2) == 0 {
+		_, _ = s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: a.Grant.Owner})
+	}
+	c.End()
+}
+
 // contend locks, renews and unlocks through any of the proxies until stop closes.
 func (w *witness) contend(t *testing.T, p []*Service, stop <-chan struct{}) {
 	ttls := []time.Duration{100, 200, 400, 500}
@@ -57,6 +101,10 @@ func (w *witness) contend(t *testing.T, p []*Service, stop <-chan struct{}) {
 		case <-time.After(time.Duration(rand.IntN(10)) * time.Millisecond):
 		}
 		ttl := ttls[rand.IntN(len(ttls))] * time.Millisecond
+		if rand.IntN(3) == 0 {
+			w.keep(t, p[rand.IntN(len(p))], ttl)
+			continue
+		}
 		asked := time.Now()
 		a, err := p[rand.IntN(len(p))].Lock(t.Context(), LockRequest{Name: "job", TTL: ttl})
 		if err != nil || !a.Granted {
@@ -136,8 +184,8 @@ func TestFaults(t *testing.T) {
 	time.Sleep(long)
 	close(stop)
 	wg.Wait()
-	t.Logf("%d grants, %d renewals, %d faults", w.grants, w.renewed, faults)
-	if w.grants < 20 || w.renewed < 20 || faults < 3 {
+	t.Logf("%d grants, %d renewals, %d kept, %d faults", w.grants, w.renewed, w.kept, faults)
+	if w.grants < 10 || w.renewed < 8 || w.kept < 1 || faults < 3 {
 		t.Error("too few to show anything")
 	}
 }
