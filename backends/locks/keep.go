@@ -71,26 +71,25 @@ func newKeeper(s *Service) *keeper {
 	return &keeper{svc: s, leases: map[holder]*lease{}, wake: make(chan struct{}, 1)}
 }
 
-// addLocked begins to keep a hold of a session that lives.
-func (k *keeper) addLocked(g Grant, c *Session, until time.Duration) {
-	h := holder{g.DB, g.Name, g.Owner}
-	l := k.leases[h]
-	if l != nil && l.fence != g.Fence {
+// addLocked begins to keep the hold of an acquisition for its session, which lives.
+func (k *keeper) addLocked(a *acquisition, fence int64, until time.Duration) {
+	l := k.leases[a.holder]
+	if l != nil && l.fence != fence {
 		k.loseLocked(l, "it expired")
 		l = nil
 	}
 	if l == nil {
-		l = &lease{holder: h, fence: g.Fence, place: -1}
-		k.leases[h] = l
+		l = &lease{holder: a.holder, fence: fence, place: -1}
+		k.leases[a.holder] = l
 	}
-	maxHold := g.maxHold
+	maxHold := a.MaxHold
 	if maxHold == 0 {
 		maxHold = k.svc.opts.MaxHold
 	}
-	hold := &kept{id: g.attempt, lease: l, maxHold: maxHold, end: g.began + maxHold}
+	hold := &kept{id: a.id, lease: l, maxHold: maxHold, end: a.began + maxHold}
 	l.holds = append(l.holds, hold)
-	c.attachLocked(hold)
-	l.ttl = max(l.ttl, g.ttl)
+	a.Session.attachLocked(hold)
+	l.ttl = max(l.ttl, a.TTL)
 	l.until = max(l.until, until)
 	l.next = l.until - l.lead()
 	k.scheduleLocked(l)
@@ -458,6 +457,9 @@ func (k *keeper) end(c *Session, at time.Duration) {
 func (k *keeper) abandon(c *Session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if c.ended {
+		return
+	}
 	c.ended = true
 	for len(c.holds) > 0 {
 		k.detachLocked(c.holds[0])

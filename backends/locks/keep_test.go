@@ -93,7 +93,7 @@ func TestTheEndOfASessionReleases(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, s *Service) {
 		c, other := newClient(s), newClient(s)
-		g := c.lock(t, "job", "alice", 30*time.Second, 0)
+		c.lock(t, "job", "alice", 30*time.Second, 0)
 		c.lock(t, "job", "alice", 30*time.Second, 0)
 		c.lock(t, "second", "alice", 30*time.Second, 0)
 		other.lock(t, "second", "alice", 30*time.Second, 0)
@@ -109,12 +109,6 @@ func TestTheEndOfASessionReleases(t *testing.T) {
 			t.Errorf("LOCK by a session that has ended: %+v, %v", a, err)
 		}
 		free(t, s, "job2", patient)
-		if err := c.Adopt(g); !errors.Is(err, ErrSessionEnded) {
-			t.Errorf("adoption by a session that has ended: %v", err)
-		}
-		if err := other.Adopt(g); !errors.Is(err, ErrLost) {
-			t.Errorf("adoption of what was given back: %v", err)
-		}
 		if l := append(c.told(), other.told()...); len(l) > 0 || keptBy(s) > 0 {
 			t.Errorf("told %+v, %d leases are kept", l, keptBy(s))
 		}
@@ -177,23 +171,16 @@ func TestSessionGrace(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 1)
 	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, SessionGrace: 1500 * time.Millisecond})
-	c, next := newClient(s), newClient(s)
+	c := newClient(s)
 	c.lock(t, "job", "alice", 500*time.Millisecond, 0)
-	g := c.lock(t, "other", "alice", 500*time.Millisecond, 0)
 	ended := time.Now()
 	c.End()
-	if err := next.Adopt(g); err != nil {
-		t.Errorf("adoption: %v", err)
-	}
 	free(t, s, "job", patient)
 	if d := time.Since(ended); d < 1500*time.Millisecond {
 		t.Errorf("free after %v", d)
 	}
-	refused(t, s, "other", "bob", time.Second)
-	next.Abandon()
-	free(t, s, "other", patient)
-	if len(c.told())+len(next.told()) > 0 {
-		t.Errorf("told %+v and %+v", c.told(), next.told())
+	if len(c.told()) > 0 {
+		t.Errorf("told %+v", c.told())
 	}
 }
 
@@ -341,30 +328,6 @@ func TestRenewingRepairs(t *testing.T) {
 	if len(c.told()) > 0 {
 		t.Errorf("told %+v", c.told())
 	}
-}
-
-func TestAdoption(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, 1)
-	first, second := newClient(s), newClient(s)
-	kept := first.lock(t, "kept", "alice", 500*time.Millisecond, 0)
-	plain := lock(t, s, "plain", "alice", 500*time.Millisecond)
-	for _, g := range []Grant{kept, plain} {
-		if err := second.Adopt(g); err != nil {
-			t.Errorf("adoption of %s: %v", g.Name, err)
-		}
-	}
-	first.End()
-	time.Sleep(time.Second)
-	for _, g := range []Grant{kept, plain} {
-		refused(t, s, g.Name, "bob", time.Second)
-	}
-	unlock(t, s, "plain", "alice", 0)
-	if err := second.Adopt(plain); !errors.Is(err, ErrLost) {
-		t.Errorf("adoption after UNLOCK: %v", err)
-	}
-	second.End()
-	free(t, s, "kept", patient)
 }
 
 func TestAnUndoneGrantIsNotKept(t *testing.T) {

@@ -213,16 +213,14 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 	if _, n := most(votes, func(v *vote) (version, bool) { return v.version, v.ballot == yes && v.version == a.version }); n >= s.quorum {
 		v = &a.version
 	}
-	g := Grant{
-		DB: a.DB, Name: a.Name, Owner: a.Owner, Fence: t.fence, Validity: validity,
-		attempt: a.id, ttl: a.TTL, began: a.began, maxHold: a.MaxHold,
-	}
-	var err error
-	if g.Holds, err = s.remember(a, g, now+validity, v, t.holds); err != nil {
+	holds, err := s.remember(a, t.fence, now+validity, v, t.holds)
+	if err != nil {
 		s.undoAll(a)
 		return Answer{}, err
 	}
-	return Answer{Granted: true, Grant: g}, nil
+	return Answer{Granted: true, Grant: Grant{
+		DB: a.DB, Name: a.Name, Owner: a.Owner, Fence: t.fence, Validity: validity, Holds: holds, attempt: a.id,
+	}}, nil
 }
 
 // lateError is a quorum that came after the lease had ended.

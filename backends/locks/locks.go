@@ -47,9 +47,6 @@ type Grant struct {
 	Validity time.Duration // what is left of the lease when Lock returned, drift taken off
 	Holds    int           // how often the owner holds the name now, this grant included
 	attempt  string        // the id of the hold on the masters, never shown
-
-	// What a session needs to keep it.
-	ttl, began, maxHold time.Duration // as asked for; when it was asked for, by the Service's clock; 0: Options.MaxHold
 }
 
 // An Answer is what Lock decided: a grant, or who has the lock instead. Being

@@ -241,18 +241,6 @@ func (m *memory) holds(h holder, fence int64) []string {
 	return nil
 }
 
-// hold reports whether this one of the grant with this fence is remembered, and the end
-// of its validity.
-func (m *memory) hold(h holder, fence int64, id string) (until time.Duration, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p, ok := m.grants.Peek(h)
-	if !ok || p.fence != fence || !slices.Contains(p.holds, id) {
-		return 0, false
-	}
-	return p.until, true
-}
-
 // doubt notes that the grant changed through another proxy.
 func (m *memory) doubt(h holder) {
 	m.mu.Lock()

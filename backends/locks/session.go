@@ -51,45 +51,6 @@ func (k *Session) Holds() int {
 	return len(k.holds)
 }
 
-// Adopt binds a grant to this session, and takes it from the session that had it: the
-// answer of a LOCK is given again, on another connection. MAXHOLD counts from the grant
-// on. It returns ErrSessionEnded if this session has ended, and ErrLost if the grant is,
-// as far as this proxy knows, lost or given back.
-func (k *Session) Adopt(g Grant) error { return k.svc.keeper.adopt(k, g) }
-
-func (k *keeper) adopt(c *Session, g Grant) error {
-	h := holder{g.DB, g.Name, g.Owner}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if c.ended {
-		return ErrSessionEnded
-	}
-	if hold := k.findLocked(h, g.attempt); hold != nil {
-		hold.session.detachLocked(hold)
-		hold.release = 0
-		c.attachLocked(hold)
-		k.scheduleLocked(hold.lease)
-		return nil
-	}
-	until, known := k.svc.memory.hold(h, g.Fence, g.attempt)
-	if !known || until <= k.svc.now() {
-		return ErrLost
-	}
-	k.addLocked(g, c, until)
-	return nil
-}
-
-func (k *keeper) findLocked(h holder, id string) *kept {
-	if l := k.leases[h]; l != nil {
-		for _, hold := range l.holds {
-			if hold.id == id {
-				return hold
-			}
-		}
-	}
-	return nil
-}
-
 func (k *Session) attachLocked(hold *kept) {
 	hold.session, hold.place = k, len(k.holds)
 	k.holds = append(k.holds, hold)
@@ -115,15 +76,15 @@ func (k *Session) tell(loss Loss) {
 }
 
 // remember keeps a grant in memory, and bound to its session.
-func (s *Service) remember(a *acquisition, g Grant, until time.Duration, v *version, count int) (holds int, err error) {
+func (s *Service) remember(a *acquisition, fence int64, until time.Duration, v *version, count int) (holds int, err error) {
 	s.keeper.mu.Lock()
 	defer s.keeper.mu.Unlock()
 	if a.Session != nil && a.Session.ended {
 		return 0, ErrSessionEnded
 	}
-	holds = s.memory.granted(a.holder, a.id, g.Fence, until, v, count)
+	holds = s.memory.granted(a.holder, a.id, fence, until, v, count)
 	if a.Session != nil {
-		s.keeper.addLocked(g, a.Session, until)
+		s.keeper.addLocked(a, fence, until)
 	}
 	return holds, nil
 }
