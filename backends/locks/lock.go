@@ -142,7 +142,7 @@ func (s *Service) newAcquisition(r LockRequest) (*acquisition, job) {
 	return a, job{
 		args: s.command(scripts.Acquire, a.key, r.Owner, ms(r.TTL), s.proposal(), r.Info,
 			a.version.lineage, strconv.FormatInt(a.version.number, 10), a.id),
-		parse: parseAcquire, expires: a.began + s.opts.patience(r.TTL).quorum,
+		parse: parseAcquire, expires: a.began + s.opts.patience(r.TTL).quorum, durable: true,
 	}
 }
 
@@ -286,7 +286,7 @@ func (s *Service) unsettled(a *acquisition, votes, settled []vote, fence int64) 
 func (s *Service) settleJob(a *acquisition, fence int64, patience patience) job {
 	return job{
 		args:  s.command(scripts.Settle, a.key, a.Owner, strconv.FormatInt(fence, 10), a.id),
-		parse: parseDone, expires: s.now() + patience.quorum,
+		parse: parseDone, expires: s.now() + patience.quorum, durable: true,
 	}
 }
 

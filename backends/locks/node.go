@@ -30,6 +30,7 @@ type job struct {
 	parse   parse
 	round   *round        // takes the vote; nil: nobody does
 	expires time.Duration // by the Service's clock; not sent, and not repeated, after it
+	durable bool          // a yes counts only when Options.ReplicaAcks replicas have it
 	insist  bool          // repeated until answered: what it undoes must not stay
 	survey  bool          // also for a node that must not vote
 	out     bool          // it was sent: the node may have run it
@@ -255,13 +256,17 @@ func (n *node) try(jobs []job, repeat bool) (again []job) {
 		jobs[i].out = true
 		n.cmds = append(n.cmds, n.client.B().Arbitrary(j.args...).Build())
 	}
+	acks := n.appendWait(jobs)
 	results := n.client.DoMulti(ctx, n.cmds...)
 	if err := n.disowned(); err != nil {
 		n.giveUpAll(jobs, err)
 		return nil
 	}
-	answered, lost := 0, error(nil)
-	for i, res := range results {
+	answered, lost, missing := 0, error(nil), error(nil)
+	if acks {
+		missing = n.missingAcks(results[len(jobs)])
+	}
+	for i, res := range results[:len(jobs)] {
 		j, err := jobs[i], res.NonRedisError()
 		switch {
 		case err != nil:
@@ -276,7 +281,7 @@ func (n *node) try(jobs []job, repeat bool) (again []job) {
 			again = append(again, j)
 		default:
 			answered++
-			n.hand(j, res)
+			n.hand(j, res, missing)
 		}
 	}
 	if lost != nil {
@@ -294,9 +299,13 @@ func isNoScript(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
 }
 
-// hand counts one reply. An error is tried again by what insists.
-func (n *node) hand(j job, res rueidis.RedisResult) {
+// hand counts one reply. An error is tried again by what insists. missing says why
+// replicas do not have what was done, if they must.
+func (n *node) hand(j job, res rueidis.RedisResult, missing error) {
 	v := count(res, j.parse)
+	if j.durable && missing != nil && didRenew(&v) {
+		v = vote{err: missing}
+	}
 	if v.err == nil || v.code != 0 {
 		if v.err != nil {
 			v.err = n.name(v.err)

@@ -38,6 +38,7 @@ type Options struct {
 	Prefix       string        // of every key on the nodes; the same at every proxy; default "lockproxy:"
 	Bootstrap    string        // BootstrapAuto (default) or BootstrapStrict
 	RestartGrace string        // GraceAvailable (default) or GraceSafe; only matters with fewer than three nodes
+	ReplicaAcks  int           // how many replicas of a node must have a grant or a renewal before it counts there; default 0
 	Rounds       int           // LOCK, RENEW and UNLOCK rounds undecided at once; further callers queue; default 32
 	MaxHold      time.Duration // how long a Session renews a lock that does not say; default 1 h
 	SessionGrace time.Duration // how long the locks of a session that has ended are kept; default 0
@@ -98,6 +99,7 @@ func (o *Options) check() error {
 	refuse(o.NodeTimeout < 0, "node timeout %v is negative", o.NodeTimeout)
 	refuse(o.Retention < o.leastRetention(), "retention of fences %v is under %v", o.Retention, o.leastRetention())
 	refuse(o.Skew < 0, "skew %v is negative", o.Skew)
+	refuse(o.ReplicaAcks < 0, "%d replicas is negative", o.ReplicaAcks)
 	refuse(o.Rounds < 0, "%d rounds at once is negative", o.Rounds)
 	refuse(o.MaxHold < 0, "max-hold %v is negative", o.MaxHold)
 	refuse(o.SessionGrace < 0, "session-grace %v is negative", o.SessionGrace)
@@ -127,5 +129,9 @@ func (o *Options) patience(ttl time.Duration) patience {
 		return patience{node: o.NodeTimeout, quorum: o.NodeTimeout}
 	}
 	node := min(max(ttl/200, 5*time.Millisecond), 50*time.Millisecond)
-	return patience{node: node, quorum: max(node, min(slowest, ttl/4))}
+	longest := slowest
+	if o.ReplicaAcks > 0 {
+		longest *= 2 // replicas are heard of within a quarter of it
+	}
+	return patience{node: node, quorum: max(node, min(longest, ttl/4))}
 }

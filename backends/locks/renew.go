@@ -160,7 +160,7 @@ func (s *Service) renewJob(h holder, ttl time.Duration, g grant, base, repair st
 		strconv.FormatInt(g.version.number, 10), base, repair, grow}, g.holds...)
 	return &job{
 		args: s.command(scripts.Renew, s.key(h.db, h.name), args...), parse: parseRenew,
-		expires: began + 2*s.opts.patience(ttl).quorum,
+		expires: began + 2*s.opts.patience(ttl).quorum, durable: true,
 	}
 }
 

@@ -135,6 +135,7 @@ func newLocks(o options, log *slog.Logger) (*locks.Service, error) {
 		Prefix:       o.prefix,
 		Bootstrap:    o.bootstrap,
 		RestartGrace: o.restartGrace,
+		ReplicaAcks:  o.replicaAcks,
 		MaxHold:      o.maxHold,
 		SessionGrace: o.sessionGrace,
 		MaxWait:      o.maxWait,

@@ -53,6 +53,7 @@ type options struct {
 	bootstrap, restartGrace string
 	prefix                  string
 	requireOwner            bool
+	replicaAcks             int
 	maxWait                 time.Duration
 	maxWaiters              int
 	maxHold, sessionGrace   time.Duration
@@ -88,6 +89,7 @@ func settings() []setting {
 		{name: "node-timeout", value: "0", usage: "how long a lock node may take to vote; 0: a 200th of the lease, within 5ms and 50ms", read: duration(0, func(o *options) *time.Duration { return &o.nodeTimeout })},
 		{name: "bootstrap", value: "auto", usage: "auto: lock nodes that are all empty are new and vote at once; strict: only lockproxy init says so", read: oneOf(func(o *options) *string { return &o.bootstrap }, "auto", "strict")},
 		{name: "restart-grace", value: "available", usage: "with fewer than three lock nodes, after one lost its memory: available goes on at once, safe sits out max-ttl", read: oneOf(func(o *options) *string { return &o.restartGrace }, "available", "safe")},
+		{name: "replica-acks", value: "0", usage: "how many replicas of a lock node must have a grant or a renewal before the node's vote counts; weaker than more lock nodes", read: count(0, func(o *options) *int { return &o.replicaAcks })},
 		{name: "fence-retention", value: "10m", usage: "how long a fence counter outlives the last use of its lock", read: duration(10*time.Minute, func(o *options) *time.Duration { return &o.retention })},
 		{name: "key-prefix", value: "lockproxy:", usage: "what every key on the lock nodes begins with; the same at every proxy", read: readPrefix},
 		{name: "require-owner", toggle: true, value: "false", usage: "refuse UNLOCK and RENEW that do not name their owner", read: toggle(func(o *options) *bool { return &o.requireOwner })},

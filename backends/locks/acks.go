@@ -1,0 +1,49 @@
+package locks
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// appendWait adds to the commands of a batch, if it holds what replicas must have, the
+// question how many do. It is asked once for all, behind all, and answered when there are
+// enough, or a quarter of the time that the first of them has is over: Redis looks at the
+// clock for it ten times a second only.
+func (n *node) appendWait(jobs []job) bool {
+	acks := n.svc.opts.ReplicaAcks
+	if acks == 0 {
+		return false
+	}
+	now := n.svc.now()
+	left := callTimeout
+	durable := false
+	for i := range jobs {
+		if jobs[i].durable {
+			durable = true
+			left = min(left, jobs[i].expires-now)
+		}
+	}
+	if durable {
+		left = max(left/4, time.Millisecond) // WAIT takes 0 for ever
+		n.cmds = append(n.cmds, n.client.B().Arbitrary("WAIT", strconv.Itoa(acks), ms(left)).Build())
+	}
+	return durable
+}
+
+// missingAcks reads the reply of WAIT: nil if enough replicas have all that the batch wrote.
+func (n *node) missingAcks(res rueidis.RedisResult) error {
+	if res.NonRedisError() != nil {
+		n.greeted = false
+	}
+	got, err := res.AsInt64()
+	switch acks := n.svc.opts.ReplicaAcks; {
+	case err != nil:
+		return fmt.Errorf("replicas could not be asked: %w", reason(err))
+	case got < int64(acks):
+		return fmt.Errorf("only %d of %d replicas acknowledged", got, acks)
+	}
+	return nil
+}
