@@ -27,6 +27,7 @@ func main() {
 	flag.BoolVar(&c.AtOnce, "atonce", false, "notes are made in one step with the sending: a smaller search")
 	flag.BoolVar(&c.Dup, "dup", false, "renewals may be executed repeatedly")
 	flag.BoolVar(&c.DupAcquire, "dupacquire", false, "the owner's acquire may be executed once more on every node")
+	flag.BoolVar(&c.Force, "force", false, "an operator may take the lock away")
 	flag.BoolVar(&c.OneProxy, "oneproxy", false, "the owner never uses the second proxy")
 	flag.BoolVar(&c.NoRival, "norival", false, "nobody else wants the lock")
 	flag.BoolVar(&c.ProxiesRemember, "remember", false, "proxies never forget a grant by themselves")

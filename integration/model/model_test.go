@@ -30,6 +30,8 @@ func TestSoundRulesHold(t *testing.T) {
 		{"an old short renewal is under way", pending(small(), 1), true, true, false},
 		{"a node forgets", losing(small()), true, true, false},
 		{"a session and a foreign unlock", session(), true, false, true},
+		{"an operator takes a renewed lock away", forcedRenewal(), true, true, false},
+		{"an operator takes a session's lock away", forcedSession(), true, false, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

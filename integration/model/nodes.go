@@ -30,6 +30,7 @@ func (c *Config) nodeSteps(s *state, k int, out emit) {
 			out(t, step{"B's release", k, -1, 0, ""})
 		}
 	}
+	c.forceNode(s, k, out)
 	for p := range s.proxies {
 		c.readNode(s, k, p, out)
 		c.noteNode(s, k, p, out)

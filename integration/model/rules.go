@@ -30,6 +30,8 @@ type Rules struct {
 	UnlockAsks    bool // UNLOCK within the remembered validity counts only nodes that saw no later fence, or by Unnoted
 	Notes         bool // a renewal that may shorten is sent only after a quorum noted that
 	Unnoted       bool // UNLOCK is also content with a quorum that noted no such renewal, whatever else they answer
+	ForceNotes    bool // FORCE releases only after a quorum noted it
+	ForceBurns    bool // and raises the counter above the grant's fence
 	AskedInTime   bool // UNLOCK goes by memory only if the remembered validity runs when it is asked
 }
 
@@ -38,6 +40,7 @@ func soundRules() Rules {
 		Version: sameLineage, MinOnSend: true, Guard: true, Burn: true, FenceMatch: true, ReadsGranted: true,
 		RepairVotes: true, ReadQuorum: true, ForeignBound: true, OwnBound: true, VotesOnly: true,
 		AutoGrows: true, CancelSends: true, UnlockAsks: true, Notes: true, Unnoted: true, AskedInTime: true,
+		ForceNotes: true, ForceBurns: true,
 	}
 }
 
@@ -59,6 +62,7 @@ type Config struct {
 	Dup             bool // a renewal may be executed again at any time
 	DupAcquire      bool // the owner's acquire may be executed once more, late, on every node
 	OneProxy        bool // the owner never uses proxy 1
+	Force           bool // an operator may take the lock away
 	NoRival         bool
 	ProxiesRemember bool // proxies never forget a grant by themselves
 }

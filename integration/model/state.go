@@ -41,6 +41,7 @@ type node struct {
 	quarantine uint8
 	flags      uint8
 	noted      uint8            // a renewal of A's grant may shorten
+	forcing    uint8            // see force.go
 	clear      uint8            // the unlocking proxy was told that nothing was noted
 	noting     uint8            // a bit per proxy whose note may still arrive
 	notes      uint8            // a bit per proxy that was told of its note
@@ -74,6 +75,7 @@ type proxy struct {
 	knows, lineage, number            uint8
 	validity                          uint8 // what it remembers, or in a foreign round the bound it read
 	elapsed                           uint8 // since the round's first byte
+	afterForce                        uint8 // this operation was begun
 	round                             uint8 // while renewing
 	ttl, grow                         uint8
 	afterRival, afterUnlock, byClient uint8 // when this operation was begun
@@ -91,6 +93,8 @@ type state struct {
 	unlocker uint8 // 1 + the proxy, while the answer is due
 	trusted  uint8 // UNLOCK was asked for within the validity that proxy remembered
 	lateAsk  uint8 // UNLOCK was asked for after B's grant
+	deadAsk  uint8 // UNLOCK was asked for after FORCE was answered
+	force    uint8 // how far it is
 	granted  uint8 // B has been granted
 	bPhase   uint8 // 0 not yet, 1 acquiring, 2 holding, 3 done
 	bElapsed uint8
@@ -131,6 +135,7 @@ func (c *Config) forgetDead(s *state) {
 	for k := 0; k < c.Nodes; k++ {
 		n := &s.nodes[k]
 		n.voted &= current
+		n.dropForce(s.force)
 		c.dropDeaf(s, n)
 		for r := range n.base {
 			if n.sent>>r&1 == 0 {
@@ -226,9 +231,9 @@ func (c *Config) settled(s *state) bool {
 		return false
 	}
 	if s.told > 0 || s.autos > 0 && s.proxies[0].knows == 1 {
-		return s.bPhase == 3 && s.granted == 0 && !c.NoRival
+		return s.bPhase == 3 && s.granted == 0 && !c.NoRival && !c.Force
 	}
-	return s.released == 1 || s.requests == 0 && !c.Unlocks || s.bPhase == 3 && s.granted == 0 && !c.NoRival
+	return s.released == 1 || s.requests == 0 && !c.Unlocks || s.bPhase == 3 && s.granted == 0 && !c.NoRival && !c.Force
 }
 
 // dropDeaf drops renewals that can have no effect on n any more: a later fence is

@@ -33,6 +33,7 @@ func (c *Config) successors(s *state, out emit) {
 		c.proxySteps(s, p, out)
 	}
 	c.rival(s, out)
+	c.operator(s, out)
 	for k := 0; k < c.Nodes; k++ {
 		c.nodeSteps(s, k, out)
 	}
@@ -130,7 +131,7 @@ func (c *Config) client(s *state, out emit) {
 func (c *Config) askUnlock(s *state, p int, out emit) {
 	t := *s
 	t.released, t.told = 1, 0
-	t.unlocker, t.lateAsk = uint8(p+1), s.granted
+	t.unlocker, t.lateAsk, t.deadAsk = uint8(p+1), s.granted, bit(s.force == forced)
 	x := &t.proxies[p]
 	x.stop()
 	t.trusted = x.knows & bit(x.validity > 0)
@@ -146,7 +147,7 @@ func (x *proxy) stop() {
 		x.validity = 0
 	}
 	x.phase, x.elapsed, x.round, x.ttl, x.grow = idle, 0, 0, 0, 0
-	x.afterRival, x.afterUnlock, x.byClient = 0, 0, 0
+	x.afterRival, x.afterUnlock, x.afterForce, x.byClient = 0, 0, 0, 0
 }
 
 // begin starts a renewal at proxy p, by its memory of the grant if that has not
@@ -155,6 +156,7 @@ func (c *Config) begin(s *state, p, ttl int, grow bool) bool {
 	x := &s.proxies[p]
 	x.ttl, x.grow = uint8(ttl), bit(grow)
 	x.elapsed, x.afterRival, x.afterUnlock = 0, s.granted, s.unlocked
+	x.afterForce = bit(s.force == forced)
 	if x.knows == 0 || x.validity == 0 {
 		x.phase, x.knows, x.lineage, x.number, x.validity = polling, 0, 0, 0, 0
 		return true
@@ -393,10 +395,12 @@ func (c *Config) complete(s *state, p int, out emit) {
 
 func (c *Config) judgeRenewal(s *state, before *proxy, told bool) string {
 	switch {
-	case s.granted == 1 && (told || before.afterRival == 1):
+	case s.granted == 1 && (told && s.force < releasing || before.afterRival == 1):
 		return "P2: renewed although a later fence has been granted"
 	case before.afterUnlock == 1:
 		return "P3: a renewal begun after UNLOCK was answered succeeds"
+	case before.afterForce == 1:
+		return "P5: a renewal begun after FORCE was answered succeeds"
 	}
 	return c.exclusive(s)
 }
@@ -406,6 +410,9 @@ func (c *Config) judgeRenewal(s *state, before *proxy, told bool) string {
 func (c *Config) exclusive(s *state) string {
 	keeper := &s.proxies[0]
 	believed := c.Autos > 0 && !c.Shortens && s.released == 0 && keeper.knows == 1 && keeper.validity > 0
+	if s.force >= releasing {
+		return "" // A's validity is void, and whoever asked for it knows
+	}
 	if s.bValid > 0 && (s.told > 0 || believed) {
 		return "P1: two valid holders"
 	}
@@ -433,8 +440,11 @@ func (c *Config) completeUnlock(s *state, p int, out emit) {
 	}
 	t.unlocked = 1
 	broken := ""
-	if s.lateAsk == 1 {
+	switch {
+	case s.lateAsk == 1:
 		broken = "P4: UNLOCK succeeds although a later fence had been granted"
+	case s.deadAsk == 1:
+		broken = "P5: an UNLOCK asked for after FORCE was answered succeeds"
 	}
 	out(t, step{"UNLOCKED", -1, p, 0, broken})
 }

@@ -33,6 +33,10 @@ var variants = []variant{
 		func(r *Rules) { r.UnlockAsks = false }, "P4", unlocking},
 	{"notes", "a renewal may shorten without a quorum having noted it",
 		func(r *Rules) { r.Notes = false }, "P4", unlocking},
+	{"force-notes", "FORCE releases without a quorum having noted it",
+		func(r *Rules) { r.ForceNotes = false }, "P5", forcing},
+	{"force-burns", "FORCE leaves the counter alone",
+		func(r *Rules) { r.ForceBurns = false }, "P5", forcedSession},
 	{"read-granted", "a foreign read counts holds that were put back",
 		func(r *Rules) { r.ReadsGranted = false }, "P2", nil},
 	{"cancel", "a proxy goes on with a request whose client has given up",
@@ -71,6 +75,27 @@ func besideSession() Config {
 func unlocking() Config {
 	c := small()
 	c.Unlocks = true
+	return c
+}
+
+// forcedRenewal is a world in which the lock is taken away while it is renewed, and wanted.
+func forcedRenewal() Config {
+	c := small()
+	c.Long, c.Short, c.Drift, c.Quarantine, c.Force = 2, 1, 0, 2, true
+	return c
+}
+
+// forcing is a world in which an operator may take the lock away and the owner may unlock.
+func forcing() Config {
+	c := unlocking()
+	c.Requests, c.Shortens, c.Force = 0, false, true
+	return c
+}
+
+// forcedSession is forcing beside a proxy that renews by itself.
+func forcedSession() Config {
+	c := forcing()
+	c.Autos, c.Unlocks, c.NoRival = 2, false, true
 	return c
 }
 
