@@ -199,6 +199,7 @@ func (s *Session) lockWaiters(ctx context.Context, name string) ([]byte, error) 
 			number("gives-up-ms", ceilMillis(w.Left)),
 			text("owner", s.seen(ctx, name, w.Owner)),
 			text("info", w.Info),
+			text("client", s.visible(ctx, w.Client)),
 		}
 		b = f.appendTo(b, s.id.Proto)
 	}

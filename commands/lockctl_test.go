@@ -42,7 +42,7 @@ func (b *book) List(_ context.Context, r locks.ListRequest) (locks.Listing, erro
 }
 
 func (b *book) Waiters(db int, name string) []locks.Waiter {
-	return []locks.Waiter{{Owner: "you", Info: "me too", Waiting: time.Second, Left: 2 * time.Second}}
+	return []locks.Waiter{{Owner: "you", Info: "me too", Client: "h:1", Waiting: time.Second, Left: 2 * time.Second}}
 }
 
 func (b *book) Force(_ context.Context, db int, name string) (locks.Holding, bool, error) {
@@ -95,8 +95,8 @@ func TestLockctlReplies(t *testing.T) {
 			"*2 $5 1.0.5 *1 *20 " + job,
 			"*2 $5 1.0.5 *1 %10 " + job},
 		{"LOCKCTL WAITERS job",
-			"*1 *10 $8 position :1 $10 waiting-ms :1000 $11 gives-up-ms :2000 $5 owner $3 you $4 info $6 me too ",
-			"*1 %5 $8 position :1 $10 waiting-ms :1000 $11 gives-up-ms :2000 $5 owner $3 you $4 info $6 me too "},
+			"*1 *12 $8 position :1 $10 waiting-ms :1000 $11 gives-up-ms :2000 $5 owner $3 you $4 info $6 me too $6 client $3 h:1 ",
+			"*1 %6 $8 position :1 $10 waiting-ms :1000 $11 gives-up-ms :2000 $5 owner $3 you $4 info $6 me too $6 client $3 h:1 "},
 		{"LOCKCTL FORCE job", "*20 " + job, "%10 " + job},
 	}
 	for _, tt := range tests {
@@ -232,7 +232,7 @@ func TestWhy(t *testing.T) {
 		{"no quorum", explanation{Inspection: locks.Inspection{Nodes: short, Need: 2, Holding: locks.Holding{Name: "job"}}, short: true},
 			"whether job is held cannot be decided|1 of 3 nodes vote, 2 must agree:|  n3: does not vote: timeout|next: NOQUORUM until 1 more node votes; enough quarantines end in 41s, and if no other node comes back these vote one max-ttl later"},
 		{"waited for", explanation{Inspection: locks.Inspection{Nodes: free, Need: 2, Holding: locks.Holding{Name: "job"}}, waiters: (&book{}).Waiters(0, "")},
-			"1 waits for it at this proxy; who waits at others is not known here:|  1. you, for 1s, gives up in 2s, its info: me too|next: the first who waits is about to take it"},
+			"1 waits for it at this proxy; who waits at others is not known here:|  1. you at h:1, for 1s, gives up in 2s, its info: me too|next: the first who waits is about to take it"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

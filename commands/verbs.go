@@ -130,7 +130,7 @@ func (s *Session) lock(ctx context.Context, args [][]byte) error {
 	if err := s.mayLock(ctx, a.Name); err != nil {
 		return err
 	}
-	if a.DB = s.id.DB; a.session {
+	if a.DB, a.Client = s.id.DB, s.profile.Addr; a.session {
 		if s.d.opt.Sessions == nil {
 			return errors.New("ERR SESSION is not supported by this proxy")
 		}

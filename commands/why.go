@@ -91,7 +91,11 @@ func (e *explanation) queue() (out []string) {
 		if w.Info != "" {
 			info = ", its info: " + quoted(w.Info, true)
 		}
-		out = append(out, fmt.Sprintf("  %d. %s, for %s, gives up in %s%s", i+1, e.owner(w.Owner), span(w.Waiting), span(w.Left), info))
+		from := ""
+		if shown := e.show(w.Client); shown != "" {
+			from = " at " + shown
+		}
+		out = append(out, fmt.Sprintf("  %d. %s%s, for %s, gives up in %s%s", i+1, e.owner(w.Owner), from, span(w.Waiting), span(w.Left), info))
 	}
 	return out
 }

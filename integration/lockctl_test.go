@@ -87,7 +87,7 @@ func TestLockctlWaiters(t *testing.T) {
 	second.Send(t, redistest.Command("LOCK", "job", "30s", "OWNER", "two", "WAIT", "60s"))
 	second.Send(t, redistest.Command("LOCKCTL", "INFO", "job")) // at once, but answered in order
 	all := waiters(r.addr(), 2)
-	if got := all[0].String(); !strings.HasPrefix(got, `*[$"position" :1 $"waiting-ms" :`) || !strings.HasSuffix(got, `$"owner" $"one" $"info" $"x"]`) {
+	if got := all[0].String(); !strings.HasPrefix(got, `*[$"position" :1 $"waiting-ms" :`) || !strings.HasSuffix(got, `$"owner" $"one" $"info" $"x" $"client" $"`+first.LocalAddr().String()+`"]`) {
 		t.Errorf("the first: %s", got)
 	}
 	waiters(r.proxies[1].Addr(), 0)

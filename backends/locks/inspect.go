@@ -133,6 +133,7 @@ func (s *Service) view(i int, v *vote) NodeView {
 type Waiter struct {
 	Owner   string
 	Info    string
+	Client  string
 	Waiting time.Duration // since it came
 	Left    time.Duration // until it gives up; not negative
 }
@@ -154,7 +155,7 @@ func (ws *waiting) list(at place, now time.Duration) (all []Waiter) {
 		w := e.Value.(*waiter)
 		waiting := now - w.since
 		all = append(all, Waiter{
-			Owner: w.request.Owner, Info: w.request.Info, Waiting: waiting, Left: max(0, w.request.Wait-waiting),
+			Owner: w.request.Owner, Info: w.request.Info, Client: w.request.Client, Waiting: waiting, Left: max(0, w.request.Wait-waiting),
 		})
 	}
 	return all

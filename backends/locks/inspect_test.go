@@ -118,12 +118,12 @@ func TestWaiters(t *testing.T) {
 	defer cancel()
 	for i, owner := range []string{"bob", "carol"} {
 		wg.Go(func() {
-			s.Lock(ctx, LockRequest{Name: "job", Owner: owner, TTL: time.Second, Wait: time.Minute, Info: "of " + owner})
+			s.Lock(ctx, LockRequest{Name: "job", Owner: owner, TTL: time.Second, Wait: time.Minute, Info: "of " + owner, Client: owner + "'s"})
 		})
 		eventually(t, 5*time.Second, owner+" waits", func() bool { return len(s.Waiters(0, "job")) == i+1 })
 	}
 	got := s.Waiters(0, "job")
-	for i, want := range []Waiter{{Owner: "bob", Info: "of bob"}, {Owner: "carol", Info: "of carol"}} {
+	for i, want := range []Waiter{{Owner: "bob", Info: "of bob", Client: "bob's"}, {Owner: "carol", Info: "of carol", Client: "carol's"}} {
 		g := got[i]
 		if g.Waiting <= 0 || g.Left < 50*time.Second || g.Waiting+g.Left != time.Minute {
 			t.Errorf("times of %+v", g)

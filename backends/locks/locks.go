@@ -33,6 +33,7 @@ type LockRequest struct {
 	Wait    time.Duration // how long to wait for the name, first come, first served; 0 tries once
 	Session *Session      // not nil: the lease is renewed while the session lives, see Session
 	MaxHold time.Duration // with Session: for how long it is renewed, from the grant on; 0 means Options.MaxHold
+	Client  string        // who asks, for Waiters; the nodes are not told
 	Req     string        // up to 1 KB; not empty: the same (DB, Name, Owner, Req) is granted once, however often it is asked
 
 	generated bool // Owner was, so that it has nothing yet
