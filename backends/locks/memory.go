@@ -96,12 +96,14 @@ func (m *memory) taken(h holder, ids ...string) (holds []string) {
 func (m *memory) unclaim(h holder, g grant, holds []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, ok := m.grants.Get(h); ok && p.fence == g.fence {
+	p, ok := m.grants.Get(h)
+	switch {
+	case ok && p.fence == g.fence:
 		p.holds = append(p.holds, holds...)
-		return
+	case !ok || p.fence < g.fence: // else the owner has had another grant since
+		g.holds = holds
+		m.grants.Add(h, &g)
 	}
-	g.holds = holds
-	m.grants.Add(h, &g)
 }
 
 // enter gives an acquisition its version: the next of a grant whose validity runs,

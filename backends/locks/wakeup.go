@@ -226,11 +226,10 @@ func (l *listener) listen(ctx context.Context) (answered bool) {
 	defer giveBack()
 	defer c.Close()
 	lost := c.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: l.message, OnSubscription: l.subscription})
-	l.ws.deaf(l)
 	defer l.ws.deaf(l)
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
-	for l.follow(ctx, c) {
+	for l.follow(ctx, c) && l.node.dialled() == client { // else another server is the node now
 		answered = true
 		select {
 		case <-l.kick:

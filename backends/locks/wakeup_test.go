@@ -80,16 +80,57 @@ func TestSubscriptionDrops(t *testing.T) {
 	granting(t, w)
 }
 
-// TestWordLostBeforeSubscribing: a name freed between the refusal and the subscription is
-// asked for again.
-func TestWordLostBeforeSubscribing(t *testing.T) {
-	ws := waiting{
+// deafWaiting is for three nodes that say nothing by themselves, one second after it began.
+func deafWaiting() *waiting {
+	ws := &waiting{
 		nodes: 3, quorum: 2, now: func() time.Duration { return time.Second }, poll: time.Hour, longPoll: time.Hour,
 		queues: map[place]*queue{}, ears: map[string]*ear{},
 	}
 	for i := range 3 {
-		ws.listeners = append(ws.listeners, &listener{node: &node{index: i}, ws: &ws, kick: make(chan struct{}, 1)})
+		ws.listeners = append(ws.listeners, &listener{node: &node{index: i}, ws: ws, kick: make(chan struct{}, 1)})
 	}
+	return ws
+}
+
+// TestAskerLeaves: its successor goes by what it was told, and asks at once if it left
+// before it was told anything, or after something was heard.
+func TestAskerLeaves(t *testing.T) {
+	tests := []struct {
+		name  string
+		last  func(ws *waiting, w *waiter)
+		sleep bool
+	}{
+		{"asleep", func(*waiting, *waiter) {}, true},
+		{"asking", func(ws *waiting, w *waiter) { ws.ask(w) }, false},
+		{"after a release here", func(ws *waiting, w *waiter) { ws.stir(w.queue.at) }, false},
+		{"after a quorum's word", func(ws *waiting, w *waiter) {
+			ws.heard(0, w.queue.channel, 7, "unlock")
+			ws.heard(1, w.queue.channel, 7, "unlock")
+		}, false},
+		{"with an offer", func(ws *waiting, w *waiter) {
+			ws.handOver(w.queue.at, func(LockRequest) *offer { return &offer{} })
+		}, false},
+	}
+	for _, tt := range tests {
+		ws := deafWaiting()
+		first, _ := ws.join(place{0, "job"}, 2, LockRequest{}, 0)
+		second, _ := ws.join(place{0, "job"}, 2, LockRequest{}, 0)
+		ws.ask(first)
+		ws.asked(first, known{asked: true, holder: "alice", fence: 7, until: time.Minute}, ws.now())
+		ws.pause(first, ws.now())
+		tt.last(ws, first)
+		ws.leave(first)
+		<-second.turn
+		if d := ws.pause(second, ws.now()); (d > 0) != tt.sleep {
+			t.Errorf("%s: the next one pauses for %v", tt.name, d)
+		}
+	}
+}
+
+// TestWordLostBeforeSubscribing: a name freed between the refusal and the subscription is
+// asked for again.
+func TestWordLostBeforeSubscribing(t *testing.T) {
+	ws := deafWaiting()
 	w, err := ws.join(place{0, "job"}, 1, LockRequest{}, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -147,13 +188,7 @@ func TestWhatIsHeard(t *testing.T) {
 		{"a release, and it was handed on", []word{{0, 7, "unlock"}, {1, 8, "unlock"}}, 0},
 	}
 	for _, tt := range tests {
-		ws := waiting{
-			nodes: 3, quorum: 2, now: func() time.Duration { return time.Second }, poll: time.Hour, longPoll: time.Hour,
-			queues: map[place]*queue{}, ears: map[string]*ear{},
-		}
-		for i := range 3 {
-			ws.listeners = append(ws.listeners, &listener{node: &node{index: i}, ws: &ws, kick: make(chan struct{}, 1)})
-		}
+		ws := deafWaiting()
 		w, _ := ws.join(place{0, "job"}, 1, LockRequest{}, 0)
 		ws.ask(w)
 		ws.asked(w, known{asked: true, holder: "alice", fence: 7, until: 2 * time.Hour}, ws.now())
