@@ -143,6 +143,9 @@ func (ws *waiting) heard(node int, channel string, fence int64, how string) {
 	}
 	q := e.queue
 	if how == "handed" { // on to somebody who waits there, and who may have left
+		if fence < q.known.fence { // that is whom this proxy knows
+			return
+		}
 		q.known.doubtful = true
 		if w := q.first(); w.again != 0 {
 			w.again = min(w.again, ws.now()+ws.poll)

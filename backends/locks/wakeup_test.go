@@ -177,15 +177,18 @@ func TestWhatIsHeard(t *testing.T) {
 		name  string
 		heard []word
 		want  time.Duration
+		doubt bool // whether alice still has it
 	}{
-		{"nothing", nil, time.Hour},
-		{"a quorum", []word{{0, 7, "unlock"}, {2, 7, "unlock"}}, 0},
-		{"one node", []word{{1, 7, "unlock"}}, othersLag},
-		{"one node twice", []word{{1, 7, "unlock"}, {1, 7, "unlock"}}, othersLag},
-		{"an earlier grant", []word{{0, 6, "unlock"}, {1, 6, "unlock"}, {2, 6, "strict"}}, time.Hour},
-		{"one undo", []word{{0, 9, "undo"}}, time.Hour},
-		{"a quorum of undos", []word{{0, 9, "undo"}, {1, 9, "undo"}}, 0},
-		{"a release, and it was handed on", []word{{0, 7, "unlock"}, {1, 8, "unlock"}}, 0},
+		{"nothing", nil, time.Hour, false},
+		{"a quorum", []word{{0, 7, "unlock"}, {2, 7, "unlock"}}, 0, true},
+		{"one node", []word{{1, 7, "unlock"}}, othersLag, true},
+		{"one node twice", []word{{1, 7, "unlock"}, {1, 7, "unlock"}}, othersLag, true},
+		{"an earlier grant", []word{{0, 6, "unlock"}, {1, 6, "unlock"}, {2, 6, "strict"}}, time.Hour, false},
+		{"an earlier grant, handed to this one", []word{{0, 6, "handed"}, {2, 6, "handed"}}, time.Hour, false},
+		{"handed on", []word{{1, 7, "handed"}}, time.Hour, true},
+		{"one undo", []word{{0, 9, "undo"}}, time.Hour, true},
+		{"a quorum of undos", []word{{0, 9, "undo"}, {1, 9, "undo"}}, 0, true},
+		{"a release, and it was handed on", []word{{0, 7, "unlock"}, {1, 8, "unlock"}}, 0, true},
 	}
 	for _, tt := range tests {
 		ws := deafWaiting()
@@ -198,6 +201,9 @@ func TestWhatIsHeard(t *testing.T) {
 		}
 		if d := ws.pause(w, ws.now()); d != tt.want {
 			t.Errorf("%s: a pause of %v, not %v", tt.name, d, tt.want)
+		}
+		if k, _ := ws.known(w.queue.at); k.says(ws.now()) == tt.doubt {
+			t.Errorf("%s: alice has it: %v", tt.name, !tt.doubt)
 		}
 	}
 }
