@@ -256,6 +256,7 @@ func (s *Session) lockNodes() []byte {
 		}
 		f := fields{
 			text("address", n.Address),
+			text("kind", nodeKind(n)),
 			text("up", yesNo(n.Up)),
 			text("state", string(n.State)),
 			number("quarantine-ms", ceilMillis(n.Left)),
@@ -274,6 +275,13 @@ func (s *Session) lockNodes() []byte {
 		{"nodes", nodes},
 	}
 	return f.appendTo(nil, s.id.Proto)
+}
+
+func nodeKind(n locks.NodeStatus) string {
+	if n.Chosen {
+		return "sentinel"
+	}
+	return "standalone"
 }
 
 // nodesHint says what a set of that many nodes cannot do.

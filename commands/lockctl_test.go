@@ -53,7 +53,7 @@ func (b *book) Force(_ context.Context, db int, name string) (locks.Holding, boo
 func (b *book) nodes() []locks.NodeStatus {
 	return []locks.NodeStatus{
 		{Address: "n1", Up: true, State: locks.NodeVoting, RunID: "r1", Largest: 9, Took: time.Millisecond, Queued: 3},
-		{Address: "n2", Up: true, State: locks.NodeQuarantine, Left: 41 * time.Second, Err: &locks.NodeError{Node: "n2", Err: errors.New("quarantine")}},
+		{Address: "n2", Chosen: true, Up: true, State: locks.NodeQuarantine, Left: 41 * time.Second, Err: &locks.NodeError{Node: "n2", Err: errors.New("quarantine")}},
 	}
 }
 
@@ -133,8 +133,8 @@ func TestLockctlNodes(t *testing.T) {
 	got := flat(p.text)
 	for _, part := range []string{
 		"*8 $6 voting :1 $6 needed :2 $4 hint $", "see --restart-grace",
-		"*2 *18 $7 address $2 n1 $2 up $3 yes $5 state $6 voting $13 quarantine-ms :0 $5 error $0  $6 run-id $2 r1 $13 largest-fence :9 $14 answered-in-us :1000 $6 queued :3 ",
-		"$5 state $10 quarantine $13 quarantine-ms :41000 $5 error $10 quarantine ",
+		"*2 *20 $7 address $2 n1 $4 kind $10 standalone $2 up $3 yes $5 state $6 voting $13 quarantine-ms :0 $5 error $0  $6 run-id $2 r1 $13 largest-fence :9 $14 answered-in-us :1000 $6 queued :3 ",
+		"$4 kind $8 sentinel $2 up $3 yes $5 state $10 quarantine $13 quarantine-ms :41000 $5 error $10 quarantine ",
 	} {
 		if !strings.Contains(got, part) {
 			t.Errorf("got %s\nwithout %s", got, part)

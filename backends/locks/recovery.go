@@ -38,6 +38,7 @@ const (
 // A NodeStatus is what was last seen of one lock node.
 type NodeStatus struct {
 	Address string
+	Chosen  bool // sentinels say which server it is
 	Up      bool // it answered
 	State   NodeState
 	Left    time.Duration // of a quarantine
@@ -72,6 +73,7 @@ func (s *Service) Nodes() []NodeStatus {
 	for i, n := range s.nodes {
 		n.mu.Lock()
 		out[i].Address, out[i].RunID = n.addressLocked(), n.id.runID
+		out[i].Chosen = n.follow != nil
 		out[i].Took, out[i].Queued = n.took, len(n.queue)+len(n.later)
 		n.mu.Unlock()
 		if out[i].State == "" {
