@@ -45,8 +45,10 @@ var drawing = []room{
 	{pkg: "scripts"},
 	{pkg: "docs/recipes",
 		theirs: []string{"github.com/redis/go-redis/v9"}},
+	{pkg: "docs/clients/go",
+		theirs: []string{"github.com/redis/go-redis/v9"}},
 	{pkg: "integration/...",
-		ours:   []string{"integration/...", "docs/recipes"},
+		ours:   []string{"integration/...", "docs/recipes", "docs/clients/go"},
 		theirs: []string{"golang.org/x/sync", "github.com/redis/go-redis/v9", "modernc.org/sqlite"}},
 }
 

@@ -5,11 +5,11 @@
 --            value when it was taken in ms. A hold that was asked for under a request id is called TAG.id, 16 bytes of TAG;
 --            holds of one TAG were taken by one request and count as one
 --   KEYS[2]  the name's fences   hash: c largest fence; o, a, f owner, hold and fence of the last release, n 1 when that
---            owner had a grant since; m largest fence of a grant that a renewal may have shortened; r0 to r31 the last requests that
---            are over, k the number of the next, and of each: LTAG of a hold that was given back, the fence; UTAG of an
---            unlock, the holds left, the fence and the hold it gave back
+--            owner had a grant since; m largest fence of a grant that a renewal may have shortened
 --   KEYS[3]  the node record     hash: id the master_replid it was written under, until end of quarantine in ms,
 --            sync 1 when the fence floor is restored, floor, g largest fence ever stored here, max the max-ttl in ms
+--   KEYS[3]:LTAG and KEYS[3]:UTAG  requests that are over, for a minute more than max-ttl: strings; the fence of a hold
+--            that was given back; of an unlock, the holds left, the fence and the hold it gave back
 --   ARGV[1]  max-ttl in ms   [2] skew allowed between clocks in us   [3] retention of fences in ms
 --   ARGV[4]  safe or available: whether a node that restarted sits out a quarantine
 -- refusal is nil on a node that votes, else the reply of a script that needs a vote:
@@ -105,19 +105,9 @@ local function holds()
 end
 
 -- recall is what is remembered of a request (L or U, and the TAG), false if nothing is.
-local function recall(request) return redis.call('HGET', KEYS[2], request) end
+local function recall(request) return redis.call('GET', KEYS[3] .. ':' .. request) end
 
--- remember keeps it, in the place of the oldest of 32.
-local function remember(request, value)
-  if not recall(request) then
-    local k = tonumber(redis.call('HGET', KEYS[2], 'k') or '0')
-    local oldest = redis.call('HGET', KEYS[2], 'r' .. k)
-    if oldest then redis.call('HDEL', KEYS[2], oldest) end
-    redis.call('HSET', KEYS[2], 'r' .. k, request, 'k', (k + 1) % 32)
-  end
-  redis.call('HSET', KEYS[2], request, value)
-  redis.call('PEXPIRE', KEYS[2], retention + maxttl)
-end
+local function remember(request, value) redis.call('SET', KEYS[3] .. ':' .. request, value, 'PX', maxttl + 60000) end
 
 -- fences are the largest fence this node must assume was issued for the name; the largest it has seen of the name
 -- itself, nil if none; the owner, fence and hold of the release it remembers, whether that owner had a grant since, and

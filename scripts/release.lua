@@ -21,8 +21,7 @@
 -- one request may have been granted several times, and is over. Where only such are found, under another fence, they are
 -- no vote: this node may have numbered the grant differently, or granted a late copy anew.
 -- After all but an undo, if none of the owner's holds is left, the largest fence is above the grant's, so that no late
--- renewal puts the hold back; what was removed is remembered as long as the fences are. What a request took or gave back is
--- remembered until the 32nd request after it.
+-- renewal puts the hold back; what was removed is remembered as long as the fences are.
 -- Repeating it changes nothing. A node that may not vote does all of it and answers with its refusal.
 local owner, fence, unlock, request = ARGV[5], tonumber(ARGV[6]), ARGV[7] ~= 'undo', ARGV[8]
 local how = ARGV[7] == 'handed' and 'unlock' or ARGV[7]

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -19,9 +18,10 @@ const (
 	tagLength = 16 // of a hold's id: the tag, a dot, and the attempt
 )
 
-// requestTag is what the nodes know of a request id: the same for the same owner and id.
-func requestTag(owner, req string) string {
-	sum := sha256.Sum256([]byte(strconv.Itoa(len(owner)) + ":" + owner + req))
+// requestTag is what the nodes know of a request id: the same for the same name, owner and
+// id only.
+func requestTag(h holder, req string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %s%s%s", h.db, len(h.name), len(h.owner), h.name, h.owner, req))
 	return base32.StdEncoding.EncodeToString(sum[:])[:tagLength]
 }
 
@@ -30,7 +30,7 @@ func newHold(r LockRequest) string {
 	if r.Req == "" {
 		return rand.Text()
 	}
-	return requestTag(r.Owner, r.Req) + "." + rand.Text()
+	return requestTag(holder{r.DB, r.Name, r.Owner}, r.Req) + "." + rand.Text()
 }
 
 // holdTag is the tag of a hold, empty if it has none.
@@ -220,5 +220,5 @@ func (r *UnlockRequest) tag() string {
 	if r.Req == "" {
 		return ""
 	}
-	return requestTag(r.Owner, r.Req)
+	return requestTag(holder{r.DB, r.Name, r.Owner}, r.Req)
 }

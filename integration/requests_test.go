@@ -1,0 +1,108 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockproxy/lockproxy/docs/clients/go"
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// A turn is who has the lock in a test, and with which fence.
+type turn struct {
+	mu    sync.Mutex
+	owner string
+	fence int64
+	n     int
+}
+
+func (w *turn) begin(t *testing.T, who string, fence int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.owner != "" || fence <= w.fence {
+		t.Errorf("%s has the lock with fence %d; before it had %q with %d", who, fence, w.owner, w.fence)
+	}
+	w.owner, w.fence = who, fence
+	w.n++
+}
+
+func (w *turn) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.owner = ""
+}
+
+// TestResendingClients have go-redis with its default retries, over a link that loses
+// replies and holds them up for longer than the client waits. A lock is had by one of them
+// at a time, is given back by one Release, and no hold stays behind.
+func TestResendingClients(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 2)
+	const patience = 100 * time.Millisecond
+	link := redistest.StartLink(t, 3*patience, r.proxies[0].Addr(), r.proxies[1].Addr())
+	var w turn
+	var wg sync.WaitGroup
+	stop := time.Now().Add(4 * time.Second)
+	for i := range 6 {
+		wg.Go(func() {
+			who := fmt.Sprint("client ", i)
+			rdb := redis.NewClient(&redis.Options{Addr: link.Addr().String(), ReadTimeout: patience})
+			defer rdb.Close()
+			for time.Now().Before(stop) {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				l, err := client.Acquire(ctx, rdb, "job", 30*time.Second)
+				cancel()
+				if err != nil {
+					t.Errorf("%s: %v", who, err)
+					return
+				}
+				w.begin(t, who, l.Fence)
+				time.Sleep(time.Millisecond)
+				w.end()
+				if err := l.Release(); err != nil {
+					t.Errorf("%s: %v", who, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d locks, %d connections lost, %d replies late", w.n, link.Lost.Load(), link.Delayed.Load())
+	if w.n < 20 || link.Lost.Load() < 5 || link.Delayed.Load() < 5 {
+		t.Error("too few to show anything")
+	}
+	r.awaitNoLocks(t)
+}
+
+// awaitNoLocks fails unless every hold is gone long before its lease is over.
+func (r *rig) awaitNoLocks(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); r.lockKeys(t) > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			for _, n := range r.nodes {
+				t.Error(n.Do(t, "HGETALL", "lockproxy:lock:0:job"))
+			}
+			return
+		}
+	}
+}
+
+// TestLocksOfClientsThatAreGone have no REQ: whoever closes its connection at once leaves
+// nothing behind.
+func TestLocksOfClientsThatAreGone(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 1)
+	for i := range 200 {
+		c, err := redistest.Dial(r.addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Send(t, redistest.Command("LOCK", fmt.Sprint("job", i%50), "30s", "WAIT", fmt.Sprint(i%3*1000)))
+		_ = c.Close()
+	}
+	r.awaitNoLocks(t)
+}
