@@ -2,7 +2,9 @@ package clients
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +25,7 @@ var (
 )
 
 func installPython() (string, error) {
-	dir, err := folder("python", "requirements.txt", "smoke.py")
+	dir, err := folder("python", "requirements.txt", "smoke.py", "resends.py", "lock.py")
 	if err != nil {
 		return "", err
 	}
@@ -37,7 +39,7 @@ func installPython() (string, error) {
 }
 
 func installNode() (string, error) {
-	dir, err := folder("node", "package.json", "package-lock.json", "checks.mjs", "ioredis.mjs", "node-redis.mjs")
+	dir, err := folder("node", "package.json", "package-lock.json", "checks.mjs", "ioredis.mjs", "node-redis.mjs", "resends.mjs", "lock.mjs")
 	if err != nil {
 		return "", err
 	}
@@ -45,7 +47,7 @@ func installNode() (string, error) {
 }
 
 func installJava() (string, error) {
-	sources := []string{"Checks.java", "JedisSmoke.java", "LettuceSmoke.java"}
+	sources := []string{"Checks.java", "JedisSmoke.java", "LettuceSmoke.java", "Resends.java", "Lock.java"}
 	dir, err := folder("java", append(sources, "pom.xml")...)
 	if err != nil {
 		return "", err
@@ -57,7 +59,7 @@ func installJava() (string, error) {
 }
 
 // folder is the folder of that name below bin/clients, with copies of these files
-// from the folder of the same name here.
+// from the folder of the same name here, or from that of docs/clients.
 func folder(name string, files ...string) (string, error) {
 	dir, err := filepath.Abs(filepath.Join("..", "..", "bin", "clients", name))
 	if err != nil {
@@ -68,6 +70,9 @@ func folder(name string, files ...string) (string, error) {
 	}
 	for _, f := range files {
 		b, err := os.ReadFile(filepath.Join(name, f))
+		if errors.Is(err, fs.ErrNotExist) {
+			b, err = os.ReadFile(filepath.Join("..", "..", "docs", "clients", name, f))
+		}
 		if err != nil {
 			return "", err
 		}

@@ -1,8 +1,9 @@
 """Takes and gives back locks of lockproxy with redis-py, over connections that break."""
 import secrets
 import time
+from contextlib import suppress
 
-from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
 
 
 class Lock:
@@ -30,7 +31,8 @@ def acquire(client, name, ttl, patience, wait=1.0):
             if time.monotonic() > end:
                 return None
     except (ConnectionError, TimeoutError):  # it may be granted, and the reply lost
-        call(0, client, "UNLOCK", name, owner, "REQ", owner)
+        with suppress(RedisError):
+            client.execute_command("UNLOCK", name, owner, "REQ", owner)
         raise
 
 
