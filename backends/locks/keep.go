@@ -213,151 +213,44 @@ func (k *keeper) giveUpLocked(l *lease, now time.Duration) {
 	}
 }
 
-// scheduleLocked puts a lease at its place in the order of what is next.
-func (k *keeper) scheduleLocked(l *lease) {
-	at, any := l.next, !l.busy
-	for _, hold := range l.holds {
-		if hold.release != 0 && (!any || hold.release < at) {
-			at, any = hold.release, true
-		}
-	}
-	switch l.at = at; {
-	case !any || k.leases[l.holder] != l:
-		if l.place >= 0 {
-			heap.Remove(&k.order, l.place)
-		}
-		return
-	case l.place < 0:
-		heap.Push(&k.order, l)
-	default:
-		heap.Fix(&k.order, l.place)
-	}
-	switch {
-	case k.stopped || k.closed:
-	case !k.running:
-		k.running = true
-		k.group.Go(k.schedule)
-	case l.place == 0:
-		select {
-		case k.wake <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// schedule hands what is due to workers until nothing will be.
-func (k *keeper) schedule() {
-	t := time.NewTimer(0)
-	defer t.Stop()
-	for {
-		wait, any := k.dispatch()
-		if !any {
-			return
-		}
-		t.Reset(min(wait, longestNap))
-		select {
-		case <-t.C:
-		case <-k.wake:
-		}
-	}
-}
-
-// dispatch gives workers what is due and reports how long it is until something will
-// be; any is false when nothing will.
-func (k *keeper) dispatch() (wait time.Duration, any bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for now := k.svc.now(); len(k.order) > 0 && !k.stopped; {
-		l := k.order[0]
-		if l.at > now {
-			k.hireLocked()
-			return l.at - now, true
-		}
-		k.giveUpLocked(l, now)
-		if !l.busy && l.next <= now && len(l.holds) > 0 {
-			l.busy = true
-			k.due = append(k.due, l)
-		}
-		k.scheduleLocked(l)
-	}
-	k.hireLocked()
-	k.running = false
-	return 0, false
-}
-
-// hireLocked starts as many workers as there is work for.
-func (k *keeper) hireLocked() {
-	for n := min(keepRounds, len(k.urgent)+len(k.due)); k.workers < n && !k.closed; {
-		k.workers++
-		k.group.Go(k.work)
-	}
-}
-
-// work does what waits until nothing does.
-func (k *keeper) work() {
-	for {
-		urgent, l := k.take()
-		switch {
-		case urgent != nil:
-			urgent()
-		case l != nil:
-			k.renew(l)
-		default:
-			return
-		}
-	}
-}
-
-func (k *keeper) take() (urgent func(), l *lease) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch {
-	case len(k.urgent) > 0:
-		urgent, k.urgent = k.urgent[0], k.urgent[1:]
-	case len(k.due) > 0:
-		l, k.due = k.due[0], k.due[1:]
-	default:
-		k.workers--
-		k.urgent, k.due = nil, nil
-	}
-	return urgent, l
-}
-
-// renew looks at a lease that is due, and renews it unless it ended or somebody else
+// renew does what is due for a lease: it is renewed, unless it ended or somebody else
 // renewed it.
 func (k *keeper) renew(l *lease) {
-	s := k.svc
-	until, known := s.memory.until(l.holder, l.fence)
+	until, known := k.svc.memory.until(l.holder, l.fence)
 	k.mu.Lock()
-	now := s.now()
 	if known {
 		l.until = until
 	}
-	last := l.until - l.margin()
-	switch {
-	case len(l.holds) == 0 || k.stopped:
-		k.mu.Unlock()
-		return
-	case now >= last:
-		k.loseLocked(l, l.reason(now))
-		k.mu.Unlock()
-		return
-	case now >= l.end():
-		k.doneLocked(l, last)
-		k.mu.Unlock()
-		return
-	case now < l.until-l.lead() && !l.suspect:
-		k.doneLocked(l, l.until-l.lead())
+	within, due := k.judgeLocked(l)
+	if !due {
 		k.mu.Unlock()
 		return
 	}
-	deadline := min(last, now+l.pause(now))
-	ctx, cancel := context.WithTimeout(context.Background(), deadline-now)
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	l.cancel = cancel
 	ttl, ids := l.ttl, l.ids()
 	k.mu.Unlock()
-	k.settle(l, s.keep(ctx, l.holder, l.fence, ttl, ids))
+	k.settle(l, k.svc.keep(ctx, l.holder, l.fence, ttl, ids))
+}
+
+// judgeLocked reports whether a lease is to be renewed now, and within what time. If not,
+// it is given up or looked at later.
+func (k *keeper) judgeLocked(l *lease) (within time.Duration, due bool) {
+	now := k.svc.now()
+	last := l.until - l.margin()
+	switch {
+	case len(l.holds) == 0 || k.stopped:
+	case now >= last:
+		k.loseLocked(l, l.reason(now))
+	case now >= l.end():
+		k.doneLocked(l, last)
+	case now < l.until-l.lead() && !l.suspect:
+		k.doneLocked(l, l.until-l.lead())
+	default:
+		return min(last-now, l.pause(now)), true
+	}
+	return 0, false
 }
 
 func (l *lease) ids() []string {
@@ -494,30 +387,4 @@ func (k *keeper) idle() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.workers == 0 && len(k.urgent) == 0
-}
-
-// A leaseHeap is a heap.Interface, the next first.
-type leaseHeap []*lease
-
-func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h leaseHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
-}
-
-// Push appends a *lease.
-func (h *leaseHeap) Push(x any) {
-	l := x.(*lease)
-	l.place = len(*h)
-	*h = append(*h, l)
-}
-
-// Pop removes the last.
-func (h *leaseHeap) Pop() any {
-	last := len(*h) - 1
-	l := (*h)[last]
-	(*h)[last] = nil
-	*h, l.place = (*h)[:last], -1
-	return l
 }

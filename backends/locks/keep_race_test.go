@@ -114,14 +114,15 @@ func TestRenewingRacesExpiry(t *testing.T) {
 	}
 }
 
-// TestTenThousandLocks are kept by a few goroutines.
+// TestTenThousandLocks are kept by a few goroutines, also while a node hangs.
 func TestTenThousandLocks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a quarter of a minute")
 	}
 	t.Parallel()
 	const locks = 10_000
-	s, _ := start(t, 3)
+	nodes := redistest.StartNodes(t, 3)
+	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...)})
 	lock(t, s, "warm", "alice", time.Second)
 	before := heapInUse()
 	c := newClient(s)
@@ -150,6 +151,8 @@ func TestTenThousandLocks(t *testing.T) {
 		}
 		return n
 	}
+	nodes[2].Pause()
+	defer nodes[2].Resume()
 	time.Sleep(time.Until(locked.Add(22 * time.Second)))
 	if n := renewed(); n < locks || len(c.told()) > 0 {
 		t.Errorf("%d of %d are kept, %d losses were told", n, locks, len(c.told()))
@@ -160,6 +163,7 @@ func TestTenThousandLocks(t *testing.T) {
 	if workers > keepRounds {
 		t.Errorf("%d workers", workers)
 	}
+	nodes[2].Resume()
 	c.End()
 	eventually(t, 20*time.Second, "all are given back", s.idle)
 	for _, j := range []int{0, locks / 2, locks - 1} {

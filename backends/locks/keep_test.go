@@ -343,3 +343,80 @@ func TestAnUndoneGrantIsNotKept(t *testing.T) {
 	c.End()
 	free(t, s, "job", patient)
 }
+
+// TestGrowing: what is remembered of a validity grows only by the renewal that was sent
+// last, and never shrinks by one that nobody asked for.
+func TestGrowing(t *testing.T) {
+	t.Parallel()
+	m, err := newMemory(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, first := holder{0, "job", "alice"}, version{lineage: "first"}
+	m.granted(h, "first", 7, 30*time.Second, &first, 1)
+	grown := func(until time.Duration, before func(), want time.Duration) {
+		t.Helper()
+		g, ok := m.grow(h, 7, time.Second)
+		if !ok {
+			t.Fatal("nothing is remembered")
+		}
+		before()
+		if got := m.grown(h, g.version, until); got != want {
+			t.Errorf("validity until %v, want %v", got, want)
+		}
+	}
+	grown(20*time.Second, func() {}, 30*time.Second)
+	grown(40*time.Second, func() {}, 40*time.Second)
+	grown(50*time.Second, func() { m.renew(h, 0, time.Second, 5*time.Second) }, 5*time.Second)
+	for _, now := range []time.Duration{5 * time.Second, time.Minute} {
+		if _, ok := m.grow(h, 7, now); ok {
+			t.Errorf("grows after its end, at %v", now)
+		}
+	}
+	if _, ok := m.grow(h, 8, 0); ok {
+		t.Error("another grant grows")
+	}
+}
+
+// TestTakenOverItKeepsWhatCameMeanwhile: a hold that was added while the grant was read.
+func TestTakenOverItKeepsWhatCameMeanwhile(t *testing.T) {
+	t.Parallel()
+	m, err := newMemory(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, first := holder{0, "job", "alice"}, version{lineage: "first"}
+	m.granted(h, "gone", 7, 30*time.Second, &first, 1)
+	before := m.holds(h, 7)
+	m.granted(h, "new", 7, 30*time.Second, &first, 2)
+	m.merge(h, grant{fence: 7, holds: []string{"other"}, until: time.Minute}, before)
+	if got := strings.Join(m.holds(h, 7), " "); got != "other new" {
+		t.Errorf("holds %s", got)
+	}
+	if _, ok := m.grow(h, 7, 0); ok {
+		t.Error("it is renewed without being read, though not all of it was")
+	}
+	m.merge(h, grant{fence: 6, holds: []string{"earlier"}}, nil)
+	if got := m.holds(h, 7); len(got) != 2 {
+		t.Errorf("after an earlier grant was read: %v", got)
+	}
+}
+
+// TestARenewalThatGrowsCutsNothing on the node either.
+func TestARenewalThatGrowsCutsNothing(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	n := redistest.Open(t, nodes[0].Addr())
+	g := lock(t, s, "job", "alice", 20*time.Second)
+	for i, tt := range []struct {
+		ttl         time.Duration
+		least, most int64
+	}{{time.Second, 15_000, 20_000}, {40 * time.Second, 35_000, 40_000}, {time.Second, 30_000, 40_000}} {
+		args := renewal(s, g, tt.ttl, version{g.attempt, int64(i + 1)}, "0")
+		args[len(args)-2] = "1"
+		v := n.Do(t, args...)
+		if left := n.Do(t, "PTTL", s.key(0, "job").lock).Int(); v.Elems[0].Int() != 1 || left < tt.least || left > tt.most {
+			t.Errorf("grown to %v: %v, %d ms left", tt.ttl, v, left)
+		}
+	}
+}

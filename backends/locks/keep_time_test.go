@@ -144,6 +144,18 @@ func (s *timeless) ran(node int, sc *scripts.Script) (n int) {
 	return n
 }
 
+// last is when a node ran a script last.
+func (s *timeless) last(node int, sc *scripts.Script) (at time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.calls[node] {
+		if c.sha == sc.SHA1 {
+			at = c.at
+		}
+	}
+	return at
+}
+
 // left is what remains of the lease of job on node i, 0 if it is free.
 func (s *timeless) left(i int) time.Duration {
 	e := s.nodes[i].HGet(s.key(0, "job").lock, "e")
@@ -238,13 +250,7 @@ func TestMaxHoldEndsRenewing(t *testing.T) {
 		if at < time.Minute || at > 69*time.Second {
 			t.Errorf("told after %v", at)
 		}
-		last := time.Duration(0)
-		for _, c := range s.calls[0] {
-			if c.sha == scripts.Renew.SHA1 {
-				last = c.at
-			}
-		}
-		if last > time.Minute || last < 56*time.Second {
+		if last := s.last(0, scripts.Renew); last > time.Minute || last < 56*time.Second {
 			t.Errorf("last renewed after %v", last)
 		}
 		if s.left(0) > 0 {
