@@ -171,6 +171,16 @@ func TestRunLosesIt(t *testing.T) {
 	l.await(t, "lockproxy: the lock job was lost: ")
 }
 
+func TestRunIsForced(t *testing.T) {
+	r := startRig(t, 3, 1)
+	l := runLocked(t, r.addr(), sleeper)
+	l.await(t, "ready")
+	redistest.Open(t, r.addr()).Do(t, "LOCKCTL", "FORCE", "job")
+	l.code(t, 70)
+	l.await(t, "ended")
+	l.await(t, "LOCKCTL FORCE")
+}
+
 // TestRunOutlivesItsProxy: a proxy that is back within the lease costs nothing; one that
 // is not ends the command before the lease ends.
 func TestRunOutlivesItsProxy(t *testing.T) {
