@@ -59,7 +59,7 @@ func (s *Service) giveUp(at place, release func(how string) job, enough func([]v
 func (ws *waiting) handOver(at place, offering func(LockRequest) *offer) *offer {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if e := ws.ears[ws.channel(at)]; e != nil && e.yields(ws.now()) {
+	if e := ws.earOf(at); e != nil && e.yields(ws.now()) {
 		return nil
 	}
 	q := ws.queues[at]
@@ -90,7 +90,7 @@ func (e *ear) yields(now time.Duration) bool {
 func (ws *waiting) heardBy(at place, votes []vote) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	e := ws.ears[ws.channel(at)]
+	e := ws.earOf(at)
 	if e == nil {
 		return
 	}

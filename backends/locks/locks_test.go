@@ -607,7 +607,10 @@ func TestAStoppedNodeHoldsUpNobody(t *testing.T) {
 	if d := time.Since(began); d > 2*time.Second {
 		t.Errorf("%d cycles took %v", cycles, d)
 	}
-	if n := s.nodes[1]; len(n.queue) > maxInsist {
+	n := s.nodes[1]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.queue) > maxInsist {
 		t.Errorf("%d jobs wait for the stopped node", len(n.queue))
 	}
 }

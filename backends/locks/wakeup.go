@@ -37,6 +37,14 @@ type ear struct {
 
 func (ws *waiting) channel(at place) string { return lockKey(ws.prefix, at.db, at.name) }
 
+// earOf is the ear of a name, or nil.
+func (ws *waiting) earOf(at place) *ear {
+	if len(ws.ears) == 0 { // the common case costs no string
+		return nil
+	}
+	return ws.ears[ws.channel(at)]
+}
+
 // silent is for how long nobody here may ask. There may be no ear.
 func (e *ear) silent(now time.Duration) time.Duration {
 	if e == nil {
