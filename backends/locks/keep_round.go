@@ -54,7 +54,7 @@ func (s *Service) missed(h holder, votes []vote, err error) outcome {
 
 // keepForeign is keep for a grant of which this proxy does not know all.
 func (s *Service) keepForeign(ctx context.Context, h holder, fence int64, ttl time.Duration, ids []string) outcome {
-	began, before := s.now(), s.memory.holds(h, fence)
+	began, before := s.now(), s.memory.recall(h)
 	votes, err := s.read(ctx, h, s.opts.patience(ttl))
 	if err != nil {
 		return s.missed(h, nil, err)
@@ -83,7 +83,7 @@ func (s *Service) keepForeign(ctx context.Context, h holder, fence int64, ttl ti
 		return s.missed(h, votes, err) // whoever changed it meanwhile is found by the next read
 	}
 	g.holds = there
-	s.adopt(h, g, before)
+	s.adopt(h, before, g)
 	return outcome{ruling: carried, until: g.until, released: gone}
 }
 
@@ -108,13 +108,12 @@ func (s *Service) stillThere(votes []vote, owner string, common, ids []string) (
 	return there, gone
 }
 
-// adopt stores a grant that was taken over for a session which still has it. before are
-// the holds that were remembered before it was read: later ones are not forgotten.
-func (s *Service) adopt(h holder, g grant, before []string) {
+// adopt stores a grant that was taken over for a session which still has it.
+func (s *Service) adopt(h holder, before, g grant) {
 	s.keeper.mu.Lock()
 	defer s.keeper.mu.Unlock()
 	if l := s.keeper.leases[h]; l != nil && l.fence == g.fence {
-		s.memory.merge(h, g, before)
+		s.memory.replace(h, before, g)
 	}
 }
 

@@ -378,27 +378,38 @@ func TestGrowing(t *testing.T) {
 	}
 }
 
-// TestTakenOverItKeepsWhatCameMeanwhile: a hold that was added while the grant was read.
-func TestTakenOverItKeepsWhatCameMeanwhile(t *testing.T) {
+// TestWhatChangedMeanwhileStays when a grant that was read is remembered.
+func TestWhatChangedMeanwhileStays(t *testing.T) {
 	t.Parallel()
-	m, err := newMemory(10)
-	if err != nil {
-		t.Fatal(err)
-	}
 	h, first := holder{0, "job", "alice"}, version{lineage: "first"}
-	m.granted(h, "gone", 7, 30*time.Second, &first, 1)
-	before := m.holds(h, 7)
-	m.granted(h, "new", 7, 30*time.Second, &first, 2)
-	m.merge(h, grant{fence: 7, holds: []string{"other"}, until: time.Minute}, before)
-	if got := strings.Join(m.holds(h, 7), " "); got != "other new" {
-		t.Errorf("holds %s", got)
+	tests := []struct {
+		what  string
+		after func(m *memory)
+		want  string
+		grows bool // without being read again
+	}{
+		{"nothing", func(*memory) {}, "read", true},
+		{"a hold came", func(m *memory) { m.granted(h, "new", 7, 30*time.Second, &first, 2) }, "old new", false},
+		{"the hold went", func(m *memory) { m.drop(h, "old") }, "", false},
+		{"it was renewed", func(m *memory) { m.renew(h, 7, 0, time.Minute) }, "old", false},
+		{"it was forgotten", func(m *memory) { m.forget(h) }, "", false},
+		{"there is a later grant", func(m *memory) { m.granted(h, "later", 8, 30*time.Second, &first, 1) }, "later", false},
 	}
-	if _, ok := m.grow(h, 7, 0); ok {
-		t.Error("it is renewed without being read, though not all of it was")
-	}
-	m.merge(h, grant{fence: 6, holds: []string{"earlier"}}, nil)
-	if got := m.holds(h, 7); len(got) != 2 {
-		t.Errorf("after an earlier grant was read: %v", got)
+	for _, tt := range tests {
+		m, err := newMemory(10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.granted(h, "old", 7, 30*time.Second, &first, 1)
+		before := m.recall(h)
+		tt.after(m)
+		m.replace(h, before, grant{fence: 7, holds: []string{"read"}, until: time.Minute})
+		if got := strings.Join(m.recall(h).holds, " "); got != tt.want {
+			t.Errorf("%s: holds %q, want %q", tt.what, got, tt.want)
+		}
+		if _, ok := m.grow(h, 7, 0); ok != tt.grows {
+			t.Errorf("%s: grows %v", tt.what, ok)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -319,5 +320,27 @@ func TestASleepingMachine(t *testing.T) {
 		slept.Store(int64(10 * time.Minute))
 		time.Sleep(1100 * time.Millisecond)
 		c.lostOnce(t, 0, g, "it expired")
+	})
+}
+
+// TestAfterAnUndecidedUnlock renewing does not begin again, and nobody is told: the owner
+// is done, and nodes are told as soon as they answer.
+func TestAfterAnUndecidedUnlock(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, Options{}, func(t *testing.T, s *timeless) {
+		c := newClient(s.Service)
+		c.lock(t, "job", "alice", 30*time.Second, 0)
+		s.down(2)
+		var q *QuorumError
+		if left, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice"}); !errors.As(err, &q) {
+			t.Errorf("UNLOCK: %d, %v", left, err)
+		}
+		s.down(0)
+		time.Sleep(time.Second)
+		lock(t, s.Service, "job", "bob", time.Second)
+		time.Sleep(time.Minute)
+		if n := s.ran(2, scripts.Renew); n > 0 || len(c.told()) > 0 || keptBy(s.Service) > 0 {
+			t.Errorf("%d renewals, told %+v", n, c.told())
+		}
 	})
 }

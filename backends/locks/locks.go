@@ -9,6 +9,7 @@
 // completes or undoes what a caller no longer waits for. [Service.Run] owns the lanes
 // and looks after nodes that are new or forgot (recovery). What a proxy remembers of
 // grants (memory) is a hint: it is read from a quorum when it is missing or old.
+// What is bound to a connection (session) is renewed by one keeper.
 //
 // Those who wait for a name stand in line at their proxy (queue), and only the first of
 // them asks the nodes (wait): when a node says that the name was released (wakeup), with

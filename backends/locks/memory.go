@@ -233,14 +233,14 @@ func (m *memory) origin(h holder, fence int64) string {
 	return ""
 }
 
-// holds are those that are remembered of the grant with this fence.
-func (m *memory) holds(h holder, fence int64) []string {
+// recall is what is remembered of a holder, the zero grant if nothing is.
+func (m *memory) recall(h holder) grant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, ok := m.grants.Peek(h); ok && p.fence == fence {
-		return slices.Clone(p.holds)
+	if p, ok := m.grants.Peek(h); ok {
+		return p.copy()
 	}
-	return nil
+	return grant{}
 }
 
 // doubt notes that the grant changed through another proxy.
@@ -259,22 +259,21 @@ func (m *memory) adopt(h holder, g grant) {
 	m.grants.Add(h, &g)
 }
 
-// merge stores a grant that was read from a quorum, and keeps the holds that were added
-// since: those remembered that are not in before, which were remembered at the reading.
-func (m *memory) merge(h holder, g grant, before []string) {
+// replace stores a grant that was read from a quorum in the place of what was remembered
+// before it was read. What changed since stays, and is doubted.
+func (m *memory) replace(h holder, before, g grant) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, ok := m.grants.Peek(h); ok {
-		if p.fence > g.fence {
-			return
-		}
-		for _, id := range p.holds {
-			if p.fence == g.fence && !slices.Contains(before, id) && !slices.Contains(g.holds, id) {
-				g.holds, g.partial = append(slices.Clip(g.holds), id), true
-			}
-		}
+	var now grant
+	p, ok := m.grants.Peek(h)
+	if ok {
+		now = *p
 	}
-	m.grants.Add(h, &g)
+	if now.fence == before.fence && now.version == before.version && slices.Equal(now.holds, before.holds) {
+		m.grants.Add(h, &g)
+	} else if ok {
+		p.partial = true
+	}
 }
 
 // drop removes holds; with the last one the grant is forgotten.
