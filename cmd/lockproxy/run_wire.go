@@ -33,11 +33,6 @@ func (r reply) word() string {
 	return word
 }
 
-func (r reply) number() int64 {
-	n, _ := strconv.ParseInt(r.text, 10, 64)
-	return n
-}
-
 // readReply reads one value; nulls of both protocols become '_'.
 func readReply(r *bufio.Reader) (reply, error) {
 	left := maxReply
