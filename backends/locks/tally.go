@@ -76,16 +76,23 @@ func tallyAcquire(votes []vote, q int, final bool) tally {
 // countNew counts a grant that is a new one for at least one node of the quorum.
 func countNew(votes []vote, q int) tally {
 	agree := func(v *vote) bool { return v.ballot == yes }
-	t := tally{verdict: granted, rest: qthRest(votes, q, agree), holds: qthHolds(votes, q, agree)}
+	t := tally{verdict: granted, holds: qthHolds(votes, q, agree)}
+	yeses := 0
 	for i := range votes {
 		if agree(&votes[i]) {
 			t.fence = max(t.fence, votes[i].fence)
+			yeses++
 		}
 	}
 	for i := range votes {
 		if carries(&votes[i], t.fence) {
 			t.carried++
 		}
+	}
+	if t.carried >= q {
+		t.rest = qthRest(votes, q, func(v *vote) bool { return carries(v, t.fence) })
+	} else { // any of them may be the quorum that will carry it
+		t.rest = qthRest(votes, yeses, agree)
 	}
 	return t
 }
