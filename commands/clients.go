@@ -22,6 +22,9 @@ type Peer struct {
 	// Watch has the proxy notice in good time that the client's host has vanished, also
 	// while something is on its way there, or stops that. nil: that cannot be had.
 	Watch func(on bool)
+	// HungUp says that the client has closed its sending half, though that may not have
+	// been noticed yet. nil: that cannot be had.
+	HungUp func() bool
 }
 
 // NextID is the id of the client that has come last: they grow, and none is given

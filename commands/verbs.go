@@ -165,6 +165,11 @@ func (s *Session) endLock(ctx context.Context, w *waiting) {
 	}
 }
 
+// hasLeft says that the client has left, also if that has only just reached the kernel.
+func (s *Session) hasLeft() bool {
+	return s.present.Err() != nil || s.profile.HungUp != nil && s.profile.HungUp()
+}
+
 // lockReply is the reply to a LOCK. There is an error for what was granted if nobody can
 // have it.
 func (s *Session) lockReply(ctx context.Context, w *waiting) ([]byte, error) {
@@ -176,7 +181,7 @@ func (s *Session) lockReply(ctx context.Context, w *waiting) ([]byte, error) {
 		return nil, errors.New("ERR LOCK was given up: the client closed its side of the connection")
 	case w.err != nil:
 		return nil, w.err
-	case w.answer.Granted && s.present.Err() != nil:
+	case w.answer.Granted && s.hasLeft():
 		return nil, errors.New("ERR LOCK was undone: the client closed its side of the connection")
 	case w.answer.Granted && left(g.Validity, w.at) == 0 && g.Validity > 0:
 		return nil, errors.New("ERR LOCK was undone: the lease ended before the reply could be sent")

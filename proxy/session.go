@@ -65,9 +65,9 @@ func newSession(srv *Server, nc *sock.Conn, id int64, present context.Context) *
 func peerOf(nc *sock.Conn, id int64) commands.Peer {
 	local := nc.LocalAddr().String()
 	if isPath(local) {
-		return commands.Peer{ID: id, Addr: local + ":0", LocalAddr: local + ":0"}
+		return commands.Peer{ID: id, Addr: local + ":0", LocalAddr: local + ":0", HungUp: nc.HungUp}
 	}
-	return commands.Peer{ID: id, Addr: nc.RemoteAddr().String(), LocalAddr: local, Watch: func(on bool) {
+	return commands.Peer{ID: id, Addr: nc.RemoteAddr().String(), LocalAddr: local, HungUp: nc.HungUp, Watch: func(on bool) {
 		if on {
 			nc.GiveUpAfter(vanishTime)
 		} else {

@@ -454,3 +454,69 @@ func TestResends(t *testing.T) {
 		t.Error("too few to show anything")
 	}
 }
+
+// TestARequestThatTwoSessionsMake outlives the first of them, whose connection is gone,
+// and ends with the second.
+func TestARequestThatTwoSessionsMake(t *testing.T) {
+	t.Parallel()
+	for resent := range 2 {
+		t.Run([]string{"same proxy", "another proxy"}[resent], func(t *testing.T) {
+			t.Parallel()
+			p, c, _ := proxies(t, 2)
+			lost := func(l Loss) { t.Errorf("lost: %+v", l) }
+			first, second := p[0].NewSession(lost), p[resent].NewSession(lost)
+			ask := func(s *Service, k *Session) Grant {
+				a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: 600 * time.Millisecond, Req: "x", Session: k})
+				if err != nil || !a.Granted || a.Grant.Holds != 1 {
+					t.Fatalf("%+v, %v", a, err)
+				}
+				return a.Grant
+			}
+			g := ask(p[0], first)
+			if again := ask(p[resent], second); again.Fence != g.Fence {
+				t.Errorf("%+v, then %+v", g, again)
+			}
+			first.End()
+			for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+				refused(t, p[1], "job", "bob", time.Second)
+			}
+			giveBack(t, p[1], "alice", "x", 0)
+			nothingLeft(t, p[0], c)
+			if late := request(t, p[resent], "alice", "x"); late.Validity != 0 {
+				t.Errorf("after the release: %+v", late)
+			}
+			second.End()
+		})
+	}
+}
+
+// TestRequestsOnEmbeddedNodes is what lockproxy dev does with them.
+func TestRequestsOnEmbeddedNodes(t *testing.T) {
+	t.Parallel()
+	var at []string
+	for _, m := range embedded(t, 3) {
+		at = append(at, m.Addr())
+	}
+	var p []*Service
+	for range 2 {
+		p = append(p, serve(t, Options{Nodes: nodesAt(t, at...), NodeTimeout: patient}))
+	}
+	outer := request(t, p[0], "alice", "outer")
+	for i := range 4 {
+		if g := request(t, p[i%2], "alice", "x"); g.Holds != 2 || g.Fence != outer.Fence {
+			t.Errorf("%+v, before %+v", g, outer)
+		}
+	}
+	for i := range 4 {
+		giveBack(t, p[i%2], "alice", "x", 1)
+	}
+	if late := request(t, p[0], "alice", "x"); late.Validity != 0 || late.Holds != 0 {
+		t.Errorf("a late copy: %+v", late)
+	}
+	p[1].Undo(request(t, p[1], "alice", "undone"))
+	eventually(t, patient, "the undo is done", func() bool { return request(t, p[0], "alice", "outer").Holds == 1 })
+	for i := range 4 {
+		giveBack(t, p[i%2], "alice", "outer", 0)
+	}
+	lock(t, p[0], "job", "bob", time.Second)
+}
