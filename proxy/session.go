@@ -209,16 +209,26 @@ func (s *session) sendPart() {
 	}
 }
 
+// Buffers for what comes while a client waits for a reply. That is little, and many may
+// wait: it is small until it has been filled once.
+const (
+	asideMin = 512
+	asideMax = 4 << 10
+)
+
 // readAside reads while a worker may have the guard.
 func (s *session) readAside(ctx context.Context) bool {
 	if s.aside == nil {
-		s.aside = make([]byte, 4096)
+		s.aside = make([]byte, asideMin)
 	}
 	n, err := s.readOnce(s.aside)
 	if err != nil {
 		return s.idledOnly(err, func() bool { return true })
 	}
 	data := s.aside[:n]
+	if n == len(s.aside) && n < asideMax {
+		s.aside = make([]byte, asideMax)
+	}
 	s.mu.Lock()
 	if s.working && len(s.ahead) > maxAhead {
 		stop := s.watch()
