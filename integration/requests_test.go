@@ -96,19 +96,24 @@ func (r *rig) awaitNoLocks(t *testing.T) {
 func TestLocksOfClientsThatAreGone(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 1)
-	for i := range 40 {
+	for i := range 30 {
 		for _, n := range r.nodes {
-			n.Do(t, "CLIENT", "PAUSE", "50", "ALL")
+			n.Do(t, "CLIENT", "PAUSE", "80", "ALL")
 		}
+		var gone []*redistest.Conn
 		for j := range 5 {
 			c, err := redistest.Dial(r.addr())
 			if err != nil {
 				t.Fatal(err)
 			}
 			c.Send(t, redistest.Command("LOCK", fmt.Sprint("job", i*j%7), "30s", "WAIT", fmt.Sprint(j*1000)))
+			gone = append(gone, c)
+		}
+		time.Sleep(20 * time.Millisecond) // the nodes are asked
+		for _, c := range gone {
 			_ = c.Close()
 		}
-		time.Sleep(60 * time.Millisecond)
+		time.Sleep(80 * time.Millisecond)
 	}
 	r.awaitNoLocks(t)
 }
