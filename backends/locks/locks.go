@@ -35,7 +35,8 @@ type LockRequest struct {
 	Session *Session      // not nil: the lease is renewed while the session lives, see Session
 	MaxHold time.Duration // with Session: for how long it is renewed, from the grant on; 0 means Options.MaxHold
 	Client  string        // who asks, for Waiters; the nodes are not told
-	Req     string        // up to 1 KB; not empty: the same (DB, Name, Owner, Req) is granted once, however often it is asked
+	Req     string        // up to 1 KB; not empty: the same (DB, Name, Owner, Req) is granted once, however often it is asked;
+	// once it is given back the answer is its Grant with no Validity and no Holds
 
 	generated bool // Owner was, so that it has nothing yet
 }
