@@ -171,6 +171,27 @@ func TestALateLockOnOneNode(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
+// TestALateUnlockOfAnEarlierGrant names that grant, and takes nothing from a later one of
+// the same request.
+func TestALateUnlockOfAnEarlierGrant(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	first := request(t, p[0], "alice", "x")
+	if _, held, err := p[1].Force(t.Context(), 0, "job"); !held || err != nil {
+		t.Fatal(held, err)
+	}
+	second := request(t, p[1], "alice", "x")
+	if second.Fence <= first.Fence {
+		t.Fatalf("fence %d after %d", second.Fence, first.Fence)
+	}
+	everywhere(t, p[0], c)
+	left, err := p[0].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: first.Fence})
+	if !errors.Is(err, ErrLost) {
+		t.Errorf("UNLOCK of the first: %d, %v", left, err)
+	}
+	refused(t, p[0], "job", "bob", time.Second)
+}
+
 func TestAResentUnlockGivesBackOneHold(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
