@@ -42,6 +42,11 @@ func (s *Service) unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	if r.Req != "" && !s.memory.knows(h, r.tag()) { // what it gives back may be decided already
 		return s.unlockForeign(ctx, h, r)
 	}
+	if r.All { // some of it may have been granted through other proxies
+		if left, err := s.unlockForeign(ctx, h, r); err == nil {
+			return left, nil
+		}
+	}
 	g, holds, ok := s.claim(h, r)
 	if !ok {
 		return s.unlockForeign(ctx, h, r)

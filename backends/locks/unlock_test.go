@@ -195,3 +195,16 @@ func TestWithoutMemoryTheReleaseIsStrict(t *testing.T) {
 		t.Errorf("its release is remembered, of %s", last.Text)
 	}
 }
+
+// TestUnlockAllOfWhatTwoProxiesGranted frees the name, whoever is asked.
+func TestUnlockAllOfWhatTwoProxiesGranted(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	lock(t, p[0], "job", "alice", 30*time.Second)
+	lock(t, p[1], "job", "alice", 30*time.Second)
+	left, err := p[0].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", All: true})
+	if left != 0 || err != nil {
+		t.Errorf("UNLOCK ALL: %d, %v", left, err)
+	}
+	nothingLeft(t, p[0], c)
+}
