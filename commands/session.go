@@ -62,6 +62,9 @@ type Dispatcher struct {
 	known    atomic.Pointer[knowledge] // of the upstream's commands; nil: not learnt yet
 	learning chan struct{}             // has room for the one who asks for them
 	access   *access
+
+	draining context.Context // done: the proxy is to end
+	drain    context.CancelFunc
 }
 
 // New makes a Dispatcher.
@@ -81,8 +84,14 @@ func New(opt Options) *Dispatcher {
 	if opt.Log == nil {
 		opt.Log = slog.Default()
 	}
-	return &Dispatcher{opt: opt, began: time.Now(), learning: make(chan struct{}, 1), access: newAccess()}
+	d := &Dispatcher{opt: opt, began: time.Now(), learning: make(chan struct{}, 1), access: newAccess()}
+	d.draining, d.drain = context.WithCancel(context.Background())
+	return d
 }
+
+// Drain ends every LOCK that waits, for good: the proxy is to end, and who waits holds
+// nothing here that another proxy could not give.
+func (d *Dispatcher) Drain() { d.drain() }
 
 // GiveUp ends all connections to the upstream, for good: what waits for it fails.
 func (d *Dispatcher) GiveUp() { d.opt.Upstream.Close() }

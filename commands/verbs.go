@@ -145,7 +145,7 @@ func (s *Session) lock(ctx context.Context, args [][]byte) error {
 	w.done = make(chan struct{})
 	w.claims = map[claim]struct{}{{a.Name, a.Owner}: {}}
 	s.waiting = w
-	go w.askAside(s.present, s.d.opt.Locks)
+	go w.askAside(s.present, s.d.draining, s.d.opt.Locks)
 	return nil
 }
 
@@ -170,6 +170,9 @@ func (s *Session) hasLeft() bool {
 	return s.present.Err() != nil || s.profile.HungUp != nil && s.profile.HungUp()
 }
 
+// errDraining is for LOCKs that the end of the proxy ended.
+var errDraining = &upstream.RefusedError{Reply: []byte("-DRAINING this proxy is shutting down and the lock was not taken; ask another proxy, or this one later\r\n")}
+
 // lockReply is the reply to a LOCK. There is an error for what was granted if nobody can
 // have it.
 func (s *Session) lockReply(ctx context.Context, w *waiting) ([]byte, error) {
@@ -179,6 +182,8 @@ func (s *Session) lockReply(ctx context.Context, w *waiting) ([]byte, error) {
 		// It may have closed only its sending half: the replies behind this one must
 		// not take its place.
 		return nil, errors.New("ERR LOCK was given up: the client closed its side of the connection")
+	case s.d.draining.Err() != nil && (errors.Is(w.err, context.Canceled) || errors.Is(w.err, locks.ErrSessionEnded)):
+		return nil, errDraining
 	case w.err != nil:
 		return nil, w.err
 	case w.answer.Granted && s.hasLeft():

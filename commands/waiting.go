@@ -47,9 +47,12 @@ func (w *waiting) ask(present context.Context, l Locker) {
 	w.answer, w.err = l.Lock(present, w.LockRequest)
 }
 
-// askAside is ask in a goroutine of its own.
-func (w *waiting) askAside(present context.Context, l Locker) {
-	w.ask(present, l)
+// askAside is ask in a goroutine of its own. It ends when draining does, too.
+func (w *waiting) askAside(present, draining context.Context, l Locker) {
+	ctx, cancel := context.WithCancel(present)
+	defer cancel()
+	defer context.AfterFunc(draining, cancel)()
+	w.ask(ctx, l)
 	w.at = time.Now()
 	close(w.done)
 }

@@ -138,12 +138,12 @@ func removeStale(path string) error {
 func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 
 // Serve accepts clients until ctx is done, then lets running commands finish, for
-// DrainTimeout at most, and returns when the last session has ended. The error is
+// DrainTimeout at most, but a LOCK that waits for another owner not, and returns when the last session has ended. The error is
 // that of the listener, if it failed first.
 func (s *Server) Serve(ctx context.Context) error {
 	defer s.await()
-	defer s.drain()
-	defer context.AfterFunc(ctx, func() { s.drain(); s.ln.Close() })()
+	defer s.beginDrain()
+	defer context.AfterFunc(ctx, func() { s.beginDrain(); s.ln.Close() })()
 	for wait := time.Duration(0); ; {
 		nc, err := s.ln.Accept()
 		switch {
@@ -163,6 +163,11 @@ func (s *Server) Serve(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+func (s *Server) beginDrain() {
+	s.drain()
+	s.cmds.Drain()
 }
 
 // await returns when the last session has ended. One that writes to an upstream

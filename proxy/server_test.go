@@ -272,6 +272,21 @@ func TestDrainOfAWaitingLock(t *testing.T) {
 	}
 }
 
+// TestDrainEndsWaiting: who waits for another owner is told at once, and what came behind
+// is done.
+func TestDrainEndsWaiting(t *testing.T) {
+	h := open(t, Options{DrainTimeout: time.Hour})
+	g := h.enter(t)
+	g.say(t, "LOCK job 30s WAIT 1m\r\nPING\r\nLOCK job2 30s WAIT 1m\r\nUNLOCK other me\r\nPING\r\n")
+	<-h.locks.asked
+	<-h.locks.unlocked
+	h.end()
+	const told = "-DRAINING this proxy is shutting down and the lock was not taken; ask another proxy, or this one later\r\n"
+	g.want(t, told+"+PONG\r\n"+told+"-LOCKLOST the lock is no longer held by this owner; what it protected may be compromised\r\n+PONG\r\n")
+	g.wantEnd(t)
+	h.wantEnded(t)
+}
+
 func TestMaxClients(t *testing.T) {
 	h := open(t, Options{MaxClients: 1})
 	g := h.enter(t)
