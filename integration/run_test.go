@@ -147,6 +147,22 @@ func TestRunKilled(t *testing.T) {
 	eventually(t, 5*time.Second, "the command is gone", func() bool { return syscall.Kill(pid, 0) != nil })
 }
 
+// TestRunWaitsOn: when its proxy shuts down it waits at the next one.
+func TestRunWaitsOn(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 2)
+	other := redistest.Open(t, r.proxies[1].Addr())
+	wantGrant(t, other.Do(t, "LOCK", "job", "30s", "OWNER", "other"))
+	l := runLocked(t, r.addr(), "echo begun", "--wait", "20s", "--proxy", "redis://"+r.proxies[1].Addr())
+	awaitWaiters(t, redistest.Open(t, r.addr()), "job", 1)
+	if ended, status := r.proxies[0].Terminate(5 * time.Second); !ended || status != nil {
+		t.Errorf("SIGTERM: ended %v, status %v", ended, status)
+	}
+	awaitWaiters(t, other, "job", 1)
+	other.Do(t, "UNLOCK", "job", "other")
+	l.code(t, 0)
+}
+
 func TestRunWithoutQuorum(t *testing.T) {
 	r := startRig(t, 3, 1)
 	r.nodes[0].Kill()

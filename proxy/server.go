@@ -143,7 +143,7 @@ func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 func (s *Server) Serve(ctx context.Context) error {
 	defer s.await()
 	defer s.beginDrain()
-	defer context.AfterFunc(ctx, func() { s.beginDrain(); s.ln.Close() })()
+	defer context.AfterFunc(ctx, func() { s.ln.Close(); s.beginDrain() })()
 	for wait := time.Duration(0); ; {
 		nc, err := s.ln.Accept()
 		switch {

@@ -84,15 +84,27 @@ type held struct {
 	wire  *wire     // nil: broken
 }
 
-// take asks for the lock. An error is a *exitError.
+// take asks for the lock, and if the proxy that is asked shuts down, the next one that
+// can be reached, for what is left of the wait. An error is a *exitError.
 func (a *lockAsk) take(ctx context.Context) (*held, error) {
+	until := time.Now().Add(a.wait)
+	for wait := a.wait; ; wait = max(0, time.Until(until)) {
+		h, err := a.takeWithin(ctx, wait)
+		if r := (refusal{}); !errors.As(err, &r) || r.word() != "DRAINING" || !time.Now().Before(until) {
+			return h, err
+		}
+		pause(ctx, resumePause)
+	}
+}
+
+func (a *lockAsk) takeWithin(ctx context.Context, wait time.Duration) (*held, error) {
 	w, err := a.reach(ctx)
 	if err != nil {
 		return nil, refused(err, exitUnavailable)
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.wait+takeSlack)
+	ctx, cancel := context.WithTimeout(ctx, wait+takeSlack)
 	defer cancel()
-	v, err := w.ask(ctx, a.command(a.wait, a.maxHold)...)
+	v, err := w.ask(ctx, a.command(wait, a.maxHold)...)
 	now := time.Now()
 	switch {
 	case err != nil:
