@@ -84,7 +84,6 @@ func (s *Service) force(ctx context.Context, h holder, votes []vote) (done bool,
 		expires: s.now() + s.opts.MaxTTL, insist: true,
 	}, func(v []vote) bool { return leftNothing(v, h.owner) >= s.quorum })
 	s.waiting.stir(place{h.db, h.name})
-	s.keeper.lose(h, 0, "it was taken away by LOCKCTL FORCE")
 	err = round.wait(ctx, patience)
 	votes = round.close(false, nil)
 	free := leftNothing(votes, h.owner)

@@ -155,12 +155,12 @@ func (k *keeper) dropLeaseLocked(l *lease) {
 	}
 }
 
-// lose tells the sessions of a grant that it is lost, whatever its validity; fence 0
-// means any. Nothing is released.
+// lose tells the sessions of the grant with this fence, or an earlier one, that it is lost,
+// whatever its validity. Nothing is released.
 func (k *keeper) lose(h holder, fence int64, reason string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if l := k.leases[h]; l != nil && (fence == 0 || l.fence == fence) {
+	if l := k.leases[h]; l != nil && l.fence <= fence {
 		k.loseLocked(l, reason)
 	}
 }

@@ -33,7 +33,7 @@ func (s *Service) keep(ctx context.Context, h holder, fence int64, ttl time.Dura
 		case err != nil || result == undecided:
 			return s.missed(h, votes, err)
 		case result == carried:
-			return outcome{ruling: carried, until: s.memory.grown(h, g.version, until)}
+			return outcome{ruling: carried, until: s.memory.grown(h, g, until)}
 		case result == conflict:
 			s.memory.doubt(h)
 		}

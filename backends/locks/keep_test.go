@@ -361,7 +361,7 @@ func TestGrowing(t *testing.T) {
 			t.Fatal("nothing is remembered")
 		}
 		before()
-		if got := m.grown(h, g.version, until); got != want {
+		if got := m.grown(h, g, until); got != want {
 			t.Errorf("validity until %v, want %v", got, want)
 		}
 	}
@@ -392,7 +392,7 @@ func TestWhatChangedMeanwhileStays(t *testing.T) {
 		{"a hold came", func(m *memory) { m.granted(h, "new", 7, 30*time.Second, &first, 2) }, "old new", false},
 		{"the hold went", func(m *memory) { m.drop(h, "old") }, "", false},
 		{"it was renewed", func(m *memory) { m.renew(h, 7, 0, time.Minute) }, "old", false},
-		{"it was forgotten", func(m *memory) { m.forget(h) }, "", false},
+		{"it was forgotten", func(m *memory) { m.forgetGrant(h, 7) }, "", false},
 		{"there is a later grant", func(m *memory) { m.granted(h, "later", 8, 30*time.Second, &first, 1) }, "later", false},
 	}
 	for _, tt := range tests {
@@ -410,6 +410,44 @@ func TestWhatChangedMeanwhileStays(t *testing.T) {
 		if _, ok := m.grow(h, 7, 0); ok != tt.grows {
 			t.Errorf("%s: grows %v", tt.what, ok)
 		}
+	}
+}
+
+// TestALateWordIsNotAboutALaterGrant: what is said of a grant that is over leaves the
+// owner's next one alone.
+func TestALateWordIsNotAboutALaterGrant(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 1)
+	h := holder{0, "job", "alice"}
+	first := lock(t, s, "job", "alice", 30*time.Second)
+	before := s.memory.recall(h)
+	unlock(t, s, "job", "alice", 0)
+	c := newClient(s)
+	a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: 20 * time.Second, Session: c.Session})
+	if err != nil || !a.Granted {
+		t.Fatal(a, err)
+	}
+	want := s.memory.recall(h)
+	for what, say := range map[string]func(){
+		"it was renewed":      func() { s.memory.renewed(h, before, time.Millisecond) },
+		"its session renewed": func() { s.memory.grown(h, before, s.now()+time.Hour) },
+		"it is lost":          func() { s.memory.forgetGrant(h, first.Fence) },
+		"it was taken away":   func() { s.keeper.lose(h, first.Fence, "test") },
+		"its late RENEW fails": func() {
+			_, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: time.Second, Fence: first.Fence})
+			if !errors.Is(err, ErrLost) {
+				t.Errorf("RENEW of the first: %v", err)
+			}
+		},
+	} {
+		say()
+		now := s.memory.recall(h) // the session may have renewed it, being in doubt
+		if now.fence != want.fence || now.until < want.until || now.until > want.until+time.Minute || c.Holds() != 1 {
+			t.Errorf("%s: %+v, want %+v; %d holds kept", what, now, want, c.Holds())
+		}
+	}
+	if len(c.told()) != 0 {
+		t.Errorf("the session was told %+v", c.told())
 	}
 }
 

@@ -166,16 +166,16 @@ func (m *memory) renew(h holder, fence int64, now, until time.Duration) (g grant
 	return p.copy(), shortens, true
 }
 
-// renewed stores the validity that the renewal with this version won, and returns
+// renewed stores the validity that the renewal of g with its version won, and returns
 // the one that counts: a later renewal may already have shortened it.
-func (m *memory) renewed(h holder, v version, until time.Duration) time.Duration {
+func (m *memory) renewed(h holder, g grant, until time.Duration) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.grants.Get(h)
-	if !ok {
+	if !ok || p.fence != g.fence {
 		return until
 	}
-	if p.version != v {
+	if p.version != g.version {
 		until = min(until, p.until)
 	}
 	p.until = until
@@ -196,16 +196,16 @@ func (m *memory) grow(h holder, fence int64, now time.Duration) (g grant, ok boo
 	return p.copy(), true
 }
 
-// grown stores the validity that grow's renewal with this version won, unless another was
-// sent since, which may have shortened it, and returns the one that counts.
-func (m *memory) grown(h holder, v version, until time.Duration) time.Duration {
+// grown stores the validity that grow's renewal of g with its version won, unless another
+// was sent since, which may have shortened it, and returns the one that counts.
+func (m *memory) grown(h holder, g grant, until time.Duration) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.grants.Get(h)
-	if !ok {
+	if !ok || p.fence != g.fence {
 		return until
 	}
-	if p.version == v {
+	if p.version == g.version {
 		p.until = max(p.until, until)
 	}
 	return p.until
@@ -289,18 +289,11 @@ func (m *memory) drop(h holder, holds ...string) {
 	}
 }
 
-// forgetGrant removes the grant with this fence, which is lost.
+// forgetGrant removes the grant with this fence, which is lost, or an earlier one.
 func (m *memory) forgetGrant(h holder, fence int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, ok := m.grants.Peek(h); ok && p.fence == fence {
+	if p, ok := m.grants.Peek(h); ok && p.fence <= fence {
 		m.grants.Remove(h)
 	}
-}
-
-// forget removes a grant that is lost.
-func (m *memory) forget(h holder) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.grants.Remove(h)
 }

@@ -33,15 +33,18 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (validity time.Dura
 
 // renew is Renew of what may be renewed, when its turn has come.
 func (s *Service) renew(ctx context.Context, h holder, r RenewRequest) (time.Duration, error) {
-	now := s.now()
+	now, fence := s.now(), r.Fence
+	if fence == 0 {
+		fence = s.memory.recall(h).fence
+	}
 	g, shorter, ok := s.memory.renew(h, r.Fence, now, now+r.TTL-drift(r.TTL))
 	if ok {
 		until, result, votes, err := s.renewal(ctx, h, r.TTL, g, nil, setting(shorter))
 		if err == nil && result == carried {
-			return s.memory.renewed(h, g.version, until) - s.now(), nil
+			return s.memory.renewed(h, g, until) - s.now(), nil
 		}
 		if err != nil || result != conflict {
-			return 0, s.unrenewed(h, result, votes, err)
+			return 0, s.unrenewed(h, fence, result, votes, err)
 		}
 		s.memory.doubt(h)
 	}
@@ -49,11 +52,12 @@ func (s *Service) renew(ctx context.Context, h holder, r RenewRequest) (time.Dur
 	if err == nil && result == conflict { // somebody renewed between reading and renewing
 		validity, result, votes, err = s.renewForeign(ctx, h, r)
 	}
-	return validity, s.unrenewed(h, result, votes, err)
+	return validity, s.unrenewed(h, fence, result, votes, err)
 }
 
-// unrenewed puts what is not carried into words; what is, is no error.
-func (s *Service) unrenewed(h holder, result ruling, votes []vote, err error) error {
+// unrenewed puts what is not carried into words; what is, is no error. The grant with this
+// fence was asked for.
+func (s *Service) unrenewed(h holder, fence int64, result ruling, votes []vote, err error) error {
 	if err != nil {
 		return err
 	}
@@ -61,10 +65,10 @@ func (s *Service) unrenewed(h holder, result ruling, votes []vote, err error) er
 	case carried:
 		return nil
 	case foreign:
-		s.memory.forget(h)
+		s.memory.forgetGrant(h, fence)
 		return &NotOwnerError{Remaining: s.othersRest(votes, h.owner)}
 	case gone:
-		s.memory.forget(h)
+		s.memory.forgetGrant(h, fence)
 		return ErrLost
 	}
 	if wanting(votes) {

@@ -119,7 +119,7 @@ func TestShorteningIsNotedFirst(t *testing.T) {
 				t.Errorf("longer: %v, noted on %d nodes", err, noted(g))
 			}
 			if through == "another proxy" { // which takes the grant over anew
-				p[i].memory.forget(holder{0, "job", "alice"})
+				p[i].memory.forgetGrant(holder{0, "job", "alice"}, g.Fence)
 			}
 			if err := renew(25 * time.Second); err != nil || noted(g) < 2 {
 				t.Errorf("shorter: %v, noted on %d nodes", err, noted(g))
