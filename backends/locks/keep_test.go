@@ -413,6 +413,26 @@ func TestWhatChangedMeanwhileStays(t *testing.T) {
 	}
 }
 
+// TestUnclaimedWhatWasReadMeanwhile is there once.
+func TestUnclaimedWhatWasReadMeanwhile(t *testing.T) {
+	t.Parallel()
+	h, first := holder{0, "job", "alice"}, version{lineage: "first"}
+	m, err := newMemory(10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.granted(h, "old", 7, 30*time.Second, &first, 1)
+	g, holds, ok := m.claim(h, 0, false, "")
+	if !ok {
+		t.Fatal("nothing is remembered")
+	}
+	m.replace(h, m.recall(h), grant{fence: 7, holds: []string{"old"}, until: time.Minute})
+	m.unclaim(h, g, holds)
+	if got := m.recall(h).holds; len(got) != 1 {
+		t.Errorf("holds %q", got)
+	}
+}
+
 // TestALateWordIsNotAboutALaterGrant: what is said of a grant that is over leaves the
 // owner's next one alone.
 func TestALateWordIsNotAboutALaterGrant(t *testing.T) {

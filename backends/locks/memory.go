@@ -99,6 +99,7 @@ func (m *memory) unclaim(h holder, g grant, holds []string) {
 	p, ok := m.grants.Get(h)
 	switch {
 	case ok && p.fence == g.fence:
+		p.remove(holds) // a RENEW may have read them meanwhile
 		p.holds = append(p.holds, holds...)
 	case !ok || p.fence < g.fence: // else the owner has had another grant since
 		g.holds = holds
@@ -252,13 +253,6 @@ func (m *memory) doubt(h holder) {
 	}
 }
 
-// adopt stores a grant that was read from a quorum.
-func (m *memory) adopt(h holder, g grant) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.grants.Add(h, &g)
-}
-
 // replace stores a grant that was read from a quorum in the place of what was remembered
 // before it was read. What changed since stays, and is doubted.
 func (m *memory) replace(h holder, before, g grant) {
@@ -273,6 +267,9 @@ func (m *memory) replace(h holder, before, g grant) {
 		m.grants.Add(h, &g)
 	} else if ok {
 		p.partial = true
+		if p.fence == g.fence { // this renewal may have shortened it
+			p.until = min(p.until, g.until)
+		}
 	}
 }
 

@@ -239,7 +239,7 @@ func (s *Service) othersRest(votes []vote, owner string) time.Duration {
 // renewed since: it reads it from a quorum, replaces exactly the versions it read,
 // puts nothing back, and bounds the validity that runs by the ends it read.
 func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest) (validity time.Duration, result ruling, votes []vote, err error) {
-	began := s.now()
+	began, before := s.now(), s.memory.recall(h)
 	votes, err = s.read(ctx, h, s.opts.patience(r.TTL))
 	if err != nil {
 		return 0, undecided, nil, err
@@ -256,7 +256,7 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest) (v
 	if err != nil || result != carried {
 		return 0, result, votes, err
 	}
-	s.memory.adopt(h, g)
+	s.memory.replace(h, before, g)
 	return g.until - s.now(), carried, nil, nil
 }
 
