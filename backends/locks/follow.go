@@ -125,13 +125,16 @@ func (n *node) locate(ctx context.Context) error {
 }
 
 // target is the server to connect to.
-func (n *node) target() *backends.Server {
+func (n *node) target() (*backends.Server, error) {
 	if n.follow == nil {
-		return n.server
+		return n.server, nil
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.follow.master // not nil: located
+	if n.follow.master == nil { // since it was located
+		return nil, errNoMaster
+	}
+	return n.follow.master, nil
 }
 
 // hurry has a node's sentinels asked at once.

@@ -395,7 +395,11 @@ func (n *node) dial() error {
 	if n.client != nil {
 		return nil
 	}
-	c, err := n.target().Client(n.svc.tune)
+	at, err := n.target()
+	if err != nil {
+		return err
+	}
+	c, err := at.Client(n.svc.tune)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ func (s *Service) lockWait(ctx context.Context, r LockRequest) (Answer, error) {
 	left, unused := s.waiting.leave(w)
 	if unused != nil {
 		s.abandon(unused.a, unused.round)
+		s.waiting.stir(at) // the next one may have asked before it was undone
 	}
 	if !a.Granted {
 		a.Waiters = left
