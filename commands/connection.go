@@ -291,6 +291,7 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 	s.returnShared()
 	s.name, s.id = nil, s.d.opt.Upstream.Default()
 	s.watching, s.sticky, s.silent, s.syncs = false, false, false, false
+	s.hush = hush{}
 	s.named.Store(false)
 	s.subs = subscriptions{}
 	if s.rt != nil {
@@ -308,7 +309,7 @@ func (s *Session) answered(ctx context.Context) bool {
 	if s.mode != onRaw {
 		return s.idle(ctx) == nil
 	}
-	if s.silent {
+	if s.silent && !s.hush.loud() {
 		return true
 	}
 	question, m := unknownCommand()

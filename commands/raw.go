@@ -11,9 +11,11 @@ const rawGrace = 50 * time.Millisecond
 
 // tryRaw relays everything but what must be known of.
 func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
-	switch k {
-	case verb:
+	if k == verb {
 		return false
+	}
+	s.hush.note(k, args, s.tx.in)
+	switch k {
 	case reset:
 		return len(args) > 1 && s.add(raw)
 	case quit:
@@ -71,7 +73,11 @@ func (s *Session) goRaw(ctx context.Context, raw []byte, args [][]byte) {
 	s.mode = onRaw
 	s.subs.note(args)
 	s.noteSync(args)
-	s.silent = s.syncs || kindOf(args[0]) != subscribe
+	k := kindOf(args[0])
+	s.silent = s.syncs || k != subscribe
+	refused := s.anonymous() && s.d.opt.Upstream.Pool().WantsAuth() // as far as known
+	s.hush = hush{known: !s.syncs && !refused && (k == subscribe || k == client)}
+	s.hush.note(k, args, false)
 	s.note()
 	s.add(raw)
 }

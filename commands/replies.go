@@ -35,6 +35,7 @@ type replies struct {
 	queue []slot // queue[head:] is what the client still waits for, in order
 	head  int
 	first uint64                    // how many slots were pushed before queue[head]
+	muted bool                      // the proxy's own replies are not wanted
 	local []byte                    // complete replies at the very front, not written yet
 	kept  int                       // bytes in all slots
 	full  bool                      // there were more than limit: replies are not complete any more
@@ -93,11 +94,21 @@ func (t *tap) take(p []byte, ended int) {
 
 func newReplies(out Output, limit int) *replies { return &replies{out: out, limit: limit} }
 
+// Mute makes Local do nothing.
+func (r *replies) Mute(on bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.muted = on
+}
+
 // Local adds a reply of the proxy's own. It is written by Flush, or with the
 // replies before it. p is copied.
 func (r *replies) Local(p []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.muted {
+		return
+	}
 	if r.head == len(r.queue) {
 		r.local = append(r.local, p...)
 		return

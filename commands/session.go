@@ -133,6 +133,7 @@ type Session struct {
 	tx       transaction
 	place    placing // of tx, in a Cluster
 	silent   bool    // on raw: the upstream may not answer at all
+	hush     hush    // on raw
 	blocking bool    // a command that may block upstream is on its way
 	closing  bool    // QUIT came, or what breaks the protocol
 	quits    bool    // on raw: the upstream has got the QUIT

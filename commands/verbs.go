@@ -32,9 +32,13 @@ const (
 // instead.
 func (s *Session) verb(ctx context.Context, args [][]byte) {
 	if s.mode == onRaw && s.tx.in { // the upstream refuses it in its own words, and aborts the EXEC
+		s.hush.note(verb, args, true)
 		s.add(resp.AppendCommand(nil, args...))
 		return
 	}
+	quiet := s.hushed()
+	s.replies.Mute(quiet)
+	defer s.replies.Mute(false)
 	if !s.answered(ctx) {
 		return
 	}
@@ -46,7 +50,7 @@ func (s *Session) verb(ctx context.Context, args [][]byte) {
 	case s.id.Proto == 2 && s.subscribed():
 		s.replyErr(errors.New(onlySubscribe(args[0])))
 	case is(args[0], "LOCK"):
-		if err := s.lock(ctx, args); err != nil {
+		if err := s.lock(ctx, args, quiet); err != nil {
 			s.replyErr(err)
 		}
 	default:
@@ -121,8 +125,8 @@ func onlySubscribe(name []byte) string {
 	return fmt.Sprintf("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context", lower(name))
 }
 
-// lock begins a LOCK, and ends it unless it may wait.
-func (s *Session) lock(ctx context.Context, args [][]byte) error {
+// lock begins a LOCK, and ends it unless it may wait. A quiet one is not answered.
+func (s *Session) lock(ctx context.Context, args [][]byte, quiet bool) error {
 	a, err := s.d.parseLock(args)
 	if err != nil {
 		return err
@@ -136,7 +140,7 @@ func (s *Session) lock(ctx context.Context, args [][]byte) error {
 		}
 		a.Session = s.lockSession()
 	}
-	w := &waiting{acquisition: a}
+	w := &waiting{acquisition: a, quiet: quiet}
 	if a.Wait == 0 {
 		w.ask(s.present, s.d.opt.Locks)
 		s.endLock(ctx, w)

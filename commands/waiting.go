@@ -21,6 +21,7 @@ const (
 // answer, err and at. The rest belongs to the session's goroutine.
 type waiting struct {
 	acquisition
+	quiet  bool // the client has asked for no reply
 	done   chan struct{}
 	answer locks.Answer
 	err    error
@@ -142,7 +143,9 @@ func (s *Session) urgent(args [][]byte) bool {
 func (s *Session) Resume(ctx context.Context) {
 	w := s.waiting
 	s.waiting = nil
+	s.replies.Mute(w.quiet)
 	s.endLock(ctx, w)
+	s.replies.Mute(false)
 	for _, p := range w.queue {
 		if s.Closing() {
 			return
@@ -155,7 +158,9 @@ func (s *Session) Resume(ctx context.Context) {
 			if !s.answered(ctx) {
 				return
 			}
-			s.replies.Local(p.verdict.now())
+			if !s.hush.off {
+				s.replies.Local(p.verdict.now())
+			}
 		case !s.Try(p.raw, p.args):
 			s.Run(ctx, p.raw, p.args)
 		}

@@ -1,0 +1,44 @@
+package commands
+
+// A hush is what CLIENT REPLY makes of the replies on a connection on which they are not
+// counted. The zero value is: not known.
+type hush struct {
+	known bool
+	off   bool
+	skip  bool // the next command is not answered
+}
+
+// loud says that the next command is answered.
+func (h *hush) loud() bool { return h.known && !h.off && !h.skip }
+
+// note takes over a command that goes upstream. What a transaction holds takes effect
+// if it is executed, which is not heard.
+func (h *hush) note(k kind, args [][]byte, inTx bool) {
+	h.skip = false
+	if k != client || len(args) != 3 || !is(args[1], "REPLY") {
+		return
+	}
+	switch {
+	case inTx:
+		*h = hush{}
+	case is(args[2], "ON"):
+		h.off = false
+	case is(args[2], "OFF"):
+		h.off = h.known
+	case is(args[2], "SKIP"):
+		h.skip = h.known && !h.off
+	}
+}
+
+// hushed says that the verb which has come is not answered. What the upstream was to
+// leave unanswered it still would: it gets a command in the verb's place.
+func (s *Session) hushed() bool {
+	if !s.hush.skip {
+		return s.hush.off
+	}
+	s.hush.skip = false
+	raw, _ := unknownCommand()
+	s.add(raw)
+	s.flushRun()
+	return true
+}
