@@ -69,6 +69,7 @@ func (s *Session) lockctl(ctx context.Context, args [][]byte) ([]byte, error) {
 	case about[word] != nil, word == "NODES", word == "HELP":
 		return nil, fmt.Errorf("ERR wrong number of arguments for 'lockctl|%s' command", lower(args[1]))
 	}
+	//lint:ignore ST1005 Redis ends this sentence with a full stop
 	return nil, fmt.Errorf("ERR unknown subcommand '%s'. Try LOCKCTL HELP.", shorten(args[1]))
 }
 
