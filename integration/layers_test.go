@@ -49,7 +49,7 @@ var drawing = []room{
 		theirs: []string{"github.com/redis/go-redis/v9"}},
 	{pkg: "integration/...",
 		ours:   []string{"integration/...", "docs/recipes", "docs/clients/go"},
-		theirs: []string{"golang.org/x/sync", "github.com/redis/go-redis/v9", "modernc.org/sqlite"}},
+		theirs: []string{"golang.org/x/sync", "golang.org/x/sys", "github.com/redis/go-redis/v9", "modernc.org/sqlite"}},
 }
 
 // inTests is what the tests of any room may import on top of what the room may.

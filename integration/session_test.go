@@ -7,11 +7,11 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
@@ -287,8 +287,12 @@ func hearNothing(t *testing.T, nc net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	drop := []syscall.SockFilter{*syscall.LsfStmt(syscall.BPF_RET|syscall.BPF_K, 0)}
-	raw.Control(func(fd uintptr) { err = syscall.AttachLsf(int(fd), drop) })
+	drop := unix.SockFprog{Len: 1, Filter: &unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}}
+	if e := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &drop)
+	}); e != nil {
+		t.Fatal(e)
+	}
 	if err != nil {
 		t.Skip("packets cannot be dropped here: ", err)
 	}
