@@ -395,7 +395,10 @@ func (c *resender) resend(do func(ctx context.Context, s *Service, gone func() b
 		select {
 		case ok = <-answer:
 		case <-time.After(time.Duration(rand.IntN(20)) * time.Millisecond):
-			leave()
+			if leave() { // it was answered just now
+				ok = <-answer
+				break
+			}
 			if rand.IntN(2) == 0 {
 				hangUp()
 			}
