@@ -30,7 +30,7 @@ def acquire(client, name, ttl, patience, wait=1.0):
                 return Lock(client, name, owner, reply, asked)
             if time.monotonic() > end:
                 return None
-    except (ConnectionError, TimeoutError):  # it may be granted, and the reply lost
+    except RedisError:  # it may be granted, and the reply lost
         with suppress(RedisError):
             client.execute_command("UNLOCK", name, owner, "REQ", owner)
         raise
