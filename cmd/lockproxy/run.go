@@ -75,7 +75,7 @@ func (p program) runCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "run",
 		Usage:     "run a command while holding a lock of a lockproxy that is running",
-		ArgsUsage: "command [argument ...]",
+		ArgsUsage: "-- command [argument ...]",
 		Flags:     flags(runSettings(new(lockAsk))),
 		OnUsageError: func(c *cli.Context, err error, sub bool) error {
 			return &exitError{exitMisuse, onUsageError(c, err, sub)}
