@@ -87,6 +87,8 @@ type guard struct {
 	slots [][]byte // the Args handed out, and room for more
 	lines []byte   // the Raw of inline commands handed out, and room for more
 
+	borrowed *guardMemory // to give buf and slots back in; may be nil
+
 	size int // of the next buffer
 	calm int // how many reads in a row were small for it
 }

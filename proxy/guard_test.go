@@ -388,7 +388,7 @@ func TestGuardMemory(t *testing.T) {
 		if lines, err := guardCommandLines(g, in, guardByteWise); err != nil || len(lines) > 0 {
 			t.Fatalf("%q: %q, %v", in, lines, err)
 		}
-		if space := g.space(); len(space) > guardMaxBuffer || len(g.buf) > guardMaxBuffer || cap(g.slots) > 0 {
+		if space := g.space(); len(space) > guardMaxBuffer || len(g.buf) > guardMaxBuffer || cap(g.slots) > guardMinSlots {
 			t.Errorf("%q: %d bytes to read into, %d slots", in, len(space), cap(g.slots))
 		}
 	}
@@ -549,5 +549,27 @@ func BenchmarkGuard(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestGuardRests: who says nothing has no memory for what it says, and who has said a
+// part of a command keeps it.
+func TestGuardRests(t *testing.T) {
+	g := newGuard(limits{})
+	for range 3 {
+		g.filled(copy(g.Space(), "*1\r\n$4\r\nPI"))
+		if _, ok, err := g.next(); ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		if g.Rest(); g.buf == nil {
+			t.Fatal("half a command is lost")
+		}
+		g.filled(copy(g.Space(), "NG\r\n"))
+		if cmd, ok, err := g.next(); !ok || err != nil || string(cmd.Args[0]) != "PING" {
+			t.Fatal(cmd, ok, err)
+		}
+		if g.Rest(); g.buf != nil || g.slots != nil {
+			t.Errorf("%d bytes and %d slots while nothing comes", len(g.buf), cap(g.slots))
+		}
 	}
 }

@@ -39,7 +39,7 @@ type session struct {
 	ahead   []byte        // read while the worker worked
 	news    chan struct{} // closed when there is more ahead; nil: nobody waits for it
 
-	aside []byte // reader's: what it reads into while it does not own the guard
+	aside aside // reader's: what it reads into while it does not own the guard
 }
 
 const (
@@ -138,7 +138,7 @@ func (s *session) read(ctx context.Context) bool {
 	if working {
 		return s.readAside(ctx)
 	}
-	n, err := s.readOnce(s.guard.space())
+	n, err := s.readOnce(s.guard)
 	if err != nil {
 		return s.idledOnly(err, s.cmds.Busy)
 	}
@@ -147,14 +147,14 @@ func (s *session) read(ctx context.Context) bool {
 }
 
 // readOnce reads within the idle timeout.
-func (s *session) readOnce(buf []byte) (int, error) {
+func (s *session) readOnce(into sock.Buffer) (int, error) {
 	if idle := s.srv.opt.IdleTimeout; idle > 0 {
 		s.nc.SetReadDeadline(time.Now().Add(idle))
 		if s.over.Load() {
 			s.stop() // which may have come just before the deadline was set
 		}
 	}
-	n, err := s.nc.Read(buf)
+	n, err := s.nc.ReadInto(into)
 	if s.over.Load() { // TLS hands out what it has decrypted, whatever the deadline
 		return 0, net.ErrClosed
 	}
@@ -216,19 +216,39 @@ const (
 	asideMax = 4 << 10
 )
 
+// An aside is a buffer of that kind. It has no memory while nothing comes.
+type aside struct {
+	buf  []byte
+	full bool // it was filled, the last time
+}
+
+// Space implements sock.Buffer.
+func (a *aside) Space() []byte {
+	if size := asideMin; a.buf == nil || a.full && len(a.buf) < asideMax {
+		if a.full {
+			size = asideMax
+		}
+		a.buf = make([]byte, size)
+	}
+	return a.buf
+}
+
+// Rest implements sock.Buffer.
+func (a *aside) Rest() { a.buf = nil }
+
+// filled is the first n bytes, which have been read.
+func (a *aside) filled(n int) []byte {
+	a.full = n == len(a.buf)
+	return a.buf[:n]
+}
+
 // readAside reads while a worker may have the guard.
 func (s *session) readAside(ctx context.Context) bool {
-	if s.aside == nil {
-		s.aside = make([]byte, asideMin)
-	}
-	n, err := s.readOnce(s.aside)
+	n, err := s.readOnce(&s.aside)
 	if err != nil {
 		return s.idledOnly(err, func() bool { return true })
 	}
-	data := s.aside[:n]
-	if n == len(s.aside) && n < asideMax {
-		s.aside = make([]byte, asideMax)
-	}
+	data := s.aside.filled(n)
 	s.mu.Lock()
 	if s.working && len(s.ahead) > maxAhead {
 		stop := s.watch()
@@ -323,6 +343,7 @@ func (s *session) more(ctx context.Context) (data []byte) {
 			s.change.Broadcast()
 			return data
 		case answered == nil:
+			s.guard.Rest() // the reader reads aside until something comes
 			s.working = false
 			s.ahead = nil
 			s.change.Broadcast()

@@ -24,8 +24,15 @@ type Conn struct {
 	w   op
 }
 
+// A Buffer is memory to read into that is needed only while there is something to read.
+type Buffer interface {
+	Space() []byte // where to read to; not empty, and good until Rest
+	Rest()         // there is nothing to read yet: the space may be given up meanwhile
+}
+
 // op is one call in progress; it lives here so that calls do not allocate.
 type op struct {
+	into Buffer // not nil: where p comes from
 	p    []byte
 	n    int
 	err  error
@@ -43,7 +50,7 @@ func Wrap(nc net.Conn) *Conn {
 			c.raw = raw
 		}
 	}
-	c.r.call = func(fd uintptr) bool { return c.r.do(syscall.SYS_READ, fd) || c.r.err != syscall.EAGAIN }
+	c.r.call = func(fd uintptr) bool { return c.r.read(fd) }
 	c.w.call = func(fd uintptr) bool { c.w.do(syscall.SYS_WRITE, fd); return true }
 	return c
 }
@@ -90,9 +97,24 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if c.raw == nil || len(p) == 0 {
 		return c.Conn.Read(p)
 	}
-	c.r.p, c.r.n, c.r.err = p, 0, nil
+	c.r.p = p
+	return c.read()
+}
+
+// ReadInto reads into the space of b, as Read does. While it waits for something to
+// come, b rests.
+func (c *Conn) ReadInto(b Buffer) (int, error) {
+	if c.raw == nil {
+		return c.Conn.Read(b.Space())
+	}
+	c.r.into = b
+	return c.read()
+}
+
+func (c *Conn) read() (int, error) {
+	c.r.n, c.r.err = 0, nil
 	err := c.raw.Read(c.r.call)
-	c.r.p = nil
+	c.r.p, c.r.into = nil, nil
 	switch {
 	case err != nil:
 		return 0, err
@@ -102,6 +124,21 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	return c.r.n, nil
+}
+
+// read makes one call, and is false if there was nothing to read.
+func (o *op) read(fd uintptr) bool {
+	if o.into != nil {
+		o.p = o.into.Space()
+	}
+	if o.do(syscall.SYS_READ, fd) || o.err != syscall.EAGAIN {
+		return true
+	}
+	if o.into != nil {
+		o.p = nil
+		o.into.Rest()
+	}
+	return false
 }
 
 // Try writes what the socket takes at once, which may be nothing.
