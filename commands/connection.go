@@ -217,7 +217,11 @@ func (s *Session) becomeOnOwn(ctx context.Context, id upstream.Identity, raw []b
 
 func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 	db, ok := dbNumber(args)
-	if !ok {
+	switch {
+	case s.mode == onRaw:
+		s.runRaw(ctx, raw, args)
+		return
+	case !ok:
 		s.runForward(ctx, raw)
 		return
 	}

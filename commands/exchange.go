@@ -404,8 +404,9 @@ func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
 		return
 	}
 	x, ok := s.exchange(reaching(ctx), raw, args)
+	k := kindOf(args[0])
 	switch {
-	case kindOf(args[0]) == auth:
+	case k == auth, k == selectDB, k == multi:
 		x.edit, x.reply = asItIs, "+"
 	case !ok:
 		s.add(raw)
@@ -425,11 +426,22 @@ func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
 		return
 	}
 	if _, refused := resp.Error(reply); !refused {
-		if id := s.changesOf(kindOf(args[0]), args).id; id != nil {
-			s.actAs(*id)
-		}
+		s.nowIs(s.changesOf(k, args))
+		s.tx.in = k == multi
 	}
 	s.finish(x.edit(reply))
+}
+
+// nowIs takes over what a command on a raw connection has changed.
+func (s *Session) nowIs(c changes) {
+	if c.id != nil {
+		s.actAs(*c.id)
+		s.id.Proto = c.id.Proto
+	}
+	if c.db != nil {
+		s.id.DB = *c.db
+	}
+	s.changed = true
 }
 
 // blind is a command whose reply cannot be found, as it is sent: it must not name other

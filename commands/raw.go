@@ -14,32 +14,46 @@ func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
 	if k == verb {
 		return false
 	}
-	s.hush.note(k, args, s.tx.in)
+	// A client of RESP2 that has subscriptions may say little else, but a SUBSCRIBE may
+	// have been refused: what changes the client is settled by the reply, if there is one.
+	barred, heard := s.id.Proto == 2 && s.subscribed(), !s.silent && !s.tx.in
+	if !barred || k != client {
+		s.hush.note(k, args, s.tx.in)
+	}
 	switch k {
 	case reset:
 		return len(args) > 1 && s.add(raw)
 	case quit:
 		s.closing, s.quits = true, true
 	case auth:
-		if !s.silent && !s.tx.in {
+		if heard {
 			return false
 		}
 		s.own.ActAsAnybody()
 	case hello:
 		h, ok := parseHello(args)
-		if !ok || h.auth && (s.silent || s.tx.in) {
+		if !ok || h.auth && !heard {
 			s.own.ActAsAnybody()
 		}
-		if ok && h.proto != 0 {
+		if heard {
+			return false
+		}
+		if ok && h.proto != 0 && !barred {
 			s.id.Proto, s.changed = h.proto, true
 		}
-		return (s.silent || s.tx.in) && s.add(raw)
 	case selectDB:
-		if db, ok := dbNumber(args); ok {
+		db, ok := dbNumber(args)
+		switch {
+		case ok && heard: // it may be out of range, too
+			return false
+		case ok && !barred:
 			s.id.DB = db
 		}
 	case multi:
-		s.tx.in = s.tx.in || len(args) == 1
+		if barred && heard && len(args) == 1 {
+			return false
+		}
+		s.tx.in = s.tx.in || len(args) == 1 && !barred
 	case execTx:
 		s.tx.in = s.tx.in && len(args) > 1 && !is(args[0], "EXEC")
 	case subscribe:

@@ -401,7 +401,9 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 			s.goRaw(ctx, raw, args)
 		}
 	case multi, watch:
-		if s.toOwn(ctx) {
+		if s.mode == onRaw {
+			s.runRaw(ctx, raw, args)
+		} else if s.toOwn(ctx) {
 			s.begin(k, raw, args)
 		} else if k == multi {
 			s.hangUp() // what the client has sent behind it must not run by itself
