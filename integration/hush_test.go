@@ -2,6 +2,7 @@ package integration
 
 import (
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,6 +35,36 @@ func TestVerbsAndClientReply(t *testing.T) {
 		got, err := readTo(c.Conn, "end\r\n")
 		if err != nil || !regexp.MustCompile(`^`+tt.want+end+`$`).MatchString(got) {
 			t.Errorf("%q: got %q, %v", tt.sent, got, err)
+		}
+	}
+}
+
+// TestRefusedStateAndVerbs: what the upstream refuses changes nothing for the verbs that
+// follow, on a connection whose replies are not counted either.
+func TestRefusedStateAndVerbs(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	r.data.Do(t, "ACL", "SETUSER", "deaf", "on", ">pw", "~*", "+@all", "resetchannels")
+	const grant = `\*4\r\n:\d+\r\n\$\d+\r\n\w+\r\n:\d+\r\n:1\r\n`
+	other := redistest.Open(t, r.addr())
+	wantGrant(t, other.Do(t, "LOCK", "held", "30s"))
+	for _, tt := range []struct {
+		before []string
+		want   string // of the LOCK of a name that is held in database 0
+	}{
+		{[]string{"SUBSCRIBE c", "SELECT 2", "UNSUBSCRIBE c"}, `\*-1\r\n`},
+		{[]string{"SUBSCRIBE c", "MULTI", "UNSUBSCRIBE c"}, `\*-1\r\n`},
+		{[]string{"SUBSCRIBE c", "HELLO 3", "UNSUBSCRIBE c"}, `\*-1\r\n`},
+		{[]string{"SUBSCRIBE c", "UNSUBSCRIBE c", "SELECT 99"}, `\*-1\r\n`},
+		{[]string{"SUBSCRIBE c", "CLIENT REPLY OFF", "UNSUBSCRIBE c"}, `\*-1\r\n`},
+		{[]string{"AUTH deaf pw", "SUBSCRIBE c", "SELECT 2", "UNSUBSCRIBE c"}, grant},
+	} {
+		c := redistest.Open(t, r.addr())
+		for _, line := range tt.before {
+			c.Do(t, strings.Fields(line)...)
+		}
+		if v := c.Do(t, "LOCK", "held", "30s"); !regexp.MustCompile(`^` + tt.want + `$`).MatchString(v.Raw) {
+			t.Errorf("LOCK after %q: %q", tt.before, v.Raw)
 		}
 	}
 }
