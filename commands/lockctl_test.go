@@ -270,3 +270,26 @@ func TestQuoted(t *testing.T) {
 		}
 	}
 }
+
+// TestAdminsWithoutACL: where ACL is not there it is asked about another command for
+// admins, which before Redis 6 everybody may run.
+func TestAdminsWithoutACL(t *testing.T) {
+	for _, tt := range []struct{ lastSave, want string }{
+		{":1700000000\r\n", "*20\r\n"},
+		{"-NOPERM this user has no permissions to run the 'lastsave' command\r\n", "-NOPERM this user has no permissions to run the 'lockctl|force' command\r\n"},
+	} {
+		b := &book{held: true}
+		s := newStage(t, Options{Inspector: b, Nodes: b.nodes}, func(l *link, args []string) (string, bool) {
+			switch args[0] {
+			case "ACL":
+				return "-ERR unknown command 'ACL', with args beginning with: \r\n", true
+			case "HELLO":
+				return "-ERR unknown command 'HELLO', with args beginning with: \r\n", len(args) == 1
+			}
+			return tt.lastSave, args[0] == "LASTSAVE"
+		})
+		p := s.enter(t)
+		p.do(t, "LOCKCTL FORCE job")
+		p.until(t, "a reply", func() bool { return strings.HasPrefix(p.text, tt.want) })
+	}
+}

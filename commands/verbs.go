@@ -218,8 +218,8 @@ const seeFor = 5 * time.Second
 
 // visible is how a holder's name is shown to this client: whoever knows an owner
 // can unlock in its name, so only users who may run admin commands are told it.
-// The upstream is asked whether this one may run ACL; one that has no ACL at all
-// lets everybody.
+// The upstream is asked whether this one may run ACL, or where there is none another
+// command for admins: before Redis 6 everybody is one.
 func (s *Session) visible(ctx context.Context, holder string) string {
 	if time.Since(s.sawAt) > seeFor {
 		s.seesAll, _ = s.isAdmin(ctx)
@@ -245,6 +245,9 @@ func (s *Session) isAdmin(ctx context.Context) (bool, error) {
 	}
 	defer upstream.Return(c)
 	reply := s.askOn(ctx, c, resp.AppendCommand(nil, "ACL", "DRYRUN", "default", "PING"))
+	if reply != nil && isUnknownCommand(reply) { // there are no ACLs, or somebody has hidden them
+		reply = s.askOn(ctx, c, resp.AppendCommand(nil, "LASTSAVE"))
+	}
 	if reply == nil {
 		return false, &upstream.DownError{Err: errNoWord}
 	}
