@@ -9,7 +9,7 @@ PKGS    := ./...
 NICE    := nice -n 10
 # Two packages that each run a dozen redis-servers make two cores late for leases and
 # node timeouts, which are what the tests are about.
-ONEBYONE := -p 1
+ONEBYONE := -p 1 -parallel 4
 FUZZTIME ?= 60s
 
 .DEFAULT_GOAL := help

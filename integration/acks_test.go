@@ -15,6 +15,7 @@ func lockRecords(t *testing.T, s *redistest.Server) int {
 
 // TestReplicaAcks: a vote counts when a replica has what it is about.
 func TestReplicaAcks(t *testing.T) {
+	t.Parallel()
 	pair := redistest.StartReplicated(t, 1)
 	master, replica := pair.Servers[0], pair.Servers[1]
 	p := redistest.StartProxy(t, redistest.Start(t), []*redistest.Server{master}, "--replica-acks", "1")
@@ -51,6 +52,7 @@ func TestReplicaAcks(t *testing.T) {
 
 // TestAcknowledgedLockOutlivesItsMaster: the master dies right after the grant.
 func TestAcknowledgedLockOutlivesItsMaster(t *testing.T) {
+	t.Parallel()
 	p, watched := startWatched(t, 0, "--replica-acks", "2")
 	master := watched.Master(t)
 	c := redistest.Open(t, p.Addr())

@@ -545,6 +545,7 @@ func TestClientListOverUnixSocket(t *testing.T) {
 // TestClientCommandsOnACluster: the ids and lists are those of one server, wherever
 // on its nodes a client is.
 func TestClientCommandsOnACluster(t *testing.T) {
+	t.Parallel()
 	_, p := startClustered(t, 3, 0)
 	a := redistest.Open(t, p.Addr())
 	for i, tt := range []struct {

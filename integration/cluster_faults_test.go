@@ -13,6 +13,7 @@ import (
 func TestClusterFailover(t *testing.T) {
 	for name, old := range failures {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := redistest.StartCluster(t, 3, 1)
 			p := redistest.StartProxy(t, c, []*redistest.Server{redistest.Start(t)})
 			l := startLoad(t, p.Addr(), 12)

@@ -29,6 +29,7 @@ func startServing(t *testing.T, upstream string, args ...string) *redistest.Prox
 // TestClusterLooksLikeOneServer: commands of every family, each as a client of a
 // single Redis would send it.
 func TestClusterLooksLikeOneServer(t *testing.T) {
+	t.Parallel()
 	_, p := startClustered(t, 3, 0)
 	r := &rig{proxies: []*redistest.Proxy{p}}
 	for _, sc := range []script{
@@ -108,6 +109,7 @@ func TestClusterLooksLikeOneServer(t *testing.T) {
 
 // TestClusterKeysAndScan: what is asked of all nodes is there once.
 func TestClusterKeysAndScan(t *testing.T) {
+	t.Parallel()
 	_, p := startClustered(t, 3, 0)
 	c := redistest.Open(t, p.Addr())
 	want := map[string]bool{}
@@ -139,6 +141,7 @@ func TestClusterKeysAndScan(t *testing.T) {
 
 // TestClusterPipeline: replies of all nodes come in the order of the commands.
 func TestClusterPipeline(t *testing.T) {
+	t.Parallel()
 	_, p := startClustered(t, 3, 0)
 	for _, open := range []func(testing.TB, string) *redistest.Conn{redistest.Open, redistest.Open3} {
 		c := open(t, p.Addr())
@@ -174,6 +177,7 @@ func TestClusterPipeline(t *testing.T) {
 // TestClusterTracking: a client that keeps what it has read hears of changes to it,
 // on whichever node.
 func TestClusterTracking(t *testing.T) {
+	t.Parallel()
 	_, p := startClustered(t, 3, 0)
 	a, b := redistest.Open3(t, p.Addr()), redistest.Open(t, p.Addr())
 	keys := []string{"one", "two", "three", "four", "five", "six"}

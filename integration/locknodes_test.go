@@ -49,6 +49,7 @@ func nodesOfEveryKind(t *testing.T, ca *redistest.Authority) map[string]kindOfNo
 
 // TestLockNodesOfEveryKind: a lock is on every node, and leaves every node.
 func TestLockNodesOfEveryKind(t *testing.T) {
+	t.Parallel()
 	ca := redistest.NewAuthority(t)
 	nodes := nodesOfEveryKind(t, ca)
 	args := []string{"--upstream", redistest.Start(t).URL(), "--tls-ca", ca.File}
@@ -97,6 +98,7 @@ func startWatched(t *testing.T, plain int, args ...string) (*redistest.Proxy, *r
 func TestLockNodeFailsOver(t *testing.T) {
 	for name, old := range failures {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p, watched := startWatched(t, 2, "--max-ttl", "3s")
 			c := redistest.Open(t, p.Addr())
 			first := c.Do(t, "LOCK", "job", "3s", "OWNER", "me", "SESSION")
@@ -150,6 +152,7 @@ func shows(v redistest.Value, address, state string) bool {
 // TestOnlyLockNodeFailsOver: with one node, a failover is over when its new master is
 // found, and fences go on.
 func TestOnlyLockNodeFailsOver(t *testing.T) {
+	t.Parallel()
 	p, watched := startWatched(t, 0)
 	c := redistest.Open(t, p.Addr())
 	first := c.Do(t, "LOCK", "job", "30s", "OWNER", "me")
@@ -189,6 +192,7 @@ func TestOnlyLockNodeFailsOver(t *testing.T) {
 
 // TestSentinelsFallSilent: without their word the node may be another's by now.
 func TestSentinelsFallSilent(t *testing.T) {
+	t.Parallel()
 	p, watched := startWatched(t, 0)
 	c := redistest.Open(t, p.Addr())
 	if v := c.Do(t, "LOCK", "a", "30s"); len(v.Elems) != 4 {
@@ -215,6 +219,7 @@ func TestSentinelsFallSilent(t *testing.T) {
 
 // TestClusterIsNoLockNode: over the command line, with the reason.
 func TestClusterIsNoLockNode(t *testing.T) {
+	t.Parallel()
 	path, err := redistest.Binary()
 	if err != nil {
 		t.Fatal(err)

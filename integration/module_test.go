@@ -11,6 +11,7 @@ import (
 // What a module adds works as what Redis has, though the proxy hears of it from the
 // upstream only: a command that blocks holds up nobody else.
 func TestModuleCommands(t *testing.T) {
+	t.Parallel()
 	path := redistest.Module(t)
 	data := redistest.Start(t, "--enable-module-command", "yes")
 	r := &rig{data: data, nodes: redistest.StartNodes(t, 1)}
@@ -81,6 +82,7 @@ func checkModule(t *testing.T, r *rig) {
 // In a Cluster a module's commands go to the node of their keys at once, also of keys
 // that only the module can tell.
 func TestModuleCommandsOfACluster(t *testing.T) {
+	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0, "--loadmodule", redistest.Module(t))
 	node := redistest.Start(t)
 	listen, err := redistest.FreeAddr()

@@ -105,6 +105,7 @@ func TestWhatStaysWithTheMaster(t *testing.T) {
 
 // A replica that dies, or is taken away, must cost clients nothing.
 func TestDeadReplicaIsGoneRound(t *testing.T) {
+	t.Parallel()
 	r := redistest.StartReplicated(t, 2)
 	p := startBehind(t, r, "--read-from", "replica")
 	stop := make(chan struct{})

@@ -94,6 +94,7 @@ func (l *locked) words(text string) []string {
 }
 
 func TestRunTakesTurns(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, 2)
 	first := runLocked(t, r.addr(), sleeper)
 	first.await(t, "ready")
@@ -129,6 +130,7 @@ func TestRunTakesTurns(t *testing.T) {
 
 // TestRunKilled: when run is killed, its command is too, and the lock is free at once.
 func TestRunKilled(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, 1)
 	l := runLocked(t, r.addr(), sleeper)
 	l.await(t, "ready")
@@ -164,6 +166,7 @@ func TestRunWaitsOn(t *testing.T) {
 }
 
 func TestRunWithoutQuorum(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, 1)
 	r.nodes[0].Kill()
 	r.nodes[1].Kill()
@@ -172,6 +175,7 @@ func TestRunWithoutQuorum(t *testing.T) {
 
 // TestRunLosesIt: a lock that is taken away ends the command.
 func TestRunLosesIt(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, 1)
 	l := runLocked(t, r.addr(), sleeper, "--ttl", "1s", "--max-hold", "500ms")
 	l.code(t, 70)
@@ -188,6 +192,7 @@ func TestRunLosesIt(t *testing.T) {
 }
 
 func TestRunIsForced(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, 1)
 	l := runLocked(t, r.addr(), sleeper)
 	l.await(t, "ready")
@@ -202,6 +207,7 @@ func TestRunIsForced(t *testing.T) {
 // TestRunOutlivesItsProxy: a proxy that is back within the lease costs nothing; one that
 // is not ends the command before the lease ends.
 func TestRunOutlivesItsProxy(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, 2)
 	l := runLocked(t, r.addr(), sleeper, "--ttl", "8s")
 	l.await(t, "ready")
@@ -235,6 +241,7 @@ func TestRunOutlivesItsProxy(t *testing.T) {
 
 // TestRunWithAStoppedUpstream: a lock does not depend on it.
 func TestRunWithAStoppedUpstream(t *testing.T) {
+	t.Parallel()
 	r := startRig(t, 3, 1)
 	l := runLocked(t, r.addr(), sleeper, "--ttl", "2s")
 	l.await(t, "ready")
@@ -252,6 +259,7 @@ func TestRunWithAStoppedUpstream(t *testing.T) {
 
 // TestRunOverTLS: the proxy's certificate is judged, and a password given.
 func TestRunOverTLS(t *testing.T) {
+	t.Parallel()
 	ca := redistest.NewAuthority(t)
 	cert, key := ca.Issue(t, "proxy")
 	data := redistest.Start(t, "--requirepass", "secret")

@@ -25,6 +25,7 @@ func awaitBehind(t *testing.T, p *redistest.Proxy, s *redistest.Server) {
 func TestSentinelFailover(t *testing.T) {
 	for name, old := range failures {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			failOver(t, old.end, old.back)
 		})
 	}
