@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -76,6 +77,50 @@ func TestResendingClients(t *testing.T) {
 		t.Error("too few to show anything")
 	}
 	r.awaitNoLocks(t)
+}
+
+// TestClientsOutliveTheirProxy: who waits at a proxy that shuts down waits on at another.
+func TestClientsOutliveTheirProxy(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 2)
+	holder := redis.NewClient(&redis.Options{Addr: r.proxies[1].Addr()})
+	defer holder.Close()
+	held, err := client.Acquire(t.Context(), holder, "job", 30*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiter := redis.NewClient(&redis.Options{Dialer: r.dialFirst})
+	defer waiter.Close()
+	result := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err := client.Acquire(ctx, waiter, "job", 30*time.Second)
+		result <- err
+	}()
+	looks := redistest.Open(t, r.proxies[0].Addr())
+	for end := time.Now().Add(10 * time.Second); len(looks.Do(t, "LOCKCTL", "WAITERS", "job").Elems) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nobody waits")
+		}
+	}
+	r.proxies[0].Terminate(12 * time.Second)
+	if err := held.Release(); err != nil {
+		t.Error(err)
+	}
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+}
+
+// dialFirst connects to the first proxy that accepts.
+func (r *rig) dialFirst(ctx context.Context, network, _ string) (c net.Conn, err error) {
+	for _, p := range r.proxies {
+		if c, err = new(net.Dialer).DialContext(ctx, network, p.Addr()); err == nil {
+			break
+		}
+	}
+	return c, err
 }
 
 // awaitNoLocks fails unless every hold is gone long before its lease is over.

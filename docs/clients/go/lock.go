@@ -20,6 +20,9 @@ type Lock struct {
 	Until       time.Time
 }
 
+// pause is before a command that failed is sent again.
+const pause = 100 * time.Millisecond
+
 // Acquire waits for the name until ctx ends. A command that may have been executed is sent
 // again under the same REQ, so that it counts once.
 func Acquire(ctx context.Context, rdb *redis.Client, name string, ttl time.Duration) (*Lock, error) {
@@ -39,6 +42,9 @@ func Acquire(ctx context.Context, rdb *redis.Client, name string, ttl time.Durat
 			_ = l.unlock(context.WithoutCancel(ctx)) // it may be granted, and the reply lost
 			return nil, err
 		}
+		if !errors.Is(err, redis.Nil) {
+			time.Sleep(pause)
+		}
 	}
 }
 
@@ -47,6 +53,7 @@ func Acquire(ctx context.Context, rdb *redis.Client, name string, ttl time.Durat
 func (l *Lock) Release() error {
 	err := l.unlock(context.Background())
 	for err != nil && again(err) && time.Now().Before(l.Until) {
+		time.Sleep(pause)
 		err = l.unlock(context.Background())
 	}
 	return err
@@ -57,8 +64,9 @@ func (l *Lock) unlock(ctx context.Context) error {
 }
 
 // again reports whether the same command may do better: the name is held, the connection
-// was lost, or too few lock nodes answered.
+// was lost, the proxy shuts down, or too few lock nodes answered.
 func again(err error) bool {
 	var answer redis.Error
-	return errors.Is(err, redis.Nil) || !errors.As(err, &answer) || strings.HasPrefix(err.Error(), "NOQUORUM")
+	return errors.Is(err, redis.Nil) || !errors.As(err, &answer) ||
+		strings.HasPrefix(err.Error(), "DRAINING") || strings.HasPrefix(err.Error(), "NOQUORUM")
 }

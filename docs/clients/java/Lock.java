@@ -1,6 +1,7 @@
 import java.time.Duration;
 import java.util.List;
 import java.util.UUID;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.Supplier;
 import redis.clients.jedis.UnifiedJedis;
 import redis.clients.jedis.commands.ProtocolCommand;
@@ -45,8 +46,9 @@ public record Lock(UnifiedJedis jedis, String name, String owner, long fence, lo
             } catch (JedisConnectionException e) {
                 if (System.nanoTime() > end) throw e;
             } catch (JedisDataException e) {
-                if (!e.getMessage().startsWith("NOQUORUM") || System.nanoTime() > end) throw e;
+                if (!e.getMessage().matches("(?s)(DRAINING|NOQUORUM).*") || System.nanoTime() > end) throw e;
             }
+            LockSupport.parkNanos(100_000_000);
         }
     }
 }

@@ -1,5 +1,6 @@
 // Takes and gives back locks of lockproxy with ioredis, over connections that break.
 import { randomUUID } from 'node:crypto'
+import { setTimeout } from 'node:timers/promises'
 
 const now = () => performance.now()
 
@@ -31,8 +32,9 @@ async function call(end, redis, ...command) {
     try {
       return await redis.call(...command)
     } catch (e) {
-      const answer = e.name === 'ReplyError' && !e.message.startsWith('NOQUORUM')
+      const answer = e.name === 'ReplyError' && !/^(DRAINING|NOQUORUM)/.test(e.message)
       if (answer || now() > end) throw e
     }
+    await setTimeout(100)
   }
 }

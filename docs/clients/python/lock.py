@@ -45,5 +45,6 @@ def call(end, client, *command):
             if time.monotonic() > end:
                 raise
         except ResponseError as e:
-            if not str(e).startswith("NOQUORUM") or time.monotonic() > end:
+            if not str(e).startswith(("DRAINING", "NOQUORUM")) or time.monotonic() > end:
                 raise
+        time.sleep(0.1)
