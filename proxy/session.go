@@ -349,6 +349,7 @@ func (s *session) more(ctx context.Context) (data []byte) {
 			s.change.Broadcast()
 			return nil
 		}
+		s.guard.Rest()
 		news := make(chan struct{})
 		s.news = news
 		s.mu.Unlock()
