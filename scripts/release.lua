@@ -19,8 +19,8 @@
 -- undo    the grant was not made; remembered by nobody
 -- An undo, a force and an end remove exactly these holds. Else the owner's other holds that have their TAG go with them:
 -- one request may have been granted several times, and is over. Where only such are found, under another fence, they are
--- no vote: this node may have numbered the grant differently. Under a larger fence they stay: the same request may have
--- been granted anew, after FORCE or the end of the lease.
+-- no vote: this node may have numbered the grant differently. Under a larger fence and without these holds they stay: the
+-- same request may have been granted anew, after FORCE or the end of the lease.
 -- After all but an undo, if none of the owner's holds is left, the largest fence is above the grant's, so that no late
 -- renewal puts the hold back; what was removed is remembered as long as the fences are.
 -- Repeating it changes nothing. A node that may not vote does all of it and answers with its refusal.
@@ -49,7 +49,7 @@ for i = 9, #ARGV do
   if t then tags[t] = true end
 end
 local sure = mine and (h.present > 0 or h.fence == fence)
-if next(tags) and mine and h.fence <= fence then
+if next(tags) and mine and (h.present > 0 or h.fence <= fence) then
   for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
     if tags[tag(id) or ''] then given[#given + 1] = id end
   end

@@ -125,6 +125,24 @@ func TestUndoOfOneAttempt(t *testing.T) {
 	}
 }
 
+// TestUnlockOfARequestThatTwoAttemptsNumbered: proxies that granted it at the same time
+// agreed on the larger fence, and the smaller one is that of the unlock.
+func TestUnlockOfARequestThatTwoAttemptsNumbered(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	first, second := request(t, p[0], "alice", "x"), request(t, p[1], "alice", "x")
+	everywhere(t, p[0], c)
+	everywhere(t, p[1], c)
+	larger := strconv.FormatInt(first.Fence+1000, 10)
+	for i := range c {
+		if v := c[i].Do(t, p[1].command(scripts.Settle, p[1].key(0, "job"), "alice", larger, second.attempt)...); v.Elems[0].Int() != 1 {
+			t.Fatal(v)
+		}
+	}
+	giveBack(t, p[0], "alice", "x", 0)
+	nothingLeft(t, p[0], c)
+}
+
 // TestALateLock comes after the lock was given back.
 func TestALateLock(t *testing.T) {
 	t.Parallel()
@@ -409,7 +427,7 @@ func (c *resender) resend(do func(ctx context.Context, s *Service, gone func() b
 
 // hold takes the lock and gives it back, unless it is refused. alone says that no copy
 // of an earlier request of its owner is under way any more: then it is the only hold.
-func (c *resender) hold(n int, w *witness, alone bool) {
+func (c *resender) hold(n int, w *witness, alone bool) (granted bool) {
 	req := fmt.Sprint("r", n)
 	var g Grant
 	asked := time.Now()
@@ -425,7 +443,7 @@ func (c *resender) hold(n int, w *witness, alone bool) {
 		return true
 	})
 	if g.Fence == 0 {
-		return
+		return false
 	}
 	if g.Validity <= 0 || alone && g.Holds != 1 {
 		c.t.Errorf("granted: %+v", g)
@@ -448,6 +466,7 @@ func (c *resender) hold(n int, w *witness, alone bool) {
 		}
 		return true
 	})
+	return true
 }
 
 // TestResends runs for 3 s: clients whose connections break at every point resend
@@ -471,9 +490,12 @@ func TestResends(t *testing.T) {
 		wg.Go(func() {
 			c, alone := &resender{t: t, p: p, owner: fmt.Sprint("client", i)}, i%2 == 0
 			for n := 0; !stopped(); n++ {
-				c.hold(n, &w, alone)
-				if alone {
-					c.late.Wait()
+				granted := c.hold(n, &w, alone)
+				if !alone {
+					continue
+				}
+				if c.late.Wait(); !granted { // another copy may be, and its undo on the way
+					c.owner = fmt.Sprintf("client%d.%d", i, n)
 				}
 			}
 			c.late.Wait()
