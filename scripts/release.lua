@@ -13,8 +13,8 @@
 -- strict  it does not: a hold that was put back proves nothing, and its removal is not remembered as a release
 -- force   somebody else takes the grant away, after a note of it: holds of a later grant stay, and what is removed is not
 --         remembered as the owner's release
--- end     the session that kept the holds has ended: not remembered as the owner's release either, since the owner did not
---         ask for it; a request it sends again is a new one. A lease that another proxy took over is given back after a
+-- end     the session that kept the holds has ended, or nobody heard of the grant: not remembered as the owner's release
+--         either, since the owner did not ask for it; a request it sends again is a new one. A lease that another proxy took over is given back after a
 --         note only, as by force: that proxy may remember its validity
 -- undo    the grant was not made; remembered by nobody
 -- An undo, a force and an end remove exactly these holds. Else the owner's other holds that have their TAG go with them:

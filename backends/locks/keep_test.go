@@ -344,6 +344,25 @@ func TestAnUndoneGrantIsNotKept(t *testing.T) {
 	free(t, s, "job", patient)
 }
 
+// TestAnUndoneGrantIsNotPutBack by a renewal that was under way.
+func TestAnUndoneGrantIsNotPutBack(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 1)
+	s, h := p[0], holder{0, "job", "alice"}
+	g := lock(t, s, "job", "alice", 30*time.Second)
+	late := s.renewJob(h, 30*time.Second, s.memory.recall(h), "", "1", grows, s.now())
+	s.Undo(g)
+	nothingLeft(t, s, c)
+	round := s.ask(*late, all)
+	if err := round.wait(t.Context(), patience{patient, patient}); err != nil {
+		t.Fatal(err)
+	}
+	if votes := round.close(true, nil); ballots(votes, no) != 3 {
+		t.Errorf("%+v", votes)
+	}
+	nothingLeft(t, s, c)
+}
+
 // TestGrowing: what is remembered of a validity grows only by the renewal that was sent
 // last, and never shrinks by one that nobody asked for.
 func TestGrowing(t *testing.T) {

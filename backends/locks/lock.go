@@ -332,12 +332,14 @@ func (s *Service) undoJob(k key, owner, hold string) job {
 	}
 }
 
-// Undo takes a grant back, as if it had not been made. It does not wait for nodes.
+// Undo takes a grant back, as if it had not been made. It does not wait for nodes. Unlike
+// the undo of an acquisition it is one of a grant that may have been renewed: its fence
+// keeps a renewal that is under way from putting the hold back.
 func (s *Service) Undo(g Grant) {
 	s.counters.undos.Add(1)
 	h := holder{g.DB, g.Name, g.Owner}
 	s.drop(h, g.attempt)
-	j := s.undoJob(s.key(g.DB, g.Name), g.Owner, g.attempt)
+	j := s.endJob(h, g.Fence, "", []string{g.attempt})
 	for _, n := range s.nodes {
 		n.push(j)
 	}
