@@ -74,7 +74,9 @@ func startEmbedded(n int) ([]*miniredis.Miniredis, error) {
 			return nil, fmt.Errorf("embedded server: %w", err)
 		}
 		m.ClockTTL(true)
-		m.Server().SetPreHook(refuseSubcommands)
+		m.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
+			return refuseSubcommands(c, cmd, args...) || abortTransaction(m, c, cmd)
+		})
 		servers = append(servers, m)
 	}
 	return servers, nil
@@ -89,6 +91,18 @@ func refuseSubcommands(c *server.Peer, cmd string, args ...string) (answered boo
 	}
 	c.WriteError("ERR Unknown subcommand or wrong number of arguments for '" + args[0] + "'. Try COMMAND HELP.")
 	return true
+}
+
+// abortTransaction refuses the proxy's own commands, which it sends on only in a
+// transaction, to end that. One that the embedded server does not know does not, but one
+// without its arguments does.
+func abortTransaction(m *miniredis.Miniredis, c *server.Peer, cmd string) (answered bool) {
+	switch cmd {
+	case "LOCK", "RENEW", "UNLOCK", "LOCKCTL":
+		m.Server().Dispatch(c, []string{"GET"})
+		return true
+	}
+	return false
 }
 
 func closeEmbedded(servers []*miniredis.Miniredis) {
