@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends"
@@ -109,6 +110,9 @@ func (a *lockAsk) takeWithin(ctx context.Context, wait time.Duration) (*held, er
 	switch {
 	case err != nil:
 		w.close()
+		if r := (refusal{}); errors.As(err, &r) && strings.HasPrefix(r.text, "ERR unknown command") {
+			return nil, &exitError{exitUnavailable, errors.New("LOCK: a Redis answers there, not a lockproxy")}
+		}
 		return nil, refused(err, exitMisuse)
 	case v.kind == '_':
 		w.close()

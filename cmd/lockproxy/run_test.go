@@ -134,6 +134,8 @@ func TestRunRefused(t *testing.T) {
 		{"HELLO", "-UPSTREAMDOWN no\r\n", exitUnavailable, "UPSTREAMDOWN"},
 		{"HELLO", "-ERR unknown command\r\n", exitUnavailable, "unknown command"},
 		{"HELLO", "HTTP/1.1 400 Bad Request\r\n", exitUnavailable, "not a reply"},
+		{"LOCK", "-ERR unknown command 'LOCK', with args beginning with: 'a'\r\n", exitUnavailable, "a Redis answers there, not a lockproxy"},
+		{"LOCK", "-DRAINING no\r\n", exitUnavailable, "DRAINING"},
 		{"LOCK", "+OK\r\n", exitUnavailable, "not the answer of a lockproxy"},
 	}
 	for _, tt := range tests {
