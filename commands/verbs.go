@@ -532,7 +532,7 @@ func (d *Dispatcher) parseTTL(arg []byte) (time.Duration, error) {
 	switch {
 	case !ok:
 		return 0, fmt.Errorf("ERR ttl '%s' is not a time: write milliseconds, or 500ms, 30s, 2m", shorten(arg))
-	case ttl < d.opt.MinTTL && bare:
+	case ttl < d.opt.MinTTL && bare && ttl > 0:
 		return 0, fmt.Errorf("ERR ttl %s is under the minimum of %s; write %ds for seconds", show(ttl), show(d.opt.MinTTL), ttl.Milliseconds())
 	case ttl < d.opt.MinTTL:
 		return 0, fmt.Errorf("ERR ttl %s is under the minimum of %s", show(ttl), show(d.opt.MinTTL))

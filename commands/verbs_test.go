@@ -64,6 +64,7 @@ func TestParseLock(t *testing.T) {
 		{"LOCK job 60s", locks.LockRequest{Name: "job", TTL: time.Minute}, ""},
 		{"LOCK job", locks.LockRequest{}, "ERR wrong number of arguments for 'lock' command; usage: LOCK name ttl"},
 		{"LOCK job 30", locks.LockRequest{}, "ERR ttl 30ms is under the minimum of 100ms; write 30s for seconds"},
+		{"LOCK job 0", locks.LockRequest{}, "ERR ttl 0ms is under the minimum of 100ms"},
 		{"LOCK job 30ms", locks.LockRequest{}, "ERR ttl 30ms is under the minimum of 100ms"},
 		{"LOCK job 61s", locks.LockRequest{}, "ERR ttl 61s is over the maximum of 60s"},
 		{"LOCK job 99999999999999999999", locks.LockRequest{}, "is not a time"},

@@ -28,7 +28,7 @@ func (e *QueueFullError) Error() string {
 type MaxWaitError struct{ Wait, Max time.Duration }
 
 func (e *MaxWaitError) Error() string {
-	return fmt.Sprintf("a wait of %v is longer than %v", e.Wait, e.Max)
+	return fmt.Sprintf("a wait of %v is longer than %v; wait again afterwards, or raise --max-wait", e.Wait, e.Max)
 }
 
 var (
