@@ -54,8 +54,8 @@ func (s *Service) missed(h holder, votes []vote, err error) outcome {
 
 // keepForeign is keep for a grant of which this proxy does not know all.
 func (s *Service) keepForeign(ctx context.Context, h holder, fence int64, ttl time.Duration, ids []string) outcome {
-	began, before := s.now(), s.memory.recall(h)
-	votes, err := s.read(ctx, h, s.opts.patience(ttl))
+	before := s.memory.recall(h)
+	votes, began, err := s.readSettled(ctx, h, s.opts.patience(ttl), "")
 	if err != nil {
 		return s.missed(h, nil, err)
 	}

@@ -239,8 +239,8 @@ func (s *Service) othersRest(votes []vote, owner string) time.Duration {
 // renewed since: it reads it from a quorum, replaces exactly the versions it read,
 // puts nothing back, and bounds the validity that runs by the ends it read.
 func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest) (validity time.Duration, result ruling, votes []vote, err error) {
-	began, before := s.now(), s.memory.recall(h)
-	votes, err = s.read(ctx, h, s.opts.patience(r.TTL))
+	before := s.memory.recall(h)
+	votes, began, err := s.readSettled(ctx, h, s.opts.patience(r.TTL), "")
 	if err != nil {
 		return 0, undecided, nil, err
 	}
@@ -291,6 +291,37 @@ func (s *Service) readFor(ctx context.Context, h holder, patience patience, tag 
 	}, all)
 	err := round.wait(ctx, patience)
 	return round.close(true, nil), err
+}
+
+const (
+	settleReads = 10                   // of a record on whose fence a quorum does not agree
+	settlePause = 1 * time.Millisecond // between the first two, doubling
+)
+
+// readSettled is readFor, repeated for a while if a quorum has the name for the owner but
+// not under one fence: another LOCK of the owner is between its two rounds, and what it
+// found is no loss.
+func (s *Service) readSettled(ctx context.Context, h holder, patience patience, tag string) (votes []vote, began time.Duration, err error) {
+	for try := range settleReads {
+		if try > 0 {
+			if err := sleep(ctx, settlePause<<(try-1)); err != nil {
+				return nil, began, err
+			}
+		}
+		began = s.now()
+		votes, err = s.readFor(ctx, h, patience, tag)
+		if err != nil || !s.settling(votes, h.owner) {
+			break
+		}
+	}
+	return votes, began, err
+}
+
+// settling reports whether a quorum has the name for the owner, under several fences.
+func (s *Service) settling(votes []vote, owner string) bool {
+	_, agreed := most(votes, func(v *vote) (int64, bool) { return has(v, owner) })
+	_, n := most(votes, func(v *vote) (bool, bool) { _, ok := has(v, owner); return true, ok })
+	return n >= s.quorum && agreed < s.quorum
 }
 
 // has is the fence of the grant that a node vouches for in a read, if it is owner's.

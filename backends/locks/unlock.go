@@ -185,8 +185,7 @@ func (s *Service) unreleased(h holder, result ruling, votes []vote, err error) e
 // unlockForeign gives back a grant that another proxy made, or of which this one
 // does not know all, after reading it from a quorum.
 func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) (holdsLeft int, err error) {
-	began := s.now()
-	votes, err := s.readFor(ctx, h, s.opts.patience(s.opts.MaxTTL), r.tag())
+	votes, began, err := s.readSettled(ctx, h, s.opts.patience(s.opts.MaxTTL), r.tag())
 	if err != nil {
 		return 0, err
 	}

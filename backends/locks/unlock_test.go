@@ -3,6 +3,7 @@ package locks
 import (
 	"errors"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -206,5 +207,29 @@ func TestUnlockAllOfWhatTwoProxiesGranted(t *testing.T) {
 	if left != 0 || err != nil {
 		t.Errorf("UNLOCK ALL: %d, %v", left, err)
 	}
+	nothingLeft(t, p[0], c)
+}
+
+// TestUnlockWhileAnotherLockSettles: the nodes carry several fences until it has, and a
+// read of them is no word that the lock is lost.
+func TestUnlockWhileAnotherLockSettles(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	g := lock(t, p[0], "job", "alice", 30*time.Second)
+	everywhere(t, p[0], c)
+	settle := func(i int, fence int64) {
+		t.Helper()
+		c[i].Do(t, p[0].command(scripts.Settle, p[0].key(0, "job"), "alice", strconv.FormatInt(fence, 10), g.attempt)...)
+	}
+	for i := range c {
+		settle(i, g.Fence+int64(i))
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { unlock(t, p[1], "job", "alice", 0) })
+	time.Sleep(5 * time.Millisecond) // it has read them
+	for i := range c {
+		settle(i, g.Fence+2)
+	}
+	wg.Wait()
 	nothingLeft(t, p[0], c)
 }
