@@ -18,7 +18,7 @@ func TestReplicaAcks(t *testing.T) {
 	t.Parallel()
 	pair := redistest.StartReplicated(t, 1)
 	master, replica := pair.Servers[0], pair.Servers[1]
-	p := redistest.StartProxy(t, redistest.Start(t), []*redistest.Server{master}, "--replica-acks", "1")
+	p := redistest.StartProxy(t, redistest.Start(t), []*redistest.Server{master}, "--replica-acks", "1", "--node-timeout", "2s")
 	c := redistest.Open(t, p.Addr())
 	const short = "only 0 of 1 replicas acknowledged"
 	if v := c.Do(t, "LOCK", "job", "30s", "OWNER", "me"); len(v.Elems) != 4 {

@@ -90,6 +90,17 @@ func TestManyRequestsAreManyHolds(t *testing.T) {
 				t.Fatalf("request %d: %d holds", i, g.Holds)
 			}
 		}
+		eventually(t, patient, "all nodes have the hold", func() bool { // else the next proxy may count one less
+			n := 0
+			for k := range c {
+				for _, v := range c[k].Do(t, "HKEYS", p[0].key(0, "job").lock).Elems {
+					if holdTag(v.Text) == requestTag(holder{0, "job", "alice"}, strconv.Itoa(i)) {
+						n++
+					}
+				}
+			}
+			return n == len(c)*(1+i%3)
+		})
 	}
 	for i := range many {
 		giveBack(t, p[i%2], "alice", "u"+strconv.Itoa(i), many-1-i)
