@@ -10,6 +10,7 @@
 -- noted is 1 if some renewal may have shortened the lease of the grant, see note.
 -- unlock  the proxy knows of the grant that its validity had not ended
 -- handed  the same, and somebody who waits at this proxy asks for the name right behind: others need not
+-- passed  the same, and this proxy listens to all nodes: if nobody else listens, nothing is published
 -- strict  it does not: a hold that was put back proves nothing, and its removal is not remembered as a release
 -- force   somebody else takes the grant away, after a note of it: holds of a later grant stay, and what is removed is not
 --         remembered as the owner's release
@@ -25,7 +26,8 @@
 -- renewal puts the hold back; what was removed is remembered as long as the fences are.
 -- Repeating it changes nothing. A node that may not vote does all of it and answers with its refusal.
 local owner, fence, unlock, request = ARGV[5], tonumber(ARGV[6]), ARGV[7] ~= 'undo', ARGV[8]
-local how = ARGV[7] == 'handed' and 'unlock' or ARGV[7]
+local said = ARGV[7] == 'passed' and 'handed' or ARGV[7]
+local how = said == 'handed' and 'unlock' or said
 local force = how == 'force'
 local ends = how == 'end'
 local lineage = ends and request or ''
@@ -63,7 +65,8 @@ if mine and (h.present > 0 or #given > #ARGV - 8) and not (force and h.fence > f
   left = holds()
   if left == 0 then
     redis.call('DEL', KEYS[1])
-    listeners = tonumber(redis.pcall('PUBLISH', KEYS[1], int(h.fence) .. ' ' .. ARGV[7])) or 0 -- may be forbidden
+    local ears = ARGV[7] == 'passed' and redis.pcall('PUBSUB', 'NUMSUB', KEYS[1])[2] -- both may be forbidden
+    listeners = ears == 1 and 1 or tonumber(redis.pcall('PUBLISH', KEYS[1], int(h.fence) .. ' ' .. said)) or 0
     h = nil
   end
 end

@@ -18,6 +18,7 @@ const (
 type offer struct {
 	a     *acquisition
 	round *round
+	heard bool // this proxy listens to the name on every node
 }
 
 // askInLine is lockOnce, or the rest of the acquisition that was offered.
@@ -41,7 +42,7 @@ func (s *Service) giveUp(at place, release func(how string) job, enough func([]v
 		a, j := s.newAcquisition(r)
 		acquire = j
 		acquire.round = newRound(len(s.nodes), s.decided)
-		return &offer{a, acquire.round}
+		return &offer{a: a, round: acquire.round}
 	})
 	if o == nil {
 		round := s.ask(release("unlock"), enough)
@@ -49,7 +50,11 @@ func (s *Service) giveUp(at place, release func(how string) job, enough func([]v
 		return round
 	}
 	s.counters.rounds.Add(1)
-	round := s.ask(release("handed"), enough, acquire)
+	how := "handed"
+	if o.heard {
+		how = "passed"
+	}
+	round := s.ask(release(how), enough, acquire)
 	s.waiting.tell(at)
 	return round
 }
@@ -70,6 +75,7 @@ func (ws *waiting) handOver(at place, offering func(LockRequest) *offer) *offer 
 	w.asking = true
 	q.forgetNews()
 	w.offer = offering(w.request)
+	w.offer.heard = q.ear != nil && countTrue(q.ear.on) == ws.nodes
 	return w.offer
 }
 

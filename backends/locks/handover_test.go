@@ -40,6 +40,40 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
+// TestHandOverAmongFriends: what a proxy hands on to its own is said to others who
+// listen, and to nobody if there are none.
+func TestHandOverAmongFriends(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 1)
+	p := rivals(t, 2, nodes)
+	hearing(p[0])
+	holder := lock(t, p[0], "job", "", time.Minute).Owner
+	pass := func() {
+		t.Helper()
+		w := waitFor(t, p[0], "job", "")
+		asleep(t, p[0])
+		unlock(t, p[0], "job", holder, 0)
+		holder = granting(t, w).Grant.Owner
+	}
+	calls := func() int { return nodes[0].Calls(t, "publish") }
+	before := calls()
+	for range 5 {
+		pass()
+	}
+	if got := calls() - before; got > 0 {
+		t.Errorf("%d words to nobody", got)
+	}
+	other := waitFor(t, p[1], "job", "")
+	asleep(t, p[1])
+	before = calls()
+	pass()
+	if calls() == before {
+		t.Error("the other proxy was not told")
+	}
+	unlock(t, p[0], "job", holder, 0)
+	granting(t, other)
+}
+
 // TestHandOverRefused: what was offered may be refused, and asked for again.
 func TestHandOverRefused(t *testing.T) {
 	t.Parallel()
