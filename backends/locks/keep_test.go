@@ -363,6 +363,30 @@ func TestAnUndoneGrantIsNotPutBack(t *testing.T) {
 	nothingLeft(t, s, c)
 }
 
+// TestRenewOfWhatAnotherProxyGrantedSince: what this proxy remembers is an earlier grant,
+// whose validity would run still.
+func TestRenewOfWhatAnotherProxyGrantedSince(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	for range 2 { // the second time the roles are changed
+		first := lock(t, p[0], "job", "alice", 30*time.Second)
+		unlock(t, p[1], "job", "alice", 0)
+		second := lock(t, p[1], "job", "alice", 20*time.Second)
+		everywhere(t, p[0], c)
+		if v, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second}); err != nil || v < 25*time.Second {
+			t.Errorf("RENEW: %v, %v", v, err)
+		}
+		if _, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second, Fence: first.Fence}); !errors.Is(err, ErrLost) {
+			t.Errorf("RENEW of the first grant: %v", err)
+		}
+		if v, err := p[1].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 40 * time.Second, Fence: second.Fence}); err != nil || v < 35*time.Second {
+			t.Errorf("RENEW of the second grant: %v, %v", v, err)
+		}
+		unlock(t, p[0], "job", "alice", 0)
+		p[0], p[1] = p[1], p[0]
+	}
+}
+
 // TestGrowing: what is remembered of a validity grows only by the renewal that was sent
 // last, and never shrinks by one that nobody asked for.
 func TestGrowing(t *testing.T) {

@@ -43,7 +43,7 @@ func (s *Service) renew(ctx context.Context, h holder, r RenewRequest) (time.Dur
 		if err == nil && result == carried {
 			return s.memory.renewed(h, g, until) - s.now(), nil
 		}
-		if err != nil || result != conflict {
+		if err != nil || result != conflict && result != gone { // gone: perhaps granted anew through another proxy
 			return 0, s.unrenewed(h, fence, result, votes, err)
 		}
 		s.memory.doubt(h)
