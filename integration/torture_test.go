@@ -220,9 +220,8 @@ func (c *torturer) force() {
 // A socket is a connection of a client. It hears of losses between replies.
 type socket struct {
 	*redistest.Conn
-	c     *torturer
-	proto string
-	lost  bool // it was told so
+	c    *torturer
+	lost bool // it was told so
 }
 
 // dial connects to some proxy; nil if that is down.
