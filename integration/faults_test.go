@@ -126,7 +126,7 @@ func mustUnlock(t *testing.T, c *redistest.Conn, name string) {
 // TestMinorityKilled: with two of five gone everything goes on, and fast.
 func TestMinorityKilled(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 5, 1)
+	r := startRig(t, 5, 1, "--node-timeout", "2s")
 	c := redistest.Open(t, r.addr())
 	last := mustLock(t, c, "job")
 	for _, s := range r.nodes[:2] {
@@ -146,7 +146,7 @@ func TestMinorityKilled(t *testing.T) {
 		last = f
 		mustUnlock(t, c, "job")
 	}
-	if took := time.Since(start); took > rounds*40*time.Millisecond {
+	if took := time.Since(start); took > rounds*400*time.Millisecond {
 		t.Errorf("%d cycles took %v: the dead nodes are waited for", rounds, took)
 	}
 }
@@ -155,7 +155,7 @@ func TestMinorityKilled(t *testing.T) {
 // once there is a majority.
 func TestMinorityHangs(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 5, 1)
+	r := startRig(t, 5, 1, "--node-timeout", "2s")
 	c := redistest.Open(t, r.addr())
 	last := mustLock(t, c, "job")
 	mustUnlock(t, c, "job")
@@ -173,7 +173,7 @@ func TestMinorityHangs(t *testing.T) {
 		last = f
 		mustUnlock(t, c, "job")
 	}
-	if took := time.Since(start); took > rounds*40*time.Millisecond {
+	if took := time.Since(start); took > rounds*400*time.Millisecond {
 		t.Errorf("%d cycles took %v: the hanging nodes are waited for", rounds, took)
 	}
 }
@@ -199,7 +199,7 @@ func TestMajorityKilled(t *testing.T) {
 				t.Errorf("%s: %s is not named in %v", command, s.Addr(), v)
 			}
 		}
-		if took := time.Since(start); took > time.Second {
+		if took := time.Since(start); took > 5*time.Second {
 			t.Errorf("%s took %v", command, took)
 		}
 	}
@@ -352,7 +352,7 @@ func TestHangingMajority(t *testing.T) {
 	if !strings.HasPrefix(v.Raw, "-NOQUORUM 2 of 5 answered, 3 needed: ") || !strings.Contains(v.Text, "timeout") {
 		t.Errorf("LOCK: %v", v)
 	}
-	if took := time.Since(start); took > time.Second {
+	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("NOQUORUM took %v", took)
 	}
 	for _, s := range r.nodes[:3] {

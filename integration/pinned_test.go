@@ -71,7 +71,7 @@ func TestBlockingDoesNotHoldUpOthers(t *testing.T) {
 	eventually(t, 5*time.Second, "all are blocked upstream", func() bool { return blocked(t, w.behind) == waiting })
 	start := time.Now()
 	redistest.Open(t, w.via).Do(t, "SET", "a", "1")
-	if took := time.Since(start); took > time.Second {
+	if took := time.Since(start); took > 10*time.Second {
 		t.Errorf("SET beside %d blocked clients took %v", waiting, took)
 	}
 }

@@ -126,7 +126,7 @@ func TestProtocolHugeAnnouncements(t *testing.T) {
 	if v := other.Do(t, "PING"); v.Raw != "+PONG\r\n" {
 		t.Fatalf("PING beside them: %v", v)
 	}
-	if took := time.Since(start); took > time.Second {
+	if took := time.Since(start); took > 10*time.Second {
 		t.Errorf("PING beside them took %v", took)
 	}
 }

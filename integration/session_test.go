@@ -236,7 +236,7 @@ func TestSessionOfAnEndingProxy(t *testing.T) {
 			ended := time.Now()
 			tt.end(r.proxies[0])
 			wantGrant(t, next.Do(t, "LOCK", "job", "30s", "WAIT", "10s"))
-			if took := time.Since(ended); took < time.Second || took > 4*time.Second {
+			if took := time.Since(ended); took < time.Second || took > 8*time.Second {
 				t.Errorf("free %v after the proxy's end: a lease of 3s has between 2s and 3s left", took)
 			}
 		})
@@ -272,7 +272,7 @@ func TestSessionOfAVanishedHost(t *testing.T) {
 			}
 			took := time.Since(began)
 			t.Logf("noticed after %v", took)
-			if took < 5*time.Second || took > 16*time.Second {
+			if took < 5*time.Second || took > 25*time.Second {
 				t.Errorf("noticed after %v", took)
 			}
 		})
