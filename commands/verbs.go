@@ -147,7 +147,7 @@ func (s *Session) lock(ctx context.Context, args [][]byte, quiet bool) error {
 		return nil
 	}
 	w.done = make(chan struct{})
-	w.claims = map[claim]struct{}{{a.Name, a.Owner}: {}}
+	w.claims = claims{{a.Name, a.Owner}: 1}
 	s.waiting = w
 	go w.askAside(s.present, s.d.draining, s.d.opt.Locks)
 	return nil

@@ -28,19 +28,60 @@ type waiting struct {
 	at     time.Time // when the answer came; zero: just now
 
 	queue  []postponed
-	size   int                // bytes in the queue
-	claims map[claim]struct{} // what this LOCK and those in the queue want
+	size   int    // bytes in the queue
+	held   int    // UNLOCKs and RENEWs in the queue: they concern what a LOCK before them wants
+	claims claims // of this LOCK and those in the queue
 }
 
 // A claim is what an UNLOCK or RENEW may concern. An empty owner is one that the proxy
 // generates.
 type claim struct{ name, owner string }
 
+// claims are how many LOCKs want the same.
+type claims map[claim]int
+
+func (c claims) remove(k claim) {
+	if c[k]--; c[k] <= 0 {
+		delete(c, k)
+	}
+}
+
 // A postponed command comes behind a LOCK that waits. It has run already if raw is nil.
 type postponed struct {
 	raw     []byte
 	args    [][]byte
 	verdict verdict
+	claim   claim // of a LOCK; else zero
+	held    bool  // it is an UNLOCK or RENEW
+}
+
+func (p *postponed) size() int { return len(p.raw) + len(p.verdict.reply) }
+
+// add puts a command at the end of the queue.
+func (w *waiting) add(p postponed) {
+	w.queue = append(w.queue, p)
+	w.size += p.size()
+	if p.held {
+		w.held++
+	}
+	if p.claim != (claim{}) {
+		w.claims[p.claim]++
+	}
+}
+
+// next takes the first command out of the queue, which is not empty.
+func (w *waiting) next() postponed {
+	p := w.queue[0]
+	w.queue[0] = postponed{}
+	w.queue = w.queue[1:]
+	w.size -= p.size()
+	if p.held {
+		w.held--
+	}
+	if p.claim != (claim{}) {
+		w.claims.remove(p.claim)
+	}
+	return p
 }
 
 // ask asks for the lock. It ends when present does.
@@ -77,7 +118,16 @@ func (s *Session) Behind(ctx context.Context, raw []byte, args [][]byte) bool {
 	if w.size+len(raw) > maxPostponed || len(w.queue) >= maxPostponedCount || s.turns(args) {
 		return false
 	}
-	s.postpone(ctx, postponed{raw: raw, args: args}, true)
+	p := postponed{raw: raw, args: args}
+	if is(args[0], "LOCK") {
+		if a, err := s.d.parseLock(args); err == nil {
+			p.claim = claim{a.Name, a.Owner}
+		}
+	}
+	if s.postpone(ctx, &p); p.raw != nil {
+		p.raw, p.args = bytes.Clone(raw), cloneArgs(args)
+	}
+	w.add(p)
 	return true
 }
 
@@ -95,24 +145,33 @@ func (s *Session) turns(args [][]byte) bool {
 	return false
 }
 
-// postpone runs a command or keeps it; a copy of it, if it is fresh from the client.
-func (s *Session) postpone(ctx context.Context, p postponed, fresh bool) {
-	w := s.waiting
+// postpone runs a command that need not wait for the LOCKs before it.
+func (s *Session) postpone(ctx context.Context, p *postponed) {
 	switch {
 	case p.raw == nil:
 	case s.urgent(p.args):
-		p = postponed{verdict: s.verdict(ctx, p.args)}
+		*p = postponed{verdict: s.verdict(ctx, p.args)}
 		p.verdict.at = time.Now()
-	case fresh:
-		p.raw, p.args = bytes.Clone(p.raw), cloneArgs(p.args)
+	default:
+		p.held = kindOf(p.args[0]) == verb && p.claim == (claim{}) && !is(p.args[0], "LOCK")
 	}
-	if p.raw != nil && is(p.args[0], "LOCK") {
-		if a, err := s.d.parseLock(p.args); err == nil {
-			w.claims[claim{a.Name, a.Owner}] = struct{}{}
+}
+
+// inherit gives a LOCK that waits now what has come behind the one before it. UNLOCKs and
+// RENEWs that were for that one need not wait any more.
+func (s *Session) inherit(ctx context.Context, before *waiting) {
+	w := s.waiting
+	if before.held == 0 { // of thousands in a queue none has to be looked at
+		for own, n := range w.claims {
+			before.claims[own] += n
 		}
+		w.queue, w.size, w.claims = before.queue, before.size, before.claims
+		return
 	}
-	w.size += len(p.raw) + len(p.verdict.reply)
-	w.queue = append(w.queue, p)
+	for _, p := range before.queue {
+		s.postpone(ctx, &p)
+		w.add(p)
+	}
 }
 
 // urgent says that a command need not wait for the LOCKs before it: it is about a lock,
@@ -134,8 +193,7 @@ func (s *Session) urgent(args [][]byte) bool {
 	if err != nil || o.fence != 0 { // the fence of a LOCK that waits is not known
 		return true
 	}
-	_, claimed := s.waiting.claims[claim{o.name, o.owner}]
-	return !claimed || o.owner == "" && s.taken.holds(s.id.DB, o.name)
+	return s.waiting.claims[claim{o.name, o.owner}] == 0 || o.owner == "" && s.taken.holds(s.id.DB, o.name)
 }
 
 // Resume gives the client the answer to the LOCK that has waited, and runs what came
@@ -143,16 +201,15 @@ func (s *Session) urgent(args [][]byte) bool {
 func (s *Session) Resume(ctx context.Context) {
 	w := s.waiting
 	s.waiting = nil
+	w.claims.remove(claim{w.Name, w.Owner})
 	s.replies.Mute(w.quiet)
 	s.endLock(ctx, w)
 	s.replies.Mute(false)
-	for _, p := range w.queue {
+	for len(w.queue) > 0 && s.waiting == nil {
 		if s.Closing() {
 			return
 		}
-		switch {
-		case s.waiting != nil:
-			s.postpone(ctx, p, false)
+		switch p := w.next(); {
 		case p.raw == nil:
 			s.Flush()
 			if !s.answered(ctx) {
@@ -164,6 +221,9 @@ func (s *Session) Resume(ctx context.Context) {
 		case !s.Try(p.raw, p.args):
 			s.Run(ctx, p.raw, p.args)
 		}
+	}
+	if s.waiting != nil {
+		s.inherit(ctx, w)
 	}
 	s.Flush()
 }
