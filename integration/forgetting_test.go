@@ -109,6 +109,7 @@ func forget(t *testing.T, before func(*testing.T, *redistest.Server) func(*testi
 
 	seen := map[string]bool{}
 	var granted redistest.Value
+	answered := happened // last, by a quorum
 	for resumed := false; ; time.Sleep(20 * time.Millisecond) {
 		if !resumed && time.Since(began) > validity-time.Second {
 			r.nodes[1].Resume()
@@ -124,10 +125,13 @@ func forget(t *testing.T, before func(*testing.T, *redistest.Server) func(*testi
 		}
 		switch refused := strings.HasPrefix(v.Text, "NOQUORUM "); {
 		case resumed || refused && forgets:
-		case refused && time.Since(happened) > time.Second:
+		case refused && time.Since(answered) > 3*time.Second: // a busy machine is late now and then
 			t.Fatalf("with two nodes that remember: %v", v)
+		case refused:
 		case !refused && forgets:
 			t.Fatalf("with one node that remembers: %v", v)
+		default:
+			answered = time.Now()
 		}
 		if at > validity+10*time.Second {
 			t.Fatalf("not granted %v after the end: %v", at-validity, v)
