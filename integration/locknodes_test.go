@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -44,6 +45,51 @@ func nodesOfEveryKind(t *testing.T, ca *redistest.Authority) map[string]kindOfNo
 		"socket":   {"unix://" + path, always(socket)},
 		"user":     {"redis://locker:p%40ss@" + owned.Addr(), always(owned)},
 		"sentinel": {watched.URL(), func() *redistest.Server { return watched.Master(t) }},
+	}
+}
+
+// TestLeastRightsOnALockNode: the user that docs/configuration.md makes can do everything
+// a proxy asks for, and asks for nothing else.
+func TestLeastRightsOnALockNode(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rules, found := strings.Cut(string(doc), "      ACL SETUSER ")
+	if !found {
+		t.Fatal("the page shows no user")
+	}
+	rules, _, _ = strings.Cut(rules, "\n")
+	n := redistest.Start(t)
+	n.Do(t, append([]string{"ACL", "SETUSER"}, strings.Fields(rules)...)...)
+	var addrs []string
+	for range 2 {
+		addrs = append(addrs, redistest.StartServe(t, freeAddr(t), "--upstream", redistest.Start(t).URL(),
+			"--lock-node", "redis://locks:secret@"+n.Addr()).Addr())
+	}
+	a, b, third := redistest.Open(t, addrs[0]), redistest.Open(t, addrs[0]), redistest.Open(t, addrs[1])
+	a.Do(t, "LOCK", "job", "20s", "SESSION")
+	a.Do(t, "RENEW", "job", "10s")
+	b.Send(t, "LOCK job 20s WAIT 30s OWNER b REQ 1\r\n")
+	eventually(t, 10*time.Second, "b waits", func() bool { return len(a.Do(t, "LOCKCTL", "WAITERS", "job").Elems) == 1 })
+	third.Send(t, "LOCK job 20s WAIT 30s OWNER c REQ 2\r\n")
+	if v := a.Do(t, "LOCKCTL", "LIST"); len(v.Elems) != 2 || len(v.Elems[1].Elems) != 1 {
+		t.Errorf("LIST: %v", v)
+	}
+	a.Do(t, "UNLOCK", "job")
+	if v := b.Read(t); len(v.Elems) != 4 {
+		t.Fatalf("b: %v", v)
+	}
+	b.Do(t, "UNLOCK", "job", "b", "REQ", "1")
+	if v := third.Read(t); len(v.Elems) != 4 {
+		t.Fatalf("c: %v", v)
+	}
+	if v := third.Do(t, "LOCKCTL", "FORCE", "job"); len(v.Elems) == 0 {
+		t.Errorf("FORCE: %v", v)
+	}
+	if v := n.Do(t, "ACL", "LOG"); len(v.Elems) > 0 {
+		t.Errorf("refused: %v", v)
 	}
 }
 
