@@ -42,11 +42,6 @@ func (s *Service) unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	if r.Req != "" && !s.memory.knows(h, r.tag()) { // what it gives back may be decided already
 		return s.unlockForeign(ctx, h, r)
 	}
-	if r.All { // some of it may have been granted through other proxies
-		if left, err := s.unlockForeign(ctx, h, r); err == nil {
-			return left, nil
-		}
-	}
 	g, holds, ok := s.claim(h, r)
 	if !ok {
 		return s.unlockForeign(ctx, h, r)
@@ -72,7 +67,13 @@ func (s *Service) unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	if leftNothing(votes, h.owner) >= s.quorum { // other holds were given back through other proxies
 		left = 0
 	}
-	return s.surelyLeft(ctx, h, votes, left), nil
+	left = s.surelyLeft(ctx, h, votes, left)
+	if r.All && left > 0 { // granted through other proxies
+		if rest, err := s.unlockForeign(ctx, h, r); err == nil {
+			return rest, nil
+		}
+	}
+	return left, nil
 }
 
 // recounts is how often a count of holds is repeated on which the nodes disagree.
