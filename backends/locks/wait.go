@@ -72,12 +72,8 @@ func (s *Service) whoHas(ctx context.Context, at place) (Answer, error) {
 	if ballots(votes, yes) < s.quorum {
 		return Answer{}, s.quorumError("LOCK", at.name, votes)
 	}
-	owner, n := most(votes, func(v *vote) (string, bool) { return v.owner, v.ballot == yes && v.owner != "" })
-	if n < s.quorum {
-		return Answer{}, nil
-	}
-	rest := qthRest(votes, s.quorum, func(v *vote) bool { return v.ballot == yes && v.owner == owner })
-	return Answer{Holder: owner, Remaining: rest}, nil
+	h, _ := s.holding(votes, at.db, at.name)
+	return Answer{Holder: h.Owner, Remaining: h.Remaining}, nil
 }
 
 // inLine is Lock for one waiter: it sleeps until its turn, then asks until it is
