@@ -3,9 +3,6 @@ package locks
 import (
 	"context"
 	"errors"
-	"strconv"
-
-	"github.com/lockproxy/lockproxy/scripts"
 )
 
 const (
@@ -78,11 +75,8 @@ func (s *Service) force(ctx context.Context, h holder, votes []vote) (done bool,
 	s.memory.forgetGrant(h, fence)
 	s.keeper.lose(h, fence, "it was taken away by an operator")
 	holds := everyHold(votes, h.owner)
-	args := append([]string{h.owner, strconv.FormatInt(fence, 10), "force", ""}, holds[:min(len(holds), forceHolds)]...)
-	round := s.ask(job{
-		args: s.command(scripts.Release, s.key(h.db, h.name), args...), parse: parseRelease,
-		expires: s.now() + s.opts.MaxTTL, insist: true,
-	}, func(v []vote) bool { return leftNothing(v, h.owner) >= s.quorum })
+	j := s.releaseJob(s.key(h.db, h.name), h.owner, fence, "force", "", holds[:min(len(holds), forceHolds)]...)
+	round := s.ask(j, func(v []vote) bool { return leftNothing(v, h.owner) >= s.quorum })
 	s.waiting.stir(place{h.db, h.name})
 	err = round.wait(ctx, patience)
 	votes = round.close(false, nil)

@@ -3,10 +3,7 @@ package locks
 import (
 	"context"
 	"slices"
-	"strconv"
 	"time"
-
-	"github.com/lockproxy/lockproxy/scripts"
 )
 
 const (
@@ -157,9 +154,5 @@ func (s *Service) releaseEnded(h holder, fence int64, lineage string, ids []stri
 
 // endJob releases holds that their owner did not give back.
 func (s *Service) endJob(h holder, fence int64, lineage string, ids []string) job {
-	args := append([]string{h.owner, strconv.FormatInt(fence, 10), "end", lineage}, ids...)
-	return job{
-		args: s.command(scripts.Release, s.key(h.db, h.name), args...), parse: parseRelease,
-		expires: s.now() + s.opts.MaxTTL, insist: true,
-	}
+	return s.releaseJob(s.key(h.db, h.name), h.owner, fence, "end", lineage, ids...)
 }

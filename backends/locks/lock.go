@@ -324,10 +324,17 @@ func (s *Service) undoAll(a *acquisition) {
 	}
 }
 
-// undoJob removes a hold, and insists until no lease it may have can run.
+// undoJob removes a hold.
 func (s *Service) undoJob(k key, owner, hold string) job {
+	return s.releaseJob(k, owner, 0, "undo", "", hold)
+}
+
+// releaseJob removes holds, in one of the ways of release.lua, and insists until no lease
+// they may have can run. request is what its header calls TAG.
+func (s *Service) releaseJob(k key, owner string, fence int64, how, request string, holds ...string) job {
+	args := append([]string{owner, strconv.FormatInt(fence, 10), how, request}, holds...)
 	return job{
-		args: s.command(scripts.Release, k, owner, "0", "undo", "", hold), parse: parseRelease,
+		args: s.command(scripts.Release, k, args...), parse: parseRelease,
 		expires: s.now() + s.opts.MaxTTL, insist: true,
 	}
 }

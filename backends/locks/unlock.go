@@ -3,12 +3,9 @@ package locks
 import (
 	"context"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/redis/rueidis"
-
-	"github.com/lockproxy/lockproxy/scripts"
 )
 
 // Unlock gives back the hold this owner took last, or all, and returns how many
@@ -141,7 +138,7 @@ func (s *Service) release(ctx context.Context, h holder, g grant, holds []string
 	if valid {
 		fence, how = g.fence, "unlock"
 	}
-	j := func(how string) job { return s.releaseJob(h, g, holds, how, tag) }
+	j := func(how string) job { return s.unlockJob(h, g, holds, how, tag) }
 	enough := func(v []vote) bool { return ruleRelease(v, s.quorum, false, h.owner, fence) != pending }
 	var round *round
 	if valid && len(holds) == len(g.holds) && !g.partial {
@@ -156,18 +153,18 @@ func (s *Service) release(ctx context.Context, h holder, g grant, holds []string
 	return votes, ruleRelease(votes, s.quorum, true, h.owner, fence), err
 }
 
-func (s *Service) releaseJob(h holder, g grant, holds []string, how, tag string) job {
-	args := append([]string{h.owner, strconv.FormatInt(g.fence, 10), how, tag}, holds...)
-	return job{
-		args: s.command(scripts.Release, s.key(h.db, h.name), args...), parse: func(m []rueidis.RedisMessage) (vote, error) {
-			v, err := parseRelease(m)
-			if v.hold != "" && takenAs(v.hold) != takenAs(holds[0]) {
-				v.ballot = stale
-			}
-			return v, err
-		},
-		expires: s.now() + s.opts.MaxTTL, insist: true,
+// unlockJob is releaseJob for the owner. A node that did this unlock before, with another
+// hold, disputes it.
+func (s *Service) unlockJob(h holder, g grant, holds []string, how, tag string) job {
+	j := s.releaseJob(s.key(h.db, h.name), h.owner, g.fence, how, tag, holds...)
+	j.parse = func(m []rueidis.RedisMessage) (vote, error) {
+		v, err := parseRelease(m)
+		if v.hold != "" && takenAs(v.hold) != takenAs(holds[0]) {
+			v.ballot = stale
+		}
+		return v, err
 	}
+	return j
 }
 
 // unreleased puts what is not carried into words.
