@@ -11,14 +11,6 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// Limits on what clients say about locks, in bytes.
-const (
-	maxName  = 64 << 10
-	maxOwner = 1 << 10
-	maxReq   = 1 << 10
-	maxInfo  = 256
-)
-
 const (
 	lockUsage   = "LOCK name ttl [OWNER owner] [WAIT time] [SESSION] [MAXHOLD time] [REQ id] [INFO text] [RETRYAFTER]"
 	renewUsage  = "RENEW name ttl [owner] [FENCE n]"
@@ -66,7 +58,7 @@ var errReqOwner = errors.New("ERR REQ needs OWNER: an owner that the proxy gener
 func (d *Dispatcher) lockOption(a *acquisition, opts *options) (err error) {
 	switch opts.word {
 	case "OWNER":
-		a.Owner, err = opts.bounded(1, maxOwner)
+		a.Owner, err = opts.bounded(1, locks.MaxOwner)
 		if err == nil && isOption(a.Owner) {
 			err = fmt.Errorf("ERR the owner cannot be the word %s", a.Owner)
 		}
@@ -84,9 +76,9 @@ func (d *Dispatcher) lockOption(a *acquisition, opts *options) (err error) {
 			err = fmt.Errorf("ERR MAXHOLD %s is over the maximum of %s; raise --max-hold", show(a.MaxHold), show(d.opt.MaxHold))
 		}
 	case "REQ":
-		a.Req, err = opts.bounded(1, maxReq)
+		a.Req, err = opts.bounded(1, locks.MaxReq)
 	case "INFO":
-		a.Info, err = opts.bounded(0, maxInfo)
+		a.Info, err = opts.bounded(0, locks.MaxInfo)
 	case "RETRYAFTER":
 		a.retryAfter = true
 	default:
@@ -122,8 +114,8 @@ func (d *Dispatcher) parseRelease(args [][]byte, usage string) (r release, err e
 		rest = rest[1:]
 	}
 	if len(rest) > 0 && !isOption(string(rest[0])) {
-		if r.owner = string(rest[0]); len(r.owner) < 1 || len(r.owner) > maxOwner {
-			return r, fmt.Errorf("ERR the owner must have 1 to %d bytes", maxOwner)
+		if r.owner = string(rest[0]); len(r.owner) < 1 || len(r.owner) > locks.MaxOwner {
+			return r, fmt.Errorf("ERR the owner must have 1 to %d bytes", locks.MaxOwner)
 		}
 		rest = rest[1:]
 	}
@@ -135,7 +127,7 @@ func (d *Dispatcher) parseRelease(args [][]byte, usage string) (r release, err e
 		case opts.word == "ALL" && !renew:
 			r.all = true
 		case opts.word == "REQ" && !renew:
-			r.req, err = opts.bounded(1, maxReq)
+			r.req, err = opts.bounded(1, locks.MaxReq)
 		default:
 			err = opts.unknown()
 		}
@@ -234,8 +226,8 @@ func arityError(name []byte, usage string) error {
 }
 
 func lockName(arg []byte) (string, error) {
-	if len(arg) < 1 || len(arg) > maxName {
-		return "", fmt.Errorf("ERR the name of a lock must have 1 to %d bytes", maxName)
+	if len(arg) < 1 || len(arg) > locks.MaxName {
+		return "", fmt.Errorf("ERR the name of a lock must have 1 to %d bytes", locks.MaxName)
 	}
 	return string(arg), nil
 }

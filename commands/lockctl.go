@@ -150,7 +150,7 @@ func (s *Session) lockList(ctx context.Context, rest [][]byte) ([]byte, error) {
 		var err error
 		switch opts.word {
 		case "MATCH":
-			r.Match, err = opts.bounded(0, maxName)
+			r.Match, err = opts.bounded(0, locks.MaxName)
 		case "CURSOR":
 			r.Cursor, err = opts.bounded(1, 64)
 		case "COUNT":

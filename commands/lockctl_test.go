@@ -159,7 +159,7 @@ func TestLockctlErrors(t *testing.T) {
 		{"LOCKCTL LIST MATCH", "-ERR option MATCH needs a value; usage: " + listUsage},
 		{"LOCKCTL LIST TYPE x", "-ERR unknown option 'TYPE'; usage: " + listUsage},
 		{"LOCKCTL FORCE job", "-NOPERM this user has no permissions to run the 'lockctl|force' command"},
-		{"LOCKCTL INFO " + strings.Repeat("n", maxName+1), "-ERR the name of a lock must have 1 to 65536 bytes"},
+		{"LOCKCTL INFO " + strings.Repeat("n", locks.MaxName+1), "-ERR the name of a lock must have 1 to 65536 bytes"},
 	}
 	for _, tt := range tests {
 		b, p := library(t, false)

@@ -52,7 +52,7 @@ func FuzzVerbs(f *testing.F) {
 func checkAcquisition(t *testing.T, a acquisition) {
 	t.Helper()
 	switch r := a.LockRequest; {
-	case len(r.Name) < 1 || len(r.Name) > maxName, len(r.Owner) > maxOwner, len(r.Info) > maxInfo, len(r.Req) > maxReq,
+	case len(r.Name) < 1 || len(r.Name) > locks.MaxName, len(r.Owner) > locks.MaxOwner, len(r.Info) > locks.MaxInfo, len(r.Req) > locks.MaxReq,
 		r.TTL < 100*time.Millisecond || r.TTL > time.Minute, r.Wait < 0, r.MaxHold < 0 || r.MaxHold > time.Hour,
 		r.Req != "" && r.Owner == "", r.MaxHold > 0 && !a.session, r.DB != 0 || r.Session != (*locks.Session)(nil):
 		t.Errorf("taken: %+v", a)
@@ -66,7 +66,7 @@ func checkRelease(t *testing.T, d *Dispatcher, args [][]byte, usage string) erro
 		return err
 	}
 	renew := usage == renewUsage
-	if len(r.name) < 1 || len(r.name) > maxName || len(r.owner) > maxOwner || len(r.req) > maxReq || r.fence < 0 ||
+	if len(r.name) < 1 || len(r.name) > locks.MaxName || len(r.owner) > locks.MaxOwner || len(r.req) > locks.MaxReq || r.fence < 0 ||
 		renew && (r.all || r.req != "" || r.ttl < 100*time.Millisecond || r.ttl > time.Minute) || !renew && r.ttl != 0 || r.req != "" && r.owner == "" {
 		t.Errorf("taken: %+v", r)
 	}

@@ -84,10 +84,10 @@ func TestParseLock(t *testing.T) {
 		{"LOCK job 30s SESSION MAXHOLD 0", locks.LockRequest{}, "ERR MAXHOLD must be more than 0"},
 		{"LOCK job 30s OWNER me REQ 7", locks.LockRequest{Name: "job", TTL: 30 * time.Second, Owner: "me", Req: "7"}, ""},
 		{"LOCK job 30s REQ 7", locks.LockRequest{}, "ERR REQ needs OWNER"},
-		{"LOCK job 30s OWNER me REQ " + strings.Repeat("r", maxReq+1), locks.LockRequest{}, "ERR the value of REQ"},
-		{"LOCK " + strings.Repeat("n", maxName+1) + " 30s", locks.LockRequest{}, "ERR the name of a lock"},
-		{"LOCK job 30s OWNER " + strings.Repeat("o", maxOwner+1), locks.LockRequest{}, "ERR the value of OWNER"},
-		{"LOCK job 30s INFO " + strings.Repeat("i", maxInfo+1), locks.LockRequest{}, "ERR the value of INFO"},
+		{"LOCK job 30s OWNER me REQ " + strings.Repeat("r", locks.MaxReq+1), locks.LockRequest{}, "ERR the value of REQ"},
+		{"LOCK " + strings.Repeat("n", locks.MaxName+1) + " 30s", locks.LockRequest{}, "ERR the name of a lock"},
+		{"LOCK job 30s OWNER " + strings.Repeat("o", locks.MaxOwner+1), locks.LockRequest{}, "ERR the value of OWNER"},
+		{"LOCK job 30s INFO " + strings.Repeat("i", locks.MaxInfo+1), locks.LockRequest{}, "ERR the value of INFO"},
 	}
 	for _, tt := range tests {
 		got, err := d.parseLock(words(tt.line))

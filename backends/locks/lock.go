@@ -19,9 +19,14 @@ const (
 	splitWindow = 2 * time.Millisecond  // of the first back-off, doubling
 	widest      = 64 * time.Millisecond // until
 	healTries   = 5                     // acquisitions that meet nodes in need of a record or floor
-	maxName     = 64 << 10
-	maxOwner    = 1 << 10
-	maxInfo     = 256
+)
+
+// Limits on what a request says, in bytes.
+const (
+	MaxName  = 64 << 10
+	MaxOwner = 1 << 10
+	MaxReq   = 1 << 10
+	MaxInfo  = 256
 )
 
 // errSplit says that a quorum voted and nobody has one. It never leaves the package.
@@ -85,12 +90,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 func (s *Service) check(r LockRequest) error {
 	switch {
-	case r.Name == "" || len(r.Name) > maxName:
-		return fmt.Errorf("the name has %d bytes, not 1 to %d", len(r.Name), maxName)
-	case len(r.Owner) > maxOwner:
-		return fmt.Errorf("the owner has %d bytes, more than %d", len(r.Owner), maxOwner)
-	case len(r.Info) > maxInfo:
-		return fmt.Errorf("the info has %d bytes, more than %d", len(r.Info), maxInfo)
+	case r.Name == "" || len(r.Name) > MaxName:
+		return fmt.Errorf("the name has %d bytes, not 1 to %d", len(r.Name), MaxName)
+	case len(r.Owner) > MaxOwner:
+		return fmt.Errorf("the owner has %d bytes, more than %d", len(r.Owner), MaxOwner)
+	case len(r.Info) > MaxInfo:
+		return fmt.Errorf("the info has %d bytes, more than %d", len(r.Info), MaxInfo)
 	}
 	if err := checkReq(r.Owner, r.Req); err != nil {
 		return err

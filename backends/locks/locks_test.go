@@ -66,7 +66,7 @@ func TestLockAndUnlock(t *testing.T) {
 func TestDatabasesAndBinaryNames(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 1)
-	for _, name := range []string{"a", "a\x00b", "a:b", strings.Repeat("n", maxName)} {
+	for _, name := range []string{"a", "a\x00b", "a:b", strings.Repeat("n", MaxName)} {
 		for db := range 2 {
 			a, err := s.Lock(t.Context(), LockRequest{DB: db, Name: name, Owner: "o\xff", TTL: time.Second})
 			if err != nil || !a.Granted {
@@ -76,9 +76,9 @@ func TestDatabasesAndBinaryNames(t *testing.T) {
 	}
 	for _, r := range []LockRequest{
 		{Name: "", TTL: time.Second},
-		{Name: strings.Repeat("n", maxName+1), TTL: time.Second},
-		{Name: "n", Owner: strings.Repeat("o", maxOwner+1), TTL: time.Second},
-		{Name: "n", Info: strings.Repeat("i", maxInfo+1), TTL: time.Second},
+		{Name: strings.Repeat("n", MaxName+1), TTL: time.Second},
+		{Name: "n", Owner: strings.Repeat("o", MaxOwner+1), TTL: time.Second},
+		{Name: "n", Info: strings.Repeat("i", MaxInfo+1), TTL: time.Second},
 		{Name: "n", TTL: 99 * time.Millisecond},
 		{Name: "n", TTL: time.Minute + 1},
 	} {

@@ -13,10 +13,7 @@ import (
 	"time"
 )
 
-const (
-	maxReq    = 1 << 10
-	tagLength = 16 // of a hold's id: the tag, a dot, and the attempt
-)
+const tagLength = 16 // of a hold's id: the tag, a dot, and the attempt
 
 // requestTag is what the nodes know of a request id: the same for the same name, owner and
 // id only.
@@ -160,8 +157,8 @@ func (s *Service) lockRequest(ctx context.Context, r LockRequest) (Answer, error
 
 func checkReq(owner, req string) error {
 	switch {
-	case len(req) > maxReq:
-		return fmt.Errorf("the request id has %d bytes, more than %d", len(req), maxReq)
+	case len(req) > MaxReq:
+		return fmt.Errorf("the request id has %d bytes, more than %d", len(req), MaxReq)
 	case req != "" && owner == "":
 		return errors.New("a request id needs an owner: a generated one is another each time")
 	}

@@ -360,7 +360,7 @@ func TestAnUnlockWithoutAnswer(t *testing.T) {
 func TestRequestsThatCannotBe(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Options{Nodes: nodesAt(t, embedded(t, 1)[0].Addr())})
-	for _, r := range []LockRequest{{Req: "x"}, {Owner: "alice", Req: string(make([]byte, maxReq+1))}} {
+	for _, r := range []LockRequest{{Req: "x"}, {Owner: "alice", Req: string(make([]byte, MaxReq+1))}} {
 		r.Name, r.TTL = "job", time.Second
 		if a, err := s.Lock(t.Context(), r); err == nil {
 			t.Errorf("LOCK: %+v", a)
