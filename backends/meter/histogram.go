@@ -1,0 +1,89 @@
+// Package meter counts how long things take. It imports nothing of ours, so that
+// every package may count, and knows nothing of who reads what was counted.
+package meter
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultFirst is the first bound of a Histogram that names none.
+const DefaultFirst = 10 * time.Microsecond
+
+const bounds = 24 // of a Histogram: each twice the one before
+
+// A Histogram counts durations in buckets whose bounds double: 10 µs, 20 µs … 84 s
+// unless First says otherwise, and one for what is longer. It may be used by any number
+// of goroutines, waits for none and allocates nothing. The zero value is ready.
+type Histogram struct {
+	First time.Duration // the first bound; 0: DefaultFirst. Not to be changed after the first Observe
+
+	counts [bounds + 1]atomic.Int64
+	sum    atomic.Int64 // nanoseconds
+}
+
+// A Snapshot is what a Histogram has counted.
+type Snapshot struct {
+	Bounds []float64 // in seconds, rising; what is as long as a bound is under it
+	Counts []int64   // of each bucket by itself, with one more than Bounds for what is longer
+	Sum    float64   // seconds
+}
+
+// Observe counts d. What is negative counts as 0.
+func (h *Histogram) Observe(d time.Duration) { h.ObserveN(d, 1) }
+
+// ObserveN counts n things that took d each.
+func (h *Histogram) ObserveN(d time.Duration, n int64) {
+	d = max(d, 0)
+	h.counts[h.bucket(d)].Add(n)
+	h.sum.Add(int64(d) * n)
+}
+
+func (h *Histogram) bucket(d time.Duration) int {
+	if d == 0 {
+		return 0
+	}
+	return min(bits.Len64(uint64(d-1)/uint64(h.first())), bounds)
+}
+
+func (h *Histogram) first() time.Duration {
+	if h.First > 0 {
+		return h.First
+	}
+	return DefaultFirst
+}
+
+// Snapshot waits for nobody: what is counted meanwhile may be in Sum and not yet in
+// Counts, or the other way round.
+func (h *Histogram) Snapshot() Snapshot {
+	s := Snapshot{Bounds: make([]float64, bounds), Counts: make([]int64, bounds+1)}
+	for i := range s.Bounds {
+		s.Bounds[i] = (h.first() << i).Seconds()
+	}
+	for i := range s.Counts {
+		s.Counts[i] = h.counts[i].Load()
+	}
+	s.Sum = time.Duration(h.sum.Load()).Seconds()
+	return s
+}
+
+// Count is how many durations there are.
+func (s Snapshot) Count() (n int64) {
+	for _, c := range s.Counts {
+		n += c
+	}
+	return n
+}
+
+// Add adds what another Histogram with the same bounds has counted. A zero Snapshot
+// becomes t.
+func (s *Snapshot) Add(t Snapshot) {
+	if s.Counts == nil {
+		*s = Snapshot{Bounds: t.Bounds, Counts: make([]int64, len(t.Counts))}
+	}
+	for i, c := range t.Counts {
+		s.Counts[i] += c
+	}
+	s.Sum += t.Sum
+}
