@@ -1,0 +1,125 @@
+// Package mutants breaks lockproxy on purpose, one rule of the algorithm at a time.
+//
+// A mutant is a few edits of the source, applied by `go build -overlay`: the tree itself
+// is never touched. Whoever claims to check the rules, the simulation and the fault
+// harness, must notice each of them; `make mutants` shows in how many seconds they do.
+package mutants
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// module is whose source is edited.
+const module = "github.com/lockproxy/lockproxy"
+
+// A Mutant is one rule less.
+type Mutant struct {
+	Name   string // as Build takes it
+	Breaks string // the rule that is gone, and what is to be expected without it
+	Edits  []Edit
+}
+
+// An Edit replaces a text that a file has exactly once.
+type Edit struct {
+	File     string // below the module's root
+	Old, New string
+}
+
+// Find returns the mutant with this name.
+func Find(name string) (Mutant, error) {
+	var names []string
+	for _, m := range All {
+		if m.Name == name {
+			return m, nil
+		}
+		names = append(names, m.Name)
+	}
+	return Mutant{}, fmt.Errorf("no mutant %q, only %s", name, strings.Join(names, ", "))
+}
+
+// Overlay writes the edited files and the description that `go build -overlay` wants into
+// dir and returns the path of the latter. It is an error if a text to be replaced is not
+// there exactly once: then the source has changed and the mutant must follow.
+func (m Mutant) Overlay(dir string) (string, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	var overlay struct{ Replace map[string]string }
+	overlay.Replace = map[string]string{}
+	for _, e := range m.Edits {
+		from := filepath.Join(root, filepath.FromSlash(e.File))
+		to := filepath.Join(dir, strings.ReplaceAll(e.File, "/", "_"))
+		source := from
+		if overlay.Replace[from] != "" {
+			source = to // edited before
+		}
+		if err := e.apply(source, to); err != nil {
+			return "", fmt.Errorf("%s: %s: %w", m.Name, e.File, err)
+		}
+		overlay.Replace[from] = to
+	}
+	text, err := json.Marshal(overlay)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "overlay.json")
+	return path, os.WriteFile(path, text, 0o600)
+}
+
+func (e Edit) apply(from, to string) error {
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if n := strings.Count(string(text), e.Old); n != 1 {
+		return fmt.Errorf("found %d times, not once: %q", n, e.Old)
+	}
+	return os.WriteFile(to, []byte(strings.Replace(string(text), e.Old, e.New, 1)), 0o600)
+}
+
+var moduleRoot = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	return strings.TrimSpace(string(out)), err
+})
+
+// Build builds the program with the mutant and returns its path. The file goes with the test.
+func Build(tb testing.TB, name string) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "lockproxy")
+	compile(tb, name, "build", "-o", path, module+"/cmd/lockproxy")
+	return path
+}
+
+// TestBinary builds the tests of a package, named below the module's root, with the
+// mutant, and returns the path of the binary. The file goes with the test. A test that
+// reads files of its package must be run in that package's directory.
+func TestBinary(tb testing.TB, name, pkg string) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "mutant.test")
+	compile(tb, name, "test", "-c", "-o", path, module+"/"+pkg)
+	return path
+}
+
+func compile(tb testing.TB, name, command string, args ...string) {
+	tb.Helper()
+	m, err := Find(name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	overlay, err := m.Overlay(tb.TempDir())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cmd := exec.Command("go", append([]string{command, "-overlay", overlay}, args...)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("%s: %v\n%s", name, err, out)
+	}
+}
