@@ -80,7 +80,7 @@ func New(opt Options, cmds *commands.Dispatcher) (*Server, error) {
 	if opt.TLS != nil && isPath(opt.Listen) {
 		return nil, errors.New("a Unix socket carries no TLS")
 	}
-	ln, err := listen(opt.Listen)
+	ln, err := Listen(opt.Listen)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,9 @@ const (
 	vanishTime   = 13 * time.Second
 )
 
-func listen(addr string) (net.Listener, error) {
+// Listen listens at host:port, or at the path of a Unix socket, from which it removes a
+// socket that nobody listens on any more. Connections have keep-alive probes.
+func Listen(addr string) (net.Listener, error) {
 	network := "tcp"
 	if isPath(addr) {
 		network = "unix"
@@ -136,6 +138,12 @@ func removeStale(path string) error {
 
 // Addr is where the server listens.
 func (s *Server) Addr() net.Addr { return s.ln.Addr() }
+
+// Clients is how many clients are connected.
+func (s *Server) Clients() int { return int(s.clients.Load()) }
+
+// Draining says that no new clients are accepted any more.
+func (s *Server) Draining() bool { return s.draining.Err() != nil }
 
 // Serve accepts clients until ctx is done, then lets running commands finish, for
 // DrainTimeout at most, but a LOCK that waits for another owner not, and returns when the last session has ended. The error is

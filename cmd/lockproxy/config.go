@@ -52,6 +52,7 @@ func (c config) validate(all []setting, bad faults) (options, faults) {
 	}
 	bad = append(bad, o.contradictions()...)
 	bad = append(bad, o.misplaced()...)
+	bad = append(bad, o.pointless()...)
 	bad = append(bad, o.readTLS()...)
 	if len(bad) == 0 {
 		bad = append(bad, o.unusedTLS()...)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
@@ -18,6 +17,8 @@ const (
 	// devNodeTimeout is generous: an embedded server compiles a script anew for each
 	// call, and six of them share the process with the proxy.
 	devNodeTimeout = "250ms"
+	// devAdmin is where dev shows itself, at a free port.
+	devAdmin = "127.0.0.1:0"
 )
 
 func (p program) devCommand() *cli.Command {
@@ -51,6 +52,9 @@ func (p program) dev(ctx context.Context, raw config, bad faults) error {
 	if _, said := raw["node-timeout"]; !said {
 		raw["node-timeout"] = given{values: []string{devNodeTimeout}}
 	}
+	if _, said := raw["admin"]; !said {
+		raw["admin"] = given{values: []string{devAdmin}}
+	}
 	raw["upstream"] = given{values: embeddedURLs(servers[:1])}
 	raw["upstream-mode"] = given{values: []string{backends.ModeStandalone}}
 	raw["lock-node"] = given{values: embeddedURLs(servers[1:])}
@@ -58,7 +62,7 @@ func (p program) dev(ctx context.Context, raw config, bad faults) error {
 	if len(bad) > 0 {
 		return bad
 	}
-	return serve(ctx, o, newLogger(p.stderr, o), func(addr net.Addr) { p.firstSession(addr) })
+	return serve(ctx, o, newLogger(p.stderr, o), p.firstSession)
 }
 
 // startEmbedded starts n in-process servers on free loopback ports. Their keys

@@ -27,7 +27,7 @@ const startTimeout = 3 * time.Second
 func (p program) serveCommand() *cli.Command {
 	return p.command("serve", "serve clients until SIGTERM, then drain", settings(), func(c *cli.Context, o options) error {
 		setProcs(o.procs)
-		return serve(c.Context, o, newLogger(p.stderr, o), func(net.Addr) {})
+		return serve(c.Context, o, newLogger(p.stderr, o), func(_, _ net.Addr) {})
 	})
 }
 
@@ -51,8 +51,8 @@ func newLogger(w io.Writer, o options) *slog.Logger {
 
 // serve runs the proxy that o describes. After ctx ends it drains, and returns when
 // everything it started has ended. listening is called once, when clients can
-// connect.
-func serve(ctx context.Context, o options, log *slog.Logger, listening func(net.Addr)) error {
+// connect, with where they and operators do; nil: operators cannot.
+func serve(ctx context.Context, o options, log *slog.Logger, listening func(clients, operators net.Addr)) error {
 	for _, w := range o.warnings {
 		log.Warn(w)
 	}
@@ -83,8 +83,13 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(net.
 	if err != nil {
 		return errors.Join(err, finish(svc))
 	}
+	where, stopAdmin, err := startAdmin(ctx, o, svc, srv, up, log)
+	if err != nil {
+		return errors.Join(err, abandon(srv), finish(svc))
+	}
+	defer stopAdmin()
 	log.Info("listening", "address", srv.Addr().String(), "tls", o.clientTLS != nil, "upstream", o.upstream.String(), "lock_nodes", addresses(o.nodes))
-	listening(srv.Addr())
+	listening(srv.Addr(), where)
 	return runBoth(ctx, srv, svc, log)
 }
 
@@ -108,6 +113,13 @@ func runBoth(ctx context.Context, srv *proxy.Server, svc *locks.Service, log *sl
 	err := srv.Serve(serveCtx)
 	stopLocks()
 	return errors.Join(ignoreCanceled(err), ignoreCanceled(<-ended))
+}
+
+// abandon ends a server that was not run.
+func abandon(srv *proxy.Server) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return srv.Serve(ctx)
 }
 
 // finish ends a service that was not run, and waits for what it started.

@@ -5,9 +5,10 @@ import (
 	"net"
 )
 
-// firstSession tells whoever started dev what it is and what to type.
-func (p program) firstSession(addr net.Addr) {
-	cli, bash := dialers(addr)
+// firstSession tells whoever started dev what it is, what to type and where to look.
+// operators is nil if nowhere.
+func (p program) firstSession(clients, operators net.Addr) {
+	cli, bash := dialers(clients)
 	fmt.Fprintf(p.stdout, `
 lockproxy dev: memory-only. One upstream and %d lock nodes run inside this process;
 what they hold is gone when it ends. Ctrl-C ends it.
@@ -26,8 +27,20 @@ and from a second one, between LOCK and UNLOCK:
   > LOCK job 30s          (nil): held by another
 
 No redis-cli? The same over plain %s
+%s
+`, devLockNodes, cli, bash, lookAt(operators))
+}
 
-`, devLockNodes, cli, bash)
+// lookAt is where an operator looks, as a sentence on a line of its own.
+func lookAt(operators net.Addr) string {
+	switch {
+	case operators == nil:
+		return ""
+	case operators.Network() == "unix":
+		return "\nWho holds what, metrics, health: curl --unix-socket " + operators.String() + " http://localhost/\n"
+	}
+	_, dial := dialAddress(operators.String())
+	return "\nWho holds what, metrics, health: http://" + dial + "/\n"
 }
 
 // dialers are the ways to reach addr by hand: with redis-cli, and with what comes

@@ -66,6 +66,10 @@ type options struct {
 	maxIdentities             int
 	procs                     int // 0: chosen by setProcs
 
+	admin                  string // where the admin server listens; empty: there is none
+	adminPassword          string
+	adminPprof, adminForce bool
+
 	logLevel slog.Level
 	logJSON  bool
 
@@ -109,6 +113,11 @@ func settings() []setting {
 
 		{name: "procs", value: "0", usage: "threads that run Go code at once; 0: GOMAXPROCS if it is set, else half the cores, since each wake-up across cores costs more than relaying a command", read: count(0, func(o *options) *int { return &o.procs })},
 
+		{name: "admin", usage: "where operators look, over HTTP: `host:port`, or the path of a Unix socket; nowhere if it is not said (docs/admin.md)", read: readAdmin},
+		{name: "admin-password", secret: true, usage: "what operators must know, with any user name; without, the page is for a loopback address or a Unix socket only", read: readAdminPassword},
+		{name: "admin-pprof", toggle: true, value: "false", usage: "serve profiles of the process to operators, at /debug/pprof/", read: toggle(func(o *options) *bool { return &o.adminPprof })},
+		{name: "admin-force", toggle: true, value: "false", usage: "let operators take locks away on the page", read: toggle(func(o *options) *bool { return &o.adminForce })},
+
 		{name: "log-level", value: "info", usage: "debug, info, warn or error", read: readLevel},
 		{name: "log-format", value: "text", usage: "text or json", read: readFormat},
 	})
@@ -129,6 +138,11 @@ func only(all []setting, names ...string) []setting {
 
 func readListen(o *options, text string) error {
 	o.listen = text
+	return checkListen(text)
+}
+
+// checkListen says what is wrong with where to listen.
+func checkListen(text string) error {
 	if isSocketPath(text) {
 		return nil
 	}

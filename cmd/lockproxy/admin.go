@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/proxy"
+	"github.com/lockproxy/lockproxy/proxy/admin"
+)
+
+// leastPassword is how many characters keep guessing hopeless, at ten a minute.
+const leastPassword = 8
+
+// readAdmin takes nothing at all for no admin server, which is how dev is told so.
+func readAdmin(o *options, text string) error {
+	o.admin = text
+	if text == "" {
+		return nil
+	}
+	return checkListen(text)
+}
+
+func readAdminPassword(o *options, text string) error {
+	o.adminPassword = text
+	if len(text) < leastPassword {
+		return fmt.Errorf("is shorter than %d characters", leastPassword)
+	}
+	return nil
+}
+
+// pointless are the faults of settings about the admin server that nobody could make
+// use of.
+func (o *options) pointless() (bad faults) {
+	said := o.adminPassword != "" || o.adminPprof || o.adminForce
+	if said && o.admin == "" {
+		bad = append(bad, errors.New("admin-password, admin-pprof, admin-force: admin is not set, so there is no admin server"))
+	}
+	if o.admin != "" && o.adminPassword == "" && (o.adminPprof || o.adminForce) && isPublic(o.admin) {
+		bad = append(bad, fmt.Errorf("admin-pprof, admin-force: need admin-password, since other machines reach %s", o.admin))
+	}
+	return bad
+}
+
+// isPublic says that other machines reach an address to listen at, as far as that can be
+// told without asking for names.
+func isPublic(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil || isSocketPath(listen) {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "" || err == nil && !ip.IsLoopback()
+}
+
+// startAdmin starts the admin server, if there is to be one, and says where it listens,
+// else nil. stop ends it and waits for its end; it outlives ctx, so that what drains can
+// be seen.
+func startAdmin(ctx context.Context, o options, svc *locks.Service, srv *proxy.Server, up *upstream.Upstream, log *slog.Logger) (addr net.Addr, stop func(), err error) {
+	if o.admin == "" {
+		return nil, func() {}, nil
+	}
+	a, err := admin.New(admin.Options{
+		Listen: o.admin, Locks: svc, Proxy: srv, Upstream: up,
+		Password: o.adminPassword, Pprof: o.adminPprof, Force: o.adminForce,
+		Version: moduleVersion(), Log: log,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("admin: %w", err)
+	}
+	log.Info("admin server listening", "address", a.Addr().String(), "password", o.adminPassword != "")
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := a.Serve(ctx); err != nil {
+			log.Error("the admin server has ended", "error", err)
+		}
+	}()
+	return a.Addr(), func() { cancel(); <-ended }, nil
+}

@@ -1,0 +1,40 @@
+package admin
+
+import (
+	"net/http"
+	"net/http/pprof"
+	"strconv"
+)
+
+// maxProfile is for how many seconds a profile may be taken.
+const maxProfile = 120
+
+// profiles serves those of runtime/pprof. The process's command line, which may hold
+// passwords, is not among them.
+func (s *Server) profiles(mux *http.ServeMux) {
+	if !s.opt.Pprof {
+		mux.HandleFunc("/debug/pprof/", func(w http.ResponseWriter, _ *http.Request) {
+			refuse(w, http.StatusNotFound, "profiles are served with --admin-pprof")
+		})
+		return
+	}
+	mux.HandleFunc("GET /debug/pprof/", brief(pprof.Index))
+	mux.HandleFunc("GET /debug/pprof/profile", brief(pprof.Profile))
+	mux.HandleFunc("GET /debug/pprof/trace", brief(pprof.Trace))
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/cmdline", func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusNotFound, "not served: a command line may hold passwords")
+	})
+}
+
+// brief refuses profiles that take too long.
+func brief(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		text := r.FormValue("seconds")
+		if n, err := strconv.ParseFloat(text, 64); text != "" && (err != nil || !(n <= maxProfile)) {
+			refuse(w, http.StatusBadRequest, "seconds is a number up to "+strconv.Itoa(maxProfile))
+			return
+		}
+		next(w, r)
+	}
+}
