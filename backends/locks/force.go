@@ -3,6 +3,8 @@ package locks
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 )
 
 const (
@@ -19,6 +21,28 @@ var errForced = errors.New("the owner takes the lock again faster than it can be
 // fence. Nodes that are silent are told until no lease can run any more. Errors are a
 // *QuorumError or that of ctx; then the lock may be gone, or not yet: force it again.
 func (s *Service) Force(ctx context.Context, db int, name string) (was Holding, held bool, err error) {
+	return s.forceGrant(ctx, db, name, 0)
+}
+
+// ForceGrant is Force for the grant with this fence only: what somebody saw, and meant.
+// If a later one, or an earlier one, has the name, it says so with an *OtherGrantError
+// and takes nothing away.
+func (s *Service) ForceGrant(ctx context.Context, db int, name string, fence int64) (was Holding, held bool, err error) {
+	if fence <= 0 {
+		return Holding{}, false, fmt.Errorf("%d is not a fence", fence)
+	}
+	return s.forceGrant(ctx, db, name, fence)
+}
+
+// An OtherGrantError says that the name is held under another fence than was meant.
+type OtherGrantError struct{ Now Holding }
+
+func (e *OtherGrantError) Error() string {
+	return fmt.Sprintf("the lock has moved on: it is held under fence %d", e.Now.Fence)
+}
+
+// forceGrant is Force, of the grant with this fence if that is not 0.
+func (s *Service) forceGrant(ctx context.Context, db int, name string, fence int64) (was Holding, held bool, err error) {
 	if err := s.enter(ctx); err != nil {
 		return Holding{}, false, err
 	}
@@ -32,13 +56,16 @@ func (s *Service) Force(ctx context.Context, db int, name string) (was Holding, 
 			return Holding{}, false, s.quorumError("LOCKCTL", name, votes)
 		}
 		now, found := s.holding(votes, db, name)
-		if !found || held && now.Owner != was.Owner {
+		other := fence != 0 && now.Fence != fence
+		switch {
+		case !found, held && (other || now.Owner != was.Owner):
 			return was, held, nil
-		}
-		if !held {
+		case other:
+			return Holding{}, false, &OtherGrantError{Now: now}
+		case !held:
 			was, held = now, true
 		}
-		done, err := s.force(ctx, holder{db, name, now.Owner}, votes)
+		done, err := s.force(ctx, holder{db, name, now.Owner}, upTo(votes, fence))
 		if err != nil {
 			return Holding{}, false, err
 		}
@@ -47,6 +74,20 @@ func (s *Service) Force(ctx context.Context, db int, name string) (was Holding, 
 		}
 	}
 	return Holding{}, false, errForced
+}
+
+// upTo are the votes without those on a grant with a larger fence than this, if it is not 0.
+func upTo(votes []vote, fence int64) []vote {
+	if fence == 0 {
+		return votes
+	}
+	votes = slices.Clone(votes)
+	for i := range votes {
+		if v := &votes[i]; v.ballot == yes && v.owner != "" && v.fence > fence {
+			*v = vote{err: errNotAsked, unsent: true}
+		}
+	}
+	return votes
 }
 
 // force releases the holds that a read showed. It is not done while a quorum still has

@@ -235,3 +235,64 @@ func TestForceAgainstRenewals(t *testing.T) {
 		wg.Wait()
 	}
 }
+
+// TestForceOneGrant: what was granted since somebody looked is not taken away.
+func TestForceOneGrant(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 5))
+	old := lock(t, p[0], "job", "alice", 30*time.Second)
+	unlock(t, p[0], "job", "alice", 0)
+	for _, owner := range []string{"alice", "bob"} {
+		g := lock(t, p[0], "job", owner, 30*time.Second)
+		lock(t, p[0], "job", owner, 30*time.Second)
+		for _, fence := range []int64{old.Fence, g.Fence + 1} {
+			was, held, err := p[1].ForceGrant(t.Context(), 0, "job", fence)
+			if other := (*OtherGrantError)(nil); held || !errors.As(err, &other) || other.Now.Owner != owner || other.Now.Fence != g.Fence {
+				t.Errorf("under fence %d: %+v, %v, %v", fence-g.Fence, was, held, err)
+			}
+		}
+		if v := renewedBy(t, p[0], g); v <= 0 {
+			t.Error("the grant is gone")
+		}
+		was, held, err := p[1].ForceGrant(t.Context(), 0, "job", g.Fence)
+		if !held || err != nil || was.Owner != owner || was.Fence != g.Fence || was.Holds != 2 {
+			t.Errorf("forced %+v, %v, %v", was, held, err)
+		}
+		lost(t, p[0], "job", owner, g.Fence)
+		if was, held, err := p[1].ForceGrant(t.Context(), 0, "job", g.Fence); held || err != nil {
+			t.Errorf("forced again: %+v, %v, %v", was, held, err)
+		}
+	}
+	if _, _, err := p[0].ForceGrant(t.Context(), 0, "job", 0); err == nil {
+		t.Error("fence 0 is none, and was taken for one")
+	}
+}
+
+// TestForceOneGrantAgainstLaterOnes: an owner takes and gives back without pause; a force of
+// one grant leaves each later one alone.
+func TestForceOneGrantAgainstLaterOnes(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 5))
+	for range 30 {
+		g := lock(t, p[0], "job", "alice", 30*time.Second)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, _, err := p[1].ForceGrant(t.Context(), 0, "job", g.Fence)
+			if other := (*OtherGrantError)(nil); err != nil && !errors.As(err, &other) {
+				t.Errorf("FORCE: %v", err)
+			}
+		})
+		if _, err := p[0].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: g.Fence}); err != nil && !errors.Is(err, ErrLost) {
+			t.Errorf("UNLOCK: %v", err)
+		}
+		later := lock(t, p[0], "job", "alice", 30*time.Second)
+		wg.Wait()
+		if later.Fence <= g.Fence {
+			t.Fatalf("fence %d after %d", later.Fence, g.Fence)
+		}
+		if v := renewedBy(t, p[0], later); v <= 0 {
+			t.Fatal("the later grant is gone")
+		}
+		unlock(t, p[0], "job", "alice", 0)
+	}
+}
