@@ -19,6 +19,8 @@ type Holding struct {
 	Votes     int           // how many nodes agree that this owner has it
 	Waiters   int           // how many wait for it at this proxy
 	Session   bool          // this proxy renews it
+	Here      bool          // this proxy granted it, and remembers that
+	Waited    time.Duration // if Here: from the call of LOCK to the grant
 }
 
 // A NodeView is what one node says of a name.
@@ -108,6 +110,7 @@ func (s *Service) holding(votes []vote, db int, name string) (Holding, bool) {
 	h.Owner, h.Votes = owner, n
 	h.Fence, _ = most(votes, func(v *vote) (int64, bool) { return v.fence, its(v) })
 	h.Session = s.keeper.keeps(holder{db, name, owner}, h.Fence)
+	h.Waited, h.Here = s.memory.waited(holder{db, name, owner}, h.Fence)
 	h.Remaining = qthRest(votes, s.quorum, its)
 	h.Holds = qth(votes, s.quorum, its, func(v *vote) int { return countHolds(v.read.holds) })
 	for i := range votes {

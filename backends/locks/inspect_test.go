@@ -39,8 +39,8 @@ func TestInspect(t *testing.T) {
 		if h.Remaining < 19*time.Second || h.Remaining > 20*time.Second || h.Held < 20*time.Millisecond || h.Held > 10*time.Second {
 			t.Errorf("times of %+v", h)
 		}
-		h.Remaining, h.Held = 0, 0
-		want := Holding{Name: "job", Owner: "alice", Fence: a.Grant.Fence, Holds: 2, Info: "nightly", Votes: 5}
+		h.Remaining, h.Held, h.Waited = 0, 0, 0
+		want := Holding{Name: "job", Owner: "alice", Fence: a.Grant.Fence, Holds: 2, Info: "nightly", Votes: 5, Here: true}
 		if h != want {
 			t.Errorf("got %+v, want %+v", h, want)
 		}

@@ -396,7 +396,7 @@ func TestGrowing(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, first := holder{0, "job", "alice"}, version{lineage: "first"}
-	m.granted(h, "first", 7, 30*time.Second, &first, 1)
+	m.granted(h, "first", 7, 30*time.Second, &first, 1, 0)
 	grown := func(until time.Duration, before func(), want time.Duration) {
 		t.Helper()
 		g, ok := m.grow(h, 7, time.Second)
@@ -432,18 +432,18 @@ func TestWhatChangedMeanwhileStays(t *testing.T) {
 		grows bool // without being read again
 	}{
 		{"nothing", func(*memory) {}, "read", true},
-		{"a hold came", func(m *memory) { m.granted(h, "new", 7, 30*time.Second, &first, 2) }, "old new", false},
+		{"a hold came", func(m *memory) { m.granted(h, "new", 7, 30*time.Second, &first, 2, 0) }, "old new", false},
 		{"the hold went", func(m *memory) { m.drop(h, "old") }, "", false},
 		{"it was renewed", func(m *memory) { m.renew(h, 7, 0, time.Minute) }, "old", false},
 		{"it was forgotten", func(m *memory) { m.forgetGrant(h, 7) }, "", false},
-		{"there is a later grant", func(m *memory) { m.granted(h, "later", 8, 30*time.Second, &first, 1) }, "later", false},
+		{"there is a later grant", func(m *memory) { m.granted(h, "later", 8, 30*time.Second, &first, 1, 0) }, "later", false},
 	}
 	for _, tt := range tests {
 		m, err := newMemory(10)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.granted(h, "old", 7, 30*time.Second, &first, 1)
+		m.granted(h, "old", 7, 30*time.Second, &first, 1, 0)
 		before := m.recall(h)
 		tt.after(m)
 		m.replace(h, before, grant{fence: 7, holds: []string{"read"}, until: time.Minute})
@@ -464,7 +464,7 @@ func TestUnclaimedWhatWasReadMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.granted(h, "old", 7, 30*time.Second, &first, 1)
+	m.granted(h, "old", 7, 30*time.Second, &first, 1, 0)
 	g, holds, ok := m.claim(h, 0, false, "")
 	if !ok {
 		t.Fatal("nothing is remembered")

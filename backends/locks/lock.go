@@ -44,6 +44,7 @@ func (s *Service) Lock(ctx context.Context, r LockRequest) (Answer, error) {
 	if r.Owner == "" {
 		r.Owner, r.generated = rand.Text(), true
 	}
+	r.asked = s.now()
 	return s.counters.locked(s.lockRequest(ctx, r))
 }
 

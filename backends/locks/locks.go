@@ -38,7 +38,8 @@ type LockRequest struct {
 	Req     string        // up to 1 KB; not empty: the same (DB, Name, Owner, Req) is granted once, however often it is asked;
 	// once it is given back the answer is its Grant with no Validity and no Holds
 
-	generated bool // Owner was, so that it has nothing yet
+	generated bool          // Owner was, so that it has nothing yet
+	asked     time.Duration // when Lock was called
 }
 
 // A Grant is one acquisition that a majority agreed to.

@@ -23,6 +23,8 @@ type grant struct {
 	version version       // the largest that was given out
 	origin  string        // lineage of the version under which this proxy was granted it; empty if it was not, or that is not known
 	partial bool          // there are, or may be, holds or a version made through another proxy
+	here    bool          // this proxy was granted it
+	waited  time.Duration // if here: from the call of LOCK to the grant
 }
 
 // memory is a bounded LRU of grants. All methods are safe for concurrent use.
@@ -129,13 +131,14 @@ func (m *memory) has(h holder, now time.Duration) bool {
 }
 
 // granted remembers a new hold and returns how many there are. v is the version that
-// the acquisition gave, if a quorum took it; count is how many holds a quorum counts.
-func (m *memory) granted(h holder, hold string, fence int64, until time.Duration, v *version, count int) (holds int) {
+// the acquisition gave, if a quorum took it; count is how many holds a quorum counts. The
+// first hold waited so long.
+func (m *memory) granted(h holder, hold string, fence int64, until time.Duration, v *version, count int, waited time.Duration) (holds int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.grants.Get(h)
 	if !ok || p.fence != fence {
-		p = &grant{fence: fence}
+		p = &grant{fence: fence, here: count <= 1, waited: waited}
 		if v != nil {
 			p.version, p.origin = *v, v.lineage
 		}
@@ -223,6 +226,17 @@ func (m *memory) until(h holder, fence int64) (until time.Duration, ok bool) {
 	return p.until, true
 }
 
+// waited is how long the first hold of the grant with this fence waited; ok is false if
+// another proxy granted it, or that is not known any more.
+func (m *memory) waited(h holder, fence int64) (waited time.Duration, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, found := m.grants.Peek(h); found && p.fence == fence {
+		return p.waited, p.here
+	}
+	return 0, false
+}
+
 // origin is the lineage that leases of the grant with this fence have until another proxy
 // changes it; empty if that is not known.
 func (m *memory) origin(h holder, fence int64) string {
@@ -264,6 +278,9 @@ func (m *memory) replace(h holder, before, g grant) {
 		now = *p
 	}
 	if now.fence == before.fence && now.version == before.version && slices.Equal(now.holds, before.holds) {
+		if now.fence == g.fence {
+			g.here, g.waited = now.here, now.waited
+		}
 		m.grants.Add(h, &g)
 	} else if ok {
 		p.partial = true

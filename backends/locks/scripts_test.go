@@ -141,7 +141,7 @@ func TestShorteningCountsWhenSent(t *testing.T) {
 	}
 	h := holder{0, "job", "alice"}
 	first := version{lineage: "first"}
-	m.granted(h, "first", 7, 30*time.Second, &first, 1)
+	m.granted(h, "first", 7, 30*time.Second, &first, 1, 0)
 	tests := []struct {
 		now, until   time.Duration
 		shortens, ok bool

@@ -82,7 +82,7 @@ func (s *Service) remember(a *acquisition, fence int64, until time.Duration, v *
 	if a.Session != nil && a.Session.ended {
 		return 0, ErrSessionEnded
 	}
-	holds = s.memory.granted(a.holder, a.id, fence, until, v, count)
+	holds = s.memory.granted(a.holder, a.id, fence, until, v, count, s.now()-a.asked)
 	if a.Session != nil {
 		s.keeper.addLocked(a, fence, until)
 	}
