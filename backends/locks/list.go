@@ -17,11 +17,14 @@ import (
 
 // A ListRequest asks for a part of the names that are held.
 type ListRequest struct {
-	DB     int
+	DB     int    // or AllDBs
 	Match  string // a glob on the name, as SCAN's MATCH; empty: every name
 	Count  int    // how many keys of a node to look at, as SCAN's COUNT; 0: 100, at most 1000
 	Cursor string // where to go on: empty or "0" begins
 }
+
+// AllDBs stands for every database at once.
+const AllDBs = -1
 
 // A Listing is a part of the names that are held.
 type Listing struct {
@@ -50,20 +53,20 @@ func (s *Service) List(ctx context.Context, r ListRequest) (Listing, error) {
 		return Listing{}, err
 	}
 	defer s.leave()
-	names, next, err := s.scanSome(ctx, r, at)
+	places, next, err := s.scanSome(ctx, r, at)
 	if err != nil {
 		return Listing{}, err
 	}
-	all, err := s.readAll(ctx, r.DB, names)
+	all, err := s.readAll(ctx, places)
 	if err != nil {
 		return Listing{}, err
 	}
 	l := Listing{Cursor: next.String()}
 	for i, votes := range all {
 		if ballots(votes, yes) < s.quorum {
-			return Listing{}, s.quorumError("LOCKCTL", names[i], votes)
+			return Listing{}, s.quorumError("LOCKCTL", places[i].name, votes)
 		}
-		h, held := s.holding(votes, r.DB, names[i])
+		h, held := s.holding(votes, places[i].db, places[i].name)
 		if held && !at.reported(votes, h.Fence) {
 			l.Held = append(l.Held, h)
 		}
@@ -73,7 +76,7 @@ func (s *Service) List(ctx context.Context, r ListRequest) (Listing, error) {
 
 // scanSome looks at some keys of the node that the cursor is at, or of another one if
 // that does not answer.
-func (s *Service) scanSome(ctx context.Context, r ListRequest, at cursor) (names []string, next cursor, err error) {
+func (s *Service) scanSome(ctx context.Context, r ListRequest, at cursor) (places []place, next cursor, err error) {
 	failed := make([]vote, len(s.nodes))
 	for {
 		i, ok := s.scannable(at, failed)
@@ -88,7 +91,7 @@ func (s *Service) scanSome(ctx context.Context, r ListRequest, at cursor) (names
 		case err != nil:
 			return nil, at, err
 		case v.ballot == yes:
-			return v.page.names, at.after(v.page.next, s.toScan()), nil
+			return v.page.places, at.after(v.page.next, s.toScan()), nil
 		}
 		failed[i] = v
 		at.node = -1
@@ -117,9 +120,13 @@ func (s *Service) scannable(at cursor, failed []vote) (index int, ok bool) {
 
 // scan looks at some keys of one node.
 func (s *Service) scan(ctx context.Context, node int, r ListRequest, from string) (vote, error) {
-	prefix := s.key(r.DB, "").lock
+	prefix := s.opts.Prefix + "lock:"
+	pattern := globEscape(s.key(r.DB, "").lock)
+	if r.DB == AllDBs {
+		pattern = globEscape(prefix) + "*:"
+	}
 	j := job{
-		args:    []string{"SCAN", from, "MATCH", globEscape(prefix) + cmp.Or(r.Match, "*"), "COUNT", strconv.Itoa(listBounds(r.Count))},
+		args:    []string{"SCAN", from, "MATCH", pattern + cmp.Or(r.Match, "*"), "COUNT", strconv.Itoa(listBounds(r.Count))},
 		parse:   func(m []rueidis.RedisMessage) (vote, error) { return parsePage(m, prefix) },
 		expires: s.now() + listPatience,
 	}
@@ -164,12 +171,12 @@ func (s *Service) scanError(at cursor, failed []vote) *QuorumError {
 }
 
 // readAll reads names, some at a time, so that the nodes' queues have room for others.
-func (s *Service) readAll(ctx context.Context, db int, names []string) (votes [][]vote, err error) {
-	for some := range slices.Chunk(names, maxBatch/2) {
+func (s *Service) readAll(ctx context.Context, places []place) (votes [][]vote, err error) {
+	for some := range slices.Chunk(places, maxBatch/2) {
 		rounds := make([]*round, len(some))
-		for i, name := range some {
+		for i, at := range some {
 			rounds[i] = s.ask(job{
-				args: s.command(scripts.Read, s.key(db, name)), parse: parseRead, expires: s.now() + listPatience,
+				args: s.command(scripts.Read, s.key(at.db, at.name)), parse: parseRead, expires: s.now() + listPatience,
 			}, all)
 		}
 		patience := s.opts.patience(s.opts.MaxTTL)
@@ -189,11 +196,11 @@ func (s *Service) readAll(ctx context.Context, db int, names []string) (votes []
 
 // A page is what SCAN answers.
 type page struct {
-	next  string   // cursor; "0" at the end
-	names []string // of locks
+	next   string  // cursor; "0" at the end
+	places []place // of locks
 }
 
-// parsePage reads {cursor, keys}.
+// parsePage reads {cursor, keys}. A key that is not of a lock is passed over.
 func parsePage(m []rueidis.RedisMessage, prefix string) (vote, error) {
 	v := vote{ballot: yes, page: &page{}}
 	if len(m) != 2 {
@@ -204,7 +211,10 @@ func parsePage(m []rueidis.RedisMessage, prefix string) (vote, error) {
 	}
 	keys, err := m[1].AsStrSlice()
 	for _, k := range keys {
-		v.page.names = append(v.page.names, strings.TrimPrefix(k, prefix))
+		db, name, ok := strings.Cut(strings.TrimPrefix(k, prefix), ":")
+		if n, err := strconv.Atoi(db); err == nil && ok {
+			v.page.places = append(v.page.places, place{n, name})
+		}
 	}
 	return v, err
 }

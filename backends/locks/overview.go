@@ -1,0 +1,128 @@
+package locks
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+)
+
+// A Queue is who waits for one name at this proxy.
+type Queue struct {
+	DB      int
+	Name    string
+	Waiters int
+	Longest time.Duration // how long the first in line has waited
+	Next    string        // the owner it waits as
+	Holder  string        // whom it was told of last; empty: nobody
+}
+
+// Queues are the longest queues at this proxy, at most so many, and how many there are.
+func (s *Service) Queues(most int) (longest []Queue, total int) {
+	return s.waiting.longest(most, s.now())
+}
+
+func (ws *waiting) longest(most int, now time.Duration) (out []Queue, total int) {
+	ws.mu.Lock()
+	all := make([]*queue, 0, len(ws.queues))
+	lengths := make(map[*queue]int, len(ws.queues))
+	for _, q := range ws.queues {
+		all = append(all, q)
+		lengths[q] = q.line.Len()
+	}
+	ws.mu.Unlock()
+	// Sorted without the mutex, which every LOCK that waits needs; at is never changed.
+	slices.SortFunc(all, func(a, b *queue) int {
+		return cmp.Or(cmp.Compare(lengths[b], lengths[a]), cmp.Compare(a.at.db, b.at.db), cmp.Compare(a.at.name, b.at.name))
+	})
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	for _, q := range all[:min(most, len(all))] {
+		if w := q.first(); w != nil {
+			out = append(out, Queue{
+				DB: q.at.db, Name: q.at.name, Waiters: q.line.Len(), Longest: now - w.since, Next: w.request.Owner, Holder: q.known.holder,
+			})
+		}
+	}
+	return out, len(all)
+}
+
+// A NamesRequest asks for names that may be held.
+type NamesRequest struct {
+	DB    int    // or AllDBs
+	Match string // as in ListRequest
+	Looks int    // how many times a node is asked for at most 1000 keys, all nodes together; 0: 100
+}
+
+// A Name is one that some node has a record of: it is held, or was a moment ago, or
+// somebody tries to get it.
+type Name struct {
+	DB   int
+	Name string
+}
+
+// Names goes through the names as List does, without asking who has them: that costs a
+// quorum read of each, see Holdings. complete is false if there was not enough of Looks to
+// see all. The names come in no order, and each once. Errors are those of List.
+func (s *Service) Names(ctx context.Context, r NamesRequest) (names []Name, complete bool, err error) {
+	seen := map[place]struct{}{}
+	at, err := parseCursor("", len(s.nodes))
+	for looks := cmp.Or(r.Looks, 100); looks > 0 && err == nil; looks-- {
+		var places []place
+		places, at, err = s.namesFrom(ctx, ListRequest{DB: r.DB, Match: r.Match, Count: listMost}, at)
+		for _, p := range places {
+			if _, ok := seen[p]; !ok {
+				seen[p] = struct{}{}
+				names = append(names, Name{p.db, p.name})
+			}
+		}
+		if at.String() == "0" {
+			return names, err == nil, err
+		}
+	}
+	return names, false, err
+}
+
+// namesFrom has a turn of its own, so that locks need not wait for all of Names.
+func (s *Service) namesFrom(ctx context.Context, r ListRequest, at cursor) ([]place, cursor, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, at, err
+	}
+	defer s.leave()
+	return s.scanSome(ctx, r, at)
+}
+
+// Holdings asks a quorum who has each of these names. Those that nobody has are left out.
+// The error is a *QuorumError or that of ctx.
+func (s *Service) Holdings(ctx context.Context, names []Name) (held []Holding, err error) {
+	for some := range slices.Chunk(names, maxBatch/2) {
+		if held, err = s.addHoldings(ctx, some, held); err != nil {
+			return nil, err
+		}
+	}
+	return held, nil
+}
+
+func (s *Service) addHoldings(ctx context.Context, names []Name, held []Holding) ([]Holding, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	places := make([]place, len(names))
+	for i, n := range names {
+		places[i] = place{n.DB, n.Name}
+	}
+	all, err := s.readAll(ctx, places)
+	if err != nil {
+		return nil, err
+	}
+	for i, votes := range all {
+		if ballots(votes, yes) < s.quorum {
+			return nil, s.quorumError("LOCKCTL", names[i].Name, votes)
+		}
+		if h, ok := s.holding(votes, names[i].DB, names[i].Name); ok {
+			held = append(held, h)
+		}
+	}
+	return held, nil
+}
