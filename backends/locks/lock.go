@@ -45,7 +45,10 @@ func (s *Service) Lock(ctx context.Context, r LockRequest) (Answer, error) {
 		r.Owner, r.generated = rand.Text(), true
 	}
 	r.asked = s.now()
-	return s.counters.locked(s.lockRequest(ctx, r))
+	a, err := s.counters.locked(s.lockRequest(ctx, r))
+	now := s.now()
+	s.hot.answered(place{r.DB, r.Name}, a.Granted, now-r.asked, now)
+	return a, err
 }
 
 // lockOnce asks for the name once: until a quorum has said who has it.

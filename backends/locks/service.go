@@ -37,6 +37,7 @@ type Service struct {
 
 	waiting  waiting
 	counters counters
+	hot      hot
 
 	fan   sync.Mutex // held while a question is given to all lanes, so that all have it in one order
 	lanes sync.WaitGroup

@@ -1,0 +1,170 @@
+package locks
+
+import (
+	"cmp"
+	"container/heap"
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	hotNames = 512              // names a summary knows
+	hotBytes = 1 << 10          // of a name; longer ones are not counted
+	hotHalf  = time.Minute      // after which what was counted counts half
+	hotFresh = 30 * time.Minute // after which weights are made small again
+)
+
+// A HotName is a name that was asked for much in the last minutes, at this proxy. The
+// numbers are per minute, what is older counting less, and rather too small than too large.
+type HotName struct {
+	DB       int
+	Name     string
+	Grants   float64
+	Refusals float64
+	Waited   time.Duration // from the calls of LOCK to their answers, all together
+}
+
+// hot is which names were asked for most and waited for longest. Its methods are safe
+// for concurrent use, and what they cost does not depend on how many names there are.
+type hot struct {
+	mu     sync.Mutex
+	asked  summary // by LOCKs
+	waited summary // by the time that they waited
+}
+
+// Hot are the names that were asked for most, and those that were waited for longest, at
+// most so many of each, the hottest first.
+func (s *Service) Hot(most int) (asked, waited []HotName) {
+	now := s.now()
+	s.hot.mu.Lock()
+	defer s.hot.mu.Unlock()
+	return s.hot.asked.best(most, now), s.hot.waited.best(most, now)
+}
+
+// answered counts the answer to a LOCK, which took so long.
+func (h *hot) answered(at place, granted bool, waited, now time.Duration) {
+	if len(at.name) > hotBytes {
+		return
+	}
+	c := counted{waited: float64(waited)}
+	if granted {
+		c.grants = 1
+	} else {
+		c.refusals = 1
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked.add(at, 1, c, now)
+	h.waited.add(at, float64(waited), c, now)
+}
+
+// A summary knows the heaviest of any number of names (Metwally et al., "Space-Saving"): a
+// name that it does not know takes the place of the lightest, and its weight, of which
+// it may have had as much before. Instead of letting all counts decay, later ones weigh
+// more, which leaves the order alone (Cormode et al., "Forward Decay"). The zero value is
+// ready.
+type summary struct {
+	origin time.Duration // when a count weighs 1
+	places map[place]*weighed
+	order  lightest
+}
+
+// weighed is what a summary knows of a name.
+type weighed struct {
+	at     place
+	weight float64
+	before float64 // of weight: what it may have had before it was known
+	counted
+	index int // in the order
+}
+
+// counted is what happened to a name since it is known, weighted like its weight.
+type counted struct{ grants, refusals, waited float64 }
+
+func (s *summary) add(at place, by float64, c counted, now time.Duration) {
+	if now-s.origin > hotFresh {
+		s.rebase(now)
+	}
+	f := s.factor(now)
+	w := s.places[at]
+	switch {
+	case w != nil:
+	case len(s.order) < hotNames:
+		w = &weighed{at: at}
+		heap.Push(&s.order, w)
+	default:
+		w = s.order[0]
+		delete(s.places, w.at)
+		*w = weighed{at: at, weight: w.weight, before: w.weight}
+	}
+	if s.places == nil {
+		s.places = map[place]*weighed{}
+	}
+	s.places[at] = w
+	w.weight += by * f
+	w.grants += c.grants * f
+	w.refusals += c.refusals * f
+	w.waited += c.waited * f
+	heap.Fix(&s.order, w.index)
+}
+
+// factor is what counts weigh at a time.
+func (s *summary) factor(now time.Duration) float64 {
+	return math.Exp2(float64(now-s.origin) / float64(hotHalf))
+}
+
+// rebase lets counts weigh 1 now, before the weights grow too large for their type.
+func (s *summary) rebase(now time.Duration) {
+	f := s.factor(now)
+	for _, w := range s.order {
+		w.weight /= f
+		w.before /= f
+		w.grants /= f
+		w.refusals /= f
+		w.waited /= f
+	}
+	s.origin = now
+}
+
+// best are the heaviest, by what is sure of their weight. What weighs next to nothing is
+// forgotten.
+func (s *summary) best(most int, now time.Duration) []HotName {
+	sure := slices.Clone(s.order)
+	slices.SortFunc(sure, func(a, b *weighed) int {
+		return cmp.Or(cmp.Compare(b.weight-b.before, a.weight-a.before), cmp.Compare(a.at.db, b.at.db), cmp.Compare(a.at.name, b.at.name))
+	})
+	perMinute := math.Ln2 * float64(time.Minute) / float64(hotHalf) / s.factor(now)
+	var out []HotName
+	for _, w := range sure[:min(most, len(sure))] {
+		h := HotName{
+			DB: w.at.db, Name: w.at.name,
+			Grants: w.grants * perMinute, Refusals: w.refusals * perMinute, Waited: time.Duration(w.waited * perMinute),
+		}
+		if h.Grants+h.Refusals >= 0.01 {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// lightest is a heap.
+type lightest []*weighed
+
+func (l lightest) Len() int           { return len(l) }
+func (l lightest) Less(i, j int) bool { return l[i].weight < l[j].weight }
+func (l lightest) Swap(i, j int) {
+	l[i], l[j] = l[j], l[i]
+	l[i].index, l[j].index = i, j
+}
+func (l *lightest) Push(x any) {
+	w := x.(*weighed)
+	w.index = len(*l)
+	*l = append(*l, w)
+}
+func (l *lightest) Pop() any {
+	last := (*l)[len(*l)-1]
+	*l = (*l)[:len(*l)-1]
+	return last
+}
