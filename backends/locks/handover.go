@@ -64,7 +64,7 @@ func (s *Service) giveUp(at place, release func(how string) job, enough func([]v
 func (ws *waiting) handOver(at place, offering func(LockRequest) *offer) *offer {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if e := ws.earOf(at); e != nil && e.yields(ws.now()) {
+	if e := ws.earOf(at); e != nil && e.yields(ws.now(), &ws.chance) {
 		return nil
 	}
 	q := ws.queues[at]
@@ -81,14 +81,14 @@ func (ws *waiting) handOver(at place, offering func(LockRequest) *offer) *offer 
 
 // yields counts the releases, and reports whether the name should go to another proxy now:
 // then nobody here asks for it for a while.
-func (e *ear) yields(now time.Duration) bool {
+func (e *ear) yields(now time.Duration, c *chance) bool {
 	if e.turns == 0 {
 		e.turnsSince = now
 	}
 	if e.turns++; !e.crowded || (e.turns <= maxTurns && now-e.turnsSince < turnTime) {
 		return false
 	}
-	e.turns, e.quiet = 0, now+yieldFor+rand64(yieldMax)
+	e.turns, e.quiet = 0, now+yieldFor+c.part(yieldMax)
 	return true
 }
 

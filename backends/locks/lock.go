@@ -2,10 +2,8 @@ package locks
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"strconv"
 	"sync"
 	"time"
@@ -42,7 +40,7 @@ func (s *Service) Lock(ctx context.Context, r LockRequest) (Answer, error) {
 		return Answer{}, err
 	}
 	if r.Owner == "" {
-		r.Owner, r.generated = rand.Text(), true
+		r.Owner, r.generated = s.opts.chance.id(), true
 	}
 	r.asked = s.now()
 	a, err := s.counters.locked(s.lockRequest(ctx, r))
@@ -72,14 +70,12 @@ func (s *Service) lockOnce(ctx context.Context, r LockRequest) (Answer, error) {
 		if tries++; tries > splitTries || s.now() > deadline {
 			return Answer{}, nil
 		}
-		if err := sleep(ctx, rand64(window)); err != nil {
+		if err := sleep(ctx, s.opts.chance.part(window)); err != nil {
 			return Answer{}, err
 		}
 		window = min(2*window, widest)
 	}
 }
-
-func rand64(d time.Duration) time.Duration { return time.Duration(mathrand.Int64N(int64(d))) }
 
 func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
@@ -146,7 +142,7 @@ func (s *Service) acquire(ctx context.Context, r LockRequest) (Answer, error) {
 
 // newAcquisition begins a try: its clock runs. The job is the question to every node.
 func (s *Service) newAcquisition(r LockRequest) (*acquisition, job) {
-	a := &acquisition{LockRequest: r, holder: holder{r.DB, r.Name, r.Owner}, key: s.key(r.DB, r.Name), id: newHold(r), began: s.now()}
+	a := &acquisition{LockRequest: r, holder: holder{r.DB, r.Name, r.Owner}, key: s.key(r.DB, r.Name), id: s.newHold(r), began: s.now()}
 	a.version = s.memory.enter(a.holder, a.id, a.began)
 	return a, job{
 		args: s.command(scripts.Acquire, a.key, r.Owner, ms(r.TTL), s.proposal(), r.Info,

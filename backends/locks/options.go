@@ -51,7 +51,8 @@ type Options struct {
 	Log  *slog.Logger                // transitions of nodes; default slog.Default()
 	Tune func(*rueidis.ClientOption) // may change how nodes are dialled; default nil
 
-	now func() time.Duration // tests: the clock; default sinceStart
+	now    func() time.Duration // tests: the clock; default sinceStart
+	chance chance               // tests: what is random; default what cannot be guessed
 }
 
 // withDefaults fills in what is zero and reports every fault at once.

@@ -29,6 +29,7 @@ type waiting struct {
 	quorum int
 	prefix string // of their keys
 	now    func() time.Duration
+	chance chance
 
 	poll, longPoll time.Duration // the first pause of an asker that hears nothing, and the longest
 
@@ -311,9 +312,9 @@ func (ws *waiting) again(w *waiter, now time.Duration) time.Duration {
 	}
 	w.failures = 0
 	if k.holder == "" {
-		return now + rand64(widest)
+		return now + ws.chance.part(widest)
 	}
 	poll := min(ws.poll<<min(w.polls, 10), ws.longPoll+time.Duration(len(ws.queues))*pollShare)
 	w.polls++
-	return min(now+poll, k.until+lapseMargin+rand64(lapseSpread))
+	return min(now+poll, k.until+lapseMargin+ws.chance.part(lapseSpread))
 }

@@ -2,7 +2,6 @@ package locks
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"slices"
 	"strconv"
@@ -263,7 +262,7 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest) (v
 // takeOver renews a grant that was read, in a lineage of its own, and returns it as it
 // is then.
 func (s *Service) takeOver(ctx context.Context, h holder, ttl time.Duration, g grant, read []vote, how effect) (grant, ruling, []vote, error) {
-	g.version = version{lineage: rand.Text(), number: 1}
+	g.version = version{lineage: s.opts.chance.id(), number: 1}
 	base := make([]string, len(read))
 	for i := range read {
 		if f, ok := has(&read[i], h.owner); ok && f == g.fence {

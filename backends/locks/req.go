@@ -3,7 +3,6 @@ package locks
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base32"
 	"errors"
@@ -23,11 +22,11 @@ func requestTag(h holder, req string) string {
 }
 
 // newHold is the id of a new attempt's hold, with the tag of the request if it has an id.
-func newHold(r LockRequest) string {
+func (s *Service) newHold(r LockRequest) string {
 	if r.Req == "" {
-		return rand.Text()
+		return s.opts.chance.id()
 	}
-	return requestTag(holder{r.DB, r.Name, r.Owner}, r.Req) + "." + rand.Text()
+	return requestTag(holder{r.DB, r.Name, r.Owner}, r.Req) + "." + s.opts.chance.id()
 }
 
 // holdTag is the tag of a hold, empty if it has none.

@@ -78,7 +78,7 @@ func New(o Options) (*Service, error) {
 	}
 	s.keeper = newKeeper(s)
 	s.waiting = waiting{
-		nodes: len(o.Nodes), quorum: s.quorum, prefix: o.Prefix, now: o.now,
+		nodes: len(o.Nodes), quorum: s.quorum, prefix: o.Prefix, now: o.now, chance: o.chance,
 		poll: firstPoll, longPoll: longPoll,
 		queues: map[place]*queue{}, ears: map[string]*ear{},
 	}
