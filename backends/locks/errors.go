@@ -36,6 +36,9 @@ var (
 	errBusy     = errors.New("too many requests wait for it")
 	errDisagree = errors.New("the nodes that answered do not agree")
 	errNotAsked = errors.New("was not asked")
+	errUnwanted = errors.New("was not waited for")
+	errShut     = errors.New("connection refused")
+	errBroken   = errors.New("connection closed")
 	errCluster  = errors.New("is a Redis Cluster, which cannot be a lock node")
 )
 
@@ -72,11 +75,22 @@ func reason(err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &n) && n.Timeout():
 		return errTimeout
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return errors.New("connection refused")
+		return errShut
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
-		return errors.New("connection closed")
+		return errBroken
 	}
 	return err
+}
+
+// isConnection says that a node could not be reached, as reason puts it.
+func isConnection(err error) bool {
+	for _, known := range []error{errShut, errBroken, errNoMaster, errUnconfirmed, errMoved} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	var n net.Error
+	return errors.As(err, &n)
 }
 
 // redisReason is the error code of a Redis error. Redis before 7 wraps an error

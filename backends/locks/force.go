@@ -59,6 +59,9 @@ func (s *Service) forceGrant(ctx context.Context, db int, name string, fence int
 		other := fence != 0 && now.Fence != fence
 		switch {
 		case !found, held && (other || now.Owner != was.Owner):
+			if held {
+				s.counters.forces.Add(1)
+			}
 			return was, held, nil
 		case other:
 			return Holding{}, false, &OtherGrantError{Now: now}
@@ -70,6 +73,7 @@ func (s *Service) forceGrant(ctx context.Context, db int, name string, fence int
 			return Holding{}, false, err
 		}
 		if done {
+			s.counters.forces.Add(1)
 			return was, true, nil
 		}
 	}
@@ -114,14 +118,15 @@ func (s *Service) force(ctx context.Context, h holder, votes []vote) (done bool,
 		return false, s.quorumError("LOCKCTL", h.name, noted)
 	}
 	s.memory.forgetGrant(h, fence)
-	s.keeper.lose(h, fence, "it was taken away by an operator")
+	s.keeper.lose(h, fence, lostForced, "it was taken away by an operator")
 	holds := everyHold(votes, h.owner)
 	j := s.releaseJob(s.key(h.db, h.name), h.owner, fence, "force", "", holds[:min(len(holds), forceHolds)]...)
-	round := s.ask(j, func(v []vote) bool { return leftNothing(v, h.owner) >= s.quorum })
+	round := s.ask(askRelease, j, func(v []vote) bool { return leftNothing(v, h.owner) >= s.quorum })
 	s.waiting.stir(place{h.db, h.name})
 	err = round.wait(ctx, patience)
 	votes = round.close(false, nil)
 	free := leftNothing(votes, h.owner)
+	s.ended(round, votes, endOf(err, free >= s.quorum))
 	switch {
 	case err != nil:
 		return false, err

@@ -41,11 +41,11 @@ func (s *Service) giveUp(at place, release func(how string) job, enough func([]v
 	o := s.waiting.handOver(at, func(r LockRequest) *offer {
 		a, j := s.newAcquisition(r)
 		acquire = j
-		acquire.round = newRound(len(s.nodes), s.decided)
+		acquire.round = newRound(len(s.nodes), askAcquire, s.now(), s.decided)
 		return &offer{a: a, round: acquire.round}
 	})
 	if o == nil {
-		round := s.ask(release("unlock"), enough)
+		round := s.ask(askRelease, release("unlock"), enough)
 		s.waiting.stir(at)
 		return round
 	}
@@ -54,7 +54,7 @@ func (s *Service) giveUp(at place, release func(how string) job, enough func([]v
 	if o.heard {
 		how = "passed"
 	}
-	round := s.ask(release(how), enough, acquire)
+	round := s.ask(askRelease, release(how), enough, acquire)
 	s.waiting.tell(at)
 	return round
 }

@@ -75,7 +75,7 @@ func newKeeper(s *Service) *keeper {
 func (k *keeper) addLocked(a *acquisition, fence int64, until time.Duration) {
 	l := k.leases[a.holder]
 	if l != nil && l.fence != fence {
-		k.loseLocked(l, "it expired")
+		k.loseLocked(l, lostExpired, "it expired")
 		l = nil
 	}
 	if l == nil {
@@ -157,15 +157,16 @@ func (k *keeper) dropLeaseLocked(l *lease) {
 
 // lose tells the sessions of the grant with this fence, or an earlier one, that it is lost,
 // whatever its validity. Nothing is released.
-func (k *keeper) lose(h holder, fence int64, reason string) {
+func (k *keeper) lose(h holder, fence int64, why loss, reason string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if l := k.leases[h]; l != nil && l.fence <= fence {
-		k.loseLocked(l, reason)
+		k.loseLocked(l, why, reason)
 	}
 }
 
-func (k *keeper) loseLocked(l *lease, reason string) {
+func (k *keeper) loseLocked(l *lease, why loss, reason string) {
+	k.svc.counters.losses[why].Add(1)
 	loss := Loss{DB: l.db, Name: l.name, Owner: l.owner, Fence: l.fence, Reason: reason}
 	var told []*Session
 	for _, hold := range l.holds {
@@ -242,7 +243,8 @@ func (k *keeper) judgeLocked(l *lease) (within time.Duration, due bool) {
 	switch {
 	case len(l.holds) == 0 || k.stopped:
 	case now >= last:
-		k.loseLocked(l, l.reason(now))
+		why, reason := l.reason(now)
+		k.loseLocked(l, why, reason)
 	case now >= l.end():
 		k.doneLocked(l, last)
 	case now < l.until-l.lead() && !l.suspect:
@@ -281,23 +283,25 @@ func (k *keeper) settle(l *lease, o outcome) {
 	l.suspect = false
 	switch o.ruling {
 	case carried:
+		k.svc.counters.sessionRenewals.Add(1)
 		l.until, l.missed = o.until, nil
 		k.dropLocked(l.holder, o.released)
 		k.doneLocked(l, max(l.until-l.lead(), now+leastPause))
 	case undecided:
+		k.svc.counters.sessionMisses.Add(1)
 		l.missed = o.err
 		k.doneLocked(l, max(now, min(now+l.pause(now), l.until-l.margin())))
 	case released:
 		k.dropLeaseLocked(l)
 	case foreign:
-		k.loseLocked(l, "another owner has it")
+		k.loseLocked(l, lostTaken, "another owner has it")
 	default:
-		k.loseLocked(l, "it expired or was taken away")
+		k.loseLocked(l, lostGone, "it expired or was taken away")
 	}
 }
 
 // reason says in an operator's words why a lease is given up.
-func (l *lease) reason(now time.Duration) string {
+func (l *lease) reason(now time.Duration) (why loss, text string) {
 	last := l.holds[0]
 	for _, hold := range l.holds {
 		if hold.end > last.end {
@@ -306,11 +310,11 @@ func (l *lease) reason(now time.Duration) string {
 	}
 	switch {
 	case now >= last.end:
-		return "MAXHOLD of " + short(last.maxHold) + " is over"
+		return lostMaxHold, "MAXHOLD of " + short(last.maxHold) + " is over"
 	case l.missed != nil:
-		return "it could not be renewed: " + l.missed.Error()
+		return lostQuorum, "it could not be renewed: " + l.missed.Error()
 	}
-	return "it expired"
+	return lostExpired, "it expired"
 }
 
 // short is a duration as people write it: 1h, not 1h0m0s.

@@ -146,10 +146,10 @@ func (s *Service) giveBack(h holder, fence int64, ids []string) {
 // releaseEnded has holds released where the lease is of this lineage, or empty: where
 // they are. It returns the votes when a majority has answered.
 func (s *Service) releaseEnded(h holder, fence int64, lineage string, ids []string) []vote {
-	round := s.ask(s.endJob(h, fence, lineage, ids), func(v []vote) bool { return 2*(len(v)-ballots(v, silent)) > len(v) })
+	round := s.ask(askRelease, s.endJob(h, fence, lineage, ids), func(v []vote) bool { return 2*(len(v)-ballots(v, silent)) > len(v) })
 	s.waiting.stir(place{h.db, h.name})
 	_ = round.wait(context.Background(), s.opts.patience(s.opts.MaxTTL)) // so that not all of a session's locks queue up at the nodes
-	return round.close(false, nil)
+	return s.closed(round, round.close(false, nil), nil)
 }
 
 // endJob releases holds that their owner did not give back.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/meter"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
@@ -353,7 +354,7 @@ func TestAnUndoneGrantIsNotPutBack(t *testing.T) {
 	late := s.renewJob(h, 30*time.Second, s.memory.recall(h), "", "1", grows, s.now())
 	s.Undo(g)
 	nothingLeft(t, s, c)
-	round := s.ask(*late, all)
+	round := s.ask(askRenew, *late, all)
 	if err := round.wait(t.Context(), patience{patient, patient}); err != nil {
 		t.Fatal(err)
 	}
@@ -391,7 +392,7 @@ func TestRenewOfWhatAnotherProxyGrantedSince(t *testing.T) {
 // last, and never shrinks by one that nobody asked for.
 func TestGrowing(t *testing.T) {
 	t.Parallel()
-	m, err := newMemory(10)
+	m, err := newMemory(10, sinceStart, new(meter.Histogram))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -439,7 +440,7 @@ func TestWhatChangedMeanwhileStays(t *testing.T) {
 		{"there is a later grant", func(m *memory) { m.granted(h, "later", 8, 30*time.Second, &first, 1, 0) }, "later", false},
 	}
 	for _, tt := range tests {
-		m, err := newMemory(10)
+		m, err := newMemory(10, sinceStart, new(meter.Histogram))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -460,7 +461,7 @@ func TestWhatChangedMeanwhileStays(t *testing.T) {
 func TestUnclaimedWhatWasReadMeanwhile(t *testing.T) {
 	t.Parallel()
 	h, first := holder{0, "job", "alice"}, version{lineage: "first"}
-	m, err := newMemory(10)
+	m, err := newMemory(10, sinceStart, new(meter.Histogram))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -495,7 +496,7 @@ func TestALateWordIsNotAboutALaterGrant(t *testing.T) {
 		"it was renewed":      func() { s.memory.renewed(h, before, time.Millisecond) },
 		"its session renewed": func() { s.memory.grown(h, before, s.now()+time.Hour) },
 		"it is lost":          func() { s.memory.forgetGrant(h, first.Fence) },
-		"it was taken away":   func() { s.keeper.lose(h, first.Fence, "test") },
+		"it was taken away":   func() { s.keeper.lose(h, first.Fence, lostForced, "test") },
 		"its late RENEW fails": func() {
 			_, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: time.Second, Fence: first.Fence})
 			if !errors.Is(err, ErrLost) {

@@ -130,14 +130,16 @@ func (s *Service) scan(ctx context.Context, node int, r ListRequest, from string
 		parse:   func(m []rueidis.RedisMessage) (vote, error) { return parsePage(m, prefix) },
 		expires: s.now() + listPatience,
 	}
-	round := s.askEach(all, func(i int) *job {
+	round := s.askEach(askList, all, func(i int) *job {
 		if i == node {
 			return &j
 		}
 		return nil
 	})
 	err := round.waitFor(ctx, listPatience)
-	v := round.close(true, nil)[node]
+	votes := round.close(true, nil)
+	v := votes[node]
+	s.ended(round, votes, endOf(err, v.ballot == yes))
 	if v.ballot != yes && v.err == nil {
 		v.err = s.nodes[node].name(errTimeout)
 	}
@@ -175,7 +177,7 @@ func (s *Service) readAll(ctx context.Context, places []place) (votes [][]vote, 
 	for some := range slices.Chunk(places, maxBatch/2) {
 		rounds := make([]*round, len(some))
 		for i, at := range some {
-			rounds[i] = s.ask(job{
+			rounds[i] = s.ask(askRead, job{
 				args: s.command(scripts.Read, s.key(at.db, at.name)), parse: parseRead, expires: s.now() + listPatience,
 			}, all)
 		}
@@ -185,7 +187,7 @@ func (s *Service) readAll(ctx context.Context, places []place) (votes [][]vote, 
 			if err == nil {
 				err = r.wait(ctx, patience)
 			}
-			votes = append(votes, r.close(true, nil))
+			votes = append(votes, s.closed(r, r.close(true, nil), err))
 		}
 		if err != nil {
 			return nil, err

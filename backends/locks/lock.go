@@ -43,10 +43,10 @@ func (s *Service) Lock(ctx context.Context, r LockRequest) (Answer, error) {
 		r.Owner, r.generated = s.opts.chance.id(), true
 	}
 	r.asked = s.now()
-	a, err := s.counters.locked(s.lockRequest(ctx, r))
+	a, err := s.lockRequest(ctx, r)
 	now := s.now()
 	s.hot.answered(place{r.DB, r.Name}, a.Granted, now-r.asked, now)
-	return a, err
+	return s.counters.locked(a, err, now-r.asked)
 }
 
 // lockOnce asks for the name once: until a quorum has said who has it.
@@ -137,7 +137,7 @@ func (s *Service) acquire(ctx context.Context, r LockRequest) (Answer, error) {
 	}
 	defer s.leave()
 	a, j := s.newAcquisition(r)
-	return s.conclude(ctx, a, s.ask(j, s.decided))
+	return s.conclude(ctx, a, s.ask(askAcquire, j, s.decided))
 }
 
 // newAcquisition begins a try: its clock runs. The job is the question to every node.
@@ -157,7 +157,7 @@ func (s *Service) decided(v []vote) bool { return tallyAcquire(v, s.quorum, fals
 // conclude waits for the votes on an acquisition.
 func (s *Service) conclude(ctx context.Context, a *acquisition, round *round) (Answer, error) {
 	if err := round.wait(ctx, s.opts.patience(a.TTL)); err != nil {
-		s.abandon(a, round)
+		s.ended(round, s.abandon(a, round), endCanceled)
 		return Answer{}, err
 	}
 	return s.decide(ctx, a, round)
@@ -176,17 +176,19 @@ func (s *Service) decide(ctx context.Context, a *acquisition, round *round) (Ans
 	case granted:
 		return s.grant(ctx, a, round, t)
 	case held:
-		s.abandon(a, round)
+		s.ended(round, s.abandon(a, round), endHeld)
 		return Answer{Holder: t.holder, Remaining: t.rest, fence: t.fence}, nil
 	case ended:
-		s.abandon(a, round)
+		s.ended(round, s.abandon(a, round), endRepeat)
+		s.counters.repeats.Add(1)
 		return Answer{Granted: true, Grant: Grant{DB: a.DB, Name: a.Name, Owner: a.Owner, Fence: t.fence, attempt: a.id}}, nil
 	case split:
 		s.counters.splits.Add(1)
-		s.abandon(a, round)
+		s.ended(round, s.abandon(a, round), endSplit)
 		return Answer{}, errSplit
 	}
 	votes := s.abandon(a, round)
+	s.ended(round, votes, endNoQuorum)
 	err := s.quorumError("LOCK", a.Name, votes)
 	if wanting(votes) {
 		s.look()
@@ -204,6 +206,7 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 	} else {
 		votes = round.close(false, func(i int, v vote) { s.complete(a, i, &v, t.fence) })
 		if err := s.settle(ctx, a, votes, t.fence); err != nil {
+			s.ended(round, votes, endUnsettled)
 			s.undoAll(a)
 			return Answer{}, err
 		}
@@ -211,9 +214,11 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 	now := s.now()
 	validity := t.rest - (now - a.began) - drift(t.rest)
 	if validity <= 0 {
+		s.ended(round, votes, endLate)
 		s.undoAll(a)
 		return Answer{}, s.lateError(a, votes)
 	}
+	s.ended(round, votes, endGranted)
 	var v *version
 	if _, n := most(votes, func(v *vote) (version, bool) { return v.version, v.ballot == yes && v.version == a.version }); n >= s.quorum {
 		v = &a.version
@@ -252,7 +257,7 @@ func (s *Service) settle(ctx context.Context, a *acquisition, votes []vote, fenc
 	patience := s.opts.patience(a.TTL)
 	enough := func(v []vote) bool { return n+ballots(v, yes) >= s.quorum }
 	j := s.settleJob(a, fence, patience)
-	round := s.askEach(enough, func(i int) *job {
+	round := s.askEach(askSettle, enough, func(i int) *job {
 		if votes[i].ballot == yes && !carries(&votes[i], fence) {
 			return &j
 		}
@@ -260,6 +265,7 @@ func (s *Service) settle(ctx context.Context, a *acquisition, votes []vote, fenc
 	})
 	err := round.wait(ctx, patience)
 	settled := round.close(false, nil)
+	s.ended(round, settled, endOf(err, n+ballots(settled, yes) >= s.quorum))
 	switch {
 	case err != nil:
 		return err

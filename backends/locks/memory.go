@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/lockproxy/lockproxy/backends/meter"
 )
 
 // A holder is one owner of one name.
@@ -22,6 +24,7 @@ type grant struct {
 	until   time.Duration // end of the validity, by the Service's clock
 	version version       // the largest that was given out
 	origin  string        // lineage of the version under which this proxy was granted it; empty if it was not, or that is not known
+	since   time.Duration // when this proxy was granted it; 0: that is not known
 	partial bool          // there are, or may be, holds or a version made through another proxy
 	here    bool          // this proxy was granted it
 	waited  time.Duration // if here: from the call of LOCK to the grant
@@ -31,11 +34,25 @@ type grant struct {
 type memory struct {
 	mu     sync.Mutex
 	grants *simplelru.LRU[holder, *grant]
+
+	now  func() time.Duration
+	held *meter.Histogram // for how long grants were held that are over
 }
 
-func newMemory(size int) (*memory, error) {
-	l, err := simplelru.NewLRU[holder, *grant](size, nil)
-	return &memory{grants: l}, err
+func newMemory(size int, now func() time.Duration, held *meter.Histogram) (*memory, error) {
+	m := &memory{now: now, held: held}
+	var err error
+	m.grants, err = simplelru.NewLRU(size, func(_ holder, g *grant) { m.over(g) })
+	return m, err
+}
+
+// over counts a grant that is: it was given back or lost, or forgotten because nobody
+// came back for it. It was counted before, or cannot be, if since is 0.
+func (m *memory) over(g *grant) {
+	if g.since != 0 {
+		m.held.Observe(min(m.now(), max(g.until, g.since)) - g.since)
+		g.since = 0
+	}
 }
 
 func (g *grant) copy() grant {
@@ -64,6 +81,7 @@ func (m *memory) claim(h holder, fence int64, all bool, tag string) (g grant, ho
 		holds = takenBy(tag, g.holds)
 	}
 	if p.remove(holds); len(p.holds) == 0 {
+		p.since = 0 // whoever releases it says when it is over
 		m.grants.Remove(h)
 	}
 	return g, holds, true
@@ -103,6 +121,7 @@ func (m *memory) unclaim(h holder, g grant, holds []string) {
 	case ok && p.fence == g.fence:
 		p.remove(holds) // a RENEW may have read them meanwhile
 		p.holds = append(p.holds, holds...)
+		p.since = max(p.since, g.since)
 	case !ok || p.fence < g.fence: // else the owner has had another grant since
 		g.holds = holds
 		m.grants.Add(h, &g)
@@ -138,7 +157,13 @@ func (m *memory) granted(h holder, hold string, fence int64, until time.Duration
 	defer m.mu.Unlock()
 	p, ok := m.grants.Get(h)
 	if !ok || p.fence != fence {
+		if ok {
+			m.over(p)
+		}
 		p = &grant{fence: fence, here: count <= 1, waited: waited}
+		if p.here {
+			p.since = m.now()
+		}
 		if v != nil {
 			p.version, p.origin = *v, v.lineage
 		}
@@ -280,6 +305,9 @@ func (m *memory) replace(h holder, before, g grant) {
 	if now.fence == before.fence && now.version == before.version && slices.Equal(now.holds, before.holds) {
 		if now.fence == g.fence {
 			g.here, g.waited = now.here, now.waited
+			g.since = now.since
+		} else if ok {
+			m.over(p)
 		}
 		m.grants.Add(h, &g)
 	} else if ok {

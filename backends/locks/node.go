@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -65,8 +66,11 @@ type node struct {
 
 	wake chan struct{} // a job came while the lane waited; holds one
 
+	meter nodeMeter
+
 	// owned by the lane
 	greeted bool
+	lost    bool // the connection there was, if greeted is false
 	batch   []job
 	cmds    []rueidis.Completed
 }
@@ -90,7 +94,7 @@ func (n *node) push(jobs ...job) {
 	wake := n.waiting
 	n.mu.Unlock()
 	for _, r := range refused {
-		r.job.answer(n.index, vote{err: r.err, unsent: true})
+		n.answer(r.job, vote{err: r.err, unsent: true})
 	}
 	if start {
 		go n.run()
@@ -142,9 +146,11 @@ func (n *node) refusalLocked(j *job) error {
 	return nil
 }
 
-func (j *job) answer(node int, v vote) {
+// answer counts a vote and hands it to the round that wants it.
+func (n *node) answer(j *job, v vote) {
 	if j.round != nil {
-		j.round.deliver(node, v)
+		n.meter.vote(&v)
+		j.round.deliver(n.index, v)
 	}
 }
 
@@ -235,7 +241,11 @@ func (n *node) wanted(jobs []job) []job {
 			keep = append(keep, j)
 			continue
 		}
-		j.answer(n.index, vote{err: errTimeout, unsent: !j.out})
+		err := errTimeout
+		if j.expires > now {
+			err = errUnwanted
+		}
+		n.answer(&j, vote{err: err, unsent: !j.out})
 	}
 	return keep
 }
@@ -285,7 +295,7 @@ func (n *node) try(jobs []job, repeat bool) (again []job) {
 		}
 	}
 	if lost != nil {
-		n.greeted = false
+		n.greeted, n.lost = false, true
 	}
 	if lost != nil && len(again) == 0 {
 		n.failed(lost)
@@ -310,7 +320,7 @@ func (n *node) hand(j job, res rueidis.RedisResult, missing error) {
 		if v.err != nil {
 			v.err = n.name(v.err)
 		}
-		j.answer(n.index, v)
+		n.answer(&j, v)
 		return
 	}
 	n.giveUp(j, reason(v.err))
@@ -320,7 +330,7 @@ func (n *node) hand(j job, res rueidis.RedisResult, missing error) {
 // undoes by the id of a hold, so that it may run after what came later.
 func (n *node) giveUp(j job, err error) {
 	if !j.insist || j.expires <= n.svc.now() {
-		j.answer(n.index, vote{err: n.name(err), unsent: !j.out})
+		n.answer(&j, vote{err: n.name(err), unsent: !j.out})
 		return
 	}
 	n.mu.Lock()
@@ -348,6 +358,19 @@ func (n *node) name(err error) error {
 	return &NodeError{Node: n.server.String(), Err: err}
 }
 
+// reconnected notes that a lost connection has been made again.
+func (n *node) reconnected() {
+	n.meter.reconnects.Add(1)
+	n.mu.Lock()
+	why := n.lastErr
+	n.mu.Unlock()
+	attrs := []slog.Attr{slog.String("node", n.server.String())}
+	if why != nil {
+		attrs = append(attrs, slog.String("reason", why.Error()))
+	}
+	n.svc.opts.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock node reconnected", attrs...)
+}
+
 // failed notes a call that was not answered and pauses, longer each time.
 func (n *node) failed(err error) {
 	n.mu.Lock()
@@ -364,6 +387,7 @@ func (n *node) succeeded() {
 	n.met = true
 	n.failures, n.lastErr = 0, nil
 	n.took = n.svc.now() - n.sent
+	n.meter.replies.Observe(n.took)
 }
 
 // contact makes sure that the node is connected, known and has the scripts.
@@ -386,7 +410,10 @@ func (n *node) contact(ctx context.Context) error {
 		return err
 	}
 	err = n.svc.compare(n)
-	n.greeted = err == nil
+	if n.greeted = err == nil; n.greeted && n.lost {
+		n.lost = false
+		n.reconnected()
+	}
 	return err
 }
 
@@ -474,7 +501,7 @@ func (n *node) close() {
 	n.queue, n.later = nil, nil
 	n.mu.Unlock()
 	for _, j := range queue {
-		j.answer(n.index, vote{err: n.name(ErrClosed), unsent: true})
+		n.answer(&j, vote{err: n.name(ErrClosed), unsent: true})
 	}
 	if c != nil {
 		c.Close()

@@ -70,6 +70,7 @@ type waiter struct {
 	news    chan struct{} // tells the asker to look at its queue; holds one
 
 	// of the asker
+	ground   ground        // what makes it ask
 	asking   bool          // it asks the nodes, or does so next: its request is not offered to them
 	offer    *offer        // asks for it
 	again    time.Duration // when it asks again, if it hears nothing; 0: nothing is planned
@@ -243,11 +244,26 @@ func (q *queue) tell() {
 func (ws *waiting) ask(w *waiter) (o *offer) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+	w.ground = ws.ground(w)
 	if o, w.offer = w.offer, nil; o == nil {
 		w.asking = true
 		w.queue.forgetNews()
 	}
 	return o
+}
+
+// ground is what makes w, the asker, ask now.
+func (ws *waiting) ground(w *waiter) ground {
+	q := w.queue
+	switch {
+	case w.offer != nil:
+		return groundHanded
+	case w.asking: // it was the first in line when it came
+		return groundAtOnce
+	case q.stirred, q.soon != 0, q.freed(ws.quorum):
+		return groundWoken
+	}
+	return groundTimer
 }
 
 // asked notes what w, the asker, was told now, and plans when it asks again.

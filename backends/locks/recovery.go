@@ -198,12 +198,12 @@ func (s *Service) surveyPatience() time.Duration { return max(leastSurveyPatienc
 func (s *Service) survey(ctx context.Context, patience time.Duration) ([]vote, error) {
 	s.beginFollowing()
 	node := s.opts.Prefix + "node"
-	r := s.ask(job{
+	r := s.ask(askState, job{
 		args: s.command(scripts.State, key{node, node, node}), parse: parseState,
 		expires: s.now() + patience, survey: true,
 	}, all)
 	err := r.waitFor(ctx, patience)
-	return r.close(true, nil), err
+	return s.closed(r, r.close(true, nil), err), err
 }
 
 // all waits for every vote.
@@ -284,7 +284,7 @@ func needsFloor(orders []order) bool {
 // carryOut gives every node its order and returns the votes, nodes without one silent.
 func (s *Service) carryOut(ctx context.Context, orders []order) []vote {
 	node := s.opts.Prefix + "node"
-	r := s.askEach(all, func(i int) *job {
+	r := s.askEach(askOrder, all, func(i int) *job {
 		for _, o := range orders {
 			if o.node == i {
 				return &job{
@@ -296,7 +296,9 @@ func (s *Service) carryOut(ctx context.Context, orders []order) []vote {
 		return nil
 	})
 	_ = r.waitFor(ctx, s.surveyPatience()) // an order that was not carried out is given again at the next look
-	return r.close(true, nil)
+	votes := r.close(true, nil)
+	s.ended(r, votes, endOf(nil, ballots(votes, yes) == len(orders)))
+	return votes
 }
 
 // note stores what was seen and logs what changed.
@@ -308,6 +310,9 @@ func (s *Service) note(votes []vote) {
 		s.recovery.status[i] = is
 		if was.State == is.State && was.Up == is.Up {
 			continue
+		}
+		if is.State == NodeQuarantine && was.State != NodeQuarantine {
+			s.nodes[i].meter.quarantines.Add(1)
 		}
 		level, attrs := slog.LevelInfo, []slog.Attr{
 			slog.String("node", s.nodes[i].server.String()), slog.String("state", string(is.State)),

@@ -146,12 +146,14 @@ func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g gr
 // announce has every node note that a grant may be shortened. Only after a quorum did may
 // the renewal be sent.
 func (s *Service) announce(ctx context.Context, h holder, fence int64, patience patience) ([]vote, error) {
-	round := s.ask(job{
+	round := s.ask(askNote, job{
 		args: s.command(scripts.Note, s.key(h.db, h.name), strconv.FormatInt(fence, 10)), parse: parseDone,
 		expires: s.now() + patience.quorum,
 	}, func(v []vote) bool { return ballots(v, yes) >= s.quorum })
 	err := round.wait(ctx, patience)
-	return round.close(err != nil, nil), err
+	votes := round.close(err != nil, nil)
+	s.ended(round, votes, endOf(err, ballots(votes, yes) >= s.quorum))
+	return votes, err
 }
 
 func (s *Service) renewJob(h holder, ttl time.Duration, g grant, base, repair string, how effect, began time.Duration) *job {
@@ -182,7 +184,7 @@ func (s *Service) renewRound(ctx context.Context, h holder, ttl time.Duration, e
 		}
 		return all
 	}
-	round := s.askEach(func(v []vote) bool {
+	round := s.askEach(askRenew, func(v []vote) bool {
 		r := ruleRenew(with(v), s.quorum, false, h.owner)
 		return r == carried || r == foreign // else one more node may know the grant, so that it may be put back
 	}, each)
@@ -193,7 +195,9 @@ func (s *Service) renewRound(ctx context.Context, h holder, ttl time.Duration, e
 	}
 	round.mu.Unlock()
 	votes := with(round.close(err != nil, late))
-	return votes, ruleRenew(votes, s.quorum, true, h.owner), err
+	result := ruleRenew(votes, s.quorum, true, h.owner)
+	s.ended(round, votes, ruled(err, result))
+	return votes, result, err
 }
 
 // repair puts the grant back where the name is free, and on nodes that may not vote,
@@ -284,12 +288,12 @@ func (s *Service) read(ctx context.Context, h holder, patience patience) ([]vote
 
 // readFor also asks what was done before for the unlock with this tag, if there is one.
 func (s *Service) readFor(ctx context.Context, h holder, patience patience, tag string) ([]vote, error) {
-	round := s.ask(job{
+	round := s.ask(askRead, job{
 		args: s.command(scripts.Read, s.key(h.db, h.name), tag), parse: parseRead,
 		expires: s.now() + patience.quorum,
 	}, all)
 	err := round.wait(ctx, patience)
-	return round.close(true, nil), err
+	return s.closed(round, round.close(true, nil), err), err
 }
 
 const (

@@ -151,6 +151,9 @@ func (s *Service) lockRequest(ctx context.Context, r LockRequest) (Answer, error
 	}
 	defer end()
 	r.Wait = max(0, r.Wait-(s.now()-began))
+	if h := (holder{r.DB, r.Name, r.Owner}); s.memory.knows(h, requestTag(h, r.Req)) {
+		s.counters.repeats.Add(1)
+	}
 	return s.lockWait(ctx, r)
 }
 
@@ -173,6 +176,7 @@ func (s *Service) finishUnlock(ctx context.Context, h holder, r UnlockRequest, v
 		}
 		return takenAs(v.read.unlock.hold), true
 	})
+	s.counters.repeats.Add(1)
 	same := func(v *vote) bool { return didUnlock(v) && takenAs(v.read.unlock.hold) == as }
 	left := qth(votes, s.quorum, same, func(v *vote) int { return v.read.unlock.left })
 	done := votes[slices.IndexFunc(votes, func(v vote) bool { return same(&v) })].read.unlock

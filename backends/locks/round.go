@@ -10,7 +10,9 @@ import (
 // A round collects the votes on one question and decides nothing. Every node
 // gives exactly one vote, be it that it was not asked; lanes deliver them.
 type round struct {
-	enough func([]vote) bool // pure: are these votes, in the order of nodes, enough?
+	question question
+	began    time.Duration
+	enough   func([]vote) bool // pure: are these votes, in the order of nodes, enough?
 
 	mu     sync.Mutex
 	votes  []vote
@@ -22,8 +24,8 @@ type round struct {
 	done   chan struct{}
 }
 
-func newRound(nodes int, enough func([]vote) bool) *round {
-	return &round{enough: enough, votes: make([]vote, nodes), done: make(chan struct{})}
+func newRound(nodes int, q question, began time.Duration, enough func([]vote) bool) *round {
+	return &round{question: q, began: began, enough: enough, votes: make([]vote, nodes), done: make(chan struct{})}
 }
 
 // deliver takes node i's vote.

@@ -25,7 +25,7 @@ func TestHowLongARoundWaits(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRound(len(tt.votes), all)
+				r := newRound(len(tt.votes), askRead, 0, all)
 				for i, l := range tt.votes {
 					switch l {
 					case 'y':

@@ -58,16 +58,16 @@ func New(o Options) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newMemory(o.Memory)
-	if err != nil {
-		return nil, err
-	}
 	s := &Service{
-		opts: o, quorum: len(o.Nodes)/2 + 1, now: o.now, memory: m,
+		opts: o, quorum: len(o.Nodes)/2 + 1, now: o.now,
 		slots: make(chan struct{}, o.Rounds), stop: make(chan struct{}), kick: make(chan struct{}, 1),
 		common: []string{
 			ms(o.MaxTTL), strconv.FormatInt(o.Skew.Microseconds(), 10), ms(o.Retention), o.grace(),
 		},
+	}
+	s.counters.held.First = time.Millisecond
+	if s.memory, err = newMemory(o.Memory, o.now, &s.counters.held); err != nil {
+		return nil, err
 	}
 	for i, srv := range o.Nodes {
 		n, err := s.newNode(i, srv)
@@ -208,13 +208,13 @@ func (s *Service) command(sc *scripts.Script, k key, args ...string) []string {
 
 // ask puts one question to all nodes, and what is to come right behind it, which has its
 // own round.
-func (s *Service) ask(j job, enough func([]vote) bool, behind ...job) *round {
-	return s.askEach(enough, func(int) *job { return &j }, behind...)
+func (s *Service) ask(q question, j job, enough func([]vote) bool, behind ...job) *round {
+	return s.askEach(q, enough, func(int) *job { return &j }, behind...)
 }
 
 // askEach asks every node its own question, or none if that is nil.
-func (s *Service) askEach(enough func([]vote) bool, each func(node int) *job, behind ...job) *round {
-	r := newRound(len(s.nodes), enough)
+func (s *Service) askEach(q question, enough func([]vote) bool, each func(node int) *job, behind ...job) *round {
+	r := newRound(len(s.nodes), q, s.now(), enough)
 	s.counters.rounds.Add(1)
 	s.fan.Lock()
 	defer s.fan.Unlock()

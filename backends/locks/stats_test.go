@@ -21,10 +21,14 @@ func TestStats(t *testing.T) {
 	if got.Rounds < 7 {
 		t.Errorf("%d rounds for seven commands", got.Rounds)
 	}
-	got.Rounds = 0
-	if want := (Stats{Nodes: 3, Voting: 3, Grants: 3, Refusals: 1, Renewals: 1, Releases: 2, Undos: 1}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+	if got.Nodes != 3 || got.Grants != 3 || got.Refusals != 1 || got.Renewals != 1 || got.Releases != 2 || got.Undos != 1 ||
+		got.Reentries != 1 || got.NoQuorum != 0 || got.Failures != 0 {
+		t.Errorf("got %+v", got)
 	}
+	if got.GrantWait.Count() != 3 || got.RefusalWait.Count() != 1 || got.Held.Count() != 2 || got.Grounds[GroundAtOnce] != 3 {
+		t.Errorf("waits and holds: %+v", got)
+	}
+	eventually(t, 5*time.Second, "every round has one end", func() bool { return sums(s.Stats()) })
 	one, other := s.NewSession(nil), s.NewSession(nil)
 	defer one.Abandon()
 	for name, session := range map[string]*Session{"a": one, "b": one, "c": other} {
@@ -47,7 +51,74 @@ func TestStats(t *testing.T) {
 			t.Error("LOCK without nodes succeeds")
 		}
 	}
-	if got := s.Stats(); got.NoQuorum != 3 || got.Grants != 6 {
+	got = s.Stats()
+	if got.NoQuorum != 3 || got.Failures != 3 || got.Grants != 6 || got.Asked["acquire"].Ends["noquorum"] < 3 {
 		t.Errorf("without nodes: %+v", got)
+	}
+	for _, n := range got.Each {
+		if n.Votes["yes"] == 0 || n.Votes["connection"]+n.Votes["timeout"] == 0 || n.Replies.Count() == 0 {
+			t.Errorf("node: %+v", n)
+		}
+	}
+	eventually(t, 5*time.Second, "every round has one end", func() bool { return sums(s.Stats()) })
+}
+
+// sums reports whether the parts of what is counted make up the whole.
+func sums(st Stats) bool {
+	rounds, asked := int64(0), int64(0)
+	for _, a := range st.Asked {
+		for _, n := range a.Ends {
+			rounds += n
+		}
+		asked += a.Took.Count()
+	}
+	grounds := int64(0)
+	for _, n := range st.Grounds {
+		grounds += n
+	}
+	return rounds == st.Rounds && asked == rounds && grounds == st.Grants &&
+		st.GrantWait.Count() == st.Grants && st.RefusalWait.Count() == st.Refusals
+}
+
+// Why a waiter asked, and what became of sessions' locks.
+func TestStatsOfWaitersAndSessions(t *testing.T) {
+	s, _ := start(t, 3)
+	first := lock(t, s, "job", "first", time.Minute)
+	came := make(chan Answer, 1)
+	go func() {
+		a, _ := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "second", TTL: time.Minute, Wait: time.Minute})
+		came <- a
+	}()
+	eventually(t, 5*time.Second, "one waits", func() bool { return s.Stats().Waiting == 1 })
+	unlock(t, s, "job", first.Owner, 0)
+	if a := <-came; !a.Granted {
+		t.Fatalf("refused: %+v", a)
+	}
+	got := s.Stats()
+	if got.Grounds[GroundAtOnce] != 1 || got.Grounds[GroundAtOnce]+got.Grounds[GroundHanded]+got.Grounds[GroundWoken] != 2 {
+		t.Errorf("the first was granted at once, the second when the first released: %v", got.Grounds)
+	}
+	lost := make(chan Loss, 1)
+	c := s.NewSession(func(l Loss) { lost <- l })
+	defer c.End()
+	if a, err := s.Lock(t.Context(), LockRequest{Name: "kept", Owner: "me", TTL: time.Minute, Session: c}); err != nil || !a.Granted {
+		t.Fatal(a, err)
+	}
+	if _, held, err := s.Force(t.Context(), 0, "kept"); err != nil || !held {
+		t.Fatal(held, err)
+	}
+	<-lost
+	got = s.Stats()
+	if got.Forces != 1 || got.Lost[LostForced] != 1 || got.Held.Count() != 2 {
+		t.Errorf("one was forced, two are over: %+v", got)
+	}
+	if _, err := s.Lock(t.Context(), LockRequest{Name: "again", Owner: "me", TTL: time.Minute, Req: "1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Lock(t.Context(), LockRequest{Name: "again", Owner: "me", TTL: time.Minute, Req: "1"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Stats(); got.Repeats != 1 {
+		t.Errorf("%d repeats, want 1", got.Repeats)
 	}
 }

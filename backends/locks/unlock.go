@@ -44,6 +44,9 @@ func (s *Service) unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 		return s.unlockForeign(ctx, h, r)
 	}
 	votes, result, err := s.release(ctx, h, g, holds, g.until > s.now(), r.tag())
+	if err == nil && result != conflict && result != undecided && len(holds) == len(g.holds) {
+		s.memory.over(&g)
+	}
 	switch {
 	case err == nil && result == conflict: // this unlock gave back another hold, through another proxy
 		s.memory.unclaim(h, g, holds)
@@ -144,13 +147,15 @@ func (s *Service) release(ctx context.Context, h holder, g grant, holds []string
 	if valid && len(holds) == len(g.holds) && !g.partial {
 		round = s.giveUp(place{h.db, h.name}, j, enough)
 	} else {
-		round = s.ask(j(how), enough)
+		round = s.ask(askRelease, j(how), enough)
 		s.waiting.stir(place{h.db, h.name}) // an acquisition given to the nodes from now on runs behind the release
 	}
 	err := round.wait(ctx, patience)
 	votes := round.close(false, nil)
 	s.waiting.heardBy(place{h.db, h.name}, votes)
-	return votes, ruleRelease(votes, s.quorum, true, h.owner, fence), err
+	result := ruleRelease(votes, s.quorum, true, h.owner, fence)
+	s.ended(round, votes, ruled(err, result))
+	return votes, result, err
 }
 
 // unlockJob is releaseJob for the owner. A node that did this unlock before, with another

@@ -25,7 +25,7 @@ func (s *Service) lockWait(ctx context.Context, r LockRequest) (Answer, error) {
 	a, err = s.inLine(ctx, w, r)
 	left, unused := s.waiting.leave(w)
 	if unused != nil {
-		s.abandon(unused.a, unused.round)
+		s.ended(unused.round, s.abandon(unused.a, unused.round), endCanceled)
 		s.waiting.stir(at) // the next one may have asked before it was undone
 	}
 	if !a.Granted {
@@ -100,6 +100,7 @@ func (s *Service) inLine(ctx context.Context, w *waiter, r LockRequest) (Answer,
 		k.elsewhere = !a.Granted && k.holder != "" && !s.memory.has(holder{r.DB, r.Name, k.holder}, s.now())
 		s.waiting.asked(w, k, s.now())
 		if a.Granted {
+			a.ground = w.ground
 			return a, nil
 		}
 		if err := s.sleepInLine(within, w); err != nil {
@@ -126,6 +127,7 @@ func (s *Service) awaitTurn(ctx context.Context, w *waiter, r LockRequest) (Answ
 			return Answer{}, nil
 		case <-w.in:
 			a, err := s.lockOnce(ctx, r)
+			a.ground = groundOwn
 			if few := (*QuorumError)(nil); a.Granted || (err != nil && !errors.As(err, &few)) {
 				return a, err
 			}

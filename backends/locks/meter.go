@@ -1,0 +1,202 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/meter"
+)
+
+// A question is what a round asks: an index of questions.
+type question uint8
+
+const (
+	askAcquire question = iota
+	askSettle
+	askRenew
+	askNote
+	askRelease
+	askRead
+	askList
+	askState
+	askOrder
+)
+
+var questions = [...]string{"acquire", "settle", "renew", "note", "release", "read", "list", "state", "order"}
+
+// An end is what became of a round: an index of ends.
+type end uint8
+
+const (
+	endGranted   end = iota // acquire: a quorum granted it
+	endDone                 // a quorum did it, or answered
+	endHeld                 // another owner has the name
+	endLost                 // the owner has it no more
+	endSplit                // a quorum voted, and nobody has a majority
+	endRepeat               // it had been done before
+	endConflict             // the nodes know of another renewal or hold
+	endLate                 // granted, when the lease was over
+	endUnsettled            // granted, but a quorum did not take the fence
+	endNoQuorum             // too few voted
+	endCanceled             // nobody waited for it any more
+)
+
+var ends = [...]string{"granted", "done", "held", "lost", "split", "repeat", "conflict", "late", "unsettled", "noquorum", "canceled"}
+
+// ruled is the end of a round on an existing grant.
+func ruled(err error, r ruling) end {
+	if err != nil {
+		return endCanceled
+	}
+	switch r {
+	case carried:
+		return endDone
+	case gone:
+		return endLost
+	case foreign:
+		return endHeld
+	case conflict:
+		return endConflict
+	case released:
+		return endRepeat
+	}
+	return endNoQuorum
+}
+
+// endOf is the end of a round that is done or has too few votes. err is that of waiting.
+func endOf(err error, done bool) end {
+	switch {
+	case err != nil:
+		return endCanceled
+	case done:
+		return endDone
+	}
+	return endNoQuorum
+}
+
+// A roundMeter counts the rounds that ask one question.
+type roundMeter struct {
+	ends [len(ends)]atomic.Int64
+	took meter.Histogram
+}
+
+func (m *roundMeter) stats() RoundStats {
+	return RoundStats{Ends: named(ends[:], m.ends[:]), Took: m.took.Snapshot()}
+}
+
+// named are counters by their names.
+func named(names []string, counts []atomic.Int64) map[string]int64 {
+	all := make(map[string]int64, len(names))
+	for i, name := range names {
+		all[name] = counts[i].Load()
+	}
+	return all
+}
+
+// slowRound is how long a round takes at which the log says so: more than nodes are
+// given by default while a quorum is heard of.
+const slowRound = 100 * time.Millisecond
+
+// ended counts a round and says if it was slow. votes are those that closing it gave.
+func (s *Service) ended(r *round, votes []vote, e end) {
+	took := s.now() - r.began
+	m := &s.counters.asked[r.question]
+	m.ends[e].Add(1)
+	m.took.Observe(took)
+	if took >= slowRound && r.question < askList && e != endCanceled {
+		s.opts.Log.LogAttrs(context.Background(), slog.LevelWarn, "lock round was slow",
+			slog.String("question", questions[r.question]), slog.String("end", ends[e]), slog.Duration("took", took),
+			slog.String("silent", s.silent(votes)))
+	}
+}
+
+// closed is ended for a round that is done when a quorum has answered, and returns its
+// votes.
+func (s *Service) closed(r *round, votes []vote, err error) []vote {
+	s.ended(r, votes, endOf(err, len(votes)-ballots(votes, silent) >= s.quorum))
+	return votes
+}
+
+// silent is which nodes did not vote, and why.
+func (s *Service) silent(votes []vote) string {
+	var all []string
+	for i := range votes {
+		if v := &votes[i]; v.ballot == silent && !errors.Is(v.err, errNotAsked) {
+			all = append(all, s.nodes[i].name(orTimeout(v.err)).Error())
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// What a node said, or why it said nothing: indexes of said.
+const (
+	saidYes = iota
+	saidNo
+	saidTimeout
+	saidConnection
+	saidQuarantine
+	saidUnregistered
+	saidFloor
+	saidMaxTTL
+	saidRefused
+	saidBusy
+	saidError
+	saidUnwanted
+	saidClosed
+)
+
+var said = [...]string{
+	"yes", "no", "timeout", "connection", "quarantine", "unregistered", "floor", "maxttl", "refused", "busy", "error", "unwanted", "closed",
+}
+
+// A nodeMeter is what is counted of one node.
+type nodeMeter struct {
+	votes                   [len(said)]atomic.Int64
+	replies                 meter.Histogram
+	reconnects, quarantines atomic.Int64
+}
+
+func (m *nodeMeter) vote(v *vote) { m.votes[saying(v)].Add(1) }
+
+// saying sorts a vote.
+func saying(v *vote) int {
+	var same *sameServerError
+	switch {
+	case v.ballot == yes || v.ballot == repaired || v.ballot == again:
+		return saidYes
+	case v.ballot != silent:
+		return saidNo
+	case v.code != 0:
+		return [...]int{saidUnregistered, saidQuarantine, saidFloor, saidMaxTTL}[-v.code-1]
+	case errors.Is(v.err, errTimeout):
+		return saidTimeout
+	case errors.Is(v.err, errUnwanted):
+		return saidUnwanted
+	case errors.Is(v.err, errBusy):
+		return saidBusy
+	case errors.Is(v.err, ErrClosed):
+		return saidClosed
+	case errors.As(v.err, &same), errors.Is(v.err, errCluster), errors.Is(v.err, errReplica):
+		return saidRefused
+	case isConnection(v.err):
+		return saidConnection
+	}
+	return saidError
+}
+
+// stats is what was counted of a node of which this was seen.
+func (n *node) stats(seen NodeStatus) NodeStats {
+	st := NodeStats{
+		Address: seen.Address, State: seen.State, Up: seen.Up, Queued: seen.Queued,
+		Votes: named(said[:], n.meter.votes[:]), Replies: n.meter.replies.Snapshot(),
+		Reconnects: n.meter.reconnects.Load(), Quarantines: n.meter.quarantines.Load(),
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	st.Paused = n.lastErr != nil && n.retryAt > n.svc.now()
+	return st
+}
