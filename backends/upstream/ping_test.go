@@ -1,0 +1,70 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestPing(t *testing.T) {
+	tests := []struct{ reply, want string }{
+		{"+PONG\r\n", ""},
+		{"-NOPERM this user has no permissions to run the 'ping' command\r\n", ""},
+		{"-BUSY Redis is busy running a script.\r\n", ""},
+		{"-LOADING Redis is loading the dataset in memory\r\n", "LOADING"},
+		{"-MASTERDOWN Link with MASTER is down\r\n", "MASTERDOWN"},
+	}
+	for _, tt := range tests {
+		var pings atomic.Int32 // the greeting's is the first
+		f := newFake(t, func(word string) string {
+			if word == "PING" && pings.Add(1) > 1 {
+				return tt.reply
+			}
+			return echo(word)
+		})
+		p := newPool(t, f.addr, Options{})
+		shared(t, p)
+		pings.Store(1)
+		err := p.Ping(t.Context(), Identity{Proto: 2})
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%q: %v, want %q", tt.reply, err, tt.want)
+		}
+	}
+}
+
+func TestPingOfWhoDoesNotAnswer(t *testing.T) {
+	var hangs atomic.Bool
+	f := newFake(t, func(word string) string {
+		if hangs.Load() {
+			return ""
+		}
+		return echo(word)
+	})
+	p := newPool(t, f.addr, Options{})
+	c := shared(t, p)
+	hangs.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := p.Ping(ctx, Identity{Proto: 2}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while it hangs: %v", err)
+	}
+	lost := make(chan error, 1)
+	go func() { lost <- p.Ping(t.Context(), Identity{Proto: 2}) }()
+	f.drop()
+	<-c.Done()
+	var down *DownError
+	if err := <-lost; !errors.As(err, &down) {
+		t.Errorf("when the connection is lost: %v", err)
+	}
+}
+
+// A node that does not let this identity in serves others.
+func TestPingOfWhoRefuses(t *testing.T) {
+	p := newPool(t, newFake(t, new(gate).answer).addr, Options{})
+	if err := p.Ping(t.Context(), u); err != nil {
+		t.Error(err)
+	}
+}
