@@ -31,7 +31,7 @@ type Options struct {
 	// Listen is host:port, or the path of a Unix socket; required.
 	Listen   string
 	Locks    *locks.Service     // required
-	Proxy    *proxy.Server      // required
+	Proxy    Clients            // required
 	Upstream *upstream.Upstream // required
 	// Password lets an operator in, with any user name. Empty: whoever reaches a loopback
 	// address or a Unix socket is one, and nobody else.
@@ -44,6 +44,12 @@ type Options struct {
 	Version string
 	// Log is told who took locks away and what goes wrong; nil means slog.Default().
 	Log *slog.Logger
+}
+
+// Clients are those of the proxy; *proxy.Server has them. It must not wait for any.
+type Clients interface {
+	Clients() int   // how many are connected
+	Draining() bool // no more are let in
 }
 
 // A Server serves one address. It is made by New.

@@ -1,0 +1,294 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+const secret = "correct horse"
+
+func basic(user, password string) string {
+	r := &http.Request{Header: http.Header{}}
+	r.SetBasicAuth(user, password)
+	return r.Header.Get("Authorization")
+}
+
+func TestWhoIsAnOperator(t *testing.T) {
+	tests := []struct {
+		name   string
+		opt    Options
+		public bool // other machines reach it
+		header []string
+		want   int
+		says   string
+	}{
+		{"loopback", Options{}, false, nil, 200, "lockproxy"},
+		{"by the name of this machine", Options{}, false, []string{"Host", "localhost:80"}, 200, ""},
+		{"by another name", Options{}, false, []string{"Host", "evil.example:80"}, 403, "by its address"},
+		{"IPv6 address", Options{}, false, []string{"Host", "[::1]:80"}, 200, ""},
+		{"no password said", Options{Password: secret}, false, nil, 401, "needs the admin-password"},
+		{"password", Options{Password: secret}, false, []string{"Authorization", basic("anybody", secret)}, 200, ""},
+		{"by another name with the password", Options{Password: secret}, false, []string{"Host", "proxy.example", "Authorization", basic("", secret)}, 200, ""},
+		{"wrong password", Options{Password: secret}, false, []string{"Authorization", basic("anybody", secret+"s")}, 401, ""},
+		{"beginning of the password", Options{Password: secret}, false, []string{"Authorization", basic("anybody", secret[:8])}, 401, ""},
+		{"empty password", Options{Password: secret}, false, []string{"Authorization", basic("anybody", "")}, 401, ""},
+		{"other scheme", Options{Password: secret}, false, []string{"Authorization", "Bearer " + secret}, 401, ""},
+		{"everywhere without a password", Options{}, true, nil, 403, "no admin-password"},
+		{"everywhere with it", Options{Password: secret}, true, []string{"Authorization", basic("", secret)}, 200, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			d := open(t, tt.opt, nowhere, nowhere)
+			log := d.log
+			if tt.public {
+				d = serveHandler(t, (&Server{opt: d.opt, wrong: newGuesses(), watch: d.watch}).routes())
+			}
+			for _, path := range []string{"/", "/debug/pprof/", "/nothing"} {
+				code, body := d.get(t, path, tt.header...)
+				if code == 404 && path != "/" {
+					code = 200 // it was let through, to what there is not
+				}
+				if code != tt.want || path == "/" && !strings.Contains(body, tt.says) {
+					t.Errorf("%s: %d %q, want %d %q", path, code, body, tt.want, tt.says)
+				}
+				if strings.Contains(body, secret) {
+					t.Errorf("%s shows the password", path)
+				}
+			}
+			for _, path := range []string{"/healthz", "/metrics"} {
+				if code, body := d.get(t, path, "Host", "anything.example"); code != 200 {
+					t.Errorf("%s: %d %q; it is for everybody", path, code, body)
+				}
+			}
+			if log := log.String(); strings.Contains(log, secret) {
+				t.Errorf("the log has the password:\n%s", log)
+			}
+		})
+	}
+}
+
+func TestIsLocal(t *testing.T) {
+	tests := []struct {
+		addr net.Addr
+		want bool
+	}{
+		{&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, true},
+		{&net.TCPAddr{IP: net.IPv4(127, 1, 2, 3)}, true},
+		{&net.TCPAddr{IP: net.IPv6loopback}, true},
+		{&net.UnixAddr{Name: "/run/admin", Net: "unix"}, true},
+		{&net.TCPAddr{}, false},
+		{&net.TCPAddr{IP: net.IPv4zero}, false},
+		{&net.TCPAddr{IP: net.IPv6unspecified}, false},
+		{&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, false},
+	}
+	for _, tt := range tests {
+		if got := isLocal(tt.addr); got != tt.want {
+			t.Errorf("%v: %t", tt.addr, got)
+		}
+	}
+}
+
+func TestUnixSocketIsLocal(t *testing.T) {
+	dir, err := os.MkdirTemp("", "admin") // short, as a socket's path must be
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "s")
+	d := open(t, Options{Listen: path}, nowhere, nowhere)
+	d.http.Transport.(*http.Transport).DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}
+	d.url = "http://localhost"
+	if code, body := d.get(t, "/"); code != 200 {
+		t.Errorf("%d %q", code, body)
+	}
+}
+
+// A page of another site must not change anything, not even with the password that the
+// browser remembers.
+func TestCrossSite(t *testing.T) {
+	json := []string{"Content-Type", "application/json"}
+	tests := []struct {
+		name   string
+		method string
+		header []string
+		want   int
+	}{
+		{"a program", "POST", json, 200},
+		{"the page", "POST", append([]string{"Sec-Fetch-Site", "same-origin"}, json...), 200},
+		{"another site", "POST", append([]string{"Sec-Fetch-Site", "cross-site"}, json...), 403},
+		{"another port", "POST", append([]string{"Sec-Fetch-Site", "same-site"}, json...), 403},
+		{"another site, old browser", "POST", append([]string{"Origin", "http://evil.example"}, json...), 403},
+		{"a form", "POST", []string{"Content-Type", "application/x-www-form-urlencoded"}, 415},
+		{"plain text", "POST", []string{"Content-Type", "text/plain"}, 415},
+		{"no type", "DELETE", nil, 415},
+		{"looking", "GET", []string{"Sec-Fetch-Site", "cross-site"}, 200},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &Server{local: true}
+			done := false
+			h := s.guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { done = true }))
+			d := serveHandler(t, h)
+			resp, body := d.ask(t, tt.method, "/", tt.header...)
+			if resp.StatusCode != tt.want || done != (tt.want == 200) {
+				t.Errorf("%d %q, done: %t, want %d", resp.StatusCode, body, done, tt.want)
+			}
+		})
+	}
+}
+
+// serveHandler serves h alone until the test ends.
+func serveHandler(t *testing.T, h http.Handler) *desk {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: h}
+	ended := make(chan struct{})
+	go func() { defer close(ended); srv.Serve(ln) }()
+	t.Cleanup(func() { srv.Close(); <-ended })
+	return &desk{url: "http://" + ln.Addr().String(), http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+}
+
+func TestHeaders(t *testing.T) {
+	d := open(t, Options{}, nowhere, nowhere)
+	for _, path := range []string{"/", "/healthz", "/metrics", "/nothing"} {
+		resp, _ := d.ask(t, http.MethodGet, path)
+		for name, want := range map[string]string{
+			"Content-Security-Policy": "default-src 'none'", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+			"Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+		} {
+			if got := resp.Header.Get(name); !strings.HasPrefix(got, want) {
+				t.Errorf("%s: %s is %q, want %q…", path, name, got, want)
+			}
+		}
+		if csp := resp.Header.Get("Content-Security-Policy"); strings.Contains(csp, "unsafe") || !strings.Contains(csp, "frame-ancestors 'none'") {
+			t.Errorf("%s: %s", path, csp)
+		}
+	}
+}
+
+// Whoever guesses is soon not listened to, not even when right; others are.
+func TestGuessing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{opt: Options{Password: secret, Log: discard()}, wrong: newGuesses()}
+		try := func(from, password string) int {
+			r, _ := http.NewRequest("GET", "/", nil)
+			r.RemoteAddr = from
+			r.SetBasicAuth("", password)
+			w := &codeWriter{}
+			s.admits(w, r)
+			return w.code
+		}
+		for i := range mostGuesses {
+			if code := try("192.0.2.1:1000", fmt.Sprint("guess", i)); code != 401 {
+				t.Fatalf("guess %d: %d", i, code)
+			}
+		}
+		if code := try("192.0.2.1:2000", secret); code != 429 {
+			t.Errorf("after %d guesses: %d", mostGuesses, code)
+		}
+		if code := try("192.0.2.2:1000", secret); code != 0 {
+			t.Errorf("somebody else: %d", code)
+		}
+		time.Sleep(guessTime)
+		if code := try("192.0.2.1:3000", secret); code != 0 {
+			t.Errorf("a minute later: %d", code)
+		}
+		for i := range 3 * mostGuessers {
+			try(fmt.Sprintf("[2001:db8::%x]:1", i+1), "wrong")
+		}
+		if n := s.wrong.by.Len(); n > mostGuessers {
+			t.Errorf("%d guessers are remembered", n)
+		}
+	})
+}
+
+// A codeWriter keeps the code of an answer; 0: there was none.
+type codeWriter struct {
+	header http.Header
+	code   int
+}
+
+func (w *codeWriter) Header() http.Header {
+	if w.header == nil {
+		w.header = http.Header{}
+	}
+	return w.header
+}
+func (w *codeWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (w *codeWriter) WriteHeader(code int)        { w.code = code }
+
+func TestProfiles(t *testing.T) {
+	off := open(t, Options{}, nowhere, nowhere)
+	if code, body := off.get(t, "/debug/pprof/heap"); code != 404 || !strings.Contains(body, "--admin-pprof") {
+		t.Errorf("not wanted: %d %q", code, body)
+	}
+	on := open(t, Options{Pprof: true}, nowhere, nowhere)
+	tests := []struct {
+		path string
+		want int
+		says string
+	}{
+		{"/debug/pprof/", 200, "heap"},
+		{"/debug/pprof/goroutine?debug=1", 200, "goroutine profile"},
+		{"/debug/pprof/cmdline", 404, "passwords"},
+		{"/debug/pprof/profile?seconds=121", 400, "up to 120"},
+		{"/debug/pprof/trace?seconds=NaN", 400, "up to 120"},
+		{"/debug/pprof/allocs?seconds=1e9", 400, "up to 120"},
+	}
+	for _, tt := range tests {
+		if code, body := on.get(t, tt.path); code != tt.want || !strings.Contains(body, tt.says) {
+			t.Errorf("%s: %d %.200q, want %d %q", tt.path, code, body, tt.want, tt.says)
+		}
+	}
+}
+
+// What an operator waits for ends with the server, and Serve waits for that.
+func TestServeEndsWhatLasts(t *testing.T) {
+	d := open(t, Options{Pprof: true}, nowhere, nowhere)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.url+"/debug/pprof/profile?seconds=100", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		resp, err := d.http.Do(r)
+		if err == nil {
+			_, err = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+		}
+		answered <- err
+	}()
+	eventually(t, "the profile is under way", func() bool { return profiling() })
+	began := time.Now()
+	if err := d.end(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 50*time.Second {
+		t.Errorf("Serve took %v to end", took)
+	}
+	<-answered
+	if profiling() {
+		t.Error("the request is still under way")
+	}
+}
+
+// profiling says that a request for a CPU profile is under way in this process.
+func profiling() bool {
+	stacks := make([]byte, 1<<20)
+	return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "net/http/pprof.Profile(")
+}

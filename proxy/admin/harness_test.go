@@ -1,0 +1,219 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// crowd is a Clients that a test sets.
+type crowd struct{ draining atomic.Bool }
+
+func (c *crowd) Clients() int   { return 7 }
+func (c *crowd) Draining() bool { return c.draining.Load() }
+
+// desk is a Server that is served, with everything behind it.
+type desk struct {
+	*Server
+	crowd *crowd
+	locks *locks.Service
+	log   *syncBuffer
+	url   string
+	http  *http.Client
+	end   func() error // tells Serve to end, and waits
+}
+
+// A syncBuffer may be written and read at once.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// nowhere is where nobody listens.
+const nowhere = "127.0.0.1:1"
+
+func serversAt(t *testing.T, addrs ...string) (all []*backends.Server) {
+	t.Helper()
+	for _, a := range addrs {
+		s, err := backends.Parse(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// open serves opt before an upstream and lock nodes at these addresses until the test
+// ends. The lock service is not run: nobody asks its nodes for what they are.
+func open(t *testing.T, opt Options, up string, nodes ...string) *desk {
+	t.Helper()
+	d := &desk{crowd: &crowd{}, log: &syncBuffer{}, http: &http.Client{Transport: &http.Transport{}}}
+	opt.Log = slog.New(slog.NewTextHandler(d.log, nil))
+	svc, err := locks.New(locks.Options{Nodes: serversAt(t, nodes...), NodeTimeout: 5 * time.Second, Log: opt.Log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	above := upstream.New(upstream.UpstreamOptions{Options: upstream.Options{Server: serversAt(t, up)[0], Log: opt.Log}})
+	t.Cleanup(above.Close)
+	if opt.Listen == "" {
+		opt.Listen = "127.0.0.1:0"
+	}
+	opt.Locks, opt.Proxy, opt.Upstream = svc, d.crowd, above
+	d.locks = svc
+	if d.Server, err = New(opt); err != nil {
+		t.Fatal(err)
+	}
+	d.url = "http://" + d.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Serve(ctx) }()
+	d.end = sync.OnceValue(func() error { cancel(); return <-ended })
+	t.Cleanup(func() {
+		d.http.CloseIdleConnections()
+		if err := d.end(); err != nil {
+			t.Error(err)
+		}
+		stopped, stop := context.WithCancel(context.Background())
+		stop()
+		if err := svc.Run(stopped); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// openReal is open before real servers, the lock service running and its nodes voting.
+func openReal(t *testing.T, opt Options, nodes int) (*desk, *redistest.Server, []*redistest.Server) {
+	t.Helper()
+	up, ns := redistest.Start(t), redistest.StartNodes(t, nodes)
+	var addrs []string
+	for _, n := range ns {
+		addrs = append(addrs, n.Addr())
+	}
+	d := open(t, opt, up.Addr(), addrs...)
+	if err := d.locks.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return d, up, ns
+}
+
+// ask sends a request and returns its answer, whose body has been read.
+func (d *desk) ask(t *testing.T, method, path string, header ...string) (*http.Response, string) {
+	t.Helper()
+	var body io.Reader
+	if method != http.MethodGet {
+		body = strings.NewReader("{}")
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, d.url+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		if header[i] == "Host" {
+			r.Host = header[i+1]
+		}
+		r.Header.Set(header[i], header[i+1])
+	}
+	return d.do(t, r)
+}
+
+func (d *desk) do(t *testing.T, r *http.Request) (*http.Response, string) {
+	t.Helper()
+	resp, err := d.http.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
+// get is the code and the body of a GET.
+func (d *desk) get(t *testing.T, path string, header ...string) (int, string) {
+	t.Helper()
+	resp, body := d.ask(t, http.MethodGet, path, header...)
+	return resp.StatusCode, body
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if ok() {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+// hanging listens, accepts, and says nothing.
+func hanging(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		var all []net.Conn
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				break
+			}
+			all = append(all, c)
+		}
+		for _, c := range all {
+			c.Close()
+		}
+	}()
+	t.Cleanup(func() { ln.Close(); <-ended })
+	return ln.Addr().String()
+}
+
+// run runs a lock service until the test ends.
+func run(t *testing.T, svc *locks.Service) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- svc.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

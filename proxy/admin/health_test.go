@@ -1,0 +1,109 @@
+package admin
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+func TestHealthWithoutAnybody(t *testing.T) {
+	d := open(t, Options{}, nowhere, nowhere)
+	if code, body := d.get(t, "/healthz"); code != 200 || body != "ok\n" {
+		t.Errorf("healthz: %d %q", code, body)
+	}
+	eventually(t, "the upstream was asked", func() bool {
+		_, body := d.get(t, "/readyz")
+		return strings.Contains(body, "connection refused")
+	})
+	code, body := d.get(t, "/readyz")
+	for _, want := range []string{"[-] upstream: cannot reach", "[-] lock nodes: 0 of 1 vote, 1 needed; 127.0.0.1:1: unknown", "not ready"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("readyz does not say %q", want)
+		}
+	}
+	if code != 503 || strings.Contains(body, "clients") {
+		t.Errorf("readyz: %d\n%s", code, body)
+	}
+	if code, _ := d.get(t, "/readyz", "Host", "anything.example"); code != 503 {
+		t.Errorf("readyz is not for everybody: %d", code)
+	}
+}
+
+// Each of what readiness takes is lost and comes back.
+func TestReadiness(t *testing.T) {
+	t.Parallel()
+	d, up, nodes := openReal(t, Options{}, 3)
+	run(t, d.locks)
+	ready := func() bool { code, _ := d.get(t, "/readyz"); return code == 200 }
+	says := func(line string) func() bool {
+		return func() bool {
+			code, body := d.get(t, "/readyz")
+			return code == 503 && strings.Contains(body, line) && strings.HasSuffix(body, "not ready\n")
+		}
+	}
+	eventually(t, "ready", ready)
+	if _, body := d.get(t, "/readyz"); body != "ready\n" {
+		t.Errorf("without verbose: %q", body)
+	}
+	want := "[+] clients: accepting, 7 connected\n[+] upstream: answers\n[+] lock nodes: 3 of 3 vote, 2 needed\nready\n"
+	if _, body := d.get(t, "/readyz?verbose"); body != want {
+		t.Errorf("verbose:\n%s\nwant\n%s", body, want)
+	}
+
+	up.Pause()
+	eventually(t, "a hanging upstream is noticed", says("[-] upstream: silent for"))
+	up.Resume()
+	eventually(t, "the upstream answers again", ready)
+	up.Kill()
+	eventually(t, "a dead upstream is noticed", says("[-] upstream: cannot reach the upstream"))
+	if err := up.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the upstream is back", ready)
+
+	nodes[0].Kill()
+	eventually(t, "two of three vote", func() bool {
+		code, body := d.get(t, "/readyz?verbose")
+		return code == 200 && strings.Contains(body, "2 of 3 vote, 2 needed; "+nodes[0].Addr()+": unknown")
+	})
+	nodes[1].Kill()
+	if err := nodes[1].Restart(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a node that forgot is waited for", says(nodes[1].Addr()+" is in quarantine for another "))
+
+	d.crowd.draining.Store(true)
+	if !says("[-] clients: draining, 7 left")() {
+		t.Error("draining is not said at once")
+	}
+	if code, _ := d.get(t, "/healthz"); code != 200 {
+		t.Errorf("healthz: %d", code)
+	}
+}
+
+func TestNodesCheck(t *testing.T) {
+	node := func(addr string, state locks.NodeState, left time.Duration) locks.NodeStatus {
+		return locks.NodeStatus{Address: addr, State: state, Left: left, Err: errors.New("why")}
+	}
+	v := node("v:1", locks.NodeVoting, 0)
+	q := node("q:1", locks.NodeQuarantine, 12400*time.Millisecond)
+	m := node("m:1", locks.NodeMismatch, 0)
+	tests := []struct {
+		nodes   []locks.NodeStatus
+		missing bool
+		says    string
+	}{
+		{[]locks.NodeStatus{v}, false, "1 of 1 vote, 1 needed"},
+		{[]locks.NodeStatus{v, q}, true, "1 of 2 vote, 2 needed; q:1 is in quarantine for another 12s"},
+		{[]locks.NodeStatus{v, v, q, v, m}, false, "3 of 5 vote, 3 needed; q:1 is in quarantine for another 12s; m:1: other max-ttl"},
+		{[]locks.NodeStatus{v, v, q, m}, true, "2 of 4 vote, 3 needed; q:1 is in quarantine for another 12s; m:1: other max-ttl"},
+	}
+	for _, tt := range tests {
+		if got := nodesCheck(tt.nodes); got != (check{tt.missing, "lock nodes", tt.says}) {
+			t.Errorf("%+v, want missing %t, %s", got, tt.missing, tt.says)
+		}
+	}
+}
