@@ -71,6 +71,9 @@ func ReadKeyPair(cert, key string) (*KeyPair, error) {
 	return k, k.read()
 }
 
+// Leaf is the certificate that is shown now, without its chain.
+func (k *KeyPair) Leaf(log *slog.Logger) *x509.Certificate { return k.get(log).Leaf }
+
 func parseKeyPair(files []string, texts [][]byte) (*tls.Certificate, error) {
 	if _, err := certificates(files[0], texts[0]); err != nil {
 		return nil, err

@@ -166,3 +166,7 @@ func (s *Server) Client(tune func(*rueidis.ClientOption)) (rueidis.Client, error
 	}
 	return c, nil // with ForceSingleClient a failed first dial still gives a client
 }
+
+// Unverified says that a connection over TLS is made to whoever answers, without a look
+// at the certificate: skip_verify=true in the URL.
+func (s *Server) Unverified() bool { return s.Secure() && s.opt.TLSConfig.InsecureSkipVerify }

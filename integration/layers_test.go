@@ -22,7 +22,7 @@ type room struct {
 
 var drawing = []room{
 	{pkg: "cmd/lockproxy",
-		ours:   []string{"proxy", "proxy/admin", "commands", "backends", "backends/upstream", "backends/locks", "backends/resp"},
+		ours:   []string{"proxy", "proxy/admin", "commands", "backends", "backends/upstream", "backends/locks", "backends/check", "backends/resp"},
 		theirs: []string{"github.com/urfave/cli/v2", "github.com/alicebob/miniredis/v2", "go.yaml.in/yaml/v3"}},
 	{pkg: "proxy/admin",
 		ours:   []string{"proxy", "backends/upstream", "backends/locks"},
@@ -42,6 +42,9 @@ var drawing = []room{
 	{pkg: "backends/locks",
 		ours:   []string{"backends", "backends/meter", "scripts"},
 		theirs: []string{"github.com/redis/rueidis", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync", "golang.org/x/sys"}},
+	{pkg: "backends/check",
+		ours:   []string{"backends"},
+		theirs: []string{"github.com/redis/rueidis"}},
 	{pkg: "backends",
 		theirs: []string{"github.com/redis/rueidis"}},
 	{pkg: "backends/resp"},

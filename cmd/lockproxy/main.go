@@ -83,6 +83,7 @@ func (p program) app() *cli.App {
 			p.devCommand(),
 			p.runCommand(),
 			p.initCommand(),
+			p.checkCommand(),
 			p.healthcheckCommand(),
 			p.versionCommand(),
 		},
@@ -98,7 +99,7 @@ func unknownCommand(c *cli.Context) error {
 	if !c.Args().Present() {
 		return cli.ShowAppHelp(c)
 	}
-	return usageError{fmt.Errorf("no command %q; there are serve, dev, run, init, healthcheck and version", c.Args().First())}
+	return usageError{fmt.Errorf("no command %q; there are serve, dev, run, init, check, healthcheck and version", c.Args().First())}
 }
 
 // command is a command that takes flags for all, a config file, and no arguments.

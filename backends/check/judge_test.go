@@ -1,0 +1,197 @@
+package check
+
+import (
+	"crypto/x509"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends"
+)
+
+func server(t *testing.T, url string) *backends.Server {
+	t.Helper()
+	s, err := backends.Parse(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// sound are the facts of a lock node of which nothing is to be said.
+func sound(t *testing.T, addr string) *facts {
+	t.Helper()
+	ip, _, _ := net.SplitHostPort(addr)
+	return &facts{
+		target: target{server: server(t, "rediss://u:p@"+addr), node: true},
+		remote: &net.TCPAddr{IP: net.ParseIP(ip)},
+		info: map[string]string{
+			"redis_version": "7.0.15", "redis_mode": "standalone", "role": "master", "run_id": addr,
+			"maxmemory_policy": "noeviction", "master_replid": "r",
+		},
+		config: map[string]string{"save": ""},
+		trips:  trips(time.Millisecond, 2*time.Millisecond),
+		within: time.Millisecond,
+		record: map[string]string{"id": "r", "until": "0", "sync": "1", "max": "60000"},
+	}
+}
+
+// trips are round trips of that median and that longest.
+func trips(median, longest time.Duration) []time.Duration {
+	return []time.Duration{median, median, longest}
+}
+
+func set(t *testing.T, addrs ...string) ([]*facts, *Options) {
+	t.Helper()
+	o := &Options{MaxTTL: time.Minute, Prefix: "lockproxy:", Upstream: server(t, "10.0.0.9:6379")}
+	var all []*facts
+	for _, a := range addrs {
+		f := sound(t, a)
+		all, o.Nodes = append(all, f), append(o.Nodes, f.server)
+	}
+	return all, o
+}
+
+// ids are the findings, as severity and kind.
+func ids(found []Finding) string {
+	var out []string
+	for _, f := range found {
+		out = append(out, string(f.Severity)+" "+f.ID)
+	}
+	return strings.Join(out, ", ")
+}
+
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+func TestJudge(t *testing.T) {
+	plain := func(url string) func(*facts, *Options) {
+		return func(f *facts, _ *Options) { f.server = server(t, url) }
+	}
+	tests := []struct {
+		name string
+		but  func(*facts, *Options) // what is not sound of the first
+		want string
+	}{
+		{"sound", func(*facts, *Options) {}, ""},
+		{"no TLS, a password", plain("redis://u:p@10.0.0.1:6379"), "warning no-tls"},
+		{"no TLS, no password", plain("10.0.0.1:6379"), "warning no-password, note no-tls"},
+		{"old", func(f *facts, _ *Options) { f.info["redis_version"] = "5.0.14" }, "error version"},
+		{"not tried", func(f *facts, _ *Options) { f.info["redis_version"] = "6.2.1" }, "warning version"},
+		{"new", func(f *facts, _ *Options) { f.info["redis_version"] = "10.2.1" }, ""},
+		{"a sentinel", func(f *facts, _ *Options) { f.info["redis_mode"] = "sentinel" }, "error role"},
+		{"chosen", func(f *facts, _ *Options) { f.chosen, f.info["connected_slaves"] = true, "1" }, "warning replicas"},
+		{"chosen, and bound", func(f *facts, _ *Options) {
+			f.chosen, f.info["connected_slaves"], f.config["min-replicas-to-write"] = true, "1", "1"
+		}, ""},
+		{"acknowledged", func(f *facts, o *Options) { f.info["connected_slaves"], o.ReplicaAcks = "1", 1 }, "error replicas, error replicas"}, // of the two others,
+		{"nearly full", func(f *facts, _ *Options) { f.info["maxmemory"], f.info["used_memory"] = "100", "80" }, "warning memory"},
+		{"room enough", func(f *facts, _ *Options) { f.info["maxmemory"], f.info["used_memory"] = "100", "79" }, ""},
+		{"fork", func(f *facts, _ *Options) { f.info["latest_fork_usec"] = "60000" }, "warning pauses"},
+		{"far", func(f *facts, _ *Options) { f.trips = trips(30*time.Millisecond, 40*time.Millisecond) }, "warning latency"},
+		{"too far", func(f *facts, _ *Options) { f.trips = trips(210*time.Millisecond, time.Second) }, "error latency"},
+		{"too far for the setting", func(f *facts, o *Options) {
+			f.trips, o.NodeTimeout = trips(21*time.Millisecond, time.Second), 20*time.Millisecond
+		}, "error latency"},
+		{"not for short leases", func(f *facts, _ *Options) { f.trips = trips(6*time.Millisecond, 9*time.Millisecond) }, "note latency"},
+		{"now and then", func(f *facts, _ *Options) { f.trips = trips(time.Millisecond, 60*time.Millisecond) }, "note latency"},
+		{"silent", func(f *facts, _ *Options) { f.err = errors.New("i/o timeout") }, "error unreachable"},
+		{"no CONFIG", func(f *facts, _ *Options) { f.config, f.configErr = nil, errors.New("ERR unknown command") }, "note could-not-look"},
+		{"a key is denied", func(f *facts, _ *Options) {
+			f.tries = []try{{"get", errors.New("NOPERM this user has no permissions to access one of the keys used as arguments")}}
+		}, "error permissions"},
+		{"own certificate", func(_ *facts, o *Options) {
+			o.Certificates = []Certificate{{"tls-cert", lasting(-89*24*time.Hour, 24*time.Hour)}}
+		}, "warning certificate-ends"},
+		{"an old certificate", func(f *facts, _ *Options) { f.cert = lasting(-time.Hour, -time.Minute) }, "error certificate-ends"},
+		{"short-lived certificate", func(f *facts, _ *Options) { f.cert = lasting(-time.Hour, 23*time.Hour) }, ""},
+		{"one machine", func(f *facts, _ *Options) { f.remote = &net.TCPAddr{IP: net.ParseIP("10.0.0.2")} }, "warning one-machine"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			all, o := set(t, "10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379")
+			tt.but(all[0], o)
+			found := judge(all, o, noon)
+			if got := ids(found); got != tt.want {
+				t.Errorf("%s, want %s\n%v", got, tt.want, found)
+			}
+		})
+	}
+}
+
+// lasting is a certificate that began and ends so long after noon.
+func lasting(from, to time.Duration) *x509.Certificate {
+	return &x509.Certificate{NotBefore: noon.Add(from), NotAfter: noon.Add(to)}
+}
+
+// Two of five at one place leave a quorum, three do not.
+func TestJudgePlaces(t *testing.T) {
+	for here, want := range map[int]string{1: "", 2: "note one-machine", 3: "warning one-machine"} {
+		all, o := set(t, "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1", "10.0.0.5:1")
+		for _, f := range all[:here] {
+			f.remote = &net.TCPAddr{IP: net.ParseIP("10.0.0.1")}
+		}
+		if got := ids(judge(all, o, noon)); got != want {
+			t.Errorf("%d of 5: %s, want %s", here, got, want)
+		}
+	}
+}
+
+func TestJudgeClocks(t *testing.T) {
+	const ms = time.Millisecond
+	tests := []struct {
+		name   string
+		ahead  []time.Duration // of each node, against this machine
+		within time.Duration
+		want   []string // severity and the start of the problem
+	}{
+		{"together", []time.Duration{2 * ms, -3 * ms, 90 * ms}, ms, nil},
+		{"one", []time.Duration{0, 300 * ms, 0}, ms, []string{"warning the clock of 10.0.0.2:1 is 300ms"}},
+		{"one by far", []time.Duration{0, 0, -2000 * ms}, ms, []string{"error the clock of 10.0.0.3:1 is 2s"}},
+		{"not proven", []time.Duration{0, 300 * ms, 0}, 150 * ms, nil},
+		{"proven to be some", []time.Duration{0, 1100 * ms, 0}, 100 * ms, []string{"warning the clock of 10.0.0.2:1 is 1.1s"}},
+		{"this machine", []time.Duration{3000 * ms, 3001 * ms, 3002 * ms}, ms, []string{"error this machine's clock is 3s (±1ms) behind"}},
+		{"only one node", []time.Duration{-400 * ms}, ms, []string{"warning the clock of 10.0.0.1:1 is 400ms (±1ms) behind this machine's"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			all, _ := set(t, []string{"10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"}[:len(tt.ahead)]...)
+			for i, f := range all {
+				f.ahead, f.within = tt.ahead[i], tt.within
+			}
+			j := &judgement{}
+			judgeClocks(j, all)
+			if len(j.found) != len(tt.want) {
+				t.Fatalf("%v, want %v", j.found, tt.want)
+			}
+			for i, f := range j.found {
+				if got := string(f.Severity) + " " + f.Problem; !strings.HasPrefix(got, tt.want[i]) {
+					t.Errorf("%s, want %s", got, tt.want[i])
+				}
+			}
+		})
+	}
+}
+
+func TestLoopbackOnly(t *testing.T) {
+	for bind, want := range map[string]bool{"127.0.0.1 -::1": true, "127.0.0.1": true, "": false, "* -::*": false, "127.0.0.1 10.0.0.1": false} {
+		if loopbackOnly(bind) != want {
+			t.Errorf("%q: %t", bind, !want)
+		}
+	}
+}
+
+// A fix names the server as its URL does, and never the password.
+func TestCommandLine(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://10.0.0.1:7000":             "redis-cli -h 10.0.0.1 -p 7000 PING",
+		"rediss://ann:secret@10.0.0.1:7000": "redis-cli -h 10.0.0.1 -p 7000 --tls --user ann --askpass PING",
+		"unix:///run/redis.sock":            "redis-cli -s /run/redis.sock PING",
+		"redis://:secret@[::1]:7000/3":      "redis-cli -h ::1 -p 7000 --askpass -n 3 PING",
+	} {
+		if got := cli(server(t, url), "PING"); got != want {
+			t.Errorf("%s: %s, want %s", url, got, want)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lockproxy/lockproxy/backends/check"
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// What check exits with: exitOK with nothing worse than notes, exitMisuse where the
+// settings or the command line are not sound, and
+const (
+	exitWarnings = 1
+	exitErrors   = 2
+)
+
+func (p program) checkCommand() *cli.Command {
+	cmd := p.command("check", "look at the upstream and the lock nodes, change nothing, and say what would hurt", settings(), func(c *cli.Context, o options) error {
+		return p.check(c.Context, o, c.String("format"))
+	})
+	cmd.Flags = append(cmd.Flags, &cli.StringFlag{Name: "format", Usage: "text or json", Value: "text"})
+	cmd.OnUsageError = func(c *cli.Context, err error, sub bool) error {
+		return &exitError{exitMisuse, onUsageError(c, err, sub)}
+	}
+	inner := cmd.Action
+	cmd.Action = func(c *cli.Context) error {
+		err := inner(c)
+		if own := (*exitError)(nil); err != nil && !errors.As(err, &own) {
+			return &exitError{exitMisuse, err}
+		}
+		return err
+	}
+	return cmd
+}
+
+// check prints what would hurt. Its error, if any, is an *exitError or that of the
+// format.
+func (p program) check(ctx context.Context, o options, format string) error {
+	show, ok := map[string]func(io.Writer, *check.Report) error{"text": showText, "json": showJSON}[format]
+	if !ok {
+		return usageError{fmt.Errorf("format: %q is not one of text, json", format)}
+	}
+	log := newLogger(p.stderr, o)
+	o = o.withTLS(log)
+	r := check.Run(ctx, check.Options{
+		Upstream: o.upstream, Mode: o.mode, Nodes: o.nodes, Voting: o.voting,
+		SentinelUser: o.sentinelUser, SentinelPassword: o.sentinelPassword,
+		MaxTTL: o.maxTTL, NodeTimeout: o.nodeTimeout, Prefix: o.prefix,
+		Strict: o.bootstrap == locks.BootstrapStrict, Available: o.restartGrace == locks.GraceAvailable, ReplicaAcks: o.replicaAcks,
+		MaxClients: o.maxClients, Unshared: o.upstreamConns == 0, Certificates: o.certificates(),
+	})
+	if err := show(p.stdout, r); err != nil {
+		return &exitError{exitErrors, err}
+	}
+	switch r.Worst() {
+	case check.Error:
+		return &exitError{code: exitErrors}
+	case check.Warning:
+		return &exitError{code: exitWarnings}
+	}
+	return nil
+}
+
+// certificates are those that the proxy shows.
+func (o *options) certificates() (out []check.Certificate) {
+	if o.clientTLS != nil {
+		out = append(out, check.Certificate{Setting: "tls-cert", Leaf: o.clientTLS.Own.Leaf(nil)})
+	}
+	if o.serverTLS != nil && o.serverTLS.Own != nil {
+		out = append(out, check.Certificate{Setting: "tls-server-cert", Leaf: o.serverTLS.Own.Leaf(nil)})
+	}
+	return out
+}
+
+// showText prints a line for each server that was looked at, and two for each finding.
+func showText(w io.Writer, r *check.Report) error {
+	var b strings.Builder
+	for _, l := range r.Servers {
+		if l.LongestMS == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "looked at %s: %sround trip %.2fms, longest %.2fms", l.Where, release(l.Version), l.MedianMS, l.LongestMS)
+		if l.WithinMS > 0 {
+			fmt.Fprintf(&b, ", clock %+.2fms ±%.2fms", l.ClockMS, l.WithinMS)
+		}
+		b.WriteByte('\n')
+	}
+	counts := map[check.Severity]int{}
+	for _, f := range r.Findings {
+		counts[f.Severity]++
+		fmt.Fprintf(&b, "%s: %s: %s [%s]\n", f.Severity, f.Where, f.Problem, f.ID)
+		if f.Fix != "" {
+			fmt.Fprintf(&b, "  fix: %s\n", f.Fix)
+		}
+	}
+	if len(r.Findings) == 0 {
+		b.WriteString("nothing found that would hurt\n")
+	} else {
+		fmt.Fprintf(&b, "%s, %s, %s\n", plural(counts[check.Error], "error"), plural(counts[check.Warning], "warning"), plural(counts[check.Note], "note"))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// release is a version with what it is of, if known.
+func release(v string) string {
+	if v == "" {
+		return ""
+	}
+	return "Redis " + v + ", "
+}
+
+// showJSON prints the report as one JSON object.
+func showJSON(w io.Writer, r *check.Report) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
