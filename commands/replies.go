@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"bytes"
 	"context"
 	"sync"
 
@@ -230,6 +231,27 @@ func (r *replies) WaitIdle(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Forgo keeps from the client that a command was unblocked, if the reply of c to it is
+// all that the client waits for, and has not begun to come. Else it is false.
+func (r *replies) Forgo(c *upstream.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.queue)-r.head != 1 || r.cut || r.mid {
+		return false
+	}
+	s := &r.queue[r.head]
+	if s.from != c || s.n != 1 || !s.plain() || len(s.buf) > 0 {
+		return false
+	}
+	s.edit = func(reply []byte) ([]byte, bool) {
+		if bytes.HasPrefix(reply, []byte("-UNBLOCKED ")) {
+			return nil, false
+		}
+		return reply, false
+	}
+	return true
 }
 
 // Deliver implements upstream.Sink.

@@ -465,6 +465,23 @@ func (s *Session) Wait(ctx context.Context) {
 	}
 }
 
+// Unblock ends what blocks upstream, for a client from which nothing more is read and
+// which waits for nothing else. It gets no answer, as if it had never asked, unless
+// what it waits for comes at that very moment. Where that cannot be done, as in a
+// Cluster, nothing happens.
+func (s *Session) Unblock(ctx context.Context) {
+	if !s.blocking || s.clustered() || s.own == nil || s.own.ID() == 0 || !s.replies.Forgo(s.own) {
+		return
+	}
+	at, err := s.own.Pool().Shared(ctx, s.id, upstream.MainLane, s.hint)
+	if err != nil {
+		return
+	}
+	defer upstream.Return(at)
+	// If it fails, as for want of the right to do it, the client waits on.
+	_, _ = s.ask(ctx, at, resp.AppendCommand(nil, "CLIENT", "UNBLOCK", strconv.FormatInt(s.own.ID(), 10), "ERROR"))
+}
+
 // await returns when answered is closed, the own connection has ended, the time is
 // over or ctx ends.
 func (s *Session) await(ctx context.Context, answered <-chan struct{}, most time.Duration) {

@@ -23,6 +23,7 @@ type output struct {
 	busy    bool   // the draining goroutine runs
 	closing bool   // close when all is written
 	leaving bool   // all is written: the draining goroutine says farewell
+	half    bool   // when all is written only the sending half is closed
 	dead    bool
 	room    chan struct{} // closed when little is kept; nil: nobody waits for it
 
@@ -69,10 +70,13 @@ func (o *output) drain() {
 			o.busy = false
 			o.leaving = o.closing && !o.dead
 			o.dead = o.dead || o.closing
-			leaving := o.leaving
+			leaving, half := o.leaving, o.half
 			o.mu.Unlock()
-			if leaving {
-				o.nc.Close() // not under mu: over TLS it may wait
+			switch { // not under mu: over TLS it may wait
+			case leaving && half:
+				o.nc.CloseWrite()
+			case leaving:
+				o.nc.Close()
 			}
 			return
 		}
@@ -132,11 +136,27 @@ func (o *output) emptiedLocked() {
 func (o *output) Close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.closeLocked()
+}
+
+// CloseHalf is Close, but what the client sends can still be read. The connection is to
+// be closed by Abort.
+func (o *output) CloseHalf() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.half = true
+	o.closeLocked()
+}
+
+func (o *output) closeLocked() {
 	o.closing = true
 	switch {
 	case o.dead:
 	case o.busy:
 		o.nc.SetWriteDeadline(time.Now().Add(lingerTime))
+	case o.nc.Tries() && o.half:
+		o.dead, o.leaving = true, true
+		o.nc.CloseWrite()
 	case o.nc.Tries(): // a plain socket: there is no farewell
 		o.killLocked()
 	default:

@@ -56,6 +56,8 @@ type Server struct {
 	ln       net.Listener
 	draining context.Context // done: the server is to end
 	drain    context.CancelFunc
+	drainBy  atomic.Pointer[time.Time] // when draining ends; nil before it has begun
+	quiet    time.Duration             // quietTime, but in tests
 	clients  atomic.Int64
 	sessions sync.WaitGroup
 }
@@ -84,7 +86,7 @@ func New(opt Options, cmds *commands.Dispatcher) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, cmds: cmds, ln: ln}
+	s := &Server{opt: opt, cmds: cmds, ln: ln, quiet: quietTime}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -148,10 +150,14 @@ func (s *Server) Draining() bool { return s.draining.Err() != nil }
 // Serve accepts clients until ctx is done, then lets running commands finish, for
 // DrainTimeout at most, but a LOCK that waits for another owner not, and returns when the last session has ended. The error is
 // that of the listener, if it failed first.
+//
+// Clients that had connected before ctx was done are still served, if only for a moment:
+// what the kernel has accepted for a listener is reset when that closes.
 func (s *Server) Serve(ctx context.Context) error {
 	defer s.await()
+	defer s.ln.Close()
 	defer s.beginDrain()
-	defer context.AfterFunc(ctx, func() { s.ln.Close(); s.beginDrain() })()
+	defer context.AfterFunc(ctx, func() { s.endAccept(); s.beginDrain() })()
 	for wait := time.Duration(0); ; {
 		nc, err := s.ln.Accept()
 		switch {
@@ -159,6 +165,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			wait = 0
 			s.admit(nc)
 		case ctx.Err() != nil:
+			s.admitRest()
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return err
@@ -173,7 +180,47 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 }
 
+// lastTime is how long a client that has connected is waited for, and lastTimes that
+// all together.
+const (
+	lastTime  = 5 * time.Millisecond
+	lastTimes = 100 * time.Millisecond
+)
+
+// admitRest admits the clients that the kernel has accepted for the listener already.
+func (s *Server) admitRest() {
+	ln, ok := s.ln.(deadliner)
+	for began := time.Now(); ok && time.Since(began) < lastTimes; {
+		ln.SetDeadline(time.Now().Add(lastTime))
+		nc, err := s.ln.Accept()
+		if err != nil {
+			return
+		}
+		s.admit(nc)
+	}
+}
+
+// A deadliner is a listener whose Accept can be ended without closing it.
+type deadliner interface{ SetDeadline(time.Time) error }
+
+// endAccept makes Accept fail.
+func (s *Server) endAccept() {
+	if ln, ok := s.ln.(deadliner); !ok || ln.SetDeadline(time.Unix(1, 0)) != nil {
+		s.ln.Close()
+	}
+}
+
+// drainLeft is how much of DrainTimeout is left.
+func (s *Server) drainLeft() time.Duration {
+	if by := s.drainBy.Load(); by != nil {
+		return time.Until(*by)
+	}
+	return s.opt.DrainTimeout
+}
+
 func (s *Server) beginDrain() {
+	by := time.Now().Add(s.opt.DrainTimeout)
+	s.drainBy.CompareAndSwap(nil, &by)
 	s.drain()
 	s.cmds.Drain()
 }

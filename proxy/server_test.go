@@ -245,6 +245,55 @@ func TestDrainWaits(t *testing.T) {
 	h.wantEnded(t)
 }
 
+// TestDrainTakesWhatArrivesInPieces: a pipeline is executed to its end.
+func TestDrainTakesWhatArrivesInPieces(t *testing.T) {
+	h := open(t, Options{DrainTimeout: time.Hour})
+	h.quiet = soon / 2
+	g := h.enter(t)
+	g.say(t, "PING\r\n")
+	g.want(t, "+PONG\r\n")
+	h.end()
+	<-h.draining.Done()
+	g.say(t, "PING\r\nECHO one\r\nPI")
+	g.want(t, "+PONG\r\n$3\r\none\r\n")
+	g.say(t, "NG\r\n")
+	g.want(t, "+PONG\r\n")
+	g.wantEnd(t) // after restless
+	h.wantEnded(t)
+}
+
+// TestDrainLetsRepliesArrive: what a client sends too late does not reset its connection,
+// and with it replies that it has not read. It is not executed, either.
+func TestDrainLetsRepliesArrive(t *testing.T) {
+	h := open(t, Options{DrainTimeout: soon})
+	g := h.enter(t)
+	g.say(t, "SILENCE\r\n")
+	up := h.awaitSilence(t)
+	h.end()
+	time.Sleep(restless + 4*calm) // by now it is too late
+	g.say(t, "PING\r\n")
+	up.WriteString("late")
+	up.Flush()
+	got, err := io.ReadAll(g.in)
+	if s := string(got); err != nil || s != "+late\r\n" && s != "+late\r\n+PONG\r\n" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	g.Close()
+	h.wantEnded(t)
+}
+
+// TestDrainServesWhoHasConnected: those whom Serve has not seen yet, too.
+func TestDrainServesWhoHasConnected(t *testing.T) {
+	h := open(t, Options{DrainTimeout: soon})
+	h.quiet = soon / 2
+	g := h.enter(t)
+	h.end()
+	g.say(t, "PING\r\n")
+	g.want(t, "+PONG\r\n")
+	g.wantEnd(t)
+	h.wantEnded(t)
+}
+
 // TestDrainTimeout: what does not finish in time is given up.
 func TestDrainTimeout(t *testing.T) {
 	for _, running := range []string{"SILENCE\r\n", "SILENCE\r\nSELECT 1\r\nPING\r\n", "BLPOP q 0\r\n", "BLPOP q 0\r\nSELECT 1\r\n", "SILENCE\r\nQUIT\r\n"} {

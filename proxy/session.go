@@ -30,8 +30,9 @@ type session struct {
 	guard *guard            // owner's
 	cmds  *commands.Session // owner's
 
-	over  atomic.Bool // no more input is wanted
-	leave func()      // says that the client has left
+	over   atomic.Bool // no more input is wanted
+	ending atomic.Bool // the server is to end: input is wanted until the client is quiet
+	leave  func()      // says that the client has left
 
 	mu      sync.Mutex
 	change  sync.Cond // ahead has been taken, or the worker has ended
@@ -51,6 +52,18 @@ const (
 	// lingerTime bounds the sending of what a client is still owed when it has
 	// closed its sending half, or is to be disconnected.
 	lingerTime = 10 * time.Second
+	// A client of a server that is to end is let go when nothing has come from it for
+	// quietTime: a pipeline that arrives in pieces is then executed as a whole or, if it
+	// comes later, not at all, so that it can be sent again. One that is not quiet for so
+	// long, or waits for something, is let go after restless, or half of DrainTimeout if
+	// that is less: all those at once, so that a client with many connections does not
+	// try one after the other.
+	quietTime = 50 * time.Millisecond
+	restless  = 250 * time.Millisecond
+	// goodbyeTime is how long a client that is let go may take to close, too. What it sends
+	// meanwhile is thrown away: left unread it would reset the connection, which may
+	// cost the client replies that are on their way.
+	goodbyeTime = 500 * time.Millisecond
 )
 
 func newSession(srv *Server, nc *sock.Conn, id int64, present context.Context) *session {
@@ -81,7 +94,8 @@ func peerOf(nc *sock.Conn, id int64) commands.Peer {
 //
 // Two contexts bound what it does: present ends when the client has left; ctx,
 // which the rest runs under, outlives it by lingerTime, since a client that closed
-// its sending half still wants its replies. A drain leaves both DrainTimeout.
+// its sending half still wants its replies. A drain leaves both DrainTimeout from its
+// beginning.
 func serve(srv *Server, nc *sock.Conn, id int64) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -89,28 +103,61 @@ func serve(srv *Server, nc *sock.Conn, id int64) {
 	defer leave()
 	s := newSession(srv, nc, id, present)
 	s.leave = func() { leave(); s.cmds.EndLocks() }
-	defer context.AfterFunc(srv.draining, s.stop)()
+	defer context.AfterFunc(srv.draining, s.windDown)()
 
 	for s.read(ctx) {
 	}
-	linger := srv.opt.DrainTimeout
-	if srv.draining.Err() == nil {
-		s.leave()
-		linger = lingerTime
-	} else {
+	linger := lingerTime
+	drained := srv.draining.Err() != nil
+	if drained {
 		s.cmds.AbandonLocks()
+		linger = srv.drainLeft()
+	} else {
+		s.leave()
 	}
 	defer time.AfterFunc(linger, cancel).Stop()
 	s.over.Store(true)
 	s.awaitWorker()
 	s.cmds.Flush()
 	if !s.out.Dead() {
+		if drained {
+			s.cmds.Unblock(ctx)
+		}
 		s.cmds.Wait(ctx)
 	}
 	s.cmds.End()
-	s.out.Close()
+	if drained {
+		linger = srv.drainLeft() + goodbyeTime
+		s.out.CloseHalf()
+	} else {
+		s.out.Close()
+	}
 	defer time.AfterFunc(linger, s.out.Abort).Stop()
-	s.out.Wait()
+	if s.out.Wait(); drained {
+		s.awaitGoodbye()
+	}
+}
+
+// windDown lets the client finish what it is sending, and no more.
+func (s *session) windDown() {
+	s.ending.Store(true)
+	s.nc.SetReadDeadline(time.Now().Add(s.srv.quiet))
+	time.AfterFunc(min(restless, s.srv.opt.DrainTimeout/2), func() {
+		if !s.over.Load() { // later on, the deadline is for the client's goodbye
+			s.stop()
+		}
+	})
+}
+
+// awaitGoodbye closes the connection when the client has, or has taken too long.
+func (s *session) awaitGoodbye() {
+	s.nc.SetReadDeadline(time.Now().Add(goodbyeTime))
+	for {
+		if _, err := s.nc.ReadInto(&s.aside); err != nil {
+			s.out.Abort()
+			return
+		}
+	}
 }
 
 // stop makes the reader return, for good.
@@ -146,12 +193,18 @@ func (s *session) read(ctx context.Context) bool {
 	return s.handle(ctx)
 }
 
-// readOnce reads within the idle timeout.
+// readOnce reads within the idle timeout, or the time in which a client of an ending
+// server must be heard of.
 func (s *session) readOnce(into sock.Buffer) (int, error) {
-	if idle := s.srv.opt.IdleTimeout; idle > 0 {
-		s.nc.SetReadDeadline(time.Now().Add(idle))
-		if s.over.Load() {
-			s.stop() // which may have come just before the deadline was set
+	if idle := s.srv.opt.IdleTimeout; idle > 0 || s.ending.Load() {
+		if idle > 0 {
+			s.nc.SetReadDeadline(time.Now().Add(idle))
+		}
+		if s.ending.Load() { // which may have come just before the deadline was set
+			s.nc.SetReadDeadline(time.Now().Add(s.srv.quiet))
+		}
+		if s.over.Load() { // this, too
+			s.stop()
 		}
 	}
 	n, err := s.nc.ReadInto(into)

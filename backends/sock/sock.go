@@ -8,6 +8,7 @@
 package sock
 
 import (
+	"errors"
 	"io"
 	"net"
 	"syscall"
@@ -62,6 +63,22 @@ func (c *Conn) Abort() error {
 		return over.NetConn().Close()
 	}
 	return c.Conn.Close()
+}
+
+// CloseWrite says to the peer that nothing more will be written. What it still sends
+// can be read; a connection that has no such half is closed.
+func (c *Conn) CloseWrite() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return c.Conn.Close()
+	}
+	err := half.CloseWrite()
+	if over, ok := c.Conn.(interface{ NetConn() net.Conn }); ok { // TLS has said its own farewell
+		if under, ok := over.NetConn().(interface{ CloseWrite() error }); ok {
+			return errors.Join(err, under.CloseWrite())
+		}
+	}
+	return err
 }
 
 // GiveUpAfter makes the kernel end a TCP connection whose peer has taken nothing of
