@@ -79,13 +79,16 @@ type Conn struct {
 	settled  bool      // everybody owed has been told so
 	prompt   bool      // shared, and not for what may take long: the pool's questions go here
 	used     bool      // something came or went since the pool looked last
+	count    traffic   // of the reader until it last took over
+	sends    uint      // since one was timed
 
 	// the reading goroutine's own
 	owed   []debt // owed[head:] are the debts taken over from sent
 	head   int
 	framer resp.Framer
-	inside bool // part of a reply has been delivered, its end has not
-	relays bool // it is raw
+	inside bool    // part of a reply has been delivered, its end has not
+	relays bool    // it is raw
+	news   traffic // since it last took over
 }
 
 // debt is what one Send is owed. Debts to the same sink are never merged: Deliver
@@ -93,6 +96,7 @@ type Conn struct {
 type debt struct {
 	to Sink
 	n  int
+	at int64 // when it was sent, by clock, if it is timed; else 0
 }
 
 var (
@@ -132,7 +136,9 @@ func (c *Conn) Pool() *Pool { return c.home }
 // delivered or Fail is called, unless Send returns an error: then nothing was
 // sent. raw is copied. Send blocks only while the upstream does not read and much
 // is queued already.
-func (c *Conn) Send(raw []byte, n int, s Sink) error { return c.send(raw, debt{s, n}, nil, true) }
+func (c *Conn) Send(raw []byte, n int, s Sink) error {
+	return c.send(raw, debt{to: s, n: n}, nil, true)
+}
 
 // SendEach is Send with a reply for each of sinks, which are told one by one.
 func (c *Conn) SendEach(raw []byte, sinks []Sink) error { return c.send(raw, debt{}, sinks, true) }
@@ -149,10 +155,13 @@ func (c *Conn) send(raw []byte, all debt, each []Sink, use bool) error {
 		return c.err
 	}
 	if all.n > 0 {
+		if c.sends++; c.shared && c.sends%timeOne == 0 {
+			all.at = clock()
+		}
 		c.sent = append(c.sent, all)
 	}
 	for _, s := range each {
-		c.sent = append(c.sent, debt{s, 1})
+		c.sent = append(c.sent, debt{to: s, n: 1})
 	}
 	if c.err != nil { // the reader is about to tell everybody, in order
 		c.mu.Unlock()
@@ -160,6 +169,7 @@ func (c *Conn) send(raw []byte, all debt, each []Sink, use bool) error {
 	}
 	if len(raw) >= direct && !c.flushing { // then nothing is queued
 		c.flushing = true
+		c.count.wrote(raw)
 		c.mu.Unlock()
 		if err := c.write(raw); err != nil {
 			c.end(err)
@@ -196,6 +206,7 @@ func (c *Conn) flush() {
 		}
 		buf := c.queue
 		c.queue, c.spare = c.spare[:0], nil
+		c.count.wrote(buf)
 		c.room.Broadcast()
 		c.mu.Unlock()
 
@@ -280,6 +291,8 @@ func (c *Conn) read() {
 	for {
 		n, err := c.nc.Read(buf)
 		if n > 0 {
+			c.news.Reads++
+			c.news.BytesIn += int64(n)
 			if ferr := c.route(buf[:n]); ferr != nil {
 				err = ferr
 			}
@@ -342,8 +355,10 @@ func (c *Conn) route(p []byte) error {
 		d := &c.owed[c.head]
 		n, ended, err := c.frame(p, d.n)
 		to := d.to
+		c.news.Replies += int64(ended)
 		if d.n -= ended; d.n == 0 {
 			c.head++
+			c.home.opt.meter.timed(d.at)
 		}
 		if n > 0 {
 			to.Deliver(c, p[:n], ended)
@@ -367,6 +382,9 @@ func (c *Conn) frame(p []byte, limit int) (n, ended int, err error) {
 		if err != nil {
 			return n, ended, err
 		}
+		if done && c.framer.Kind() == '-' {
+			c.refused(p[n : n+used])
+		}
 		n += used
 		c.inside = !done
 		if done && c.framer.Kind() == '>' {
@@ -386,6 +404,7 @@ func (c *Conn) takeOver() (owner Owner, raw, step bool) {
 	defer c.mu.Unlock()
 	clear(c.owed)
 	c.owed, c.sent, c.head = c.sent, c.owed[:0], 0
+	c.count.add(&c.news)
 	c.used = c.used || len(c.owed) == 0 // a message
 	return c.owner, c.raw, c.step
 }

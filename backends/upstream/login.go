@@ -183,7 +183,7 @@ func (p *Pool) askLocked(l *login, c *Conn) {
 	l.asking = make(chan struct{})
 	q := &question{pool: p, login: l, at: time.Now()}
 	p.wg.Go(func() { // Send may block
-		if c.send(l.question(), debt{q, 1}, nil, false) != nil {
+		if c.send(l.question(), debt{to: q, n: 1}, nil, false) != nil {
 			q.settle(nil)
 		}
 	})

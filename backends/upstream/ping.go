@@ -24,7 +24,7 @@ func (p *Pool) Ping(ctx context.Context, id Identity) error {
 	}
 	defer Return(c)
 	a := &pong{come: make(chan struct{})}
-	if err := c.send(resp.AppendCommand(nil, "PING"), debt{a, 1}, nil, false); err != nil {
+	if err := c.send(resp.AppendCommand(nil, "PING"), debt{to: a, n: 1}, nil, false); err != nil {
 		return &DownError{err}
 	}
 	select {

@@ -64,7 +64,8 @@ type Options struct {
 	Log *slog.Logger
 
 	hurry    func() // may be nil
-	readOnly bool   // a replica of a Cluster must be told that reading is all that is wanted
+	meter    *meters
+	readOnly bool // a replica of a Cluster must be told that reading is all that is wanted
 }
 
 // A DownError says that the upstream cannot be reached.
@@ -154,6 +155,9 @@ func NewPool(opt Options) *Pool {
 	if opt.Log == nil {
 		opt.Log = slog.Default()
 	}
+	if opt.meter == nil {
+		opt.meter = newMeters()
+	}
 	p := &Pool{
 		opt: opt, certainFor: certainFor, checkEvery: checkEvery,
 		conns: map[*Conn]struct{}{}, logins: map[loginKey]*login{}, ending: make(chan struct{}),
@@ -220,6 +224,10 @@ func (p *Pool) lend(ctx context.Context, id Identity, lane Lane, hint uint32) (*
 	if err != nil {
 		p.note(g, id, lane, err)
 		return nil, err
+	}
+	if old := g.conns[i]; old != nil && old.wasLost() {
+		p.opt.meter.reconnects.Add(1)
+		p.opt.Log.Info("connected to the upstream again", "upstream", p.opt.Server.String(), "reason", old.reason())
 	}
 	g.err = nil
 	g.conns[i] = c
@@ -452,6 +460,7 @@ func (p *Pool) open(ctx context.Context, id Identity, shared bool) (*Conn, error
 		return nil, ctx.Err()
 	}
 	p.hurry()
+	p.opt.meter.failures.Add(1)
 	if p.downAt.Swap(time.Now().UnixMilli()) == 0 {
 		p.opt.Log.Warn("upstream is down", "upstream", p.opt.Server.String(), "error", err)
 	}
@@ -484,6 +493,7 @@ func (p *Pool) adopt(nc net.Conn, id Identity, shared bool, w welcome, began tim
 		return nil, &DownError{errClosed}
 	}
 	p.conns[c] = struct{}{}
+	p.opt.meter.opened(c)
 	p.joinLocked(c, p.loginLocked(id, w.noAuth, began))
 	p.wg.Go(func() {
 		c.read()
@@ -491,7 +501,8 @@ func (p *Pool) adopt(nc net.Conn, id Identity, shared bool, w welcome, began tim
 		delete(p.conns, c)
 		p.joinLocked(c, nil)
 		p.mu.Unlock()
-		if why := c.reason(); why != errClosed && why != errRevoked {
+		p.opt.meter.ended(c)
+		if c.wasLost() {
 			p.hurry()
 		}
 	})

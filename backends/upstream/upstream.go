@@ -32,9 +32,10 @@ type UpstreamOptions struct {
 // together are one. It keeps a Pool for each of them, and takes over from Follow
 // where they are. It is safe for concurrent use.
 type Upstream struct {
-	opt  UpstreamOptions
-	view atomic.Pointer[View]
-	next atomic.Uint32
+	opt   UpstreamOptions
+	meter *meters // of all pools there ever were
+	view  atomic.Pointer[View]
+	next  atomic.Uint32
 
 	mu     sync.Mutex // held while the view is replaced
 	pools  map[node]*Pool
@@ -69,7 +70,7 @@ var errNoMaster = errors.New("no master is known")
 
 // New makes an Upstream of the one node that opt names; nothing is dialed yet.
 func New(opt UpstreamOptions) *Upstream {
-	u := &Upstream{opt: opt, pools: map[node]*Pool{}, ending: make(chan struct{})}
+	u := &Upstream{opt: opt, meter: newMeters(), pools: map[node]*Pool{}, ending: make(chan struct{})}
 	if u.opt.Hurry == nil {
 		u.opt.Hurry = func() {}
 	}
@@ -180,6 +181,7 @@ func addrOf(s *backends.Server) string {
 func (u *Upstream) poolOf(s *backends.Server, replica bool) *Pool {
 	opt := u.opt.Options
 	opt.Server = s
+	opt.meter = u.meter
 	opt.hurry, opt.readOnly = u.opt.Hurry, replica
 	return NewPool(opt)
 }
