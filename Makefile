@@ -2,6 +2,7 @@
 # managers on first use; .ci/run runs the same targets.
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 HADOLINT    := 2.15.1
 
 GO      ?= go
@@ -80,7 +81,11 @@ bin/hadolint-$(HADOLINT)/bin/hadolint:
 .PHONY: shell-lint
 shell-lint: ## shellcheck on the shell scripts
 	@command -v shellcheck >/dev/null || .ci/debian-install shellcheck
-	shellcheck .ci/run .ci/debian-install
+	shellcheck .ci/run .ci/vuln .ci/debian-install
+
+.PHONY: vuln
+vuln: ## known vulnerabilities that can be reached, by govulncheck, pinned; LOCKPROXY_VULNDB names a mirror
+	@GOVULNCHECK=$(GOVULNCHECK) $(NICE) .ci/vuln
 
 .PHONY: redis
 redis:
