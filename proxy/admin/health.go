@@ -23,7 +23,7 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 // clients, the upstream has answered of late, and a quorum of the lock nodes votes.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	checks := s.readiness()
-	ready := !slices.ContainsFunc(checks, func(c check) bool { return c.missing })
+	ready := isReady(checks)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if !ready {
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -53,6 +53,10 @@ func (c check) String() string {
 		sign = "[-]"
 	}
 	return sign + " " + c.of + ": " + c.says
+}
+
+func isReady(checks []check) bool {
+	return !slices.ContainsFunc(checks, func(c check) bool { return c.missing })
 }
 
 func (s *Server) readiness() []check {

@@ -1,19 +1,337 @@
 package admin
 
 import (
+	"fmt"
+	"log/slog"
+	"maps"
 	"net/http"
+	"runtime"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/meter"
 )
+
+// maxScrapes is how many may ask for metrics at once; more are told to come again.
+const maxScrapes = 8
 
 // metrics serves what can be counted, in the formats of Prometheus.
 func (s *Server) metrics() http.Handler {
+	return promhttp.HandlerFor(s.registry(), promhttp.HandlerOpts{
+		EnableOpenMetrics:   true,
+		MaxRequestsInFlight: maxScrapes,
+		ErrorHandling:       promhttp.ContinueOnError,
+		ErrorLog:            slog.NewLogLogger(s.opt.Log.Handler(), slog.LevelWarn),
+	})
+}
+
+func (s *Server) registry() *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		newCollector(s.numbers),
 	)
-	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true})
+	return reg
+}
+
+// numbers are all that is exported, read at one time. Reading them waits for nobody, and
+// asks no node anything.
+type numbers struct {
+	version  string
+	ready    bool
+	draining bool
+	clients  int
+	masters  []beat
+	locks    locks.Stats
+	nodes    []node
+}
+
+// A node is a lock node under a name that no other one has.
+type node struct {
+	name string
+	seen locks.NodeStatus
+	did  locks.NodeStats
+}
+
+func (s *Server) numbers() *numbers {
+	n := &numbers{
+		version: s.opt.Version, ready: isReady(s.readiness()),
+		draining: s.opt.Proxy.Draining(), clients: s.opt.Proxy.Clients(),
+		masters: s.watch.beats(), locks: s.opt.Locks.Stats(),
+	}
+	seen, taken := s.opt.Locks.Nodes(), map[string]bool{}
+	for i, did := range n.locks.Each {
+		name := did.Address
+		if taken[name] { // sentinels have named one master for two
+			name = fmt.Sprintf("%s#%d", name, i+1)
+		}
+		taken[name] = true
+		n.nodes = append(n.nodes, node{name, seen[i], did})
+	}
+	return n
+}
+
+// A family is one metric. Its labels have few values, however long the proxy runs: none
+// comes from a client.
+type family struct {
+	name   string
+	kind   string // gauge, counter or histogram
+	labels []string
+	help   string
+	read   func(*numbers, *samples)
+}
+
+// samples takes those of one family.
+type samples struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType // of a gauge or a counter
+	to   chan<- prometheus.Metric
+}
+
+func (s *samples) add(value float64, labels ...string) {
+	s.to <- prometheus.MustNewConstMetric(s.desc, s.kind, value, labels...)
+}
+
+func (s *samples) say(yes bool, labels ...string) {
+	value := 0.0
+	if yes {
+		value = 1
+	}
+	s.add(value, labels...)
+}
+
+// each adds a counter for every key, behind the labels.
+func (s *samples) each(counts map[string]int64, labels ...string) {
+	for _, key := range slices.Sorted(maps.Keys(counts)) {
+		s.add(float64(counts[key]), append(labels[:len(labels):len(labels)], key)...)
+	}
+}
+
+// spread adds a histogram.
+func (s *samples) spread(h meter.Snapshot, labels ...string) {
+	buckets, sum := map[float64]uint64{}, uint64(0)
+	for i, bound := range h.Bounds {
+		sum += uint64(h.Counts[i])
+		buckets[bound] = sum
+	}
+	s.to <- prometheus.MustNewConstHistogram(s.desc, uint64(h.Count()), h.Sum, buckets, labels...)
+}
+
+// one makes the read of a family with a single sample.
+func one[T int | int64 | float64](value func(*numbers) T) func(*numbers, *samples) {
+	return func(n *numbers, s *samples) { s.add(float64(value(n))) }
+}
+
+// aNode makes the read of a family with a sample for each lock node.
+func aNode[T int | int64 | float64](value func(node) T) func(*numbers, *samples) {
+	return func(n *numbers, s *samples) {
+		for _, node := range n.nodes {
+			s.add(float64(value(node)), node.name)
+		}
+	}
+}
+
+const (
+	gauge     = "gauge"
+	counter   = "counter"
+	histogram = "histogram"
+)
+
+// A collector reads everything once for each scrape.
+type collector struct {
+	read     func() *numbers
+	families []family
+	descs    []*prometheus.Desc
+}
+
+func newCollector(read func() *numbers) *collector {
+	c := &collector{read: read, families: families()}
+	for _, f := range c.families {
+		c.descs = append(c.descs, prometheus.NewDesc(f.name, f.help, f.labels, nil))
+	}
+	return c
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(to chan<- prometheus.Metric) {
+	n := c.read()
+	for i, f := range c.families {
+		s := &samples{desc: c.descs[i], kind: prometheus.GaugeValue, to: to}
+		if f.kind == counter {
+			s.kind = prometheus.CounterValue
+		}
+		f.read(n, s)
+	}
+}
+
+// families are all metrics of our own, in the order of docs/metrics.md.
+func families() []family {
+	return slices.Concat(proxyFamilies(), upstreamFamilies(), lockFamilies(), roundFamilies(), nodeFamilies())
+}
+
+func proxyFamilies() []family {
+	return []family{
+		{"lockproxy_build_info", gauge, []string{"version", "go_version"}, "Always 1; the labels say which build this is.",
+			func(n *numbers, s *samples) { s.add(1, n.version, runtime.Version()) }},
+		{"lockproxy_ready", gauge, nil, "1 if /readyz says that clients may be sent here, else 0.",
+			func(n *numbers, s *samples) { s.say(n.ready) }},
+		{"lockproxy_draining", gauge, nil, "1 since the proxy was told to end; it lets no more clients in.",
+			func(n *numbers, s *samples) { s.say(n.draining) }},
+		{"lockproxy_clients", gauge, nil, "Clients that are connected.",
+			one(func(n *numbers) int { return n.clients })},
+	}
+}
+
+func upstreamFamilies() []family {
+	return []family{
+		{"lockproxy_upstream_up", gauge, []string{"server"}, "1 if this master of the upstream has answered a PING within the last 3 seconds, else 0.",
+			func(n *numbers, s *samples) {
+				for _, b := range n.masters {
+					s.say(b.up, b.addr)
+				}
+			}},
+		{"lockproxy_upstream_ping_seconds", gauge, []string{"server"}, "How long this master's last answer to a PING took, behind what clients had asked for before.",
+			func(n *numbers, s *samples) {
+				for _, b := range n.masters {
+					s.add(b.took.Seconds(), b.addr)
+				}
+			}},
+	}
+}
+
+func lockFamilies() []family {
+	return []family{
+		{"lockproxy_lock_requests_total", counter, []string{"outcome"}, "LOCKs that were answered: granted; refused, since another owner has the name, also after waiting; failed, for want of a quorum or since their time or client was gone.",
+			func(n *numbers, s *samples) {
+				s.add(float64(n.locks.Failures), "failed")
+				s.add(float64(n.locks.Grants), "granted")
+				s.add(float64(n.locks.Refusals), "refused")
+			}},
+		{"lockproxy_lock_grants_total", counter, []string{"ground"}, "Granted LOCKs by what made them ask: at_once, when they came; handed, behind an UNLOCK at this proxy; woken, by a lock node; timer, when the holder's lease ended or to be safe; own, since their owner had got the name meanwhile.",
+			func(n *numbers, s *samples) { s.each(n.locks.Grounds) }},
+		{"lockproxy_lock_reentries_total", counter, nil, "Granted LOCKs of an owner that had the name already.",
+			one(func(n *numbers) int64 { return n.locks.Reentries })},
+		{"lockproxy_lock_wait_seconds", histogram, []string{"outcome"}, "From the call of LOCK to its grant or refusal.",
+			func(n *numbers, s *samples) {
+				s.spread(n.locks.GrantWait, "granted")
+				s.spread(n.locks.RefusalWait, "refused")
+			}},
+		{"lockproxy_lock_hold_seconds", histogram, nil, "From a grant through this proxy to its release through it, its loss, or the end of its validity if nobody came back.",
+			func(n *numbers, s *samples) { s.spread(n.locks.Held) }},
+		{"lockproxy_lock_waiting", gauge, nil, "LOCKs with WAIT that are in line at this proxy.",
+			one(func(n *numbers) int { return n.locks.Waiting })},
+		{"lockproxy_lock_releases_total", counter, nil, "Holds given back, and repeats of that.",
+			one(func(n *numbers) int64 { return n.locks.Releases })},
+		{"lockproxy_lock_renewals_total", counter, nil, "Leases renewed, those of sessions too.",
+			one(func(n *numbers) int64 { return n.locks.Renewals })},
+		{"lockproxy_lock_repeats_total", counter, nil, "LOCKs and UNLOCKs with a REQ that had been done before: their first answer was lost.",
+			one(func(n *numbers) int64 { return n.locks.Repeats })},
+		{"lockproxy_lock_forces_total", counter, nil, "Locks that an operator took away through this proxy.",
+			one(func(n *numbers) int64 { return n.locks.Forces })},
+		{"lockproxy_lock_noquorum_total", counter, nil, "LOCK, RENEW, UNLOCK and LOCKCTL that too few lock nodes answered to decide.",
+			one(func(n *numbers) int64 { return n.locks.NoQuorum })},
+		{"lockproxy_lock_splits_total", counter, nil, "Acquisitions in which several owners had some nodes and none a majority; they are tried again.",
+			one(func(n *numbers) int64 { return n.locks.Splits })},
+		{"lockproxy_lock_undos_total", counter, nil, "Acquisitions taken back that some lock node may have done.",
+			one(func(n *numbers) int64 { return n.locks.Undos })},
+		{"lockproxy_lock_sessions", gauge, nil, "Connections that have locks with SESSION.",
+			one(func(n *numbers) int { return n.locks.Sessions })},
+		{"lockproxy_lock_session_holds", gauge, nil, "Holds that are kept for connections with SESSION.",
+			one(func(n *numbers) int { return n.locks.SessionLocks })},
+		{"lockproxy_lock_session_renewals_total", counter, nil, "Renewals of locks with SESSION that a quorum took.",
+			one(func(n *numbers) int64 { return n.locks.SessionRenewals })},
+		{"lockproxy_lock_session_misses_total", counter, nil, "Renewals of locks with SESSION that decided nothing, and are tried again while the lease runs.",
+			one(func(n *numbers) int64 { return n.locks.SessionMisses })},
+		{"lockproxy_lock_lost_total", counter, []string{"reason"}, "Locks with SESSION that were lost to their holders: expired; forced, by an operator; maxhold, held for as long as allowed; noquorum, too few nodes voted; taken, another owner has it; gone from the nodes.",
+			func(n *numbers, s *samples) { s.each(n.locks.Lost) }},
+	}
+}
+
+func roundFamilies() []family {
+	return []family{
+		{"lockproxy_lock_rounds_total", counter, []string{"question", "outcome"}, "Questions put to the lock nodes, once they have ended, by what was asked and what came of it.",
+			func(n *numbers, s *samples) {
+				for _, q := range slices.Sorted(maps.Keys(n.locks.Asked)) {
+					s.each(n.locks.Asked[q].Ends, q)
+				}
+			}},
+		{"lockproxy_lock_round_seconds", histogram, []string{"question"}, "From a question to the lock nodes to its end, whatever that was.",
+			func(n *numbers, s *samples) {
+				for _, q := range slices.Sorted(maps.Keys(n.locks.Asked)) {
+					s.spread(n.locks.Asked[q].Took, q)
+				}
+			}},
+		{"lockproxy_lock_nodes", gauge, nil, "Lock nodes that there are.",
+			one(func(n *numbers) int { return len(n.nodes) })},
+		{"lockproxy_lock_nodes_voting", gauge, nil, "Lock nodes that vote.",
+			one(func(n *numbers) int { return n.locks.Voting })},
+		{"lockproxy_lock_nodes_quorum", gauge, nil, "Lock nodes that must vote for anything to be decided.",
+			one(func(n *numbers) int { return len(n.nodes)/2 + 1 })},
+	}
+}
+
+// nodeStates are the values of the label state, with what the program calls them.
+var nodeStates = []struct {
+	label string
+	state locks.NodeState
+}{
+	{"unknown", locks.NodeUnknown}, {"voting", locks.NodeVoting}, {"unregistered", locks.NodeNew}, {"quarantine", locks.NodeQuarantine},
+	{"floorless", locks.NodeFloorless}, {"maxttl", locks.NodeMismatch}, {"refused", locks.NodeBarred},
+}
+
+func nodeFamilies() []family {
+	return []family{
+		{"lockproxy_lock_node_up", gauge, []string{"node"}, "1 if the lock node answered when last looked at, a second ago at most, else 0.",
+			func(n *numbers, s *samples) {
+				for _, node := range n.nodes {
+					s.say(node.seen.Up, node.name)
+				}
+			}},
+		{"lockproxy_lock_node_state", gauge, []string{"node", "state"}, "1 for the state that the lock node is in, 0 for the others: unknown, it does not answer; voting; unregistered, it is new; quarantine, it may have forgotten leases; floorless, it may have forgotten fences; maxttl, it was recorded under another max-ttl; refused, a Cluster or the same server as another node.",
+			func(n *numbers, s *samples) {
+				for _, node := range n.nodes {
+					for _, st := range nodeStates {
+						s.say(node.seen.State == st.state, node.name, st.label)
+					}
+				}
+			}},
+		{"lockproxy_lock_node_quarantine_seconds", gauge, []string{"node"}, "For how long the lock node still sits out; 0 if it does not.",
+			aNode(func(n node) float64 { return n.seen.Left.Seconds() })},
+		{"lockproxy_lock_node_quarantines_total", counter, []string{"node"}, "How often the lock node was seen to enter quarantine: it had lost its memory.",
+			aNode(func(n node) int64 { return n.did.Quarantines })},
+		{"lockproxy_lock_node_reconnects_total", counter, []string{"node"}, "Connections to the lock node made again after one was lost.",
+			aNode(func(n node) int64 { return n.did.Reconnects })},
+		{"lockproxy_lock_node_paused", gauge, []string{"node"}, "1 while the lock node is not asked, since it failed a moment ago.",
+			func(n *numbers, s *samples) {
+				for _, node := range n.nodes {
+					s.say(node.did.Paused, node.name)
+				}
+			}},
+		{"lockproxy_lock_node_queued", gauge, []string{"node"}, "Scripts that wait to be sent to the lock node.",
+			aNode(func(n node) int { return n.did.Queued })},
+		{"lockproxy_lock_node_votes_total", counter, []string{"node", "vote"}, "What the lock node said when asked, yes or no, or why it said nothing: timeout, connection, quarantine, unregistered, floor, maxttl, refused, busy, script, unwanted, closed.",
+			func(n *numbers, s *samples) {
+				for _, node := range n.nodes {
+					s.each(node.did.Votes, node.name)
+				}
+			}},
+		{"lockproxy_lock_node_reply_seconds", histogram, []string{"node"}, "How long the lock node took to answer a batch of scripts.",
+			func(n *numbers, s *samples) {
+				for _, node := range n.nodes {
+					s.spread(node.did.Replies, node.name)
+				}
+			}},
+	}
 }
