@@ -1,0 +1,159 @@
+package admin
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// exported are the types of all metrics that there are, by name.
+func exported(t *testing.T) map[string]string {
+	t.Helper()
+	types := map[string]string{}
+	for _, f := range families() {
+		types[f.name] = f.kind
+	}
+	if len(types) == 0 {
+		t.Fatal("there are no metrics")
+	}
+	return types
+}
+
+// A dashboard is what a test reads of Grafana's form of one.
+type dashboard struct {
+	Panels []struct {
+		Title, Type string
+		GridPos     struct{ X, Y, W, H int }
+		Targets     []struct{ Expr, RefID string }
+	}
+	Templating struct {
+		List []struct{ Name, Definition string }
+	}
+}
+
+func readDashboard(t *testing.T) dashboard {
+	t.Helper()
+	text, err := os.ReadFile("../../deploy/grafana/lockproxy.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d dashboard
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Every expression of the dashboard asks for something that there is, with labels that
+// it has.
+func TestDashboard(t *testing.T) {
+	d, types := readDashboard(t), exported(t)
+	shown := map[string]bool{}
+	ids := 0
+	for i, p := range d.Panels {
+		for _, other := range d.Panels[:i] {
+			a, b := p.GridPos, other.GridPos
+			if a.X < b.X+b.W && b.X < a.X+a.W && a.Y < b.Y+b.H && b.Y < a.Y+a.H {
+				t.Errorf("%q lies upon %q", p.Title, other.Title)
+			}
+		}
+		if p.Type != "row" && len(p.Targets) == 0 {
+			t.Errorf("%q shows nothing", p.Title)
+		}
+		for _, target := range p.Targets {
+			ids++
+			checkExpression(t, p.Title, target.Expr, types)
+			for _, name := range mentioned(target.Expr) {
+				shown[familyOf(name, types)] = true
+			}
+		}
+	}
+	if ids < 10 {
+		t.Errorf("%d expressions were found", ids)
+	}
+	for _, v := range d.Templating.List {
+		checkNames(t, v.Name, v.Definition, types)
+	}
+	for _, must := range []string{
+		"lockproxy_lock_wait_seconds", "lockproxy_lock_hold_seconds", "lockproxy_lock_rounds_total", "lockproxy_lock_node_state",
+		"lockproxy_lock_node_quarantine_seconds", "lockproxy_lock_lost_total", "lockproxy_upstream_up",
+	} {
+		if !shown[must] {
+			t.Errorf("the dashboard does not show %s", must)
+		}
+	}
+}
+
+func TestAlerts(t *testing.T) {
+	text, err := os.ReadFile("../../deploy/prometheus/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	types := exported(t)
+	alerts := regexp.MustCompile(`(?m)^ +- alert: (\w+)\n +expr: (.*)$`).FindAllStringSubmatch(string(text), -1)
+	if n := strings.Count(string(text), "alert:"); n == 0 || n != len(alerts) {
+		t.Fatalf("%d of %d alerts were understood", len(alerts), n)
+	}
+	for _, a := range alerts {
+		checkExpression(t, a[1], a[2], types)
+		if !strings.Contains(string(doc), a[1]) {
+			t.Errorf("docs/metrics.md does not say what to do about %s", a[1])
+		}
+	}
+	for _, name := range regexp.MustCompile(`\bLockproxy\w+`).FindAllString(string(doc), -1) {
+		if !slices.ContainsFunc(alerts, func(a []string) bool { return a[1] == name }) {
+			t.Errorf("docs/metrics.md speaks of %s, which is no alert", name)
+		}
+	}
+}
+
+func checkNames(t *testing.T, where, text string, types map[string]string) {
+	t.Helper()
+	names := mentioned(text)
+	for _, name := range names {
+		if types[familyOf(name, types)] == "" {
+			t.Errorf("%s: there is no %s", where, name)
+		}
+	}
+}
+
+// ofPrometheus are the labels that Prometheus and Grafana add.
+var ofPrometheus = []string{"instance", "le"}
+
+// checkExpression checks the names of metrics in an expression, that counters are asked
+// for as such, and labels.
+func checkExpression(t *testing.T, where, expr string, types map[string]string) {
+	t.Helper()
+	checkNames(t, where, expr, types)
+	for _, m := range regexp.MustCompile(`(\w+\()?\b(lockproxy_\w+)(?:\{([^}]*)\})?(\[)?`).FindAllStringSubmatch(expr, -1) {
+		name := familyOf(m[2], types)
+		kind := types[name]
+		if m[2] == name && kind == histogram {
+			t.Errorf("%s: %s is a histogram, of which there are _bucket, _sum and _count", where, name)
+		}
+		if kind != gauge && (m[4] == "" || m[1] != "rate(" && m[1] != "increase(") {
+			t.Errorf("%s: %s grows for ever; take its rate", where, m[2])
+		}
+		if kind == gauge && m[4] != "" {
+			t.Errorf("%s: %s has no rate", where, m[2])
+		}
+		for _, l := range regexp.MustCompile(`(\w+)(?:=|!|~)`).FindAllStringSubmatch(m[3], -1) {
+			checkLabel(t, where, name, l[1])
+		}
+	}
+}
+
+func checkLabel(t *testing.T, where, name, label string) {
+	t.Helper()
+	i := slices.IndexFunc(families(), func(f family) bool { return f.name == name })
+	if i < 0 || !slices.Contains(slices.Concat(ofPrometheus, families()[i].labels), label) {
+		t.Errorf("%s: %s has no label %s", where, name, label)
+	}
+}
