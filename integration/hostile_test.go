@@ -1,0 +1,177 @@
+package integration
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// hostileReplies are what no Redis answers. A stream that has no end goes on until the
+// proxy closes.
+var hostileReplies = []struct{ name, head, endless string }{
+	{name: "a huge string", head: "$9999999999\r\n", endless: strings.Repeat("x", 1<<16)},
+	{name: "the largest string", head: "$9223372036854775807\r\n", endless: "x"},
+	{name: "an overflowing length", head: "$99999999999999999999\r\n"},
+	{name: "a huge array", head: "*2147483647\r\n", endless: "$1\r\nx\r\n"},
+	{name: "the largest array", head: "*9223372036854775807\r\n", endless: ":1\r\n"},
+	{name: "endless nesting", endless: strings.Repeat("*1\r\n", 1<<10)},
+	{name: "endless attributes", endless: strings.Repeat("|1\r\n+a\r\n+b\r\n", 1<<10)},
+	{name: "an endless line", head: "+", endless: strings.Repeat("x", 1<<16)},
+	{name: "an endless error", head: "-", endless: strings.Repeat("x", 1<<16)},
+	{name: "a negative length", head: "$-7\r\n"},
+	{name: "a streamed string", head: "$?\r\n", endless: ";4\r\nabcd\r\n"},
+	{name: "replies nobody asked for", endless: strings.Repeat("+OK\r\n", 1<<10)},
+	{name: "an endless push", head: ">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$9999999999\r\n", endless: strings.Repeat("x", 1<<16)},
+	{name: "confirmations nobody asked for", endless: strings.Repeat(">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n", 1<<8)},
+	{name: "a null that hides something", head: "_xx$9223372036854775807\r\n"},
+	{name: "HTTP", head: "HTTP/1.1 400 Bad Request\r\n\r\n"},
+	{name: "zeros", endless: strings.Repeat("\x00", 1<<12)},
+	{name: "half a reply", head: "*3\r\n$5\r\nhel"},
+	{name: "nothing"},
+}
+
+// A hostile server answers what it is told to, and after greeting, if not nil, as a Redis
+// would begin.
+type hostile struct {
+	net.Listener
+	reply    atomic.Int32 // of hostileReplies
+	greeting func(command []byte) string
+	seen     atomic.Int64 // connections
+}
+
+func startHostile(t *testing.T, greeting func(command []byte) string) *hostile {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hostile{Listener: ln, greeting: greeting}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			nc, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			h.seen.Add(1)
+			go h.talk(nc)
+		}
+	}()
+	t.Cleanup(func() {
+		ln.Close()
+		<-done
+	})
+	return h
+}
+
+// mostSent bounds what is sent on one connection.
+const mostSent = 64 << 20
+
+func (h *hostile) talk(nc net.Conn) {
+	defer nc.Close()
+	buf := make([]byte, 64<<10)
+	for {
+		_ = nc.SetDeadline(time.Now().Add(20 * time.Second))
+		n, err := nc.Read(buf)
+		if err != nil {
+			return
+		}
+		if h.greeting != nil {
+			if said := h.greeting(buf[:n]); said != "" {
+				if _, err := nc.Write([]byte(said)); err != nil {
+					return
+				}
+				continue
+			}
+		}
+		break
+	}
+	r := hostileReplies[h.reply.Load()]
+	n, err := nc.Write([]byte(r.head))
+	for total := n; err == nil && r.endless != "" && total < mostSent; total += n {
+		n, err = nc.Write([]byte(r.endless))
+	}
+	if err == nil { // until the proxy has had enough
+		_, _ = nc.Read(buf)
+	}
+}
+
+func (h *hostile) url() string { return "redis://" + h.Addr().String() }
+
+// resident is how much memory a process has, in MB.
+func resident(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Skip("no /proc: ", err)
+	}
+	_, line, _ := strings.Cut(string(text), "VmRSS:")
+	kb := 0
+	if _, err := fmt.Sscanf(line, "%d", &kb); err != nil {
+		t.Fatal(err)
+	}
+	return kb >> 10
+}
+
+// rssBound is how much a proxy may need that is told to keep at most 4 MB for a client;
+// the race detector multiplies what a program needs.
+func rssBound() int {
+	if os.Getenv(redistest.RaceVariable) != "" {
+		return 1500
+	}
+	return 400
+}
+
+// resp3 greets as a Redis would.
+func resp3(command []byte) string {
+	switch {
+	case bytes.Contains(bytes.ToUpper(command), []byte("HELLO")):
+		return "%3\r\n$5\r\nproto\r\n:3\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$2\r\nid\r\n:1\r\n"
+	case bytes.Contains(bytes.ToUpper(command), []byte("CLIENT")):
+		return "+OK\r\n"
+	}
+	return ""
+}
+
+// TestHostileLockNodes: two nodes of five that answer whatever they like, at the first
+// question or after a greeting, keep nobody from locking, and the proxy alive and small.
+func TestHostileLockNodes(t *testing.T) {
+	t.Parallel()
+	first, later := startHostile(t, nil), startHostile(t, resp3)
+	r := startRig(t, 3, 1)
+	mustLock(t, redistest.Open(t, r.addr()), "first") // the nodes know each other from now on
+	args := []string{"--upstream", r.data.URL(), "--max-output", "4mb", "--node-timeout", "2s"}
+	for _, n := range r.nodes {
+		args = append(args, "--lock-node", n.URL())
+	}
+	addr, err := redistest.FreeAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := redistest.StartServe(t, addr, append(args, "--lock-node", first.url(), "--lock-node", later.url())...)
+	c := redistest.Open(t, p.Addr())
+	for i, r := range hostileReplies {
+		first.reply.Store(int32(i))
+		later.reply.Store(int32(i))
+		before := first.seen.Load()
+		locked := func() bool {
+			v := c.Do(t, "LOCK", "job", "30s", "OWNER", "me", "WAIT", "5s")
+			return len(v.Elems) == 4 && !c.Do(t, "UNLOCK", "job", "me").IsError()
+		}
+		eventually(t, 30*time.Second, r.name+": no lock", locked)
+		if r.endless != "" || r.head == "" { // it ends the connection, or its time does
+			eventually(t, 30*time.Second, r.name+": the node is not asked again", func() bool { return locked() && first.seen.Load() > before })
+		}
+	}
+	if mb := resident(t, p.PID()); mb > rssBound() {
+		t.Errorf("the proxy has %d MB", mb)
+	}
+}
