@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/meter"
+	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
 // maxScrapes is how many may ask for metrics at once; more are told to come again.
@@ -47,6 +48,7 @@ type numbers struct {
 	draining bool
 	clients  int
 	masters  []beat
+	upstream upstream.Stats
 	locks    locks.Stats
 	nodes    []node
 }
@@ -62,7 +64,7 @@ func (s *Server) numbers() *numbers {
 	n := &numbers{
 		version: s.opt.Version, ready: isReady(s.readiness()),
 		draining: s.opt.Proxy.Draining(), clients: s.opt.Proxy.Clients(),
-		masters: s.watch.beats(), locks: s.opt.Locks.Stats(),
+		masters: s.watch.beats(), upstream: s.opt.Upstream.Stats(), locks: s.opt.Locks.Stats(),
 	}
 	seen, taken := s.opt.Locks.Nodes(), map[string]bool{}
 	for i, did := range n.locks.Each {
@@ -208,6 +210,42 @@ func upstreamFamilies() []family {
 					s.add(b.took.Seconds(), b.addr)
 				}
 			}},
+		{"lockproxy_upstream_reply_seconds", histogram, nil, "How long the upstream took to answer: one in 64 bursts of commands on shared connections, from its being handed over to the last of its replies.",
+			func(n *numbers, s *samples) { s.spread(n.upstream.Took) }},
+		{"lockproxy_upstream_errors_total", counter, []string{"error"}, "Error replies of the upstream by their first word; other: one that is not among those that are counted apart.",
+			func(n *numbers, s *samples) { s.each(n.upstream.Errors) }},
+		{"lockproxy_upstream_replies_total", counter, nil, "Replies of the upstream.",
+			one(func(n *numbers) int64 { return n.upstream.Replies })},
+		{"lockproxy_upstream_connections", gauge, []string{"kind"}, "Connections to the upstream: shared by clients; pinned, one client's own; spare, opened ahead for one.",
+			func(n *numbers, s *samples) {
+				s.add(float64(n.upstream.Pinned), "pinned")
+				s.add(float64(n.upstream.Shared), "shared")
+				s.add(float64(n.upstream.Spare), "spare")
+			}},
+		{"lockproxy_upstream_identities", gauge, nil, "Users, databases and protocols that connections are kept for, at all servers together.",
+			one(func(n *numbers) int { return n.upstream.Identities })},
+		{"lockproxy_upstream_servers", gauge, nil, "Servers that commands may go to, replicas too.",
+			one(func(n *numbers) int { return n.upstream.Nodes })},
+		{"lockproxy_upstream_servers_down", gauge, nil, "Servers that could not be reached when last tried, a second ago at most.",
+			one(func(n *numbers) int { return n.upstream.Down })},
+		{"lockproxy_upstream_opened_total", counter, nil, "Connections opened to the upstream.",
+			one(func(n *numbers) int64 { return n.upstream.Opened })},
+		{"lockproxy_upstream_failures_total", counter, nil, "Connections that could not be opened, since the upstream was not there.",
+			one(func(n *numbers) int64 { return n.upstream.Failures })},
+		{"lockproxy_upstream_lost_total", counter, nil, "Connections that ended without the proxy having closed them.",
+			one(func(n *numbers) int64 { return n.upstream.Lost })},
+		{"lockproxy_upstream_reconnects_total", counter, nil, "Shared connections opened again after they were lost.",
+			one(func(n *numbers) int64 { return n.upstream.Reconnects })},
+		{"lockproxy_upstream_queued_bytes", gauge, nil, "Bytes that wait for the upstream to read.",
+			one(func(n *numbers) int64 { return n.upstream.Queued })},
+		{"lockproxy_upstream_writes_total", counter, nil, "Writes to the upstream; each carries the commands of one client or of many.",
+			one(func(n *numbers) int64 { return n.upstream.Writes })},
+		{"lockproxy_upstream_reads_total", counter, nil, "Reads from the upstream.",
+			one(func(n *numbers) int64 { return n.upstream.Reads })},
+		{"lockproxy_upstream_sent_bytes_total", counter, nil, "Bytes sent to the upstream.",
+			one(func(n *numbers) int64 { return n.upstream.BytesOut })},
+		{"lockproxy_upstream_received_bytes_total", counter, nil, "Bytes received from the upstream.",
+			one(func(n *numbers) int64 { return n.upstream.BytesIn })},
 	}
 }
 
