@@ -81,11 +81,30 @@ bin/hadolint-$(HADOLINT)/bin/hadolint:
 .PHONY: shell-lint
 shell-lint: ## shellcheck on the shell scripts
 	@command -v shellcheck >/dev/null || .ci/debian-install shellcheck
-	shellcheck .ci/run .ci/vuln .ci/debian-install
+	shellcheck .ci/run .ci/vuln .ci/debian-install deploy/image/base.sh
 
 .PHONY: vuln
 vuln: ## known vulnerabilities that can be reached, by govulncheck, pinned; LOCKPROXY_VULNDB names a mirror
 	@GOVULNCHECK=$(GOVULNCHECK) $(NICE) .ci/vuln
+
+# An engine that answers: Docker's client may be there without its daemon.
+ENGINE ?= $(shell for e in docker podman; do $$e info >/dev/null 2>&1 && echo $$e && break; done)
+IMAGE  ?= localhost/lockproxy:latest
+
+.PHONY: image
+image: ## the container image, by docker or podman (ENGINE), as localhost/lockproxy (IMAGE)
+	@test -n "$(ENGINE)" || { echo "no docker or podman answers; set ENGINE" >&2; exit 1; }
+	BUILDAH_FORMAT=docker $(ENGINE) build --tag $(IMAGE) .
+
+.PHONY: image-base
+image-base: ## the image that `make image` builds in, where no registry can be reached; by root, with buildah
+	@command -v buildah >/dev/null && command -v debootstrap >/dev/null || .ci/debian-install buildah debootstrap
+	deploy/image/base.sh
+
+.PHONY: image-test
+image-test: image redis ## run the image against real servers; RUNFLAGS go to the engine's run
+	LOCKPROXY_TEST_IMAGE=$(IMAGE) LOCKPROXY_TEST_ENGINE=$(ENGINE) LOCKPROXY_TEST_RUNFLAGS='$(RUNFLAGS)' \
+		$(GO) test ./integration -run '^TestImage$$' -count=1 -v
 
 .PHONY: redis
 redis:
