@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -42,7 +43,8 @@ type Server struct {
 // and database, in the form of [rueidis.ParseURL]: further addresses as addr=…, and
 // the name by which sentinels know a master as master_set=…. A bare host:port is taken
 // as redis://host:port. An error about a URL that may hold a password gives no
-// reason: the reason could repeat a part of it.
+// reason: the reason could repeat a part of it. Without its host, redis://:secret, or
+// with a # that is not percent-encoded, the password is where a port or a name should be.
 func Parse(raw string) (*Server, error) {
 	secret := strings.ContainsAny(raw, "@?#")
 	if !strings.Contains(raw, "://") {
@@ -50,8 +52,8 @@ func Parse(raw string) (*Server, error) {
 	}
 	opt, err := rueidis.ParseURL(raw)
 	switch {
-	case err != nil && secret:
-		return nil, errors.New("not a Redis URL (special characters in a password must be percent-encoded)")
+	case err != nil && (secret || errors.As(err, new(*url.Error))), misread(raw):
+		return nil, errors.New("not a Redis URL (not repeated, as it may hold a password, whose special characters must be percent-encoded)")
 	case err != nil:
 		return nil, fmt.Errorf("not a Redis URL: %w", err)
 	case opt.SelectDB < 0:
@@ -64,6 +66,13 @@ func Parse(raw string) (*Server, error) {
 		opt.Dialer.Timeout = DialTimeout
 	}
 	return &Server{opt: opt, name: opt.InitAddress[0]}, nil
+}
+
+// misread says that what was meant for a password is read as something else: a
+// fragment, or a query whose @ ended the credentials.
+func misread(raw string) bool {
+	u, err := url.Parse(raw)
+	return err == nil && (strings.Contains(raw, "#") || u.User == nil && strings.Contains(u.RawQuery, "@") && !strings.Contains(u.RawQuery, "password="))
 }
 
 // distinct is list without what comes again, in its order. The caller owns it.

@@ -60,6 +60,10 @@ func TestParseFaults(t *testing.T) {
 		"unix:///s?addr=h:2":        "a socket is one server",
 		"unix:///s?master_set=main": "a socket is one server",
 		"redis://u:hunter2#@h:1":    "percent-encoded",
+		"redis://:hunter2":          "percent-encoded",
+		"u:hunter2":                 "percent-encoded",
+		"redis://u:12#hunter2@h:1":  "percent-encoded",
+		"redis://u:12?hunter2@h:1":  "percent-encoded",
 	} {
 		if _, err := Parse(url); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v, want an error that says %q", url, err, want)

@@ -341,8 +341,13 @@ func (f *facts) local() bool {
 
 // anonymous says that a connection was let in without a password.
 func (f *facts) anonymous() bool {
+	return f.silent() && f.err == nil
+}
+
+// silent says that the URL has neither user nor password.
+func (f *facts) silent() bool {
 	user, password := f.server.Credentials()
-	return user == "" && password == "" && f.err == nil
+	return user == "" && password == ""
 }
 
 // cli is a redis-cli command line that asks the server.

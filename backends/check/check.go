@@ -90,6 +90,8 @@ type Options struct {
 	MaxClients   int  // of the proxy
 	Unshared     bool // each client has an upstream connection of its own
 	Certificates []Certificate
+	Exposed      []string // what of the settings shows more than it should, in words for people
+	Unguarded    bool     // clients come from other machines and show no certificate
 }
 
 // A Certificate is one that the proxy shows, and the setting that names its file.

@@ -28,7 +28,7 @@ func judge(all []*facts, o *Options, now time.Time) (found []Finding) {
 		f.judge(j, o, now)
 		found = append(found, j.found...)
 	}
-	return slices.Concat(found, together(all, o), o.judgeCertificates(now))
+	return slices.Concat(found, together(all, o), o.judgeSettings(all, now))
 }
 
 func (f *facts) judge(j *judgement, o *Options, now time.Time) {
@@ -59,6 +59,8 @@ func (f *facts) judgeError(j *judgement) {
 	said, answered := rueidis.IsRedisErr(f.err)
 	text := f.err.Error()
 	switch word, _, _ := strings.Cut(text, " "); {
+	case word == "NOAUTH" && answered && !f.node && f.silent():
+		j.add(Note, "could-not-look", "asks for a password, and its URL has none: clients bring their own, and it could not be looked at", "check with a URL that has one, to see the rest")
 	case answered && slices.Contains([]string{"NOAUTH", "WRONGPASS"}, word):
 		j.add(Error, "auth", "does not let this user in: "+text, "mend user and password in its URL (special characters percent-encoded); see: "+cli(f.server, "ACL WHOAMI"))
 	case answered && word == "NOPERM":
@@ -150,10 +152,19 @@ func rough(d time.Duration) string {
 	return d.Round(10 * time.Microsecond).String()
 }
 
-func (o *Options) judgeCertificates(now time.Time) []Finding {
+func (o *Options) judgeSettings(all []*facts, now time.Time) []Finding {
 	j := &judgement{where: "settings"}
 	for _, c := range o.Certificates {
 		judgeEnd(j, "the certificate of "+c.Setting, c.Leaf.NotBefore, c.Leaf.NotAfter, now)
+	}
+	for _, text := range o.Exposed {
+		j.add(Warning, "exposed", text, "")
+	}
+	for _, f := range all {
+		if o.Unguarded && f.err == nil && (!f.node || o.Voting) {
+			j.add(Warning, "exposed", "other machines reach the proxy, and clients that say nothing may do what its user at "+f.server.String()+" may", "no password in the upstream's URL and one at the upstream, so that clients need it; or tls-client-ca; or listen on a loopback address")
+			break
+		}
 	}
 	return j.found
 }

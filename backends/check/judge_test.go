@@ -106,6 +106,7 @@ func TestJudge(t *testing.T) {
 		}, "warning certificate-ends"},
 		{"an old certificate", func(f *facts, _ *Options) { f.cert = lasting(-time.Hour, -time.Minute) }, "error certificate-ends"},
 		{"short-lived certificate", func(f *facts, _ *Options) { f.cert = lasting(-time.Hour, 23*time.Hour) }, ""},
+		{"in plain text", func(_ *facts, o *Options) { o.Exposed = []string{"listen: …"} }, "warning exposed"},
 		{"one machine", func(f *facts, _ *Options) { f.remote = &net.TCPAddr{IP: net.ParseIP("10.0.0.2")} }, "warning one-machine"},
 	}
 	for _, tt := range tests {

@@ -55,6 +55,7 @@ func (p program) check(ctx context.Context, o options, format string) error {
 		MaxTTL: o.maxTTL, NodeTimeout: o.nodeTimeout, Prefix: o.prefix,
 		Strict: o.bootstrap == locks.BootstrapStrict, Available: o.restartGrace == locks.GraceAvailable, ReplicaAcks: o.replicaAcks,
 		MaxClients: o.maxClients, Unshared: o.upstreamConns == 0, Certificates: o.certificates(),
+		Exposed: o.exposed, Unguarded: o.unguarded(),
 	})
 	if err := show(p.stdout, r); err != nil {
 		return &exitError{exitErrors, err}

@@ -59,6 +59,7 @@ func (c config) validate(all []setting, bad faults) (options, faults) {
 	}
 	if len(bad) == 0 {
 		o.complete()
+		o.exposed = c.exposures(&o, all)
 	}
 	return o, bad
 }

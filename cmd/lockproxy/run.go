@@ -56,7 +56,7 @@ func runSettings(a *lockAsk) []setting {
 		{name: "owner", usage: "who has the lock (default: a random word); the same owner may enter twice", read: text(&a.owner)},
 		{name: "info", usage: "what LOCKCTL INFO shows to whoever looks who has the lock (default: host, process id and command)", read: text(&a.info)},
 		{name: "kill-after", value: "5s", usage: "how long the command may take to end when the lock is lost, at most", read: span(0, &a.killAfter)},
-		{name: "proxy", value: "redis://127.0.0.1:6380", secret: true, list: true, usage: "a lockproxy, as a `URL`; repeat it for more that share its lock nodes, to be tried in turn", read: readProxy(a)},
+		{name: "proxy", value: "redis://127.0.0.1:6380", url: true, secret: true, list: true, usage: "a lockproxy, as a `URL`; repeat it for more that share its lock nodes, to be tried in turn", read: readProxy(a)},
 	}, only(tlsSettings(), "tls-ca", "tls-server-cert", "tls-server-key")...)
 }
 
@@ -147,7 +147,7 @@ func (p program) underLock(a *lockAsk, command []string) error {
 	cmd := exec.Command(path, command[1:]...)
 	cmd.Args[0] = command[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, p.stdout, p.stderr
-	cmd.Env = append(os.Environ(), "LOCK_NAME="+a.name, "LOCK_OWNER="+a.owner, "LOCK_FENCE="+h.fence)
+	cmd.Env = append(withoutSecrets(os.Environ()), "LOCK_NAME="+a.name, "LOCK_OWNER="+a.owner, "LOCK_FENCE="+h.fence)
 	c, err := startChild(cmd)
 	if err != nil {
 		return &exitError{unrunnable(err), errors.Join(err, h.giveBack())}

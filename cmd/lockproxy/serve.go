@@ -53,7 +53,7 @@ func newLogger(w io.Writer, o options) *slog.Logger {
 // everything it started has ended. listening is called once, when clients can
 // connect, with where they and operators do; nil: operators cannot.
 func serve(ctx context.Context, o options, log *slog.Logger, listening func(clients, operators net.Addr)) error {
-	for _, w := range o.warnings {
+	for _, w := range append(o.exposed, o.warnings...) {
 		log.Warn(w)
 	}
 	o = o.withTLS(log)
@@ -70,6 +70,9 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	defer follow(ctx, finder, up)()
 	if err := lookAround(ctx, o, finder, up, svc, log); err != nil {
 		return errors.Join(err, finish(svc))
+	}
+	if welcoming(&o, up) {
+		log.Warn(welcome)
 	}
 	table := commands.New(commands.Options{
 		Upstream: up, Locks: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, KeepOnLoss: o.onLoss == "keep",

@@ -23,6 +23,7 @@ type setting struct {
 
 	list   bool // may be given more than once
 	toggle bool // yes or no; the bare flag means yes
+	url    bool // each value is a URL of a Redis
 	secret bool // a password, or a URL that may hold one: never printed, and name-file names a file to read it from
 
 	read func(o *options, text string) error // once for each value; must not repeat a secret
@@ -73,6 +74,7 @@ type options struct {
 	logLevel slog.Level
 	logJSON  bool
 
+	exposed  []string // what lets others see or do more than they should
 	warnings []string // worth a line in the log, not worth refusing to start
 }
 
@@ -81,12 +83,12 @@ type options struct {
 func settings() []setting {
 	return slices.Concat([]setting{
 		{name: "listen", value: "127.0.0.1:6380", usage: "where clients connect: `host:port`, or the path of a Unix socket", read: readListen},
-		{name: "upstream", secret: true, usage: "the Redis that ordinary commands go to, as a `URL` (redis://, rediss://, unix://)", read: readUpstream},
+		{name: "upstream", url: true, secret: true, usage: "the Redis that ordinary commands go to, as a `URL` (redis://, rediss://, unix://)", read: readUpstream},
 		{name: "upstream-mode", value: "auto", usage: "standalone, replicated (the URL names the master and its replicas), sentinel (it names sentinels), cluster, or auto: as the URL and the servers say", read: oneOf(func(o *options) *string { return &o.mode }, modes...)},
 		{name: "read-from", value: "master", usage: "where commands that only read may go: master, replica (a master that has none serves them itself), any", read: oneOf(func(o *options) *string { return &o.readFrom }, "master", "replica", "any")},
 		{name: "sentinel-user", usage: "who the proxy is to sentinels; the user in the upstream's URL is for the servers that they watch", read: word(func(o *options) *string { return &o.sentinelUser })},
 		{name: "sentinel-password", secret: true, usage: "the password for sentinels", read: word(func(o *options) *string { return &o.sentinelPassword })},
-		{name: "lock-node", secret: true, list: true, usage: "a master that votes on locks, as a `URL`; repeat it, an odd number is best (default: the upstream alone)", read: readNode},
+		{name: "lock-node", url: true, secret: true, list: true, usage: "a master that votes on locks, as a `URL`; repeat it, an odd number is best (default: the upstream alone)", read: readNode},
 	}, tlsSettings(), []setting{
 		{name: "min-ttl", value: "100ms", usage: "the shortest lease a client may ask for", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.minTTL })},
 		{name: "max-ttl", value: "60s", usage: "the longest lease; also how long a lock node that forgot sits out; the same at every proxy", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.maxTTL })},

@@ -138,6 +138,10 @@ func fromMapping(name string, root *yaml.Node, all []setting) (config, faults) {
 	for i := 0; i < len(root.Content); i += 2 {
 		key, value := root.Content[i], root.Content[i+1]
 		g := given{from: fmt.Sprintf("%s:%d", name, key.Line)}
+		if strings.Contains(key.Value, "://") { // a line without its "name: "
+			bad = append(bad, fmt.Errorf("%s: not a setting; write name: value", g.from))
+			continue
+		}
 		err := checkKey(known, out, key.Value)
 		if err == nil {
 			g.values, err = scalars(known[key.Value], value)
@@ -225,6 +229,9 @@ func (c config) lookup(s setting) (g given, ok bool, err error) {
 // that begin with # aside.
 func readSecret(s setting, file given) (given, error) {
 	path := file.values[0]
+	if strings.Contains(path, "://") {
+		return given{}, fmt.Errorf("%s: names a file, and this looks like the value itself", source(s.name, file.from))
+	}
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return given{}, fmt.Errorf("%s: %w", source(s.name, file.from), err)

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+// exposures are what of the settings lets others see or do more than they should, in
+// words for the log. None is reason not to start.
+func (c config) exposures(o *options, all []setting) (out []string) {
+	for _, s := range all {
+		g := c[s.name]
+		if s.secret && g.from == "--"+s.name && slices.ContainsFunc(g.values, s.confides) {
+			out = append(out, fmt.Sprintf("%s: a password on the command line is seen by everybody who may list processes; use --%s-file or %s", s.name, s.name, s.env()))
+		}
+	}
+	if isPublic(o.listen) && o.clientTLS == nil {
+		out = append(out, "listen: other machines reach "+o.listen+" without TLS, so that passwords and data can be read on the way; set tls-cert and tls-key, or listen on a loopback address")
+	}
+	return out
+}
+
+// confides says that a value of the setting holds a password: a URL does where it has
+// credentials.
+func (s setting) confides(value string) bool {
+	return s.secret && (!s.url || strings.Contains(value, "@") || strings.Contains(value, "password="))
+}
+
+// welcoming says that whoever reaches the proxy from another machine needs neither a
+// certificate nor a password, as far as the upstream has said.
+func welcoming(o *options, up *upstream.Upstream) bool { return o.unguarded() && up.Pool().Open() }
+
+// unguarded says that clients come from other machines and show no certificate.
+func (o *options) unguarded() bool {
+	return isPublic(o.listen) && (o.clientTLS == nil || o.clientTLS.CA == nil)
+}
+
+const welcome = "other machines reach listen, and clients need no password: the upstream asks for none, or its URL holds the one that clients then have"
+
+// withoutSecrets is an environment without the variables that hold passwords for
+// lockproxy. Those that name a file of them stay.
+func withoutSecrets(environ []string) []string {
+	secret := map[string]setting{}
+	for _, s := range slices.Concat(settings(), runSettings(new(lockAsk))) {
+		if s.secret {
+			secret[s.env()] = s
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		name, value, _ := strings.Cut(entry, "=")
+		s, ok := secret[name]
+		return ok && s.confides(value)
+	})
+}
