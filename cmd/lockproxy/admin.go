@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 
+	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/proxy"
@@ -37,9 +39,15 @@ func readAdminPassword(o *options, text string) error {
 // pointless are the faults of settings about the admin server that nobody could make
 // use of.
 func (o *options) pointless() (bad faults) {
-	said := o.adminPassword != "" || o.adminPprof || o.adminForce
+	said := o.adminPassword != "" || o.adminTLS || o.adminPprof || o.adminForce
 	if said && o.admin == "" {
-		bad = append(bad, errors.New("admin-password, admin-pprof, admin-force: admin is not set, so there is no admin server"))
+		bad = append(bad, errors.New("admin-password, admin-tls, admin-pprof, admin-force: admin is not set, so there is no admin server"))
+	}
+	if o.adminTLS && o.clientFiles.cert == "" {
+		bad = append(bad, errors.New("admin-tls: needs tls-cert and tls-key, which operators are shown"))
+	}
+	if o.adminTLS && isSocketPath(o.admin) {
+		bad = append(bad, fmt.Errorf("admin-tls: admin is the Unix socket %s, which carries no TLS", o.admin))
 	}
 	if o.admin != "" && o.adminPassword == "" && (o.adminPprof || o.adminForce) && isPublic(o.admin) {
 		bad = append(bad, fmt.Errorf("admin-pprof, admin-force: need admin-password, since other machines reach %s", o.admin))
@@ -58,6 +66,15 @@ func isPublic(listen string) bool {
 	return host == "" || err == nil && !ip.IsLoopback()
 }
 
+// operatorTLS is how operators are accepted; nil: in plain text.
+func (o options) operatorTLS(log *slog.Logger) *tls.Config {
+	if !o.adminTLS {
+		return nil
+	}
+	t := backends.TLS{Own: o.clientTLS.Own, Log: log}
+	return t.ServerConfig()
+}
+
 // startAdmin starts the admin server, if there is to be one, and says where it listens,
 // else nil. stop ends it and waits for its end; it outlives ctx, so that what drains can
 // be seen.
@@ -67,13 +84,13 @@ func startAdmin(ctx context.Context, o options, svc *locks.Service, srv *proxy.S
 	}
 	a, err := admin.New(admin.Options{
 		Listen: o.admin, Locks: svc, Proxy: srv, Upstream: up,
-		Password: o.adminPassword, Pprof: o.adminPprof, Force: o.adminForce,
+		TLS: o.operatorTLS(log), Password: o.adminPassword, Pprof: o.adminPprof, Force: o.adminForce,
 		Version: moduleVersion(), Log: log,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("admin: %w", err)
 	}
-	log.Info("admin server listening", "address", a.Addr().String(), "password", o.adminPassword != "")
+	log.Info("admin server listening", "address", a.Addr().String(), "tls", o.adminTLS, "password", o.adminPassword != "")
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	go func() {

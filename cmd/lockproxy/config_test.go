@@ -80,6 +80,7 @@ func TestValidateFaults(t *testing.T) {
 		{"admin nowhere", said("upstream", up, "admin", "9380"), []string{`admin: "9380" is neither host:port`}},
 		{"admin settings without admin", said("upstream", up, "admin-force", "true"), []string{"admin is not set"}},
 		{"an admin password without admin", said("upstream", up, "admin-password", "long enough"), []string{"admin is not set"}},
+		{"admin-tls without a certificate", said("upstream", up, "admin", ":9380", "admin-tls", "true"), []string{"admin-tls: needs tls-cert"}},
 		{"a short password", said("upstream", up, "admin", ":9380", "admin-password", "hunter2"), []string{"admin-password: is shorter than 8"}},
 		{"profiles for nobody", said("upstream", up, "admin", ":9380", "admin-pprof", "true"), []string{"need admin-password, since other machines reach :9380"}},
 		{"force for nobody", said("upstream", up, "admin", "10.0.0.1:9380", "admin-force", "true"), []string{"need admin-password"}},

@@ -22,7 +22,7 @@ const (
 )
 
 func (p program) devCommand() *cli.Command {
-	all := without(settings(), "upstream", "lock-node", "upstream-mode", "read-from", "sentinel-user", "sentinel-password")
+	all := without(settings(), "upstream", "lock-node", "upstream-mode", "read-from", "sentinel-user", "sentinel-password", "admin-tls")
 	for _, s := range tlsSettings() { // it stays within one machine
 		all = without(all, s.name)
 	}

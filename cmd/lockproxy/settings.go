@@ -69,6 +69,7 @@ type options struct {
 
 	admin                  string // where the admin server listens; empty: there is none
 	adminPassword          string
+	adminTLS               bool
 	adminPprof, adminForce bool
 
 	logLevel slog.Level
@@ -117,6 +118,7 @@ func settings() []setting {
 
 		{name: "admin", usage: "where operators look, over HTTP: `host:port`, or the path of a Unix socket; nowhere if it is not said (docs/admin.md)", read: readAdmin},
 		{name: "admin-password", secret: true, usage: "what operators must know, with any user name; without, the page is for a loopback address or a Unix socket only", read: readAdminPassword},
+		{name: "admin-tls", toggle: true, value: "false", usage: "operators must speak TLS; they are shown tls-cert, and need no certificate themselves", read: toggle(func(o *options) *bool { return &o.adminTLS })},
 		{name: "admin-pprof", toggle: true, value: "false", usage: "serve profiles of the process to operators, at /debug/pprof/", read: toggle(func(o *options) *bool { return &o.adminPprof })},
 		{name: "admin-force", toggle: true, value: "false", usage: "let operators take locks away on the page", read: toggle(func(o *options) *bool { return &o.adminForce })},
 

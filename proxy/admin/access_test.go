@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
 const secret = "correct horse"
@@ -112,6 +115,26 @@ func TestUnixSocketIsLocal(t *testing.T) {
 	d.url = "http://localhost"
 	if code, body := d.get(t, "/"); code != 200 {
 		t.Errorf("%d %q", code, body)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	ca := redistest.NewAuthority(t)
+	cert, key := ca.Issue(t, "proxy")
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, Options{TLS: &tls.Config{Certificates: []tls.Certificate{pair}}}, nowhere, nowhere)
+	if code, _ := d.get(t, "/healthz"); code != http.StatusBadRequest {
+		t.Errorf("in plain text: %d", code)
+	}
+	d.http.Transport.(*http.Transport).TLSClientConfig = ca.Client(t, "", "")
+	d.url = "https://" + d.Addr().String()
+	for _, path := range []string{"/healthz", "/"} {
+		if code, body := d.get(t, path); code != http.StatusOK {
+			t.Errorf("%s: %d %q", path, code, body)
+		}
 	}
 }
 

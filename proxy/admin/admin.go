@@ -11,8 +11,11 @@
 package admin
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -33,6 +36,9 @@ type Options struct {
 	Locks    *locks.Service     // required
 	Proxy    Clients            // required
 	Upstream *upstream.Upstream // required
+	// TLS is what an operator on a TCP listener must speak; nil: plain text. It is used as it
+	// is, and not to be changed any more.
+	TLS *tls.Config
 	// Password lets an operator in, with any user name. Empty: whoever reaches a loopback
 	// address or a Unix socket is one, and nobody else.
 	Password string
@@ -94,11 +100,25 @@ func New(opt Options) (*Server, error) {
 		WriteTimeout:   writeTimeout,
 		IdleTimeout:    keepIdle,
 		MaxHeaderBytes: maxHeader,
-		ErrorLog:       slog.NewLogLogger(opt.Log.Handler(), slog.LevelWarn),
+		ErrorLog:       log.New(complaints{opt.Log}, "", 0),
 		BaseContext:    func(net.Listener) context.Context { return s.ending },
 		ConnState:      s.follow,
 	}
 	return s, nil
+}
+
+// complaints are what net/http has to say. Of clients that do not keep to HTTP or TLS
+// that is of little interest, and they could say it without end.
+type complaints struct{ log *slog.Logger }
+
+// Write implements io.Writer.
+func (c complaints) Write(p []byte) (int, error) {
+	level := slog.LevelDebug
+	if bytes.Contains(p, []byte("panic")) {
+		level = slog.LevelError
+	}
+	c.log.Log(context.Background(), level, "admin server", "error", string(bytes.TrimSpace(p)))
+	return len(p), nil
 }
 
 // isLocal says that only this machine reaches what listens at an address.
@@ -150,7 +170,11 @@ func (s *Server) Serve(ctx context.Context) error {
 		<-ctx.Done()
 		s.shut()
 	}()
-	err := s.http.Serve(netutil.LimitListener(s.ln, maxConns))
+	ln := netutil.LimitListener(s.ln, maxConns)
+	if s.opt.TLS != nil {
+		ln = tls.NewListener(ln, s.opt.TLS)
+	}
+	err := s.http.Serve(ln)
 	cancel()
 	<-closed
 	<-watched
