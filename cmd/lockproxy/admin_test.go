@@ -1,11 +1,15 @@
 package main
 
 import (
+	"crypto/tls"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
 func TestAdminSettings(t *testing.T) {
@@ -74,5 +78,58 @@ func TestAdminCannotListen(t *testing.T) {
 	}
 	if s.code != exitFailed || !strings.Contains(s.stderr.String(), "admin: ") {
 		t.Errorf("exit code %d\n%s", s.code, s.stderr.String())
+	}
+}
+
+// healthcheck --ready asks what /readyz says, over what the admin server speaks.
+func TestHealthcheckReady(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	s := start(t, "dev", "--admin", path)
+	s.dial(t).do("PING", 1)
+	eventually(t, "ready", func() bool {
+		code, _, _ := execute(t, nil, "healthcheck", "--ready", "--admin", path)
+		return code == exitOK
+	})
+	s.stop()
+	tests := []struct {
+		name string
+		args []string
+		says string
+	}{
+		{"ended", []string{"--admin", path}, "not ready: "},
+		{"no admin server", nil, "admin is not set"},
+		{"TLS is not spoken there", []string{"--admin", answerOverTLS(t, nil, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), "--admin-tls"}, "not ready: "},
+	}
+	for _, tt := range tests {
+		if code, _, stderr := execute(t, nil, append([]string{"healthcheck", "--ready"}, tt.args...)...); code != exitFailed || !strings.Contains(stderr, tt.says) {
+			t.Errorf("%s: exit code %d, %q", tt.name, code, stderr)
+		}
+	}
+	ca := redistest.NewAuthority(t)
+	cert, key := ca.Issue(t, "a")
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		reply string
+		code  int
+	}{
+		{"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nready\n", exitOK},
+		{"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 10\r\n\r\nnot ready\n", exitFailed},
+	} {
+		addr := answerOverTLS(t, &tls.Config{Certificates: []tls.Certificate{pair}}, tt.reply)
+		if code, _, stderr := execute(t, nil, "healthcheck", "--ready", "--admin", addr, "--admin-tls"); code != tt.code {
+			t.Errorf("%q over TLS: exit code %d, %s", tt.reply, code, stderr)
+		}
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
 	}
 }

@@ -6,7 +6,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"strings"
 	"time"
 
@@ -15,11 +17,13 @@ import (
 
 func (p program) healthcheckCommand() *cli.Command {
 	const timeout = 2 * time.Second
-	all := only(settings(), "listen", "tls-cert", "tls-client-ca")
+	all := only(settings(), "listen", "tls-cert", "tls-client-ca", "admin", "admin-tls")
 	return &cli.Command{
-		Name:         "healthcheck",
-		Usage:        "PING the proxy at --listen; exit 0 if it and its upstream answer",
-		Flags:        append(flags(all), configFlag()),
+		Name:  "healthcheck",
+		Usage: "PING the proxy at --listen; exit 0 if it and its upstream answer",
+		Flags: append(flags(all), configFlag(), &cli.BoolFlag{
+			Name: "ready", Usage: "ask the admin server at --admin instead; exit 0 if clients are better sent here than elsewhere",
+		}),
 		OnUsageError: onUsageError,
 		Action: func(c *cli.Context) error {
 			o, err := p.readOnly(c, all)
@@ -28,6 +32,9 @@ func (p program) healthcheckCommand() *cli.Command {
 			}
 			ctx, cancel := context.WithTimeout(c.Context, timeout)
 			defer cancel()
+			if c.Bool("ready") {
+				return askReady(ctx, o)
+			}
 			return ping(ctx, o)
 		},
 	}
@@ -77,6 +84,43 @@ func ping(ctx context.Context, o options) error {
 		return nil
 	}
 	return fmt.Errorf("not healthy: %s answered %q", address, reply)
+}
+
+// askReady says nil when the admin server at o.admin says that clients may be sent to the
+// proxy, else what it says is missing.
+func askReady(ctx context.Context, o options) error {
+	if o.admin == "" {
+		return errors.New("not ready: admin is not set, so there is nobody to ask")
+	}
+	network, address := dialAddress(o.admin)
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // as for ping
+	}}
+	url := "http://localhost/readyz"
+	if o.adminTLS {
+		url = "https://localhost/readyz"
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := client.Do(r)
+	if err != nil {
+		return fmt.Errorf("not ready: %w", err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	if err != nil {
+		return fmt.Errorf("not ready: %w", err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("not ready: %s answered %s\n%s", address, answer.Status, strings.TrimSpace(string(text)))
+	}
+	return nil
 }
 
 // turnedAway says nil when the other side of a TLS connection ends it for a reason
