@@ -3,6 +3,7 @@ package commands
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -258,6 +259,19 @@ func (p *profile) upstreamIDLocked(at *upstream.Conn) int64 {
 	return p.own.ID()
 }
 
+// About are the fields of a line in the log that is about the session's client. Any
+// goroutine may ask.
+func (s *Session) About() []slog.Attr {
+	p := &s.profile
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	about := []slog.Attr{slog.Int64("client_id", p.ID), slog.String("client", p.Addr), slog.String("user", brief(p.userLocked()))}
+	if p.name != "" {
+		about = append(about, slog.String("client_name", brief(p.name)))
+	}
+	return about
+}
+
 // userLocked is who the client is, as far as others may know.
 func (p *profile) userLocked() string {
 	if p.identity.User == "" {
@@ -321,7 +335,8 @@ func (s *Session) dropGiven() {
 
 // disconnect ends a session of another goroutine at once, with what it has of its own
 // at the upstream.
-func (s *Session) disconnect() {
+func (s *Session) disconnect(why Why) {
+	s.because(why)
 	s.d.clients.remove(s)
 	s.gone.Store(true)
 	s.profile.mu.Lock()

@@ -347,6 +347,7 @@ func isBulk(reply []byte, token string) bool {
 }
 
 func (s *Session) quit(ctx context.Context, raw []byte) {
+	s.because(WhyQuit)
 	s.closing = true
 	if s.idle(ctx) != nil {
 		return

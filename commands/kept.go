@@ -83,7 +83,7 @@ func (s *Session) lockLost(l locks.Loss) {
 	case proto == 3:
 		s.replies.Push(appendLoss(nil, l))
 	case !s.d.opt.KeepOnLoss:
-		s.disconnect()
+		s.disconnect(WhyLock)
 	}
 }
 

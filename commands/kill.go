@@ -194,10 +194,11 @@ func (s *Session) killAll(victims []*Session, old bool, reply []byte) (edited []
 	for _, c := range victims {
 		if c == s {
 			last = true
+			s.because(WhyKilled)
 			s.d.clients.remove(s)
 			s.gone.Store(true)
 		} else {
-			c.disconnect()
+			c.disconnect(WhyKilled)
 		}
 	}
 	switch {

@@ -50,8 +50,10 @@ func (d *Dispatcher) table() *table.Table {
 // kindOf is the kind of a command, foreign if the upstream must be asked first. It
 // does not allocate.
 func (s *Session) kindOf(args [][]byte) kind {
-	if k := kindOf(args[0]); k != foreign {
-		return k
+	k := lookUp(args[0])
+	s.meter.family = k.family
+	if k.kind != foreign {
+		return k.kind
 	}
 	if s.mode == onRaw || s.tx.in || s.untold != nil && s.untold.Alive() {
 		return forward

@@ -24,6 +24,7 @@ func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
 	case reset:
 		return len(args) > 1 && s.add(raw)
 	case quit:
+		s.because(WhyQuit)
 		s.closing, s.quits = true, true
 	case auth:
 		if heard {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
@@ -37,6 +39,10 @@ type replies struct {
 	head  int
 	first uint64                    // how many slots were pushed before queue[head]
 	muted bool                      // the proxy's own replies are not wanted
+	count *counts                   // may be nil
+	why   *atomic.Int32             // why the client is disconnected; may be nil
+	timed time.Time                 // when a burst of commands came that is timed
+	until int                       // replies to come to it; 0: none is timed
 	local []byte                    // complete replies at the very front, not written yet
 	kept  int                       // bytes in all slots
 	full  bool                      // there were more than limit: replies are not complete any more
@@ -107,6 +113,9 @@ func (r *replies) Mute(on bool) {
 func (r *replies) Local(p []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.count != nil && len(p) > 0 && p[0] == '-' {
+		r.count.errors.Count(p)
+	}
 	if r.muted {
 		return
 	}
@@ -204,6 +213,16 @@ func (r *replies) pushLocked(s slot) (seq uint64) {
 	}
 	r.queue = append(r.queue, s)
 	return r.first + uint64(len(r.queue)-1-r.head)
+}
+
+// Time has the burst timed that came at a time, and of which sent commands are about to be
+// sent, unless one is timed already.
+func (r *replies) Time(came time.Time, sent int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.until <= 0 {
+		r.timed, r.until = came, r.owed+sent
+	}
 }
 
 // Owed is how many upstream replies the client still waits for.
@@ -512,6 +531,7 @@ func (r *replies) keepLocked(s *slot, p []byte) {
 func (r *replies) roomLocked(n int) bool {
 	if r.kept += n; r.kept > r.limit && !r.full {
 		r.full = true
+		because(r.why, WhyOutput)
 		r.out.Abort()
 	}
 	return !r.full
@@ -520,6 +540,11 @@ func (r *replies) roomLocked(n int) bool {
 // paidLocked counts n replies off and writes what has its turn now.
 func (r *replies) paidLocked(n int) {
 	r.owed -= n
+	if r.until > 0 {
+		if r.until -= n; r.until <= 0 {
+			r.count.took.Observe(time.Since(r.timed))
+		}
+	}
 	if !r.cut && len(r.later) > 0 {
 		r.out.Write(r.later)
 		r.later = nil

@@ -65,6 +65,8 @@ type Dispatcher struct {
 
 	draining context.Context // done: the proxy is to end
 	drain    context.CancelFunc
+
+	counts [countShards]counts // each for some of the sessions
 }
 
 // New makes a Dispatcher.
@@ -150,6 +152,9 @@ type Session struct {
 
 	watchful bool // the client's host is watched
 
+	meter tally
+	why   atomic.Int32 // it is disconnected: a Why
+
 	recent  [][]byte // the last command that others have not been told of; nil: none
 	changed bool     // so may have what else they are told
 	profile profile
@@ -173,6 +178,8 @@ func (d *Dispatcher) NewSession(present context.Context, out Output, who Peer) *
 		replies: newReplies(out, int(d.opt.MaxKept)),
 	}
 	s.replies.ends, s.replies.lost = s.endsWith, s.lost
+	s.meter.to = &d.counts[uint64(who.ID)%countShards]
+	s.replies.count, s.replies.why = s.meter.to, &s.why
 	s.profile.Peer, s.profile.since = who, time.Now()
 	s.profile.heard, s.changed = s.profile.since, true
 	s.publish()
@@ -199,6 +206,7 @@ func (s *Session) Closing() bool { return s.closing || s.gone.Load() }
 // arguments, at least one. raw must stay as it is until Flush.
 func (s *Session) Try(raw []byte, args [][]byte) bool {
 	k := s.kindOf(args)
+	s.meter.came()
 	return k != foreign && s.try(k, raw, args)
 }
 
@@ -311,6 +319,8 @@ func (s *Session) TryPart(name, raw []byte) bool {
 		return false
 	}
 	if name != nil {
+		s.meter.family = lookUp(name).family
+		s.meter.came()
 		s.recent = [][]byte{name}
 		s.publish()
 	}
@@ -443,6 +453,7 @@ func (s *Session) Flush() bool {
 		s.publish()
 		s.changed = false
 	}
+	s.count()
 	s.flushRun()
 	return s.replies.Flush()
 }
@@ -507,6 +518,7 @@ func (s *Session) Refuse(text string) {
 	}
 	s.replies.Local(resp.AppendError(nil, text))
 	s.replies.Flush()
+	s.because(WhyProtocol)
 	s.closing = true
 }
 

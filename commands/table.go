@@ -36,6 +36,12 @@ const (
 	foreign               // not of Redis 7.0: what it is only the upstream can tell
 )
 
+// A known is what is known of a command by its name.
+type known struct {
+	kind   kind
+	family family
+}
+
 // kinds are the commands of Redis and ours.
 var kinds = withForwarded(map[string]kind{
 	"LOCK": verb, "RENEW": verb, "UNLOCK": verb, "LOCKCTL": verb,
@@ -65,23 +71,30 @@ var kinds = withForwarded(map[string]kind{
 
 // withForwarded adds the commands that are one request and one reply on any
 // connection: whatever is not there.
-func withForwarded(special map[string]kind) map[string]kind {
+func withForwarded(special map[string]kind) map[string]known {
+	all := map[string]known{}
+	for name, k := range special {
+		all[name] = known{k, familyOf(name, k, nil)}
+	}
 	for c := range table.Builtin().All() {
-		name := strings.ToUpper(c.Name)
-		if _, isSpecial := special[name]; !isSpecial && !strings.Contains(name, "|") {
-			special[name] = forward
+		if name := strings.ToUpper(c.Name); !strings.Contains(name, "|") {
+			k := special[name] // forward, if it is not special
+			all[name] = known{k, familyOf(name, k, c)}
 		}
 	}
-	return special
+	return all
 }
 
 // longestName bounds the names that kindOf has to fold.
 const longestName = 24
 
 // kindOf looks a command up by its name, in any case. It does not allocate.
-func kindOf(name []byte) kind {
+func kindOf(name []byte) kind { return lookUp(name).kind }
+
+// lookUp is kindOf and the family.
+func lookUp(name []byte) known {
 	if len(name) > longestName {
-		return foreign
+		return known{kind: foreign}
 	}
 	var up [longestName]byte
 	for i, b := range name {
@@ -92,7 +105,7 @@ func kindOf(name []byte) kind {
 	}
 	k, ok := kinds[string(up[:len(name)])]
 	if !ok {
-		return foreign
+		return known{kind: foreign}
 	}
 	return k
 }

@@ -83,6 +83,7 @@ func (s *Session) endsWith(c *upstream.Conn) bool { return s.stateful.Load() == 
 // lost is told of every connection that ended.
 func (s *Session) lost(c *upstream.Conn) {
 	if s.endsWith(c) {
+		s.because(WhyUpstream)
 		s.gone.Store(true)
 		s.out.Close()
 	}
@@ -431,6 +432,7 @@ func (s *Session) replyOrBar(err error) {
 // hangUp disconnects the client when it has what was said so far. Nothing that it has
 // sent already may run.
 func (s *Session) hangUp() {
+	s.because(WhyUpstream)
 	s.replies.Flush()
 	s.gone.Store(true)
 	s.out.Close()

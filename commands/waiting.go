@@ -124,7 +124,10 @@ func (s *Session) Behind(ctx context.Context, raw []byte, args [][]byte) bool {
 			p.claim = claim{a.Name, a.Owner}
 		}
 	}
-	if s.postpone(ctx, &p); p.raw != nil {
+	if s.postpone(ctx, &p); p.raw == nil {
+		s.meter.family = lookUp(args[0]).family // who waits is counted when its turn comes
+		s.meter.came()
+	} else {
 		p.raw, p.args = bytes.Clone(raw), cloneArgs(args)
 	}
 	w.add(p)

@@ -14,8 +14,9 @@ import (
 //
 // Its methods are safe for concurrent use.
 type output struct {
-	nc  *sock.Conn
-	max int // most bytes kept for a client that does not read
+	nc    *sock.Conn
+	count *counts
+	max   int // most bytes kept for a client that does not read
 
 	mu      sync.Mutex
 	kept    []byte // not yet taken by the draining goroutine
@@ -25,12 +26,15 @@ type output struct {
 	leaving bool   // all is written: the draining goroutine says farewell
 	half    bool   // when all is written only the sending half is closed
 	dead    bool
+	over    bool          // there was more to keep than may be
 	room    chan struct{} // closed when little is kept; nil: nobody waits for it
 
 	drains sync.WaitGroup // the draining goroutine
 }
 
-func newOutput(nc *sock.Conn, limit int) *output { return &output{nc: nc, max: limit} }
+func newOutput(nc *sock.Conn, count *counts, limit int) *output {
+	return &output{nc: nc, count: count, max: limit}
+}
 
 // Write implements commands.Output.
 func (o *output) Write(p []byte) bool {
@@ -45,11 +49,13 @@ func (o *output) Write(p []byte) bool {
 			o.killLocked()
 			return false
 		}
+		o.count.wrote(n)
 		if p = p[n:]; len(p) == 0 {
 			return true
 		}
 	}
 	if len(o.kept)+o.drained+len(p) > o.max {
+		o.over = true
 		o.killLocked()
 		return false
 	}
@@ -100,6 +106,7 @@ func (o *output) writeOut(p []byte) {
 			o.Abort()
 			return
 		}
+		o.count.wrote(n)
 		p = p[n:]
 		o.mu.Lock()
 		o.drained -= n
@@ -180,6 +187,13 @@ func (o *output) Dead() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.dead
+}
+
+// overflowed says that there was more to keep than may be.
+func (o *output) overflowed() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.over
 }
 
 // killLocked closes the socket, which wakes the session's reader.

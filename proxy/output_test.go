@@ -31,7 +31,7 @@ func ends(t *testing.T, limit int) (*output, net.Conn) {
 	}
 	t.Cleanup(func() { client.Close(); server.Close() })
 	client.SetReadDeadline(time.Now().Add(soon))
-	return newOutput(sock.Wrap(server), limit), client
+	return newOutput(sock.Wrap(server), new(counts), limit), client
 }
 
 // counted is n bytes of which no two stretches are alike.

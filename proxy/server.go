@@ -60,6 +60,10 @@ type Server struct {
 	quiet    time.Duration             // quietTime, but in tests
 	clients  atomic.Int64
 	sessions sync.WaitGroup
+
+	accepted, refused, unsecured atomic.Int64
+	ends                         [len(reasons)]atomic.Int64
+	counts                       [countShards]counts // each for some of the sessions
 }
 
 // New listens. Clients that connect wait until Serve is called.
@@ -234,8 +238,11 @@ func (s *Server) await() {
 }
 
 func (s *Server) admit(nc net.Conn) {
+	s.accepted.Add(1)
 	if s.clients.Add(1) > int64(s.opt.MaxClients) {
 		s.clients.Add(-1)
+		s.refused.Add(1)
+		s.opt.Log.Warn("client refused: there are too many", "client", nc.RemoteAddr().String(), "max", s.opt.MaxClients)
 		if s.opt.TLS == nil { // else it could not be read: there was no handshake
 			nc.SetWriteDeadline(time.Now().Add(time.Second))
 			nc.Write([]byte("-ERR max number of clients reached\r\n"))

@@ -127,13 +127,17 @@ type house struct {
 
 func open(t *testing.T, opt Options) *house {
 	t.Helper()
+	return openLogged(t, opt, slog.New(slog.DiscardHandler))
+}
+
+func openLogged(t *testing.T, opt Options, log *slog.Logger) *house {
+	t.Helper()
 	h := &house{upstairs: startUpstairs(t), ended: make(chan error, 1)}
 	h.locks = &patient{make(chan struct{}, 10), make(chan struct{}, 10), make(chan struct{}, 10)}
 	where, err := backends.Parse("redis://" + h.upstairs.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := slog.New(slog.DiscardHandler)
 	h.up = upstream.New(upstream.UpstreamOptions{Options: upstream.Options{Server: where, Log: log}})
 	if opt.Listen == "" {
 		opt.Listen = "127.0.0.1:0"

@@ -30,6 +30,9 @@ type session struct {
 	guard *guard            // owner's
 	cmds  *commands.Session // owner's
 
+	count *counts
+	since time.Time
+
 	over   atomic.Bool // no more input is wanted
 	ending atomic.Bool // the server is to end: input is wanted until the client is quiet
 	leave  func()      // says that the client has left
@@ -40,6 +43,7 @@ type session struct {
 	ahead   []byte        // read while the worker worked
 	news    chan struct{} // closed when there is more ahead; nil: nobody waits for it
 
+	idled bool  // reader's: nothing came for the idle timeout
 	aside aside // reader's: what it reads into while it does not own the guard
 }
 
@@ -67,7 +71,8 @@ const (
 )
 
 func newSession(srv *Server, nc *sock.Conn, id int64, present context.Context) *session {
-	s := &session{srv: srv, nc: nc, out: newOutput(nc, int(srv.opt.MaxOutput))}
+	count := &srv.counts[uint64(id)%countShards]
+	s := &session{srv: srv, nc: nc, count: count, since: time.Now(), out: newOutput(nc, count, int(srv.opt.MaxOutput))}
 	s.change.L = &s.mu
 	s.guard = newGuard(srv.limits())
 	s.cmds = srv.cmds.NewSession(present, s.out, peerOf(nc, id))
@@ -102,6 +107,7 @@ func serve(srv *Server, nc *sock.Conn, id int64) {
 	present, leave := context.WithCancel(ctx)
 	defer leave()
 	s := newSession(srv, nc, id, present)
+	defer s.closed()
 	s.leave = func() { leave(); s.cmds.EndLocks() }
 	defer context.AfterFunc(srv.draining, s.windDown)()
 
@@ -208,6 +214,7 @@ func (s *session) readOnce(into sock.Buffer) (int, error) {
 		}
 	}
 	n, err := s.nc.ReadInto(into)
+	s.count.read(n)
 	if s.over.Load() { // TLS hands out what it has decrypted, whatever the deadline
 		return 0, net.ErrClosed
 	}
@@ -220,7 +227,8 @@ func (s *session) readOnce(into sock.Buffer) (int, error) {
 // idledOnly says that a read failed only because nothing came for the idle
 // timeout, while the client waits for us.
 func (s *session) idledOnly(err error, busy func() bool) bool {
-	return errors.Is(err, os.ErrDeadlineExceeded) && !s.over.Load() && busy()
+	s.idled = errors.Is(err, os.ErrDeadlineExceeded) && !s.over.Load()
+	return s.idled && busy()
 }
 
 // handle runs the complete commands in the guard, up to the first that may have

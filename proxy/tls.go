@@ -22,6 +22,7 @@ func (s *Server) secure(nc net.Conn) (_ net.Conn, ok bool) {
 	secured := tls.Server(nc, s.opt.TLS)
 	if err := secured.HandshakeContext(ctx); err != nil {
 		nc.Close()
+		s.unsecured.Add(1)
 		s.opt.Log.Debug("TLS handshake failed", "client", nc.RemoteAddr().String(), "error", err)
 		return nil, false
 	}

@@ -95,7 +95,7 @@ func TestReadDeadlineLeavesTLSUsable(t *testing.T) {
 func TestOutputOverTLS(t *testing.T) {
 	server, client := loopback(t)
 	s, c := agree(t, server, client)
-	o := newOutput(sock.Wrap(s), 64<<20)
+	o := newOutput(sock.Wrap(s), new(counts), 64<<20)
 	var want []byte
 	for i := range 1000 {
 		p := bytes.Repeat([]byte{byte(i)}, i*7)
@@ -126,7 +126,7 @@ func TestOutputDoesNotWaitForATLSClient(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server, client := loopback(t)
 			s, _ := agree(t, server, client)
-			o := newOutput(sock.Wrap(s), limit)
+			o := newOutput(sock.Wrap(s), new(counts), limit)
 			start := time.Now()
 			if !o.Write(make([]byte, limit)) { // more than any socket buffers
 				t.Fatal("refused")
@@ -158,7 +158,7 @@ func TestFarewellHoldsUpNobody(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, client := net.Pipe() // buffers nothing
 				s, c := agree(t, server, client)
-				o := newOutput(sock.Wrap(s), 1<<20)
+				o := newOutput(sock.Wrap(s), new(counts), 1<<20)
 				o.Write([]byte("all"))
 				if _, err := io.ReadFull(c, make([]byte, 3)); err != nil {
 					t.Fatal(err)

@@ -1,0 +1,95 @@
+package commands
+
+import (
+	"testing"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+)
+
+func TestFamilies(t *testing.T) {
+	tests := []struct{ command, want string }{
+		{"get", "read"}, {"GET", "read"}, {"SET", "write"}, {"GETSET", "write"}, {"KEYS", "read"}, {"FLUSHALL", "write"},
+		{"LOCK", "lock"}, {"renew", "renew"}, {"UNLOCK", "unlock"}, {"LOCKCTL", "lockctl"},
+		{"AUTH", "connection"}, {"SELECT", "connection"}, {"PING", "connection"}, {"CLIENT", "connection"},
+		{"MULTI", "transaction"}, {"EXEC", "transaction"}, {"WATCH", "transaction"},
+		{"BLPOP", "blocking"}, {"XREAD", "blocking"}, {"WAIT", "blocking"},
+		{"EVAL", "script"}, {"FCALL", "script"}, {"PUBLISH", "pubsub"}, {"SUBSCRIBE", "pubsub"}, {"MONITOR", "pubsub"},
+		{"CONFIG", "admin"}, {"ACL", "admin"}, {"INFO", "admin"}, {"DBSIZE", "read"},
+		{"JSON.SET", "other"}, {"A.NAME.LONGER.THAN.ANY.OF.REDIS", "other"},
+	}
+	for _, tt := range tests {
+		if got := families[lookUp([]byte(tt.command)).family]; got != tt.want {
+			t.Errorf("%s is of family %s, want %s", tt.command, got, tt.want)
+		}
+	}
+}
+
+// Commands are counted once each, however they are handled, and bursts as they came.
+func TestStats(t *testing.T) {
+	s := newStage(t, Options{}, nil)
+	p := s.enter(t)
+	p.do(t, "GET a", "GET b", "SET a 1")
+	p.do(t, "LOCK x 1000 OWNER me")
+	p.do(t, "LOCK")
+	p.do(t, "UNLOCK x you")
+	p.do(t, "NOSUCH")
+	p.answered(t)
+	got := s.disp.Stats()
+	for family, want := range map[string]int64{"read": 2, "write": 1, "lock": 2, "unlock": 1, "other": 1, "admin": 0} {
+		if got.Commands[family] != want {
+			t.Errorf("%d commands of family %s, want %d", got.Commands[family], family, want)
+		}
+	}
+	if got.Clients != 1 || got.Bursts < 5 || got.Bursts > 6 { // the first may open the connection between two commands
+		t.Errorf("%d clients, %d bursts", got.Clients, got.Bursts)
+	}
+	if got.Errors["ERR"] != 1 {
+		t.Errorf("the proxy has said ERR once: %v", got.Errors)
+	}
+}
+
+// Every 64th burst of commands that only read or write is timed, and none that waits.
+func TestTimedBursts(t *testing.T) {
+	s := newStage(t, Options{}, nil)
+	p := s.enter(t)
+	took := func() int64 { return s.disp.Stats().Took.Count() }
+	for range 2 * timeOne {
+		p.do(t, "GET a", "GET b")
+		p.answered(t)
+	}
+	if n := took(); n != 2 && n != 3 { // the first burst may have been two
+		t.Errorf("%d of %d bursts were timed", n, 2*timeOne)
+	}
+	before := took()
+	for range 2 * timeOne {
+		p.do(t, "PING")
+		p.answered(t)
+	}
+	if n := took(); n != before {
+		t.Errorf("%d bursts of PING were timed", n-before)
+	}
+}
+
+// answered waits until the client has all replies.
+func (p *player) answered(t *testing.T) {
+	t.Helper()
+	if err := p.replies.WaitIdle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCountingAllocatesNothing(t *testing.T) {
+	s := newStage(t, Options{}, nil)
+	p := s.enter(t)
+	args := [][]byte{[]byte("GET"), []byte("a")}
+	refusal := resp.AppendError(nil, "ERR no")
+	n := testing.AllocsPerRun(100, func() {
+		p.kindOf(args)
+		p.meter.came()
+		p.count()
+		p.meter.to.errors.Count(refusal)
+	})
+	if n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

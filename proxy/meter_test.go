@@ -1,0 +1,108 @@
+package proxy
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// What clients send and get is counted, and why they are gone.
+func TestStats(t *testing.T) {
+	h := open(t, Options{MaxClients: 2})
+	g := h.enter(t)
+	const pings = 10
+	g.say(t, strings.Repeat("PING\r\n", pings))
+	g.want(t, strings.Repeat("+PONG\r\n", pings))
+	st := h.Stats()
+	if st.Clients != 1 || st.Accepted != 1 || st.BytesIn != pings*6 || st.BytesOut != pings*7 || st.Reads == 0 || st.Writes == 0 {
+		t.Errorf("after %d PINGs: %+v", pings, st)
+	}
+
+	rude := h.enter(t)
+	rude.say(t, "*-5x\r\n")
+	rude.want(t, "-ERR Protocol error: invalid multibulk length\r\n")
+	rude.wantEnd(t)
+	h.goneFor(t, "protocol")
+
+	leaver := h.enter(t)
+	leaver.say(t, "PING\r\n")
+	leaver.want(t, "+PONG\r\n")
+	third := h.enter(t)
+	third.want(t, "-ERR max number of clients reached\r\n")
+	third.wantEnd(t)
+	leaver.Close()
+	h.goneFor(t, "client")
+
+	g.say(t, "QUIT\r\n")
+	g.want(t, "+OK\r\n")
+	g.wantEnd(t)
+	h.goneFor(t, "quit")
+	if st := h.Stats(); st.Clients != 0 || st.Accepted != 4 || st.Refused != 1 {
+		t.Errorf("when all are gone: %+v", st)
+	}
+}
+
+func TestStatsOfTheIdleAndTheSlow(t *testing.T) {
+	h := open(t, Options{IdleTimeout: 20 * time.Millisecond, MaxOutput: 1 << 10})
+	h.enter(t).wantEnd(t)
+	h.goneFor(t, "idle")
+	slow := h.enter(t)
+	slow.say(t, "BIG 16777216\r\n")
+	h.goneFor(t, "output")
+}
+
+// The log says who is disconnected and why, and nothing of what was said.
+func TestLogOfDisconnections(t *testing.T) {
+	var lines buffer
+	h := openLogged(t, Options{MaxOutput: 1 << 10}, slog.New(slog.NewTextHandler(&lines, nil)))
+	g := h.enter(t)
+	g.say(t, "CLIENT SETNAME worker\r\nAUTH somebody geheim\r\n")
+	g.say(t, "BIG 16777216\r\n")
+	h.goneFor(t, "output")
+	h.until(t, "the line", func() bool { return strings.Contains(lines.String(), "why=output") })
+	text := lines.String()
+	for _, want := range []string{"level=WARN", `msg="client disconnected"`, "client_id=1", "client=" + g.LocalAddr().String(), "connected="} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the log lacks %s: %s", want, text)
+		}
+	}
+	if strings.Contains(text, "geheim") {
+		t.Errorf("the log has the password: %s", text)
+	}
+}
+
+// A buffer may be written to while it is read.
+type buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// goneFor waits until one client is gone for a reason.
+func (h *house) goneFor(t *testing.T, why string) {
+	t.Helper()
+	h.until(t, why, func() bool { return h.Stats().Closed[why] == 1 })
+}
+
+func (h *house) until(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(soon); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s; %+v", soon, what, h.Stats())
+		}
+	}
+}
