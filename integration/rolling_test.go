@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,12 +32,13 @@ type crowd struct {
 	rdb  *redis.Client
 	home chan struct{} // closed: go home
 	busy sync.WaitGroup
+	told atomic.Int64 // LOCKs that were ended with DRAINING
 	done atomic.Int64 // commands, a pipeline being one
-	slow atomic.Int64 // the longest that one took, in ns
+	slow atomic.Int64 // the longest that one took of those who take no rest, in ns
 }
 
-// member is one client of the crowd, which takes step after step.
-func (c *crowd) member(name string, step func(ctx context.Context, n int64) error) {
+// member is one client of the crowd, which takes step after step, with a rest before each.
+func (c *crowd) member(name string, rest time.Duration, step func(ctx context.Context, n int64) error) {
 	c.busy.Go(func() {
 		for n := int64(1); ; n++ {
 			select {
@@ -44,12 +46,16 @@ func (c *crowd) member(name string, step func(ctx context.Context, n int64) erro
 				return
 			default:
 			}
+			time.Sleep(rest)
 			began := time.Now()
 			if err := step(context.Background(), n); err != nil {
 				c.t.Errorf("%s, step %d: %v", name, n, err)
 				return
 			}
 			c.done.Add(1)
+			if rest > 0 {
+				continue
+			}
 			for took, most := int64(time.Since(began)), c.slow.Load(); took > most && !c.slow.CompareAndSwap(most, took); most = c.slow.Load() {
 			}
 		}
@@ -66,12 +72,12 @@ func wantCount(got *redis.IntCmd, n int64) error {
 
 // counts increments a counter of its own.
 func (c *crowd) counts(key string) {
-	c.member(key, func(ctx context.Context, n int64) error { return wantCount(c.rdb.Incr(ctx, key), n) })
+	c.member(key, 0, func(ctx context.Context, n int64) error { return wantCount(c.rdb.Incr(ctx, key), n) })
 }
 
 // writes sets a key and reads it back; size makes values that come in many segments.
 func (c *crowd) writes(key string, size int) {
-	c.member(key, func(ctx context.Context, n int64) error {
+	c.member(key, 0, func(ctx context.Context, n int64) error {
 		value := strconv.FormatInt(n, 10) + ":" + strings.Repeat("x", size)
 		if err := c.rdb.Set(ctx, key, value, 0).Err(); err != nil {
 			return err
@@ -87,7 +93,7 @@ func (c *crowd) writes(key string, size int) {
 // several increments a counter by a pipeline or a transaction of depth commands.
 func (c *crowd) several(key string, depth int64, run func(context.Context, func(redis.Pipeliner) error) ([]redis.Cmder, error)) {
 	padding := bytes.Repeat([]byte("x"), 300)
-	c.member(key, func(ctx context.Context, n int64) error {
+	c.member(key, 0, func(ctx context.Context, n int64) error {
 		var counts []*redis.IntCmd
 		_, err := run(ctx, func(p redis.Pipeliner) error {
 			counts = nil
@@ -108,10 +114,9 @@ func (c *crowd) several(key string, depth int64, run func(context.Context, func(
 
 // passes has one client put numbers into a list and another one take them out, waiting
 // for each. It returns when the crowd has gone home and the list is empty.
-func (c *crowd) passes(key string, pause time.Duration) {
+func (c *crowd) passes(key string, rest time.Duration) {
 	var put atomic.Int64
-	c.member(key, func(ctx context.Context, n int64) error {
-		time.Sleep(pause)
+	c.member(key, rest, func(ctx context.Context, n int64) error {
 		put.Store(n)
 		return c.rdb.RPush(ctx, key, n).Err()
 	})
@@ -133,6 +138,36 @@ func (c *crowd) passes(key string, pause time.Duration) {
 				n++
 			}
 		}
+	})
+}
+
+// adds counts in two steps, which would lose counts without the lock. A LOCK that is ended
+// because its proxy ends is asked again, and goes to another one.
+func (c *crowd) adds(name, owner string, total *atomic.Int64) {
+	c.member(owner, 5*time.Millisecond, func(ctx context.Context, n int64) error {
+		req := fmt.Sprint(owner, ":", n)
+		for again := 0; ; again++ {
+			err := c.rdb.Do(ctx, "LOCK", name, "60s", "OWNER", owner, "WAIT", "30s", "REQ", fmt.Sprint(req, ":", again)).Err()
+			if err == nil {
+				break
+			}
+			if !strings.HasPrefix(err.Error(), "DRAINING ") {
+				return err
+			}
+			c.told.Add(1)
+			time.Sleep(20 * time.Millisecond)
+		}
+		sum, err := c.rdb.Get(ctx, name).Int64()
+		if err != nil && err != redis.Nil {
+			return err
+		}
+		if err := c.rdb.Set(ctx, name, sum+1, 0).Err(); err != nil {
+			return err
+		}
+		if want := total.Add(1); sum+1 != want {
+			return fmt.Errorf("the sum is %d, not %d: two had the lock at once", sum+1, want)
+		}
+		return c.rdb.Do(ctx, "UNLOCK", name, owner, "REQ", req).Err()
 	})
 }
 
@@ -183,6 +218,10 @@ func gather(t *testing.T, dial func(context.Context, string, string) (net.Conn, 
 	})
 	c.writes("small", 10)
 	c.writes("large", 300<<10)
+	var sum atomic.Int64
+	for i := range 3 {
+		c.adds("sum", fmt.Sprint("worker:", i), &sum)
+	}
 	c.passes("list", 3*time.Millisecond)
 	c.passes("rare", 700*time.Millisecond)
 	return c
@@ -224,7 +263,69 @@ func TestRollingRestart(t *testing.T) {
 		eventually(t, 20*time.Second, "the crowd goes on", func() bool { return t.Failed() || c.done.Load() > before+200 })
 	}
 	c.goHome()
-	t.Logf("%d restarts, %d steps, the longest took %v", rolls(t), c.done.Load(), time.Duration(c.slow.Load()))
+	t.Logf("%d restarts, %d steps, the longest took %v; %d LOCKs were told to ask elsewhere", rolls(t), c.done.Load(), time.Duration(c.slow.Load()), c.told.Load())
+}
+
+// TestRestartOnOneSocket: a service manager that listens for the proxy keeps clients that
+// come while it is restarted; they wait, and none is turned away.
+func TestRestartOnOneSocket(t *testing.T) {
+	data, nodes := redistest.Start(t), redistest.StartNodes(t, 3)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	socket, err := ln.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	args := []string{"--upstream", data.URL(), "--node-timeout", "2s"}
+	for _, n := range nodes {
+		args = append(args, "--lock-node", n.URL())
+	}
+	p := redistest.StartActivated(t, socket, ln.Addr().String(), args...)
+	c := gather(t, func(ctx context.Context, _, _ string) (net.Conn, error) {
+		nc, err := new(net.Dialer).DialContext(ctx, "tcp", ln.Addr().String())
+		if err != nil {
+			t.Errorf("a client was turned away: %v", err)
+		}
+		return nc, err
+	})
+	for range rolls(t) {
+		before := c.done.Load()
+		if ended, status := p.Terminate(20 * time.Second); !ended || status != nil {
+			t.Fatalf("SIGTERM: ended %v, status %v", ended, status)
+		}
+		if err := p.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 20*time.Second, "the crowd goes on", func() bool { return t.Failed() || c.done.Load() > before+200 })
+	}
+	c.goHome()
+	t.Logf("%d restarts, %d steps, the longest took %v; %d LOCKs were told to ask elsewhere", rolls(t), c.done.Load(), time.Duration(c.slow.Load()), c.told.Load())
+}
+
+// TestServiceManagerIsTold: when clients can connect, and when the proxy is about to end.
+func TestServiceManagerIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	t.Setenv("NOTIFY_SOCKET", path)
+	manager.SetReadDeadline(time.Now().Add(30 * time.Second))
+	hear := func(want string) {
+		buf := make([]byte, 100)
+		if n, err := manager.Read(buf); err != nil || string(buf[:n]) != want {
+			t.Fatalf("heard %q, %v, not %q", buf[:n], err, want)
+		}
+	}
+	r := startRig(t, 1, 1)
+	hear("READY=1")
+	r.proxies[0].Terminate(20 * time.Second)
+	hear("STOPPING=1")
 }
 
 // TestDrainUnblocks: a command that blocks holds the end of the proxy up for no longer

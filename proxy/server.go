@@ -27,8 +27,11 @@ import (
 
 // Options are read once by New.
 type Options struct {
-	// Listen is host:port, or the path of a Unix socket; required.
+	// Listen is host:port, or the path of a Unix socket; required, but with Listener.
 	Listen string
+	// Listener, if not nil, takes the place of Listen. The server closes it. Others may
+	// have the same socket: who has connected and was not accepted is left to them.
+	Listener net.Listener
 	// TLS is what clients on a TCP listener must speak; nil: plain text. It is used
 	// as it is, and not to be changed any more.
 	TLS *tls.Config
@@ -83,16 +86,24 @@ func New(opt Options, cmds *commands.Dispatcher) (*Server, error) {
 	if opt.Log == nil {
 		opt.Log = slog.Default()
 	}
-	if opt.TLS != nil && isPath(opt.Listen) {
-		return nil, errors.New("a Unix socket carries no TLS")
-	}
-	ln, err := Listen(opt.Listen)
+	ln, err := opt.listen()
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{opt: opt, cmds: cmds, ln: ln, quiet: quietTime}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	return s, nil
+}
+
+func (opt Options) listen() (net.Listener, error) {
+	_, unix := opt.Listener.(*net.UnixListener)
+	switch {
+	case opt.TLS != nil && (unix || opt.Listener == nil && isPath(opt.Listen)):
+		return nil, errors.New("a Unix socket carries no TLS")
+	case opt.Listener != nil:
+		return opt.Listener, nil
+	}
+	return Listen(opt.Listen)
 }
 
 // A host that vanished is noticed within keepIdle + keepCount*keepInterval, if
@@ -107,6 +118,8 @@ const (
 	vanishTime   = 13 * time.Second
 )
 
+var probes = net.KeepAliveConfig{Enable: true, Idle: keepIdle, Interval: keepInterval, Count: keepCount}
+
 // Listen listens at host:port, or at the path of a Unix socket, from which it removes a
 // socket that nobody listens on any more. Connections have keep-alive probes.
 func Listen(addr string) (net.Listener, error) {
@@ -117,9 +130,7 @@ func Listen(addr string) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	lc := net.ListenConfig{
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepIdle, Interval: keepInterval, Count: keepCount},
-	}
+	lc := net.ListenConfig{KeepAliveConfig: probes}
 	return lc.Listen(context.Background(), network, addr)
 }
 
@@ -169,7 +180,9 @@ func (s *Server) Serve(ctx context.Context) error {
 			wait = 0
 			s.admit(nc)
 		case ctx.Err() != nil:
-			s.admitRest()
+			if s.opt.Listener == nil {
+				s.admitRest()
+			}
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return err
@@ -249,6 +262,9 @@ func (s *Server) admit(nc net.Conn) {
 		}
 		nc.Close()
 		return
+	}
+	if tcp, ok := nc.(*net.TCPConn); ok && s.opt.Listener != nil { // which may not set probes
+		tcp.SetKeepAliveConfig(probes)
 	}
 	id := s.cmds.NextID() // here, so that they are in the order in which clients came
 	s.sessions.Go(func() {

@@ -27,7 +27,12 @@ const startTimeout = 3 * time.Second
 func (p program) serveCommand() *cli.Command {
 	return p.command("serve", "serve clients until SIGTERM, then drain", settings(), func(c *cli.Context, o options) error {
 		setProcs(o.procs)
-		return serve(c.Context, o, newLogger(p.stderr, o), func(_, _ net.Addr) {})
+		log := newLogger(p.stderr, o)
+		var err error
+		if o.listener, err = inherited(); err != nil {
+			return err
+		}
+		return serve(c.Context, o, log, func(_, _ net.Addr) { announce(c.Context, log) })
 	})
 }
 
@@ -80,7 +85,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 		Version: moduleVersion(), Mode: finder.Mode, Stats: svc.Stats, Log: log,
 	})
 	srv, err := proxy.New(proxy.Options{
-		Listen: o.listen, TLS: o.listenTLS(log), MaxClients: o.maxClients, MaxBulk: o.maxBulk, MaxOutput: o.maxOutput,
+		Listen: o.listen, Listener: o.listener, TLS: o.listenTLS(log), MaxClients: o.maxClients, MaxBulk: o.maxBulk, MaxOutput: o.maxOutput,
 		IdleTimeout: o.idleTimeout, DrainTimeout: o.drainTimeout, Log: log,
 	}, table)
 	if err != nil {
@@ -91,7 +96,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 		return errors.Join(err, abandon(srv), finish(svc))
 	}
 	defer stopAdmin()
-	log.Info("listening", "address", srv.Addr().String(), "tls", o.clientTLS != nil, "upstream", o.upstream.String(), "lock_nodes", addresses(o.nodes))
+	log.Info("listening", "address", srv.Addr().String(), "passed_on", o.listener != nil, "tls", o.clientTLS != nil, "upstream", o.upstream.String(), "lock_nodes", addresses(o.nodes))
 	listening(srv.Addr(), where)
 	return runBoth(ctx, srv, svc, log)
 }

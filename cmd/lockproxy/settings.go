@@ -37,6 +37,7 @@ func (s setting) env() string {
 // options are valid settings, ready to wire.
 type options struct {
 	listen   string
+	listener net.Listener // passed on by a service manager, in place of listen; may be nil
 	upstream *backends.Server
 	nodes    []*backends.Server // at least one
 	voting   bool               // the upstream is the one lock node, as none was named

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"os/exec"
 	"strconv"
 	"sync"
@@ -24,6 +25,7 @@ type process struct {
 	args []string
 	dir  string
 	addr string
+	pass []*os.File // what the child inherits from descriptor 3 on
 	out  output
 
 	mu   sync.Mutex
@@ -36,6 +38,7 @@ type process struct {
 func (p *process) start(ready func() error) error {
 	cmd := exec.Command(p.path, p.args...)
 	cmd.Dir = p.dir
+	cmd.ExtraFiles = p.pass
 	cmd.Stdout, cmd.Stderr = &p.out, &p.out
 	// Go retires no idle threads, so the thread that forks lives as long as the test.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -103,6 +103,9 @@ func launchProxy(path string, upstream Upstream, nodes []*Server, args []string)
 
 // Restart starts the proxy again on the same address and returns when it accepts.
 func (p *Proxy) Restart() error {
+	if p.pass != nil { // others than the proxy keep the port open
+		return p.start(p.answers)
+	}
 	return p.start(func() error {
 		c, err := net.DialTimeout(network(p.addr), p.addr, time.Second)
 		if err != nil {
@@ -110,6 +113,16 @@ func (p *Proxy) Restart() error {
 		}
 		return c.Close()
 	})
+}
+
+func (p *Proxy) answers() error {
+	c, err := Dial(p.addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Try("PING")
+	return err
 }
 
 // StartProxy is LaunchProxy for a test: the proxy ends with it, its log is shown
@@ -133,6 +146,24 @@ func StartServe(tb testing.TB, listen string, args ...string) *Proxy {
 		tb.Fatal(err)
 	}
 	p := &Proxy{process{path: path, args: append([]string{"serve", "--listen", listen}, args...), addr: listen}}
+	if err := p.Restart(); err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { p.finish(tb) })
+	return p
+}
+
+// StartActivated starts `lockproxy serve` with a socket that it is to listen on, as a
+// service manager passes it, and these arguments. The socket, which the caller closes, stays open when the proxy
+// ends, and Restart passes it again.
+func StartActivated(tb testing.TB, socket *os.File, addr string, args ...string) *Proxy {
+	tb.Helper()
+	path, err := Binary()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	const shell = `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" "$@"` // which knows the process's id beforehand
+	p := &Proxy{process{path: "/bin/sh", args: append([]string{"-c", shell, path, "serve"}, args...), addr: addr, pass: []*os.File{socket}}}
 	if err := p.Restart(); err != nil {
 		tb.Fatal(err)
 	}
