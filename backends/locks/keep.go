@@ -34,6 +34,8 @@ type keeper struct {
 	stopped bool // nothing is renewed any more
 	closed  bool // no goroutine may start any more
 
+	sessions, holds int // sessions that have holds, and how many these are: whoever asks must not make others wait
+
 	wake  chan struct{} // the first of order changed; holds one
 	group sync.WaitGroup
 }

@@ -54,6 +54,10 @@ func (k *Session) Holds() int {
 func (k *Session) attachLocked(hold *kept) {
 	hold.session, hold.place = k, len(k.holds)
 	k.holds = append(k.holds, hold)
+	k.svc.keeper.holds++
+	if len(k.holds) == 1 {
+		k.svc.keeper.sessions++
+	}
 }
 
 func (k *Session) detachLocked(hold *kept) {
@@ -63,6 +67,10 @@ func (k *Session) detachLocked(hold *kept) {
 	k.holds[last] = nil
 	k.holds = k.holds[:last]
 	hold.session = nil
+	k.svc.keeper.holds--
+	if last == 0 {
+		k.svc.keeper.sessions--
+	}
 }
 
 // tell has the client told of a loss, unless the session has ended.

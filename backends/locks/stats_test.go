@@ -122,3 +122,48 @@ func TestStatsOfWaitersAndSessions(t *testing.T) {
 		t.Errorf("%d repeats, want 1", got.Repeats)
 	}
 }
+
+// recount is what count says, found by looking at everything.
+func recount(k *keeper) (sessions, holds int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	seen := map[*Session]bool{}
+	for _, l := range k.leases {
+		for _, hold := range l.holds {
+			if hold.session != nil {
+				seen[hold.session] = true
+				holds++
+			}
+		}
+	}
+	return len(seen), holds
+}
+
+// However holds come and go, they are counted without looking at all of them.
+func TestSessionCounts(t *testing.T) {
+	s, _ := start(t, 1)
+	a, b, c := newClient(s), newClient(s), newClient(s)
+	steps := []struct {
+		name            string
+		do              func()
+		sessions, holds int
+	}{
+		{"taken", func() { a.lock(t, "one", "o", time.Minute, 0) }, 1, 1},
+		{"re-entered", func() { a.lock(t, "one", "o", time.Minute, 0) }, 1, 2},
+		{"by another session of the owner", func() { b.lock(t, "one", "o", time.Minute, 0) }, 2, 3},
+		{"others", func() { b.lock(t, "two", "p", time.Minute, 0); c.lock(t, "three", "q", time.Minute, 0) }, 3, 5},
+		{"given back once", func() { unlock(t, s, "one", "o", 2) }, -1, 4},
+		{"forced", func() { s.Force(t.Context(), 0, "three") }, -1, 3},
+		{"a session ends", func() { b.End() }, -1, -1},
+		{"another is abandoned", func() { a.Abandon() }, 0, 0},
+	}
+	for _, step := range steps {
+		step.do()
+		eventually(t, 10*time.Second, step.name, func() bool {
+			sessions, holds := s.keeper.count()
+			wantSessions, wantHolds := recount(s.keeper)
+			return sessions == wantSessions && holds == wantHolds &&
+				(step.sessions < 0 || sessions == step.sessions) && (step.holds < 0 || holds == step.holds)
+		})
+	}
+}
