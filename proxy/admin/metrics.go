@@ -18,7 +18,7 @@ import (
 )
 
 // maxScrapes is how many may ask for metrics at once; more are told to come again.
-const maxScrapes = 8
+const maxScrapes = 4
 
 // metrics serves what can be counted, in the formats of Prometheus.
 func (s *Server) metrics() http.Handler {
