@@ -10,10 +10,11 @@ import (
 )
 
 const (
-	hotNames = 512              // names a summary knows
-	hotBytes = 1 << 10          // of a name; longer ones are not counted
-	hotHalf  = time.Minute      // after which what was counted counts half
-	hotFresh = 30 * time.Minute // after which weights are made small again
+	hotNames = 512                   // names a summary knows
+	hotBytes = 1 << 10               // of a name; longer ones are not counted
+	hotWait  = 10 * time.Millisecond // a LOCK that took less did not wait
+	hotHalf  = time.Minute           // after which what was counted counts half
+	hotFresh = 30 * time.Minute      // after which weights are made small again
 )
 
 // A HotName is a name that was asked for much in the last minutes, at this proxy. The
@@ -31,11 +32,11 @@ type HotName struct {
 type hot struct {
 	mu     sync.Mutex
 	asked  summary // by LOCKs
-	waited summary // by the time that they waited
+	waited summary // by the time LOCKs took, those only that took hotWait
 }
 
 // Hot are the names that were asked for most, and those that were waited for longest, at
-// most so many of each, the hottest first.
+// most so many of each, the hottest first. A LOCK that took less than 10 ms did not wait.
 func (s *Service) Hot(most int) (asked, waited []HotName) {
 	now := s.now()
 	s.hot.mu.Lock()
@@ -57,7 +58,9 @@ func (h *hot) answered(at place, granted bool, waited, now time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.asked.add(at, 1, c, now)
-	h.waited.add(at, float64(waited), c, now)
+	if waited >= hotWait {
+		h.waited.add(at, float64(waited), c, now)
+	}
 }
 
 // A summary knows the heaviest of any number of names (Metwally et al., "Space-Saving"): a

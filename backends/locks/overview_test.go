@@ -105,6 +105,6 @@ func TestQueuesAndWaited(t *testing.T) {
 	}
 	eventually(t, 5*time.Second, "it was counted", func() bool {
 		asked, waited := s.Hot(10)
-		return len(asked) == 2 && asked[0].Name == "job" && len(waited) == 2 && waited[0].Name == "job" && waited[0].Waited > 10*time.Millisecond
+		return len(asked) == 2 && asked[0].Name == "job" && len(waited) > 0 && waited[0].Name == "job" && waited[0].Waited > 10*time.Millisecond
 	})
 }
