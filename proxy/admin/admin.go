@@ -65,6 +65,7 @@ type Server struct {
 	local  bool // only this machine reaches it
 	wrong  *guesses
 	watch  *watch
+	live   *live
 	http   *http.Server
 	ending context.Context // of all requests; done: those that last must end
 	end    context.CancelFunc
@@ -93,6 +94,7 @@ func New(opt Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opt: opt, ln: ln, local: isLocal(ln.Addr()), wrong: newGuesses(), watch: newWatch(opt.Upstream)}
+	s.live = newLive(s)
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.http = &http.Server{
 		Handler:        s.routes(),
@@ -159,11 +161,9 @@ func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 // failed first.
 func (s *Server) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		s.watch.run(ctx)
-	}()
+	var background sync.WaitGroup
+	background.Go(func() { s.watch.run(ctx) })
+	background.Go(func() { s.live.run(ctx) })
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -177,7 +177,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	err := s.http.Serve(ln)
 	cancel()
 	<-closed
-	<-watched
+	background.Wait()
 	s.conns.Wait()
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil

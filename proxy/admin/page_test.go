@@ -1,0 +1,345 @@
+package admin
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// TestPageFiles: nothing that the policy forbids or that could turn a name into HTML, and
+// nothing from elsewhere.
+func TestPageFiles(t *testing.T) {
+	t.Parallel()
+	d := open(t, Options{}, nowhere, nowhere)
+	for path, want := range map[string]string{
+		"/": "text/html; charset=utf-8", "/app.js": "text/javascript; charset=utf-8", "/style.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml",
+	} {
+		resp, body := d.ask(t, http.MethodGet, path)
+		if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != want || len(body) < 100 {
+			t.Errorf("%s: %d, %q, %d bytes", path, resp.StatusCode, resp.Header.Get("Content-Type"), len(body))
+		}
+	}
+	html := regexp.MustCompile(`(?i)<script>|<script [^>]*>[^<]|<style|\s(style|on[a-z]+)=|src="[^"]*:|href="[^"]*:`)
+	script := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|https?://|\.style\b|cssText`)
+	css := regexp.MustCompile(`url\(|@import|https?:`)
+	for name, bad := range map[string]*regexp.Regexp{"index.html": html, "app.js": script, "style.css": css} {
+		text, err := fs.ReadFile(pageFiles, "page/"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := bad.FindAllString(string(text), -1); found != nil {
+			t.Errorf("%s has %q", name, found)
+		}
+	}
+	if code, _ := d.get(t, "/page/"); code != http.StatusNotFound {
+		t.Errorf("a listing of the files: %d", code)
+	}
+}
+
+// A stream is what one viewer is told.
+type stream struct {
+	t     *testing.T
+	body  *bufio.Reader
+	close func()
+}
+
+func (d *desk) look(t *testing.T, filter string, header ...string) *stream {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+"/page/events?filter="+filter, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	resp, err := d.http.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream; charset=utf-8" {
+		t.Fatalf("%d %v", resp.StatusCode, resp.Header)
+	}
+	s := &stream{t: t, body: bufio.NewReader(resp.Body), close: func() { cancel(); resp.Body.Close() }}
+	t.Cleanup(s.close)
+	return s
+}
+
+// next is the data of the next event of a kind.
+func (s *stream) next(kind string) string {
+	s.t.Helper()
+	of := ""
+	for {
+		line, err := s.body.ReadString('\n')
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		switch field, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": "); {
+		case field == "event":
+			of = value
+		case field == "data" && of == kind:
+			return value
+		}
+	}
+}
+
+func nextAs[T any](s *stream, kind string) (v T) {
+	s.t.Helper()
+	if err := json.Unmarshal([]byte(s.next(kind)), &v); err != nil {
+		s.t.Fatal(err)
+	}
+	return v
+}
+
+// until is the first event of a kind that is ok.
+func until[T any](s *stream, kind, what string, ok func(T) bool) (v T) {
+	s.t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
+		if v = nextAs[T](s, kind); ok(v) {
+			return v
+		}
+	}
+	s.t.Fatalf("never told: %s; last %+v", what, v)
+	return v
+}
+
+func grab(t *testing.T, d *desk, r locks.LockRequest) locks.Grant {
+	t.Helper()
+	r.TTL = 50 * time.Second
+	a, err := d.locks.Lock(t.Context(), r)
+	if err != nil || !a.Granted {
+		t.Fatalf("LOCK %.100q: %+v, %v", r.Name, a, err)
+	}
+	return a.Grant
+}
+
+func free(t *testing.T, d *desk, g locks.Grant) {
+	t.Helper()
+	if _, err := d.locks.Unlock(t.Context(), locks.UnlockRequest{DB: g.DB, Name: g.Name, Owner: g.Owner, Fence: g.Fence}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPageIsTold(t *testing.T) {
+	t.Parallel()
+	d, _, _ := openReal(t, Options{Force: true, Version: "v9"}, 5)
+	run(t, d.locks)
+	g := grab(t, d, locks.LockRequest{DB: 2, Name: "job\n<b>", Owner: "alice", Info: "why"})
+	s := d.look(t, "")
+	st := nextAs[stateView](s, "state")
+	if !st.Force || st.Proxy.Version != "v9" || st.Proxy.Clients != 7 || st.Needed != 3 || len(st.Nodes) != 5 || !st.Nodes[4].Votes || st.Nodes[0].Yes == 0 || st.Viewers != 1 || len(st.Health) != 3 {
+		t.Errorf("state %+v", st)
+	}
+	v := nextAs[locksView](s, "locks")
+	if len(v.Rows) != 1 || v.More != 0 || !v.Complete || v.Error != "" || v.Every < 2000 {
+		t.Fatalf("locks %+v", v)
+	}
+	l := v.Rows[0]
+	if l.Remaining < 20_000 || l.Remaining > 50_000 || l.Held < 0 || l.Held > 30_000 || l.Waited > 30_000 {
+		t.Errorf("times of %+v", l)
+	}
+	l.Remaining, l.Held, l.Waited = 0, 0, 0
+	if want := (lockView{
+		ID: nameID(locks.Name{DB: 2, Name: "job\n<b>"}), DB: 2, Name: textView{Text: `job\n<b>`}, Owner: textView{Text: "alice"}, Info: textView{Text: "why"},
+		Fence: fmt.Sprint(g.Fence), Holds: 1, Here: true, Votes: 5, Of: 5,
+	}); l != want {
+		t.Errorf("got %+v, want %+v", l, want)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	waits := make(chan struct{})
+	go func() {
+		defer close(waits)
+		_, _ = d.locks.Lock(ctx, locks.LockRequest{DB: 2, Name: "job\n<b>", Owner: "bob", TTL: time.Second, Wait: time.Minute, Client: "here"})
+	}()
+	defer func() { cancel(); <-waits }()
+	st = until(s, "state", "bob waits", func(v stateView) bool { return len(v.Queues) == 1 && v.Queues[0].Holder.Text != "" })
+	if q := st.Queues[0]; q.Waiters != 1 || q.Next.Text != "bob" || q.Holder.Text != "alice" || q.ID != l.ID || st.Lines != 1 {
+		t.Errorf("queues %+v", st.Queues)
+	}
+	if len(st.Asked) != 1 || st.Asked[0].Name.Text != `job\n<b>` || st.Asked[0].Grants <= 0 {
+		t.Errorf("hot %+v", st.Asked)
+	}
+	code, body := d.get(t, "/page/lock?id="+l.ID)
+	var detail detailView
+	if err := json.Unmarshal([]byte(body), &detail); err != nil || code != http.StatusOK {
+		t.Fatal(code, body)
+	}
+	if detail.Owner != "alice" || detail.Waiting != 1 || detail.Waiters[0].Client.Text != "here" || len(detail.Nodes) != 5 || detail.Nodes[0].Says != "held" || detail.Needed != 3 {
+		t.Errorf("detail %+v", detail)
+	}
+	if code, body := d.get(t, "/page/lock?id="+strings.Repeat("0", 24)); code != http.StatusNotFound || !strings.Contains(body, "not on the page") {
+		t.Errorf("of no lock: %d %s", code, body)
+	}
+	cancel()
+	<-waits
+	free(t, d, g)
+	until(s, "locks", "nobody holds it", func(v locksView) bool { return len(v.Rows) == 0 })
+	s.close()
+
+	// Nobody looks, so nothing is asked but what a Service asks by itself.
+	eventually(t, "nobody looks", func() bool { d.live.mu.Lock(); defer d.live.mu.Unlock(); return len(d.live.viewers) == 0 })
+	time.Sleep(100 * time.Millisecond) // what was under way
+	listed := asked(d, "list")
+	time.Sleep(3 * time.Second)
+	if now := asked(d, "list"); now != listed {
+		t.Errorf("%d lists while nobody looks", now-listed)
+	}
+	if code, _ := d.get(t, "/page/lock?id="+l.ID); code != http.StatusNotFound {
+		t.Errorf("names are remembered while nobody looks: %d", code)
+	}
+}
+
+// asked is how many rounds of a kind there were.
+func asked(d *desk, question string) (n int64) {
+	for _, times := range d.locks.Stats().Asked[question].Ends {
+		n += times
+	}
+	return n
+}
+
+// TestPageIsToldOnce: all viewers are told the same, from one look at the nodes.
+func TestPageIsToldOnce(t *testing.T) {
+	t.Parallel()
+	d, _, _ := openReal(t, Options{}, 3)
+	grab(t, d, locks.LockRequest{Name: "import:1", Owner: "alice"})
+	grab(t, d, locks.LockRequest{Name: "report", Owner: "alice"})
+	var all []*stream
+	for range mostViewers - 1 {
+		all = append(all, d.look(t, ""))
+	}
+	all = append(all, d.look(t, "IMP"))
+	told := map[string]int{}
+	for _, s := range all[:mostViewers-1] {
+		for range 3 { // of which one may have come before others were there
+			told[s.next("locks")]++
+		}
+	}
+	same := 0
+	for _, n := range told {
+		same = max(same, n)
+	}
+	if same != mostViewers-1 {
+		t.Errorf("at most %d of %d were told the same", same, mostViewers-1)
+	}
+	v := nextAs[locksView](all[mostViewers-1], "locks")
+	if len(v.Rows) != 1 || v.Rows[0].Name.Text != "import:1" || v.Filter != "imp" {
+		t.Errorf("filtered: %+v", v)
+	}
+	resp, body := d.ask(t, http.MethodGet, "/page/events")
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(body, "too many pages") {
+		t.Errorf("one too many: %d %s", resp.StatusCode, body)
+	}
+	all[3].close()
+	eventually(t, "there is room again", func() bool { d.live.mu.Lock(); defer d.live.mu.Unlock(); return len(d.live.viewers) < mostViewers })
+	d.look(t, "")
+	if code, _ := d.get(t, "/page/events?filter="+strings.Repeat("x", maxFilter+1)); code != http.StatusBadRequest {
+		t.Errorf("a long filter: %d", code)
+	}
+	if err := d.end(); err != nil { // while all look
+		t.Error(err)
+	}
+}
+
+func TestPageWithoutAQuorum(t *testing.T) {
+	t.Parallel()
+	d, _, nodes := openReal(t, Options{}, 3)
+	grab(t, d, locks.LockRequest{Name: "job", Owner: "alice"})
+	s := d.look(t, "")
+	v := nextAs[locksView](s, "locks")
+	nodes[0].Kill()
+	nodes[1].Kill()
+	until(s, "locks", "why nothing is told", func(v locksView) bool { return v.Error != "" && v.Rows == nil })
+	code, body := d.get(t, "/page/lock?id="+v.Rows[0].ID)
+	var detail detailView
+	if err := json.Unmarshal([]byte(body), &detail); err != nil || code != http.StatusOK || detail.Held || detail.Error == "" || len(detail.Nodes) != 3 {
+		t.Errorf("detail %d %s", code, body)
+	}
+}
+
+// TestSlowViewer: who does not take what is told is told no more, and holds up nobody.
+func TestSlowViewer(t *testing.T) {
+	t.Parallel()
+	d := open(t, Options{}, nowhere, nowhere)
+	l := newLive(d.Server) // nobody runs it
+	slow, err := l.join("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	quick, err := l.join("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 * behind {
+		l.send("state", i, func(*viewer) bool { return true })
+		if event := string(<-quick.events); event != fmt.Sprintf("event: state\ndata: %d\n\n", i) {
+			t.Errorf("told %q", event)
+		}
+	}
+	for range behind {
+		if _, ok := <-slow.events; !ok {
+			t.Error("dropped early")
+		}
+	}
+	if _, ok := <-slow.events; ok {
+		t.Error("not dropped")
+	}
+	l.leave(slow) // its handler does, too
+	l.leave(quick)
+	select {
+	case <-l.some:
+		t.Error("somebody is said to look")
+	default:
+	}
+}
+
+func TestPageManyLocks(t *testing.T) {
+	t.Parallel()
+	var all []locks.Name
+	for i := range 3000 {
+		all = append(all, locks.Name{Name: fmt.Sprintf("Job:%04d", i)})
+	}
+	some, more := choose(all, []string{"", "job:1", ":0007", "none"})
+	for filter, want := range map[string][2]int{"": {mostRows, 2500}, "job:1": {mostRows, 500}, ":0007": {1, 0}, "none": {0, 0}} {
+		if got := [2]int{len(some[filter]), more[filter]}; got != want {
+			t.Errorf("%q: %v, want %v", filter, got, want)
+		}
+	}
+	if n := len(union(some)); n != 2*mostRows {
+		t.Errorf("%d names to read, want %d", n, 2*mostRows)
+	}
+}
+
+func TestShown(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		`plain "name" it's`:             `plain "name" it's`,
+		"<script>":                      "<script>",
+		"a\x00b\xff\r\n\t":              `a\x00b\xff\r\n\t`,
+		`back\slash`:                    `back\\slash`,
+		"Zürich 東京 שלום":                "Zürich 東京 שלום",
+		"\u202e\u2066\u200b\ufeff":      `\u202e\u2066\u200b\ufeff`,
+		"\u00a0\u2028\U000e0041":        `\u00a0\u2028\U000e0041`,
+		"\\\"":                          `\\"`,
+		strings.Repeat("x", shownBytes): strings.Repeat("x", shownBytes),
+	} {
+		if got := short(in); got != (textView{Text: want}) {
+			t.Errorf("%q is shown as %q, want %q", in, got.Text, want)
+		}
+	}
+	for _, in := range []string{strings.Repeat("x", shownBytes+1), strings.Repeat("東", 64<<10/3), strings.Repeat("\xff", 64<<10)} {
+		got := short(in)
+		if !got.Cut || len(got.Text) > 4*shownBytes || strings.HasPrefix(in, "東") && strings.Trim(got.Text, "東") != "" {
+			t.Errorf("%.10q is shown as %q", in, got.Text)
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package admin
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// What the page is told, as JSON. Times are durations in milliseconds at the moment of
+// telling, so that clocks need not agree; fences are strings, since a script's numbers do
+// not hold all of them.
+
+// A stateView is what this proxy knows without asking anybody.
+type stateView struct {
+	Health  []checkView `json:"health"`
+	Proxy   proxyView   `json:"proxy"`
+	Nodes   []nodeView  `json:"nodes"`
+	Needed  int         `json:"needed"` // nodes that must agree
+	Queues  []queueView `json:"queues"` // the longest
+	Lines   int         `json:"lines"`  // how many queues there are
+	Asked   []hotView   `json:"asked"`  // names by LOCKs
+	Waited  []hotView   `json:"waited"` // names by time waited
+	Force   bool        `json:"force"`  // locks may be taken away here
+	Viewers int         `json:"viewers"`
+}
+
+// A checkView is a line of /readyz.
+type checkView struct {
+	Of   string `json:"of"`
+	Says string `json:"says"`
+	OK   bool   `json:"ok"`
+}
+
+type proxyView struct {
+	Version  string  `json:"version"`
+	Uptime   int64   `json:"uptime_ms"`
+	Clients  int     `json:"clients"`
+	Draining bool    `json:"draining"`
+	Waiting  int     `json:"waiting"`
+	Sessions int     `json:"sessions"`
+	Kept     int     `json:"session_locks"`
+	Grants   float64 `json:"grants_per_s"`
+	Refusals float64 `json:"refusals_per_s"`
+	NoQuorum float64 `json:"noquorum_per_s"`
+	Failed   int64   `json:"noquorum"` // since the start
+}
+
+type nodeView struct {
+	Address    string `json:"address"`
+	State      string `json:"state"`
+	Up         bool   `json:"up"`
+	Votes      bool   `json:"votes"`         // it takes part
+	Quarantine int64  `json:"quarantine_ms"` // for how long still
+	Latency    int64  `json:"latency_us"`    // of its last answer
+	Queued     int    `json:"queued"`
+	Error      string `json:"error"`
+	Paused     bool   `json:"paused"` // it failed just now and is left alone for a moment
+	Yes        int64  `json:"yes"`    // what it said when it was asked, since the start
+	No         int64  `json:"no"`
+	None       int64  `json:"none"` // it did not say, or what it said did not count
+}
+
+type queueView struct {
+	ID      string   `json:"id"`
+	DB      int      `json:"db"`
+	Name    textView `json:"name"`
+	Waiters int      `json:"waiters"`
+	Longest int64    `json:"longest_ms"`
+	Next    textView `json:"next"`
+	Holder  textView `json:"holder"`
+}
+
+type hotView struct {
+	ID       string   `json:"id"`
+	DB       int      `json:"db"`
+	Name     textView `json:"name"`
+	Grants   float64  `json:"grants"` // per minute, as the others
+	Refusals float64  `json:"refusals"`
+	Waited   int64    `json:"waited_ms"`
+}
+
+// A locksView is who holds what, as a quorum of the lock nodes says.
+type locksView struct {
+	Rows     []lockView `json:"rows"`
+	Filter   string     `json:"filter"`
+	More     int        `json:"more"`     // names that are not among the rows
+	Complete bool       `json:"complete"` // all names were seen; else there are more than More
+	Age      int64      `json:"age_ms"`
+	Every    int64      `json:"every_ms"` // when the next is due
+	Error    string     `json:"error"`    // why Rows are those of before
+}
+
+type lockView struct {
+	ID        string   `json:"id"`
+	DB        int      `json:"db"`
+	Name      textView `json:"name"`
+	Owner     textView `json:"owner"`
+	Info      textView `json:"info"`
+	Fence     string   `json:"fence"`
+	Holds     int      `json:"holds"`
+	Held      int64    `json:"held_ms"`
+	Remaining int64    `json:"remaining_ms"`
+	Here      bool     `json:"here"` // this proxy granted it
+	Waited    int64    `json:"waited_ms"`
+	Session   bool     `json:"session"`
+	Waiters   int      `json:"waiters"`
+	Votes     int      `json:"votes"`
+	Of        int      `json:"of"` // nodes there are
+}
+
+// A detailView is all about one name.
+type detailView struct {
+	ID      string       `json:"id"`
+	DB      int          `json:"db"`
+	Name    string       `json:"name"` // in full, as the other texts
+	Held    bool         `json:"held"`
+	Owner   string       `json:"owner"`
+	Info    string       `json:"info"`
+	Fence   string       `json:"fence"`
+	Needed  int          `json:"needed"`
+	Nodes   []saysView   `json:"nodes"`
+	Waiters []waiterView `json:"waiters"` // the first
+	Waiting int          `json:"waiting"`
+	Error   string       `json:"error"`
+}
+
+// A saysView is what one node says of a name.
+type saysView struct {
+	Address   string `json:"address"`
+	Says      string `json:"says"`
+	Owner     string `json:"owner"`
+	Fence     string `json:"fence"`
+	Remaining int64  `json:"remaining_ms"`
+}
+
+type waiterView struct {
+	Owner   textView `json:"owner"`
+	Client  textView `json:"client"`
+	Info    textView `json:"info"`
+	Waiting int64    `json:"waiting_ms"`
+	Left    int64    `json:"left_ms"`
+}
+
+func viewNode(n locks.NodeStatus, counted locks.NodeStats) nodeView {
+	v := nodeView{
+		Address: n.Address, State: string(n.State), Up: n.Up, Votes: n.State == locks.NodeVoting,
+		Quarantine: millis(n.Left), Latency: n.Took.Microseconds(), Queued: n.Queued, Error: reason(n.Err),
+		Paused: counted.Paused,
+	}
+	for said, times := range counted.Votes {
+		switch said {
+		case "yes":
+			v.Yes = times
+		case "no":
+			v.No = times
+		case "unwanted": // the others had decided it
+		default:
+			v.None += times
+		}
+	}
+	return v
+}
+
+// reason is why a node does not vote, without its address, which stands next to it.
+func reason(err error) string {
+	var named *locks.NodeError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &named):
+		return shown(named.Err.Error())
+	}
+	return shown(err.Error())
+}
+
+func viewQueue(q locks.Queue) queueView {
+	return queueView{
+		ID: nameID(locks.Name{DB: q.DB, Name: q.Name}), DB: q.DB, Name: short(q.Name),
+		Waiters: q.Waiters, Longest: millis(q.Longest), Next: short(q.Next), Holder: short(q.Holder),
+	}
+}
+
+func viewHot(h locks.HotName) hotView {
+	return hotView{
+		ID: nameID(locks.Name{DB: h.DB, Name: h.Name}), DB: h.DB, Name: short(h.Name),
+		Grants: h.Grants, Refusals: h.Refusals, Waited: millis(h.Waited),
+	}
+}
+
+func viewLock(h locks.Holding, nodes int) lockView {
+	return lockView{
+		ID: nameID(locks.Name{DB: h.DB, Name: h.Name}), DB: h.DB, Name: short(h.Name), Owner: short(h.Owner), Info: short(h.Info),
+		Fence: strconv.FormatInt(h.Fence, 10), Holds: h.Holds, Held: millis(h.Held), Remaining: millis(h.Remaining),
+		Here: h.Here, Waited: millis(h.Waited), Session: h.Session, Waiters: h.Waiters, Votes: h.Votes, Of: nodes,
+	}
+}
+
+// detailWaiters is how many of those who wait for a name are shown.
+const detailWaiters = 50
+
+func viewDetail(n locks.Name, in locks.Inspection, waiters []locks.Waiter, err error) detailView {
+	h := in.Holding
+	d := detailView{
+		ID: nameID(n), DB: n.DB, Name: shown(n.Name), Held: in.Held, Owner: shown(h.Owner), Info: shown(h.Info),
+		Needed: in.Need, Nodes: []saysView{}, Waiters: []waiterView{}, Waiting: len(waiters),
+	}
+	if in.Held {
+		d.Fence = strconv.FormatInt(h.Fence, 10)
+	}
+	if err != nil {
+		d.Error = shown(err.Error())
+	}
+	for _, v := range in.Nodes {
+		d.Nodes = append(d.Nodes, viewSays(v, h.Owner))
+	}
+	for _, w := range waiters[:min(len(waiters), detailWaiters)] {
+		d.Waiters = append(d.Waiters, waiterView{
+			Owner: short(w.Owner), Client: short(w.Client), Info: short(w.Info), Waiting: millis(w.Waiting), Left: millis(w.Left),
+		})
+	}
+	return d
+}
+
+// viewSays is a node's vote: about the owner that the majority names.
+func viewSays(v locks.NodeView, owner string) saysView {
+	s := saysView{Address: v.Address, Says: "held by another owner", Owner: shown(v.Owner), Remaining: millis(v.Remaining)}
+	switch {
+	case v.State == locks.NodeQuarantine:
+		s.Says = "does not vote for another " + v.Left.Round(time.Second).String() + ": it may have forgotten leases"
+	case v.Err != nil:
+		s.Says = reason(v.Err)
+	case v.Owner == "":
+		s.Says = "free"
+	case v.Owner == owner:
+		s.Says = "held"
+	}
+	if v.Owner != "" {
+		s.Fence = strconv.FormatInt(v.Fence, 10)
+	}
+	return s
+}
