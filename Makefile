@@ -43,6 +43,11 @@ clients: redis ## real clients in four languages against the proxy; fetches them
 	@command -v redis-cli >/dev/null || .ci/debian-install redis-tools
 	LOCKPROXY_CLIENTS=1 $(GO) test -count=1 -timeout 12m ./integration/clients
 
+.PHONY: browser
+browser: redis ## the page of the admin server in headless Chromium; LOCKPROXY_SCREENSHOTS names a directory for pictures
+	@command -v chromium >/dev/null || .ci/debian-install chromium
+	LOCKPROXY_BROWSER=1 $(GO) test -count=1 -timeout 8m ./integration/browser
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME each, 60s by default
 	@grep -r --include='*_test.go' '^func Fuzz' . | sed 's,/[^/]*:func \(Fuzz[A-Za-z0-9_]*\).*, \1,' | sort -u | \

@@ -56,7 +56,7 @@ var drawing = []room{
 		theirs: []string{"github.com/redis/go-redis/v9"}},
 	{pkg: "integration/...",
 		ours:   []string{"integration/...", "docs/recipes", "docs/clients/go"},
-		theirs: []string{"golang.org/x/sync", "golang.org/x/sys", "github.com/redis/go-redis/v9", "modernc.org/sqlite"}},
+		theirs: []string{"golang.org/x/sync", "golang.org/x/sys", "github.com/redis/go-redis/v9", "modernc.org/sqlite", "github.com/chromedp/chromedp", "github.com/chromedp/cdproto"}},
 }
 
 // inTests is what the tests of any room may import on top of what the room may.
