@@ -50,6 +50,8 @@ func familyOf(name string, k kind, c *table.Command) family {
 		return pubsub
 	case users, modules, amended, ownConn:
 		return admin
+	case web:
+		return unfamiliar
 	}
 	switch {
 	case c.Flags&table.PubSub != 0:

@@ -59,6 +59,8 @@ type Dispatcher struct {
 	lastID  atomic.Int64 // of all clients
 	paused  atomic.Int64 // CLIENT PAUSE: until then, in ms since 1970; 0: not paused
 
+	turnedAway atomic.Int64 // when that was last said of a client, in s since 1970
+
 	known    atomic.Pointer[knowledge] // of the upstream's commands; nil: not learnt yet
 	learning chan struct{}             // has room for the one who asks for them
 	access   *access
@@ -215,6 +217,10 @@ func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 	if s.settle(); s.gone.Load() { // in this order: lost comes before what was owed is paid
 		return true
 	}
+	if k == web {
+		s.turnAway()
+		return true
+	}
 	if s.waitsApart() {
 		return false
 	}
@@ -293,6 +299,18 @@ func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 		return s.tryAmended(raw, args)
 	}
 	return false
+}
+
+// turnAway disconnects a client that speaks HTTP, as Redis does: somebody's browser may
+// have been made to send commands in the body of a request. Redis would also close the
+// connection that others share.
+func (s *Session) turnAway() {
+	s.because(WhyProtocol)
+	s.Flush()
+	if now, last := time.Now().Unix(), s.d.turnedAway.Load(); now-last >= 60 && s.d.turnedAway.CompareAndSwap(last, now) {
+		s.d.opt.Log.Warn("a client sends HTTP and is disconnected: somebody's browser may be used for an attack (said once a minute at most)", "client", s.profile.Addr)
+	}
+	s.hangUp()
 }
 
 // inState is what a command's kind comes to in the state the session is in.

@@ -33,6 +33,7 @@ const (
 	subscribe             // replies and messages are not one per command
 	modules               // MODULE: may change which commands there are
 	amended               // COMMAND, INFO: the reply may have to tell of the proxy too
+	web                   // what a browser would send, not a client of Redis
 	foreign               // not of Redis 7.0: what it is only the upstream can tell
 )
 
@@ -67,6 +68,8 @@ var kinds = withForwarded(map[string]kind{
 	"MODULE": modules,
 
 	"COMMAND": amended, "INFO": amended,
+
+	"POST": web, "HOST:": web,
 })
 
 // withForwarded adds the commands that are one request and one reply on any
