@@ -44,8 +44,11 @@ var parts = []part{
 	{"allocs", measureAllocs},
 }
 
+// apart are parts that are measured only by name.
+var apart = []part{{"bounds", measureBounds}}
+
 func names() (all []string) {
-	for _, p := range parts {
+	for _, p := range append(parts, apart...) {
 		all = append(all, p.name)
 	}
 	return all
@@ -85,8 +88,8 @@ func run(p plan, file string) error {
 	defer redistest.RemoveBinary()
 	page := &report{}
 	page.head(p.scale)
-	for _, part := range parts {
-		if len(p.only) > 0 && !slices.Contains(p.only, part.name) {
+	for _, part := range append(parts, apart...) {
+		if len(p.only) == 0 && part.name == apart[0].name || len(p.only) > 0 && !slices.Contains(p.only, part.name) {
 			continue
 		}
 		if err := part.measure(p, page); err != nil {
