@@ -299,6 +299,10 @@ func (v *votes) note(format string, args ...any) {
 	v.calls = append(v.calls, fmt.Sprintf(format, args...))
 }
 
+func (v *votes) LockAside(ctx context.Context, r locks.LockRequest, done func(locks.Answer, error)) {
+	done(v.Lock(ctx, r))
+}
+
 func (v *votes) Lock(ctx context.Context, r locks.LockRequest) (locks.Answer, error) {
 	if v.before != nil {
 		v.before()

@@ -3,6 +3,7 @@ package commands
 import (
 	"bytes"
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -17,12 +18,12 @@ const (
 
 // A waiting is a LOCK that waits, and what the client has sent behind it.
 //
-// A goroutine asks for the lock and then closes done; until then it alone writes
-// answer, err and at. The rest belongs to the session's goroutine.
+// Whoever has the answer writes answer, err and at, and then closes done. The rest belongs to the session's goroutine.
 type waiting struct {
 	acquisition
 	quiet  bool // the client has asked for no reply
 	done   chan struct{}
+	told   atomic.Pointer[func()] // called when done is closed; may be nil
 	answer locks.Answer
 	err    error
 	at     time.Time // when the answer came; zero: just now
@@ -84,19 +85,39 @@ func (w *waiting) next() postponed {
 	return p
 }
 
-// ask asks for the lock. It ends when present does.
+// ask asks for a lock that is not waited for. It ends when present does.
 func (w *waiting) ask(present context.Context, l Locker) {
-	w.answer, w.err = l.Lock(present, w.LockRequest)
+	l.LockAside(present, w.LockRequest, func(a locks.Answer, err error) { w.answer, w.err = a, err })
 }
 
-// askAside is ask in a goroutine of its own. It ends when draining does, too.
+// askAside asks for the lock, and returns while it is waited for, or when the answer is
+// there. It is given up when present or draining ends.
 func (w *waiting) askAside(present, draining context.Context, l Locker) {
 	ctx, cancel := context.WithCancel(present)
-	defer cancel()
-	defer context.AfterFunc(draining, cancel)()
-	w.ask(ctx, l)
-	w.at = time.Now()
-	close(w.done)
+	stop := context.AfterFunc(draining, cancel)
+	l.LockAside(ctx, w.LockRequest, func(a locks.Answer, err error) {
+		stop()
+		cancel()
+		w.answer, w.err, w.at = a, err, time.Now()
+		close(w.done)
+		if told := w.told.Swap(nil); told != nil {
+			(*told)()
+		}
+	})
+}
+
+// Tell has f called when Pending is closed, in place of what an earlier call has asked
+// for: once, on any goroutine, and it must not wait. It is false if Pending is closed
+// already, and f then not called.
+func (s *Session) Tell(f func()) bool {
+	w := s.waiting
+	w.told.Store(&f)
+	select {
+	case <-w.done:
+		return w.told.Swap(nil) == nil // else it has just been called
+	default:
+		return true
+	}
 }
 
 // Pending is not nil while a LOCK waits, and closed when its answer is there: then Resume

@@ -3,9 +3,9 @@
 // notices when they leave.
 //
 // What a command means is decided in package commands. A [Server] owns one
-// goroutine per client, a second one while that client waits for something, a third
-// while it does not read, and a fourth while a LOCK of its waits for another owner; Serve
-// returns when all have ended.
+// goroutine per client, a second one while that client waits for something else than a
+// lock that another owner has, and a third while it does not read; Serve returns when all
+// have ended.
 package proxy
 
 import (

@@ -97,6 +97,10 @@ type patient struct {
 	asked, left, unlocked chan struct{}
 }
 
+func (p *patient) LockAside(ctx context.Context, r locks.LockRequest, done func(locks.Answer, error)) {
+	done(p.Lock(ctx, r))
+}
+
 func (p *patient) Lock(ctx context.Context, _ locks.LockRequest) (locks.Answer, error) {
 	p.asked <- struct{}{}
 	<-ctx.Done()

@@ -40,8 +40,8 @@ type session struct {
 	mu      sync.Mutex
 	change  sync.Cond // ahead has been taken, or the worker has ended
 	working bool
-	ahead   []byte        // read while the worker worked
-	news    chan struct{} // closed when there is more ahead; nil: nobody waits for it
+	parked  bool   // the worker has no goroutine
+	ahead   []byte // read while the worker worked
 
 	idled bool  // reader's: nothing came for the idle timeout
 	aside aside // reader's: what it reads into while it does not own the guard
@@ -319,10 +319,8 @@ func (s *session) readAside(ctx context.Context) bool {
 		stop()
 	}
 	if s.working {
-		if s.ahead = append(s.ahead, data...); s.news != nil {
-			close(s.news)
-			s.news = nil
-		}
+		s.ahead = append(s.ahead, data...)
+		s.unparkLocked(ctx)
 		s.mu.Unlock()
 		return true
 	}
@@ -381,6 +379,11 @@ func (s *session) feed(ctx context.Context, data []byte) bool {
 func (s *session) work(ctx context.Context, raw []byte, args [][]byte) {
 	s.cmds.Run(ctx, raw, args)
 	s.catchUp(ctx)
+	s.goOn(ctx)
+}
+
+// goOn runs what was read ahead, until the worker has caught up or is parked.
+func (s *session) goOn(ctx context.Context) {
 	for data := s.more(ctx); data != nil; data = s.more(ctx) {
 		for len(data) > 0 && !s.cmds.Closing() {
 			n := copy(s.guard.space(), data)
@@ -391,8 +394,10 @@ func (s *session) work(ctx context.Context, raw []byte, args [][]byte) {
 	}
 }
 
-// more is what was read ahead, which is waited for while a LOCK waits. It is nil when the
-// worker has caught up: then all is the reader's.
+// more is what was read ahead. It is nil when the worker has caught up: then all is the
+// reader's. It is nil, too, when a LOCK waits and nothing else is to be done: then the
+// worker is parked, which is to say that it still owns everything and has no goroutine,
+// until unpark.
 func (s *session) more(ctx context.Context) (data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -411,16 +416,26 @@ func (s *session) more(ctx context.Context) (data []byte) {
 			return nil
 		}
 		s.guard.Rest()
-		news := make(chan struct{})
-		s.news = news
-		s.mu.Unlock()
-		select {
-		case <-answered:
-			s.cmds.Resume(ctx)
-		case <-news:
+		if s.parked = s.cmds.Tell(func() { s.unpark(ctx) }); s.parked {
+			return nil
 		}
+		s.mu.Unlock()
+		s.cmds.Resume(ctx)
 		s.mu.Lock()
-		s.news = nil
+	}
+}
+
+// unpark has a parked worker go on: there is more ahead, or the answer to the LOCK.
+func (s *session) unpark(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unparkLocked(ctx)
+}
+
+func (s *session) unparkLocked(ctx context.Context) {
+	if s.parked {
+		s.parked = false
+		go s.goOn(ctx)
 	}
 }
 

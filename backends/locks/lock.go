@@ -36,14 +36,27 @@ var errSplit = errors.New("no owner has a majority")
 // What is not granted has been or will be undone, also after Lock returned, as far as
 // nodes can be reached.
 func (s *Service) Lock(ctx context.Context, r LockRequest) (Answer, error) {
-	if err := s.check(r); err != nil {
+	if err := s.admit(&r); err != nil {
 		return Answer{}, err
+	}
+	a, err := s.lockRequest(ctx, r)
+	return s.answer(&r, a, err)
+}
+
+// admit checks a request and completes it.
+func (s *Service) admit(r *LockRequest) error {
+	if err := s.check(*r); err != nil {
+		return err
 	}
 	if r.Owner == "" {
 		r.Owner, r.generated = s.opts.chance.id(), true
 	}
 	r.asked = s.now()
-	a, err := s.lockRequest(ctx, r)
+	return nil
+}
+
+// answer counts the answer to a request.
+func (s *Service) answer(r *LockRequest, a Answer, err error) (Answer, error) {
 	now := s.now()
 	s.hot.answered(place{r.DB, r.Name}, a.Granted, now-r.asked, now)
 	return s.counters.locked(a, err, now-r.asked)

@@ -37,8 +37,9 @@ type waiting struct {
 	queues    map[place]*queue
 	n         int             // of all queues
 	ears      map[string]*ear // by channel
-	idle      list.List       // of those that nobody needs, the longest idle first
-	listeners []*listener     // by node; none while Run does not run
+	closed    bool
+	idle      list.List   // of those that nobody needs, the longest idle first
+	listeners []*listener // by node; none while Run does not run
 }
 
 // A queue is who waits for one name, first come, first served. The first in line is
@@ -68,6 +69,7 @@ type waiter struct {
 	turn    chan struct{} // closed when it has become the asker
 	in      chan struct{} // tells it that its owner has the name already; holds one
 	news    chan struct{} // tells the asker to look at its queue; holds one
+	parked  *parked       // not nil: it has no goroutine; guarded by waiting.mu
 
 	// of the asker
 	ground   ground        // what makes it ask
@@ -194,6 +196,7 @@ func (ws *waiting) leave(w *waiter) (left int, unused *offer) {
 			q.known = known{}
 		}
 		close(next.turn)
+		next.wakeLocked()
 	}
 	return q.line.Len(), w.offer
 }
@@ -289,6 +292,7 @@ func (q *queue) letIn(owner string) {
 		if w := e.Value.(*waiter); w.request.Owner == owner {
 			select {
 			case w.in <- struct{}{}:
+				w.wakeLocked()
 			default:
 			}
 		}

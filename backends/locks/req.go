@@ -134,27 +134,37 @@ func (r *requests) end(k requestKey) {
 	delete(r.way, k)
 }
 
-// lockRequest is Lock, granted once for every Req: every attempt has a hold of its own,
-// so that undoing one takes nothing from another, but the nodes count those of one
-// request as one hold, and give them back together.
+// lockRequest is Lock, granted once for every Req.
 func (s *Service) lockRequest(ctx context.Context, r LockRequest) (Answer, error) {
-	if r.Req == "" {
-		return s.lockWait(ctx, r)
-	}
-	began := s.now()
-	end, err := s.requests.begin(ctx, requestKey{false, r.DB, r.Name, r.Owner, r.Req}, r.Wait+splitLimit)
-	if errors.Is(err, errSame) { // it waits, and would have been granted if anybody were
-		return Answer{}, nil
-	}
-	if err != nil {
+	end, err := s.beginRequest(ctx, &r)
+	if end == nil {
 		return Answer{}, err
 	}
 	defer end()
+	return s.lockWait(ctx, r)
+}
+
+// beginRequest makes a LOCK the only one with its Req until end is called: every attempt
+// has a hold of its own, so that undoing one takes nothing from another, but the nodes
+// count those of one request as one hold, and give them back together. Without an end the
+// answer is there: nothing, or err.
+func (s *Service) beginRequest(ctx context.Context, r *LockRequest) (end func(), err error) {
+	if r.Req == "" {
+		return func() {}, nil
+	}
+	began := s.now()
+	end, err = s.requests.begin(ctx, requestKey{false, r.DB, r.Name, r.Owner, r.Req}, r.Wait+splitLimit)
+	if errors.Is(err, errSame) { // it waits, and would have been granted if anybody were
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
 	r.Wait = max(0, r.Wait-(s.now()-began))
 	if h := (holder{r.DB, r.Name, r.Owner}); s.memory.knows(h, requestTag(h, r.Req)) {
 		s.counters.repeats.Add(1)
 	}
-	return s.lockWait(ctx, r)
+	return end, nil
 }
 
 func checkReq(owner, req string) error {

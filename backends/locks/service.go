@@ -116,7 +116,7 @@ func (s *Service) close() error {
 		time.Sleep(5 * time.Millisecond)
 	}
 	s.endFollowing()
-	s.once.Do(func() { close(s.stop) })
+	s.once.Do(func() { close(s.stop); s.waiting.close() })
 	s.keeper.close()
 	for _, n := range s.nodes {
 		n.close()

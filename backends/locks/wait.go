@@ -8,25 +8,36 @@ import (
 
 // lockWait is Lock in its turn among those who wait at this proxy.
 func (s *Service) lockWait(ctx context.Context, r LockRequest) (Answer, error) {
+	w, a, err := s.join(ctx, r)
+	if w == nil {
+		return a, err
+	}
+	return s.serve(ctx, w, r)
+}
+
+// join puts a request in line. There is no waiter where it is answered at once.
+func (s *Service) join(ctx context.Context, r LockRequest) (*waiter, Answer, error) {
 	if r.Wait > s.opts.MaxWait {
-		return Answer{}, &MaxWaitError{Wait: r.Wait, Max: s.opts.MaxWait}
+		return nil, Answer{}, &MaxWaitError{Wait: r.Wait, Max: s.opts.MaxWait}
 	}
 	at := place{r.DB, r.Name}
 	a, err := s.lockAtOnce(ctx, r, at)
 	var few *QuorumError
 	if a.Granted || r.Wait <= 0 || (err != nil && !errors.As(err, &few)) {
 		a.Waiters = s.waiting.count(at)
-		return a, err
+		return nil, a, err
 	}
 	w, err := s.waiting.join(at, s.opts.MaxWaiters, r, s.now())
-	if err != nil {
-		return Answer{}, err
-	}
-	a, err = s.inLine(ctx, w, r)
+	return w, Answer{}, err
+}
+
+// serve is Lock for one who stands in line.
+func (s *Service) serve(ctx context.Context, w *waiter, r LockRequest) (Answer, error) {
+	a, err := s.inLine(ctx, w, r)
 	left, unused := s.waiting.leave(w)
 	if unused != nil {
 		s.ended(unused.round, s.abandon(unused.a, unused.round), endCanceled)
-		s.waiting.stir(at) // the next one may have asked before it was undone
+		s.waiting.stir(w.queue.at) // the next one may have asked before it was undone
 	}
 	if !a.Granted {
 		a.Waiters = left
@@ -79,7 +90,7 @@ func (s *Service) whoHas(ctx context.Context, at place) (Answer, error) {
 // inLine is Lock for one waiter: it sleeps until its turn, then asks until it is
 // granted or its time is over.
 func (s *Service) inLine(ctx context.Context, w *waiter, r LockRequest) (Answer, error) {
-	within, cancel := context.WithTimeout(ctx, r.Wait)
+	within, cancel := context.WithTimeout(ctx, r.Wait-(s.now()-w.since))
 	defer cancel()
 	limit := within
 	if w.alone {

@@ -19,14 +19,11 @@ type result struct {
 	took time.Duration
 }
 
-// wait asks for a name in a goroutine of its own.
+// wait asks for a name aside.
 func wait(ctx context.Context, s *Service, r LockRequest) <-chan result {
 	out := make(chan result, 1)
-	go func() {
-		began := time.Now()
-		a, err := s.Lock(ctx, r)
-		out <- result{a, err, time.Since(began)}
-	}()
+	began := time.Now()
+	go s.LockAside(ctx, r, func(a Answer, err error) { out <- result{a, err, time.Since(began)} })
 	return out
 }
 
