@@ -137,6 +137,12 @@ func TestAdminShowsNoSecrets(t *testing.T) {
 			t.Errorf("%s shows a lock to everybody", tt.url)
 		}
 	}
+	_, body := asks(t, "http://"+admin+"/metrics")
+	for _, want := range []string{`commands_total{family="write"} 1`, `commands_total{family="lock"} 1`, `lock_requests_total{outcome="granted"} 1`} {
+		if !strings.Contains(body, "\nlockproxy_"+want+"\n") {
+			t.Errorf("metrics do not say %s", want)
+		}
+	}
 	for _, secret := range []string{admins, ups} {
 		if strings.Contains(p.Log(), secret) {
 			t.Errorf("the log has %s", secret)

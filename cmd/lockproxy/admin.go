@@ -12,6 +12,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands"
 	"github.com/lockproxy/lockproxy/proxy"
 	"github.com/lockproxy/lockproxy/proxy/admin"
 )
@@ -78,12 +79,12 @@ func (o options) operatorTLS(log *slog.Logger) *tls.Config {
 // startAdmin starts the admin server, if there is to be one, and says where it listens,
 // else nil. stop ends it and waits for its end; it outlives ctx, so that what drains can
 // be seen.
-func startAdmin(ctx context.Context, o options, svc *locks.Service, srv *proxy.Server, up *upstream.Upstream, log *slog.Logger) (addr net.Addr, stop func(), err error) {
+func startAdmin(ctx context.Context, o options, svc *locks.Service, table *commands.Dispatcher, srv *proxy.Server, up *upstream.Upstream, log *slog.Logger) (addr net.Addr, stop func(), err error) {
 	if o.admin == "" {
 		return nil, func() {}, nil
 	}
 	a, err := admin.New(admin.Options{
-		Listen: o.admin, Locks: svc, Proxy: srv, Upstream: up,
+		Listen: o.admin, Locks: svc, Commands: table.Stats, Proxy: srv, Upstream: up,
 		TLS: o.operatorTLS(log), Password: o.adminPassword, Pprof: o.adminPprof, Force: o.adminForce,
 		Version: moduleVersion(), Log: log,
 	})

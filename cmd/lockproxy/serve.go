@@ -91,7 +91,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	if err != nil {
 		return errors.Join(err, finish(svc))
 	}
-	where, stopAdmin, err := startAdmin(ctx, o, svc, srv, up, log)
+	where, stopAdmin, err := startAdmin(ctx, o, svc, table, srv, up, log)
 	if err != nil {
 		return errors.Join(err, abandon(srv), finish(svc))
 	}

@@ -15,8 +15,11 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/meter"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands"
 	"github.com/lockproxy/lockproxy/integration/redistest"
+	"github.com/lockproxy/lockproxy/proxy"
 )
 
 // crowd is a Clients that a test sets.
@@ -24,6 +27,16 @@ type crowd struct{ draining atomic.Bool }
 
 func (c *crowd) Clients() int   { return 7 }
 func (c *crowd) Draining() bool { return c.draining.Load() }
+func (c *crowd) Stats() proxy.Stats {
+	return proxy.Stats{Clients: 7, Accepted: 9, BytesIn: 1000, Closed: map[string]int64{"idle": 2}}
+}
+
+// spoken is what the crowd has said.
+func spoken() commands.Stats {
+	var h meter.Histogram
+	h.Observe(3 * time.Millisecond)
+	return commands.Stats{Commands: map[string]int64{"read": 5}, Bursts: 4, Errors: map[string]int64{"NOAUTH": 1}, Took: h.Snapshot()}
+}
 
 // desk is a Server that is served, with everything behind it.
 type desk struct {
@@ -86,7 +99,7 @@ func open(t *testing.T, opt Options, up string, nodes ...string) *desk {
 	if opt.Listen == "" {
 		opt.Listen = "127.0.0.1:0"
 	}
-	opt.Locks, opt.Proxy, opt.Upstream = svc, d.crowd, above
+	opt.Locks, opt.Proxy, opt.Commands, opt.Upstream = svc, d.crowd, spoken, above
 	d.locks = svc
 	if d.Server, err = New(opt); err != nil {
 		t.Fatal(err)

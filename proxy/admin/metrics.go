@@ -15,6 +15,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/meter"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands"
+	"github.com/lockproxy/lockproxy/proxy"
 )
 
 // maxScrapes is how many may ask for metrics at once; more are told to come again.
@@ -46,7 +48,8 @@ type numbers struct {
 	version  string
 	ready    bool
 	draining bool
-	clients  int
+	clients  proxy.Stats
+	commands commands.Stats
 	masters  []beat
 	upstream upstream.Stats
 	locks    locks.Stats
@@ -63,7 +66,7 @@ type node struct {
 func (s *Server) numbers() *numbers {
 	n := &numbers{
 		version: s.opt.Version, ready: isReady(s.readiness()),
-		draining: s.opt.Proxy.Draining(), clients: s.opt.Proxy.Clients(),
+		draining: s.opt.Proxy.Draining(), clients: s.opt.Proxy.Stats(), commands: s.opt.Commands(),
 		masters: s.watch.beats(), upstream: s.opt.Upstream.Stats(), locks: s.opt.Locks.Stats(),
 	}
 	seen, taken := s.opt.Locks.Nodes(), map[string]bool{}
@@ -192,7 +195,31 @@ func proxyFamilies() []family {
 		{"lockproxy_draining", gauge, nil, "1 since the proxy was told to end; it lets no more clients in.",
 			func(n *numbers, s *samples) { s.say(n.draining) }},
 		{"lockproxy_clients", gauge, nil, "Clients that are connected.",
-			one(func(n *numbers) int { return n.clients })},
+			one(func(n *numbers) int { return n.clients.Clients })},
+		{"lockproxy_clients_accepted_total", counter, nil, "Clients that have connected.",
+			one(func(n *numbers) int64 { return n.clients.Accepted })},
+		{"lockproxy_clients_refused_total", counter, nil, "Clients that were turned away, since max-clients were connected.",
+			one(func(n *numbers) int64 { return n.clients.Refused })},
+		{"lockproxy_clients_unsecured_total", counter, nil, "Clients whose TLS handshake failed.",
+			one(func(n *numbers) int64 { return n.clients.Unsecured })},
+		{"lockproxy_clients_closed_total", counter, []string{"reason"}, "Clients that are gone: client, they left; quit; idle, for longer than idle-timeout; protocol, they broke it; output, they did not read; drain, the proxy ends; killed; lost_lock, which RESP2 is told so; upstream, what they had there is lost.",
+			func(n *numbers, s *samples) { s.each(n.clients.Closed) }},
+		{"lockproxy_client_reads_total", counter, nil, "Reads from clients; each brings a burst of commands, or a part of one.",
+			one(func(n *numbers) int64 { return n.clients.Reads })},
+		{"lockproxy_client_writes_total", counter, nil, "Writes to clients.",
+			one(func(n *numbers) int64 { return n.clients.Writes })},
+		{"lockproxy_client_received_bytes_total", counter, nil, "Bytes received from clients.",
+			one(func(n *numbers) int64 { return n.clients.BytesIn })},
+		{"lockproxy_client_sent_bytes_total", counter, nil, "Bytes sent to clients.",
+			one(func(n *numbers) int64 { return n.clients.BytesOut })},
+		{"lockproxy_commands_total", counter, []string{"family"}, "Commands that clients sent, by what they do: read, write, blocking, script, transaction, pubsub, connection, admin, lock, renew, unlock, lockctl; other: a module's, or none that Redis knows.",
+			func(n *numbers, s *samples) { s.each(n.commands.Commands) }},
+		{"lockproxy_command_bursts_total", counter, nil, "Bursts in which they came: commands that were read together count as one.",
+			one(func(n *numbers) int64 { return n.commands.Bursts })},
+		{"lockproxy_command_seconds", histogram, nil, "How long clients waited for commands that only read or write: one in 64 bursts of each connection, from its being read to the last reply being written.",
+			func(n *numbers, s *samples) { s.spread(n.commands.Took) }},
+		{"lockproxy_command_errors_total", counter, []string{"error"}, "Errors that the proxy answered itself, by their first word; other: one that is not among those that are counted apart.",
+			func(n *numbers, s *samples) { s.each(n.commands.Errors) }},
 	}
 }
 
