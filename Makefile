@@ -86,7 +86,7 @@ bin/hadolint-$(HADOLINT)/bin/hadolint:
 .PHONY: shell-lint
 shell-lint: ## shellcheck on the shell scripts
 	@command -v shellcheck >/dev/null || .ci/debian-install shellcheck
-	shellcheck .ci/run .ci/vuln .ci/debian-install deploy/image/base.sh
+	shellcheck .ci/run .ci/vuln .ci/debian-install deploy/image/base.sh deploy/compose/secrets.sh
 
 .PHONY: vuln
 vuln: ## known vulnerabilities that can be reached, by govulncheck, pinned; LOCKPROXY_VULNDB names a mirror
@@ -110,6 +110,11 @@ image-base: ## the image that `make image` builds in, where no registry can be r
 image-test: image redis ## run the image against real servers; RUNFLAGS go to the engine's run
 	LOCKPROXY_TEST_IMAGE=$(IMAGE) LOCKPROXY_TEST_ENGINE=$(ENGINE) LOCKPROXY_TEST_RUNFLAGS='$(RUNFLAGS)' \
 		$(GO) test ./integration -run '^TestImage$$' -count=1 -v
+
+.PHONY: deploy-check
+deploy-check: ## the files of deploy/ against the schemas of Compose and Kubernetes, and our settings
+	$(GO) -C integration/deploy vet .
+	$(GO) -C integration/deploy test -count=1 .
 
 .PHONY: redis
 redis:
