@@ -224,6 +224,7 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 			return Answer{}, err
 		}
 	}
+	s.recount(ctx, a, t)
 	now := s.now()
 	validity := t.rest - (now - a.began) - drift(t.rest)
 	if validity <= 0 {
@@ -244,6 +245,22 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 	return Answer{Granted: true, Grant: Grant{
 		DB: a.DB, Name: a.Name, Owner: a.Owner, Fence: t.fence, Validity: validity, Holds: holds, attempt: a.id,
 	}}, nil
+}
+
+// recount forgets holds that were given back through other proxies, if more are remembered
+// of the grant than a quorum counts. It is not done for a node that was late to hear of one.
+func (s *Service) recount(ctx context.Context, a *acquisition, t tally) {
+	known := s.memory.holds(a.holder, t.fence)
+	if len(known) == 0 || countHolds(append(known, a.id)) <= t.holds {
+		return
+	}
+	votes, err := s.read(ctx, a.holder, s.opts.patience(a.TTL))
+	if err != nil {
+		return
+	}
+	if _, gone := s.stillThere(votes, a.Owner, nil, known); len(gone) > 0 {
+		s.drop(a.holder, gone...)
+	}
 }
 
 // lateError is a quorum that came after the lease had ended.

@@ -276,6 +276,27 @@ func TestAHoldGivenBackElsewhere(t *testing.T) {
 	lock(t, p[1], "job", "bob", time.Second)
 }
 
+// TestHoldsGivenBackElsewhereAreNotCounted: what a proxy remembers of an owner's holds does
+// not outlive what another proxy did.
+func TestHoldsGivenBackElsewhereAreNotCounted(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 3))
+	holds := func(want int) {
+		t.Helper()
+		if g := lock(t, p[0], "job", "alice", 10*time.Second); g.Holds != want {
+			t.Errorf("%d holds, want %d", g.Holds, want)
+		}
+	}
+	holds(1)
+	holds(2)
+	unlock(t, p[1], "job", "alice", 1)
+	holds(2)
+	holds(3)
+	unlock(t, p[0], "job", "alice", 2)
+	unlock(t, p[0], "job", "alice", 1)
+	unlock(t, p[0], "job", "alice", 0)
+}
+
 // TestALeaseThatLapsedIsNotCreatedAnew: if every node has heard of the shortening, that
 // is. What one that was too slow to be asked may do is in docs/decisions/0003.
 func TestALeaseThatLapsedIsNotCreatedAnew(t *testing.T) {

@@ -149,6 +149,16 @@ func (m *memory) has(h holder, now time.Duration) bool {
 	return ok && p.until > now
 }
 
+// holds are the ids that are remembered of the grant with this fence.
+func (m *memory) holds(h holder, fence int64) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.grants.Peek(h); ok && p.fence == fence {
+		return slices.Clone(p.holds)
+	}
+	return nil
+}
+
 // granted remembers a new hold and returns how many there are. v is the version that
 // the acquisition gave, if a quorum took it; count is how many holds a quorum counts. The
 // first hold waited so long.
