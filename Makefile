@@ -12,6 +12,7 @@ NICE    := nice -n 10
 # node timeouts, which are what the tests are about.
 ONEBYONE := -p 1 -parallel 4
 FUZZTIME ?= 60s
+TIME ?= 60s
 
 .DEFAULT_GOAL := help
 
@@ -55,6 +56,15 @@ fuzz: ## every fuzz target for FUZZTIME each, 60s by default
 		echo "$$package $$target"; \
 		$(NICE) $(GO) test "$$package" -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit; \
 	done
+
+.PHONY: torture
+torture: redis ## clients, proxies and lock nodes while everything fails, for TIME; prints a SEED that replays it; FAULTS picks some
+	LOCKPROXY_TORTURE_TIME=$(TIME) LOCKPROXY_TORTURE_SEED=$(SEED) LOCKPROXY_TORTURE_FAULTS=$(FAULTS) LOCKPROXY_TORTURE_KEEP=$(CURDIR)/bin \
+		$(GO) test -count=1 -v -timeout 24h -run '^TestTorture$$' ./integration/faults
+
+.PHONY: mutants
+mutants: redis ## broken builds of lockproxy, and in how many seconds the simulation and the torture notice
+	LOCKPROXY_MUTANTS=1 $(NICE) $(GO) test -count=1 -v -timeout 2h -run '^TestMutants$$' ./integration/faults
 
 .PHONY: bench
 bench: redis ## the table of docs/benchmarks.md, measured on this machine

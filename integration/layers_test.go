@@ -55,8 +55,9 @@ var drawing = []room{
 	{pkg: "docs/clients/go",
 		theirs: []string{"github.com/redis/go-redis/v9"}},
 	{pkg: "integration/...",
-		ours:   []string{"integration/...", "docs/recipes", "docs/clients/go"},
-		theirs: []string{"golang.org/x/sync", "golang.org/x/sys", "github.com/redis/go-redis/v9", "modernc.org/sqlite", "github.com/chromedp/chromedp", "github.com/chromedp/cdproto"}},
+		ours: []string{"integration/...", "docs/recipes", "docs/clients/go"},
+		theirs: []string{"golang.org/x/sync", "golang.org/x/sys", "github.com/redis/go-redis/v9", "modernc.org/sqlite", "github.com/chromedp/chromedp", "github.com/chromedp/cdproto",
+			"github.com/Shopify/toxiproxy/v2", "github.com/rs/zerolog", "github.com/anishathalye/porcupine"}},
 }
 
 // inTests is what the tests of any room may import on top of what the room may.

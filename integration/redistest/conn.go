@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"net"
@@ -18,7 +19,8 @@ const ReplyTimeout = 15 * time.Second
 // keeping every byte of them. It is not safe for concurrent use.
 type Conn struct {
 	net.Conn
-	r *bufio.Reader
+	Patience time.Duration // how long Next waits; 0: ReplyTimeout
+	r        *bufio.Reader
 }
 
 // Dial connects to a Redis or a proxy at host:port or the path of a socket.
@@ -107,9 +109,9 @@ func (c *Conn) Read(tb testing.TB) Value {
 	return v
 }
 
-// Next reads the next reply within ReplyTimeout.
+// Next reads the next reply within c.Patience.
 func (c *Conn) Next() (Value, error) {
-	if err := c.SetReadDeadline(time.Now().Add(ReplyTimeout)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(cmp.Or(c.Patience, ReplyTimeout))); err != nil {
 		return Value{}, err
 	}
 	return readValue(c.r)

@@ -23,6 +23,7 @@ const startTimeout = 20 * time.Second
 type process struct {
 	path string
 	args []string
+	env  []string // on top of this process's
 	dir  string
 	addr string
 	pass []*os.File // what the child inherits from descriptor 3 on
@@ -39,6 +40,9 @@ func (p *process) start(ready func() error) error {
 	cmd := exec.Command(p.path, p.args...)
 	cmd.Dir = p.dir
 	cmd.ExtraFiles = p.pass
+	if p.env != nil {
+		cmd.Env = append(os.Environ(), p.env...)
+	}
 	cmd.Stdout, cmd.Stderr = &p.out, &p.out
 	// Go retires no idle threads, so the thread that forks lives as long as the test.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

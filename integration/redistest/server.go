@@ -118,6 +118,23 @@ func Start(tb testing.TB, args ...string) *Server {
 	return s
 }
 
+// StartWith is Start with variables on top of the environment ("NAME=value").
+func StartWith(tb testing.TB, env []string, args ...string) *Server {
+	tb.Helper()
+	s, err := launch(func() (*Server, error) {
+		s, err := prepare(args)
+		if s != nil {
+			s.env = env
+		}
+		return s, err
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(s.Close)
+	return s
+}
+
 // Reserve is a server that is not running yet; Restart starts it.
 func Reserve(tb testing.TB, args ...string) *Server {
 	tb.Helper()

@@ -1,0 +1,379 @@
+package faults
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+)
+
+const (
+	margin  = 2 * time.Millisecond // of a lease, beside 1 % of it
+	lateBy  = 2 * time.Second      // how late a proxy may notice that a client is gone, while it may be stopped itself
+	settles = 3 * time.Second      // how long after a fault nodes may be in quarantine, or late
+)
+
+// expected are the errors that anybody may get while things fail.
+var expected = regexp.MustCompile("^(NOQUORUM|ERR LOCK was) |cannot reach the upstream")
+
+// A window is a time in which something was made to fail.
+type window struct{ from, until instant }
+
+// A judge says what must not be in a history.
+type judge struct {
+	events  history
+	faults  []window
+	lapses  bool // leases end on time: no clock was stepped back
+	unsafe  bool // a clock was stepped forward: only fences and what is behind them is promised
+	beliefs map[string][]*belief
+	found   []string
+}
+
+func (j *judge) accuse(format string, args ...any) {
+	j.found = append(j.found, fmt.Sprintf(format, args...))
+}
+
+// A belief is a time in which an owner may count on having a lock, by what it was told:
+// from the reply to its LOCK on, for the validity it was told counted from before it asked.
+type belief struct {
+	name, owner string
+	client      int
+	fence       int64
+	from, until instant
+	closed      bool // nothing prolongs it
+
+	session bool
+	lapse   instant         // when the lease is over on all nodes that voted, at the latest
+	unsure  bool            // the owner may have what it was not told of
+	least   int             // holds that were taken and not given back
+	most    int             // with those that were perhaps taken, or perhaps not given back
+	reqs    map[string]bool // that were counted
+	free    instant         // when UNLOCK had said that the lock is free
+	first   instant         // when it was asked for
+}
+
+// check returns what is wrong.
+func (j *judge) check() []string {
+	j.events.sort()
+	j.build()
+	for name, all := range j.beliefs {
+		if !j.unsafe {
+			j.exclusion(name, all)
+		}
+		j.order(name)
+	}
+	if !j.unsafe {
+		j.refusals()
+		j.fencedHolders()
+		j.sessions()
+	}
+	j.accepted()
+	j.answers()
+	return j.found
+}
+
+type ownerOf struct{ name, owner string }
+
+// build derives beliefs, and judges on the way what an owner is told of its own lock.
+func (j *judge) build() {
+	j.beliefs = map[string][]*belief{}
+	newest := map[ownerOf]*belief{}
+	for _, e := range j.events {
+		switch e.Op {
+		case opKill:
+			j.killed(e)
+			continue
+		case opForce:
+			continue
+		}
+		k := ownerOf{e.Name, e.Owner}
+		b := newest[k]
+		if b == nil {
+			b = &belief{name: e.Name, owner: e.Owner, closed: true, reqs: map[string]bool{}}
+		}
+		switch e.Op {
+		case opLock:
+			b = j.locked(b, e)
+		case opRenew:
+			j.renewed(b, e)
+		case opUnlock:
+			j.unlocked(b, e)
+		case opClose:
+			b.least = 0
+			b.end(e.Start)
+		}
+		if e.Owner != "" {
+			newest[k] = b
+		}
+	}
+	for _, e := range j.events {
+		if e.Op == opForce {
+			j.forced(e)
+		}
+	}
+}
+
+func (b *belief) end(at instant) {
+	b.until = min(b.until, at)
+	b.closed = true
+}
+
+func (j *judge) killed(e *Event) {
+	for _, all := range j.beliefs {
+		for _, b := range all {
+			if b.client == e.Client && !b.closed {
+				b.end(e.Start)
+				b.lapse = max(b.lapse, e.Start)
+			}
+		}
+	}
+}
+
+// forced cuts what FORCE may have taken away.
+func (j *judge) forced(e *Event) {
+	end := cmp.Or(e.End, e.Start.add(5*time.Second))
+	for _, b := range j.beliefs[e.Name] {
+		if b.first < end && b.until > e.Start { // also what was granted before and told after
+			b.until = e.Start
+			b.unsure = true
+		}
+	}
+}
+
+// until is the end of a lease of ttl that was asked for at some time, drift taken off.
+func (e *Event) until() instant { return e.Start.add(e.TTL - e.TTL/100 - margin) }
+
+// lapse is when a lease that was answered is over on the nodes that gave it.
+func (e *Event) lapse() instant { return e.End.add(e.TTL + e.TTL/50 + 5*margin) }
+
+// locked takes a LOCK of the owner of b and returns its newest belief.
+func (j *judge) locked(b *belief, e *Event) *belief {
+	id := cmp.Or(e.Req, fmt.Sprint("#", e.ID))
+	if e.Reply == held || e.Reply == over {
+		return b
+	}
+	if !b.reqs[id] {
+		b.reqs[id] = true
+		b.most++
+	}
+	if e.Reply != granted {
+		b.unsure = true
+		return b
+	}
+	if b.fence != e.Granted || b.closed {
+		b.end(e.Start)
+		n := &belief{name: e.Name, owner: e.Owner, client: e.Client, fence: e.Granted, from: e.End, first: e.Start,
+			most: b.most, reqs: b.reqs, unsure: b.unsure || b.most > 1}
+		b = n
+		j.beliefs[e.Name] = append(j.beliefs[e.Name], b)
+	}
+	b.least++
+	b.until = max(b.until, e.Start.add(e.Validity))
+	b.lapse = max(b.lapse, e.lapse())
+	b.session = b.session || e.Session
+	// While nodes are late, an attempt of the proxy itself may be there until it is undone.
+	if (e.Holds > b.most || e.Holds < b.least && !b.unsure) && j.calm(b.first, e.End) {
+		j.accuse("%s: fence %d of %s has %d holds, it has taken %d to %d", e.Name, e.Granted, e.Owner, e.Holds, b.least, b.most)
+	}
+	return b
+}
+
+func (j *judge) renewed(b *belief, e *Event) {
+	if e.Fence != b.fence {
+		return
+	}
+	before := b.until
+	b.until = min(b.until, e.until()) // it may be shorter from now on
+	if e.Reply != carried {
+		if e.Reply == "" || e.Reply == failed {
+			b.unsure = true
+		}
+		return
+	}
+	if j.lapses && !b.session && !b.unsure && e.Start > b.lapse {
+		j.accuse("%s: fence %d of %s was renewed %v after its lease was over", e.Name, b.fence, e.Owner, time.Duration(e.Start-b.lapse))
+	}
+	if b.closed && b.free != 0 && b.free < e.Start {
+		j.accuse("%s: fence %d of %s was renewed after UNLOCK said that the lock is free", e.Name, b.fence, e.Owner)
+	}
+	b.lapse = max(b.lapse, e.lapse())
+	if b.closed {
+		b.until = before
+		return
+	}
+	b.until = e.Start.add(e.Validity)
+}
+
+func (j *judge) unlocked(b *belief, e *Event) {
+	if e.Fence != 0 && e.Fence != b.fence {
+		return
+	}
+	sure := !b.unsure && e.First && !b.closed && e.Reply == carried
+	if b.least--; b.least < 0 || e.All {
+		b.least = 0
+	}
+	if e.First && e.Reply == carried {
+		b.most--
+	}
+	if sure && j.calm(b.first, e.End) && e.Freed != (b.least == 0) {
+		j.accuse("%s: UNLOCK of fence %d of %s said free: %v, when it had %d holds left", e.Name, b.fence, e.Owner, e.Freed, b.least)
+	}
+	if e.Reply == carried && !e.Freed && b.least > 0 {
+		return
+	}
+	if e.Reply == carried && e.Freed && b.free == 0 {
+		b.free = e.End
+	}
+	b.end(e.Start)
+}
+
+// calm reports whether nothing failed in a time, nor shortly before.
+func (j *judge) calm(from, until instant) bool {
+	for _, w := range j.faults {
+		if from < w.until.add(settles) && w.from < until {
+			return false
+		}
+	}
+	return true
+}
+
+// exclusion accuses owners that believed at one time to have a lock.
+func (j *judge) exclusion(name string, all []*belief) {
+	slices.SortFunc(all, func(a, b *belief) int { return cmp.Compare(a.from, b.from) })
+	var longest *belief
+	for _, b := range all {
+		if longest != nil && b.owner != longest.owner && b.from < min(longest.until, b.until) {
+			j.accuse("%s: %s has fence %d and %s has fence %d, both valid for %v at %d", name,
+				longest.owner, longest.fence, b.owner, b.fence, time.Duration(min(longest.until, b.until)-b.from), b.from)
+		}
+		if longest == nil || b.until > longest.until {
+			longest = b
+		}
+	}
+}
+
+// order accuses grants whose fence is not above that of all that were answered before
+// they were asked for, and old grants that somebody could still renew.
+func (j *judge) order(name string) {
+	var answered history
+	for _, e := range j.events {
+		if e.Name == name && e.Op == opLock && e.Reply == granted {
+			answered = append(answered, e)
+		}
+	}
+	slices.SortFunc(answered, func(a, b *Event) int { return cmp.Compare(a.End, b.End) })
+	next, top := 0, &Event{}
+	for _, e := range j.events { // by Start
+		if e.Name != name {
+			continue
+		}
+		for next < len(answered) && answered[next].End < e.Start {
+			if answered[next].Granted > top.Granted {
+				top = answered[next]
+			}
+			next++
+		}
+		switch {
+		case e.Op == opLock && e.Reply == granted && (e.Granted < top.Granted || e.Granted == top.Granted && e.Owner != top.Owner):
+			j.accuse("%s: %s was granted fence %d after %s had been told %d", name, e.Owner, e.Granted, top.Owner, top.Granted)
+		case e.Op == opRenew && e.Reply == carried && e.Fence < top.Granted:
+			j.accuse("%s: fence %d of %s was renewed after %s had been told %d", name, e.Fence, e.Owner, top.Owner, top.Granted)
+		}
+	}
+}
+
+// refusals accuses of a lock that outlives its holder. Only who does not wait is told what
+// the nodes say now; those in line hear what the first of them was told.
+func (j *judge) refusals() {
+	last := map[ownerOf]*belief{}
+	for _, all := range j.beliefs {
+		for _, b := range all { // by from
+			last[ownerOf{b.name, b.owner}] = b
+		}
+	}
+	for _, e := range j.events {
+		b := last[ownerOf{e.Name, e.Holder}]
+		if e.Op != opLock || e.Reply != held || e.Wait > 0 || b == nil || b.unsure || e.Start < b.from {
+			continue
+		}
+		lapse := b.lapse
+		if b.session {
+			if !b.closed {
+				continue
+			}
+			lapse = max(lapse, b.until).add(leases + lateBy)
+		}
+		switch {
+		case j.lapses && e.Start > lapse:
+			j.accuse("%s: held by %s, %v after its lease was over", e.Name, b.owner, time.Duration(e.Start-lapse))
+		case b.free != 0 && e.Start > b.free && j.calm(b.first, e.End):
+			j.accuse("%s: held by %s, %v after UNLOCK said that it is free", e.Name, b.owner, time.Duration(e.Start-b.free))
+		}
+	}
+}
+
+// within is the belief of an owner that covers a whole command, or nil.
+func (j *judge) within(e *Event) *belief {
+	for _, b := range j.beliefs[e.Name] {
+		if b.owner == e.Owner && b.fence == e.Fence && b.from <= e.Start && e.answered() && e.End <= b.until {
+			return b
+		}
+	}
+	return nil
+}
+
+// fencedHolders accuses where a set refuses an owner that has the lock.
+func (j *judge) fencedHolders() {
+	for _, e := range j.events {
+		if e.Reply == stale && j.within(e) != nil {
+			j.accuse("%s: %s has fence %d, but the set has seen a larger one", e.Name, e.Owner, e.Fence)
+		}
+	}
+}
+
+// sessions accuses where somebody listened for the loss of a lock, and heard nothing though
+// another was granted it well before.
+func (j *judge) sessions() {
+	for _, e := range j.events {
+		if e.Op != opKeep || e.Reply != carried {
+			continue
+		}
+		for _, b := range j.beliefs[e.Name] {
+			if b.owner != e.Owner && b.fence > e.Fence && b.from.add(lateBy) < e.End {
+				j.accuse("%s: the session of %s was not told that it lost fence %d, though %s had %d since %v", e.Name,
+					e.Owner, e.Fence, b.owner, b.fence, time.Duration(e.End-b.from))
+				break
+			}
+		}
+	}
+}
+
+// accepted accuses a fenced set that went backwards.
+func (j *judge) accepted() {
+	var all history
+	for _, e := range j.events {
+		if e.Op == opWrite && e.Reply == carried && isFenced(e.Name) {
+			all = append(all, e)
+		}
+	}
+	for i, e := range all {
+		for _, f := range all[i+1:] {
+			if f.Key == e.Key && f.Start > e.End && f.Fence < e.Fence {
+				j.accuse("%s: a write under fence %d was taken after one under %d", e.Key, f.Fence, e.Fence)
+			}
+			if f.Start > e.End.add(answerWithin) {
+				break
+			}
+		}
+	}
+}
+
+// answers accuses of errors that nobody should see, and of none at all.
+func (j *judge) answers() {
+	for _, e := range j.events {
+		if !e.answered() && e.Text != "" || e.Reply == failed && !expected.MatchString(e.Text) {
+			j.accuse("%s %s of %s: %s", e.Op, e.Name, e.Owner, e.Text)
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package faults
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// A script builds a history, with instants in milliseconds.
+type script struct {
+	history
+	at instant
+}
+
+const tick = instant(time.Millisecond)
+
+// say adds an event that takes a millisecond, after a pause.
+func (s *script) say(e Event) *Event {
+	s.at += tick
+	e.ID, e.Start = int64(len(s.history)+1), s.at
+	if e.Op != opClose && e.Op != opKill {
+		s.at += tick
+		e.End = s.at
+	}
+	if e.Name == "" {
+		e.Name = "n"
+	}
+	s.history = append(s.history, &e)
+	return &e
+}
+
+func (s *script) lock(owner string, fence int64, ttl time.Duration, holds int) *Event {
+	return s.say(Event{Op: opLock, Owner: owner, TTL: ttl, Reply: granted, Granted: fence, Validity: ttl - ttl/100 - margin, Holds: holds})
+}
+
+func (s *script) renew(owner string, fence int64, ttl time.Duration) *Event {
+	return s.say(Event{Op: opRenew, Owner: owner, TTL: ttl, Fence: fence, Reply: carried, Validity: ttl - ttl/100 - margin})
+}
+
+func (s *script) unlock(owner string, freed bool) *Event {
+	return s.say(Event{Op: opUnlock, Owner: owner, First: true, Reply: carried, Freed: freed})
+}
+
+func (s *script) refused(owner, holder string) *Event {
+	return s.say(Event{Op: opLock, Owner: owner, TTL: time.Second, Reply: held, Holder: holder})
+}
+
+// TestJudge: what must not be is noticed, and nothing else.
+func TestJudge(t *testing.T) {
+	const lease = time.Second
+	tests := []struct {
+		what  string
+		say   func(s *script)
+		wrong string // empty: nothing
+	}{
+		{"one after the other", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.unlock("a", true)
+			s.lock("b", 2, lease, 1)
+		}, ""},
+		{"one after the lease of the other", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.at += instant(lease)
+			s.lock("b", 2, lease, 1)
+		}, ""},
+		{"two at once", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.lock("b", 2, lease, 1)
+		}, "both valid"},
+		{"after a renewal", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.renew("a", 1, 3*lease)
+			s.at += instant(2 * lease)
+			s.lock("b", 2, lease, 1)
+		}, "both valid"},
+		{"after a renewal that may have shortened it", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.renew("a", 1, lease/10).End = 0
+			s.history[1].Reply = ""
+			s.at += instant(lease / 10)
+			s.lock("b", 2, lease, 1)
+		}, ""},
+		{"after an unlock that nobody answered", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.unlock("a", true).End = 0
+			s.history[1].Reply = ""
+			s.lock("b", 2, lease, 1)
+		}, ""},
+		{"after an unlock that left a hold", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.lock("a", 1, lease, 2)
+			s.unlock("a", false)
+			s.lock("b", 2, lease, 1)
+		}, "both valid"},
+		{"after the end of a session", func(s *script) {
+			s.lock("a", 1, lease, 1).Session = true
+			s.say(Event{Op: opClose, Owner: "a"})
+			s.lock("b", 2, lease, 1)
+		}, ""},
+		{"after the end of a client", func(s *script) {
+			s.lock("a", 1, lease, 1).Session = true
+			s.say(Event{Op: opKill})
+			s.lock("b", 2, lease, 1)
+		}, ""},
+		{"taken away", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.say(Event{Op: opForce})
+			s.lock("b", 2, lease, 1)
+		}, ""},
+		{"a smaller fence", func(s *script) {
+			s.lock("a", 2, lease, 1)
+			s.unlock("a", true)
+			s.lock("b", 1, lease, 1)
+		}, "after a had been told 2"},
+		{"the same fence", func(s *script) {
+			s.lock("a", 2, lease, 1)
+			s.unlock("a", true)
+			s.lock("b", 2, lease, 1)
+		}, "after a had been told 2"},
+		{"renewed when another has had it", func(s *script) {
+			s.lock("a", 1, lease/10, 1)
+			s.at += instant(lease)
+			s.lock("b", 2, lease/10, 1)
+			s.at += instant(lease)
+			s.renew("a", 1, lease)
+		}, "was renewed after b had been told 2"},
+		{"renewed when it was over", func(s *script) {
+			s.lock("a", 1, lease/10, 1)
+			s.at += instant(lease)
+			s.renew("a", 1, lease)
+		}, "after its lease was over"},
+		{"renewed after it was given back", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.unlock("a", true)
+			s.renew("a", 1, lease)
+		}, "after UNLOCK said"},
+		{"too many holds", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.lock("a", 1, lease, 3)
+		}, "has 3 holds"},
+		{"too few holds", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.lock("a", 1, lease, 1)
+		}, "has 1 holds"},
+		{"free too early", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.lock("a", 1, lease, 2)
+			s.unlock("a", true)
+		}, "said free: true"},
+		{"held by who gave it back", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.unlock("a", true)
+			s.refused("b", "a")
+		}, "after UNLOCK said"},
+		{"held for longer than its lease", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.refused("b", "a")
+			s.at += instant(2 * lease)
+			s.refused("b", "a")
+		}, "after its lease was over"},
+		{"a session that was not told", func(s *script) {
+			s.lock("a", 1, lease, 1).Session = true
+			e := s.say(Event{Op: opKeep, Owner: "a", Fence: 1, Reply: carried})
+			s.at += instant(lease)
+			s.lock("b", 2, lease, 1)
+			e.End = s.at.add(2 * lateBy)
+		}, "was not told"},
+		{"an error of no kind", func(s *script) {
+			s.say(Event{Op: opLock, Owner: "a", Reply: failed, Text: "ERR unknown command"})
+		}, "unknown command"},
+		{"no quorum", func(s *script) {
+			s.say(Event{Op: opLock, Owner: "a", Reply: failed, Text: "NOQUORUM 1 of 3 answered"})
+		}, ""},
+		{"a set that went backwards", func(s *script) {
+			s.say(Event{Op: opWrite, Name: fencedNames, Key: "k", Fence: 2, Reply: carried})
+			s.say(Event{Op: opWrite, Name: fencedNames, Key: "k", Fence: 1, Reply: carried})
+		}, "was taken after"},
+		{"a holder that a set refuses", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.say(Event{Op: opRead, Owner: "a", Fence: 1, Reply: stale})
+		}, "has seen a larger one"},
+		{"a late holder that a set refuses", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.at += instant(lease)
+			s.say(Event{Op: opRead, Owner: "a", Fence: 1, Reply: stale})
+		}, ""},
+	}
+	for _, tt := range tests {
+		var s script
+		tt.say(&s)
+		j := &judge{events: s.history, lapses: true}
+		j.check()
+		if found := strings.Join(j.found, "\n"); tt.wrong == "" && found != "" || !strings.Contains(found, tt.wrong) {
+			t.Errorf("%s: %q, want %q", tt.what, j.found, tt.wrong)
+		}
+		j.found = nil
+		j.linear(time.Minute)
+		illegal := strings.Contains(tt.wrong, "both valid") || strings.Contains(tt.wrong, "had been told")
+		if illegal != (len(j.found) > 0) {
+			t.Errorf("%s: porcupine says %q", tt.what, j.found)
+		}
+	}
+}
+
+// TestSets: what is lost behind a fence is wrong, what is lost behind none only if nobody
+// was late.
+func TestSets(t *testing.T) {
+	add := func(s *script, name, owner, value string, late time.Duration) {
+		s.say(Event{Op: opRead, Name: name, Owner: owner, Fence: 1, Key: name, Value: value, Reply: carried})
+		s.at += instant(late)
+		s.say(Event{Op: opWrite, Name: name, Owner: owner, Fence: 1, Key: name, Value: value, Reply: carried})
+	}
+	tests := []struct {
+		what  string
+		name  string
+		late  time.Duration
+		there string
+		wrong bool
+		lost  int
+	}{
+		{"all there", fencedNames, 0, "x", false, 0},
+		{"lost behind a fence", fencedNames, 0, "", true, 0},
+		{"lost behind a fence, late", fencedNames, time.Minute, "", true, 0},
+		{"lost behind none", updateNames, 0, "", true, 0},
+		{"lost behind none, late", updateNames, time.Minute, "", false, 1},
+		{"there twice", fencedNames, 0, "x x", true, 0},
+	}
+	for _, tt := range tests {
+		var s script
+		s.lock("a", 1, time.Second, 1).Name = tt.name
+		add(&s, tt.name, "a", "x", tt.late)
+		j := &judge{events: s.history}
+		j.check()
+		r := j.sets(map[string][]string{tt.name: strings.Fields(tt.there)})
+		if wrong := len(j.found) > 0; wrong != tt.wrong || r.lost != tt.lost {
+			t.Errorf("%s: %q and %+v", tt.what, j.found, r)
+		}
+	}
+}
+
+// TestPlan: the same seed makes the same plan, and no plan has all nodes forget at once.
+func TestPlan(t *testing.T) {
+	s := size{3, 3, 6}
+	for seed := range uint64(50) {
+		a, b := plan(seed, time.Minute, s, kinds, 0), plan(seed, time.Minute, s, kinds, 0)
+		if len(a) < 50 {
+			t.Errorf("seed %d: only %d faults", seed, len(a))
+		}
+		forgot := time.Duration(-time.Hour)
+		for i, f := range a {
+			if f != b[i] {
+				t.Fatalf("seed %d: %v, then %v", seed, f, b[i])
+			}
+			if f.kind == "node-kill" || f.kind == "node-flush" {
+				if f.at < forgot+maxTTL {
+					t.Errorf("seed %d: %v follows too soon on one at %v", seed, f, forgot)
+				}
+				forgot = f.at + f.lasts
+			}
+		}
+	}
+	if _, err := parseKinds("delay,none"); err == nil {
+		t.Error("there is a fault none")
+	}
+}

@@ -1,0 +1,125 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/mutants"
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+const (
+	mutantsVariable = "LOCKPROXY_MUTANTS"      // not empty: run TestMutants; the names of some, with commas, or 1 for all
+	mutantLives     = 5 * time.Minute          // on real servers, until it counts as not noticed
+	simulation      = "^TestSimulation$"       // of backends/locks
+	simulationLives = 2 * time.Minute          // in the simulation
+	simulationSays  = "LOCKPROXY_SIM_TIME=60s" // how long it is to try
+)
+
+// tempting are the faults under which a mutant shows soonest; those not here show in the mix.
+var tempting = map[string]string{
+	"no-second-round":         "skew,node-pause,partition,proxy-pause,cut",
+	"no-quarantine":           "node-kill,node-flush,node-pause,partition,cut",
+	"undo-by-owner":           "proxy-pause,node-pause,client-pause,half-open,delay",
+	"relative-holds":          "proxy-pause,node-pause,client-pause,half-open,delay",
+	"renewal-after-validity":  "node-pause,proxy-pause,client-pause,partition,delay",
+	"revival":                 "node-pause,proxy-pause,client-pause,partition,delay",
+	"validity-from-the-reply": "node-pause,proxy-pause,delay",
+}
+
+// TestMutants: every broken build is noticed on real servers; the table says how soon, and
+// whether the simulation notices it too.
+func TestMutants(t *testing.T) {
+	which := os.Getenv(mutantsVariable)
+	if which == "" {
+		t.Skip(mutantsVariable + " is not set: this takes many minutes (make mutants)")
+	}
+	var table strings.Builder
+	fmt.Fprintf(&table, "%-24s %-12s %-12s %s\n", "mutant", "simulation", "real servers", "first sign there")
+	for _, m := range mutants.All {
+		if which != "1" && !strings.Contains(","+which+",", ","+m.Name+",") {
+			continue
+		}
+		simulated := simulated(t, m.Name)
+		took, sign := tortured(t, m.Name)
+		if took == "" {
+			t.Errorf("%s was not noticed: %s", m.Name, m.Breaks)
+			took = "not noticed"
+		}
+		fmt.Fprintf(&table, "%-24s %-12s %-12s %s\n", m.Name, simulated, took, sign)
+	}
+	t.Log("\n" + table.String())
+}
+
+// simulated is in how many seconds the simulation fails.
+func simulated(t *testing.T, name string) string {
+	t.Helper()
+	bin := mutants.TestBinary(t, name, "backends/locks")
+	list, err := exec.Command(bin, "-test.list", simulation).Output()
+	if err != nil || len(list) == 0 {
+		return "none here"
+	}
+	dir, err := filepath.Abs("../../backends/locks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bin, "-test.run", simulation, "-test.timeout", simulationLives.String(), "-test.failfast")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), simulationSays)
+	began := time.Now()
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return "not noticed"
+	}
+	if strings.Contains(string(out), "panic: test timed out") {
+		return "timed out"
+	}
+	return seconds(began)
+}
+
+// tortured is in how many seconds the torture fails for a reason, and the reason: by other
+// seeds each time, for as long as the mutant may live.
+func tortured(t *testing.T, name string) (took, sign string) {
+	t.Helper()
+	bin := mutants.Build(t, name)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for seed := 1; time.Since(began) < mutantLives; seed++ {
+		cmd := exec.Command(self, "-test.run", "^TestTorture$", "-test.v")
+		cmd.Env = append(os.Environ(), redistest.BinaryVariable+"="+bin, timeVariable+"=60s", paceVariable+"=200ms",
+			kindsVariable+"="+tempting[name], seedVariable+"="+strconv.Itoa(seed))
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			continue
+		}
+		if sign := firstSign(string(out)); sign != "" {
+			return seconds(began), sign
+		}
+		t.Logf("%s, seed %d, failed for no reason that counts:\n%s", name, seed, out)
+	}
+	return "", ""
+}
+
+// firstSign is the first accusation in the output of a torture. A void run, or one that
+// could not start, has none.
+func firstSign(out string) string {
+	for line := range strings.Lines(out) {
+		for _, n := range names {
+			if _, said, ok := strings.Cut(line, ": "+n); ok {
+				return n + strings.TrimSpace(said)
+			}
+		}
+	}
+	return ""
+}
+
+func seconds(began time.Time) string { return fmt.Sprintf("%.0fs", time.Since(began).Seconds()) }

@@ -1,0 +1,162 @@
+package faults
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	maxTTL = 2 * time.Second         // and the quarantine of a node that forgot
+	leases = 1500 * time.Millisecond // clients ask for so much, and a little more
+)
+
+// A fault is one thing that is made to fail for a while.
+type fault struct {
+	at, lasts time.Duration
+	kind      string
+	a, b      int           // which node, proxy or client; which node of a link; -1: all
+	amount    time.Duration // of a delay or a step
+	way       string        // of a link: upstream, downstream, or both if empty
+}
+
+func (f fault) String() string {
+	return fmt.Sprintf("%6.2fs %s %d/%d for %v %v %s", f.at.Seconds(), f.kind, f.a, f.b, f.lasts.Round(time.Millisecond), f.amount.Round(time.Millisecond), f.way)
+}
+
+// Kinds are what can be made to fail. Drift and skew hold for a whole run. After a step
+// forward only fences are promised; it is never part of a mix.
+var kinds = []string{
+	"node-kill", "node-pause", "node-flush", "script-flush", "proxy-kill", "proxy-pause", "client-kill", "client-pause",
+	"partition", "half-open", "delay", "cut", "step-back", "force", "drift", "skew",
+}
+
+const stepForward = "step-forward"
+
+// size is how much there is to fail.
+type size struct{ nodes, proxies, clients int }
+
+// A planner makes up faults.
+type planner struct {
+	*rand.Rand
+	size
+	kinds   []string
+	busy    map[string]time.Duration // until when a target fails already
+	forgets time.Duration            // before this no node may forget
+	back    []time.Duration          // by how much clocks have been stepped back
+	pace    time.Duration            // faults are up to so far apart
+}
+
+const (
+	stormLength = 7 * time.Second
+	calmLength  = 4 * time.Second
+	mostBack    = 800 * time.Millisecond // less than the skew that proxies allow for
+)
+
+// plan is the faults of a run of this length, which follow from the seed. There are storms
+// with calms between them, in which more can be said of what clients must be told.
+// pace, if it is not 0, is how far apart faults of a storm are at most.
+func plan(seed uint64, length time.Duration, s size, only []string, pace time.Duration) []fault {
+	p := &planner{Rand: rand.New(rand.NewPCG(seed, 1)), size: s, busy: map[string]time.Duration{},
+		back: make([]time.Duration, s.nodes), pace: cmp.Or(pace, 350*time.Millisecond)}
+	for _, k := range only {
+		if k != "drift" && k != "skew" {
+			p.kinds = append(p.kinds, k)
+		}
+	}
+	var all []fault
+	for start := time.Second; start < length && len(p.kinds) > 0; start += stormLength + calmLength {
+		for at := start; at < min(start+stormLength, length); at += p.upTo(p.pace) {
+			if f, ok := p.fault(at); ok {
+				all = append(all, f)
+			}
+		}
+	}
+	return all
+}
+
+func (p *planner) upTo(d time.Duration) time.Duration { return time.Duration(p.Int64N(int64(d)) + 1) }
+
+// between is a random time, more often a short one.
+func (p *planner) between(low, high time.Duration) time.Duration {
+	return low + min(p.upTo(high-low), p.upTo(high-low))
+}
+
+// fault makes up one, if what it would hit does not fail already.
+func (p *planner) fault(at time.Duration) (fault, bool) {
+	f := fault{at: at, kind: p.kinds[p.IntN(len(p.kinds))], lasts: p.between(30*time.Millisecond, 1200*time.Millisecond)}
+	target := f.kind
+	switch f.kind {
+	case "node-kill", "node-pause", "node-flush", "script-flush", "step-back", stepForward:
+		f.a = p.IntN(p.nodes)
+		target = fmt.Sprint("node", f.a)
+	case "proxy-kill", "proxy-pause":
+		f.a = p.IntN(p.proxies)
+		target = fmt.Sprint("proxy", f.a)
+	case "client-kill", "client-pause":
+		f.a = p.IntN(p.clients)
+		f.lasts += p.upTo(500 * time.Millisecond)
+		target = fmt.Sprint("client", f.a)
+	case "partition", "half-open", "delay", "cut":
+		f.a, f.b = p.link()
+		f.amount = p.between(5*time.Millisecond, 300*time.Millisecond)
+		if f.kind == "half-open" || p.IntN(3) == 0 {
+			f.way = []string{"upstream", "downstream"}[p.IntN(2)]
+		}
+		target = "links" // one at a time, since one kind of them cannot tell whose it ends
+	}
+	if p.busy[target] > at || !p.allowed(&f) {
+		return f, false
+	}
+	p.busy[target] = at + f.lasts + 100*time.Millisecond
+	return f, true
+}
+
+// link is one, or all of a proxy or of a node.
+func (p *planner) link() (proxy, node int) {
+	proxy, node = p.IntN(p.proxies), p.IntN(p.nodes)
+	switch p.IntN(4) {
+	case 0:
+		return proxy, -1
+	case 1:
+		return -1, node
+	}
+	return proxy, node
+}
+
+// allowed keeps faults within what lockproxy promises to bear.
+func (p *planner) allowed(f *fault) bool {
+	switch f.kind {
+	case "node-kill", "node-flush": // never all of them at once, which looks like new nodes
+		if f.at < p.forgets {
+			return false
+		}
+		p.forgets = f.at + f.lasts + p.between(maxTTL, 3*maxTTL)
+	case "step-back":
+		f.amount = p.between(time.Millisecond, mostBack/2)
+		if p.back[f.a] += f.amount; p.back[f.a] > mostBack {
+			p.back[f.a] -= f.amount
+			return false
+		}
+	case stepForward:
+		f.amount = p.between(time.Millisecond, maxTTL)
+	}
+	return true
+}
+
+// parseKinds reads a list of kinds, separated by commas; all of the mix if it is empty.
+func parseKinds(list string) ([]string, error) {
+	if list == "" {
+		return kinds, nil
+	}
+	only := strings.Split(list, ",")
+	for _, k := range only {
+		if k != stepForward && !slices.Contains(kinds, k) {
+			return nil, fmt.Errorf("no fault %q, only %s and %s", k, strings.Join(kinds, ", "), stepForward)
+		}
+	}
+	return only, nil
+}

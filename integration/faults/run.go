@@ -1,0 +1,286 @@
+package faults
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// A Run is one torture.
+type Run struct {
+	Seed   uint64
+	Length time.Duration
+	Kinds  []string // of faults; see kinds in plan.go
+	Nodes  int
+	Pace   time.Duration // faults in a storm are up to so far apart; 0: 350ms
+	Args   []string      // of the proxies
+	Keep   string        // a directory for the journals of a run that failed; empty: none
+}
+
+const (
+	patience     = 4                // times its length a run may take, until enough has happened
+	progress     = 20 * time.Second // after the last fault until every name can be had everywhere
+	linearWithin = 30 * time.Second // for porcupine, a name
+)
+
+// least is what must have happened in ten seconds for a run to show anything.
+var least = map[string]int{
+	"grants": 60, "grants after a wait": 20, "grants of sessions": 15, "renewals": 8, "unlocks": 30, "re-entries": 4,
+	"elements behind fences": 4, "elements behind none": 4, "names " + mutexNames: 15,
+}
+
+// Do runs it and fails the test if anything is wrong. It stops as soon as something is.
+func (r Run) Do(t *testing.T) {
+	t.Helper()
+	s := size{r.Nodes, 3, 6}
+	w := newWorld(t, r.Seed, s, r.Kinds, r.Args...)
+	w.awaitVotes()
+	faults := plan(r.Seed, patience*r.Length, s, r.Kinds, r.Pace)
+	t.Logf("seed %d, %v of %s", r.Seed, r.Length, strings.Join(r.Kinds, ","))
+	w.startClients(s.clients)
+	began := time.Now()
+	stop, broken := make(chan struct{}), make(chan error, 1)
+	go func() { broken <- w.carryOut(faults, stop) }()
+	j := r.watch(w, began)
+	close(stop)
+	if err := <-broken; err != nil {
+		t.Error(err)
+	}
+	w.stopClients()
+	if len(j.found) == 0 {
+		w.awaitProgress()
+	}
+	j = r.judge(w)
+	j.check()
+	sets := j.sets(w.sets())
+	if !j.unsafe {
+		j.linear(linearWithin)
+	}
+	r.report(t, w, j, sets, time.Since(began))
+}
+
+// watch waits until the run is over, or something is wrong already. Where the machine is
+// slow it goes on for longer, until enough has happened.
+func (r Run) watch(w *world, began time.Time) *judge {
+	for next := 2 * time.Second; ; {
+		left := time.Until(began.Add(r.Length))
+		if left < 0 {
+			left = next
+		}
+		time.Sleep(min(next, left))
+		from := time.Now()
+		j := r.judge(w)
+		j.check()
+		took := time.Since(began)
+		if len(j.found) > 0 || took >= patience*r.Length || took >= r.Length && len(r.few(j.counts())) == 0 {
+			return j
+		}
+		next = max(2*time.Second, 10*time.Since(from))
+	}
+}
+
+// few is what has happened less often than it must.
+func (r Run) few(counts map[string]int) (few []string) {
+	for k, n := range least {
+		if want := n * int(r.Length/time.Second) / 10; counts[k] < want {
+			few = append(few, fmt.Sprintf("%d of %d %s", counts[k], want, k))
+		}
+	}
+	return few
+}
+
+func (r Run) judge(w *world) *judge {
+	w.mu.Lock()
+	windows := slices.Clone(w.windows)
+	for _, f := range w.failing {
+		windows = append(windows, window{f, now()})
+	}
+	w.mu.Unlock()
+	return &judge{
+		events: w.history(), faults: windows,
+		lapses: !slices.Contains(r.Kinds, "step-back"), unsafe: slices.Contains(r.Kinds, stepForward),
+	}
+}
+
+// report says what happened, and fails the test for what must not, or if it was too little.
+func (r Run) report(t *testing.T, w *world, j *judge, sets setReport, took time.Duration) {
+	t.Helper()
+	counts := j.counts()
+	counts["elements lost behind none, by holders that were late"] = sets.lost
+	counts["elements refused by a fence"] = sets.refused
+	t.Logf("after %v: faults %v", took.Round(time.Second), w.begun)
+	for _, k := range slices.Sorted(maps.Keys(counts)) {
+		t.Logf("  %6d %s", counts[k], k)
+	}
+	slices.Sort(j.found)
+	for i, f := range slices.Compact(j.found) {
+		if t.Error(f); i == 20 {
+			t.Errorf("and more, %d in all", len(j.found))
+			break
+		}
+	}
+	if few := r.few(counts); len(j.found) == 0 && len(few) > 0 {
+		t.Errorf("void: too little happened to show anything: %s", strings.Join(few, ", "))
+	}
+	if t.Failed() {
+		t.Logf("to replay the plan and the clients' choices: make torture SEED=%d TIME=%v FAULTS=%s", r.Seed, r.Length, strings.Join(r.Kinds, ","))
+		r.keep(t, w)
+	}
+}
+
+// keep copies the journals of a run that failed.
+func (r Run) keep(t *testing.T, w *world) {
+	t.Helper()
+	if r.Keep == "" {
+		return
+	}
+	dir := filepath.Join(r.Keep, fmt.Sprint("torture-", r.Seed))
+	if err := os.RemoveAll(dir); err != nil {
+		t.Error(err)
+	}
+	if err := os.CopyFS(dir, os.DirFS(w.dir)); err != nil {
+		t.Error(err)
+	}
+	t.Logf("what the clients wrote down is in %s", dir)
+}
+
+// counts is how often what happened.
+func (j *judge) counts() map[string]int {
+	n := map[string]int{}
+	fences := map[ownerOf]int64{}
+	for _, e := range j.events {
+		switch {
+		case e.Op == opLock && e.Reply == granted:
+			n["grants"]++
+			if e.Wait > 0 {
+				n["grants after a wait"]++
+			}
+			if e.Session {
+				n["grants of sessions"]++
+			}
+			kind, _, _ := strings.Cut(e.Name, ":")
+			n["names "+kind+":"]++
+			if k := (ownerOf{e.Name, e.Owner}); fences[k] == e.Granted {
+				n["re-entries"]++
+			} else {
+				fences[k] = e.Granted
+			}
+		case e.Op == opKeep:
+			n["sessions kept, or told: "+e.Reply]++
+		case e.Op == opLock:
+			n["LOCK: "+nothing(e.Reply)]++
+		case e.Op == opRenew && e.Reply == carried:
+			n["renewals"]++
+		case e.Op == opUnlock && e.Reply == carried && e.First:
+			n["unlocks"]++
+		case e.Op == opUnlock && !e.First && e.Req == "":
+			n["late unlocks"]++
+		case e.Op == opWrite && e.Reply == carried && isFenced(e.Name):
+			n["elements behind fences"]++
+		case e.Op == opWrite && e.Reply == carried:
+			n["elements behind none"]++
+		}
+	}
+	return n
+}
+
+func nothing(reply string) string {
+	if reply == "" {
+		return "no reply"
+	}
+	return reply
+}
+
+// awaitVotes returns when every proxy has all nodes voting.
+func (w *world) awaitVotes() {
+	w.tb.Helper()
+	for i, p := range w.proxies {
+		w.await(fmt.Sprintf("all nodes vote at proxy %d", i), func() error {
+			v, err := ask(p, "LOCKCTL", "NODES")
+			if err == nil && strings.Count(v.String(), `"voting"`) < len(w.nodes) {
+				err = fmt.Errorf("%v", v)
+			}
+			return err
+		})
+	}
+}
+
+func ask(p *redistest.Proxy, args ...string) (redistest.Value, error) {
+	c, err := redistest.Dial(p.Addr())
+	if err != nil {
+		return redistest.Value{}, err
+	}
+	defer c.Close()
+	return c.Try(args...)
+}
+
+// awaitProgress holds that after the last fault, and the last client, every name can be had
+// through every proxy.
+func (w *world) awaitProgress() {
+	w.tb.Helper()
+	w.awaitVotes()
+	for i, p := range w.proxies {
+		for _, name := range names {
+			w.await(fmt.Sprintf("%s can be had at proxy %d", name, i), func() error {
+				v, err := ask(p, "LOCK", name, "200ms", "WAIT", maxTTL.String())
+				if err != nil || len(v.Elems) != 4 {
+					return fmt.Errorf("LOCK answered %v %w", v, err)
+				}
+				_, err = ask(p, "UNLOCK", name, v.Elems[1].Text)
+				return err
+			})
+		}
+		w.awaitNothing(i, p)
+	}
+}
+
+// mostFiles is what a proxy without clients may have open.
+const mostFiles = 60
+
+// awaitNothing holds that no lock, waiter, session or connection stays behind.
+func (w *world) awaitNothing(i int, p *redistest.Proxy) {
+	w.tb.Helper()
+	w.await(fmt.Sprintf("nothing is left at proxy %d", i), func() error {
+		list, err := ask(p, "LOCKCTL", "LIST", "COUNT", "1000")
+		if err != nil || len(list.Elems) != 2 || len(list.Elems[1].Elems) > 0 {
+			return fmt.Errorf("LOCKCTL LIST answered %v %w", list, err)
+		}
+		info, err := ask(p, "INFO", "lockproxy")
+		if err != nil {
+			return err
+		}
+		for _, none := range []string{"_waiting:0\r\n", "_sessions:0\r\n", "_session_locks:0\r\n"} {
+			if !strings.Contains(info.Text, none) {
+				return fmt.Errorf("no %q in %s", none, info.Text)
+			}
+		}
+		files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID()))
+		if err == nil && len(files) > mostFiles {
+			err = fmt.Errorf("%d files are open", len(files))
+		}
+		return err
+	})
+}
+
+// await waits for as long as progress may take.
+func (w *world) await(what string, try func() error) {
+	w.tb.Helper()
+	deadline := time.Now().Add(progress)
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.tb.Fatalf("%s: not within %v: %v", what, progress, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

@@ -1,0 +1,67 @@
+package faults
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// What a torture is told by the environment; the Makefile sets them.
+const (
+	timeVariable  = "LOCKPROXY_TORTURE_TIME"   // how long it lasts, as a duration; 10s without it
+	seedVariable  = "LOCKPROXY_TORTURE_SEED"   // that was printed
+	kindsVariable = "LOCKPROXY_TORTURE_FAULTS" // only these, with commas
+	nodesVariable = "LOCKPROXY_TORTURE_NODES"  // lock nodes; 3 without it
+	paceVariable  = "LOCKPROXY_TORTURE_PACE"   // faults in a storm are up to so far apart
+	keepVariable  = "LOCKPROXY_TORTURE_KEEP"   // a directory for the journals of a run that failed
+)
+
+func TestMain(m *testing.M) {
+	if RunClient() {
+		return
+	}
+	code := m.Run()
+	redistest.RemoveBinary()
+	os.Exit(code)
+}
+
+// TestTorture: whatever fails, nobody has what another has, fences grow, and what is
+// behind them stays whole.
+func TestTorture(t *testing.T) {
+	only, err := parseKinds(os.Getenv(kindsVariable))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Run{
+		Seed: rand.Uint64(), Length: duration(t, timeVariable, 10*time.Second), Pace: duration(t, paceVariable, 0),
+		Kinds: only, Nodes: 3, Keep: os.Getenv(keepVariable),
+	}
+	if s := os.Getenv(seedVariable); s != "" {
+		if r.Seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := os.Getenv(nodesVariable); s != "" {
+		if r.Nodes, err = strconv.Atoi(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Do(t)
+}
+
+func duration(t *testing.T, variable string, otherwise time.Duration) time.Duration {
+	t.Helper()
+	s := os.Getenv(variable)
+	if s == "" {
+		return otherwise
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		t.Fatalf("%s: %v", variable, err)
+	}
+	return d
+}
