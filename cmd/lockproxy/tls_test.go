@@ -111,6 +111,9 @@ func answerOverTLS(t *testing.T, conf *tls.Config, reply string) (addr string) {
 			c.Read(make([]byte, 64))
 			return
 		}
+		if strings.HasPrefix(reply, "HTTP/") { // no client takes an answer to what it has not asked
+			c.Read(make([]byte, 4<<10))
+		}
 		c.Write([]byte(reply))
 		c.Read(make([]byte, 64))
 	}()
