@@ -1,6 +1,9 @@
 package commands
 
 import (
+	"context"
+	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -79,6 +82,9 @@ func (s *Session) lockLost(l locks.Loss) {
 	s.profile.mu.Lock()
 	proto := s.profile.identity.Proto
 	s.profile.mu.Unlock()
+	about := event{verb: "LOCK", db: l.DB, name: l.Name, owner: l.Owner, fence: l.Fence}
+	s.d.opt.Log.LogAttrs(context.Background(), slog.LevelWarn, "lock with SESSION is lost",
+		slices.Concat(s.About(), about.attrs(), []slog.Attr{slog.String("reason", l.Reason)})...)
 	switch {
 	case proto == 3:
 		s.replies.Push(appendLoss(nil, l))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strconv"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -243,7 +245,9 @@ func (s *Session) lockForce(ctx context.Context, name string) ([]byte, error) {
 	case !held:
 		return resp.AppendNull(nil, s.id.Proto), nil
 	}
-	s.d.opt.Log.Warn("lock forced", "db", s.id.DB, "name", name, "fence", was.Fence, "info", was.Info, "by_user", s.id.User, "client", s.profile.Addr)
+	about := event{verb: "LOCKCTL", db: s.id.DB, name: name, owner: was.Owner, fence: was.Fence}
+	s.d.opt.Log.LogAttrs(ctx, slog.LevelWarn, "lock forced",
+		slices.Concat(s.About(), about.attrs(), []slog.Attr{slog.String("info", brief(was.Info))})...)
 	return s.holding(ctx, was).appendTo(nil, s.id.Proto), nil
 }
 

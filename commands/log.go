@@ -1,5 +1,18 @@
 package commands
 
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
 // brief is a client's word as the log shows it: not long.
 func brief(word string) string {
 	const most = 64
@@ -7,4 +20,92 @@ func brief(word string) string {
 		return word[:most] + "..."
 	}
 	return word
+}
+
+// ownerHash tells owners apart in the log. Whoever knows an owner can unlock in its name,
+// so the log never has one.
+func ownerHash(owner string) string {
+	sum := sha256.Sum256([]byte(owner))
+	return hex.EncodeToString(sum[:4])
+}
+
+// An event is what a verb came to, for the log. Names are clients' words, and may be
+// private: only lines about one lock have one.
+type event struct {
+	verb  string // LOCK, RENEW, UNLOCK
+	db    int
+	name  string
+	owner string // empty: it is not known
+	fence int64  // 0: it is not known
+	began time.Time
+	err   error
+}
+
+// log writes the line that an event is worth: a warning where a lock did not protect what
+// it should have, or could not, else one for debugging. Being refused is nothing worse.
+func (s *Session) log(e event, what string, more ...slog.Attr) {
+	level := slog.LevelDebug
+	var few *locks.QuorumError
+	var other *locks.NotOwnerError
+	var full *locks.QueueFullError
+	switch {
+	case errors.As(e.err, &few):
+		level, what = slog.LevelWarn, "too few lock nodes answered"
+		more = append(more, slog.Int("answered", few.Got), slog.Int("needed", few.Need), slog.String("nodes", reasons(few.Failed)))
+	case errors.As(e.err, &full):
+		level, what = slog.LevelWarn, "too many wait for locks"
+		more = append(more, slog.Int("max", full.Max))
+	case errors.Is(e.err, locks.ErrLost):
+		level, what = slog.LevelWarn, "lock had ended before its owner came back"
+	case errors.As(e.err, &other):
+		level, what = slog.LevelWarn, "lock was another owner's when its owner came back"
+	case e.err != nil:
+		what = "lock command failed"
+		more = append(more, slog.String("error", brief(e.err.Error())))
+	}
+	log := s.d.opt.Log
+	if ctx := context.Background(); log.Enabled(ctx, level) {
+		log.LogAttrs(ctx, level, what, slices.Concat(s.About(), e.attrs(), more)...)
+	}
+}
+
+func (e *event) attrs() []slog.Attr {
+	about := []slog.Attr{slog.String("verb", e.verb), slog.Int("db", e.db), slog.String("lock", brief(e.name))}
+	if e.owner != "" {
+		about = append(about, slog.String("owner_hash", ownerHash(e.owner)))
+	}
+	if e.fence != 0 {
+		about = append(about, slog.Int64("fence", e.fence))
+	}
+	if !e.began.IsZero() {
+		about = append(about, slog.Duration("took", time.Since(e.began)))
+	}
+	return about
+}
+
+// reasons are why nodes did not answer.
+func reasons(errs []error) string {
+	var all []string
+	for _, err := range errs {
+		all = append(all, err.Error())
+	}
+	return strings.Join(all, ", ")
+}
+
+// logLock writes what a LOCK came to. err says why nobody got what was granted.
+func (s *Session) logLock(w *waiting, err error) {
+	e := event{verb: "LOCK", db: w.DB, name: w.Name, owner: w.Owner, began: w.began, err: w.err}
+	g := w.answer.Grant
+	switch {
+	case w.err != nil:
+		s.log(e, "")
+	case w.answer.Granted && err != nil:
+		e.owner, e.fence = g.Owner, g.Fence
+		s.log(e, "lock granted and undone", slog.String("error", brief(err.Error())))
+	case w.answer.Granted:
+		e.owner, e.fence = g.Owner, g.Fence
+		s.log(e, "lock granted", slog.Duration("validity", g.Validity), slog.Int("holds", g.Holds))
+	default:
+		s.log(e, "lock is held by another", slog.Duration("remaining", w.answer.Remaining), slog.Int("waiters", w.answer.Waiters))
+	}
 }

@@ -394,10 +394,12 @@ func newStage(t *testing.T, opt Options, answer func(l *link, args []string) (st
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := slog.New(slog.DiscardHandler)
-	s.up = upstream.New(upstream.UpstreamOptions{Options: upstream.Options{Server: where, Log: log}})
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	s.up = upstream.New(upstream.UpstreamOptions{Options: upstream.Options{Server: where, Log: opt.Log}})
 	t.Cleanup(s.up.Close)
-	opt.Upstream, opt.Locks, opt.Log = s.up, s.votes, log
+	opt.Upstream, opt.Locks = s.up, s.votes
 	s.disp = New(opt)
 	return s
 }

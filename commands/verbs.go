@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -124,7 +125,7 @@ func (s *Session) lock(ctx context.Context, args [][]byte, quiet bool) error {
 		}
 		a.Session = s.lockSession()
 	}
-	w := &waiting{acquisition: a, quiet: quiet}
+	w := &waiting{acquisition: a, quiet: quiet, began: time.Now()}
 	if a.Wait == 0 {
 		w.ask(s.present, s.d.opt.Locks)
 		s.endLock(ctx, w)
@@ -140,6 +141,7 @@ func (s *Session) lock(ctx context.Context, args [][]byte, quiet bool) error {
 // endLock gives the client the answer to a LOCK, or takes back what it cannot have.
 func (s *Session) endLock(ctx context.Context, w *waiting) {
 	reply, err := s.lockReply(ctx, w)
+	s.logLock(w, err)
 	if err != nil {
 		s.replyErr(err)
 	} else {
@@ -250,7 +252,10 @@ func (s *Session) renew(ctx context.Context, args [][]byte) (validity time.Durat
 			return 0, err
 		}
 	}
-	return s.d.opt.Locks.Renew(ctx, req)
+	began := time.Now()
+	validity, err = s.d.opt.Locks.Renew(ctx, req)
+	s.log(event{"RENEW", req.DB, req.Name, req.Owner, req.Fence, began, err}, "lock renewed", slog.Duration("validity", validity))
+	return validity, err
 }
 
 func (s *Session) unlock(ctx context.Context, args [][]byte) ([]byte, error) {
@@ -264,7 +269,9 @@ func (s *Session) unlock(ctx context.Context, args [][]byte) ([]byte, error) {
 			return nil, err
 		}
 	}
+	began := time.Now()
 	left, err := s.d.opt.Locks.Unlock(ctx, req)
+	s.log(event{"UNLOCK", req.DB, req.Name, req.Owner, req.Fence, began, err}, "lock given back", slog.Int("holds", left))
 	if err != nil {
 		if errors.Is(err, locks.ErrLost) && o.owner == "" {
 			s.taken.released(s.id.DB, o.name, req.Owner)

@@ -22,6 +22,7 @@ const (
 type waiting struct {
 	acquisition
 	quiet  bool // the client has asked for no reply
+	began  time.Time
 	done   chan struct{}
 	told   atomic.Pointer[func()] // called when done is closed; may be nil
 	answer locks.Answer

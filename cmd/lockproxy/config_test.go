@@ -38,7 +38,7 @@ func TestDefaults(t *testing.T) {
 		bootstrap: "auto", restartGrace: "available", prefix: "lockproxy:",
 		maxWait: 10 * time.Minute, maxWaiters: 100000, maxHold: time.Hour, onLoss: "close",
 		maxClients: 10000, maxBulk: 512 << 20, maxOutput: 256 << 20,
-		drainTimeout: 10 * time.Second, upstreamConns: 1, maxIdentities: 1024,
+		drainTimeout: 10 * time.Second, upstreamConns: 1, maxIdentities: 1024, logLimit: 20,
 	}
 	if got, want := dump(o), dump(want); got != want {
 		t.Errorf("defaults:\n got %s\nwant %s", got, want)
@@ -143,6 +143,7 @@ func TestValidateReads(t *testing.T) {
 		{"require-owner", "true", func(o options) any { return o.requireOwner }, true},
 		{"restart-grace", "safe", func(o options) any { return o.restartGrace }, "safe"},
 		{"log-level", "WARN", func(o options) any { return o.logLevel }, slog.LevelWarn},
+		{"log-limit", "7", func(o options) any { return o.logLimit }, 7},
 		{"log-format", "json", func(o options) any { return o.logJSON }, true},
 		{"upstream", "unix:///run/redis.sock", func(o options) any { return o.upstream.String() }, "/run/redis.sock"},
 		{"upstream-mode", "standalone", func(o options) any { return o.mode }, "standalone"},

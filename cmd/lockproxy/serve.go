@@ -47,11 +47,12 @@ func setProcs(n int) {
 }
 
 func newLogger(w io.Writer, o options) *slog.Logger {
-	handler := &slog.HandlerOptions{Level: o.logLevel}
+	opt := &slog.HandlerOptions{Level: o.logLevel}
+	var handler slog.Handler = slog.NewTextHandler(w, opt)
 	if o.logJSON {
-		return slog.New(slog.NewJSONHandler(w, handler))
+		handler = slog.NewJSONHandler(w, opt)
 	}
-	return slog.New(slog.NewTextHandler(w, handler))
+	return slog.New(newSampled(handler, o.logLimit))
 }
 
 // serve runs the proxy that o describes. After ctx ends it drains, and returns when

@@ -75,6 +75,7 @@ type options struct {
 
 	logLevel slog.Level
 	logJSON  bool
+	logLimit int
 
 	exposed  []string // what lets others see or do more than they should
 	warnings []string // worth a line in the log, not worth refusing to start
@@ -125,6 +126,7 @@ func settings() []setting {
 
 		{name: "log-level", value: "info", usage: "debug, info, warn or error", read: readLevel},
 		{name: "log-format", value: "text", usage: "text or json", read: readFormat},
+		{name: "log-limit", value: "20", usage: "at most so many lines with the same message in ten seconds, and 50 times as many of level debug; 0: all (docs/logging.md)", read: count(0, func(o *options) *int { return &o.logLimit })},
 	})
 }
 
