@@ -186,6 +186,38 @@ func serveHandler(t *testing.T, h http.Handler) *desk {
 	return &desk{url: "http://" + ln.Addr().String(), http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 }
 
+// Whoever takes all connections and says little loses them before long, and what is too
+// large is refused.
+func TestStingyClients(t *testing.T) {
+	t.Parallel()
+	d := open(t, Options{}, nowhere, nowhere)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.url+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Large", strings.Repeat("x", 4*maxHeader))
+	if resp, err := d.http.Do(r); err == nil { // else it was closed on us, as is right
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("a large header: %s", resp.Status)
+		}
+	}
+	d.http.CloseIdleConnections()
+	for range maxConns {
+		c, err := net.Dial("tcp", d.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: "); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, _ := d.get(t, "/healthz"); code != http.StatusOK {
+		t.Errorf("an honest client: %d", code)
+	}
+}
+
 func TestHeaders(t *testing.T) {
 	d := open(t, Options{}, nowhere, nowhere)
 	for _, path := range []string{"/", "/healthz", "/metrics", "/nothing"} {

@@ -82,6 +82,7 @@ const (
 	maxConns     = 256
 	maxHeader    = 16 << 10
 	maxBody      = 64 << 10
+	headTimeout  = 5 * time.Second // for a request's header
 	readTimeout  = 10 * time.Second
 	writeTimeout = 30 * time.Second
 	keepIdle     = time.Minute
@@ -101,14 +102,15 @@ func New(opt Options) (*Server, error) {
 	s.live = newLive(s)
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.http = &http.Server{
-		Handler:        s.routes(),
-		ReadTimeout:    readTimeout,
-		WriteTimeout:   writeTimeout,
-		IdleTimeout:    keepIdle,
-		MaxHeaderBytes: maxHeader,
-		ErrorLog:       log.New(complaints{opt.Log}, "", 0),
-		BaseContext:    func(net.Listener) context.Context { return s.ending },
-		ConnState:      s.follow,
+		Handler:           s.routes(),
+		ReadHeaderTimeout: headTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       keepIdle,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          log.New(complaints{opt.Log}, "", 0),
+		BaseContext:       func(net.Listener) context.Context { return s.ending },
+		ConnState:         s.follow,
 	}
 	return s, nil
 }

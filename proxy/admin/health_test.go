@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
 func TestHealthWithoutAnybody(t *testing.T) {
@@ -104,6 +105,36 @@ func TestNodesCheck(t *testing.T) {
 	for _, tt := range tests {
 		if got := nodesCheck(tt.nodes); got != (check{tt.missing, "lock nodes", tt.says}) {
 			t.Errorf("%+v, want missing %t, %s", got, tt.missing, tt.says)
+		}
+	}
+}
+
+func TestUpstreamCheck(t *testing.T) {
+	now := time.Now()
+	fresh, old := pulse{answered: now.Add(-time.Second)}, pulse{asking: true, answered: now.Add(-8 * time.Second)}
+	failed := pulse{answered: now.Add(-time.Second), err: errors.New("refused")}
+	tests := []struct {
+		name    string
+		masters []pulse
+		missing bool
+		says    string
+	}{
+		{"before the first answer", []pulse{{asking: true}}, true, "not asked yet"},
+		{"answers", []pulse{fresh}, false, "answers"},
+		{"hangs", []pulse{old}, true, "silent for 8s"},
+		{"failed after it had answered", []pulse{failed}, true, "refused"},
+		{"no master is known", nil, true, "not asked yet"},
+		{"some of a Cluster", []pulse{fresh, failed, old}, false, "1 of 3 masters answer"},
+		{"none of a Cluster", []pulse{failed, failed}, true, "refused"},
+	}
+	for _, tt := range tests {
+		w := newWatch(nil)
+		w.now = func() time.Time { return now }
+		for _, p := range tt.masters {
+			w.nodes[upstream.NewPool(upstream.Options{})] = &p
+		}
+		if got := w.check(); got != (check{tt.missing, "upstream", tt.says}) {
+			t.Errorf("%s: %+v, want missing %t, %q", tt.name, got, tt.missing, tt.says)
 		}
 	}
 }
