@@ -13,6 +13,7 @@ import (
 // Stats is what a Server has done since it was made, and has now.
 type Stats struct {
 	Clients   int   // connected now
+	Most      int   // how many may be
 	Accepted  int64 // connections
 	Refused   int64 // connections that were one too many
 	Unsecured int64 // TLS handshakes that failed
@@ -54,7 +55,7 @@ func (c *counts) wrote(n int) {
 // Stats does not wait for anything.
 func (s *Server) Stats() Stats {
 	st := Stats{
-		Clients: s.Clients(), Accepted: s.accepted.Load(), Refused: s.refused.Load(), Unsecured: s.unsecured.Load(),
+		Clients: s.Clients(), Most: s.opt.MaxClients, Accepted: s.accepted.Load(), Refused: s.refused.Load(), Unsecured: s.unsecured.Load(),
 		Closed: map[string]int64{},
 	}
 	for i, why := range reasons {

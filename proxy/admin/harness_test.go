@@ -28,7 +28,7 @@ type crowd struct{ draining atomic.Bool }
 func (c *crowd) Clients() int   { return 7 }
 func (c *crowd) Draining() bool { return c.draining.Load() }
 func (c *crowd) Stats() proxy.Stats {
-	return proxy.Stats{Clients: 7, Accepted: 9, BytesIn: 1000, Closed: map[string]int64{"idle": 2}}
+	return proxy.Stats{Clients: 7, Most: 100, Accepted: 9, BytesIn: 1000, Closed: map[string]int64{"idle": 2}}
 }
 
 // spoken is what the crowd has said.

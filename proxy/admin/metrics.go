@@ -196,6 +196,8 @@ func proxyFamilies() []family {
 			func(n *numbers, s *samples) { s.say(n.draining) }},
 		{"lockproxy_clients", gauge, nil, "Clients that are connected.",
 			one(func(n *numbers) int { return n.clients.Clients })},
+		{"lockproxy_clients_most", gauge, nil, "Clients that may be connected at once: max-clients.",
+			one(func(n *numbers) int { return n.clients.Most })},
 		{"lockproxy_clients_accepted_total", counter, nil, "Clients that have connected.",
 			one(func(n *numbers) int64 { return n.clients.Accepted })},
 		{"lockproxy_clients_refused_total", counter, nil, "Clients that were turned away, since max-clients were connected.",

@@ -88,6 +88,7 @@ func TestMetrics(t *testing.T) {
 		{"lockproxy_ready", "", "1", "1"},
 		{"lockproxy_draining", "", "0", "0"},
 		{"lockproxy_clients", "", "7", "7"},
+		{"lockproxy_clients_most", "", "100", "100"},
 		{"lockproxy_clients_accepted_total", "", "9", "9"},
 		{"lockproxy_clients_closed_total", `{reason="idle"}`, "2", "2"},
 		{"lockproxy_client_received_bytes_total", "", "1000", "1000"},
