@@ -20,6 +20,9 @@ func (c config) exposures(o *options, all []setting) (out []string) {
 	if isPublic(o.listen) && o.clientTLS == nil {
 		out = append(out, "listen: other machines reach "+o.listen+" without TLS, so that passwords and data can be read on the way; set tls-cert and tls-key, or listen on a loopback address")
 	}
+	if isPublic(o.admin) && o.adminPassword != "" && !o.adminTLS {
+		out = append(out, "admin: other machines reach "+o.admin+" without TLS, so that admin-password can be read on the way; set admin-tls, or listen on a loopback address")
+	}
 	return out
 }
 

@@ -28,6 +28,9 @@ func TestExposures(t *testing.T) {
 		{"from a file", config{"lock-node": {[]string{"redis://:hunter2@m:1"}, "/run/nodes"}}, nil},
 		{"all addresses", config{"listen": flag("0.0.0.0:1")}, []string{"listen: other machines"}},
 		{"all addresses, unsaid", config{"listen": flag(":1")}, []string{"listen: other machines"}},
+		{"operators", config{"admin": flag("0.0.0.0:1"), "admin-password": {[]string{"hunter2hunter2"}, "/run/p"}}, []string{"admin: other machines"}},
+		{"operators without a password", config{"admin": flag("0.0.0.0:1")}, nil}, // who are shown nothing that is secret
+		{"a password for operators", config{"admin": flag("127.0.0.1:1"), "admin-password": flag("hunter2hunter2")}, []string{"admin-password: a password"}},
 		{"loopback", config{"listen": flag("[::1]:1")}, nil},
 		{"a socket", config{"listen": flag("/run/l.sock")}, nil},
 		{"TLS", config{"listen": flag("0.0.0.0:1"), "tls-cert": flag(cert), "tls-key": flag(key)}, nil},
