@@ -40,6 +40,10 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			refuse(w, http.StatusForbidden, "this request comes from a page of another site: "+err.Error())
 			return
 		}
+		if isLoadedElsewhere(r) {
+			refuse(w, http.StatusForbidden, "a page of another site loads this")
+			return
+		}
 		if r.Method != http.MethodGet && r.Method != http.MethodHead && !isJSON(r) {
 			refuse(w, http.StatusUnsupportedMediaType, "what changes something is sent as application/json")
 			return
@@ -111,6 +115,14 @@ func plainHost(host string) bool {
 	}
 	_, err := netip.ParseAddr(host)
 	return err == nil || host == "localhost" || host == ""
+}
+
+// isLoadedElsewhere says that a page of another site, as its browser tells, wants this as
+// a part of itself. It could not read it, but have work done for it: a profile takes a
+// minute. A link is something else.
+func isLoadedElsewhere(r *http.Request) bool {
+	site, mode := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Sec-Fetch-Mode")
+	return (site == "cross-site" || site == "same-site") && mode != "navigate"
 }
 
 func isJSON(r *http.Request) bool {

@@ -156,7 +156,11 @@ func TestCrossSite(t *testing.T) {
 		{"a form", "POST", []string{"Content-Type", "application/x-www-form-urlencoded"}, 415},
 		{"plain text", "POST", []string{"Content-Type", "text/plain"}, 415},
 		{"no type", "DELETE", nil, 415},
-		{"looking", "GET", []string{"Sec-Fetch-Site", "cross-site"}, 200},
+		{"a link", "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate"}, 200},
+		{"typed in", "GET", []string{"Sec-Fetch-Site", "none", "Sec-Fetch-Mode", "navigate"}, 200},
+		{"a picture elsewhere", "GET", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors"}, 403},
+		{"events elsewhere", "GET", []string{"Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "cors"}, 403},
+		{"the page's events", "GET", []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "cors"}, 200},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
