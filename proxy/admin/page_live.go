@@ -18,7 +18,7 @@ const (
 	stateEvery  = time.Second            // what the proxy knows is told so often
 	stateLeast  = 250 * time.Millisecond // and not sooner when somebody comes
 	locksEvery  = 2 * time.Second
-	locksShare  = 20               // and asking the nodes takes one part in so many of the time, at most
+	locksShare  = 20               // names and holders each take one part in so many of the time, at most
 	locksTime   = 10 * time.Second // and each time no longer than this
 	locksLooks  = 300              // at the nodes' keys, a thousand each
 	mostRows    = 500              // locks that a viewer is told of
@@ -26,7 +26,7 @@ const (
 	mostHot     = 10
 	leastHot    = 50 * time.Millisecond // a minute: less is no waiting
 	mostViewers = 16
-	maxFilter   = 256              // bytes
+	maxFilter   = 512              // bytes
 	behind      = 4                // events that may wait for a viewer
 	ratesOver   = 10 * time.Second // that a rate is the mean of
 )
@@ -36,7 +36,7 @@ const (
 type live struct {
 	srv   *Server
 	began time.Time
-	hurry chan struct{} // somebody came: tell the state now; holds one
+	came  [2]chan struct{} // somebody came, for tell and for read: do not pause for long; each holds one
 
 	mu      sync.Mutex
 	some    chan struct{} // closed while somebody looks
@@ -63,7 +63,7 @@ type viewer struct {
 func newLive(s *Server) *live {
 	return &live{
 		srv: s, began: time.Now(), some: make(chan struct{}), viewers: map[*viewer]struct{}{},
-		hurry: make(chan struct{}, 1),
+		came: [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)},
 	}
 }
 
@@ -81,9 +81,11 @@ func (l *live) join(filter string) (*viewer, error) {
 	if l.viewers[v] = struct{}{}; len(l.viewers) == 1 {
 		close(l.some)
 	}
-	select {
-	case l.hurry <- struct{}{}:
-	default:
+	for _, c := range l.came {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
 	}
 	return v, nil
 }
@@ -113,12 +115,18 @@ func (l *live) run(ctx context.Context) {
 		for l.watched(ctx) {
 			l.tell()
 			nap(ctx, stateLeast, nil)
-			nap(ctx, stateEvery-stateLeast, l.hurry)
+			nap(ctx, stateEvery-stateLeast, l.came[0])
 		}
 	})
 	both.Go(func() {
+		r := &reader{live: l}
 		for l.watched(ctx) {
-			nap(ctx, l.read(ctx), nil)
+			pause := r.read(ctx)
+			nap(ctx, locksEvery, nil)
+			nap(ctx, pause-locksEvery, l.came[1])
+			if !l.anybody() {
+				r = &reader{live: l}
+			}
 		}
 	})
 }
@@ -136,13 +144,20 @@ func (l *live) watched(ctx context.Context) bool {
 	}
 }
 
-// nap returns after d, when ctx has ended, or at hurry.
-func nap(ctx context.Context, d time.Duration, hurry chan struct{}) {
+// anybody says that somebody looks.
+func (l *live) anybody() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.viewers) > 0
+}
+
+// nap returns after d, when ctx has ended, or when somebody came.
+func nap(ctx context.Context, d time.Duration, came chan struct{}) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-hurry:
+	case <-came:
 	case <-ctx.Done():
 	}
 }
@@ -232,28 +247,58 @@ func (l *live) proxy(now locks.Stats) proxyView {
 	return v
 }
 
-// read asks the nodes who holds what, tells it, and says when that may be done again.
-func (l *live) read(ctx context.Context) (pause time.Duration) {
-	began := time.Now()
+// A reader asks the nodes who holds what. It is owned by one goroutine. Going through the
+// names can take long where there are many, so it is done less often then, and what is
+// shown is read all the same.
+type reader struct {
+	live     *live
+	names    []locks.Name // in order
+	complete bool         // these are all
+	seen     time.Time    // when they were; zero: they were not
+	next     time.Time    // when to go through them again
+}
+
+// read tells all viewers who holds what, and says for how long that is good enough for them.
+func (r *reader) read(ctx context.Context) (pause time.Duration) {
 	within, cancel := context.WithTimeout(ctx, locksTime)
 	defer cancel()
+	l := r.live
+	err := r.look(within)
+	began := time.Now()
 	filters := l.filters()
-	parts, names, err := l.ask(within, filters)
-	pause = max(locksEvery, locksShare*time.Since(began))
+	var parts map[string]locksView
 	if err == nil {
-		l.mu.Lock()
-		l.listed = names
-		l.mu.Unlock()
+		parts, err = r.ask(within, filters)
 	}
+	pause = share(time.Since(began))
 	for _, filter := range filters {
 		v := parts[filter]
 		v.Filter, v.Age, v.Every = filter, millis(time.Since(began)), millis(pause)
-		if err != nil {
+		if v.Seen = millis(time.Since(r.seen)); err != nil {
 			v.Error = shown(err.Error())
 		}
 		l.send("locks", v, func(w *viewer) bool { return w.filter == filter })
 	}
 	return pause
+}
+
+// share is how long not to do again what took so long.
+func share(took time.Duration) time.Duration { return max(locksEvery, locksShare*took) }
+
+// look goes through the names, if it is time to.
+func (r *reader) look(ctx context.Context) error {
+	began := time.Now()
+	if began.Before(r.next) {
+		return nil
+	}
+	all, complete, err := r.live.srv.opt.Locks.Names(ctx, locks.NamesRequest{DB: locks.AllDBs, Looks: locksLooks})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(all, func(a, b locks.Name) int { return cmp.Or(cmp.Compare(a.DB, b.DB), cmp.Compare(a.Name, b.Name)) })
+	r.names, r.complete, r.seen = all, complete, began
+	r.next = time.Now().Add(share(time.Since(began)) - locksEvery/10) // not just after the next turn
+	return nil
 }
 
 // filters are those that somebody looks through, each once.
@@ -268,37 +313,34 @@ func (l *live) filters() []string {
 	return slices.Compact(all)
 }
 
-// ask asks the nodes once for all filters, and nothing of what is not shown.
-func (l *live) ask(ctx context.Context, filters []string) (parts map[string]locksView, names map[string]locks.Name, err error) {
-	svc := l.srv.opt.Locks
-	all, complete, err := svc.Names(ctx, locks.NamesRequest{DB: locks.AllDBs, Looks: locksLooks})
-	if err != nil {
-		return map[string]locksView{}, nil, err
-	}
-	slices.SortFunc(all, func(a, b locks.Name) int { return cmp.Or(cmp.Compare(a.DB, b.DB), cmp.Compare(a.Name, b.Name)) })
-	some, more := choose(all, filters)
+// ask reads once for all filters, and nothing of what is not shown.
+func (r *reader) ask(ctx context.Context, filters []string) (map[string]locksView, error) {
+	svc := r.live.srv.opt.Locks
+	some, more := choose(r.names, filters)
 	held, err := svc.Holdings(ctx, union(some))
 	if err != nil {
-		return map[string]locksView{}, nil, err
+		return nil, err
 	}
-	by := map[locks.Name]lockView{}
-	names = map[string]locks.Name{}
+	rows, listed := map[locks.Name]lockView{}, map[string]locks.Name{}
 	for _, h := range held {
 		n := locks.Name{DB: h.DB, Name: h.Name}
-		by[n] = viewLock(h, len(svc.Nodes()))
-		names[by[n].ID] = n
+		rows[n] = viewLock(h, len(svc.Nodes()))
+		listed[rows[n].ID] = n
 	}
-	parts = map[string]locksView{}
+	r.live.mu.Lock()
+	r.live.listed = listed
+	r.live.mu.Unlock()
+	parts := map[string]locksView{}
 	for _, filter := range filters {
-		v := locksView{Rows: []lockView{}, More: more[filter], Complete: complete}
+		v := locksView{Rows: []lockView{}, More: more[filter], Complete: r.complete}
 		for _, n := range some[filter] {
-			if row, ok := by[n]; ok {
+			if row, ok := rows[n]; ok {
 				v.Rows = append(v.Rows, row)
 			}
 		}
 		parts[filter] = v
 	}
-	return parts, names, nil
+	return parts, nil
 }
 
 // choose takes for each filter the first names that have it in them, and counts the others.

@@ -88,6 +88,7 @@ type locksView struct {
 	More     int        `json:"more"`     // names that are not among the rows
 	Complete bool       `json:"complete"` // all names were seen; else there are more than More
 	Age      int64      `json:"age_ms"`
+	Seen     int64      `json:"seen_ms"`  // ago the names were gone through
 	Every    int64      `json:"every_ms"` // when the next is due
 	Error    string     `json:"error"`    // why Rows are those of before
 }

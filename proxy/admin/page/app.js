@@ -419,7 +419,8 @@ function showLocks() {
 function showAge() {
   if (!locks) return;
   const age = sinceLocks();
-  const text = count(locks.rows.length) + (locks.more || !locks.complete ? " shown" : "") + ", as of " + (age < 1000 ? "now" : span(age) + " ago") + (still ? ", held still" : "");
+  const old = performance.now() - locksAt + locks.seen_ms;
+  const text = count(locks.rows.length) + (locks.more || !locks.complete ? " shown" : "") + ", as of " + (age < 1000 ? "now" : span(age) + " ago") + (old - age > 5000 ? "; names as of " + span(old) + " ago" : "") + (still ? ", held still" : "");
   setText(byId("locks-note"), text);
 }
 
