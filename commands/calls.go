@@ -14,6 +14,9 @@ import (
 	"github.com/lockproxy/lockproxy/commands/table"
 )
 
+// maxRefusal is how much of an error is looked at whole: a redirection is shorter.
+const maxRefusal = 64 << 10
+
 // A call is one command that may have to travel more than once, because the node it
 // was sent to says that another serves it, and the place of its reply. Nothing is
 // executed twice but reads: a node that redirects a command has not run it.
@@ -102,10 +105,15 @@ func (c *call) Deliver(conn *upstream.Conn, p []byte, ended int) {
 	}
 	if !c.passed && (len(c.held) > 0 || p[0] == '-') {
 		c.held = append(c.held, p...)
-		if ended == 0 {
+		if ended == 0 && len(c.held) <= maxRefusal {
 			return
 		}
 		p, c.held = c.held, nil
+		if ended == 0 { // too long to be one
+			c.passed = true
+			c.giveLocked(p, ended)
+			return
+		}
 		if c.fixed {
 			if r.learn != nil {
 				r.learn(c, p)

@@ -165,6 +165,10 @@ func (s *Session) askOn(ctx context.Context, c *upstream.Conn, raw []byte) []byt
 	return nil
 }
 
+// maxTable bounds what an upstream may say of its commands; Redis 8 with all its modules
+// says half a megabyte.
+const maxTable = 16 << 20
+
 // An answer is an upstream.Sink for one reply.
 type answer struct {
 	reply []byte        // nil: the connection was lost
@@ -177,6 +181,8 @@ func (a *answer) Deliver(c *upstream.Conn, p []byte, ended int) {
 	}
 	if a.reply = append(a.reply, p...); ended > 0 {
 		close(a.come)
+	} else if len(a.reply) > maxTable {
+		c.Close()
 	}
 }
 

@@ -74,7 +74,7 @@ func newListener(s *Session) *listener {
 func (l *listener) Deliver(c *upstream.Conn, p []byte, _ int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p, whole := l.parts.add(c, p)
+	p, whole := l.parts.add(c, p, l.r.limit)
 	if !whole || l.closed {
 		return
 	}
@@ -712,7 +712,7 @@ func (m *spectator) Deliver(c *upstream.Conn, p []byte, _ int) {
 	if m.closed {
 		return
 	}
-	line, whole := m.parts.add(c, p)
+	line, whole := m.parts.add(c, p, m.r.limit)
 	switch {
 	case !whole:
 	case m.known[c] && m.waits > 0:

@@ -314,6 +314,10 @@ func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 func (r *replies) unowedLocked(c *upstream.Conn, p []byte) {
 	if r.mark != nil {
 		if r.held = append(r.held, p...); c.Inside() {
+			if len(r.held) > r.limit {
+				r.held = nil
+				r.out.Abort()
+			}
 			return
 		}
 		p, r.held = r.held, nil
@@ -378,7 +382,7 @@ func (r *replies) Push(p []byte) {
 // messageLocked writes a push, when all of it has come: other connections' replies may
 // come meanwhile.
 func (r *replies) messageLocked(c *upstream.Conn, p []byte) {
-	if message, whole := r.parts.add(c, p); whole {
+	if message, whole := r.parts.add(c, p, r.limit); whole {
 		r.betweenLocked(message)
 	}
 }
@@ -388,15 +392,19 @@ func (r *replies) messageLocked(c *upstream.Conn, p []byte) {
 type pieces map[*upstream.Conn][]byte
 
 // add is called by Deliver with what has come, and returns the message once it is
-// whole: p itself, if it came at once.
-func (s *pieces) add(c *upstream.Conn, p []byte) (message []byte, whole bool) {
+// whole: p itself, if it came at once. A connection whose message has more than limit
+// bytes is closed.
+func (s *pieces) add(c *upstream.Conn, p []byte, limit int) (message []byte, whole bool) {
 	part := (*s)[c]
 	switch {
 	case c.Inside():
 		if *s == nil {
 			*s = pieces{}
 		}
-		(*s)[c] = append(part, p...)
+		if (*s)[c] = append(part, p...); len(part)+len(p) > limit {
+			delete(*s, c)
+			c.Close()
+		}
 		return nil, false
 	case part != nil:
 		p = append(part, p...)

@@ -3,9 +3,11 @@ package integration
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -42,11 +44,13 @@ var hostileReplies = []struct{ name, head, endless string }{
 type hostile struct {
 	net.Listener
 	reply    atomic.Int32 // of hostileReplies
-	greeting func(command []byte) string
+	greeting func(h *hostile, command []byte) string
 	seen     atomic.Int64 // connections
+
+	wellBehaved atomic.Bool // every command is answered OK
 }
 
-func startHostile(t *testing.T, greeting func(command []byte) string) *hostile {
+func startHostile(t *testing.T, greeting func(h *hostile, command []byte) string) *hostile {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -73,7 +77,7 @@ func startHostile(t *testing.T, greeting func(command []byte) string) *hostile {
 }
 
 // mostSent bounds what is sent on one connection.
-const mostSent = 64 << 20
+const mostSent = 16 << 20
 
 func (h *hostile) talk(nc net.Conn) {
 	defer nc.Close()
@@ -85,12 +89,16 @@ func (h *hostile) talk(nc net.Conn) {
 			return
 		}
 		if h.greeting != nil {
-			if said := h.greeting(buf[:n]); said != "" {
+			if said := h.greeting(h, buf[:n]); said != "" {
 				if _, err := nc.Write([]byte(said)); err != nil {
 					return
 				}
 				continue
 			}
+		}
+		if h.wellBehaved.Load() {
+			_, _ = nc.Write(bytes.Repeat([]byte("+OK\r\n"), bytes.Count(buf[:n], []byte("*"))))
+			continue
 		}
 		break
 	}
@@ -99,7 +107,8 @@ func (h *hostile) talk(nc net.Conn) {
 	for total := n; err == nil && r.endless != "" && total < mostSent; total += n {
 		n, err = nc.Write([]byte(r.endless))
 	}
-	if err == nil { // until the proxy has had enough
+	if err == nil { // until the proxy has had enough, or it has
+		_ = nc.SetReadDeadline(time.Now().Add(time.Second))
 		_, _ = nc.Read(buf)
 	}
 }
@@ -131,7 +140,7 @@ func rssBound() int {
 }
 
 // resp3 greets as a Redis would.
-func resp3(command []byte) string {
+func resp3(_ *hostile, command []byte) string {
 	switch {
 	case bytes.Contains(bytes.ToUpper(command), []byte("HELLO")):
 		return "%3\r\n$5\r\nproto\r\n:3\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$2\r\nid\r\n:1\r\n"
@@ -174,4 +183,75 @@ func TestHostileLockNodes(t *testing.T) {
 	if mb := resident(t, p.PID()); mb > rssBound() {
 		t.Errorf("the proxy has %d MB", mb)
 	}
+}
+
+// TestHostileUpstream: whatever an upstream answers, on connections of every kind, the proxy
+// stays alive and small, and serves those who come when the upstream is sane again.
+func TestHostileUpstream(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"standalone", "cluster"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			h := startHostile(t, sane)
+			nodes := redistest.StartNodes(t, 1)
+			addr, err := redistest.FreeAddr()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := redistest.StartServe(t, addr, "--upstream", h.url(), "--upstream-mode", mode, "--lock-node", nodes[0].URL(), "--max-output", "4mb", "--log-level", "error")
+			for i := range hostileReplies {
+				h.reply.Store(int32(i))
+				pester(t, p.Addr())
+			}
+			h.wellBehaved.Store(true)
+			eventually(t, 30*time.Second, "an ordinary command is served", func() bool {
+				c, err := redistest.Dial(p.Addr())
+				if err != nil {
+					return false
+				}
+				defer c.Close()
+				v, err := c.Try("GET", "a")
+				return err == nil && v.Raw == "+OK\r\n"
+			})
+			mustLock(t, redistest.Open(t, p.Addr()), "job")
+			if mb := resident(t, p.PID()); mb > rssBound() {
+				t.Errorf("the proxy has %d MB", mb)
+			}
+		})
+	}
+}
+
+// sane greets as a Redis would, or a Cluster's only node, and answers nothing else.
+func sane(h *hostile, command []byte) string {
+	upper := bytes.ToUpper(command)
+	said := resp3(h, command)
+	if bytes.Contains(upper, []byte("SLOTS")) {
+		said += fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$2\r\nid\r\n", h.Addr().(*net.TCPAddr).Port)
+	}
+	for word, reply := range map[string]string{"NODES": "-ERR no\r\n", "COMMAND\r\n": "*0\r\n", "PING": "+PONG\r\n"} {
+		said += strings.Repeat(reply, bytes.Count(upper, []byte(word)))
+	}
+	return said
+}
+
+// pester says something of every kind on a connection of its own, and reads what comes, for
+// a moment.
+func pester(t *testing.T, addr string) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, commands := range []string{
+		redistest.Command("GET", "a") + redistest.Command("GET", "b"), redistest.Command("BLPOP", "a", "0"), redistest.Command("MULTI") + redistest.Command("GET", "a") + redistest.Command("EXEC"),
+		redistest.Command("SUBSCRIBE", "a"), redistest.Command("HELLO", "3") + redistest.Command("SUBSCRIBE", "a") + redistest.Command("GET", "a"), redistest.Command("MONITOR"), redistest.Command("CLIENT", "LIST"),
+		redistest.Command("INFO") + redistest.Command("COMMAND"), redistest.Command("NOSUCH", "a"), redistest.Command("WATCH", "a"), redistest.Command("MGET", "a", "b"), redistest.Command("CLIENT", "REPLY", "ON") + redistest.Command("GET", "a"),
+		redistest.Command("EVAL", "x", "0"), redistest.Command("AUTH", "user", "password"), redistest.Command("LOCKCTL", "LIST"), redistest.Command("CLIENT", "TRACKING", "ON"),
+	} {
+		c := redistest.Open(t, addr)
+		c.Send(t, commands)
+		all.Go(func() {
+			_ = c.SetReadDeadline(time.Now().Add(150 * time.Millisecond))
+			_, _ = io.Copy(io.Discard, c.Conn)
+			_ = c.Close()
+		})
+	}
+	all.Wait()
 }

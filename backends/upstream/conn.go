@@ -44,6 +44,8 @@ const (
 	direct = 4 << 10
 	// maxSpare bounds the buffer that is kept for the next commands.
 	maxSpare = 1 << 20
+	// maxAnswer bounds an answer to the pool's own questions, which have short ones.
+	maxAnswer = 64 << 10
 	// flushTurns bounds how long one client's goroutine writes for the others.
 	flushTurns = 16
 )

@@ -233,6 +233,8 @@ func (q *question) Deliver(c *Conn, p []byte, ended int) {
 	}
 	if q.reply = append(q.reply, p...); ended > 0 {
 		q.settle(q.reply)
+	} else if len(q.reply) > maxAnswer {
+		c.Close()
 	}
 }
 

@@ -59,6 +59,8 @@ func (a *pong) Deliver(c *Conn, p []byte, ended int) {
 	if a.reply = append(a.reply, p...); ended > 0 {
 		a.err = unserving(a.reply)
 		close(a.come)
+	} else if len(a.reply) > maxAnswer {
+		c.Close()
 	}
 }
 

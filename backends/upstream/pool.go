@@ -606,6 +606,8 @@ type replyReader struct {
 	have int
 }
 
+var errLongAnswer = fmt.Errorf("an answer of more than %d bytes", maxAnswer)
+
 func (r *replyReader) next() ([]byte, error) {
 	var f resp.Framer
 	for at := 0; ; {
@@ -617,6 +619,9 @@ func (r *replyReader) next() ([]byte, error) {
 			reply := append([]byte(nil), r.buf[:at]...)
 			r.have = copy(r.buf, r.buf[at:r.have])
 			return reply, nil
+		}
+		if r.have > maxAnswer {
+			return nil, errLongAnswer
 		}
 		if r.have == len(r.buf) {
 			r.buf = append(r.buf, make([]byte, 4096)...)
