@@ -83,7 +83,7 @@ func inspect(t *testing.T, args ...string) (check.Report, int) {
 }
 
 // about are the findings but those that say nothing about the row of a table: a node
-// that was just started is new.
+// that was just started is new, and its password is on the command line.
 func about(r check.Report) (out []string) {
 	for _, f := range r.Findings {
 		if f.ID == "exposed" && strings.HasPrefix(f.Problem, "lock-node: a password") {
@@ -432,5 +432,37 @@ func TestCheckCommandLine(t *testing.T) {
 		if code, _, stderr := execute(t, nil, strings.Fields(line)...); code != exitMisuse || stderr == "" {
 			t.Errorf("%s: exit code %d, want %d (%s)", line, code, exitMisuse, stderr)
 		}
+	}
+}
+
+// Of a Cluster all masters are looked at, of sentinels the master that they name.
+func TestCheckFindsMasters(t *testing.T) {
+	s := startSite(t)
+	s.enlist(t)
+	cluster := redistest.StartCluster(t, 3, 0)
+	watched := redistest.StartSentinel(t, 1, 1)
+	watched.Sentinels[0].Do(t, "SENTINEL", "SET", redistest.MasterSet, "down-after-milliseconds", "60000") // nobody is to take over
+	tests := []struct {
+		name    string
+		args    []string
+		servers int
+		want    string
+	}{
+		{"a Cluster", append(s.args()[2:], "--upstream", cluster.URL()), 6, ""},
+		{"sentinels", append(s.args()[2:], "--upstream", watched.URL()), 4, ""},
+		{"sentinels of a lock node", s.args(watched.URL()), 4, "warning replicas"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, _ := inspect(t, tt.args...)
+			if got := strings.Join(about(r), ", "); got != tt.want && got != tt.want+", warning one-machine" || len(r.Servers) != tt.servers {
+				t.Errorf("%s, want %s\n%v of %v", got, tt.want, r.Findings, r.Servers)
+			}
+			for _, l := range r.Servers {
+				if l.Version == "" || l.LongestMS == 0 || l.WithinMS == 0 {
+					t.Errorf("not looked at: %v", l)
+				}
+			}
+		})
 	}
 }

@@ -1,0 +1,196 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// leastVersion is the first with RESP3, which the proxy speaks to lock nodes, and where
+// scripts are replicated by effect; the tests use triedVersion and later.
+const (
+	leastVersion = 6.0
+	triedVersion = 7.0
+)
+
+func (f *facts) judgeVersion(j *judgement) {
+	version := f.info["redis_version"]
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return
+	}
+	v, err := strconv.ParseFloat(parts[0]+"."+parts[1], 64)
+	switch {
+	case err != nil:
+	case v < leastVersion:
+		j.add(Error, "version", "Redis "+version+" is too old for the scripts of locks", "upgrade it to 7.0 or later")
+	case v < triedVersion:
+		j.add(Warning, "version", "Redis "+version+" is older than any that locks are tested with", "upgrade it to 7.0 or later")
+	}
+}
+
+func (f *facts) judgeReplication(j *judgement, o *Options) {
+	replicas := number(f.info["connected_slaves"])
+	switch {
+	case int64(o.ReplicaAcks) > replicas:
+		j.add(Error, "replicas", fmt.Sprintf("has %d replicas, and replica-acks asks for %d: its votes do not count", replicas, o.ReplicaAcks), "attach replicas, or lower --replica-acks")
+	case f.chosen:
+		f.judgeChosen(j)
+	case replicas > 0 && o.ReplicaAcks == 0:
+		j.add(Warning, "replicas", fmt.Sprintf("has %d replicas. Replication is asynchronous: one that takes its place has not heard of the last locks, and sits out max-ttl, %s, if it is noticed%s", replicas, o.MaxTTL, o.grantsAgain()), "use independent masters; at each replica: redis-cli REPLICAOF NO ONE")
+	}
+	if n := number(cmp.Or(f.config["min-replicas-to-write"], f.config["min-slaves-to-write"])); n > replicas {
+		j.add(Error, "replicas", fmt.Sprintf("min-replicas-to-write is %d and there are %d: it refuses every vote", n, replicas), cli(f.server, "CONFIG SET min-replicas-to-write 0"))
+	}
+}
+
+// judgeChosen is about a master that sentinels choose.
+func (f *facts) judgeChosen(j *judgement) {
+	if f.configErr == nil && number(cmp.Or(f.config["min-replicas-to-write"], f.config["min-slaves-to-write"])) == 0 {
+		j.add(Warning, "replicas", "is chosen by sentinels and min-replicas-to-write is 0: cut off from them, it may vote beside its successor", cli(f.server, "CONFIG SET min-replicas-to-write 1"))
+	}
+}
+
+// grantsAgain is what follows on forgetting where it is not sat out.
+func (o *Options) grantsAgain() string {
+	if o.lenient() {
+		return "; with restart-grace available it does not sit out anything, and grants held locks again"
+	}
+	return ""
+}
+
+func (f *facts) judgeMemory(j *judgement) {
+	policy, most, used := f.info["maxmemory_policy"], number(f.info["maxmemory"]), number(f.info["used_memory"])
+	fix := cli(f.server, "CONFIG SET maxmemory-policy noeviction")
+	switch {
+	case policy == "" || policy == "noeviction":
+	case most > 0:
+		j.add(Error, "evicts", fmt.Sprintf("maxmemory-policy is %s: when %d bytes are full it drops locks that are held, unnoticed, and they are granted a second time", policy, most), fix)
+	default:
+		j.add(Warning, "evicts", "maxmemory-policy is "+policy+": harmless until somebody sets maxmemory, then locks that are held are dropped, unnoticed, and granted a second time", fix)
+	}
+	if most > 0 && used*10 >= most*8 {
+		s, more := Warning, cli(f.server, fmt.Sprintf("CONFIG SET maxmemory %d", 2*most))
+		if used >= most {
+			s = Error
+		}
+		j.add(s, "memory", fmt.Sprintf("uses %d of %d bytes of maxmemory: full, it grants no lock (what is held can still be freed)", used, most), more)
+	}
+}
+
+// judgePersistence is about what a node remembers over a restart. Any restart is
+// noticed, by the id of its replication stream; what matters is whether it is sat out.
+func (f *facts) judgePersistence(j *judgement, o *Options) {
+	snapshots, aof := f.config["save"] != "", f.info["aof_enabled"] == "1"
+	fsync := f.config["appendfsync"]
+	keeps := "keeps nothing on disk: a restart forgets every lock"
+	switch {
+	case aof && fsync == "always":
+		keeps = ""
+		j.add(Note, "appendfsync-always", "appendfsync is always: it forgets nothing, and every vote waits for the disk", "nothing, if its round trips are short enough; with three lock nodes or more it is not needed")
+	case aof:
+		keeps = "appendfsync is " + cmp.Or(fsync, "not known") + ": a crash forgets up to a second of locks, or what the system had not written"
+	case snapshots:
+		keeps = "has snapshots only: a restart brings back an older state, without the locks since"
+	case f.configErr != nil:
+		return
+	}
+	switch fix := "--restart-grace safe, or three lock nodes; or: " + cli(f.server, "CONFIG SET appendonly yes") + " and CONFIG SET appendfsync always"; {
+	case keeps == "":
+	case o.lenient():
+		j.add(Warning, "forgets", fmt.Sprintf("%s; with %s and restart-grace available it votes at once, so what was held is granted a second time", keeps, count(len(o.Nodes), "lock node")), fix)
+	case aof:
+		j.add(Note, "forgets", keeps+". It is noticed, as every restart is: the node sits out max-ttl, "+o.MaxTTL.String()+". So this persistence costs and brings locks nothing", cli(f.server, "CONFIG SET appendonly no"))
+	case snapshots:
+		j.add(Note, "forgets", keeps+". It is noticed, and the node sits out max-ttl, "+o.MaxTTL.String()+". Snapshots cost forks, and a full disk stops its votes", cli(f.server, `CONFIG SET save ""`))
+	}
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// judgePauses is about what has kept the node from answering.
+func (f *facts) judgePauses(j *judgement, o *Options) {
+	limit := cmp.Or(o.NodeTimeout, nodeTime)
+	if fork := time.Duration(number(f.info["latest_fork_usec"])) * time.Microsecond; fork >= limit {
+		j.add(Warning, "pauses", "its last fork, for a snapshot or a rewrite, took "+rough(fork)+": no vote comes meanwhile", cli(f.server, `CONFIG SET save ""`))
+	}
+	slowest := slowCommand{}
+	for _, s := range f.slow {
+		if s.took > slowest.took {
+			slowest = s
+		}
+	}
+	if slowest.took >= limit {
+		j.add(Warning, "pauses", fmt.Sprintf("%s took %s within the last hour: no vote comes meanwhile", slowest.name, rough(slowest.took)), "keep other work off lock nodes; "+cli(f.server, "SLOWLOG GET"))
+	}
+}
+
+// judgeTries is about commands that scripts need.
+func (f *facts) judgeTries(j *judgement, o *Options) {
+	var denied, unknown, grants []string
+	keys, channels, refused := false, false, error(nil)
+	for _, t := range f.tries {
+		switch text := fmt.Sprint(t.err); {
+		case t.err == nil:
+		case strings.Contains(text, "access a channel") || strings.Contains(text, "channels used"):
+			denied, channels = append(denied, t.needs), true
+		case strings.Contains(text, "access a key") || strings.Contains(text, "keys used"):
+			denied, keys = append(denied, t.needs), true
+		case strings.HasPrefix(text, "NOPERM"):
+			denied, grants = append(denied, t.needs), append(grants, "+"+t.needs)
+		case strings.Contains(text, "unknown command"):
+			unknown = append(unknown, t.needs)
+		default:
+			refused = t.err
+		}
+	}
+	if len(denied) > 0 {
+		if keys {
+			grants = append(grants, "~"+o.Prefix+"*")
+		}
+		if channels {
+			grants = append(grants, "'&"+o.Prefix+"*'")
+		}
+		user, _ := f.server.Credentials()
+		j.add(Error, "permissions", "the user may not do what locks need: "+strings.Join(denied, ", "), cli(f.server, "ACL SETUSER "+cmp.Or(user, "default")+" "+strings.Join(grants, " ")))
+	}
+	if len(unknown) > 0 {
+		j.add(Error, "renamed", "does not know what locks need: "+strings.Join(unknown, ", "), "take rename-command for these out of its configuration; use ACLs instead")
+	}
+	if refused != nil {
+		j.add(Error, "refuses-writes", "refuses every vote: "+refused.Error(), cli(f.server, "INFO")+", and its log")
+	}
+}
+
+// judgeRecord is about what the node says of its own memory.
+func (f *facts) judgeRecord(j *judgement, o *Options) {
+	switch {
+	case f.recordErr != nil:
+		j.add(Warning, "could-not-look", "could not look at the node record: HMGET says "+f.recordErr.Error(), "let the user read "+o.Prefix+"*")
+		return
+	case f.record["id"] == "":
+		return // judged with those of the others
+	}
+	if ms := o.MaxTTL.Milliseconds(); number(f.record["max"]) != ms {
+		was := time.Duration(number(f.record["max"])) * time.Millisecond
+		j.add(Error, "other-max-ttl", fmt.Sprintf("was enlisted with max-ttl %s, and this proxy has %s: it gets no vote", was, o.MaxTTL), "--max-ttl "+was.String()+"; or to change it, stop every proxy, wait "+was.String()+", and at every lock node: "+cli(f.server, "DEL "+o.Prefix+"node"))
+	}
+	if id := f.info["master_replid"]; id != "" && id != f.record["id"] && !o.lenient() {
+		j.add(Warning, "forgot", "was restarted, emptied, or replaced by a replica since a proxy last asked it: it will sit out max-ttl, "+o.MaxTTL.String(), "nothing; it comes back by itself while a proxy runs")
+		return
+	}
+	left := time.UnixMilli(number(f.record["until"])).Sub(time.Now().Add(f.ahead))
+	switch {
+	case left > 0:
+		j.add(Warning, "quarantine", "may have forgotten locks, and has no vote for another "+rough(left), "nothing; it comes back by itself. Find out what restarted or emptied it")
+	case f.record["sync"] != "1":
+		j.add(Warning, "quarantine", "may have forgotten fences, and has no vote until a proxy that runs gives them back", "run a proxy; it asks the other lock nodes, and they must be up")
+	}
+}
