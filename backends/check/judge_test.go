@@ -88,6 +88,8 @@ func TestJudge(t *testing.T) {
 		{"acknowledged", func(f *facts, o *Options) { f.info["connected_slaves"], o.ReplicaAcks = "1", 1 }, "error replicas, error replicas"}, // of the two others,
 		{"nearly full", func(f *facts, _ *Options) { f.info["maxmemory"], f.info["used_memory"] = "100", "80" }, "warning memory"},
 		{"room enough", func(f *facts, _ *Options) { f.info["maxmemory"], f.info["used_memory"] = "100", "79" }, ""},
+		{"connections", func(f *facts, _ *Options) { f.config["maxclients"], f.info["connected_clients"] = "100", "80" }, "warning maxclients"},
+		{"connections enough", func(f *facts, _ *Options) { f.config["maxclients"], f.info["connected_clients"] = "100", "79" }, ""},
 		{"fork", func(f *facts, _ *Options) { f.info["latest_fork_usec"] = "60000" }, "warning pauses"},
 		{"far", func(f *facts, _ *Options) { f.trips = trips(30*time.Millisecond, 40*time.Millisecond) }, "warning latency"},
 		{"too far", func(f *facts, _ *Options) { f.trips = trips(210*time.Millisecond, time.Second) }, "error latency"},

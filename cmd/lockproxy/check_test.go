@@ -150,7 +150,6 @@ func TestCheckFindsNodes(t *testing.T) {
 		{name: "channels", do: "ACL SETUSER locks on >x ~* resetchannels +@all", user: "locks:x@", want: "error permissions"},
 		{name: "documented user", do: documentedUser(t), user: "locks:secret@", want: "note could-not-look"},
 		{name: "idle", server: "--timeout 5 --tcp-keepalive 0", want: "note closes-idle, note no-keepalive"},
-		{name: "connections", server: "--maxclients 1", want: "warning maxclients"},
 		{name: "no replicas", server: "--min-replicas-to-write 1", want: "error replicas, error refuses-writes"},
 		{name: "slow", do: "DEBUG SLEEP 0.06", args: "--node-timeout 50ms", want: "warning pauses"},
 		{name: "wrong type", do: "SET lockproxy:node x", want: "warning could-not-look"},
