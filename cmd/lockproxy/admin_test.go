@@ -17,11 +17,11 @@ func TestAdminSettings(t *testing.T) {
 	tests := []config{
 		said("upstream", up),
 		said("upstream", up, "admin", ""),
-		said("upstream", up, "admin", ":9380"),
-		said("upstream", up, "admin", ":9380", "admin-password", "long enough", "admin-pprof", "true", "admin-force", "true"),
-		said("upstream", up, "admin", "127.0.0.1:9380", "admin-pprof", "true"),
-		said("upstream", up, "admin", "[::1]:9380", "admin-force", "true"),
-		said("upstream", up, "admin", "localhost:9380", "admin-force", "true"),
+		said("upstream", up, "admin", ":6381"),
+		said("upstream", up, "admin", ":6381", "admin-password", "long enough", "admin-pprof", "true", "admin-force", "true"),
+		said("upstream", up, "admin", "127.0.0.1:6381", "admin-pprof", "true"),
+		said("upstream", up, "admin", "[::1]:6381", "admin-force", "true"),
+		said("upstream", up, "admin", "localhost:6381", "admin-force", "true"),
 		said("upstream", up, "admin", "/run/lockproxy/admin", "admin-force", "true"),
 	}
 	for _, c := range tests {

@@ -114,6 +114,18 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
+// What other documents tell operators to look at is there.
+func TestNamesInDocuments(t *testing.T) {
+	types := exported(t)
+	for _, path := range []string{"operations.md", "admin.md", "configuration.md"} {
+		text, err := os.ReadFile("../../docs/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkNames(t, path, string(text), types)
+	}
+}
+
 func checkNames(t *testing.T, where, text string, types map[string]string) {
 	t.Helper()
 	names := mentioned(text)

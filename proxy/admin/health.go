@@ -20,16 +20,22 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 }
 
 // readyz says whether clients are better sent here than elsewhere: the proxy takes
-// clients, the upstream has answered of late, and a quorum of the lock nodes votes.
+// clients, the upstream has answered of late, and a quorum of the lock nodes votes. What
+// the query excludes does not count.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
-	checks := s.readiness()
+	query := r.URL.Query()
+	checks, err := exclude(s.readiness(), query["exclude"])
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
 	ready := isReady(checks)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if !ready {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	for _, c := range checks {
-		if c.missing || r.URL.Query().Has("verbose") {
+		if c.missing || query.Has("verbose") {
 			fmt.Fprintln(w, c)
 		}
 	}
@@ -38,6 +44,18 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fmt.Fprintln(w, "not ready")
+}
+
+// exclude is checks without those of these names, in which "-" stands for a space.
+func exclude(checks []check, names []string) ([]check, error) {
+	for _, name := range names {
+		i := slices.IndexFunc(checks, func(c check) bool { return strings.ReplaceAll(c.of, " ", "-") == name })
+		if i < 0 {
+			return nil, fmt.Errorf("exclude=%.40q: is not one of clients, upstream, lock-nodes", name)
+		}
+		checks = slices.Delete(checks, i, i+1)
+	}
+	return checks, nil
 }
 
 // A check is one line of what /readyz says.

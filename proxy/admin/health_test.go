@@ -76,7 +76,17 @@ func TestReadiness(t *testing.T) {
 	}
 	eventually(t, "a node that forgot is waited for", says(nodes[1].Addr()+" is in quarantine for another "))
 
+	if code, body := d.get(t, "/readyz?verbose&exclude=lock-nodes"); code != 200 || strings.Contains(body, "lock nodes") {
+		t.Errorf("for who can do without locks: %d\n%s", code, body)
+	}
+	if code, body := d.get(t, "/readyz?exclude=locks"); code != 400 || !strings.Contains(body, "lock-nodes") {
+		t.Errorf("excluding what there is not: %d %q", code, body)
+	}
+
 	d.crowd.draining.Store(true)
+	if code, _ := d.get(t, "/readyz?exclude=lock-nodes&exclude=upstream"); code != 503 {
+		t.Errorf("draining without the others: %d", code)
+	}
 	if !says("[-] clients: draining, 7 left")() {
 		t.Error("draining is not said at once")
 	}
