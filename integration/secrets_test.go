@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -121,12 +122,13 @@ func (v *vault) look(t *testing.T) {
 	t.Helper()
 	for _, path := range []string{
 		"/", "/healthz", "/readyz", "/metrics", "/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/goroutine?debug=2",
-		"/debug/pprof/heap?debug=1", "/debug/vars", "/none", "/api/state", "/state",
+		"/debug/pprof/heap?debug=1", "/debug/vars", "/none", "/page/lock?name=job&db=0",
 	} {
 		for _, password := range []string{"", ofGuess, ofAdmin} {
 			v.shown["GET "+path] += v.get(t, path, password)
 		}
 	}
+	v.shown["the page's stream"] = v.begin(t, "/page/events", "\n\n") // one event
 	for _, name := range []string{"cmdline", "comm", "status"} {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", v.PID(), name))
 		if err != nil {
@@ -134,6 +136,32 @@ func (v *vault) look(t *testing.T) {
 		}
 		v.shown["/proc/PID/"+name] = string(text)
 	}
+}
+
+// begin is the beginning of an answer that does not end, until it says a word.
+func (v *vault) begin(t *testing.T, path, until string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "GET", "http://"+v.admin+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetBasicAuth("operator", ofAdmin)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text := fmt.Sprint(resp.StatusCode, resp.Header)
+	for buf := make([]byte, 4<<10); !strings.Contains(text, until); {
+		n, err := resp.Body.Read(buf)
+		if err != nil {
+			t.Fatalf("%v after %s", err, text)
+		}
+		text += string(buf[:n])
+	}
+	return text
 }
 
 func (v *vault) get(t *testing.T, path, password string) string {
@@ -206,7 +234,7 @@ func TestSecretsAreKept(t *testing.T) {
 	}{
 		{"well", "redis://:" + ofUpstream + "@" + up.Addr(), true, map[string]string{
 			"log": "wrong password for the admin server", `["LOCKCTL" "NODES"]`: "voting", `["INFO"]`: "redis_version",
-			"GET /metrics": "lockproxy_", "GET /debug/pprof/goroutine?debug=2": "goroutine ", "/proc/PID/cmdline": "--upstream-file",
+			"GET /metrics": "lockproxy_", "the page's stream": node.Addr(), "GET /debug/pprof/goroutine?debug=2": "goroutine ", "/proc/PID/cmdline": "--upstream-file",
 			"lockproxy check": "looked at",
 		}},
 		{"lock nodes that are not", "redis://:" + ofUpstream + "@" + up.Addr(), false, map[string]string{
