@@ -34,7 +34,11 @@ var kinds = []string{
 	"partition", "half-open", "delay", "cut", "step-back", "force", "drift", "skew",
 }
 
-const stepForward = "step-forward"
+// Beside the mix: what is unsafe, and what needs a node that Sentinel watches over.
+const (
+	stepForward = "step-forward"
+	failover    = "failover"
+)
 
 // size is how much there is to fail.
 type size struct{ nodes, proxies, clients int }
@@ -130,7 +134,7 @@ func (p *planner) link() (proxy, node int) {
 // allowed keeps faults within what lockproxy promises to bear.
 func (p *planner) allowed(f *fault) bool {
 	switch f.kind {
-	case "node-kill", "node-flush": // never all of them at once, which looks like new nodes
+	case "node-kill", "node-flush", failover: // never all of them at once, which looks like new nodes
 		if f.at < p.forgets {
 			return false
 		}
@@ -154,8 +158,8 @@ func parseKinds(list string) ([]string, error) {
 	}
 	only := strings.Split(list, ",")
 	for _, k := range only {
-		if k != stepForward && !slices.Contains(kinds, k) {
-			return nil, fmt.Errorf("no fault %q, only %s and %s", k, strings.Join(kinds, ", "), stepForward)
+		if k != stepForward && k != failover && !slices.Contains(kinds, k) {
+			return nil, fmt.Errorf("no fault %q, only %s, %s and %s", k, strings.Join(kinds, ", "), stepForward, failover)
 		}
 	}
 	return only, nil

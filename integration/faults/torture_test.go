@@ -3,6 +3,7 @@ package faults
 import (
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -50,7 +51,26 @@ func TestTorture(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	r.Watch = slices.Contains(only, failover)
 	r.Do(t)
+}
+
+// TestClockThatStepsForward: a lock node whose clock jumps ahead frees its locks early, and
+// two may have one. What is behind fences does not care.
+func TestClockThatStepsForward(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one torture is enough")
+	}
+	Run{Seed: rand.Uint64(), Length: 5 * time.Second, Kinds: []string{stepForward, "node-pause", "proxy-pause"}, Nodes: 3}.Do(t)
+}
+
+// TestFailover: a lock node that fails over, with Sentinel, to a replica that may not have
+// heard of a lease sits it out.
+func TestFailover(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one torture is enough")
+	}
+	Run{Seed: rand.Uint64(), Length: 8 * time.Second, Kinds: []string{failover, "node-pause", "cut"}, Nodes: 2, Watch: true}.Do(t)
 }
 
 func duration(t *testing.T, variable string, otherwise time.Duration) time.Duration {

@@ -42,7 +42,7 @@ func (w *worker) update(c *claim) bool {
 	case strings.HasPrefix(c.Name, updateNames):
 		set, ok := l.plainRead(e)
 		if ok {
-			w.sleep(w.upTo(8 * time.Millisecond))
+			w.think(c)
 			e.Op = opWrite
 			l.work(&e, func(v redistest.Value) bool { return v.Text == "OK" }, "SET", e.Key, set+e.Value+",")
 		}
@@ -53,14 +53,23 @@ func (w *worker) update(c *claim) bool {
 		if !ok || e.Reply != carried {
 			return e.Reply != stale
 		}
-		w.sleep(w.upTo(8 * time.Millisecond))
+		w.think(c)
 		e.Op, e.End, e.Reply = opWrite, 0, ""
 		l.work(&e, taken, "EVAL", fencedWrite, "1", e.Key, fence, v.Elems[1].Text+e.Value+",")
 		return e.Reply != stale
 	default:
-		w.sleep(w.upTo(8 * time.Millisecond))
+		w.think(c)
 	}
 	return true
+}
+
+// think takes some time, and now and then, as a long garbage collection would, more than the
+// lease, without looking at the clock afterwards.
+func (w *worker) think(c *claim) {
+	if w.chance(25) {
+		w.sleep(c.TTL + w.upTo(200*time.Millisecond))
+	}
+	w.sleep(w.upTo(8 * time.Millisecond))
 }
 
 func (l *line) plainRead(e Event) (set string, ok bool) {

@@ -28,6 +28,8 @@ type world struct {
 	seed     uint64
 	upstream *redistest.Server
 	nodes    []*node
+	watched  *redistest.Sentinel // nil, or one more lock node
+	voters   int                 // lock nodes
 	links    links
 	proxies  []*redistest.Proxy
 	clients  []*client
@@ -55,9 +57,9 @@ var persistence = [][]string{
 }
 
 // newWorld starts everything but the clients.
-func newWorld(tb testing.TB, seed uint64, s size, only []string, args ...string) *world {
+func newWorld(tb testing.TB, r Run, s size) *world {
 	tb.Helper()
-	w := &world{tb: tb, dir: tb.TempDir(), seed: seed, upstream: redistest.Start(tb), begun: map[string]int{}, failing: map[fault]instant{}}
+	w := &world{tb: tb, dir: tb.TempDir(), seed: r.Seed, voters: s.nodes, upstream: redistest.Start(tb), begun: map[string]int{}, failing: map[fault]instant{}}
 	j, err := openJournal(filepath.Join(w.dir, "harness"))
 	if err != nil {
 		tb.Fatal(err)
@@ -72,15 +74,19 @@ func newWorld(tb testing.TB, seed uint64, s size, only []string, args ...string)
 	}
 	var addrs []string
 	for i := range s.nodes {
-		w.nodes = append(w.nodes, w.startNode(i, lib, only))
+		w.nodes = append(w.nodes, w.startNode(i, lib, r.Kinds))
 		addrs = append(addrs, w.nodes[i].Addr())
 	}
 	if w.links, err = openLinks(s.proxies, addrs); err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(w.links.close)
+	if r.Watch {
+		w.watched = redistest.StartSentinel(tb, 2, 3)
+		w.voters++
+	}
 	for p := range s.proxies {
-		w.proxies = append(w.proxies, w.startProxy(p, args))
+		w.proxies = append(w.proxies, w.startProxy(p, r.Args))
 	}
 	return w
 }
@@ -113,6 +119,9 @@ func (w *world) startProxy(p int, args []string) *redistest.Proxy {
 	all := []string{"--upstream", w.upstream.URL(), "--max-ttl", maxTTL.String()}
 	for _, l := range w.links[p] {
 		all = append(all, "--lock-node", "redis://"+l.Listen)
+	}
+	if w.watched != nil {
+		all = append(all, "--lock-node", w.watched.URL())
 	}
 	return redistest.StartServe(w.tb, addr, append(all, args...)...)
 }
@@ -283,6 +292,8 @@ func (w *world) happen(f fault) error {
 		err := c.cmd.Process.Signal(syscall.SIGSTOP)
 		time.Sleep(f.lasts)
 		return errors.Join(err, c.cmd.Process.Signal(syscall.SIGCONT))
+	case failover:
+		_ = tell(w.watched.Sentinels[0].Addr(), "SENTINEL", "FAILOVER", redistest.MasterSet) // or the last one is not over
 	case "force":
 		w.force(names[int(f.at)%len(names)])
 	case "step-back", stepForward:
