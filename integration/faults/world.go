@@ -248,6 +248,9 @@ func (w *world) carryOut(faults []fault, stop <-chan struct{}) error {
 // happen has one fault happen.
 func (w *world) happen(f fault) error {
 	what, _, _ := strings.Cut(f.kind, "-")
+	if f.kind == "script-flush" {
+		what = "node"
+	}
 	target, _ := w.targets.LoadOrStore(fmt.Sprint(what, f.a), &sync.Mutex{})
 	target.(*sync.Mutex).Lock()
 	defer target.(*sync.Mutex).Unlock()
