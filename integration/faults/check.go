@@ -11,7 +11,7 @@ import (
 const (
 	margin  = 2 * time.Millisecond // of a lease, beside 1 % of it
 	lateBy  = 2 * time.Second      // how late a proxy may notice that a client is gone, while it may be stopped itself
-	settles = 3 * time.Second      // how long after a fault nodes may be in quarantine, or late
+	settles = time.Second          // how long after a fault nodes may be late, beside a quarantine
 )
 
 // expected are the errors that anybody may get while things fail.
@@ -24,6 +24,7 @@ type window struct{ from, until instant }
 type judge struct {
 	events  history
 	faults  []window
+	maxTTL  time.Duration
 	lapses  bool // leases end on time: no clock was stepped back
 	unsafe  bool // a clock was stepped forward: only fences and what is behind them is promised
 	beliefs map[string][]*belief
@@ -231,7 +232,7 @@ func (j *judge) unlocked(b *belief, e *Event) {
 // calm reports whether nothing failed in a time, nor shortly before.
 func (j *judge) calm(from, until instant) bool {
 	for _, w := range j.faults {
-		if from < w.until.add(settles) && w.from < until {
+		if from < w.until.add(j.maxTTL+settles) && w.from < until {
 			return false
 		}
 	}
@@ -304,7 +305,7 @@ func (j *judge) refusals() {
 			if !b.closed {
 				continue
 			}
-			lapse = max(lapse, b.until).add(leases + lateBy)
+			lapse = max(lapse, b.until).add(j.maxTTL + lateBy)
 		}
 		switch {
 		case j.lapses && e.Start > lapse:

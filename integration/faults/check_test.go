@@ -240,7 +240,7 @@ func TestSets(t *testing.T) {
 
 // TestPlan: the same seed makes the same plan, and no plan has all nodes forget at once.
 func TestPlan(t *testing.T) {
-	s := size{3, 3, 6}
+	s := size{3, 3, 6, 2 * time.Second}
 	for seed := range uint64(50) {
 		a, b := plan(seed, time.Minute, s, kinds, 0), plan(seed, time.Minute, s, kinds, 0)
 		if len(a) < 50 {
@@ -252,7 +252,7 @@ func TestPlan(t *testing.T) {
 				t.Fatalf("seed %d: %v, then %v", seed, f, b[i])
 			}
 			if f.kind == "node-kill" || f.kind == "node-flush" {
-				if f.at < forgot+maxTTL {
+				if f.at < forgot+s.maxTTL {
 					t.Errorf("seed %d: %v follows too soon on one at %v", seed, f, forgot)
 				}
 				forgot = f.at + f.lasts

@@ -33,6 +33,7 @@ type clientConfig struct {
 	Life    int // how often it was started before
 	Proxies []string
 	Names   []string
+	Leases  time.Duration // it asks for so much, and a little more
 	Journal string
 }
 
@@ -226,7 +227,7 @@ func (c *claim) args() []string {
 
 // claim makes up a LOCK. An owner may be one that this worker uses again and again.
 func (w *worker) claim() *claim {
-	c := &claim{Event: Event{Op: opLock, Name: w.Names[w.IntN(len(w.Names))], TTL: 200*time.Millisecond + w.upTo(leases)}, retryAfter: w.chance(2)}
+	c := &claim{Event: Event{Op: opLock, Name: w.Names[w.IntN(len(w.Names))], TTL: 200*time.Millisecond + w.upTo(w.Leases)}, retryAfter: w.chance(2)}
 	switch w.IntN(8) {
 	case 0:
 	case 1, 2, 3:
@@ -351,7 +352,7 @@ func (w *worker) keep(c *claim) bool {
 func (w *worker) hold(c *claim) bool {
 	switch w.IntN(9) {
 	case 0, 1:
-		return w.renew(c, 200*time.Millisecond+w.upTo(leases))
+		return w.renew(c, 200*time.Millisecond+w.upTo(w.Leases))
 	case 2, 3:
 		w.reenter(c)
 	case 4: // one more hold, which nobody hears of and which is undone

@@ -9,11 +9,6 @@ import (
 	"time"
 )
 
-const (
-	maxTTL = 2 * time.Second         // and the quarantine of a node that forgot
-	leases = 1500 * time.Millisecond // clients ask for so much, and a little more
-)
-
 // A fault is one thing that is made to fail for a while.
 type fault struct {
 	at, lasts time.Duration
@@ -41,7 +36,10 @@ const (
 )
 
 // size is how much there is to fail.
-type size struct{ nodes, proxies, clients int }
+type size struct {
+	nodes, proxies, clients int
+	maxTTL                  time.Duration // and the quarantine of a node that forgot
+}
 
 // A planner makes up faults.
 type planner struct {
@@ -138,7 +136,7 @@ func (p *planner) allowed(f *fault) bool {
 		if f.at < p.forgets {
 			return false
 		}
-		p.forgets = f.at + f.lasts + p.between(maxTTL, 3*maxTTL)
+		p.forgets = f.at + f.lasts + p.between(p.maxTTL, 3*p.maxTTL)
 	case "step-back":
 		f.amount = p.between(time.Millisecond, mostBack/2)
 		if p.back[f.a] += f.amount; p.back[f.a] > mostBack {
@@ -146,7 +144,7 @@ func (p *planner) allowed(f *fault) bool {
 			return false
 		}
 	case stepForward:
-		f.amount = p.between(time.Millisecond, maxTTL)
+		f.amount = p.between(time.Millisecond, p.maxTTL)
 	}
 	return true
 }

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -20,6 +21,7 @@ type Run struct {
 	Kinds  []string // of faults; see kinds in plan.go
 	Nodes  int
 	Pace   time.Duration // faults in a storm are up to so far apart; 0: 350ms
+	MaxTTL time.Duration // 0: 2s
 	Args   []string      // of the proxies
 	Watch  bool          // one more lock node is the master of a set that Sentinel watches over
 	Keep   string        // a directory for the journals of a run that failed; empty: none
@@ -27,7 +29,7 @@ type Run struct {
 
 const (
 	patience     = 4                // times its length a run may take, until enough has happened
-	progress     = 20 * time.Second // after the last fault until every name can be had everywhere
+	progress     = 12 * time.Second // and four max-ttl after the last fault until every name can be had everywhere
 	linearWithin = 30 * time.Second // for porcupine, a name
 )
 
@@ -40,7 +42,7 @@ var least = map[string]int{
 // Do runs it and fails the test if anything is wrong. It stops as soon as something is.
 func (r Run) Do(t *testing.T) {
 	t.Helper()
-	s := size{r.Nodes, 3, 6}
+	s := size{r.Nodes, 3, 6, cmp.Or(r.MaxTTL, 2*time.Second)}
 	w := newWorld(t, r, s)
 	w.awaitVotes()
 	faults := plan(r.Seed, patience*r.Length, s, r.Kinds, r.Pace)
@@ -105,7 +107,7 @@ func (r Run) judge(w *world) *judge {
 	}
 	w.mu.Unlock()
 	return &judge{
-		events: w.history(), faults: windows,
+		events: w.history(), faults: windows, maxTTL: w.maxTTL,
 		lapses: !slices.Contains(r.Kinds, "step-back"), unsafe: slices.Contains(r.Kinds, stepForward),
 	}
 }
@@ -233,7 +235,7 @@ func (w *world) awaitProgress() {
 	for i, p := range w.proxies {
 		for _, name := range names {
 			w.await(fmt.Sprintf("%s can be had at proxy %d", name, i), func() error {
-				v, err := ask(p, "LOCK", name, "200ms", "WAIT", maxTTL.String())
+				v, err := ask(p, "LOCK", name, "200ms", "WAIT", w.maxTTL.String())
 				if err != nil || len(v.Elems) != 4 {
 					return fmt.Errorf("LOCK answered %v %w", v, err)
 				}
@@ -276,14 +278,14 @@ func (w *world) awaitNothing(i int, p *redistest.Proxy) {
 // await waits for as long as progress may take.
 func (w *world) await(what string, try func() error) {
 	w.tb.Helper()
-	deadline := time.Now().Add(progress)
+	deadline := time.Now().Add(progress + 4*w.maxTTL)
 	for {
 		err := try()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			w.tb.Fatalf("%s: not within %v: %v", what, progress, err)
+			w.tb.Fatalf("%s: not in time: %v", what, err)
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

@@ -26,6 +26,7 @@ type world struct {
 	tb       testing.TB
 	dir      string
 	seed     uint64
+	maxTTL   time.Duration
 	upstream *redistest.Server
 	nodes    []*node
 	watched  *redistest.Sentinel // nil, or one more lock node
@@ -59,7 +60,7 @@ var persistence = [][]string{
 // newWorld starts everything but the clients.
 func newWorld(tb testing.TB, r Run, s size) *world {
 	tb.Helper()
-	w := &world{tb: tb, dir: tb.TempDir(), seed: r.Seed, voters: s.nodes, upstream: redistest.Start(tb), begun: map[string]int{}, failing: map[fault]instant{}}
+	w := &world{tb: tb, dir: tb.TempDir(), seed: r.Seed, maxTTL: s.maxTTL, voters: s.nodes, upstream: redistest.Start(tb), begun: map[string]int{}, failing: map[fault]instant{}}
 	j, err := openJournal(filepath.Join(w.dir, "harness"))
 	if err != nil {
 		tb.Fatal(err)
@@ -116,7 +117,7 @@ func (w *world) startProxy(p int, args []string) *redistest.Proxy {
 	if err != nil {
 		w.tb.Fatal(err)
 	}
-	all := []string{"--upstream", w.upstream.URL(), "--max-ttl", maxTTL.String()}
+	all := []string{"--upstream", w.upstream.URL(), "--max-ttl", w.maxTTL.String()}
 	for _, l := range w.links[p] {
 		all = append(all, "--lock-node", "redis://"+l.Listen)
 	}
@@ -139,7 +140,7 @@ func (w *world) startClients(n int) {
 		proxies = append(proxies, p.Addr())
 	}
 	for id := range n {
-		c := &client{conf: clientConfig{Seed: w.seed, ID: id, Proxies: proxies, Names: names}}
+		c := &client{conf: clientConfig{Seed: w.seed, ID: id, Proxies: proxies, Names: names, Leases: w.maxTTL * 3 / 4}}
 		if err := w.startClient(c); err != nil {
 			w.tb.Fatal(err)
 		}
