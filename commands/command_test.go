@@ -129,11 +129,11 @@ func TestAmended(t *testing.T) {
 
 // TestInfoSection: the proxy's section comes last, where it is asked for.
 func TestInfoSection(t *testing.T) {
-	stats := func() locks.Stats { return locks.Stats{Nodes: 3, Grants: 7} }
+	stats := func() locks.Stats { return locks.Stats{Nodes: 3, Grants: 7, Lost: map[string]int64{"forced": 2}} }
 	s := newStage(t, Options{Version: "v1", Mode: func() string { return "cluster" }, Stats: stats}, nil)
 	p := s.enter(t)
 	section := string(p.d.section())
-	for _, line := range []string{"# Lockproxy\r\nlockproxy_version:v1\r\nlockproxy_uptime_in_seconds:", "\r\nlockproxy_connected_clients:1\r\nlockproxy_upstream_mode:cluster\r\nlockproxy_lock_nodes:3\r\n", "\r\nlockproxy_grants:7\r\n"} {
+	for _, line := range []string{"# Lockproxy\r\nlockproxy_version:v1\r\nlockproxy_uptime_in_seconds:", "\r\nlockproxy_connected_clients:1\r\nlockproxy_commands:0\r\nlockproxy_upstream_connections:0\r\n", "\r\nlockproxy_upstream_mode:cluster\r\nlockproxy_lock_nodes:3\r\n", "\r\nlockproxy_grants:7\r\n", "\r\nlockproxy_session_losses:2\r\n"} {
 		if !strings.Contains(section, line) {
 			t.Errorf("%q lacks %q", section, line)
 		}

@@ -61,7 +61,12 @@ func (d *Dispatcher) section() []byte {
 	add := func(name string, value any) { b = fmt.Appendf(b, "lockproxy_%s:%v\r\n", name, value) }
 	add("version", d.opt.Version)
 	add("uptime_in_seconds", int64(time.Since(d.began).Seconds()))
-	add("connected_clients", d.clients.count())
+	did := d.Stats()
+	add("connected_clients", did.Clients)
+	add("commands", sum(did.Commands))
+	up := d.opt.Upstream.Stats()
+	add("upstream_connections", up.Shared+up.Pinned+up.Spare)
+	add("upstream_reconnects", up.Reconnects)
 	if d.opt.Mode != nil {
 		add("upstream_mode", d.opt.Mode())
 	}
@@ -83,5 +88,8 @@ func (d *Dispatcher) section() []byte {
 	add("releases", st.Releases)
 	add("undos", st.Undos)
 	add("rounds", st.Rounds)
+	add("repeats", st.Repeats)
+	add("forces", st.Forces)
+	add("session_losses", sum(st.Lost))
 	return b
 }

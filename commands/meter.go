@@ -163,6 +163,13 @@ type Stats struct {
 	Took     meter.Snapshot   // one in 64 bursts, on each connection, of commands that only read or write: from its being read to the last reply being written, or left to be written for a client that reads slowly
 }
 
+func sum(counts map[string]int64) (n int64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
 // Stats does not wait for anything.
 func (d *Dispatcher) Stats() Stats {
 	st := Stats{Clients: d.clients.count(), Commands: map[string]int64{}, Errors: map[string]int64{}}

@@ -119,7 +119,7 @@ func TestDev(t *testing.T) {
 			t.Fatalf("%s answered %q, want %q…", step.command, got, step.prefix)
 		}
 	}
-	if got := s.dial(t).do("INFO lockproxy", 8); !strings.HasSuffix(got, " lockproxy_lock_nodes:5 lockproxy_lock_nodes_voting:5") {
+	if got := s.dial(t).do("INFO lockproxy", 11); !strings.HasSuffix(got, " lockproxy_lock_nodes:5 lockproxy_lock_nodes_voting:5") {
 		t.Errorf("INFO lockproxy answers %s", got)
 	}
 	time.Sleep(250 * time.Millisecond) // the embedded servers expire by the wall clock
