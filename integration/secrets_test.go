@@ -35,6 +35,7 @@ const (
 type vault struct {
 	*redistest.Proxy
 	admin  string
+	node   string // the address of a lock node
 	conf   *tls.Config
 	args   []string
 	shown  map[string]string // by where
@@ -62,7 +63,7 @@ func startVault(t *testing.T, upstream string, node *redistest.Server, well bool
 			"redis://ann:"+ofDead+"@"+freeAddr(t),
 			"redis://:"+ofWatched+"@"+freeAddr(t)+"?master_set=main")
 	}
-	v := &vault{admin: freeAddr(t), conf: ca.Client(t, "", ""), shown: map[string]string{}, secret: map[string]string{
+	v := &vault{admin: freeAddr(t), node: node.Addr(), conf: ca.Client(t, "", ""), shown: map[string]string{}, secret: map[string]string{
 		"upstream": ofUpstream, "lock node": ofNode, "wrong": ofNobody, "dead": ofDead, "sentinel": ofSentinel,
 		"watched": ofWatched, "admin": ofAdmin, "client": ofClient, "guess": ofGuess, "key": secretLine(t, key),
 	}}
@@ -128,7 +129,7 @@ func (v *vault) look(t *testing.T) {
 			v.shown["GET "+path] += v.get(t, path, password)
 		}
 	}
-	v.shown["the page's stream"] = v.begin(t, "/page/events", "\n\n") // one event
+	v.shown["the page's stream"] = v.begin(t, "/page/events", v.node)
 	for _, name := range []string{"cmdline", "comm", "status"} {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", v.PID(), name))
 		if err != nil {
