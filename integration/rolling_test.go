@@ -20,7 +20,7 @@ import (
 )
 
 // rollsVariable is the environment variable that says how often TestRollingRestart
-// restarts proxies, if not 6 times.
+// restarts proxies, if not 4 times.
 const rollsVariable = "LOCKPROXY_TEST_ROLLS"
 
 // A crowd is clients that go on with ordinary commands until it is told to go home.
@@ -122,7 +122,7 @@ func (c *crowd) passes(key string, rest time.Duration) {
 	})
 	c.busy.Go(func() {
 		for n := int64(1); ; {
-			got, err := c.rdb.BLPop(context.Background(), 2*time.Second, key).Result()
+			got, err := c.rdb.BLPop(context.Background(), time.Second, key).Result()
 			switch {
 			case err == redis.Nil:
 				if c.over() && n > put.Load() {
@@ -235,7 +235,7 @@ func (c *crowd) goHome() {
 
 // rolls is how often proxies are to be restarted.
 func rolls(t *testing.T) int {
-	n := 6
+	n := 4
 	if text := os.Getenv(rollsVariable); text != "" {
 		var err error
 		if n, err = strconv.Atoi(text); err != nil {
@@ -292,7 +292,7 @@ func TestRestartOnOneSocket(t *testing.T) {
 		}
 		return nc, err
 	})
-	for range rolls(t) {
+	for range max(1, rolls(t)/2) {
 		before := c.done.Load()
 		if ended, status := p.Terminate(20 * time.Second); !ended || status != nil {
 			t.Fatalf("SIGTERM: ended %v, status %v", ended, status)
@@ -303,7 +303,7 @@ func TestRestartOnOneSocket(t *testing.T) {
 		eventually(t, 20*time.Second, "the crowd goes on", func() bool { return t.Failed() || c.done.Load() > before+200 })
 	}
 	c.goHome()
-	t.Logf("%d restarts, %d steps, the longest took %v; %d LOCKs were told to ask elsewhere", rolls(t), c.done.Load(), time.Duration(c.slow.Load()), c.told.Load())
+	t.Logf("%d restarts, %d steps, the longest took %v; %d LOCKs were told to ask elsewhere", max(1, rolls(t)/2), c.done.Load(), time.Duration(c.slow.Load()), c.told.Load())
 }
 
 // TestServiceManagerIsTold: when clients can connect, and when the proxy is about to end.
