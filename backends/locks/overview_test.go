@@ -103,6 +103,11 @@ func TestQueuesAndWaited(t *testing.T) {
 	if h := inspect(t, s, "job").Holding; !h.Here || h.Waited < 20*time.Millisecond {
 		t.Errorf("after re-entry and renewal: %+v", h)
 	}
+	s.memory.doubt(holder{0, "job", "bob"})
+	renew() // which reads the grant first
+	if h := inspect(t, s, "job").Holding; !h.Here || h.Waited < 20*time.Millisecond {
+		t.Errorf("after it was read from a quorum: %+v", h)
+	}
 	eventually(t, 5*time.Second, "it was counted", func() bool {
 		asked, waited := s.Hot(10)
 		return len(asked) == 2 && asked[0].Name == "job" && len(waited) > 0 && waited[0].Name == "job" && waited[0].Waited > 10*time.Millisecond
