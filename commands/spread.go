@@ -204,8 +204,16 @@ func strange() []byte {
 	return resp.AppendError(nil, "ERR the nodes of the Cluster answered in a way that cannot be put together")
 }
 
+// appendElements is an aggregate, or strange where all is no map and kind one.
 func appendElements(kind byte, all [][]byte) []byte {
-	b := append([]byte{kind}, strconv.Itoa(len(all))...)
+	n := len(all)
+	if kind == '%' { // its length counts pairs
+		if n%2 != 0 {
+			return strange()
+		}
+		n /= 2
+	}
+	b := append([]byte{kind}, strconv.Itoa(n)...)
 	b = append(b, "\r\n"...)
 	for _, e := range all {
 		b = append(b, e...)
@@ -246,10 +254,6 @@ func joinPairs(parts [][]byte) []byte {
 		for i := 1; i < len(elems); i += 2 {
 			sums[i] = resp.AppendInt(nil, integer(sums[i])+integer(elems[i]))
 		}
-	}
-	if parts[0][0] == '%' { // its length counts pairs
-		b := append([]byte{'%'}, strconv.Itoa(len(sums)/2)...)
-		return append(append(b, "\r\n"...), bytes.Join(sums, nil)...)
 	}
 	return appendElements(parts[0][0], sums)
 }

@@ -36,7 +36,8 @@ var attacks = []attack{
 	{label: "63 KB of a line that does not end", n: 2_000, begin: func(s *siege) error { return s.sayAll(strings.Repeat("x", 63<<10)) }},
 	{label: "512 MB announced, 1 byte sent", n: 10_000, begin: func(s *siege) error { return s.sayAll("*1048576\r\n$536870912\r\nx") }},
 	{label: "no TLS handshake", n: 5_000, tls: true, begin: func(*siege) error { return nil }},
-	{label: "20 MB asked for, nothing read", n: 200, args: []string{"--max-output", "4mb"}, begin: (*siege).askMuch},
+	{label: "16 MB asked for, nothing read", n: 50, args: []string{"--max-output", "4mb"}, begin: (*siege).askMuch},
+	{label: "the same with --upstream-conns 0", n: 50, args: []string{"--max-output", "4mb", "--upstream-conns", "0"}, begin: (*siege).askMuch},
 	{label: "LOCK WAIT, 100 names", n: 100_000, begin: (*siege).wait},
 	{label: "connect, PING, close", n: 8, storm: true},
 	{label: "connect, PING, close, TLS", n: 8, storm: true, tls: true},
@@ -289,7 +290,7 @@ func (s *siege) askMuch() error {
 	if _, err := c.Try("SET", "big", strings.Repeat("v", 1<<20)); err != nil {
 		return err
 	}
-	return s.sayAll(strings.Repeat(redistest.Command("GET", "big"), 20))
+	return s.sayAll(strings.Repeat(redistest.Command("GET", "big"), 16))
 }
 
 // wait waits for locks that somebody has.
