@@ -70,6 +70,10 @@ mutants: redis ## broken builds of lockproxy, and in how many seconds the simula
 bench: redis ## the table of docs/benchmarks.md, measured on this machine
 	$(GO) run ./integration/bench
 
+.PHONY: bounds
+bounds: redis ## what hostile clients cost, and others feel: the table of docs/bounds.md
+	$(GO) run ./integration/bench -only bounds
+
 .PHONY: lint
 lint: vet staticcheck docker-lint shell-lint ## every linter
 

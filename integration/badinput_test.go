@@ -106,6 +106,8 @@ func TestBadInput(t *testing.T) {
 	refused("owner", "LOCK", "held", "30s", "OWNER", long[:1025])
 	refused("owner", "RENEW", "held", "30s", long[:1025])
 	refused("owner", "UNLOCK", "held", long[:1025])
+	refused("req", "LOCK", "held", "30s", "OWNER", "me", "REQ", long[:1025])
+	refused("req", "UNLOCK", "held", "me", "REQ", long[:1025])
 	refused("info", "LOCK", "held", "30s", "OWNER", "me", "INFO", long[:257])
 	if v := c.Do(t, "UNLOCK", "held", "me"); v.Raw != ":1\r\n" {
 		t.Errorf("afterwards UNLOCK: %v", v)
