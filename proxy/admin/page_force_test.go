@@ -82,7 +82,7 @@ func TestPageForce(t *testing.T) {
 		t.Errorf("afterwards: %+v, %v", in, err)
 	}
 	log := d.log.String()
-	for _, want := range []string{"level=WARN", "lock forced", "by_user=ann", "client=127.0.0.1:", fmt.Sprint("fence=", g.Fence), "db=1"} {
+	for _, want := range []string{"level=WARN", "lock forced", "user=ann", `lock="job\x00<b>"`, "client=127.0.0.1:", fmt.Sprint("fence=", g.Fence), "db=1"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log lacks %s:\n%s", want, log)
 		}
