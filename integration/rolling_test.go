@@ -24,7 +24,7 @@ import (
 const rollsVariable = "LOCKPROXY_TEST_ROLLS"
 
 // A crowd is clients that go on with ordinary commands until it is told to go home.
-// They are go-redis with its default settings, which sends a command again when its
+// They are go-redis with its default retries, which sends a command again when its
 // connection ended before the reply: so each counts what it did, and a command that was
 // executed twice, or not at all, shows.
 type crowd struct {
@@ -147,7 +147,7 @@ func (c *crowd) adds(name, owner string, total *atomic.Int64) {
 	c.member(owner, 5*time.Millisecond, func(ctx context.Context, n int64) error {
 		req := fmt.Sprint(owner, ":", n)
 		for again := 0; ; again++ {
-			err := c.rdb.Do(ctx, "LOCK", name, "60s", "OWNER", owner, "WAIT", "30s", "REQ", fmt.Sprint(req, ":", again)).Err()
+			err := c.rdb.Do(ctx, "LOCK", name, "60s", "OWNER", owner, "WAIT", "50s", "REQ", fmt.Sprint(req, ":", again)).Err()
 			if err == nil {
 				break
 			}
@@ -197,7 +197,8 @@ func dialEither(proxies []*redistest.Proxy) func(context.Context, string, string
 
 // gather starts a crowd of all kinds.
 func gather(t *testing.T, dial func(context.Context, string, string) (net.Conn, error)) *crowd {
-	rdb := redis.NewClient(&redis.Options{Dialer: dial, PoolSize: 40})
+	// A reply that is late on a busy machine is not to be asked for twice.
+	rdb := redis.NewClient(&redis.Options{Dialer: dial, PoolSize: 40, PoolTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	t.Cleanup(func() { rdb.Close() })
 	c := &crowd{t: t, rdb: rdb, home: make(chan struct{})}
 	for i := range 4 {
@@ -254,13 +255,13 @@ func TestRollingRestart(t *testing.T) {
 	for i := range rolls(t) {
 		before := c.done.Load()
 		p := r.proxies[i%2]
-		if ended, status := p.Terminate(20 * time.Second); !ended || status != nil {
+		if ended, status := p.Terminate(time.Minute); !ended || status != nil {
 			t.Fatalf("SIGTERM: ended %v, status %v", ended, status)
 		}
 		if err := p.Restart(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 20*time.Second, "the crowd goes on", func() bool { return t.Failed() || c.done.Load() > before+200 })
+		eventually(t, time.Minute, "the crowd goes on", func() bool { return t.Failed() || c.done.Load() > before+50 })
 	}
 	c.goHome()
 	t.Logf("%d restarts, %d steps, the longest took %v; %d LOCKs were told to ask elsewhere", rolls(t), c.done.Load(), time.Duration(c.slow.Load()), c.told.Load())
@@ -294,13 +295,13 @@ func TestRestartOnOneSocket(t *testing.T) {
 	})
 	for range max(1, rolls(t)/2) {
 		before := c.done.Load()
-		if ended, status := p.Terminate(20 * time.Second); !ended || status != nil {
+		if ended, status := p.Terminate(time.Minute); !ended || status != nil {
 			t.Fatalf("SIGTERM: ended %v, status %v", ended, status)
 		}
 		if err := p.Restart(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 20*time.Second, "the crowd goes on", func() bool { return t.Failed() || c.done.Load() > before+200 })
+		eventually(t, time.Minute, "the crowd goes on", func() bool { return t.Failed() || c.done.Load() > before+50 })
 	}
 	c.goHome()
 	t.Logf("%d restarts, %d steps, the longest took %v; %d LOCKs were told to ask elsewhere", max(1, rolls(t)/2), c.done.Load(), time.Duration(c.slow.Load()), c.told.Load())
