@@ -51,19 +51,32 @@ type NodeStatus struct {
 
 // recovery is what a Service knows about nodes that are new or forgot.
 type recovery struct {
-	looks atomic.Int64 // how many looks at the nodes were completed
-	one   sync.Mutex   // held during a look
+	looks atomic.Int64  // how many looks at the nodes were completed
+	one   chan struct{} // holds one during a look, so that who waits for its end can leave
 
-	missing []time.Duration // since when each node is seen without a record; 0: it is not; held: one
+	missing []time.Duration // since when each node is seen without a record; 0: it is not; guarded by one
 
 	mu     sync.Mutex
 	status []NodeStatus
 }
 
 func (r *recovery) init(nodes int) {
+	r.one = make(chan struct{}, 1)
 	r.missing = make([]time.Duration, nodes)
 	r.status = make([]NodeStatus, nodes)
 }
+
+// begin waits until nobody else looks at the nodes. Only without an error must end follow.
+func (r *recovery) begin(ctx context.Context) error {
+	select {
+	case r.one <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *recovery) end() { <-r.one }
 
 // Nodes says what was last seen of every node, in the order of Options.Nodes.
 func (s *Service) Nodes() []NodeStatus {
@@ -103,8 +116,10 @@ func (s *Service) Check(ctx context.Context) error {
 // may have forgotten matters. They vote at once. It changes nothing, and says why,
 // unless every node answers and none votes already; when all vote it has been done.
 func (s *Service) Init(ctx context.Context) error {
-	s.recovery.one.Lock()
-	defer s.recovery.one.Unlock()
+	if err := s.recovery.begin(ctx); err != nil {
+		return err
+	}
+	defer s.recovery.end()
 	votes, err := s.survey(ctx, meetFor)
 	if err != nil {
 		return err
@@ -160,8 +175,10 @@ func (s *Service) meet(ctx context.Context) error {
 // done meanwhile, so that asking again may help.
 func (s *Service) recover(ctx context.Context) (acted bool) {
 	seen := s.recovery.looks.Load()
-	s.recovery.one.Lock()
-	defer s.recovery.one.Unlock()
+	if s.recovery.begin(ctx) != nil {
+		return false
+	}
+	defer s.recovery.end()
 	if s.recovery.looks.Load() != seen {
 		return true
 	}
