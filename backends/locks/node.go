@@ -211,14 +211,13 @@ func (n *node) nextLocked() (wait time.Duration, ready bool) {
 	return -1, false
 }
 
-// sleep waits for d, a new job or the end of the Service.
+// sleep waits for d, a new job or the end of the node.
 func (n *node) sleep(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 	case <-n.wake:
-	case <-n.svc.stop:
 	}
 }
 
@@ -500,6 +499,7 @@ func (n *node) close() {
 	queue, c := append(n.queue, n.later...), n.client
 	n.queue, n.later = nil, nil
 	n.mu.Unlock()
+	n.rouse()
 	for _, j := range queue {
 		n.answer(&j, vote{err: n.name(ErrClosed), unsent: true})
 	}
