@@ -63,7 +63,7 @@ var drawing = []room{
 // inTests is what the tests of any room may import on top of what the room may.
 var inTests = room{
 	ours:   []string{"integration/redistest", "backends", "backends/upstream", "backends/locks"},
-	theirs: []string{"github.com/alicebob/miniredis/v2", "github.com/redis/rueidis"},
+	theirs: []string{"github.com/alicebob/miniredis/v2", "github.com/yuin/gopher-lua", "github.com/redis/rueidis"},
 }
 
 // A listed package is what go list says of one of ours.

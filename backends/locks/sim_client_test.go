@@ -1,0 +1,392 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// boundOf is how much longer than its WAIT a request may take, whatever happens: the
+// longest are made of a few rounds and looks at nodes, each of which is bounded.
+const boundOf = 15 * time.Second
+
+// errHungUp says that a client never heard the answer.
+var errHungUp = errors.New("the client heard nothing")
+
+// A simClient does one thing after another, each with an owner of its own.
+type simClient struct {
+	w      *simWorld
+	r      *rand.Rand
+	who    string
+	owners int
+}
+
+func (w *simWorld) newClient(i int) *simClient {
+	return &simClient{w: w, r: w.stream("client", i), who: fmt.Sprintf("c%d", i)}
+}
+
+// run acts until the world's faults are over.
+func (c *simClient) run(stop <-chan struct{}) {
+	for {
+		c.sleep(c.between(0, 2*c.w.profile.think))
+		select {
+		case <-stop:
+			return
+		default:
+			c.w.profile.act(c.r)(c)
+		}
+	}
+}
+
+// ponder lets what the last answer set off come first.
+func (c *simClient) ponder() { c.sleep(c.between(0, 100*time.Microsecond)) }
+
+func (c *simClient) sleep(d time.Duration) { time.Sleep(d) }
+
+// between is a random time. No two are the same, so that little happens at one moment.
+func (c *simClient) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(c.r.Int64N(int64(most-least)+1)) + time.Nanosecond
+}
+
+func (c *simClient) oneIn(n int) bool { return c.r.IntN(n) == 0 }
+
+func (c *simClient) anyProxy() *simProxy { return c.w.proxy(c.r.IntN(len(c.w.proxies))) }
+
+// sameOr is p, or now and then another.
+func (c *simClient) sameOr(p *simProxy) *simProxy {
+	if c.oneIn(3) {
+		return c.anyProxy()
+	}
+	return c.w.proxy(p.index)
+}
+
+func (c *simClient) owner() string {
+	c.owners++
+	return fmt.Sprintf("%s-%d", c.who, c.owners)
+}
+
+// request is a LOCK of some name, with or without an owner and WAIT.
+func (c *simClient) request(owner string) LockRequest {
+	r := LockRequest{Name: fmt.Sprintf("n%d", c.r.IntN(c.w.profile.names)), Owner: owner, TTL: c.ttl()}
+	if !c.oneIn(3) {
+		r.Wait = c.between(0, 2*time.Second)
+	}
+	return r
+}
+
+func (c *simClient) ttl() time.Duration {
+	return c.between(c.w.profile.shortest, c.w.profile.longest).Truncate(time.Millisecond)
+}
+
+// bounded has something done and complains if it takes too long.
+func (c *simClient) bounded(name, what string, wait time.Duration, do func()) {
+	began := time.Now()
+	do()
+	if took := time.Since(began); took > wait+boundOf {
+		c.w.history.blame(name, "%s: %s took %v", c.who, what, took)
+	}
+}
+
+// lock is LOCK by a client that leaves after giveUp, if that is not 0. What it never heard
+// of has been undone then, as for a connection that has closed.
+func (c *simClient) lock(p *simProxy, r LockRequest, giveUp time.Duration) (a Answer, err error) {
+	c.ponder()
+	h := c.w.history
+	h.log(c.who, r.Name, "%v LOCK %v owner %q wait %v req %q session %v", p, r.TTL, r.Owner, r.Wait, r.Req, r.Session != nil)
+	ctx, cancel := context.WithCancel(p.life)
+	defer cancel()
+	if giveUp > 0 {
+		defer time.AfterFunc(giveUp, cancel).Stop()
+	}
+	c.bounded(r.Name, "LOCK", r.Wait, func() { a, err = p.svc.Lock(ctx, r) })
+	if ctx.Err() != nil {
+		if a.Granted && p.life.Err() == nil {
+			p.svc.Undo(a.Grant)
+		}
+		a, err = Answer{}, errHungUp
+	}
+	switch {
+	case err != nil:
+		h.log(c.who, r.Name, "%v -> %v", p, err)
+	case a.Granted:
+		h.log(c.who, r.Name, "%v -> granted %q fence %d for %v, holds %d", p, a.Grant.Owner, a.Grant.Fence, a.Grant.Validity, a.Grant.Holds)
+	default:
+		h.log(c.who, r.Name, "%v -> held by %q for %v", p, a.Holder, a.Remaining)
+	}
+	return a, err
+}
+
+// believe takes a grant for true.
+func (c *simClient) believe(p *simProxy, g Grant, session bool) *simBelief {
+	return c.w.history.granted(p, g, session)
+}
+
+// trueTime is how long d by the proxy's clock is.
+func (p *simProxy) trueTime(d time.Duration) time.Duration {
+	return time.Duration(float64(d) / p.rate)
+}
+
+// renew is RENEW. It reports whether the owner has the lock as far as it knows.
+func (c *simClient) renew(p *simProxy, b *simBelief, ttl time.Duration, fence int64) bool {
+	c.ponder()
+	h := c.w.history
+	late := h.renewing(b, ttl)
+	lapsed := late && !b.session && c.w.live(b.name, b.owner, b.fence) <= len(c.w.nodes)/2
+	h.log(c.who, b.name, "%v RENEW %v owner %q fence %d, late %v lapsed %v", p, ttl, b.owner, fence, late, lapsed)
+	var v time.Duration
+	var err error
+	c.bounded(b.name, "RENEW", 0, func() {
+		v, err = p.svc.Renew(p.life, RenewRequest{Name: b.name, Owner: b.owner, TTL: ttl, Fence: fence})
+	})
+	if p.life.Err() != nil {
+		err = errHungUp
+	}
+	h.log(c.who, b.name, "%v -> %v, %v", p, v, err)
+	switch foreign := (*NotOwnerError)(nil); {
+	case err == nil:
+		h.renewed(b, p.trueTime(v), lapsed)
+		h.count("renewals")
+	case errors.Is(err, ErrLost), errors.As(err, &foreign):
+		h.ended(b)
+	}
+	return h.believes(b)
+}
+
+// unlock is UNLOCK. lost says that the owner does not have the lock any more.
+func (c *simClient) unlock(p *simProxy, b *simBelief, r UnlockRequest) (left int, lost bool, err error) {
+	c.ponder()
+	h := c.w.history
+	r.Name, r.Owner = b.name, b.owner
+	later := !b.unlocked && h.later(b)
+	h.log(c.who, b.name, "%v UNLOCK %q fence %d req %q all %v", p, r.Owner, r.Fence, r.Req, r.All)
+	c.bounded(b.name, "UNLOCK", 0, func() { left, err = p.svc.Unlock(p.life, r) })
+	if p.life.Err() != nil {
+		err = errHungUp
+	}
+	h.log(c.who, b.name, "%v -> %d, %v", p, left, err)
+	if err == nil && later && r.Req == "" {
+		h.blame(b.name, "%s: fence %d of %s was given back after a later one had been granted", c.who, b.fence, b.owner)
+	}
+	b.unlocked = true
+	foreign := (*NotOwnerError)(nil)
+	return left, errors.Is(err, ErrLost) || errors.As(err, &foreign), err
+}
+
+// fenceOr0 is the grant's fence, or now and then none.
+func (c *simClient) fenceOr0(b *simBelief) int64 {
+	if c.oneIn(2) {
+		return b.fence
+	}
+	return 0
+}
+
+// plain locks, works, renews in time or late, through this proxy or another, and gives the
+// lock back, once or twice; or it crashes, and its lease has to end by itself.
+func (c *simClient) plain() {
+	owner := ""
+	if c.oneIn(3) {
+		owner = c.owner()
+	}
+	p, r := c.anyProxy(), c.request(owner)
+	a, err := c.lock(p, r, 0)
+	if err != nil || !a.Granted {
+		return
+	}
+	b, ttl := c.believe(p, a.Grant, false), r.TTL
+	for range c.r.IntN(4) {
+		c.sleep(c.between(0, ttl*12/10))
+		ttl = c.ttl()
+		if !c.renew(c.sameOr(p), b, ttl, c.fenceOr0(b)) {
+			break
+		}
+	}
+	c.sleep(c.between(0, ttl*3/4))
+	if c.oneIn(8) {
+		c.w.history.log(c.who, b.name, "crashes")
+		return
+	}
+	c.w.history.ended(b)
+	for range 1 + c.r.IntN(2) {
+		if _, _, err := c.unlock(c.sameOr(p), b, UnlockRequest{Fence: c.fenceOr0(b)}); err != nil {
+			return
+		}
+	}
+}
+
+// reentrant locks several times as one owner, and gives all of it back; it goes on as the
+// same owner when a LOCK failed. While nodes are out, those that answer may have holds that
+// are about to be undone: the numbers are exact only in calm, see balance. They may also
+// lack holds, which only a minority has then: docs/torture.md, Known limits. The LOCK
+// says so, since its count of holds does not grow, and the client believes that.
+func (c *simClient) reentrant() {
+	h, owner, p := c.w.history, c.owner(), c.anyProxy()
+	r := c.request(owner)
+	var b *simBelief
+	held := 0
+	for range 2 + c.r.IntN(3) {
+		at := c.sameOr(p)
+		r.TTL = c.ttl()
+		giveUp := time.Duration(0)
+		if c.oneIn(5) {
+			giveUp = c.between(0, 20*time.Millisecond)
+		}
+		a, err := c.lock(at, r, giveUp)
+		if err == nil && a.Granted {
+			now := c.believe(at, a.Grant, false)
+			if now != b {
+				b, held = now, 0
+			}
+			if held++; a.Grant.Holds < held && !c.w.strict {
+				held = a.Grant.Holds
+				h.count("holds lost")
+			}
+			h.count("holds")
+		}
+		c.sleep(c.between(0, r.TTL/3))
+		if b != nil && c.oneIn(4) && !c.renew(c.sameOr(p), b, c.ttl(), c.fenceOr0(b)) {
+			return
+		}
+	}
+	for ; b != nil && held > 0; held-- {
+		if held == 1 {
+			h.ended(b)
+		}
+		left, _, err := c.unlock(c.sameOr(p), b, UnlockRequest{Fence: c.fenceOr0(b)})
+		b.unlocked = false // it is another hold the next time
+		if err != nil {
+			h.ended(b)
+			return
+		}
+		if h.running(b) && left == 0 {
+			h.blame(r.Name, "%s gave back one of %d holds, and is told that none are left", owner, held)
+		}
+		c.sleep(c.between(0, 10*time.Millisecond))
+	}
+}
+
+// session has the lock kept for it, until it has done, is told that it is lost, or goes.
+func (c *simClient) session() {
+	h, p := c.w.history, c.anyProxy()
+	r := c.request("")
+	if c.oneIn(3) {
+		r.Owner = c.owner()
+	}
+	if c.oneIn(4) {
+		r.MaxHold = c.between(r.TTL, 3*r.TTL)
+	}
+	r.Session = p.svc.NewSession(func(l Loss) {
+		h.log(c.who, l.Name, "%v lock-lost %q fence %d: %s", p, l.Owner, l.Fence, l.Reason)
+		h.lost(l)
+	})
+	defer r.Session.End()
+	a, err := c.lock(p, r, 0)
+	if err != nil || !a.Granted {
+		return
+	}
+	b := c.believe(p, a.Grant, true)
+	for range c.r.IntN(12) {
+		if c.sleep(c.between(0, r.TTL*2/3)); !h.believes(b) {
+			return
+		}
+	}
+	h.count("kept")
+	h.ended(b)
+	switch c.r.IntN(3) {
+	case 0:
+		h.log(c.who, b.name, "is gone")
+	case 1:
+		h.log(c.who, b.name, "is abandoned")
+		r.Session.Abandon()
+	default:
+		_, _, _ = c.unlock(c.sameOr(p), b, UnlockRequest{Fence: c.fenceOr0(b)})
+	}
+}
+
+// resend sends LOCK and UNLOCK with a request id again, through other proxies too, and at
+// the same time, as clients do that did not hear the reply.
+func (c *simClient) resend() {
+	h, owner := c.w.history, c.owner()
+	r := c.request(owner)
+	r.Req = owner + "-req"
+	var b *simBelief
+	for range 4 {
+		p := c.anyProxy()
+		copied := make(chan struct{})
+		if c.oneIn(3) {
+			other, at, giveUp := c.copy(), c.anyProxy(), c.between(0, 30*time.Millisecond)
+			go func() {
+				defer close(copied)
+				_, _ = other.lock(at, r, giveUp)
+			}()
+		} else {
+			close(copied)
+		}
+		a, err := c.lock(p, r, 0)
+		var now *simBelief
+		if err == nil && a.Granted && a.Grant.Holds > 0 { // else it is over, and this is the first reply again
+			now = c.believe(p, a.Grant, false)
+		}
+		<-copied
+		switch {
+		case now == nil:
+		case a.Grant.Holds != 1:
+			h.blame(r.Name, "one request of %s has %d holds", owner, a.Grant.Holds)
+		case c.oneIn(3):
+			h.log(c.who, r.Name, "did not hear it")
+		default:
+			b = now
+		}
+		if b != nil {
+			break
+		}
+	}
+	if b == nil {
+		return
+	}
+	h.count("resends")
+	c.sleep(c.between(0, r.TTL*3/4))
+	h.ended(b)
+	for range 4 {
+		_, lost, err := c.unlock(c.anyProxy(), b, UnlockRequest{Req: r.Req})
+		if lost || err == nil && !c.oneIn(3) {
+			return
+		}
+		c.sleep(c.between(0, 10*time.Millisecond))
+	}
+}
+
+// copy is the same client at another place, whose events do not mix with its own.
+func (c *simClient) copy() *simClient {
+	return &simClient{w: c.w, r: rand.New(rand.NewPCG(c.r.Uint64(), 0)), who: c.who + "'"}
+}
+
+// impatient leaves while it waits, or right when it is granted.
+func (c *simClient) impatient() {
+	p, owner := c.anyProxy(), ""
+	if c.oneIn(2) {
+		owner = c.owner()
+	}
+	r := c.request(owner)
+	r.Wait = time.Second
+	if c.oneIn(2) {
+		_, _ = c.lock(p, r, c.between(0, 50*time.Millisecond))
+	} else if a, err := c.lock(p, r, 0); err == nil && a.Granted {
+		c.w.history.log(c.who, r.Name, "is gone before it heard it")
+		p.svc.Undo(a.Grant)
+	}
+}
+
+// force is an operator who takes a name away.
+func (c *simClient) force() {
+	h, p, name := c.w.history, c.anyProxy(), fmt.Sprintf("n%d", c.r.IntN(c.w.profile.names))
+	h.log(c.who, name, "%v FORCE", p)
+	h.force(name, +1)
+	defer h.force(name, -1)
+	var was Holding
+	var held bool
+	var err error
+	c.bounded(name, "FORCE", 0, func() { was, held, err = p.svc.Force(p.life, 0, name) })
+	h.log(c.who, name, "%v -> %q, %v, %v", p, was.Owner, held, err)
+}
