@@ -62,6 +62,18 @@ torture: redis ## clients, proxies and lock nodes while everything fails, for TI
 	LOCKPROXY_TORTURE_TIME=$(TIME) LOCKPROXY_TORTURE_SEED=$(SEED) LOCKPROXY_TORTURE_FAULTS=$(FAULTS) LOCKPROXY_TORTURE_KEEP=$(CURDIR)/bin \
 		$(GO) test -count=1 -v -timeout 24h -run '^TestTorture$$' ./integration/faults
 
+SEEDS ?= 10000
+FIRST ?= 1
+
+.PHONY: simulate
+simulate: ## SEEDS=10000 simulated runs of the lock protocol, from seed FIRST=1 on, half on each of two processors
+	@$(GO) test -c -o bin/locks.test ./backends/locks
+	@cd backends/locks && \
+	run() { LOCKPROXY_SIM_FIRST=$$1 LOCKPROXY_SIM_SEEDS=$$2 $(NICE) ../../bin/locks.test -test.run '^TestSimulation$$' -test.v -test.timeout 24h; }; \
+	run $(FIRST) $$(($(SEEDS) / 2)) & first=$$!; \
+	run $$(($(FIRST) + $(SEEDS) / 2)) $$(($(SEEDS) - $(SEEDS) / 2)); second=$$?; \
+	wait $$first && exit $$second
+
 .PHONY: mutants
 mutants: redis ## broken builds of lockproxy, and in how many seconds the simulation and the torture notice
 	LOCKPROXY_MUTANTS=1 $(NICE) $(GO) test -count=1 -v -timeout 2h -run '^TestMutants$$' ./integration/faults
