@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	margin  = 2 * time.Millisecond // of a lease, beside 1 % of it
-	lateBy  = 2 * time.Second      // how late a proxy may notice that a client is gone, while it may be stopped itself
-	settles = time.Second          // how long after a fault nodes may be late, beside a quarantine
+	margin  = 2 * time.Millisecond  // of a lease, beside 1 % of it
+	lateBy  = 2 * time.Second       // how late a proxy may notice that a client is gone, while it may be stopped itself
+	settles = time.Second           // how long after a fault nodes may be late, beside a quarantine
+	prompt  = 25 * time.Millisecond // in a calm, a command that does not wait
 )
 
 // expected are the errors that anybody may get while things fail.
@@ -59,6 +60,7 @@ type belief struct {
 // check returns what is wrong.
 func (j *judge) check() []string {
 	j.events.sort()
+	j.storms()
 	j.build()
 	for name, all := range j.beliefs {
 		j.exclusion(name, all)
@@ -173,8 +175,8 @@ func (j *judge) locked(b *belief, e *Event) *belief {
 	b.until = max(b.until, e.Start.add(e.Validity))
 	b.lapse = max(b.lapse, e.lapse())
 	b.session = b.session || e.Session
-	// While nodes are late, an attempt of the proxy itself may be there until it is undone.
-	if (e.Holds > b.most || e.Holds < b.least && !b.unsure) && j.calm(b.first, e.End) {
+	// While nodes are late, or others try, an attempt of the proxy may be there until it is undone.
+	if (e.Holds > b.most && e.Wait == 0 || e.Holds < b.least && !b.unsure) && j.calm(b.first, e.End) {
 		j.accuse("%s: fence %d of %s has %d holds, it has taken %d to %d", e.Name, e.Granted, e.Owner, e.Holds, b.least, b.most)
 	}
 	return b
@@ -229,14 +231,31 @@ func (j *judge) unlocked(b *belief, e *Event) {
 	b.end(e.Start)
 }
 
-// calm reports whether nothing failed in a time, nor shortly before.
-func (j *judge) calm(from, until instant) bool {
-	for _, w := range j.faults {
-		if from < w.until.add(j.maxTTL+settles) && w.from < until {
-			return false
+// storms joins faults that are no calm apart. A machine that is late is a fault too: what
+// was not answered promptly shows it.
+func (j *judge) storms() {
+	for _, e := range j.events {
+		verb := e.Op == opLock && e.Wait == 0 || e.Op == opRenew || e.Op == opUnlock
+		if verb && e.answered() && (e.Reply == failed || e.End > e.Start.add(prompt)) {
+			j.faults = append(j.faults, window{e.Start, e.End})
 		}
 	}
-	return true
+	slices.SortFunc(j.faults, func(a, b window) int { return cmp.Compare(a.from, b.from) })
+	var joined []window
+	for _, w := range j.faults {
+		w.until = w.until.add(j.maxTTL + settles)
+		if n := len(joined); n > 0 && w.from <= joined[n-1].until {
+			joined[n-1].until = max(joined[n-1].until, w.until)
+			continue
+		}
+		joined = append(joined, w)
+	}
+	j.faults = joined
+}
+
+// calm reports whether nothing failed in a time, nor shortly before.
+func (j *judge) calm(from, until instant) bool {
+	return !slices.ContainsFunc(j.faults, func(w window) bool { return from < w.until && w.from < until })
 }
 
 // exclusion accuses owners that believed at one time to have a lock.

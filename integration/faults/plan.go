@@ -22,6 +22,19 @@ func (f fault) String() string {
 	return fmt.Sprintf("%6.2fs %s %d/%d for %v %v %s", f.at.Seconds(), f.kind, f.a, f.b, f.lasts.Round(time.Millisecond), f.amount.Round(time.Millisecond), f.way)
 }
 
+// target is what fails; one fault of it at a time.
+func (f fault) target() string {
+	switch what, _, _ := strings.Cut(f.kind, "-"); what {
+	case "node", "script", "step":
+		return fmt.Sprint("node", f.a)
+	case "proxy", "client":
+		return fmt.Sprint(what, f.a)
+	case "force", failover:
+		return what
+	}
+	return "links" // since one kind of them cannot tell whose it ends
+}
+
 // Kinds are what can be made to fail. Drift and skew hold for a whole run. After a step
 // forward only fences are promised; it is never part of a mix.
 var kinds = []string{
@@ -90,26 +103,22 @@ func (p *planner) between(low, high time.Duration) time.Duration {
 // fault makes up one, if what it would hit does not fail already.
 func (p *planner) fault(at time.Duration) (fault, bool) {
 	f := fault{at: at, kind: p.kinds[p.IntN(len(p.kinds))], lasts: p.between(30*time.Millisecond, 1200*time.Millisecond)}
-	target := f.kind
 	switch f.kind {
 	case "node-kill", "node-pause", "node-flush", "script-flush", "step-back", stepForward:
 		f.a = p.IntN(p.nodes)
-		target = fmt.Sprint("node", f.a)
 	case "proxy-kill", "proxy-pause":
 		f.a = p.IntN(p.proxies)
-		target = fmt.Sprint("proxy", f.a)
 	case "client-kill", "client-pause":
 		f.a = p.IntN(p.clients)
 		f.lasts += p.upTo(500 * time.Millisecond)
-		target = fmt.Sprint("client", f.a)
 	case "partition", "half-open", "delay", "cut":
 		f.a, f.b = p.link()
 		f.amount = p.between(5*time.Millisecond, 300*time.Millisecond)
 		if f.kind == "half-open" || p.IntN(3) == 0 {
 			f.way = []string{"upstream", "downstream"}[p.IntN(2)]
 		}
-		target = "links" // one at a time, since one kind of them cannot tell whose it ends
 	}
+	target := f.target()
 	if p.busy[target] > at || !p.allowed(&f) {
 		return f, false
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,8 +52,11 @@ func (r Run) Do(t *testing.T) {
 	began := time.Now()
 	stop, broken := make(chan struct{}), make(chan error, 1)
 	go func() { broken <- w.carryOut(faults, stop) }()
+	var lateness sync.WaitGroup
+	lateness.Go(func() { w.noteLateness(stop) })
 	j := r.watch(w, began)
 	close(stop)
+	lateness.Wait()
 	if err := <-broken; err != nil {
 		t.Error(err)
 	}

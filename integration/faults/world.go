@@ -248,11 +248,7 @@ func (w *world) carryOut(faults []fault, stop <-chan struct{}) error {
 
 // happen has one fault happen.
 func (w *world) happen(f fault) error {
-	what, _, _ := strings.Cut(f.kind, "-")
-	if f.kind == "script-flush" {
-		what = "node"
-	}
-	target, _ := w.targets.LoadOrStore(fmt.Sprint(what, f.a), &sync.Mutex{})
+	target, _ := w.targets.LoadOrStore(f.target(), &sync.Mutex{})
 	target.(*sync.Mutex).Lock()
 	defer target.(*sync.Mutex).Unlock()
 	from := now()
@@ -311,6 +307,23 @@ func (w *world) happen(f fault) error {
 		return end()
 	}
 	return nil
+}
+
+// noteLateness notes when this machine does not run what is due, until stop is closed.
+func (w *world) noteLateness(stop <-chan struct{}) {
+	for last := now(); ; {
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-stop:
+			return
+		}
+		from := last
+		if last = now(); last > from.add(prompt) {
+			w.mu.Lock()
+			w.windows = append(w.windows, window{from, last})
+			w.mu.Unlock()
+		}
+	}
 }
 
 // tell sends one command to a server that may be stopped.
