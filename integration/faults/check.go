@@ -52,7 +52,7 @@ type belief struct {
 	unsure  bool            // the owner may have what it was not told of
 	least   int             // holds that were taken and not given back
 	most    int             // with those that were perhaps taken, or perhaps not given back
-	reqs    map[string]bool // that were counted
+	reqs    map[string]bool // LOCKs and UNLOCKs that were counted
 	free    instant         // when UNLOCK had said that the lock is free
 	first   instant         // when it was asked for
 }
@@ -213,7 +213,12 @@ func (j *judge) unlocked(b *belief, e *Event) {
 		return
 	}
 	sure := !b.unsure && e.First && !b.closed && e.Reply == carried
-	if b.least--; b.least < 0 || e.All {
+	id := "unlock " + cmp.Or(e.Req, fmt.Sprint("#", e.ID))
+	if !b.reqs[id] { // one that is repeated gives nothing back
+		b.reqs[id] = true
+		b.least = max(0, b.least-1)
+	}
+	if e.All {
 		b.least = 0
 	}
 	if e.First && e.Reply == carried {

@@ -92,6 +92,14 @@ func TestJudge(t *testing.T) {
 			s.unlock("a", false)
 			s.lock("b", 2, lease, 1)
 		}, "both valid"},
+		{"after an unlock that left a hold and was repeated", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.lock("a", 1, lease, 2)
+			s.unlock("a", false).Req = "u"
+			again := s.unlock("a", false)
+			again.Req, again.First = "u", false
+			s.lock("b", 2, lease, 1)
+		}, "both valid"},
 		{"after the end of a session", func(s *script) {
 			s.lock("a", 1, lease, 1).Session = true
 			s.say(Event{Op: opClose, Owner: "a"})
