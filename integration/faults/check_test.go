@@ -210,6 +210,21 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestUntil: what was answered later was not answered then.
+func TestUntil(t *testing.T) {
+	var s script
+	s.lock("a", 1, time.Second, 1)
+	at := s.unlock("a", true).Start
+	s.lock("b", 2, time.Second, 1)
+	past := s.history.until(at)
+	if len(past) != 2 || past[0] != s.history[0] || past[1].answered() || past[1].Reply != "" || past[1].Owner != "a" {
+		t.Errorf("%+v of %+v", past, s.history)
+	}
+	if len(s.history.until(s.at)) != 3 || !s.history[1].answered() {
+		t.Error("the history itself has changed")
+	}
+}
+
 // TestSets: what is lost behind a fence is wrong, what is lost behind none only if nobody
 // was late.
 func TestSets(t *testing.T) {

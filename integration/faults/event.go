@@ -139,6 +139,23 @@ func (h *history) read(path string) error {
 	}
 }
 
+// until is the history as it was then. Journals are read one after the other, while clients
+// go on: without it an answer could be there and what made it possible not.
+func (h history) until(at instant) (past history) {
+	for _, e := range h {
+		switch {
+		case e.Start > at:
+		case e.End > at:
+			past = append(past, &Event{ID: e.ID, Client: e.Client, Op: e.Op, Name: e.Name, Owner: e.Owner, Start: e.Start,
+				TTL: e.TTL, Wait: e.Wait, Session: e.Session, Req: e.Req, Fence: e.Fence, First: e.First, All: e.All,
+				Key: e.Key, Value: e.Value})
+		default:
+			past = append(past, e)
+		}
+	}
+	return past
+}
+
 func (h history) sort() {
 	slices.SortStableFunc(h, func(a, b *Event) int { return int(min(max(a.Start-b.Start, -1), 1)) })
 }

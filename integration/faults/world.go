@@ -194,6 +194,7 @@ func (w *world) record(e *Event) {
 
 // history is what was written down so far.
 func (w *world) history() history {
+	at := now()
 	paths, err := filepath.Glob(filepath.Join(w.dir, "client-*"))
 	if err != nil {
 		w.tb.Fatal(err)
@@ -204,7 +205,7 @@ func (w *world) history() history {
 			w.tb.Fatalf("%s: %v", path, err)
 		}
 	}
-	return h
+	return h.until(at)
 }
 
 // sets are the sets as they are on the upstream.
