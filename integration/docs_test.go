@@ -1,0 +1,108 @@
+package integration
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestGuaranteesNameTheirTests: every test that the page of guarantees points at exists.
+func TestGuaranteesNameTheirTests(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/guarantees.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := testsOfTheProject(t)
+	named := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(page), -1)
+	if len(named) < 40 {
+		t.Errorf("the page names only %d tests", len(named))
+	}
+	for _, name := range named {
+		if !there[name] {
+			t.Errorf("there is no %s", name)
+		}
+	}
+}
+
+// testsOfTheProject is the names of all tests of all packages.
+func testsOfTheProject(t *testing.T) map[string]bool {
+	t.Helper()
+	there := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	eachFile(t, "_test.go", func(_ string, text []byte) {
+		for _, m := range declared.FindAllSubmatch(text, -1) {
+			there[string(m[1])] = true
+		}
+	})
+	return there
+}
+
+// TestLinksInDocs: a link to a file of the project, or to a heading of a page, leads there.
+func TestLinksInDocs(t *testing.T) {
+	t.Parallel()
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	links := 0
+	eachFile(t, ".md", func(path string, text []byte) {
+		for _, m := range link.FindAllSubmatch(text, -1) {
+			target, heading, _ := strings.Cut(string(m[1]), "#")
+			if strings.Contains(target, ":") {
+				continue // not ours
+			}
+			links++
+			file := path
+			if target != "" {
+				file = filepath.Join(filepath.Dir(path), target)
+			}
+			if _, err := os.Stat(file); err != nil {
+				t.Errorf("%s: %s leads nowhere", path, m[1])
+			} else if heading != "" && !headings(t, file)[heading] {
+				t.Errorf("%s: %s has no such heading", path, m[1])
+			}
+		}
+	})
+	if links < 50 {
+		t.Errorf("only %d links were found", links)
+	}
+}
+
+// headings is the anchors of a page, as its readers' programs make them of the headings.
+func headings(t *testing.T, file string) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	anchors := map[string]bool{}
+	dropped := regexp.MustCompile("[^\\w\\- ]")
+	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllSubmatch(text, -1) {
+		anchor := strings.ToLower(string(dropped.ReplaceAll(m[1], nil)))
+		anchors[strings.ReplaceAll(anchor, " ", "-")] = true
+	}
+	return anchors
+}
+
+// eachFile calls f for the project's files whose names end so.
+func eachFile(t *testing.T, suffix string, f func(path string, text []byte)) {
+	t.Helper()
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != ".." && (d.Name() == "bin" || d.Name() == "node_modules" || strings.HasPrefix(d.Name(), ".")) {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(path, suffix) {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		f(path, text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
