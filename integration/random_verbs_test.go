@@ -32,7 +32,8 @@ type locker struct {
 	raw    bool // and have been: verbs in a transaction are refused by the upstream
 	off    bool // CLIENT REPLY
 	skip   bool
-	strung bool // a LOCK of this burst may wait
+	strung bool // a LOCK that is before what comes may wait
+	unread bool // the last command is not answered, so that it may go on when more is said
 	fresh  int  // names said in the shadow of a LOCK that may wait
 	locks  map[string]*lockState
 	values map[string]string
@@ -79,7 +80,7 @@ func (l *locker) say(fits func(redistest.Value) bool, args ...string) {
 	l.story = append(l.story, fmt.Sprintf("%.80q", args))
 	quiet := l.off || l.skip
 	l.skip = false
-	if !quiet {
+	if l.unread = quiet; !quiet {
 		l.wants = append(l.wants, want{fmt.Sprintf("%.80q", args), fits})
 	}
 }
@@ -465,7 +466,7 @@ func (l *locker) burst() string {
 
 func (l *locker) send() string {
 	text := strings.Join(l.said, "")
-	l.said, l.strung = nil, false
+	l.said, l.strung = nil, l.strung && l.unread // what is not answered may still wait
 	return text
 }
 
