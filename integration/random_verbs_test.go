@@ -489,7 +489,7 @@ func (l *locker) reset() {
 // each verb is answered once, in its turn and rightly.
 func TestRandomVerbs(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 3, 1)
+	r := startRig(t, 3, 1, "--node-timeout", "2s")
 	rival := redistest.Open(t, r.addr())
 	wantGrant(t, rival.Do(t, "LOCK", rivalName, "60s", "OWNER", "rival", "SESSION"))
 	if s := os.Getenv(seedVariable); s != "" {
@@ -524,6 +524,9 @@ func (r *rig) speak(t *testing.T, seed uint64) {
 			_ = c.Conn.(*net.TCPConn).SetLinger(0)
 		}
 	case 1: // closed on one side: everything is answered all the same, LOCKs as given up
+		if l.raw { // where replies are not counted, nobody knows which is the last
+			return
+		}
 		text := l.burst()
 		_, _ = c.Write([]byte(text))
 		_ = c.Conn.(*net.TCPConn).CloseWrite()
@@ -532,7 +535,7 @@ func (r *rig) speak(t *testing.T, seed uint64) {
 		for ; err == nil; n++ {
 			_, err = c.Next()
 		}
-		if late := (net.Error)(nil); errors.As(err, &late) && late.Timeout() || n != len(l.wants) {
+		if late := (net.Error)(nil); errors.As(err, &late) && late.Timeout() || n != len(l.wants) && !l.raw {
 			t.Errorf("%s=%d: a client that closed its side got %d of %d replies, then %v; all that was said:\n%s", seedVariable, seed, n, len(l.wants), err, strings.Join(l.story, "\n"))
 		}
 	default:
