@@ -366,8 +366,9 @@ func (s *session) feed(ctx context.Context, data []byte) bool {
 			return false
 		}
 		s.mu.Lock()
-		if s.working { // started just now, on what was fed
+		if s.working && len(data) > 0 { // started just now, on what was fed
 			s.ahead = append(s.ahead, data...)
+			s.unparkLocked(ctx)
 			data = nil
 		}
 		s.mu.Unlock()
