@@ -95,13 +95,20 @@ func same(got, want string) bool {
 	return subtle.ConstantTimeCompare(g[:], w[:]) == 1
 }
 
-// remote is a client's address without its port; a Unix socket's clients have none.
+// remote is who a client is, for counting: its address without the port, of IPv6 the
+// network of it, since one who guesses has all addresses there. A Unix socket's clients
+// have none.
 func remote(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return ""
 	}
-	return host
+	ip := at.Addr().Unmap().WithZone("")
+	if ip.Is4() {
+		return ip.String()
+	}
+	network, _ := ip.Prefix(64) // an IPv6 address has 64 bits
+	return network.String()
 }
 
 // plainHost says that nobody can have made a browser take host for another site: it is

@@ -267,8 +267,17 @@ func TestGuessing(t *testing.T) {
 		if code := try("192.0.2.1:3000", secret); code != 0 {
 			t.Errorf("a minute later: %d", code)
 		}
-		for i := range 3 * mostGuessers {
+		for i := range mostGuesses {
 			try(fmt.Sprintf("[2001:db8::%x]:1", i+1), "wrong")
+		}
+		if code := try("[2001:db8::ffff:1]:1", secret); code != 429 {
+			t.Errorf("after %d guesses from a network, another address in it: %d", mostGuesses, code)
+		}
+		if code := try("[2001:db8:0:1::1]:1", secret); code != 0 {
+			t.Errorf("another network: %d", code)
+		}
+		for i := range 3 * mostGuessers {
+			try(fmt.Sprintf("[2001:db8:%x::1]:1", i+1), "wrong")
 		}
 		if n := s.wrong.by.Len(); n > mostGuessers {
 			t.Errorf("%d guessers are remembered", n)
