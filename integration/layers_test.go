@@ -26,7 +26,7 @@ var drawing = []room{
 		theirs: []string{"github.com/urfave/cli/v2", "github.com/alicebob/miniredis/v2", "go.yaml.in/yaml/v3", "github.com/coreos/go-systemd/v22"}},
 	{pkg: "proxy/admin",
 		ours:   []string{"proxy", "commands", "backends/upstream", "backends/locks", "backends/meter"},
-		theirs: []string{"github.com/prometheus/client_golang", "github.com/hashicorp/golang-lru/v2", "golang.org/x/net"}},
+		theirs: []string{"github.com/prometheus/client_golang", "github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "proxy",
 		ours:   []string{"commands", "backends/resp", "backends/sock", "backends/meter"},
 		theirs: []string{"github.com/tidwall/redcon"}},

@@ -48,6 +48,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			refuse(w, http.StatusUnsupportedMediaType, "what changes something is sent as application/json")
 			return
 		}
+		s.seats.keep(r)
 		next.ServeHTTP(w, r)
 	})
 }

@@ -54,7 +54,7 @@ func TestWhoIsAnOperator(t *testing.T) {
 			d := open(t, tt.opt, nowhere, nowhere)
 			log := d.log
 			if tt.public {
-				d = serveHandler(t, (&Server{opt: d.opt, wrong: newGuesses(), watch: d.watch}).routes())
+				d = serveHandler(t, (&Server{opt: d.opt, wrong: newGuesses(), watch: d.watch, seats: newSeats()}).routes())
 			}
 			for _, path := range []string{"/", "/debug/pprof/", "/nothing"} {
 				code, body := d.get(t, path, tt.header...)
@@ -219,6 +219,57 @@ func TestStingyClients(t *testing.T) {
 	}
 	if code, _ := d.get(t, "/healthz"); code != http.StatusOK {
 		t.Errorf("an honest client: %d", code)
+	}
+}
+
+// Whoever holds all connections keeps nobody out, and an operator's page stays live
+// meanwhile.
+func TestHeldConnections(t *testing.T) {
+	t.Parallel()
+	d := open(t, Options{}, nowhere, nowhere)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.url+"/page/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := d.http.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Body.Close()
+	for range maxConns + 1 {
+		c, err := net.Dial("tcp", d.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.Read(make([]byte, 1)); n == 0 { // the others are idle from now on
+			t.Fatal(err)
+		}
+	}
+	// Less than keepIdle, after which there is room again.
+	ctx, cancel := context.WithTimeout(t.Context(), keepIdle/2)
+	defer cancel()
+	if r, err = http.NewRequestWithContext(ctx, http.MethodGet, d.url+"/healthz", nil); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+	if err != nil {
+		t.Fatalf("an honest client: %v", err)
+	}
+	answer.Body.Close()
+	d.seats.mu.Lock()
+	defer d.seats.mu.Unlock()
+	kept := 0
+	for _, at := range d.seats.taken {
+		if at.kept {
+			kept++
+		}
+	}
+	if n := len(d.seats.taken); n > maxConns || kept != 1 {
+		t.Errorf("%d connections, %d of them operators'; want %d at most, and the page's", n, kept, maxConns)
 	}
 }
 

@@ -22,8 +22,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
@@ -73,7 +71,7 @@ type Server struct {
 	http   *http.Server
 	ending context.Context // of all requests; done: those that last must end
 	end    context.CancelFunc
-	conns  sync.WaitGroup
+	seats  *seats
 }
 
 // Bounds on what a client of the server may take. A handler whose answer lasts, such as
@@ -98,7 +96,7 @@ func New(opt Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, ln: ln, local: isLocal(ln.Addr()), wrong: newGuesses(), watch: newWatch(opt.Upstream)}
+	s := &Server{opt: opt, ln: ln, local: isLocal(ln.Addr()), wrong: newGuesses(), watch: newWatch(opt.Upstream), seats: newSeats()}
 	s.live = newLive(s)
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.http = &http.Server{
@@ -110,7 +108,8 @@ func New(opt Options) (*Server, error) {
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          log.New(complaints{opt.Log}, "", 0),
 		BaseContext:       func(net.Listener) context.Context { return s.ending },
-		ConnState:         s.follow,
+		ConnContext:       s.seats.with,
+		ConnState:         s.seats.follow,
 	}
 	return s, nil
 }
@@ -133,16 +132,6 @@ func (c complaints) Write(p []byte) (int, error) {
 func isLocal(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return !ok || tcp.IP.IsLoopback()
-}
-
-// follow counts the connections whose goroutines have not ended.
-func (s *Server) follow(_ net.Conn, state http.ConnState) {
-	switch state {
-	case http.StateNew:
-		s.conns.Add(1)
-	case http.StateClosed, http.StateHijacked:
-		s.conns.Done()
-	}
 }
 
 // routes are all that can be asked for. What is not in open is the operator's.
@@ -176,7 +165,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		<-ctx.Done()
 		s.shut()
 	}()
-	ln := netutil.LimitListener(s.ln, maxConns)
+	ln := s.ln
 	if s.opt.TLS != nil {
 		ln = tls.NewListener(ln, s.opt.TLS)
 	}
@@ -184,7 +173,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	cancel()
 	<-closed
 	background.Wait()
-	s.conns.Wait()
+	s.seats.all.Wait()
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
