@@ -164,7 +164,7 @@ func TestCrossSite(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := &Server{local: true}
+			s := &Server{local: true, seats: newSeats()}
 			done := false
 			h := s.guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { done = true }))
 			d := serveHandler(t, h)
