@@ -72,7 +72,7 @@ func (f *facts) judgeMemory(j *judgement) {
 		j.add(Warning, "evicts", "maxmemory-policy is "+policy+": harmless until somebody sets maxmemory, then locks that are held are dropped, unnoticed, and granted a second time", fix)
 	}
 	if most > 0 && used*10 >= most*8 {
-		s, more := Warning, cli(f.server, fmt.Sprintf("CONFIG SET maxmemory %d", 2*most))
+		s, more := Warning, cli(f.server, fmt.Sprintf("CONFIG SET maxmemory %d", 2*max(most, used)))
 		if used >= most {
 			s = Error
 		}
@@ -118,8 +118,12 @@ func count(n int, noun string) string {
 // judgePauses is about what has kept the node from answering.
 func (f *facts) judgePauses(j *judgement, o *Options) {
 	limit := cmp.Or(o.NodeTimeout, nodeTime)
-	if fork := time.Duration(number(f.info["latest_fork_usec"])) * time.Microsecond; fork >= limit {
-		j.add(Warning, "pauses", "its last fork, for a snapshot or a rewrite, took "+rough(fork)+": no vote comes meanwhile", cli(f.server, `CONFIG SET save ""`))
+	if fork := time.Duration(number(f.info["latest_fork_usec"])) * time.Microsecond; fork >= limit && f.forks() {
+		fix := cli(f.server, `CONFIG SET save ""`)
+		if f.info["aof_enabled"] == "1" {
+			fix = cli(f.server, "CONFIG SET appendonly no") + ", and " + fix
+		}
+		j.add(Warning, "pauses", "its last fork, for a snapshot or a rewrite, took "+rough(fork)+": no vote comes meanwhile", fix)
 	}
 	slowest := slowCommand{}
 	for _, s := range f.slow {
@@ -130,6 +134,12 @@ func (f *facts) judgePauses(j *judgement, o *Options) {
 	if slowest.took >= limit {
 		j.add(Warning, "pauses", fmt.Sprintf("%s took %s within the last hour: no vote comes meanwhile", slowest.name, rough(slowest.took)), "keep other work off lock nodes; "+cli(f.server, "SLOWLOG GET"))
 	}
+}
+
+// forks says that the node may fork again, as far as is known: how long it took once is
+// told for as long as the node runs.
+func (f *facts) forks() bool {
+	return f.configErr != nil || f.config["save"] != "" || f.info["aof_enabled"] == "1" || number(f.info["connected_slaves"]) > 0
 }
 
 // judgeTries is about commands that scripts need.

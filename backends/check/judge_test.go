@@ -90,7 +90,11 @@ func TestJudge(t *testing.T) {
 		{"room enough", func(f *facts, _ *Options) { f.info["maxmemory"], f.info["used_memory"] = "100", "79" }, ""},
 		{"connections", func(f *facts, _ *Options) { f.config["maxclients"], f.info["connected_clients"] = "100", "80" }, "warning maxclients"},
 		{"connections enough", func(f *facts, _ *Options) { f.config["maxclients"], f.info["connected_clients"] = "100", "79" }, ""},
-		{"fork", func(f *facts, _ *Options) { f.info["latest_fork_usec"] = "60000" }, "warning pauses"},
+		{"fork", func(f *facts, _ *Options) { f.info["latest_fork_usec"], f.config["save"] = "60000", "3600 1" }, "note forgets, warning pauses"},
+		{"fork, settings not seen", func(f *facts, _ *Options) {
+			f.info["latest_fork_usec"], f.configErr = "60000", errors.New("NOPERM")
+		}, "note could-not-look, warning pauses"},
+		{"fork that does not come again", func(f *facts, _ *Options) { f.info["latest_fork_usec"] = "60000" }, ""},
 		{"far", func(f *facts, _ *Options) { f.trips = trips(30*time.Millisecond, 40*time.Millisecond) }, "warning latency"},
 		{"too far", func(f *facts, _ *Options) { f.trips = trips(210*time.Millisecond, time.Second) }, "error latency"},
 		{"too far for the setting", func(f *facts, o *Options) {
@@ -197,4 +201,16 @@ func TestCommandLine(t *testing.T) {
 			t.Errorf("%s: %s, want %s", url, got, want)
 		}
 	}
+}
+
+// What mends a full node makes it larger than what it holds, however much too small it was.
+func TestMemoryFix(t *testing.T) {
+	all, o := set(t, "10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379")
+	all[0].info["maxmemory"], all[0].info["used_memory"] = "1000000", "5000000"
+	for _, f := range judge(all, o, noon) {
+		if f.ID == "memory" && strings.HasSuffix(f.Fix, "CONFIG SET maxmemory 10000000") {
+			return
+		}
+	}
+	t.Error("no fix that helps")
 }
