@@ -26,8 +26,8 @@ type judge struct {
 	events  history
 	faults  []window
 	maxTTL  time.Duration
-	lapses  bool // leases end on time: no clock was stepped back
-	unsafe  bool // a clock was stepped forward: only fences and what is behind them is promised
+	back    time.Duration // leases may end so much later, as clocks of nodes were stepped back
+	unsafe  bool          // a clock was stepped forward: only fences and what is behind them is promised
 	beliefs map[string][]*belief
 
 	found    []string
@@ -194,7 +194,7 @@ func (j *judge) renewed(b *belief, e *Event) {
 		}
 		return
 	}
-	if j.lapses && !b.session && !b.unsure && e.Start > b.lapse {
+	if !b.session && !b.unsure && e.Start > b.lapse.add(j.back) {
 		j.accuse("%s: fence %d of %s was renewed %v after its lease was over", e.Name, b.fence, e.Owner, time.Duration(e.Start-b.lapse))
 	}
 	if b.closed && b.free != 0 && b.free < e.Start {
@@ -324,15 +324,15 @@ func (j *judge) refusals() {
 		if e.Op != opLock || e.Reply != held || e.Wait > 0 || b == nil || b.unsure || e.Start < b.from {
 			continue
 		}
-		lapse := b.lapse
+		lapse := b.lapse.add(j.back)
 		if b.session {
 			if !b.closed {
 				continue
 			}
-			lapse = max(lapse, b.until).add(j.maxTTL + lateBy)
+			lapse = max(lapse, b.until.add(j.back)).add(j.maxTTL + lateBy)
 		}
 		switch {
-		case j.lapses && e.Start > lapse:
+		case e.Start > lapse:
 			j.accuse("%s: held by %s, %v after its lease was over", e.Name, b.owner, time.Duration(e.Start-lapse))
 		case b.free != 0 && e.Start > b.free && j.calm(b.first, e.End):
 			j.accuse("%s: held by %s, %v after UNLOCK said that it is free", e.Name, b.owner, time.Duration(e.Start-b.free))

@@ -47,7 +47,7 @@ func (s *script) refused(owner, holder string) *Event {
 
 // TestJudge: what must not be is noticed, and nothing else.
 func TestJudge(t *testing.T) {
-	const lease = time.Second
+	const lease, back = time.Second, time.Second / 4
 	tests := []struct {
 		what  string
 		say   func(s *script)
@@ -166,6 +166,16 @@ func TestJudge(t *testing.T) {
 			s.at += instant(2 * lease)
 			s.refused("b", "a")
 		}, "after its lease was over"},
+		{"held for as long as a clock that was stepped back may have it", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.at += instant(lease + back/2)
+			s.refused("b", "a")
+		}, ""},
+		{"held for longer than a clock that was stepped back may have it", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.at += instant(lease + back + back/2)
+			s.refused("b", "a")
+		}, "after its lease was over"},
 		{"a session that was not told", func(s *script) {
 			s.lock("a", 1, lease, 1).Session = true
 			e := s.say(Event{Op: opKeep, Owner: "a", Fence: 1, Reply: carried})
@@ -196,7 +206,7 @@ func TestJudge(t *testing.T) {
 	for _, tt := range tests {
 		var s script
 		tt.say(&s)
-		j := &judge{events: s.history, lapses: true}
+		j := &judge{events: s.history, back: back}
 		j.check()
 		if found := strings.Join(j.found, "\n"); tt.wrong == "" && found != "" || !strings.Contains(found, tt.wrong) {
 			t.Errorf("%s: %q, want %q", tt.what, j.found, tt.wrong)

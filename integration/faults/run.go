@@ -110,10 +110,11 @@ func (r Run) judge(w *world) *judge {
 		windows = append(windows, window{f, now()})
 	}
 	w.mu.Unlock()
-	return &judge{
-		events: w.history(), faults: windows, maxTTL: w.maxTTL,
-		lapses: !slices.Contains(r.Kinds, "step-back"), unsafe: slices.Contains(r.Kinds, stepForward),
+	j := &judge{events: w.history(), faults: windows, maxTTL: w.maxTTL, unsafe: slices.Contains(r.Kinds, stepForward)}
+	if slices.Contains(r.Kinds, "step-back") {
+		j.back = mostBack
 	}
+	return j
 }
 
 // report says what happened, and fails the test for what must not, or if it was too little.
