@@ -350,6 +350,9 @@ func (w *worker) keep(c *claim) bool {
 // hold does something with the lock. It reports whether the owner still has it, as far as
 // it knows.
 func (w *worker) hold(c *claim) bool {
+	if !strings.HasPrefix(c.Name, mutexNames) && w.chance(2) {
+		return w.update(c)
+	}
 	switch w.IntN(9) {
 	case 0, 1:
 		return w.renew(c, 200*time.Millisecond+w.upTo(w.Leases))

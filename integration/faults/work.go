@@ -64,10 +64,11 @@ func (w *worker) update(c *claim) bool {
 }
 
 // think takes some time, and now and then, as a long garbage collection would, more than the
-// lease, without looking at the clock afterwards.
+// lease, without looking at the clock afterwards: long enough that the next may have
+// changed what the lock protects.
 func (w *worker) think(c *claim) {
-	if w.chance(25) {
-		w.sleep(c.TTL + w.upTo(200*time.Millisecond))
+	if w.chance(10) && !c.Session {
+		w.sleep(c.TTL + w.upTo(500*time.Millisecond))
 	}
 	w.sleep(w.upTo(8 * time.Millisecond))
 }
