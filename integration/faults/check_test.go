@@ -296,3 +296,35 @@ func TestPlan(t *testing.T) {
 		t.Error("there is a fault none")
 	}
 }
+
+// TestUndecided: a history that is too hard for porcupine in the time given is not taken for
+// a right one.
+func TestUndecided(t *testing.T) {
+	const at = instant(time.Hour)
+	j := &judge{beliefs: map[string][]*belief{}}
+	for i := range int64(60) { // all at once, and the last two under one fence
+		j.beliefs["n"] = append(j.beliefs["n"], &belief{name: "n", owner: string(rune('A' + i)), fence: min(i, 58) + 1, from: at})
+	}
+	if got := j.linear(50 * time.Millisecond); len(got) != 1 || len(j.found) > 0 {
+		t.Errorf("undecided is %q, and accused are %q", got, j.found)
+	}
+}
+
+// TestVoid: a run without any of what it is about shows nothing, and one without faults only
+// if there were to be some.
+func TestVoid(t *testing.T) {
+	for what := range least {
+		counts := map[string]int{}
+		for k, n := range least {
+			counts[k] = n
+		}
+		delete(counts, what)
+		few := Run{Length: time.Minute, Kinds: kinds}.few(counts)
+		if len(few) != 1 || !strings.Contains(few[0], what) {
+			t.Errorf("without %s: %q", what, few)
+		}
+		if few := (Run{Length: time.Minute, Kinds: []string{"drift", "skew"}}).few(counts); (len(few) == 0) != (what == "faults") {
+			t.Errorf("with clocks that are wrong, without %s: %q", what, few)
+		}
+	}
+}

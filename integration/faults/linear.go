@@ -47,8 +47,9 @@ var lockModel = porcupine.Model{
 // linear accuses where no order of grants and ends explains what the clients of a name
 // were told. A grant happens between its LOCK and the reply; its end at any time from the
 // end of the belief on. Beliefs that were cut short by FORCE or lasted no time at all only
-// have their place in the order of fences.
-func (j *judge) linear(limit time.Duration) {
+// have their place in the order of fences. It returns what it could not tell within the
+// limit, which is for a name.
+func (j *judge) linear(limit time.Duration) (undecided []string) {
 	for name, all := range j.beliefs {
 		grants := firstGrants(all)
 		var ops []porcupine.Operation
@@ -61,10 +62,14 @@ func (j *judge) linear(limit time.Duration) {
 				porcupine.Operation{ClientId: i, Input: move{b.owner, b.fence, false}, Call: int64(b.first), Return: int64(b.from)},
 				porcupine.Operation{ClientId: i, Input: move{b.owner, b.fence, true}, Call: int64(max(b.first, b.until)), Return: ends})
 		}
-		if porcupine.CheckOperationsTimeout(lockModel, ops, limit) == porcupine.Illegal {
+		switch porcupine.CheckOperationsTimeout(lockModel, ops, limit) {
+		case porcupine.Illegal:
 			j.accuse("%s: no order of the %d grants and their ends explains what clients were told", name, len(grants))
+		case porcupine.Unknown:
+			undecided = append(undecided, fmt.Sprintf("porcupine could not tell of %d grants of %s", len(grants), name))
 		}
 	}
+	return undecided
 }
 
 // firstGrants are beliefs in the order of fences, those of one fence as one.

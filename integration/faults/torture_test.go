@@ -3,6 +3,7 @@ package faults
 import (
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"testing"
@@ -61,6 +62,9 @@ func TestTorture(t *testing.T) {
 func TestClockThatStepsForward(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one torture is enough")
+	}
+	if _, err := exec.LookPath("cc"); err != nil {
+		t.Skip(errNoCompiler)
 	}
 	Run{Seed: rand.Uint64(), Length: 5 * time.Second, Kinds: []string{stepForward, "node-pause", "proxy-pause"}, Nodes: 3}.Do(t)
 }
