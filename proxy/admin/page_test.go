@@ -135,8 +135,8 @@ func TestPageIsTold(t *testing.T) {
 	run(t, d.locks)
 	g := grab(t, d, locks.LockRequest{DB: 2, Name: "job\n<b>", Owner: "alice", Info: "why"})
 	s := d.look(t, "")
-	st := nextAs[stateView](s, "state")
-	if !st.Force || st.Proxy.Version != "v9" || st.Proxy.Clients != 7 || st.Needed != 3 || len(st.Nodes) != 5 || !st.Nodes[4].Votes || st.Nodes[0].Yes == 0 || st.Viewers != 1 || len(st.Health) != 3 {
+	st := until(s, "state", "the first node's vote", func(v stateView) bool { return len(v.Nodes) > 0 && v.Nodes[0].Yes > 0 })
+	if !st.Force || st.Proxy.Version != "v9" || st.Proxy.Clients != 7 || st.Needed != 3 || len(st.Nodes) != 5 || !st.Nodes[4].Votes || st.Viewers != 1 || len(st.Health) != 3 {
 		t.Errorf("state %+v", st)
 	}
 	v := nextAs[locksView](s, "locks")
