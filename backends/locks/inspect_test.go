@@ -136,7 +136,7 @@ func TestWaiters(t *testing.T) {
 		t.Errorf("counted %+v", in.Holding)
 	}
 	force(t, s, "job")
-	eventually(t, 500*time.Millisecond, "the next one has it", func() bool { return inspect(t, s, "job").Holding.Owner == "bob" })
+	eventually(t, firstPoll-time.Millisecond, "the next one has it", func() bool { return inspect(t, s, "job").Holding.Owner == "bob" })
 }
 
 // listAll follows the cursor to its end.

@@ -87,7 +87,14 @@ func TestRenewingRacesExpiry(t *testing.T) {
 	for i := range names {
 		c := newClient(s)
 		clients = append(clients, c)
-		grants = append(grants, c.lock(t, fmt.Sprintf("short%d", i), "alice", 300*time.Millisecond, 200*time.Millisecond))
+		r := LockRequest{Name: fmt.Sprintf("short%d", i), Owner: "alice", TTL: 300 * time.Millisecond, Session: c.Session, MaxHold: 200 * time.Millisecond}
+		eventually(t, patient, "votes come within the lease", func() bool {
+			a, err := s.Lock(t.Context(), r)
+			if err == nil && a.Granted {
+				grants = append(grants, a.Grant)
+			}
+			return err == nil && a.Granted
+		})
 	}
 	for i, c := range clients {
 		c.lostOnce(t, patient, grants[i], "is over")
@@ -122,20 +129,32 @@ func TestTenThousandLocks(t *testing.T) {
 	t.Parallel()
 	const locks = 10_000
 	nodes := redistest.StartNodes(t, 3)
-	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...)})
+	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 2 * time.Second, MaxTTL: 10 * time.Minute})
 	lock(t, s, "warm", "alice", time.Second)
+	ttl := 20 * time.Second
+	take := func(c *client, n int) (took time.Duration) {
+		began := time.Now()
+		var wg sync.WaitGroup
+		for i := range 16 {
+			wg.Go(func() {
+				for j := i; j < n; j += 16 {
+					c.lock(t, fmt.Sprintf("many%d", j), "alice", ttl, 0)
+				}
+			})
+		}
+		wg.Wait()
+		return time.Since(began)
+	}
+	// Whoever takes a sixth of the ttl or longer to take all could hardly renew all in time:
+	// on a machine that is so busy leases are longer.
+	sample := newClient(s)
+	ttl = min(max(ttl, 6*locks/500*take(sample, 500)), 2*time.Minute)
+	sample.End()
+	eventually(t, 20*time.Second, "the sample is given back", s.idle)
 	before := heapInUse()
 	c := newClient(s)
 	locked := time.Now()
-	var wg sync.WaitGroup
-	for i := range 16 {
-		wg.Go(func() {
-			for j := i; j < locks; j += 16 {
-				c.lock(t, fmt.Sprintf("many%d", j), "alice", 20*time.Second, 0)
-			}
-		})
-	}
-	wg.Wait()
+	take(c, locks)
 	grown := heapInUse() - before
 	t.Logf("%d locks in %v, %d KB", locks, time.Since(locked), grown>>10)
 	if grown > 100<<20 {
@@ -145,7 +164,7 @@ func TestTenThousandLocks(t *testing.T) {
 		s.keeper.mu.Lock()
 		defer s.keeper.mu.Unlock()
 		for _, l := range s.keeper.leases {
-			if l.until > s.now()+8*time.Second { // after 12 s: from a renewal
+			if l.until > s.now()+2*ttl/5 { // after 3/5 of it: from a renewal
 				n++
 			}
 		}
@@ -153,7 +172,7 @@ func TestTenThousandLocks(t *testing.T) {
 	}
 	nodes[2].Pause()
 	defer nodes[2].Resume()
-	time.Sleep(time.Until(locked.Add(22 * time.Second)))
+	time.Sleep(time.Until(locked.Add(11 * ttl / 10)))
 	if n := renewed(); n < locks || len(c.told()) > 0 {
 		t.Errorf("%d of %d are kept, %d losses were told", n, locks, len(c.told()))
 	}

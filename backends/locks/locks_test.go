@@ -211,7 +211,7 @@ func TestUndoSparesTheOwnersNextHold(t *testing.T) {
 		s.Undo(first)
 		refused(t, s, "job", "bob", time.Second)
 		unlock(t, s, "job", "alice", 0)
-		g := lock(t, s, "job", "bob", time.Second)
+		g := lock(t, s, "job", "bob", time.Minute)
 		s.Undo(first)
 		refused(t, s, "job", "carol", time.Second)
 		s.Undo(g)
@@ -228,7 +228,17 @@ func rivals(t *testing.T, n int, nodes []*redistest.Server) []*Service {
 	for range n {
 		all = append(all, serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient}))
 	}
+	allVote(t, all)
 	return all
+}
+
+// allVote waits until every one of these has seen all nodes vote: while several enlist new
+// nodes at once, one of them may find too few.
+func allVote(t *testing.T, services []*Service) {
+	t.Helper()
+	for _, s := range services {
+		eventually(t, 6*patient, "all nodes vote", func() bool { return allVoting(s) })
+	}
 }
 
 func TestThroughAnotherProxy(t *testing.T) {
@@ -619,14 +629,13 @@ func TestAStoppedNodeHoldsUpNobody(t *testing.T) {
 	lock(t, s, "warm", "alice", time.Second)
 	nodes[1].Pause()
 	defer nodes[1].Resume()
-	began := time.Now()
-	const cycles = 200
-	for range cycles {
+	for i := range 200 {
+		began := time.Now()
 		lock(t, s, "job", "alice", 10*time.Second)
 		unlock(t, s, "job", "alice", 0)
-	}
-	if d := time.Since(began); d > 2*time.Second {
-		t.Errorf("%d cycles took %v", cycles, d)
+		if d := time.Since(began); d > patient-time.Second {
+			t.Errorf("cycle %d took %v", i, d)
+		}
 	}
 	n := s.nodes[1]
 	n.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -29,7 +30,7 @@ func TestManyWait(t *testing.T) {
 		{"the service ends", func(_, stop func()) { stop() }, ErrClosed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			svc, err := New(Options{Nodes: nodesAt(t, embedded(t, 1)[0].Addr()), NodeTimeout: patient, MaxWaiters: n + 100})
+			svc, err := New(Options{Nodes: nodesAt(t, embedded(t, 1)[0].Addr()), NodeTimeout: patient, MaxTTL: time.Hour, MaxWaiters: n + 100, Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,10 +63,11 @@ func TestManyWait(t *testing.T) {
 func stands(ctx context.Context, t *testing.T, s *Service, n int, answered func(Answer, error)) {
 	t.Helper()
 	const names = 100
-	r := LockRequest{TTL: time.Minute, Wait: 10 * time.Minute}
+	const outlasts = 50 * time.Minute // all of this, on a busy machine, too
+	r := LockRequest{TTL: outlasts, Wait: 10 * time.Minute}
 	for i := range names {
 		r.Name = fmt.Sprint("wanted:", i)
-		lock(t, s, r.Name, "holder", time.Minute)
+		lock(t, s, r.Name, "holder", outlasts)
 		go s.LockAside(ctx, r, answered) // which asks, and so stays
 		inLine(t, s, r.Name, 1)
 	}

@@ -29,15 +29,22 @@ func allVoting(s *Service) bool {
 
 func TestTwoProxiesEnlistNewNodesTogether(t *testing.T) {
 	t.Parallel()
-	p := rivals(t, 4, redistest.StartNodes(t, 5))
+	nodes := redistest.StartNodes(t, 5)
+	var p []*Service
+	for range 4 {
+		p = append(p, serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient}))
+	}
 	var wg sync.WaitGroup
 	for i, s := range p {
-		wg.Go(func() { lock(t, s, string(rune('a'+i)), "alice", time.Second) })
+		wg.Go(func() { // and waits, if it looks while another one is half done
+			a, err := s.Lock(t.Context(), LockRequest{Name: string(rune('a' + i)), Owner: "alice", TTL: time.Second, Wait: 6 * patient})
+			if err != nil || !a.Granted {
+				t.Errorf("LOCK: %+v, %v", a, err)
+			}
+		})
 	}
 	wg.Wait()
-	for _, s := range p {
-		eventually(t, 3*time.Second, "all vote", func() bool { return allVoting(s) })
-	}
+	allVote(t, p)
 }
 
 // forgetful are options under which a node that forgot is back within a second or two.
