@@ -18,6 +18,7 @@ func TestSimulationNotices(t *testing.T) {
 	}
 	for _, m := range All {
 		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel() // a simulation takes one processor
 			cmd := exec.Command(TestBinary(t, m.Name, "backends/locks"), "-test.run", "^TestSimulation$", "-test.timeout", "5m")
 			cmd.Dir = filepath.Join("..", "..", "backends", "locks")
 			cmd.Env = append(os.Environ(), "LOCKPROXY_SIM_SEEDS=600", "LOCKPROXY_SIM_FIRST=1", "LOCKPROXY_SIM_SEED=", "LOCKPROXY_SIM_TIME=")
