@@ -76,11 +76,16 @@ func racing() bool { return rssBound() > 400 }
 // command, and one that never began.
 func TestIdleInsideACommand(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 1, 1, "--idle-timeout", "500ms")
-	for _, half := range []string{"", "*", "*2\r\n$3\r\nGET\r\n$1000\r\nx", "GET a", lines("PING") + "*1\r\n$4\r\nPI"} {
+	r := startRig(t, 1, 1, "--idle-timeout", "2s")
+	halves := []string{"", "*", "*2\r\n$3\r\nGET\r\n$1000\r\nx", "GET a", lines("PING") + "*1\r\n$4\r\nPI"}
+	var conns []*redistest.Conn
+	for _, half := range halves {
 		c := redistest.Open(t, r.addr())
 		c.Send(t, half)
-		if got, closed := c.Rest(20 * time.Second); !closed || strings.Count(got, "\n") != strings.Count(half, "PING") {
+		conns = append(conns, c)
+	}
+	for i, half := range halves {
+		if got, closed := conns[i].Rest(20 * time.Second); !closed || strings.Count(got, "\n") != strings.Count(half, "PING") {
 			t.Errorf("%q: got %q, closed %v", half, got, closed)
 		}
 	}
