@@ -77,7 +77,7 @@ func headings(t *testing.T, file string) map[string]bool {
 		t.Fatal(err)
 	}
 	anchors := map[string]bool{}
-	dropped := regexp.MustCompile("[^\\w\\- ]")
+	dropped := regexp.MustCompile(`[^\w\- ]`)
 	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllSubmatch(text, -1) {
 		anchor := strings.ToLower(string(dropped.ReplaceAll(m[1], nil)))
 		anchors[strings.ReplaceAll(anchor, " ", "-")] = true
