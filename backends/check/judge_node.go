@@ -188,11 +188,20 @@ func (f *facts) judgeRecord(j *judgement, o *Options) {
 	case f.record["id"] == "":
 		return // judged with those of the others
 	}
-	if ms := o.MaxTTL.Milliseconds(); number(f.record["max"]) != ms {
+	id := f.info["master_replid"]
+	forgot := id != "" && id != f.record["id"]
+	if number(f.record["max"]) != o.MaxTTL.Milliseconds() {
 		was := time.Duration(number(f.record["max"])) * time.Millisecond
-		j.add(Error, "other-max-ttl", fmt.Sprintf("was enlisted with max-ttl %s, and this proxy has %s: it gets no vote", was, o.MaxTTL), "--max-ttl "+was.String()+"; or to change it, stop every proxy, wait "+was.String()+", and at every lock node: "+cli(f.server, "DEL "+o.Prefix+"node"))
+		says := fmt.Sprintf("was enlisted with max-ttl %s, and this proxy has %s: it gets no vote", was, o.MaxTTL)
+		fix := "--max-ttl " + was.String() + "; or to change it, stop every proxy, wait " + was.String() + ", and at every lock node: "
+		if forgot {
+			says += ". It was restarted or replaced since a proxy last asked it, maybe with a snapshot from before max-ttl was changed"
+			fix = "--max-ttl " + was.String() + ", if all proxies have that; if they have " + o.MaxTTL.String() + ", wait that long, then: "
+		}
+		j.add(Error, "other-max-ttl", says, fix+cli(f.server, "DEL "+o.Prefix+"node"))
+		return
 	}
-	if id := f.info["master_replid"]; id != "" && id != f.record["id"] && !o.lenient() {
+	if forgot && !o.lenient() {
 		j.add(Warning, "forgot", "was restarted, emptied, or replaced by a replica since a proxy last asked it: it will sit out max-ttl, "+o.MaxTTL.String(), "nothing; it comes back by itself while a proxy runs")
 		return
 	}

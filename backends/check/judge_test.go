@@ -214,3 +214,20 @@ func TestMemoryFix(t *testing.T) {
 	}
 	t.Error("no fix that helps")
 }
+
+// A node that came back with a record from before max-ttl was changed does not come back by
+// itself, and changing the proxies would not be the way out.
+func TestOldRecord(t *testing.T) {
+	all, o := set(t, "10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379")
+	all[0].record["max"], all[0].record["id"] = "15000", "before"
+	all[1].record["max"] = "15000"
+	found := judge(all, o, noon)
+	if got := ids(found); got != "error other-max-ttl, error other-max-ttl" {
+		t.Fatal(got)
+	}
+	for i, want := range []string{"if they have 1m0s, wait that long, then: redis-cli", "stop every proxy"} {
+		if !strings.Contains(found[i].Fix, want) {
+			t.Errorf("%s: %s; want %q", found[i].Where, found[i].Fix, want)
+		}
+	}
+}
