@@ -107,6 +107,9 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("docs/metrics.md does not say what to do about %s", a[1])
 		}
 	}
+	if !slices.ContainsFunc(alerts, func(a []string) bool { return strings.Contains(a[2], "absent(") && strings.Contains(a[2], "up{") }) {
+		t.Error("no alert tells of a proxy that is gone: of metrics that are not there nothing is true")
+	}
 	for _, name := range regexp.MustCompile(`\bLockproxy\w+`).FindAllString(string(doc), -1) {
 		if !slices.ContainsFunc(alerts, func(a []string) bool { return a[1] == name }) {
 			t.Errorf("docs/metrics.md speaks of %s, which is no alert", name)
