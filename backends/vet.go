@@ -14,11 +14,12 @@ import (
 )
 
 // What a server may answer to a question of the proxy's own. The largest that one has a
-// reason to: a page of SCAN with a thousand names of 64 KB, the nodes of a large Cluster.
+// reason to: a page of SCAN with a thousand names of 64 KB, and CLUSTER SLOTS where no two
+// neighbouring slots have the same master, with three replicas each and their host names.
 const (
 	vetLine   = 32 << 10  // bytes of a line
 	vetBulk   = 4 << 20   // bytes of a string
-	vetValues = 1 << 18   // announced in one message, at all levels
+	vetValues = 1 << 19   // announced in one message, at all levels
 	vetDepth  = 16        // levels of nesting
 	vetSize   = 128 << 20 // bytes of one message
 )

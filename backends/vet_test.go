@@ -32,9 +32,9 @@ var vetFaults = []struct {
 	{"a minus", "$-\r\n", errVetLength},
 	{"a plus", "$+1\r\n", errVetLength},
 	{"a huge array", "*2147483647\r\n", errVetLength},
-	{"a large array", "*262145\r\n", errVetValues},
-	{"a large map", "%131073\r\n", errVetValues},
-	{"large arrays in an array", strings.Repeat("*100000\r\n", 3), errVetValues},
+	{"a large array", "*524289\r\n", errVetValues},
+	{"a large map", "%262145\r\n", errVetValues},
+	{"large arrays in an array", strings.Repeat("*200000\r\n", 3), errVetValues},
 	{"endless nesting", strings.Repeat("*1\r\n", vetDepth+1), errVetDepth},
 	{"nested attributes", strings.Repeat("|1\r\n", vetDepth+1), errVetDepth},
 	{"an endless simple string", "+" + strings.Repeat("x", vetLine), errVetLine},
@@ -128,6 +128,21 @@ func TestVetPasses(t *testing.T) {
 				t.Errorf("%.100q, %d bytes at a time: %v", tt.answer, step, err)
 			}
 		}
+	}
+}
+
+// TestVetScatteredCluster: slots may be dealt out one by one.
+func TestVetScatteredCluster(t *testing.T) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", SlotCount)
+	for slot := range SlotCount {
+		fmt.Fprintf(&b, "*6\r\n:%d\r\n:%d\r\n", slot, slot)
+		for node := range 4 {
+			fmt.Fprintf(&b, "*4\r\n$10\r\n10.0.%d.%03d\r\n:6379\r\n$40\r\n%040d\r\n*2\r\n+hostname\r\n+redis-%d.example.com\r\n", node, slot%250, node, node)
+		}
+	}
+	if err := vetAll(t, []string{"CLUSTER SLOTS"}, b.String(), 32<<10); err != nil {
+		t.Error(err)
 	}
 }
 
