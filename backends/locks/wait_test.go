@@ -251,7 +251,10 @@ func TestWaitThroughAnOutage(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 100 * time.Millisecond})
-	lock(t, s, "warm", "", time.Second)
+	eventually(t, patient, "the nodes vote, each within its timeout", func() bool {
+		a, err := s.Lock(t.Context(), LockRequest{Name: "warm", TTL: time.Second})
+		return err == nil && (a.Granted || a.Holder != "")
+	})
 	nodes[0].Pause()
 	nodes[1].Pause()
 	var few *QuorumError
