@@ -158,6 +158,23 @@ type nodeMeter struct {
 	votes                   [len(said)]atomic.Int64
 	replies                 meter.Histogram
 	reconnects, quarantines atomic.Int64
+
+	left time.Duration // of the quarantine that it was last seen in; 0: it has been seen out of it; guarded by recovery.mu
+}
+
+// quarantine counts one that has begun since the node was last seen. A node that was out
+// of reach meanwhile is in the same one, unless more of it is left than was then.
+func (m *nodeMeter) quarantine(seen *NodeStatus) {
+	switch {
+	case !seen.Up:
+		return
+	case seen.State != NodeQuarantine:
+		m.left = 0
+		return
+	case m.left == 0 || seen.Left > m.left:
+		m.quarantines.Add(1)
+	}
+	m.left = max(seen.Left, 1)
 }
 
 func (m *nodeMeter) vote(v *vote) { m.votes[saying(v)].Add(1) }

@@ -325,11 +325,9 @@ func (s *Service) note(votes []vote) {
 	for i := range votes {
 		was, is := s.recovery.status[i], s.status(i, &votes[i])
 		s.recovery.status[i] = is
+		s.nodes[i].meter.quarantine(&is)
 		if was.State == is.State && was.Up == is.Up {
 			continue
-		}
-		if is.State == NodeQuarantine && was.State != NodeQuarantine {
-			s.nodes[i].meter.quarantines.Add(1)
 		}
 		level, attrs := slog.LevelInfo, []slog.Attr{
 			slog.String("node", s.nodes[i].server.String()), slog.String("state", string(is.State)),

@@ -167,3 +167,30 @@ func TestSessionCounts(t *testing.T) {
 		})
 	}
 }
+
+// TestQuarantinesAreCountedOnce: also if the node cannot be reached for a while.
+func TestQuarantinesAreCountedOnce(t *testing.T) {
+	s, err := New(Options{Nodes: nodesAt(t, "127.0.0.1:1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := func(left int64) vote { return vote{code: quarantined, wait: left} }
+	down := vote{err: errTimeout}
+	for _, tt := range []struct {
+		seen []vote
+		want int64
+	}{
+		{[]vote{in(9000), in(8000), down, in(7000), down, down, in(0), in(0)}, 1},
+		{[]vote{{ballot: yes}, in(9000)}, 2},
+		{[]vote{in(8000), down, in(9000)}, 3},
+		{[]vote{in(10000)}, 4},
+		{[]vote{{code: unregistered}, in(9000), down}, 5},
+	} {
+		for _, v := range tt.seen {
+			s.note([]vote{v})
+		}
+		if got := s.Stats().Each[0].Quarantines; got != tt.want {
+			t.Errorf("after %+v: %d, want %d", tt.seen, got, tt.want)
+		}
+	}
+}
