@@ -146,10 +146,7 @@ func (s *Session) Behind(ctx context.Context, raw []byte, args [][]byte) bool {
 			p.claim = claim{a.Name, a.Owner}
 		}
 	}
-	if s.postpone(ctx, &p); p.raw == nil {
-		s.meter.family = lookUp(args[0]).family // who waits is counted when its turn comes
-		s.meter.came()
-	} else {
+	if s.postpone(ctx, &p); p.raw != nil {
 		p.raw, p.args = bytes.Clone(raw), cloneArgs(args)
 	}
 	w.add(p)
@@ -175,6 +172,8 @@ func (s *Session) postpone(ctx context.Context, p *postponed) {
 	switch {
 	case p.raw == nil:
 	case s.urgent(p.args):
+		s.meter.family = lookUp(p.args[0]).family // what waits is counted when its turn comes
+		s.meter.came()
 		*p = postponed{verdict: s.verdict(ctx, p.args)}
 		p.verdict.at = time.Now()
 	default:

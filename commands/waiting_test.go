@@ -167,6 +167,10 @@ func TestReleaseBehindTheNextWaitingLock(t *testing.T) {
 	other.do(t, "UNLOCK b x")
 	p.resume(t)
 	p.wantParts(t, granted(3, "me"), granted(4, "me"), ":1\r\n:1\r\n$1\r\nx\r\n")
+	did := s.disp.Stats().Commands // each once, whenever it was run
+	if did["lock"] != 4 || did["unlock"] != 4 || did["read"] != 1 {
+		t.Errorf("counted %v", did)
+	}
 }
 
 // TestRenewBehindAWaitingLock: its reply says what is left of the validity when it is
