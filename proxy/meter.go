@@ -47,9 +47,12 @@ func (c *counts) read(n int) {
 	}
 }
 
+// wrote counts a write, unless the client's socket took nothing.
 func (c *counts) wrote(n int) {
-	c.writes.Add(1)
-	c.bytesOut.Add(int64(n))
+	if n > 0 {
+		c.writes.Add(1)
+		c.bytesOut.Add(int64(n))
+	}
 }
 
 // Stats does not wait for anything.

@@ -144,3 +144,25 @@ func TestOutputSaysWhenItIsFull(t *testing.T) {
 		})
 	}
 }
+
+// TestOutputCountsWrites: those that a full socket took nothing of are none.
+func TestOutputCountsWrites(t *testing.T) {
+	out, client := ends(t, 64<<20)
+	full := false
+	for p := counted(64 << 10); !full; { // until the socket takes nothing at once
+		n, err := out.nc.Try(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		full = n == 0
+	}
+	if !out.Write([]byte("x")) {
+		t.Fatal("refused")
+	}
+	go io.Copy(io.Discard, client)
+	out.Close()
+	out.Wait()
+	if n, bytes := out.count.writes.Load(), out.count.bytesOut.Load(); n != 1 || bytes != 1 {
+		t.Errorf("%d writes of %d bytes", n, bytes)
+	}
+}
