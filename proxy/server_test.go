@@ -209,7 +209,7 @@ func (h *house) wantEnded(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(6 * soon): // what was read ahead is served before
+	case <-time.After(2 * soon): // what was read ahead is served before
 		t.Fatal("Serve has not returned")
 	}
 }

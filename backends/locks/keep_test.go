@@ -77,9 +77,9 @@ func TestASessionKeepsItsLocks(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, s *Service) {
 		c := newClient(s)
-		c.lock(t, "job", "alice", 500*time.Millisecond, 0)
-		lock(t, s, "other", "alice", 500*time.Millisecond)
-		time.Sleep(2 * time.Second)
+		c.lock(t, "job", "alice", 2*time.Second, 0)
+		lock(t, s, "other", "alice", 2*time.Second)
+		time.Sleep(5 * time.Second)
 		refused(t, s, "job", "bob", time.Second)
 		lock(t, s, "other", "bob", time.Second)
 		unlock(t, s, "job", "alice", 0)
@@ -159,10 +159,10 @@ func TestMaxHold(t *testing.T) {
 	s, _ := start(t, 1)
 	c := newClient(s)
 	locked := time.Now()
-	g := c.lock(t, "job", "alice", time.Second, 1500*time.Millisecond)
-	told := c.lostOnce(t, 10*time.Second, g, "MAXHOLD of 1.5s is over").Sub(locked)
+	g := c.lock(t, "job", "alice", 2*time.Second, 3*time.Second)
+	told := c.lostOnce(t, 10*time.Second, g, "MAXHOLD of 3s is over").Sub(locked)
 	refused(t, s, "job", "bob", time.Second) // told before the end
-	if told < 1500*time.Millisecond || told > 2500*time.Millisecond {
+	if told < 3*time.Second || told > 5*time.Second {
 		t.Errorf("told after %v", told)
 	}
 	free(t, s, "job", 3*time.Second)
@@ -171,13 +171,13 @@ func TestMaxHold(t *testing.T) {
 func TestSessionGrace(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 1)
-	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, SessionGrace: 1500 * time.Millisecond})
+	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, SessionGrace: 3 * time.Second})
 	c := newClient(s)
-	c.lock(t, "job", "alice", 500*time.Millisecond, 0)
+	c.lock(t, "job", "alice", time.Second, 0)
 	ended := time.Now()
 	c.End()
 	free(t, s, "job", patient)
-	if d := time.Since(ended); d < 1500*time.Millisecond {
+	if d := time.Since(ended); d < 3*time.Second {
 		t.Errorf("free after %v", d)
 	}
 	if len(c.told()) > 0 {
@@ -217,7 +217,7 @@ func TestGivenBackThroughAnotherProxy(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	c := newClient(p[0])
-	c.lock(t, "job", "alice", 600*time.Millisecond, 0)
+	c.lock(t, "job", "alice", 3*time.Second, 0)
 	unlock(t, p[1], "job", "alice", 0)
 	eventually(t, 3*time.Second, "it is no longer kept", func() bool { return keptBy(p[0]) == 0 })
 	if len(c.told()) > 0 {
@@ -320,7 +320,7 @@ func TestRenewingRepairs(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	n, c := conns(t, nodes), newClient(s)
-	c.lock(t, "job", "alice", 1500*time.Millisecond, 0)
+	c.lock(t, "job", "alice", 3*time.Second, 0)
 	everywhere(t, s, n)
 	for i := range n {
 		n[i].Do(t, "DEL", s.key(0, "job").lock)
