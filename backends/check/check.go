@@ -115,7 +115,8 @@ func Run(ctx context.Context, o Options) *Report {
 		asking.Go(func() { all[i] = ask(ctx, t, &o) })
 	}
 	asking.Wait()
-	r := &Report{Findings: append(found, judge(all, &o, time.Now())...)}
+	r := &Report{Servers: []Look{}, Findings: []Finding{}} // lists in JSON, also without an entry
+	r.Findings = append(append(r.Findings, found...), judge(all, &o, time.Now())...)
 	for _, f := range all {
 		r.Servers = append(r.Servers, f.look())
 	}

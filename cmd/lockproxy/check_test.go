@@ -79,6 +79,9 @@ func inspect(t *testing.T, args ...string) (check.Report, int) {
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
 		t.Fatalf("exit code %d, %v:\n%s%s", code, err, stdout, stderr)
 	}
+	if r.Servers == nil || r.Findings == nil {
+		t.Errorf("a script cannot go through null:\n%s", stdout)
+	}
 	return r, code
 }
 
