@@ -123,6 +123,32 @@ func TestStatsOfWaitersAndSessions(t *testing.T) {
 	}
 }
 
+// TestStatsMeasure: a hold and a wait are counted as long as they were.
+func TestStatsMeasure(t *testing.T) {
+	s, _ := start(t, 3)
+	began := time.Now()
+	first := lock(t, s, "job", "first", time.Minute)
+	came := make(chan Answer, 1)
+	go func() {
+		a, _ := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "second", TTL: time.Minute, Wait: time.Minute})
+		came <- a
+	}()
+	eventually(t, 5*time.Second, "one waits", func() bool { return s.Stats().Waiting == 1 })
+	const least = 200 * time.Millisecond
+	time.Sleep(least)
+	unlock(t, s, "job", first.Owner, 0)
+	if a := <-came; !a.Granted {
+		t.Fatalf("refused: %+v", a)
+	}
+	got, all := s.Stats(), time.Since(began)
+	if sum := got.Held.Sum; sum < least.Seconds() || sum > all.Seconds() {
+		t.Errorf("held for %vs, want %v to %v", sum, least, all)
+	}
+	if sum := got.GrantWait.Sum; sum < least.Seconds() || sum > 2*all.Seconds() { // of two LOCKs
+		t.Errorf("waited for %vs, want %v to %v", sum, least, 2*all)
+	}
+}
+
 // recount is what count says, found by looking at everything.
 func recount(k *keeper) (sessions, holds int) {
 	k.mu.Lock()
