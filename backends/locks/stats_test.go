@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"strconv"
 	"testing"
 	"time"
 )
@@ -217,6 +218,30 @@ func TestQuarantinesAreCountedOnce(t *testing.T) {
 		}
 		if got := s.Stats().Each[0].Quarantines; got != tt.want {
 			t.Errorf("after %+v: %d, want %d", tt.seen, got, tt.want)
+		}
+	}
+}
+
+// TestOneRoundEach: a lock that nobody has costs each node one script, and giving it back another.
+func TestOneRoundEach(t *testing.T) {
+	s, nodes := start(t, 5)
+	unlock(t, s, "job", lock(t, s, "job", "", time.Minute).Owner, 0) // the scripts are there, and all votes
+	eventually(t, 5*time.Second, "the nodes vote", func() bool { return s.Stats().Voting == 5 })
+	const cycles = 20
+	var before []int
+	for _, n := range nodes {
+		before = append(before, n.Calls(t, "evalsha"))
+	}
+	for i := range cycles {
+		name := "job"
+		if i%2 == 0 {
+			name = strconv.Itoa(i)
+		}
+		unlock(t, s, name, lock(t, s, name, "", time.Minute).Owner, 0)
+	}
+	for i, n := range nodes {
+		if calls := n.Calls(t, "evalsha") - before[i]; calls >= 3*cycles { // a few more ask how the node is, or tell one that was late
+			t.Errorf("%d scripts at a node for %d times LOCK and UNLOCK", calls, cycles)
 		}
 	}
 }
