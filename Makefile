@@ -30,11 +30,11 @@ dev: ## a proxy, its upstream and five lock nodes in one process
 
 .PHONY: test
 test: redis ## every test; installs redis-server where it is missing
-	$(GO) test $(ONEBYONE) $(PKGS)
+	$(GO) test $(ONEBYONE) -timeout 20m $(PKGS)
 
 .PHONY: race
 race: redis ## every test under the race detector, the model bounded (-short); needs a C compiler
-	CGO_ENABLED=1 $(NICE) $(GO) test $(ONEBYONE) -race -short $(PKGS)
+	CGO_ENABLED=1 $(NICE) $(GO) test $(ONEBYONE) -timeout 20m -race -short $(PKGS)
 
 .PHONY: clients
 clients: redis ## real clients in four languages against the proxy; fetches them into bin/clients
