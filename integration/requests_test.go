@@ -151,10 +151,15 @@ func (r *rig) awaitNoLocks(t *testing.T) {
 // nodes answer leaves nothing behind.
 func TestLocksOfClientsThatAreGone(t *testing.T) {
 	t.Parallel()
+	const paused = 400 * time.Millisecond
 	r := startRig(t, 3, 1)
-	for i := range 30 {
+	for i, early := 0, 0; early < 8; i++ {
+		if i == 100 {
+			t.Fatalf("only %d times everybody was gone while the nodes were silent", early)
+		}
+		began := time.Now()
 		for _, n := range r.nodes {
-			n.Do(t, "CLIENT", "PAUSE", "80", "ALL")
+			n.Do(t, "CLIENT", "PAUSE", fmt.Sprint(paused.Milliseconds()), "ALL")
 		}
 		var gone []*redistest.Conn
 		for j := range 5 {
@@ -169,7 +174,24 @@ func TestLocksOfClientsThatAreGone(t *testing.T) {
 		for _, c := range gone {
 			_ = c.Close()
 		}
-		time.Sleep(80 * time.Millisecond)
+		if time.Since(began) < paused/2 {
+			early++
+			time.Sleep(paused)
+			continue
+		}
+		r.forceAll(t) // somebody may have had its answer
 	}
 	r.awaitNoLocks(t)
+}
+
+// forceAll takes away what is held, once the nodes answer.
+func (r *rig) forceAll(t *testing.T) {
+	t.Helper()
+	c := redistest.Open(t, r.addr())
+	for i := range 7 {
+		name := fmt.Sprint("job", i)
+		eventually(t, 20*time.Second, name+" can be forced", func() bool {
+			return !c.Do(t, "LOCKCTL", "FORCE", name).IsError()
+		})
+	}
 }
