@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
@@ -190,7 +191,7 @@ func (s *siege) again(d time.Duration, took *[]time.Duration, commands ...[]stri
 
 // dial opens the i-th connection; of one address there are 28,000 ports.
 func (s *siege) dial(i int) (net.Conn, error) {
-	d := net.Dialer{Timeout: 30 * time.Second, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+i/20_000))}}
+	d := net.Dialer{Timeout: 30 * time.Second, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+i/20_000))}, Control: lateBind}
 	nc, err := d.Dial("tcp", s.proxy.Addr())
 	if err != nil || s.tls == nil {
 		return nc, err
@@ -201,6 +202,17 @@ func (s *siege) dial(i int) (net.Conn, error) {
 		return nil, err
 	}
 	return secured, nil
+}
+
+// lateBind leaves the choice of a local port to connect, which may take one that another
+// attack's connection, to another proxy, has just given back.
+func lateBind(_, _ string, c syscall.RawConn) (err error) {
+	if failed := c.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+	}); failed != nil {
+		return failed
+	}
+	return err
 }
 
 // start opens the connections of an attack and begins it.
