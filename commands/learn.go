@@ -176,13 +176,8 @@ type answer struct {
 }
 
 func (a *answer) Deliver(c *upstream.Conn, p []byte, ended int) {
-	if c.Kind() == '>' {
-		return
-	}
-	if a.reply = append(a.reply, p...); ended > 0 {
+	if c.Gather(&a.reply, p, ended, maxTable) {
 		close(a.come)
-	} else if len(a.reply) > maxTable {
-		c.Close()
 	}
 }
 

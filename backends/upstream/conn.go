@@ -270,6 +270,20 @@ func (c *Conn) Relays() bool { return c.relays }
 // Kind is, during Deliver, the type byte of the last reply.
 func (c *Conn) Kind() byte { return c.framer.Kind() }
 
+// Gather adds to reply what is delivered of it, for a Sink that wants one reply in one
+// piece, and says whether that is all now. Pushes are not part of it; a reply of more than
+// most bytes ends the connection. It is for Deliver only.
+func (c *Conn) Gather(reply *[]byte, p []byte, ended, most int) (all bool) {
+	if c.Kind() == '>' {
+		return false
+	}
+	*reply = append(*reply, p...)
+	if ended == 0 && len(*reply) > most {
+		c.Close()
+	}
+	return ended > 0
+}
+
 // Close ends the connection at once. Whoever is owed replies is told by Fail.
 func (c *Conn) Close() { c.end(errClosed) }
 

@@ -228,13 +228,8 @@ type question struct {
 }
 
 func (q *question) Deliver(c *Conn, p []byte, ended int) {
-	if c.Kind() == '>' {
-		return
-	}
-	if q.reply = append(q.reply, p...); ended > 0 {
+	if c.Gather(&q.reply, p, ended, maxAnswer) {
 		q.settle(q.reply)
-	} else if len(q.reply) > maxAnswer {
-		c.Close()
 	}
 }
 

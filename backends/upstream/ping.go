@@ -53,14 +53,9 @@ type pong struct {
 }
 
 func (a *pong) Deliver(c *Conn, p []byte, ended int) {
-	if c.Kind() == '>' {
-		return
-	}
-	if a.reply = append(a.reply, p...); ended > 0 {
+	if c.Gather(&a.reply, p, ended, maxAnswer) {
 		a.err = unserving(a.reply)
 		close(a.come)
-	} else if len(a.reply) > maxAnswer {
-		c.Close()
 	}
 }
 
