@@ -136,7 +136,7 @@ func (s *Session) views(ctx context.Context, in locks.Inspection) []byte {
 func says(v locks.NodeView, owner string) string {
 	switch {
 	case v.Err != nil:
-		return errorText(v.Err)
+		return locks.WhySilent(v.Err)
 	case v.Owner == "":
 		return "free"
 	case v.Owner == owner:
@@ -265,7 +265,7 @@ func (s *Session) lockNodes() []byte {
 			text("up", yesNo(n.Up)),
 			text("state", string(n.State)),
 			number("quarantine-ms", ceilMillis(n.Left)),
-			text("error", errorText(n.Err)),
+			text("error", locks.WhySilent(n.Err)),
 			text("run-id", n.RunID),
 			number("largest-fence", n.Largest),
 			number("answered-in-us", n.Took.Microseconds()),
@@ -298,18 +298,6 @@ func nodesHint(n int) string {
 		return "an even number of lock nodes tolerates no more failures than one less"
 	}
 	return ""
-}
-
-// errorText is why a node does not vote, without its address.
-func errorText(err error) string {
-	var named *locks.NodeError
-	switch {
-	case err == nil:
-		return ""
-	case errors.As(err, &named):
-		return named.Err.Error()
-	}
-	return err.Error()
 }
 
 func yesNo(b bool) string {

@@ -69,7 +69,7 @@ func (e *explanation) node(n locks.NodeView) string {
 	case n.State == locks.NodeQuarantine:
 		return "does not vote for another " + span(n.Left) + ": it may have forgotten leases that still run"
 	case n.Err != nil:
-		return "does not vote: " + errorText(n.Err)
+		return "does not vote: " + locks.WhySilent(n.Err)
 	case n.Owner == "":
 		return "free"
 	}

@@ -51,6 +51,19 @@ type NodeError struct {
 func (e *NodeError) Error() string { return e.Node + " " + e.Err.Error() }
 func (e *NodeError) Unwrap() error { return e.Err }
 
+// WhySilent is why a node does not vote, in an operator's words and without its address;
+// empty for nil.
+func WhySilent(err error) string {
+	var named *NodeError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &named):
+		return named.Err.Error()
+	}
+	return err.Error()
+}
+
 // Error reads like "2 of 5 answered, 3 needed: node3 timeout, node4 MISCONF".
 func (e *QuorumError) Error() string {
 	var b strings.Builder

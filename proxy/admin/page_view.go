@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"errors"
 	"strconv"
 	"time"
 
@@ -147,7 +146,7 @@ type waiterView struct {
 func viewNode(n locks.NodeStatus, counted locks.NodeStats) nodeView {
 	v := nodeView{
 		Address: n.Address, State: string(n.State), Up: n.Up, Votes: n.State == locks.NodeVoting,
-		Quarantine: millis(n.Left), Latency: n.Took.Microseconds(), Queued: n.Queued, Error: reason(n.Err),
+		Quarantine: millis(n.Left), Latency: n.Took.Microseconds(), Queued: n.Queued, Error: shown(locks.WhySilent(n.Err)),
 		Paused: counted.Paused,
 	}
 	for said, times := range counted.Votes {
@@ -162,18 +161,6 @@ func viewNode(n locks.NodeStatus, counted locks.NodeStats) nodeView {
 		}
 	}
 	return v
-}
-
-// reason is why a node does not vote, without its address, which stands next to it.
-func reason(err error) string {
-	var named *locks.NodeError
-	switch {
-	case err == nil:
-		return ""
-	case errors.As(err, &named):
-		return shown(named.Err.Error())
-	}
-	return shown(err.Error())
 }
 
 func viewQueue(q locks.Queue) queueView {
@@ -231,7 +218,7 @@ func viewSays(v locks.NodeView, owner string) saysView {
 	case v.State == locks.NodeQuarantine:
 		s.Says = "does not vote for another " + v.Left.Round(time.Second).String() + ": it may have forgotten leases"
 	case v.Err != nil:
-		s.Says = reason(v.Err)
+		s.Says = shown(locks.WhySilent(v.Err))
 	case v.Owner == "":
 		s.Says = "free"
 	case v.Owner == owner:
