@@ -265,9 +265,9 @@ func (s *Session) About() []slog.Attr {
 	p := &s.profile
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	about := []slog.Attr{slog.Int64("client_id", p.ID), slog.String("client", p.Addr), slog.String("user", brief(p.userLocked()))}
+	about := []slog.Attr{slog.Int64("client_id", p.ID), slog.String("client", p.Addr), slog.String("user", Brief(p.userLocked()))}
 	if p.name != "" {
-		about = append(about, slog.String("client_name", brief(p.name)))
+		about = append(about, slog.String("client_name", Brief(p.name)))
 	}
 	return about
 }

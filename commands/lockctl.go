@@ -247,7 +247,7 @@ func (s *Session) lockForce(ctx context.Context, name string) ([]byte, error) {
 	}
 	about := event{verb: "LOCKCTL", db: s.id.DB, name: name, owner: was.Owner, fence: was.Fence}
 	s.d.opt.Log.LogAttrs(ctx, slog.LevelWarn, "lock forced",
-		slices.Concat(s.About(), about.attrs(), []slog.Attr{slog.String("info", brief(was.Info))})...)
+		slices.Concat(s.About(), about.attrs(), []slog.Attr{slog.String("info", Brief(was.Info))})...)
 	return s.holding(ctx, was).appendTo(nil, s.id.Proto), nil
 }
 

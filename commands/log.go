@@ -13,8 +13,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// brief is a client's word as the log shows it: not long.
-func brief(word string) string {
+// Brief is a client's word as the log shows it: not long.
+func Brief(word string) string {
 	const most = 64
 	if len(word) > most {
 		return word[:most] + "..."
@@ -61,7 +61,7 @@ func (s *Session) log(e event, what string, more ...slog.Attr) {
 		level, what = slog.LevelWarn, "lock was another owner's when its owner came back"
 	case e.err != nil:
 		what = "lock command failed"
-		more = append(more, slog.String("error", brief(e.err.Error())))
+		more = append(more, slog.String("error", Brief(e.err.Error())))
 	}
 	log := s.d.opt.Log
 	if ctx := context.Background(); log.Enabled(ctx, level) {
@@ -70,7 +70,7 @@ func (s *Session) log(e event, what string, more ...slog.Attr) {
 }
 
 func (e *event) attrs() []slog.Attr {
-	about := []slog.Attr{slog.String("verb", e.verb), slog.Int("db", e.db), slog.String("lock", brief(e.name))}
+	about := []slog.Attr{slog.String("verb", e.verb), slog.Int("db", e.db), slog.String("lock", Brief(e.name))}
 	if e.owner != "" {
 		about = append(about, slog.String("owner_hash", ownerHash(e.owner)))
 	}
@@ -101,7 +101,7 @@ func (s *Session) logLock(w *waiting, err error) {
 		s.log(e, "")
 	case w.answer.Granted && err != nil:
 		e.owner, e.fence = g.Owner, g.Fence
-		s.log(e, "lock granted and undone", slog.String("error", brief(err.Error())))
+		s.log(e, "lock granted and undone", slog.String("error", Brief(err.Error())))
 	case w.answer.Granted:
 		e.owner, e.fence = g.Owner, g.Fence
 		s.log(e, "lock granted", slog.Duration("validity", g.Validity), slog.Int("holds", g.Holds))

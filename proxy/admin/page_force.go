@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/commands"
 )
 
 // A forceRequest asks to take a lock away: the grant that the operator saw, and no other.
@@ -67,7 +68,7 @@ func (s *Server) forceGrant(r *http.Request, n locks.Name, fence int64) (code in
 	case !held:
 		return http.StatusConflict, forceAnswer{Says: "nobody has the lock any more. Nothing was taken away"}
 	}
-	s.logForce(r, n, fence).Warn("lock forced", "info", loggable(was.Info))
+	s.logForce(r, n, fence).Warn("lock forced", "info", commands.Brief(was.Info))
 	return http.StatusOK, forceAnswer{Done: true, Says: "taken away from " + short(was.Owner).Text + ", who had it under fence " + strconv.FormatInt(was.Fence, 10)}
 }
 
@@ -75,14 +76,5 @@ func (s *Server) forceGrant(r *http.Request, n locks.Name, fence int64) (code in
 // Whoever has the password may give any user name with it.
 func (s *Server) logForce(r *http.Request, n locks.Name, fence int64) *slog.Logger {
 	user, _, _ := r.BasicAuth()
-	return s.opt.Log.With("db", n.DB, "lock", loggable(n.Name), "fence", fence, "user", loggable(user), "client", r.RemoteAddr)
-}
-
-// loggable is as much of a client's words as a line of the log shows.
-func loggable(s string) string {
-	const most = 64
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
+	return s.opt.Log.With("db", n.DB, "lock", commands.Brief(n.Name), "fence", fence, "user", commands.Brief(user), "client", r.RemoteAddr)
 }
