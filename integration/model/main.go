@@ -29,6 +29,8 @@ func main() {
 	flag.BoolVar(&c.DupAcquire, "dupacquire", false, "the owner's acquire may be executed once more on every node")
 	flag.BoolVar(&c.Force, "force", false, "an operator may take the lock away")
 	flag.BoolVar(&c.OneProxy, "oneproxy", false, "the owner never uses the second proxy")
+	flag.BoolVar(&c.NoLate, "nolate", false, "the owner's acquire has arrived on every node")
+	flag.BoolVar(&c.Lapse, "lapse", false, "promise P6 counts: no renewal brings a lapsed lease back")
 	flag.BoolVar(&c.NoRival, "norival", false, "nobody else wants the lock")
 	flag.BoolVar(&c.ProxiesRemember, "remember", false, "proxies never forget a grant by themselves")
 	flag.Parse()
@@ -51,22 +53,11 @@ func main() {
 	}
 	start := time.Now()
 	res := Search(c, *limit)
-	report(res, time.Since(start))
-}
-
-func report(res Result, took time.Duration) {
 	for _, line := range res.Trace {
 		fmt.Println(line)
 	}
-	verdict := "LIMIT reached, nothing broken so far"
-	switch {
-	case res.Broken != "":
-		verdict = "BROKEN " + res.Broken
-	case res.Exhausted && res.NoRoom == 0:
-		verdict = "EXHAUSTED, all promises hold"
-	case res.Exhausted:
-		verdict = fmt.Sprintf("EXHAUSTED but for %d steps without a free round, all promises hold", res.NoRoom)
+	fmt.Println(res.Summary(time.Since(start)))
+	if n := res.Counts[noRoom]; n > 0 {
+		fmt.Printf("%d steps were left out for want of a round\n", n)
 	}
-	fmt.Printf("%s | %d states, %d transitions, depth %d; renewed %d, rival granted %d, unlocked %d | %v\n", verdict,
-		res.States, res.Transitions, res.Depth, res.Renewed, res.Granted, res.Unlocked, took.Round(time.Millisecond))
 }

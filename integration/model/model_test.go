@@ -3,11 +3,13 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/lockproxy/lockproxy/integration/model/explore"
 )
 
 // search visits at most 5 million states, or under -short (the race detector makes
 // a search ten times slower) as many as take a moment, and then skips the test.
-func search(t *testing.T, c Config) Result {
+func search(t *testing.T, c Config) explore.Result {
 	t.Helper()
 	limit := 5_000_000
 	if testing.Short() {
@@ -30,6 +32,9 @@ func TestSoundRulesHold(t *testing.T) {
 		{"an old short renewal is under way", pending(small(), 1), true, true, false},
 		{"a node forgets", losing(small()), true, true, false},
 		{"a session and a foreign unlock", session(), true, false, true},
+		{"renewals after the lease has lapsed", lapsing(2), true, false, false},
+		{"renewals after a longer lease has lapsed", longer(lapsing(2)), true, false, false},
+		{"more renewals after it has lapsed, all through one proxy", throughOneProxy(lapsing(3)), true, false, false},
 		{"an operator takes a renewed lock away", forcedRenewal(), true, true, false},
 		{"an operator takes a session's lock away", forcedSession(), true, false, false},
 	}
@@ -42,11 +47,11 @@ func TestSoundRulesHold(t *testing.T) {
 			if !res.Exhausted {
 				t.Fatalf("not exhausted after %d states", res.States)
 			}
-			if res.NoRoom > 0 {
-				t.Errorf("%d steps left out for want of a round", res.NoRoom)
+			if n := res.Counts[noRoom]; n > 0 {
+				t.Errorf("%d steps left out for want of a round", n)
 			}
-			if res.Renewed > 0 != tt.renewed || res.Granted > 0 != tt.granted || res.Unlocked > 0 != tt.unlocked {
-				t.Errorf("renewed %d, granted %d, unlocked %d times", res.Renewed, res.Granted, res.Unlocked)
+			if res.Counts[renewed] > 0 != tt.renewed || res.Counts[granted] > 0 != tt.granted || res.Counts[unlocked] > 0 != tt.unlocked {
+				t.Errorf("happened: %v", res.Counts)
 			}
 		})
 	}

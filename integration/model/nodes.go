@@ -195,7 +195,7 @@ func (c *Config) renewNode(s *state, k, r int, out emit) {
 	v := stale
 	if mine {
 		v = c.judge(s, n, r)
-	} else if n.owner == free && (nr.foreign == 0 || c.ForeignRepair) && (n.counter <= fence || !c.Guard) {
+	} else if n.owner == free && c.putsBack(n, nr) {
 		v = apply
 	}
 	if v == stale {
@@ -222,6 +222,11 @@ func (c *Config) renewNode(s *state, k, r int, out emit) {
 	})
 }
 
+// putsBack reports whether a renewal makes the record anew on n, where the name is free.
+func (c *Config) putsBack(n *node, nr *round) bool {
+	return (nr.foreign == 0 || c.ForeignRepair) && (n.counter <= fence || !c.Guard) && (n.noted == 0 || !c.NotedRefuses)
+}
+
 func (n *node) applyRenewal(nr *round, r int, rem uint8) {
 	if nr.grow == 1 && n.owner == ownA {
 		rem = max(rem, n.rem)
@@ -238,7 +243,12 @@ func (n *node) applyRenewal(nr *round, r int, rem uint8) {
 func (c *Config) answer(s *state, t state, k, r int, counted bool, st step, out emit) {
 	x := &s.proxies[s.rounds[r].proxy]
 	if counted && x.phase == renewing && int(x.round) == r {
-		t.nodes[k].voted |= 1 << r
+		before, m := &s.nodes[k], &t.nodes[k]
+		m.dropVote(r)
+		m.voted |= 1 << r
+		m.vnoted |= bit(before.noted == 1 && before.owner == ownA) << r
+		m.vput |= bit(before.owner != ownA) << r
+		m.vtold |= m.putBack << r
 		st.what += ", votes"
 	}
 	out(t, st)

@@ -32,6 +32,9 @@ type Rules struct {
 	Unnoted       bool // UNLOCK is also content with a quorum that noted no such renewal, whatever else they answer
 	ForceNotes    bool // FORCE releases only after a quorum noted it
 	ForceBurns    bool // and raises the counter above the grant's fence
+	NotedRefuses  bool // a node with a note of the grant does not put it back
+	NotedVotes    bool // where a vote says noted, votes that put the hold back do not count
+	ToldVotes     bool // nor do votes from records that an earlier renewal put back
 	AskedInTime   bool // UNLOCK goes by memory only if the remembered validity runs when it is asked
 }
 
@@ -40,7 +43,7 @@ func soundRules() Rules {
 		Version: sameLineage, MinOnSend: true, Guard: true, Burn: true, FenceMatch: true, ReadsGranted: true,
 		RepairVotes: true, ReadQuorum: true, ForeignBound: true, OwnBound: true, VotesOnly: true,
 		AutoGrows: true, CancelSends: true, UnlockAsks: true, Notes: true, Unnoted: true, AskedInTime: true,
-		ForceNotes: true, ForceBurns: true,
+		ForceNotes: true, ForceBurns: true, NotedRefuses: true, NotedVotes: true, ToldVotes: true,
 	}
 }
 
@@ -64,6 +67,8 @@ type Config struct {
 	OneProxy        bool // the owner never uses proxy 1
 	Force           bool // an operator may take the lock away
 	NoRival         bool
+	NoLate          bool // the owner's acquire has arrived on every node
+	Lapse           bool // promise P6 counts: no renewal brings a lapsed lease back
 	ProxiesRemember bool // proxies never forget a grant by themselves
 }
 

@@ -2,7 +2,8 @@ package main
 
 import (
 	"bytes"
-	"unsafe"
+
+	"github.com/lockproxy/lockproxy/integration/model/explore"
 )
 
 const (
@@ -47,6 +48,9 @@ type node struct {
 	notes      uint8            // a bit per proxy that was told of its note
 	sent       uint8            // a bit per round whose renewal may still arrive
 	voted      uint8            // a bit per round whose proxy has this node's vote
+	vnoted     uint8            // a bit per round: that vote says noted
+	vput       uint8            // a bit per round: that vote put the hold back
+	vtold      uint8            // a bit per round: that vote is from a record that was put back, by this round or an earlier one
 	base       [maxRounds]uint8 // per take-over: the version it replaces
 	read       [proxies]reading // per proxy: what it read here
 }
@@ -76,6 +80,7 @@ type proxy struct {
 	validity                          uint8 // what it remembers, or in a foreign round the bound it read
 	elapsed                           uint8 // since the round's first byte
 	afterForce                        uint8 // this operation was begun
+	afterLapse                        uint8 // this renewal was asked for after the lease had lapsed
 	round                             uint8 // while renewing
 	ttl, grow                         uint8
 	afterRival, afterUnlock, byClient uint8 // when this operation was begun
@@ -104,13 +109,11 @@ type state struct {
 	losses   uint8 // left
 }
 
-func raw[T any](p *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)) }
-
 // canonical drops what can no longer matter and orders the nodes, which are alike.
 func (c *Config) canonical(s state) state {
 	c.forgetDead(&s)
 	for i := 1; i < c.Nodes; i++ {
-		for j := i; j > 0 && bytes.Compare(raw(&s.nodes[j]), raw(&s.nodes[j-1])) < 0; j-- {
+		for j := i; j > 0 && bytes.Compare(explore.Bytes(&s.nodes[j]), explore.Bytes(&s.nodes[j-1])) < 0; j-- {
 			s.nodes[j], s.nodes[j-1] = s.nodes[j-1], s.nodes[j]
 		}
 	}
@@ -134,7 +137,7 @@ func (c *Config) forgetDead(s *state) {
 	}
 	for k := 0; k < c.Nodes; k++ {
 		n := &s.nodes[k]
-		n.voted &= current
+		n.keepVotes(current)
 		n.dropForce(s.force)
 		c.dropDeaf(s, n)
 		for r := range n.base {
@@ -159,6 +162,14 @@ func (c *Config) forgetDead(s *state) {
 		}
 	}
 }
+
+// keepVotes drops the votes of all rounds but those with a bit in rounds.
+func (n *node) keepVotes(rounds uint8) {
+	n.voted &= rounds
+	n.vnoted, n.vput, n.vtold = n.vnoted&n.voted, n.vput&n.voted, n.vtold&n.voted
+}
+
+func (n *node) dropVote(round int) { n.keepVotes(^(uint8(1) << round)) }
 
 // referred is a bit per round that a message, a record, a reading or a memory still names.
 func (s *state) referred(nodes int) uint8 {
@@ -230,6 +241,9 @@ func (c *Config) settled(s *state) bool {
 	if s.proxies[0].phase != idle || s.proxies[1].phase != idle || s.unlocker != 0 {
 		return false
 	}
+	if c.Lapse && s.requests > 0 && s.released == 0 {
+		return false
+	}
 	if s.told > 0 || s.autos > 0 && s.proxies[0].knows == 1 {
 		return s.bPhase == 3 && s.granted == 0 && !c.NoRival && !c.Force
 	}
@@ -239,6 +253,9 @@ func (c *Config) settled(s *state) bool {
 // dropDeaf drops renewals that can have no effect on n any more: a later fence is
 // there, and the guard and the fence check both stand.
 func (c *Config) dropDeaf(s *state, n *node) {
+	if c.Lapse {
+		return
+	}
 	if c.Guard && c.FenceMatch && s.losses == 0 && n.counter > fence && !(n.owner == ownA && n.fence == fence) {
 		n.sent = 0
 	}
@@ -258,10 +275,10 @@ func (c *Config) initial() []state {
 	s.proxies[0] = proxy{knows: 1, validity: s.told}
 	for k := 0; k < c.Nodes; k++ {
 		n := &s.nodes[k]
-		if k < c.Quorum {
+		if k < c.Quorum || c.NoLate {
 			*n = node{owner: ownA, rem: uint8(c.Long), counter: fence, fence: fence}
 		}
-		if k >= c.Quorum || c.DupAcquire {
+		if k >= c.Quorum && !c.NoLate || c.DupAcquire {
 			n.flags = acqA
 		}
 	}
@@ -269,7 +286,7 @@ func (c *Config) initial() []state {
 		c.startPending(&s, r)
 	}
 	short := s
-	for k := 0; k < c.Quorum; k++ {
+	for k := 0; k < c.Quorum || c.NoLate && k < c.Nodes; k++ {
 		short.nodes[k].rem -= uint8(c.Drift)
 	}
 	return []state{s, short}

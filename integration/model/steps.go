@@ -11,13 +11,11 @@ type step struct {
 
 type emit func(state, step)
 
-// noRoom stands for a step that was left out because every round slot is in use.
-const noRoom = "no room"
-
-// unless calls out with the step, or with noRoom in its place.
-func (out emit) unless(full bool, t state, st step) {
+// unless calls out with t and the step, or where every round slot is in use with the
+// state s it began in and noRoom: the step is left out.
+func (out emit) unless(full bool, s *state, t state, st step) {
 	if full {
-		st.what = noRoom
+		t, st = *s, step{noRoom, -1, -1, 0, ""}
 	}
 	out(t, st)
 }
@@ -120,10 +118,13 @@ func (c *Config) client(s *state, out emit) {
 			t.requests--
 			t.asking = uint8(p + 1)
 			t.proxies[p].byClient = 1
+			lapsed := bit(c.Lapse && c.lapsed(s))
 			if c.MinOnSend {
 				t.told = min(t.told, uint8(ttl-c.Drift))
 			}
-			out.unless(!c.begin(&t, p, ttl, false), t, step{"A asks RENEW", -1, p, ttl, ""})
+			room := c.begin(&t, p, ttl, false)
+			t.proxies[p].afterLapse = lapsed
+			out.unless(!room, s, t, step{"A asks RENEW", -1, p, ttl, ""})
 		}
 	}
 }
@@ -147,7 +148,7 @@ func (x *proxy) stop() {
 		x.validity = 0
 	}
 	x.phase, x.elapsed, x.round, x.ttl, x.grow = idle, 0, 0, 0, 0
-	x.afterRival, x.afterUnlock, x.afterForce, x.byClient = 0, 0, 0, 0
+	x.afterRival, x.afterUnlock, x.afterForce, x.byClient, x.afterLapse = 0, 0, 0, 0, 0
 }
 
 // begin starts a renewal at proxy p, by its memory of the grant if that has not
@@ -200,11 +201,11 @@ func (c *Config) noted(s *state, p int, out emit) {
 		return
 	}
 	if !c.AtOnce && got >= c.Quorum {
-		c.sendNoted(*s, p, highest, out)
+		c.sendNoted(*s, *s, p, highest, out)
 	}
 	for set := uint(0); c.AtOnce && set < 1<<c.Nodes; set++ {
 		if t := *s; bits.OnesCount(set) == c.Quorum && t.noteAll(set, c.VotesOnly) {
-			c.sendNoted(t, p, highest, out)
+			c.sendNoted(*s, t, p, highest, out)
 		}
 	}
 }
@@ -223,14 +224,14 @@ func (s *state) noteAll(set uint, votesOnly bool) bool {
 	return true
 }
 
-func (c *Config) sendNoted(t state, p int, highest uint8, out emit) {
+func (c *Config) sendNoted(s, t state, p int, highest uint8, out emit) {
 	x := &t.proxies[p]
 	foreign := x.knows == 0
 	lineage, number := x.lineage, x.number
 	if foreign {
 		lineage, number = 0, highest+1
 	}
-	out.unless(!c.send(&t, p, lineage, number, foreign), t, step{"a quorum noted it, proxy sends", -1, p, int(x.validity), ""})
+	out.unless(!c.send(&t, p, lineage, number, foreign), &s, t, step{"a quorum noted it, proxy sends", -1, p, int(x.validity), ""})
 }
 
 func bit(b bool) uint8 {
@@ -259,7 +260,7 @@ func (c *Config) send(s *state, p int, lineage, number uint8, foreign bool) bool
 	s.rounds[r] = round{1, uint8(p), x.ttl, lineage, number, x.grow, bit(foreign)}
 	for k := 0; k < c.Nodes; k++ {
 		n := &s.nodes[k]
-		n.voted &^= 1 << r
+		n.dropVote(r)
 		if foreign {
 			n.base[r] = n.read[p].version
 			if n.base[r] == 0 && !c.ForeignRepair {
@@ -304,7 +305,7 @@ func (c *Config) startAuto(s *state, p int, out emit) {
 	}
 	t := *s
 	t.autos--
-	out.unless(!c.begin(&t, p, c.Short, c.AutoGrows), t, step{"proxy renews by itself", -1, p, c.Short, ""})
+	out.unless(!c.begin(&t, p, c.Short, c.AutoGrows), s, t, step{"proxy renews by itself", -1, p, c.Short, ""})
 }
 
 // takeOver ends the reading: a quorum is known to carry A's grant.
@@ -342,7 +343,7 @@ func (c *Config) takeOver(s *state, p int, out emit) {
 		out(t, step{"proxy has read a quorum, has it noted", -1, p, bound, ""})
 		return
 	}
-	out.unless(!c.send(&t, p, 0, highest+1, true), t, step{"proxy has read a quorum, sends", -1, p, bound, ""})
+	out.unless(!c.send(&t, p, 0, highest+1, true), s, t, step{"proxy has read a quorum, sends", -1, p, bound, ""})
 }
 
 func nthLargest(v []int, n int) int {
@@ -366,10 +367,7 @@ func (s *state) numberOf(version uint8) uint8 {
 func (c *Config) complete(s *state, p int, out emit) {
 	x := &s.proxies[p]
 	r := s.rounds[x.round]
-	votes := 0
-	for k := 0; k < c.Nodes; k++ {
-		votes += int(s.nodes[k].voted >> x.round & 1)
-	}
+	votes := c.votesFor(s, x.round)
 	need := c.Quorum
 	if r.foreign == 1 && !c.ReadQuorum {
 		need = 1
@@ -390,7 +388,30 @@ func (c *Config) complete(s *state, p int, out emit) {
 	}
 	y.stop()
 	y.knows, y.validity = 1, valid
-	out(t, step{"RENEWED", -1, p, int(valid), c.judgeRenewal(&t, x, tell)})
+	out(t, step{renewed, -1, p, int(valid), c.judgeRenewal(&t, x, tell)})
+}
+
+// votesFor counts the votes of a round. Beside one that says noted, votes of records
+// that were put back are left out: the lease may have ended there and everywhere.
+func (c *Config) votesFor(s *state, round uint8) (votes int) {
+	var voted, noted, leftOut int
+	for k := 0; k < c.Nodes; k++ {
+		n := &s.nodes[k]
+		var out uint8
+		if c.NotedVotes {
+			out |= n.vput
+		}
+		if c.ToldVotes {
+			out |= n.vtold
+		}
+		voted += int(n.voted >> round & 1)
+		noted += int(n.vnoted >> round & 1)
+		leftOut += int(n.voted & out >> round & 1)
+	}
+	if noted == 0 {
+		return voted
+	}
+	return voted - leftOut
 }
 
 func (c *Config) judgeRenewal(s *state, before *proxy, told bool) string {
@@ -399,6 +420,8 @@ func (c *Config) judgeRenewal(s *state, before *proxy, told bool) string {
 		return "P2: renewed although a later fence has been granted"
 	case before.afterUnlock == 1:
 		return "P3: a renewal begun after UNLOCK was answered succeeds"
+	case before.afterLapse == 1 && told:
+		return "P6: a renewal asked for after the lease had lapsed succeeds"
 	case before.afterForce == 1:
 		return "P5: a renewal begun after FORCE was answered succeeds"
 	}
@@ -446,5 +469,15 @@ func (c *Config) completeUnlock(s *state, p int, out emit) {
 	case s.deadAsk == 1:
 		broken = "P5: an UNLOCK asked for after FORCE was answered succeeds"
 	}
-	out(t, step{"UNLOCKED", -1, p, 0, broken})
+	out(t, step{unlocked, -1, p, 0, broken})
+}
+
+// lapsed reports whether the lease is over: no validity that A was told runs, and fewer
+// nodes than a quorum still have the grant.
+func (c *Config) lapsed(s *state) bool {
+	holding := 0
+	for k := range s.nodes[:c.Nodes] {
+		holding += int(bit(s.nodes[k].owner == ownA && s.nodes[k].fence == fence))
+	}
+	return s.told == 0 && holding < c.Quorum
 }

@@ -41,6 +41,12 @@ var variants = []variant{
 		func(r *Rules) { r.ReadsGranted = false }, "P2", nil},
 	{"cancel", "a proxy goes on with a request whose client has given up",
 		func(r *Rules) { r.CancelSends = false }, "P2", nil},
+	{"noted-refuses", "a node with a note of the grant puts it back",
+		func(r *Rules) { r.NotedRefuses = false }, "P6", func() Config { return lapsing(2) }},
+	{"noted-votes", "votes of records that were put back count beside one that says noted",
+		func(r *Rules) { r.NotedVotes, r.ToldVotes = false, false }, "P6", func() Config { return lapsing(2) }},
+	{"told-votes", "only votes that put the hold back in this round do not count beside one that says noted",
+		func(r *Rules) { r.ToldVotes = false }, "P6", func() Config { return lapsing(3) }},
 	{"foreign-repair", "a foreign round puts holds back too",
 		func(r *Rules) { r.ForeignRepair = true }, "", nil},
 	{"foreign-bound", "a foreign round has no deadline but its own lease",
@@ -99,10 +105,22 @@ func forcedSession() Config {
 	return c
 }
 
-func pending(c Config, n int) Config { c.Pending = n; return c }
-func skipping(c Config) Config       { c.Skipped = 1; return c }
-func reacquiring(c Config) Config    { c.DupAcquire = true; return c }
-func losing(c Config) Config         { c.Losses = 1; return c }
+// lapsing is a world in which the owner asks for that many renewals, some of them when
+// its lease has lapsed. Its acquire arrived everywhere: a node that executes it after the
+// lapse makes a record like any other, and a renewal of that is no broken promise.
+func lapsing(renewals int) Config {
+	c := small()
+	c.Long, c.Short, c.Drift, c.Quarantine, c.Requests = 2, 1, 0, 2, renewals
+	c.Lapse, c.NoLate, c.NoRival = true, true, true
+	return c
+}
+
+func pending(c Config, n int) Config  { c.Pending = n; return c }
+func skipping(c Config) Config        { c.Skipped = 1; return c }
+func reacquiring(c Config) Config     { c.DupAcquire = true; return c }
+func losing(c Config) Config          { c.Losses = 1; return c }
+func throughOneProxy(c Config) Config { c.OneProxy = true; return c }
+func longer(c Config) Config          { c.Long, c.Quarantine = c.Long+1, c.Quarantine+1; return c }
 
 // takeAway removes the named rule from c.
 func takeAway(c *Config, name string) bool {

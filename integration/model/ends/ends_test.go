@@ -1,0 +1,73 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lockproxy/lockproxy/integration/model/explore"
+)
+
+// search visits at most 2 million states, or under -short as many as take a moment, and
+// then skips the test.
+func search(t *testing.T, c *Config) explore.Result {
+	t.Helper()
+	limit := 2_000_000
+	if testing.Short() {
+		limit = 100_000
+	}
+	res := c.search(limit)
+	t.Logf("%d states", res.States)
+	if testing.Short() && res.Broken == "" && !res.Exhausted {
+		t.Skipf("undecided after %d states", res.States)
+	}
+	return res
+}
+
+func TestSoundRulesHold(t *testing.T) {
+	tests := []struct {
+		name     string
+		c        *Config
+		happened []string // without which the search proves nothing
+	}{
+		{"a long and a short hold, and a rival", twoHolds(), []string{unlocked, grantedB}},
+		{"a hold renewed through the other proxy, and a rival", renewedElsewhere(), []string{unlocked, grantedB}},
+		{"a second hold is taken", reentering(), []string{locked, unlocked}},
+		{"the lease is shortened, and a rival", shortened(), []string{renewed, unlocked, grantedB}},
+		{"a shortened lease lapses", lapsing(), []string{renewed}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			res := search(t, tt.c)
+			if res.Broken != "" {
+				t.Fatalf("%s\n%s", res.Broken, strings.Join(res.Trace, "\n"))
+			}
+			if !res.Exhausted {
+				t.Fatalf("not exhausted after %d states", res.States)
+			}
+			if n := res.Counts[noRoom]; n > 0 {
+				t.Errorf("%d steps left out for want of room", n)
+			}
+			for _, what := range tt.happened {
+				if res.Counts[what] == 0 {
+					t.Errorf("never happened: %s", what)
+				}
+			}
+		})
+	}
+}
+
+func TestEachRuleIsNeeded(t *testing.T) {
+	for _, v := range variants {
+		if v.world == nil {
+			continue
+		}
+		t.Run(v.name, func(t *testing.T) {
+			c := *v.world
+			v.take(&c.Rules)
+			res := search(t, &c)
+			if !strings.HasPrefix(res.Broken, v.breaks+":") {
+				t.Fatalf("want %s broken; got %q after %d states", v.breaks, res.Broken, res.States)
+			}
+		})
+	}
+}
