@@ -10,6 +10,7 @@
 package backends
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -37,12 +38,13 @@ const GiveUpAfter = 30 * time.Second
 type Server struct {
 	opt  rueidis.ClientOption
 	name string
+	id   string // of id=…
 }
 
 // Parse reads a Redis URL: redis://, rediss:// or unix://, with user, password
 // and database, in the form of [rueidis.ParseURL]: further addresses as addr=…, and
-// the name by which sentinels know a master as master_set=…. A bare host:port is taken
-// as redis://host:port. An error about a URL that may hold a password gives no
+// the name by which sentinels know a master as master_set=…. id=… is its [Server.Identity].
+// A bare host:port is taken as redis://host:port. An error about a URL that may hold a password gives no
 // reason: the reason could repeat a part of it. Without its host, redis://:secret, or
 // with a # that is not percent-encoded, the password is where a port or a name should be.
 func Parse(raw string) (*Server, error) {
@@ -65,7 +67,30 @@ func Parse(raw string) (*Server, error) {
 	if opt.Dialer.Timeout == 0 {
 		opt.Dialer.Timeout = DialTimeout
 	}
-	return &Server{opt: opt, name: opt.InitAddress[0]}, nil
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, errors.New("not a Redis URL")
+	}
+	id := u.Query().Get("id")
+	if strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' }) || len(id) > maxID {
+		return nil, fmt.Errorf("not a Redis URL: id= has spaces or other than printable ASCII, or more than %d bytes", maxID)
+	}
+	return &Server{opt: opt, name: opt.InitAddress[0], id: id}, nil
+}
+
+const maxID = 100
+
+// Identity is what others call the same server too: id=… in the URL, else the name by which
+// sentinels know it or its address, with the database if that is not 0.
+func (s *Server) Identity() string {
+	if s.id != "" {
+		return s.id
+	}
+	id := cmp.Or(s.MasterSet(), s.name)
+	if s.opt.SelectDB != 0 {
+		id += fmt.Sprintf("/%d", s.opt.SelectDB)
+	}
+	return id
 }
 
 // misread says that what was meant for a password is read as something else: a
@@ -118,7 +143,7 @@ func (s *Server) WithTLS(t *TLS) *Server {
 	opt.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, base *tls.Config) (net.Conn, error) {
 		return (&tls.Dialer{NetDialer: d, Config: t.dialing(base)}).DialContext(ctx, "tcp", addr)
 	}
-	return &Server{opt: opt, name: s.name}
+	return &Server{opt: opt, name: s.name, id: s.id}
 }
 
 // WriteTimeout is for how long a connection made by Dial may have bytes on their way

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,10 @@ type Owner interface {
 	// own limits decide what becomes of a client that does not read.
 	Full() <-chan struct{}
 }
+
+// A Holder is a Sink that keeps what it is given until Release, on the connection's
+// reading goroutine: see Conn.Hold.
+type Holder interface{ Release() }
 
 const (
 	readSize = 64 << 10 // what one read of replies takes at most
@@ -88,7 +93,9 @@ type Conn struct {
 	owed   []debt // owed[head:] are the debts taken over from sent
 	head   int
 	framer resp.Framer
-	inside bool    // part of a reply has been delivered, its end has not
+	inside bool // part of a reply has been delivered, its end has not
+	more   bool // private: what is delivered is not all that came with it
+	held   []Holder
 	relays bool    // it is raw
 	news   traffic // since it last took over
 }
@@ -270,6 +277,26 @@ func (c *Conn) Relays() bool { return c.relays }
 // Kind is, during Deliver, the type byte of the last reply.
 func (c *Conn) Kind() byte { return c.framer.Kind() }
 
+// Hold has h.Release called when everything has been delivered that was read at once. It
+// is false, and does nothing, if that will be so when this Deliver returns, if h has asked
+// before, and on a shared connection. It is for Deliver only.
+func (c *Conn) Hold(h Holder) bool {
+	if !c.more || slices.Contains(c.held, h) {
+		return false
+	}
+	c.held = append(c.held, h)
+	return true
+}
+
+// release ends every Hold.
+func (c *Conn) release() {
+	for _, h := range c.held {
+		h.Release()
+	}
+	clear(c.held)
+	c.held = c.held[:0]
+}
+
 // Gather adds to reply what is delivered of it, for a Sink that wants one reply in one
 // piece, and says whether that is all now. Pushes are not part of it; a reply of more than
 // most bytes ends the connection. It is for Deliver only.
@@ -312,6 +339,7 @@ func (c *Conn) read() {
 			if ferr := c.route(buf[:n]); ferr != nil {
 				err = ferr
 			}
+			c.release()
 		}
 		if err != nil {
 			c.end(err)
@@ -377,6 +405,7 @@ func (c *Conn) route(p []byte) error {
 			c.home.opt.meter.timed(d.at)
 		}
 		if n > 0 {
+			c.more = !c.shared && n < len(p)
 			to.Deliver(c, p[:n], ended)
 		}
 		if err != nil {
@@ -443,6 +472,7 @@ func (c *Conn) routeRaw(p []byte, owner Sink, step bool) {
 				ended++
 			}
 		}
+		c.more = n < len(p)
 		owner.Deliver(c, p[:n], ended)
 		p = p[n:]
 	}
@@ -461,6 +491,7 @@ func (c *Conn) routeUnowed(p []byte, owner Sink) error {
 			return errUnasked
 		}
 		if owner != nil {
+			c.more = n < len(p)
 			owner.Deliver(c, p[:n], 0)
 		}
 		p = p[n:]

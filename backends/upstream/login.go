@@ -3,17 +3,16 @@ package upstream
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends"
 )
 
 // A Redis asks for a password when a connection begins, and a connection that is
-// shared began long before the client it is lent to. So the pool asks again, with
-// AUTH on the connection itself: when it is lent and the upstream's word is older
+// shared began long before the client it is lent to. So the pool asks again, by
+// beginning another connection: when it is lent and the upstream's word is older
 // than certainFor, and every checkEvery for logins that are in use. Nothing is asked
 // about what nobody uses.
 const (
@@ -173,35 +172,41 @@ func (p *Pool) ask(came time.Time, c *Conn) (settled <-chan struct{}, err error)
 	case came.Sub(l.sure) < p.certainFor:
 		return nil, nil
 	case l.asking == nil:
-		p.askLocked(l, c)
+		p.askLocked(l)
 	}
 	return l.asking, nil
 }
 
-// askLocked asks the upstream about l on one of its connections.
-func (p *Pool) askLocked(l *login, c *Conn) {
+// askLocked asks the upstream about l.
+func (p *Pool) askLocked(l *login) {
 	l.asking = make(chan struct{})
-	q := &question{pool: p, login: l, at: time.Now()}
-	p.wg.Go(func() { // Send may block
-		if c.send(l.question(), debt{to: q, n: 1}, nil, false) != nil {
-			q.settle(nil)
-		}
-	})
+	began := time.Now()
+	p.wg.Go(func() { p.settle(l, began, p.try(l.id)) })
 }
 
-// question is what the upstream is asked about l. Of the default user it cannot be
-// asked what a connection would be that begins now; but while no password is
-// needed any password will do.
-func (l *login) question() []byte {
-	switch {
-	case l.noAuth:
-		return resp.AppendCommand(nil, "PING")
-	case l.id.anonymous():
-		return resp.AppendCommand(nil, "AUTH", "default", rand.Text())
-	case l.id.User == "":
-		return resp.AppendCommand(nil, "AUTH", l.id.Secret)
+// try is what the upstream says to a connection that begins as id does. It is asked on one
+// of its own: Redis from 7.2 on and Valkey do not answer an AUTH that they refuse while
+// another answer to the same connection is on its way, and then each of the commands that
+// share it would get the answer to the next. What cannot be asked now is taken for granted.
+func (p *Pool) try(id Identity) (reply []byte) {
+	ctx, cancel := context.WithTimeout(context.Background(), backends.DialTimeout)
+	defer cancel()
+	nc, err := p.opt.Server.Dial(ctx)
+	if err != nil {
+		return nil
 	}
-	return resp.AppendCommand(nil, "AUTH", l.id.User, l.id.Secret)
+	defer nc.Close()
+	w, err := introduce(nc, greeting(Identity{User: id.User, Secret: id.Secret, Proto: 2}, true, false), 0)
+	var refused *RefusedError
+	switch {
+	case errors.As(err, &refused):
+		return refused.Reply
+	case err != nil:
+		return nil
+	case w.noAuth:
+		return []byte("-NOAUTH Authentication required.\r\n")
+	}
+	return []byte("+OK\r\n")
 }
 
 // verdict is why the login is of no more use, by the upstream's answer; nil: it is.
@@ -211,7 +216,7 @@ func (l *login) verdict(reply []byte) error {
 	switch {
 	case l.noAuth && !bytes.HasPrefix(reply, []byte("-NOAUTH")):
 		return errStale
-	case l.id.anonymous() && refused.Credentials():
+	case l.id.anonymous() && !l.noAuth && bytes.HasPrefix(reply, []byte("-NOAUTH")):
 		return errStale
 	case refused.Credentials():
 		return refused
@@ -219,34 +224,21 @@ func (l *login) verdict(reply []byte) error {
 	return nil
 }
 
-// A question is the Sink for the answer to what the pool asks about a login.
-type question struct {
-	pool  *Pool
-	login *login
-	at    time.Time
-	reply []byte
-}
-
-func (q *question) Deliver(c *Conn, p []byte, ended int) {
-	if c.Gather(&q.reply, p, ended, maxAnswer) {
-		q.settle(q.reply)
-	}
-}
-
-func (q *question) Fail(*Conn, int, bool, error) { q.settle(nil) }
-
-// settle takes over the answer; nil: there was none.
-func (q *question) settle(reply []byte) {
-	p, l := q.pool, q.login
+// settle takes over the answer to a question; nil: there was none.
+func (p *Pool) settle(l *login, asked time.Time, reply []byte) {
 	p.mu.Lock()
 	close(l.asking)
 	l.asking = nil
 	var end []*Conn
-	if reply != nil && l.err == nil {
-		if err := l.verdict(reply); err != nil {
+	if l.err == nil {
+		err := error(nil)
+		if reply != nil {
+			err = l.verdict(reply)
+		}
+		if err != nil {
 			end = p.endLocked(l, err)
-		} else if q.at.After(l.doubted) {
-			l.sure = q.at
+		} else if asked.After(l.doubted) {
+			l.sure = asked
 		}
 	}
 	p.mu.Unlock()
@@ -330,34 +322,20 @@ func (p *Pool) check() bool {
 			continue
 		}
 		p.watching = true
-		if via, used := l.use(); used && !p.closed && l.asking == nil && time.Since(l.sure) >= p.certainFor {
-			p.checkLocked(l, via)
+		if l.use() && !p.closed && l.asking == nil && time.Since(l.sure) >= p.certainFor {
+			p.askLocked(l)
 		}
 	}
 	return p.watching
 }
 
-// checkLocked asks about l on via, or, if that is nil, on a connection for all.
-func (p *Pool) checkLocked(l *login, via *Conn) {
-	if via != nil {
-		p.askLocked(l, via)
-		return
-	}
-	id := Identity{User: l.id.User, Secret: l.id.Secret, Proto: 2}
-	p.wg.Go(func() { p.Probe(context.Background(), id) })
-}
-
-// use says whether a connection of the login was used since the last time, and
-// names one that the upstream can be asked on; nil: there is none.
-func (l *login) use() (via *Conn, used bool) {
+// use says whether a connection of the login was used since the last time.
+func (l *login) use() (used bool) {
 	for c := range l.conns {
 		c.mu.Lock()
 		used = used || c.used
 		c.used = false
-		if c.prompt && c.err == nil {
-			via = c
-		}
 		c.mu.Unlock()
 	}
-	return via, used
+	return used
 }

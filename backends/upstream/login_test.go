@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -218,5 +220,44 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	}
 	if !strings.Contains(id.String(), "alice") {
 		t.Errorf("the user is not printed: %s", id)
+	}
+}
+
+// TestGreetingAwaitsAnswersBeforeAUTH: a server that has something else to say may say
+// nothing of an AUTH that it refuses.
+func TestGreetingAwaitsAnswersBeforeAUTH(t *testing.T) {
+	for _, id := range []Identity{{User: "u", Secret: "no", DB: 2, Proto: 2}, {Secret: "no", DB: 2, Proto: 3}, {User: "u", Secret: "no", Proto: 3}} {
+		here, there := net.Pipe()
+		steps := greeting(id, false, false)
+		refused := make(chan error, 1)
+		go func() {
+			_, err := introduce(here, steps, id.DB)
+			here.Close()
+			refused <- err
+		}()
+		buf := make([]byte, 4096)
+		for auth := false; !auth; {
+			n, err := there.Read(buf) // what was written at once
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := string(buf[:n])
+			auth = strings.Contains(said, "AUTH")
+			answer := strings.Repeat("+OK\r\n", strings.Count(said, "*"))
+			if auth && !strings.HasPrefix(said, fmt.Sprintf("*%d\r\n$4\r\nAUTH\r\n", len(steps[slices.IndexFunc(steps, func(s []string) bool { return s[0] == "AUTH" })]))) {
+				t.Errorf("%+v: AUTH was sent behind %q", id, said)
+				answer = wrong
+			} else if auth {
+				answer = wrong
+			}
+			if _, err := there.Write([]byte(answer)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var no *RefusedError
+		if err := <-refused; !errors.As(err, &no) {
+			t.Errorf("%+v: %v", id, err)
+		}
+		there.Close()
 	}
 }

@@ -518,20 +518,18 @@ type welcome struct {
 // introduce says the steps of a greeting on a bare connection, which is to use the
 // database db then.
 func introduce(nc net.Conn, steps [][]string, db int) (w welcome, err error) {
-	var out []byte
-	for _, s := range steps {
-		out = resp.AppendCommand(out, s...)
-	}
 	if err := nc.SetDeadline(time.Now().Add(backends.DialTimeout)); err != nil {
-		return w, err
-	}
-	if _, err := nc.Write(out); err != nil {
 		return w, err
 	}
 	r := replyReader{nc: nc}
 	selected := db == 0
 	var refused *RefusedError
-	for _, s := range steps {
+	for i, s := range steps {
+		if i == 0 || s[0] == "AUTH" {
+			if _, err := nc.Write(together(steps[i:])); err != nil {
+				return w, err
+			}
+		}
 		reply, err := r.next()
 		if err != nil {
 			return w, fmt.Errorf("no answer to the greeting: %w", err)
@@ -558,6 +556,18 @@ func introduce(nc net.Conn, steps [][]string, db int) (w welcome, err error) {
 		return w, refused
 	}
 	return w, nc.SetDeadline(time.Time{})
+}
+
+// together are the steps that are said at once: those up to the next AUTH. Redis from 7.2
+// on and Valkey do not answer an AUTH that they refuse while another answer is on its way.
+func together(steps [][]string) (out []byte) {
+	for i, s := range steps {
+		if i > 0 && s[0] == "AUTH" {
+			break
+		}
+		out = resp.AppendCommand(out, s...)
+	}
+	return out
 }
 
 // turnedAway says that an error is the server's word before it closes a connection,
