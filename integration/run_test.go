@@ -66,7 +66,7 @@ func runLocked(t *testing.T, addr, script string, args ...string) *locked {
 // await returns when the command has said something.
 func (l *locked) await(t *testing.T, text string) {
 	t.Helper()
-	eventually(t, 10*time.Second, "the command says "+text, func() bool { return strings.Contains(l.said(), text) })
+	eventually(t, time.Minute, "the command says "+text, func() bool { return strings.Contains(l.said(), text) })
 }
 
 // code waits for the end and checks the exit code.
@@ -74,7 +74,7 @@ func (l *locked) code(t *testing.T, want int) {
 	t.Helper()
 	select {
 	case <-l.ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("it does not end; it said %q", l.said())
 	}
 	if got := l.cmd.ProcessState.ExitCode(); got != want {
@@ -99,8 +99,9 @@ func TestRunTakesTurns(t *testing.T) {
 	first := runLocked(t, r.addr(), sleeper)
 	first.await(t, "ready")
 	runLocked(t, r.proxies[1].Addr(), "echo ran").code(t, 75)
-	next := runLocked(t, r.proxies[1].Addr(), "echo ran $LOCK_FENCE $LOCK_NAME; exit 3", "--wait", "10s")
-	time.Sleep(50 * time.Millisecond)
+	next := runLocked(t, r.proxies[1].Addr(), "echo ran $LOCK_FENCE $LOCK_NAME; exit 3", "--wait", "1m")
+	other := redistest.Open(t, r.proxies[1].Addr())
+	awaitWaiters(t, other, "job", 1)
 	if err := first.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func TestRunTakesTurns(t *testing.T) {
 	waiting := runLocked(t, r.addr(), sleeper)
 	waiting.await(t, "ready")
 	second := runLocked(t, r.addr(), sleeper, "--wait", "1m")
-	time.Sleep(100 * time.Millisecond)
+	awaitWaiters(t, redistest.Open(t, r.addr()), "job", 1)
 	if err := second.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,8 @@ func TestRunTakesTurns(t *testing.T) {
 func TestRunKilled(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 1)
-	l := runLocked(t, r.addr(), sleeper)
+	const lease = time.Minute
+	l := runLocked(t, r.addr(), sleeper, "--ttl", lease.String())
 	l.await(t, "ready")
 	pid, err := strconv.Atoi(l.words("ready")[1])
 	if err != nil {
@@ -142,8 +144,8 @@ func TestRunKilled(t *testing.T) {
 	if err := l.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	runLocked(t, r.addr(), "true", "--wait", "10s").code(t, 0)
-	if took := time.Since(killed); took > 5*time.Second {
+	runLocked(t, r.addr(), "true", "--wait", "1m").code(t, 0)
+	if took := time.Since(killed); took > lease/2 {
 		t.Errorf("the lock was free after %v", took)
 	}
 	eventually(t, 5*time.Second, "the command is gone", func() bool { return syscall.Kill(pid, 0) != nil })
@@ -154,10 +156,10 @@ func TestRunWaitsOn(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 2)
 	other := redistest.Open(t, r.proxies[1].Addr())
-	wantGrant(t, other.Do(t, "LOCK", "job", "30s", "OWNER", "other"))
-	l := runLocked(t, r.addr(), "echo begun", "--wait", "20s", "--proxy", "redis://"+r.proxies[1].Addr())
+	wantGrant(t, other.Do(t, "LOCK", "job", "60s", "OWNER", "other"))
+	l := runLocked(t, r.addr(), "echo begun", "--wait", "1m", "--proxy", "redis://"+r.proxies[1].Addr())
 	awaitWaiters(t, redistest.Open(t, r.addr()), "job", 1)
-	if ended, status := r.proxies[0].Terminate(5 * time.Second); !ended || status != nil {
+	if ended, status := r.proxies[0].Terminate(time.Minute); !ended || status != nil {
 		t.Errorf("SIGTERM: ended %v, status %v", ended, status)
 	}
 	awaitWaiters(t, other, "job", 1)
@@ -177,11 +179,11 @@ func TestRunWithoutQuorum(t *testing.T) {
 func TestRunLosesIt(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 1)
-	l := runLocked(t, r.addr(), sleeper, "--ttl", "1s", "--max-hold", "500ms")
+	l := runLocked(t, r.addr(), sleeper, "--ttl", "5s", "--max-hold", "500ms")
 	l.code(t, 70)
 	l.await(t, "MAXHOLD")
 
-	l = runLocked(t, r.addr(), sleeper, "--ttl", "2s")
+	l = runLocked(t, r.addr(), sleeper, "--ttl", "5s")
 	l.await(t, "ready") // what was left of the first lease was given back
 	for _, n := range r.nodes {
 		n.Do(t, "FLUSHALL")
@@ -209,51 +211,87 @@ func TestRunIsForced(t *testing.T) {
 func TestRunOutlivesItsProxy(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 2)
-	l := runLocked(t, r.addr(), sleeper, "--ttl", "8s")
+	l := runLocked(t, r.addr(), sleeper, "--ttl", "30s")
 	l.await(t, "ready")
 	for _, down := range []func(){
 		r.proxies[0].Kill,
-		func() { r.proxies[0].Terminate(10 * time.Second) },
+		func() { r.proxies[0].Terminate(time.Minute) },
 	} {
 		down()
 		if err := r.proxies[0].Restart(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second)
+		r.awaitSession(t)
 		runLocked(t, r.proxies[1].Addr(), "echo ran").code(t, 75)
 	}
 	l.cmd.Process.Signal(syscall.SIGTERM)
 	l.code(t, 9)
-	runLocked(t, r.proxies[1].Addr(), "echo ran", "--wait", "1s").code(t, 0)
+	runLocked(t, r.proxies[1].Addr(), "echo ran", "--wait", "1m").code(t, 0)
 
-	l = runLocked(t, r.addr(), sleeper, "--ttl", "3s")
+	l = runLocked(t, r.addr(), "trap 'echo ended $(date +%s%N); exit 9' TERM; echo ready; while :; do sleep 0.02; done", "--ttl", "12s")
 	l.await(t, "ready")
 	r.proxies[0].Kill()
-	next := runLocked(t, r.proxies[1].Addr(), "echo ran", "--wait", "10s")
+	next := runLocked(t, r.proxies[1].Addr(), "echo began $(date +%s%N)", "--wait", "1m")
 	l.code(t, 70)
-	select {
-	case <-next.ended:
-		t.Errorf("the next had the lock before the command ended: %q, %q", next.said(), l.said())
-	default:
-	}
 	next.code(t, 0)
+	if ended, began := l.words("ended"), next.words("began"); len(ended) != 1 || len(began) != 1 || ended[0] >= began[0] {
+		t.Errorf("the next had the lock before the command ended: %q, %q", next.said(), l.said())
+	}
+}
+
+// awaitSession returns when the first proxy renews the lock job.
+func (r *rig) awaitSession(t *testing.T) {
+	t.Helper()
+	c := redistest.Open3(t, r.addr())
+	eventually(t, time.Minute, "the lock is bound to a connection again", func() bool {
+		v := c.Do(t, "LOCKCTL", "INFO", "job")
+		for i := 0; i+1 < len(v.Elems); i += 2 {
+			if v.Elems[i].Text == "session" {
+				return v.Elems[i+1].Text == "yes"
+			}
+		}
+		return false
+	})
 }
 
 // TestRunWithAStoppedUpstream: a lock does not depend on it.
 func TestRunWithAStoppedUpstream(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 1)
-	l := runLocked(t, r.addr(), sleeper, "--ttl", "2s")
+	l := runLocked(t, r.addr(), sleeper, "--ttl", "10s")
 	l.await(t, "ready")
 	r.data.Pause()
 	defer r.data.Resume()
-	time.Sleep(3 * time.Second)
+	// With the third renewal the upstream is silent for longer than a proxy may be.
+	for renewals, last := 0, r.leaseLeft(t); renewals < 3 && !l.hasEnded(); time.Sleep(10 * time.Millisecond) {
+		left := r.leaseLeft(t)
+		if left > last {
+			renewals++
+		}
+		last = left
+	}
 	if err := l.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	l.code(t, 9)
-	if strings.Contains(l.said(), "lost") || r.lockKeys(t) != 0 {
-		t.Errorf("it said %q; %d records are left", l.said(), r.lockKeys(t))
+	if strings.Contains(l.said(), "lost") {
+		t.Errorf("it said %q", l.said())
+	}
+	eventually(t, 5*time.Second, "no record is left", func() bool { return r.lockKeys(t) == 0 })
+}
+
+// leaseLeft is what the first node has of the lock job, in ms.
+func (r *rig) leaseLeft(t *testing.T) int64 {
+	t.Helper()
+	return r.nodes[0].Do(t, "PTTL", "lockproxy:lock:0:job").Int()
+}
+
+func (l *locked) hasEnded() bool {
+	select {
+	case <-l.ended:
+		return true
+	default:
+		return false
 	}
 }
 

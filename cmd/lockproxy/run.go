@@ -124,6 +124,9 @@ func (a *lockAsk) complete(command string) {
 	if a.owner == "" {
 		a.owner = rand.Text()
 	}
+	if a.maxHold > 0 { // as the proxy does: no lease is longer
+		a.ttl = min(a.ttl, a.maxHold)
+	}
 	if a.info == "" {
 		host, _ := os.Hostname()
 		a.info = fmt.Sprintf("%s %d %s", host, os.Getpid(), filepath.Base(command))
@@ -200,9 +203,9 @@ func fatal(sig os.Signal) (s syscall.Signal, ends bool) {
 	return s, false
 }
 
-// watch returns when the child has ended. It reports whether that was because the lock
-// was lost, which it has said then.
-func (p program) watch(h *held, c *child, signals <-chan os.Signal) (gone bool) {
+// watch returns when the child has ended, and if that was because the lock was lost, how.
+// It has said so then.
+func (p program) watch(h *held, c *child, signals <-chan os.Signal) *loss {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	lost := make(chan *loss, 1)
@@ -211,30 +214,31 @@ func (p program) watch(h *held, c *child, signals <-chan os.Signal) (gone bool) 
 		select {
 		case <-c.ended:
 			cancel()
-			return p.mourn(h, <-lost)
+			l := <-lost
+			p.mourn(h, l)
+			return l
 		case sig := <-signals:
 			c.pass(sig)
 		case l := <-lost:
 			p.mourn(h, l)
 			c.end(l.by)
-			return true
+			return l
 		}
 	}
 }
 
 // mourn says that the lock was lost, if it was.
-func (p program) mourn(h *held, l *loss) (gone bool) {
+func (p program) mourn(h *held, l *loss) {
 	if l != nil {
 		fmt.Fprintf(p.stderr, "lockproxy: the lock %s was lost: %s\n", h.name, l.reason)
 	}
-	return l != nil
 }
 
 // outcome gives back what is left of the lock and says what run exits with.
-func (p program) outcome(h *held, c *child, gone bool) error {
+func (p program) outcome(h *held, c *child, l *loss) error {
 	defer h.drop()
-	if gone {
-		if h.wire != nil {
+	if l != nil {
+		if l.told {
 			_ = h.giveBack() // what may be left of the lease; the fence keeps it from harming others
 		}
 		return &exitError{code: exitLost}

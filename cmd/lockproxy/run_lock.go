@@ -18,6 +18,8 @@ const (
 	reachTimeout = 5 * time.Second
 	// giveBackFor bounds the UNLOCK at the end.
 	giveBackFor = 5 * time.Second
+	// answerFor is how much of it a connection may take to show that it works.
+	answerFor = 2 * time.Second
 	// mostSilence is for how long at most the lock is taken to be held while no proxy
 	// says so. It is shorter than what a proxy needs to see that a client has vanished,
 	// after which it gives the lock away.
@@ -44,7 +46,8 @@ func (a *lockAsk) silence() time.Duration { return min(a.ttl/2, mostSilence) }
 // grace is how much of the silence is left for the child to end.
 func (a *lockAsk) grace() time.Duration { return min(a.killAfter, a.silence()/3) }
 
-// between is the time between two questions, and how long an answer may take.
+// between is the time between two questions. An answer that takes longer is late, which
+// is no loss: the lock is asked for on another connection too.
 func (a *lockAsk) between() time.Duration { return min(a.silence()/4, mostBetween) }
 
 // notice is how long before the end of a lease its loss is told, at least: so the child
@@ -55,7 +58,7 @@ func (a *lockAsk) notice() time.Duration {
 
 // command is LOCK, bound to the connection. maxHold is what is left of it.
 func (a *lockAsk) command(wait, maxHold time.Duration) []string {
-	args := []string{"LOCK", a.name, millis(a.ttl), "OWNER", a.owner, "SESSION", "INFO", a.info}
+	args := []string{"LOCK", a.name, millis(a.ttl), "OWNER", a.owner, "SESSION", "ONLOSS", "PUSH", "INFO", a.info}
 	if wait > 0 {
 		args = append(args, "WAIT", millis(wait))
 	}
@@ -73,6 +76,7 @@ func millis(d time.Duration) string {
 type loss struct {
 	reason string
 	by     time.Time
+	told   bool // by the proxy that kept the lock
 }
 
 // A held is a lock that a proxy keeps for this process. Its methods belong to one
@@ -81,8 +85,18 @@ type held struct {
 	*lockAsk
 	fence string
 	since time.Time
-	alive time.Time // when the proxy was last known to keep the lock
-	wire  *wire     // nil: broken
+	until time.Time // the lock counts as held until then, and the child must be gone
+	wire  *wire     // may be broken
+	asked time.Time // when the proxy was last asked
+	owed  bool      // a question is not answered yet
+}
+
+// heard moves the end of what counts as held, by the answer to a question sent at that
+// time. validity is what the answer told of the lease, or 0.
+func (h *held) heard(sent time.Time, validity time.Duration) {
+	if until := sent.Add(max(h.silence(), min(validity, h.ttl, mostSilence))); until.After(h.until) {
+		h.until = until
+	}
 }
 
 // take asks for the lock, and if the proxy that is asked shuts down, the next one that
@@ -105,6 +119,7 @@ func (a *lockAsk) takeWithin(ctx context.Context, wait time.Duration) (*held, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait+takeSlack)
 	defer cancel()
+	sent := time.Now()
 	v, err := w.ask(ctx, a.command(wait, a.maxHold)...)
 	now := time.Now()
 	switch {
@@ -121,7 +136,10 @@ func (a *lockAsk) takeWithin(ctx context.Context, wait time.Duration) (*held, er
 		w.close()
 		return nil, &exitError{exitUnavailable, errors.New("LOCK: not the answer of a lockproxy")}
 	}
-	return &held{lockAsk: a, fence: v.elems[0].text, since: now, alive: now, wire: w}, nil
+	h := &held{lockAsk: a, fence: v.elems[0].text, since: now, wire: w, asked: now}
+	h.heard(now, 0)
+	h.heard(sent, v.validity())
+	return h, nil
 }
 
 // reach connects to the first proxy that can be.
@@ -158,20 +176,21 @@ func refused(err error, misuse int) error {
 
 // keep watches over the lock until ctx ends, which is no loss: nil.
 func (h *held) keep(ctx context.Context) *loss {
-	t := time.NewTicker(h.between())
-	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case push := <-h.wire.losses:
-			if reason, ours := h.lostBy(push); ours {
-				return &loss{reason, time.Now().Add(h.notice())}
+			if l := h.lostBy(push); l != nil {
+				return l
 			}
 			continue
+		case <-h.wire.replies:
+			h.answered()
+			continue
 		case <-h.wire.ended:
-		case <-t.C:
-			if h.stillThere() {
+		case <-time.After(time.Until(h.asked.Add(h.between()))):
+			if !h.owed && h.question() == nil {
 				continue
 			}
 		}
@@ -181,91 +200,140 @@ func (h *held) keep(ctx context.Context) *loss {
 	}
 }
 
-// lostBy reads a push: lock-lost, name, fence, reason.
-func (h *held) lostBy(push reply) (reason string, ours bool) {
+// lostBy reads a push: lock-lost, name, fence, reason. It is nil for another grant's.
+func (h *held) lostBy(push reply) *loss {
 	e := push.elems
 	if e[1].text != h.name || e[2].text != h.fence {
-		return "", false
+		return nil
 	}
-	return e[3].text, true
+	return &loss{reason: e[3].text, by: time.Now().Add(h.notice()), told: true}
 }
 
-// stillThere asks the proxy for something that it answers by itself, whatever state
-// its upstream is in; any answer will do.
-func (h *held) stillThere() bool {
-	sent := time.Now()
-	if _, err := h.wire.within(h.between(), "LOCKCTL", "HELP"); err != nil {
-		return false
+// question asks the proxy for something that it answers by itself, whatever state its
+// upstream is in; any answer will do.
+func (h *held) question() error {
+	now := time.Now()
+	if err := h.wire.send(now.Add(h.between()), "LOCKCTL", "HELP"); err != nil {
+		return err
 	}
-	h.alive = sent
-	return true
+	h.asked, h.owed = now, true
+	return nil
 }
 
-// resume binds the lock to a new connection, after the old one broke. It is nil when
-// that is done, or ctx has ended, and else says why the lock is lost: nobody could be
-// asked in time, or the lock is not what it was.
+// answered notes that the question was.
+func (h *held) answered() {
+	h.heard(h.asked, 0)
+	h.owed = false
+}
+
+// resume is for a connection that broke, or on which an answer is late. It goes on with
+// another connection that the lock is bound to as well, or with the late answer, whichever
+// comes first; until then the old connection stays open, since a proxy gives the lock away
+// at its end. It is nil when that is done, or ctx has ended, and else says why the lock is
+// lost: nobody answered in time, or the lock is not what it was.
 func (h *held) resume(ctx context.Context) *loss {
-	old := h.wire
-	h.wire = nil
-	old.close()
+	trying, stop := context.WithDeadline(ctx, h.until.Add(-h.grace()))
+	defer stop()
+	tried := make(chan attempt, 1)
+	go func() { tried <- h.elsewhere(trying) }()
 	select {
-	case push := <-old.losses:
-		if reason, ours := h.lostBy(push); ours {
-			return &loss{reason, time.Now().Add(h.notice())}
-		}
-	default:
-	}
-	last := old.err
-	until := h.alive.Add(h.silence() - h.grace())
-	for i := 0; ctx.Err() == nil && time.Now().Before(until); i++ {
-		l, err := h.again(ctx, h.proxies[i%len(h.proxies)], until)
-		if err == nil {
+	case a := <-tried:
+		return h.conclude(ctx, a)
+	case push := <-h.wire.losses:
+		if l := h.lostBy(push); l != nil {
+			stop()
+			(<-tried).drop()
 			return l
 		}
-		last = err
-		pause(ctx, resumePause)
+	case <-h.wire.replies:
+		h.answered()
+	}
+	stop()
+	if a := <-tried; a.err == nil {
+		return h.conclude(ctx, a)
+	}
+	return nil
+}
+
+// conclude is what follows from an attempt, whose error says that the time is over.
+func (h *held) conclude(ctx context.Context, a attempt) *loss {
+	if a.err == nil && a.wire != nil {
+		h.wire.close()
+		h.wire, h.asked, h.owed = a.wire, a.sent, false
+		h.heard(a.sent, a.validity)
+		return nil
+	}
+	if a.err == nil {
+		return &loss{reason: a.lost, by: time.Now().Add(h.notice())}
+	}
+	select {
+	case <-h.wire.replies: // at the last moment
+		h.answered()
+		return nil
+	default:
 	}
 	if ctx.Err() != nil {
 		return nil
 	}
-	return &loss{"the proxy is gone: " + last.Error(), h.alive.Add(h.silence())}
+	return &loss{reason: "the proxy is gone: " + a.err.Error(), by: h.until}
+}
+
+// An attempt is what became of asking other proxies, or on other connections, for the
+// lock that is held.
+type attempt struct {
+	err      error         // not nil: nobody knows
+	lost     string        // why it is lost; empty: it is not
+	wire     *wire         // that the lock is bound to as well
+	sent     time.Time     // when it was asked for
+	validity time.Duration // that it has
+}
+
+// drop closes the connection, if there is one.
+func (a attempt) drop() {
+	if a.wire != nil {
+		a.wire.close()
+	}
+}
+
+// elsewhere asks one proxy after the other until one knows, or ctx ends.
+func (h *held) elsewhere(ctx context.Context) attempt {
+	last := attempt{err: h.wire.fault()}
+	for i := 0; ctx.Err() == nil; i++ {
+		if last = h.again(ctx, h.proxies[i%len(h.proxies)]); last.err == nil {
+			break
+		}
+		pause(ctx, resumePause)
+	}
+	return last
 }
 
 // again asks one proxy for the lock that is held: its owner enters once more, under the
-// same fence, unless it was lost in between. An error says that it is not known.
-func (h *held) again(ctx context.Context, s *backends.Server, until time.Time) (*loss, error) {
-	ctx, cancel := context.WithDeadline(ctx, minTime(until, time.Now().Add(tryFor)))
+// same fence, unless it was lost in between.
+func (h *held) again(ctx context.Context, s *backends.Server) attempt {
+	ctx, cancel := context.WithTimeout(ctx, tryFor)
 	defer cancel()
 	left := h.maxHold - time.Since(h.since)
 	if h.maxHold > 0 && left <= 0 {
-		return &loss{"MAXHOLD is over", time.Now().Add(h.notice())}, nil
+		return attempt{lost: "MAXHOLD is over"}
 	}
 	w, err := dialWire(ctx, s)
 	if err != nil {
-		return nil, err
+		return attempt{err: err}
 	}
 	sent := time.Now()
 	v, err := w.ask(ctx, h.command(0, max(left, 0))...)
 	switch {
 	case err != nil:
 		w.close()
-		return nil, err
+		return attempt{err: err}
 	case v.kind == '*' && len(v.elems) == 4 && v.elems[0].text == h.fence:
-		h.wire, h.alive = w, sent
-		return nil, nil
+		return attempt{wire: w, sent: sent, validity: v.validity()}
 	}
 	if v.kind == '*' && len(v.elems) > 0 { // another grant, which nobody waits for
 		_, _ = w.do(ctx, "UNLOCK", h.name, h.owner, "FENCE", v.elems[0].text, "ALL")
 	}
 	w.close()
-	return &loss{"it was lost with the connection", time.Now().Add(h.notice())}, nil
-}
-
-func minTime(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
+	return attempt{lost: "it was lost with the connection"}
 }
 
 // pause is for d, or until ctx ends.
@@ -284,29 +352,36 @@ var errGone = errors.New("the lock was lost before the command ended")
 func (h *held) giveBack() error {
 	ctx, cancel := context.WithTimeout(context.Background(), giveBackFor)
 	defer cancel()
-	if h.wire == nil || !h.stillThere() {
-		if err := h.connect(ctx); err != nil {
+	defer h.drop()
+	w := h.wire
+	if !h.stillThere() {
+		var err error
+		if w, err = h.reach(ctx); err != nil {
 			return err
 		}
+		defer w.close()
 	}
-	defer h.drop()
-	_, err := h.wire.ask(ctx, "UNLOCK", h.name, h.owner, "FENCE", h.fence, "ALL")
+	_, err := w.ask(ctx, "UNLOCK", h.name, h.owner, "FENCE", h.fence, "ALL")
 	if r := (refusal{}); errors.As(err, &r) && (r.word() == "LOCKLOST" || r.word() == "NOTOWNER") {
 		return errGone
 	}
 	return err
 }
 
-func (h *held) connect(ctx context.Context) (err error) {
-	h.drop()
-	h.wire, err = h.reach(ctx)
-	return err
+// stillThere reports whether the connection still works.
+func (h *held) stillThere() bool {
+	if !h.owed && h.question() != nil {
+		return false
+	}
+	select {
+	case <-h.wire.replies:
+		h.answered()
+		return true
+	case <-h.wire.ended:
+	case <-time.After(answerFor):
+	}
+	return false
 }
 
-// drop closes the connection, if there is one.
-func (h *held) drop() {
-	if h.wire != nil {
-		h.wire.close()
-	}
-	h.wire = nil
-}
+// drop closes the connection.
+func (h *held) drop() { h.wire.close() }

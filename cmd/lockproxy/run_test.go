@@ -19,6 +19,8 @@ type stand struct {
 	socket string
 	answer func(c net.Conn, args []string) string // empty: nothing is answered
 
+	open atomic.Int32 // connections
+
 	mu   sync.Mutex
 	said []string
 }
@@ -58,6 +60,8 @@ func standIn(t *testing.T, answer func(c net.Conn, args []string) string) *stand
 }
 
 func (s *stand) serve(c net.Conn) {
+	s.open.Add(1)
+	defer s.open.Add(-1)
 	defer c.Close()
 	r := bufio.NewReader(c)
 	for {
@@ -177,7 +181,7 @@ func TestRunCodes(t *testing.T) {
 		if code != tt.code || stdout != tt.stdout || !strings.Contains(stderr, tt.stderr) || tt.stderr == "" && stderr != "" {
 			t.Errorf("%s, %s: exit code %d, want %d; %q, %q", tt.script, tt.unlock, code, tt.code, stdout, stderr)
 		}
-		want := []string{"HELLO 3", "LOCK job 30000ms OWNER me SESSION INFO x WAIT 2000ms MAXHOLD 60000ms", "UNLOCK job me FENCE 7 ALL"}
+		want := []string{"HELLO 3", "LOCK job 30000ms OWNER me SESSION ONLOSS PUSH INFO x WAIT 2000ms MAXHOLD 60000ms", "UNLOCK job me FENCE 7 ALL"}
 		if got := s.heard(); !slices.Equal(got, want) {
 			t.Errorf("%s: the proxy heard %q", tt.script, got)
 		}
@@ -194,25 +198,36 @@ func TestRunShowsWho(t *testing.T) {
 	}
 }
 
-// lose is a child that says how it was ended.
-const lose = `trap 'echo TERM; exit 0' TERM; echo ready; while :; do sleep 0.01; done`
+// awaitFile returns when there is text in a file.
+func awaitFile(t *testing.T, path string) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if text, _ := os.ReadFile(path); len(text) > 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Errorf("nothing was written to %s", path)
+			return
+		}
+	}
+}
 
 func TestRunLosesTheLock(t *testing.T) {
 	var once sync.Once
+	ready := filepath.Join(t.TempDir(), "ready")
 	s := standIn(t, func(c net.Conn, args []string) string {
 		if args[0] == "LOCKCTL" {
 			once.Do(func() {
-				time.Sleep(100 * time.Millisecond) // until the trap is set
+				awaitFile(t, ready)
 				fmt.Fprint(c, ">2\r\n$10\r\ninvalidate\r\n_\r\n")
 				fmt.Fprint(c, ">4\r\n$9\r\nlock-lost\r\n$3\r\njob\r\n:7\r\n$7\r\nexpired\r\n")
 			})
 		}
 		return granted(c, args)
 	})
-	began := time.Now()
-	code, stdout, stderr := s.run(t, "--lock", "job", "--ttl", "10s", "--", "sh", "-c", lose)
-	if code != exitLost || stdout != "ready\nTERM\n" || !strings.Contains(stderr, "the lock job was lost: expired") {
-		t.Errorf("exit code %d, %q, %q after %v", code, stdout, stderr, time.Since(began))
+	code, stdout, stderr := s.run(t, "--lock", "job", "--ttl", "10s", "--", "sh", "-c",
+		`trap 'echo TERM; exit 0' TERM; echo set >`+ready+`; while :; do sleep 0.01; done`)
+	if code != exitLost || stdout != "TERM\n" || !strings.Contains(stderr, "the lock job was lost: expired") {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 	if heard := s.heard(); !strings.HasSuffix(heard[len(heard)-1], " FENCE 7 ALL") {
 		t.Errorf("what may be left of the lease was not given back: %q", heard)
@@ -222,9 +237,11 @@ func TestRunLosesTheLock(t *testing.T) {
 // TestRunKills: a child that ends at no TERM, and what it started, is killed.
 func TestRunKills(t *testing.T) {
 	var broken atomic.Bool
+	pids := filepath.Join(t.TempDir(), "pids")
 	s := standIn(t, func(c net.Conn, args []string) string {
 		switch {
 		case args[0] == "LOCKCTL":
+			awaitFile(t, pids)
 			broken.Store(true)
 			c.Close()
 		case args[0] == "LOCK" && broken.Load():
@@ -232,8 +249,7 @@ func TestRunKills(t *testing.T) {
 		}
 		return granted(c, args)
 	})
-	pids := filepath.Join(t.TempDir(), "pids")
-	code, _, stderr := s.run(t, "--lock", "job", "--ttl", "1s", "--kill-after", "100ms", "--", "sh", "-c",
+	code, _, stderr := s.run(t, "--lock", "job", "--ttl", "10s", "--kill-after", "100ms", "--", "sh", "-c",
 		`trap '' TERM; sh -c "trap '' TERM; while :; do sleep 1; done" & echo $$ $! >`+pids+`; while :; do sleep 1; done`)
 	if code != exitLost {
 		t.Errorf("exit code %d, %q", code, stderr)
@@ -265,36 +281,71 @@ func TestRunResumes(t *testing.T) {
 	tests := []struct {
 		name  string
 		again string // what the second proxy answers to LOCK
+		ttl   string
 		code  int
 		heard string // by the second proxy, last
 	}{
-		{"the same lock", "*4\r\n:7\r\n$2\r\nme\r\n:29000\r\n:2\r\n", exitOK, "UNLOCK job me FENCE 7 ALL"},
-		{"another one", "*4\r\n:8\r\n$2\r\nme\r\n:29000\r\n:1\r\n", exitLost, "UNLOCK job me FENCE 8 ALL"},
-		{"held by another", "_\r\n", exitLost, "LOCK job 1000ms OWNER me SESSION INFO x"},
-		{"no quorum for long", "-NOQUORUM 1 of 3\r\n", exitLost, "LOCK job 1000ms OWNER me SESSION INFO x"},
+		{"the same lock", "*4\r\n:7\r\n$2\r\nme\r\n:29000\r\n:2\r\n", "20s", exitOK, "UNLOCK job me FENCE 7 ALL"},
+		{"another one", "*4\r\n:8\r\n$2\r\nme\r\n:29000\r\n:1\r\n", "20s", exitLost, "UNLOCK job me FENCE 8 ALL"},
+		{"held by another", "_\r\n", "20s", exitLost, "LOCK job 20000ms OWNER me SESSION ONLOSS PUSH INFO x"},
+		{"no quorum for long", "-NOQUORUM 1 of 3\r\n", "3s", exitLost, "LOCK job 3000ms OWNER me SESSION ONLOSS PUSH INFO x"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var broken atomic.Bool
 			first := standIn(t, func(c net.Conn, args []string) string {
-				if broken.Load() || args[0] == "LOCKCTL" {
-					broken.Store(true)
+				if args[0] == "LOCK" && !broken.Swap(true) {
+					fmt.Fprint(c, granted(c, args))
+				}
+				if broken.Load() {
 					c.Close()
 				}
 				return granted(c, args)
 			})
+			resumed := filepath.Join(t.TempDir(), "resumed")
 			second := standIn(t, func(c net.Conn, args []string) string {
-				if args[0] == "LOCK" {
+				switch args[0] {
+				case "LOCK":
 					return tt.again
+				case "LOCKCTL":
+					os.WriteFile(resumed, []byte("yes"), 0o600) // if it fails the command does not end
 				}
 				return granted(c, args)
 			})
-			code, _, stderr := execute(t, nil, "run", "--lock", "job", "--owner", "me", "--info", "x", "--ttl", "1s",
-				"--proxy", "unix://"+first.socket, "--proxy", "unix://"+second.socket, "--", "sleep", "0.8")
+			code, _, stderr := execute(t, nil, "run", "--lock", "job", "--owner", "me", "--info", "x", "--ttl", tt.ttl,
+				"--proxy", "unix://"+first.socket, "--proxy", "unix://"+second.socket, "--", "sh", "-c", "until [ -s "+resumed+" ]; do sleep 0.02; done")
 			if heard := second.heard(); code != tt.code || len(heard) == 0 || heard[len(heard)-1] != tt.heard {
 				t.Errorf("exit code %d, want %d; the second proxy heard %q; %s", code, tt.code, heard, stderr)
 			}
 		})
+	}
+}
+
+// TestRunLeavesALateProxy: its connection is open until another proxy has the lock bound
+// to one, since the lock would be given away with it.
+func TestRunLeavesALateProxy(t *testing.T) {
+	var late atomic.Bool
+	first := standIn(t, func(c net.Conn, args []string) string {
+		if late.Load() || args[0] == "LOCKCTL" {
+			late.Store(true)
+			return ""
+		}
+		return granted(c, args)
+	})
+	resumed := filepath.Join(t.TempDir(), "resumed")
+	second := standIn(t, func(c net.Conn, args []string) string {
+		switch {
+		case args[0] == "LOCK" && first.open.Load() == 0:
+			t.Error("the late connection was closed before")
+		case args[0] == "LOCKCTL" && first.open.Load() == 0:
+			os.WriteFile(resumed, []byte("yes"), 0o600) // if it fails the command does not end
+		}
+		return granted(c, args)
+	})
+	code, _, stderr := execute(t, nil, "run", "--lock", "job", "--owner", "me", "--ttl", "10s",
+		"--proxy", "unix://"+first.socket, "--proxy", "unix://"+second.socket, "--", "sh", "-c", "until [ -s "+resumed+" ]; do sleep 0.02; done")
+	if heard := second.heard(); code != exitOK || len(heard) == 0 || heard[len(heard)-1] != "UNLOCK job me FENCE 7 ALL" {
+		t.Errorf("exit code %d; the second proxy heard %q; %s", code, heard, stderr)
 	}
 }
 

@@ -33,6 +33,12 @@ func (r reply) word() string {
 	return word
 }
 
+// validity is what a LOCK that was granted tells of it.
+func (r reply) validity() time.Duration {
+	ms, _ := strconv.ParseInt(r.elems[2].text, 10, 64)
+	return time.Duration(ms) * time.Millisecond
+}
+
 // readReply reads one value; nulls of both protocols become '_'.
 func readReply(r *bufio.Reader) (reply, error) {
 	left := maxReply
@@ -89,7 +95,8 @@ func (v *reply) readElems(r *bufio.Reader, n int, left *int) error {
 	return nil
 }
 
-// A wire is one connection to a proxy, in RESP3. do is for one goroutine at a time.
+// A wire is one connection to a proxy, in RESP3. do and send are for one goroutine at a
+// time.
 type wire struct {
 	conn    net.Conn
 	replies chan reply
@@ -180,10 +187,8 @@ func (w *wire) ask(ctx context.Context, args ...string) (reply, error) {
 // do sends a command and waits for its reply until ctx ends. After an error the
 // connection is of no more use.
 func (w *wire) do(ctx context.Context, args ...string) (reply, error) {
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = w.conn.SetWriteDeadline(deadline) // fails only on a closed connection, as the write then does
-	}
-	if _, err := w.conn.Write(resp.AppendCommand(nil, args...)); err != nil {
+	deadline, _ := ctx.Deadline()
+	if err := w.send(deadline, args...); err != nil {
 		return reply{}, err
 	}
 	select {
@@ -199,15 +204,26 @@ func (w *wire) do(ctx context.Context, args ...string) (reply, error) {
 	}
 }
 
+// send sends a command, whose reply comes to replies. After an error the connection is of
+// no more use.
+func (w *wire) send(deadline time.Time, args ...string) error {
+	_ = w.conn.SetWriteDeadline(deadline) // fails only on a closed connection, as the write then does
+	_, err := w.conn.Write(resp.AppendCommand(nil, args...))
+	return err
+}
+
+// fault is why no answer comes.
+func (w *wire) fault() error {
+	select {
+	case <-w.ended:
+		return w.err
+	default:
+		return errNoAnswer
+	}
+}
+
 // close ends the connection and what reads from it.
 func (w *wire) close() {
 	_ = w.conn.Close()
 	<-w.ended
-}
-
-// within is do for a command that takes no time.
-func (w *wire) within(d time.Duration, args ...string) (reply, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	return w.do(ctx, args...)
 }

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends"
+)
+
+// heldOn is a lock of a minute's lease that was just granted on a connection to a proxy
+// which answers each command so much later. heard gets the commands, and "closed".
+func heldOn(t *testing.T, late time.Duration, heard chan<- string) *held {
+	t.Helper()
+	nobody, err := parseServer("unix:///none/such")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, proxy := net.Pipe()
+	go func() {
+		r := bufio.NewReader(proxy)
+		for {
+			v, err := readReply(r)
+			if err != nil {
+				heard <- "closed"
+				return
+			}
+			time.Sleep(late)
+			heard <- strings.TrimSpace(v.elems[0].text + " " + v.elems[1].text)
+			if _, err := proxy.Write([]byte(":1\r\n")); err != nil {
+				heard <- "closed"
+				return
+			}
+		}
+	}()
+	w := &wire{conn: conn, replies: make(chan reply, 1), losses: make(chan reply, 1), ended: make(chan struct{})}
+	go w.read()
+	h := &held{lockAsk: &lockAsk{name: "job", owner: "me", ttl: time.Minute, killAfter: 5 * time.Second, proxies: []*backends.Server{nobody}}, fence: "7", wire: w, asked: time.Now()}
+	h.heard(time.Now(), 0)
+	return h
+}
+
+// A proxy gives the lock away at the end of its connection, so one that is slow must not
+// be taken for one that is gone while the lock counts as held.
+func TestHeld_AnswersThatAreLate(t *testing.T) {
+	for _, tt := range []struct {
+		late time.Duration
+		lost time.Duration // when; 0: not at all
+	}{
+		{0, 0},
+		{mostBetween - time.Millisecond, 0},
+		{mostBetween + time.Millisecond, 0},
+		{3999 * time.Millisecond, 0},
+		{time.Hour, 8 * time.Second}, // killAfter is a third of 12 s
+	} {
+		t.Run(tt.late.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				heard := make(chan string, 1000)
+				h := heldOn(t, tt.late, heard)
+				began := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				l := h.keep(ctx)
+				switch took := time.Since(began); {
+				case tt.lost == 0 && l != nil:
+					t.Errorf("lost after %v: %s", took, l.reason)
+				case tt.lost != 0 && (l == nil || took != tt.lost || !l.by.Equal(began.Add(mostSilence))):
+					t.Errorf("lost after %v: %+v", took, l)
+				}
+				for len(heard) > 0 {
+					if what := <-heard; what != "LOCKCTL HELP" {
+						t.Errorf("the proxy saw %s while the lock was held", what)
+					}
+				}
+				h.drop()
+				time.Sleep(2 * time.Hour)
+			})
+		})
+	}
+}
+
+// TestHeld_GivesBackOnALateConnection: if it were closed first, the lock would be gone
+// when UNLOCK comes by another, and look lost.
+func TestHeld_GivesBackOnALateConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		heard := make(chan string, 10)
+		h := heldOn(t, 1900*time.Millisecond, heard)
+		h.ttl = 2 * time.Second
+		if err := h.giveBack(); err != nil {
+			t.Error(err)
+		}
+		for _, want := range []string{"LOCKCTL HELP", "UNLOCK job", "closed"} {
+			if got := <-heard; got != want {
+				t.Errorf("the proxy saw %s, want %s", got, want)
+			}
+		}
+	})
+}
