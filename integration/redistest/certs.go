@@ -48,7 +48,15 @@ func NewAuthority(tb testing.TB) *Authority {
 // and its key into new files, or into those issued by that name before.
 func (a *Authority) Issue(tb testing.TB, name string) (cert, key string) {
 	tb.Helper()
+	now := time.Now()
+	return a.IssueFor(tb, name, now.Add(-time.Hour), now.Add(time.Hour))
+}
+
+// IssueFor is Issue for a time.
+func (a *Authority) IssueFor(tb testing.TB, name string, from, to time.Time) (cert, key string) {
+	tb.Helper()
 	k, t := newKey(tb), a.template(name)
+	t.NotBefore, t.NotAfter = from, to
 	t.KeyUsage = x509.KeyUsageDigitalSignature
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	t.IPAddresses, t.DNSNames = []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"localhost"}

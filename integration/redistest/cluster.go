@@ -3,7 +3,6 @@ package redistest
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
@@ -41,23 +40,6 @@ func prepareNode(args []string) (*Server, error) {
 	base := []string{"--repl-diskless-sync-delay", "0", "--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1",
 		"--cluster-node-timeout", "1500", "--cluster-replica-validity-factor", "0"}
 	return prepareAt(addr, append(base, args...))
-}
-
-// freeBusAddr is FreeAddr for a node, whose bus is 10000 above its port.
-func freeBusAddr() (string, error) {
-	for range 1000 {
-		port := 12000 + rand.IntN(10000)
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		if isFree(addr) && isFree(net.JoinHostPort("127.0.0.1", strconv.Itoa(port+10000))) {
-			return addr, nil
-		}
-	}
-	return "", errors.New("no two free ports that are 10000 apart")
-}
-
-func isFree(addr string) bool {
-	l, err := net.Listen("tcp", addr)
-	return err == nil && l.Close() == nil
 }
 
 // form makes one Cluster of nodes that do not know each other.

@@ -13,7 +13,7 @@ import (
 )
 
 // ReplyTimeout bounds the wait for one reply.
-const ReplyTimeout = 15 * time.Second
+const ReplyTimeout = time.Minute
 
 // A Conn is a client that sends what it is told and reads replies strictly,
 // keeping every byte of them. It is not safe for concurrent use.
@@ -25,7 +25,7 @@ type Conn struct {
 
 // Dial connects to a Redis or a proxy at host:port or the path of a socket.
 func Dial(addr string) (*Conn, error) {
-	c, err := net.DialTimeout(network(addr), addr, 5*time.Second)
+	c, err := net.DialTimeout(network(addr), addr, ReplyTimeout)
 	if err != nil {
 		return nil, err
 	}

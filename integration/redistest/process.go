@@ -4,18 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
 )
 
 // startTimeout bounds how long a child may take until it serves.
-const startTimeout = 20 * time.Second
+const startTimeout = time.Minute
 
 // A process is one child that listens on a fixed port of 127.0.0.1 and can be
 // killed, stopped, continued and started again there. Its methods may be called
@@ -178,22 +175,4 @@ func (o *output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.String()
-}
-
-// FreeAddr is a host:port of 127.0.0.1 that nobody listens on. It lies under the
-// ephemeral range, so that no outgoing connection takes it while its server is
-// down; another process may still, which starting on it then reports.
-func FreeAddr() (string, error) {
-	for range 1000 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(12000+rand.IntN(20000)))
-		l, err := net.Listen("tcp", addr)
-		if err != nil {
-			continue
-		}
-		if err := l.Close(); err != nil {
-			return "", err
-		}
-		return addr, nil
-	}
-	return "", errors.New("no free port")
 }

@@ -126,10 +126,11 @@ func (p *Proxy) answers() error {
 }
 
 // StartProxy is LaunchProxy for a test: the proxy ends with it, its log is shown
-// if the test fails, and a proxy that crashed or raced fails the test.
+// if the test fails, and a proxy that crashed or raced fails the test. Lock nodes may be
+// as slow as a busy machine makes them, unless args say otherwise.
 func StartProxy(tb testing.TB, upstream Upstream, nodes []*Server, args ...string) *Proxy {
 	tb.Helper()
-	p, err := LaunchProxy(upstream, nodes, args...)
+	p, err := LaunchProxy(upstream, nodes, append([]string{"--node-timeout", "1s"}, args...)...)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // settleTimeout bounds how long servers may take to agree on who they are.
-const settleTimeout = 30 * time.Second
+const settleTimeout = 2 * time.Minute
 
 // Replicated is one master and servers that follow it. Roles change; the order of
 // Servers does not.

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -12,6 +13,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 )
+
+// binaryVariable names the server that is started, a file or a name in PATH; unset, it
+// is redis-server. A Valkey or another version takes its place in every test.
+const binaryVariable = "LOCKPROXY_REDIS"
+
+// serverPath is where the server that is started is.
+func serverPath() (string, error) {
+	return exec.LookPath(cmp.Or(os.Getenv(binaryVariable), "redis-server"))
+}
 
 // A Server is one real redis-server without persistence in a directory of its
 // own, unless its arguments say otherwise.
@@ -62,7 +72,7 @@ func prepareAt(addr string, args []string) (*Server, error) {
 
 // bare is a server with a directory and without arguments.
 func bare(addr string) (*Server, error) {
-	path, err := exec.LookPath("redis-server")
+	path, err := serverPath()
 	if err != nil {
 		return nil, err
 	}

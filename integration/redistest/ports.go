@@ -1,0 +1,93 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+)
+
+const (
+	firstPort = 12000 // all are under the ephemeral range, so that no outgoing connection takes one while its server is down
+	busOffset = 10000 // between the port of a Cluster's node and that of its bus
+	blockSize = 500
+	blocks    = busOffset / blockSize
+)
+
+// ports are those that this process may use: a block, which no other test process uses
+// at the same time, and the block of buses above it. They are handed out in turn, so
+// that the port of a server that is down is free for long.
+var ports struct {
+	once  sync.Once
+	base  int
+	mine  *os.File // locked while this process lives
+	mu    sync.Mutex
+	calls int
+}
+
+// next counts the ports of this process through, from 0, again and again.
+func next() (base, n int) {
+	ports.once.Do(claimPorts)
+	ports.mu.Lock()
+	defer ports.mu.Unlock()
+	ports.calls++
+	return ports.base, ports.calls % (2 * blockSize)
+}
+
+// claimPorts chooses a block that nobody else has, or any if all are in use.
+func claimPorts() {
+	begin := rand.IntN(blocks)
+	ports.calls = rand.IntN(2 * blockSize)
+	for i := range blocks {
+		n := (begin + i) % blocks
+		ports.base = firstPort + n*blockSize
+		f, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprint("redistest-ports-", n)), os.O_CREATE|os.O_RDWR, 0o666)
+		if err != nil {
+			continue
+		}
+		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			ports.mine = f
+			return
+		}
+		_ = f.Close()
+	}
+}
+
+// FreeAddr is a host:port of 127.0.0.1 that nobody listens on, and that other test
+// processes leave alone.
+func FreeAddr() (string, error) {
+	for range 2 * blockSize {
+		base, n := next()
+		if n >= blockSize {
+			base += busOffset
+		}
+		if addr := local(base + n%blockSize); isFree(addr) {
+			return addr, nil
+		}
+	}
+	return "", errors.New("no free port")
+}
+
+// freeBusAddr is FreeAddr for a node of a Cluster.
+func freeBusAddr() (string, error) {
+	for range blockSize {
+		base, n := next()
+		port := base + n%blockSize
+		if isFree(local(port)) && isFree(local(port+busOffset)) {
+			return local(port), nil
+		}
+	}
+	return "", errors.New("no port that is free with that of its bus")
+}
+
+func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+func isFree(addr string) bool {
+	l, err := net.Listen("tcp", addr)
+	return err == nil && l.Close() == nil
+}
