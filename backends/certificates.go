@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // TLS is what one side of TLS connections shows and whom it trusts. A change of
@@ -73,6 +74,13 @@ func ReadKeyPair(cert, key string) (*KeyPair, error) {
 
 // Leaf is the certificate that is shown now, without its chain.
 func (k *KeyPair) Leaf(log *slog.Logger) *x509.Certificate { return k.get(log).Leaf }
+
+// EndsSoon reports whether a certificate ends within two weeks and has less than a quarter
+// of its time left, as one has that is not renewed when it should be, or has ended.
+func EndsSoon(c *x509.Certificate, now time.Time) bool {
+	left := c.NotAfter.Sub(now)
+	return left <= 0 || left < 14*24*time.Hour && left < c.NotAfter.Sub(c.NotBefore)/4
+}
 
 func parseKeyPair(files []string, texts [][]byte) (*tls.Certificate, error) {
 	if _, err := certificates(files[0], texts[0]); err != nil {

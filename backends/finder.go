@@ -211,7 +211,7 @@ func (f *Finder) settle(ctx context.Context) error {
 	for i, r := range said {
 		text, err := r.ToString()
 		switch {
-		case strings.Contains(text, "redis_mode:cluster"):
+		case ofCluster(text):
 			f.mode, f.sure = ModeCluster, true
 			return nil
 		case err == nil || isRefusal(err):
@@ -227,6 +227,12 @@ func (f *Finder) settle(ctx context.Context) error {
 		return nil
 	}
 	return reason
+}
+
+// ofCluster says that INFO's server section is a Cluster's node's, which Valkey tells in
+// a field of another name.
+func ofCluster(info string) bool {
+	return strings.Contains(info, "redis_mode:cluster") || strings.Contains(info, "server_mode:cluster")
 }
 
 // isRefusal says that err is a server's word that it will not answer, not that it

@@ -372,6 +372,21 @@ func TestFindCluster(t *testing.T) {
 	f.await(t, "the old master follows", strings.Replace(moved, group(n[1], n[4]), group(n[4], n[1]), 1))
 }
 
+// TestOfCluster: a Redis and a Valkey tell it in fields of different names.
+func TestOfCluster(t *testing.T) {
+	for info, want := range map[string]bool{
+		"# Server\r\nredis_version:7.0.15\r\nredis_mode:cluster\r\n":                            true,
+		"# Server\r\nredis_version:7.2.4\r\nvalkey_version:9.0.0\r\nserver_mode:cluster\r\n":    true,
+		"# Server\r\nredis_version:7.2.4\r\nvalkey_version:9.0.0\r\nserver_mode:standalone\r\n": false,
+		"# Server\r\nredis_version:7.0.15\r\nredis_mode:sentinel\r\n":                           false,
+		"": false,
+	} {
+		if got := ofCluster(info); got != want {
+			t.Errorf("%q: %v", info, got)
+		}
+	}
+}
+
 func TestCheckMode(t *testing.T) {
 	tests := []struct{ url, mode, want string }{
 		{"redis://h:1", ModeAuto, ""},

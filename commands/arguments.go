@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	lockUsage   = "LOCK name ttl [OWNER owner] [WAIT time] [SESSION] [MAXHOLD time] [REQ id] [INFO text] [RETRYAFTER]"
+	lockUsage   = "LOCK name ttl [OWNER owner] [FRESH | NOREENTER] [WAIT time] [SESSION [ONLOSS CLOSE|PUSH]] [MAXHOLD time] [REQ id] [INFO text] [RETRYAFTER]"
 	renewUsage  = "RENEW name ttl [owner] [FENCE n]"
 	unlockUsage = "UNLOCK name [owner] [FENCE n] [REQ id] [ALL]"
 )
@@ -46,8 +46,16 @@ func (d *Dispatcher) parseLock(args [][]byte) (a acquisition, err error) {
 		return a, opts.err
 	case a.MaxHold > 0 && !a.session:
 		return a, errors.New("ERR MAXHOLD needs SESSION: nothing else renews the lock")
+	case a.OnLoss != locks.OnLossDefault && !a.session:
+		return a, errors.New("ERR ONLOSS needs SESSION: nothing else tells of a loss")
 	case a.Req != "" && a.Owner == "":
 		return a, errReqOwner
+	case a.Fresh && a.NoReenter:
+		return a, errors.New("ERR FRESH and NOREENTER exclude each other")
+	case a.Fresh && a.Owner == "":
+		return a, errors.New("ERR FRESH needs OWNER: an owner that the proxy generates has no earlier holds")
+	case a.NoReenter && a.Owner == "":
+		return a, errors.New("ERR NOREENTER needs OWNER: an owner that the proxy generates never re-enters")
 	}
 	return a, nil
 }
@@ -62,16 +70,22 @@ func (d *Dispatcher) lockOption(a *acquisition, opts *options) (err error) {
 		if err == nil && isOption(a.Owner) {
 			err = fmt.Errorf("ERR the owner cannot be the word %s", a.Owner)
 		}
+	case "FRESH":
+		a.Fresh = true
+	case "NOREENTER":
+		a.NoReenter = true
 	case "WAIT":
 		a.Wait, err = opts.time()
 	case "SESSION":
 		a.session = true
+	case "ONLOSS":
+		a.OnLoss, err = opts.onLoss()
 	case "MAXHOLD":
 		a.MaxHold, err = opts.time()
 		switch {
 		case err != nil:
-		case a.MaxHold == 0:
-			err = errors.New("ERR MAXHOLD must be more than 0")
+		case a.MaxHold < d.opt.MinTTL:
+			err = fmt.Errorf("ERR MAXHOLD %s is under the minimum of %s", show(a.MaxHold), show(d.opt.MinTTL))
 		case a.MaxHold > d.opt.MaxHold:
 			err = fmt.Errorf("ERR MAXHOLD %s is over the maximum of %s; raise --max-hold", show(a.MaxHold), show(d.opt.MaxHold))
 		}
@@ -191,6 +205,19 @@ func (o *options) bounded(least, most int) (string, error) {
 		err = fmt.Errorf("ERR the value of %s must have %d to %d bytes", o.word, least, most)
 	}
 	return string(v), err
+}
+
+func (o *options) onLoss() (locks.OnLoss, error) {
+	v, err := o.value()
+	switch {
+	case err != nil:
+		return 0, err
+	case is(v, "CLOSE"):
+		return locks.OnLossClose, nil
+	case is(v, "PUSH"):
+		return locks.OnLossPush, nil
+	}
+	return 0, fmt.Errorf("ERR ONLOSS '%s' is neither CLOSE nor PUSH", shorten(v))
 }
 
 func (o *options) time() (time.Duration, error) {

@@ -90,6 +90,7 @@ func (c *call) Deliver(conn *upstream.Conn, p []byte, ended int) {
 	r := c.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.holdLocked(conn)
 	switch {
 	case conn.Kind() == '>': // a shared connection has none
 		r.messageLocked(conn, p)
@@ -120,7 +121,7 @@ func (c *call) Deliver(conn *upstream.Conn, p []byte, ended int) {
 			}
 			p = unmoved(p)
 		} else if c.tracked && c.isRedirection(p, false) {
-			r.out.Close() // where it is sent on it would not be tracked
+			r.closeLocked() // where it is sent on it would not be tracked
 			p = appendLost(nil, errLost)
 		} else if r.redirect != nil && (c.isRedirection(p, c.read) || c.alone && isForcedOut(p)) {
 			r.redirect(c, p)
@@ -155,7 +156,7 @@ func (c *call) Fail(conn *upstream.Conn, owed int, cut bool, err error) {
 	}
 	c.r.kept -= len(c.reply)
 	c.reply = nil
-	if c.whole == nil && c.r.ends != nil && c.r.ends(conn) {
+	if c.whole == nil && c.r.endsWithLocked(conn) {
 		c.giveLocked(nil, 1)
 	} else {
 		c.giveLocked(appendLost(nil, err), 1)
@@ -187,7 +188,7 @@ func (c *call) giveLocked(p []byte, ended int) {
 	}
 	i := r.indexLocked(c.seq)
 	if i == r.head && !r.mid {
-		r.out.Write(p)
+		r.writeLocked(p)
 		r.cut = ended == 0
 	} else {
 		r.keepLocked(&r.queue[i], p)

@@ -139,6 +139,17 @@ var none = map[string]string{
 	"fd": "0", "watch": "0",
 	"qbuf": "0", "qbuf-free": "0", "argv-mem": "0", "multi-mem": "0", "rbs": "0", "rbp": "0", "obl": "0", "oll": "0",
 	"omem": "0", "tot-mem": "0", "tot-net-in": "0", "tot-net-out": "0", "tot-cmds": "0", "events": "r", "redir": "-1",
+	"capa": "", "lib-name": "", "lib-ver": "",
+}
+
+// ownListing is a listing without the upstream's word: of all clients it has what the proxy
+// knows, as far as filters ask for it.
+func ownListing() *listing {
+	l := &listing{}
+	for _, key := range []string{"id", "addr", "laddr", "name", "age", "idle", "flags", "capa", "db", "user", "lib-name", "lib-ver"} {
+		l.template = append(l.template, rowField{key, none[key]})
+	}
+	return l
 }
 
 // of is the row of a client. It is nil for one that the upstream has disconnected,
@@ -147,20 +158,30 @@ func (l *listing) of(s *Session, now time.Time) row {
 	stateful := s.stateful.Load()
 	p := &s.profile
 	p.mu.Lock()
+	own := p.upstreamIDLocked(l.at)
+	lost := l.rows[own] == nil && l.expected[own] == s
+	dead := stateful != nil && stateful == p.own && (lost || !stateful.Alive())
+	p.mu.Unlock()
+	if dead {
+		return nil
+	}
+	return l.row(s, now)
+}
+
+// row is the row of a client, whatever has become of it.
+func (l *listing) row(s *Session, now time.Time) row {
+	p := &s.profile
+	p.mu.Lock()
 	defer p.mu.Unlock()
 	own := p.upstreamIDLocked(l.at)
 	r := l.rows[own]
-	lost := r == nil && l.expected[own] == s
-	if stateful != nil && stateful == p.own && (lost || !stateful.Alive()) {
-		return nil
-	}
 	idle := since(now, p.heard)
 	if own == 0 || r == nil {
 		r = l.template.with(none).with(p.fieldsLocked())
 	} else {
 		idle = min(idle, r.number("idle")) // messages count, too
 	}
-	return r.with(map[string]string{
+	return r.with(p.libraryLocked()).with(map[string]string{
 		"id":    strconv.FormatInt(p.ID, 10),
 		"addr":  p.Addr,
 		"laddr": p.LocalAddr,

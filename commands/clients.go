@@ -103,7 +103,7 @@ type profile struct {
 	command  lastCommand
 	identity upstream.Identity
 	name     string
-	class    string         // as in CLIENT KILL TYPE
+	library  clientLibrary
 	own      *upstream.Conn // may be nil or broken
 	redirect redirect
 	queued   int    // commands in a transaction; -1: there is none
@@ -116,6 +116,21 @@ type profile struct {
 // A redirect is where CLIENT TRACKING sends what concerns a session. The zero value
 // is nowhere.
 type redirect struct{ id, upstream int64 }
+
+// A clientLibrary is what a client says with CLIENT SETINFO that it uses.
+type clientLibrary struct{ name, version string }
+
+// note takes over a CLIENT SETINFO. One that the upstream refuses, because it does not
+// know that command, does no harm: then it has no fields for it either.
+func (l *clientLibrary) note(args [][]byte) {
+	switch {
+	case len(args) != 4 || !validName(args[3]):
+	case is(args[2], "LIB-NAME"):
+		l.name = string(args[3])
+	case is(args[2], "LIB-VER"):
+		l.version = string(args[3])
+	}
+}
 
 // lastCommand is the name of a command and of what may be its subcommand, as they
 // were sent. It does not allocate.
@@ -172,7 +187,7 @@ func (s *Session) publish() {
 	if !s.changed {
 		return
 	}
-	p.identity, p.own = s.id, s.own
+	p.identity, p.own, p.library = s.id, s.own, s.library
 	if g := s.given.Load(); g != nil && (p.own == nil || !p.own.Alive()) {
 		p.own = g.conn
 	}
@@ -181,13 +196,13 @@ func (s *Session) publish() {
 	}
 	switch p.subs = subs; {
 	case s.watched != nil:
-		p.class, p.flags = "normal", "O"
+		p.flags = "O"
 	case s.syncs:
-		p.class, p.flags = "replica", "S"
+		p.flags = "S"
 	case p.subs != [3]int{}:
-		p.class, p.flags = "pubsub", "P"
+		p.flags = "P"
 	default:
-		p.class, p.flags = "normal", ""
+		p.flags = ""
 	}
 }
 
@@ -216,6 +231,18 @@ func (p *profile) fieldsLocked() map[string]string {
 		"sub": strconv.Itoa(p.subs[0]), "psub": strconv.Itoa(p.subs[1]), "ssub": strconv.Itoa(p.subs[2]),
 		"multi": strconv.Itoa(p.queued), "flags": flags,
 	}
+}
+
+// libraryLocked is what a row says of the client's library, as far as that is known.
+func (p *profile) libraryLocked() map[string]string {
+	known := map[string]string{}
+	if p.library.name != "" {
+		known["lib-name"] = p.library.name
+	}
+	if p.library.version != "" {
+		known["lib-ver"] = p.library.version
+	}
+	return known
 }
 
 // upstreamID is the number of the session's own connection at the node that at leads
@@ -253,7 +280,7 @@ func (s *Session) ownNode() *upstream.Pool {
 }
 
 func (p *profile) upstreamIDLocked(at *upstream.Conn) int64 {
-	if p.own == nil || !p.own.Alive() || p.own.Pool() != at.Pool() {
+	if at == nil || p.own == nil || !p.own.Alive() || p.own.Pool() != at.Pool() {
 		return 0
 	}
 	return p.own.ID()

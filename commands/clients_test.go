@@ -59,8 +59,11 @@ func TestClientCommandsThatAreRefused(t *testing.T) {
 func TestClientKillGoesUpstreamHarmlessly(t *testing.T) {
 	for _, tt := range []struct{ sent, want string }{
 		{"CLIENT KILL 1.2.3.4:5", "CLIENT KILL -"},
-		{"CLIENT KILL ID 7", "CLIENT KILL ADDR - ID 7"},
+		{"CLIENT KILL ID 7", "CLIENT KILL ID 7 ADDR -"},
+		{"CLIENT KILL ID 7 8 addr 1.2.3.4:5 NAME addr USER u", "CLIENT KILL ID 7 8 addr 1.2.3.4:5 NAME addr USER u ADDR -"},
 		{"CLIENT KILL ADDR 1.2.3.4:5 TYPE x", "CLIENT KILL ADDR - ADDR - TYPE x"},
+		{"CLIENT KILL ADDR 1.2.3.4:5 COLOUR red blue", "CLIENT KILL ADDR - ADDR - COLOUR red blue"},
+		{"CLIENT KILL COLOUR addr 1.2.3.4:5 x", "CLIENT KILL ADDR - COLOUR addr - x"},
 		{"CLIENT KILL ID 7 addr", "CLIENT KILL ADDR - ID 7 addr"},
 		{"CLIENT KILL", "CLIENT KILL"},
 	} {
@@ -70,14 +73,17 @@ func TestClientKillGoesUpstreamHarmlessly(t *testing.T) {
 	}
 }
 
+// TestKillingMeans: by what the proxy knows of two clients.
 func TestKillingMeans(t *testing.T) {
 	now := time.Now()
-	me, other := &Session{}, &Session{}
+	d := &Dispatcher{}
+	me, other := &Session{d: d}, &Session{d: d}
 	for _, s := range []*Session{me, other} {
 		s.profile.Peer = Peer{ID: 1, Addr: "1.1.1.1:1", LocalAddr: "2.2.2.2:2"}
-		s.profile.since, s.profile.class = now.Add(-10*time.Second), "normal"
+		s.profile.since, s.profile.heard, s.profile.queued = now.Add(-10*time.Second), now, -1
 	}
-	other.profile.ID, other.profile.identity.User, other.profile.class = 2, "app", "pubsub"
+	other.profile.ID, other.profile.identity.User, other.profile.flags = 2, "app", "P"
+	other.profile.library = clientLibrary{"jedis", "5"}
 	for _, tt := range []struct {
 		filter        string
 		me, other, ok bool
@@ -94,9 +100,12 @@ func TestKillingMeans(t *testing.T) {
 		{"USER default SKIPME no", true, false, true},
 		{"TYPE pubsub", false, true, true},
 		{"type slave skipme no", false, false, true},
-		{"ID 1 ID 2", false, true, true},
+		{"ID 1 2", false, true, true},
+		{"ID 1 2 SKIPME no", true, true, true},
 		{"MAXAGE 5", false, true, true},
 		{"MAXAGE 50", false, false, true},
+		{"LIB-NAME jedis SKIPME no", false, true, true},
+		{"NOT-LIB-NAME jedis SKIPME no", true, false, true},
 		{"NOSUCH 5", false, false, false},
 		{"ID 2 ADDR", false, false, false},
 		{"ID x", false, false, false},
@@ -108,10 +117,10 @@ func TestKillingMeans(t *testing.T) {
 		if !ok {
 			continue
 		}
-		if got := k.means(me, me, now); got != tt.me {
+		if got := k.means(ownListing().row(me, now), true); got != tt.me {
 			t.Errorf("%s: means the one who asks: %v", tt.filter, got)
 		}
-		if got := k.means(me, other, now); got != tt.other {
+		if got := k.means(ownListing().row(other, now), false); got != tt.other {
 			t.Errorf("%s: means the other: %v", tt.filter, got)
 		}
 	}
@@ -190,27 +199,6 @@ func TestLastCommandIsNamedInFull(t *testing.T) {
 	}
 }
 
-func TestParseList(t *testing.T) {
-	for _, tt := range []struct {
-		args, ids, class string
-		known            bool
-	}{
-		{"", "[]", "", true},
-		{"ID 3 1", "[3 1]", "", true},
-		{"TYPE SLAVE", "[]", "replica", true},
-		{"TYPE nosuch", "[]", "", false},
-		{"TYPE normal x", "[]", "", false},
-		{"ID", "[]", "", false},
-		{"ID x", "[]", "", false},
-		{"USER u", "[]", "", false},
-	} {
-		ids, class, known := parseList(words("CLIENT LIST " + tt.args))
-		if fmt.Sprint(ids) != tt.ids || class != tt.class || known != tt.known {
-			t.Errorf("%s: %v %q %v", tt.args, ids, class, known)
-		}
-	}
-}
-
 func TestRedirectArg(t *testing.T) {
 	for _, tt := range []struct {
 		args string
@@ -280,7 +268,7 @@ func TestBlindCommands(t *testing.T) {
 		p.do(t, "CLIENT KILL ID 2", "CLIENT KILL TYPE normal", "CLIENT UNBLOCK 2", "CLIENT UNBLOCK 77", "CLIENT TRACKING ON REDIRECT 2", "CLIENT LIST")
 		s.await(t, "CLIENT LIST")
 		want := []string{
-			"CLIENT KILL ADDR - ID 2", "CLIENT KILL ADDR - TYPE normal", fmt.Sprint("CLIENT UNBLOCK ", number), fmt.Sprint("CLIENT UNBLOCK ", int64(nobody)),
+			"CLIENT KILL ID 2 ADDR -", "CLIENT KILL TYPE normal ADDR -", fmt.Sprint("CLIENT UNBLOCK ", number), fmt.Sprint("CLIENT UNBLOCK ", int64(nobody)),
 			fmt.Sprint("CLIENT TRACKING ON REDIRECT ", number), "CLIENT LIST",
 		}
 		got := slices.DeleteFunc(s.sent("CLIENT"), func(c string) bool { return strings.HasPrefix(c, "CLIENT REPLY") })

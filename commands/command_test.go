@@ -81,6 +81,18 @@ func TestParseUsage(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
+	got = parseUsage("LOCK name [FRESH | NOREENTER] [SESSION [ONLOSS CLOSE|PUSH]] [WAIT time]")
+	want = []argument{{name: "name"}, {name: "fresh-or-noreenter", optional: true, kind: "oneof", parts: []argument{
+		{name: "fresh", token: "FRESH", alone: true}, {name: "noreenter", token: "NOREENTER", alone: true},
+	}}, {name: "session", optional: true, kind: "block", parts: []argument{
+		{name: "session", token: "SESSION", alone: true},
+		{name: "onloss", token: "ONLOSS", optional: true, kind: "oneof", parts: []argument{
+			{name: "close", token: "CLOSE", alone: true}, {name: "push", token: "PUSH", alone: true},
+		}},
+	}}, {name: "time", token: "WAIT", optional: true}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
 	if got := parseUsage("HELP"); got != nil {
 		t.Errorf("no arguments: %+v", got)
 	}

@@ -102,10 +102,10 @@ func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 		s.runExchange(ctx, raw, args) // it changes nothing
 		return
 	case !ok, h.name != nil && !validName(h.name), h.auth && len(h.user) == 0:
-		if h.name != nil && validName(h.name) && !h.auth { // Redis takes the options one by one
-			s.name = append([]byte(nil), h.name...)
+		s.alone(ctx, raw, args) // Redis 7.0 authenticates before it looks at the rest
+		if h.name != nil {
+			s.learnName(ctx)
 		}
-		s.alone(ctx, raw, args) // it authenticates before it looks at the rest
 		return
 	}
 	id := s.id
@@ -117,6 +117,23 @@ func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 	}
 	if s.become(ctx, id, plain, raw) && h.name != nil {
 		s.name = append([]byte(nil), h.name...)
+	}
+}
+
+// learnName takes over what the client is called on its own connection, after a HELLO
+// that may have been refused: Redis 7.0 takes options one by one, up to the wrong one,
+// later ones and Valkey all or none.
+func (s *Session) learnName(ctx context.Context) {
+	if s.own == nil || s.idle(ctx) != nil {
+		return
+	}
+	reply, err := s.ask(ctx, s.own, resp.AppendCommand(nil, "CLIENT", "GETNAME"))
+	switch {
+	case err != nil || len(reply) == 0:
+	case reply[0] == '_' || string(reply) == "$-1\r\n":
+		s.name, s.changed = nil, true
+	case reply[0] == '$':
+		s.name, s.changed = bytes.Clone(bulk(reply)), true
 	}
 }
 
@@ -249,7 +266,7 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 func (s *Session) settleRaw(ctx context.Context, command []byte, m *mark) bool {
 	m.seen = make(chan struct{})
 	s.own.Step(true)
-	defer s.own.Step(false)
+	defer s.stepOwn()
 	s.replies.Await(m)
 	defer s.replies.Forget(m)
 	if s.own.Send(command, 0, s.replies) != nil {
@@ -353,8 +370,7 @@ func (s *Session) quit(ctx context.Context, raw []byte) {
 		return
 	}
 	s.replies.Local([]byte("+OK\r\n"))
-	s.replies.Flush()
-	s.out.Close()
+	s.replies.Close()
 }
 
 // client answers what the proxy knows itself and gives the rest a connection of
@@ -362,7 +378,10 @@ func (s *Session) quit(ctx context.Context, raw []byte) {
 func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 	sub := []byte(nil)
 	if len(args) > 1 {
-		sub = args[1]
+		if sub = args[1]; is(sub, "SETINFO") {
+			s.library.note(args)
+			s.changed = true
+		}
 	}
 	switch {
 	case s.mode == onRaw:

@@ -365,13 +365,13 @@ func TestRefusedChange(t *testing.T) {
 	p.do(t, "GET a")
 	p.want(t, "$1\r\na\r\n")
 	for asked := 0; ; {
-		before, began := len(s.sent("AUTH")), time.Now()
-		s.up.Doubt() // and so the next is asked about now, and then not for a second
+		before, began := len(s.sent("PING")), time.Now() // which nobody's connection begins with
+		s.up.Doubt()                                     // and so the next is asked about now, and then not for a second
 		s.enter(t).do(t, "GET k")
 		p.do(t, "ACL SETUSER u on", "CONFIG SET requirepass x")
 		p.want(t, "-NOPERM no\r\n-NOPERM no\r\n")
 		s.enter(t).do(t, "GET k")
-		if asked = len(s.sent("AUTH")) - before; time.Since(began) < time.Second {
+		if asked = len(s.sent("PING")) - before; time.Since(began) < time.Second {
 			if asked != 1 {
 				t.Errorf("the upstream was asked %d times who is let in, want 1", asked)
 			}
@@ -383,5 +383,36 @@ func TestRefusedChange(t *testing.T) {
 	p.do(t, "MODULE LOAD x", "MODULE UNLOAD x")
 	if s.disp.known.Load() != known {
 		t.Error("the upstream's commands are asked for again")
+	}
+}
+
+// TestNameOfARefusedHello is what the upstream makes of it: Redis 7.0 takes the options
+// before the wrong one, others none.
+func TestNameOfARefusedHello(t *testing.T) {
+	for _, keeps := range []bool{true, false} {
+		s := newStage(t, Options{}, func(_ *link, args []string) (string, bool) {
+			switch text := strings.Join(args, " "); {
+			case text == "HELLO 3 SETNAME x NOSUCH":
+				return "-ERR Syntax error in HELLO option 'NOSUCH'\r\n", true
+			case text == "CLIENT GETNAME" && keeps:
+				return "$1\r\nx\r\n", true
+			case text == "CLIENT GETNAME":
+				return "$-1\r\n", true
+			}
+			return "", false
+		})
+		p := s.enter(t)
+		p.do(t, "HELLO 3 SETNAME x NOSUCH")
+		p.want(t, "-ERR Syntax error in HELLO option 'NOSUCH'\r\n")
+		want := ""
+		if keeps {
+			want = "x"
+		}
+		if got := string(p.name); got != want {
+			t.Errorf("an upstream that keeps it (%v): the client is called %q", keeps, got)
+		}
+		if n := s.count("CLIENT SETNAME x"); n > 0 {
+			t.Errorf("an upstream that keeps it (%v): it was told the name", keeps)
+		}
 	}
 }

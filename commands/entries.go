@@ -200,38 +200,75 @@ type argument struct {
 	name, token string
 	alone       bool // the token has no value
 	optional    bool
+	kind        string     // oneof or block: it consists of parts; else empty
+	parts       []argument // one of which, or all of which in this order
 }
 
-// parseUsage reads the arguments behind the name in a usage: "word", "[word]", "[TOKEN]"
-// and "[TOKEN word]".
+// parseUsage reads the arguments behind the name in a usage: "word", "[word]", "[TOKEN]",
+// "[TOKEN word]", "[TOKEN | TOKEN]", "[TOKEN TOKEN|TOKEN]" and such within "[TOKEN [...]]".
 func parseUsage(usage string) (arguments []argument) {
-	_, rest, _ := strings.Cut(usage, " ")
-	for rest != "" {
-		var text string
-		a := argument{optional: rest[0] == '['}
-		if a.optional {
-			text, rest, _ = strings.Cut(rest[1:], "]")
-			rest = strings.TrimPrefix(rest, " ")
-		} else {
-			text, rest, _ = strings.Cut(rest, " ")
-		}
-		token, name, both := strings.Cut(text, " ")
-		switch {
-		case both:
-			a.name, a.token = name, token
-		case text == strings.ToUpper(text):
-			a.name, a.token, a.alone = strings.ToLower(text), text, true
-		default:
-			a.name = text
-		}
+	_, text, _ := strings.Cut(usage, " ")
+	rest := strings.Fields(strings.NewReplacer("[", " [ ", "]", " ] ", "|", " | ").Replace(text))
+	for len(rest) > 0 {
+		var a argument
+		a, rest = parseArgument(rest)
 		arguments = append(arguments, a)
 	}
 	return arguments
 }
 
+// parseArgument reads the first argument of a usage's words.
+func parseArgument(words []string) (a argument, rest []string) {
+	if words[0] != "[" {
+		return newArgument(words[:1]), words[1:]
+	}
+	var own []string
+	var inner []argument
+	for words = words[1:]; words[0] != "]"; {
+		if words[0] == "[" {
+			a, words = parseArgument(words)
+			inner = append(inner, a)
+		} else {
+			own, words = append(own, words[0]), words[1:]
+		}
+	}
+	if a = newArgument(own); inner != nil {
+		a = argument{name: a.name, kind: "block", parts: append([]argument{a}, inner...)}
+	}
+	a.optional = true
+	return a, words[1:]
+}
+
+// newArgument makes an argument of words without brackets.
+func newArgument(words []string) (a argument) {
+	if i := slices.Index(words, "|"); i > 0 {
+		choice := words[i-1:]
+		for j := 0; j < len(choice); j += 2 {
+			a.parts = append(a.parts, newArgument(choice[j:j+1]))
+		}
+		a.kind = "oneof"
+		a.name, a.token = strings.ToLower(words[0]), words[0]
+		if i == 1 {
+			a.name, a.token = strings.ToLower(strings.ReplaceAll(strings.Join(choice, ""), "|", "-or-")), ""
+		}
+		return a
+	}
+	switch word := words[0]; {
+	case len(words) > 1:
+		a.name, a.token = words[1], word
+	case word == strings.ToUpper(word):
+		a.name, a.token, a.alone = strings.ToLower(word), word, true
+	default:
+		a.name = word
+	}
+	return a
+}
+
 func (a argument) appendTo(b []byte, d dialect) []byte {
 	kind, n := "string", 2
 	switch {
+	case a.kind != "":
+		kind = a.kind
 	case a.alone:
 		kind = "pure-token"
 	case a.name == "name":
@@ -241,7 +278,8 @@ func (a argument) appendTo(b []byte, d dialect) []byte {
 	case a.name == "pattern":
 		kind = "pattern"
 	}
-	for _, has := range []bool{d.display && !a.alone, kind == "key", a.token != "", a.optional} {
+	display := d.display && !a.alone && a.kind == ""
+	for _, has := range []bool{a.kind != "", display, kind == "key", a.token != "", a.optional} {
 		if has {
 			n++
 		}
@@ -249,7 +287,7 @@ func (a argument) appendTo(b []byte, d dialect) []byte {
 	b = resp.AppendMap(b, n, d.proto)
 	b = appendPair(b, "name", a.name)
 	b = appendPair(b, "type", kind)
-	if d.display && !a.alone {
+	if display {
 		b = appendPair(b, "display_text", a.name)
 	}
 	if kind == "key" {
@@ -260,6 +298,12 @@ func (a argument) appendTo(b []byte, d dialect) []byte {
 	}
 	if a.optional {
 		b = d.appendWords(resp.AppendBulkString(b, "flags"), []string{"optional"})
+	}
+	if a.kind != "" {
+		b = resp.AppendArray(resp.AppendBulkString(b, "arguments"), len(a.parts))
+		for _, part := range a.parts {
+			b = part.appendTo(b, d)
+		}
 	}
 	return b
 }

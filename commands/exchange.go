@@ -54,7 +54,7 @@ func reaching(ctx context.Context) reach {
 
 // exchange translates a command that is to be sent on the current connection; ok is
 // false for one that goes upstream as it is.
-func (s *Session) exchange(reach reach, raw []byte, args [][]byte) (x exchange, ok bool) {
+func (s *Session) exchange(ctx context.Context, reach reach, raw []byte, args [][]byte) (x exchange, ok bool) {
 	x = exchange{raw: raw}
 	if kindOf(args[0]) == hello {
 		x.edit, x.reply = s.editHello, "*%"
@@ -69,9 +69,9 @@ func (s *Session) exchange(reach reach, raw []byte, args [][]byte) (x exchange, 
 	case is(sub, "INFO"):
 		x.edit, x.reply = s.editInfo(raw, args), "$="
 	case is(sub, "LIST"):
-		x = s.exchangeList(raw, args)
+		x = s.exchangeList(ctx, raw, args)
 	case is(sub, "KILL"):
-		return s.exchangeKill(args), true
+		return s.exchangeKill(ctx, args), true
 	case is(sub, "UNBLOCK"):
 		x.raw, x.edit, x.reply = s.unblock(raw, args), asItIs, ":"
 	case is(sub, "TRACKING"):
@@ -141,24 +141,27 @@ func sizesOf(raw []byte, args [][]byte) map[string]string {
 // exchangeList asks the upstream for all of its connections, whichever of the clients
 // are wanted. Arguments that it is to refuse, or that are not known here, it gets as
 // they are.
-func (s *Session) exchangeList(raw []byte, args [][]byte) exchange {
+func (s *Session) exchangeList(ctx context.Context, raw []byte, args [][]byte) exchange {
 	sizes, at := sizesOf(raw, args), s.conn()
-	ids, class, known := parseList(args)
+	w := s.parseList(ctx, args)
 	var expected map[int64]*Session
-	if known {
-		raw = resp.AppendCommand(nil, "CLIENT", "LIST")
+	if w.taken {
+		raw = wholeList
 		expected = s.d.clients.byUpstream(at)
 	}
 	return exchange{raw: raw, reply: "$=", edit: func(reply []byte) ([]byte, bool) {
+		if !w.taken {
+			return resp.AppendError(nil, "ERR syntax error"), false
+		}
 		l, ok := s.d.clients.listing(reply, at, expected)
 		if !ok {
 			return reply, false
 		}
 		var text []byte
 		now := time.Now()
-		for _, c := range s.d.clients.chosen(ids) {
+		for _, c := range s.d.clients.chosen(w.order) {
 			r := l.of(c, now)
-			if r == nil || class != "" && r.class() != class || !known && l.rows[c.upstreamID(at)] == nil {
+			if r == nil || !w.means(r, c == s) {
 				continue
 			}
 			if c == s {
@@ -170,37 +173,51 @@ func (s *Session) exchangeList(raw []byte, args [][]byte) exchange {
 	}}
 }
 
-// parseList reads CLIENT LIST [TYPE type | ID id ...]. known is false for other
-// arguments, and those that must be refused.
-func parseList(args [][]byte) (ids []int64, class string, known bool) {
-	switch {
-	case len(args) == 2:
-		return nil, "", true
-	case len(args) == 4 && is(args[2], "TYPE"):
-		class = className(args[3])
-		return nil, class, class != ""
-	case len(args) < 4 || !is(args[2], "ID"):
-		return nil, "", false
-	}
-	for _, a := range args[3:] {
-		id, err := strconv.ParseInt(string(a), 10, 64)
-		if err != nil {
-			return nil, "", false
-		}
-		ids = append(ids, id)
-	}
-	return ids, "", true
+// A wanted is what a CLIENT LIST asks for.
+type wanted struct {
+	filter
+	order []int64 // in which they are listed, and as often; nil: as they came
+	taken bool    // the upstream takes it, and it is known here
 }
 
-// className is a type of clients under its one name; empty if there is no such type.
-func className(arg []byte) string {
-	switch name := strings.ToLower(string(arg)); name {
-	case "slave":
-		return "replica"
-	case "normal", "master", "replica", "pubsub":
-		return name
+// asksOfFilters says that the upstream must be asked how it takes a CLIENT LIST or KILL
+// before that is sent.
+func asksOfFilters(args [][]byte) bool {
+	switch {
+	case len(args) < 2:
+		return false
+	case is(args[1], "LIST"):
+		_, ok := parseFilter(args[2:], false)
+		return ok && !isPlainList(args)
+	case is(args[1], "KILL"):
+		k, ok := parseKill(args)
+		return ok && k.repeated
 	}
-	return ""
+	return false
+}
+
+// parseList reads a CLIENT LIST. The upstream is asked about one that not all take in the
+// same way.
+func (s *Session) parseList(ctx context.Context, args [][]byte) (w wanted) {
+	if w.filter, w.taken = parseFilter(args[2:], false); w.taken && !isPlainList(args) {
+		w.taken = s.isTaken(ctx, args)
+	}
+	if w.order = w.lastIDs; w.taken && len(w.order) > 1 && s.combinesFilters(ctx, args) {
+		w.order = nil
+	}
+	return w
+}
+
+// isPlainList says that a CLIENT LIST means the same at every upstream.
+func isPlainList(args [][]byte) bool {
+	if len(args) == 2 {
+		return true
+	}
+	if len(args) != 4 {
+		return false
+	}
+	_, id := parseID(args[3])
+	return is(args[2], "ID") && id || is(args[2], "TYPE") && className(string(args[3])) != "" && !is(args[3], "PRIMARY")
 }
 
 // chosen are the clients with these ids, in this order, or without ids all.
@@ -286,6 +303,8 @@ func (s *Session) exchangeTracking(reach reach, raw []byte, args [][]byte) excha
 	if to := s.d.clients.find(id); to != nil {
 		up = cmp.Or(reach(to, s.conn()), nobody)
 	}
+	s.redirects = true
+	s.replies.RenamePushes(s.renameRedirect)
 	return exchange{raw: withArg(args, i, up), reply: "+", edit: func(reply []byte) ([]byte, bool) {
 		s.profile.mu.Lock()
 		s.profile.redirect = redirect{id, up}
@@ -317,6 +336,22 @@ func (s *Session) editRedirect(at *upstream.Conn) edit {
 		}
 		return resp.AppendInt(nil, s.redirectedTo(n, at)), false
 	}
+}
+
+// brokenRedirect begins the push that the client is gone to which invalidations go. What
+// follows is its id.
+const brokenRedirect = ">2\r\n$21\r\ntracking-redir-broken\r\n:"
+
+// renameRedirect makes the id in such a push ours.
+func (s *Session) renameRedirect(at *upstream.Conn, push []byte) []byte {
+	if !bytes.HasPrefix(push, []byte(brokenRedirect)) {
+		return push
+	}
+	n, from, to, ok := resp.IntAfter(push, "tracking-redir-broken")
+	if !ok {
+		return push
+	}
+	return replace(push, from, to, s.redirectedTo(n, at))
 }
 
 func (s *Session) editTrackingInfo(at *upstream.Conn) edit {
@@ -354,7 +389,7 @@ func (s *Session) runExchange(ctx context.Context, raw []byte, args [][]byte) {
 // must be translated it waits: what becomes of it may take long, and others' replies
 // come on the same connection.
 func (s *Session) addTranslated(ctx context.Context, raw []byte, args [][]byte) {
-	x, ok := s.exchange(reaching(ctx), raw, args)
+	x, ok := s.exchange(ctx, reaching(ctx), raw, args)
 	if !ok {
 		s.add(raw)
 		return
@@ -375,14 +410,13 @@ func (s *Session) addTranslated(ctx context.Context, raw []byte, args [][]byte) 
 func (s *Session) finish(reply []byte, last bool) {
 	s.replies.Local(reply)
 	if last {
-		s.replies.Flush()
-		s.out.Close()
+		s.replies.Close()
 	}
 }
 
 // queueTranslated sends the newest command of a transaction. It is always true.
-func (s *Session) queueTranslated(raw []byte, args [][]byte) bool {
-	x, ok := s.exchange((*Session).namedAt, raw, args)
+func (s *Session) queueTranslated(ctx context.Context, raw []byte, args [][]byte) bool {
+	x, ok := s.exchange(ctx, (*Session).namedAt, raw, args)
 	if !ok {
 		s.keepQueued(raw)
 		return s.add(raw)
@@ -403,7 +437,7 @@ func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
 		s.out.Abort()
 		return
 	}
-	x, ok := s.exchange(reaching(ctx), raw, args)
+	x, ok := s.exchange(ctx, reaching(ctx), raw, args)
 	k := kindOf(args[0])
 	switch {
 	case k == auth, k == selectDB, k == multi:
@@ -448,10 +482,17 @@ func (s *Session) nowIs(c changes) {
 // connections by numbers that are the proxy's. CLIENT KILL kills nobody, since whether
 // it may is not heard.
 func (s *Session) blind(raw []byte, args [][]byte) []byte {
-	if is(args[1], "LIST") {
+	switch {
+	case is(args[1], "LIST"):
 		return raw
+	case is(args[1], "KILL"):
+		return harmless(args)
 	}
-	x, _ := s.exchange((*Session).namedAt, raw, args)
+	x, _ := s.exchange(s.present, (*Session).namedAt, raw, args)
+	if is(args[1], "TRACKING") {
+		s.stepOwn()
+		x.edit([]byte("+OK\r\n")) // nothing is made of the reply
+	}
 	return x.raw
 }
 

@@ -76,8 +76,8 @@ func (s *Session) watch() {
 	}
 }
 
-// lockLost tells the client that a lock with SESSION is lost, in RESP2 by the end of the
-// connection. It may be called by any goroutine.
+// lockLost tells the client that a lock with SESSION is lost, by the end of the connection
+// unless it is to be kept. It may be called by any goroutine.
 func (s *Session) lockLost(l locks.Loss) {
 	s.profile.mu.Lock()
 	proto := s.profile.identity.Proto
@@ -85,11 +85,13 @@ func (s *Session) lockLost(l locks.Loss) {
 	about := event{verb: "LOCK", db: l.DB, name: l.Name, owner: l.Owner, fence: l.Fence}
 	s.d.opt.Log.LogAttrs(context.Background(), slog.LevelWarn, "lock with SESSION is lost",
 		slices.Concat(s.About(), about.attrs(), []slog.Attr{slog.String("reason", l.Reason)})...)
+	push := l.OnLoss == locks.OnLossPush && proto == 3
+	keep := l.OnLoss == locks.OnLossDefault && s.d.opt.KeepOnLoss
 	switch {
+	case !push && !keep:
+		s.disconnect(WhyLock)
 	case proto == 3:
 		s.replies.Push(appendLoss(nil, l))
-	case !s.d.opt.KeepOnLoss:
-		s.disconnect(WhyLock)
 	}
 }
 

@@ -11,57 +11,35 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
-// A killing is which clients a CLIENT KILL means. Zero fields mean any.
+// A killing is which clients a CLIENT KILL means.
 type killing struct {
-	id                       int64
-	addr, laddr, user, class []byte
-	maxAge                   time.Duration
-	skipMe                   bool
-	old                      bool // CLIENT KILL addr
+	filter
+	old bool // CLIENT KILL addr
 }
 
 // parseKill reads a CLIENT KILL that the upstream has not refused; ok is false if it
 // says what is not known here.
 func parseKill(args [][]byte) (k killing, ok bool) {
 	if len(args) == 3 {
-		return killing{addr: args[2], old: true}, true
+		return killing{filter: filter{values: map[string]string{"ADDR": string(args[2])}}, old: true}, true
 	}
-	k.skipMe = true
-	for i := 2; i+1 < len(args); i += 2 {
-		value := args[i+1]
-		switch {
-		case is(args[i], "ID"):
-			k.id, ok = parseID(value)
-		case is(args[i], "ADDR"):
-			k.addr, ok = value, true
-		case is(args[i], "LADDR"):
-			k.laddr, ok = value, true
-		case is(args[i], "USER"):
-			k.user, ok = value, true
-		case is(args[i], "TYPE"):
-			k.class, ok = []byte(className(value)), className(value) != ""
-		case is(args[i], "SKIPME"):
-			k.skipMe, ok = is(value, "YES"), true
-		case is(args[i], "MAXAGE"):
-			var s int64
-			s, ok = parseID(value)
-			k.maxAge = time.Duration(s) * time.Second
-		default:
-			ok = false
-		}
-		if !ok {
-			return k, false
-		}
+	if len(args) < 3 {
+		return k, false
 	}
-	return k, len(args) > 3 && len(args)%2 == 0
+	k.filter, ok = parseFilter(args[2:], true)
+	return k, ok
 }
 
+// parseID reads an id, or another number that must be positive.
 func parseID(arg []byte) (int64, bool) {
 	n, err := strconv.ParseInt(string(arg), 10, 64)
 	return n, err == nil && n > 0
 }
 
-// harmless is a CLIENT KILL that is refused for the same reasons and kills nobody.
+// harmless is a CLIENT KILL that is refused for the same reasons and kills nobody: of
+// two addresses the last counts. It comes behind filters that are known; what is not
+// known might take it for something else there, so it comes in front of that, with no
+// other address behind it.
 func harmless(args [][]byte) []byte {
 	if len(args) < 3 {
 		return resp.AppendCommand(nil, args...)
@@ -71,25 +49,15 @@ func harmless(args [][]byte) []byte {
 		args[2] = noAddress
 		return resp.AppendCommand(nil, args...)
 	}
-	for i := 2; i+1 < len(args); i += 2 {
+	if _, ok := parseKill(args); ok {
+		return resp.AppendCommand(nil, append(args, []byte("ADDR"), noAddress)...)
+	}
+	for i := 2; i+1 < len(args); i++ {
 		if is(args[i], "ADDR") {
 			args[i+1] = noAddress
 		}
 	}
 	return resp.AppendCommand(nil, slices.Insert(args, 2, []byte("ADDR"), noAddress)...)
-}
-
-// means says that the client c is one of those to kill, when s asks.
-func (k *killing) means(s, c *Session, now time.Time) bool {
-	if k.skipMe && c == s {
-		return false
-	}
-	p := &c.profile
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return (k.id == 0 || k.id == p.ID) && (k.addr == nil || string(k.addr) == p.Addr) &&
-		(k.laddr == nil || string(k.laddr) == p.LocalAddr) && (k.user == nil || string(k.user) == p.userLocked()) &&
-		(k.class == nil || string(k.class) == p.class) && (k.maxAge == 0 || now.Sub(p.since) >= k.maxAge)
 }
 
 // allowed says that the upstream, asked with a harmless command, has not refused.
@@ -98,10 +66,19 @@ func (k *killing) allowed(reply []byte) bool {
 	return !refused && string(reply) != queuedReply || k.old && text == "ERR No such client"
 }
 
-// exchangeKill asks the upstream whether the client may kill others, and then does.
-func (s *Session) exchangeKill(args [][]byte) exchange {
+// settleIDs is for a CLIENT KILL that names ids again, which upstreams take differently.
+func (s *Session) settleIDs(ctx context.Context, k *killing) {
+	if k.repeated && !s.combinesFilters(ctx, anyList) {
+		k.onlyLastIDs()
+	}
+}
+
+// exchangeKill asks the upstream whether the client may kill others, and then does, as
+// far as the proxy itself knows who is meant.
+func (s *Session) exchangeKill(ctx context.Context, args [][]byte) exchange {
 	args = cloneArgs(args)
 	k, ok := parseKill(args)
+	s.settleIDs(ctx, &k)
 	return exchange{raw: harmless(args), reply: ":+", edit: func(reply []byte) ([]byte, bool) {
 		switch {
 		case !k.allowed(reply):
@@ -109,7 +86,7 @@ func (s *Session) exchangeKill(args [][]byte) exchange {
 		case !ok:
 			return resp.AppendError(nil, "ERR syntax error"), false
 		}
-		return s.killAll(k.victims(s), k.old, reply)
+		return s.killAll(k.victims(s, ownListing()), k.old, reply)
 	}}
 }
 
@@ -132,16 +109,34 @@ func (s *Session) kill(ctx context.Context, args [][]byte) {
 		s.replies.Local(resp.AppendError(nil, "ERR syntax error"))
 		return
 	}
-	victims := k.victims(s)
+	s.settleIDs(ctx, &k)
+	victims := k.victims(s, s.listed(ctx, &k))
 	s.endUpstream(ctx, victims)
 	s.finish(s.killAll(victims, k.old, reply))
 }
 
-// victims are the clients that k means when s asks.
-func (k *killing) victims(s *Session) (victims []*Session) {
+// listed are the rows that a killing is decided by: the upstream's, if they are needed
+// and the client may see them.
+func (s *Session) listed(ctx context.Context, k *killing) *listing {
+	if !k.needsUpstream() {
+		return ownListing()
+	}
+	s.publish()
+	reply, err := s.ask(ctx, s.conn(), wholeList)
+	if err != nil {
+		return ownListing()
+	}
+	if l, ok := s.d.clients.listing(reply, s.conn(), nil); ok {
+		return l
+	}
+	return ownListing()
+}
+
+// victims are the clients that k means when s asks, by what l says of them.
+func (k *killing) victims(s *Session, l *listing) (victims []*Session) {
 	now := time.Now()
 	for _, c := range s.d.clients.all() {
-		if k.means(s, c, now) {
+		if k.means(l.row(c, now), c == s) {
 			victims = append(victims, c)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
@@ -135,6 +136,8 @@ func (s *Session) views(ctx context.Context, in locks.Inspection) []byte {
 // says is a node's vote in a word: about the owner that the majority names.
 func says(v locks.NodeView, owner string) string {
 	switch {
+	case v.State == locks.NodeDown, v.State == locks.NodeRefusing:
+		return v.Standing()
 	case v.Err != nil:
 		return locks.WhySilent(v.Err)
 	case v.Owner == "":
@@ -256,14 +259,15 @@ func (s *Session) lockNodes() []byte {
 	voting := 0
 	nodes := resp.AppendArray(nil, len(all))
 	for _, n := range all {
-		if n.State == locks.NodeVoting {
+		if n.Ready() {
 			voting++
 		}
 		f := fields{
 			text("address", n.Address),
 			text("kind", nodeKind(n)),
 			text("up", yesNo(n.Up)),
-			text("state", string(n.State)),
+			text("state", n.Brief()),
+			number("state-ms", sinceMillis(n.Since)),
 			number("quarantine-ms", ceilMillis(n.Left)),
 			text("error", locks.WhySilent(n.Err)),
 			text("run-id", n.RunID),
@@ -280,6 +284,14 @@ func (s *Session) lockNodes() []byte {
 		{"nodes", nodes},
 	}
 	return f.appendTo(nil, s.id.Proto)
+}
+
+// sinceMillis is how long ago a time was; 0 if it is zero.
+func sinceMillis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(t).Milliseconds())
 }
 
 func nodeKind(n locks.NodeStatus) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,8 @@ func (b *book) nodes() []locks.NodeStatus {
 	return []locks.NodeStatus{
 		{Address: "n1", Up: true, State: locks.NodeVoting, RunID: "r1", Largest: 9, Took: time.Millisecond, Queued: 3},
 		{Address: "n2", Chosen: true, Up: true, State: locks.NodeQuarantine, Left: 41 * time.Second, Err: &locks.NodeError{Node: "n2", Err: errors.New("quarantine")}},
+		{Address: "n3", Up: true, State: locks.NodeRefusing, Since: time.Now().Add(-7 * time.Hour), Err: &locks.NodeError{Node: "n3", Err: errors.New("OOM")}},
+		{Address: "n4", State: locks.NodeDown, Err: &locks.NodeError{Node: "n4", Err: errors.New("timeout")}},
 	}
 }
 
@@ -132,9 +135,11 @@ func TestLockctlNodes(t *testing.T) {
 	p.until(t, "a reply", func() bool { return strings.Contains(p.text, "41000") })
 	got := flat(p.text)
 	for _, part := range []string{
-		"*8 $6 voting :1 $6 needed :2 $4 hint $", "see --restart-grace",
-		"*2 *20 $7 address $2 n1 $4 kind $10 standalone $2 up $3 yes $5 state $6 voting $13 quarantine-ms :0 $5 error $0  $6 run-id $2 r1 $13 largest-fence :9 $14 answered-in-us :1000 $6 queued :3 ",
-		"$4 kind $8 sentinel $2 up $3 yes $5 state $10 quarantine $13 quarantine-ms :41000 $5 error $10 quarantine ",
+		"*8 $6 voting :1 $6 needed :3 $4 hint $", "tolerates no more",
+		"*4 *22 $7 address $2 n1 $4 kind $10 standalone $2 up $3 yes $5 state $6 voting $8 state-ms :0 $13 quarantine-ms :0 $5 error $0  $6 run-id $2 r1 $13 largest-fence :9 $14 answered-in-us :1000 $6 queued :3 ",
+		"$4 kind $8 sentinel $2 up $3 yes $5 state $10 quarantine $8 state-ms :0 $13 quarantine-ms :41000 $5 error $10 quarantine ",
+		"$7 address $2 n3 $4 kind $10 standalone $2 up $3 yes $5 state $13 refuses (OOM) $8 state-ms :252000",
+		"$7 address $2 n4 $4 kind $10 standalone $2 up $2 no $5 state $14 down (timeout) $8 state-ms :0 ",
 	} {
 		if !strings.Contains(got, part) {
 			t.Errorf("got %s\nwithout %s", got, part)
@@ -207,6 +212,14 @@ func TestWhy(t *testing.T) {
 		voting("n1", "me", 7, time.Second), held[2],
 		{Address: "n3", State: locks.NodeUnknown, Err: &locks.NodeError{Node: "n3", Err: errors.New("timeout")}},
 	}
+	full := slices.Clone(held[:2])
+	since := time.Date(2026, 3, 1, 2, 30, 0, 0, time.UTC)
+	for i := range full {
+		full[i].State, full[i].Since, full[i].Err = locks.NodeRefusing, since, &locks.NodeError{Node: full[i].Address, Err: errors.New("OOM")}
+	}
+	full = append(full, locks.NodeView{Address: "n3", State: locks.NodeDown, Since: since, Err: &locks.NodeError{Node: "n3", Err: errors.New("connection refused")}})
+	fullFree := slices.Clone(full)
+	fullFree[0].Owner, fullFree[1].Owner = "", ""
 	has := locks.Holding{Name: "job", Owner: "me", Fence: 7, Holds: 2, Remaining: 27900 * time.Millisecond, Held: 125 * time.Second, Info: "nightly", Votes: 2}
 	kept := has
 	kept.Session = true
@@ -218,8 +231,9 @@ func TestWhy(t *testing.T) {
 	}{
 		{"free", explanation{Inspection: locks.Inspection{Nodes: free, Need: 2, Holding: locks.Holding{Name: "job"}}},
 			"job is free|3 of 3 nodes vote, 2 must agree:|  n1: free|  n3: free|nobody waits for it at this proxy; who waits at others is not known here|next: the first LOCK gets it"},
-		{"held", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: has}},
-			"job is held 2 times by me, fence 7, for 2m5s; 2 nodes agree|its info: nightly|2 of 3 nodes vote, 2 must agree:|" +
+		{"held", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: has, Each: []locks.HeldFor{
+			{Taken: 125 * time.Second, Left: 900 * time.Millisecond}, {Taken: 2 * time.Second, Left: 28 * time.Second}}}},
+			"job is held 2 times by me, fence 7, for 2m5s; 2 nodes agree|its holds: taken 2m5s ago, 900ms left; taken 2s ago, 28s left|its info: nightly|2 of 3 nodes vote, 2 must agree:|" +
 				"  n1: held by me, fence 7, 27.9s left|  n2: held by me, fence 7, 28s left, put back by a renewal|" +
 				"  n3: does not vote for another 41s: it may have forgotten leases that still run|" +
 				"next: free in at most 27.9s, unless its owner renews it; at once when it is unlocked"},
@@ -231,6 +245,12 @@ func TestWhy(t *testing.T) {
 			"job is not held: some nodes name an owner, but no majority does|  n2: held by you, fence 8, 400ms left|next: those who tried take back what they have got; free in at most 3s"},
 		{"no quorum", explanation{Inspection: locks.Inspection{Nodes: short, Need: 2, Holding: locks.Holding{Name: "job"}}, short: true},
 			"whether job is held cannot be decided|1 of 3 nodes vote, 2 must agree:|  n3: does not vote: timeout|next: NOQUORUM until 1 more node votes; enough quarantines end in 41s, and if no other node comes back these vote one max-ttl later"},
+		{"held on full nodes", explanation{Inspection: locks.Inspection{Nodes: full, Need: 2, Held: true, Holding: kept}},
+			"job is held 2 times by me, fence 7, for 2m5s; 2 nodes agree|0 of 3 nodes vote, 2 must agree:|" +
+				"  n1: refuses (OOM) since 2026-03-01T02:30:00Z; there held by me, fence 7, 27.9s left|  n3: down (connection refused) since 2026-03-01T02:30:00Z|" +
+				"next: free in at most 27.9s; who renews or wants it is answered NOQUORUM until 2 more nodes vote"},
+		{"free on full nodes", explanation{Inspection: locks.Inspection{Nodes: fullFree, Need: 2, Holding: locks.Holding{Name: "job"}}, waiters: (&book{}).Waiters(0, "")},
+			"job is free|0 of 3 nodes vote, 2 must agree:|  n2: refuses (OOM) since 2026-03-01T02:30:00Z|next: NOQUORUM until 2 more nodes vote"},
 		{"waited for", explanation{Inspection: locks.Inspection{Nodes: free, Need: 2, Holding: locks.Holding{Name: "job"}}, waiters: (&book{}).Waiters(0, "")},
 			"1 waits for it at this proxy; who waits at others is not known here:|  1. you at h:1, for 1s, gives up in 2s, its info: me too|next: the first who waits is about to take it"},
 	}

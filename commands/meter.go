@@ -76,7 +76,7 @@ const (
 	WhyQuit                // QUIT
 	WhyProtocol            // it broke the protocol
 	WhyKilled              // CLIENT KILL
-	WhyLock                // a lock with SESSION was lost, and RESP2 has no other way to say so
+	WhyLock                // a lock with SESSION was lost, and its LOCK did not ask to be told otherwise
 	WhyUpstream            // what it had at the upstream is lost, or it is let in there no more
 	WhyOutput              // more replies wait for earlier ones than may
 )

@@ -117,7 +117,7 @@ func (s *Session) runBlocking(ctx context.Context, p plan, raw []byte) bool {
 	if !s.toOwnAt(ctx, p.pool) {
 		return true
 	}
-	s.blocking = true
+	s.blocks()
 	c := s.newCall(p, bytes.Clone(raw))
 	c.alone, c.tap = true, s.blockedUntilHeard()
 	s.sendOwn(c)
@@ -137,7 +137,7 @@ func (s *Session) sendAlone(ctx context.Context, p plan, raw []byte) {
 		s.replyErr(err)
 		return
 	}
-	s.blocking = true
+	s.blocks()
 	c := s.newCall(p, bytes.Clone(raw))
 	c.alone, c.on, c.tap = true, conn, s.blockedUntilHeard()
 	c.unbind = context.AfterFunc(s.rt.again.ctx, conn.Close)

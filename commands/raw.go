@@ -6,7 +6,7 @@ import (
 )
 
 // rawGrace is how long a client that has left may still wait for the answer to the
-// last thing it asked, on a connection whose replies are not counted.
+// last thing it asked, on a connection whose replies are not counted, or if it may block.
 const rawGrace = 50 * time.Millisecond
 
 // tryRaw relays everything but what must be known of.
@@ -74,6 +74,10 @@ func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
 	return s.add(raw)
 }
 
+// stepOwn has a raw connection hand over everything that comes together, unless messages
+// must be looked at.
+func (s *Session) stepOwn() { s.own.Step(s.redirects) }
+
 // noteSync notes that the client is a replica from now on.
 func (s *Session) noteSync(args [][]byte) {
 	s.syncs = s.syncs || is(args[0], "SYNC") || is(args[0], "PSYNC")
@@ -85,6 +89,7 @@ func (s *Session) goRaw(ctx context.Context, raw []byte, args [][]byte) {
 		return
 	}
 	s.own.Raw()
+	s.stepOwn()
 	s.mode = onRaw
 	s.subs.note(args)
 	s.noteSync(args)

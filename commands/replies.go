@@ -34,33 +34,40 @@ type replies struct {
 	out   Output
 	limit int // most bytes kept while it is not their turn
 
-	mu    sync.Mutex
-	queue []slot // queue[head:] is what the client still waits for, in order
-	head  int
-	first uint64                    // how many slots were pushed before queue[head]
-	muted bool                      // the proxy's own replies are not wanted
-	count *counts                   // may be nil
-	why   *atomic.Int32             // why the client is disconnected; may be nil
-	timed time.Time                 // when a burst of commands came that is timed
-	until int                       // replies to come to it; 0: none is timed
-	local []byte                    // complete replies at the very front, not written yet
-	kept  int                       // bytes in all slots
-	full  bool                      // there were more than limit: replies are not complete any more
-	owed  int                       // upstream replies still to come, in all slots
-	idle  chan struct{}             // closed when owed is 0 again; may be nil
-	mid   bool                      // an unowed message has been written in part: nothing may come between
-	midOf *upstream.Conn            // whose message that is
-	cut   bool                      // part of the reply whose turn it is has been written
-	later []byte                    // pushes that wait for its end
-	asked chan struct{}             // closed when the last unowed question was answered; nil: none was asked
-	mark  *mark                     // what the session waits for on a raw connection; may be nil
-	held  []byte                    // the beginning of a message that may be the mark
-	ends  func(*upstream.Conn) bool // says that the client ends with the connection; may be nil
-	lost  func(*upstream.Conn)      // an upstream connection ended, what is owed is not paid yet; may be nil
+	mu     sync.Mutex
+	queue  []slot // queue[head:] is what the client still waits for, in order
+	head   int
+	first  uint64                    // how many slots were pushed before queue[head]
+	muted  bool                      // the proxy's own replies are not wanted
+	count  *counts                   // may be nil
+	why    *atomic.Int32             // why the client is disconnected; may be nil
+	timed  time.Time                 // when a burst of commands came that is timed
+	until  int                       // replies to come to it; 0: none is timed
+	local  []byte                    // complete replies at the very front, not written yet
+	kept   int                       // bytes in all slots
+	full   bool                      // there were more than limit: replies are not complete any more
+	owed   int                       // upstream replies still to come, in all slots
+	idle   chan struct{}             // closed when owed and holding are 0 again; may be nil
+	ahead  int                       // of owed, those asked for before the first command that blocks; not positive: none
+	served chan struct{}             // closed when ahead and holding are 0 again; may be nil
+	over   bool                      // the client has left: replies that will not come are not made up
+	mid    bool                      // an unowed message has been written in part: nothing may come between
+	midOf  *upstream.Conn            // whose message that is
+	cut    bool                      // part of the reply whose turn it is has been written
+	later  []byte                    // pushes that wait for its end
+	asked  chan struct{}             // closed when the last unowed question was answered; nil: none was asked
+	mark   *mark                     // what the session waits for on a raw connection; may be nil
+	held   []byte                    // the beginning of a message that may be the mark
+	ends   func(*upstream.Conn) bool // says that the client ends with the connection; may be nil
+	lost   func(*upstream.Conn)      // an upstream connection ended, what is owed is not paid yet; may be nil
 
-	redirect func(c *call, reply []byte) // sends a call elsewhere, must not block; may be nil
-	learn    func(c *call, reply []byte) // hears how a call that must not be was refused; as redirect
-	parts    pieces                      // of pushes whose end has not come
+	redirect func(c *call, reply []byte)                // sends a call elsewhere, must not block; may be nil
+	learn    func(c *call, reply []byte)                // hears how a call that must not be was refused; as redirect
+	rename   func(c *upstream.Conn, push []byte) []byte // what it makes of a push goes to the client; may be nil
+	parts    pieces                                     // of pushes whose end has not come
+
+	holding  int    // connections that have more to deliver of what they read at once
+	together []byte // to be written when none has
 }
 
 // slot is a stretch of replies that come from one place.
@@ -143,11 +150,61 @@ func (r *replies) flushLocked() bool {
 	if len(r.local) == 0 || r.mid {
 		return true
 	}
-	ok := r.out.Write(r.local)
+	ok := r.writeLocked(r.local)
 	if r.local = r.local[:0]; cap(r.local) > 64<<10 {
 		r.local = nil
 	}
 	return ok
+}
+
+// Close disconnects the client when it has what was said so far.
+func (r *replies) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.flushLocked()
+	r.closeLocked()
+}
+
+func (r *replies) closeLocked() {
+	r.writeTogetherLocked()
+	r.out.Close()
+}
+
+// holdLocked is for every Deliver of a Sink that writes to the client. What an upstream
+// sends at once the client gets at once: one that has the reply to its write must not be
+// able to act on it before the invalidation which came with the reply.
+func (r *replies) holdLocked(c *upstream.Conn) {
+	if c.Hold(r) {
+		r.holding++
+	}
+}
+
+// Release implements upstream.Holder.
+func (r *replies) Release() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.holding--; r.holding == 0 {
+		r.writeTogetherLocked()
+		r.idleLocked()
+	}
+}
+
+func (r *replies) writeLocked(p []byte) bool {
+	if r.holding > 0 {
+		r.together = append(r.together, p...)
+		return true
+	}
+	return r.out.Write(p)
+}
+
+func (r *replies) writeTogetherLocked() {
+	if len(r.together) == 0 {
+		return
+	}
+	r.out.Write(r.together)
+	if r.together = r.together[:0]; cap(r.together) > 64<<10 {
+		r.together = nil
+	}
 }
 
 // Expect reserves the place of the next n replies of c.
@@ -235,7 +292,7 @@ func (r *replies) Owed() int {
 // WaitIdle returns when no upstream owes the client a reply, or ctx ends.
 func (r *replies) WaitIdle(ctx context.Context) error {
 	r.mu.Lock()
-	if r.owed == 0 {
+	if r.owed == 0 && r.holding == 0 {
 		r.mu.Unlock()
 		return nil
 	}
@@ -244,12 +301,48 @@ func (r *replies) WaitIdle(ctx context.Context) error {
 	}
 	idle := r.idle
 	r.mu.Unlock()
+	return waitClosed(ctx, idle)
+}
+
+func waitClosed(ctx context.Context, c <-chan struct{}) error {
 	select {
-	case <-idle:
+	case <-c:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Blocks notes that a command is about to be sent that may block, behind so many that
+// have not got their places yet. Those behind it cannot be answered before it is.
+func (r *replies) Blocks(unsent int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ahead = r.owed + unsent
+}
+
+// WaitBlocked returns when all has been answered that was asked before the command of
+// Blocks, or ctx ends.
+func (r *replies) WaitBlocked(ctx context.Context) error {
+	r.mu.Lock()
+	if r.ahead <= 0 && r.holding == 0 {
+		r.mu.Unlock()
+		return nil
+	}
+	if r.served == nil {
+		r.served = make(chan struct{})
+	}
+	served := r.served
+	r.mu.Unlock()
+	return waitClosed(ctx, served)
+}
+
+// Left says that the client is not there any more, as far as it is owed anything: it gets
+// the end of its connection, and no error, as from a Redis that it has left.
+func (r *replies) Left() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
 }
 
 // Forgo keeps from the client that a command was unblocked, if the reply of c to it is
@@ -277,12 +370,9 @@ func (r *replies) Forgo(c *upstream.Conn) bool {
 func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.holdLocked(c)
 	if r.mid && c == r.midOf || c.Kind() == '>' { // a push answers nothing
-		if r.redirect != nil && !r.mid && !c.Relays() {
-			r.messageLocked(c, p)
-		} else {
-			r.unowedLocked(c, p)
-		}
+		r.pushPartLocked(c, p)
 		return
 	}
 	i := r.findLocked(c)
@@ -290,7 +380,7 @@ func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 		r.queue[i].tap.take(p, ended)
 	}
 	if i == r.head && !r.mid && i < len(r.queue) && r.queue[i].plain() { // the usual case: its turn, and nothing to change
-		r.out.Write(p)
+		r.writeLocked(p)
 		r.queue[i].n -= ended
 		r.cut = c.Inside()
 		r.paidLocked(ended)
@@ -309,6 +399,30 @@ func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 	}
 }
 
+// RenamePushes has every push go through f from now on that comes in a Deliver of its
+// own, as all do but those of a raw connection that does not Step.
+func (r *replies) RenamePushes(f func(c *upstream.Conn, push []byte) []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rename = f
+}
+
+// pushPartLocked takes part of a push, or, on a raw connection, of what ends in one.
+func (r *replies) pushPartLocked(c *upstream.Conn, p []byte) {
+	if r.rename != nil && !r.mid {
+		var whole bool
+		if p, whole = r.parts.add(c, p, r.limit); !whole {
+			return
+		}
+		p = r.rename(c, p)
+	}
+	if r.redirect != nil && !r.mid && !c.Relays() {
+		r.messageLocked(c, p)
+	} else {
+		r.unowedLocked(c, p)
+	}
+}
+
 // unowedLocked writes part of what no command is waiting for, unless it is the
 // mark that the session waits for.
 func (r *replies) unowedLocked(c *upstream.Conn, p []byte) {
@@ -324,7 +438,7 @@ func (r *replies) unowedLocked(c *upstream.Conn, p []byte) {
 	}
 	if r.mark == nil || !r.markedLocked(p) {
 		r.flushLocked()
-		r.out.Write(p)
+		r.writeLocked(p)
 	}
 	r.mid, r.midOf = c.Inside(), c
 	r.paidLocked(0)
@@ -367,7 +481,7 @@ func (r *replies) Forget(m *mark) {
 	defer r.mu.Unlock()
 	if r.mark == m {
 		r.mark = nil
-		r.out.Write(r.held)
+		r.writeLocked(r.held)
 		r.held = nil
 	}
 }
@@ -423,7 +537,7 @@ func (r *replies) betweenLocked(p []byte) {
 		return
 	}
 	r.flushLocked()
-	r.out.Write(p)
+	r.writeLocked(p)
 }
 
 // Ask notes that something was asked whose replies are not counted.
@@ -485,10 +599,14 @@ func (r *replies) Fail(c *upstream.Conn, owed int, cut bool, err error) {
 		r.out.Abort()
 	}
 	text := appendLost(nil, err)
-	if r.ends != nil && r.ends(c) {
+	if r.endsWithLocked(c) {
 		text = nil
 	}
 	r.failLocked(c, owed, text)
+}
+
+func (r *replies) endsWithLocked(c *upstream.Conn) bool {
+	return r.over || r.ends != nil && r.ends(c)
 }
 
 func (r *replies) failLocked(c *upstream.Conn, owed int, text []byte) {
@@ -548,20 +666,21 @@ func (r *replies) roomLocked(n int) bool {
 // paidLocked counts n replies off and writes what has its turn now.
 func (r *replies) paidLocked(n int) {
 	r.owed -= n
+	r.ahead -= n
 	if r.until > 0 {
 		if r.until -= n; r.until <= 0 {
 			r.count.took.Observe(time.Since(r.timed))
 		}
 	}
 	if !r.cut && len(r.later) > 0 {
-		r.out.Write(r.later)
+		r.writeLocked(r.later)
 		r.later = nil
 	}
 	for r.head < len(r.queue) && !r.mid {
 		s := &r.queue[r.head]
 		if len(s.buf) > 0 && (s.plain() || s.n == 0) {
 			r.kept -= len(s.buf)
-			r.out.Write(s.buf)
+			r.writeLocked(s.buf)
 			s.buf = nil
 			r.cut = s.inside && s.n > 0
 		}
@@ -569,7 +688,7 @@ func (r *replies) paidLocked(n int) {
 			break
 		}
 		if s.last {
-			r.out.Close()
+			r.closeLocked()
 		}
 		*s = slot{}
 		r.head++
@@ -581,8 +700,21 @@ func (r *replies) paidLocked(n int) {
 			r.queue = nil
 		}
 	}
+	r.idleLocked()
+}
+
+// idleLocked tells whoever waits for it that the client has every reply of an upstream, or
+// those before that of a command that blocks.
+func (r *replies) idleLocked() {
+	if r.holding > 0 {
+		return
+	}
 	if r.owed == 0 && r.idle != nil {
 		close(r.idle)
 		r.idle = nil
+	}
+	if r.ahead <= 0 && r.served != nil {
+		close(r.served)
+		r.served = nil
 	}
 }

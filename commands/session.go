@@ -30,7 +30,8 @@ type Options struct {
 	Inspector Inspector                 // nil: so is LOCKCTL
 	Nodes     func() []locks.NodeStatus // with Inspector
 
-	// KeepOnLoss leaves a RESP2 client connected that loses a lock with SESSION.
+	// KeepOnLoss leaves a client connected that loses a lock with SESSION, unless its
+	// LOCK said otherwise. In RESP3 it is told by a push.
 	KeepOnLoss bool
 	// MinTTL and MaxTTL bound leases; 0 means 100 ms and 60 s.
 	MinTTL, MaxTTL time.Duration
@@ -120,28 +121,31 @@ type Session struct {
 	replies *replies
 	hint    uint32
 
-	id     upstream.Identity
-	name   []byte                         // CLIENT SETNAME
-	shared [upstream.Lanes]*upstream.Conn // borrowed from the pool; may be nil or broken
-	lane   upstream.Lane                  // of shared that commands travel on
-	own    *upstream.Conn                 // private; may be nil or broken
-	ownAt  *upstream.Pool                 // of own
-	rt     *routes                        // of an upstream of several nodes; else nil
-	mode   mode
+	id      upstream.Identity
+	name    []byte // CLIENT SETNAME
+	library clientLibrary
+	shared  [upstream.Lanes]*upstream.Conn // borrowed from the pool; may be nil or broken
+	lane    upstream.Lane                  // of shared that commands travel on
+	own     *upstream.Conn                 // private; may be nil or broken
+	ownAt   *upstream.Pool                 // of own
+	rt      *routes                        // of an upstream of several nodes; else nil
+	mode    mode
 
-	watching bool // WATCHes something
-	sticky   bool // the own connection has state that lasts: never back to shared
-	subs     subscriptions
-	syncs    bool       // asked to be a replica
-	ears     *listener  // its subscriptions in a Cluster; may be nil
-	watched  *spectator // of a MONITOR in a Cluster; may be nil
-	tx       transaction
-	place    placing // of tx, in a Cluster
-	silent   bool    // on raw: the upstream may not answer at all
-	hush     hush    // on raw
-	blocking bool    // a command that may block upstream is on its way
-	closing  bool    // QUIT came, or what breaks the protocol
-	quits    bool    // on raw: the upstream has got the QUIT
+	watching  bool // WATCHes something
+	sticky    bool // the own connection has state that lasts: never back to shared
+	subs      subscriptions
+	syncs     bool       // asked to be a replica
+	ears      *listener  // its subscriptions in a Cluster; may be nil
+	watched   *spectator // of a MONITOR in a Cluster; may be nil
+	tx        transaction
+	place     placing   // of tx, in a Cluster
+	silent    bool      // on raw: the upstream may not answer at all
+	hush      hush      // on raw
+	blocking  bool      // a command that may block upstream is on its way
+	blockedAt time.Time // since when
+	closing   bool      // QUIT came, or what breaks the protocol
+	redirects bool      // its invalidations may go to another client
+	quits     bool      // on raw: the upstream has got the QUIT
 
 	run  []byte // adjacent commands that will be sent together
 	runN int
@@ -394,6 +398,12 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 		return
 	}
 	k = s.inState(k, args)
+	if k == client && s.tx.in && s.mode == onOwn && asksOfFilters(args) {
+		s.tx.add(k, changes{})
+		s.queueTranslated(ctx, raw, args)
+		s.Flush()
+		return
+	}
 	if s.mode == onShared && s.apart() && k != verb {
 		if !s.toOwn(ctx) || s.try(k, raw, args) {
 			s.Flush()
@@ -479,7 +489,8 @@ func (s *Session) Flush() bool {
 
 // Wait is for a client from which nothing more is read. It returns when the client
 // has all replies that the upstream owes it, or ctx ends. If the client has left it
-// does not wait for a command that blocks upstream.
+// does not wait for a command that blocks upstream, unless that was sent a moment ago
+// and may not have to block.
 func (s *Session) Wait(ctx context.Context) {
 	switch {
 	case s.mode == onRaw && s.quits: // the upstream answers all, and closes
@@ -492,6 +503,11 @@ func (s *Session) Wait(ctx context.Context) {
 		s.await(ctx, s.replies.Answered(), rawGrace)
 	case !s.blocking || s.present.Err() == nil:
 		s.replies.WaitIdle(ctx)
+	default:
+		s.replies.WaitBlocked(ctx)
+		soon, cancel := context.WithDeadline(ctx, s.blockedAt.Add(rawGrace))
+		defer cancel()
+		s.replies.WaitIdle(soon)
 	}
 }
 
@@ -558,6 +574,9 @@ func (s *Session) lastAnswers() {
 // their leases end.
 func (s *Session) End() {
 	s.EndLocks()
+	if s.present.Err() != nil {
+		s.replies.Left()
+	}
 	s.d.clients.remove(s)
 	s.closeOwn()
 	s.returnShared()

@@ -23,7 +23,7 @@ import (
 // soon is how long what must happen may take on a busy machine, calm how long what
 // must not happen is waited for.
 const (
-	soon = 5 * time.Second
+	soon = 30 * time.Second
 	calm = 30 * time.Millisecond
 )
 

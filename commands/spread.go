@@ -295,6 +295,7 @@ func plainInfo(reply []byte) []byte {
 	}
 	text := bulk(reply)
 	text = bytes.Replace(text, []byte("redis_mode:cluster"), []byte("redis_mode:standalone"), 1)
+	text = bytes.Replace(text, []byte("server_mode:cluster"), []byte("server_mode:standalone"), 1) // Valkey's name for it
 	text = bytes.Replace(text, []byte("cluster_enabled:1"), []byte("cluster_enabled:0"), 1)
 	b := resp.AppendBulk(nil, text)
 	b[0] = reply[0]

@@ -23,6 +23,10 @@ func TestJoinInfo(t *testing.T) {
 			}
 		})
 	}
+	valkey := []byte("$21\r\nserver_mode:cluster\r\n\r\n")
+	if got, want := joinInfo([][]byte{valkey, valkey}), "$24\r\nserver_mode:standalone\r\n\r\n"; string(got) != want {
+		t.Errorf("of a Valkey %q, want %q", got, want)
+	}
 	section := []byte("$9\r\n# CPU\r\nx:\r\n")
 	if got := joinInfo([][]byte{section, section}); string(got) != string(section) {
 		t.Errorf("a section without keys became %q", got)

@@ -185,6 +185,7 @@ func (o *pushes) Deliver(c *upstream.Conn, p []byte, _ int) {
 	o.r.mu.Lock()
 	defer o.r.mu.Unlock()
 	if !o.over.Load() {
+		o.r.holdLocked(c)
 		o.r.messageLocked(c, p)
 	}
 }

@@ -224,10 +224,13 @@ func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
 		if len(args) > 1 && is(args[1], "REPLY") {
 			return false // then replies can no longer be counted
 		}
+		if asksOfFilters(args) {
+			return false
+		}
 	}
 	s.tx.add(k, s.changesOf(k, args))
 	if k == client || k == hello {
-		return s.queueTranslated(raw, args)
+		return s.queueTranslated(s.present, raw, args)
 	}
 	if !hasNode(k) {
 		s.keepQueued(raw)

@@ -276,8 +276,7 @@ func (s *Session) runOwn(ctx context.Context, raw []byte, k kind, args [][]byte)
 		return
 	}
 	if s.toOwn(ctx) {
-		s.blocking = s.blocking || k == blocks || k == mayBlock
-		s.add(raw)
+		s.addBlocking(raw)
 	}
 }
 
@@ -317,8 +316,16 @@ func (s *Session) waitFor(ctx context.Context, raw []byte) {
 }
 
 func (s *Session) addBlocking(raw []byte) bool {
-	s.blocking = true
+	s.blocks()
 	return s.add(raw)
+}
+
+// blocks notes that the next command may block upstream.
+func (s *Session) blocks() {
+	if !s.blocking {
+		s.blocking, s.blockedAt = true, time.Now()
+		s.replies.Blocks(s.runN)
+	}
 }
 
 func (s *Session) runForward(ctx context.Context, raw []byte) {
@@ -433,7 +440,6 @@ func (s *Session) replyOrBar(err error) {
 // sent already may run.
 func (s *Session) hangUp() {
 	s.because(WhyUpstream)
-	s.replies.Flush()
 	s.gone.Store(true)
-	s.out.Close()
+	s.replies.Close()
 }

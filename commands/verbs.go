@@ -123,6 +123,9 @@ func (s *Session) lock(ctx context.Context, args [][]byte, quiet bool) error {
 		if s.d.opt.Sessions == nil {
 			return errors.New("ERR SESSION is not supported by this proxy")
 		}
+		if a.OnLoss == locks.OnLossPush && s.id.Proto < 3 {
+			return errors.New("ERR ONLOSS PUSH needs RESP3, which has pushes: say HELLO 3 first")
+		}
 		a.Session = s.lockSession()
 	}
 	w := &waiting{acquisition: a, quiet: quiet, began: time.Now()}

@@ -14,7 +14,7 @@ import (
 // that no client takes for a command that is not there. Arguments are separated by NUL.
 func FuzzVerbs(f *testing.F) {
 	for _, line := range []string{
-		"LOCK job 30s", "LOCK job 100 OWNER me WAIT 2m SESSION MAXHOLD 1h REQ r1 INFO text RETRYAFTER", "lock job 0x1 owner", "LOCK job 9223372036854775807h", "LOCK job +5s WAIT -1", "LOCK job 30s INFO",
+		"LOCK job 30s", "LOCK job 100 OWNER me WAIT 2m SESSION MAXHOLD 1h REQ r1 INFO text RETRYAFTER", "lock job 0x1 owner", "LOCK job 30s OWNER me FRESH", "LOCK job 30s OWNER me NOREENTER FRESH", "LOCK job 30s NOREENTER", "LOCK job 30s SESSION ONLOSS push", "LOCK job 30s ONLOSS CLOSE", "LOCK job 9223372036854775807h", "LOCK job +5s WAIT -1", "LOCK job 30s INFO",
 		"RENEW job 500ms me FENCE 7", "RENEW job 30s FENCE 9223372036854775808", "UNLOCK job me FENCE 1 REQ r1 ALL", "UNLOCK job ALL ALL", "UNLOCK job FENCE",
 		"LOCKCTL INFO job", "LOCKCTL LIST MATCH a* COUNT 5 CURSOR 1.0.5", "LOCKCTL LIST COUNT -1", "LOCKCTL WHY job", "LOCKCTL NODES", "LOCKCTL HELP", "LOCKCTL WAITERS a", "LOCKCTL",
 	} {
@@ -53,8 +53,8 @@ func checkAcquisition(t *testing.T, a acquisition) {
 	t.Helper()
 	switch r := a.LockRequest; {
 	case len(r.Name) < 1 || len(r.Name) > locks.MaxName, len(r.Owner) > locks.MaxOwner, len(r.Info) > locks.MaxInfo, len(r.Req) > locks.MaxReq,
-		r.TTL < 100*time.Millisecond || r.TTL > time.Minute, r.Wait < 0, r.MaxHold < 0 || r.MaxHold > time.Hour,
-		r.Req != "" && r.Owner == "", r.MaxHold > 0 && !a.session, r.DB != 0 || r.Session != (*locks.Session)(nil):
+		r.TTL < 100*time.Millisecond || r.TTL > time.Minute, r.Wait < 0, r.MaxHold != 0 && r.MaxHold < 100*time.Millisecond || r.MaxHold > time.Hour,
+		(r.Req != "" || r.Fresh || r.NoReenter) && r.Owner == "", r.Fresh && r.NoReenter, (r.MaxHold > 0 || r.OnLoss != 0) && !a.session, r.DB != 0 || r.Session != (*locks.Session)(nil):
 		t.Errorf("taken: %+v", a)
 	}
 }

@@ -22,6 +22,9 @@ const maxShownWaiters = 20
 
 func (e *explanation) lines() (out []string) {
 	out = append(out, e.who())
+	if e.Held && len(e.Each) > 1 {
+		out = append(out, "its holds: "+e.holds())
+	}
 	if e.Held && e.Holding.Info != "" {
 		out = append(out, "its info: "+quoted(e.Holding.Info, true))
 	}
@@ -36,7 +39,23 @@ func (e *explanation) lines() (out []string) {
 		out = append(out, "  "+n.Address+": "+e.node(n))
 	}
 	out = append(out, e.queue()...)
-	return append(out, e.next(voting))
+	return append(out, e.next(e.Need-voting))
+}
+
+const maxShownHolds = 5
+
+// holds tells how old the owner's holds are, and when they end by themselves: one that nobody gives
+// back any more is older than the others.
+func (e *explanation) holds() string {
+	each := e.Each
+	var all []string
+	for _, h := range each[:min(len(each), maxShownHolds)] {
+		all = append(all, "taken "+span(h.Taken)+" ago, "+span(h.Left)+" left")
+	}
+	if more := len(each) - maxShownHolds; more > 0 {
+		all = append(all, fmt.Sprintf("and %d younger ones", more))
+	}
+	return strings.Join(all, "; ")
 }
 
 // who says who has it.
@@ -66,6 +85,10 @@ func (e *explanation) owner(owner string) string {
 
 func (e *explanation) node(n locks.NodeView) string {
 	switch {
+	case n.State == locks.NodeRefusing && n.Owner != "":
+		return n.Standing() + "; there " + e.held(n)
+	case n.State == locks.NodeRefusing, n.State == locks.NodeDown:
+		return n.Standing()
 	case n.State == locks.NodeQuarantine:
 		return "does not vote for another " + span(n.Left) + ": it may have forgotten leases that still run"
 	case n.Err != nil:
@@ -73,6 +96,11 @@ func (e *explanation) node(n locks.NodeView) string {
 	case n.Owner == "":
 		return "free"
 	}
+	return e.held(n)
+}
+
+// held says who has it at a node.
+func (e *explanation) held(n locks.NodeView) string {
 	put := ""
 	if n.PutBack {
 		put = ", put back by a renewal"
@@ -100,11 +128,15 @@ func (e *explanation) queue() (out []string) {
 	return out
 }
 
-// next says what happens if nobody does anything.
-func (e *explanation) next(voting int) string {
+// next says what happens if nobody does anything. missing are the nodes that do not vote
+// and would have to.
+func (e *explanation) next(missing int) string {
+	until := "NOQUORUM until " + count(missing, "more node votes", "more nodes vote")
 	switch {
-	case e.short:
-		return fmt.Sprintf("next: NOQUORUM until %s%s", count(e.Need-voting, "more node votes", "more nodes vote"), e.hope(e.Need-voting))
+	case missing > 0 && e.Held:
+		return "next: free in at most " + span(e.Holding.Remaining) + "; who renews or wants it is answered " + until
+	case missing > 0:
+		return "next: " + until + e.hope(missing)
 	case e.Held && e.Holding.Session:
 		return "next: this proxy renews it while its client is connected"
 	case e.Held:

@@ -237,7 +237,7 @@ func guardRedis(t *testing.T, options ...string) string {
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
-	for range 200 {
+	for end := time.Now().Add(soon); time.Now().Before(end); {
 		if c, err := net.Dial("tcp", addr); err == nil {
 			c.Close()
 			return addr

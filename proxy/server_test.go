@@ -365,7 +365,7 @@ func TestMaxClients(t *testing.T) {
 
 // TestIdleTimeout: it is for clients that wait for nothing.
 func TestIdleTimeout(t *testing.T) {
-	const timeout = 10 * calm // in which each says what it has to say, on a busy machine, too
+	const timeout = 40 * calm // in which each says what it has to say, on a busy machine, too
 	h := open(t, Options{IdleTimeout: timeout})
 	waiting := h.enter(t)
 	waiting.say(t, "SILENCE\r\n")

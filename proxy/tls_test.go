@@ -127,10 +127,10 @@ func TestOutputDoesNotWaitForATLSClient(t *testing.T) {
 			server, client := loopback(t)
 			s, _ := agree(t, server, client)
 			o := newOutput(sock.Wrap(s), new(counts), limit)
-			start := time.Now()
 			if !o.Write(make([]byte, limit)) { // more than any socket buffers
 				t.Fatal("refused")
 			}
+			start := time.Now()
 			if !end(o) || !o.Dead() {
 				t.Error("not at its end")
 			}

@@ -1,20 +1,37 @@
 -- register: write the node record of a node that has none.
---   ARGV  new, forgot or force; for new: now in ms and master_replid as the node gave them when all nodes had none
---   {1, largest fence}  the node votes     {0}  new, but too long ago: ask all nodes again     else its refusal
+--   ARGV  new, forgot or force; for new: now in ms and master_replid as the node gave them when all nodes had none;
+--         the set that the node is in: epoch, word, list, next word and next list
+--   {1, largest fence, max-ttl}  the node votes     {0}  new, but too long ago: ask all nodes again     else its refusal
 -- new     the node never took part: it votes at once, its floor at the clock. Only within a second of the look at it,
 --         so that a late order does not enlist a node that took part meanwhile and has forgotten.
--- forgot  it took part and lost its memory: quarantine.
+-- forgot  it took part and lost its memory: quarantine. So has, and with its fences, one whose record has an older
+--         format: it votes when the leases are over whose records only older versions can read.
 -- force   an operator's word that it is new, also over a quarantine. The only one that changes an existing record.
 local how = ARGV[5]
-if rec[1] and (how ~= 'force' or not refusal or refusal[1] == -4) then return refusal or {1, largest} end
+if word and (how ~= 'force' or not refusal or refusal[1] == -4) then return refusal or {1, largest, maxttl} end
+local function write(...)
+  redis.call('HSET', KEYS[3], 'id', replid, 'ttl', maxttl, 'max', '0', 'epoch', ARGV[8], 'word', ARGV[9], 'list', ARGV[10],
+    ...)
+  if ARGV[11] ~= '' then
+    redis.call('HSET', KEYS[3], 'next', ARGV[11], 'nextlist', ARGV[12])
+  else
+    redis.call('HDEL', KEYS[3], 'next', 'nextlist')
+  end
+end
+if rec[1] and how ~= 'force' then
+  local before = tonumber(redis.call('HMGET', KEYS[3], 'max')[1] or '0')
+  maxttl = math.max(maxttl, before)
+  write('since', now, 'until', now + maxttl, 'sync', rec[1] == replid and rec[3] or '0', 'm' .. int(maxttl) .. ' older', now)
+  return {-2, maxttl, maxttl}
+end
 if how == 'new' then
   local age = now - tonumber(ARGV[6])
   if age < 0 or age > 1000 or replid ~= ARGV[7] then return {0} end
 end
-if how == 'forgot' and not available then
-  redis.call('HSET', KEYS[3], 'id', replid, 'until', now + maxttl, 'sync', '0', 'g', '0', 'floor', '0', 'max', maxttl)
-  return {-2, maxttl}
+if how == 'forgot' and not (lenient(ARGV[4]) and lenient(ARGV[9]) and (ARGV[11] == '' or lenient(ARGV[11]))) then
+  write('since', now, 'until', now + maxttl, 'sync', '0', 'g', '0', 'floor', '0')
+  return {-2, maxttl, maxttl}
 end
 local at = how == 'forgot' and us + skew or us
-redis.call('HSET', KEYS[3], 'id', replid, 'until', '0', 'sync', '1', 'g', int(at), 'floor', int(at), 'max', maxttl)
-return {1, at}
+write('since', '0', 'until', '0', 'sync', '1', 'g', int(at), 'floor', int(at))
+return {1, at, maxttl}

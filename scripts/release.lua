@@ -1,11 +1,13 @@
 -- release: give back these holds. The last one frees the name and publishes "fence how" on the channel KEYS[1].
 --   ARGV  owner, fence of the grant (0 in an undo), how, TAG of the unlock or empty (in an end the lineage that the lease
---         must have, or empty for any), then the holds
---   {1, noted, holds left, told, listeners}  removed; told is 1 if this node was only told of the grant by a renewal;
---       listeners is how many subscribers were told that the name is free
+--         must have, or empty for any), the grant or empty, a name of this very release, how many holds, these, then other
+--         holds of the grant and the ms they have left, in pairs
+--   {1, noted, holds left, told, listeners}  removed, or not here while the grant is; told is 1 if this node was only told
+--       of the grant by a renewal; listeners is how many subscribers were told that the name is free
 --   {2, noted}  not here: the last release of the name was of this grant
 --   {3, noted, holds left, hold}  this unlock gave back that hold before
---   {4, noted}  not removed: the name would be free, and the lineage of the lease is another one
+--   {5, noted}  not here while the grant is: another release gave the hold back before
+--   {4, noted}  not removed: the name would be free, or the lease end earlier, and its lineage is another one
 --   {0, noted, owner or empty, ms left, largest fence}  not here
 -- noted is 1 if some renewal may have shortened the lease of the grant, see note.
 -- unlock  the proxy knows of the grant that its validity had not ended
@@ -23,30 +25,35 @@
 -- no vote: this node may have numbered the grant differently. Under a larger fence and without these holds they stay: the
 -- same request may have been granted anew, after FORCE or the end of the lease.
 -- After all but an undo, if none of the owner's holds is left, the largest fence is above the grant's, so that no late
--- renewal puts the hold back; what was removed is remembered as long as the fences are.
+-- renewal puts the hold back; what was removed is remembered as long as the fences are. Holds that this does not cover,
+-- since others are left or they were not here, are noted as given back. Other holds of the grant that are known and not here
+-- are added, see add in the prologue; the lease ends with the last of what is left.
 -- Repeating it changes nothing. A node that may not vote does all of it and answers with its refusal.
 local owner, fence, unlock, request = ARGV[5], tonumber(ARGV[6]), ARGV[7] ~= 'undo', ARGV[8]
 local said = ARGV[7] == 'passed' and 'handed' or ARGV[7]
 local how = said == 'handed' and 'unlock' or said
 local force = how == 'force'
-local ends = how == 'end'
-local lineage = ends and request or ''
-if ends then request = '' end
+local lineage = how == 'end' and request or ''
+if how == 'end' then request = '' end
 local asked = how == 'unlock' or how == 'strict' -- by the owner
-local h = holder(9)
+local grant, name, first = ARGV[9], ARGV[10], 12
+local final = first + tonumber(ARGV[11]) - 1
+local h = holder(first, final)
 local mine = h and h.owner == owner
+local same = mine and h.fence == fence and h.grant == grant
 local c, seen, last, lastfence, lasthold, _, noted = fences()
 noted = noted >= fence and 1 or 0
 local done = request ~= '' and recall('U' .. request)
+local had, numbered = h and h.values or {}, h and h.fence or 0
 local before
 if done then
   local n, hold = string.match(done, '(%S+) %d+ (.*)')
   before = {3, noted, tonumber(n), hold}
-  if (tag(hold) or hold) ~= (tag(ARGV[9]) or ARGV[9]) then return refusal or before end
+  if (tag(hold) or hold) ~= (tag(ARGV[first]) or ARGV[first]) then return refusal or before end
 end
 
-local given, tags = {unpack(ARGV, 9)}, {}
-for i = 9, #ARGV do
+local given, tags = {unpack(ARGV, first, final)}, {}
+for i = first, final do
   local t = asked and tag(ARGV[i])
   if t then tags[t] = true end
 end
@@ -56,39 +63,69 @@ if next(tags) and mine and (h.present > 0 or h.fence <= fence) then
     if tags[tag(id) or ''] then given[#given + 1] = id end
   end
 end
-if lineage ~= '' and mine and h.present > 0 and h.lineage ~= lineage and redis.call('HLEN', KEYS[1]) == 8 + h.present then
-  return refusal or {4, noted}
+
+-- ending_without is when the lease ends without what is given back, and how many holds are left then.
+local function ending_without()
+  if #given <= final - first + 1 and h.present == redis.call('HLEN', KEYS[1]) - base then return 0, 0 end
+  local gone, ends, n = {}, 0, 0
+  for _, id in ipairs(given) do gone[id] = true end
+  local ids, values = live(h.ends)
+  for _, id in ipairs(ids) do
+    if not gone[id] then
+      ends = math.max(ends, ending(values[id]))
+      n = n + 1
+    end
+  end
+  return ends, n
 end
-local removed, left, told, listeners = 0, 0, false, 0
-if mine and (h.present > 0 or #given > #ARGV - 8) and not (force and h.fence > fence) then
-  removed, told = redis.call('HDEL', KEYS[1], unpack(given)), h.told
-  left = holds()
-  if left == 0 then
+
+if same then add(h, final + 1) end
+if asked and same and h.present == 0 and #given == final - first + 1 then
+  local by = recall('H' .. ARGV[first])
+  if by and by ~= name then return refusal or {5, noted} end
+end
+local removed, left, told, listeners, freed = 0, 0, false, 0, false
+if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.fence > fence) then
+  local ends, n = ending_without()
+  if lineage ~= '' and h.lineage ~= lineage and ends < h.ends then return refusal or {4, noted} end
+  removed, told = 1, h.told
+  if force then alert(owner) end
+  if n == 0 then
     redis.call('DEL', KEYS[1])
     local ears = ARGV[7] == 'passed' and redis.pcall('PUBSUB', 'NUMSUB', KEYS[1])[2] -- both may be forbidden
     listeners = ears == 1 and 1 or tonumber(redis.pcall('PUBLISH', KEYS[1], int(h.fence) .. ' ' .. said)) or 0
-    h = nil
+    h, freed = nil, true
+  else
+    redis.call('HDEL', KEYS[1], unpack(given))
+    if ends < h.ends then extend(ends) end
+    left = holds(ends)
   end
+elseif same then
+  told, left = h.told, holds(h.ends)
+end
+local covered = freed and (not unlock or math.max(seen or 0, fence + 1) > numbered)
+for i = first, final do
+  if not (covered and had[i]) and not (force and mine and not freed and h.fence > fence) then remember('H' .. ARGV[i], name) end
 end
 if not sure then removed = 0 end
 if unlock and (not h or not mine) and (removed > 0 or fence >= (seen or 0)) then
-  local top = int(math.max(seen or 0, fence + 1))
+  local top = int(math.max(seen or largest, fence + 1))
   if removed > 0 and asked and (how == 'unlock' or not told) then
-    redis.call('HSET', KEYS[2], 'c', top, 'o', owner, 'a', ARGV[9], 'f', int(fence), 'n', '0')
+    redis.call('HSET', KEYS[2], 'c', top, 'o', owner, 'a', ARGV[first], 'f', int(fence), 'n', '0')
   else
     redis.call('HSET', KEYS[2], 'c', top)
   end
   redis.call('PEXPIRE', KEYS[2], retention + maxttl)
 end
 for t in pairs(tags) do remember('L' .. t, int(fence)) end
-local counts = removed > 0 and not told
-if how == 'unlock' then counts = removed > 0 or (not h and c <= fence) end
+local counts = (removed > 0 or same and h) and not told
+if how == 'unlock' then counts = removed > 0 or same and h or (not h and c <= fence) end
 if counts and request ~= '' and not before then
-  remember('U' .. request, left .. ' ' .. int(fence) .. ' ' .. ARGV[9])
+  remember('U' .. request, left .. ' ' .. int(fence) .. ' ' .. ARGV[first])
 end
 if refusal then return refusal end
-if removed > 0 then return {1, noted, left, told and 1 or 0, listeners} end
+if removed > 0 or same and h then return {1, noted, left, told and 1 or 0, listeners} end
 if before then return before end
-if unlock and last == owner and (lastfence == fence or lasthold == ARGV[9]) then return {2, noted} end
+if unlock and last == owner and (lastfence == fence or lasthold == ARGV[first]) then return {2, noted} end
 if not h then return {0, noted, '', 0, c} end
 return {0, noted, h.owner, h.rest, c}

@@ -32,11 +32,12 @@ var (
 	State    = load("state")
 	Register = load("register")
 	Restore  = load("restore")
+	Change   = load("change")
 )
 
 // All returns every script, in no particular order.
 func All() []*Script {
-	return []*Script{Acquire, Settle, Note, Renew, Release, Read, State, Register, Restore}
+	return []*Script{Acquire, Settle, Note, Renew, Release, Read, State, Register, Restore, Change}
 }
 
 // load panics when a file is missing, which only a broken build can cause.

@@ -1,3 +1,31 @@
--- state: may this node vote, and which is the largest fence it ever stored?
---   {1, largest fence}  it votes; else its refusal
-return refusal or {1, math.max(largest, floor)}
+-- state: may this node vote, does it take writes, and which is the largest fence it ever stored?
+--   ARGV  all, to try what LOCK, RENEW and UNLOCK call on a key that is gone afterwards; or nothing, to try one write that
+--         changes nothing: it is neither replicated nor saved, and refused like any other (OOM, READONLY, MISCONF,
+--         NOREPLICAS, NOPERM)
+--   {1, largest fence, max-ttl, epoch, word, list, next word or empty, next list or empty}  it votes, and leases may run
+--       that long; the set that it is in, and that to come; with an error behind it would, but refuses writes; else its refusal
+if not refusal or refusal[1] < -1 and refusal[1] > -4 then
+  spoke(redis.pcall) -- a node that may not write answers as well
+end
+if refusal then return refusal end
+local scratch, why = KEYS[3] .. ':probe', nil
+local function try(...)
+  local said = redis.pcall(...)
+  if type(said) == 'table' and said.err then why = why or said.err end
+end
+try('SET', scratch, '', 'XX')
+if ARGV[5] == 'all' then
+  try('DEL', scratch) -- there is one only if the last was not allowed to remove it
+  try('HSET', scratch, 'f', 'v')
+  try('PEXPIREAT', scratch, now + 60000)
+  try('HLEN', scratch)
+  try('HKEYS', scratch)
+  try('HGETALL', scratch)
+  try('HDEL', scratch, 'f')
+  try('SET', scratch, '', 'PX', 60000)
+  try('GET', scratch)
+  try('PEXPIRE', scratch, 60000)
+  try('DEL', scratch)
+end
+local set = redis.call('HMGET', KEYS[3], 'epoch', 'word', 'list', 'next', 'nextlist')
+return {1, math.max(largest, floor), maxttl, tonumber(set[1]), set[2], set[3], set[4] or '', set[5] or '', why}

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -110,14 +111,14 @@ func (f *facts) askAll(q *questions, o *Options) {
 	f.config, f.configErr = q.config()
 	f.measure(q)
 	f.slow = readSlow(q.do("SLOWLOG", "GET", "32"))
-	if f.info["redis_mode"] == "cluster" {
+	if f.mode() == "cluster" {
 		f.cluster, _ = readInfo(q.do("CLUSTER", "INFO"))
 	}
 	if !f.node {
 		return
 	}
 	f.record, f.recordErr = q.record(o.Prefix + "node")
-	if f.info["role"] != "slave" && f.info["redis_mode"] != "sentinel" && f.info["redis_mode"] != "cluster" {
+	if f.info["role"] != "slave" && f.mode() != "sentinel" && f.mode() != "cluster" {
 		f.tries = q.tryAll(o)
 	}
 }
@@ -141,8 +142,24 @@ func (f *facts) measure(q *questions) {
 	slices.Sort(f.trips)
 }
 
+// mode is what the server runs as: standalone, cluster or sentinel; empty if it did not
+// say. Valkey has another name for it.
+func (f *facts) mode() string { return cmp.Or(f.info["redis_mode"], f.info["server_mode"]) }
+
+// software is what the server is, and its own version; empty if it did not say. Valkey
+// also tells that of the last Redis that it is compatible with.
+func (f *facts) software() (name, version string) {
+	if v := f.info["valkey_version"]; v != "" {
+		return "Valkey", v
+	}
+	return "Redis", f.info["redis_version"]
+}
+
 func (f *facts) look() Look {
-	l := Look{Where: f.where(), Version: f.info["redis_version"]}
+	l := Look{Where: f.where()}
+	if name, version := f.software(); version != "" {
+		l.Software, l.Version = name, version
+	}
 	if n := len(f.trips); n > 0 {
 		l.MedianMS, l.LongestMS = inMS(f.trips[n/2]), inMS(f.trips[n-1])
 	}
@@ -192,7 +209,7 @@ func (q *questions) config() (map[string]string, error) {
 }
 
 // recordFields are the fields of the node record, see scripts/prologue.lua.
-var recordFields = []string{"id", "until", "sync", "max"}
+var recordFields = []string{"id", "until", "sync", "ttl"}
 
 // record reads the node record. No script is run for it: one would begin a quarantine.
 func (q *questions) record(key string) (map[string]string, error) {

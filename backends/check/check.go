@@ -50,8 +50,9 @@ type Finding struct {
 // A Look is what was measured at one server.
 type Look struct {
 	Where     string  `json:"where"`
-	Version   string  `json:"version,omitempty"` // empty: it does not say
-	MedianMS  float64 `json:"median_ms"`         // of the round trips; 0: none was made
+	Software  string  `json:"software,omitempty"` // Redis or Valkey; empty: it does not say
+	Version   string  `json:"version,omitempty"`
+	MedianMS  float64 `json:"median_ms"` // of the round trips; 0: none was made
 	LongestMS float64 `json:"longest_ms"`
 	ClockMS   float64 `json:"clock_ms"`  // how far its clock is ahead of this machine's
 	WithinMS  float64 `json:"within_ms"` // the error of ClockMS, up or down; 0: its clock is not known

@@ -2,6 +2,7 @@ package check
 
 import (
 	"cmp"
+	"crypto/x509"
 	"fmt"
 	"slices"
 	"strconv"
@@ -9,15 +10,21 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends"
 )
 
 // A judgement gathers what is found at one place.
 type judgement struct {
 	where string
+	cli   string // what redis-cli is called there; empty: that
 	found []Finding
 }
 
 func (j *judgement) add(s Severity, id, problem, fix string) {
+	if j.cli != "" {
+		fix = strings.ReplaceAll(fix, "redis-cli", j.cli)
+	}
 	j.found = append(j.found, Finding{s, id, j.where, problem, fix})
 }
 
@@ -25,6 +32,9 @@ func (j *judgement) add(s Severity, id, problem, fix string) {
 func judge(all []*facts, o *Options, now time.Time) (found []Finding) {
 	for _, f := range all {
 		j := &judgement{where: f.where()}
+		if name, _ := f.software(); name == "Valkey" {
+			j.cli = "valkey-cli"
+		}
 		f.judge(j, o, now)
 		found = append(found, j.found...)
 	}
@@ -119,20 +129,16 @@ func (f *facts) judgeTLS(j *judgement, now time.Time) {
 		j.add(Warning, "tls-unverified", "skip_verify is on: anybody on the way can pretend to be this server, and gets its password", "remove skip_verify from the URL; name the authority with --tls-ca")
 	}
 	if f.cert != nil {
-		judgeEnd(j, "its certificate", f.cert.NotBefore, f.cert.NotAfter, now)
+		judgeEnd(j, "its certificate", f.cert, now)
 	}
 }
 
-// soon is from when the end of a certificate is told, unless it is a short-lived one
-// with more than a quarter of its time left.
-const soon = 14 * 24 * time.Hour
-
-func judgeEnd(j *judgement, what string, from, to, now time.Time) {
-	left := to.Sub(now)
+func judgeEnd(j *judgement, what string, c *x509.Certificate, now time.Time) {
+	to, left := c.NotAfter, c.NotAfter.Sub(now)
 	switch {
 	case left <= 0:
 		j.add(Error, "certificate-ends", fmt.Sprintf("%s ended on %s: no new connection is made", what, day(to)), "renew it; files are read again without a restart")
-	case left < soon && left < to.Sub(from)/4:
+	case backends.EndsSoon(c, now):
 		j.add(Warning, "certificate-ends", fmt.Sprintf("%s ends on %s, in %s: then no new connection is made", what, day(to), rough(left)), "renew it; files are read again without a restart")
 	}
 }
@@ -155,7 +161,7 @@ func rough(d time.Duration) string {
 func (o *Options) judgeSettings(all []*facts, now time.Time) []Finding {
 	j := &judgement{where: "settings"}
 	for _, c := range o.Certificates {
-		judgeEnd(j, "the certificate of "+c.Setting, c.Leaf.NotBefore, c.Leaf.NotAfter, now)
+		judgeEnd(j, "the certificate of "+c.Setting, c.Leaf, now)
 	}
 	for _, text := range o.Exposed {
 		j.add(Warning, "exposed", text, "")
@@ -250,8 +256,8 @@ func number(s string) int64 {
 // judgeRole says what the server is that it should not be. It reports whether it can
 // do its part at all.
 func (f *facts) judgeRole(j *judgement, o *Options) (usable bool) {
-	const own = "name a standalone Redis of its own"
-	switch mode, role := f.info["redis_mode"], f.info["role"]; {
+	const own = "name a standalone server of its own"
+	switch mode, role := f.mode(), f.info["role"]; {
 	case mode == "sentinel":
 		j.add(Error, "role", "is a sentinel, and its URL does not say so", "add ?master_set=name to the URL")
 	case f.node && mode == "cluster":

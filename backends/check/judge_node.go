@@ -16,7 +16,7 @@ const (
 )
 
 func (f *facts) judgeVersion(j *judgement) {
-	version := f.info["redis_version"]
+	name, version := f.software()
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {
 		return
@@ -25,9 +25,9 @@ func (f *facts) judgeVersion(j *judgement) {
 	switch {
 	case err != nil:
 	case v < leastVersion:
-		j.add(Error, "version", "Redis "+version+" is too old for the scripts of locks", "upgrade it to 7.0 or later")
+		j.add(Error, "version", name+" "+version+" is too old for the scripts of locks", "upgrade it to 7.0 or later")
 	case v < triedVersion:
-		j.add(Warning, "version", "Redis "+version+" is older than any that locks are tested with", "upgrade it to 7.0 or later")
+		j.add(Warning, "version", name+" "+version+" is older than any that locks are tested with", "upgrade it to 7.0 or later")
 	}
 }
 
@@ -190,16 +190,8 @@ func (f *facts) judgeRecord(j *judgement, o *Options) {
 	}
 	id := f.info["master_replid"]
 	forgot := id != "" && id != f.record["id"]
-	if number(f.record["max"]) != o.MaxTTL.Milliseconds() {
-		was := time.Duration(number(f.record["max"])) * time.Millisecond
-		says := fmt.Sprintf("was enlisted with max-ttl %s, and this proxy has %s: it gets no vote", was, o.MaxTTL)
-		fix := "--max-ttl " + was.String() + "; or to change it, stop every proxy, wait " + was.String() + ", and at every lock node: "
-		if forgot {
-			says += ". It was restarted or replaced since a proxy last asked it, maybe with a snapshot from before max-ttl was changed"
-			fix = "--max-ttl " + was.String() + ", if all proxies have that; if they have " + o.MaxTTL.String() + ", wait that long, then: "
-		}
-		j.add(Error, "other-max-ttl", says, fix+cli(f.server, "DEL "+o.Prefix+"node"))
-		return
+	if longest := time.Duration(number(f.record["ttl"])) * time.Millisecond; longest > o.MaxTTL {
+		j.add(Note, "other-max-ttl", fmt.Sprintf("knows of a proxy with max-ttl %s, and this one has %s. Leases of both are safe; a node that forgets sits out the larger one, until no proxy has it any more", longest, o.MaxTTL), "nothing, if max-ttl is being changed; else give all proxies the same")
 	}
 	if forgot && !o.lenient() {
 		j.add(Warning, "forgot", "was restarted, emptied, or replaced by a replica since a proxy last asked it: it will sit out max-ttl, "+o.MaxTTL.String(), "nothing; it comes back by itself while a proxy runs")

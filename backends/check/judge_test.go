@@ -34,7 +34,7 @@ func sound(t *testing.T, addr string) *facts {
 		config: map[string]string{"save": ""},
 		trips:  trips(time.Millisecond, 2*time.Millisecond),
 		within: time.Millisecond,
-		record: map[string]string{"id": "r", "until": "0", "sync": "1", "max": "60000"},
+		record: map[string]string{"id": "r", "until": "0", "sync": "1", "ttl": "60000"},
 	}
 }
 
@@ -80,6 +80,13 @@ func TestJudge(t *testing.T) {
 		{"old", func(f *facts, _ *Options) { f.info["redis_version"] = "5.0.14" }, "error version"},
 		{"not tried", func(f *facts, _ *Options) { f.info["redis_version"] = "6.2.1" }, "warning version"},
 		{"new", func(f *facts, _ *Options) { f.info["redis_version"] = "10.2.1" }, ""},
+		{"a Valkey", func(f *facts, _ *Options) {
+			f.info["redis_version"], f.info["valkey_version"], f.info["server_name"] = "7.2.4", "9.1.0", "valkey"
+		}, ""},
+		{"a Valkey Cluster", func(f *facts, _ *Options) {
+			delete(f.info, "redis_mode")
+			f.info["server_mode"] = "cluster"
+		}, "error role"},
 		{"a sentinel", func(f *facts, _ *Options) { f.info["redis_mode"] = "sentinel" }, "error role"},
 		{"chosen", func(f *facts, _ *Options) { f.chosen, f.info["connected_slaves"] = true, "1" }, "warning replicas"},
 		{"chosen, and bound", func(f *facts, _ *Options) {
@@ -215,19 +222,37 @@ func TestMemoryFix(t *testing.T) {
 	t.Error("no fix that helps")
 }
 
-// A node that came back with a record from before max-ttl was changed does not come back by
-// itself, and changing the proxies would not be the way out.
-func TestOldRecord(t *testing.T) {
+// Proxies with different max-ttl get on; a larger one is worth knowing of.
+func TestOtherMaxTTL(t *testing.T) {
 	all, o := set(t, "10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379")
-	all[0].record["max"], all[0].record["id"] = "15000", "before"
-	all[1].record["max"] = "15000"
+	all[0].record["ttl"], all[1].record["ttl"] = "90000", "15000"
 	found := judge(all, o, noon)
-	if got := ids(found); got != "error other-max-ttl, error other-max-ttl" {
-		t.Fatal(got)
+	if got := ids(found); got != "note other-max-ttl" || !strings.Contains(found[0].Problem, "max-ttl 1m30s") {
+		t.Fatal(got, found)
 	}
-	for i, want := range []string{"if they have 1m0s, wait that long, then: redis-cli", "stop every proxy"} {
-		if !strings.Contains(found[i].Fix, want) {
-			t.Errorf("%s: %s; want %q", found[i].Where, found[i].Fix, want)
+}
+
+// TestValkeyByItsName: in what was looked at, and in what mends it.
+func TestValkeyByItsName(t *testing.T) {
+	all, o := set(t, "10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379")
+	for _, f := range all[:2] {
+		f.info["maxmemory_policy"] = "allkeys-lru"
+	}
+	all[0].info["redis_version"], all[0].info["valkey_version"] = "7.2.4", "6.2.1" // there is none that old
+	if l := all[0].look(); l.Software != "Valkey" || l.Version != "6.2.1" {
+		t.Errorf("looked at %s %s", l.Software, l.Version)
+	}
+	if l := all[1].look(); l.Software != "Redis" || l.Version != "7.0.15" {
+		t.Errorf("looked at %s %s", l.Software, l.Version)
+	}
+	for _, f := range judge(all, o, noon) {
+		switch {
+		case f.ID == "version":
+			if !strings.HasPrefix(f.Problem, "Valkey 6.2.1 ") {
+				t.Errorf("%s: %s", f.Where, f.Problem)
+			}
+		case strings.HasPrefix(f.Fix, "redis-cli") == (f.Where == all[0].where()), strings.HasPrefix(f.Fix, "valkey-cli") != (f.Where == all[0].where()):
+			t.Errorf("%s: %s", f.Where, f.Fix)
 		}
 	}
 }

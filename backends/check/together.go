@@ -166,6 +166,8 @@ func judgeRecords(j *judgement, nodes []*facts, o *Options) {
 	}
 	switch names := strings.Join(missing, ", "); {
 	case len(missing) == 0:
+	case o.Voting && !o.Strict:
+		j.add(Note, "new", "has no node record: nothing is written to the upstream before a lock is asked for", "nothing; if it was in use and has been emptied, wait for max-ttl before you ask for a lock")
 	case len(with) > 0 && o.lenient():
 		j.add(Warning, "forgot", names+": no node record, which others have, so it was emptied; the first proxy lets it vote at once", "find out what emptied it; --restart-grace safe")
 	case len(with) > 0:

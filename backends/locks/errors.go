@@ -24,6 +24,13 @@ func (e *QueueFullError) Error() string {
 	return fmt.Sprintf("%d wait already, which is the most", e.Max)
 }
 
+// A HoldsError says that the owner holds the name as often as it may.
+type HoldsError struct{ Max int }
+
+func (e *HoldsError) Error() string {
+	return fmt.Sprintf("the owner has %d holds of this lock, which is the most", e.Max)
+}
+
 // A MaxWaitError says that a LOCK wants to wait for longer than it may.
 type MaxWaitError struct{ Wait, Max time.Duration }
 
@@ -107,14 +114,18 @@ func isConnection(err error) bool {
 }
 
 // redisReason is the error code of a Redis error. Redis before 7 wraps an error
-// inside a script in one of its own, where the code stands behind a dash.
+// inside a script in one of its own, where the code stands behind a dash; the script
+// itself is told the line before it.
 func redisReason(msg string) error {
 	code, _, _ := strings.Cut(msg, " ")
-	if i := strings.LastIndex(msg, ": -"); i >= 0 && strings.HasPrefix(msg, "ERR ") {
+	if i := strings.LastIndex(msg, ": -"); i >= 0 && (strings.HasPrefix(msg, "ERR ") || strings.HasPrefix(msg, "@")) {
 		code, _, _ = strings.Cut(msg[i+3:], " ")
 	}
 	if code != "ERR" && code != "" && strings.ToUpper(code) == code {
-		return errors.New(code)
+		return &RefusalError{code}
 	}
-	return errors.New(msg[:min(len(msg), 120)])
+	if strings.Contains(msg, "The user executing the script can't ") { // Redis before 7.2
+		return &RefusalError{"NOPERM"}
+	}
+	return &RefusalError{msg[:min(len(msg), 120)]}
 }

@@ -68,7 +68,7 @@ func (w *witness) keep(t *testing.T, s *Service, ttl time.Duration) {
 	w.mu.Lock()
 	if w.owner == a.Grant.Owner {
 		w.believes = func() bool {
-			until, ok := s.memory.until(h, a.Grant.Fence)
+			until, ok := s.memory.until(h, a.Grant.Fence, []string{a.Grant.attempt})
 			return ok && until > s.now()
 		}
 	}
@@ -233,7 +233,7 @@ func (w *witness) waitInTurn(t *testing.T, p []*Service, stop <-chan struct{}) {
 			t.Error("a grant is not remembered")
 			continue
 		}
-		w.granted(t, time.Now().Add(g.until-s.now()-ttl+drift(ttl)), ttl, a.Grant)
+		w.granted(t, time.Now().Add(g.until()-s.now()-ttl+drift(ttl)), ttl, a.Grant)
 		time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
 		switch rand.IntN(20) {
 		case 0: // crashed

@@ -52,10 +52,11 @@ func (s *Service) forceGrant(ctx context.Context, db int, name string, fence int
 		if err != nil {
 			return Holding{}, false, err
 		}
-		if ballots(votes, yes) < s.quorum {
+		now, who := s.holding(votes, db, name)
+		if who == undecidedHolder {
 			return Holding{}, false, s.quorumError("LOCKCTL", name, votes)
 		}
-		now, found := s.holding(votes, db, name)
+		found := who != nobody
 		other := fence != 0 && now.Fence != fence
 		switch {
 		case !found, held && (other || now.Owner != was.Owner):
@@ -120,7 +121,7 @@ func (s *Service) force(ctx context.Context, h holder, votes []vote) (done bool,
 	s.memory.forgetGrant(h, fence)
 	s.keeper.lose(h, fence, lostForced, "it was taken away by an operator")
 	holds := everyHold(votes, h.owner)
-	j := s.releaseJob(s.key(h.db, h.name), h.owner, fence, "force", "", holds[:min(len(holds), forceHolds)]...)
+	j := s.releaseJob(s.key(h.db, h.name), h.owner, grant{fence: fence}, "force", "", holds[:min(len(holds), forceHolds)], nil)
 	round := s.ask(askRelease, j, func(v []vote) bool { return leftNothing(v, h.owner) >= s.quorum })
 	s.waiting.stir(place{h.db, h.name})
 	err = round.wait(ctx, patience)

@@ -123,7 +123,7 @@ func TestALateForceHarmsNobody(t *testing.T) {
 	k := s.key(0, "job")
 	old := lock(t, s, "job", "alice", 30*time.Second)
 	late := func(fence int64, holds ...string) []string {
-		return s.command(scripts.Release, k, append([]string{"alice", strconv.FormatInt(fence, 10), "force", ""}, holds...)...)
+		return s.command(scripts.Release, k, append([]string{"alice", strconv.FormatInt(fence, 10), "force", "", "", "late", strconv.Itoa(len(holds))}, holds...)...)
 	}
 	force(t, s, "job")
 	g := lock(t, s, "job", "alice", 30*time.Second)

@@ -59,7 +59,7 @@ var votings = []struct {
 	name string
 	parse
 }{
-	{"acquire", parseAcquire}, {"done", parseDone}, {"renew", parseRenew}, {"release", parseRelease}, {"read", parseRead}, {"state", parseState},
+	{"acquire", parseAcquire}, {"done", parseDone}, {"renew", parseRenew}, {"release", parseRelease}, {"read", parseRead}, {"state", parseState}, {"order", parseOrder},
 	{"scan", func(m []rueidis.RedisMessage) (vote, error) { return parsePage(m, "lockproxy:lock:") }},
 }
 
@@ -68,7 +68,7 @@ var votings = []struct {
 func FuzzVotes(f *testing.F) {
 	for _, s := range []string{
 		"*7\r\n:1\r\n:9\r\n:0\r\n:30000\r\n:1\r\n$1\r\nl\r\n:4\r\n", "*2\r\n:2\r\n:9\r\n", "*4\r\n:0\r\n$2\r\nme\r\n:5\r\n:9\r\n", "*1\r\n:0\r\n", "*2\r\n:1\r\n:0\r\n", "*3\r\n:3\r\n$1\r\nl\r\n:4\r\n", "*1\r\n:4\r\n",
-		"*5\r\n:1\r\n:0\r\n:2\r\n:1\r\n:3\r\n", "*4\r\n:3\r\n:1\r\n:2\r\n$1\r\nh\r\n", "*2\r\n:-1\r\n:0\r\n", "*3\r\n:-1\r\n:0\r\n$2\r\nid\r\n", "*2\r\n:-2\r\n:60000\r\n", "*2\r\n:-99\r\n:1\r\n", "*1\r\n:-9223372036854775808\r\n",
+		"*5\r\n:1\r\n:0\r\n:2\r\n:1\r\n:3\r\n", "*4\r\n:3\r\n:1\r\n:2\r\n$1\r\nh\r\n", "*2\r\n:-1\r\n:0\r\n", "*3\r\n:-1\r\n:0\r\n$2\r\nid\r\n", "*4\r\n:-1\r\n:0\r\n$2\r\nid\r\n:1\r\n", "*3\r\n:-4\r\n:1\r\n$3\r\na b\r\n", "*8\r\n:1\r\n:9\r\n:60000\r\n:1\r\n$1\r\nw\r\n$1\r\nl\r\n$0\r\n\r\n$0\r\n\r\n", "*2\r\n:-2\r\n:60000\r\n", "*3\r\n:-2\r\n:60000\r\n:60000\r\n", "*4\r\n:-3\r\n:60000\r\n$1\r\nq\r\n:60000\r\n", "*3\r\n:1\r\n:9\r\n:60000\r\n", "*2\r\n:-99\r\n:1\r\n", "*1\r\n:-9223372036854775808\r\n",
 		"*15\r\n:1\r\n$2\r\nme\r\n:5\r\n:9\r\n$1\r\nl\r\n:4\r\n$0\r\n\r\n:0\r\n$0\r\n\r\n:10\r\n:0\r\n:0\r\n$5\r\n1 9 h\r\n$1\r\nh\r\n:10\r\n",
 		"*2\r\n$1\r\n0\r\n*2\r\n$17\r\nlockproxy:lock:a\x00\r\n$1\r\nb\r\n", "-NOSCRIPT no\r\n", "_\r\n", "*-1\r\n", "$-1\r\n", "+OK\r\n", "*3\r\n:1\r\n*1\r\n:1\r\n%1\r\n+a\r\n+b\r\n", "*2\r\n$1\r\n1\r\n,1.5\r\n",
 	} {

@@ -74,12 +74,17 @@ func serve(tb testing.TB, o Options) *Service {
 	return s
 }
 
-// start serves on real nodes.
+// start serves on real nodes, which vote.
 func start(tb testing.TB, nodes int) (*Service, []*redistest.Server) {
 	tb.Helper()
 	ns := redistest.StartNodes(tb, nodes)
-	return serve(tb, Options{Nodes: nodesAt(tb, addrs(ns)...), NodeTimeout: patient}), ns
+	s := serve(tb, Options{Nodes: nodesAt(tb, addrs(ns)...), NodeTimeout: patient})
+	eventually(tb, 2*time.Minute, "all nodes vote", func() bool { return allVoting(s) })
+	return s, ns
 }
+
+// fixedFields are those of a lock record that are no holds.
+const fixedFields = 9
 
 func lock(tb testing.TB, s *Service, name, owner string, ttl time.Duration) Grant {
 	tb.Helper()
@@ -112,7 +117,7 @@ func unlock(tb testing.TB, s *Service, name, owner string, want int) {
 func eventually(tb testing.TB, within time.Duration, what string, ok func() bool) {
 	tb.Helper()
 	if within >= time.Second {
-		within = max(within, 2*patient)
+		within = max(within, 30*time.Second)
 	}
 	for end := time.Now().Add(within); ; time.Sleep(5 * time.Millisecond) {
 		if ok() {
@@ -122,4 +127,9 @@ func eventually(tb testing.TB, within time.Duration, what string, ok func() bool
 			tb.Fatalf("not within %v: %s", within, what)
 		}
 	}
+}
+
+// registering are the arguments of register.lua for a node of the Service's.
+func registering(s *Service, how string) []string {
+	return register(&vote{}, how, &nodeSet{now: s.list})
 }

@@ -3,6 +3,7 @@ package locks
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 )
 
@@ -23,12 +24,47 @@ type Holding struct {
 	Waited    time.Duration // if Here: from the call of LOCK to the grant
 }
 
+// HeldFor is one hold of a name.
+type HeldFor struct {
+	Taken time.Duration // since the LOCK
+	Left  time.Duration // until it ends by itself; the latest end that a node gives it
+}
+
+// eachHold are the holds that the votes which match show.
+func eachHold(votes []vote, match func(*vote) bool) []HeldFor {
+	seen := map[string]*HeldFor{}
+	for i := range votes {
+		v := &votes[i]
+		if !match(v) {
+			continue
+		}
+		for j, id := range v.read.holds {
+			if v.read.rests[j] <= 0 {
+				continue
+			}
+			h := seen[takenAs(id)]
+			if h == nil {
+				h = &HeldFor{}
+				seen[takenAs(id)] = h
+			}
+			h.Taken, h.Left = max(h.Taken, v.read.ages[j]), max(h.Left, v.read.rests[j])
+		}
+	}
+	var all []HeldFor
+	for _, h := range seen {
+		all = append(all, *h)
+	}
+	slices.SortFunc(all, func(a, b HeldFor) int { return cmp.Or(cmp.Compare(b.Taken, a.Taken), cmp.Compare(a.Left, b.Left)) })
+	return all
+}
+
 // A NodeView is what one node says of a name.
 type NodeView struct {
 	Address   string
 	State     NodeState     // NodeVoting: it answered, and what follows counts
+	Since     time.Time     // when State was first seen, if it was when the nodes were last looked at
 	Left      time.Duration // of a quarantine
-	Err       error         // why it does not vote
+	Err       error         // why it does not vote; of one that refuses writes what follows counts all the same
 	Owner     string        // who has the name there; empty: nobody
 	Fence     int64         // of the grant, or the largest of the name
 	Remaining time.Duration
@@ -40,14 +76,16 @@ type NodeView struct {
 type Inspection struct {
 	Held    bool
 	Holding Holding    // if Held; else only DB, Name and Waiters
+	Each    []HeldFor  // if Held: the holds that some node has, the oldest first; those that one request took are one
 	Nodes   []NodeView // in the order of Options.Nodes
 	Need    int        // how many must agree
 }
 
 const calmTries = 5 // reads of a name, until nodes do not differ only because something is under way
 
-// Inspect asks every node who has a name. Fewer than a quorum that vote are a
-// *QuorumError, and what those said is in the Inspection all the same.
+// Inspect asks every node who has a name. It never guesses: where the nodes that vote
+// cannot say, since too few do or since those that do not may have what decides, the
+// error is a *QuorumError, and what was said is in the Inspection all the same.
 func (s *Service) Inspect(ctx context.Context, db int, name string) (Inspection, error) {
 	if err := s.enter(ctx); err != nil {
 		return Inspection{}, err
@@ -61,9 +99,12 @@ func (s *Service) Inspect(ctx context.Context, db int, name string) (Inspection,
 	for i := range votes {
 		in.Nodes = append(in.Nodes, s.view(i, &votes[i]))
 	}
-	in.Holding, in.Held = s.holding(votes, db, name)
-	if ballots(votes, yes) < s.quorum {
+	var who ownership
+	if in.Holding, who = s.holding(votes, db, name); who == undecidedHolder || who == unsettledGrant {
 		err = s.quorumError("LOCKCTL", name, votes)
+	}
+	if in.Held = who == oneOwner; in.Held {
+		in.Each = eachHold(votes, func(v *vote) bool { return v.ballot == yes && v.owner == in.Holding.Owner })
 	}
 	return in, err
 }
@@ -91,43 +132,79 @@ func calm(votes []vote) bool {
 		case v.ballot != yes:
 		case first == nil:
 			first = v
-		case v.owner != first.owner, v.owner != "" && (v.fence != first.fence || countHolds(v.read.holds) != countHolds(first.read.holds)):
+		case v.owner != first.owner, v.owner != "" && (v.fence != first.fence || countHolds(v.read.live()) != countHolds(first.read.live())):
 			return false
 		}
 	}
 	return true
 }
 
-// holding is who has the name if a quorum names one owner, as to a LOCK that is refused.
-func (s *Service) holding(votes []vote, db int, name string) (Holding, bool) {
-	h := Holding{DB: db, Name: name}
-	owner, n := most(votes, func(v *vote) (string, bool) { return v.owner, v.ballot == yes && v.owner != "" })
-	h.Waiters = s.waiting.count(place{db, name})
-	if n < s.quorum {
-		return h, false
+// An ownership is what votes say of who has a name.
+type ownership uint8
+
+const (
+	nobody          ownership = iota // no owner can have a quorum
+	oneOwner                         // a quorum names one owner, under one fence
+	unsettledGrant                   // a quorum names one owner, under several fences: it is being granted the name
+	undecidedHolder                  // the nodes that do not vote may have what decides
+)
+
+// ownershipOf counts the votes on who has a name. owner is whom most nodes name, n how many do.
+func ownershipOf(votes []vote, q int) (owner string, n int, fence int64, who ownership) {
+	owner, n = most(votes, func(v *vote) (string, bool) { return v.owner, v.ballot == yes && v.owner != "" })
+	fence, agreed := most(votes, func(v *vote) (int64, bool) { return v.fence, v.ballot == yes && v.owner == owner && owner != "" })
+	switch {
+	case agreed >= q:
+		return owner, n, fence, oneOwner
+	case n >= q:
+		return owner, n, fence, unsettledGrant
+	case n+len(votes)-ballots(votes, yes) >= q:
+		return owner, n, fence, undecidedHolder
+	}
+	return owner, n, fence, nobody
+}
+
+// holding is who has the name, if the votes say so; where they do not decide it, it is the
+// owner whom most nodes name, if any.
+func (s *Service) holding(votes []vote, db int, name string) (Holding, ownership) {
+	h := Holding{DB: db, Name: name, Waiters: s.waiting.count(place{db, name})}
+	owner, n, fence, who := ownershipOf(votes, s.quorum)
+	if who == nobody || n == 0 {
+		return h, who
 	}
 	its := func(v *vote) bool { return v.ballot == yes && v.owner == owner }
-	h.Owner, h.Votes = owner, n
-	h.Fence, _ = most(votes, func(v *vote) (int64, bool) { return v.fence, its(v) })
+	h.Owner, h.Votes, h.Fence = owner, n, fence
 	h.Session = s.keeper.keeps(holder{db, name, owner}, h.Fence)
 	h.Waited, h.Here = s.memory.waited(holder{db, name, owner}, h.Fence)
-	h.Remaining = qthRest(votes, s.quorum, its)
-	h.Holds = qth(votes, s.quorum, its, func(v *vote) int { return countHolds(v.read.holds) })
+	h.Remaining = qthRest(votes, min(n, s.quorum), its)
+	h.Holds = qth(votes, min(n, s.quorum), its, func(v *vote) int { return countHolds(v.read.live()) })
 	for i := range votes {
 		if v := &votes[i]; its(v) && !v.read.told {
 			h.Held, h.Info = max(h.Held, v.read.age), cmp.Or(h.Info, v.read.info)
 		}
 	}
-	return h, true
+	return h, who
 }
 
-// view is what a node's vote in a read says.
+// view is what a node's vote in a read says. A node that refuses writes answers it like
+// any other.
 func (s *Service) view(i int, v *vote) NodeView {
-	st := s.status(i, v)
-	n := NodeView{Address: st.Address, State: st.State, Left: st.Left, Err: st.Err}
+	st, seen := s.status(i, v), s.seen(i)
+	switch {
+	case seen.State == st.State:
+		st.Since = seen.Since
+	case seen.State == NodeRefusing && v.ballot == yes:
+		st.State, st.Since, st.Err = seen.State, seen.Since, seen.Err
+	case st.State == NodeDown:
+		st.State = NodeUnknown // it may only have been slow
+	}
+	n := NodeView{Address: st.Address, State: st.State, Since: st.Since, Left: st.Left, Err: st.Err}
+	if st.State == NodeUnused {
+		n.Err = v.err
+	}
 	if v.ballot == yes {
 		n.Owner, n.Fence, n.Remaining = v.owner, v.fence, v.rest
-		n.Holds, n.PutBack = countHolds(v.read.holds), v.read.told && v.owner != ""
+		n.Holds, n.PutBack = countHolds(v.read.live()), v.read.told && v.owner != ""
 	}
 	return n
 }

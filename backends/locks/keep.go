@@ -1,6 +1,7 @@
 package locks
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"slices"
@@ -30,6 +31,7 @@ type keeper struct {
 	due     []*lease  // wait for a worker
 	urgent  []func()  // wait for a worker, before those: what was lost is told, what a session had is given back
 	workers int
+	busy    int  // workers that have taken something
 	running bool // there is a scheduler
 	stopped bool // nothing is renewed any more
 	closed  bool // no goroutine may start any more
@@ -51,7 +53,7 @@ type lease struct {
 	holds   []*kept
 	busy    bool               // a worker has it, or will
 	cancel  context.CancelFunc // of the renewal that is out
-	suspect bool               // somebody who renewed was told that it is lost
+	suspect bool               // it may end earlier than is known, or be lost
 	missed  error              // why the last renewal failed, nil if it did not
 
 	at    time.Duration // of keeper.order
@@ -63,9 +65,10 @@ type kept struct {
 	id      string
 	lease   *lease
 	session *Session
-	place   int           // in session.holds
-	maxHold time.Duration // as it was asked for
-	end     time.Duration // of renewing
+	place   int // in session.holds
+	maxHold time.Duration
+	onLoss  OnLoss
+	end     time.Duration // past which it is not renewed
 	release time.Duration // when it is given back, since the session has ended; 0: it has not
 }
 
@@ -84,11 +87,7 @@ func (k *keeper) addLocked(a *acquisition, fence int64, until time.Duration) {
 		l = &lease{holder: a.holder, fence: fence, place: -1}
 		k.leases[a.holder] = l
 	}
-	maxHold := a.MaxHold
-	if maxHold == 0 {
-		maxHold = k.svc.opts.MaxHold
-	}
-	hold := &kept{id: a.id, lease: l, maxHold: maxHold, end: a.began + maxHold}
+	hold := &kept{id: a.id, lease: l, maxHold: a.MaxHold, end: a.began + a.MaxHold, onLoss: a.OnLoss}
 	l.holds = append(l.holds, hold)
 	a.Session.attachLocked(hold)
 	l.ttl = max(l.ttl, a.TTL)
@@ -106,12 +105,15 @@ func (l *lease) margin() time.Duration {
 	return max(leastPause, min(l.ttl/10, time.Second))
 }
 
-// end is when renewing ends.
-func (l *lease) end() (end time.Duration) {
-	for _, hold := range l.holds {
-		end = max(end, hold.end)
-	}
-	return end
+// lasting is the hold that is renewed longest.
+func (l *lease) lasting() *kept {
+	return slices.MaxFunc(l.holds, func(a, b *kept) int { return cmp.Compare(a.end, b.end) })
+}
+
+// full reports whether the lease runs to the end of its MAXHOLD, so that no renewal can let
+// it run longer. A renewal is for whole milliseconds.
+func (l *lease) full() bool {
+	return l.until >= l.lasting().end-drift(l.ttl)-time.Millisecond
 }
 
 // drop forgets holds of h and renews them no more.
@@ -167,18 +169,50 @@ func (k *keeper) lose(h holder, fence int64, why loss, reason string) {
 	}
 }
 
+// supersede ends what sessions have of the grant with this fence, or an earlier one, which its owner has
+// dropped for a new one. All but by, the session that asked for that, are told.
+func (k *keeper) supersede(h holder, fence int64, by *Session) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l := k.leases[h]
+	if l == nil || l.fence > fence {
+		return
+	}
+	for i := len(l.holds) - 1; i >= 0; i-- {
+		if l.holds[i].session == by {
+			k.detachLocked(l.holds[i])
+		}
+	}
+	if len(l.holds) > 0 {
+		k.loseLocked(l, lostTaken, "its owner has taken it afresh")
+	}
+}
+
 func (k *keeper) loseLocked(l *lease, why loss, reason string) {
 	k.svc.counters.losses[why].Add(1)
-	loss := Loss{DB: l.db, Name: l.name, Owner: l.owner, Fence: l.fence, Reason: reason}
 	var told []*Session
 	for _, hold := range l.holds {
-		if c := hold.session; !slices.Contains(told, c) {
-			told = append(told, c)
-			k.urgent = append(k.urgent, func() { c.tell(loss) })
+		c := hold.session
+		if slices.Contains(told, c) {
+			continue
 		}
+		told = append(told, c)
+		loss := Loss{DB: l.db, Name: l.name, Owner: l.owner, Fence: l.fence, OnLoss: l.onLoss(c), Reason: reason}
+		k.urgent = append(k.urgent, func() { c.tell(loss) })
 	}
 	k.dropLeaseLocked(l)
 	k.hireLocked()
+}
+
+// onLoss is what a session wants to be done.
+func (l *lease) onLoss(c *Session) OnLoss {
+	wish := OnLossPush
+	for _, hold := range l.holds {
+		if hold.session == c {
+			wish = max(wish, hold.onLoss)
+		}
+	}
+	return wish
 }
 
 // relet notes for how long a grant was renewed by hand; fence 0 means any.
@@ -190,15 +224,30 @@ func (k *keeper) relet(h holder, fence int64, ttl time.Duration) {
 	}
 }
 
-// look has a lease looked at now: its end was moved, or it is suspected to be lost.
-func (k *keeper) look(h holder, suspect bool) {
+// look has a lease looked at now: its end was moved, or it is suspected to be lost. One that
+// is being renewed is looked at again only if it is suspected.
+func (k *keeper) look(h holder, suspect bool) { k.lookIn(0, h, suspect) }
+
+// lookIn is look after a pause.
+func (k *keeper) lookIn(pause time.Duration, h holder, suspect bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if l := k.leases[h]; l != nil && !l.busy {
-		l.suspect = l.suspect || suspect
-		l.next = k.svc.now()
+	l := k.leases[h]
+	if l == nil {
+		return
+	}
+	l.suspect = l.suspect || suspect
+	if at := k.svc.now() + pause; !l.busy && (pause == 0 || at < l.next) {
+		l.next = at
 		k.scheduleLocked(l)
 	}
+}
+
+// any reports whether anything is kept.
+func (k *keeper) any() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.leases) > 0
 }
 
 // giveUpLocked takes the holds out that are to be released by now, to be given back.
@@ -219,8 +268,8 @@ func (k *keeper) giveUpLocked(l *lease, now time.Duration) {
 // renew does what is due for a lease: it is renewed, unless it ended or somebody else
 // renewed it.
 func (k *keeper) renew(l *lease) {
-	until, known := k.svc.memory.until(l.holder, l.fence)
 	k.mu.Lock()
+	until, known := k.svc.memory.until(l.holder, l.fence, l.ids())
 	if known {
 		l.until = until
 	}
@@ -232,9 +281,10 @@ func (k *keeper) renew(l *lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	l.cancel = cancel
-	ttl, ids := l.ttl, l.ids()
+	l.suspect = false
+	t, ids := term{l.ttl, l.lasting().end}, l.ids()
 	k.mu.Unlock()
-	k.settle(l, k.svc.keep(ctx, l.holder, l.fence, ttl, ids))
+	k.settle(l, k.svc.keep(ctx, l.holder, l.fence, t, ids))
 }
 
 // judgeLocked reports whether a lease is to be renewed now, and within what time. If not,
@@ -245,9 +295,9 @@ func (k *keeper) judgeLocked(l *lease) (within time.Duration, due bool) {
 	switch {
 	case len(l.holds) == 0 || k.stopped:
 	case now >= last:
-		why, reason := l.reason(now)
+		why, reason := l.reason()
 		k.loseLocked(l, why, reason)
-	case now >= l.end():
+	case l.full() && !l.suspect:
 		k.doneLocked(l, last)
 	case now < l.until-l.lead() && !l.suspect:
 		k.doneLocked(l, l.until-l.lead())
@@ -282,16 +332,19 @@ func (k *keeper) settle(l *lease, o outcome) {
 		return
 	}
 	now := k.svc.now()
-	l.suspect = false
 	switch o.ruling {
 	case carried:
 		k.svc.counters.sessionRenewals.Add(1)
 		l.until, l.missed = o.until, nil
 		k.dropLocked(l.holder, o.released)
-		k.doneLocked(l, max(l.until-l.lead(), now+leastPause))
+		next := max(l.until-l.lead(), now+leastPause)
+		if l.suspect { // since this renewal was sent
+			next = now + leastPause
+		}
+		k.doneLocked(l, next)
 	case undecided:
 		k.svc.counters.sessionMisses.Add(1)
-		l.missed = o.err
+		l.missed, l.suspect = o.err, true
 		k.doneLocked(l, max(now, min(now+l.pause(now), l.until-l.margin())))
 	case released:
 		k.dropLeaseLocked(l)
@@ -303,16 +356,10 @@ func (k *keeper) settle(l *lease, o outcome) {
 }
 
 // reason says in an operator's words why a lease is given up.
-func (l *lease) reason(now time.Duration) (why loss, text string) {
-	last := l.holds[0]
-	for _, hold := range l.holds {
-		if hold.end > last.end {
-			last = hold
-		}
-	}
+func (l *lease) reason() (why loss, text string) {
 	switch {
-	case now >= last.end:
-		return lostMaxHold, "MAXHOLD of " + short(last.maxHold) + " is over"
+	case l.full():
+		return lostMaxHold, "MAXHOLD of " + short(l.lasting().maxHold) + " is over"
 	case l.missed != nil:
 		return lostQuorum, "it could not be renewed: " + l.missed.Error()
 	}

@@ -130,7 +130,7 @@ func TestTenThousandLocks(t *testing.T) {
 	const locks = 10_000
 	nodes := redistest.StartNodes(t, 3)
 	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 2 * time.Second, MaxTTL: 10 * time.Minute})
-	lock(t, s, "warm", "alice", time.Second)
+	allVote(t, []*Service{s})
 	ttl := 20 * time.Second
 	take := func(c *client, n int) (took time.Duration) {
 		began := time.Now()
@@ -147,14 +147,20 @@ func TestTenThousandLocks(t *testing.T) {
 	}
 	// Whoever takes a sixth of the ttl or longer to take all could hardly renew all in time:
 	// on a machine that is so busy leases are longer.
-	sample := newClient(s)
-	ttl = min(max(ttl, 6*locks/500*take(sample, 500)), 2*time.Minute)
-	sample.End()
-	eventually(t, 20*time.Second, "the sample is given back", s.idle)
-	before := heapInUse()
-	c := newClient(s)
-	locked := time.Now()
-	take(c, locks)
+	var (
+		c      *client
+		locked time.Time
+		before int64
+	)
+	for again := true; again; {
+		before, c, locked = heapInUse(), newClient(s), time.Now()
+		took := take(c, locks)
+		if again = took > ttl/6 && ttl < 2*time.Minute; again {
+			c.End()
+			eventually(t, 2*time.Minute, "what was taken too slowly is given back", s.idle)
+			ttl = min(7*took, 2*time.Minute)
+		}
+	}
 	grown := heapInUse() - before
 	t.Logf("%d locks in %v, %d KB", locks, time.Since(locked), grown>>10)
 	if grown > 100<<20 {
@@ -173,8 +179,9 @@ func TestTenThousandLocks(t *testing.T) {
 	nodes[2].Pause()
 	defer nodes[2].Resume()
 	time.Sleep(time.Until(locked.Add(11 * ttl / 10)))
-	if n := renewed(); n < locks || len(c.told()) > 0 {
-		t.Errorf("%d of %d are kept, %d losses were told", n, locks, len(c.told()))
+	eventually(t, ttl, "all are kept", func() bool { return renewed() == locks || len(c.told()) > 0 })
+	if len(c.told()) > 0 {
+		t.Errorf("%d losses were told", len(c.told()))
 	}
 	s.keeper.mu.Lock()
 	workers := s.keeper.workers
@@ -184,7 +191,7 @@ func TestTenThousandLocks(t *testing.T) {
 	}
 	nodes[2].Resume()
 	c.End()
-	eventually(t, 20*time.Second, "all are given back", s.idle)
+	eventually(t, 2*time.Minute, "all are given back", s.idle)
 	for _, j := range []int{0, locks / 2, locks - 1} {
 		lock(t, s, fmt.Sprintf("many%d", j), "bob", time.Second)
 	}

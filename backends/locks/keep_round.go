@@ -19,23 +19,36 @@ type outcome struct {
 	err      error         // undecided: why
 }
 
-// keep renews the grant with this fence for ttl, for the sake of the holds ids. It never
-// brings its end forward, and sends nothing once ctx has ended. What is not remembered,
+// A term is for how long a lease is renewed: for ttl, but not past end.
+type term struct{ ttl, end time.Duration }
+
+func (t term) from(now time.Duration) time.Duration {
+	return min(t.ttl, t.end-now).Truncate(time.Millisecond)
+}
+
+// keep renews the holds ids of the grant with this fence for a term. It never brings their
+// end forward, but finds that somebody else did, and sends nothing once ctx has ended. What is not remembered,
 // or was changed through another proxy, is read first; so is what seems lost: it may
 // have been given back by its owner elsewhere.
-func (s *Service) keep(ctx context.Context, h holder, fence int64, ttl time.Duration, ids []string) outcome {
-	if g, ok := s.memory.grow(h, fence, s.now()); ok {
-		until, result, votes, err := s.renewal(ctx, h, ttl, g, nil, grows)
+func (s *Service) keep(ctx context.Context, h holder, fence int64, t term, ids []string) outcome {
+	if g, ok := s.memory.grow(h, fence, ids, s.now()); ok {
+		until, result, votes, err := s.renewal(ctx, h, t.from(s.now()), g, nil, grows)
 		switch {
 		case err != nil || result == undecided:
 			return s.missed(h, votes, err)
 		case result == carried:
+			if slices.ContainsFunc(votes, func(v vote) bool { return v.givenBack }) {
+				s.memory.doubt(h) // elsewhere: read the next time
+			}
+			if noted(votes) {
+				s.memory.shorten(h, fence, until)
+			}
 			return outcome{ruling: carried, until: s.memory.grown(h, g, until)}
 		case result == conflict:
 			s.memory.doubt(h)
 		}
 	}
-	return s.keepForeign(ctx, h, fence, ttl, ids)
+	return s.keepForeign(ctx, h, fence, t, ids)
 }
 
 // missed is a renewal that decided nothing.
@@ -50,9 +63,9 @@ func (s *Service) missed(h holder, votes []vote, err error) outcome {
 }
 
 // keepForeign is keep for a grant of which this proxy does not know all.
-func (s *Service) keepForeign(ctx context.Context, h holder, fence int64, ttl time.Duration, ids []string) outcome {
+func (s *Service) keepForeign(ctx context.Context, h holder, fence int64, t term, ids []string) outcome {
 	before := s.memory.recall(h)
-	votes, began, err := s.readSettled(ctx, h, s.opts.patience(ttl), "")
+	votes, began, err := s.readSettled(ctx, h, s.opts.patience(t.ttl), "")
 	if err != nil {
 		return s.missed(h, nil, err)
 	}
@@ -66,22 +79,23 @@ func (s *Service) keepForeign(ctx context.Context, h holder, fence int64, ttl ti
 		s.memory.forgetGrant(h, fence)
 		return outcome{ruling: result}
 	}
-	there := g.holds
-	var gone []string
-	g.holds, gone = s.stillThere(votes, h.owner, there, ids)
+	all := g
+	there, gone := s.stillThere(votes, h.owner, holdIDs(all.holds), ids)
+	g.holds = slices.DeleteFunc(slices.Clone(all.holds), func(h hold) bool { return !slices.Contains(there, h.id) })
 	if len(g.holds) == 0 {
 		if len(gone) == len(ids) {
 			return outcome{ruling: released}
 		}
 		return s.missed(h, votes, nil)
 	}
-	g, result, votes, err = s.takeOver(ctx, h, ttl, g, votes, grows)
+	g, result, votes, err = s.takeOver(ctx, h, t.from(s.now()), g, votes, grows)
 	if err != nil || result != carried {
 		return s.missed(h, votes, err) // whoever changed it meanwhile is found by the next read
 	}
-	g.holds = there
+	until := g.until()
+	g.holds = append(without(all.holds, there), g.holds...)
 	s.adopt(h, before, g)
-	return outcome{ruling: carried, until: g.until, released: gone}
+	return outcome{ruling: carried, until: until, released: gone}
 }
 
 // stillThere divides holds by a read: those that a quorum has, and those that no quorum
@@ -120,13 +134,17 @@ func (s *Service) adopt(h holder, before, g grant) {
 // The owner did not ask for it, and another proxy that renewed the lease may remember
 // that its validity runs: by that memory an UNLOCK there could take a rival's hold for
 // nothing but a try. So a lease that has been taken over is released after a note on a
-// quorum, as by Force. Whoever took it over did so on a quorum, which does not give it
+// quorum, as by Force, and so is one that ends earlier without these holds. Whoever took it over did so on a quorum, which does not give it
 // back without: no rival can have been granted the name before the note.
 func (s *Service) giveBack(h holder, fence int64, ids []string) {
-	origin := s.memory.origin(h, fence)
+	g := s.memory.recall(h)
+	if g.fence != fence {
+		g = grant{fence: fence}
+	}
 	s.drop(h, ids...)
-	if origin != "" {
-		votes := s.releaseEnded(h, fence, origin, ids)
+	left := liveHolds(without(g.holds, ids), s.now())
+	if g.origin != "" && (len(left) == 0 || lastEnd(left) >= g.untilOf(ids)) {
+		votes := s.releaseEnded(h, g, g.origin, ids, left)
 		if !slices.ContainsFunc(votes, func(v vote) bool { return v.ballot == stale }) {
 			return
 		}
@@ -137,7 +155,7 @@ func (s *Service) giveBack(h holder, fence int64, ids []string) {
 		}
 		noted, err := s.announce(context.Background(), h, fence, s.opts.patience(s.opts.MaxTTL))
 		if err == nil && ballots(noted, yes) >= s.quorum {
-			s.releaseEnded(h, fence, "", ids)
+			s.releaseEnded(h, g, "", ids, left)
 			return
 		}
 	}
@@ -145,14 +163,14 @@ func (s *Service) giveBack(h holder, fence int64, ids []string) {
 
 // releaseEnded has holds released where the lease is of this lineage, or empty: where
 // they are. It returns the votes when a majority has answered.
-func (s *Service) releaseEnded(h holder, fence int64, lineage string, ids []string) []vote {
-	round := s.ask(askRelease, s.endJob(h, fence, lineage, ids), func(v []vote) bool { return 2*(len(v)-ballots(v, silent)) > len(v) })
+func (s *Service) releaseEnded(h holder, g grant, lineage string, ids []string, left []hold) []vote {
+	round := s.ask(askRelease, s.endJob(h, g, lineage, ids, left), func(v []vote) bool { return 2*(len(v)-ballots(v, silent)) > len(v) })
 	s.waiting.stir(place{h.db, h.name})
 	_ = round.wait(context.Background(), s.opts.patience(s.opts.MaxTTL)) // so that not all of a session's locks queue up at the nodes
 	return s.closed(round, round.close(false, nil), nil)
 }
 
 // endJob releases holds that their owner did not give back.
-func (s *Service) endJob(h holder, fence int64, lineage string, ids []string) job {
-	return s.releaseJob(s.key(h.db, h.name), h.owner, fence, "end", lineage, ids...)
+func (s *Service) endJob(h holder, g grant, lineage string, ids []string, left []hold) job {
+	return s.releaseJob(s.key(h.db, h.name), h.owner, g, "end", lineage, ids, left)
 }

@@ -77,9 +77,10 @@ func (k *keeper) dispatch() (wait time.Duration, any bool) {
 	return 0, false
 }
 
-// hireLocked starts as many workers as there is work for.
+// hireLocked starts a worker for each piece of work that none is about to take: what is under
+// way, which may take as long as a lease, holds up nothing else.
 func (k *keeper) hireLocked() {
-	for n := min(keepRounds, len(k.urgent)+len(k.due)); k.workers < n && !k.closed; {
+	for queued := len(k.urgent) + len(k.due); k.workers-k.busy < queued && k.workers < keepRounds && !k.closed; {
 		k.workers++
 		k.group.Go(k.work)
 	}
@@ -97,6 +98,9 @@ func (k *keeper) work() {
 		default:
 			return
 		}
+		k.mu.Lock()
+		k.busy--
+		k.mu.Unlock()
 	}
 }
 
@@ -111,7 +115,9 @@ func (k *keeper) take() (urgent func(), l *lease) {
 	default:
 		k.workers--
 		k.urgent, k.due = nil, nil
+		return nil, nil
 	}
+	k.busy++
 	return urgent, l
 }
 

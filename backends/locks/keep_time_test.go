@@ -145,18 +145,6 @@ func (s *timeless) ran(node int, sc *scripts.Script) (n int) {
 	return n
 }
 
-// last is when a node ran a script last.
-func (s *timeless) last(node int, sc *scripts.Script) (at time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.calls[node] {
-		if c.sha == sc.SHA1 {
-			at = c.at
-		}
-	}
-	return at
-}
-
 // left is what remains of the lease of job on node i, 0 if it is free.
 func (s *timeless) left(i int) time.Duration {
 	e := s.nodes[i].HGet(s.key(0, "job").lock, "e")
@@ -241,22 +229,83 @@ func TestMissedRenewals(t *testing.T) {
 	}
 }
 
-func TestMaxHoldEndsRenewing(t *testing.T) {
+// TestMaxHoldEndsTheLease, however the lease and MAXHOLD compare: the client is told before,
+// and no validity it was told runs longer.
+func TestMaxHoldEndsTheLease(t *testing.T) {
 	t.Parallel()
-	inBubble(t, 3, Options{MaxHold: time.Minute}, func(t *testing.T, s *timeless) {
+	tests := []struct {
+		what         string
+		ttl, maxHold time.Duration // of LOCK
+		limit        time.Duration // of the Service, 0: its default
+		ends         time.Duration
+	}{
+		{"many leases", 10 * time.Second, 0, time.Minute, time.Minute},
+		{"one and a half", 2 * time.Second, 3 * time.Second, 0, 3 * time.Second},
+		{"a little more than one", 2 * time.Second, 2001 * time.Millisecond, 0, 2001 * time.Millisecond},
+		{"exactly one", 2 * time.Second, 2 * time.Second, 0, 2 * time.Second},
+		{"less than one", 30 * time.Second, 3 * time.Second, 0, 3 * time.Second},
+		{"less than one by default", 30 * time.Second, 0, 3 * time.Second, 3 * time.Second},
+		{"the shortest", 30 * time.Second, 100 * time.Millisecond, 0, 100 * time.Millisecond},
+	}
+	for _, tt := range tests {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, 3, Options{MaxHold: tt.limit}, func(t *testing.T, s *timeless) {
+				c := newClient(s.Service)
+				g := c.lock(t, "job", "alice", tt.ttl, tt.maxHold)
+				granted := time.Now()
+				end := granted.Add(tt.ends)
+				if g.Validity > tt.ends {
+					t.Errorf("LOCK says %v", g.Validity)
+				}
+				for len(c.told()) == 0 && time.Now().Before(end) {
+					time.Sleep(time.Millisecond)
+				}
+				told := end.Sub(c.lostOnce(t, 0, g, "MAXHOLD of "+short(tt.ends)+" is over"))
+				ttl := min(tt.ttl, tt.ends)
+				if least := max(leastPause, min(ttl/10, time.Second)); told < least || told > least+drift(ttl)+10*time.Millisecond {
+					t.Errorf("told %v before the end", told)
+				}
+				refused(t, s.Service, "job", "bob", time.Second) // until the end
+				time.Sleep(time.Until(end) - 2*time.Millisecond - drift(ttl))
+				for i := range s.nodes {
+					if left := s.left(i); left <= 0 {
+						t.Errorf("node %d has ended it before", i)
+					}
+				}
+				time.Sleep(time.Until(end) + 5*time.Millisecond)
+				for i := range s.nodes {
+					if left := s.left(i); left > 0 {
+						t.Errorf("%v left on node %d after the end", left, i)
+					}
+				}
+				lock(t, s.Service, "job", "bob", time.Second)
+			})
+		})
+	}
+}
+
+// TestMaxHoldOfALeaseReadAnew: a lease that was changed through another proxy is cut to
+// MAXHOLD as well.
+func TestMaxHoldOfALeaseReadAnew(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, Options{}, func(t *testing.T, s *timeless) {
 		c := newClient(s.Service)
-		g := c.lock(t, "job", "alice", 10*time.Second, 0)
-		time.Sleep(5 * time.Minute)
-		at := c.lostOnce(t, 0, g, "MAXHOLD of 1m is over").Sub(s.began)
-		if at < time.Minute || at > 69*time.Second {
-			t.Errorf("told after %v", at)
+		g := c.lock(t, "job", "alice", 6*time.Second, 9*time.Second)
+		end := time.Now().Add(9 * time.Second)
+		for time.Until(end) > time.Second && len(c.told()) == 0 {
+			s.memory.doubt(holder{0, "job", "alice"})
+			time.Sleep(100 * time.Millisecond)
 		}
-		if last := s.last(0, scripts.Renew); last > time.Minute || last < 56*time.Second {
-			t.Errorf("last renewed after %v", last)
+		for len(c.told()) == 0 && time.Now().Before(end) {
+			time.Sleep(time.Millisecond)
 		}
-		if s.left(0) > 0 {
-			t.Error("the lock is still held")
+		c.lostOnce(t, 0, g, "MAXHOLD of 9s is over")
+		if n := s.ran(0, scripts.Read); n == 0 {
+			t.Error("nothing was read")
 		}
+		time.Sleep(time.Until(end) + 5*time.Millisecond)
+		lock(t, s.Service, "job", "bob", time.Second)
 	})
 }
 
@@ -282,6 +331,94 @@ func TestRenewingByHandSetsTheLease(t *testing.T) {
 			t.Errorf("told %+v", c.told())
 		}
 	})
+}
+
+// TestKeeperTrustsNoEndThatMayBeShortened: once a node has a note that the lease may have
+// been shortened, the session's own renewals are all that is known of its end, and what is
+// remembered of another hold's longer lease does not count.
+func TestKeeperTrustsNoEndThatMayBeShortened(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		what string
+		read bool
+	}{{"renewed as remembered", false}, {"read anew", true}} {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, 3, Options{}, func(t *testing.T, s *timeless) {
+				c, h := newClient(s.Service), holder{0, "job", "alice"}
+				g := c.lock(t, "job", "alice", 3*time.Second, 0)
+				if _, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: time.Minute}); err != nil {
+					t.Fatal(err)
+				}
+				s.keeper.relet(h, 0, 3*time.Second)
+				look := func() (left time.Duration) {
+					if tt.read {
+						s.memory.doubt(h)
+					}
+					s.keeper.look(h, true)
+					time.Sleep(100 * time.Millisecond)
+					until, _ := s.memory.until(h, g.Fence, []string{g.attempt})
+					return until - s.now()
+				}
+				if left := look(); left < 50*time.Second {
+					t.Errorf("%v left before the note", left)
+				}
+				votes, err := s.announce(t.Context(), h, g.Fence, s.opts.patience(time.Second))
+				if err != nil || ballots(votes, yes) < s.quorum {
+					t.Fatal(votes, err)
+				}
+				if left := look(); left > 3*time.Second {
+					t.Errorf("%v left after the note", left)
+				}
+				before := s.ran(0, scripts.Renew)
+				time.Sleep(9 * time.Second)
+				if n := s.ran(0, scripts.Renew) - before; n < 9 {
+					t.Errorf("%d renewals in three leases", n)
+				}
+				if len(c.told()) > 0 {
+					t.Errorf("told %+v", c.told())
+				}
+			})
+		})
+	}
+}
+
+// TestSuspectedWhileRenewed: word that a lease was cut, which comes while it is being renewed
+// or when too few nodes answer, has it renewed again.
+func TestSuspectedWhileRenewed(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		what    string
+		suspect bool // while it is being renewed
+		result  ruling
+		want    bool
+	}{
+		{"carried", false, carried, false},
+		{"carried, suspected", true, carried, true},
+		{"undecided", false, undecided, true},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, 3, Options{}, func(t *testing.T, s *timeless) {
+				c, h := newClient(s.Service), holder{0, "job", "alice"}
+				c.lock(t, "job", "alice", time.Minute, 0)
+				s.keeper.mu.Lock()
+				l := s.keeper.leases[h]
+				l.busy = true           // as if a worker had it
+				l.ttl = 3 * time.Second // so that it is due shortly before its end
+				until := l.until
+				s.keeper.mu.Unlock()
+				if tt.suspect {
+					s.keeper.look(h, true)
+				}
+				s.keeper.settle(l, outcome{ruling: tt.result, until: until})
+				time.Sleep(30 * time.Second)
+				if n := s.ran(0, scripts.Renew); (n > 0) != tt.want {
+					t.Errorf("%d renewals", n)
+				}
+			})
+		})
+	}
 }
 
 // TestWhatIsNotRememberedIsRead: a grant that fell out of the memory is kept as well.

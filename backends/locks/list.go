@@ -49,7 +49,7 @@ func (s *Service) List(ctx context.Context, r ListRequest) (Listing, error) {
 	if err != nil {
 		return Listing{}, err
 	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.enterToList(ctx); err != nil {
 		return Listing{}, err
 	}
 	defer s.leave()
@@ -66,12 +66,30 @@ func (s *Service) List(ctx context.Context, r ListRequest) (Listing, error) {
 		if ballots(votes, yes) < s.quorum {
 			return Listing{}, s.quorumError("LOCKCTL", places[i].name, votes)
 		}
-		h, held := s.holding(votes, places[i].db, places[i].name)
-		if held && !at.reported(votes, h.Fence) {
+		h, err := s.listed(ctx, votes, places[i])
+		if err != nil {
+			return Listing{}, err
+		}
+		if h.Owner != "" && !at.reported(votes, h.Fence) {
 			l.Held = append(l.Held, h)
 		}
 	}
 	return l, nil
+}
+
+// listed is who has a name by a read, or by another one where that does not decide it. An owner
+// that may have it is listed with the votes it has, which are fewer than a quorum: a name that is
+// held must not be missing. Nobody has it if there is no Owner.
+func (s *Service) listed(ctx context.Context, votes []vote, at place) (Holding, error) {
+	h, who := s.holding(votes, at.db, at.name)
+	if who == undecidedHolder || who == unsettledGrant {
+		votes, err := s.readCalm(ctx, holder{db: at.db, name: at.name})
+		if err != nil {
+			return Holding{}, err
+		}
+		h, _ = s.holding(votes, at.db, at.name)
+	}
+	return h, nil
 }
 
 // scanSome looks at some keys of the node that the cursor is at, or of another one if
@@ -120,7 +138,7 @@ func (s *Service) scannable(at cursor, failed []vote) (index int, ok bool) {
 
 // scan looks at some keys of one node.
 func (s *Service) scan(ctx context.Context, node int, r ListRequest, from string) (vote, error) {
-	prefix := s.opts.Prefix + "lock:"
+	prefix := lockPrefix(s.opts.Prefix)
 	pattern := globEscape(s.key(r.DB, "").lock)
 	if r.DB == AllDBs {
 		pattern = globEscape(prefix) + "*:"

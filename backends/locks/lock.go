@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -26,6 +27,9 @@ const (
 	MaxReq   = 1 << 10
 	MaxInfo  = 256
 )
+
+// MaxHolds is how many holds of one name an owner may have; the scripts know it too.
+const MaxHolds = 1000
 
 // errSplit says that a quorum voted and nobody has one. It never leaves the package.
 var errSplit = errors.New("no owner has a majority")
@@ -51,6 +55,10 @@ func (s *Service) admit(r *LockRequest) error {
 	if r.Owner == "" {
 		r.Owner, r.generated = s.opts.chance.id(), true
 	}
+	if r.Session != nil {
+		setDefault(&r.MaxHold, s.opts.MaxHold)
+		r.TTL = min(r.TTL, r.MaxHold)
+	}
 	r.asked = s.now()
 	return nil
 }
@@ -71,7 +79,7 @@ func (s *Service) lockOnce(ctx context.Context, r LockRequest) (Answer, error) {
 		switch {
 		case errors.Is(err, errWanting) && healed < healTries:
 			healed++
-			if !s.recover(ctx) && healed > 1 {
+			if !s.recover(ctx, true) && healed > 1 {
 				return Answer{}, errors.Unwrap(err)
 			}
 			continue
@@ -113,6 +121,9 @@ func (s *Service) check(r LockRequest) error {
 	if err := checkReq(r.Owner, r.Req); err != nil {
 		return err
 	}
+	if r.MaxHold != 0 && r.MaxHold < s.opts.MinTTL {
+		return fmt.Errorf("max-hold %v is under the shortest lease of %v", r.MaxHold, s.opts.MinTTL)
+	}
 	return s.checkTTL(r.TTL)
 }
 
@@ -126,11 +137,11 @@ func (s *Service) checkTTL(ttl time.Duration) error {
 // An acquisition is one try to get a name.
 type acquisition struct {
 	LockRequest
-	holder  holder
-	key     key
-	id      string // of the hold
-	version version
-	began   time.Duration
+	holder holder
+	key    key
+	id     string // of the hold
+	known  grant  // what this proxy knew of the owner's grant, with the holds that live
+	began  time.Duration
 }
 
 // errWanting wraps a *QuorumError of a round in which nodes lacked what recover may
@@ -149,6 +160,11 @@ func (s *Service) acquire(ctx context.Context, r LockRequest) (Answer, error) {
 		return Answer{}, err
 	}
 	defer s.leave()
+	if r.Fresh {
+		if err := s.prepareFresh(ctx, &r); err != nil {
+			return Answer{}, err
+		}
+	}
 	a, j := s.newAcquisition(r)
 	return s.conclude(ctx, a, s.ask(askAcquire, j, s.decided))
 }
@@ -156,12 +172,41 @@ func (s *Service) acquire(ctx context.Context, r LockRequest) (Answer, error) {
 // newAcquisition begins a try: its clock runs. The job is the question to every node.
 func (s *Service) newAcquisition(r LockRequest) (*acquisition, job) {
 	a := &acquisition{LockRequest: r, holder: holder{r.DB, r.Name, r.Owner}, key: s.key(r.DB, r.Name), id: s.newHold(r), began: s.now()}
-	a.version = s.memory.enter(a.holder, a.id, a.began)
+	if !r.generated { // else nobody can ask for a RENEW yet
+		s.underway.begin(a.holder, a.id)
+	}
+	a.known = s.memory.enter(a.holder, a.began)
+	fence, how := a.known.fence, "plain"
+	switch {
+	case r.Fresh:
+		fence, how = r.dropped, "fresh"
+	case r.NoReenter:
+		how = "alone"
+	}
+	args := append(make([]string, 0, 8+2*len(a.known.holds)), r.Owner, ms(r.TTL), s.proposal(), r.Info, how, a.id,
+		strconv.FormatInt(fence, 10), a.known.id)
+	if !r.Fresh {
+		args = s.carry(args, a.known.holds)
+	}
 	return a, job{
-		args: s.command(scripts.Acquire, a.key, r.Owner, ms(r.TTL), s.proposal(), r.Info,
-			a.version.lineage, strconv.FormatInt(a.version.number, 10), a.id),
+		args:  s.command(scripts.Acquire, a.key, args...),
 		parse: parseAcquire, expires: a.began + s.opts.patience(r.TTL).quorum, durable: true,
 	}
+}
+
+// mostCarried is how many holds of a grant a message about another one takes along.
+const mostCarried = 64
+
+// carry adds holds that this proxy knows of a grant to the arguments of a script, so that nodes which
+// lack some add them: the ones taken last, each with the ms it has left.
+func (s *Service) carry(args []string, holds []hold) []string {
+	now := s.now()
+	for _, h := range holds[max(0, len(holds)-mostCarried):] {
+		if h.until > now {
+			args = append(args, h.id, ms(h.until-now))
+		}
+	}
+	return args
 }
 
 // decided reports whether votes on an acquisition decide it.
@@ -169,6 +214,7 @@ func (s *Service) decided(v []vote) bool { return tallyAcquire(v, s.quorum, fals
 
 // conclude waits for the votes on an acquisition.
 func (s *Service) conclude(ctx context.Context, a *acquisition, round *round) (Answer, error) {
+	defer s.underway.end(a.holder, a.id)
 	if err := round.wait(ctx, s.opts.patience(a.TTL)); err != nil {
 		s.ended(round, s.abandon(a, round), endCanceled)
 		return Answer{}, err
@@ -191,6 +237,9 @@ func (s *Service) decide(ctx context.Context, a *acquisition, round *round) (Ans
 	case held:
 		s.ended(round, s.abandon(a, round), endHeld)
 		return Answer{Holder: t.holder, Remaining: t.rest, fence: t.fence}, nil
+	case full:
+		s.ended(round, s.abandon(a, round), endHeld)
+		return Answer{}, &HoldsError{Max: MaxHolds}
 	case ended:
 		s.ended(round, s.abandon(a, round), endRepeat)
 		s.counters.repeats.Add(1)
@@ -233,14 +282,24 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 		return Answer{}, s.lateError(a, votes)
 	}
 	s.ended(round, votes, endGranted)
-	var v *version
-	if _, n := most(votes, func(v *vote) (version, bool) { return v.version, v.ballot == yes && v.version == a.version }); n >= s.quorum {
-		v = &a.version
+	g := grant{fence: t.fence, id: a.id}
+	if t.kept {
+		g.id, _ = most(votes, func(v *vote) (string, bool) { return v.grant, v.ballot == yes && v.kept == t.fence })
 	}
-	holds, err := s.remember(a, t.fence, now+validity, v, t.holds)
+	if a.Fresh && a.dropped != 0 {
+		s.keeper.supersede(a.holder, a.dropped, a.Session)
+	}
+	lineage, n := most(votes, func(v *vote) (string, bool) { return v.version.lineage, v.ballot == yes })
+	if n >= s.quorum && (lineage == a.id || lineage == a.known.version.lineage) {
+		g.version.lineage = lineage
+	}
+	holds, until, err := s.remember(a, g, now+validity, t.holds)
 	if err != nil {
 		s.undoAll(a)
 		return Answer{}, err
+	}
+	if validity = min(validity, until-s.now()); validity <= 0 {
+		return Answer{}, s.lateError(a, votes)
 	}
 	return Answer{Granted: true, Grant: Grant{
 		DB: a.DB, Name: a.Name, Owner: a.Owner, Fence: t.fence, Validity: validity, Holds: holds, attempt: a.id,
@@ -250,7 +309,7 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 // recount forgets holds that were given back through other proxies, if more are remembered
 // of the grant than a quorum counts. It is not done for a node that was late to hear of one.
 func (s *Service) recount(ctx context.Context, a *acquisition, t tally) {
-	known := s.memory.holds(a.holder, t.fence)
+	known := s.memory.live(a.holder, t.fence, s.now())
 	if len(known) == 0 || countHolds(append(known, a.id)) <= t.holds {
 		return
 	}
@@ -341,9 +400,10 @@ func (s *Service) complete(a *acquisition, i int, v *vote, fence int64) {
 // abandon ends an acquisition's round and undoes it on every node that did it, and
 // on every node that may have done it or still may. It returns the votes.
 func (s *Service) abandon(a *acquisition, round *round) []vote {
+	s.underway.end(a.holder, a.id)
 	var once sync.Once
 	undo := func(i int, v vote) {
-		if v.ballot == yes || (v.ballot == silent && v.code == 0 && !v.unsent) {
+		if v.ballot == yes || (v.ballot == silent && (v.code == 0 || v.code == damaged) && !v.unsent) {
 			once.Do(func() { s.counters.undos.Add(1) })
 			s.nodes[i].push(s.undoJob(a.key, a.Owner, a.id))
 		}
@@ -367,17 +427,22 @@ func (s *Service) undoAll(a *acquisition) {
 
 // undoJob removes a hold.
 func (s *Service) undoJob(k key, owner, hold string) job {
-	return s.releaseJob(k, owner, 0, "undo", "", hold)
+	return s.releaseJob(k, owner, grant{}, "undo", "", []string{hold}, nil)
 }
 
-// releaseJob removes holds, in one of the ways of release.lua, and insists until no lease
-// they may have can run. request is what its header calls TAG.
-func (s *Service) releaseJob(k key, owner string, fence int64, how, request string, holds ...string) job {
-	args := append([]string{owner, strconv.FormatInt(fence, 10), how, request}, holds...)
-	return job{
+// releaseJob removes holds of a grant, in one of the ways of release.lua, and insists until no lease
+// they may have can run. request is what its header calls TAG; left are holds of the grant that stay.
+func (s *Service) releaseJob(k key, owner string, g grant, how, request string, ids []string, left []hold) job {
+	args := append([]string{owner, strconv.FormatInt(g.fence, 10), how, request, g.id, s.opts.chance.id(), strconv.Itoa(len(ids))}, ids...)
+	j := job{
 		args: s.command(scripts.Release, k, args...), parse: parseRelease,
 		expires: s.now() + s.opts.MaxTTL, insist: true,
 	}
+	if len(left) > 0 {
+		j.later = j.args
+		j.args = s.carry(slices.Clone(j.args), left)
+	}
+	return j
 }
 
 // Undo takes a grant back, as if it had not been made. It does not wait for nodes. Unlike
@@ -387,7 +452,7 @@ func (s *Service) Undo(g Grant) {
 	s.counters.undos.Add(1)
 	h := holder{g.DB, g.Name, g.Owner}
 	s.drop(h, g.attempt)
-	j := s.endJob(h, g.Fence, "", []string{g.attempt})
+	j := s.endJob(h, grant{fence: g.Fence}, "", []string{g.attempt}, nil)
 	for _, n := range s.nodes {
 		n.push(j)
 	}

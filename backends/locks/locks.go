@@ -31,16 +31,33 @@ type LockRequest struct {
 	TTL   time.Duration // the lease, whole milliseconds, within the limits of the Service
 	Info  string        // up to 256 bytes, shown to whoever looks who holds the lock
 
+	// What a holder that asks again gets, instead of another hold of its grant. Not both; each needs an Owner.
+	Fresh     bool // a new grant, with a new fence; its earlier holds are dropped
+	NoReenter bool // the answer of somebody else who asks: it is held
+
 	Wait    time.Duration // how long to wait for the name, first come, first served; 0 tries once
 	Session *Session      // not nil: the lease is renewed while the session lives, see Session
-	MaxHold time.Duration // with Session: for how long it is renewed, from the grant on; 0 means Options.MaxHold
+	MaxHold time.Duration // with Session: the lease ends so long after the grant, however long TTL is; MinTTL at least; 0 means Options.MaxHold
+	OnLoss  OnLoss        // with Session: what its Loss says
 	Client  string        // who asks, for Waiters; the nodes are not told
 	Req     string        // up to 1 KB; not empty: the same (DB, Name, Owner, Req) is granted once, however often it is asked;
 	// once it is given back the answer is its Grant with no Validity and no Holds
 
 	generated bool          // Owner was, so that it has nothing yet
+	dropped   int64         // with Fresh: the fence of the grant that may be dropped, which a quorum has noted; 0: none
 	asked     time.Duration // when Lock was called
 }
+
+// OnLoss is what a client wants to be done when its session loses a lock. It means
+// nothing to the Service, which passes it on.
+type OnLoss int8
+
+// Of several holds of one owner the largest counts.
+const (
+	OnLossPush    OnLoss = -1 // it is told
+	OnLossDefault OnLoss = 0  // it did not say
+	OnLossClose   OnLoss = 1  // its connection ends
+)
 
 // A Grant is one acquisition that a majority agreed to.
 type Grant struct {

@@ -16,19 +16,56 @@ type holder struct {
 	name, owner string
 }
 
+// A hold is one LOCK of an owner that was granted.
+type hold struct {
+	id    string
+	until time.Duration // end of its validity, by the Service's clock
+}
+
+// holdIDs are the ids of holds, in their order.
+func holdIDs(holds []hold) []string {
+	ids := make([]string, len(holds))
+	for i := range holds {
+		ids[i] = holds[i].id
+	}
+	return ids
+}
+
+// lastEnd is when the last of the holds ends; 0 if there are none.
+func lastEnd(holds []hold) (until time.Duration) {
+	for i := range holds {
+		until = max(until, holds[i].until)
+	}
+	return until
+}
+
+// liveHolds are those that have not ended.
+func liveHolds(holds []hold, now time.Duration) []hold {
+	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool { return h.until <= now })
+}
+
+// without are the holds whose ids are none of these.
+func without(holds []hold, ids []string) []hold {
+	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool { return slices.Contains(ids, h.id) })
+}
+
 // A grant is what this proxy knows about what a holder has. It is a hint: what is
 // forgotten can be read from a quorum.
 type grant struct {
 	fence   int64
-	holds   []string      // ids, the oldest first
-	until   time.Duration // end of the validity, by the Service's clock
+	id      string        // the hold whose LOCK numbered the grant
+	holds   []hold        // the oldest first
 	version version       // the largest that was given out
+	asked   int           // how often the end of its holds was asked for or read, after they were granted
 	origin  string        // lineage of the version under which this proxy was granted it; empty if it was not, or that is not known
 	since   time.Duration // when this proxy was granted it; 0: that is not known
 	partial bool          // there are, or may be, holds or a version made through another proxy
 	here    bool          // this proxy was granted it
 	waited  time.Duration // if here: from the call of LOCK to the grant
 }
+
+// until is the end of the validity: that of the hold that ends last.
+func (g *grant) until() time.Duration { return lastEnd(g.holds) }
 
 // memory is a bounded LRU of grants. All methods are safe for concurrent use.
 type memory struct {
@@ -50,7 +87,7 @@ func newMemory(size int, now func() time.Duration, held *meter.Histogram) (*memo
 // came back for it. It was counted before, or cannot be, if since is 0.
 func (m *memory) over(g *grant) {
 	if g.since != 0 {
-		m.held.Observe(min(m.now(), max(g.until, g.since)) - g.since)
+		m.held.Observe(min(m.now(), max(g.until(), g.since)) - g.since)
 		g.since = 0
 	}
 }
@@ -61,30 +98,32 @@ func (g *grant) copy() grant {
 	return c
 }
 
-func (g *grant) remove(holds []string) {
-	g.holds = slices.DeleteFunc(g.holds, func(id string) bool { return slices.Contains(holds, id) })
+func (g *grant) remove(ids []string) {
+	g.holds = slices.DeleteFunc(g.holds, func(h hold) bool { return slices.Contains(ids, h.id) })
 }
 
 // claim takes the holds to give back out of memory, so that no second unlock gives
-// back the same: all, or that of the request with this tag, or else the last one. g is the grant as it was. ok is false when
-// the grant must be read first.
-func (m *memory) claim(h holder, fence int64, all bool, tag string) (g grant, holds []string, ok bool) {
+// back the same: all, or that of the request with this tag, or else the last one, also if it
+// has ended: who gives it back does not mean another. left is what remains and lives, and g the grant
+// as it was. ok is false when the grant must be read first.
+func (m *memory) claim(h holder, fence int64, all bool, tag string, now time.Duration) (g grant, given []string, left []hold, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.grants.Get(h)
 	if !ok || (fence != 0 && p.fence != fence) || (all && p.partial) {
-		return g, nil, false
+		return g, nil, nil, false
 	}
 	g = p.copy()
-	holds = g.holds
+	given = holdIDs(p.holds)
 	if !all {
-		holds = takenBy(tag, g.holds)
+		given = takenBy(tag, given)
 	}
-	if p.remove(holds); len(p.holds) == 0 {
+	p.remove(given)
+	if left = liveHolds(p.holds, now); len(left) == 0 {
 		p.since = 0 // whoever releases it says when it is over
 		m.grants.Remove(h)
 	}
-	return g, holds, true
+	return g, given, left, true
 }
 
 // knows reports whether a hold of h that the request with this tag took is remembered.
@@ -92,53 +131,54 @@ func (m *memory) knows(h holder, tag string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.grants.Get(h)
-	return ok && slices.ContainsFunc(p.holds, tagged(tag))
+	return ok && slices.ContainsFunc(p.holds, func(h hold) bool { return holdTag(h.id) == tag })
 }
 
-// taken are the holds of h that are remembered and were taken by the requests that took
+// taken are the ids of holds of h that are remembered and were taken by the requests that took
 // these.
-func (m *memory) taken(h holder, ids ...string) (holds []string) {
+func (m *memory) taken(h holder, ids ...string) (taken []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.grants.Get(h)
 	if !ok {
 		return nil
 	}
-	for _, id := range p.holds {
+	for i := range p.holds {
+		id := p.holds[i].id
 		if slices.ContainsFunc(ids, func(o string) bool { return takenAs(o) == takenAs(id) }) {
-			holds = append(holds, id)
+			taken = append(taken, id)
 		}
 	}
-	return holds
+	return taken
 }
 
-// unclaim puts holds back whose release is undecided.
-func (m *memory) unclaim(h holder, g grant, holds []string) {
+// unclaim puts holds of g back whose release is undecided.
+func (m *memory) unclaim(h holder, g grant, ids []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	g.holds = slices.DeleteFunc(g.holds, func(h hold) bool { return !slices.Contains(ids, h.id) })
 	p, ok := m.grants.Get(h)
 	switch {
 	case ok && p.fence == g.fence:
-		p.remove(holds) // a RENEW may have read them meanwhile
-		p.holds = append(p.holds, holds...)
+		p.remove(ids) // a RENEW may have read them meanwhile
+		p.holds = append(p.holds, g.holds...)
 		p.since = max(p.since, g.since)
 	case !ok || p.fence < g.fence: // else the owner has had another grant since
-		g.holds = holds
 		m.grants.Add(h, &g)
 	}
 }
 
-// enter gives an acquisition its version: the next of a grant whose validity runs,
-// or the first of a new lineage, which hold, its id, names.
-func (m *memory) enter(h holder, hold string, now time.Duration) version {
+// enter is what is known of h when it asks for the name, with the holds that live.
+func (m *memory) enter(h holder, now time.Duration) grant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.grants.Get(h)
-	if !ok || p.until <= now || p.partial {
-		return version{lineage: hold}
+	if !ok {
+		return grant{}
 	}
-	p.version.number++
-	return p.version
+	g := *p
+	g.holds = liveHolds(p.holds, now)
+	return g
 }
 
 // has reports whether h is remembered to have the name now.
@@ -146,45 +186,50 @@ func (m *memory) has(h holder, now time.Duration) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.grants.Get(h)
-	return ok && p.until > now
+	return ok && p.until() > now
 }
 
-// holds are the ids that are remembered of the grant with this fence.
-func (m *memory) holds(h holder, fence int64) []string {
+// live are the ids of the holds that are remembered of the grant with this fence and have not ended.
+func (m *memory) live(h holder, fence int64, now time.Duration) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p, ok := m.grants.Peek(h); ok && p.fence == fence {
-		return slices.Clone(p.holds)
+		return holdIDs(liveHolds(p.holds, now))
 	}
 	return nil
 }
 
-// granted remembers a new hold and returns how many there are. v is the version that
-// the acquisition gave, if a quorum took it; count is how many holds a quorum counts. The
-// first hold waited so long.
-func (m *memory) granted(h holder, hold string, fence int64, until time.Duration, v *version, count int, waited time.Duration) (holds int) {
+// granted remembers a new hold and returns how many there are, and the end of its validity:
+// if a renewal was asked for since the LOCK began, when asked had this value, it may have
+// found the hold and shortened it. g is the grant as the nodes say: its fence, its id, if
+// that is known, and its lineage, if a quorum has it; count is how many holds a quorum
+// counts. The first hold waited so long.
+func (m *memory) granted(h holder, g grant, taken hold, asked, count int, waited time.Duration) (holds int, until time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	now := m.now()
 	p, ok := m.grants.Get(h)
-	if !ok || p.fence != fence {
+	switch {
+	case !ok || p.fence != g.fence:
 		if ok {
 			m.over(p)
 		}
-		p = &grant{fence: fence, here: count <= 1, waited: waited}
+		p = &grant{fence: g.fence, id: g.id, here: count <= 1, waited: waited, version: g.version, origin: g.version.lineage}
 		if p.here {
-			p.since = m.now()
-		}
-		if v != nil {
-			p.version, p.origin = *v, v.lineage
+			p.since = now
 		}
 		m.grants.Add(h, p)
+	case p.asked != asked:
+		taken.until = min(taken.until, p.until())
 	}
-	p.holds = append(p.holds, hold)
-	p.until = max(p.until, until)
-	if v == nil || p.version.lineage != v.lineage || count > countHolds(p.holds) {
+	if p.holds = append(p.holds, taken); len(p.holds) > MaxHolds {
+		p.holds = liveHolds(p.holds, now)
+	}
+	live := countHolds(holdIDs(liveHolds(p.holds, now)))
+	if g.version.lineage == "" || p.version.lineage != g.version.lineage || count > live {
 		p.partial = true
 	}
-	return max(count, countHolds(p.holds))
+	return max(count, live), taken.until
 }
 
 // renew gives a renewal its version. until is the validity it aims for: if that
@@ -196,13 +241,18 @@ func (m *memory) renew(h holder, fence int64, now, until time.Duration) (g grant
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.grants.Get(h)
-	if !ok || p.partial || p.until <= now || (fence != 0 && p.fence != fence) {
+	if !ok || p.partial || p.until() <= now || (fence != 0 && p.fence != fence) {
 		return g, false, false
 	}
 	p.version.number++
-	shortens = until < p.until
-	p.until = min(p.until, until)
-	return p.copy(), shortens, true
+	p.asked++
+	shortens = until < p.until()
+	for i := range p.holds {
+		p.holds[i].until = min(p.holds[i].until, until)
+	}
+	g = p.copy()
+	g.holds = liveHolds(g.holds, now)
+	return g, shortens, true
 }
 
 // renewed stores the validity that the renewal of g with its version won, and returns
@@ -215,24 +265,40 @@ func (m *memory) renewed(h holder, g grant, until time.Duration) time.Duration {
 		return until
 	}
 	if p.version != g.version {
-		until = min(until, p.until)
+		until = min(until, p.until())
 	}
-	p.until = until
+	p.end(holdIDs(g.holds), func(time.Duration) time.Duration { return until })
 	return until
 }
 
-// grow gives the renewal of a grant that nobody asked for its version. What is
-// remembered of the validity changes only when it succeeds: it can but grow. ok is as in
-// renew.
-func (m *memory) grow(h holder, fence int64, now time.Duration) (g grant, ok bool) {
+// end sets the ends of these holds.
+func (g *grant) end(ids []string, at func(was time.Duration) time.Duration) {
+	for i := range g.holds {
+		if slices.Contains(ids, g.holds[i].id) {
+			g.holds[i].until = at(g.holds[i].until)
+		}
+	}
+}
+
+// grow gives the renewal of some holds of a grant that nobody asked for its version, and
+// returns the grant with these holds. What is
+// remembered of their validity changes only when it succeeds: it can but grow. ok is as in
+// renew, and false if one of the holds is not remembered, or has ended.
+func (m *memory) grow(h holder, fence int64, ids []string, now time.Duration) (g grant, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.grants.Get(h)
-	if !ok || p.partial || p.until <= now || p.fence != fence {
+	if !ok || p.partial || p.fence != fence {
 		return g, false
 	}
+	g = p.copy()
+	g.holds = slices.DeleteFunc(g.holds, func(h hold) bool { return h.until <= now || !slices.Contains(ids, h.id) })
+	if len(g.holds) < len(ids) {
+		return grant{}, false
+	}
 	p.version.number++
-	return p.copy(), true
+	g.version = p.version
+	return g, true
 }
 
 // grown stores the validity that grow's renewal of g with its version won, unless another
@@ -244,21 +310,54 @@ func (m *memory) grown(h holder, g grant, until time.Duration) time.Duration {
 	if !ok || p.fence != g.fence {
 		return until
 	}
+	ids := holdIDs(g.holds)
 	if p.version == g.version {
-		p.until = max(p.until, until)
+		p.end(ids, func(was time.Duration) time.Duration { return max(was, until) })
 	}
-	return p.until
+	return p.untilOf(ids)
 }
 
-// until is the end of the validity that is remembered of the grant with this fence.
-func (m *memory) until(h holder, fence int64) (until time.Duration, ok bool) {
+// shorten has every hold of the grant with this fence end then, at the latest.
+func (m *memory) shorten(h holder, fence int64, until time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.grants.Get(h); ok && p.fence == fence {
+		for i := range p.holds {
+			p.holds[i].until = min(p.holds[i].until, until)
+		}
+	}
+}
+
+// untilOf is when the last of these holds ends, as far as they are remembered.
+func (g *grant) untilOf(ids []string) (until time.Duration) {
+	for i := range g.holds {
+		if slices.Contains(ids, g.holds[i].id) {
+			until = max(until, g.holds[i].until)
+		}
+	}
+	return until
+}
+
+// firstEnd is when the first of these holds ends, as far as they are remembered.
+func (g *grant) firstEnd(ids []string) (until time.Duration) {
+	for i := range g.holds {
+		if h := &g.holds[i]; slices.Contains(ids, h.id) && (until == 0 || h.until < until) {
+			until = h.until
+		}
+	}
+	return until
+}
+
+// until is the end of the validity that is remembered of these holds of the grant with this fence.
+func (m *memory) until(h holder, fence int64, ids []string) (until time.Duration, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.grants.Peek(h)
 	if !ok || p.fence != fence {
 		return 0, false
 	}
-	return p.until, true
+	until = p.untilOf(ids)
+	return until, until != 0
 }
 
 // waited is how long the first hold of the grant with this fence waited; ok is false if
@@ -270,17 +369,6 @@ func (m *memory) waited(h holder, fence int64) (waited time.Duration, ok bool) {
 		return p.waited, p.here
 	}
 	return 0, false
-}
-
-// origin is the lineage that leases of the grant with this fence have until another proxy
-// changes it; empty if that is not known.
-func (m *memory) origin(h holder, fence int64) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if p, ok := m.grants.Peek(h); ok && p.fence == fence {
-		return p.origin
-	}
-	return ""
 }
 
 // recall is what is remembered of a holder, the zero grant if nothing is.
@@ -312,31 +400,32 @@ func (m *memory) replace(h holder, before, g grant) {
 	if ok {
 		now = *p
 	}
-	if now.fence == before.fence && now.version == before.version && slices.Equal(now.holds, before.holds) {
+	if now.fence == before.fence && now.version == before.version && slices.Equal(holdIDs(now.holds), holdIDs(before.holds)) {
 		if now.fence == g.fence {
-			g.here, g.waited = now.here, now.waited
-			g.since = now.since
+			g.here, g.waited, g.since = now.here, now.waited, now.since
 		} else if ok {
 			m.over(p)
 		}
+		g.asked = now.asked + 1
 		m.grants.Add(h, &g)
 	} else if ok {
 		p.partial = true
 		if p.fence == g.fence { // this renewal may have shortened it
-			p.until = min(p.until, g.until)
+			p.asked++
+			p.end(holdIDs(g.holds), func(was time.Duration) time.Duration { return min(was, g.until()) })
 		}
 	}
 }
 
 // drop removes holds; with the last one the grant is forgotten.
-func (m *memory) drop(h holder, holds ...string) {
+func (m *memory) drop(h holder, ids ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.grants.Get(h)
 	if !ok {
 		return
 	}
-	if p.remove(holds); len(p.holds) == 0 {
+	if p.remove(ids); len(p.holds) == 0 {
 		m.grants.Remove(h)
 	}
 }

@@ -141,7 +141,7 @@ const (
 	saidQuarantine
 	saidUnregistered
 	saidFloor
-	saidMaxTTL
+	saidList
 	saidRefused
 	saidBusy
 	saidError
@@ -150,7 +150,7 @@ const (
 )
 
 var said = [...]string{
-	"yes", "no", "timeout", "connection", "quarantine", "unregistered", "floor", "maxttl", "refused", "busy", "error", "unwanted", "closed",
+	"yes", "no", "timeout", "connection", "quarantine", "unregistered", "floor", "list", "refused", "busy", "error", "unwanted", "closed",
 }
 
 // A nodeMeter is what is counted of one node.
@@ -183,12 +183,12 @@ func (m *nodeMeter) vote(v *vote) { m.votes[saying(v)].Add(1) }
 func saying(v *vote) int {
 	var same *sameServerError
 	switch {
-	case v.ballot == yes || v.ballot == repaired || v.ballot == again:
+	case v.ballot == yes || v.ballot == again:
 		return saidYes
 	case v.ballot != silent:
 		return saidNo
-	case v.code != 0:
-		return [...]int{saidUnregistered, saidQuarantine, saidFloor, saidMaxTTL}[-v.code-1]
+	case v.code < 0:
+		return [...]int{saidUnregistered, saidQuarantine, saidFloor, saidList}[-v.code-1]
 	case errors.Is(v.err, errTimeout):
 		return saidTimeout
 	case errors.Is(v.err, errUnwanted):

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -33,6 +35,7 @@ type job struct {
 	expires time.Duration // by the Service's clock; not sent, and not repeated, after it
 	durable bool          // a yes counts only when Options.ReplicaAcks replicas have it
 	insist  bool          // repeated until answered: what it undoes must not stay
+	later   []string      // if not nil, what is sent instead of args when it is repeated: times in args are over
 	survey  bool          // also for a node that must not vote
 	out     bool          // it was sent: the node may have run it
 }
@@ -66,10 +69,12 @@ type node struct {
 
 	wake chan struct{} // a job came while the lane waited; holds one
 
-	meter nodeMeter
+	meter   nodeMeter
+	refused atomic.Int64 // scripts, since it was last seen to do all they ask for; see doubt
 
 	// owned by the lane
 	greeted bool
+	loaded  bool // greeted: it has been given the scripts
 	lost    bool // the connection there was, if greeted is false
 	batch   []job
 	cmds    []rueidis.Completed
@@ -256,7 +261,7 @@ func (n *node) try(jobs []job, repeat bool) (again []job) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	if err := n.contact(ctx); err != nil {
+	if err := n.contact(ctx, slices.ContainsFunc(jobs, job.isScript)); err != nil {
 		n.giveUpAll(jobs, err)
 		return nil
 	}
@@ -312,10 +317,14 @@ func isNoScript(err error) bool {
 // replicas do not have what was done, if they must.
 func (n *node) hand(j job, res rueidis.RedisResult, missing error) {
 	v := count(res, j.parse)
+	n.doubt(&v)
 	if j.durable && missing != nil && didRenew(&v) {
 		v = vote{err: missing}
 	}
 	if v.err == nil || v.code != 0 {
+		if other := (*otherSetError)(nil); errors.As(v.err, &other) {
+			other.ours = n.svc.list.text
+		}
 		if v.err != nil {
 			v.err = n.name(v.err)
 		}
@@ -334,6 +343,9 @@ func (n *node) giveUp(j job, err error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if j.later != nil {
+		j.args = j.later
+	}
 	if !n.closed && len(n.later) < maxInsist {
 		n.later = append(n.later, j)
 		n.laterAt = n.svc.now() + firstPause
@@ -389,26 +401,29 @@ func (n *node) succeeded() {
 	n.meter.replies.Observe(n.took)
 }
 
-// contact makes sure that the node is connected, known and has the scripts.
-func (n *node) contact(ctx context.Context) error {
+func (j job) isScript() bool { return j.args[0] == "EVALSHA" }
+
+// contact makes sure that the node is connected, known and, if load says so, has the scripts.
+func (n *node) contact(ctx context.Context, load bool) error {
 	if err := n.locate(ctx); err != nil {
 		return err
 	}
-	if n.greeted {
+	if n.greeted && (n.loaded || !load) {
 		return nil
 	}
 	if err := n.dial(); err != nil {
 		return err
 	}
-	err := n.greet(ctx)
+	err := n.greet(ctx, load)
 	var answered *rueidis.RedisError
 	if err != nil && ctx.Err() == nil && !errors.As(err, &answered) {
-		err = n.greet(ctx) // the first error may be that of the connection before
+		err = n.greet(ctx, load) // the first error may be that of the connection before
 	}
 	if err != nil {
 		return err
 	}
 	err = n.svc.compare(n)
+	n.loaded = load
 	if n.greeted = err == nil; n.greeted && n.lost {
 		n.lost = false
 		n.reconnected()
@@ -446,12 +461,14 @@ func (n *node) dialled() rueidis.Client {
 	return n.client
 }
 
-// greet asks who the server is and loads the scripts.
-func (n *node) greet(ctx context.Context) error {
+// greet asks who the server is and, if load says so, loads the scripts.
+func (n *node) greet(ctx context.Context, load bool) error {
 	b := n.client.B()
 	cmds := []rueidis.Completed{b.Arbitrary("INFO", "server").Build()}
-	for _, s := range scripts.All() {
-		cmds = append(cmds, b.Arbitrary("SCRIPT", "LOAD", s.Source).Build())
+	if load {
+		for _, s := range scripts.All() {
+			cmds = append(cmds, b.Arbitrary("SCRIPT", "LOAD", s.Source).Build())
+		}
 	}
 	if n.follow != nil {
 		cmds = append(cmds, b.Arbitrary("INFO", "replication").Build())
@@ -485,7 +502,7 @@ func parseIdentity(info string) identity {
 		switch k {
 		case "run_id":
 			id.runID = v
-		case "redis_mode":
+		case "redis_mode", "server_mode": // Redis's, and Valkey's
 			id.cluster = v == "cluster"
 		}
 	}

@@ -46,3 +46,17 @@ func TestLaneSleepsWhileTheServiceEnds(t *testing.T) {
 		s.lanes.Wait()
 	})
 }
+
+// TestParseIdentity: a Redis and a Valkey tell in fields of different names that they
+// belong to a Cluster.
+func TestParseIdentity(t *testing.T) {
+	for info, want := range map[string]identity{
+		"# Server\r\nredis_mode:cluster\r\nrun_id:a\r\n":     {runID: "a", cluster: true},
+		"# Server\r\nserver_mode:cluster\r\nrun_id:b\r\n":    {runID: "b", cluster: true},
+		"# Server\r\nserver_mode:standalone\r\nrun_id:c\r\n": {runID: "c"},
+	} {
+		if got := parseIdentity(info); got != want {
+			t.Errorf("%q: %+v, want %+v", info, got, want)
+		}
+	}
+}

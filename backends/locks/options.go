@@ -1,9 +1,11 @@
 package locks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -31,16 +33,17 @@ type Options struct {
 	Nodes []*backends.Server // the masters, or sentinels and the name of theirs; an even number tolerates no more failures than one less
 
 	MinTTL       time.Duration // shortest lease; default 100 ms
-	MaxTTL       time.Duration // longest lease, and quarantine of a node that forgot; the same at every proxy; default 60 s
+	MaxTTL       time.Duration // longest lease, and quarantine of a node that forgot, unless a proxy with a longer one is there; default 60 s
 	NodeTimeout  time.Duration // how long a round waits for a node; default lease/200, within 5 and 50 ms, and up to 200 ms where no quorum is heard of
 	Retention    time.Duration // how long fences outlive a name's last use; default, and least, the larger of 10 min and 2 MaxTTL
 	Skew         time.Duration // by how much clocks of proxies and nodes may differ; default 1 s
 	Prefix       string        // of every key on the nodes; the same at every proxy; default "lockproxy:"
 	Bootstrap    string        // BootstrapAuto (default) or BootstrapStrict
+	OnDemand     bool          // a node without a record is enlisted only when a lock is asked for, see NodeUnused
 	RestartGrace string        // GraceAvailable (default) or GraceSafe; only matters with fewer than three nodes
 	ReplicaAcks  int           // how many replicas of a node must have a grant or a renewal before it counts there; default 0
 	Rounds       int           // LOCK, RENEW and UNLOCK rounds undecided at once; further callers queue; default 32
-	MaxHold      time.Duration // how long a Session renews a lock that does not say; default 1 h
+	MaxHold      time.Duration // how long a Session keeps a lock that does not say; default 1 h
 	SessionGrace time.Duration // how long the locks of a session that has ended are kept; default 0
 	MaxWait      time.Duration // longest wait of a LOCK; default 10 min
 	MaxWaiters   int           // LOCKs that wait at once; default 100,000
@@ -102,7 +105,7 @@ func (o *Options) check() error {
 	refuse(o.Skew < 0, "skew %v is negative", o.Skew)
 	refuse(o.ReplicaAcks < 0, "%d replicas is negative", o.ReplicaAcks)
 	refuse(o.Rounds < 0, "%d rounds at once is negative", o.Rounds)
-	refuse(o.MaxHold < 0, "max-hold %v is negative", o.MaxHold)
+	refuse(o.MaxHold < o.MinTTL, "max-hold %v is under min-ttl %v", o.MaxHold, o.MinTTL)
 	refuse(o.SessionGrace < 0, "session-grace %v is negative", o.SessionGrace)
 	refuse(o.MaxWait < 0, "max-wait %v is negative", o.MaxWait)
 	refuse(o.MaxWaiters < 0, "%d waiters at once is negative", o.MaxWaiters)
@@ -111,15 +114,34 @@ func (o *Options) check() error {
 		"bootstrap %q is neither %s nor %s", o.Bootstrap, BootstrapAuto, BootstrapStrict)
 	refuse(o.RestartGrace != GraceSafe && o.RestartGrace != GraceAvailable,
 		"restart-grace %q is neither %s nor %s", o.RestartGrace, GraceSafe, GraceAvailable)
+	if err := CheckPrefix(o.Prefix); err != nil {
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
 }
 
+// CheckPrefix says what is wrong with a prefix of keys, if anything is.
+func CheckPrefix(prefix string) error {
+	if at := nested.FindStringIndex(prefix); at != nil {
+		return fmt.Errorf("key prefix %q: keys under it would be those of locks under the prefix %q; leave out %q",
+			prefix, prefix[:at[0]+1], prefix[at[0]+1:at[1]])
+	}
+	return nil
+}
+
+// nested is a prefix that begins as the lock and fence keys of a shorter one do, so that
+// a key under it, be it its node record, would be that of a lock under the shorter one. No
+// other two prefixes share a key: the number in a key is a database, without leading zeros.
+var nested = regexp.MustCompile(`(?s).(lock|fence):(0|[1-9][0-9]*):`)
+
 // grace is what the scripts are told: a majority of three or more needs no leniency.
-func (o *Options) grace() string {
-	if len(o.Nodes) >= 3 {
+func (o *Options) grace() string { return graceOf(len(o.Nodes), o.RestartGrace) }
+
+func graceOf(nodes int, grace string) string {
+	if nodes >= 3 {
 		return GraceSafe
 	}
-	return o.RestartGrace
+	return cmp.Or(grace, GraceAvailable)
 }
 
 // patience is how long a round for a lease of ttl waits. When not even a quorum is

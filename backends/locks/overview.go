@@ -85,7 +85,7 @@ func (s *Service) Names(ctx context.Context, r NamesRequest) (names []Name, comp
 
 // namesFrom has a turn of its own, so that locks need not wait for all of Names.
 func (s *Service) namesFrom(ctx context.Context, r ListRequest, at cursor) ([]place, cursor, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.enterToList(ctx); err != nil {
 		return nil, at, err
 	}
 	defer s.leave()
@@ -104,7 +104,7 @@ func (s *Service) Holdings(ctx context.Context, names []Name) (held []Holding, e
 }
 
 func (s *Service) addHoldings(ctx context.Context, names []Name, held []Holding) ([]Holding, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.enterToList(ctx); err != nil {
 		return nil, err
 	}
 	defer s.leave()
@@ -120,7 +120,11 @@ func (s *Service) addHoldings(ctx context.Context, names []Name, held []Holding)
 		if ballots(votes, yes) < s.quorum {
 			return nil, s.quorumError("LOCKCTL", names[i].Name, votes)
 		}
-		if h, ok := s.holding(votes, names[i].DB, names[i].Name); ok {
+		h, err := s.listed(ctx, votes, places[i])
+		if err != nil {
+			return nil, err
+		}
+		if h.Owner != "" {
 			held = append(held, h)
 		}
 	}

@@ -28,6 +28,7 @@ type waiting struct {
 	nodes  int // how many there are
 	quorum int
 	prefix string // of their keys
+	cuts   string // the channel on which they tell that a lease was cut
 	now    func() time.Duration
 	chance chance
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,13 +27,16 @@ type NodeState string
 
 // The states of a lock node.
 const (
-	NodeUnknown    NodeState = "unknown"          // it does not answer, or not what it should
+	NodeUnknown    NodeState = "unknown"          // it was not looked at yet; in a NodeView, it did not answer this time
+	NodeDown       NodeState = "down"             // it does not answer, or not as a lock node would
+	NodeRefusing   NodeState = "refuses"          // it answers, but not with a vote: it is full, a replica, or forbids what scripts do
 	NodeVoting     NodeState = "voting"           // it takes part
 	NodeNew        NodeState = "unregistered"     // it has no node record yet
+	NodeUnused     NodeState = "unused"           // the same with Options.OnDemand: nothing is written to it before a lock is asked for
 	NodeQuarantine NodeState = "quarantine"       // it may have forgotten leases; Left says for how long still
 	NodeFloorless  NodeState = "fence floor lost" // it may have forgotten fences, and waits for them
-	NodeMismatch   NodeState = "other max-ttl"    // it was recorded under another max-ttl
-	NodeBarred     NodeState = "refused"          // a Cluster, or the same server as another node
+	NodeMismatch   NodeState = "other list"       // it is in another set of lock nodes
+	NodeBarred     NodeState = "refused"          // a Cluster, the same server as another node, or its fences are damaged
 )
 
 // A NodeStatus is what was last seen of one lock node.
@@ -42,22 +46,30 @@ type NodeStatus struct {
 	Up      bool // it answered
 	State   NodeState
 	Left    time.Duration // of a quarantine
-	Err     error         // why it does not vote; nil if it does
+	Since   time.Time     // when State was first seen; zero before the first look
+	Err     error         // why it does not vote; nil if it is Ready
 	RunID   string        // empty while unknown
 	Largest int64         // largest fence it stored, if it votes
 	Took    time.Duration // how long its last answer took; 0: there was none
 	Queued  int           // scripts that wait to be sent to it
 }
 
+// Ready reports whether the node votes, or will as far as is known when it is asked to:
+// the other states are faults.
+func (n *NodeStatus) Ready() bool { return n.State == NodeVoting || n.State == NodeUnused }
+
 // recovery is what a Service knows about nodes that are new or forgot.
 type recovery struct {
-	looks atomic.Int64  // how many looks at the nodes were completed
-	one   chan struct{} // holds one during a look, so that who waits for its end can leave
+	looks  atomic.Int64  // how many looks at the nodes were completed
+	unused atomic.Bool   // some node was seen to be
+	one    chan struct{} // holds one during a look, so that who waits for its end can leave
 
-	missing []time.Duration // since when each node is seen without a record; 0: it is not; guarded by one
+	missing  []time.Duration // since when each node is seen without a record; 0: it is not; guarded by one
+	recorded bool            // when nodes last answered some had a record; guarded by one
 
 	mu     sync.Mutex
 	status []NodeStatus
+	lost   time.Duration // since when fewer than a quorum vote; 0: a quorum does
 }
 
 func (r *recovery) init(nodes int) {
@@ -131,7 +143,7 @@ func (s *Service) Init(ctx context.Context) error {
 		case v.ballot == yes:
 			voting++
 			errs = append(errs, s.nodes[i].name(errors.New("takes part already")))
-		case v.code == 0 || v.code == otherMaxTTL:
+		case v.code == 0 || v.code == damaged || v.code == otherSet:
 			errs = append(errs, s.nodes[i].name(orTimeout(v.err)))
 		}
 	}
@@ -143,7 +155,7 @@ func (s *Service) Init(ctx context.Context) error {
 	}
 	var orders []order
 	for i := range s.nodes {
-		orders = append(orders, order{node: i, script: scripts.Register, args: []string{"force"}})
+		orders = append(orders, order{i, scripts.Register, register(&vote{}, "force", &nodeSet{now: s.list})})
 	}
 	for i, v := range s.carryOut(ctx, orders) {
 		if v.ballot != yes {
@@ -161,19 +173,19 @@ func orTimeout(err error) error {
 }
 
 // meet waits for first contact with every node, for a second at most, and enlists
-// nodes that are new. Only the first callers wait.
+// nodes that are new unless that is to be asked for. Only the first callers wait.
 func (s *Service) meet(ctx context.Context) error {
 	if s.recovery.looks.Load() > 0 {
 		return nil
 	}
-	s.recover(ctx)
+	s.recover(ctx, !s.opts.OnDemand)
 	return ctx.Err()
 }
 
-// recover looks at the nodes and does what those in need need. A caller that
-// waited for another's look does not look again. It reports whether anything was
-// done meanwhile, so that asking again may help.
-func (s *Service) recover(ctx context.Context) (acted bool) {
+// recover looks at the nodes and does what those in need need. Those without a record are
+// enlisted if enlist says so. A caller that waited for another's look does not look again.
+// It reports whether anything was done meanwhile, so that asking again may help.
+func (s *Service) recover(ctx context.Context, enlist bool) (acted bool) {
 	seen := s.recovery.looks.Load()
 	if s.recovery.begin(ctx) != nil {
 		return false
@@ -186,24 +198,29 @@ func (s *Service) recover(ctx context.Context) (acted bool) {
 	if seen == 0 {
 		patience = max(patience, meetFor)
 	}
-	votes, err := s.survey(ctx, patience)
+	votes, err := s.lookFirst(ctx, patience, enlist)
 	if err != nil {
 		return false
 	}
-	orders := plan(votes, s.missingFor(votes), s.quorum, s.opts)
+	orders := s.plan(votes, enlist)
 	if needsFloor(orders) {
 		// Fences are read after the quarantine was seen to be over, never before.
+		before := votes
 		if votes, err = s.survey(ctx, patience); err != nil {
 			return false
 		}
-		orders = plan(votes, s.missingFor(votes), s.quorum, s.opts)
+		orders = slices.DeleteFunc(s.plan(votes, enlist), func(o order) bool {
+			return o.script == scripts.Restore && votes[o.node].quarantine != before[o.node].quarantine
+		})
 	}
 	if len(orders) > 0 {
-		s.carryOut(ctx, orders)
+		ordered := s.carryOut(ctx, orders)
 		if votes, err = s.survey(ctx, patience); err != nil {
 			return false
 		}
+		addRefusals(votes, ordered)
 	}
+	s.recovery.recorded = recorded(votes, s.recovery.recorded)
 	s.note(votes)
 	s.recovery.looks.Add(1)
 	return len(orders) > 0
@@ -211,14 +228,57 @@ func (s *Service) recover(ctx context.Context) (acted bool) {
 
 func (s *Service) surveyPatience() time.Duration { return max(leastSurveyPatience, s.opts.NodeTimeout) }
 
-// survey asks every node for its state.
+// lookFirst is survey. Nodes that nobody has used, and nobody is about to, are only asked
+// whether they have a record: where it is the clients' data that the scripts would be
+// among, clients are to see none of them.
+func (s *Service) lookFirst(ctx context.Context, patience time.Duration, enlist bool) ([]vote, error) {
+	if !enlist && !s.recovery.recorded {
+		command := []string{"HLEN", s.opts.Prefix + "node"}
+		votes, err := s.askAllNodes(ctx, func(int) []string { return command }, parseRecord, patience)
+		if err != nil || ballots(votes, yes) == 0 {
+			return votes, err
+		}
+	}
+	return s.survey(ctx, patience)
+}
+
+// recorded reports whether some node has a record, or, where none answers, what was known before.
+func recorded(votes []vote, before bool) bool {
+	used := before
+	for i := range votes {
+		switch v := &votes[i]; {
+		case v.code == unregistered:
+			used = false
+		case v.ballot == yes || v.code != 0:
+			return true
+		}
+	}
+	return used
+}
+
+// survey asks every node for its state, and one that refused something whether it would
+// again.
 func (s *Service) survey(ctx context.Context, patience time.Duration) ([]vote, error) {
-	s.beginFollowing()
 	node := s.opts.Prefix + "node"
-	r := s.ask(askState, job{
-		args: s.command(scripts.State, key{node, node, node}), parse: parseState,
-		expires: s.now() + patience, survey: true,
-	}, all)
+	doubts := make([]int64, len(s.nodes))
+	votes, err := s.askAllNodes(ctx, func(i int) []string {
+		var what []string
+		if doubts[i] = s.nodes[i].refused.Load(); doubts[i] > 0 {
+			what = []string{"all"}
+		}
+		return s.command(scripts.State, key{node, node, node}, what...)
+	}, parseState, patience)
+	for i := range votes {
+		s.nodes[i].trust(doubts[i], &votes[i])
+	}
+	return votes, err
+}
+
+func (s *Service) askAllNodes(ctx context.Context, command func(node int) []string, p parse, patience time.Duration) ([]vote, error) {
+	s.beginFollowing()
+	r := s.askEach(askState, all, func(i int) *job {
+		return &job{args: command(i), parse: p, expires: s.now() + patience, survey: true}
+	})
 	err := r.waitFor(ctx, patience)
 	return s.closed(r, r.close(true, nil), err), err
 }
@@ -251,22 +311,41 @@ type order struct {
 	args   []string
 }
 
+// plan is what to do after a look at all nodes.
+func (s *Service) plan(votes []vote, enlist bool) []order {
+	orders := plan(votes, s.missingFor(votes), s.quorum, s.opts, s.list)
+	return slices.DeleteFunc(orders, func(o order) bool { return o.script == scripts.Register && !enlist })
+}
+
 // plan says what nodes in need of something need, from one look at all of them and
-// for how long each has been seen without a record.
-func plan(votes []vote, missing []time.Duration, q int, o Options) []order {
-	var absent, answered, voting int
-	var floor int64
+// for how long each has been seen without a record. ours is this proxy's list. Where any node
+// is in another set and no quorum in this one, this proxy is the one that is wrong, or
+// the only one that is right; it enlists and restores nobody.
+func plan(votes []vote, missing []time.Duration, q int, o Options, ours nodeList) []order {
+	var absent, answered, voting, others int
+	set := nodeSet{now: ours}
+	var floor, longest int64 // of those that vote
+	heard := o.MaxTTL.Milliseconds()
 	for _, v := range votes {
 		switch {
-		case v.code == unregistered:
+		case v.code == unregistered && !v.older:
 			absent++
+		case v.code == otherSet:
+			others++
 		case v.ballot == yes:
 			voting++
-			floor = max(floor, v.fence)
+			if v.set != nil && v.set.epoch >= set.epoch {
+				set = *v.set
+			}
+			floor, longest = max(floor, v.fence), max(longest, v.maxTTL)
 		}
+		heard = max(heard, v.maxTTL)
 		if v.ballot != silent || v.code != 0 {
 			answered++
 		}
+	}
+	if others > 0 && voting < q {
+		return nil
 	}
 	isNew := absent == len(votes) && o.Bootstrap == BootstrapAuto
 	patience := missingPatience
@@ -277,25 +356,27 @@ func plan(votes []vote, missing []time.Duration, q int, o Options) []order {
 	for i, v := range votes {
 		switch {
 		case v.code == unregistered && isNew:
-			orders = append(orders, order{i, scripts.Register, []string{"new", fmt.Sprint(v.wait), v.replid}})
-		case v.code == unregistered && missing[i] >= patience:
-			orders = append(orders, order{i, scripts.Register, []string{"forgot"}})
+			orders = append(orders, order{i, scripts.Register, register(&v, "new", &set)})
+		case v.code == unregistered && (v.older || missing[i] >= patience):
+			orders = append(orders, order{i, scripts.Register, register(&v, "forgot", &set)})
+		case v.set != nil && v.set.epoch < set.epoch: // it was out of reach when the operator changed it
+			orders = append(orders, order{i, scripts.Change, append([]string{"set"}, set.args()...)})
 		case v.code == floorless && voting >= q:
-			orders = append(orders, order{i, scripts.Restore, []string{fmt.Sprint(floor)}})
-		case v.code == floorless && v.wait >= o.MaxTTL.Milliseconds():
-			orders = append(orders, order{i, scripts.Restore, []string{"0"}})
+			orders = append(orders, order{i, scripts.Restore, []string{fmt.Sprint(floor), v.quarantine, fmt.Sprint(longest)}})
+		case v.code == floorless && v.wait >= heard:
+			orders = append(orders, order{i, scripts.Restore, []string{"0", v.quarantine, fmt.Sprint(heard)}})
 		}
 	}
 	return orders
 }
 
+// register are the arguments of register.lua for a node that answered v.
+func register(v *vote, how string, set *nodeSet) []string {
+	return append([]string{how, fmt.Sprint(v.wait), v.replid}, set.args()...)
+}
+
 func needsFloor(orders []order) bool {
-	for _, o := range orders {
-		if o.script == scripts.Restore {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(orders, func(o order) bool { return o.script == scripts.Restore })
 }
 
 // carryOut gives every node its order and returns the votes, nodes without one silent.
@@ -305,7 +386,7 @@ func (s *Service) carryOut(ctx context.Context, orders []order) []vote {
 		for _, o := range orders {
 			if o.node == i {
 				return &job{
-					args: s.command(o.script, key{node, node, node}, o.args...), parse: parseState,
+					args: s.command(o.script, key{node, node, node}, o.args...), parse: parseOrder,
 					expires: s.now() + s.surveyPatience(),
 				}
 			}
@@ -322,11 +403,18 @@ func (s *Service) carryOut(ctx context.Context, orders []order) []vote {
 func (s *Service) note(votes []vote) {
 	s.recovery.mu.Lock()
 	defer s.recovery.mu.Unlock()
+	unused := false
+	defer func() { s.recovery.unused.Store(unused) }()
+	defer s.noteQuorumLocked()
 	for i := range votes {
 		was, is := s.recovery.status[i], s.status(i, &votes[i])
+		if is.Since = was.Since; was.State != is.State {
+			is.Since = time.Now()
+		}
+		unused = unused || is.State == NodeUnused
 		s.recovery.status[i] = is
 		s.nodes[i].meter.quarantine(&is)
-		if was.State == is.State && was.Up == is.Up {
+		if was.State == is.State && was.Up == is.Up && (is.State != NodeRefusing || was.Brief() == is.Brief()) {
 			continue
 		}
 		level, attrs := slog.LevelInfo, []slog.Attr{
@@ -345,22 +433,31 @@ func (s *Service) status(i int, v *vote) NodeStatus {
 	n.mu.Lock()
 	barred := n.barred
 	n.mu.Unlock()
-	st := NodeStatus{Address: n.server.String(), Up: v.ballot != silent || v.code != 0, State: NodeUnknown, Err: v.err, Largest: v.fence}
+	st := NodeStatus{Address: n.server.String(), Up: v.ballot != silent || v.code != 0, State: NodeDown, Err: v.err, Largest: v.fence}
 	switch {
 	case barred != nil:
 		st.State, st.Err = NodeBarred, barred
+	case v.refuses != nil:
+		st.State, st.Err = NodeRefusing, n.name(v.refuses)
 	case v.ballot == yes:
 		st.State = NodeVoting
+	case v.code == unregistered && s.opts.OnDemand:
+		st.State, st.Err = NodeUnused, nil
 	case v.code == unregistered:
 		st.State = NodeNew
 	case v.code == quarantined:
 		st.State, st.Left = NodeQuarantine, millis(v.wait)
 	case v.code == floorless:
 		st.State = NodeFloorless
-	case v.code == otherMaxTTL:
+	case v.code == otherSet:
 		st.State = NodeMismatch
+	case v.code == damaged:
+		st.State = NodeBarred
 	default:
 		st.Err = n.name(orTimeout(v.err))
+		if isRefusal(st.Err) {
+			st.State, st.Up = NodeRefusing, true
+		}
 	}
 	return st
 }
@@ -375,7 +472,7 @@ func wanting(votes []vote) bool {
 	return false
 }
 
-// look asks Run to look at the nodes now.
+// look asks Run to look at the nodes now, on behalf of somebody who wants them to vote.
 func (s *Service) look() {
 	select {
 	case s.kick <- struct{}{}:

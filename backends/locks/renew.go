@@ -10,6 +10,10 @@ import (
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
+// renewTries is how often a RENEW that reads is tried again where another renewal was faster: that of
+// a session at another proxy, say, which hears that its lease is cut.
+const renewTries = 5
+
 // Renew lets the lease end TTL from now, also earlier than it would have, and
 // returns its validity. It never creates a lock. Errors are ErrLost,
 // *NotOwnerError, *QuorumError or that of ctx.
@@ -32,6 +36,8 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (validity time.Dura
 
 // renew is Renew of what may be renewed, when its turn has come.
 func (s *Service) renew(ctx context.Context, h holder, r RenewRequest) (time.Duration, error) {
+	spared, end := s.underway.since(h)
+	defer end()
 	now, fence := s.now(), r.Fence
 	if fence == 0 {
 		fence = s.memory.recall(h).fence
@@ -47,9 +53,11 @@ func (s *Service) renew(ctx context.Context, h holder, r RenewRequest) (time.Dur
 		}
 		s.memory.doubt(h)
 	}
-	validity, result, votes, err := s.renewForeign(ctx, h, r)
-	if err == nil && result == conflict { // somebody renewed between reading and renewing
-		validity, result, votes, err = s.renewForeign(ctx, h, r)
+	validity, result, votes, err := s.renewForeign(ctx, h, r, spared)
+	for try := 0; err == nil && result == conflict && try < renewTries; try++ { // somebody renewed between reading and renewing
+		if err = sleep(ctx, s.opts.chance.part(splitWindow<<try)); err == nil {
+			validity, result, votes, err = s.renewForeign(ctx, h, r, spared)
+		}
 	}
 	return validity, s.unrenewed(h, fence, result, votes, err)
 }
@@ -93,7 +101,7 @@ func setting(shorter bool) effect {
 	return moves
 }
 
-// renewal asks the nodes to renew a grant that runs until g.until. base, if not
+// renewal asks the nodes to renew the holds of a grant. base, if not
 // nil, says which version to replace on each node; nodes without one are not asked,
 // and nothing is put back. The result is carried, and until the end of the new
 // validity, only if the votes came before the old one ended and the new one has not.
@@ -107,7 +115,7 @@ func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g gr
 	if err := ctx.Err(); err != nil { // whoever gave up must not be renewed any more
 		return 0, undecided, nil, err
 	}
-	if began >= g.until {
+	if began >= g.until() {
 		return 0, gone, nil, nil
 	}
 	call := func(base, repair string) *job { return s.renewJob(h, ttl, g, base, repair, how, began) }
@@ -131,16 +139,22 @@ func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g gr
 		votes, result, err = s.repair(ctx, h, ttl, call("", "1"), votes, result)
 	}
 	until = began + ttl - drift(ttl)
-	if now := s.now(); result == carried && (now >= g.until || now >= until) {
+	if now := s.now(); result == carried && (now >= g.until() || now >= until) {
 		result = gone
 	}
-	if how == grows {
-		until = max(until, g.until)
+	if how == grows && !noted(votes) {
+		until = max(until, g.until())
 	}
 	if err == nil && result == carried {
 		s.counters.renewals.Add(1)
 	}
 	return until, result, votes, err
+}
+
+// noted reports whether a node has a note that the lease may have been shortened: then only
+// what the votes themselves say of its end is known.
+func noted(votes []vote) bool {
+	return slices.ContainsFunc(votes, func(v vote) bool { return v.noted })
 }
 
 // announce has every node note that a grant may be shortened. Only after a quorum did may
@@ -161,8 +175,8 @@ func (s *Service) renewJob(h holder, ttl time.Duration, g grant, base, repair st
 	if how == grows {
 		grow = "1"
 	}
-	args := append([]string{h.owner, ms(ttl), strconv.FormatInt(g.fence, 10), g.version.lineage,
-		strconv.FormatInt(g.version.number, 10), base, repair, grow}, g.holds...)
+	args := append([]string{h.owner, ms(ttl), strconv.FormatInt(g.fence, 10), g.id, g.version.lineage,
+		strconv.FormatInt(g.version.number, 10), base, repair, grow}, holdIDs(g.holds)...)
 	return &job{
 		args: s.command(scripts.Renew, s.key(h.db, h.name), args...), parse: parseRenew,
 		expires: began + 2*s.opts.patience(ttl).quorum, durable: true,
@@ -240,8 +254,9 @@ func (s *Service) othersRest(votes []vote, owner string) time.Duration {
 
 // renewForeign renews a grant that another proxy made, or that another proxy may have
 // renewed since: it reads it from a quorum, replaces exactly the versions it read,
-// puts nothing back, and bounds the validity that runs by the ends it read.
-func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest) (validity time.Duration, result ruling, votes []vote, err error) {
+// puts nothing back, and bounds the validity that runs by the ends it read. Where it may
+// shorten the lease it leaves out the spared holds, see underway.
+func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest, spared func() []string) (validity time.Duration, result ruling, votes []vote, err error) {
 	before := s.memory.recall(h)
 	votes, began, err := s.readSettled(ctx, h, s.opts.patience(r.TTL), "")
 	if err != nil {
@@ -255,12 +270,20 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest) (v
 		f, ok := has(&v, h.owner)
 		return ok && f == g.fence && r.TTL-drift(r.TTL) < v.rest
 	})
+	if before.fence == g.fence && s.now()+r.TTL-drift(r.TTL) < before.until() { // as far as this proxy knew
+		shorter = true
+	}
+	if all := len(g.holds); shorter {
+		if g.holds = without(g.holds, spared()); len(g.holds) == 0 && all > 0 {
+			return 0, undecided, votes, nil
+		}
+	}
 	g, result, votes, err = s.takeOver(ctx, h, r.TTL, g, votes, setting(shorter))
 	if err != nil || result != carried {
 		return 0, result, votes, err
 	}
 	s.memory.replace(h, before, g)
-	return g.until - s.now(), carried, nil, nil
+	return g.until() - s.now(), carried, nil, nil
 }
 
 // takeOver renews a grant that was read, in a lineage of its own, and returns it as it
@@ -277,7 +300,9 @@ func (s *Service) takeOver(ctx context.Context, h holder, ttl time.Duration, g g
 	if err != nil || result != carried {
 		s.memory.doubt(h)
 	}
-	g.until = until
+	for i := range g.holds {
+		g.holds[i].until = until
+	}
 	return g, result, votes, err
 }
 
@@ -353,18 +378,25 @@ func (s *Service) readGrant(votes []vote, h holder, fence int64, began time.Dura
 		}
 		return grant{}, gone
 	}
-	rest := qthRest(votes, s.quorum, func(v *vote) bool { f, ok := mine(v); return ok && f == agreed })
-	g := grant{fence: agreed, holds: s.commonHolds(votes, h.owner, agreed), until: began + rest - drift(rest)}
+	its := func(v *vote) bool { f, ok := mine(v); return ok && f == agreed }
+	g := grant{fence: agreed, holds: s.commonHolds(votes, h.owner, agreed, began)}
+	g.id, _ = most(votes, func(v *vote) (string, bool) {
+		if !its(v) {
+			return "", false
+		}
+		return v.grant, true
+	})
 	if len(g.holds) == 0 {
 		return grant{}, gone
 	}
 	return g, carried
 }
 
-// commonHolds are the holds that a quorum has, the oldest first.
-func (s *Service) commonHolds(votes []vote, owner string, fence int64) []string {
-	count := map[string]int{}
-	var holds []string
+// commonHolds are the holds that a quorum has, the oldest first, with the end of each that
+// a quorum will not undercut.
+func (s *Service) commonHolds(votes []vote, owner string, fence int64, began time.Duration) []hold {
+	rests := map[string][]time.Duration{}
+	var ids []string
 	for i := range votes {
 		v := &votes[i]
 		if f, ok := has(v, owner); !ok || f != fence {
@@ -372,10 +404,17 @@ func (s *Service) commonHolds(votes []vote, owner string, fence int64) []string 
 		}
 		for i := len(v.read.holds) - 1; i >= 0; i-- {
 			id := v.read.holds[i]
-			if count[id]++; count[id] == s.quorum {
-				holds = append(holds, id)
+			if rests[id] = append(rests[id], v.read.rests[i]); len(rests[id]) == s.quorum {
+				ids = append(ids, id)
 			}
 		}
+	}
+	var holds []hold
+	for _, id := range ids {
+		all := rests[id]
+		slices.Sort(all)
+		rest := all[len(all)-s.quorum]
+		holds = append(holds, hold{id, began + rest - drift(rest)})
 	}
 	return holds
 }

@@ -194,15 +194,16 @@ func (s *Service) finishUnlock(ctx context.Context, h holder, r UnlockRequest, v
 		s.drop(h, s.memory.taken(h, done.hold)...)
 		return left, nil
 	}
-	g := grant{fence: done.fence, holds: []string{done.hold}}
+	g := grant{fence: done.fence}
+	ids := []string{done.hold}
 	if r.All {
-		g.holds = append(g.holds, holdsUnder(votes, h.owner, g.fence)...)
+		ids = append(ids, holdsUnder(votes, h.owner, g.fence)...)
 	}
-	votes, result, err := s.release(ctx, h, g, g.holds, false, r.tag())
+	votes, result, err := s.release(ctx, h, g, ids, nil, false, r.tag())
 	if n < s.quorum && (err != nil || result != carried) {
 		return 0, s.unreleased(h, result, votes, err)
 	}
-	s.drop(h, s.memory.taken(h, g.holds...)...)
+	s.drop(h, s.memory.taken(h, ids...)...)
 	s.memory.doubt(h)
 	if n >= s.quorum {
 		return left, nil

@@ -259,11 +259,11 @@ func TestAnUnlockThatWasBegun(t *testing.T) {
 					for i := range c {
 						n += c[i].Do(t, "HLEN", p[0].key(0, "job").lock).Int()
 					}
-					return n == 30
+					return n == 3*(fixedFields+2)
 				})
 				for i := range told {
-					v := c[i].Do(t, p[0].command(scripts.Release, p[0].key(0, "job"), "alice", strconv.FormatInt(outer.Fence, 10),
-						"strict", requestTag(holder{0, "job", "alice"}, "u"), outer.attempt)...)
+					v := c[i].Do(t, p[0].command(scripts.Release, p[0].key(0, "job"),
+						gives("alice", outer, "strict", requestTag(holder{0, "job", "alice"}, "u"))...)...)
 					if v.Elems[0].Int() != 1 {
 						t.Fatal(v)
 					}
@@ -534,11 +534,12 @@ func TestARequestThatTwoSessionsMake(t *testing.T) {
 	for resent := range 2 {
 		t.Run([]string{"same proxy", "another proxy"}[resent], func(t *testing.T) {
 			t.Parallel()
+			const ttl = 6 * time.Second
 			p, c, _ := proxies(t, 2)
 			lost := func(l Loss) { t.Errorf("lost: %+v", l) }
 			first, second := p[0].NewSession(lost), p[resent].NewSession(lost)
 			ask := func(s *Service, k *Session) Grant {
-				a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: 600 * time.Millisecond, Req: "x", Session: k})
+				a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: ttl, Req: "x", Session: k})
 				if err != nil || !a.Granted || a.Grant.Holds != 1 {
 					t.Fatalf("%+v, %v", a, err)
 				}
@@ -549,7 +550,7 @@ func TestARequestThatTwoSessionsMake(t *testing.T) {
 				t.Errorf("%+v, then %+v", g, again)
 			}
 			first.End()
-			for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			for end := time.Now().Add(ttl + time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 				refused(t, p[1], "job", "bob", time.Second)
 			}
 			giveBack(t, p[1], "alice", "x", 0)

@@ -41,7 +41,7 @@ func TestANodeThatMayNotVote(t *testing.T) {
 					t.Errorf("%s: %v, want %d", sc.Name, v, tt.code)
 				}
 			}
-			abstains(scripts.Acquire, other, "bob", "10000", s.proposal(), "", "bobs", "0", "bobs")
+			abstains(scripts.Acquire, other, asks("bob", "10000", s.proposal(), "bobs")...)
 			if n.Do(t, "EXISTS", other.lock).Int() != 0 {
 				t.Error("it granted")
 			}
@@ -62,7 +62,7 @@ func TestANodeThatMayNotVote(t *testing.T) {
 			if n.Do(t, "HGET", k.fences, "m").Text != fence {
 				t.Error("nothing is noted")
 			}
-			abstains(scripts.Release, k, "alice", fence, "unlock", "", g.attempt)
+			abstains(scripts.Release, k, gives("alice", g, "unlock", "")...)
 			if n.Do(t, "EXISTS", k.lock).Int() != 0 {
 				t.Error("the hold is still there")
 			}
@@ -124,7 +124,7 @@ func TestAProposalFarFromTheClock(t *testing.T) {
 	lock(t, s, "warm", "alice", time.Second)
 	n := redistest.Open(t, nodes[0].Addr())
 	k := s.key(0, "job")
-	v := n.Do(t, s.command(scripts.Acquire, k, "alice", "10000", "9007199254740991", "", "one", "0", "one")...)
+	v := n.Do(t, s.command(scripts.Acquire, k, asks("alice", "10000", "9007199254740991", "one")...)...)
 	if most := time.Now().Add(2 * time.Second).UnixMicro(); v.Elems[1].Int() > most {
 		t.Errorf("fence %d, want at most %d", v.Elems[1].Int(), most)
 	}
@@ -136,13 +136,13 @@ func TestAProposalFarFromTheClock(t *testing.T) {
 // TestShorteningCountsWhenSent, not only when it succeeds: some node may apply it.
 func TestShorteningCountsWhenSent(t *testing.T) {
 	t.Parallel()
-	m, err := newMemory(10, sinceStart, new(meter.Histogram))
+	m, err := newMemory(10, func() time.Duration { return 0 }, new(meter.Histogram))
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := holder{0, "job", "alice"}
 	first := version{lineage: "first"}
-	m.granted(h, "first", 7, 30*time.Second, &first, 1, 0)
+	m.granted(h, grant{fence: 7, version: first}, hold{"first", 30 * time.Second}, 0, 1, 0)
 	tests := []struct {
 		now, until   time.Duration
 		shortens, ok bool
@@ -155,8 +155,8 @@ func TestShorteningCountsWhenSent(t *testing.T) {
 	}
 	for i, tt := range tests {
 		g, shortens, ok := m.renew(h, 0, tt.now, tt.until)
-		if shortens != tt.shortens || ok != tt.ok || g.until != tt.left {
-			t.Errorf("renewal %d: until %v, shortens %v, %v", i, g.until, shortens, ok)
+		if shortens != tt.shortens || ok != tt.ok || g.until() != tt.left {
+			t.Errorf("renewal %d: until %v, shortens %v, %v", i, g.until(), shortens, ok)
 		}
 	}
 }
@@ -181,32 +181,36 @@ func TestANodeThatForgot(t *testing.T) {
 			t.Errorf("%v, want a quarantine of 60000 ms", v)
 		}
 	}
-	sitsOut(ask(scripts.Register, "forgot"))
+	sitsOut(ask(scripts.Register, registering(s, "forgot")...))
 	sitsOut(ask(scripts.State))
-	sitsOut(ask(scripts.Restore, "1000"))
+	sitsOut(ask(scripts.Restore, "1000", "", "0"))
 	c.Do(t, "HSET", k.node, "id", "another", "until", "0", "sync", "1")
-	sitsOut(ask(scripts.Acquire, "alice", "10000", s.proposal(), "", "one", "0", "one"))
+	sitsOut(ask(scripts.Acquire, asks("alice", "10000", s.proposal(), "one")...))
 
-	c.Do(t, "HSET", k.node, "until", inMillis(-59*time.Second))
-	if v := ask(scripts.Restore, "0"); v[0].Int() != int64(floorless) {
+	c.Do(t, "HSET", k.node, "until", inMillis(-59*time.Second), "since", "0")
+	restore := func(floor string) []redistest.Value {
+		t.Helper()
+		return ask(scripts.Restore, floor, ask(scripts.State)[2].Text, "0")
+	}
+	if v := restore("0"); v[0].Int() != int64(floorless) {
 		t.Errorf("floor from the clock a second early: %v", v)
 	}
 	c.Do(t, "HSET", k.node, "until", inMillis(-61*time.Second))
-	if v := ask(scripts.Restore, "0"); v[0].Int() != 1 || v[1].Int() < time.Now().UnixMicro() {
+	if v := restore("0"); v[0].Int() != 1 || v[1].Int() < time.Now().UnixMicro() {
 		t.Errorf("floor from the clock: %v", v)
 	}
 	floor := time.Now().Add(time.Hour).UnixMicro()
-	c.Do(t, "HSET", k.node, "until", "0", "sync", "0")
-	if v := ask(scripts.Restore, strconv.FormatInt(floor, 10)); v[0].Int() != 1 || v[1].Int() != floor {
+	c.Do(t, "HSET", k.node, "until", "0", "sync", "0", "since", "0")
+	if v := restore(strconv.FormatInt(floor, 10)); v[0].Int() != 1 || v[1].Int() != floor {
 		t.Errorf("floor from others: %v", v)
 	}
-	if v := ask(scripts.Acquire, "alice", "10000", s.proposal(), "", "one", "0", "one"); v[0].Int() != 1 || v[1].Int() <= floor {
+	if v := ask(scripts.Acquire, asks("alice", "10000", s.proposal(), "one")...); v[0].Int() != 1 || v[1].Int() <= floor {
 		t.Errorf("the first grant: %v, want a fence above %d", v, floor)
 	}
 }
 
-// TestReentryOnTheNode: through another proxy it leaves a version that no renewal under
-// way replaces, and a node that was only told of the grant does not vouch for its fence.
+// TestReentryOnTheNode: a renewal that was under way does not shorten the new hold, and a
+// node that was only told of the grant does not vouch for its fence.
 func TestReentryOnTheNode(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
@@ -214,17 +218,17 @@ func TestReentryOnTheNode(t *testing.T) {
 	g := lock(t, s, "job", "alice", 10*time.Second)
 	k := s.key(0, "job")
 	enter := func(hold string) []redistest.Value {
-		return n.Do(t, s.command(scripts.Acquire, k, "alice", "30000", s.proposal(), "", hold, "0", hold)...).Elems
+		return n.Do(t, s.command(scripts.Acquire, k, asks("alice", "30000", s.proposal(), hold)...)...).Elems
 	}
 	if v := enter("inner"); v[0].Int() != 1 || v[2].Int() != g.Fence {
 		t.Errorf("re-entry: %v, want the fence %d kept", v, g.Fence)
 	}
 	late := renewal(s, g, 100*time.Millisecond, version{g.attempt, 9}, "1")
-	if v := n.Do(t, late...); v.Elems[0].Int() != 3 || n.Do(t, "PTTL", k.lock).Int() < 20_000 {
+	if v := n.Do(t, late...); v.Elems[0].Int() != 1 || n.Do(t, "PTTL", k.lock).Int() < 20_000 {
 		t.Errorf("a renewal that was under way: %v", v)
 	}
 	n.Do(t, "DEL", k.lock)
-	if v := n.Do(t, renewal(s, g, 10*time.Second, version{g.attempt, 10}, "1")...); v.Elems[0].Int() != 2 {
+	if v := n.Do(t, renewal(s, g, 10*time.Second, version{g.attempt, 10}, "1")...); !putBack(v) {
 		t.Fatalf("not put back: %v", v)
 	}
 	if v := enter("hearsay"); v[0].Int() != 1 || v[2].Int() != told {
@@ -241,7 +245,7 @@ func TestALeaseThatMayHaveBeenShortenedIsNotPutBack(t *testing.T) {
 	g := lock(t, s, "job", "alice", 10*time.Second)
 	k := s.key(0, "job")
 	n.Do(t, "DEL", k.lock)
-	if v := n.Do(t, renewal(s, g, 10*time.Second, version{g.attempt, 1}, "1")...); v.Elems[0].Int() != 2 {
+	if v := n.Do(t, renewal(s, g, 10*time.Second, version{g.attempt, 1}, "1")...); !putBack(v) {
 		t.Fatalf("before the note: %v, want it put back", v)
 	}
 	n.Do(t, s.command(scripts.Note, k, strconv.FormatInt(g.Fence, 10))...)

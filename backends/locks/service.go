@@ -21,7 +21,7 @@ const (
 )
 
 // A Service decides who holds locks, together with every other proxy that uses
-// the same nodes, prefix and max-ttl. It is made by New and safe for concurrent
+// the same nodes and prefix. It is made by New and safe for concurrent
 // use. Lanes, at most one goroutine per node, start with work and end with it;
 // Run owns them.
 type Service struct {
@@ -29,10 +29,12 @@ type Service struct {
 	nodes    []*node
 	quorum   int
 	now      func() time.Duration
+	list     nodeList // of the nodes
 	common   []string // the first arguments of every script
 	memory   *memory
 	keeper   *keeper
 	requests requests
+	underway underway
 	slots    chan struct{} // one per round that may be undecided
 
 	waiting  waiting
@@ -61,10 +63,9 @@ func New(o Options) (*Service, error) {
 	s := &Service{
 		opts: o, quorum: len(o.Nodes)/2 + 1, now: o.now,
 		slots: make(chan struct{}, o.Rounds), stop: make(chan struct{}), kick: make(chan struct{}, 1),
-		common: []string{
-			ms(o.MaxTTL), strconv.FormatInt(o.Skew.Microseconds(), 10), ms(o.Retention), o.grace(),
-		},
 	}
+	s.list = newList(o.Nodes, o.grace())
+	s.common = []string{ms(o.MaxTTL), strconv.FormatInt(o.Skew.Microseconds(), 10), ms(o.Retention), s.list.word}
 	s.counters.held.First = time.Millisecond
 	if s.memory, err = newMemory(o.Memory, o.now, &s.counters.held); err != nil {
 		return nil, err
@@ -79,7 +80,7 @@ func New(o Options) (*Service, error) {
 	s.keeper = newKeeper(s)
 	s.waiting = waiting{
 		nodes: len(o.Nodes), quorum: s.quorum, prefix: o.Prefix, now: o.now, chance: o.chance,
-		poll: firstPoll, longPoll: longPoll,
+		poll: firstPoll, longPoll: longPoll, cuts: o.Prefix + "node:cut",
 		queues: map[place]*queue{}, ears: map[string]*ear{},
 	}
 	s.recovery.init(len(s.nodes))
@@ -88,7 +89,7 @@ func New(o Options) (*Service, error) {
 
 func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// Run looks after the nodes until ctx ends: it enlists new ones, restores the
+// Run looks after the nodes until ctx ends: it enlists new ones (see Options.OnDemand), restores the
 // fence floor of those that forgot, and logs what changes. When ctx has ended it
 // lets undos and releases go out for a moment, closes every connection and returns
 // nil when every goroutine of the Service has ended. Lock and the others work
@@ -97,12 +98,15 @@ func (s *Service) Run(ctx context.Context) error {
 	t := time.NewTicker(surveyEvery)
 	defer t.Stop()
 	s.beginListening(ctx)
-	for ctx.Err() == nil {
-		s.recover(ctx)
+	for enlist := !s.opts.OnDemand; ctx.Err() == nil; {
+		s.recover(ctx, enlist)
+		s.waiting.hearCuts(s.keeper.any())
 		s.waiting.sweep()
 		select {
 		case <-t.C:
+			enlist = !s.opts.OnDemand
 		case <-s.kick:
+			enlist = true
 		case <-ctx.Done():
 		}
 	}
@@ -195,8 +199,10 @@ func (s *Service) key(db int, name string) key {
 
 // lockKey is the key of a name's record, and the channel on which its releases are told.
 func lockKey(prefix string, db int, name string) string {
-	return prefix + "lock:" + strconv.Itoa(db) + ":" + name
+	return lockPrefix(prefix) + strconv.Itoa(db) + ":" + name
 }
+
+func lockPrefix(prefix string) string { return prefix + "lock:" }
 
 // command is the call of a script.
 func (s *Service) command(sc *scripts.Script, k key, args ...string) []string {
@@ -229,12 +235,29 @@ func (s *Service) askEach(q question, enough func([]vote) bool, each func(node i
 	return r
 }
 
-// enter waits until this caller may have an undecided round, before its clock
-// starts: a burst queues here and does not run into its own timeouts.
+// enter is for whoever wants the nodes to vote: it enlists those that were unused, and
+// takes a turn.
 func (s *Service) enter(ctx context.Context) error {
 	if err := s.meet(ctx); err != nil {
 		return err
 	}
+	if s.recovery.unused.Load() {
+		s.recover(ctx, true)
+	}
+	return s.turn(ctx)
+}
+
+// enterToList is enter for whoever only looks for names, which needs no votes.
+func (s *Service) enterToList(ctx context.Context) error {
+	if err := s.meet(ctx); err != nil {
+		return err
+	}
+	return s.turn(ctx)
+}
+
+// turn waits until this caller may have an undecided round, before its clock
+// starts: a burst queues here and does not run into its own timeouts.
+func (s *Service) turn(ctx context.Context) error {
 	select {
 	case s.slots <- struct{}{}:
 		return nil

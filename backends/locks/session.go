@@ -9,8 +9,8 @@ import (
 var ErrSessionEnded = errors.New("the session has ended")
 
 // A Session is a connection that locks are bound to: see LockRequest.Session. While it
-// lives the Service renews what it has at a third of the lease, for MaxHold at most. It
-// is made by NewSession and safe for concurrent use.
+// lives the Service renews what it has at a third of the lease, until MaxHold after the
+// grant. It is made by NewSession and safe for concurrent use.
 type Session struct {
 	svc  *Service
 	lost func(Loss)
@@ -26,6 +26,7 @@ type Loss struct {
 	Name   string
 	Owner  string
 	Fence  int64
+	OnLoss OnLoss // as the LOCK said
 	Reason string // in an operator's words: "it expired", "MAXHOLD of 1h is over", ...
 }
 
@@ -83,29 +84,31 @@ func (k *Session) tell(loss Loss) {
 	}
 }
 
-// remember keeps a grant in memory, and bound to its session.
-func (s *Service) remember(a *acquisition, fence int64, until time.Duration, v *version, count int) (holds int, err error) {
+// remember keeps a hold of grant g in memory, and bound to its session. It returns how many
+// holds there are, and the end of this one's validity, see memory.granted.
+func (s *Service) remember(a *acquisition, g grant, until time.Duration, count int) (holds int, counts time.Duration, err error) {
 	s.keeper.mu.Lock()
 	defer s.keeper.mu.Unlock()
 	if a.Session != nil && a.Session.ended {
-		return 0, ErrSessionEnded
+		return 0, 0, ErrSessionEnded
 	}
-	holds = s.memory.granted(a.holder, a.id, fence, until, v, count, s.now()-a.asked)
+	holds, counts = s.memory.granted(a.holder, g, hold{a.id, until}, a.known.asked, count, s.now()-a.asked)
 	if a.Session != nil {
-		s.keeper.addLocked(a, fence, until)
+		s.keeper.addLocked(a, g.fence, counts)
+		s.waiting.hearCuts(true)
 	}
-	return holds, nil
+	return holds, counts, nil
 }
 
-// claim takes the holds to give back out of memory and out of the keeper.
-func (s *Service) claim(h holder, r UnlockRequest) (g grant, holds []string, ok bool) {
+// claim takes the holds to give back out of memory and out of the keeper, see memory.claim.
+func (s *Service) claim(h holder, r UnlockRequest) (g grant, ids []string, left []hold, ok bool) {
 	s.keeper.mu.Lock()
 	defer s.keeper.mu.Unlock()
-	g, holds, ok = s.memory.claim(h, r.Fence, r.All, r.tag())
+	g, ids, left, ok = s.memory.claim(h, r.Fence, r.All, r.tag(), s.now())
 	if ok {
-		s.keeper.dropLocked(h, holds)
+		s.keeper.dropLocked(h, ids)
 	}
-	return g, holds, ok
+	return g, ids, left, ok
 }
 
 // drop takes holds out of memory and out of the keeper.

@@ -21,6 +21,7 @@ type simClient struct {
 	r      *rand.Rand
 	who    string
 	owners int
+	deaf   bool // what it is granted nobody hears of
 }
 
 func (w *simWorld) newClient(i int) *simClient {
@@ -90,10 +91,13 @@ func (c *simClient) bounded(name, what string, wait time.Duration, do func()) {
 }
 
 // lock is LOCK by a client that leaves after giveUp, if that is not 0. What it never heard
-// of has been undone then, as for a connection that has closed.
-func (c *simClient) lock(p *simProxy, r LockRequest, giveUp time.Duration) (a Answer, err error) {
+// of has been undone then, as for a connection that has closed. b is what the owner may
+// believe, nil if it was not granted anything that it still has.
+func (c *simClient) lock(p *simProxy, r LockRequest, giveUp time.Duration) (b *simBelief, a Answer, err error) {
 	c.ponder()
-	h := c.w.history
+	h, well := c.w.history, c.w.well(p)
+	ask := h.ask(p, r.Name, r.Owner, 0)
+	defer h.answered(ask)
 	h.log(c.who, r.Name, "%v LOCK %v owner %q wait %v req %q session %v", p, r.TTL, r.Owner, r.Wait, r.Req, r.Session != nil)
 	ctx, cancel := context.WithCancel(p.life)
 	defer cancel()
@@ -110,17 +114,25 @@ func (c *simClient) lock(p *simProxy, r LockRequest, giveUp time.Duration) (a An
 	switch {
 	case err != nil:
 		h.log(c.who, r.Name, "%v -> %v", p, err)
+		c.explain(p, r.Name, well, err)
 	case a.Granted:
 		h.log(c.who, r.Name, "%v -> granted %q fence %d for %v, holds %d", p, a.Grant.Owner, a.Grant.Fence, a.Grant.Validity, a.Grant.Holds)
+		if a.Grant.Holds > 0 && !c.deaf { // else it is over, and this is the first reply again
+			b = h.granted(ask, r, a.Grant)
+		}
 	default:
 		h.log(c.who, r.Name, "%v -> held by %q for %v", p, a.Holder, a.Remaining)
 	}
-	return a, err
+	return b, a, err
 }
 
-// believe takes a grant for true.
-func (c *simClient) believe(p *simProxy, g Grant, session bool) *simBelief {
-	return c.w.history.granted(p, g, session)
+// explain blames an answer that too few nodes voted where nothing has failed: well is what
+// the world was when it was asked for.
+func (c *simClient) explain(p *simProxy, name string, well simWell, err error) {
+	short := (*QuorumError)(nil)
+	if errors.As(err, &short) && c.w.stayedWell(p, well) {
+		c.w.history.blame(name, "%s: NOQUORUM, and nothing has failed: %v", c.who, err)
+	}
 }
 
 // trueTime is how long d by the proxy's clock is.
@@ -131,9 +143,13 @@ func (p *simProxy) trueTime(d time.Duration) time.Duration {
 // renew is RENEW. It reports whether the owner has the lock as far as it knows.
 func (c *simClient) renew(p *simProxy, b *simBelief, ttl time.Duration, fence int64) bool {
 	c.ponder()
-	h := c.w.history
-	late := h.renewing(b, ttl)
-	lapsed := late && !b.session && c.w.live(b.name, b.owner, b.fence) <= len(c.w.nodes)/2
+	h, well := c.w.history, c.w.well(p)
+	late := h.late(b)
+	lapsed := h.freed(b, late && c.w.live(b.name, b.owner, b.fence) <= len(c.w.nodes)/2)
+	// Due by what it was told before. What renewals have put back proves nothing to another proxy.
+	due := h.running(b) && c.w.vouched(b.name, b.owner, b.fence) > len(c.w.nodes)/2
+	ask := h.ask(p, b.name, b.owner, ttl)
+	defer h.answered(ask)
 	h.log(c.who, b.name, "%v RENEW %v owner %q fence %d, late %v lapsed %v", p, ttl, b.owner, fence, late, lapsed)
 	var v time.Duration
 	var err error
@@ -144,9 +160,12 @@ func (c *simClient) renew(p *simProxy, b *simBelief, ttl time.Duration, fence in
 		err = errHungUp
 	}
 	h.log(c.who, b.name, "%v -> %v, %v", p, v, err)
+	if due && err != nil && h.running(b) && ask.alone && c.w.stayedWell(p, well) {
+		h.blame(b.name, "%s: RENEW of fence %d in time, and nothing has failed: %v", c.who, b.fence, err)
+	}
 	switch foreign := (*NotOwnerError)(nil); {
 	case err == nil:
-		h.renewed(b, p.trueTime(v), lapsed)
+		h.renewed(ask, b, p.trueTime(v), lapsed && ask.alone)
 		h.count("renewals")
 	case errors.Is(err, ErrLost), errors.As(err, &foreign):
 		h.ended(b)
@@ -157,8 +176,10 @@ func (c *simClient) renew(p *simProxy, b *simBelief, ttl time.Duration, fence in
 // unlock is UNLOCK. lost says that the owner does not have the lock any more.
 func (c *simClient) unlock(p *simProxy, b *simBelief, r UnlockRequest) (left int, lost bool, err error) {
 	c.ponder()
-	h := c.w.history
+	h, well := c.w.history, c.w.well(p)
 	r.Name, r.Owner = b.name, b.owner
+	// The next UNLOCK through another proxy may name a hold that was given back before, and repeats
+	// that answer, whatever became of the others.
 	later := !b.unlocked && h.later(b)
 	h.log(c.who, b.name, "%v UNLOCK %q fence %d req %q all %v", p, r.Owner, r.Fence, r.Req, r.All)
 	c.bounded(b.name, "UNLOCK", 0, func() { left, err = p.svc.Unlock(p.life, r) })
@@ -167,8 +188,9 @@ func (c *simClient) unlock(p *simProxy, b *simBelief, r UnlockRequest) (left int
 	}
 	h.log(c.who, b.name, "%v -> %d, %v", p, left, err)
 	if err == nil && later && r.Req == "" {
-		h.blame(b.name, "%s: fence %d of %s was given back after a later one had been granted", c.who, b.fence, b.owner)
+		h.blame(b.name, "%s: fence %d of %s was given back after a later one had been granted, or FORCE had taken it away", c.who, b.fence, b.owner)
 	}
+	c.explain(p, b.name, well, err)
 	b.unlocked = true
 	foreign := (*NotOwnerError)(nil)
 	return left, errors.Is(err, ErrLost) || errors.As(err, &foreign), err
@@ -190,11 +212,11 @@ func (c *simClient) plain() {
 		owner = c.owner()
 	}
 	p, r := c.anyProxy(), c.request(owner)
-	a, err := c.lock(p, r, 0)
-	if err != nil || !a.Granted {
+	b, _, _ := c.lock(p, r, 0)
+	if b == nil {
 		return
 	}
-	b, ttl := c.believe(p, a.Grant, false), r.TTL
+	ttl := r.TTL
 	for range c.r.IntN(4) {
 		c.sleep(c.between(0, ttl*12/10))
 		ttl = c.ttl()
@@ -221,8 +243,7 @@ func (c *simClient) plain() {
 // lack holds, which only a minority has then: docs/torture.md, Known limits. The LOCK
 // says so, since its count of holds does not grow, and the client believes that.
 func (c *simClient) reentrant() {
-	h, owner, p := c.w.history, c.owner(), c.anyProxy()
-	r := c.request(owner)
+	h, p, r := c.w.history, c.anyProxy(), c.request(c.owner())
 	var b *simBelief
 	held := 0
 	for range 2 + c.r.IntN(3) {
@@ -232,16 +253,11 @@ func (c *simClient) reentrant() {
 		if c.oneIn(5) {
 			giveUp = c.between(0, 20*time.Millisecond)
 		}
-		a, err := c.lock(at, r, giveUp)
-		if err == nil && a.Granted {
-			now := c.believe(at, a.Grant, false)
+		if now, _, _ := c.lock(at, r, giveUp); now != nil {
 			if now != b {
 				b, held = now, 0
 			}
-			if held++; a.Grant.Holds < held && !c.w.strict {
-				held = a.Grant.Holds
-				h.count("holds lost")
-			}
+			held++
 			h.count("holds")
 		}
 		c.sleep(c.between(0, r.TTL/3))
@@ -249,20 +265,8 @@ func (c *simClient) reentrant() {
 			return
 		}
 	}
-	for ; b != nil && held > 0; held-- {
-		if held == 1 {
-			h.ended(b)
-		}
-		left, _, err := c.unlock(c.sameOr(p), b, UnlockRequest{Fence: c.fenceOr0(b)})
-		b.unlocked = false // it is another hold the next time
-		if err != nil {
-			h.ended(b)
-			return
-		}
-		if h.running(b) && left == 0 {
-			h.blame(r.Name, "%s gave back one of %d holds, and is told that none are left", owner, held)
-		}
-		c.sleep(c.between(0, 10*time.Millisecond))
+	if b != nil {
+		c.giveBack(p, b, held)
 	}
 }
 
@@ -281,11 +285,10 @@ func (c *simClient) session() {
 		h.lost(l)
 	})
 	defer r.Session.End()
-	a, err := c.lock(p, r, 0)
-	if err != nil || !a.Granted {
+	b, _, _ := c.lock(p, r, 0)
+	if b == nil {
 		return
 	}
-	b := c.believe(p, a.Grant, true)
 	for range c.r.IntN(12) {
 		if c.sleep(c.between(0, r.TTL*2/3)); !h.believes(b) {
 			return
@@ -315,19 +318,15 @@ func (c *simClient) resend() {
 		p := c.anyProxy()
 		copied := make(chan struct{})
 		if c.oneIn(3) {
-			other, at, giveUp := c.copy(), c.anyProxy(), c.between(0, 30*time.Millisecond)
+			other, at, giveUp := c.copy(true), c.anyProxy(), c.between(0, 30*time.Millisecond)
 			go func() {
 				defer close(copied)
-				_, _ = other.lock(at, r, giveUp)
+				_, _, _ = other.lock(at, r, giveUp)
 			}()
 		} else {
 			close(copied)
 		}
-		a, err := c.lock(p, r, 0)
-		var now *simBelief
-		if err == nil && a.Granted && a.Grant.Holds > 0 { // else it is over, and this is the first reply again
-			now = c.believe(p, a.Grant, false)
-		}
+		now, a, _ := c.lock(p, r, 0)
 		<-copied
 		switch {
 		case now == nil:
@@ -358,8 +357,8 @@ func (c *simClient) resend() {
 }
 
 // copy is the same client at another place, whose events do not mix with its own.
-func (c *simClient) copy() *simClient {
-	return &simClient{w: c.w, r: rand.New(rand.NewPCG(c.r.Uint64(), 0)), who: c.who + "'"}
+func (c *simClient) copy(deaf bool) *simClient {
+	return &simClient{w: c.w, r: rand.New(rand.NewPCG(c.r.Uint64(), 0)), who: c.who + "'", deaf: deaf}
 }
 
 // impatient leaves while it waits, or right when it is granted.
@@ -371,22 +370,30 @@ func (c *simClient) impatient() {
 	r := c.request(owner)
 	r.Wait = time.Second
 	if c.oneIn(2) {
-		_, _ = c.lock(p, r, c.between(0, 50*time.Millisecond))
-	} else if a, err := c.lock(p, r, 0); err == nil && a.Granted {
+		_, _, _ = c.lock(p, r, c.between(0, 50*time.Millisecond))
+	} else if b, a, _ := c.lock(p, r, 0); b != nil {
 		c.w.history.log(c.who, r.Name, "is gone before it heard it")
+		c.w.history.ended(b)
 		p.svc.Undo(a.Grant)
 	}
 }
 
 // force is an operator who takes a name away.
 func (c *simClient) force() {
-	h, p, name := c.w.history, c.anyProxy(), fmt.Sprintf("n%d", c.r.IntN(c.w.profile.names))
+	c.forceName(c.anyProxy(), fmt.Sprintf("n%d", c.r.IntN(c.w.profile.names)))
+}
+
+func (c *simClient) forceName(p *simProxy, name string) (was Holding, held bool) {
+	h, well := c.w.history, c.w.well(p)
 	h.log(c.who, name, "%v FORCE", p)
-	h.force(name, +1)
-	defer h.force(name, -1)
-	var was Holding
-	var held bool
+	h.force(name, +1, 0)
 	var err error
 	c.bounded(name, "FORCE", 0, func() { was, held, err = p.svc.Force(p.life, 0, name) })
 	h.log(c.who, name, "%v -> %q, %v, %v", p, was.Owner, held, err)
+	c.explain(p, name, well, err)
+	if held = held && err == nil && p.life.Err() == nil; !held {
+		was = Holding{}
+	}
+	h.force(name, -1, was.Fence)
+	return was, held
 }

@@ -136,12 +136,49 @@ var simProfiles = []*simProfile{
 		faults: []weighted[simFault]{{6, breakConnections}, {3, slowLinks}, {3, cutLink}, {2, pauseNode}},
 	},
 	{
+		// Owners do several things at the same moment, while answers overtake each other.
+		name: "at once", nodes: 3, proxies: 2, names: 1, clients: 4, long: 3 * time.Second,
+		think: 10 * time.Millisecond, gap: 200 * time.Millisecond, shortest: 100 * time.Millisecond, longest: 1500 * time.Millisecond,
+		clocks: 300 * time.Millisecond, skew: time.Second,
+		timeouts: []time.Duration{0, 50 * time.Millisecond},
+		acts:     []weighted[func(*simClient)]{{3, (*simClient).atOnce}, {4, (*simClient).late}, {2, (*simClient).plain}},
+		faults:   []weighted[simFault]{{6, slowLinks}, {1, pauseNode}, {1, cutLink}},
+	},
+	{
+		// Holds of one owner are on different majorities, while little else fails.
+		name: "majorities", nodes: 3, proxies: 2, names: 2, clients: 3, long: 4 * time.Second,
+		think: 20 * time.Millisecond, gap: 2 * time.Second, shortest: 200 * time.Millisecond, longest: simMaxTTL,
+		clocks: 300 * time.Millisecond, skew: time.Second,
+		timeouts: []time.Duration{0, 50 * time.Millisecond},
+		acts:     []weighted[func(*simClient)]{{4, (*simClient).majorities}, {1, (*simClient).plain}},
+		faults:   []weighted[simFault]{{1, flushScripts}, {1, cutLink}, {1, pauseNode}},
+	},
+	{
+		// What sessions keep is renewed and taken elsewhere too.
+		name: "sessions", nodes: 3, proxies: 2, names: 1, clients: 4, long: 4 * time.Second,
+		think: 20 * time.Millisecond, gap: 300 * time.Millisecond, shortest: 100 * time.Millisecond, longest: simMaxTTL,
+		loss: 0.001, clocks: 300 * time.Millisecond, skew: time.Second,
+		timeouts: []time.Duration{0, 50 * time.Millisecond},
+		acts:     []weighted[func(*simClient)]{{5, (*simClient).besideSession}, {1, (*simClient).session}, {3, (*simClient).plain}},
+		faults:   []weighted[simFault]{{2, cutLink}, {1, cutNode}, {2, slowLinks}, {1, pauseNode}, {1, breakConnections}, {1, stepBack}},
+	},
+	{
+		// Leases are as long as a node that forgot is out, and nodes forget right after they
+		// gave or prolonged one.
+		name: "long leases", nodes: 3, proxies: 2, names: 1, clients: 4, long: 8 * time.Second,
+		think: 10 * time.Millisecond, gap: 300 * time.Millisecond, shortest: simMaxTTL * 9 / 10, longest: simMaxTTL,
+		clocks: 300 * time.Millisecond, skew: time.Second,
+		timeouts: []time.Duration{0, 50 * time.Millisecond},
+		acts:     []weighted[func(*simClient)]{{4, (*simClient).plain}, {1, (*simClient).reentrant}, {1, (*simClient).session}},
+		faults:   []weighted[simFault]{{2, forgetAfter}, {3, forgetInTurn}, {1, cutLink}, {1, saveNode}},
+	},
+	{
 		// An operator takes names away. Then some promises are not made, see simName.forced.
 		name: "force", nodes: 3, proxies: 2, names: 2, clients: 5, long: 3 * time.Second,
 		think: 20 * time.Millisecond, gap: 300 * time.Millisecond, shortest: 100 * time.Millisecond, longest: 700 * time.Millisecond,
 		loss: 0.002, clocks: 300 * time.Millisecond, skew: time.Second,
 		timeouts: []time.Duration{0, 50 * time.Millisecond},
-		acts:     append([]weighted[func(*simClient)]{{2, (*simClient).force}}, everyAct...),
+		acts:     append([]weighted[func(*simClient)]{{2, (*simClient).force}, {4, (*simClient).takenAway}}, everyAct...),
 		faults:   everyFault,
 	},
 }
@@ -156,7 +193,10 @@ func (w *simWorld) harm() {
 			break
 		}
 		fault, chance := pick(r, w.profile.faults), rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
-		all.Go(func() { fault(w, chance) })
+		all.Go(func() {
+			defer w.ail()()
+			fault(w, chance)
+		})
 	}
 	all.Wait()
 	w.with(func() {
@@ -191,6 +231,37 @@ func loseNodes(w *simWorld, r *rand.Rand) {
 	for _, i := range r.Perm(len(w.nodes)) {
 		w.lose(w.nodes[i], r, 50*time.Millisecond)
 		lasts(r, 50*time.Millisecond)
+	}
+}
+
+// forgetAfter has a node lose its memory right after it gave or prolonged a lease: the
+// proxy may have heard of it, or not.
+func forgetAfter(w *simWorld, r *rand.Rand) {
+	n := w.trap(nil, []string{"acquire", "renew", "settle"}[r.IntN(3)]).wait(w, time.Second)
+	if n != nil {
+		lasts(r, 500*time.Microsecond)
+		w.lose(n, r, 20*time.Millisecond)
+	}
+}
+
+// forgetInTurn has all nodes lose their memory, the first right after it gave or prolonged
+// a lease, each of the others as soon as the one before votes again.
+func forgetInTurn(w *simWorld, r *rand.Rand) {
+	n := w.trap(nil, []string{"acquire", "renew"}[r.IntN(2)]).wait(w, time.Second)
+	if n == nil {
+		return
+	}
+	lasts(r, 500*time.Microsecond)
+	w.lose(n, r, 5*time.Millisecond)
+	for _, i := range r.Perm(len(w.nodes)) {
+		next, votes := w.nodes[i], false
+		for end := time.Now().Add(simMaxTTL * 3 / 2); !votes && next != n && time.Now().Before(end); lasts(r, 10*time.Millisecond) {
+			w.with(func() { votes = n.votes() })
+		}
+		if votes {
+			n = next
+			w.lose(n, r, 5*time.Millisecond)
+		}
 	}
 }
 

@@ -28,6 +28,7 @@ type simNode struct {
 	offset time.Duration // of its clock when the world began, and by how much it was stepped since
 
 	down, stopped bool // killed; paused, so that what arrives waits
+	refuses       int  // by so many faults: scripts get an error
 	waits         []arrival
 	conns         []*simConn
 }
@@ -61,6 +62,14 @@ func (n *simNode) restart(keys map[string]*simKey) {
 	n.keys, n.scripts = keys, map[string]*lua.FunctionProto{}
 	n.replid, n.runID = n.w.hex(), n.w.hex()
 	n.down, n.stopped, n.waits = false, false, nil
+}
+
+// votes reports whether the node may vote, and answers.
+func (n *simNode) votes() bool {
+	said := n.executeData("HMGET", []string{"lockproxy:node", "id", "until", "sync"}).([]any)
+	until, _ := said[1].(string)
+	end, err := strconv.ParseInt(until, 10, 64)
+	return !n.down && !n.stopped && n.refuses == 0 && err == nil && said[0] == n.replid && end <= n.micros()/1000 && said[2] == "1"
 }
 
 // copyKeys is a snapshot.
@@ -204,14 +213,56 @@ func (n *simNode) evalsha(a []string) any {
 	switch {
 	case err != nil || len(a) < 2+keys:
 		return errors.New("ERR Number of keys can't be greater than number of args")
+	case n.refuses > 0:
+		return errors.New("NOPERM User default has no permissions to run the 'evalsha' command")
 	case p == nil:
 		return errors.New("NOSCRIPT No matching script. Please use EVAL.")
 	}
 	reply := runSim(n, p, a[2:2+keys], a[2+keys:])
+	name := nameOf(a[0])
+	n.spring(name)
+	if name == "acquire" || name == "settle" {
+		n.w.history.acquired(a[6+keys])
+	}
 	if n.w.trace {
-		n.w.history.log(nodeName(n.index), "", "%s %q -> %v", nameOf(a[0]), a[6+keys:], reply)
+		n.w.history.log(nodeName(n.index), "", "%s %q -> %v", name, a[6+keys:], reply)
 	}
 	return reply
+}
+
+// A simTrap tells when a node has run a script, before anybody hears of it.
+type simTrap struct {
+	node   *simNode // nil: any
+	script string
+	sprung chan *simNode // holds one
+}
+
+// trap sets one.
+func (w *simWorld) trap(n *simNode, script string) *simTrap {
+	t := &simTrap{n, script, make(chan *simNode, 1)}
+	w.with(func() { w.traps = append(w.traps, t) })
+	return t
+}
+
+// wait reports the node that ran the script; nil if none did in time.
+func (t *simTrap) wait(w *simWorld, patience time.Duration) *simNode {
+	select {
+	case n := <-t.sprung:
+		return n
+	case <-time.After(patience):
+		w.with(func() { w.traps = slices.DeleteFunc(w.traps, func(other *simTrap) bool { return other == t }) })
+		return nil
+	}
+}
+
+func (n *simNode) spring(script string) {
+	n.w.traps = slices.DeleteFunc(n.w.traps, func(t *simTrap) bool {
+		hit := t.script == script && (t.node == nil || t.node == n)
+		if hit {
+			t.sprung <- n
+		}
+		return hit
+	})
 }
 
 func nameOf(sha string) string {
@@ -245,6 +296,9 @@ func (n *simNode) hmget(a []string) any {
 }
 
 func (n *simNode) set(a []string) any {
+	if len(a) == 3 && a[2] == "XX" && n.key(a[0]) == nil {
+		return nil
+	}
 	ms, err := strconv.ParseInt(a[3], 10, 64)
 	if a[2] != "PX" || err != nil {
 		return errors.New("ERR syntax error")

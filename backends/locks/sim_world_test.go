@@ -28,9 +28,11 @@ type simWorld struct {
 	began   time.Time
 	history *simHistory
 	trace   bool // the history has what nodes do
-	strict  bool // clients count holds by themselves, see simClient.reentrant
 
-	mu      sync.Mutex // leaf: nothing else is taken while it is held
+	mu      sync.Mutex // taken after those of a Service's nodes, and before none
+	ill     int        // so many faults are under way
+	ills    int        // so many began
+	traps   []*simTrap
 	post    *simPost
 	chance  *rand.Rand // of nodes
 	nodes   []*simNode
@@ -238,13 +240,75 @@ func (w *simWorld) end() (errs []error) {
 
 // live counts the nodes on which the grant's lease runs, by their clocks.
 func (w *simWorld) live(name, owner string, fence int64) (n int) {
+	return w.have(name, owner, fence, "")
+}
+
+// vouched counts the nodes that have a grant otherwise than by a renewal that put it back.
+func (w *simWorld) vouched(name, owner string, fence int64) (n int) {
+	return w.have(name, owner, fence, "1")
+}
+
+// have counts the nodes that have a grant, and whose p is not this.
+func (w *simWorld) have(name, owner string, fence int64, not string) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, node := range w.nodes {
 		k := node.hash(lockKey("lockproxy:", 0, name))
-		if o, f := k.field("o"), k.field("f"); o >= 0 && f >= 0 && k.fields[o].value == owner && k.fields[f].value == strconv.FormatInt(fence, 10) {
+		is := func(field, value string) bool {
+			i := k.field(field)
+			return i >= 0 && k.fields[i].value == value
+		}
+		if is("o", owner) && is("f", strconv.FormatInt(fence, 10)) && !is("p", not) {
 			n++
 		}
 	}
 	return n
+}
+
+// A simWell says that the world was well at some time.
+type simWell struct {
+	well bool
+	ills int
+}
+
+// ail notes that a fault begins; the result ends it.
+func (w *simWorld) ail() (heal func()) {
+	w.with(func() { w.ill++; w.ills++ })
+	return func() { w.with(func() { w.ill-- }) }
+}
+
+// well reports whether nothing fails, or has failed so that a proxy still feels it: all
+// nodes vote, links lead to them as ever, and the proxy has nothing under way and nobody in
+// line, whose last answer, which may be an older NOQUORUM, others would be told.
+func (w *simWorld) well(p *simProxy) simWell {
+	p.svc.waiting.mu.Lock()
+	idle := p.life.Err() == nil && len(p.svc.waiting.queues) == 0
+	p.svc.waiting.mu.Unlock()
+	for _, n := range p.svc.nodes {
+		n.mu.Lock()
+		idle = idle && !n.running && n.lastErr == nil && n.retryAt <= p.svc.now()
+		n.mu.Unlock()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return simWell{idle && w.healthyLocked(p), w.ills}
+}
+
+func (w *simWorld) healthyLocked(p *simProxy) bool {
+	healthy := w.ill == 0
+	for i, n := range w.nodes {
+		l := w.links[p.index][i]
+		healthy = healthy && n.votes() && l.loss == 0 && l.slow == 0 && l.blocked == [2]int{}
+		for _, c := range l.conns {
+			healthy = healthy && len(c.held[toNode]) == 0 && len(c.held[toProxy]) == 0
+		}
+	}
+	return healthy
+}
+
+// stayedWell reports whether nothing has failed since the world was well.
+func (w *simWorld) stayedWell(p *simProxy, was simWell) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return was.well && was.ills == w.ills && p.life.Err() == nil && w.healthyLocked(p)
 }

@@ -13,7 +13,7 @@ import (
 // there is, and none for names, owners or clients, so that they stay small.
 type Stats struct {
 	Nodes       int // of all states
-	Voting      int
+	Voting      int // Ready
 	Quarantined int
 
 	Waiting      int // in line for a name
@@ -60,7 +60,7 @@ type NodeStats struct {
 	Up          bool             // it answered when last looked at
 	Paused      bool             // it failed just now, and is not asked for a moment
 	Queued      int              // scripts that wait to be sent to it
-	Votes       map[string]int64 // what it said when asked: yes, no; or why it did not say: timeout, connection, quarantine, unregistered, floor, maxttl, refused, busy, error, unwanted, closed
+	Votes       map[string]int64 // what it said when asked: yes, no; or why it did not say: timeout, connection, quarantine, unregistered, floor, list, refused, busy, error, unwanted, closed
 	Replies     meter.Snapshot   // how long it took to answer a batch of scripts
 	Reconnects  int64            // connections made again after one was lost
 	Quarantines int64            // how often it was seen to enter quarantine
@@ -144,10 +144,10 @@ func (s *Service) Stats() Stats {
 	}
 	st.Sessions, st.SessionLocks = s.keeper.count()
 	for i, n := range s.Nodes() {
-		switch n.State {
-		case NodeVoting:
+		switch {
+		case n.Ready():
 			st.Voting++
-		case NodeQuarantine:
+		case n.State == NodeQuarantine:
 			st.Quarantined++
 		}
 		st.Each = append(st.Each, s.nodes[i].stats(n))

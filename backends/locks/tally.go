@@ -13,6 +13,7 @@ const (
 	granted                // a quorum says yes
 	held                   // a quorum names one other owner
 	ended                  // a quorum says that this request was granted and given back
+	full                   // a quorum says that the owner has as many holds as it may
 	split                  // a quorum voted, and nobody has one
 	tooFew                 // fewer than a quorum voted
 )
@@ -51,6 +52,7 @@ func tallyAcquire(votes []vote, q int, final bool) tally {
 	kept, keptBy := most(votes, func(v *vote) (int64, bool) { return v.kept, v.ballot == yes && v.kept > 0 })
 	then, overBy := most(votes, func(v *vote) (int64, bool) { return v.fence, v.ballot == over })
 	owner, ownerBy := most(votes, func(v *vote) (string, bool) { return v.owner, v.ballot == no })
+	fullBy := ballots(votes, tooMany)
 	switch {
 	case keptBy >= q:
 		agree := func(v *vote) bool { return v.ballot == yes && v.kept == kept }
@@ -63,7 +65,9 @@ func tallyAcquire(votes []vote, q int, final bool) tally {
 		return tally{verdict: held, holder: owner, fence: leastFence(votes, agree), rest: qthRest(votes, q, agree)}
 	case overBy >= q:
 		return tally{verdict: ended, fence: then}
-	case yeses+due >= q || ownerBy+due >= q || overBy+due >= q:
+	case fullBy >= q:
+		return tally{verdict: full}
+	case yeses+due >= q || ownerBy+due >= q || overBy+due >= q || fullBy+due >= q:
 		return tally{verdict: open}
 	case voted >= q:
 		return tally{verdict: split}
@@ -202,6 +206,8 @@ func rule(votes []vote, q int, final bool, owner string, done func(*vote) bool) 
 		return pending
 	case did+disputed >= q:
 		return conflict
+	case due > 0 && did+disputed+due >= q:
+		return pending
 	case voted < q && due > 0: // the error should not blame who is about to answer
 		return pending
 	case voted < q:
@@ -212,15 +218,15 @@ func rule(votes []vote, q int, final bool, owner string, done func(*vote) bool) 
 	return undecided
 }
 
-func didRenew(v *vote) bool { return v.ballot == yes || v.ballot == repaired }
+func didRenew(v *vote) bool { return v.ballot == yes }
 
 // ruleRenew counts the votes on a renewal. Where a node has a note that the lease may
-// have been shortened, one that put the grant back proves nothing: the lease may have
+// have been shortened, one where a renewal put the grant back, now or before, proves nothing: the lease may have
 // lapsed there. A quorum of votes meets one of the quorum that noted.
 func ruleRenew(votes []vote, q int, final bool, owner string) ruling {
 	done := didRenew
-	if slices.ContainsFunc(votes, func(v vote) bool { return v.noted }) {
-		done = func(v *vote) bool { return v.ballot == yes }
+	if noted(votes) {
+		done = func(v *vote) bool { return v.ballot == yes && !v.told }
 	}
 	return rule(votes, q, final, owner, done)
 }

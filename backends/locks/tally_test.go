@@ -2,8 +2,11 @@ package locks
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/lockproxy/lockproxy/scripts"
 )
 
 // ballotsOf reads one letter per node: y granted fence 7, h granted fence 9, k and K
@@ -68,14 +71,14 @@ func TestTallyAcquire(t *testing.T) {
 	}
 }
 
-// grantVotes reads one letter per node: y done, r put back, a released before, f
+// grantVotes reads one letter per node: y done, r done where a renewal put it back, a released before, f
 // free, l free after a later grant, t done on a hold that was put back, n another's, o this owner's other grant, s
 // another version, x failed, . not yet here.
 func grantVotes(letters string) []vote {
 	var votes []vote
 	for _, l := range letters {
 		votes = append(votes, map[rune]vote{
-			'y': {ballot: yes}, 'r': {ballot: repaired}, 'a': {ballot: again},
+			'y': {ballot: yes}, 'r': {ballot: yes, told: true}, 'a': {ballot: again},
 			't': {ballot: yes, told: true}, 'f': {ballot: no, fence: 5}, 'l': {ballot: no, fence: 6}, 'n': {ballot: no, owner: "b"},
 			'o': {ballot: no, owner: "me"}, 's': {ballot: stale}, 'x': {err: errors.New("timeout")}, '.': {},
 		}[l])
@@ -185,23 +188,32 @@ func TestRuleRenew(t *testing.T) {
 
 func TestPlan(t *testing.T) {
 	const aged = missingPatience
+	ours := nodeList{"ours", "our nodes"}
 	tests := []struct {
-		name, nodes string // v votes (fence 100+i), u unregistered, f without floor, F for max-ttl, q in quarantine, x silent
+		name, nodes string // v votes (fence 100+i), w does, with a later set, u unregistered, o has an old record, l another list, f without floor, F for max-ttl, q in quarantine, x silent
 		missing     time.Duration
 		bootstrap   string
-		want        string // one letter per node: n new, g forgot, r restored from 104, c from the clock, - nothing
+		want        string // one letter per node: n new, g forgot, r restored from 104, c from the clock, s told the set, - nothing
+		set         string // that nodes are told to be in
 	}{
-		{"all new", "uuuuu", 0, BootstrapAuto, "nnnnn"},
-		{"all new, strictly", "uuuuu", 0, BootstrapStrict, "-----"},
-		{"all new, strictly, for long", "uuuuu", startPatience, BootstrapStrict, "ggggg"},
-		{"one has not answered", "uuuux", 0, BootstrapAuto, "-----"},
-		{"one never answers", "uuuux", startPatience, BootstrapAuto, "gggg-"},
-		{"one forgot", "uvvvv", aged, BootstrapAuto, "g----"},
-		{"one is perhaps being enlisted", "uvvvv", aged / 2, BootstrapAuto, "-----"},
-		{"floor from a quorum", "fvvxv", 0, BootstrapAuto, "r----"},
-		{"no quorum kept its memory", "ffqvv", 0, BootstrapAuto, "-----"},
-		{"and max-ttl is over", "FFFvv", 0, BootstrapAuto, "ccc--"},
-		{"one node", "u", 0, BootstrapAuto, "n"},
+		{"all new", "uuuuu", 0, BootstrapAuto, "nnnnn", "ours our nodes  "},
+		{"all new, strictly", "uuuuu", 0, BootstrapStrict, "-----", "ours our nodes  "},
+		{"all new, strictly, for long", "uuuuu", startPatience, BootstrapStrict, "ggggg", "ours our nodes  "},
+		{"one has not answered", "uuuux", 0, BootstrapAuto, "-----", "ours our nodes  "},
+		{"one never answers", "uuuux", startPatience, BootstrapAuto, "gggg-", "ours our nodes  "},
+		{"one forgot", "uvvvv", aged, BootstrapAuto, "g----", "ours our nodes  "},
+		{"one is perhaps being enlisted", "uvvvv", aged / 2, BootstrapAuto, "-----", "ours our nodes  "},
+		{"floor from a quorum", "fvvxv", 0, BootstrapAuto, "r----", "ours our nodes  "},
+		{"no quorum kept its memory", "ffqvv", 0, BootstrapAuto, "-----", "ours our nodes  "},
+		{"and max-ttl is over", "FFFvv", 0, BootstrapAuto, "ccc--", "ours our nodes  "},
+		{"one node", "u", 0, BootstrapAuto, "n", "ours our nodes  "},
+		{"the later set counts", "uvvwv", aged, BootstrapAuto, "gss-s", "theirs their nodes next next nodes"},
+		{"an old record", "ovvvv", 0, BootstrapAuto, "g----", "ours our nodes  "},
+		{"all old, strictly", "ooooo", 0, BootstrapStrict, "ggggg", "ours our nodes  "},
+		{"new ones beside an old record", "ouuuu", 0, BootstrapAuto, "g----", "ours our nodes  "},
+		{"another list, and a quorum with this", "ufvlvv", aged, BootstrapAuto, "------", ""},
+		{"another list, and no quorum with this", "ufFlv", startPatience, BootstrapAuto, "-----", ""},
+		{"it missed the last change", "lwwwq", 0, BootstrapAuto, "s----", "theirs their nodes next next nodes"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -210,15 +222,19 @@ func TestPlan(t *testing.T) {
 			var missing []time.Duration
 			for i, l := range tt.nodes {
 				votes = append(votes, map[rune]vote{
-					'v': {ballot: yes, fence: int64(100 + i)}, 'u': {code: unregistered, wait: 7, replid: "id", err: errTimeout},
+					'v': {ballot: yes, fence: int64(100 + i), set: &nodeSet{now: ours}}, 'w': {ballot: yes, fence: int64(100 + i), set: &nodeSet{2, nodeList{"theirs", "their nodes"}, nodeList{"next", "next nodes"}}},
+					'o': {code: unregistered, older: true, err: errTimeout}, 'l': {code: otherSet, set: &nodeSet{epoch: 1}, err: errTimeout}, 'u': {code: unregistered, wait: 7, replid: "id", err: errTimeout},
 					'f': {code: floorless, wait: 1, err: errTimeout}, 'F': {code: floorless, wait: 60_000, err: errTimeout},
 					'q': {code: quarantined, err: errTimeout}, 'x': {err: errTimeout},
 				}[l])
 				missing = append(missing, tt.missing)
 			}
-			got := []byte("-----"[:len(votes)])
-			for _, o := range plan(votes, missing, len(votes)/2+1, o) {
-				got[o.node] = map[string]byte{"new": 'n', "forgot": 'g', "104": 'r', "0": 'c'}[o.args[0]]
+			got := []byte("------"[:len(votes)])
+			for _, o := range plan(votes, missing, len(votes)/2+1, o, ours) {
+				got[o.node] = map[string]byte{"new": 'n', "forgot": 'g', "104": 'r', "0": 'c', "set": 's'}[o.args[0]]
+				if o.script != scripts.Restore && strings.Join(o.args[len(o.args)-4:], " ") != tt.set {
+					t.Errorf("%s: %q", tt.nodes, o.args)
+				}
 			}
 			if string(got) != tt.want {
 				t.Errorf("%s: %s, want %s", tt.nodes, got, tt.want)

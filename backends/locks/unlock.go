@@ -39,17 +39,19 @@ func (s *Service) unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	if r.Req != "" && !s.memory.knows(h, r.tag()) { // what it gives back may be decided already
 		return s.unlockForeign(ctx, h, r)
 	}
-	g, holds, ok := s.claim(h, r)
+	g, holds, left, ok := s.claim(h, r)
 	if !ok {
 		return s.unlockForeign(ctx, h, r)
 	}
-	votes, result, err := s.release(ctx, h, g, holds, g.until > s.now(), r.tag())
+	votes, result, err := s.release(ctx, h, g, holds, left, g.firstEnd(holds) > s.now(), r.tag())
 	if err == nil && result != conflict && result != undecided && len(holds) == len(g.holds) {
 		s.memory.over(&g)
 	}
 	switch {
-	case err == nil && result == conflict: // this unlock gave back another hold, through another proxy
-		s.memory.unclaim(h, g, holds)
+	case err == nil && result == conflict: // this unlock gave back another hold, or another unlock this one, through another proxy
+		if !slices.ContainsFunc(votes, func(v vote) bool { return v.givenBack }) {
+			s.memory.unclaim(h, g, holds)
+		}
 		s.memory.doubt(h)
 		return s.unlockForeign(ctx, h, r)
 	case err != nil || result == undecided:
@@ -60,20 +62,20 @@ func (s *Service) unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	case result != carried: // perhaps it was given back, or taken anew, through another proxy
 		return s.unlockForeign(ctx, h, r)
 	}
-	left := countHolds(g.holds) - countHolds(holds)
-	if counted := s.holdsLeft(votes); counted > left || g.partial {
-		left = counted
+	n := countHolds(holdIDs(left))
+	if counted := s.holdsLeft(votes); counted > n || g.partial {
+		n = counted
 	}
 	if leftNothing(votes, h.owner) >= s.quorum { // other holds were given back through other proxies
-		left = 0
+		n = 0
 	}
-	left = s.surelyLeft(ctx, h, votes, left)
-	if r.All && left > 0 { // granted through other proxies
+	n = s.surelyLeft(ctx, h, votes, n)
+	if r.All && n > 0 { // granted through other proxies
 		if rest, err := s.unlockForeign(ctx, h, r); err == nil {
 			return rest, nil
 		}
 	}
-	return left, nil
+	return n, nil
 }
 
 // recounts is how often a count of holds is repeated on which the nodes disagree.
@@ -97,7 +99,7 @@ func (s *Service) surelyLeft(ctx context.Context, h holder, votes []vote, left i
 			break
 		}
 		has := func(v *vote) bool { return v.ballot == yes && v.owner == h.owner }
-		if n := qth(votes, s.quorum, has, func(v *vote) int { return countHolds(v.read.holds) }); n > 0 {
+		if n := qth(votes, s.quorum, has, func(v *vote) int { return countHolds(v.read.live()) }); n > 0 {
 			return n
 		}
 		if _, none := most(votes, func(v *vote) (bool, bool) { return true, v.ballot == yes && v.owner != h.owner }); none >= s.quorum {
@@ -131,20 +133,31 @@ func (s *Service) holdsLeft(votes []vote) int {
 	return qthHolds(votes, max(1, min(n, s.quorum)), removed)
 }
 
-// release removes holds of a grant on all nodes. valid says that the validity which
-// this proxy remembers of the grant runs; what was read from others is no such
+// release removes holds of a grant on all nodes; left are those of its holds that stay. valid says that the validity which
+// this proxy remembers of every one of these holds runs: of another hold it says nothing, since that
+// may have been given back elsewhere; what was read from others is no such
 // memory. Without it only the holds themselves count, see ruleRelease. tag is that of the
 // unlock, if it has a Req; a node that has done it with another hold disputes this one.
-func (s *Service) release(ctx context.Context, h holder, g grant, holds []string, valid bool, tag string) ([]vote, ruling, error) {
+//
+// Where what stays ends earlier than what is given back, the lease is shortened, as by a
+// renewal: a quorum notes it first. Else an UNLOCK through another proxy, which remembers the
+// later end, could succeed after a rival's grant.
+func (s *Service) release(ctx context.Context, h holder, g grant, ids []string, left []hold, valid bool, tag string) ([]vote, ruling, error) {
 	patience := s.opts.patience(s.opts.MaxTTL)
+	if len(left) > 0 && lastEnd(left) < g.untilOf(ids) {
+		noted, err := s.announce(ctx, h, g.fence, patience)
+		if err != nil || ballots(noted, yes) < s.quorum {
+			return noted, undecided, err
+		}
+	}
 	fence, how := int64(0), "strict"
 	if valid {
 		fence, how = g.fence, "unlock"
 	}
-	j := func(how string) job { return s.unlockJob(h, g, holds, how, tag) }
+	j := func(how string) job { return s.unlockJob(h, g, ids, left, how, tag) }
 	enough := func(v []vote) bool { return ruleRelease(v, s.quorum, false, h.owner, fence) != pending }
 	var round *round
-	if valid && len(holds) == len(g.holds) && !g.partial {
+	if valid && len(left) == 0 && !g.partial {
 		round = s.giveUp(place{h.db, h.name}, j, enough)
 	} else {
 		round = s.ask(askRelease, j(how), enough)
@@ -160,11 +173,11 @@ func (s *Service) release(ctx context.Context, h holder, g grant, holds []string
 
 // unlockJob is releaseJob for the owner. A node that did this unlock before, with another
 // hold, disputes it.
-func (s *Service) unlockJob(h holder, g grant, holds []string, how, tag string) job {
-	j := s.releaseJob(s.key(h.db, h.name), h.owner, g.fence, how, tag, holds...)
+func (s *Service) unlockJob(h holder, g grant, ids []string, left []hold, how, tag string) job {
+	j := s.releaseJob(s.key(h.db, h.name), h.owner, g, how, tag, ids, left)
 	j.parse = func(m []rueidis.RedisMessage) (vote, error) {
 		v, err := parseRelease(m)
-		if v.hold != "" && takenAs(v.hold) != takenAs(holds[0]) {
+		if v.hold != "" && takenAs(v.hold) != takenAs(ids[0]) {
 			v.ballot = stale
 		}
 		return v, err
@@ -202,12 +215,12 @@ func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) 
 	if result != carried {
 		return 0, s.unreleased(h, result, votes, nil)
 	}
-	holds := takenBy(r.tag(), g.holds)
+	holds := takenBy(r.tag(), holdIDs(g.holds))
 	if r.All {
 		holds = everyHold(votes, h.owner)
 	}
 	s.keeper.drop(h, holds...)
-	votes, result, err = s.release(ctx, h, g, holds, false, r.tag())
+	votes, result, err = s.release(ctx, h, g, holds, without(s.everyEnd(votes, h.owner, g.fence, began), holds), false, r.tag())
 	if err != nil || result != carried {
 		return 0, s.unreleased(h, result, votes, err)
 	}
@@ -226,6 +239,27 @@ func (s *Service) releasedBefore(votes []vote, owner string, fence int64) bool {
 		return v.read.lastFence, fence == v.read.lastFence || (fence == 0 && !v.read.since)
 	})
 	return n >= s.quorum
+}
+
+// everyEnd is every hold of the owner's grant that any node has in a read that began at the
+// given time, with the earliest end that a node gives it.
+func (s *Service) everyEnd(votes []vote, owner string, fence int64, began time.Duration) (holds []hold) {
+	for i := range votes {
+		v := &votes[i]
+		if f, ok := has(v, owner); !ok || f != fence {
+			continue
+		}
+		for j, id := range v.read.holds {
+			end := began + v.read.rests[j] - drift(v.read.rests[j])
+			at := slices.IndexFunc(holds, func(h hold) bool { return h.id == id })
+			if at < 0 {
+				holds = append(holds, hold{id, end})
+			} else {
+				holds[at].until = min(holds[at].until, end)
+			}
+		}
+	}
+	return holds
 }
 
 // everyHold is every hold of the owner that any node has.

@@ -38,7 +38,7 @@ func rivalHas(t *testing.T, s *Service, c *redistest.Conn) {
 	t.Helper()
 	k := s.key(0, "job")
 	c.Do(t, "DEL", k.lock)
-	v := c.Do(t, s.command(scripts.Acquire, k, "bob", "30000", s.proposal(), "", "bobs", "0", "bobs")...)
+	v := c.Do(t, s.command(scripts.Acquire, k, asks("bob", "30000", s.proposal(), "bobs")...)...)
 	if v.Elems[0].Int() != 1 {
 		t.Fatalf("bob's acquire: %v", v)
 	}
@@ -167,7 +167,7 @@ func TestHoldsThatWerePutBackProveNothing(t *testing.T) {
 	if left, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice"}); !errors.Is(err, ErrLost) {
 		t.Errorf("UNLOCK through another proxy: %d, %v", left, err)
 	}
-	strict := p[1].command(scripts.Release, k, "alice", strconv.FormatInt(g.Fence, 10), "strict", "", g.attempt)
+	strict := p[1].command(scripts.Release, k, gives("alice", g, "strict", "")...)
 	v := c[0].Do(t, strict...)
 	if len(v.Elems) != 5 || v.Elems[0].Int() != 1 || v.Elems[3].Int() != 1 {
 		t.Errorf("release of a hold that was put back: %v", v)

@@ -14,14 +14,14 @@ import (
 type ballot uint8
 
 const (
-	silent   ballot = iota // nothing yet, an error, or no entitlement to vote: neither yes nor no
-	yes                    // done as asked
-	repaired               // renew: done, after something missing was put back
-	again                  // release: this very grant was released before, or this very unlock done
-	no                     // not done: free, another owner's, or another grant
-	stale                  // renew: another version of the lease is here; release: this unlock gave back another hold
-	lacking                // renew: a hold is missing here
-	over                   // acquire: this request was granted and given back before
+	silent  ballot = iota // nothing yet, an error, or no entitlement to vote: neither yes nor no
+	yes                   // done as asked
+	again                 // release: this very grant was released before, or this very unlock done
+	no                    // not done: free, another owner's, or another grant
+	stale                 // renew: another version of the lease is here; release: this unlock gave back another hold, or another unlock this one
+	lacking               // renew: the holds were given back here
+	over                  // acquire: this request was granted and given back before
+	tooMany               // acquire: the owner has as many holds as it may
 )
 
 // A vote is one node's reply, its fields as far as the ballot has them.
@@ -33,19 +33,27 @@ type vote struct {
 	kept      int64         // acquire: 0, or the fence of the grant the owner was in, or told
 	holds     int           // acquire: the owner's holds, this one included; release: the holds left
 	noted     bool          // release, renew: some renewal may have shortened the lease
-	told      bool          // release: the hold was there because a renewal had put it back
+	told      bool          // renew, release: the grant is, or was, here because a renewal had put it back
+	givenBack bool          // renew: some of the holds were given back here; release: the hold was, by another one
 	listeners int           // release: how many subscribers were told of it
 	hold      string        // release: the one that this unlock has given back before, if it has
 
 	version version // acquire, read, stale: of the lease
+	grant   string  // acquire, read: the hold whose LOCK numbered the grant, as far as this node knows
 	read    *reading
 	page    *page
 
-	err    error      // silent: why; nil while nothing came
-	code   abstention // silent: what the node lacks to vote
-	wait   int64      // silent: the number that comes with code, ms
-	replid string     // unregistered: the node's replication id
-	unsent bool       // silent: the node was never asked, so there is nothing to undo
+	refuses error // state: what a write is answered, if not that it is done
+
+	err        error      // silent: why; nil while nothing came
+	code       abstention // silent: what the node lacks to vote
+	wait       int64      // silent: the number that comes with code, ms
+	replid     string     // unregistered: the node's replication id
+	quarantine string     // floorless: the name of the one that is over
+	maxTTL     int64      // state, quarantined, floorless: how long leases may be that run there, ms
+	set        *nodeSet   // state: that the node is in; otherSet: its epoch
+	older      bool       // unregistered: it has a record of an older format
+	unsent     bool       // silent: the node was never asked, so there is nothing to undo
 }
 
 // told stands for a fence kept by a node that was told of the grant by a renewal: it
@@ -59,7 +67,8 @@ const (
 	unregistered abstention = -1 // no node record
 	quarantined  abstention = -2 // it may have forgotten leases that still run
 	floorless    abstention = -3 // it may have forgotten fences
-	otherMaxTTL  abstention = -4 // its record was written under another max-ttl
+	otherSet     abstention = -4 // it is in another set of lock nodes
+	damaged      abstention = 1  // not a node's word: it did what it was asked, and its answer holds a number that is no fence
 )
 
 // A version orders the renewals of one lease. Numbers compare within a lineage.
@@ -77,10 +86,12 @@ type reading struct {
 	lastFence int64
 	since     bool // that owner had a grant since
 	info      string
-	age       time.Duration // since the grant
-	told      bool          // by a renewal: this node did not grant it
-	holds     []string      // ids, the most recent first
-	unlock    unlocked      // what was done before for the unlock that read was asked for
+	age       time.Duration   // since the grant
+	told      bool            // by a renewal: this node did not grant it
+	holds     []string        // ids, the most recent first, also those that have ended
+	rests     []time.Duration // what is left of each, in the order of holds
+	ages      []time.Duration // since each was taken
+	unlock    unlocked        // what was done before for the unlock that read was asked for
 }
 
 // An unlocked is what a node remembers of an unlock with a request id; zero if nothing.
@@ -88,6 +99,16 @@ type unlocked struct {
 	left  int    // holds
 	fence int64  // of the grant
 	hold  string // that was given back
+}
+
+// live are the ids of the holds that have not ended.
+func (r *reading) live() (ids []string) {
+	for i, id := range r.holds {
+		if r.rests[i] > 0 {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // parse turns a reply into a vote. Each script has its own, see the header of its file.
@@ -109,9 +130,15 @@ func ints(m []rueidis.RedisMessage, dst ...*int64) error {
 
 // count reads a reply's vote with p, or an abstention, which reads alike in every script.
 func count(res rueidis.RedisResult, p parse) vote {
-	m, err := res.ToArray()
+	reply, err := res.ToMessage()
 	if err != nil {
 		return vote{err: err}
+	}
+	m := []rueidis.RedisMessage{reply}
+	if !reply.IsInt64() {
+		if m, err = reply.ToArray(); err != nil {
+			return vote{err: err}
+		}
 	}
 	var code int64
 	if err := ints(m, &code); err != nil {
@@ -122,6 +149,9 @@ func count(res rueidis.RedisResult, p parse) vote {
 		v, err = parseAbstention(abstention(code), m[1:])
 	} else {
 		v, err = p(m)
+	}
+	if bad := (*fenceError)(nil); errors.As(err, &bad) {
+		return vote{code: damaged, err: err}
 	}
 	if err != nil {
 		return vote{err: fmt.Errorf("not a reply of this script: %w", err)}
@@ -137,20 +167,56 @@ func parseAbstention(code abstention, m []rueidis.RedisMessage) (vote, error) {
 	wait := millis(v.wait)
 	switch code {
 	case unregistered:
-		if len(m) > 1 {
-			v.replid, _ = m[1].ToString()
+		if len(m) < 3 {
+			return v, errors.New("no replication id")
 		}
-		v.err = errors.New("has no node record yet")
+		var older int64
+		v.err = errNoRecord
+		err := firstError(text(m[1], &v.replid), ints(m[2:], &older))
+		v.older = older == 1
+		return v, err
 	case quarantined:
 		v.err = fmt.Errorf("quarantine for %v", wait)
+		return v, ints(m[1:], &v.maxTTL)
 	case floorless:
 		v.err = fmt.Errorf("waits for its fence floor since %v", wait)
-	case otherMaxTTL:
-		v.err = fmt.Errorf("max-ttl there is %v", wait)
-	default:
-		return v, fmt.Errorf("unknown refusal %d", code)
+		if len(m) < 3 {
+			return v, errors.New("no name of the quarantine")
+		}
+		return v, firstError(text(m[1], &v.quarantine), ints(m[2:], &v.maxTTL))
+	case otherSet:
+		e := &otherSetError{}
+		v.err, v.set = e, &nodeSet{epoch: v.wait}
+		if len(m) < 2 {
+			return v, errors.New("no list")
+		}
+		return v, text(m[1], &e.theirs)
 	}
-	return v, nil
+	return v, fmt.Errorf("unknown refusal %d", code)
+}
+
+// A fenceError is an answer with a number where a fence should be that none can be. If it
+// were counted as one, all nodes would take it over, and could not count any further.
+type fenceError struct{ fence int64 }
+
+func (e *fenceError) Error() string {
+	return fmt.Sprintf("its fence counter is damaged (%d is not within 1 and 2^53); empty that node with FLUSHALL, and it comes back as one that forgot", e.fence)
+}
+
+// checkFence refuses what is no fence. Numbers from 2^53 are not exact in a script.
+func checkFence(n int64) error {
+	if n <= 0 || n >= 1<<53 {
+		return &fenceError{n}
+	}
+	return nil
+}
+
+// checkFenceOrNone is checkFence where 0 says that there is none.
+func checkFenceOrNone(n int64) error {
+	if n == 0 {
+		return nil
+	}
+	return checkFence(n)
 }
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -163,13 +229,31 @@ func parseAcquire(m []rueidis.RedisMessage) (vote, error) {
 	}
 	if code == 2 {
 		v.ballot = over
-		return v, ints(m, &code, &v.fence)
+		if err := ints(m, &code, &v.fence); err != nil {
+			return v, err
+		}
+		return v, checkFence(v.fence)
+	}
+	if code == 3 {
+		v.ballot = tooMany
+		return v, nil
 	}
 	if err := ints(m, &code, &v.fence, &v.kept, &rest, &holds); err != nil {
 		return v, err
 	}
+	if len(m) < 8 {
+		return v, fmt.Errorf("%d values where 8 were expected", len(m))
+	}
+	if err := checkFence(v.fence); err != nil {
+		return v, err
+	}
+	if v.kept != told {
+		if err := checkFenceOrNone(v.kept); err != nil {
+			return v, err
+		}
+	}
 	v.rest, v.holds = millis(rest), int(holds)
-	return v, parseVersion(m[5:], &v.version)
+	return v, firstError(parseVersion(m[5:], &v.version), text(m[7], &v.grant))
 }
 
 func parseVersion(m []rueidis.RedisMessage, dst *version) (err error) {
@@ -193,7 +277,9 @@ func parseNo(m []rueidis.RedisMessage, err error) (vote, error) {
 		return v, err
 	}
 	var rest int64
-	err = ints(m[2:], &rest, &v.fence)
+	if err = ints(m[2:], &rest, &v.fence); err == nil {
+		err = checkFenceOrNone(v.fence)
+	}
 	v.rest = millis(rest)
 	return v, err
 }
@@ -218,12 +304,10 @@ func parseRenew(m []rueidis.RedisMessage) (vote, error) {
 		return v, parseVersion(m[1:], &v.version)
 	case code == 4:
 		return vote{ballot: lacking}, nil
-	case code == 2:
-		return vote{ballot: repaired}, nil
 	}
-	var noted int64
-	err = ints(m[1:], &noted)
-	return vote{ballot: yes, noted: noted == 1}, err
+	var noted, told, given int64
+	err = ints(m[1:], &noted, &told, &given)
+	return vote{ballot: yes, noted: noted == 1, told: told == 1, givenBack: given > 0}, err
 }
 
 func parseRelease(m []rueidis.RedisMessage) (vote, error) {
@@ -246,6 +330,8 @@ func parseRelease(m []rueidis.RedisMessage) (vote, error) {
 		}
 	case 4:
 		v.ballot = stale
+	case 5:
+		v.ballot, v.givenBack = stale, true
 	}
 	v.noted = noted == 1
 	return v, err
@@ -253,19 +339,22 @@ func parseRelease(m []rueidis.RedisMessage) (vote, error) {
 
 func parseRead(m []rueidis.RedisMessage) (vote, error) {
 	v := vote{ballot: yes, read: &reading{}}
-	if len(m) < 13 {
-		return v, fmt.Errorf("%d values where 13 were expected", len(m))
+	if len(m) < 14 {
+		return v, fmt.Errorf("%d values where 14 were expected", len(m))
 	}
 	var rest, age, told, since int64
 	err := firstError(
 		text(m[1], &v.owner), ints(m[2:], &rest, &v.fence), parseVersion(m[4:], &v.version),
-		text(m[6], &v.read.lastOwner), ints(m[7:], &v.read.lastFence), text(m[8], &v.read.info), ints(m[9:], &age, &told, &since), parseUnlocked(m[12], &v.read.unlock))
+		text(m[6], &v.read.lastOwner), ints(m[7:], &v.read.lastFence), text(m[8], &v.read.info), ints(m[9:], &age, &told, &since), parseUnlocked(m[12], &v.read.unlock), text(m[13], &v.grant))
 	if err != nil {
+		return v, err
+	}
+	if err = firstError(checkFenceOrNone(v.fence), checkFenceOrNone(v.read.lastFence), checkFenceOrNone(v.read.unlock.fence)); err != nil {
 		return v, err
 	}
 	v.rest, v.read.age, v.read.told = millis(rest), millis(age), told == 1
 	v.read.since = since == 1
-	v.read.holds, err = parseHolds(m[13:])
+	err = parseHolds(m[14:], v.read)
 	return v, err
 }
 
@@ -293,35 +382,61 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// parseState reads {1, largest fence} and register's {0}.
-func parseState(m []rueidis.RedisMessage) (vote, error) {
+var errNoRecord = errors.New("has no node record yet")
+
+// parseRecord reads how many fields a node record has.
+func parseRecord(m []rueidis.RedisMessage) (vote, error) {
+	var fields int64
+	if err := ints(m, &fields); err != nil || fields > 0 {
+		return vote{ballot: yes}, err
+	}
+	return vote{code: unregistered, err: errNoRecord}, nil
+}
+
+// parseOrder reads what register and restore answer, {1, largest fence, max-ttl} or {0}.
+func parseOrder(m []rueidis.RedisMessage) (vote, error) {
 	var code int64
 	v := vote{ballot: yes}
 	if err := ints(m, &code); err != nil || code == 0 {
 		return vote{ballot: no}, err
 	}
-	err := ints(m, &code, &v.fence)
+	if err := ints(m, &code, &v.fence, &v.maxTTL); err != nil {
+		return v, err
+	}
+	return v, checkFence(v.fence)
+}
+
+// parseState reads what state answers.
+func parseState(m []rueidis.RedisMessage) (vote, error) {
+	v, err := parseOrder(m)
+	if err == nil {
+		v.set, err = parseSet(m[min(3, len(m)):])
+	}
+	var why string
+	if err == nil && len(m) > 8 {
+		err = text(m[8], &why)
+		v.refuses = redisReason(why)
+	}
 	return v, err
 }
 
-// parseHolds reads pairs of a hold and its age into ids, the youngest first.
-func parseHolds(m []rueidis.RedisMessage) ([]string, error) {
+// parseHolds reads holds, their ages and what is left of them, the youngest first.
+func parseHolds(m []rueidis.RedisMessage, dst *reading) error {
 	type hold struct {
-		id  string
-		age int64
+		id        string
+		age, rest int64
 	}
 	var all []hold
-	for ; len(m) >= 2; m = m[2:] {
+	for ; len(m) >= 3; m = m[3:] {
 		var h hold
-		if err := firstError(text(m[0], &h.id), ints(m[1:], &h.age)); err != nil {
-			return nil, err
+		if err := firstError(text(m[0], &h.id), ints(m[1:], &h.age, &h.rest)); err != nil {
+			return err
 		}
 		all = append(all, h)
 	}
 	slices.SortFunc(all, func(a, b hold) int { return cmp.Or(cmp.Compare(a.age, b.age), cmp.Compare(a.id, b.id)) })
-	ids := make([]string, len(all))
-	for i, h := range all {
-		ids[i] = h.id
+	for _, h := range all {
+		dst.holds, dst.rests, dst.ages = append(dst.holds, h.id), append(dst.rests, millis(h.rest)), append(dst.ages, millis(h.age))
 	}
-	return ids, nil
+	return nil
 }

@@ -83,7 +83,10 @@ func (s *Service) whoHas(ctx context.Context, at place) (Answer, error) {
 	if ballots(votes, yes) < s.quorum {
 		return Answer{}, s.quorumError("LOCK", at.name, votes)
 	}
-	h, _ := s.holding(votes, at.db, at.name)
+	h, who := s.holding(votes, at.db, at.name)
+	if who != oneOwner && who != unsettledGrant {
+		return Answer{}, nil
+	}
 	return Answer{Holder: h.Owner, Remaining: h.Remaining}, nil
 }
 

@@ -49,7 +49,7 @@ func granting(t *testing.T, c <-chan result) result {
 			t.Fatalf("LOCK: %+v, %v", r.Answer, r.err)
 		}
 		return r
-	case <-time.After(patient):
+	case <-time.After(30 * time.Second):
 		t.Fatal("LOCK still waits")
 	}
 	return result{}
@@ -219,17 +219,15 @@ func TestWaitBehindAMasterThatHangs(t *testing.T) {
 func TestHolderThatCrashed(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
-	lock(t, s, "job", "crashed", 300*time.Millisecond)
+	hearing(s) // only the end of the lease has it ask again
+	lock(t, s, "job", "crashed", 3*time.Second)
 	began := time.Now()
 	a, b := waitFor(t, s, "job", ""), waitFor(t, s, "job", "")
 	g := granting(t, a)
-	if g.took > firstPoll {
-		t.Errorf("granted after %v", g.took)
-	}
 	none(t, b, 10*time.Millisecond)
 	unlock(t, s, "job", g.Grant.Owner, 0)
 	granting(t, b)
-	if d := time.Since(began); d < 250*time.Millisecond {
+	if d := time.Since(began); d < 2900*time.Millisecond {
 		t.Errorf("granted within the lease, after %v", d)
 	}
 }

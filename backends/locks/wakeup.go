@@ -37,6 +37,33 @@ type ear struct {
 
 func (ws *waiting) channel(at place) string { return lockKey(ws.prefix, at.db, at.name) }
 
+// hearCuts makes the nodes tell when a lease is cut, or after a while not any more. What
+// they tell is a hint: it is heard sooner than by the next renewal, if at all.
+func (ws *waiting) hearCuts(wanted bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	switch e := ws.ears[ws.cuts]; {
+	case len(ws.listeners) == 0:
+	case wanted && e == nil:
+		ws.hear(&ear{channel: ws.cuts})
+	case wanted && e.idle != nil:
+		ws.idle.Remove(e.idle)
+		e.idle = nil
+	case !wanted && e != nil && e.idle == nil:
+		e.since = ws.now()
+		e.idle = ws.idle.PushBack(e)
+	}
+}
+
+// hear subscribes to the channel of a new ear.
+func (ws *waiting) hear(e *ear) {
+	e.on = make([]bool, ws.nodes)
+	ws.ears[e.channel] = e
+	for _, l := range ws.listeners {
+		l.change(e.channel)
+	}
+}
+
 // earOf is the ear of a name, or nil.
 func (ws *waiting) earOf(at place) *ear {
 	if len(ws.ears) == 0 { // the common case costs no string
@@ -70,12 +97,8 @@ func (ws *waiting) listen(q *queue) {
 	if q.ear != nil || len(ws.listeners) == 0 {
 		return
 	}
-	e := &ear{channel: q.channel, queue: q, on: make([]bool, ws.nodes)}
-	ws.ears[q.channel] = e
-	q.ear = e
-	for _, l := range ws.listeners {
-		l.change(e.channel)
-	}
+	q.ear = &ear{channel: q.channel, queue: q}
+	ws.hear(q.ear)
 }
 
 // attach gives a new queue the ear that is left of an earlier one.
@@ -307,14 +330,39 @@ func (l *listener) subscription(m rueidis.PubSubSubscription) {
 	}
 }
 
-// message reads what release.lua publishes.
+// cutPause is how long a session waits, up to twice, when the first node says that its lease was cut: the renewal
+// that does so is still on its way to the others, and one that came between would make both begin anew.
+const cutPause = 5 * time.Millisecond
+
+// message reads what the scripts publish.
 func (l *listener) message(m rueidis.PubSubMessage) {
+	if m.Channel == l.ws.cuts {
+		if h, ok := parseCut(m.Message, l.ws.prefix); ok {
+			s := l.node.svc
+			s.keeper.lookIn(cutPause+s.opts.chance.part(cutPause), h, true)
+		}
+		return
+	}
 	fence, how, _ := strings.Cut(m.Message, " ")
 	n, err := strconv.ParseInt(fence, 10, 64)
 	if err != nil {
 		return
 	}
 	l.ws.heard(l.node.index, m.Channel, n, how)
+}
+
+// parseCut reads whose lease a node has cut.
+func parseCut(message, prefix string) (h holder, ok bool) {
+	length, rest, _ := strings.Cut(message, " ")
+	n, err := strconv.Atoi(length)
+	if err != nil || n < 0 || n > len(rest) {
+		return h, false
+	}
+	key, ours := strings.CutPrefix(rest[n:], lockPrefix(prefix))
+	db, name, found := strings.Cut(key, ":")
+	h.db, err = strconv.Atoi(db)
+	h.name, h.owner = name, rest[:n]
+	return h, ours && found && err == nil
 }
 
 // beginListening starts what hears of releases. It ends with ctx, and s.lanes waits for it.

@@ -86,7 +86,7 @@ func startAdmin(ctx context.Context, o options, svc *locks.Service, table *comma
 	a, err := admin.New(admin.Options{
 		Listen: o.admin, Locks: svc, Commands: table.Stats, Proxy: srv, Upstream: up,
 		TLS: o.operatorTLS(log), Password: o.adminPassword, Pprof: o.adminPprof, Force: o.adminForce,
-		Version: moduleVersion(), Log: log,
+		Certificates: measuredCertificates(o.ownCertificates(log)), Version: moduleVersion(), Log: log,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("admin: %w", err)

@@ -54,7 +54,7 @@ func (p program) check(ctx context.Context, o options, format string) error {
 		SentinelUser: o.sentinelUser, SentinelPassword: o.sentinelPassword,
 		MaxTTL: o.maxTTL, NodeTimeout: o.nodeTimeout, Prefix: o.prefix,
 		Strict: o.bootstrap == locks.BootstrapStrict, Available: o.restartGrace == locks.GraceAvailable, ReplicaAcks: o.replicaAcks,
-		MaxClients: o.maxClients, Unshared: o.upstreamConns == 0, Certificates: o.certificates(),
+		MaxClients: o.maxClients, Unshared: o.upstreamConns == 0, Certificates: checkedCertificates(o.ownCertificates(log)),
 		Exposed: o.exposed, Unguarded: o.unguarded(),
 	})
 	if err := show(p.stdout, r); err != nil {
@@ -69,17 +69,6 @@ func (p program) check(ctx context.Context, o options, format string) error {
 	return nil
 }
 
-// certificates are those that the proxy shows.
-func (o *options) certificates() (out []check.Certificate) {
-	if o.clientTLS != nil {
-		out = append(out, check.Certificate{Setting: "tls-cert", Leaf: o.clientTLS.Own.Leaf(nil)})
-	}
-	if o.serverTLS != nil && o.serverTLS.Own != nil {
-		out = append(out, check.Certificate{Setting: "tls-server-cert", Leaf: o.serverTLS.Own.Leaf(nil)})
-	}
-	return out
-}
-
 // showText prints a line for each server that was looked at, and two for each finding.
 func showText(w io.Writer, r *check.Report) error {
 	var b strings.Builder
@@ -87,7 +76,7 @@ func showText(w io.Writer, r *check.Report) error {
 		if l.LongestMS == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "looked at %s: %sround trip %.2fms, longest %.2fms", l.Where, release(l.Version), l.MedianMS, l.LongestMS)
+		fmt.Fprintf(&b, "looked at %s: %sround trip %.2fms, longest %.2fms", l.Where, release(l), l.MedianMS, l.LongestMS)
 		if l.WithinMS > 0 {
 			fmt.Fprintf(&b, ", clock %+.2fms ±%.2fms", l.ClockMS, l.WithinMS)
 		}
@@ -110,12 +99,12 @@ func showText(w io.Writer, r *check.Report) error {
 	return err
 }
 
-// release is a version with what it is of, if known.
-func release(v string) string {
-	if v == "" {
+// release is what a server is, with its version, if known.
+func release(l check.Look) string {
+	if l.Version == "" {
 		return ""
 	}
-	return "Redis " + v + ", "
+	return l.Software + " " + l.Version + ", "
 }
 
 // showJSON prints the report as one JSON object.

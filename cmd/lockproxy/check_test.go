@@ -199,7 +199,7 @@ func fields(line string) []string {
 // enlisted are the arguments of an EVAL that writes a node record as scripts would.
 func enlisted(until, sync string) string {
 	script := "local id=string.match(redis.call('INFO','replication'),'master_replid:(%w+)') " +
-		"return redis.call('HSET','lockproxy:node','id',id,'until'," + until + ",'sync','" + sync + "','max','60000')"
+		"return redis.call('HSET','lockproxy:node','id',id,'until'," + until + ",'sync','" + sync + "','ttl','60000')"
 	return strings.ReplaceAll(script, " ", "\x00") + " 0"
 }
 
@@ -233,7 +233,7 @@ func TestCheckFindsSets(t *testing.T) {
 		{"the upstream alone", append(s.args()[:4], "--restart-grace", "safe"), "warning shared, note number, note new"},
 		{"the upstream too", s.args(s.up.Addr()), "warning shared, warning one-machine"},
 		{"one server twice", s.args("127.0.0.1:" + strings.TrimPrefix(s.nodes[1], "127.0.0.2:")), "error same-server, warning one-machine"},
-		{"another max-ttl", append(s.args(), "--max-ttl", "30s"), "error other-max-ttl, error other-max-ttl, error other-max-ttl"},
+		{"another max-ttl", append(s.args(), "--max-ttl", "30s"), "note other-max-ttl, note other-max-ttl, note other-max-ttl"},
 		{"another prefix", append(s.args(), "--key-prefix", "other:"), "note new"},
 		{"never enlisted", append(s.args(), "--key-prefix", "other:", "--bootstrap", "strict"), "warning new"},
 		{"replicas wanted", append(s.args(), "--replica-acks", "1"), "error replicas, error replicas, error replicas"},

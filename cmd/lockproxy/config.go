@@ -98,6 +98,9 @@ func (o *options) contradictions() (bad faults) {
 	if o.minTTL > o.maxTTL {
 		bad = append(bad, fmt.Errorf("min-ttl: %s is over max-ttl, %s", o.minTTL, o.maxTTL))
 	}
+	if o.maxHold != 0 && o.maxHold < o.minTTL {
+		bad = append(bad, fmt.Errorf("max-hold: %s is under min-ttl, %s", o.maxHold, o.minTTL))
+	}
 	if o.nodeTimeout >= o.maxTTL {
 		bad = append(bad, fmt.Errorf("node-timeout: %s is not shorter than the longest lease, max-ttl, %s", o.nodeTimeout, o.maxTTL))
 	}

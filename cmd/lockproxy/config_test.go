@@ -73,6 +73,7 @@ func TestValidateFaults(t *testing.T) {
 		{"no duration", said("upstream", up, "max-ttl", "soon"), []string{`max-ttl: "soon" is not a duration`}},
 		{"negative", said("upstream", up, "idle-timeout", "-1s"), []string{"idle-timeout: -1s is under the minimum of 0s"}},
 		{"too fine", said("upstream", up, "min-ttl", "1500us"), []string{"min-ttl: 1.5ms is finer than a millisecond"}},
+		{"no lease is so short", said("upstream", up, "max-hold", "99ms"), []string{"max-hold: 99ms is under min-ttl, 100ms"}},
 		{"ttl limits crossed", said("upstream", up, "min-ttl", "2s", "max-ttl", "1s"), []string{"min-ttl: 2s is over max-ttl, 1s"}},
 		{"node timeout of a lease", said("upstream", up, "node-timeout", "60s"), []string{"node-timeout: 1m0s is not shorter"}},
 		{"short retention", said("upstream", up, "fence-retention", "9m"), []string{"fence-retention: 9m0s is under the minimum of 10m0s"}},

@@ -83,6 +83,7 @@ func (p program) app() *cli.App {
 			p.devCommand(),
 			p.runCommand(),
 			p.initCommand(),
+			p.nodesCommand(),
 			p.checkCommand(),
 			p.healthcheckCommand(),
 			p.versionCommand(),
@@ -99,20 +100,28 @@ func unknownCommand(c *cli.Context) error {
 	if !c.Args().Present() {
 		return cli.ShowAppHelp(c)
 	}
-	return usageError{fmt.Errorf("no command %q; there are serve, dev, run, init, check, healthcheck and version", c.Args().First())}
+	return usageError{fmt.Errorf("no command %q; there are serve, dev, run, init, nodes, check, healthcheck and version", c.Args().First())}
 }
 
 // command is a command that takes flags for all, a config file, and no arguments.
 // Its action gets the options once they are valid.
 func (p program) command(name, usage string, all []setting, action func(*cli.Context, options) error) *cli.Command {
+	return p.commandOf(name, usage, 0, all, action)
+}
+
+// commandOf is command with so many arguments behind the flags.
+func (p program) commandOf(name, usage string, args int, all []setting, action func(*cli.Context, options) error) *cli.Command {
 	return &cli.Command{
 		Name:         name,
 		Usage:        usage,
 		Flags:        append(flags(all), configFlag()),
 		OnUsageError: onUsageError,
 		Action: func(c *cli.Context) error {
-			if c.Args().Present() {
+			switch {
+			case args == 0 && c.Args().Present():
 				return usageError{fmt.Errorf("%s takes no arguments, only flags", name)}
+			case c.Args().Len() != args:
+				return usageError{fmt.Errorf("%s takes %s, behind the flags", name, plural(args, "URL"))}
 			}
 			raw, bad := load(c, p.env, all)
 			o, bad := raw.validate(all, bad)

@@ -29,6 +29,12 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
+func (b *buffer) Reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.b.Reset()
+}
+
 // execute runs one command line to its end.
 func execute(t *testing.T, env map[string]string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()

@@ -63,6 +63,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 		log.Warn(w)
 	}
 	o = o.withTLS(log)
+	defer watchCertificates(ctx, o.ownCertificates(log), log)()
 	svc, err := newLocks(o, log)
 	if err != nil {
 		return err
@@ -147,7 +148,11 @@ func ignoreCanceled(err error) error {
 }
 
 func newLocks(o options, log *slog.Logger) (*locks.Service, error) {
-	return locks.New(locks.Options{
+	return locks.New(locksOptions(o, log))
+}
+
+func locksOptions(o options, log *slog.Logger) locks.Options {
+	return locks.Options{
 		Nodes:        o.nodes,
 		MinTTL:       o.minTTL,
 		MaxTTL:       o.maxTTL,
@@ -155,6 +160,7 @@ func newLocks(o options, log *slog.Logger) (*locks.Service, error) {
 		Retention:    o.retention,
 		Prefix:       o.prefix,
 		Bootstrap:    o.bootstrap,
+		OnDemand:     o.voting, // it is the clients' data that the node record would be among
 		RestartGrace: o.restartGrace,
 		ReplicaAcks:  o.replicaAcks,
 		MaxHold:      o.maxHold,
@@ -163,7 +169,7 @@ func newLocks(o options, log *slog.Logger) (*locks.Service, error) {
 		MaxWaiters:   o.maxWaiters,
 		SentinelUser: o.sentinelUser, SentinelPassword: o.sentinelPassword,
 		Log: log,
-	})
+	}
 }
 
 func newFinder(o options, log *slog.Logger) (*backends.Finder, error) {

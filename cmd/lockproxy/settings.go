@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
 // A setting is one thing an operator can say, in the same words as a flag
@@ -94,7 +95,7 @@ func settings() []setting {
 		{name: "lock-node", url: true, secret: true, list: true, usage: "a master that votes on locks, as a `URL`; repeat it, an odd number is best (default: the upstream alone)", read: readNode},
 	}, tlsSettings(), []setting{
 		{name: "min-ttl", value: "100ms", usage: "the shortest lease a client may ask for", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.minTTL })},
-		{name: "max-ttl", value: "60s", usage: "the longest lease; also how long a lock node that forgot sits out; the same at every proxy", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.maxTTL })},
+		{name: "max-ttl", value: "60s", usage: "the longest lease; also how long a lock node that forgot sits out", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.maxTTL })},
 		{name: "node-timeout", value: "0", usage: "how long a lock node may take to vote; 0: a 200th of the lease, within 5ms and 50ms", read: duration(0, func(o *options) *time.Duration { return &o.nodeTimeout })},
 		{name: "bootstrap", value: "auto", usage: "auto: lock nodes that are all empty are new and vote at once; strict: only lockproxy init says so", read: oneOf(func(o *options) *string { return &o.bootstrap }, "auto", "strict")},
 		{name: "restart-grace", value: "available", usage: "with fewer than three lock nodes, after one lost its memory: available goes on at once, safe sits out max-ttl", read: oneOf(func(o *options) *string { return &o.restartGrace }, "available", "safe")},
@@ -104,9 +105,9 @@ func settings() []setting {
 		{name: "require-owner", toggle: true, value: "false", usage: "refuse UNLOCK and RENEW that do not name their owner", read: toggle(func(o *options) *bool { return &o.requireOwner })},
 		{name: "max-wait", value: "10m", usage: "the longest WAIT a client may ask for", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.maxWait })},
 		{name: "max-waiters", value: "100000", usage: "how many LOCKs may wait at once", read: count(1, func(o *options) *int { return &o.maxWaiters })},
-		{name: "max-hold", value: "1h", usage: "for how long a lock with SESSION is renewed, unless its MAXHOLD says less; no MAXHOLD may say more", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.maxHold })},
+		{name: "max-hold", value: "1h", usage: "when a lock with SESSION ends at the latest, unless its MAXHOLD says less; no MAXHOLD may say more", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.maxHold })},
 		{name: "session-grace", value: "0", usage: "how long locks with SESSION are kept when their connection has closed", read: duration(0, func(o *options) *time.Duration { return &o.sessionGrace })},
-		{name: "on-loss", value: "close", usage: "a RESP2 connection that loses a lock with SESSION: close it, or keep it and let its next RENEW or UNLOCK tell (RESP3 is told by a push)", read: oneOf(func(o *options) *string { return &o.onLoss }, "close", "keep")},
+		{name: "on-loss", value: "close", usage: "what becomes of a connection that loses a lock with SESSION whose LOCK has no ONLOSS: close it, or keep it; then RESP3 is told by a push, and RENEW or UNLOCK tell", read: oneOf(func(o *options) *string { return &o.onLoss }, "close", "keep")},
 
 		{name: "max-clients", value: "10000", usage: "how many clients may be connected at once", read: count(1, func(o *options) *int { return &o.maxClients })},
 		{name: "max-bulk", value: "512mb", usage: "the largest argument of a command", read: size(func(o *options) *int64 { return &o.maxBulk })},
@@ -206,7 +207,7 @@ func readPrefix(o *options, text string) error {
 	if text == "" {
 		return errors.New("is empty; keys of locks would mix with yours")
 	}
-	return nil
+	return locks.CheckPrefix(text)
 }
 
 func readLevel(o *options, text string) error {

@@ -45,7 +45,8 @@ type belief struct {
 	client      int
 	fence       int64
 	from, until instant
-	closed      bool // nothing prolongs it
+	ends        []instant // of its holds: the last of them is until
+	closed      bool      // nothing prolongs it
 
 	session bool
 	lapse   instant         // when the lease is over on all nodes that voted, at the latest
@@ -172,7 +173,8 @@ func (j *judge) locked(b *belief, e *Event) *belief {
 		j.beliefs[e.Name] = append(j.beliefs[e.Name], b)
 	}
 	b.least++
-	b.until = max(b.until, e.Start.add(e.Validity))
+	b.ends = append(b.ends, e.Start.add(e.Validity))
+	b.until = slices.Max(b.ends)
 	b.lapse = max(b.lapse, e.lapse())
 	b.session = b.session || e.Session
 	// While nodes are late, or others try, an attempt of the proxy may be there until it is undone.
@@ -187,7 +189,7 @@ func (j *judge) renewed(b *belief, e *Event) {
 		return
 	}
 	before := b.until
-	b.until = min(b.until, e.until()) // it may be shorter from now on
+	b.renew(e.until(), false) // they may be shorter from now on
 	if e.Reply != carried {
 		if e.Reply == "" || e.Reply == failed {
 			b.unsure = true
@@ -205,7 +207,32 @@ func (j *judge) renewed(b *belief, e *Event) {
 		b.until = before
 		return
 	}
-	b.until = e.Start.add(e.Validity)
+	b.renew(e.Start.add(e.Validity), true)
+}
+
+// renew moves the end of all holds; if it may not have happened, only of those that end later.
+func (b *belief) renew(end instant, sure bool) {
+	for i := range b.ends {
+		if sure || b.ends[i] > end {
+			b.ends[i] = end
+		}
+	}
+	if b.until = min(b.until, end); sure {
+		b.until = end
+	}
+}
+
+// giveBack notes that a hold is given back: the owner counts on those that end first.
+func (b *belief) giveBack(at instant) {
+	if len(b.ends) == 0 {
+		return
+	}
+	slices.Sort(b.ends)
+	if b.ends = b.ends[:len(b.ends)-1]; len(b.ends) == 0 {
+		b.until = min(b.until, at)
+		return
+	}
+	b.until = min(b.until, b.ends[len(b.ends)-1])
 }
 
 func (j *judge) unlocked(b *belief, e *Event) {
@@ -214,7 +241,8 @@ func (j *judge) unlocked(b *belief, e *Event) {
 	}
 	sure := !b.unsure && e.First && !b.closed && e.Reply == carried
 	id := "unlock " + cmp.Or(e.Req, fmt.Sprint("#", e.ID))
-	if !b.reqs[id] { // one that is repeated gives nothing back
+	repeated := b.reqs[id]
+	if !repeated { // else it gives nothing back
 		b.reqs[id] = true
 		b.least = max(0, b.least-1)
 	}
@@ -228,6 +256,9 @@ func (j *judge) unlocked(b *belief, e *Event) {
 		j.accuse("%s: UNLOCK of fence %d of %s said free: %v, when it had %d holds left", e.Name, b.fence, e.Owner, e.Freed, b.least)
 	}
 	if e.Reply == carried && !e.Freed && b.least > 0 {
+		if !repeated {
+			b.giveBack(e.Start)
+		}
 		return
 	}
 	if e.Reply == carried && e.Freed && b.free == 0 {

@@ -100,6 +100,21 @@ func TestJudge(t *testing.T) {
 			again.Req, again.First = "u", false
 			s.lock("b", 2, lease, 1)
 		}, "both valid"},
+		{"after an unlock that left the hold that ends first", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.lock("a", 1, 3*lease, 2)
+			s.unlock("a", false)
+			s.at += instant(lease)
+			s.lock("b", 2, lease, 1)
+		}, ""},
+		{"after an unlock that left a hold, and a renewal", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.lock("a", 1, lease, 2)
+			s.unlock("a", false)
+			s.renew("a", 1, 3*lease)
+			s.at += instant(lease)
+			s.lock("b", 2, lease, 1)
+		}, "both valid"},
 		{"after the end of a session", func(s *script) {
 			s.lock("a", 1, lease, 1).Session = true
 			s.say(Event{Op: opClose, Owner: "a"})

@@ -33,7 +33,7 @@ type clientConfig struct {
 	Life    int // how often it was started before
 	Proxies []string
 	Names   []string
-	Leases  time.Duration // it asks for so much, and a little more
+	MaxTTL  time.Duration // of the proxies
 	Journal string
 }
 
@@ -225,9 +225,20 @@ func (c *claim) args() []string {
 	return args
 }
 
+// lease is how long one may be, now and then as long as may be.
+func (w *worker) lease() time.Duration {
+	if w.chance(6) {
+		return w.MaxTTL - w.upTo(100*time.Millisecond)
+	}
+	return 200*time.Millisecond + w.upTo(w.MaxTTL*3/4)
+}
+
 // claim makes up a LOCK. An owner may be one that this worker uses again and again.
 func (w *worker) claim() *claim {
-	c := &claim{Event: Event{Op: opLock, Name: w.Names[w.IntN(len(w.Names))], TTL: 200*time.Millisecond + w.upTo(w.Leases)}, retryAfter: w.chance(2)}
+	c := &claim{Event: Event{Op: opLock, Name: w.Names[w.IntN(len(w.Names))], TTL: w.lease()}, retryAfter: w.chance(2)}
+	if w.chance(3) {
+		c.Name = w.Names[0] // more rivals than for the others
+	}
 	switch w.IntN(8) {
 	case 0:
 	case 1, 2, 3:
@@ -355,13 +366,17 @@ func (w *worker) hold(c *claim) bool {
 	}
 	switch w.IntN(9) {
 	case 0, 1:
-		return w.renew(c, 200*time.Millisecond+w.upTo(w.Leases))
+		return w.renew(c, w.lease())
 	case 2, 3:
 		w.reenter(c)
 	case 4: // one more hold, which nobody hears of and which is undone
 		e := Event{Op: opLock, Name: c.Name, Owner: c.Owner, TTL: c.TTL}
 		w.leave(e, w.upTo(2*time.Millisecond))
 	case 5:
+		if c.TTL > w.MaxTTL/2 && w.chance(3) { // nodes may forget meanwhile
+			w.sleep(c.TTL * 3 / 4)
+			return true
+		}
 		if c.Session && w.chance(3) {
 			return w.keep(c)
 		}

@@ -10,8 +10,15 @@ import (
 	"github.com/rs/zerolog"
 )
 
+// A link is the way from a proxy to a node: a tap, which knows what is asked for, and
+// behind it what time has spoiled.
+type link struct {
+	*toxiproxy.Proxy
+	tap *tap
+}
+
 // links are the ways from every proxy to every node: by proxy, then by node.
-type links [][]*toxiproxy.Proxy
+type links [][]*link
 
 // openLinks has every one of so many proxies reach these addresses over links of its own.
 func openLinks(proxies int, to []string) (links, error) {
@@ -24,7 +31,13 @@ func openLinks(proxies int, to []string) (links, error) {
 				all.close()
 				return nil, err
 			}
-			all[p] = append(all[p], l)
+			t, err := openTap(l.Listen)
+			if err != nil {
+				l.Stop()
+				all.close()
+				return nil, err
+			}
+			all[p] = append(all[p], &link{l, t})
 		}
 	}
 	return all, nil
@@ -33,13 +46,14 @@ func openLinks(proxies int, to []string) (links, error) {
 func (all links) close() {
 	for _, of := range all {
 		for _, l := range of {
+			_ = l.tap.Close()
 			l.Stop()
 		}
 	}
 }
 
 // some are the links between a proxy and a node; -1 stands for all.
-func (all links) some(proxy, node int) (some []*toxiproxy.Proxy) {
+func (all links) some(proxy, node int) (some []*link) {
 	for p, of := range all {
 		for n, l := range of {
 			if (proxy < 0 || proxy == p) && (node < 0 || node == n) {

@@ -17,7 +17,7 @@ import (
 
 const (
 	mutantsVariable = "LOCKPROXY_MUTANTS" // not empty: run TestMutants; the names of some, with commas, or 1 for all
-	mutantLives     = 5 * time.Minute     // on real servers, until it counts as not noticed
+	mutantLives     = 3 * time.Minute     // on real servers, until it counts as not noticed
 	simulation      = "^TestSimulation$"  // of backends/locks
 	simulationLives = 2 * time.Minute     // in the simulation
 	simulationSays  = "LOCKPROXY_SIM_SEEDS=1000000"
@@ -25,17 +25,29 @@ const (
 
 // tempting are the faults under which a mutant shows soonest; those not here show in the mix.
 var tempting = map[string]string{
-	"no-second-round":         "skew,node-pause,partition,proxy-pause,cut",
-	"no-quarantine":           "node-kill,node-flush,partition,cut,client-pause",
+	"no-drift":                "node-pause,delay,drift",
+	"no-second-round":         "skew,node-pause,partition,proxy-pause,cut,aimed-cut",
+	"no-quarantine":           forgetful,
 	"undo-by-owner":           "proxy-pause,node-pause,client-pause,half-open,delay",
 	"relative-holds":          "proxy-pause,node-pause,client-pause,half-open,delay",
 	"renewal-after-validity":  "node-pause,proxy-pause,client-pause,partition,delay",
 	"revival":                 "node-pause,proxy-pause,client-pause,partition,delay",
-	"validity-from-the-reply": "node-pause,proxy-pause,delay",
+	"validity-from-the-reply": "aimed-pause,aimed-proxy,delay",
+	"unlock-by-owner":         "client-pause,delay",
+	"force-unnoted":           "force,proxy-pause,aimed-cut,aimed-pause",
+	"short-quarantine":        forgetful,
+	"enlisted-at-once":        "node-flush,aimed-cut,client-pause",
+	"shortened-unnoted":       "aimed-cut,aimed-pause,client-pause,delay",
+	"note-ignored":            "aimed-cut,aimed-pause,client-pause,delay",
+	"renewal-from-the-reply":  "aimed-pause,aimed-proxy,delay",
+	"session-to-the-end":      "aimed-cut,partition,proxy-pause,cut",
 }
 
+// forgetful are the faults that show what a node that forgot must not do.
+const forgetful = "forget-in-turn,client-pause,aimed-cut"
+
 // longer are max-ttls other than the usual, for what shows while a lease lasts.
-var longer = map[string]string{"no-quarantine": "6s"}
+var longer = map[string]string{"enlisted-at-once": "6s"}
 
 const notNoticed = "not noticed"
 
@@ -79,7 +91,11 @@ func simulated(t *testing.T, name string) string {
 	}
 	cmd := exec.Command(bin, "-test.run", simulation, "-test.timeout", simulationLives.String(), "-test.failfast")
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), simulationSays)
+	m, err := mutants.Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(os.Environ(), simulationSays, "LOCKPROXY_SIM_PROFILE="+m.Profile)
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	if err == nil || !simulationSign.Match(out) {
@@ -100,7 +116,7 @@ func tortured(t *testing.T, name string) (took, sign string) {
 	began := time.Now()
 	for seed := 1; time.Since(began) < mutantLives; seed++ {
 		cmd := exec.Command(self, "-test.run", "^TestTorture$", "-test.v")
-		cmd.Env = append(os.Environ(), redistest.BinaryVariable+"="+bin, timeVariable+"=60s", paceVariable+"=200ms",
+		cmd.Env = append(os.Environ(), redistest.BinaryVariable+"="+bin, mutantVariable+"="+name, timeVariable+"=60s", paceVariable+"=200ms",
 			kindsVariable+"="+tempting[name], ttlVariable+"="+longer[name], seedVariable+"="+strconv.Itoa(seed))
 		out, err := cmd.CombinedOutput()
 		if err == nil {

@@ -15,11 +15,17 @@ type fault struct {
 	kind      string
 	a, b      int           // which node, proxy or client; which node of a link; -1: all
 	amount    time.Duration // of a delay or a step
-	way       string        // of a link: upstream, downstream, or both if empty
+	way       string        // of a link: upstream, downstream, or both if empty; of an aim: when it is hit
+	script    string        // of an aim
+}
+
+// aims reports whether the fault waits for a message, in which case it may not happen.
+func (f fault) aims() bool {
+	return slices.Contains([]string{aimedKill, aimedPause, aimedProxy, aimedCut, inTurn}, f.kind)
 }
 
 func (f fault) String() string {
-	return fmt.Sprintf("%6.2fs %s %d/%d for %v %v %s", f.at.Seconds(), f.kind, f.a, f.b, f.lasts.Round(time.Millisecond), f.amount.Round(time.Millisecond), f.way)
+	return fmt.Sprintf("%6.2fs %s %d/%d for %v %v %s %s", f.at.Seconds(), f.kind, f.a, f.b, f.lasts.Round(time.Millisecond), f.amount.Round(time.Millisecond), f.way, f.script)
 }
 
 // target is what fails; one fault of it at a time.
@@ -32,6 +38,12 @@ func (f fault) target() string {
 	case "force", failover:
 		return what
 	}
+	switch f.kind {
+	case aimedKill, aimedPause, inTurn:
+		return fmt.Sprint("node", f.a)
+	case aimedProxy, aimedCut:
+		return fmt.Sprint("tap", f.b, f.a)
+	}
 	return "links" // since one kind of them cannot tell whose it ends
 }
 
@@ -40,7 +52,18 @@ func (f fault) target() string {
 var kinds = []string{
 	"node-kill", "node-pause", "node-flush", "script-flush", "proxy-kill", "proxy-pause", "client-kill", "client-pause",
 	"partition", "half-open", "delay", "cut", "step-back", "force", "drift", "skew",
+	aimedKill, aimedPause, aimedProxy, aimedCut, inTurn,
 }
+
+// What happens when a script is called: between the votes of a round, or right after one.
+const (
+	aimedKill  = "aimed-kill"     // of the node
+	aimedPause = "aimed-pause"    // of the node
+	aimedProxy = "aimed-proxy"    // which is paused
+	aimedCut   = "aimed-cut"      // of the link
+	inTurn     = "forget-in-turn" // all nodes, each as soon as the one before votes again
+	aimsFor    = 500 * time.Millisecond
+)
 
 // Beside the mix: what is unsafe, and what needs a node that Sentinel watches over.
 const (
@@ -111,6 +134,13 @@ func (p *planner) fault(at time.Duration) (fault, bool) {
 	case "client-kill", "client-pause":
 		f.a = p.IntN(p.clients)
 		f.lasts += p.upTo(500 * time.Millisecond)
+	case aimedKill, aimedPause, aimedProxy, aimedCut, inTurn:
+		f.a, f.b = p.IntN(p.nodes), p.IntN(p.proxies)
+		f.script = []string{"acquire", "acquire", "acquire", "renew", "renew", "note", "settle", "release"}[p.IntN(8)]
+		f.way = []string{unsent, unanswered, answered}[p.IntN(3)]
+		if f.kind == inTurn {
+			f.script = []string{"acquire", "renew"}[p.IntN(2)]
+		}
 	case "partition", "half-open", "delay", "cut":
 		f.a, f.b = p.link()
 		f.amount = p.between(5*time.Millisecond, 300*time.Millisecond)
@@ -123,6 +153,9 @@ func (p *planner) fault(at time.Duration) (fault, bool) {
 		return f, false
 	}
 	p.busy[target] = at + f.lasts + 100*time.Millisecond
+	if f.aims() {
+		p.busy[target] += aimsFor
+	}
 	return f, true
 }
 
@@ -141,7 +174,12 @@ func (p *planner) link() (proxy, node int) {
 // allowed keeps faults within what lockproxy promises to bear.
 func (p *planner) allowed(f *fault) bool {
 	switch f.kind {
-	case "node-kill", "node-flush", failover: // never all of them at once, which looks like new nodes
+	case inTurn:
+		if f.at < p.forgets || p.IntN(3) > 0 {
+			return false
+		}
+		p.forgets = f.at + time.Duration(p.nodes)*(p.maxTTL+time.Second)
+	case "node-kill", "node-flush", aimedKill, failover: // never all of them at once, which looks like new nodes
 		if f.at < p.forgets {
 			return false
 		}

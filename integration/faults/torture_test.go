@@ -14,13 +14,14 @@ import (
 
 // What a torture is told by the environment; the Makefile sets them.
 const (
-	timeVariable  = "LOCKPROXY_TORTURE_TIME"    // how long it lasts, as a duration; 10s without it
-	seedVariable  = "LOCKPROXY_TORTURE_SEED"    // that was printed
-	kindsVariable = "LOCKPROXY_TORTURE_FAULTS"  // only these, with commas
-	nodesVariable = "LOCKPROXY_TORTURE_NODES"   // lock nodes; 3 without it
-	paceVariable  = "LOCKPROXY_TORTURE_PACE"    // faults in a storm are up to so far apart
-	ttlVariable   = "LOCKPROXY_TORTURE_MAX_TTL" // of the proxies; 2s without it
-	keepVariable  = "LOCKPROXY_TORTURE_KEEP"    // a directory for the journals of a run that failed
+	timeVariable   = "LOCKPROXY_TORTURE_TIME"    // how long it lasts, as a duration; 10s without it
+	seedVariable   = "LOCKPROXY_TORTURE_SEED"    // that was printed
+	kindsVariable  = "LOCKPROXY_TORTURE_FAULTS"  // only these, with commas
+	nodesVariable  = "LOCKPROXY_TORTURE_NODES"   // lock nodes; 3 without it
+	paceVariable   = "LOCKPROXY_TORTURE_PACE"    // faults in a storm are up to so far apart
+	ttlVariable    = "LOCKPROXY_TORTURE_MAX_TTL" // of the proxies; 2s without it
+	mutantVariable = "LOCKPROXY_TORTURE_MUTANT"  // of which the proxies are a build, see integration/mutants
+	keepVariable   = "LOCKPROXY_TORTURE_KEEP"    // a directory for the journals of a run that failed
 )
 
 func TestMain(m *testing.M) {
@@ -41,7 +42,7 @@ func TestTorture(t *testing.T) {
 	}
 	r := Run{
 		Seed: rand.Uint64(), Length: duration(t, timeVariable, 10*time.Second), Pace: duration(t, paceVariable, 0),
-		Kinds: only, Nodes: 3, MaxTTL: duration(t, ttlVariable, 0), Keep: os.Getenv(keepVariable),
+		Kinds: only, Nodes: 3, MaxTTL: duration(t, ttlVariable, 0), Keep: os.Getenv(keepVariable), Mutant: os.Getenv(mutantVariable),
 	}
 	if s := os.Getenv(seedVariable); s != "" {
 		if r.Seed, err = strconv.ParseUint(s, 10, 64); err != nil {

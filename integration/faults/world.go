@@ -32,6 +32,7 @@ type world struct {
 	watched  *redistest.Sentinel // nil, or one more lock node
 	voters   int                 // lock nodes
 	links    links
+	shas     map[string]string // of scripts, by name
 	proxies  []*redistest.Proxy
 	clients  []*client
 	targets  sync.Map // string -> *sync.Mutex; of what fails, one fault at a time
@@ -66,6 +67,9 @@ func newWorld(tb testing.TB, r Run, s size) *world {
 		tb.Fatal(err)
 	}
 	w.own = j
+	if w.shas, err = shas(r.Mutant); err != nil {
+		tb.Fatal(err)
+	}
 	lib, err := buildShim(w.dir)
 	if err != nil && !errors.Is(err, errNoCompiler) {
 		tb.Fatal(err)
@@ -118,8 +122,8 @@ func (w *world) startProxy(p int, args []string) *redistest.Proxy {
 		w.tb.Fatal(err)
 	}
 	all := []string{"--upstream", w.upstream.URL(), "--max-ttl", w.maxTTL.String()}
-	for _, l := range w.links[p] {
-		all = append(all, "--lock-node", "redis://"+l.Listen)
+	for i, l := range w.links[p] {
+		all = append(all, "--lock-node", fmt.Sprintf("redis://%s?id=%d", l.tap.Addr(), i))
 	}
 	if w.watched != nil {
 		all = append(all, "--lock-node", w.watched.URL())
@@ -140,7 +144,7 @@ func (w *world) startClients(n int) {
 		proxies = append(proxies, p.Addr())
 	}
 	for id := range n {
-		c := &client{conf: clientConfig{Seed: w.seed, ID: id, Proxies: proxies, Names: names, Leases: w.maxTTL * 3 / 4}}
+		c := &client{conf: clientConfig{Seed: w.seed, ID: id, Proxies: proxies, Names: names, MaxTTL: w.maxTTL}}
 		if err := w.startClient(c); err != nil {
 			w.tb.Fatal(err)
 		}
@@ -252,9 +256,7 @@ func (w *world) happen(f fault) error {
 	if (f.kind == "step-back" || f.kind == stepForward) && w.nodes[f.a].clock == nil {
 		return nil
 	}
-	target, _ := w.targets.LoadOrStore(f.target(), &sync.Mutex{})
-	target.(*sync.Mutex).Lock()
-	defer target.(*sync.Mutex).Unlock()
+	defer w.only(f.target())()
 	from := now()
 	w.mu.Lock()
 	w.failing[f] = from
@@ -264,14 +266,13 @@ func (w *world) happen(f fault) error {
 		defer w.mu.Unlock()
 		delete(w.failing, f)
 		w.windows = append(w.windows, window{from, now()})
-		w.begun[f.kind]++
 	}()
+	if !f.aims() {
+		w.began(f)
+	}
 	switch f.kind {
 	case "node-kill":
-		n := w.nodes[f.a]
-		n.Kill()
-		time.Sleep(f.lasts)
-		return n.Restart()
+		return w.killNode(f.a, f.lasts)
 	case "node-pause":
 		w.nodes[f.a].Pause()
 		time.Sleep(f.lasts)
@@ -284,7 +285,7 @@ func (w *world) happen(f fault) error {
 		p := w.proxies[f.a]
 		p.Kill()
 		time.Sleep(f.lasts)
-		return p.Restart()
+		return again(p.Restart)
 	case "proxy-pause":
 		w.proxies[f.a].Pause()
 		time.Sleep(f.lasts)
@@ -296,6 +297,10 @@ func (w *world) happen(f fault) error {
 		err := c.cmd.Process.Signal(syscall.SIGSTOP)
 		time.Sleep(f.lasts)
 		return errors.Join(err, c.cmd.Process.Signal(syscall.SIGCONT))
+	case aimedKill, aimedPause, aimedProxy, aimedCut:
+		return w.aimed(f)
+	case inTurn:
+		return w.forgetInTurn(f)
 	case failover:
 		_ = tell(w.watched.Sentinels[0].Addr(), "SENTINEL", "FAILOVER", redistest.MasterSet) // or the last one is not over
 	case "force":
@@ -311,6 +316,38 @@ func (w *world) happen(f fault) error {
 		return end()
 	}
 	return nil
+}
+
+// only waits until nothing else is done to a target, and keeps it so until done is called.
+func (w *world) only(target string) (done func()) {
+	m, _ := w.targets.LoadOrStore(target, &sync.Mutex{})
+	m.(*sync.Mutex).Lock()
+	return m.(*sync.Mutex).Unlock
+}
+
+// began counts a fault.
+func (w *world) began(f fault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.begun[f.kind]++
+}
+
+func (w *world) killNode(i int, downFor time.Duration) error {
+	n := w.nodes[i]
+	n.Kill()
+	time.Sleep(downFor)
+	return again(func() error { return n.Restart() })
+}
+
+// again starts a child that was killed, also where something has its port for a moment.
+func again(start func() error) (err error) {
+	for range 5 {
+		if err = start(); err == nil {
+			return nil
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return err
 }
 
 // noteLateness notes when this machine does not run what is due, until stop is closed.
@@ -330,18 +367,27 @@ func (w *world) noteLateness(stop <-chan struct{}) {
 	}
 }
 
-// tell sends one command to a server that may be stopped.
+// tell sends one command to a server that may be stopped, or was just started and loads what
+// it kept.
 func tell(addr string, args ...string) error {
+	for end := time.Now().Add(progress); ; time.Sleep(5 * time.Millisecond) {
+		v, err := askServer(addr, args...)
+		switch {
+		case err != nil || !v.IsError():
+			return err
+		case !strings.HasPrefix(v.Text, "LOADING") || time.Now().After(end):
+			return errors.New(v.Text)
+		}
+	}
+}
+
+func askServer(addr string, args ...string) (redistest.Value, error) {
 	c, err := redistest.Dial(addr)
 	if err != nil {
-		return err
+		return redistest.Value{}, err
 	}
 	defer c.Close()
-	v, err := c.Try(args...)
-	if err == nil && v.IsError() {
-		err = errors.New(v.Text)
-	}
-	return err
+	return c.Try(args...)
 }
 
 func (w *world) killClient(c *client, pause time.Duration) error {

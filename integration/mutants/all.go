@@ -13,13 +13,13 @@ var All = []Mutant{
 		Name:   "undo-by-owner",
 		Breaks: "an undo removes exactly the hold of its attempt: a late one takes the owner's other holds with it",
 		Edits: []Edit{
-			{"scripts/release.lua", "local removed, left, told, listeners = 0, 0, false, 0\n", `if mine and not unlock then
+			{"scripts/release.lua", "local removed, left, told, listeners, freed = 0, 0, false, 0, false\n", `if mine and not unlock then
   for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
     if #id > 1 then given[#given + 1] = id end
   end
   h.present = 1
 end
-local removed, left, told, listeners = 0, 0, false, 0
+local removed, left, told, listeners, freed = 0, 0, false, 0, false
 `},
 		},
 	},
@@ -35,7 +35,8 @@ local removed, left, told, listeners = 0, 0, false, 0
 		Name:   "no-quarantine",
 		Breaks: "a node that may have forgotten leases does not vote for max-ttl: it grants what another still has",
 		Edits: []Edit{
-			{"scripts/prologue.lua", "local available = ARGV[4] == 'available'", "local available = true"},
+			{"scripts/prologue.lua", "if rec[1] ~= replid and lenient(ARGV[4]) and lenient(word) and lenient(following) then", "if rec[1] ~= replid then"},
+			{"scripts/register.lua", "if how == 'forgot' and not (lenient", "if false and not (lenient"},
 		},
 	},
 	{
@@ -54,7 +55,7 @@ local removed, left, told, listeners = 0, 0, false, 0
 		Name:   "relative-holds",
 		Breaks: "holds are a set of ids: a repeated release, or the undo of a re-entry that a node never saw, takes another hold away",
 		Edits: []Edit{
-			{"scripts/release.lua", "local removed, left, told, listeners = 0, 0, false, 0\n", `if mine then
+			{"scripts/release.lua", "local removed, left, told, listeners, freed = 0, 0, false, 0, false\n", `if mine then
   local n = #given
   given = {}
   for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
@@ -62,7 +63,7 @@ local removed, left, told, listeners = 0, 0, false, 0
   end
   h.present = 1
 end
-local removed, left, told, listeners = 0, 0, false, 0
+local removed, left, told, listeners, freed = 0, 0, false, 0, false
 `},
 		},
 	},
@@ -73,12 +74,93 @@ local removed, left, told, listeners = 0, 0, false, 0
 			{"backends/locks/lock.go", "validity := t.rest - (now - a.began) - drift(t.rest)", "validity := t.rest"},
 		},
 	},
+	// Exclusion.
+	{
+		Name:    "kept-by-one",
+		Breaks:  "a re-entry keeps a fence that a quorum knows: by the word of one node an older fence comes back",
+		Profile: "clocks apart",
+		Edits:   []Edit{{"backends/locks/tally.go", "\tcase keptBy >= q:\n", "\tcase keptBy > 0 && yeses >= q:\n"}},
+	},
+	{
+		Name:    "no-drift",
+		Breaks:  "validity is less than the lease by what clocks may differ: a fast node frees the lock before",
+		Profile: "long leases",
+		Edits:   []Edit{{"backends/locks/clock.go", "return d/100 + 2*time.Millisecond }", "return 0 * d }"}},
+	},
+	{
+		Name:    "unlock-by-owner",
+		Breaks:  "an unlock gives back one hold: the owner's others go with it",
+		Profile: "majorities",
+		Edits:   []Edit{{"scripts/release.lua", "  local ends, n = ending_without()\n", "  local ends, n = ending_without()\n  if asked then ends, n = 0, 0 end\n"}},
+	},
+	{
+		Name:    "force-unnoted",
+		Breaks:  "FORCE notes the grant on a quorum before it takes it: an UNLOCK by the owner's proxy takes a rival's try for a release in time",
+		Profile: "force",
+		Edits: []Edit{{"backends/locks/force.go", "noted, err := s.announce(ctx, h, fence, patience)",
+			"noted, err := slices.Repeat([]vote{{ballot: yes}}, len(s.nodes)), error(nil)"}},
+	},
+	// Holds.
+	{
+		Name:    "renewal-of-all-or-none",
+		Breaks:  "a renewal is applied where the grant is, and adds the holds that the node lacks: re-entries over different majorities make every RENEW fail",
+		Profile: "majorities",
+		Edits:   []Edit{{"scripts/renew.lua", "if #named == 0 then return refusal or {4} end", "if h.present <= #ARGV - 14 then return refusal or {4} end"}},
+	},
+	{
+		Name:    "told-votes",
+		Breaks:  "beside a note, a record that a renewal put back proves nothing: a lease that was shortened and lapsed comes back",
+		Profile: "at once",
+		Edits:   []Edit{{"backends/locks/tally.go", "done = func(v *vote) bool { return v.ballot == yes && !v.told }", "done = func(v *vote) bool { return v.ballot == yes }"}},
+	},
+	// Quarantine.
+	{
+		Name:    "short-quarantine",
+		Breaks:  "a node that may have forgotten leases does not vote for max-ttl: after a quarter of it a lease still runs",
+		Profile: "long leases",
+		Edits: []Edit{
+			{"scripts/prologue.lua", "quarantine, synced = now + maxttl, false", "quarantine, synced = now + math.floor(maxttl / 4), false"},
+			{"scripts/restore.lua", "if now < since + maxttl then", "if now < since + maxttl / 4 then"},
+		},
+	},
+	{
+		Name:    "enlisted-at-once",
+		Breaks:  "a node without a record next to others that have one has forgotten: taken for new it votes at once",
+		Profile: "long leases",
+		Edits:   []Edit{{"scripts/register.lua", "if how == 'forgot' and not (lenient", "if false and not (lenient"}},
+	},
+	// Renewal.
+	{
+		Name:    "shortened-unnoted",
+		Breaks:  "a quorum notes a renewal that may shorten before it is sent: another proxy that remembers a longer validity unlocks after a rival's grant",
+		Profile: "at once",
+		Edits:   []Edit{{"backends/locks/renew.go", "if how == shortens {", "if false {"}},
+	},
+	{
+		Name:    "note-ignored",
+		Breaks:  "a release counts a node with a note only by the hold itself: what the proxy remembers of the validity was shortened",
+		Profile: "force",
+		Edits:   []Edit{{"backends/locks/tally.go", "v.ballot != stale && !v.noted &&", "v.ballot != stale &&"}},
+	},
+	{
+		Name:    "renewal-from-the-reply",
+		Breaks:  "the clock of a renewal starts before the first byte is sent: a slow one is told as much validity as a fast one",
+		Profile: "at once",
+		Edits:   []Edit{{"backends/locks/renew.go", "until = began + ttl - drift(ttl)\n", "until = s.now() + ttl - drift(ttl)\n"}},
+	},
+	{
+		Name:    "session-to-the-end",
+		Breaks:  "a session is told before its validity ends: it counts on a lock that another may have",
+		Profile: "clocks apart",
+		Edits:   []Edit{{"backends/locks/keep.go", "last := l.until - l.margin()\n\tswitch {", "last := l.until + l.ttl\n\tswitch {"}},
+	},
 }
 
 // lateRenewals lets the proxy renew what it remembers, however long ago it ended.
 var lateRenewals = []Edit{
-	{"backends/locks/memory.go", "p.until <= now || (fence != 0 && p.fence != fence)", "(fence != 0 && p.fence != fence)"},
-	{"backends/locks/memory.go", "p.until <= now || p.fence != fence", "p.fence != fence"},
-	{"backends/locks/renew.go", "\tif began >= g.until {\n\t\treturn 0, gone, nil, nil\n\t}\n", ""},
-	{"backends/locks/renew.go", "(now >= g.until || now >= until)", "now >= until"},
+	{"backends/locks/memory.go", "p.until() <= now || (fence != 0 && p.fence != fence)", "(fence != 0 && p.fence != fence)"},
+	{"backends/locks/memory.go", "\tg = p.copy()\n\tg.holds = liveHolds(g.holds, now)\n", "\tg = p.copy()\n"},
+	{"backends/locks/memory.go", "return h.until <= now || !slices.Contains(ids, h.id)", "return !slices.Contains(ids, h.id)"},
+	{"backends/locks/renew.go", "\tif began >= g.until() {\n\t\treturn 0, gone, nil, nil\n\t}\n", ""},
+	{"backends/locks/renew.go", "(now >= g.until() || now >= until)", "now >= until"},
 }

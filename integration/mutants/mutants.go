@@ -6,6 +6,8 @@
 package mutants
 
 import (
+	"crypto/sha1"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -21,9 +23,10 @@ const module = "github.com/lockproxy/lockproxy"
 
 // A Mutant is one rule less.
 type Mutant struct {
-	Name   string // as Build takes it
-	Breaks string // the rule that is gone, and what is to be expected without it
-	Edits  []Edit
+	Name    string // as Build takes it
+	Breaks  string // the rule that is gone, and what is to be expected without it
+	Profile string // of the simulation, in which it shows soonest; empty: any
+	Edits   []Edit
 }
 
 // An Edit replaces a text that a file has exactly once.
@@ -79,10 +82,44 @@ func (e Edit) apply(from, to string) error {
 	if err != nil {
 		return err
 	}
-	if n := strings.Count(string(text), e.Old); n != 1 {
-		return fmt.Errorf("found %d times, not once: %q", n, e.Old)
+	edited, err := e.in(string(text))
+	if err != nil {
+		return err
 	}
-	return os.WriteFile(to, []byte(strings.Replace(string(text), e.Old, e.New, 1)), 0o600)
+	return os.WriteFile(to, []byte(edited), 0o600)
+}
+
+func (e Edit) in(text string) (string, error) {
+	if n := strings.Count(text, e.Old); n != 1 {
+		return "", fmt.Errorf("found %d times, not once: %q", n, e.Old)
+	}
+	return strings.Replace(text, e.Old, e.New, 1), nil
+}
+
+// SHA1 is that of the source of a script, as EVALSHA takes it.
+func (m Mutant) SHA1(script string) (string, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	sum := sha1.New()
+	for _, file := range []string{"scripts/prologue.lua", "scripts/" + script + ".lua"} {
+		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(file)))
+		if err != nil {
+			return "", err
+		}
+		edited := string(text)
+		for _, e := range m.Edits {
+			if e.File != file {
+				continue
+			}
+			if edited, err = e.in(edited); err != nil {
+				return "", fmt.Errorf("%s: %s: %w", m.Name, file, err)
+			}
+		}
+		sum.Write([]byte(edited))
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 var moduleRoot = sync.OnceValues(func() (string, error) {

@@ -14,6 +14,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"log"
 	"log/slog"
@@ -47,10 +48,18 @@ type Options struct {
 	Pprof bool
 	// Force lets operators take locks away.
 	Force bool
+	// Certificates are those that the proxy shows.
+	Certificates []Certificate
 	// Version is of this program.
 	Version string
 	// Log is told who took locks away and what goes wrong; nil means slog.Default().
 	Log *slog.Logger
+}
+
+// A Certificate is one that the proxy shows.
+type Certificate struct {
+	Use  string                   // whom it is shown to: clients, operators or servers
+	Leaf func() *x509.Certificate // the one that is shown now; it may be called at any time
 }
 
 // Clients are those of the proxy; *proxy.Server has them. It must not wait for any.

@@ -88,7 +88,8 @@ func (s *Server) clientsCheck() check {
 	return check{false, "clients", fmt.Sprintf("accepting, %d connected", s.opt.Proxy.Clients())}
 }
 
-// nodesCheck says whether a quorum votes, and of the other nodes why they do not.
+// nodesCheck says whether a quorum votes, or would if it were asked, and of the other
+// nodes why they do not.
 func nodesCheck(nodes []locks.NodeStatus) check {
 	voting, quorum := 0, len(nodes)/2+1
 	var others []string
@@ -96,10 +97,13 @@ func nodesCheck(nodes []locks.NodeStatus) check {
 		switch n.State {
 		case locks.NodeVoting:
 			voting++
+		case locks.NodeUnused:
+			voting++
+			others = append(others, n.Address+": unused, which it is until a lock is asked for")
 		case locks.NodeQuarantine:
 			others = append(others, fmt.Sprintf("%s is in quarantine for another %s", n.Address, n.Left.Round(time.Second)))
 		default:
-			others = append(others, fmt.Sprintf("%s: %s", n.Address, n.State))
+			others = append(others, n.Address+": "+n.Standing())
 		}
 	}
 	says := fmt.Sprintf("%d of %d vote, %d needed", voting, len(nodes), quorum)

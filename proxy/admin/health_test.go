@@ -20,7 +20,7 @@ func TestHealthWithoutAnybody(t *testing.T) {
 		return strings.Contains(body, "connection refused")
 	})
 	code, body := d.get(t, "/readyz")
-	for _, want := range []string{"[-] upstream: cannot reach", "[-] lock nodes: 0 of 1 vote, 1 needed; 127.0.0.1:1: unknown", "not ready"} {
+	for _, want := range []string{"[-] upstream: cannot reach", "[-] lock nodes: 0 of 1 vote, 1 needed; 127.0.0.1:1: unknown\n", "not ready"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("readyz does not say %q", want)
 		}
@@ -68,7 +68,7 @@ func TestReadiness(t *testing.T) {
 	nodes[0].Kill()
 	eventually(t, "two of three vote", func() bool {
 		code, body := d.get(t, "/readyz?verbose")
-		return code == 200 && strings.Contains(body, "2 of 3 vote, 2 needed; "+nodes[0].Addr()+": unknown")
+		return code == 200 && strings.Contains(body, "2 of 3 vote, 2 needed; "+nodes[0].Addr()+": down (connection refused) since 2")
 	})
 	nodes[1].Kill()
 	if err := nodes[1].Restart(); err != nil {
@@ -102,15 +102,19 @@ func TestNodesCheck(t *testing.T) {
 	v := node("v:1", locks.NodeVoting, 0)
 	q := node("q:1", locks.NodeQuarantine, 12400*time.Millisecond)
 	m := node("m:1", locks.NodeMismatch, 0)
+	full, gone := node("f:1", locks.NodeRefusing, 0), node("g:1", locks.NodeDown, 0)
+	full.Since, gone.Since = time.Date(2026, 3, 1, 2, 30, 0, 0, time.UTC), time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	tests := []struct {
 		nodes   []locks.NodeStatus
 		missing bool
 		says    string
 	}{
 		{[]locks.NodeStatus{v}, false, "1 of 1 vote, 1 needed"},
+		{[]locks.NodeStatus{{Address: "u:1", State: locks.NodeUnused}}, false, "1 of 1 vote, 1 needed; u:1: unused, which it is until a lock is asked for"},
 		{[]locks.NodeStatus{v, q}, true, "1 of 2 vote, 2 needed; q:1 is in quarantine for another 12s"},
-		{[]locks.NodeStatus{v, v, q, v, m}, false, "3 of 5 vote, 3 needed; q:1 is in quarantine for another 12s; m:1: other max-ttl"},
-		{[]locks.NodeStatus{v, v, q, m}, true, "2 of 4 vote, 3 needed; q:1 is in quarantine for another 12s; m:1: other max-ttl"},
+		{[]locks.NodeStatus{v, v, q, v, m}, false, "3 of 5 vote, 3 needed; q:1 is in quarantine for another 12s; m:1: other list"},
+		{[]locks.NodeStatus{v, v, q, m}, true, "2 of 4 vote, 3 needed; q:1 is in quarantine for another 12s; m:1: other list"},
+		{[]locks.NodeStatus{v, full, gone}, true, "1 of 3 vote, 2 needed; f:1: refuses (why) since 2026-03-01T02:30:00Z; g:1: down (why) since 2026-03-01T03:00:00Z"},
 	}
 	for _, tt := range tests {
 		if got := nodesCheck(tt.nodes); got != (check{tt.missing, "lock nodes", tt.says}) {

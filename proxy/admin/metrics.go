@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -54,6 +55,13 @@ type numbers struct {
 	upstream upstream.Stats
 	locks    locks.Stats
 	nodes    []node
+	shown    []certificate
+}
+
+// A certificate is one that the proxy shows, as it is now.
+type certificate struct {
+	use      string
+	from, to time.Time
 }
 
 // A node is a lock node under a name that no other one has.
@@ -68,6 +76,10 @@ func (s *Server) numbers() *numbers {
 		version: s.opt.Version, ready: isReady(s.readiness()),
 		draining: s.opt.Proxy.Draining(), clients: s.opt.Proxy.Stats(), commands: s.opt.Commands(),
 		masters: s.watch.beats(), upstream: s.opt.Upstream.Stats(), locks: s.opt.Locks.Stats(),
+	}
+	for _, c := range s.opt.Certificates {
+		leaf := c.Leaf()
+		n.shown = append(n.shown, certificate{c.Use, leaf.NotBefore, leaf.NotAfter})
 	}
 	seen, taken := s.opt.Locks.Nodes(), map[string]bool{}
 	for i, did := range n.locks.Each {
@@ -194,6 +206,18 @@ func proxyFamilies() []family {
 			func(n *numbers, s *samples) { s.say(n.ready) }},
 		{"lockproxy_draining", gauge, nil, "1 since the proxy was told to end; it lets no more clients in.",
 			func(n *numbers, s *samples) { s.say(n.draining) }},
+		{"lockproxy_certificate_begins_timestamp_seconds", gauge, []string{"use"}, "When the certificate becomes valid that the proxy shows to clients, operators or servers, in Unix time; nothing where it shows none.",
+			func(n *numbers, s *samples) {
+				for _, c := range n.shown {
+					s.add(float64(c.from.Unix()), c.use)
+				}
+			}},
+		{"lockproxy_certificate_ends_timestamp_seconds", gauge, []string{"use"}, "When it ends.",
+			func(n *numbers, s *samples) {
+				for _, c := range n.shown {
+					s.add(float64(c.to.Unix()), c.use)
+				}
+			}},
 		{"lockproxy_clients", gauge, nil, "Clients that are connected.",
 			one(func(n *numbers) int { return n.clients.Clients })},
 		{"lockproxy_clients_most", gauge, nil, "Clients that may be connected at once: max-clients.",
@@ -204,7 +228,7 @@ func proxyFamilies() []family {
 			one(func(n *numbers) int64 { return n.clients.Refused })},
 		{"lockproxy_clients_unsecured_total", counter, nil, "Clients whose TLS handshake failed.",
 			one(func(n *numbers) int64 { return n.clients.Unsecured })},
-		{"lockproxy_clients_closed_total", counter, []string{"reason"}, "Clients that are gone: client, they left; quit; idle, for longer than idle-timeout; protocol, they broke it; output, they did not read; drain, the proxy ends; killed; lost_lock, which RESP2 is told so; upstream, what they had there is lost.",
+		{"lockproxy_clients_closed_total", counter, []string{"reason"}, "Clients that are gone: client, they left; quit; idle, for longer than idle-timeout; protocol, they broke it; output, they did not read; drain, the proxy ends; killed; lost_lock, a lock with SESSION was, and its client is told so; upstream, what they had there is lost.",
 			func(n *numbers, s *samples) { s.each(n.clients.Closed) }},
 		{"lockproxy_client_reads_total", counter, nil, "Reads from clients; each brings a burst of commands, or a part of one.",
 			one(func(n *numbers) int64 { return n.clients.Reads })},
@@ -342,7 +366,7 @@ func roundFamilies() []family {
 			}},
 		{"lockproxy_lock_nodes", gauge, nil, "Lock nodes that there are.",
 			one(func(n *numbers) int { return len(n.nodes) })},
-		{"lockproxy_lock_nodes_voting", gauge, nil, "Lock nodes that vote.",
+		{"lockproxy_lock_nodes_voting", gauge, nil, "Lock nodes that vote, or are unused.",
 			one(func(n *numbers) int { return n.locks.Voting })},
 		{"lockproxy_lock_nodes_quorum", gauge, nil, "Lock nodes that must vote for anything to be decided.",
 			one(func(n *numbers) int { return len(n.nodes)/2 + 1 })},
@@ -354,8 +378,30 @@ var nodeStates = []struct {
 	label string
 	state locks.NodeState
 }{
-	{"unknown", locks.NodeUnknown}, {"voting", locks.NodeVoting}, {"unregistered", locks.NodeNew}, {"quarantine", locks.NodeQuarantine},
-	{"floorless", locks.NodeFloorless}, {"maxttl", locks.NodeMismatch}, {"refused", locks.NodeBarred},
+	{"unknown", locks.NodeUnknown}, {"down", locks.NodeDown}, {"refuses", locks.NodeRefusing}, {"voting", locks.NodeVoting}, {"unregistered", locks.NodeNew}, {"unused", locks.NodeUnused}, {"quarantine", locks.NodeQuarantine},
+	{"floorless", locks.NodeFloorless}, {"list", locks.NodeMismatch}, {"refused", locks.NodeBarred},
+}
+
+// refusals are the errors of lock nodes that are told apart, and what stands for the rest.
+var refusals = [...]string{"LOADING", "MISCONF", "NOAUTH", "NOPERM", "NOREPLICAS", "OOM", "READONLY", "WRONGPASS", "other"}
+
+// refusal is which of refusals a node refuses with; empty if it does not refuse.
+func refusal(n locks.NodeStatus) string {
+	why := locks.WhySilent(n.Err)
+	switch {
+	case n.State != locks.NodeRefusing:
+		return ""
+	case slices.Contains(refusals[:], why):
+		return why
+	}
+	return "other"
+}
+
+func sinceSeconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return max(0, time.Since(t).Seconds())
 }
 
 func nodeFamilies() []family {
@@ -366,11 +412,22 @@ func nodeFamilies() []family {
 					s.say(node.seen.Up, node.name)
 				}
 			}},
-		{"lockproxy_lock_node_state", gauge, []string{"node", "state"}, "1 for the state that the lock node is in, 0 for the others: unknown, it does not answer; voting; unregistered, it is new; quarantine, it may have forgotten leases; floorless, it may have forgotten fences; maxttl, it was recorded under another max-ttl; refused, a Cluster or the same server as another node.",
+		{"lockproxy_lock_node_state", gauge, []string{"node", "state"}, "1 for the state that the lock node is in, 0 for the others: unknown, it was not asked yet; down, it does not answer; refuses, it answers with errors, see lockproxy_lock_node_refuses; voting; unregistered, it is new; unused, it is the upstream, and no lock was asked for; quarantine, it may have forgotten leases; floorless, it may have forgotten fences; list, it is one of other lock nodes than the proxy has; refused, a Cluster or the same server as another node.",
 			func(n *numbers, s *samples) {
 				for _, node := range n.nodes {
 					for _, st := range nodeStates {
 						s.say(node.seen.State == st.state, node.name, st.label)
+					}
+				}
+			}},
+		{"lockproxy_lock_node_state_seconds", gauge, []string{"node"}, "For how long the lock node has been in its state, as far as this proxy has seen.",
+			aNode(func(n node) float64 { return sinceSeconds(n.seen.Since) })},
+		{"lockproxy_lock_node_refuses", gauge, []string{"node", "error"}, "1 for the error with which the lock node refuses writes, or everything, 0 for the others; other: one that is not among those that are told apart.",
+			func(n *numbers, s *samples) {
+				for _, node := range n.nodes {
+					says := refusal(node.seen)
+					for _, err := range refusals {
+						s.say(says == err, node.name, err)
 					}
 				}
 			}},
@@ -388,7 +445,7 @@ func nodeFamilies() []family {
 			}},
 		{"lockproxy_lock_node_queued", gauge, []string{"node"}, "Scripts that wait to be sent to the lock node.",
 			aNode(func(n node) int { return n.did.Queued })},
-		{"lockproxy_lock_node_votes_total", counter, []string{"node", "vote"}, "What the lock node said when asked, yes or no, or why it said nothing: timeout, connection, quarantine, unregistered, floor, maxttl, refused, busy, script, unwanted, closed.",
+		{"lockproxy_lock_node_votes_total", counter, []string{"node", "vote"}, "What the lock node said when asked, yes or no, or why it said nothing: timeout, connection, quarantine, unregistered, floor, list, refused, busy, error, unwanted, closed.",
 			func(n *numbers, s *samples) {
 				for _, node := range n.nodes {
 					s.each(node.did.Votes, node.name)

@@ -3,6 +3,7 @@ package admin
 import (
 	"bufio"
 	"context"
+	"crypto/x509"
 	"fmt"
 	"maps"
 	"net/http"
@@ -72,7 +73,10 @@ func (d *desk) awaitMasters(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	d, up, nodes := openReal(t, Options{Version: "v1.2.3"}, 3)
+	shown := Certificate{"clients", func() *x509.Certificate {
+		return &x509.Certificate{NotBefore: time.Unix(1000, 0), NotAfter: time.Unix(2000, 0)}
+	}}
+	d, up, nodes := openReal(t, Options{Version: "v1.2.3", Certificates: []Certificate{shown}}, 3)
 	d.awaitMasters(t)
 	first := `{node="` + nodes[0].Addr() + `"`
 	before, _ := d.scrape(t)
@@ -87,6 +91,8 @@ func TestMetrics(t *testing.T) {
 	tests := []struct{ name, labels, before, after string }{
 		{"lockproxy_ready", "", "1", "1"},
 		{"lockproxy_draining", "", "0", "0"},
+		{"lockproxy_certificate_begins_timestamp_seconds", `{use="clients"}`, "1000", "1000"},
+		{"lockproxy_certificate_ends_timestamp_seconds", `{use="clients"}`, "2000", "2000"},
 		{"lockproxy_clients", "", "7", "7"},
 		{"lockproxy_clients_most", "", "100", "100"},
 		{"lockproxy_clients_accepted_total", "", "9", "9"},
@@ -268,7 +274,8 @@ func TestMetricsDocument(t *testing.T) {
 	if !strings.Contains(string(text), table.String()) {
 		t.Errorf("docs/metrics.md does not have this table:\n\n%s", table.String())
 	}
-	d := open(t, Options{}, nowhere, nowhere)
+	shown := Certificate{"clients", func() *x509.Certificate { return &x509.Certificate{} }}
+	d := open(t, Options{Certificates: []Certificate{shown}}, nowhere, nowhere)
 	eventually(t, "the upstream is known", func() bool { return len(d.watch.beats()) == 1 })
 	_, types := d.scrape(t)
 	for _, name := range mentioned(string(text)) {

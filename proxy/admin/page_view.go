@@ -48,7 +48,8 @@ type proxyView struct {
 
 type nodeView struct {
 	Address    string `json:"address"`
-	State      string `json:"state"`
+	State      string `json:"state"`    // with why, where it is down or refuses
+	Since      int64  `json:"since_ms"` // for how long
 	Up         bool   `json:"up"`
 	Votes      bool   `json:"votes"`         // it takes part
 	Quarantine int64  `json:"quarantine_ms"` // for how long still
@@ -119,12 +120,21 @@ type detailView struct {
 	Owner   string       `json:"owner"`
 	Info    string       `json:"info"`
 	Fence   string       `json:"fence"`
+	Holds   []holdView   `json:"holds"` // the oldest first
 	Needed  int          `json:"needed"`
 	Nodes   []saysView   `json:"nodes"`
 	Waiters []waiterView `json:"waiters"` // the first
 	Waiting int          `json:"waiting"`
 	Error   string       `json:"error"`
 }
+
+// A holdView is one hold of the owner's.
+type holdView struct {
+	Taken int64 `json:"taken_ms"`
+	Left  int64 `json:"left_ms"`
+}
+
+const detailHolds = 10
 
 // A saysView is what one node says of a name.
 type saysView struct {
@@ -145,7 +155,7 @@ type waiterView struct {
 
 func viewNode(n locks.NodeStatus, counted locks.NodeStats) nodeView {
 	v := nodeView{
-		Address: n.Address, State: string(n.State), Up: n.Up, Votes: n.State == locks.NodeVoting,
+		Address: n.Address, State: shown(n.Brief()), Since: int64(1000 * sinceSeconds(n.Since)), Up: n.Up, Votes: n.Ready(),
 		Quarantine: millis(n.Left), Latency: n.Took.Microseconds(), Queued: n.Queued, Error: shown(locks.WhySilent(n.Err)),
 		Paused: counted.Paused,
 	}
@@ -192,10 +202,13 @@ func viewDetail(n locks.Name, in locks.Inspection, waiters []locks.Waiter, err e
 	h := in.Holding
 	d := detailView{
 		ID: nameID(n), DB: n.DB, Name: shown(n.Name), Held: in.Held, Owner: shown(h.Owner), Info: shown(h.Info),
-		Needed: in.Need, Nodes: []saysView{}, Waiters: []waiterView{}, Waiting: len(waiters),
+		Needed: in.Need, Holds: []holdView{}, Nodes: []saysView{}, Waiters: []waiterView{}, Waiting: len(waiters),
 	}
 	if in.Held {
 		d.Fence = strconv.FormatInt(h.Fence, 10)
+		for _, each := range in.Each[:min(len(in.Each), detailHolds)] {
+			d.Holds = append(d.Holds, holdView{Taken: millis(each.Taken), Left: millis(each.Left)})
+		}
 	}
 	if err != nil {
 		d.Error = shown(err.Error())
@@ -217,6 +230,8 @@ func viewSays(v locks.NodeView, owner string) saysView {
 	switch {
 	case v.State == locks.NodeQuarantine:
 		s.Says = "does not vote for another " + v.Left.Round(time.Second).String() + ": it may have forgotten leases"
+	case v.State == locks.NodeDown, v.State == locks.NodeRefusing:
+		s.Says = shown(v.Standing())
 	case v.Err != nil:
 		s.Says = shown(locks.WhySilent(v.Err))
 	case v.Owner == "":

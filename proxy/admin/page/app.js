@@ -7,6 +7,8 @@ const byId = (id) => document.getElementById(id);
 const numbers = new Intl.NumberFormat("en-US");
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+
 const GONE_MS = 4000; // how long a lock that is not held any more stays
 const NOTE_MS = 60000; // and what became of one that was taken away
 const SILENT_MS = 4000; // without an event: what is shown is old
@@ -168,6 +170,29 @@ const nameCell = {
   },
 };
 
+// refusals are what is the matter with a node that answers with these errors.
+const refusals = {
+  OOM: "it is full: see its maxmemory",
+  READONLY: "it has become a replica",
+  MISCONF: "it cannot save, and so takes no writes",
+  NOREPLICAS: "it has fewer replicas than it must have",
+  NOPERM: "its user may not do what locks need",
+  NOAUTH: "it asks for a password",
+  WRONGPASS: "user or password are wrong",
+  LOADING: "it reads its data after a start",
+};
+
+// stateSince is the same for a state each time, though each event says it a little differently.
+function stateSince(td, n) {
+  const at = Date.now() - n.since_ms - sinceState();
+  if (td.dataset.state !== n.state || Math.abs(at - td.dataset.at) > 2000) {
+    td.dataset.state = n.state;
+    td.dataset.at = at;
+  }
+  const date = new Date(Number(td.dataset.at));
+  return " since " + (Date.now() - date < 86400000 ? "" : day.format(date) + ", ") + clock.format(date);
+}
+
 const nodesTable = new Table("nodes", [
   cell("Node", "head", (n) => n.address),
   {
@@ -176,7 +201,7 @@ const nodesTable = new Table("nodes", [
     fill: (td, n) => {
       setClass(td, n.votes ? "good" : n.state === "quarantine" ? "warn" : "bad");
       const left = n.quarantine_ms - sinceState();
-      setText(td, n.votes ? "votes" : n.state === "quarantine" ? "quarantine, " + span(left + 999) + " left" : n.up ? n.state : "does not answer");
+      setText(td, n.state === "unused" ? "unused until a LOCK" : n.votes ? "votes" : n.state === "quarantine" ? "quarantine, " + span(left + 999) + " left" : n.state + stateSince(td, n));
     },
   },
   cell("Voted yes", "num", (n) => count(n.yes)),
@@ -195,7 +220,7 @@ const nodesTable = new Table("nodes", [
     label: "Trouble",
     className: "wide",
     fill: (td, n) => {
-      const says = n.state === "quarantine" ? "it may have forgotten leases, and waits until none can run" : n.error;
+      const says = n.state === "quarantine" ? "it may have forgotten leases, and waits until none can run" : n.state.startsWith("refuses") ? refusals[n.error] || "it answers, but not with votes" : n.state.startsWith("down") ? "" : n.error;
       setText(td, says + (n.paused ? (says ? "; " : "") + "left alone for a moment" : ""));
       td.classList.toggle("none", td.textContent === "");
     },
@@ -553,6 +578,7 @@ function fillDetail(d) {
   const pairs = [["Name", d.name], ["Database", String(d.db)]];
   if (d.held) pairs.push(["Owner", d.owner], ["Fence", d.fence], ["Info", d.info || "none"]);
   else pairs.push(["", d.error ? "whether it is held cannot be decided" : "nobody holds it"]);
+  if (d.holds.length > 1) pairs.push(["Holds", d.holds.map((h) => "taken " + span(h.taken_ms) + " ago, " + span(h.left_ms + 999) + " left").join("; ")]);
   facts(byId("detail-facts"), pairs);
   for (const n of d.nodes) {
     const li = element("li", n.address + ": " + n.says);

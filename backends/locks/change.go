@@ -1,0 +1,449 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+// A NotYetError says for what a change of the lock nodes has to wait. Nothing is wrong: the
+// same call goes on where this one ended.
+type NotYetError struct{ Why string }
+
+func (e *NotYetError) Error() string { return e.Why }
+
+// A Change takes the proxies from one list of lock nodes to another that has one node more
+// or one less. Majorities of the two overlap, so proxies of both may run side by side
+// while it lasts; everybody else gets no votes. It has two halves, between which an
+// operator restarts the proxies, one by one, with the list To:
+//
+//	From ──Open──▶ From and To ──Finish──▶ To
+//
+// Each may be called again, also by another process, and goes on where the last one ended.
+// What it needs to know is on the nodes.
+type Change struct {
+	Options  Options // Nodes is not used
+	From, To []*backends.Server
+	Dead     *backends.Server // one of From that need not vote, since it is to leave; nil: none
+	Say      func(string)     // what was done, for the operator
+}
+
+// change is a Change under way.
+type change struct {
+	Change
+	svc      *Service // of all nodes of either list
+	from, to nodeList
+	known    []memberRecord // by node of svc
+	epoch    int64
+	step     changeStep
+}
+
+type changeStep uint8
+
+const (
+	notOpen changeStep = iota
+	changing
+	changed
+)
+
+// A memberRecord is what a node says of its set.
+type memberRecord struct {
+	err     error // it did not say, or has no record
+	empty   bool  // it has no record
+	votes   bool
+	largest int64
+	maxTTL  time.Duration
+	since   time.Duration // the last change
+	now     int64         // ms, by its clock
+	record  map[string]string
+}
+
+func parseKnown(dst *memberRecord) parse {
+	return func(m []rueidis.RedisMessage) (vote, error) {
+		var code, epoch, maxTTL, votes, since int64
+		if err := ints(m, &code, &epoch); err != nil || code == 0 {
+			return vote{ballot: no}, err
+		}
+		if err := ints(m, &code, &dst.largest, &maxTTL, &votes, &since, &dst.now); err != nil {
+			return vote{}, err
+		}
+		dst.maxTTL, dst.since, dst.votes, dst.record = millis(maxTTL), millis(since), votes == 1, map[string]string{}
+		for m = m[6:]; len(m) >= 2; m = m[2:] {
+			var k, v string
+			if err := firstError(text(m[0], &k), text(m[1], &v)); err != nil {
+				return vote{}, err
+			}
+			dst.record[k] = v
+		}
+		if dst.votes {
+			return vote{ballot: yes}, checkFence(dst.largest)
+		}
+		return vote{ballot: yes}, checkFenceOrNone(dst.largest)
+	}
+}
+
+// Open has the nodes accept proxies of both lists. First a new node sits out and gets its
+// fence floor, as one that forgot; and max-ttl has passed since the last change, and the
+// fences of a majority of From are known to To, so that nobody counts on a list before.
+func (c Change) Open(ctx context.Context) error { return c.run(ctx, (*change).open) }
+
+// Finish has the nodes accept proxies of the list To only, when none with the list From has
+// been heard of for max-ttl.
+func (c Change) Finish(ctx context.Context) error { return c.run(ctx, (*change).finish) }
+
+// Begun reports whether the nodes have the list From, so that this change can be made, or
+// more of it has been done.
+func (c Change) Begun(ctx context.Context) (bool, error) {
+	err := c.run(ctx, func(*change, context.Context) error { return nil })
+	return err == nil, err
+}
+
+func (c Change) run(ctx context.Context, do func(*change, context.Context) error) (err error) {
+	if d := len(c.From) - len(c.To); d != 1 && d != -1 || len(c.From) == 0 || len(c.To) == 0 {
+		return fmt.Errorf("a change from %d lock nodes to %d is not one node more or less", len(c.From), len(c.To))
+	}
+	o := c.Options
+	o.Nodes = c.To
+	if len(c.From) > len(c.To) {
+		o.Nodes = c.From
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	s := &change{Change: c, from: newList(c.From, graceOf(len(c.From), o.RestartGrace)), to: newList(c.To, graceOf(len(c.To), o.RestartGrace))}
+	if s.svc, err = New(o); err != nil {
+		return err
+	}
+	s.svc.common[3] = s.to.word // what is new is of that list; change.lua counts it for no proxy's
+	defer func() { err = errors.Join(err, s.svc.close()) }()
+	if err := s.look(ctx); err != nil {
+		return err
+	}
+	return do(s, ctx)
+}
+
+// each asks the nodes, and returns what those said that were asked.
+func (c *change) each(ctx context.Context, sc *scripts.Script, read func(i int) parse, args func(i int) []string) ([]vote, error) {
+	node := c.svc.opts.Prefix + "node"
+	c.svc.beginFollowing()
+	r := c.svc.askEach(askOrder, all, func(i int) *job {
+		a := args(i)
+		if a == nil {
+			return nil
+		}
+		return &job{args: c.svc.command(sc, key{node, node, node}, a...), parse: read(i), expires: c.svc.now() + meetFor, survey: true}
+	})
+	err := r.waitFor(ctx, meetFor)
+	return r.close(true, nil), err
+}
+
+// look learns which step the change has come to.
+func (c *change) look(ctx context.Context) error {
+	c.known = make([]memberRecord, len(c.svc.nodes))
+	votes, err := c.each(ctx, scripts.Change, func(i int) parse { return parseKnown(&c.known[i]) }, func(int) []string { return []string{"look"} })
+	if err != nil {
+		return err
+	}
+	members, strict := 0, false
+	for i := range votes {
+		k := &c.known[i]
+		if votes[i].ballot != yes {
+			k.err, k.empty = c.svc.nodes[i].name(orTimeout(votes[i].err)), votes[i].code == unregistered && !votes[i].older
+			continue
+		}
+		step, ok := c.stepOf(k.record)
+		if !ok {
+			return c.svc.nodes[i].name(fmt.Errorf("is one of other lock nodes (%s); if it is to be taken, empty it with FLUSHALL", strings.Join(strings.Fields(k.record["list"]+" "+k.record["nextlist"]), " ")))
+		}
+		strict = strict || strings.Contains(k.record["word"], " "+GraceSafe+" ")
+		if !c.in(i, c.From) {
+			continue // it was told what is to come before the others are
+		}
+		members++
+		if e, _ := strconv.ParseInt(k.record["epoch"], 10, 64); e > c.epoch || e == c.epoch && step > c.step {
+			c.epoch, c.step = e, step
+		}
+	}
+	if strict && c.step != changed {
+		c.from, c.to = newList(c.From, GraceSafe), newList(c.To, GraceSafe)
+	}
+	if members < majority(c.From) {
+		return c.missing("know their set", c.From, func(k *memberRecord) bool { return k.err == nil })
+	}
+	return nil
+}
+
+// stepOf is how far the change has come on a node.
+func (c *change) stepOf(record map[string]string) (changeStep, bool) {
+	now, next := nodeList{word: record["word"]}, nodeList{word: record["next"]}
+	switch {
+	case now.same(c.from) && next.word == "":
+		return notOpen, true
+	case now.same(c.from) && next.same(c.to):
+		return changing, true
+	case now.same(c.to) && next.word == "":
+		return changed, true
+	}
+	return 0, false
+}
+
+// same is same of prologue.lua.
+func (l nodeList) same(m nodeList) bool {
+	a, b := strings.Fields(l.word), strings.Fields(m.word)
+	return len(a) == 3 && len(b) == 3 && a[0] == b[0] && a[2] == b[2]
+}
+
+func majority(nodes []*backends.Server) int { return len(nodes)/2 + 1 }
+
+// in reports whether the node is on a list.
+func (c *change) in(i int, list []*backends.Server) bool {
+	return slices.ContainsFunc(list, func(s *backends.Server) bool { return s.Identity() == c.svc.nodes[i].server.Identity() })
+}
+
+// missing is an error that names the nodes of a list that do not fit.
+func (c *change) missing(what string, list []*backends.Server, fits func(*memberRecord) bool) error {
+	var errs []string
+	n := 0
+	for i := range c.known {
+		switch k := &c.known[i]; {
+		case !c.in(i, list):
+		case fits(k):
+			n++
+		case k.err != nil:
+			errs = append(errs, k.err.Error())
+		default:
+			errs = append(errs, c.svc.nodes[i].name(errors.New("does not vote")).Error())
+		}
+	}
+	return &NotYetError{fmt.Sprintf("only %d of %d lock nodes %s: %s", n, len(list), what, strings.Join(errs, ", "))}
+}
+
+// count is how many nodes of a list fit.
+func (c *change) count(list []*backends.Server, fits func(int, *memberRecord) bool) (n int) {
+	for i := range c.known {
+		if c.in(i, list) && fits(i, &c.known[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *change) open(ctx context.Context) error {
+	if c.step == changed {
+		c.Say("The lock nodes have the new list already.")
+		return nil
+	}
+	if c.step == notOpen {
+		if err := c.ready(ctx); err != nil {
+			return err
+		}
+	}
+	to := &nodeSet{epoch: c.epoch, now: c.from, next: c.to}
+	if c.step == notOpen {
+		to.epoch++
+	}
+	if err := c.tell(ctx, to); err != nil {
+		return err
+	}
+	c.Say("Proxies with either list get votes now. Restart them one by one with this one: " + c.to.text)
+	c.Say("When the last one has it, finish with --finish.")
+	return nil
+}
+
+// ready is what must be so before proxies may have the list To.
+func (c *change) ready(ctx context.Context) error {
+	voting := func(k *memberRecord) bool { return k.err == nil && k.votes }
+	for i := range c.known {
+		k := &c.known[i]
+		dead := c.Dead != nil && c.svc.nodes[i].server.Identity() == c.Dead.Identity()
+		if c.in(i, c.From) && !dead && !voting(k) {
+			return c.missing("vote, and all must before the list is changed", c.From, voting)
+		}
+		if c.in(i, c.From) && k.err == nil && k.since < k.maxTTL {
+			return &NotYetError{fmt.Sprintf("the list was changed %v ago; leases of before are over in %v", k.since.Round(time.Second), (k.maxTTL - k.since).Round(time.Second))}
+		}
+	}
+	if c.count(c.From, func(_ int, k *memberRecord) bool { return voting(k) }) < majority(c.From) {
+		return c.missing("vote", c.From, voting)
+	}
+	for i := range c.known {
+		if !c.in(i, c.From) {
+			if err := c.admit(ctx, i); err != nil {
+				return err
+			}
+		}
+	}
+	return c.tellFloors(ctx, c.From)
+}
+
+// admit has a node that is new sit out, and gives it its floor.
+func (c *change) admit(ctx context.Context, i int) error {
+	n, k := c.svc.nodes[i], &c.known[i]
+	switch {
+	case k.empty:
+		set := &nodeSet{epoch: c.epoch, now: c.from, next: c.to}
+		votes, err := c.only(ctx, i, scripts.Register, parseOrder, register(&vote{}, "forgot", set))
+		if err != nil {
+			return err
+		}
+		if votes.code != quarantined && votes.ballot != yes {
+			return n.name(orTimeout(votes.err))
+		}
+		c.Say(n.server.String() + " is enlisted. It votes when it has sat out max-ttl, as a node that forgot.")
+	case k.err != nil:
+		return k.err
+	case k.votes:
+		return nil
+	}
+	before, err := c.only(ctx, i, scripts.State, parseState, []string{})
+	switch {
+	case err != nil:
+		return err
+	case before.ballot == yes:
+		return nil
+	case before.code != floorless:
+		return &NotYetError{n.name(before.err).Error() + "; then go on"}
+	}
+	if err := c.look(ctx); err != nil { // fences are read after the quarantine
+		return err
+	}
+	var floor, longest int64
+	from := c.count(c.From, func(_ int, k *memberRecord) bool {
+		if k.err != nil || !k.votes {
+			return false
+		}
+		floor, longest = max(floor, k.largest), max(longest, k.maxTTL.Milliseconds())
+		return true
+	})
+	if from < majority(c.From) {
+		return c.missing("vote", c.From, func(k *memberRecord) bool { return k.err == nil && k.votes })
+	}
+	after, err := c.only(ctx, i, scripts.Restore, parseOrder, []string{strconv.FormatInt(floor, 10), before.quarantine, strconv.FormatInt(longest, 10)})
+	if err != nil {
+		return err
+	}
+	if after.ballot != yes {
+		return &NotYetError{n.name(orTimeout(after.err)).Error()}
+	}
+	c.Say(n.server.String() + " votes.")
+	return nil
+}
+
+// only asks one node.
+func (c *change) only(ctx context.Context, i int, sc *scripts.Script, p parse, args []string) (vote, error) {
+	votes, err := c.each(ctx, sc, func(int) parse { return p }, func(j int) []string {
+		if i == j {
+			return args
+		}
+		return nil
+	})
+	return votes[i], err
+}
+
+// tellFloors raises the floors of the nodes of To to the largest fence of a majority of list.
+func (c *change) tellFloors(ctx context.Context, list []*backends.Server) error {
+	var floor int64
+	votes := func(_ int, k *memberRecord) bool { return k.err == nil && k.votes }
+	if c.count(list, votes) < majority(list) {
+		return c.missing("vote", list, func(k *memberRecord) bool { return k.err == nil && k.votes })
+	}
+	for i := range c.known {
+		if k := &c.known[i]; c.in(i, list) && votes(i, k) {
+			floor = max(floor, k.largest)
+		}
+	}
+	told, err := c.each(ctx, scripts.Change, func(int) parse { return parseKnown(new(memberRecord)) }, func(i int) []string {
+		if c.in(i, c.To) {
+			return []string{"floor", strconv.FormatInt(floor, 10)}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.enough("know the fences", told, c.To)
+}
+
+// tell tells all nodes their set; a majority of both lists must take it.
+func (c *change) tell(ctx context.Context, set *nodeSet) error {
+	told, err := c.each(ctx, scripts.Change, func(int) parse { return parseKnown(new(memberRecord)) }, func(int) []string {
+		return append([]string{"set"}, set.args()...)
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.enough("took the change", told, c.From); err != nil {
+		return err
+	}
+	return c.enough("took the change", told, c.To)
+}
+
+func (c *change) enough(what string, told []vote, list []*backends.Server) error {
+	n := c.count(list, func(i int, k *memberRecord) bool {
+		if told[i].ballot == no {
+			told[i].err = errors.New("knows of another change")
+		}
+		if told[i].ballot != yes && k.err == nil {
+			k.err = c.svc.nodes[i].name(orTimeout(told[i].err))
+		}
+		return told[i].ballot == yes
+	})
+	if n >= majority(list) {
+		return nil
+	}
+	return c.missing(what, list, func(k *memberRecord) bool { return k.err == nil })
+}
+
+func (c *change) finish(ctx context.Context) error {
+	switch c.step {
+	case notOpen:
+		return errors.New("the change has not begun: call it without --finish first")
+	case changing:
+		if err := c.unused(); err != nil {
+			return err
+		}
+		if err := c.tellFloors(ctx, c.To); err != nil {
+			return err
+		}
+		c.epoch++
+	}
+	if err := c.tell(ctx, &nodeSet{epoch: c.epoch, now: c.to}); err != nil {
+		return err
+	}
+	c.Say("Done. The lock nodes are: " + c.to.text)
+	return nil
+}
+
+// unused says which proxies still have the list From.
+func (c *change) unused() error {
+	for i := range c.known {
+		k := &c.known[i]
+		if k.err != nil || !c.in(i, c.From) {
+			continue
+		}
+		for field, at := range k.record {
+			ttl, word, _ := strings.Cut(strings.TrimPrefix(field, "m"), " ")
+			last, err := strconv.ParseInt(at, 10, 64)
+			longest, err2 := strconv.ParseInt(ttl, 10, 64)
+			if err != nil || err2 != nil || !(nodeList{word: word}).same(c.from) {
+				continue
+			}
+			ago, need := millis(k.now-last), millis(longest)+time.Second
+			if ago < need {
+				return &NotYetError{fmt.Sprintf("a proxy with the list before (%s) was heard of %v ago at %s; restart it with the new list. When none was for %v, the change can be finished",
+					c.from.text, ago.Round(100*time.Millisecond), c.svc.nodes[i].server, need)}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+package locks
+
+import (
+	"context"
+	"slices"
+)
+
+// prepareFresh has a quorum note the grant that the owner has, if it has one, so that a LOCK with
+// Fresh may drop it. As with Force, the note comes first: without it, an UNLOCK through
+// a proxy that remembers the dropped grant could succeed after a rival's. The acquisition drops
+// no grant with a larger fence, so one that comes late harms no later grant.
+func (s *Service) prepareFresh(ctx context.Context, r *LockRequest) error {
+	h := holder{r.DB, r.Name, r.Owner}
+	votes, err := s.read(ctx, h, s.opts.patience(r.TTL))
+	if err != nil {
+		return err
+	}
+	if ballots(votes, yes) < s.quorum {
+		if wanting(votes) {
+			s.look()
+			return wantingError{s.quorumError("LOCK", r.Name, votes)}
+		}
+		return s.quorumError("LOCK", r.Name, votes)
+	}
+	r.dropped = 0
+	for i := range votes {
+		v := &votes[i]
+		if v.ballot != yes || v.owner != r.Owner {
+			continue
+		}
+		if r.Req != "" && slices.ContainsFunc(v.read.holds, tagged(requestTag(h, r.Req))) {
+			return nil // this very request was granted before
+		}
+		r.dropped = max(r.dropped, v.fence)
+	}
+	if r.dropped == 0 {
+		return nil
+	}
+	noted, err := s.announce(ctx, h, r.dropped, s.opts.patience(r.TTL))
+	if err == nil && ballots(noted, yes) < s.quorum {
+		err = s.quorumError("LOCK", r.Name, noted)
+	}
+	return err
+}

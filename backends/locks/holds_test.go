@@ -1,0 +1,473 @@
+package locks
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+// refusing has a node refuse every script while do runs.
+func refusing(t *testing.T, node *redistest.Conn, do func()) {
+	t.Helper()
+	node.Do(t, "ACL", "SETUSER", "default", "-evalsha")
+	defer node.Do(t, "ACL", "SETUSER", "default", "+evalsha")
+	do()
+}
+
+// majorities has alice take the name three times, with another node out at each but the first.
+func majorities(t *testing.T, s *Service, c []*redistest.Conn, lock func() Grant) {
+	t.Helper()
+	allVote(t, []*Service{s})
+	g := lock()
+	everywhere(t, s, c)
+	for i, out := range []int{2, 0} {
+		refusing(t, c[out], func() {
+			if again := lock(); again.Fence != g.Fence || again.Holds != i+2 {
+				t.Errorf("re-entry %d: %+v into %+v", i+1, again, g)
+			}
+		})
+	}
+}
+
+func TestHolds_OnDifferentMajorities(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	c := conns(t, nodes)
+	majorities(t, s, c, func() Grant { return lock(t, s, "job", "alice", 30*time.Second) })
+	if v, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 40 * time.Second}); err != nil || v < 35*time.Second {
+		t.Errorf("RENEW while all nodes are well: %v, %v", v, err)
+	}
+	eventually(t, patient, "all nodes have all holds", func() bool {
+		return !slices.ContainsFunc(c, func(n *redistest.Conn) bool { return n.Do(t, "HLEN", s.key(0, "job").lock).Int() != fixedFields+3 })
+	})
+	other := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient})
+	unlock(t, other, "job", "alice", 2)
+	unlock(t, s, "job", "alice", 1)
+	unlock(t, other, "job", "alice", 0)
+	lock(t, s, "job", "bob", time.Second)
+}
+
+func TestHolds_OfASessionOnDifferentMajorities(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	n := conns(t, nodes)
+	c := newClient(s)
+	majorities(t, s, n, func() Grant { return c.lock(t, "job", "alice", 9*time.Second, 0) })
+	was := s.counters.sessionRenewals.Load()
+	eventually(t, time.Minute, "two renewals", func() bool { return s.counters.sessionRenewals.Load() >= was+2 || len(c.told()) > 0 })
+	if l := c.told(); len(l) > 0 {
+		t.Errorf("lost while all nodes are well: %+v", l)
+	}
+}
+
+// TestHold_EndsByItself: the hold of a process that crashed ends, however busy its successor
+// with the same OWNER is.
+func TestHold_EndsByItself(t *testing.T) {
+	t.Parallel()
+	for _, through := range []int{0, 1} {
+		t.Run(fmt.Sprint("successor through proxy ", through), func(t *testing.T) {
+			t.Parallel()
+			p, c, _ := proxies(t, 2)
+			crashed := lock(t, p[0], "job", "alice", 2*time.Second)
+			eventually(t, time.Minute, "the successor has the only hold", func() bool {
+				lock(t, p[through], "job", "alice", 30*time.Second)
+				left, err := p[through].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return left == 0
+			})
+			if g := lock(t, p[0], "job", "bob", time.Second); g.Fence <= crashed.Fence {
+				t.Errorf("fence %d after %d", g.Fence, crashed.Fence)
+			}
+			unlock(t, p[0], "job", "bob", 0)
+			nothingLeft(t, p[0], c)
+		})
+	}
+}
+
+// TestRenew_MovesAllHolds, also those taken through another proxy; a session moves its own.
+func TestRenew_MovesAllHolds(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	lock(t, p[0], "job", "alice", 20*time.Second)
+	in := lock(t, p[1], "job", "alice", 10*time.Second)
+	left := func(hold string) time.Duration {
+		value := c[0].Do(t, "HGET", p[0].key(0, "job").lock, hold).Text
+		end, _ := strconv.ParseInt(regexp.MustCompile(`^\d+`).FindString(value), 10, 64)
+		return time.Until(time.UnixMilli(end))
+	}
+	everywhere(t, p[0], c)
+	if _, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 40 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patient, "the other proxy's hold is renewed", func() bool { return left(in.attempt) > 30*time.Second })
+	g, ok := p[1].memory.grow(holder{0, "job", "alice"}, in.Fence, []string{in.attempt}, p[1].now())
+	if !ok {
+		g = p[1].memory.recall(holder{0, "job", "alice"})
+	}
+	if len(g.holds) != 1 || g.holds[0].id != in.attempt {
+		t.Errorf("a session would renew %+v", g.holds)
+	}
+}
+
+// TestLock_ConcludedAfterRenew: a RENEW for less was asked for after the LOCK, and was executed
+// after it. What the LOCK tells is no more than the nodes keep.
+func TestLock_ConcludedAfterRenew(t *testing.T) {
+	t.Parallel()
+	for _, reads := range []bool{false, true} {
+		t.Run(fmt.Sprintf("the RENEW reads %v", reads), func(t *testing.T) {
+			t.Parallel()
+			s, nodes := start(t, 3)
+			c := conns(t, nodes)
+			allVote(t, []*Service{s})
+			g := lock(t, s, "job", "alice", 10*time.Second)
+			a, j := s.newAcquisition(LockRequest{Name: "job", Owner: "alice", TTL: 50 * time.Second})
+			round := s.ask(askAcquire, j, s.decided)
+			<-round.done
+			everywhere(t, s, c)
+			if reads {
+				s.memory.doubt(holder{0, "job", "alice"})
+			}
+			v, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 20 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, err := s.conclude(t.Context(), a, round)
+			if err != nil || !in.Granted || in.Grant.Fence != g.Fence {
+				t.Fatalf("LOCK: %+v, %v", in, err)
+			}
+			var rests []time.Duration
+			for _, n := range c {
+				rests = append(rests, millis(n.Do(t, "PTTL", s.key(0, "job").lock).Int()))
+			}
+			slices.Sort(rests)
+			if in.Grant.Validity > rests[1]+5*time.Second {
+				t.Errorf("RENEW told %v, LOCK then %v, and a majority keeps it for %v", v, in.Grant.Validity, rests[1])
+			}
+			if until, ok := s.memory.until(holder{0, "job", "alice"}, g.Fence, []string{g.attempt, a.id}); !ok || until-s.now() > rests[1]+5*time.Second {
+				t.Errorf("%v is remembered, and a majority keeps it for %v", until-s.now(), rests[1])
+			}
+		})
+	}
+}
+
+// TestRenew_DoesNotReviveALease that another proxy shortened, whose note and whose renewal reached
+// different majorities: neither the first RENEW, which puts the grant back on one node, nor the next,
+// which finds it there.
+func TestRenew_DoesNotReviveALease(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	c := conns(t, nodes)
+	allVote(t, []*Service{s})
+	g := lock(t, s, "job", "alice", 50*time.Second)
+	everywhere(t, s, c)
+	k, fence := s.key(0, "job"), strconv.FormatInt(g.Fence, 10)
+	for _, i := range []int{0, 1} {
+		c[i].Do(t, s.command(scripts.Note, k, fence)...)
+	}
+	for _, i := range []int{1, 2} {
+		v := c[i].Do(t, s.command(scripts.Renew, k, "alice", "100", fence, g.attempt, "another", "1", g.attempt+":0", "0", "0", g.attempt)...)
+		if v.Elems[0].Int() != 1 {
+			t.Fatal(v)
+		}
+	}
+	for _, i := range []int{1, 2} {
+		eventually(t, patient, "it lapses", func() bool { return c[i].Do(t, "EXISTS", k.lock).Int() == 0 })
+	}
+	renew := func() error {
+		_, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 50 * time.Second})
+		return err
+	}
+	refusing(t, c[1], func() {
+		if err := renew(); err == nil {
+			t.Error("renewed while one node is out")
+		}
+	})
+	for range 3 {
+		if err := renew(); err == nil {
+			t.Error("renewed after the lease had lapsed on a majority")
+		}
+	}
+}
+
+// TestUnlock_ThatEndsTheLeaseEarlier: through one proxy the owner gives back the hold that ends
+// last, which another proxy remembers. When a rival has had the name since, that one must not
+// say that the lock was given back in time.
+func TestUnlock_ThatEndsTheLeaseEarlier(t *testing.T) {
+	t.Parallel()
+	p, _, _ := proxies(t, 2)
+	long, err := p[0].Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: time.Minute, Req: "long"})
+	if err != nil || !long.Granted {
+		t.Fatal(long, err)
+	}
+	lock(t, p[1], "job", "alice", 2*time.Second)
+	if left, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Req: "long"}); err != nil || left != 1 {
+		t.Fatalf("UNLOCK of the long hold: %d, %v", left, err)
+	}
+	eventually(t, time.Minute, "the short hold ends", func() bool {
+		a, err := p[1].Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Minute})
+		return err == nil && a.Granted
+	})
+	left, err := p[0].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: long.Grant.Fence})
+	if foreign := (*NotOwnerError)(nil); !errors.Is(err, ErrLost) && !errors.As(err, &foreign) {
+		t.Errorf("UNLOCK through the proxy that remembers it: %d, %v", left, err)
+	}
+}
+
+func TestLock_TooManyHolds(t *testing.T) {
+	t.Parallel()
+	prologue := scripts.Acquire.Source
+	if most := regexp.MustCompile(`local base, most = (\d+), (\d+)`).FindStringSubmatch(prologue); most == nil ||
+		most[1] != strconv.Itoa(fixedFields) || most[2] != strconv.Itoa(MaxHolds) {
+		t.Errorf("the scripts know other limits: %q", most)
+	}
+	p, c, _ := proxies(t, 2)
+	for i := range MaxHolds {
+		lock(t, p[i/5%2], "job", "alice", time.Minute)
+	}
+	for _, s := range p {
+		full := (*HoldsError)(nil)
+		if a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: time.Minute}); !errors.As(err, &full) {
+			t.Errorf("one more: %+v, %v", a, err)
+		}
+	}
+	if _, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 50 * time.Second}); err != nil {
+		t.Errorf("RENEW: %v", err)
+	}
+	if left, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", All: true}); err != nil || left != 0 {
+		t.Errorf("UNLOCK ALL: %d, %v", left, err)
+	}
+	lock(t, p[0], "job", "bob", time.Second)
+	unlock(t, p[0], "job", "bob", 0)
+	nothingLeft(t, p[0], c)
+}
+
+func TestLock_NoReenter(t *testing.T) {
+	t.Parallel()
+	p, _, _ := proxies(t, 2)
+	r := LockRequest{Name: "job", Owner: "alice", TTL: time.Minute, Req: "one", NoReenter: true}
+	a, err := p[0].Lock(t.Context(), r)
+	if err != nil || !a.Granted {
+		t.Fatalf("of a free name: %+v, %v", a, err)
+	}
+	for i, s := range p {
+		if again, err := s.Lock(t.Context(), r); err != nil || again.Grant.Fence != a.Grant.Fence || again.Grant.Holds != 1 {
+			t.Errorf("the same request through proxy %d: %+v, %v", i, again, err)
+		}
+		other := r
+		other.Req = ""
+		if again, err := s.Lock(t.Context(), other); err != nil || again.Granted || again.Holder != "alice" {
+			t.Errorf("another through proxy %d: %+v, %v", i, again, err)
+		}
+	}
+	unlock(t, p[0], "job", "alice", 0)
+}
+
+// TestLock_Fresh: a restarted process takes over at once, and what the one before it still says
+// changes nothing.
+func TestLock_Fresh(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	fresh := func(s *Service, req string) Grant {
+		t.Helper()
+		a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: time.Minute, Req: req, Fresh: true})
+		if err != nil || !a.Granted || a.Grant.Holds != 1 {
+			t.Fatalf("FRESH: %+v, %v", a, err)
+		}
+		return a.Grant
+	}
+	first := fresh(p[0], "")
+	kept := newClient(p[0])
+	old := kept.lock(t, "job", "alice", 30*time.Second, 0)
+	now := fresh(p[1], "")
+	if old.Fence != first.Fence || now.Fence <= old.Fence {
+		t.Errorf("fences %d, %d, then FRESH %d", first.Fence, old.Fence, now.Fence)
+	}
+	gone := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, ErrLost) {
+			t.Errorf("%s of the grant before: %v", what, err)
+		}
+	}
+	_, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: time.Minute, Fence: old.Fence})
+	gone("RENEW", err)
+	_, err = p[0].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: old.Fence})
+	gone("UNLOCK", err)
+	eventually(t, time.Minute, "the session is told", func() bool { return len(kept.told()) == 1 })
+	if again := fresh(p[0], "r"); again.Fence <= now.Fence {
+		t.Errorf("FRESH %d after %d", again.Fence, now.Fence)
+	} else if same := fresh(p[1], "r"); same.Fence != again.Fence {
+		t.Errorf("the same request: %d, then %d", again.Fence, same.Fence)
+	}
+	left, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Req: "r"})
+	if err != nil || left != 0 {
+		t.Errorf("UNLOCK: %d, %v", left, err)
+	}
+	nothingLeft(t, p[0], c)
+}
+
+// TestLock_FreshBesideAnUNLOCK of the grant before, which its proxy remembers: when a rival has had
+// the name since, it was not given back in time.
+func TestLock_FreshBesideAnUNLOCK(t *testing.T) {
+	t.Parallel()
+	p, _, _ := proxies(t, 2)
+	old := lock(t, p[0], "job", "alice", time.Minute)
+	a, err := p[1].Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: time.Minute, Fresh: true})
+	if err != nil || !a.Granted {
+		t.Fatal(a, err)
+	}
+	unlock(t, p[1], "job", "alice", 0)
+	lock(t, p[1], "job", "bob", time.Minute)
+	if left, err := p[0].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: old.Fence}); err == nil {
+		t.Errorf("UNLOCK of the grant before: %d", left)
+	}
+}
+
+// TestFresh_ThatComesLate drops no later grant.
+func TestFresh_ThatComesLate(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	n := redistest.Open(t, nodes[0].Addr())
+	old := lock(t, s, "job", "alice", time.Minute)
+	unlock(t, s, "job", "alice", 0)
+	g := lock(t, s, "job", "alice", time.Minute)
+	late := s.command(scripts.Acquire, s.key(0, "job"), "alice", "1000", "0", "", "fresh", "late", strconv.FormatInt(old.Fence, 10), "")
+	if v := n.Do(t, late...); v.Elems[0].Int() != 0 {
+		t.Errorf("late: %v", v)
+	}
+	if renewedBy(t, s, g) <= 0 {
+		t.Error("the later grant is gone")
+	}
+}
+
+// TestHold_GivenBackStaysAway: neither a late message nor what a proxy still knows brings it back.
+func TestHold_GivenBackStaysAway(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	n := redistest.Open(t, nodes[0].Addr())
+	k := s.key(0, "job")
+	outer := lock(t, s, "job", "alice", time.Minute)
+	inner := lock(t, s, "job", "alice", time.Minute)
+	unlock(t, s, "job", "alice", 1)
+	fence := strconv.FormatInt(outer.Fence, 10)
+	for what, call := range map[string][]string{
+		"its own LOCK":      s.command(scripts.Acquire, k, asks("alice", "60000", "0", inner.attempt)...),
+		"another LOCK":      s.command(scripts.Acquire, k, "alice", "60000", "0", "", "plain", "third", fence, outer.attempt, inner.attempt, "50000"),
+		"a RENEW":           s.command(scripts.Renew, k, "alice", "60000", fence, outer.attempt, outer.attempt, "1", "", "1", "0", outer.attempt, inner.attempt),
+		"another's UNLOCK":  s.command(scripts.Release, k, "alice", fence, "unlock", "", outer.attempt, "x", "1", "third", inner.attempt, "50000"),
+		"an undo of nobody": s.command(scripts.Release, k, "alice", "0", "undo", "", "", "y", "1", "nobody"),
+	} {
+		n.Do(t, call...)
+		if n.Do(t, "HEXISTS", k.lock, inner.attempt).Int() != 0 {
+			t.Errorf("%s brought it back", what)
+		}
+	}
+	if n.Do(t, "HEXISTS", k.lock, outer.attempt).Int() != 1 {
+		t.Error("the other hold is gone")
+	}
+}
+
+// TestHold_AddedEndsNoLaterThanTheLease where it is added: what a proxy knows prolongs nothing.
+func TestHold_AddedEndsNoLaterThanTheLease(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	n := redistest.Open(t, nodes[0].Addr())
+	k := s.key(0, "job")
+	g := lock(t, s, "job", "alice", 20*time.Second)
+	v := n.Do(t, s.command(scripts.Acquire, k, "alice", "10000", "0", "", "plain", "other", strconv.FormatInt(g.Fence, 10), g.attempt, "known", "50000")...)
+	if v.Elems[0].Int() != 1 || v.Elems[4].Int() != 3 {
+		t.Errorf("%v, want 3 holds", v)
+	}
+	if left := n.Do(t, "PTTL", k.lock).Int(); left > 20_000 {
+		t.Errorf("the lease ends in %d ms", left)
+	}
+	for _, grant := range []string{"another", ""} {
+		v = n.Do(t, s.command(scripts.Acquire, k, "alice", "10000", "0", "", "plain", "more"+grant, strconv.FormatInt(g.Fence, 10), grant, "of"+grant, "50000")...)
+		if n.Do(t, "HEXISTS", k.lock, "of"+grant).Int() != 0 {
+			t.Errorf("a hold of another grant was added: %v", v)
+		}
+	}
+}
+
+// TestUnlock_GoesByTheHoldsOwnValidity: a proxy remembers that another hold of the owner runs, which
+// was given back elsewhere. When a rival has had the name since, that memory proves nothing.
+func TestUnlock_GoesByTheHoldsOwnValidity(t *testing.T) {
+	t.Parallel()
+	p, _, _ := proxies(t, 2)
+	g := lock(t, p[0], "job", "alice", time.Minute)
+	if _, err := p[1].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	lock(t, p[1], "job", "alice", 2*time.Second)
+	unlock(t, p[0], "job", "alice", 1) // gives back the hold that the other proxy has renewed
+	eventually(t, time.Minute, "the short hold ends", func() bool {
+		a, err := p[0].Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Minute})
+		return err == nil && a.Granted
+	})
+	left, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: g.Fence})
+	if foreign := (*NotOwnerError)(nil); !errors.Is(err, ErrLost) && !errors.As(err, &foreign) {
+		t.Errorf("UNLOCK of the short hold: %d, %v", left, err)
+	}
+}
+
+// TestRenew_SparesALOCKUnderWay: it was asked for before that LOCK was answered, and finds its hold
+// by reading.
+func TestRenew_SparesALOCKUnderWay(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	c := conns(t, nodes)
+	allVote(t, []*Service{s})
+	lock(t, s, "job", "alice", 10*time.Second)
+	h := holder{0, "job", "alice"}
+	spared, end := s.underway.since(h)
+	defer end()
+	in := lock(t, s, "job", "alice", 50*time.Second)
+	v, result, votes, err := s.renewForeign(t.Context(), h, RenewRequest{Name: "job", Owner: "alice", TTL: 5 * time.Second}, spared)
+	if err != nil || result != carried || v > 5*time.Second {
+		t.Fatalf("RENEW: %v, %v, %v, %v", v, result, votes, err)
+	}
+	kept := 0
+	for _, n := range c {
+		if n.Do(t, "PTTL", s.key(0, "job").lock).Int() > 30_000 {
+			kept++
+		}
+	}
+	if kept < 2 {
+		t.Errorf("%d nodes keep what LOCK told, %v", kept, in.Validity)
+	}
+}
+
+func TestUnderway(t *testing.T) {
+	t.Parallel()
+	var u underway
+	h, other := holder{0, "job", "alice"}, holder{0, "job", "bob"}
+	u.begin(h, "over")
+	u.end(h, "over")
+	u.begin(h, "before")
+	u.begin(other, "another's")
+	holds, end := u.since(h)
+	u.end(h, "before")
+	u.begin(h, "after")
+	u.end(h, "after")
+	u.end(h, "after")
+	u.begin(h, "still")
+	got := holds()
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"after", "before", "still"}) {
+		t.Errorf("under way: %q", got)
+	}
+	end()
+	u.end(h, "still")
+	u.end(other, "another's")
+	if len(u.owners) != 0 {
+		t.Errorf("kept: %v", u.owners)
+	}
+}

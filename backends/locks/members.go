@@ -1,0 +1,86 @@
+package locks
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends"
+)
+
+// format is that of the records on the nodes. Another one does not understand them.
+const format = "2"
+
+// A nodeList is one proxy's list of lock nodes as the scripts know it, see ARGV[4] in
+// prologue.lua. Two proxies have the same if they call the nodes the same, in any order.
+type nodeList struct {
+	word string // compared
+	text string // read
+}
+
+// newList is the list of these nodes. A node alone needs no name: the proxies that ask it
+// and no other have one list, whatever they call it.
+func newList(nodes []*backends.Server, grace string) nodeList {
+	ids := identities(nodes)
+	text := strings.Join(ids, " ")
+	named := text
+	if len(ids) == 1 {
+		named = "alone"
+	}
+	sum := sha256.Sum256([]byte(named))
+	return nodeList{word: format + " " + grace + " " + hex.EncodeToString(sum[:8]), text: text}
+}
+
+// identities are what the nodes are called, sorted. Masters that several sets of sentinels
+// know by one name are told apart by the sentinels' addresses.
+func identities(nodes []*backends.Server) []string {
+	count := map[string]int{}
+	for _, n := range nodes {
+		count[n.Identity()]++
+	}
+	var ids []string
+	for _, n := range nodes {
+		id := n.Identity()
+		if count[id] > 1 {
+			id = strings.ReplaceAll(n.String(), " ", ",")
+		}
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// A nodeSet is what a node's record says of the set of lock nodes that it is in.
+type nodeSet struct {
+	epoch int64    // how often an operator changed it
+	now   nodeList // that of the proxies
+	next  nodeList // that they are changing to; zero: none
+}
+
+// args are what scripts take.
+func (n *nodeSet) args() []string {
+	return []string{strconv.FormatInt(n.epoch, 10), n.now.word, n.now.text, n.next.word, n.next.text}
+}
+
+// parseSet reads {epoch, word, list, next word, next nodeList}.
+func parseSet(m []rueidis.RedisMessage) (*nodeSet, error) {
+	var n nodeSet
+	if len(m) < 5 {
+		return nil, errors.New("no set of lock nodes")
+	}
+	return &n, firstError(ints(m, &n.epoch), text(m[1], &n.now.word), text(m[2], &n.now.text), text(m[3], &n.next.word), text(m[4], &n.next.text))
+}
+
+// An otherSetError says that a node is in another set of lock nodes than the proxy's.
+type otherSetError struct{ theirs, ours string }
+
+func (e *otherSetError) Error() string {
+	return fmt.Sprintf("is one of other lock nodes (%s) than this proxy has (%s): give all proxies one list, with the same names or id=, and change it with lockproxy nodes",
+		strings.Join(strings.Fields(e.theirs), " "), e.ours)
+}

@@ -1,0 +1,81 @@
+package locks
+
+import (
+	"maps"
+	"slices"
+	"sync"
+)
+
+// underway knows the LOCKs of named owners that are under way at this proxy, for the sake of
+// RENEWs that find a grant by reading it: such a RENEW may find the hold of a LOCK that was not
+// answered when the RENEW was asked for, and must not cut it to less than that LOCK tells. The
+// zero value is ready; all methods are safe for concurrent use.
+type underway struct {
+	mu     sync.Mutex
+	owners map[holder]*lockAsks
+}
+
+// lockAsks are the LOCKs of one owner.
+type lockAsks struct {
+	locks   map[string]bool // ids of their holds; false: answered, and a RENEW asked for before is not
+	renewal int             // RENEWs that read
+}
+
+func (u *underway) of(h holder) *lockAsks {
+	a := u.owners[h]
+	if a == nil {
+		if u.owners == nil {
+			u.owners = map[holder]*lockAsks{}
+		}
+		a = &lockAsks{locks: map[string]bool{}}
+		u.owners[h] = a
+	}
+	return a
+}
+
+// tidy forgets what no RENEW can ask about any more.
+func (u *underway) tidy(h holder, a *lockAsks) {
+	if a.renewal == 0 {
+		maps.DeleteFunc(a.locks, func(_ string, open bool) bool { return !open })
+		if len(a.locks) == 0 {
+			delete(u.owners, h)
+		}
+	}
+}
+
+// begin notes a LOCK, until end.
+func (u *underway) begin(h holder, hold string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.of(h).locks[hold] = true
+}
+
+// end notes that the LOCK is answered. Ending it again changes nothing.
+func (u *underway) end(h holder, hold string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if a := u.owners[h]; a != nil && a.locks[hold] {
+		a.locks[hold] = false
+		u.tidy(h, a)
+	}
+}
+
+// since returns what tells the holds of all LOCKs that have been under way since it was called, and
+// what must be called when nobody asks that any more.
+func (u *underway) since(h holder) (holds func() []string, end func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	a := u.of(h)
+	a.renewal++
+	holds = func() []string {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		return slices.Collect(maps.Keys(a.locks))
+	}
+	return holds, func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		a.renewal--
+		u.tidy(h, a)
+	}
+}

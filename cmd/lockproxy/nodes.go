@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+const (
+	exitNotYet  = 3                // nothing is wrong, but the change has to wait
+	changeTries = time.Second      // between two looks of nodes --wait
+	stepTimeout = 20 * time.Second // of one look and what it leads to
+)
+
+func (p program) nodesCommand() *cli.Command {
+	one := func(name, usage string, args int, argsUsage string, steps func(list []*backends.Server, args []*backends.Server) []locks.Change) *cli.Command {
+		cmd := p.commandOf(name, usage, args, settings(), func(c *cli.Context, o options) error {
+			var servers []*backends.Server
+			for _, text := range c.Args().Slice() {
+				s, err := parseServer(text)
+				if err != nil {
+					return usageError{err}
+				}
+				servers = append(servers, s)
+			}
+			return p.changeNodes(c.Context, o, steps(o.nodes, servers), c.Bool("finish"), c.Duration("wait"))
+		})
+		cmd.ArgsUsage = argsUsage
+		cmd.Flags = append(cmd.Flags,
+			&cli.BoolFlag{Name: "finish", Usage: "all proxies have the new list: refuse those with the old one"},
+			&cli.DurationFlag{Name: "wait", Usage: "how long to wait where something has to be waited for"})
+		return cmd
+	}
+	return &cli.Command{
+		Name: "nodes", Usage: "change the lock nodes under running proxies, one more or one less at a time", HideHelpCommand: true,
+		Subcommands: []*cli.Command{
+			one("add", "a lock node more", 1, "URL", func(list, a []*backends.Server) []locks.Change {
+				return []locks.Change{{From: minus(list, a[0]), To: plus(list, a[0])}}
+			}),
+			one("remove", "a lock node less", 1, "URL", func(list, a []*backends.Server) []locks.Change {
+				return []locks.Change{{From: plus(list, a[0]), To: minus(list, a[0]), Dead: a[0]}}
+			}),
+			one("replace", "the second lock node more, then the first less", 2, "OLD NEW", func(list, a []*backends.Server) []locks.Change {
+				before, after := plus(minus(list, a[1]), a[0]), plus(minus(list, a[0]), a[1])
+				both := plus(before, a[1])
+				return []locks.Change{{From: before, To: both, Dead: a[0]}, {From: both, To: after, Dead: a[0]}}
+			}),
+		},
+		Action: func(c *cli.Context) error {
+			return usageError{errors.New("nodes add URL, nodes remove URL, or nodes replace OLD NEW")}
+		},
+	}
+}
+
+// minus is list without what is called as s is.
+func minus(list []*backends.Server, s *backends.Server) []*backends.Server {
+	return slices.DeleteFunc(slices.Clone(list), func(o *backends.Server) bool { return o.Identity() == s.Identity() })
+}
+
+// plus is list with s instead of what is called the same.
+func plus(list []*backends.Server, s *backends.Server) []*backends.Server {
+	return append(minus(list, s), s)
+}
+
+// changeNodes makes the half step that is due of the first change that is not done.
+func (p program) changeNodes(ctx context.Context, o options, steps []locks.Change, finish bool, wait time.Duration) error {
+	log := newLogger(p.stderr, o)
+	o = o.withTLS(log)
+	said := map[string]bool{}
+	say := func(text string) {
+		if !said[text] {
+			said[text] = true
+			fmt.Fprintln(p.stdout, text)
+		}
+	}
+	for end := time.Now().Add(wait); ; {
+		err := p.changeStep(ctx, o, steps, finish, say)
+		var notYet *locks.NotYetError
+		if !errors.As(err, &notYet) {
+			return err
+		}
+		if time.Now().After(end) {
+			return &exitError{exitNotYet, fmt.Errorf("not yet: %w", err)}
+		}
+		say("waiting: " + notYet.Why)
+		select {
+		case <-time.After(changeTries):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (p program) changeStep(ctx context.Context, o options, steps []locks.Change, finish bool, say func(string)) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	for i, c := range steps {
+		c.Options, c.Say = locksOptions(o, newLogger(p.stderr, o)), say
+		if i+1 < len(steps) { // it is done when the one behind it has begun, or can
+			if next := steps[i+1]; next.From != nil {
+				next.Options, next.Say = c.Options, say
+				if begun, err := next.Begun(ctx); err == nil && begun {
+					continue
+				}
+			}
+		}
+		if finish {
+			return c.Finish(ctx)
+		}
+		return c.Open(ctx)
+	}
+	return nil
+}

@@ -1,0 +1,32 @@
+-- change: an operator's word about the set of lock nodes that this one is in.
+--   ARGV  look
+--   or    set, epoch, word, list, next word or empty, next list or empty
+--         The larger epoch counts; proxies with either list get votes. Repeating it changes nothing.
+--   or    floor, a fence: no grant of this node has a smaller one any more
+--   {1, largest fence, max-ttl, votes, ms since the last change, then all fields of the record and their values}
+--   {0, epoch}  the node has a larger epoch, or another set with this one     {-1, ...}  no node record
+-- It counts for no proxy's list as one that is in use, and is done whether the node votes or not.
+if not word then return refusal end
+local how = ARGV[5]
+if how == 'set' then
+  local epoch = tonumber(redis.call('HMGET', KEYS[3], 'epoch')[1])
+  local to = tonumber(ARGV[6])
+  if to < epoch or to == epoch and not (same(ARGV[7], word) and (same(ARGV[9], following) or ARGV[9] == '' and not following)) then
+    return {0, epoch}
+  end
+  if to > epoch then
+    redis.call('HSET', KEYS[3], 'epoch', to, 'word', ARGV[7], 'list', ARGV[8], 'changed', now)
+    if ARGV[9] == '' then
+      redis.call('HDEL', KEYS[3], 'next', 'nextlist')
+    else
+      redis.call('HSET', KEYS[3], 'next', ARGV[9], 'nextlist', ARGV[10])
+    end
+  end
+elseif how == 'floor' then
+  local at = tonumber(ARGV[6])
+  if at > floor then redis.call('HSET', KEYS[3], 'floor', int(at)) end
+  if at > largest then redis.call('HSET', KEYS[3], 'g', int(at)) end
+end
+local changed = now - tonumber(redis.call('HMGET', KEYS[3], 'changed')[1] or '0')
+local votes = (not refusal or refusal[1] == -4 and rec[1] == replid and rec[3] == '1' and now >= tonumber(rec[2])) and 1 or 0
+return {1, math.max(largest, floor), maxttl, votes, changed, now, unpack(redis.call('HGETALL', KEYS[3]))}
