@@ -4,7 +4,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
@@ -33,7 +32,7 @@ func TestHTTPIsNoCommand(t *testing.T) {
 			for _, addr := range []string{up.Addr(), p.Addr()} {
 				c := redistest.Open(t, addr)
 				c.Send(t, request)
-				if _, closed := c.Rest(5 * time.Second); !closed {
+				if _, closed := c.Rest(redistest.ReplyTimeout); !closed {
 					t.Errorf("%s: %s goes on listening", name, addr)
 				}
 				_, _ = io.WriteString(c.Conn, "SET pwned 1\r\n") // fails, or goes nowhere

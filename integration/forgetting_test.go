@@ -47,7 +47,7 @@ var forgettings = []struct {
 func follow(t *testing.T, s, master *redistest.Server) {
 	t.Helper()
 	s.Follow(t, master)
-	for end := time.Now().Add(10 * time.Second); !s.InSync(t); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !s.InSync(t); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%s does not follow %s", s.Addr(), master.Addr())
 		}
@@ -91,7 +91,7 @@ func TestLockNodesThatForget(t *testing.T) {
 }
 
 func forget(t *testing.T, before func(*testing.T, *redistest.Server) func(*testing.T), forgets bool) {
-	const lease = 7 * time.Second // and max-ttl
+	const lease = 12 * time.Second // and max-ttl
 	r := startRig(t, 3, 2, "--max-ttl", lease.String())
 	a, b := redistest.Open(t, r.proxies[0].Addr()), redistest.Open(t, r.proxies[1].Addr())
 	a.Do(t, "LOCK", "warm", "1s")
@@ -136,14 +136,14 @@ func forget(t *testing.T, before func(*testing.T, *redistest.Server) func(*testi
 		if at > validity+10*time.Second {
 			t.Fatalf("not granted %v after the end: %v", at-validity, v)
 		}
-		if time.Since(happened) > 1500*time.Millisecond { // so old is what NODES shows, at most
+		if time.Since(happened) > 4*time.Second && at < validity { // NODES shows what was a second ago, or more on a busy machine
 			seen[nodeFields(t, b, 0)["state"]] = true
 		}
 	}
 	if granted.Elems[0].Int() <= fence {
 		t.Errorf("fence %d after %d", granted.Elems[0].Int(), fence)
 	}
-	if forgets != seen["quarantine"] || forgets == seen["voting"] && time.Since(happened) < lease {
+	if forgets != seen["quarantine"] || forgets == seen["voting"] {
 		t.Errorf("NODES has said %v", seen)
 	}
 	if f := awaitState(t, b, 0, "voting", 3*lease); f["error"] != "" || f["quarantine-ms"] != "0" {

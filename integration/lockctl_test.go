@@ -43,7 +43,7 @@ var lockctlScripts = []script{
 		{"a", "UNLOCK <job> you", ":1"},
 	}},
 	{"a session whose lock is taken away", []step{
-		{"a3", "LOCK <job> 30s OWNER me SESSION", `*[:<f> $"me" :<_> :1]`},
+		{"a3", "LOCK <job> 30s OWNER me SESSION ONLOSS PUSH", `*[:<f> $"me" :<_> :1]`},
 		{"b", "LOCKCTL INFO <job>", `*[<...> $"session" $"yes" <...>`},
 		{"other.b", "LOCKCTL INFO <job>", `*[<...> $"session" $"no" <...>`},
 		{"b", "LOCKCTL FORCE <job>", `*[$"name" $"<job>" <...>`},
@@ -74,7 +74,7 @@ func TestLockctlWaiters(t *testing.T) {
 	waiters := func(at string, n int) []redistest.Value {
 		t.Helper()
 		c := redistest.Open(t, at)
-		for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 			if v := c.Do(t, "LOCKCTL", "WAITERS", "job"); len(v.Elems) == n {
 				return v.Elems
 			} else if time.Now().After(end) {
@@ -170,7 +170,7 @@ func TestLockctlRights(t *testing.T) {
 // TestLockctlList: through redis-cli, as people do it, and to the end.
 func TestLockctlList(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 5, 1)
+	r := startRig(t, 5, 1, "--node-timeout", "2s") // a lock may be listed twice when a node is taken for down
 	c := redistest.Open(t, r.addr())
 	var want []string
 	for i := range 300 {

@@ -75,7 +75,7 @@ func TestProtocolFaultOfASubscriber(t *testing.T) {
 					t.Errorf("%q at %s: got %v, want one with %s", before, addr, v, want)
 				}
 			}
-			got, closed := c.Rest(5 * time.Second)
+			got, closed := c.Rest(redistest.ReplyTimeout)
 			if want := "-ERR Protocol error: expected '$', got 'P'\r\n"; got != want || !closed {
 				t.Errorf("%q at %s: got %q, closed %v", before, addr, got, closed)
 			}
@@ -158,11 +158,11 @@ func TestAuthentication(t *testing.T) {
 	for _, d := range []dialogue{
 		{name: "required", bytes: lines("GET a", "SET a 1", "MULTI", "SUBSCRIBE c", "SELECT 1", "NOSUCH", "CLIENT GETNAME", "HELLO", "HELLO 3", "AUTH secret")},
 		{name: "default user", bytes: lines("AUTH secret", "SET a 1", "GET a", "ACL WHOAMI")},
-		{name: "wrong password", bytes: lines("AUTH wrong", "GET a", "AUTH default wrong", "AUTH reader wrong", "AUTH secret", "AUTH wrong", "GET a")},
+		{name: "wrong password", bytes: lines("AUTH wrong", "GET a", "AUTH default wrong", "AUTH reader wrong", "AUTH secret", "AUTH wrong", "GET a"), refused: true},
 		{name: "restricted user", bytes: lines("AUTH reader pw", "ACL WHOAMI", "GET r:1", "GET a", "SET r:1 x", "MULTI", "GET r:1", "EXEC", "MULTI", "GET a", "EXEC")},
 		{name: "one user after another", bytes: lines("AUTH secret", "SET r:1 x", "AUTH reader pw", "GET r:1", "SET r:1 y", "AUTH default secret", "SET r:1 z", "GET r:1", "DEL r:1", "DEL a")},
 		{name: "hello auth", bytes: lines("HELLO 3 AUTH reader pw", "ACL WHOAMI", "GET r:1", "SET r:1 x", "HELLO 2 AUTH default secret SETNAME me", "ACL WHOAMI", "CLIENT GETNAME")},
-		{name: "hello auth refused", bytes: lines("HELLO 3 AUTH reader wrong", "GET r:1", "AUTH secret", "HELLO 3 AUTH reader wrong", "ACL WHOAMI")},
+		{name: "hello auth refused", bytes: lines("HELLO 3 AUTH reader wrong", "GET r:1", "AUTH secret", "HELLO 3 AUTH reader wrong", "ACL WHOAMI"), refused: true},
 		{name: "reset forgets", bytes: lines("AUTH secret", "SET a 1", "RESET", "GET a", "AUTH secret", "DEL a")},
 		{name: "database kept over AUTH", bytes: lines("AUTH secret", "SELECT 2", "SET a two", "AUTH default secret", "GET a", "DEL a")},
 		{name: "pipelined behind AUTH", bytes: strings.Repeat(lines("AUTH secret", "INCR n", "AUTH reader pw", "GET n"), 50) + lines("AUTH secret", "DEL n")},

@@ -93,7 +93,7 @@ func TestRecipeFailAtOnce(t *testing.T) {
 		})
 		select {
 		case <-busy:
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Errorf("the request for %s is not served", path)
 		}
 	}
@@ -261,7 +261,7 @@ func TestRecipePutOffTakenOnly(t *testing.T) {
 		}
 	}
 	ran := 0
-	for end := time.Now().Add(10 * time.Second); ran == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); ran == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		err := q.Work(t.Context(), func(context.Context, string, *recipes.Grant) error { ran++; return nil })
 		if err != nil && !errors.Is(err, redis.Nil) {
 			t.Fatal(err)
@@ -280,7 +280,7 @@ func stale(t *testing.T, rdb *redis.Client, name string) (first, second *recipes
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		second, err = recipes.Lock(t.Context(), rdb, name, 10*time.Second, 0)
 		if err == nil {
 			return first, second

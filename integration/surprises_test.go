@@ -148,16 +148,16 @@ func TestRestartTakesState(t *testing.T) {
 		c.Do(t, strings.Fields(command)...)
 		stateful[command] = c
 	}
-	blocked := redistest.Open(t, w.via)
-	blocked.Send(t, lines("BLPOP none 0"))
-	time.Sleep(50 * time.Millisecond)
+	waiting := redistest.Open(t, w.via)
+	waiting.Send(t, lines("BLPOP none 0"))
+	eventually(t, 5*time.Second, "BLPOP waits upstream", func() bool { return blocked(t, w.behind) == 1 })
 	w.behind.Kill()
 	for name, c := range stateful {
-		if _, closed := c.Rest(5 * time.Second); !closed {
+		if _, closed := c.Rest(redistest.ReplyTimeout); !closed {
 			t.Errorf("after %s the client is still connected", name)
 		}
 	}
-	if v := blocked.Read(t); !strings.HasPrefix(v.Text, "UPSTREAMDOWN ") {
+	if v := waiting.Read(t); !strings.HasPrefix(v.Text, "UPSTREAMDOWN ") {
 		t.Errorf("BLPOP: %v", v)
 	}
 	for name, c := range stateless {
@@ -168,7 +168,7 @@ func TestRestartTakesState(t *testing.T) {
 	if err := w.behind.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	stateless["BLPOP none 0"] = blocked
+	stateless["BLPOP none 0"] = waiting
 	for name, c := range stateless {
 		eventually(t, 5*time.Second, name+": it goes on", func() bool { return !c.Do(t, "GET", "a").IsError() })
 	}

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -89,7 +91,7 @@ func (r *secureRig) mustOpen(t *testing.T) *redistest.Conn {
 
 func TestTLSEndToEnd(t *testing.T) {
 	t.Parallel()
-	r := startSecureRig(t, "--idle-timeout", "1s", "--drain-timeout", "2s")
+	r := startSecureRig(t)
 	t.Run("verbs and state", func(t *testing.T) {
 		c := r.mustOpen(t)
 		for _, step := range []struct{ command, want string }{
@@ -136,7 +138,6 @@ func TestTLSEndToEnd(t *testing.T) {
 			t.Errorf("got %q, %v", got, err)
 		}
 	})
-	t.Run("idle", func(t *testing.T) { idles(t, r.mustOpen(t)) })
 	t.Run("go-redis", func(t *testing.T) { pipelinesWithGoRedis(t, r) })
 	t.Run("redis-cli", func(t *testing.T) {
 		out := r.redisCLI(t, "--cacert", r.ca.File, "SET", "cli", "1")
@@ -157,6 +158,11 @@ func TestTLSEndToEnd(t *testing.T) {
 	})
 }
 
+func TestTLSIdle(t *testing.T) {
+	t.Parallel()
+	idles(t, startSecureRig(t, "--idle-timeout", "1s").mustOpen(t))
+}
+
 // idles waits until c is closed for saying nothing, but not while it waits for an
 // answer itself.
 func idles(t *testing.T, c *redistest.Conn) {
@@ -171,7 +177,7 @@ func idles(t *testing.T, c *redistest.Conn) {
 	if v := c.Do(t, "PING"); v.Text != "PONG" {
 		t.Fatalf("after deadlines have passed: %v", v)
 	}
-	if got, closed := c.Rest(10 * time.Second); got != "" || !closed {
+	if got, closed := c.Rest(time.Minute); got != "" || !closed {
 		t.Errorf("idle: got %q, closed %v", got, closed)
 	}
 }
@@ -218,7 +224,7 @@ func (r *secureRig) redisCLI(t *testing.T, args ...string) string {
 
 func (r *secureRig) awaitLog(t *testing.T, want string) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); !strings.Contains(r.proxy.Log(), want); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(r.proxy.Log(), want); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the log never says %q", want)
 		}
@@ -229,7 +235,7 @@ func (r *secureRig) awaitLog(t *testing.T, want string) {
 // to a client that reads the answers late, and the end is said in TLS.
 func TestTLSDrain(t *testing.T) {
 	t.Parallel()
-	r := startSecureRig(t)
+	r := startSecureRig(t, "--drain-timeout", "60s")
 	nc, err := tls.Dial("tcp", r.proxy.Addr(), r.ca.Client(t, "", ""))
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +252,7 @@ func TestTLSDrain(t *testing.T) {
 	time.Sleep(200 * time.Millisecond) // so that it runs
 	ended := make(chan string, 1)
 	go func() {
-		ok, status := r.proxy.Terminate(8 * time.Second)
+		ok, status := r.proxy.Terminate(90 * time.Second)
 		ended <- fmt.Sprintf("ended %v, status %v", ok, status)
 	}()
 	time.Sleep(1500 * time.Millisecond)
@@ -262,7 +268,7 @@ func TestTLSDrain(t *testing.T) {
 	if got := <-ended; got != "ended true, status <nil>" {
 		t.Errorf("SIGTERM: %s", got)
 	}
-	if got, closed := silent.Rest(time.Second); got != "" || !closed {
+	if got, closed := silent.Rest(10 * time.Second); got != "" || !closed {
 		t.Errorf("the silent one: got %q, closed %v", got, closed)
 	}
 }
@@ -437,5 +443,56 @@ func TestUnixSockets(t *testing.T) {
 	p.Terminate(3 * time.Second)
 	if _, err := os.Stat(listen); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket is still there: %v", err)
+	}
+}
+
+// TestCertificatesThatEnd: the proxy warns at its start of those that it shows, and
+// /metrics has when they end, of a renewed one too.
+func TestCertificatesThatEnd(t *testing.T) {
+	t.Parallel()
+	ca, now, admin := redistest.NewAuthority(t), time.Now(), freeAddr(t)
+	const day = 24 * time.Hour
+	cert, key := ca.IssueFor(t, "proxy", now.Add(-85*day), now.Add(5*day))
+	toServers, toServersKey := ca.IssueFor(t, "to-servers", now.Add(-2*day), now.Add(-day))
+	p := redistest.StartServe(t, freeAddr(t), "--upstream", startSecure(t, ca), "--lock-node", redistest.Start(t).URL(), "--tls-ca", ca.File,
+		"--tls-cert", cert, "--tls-key", key, "--tls-server-cert", toServers, "--tls-server-key", toServersKey, "--admin", admin, "--admin-tls")
+	ends := now.Add(5 * day).UTC().Format(time.RFC3339)
+	for _, want := range []string{
+		`level=WARN msg="certificate ends soon: then no new connection is made" setting=tls-cert for="clients operators" ends=` + ends,
+		`level=WARN msg="certificate has ended: no new connection is made" setting=tls-server-cert for=servers ends=`,
+	} {
+		if got := linesWith(p.Log(), want); len(got) != 1 {
+			t.Errorf("no line %s in\n%s", want, p.Log())
+		}
+	}
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: ca.Client(t, "", ""), DisableKeepAlives: true}}
+	shows := func(name, use string, at time.Time) bool {
+		resp, err := client.Get("https://" + admin + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, _ := strings.Cut(string(body), "\n"+name+`{use="`+use+`"} `)
+		value, _, _ := strings.Cut(after, "\n")
+		n, err := strconv.ParseFloat(value, 64)
+		return err == nil && int64(n) == at.Unix()
+	}
+	for use, at := range map[string]time.Time{"clients": now.Add(5 * day), "operators": now.Add(5 * day), "servers": now.Add(-day)} {
+		if !shows("lockproxy_certificate_ends_timestamp_seconds", use, at) {
+			t.Errorf("/metrics does not have the end of the one for %s", use)
+		}
+	}
+	if !shows("lockproxy_certificate_begins_timestamp_seconds", "clients", now.Add(-85*day)) {
+		t.Error("/metrics does not have the beginning")
+	}
+	ca.IssueFor(t, "proxy", now.Add(-time.Hour), now.Add(90*day))
+	for _, use := range []string{"clients", "operators"} {
+		if !shows("lockproxy_certificate_ends_timestamp_seconds", use, now.Add(90*day)) {
+			t.Errorf("/metrics does not have the end of the renewed one for %s", use)
+		}
 	}
 }

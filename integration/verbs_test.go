@@ -44,18 +44,26 @@ var verbScripts = []script{
 		{"c", "LOCK <job> 30s OWNER you", `*[:<g> $"you" :<_> :1]`},
 		{"less", "f g", ""},
 	}},
-	{"a re-entry extends the lease", []step{
-		{"a", "LOCK <job> 300ms OWNER me", `*[:<f> $"me" :<_> :1]`},
+	{"a re-entry extends the lease, and prolongs no other hold", []step{
+		{"a", "LOCK <job> 3s OWNER me", `*[:<f> $"me" :<_> :1]`},
 		{"a", "LOCK <job> 30s OWNER me", `*[:<f> $"me" :<29000..29999> :2]`},
-		{"sleep", "450ms", ""},
+		{"sleep", "3100ms", ""},
 		{"b", "LOCK <job> 30s OWNER you", "*-1"},
+		{"a", "UNLOCK <job> me", ":1"},
+		{"b", "LOCK <job> 30s OWNER you", `*[:<g> $"you" :<_> :1]`},
+	}},
+	{"an UNLOCK gives the hold taken last back, also when it has ended", []step{
+		{"a", "LOCK <job> 30s OWNER me", `*[:<f> $"me" :<_> :1]`},
+		{"a", "LOCK <job> 2s OWNER me", `*[:<f> $"me" :<1..1999> :2]`},
+		{"sleep", "2100ms", ""},
 		{"a", "UNLOCK <job> me", ":0"},
+		{"b", "LOCK <job> 30s OWNER you", "*-1"},
 		{"a", "UNLOCK <job> me", ":1"},
 	}},
 	{"a re-entry never shortens the lease", []step{
 		{"a", "LOCK <job> 30s OWNER me", `*[:<f> $"me" :<_> :1]`},
-		{"a", "LOCK <job> 200ms OWNER me", `*[:<f> $"me" :<_> :2]`},
-		{"sleep", "350ms", ""},
+		{"a", "LOCK <job> 2s OWNER me", `*[:<f> $"me" :<_> :2]`},
+		{"sleep", "2100ms", ""},
 		{"b", "LOCK <job> 30s OWNER you", "*-1"},
 		{"a", "UNLOCK <job> me", ":0"},
 		{"a", "UNLOCK <job> me", ":1"},
@@ -74,8 +82,8 @@ var verbScripts = []script{
 		{"b", "UNLOCK <job> you", "-LOCKLOST <...>"},
 	}},
 	{"an expired lock is lost", []step{
-		{"a", "LOCK <job> 200ms OWNER me", `*[:<f> $"me" :<100..199> :1]`},
-		{"sleep", "300ms", ""},
+		{"a", "LOCK <job> 2s OWNER me", `*[:<f> $"me" :<1000..1999> :1]`},
+		{"sleep", "2100ms", ""},
 		{"a", "RENEW <job> 30s me", "-LOCKLOST <...>"},
 		{"a", "UNLOCK <job> me", "-LOCKLOST <...>"},
 		{"b", "LOCK <job> 30s OWNER you", `*[:<g> $"you" :<_> :1]`},
@@ -91,22 +99,22 @@ var verbScripts = []script{
 		{"b", "LOCK <job> 30s OWNER you", `*[:<g> $"you" :<_> :1]`},
 	}},
 	{"RENEW lengthens", []step{
-		{"a", "LOCK <job> 300ms OWNER me", `*[:<f> $"me" :<_> :1]`},
+		{"a", "LOCK <job> 3s OWNER me", `*[:<f> $"me" :<_> :1]`},
 		{"a", "RENEW <job> 30s me", ":<29000..29999>"},
-		{"sleep", "450ms", ""},
+		{"sleep", "3100ms", ""},
 		{"b", "LOCK <job> 30s OWNER you", "*-1"},
 		{"a", "UNLOCK <job> me", ":1"},
 	}},
 	{"RENEW shortens", []step{
 		{"a", "LOCK <job> 30s OWNER me", `*[:<f> $"me" :<_> :1]`},
-		{"a", "RENEW <job> 200ms me", ":<100..199>"},
-		{"sleep", "300ms", ""},
+		{"a", "RENEW <job> 2s me", ":<1000..1999>"},
+		{"sleep", "2100ms", ""},
 		{"b", "LOCK <job> 30s OWNER you", `*[:<g> $"you" :<_> :1]`},
 		{"less", "f g", ""},
 	}},
 	{"RENEW many times", []step{
 		{"a", "LOCK <job> 30s OWNER me", `*[:<f> $"me" :<_> :1]`},
-		{"a", "RENEW <job> 1s me", ":<800..999>"},
+		{"a", "RENEW <job> 5s me", ":<4000..4999>"},
 		{"b", "RENEW <job> 60s me", ":<58000..59999>"},
 		{"a", "RENEW <job> 10s me FENCE <f>", ":<9000..9999>"},
 		{"a", "UNLOCK <job> me FENCE <f>", ":1"},
@@ -196,10 +204,10 @@ var verbScripts = []script{
 	}},
 	{"units", []step{
 		{"a", "LOCK <job> 30000 OWNER me", `*[:<f> $"me" :<29000..29999> :1]`},
-		{"a", "RENEW <job> 500ms me", ":<400..499>"},
-		{"a", "RENEW <job> 2s me", ":<1800..1999>"},
+		{"a", "RENEW <job> 5000ms me", ":<4000..4999>"},
+		{"a", "RENEW <job> 9s me", ":<8000..8999>"},
 		{"a", "RENEW <job> 1m me", ":<58000..59999>"},
-		{"a", "RENEW <job> 100 me", ":<1..99>"},
+		{"a", "RENEW <job> 5000 me", ":<4000..4999>"},
 	}},
 	{"letters may be small and options in any order", []step{
 		{"a", "lock <job> 30s owner me info text retryafter", `*[:<f> $"me" :<_> :1]`},
@@ -267,17 +275,25 @@ var verbScripts = []script{
 		{"other.a", "UNLOCK <job> me", ":1"},
 		{"other.b", "LOCK <job> 30s OWNER you", `*[:<g> $"you" :<_> :1]`},
 	}},
+	{"a hold that has ended is given back through another proxy", []step{
+		{"a", "LOCK <job> 30s OWNER me", `*[:<f> $"me" :<_> :1]`},
+		{"a", "LOCK <job> 2s OWNER me", `*[:<f> $"me" :<_> :2]`},
+		{"sleep", "2100ms", ""},
+		{"other.a", "UNLOCK <job> me", ":0"},
+		{"other.b", "LOCK <job> 30s OWNER you", "*-1"},
+		{"a", "UNLOCK <job> me", ":1"},
+	}},
 	{"a lease shortened through another proxy", []step{
 		{"a", "LOCK <job> 30s OWNER me", `*[:<f> $"me" :<_> :1]`},
-		{"other.a", "RENEW <job> 200ms me", ":<1..199>"},
-		{"sleep", "350ms", ""},
+		{"other.a", "RENEW <job> 1s me", ":<1..999>"},
+		{"sleep", "1200ms", ""},
 		{"a", "RENEW <job> 30s me", "-LOCKLOST <...>"},
 		{"other.b", "LOCK <job> 30s OWNER you", `*[:<g> $"you" :<_> :1]`},
 	}},
 	{"a lease shortened through another proxy, and held by another since", []step{
 		{"a", "LOCK <job> 30s OWNER me", `*[:<f> $"me" :<_> :1]`},
-		{"other.a", "RENEW <job> 200ms me", ":<1..199>"},
-		{"sleep", "350ms", ""},
+		{"other.a", "RENEW <job> 1s me", ":<1..999>"},
+		{"sleep", "1200ms", ""},
 		{"other.b", "LOCK <job> 30s OWNER you", `*[:<g> $"you" :<_> :1]`},
 		{"other.b", "UNLOCK <job> you", ":1"},
 		{"a", "RENEW <job> 30s me", "-LOCKLOST <...>"},
@@ -290,8 +306,8 @@ var verbScripts = []script{
 		{"other.b", "LOCK <job> 30s OWNER you", `*[:<g> $"you" :<_> :1]`},
 	}},
 	{"expiry seen through another proxy", []step{
-		{"a", "LOCK <job> 200ms OWNER me", `*[:<f> $"me" :<_> :1]`},
-		{"sleep", "350ms", ""},
+		{"a", "LOCK <job> 1s OWNER me", `*[:<f> $"me" :<_> :1]`},
+		{"sleep", "1200ms", ""},
 		{"other.a", "RENEW <job> 30s me", "-LOCKLOST <...>"},
 		{"other.b", "LOCK <job> 30s OWNER you", `*[:<g> $"you" :<_> :1]`},
 		{"less", "f g", ""},
@@ -300,7 +316,7 @@ var verbScripts = []script{
 
 func TestVerbs(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 5, 2)
+	r := startRig(t, 5, 2, "--node-timeout", "2s")
 	for _, sc := range verbScripts {
 		t.Run(sc.name, func(t *testing.T) {
 			t.Parallel()

@@ -181,7 +181,7 @@ const bareHead = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local id = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
-local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'max')
+local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 'since', 'ttl', 'word', 'next', 'm60000 2 safe 0')
 local h = redis.call('HMGET', KEYS[1], 'o', 'e', 'f', 'l', 's')
 local c = tonumber(redis.call('HGET', KEYS[2], 'c') or '0')
 local function int(n) return string.format('%.0f', n) end

@@ -1,0 +1,229 @@
+package integration
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// A gathering is the same clients at one address of a twin as at the other, by name. asks is
+// the one that asks about them.
+type gathering struct {
+	addr    string
+	clients map[string]*redistest.Conn
+	ids     map[string]string // by name
+}
+
+// people are the clients of a gathering, and what they have sent.
+var people = map[string][]string{
+	"asks":      nil,
+	"plain":     nil,
+	"named":     {"CLIENT SETNAME n"},
+	"app":       {"AUTH app pw", "SELECT 2"},
+	"library":   {"CLIENT SETINFO LIB-NAME lib", "CLIENT SETINFO LIB-VER 1.2", "CLIENT SETNAME n"},
+	"older":     {"CLIENT SETINFO LIB-NAME lib", "SELECT 2"},
+	"listener":  {"SUBSCRIBE c"},
+	"in a tx":   {"MULTI", "GET k"},
+	"watching":  {"CLIENT SETINFO LIB-NAME lib", "WATCH k"},
+	"kept":      {"CLIENT NO-EVICT ON", "CLIENT SETNAME n"},
+	"tracking":  {"HELLO 3", "CLIENT TRACKING ON"},
+	"capable":   {"CLIENT CAPA REDIRECT", "CLIENT SETNAME kept"},
+	"monitor":   {"MONITOR"},
+	"blocked":   {"BLPOP q 0"},
+	"wrongname": {"HELLO 3 SETNAME wrong BADOPT"},
+}
+
+// gatherAll lets the people come, in the order of their names.
+func gatherAll(t *testing.T, addr string) *gathering {
+	t.Helper()
+	c := &gathering{addr: addr, clients: map[string]*redistest.Conn{}, ids: map[string]string{}}
+	for _, name := range names() {
+		c.enter(t, name)
+	}
+	return c
+}
+
+func names() []string {
+	var all []string
+	for name := range people {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (c *gathering) enter(t *testing.T, name string) {
+	t.Helper()
+	conn := redistest.Open(t, c.addr)
+	c.clients[name], c.ids[name] = conn, clientID(t, conn)
+	for _, command := range people[name] {
+		if conn.Send(t, lines(command)); !strings.HasPrefix(command, "BLPOP") {
+			conn.Read(t)
+		}
+	}
+}
+
+// ask sends CLIENT and arguments in which a name in braces stands for that client's id,
+// or, behind an @, its address; and tells who is listed, in that order, or the reply. A
+// Redis lists clients in an order of its own, unless it is asked for one.
+func (c *gathering) ask(t *testing.T, command string) string {
+	t.Helper()
+	for name, id := range c.ids {
+		command = strings.ReplaceAll(command, "{"+name+"}", id)
+		command = strings.ReplaceAll(command, "{@"+name+"}", c.clients[name].LocalAddr().String())
+	}
+	command = strings.ReplaceAll(command, "{here}", c.addr)
+	v := c.clients["asks"].Do(t, strings.Fields("CLIENT "+command)...)
+	if v.Kind != '$' && v.Kind != '=' {
+		return v.String()
+	}
+	return c.listed(t, v)
+}
+
+func (c *gathering) listed(t *testing.T, v redistest.Value) string {
+	t.Helper()
+	rows, _ := clientRows(t, v)
+	var who []string
+	for _, r := range rows {
+		for name, id := range c.ids {
+			if id == r["id"] {
+				who = append(who, name)
+			}
+		}
+	}
+	return strings.Join(who, ", ")
+}
+
+// sorted is a list of names in the order of these.
+func sorted(list string) string {
+	who := strings.Split(list, ", ")
+	slices.Sort(who)
+	return strings.Join(who, ", ")
+}
+
+// startGatherings are the same people at both of a twin.
+func startGatherings(t *testing.T) (w *twin, plain, via *gathering) {
+	t.Helper()
+	w = startTwin(t)
+	w.both(t, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all")
+	plain, via = gatherAll(t, w.plain.Addr()), gatherAll(t, w.via)
+	for _, c := range []*gathering{plain, via} {
+		eventually(t, 5*time.Second, "all are there", func() bool {
+			v := c.clients["asks"].Do(t, "CLIENT", "LIST")
+			return sorted(c.listed(t, v)) == strings.Join(names(), ", ") && strings.Contains(v.Text, "cmd=blpop")
+		})
+	}
+	return w, plain, via
+}
+
+// TestClientListFiltersAsUpstream: whichever filters the upstream has, the same clients
+// are listed, in the same order; what it has not, it refuses in its words.
+func TestClientListFiltersAsUpstream(t *testing.T) {
+	t.Parallel()
+	_, plain, via := startGatherings(t)
+	taken, combined := 0, !strings.HasPrefix(plain.ask(t, "LIST SKIPME no"), "-")
+	for _, filter := range []string{
+		"ID {plain} {app}", "ID {plain} {app} {plain} 0", "ID {plain} 999999999 {app}", "ID {watching} {app} {plain}", "ID 0", "ID -1", "ID 05", "ID {plain} x", "ID", "ID {plain} {app} TYPE normal", "TYPE pubsub ID {plain} {listener}",
+		"NOT-ID {plain} {app}", "NOT-ID x", "NOT-ID 0",
+		"TYPE normal", "TYPE primary", "TYPE PRIMARY", "TYPE master", "TYPE nosuch", "TYPE", "NOT-TYPE normal", "NOT-TYPE pubsub", "NOT-TYPE nosuch", "TYPE normal TYPE pubsub",
+		"USER app", "USER default", "USER nosuch", "USER", "NOT-USER app", "NOT-USER nosuch", "USER app USER default",
+		"ADDR {@plain}", "ADDR 1.2.3.4:5", "NOT-ADDR {@plain}", "LADDR {here}", "LADDR {here} ADDR {@app}", "NOT-LADDR {here}",
+		"SKIPME yes", "SKIPME no", "SKIPME maybe", "SKIPME", "USER default SKIPME YES",
+		"MAXAGE 1000", "MAXAGE 0", "MAXAGE x", "MAXAGE", "NOT-MAXAGE 1", "IDLE 1000", "IDLE 0", "IDLE x", "NOT-IDLE 5",
+		"NAME n", "NAME kept", "NAME wrong", "NAME nobody", "NAME", "NOT-NAME n", "NAME n TYPE normal", "NAME n LIB-NAME lib", "NAME n NOT-LIB-NAME lib", "name N", "NAME ID ID {plain}",
+		"LIB-NAME lib", "LIB-NAME lib LIB-VER 1.2", "LIB-VER 1.2", "LIB-VER 9", "NOT-LIB-NAME lib", "NOT-LIB-VER 1.2", "LIB-NAME lib NOT-LIB-VER 1.2",
+		"DB 2", "DB 0", "DB 99", "DB -1", "DB x", "DB", "NOT-DB 0", "NOT-DB 99", "DB 2 USER app",
+		"CAPA r", "CAPA x", "NOT-CAPA r", "NOT-CAPA q",
+		"FLAGS N", "FLAGS P", "FLAGS x", "FLAGS b", "FLAGS t", "FLAGS e", "FLAGS O", "FLAGS S", "FLAGS M", "FLAGS xP", "FLAGS ?", "FLAGS", "NOT-FLAGS N", "NOT-FLAGS P", "NOT-FLAGS xe", "NOT-FLAGS ?",
+		"IP 127.0.0.1", "IP 127.0.0", "IP 1.2.3.4", "NOT-IP 127.0.0.1", "NOT-IP 1.2.3.4",
+		"NOSUCH x", "x",
+	} {
+		want, got := plain.ask(t, "LIST "+filter), via.ask(t, "LIST "+filter)
+		if !strings.HasPrefix(want, "-") {
+			taken++
+		}
+		if combined || !strings.HasPrefix(filter, "ID") {
+			want, got = sorted(want), sorted(got)
+		}
+		if got != want {
+			t.Errorf("CLIENT LIST %s: %s, without a proxy %s", filter, got, want)
+		}
+	}
+	t.Logf("the upstream takes %d", taken)
+}
+
+// TestClientKillFiltersAsUpstream: the same clients are killed.
+func TestClientKillFiltersAsUpstream(t *testing.T) {
+	t.Parallel()
+	_, plain, via := startGatherings(t)
+	taken := 0
+	for _, filter := range []string{
+		"ID {plain} {app}", "ID {plain} ID {app}", "ID {plain} {app} ADDR {@app}", "ID {plain} 0", "ID 0", "ID", "NOT-ID {plain} TYPE pubsub", "NOT-ID {listener} TYPE pubsub",
+		"NAME n", "NOT-NAME n TYPE pubsub", "NAME wrong", "LIB-NAME lib", "LIB-VER 1.2", "NOT-LIB-NAME lib USER app", "DB 2", "DB 99", "NOT-DB 0",
+		"FLAGS P", "FLAGS x", "FLAGS b", "FLAGS t", "FLAGS e", "FLAGS O", "FLAGS ?", "FLAGS N NAME nobody", "NOT-FLAGS N TYPE pubsub", "CAPA r", "NOT-CAPA r NAME n", "IP 1.2.3.4", "NOT-IP 127.0.0.1", "IP 127.0.0.1 USER app",
+		"USER app", "NOT-USER default", "TYPE primary", "NOT-TYPE normal", "MAXAGE 1000", "MAXAGE 0", "IDLE 1000", "IDLE x", "SKIPME no NAME nobody", "SKIPME maybe", "LADDR {here} USER app", "NOT-LADDR {here}", "NOSUCH x", "NAME x NOSUCH", "COLOUR ADDR {@app} x",
+	} {
+		want, got := plain.ask(t, "KILL "+filter), via.ask(t, "KILL "+filter)
+		if !strings.HasPrefix(want, "-") {
+			taken++
+		}
+		if got != want {
+			t.Errorf("CLIENT KILL %s: %s, without a proxy %s", filter, got, want)
+		}
+		want, got = sorted(plain.ask(t, "LIST")), sorted(via.ask(t, "LIST"))
+		if got != want {
+			t.Errorf("CLIENT KILL %s leaves %s, without a proxy %s", filter, got, want)
+		}
+		for _, name := range names() {
+			for _, c := range []*gathering{plain, via} {
+				if !strings.Contains(", "+c.ask(t, "LIST")+",", ", "+name+",") {
+					c.enter(t, name)
+				}
+			}
+		}
+	}
+	t.Logf("the upstream takes %d", taken)
+}
+
+// TestClientListFiltersInTransactions, and of a subscriber.
+func TestClientListFiltersInTransactions(t *testing.T) {
+	t.Parallel()
+	_, plain, via := startGatherings(t)
+	combined := !strings.HasPrefix(plain.ask(t, "LIST SKIPME no"), "-")
+	for _, filter := range []string{"NAME n", "USER app", "USER nosuch", "ID {watching} {plain} {app}", "NOSUCH x", "TYPE pubsub SKIPME yes", "FLAGS x"} {
+		answers := map[*gathering]string{}
+		for _, c := range []*gathering{plain, via} {
+			asks := c.clients["asks"]
+			asks.Do(t, "MULTI")
+			if v := c.ask(t, "LIST "+filter); v != "+QUEUED" {
+				t.Errorf("CLIENT LIST %s in a transaction: %v", filter, v)
+			}
+			v := asks.Do(t, "EXEC")
+			if len(v.Elems) != 1 {
+				t.Fatalf("EXEC: %v", v)
+			}
+			if answers[c] = v.Elems[0].String(); v.Elems[0].Kind == '$' {
+				answers[c] = c.listed(t, v.Elems[0])
+			}
+		}
+		if combined || !strings.HasPrefix(filter, "ID") {
+			answers[via], answers[plain] = sorted(answers[via]), sorted(answers[plain])
+		}
+		if answers[via] != answers[plain] {
+			t.Errorf("CLIENT LIST %s in a transaction: %s, without a proxy %s", filter, answers[via], answers[plain])
+		}
+	}
+	for _, c := range []*gathering{plain, via} {
+		asks := redistest.Open3(t, c.addr)
+		c.clients["asks"], c.ids["asks"] = asks, clientID(t, asks)
+		asks.Do(t, "SUBSCRIBE", "c2")
+	}
+	for _, filter := range []string{"NAME n", "USER app", "USER nosuch", "ID {watching} {app} {plain}", "NOSUCH x", "TYPE pubsub SKIPME yes"} {
+		if got, want := sorted(via.ask(t, "LIST "+filter)), sorted(plain.ask(t, "LIST "+filter)); got != want {
+			t.Errorf("CLIENT LIST %s of a subscriber: %s, without a proxy %s", filter, got, want)
+		}
+	}
+}
