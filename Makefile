@@ -36,6 +36,24 @@ test: redis ## every test; installs redis-server where it is missing
 race: redis ## every test under the race detector, the model bounded (-short); needs a C compiler
 	CGO_ENABLED=1 $(NICE) $(GO) test $(ONEBYONE) -timeout 20m -race -short $(PKGS)
 
+# Tests that hold the proxy against a plain server, and those of the verbs.
+NEWEST_TESTS := ^Test(PassThrough|Random(Streams|Verbs)$$|Verb|RequireOwner|Client(ID|List|Kill|Unblock|Tracking|Commands)|Subscriber|RESP3|Protocol|Quit|Auth|Revoked|Rotation|UsersDoNotMix|LimitsBefore|ManyConnections|Blocking|Changes|Keyspace|RefusedMulti|WatchSees|WhoMayNot|AnsweredBy)
+NEWEST_REDIS  ?= $(LOCKPROXY_NEWEST_REDIS)
+NEWEST_VALKEY ?= $(or $(LOCKPROXY_NEWEST_VALKEY),$(shell command -v valkey-server))
+
+.PHONY: newest
+newest: ## those tests with NEWEST_REDIS and NEWEST_VALKEY, paths of servers, as upstream and lock nodes
+	@tried=0; failed=0; \
+	for server in 'NEWEST_REDIS $(NEWEST_REDIS)' 'NEWEST_VALKEY $(NEWEST_VALKEY)'; do \
+		name=$${server%% *}; path=$${server#* }; \
+		if [ -z "$$path" ]; then echo "newest: $$name names no server: not tried"; continue; fi; \
+		command -v "$$path" >/dev/null || { echo "newest: $$name is $$path, which cannot be run: not tried"; failed=1; continue; }; \
+		path=$$(realpath -s "$$(command -v "$$path")"); tried=1; echo "newest: $$name is $$("$$path" --version)"; \
+		LOCKPROXY_REDIS="$$path" $(NICE) $(GO) test -count=1 -parallel 4 -timeout 20m -run '$(NEWEST_TESTS)' ./integration || failed=1; \
+	done; \
+	[ $$tried = 1 ] || { echo "newest: nothing was tried; name a server, NEWEST_REDIS=/path/to/redis-server"; exit 2; }; \
+	exit $$failed
+
 .PHONY: clients
 clients: redis ## real clients in four languages against the proxy; fetches them into bin/clients
 	@python3 -c 'import ensurepip' 2>/dev/null || .ci/debian-install python3-venv
