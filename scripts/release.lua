@@ -80,7 +80,7 @@ local function ending_without()
 end
 
 if same then add(h, final + 1) end
-if asked and same and h.present == 0 and #given == final - first + 1 then
+if asked and not before and same and h.present == 0 and #given == final - first + 1 then
   local by = recall('H' .. ARGV[first])
   if by and by ~= name then return refusal or {5, noted} end
 end

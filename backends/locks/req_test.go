@@ -277,6 +277,27 @@ func TestAnUnlockThatWasBegun(t *testing.T) {
 	}
 }
 
+// TestAnUnlockThatTwoProxiesDoAtOnce has read the same hold at both before either gave it
+// back: the second repeats the answer of the first. Another unlock is told that the hold is
+// gone, so that it looks for one of its own.
+func TestAnUnlockThatTwoProxiesDoAtOnce(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	n := redistest.Open(t, nodes[0].Addr())
+	outer := lock(t, s, "job", "alice", 30*time.Second)
+	inner := lock(t, s, "job", "alice", 30*time.Second)
+	for _, tt := range []struct {
+		release, unlock string
+		code            int64
+	}{{"first", "u", 1}, {"second", "u", 1}, {"first", "u", 1}, {"third", "w", 5}, {"fourth", "", 5}} {
+		v := n.Do(t, s.command(scripts.Release, s.key(0, "job"), "alice", strconv.FormatInt(outer.Fence, 10), "strict",
+			tt.unlock, outer.attempt, tt.release, "1", inner.attempt)...)
+		if v.Elems[0].Int() != tt.code || tt.code == 1 && v.Elems[2].Int() != 1 {
+			t.Errorf("%s release, unlock %q: %v", tt.release, tt.unlock, v)
+		}
+	}
+}
+
 // TestUnlockOfWhatAnotherProxyGaveBack: what a proxy remembers was given back through
 // another, and the owner has the name again.
 func TestUnlockOfWhatAnotherProxyGaveBack(t *testing.T) {
