@@ -193,15 +193,21 @@ local function recall(request) return redis.call('GET', KEYS[3] .. ':' .. reques
 
 local function remember(request, value) redis.call('SET', KEYS[3] .. ':' .. request, value, 'PX', maxttl + 60000) end
 
+-- given_back reports whether a hold, or the request that took it, was given back here.
+local function given_back(hold)
+  local t = tag(hold)
+  return recall('H' .. hold) or t and recall('L' .. t)
+end
+
 -- add takes holds that a proxy knows of the grant and this node lacks: pairs of id and ms left from ARGV[from] on. What was
--- given back stays away, and none ends after the lease does here, so that nothing is prolonged.
+-- given back stays away and none ends after the lease does here, so that nothing is prolonged.
 local function add(h, from)
   if from > #ARGV then return end
   local ids = {}
   for i = from, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
   local there = redis.call('HMGET', KEYS[1], unpack(ids))
   for i, id in ipairs(ids) do
-    if not there[i] and not recall('H' .. id) then
+    if not there[i] and not given_back(id) then
       redis.call('HSET', KEYS[1], id, math.min(now + tonumber(ARGV[from + 2 * i - 1]), h.ends) .. ' ' .. now)
     end
   end

@@ -23,7 +23,7 @@ local named, value, given = {}, {}, 0
 for i = 14, #ARGV do
   local id = ARGV[i]
   local there = h and h.values[i]
-  if there or not recall('H' .. id) then
+  if there or not given_back(id) then
     named[#named + 1] = id
     value[id] = there or '0 ' .. now
   else

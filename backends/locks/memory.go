@@ -49,6 +49,13 @@ func without(holds []hold, ids []string) []hold {
 	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool { return slices.Contains(ids, h.id) })
 }
 
+// withoutRequests are the holds that none of the requests took which took these.
+func withoutRequests(holds []hold, ids []string) []hold {
+	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool {
+		return slices.ContainsFunc(ids, func(id string) bool { return takenAs(id) == takenAs(h.id) })
+	})
+}
+
 // A grant is what this proxy knows about what a holder has. It is a hint: what is
 // forgotten can be read from a quorum.
 type grant struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -295,6 +296,43 @@ func TestAnUnlockThatTwoProxiesDoAtOnce(t *testing.T) {
 		if v.Elems[0].Int() != tt.code || tt.code == 1 && v.Elems[2].Int() != 1 {
 			t.Errorf("%s release, unlock %q: %v", tt.release, tt.unlock, v)
 		}
+	}
+}
+
+// TestAnUnlockBesideACopyOfItsLock: another attempt of the same LOCK has come to one node
+// only. Nothing of the request is left, whether the nodes hear of that attempt in the UNLOCK or in a
+// RENEW of a proxy that knows it.
+func TestAnUnlockBesideACopyOfItsLock(t *testing.T) {
+	t.Parallel()
+	for _, others := range []int{0, 1} {
+		t.Run(fmt.Sprintf("%d other holds", others), func(t *testing.T) {
+			t.Parallel()
+			p, c, _ := proxies(t, 2)
+			k := p[0].key(0, "job")
+			var outer Grant
+			for range others {
+				outer = lock(t, p[0], "job", "alice", 30*time.Second)
+			}
+			g := request(t, p[0], "alice", "x")
+			everywhere(t, p[0], c)
+			copied := p[0].newHold(LockRequest{Name: "job", Owner: "alice", Req: "x"})
+			c[0].Do(t, p[0].command(scripts.Acquire, k, asks("alice", "30000", "0", copied)...)...)
+			giveBack(t, p[1], "alice", "x", others)
+			if others == 0 {
+				nothingLeft(t, p[0], c)
+				return
+			}
+			eventually(t, patient, "every node has given it back", func() bool {
+				return !slices.ContainsFunc(c, func(n *redistest.Conn) bool { return n.Do(t, "HLEN", k.lock).Int() != fixedFields+1 })
+			})
+			for _, hold := range []string{copied, g.attempt} {
+				c[1].Do(t, p[0].command(scripts.Renew, k, "alice", "30000", strconv.FormatInt(outer.Fence, 10), outer.attempt,
+					outer.attempt, "1", "", "1", "0", outer.attempt, hold)...)
+				if c[1].Do(t, "HEXISTS", k.lock, hold).Int() != 0 {
+					t.Errorf("a RENEW brought %s back", hold)
+				}
+			}
+		})
 	}
 }
 

@@ -198,35 +198,52 @@ func (s *Service) unreleased(h holder, result ruling, votes []vote, err error) e
 	return s.quorumError("UNLOCK", h.name, votes)
 }
 
+// unlockTries is how often an UNLOCK that reads is tried again where the grant changed between
+// reading and giving back: another UNLOCK took the hold, or an attempt of the same LOCK was undone.
+const unlockTries = 5
+
 // unlockForeign gives back a grant that another proxy made, or of which this one
 // does not know all, after reading it from a quorum.
 func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) (holdsLeft int, err error) {
+	for try := 0; ; try++ {
+		holdsLeft, changed, err := s.unlockRead(ctx, h, r)
+		if !changed || try == unlockTries || sleep(ctx, s.opts.chance.part(splitWindow<<try)) != nil {
+			return holdsLeft, err
+		}
+	}
+}
+
+// unlockRead is one try of unlockForeign. changed reports whether the nodes did not have any
+// more what was read; err is then what that amounts to.
+func (s *Service) unlockRead(ctx context.Context, h holder, r UnlockRequest) (holdsLeft int, changed bool, err error) {
 	votes, began, err := s.readSettled(ctx, h, s.opts.patience(s.opts.MaxTTL), r.tag())
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if slices.ContainsFunc(votes, func(v vote) bool { return didUnlock(&v) }) {
-		return s.finishUnlock(ctx, h, r, votes)
+		holdsLeft, err = s.finishUnlock(ctx, h, r, votes)
+		return holdsLeft, false, err
 	}
 	g, result := s.readGrant(votes, h, r.Fence, began)
 	if result != carried && s.releasedBefore(votes, h.owner, r.Fence) {
-		return 0, nil
+		return 0, false, nil
 	}
 	if result != carried {
-		return 0, s.unreleased(h, result, votes, nil)
+		return 0, false, s.unreleased(h, result, votes, nil)
 	}
 	holds := takenBy(r.tag(), holdIDs(g.holds))
 	if r.All {
 		holds = everyHold(votes, h.owner)
 	}
 	s.keeper.drop(h, holds...)
-	votes, result, err = s.release(ctx, h, g, holds, without(s.everyEnd(votes, h.owner, g.fence, began), holds), false, r.tag())
+	left := withoutRequests(s.everyEnd(votes, h.owner, g.fence, began), holds)
+	votes, result, err = s.release(ctx, h, g, holds, left, false, r.tag())
 	if err != nil || result != carried {
-		return 0, s.unreleased(h, result, votes, err)
+		return 0, result == conflict || result == gone, s.unreleased(h, result, votes, err)
 	}
 	s.drop(h, holds...)
 	s.memory.doubt(h)
-	return s.surelyLeft(ctx, h, votes, s.holdsLeft(votes)), nil
+	return s.surelyLeft(ctx, h, votes, s.holdsLeft(votes)), false, nil
 }
 
 // releasedBefore reports whether a quorum remembers that the grant last released
