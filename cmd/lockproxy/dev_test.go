@@ -87,7 +87,7 @@ func (c *client) do(command string, lines int) string {
 }
 
 func TestDev(t *testing.T) {
-	s := start(t, "dev")
+	s := start(t, "dev", "--node-timeout", "5s")
 	c := s.dial(t)
 	other := s.dial(t)
 	steps := []struct {
@@ -107,8 +107,7 @@ func TestDev(t *testing.T) {
 		{c, "EXEC", 1, "-EXECABORT"},
 		{c, "GET greeting", 2, "$5 hello"},
 		{c, "UNLOCK job", 1, ":1"},
-		{other, "LOCK job 200ms OWNER o", 6, "*4 :"},
-		{c, "LOCK job 30s", 1, "*-1"},
+		{other, "LOCK brief 1s OWNER o", 6, "*4 :"},
 		{c, "SET brief x PX 200", 1, "+OK"},
 		{c, "COMMAND DOCS", 1, "-ERR Unknown subcommand"},
 		{c, "COMMAND INFO lock", 1, "-ERR Unknown subcommand"},
@@ -122,12 +121,11 @@ func TestDev(t *testing.T) {
 	if got := s.dial(t).do("INFO lockproxy", 11); !strings.HasSuffix(got, " lockproxy_lock_nodes:5 lockproxy_lock_nodes_voting:5") {
 		t.Errorf("INFO lockproxy answers %s", got)
 	}
-	time.Sleep(250 * time.Millisecond) // the embedded servers expire by the wall clock
-	if got := c.do("EXISTS brief", 1); got != ":0" {
-		t.Errorf("a key lives 250ms with an expiry of 200ms: EXISTS answers %s", got)
+	if got := c.do("LOCK brief 30s WAIT 30s", 6); !strings.HasPrefix(got, "*4 :") {
+		t.Errorf("a lease of 1s, which the embedded servers end, still holds after 30s: LOCK answers %s", got)
 	}
-	if got := c.do("LOCK job 30s", 6); !strings.HasPrefix(got, "*4 :") {
-		t.Errorf("a lease of 200ms still holds after 250ms: LOCK answers %s", got)
+	if got := c.do("EXISTS brief", 1); got != ":0" {
+		t.Errorf("a key lives for a second with an expiry of 200ms: EXISTS answers %s", got)
 	}
 	if code := s.stop(); code != exitOK {
 		t.Errorf("exit code %d, want %d\n%s", code, exitOK, s.stderr.String())
@@ -141,7 +139,7 @@ func TestDev(t *testing.T) {
 
 // TestDevWaits: what a lock can do works on embedded servers, too.
 func TestDevWaits(t *testing.T) {
-	s := start(t, "dev", "--max-hold", "30s", "--on-loss", "keep")
+	s := start(t, "dev", "--max-hold", "30s", "--on-loss", "keep", "--node-timeout", "5s")
 	c, next := s.dial(t), s.dial(t)
 	if got := c.do("LOCK job 30s OWNER me SESSION MAXHOLD 20s", 6); !strings.HasPrefix(got, "*4 :") {
 		t.Fatalf("LOCK with SESSION answers %s", got)
