@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/meter"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -469,5 +470,37 @@ func TestUnderway(t *testing.T) {
 	u.end(other, "another's")
 	if len(u.owners) != 0 {
 		t.Errorf("kept: %v", u.owners)
+	}
+}
+
+// TestMemory_Oldest: the grant that was made first and still runs, whoever renews or enters it.
+func TestMemory_Oldest(t *testing.T) {
+	t.Parallel()
+	now := time.Second
+	m, err := newMemory(10, func() time.Duration { return now }, new(meter.Histogram))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := version{lineage: "first"}
+	take := func(owner, id string, until time.Duration) {
+		m.granted(holder{0, "job", owner}, grant{fence: 7, version: first}, hold{id, until}, 0, 1, 0)
+	}
+	for _, step := range []struct {
+		at   time.Duration
+		do   func()
+		want time.Duration
+	}{
+		{1 * time.Second, func() {}, 0},
+		{1 * time.Second, func() { take("crashed", "a", 4*time.Second) }, 0},
+		{3 * time.Second, func() { take("crashed", "b", 20*time.Second); take("bob", "c", 40*time.Second) }, 2 * time.Second},
+		{10 * time.Second, func() {}, 9 * time.Second},
+		{20 * time.Second, func() {}, 17 * time.Second}, // the crashed one's last hold has ended
+		{21 * time.Second, func() { m.claim(holder{0, "job", "bob"}, 0, true, "", now) }, 0},
+	} {
+		now = step.at
+		step.do()
+		if got := m.oldest(); got != step.want {
+			t.Errorf("at %v: %v, want %v", step.at, got, step.want)
+		}
 	}
 }

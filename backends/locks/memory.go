@@ -99,6 +99,19 @@ func (m *memory) over(g *grant) {
 	}
 }
 
+// oldest is how long ago this proxy made the oldest of its grants that still run; 0 if none does.
+func (m *memory) oldest() (age time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	for _, g := range m.grants.Values() {
+		if g.since != 0 && g.until() > now {
+			age = max(age, now-g.since)
+		}
+	}
+	return age
+}
+
 func (g *grant) copy() grant {
 	c := *g
 	c.holds = slices.Clone(g.holds)

@@ -20,6 +20,8 @@ type Stats struct {
 	Sessions     int // that have a lock
 	SessionLocks int // holds that are kept for sessions
 
+	Oldest time.Duration // since the oldest grant through this proxy whose validity runs, renewed through this proxy or not; 0 if there is none
+
 	Grants   int64 // LOCKs, re-entered and repeated ones too
 	Refusals int64 // LOCKs that another owner's lock was in the way of, also after waiting
 	NoQuorum int64 // too few nodes answered, of whatever was asked
@@ -130,7 +132,7 @@ type counters struct {
 func (s *Service) Stats() Stats {
 	c := &s.counters
 	st := Stats{
-		Nodes: len(s.nodes), Waiting: s.waiting.total(),
+		Nodes: len(s.nodes), Waiting: s.waiting.total(), Oldest: s.memory.oldest(),
 		Grants: c.grants.Load(), Refusals: c.refusals.Load(), NoQuorum: c.noQuorum.Load(), Splits: c.splits.Load(),
 		Renewals: c.renewals.Load(), Releases: c.releases.Load(), Undos: c.undos.Load(), Rounds: c.rounds.Load(),
 		Reentries: c.reentries.Load(), Failures: c.failures.Load(), Repeats: c.repeats.Load(), Forces: c.forces.Load(),

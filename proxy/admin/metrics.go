@@ -321,6 +321,8 @@ func lockFamilies() []family {
 			}},
 		{"lockproxy_lock_hold_seconds", histogram, nil, "From a grant through this proxy to its release through it, its loss, or the end of its validity if nobody came back.",
 			func(n *numbers, s *samples) { s.spread(n.locks.Held) }},
+		{"lockproxy_lock_oldest_hold_seconds", gauge, nil, "Since the oldest grant through this proxy that still runs, as far as it knows; 0 if there is none. One that only grows is a lock that its owner renews without an end, or takes again and again.",
+			one(func(n *numbers) float64 { return n.locks.Oldest.Seconds() })},
 		{"lockproxy_lock_waiting", gauge, nil, "LOCKs with WAIT that are in line at this proxy.",
 			one(func(n *numbers) int { return n.locks.Waiting })},
 		{"lockproxy_lock_releases_total", counter, nil, "Holds given back, and repeats of that.",
