@@ -229,14 +229,13 @@ func (f *Finder) settle(ctx context.Context) error {
 	return reason
 }
 
-// ofCluster says that INFO's server section is a Cluster's node's, which Valkey tells in
-// a field of another name.
+// ofCluster reports whether the server section of INFO is that of a Cluster node. Redis
+// says so in redis_mode, Valkey in server_mode.
 func ofCluster(info string) bool {
 	return strings.Contains(info, "redis_mode:cluster") || strings.Contains(info, "server_mode:cluster")
 }
 
-// isRefusal says that err is a server's word that it will not answer, not that it
-// cannot now.
+// isRefusal reports whether the server refuses to answer for good, not only for now.
 func isRefusal(err error) bool {
 	reply, ok := rueidis.IsRedisErr(err)
 	if !ok {

@@ -232,8 +232,8 @@ func TestOtherMaxTTL(t *testing.T) {
 	}
 }
 
-// TestValkeyByItsName: in what was looked at, and in what mends it.
-func TestValkeyByItsName(t *testing.T) {
+// TestReport_NamesValkey: the report and its advice call a Valkey server Valkey.
+func TestReport_NamesValkey(t *testing.T) {
 	all, o := set(t, "10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379")
 	for _, f := range all[:2] {
 		f.info["maxmemory_policy"] = "allkeys-lru"

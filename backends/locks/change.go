@@ -16,8 +16,8 @@ import (
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
-// A NotYetError says for what a change of the lock nodes has to wait. Nothing is wrong: the
-// same call goes on where this one ended.
+// A NotYetError reports what a change of the lock nodes has to wait for. Nothing is wrong: the
+// same call, repeated later, goes on where this one ended.
 type NotYetError struct{ Why string }
 
 func (e *NotYetError) Error() string { return e.Why }
@@ -35,7 +35,7 @@ type Change struct {
 	Options  Options // Nodes is not used
 	From, To []*backends.Server
 	Dead     *backends.Server // one of From that need not vote, since it is to leave; nil: none
-	Say      func(string)     // what was done, for the operator
+	Say      func(string)     // takes a line of progress for the operator; called from Open and Finish
 }
 
 // change is a Change under way.
@@ -124,7 +124,7 @@ func (c Change) run(ctx context.Context, do func(*change, context.Context) error
 	if s.svc, err = New(o); err != nil {
 		return err
 	}
-	s.svc.common[3] = s.to.word // what is new is of that list; change.lua counts it for no proxy's
+	s.svc.common[3] = s.to.word // register.lua gives it to a new node; change.lua does not take it for a proxy that uses this list
 	defer func() { err = errors.Join(err, s.svc.close()) }()
 	if err := s.look(ctx); err != nil {
 		return err
@@ -167,7 +167,7 @@ func (c *change) look(ctx context.Context) error {
 		}
 		strict = strict || strings.Contains(k.record["word"], " "+GraceSafe+" ")
 		if !c.in(i, c.From) {
-			continue // it was told what is to come before the others are
+			continue // a new node learns both lists when it is enlisted, so its record says nothing of the step
 		}
 		members++
 		if e, _ := strconv.ParseInt(k.record["epoch"], 10, 64); e > c.epoch || e == c.epoch && step > c.step {
@@ -424,7 +424,7 @@ func (c *change) finish(ctx context.Context) error {
 	return nil
 }
 
-// unused says which proxies still have the list From.
+// unused returns a NotYetError while a proxy with the list From may still have leases.
 func (c *change) unused() error {
 	for i := range c.known {
 		k := &c.known[i]

@@ -17,21 +17,21 @@ import (
 // ErrClosed says that the Service has ended, or is ending.
 var ErrClosed = errors.New("the lock service is closed")
 
-// A QueueFullError says that as many LOCKs wait already as may.
+// A QueueFullError reports that the limit of waiting LOCKs is reached.
 type QueueFullError struct{ Max int }
 
 func (e *QueueFullError) Error() string {
 	return fmt.Sprintf("%d wait already, which is the most", e.Max)
 }
 
-// A HoldsError says that the owner holds the name as often as it may.
+// A HoldsError reports that the owner has reached the limit of holds of one name.
 type HoldsError struct{ Max int }
 
 func (e *HoldsError) Error() string {
 	return fmt.Sprintf("the owner has %d holds of this lock, which is the most", e.Max)
 }
 
-// A MaxWaitError says that a LOCK wants to wait for longer than it may.
+// A MaxWaitError reports that a LOCK asked for a longer wait than the limit.
 type MaxWaitError struct{ Wait, Max time.Duration }
 
 func (e *MaxWaitError) Error() string {
@@ -102,7 +102,7 @@ func reason(err error) error {
 	return err
 }
 
-// isConnection says that a node could not be reached, as reason puts it.
+// isConnection reports whether an error of reason means that the node could not be reached.
 func isConnection(err error) bool {
 	for _, known := range []error{errShut, errBroken, errNoMaster, errUnconfirmed, errMoved} {
 		if errors.Is(err, known) {

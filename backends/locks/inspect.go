@@ -64,7 +64,7 @@ type NodeView struct {
 	State     NodeState     // NodeVoting: it answered, and what follows counts
 	Since     time.Time     // when State was first seen, if it was when the nodes were last looked at
 	Left      time.Duration // of a quarantine
-	Err       error         // why it does not vote; of one that refuses writes what follows counts all the same
+	Err       error         // why it does not vote; the fields below count also for a node that only refuses writes
 	Owner     string        // who has the name there; empty: nobody
 	Fence     int64         // of the grant, or the largest of the name
 	Remaining time.Duration
@@ -83,9 +83,9 @@ type Inspection struct {
 
 const calmTries = 5 // reads of a name, until nodes do not differ only because something is under way
 
-// Inspect asks every node who has a name. It never guesses: where the nodes that vote
-// cannot say, since too few do or since those that do not may have what decides, the
-// error is a *QuorumError, and what was said is in the Inspection all the same.
+// Inspect asks every node who has a name. It never guesses: if the answers do not decide it,
+// because too few nodes voted or because the silent ones could tip the count, the error is a
+// *QuorumError, and the Inspection holds the answers there are.
 func (s *Service) Inspect(ctx context.Context, db int, name string) (Inspection, error) {
 	if err := s.enter(ctx); err != nil {
 		return Inspection{}, err
@@ -123,7 +123,7 @@ func (s *Service) readCalm(ctx context.Context, h holder) (votes []vote, err err
 	return votes, err
 }
 
-// calm says that all nodes that vote name the same owner, fence and number of holds, or none.
+// calm reports whether all nodes that vote name the same owner, fence and number of holds, or none.
 func calm(votes []vote) bool {
 	var first *vote
 	for i := range votes {
@@ -241,7 +241,7 @@ func (ws *waiting) list(at place, now time.Duration) (all []Waiter) {
 	return all
 }
 
-// keeps says that a session here has the grant with this fence.
+// keeps reports whether a session here has the grant with this fence.
 func (k *keeper) keeps(h holder, fence int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
