@@ -85,7 +85,11 @@ func TestBadInput(t *testing.T) {
 	if v := c.Do(t, "LOCK", "held", "60s", "OWNER", "me"); len(v.Elems) != 4 {
 		t.Fatalf("LOCK: %v", v)
 	}
-	before := r.digests(t)
+	before := ""
+	eventually(t, time.Minute, "every node has the lock", func() bool {
+		before = r.digests(t)
+		return strings.Count(before, "lock:0:held ") == 3
+	})
 	refused := func(word string, args ...string) {
 		t.Helper()
 		v := c.Do(t, args...)
