@@ -66,6 +66,7 @@ type simBelief struct {
 type simHold struct {
 	until time.Time // in a session zero, unless a RENEW may have shortened the lease
 	over  bool
+	spent bool // an UNLOCK is taken to have given it back, but may have given back another
 
 	proxy  *simProxy // of the session, else nil
 	ttl    time.Duration
@@ -379,15 +380,20 @@ func (h *simHistory) renewed(a *simAsk, b *simBelief, validity time.Duration, la
 func (h *simHistory) gaveBack(b *simBelief) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var last *simHold
+	if last := b.last(); last != nil {
+		last.over, last.spent = true, true
+	}
+}
+
+// last is the hold that the owner counts on for longest, nil if there is none: a session's,
+// or the one that ends last.
+func (b *simBelief) last() (last *simHold) {
 	for _, x := range b.holds {
 		if !x.over && (last == nil || last.proxy == nil && (x.proxy != nil || x.until.After(last.until))) {
 			last = x
 		}
 	}
-	if last != nil {
-		last.over = true
-	}
+	return last
 }
 
 // ended notes that the owner believes no more.
@@ -435,7 +441,15 @@ func (h *simHistory) lost(l Loss) {
 	for _, b := range n.beliefs {
 		h.deafLocked(b, time.Now())
 		for _, x := range b.holds {
-			x.over = x.over || b.fence == l.Fence && x.proxy != nil
+			if x.proxy == nil || b.fence != l.Fence {
+				continue
+			}
+			if x.over = true; x.spent { // the UNLOCK gave another one back, and this one is lost now
+				x.spent = false
+				if last := b.last(); last != nil {
+					last.over = true
+				}
+			}
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 )
 
@@ -180,18 +181,20 @@ func (c *simClient) unlock(p *simProxy, b *simBelief, r UnlockRequest) (left int
 	r.Name, r.Owner = b.name, b.owner
 	// The next UNLOCK through another proxy may name a hold that was given back before, and repeats
 	// that answer, whatever became of the others.
-	later := !b.unlocked && h.later(b)
+	later := r.Req == "" && !b.unlocked && h.later(b)
 	h.log(c.who, b.name, "%v UNLOCK %q fence %d req %q all %v", p, r.Owner, r.Fence, r.Req, r.All)
 	c.bounded(b.name, "UNLOCK", 0, func() { left, err = p.svc.Unlock(p.life, r) })
 	if p.life.Err() != nil {
 		err = errHungUp
 	}
 	h.log(c.who, b.name, "%v -> %d, %v", p, left, err)
-	if err == nil && later && r.Req == "" {
+	if err == nil && later {
 		h.blame(b.name, "%s: fence %d of %s was given back after a later one had been granted, or FORCE had taken it away", c.who, b.fence, b.owner)
 	}
 	c.explain(p, b.name, well, err)
-	b.unlocked = true
+	if r.Req == "" {
+		b.unlocked = true
+	}
 	foreign := (*NotOwnerError)(nil)
 	return left, errors.Is(err, ErrLost) || errors.As(err, &foreign), err
 }
@@ -353,6 +356,59 @@ func (c *simClient) resend() {
 			return
 		}
 		c.sleep(c.between(0, 10*time.Millisecond))
+	}
+}
+
+// resendAtOnce sends a LOCK through several proxies and hears one of them, while others are
+// under way or undone, and gives it back through several; its owner may have the name already.
+// While nothing fails, every UNLOCK in time succeeds and leaves what was there before.
+func (c *simClient) resendAtOnce() {
+	h, r := c.w.history, c.request(c.owner())
+	soon := []time.Duration{200 * time.Microsecond, 2 * time.Millisecond, 20 * time.Millisecond}[c.r.IntN(3)]
+	var outer *simBelief
+	var outerEnds time.Time
+	before := 0
+	if c.oneIn(2) {
+		var a Answer
+		p := c.anyProxy()
+		if outer, a, _ = c.lock(p, r, 0); outer == nil {
+			return
+		}
+		outerEnds, before, r.Wait = time.Now().Add(p.trueTime(a.Grant.Validity)), 1, 0
+	}
+	r.Req = r.Owner + "-req"
+	var under sync.WaitGroup
+	for range 1 + c.r.IntN(3) {
+		other, at, begin, giveUp := c.copy(true), c.anyProxy(), c.between(0, soon), c.between(1, 2*soon)
+		under.Go(func() {
+			other.sleep(begin)
+			_, _, _ = other.lock(at, r, giveUp)
+		})
+	}
+	b, _, _ := c.lock(c.anyProxy(), r, 0)
+	if b == nil {
+		under.Wait()
+		return
+	}
+	c.sleep(c.between(0, soon))
+	due := h.running(b)
+	h.ended(b)
+	for range 1 + c.r.IntN(3) {
+		other, p, begin := c.copy(true), c.anyProxy(), c.between(0, soon)
+		under.Go(func() {
+			other.sleep(begin)
+			well := c.w.well(p)
+			left, _, err := other.unlock(p, b, UnlockRequest{Req: r.Req})
+			counts := outer == nil || outer == b && time.Now().Before(outerEnds)
+			if due && counts && (left != before || err != nil) && c.w.stayedWell(p, well) {
+				h.blame(r.Name, "%s: UNLOCK of the request of %s, in time, and nothing has failed: %d holds left instead of %d, %v", c.who, r.Owner, left, before, err)
+			}
+			h.count("resends")
+		})
+	}
+	under.Wait()
+	if b.unlocked = true; outer != nil {
+		_, _, _ = c.unlock(c.anyProxy(), b, UnlockRequest{})
 	}
 }
 

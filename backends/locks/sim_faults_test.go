@@ -141,8 +141,10 @@ var simProfiles = []*simProfile{
 		think: 10 * time.Millisecond, gap: 200 * time.Millisecond, shortest: 100 * time.Millisecond, longest: 1500 * time.Millisecond,
 		clocks: 300 * time.Millisecond, skew: time.Second,
 		timeouts: []time.Duration{0, 50 * time.Millisecond},
-		acts:     []weighted[func(*simClient)]{{3, (*simClient).atOnce}, {4, (*simClient).late}, {2, (*simClient).plain}},
-		faults:   []weighted[simFault]{{6, slowLinks}, {1, pauseNode}, {1, cutLink}},
+		acts: []weighted[func(*simClient)]{
+			{3, (*simClient).atOnce}, {4, (*simClient).late}, {2, (*simClient).plain}, {4, (*simClient).resendAtOnce},
+		},
+		faults: []weighted[simFault]{{6, slowLinks}, {1, pauseNode}, {1, cutLink}},
 	},
 	{
 		// Holds of one owner are on different majorities, while little else fails.
