@@ -205,10 +205,10 @@ func (s *Service) finishUnlock(ctx context.Context, h holder, r UnlockRequest, v
 	}
 	s.drop(h, s.memory.taken(h, ids...)...)
 	s.memory.doubt(h)
-	if n >= s.quorum {
-		return left, nil
+	if n < s.quorum {
+		left = s.holdsLeft(votes)
 	}
-	return s.surelyLeft(ctx, h, votes, s.holdsLeft(votes)), nil
+	return s.surelyLeft(ctx, h, votes, left), nil
 }
 
 // didUnlock reports whether a node that was read has done the unlock before.

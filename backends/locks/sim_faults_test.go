@@ -141,10 +141,17 @@ var simProfiles = []*simProfile{
 		think: 10 * time.Millisecond, gap: 200 * time.Millisecond, shortest: 100 * time.Millisecond, longest: 1500 * time.Millisecond,
 		clocks: 300 * time.Millisecond, skew: time.Second,
 		timeouts: []time.Duration{0, 50 * time.Millisecond},
-		acts: []weighted[func(*simClient)]{
-			{3, (*simClient).atOnce}, {4, (*simClient).late}, {2, (*simClient).plain}, {4, (*simClient).resendAtOnce},
-		},
-		faults: []weighted[simFault]{{6, slowLinks}, {1, pauseNode}, {1, cutLink}},
+		acts:     []weighted[func(*simClient)]{{3, (*simClient).atOnce}, {4, (*simClient).late}, {2, (*simClient).plain}},
+		faults:   []weighted[simFault]{{6, slowLinks}, {1, pauseNode}, {1, cutLink}},
+	},
+	{
+		// Copies of requests are under way at the same moment as what undoes and ends them.
+		name: "copies", nodes: 3, proxies: 2, names: 1, clients: 4, long: 3 * time.Second,
+		think: 10 * time.Millisecond, gap: 200 * time.Millisecond, shortest: 100 * time.Millisecond, longest: 1500 * time.Millisecond,
+		clocks: 300 * time.Millisecond, skew: time.Second,
+		timeouts: []time.Duration{0, 50 * time.Millisecond},
+		acts:     []weighted[func(*simClient)]{{6, (*simClient).resendAtOnce}, {1, (*simClient).plain}},
+		faults:   []weighted[simFault]{{6, slowLinks}, {1, pauseNode}, {1, cutLink}},
 	},
 	{
 		// Holds of one owner are on different majorities, while little else fails.

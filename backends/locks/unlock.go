@@ -86,7 +86,7 @@ const recounts = 5
 // that voted here. Then the nodes are asked until a quorum agrees; if none does, the
 // owner is taken to have the hold that was seen.
 func (s *Service) surelyLeft(ctx context.Context, h holder, votes []vote, left int) int {
-	shows := func(v vote) bool { return v.ballot == yes && v.holds > 0 }
+	shows := func(v vote) bool { return (v.ballot == yes || v.ballot == again) && v.holds > 0 }
 	if left > 0 || !slices.ContainsFunc(votes, shows) || leftNothing(votes, h.owner) >= s.quorum {
 		return left
 	}
@@ -220,11 +220,13 @@ func (s *Service) unlockRead(ctx context.Context, h holder, r UnlockRequest) (ho
 	if err != nil {
 		return 0, false, err
 	}
-	if slices.ContainsFunc(votes, func(v vote) bool { return didUnlock(&v) }) {
+	g, result := s.readGrant(votes, h, r.Fence, began)
+	// A request that was granted anew, after its first lease had ended, has holds again.
+	anew := r.Req != "" && slices.ContainsFunc(holdIDs(g.holds), tagged(r.tag()))
+	if !anew && slices.ContainsFunc(votes, func(v vote) bool { return didUnlock(&v) }) {
 		holdsLeft, err = s.finishUnlock(ctx, h, r, votes)
 		return holdsLeft, false, err
 	}
-	g, result := s.readGrant(votes, h, r.Fence, began)
 	if result != carried && s.releasedBefore(votes, h.owner, r.Fence) {
 		return 0, false, nil
 	}
