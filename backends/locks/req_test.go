@@ -336,6 +336,26 @@ func TestAnUnlockBesideACopyOfItsLock(t *testing.T) {
 	}
 }
 
+// TestAnUnlockOfARequestThatWasGrantedAnew, after its first lease had ended, gives the second back,
+// also where a node has done the UNLOCK with what was left there of the first.
+func TestAnUnlockOfARequestThatWasGrantedAnew(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	a, err := p[0].Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: 200 * time.Millisecond, Req: "x"})
+	if err != nil || !a.Granted {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	eventually(t, patient, "the lease has ended", func() bool {
+		return !slices.ContainsFunc(c, func(n *redistest.Conn) bool { return n.Do(t, "EXISTS", p[0].key(0, "job").lock).Int() != 0 })
+	})
+	request(t, p[1], "alice", "x")
+	everywhere(t, p[1], c)
+	done := p[0].key(0, "job").node + ":U" + requestTag(holder{0, "job", "alice"}, "x")
+	c[2].Do(t, "SET", done, fmt.Sprintf("0 %d %s", a.Grant.Fence, a.Grant.attempt), "PX", "60000")
+	giveBack(t, p[0], "alice", "x", 0)
+	nothingLeft(t, p[0], c)
+}
+
 // TestUnlockOfWhatAnotherProxyGaveBack: what a proxy remembers was given back through
 // another, and the owner has the name again.
 func TestUnlockOfWhatAnotherProxyGaveBack(t *testing.T) {
