@@ -504,3 +504,49 @@ func TestMemory_Oldest(t *testing.T) {
 		}
 	}
 }
+
+// TestRenew_OfAHoldThatAQuorumMayHave: one node lacks the hold, and another that has it is silent when a
+// proxy that did not grant it renews. What RENEW tells is so for that hold too.
+func TestRenew_OfAHoldThatAQuorumMayHave(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	allVote(t, p)
+	lock(t, p[0], "job", "alice", 30*time.Second)
+	everywhere(t, p[0], c)
+	refusing(t, c[1], func() {
+		if g := lock(t, p[0], "job", "alice", 3*time.Second); g.Holds != 2 {
+			t.Fatalf("%+v", g)
+		}
+	})
+	refusing(t, c[2], func() {
+		if _, err := p[1].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 40 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	unlock(t, p[1], "job", "alice", 1)
+	time.Sleep(4 * time.Second) // the hold's own ttl has passed where the RENEW did not come
+	if a, err := p[1].Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Second}); err != nil || a.Granted {
+		t.Errorf("LOCK by bob, while alice has a hold that was renewed: %+v, %v", a, err)
+	}
+	unlock(t, p[0], "job", "alice", 0)
+}
+
+// TestRenew_LeavesWhatHasEnded, through whichever proxy: a hold that ended stays so.
+func TestRenew_LeavesWhatHasEnded(t *testing.T) {
+	t.Parallel()
+	for _, through := range []int{0, 1} {
+		t.Run(fmt.Sprint("renewed through proxy ", through), func(t *testing.T) {
+			t.Parallel()
+			p, c, _ := proxies(t, 2)
+			lock(t, p[0], "job", "alice", time.Second) // by a process that crashed
+			lock(t, p[0], "job", "alice", 30*time.Second)
+			everywhere(t, p[0], c)
+			time.Sleep(1500 * time.Millisecond)
+			if _, err := p[through].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 40 * time.Second}); err != nil {
+				t.Fatal(err)
+			}
+			unlock(t, p[through], "job", "alice", 0)
+			lock(t, p[0], "job", "bob", time.Second)
+		})
+	}
+}

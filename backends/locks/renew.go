@@ -266,6 +266,7 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest, sp
 	if result != carried {
 		return 0, result, votes, nil
 	}
+	g.holds = s.possibleHolds(votes, h.owner, g.fence, began)
 	shorter := slices.ContainsFunc(votes, func(v vote) bool {
 		f, ok := has(&v, h.owner)
 		return ok && f == g.fence && r.TTL-drift(r.TTL) < v.rest
@@ -392,9 +393,28 @@ func (s *Service) readGrant(votes []vote, h holder, fence int64, began time.Dura
 	return g, carried
 }
 
-// commonHolds are the holds that a quorum has, the oldest first, with the end of each that
-// a quorum will not undercut.
+// commonHolds are the holds of the grant that a quorum has, the oldest first, with the end of
+// each that a quorum will not undercut.
 func (s *Service) commonHolds(votes []vote, owner string, fence int64, began time.Duration) []hold {
+	return s.holdsOf(votes, owner, fence, began, s.quorum, true)
+}
+
+// possibleHolds are the live holds that a quorum has, or may have with the nodes that did not
+// vouch for the grant. One that was not granted after all is undone: the nodes that hear of it
+// here drop it then, or have noted before that it was given back. Model: integration/model/ends.
+func (s *Service) possibleHolds(votes []vote, owner string, fence int64, began time.Duration) []hold {
+	others := len(votes)
+	for i := range votes {
+		if f, ok := has(&votes[i], owner); ok && f == fence {
+			others--
+		}
+	}
+	return s.holdsOf(votes, owner, fence, began, max(1, s.quorum-others), false)
+}
+
+// holdsOf are the holds of the grant that so many nodes have, the oldest first, with the end that
+// so many, or a quorum, will not undercut; with ended, also those that have ended.
+func (s *Service) holdsOf(votes []vote, owner string, fence int64, began time.Duration, nodes int, ended bool) []hold {
 	rests := map[string][]time.Duration{}
 	var ids []string
 	for i := range votes {
@@ -404,7 +424,10 @@ func (s *Service) commonHolds(votes []vote, owner string, fence int64, began tim
 		}
 		for i := len(v.read.holds) - 1; i >= 0; i-- {
 			id := v.read.holds[i]
-			if rests[id] = append(rests[id], v.read.rests[i]); len(rests[id]) == s.quorum {
+			if v.read.rests[i] <= 0 && !ended {
+				continue
+			}
+			if rests[id] = append(rests[id], v.read.rests[i]); len(rests[id]) == nodes {
 				ids = append(ids, id)
 			}
 		}
@@ -413,7 +436,7 @@ func (s *Service) commonHolds(votes []vote, owner string, fence int64, began tim
 	for _, id := range ids {
 		all := rests[id]
 		slices.Sort(all)
-		rest := all[len(all)-s.quorum]
+		rest := all[max(0, len(all)-s.quorum)]
 		holds = append(holds, hold{id, began + rest - drift(rest)})
 	}
 	return holds

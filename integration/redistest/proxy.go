@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -101,18 +102,29 @@ func launchProxy(path string, upstream Upstream, nodes []*Server, args []string)
 	return p, nil
 }
 
-// Restart starts the proxy again on the same address and returns when it accepts.
+// Restart starts the proxy again on the same address and returns when it accepts there, and
+// at its --admin address if it has one.
 func (p *Proxy) Restart() error {
 	if p.pass != nil { // others than the proxy keep the port open
 		return p.start(p.answers)
 	}
 	return p.start(func() error {
-		c, err := net.DialTimeout(network(p.addr), p.addr, time.Second)
-		if err != nil {
+		if err := accepts(p.addr); err != nil {
 			return err
 		}
-		return c.Close()
+		if i := slices.Index(p.args, "--admin"); i >= 0 && i+1 < len(p.args) {
+			return accepts(p.args[i+1])
+		}
+		return nil
 	})
+}
+
+func accepts(addr string) error {
+	c, err := net.DialTimeout(network(addr), addr, time.Second)
+	if err != nil {
+		return err
+	}
+	return c.Close()
 }
 
 func (p *Proxy) answers() error {

@@ -7,11 +7,11 @@ import (
 	"github.com/lockproxy/lockproxy/integration/model/explore"
 )
 
-// search visits at most 2 million states, or under -short as many as take a moment, and
+// search visits at most 3 million states, or under -short as many as take a moment, and
 // then skips the test.
 func search(t *testing.T, c *Config) explore.Result {
 	t.Helper()
-	limit := 2_000_000
+	limit := 3_000_000
 	if testing.Short() {
 		limit = 100_000
 	}
@@ -33,6 +33,7 @@ func TestSoundRulesHold(t *testing.T) {
 		{"a hold renewed through the other proxy, and a rival", renewedElsewhere(), []string{unlocked, grantedB}},
 		{"a second hold is taken", reentering(), []string{locked, unlocked}},
 		{"the lease is shortened, and a rival", shortened(), []string{renewed, unlocked, grantedB}},
+		{"a hold that one node lacks is renewed, and a rival", renewingPartly(), []string{renewed, unlocked, grantedB}},
 		{"a shortened lease lapses", lapsing(), []string{renewed}},
 	}
 	for _, tt := range tests {

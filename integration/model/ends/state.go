@@ -188,7 +188,7 @@ func (c *Config) startWithBoth(s *state) {
 	s.proxies[0].has |= 1 << second
 	s.proxies[0].rem[second] = s.told[second]
 	for k := range s.nodes {
-		if n := &s.nodes[k]; n.owner == ownA {
+		if n := &s.nodes[k]; n.owner == ownA && !(c.Partly && k == 0) {
 			n.rem[second] = uint8(c.Second)
 		}
 	}

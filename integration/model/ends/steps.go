@@ -513,7 +513,15 @@ func (c *Config) endReading(s *state, p int, out emit) {
 	y := &t.proxies[p]
 	for h := range ends {
 		slices.Sort(ends[h])
-		y.known[h] = uint8(max(0, ends[h][len(ends[h])-quorum]-int(x.elapsed)))
+		have := 0
+		for _, end := range ends[h] {
+			have += int(bit(end > 0))
+		}
+		at := len(ends[h]) - quorum
+		if c.NamesMaybe && x.op == renewal && have > 0 && have < quorum && have+len(s.nodes)-votes >= quorum {
+			at = len(ends[h]) - have
+		}
+		y.known[h] = uint8(max(0, ends[h][at]-int(x.elapsed)))
 	}
 	if x.op == unlock {
 		var mine uint8
@@ -622,11 +630,10 @@ func (c *Config) answerRenew(s *state, p int, out emit) {
 		y.fence, y.own, y.has, y.rem = r.fence, 1, r.holds, rests{}
 	}
 	for h := range y.rem {
-		if r.holds>>h&1 == 0 {
-			continue
+		if r.holds>>h&1 == 1 {
+			y.rem[h] = uint8(left)
 		}
-		y.rem[h] = uint8(left)
-		if s.granted>>h&1 == 1 && s.asked>>h&1 == 0 && r.fence == s.fence {
+		if s.told[h] > 0 && s.asked>>h&1 == 0 && r.fence == s.fence {
 			t.told[h] = uint8(left)
 		}
 	}

@@ -25,6 +25,8 @@ var variants = []variant{
 		func(r *Rules) { r.SparesLocks = false }, "P1", renewingMeanwhile()},
 	{"capped", "the same, but LOCK tells no more than what its proxy remembers of other holds, if a RENEW was asked for meanwhile",
 		func(r *Rules) { r.SparesLocks, r.CapsLocks = false, true }, "P1", renewingMeanwhile()},
+	{"names-maybe", "a RENEW that reads names the holds that a quorum of those it heard has",
+		func(r *Rules) { r.NamesMaybe = false }, "P1", renewingPartly()},
 	{"fresh-notes", "FRESH is sent without a note",
 		func(r *Rules) { r.FreshNotes = false }, "P4", startingAfresh()},
 	{"noted-refuses", "a node with a note of the grant puts it back",
@@ -59,6 +61,13 @@ func renewedElsewhere() *Config {
 func renewingTwo() *Config {
 	c := twoHolds()
 	c.Renewals, c.Unlocks = 1, 1
+	return c
+}
+
+// renewingPartly is renewingTwo where one node lacks the second hold.
+func renewingPartly() *Config {
+	c := renewingTwo()
+	c.Partly = true
 	return c
 }
 
