@@ -6,7 +6,7 @@
 --       of the grant by a renewal; listeners is how many subscribers were told that the name is free
 --   {2, noted}  not here: the last release of the name was of this grant
 --   {3, noted, holds left, hold}  this unlock gave back that hold before
---   {5, noted}  not here while the grant is: another release gave the hold back before
+--   {5, noted, name}  not here while the grant is: the release of that name gave the hold back before
 --   {4, noted}  not removed: the name would be free, or the lease end earlier, and its lineage is another one
 --   {0, noted, owner or empty, ms left, largest fence}  not here
 -- noted is 1 if some renewal may have shortened the lease of the grant, see note.
@@ -49,7 +49,10 @@ local before
 if done then
   local n, hold = string.match(done, '(%S+) %d+ (.*)')
   before = {3, noted, tonumber(n), hold}
-  if (tag(hold) or hold) ~= (tag(ARGV[first]) or ARGV[first]) then return refusal or before end
+  if (tag(hold) or hold) ~= (tag(ARGV[first]) or ARGV[first]) then
+    if tag(ARGV[first]) ~= request then return refusal or before end
+    before = nil -- it gave back another hold before its request, which it ends now, was granted
+  end
 end
 
 local given, tags = {unpack(ARGV, first, final)}, {}
@@ -82,7 +85,7 @@ end
 if same then add(h, final + 1) end
 if asked and not before and same and h.present == 0 and #given == final - first + 1 then
   local by = recall('H' .. ARGV[first])
-  if by and by ~= name then return refusal or {5, noted} end
+  if by and by ~= name then return refusal or {5, noted, by} end
 end
 local removed, left, told, listeners, freed = 0, 0, false, 0, false
 if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.fence > fence) then

@@ -178,8 +178,9 @@ func checkReq(owner, req string) error {
 }
 
 // finishUnlock ends an unlock that some nodes have done before, as a read told: it gives
-// back the same hold where it was not, and repeats the answer.
-func (s *Service) finishUnlock(ctx context.Context, h holder, r UnlockRequest, votes []vote) (holdsLeft int, err error) {
+// back the same hold where it was not, and repeats the answer. current is the owner's grant, if
+// the read found one.
+func (s *Service) finishUnlock(ctx context.Context, h holder, r UnlockRequest, current grant, votes []vote) (holdsLeft int, err error) {
 	as, n := most(votes, func(v *vote) (string, bool) {
 		if !didUnlock(v) {
 			return "", false
@@ -195,6 +196,9 @@ func (s *Service) finishUnlock(ctx context.Context, h holder, r UnlockRequest, v
 		return left, nil
 	}
 	g := grant{fence: done.fence}
+	if current.fence == done.fence {
+		g.id = current.id
+	}
 	ids := []string{done.hold}
 	if r.All {
 		ids = append(ids, holdsUnder(votes, h.owner, g.fence)...)

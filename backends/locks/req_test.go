@@ -356,6 +356,24 @@ func TestAnUnlockOfARequestThatWasGrantedAnew(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
+// TestAnUnlockBeforeItsLock gives back another hold of the owner. Sent again after its LOCK was
+// granted, it gives that one back.
+func TestAnUnlockBeforeItsLock(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	for through := range p {
+		lock(t, p[0], "job", "alice", 30*time.Second)
+		everywhere(t, p[0], c)
+		req := fmt.Sprint("x", through)
+		giveBack(t, p[1], "alice", req, 0)
+		nothingLeft(t, p[0], c)
+		request(t, p[0], "alice", req)
+		everywhere(t, p[0], c)
+		giveBack(t, p[through], "alice", req, 0)
+		nothingLeft(t, p[0], c)
+	}
+}
+
 // TestUnlockOfWhatAnotherProxyGaveBack: what a proxy remembers was given back through
 // another, and the owner has the name again.
 func TestUnlockOfWhatAnotherProxyGaveBack(t *testing.T) {

@@ -20,8 +20,6 @@ type Stats struct {
 	Sessions     int // that have a lock
 	SessionLocks int // holds that are kept for sessions
 
-	Oldest time.Duration // since the oldest grant through this proxy whose validity runs, renewed through this proxy or not; 0 if there is none
-
 	Grants   int64 // LOCKs, re-entered and repeated ones too
 	Refusals int64 // LOCKs that another owner's lock was in the way of, also after waiting
 	NoQuorum int64 // too few nodes answered, of whatever was asked
@@ -132,7 +130,7 @@ type counters struct {
 func (s *Service) Stats() Stats {
 	c := &s.counters
 	st := Stats{
-		Nodes: len(s.nodes), Waiting: s.waiting.total(), Oldest: s.memory.oldest(),
+		Nodes: len(s.nodes), Waiting: s.waiting.total(),
 		Grants: c.grants.Load(), Refusals: c.refusals.Load(), NoQuorum: c.noQuorum.Load(), Splits: c.splits.Load(),
 		Renewals: c.renewals.Load(), Releases: c.releases.Load(), Undos: c.undos.Load(), Rounds: c.rounds.Load(),
 		Reentries: c.reentries.Load(), Failures: c.failures.Load(), Repeats: c.repeats.Load(), Forces: c.forces.Load(),
@@ -156,6 +154,10 @@ func (s *Service) Stats() Stats {
 	}
 	return st
 }
+
+// Oldest is how long ago the oldest grant through this proxy was made whose validity still
+// runs as far as the proxy knows; 0 if there is none. It looks at every grant that is remembered.
+func (s *Service) Oldest() time.Duration { return s.memory.oldest() }
 
 // count is how many sessions have locks, and how many holds these are.
 func (k *keeper) count() (sessions, holds int) {

@@ -49,10 +49,13 @@ func (s *Service) unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	}
 	switch {
 	case err == nil && result == conflict: // this unlock gave back another hold, or another unlock this one, through another proxy
-		if !slices.ContainsFunc(votes, func(v vote) bool { return v.givenBack }) {
+		beaten := slices.ContainsFunc(votes, func(v vote) bool { return v.releaser != "" })
+		if !beaten {
 			s.memory.unclaim(h, g, holds)
 		}
-		s.memory.doubt(h)
+		if s.memory.doubt(h); beaten && !s.mayGiveAnother(votes, result, holds, r) {
+			return 0, s.unreleased(h, result, votes, nil)
+		}
 		return s.unlockForeign(ctx, h, r)
 	case err != nil || result == undecided:
 		s.memory.unclaim(h, g, holds)
@@ -198,24 +201,42 @@ func (s *Service) unreleased(h holder, result ruling, votes []vote, err error) e
 	return s.quorumError("UNLOCK", h.name, votes)
 }
 
-// unlockTries is how often an UNLOCK that reads is tried again where the grant changed between
+// unlockRetries is how often an UNLOCK that reads is tried again where the grant changed between
 // reading and giving back: another UNLOCK took the hold, or an attempt of the same LOCK was undone.
-const unlockTries = 5
+const unlockRetries = 5
+
+// mayGiveAnother reports whether an UNLOCK that did not give these holds back may read again and
+// give back what it finds, so that no UNLOCK gives back two: the holds are those of its own
+// request, or one other release gave them back at a quorum. Several that did so at one node each have
+// all failed, though the hold is gone.
+func (s *Service) mayGiveAnother(votes []vote, result ruling, ids []string, r UnlockRequest) bool {
+	if result != conflict && result != gone {
+		return false
+	}
+	if r.Req != "" && holdTag(ids[0]) == r.tag() {
+		return true
+	}
+	_, n := most(votes, func(v *vote) (string, bool) { return v.releaser, v.releaser != "" })
+	return n >= s.quorum
+}
 
 // unlockForeign gives back a grant that another proxy made, or of which this one
 // does not know all, after reading it from a quorum.
 func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) (holdsLeft int, err error) {
 	for try := 0; ; try++ {
-		holdsLeft, changed, err := s.unlockRead(ctx, h, r)
-		if !changed || try == unlockTries || sleep(ctx, s.opts.chance.part(splitWindow<<try)) != nil {
+		holdsLeft, retry, err := s.unlockRead(ctx, h, r)
+		if !retry || try == unlockRetries {
 			return holdsLeft, err
+		}
+		if err := sleep(ctx, s.opts.chance.part(splitWindow<<try)); err != nil {
+			return 0, err
 		}
 	}
 }
 
-// unlockRead is one try of unlockForeign. changed reports whether the nodes did not have any
-// more what was read; err is then what that amounts to.
-func (s *Service) unlockRead(ctx context.Context, h holder, r UnlockRequest) (holdsLeft int, changed bool, err error) {
+// unlockRead is one try of unlockForeign. retry reports whether the nodes no longer had what was
+// read, and another try may succeed; err is the answer if there is none.
+func (s *Service) unlockRead(ctx context.Context, h holder, r UnlockRequest) (holdsLeft int, retry bool, err error) {
 	votes, began, err := s.readSettled(ctx, h, s.opts.patience(s.opts.MaxTTL), r.tag())
 	if err != nil {
 		return 0, false, err
@@ -224,7 +245,7 @@ func (s *Service) unlockRead(ctx context.Context, h holder, r UnlockRequest) (ho
 	// A request that was granted anew, after its first lease had ended, has holds again.
 	anew := r.Req != "" && slices.ContainsFunc(holdIDs(g.holds), tagged(r.tag()))
 	if !anew && slices.ContainsFunc(votes, func(v vote) bool { return didUnlock(&v) }) {
-		holdsLeft, err = s.finishUnlock(ctx, h, r, votes)
+		holdsLeft, err = s.finishUnlock(ctx, h, r, g, votes)
 		return holdsLeft, false, err
 	}
 	if result != carried && s.releasedBefore(votes, h.owner, r.Fence) {
@@ -241,7 +262,7 @@ func (s *Service) unlockRead(ctx context.Context, h holder, r UnlockRequest) (ho
 	left := withoutRequests(s.everyEnd(votes, h.owner, g.fence, began), holds)
 	votes, result, err = s.release(ctx, h, g, holds, left, false, r.tag())
 	if err != nil || result != carried {
-		return 0, result == conflict || result == gone, s.unreleased(h, result, votes, err)
+		return 0, err == nil && s.mayGiveAnother(votes, result, holds, r), s.unreleased(h, result, votes, err)
 	}
 	s.drop(h, holds...)
 	s.memory.doubt(h)

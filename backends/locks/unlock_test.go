@@ -2,6 +2,7 @@ package locks
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"testing"
@@ -232,4 +233,46 @@ func TestUnlockWhileAnotherLockSettles(t *testing.T) {
 	}
 	wg.Wait()
 	nothingLeft(t, p[0], c)
+}
+
+// TestUnlock_AtOnce: an owner sends UNLOCKs through several proxies at the same moment. None gives
+// back two holds, and none tells that the lock is lost while there are some.
+func TestUnlock_AtOnce(t *testing.T) {
+	t.Parallel()
+	const unlocks, holds = 3, 4
+	for _, with := range []string{"", "a REQ"} {
+		for _, dead := range []int{0, 1} {
+			t.Run(fmt.Sprintf("%d dead, with %q", dead, with), func(t *testing.T) {
+				t.Parallel()
+				p, c, nodes := proxies(t, unlocks+1)
+				for i := range dead {
+					nodes[i].Kill()
+				}
+				for round := range 15 - 11*dead { // a dead one is waited for
+					name := fmt.Sprint("job", round)
+					for range holds {
+						lock(t, p[unlocks], name, "alice", 30*time.Second)
+					}
+					var wg sync.WaitGroup
+					for i := range unlocks {
+						r := UnlockRequest{Name: name, Owner: "alice"}
+						if with != "" {
+							r.Req = fmt.Sprint(i)
+						}
+						wg.Go(func() {
+							if left, err := p[i].Unlock(t.Context(), r); errors.Is(err, ErrLost) || err == nil && left == 0 {
+								t.Errorf("%s: %d, %v, with a hold left", name, left, err)
+							}
+						})
+					}
+					wg.Wait()
+					for i := dead; i < len(nodes); i++ {
+						if n := c[i].Do(t, "HLEN", p[0].key(0, name).lock).Int() - fixedFields; n < holds-unlocks {
+							t.Errorf("%s: %d holds on node %d", name, n, i)
+						}
+					}
+				}
+			})
+		}
+	}
 }

@@ -34,7 +34,8 @@ type vote struct {
 	holds     int           // acquire: the owner's holds, this one included; release: the holds left
 	noted     bool          // release, renew: some renewal may have shortened the lease
 	told      bool          // renew, release: the grant is, or was, here because a renewal had put it back
-	givenBack bool          // renew: some of the holds were given back here; release: the hold was, by another one
+	givenBack bool          // renew: some of the holds were given back here
+	releaser  string        // release: the name of another one that gave the hold back here; else empty
 	listeners int           // release: how many subscribers were told of it
 	hold      string        // release: the one that this unlock has given back before, if it has
 
@@ -331,7 +332,8 @@ func parseRelease(m []rueidis.RedisMessage) (vote, error) {
 	case 4:
 		v.ballot = stale
 	case 5:
-		v.ballot, v.givenBack = stale, true
+		v.ballot = stale
+		err = text(m[2], &v.releaser)
 	}
 	v.noted = noted == 1
 	return v, err

@@ -54,6 +54,7 @@ type numbers struct {
 	masters  []beat
 	upstream upstream.Stats
 	locks    locks.Stats
+	oldest   time.Duration // see locks.Service.Oldest
 	nodes    []node
 	shown    []certificate
 }
@@ -75,7 +76,7 @@ func (s *Server) numbers() *numbers {
 	n := &numbers{
 		version: s.opt.Version, ready: isReady(s.readiness()),
 		draining: s.opt.Proxy.Draining(), clients: s.opt.Proxy.Stats(), commands: s.opt.Commands(),
-		masters: s.watch.beats(), upstream: s.opt.Upstream.Stats(), locks: s.opt.Locks.Stats(),
+		masters: s.watch.beats(), upstream: s.opt.Upstream.Stats(), locks: s.opt.Locks.Stats(), oldest: s.opt.Locks.Oldest(),
 	}
 	for _, c := range s.opt.Certificates {
 		leaf := c.Leaf()
@@ -322,7 +323,7 @@ func lockFamilies() []family {
 		{"lockproxy_lock_hold_seconds", histogram, nil, "From a grant through this proxy to its release through it, its loss, or the end of its validity if nobody came back.",
 			func(n *numbers, s *samples) { s.spread(n.locks.Held) }},
 		{"lockproxy_lock_oldest_hold_seconds", gauge, nil, "Since the oldest grant through this proxy that still runs, as far as it knows; 0 if there is none. One that only grows is a lock that its owner renews without an end, or takes again and again.",
-			one(func(n *numbers) float64 { return n.locks.Oldest.Seconds() })},
+			one(func(n *numbers) float64 { return n.oldest.Seconds() })},
 		{"lockproxy_lock_waiting", gauge, nil, "LOCKs with WAIT that are in line at this proxy.",
 			one(func(n *numbers) int { return n.locks.Waiting })},
 		{"lockproxy_lock_releases_total", counter, nil, "Holds given back, and repeats of that.",
