@@ -363,10 +363,11 @@ func (h *simHistory) renewed(a *simAsk, b *simBelief, validity time.Duration, la
 	n.cutLocked(a)
 	a.carried = true
 	until := earlier(time.Now().Add(validity), a.bound)
-	some := b.runs(time.Now())
+	some, last := b.runs(time.Now()), b.last()
 	for _, x := range b.holds {
 		switch {
 		case some && !x.until.IsZero() && !time.Now().Before(x.until): // it has ended by itself, others have not
+		case !some && x != last: // the nodes had one of them still, and left alone what had ended
 		case !a.alone: // one that was taken meanwhile may not have been there yet
 			x.until = earlier(x.until, until)
 		case x.proxy == nil || !x.until.IsZero():

@@ -103,7 +103,7 @@ func launchProxy(path string, upstream Upstream, nodes []*Server, args []string)
 }
 
 // Restart starts the proxy again on the same address and returns when it accepts there, and
-// at its --admin address if it has one.
+// at its --admin address if that is known.
 func (p *Proxy) Restart() error {
 	if p.pass != nil { // others than the proxy keep the port open
 		return p.start(p.answers)
@@ -112,8 +112,8 @@ func (p *Proxy) Restart() error {
 		if err := accepts(p.addr); err != nil {
 			return err
 		}
-		if i := slices.Index(p.args, "--admin"); i >= 0 && i+1 < len(p.args) {
-			return accepts(p.args[i+1])
+		if i := slices.Index(p.args, "--admin") + 1; i > 0 && i < len(p.args) && !strings.HasSuffix(p.args[i], ":0") {
+			return accepts(p.args[i])
 		}
 		return nil
 	})
