@@ -41,8 +41,8 @@ func (r *rig) lockKeys(t *testing.T) int {
 	return n
 }
 
-// digests is what the nodes hold, to compare before and after: all keys, and of the node
-// record all but when proxies were heard of, which the proxy's own looks at the node move.
+// digests is what the nodes hold, to compare before and after: all keys, but of the node record not
+// the times at which proxies were last heard of, which the proxy's own checks of the node change.
 func (r *rig) digests(t *testing.T) string {
 	t.Helper()
 	var all []string

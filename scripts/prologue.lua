@@ -193,7 +193,8 @@ local function recall(request) return redis.call('GET', KEYS[3] .. ':' .. reques
 
 local function remember(request, value) redis.call('SET', KEYS[3] .. ':' .. request, value, 'PX', maxttl + 60000) end
 
--- given_back reports whether a hold, or the request that took it, was given back here.
+-- given_back reports whether a hold, or the request that took it, was given back here: then it stays away, even if
+-- other nodes granted the request again.
 local function given_back(hold)
   local t = tag(hold)
   return recall('H' .. hold) or t and recall('L' .. t)

@@ -49,7 +49,7 @@ func without(holds []hold, ids []string) []hold {
 	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool { return slices.Contains(ids, h.id) })
 }
 
-// withoutRequests are the holds that none of the requests took which took these.
+// withoutRequests are the holds whose request took none of these.
 func withoutRequests(holds []hold, ids []string) []hold {
 	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool {
 		return slices.ContainsFunc(ids, func(id string) bool { return takenAs(id) == takenAs(h.id) })

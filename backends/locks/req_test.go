@@ -278,10 +278,10 @@ func TestAnUnlockThatWasBegun(t *testing.T) {
 	}
 }
 
-// TestAnUnlockThatTwoProxiesDoAtOnce has read the same hold at both before either gave it
-// back: the second repeats the answer of the first. Another unlock is told that the hold is
-// gone, so that it looks for one of its own.
-func TestAnUnlockThatTwoProxiesDoAtOnce(t *testing.T) {
+// TestRelease_SameUnlockTwice: two proxies got the same UNLOCK with a REQ and read the same hold; the
+// second release answers as the first did. A release for another UNLOCK is told that the hold
+// is gone, and must choose another.
+func TestRelease_SameUnlockTwice(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
@@ -299,10 +299,9 @@ func TestAnUnlockThatTwoProxiesDoAtOnce(t *testing.T) {
 	}
 }
 
-// TestAnUnlockBesideACopyOfItsLock: another attempt of the same LOCK has come to one node
-// only. Nothing of the request is left, whether the nodes hear of that attempt in the UNLOCK or in a
-// RENEW of a proxy that knows it.
-func TestAnUnlockBesideACopyOfItsLock(t *testing.T) {
+// TestUnlock_ReleasesEveryAttempt: one attempt of the LOCK is on all nodes, another on one only.
+// UNLOCK with the REQ removes both, and neither UNLOCK nor RENEW spreads the second.
+func TestUnlock_ReleasesEveryAttempt(t *testing.T) {
 	t.Parallel()
 	for _, others := range []int{0, 1} {
 		t.Run(fmt.Sprintf("%d other holds", others), func(t *testing.T) {
@@ -336,9 +335,9 @@ func TestAnUnlockBesideACopyOfItsLock(t *testing.T) {
 	}
 }
 
-// TestAnUnlockOfARequestThatWasGrantedAnew, after its first lease had ended, gives the second back,
-// also where a node has done the UNLOCK with what was left there of the first.
-func TestAnUnlockOfARequestThatWasGrantedAnew(t *testing.T) {
+// TestUnlock_OfARequestGrantedTwice: the first lease expired, the same REQ was granted again, and one node
+// remembers an UNLOCK of the first. UNLOCK releases the second.
+func TestUnlock_OfARequestGrantedTwice(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
 	a, err := p[0].Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: 200 * time.Millisecond, Req: "x"})
@@ -356,9 +355,9 @@ func TestAnUnlockOfARequestThatWasGrantedAnew(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
-// TestAnUnlockBeforeItsLock gives back another hold of the owner. Sent again after its LOCK was
-// granted, it gives that one back.
-func TestAnUnlockBeforeItsLock(t *testing.T) {
+// TestUnlock_SentBeforeItsLock: the UNLOCK gives back another hold of the owner. Sent again after
+// the LOCK with its REQ was granted, it gives that one back.
+func TestUnlock_SentBeforeItsLock(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
 	for through := range p {

@@ -64,9 +64,9 @@ type simBelief struct {
 // A simHold is one hold of a grant. It runs until the end of the validity it was told
 // last, in true time; in a session, until its client is told of the loss or gives it up.
 type simHold struct {
-	until time.Time // in a session zero, unless a RENEW may have shortened the lease
-	over  bool
-	spent bool // an UNLOCK is taken to have given it back, but may have given back another
+	until           time.Time // in a session zero, unless a RENEW may have shortened the lease
+	over            bool
+	assumedReleased bool // an UNLOCK is taken to have given it back, but may have given back another
 
 	proxy  *simProxy // of the session, else nil
 	ttl    time.Duration
@@ -382,7 +382,7 @@ func (h *simHistory) gaveBack(b *simBelief) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if last := b.last(); last != nil {
-		last.over, last.spent = true, true
+		last.over, last.assumedReleased = true, true
 	}
 }
 
@@ -445,8 +445,8 @@ func (h *simHistory) lost(l Loss) {
 			if x.proxy == nil || b.fence != l.Fence {
 				continue
 			}
-			if x.over = true; x.spent { // the UNLOCK gave another one back, and this one is lost now
-				x.spent = false
+			if x.over = true; x.assumedReleased { // the UNLOCK gave another one back, and this one is lost now
+				x.assumedReleased = false
 				if last := b.last(); last != nil {
 					last.over = true
 				}

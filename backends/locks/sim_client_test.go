@@ -115,7 +115,7 @@ func (c *simClient) lock(p *simProxy, r LockRequest, giveUp time.Duration) (b *s
 	switch {
 	case err != nil:
 		h.log(c.who, r.Name, "%v -> %v", p, err)
-		if !c.deaf { // a copy may come while the request's UNLOCK takes its votes back
+		if !c.deaf { // a copy may come while the request's UNLOCK removes the holds that it counts on
 			c.explain(p, r.Name, well, err)
 		}
 	case a.Granted:

@@ -145,7 +145,7 @@ var simProfiles = []*simProfile{
 		faults:   []weighted[simFault]{{6, slowLinks}, {1, pauseNode}, {1, cutLink}},
 	},
 	{
-		// Copies of requests are under way at the same moment as what undoes and ends them.
+		// Copies of a LOCK run while undos and UNLOCKs of the same request do.
 		name: "copies", nodes: 3, proxies: 2, names: 1, clients: 4, long: 3 * time.Second,
 		think: 10 * time.Millisecond, gap: 200 * time.Millisecond, shortest: 100 * time.Millisecond, longest: 1500 * time.Millisecond,
 		clocks: 300 * time.Millisecond, skew: time.Second,
