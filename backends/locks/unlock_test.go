@@ -276,3 +276,26 @@ func TestUnlock_AtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestUnlock_OfAHoldWhoseLockCameLate: a node executed the LOCK after another owner had had the name. Its hold
+// there goes, and proves nothing: with it the UNLOCK of a grant that was lost would succeed.
+func TestUnlock_OfAHoldWhoseLockCameLate(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	n := redistest.Open(t, nodes[0].Addr())
+	k := s.key(0, "job")
+	g := lock(t, s, "job", "alice", 30*time.Second)
+	n.Do(t, s.command(scripts.Release, k, gives("alice", g, "undo", "")...)...)
+	n.Do(t, "DEL", k.node+":H"+g.attempt)
+	lock(t, s, "job", "bob", 30*time.Second)
+	unlock(t, s, "job", "bob", 0)
+	if v := n.Do(t, s.command(scripts.Acquire, k, asks("alice", "30000", "0", g.attempt)...)...); v.Elems[0].Int() != 1 {
+		t.Fatalf("the late LOCK: %v", v)
+	}
+	if v := n.Do(t, s.command(scripts.Release, k, gives("alice", g, "strict", "")...)...); v.Elems[0].Int() == 1 {
+		t.Errorf("UNLOCK: %v", v)
+	}
+	if n.Do(t, "EXISTS", k.lock).Int() != 0 {
+		t.Error("the hold is still there")
+	}
+}
