@@ -22,9 +22,9 @@
 -- undo    the grant was not made; remembered by nobody
 -- An undo, a force and an end remove exactly these holds. Else the owner's other holds that have their TAG go with them:
 -- one request may have been granted several times, and is over. Where only such are found, under another fence, they are
--- no vote: this node may have numbered the grant differently. Nor is a hold under a larger fence: its LOCK came to this
--- node late, after another's grant. Under a larger fence and without these holds they stay: the
--- same request may have been granted anew, after FORCE or the end of the lease.
+-- no vote: this node may have numbered the grant differently. Under a larger fence and without these holds they stay: the
+-- same request may have been granted anew, after FORCE or the end of the lease. A hold without a request under a larger
+-- fence goes, and is no vote either: its LOCK came to this node late, after another owner's grant.
 -- After all but an undo, if none of the owner's holds is left, the largest fence is above the grant's, so that no late
 -- renewal puts the hold back; what was removed is remembered as long as the fences are. Holds that this does not cover,
 -- since others are left or they were not here, are noted as given back. Other holds of the grant that are known and not here
@@ -61,7 +61,7 @@ for i = first, final do
   local t = asked and tag(ARGV[i])
   if t then tags[t] = true end
 end
-local sure = mine and (h.fence == fence or h.fence < fence and h.present > 0)
+local sure = mine and (h.fence == fence or h.present > 0 and (h.fence < fence or tag(ARGV[first])))
 if next(tags) and mine and (h.present > 0 or h.fence <= fence) then
   for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
     if tags[tag(id) or ''] then given[#given + 1] = id end
