@@ -49,6 +49,8 @@ if h then
     ends = math.max(ends, now + ttl)
     redis.call('HSET', KEYS[1], hold, (now + ttl) .. ' ' .. now)
     if ends > h.ends then extend(ends) end
+  else -- a RENEW has added it, maybe for less
+    ttl = math.min(ttl, ending(h.values[10]) - taken(h.values[10]))
   end
   return {1, fence, h.told and -1 or h.fence, ttl, holds(ends), h.lineage, h.number, h.grant}
 end

@@ -531,22 +531,32 @@ func TestRenew_OfAHoldThatAQuorumMayHave(t *testing.T) {
 	unlock(t, p[0], "job", "alice", 0)
 }
 
-// TestRenew_LeavesWhatHasEnded, through whichever proxy: a hold that ended stays so.
+// TestRenew_LeavesWhatHasEnded, through whichever proxy: a hold that has ended stays so, and is still the one
+// that an UNLOCK gives back if it was taken last.
 func TestRenew_LeavesWhatHasEnded(t *testing.T) {
 	t.Parallel()
 	for _, through := range []int{0, 1} {
-		t.Run(fmt.Sprint("renewed through proxy ", through), func(t *testing.T) {
-			t.Parallel()
-			p, c, _ := proxies(t, 2)
-			lock(t, p[0], "job", "alice", time.Second) // by a process that crashed
-			lock(t, p[0], "job", "alice", 30*time.Second)
-			everywhere(t, p[0], c)
-			time.Sleep(1500 * time.Millisecond)
-			if _, err := p[through].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 40 * time.Second}); err != nil {
-				t.Fatal(err)
-			}
-			unlock(t, p[through], "job", "alice", 0)
-			lock(t, p[0], "job", "bob", time.Second)
-		})
+		for _, tt := range []struct {
+			ttls []time.Duration
+			left int // after one UNLOCK
+		}{{[]time.Duration{time.Second, 30 * time.Second}, 0}, {[]time.Duration{30 * time.Second, time.Second}, 1}} {
+			t.Run(fmt.Sprintf("%v, renewed through proxy %d", tt.ttls, through), func(t *testing.T) {
+				t.Parallel()
+				p, c, _ := proxies(t, 2)
+				for _, ttl := range tt.ttls {
+					lock(t, p[0], "job", "alice", ttl)
+				}
+				everywhere(t, p[0], c)
+				time.Sleep(1500 * time.Millisecond)
+				if _, err := p[through].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 40 * time.Second}); err != nil {
+					t.Fatal(err)
+				}
+				unlock(t, p[through], "job", "alice", tt.left)
+				a, err := p[0].Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Second})
+				if err != nil || a.Granted != (tt.left == 0) {
+					t.Errorf("LOCK by bob: %+v, %v", a, err)
+				}
+			})
+		}
 	}
 }
