@@ -38,10 +38,11 @@ func TestFullLockNodes(t *testing.T) {
 	const full = `refuses \(OOM\) since 20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ`
 	eventually(t, 20*time.Second, "not ready", readyz(503, `\[-\] lock nodes: 2 of 5 vote, 3 needed; `+first+`: `+full+`; .*; .*OOM.*\nnot ready`))
 	for i := range nodes {
-		f, want := nodeFields(t, c, i), map[bool]string{true: "refuses (OOM)", false: "voting"}[i < 3]
-		if f["state"] != want || f["up"] != "yes" || f["state-ms"] == "0" {
-			t.Errorf("NODES: %v, want %s", f, want)
-		}
+		want := map[bool]string{true: "refuses (OOM)", false: "voting"}[i < 3]
+		eventually(t, 20*time.Second, "NODES says "+want+", and for how long", func() bool {
+			f := nodeFields(t, c, i)
+			return f["state"] == want && f["up"] == "yes" && f["state-ms"] != "0"
+		})
 	}
 	if v := c.Do(t, "LOCK", "free", "1s", "OWNER", "bob"); !strings.HasPrefix(v.Raw, "-NOQUORUM 2 of 5 answered, 3 needed: ") {
 		t.Errorf("LOCK: %v", v)
