@@ -68,6 +68,9 @@ type memberRecord struct {
 	record  map[string]string
 }
 
+func (k *memberRecord) answered() bool { return k.err == nil }
+func (k *memberRecord) voting() bool   { return k.err == nil && k.votes }
+
 func parseKnown(dst *memberRecord) parse {
 	return func(m []rueidis.RedisMessage) (vote, error) {
 		var code, epoch, maxTTL, votes, since int64
@@ -178,7 +181,7 @@ func (c *change) look(ctx context.Context) error {
 		c.from, c.to = newList(c.From, GraceSafe), newList(c.To, GraceSafe)
 	}
 	if members < majority(c.From) {
-		return c.missing("know their set", c.From, func(k *memberRecord) bool { return k.err == nil })
+		return c.missing("know their set", c.From, (*memberRecord).answered)
 	}
 	return nil
 }
@@ -228,14 +231,20 @@ func (c *change) missing(what string, list []*backends.Server, fits func(*member
 	return &NotYetError{fmt.Sprintf("only %d of %d lock nodes %s: %s", n, len(list), what, strings.Join(errs, ", "))}
 }
 
-// count is how many nodes of a list fit.
-func (c *change) count(list []*backends.Server, fits func(int, *memberRecord) bool) (n int) {
+// floors are the largest fence and the longest max-ttl that the voting nodes of a list know; it is an error if
+// they are no majority.
+func (c *change) floors(list []*backends.Server) (fence int64, longest time.Duration, err error) {
+	n := 0
 	for i := range c.known {
-		if c.in(i, list) && fits(i, &c.known[i]) {
+		if k := &c.known[i]; c.in(i, list) && k.voting() {
+			fence, longest = max(fence, k.largest), max(longest, k.maxTTL)
 			n++
 		}
 	}
-	return n
+	if n < majority(list) {
+		err = c.missing("vote", list, (*memberRecord).voting)
+	}
+	return fence, longest, err
 }
 
 func (c *change) open(ctx context.Context) error {
@@ -262,19 +271,18 @@ func (c *change) open(ctx context.Context) error {
 
 // ready is what must be so before proxies may have the list To.
 func (c *change) ready(ctx context.Context) error {
-	voting := func(k *memberRecord) bool { return k.err == nil && k.votes }
 	for i := range c.known {
 		k := &c.known[i]
 		dead := c.Dead != nil && c.svc.nodes[i].server.Identity() == c.Dead.Identity()
-		if c.in(i, c.From) && !dead && !voting(k) {
-			return c.missing("vote, and all must before the list is changed", c.From, voting)
+		if c.in(i, c.From) && !dead && !k.voting() {
+			return c.missing("vote, and all must before the list is changed", c.From, (*memberRecord).voting)
 		}
-		if c.in(i, c.From) && k.err == nil && k.since < k.maxTTL {
+		if c.in(i, c.From) && k.answered() && k.since < k.maxTTL {
 			return &NotYetError{fmt.Sprintf("the list was changed %v ago; leases of before are over in %v", k.since.Round(time.Second), (k.maxTTL - k.since).Round(time.Second))}
 		}
 	}
-	if c.count(c.From, func(_ int, k *memberRecord) bool { return voting(k) }) < majority(c.From) {
-		return c.missing("vote", c.From, voting)
+	if _, _, err := c.floors(c.From); err != nil {
+		return err
 	}
 	for i := range c.known {
 		if !c.in(i, c.From) {
@@ -317,18 +325,11 @@ func (c *change) admit(ctx context.Context, i int) error {
 	if err := c.look(ctx); err != nil { // fences are read after the quarantine
 		return err
 	}
-	var floor, longest int64
-	from := c.count(c.From, func(_ int, k *memberRecord) bool {
-		if k.err != nil || !k.votes {
-			return false
-		}
-		floor, longest = max(floor, k.largest), max(longest, k.maxTTL.Milliseconds())
-		return true
-	})
-	if from < majority(c.From) {
-		return c.missing("vote", c.From, func(k *memberRecord) bool { return k.err == nil && k.votes })
+	floor, longest, err := c.floors(c.From)
+	if err != nil {
+		return err
 	}
-	after, err := c.only(ctx, i, scripts.Restore, parseOrder, []string{strconv.FormatInt(floor, 10), before.quarantine, strconv.FormatInt(longest, 10)})
+	after, err := c.only(ctx, i, scripts.Restore, parseOrder, []string{strconv.FormatInt(floor, 10), before.quarantine, ms(longest)})
 	if err != nil {
 		return err
 	}
@@ -352,15 +353,9 @@ func (c *change) only(ctx context.Context, i int, sc *scripts.Script, p parse, a
 
 // tellFloors raises the floors of the nodes of To to the largest fence of a majority of list.
 func (c *change) tellFloors(ctx context.Context, list []*backends.Server) error {
-	var floor int64
-	votes := func(_ int, k *memberRecord) bool { return k.err == nil && k.votes }
-	if c.count(list, votes) < majority(list) {
-		return c.missing("vote", list, func(k *memberRecord) bool { return k.err == nil && k.votes })
-	}
-	for i := range c.known {
-		if k := &c.known[i]; c.in(i, list) && votes(i, k) {
-			floor = max(floor, k.largest)
-		}
+	floor, _, err := c.floors(list)
+	if err != nil {
+		return err
 	}
 	told, err := c.each(ctx, scripts.Change, func(int) parse { return parseKnown(new(memberRecord)) }, func(i int) []string {
 		if c.in(i, c.To) {
@@ -388,20 +383,27 @@ func (c *change) tell(ctx context.Context, set *nodeSet) error {
 	return c.enough("took the change", told, c.To)
 }
 
+// enough is an error unless a majority of a list did as it was told.
 func (c *change) enough(what string, told []vote, list []*backends.Server) error {
-	n := c.count(list, func(i int, k *memberRecord) bool {
-		if told[i].ballot == no {
-			told[i].err = errors.New("knows of another change")
+	n := 0
+	for i := range c.known {
+		k := &c.known[i]
+		switch {
+		case !c.in(i, list):
+		case told[i].ballot == yes:
+			n++
+		case k.answered():
+			err := told[i].err
+			if told[i].ballot == no {
+				err = errors.New("knows of another change")
+			}
+			k.err = c.svc.nodes[i].name(orTimeout(err))
 		}
-		if told[i].ballot != yes && k.err == nil {
-			k.err = c.svc.nodes[i].name(orTimeout(told[i].err))
-		}
-		return told[i].ballot == yes
-	})
+	}
 	if n >= majority(list) {
 		return nil
 	}
-	return c.missing(what, list, func(k *memberRecord) bool { return k.err == nil })
+	return c.missing(what, list, (*memberRecord).answered)
 }
 
 func (c *change) finish(ctx context.Context) error {

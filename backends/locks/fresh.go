@@ -22,13 +22,17 @@ func (s *Service) prepareFresh(ctx context.Context, r *LockRequest) error {
 		}
 		return s.quorumError("LOCK", r.Name, votes)
 	}
+	tag := ""
+	if r.Req != "" {
+		tag = requestTag(h, r.Req)
+	}
 	r.dropped = 0
 	for i := range votes {
 		v := &votes[i]
 		if v.ballot != yes || v.owner != r.Owner {
 			continue
 		}
-		if r.Req != "" && slices.ContainsFunc(v.read.holds, tagged(requestTag(h, r.Req))) {
+		if tag != "" && slices.ContainsFunc(v.read.holds, func(x shownHold) bool { return holdTag(x.id) == tag }) {
 			return nil // this very request was granted before
 		}
 		r.dropped = max(r.dropped, v.fence)

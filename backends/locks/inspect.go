@@ -38,16 +38,16 @@ func eachHold(votes []vote, match func(*vote) bool) []HeldFor {
 		if !match(v) {
 			continue
 		}
-		for j, id := range v.read.holds {
-			if v.read.rests[j] <= 0 {
+		for _, shown := range v.read.holds {
+			if shown.rest <= 0 {
 				continue
 			}
-			h := seen[takenAs(id)]
+			h := seen[takenAs(shown.id)]
 			if h == nil {
 				h = &HeldFor{}
-				seen[takenAs(id)] = h
+				seen[takenAs(shown.id)] = h
 			}
-			h.Taken, h.Left = max(h.Taken, v.read.ages[j]), max(h.Left, v.read.rests[j])
+			h.Taken, h.Left = max(h.Taken, shown.age), max(h.Left, shown.rest)
 		}
 	}
 	var all []HeldFor

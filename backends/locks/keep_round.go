@@ -105,7 +105,7 @@ func (s *Service) stillThere(votes []vote, owner string, common, ids []string) (
 		may := 0
 		for i := range votes {
 			v := &votes[i]
-			if v.ballot == silent || v.owner == owner && slices.Contains(v.read.holds, id) {
+			if v.ballot == silent || v.owner == owner && v.read.has(id) {
 				may++
 			}
 		}

@@ -435,13 +435,12 @@ func (s *Service) holdsOf(votes []vote, owner string, fence int64, began time.Du
 		if f, ok := has(v, owner); !ok || f != fence {
 			continue
 		}
-		for i := len(v.read.holds) - 1; i >= 0; i-- {
-			id := v.read.holds[i]
-			if v.read.rests[i] <= 0 && !ended {
+		for _, h := range slices.Backward(v.read.holds) {
+			if h.rest <= 0 && !ended {
 				continue
 			}
-			if rests[id] = append(rests[id], v.read.rests[i]); len(rests[id]) == nodes {
-				ids = append(ids, id)
+			if rests[h.id] = append(rests[h.id], h.rest); len(rests[h.id]) == nodes {
+				ids = append(ids, h.id)
 			}
 		}
 	}
@@ -461,8 +460,8 @@ func sortByAge(holds []hold, votes []vote) {
 	ages := map[string]time.Duration{}
 	for i := range votes {
 		if r := votes[i].read; r != nil {
-			for j, id := range r.holds {
-				ages[id] = max(ages[id], r.ages[j])
+			for _, h := range r.holds {
+				ages[h.id] = max(ages[h.id], h.age)
 			}
 		}
 	}

@@ -289,11 +289,11 @@ func (s *Service) everyEnd(votes []vote, owner string, fence int64, began time.D
 		if f, ok := has(v, owner); !ok || f != fence {
 			continue
 		}
-		for j, id := range v.read.holds {
-			end := began + v.read.rests[j] - drift(v.read.rests[j])
-			at := slices.IndexFunc(holds, func(h hold) bool { return h.id == id })
+		for _, shown := range v.read.holds {
+			end := began + shown.rest - drift(shown.rest)
+			at := slices.IndexFunc(holds, func(h hold) bool { return h.id == shown.id })
 			if at < 0 {
-				holds = append(holds, hold{id, end})
+				holds = append(holds, hold{shown.id, end})
 			} else {
 				holds[at].until = min(holds[at].until, end)
 			}
@@ -305,17 +305,17 @@ func (s *Service) everyEnd(votes []vote, owner string, fence int64, began time.D
 // everyHold is every hold of the owner that any node has.
 func everyHold(votes []vote, owner string) []string {
 	seen := map[string]bool{}
-	var holds []string
+	var ids []string
 	for _, v := range votes {
 		if v.read == nil || v.owner != owner {
 			continue
 		}
-		for _, id := range v.read.holds {
-			if !seen[id] {
-				seen[id] = true
-				holds = append(holds, id)
+		for _, h := range v.read.holds {
+			if !seen[h.id] {
+				seen[h.id] = true
+				ids = append(ids, h.id)
 			}
 		}
 	}
-	return holds
+	return ids
 }

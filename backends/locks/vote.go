@@ -87,12 +87,17 @@ type reading struct {
 	lastFence int64
 	since     bool // that owner had a grant since
 	info      string
-	age       time.Duration   // since the grant
-	told      bool            // by a renewal: this node did not grant it
-	holds     []string        // ids, the most recent first, also those that have ended
-	rests     []time.Duration // what is left of each, in the order of holds
-	ages      []time.Duration // since each was taken
-	unlock    unlocked        // what was done before for the unlock that read was asked for
+	age       time.Duration // since the grant
+	told      bool          // by a renewal: this node did not grant it
+	holds     []shownHold   // the most recent first, also those that have ended
+	unlock    unlocked      // what was done before for the unlock that read was asked for
+}
+
+// A shownHold is what a node says of one hold.
+type shownHold struct {
+	id   string
+	age  time.Duration // since it was taken
+	rest time.Duration // until it ends; 0: it has
 }
 
 // An unlocked is what a node remembers of an unlock with a request id; zero if nothing.
@@ -104,12 +109,17 @@ type unlocked struct {
 
 // live are the ids of the holds that have not ended.
 func (r *reading) live() (ids []string) {
-	for i, id := range r.holds {
-		if r.rests[i] > 0 {
-			ids = append(ids, id)
+	for _, h := range r.holds {
+		if h.rest > 0 {
+			ids = append(ids, h.id)
 		}
 	}
 	return ids
+}
+
+// has reports whether the node has this hold, ended or not.
+func (r *reading) has(id string) bool {
+	return slices.ContainsFunc(r.holds, func(h shownHold) bool { return h.id == id })
 }
 
 // parse turns a reply into a vote. Each script has its own, see the header of its file.
@@ -424,21 +434,15 @@ func parseState(m []rueidis.RedisMessage) (vote, error) {
 
 // parseHolds reads holds, their ages and what is left of them, the youngest first.
 func parseHolds(m []rueidis.RedisMessage, dst *reading) error {
-	type hold struct {
-		id        string
-		age, rest int64
-	}
-	var all []hold
 	for ; len(m) >= 3; m = m[3:] {
-		var h hold
-		if err := firstError(text(m[0], &h.id), ints(m[1:], &h.age, &h.rest)); err != nil {
+		var h shownHold
+		var age, rest int64
+		if err := firstError(text(m[0], &h.id), ints(m[1:], &age, &rest)); err != nil {
 			return err
 		}
-		all = append(all, h)
+		h.age, h.rest = millis(age), millis(rest)
+		dst.holds = append(dst.holds, h)
 	}
-	slices.SortFunc(all, func(a, b hold) int { return cmp.Or(cmp.Compare(a.age, b.age), cmp.Compare(a.id, b.id)) })
-	for _, h := range all {
-		dst.holds, dst.rests, dst.ages = append(dst.holds, h.id), append(dst.rests, millis(h.rest)), append(dst.ages, millis(h.age))
-	}
+	slices.SortFunc(dst.holds, func(a, b shownHold) int { return cmp.Or(cmp.Compare(a.age, b.age), cmp.Compare(a.id, b.id)) })
 	return nil
 }
