@@ -545,6 +545,7 @@ func TestRenew_LeavesWhatHasEnded(t *testing.T) {
 				p, c, _ := proxies(t, 2)
 				for _, ttl := range tt.ttls {
 					lock(t, p[0], "job", "alice", ttl)
+					time.Sleep(5 * time.Millisecond) // nodes tell the age of a hold in milliseconds
 				}
 				everywhere(t, p[0], c)
 				time.Sleep(1500 * time.Millisecond)

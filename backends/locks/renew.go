@@ -290,7 +290,7 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest, sp
 		g.holds = slices.DeleteFunc(g.holds, func(x hold) bool { return !slices.Contains(holdIDs(common), x.id) })
 	}
 	for _, c := range without(common, holdIDs(g.holds)) {
-		if c.until <= began { // an UNLOCK of the hold taken last means also one that has ended
+		if c.until <= began { // an UNLOCK of the hold taken last means also one that has ended, in doubt that one
 			g.holds = append(g.holds, c)
 		}
 	}
@@ -455,7 +455,8 @@ func (s *Service) holdsOf(votes []vote, owner string, fence int64, began time.Du
 	return holds
 }
 
-// sortByAge sorts holds by when they were taken, the oldest first, as the votes of a read tell.
+// sortByAge sorts holds by when they were taken, the oldest first, as the votes of a read tell: holds
+// of one millisecond stay in the order they have.
 func sortByAge(holds []hold, votes []vote) {
 	ages := map[string]time.Duration{}
 	for i := range votes {

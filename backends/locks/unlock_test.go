@@ -3,6 +3,7 @@ package locks
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -22,16 +23,25 @@ func conns(t *testing.T, nodes []*redistest.Server) []*redistest.Conn {
 	return out
 }
 
-// everywhere waits until every node has a hold on job, also those whose vote was not awaited.
+// everywhere waits until every node has the holds of job that any has, also nodes whose votes were not awaited.
 func everywhere(t *testing.T, s *Service, c []*redistest.Conn) {
 	t.Helper()
-	eventually(t, patient, "all nodes have the hold", func() bool {
-		n := int64(0)
-		for i := range c {
-			n += c[i].Do(t, "EXISTS", s.key(0, "job").lock).Int()
-		}
-		return n == int64(len(c))
+	eventually(t, patient, "all nodes have the holds", func() bool {
+		first := fields(t, s, c[0])
+		return len(first) > 0 && !slices.ContainsFunc(c[1:], func(c *redistest.Conn) bool {
+			return !slices.Equal(fields(t, s, c), first)
+		})
 	})
+}
+
+// fields are those of the node's record of job, sorted: every hold is one.
+func fields(t *testing.T, s *Service, c *redistest.Conn) (names []string) {
+	t.Helper()
+	for _, v := range c.Do(t, "HKEYS", s.key(0, "job").lock).Elems {
+		names = append(names, v.Text)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // rivalHas makes bob the holder of job on one node, under a later fence.
