@@ -4,14 +4,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"strings"
-	"time"
+
+	"github.com/lockproxy/lockproxy/integration/model/explore"
 )
 
 func main() {
 	c := defaultConfig()
-	limit := flag.Int("limit", 30_000_000, "states to visit at most")
-	broken := flag.String("broken", "", "rules to take away, by commas; 'list' names them")
 	flag.IntVar(&c.Nodes, "n", c.Nodes, "nodes, at most 3")
 	flag.IntVar(&c.Long, "long", c.Long, "the long lease, ticks")
 	flag.IntVar(&c.Short, "short", c.Short, "the short lease, ticks")
@@ -33,30 +31,14 @@ func main() {
 	flag.BoolVar(&c.Lapse, "lapse", false, "promise P6 counts: no renewal brings a lapsed lease back")
 	flag.BoolVar(&c.NoRival, "norival", false, "nobody else wants the lock")
 	flag.BoolVar(&c.ProxiesRemember, "remember", false, "proxies never forget a grant by themselves")
-	flag.Parse()
-	c.Quorum = c.Nodes/2 + 1
-	if *broken == "list" {
-		for _, v := range variants {
-			fmt.Printf("%-16s %s\n", v.name, v.about)
-		}
-		return
-	}
-	for _, name := range strings.FieldsFunc(*broken, func(r rune) bool { return r == ',' }) {
-		if !takeAway(&c, name) {
-			fmt.Fprintf(os.Stderr, "no rule is called %q; -broken list names them\n", name)
+	res := explore.Main(rulesOf(&c.Rules), func(limit int) explore.Result {
+		c.Quorum = c.Nodes/2 + 1
+		if c.Nodes < 1 || c.Nodes > maxNodes || c.Requests+c.Autos > 8 {
+			fmt.Fprintln(os.Stderr, "the search has room for 1 to 3 nodes and 8 renewals")
 			os.Exit(2)
 		}
-	}
-	if c.Nodes < 1 || c.Nodes > maxNodes || c.Requests+c.Autos > 8 {
-		fmt.Fprintln(os.Stderr, "the search has room for 1 to 3 nodes and 8 renewals")
-		os.Exit(2)
-	}
-	start := time.Now()
-	res := Search(c, *limit)
-	for _, line := range res.Trace {
-		fmt.Println(line)
-	}
-	fmt.Println(res.Summary(time.Since(start)))
+		return Search(c, limit)
+	})
 	if n := res.Counts[noRoom]; n > 0 {
 		fmt.Printf("%d steps were left out for want of a round\n", n)
 	}

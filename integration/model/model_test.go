@@ -7,19 +7,10 @@ import (
 	"github.com/lockproxy/lockproxy/integration/model/explore"
 )
 
-// search visits at most 5 million states, or under -short (the race detector makes
-// a search ten times slower) as many as take a moment, and then skips the test.
+// search visits at most 5 million states, or under -short as many as take a moment.
 func search(t *testing.T, c Config) explore.Result {
 	t.Helper()
-	limit := 5_000_000
-	if testing.Short() {
-		limit = 200_000
-	}
-	res := Search(c, limit)
-	if testing.Short() && res.Broken == "" && !res.Exhausted {
-		t.Skipf("undecided after %d states", res.States)
-	}
-	return res
+	return explore.Test(t, 5_000_000, 200_000, func(limit int) explore.Result { return Search(c, limit) })
 }
 
 func TestSoundRulesHold(t *testing.T) {
@@ -41,12 +32,7 @@ func TestSoundRulesHold(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			res := search(t, tt.c)
-			if res.Broken != "" {
-				t.Fatalf("%s\n%s", res.Broken, strings.Join(res.Trace, "\n"))
-			}
-			if !res.Exhausted {
-				t.Fatalf("not exhausted after %d states", res.States)
-			}
+			res.Holds(t)
 			if n := res.Counts[noRoom]; n > 0 {
 				t.Errorf("%d steps left out for want of a round", n)
 			}

@@ -1,5 +1,7 @@
 package main
 
+import "github.com/lockproxy/lockproxy/integration/model/explore"
+
 // A variant is the sound lock without one of its rules, and a small world in which that shows.
 type variant struct {
 	name, about string
@@ -122,13 +124,10 @@ func losing(c Config) Config          { c.Losses = 1; return c }
 func throughOneProxy(c Config) Config { c.OneProxy = true; return c }
 func longer(c Config) Config          { c.Long, c.Quarantine = c.Long+1, c.Quarantine+1; return c }
 
-// takeAway removes the named rule from c.
-func takeAway(c *Config, name string) bool {
+// rulesOf are the rules that a search may do without; taking one away changes r.
+func rulesOf(r *Rules) (all []explore.Rule) {
 	for _, v := range variants {
-		if v.name == name {
-			v.take(&c.Rules)
-			return true
-		}
+		all = append(all, explore.Rule{Name: v.name, About: v.about, Take: func() { v.take(r) }})
 	}
-	return false
+	return all
 }

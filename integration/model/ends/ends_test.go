@@ -7,27 +7,17 @@ import (
 	"github.com/lockproxy/lockproxy/integration/model/explore"
 )
 
-// search visits at most 3 million states, or under -short as many as take a moment, and
-// then skips the test.
+// search visits at most 3 million states, or under -short as many as take a moment.
 func search(t *testing.T, c *Config) explore.Result {
 	t.Helper()
-	limit := 3_000_000
-	if testing.Short() {
-		limit = 100_000
-	}
-	res := c.search(limit)
-	t.Logf("%d states", res.States)
-	if testing.Short() && res.Broken == "" && !res.Exhausted {
-		t.Skipf("undecided after %d states", res.States)
-	}
-	return res
+	return explore.Test(t, 3_000_000, 100_000, c.search)
 }
 
 func TestSoundRulesHold(t *testing.T) {
 	tests := []struct {
 		name     string
 		c        *Config
-		happened []string // without which the search proves nothing
+		happened []string
 	}{
 		{"a long and a short hold, and a rival", twoHolds(), []string{unlocked, grantedB}},
 		{"a hold renewed through the other proxy, and a rival", renewedElsewhere(), []string{unlocked, grantedB}},
@@ -39,20 +29,11 @@ func TestSoundRulesHold(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			res := search(t, tt.c)
-			if res.Broken != "" {
-				t.Fatalf("%s\n%s", res.Broken, strings.Join(res.Trace, "\n"))
-			}
-			if !res.Exhausted {
-				t.Fatalf("not exhausted after %d states", res.States)
-			}
+			res.Holds(t)
 			if n := res.Counts[noRoom]; n > 0 {
 				t.Errorf("%d steps left out for want of room", n)
 			}
-			for _, what := range tt.happened {
-				if res.Counts[what] == 0 {
-					t.Errorf("never happened: %s", what)
-				}
-			}
+			res.Happened(t, tt.happened...)
 		})
 	}
 }

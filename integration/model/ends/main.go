@@ -2,18 +2,12 @@ package main
 
 import (
 	"flag"
-	"fmt"
-	"os"
-	"strings"
-	"time"
 
 	"github.com/lockproxy/lockproxy/integration/model/explore"
 )
 
 func main() {
 	c := Config{Rules: soundRules()}
-	limit := flag.Int("limit", 30_000_000, "states to visit at most")
-	broken := flag.String("broken", "", "rules to take away, by commas; 'list' names them")
 	flag.IntVar(&c.First, "first", 2, "ttl of the hold the owner begins with, ticks")
 	flag.IntVar(&c.Second, "second", 1, "ttl of the hold it may take; 0: it takes none")
 	flag.IntVar(&c.Fresh, "fresh", 0, "ttl of a hold it may take afresh; 0: it takes none")
@@ -37,25 +31,7 @@ func main() {
 	flag.BoolVar(&c.Partly, "partly", false, "the second hold is on two nodes only")
 	flag.BoolVar(&c.Elsewhere, "elsewhere", false, "proxy 1 has renewed the first hold with the long ttl, and knows of no other")
 	flag.BoolVar(&c.CountEnds, "ends", false, "promise E counts")
-	flag.Parse()
-	if *broken == "list" {
-		for _, v := range variants {
-			fmt.Printf("%-14s %s\n", v.name, v.about)
-		}
-		return
-	}
-	for _, name := range strings.FieldsFunc(*broken, func(r rune) bool { return r == ',' }) {
-		if !takeAway(&c, name) {
-			fmt.Fprintf(os.Stderr, "no rule is called %q; -broken list names them\n", name)
-			os.Exit(2)
-		}
-	}
-	start := time.Now()
-	res := c.search(*limit)
-	for _, line := range res.Trace {
-		fmt.Println(line)
-	}
-	fmt.Println(res.Summary(time.Since(start)))
+	explore.Main(rulesOf(&c.Rules), c.search)
 }
 
 func (c *Config) search(limit int) explore.Result {

@@ -1,5 +1,7 @@
 package main
 
+import "github.com/lockproxy/lockproxy/integration/model/explore"
+
 // A variant is the sound rules without one, or with others in its place.
 type variant struct {
 	name, about string
@@ -122,13 +124,10 @@ func reenteringLong() *Config {
 	return c
 }
 
-// takeAway removes the named rule from c.
-func takeAway(c *Config, name string) bool {
+// rulesOf are the rules that a search may do without; taking one away changes r.
+func rulesOf(r *Rules) (all []explore.Rule) {
 	for _, v := range variants {
-		if v.name == name {
-			v.take(&c.Rules)
-			return true
-		}
+		all = append(all, explore.Rule{Name: v.name, About: v.about, Take: func() { v.take(r) }})
 	}
-	return false
+	return all
 }

@@ -1,5 +1,7 @@
 package main
 
+import "github.com/lockproxy/lockproxy/integration/model/explore"
+
 // Rules are what proxies and nodes do about holds that a node lacks. soundRules is the
 // set to build.
 type Rules struct {
@@ -67,13 +69,10 @@ func world(holds, renewals, losses int, but ...func(*Config)) *Config {
 func oneProxy(c *Config) { c.OneProxy = true }
 func noRival(c *Config)  { c.NoRival = true }
 
-// takeAway changes c as the named variant does.
-func takeAway(c *Config, name string) bool {
+// rulesOf are the rules that a search may do without; taking one away changes r.
+func rulesOf(r *Rules) (all []explore.Rule) {
 	for _, v := range variants {
-		if v.name == name {
-			v.take(&c.Rules)
-			return true
-		}
+		all = append(all, explore.Rule{Name: v.name, About: v.about, Take: func() { v.take(r) }})
 	}
-	return false
+	return all
 }

@@ -1,0 +1,42 @@
+package explore
+
+import (
+	"strings"
+	"testing"
+)
+
+// Test searches at most limit states, or under -short no more than short, and then skips the test if
+// that decided nothing.
+func Test(t *testing.T, limit, short int, search func(limit int) Result) Result {
+	t.Helper()
+	if testing.Short() {
+		limit = short
+	}
+	res := search(limit)
+	t.Logf("%d states", res.States)
+	if testing.Short() && res.Broken == "" && !res.Exhausted {
+		t.Skipf("undecided after %d states", res.States)
+	}
+	return res
+}
+
+// Holds wants every state to have been visited and no promise to be broken.
+func (r Result) Holds(t *testing.T) {
+	t.Helper()
+	if r.Broken != "" {
+		t.Fatalf("%s\n%s", r.Broken, strings.Join(r.Trace, "\n"))
+	}
+	if !r.Exhausted {
+		t.Fatalf("not exhausted after %d states", r.States)
+	}
+}
+
+// Happened wants every one of these to be counted: without them the search proves nothing.
+func (r Result) Happened(t *testing.T, steps ...string) {
+	t.Helper()
+	for _, what := range steps {
+		if r.Counts[what] == 0 {
+			t.Errorf("never happened: %s", what)
+		}
+	}
+}
