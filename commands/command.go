@@ -93,6 +93,7 @@ func (d dialect) like(reply []byte) dialect {
 	d.columns = 10
 	if columns, ok := elements(reply); ok && len(columns) > 0 {
 		d.columns = len(columns)
+		d.flat = string(columns[len(columns)-1]) == "*0\r\n"
 	}
 	return d
 }
@@ -104,7 +105,11 @@ func (d dialect) addEntries(reply []byte) ([]byte, bool) {
 	if !ok || len(all) == 0 {
 		return reply, false
 	}
-	d = d.like(all[0])
+	for _, e := range all {
+		if d = d.like(e); d.flat {
+			break
+		}
+	}
 	for i := range ownEntries {
 		all = append(all, ownEntries[i].appendTo(nil, d))
 	}

@@ -25,7 +25,8 @@ func entriesOf(d dialect) []byte {
 // TestOwnEntries: what COMMAND says of the verbs is what a client can make a table of,
 // as the proxy does, in each form that there was; and the keys are where they are.
 func TestOwnEntries(t *testing.T) {
-	for _, d := range []dialect{{2, 6, false}, {2, 7, false}, {2, 10, false}, {3, 7, false}, {3, 10, true}} {
+	for _, d := range []dialect{{proto: 2, columns: 6}, {proto: 2, columns: 7}, {proto: 2, columns: 10},
+		{proto: 3, columns: 7}, {proto: 3, columns: 10, display: true}, {proto: 3, columns: 10, flat: true}} {
 		reply := entriesOf(d)
 		learnt, err := table.Learn(reply)
 		if err != nil {
@@ -62,14 +63,14 @@ func TestRESP2Entries(t *testing.T) {
 	}
 	heads := regexp.MustCompile(`(?m)^[~%]\d+\r$`)
 	for name, of := range map[string]func(dialect) []byte{"COMMAND": entriesOf, "COMMAND DOCS": docs} {
-		flat := heads.ReplaceAllStringFunc(string(of(dialect{3, 10, true})), func(head string) string {
+		flat := heads.ReplaceAllStringFunc(string(of(dialect{proto: 3, columns: 10, display: true})), func(head string) string {
 			n, _ := strconv.Atoi(strings.TrimSpace(head[1:]))
 			if head[0] == '%' {
 				n *= 2
 			}
 			return fmt.Sprintf("*%d\r", n)
 		})
-		if got := string(of(dialect{2, 10, true})); got != flat {
+		if got := string(of(dialect{proto: 2, columns: 10, display: true})); got != flat {
 			t.Errorf("%s in RESP2:\n%q\nRESP3 without its types:\n%q", name, got, flat)
 		}
 	}
@@ -101,13 +102,13 @@ func TestParseUsage(t *testing.T) {
 // TestAmended: what goes upstream in place of a command, and what becomes of the reply.
 func TestAmended(t *testing.T) {
 	entry := func(name string, columns int) string {
-		return string(ownEntry([]byte(name)).appendTo(nil, dialect{2, columns, false}))
+		return string(ownEntry([]byte(name)).appendTo(nil, dialect{proto: 2, columns: columns}))
 	}
 	const ping = "*6\r\n$4\r\nping\r\n:-1\r\n*0\r\n:0\r\n:0\r\n:0\r\n"
 	docs := func(name string) string { return string(ownEntry([]byte(name)).appendDocs(nil, dialect{proto: 2})) }
 	const get = "$3\r\nget\r\n*0\r\n"
 	tests := []struct{ line, sent, reply, want string }{
-		{"COMMAND", "COMMAND", "*1\r\n" + ping, "*5\r\n" + ping + strings.TrimPrefix(string(entriesOf(dialect{2, 6, false})), "*4\r\n")},
+		{"COMMAND", "COMMAND", "*1\r\n" + ping, "*5\r\n" + ping + strings.TrimPrefix(string(entriesOf(dialect{proto: 2, columns: 6})), "*4\r\n")},
 		{"COMMAND INFO", "COMMAND INFO", "*0\r\n", "*0\r\n"},
 		{"COMMAND COUNT", "COMMAND COUNT", ":240\r\n", ":244\r\n"},
 		{"COMMAND COUNT", "COMMAND COUNT", "-NOPERM no\r\n", "-NOPERM no\r\n"},

@@ -294,7 +294,7 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 		m := &mark{shown: true, is: func(reply []byte) bool { return string(reply) == "+RESET\r\n" }}
 		if s.silent { // it may not be answered, but what follows it is
 			var question []byte
-			question, m = unknownCommand()
+			question, m = s.marker()
 			raw = slices.Concat(raw, question)
 		}
 		if !s.settleRaw(ctx, raw, m) {
@@ -333,15 +333,20 @@ func (s *Session) answered(ctx context.Context) bool {
 	if s.silent && !s.hush.loud() {
 		return true
 	}
-	question, m := unknownCommand()
+	question, m := s.marker()
 	return s.settleRaw(ctx, question, m)
 }
 
-// unknownCommand is a command that no upstream knows, and its reply: the one that
-// comes whoever the client is and whatever it may do.
-func unknownCommand() (raw []byte, m *mark) {
+// marker is a command without effect, and its reply, which is that of no other command: one that no upstream
+// knows. Valkey from 9.1 on tells clients that have not authenticated no more than that they must;
+// these are in no subscription and no transaction, and may say HELLO, here with an option that there is not.
+func (s *Session) marker() (raw []byte, m *mark) {
 	token := rand.Text()
-	return resp.AppendCommand(nil, token), &mark{is: func(reply []byte) bool {
+	raw = resp.AppendCommand(nil, token)
+	if s.own != nil && s.own.Unauthenticated() {
+		raw = resp.AppendCommand(nil, "HELLO", "2", token)
+	}
+	return raw, &mark{is: func(reply []byte) bool {
 		return len(reply) > 0 && reply[0] == '-' && bytes.Contains(reply, []byte(token))
 	}}
 }

@@ -95,6 +95,7 @@ func (e *entry) takes(n int) bool { return n == e.arity || e.arity < 0 && n >= -
 type dialect struct {
 	proto   int
 	columns int  // of an entry of COMMAND: 6 before Redis 6, 7 before 7.0, then 10
+	flat    bool // the last of them is an array also where there are no subcommands, in Valkey since 9.1
 	display bool // arguments have a display_text, since 7.2
 }
 
@@ -122,7 +123,7 @@ func (e *entry) appendTo(b []byte, d dialect) []byte {
 		b = resp.AppendBulkString(b, tip)
 	}
 	b = e.appendSpecs(b, d)
-	if len(e.subs) == 0 {
+	if len(e.subs) == 0 && !d.flat {
 		return d.appendSet(b, 0)
 	}
 	b = resp.AppendArray(b, len(e.subs))

@@ -37,7 +37,7 @@ func (s *Session) hushed() bool {
 		return s.hush.off
 	}
 	s.hush.skip = false
-	raw, _ := unknownCommand()
+	raw, _ := s.marker()
 	s.add(raw)
 	s.flushRun()
 	return true

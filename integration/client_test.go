@@ -222,8 +222,14 @@ func TestClientListFilters(t *testing.T) {
 	a, b, sub := redistest.Open(t, r.addr()), redistest.Open3(t, r.addr()), redistest.Open(t, r.addr())
 	idA, idB, idSub := clientID(t, a), clientID(t, b), clientID(t, sub)
 	sub.Do(t, "SUBSCRIBE", "c")
+	asked := idB + " " + idA
+	plain, later := redistest.Open(t, r.data.Addr()), redistest.Open(t, r.data.Addr())
+	rows, _ := clientRows(t, plain.Do(t, "CLIENT", "LIST", "ID", clientID(t, later), clientID(t, plain)))
+	if rows[0]["id"] == clientID(t, plain) { // Valkey lists them in the order in which they came
+		asked = idA + " " + idB
+	}
 	for _, tt := range []struct{ args, want string }{
-		{"ID " + idB + " " + idA, idB + " " + idA},
+		{"ID " + idB + " " + idA, asked},
 		{"ID 999999 " + idA, idA},
 		{"TYPE pubsub", idSub},
 		{"TYPE NORMAL", idA + " " + idB},

@@ -33,14 +33,24 @@ var faults = []dialogue{
 	{name: "argument without a header", bytes: "*1\r\nPING\r\n"},
 	{name: "unbalanced quotes", bytes: "SET a \"x\r\n"},
 	{name: "unbalanced single quotes", bytes: "SET a 'x\r\n"},
-	{name: "quote followed by text", bytes: "SET a \"x\"y\r\n"},
+	{name: "quote followed by text", bytes: "SET a \"x\"y\r\n", varies: true},
 	{name: "inline line over 64 KB", bytes: strings.Repeat("x", 70<<10)},
+}
+
+// refuses reports whether the plain server takes a dialogue for a fault of the protocol: Valkey from 9.1
+// on wants the line end behind a payload, and no space behind a quote.
+func (w *twin) refuses(d dialogue) bool {
+	said, _ := talk(w.plain.Addr(), d)
+	return strings.HasPrefix(said, "-ERR Protocol error: ")
 }
 
 func TestProtocolFaults(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	for _, d := range faults {
+		if d.varies && !w.refuses(d) {
+			continue
+		}
 		d.closes = true
 		for _, before := range []string{"", lines("SET a 1", "GET a") + "GET a\r\n", lines("HELLO 3")} {
 			f := d
@@ -100,12 +110,15 @@ func TestProtocolTolerated(t *testing.T) {
 	w := startTwin(t)
 	for _, d := range []dialogue{
 		{name: "negative counts are empty commands", bytes: "*-2\r\n*-9223372036854775808\r\nPING\r\n"},
-		{name: "payload not followed by a line end", bytes: "*2\r\n$4\r\nECHO\r\n$2\r\nabXX" + lines("PING")},
+		{name: "payload not followed by a line end", bytes: "*2\r\n$4\r\nECHO\r\n$2\r\nabXX" + lines("PING"), varies: true},
 		{name: "an empty bulk as the command", bytes: "*1\r\n$0\r\n\r\n" + lines("PING")},
 		{name: "inline with a lone line feed", bytes: "PING\nECHO x\n"},
 		{name: "inline of almost 64 KB", bytes: "ECHO " + strings.Repeat("x", 60<<10) + "\r\n"},
 		{name: "upper, lower and mixed case", bytes: lines("set a 1", "GeT a", "multi", "get a", "exec", "subscribe c", "unsubscribe c", "select 1", "hello 2", "quit")},
 	} {
+		if d.varies && w.refuses(d) {
+			continue
+		}
 		w.compare(t, d)
 		d.chunks = -1
 		w.compare(t, d)

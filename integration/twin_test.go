@@ -82,6 +82,7 @@ type dialogue struct {
 	// refused says that an AUTH in it is refused. To mute servers it is sent command by
 	// command, each behind the answer to the one before.
 	refused bool
+	varies  bool // servers differ in whether it is a fault
 }
 
 // marker is sent behind a dialogue; its reply is the last.

@@ -108,6 +108,14 @@ func (c *Conn) ActAsAnybody() {
 	c.home.joinLocked(c, nil)
 }
 
+// Unauthenticated reports whether the server wants authentication on c, and nobody has tried, as far
+// as ActAs and ActAsAnybody said.
+func (c *Conn) Unauthenticated() bool {
+	c.home.mu.Lock()
+	defer c.home.mu.Unlock()
+	return c.login != nil && c.login.noAuth
+}
+
 // Revoked says that the connection ended because the upstream no longer takes the
 // credentials it was made with.
 func (c *Conn) Revoked() bool { return c.reason() == errRevoked }
