@@ -3,6 +3,7 @@ package locks
 import (
 	"errors"
 	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -478,6 +479,28 @@ func TestUnclaimedWhatWasReadMeanwhile(t *testing.T) {
 	m.unclaim(h, g, holds)
 	if got := m.recall(h).holds; len(got) != 1 {
 		t.Errorf("holds %v", got)
+	}
+}
+
+// TestMemory_GrantedWhatWasRead: a RENEW read the hold before its LOCK was decided. It is there once, ends when
+// that RENEW lets it end, and the LOCK tells no later end.
+func TestMemory_GrantedWhatWasRead(t *testing.T) {
+	t.Parallel()
+	for _, renewed := range []time.Duration{5 * time.Second, time.Minute} {
+		h, first := holder{0, "job", "alice"}, version{lineage: "first"}
+		m, err := newMemory(10, func() time.Duration { return 0 }, new(meter.Histogram))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.granted(h, grant{fence: 7, version: first}, hold{"old", 30 * time.Second}, 0, 1, 0)
+		m.replace(h, m.recall(h), grant{fence: 7, holds: []hold{{"old", renewed}, {"new", renewed}}})
+		holds, until := m.granted(h, grant{fence: 7, version: first}, hold{"new", 30 * time.Second}, 0, 2, 0)
+		if want := min(renewed, 30*time.Second); holds != 2 || until != want {
+			t.Errorf("renewed for %v: the LOCK tells %d holds until %v, want 2 until %v", renewed, holds, until, want)
+		}
+		if got := m.recall(h).holds; !slices.Equal(got, []hold{{"old", renewed}, {"new", renewed}}) {
+			t.Errorf("renewed for %v: holds %v", renewed, got)
+		}
 	}
 }
 

@@ -242,7 +242,10 @@ func (m *memory) granted(h holder, g grant, taken hold, asked, count int, waited
 	case p.asked != asked:
 		taken.until = min(taken.until, p.until())
 	}
-	if p.holds = append(p.holds, taken); len(p.holds) > MaxHolds {
+	if !slices.Contains(holdIDs(p.holds), taken.id) { // else a RENEW has read it meanwhile
+		p.holds = append(p.holds, taken)
+	}
+	if len(p.holds) > MaxHolds {
 		p.holds = liveHolds(p.holds, now)
 	}
 	live := countHolds(holdIDs(liveHolds(p.holds, now)))
