@@ -113,7 +113,7 @@ func (c *Conn) ActAsAnybody() {
 func (c *Conn) Unauthenticated() bool {
 	c.home.mu.Lock()
 	defer c.home.mu.Unlock()
-	return c.login != nil && c.login.noAuth
+	return c.login != nil && c.login.noAuth && c.login.err == nil
 }
 
 // Revoked says that the connection ended because the upstream no longer takes the
