@@ -25,21 +25,22 @@ const (
 
 // tempting are the faults under which a mutant shows soonest; those not here show in the mix.
 var tempting = map[string]string{
-	"no-drift":                "node-pause,delay,drift",
+	"no-drift":                "client-pause,client-kill,drift",
+	"kept-by-one":             "skew,proxy-kill,node-pause,partition,cut,aimed-cut",
 	"no-second-round":         "skew,node-pause,partition,proxy-pause,cut,aimed-cut",
 	"no-quarantine":           forgetful,
 	"undo-by-owner":           "proxy-pause,node-pause,client-pause,half-open,delay",
 	"relative-holds":          "proxy-pause,node-pause,client-pause,half-open,delay",
 	"renewal-after-validity":  "node-pause,proxy-pause,client-pause,partition,delay",
 	"revival":                 "node-pause,proxy-pause,client-pause,partition,delay",
-	"validity-from-the-reply": "aimed-pause,aimed-proxy,delay",
+	"validity-from-the-reply": "aimed-pause,delay,client-pause,client-kill",
 	"unlock-by-owner":         "client-pause,delay",
 	"force-unnoted":           "force,proxy-pause,aimed-cut,aimed-pause",
 	"short-quarantine":        forgetful,
 	"enlisted-at-once":        "node-flush,aimed-cut,client-pause",
 	"shortened-unnoted":       "aimed-cut,aimed-pause,client-pause,delay",
 	"note-ignored":            "aimed-cut,aimed-pause,client-pause,delay",
-	"renewal-from-the-reply":  "aimed-pause,aimed-proxy,delay",
+	"renewal-from-the-reply":  "aimed-pause,delay,client-pause,client-kill",
 	"session-to-the-end":      "aimed-cut,partition,proxy-pause,cut",
 }
 
@@ -47,7 +48,7 @@ var tempting = map[string]string{
 const forgetful = "forget-in-turn,client-pause,aimed-cut"
 
 // longer are max-ttls other than the usual, for what shows while a lease lasts.
-var longer = map[string]string{"enlisted-at-once": "6s"}
+var longer = map[string]string{"enlisted-at-once": "6s", "no-drift": "6s"}
 
 const notNoticed = "not noticed"
 

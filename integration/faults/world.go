@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -103,18 +104,21 @@ func (w *world) startNode(i int, lib string, only []string) *node {
 	}
 	ppm := int64(0)
 	if slices.Contains(only, "drift") {
-		ppm = int64(w.seed>>(8*i)%9000) - 4500 // any two within 1 %
+		ppm = w.chance(i).Int64N(9000) - 4500 // any two within 1 %
 	}
 	c, err := newClock(w.dir, lib, ppm)
 	if err != nil {
 		w.tb.Fatal(err)
 	}
 	w.tb.Cleanup(c.close) // after the server, which is started later
-	if slices.Contains(only, "skew") && i == int(w.seed>>4%3) {
+	if slices.Contains(only, "skew") && i == w.chance(-1).IntN(w.voters) {
 		c.step(3 * time.Second)
 	}
 	return &node{redistest.StartWith(w.tb, c.env, args...), c}
 }
+
+// chance is what the seed leaves to chance about one node, or with -1 about all.
+func (w *world) chance(node int) *rand.Rand { return rand.New(rand.NewPCG(w.seed, uint64(node+2))) }
 
 func (w *world) startProxy(p int, args []string) *redistest.Proxy {
 	addr, err := redistest.FreeAddr()
