@@ -48,7 +48,7 @@ var tempting = map[string]string{
 const forgetful = "forget-in-turn,client-pause,aimed-cut"
 
 // longer are max-ttls other than the usual, for what shows while a lease lasts.
-var longer = map[string]string{"enlisted-at-once": "6s", "no-drift": "6s"}
+var longer = map[string]string{"enlisted-at-once": "6s", "no-drift": "20s", "kept-by-one": "6s"}
 
 const notNoticed = "not noticed"
 

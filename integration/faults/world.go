@@ -104,7 +104,10 @@ func (w *world) startNode(i int, lib string, only []string) *node {
 	}
 	ppm := int64(0)
 	if slices.Contains(only, "drift") {
-		ppm = w.chance(i).Int64N(9000) - 4500 // any two within 1 %
+		chance := w.chance(i)
+		if ppm = 3000 + chance.Int64N(1500); chance.IntN(2) == 0 { // any two within 1 %
+			ppm = -ppm
+		}
 	}
 	c, err := newClock(w.dir, lib, ppm)
 	if err != nil {
