@@ -42,6 +42,10 @@ var tempting = map[string]string{
 	"note-ignored":            "aimed-cut,aimed-pause,client-pause,delay",
 	"renewal-from-the-reply":  "aimed-pause,delay,client-pause,client-kill",
 	"session-to-the-end":      "aimed-cut,partition,proxy-pause,cut",
+	"lease-cut-short":         "client-pause,delay",
+	"fence-of-the-first":      "skew,node-pause,partition,proxy-pause,cut,aimed-cut",
+	"restart-unseen":          "node-kill,aimed-kill",
+	"renewal-by-one":          "node-pause,aimed-pause,aimed-cut,cut",
 }
 
 // forgetful are the faults that show what a node that forgot must not do.

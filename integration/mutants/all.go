@@ -94,6 +94,20 @@ local removed, left, told, listeners, freed = 0, 0, false, 0, false
 		Edits:   []Edit{{"scripts/release.lua", "  local ends, n = ending_without()\n", "  local ends, n = ending_without()\n  if asked then ends, n = 0, 0 end\n"}},
 	},
 	{
+		Name:   "lease-cut-short",
+		Breaks: "a node keeps a lease to its end: freed 50 ms before, the name is another's while the validity that was told runs",
+		Edits: []Edit{{"scripts/acquire.lua", "if h and h.owner ~= owner then return", `if h and h.owner ~= owner and h.rest < 50 then
+  redis.call('DEL', KEYS[1])
+  h = nil
+end
+if h and h.owner ~= owner then return`}},
+	},
+	{
+		Name:   "fence-of-the-first",
+		Breaks: "a new grant has the largest fence that a node of the quorum gave it: the first one's may be below one told before",
+		Edits:  []Edit{{"backends/locks/tally.go", "t.fence = max(t.fence, votes[i].fence)\n", "t.fence = cmp.Or(t.fence, votes[i].fence)\n"}, {"backends/locks/tally.go", "import (\n", "import (\n\t\"cmp\"\n"}},
+	},
+	{
 		Name:    "force-unnoted",
 		Breaks:  "FORCE notes the grant on a quorum before it takes it: an UNLOCK by the owner's proxy takes a rival's try for a release in time",
 		Profile: "force",
@@ -124,6 +138,11 @@ local removed, left, told, listeners, freed = 0, 0, false, 0, false
 		},
 	},
 	{
+		Name:   "restart-unseen",
+		Breaks: "a node that restarted may have forgotten leases, also with the record that says who it was: it does not vote for max-ttl",
+		Edits:  []Edit{{"scripts/prologue.lua", "if at then replid = string.sub(info, at + 14, at + 53) end", ""}},
+	},
+	{
 		Name:    "enlisted-at-once",
 		Breaks:  "a node without a record next to others that have one has forgotten: taken for new it votes at once",
 		Profile: "long leases",
@@ -141,6 +160,11 @@ local removed, left, told, listeners, freed = 0, 0, false, 0, false
 		Breaks:  "a release counts a node with a note only by the hold itself: what the proxy remembers of the validity was shortened",
 		Profile: "force",
 		Edits:   []Edit{{"backends/locks/tally.go", "v.ballot != stale && !v.noted &&", "v.ballot != stale &&"}},
+	},
+	{
+		Name:   "renewal-by-one",
+		Breaks: "a majority decides of a renewal: where one node moved the lease, the others free it before",
+		Edits:  []Edit{{"backends/locks/tally.go", "done = func(v *vote) bool { return v.ballot == yes && !v.told }\n\t}\n\treturn rule(votes, q,", "done = func(v *vote) bool { return v.ballot == yes && !v.told }\n\t}\n\treturn rule(votes, 1,"}},
 	},
 	{
 		Name:    "renewal-from-the-reply",
