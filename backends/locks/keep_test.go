@@ -2,8 +2,8 @@ package locks
 
 import (
 	"errors"
-	"strconv"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"

@@ -44,7 +44,7 @@ var tempting = map[string]string{
 	"session-to-the-end":      "aimed-cut,partition,proxy-pause,cut",
 	"lease-cut-short":         "client-pause,delay",
 	"fence-of-the-first":      "skew,node-pause,partition,proxy-pause,cut,aimed-cut",
-	"restart-unseen":          "node-kill,aimed-kill",
+	"restart-unseen":          forgetful,
 	"renewal-by-one":          "node-pause,aimed-pause,aimed-cut,cut",
 }
 
