@@ -617,6 +617,7 @@ func TestSessionShortenedElsewhere(t *testing.T) {
 	nodes := redistest.StartNodes(t, 3)
 	o := Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, MaxTTL: time.Minute}
 	s, other := serve(t, o), serve(t, o)
+	allVote(t, []*Service{s, other})
 	for _, owner := range []string{"alice", "a 7 b:\r\n\x00lockproxy:lock:0:job"} {
 		c := newClient(s)
 		name := "job:" + owner
@@ -645,6 +646,7 @@ func TestSessionForcedElsewhere(t *testing.T) {
 	nodes := redistest.StartNodes(t, 3)
 	o := Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, MaxTTL: time.Minute}
 	s, other := serve(t, o), serve(t, o)
+	allVote(t, []*Service{s, other})
 	c := newClient(s)
 	g := c.lock(t, "job", "alice", time.Minute, 0)
 	hearsCuts(t, s)
