@@ -531,6 +531,17 @@ func TestRenew_OfAHoldThatAQuorumMayHave(t *testing.T) {
 	unlock(t, p[0], "job", "alice", 0)
 }
 
+// TestSortByAge_SameMillisecond: the hold that ends first counts as taken last, in whatever order nodes list them.
+func TestSortByAge_SameMillisecond(t *testing.T) {
+	for _, ends := range [][]time.Duration{{time.Minute, time.Second}, {time.Second, time.Minute}} {
+		holds := []hold{{"a", ends[0]}, {"b", ends[1]}, {"older", time.Second}}
+		sortByAge(holds, []vote{{read: &reading{holds: []shownHold{{"a", 7, 1}, {"b", 7, 1}, {"older", 8, 1}}}}})
+		if holds[0].id != "older" || holds[2].until != time.Second {
+			t.Errorf("%v: sorted %v", ends, holds)
+		}
+	}
+}
+
 // TestRenew_LeavesWhatHasEnded, through whichever proxy: a hold that has ended stays so, and is still the one
 // that an UNLOCK gives back if it was taken last.
 func TestRenew_LeavesWhatHasEnded(t *testing.T) {

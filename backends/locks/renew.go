@@ -290,7 +290,7 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest, sp
 		g.holds = slices.DeleteFunc(g.holds, func(x hold) bool { return !slices.Contains(holdIDs(common), x.id) })
 	}
 	for _, c := range without(common, holdIDs(g.holds)) {
-		if c.until <= began { // an UNLOCK of the hold taken last means also one that has ended, in doubt that one
+		if c.until <= began { // an UNLOCK of the hold taken last means also one that has ended
 			g.holds = append(g.holds, c)
 		}
 	}
@@ -455,8 +455,9 @@ func (s *Service) holdsOf(votes []vote, owner string, fence int64, began time.Du
 	return holds
 }
 
-// sortByAge sorts holds by when they were taken, the oldest first, as the votes of a read tell: holds
-// of one millisecond stay in the order they have.
+// sortByAge sorts holds by when they were taken, the oldest first, as the votes of a read tell, in
+// milliseconds. Of holds of one millisecond the one that ends first is last: the UNLOCK that
+// gives it back, and meant another, leaves the lock held.
 func sortByAge(holds []hold, votes []vote) {
 	ages := map[string]time.Duration{}
 	for i := range votes {
@@ -466,5 +467,7 @@ func sortByAge(holds []hold, votes []vote) {
 			}
 		}
 	}
-	slices.SortStableFunc(holds, func(a, b hold) int { return cmp.Compare(ages[b.id], ages[a.id]) })
+	slices.SortStableFunc(holds, func(a, b hold) int {
+		return cmp.Or(cmp.Compare(ages[b.id], ages[a.id]), cmp.Compare(b.until, a.until))
+	})
 }
