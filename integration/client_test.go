@@ -223,9 +223,10 @@ func TestClientListFilters(t *testing.T) {
 	idA, idB, idSub := clientID(t, a), clientID(t, b), clientID(t, sub)
 	sub.Do(t, "SUBSCRIBE", "c")
 	asked := idB + " " + idA
-	plain, later := redistest.Open(t, r.data.Addr()), redistest.Open(t, r.data.Addr())
-	rows, _ := clientRows(t, plain.Do(t, "CLIENT", "LIST", "ID", clientID(t, later), clientID(t, plain)))
-	if rows[0]["id"] == clientID(t, plain) { // Valkey lists them in the order in which they came
+	plain := redistest.Open(t, r.data.Addr())
+	first, second := clientID(t, plain), clientID(t, redistest.Open(t, r.data.Addr()))
+	rows, _ := clientRows(t, plain.Do(t, "CLIENT", "LIST", "ID", second, first))
+	if rows[0]["id"] == first { // Valkey lists them in the order in which they came
 		asked = idA + " " + idB
 	}
 	for _, tt := range []struct{ args, want string }{

@@ -32,7 +32,7 @@ func (s *Service) prepareFresh(ctx context.Context, r *LockRequest) error {
 		if v.ballot != yes || v.owner != r.Owner {
 			continue
 		}
-		if tag != "" && slices.ContainsFunc(v.read.holds, func(x shownHold) bool { return holdTag(x.id) == tag }) {
+		if tag != "" && slices.ContainsFunc(v.read.holds, func(x nodeHold) bool { return holdTag(x.id) == tag }) {
 			return nil // this very request was granted before
 		}
 		r.dropped = max(r.dropped, v.fence)

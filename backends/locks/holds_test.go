@@ -25,7 +25,7 @@ func refusing(t *testing.T, node *redistest.Conn, do func()) {
 // majorities has alice take the name three times, with another node out at each but the first.
 func majorities(t *testing.T, s *Service, c []*redistest.Conn, lock func() Grant) {
 	t.Helper()
-	allVote(t, []*Service{s})
+	allVote(t, s)
 	g := lock()
 	everywhere(t, s, c)
 	for i, out := range []int{2, 0} {
@@ -128,7 +128,7 @@ func TestLock_ConcludedAfterRenew(t *testing.T) {
 			t.Parallel()
 			s, nodes := start(t, 3)
 			c := conns(t, nodes)
-			allVote(t, []*Service{s})
+			allVote(t, s)
 			g := lock(t, s, "job", "alice", 10*time.Second)
 			a, j := s.newAcquisition(LockRequest{Name: "job", Owner: "alice", TTL: 50 * time.Second})
 			round := s.ask(askAcquire, j, s.decided)
@@ -167,7 +167,7 @@ func TestRenew_DoesNotReviveALease(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	c := conns(t, nodes)
-	allVote(t, []*Service{s})
+	allVote(t, s)
 	g := lock(t, s, "job", "alice", 50*time.Second)
 	everywhere(t, s, c)
 	k, fence := s.key(0, "job"), strconv.FormatInt(g.Fence, 10)
@@ -425,7 +425,7 @@ func TestRenew_SparesALOCKUnderWay(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	c := conns(t, nodes)
-	allVote(t, []*Service{s})
+	allVote(t, s)
 	lock(t, s, "job", "alice", 10*time.Second)
 	h := holder{0, "job", "alice"}
 	spared, end := s.underway.since(h)
@@ -510,7 +510,7 @@ func TestMemory_Oldest(t *testing.T) {
 func TestRenew_OfAHoldThatAQuorumMayHave(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
-	allVote(t, p)
+	allVote(t, p...)
 	lock(t, p[0], "job", "alice", 30*time.Second)
 	everywhere(t, p[0], c)
 	refusing(t, c[1], func() {
@@ -535,7 +535,7 @@ func TestRenew_OfAHoldThatAQuorumMayHave(t *testing.T) {
 func TestSortByAge_SameMillisecond(t *testing.T) {
 	for _, ends := range [][]time.Duration{{time.Minute, time.Second}, {time.Second, time.Minute}} {
 		holds := []hold{{"a", ends[0]}, {"b", ends[1]}, {"older", time.Second}}
-		sortByAge(holds, []vote{{read: &reading{holds: []shownHold{{"a", 7, 1}, {"b", 7, 1}, {"older", 8, 1}}}}})
+		sortByAge(holds, []vote{{read: &reading{holds: []nodeHold{{"a", 7, 1}, {"b", 7, 1}, {"older", 8, 1}}}}})
 		if holds[0].id != "older" || holds[2].until != time.Second {
 			t.Errorf("%v: sorted %v", ends, holds)
 		}

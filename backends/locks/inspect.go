@@ -38,16 +38,16 @@ func eachHold(votes []vote, match func(*vote) bool) []HeldFor {
 		if !match(v) {
 			continue
 		}
-		for _, shown := range v.read.holds {
-			if shown.rest <= 0 {
+		for _, h := range v.read.holds {
+			if h.rest <= 0 {
 				continue
 			}
-			h := seen[takenAs(shown.id)]
-			if h == nil {
-				h = &HeldFor{}
-				seen[takenAs(shown.id)] = h
+			held := seen[takenAs(h.id)]
+			if held == nil {
+				held = &HeldFor{}
+				seen[takenAs(h.id)] = held
 			}
-			h.Taken, h.Left = max(h.Taken, shown.age), max(h.Left, shown.rest)
+			held.Taken, held.Left = max(held.Taken, h.age), max(held.Left, h.rest)
 		}
 	}
 	var all []HeldFor

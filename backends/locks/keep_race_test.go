@@ -130,7 +130,7 @@ func TestTenThousandLocks(t *testing.T) {
 	const locks = 10_000
 	nodes := redistest.StartNodes(t, 3)
 	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 2 * time.Second, MaxTTL: 10 * time.Minute})
-	allVote(t, []*Service{s})
+	allVote(t, s)
 	ttl := 20 * time.Second
 	take := func(c *client, n int) (took time.Duration) {
 		began := time.Now()

@@ -614,10 +614,8 @@ func hearsCuts(t *testing.T, s *Service) {
 // lease before that ends.
 func TestSessionShortenedElsewhere(t *testing.T) {
 	t.Parallel()
-	nodes := redistest.StartNodes(t, 3)
-	o := Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, MaxTTL: time.Minute}
-	s, other := serve(t, o), serve(t, o)
-	allVote(t, []*Service{s, other})
+	p := rivals(t, 2, redistest.StartNodes(t, 3))
+	s, other := p[0], p[1]
 	for _, owner := range []string{"alice", "a 7 b:\r\n\x00lockproxy:lock:0:job"} {
 		c := newClient(s)
 		name := "job:" + owner
@@ -643,10 +641,8 @@ func TestSessionShortenedElsewhere(t *testing.T) {
 // TestSessionForcedElsewhere hears of it at once, not at its next renewal.
 func TestSessionForcedElsewhere(t *testing.T) {
 	t.Parallel()
-	nodes := redistest.StartNodes(t, 3)
-	o := Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, MaxTTL: time.Minute}
-	s, other := serve(t, o), serve(t, o)
-	allVote(t, []*Service{s, other})
+	p := rivals(t, 2, redistest.StartNodes(t, 3))
+	s, other := p[0], p[1]
 	c := newClient(s)
 	g := c.lock(t, "job", "alice", time.Minute, 0)
 	hearsCuts(t, s)

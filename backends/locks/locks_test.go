@@ -241,13 +241,13 @@ func rivals(t *testing.T, n int, nodes []*redistest.Server) []*Service {
 	for range n {
 		all = append(all, serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient}))
 	}
-	allVote(t, all)
+	allVote(t, all...)
 	return all
 }
 
 // allVote waits until every one of these has seen all nodes vote: while several enlist new
 // nodes at once, one of them may find too few.
-func allVote(t *testing.T, services []*Service) {
+func allVote(t *testing.T, services ...*Service) {
 	t.Helper()
 	for _, s := range services {
 		eventually(t, 2*time.Minute, "all nodes vote", func() bool { return allVoting(s) })
@@ -650,7 +650,7 @@ func TestABurstQueuesBeforeItsClockStarts(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 2500 * time.Millisecond, Rounds: 1})
-	allVote(t, []*Service{s})
+	allVote(t, s)
 	s.slots <- struct{}{} // somebody has the only round
 	time.AfterFunc(3500*time.Millisecond, s.leave)
 	if g := lock(t, s, "second", "alice", 4*time.Second); g.Validity < 1500*time.Millisecond {

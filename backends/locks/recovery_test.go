@@ -44,7 +44,7 @@ func TestTwoProxiesEnlistNewNodesTogether(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	allVote(t, p)
+	allVote(t, p...)
 }
 
 // forgetful are options under which a node that forgot is back within a second or two.

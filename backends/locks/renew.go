@@ -435,7 +435,7 @@ func (s *Service) holdsOf(votes []vote, owner string, fence int64, began time.Du
 		if f, ok := has(v, owner); !ok || f != fence {
 			continue
 		}
-		for _, h := range slices.Backward(v.read.holds) {
+		for _, h := range v.read.holds {
 			if h.rest <= 0 && !ended {
 				continue
 			}

@@ -23,7 +23,7 @@ func proxies(t *testing.T, n int) ([]*Service, []*redistest.Conn, []*redistest.S
 	for range n {
 		p = append(p, serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient}))
 	}
-	allVote(t, p)
+	allVote(t, p...)
 	return p, conns(t, nodes), nodes
 }
 
@@ -92,17 +92,7 @@ func TestManyRequestsAreManyHolds(t *testing.T) {
 				t.Fatalf("request %d: %d holds", i, g.Holds)
 			}
 		}
-		eventually(t, patient, "all nodes have the hold", func() bool { // else the next proxy may count one less
-			n := 0
-			for k := range c {
-				for _, v := range c[k].Do(t, "HKEYS", p[0].key(0, "job").lock).Elems {
-					if holdTag(v.Text) == requestTag(holder{0, "job", "alice"}, strconv.Itoa(i)) {
-						n++
-					}
-				}
-			}
-			return n == len(c)*(1+i%3)
-		})
+		everywhere(t, p[0], c) // else the next proxy may count one less
 	}
 	for i := range many {
 		giveBack(t, p[i%2], "alice", "u"+strconv.Itoa(i), many-1-i)
@@ -431,7 +421,7 @@ func TestAnUnlockWithoutAnswer(t *testing.T) {
 	for range 2 {
 		p = append(p, serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 2 * time.Second}))
 	}
-	allVote(t, p)
+	allVote(t, p...)
 	c := conns(t, nodes)
 	request(t, p[0], "alice", "outer")
 	request(t, p[0], "alice", "x")
@@ -670,7 +660,7 @@ func TestRequestsOnEmbeddedNodes(t *testing.T) {
 	for range 2 {
 		p = append(p, serve(t, Options{Nodes: nodesAt(t, at...), NodeTimeout: patient}))
 	}
-	allVote(t, p)
+	allVote(t, p...)
 	outer := request(t, p[0], "alice", "outer")
 	for i := range 4 {
 		if g := request(t, p[i%2], "alice", "x"); g.Holds != 2 || g.Fence != outer.Fence {

@@ -107,7 +107,7 @@ func TestNodesThatRefuseWrites(t *testing.T) {
 				n.Do(t, "ACL", "SETUSER", "locks", "on", ">secret", "~lockproxy:*", "&lockproxy:*", "+@all")
 			}
 			s, log := startLogged(t, nodes, way.user)
-			eventually(t, 10*time.Second, "all vote", func() bool { return allVoting(s) })
+			allVote(t, s)
 			lock(t, s, "kept", "alice", 50*time.Second)
 			eventually(t, 10*time.Second, "all have it", func() bool { return inspect(t, s, "kept").Holding.Votes == 3 })
 
@@ -192,7 +192,7 @@ func TestANodeIsNotWrittenToByLooking(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 1)
 	s, _ := startLogged(t, nodes, "")
-	allVote(t, []*Service{s})
+	allVote(t, s)
 	lock(t, s, "job", "alice", 50*time.Second)
 	sets := nodes[0].Calls(t, "set")
 	spoke := regexp.MustCompile(`(?m)^(m\d+ .*)\n.*\n`)
@@ -229,7 +229,7 @@ func TestANodeThatLetsNobodyIn(t *testing.T) {
 		n.Do(t, "ACL", "SETUSER", "locks", "on", ">secret", "~lockproxy:*", "&lockproxy:*", "+@all")
 	}
 	s, _ := startLogged(t, nodes, "redis://locks:secret@")
-	allVote(t, []*Service{s})
+	allVote(t, s)
 	lock(t, s, "job", "alice", 50*time.Second)
 	nodes[0].Do(t, "ACL", "SETUSER", "locks", "resetpass", ">other")
 	nodes[0].Do(t, "CLIENT", "KILL", "USER", "locks")
@@ -258,7 +258,7 @@ func TestOneRefusalIsNoState(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 1)
 	s, log := startLogged(t, nodes, "")
-	allVote(t, []*Service{s})
+	allVote(t, s)
 	lock(t, s, "job", "alice", 50*time.Second)
 	stays(t, 1, s, func() bool { return allVoting(s) })
 	s.nodes[0].doubt(&vote{err: &RefusalError{"OOM"}})
@@ -294,7 +294,7 @@ func TestANodeThatIsDown(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	s, log := startLogged(t, nodes, "")
-	allVote(t, []*Service{s})
+	allVote(t, s)
 	lock(t, s, "job", "alice", 50*time.Second)
 	nodes[0].Kill()
 	down := func(i int) func() bool {

@@ -289,11 +289,11 @@ func (s *Service) everyEnd(votes []vote, owner string, fence int64, began time.D
 		if f, ok := has(v, owner); !ok || f != fence {
 			continue
 		}
-		for _, shown := range v.read.holds {
-			end := began + shown.rest - drift(shown.rest)
-			at := slices.IndexFunc(holds, func(h hold) bool { return h.id == shown.id })
+		for _, h := range v.read.holds {
+			end := began + h.rest - drift(h.rest)
+			at := slices.IndexFunc(holds, func(o hold) bool { return o.id == h.id })
 			if at < 0 {
-				holds = append(holds, hold{shown.id, end})
+				holds = append(holds, hold{h.id, end})
 			} else {
 				holds[at].until = min(holds[at].until, end)
 			}

@@ -89,12 +89,12 @@ type reading struct {
 	info      string
 	age       time.Duration // since the grant
 	told      bool          // by a renewal: this node did not grant it
-	holds     []shownHold   // the most recent first, also those that have ended
-	unlock    unlocked      // what was done before for the unlock that read was asked for
+	holds     []nodeHold    // the most recent first, also those that have ended
+	unlock    unlocked      // what this node remembers of the UNLOCK whose request id the read named
 }
 
-// A shownHold is what a node says of one hold.
-type shownHold struct {
+// A nodeHold is what a node says of one hold.
+type nodeHold struct {
 	id   string
 	age  time.Duration // since it was taken
 	rest time.Duration // until it ends; 0: it has
@@ -119,7 +119,7 @@ func (r *reading) live() (ids []string) {
 
 // has reports whether the node has this hold, ended or not.
 func (r *reading) has(id string) bool {
-	return slices.ContainsFunc(r.holds, func(h shownHold) bool { return h.id == id })
+	return slices.ContainsFunc(r.holds, func(h nodeHold) bool { return h.id == id })
 }
 
 // parse turns a reply into a vote. Each script has its own, see the header of its file.
@@ -435,7 +435,7 @@ func parseState(m []rueidis.RedisMessage) (vote, error) {
 // parseHolds reads holds, their ages and what is left of them, the youngest first.
 func parseHolds(m []rueidis.RedisMessage, dst *reading) error {
 	for ; len(m) >= 3; m = m[3:] {
-		var h shownHold
+		var h nodeHold
 		var age, rest int64
 		if err := firstError(text(m[0], &h.id), ints(m[1:], &age, &rest)); err != nil {
 			return err
@@ -443,6 +443,6 @@ func parseHolds(m []rueidis.RedisMessage, dst *reading) error {
 		h.age, h.rest = millis(age), millis(rest)
 		dst.holds = append(dst.holds, h)
 	}
-	slices.SortFunc(dst.holds, func(a, b shownHold) int { return cmp.Or(cmp.Compare(a.age, b.age), cmp.Compare(a.id, b.id)) })
+	slices.SortFunc(dst.holds, func(a, b nodeHold) int { return cmp.Or(cmp.Compare(a.age, b.age), cmp.Compare(a.id, b.id)) })
 	return nil
 }

@@ -196,7 +196,7 @@ func TestWaitBehindAMasterThatHangs(t *testing.T) {
 	for range 2 {
 		p = append(p, hearing(serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 300 * time.Millisecond})))
 	}
-	allVote(t, p)
+	allVote(t, p...)
 	holder := lock(t, p[0], "job", "", time.Minute).Owner
 	w := waitFor(t, p[0], "job", "")
 	asleep(t, p[0])

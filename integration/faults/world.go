@@ -104,8 +104,8 @@ func (w *world) startNode(i int, lib string, only []string) *node {
 	}
 	ppm := int64(0)
 	if slices.Contains(only, "drift") {
-		chance := w.chance(i)
-		if ppm = 3000 + chance.Int64N(1500); chance.IntN(2) == 0 { // any two within 1 %
+		random := w.random(i)
+		if ppm = 3000 + random.Int64N(1500); random.IntN(2) == 0 { // any two within 1 %
 			ppm = -ppm
 		}
 	}
@@ -114,14 +114,14 @@ func (w *world) startNode(i int, lib string, only []string) *node {
 		w.tb.Fatal(err)
 	}
 	w.tb.Cleanup(c.close) // after the server, which is started later
-	if slices.Contains(only, "skew") && i == w.chance(-1).IntN(w.voters) {
+	if slices.Contains(only, "skew") && i == w.random(-1).IntN(w.voters) {
 		c.step(3 * time.Second)
 	}
 	return &node{redistest.StartWith(w.tb, c.env, args...), c}
 }
 
-// chance is what the seed leaves to chance about one node, or with -1 about all.
-func (w *world) chance(node int) *rand.Rand { return rand.New(rand.NewPCG(w.seed, uint64(node+2))) }
+// random is the source of what the seed decides about one node, or with -1 about all.
+func (w *world) random(node int) *rand.Rand { return rand.New(rand.NewPCG(w.seed, uint64(node+2))) }
 
 func (w *world) startProxy(p int, args []string) *redistest.Proxy {
 	addr, err := redistest.FreeAddr()
