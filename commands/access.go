@@ -85,7 +85,7 @@ func (w *word) last() (no []byte, known bool) {
 // must not have the rights.
 func (a *access) about(s *Session, name ...string) *word {
 	own := int64(0)
-	if s.stays() {
+	if s.mustStayPinned() {
 		own = s.profile.ID
 	}
 	b := a.salt[:len(a.salt):len(a.salt)]
@@ -115,7 +115,7 @@ func (a *access) about(s *Session, name ...string) *word {
 // nothing is known is let in, as by admit: locks must be had while the upstream is not.
 // One that is known to be limited needs a word on the name.
 func (s *Session) mayLock(ctx context.Context, name string) error {
-	if s.mode == onRaw && s.anonymous() && s.d.opt.Upstream.Pool().WantsAuth() { // who it is only that connection knows
+	if s.mode == onPassthrough && s.anonymous() && s.d.opt.Upstream.Pool().WantsAuth() { // who it is only that connection knows
 		return s.mayLockRaw(ctx, name)
 	}
 	limits, known := s.hear(ctx, s.d.access.about(s), s.askLimits)
@@ -163,7 +163,7 @@ func (s *Session) hear(ctx context.Context, w *word, ask func(context.Context, *
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	c := s.shared[upstream.MainLane] // which may have been let in when others no longer are
-	if c == nil || !c.Alive() || c.NoAuth() || s.stays() {
+	if c == nil || !c.Alive() || c.NoAuth() || s.mustStayPinned() {
 		var giveBack func()
 		if c, giveBack = s.toAsk(ctx); c == nil {
 			return w.last()
@@ -227,7 +227,7 @@ func isAllPowerful(reply []byte) bool {
 // replies are not counted.
 func (s *Session) mayLockRaw(ctx context.Context, name string) error {
 	var no []byte
-	heard := s.settleRaw(ctx, setQuestion(name), &mark{is: func(reply []byte) bool {
+	heard := s.sync(ctx, setQuestion(name), &mark{is: func(reply []byte) bool {
 		if len(reply) == 0 || reply[0] != '-' {
 			return false
 		}

@@ -56,7 +56,7 @@ func TestAccessOfOthers(t *testing.T) {
 	fresh("another user's name", "ab")
 	p.id.DB = 3
 	fresh("another database")
-	p.sticky = true
+	p.pinnedForLife = true
 	fresh("its own connection")
 }
 

@@ -171,7 +171,7 @@ func (l *lastCommand) in(t *table.Table) string {
 func (s *Session) publish() {
 	p := &s.profile
 	var subs [3]int
-	if s.changed {
+	if s.infoChanged {
 		subs = s.subscriptions()
 	}
 	p.mu.Lock()
@@ -184,10 +184,10 @@ func (s *Session) publish() {
 	if p.queued = -1; s.tx.in {
 		p.queued = s.tx.length
 	}
-	if !s.changed {
+	if !s.infoChanged {
 		return
 	}
-	p.identity, p.own, p.library = s.id, s.own, s.library
+	p.identity, p.own, p.library = s.id, s.pinned, s.library
 	if g := s.given.Load(); g != nil && (p.own == nil || !p.own.Alive()) {
 		p.own = g.conn
 	}
@@ -197,7 +197,7 @@ func (s *Session) publish() {
 	switch p.subs = subs; {
 	case s.watched != nil:
 		p.flags = "O"
-	case s.syncs:
+	case s.isReplica:
 		p.flags = "S"
 	case p.subs != [3]int{}:
 		p.flags = "P"
@@ -365,7 +365,7 @@ func (s *Session) dropGiven() {
 func (s *Session) disconnect(why Why) {
 	s.because(why)
 	s.d.clients.remove(s)
-	s.gone.Store(true)
+	s.ended.Store(true)
 	s.profile.mu.Lock()
 	own := s.profile.own
 	s.profile.mu.Unlock()

@@ -135,7 +135,7 @@ func TestRowsAreJoined(t *testing.T) {
 	shared.want(t, "+OK\r\n+OK\r\n")
 	own.do(t, "CLIENT NO-EVICT ON")
 	own.want(t, "+OK\r\n")
-	number := own.own.ID()
+	number := own.pinned.ID()
 	text := "id=1 addr= name=b age=0 flags=N db=4 tot-mem=0 cmd=client|list user=default redir=-1 new=y\n" +
 		fmt.Sprintf("id=2 addr= name= age=0 flags=P db=0 tot-mem=%d cmd=client|no-evict user=u redir=101 new=y\n", number)
 	shared.do(t, "CLIENT LIST")

@@ -123,9 +123,9 @@ func TestStateLeftBehind(t *testing.T) {
 func TestReadFailsBehindAsking(t *testing.T) {
 	r := newReplies(new(tape), 1<<20)
 	again := 0
-	r.redirect = func(*call, []byte) { again++ }
-	c := &call{read: true, skip: 1}
-	r.Call(c)
+	r.redirect = func(*request, []byte) { again++ }
+	c := &request{read: true, skip: 1}
+	r.ExpectRequest(c)
 	conn := new(upstream.Conn)
 	c.Fail(conn, 1, false, errLost) // ASKING
 	c.Fail(conn, 1, false, errLost)
@@ -137,8 +137,8 @@ func TestReadFailsBehindAsking(t *testing.T) {
 // TestFailedPartsAreForgotten: what came of them counts no more as kept.
 func TestFailedPartsAreForgotten(t *testing.T) {
 	r := newReplies(new(tape), 1<<20)
-	c := new(call)
-	r.CallParts([]*call{c}, func(parts [][]byte) []byte { return parts[0] })
+	c := new(request)
+	r.ExpectFanIn([]*request{c}, func(parts [][]byte) []byte { return parts[0] })
 	conn := new(upstream.Conn)
 	c.Deliver(conn, []byte("$100\r\nabc"), 0)
 	c.Fail(conn, 1, true, errLost)
@@ -161,7 +161,7 @@ func TestStateLostInAPipeline(t *testing.T) {
 			p.do(t, state)
 			p.want(t, "+OK\r\n")
 			late := make(chan struct{})
-			p.replies.lost = func(c *upstream.Conn) { <-late; p.lost(c) }
+			p.replies.lost = func(c *upstream.Conn) { <-late; p.connLost(c) }
 			p.stateful.Load().Close()
 			p.do(t, "MULTI", "SET bar 1", "EXEC", "SET bar 2")
 			close(late)
@@ -227,11 +227,11 @@ func TestRelayBehindRoutes(t *testing.T) {
 func TestWaitingRepliesTakeBoundedMemory(t *testing.T) {
 	r := newReplies(new(tape), 1<<20)
 	conn := new(upstream.Conn)
-	last := new(call)
-	r.Call(last)
+	last := new(request)
+	r.ExpectRequest(last)
 	for range 100_000 {
-		next := new(call)
-		r.Call(next)
+		next := new(request)
+		r.ExpectRequest(next)
 		last.Deliver(conn, []byte(":1\r\n"), 1)
 		last = next
 	}
@@ -257,7 +257,7 @@ func TestForgedRedirections(t *testing.T) {
 	} {
 		d := newDuo(t, func(_ *link, args []string) (string, bool) { return tt.reply, args[0] == "EVAL" })
 		p := d.enter(t)
-		p.routes().again.patience = 100 * time.Millisecond
+		p.openRouter().redirector.timeout = 100 * time.Millisecond
 		p.do(t, "EVAL x 1 bar")
 		p.want(t, tt.want)
 		if n := len(d.sent("EVAL")) + len(d.second.sent("EVAL")); n != 1 {
@@ -421,9 +421,9 @@ func TestTooMuchIsNotKept(t *testing.T) {
 	r := newReplies(out, 1000)
 	first, a := new(upstream.Conn), new(upstream.Conn)
 	r.Expect(first, 1)
-	big, part := new(call), new(call)
-	r.Call(big)
-	r.CallParts([]*call{part}, joinMin)
+	big, part := new(request), new(request)
+	r.ExpectRequest(big)
+	r.ExpectFanIn([]*request{part}, mergeMin)
 	r.ExpectEdited(a, func(reply []byte) ([]byte, bool) { return reply[:1000], false })
 	caught := []byte("nothing")
 	r.ExpectCaught(a, func(reply []byte) { caught = reply })

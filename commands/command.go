@@ -61,14 +61,14 @@ func (s *Session) tryAmended(raw []byte, args [][]byte) bool {
 		return false
 	}
 	raw, e := s.amend(raw, args)
-	s.flushRun()
+	s.flushBatches()
 	s.replies.ExpectEdited(c, e)
 	s.send(c, raw, 1)
 	return true
 }
 
 // amendSpread is amend for a command that all masters of a Cluster do.
-func (s *Session) amendSpread(join joining, raw []byte, args [][]byte) ([]byte, joining) {
+func (s *Session) amendSpread(join merger, raw []byte, args [][]byte) ([]byte, merger) {
 	raw, e := s.amend(raw, args)
 	return raw, func(parts [][]byte) []byte {
 		reply, _ := e(join(parts))

@@ -101,7 +101,7 @@ func asItIs(reply []byte) ([]byte, bool) { return reply, false }
 
 // editHello makes the id in a HELLO's reply that of the client.
 func (s *Session) editHello(reply []byte) ([]byte, bool) {
-	reply = plainHello(reply)
+	reply = standaloneHello(reply)
 	_, from, to, ok := resp.IntAfter(reply, "id")
 	if !ok {
 		return reply, false
@@ -257,7 +257,7 @@ func (s *Session) blockedOne(args [][]byte) (c *Session, ok bool) {
 
 // runUnblock sends CLIENT UNBLOCK to the node where the other client is blocked.
 func (s *Session) runUnblock(ctx context.Context, raw []byte, args [][]byte) {
-	if !s.needConn(ctx) {
+	if !s.ensureConn(ctx) {
 		return
 	}
 	c, _ := s.blockedOne(args)
@@ -303,7 +303,7 @@ func (s *Session) exchangeTracking(reach reach, raw []byte, args [][]byte) excha
 	if to := s.d.clients.find(id); to != nil {
 		up = cmp.Or(reach(to, s.conn()), nobody)
 	}
-	s.redirects = true
+	s.redirectsInvalidations = true
 	s.replies.RenamePushes(s.renameRedirect)
 	return exchange{raw: withArg(args, i, up), reply: "+", edit: func(reply []byte) ([]byte, bool) {
 		s.profile.mu.Lock()
@@ -380,7 +380,7 @@ func (s *Session) redirectedTo(n int64, at *upstream.Conn) int64 {
 
 // runExchange sends a command, translated, on whatever connection the session is on.
 func (s *Session) runExchange(ctx context.Context, raw []byte, args [][]byte) {
-	if s.needConn(ctx) {
+	if s.ensureConn(ctx) {
 		s.addTranslated(ctx, raw, args)
 	}
 }
@@ -391,11 +391,11 @@ func (s *Session) runExchange(ctx context.Context, raw []byte, args [][]byte) {
 func (s *Session) addTranslated(ctx context.Context, raw []byte, args [][]byte) {
 	x, ok := s.exchange(ctx, reaching(ctx), raw, args)
 	if !ok {
-		s.add(raw)
+		s.enqueue(raw)
 		return
 	}
 	s.publish() // the list shows it
-	if s.flushRun(); s.idle(ctx) != nil {
+	if s.flushBatches(); s.idle(ctx) != nil {
 		return
 	}
 	reply, err := s.ask(ctx, s.conn(), x.raw)
@@ -419,21 +419,21 @@ func (s *Session) queueTranslated(ctx context.Context, raw []byte, args [][]byte
 	x, ok := s.exchange(ctx, (*Session).namedAt, raw, args)
 	if !ok {
 		s.keepQueued(raw)
-		return s.add(raw)
+		return s.enqueue(raw)
 	}
-	s.tx.edits = append(s.tx.edits, queuedEdit{s.tx.length - 1, x.edit})
+	s.tx.rewrites = append(s.tx.rewrites, queuedRewrite{s.tx.length - 1, x.edit})
 	s.keepQueued(x.raw)
 	s.publish()
-	s.flushRun()
-	s.replies.ExpectEdited(s.own, x.edit)
-	s.send(s.own, x.raw, 1)
+	s.flushBatches()
+	s.replies.ExpectEdited(s.pinned, x.edit)
+	s.send(s.pinned, x.raw, 1)
 	return true
 }
 
 // runRaw sends a command, translated, on a connection whose replies are not counted,
 // and waits for the reply.
 func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
-	if !s.answered(ctx) {
+	if !s.awaitReplies(ctx) {
 		s.out.Abort()
 		return
 	}
@@ -443,7 +443,7 @@ func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
 	case k == auth, k == selectDB, k == multi:
 		x.edit, x.reply = asItIs, "+"
 	case !ok:
-		s.add(raw)
+		s.enqueue(raw)
 		return
 	}
 	s.publish()
@@ -455,7 +455,7 @@ func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
 		reply = bytes.Clone(r)
 		return true
 	}}
-	if !s.settleRaw(ctx, x.raw, m) {
+	if !s.sync(ctx, x.raw, m) {
 		s.out.Abort()
 		return
 	}
@@ -469,13 +469,13 @@ func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
 // nowIs takes over what a command on a raw connection has changed.
 func (s *Session) nowIs(c changes) {
 	if c.id != nil {
-		s.actAs(*c.id)
+		s.passthroughIdentity(*c.id)
 		s.id.Proto = c.id.Proto
 	}
 	if c.db != nil {
 		s.id.DB = *c.db
 	}
-	s.changed = true
+	s.infoChanged = true
 }
 
 // blind is a command whose reply cannot be found, as it is sent: it must not name other
@@ -488,9 +488,9 @@ func (s *Session) blind(raw []byte, args [][]byte) []byte {
 	case is(args[1], "KILL"):
 		return harmless(args)
 	}
-	x, _ := s.exchange(s.present, (*Session).namedAt, raw, args)
+	x, _ := s.exchange(s.clientCtx, (*Session).namedAt, raw, args)
 	if is(args[1], "TRACKING") {
-		s.stepOwn()
+		s.setStepping()
 		x.edit([]byte("+OK\r\n")) // nothing is made of the reply
 	}
 	return x.raw

@@ -37,8 +37,8 @@ func (s *Session) hushed() bool {
 		return s.hush.off
 	}
 	s.hush.skip = false
-	raw, _ := s.marker()
-	s.add(raw)
-	s.flushRun()
+	raw, _ := s.barrier()
+	s.enqueue(raw)
+	s.flushBatches()
 	return true
 }

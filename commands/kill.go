@@ -93,7 +93,7 @@ func (s *Session) exchangeKill(ctx context.Context, args [][]byte) exchange {
 // kill asks the upstream whether the client may kill others, and then does. What they
 // had there of their own has ended when the client hears of it.
 func (s *Session) kill(ctx context.Context, args [][]byte) {
-	if !s.needConn(ctx) || s.idle(ctx) != nil {
+	if !s.ensureConn(ctx) || s.idle(ctx) != nil {
 		return
 	}
 	k, ok := parseKill(args)
@@ -191,7 +191,7 @@ func (s *Session) killAll(victims []*Session, old bool, reply []byte) (edited []
 			last = true
 			s.because(WhyKilled)
 			s.d.clients.remove(s)
-			s.gone.Store(true)
+			s.ended.Store(true)
 		} else {
 			c.disconnect(WhyKilled)
 		}

@@ -55,7 +55,7 @@ func (s *Session) kindOf(args [][]byte) kind {
 	if k.kind != foreign {
 		return k.kind
 	}
-	if s.mode == onRaw || s.tx.in || s.untold != nil && s.untold.Alive() {
+	if s.mode == onPassthrough || s.tx.in || s.untold != nil && s.untold.Alive() {
 		return forward
 	}
 	return s.d.known.Load().kindOf(args)
@@ -78,13 +78,13 @@ func (s *Session) learnKindOf(ctx context.Context, args [][]byte) kind {
 // told if it cannot be done: the command that needed it will meet the reason.
 func (s *Session) learn(ctx context.Context, args [][]byte) {
 	d := s.d
-	if s.stays() && s.idle(ctx) != nil { // its own connection will be asked
+	if s.mustStayPinned() && s.idle(ctx) != nil { // its own connection will be asked
 		return
 	}
 	select {
 	case d.learning <- struct{}{}:
 		defer func() { <-d.learning }()
-	case <-s.present.Done():
+	case <-s.clientCtx.Done():
 		return
 	case <-ctx.Done():
 		return
@@ -114,8 +114,8 @@ func (s *Session) learn(ctx context.Context, args [][]byte) {
 // stays there, since who the client is there is not always known. It is nil if none can
 // be had.
 func (s *Session) toAsk(ctx context.Context) (c *upstream.Conn, giveBack func()) {
-	if s.mode != onRaw && s.stays() && s.own != nil && s.own.Alive() {
-		return s.own, func() {}
+	if s.mode != onPassthrough && s.mustStayPinned() && s.pinned != nil && s.pinned.Alive() {
+		return s.pinned, func() {}
 	}
 	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainLane, s.hint)
 	if err != nil {
@@ -134,10 +134,10 @@ func (s *Session) module(ctx context.Context, raw []byte, args [][]byte) {
 		s.runForward(ctx, raw)
 		return
 	}
-	if !s.toOwn(ctx) {
+	if !s.pin(ctx) {
 		return
 	}
-	reply, err := s.ask(ctx, s.own, raw)
+	reply, err := s.ask(ctx, s.pinned, raw)
 	if _, refused := resp.Error(reply); !refused {
 		s.d.forget()
 	}
@@ -159,7 +159,7 @@ func (s *Session) askOn(ctx context.Context, c *upstream.Conn, raw []byte) []byt
 	select {
 	case <-a.come:
 		return a.reply
-	case <-s.present.Done():
+	case <-s.clientCtx.Done():
 	case <-ctx.Done():
 	}
 	return nil

@@ -62,7 +62,7 @@ const (
 
 func newListener(s *Session) *listener {
 	l := &listener{
-		up: s.d.opt.Upstream, r: s.replies, again: s.routes().again, ctx: s.routes().again.ctx, proto: s.id.Proto,
+		up: s.d.opt.Upstream, r: s.replies, again: s.openRouter().redirector, ctx: s.openRouter().redirector.ctx, proto: s.id.Proto,
 		nodes: map[*upstream.Pool]*upstream.Conn{}, as: map[*upstream.Conn]upstream.Identity{},
 		awaited: map[*upstream.Conn][]expecting{}, where: map[string][]*upstream.Pool{}, ended: make(chan struct{}),
 	}
@@ -437,7 +437,7 @@ func (l *listener) changeShard(ctx context.Context, id upstream.Identity, comman
 		}
 		slot, addr, ok := redirection(refused.Reply)
 		if !ok || tries == maxTries {
-			return pool, &upstream.RefusedError{Reply: []byte(unservedBy)}
+			return pool, &upstream.RefusedError{Reply: []byte(slotUncoveredError)}
 		}
 		to := l.up.Moved(slot, absolute(addr, pool))
 		if to == nil {
@@ -469,7 +469,7 @@ func (s *Session) listen(ctx context.Context, args [][]byte) {
 	command := upper(args[0])
 	kind, begins := subscriptionKind(command)
 	if begins && len(args) < 2 {
-		s.say(wrongArity(args))
+		s.reply(wrongArity(args))
 		return
 	}
 	if s.ears == nil {
@@ -527,7 +527,7 @@ func (s *Session) listenTo(ctx context.Context, l *listener, command, kind strin
 		pools = s.nodesOf(kind, name)
 	}
 	if len(pools) == 0 && begins {
-		return &upstream.RefusedError{Reply: []byte(unservedBy)}
+		return &upstream.RefusedError{Reply: []byte(slotUncoveredError)}
 	}
 	if len(pools) == 0 {
 		l.mu.Lock()
@@ -624,11 +624,11 @@ func (s *Session) deafTo(k kind, args [][]byte) []byte {
 func (s *Session) listenOrNot(ctx context.Context, raw []byte, args [][]byte) {
 	switch {
 	case s.tx.in:
-		s.refuseQueued(about(args, "not supported inside a transaction with a Cluster upstream"))
+		s.refuseQueued(errorAbout(args, "not supported inside a transaction with a Cluster upstream"))
 	case is(args[0], "MONITOR"):
 		s.monitor(ctx, raw)
-	case refusal(lower(args[0])) != nil:
-		s.say(refusal(lower(args[0]))(args))
+	case clusterRefusal(lower(args[0])) != nil:
+		s.reply(clusterRefusal(lower(args[0]))(args))
 	default:
 		s.listen(ctx, args)
 	}

@@ -148,8 +148,8 @@ func (s *Session) count() {
 			t.n[i] = 0
 		}
 	}
-	if t.bursts++; t.bursts%timeOne == 0 && !t.unlike && s.mode != onRaw {
-		s.replies.Time(s.profile.heard, s.runN)
+	if t.bursts++; t.bursts%timeOne == 0 && !t.unlike && s.mode != onPassthrough {
+		s.replies.Time(s.profile.heard, s.batched)
 	}
 	t.any, t.unlike = false, false
 }

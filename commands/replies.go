@@ -61,8 +61,8 @@ type replies struct {
 	ends   func(*upstream.Conn) bool // says that the client ends with the connection; may be nil
 	lost   func(*upstream.Conn)      // an upstream connection ended, what is owed is not paid yet; may be nil
 
-	redirect func(c *call, reply []byte)                // sends a call elsewhere, must not block; may be nil
-	learn    func(c *call, reply []byte)                // hears how a call that must not be was refused; as redirect
+	redirect func(c *request, reply []byte)             // sends a call elsewhere, must not block; may be nil
+	learn    func(c *request, reply []byte)             // hears how a call that must not be was refused; as redirect
 	rename   func(c *upstream.Conn, push []byte) []byte // what it makes of a push goes to the client; may be nil
 	parts    pieces                                     // of pushes whose end has not come
 

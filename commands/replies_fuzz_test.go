@@ -39,20 +39,20 @@ func FuzzUpstreamReplies(f *testing.F) {
 			bulk(r)
 			_, _ = bulkText(r)
 			_, _, _ = redirection(r)
-			isForcedOut(r)
-			plainHello(r)
+			isForcedUnblock(r)
+			standaloneHello(r)
 			if elems, ok := elements(r); ok {
 				if total := len(bytes.Join(elems, nil)); total > len(r) {
 					t.Fatalf("%q has elements of %d bytes", r, total)
 				}
 			}
-			checkReply(t, plainInfo(r))
-			checkReply(t, joinCursor(r, 3, 5))
+			checkReply(t, standaloneInfo(r))
+			checkReply(t, mergeCursor(r, 3, 5))
 		}
 		if firstError(parts) != nil {
 			return
 		}
-		for name, join := range spreads {
+		for name, join := range fanOuts {
 			out := join(parts)
 			var fr resp.Framer
 			if n, done, err := fr.Scan(out); n != len(out) || !done || err != nil {
@@ -63,7 +63,7 @@ func FuzzUpstreamReplies(f *testing.F) {
 		for i := range places {
 			places[i] = []int{i}
 		}
-		checkReply(t, joinElements(places, parts))
+		checkReply(t, mergeElements(places, parts))
 	})
 }
 

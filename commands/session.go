@@ -55,13 +55,13 @@ type Options struct {
 
 // A Dispatcher knows what commands mean. It is safe for concurrent use.
 type Dispatcher struct {
-	opt     Options
-	began   time.Time
-	clients clients
-	lastID  atomic.Int64 // of all clients
-	paused  atomic.Int64 // CLIENT PAUSE: until then, in ms since 1970; 0: not paused
+	opt         Options
+	began       time.Time
+	clients     clients
+	lastID      atomic.Int64 // of all clients
+	pausedUntil atomic.Int64 // CLIENT PAUSE: until then, in ms since 1970; 0: not paused
 
-	turnedAway atomic.Int64 // when that was last said of a client, in s since 1970
+	httpLogged atomic.Int64 // when that was last said of a client, in s since 1970
 
 	known    atomic.Pointer[knowledge] // of the upstream's commands; nil: not learnt yet
 	learning chan struct{}             // has room for the one who asks for them
@@ -106,49 +106,49 @@ func (d *Dispatcher) GiveUp() { d.opt.Upstream.Close() }
 type mode uint8
 
 const (
-	onShared mode = iota // on a connection shared with others
-	onOwn                // on the session's own, each command with one reply
-	onRaw                // on its own, for good: replies are not counted
+	onShared      mode = iota // on a connection shared with others
+	onPinned                  // on the session's own, each command with one reply
+	onPassthrough             // on its own, for good: replies are not counted
 )
 
 // A Session is what one client told us: who it is, its database and protocol,
 // whether it is in a transaction, which locks it took. It belongs to one goroutine
 // at a time; only replies, kept and stateful are touched by others.
 type Session struct {
-	d       *Dispatcher
-	present context.Context // ends when the client has left
-	out     Output
-	replies *replies
-	hint    uint32
+	d         *Dispatcher
+	clientCtx context.Context // ends when the client has left
+	out       Output
+	replies   *replies
+	hint      uint32
 
-	id      upstream.Identity
-	name    []byte // CLIENT SETNAME
-	library clientLibrary
-	shared  [upstream.Lanes]*upstream.Conn // borrowed from the pool; may be nil or broken
-	lane    upstream.Lane                  // of shared that commands travel on
-	own     *upstream.Conn                 // private; may be nil or broken
-	ownAt   *upstream.Pool                 // of own
-	rt      *routes                        // of an upstream of several nodes; else nil
-	mode    mode
+	id         upstream.Identity
+	name       []byte // CLIENT SETNAME
+	library    clientLibrary
+	shared     [upstream.Lanes]*upstream.Conn // borrowed from the pool; may be nil or broken
+	lane       upstream.Lane                  // of shared that commands travel on
+	pinned     *upstream.Conn                 // private; may be nil or broken
+	pinnedPool *upstream.Pool                 // of own
+	router     *clusterRouter                 // of an upstream of several nodes; else nil
+	mode       mode
 
-	watching  bool // WATCHes something
-	sticky    bool // the own connection has state that lasts: never back to shared
-	subs      subscriptions
-	syncs     bool       // asked to be a replica
-	ears      *listener  // its subscriptions in a Cluster; may be nil
-	watched   *spectator // of a MONITOR in a Cluster; may be nil
-	tx        transaction
-	place     placing   // of tx, in a Cluster
-	silent    bool      // on raw: the upstream may not answer at all
-	hush      hush      // on raw
-	blocking  bool      // a command that may block upstream is on its way
-	blockedAt time.Time // since when
-	closing   bool      // QUIT came, or what breaks the protocol
-	redirects bool      // its invalidations may go to another client
-	quits     bool      // on raw: the upstream has got the QUIT
+	watching               bool // WATCHes something
+	pinnedForLife          bool // the own connection has state that lasts: never back to shared
+	subs                   subscriptions
+	isReplica              bool       // asked to be a replica
+	ears                   *listener  // its subscriptions in a Cluster; may be nil
+	watched                *spectator // of a MONITOR in a Cluster; may be nil
+	tx                     transaction
+	txPlace                txNode    // of tx, in a Cluster
+	mayNotAnswer           bool      // on raw: the upstream may not answer at all
+	hush                   hush      // on raw
+	blocking               bool      // a command that may block upstream is on its way
+	blockedAt              time.Time // since when
+	closing                bool      // QUIT came, or what breaks the protocol
+	redirectsInvalidations bool      // its invalidations may go to another client
+	quitSent               bool      // on raw: the upstream has got the QUIT
 
-	run  []byte // adjacent commands that will be sent together
-	runN int
+	batch   []byte // adjacent commands that will be sent together
+	batched int
 
 	untold *upstream.Conn // where the upstream did not tell its commands; may be nil
 
@@ -162,11 +162,11 @@ type Session struct {
 	meter tally
 	why   atomic.Int32 // it is disconnected: a Why
 
-	recent  [][]byte // the last command that others have not been told of; nil: none
-	changed bool     // so may have what else they are told
-	profile profile
-	given   atomic.Pointer[gift] // by another session; may be nil or broken
-	named   atomic.Bool          // another session has told the upstream of its own connection
+	recent      [][]byte // the last command that others have not been told of; nil: none
+	infoChanged bool     // so may have what else they are told
+	profile     profile
+	given       atomic.Pointer[gift] // by another session; may be nil or broken
+	named       atomic.Bool          // another session has told the upstream of its own connection
 
 	seesAll bool      // may see other people's owners,
 	sawAt   time.Time // as the upstream said then
@@ -174,21 +174,21 @@ type Session struct {
 	// stateful is the own connection while state is lost with it, else nil. Read
 	// when an upstream connection ends.
 	stateful atomic.Pointer[upstream.Conn]
-	gone     atomic.Bool // it has ended: nothing more may run
+	ended    atomic.Bool // it has ended: nothing more may run
 }
 
 // NewSession is a client that has said nothing yet. present ends when it
 // leaves. The session is one of those that CLIENT LIST shows until End.
 func (d *Dispatcher) NewSession(present context.Context, out Output, who Peer) *Session {
 	s := &Session{
-		d: d, present: present, out: out, id: d.opt.Upstream.Default(), hint: d.opt.Upstream.Hint(),
+		d: d, clientCtx: present, out: out, id: d.opt.Upstream.Default(), hint: d.opt.Upstream.Hint(),
 		replies: newReplies(out, int(d.opt.MaxKept)),
 	}
-	s.replies.ends, s.replies.lost = s.endsWith, s.lost
+	s.replies.ends, s.replies.lost = s.diesWith, s.connLost
 	s.meter.to = &d.counts[uint64(who.ID)%countShards]
 	s.replies.count, s.replies.why = s.meter.to, &s.why
 	s.profile.Peer, s.profile.since = who, time.Now()
-	s.profile.heard, s.changed = s.profile.since, true
+	s.profile.heard, s.infoChanged = s.profile.since, true
 	s.publish()
 	d.clients.add(s)
 	return s
@@ -196,17 +196,17 @@ func (d *Dispatcher) NewSession(present context.Context, out Output, who Peer) *
 
 // Restricted says that the client must authenticate and has not, as far as known.
 func (s *Session) Restricted() bool {
-	return s.anonymous() && s.d.opt.Upstream.Pool().WantsAuth() && !s.admitted()
+	return s.anonymous() && s.d.opt.Upstream.Pool().WantsAuth() && !s.authenticated()
 }
 
-// admitted says that the client has a connection that the upstream lets do things.
-func (s *Session) admitted() bool {
+// authenticated says that the client has a connection that the upstream lets do things.
+func (s *Session) authenticated() bool {
 	c := s.conn()
 	return c != nil && c.Alive() && !c.NoAuth()
 }
 
 // Closing says that the client asked to be disconnected: no more commands.
-func (s *Session) Closing() bool { return s.closing || s.gone.Load() }
+func (s *Session) Closing() bool { return s.closing || s.ended.Load() }
 
 // Try handles a command that need not wait, and is false for one that may have to:
 // then nothing has happened and Run must be called. raw is the command as multibulk, args its
@@ -219,31 +219,31 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 
 func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 	s.recent = args
-	if s.settle(); s.gone.Load() { // in this order: lost comes before what was owed is paid
+	if s.backToShared(); s.ended.Load() { // in this order: lost comes before what was owed is paid
 		return true
 	}
 	if k == web {
-		s.turnAway()
+		s.disconnectHTTP()
 		return true
 	}
-	if s.waitsApart() {
+	if s.blockedInCluster() {
 		return false
 	}
-	if s.mode == onShared && s.apart() && !s.tryOwn() {
+	if s.mode == onShared && s.needsPinned() && !s.tryPin() {
 		return false
 	}
-	if s.Restricted() && overRestricted(args) {
-		s.flushRun()
+	if s.Restricted() && exceedsRestricted(args) {
+		s.flushBatches()
 		s.replies.Local([]byte("-NOAUTH Authentication required.\r\n"))
 		return true
 	}
-	k = s.inState(k, args)
-	if s.mode == onRaw {
-		return s.tryRaw(k, raw, args)
+	k = s.rowInState(k, args)
+	if s.mode == onPassthrough {
+		return s.tryPassthrough(k, raw, args)
 	}
 	if s.ears != nil {
 		if answer := s.deafTo(k, args); answer != nil {
-			return s.say(string(answer))
+			return s.reply(string(answer))
 		}
 	}
 	if s.tx.in {
@@ -252,11 +252,11 @@ func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 		}
 		return s.tryTx(k, raw, args)
 	}
-	if s.routed() {
-		if s.leaveOwn(k); s.mode == onShared {
-			return s.tryRouted(k, raw, args)
+	if s.perCommandNode() {
+		if s.leavePinned(k); s.mode == onShared {
+			return s.tryCluster(k, raw, args)
 		}
-		if s.clustered() && k != unwatch && k != multi {
+		if s.inCluster() && k != unwatch && k != multi {
 			return false // WATCH too: the own connection may be to another node
 		}
 	}
@@ -269,35 +269,35 @@ func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 		}
 		if len(args) == 1 {
 			s.watching = false
-			s.note()
+			s.publishStateful()
 		}
 		return true
 	case execTx:
 		if s.tx.unsure { // perhaps an earlier one was refused
-			s.sendEnd(raw, args)
+			s.endTx(raw, args)
 			return true
 		}
 		return s.tryForward(raw)
 	case multi, watch:
-		if !s.tryOwn() {
+		if !s.tryPin() {
 			return false
 		}
-		s.begin(k, raw, args)
+		s.beginTx(k, raw, args)
 		return true
 	case blocks:
-		return s.tryOwn() && s.addBlocking(raw)
+		return s.tryPin() && s.enqueueBlocking(raw)
 	case mayBlock:
 		if hasBlock(args) {
-			return s.tryOwn() && s.addBlocking(raw)
+			return s.tryPin() && s.enqueueBlocking(raw)
 		}
 		return s.tryForward(raw)
 	case ownConn:
-		return s.tryOwn() && s.add(raw)
+		return s.tryPin() && s.enqueue(raw)
 	case kills:
 		if len(args) > 1 && is(args[1], "KILL") {
-			return s.tryOwn() && s.add(raw)
+			return s.tryPin() && s.enqueue(raw)
 		}
-		return !debugs(args) && s.tryForward(raw)
+		return !isScriptDebug(args) && s.tryForward(raw)
 	case script:
 		return s.tryScript(raw)
 	case amended:
@@ -306,24 +306,24 @@ func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 	return false
 }
 
-// turnAway disconnects a client that speaks HTTP, as Redis does: somebody's browser may
+// disconnectHTTP disconnects a client that speaks HTTP, as Redis does: somebody's browser may
 // have been made to send commands in the body of a request. Redis would also close the
 // connection that others share.
-func (s *Session) turnAway() {
+func (s *Session) disconnectHTTP() {
 	s.because(WhyProtocol)
 	s.Flush()
-	if now, last := time.Now().Unix(), s.d.turnedAway.Load(); now-last >= 60 && s.d.turnedAway.CompareAndSwap(last, now) {
+	if now, last := time.Now().Unix(), s.d.httpLogged.Load(); now-last >= 60 && s.d.httpLogged.CompareAndSwap(last, now) {
 		s.d.opt.Log.Warn("a client sends HTTP and is disconnected: somebody's browser may be used for an attack (said once a minute at most)", "client", s.profile.Addr)
 	}
-	s.hangUp()
+	s.closeAfterReplies()
 }
 
-// inState is what a command's kind comes to in the state the session is in.
-func (s *Session) inState(k kind, args [][]byte) kind {
-	if k == users && (s.mode == onRaw || s.tx.in || !changesUsers(args) || s.clustered()) {
+// rowInState is what a command's kind comes to in the state the session is in.
+func (s *Session) rowInState(k kind, args [][]byte) kind {
+	if k == users && (s.mode == onPassthrough || s.tx.in || !changesUsers(args) || s.inCluster()) {
 		return forward
 	}
-	if k == amended && (s.mode == onRaw || s.tx.in || !amends(args)) {
+	if k == amended && (s.mode == onPassthrough || s.tx.in || !amends(args)) {
 		return forward
 	}
 	return k
@@ -335,10 +335,10 @@ func (s *Session) inState(k kind, args [][]byte) kind {
 // in a later part. More parts may follow, and Rest must, before anything else. If it
 // is false nothing has happened.
 func (s *Session) TryPart(name, raw []byte) bool {
-	if s.settle(); s.gone.Load() {
+	if s.backToShared(); s.ended.Load() {
 		return true
 	}
-	if s.mode != onOwn || !s.sticky || s.clustered() || s.Restricted() || !partable(name) {
+	if s.mode != onPinned || !s.pinnedForLife || s.inCluster() || s.Restricted() || !mayComeInParts(name) {
 		return false
 	}
 	if name != nil {
@@ -347,34 +347,34 @@ func (s *Session) TryPart(name, raw []byte) bool {
 		s.recent = [][]byte{name}
 		s.publish()
 	}
-	s.flushRun()
-	s.own.Send(raw, 0, s.replies) // if it fails, lost has closed the client
+	s.flushBatches()
+	s.pinned.Send(raw, 0, s.replies) // if it fails, lost has closed the client
 	return true
 }
 
-// partable says that a command may be sent in parts, by what there is of its name: it
+// mayComeInParts says that a command may be sent in parts, by what there is of its name: it
 // is an ordinary one, or its name is longer than any.
-func partable(name []byte) bool {
+func mayComeInParts(name []byte) bool {
 	const longest = 1 << 10 // modules' too
 	return name == nil || kindOf(name) == forward || len(name) > longest
 }
 
 // Rest sends the end of a command whose beginning TryPart has sent.
 func (s *Session) Rest(raw []byte) {
-	if s.gone.Load() {
+	if s.ended.Load() {
 		return
 	}
 	if s.tx.in {
 		s.tx.add(forward, changes{})
 	}
-	s.add(raw)
+	s.enqueue(raw)
 }
 
-// overRestricted says that a command is larger than the upstream takes from a
+// exceedsRestricted says that a command is larger than the upstream takes from a
 // connection that has not authenticated. As an inline command, whose limits are
 // others, it could come this far; sent on, it would end the connection for
 // everybody on it.
-func overRestricted(args [][]byte) bool {
+func exceedsRestricted(args [][]byte) bool {
 	for _, a := range args {
 		if len(a) > 16<<10 {
 			return true
@@ -388,8 +388,8 @@ func overRestricted(args [][]byte) bool {
 // with WAIT is not waited for: see Pending.
 func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	s.Flush()
-	s.changed = true
-	if (s.tx.unsure || s.waitsApart()) && s.idle(ctx) != nil {
+	s.infoChanged = true
+	if (s.tx.unsure || s.blockedInCluster()) && s.idle(ctx) != nil {
 		return
 	}
 	k := s.learnKindOf(ctx, args)
@@ -397,20 +397,20 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 		s.Flush()
 		return
 	}
-	k = s.inState(k, args)
-	if k == client && s.tx.in && s.mode == onOwn && asksOfFilters(args) {
+	k = s.rowInState(k, args)
+	if k == client && s.tx.in && s.mode == onPinned && asksOfFilters(args) {
 		s.tx.add(k, changes{})
 		s.queueTranslated(ctx, raw, args)
 		s.Flush()
 		return
 	}
-	if s.mode == onShared && s.apart() && k != verb {
-		if !s.toOwn(ctx) || s.try(k, raw, args) {
+	if s.mode == onShared && s.needsPinned() && k != verb {
+		if !s.pin(ctx) || s.try(k, raw, args) {
 			s.Flush()
 			return
 		}
 	}
-	if s.routed() && s.runNodes(ctx, k, raw, args) {
+	if s.perCommandNode() && s.runNodes(ctx, k, raw, args) {
 		s.Flush()
 		return
 	}
@@ -434,35 +434,35 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	case client:
 		s.client(ctx, raw, args)
 	case subscribe:
-		if s.clustered() {
+		if s.inCluster() {
 			s.listenOrNot(ctx, raw, args)
 		} else {
-			s.goRaw(ctx, raw, args)
+			s.startPassthrough(ctx, raw, args)
 		}
 	case multi, watch:
-		if s.mode == onRaw {
+		if s.mode == onPassthrough {
 			s.runRaw(ctx, raw, args)
-		} else if s.toOwn(ctx) {
-			s.begin(k, raw, args)
+		} else if s.pin(ctx) {
+			s.beginTx(k, raw, args)
 		} else if k == multi {
-			s.hangUp() // what the client has sent behind it must not run by itself
+			s.closeAfterReplies() // what the client has sent behind it must not run by itself
 		}
 	case kills:
-		if debugs(args) {
-			s.goRaw(ctx, raw, args)
+		if isScriptDebug(args) {
+			s.startPassthrough(ctx, raw, args)
 		} else {
-			s.runOwn(ctx, raw, k, args)
+			s.runPinned(ctx, raw, k, args)
 		}
 	case blocks, mayBlock, ownConn:
-		s.runOwn(ctx, raw, k, args)
+		s.runPinned(ctx, raw, k, args)
 	case waits:
-		s.waitFor(ctx, raw)
+		s.runWait(ctx, raw)
 	case users:
 		s.changeUsers(ctx, raw, args)
 	case modules:
 		s.module(ctx, raw, args)
 	case amended:
-		if s.needConn(ctx) {
+		if s.ensureConn(ctx) {
 			s.tryAmended(raw, args)
 		}
 	case script:
@@ -478,12 +478,12 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 
 // Flush sends what Try has gathered. False says that the client is gone.
 func (s *Session) Flush() bool {
-	if s.recent != nil || s.changed {
+	if s.recent != nil || s.infoChanged {
 		s.publish()
-		s.changed = false
+		s.infoChanged = false
 	}
 	s.count()
-	s.flushRun()
+	s.flushBatches()
 	return s.replies.Flush()
 }
 
@@ -493,19 +493,19 @@ func (s *Session) Flush() bool {
 // and may not have to block.
 func (s *Session) Wait(ctx context.Context) {
 	switch {
-	case s.mode == onRaw && s.quits: // the upstream answers all, and closes
+	case s.mode == onPassthrough && s.quitSent: // the upstream answers all, and closes
 		select {
-		case <-s.own.Done():
+		case <-s.pinned.Done():
 		case <-ctx.Done():
 		}
-	case s.syncs: // a replica that has left is to count as gone
-	case s.mode == onRaw:
-		s.await(ctx, s.replies.Answered(), rawGrace)
-	case !s.blocking || s.present.Err() == nil:
+	case s.isReplica: // a replica that has left is to count as gone
+	case s.mode == onPassthrough:
+		s.await(ctx, s.replies.Answered(), replyGrace)
+	case !s.blocking || s.clientCtx.Err() == nil:
 		s.replies.WaitIdle(ctx)
 	default:
 		s.replies.WaitBlocked(ctx)
-		soon, cancel := context.WithDeadline(ctx, s.blockedAt.Add(rawGrace))
+		soon, cancel := context.WithDeadline(ctx, s.blockedAt.Add(replyGrace))
 		defer cancel()
 		s.replies.WaitIdle(soon)
 	}
@@ -516,16 +516,16 @@ func (s *Session) Wait(ctx context.Context) {
 // what it waits for comes at that very moment. Where that cannot be done, as in a
 // Cluster, nothing happens.
 func (s *Session) Unblock(ctx context.Context) {
-	if !s.blocking || s.clustered() || s.own == nil || s.own.ID() == 0 || !s.replies.Forgo(s.own) {
+	if !s.blocking || s.inCluster() || s.pinned == nil || s.pinned.ID() == 0 || !s.replies.Forgo(s.pinned) {
 		return
 	}
-	at, err := s.own.Pool().Shared(ctx, s.id, upstream.MainLane, s.hint)
+	at, err := s.pinned.Pool().Shared(ctx, s.id, upstream.MainLane, s.hint)
 	if err != nil {
 		return
 	}
 	defer upstream.Return(at)
 	// If it fails, as for want of the right to do it, the client waits on.
-	_, _ = s.ask(ctx, at, resp.AppendCommand(nil, "CLIENT", "UNBLOCK", strconv.FormatInt(s.own.ID(), 10), "ERROR"))
+	_, _ = s.ask(ctx, at, resp.AppendCommand(nil, "CLIENT", "UNBLOCK", strconv.FormatInt(s.pinned.ID(), 10), "ERROR"))
 }
 
 // await returns when answered is closed, the own connection has ended, the time is
@@ -533,7 +533,7 @@ func (s *Session) Unblock(ctx context.Context) {
 func (s *Session) await(ctx context.Context, answered <-chan struct{}, most time.Duration) {
 	select {
 	case <-answered:
-	case <-s.own.Done():
+	case <-s.pinned.Done():
 	case <-time.After(most):
 	case <-ctx.Done():
 	}
@@ -542,14 +542,14 @@ func (s *Session) await(ctx context.Context, answered <-chan struct{}, most time
 // Busy says that the client waits for replies, or for messages, or has locks with SESSION,
 // which would end with its connection while it works.
 func (s *Session) Busy() bool {
-	return s.mode == onRaw || s.watched != nil || s.ears != nil && s.ears.any() || s.replies.Owed() > 0 || s.kept.holds()
+	return s.mode == onPassthrough || s.watched != nil || s.ears != nil && s.ears.any() || s.replies.Owed() > 0 || s.kept.holds()
 }
 
 // Refuse answers input that breaks the protocol, behind what was asked before.
 func (s *Session) Refuse(text string) {
 	s.Flush()
-	if s.mode == onRaw {
-		s.lastAnswers()
+	if s.mode == onPassthrough {
+		s.awaitLastReplies()
 	}
 	s.replies.Local(resp.AppendError(nil, text))
 	s.replies.Flush()
@@ -557,16 +557,16 @@ func (s *Session) Refuse(text string) {
 	s.closing = true
 }
 
-// lastAnswers waits for the replies of a connection on which they are not counted, not
+// awaitLastReplies waits for the replies of a connection on which they are not counted, not
 // for long.
-func (s *Session) lastAnswers() {
+func (s *Session) awaitLastReplies() {
 	const most = time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
-	if s.silent {
-		s.await(ctx, nil, rawGrace)
+	if s.mayNotAnswer {
+		s.await(ctx, nil, replyGrace)
 	} else {
-		s.answered(ctx)
+		s.awaitReplies(ctx)
 	}
 }
 
@@ -574,15 +574,15 @@ func (s *Session) lastAnswers() {
 // their leases end.
 func (s *Session) End() {
 	s.EndLocks()
-	if s.present.Err() != nil {
+	if s.clientCtx.Err() != nil {
 		s.replies.Left()
 	}
 	s.d.clients.remove(s)
-	s.closeOwn()
+	s.closePinned()
 	s.returnShared()
 	s.closeEars()
-	if s.rt != nil {
-		s.rt.again.end()
+	if s.router != nil {
+		s.router.redirector.end()
 	}
 }
 
@@ -590,18 +590,18 @@ func (s *Session) End() {
 // many share would be held up by the first of them that has to wait, so until it
 // is over every client uses one of its own.
 func (d *Dispatcher) pause(length time.Duration) {
-	d.paused.Store(max(d.paused.Load(), time.Now().Add(length).UnixMilli()))
+	d.pausedUntil.Store(max(d.pausedUntil.Load(), time.Now().Add(length).UnixMilli()))
 }
 
 func (d *Dispatcher) isPaused() bool {
-	until := d.paused.Load()
+	until := d.pausedUntil.Load()
 	if until == 0 {
 		return false
 	}
 	if time.Now().UnixMilli() < until {
 		return true
 	}
-	d.paused.CompareAndSwap(until, 0)
+	d.pausedUntil.CompareAndSwap(until, 0)
 	return false
 }
 

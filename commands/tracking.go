@@ -21,7 +21,7 @@ func (s *Session) clientNodes(ctx context.Context, raw []byte, args [][]byte) bo
 	switch {
 	case is(sub, "PAUSE") || is(sub, "UNPAUSE"):
 		parts, err := s.askMasters(ctx, bytes.Clone(raw))
-		s.joined(parts, err, joinFirst)
+		s.replyMerged(parts, err, mergeFirst)
 	case is(sub, "REPLY"):
 		refusal := resp.AppendError(nil, "ERR CLIENT REPLY is not supported with a Cluster upstream")
 		if s.tx.in {
@@ -31,7 +31,7 @@ func (s *Session) clientNodes(ctx context.Context, raw []byte, args [][]byte) bo
 		}
 	case is(sub, "TRACKING"):
 		s.track(ctx, bytes.Clone(raw), args)
-	case s.routes().tracking == nil:
+	case s.openRouter().tracking == nil:
 		return false
 	case is(sub, "CACHING"):
 		s.cacheNext(ctx, bytes.Clone(raw))
@@ -47,7 +47,7 @@ func (s *Session) clientNodes(ctx context.Context, raw []byte, args [][]byte) bo
 // every node that it uses, on which its reads are tracked, and whose invalidations go
 // to the client. It is refused as the home node refuses it.
 func (s *Session) track(ctx context.Context, raw []byte, args [][]byte) {
-	s.routes()
+	s.openRouter()
 	if s.idle(ctx) != nil || !s.sameView() {
 		return
 	}
@@ -58,9 +58,9 @@ func (s *Session) track(ctx context.Context, raw []byte, args [][]byte) {
 		}
 	}
 	off := len(args) == 3 && is(args[2], "OFF")
-	if off && s.rt.tracking != nil {
+	if off && s.router.tracking != nil {
 		if s.untrack(); !s.watching {
-			s.closeOwn() // which is tracked, too
+			s.closePinned() // which is tracked, too
 		}
 		s.replies.Local([]byte("+OK\r\n"))
 		return
@@ -75,36 +75,36 @@ func (s *Session) track(ctx context.Context, raw []byte, args [][]byte) {
 		s.replyErr(err)
 		return
 	case off:
-		s.rt.leave(c)
+		s.router.leave(c)
 	default:
 		s.forgetTracked()
 		s.untrack()
-		s.closeOwn()
-		s.rt.tracking = raw
-		s.rt.keep(s.rt.view.Home(), s.lane, c)
+		s.closePinned()
+		s.router.tracking = raw
+		s.router.keep(s.router.view.Home(), s.lane, c)
 	}
 	s.replies.Local([]byte("+OK\r\n"))
 }
 
 // openTracked opens a connection to the home node that is tracked in this way.
 func (s *Session) openTracked(ctx context.Context, how []byte) (*upstream.Conn, error) {
-	before := s.rt.tracking
-	defer func() { s.rt.tracking = before }()
-	s.rt.tracking = how
-	return s.open(ctx, s.rt.view.Home())
+	before := s.router.tracking
+	defer func() { s.router.tracking = before }()
+	s.router.tracking = how
+	return s.open(ctx, s.router.view.Home())
 }
 
 // forgetTracked tells the client that nothing it knows is tracked any more.
 func (s *Session) forgetTracked() {
-	if s.rt != nil && s.rt.tracking != nil && s.id.Proto == 3 {
+	if s.router != nil && s.router.tracking != nil && s.id.Proto == 3 {
 		s.replies.Push([]byte(">2\r\n$10\r\ninvalidate\r\n_\r\n"))
 	}
 }
 
 // untrack goes back to shared connections.
 func (s *Session) untrack() {
-	s.rt.drop(func(*upstream.Conn) bool { return true })
-	s.rt.tracking, s.rt.caching = nil, nil
+	s.router.drop(func(*upstream.Conn) bool { return true })
+	s.router.tracking, s.router.caching = nil, nil
 }
 
 // cacheNext is CLIENT CACHING: it is about the next command, wherever that goes.
@@ -113,8 +113,8 @@ func (s *Session) cacheNext(ctx context.Context, raw []byte) {
 		return
 	}
 	// At the home node the next command is this one.
-	if _, err := s.ask(ctx, s.rt.conn(s.rt.view.Home(), s.lane), resp.AppendCommand(nil, "PING")); err == nil {
-		s.rt.caching = raw
+	if _, err := s.ask(ctx, s.router.conn(s.router.view.Home(), s.lane), resp.AppendCommand(nil, "PING")); err == nil {
+		s.router.caching = raw
 	}
 }
 
@@ -124,11 +124,11 @@ func (s *Session) askHome(ctx context.Context, raw []byte) bool {
 	if s.idle(ctx) != nil || !s.sameView() {
 		return false
 	}
-	home := s.rt.view.Home()
-	err := s.reach(ctx, home)
+	home := s.router.view.Home()
+	err := s.connect(ctx, home)
 	if err == nil {
 		var reply []byte
-		if reply, err = s.ask(ctx, s.rt.conn(home, s.lane), raw); err == nil {
+		if reply, err = s.ask(ctx, s.router.conn(home, s.lane), raw); err == nil {
 			s.replies.Local(reply)
 			_, refused := resp.Error(reply)
 			return !refused
@@ -140,7 +140,7 @@ func (s *Session) askHome(ctx context.Context, raw []byte) bool {
 
 // open makes or borrows a connection to a node.
 func (s *Session) open(ctx context.Context, pool *upstream.Pool) (*upstream.Conn, error) {
-	if s.rt.tracking == nil {
+	if s.router.tracking == nil {
 		return pool.Shared(ctx, s.id, s.lane, s.hint)
 	}
 	o := &pushes{r: s.replies}
@@ -153,17 +153,17 @@ func (s *Session) open(ctx context.Context, pool *upstream.Pool) (*upstream.Conn
 		c.Close()
 		return nil, err
 	}
-	s.rt.pushes[c] = o
+	s.router.pushes[c] = o
 	return c, nil
 }
 
 // beginTracking makes a connection one that is tracked, if the client's are. One that
 // refuses is of no use.
 func (s *Session) beginTracking(ctx context.Context, c *upstream.Conn) error {
-	if s.rt == nil || s.rt.tracking == nil {
+	if s.router == nil || s.router.tracking == nil {
 		return nil
 	}
-	reply, err := s.ask(ctx, c, s.rt.tracking)
+	reply, err := s.ask(ctx, c, s.router.tracking)
 	if err == nil {
 		if _, refused := resp.Error(reply); refused {
 			err = &upstream.RefusedError{Reply: reply}

@@ -13,29 +13,29 @@ import (
 // says, when nothing is owed any more, how things are: an EXEC may be refused, and
 // what was queued takes effect only if it was executed.
 type transaction struct {
-	in     bool    // as far as what was sent says
-	unsure bool    // what was sent has not all been answered when last looked at
-	queued changes // what EXEC will change if it is executed
-	length int     // how many commands are queued
-	edits  []queuedEdit
+	in       bool    // as far as what was sent says
+	unsure   bool    // what was sent has not all been answered when last looked at
+	queued   changes // what EXEC will change if it is executed
+	length   int     // how many commands are queued
+	rewrites []queuedRewrite
 
-	mu    sync.Mutex
-	sure  bool    // in, as far as what was answered says
-	after changes // what executed transactions have changed
+	mu        sync.Mutex
+	confirmed bool    // in, as far as what was answered says
+	after     changes // what executed transactions have changed
 }
 
 // A queuedEdit is of the reply to one queued command, which comes in EXEC's.
-type queuedEdit struct {
-	at   int
-	edit edit
+type queuedRewrite struct {
+	at      int
+	rewrite edit
 }
 
 // changes are to a session; nil and zero fields change nothing.
 type changes struct {
-	id    *upstream.Identity // AUTH, HELLO: all but the database
-	db    *int
-	name  []byte
-	stays bool // the connection has state from now on
+	id            *upstream.Identity // AUTH, HELLO: all but the database
+	db            *int
+	name          []byte
+	pinnedForLife bool // the connection has state from now on
 
 	watches bool // what was taken to be over, WATCH, is not
 }
@@ -50,7 +50,7 @@ func (c *changes) add(d changes) {
 	if d.name != nil {
 		c.name = d.name
 	}
-	c.stays = c.stays || d.stays
+	c.pinnedForLife = c.pinnedForLife || d.pinnedForLife
 	c.watches = c.watches || d.watches
 }
 
@@ -60,7 +60,7 @@ func (t *transaction) multi() func([]byte) {
 	return func(begin []byte) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.sure = t.sure || begin[0] == '+'
+		t.confirmed = t.confirmed || begin[0] == '+'
 	}
 }
 
@@ -81,40 +81,40 @@ func (t *transaction) end(watching bool) func([]byte) {
 			t.after.add(queued)
 		}
 		if begin[0] != '-' || slices.ContainsFunc(aborts, func(word string) bool { return hasWord(begin, word) }) {
-			t.sure = false
+			t.confirmed = false
 		} else {
 			t.after.watches = t.after.watches || watching
 		}
 	}
 }
 
-// settle is called when everything sent has been answered. It returns what has
+// resolve is called when everything sent has been answered. It returns what has
 // changed.
-func (t *transaction) settle() changes {
+func (t *transaction) resolve() changes {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	done := t.after
-	t.in, t.unsure, t.after = t.sure, false, changes{}
+	t.in, t.unsure, t.after = t.confirmed, false, changes{}
 	return done
 }
 
 // resume is for a transaction that was begun anew on another connection.
-func (t *transaction) resume(queued changes, length int, edits []queuedEdit) {
+func (t *transaction) resume(queued changes, length int, edits []queuedRewrite) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.in, t.unsure, t.sure = true, true, true
-	t.queued, t.length, t.edits = queued, length, edits
+	t.in, t.unsure, t.confirmed = true, true, true
+	t.queued, t.length, t.rewrites = queued, length, edits
 }
 
 // forget is for a connection that is no more.
 func (t *transaction) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.in, t.unsure, t.sure, t.after = false, false, false, changes{}
+	t.in, t.unsure, t.confirmed, t.after = false, false, false, changes{}
 	t.forgetQueued()
 }
 
-func (t *transaction) forgetQueued() { t.queued, t.length, t.edits = changes{}, 0, nil }
+func (t *transaction) forgetQueued() { t.queued, t.length, t.rewrites = changes{}, 0, nil }
 
 // add notes that a command was sent that will be queued.
 func (t *transaction) add(k kind, c changes) {
@@ -123,102 +123,102 @@ func (t *transaction) add(k kind, c changes) {
 	}
 }
 
-// editExec is what becomes of the reply to the EXEC of what is queued; nil: it is
+// rewriteExec is what becomes of the reply to the EXEC of what is queued; nil: it is
 // left as it is.
-func (t *transaction) editExec() edit {
-	if len(t.edits) == 0 {
+func (t *transaction) rewriteExec() edit {
+	if len(t.rewrites) == 0 {
 		return nil
 	}
-	length, edits := t.length, t.edits
-	return func(reply []byte) ([]byte, bool) { return editElements(reply, length, edits) }
+	length, edits := t.length, t.rewrites
+	return func(reply []byte) ([]byte, bool) { return rewriteElements(reply, length, edits) }
 }
 
-// editElements edits some of the elements of an array of this length. Another reply
+// rewriteElements edits some of the elements of an array of this length. Another reply
 // is left as it is.
-func editElements(reply []byte, length int, edits []queuedEdit) (edited []byte, last bool) {
+func rewriteElements(reply []byte, length int, edits []queuedRewrite) (edited []byte, last bool) {
 	elems, ok := elements(reply)
 	if !ok || len(elems) != length {
 		return reply, false
 	}
 	for _, e := range edits {
 		var ends bool
-		elems[e.at], ends = e.edit(elems[e.at])
+		elems[e.at], ends = e.rewrite(elems[e.at])
 		last = last || ends
 	}
 	return appendElements(reply[0], elems), last
 }
 
-// begin sends MULTI or WATCH on the own connection.
-func (s *Session) begin(k kind, raw []byte, args [][]byte) {
+// beginTx sends MULTI or WATCH on the own connection.
+func (s *Session) beginTx(k kind, raw []byte, args [][]byte) {
 	switch {
 	case k == multi && len(args) == 1:
 		if !s.tx.in {
-			s.place = placing{}
+			s.txPlace = txNode{}
 		}
-		s.sendTapped(raw, s.tx.multi(), nil)
+		s.sendObserved(raw, s.tx.multi(), nil)
 	case k == watch && len(args) > 1:
 		s.watching = true
-		s.add(raw)
+		s.enqueue(raw)
 	default:
-		s.add(raw)
+		s.enqueue(raw)
 	}
-	s.note()
+	s.publishStateful()
 }
 
-// sendEnd sends EXEC or DISCARD on the own connection.
-func (s *Session) sendEnd(raw []byte, args [][]byte) {
+// endTx sends EXEC or DISCARD on the own connection.
+func (s *Session) endTx(raw []byte, args [][]byte) {
 	if len(args) > 1 && !is(args[0], "EXEC") {
-		s.add(raw) // refused, and ends nothing; an EXEC that is refused aborts
+		s.enqueue(raw) // refused, and ends nothing; an EXEC that is refused aborts
 		return
 	}
 	watching := s.watching
 	s.watching = false
-	s.place.queued = nil
+	s.txPlace.queued = nil
 	var e edit
 	if is(args[0], "EXEC") {
-		e = s.tx.editExec()
+		e = s.tx.rewriteExec()
 	}
-	s.sendTapped(raw, s.tx.end(watching), e)
-	s.note()
+	s.sendObserved(raw, s.tx.end(watching), e)
+	s.publishStateful()
 }
 
-// sendTapped sends a command on the own connection whose answer must be known, and
+// sendObserved sends a command on the own connection whose answer must be known, and
 // goes through e if that is not nil.
-func (s *Session) sendTapped(raw []byte, heard func([]byte), e edit) {
-	s.flushRun()
-	if s.clustered() && e == nil {
-		s.sendFixed(raw, heard)
+func (s *Session) sendObserved(raw []byte, heard func([]byte), e edit) {
+	s.flushBatches()
+	if s.inCluster() && e == nil {
+		s.sendNoRedirect(raw, heard)
 		return
 	}
-	if e != nil && s.clustered() {
+	if e != nil && s.inCluster() {
 		plain := e
-		e = func(reply []byte) ([]byte, bool) { return plain(unmoved(reply)) }
+		e = func(reply []byte) ([]byte, bool) { return plain(redirectToTryAgain(reply)) }
 	}
-	s.replies.ExpectTapped(s.own, heard, e)
-	s.send(s.own, raw, 1)
+	s.replies.ExpectTapped(s.pinned, heard, e)
+	s.send(s.pinned, raw, 1)
 }
 
 // tryTx handles a command inside MULTI.
 func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
-	if s.clustered() {
-		if sent, said := s.tryTxNode(k, raw, args); said {
+	if s.inCluster() {
+		if sent, said := s.tryTxCluster(k, raw, args); said {
 			return sent
 		}
 	}
 	switch k {
 	case verb:
-		s.flushRun()
+		s.flushBatches()
 		s.keepQueued(raw)
-		s.replies.ExpectSwapped(s.own, appendNoTx(nil, args[0]))
+		s.replies.ExpectSwapped(s.pinned, appendNoTx(nil, args[0]))
 		// The upstream does not know the verb: it refuses it and so aborts the EXEC.
-		s.send(s.own, raw, 1)
+		s.send(s.pinned, raw, 1)
 		return true
 	case reset:
-		return len(args) > 1 && s.add(raw)
+		return len(args) > 1 && s.enqueue(raw)
 	case quit, subscribe:
 		return false
 	case execTx:
-		s.sendEnd(raw, args)
+		s.endTx(raw, args)
 		return true
 	case client:
 		if len(args) > 1 && is(args[1], "REPLY") {
@@ -230,12 +230,12 @@ func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
 	}
 	s.tx.add(k, s.changesOf(k, args))
 	if k == client || k == hello {
-		return s.queueTranslated(s.present, raw, args)
+		return s.queueTranslated(s.clientCtx, raw, args)
 	}
-	if !hasNode(k) {
+	if !dependsOnNode(k) {
 		s.keepQueued(raw)
 	}
-	return s.add(raw)
+	return s.enqueue(raw)
 }
 
 // changesOf is what a queued command will change in the session when executed.
@@ -245,7 +245,7 @@ func (s *Session) changesOf(k kind, args [][]byte) (c changes) {
 		if id, ok := s.authIdentity(args); ok {
 			c.id = &id
 		}
-		c.stays = true
+		c.pinnedForLife = true
 	case hello:
 		if h, ok := parseHello(args); ok {
 			id := s.id
@@ -257,17 +257,17 @@ func (s *Session) changesOf(k kind, args [][]byte) (c changes) {
 			}
 			c.id, c.name = &id, h.name
 		}
-		c.stays = true
+		c.pinnedForLife = true
 	case selectDB:
 		if db, ok := dbNumber(args); ok {
 			c.db = &db
 		}
-		c.stays = true
+		c.pinnedForLife = true
 	case client:
 		if name, ok := newName(args); ok {
 			c.name = append([]byte{}, name...)
 		}
-		c.stays = !speaksOfClients(args) || is(args[1], "TRACKING")
+		c.pinnedForLife = !speaksOfClients(args) || is(args[1], "TRACKING")
 	}
 	return c
 }

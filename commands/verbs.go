@@ -16,19 +16,19 @@ import (
 // verb runs LOCK, RENEW, UNLOCK or LOCKCTL and replies; a LOCK that waits is Pending
 // instead.
 func (s *Session) verb(ctx context.Context, args [][]byte) {
-	if s.mode == onRaw && s.tx.in { // the upstream refuses it in its own words, and aborts the EXEC
+	if s.mode == onPassthrough && s.tx.in { // the upstream refuses it in its own words, and aborts the EXEC
 		s.hush.note(verb, args, true)
-		s.add(resp.AppendCommand(nil, args...))
+		s.enqueue(resp.AppendCommand(nil, args...))
 		return
 	}
 	quiet := s.hushed()
 	s.replies.Mute(quiet)
 	defer s.replies.Mute(false)
-	if !s.answered(ctx) {
+	if !s.awaitReplies(ctx) {
 		return
 	}
 	if err := s.admit(ctx); err != nil {
-		s.replyOrBar(err)
+		s.replyOrDisconnect(err)
 		return
 	}
 	switch {
@@ -74,13 +74,13 @@ var errNoAuth = &upstream.RefusedError{Reply: []byte("-NOAUTH Authentication req
 // has a connection there was let in, and loses it when it no longer is; the upstream is
 // asked about those that have none. What it said last counts while it says nothing.
 func (s *Session) admit(ctx context.Context) error {
-	if s.admitted() {
+	if s.authenticated() {
 		s.conn().Touch()
 		return nil
 	}
 	pool := s.d.opt.Upstream.Pool()
-	if s.mode == onRaw && s.anonymous() && pool.WantsAuth() { // it may have authenticated there
-		if s.rawNoAuth(ctx) {
+	if s.mode == onPassthrough && s.anonymous() && pool.WantsAuth() { // it may have authenticated there
+		if s.passthroughNoAuth(ctx) {
 			return errNoAuth
 		}
 		return nil
@@ -130,14 +130,14 @@ func (s *Session) lock(ctx context.Context, args [][]byte, quiet bool) error {
 	}
 	w := &waiting{acquisition: a, quiet: quiet, began: time.Now()}
 	if a.Wait == 0 {
-		w.ask(s.present, s.d.opt.Locks)
+		w.ask(s.clientCtx, s.d.opt.Locks)
 		s.endLock(ctx, w)
 		return nil
 	}
 	w.done = make(chan struct{})
 	w.claims = claims{{a.Name, a.Owner}: 1}
 	s.waiting = w
-	go w.askAside(s.present, s.d.draining, s.d.opt.Locks)
+	go w.askAside(s.clientCtx, s.d.draining, s.d.opt.Locks)
 	return nil
 }
 
@@ -160,7 +160,7 @@ func (s *Session) endLock(ctx context.Context, w *waiting) {
 
 // hasLeft says that the client has left, also if that has only just reached the kernel.
 func (s *Session) hasLeft() bool {
-	return s.present.Err() != nil || s.profile.HungUp != nil && s.profile.HungUp()
+	return s.clientCtx.Err() != nil || s.profile.HungUp != nil && s.profile.HungUp()
 }
 
 // errDraining is for LOCKs that the end of the proxy ended.
@@ -171,7 +171,7 @@ var errDraining = &upstream.RefusedError{Reply: []byte("-DRAINING this proxy is 
 func (s *Session) lockReply(ctx context.Context, w *waiting) ([]byte, error) {
 	g := w.answer.Grant
 	switch {
-	case w.err != nil && s.present.Err() != nil:
+	case w.err != nil && s.clientCtx.Err() != nil:
 		// It may have closed only its sending half: the replies behind this one must
 		// not take its place.
 		return nil, errors.New("ERR LOCK was given up: the client closed its side of the connection")

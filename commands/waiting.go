@@ -236,7 +236,7 @@ func (s *Session) Resume(ctx context.Context) {
 		switch p := w.next(); {
 		case p.raw == nil:
 			s.Flush()
-			if !s.answered(ctx) {
+			if !s.awaitReplies(ctx) {
 				return
 			}
 			if !s.hush.off {

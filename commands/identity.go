@@ -12,11 +12,11 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
-// stays says that the session must keep its own connection, whatever it becomes. In
+// mustStayPinned says that the session must keep its own connection, whatever it becomes. In
 // a Cluster it may have none all the same, when another node was needed and could not
 // be reached.
-func (s *Session) stays() bool {
-	return s.sticky || s.watching || s.named.Load() && s.own != nil && s.own.Alive()
+func (s *Session) mustStayPinned() bool {
+	return s.pinnedForLife || s.watching || s.named.Load() && s.pinned != nil && s.pinned.Alive()
 }
 
 // authIdentity is who an AUTH that can succeed makes of the client.
@@ -35,34 +35,34 @@ func (s *Session) authIdentity(args [][]byte) (id upstream.Identity, ok bool) {
 
 // auth changes who the client is, if the upstream agrees.
 func (s *Session) auth(ctx context.Context, raw []byte, args [][]byte) {
-	if s.mode == onRaw {
+	if s.mode == onPassthrough {
 		s.runRaw(ctx, raw, args)
 		return
 	}
 	if id, ok := s.authIdentity(args); ok {
-		s.become(ctx, id, raw, raw)
+		s.changeIdentity(ctx, id, raw, raw)
 		return
 	}
-	s.alone(ctx, raw, args)
+	s.runPinnedForLife(ctx, raw, args)
 }
 
-// actAs takes over who an AUTH or HELLO has made of the client on its own connection.
-func (s *Session) actAs(id upstream.Identity) {
+// passthroughIdentity takes over who an AUTH or HELLO has made of the client on its own connection.
+func (s *Session) passthroughIdentity(id upstream.Identity) {
 	if id.User == s.id.User && id.Secret == s.id.Secret {
 		return
 	}
 	s.id.User, s.id.Secret, s.sawAt = id.User, id.Secret, time.Time{}
-	s.own.ActAs(s.id)
+	s.pinned.ActAs(s.id)
 	s.returnShared()
 }
 
-// alone sends a command that may leave anything behind on a connection of the
+// runPinnedForLife sends a command that may leave anything behind on a connection of the
 // client's own, which it keeps from now on. Where it is there already nothing is
 // waited for: a client may say NO-EVICT OFF with replies that it does not read.
-func (s *Session) alone(ctx context.Context, raw []byte, args [][]byte) {
-	if s.tryOwn() || s.toOwn(ctx) {
-		s.sticky = true
-		s.note()
+func (s *Session) runPinnedForLife(ctx context.Context, raw []byte, args [][]byte) {
+	if s.tryPin() || s.pin(ctx) {
+		s.pinnedForLife = true
+		s.publishStateful()
 		s.addTranslated(ctx, raw, args)
 	}
 }
@@ -72,15 +72,15 @@ func (s *Session) alone(ctx context.Context, raw []byte, args [][]byte) {
 // keeps: if the upstream closes that, the client is disconnected.
 func (s *Session) changeUsers(ctx context.Context, raw []byte, args [][]byte) {
 	if is(args[1], "LOAD") || is(args[1], "DELUSER") {
-		if !s.toOwn(ctx) {
+		if !s.pin(ctx) {
 			return
 		}
-		s.sticky = true
-		s.note()
-	} else if !s.needConn(ctx) {
+		s.pinnedForLife = true
+		s.publishStateful()
+	} else if !s.ensureConn(ctx) {
 		return
 	}
-	s.flushRun()
+	s.flushBatches()
 	c := s.conn()
 	s.replies.ExpectTapped(c, func(begin []byte) {
 		if begin[0] != '-' { // one that may not must not cost the others a question each
@@ -95,16 +95,16 @@ func (s *Session) changeUsers(ctx context.Context, raw []byte, args [][]byte) {
 func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 	h, ok := parseHello(args)
 	switch {
-	case s.mode == onRaw:
+	case s.mode == onPassthrough:
 		s.runRaw(ctx, raw, args)
 		return
 	case h.proto == 0:
 		s.runExchange(ctx, raw, args) // it changes nothing
 		return
 	case !ok, h.name != nil && !validName(h.name), h.auth && len(h.user) == 0:
-		s.alone(ctx, raw, args) // Redis 7.0 authenticates before it looks at the rest
+		s.runPinnedForLife(ctx, raw, args) // Redis 7.0 authenticates before it looks at the rest
 		if h.name != nil {
-			s.learnName(ctx)
+			s.askName(ctx)
 		}
 		return
 	}
@@ -115,37 +115,37 @@ func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 		id.User, id.Secret = string(h.user), string(h.secret)
 		plain = resp.AppendCommand(nil, "HELLO", strconv.Itoa(h.proto), "AUTH", id.User, id.Secret)
 	}
-	if s.become(ctx, id, plain, raw) && h.name != nil {
+	if s.changeIdentity(ctx, id, plain, raw) && h.name != nil {
 		s.name = append([]byte(nil), h.name...)
 	}
 }
 
-// learnName takes over what the client is called on its own connection, after a HELLO
+// askName takes over what the client is called on its own connection, after a HELLO
 // that may have been refused: Redis 7.0 takes options one by one, up to the wrong one,
 // later ones and Valkey all or none.
-func (s *Session) learnName(ctx context.Context) {
-	if s.own == nil || s.idle(ctx) != nil {
+func (s *Session) askName(ctx context.Context) {
+	if s.pinned == nil || s.idle(ctx) != nil {
 		return
 	}
-	reply, err := s.ask(ctx, s.own, resp.AppendCommand(nil, "CLIENT", "GETNAME"))
+	reply, err := s.ask(ctx, s.pinned, resp.AppendCommand(nil, "CLIENT", "GETNAME"))
 	switch {
 	case err != nil || len(reply) == 0:
 	case reply[0] == '_' || string(reply) == "$-1\r\n":
-		s.name, s.changed = nil, true
+		s.name, s.infoChanged = nil, true
 	case reply[0] == '$':
-		s.name, s.changed = bytes.Clone(bulk(reply)), true
+		s.name, s.infoChanged = bytes.Clone(bulk(reply)), true
 	}
 }
 
-// become moves the session to another identity, if the upstream, asked with
+// changeIdentity moves the session to another identity, if the upstream, asked with
 // shared (or, on a connection that is the client's own, with raw), agrees. The
 // client gets the upstream's reply.
-func (s *Session) become(ctx context.Context, id upstream.Identity, shared, raw []byte) bool {
+func (s *Session) changeIdentity(ctx context.Context, id upstream.Identity, shared, raw []byte) bool {
 	if s.idle(ctx) != nil {
 		return false
 	}
-	if s.stays() && s.own != nil {
-		return s.becomeOnOwn(ctx, id, raw)
+	if s.mustStayPinned() && s.pinned != nil {
+		return s.changeIdentityPinned(ctx, id, raw)
 	}
 	pool := s.d.opt.Upstream.Pool()
 	c, err := pool.Shared(ctx, id, upstream.MainLane, s.hint)
@@ -153,19 +153,19 @@ func (s *Session) become(ctx context.Context, id upstream.Identity, shared, raw 
 		s.replyErr(err)
 		return false
 	}
-	moved, refused := s.moveTo(ctx, c, id, shared)
+	moved, refused := s.moveToIdentity(ctx, c, id, shared)
 	if refused {
 		s.d.opt.Upstream.Forget(id) // connections opened before a password changed must not live on
 	}
 	if moved {
-		s.becomeListening(ctx)
+		s.changeSubscriberIdentity(ctx)
 	}
 	return moved
 }
 
-// moveTo moves the session to c, a borrowed connection of another identity, if the
+// moveToIdentity moves the session to c, a borrowed connection of another identity, if the
 // upstream, asked with command on c, agrees. The client gets its reply.
-func (s *Session) moveTo(ctx context.Context, c *upstream.Conn, id upstream.Identity, command []byte) (moved, refused bool) {
+func (s *Session) moveToIdentity(ctx context.Context, c *upstream.Conn, id upstream.Identity, command []byte) (moved, refused bool) {
 	reply, err := s.ask(ctx, c, command)
 	if err != nil {
 		upstream.Return(c)
@@ -175,67 +175,67 @@ func (s *Session) moveTo(ctx context.Context, c *upstream.Conn, id upstream.Iden
 	if _, refused = resp.Error(reply); refused {
 		upstream.Return(c)
 	} else {
-		s.adopt(c, id)
+		s.useIdentity(c, id)
 	}
-	s.welcome(reply) // after what is still said in the protocol before
+	s.replyIdentity(reply) // after what is still said in the protocol before
 	return !refused, refused
 }
 
-// becomeListening makes the connections that have subscriptions the user's, too.
-func (s *Session) becomeListening(ctx context.Context) {
+// changeSubscriberIdentity makes the connections that have subscriptions the user's, too.
+func (s *Session) changeSubscriberIdentity(ctx context.Context) {
 	if s.ears != nil && s.ears.become(ctx, s.id) != nil {
-		s.hangUp()
+		s.closeAfterReplies()
 	}
 }
 
-// welcome gives the client the reply to its HELLO, AUTH or SELECT.
-func (s *Session) welcome(reply []byte) {
+// replyIdentity gives the client the reply to its HELLO, AUTH or SELECT.
+func (s *Session) replyIdentity(reply []byte) {
 	reply, _ = s.editHello(reply)
 	s.replies.Local(reply)
 }
 
-// adopt goes on as another identity, on its shared connection.
-func (s *Session) adopt(c *upstream.Conn, id upstream.Identity) {
-	s.closeOwn()
+// useIdentity goes on as another identity, on its shared connection.
+func (s *Session) useIdentity(c *upstream.Conn, id upstream.Identity) {
+	s.closePinned()
 	s.returnShared()
 	s.shared[upstream.MainLane], s.sawAt = c, time.Time{}
-	s.speak(id)
+	s.setIdentity(id)
 }
 
-// speak notes who the client is from now on, and in which protocol.
-func (s *Session) speak(id upstream.Identity) {
+// setIdentity notes who the client is from now on, and in which protocol.
+func (s *Session) setIdentity(id upstream.Identity) {
 	if s.id = id; s.ears != nil {
 		s.ears.speak(id)
 	}
 }
 
-func (s *Session) becomeOnOwn(ctx context.Context, id upstream.Identity, raw []byte) bool {
-	if s.own == nil && !s.toOwn(ctx) { // a Cluster's node was lost, another is to do
+func (s *Session) changeIdentityPinned(ctx context.Context, id upstream.Identity, raw []byte) bool {
+	if s.pinned == nil && !s.pin(ctx) { // a Cluster's node was lost, another is to do
 		return false
 	}
-	reply, err := s.ask(ctx, s.own, raw)
+	reply, err := s.ask(ctx, s.pinned, raw)
 	if err != nil {
 		s.replyErr(err)
 		return false
 	}
-	s.welcome(reply)
+	s.replyIdentity(reply)
 	if _, refused := resp.Error(reply); refused {
 		return false
 	}
 	if id.User != s.id.User || id.Secret != s.id.Secret {
-		s.own.ActAs(id)
+		s.pinned.ActAs(id)
 	}
 	s.sawAt = time.Time{}
-	s.speak(id)
+	s.setIdentity(id)
 	s.returnShared()
-	s.becomeListening(ctx)
+	s.changeSubscriberIdentity(ctx)
 	return true
 }
 
 func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 	db, ok := dbNumber(args)
 	switch {
-	case s.mode == onRaw:
+	case s.mode == onPassthrough:
 		s.runRaw(ctx, raw, args)
 		return
 	case !ok:
@@ -247,37 +247,37 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 	}
 	id := s.id
 	id.DB = db
-	if s.stays() && s.own != nil {
-		s.becomeOnOwn(ctx, id, raw)
+	if s.mustStayPinned() && s.pinned != nil {
+		s.changeIdentityPinned(ctx, id, raw)
 		return
 	}
 	c, err := s.d.opt.Upstream.Pool().Shared(ctx, id, upstream.MainLane, s.hint)
 	if err != nil {
-		s.replyOrBar(err)
+		s.replyOrDisconnect(err)
 		return
 	}
-	s.moveTo(ctx, c, id, raw) // c is in that database, but the user may not be allowed to ask for it
+	s.moveToIdentity(ctx, c, id, raw) // c is in that database, but the user may not be allowed to ask for it
 }
 
-// settleRaw sends a command on a connection whose replies are not counted and
+// sync sends a command on a connection whose replies are not counted and
 // returns when its reply, which m knows, has come: then everything before has been
 // answered too, which may take as long as a command that blocks. It is false if the
 // connection is lost, ctx ends, or the client has left rawGrace ago.
-func (s *Session) settleRaw(ctx context.Context, command []byte, m *mark) bool {
+func (s *Session) sync(ctx context.Context, command []byte, m *mark) bool {
 	m.seen = make(chan struct{})
-	s.own.Step(true)
-	defer s.stepOwn()
+	s.pinned.Step(true)
+	defer s.setStepping()
 	s.replies.Await(m)
 	defer s.replies.Forget(m)
-	if s.own.Send(command, 0, s.replies) != nil {
+	if s.pinned.Send(command, 0, s.replies) != nil {
 		return false
 	}
 	select {
 	case <-m.seen:
 		return true
-	case <-s.present.Done():
-		s.await(ctx, m.seen, rawGrace)
-	case <-s.own.Done():
+	case <-s.clientCtx.Done():
+		s.await(ctx, m.seen, replyGrace)
+	case <-s.pinned.Done():
 	case <-ctx.Done():
 	}
 	select {
@@ -290,14 +290,14 @@ func (s *Session) settleRaw(ctx context.Context, command []byte, m *mark) bool {
 
 // reset makes the session one that has said nothing.
 func (s *Session) reset(ctx context.Context, raw []byte) {
-	if s.mode == onRaw {
+	if s.mode == onPassthrough {
 		m := &mark{shown: true, is: func(reply []byte) bool { return string(reply) == "+RESET\r\n" }}
-		if s.silent { // it may not be answered, but what follows it is
+		if s.mayNotAnswer { // it may not be answered, but what follows it is
 			var question []byte
-			question, m = s.marker()
+			question, m = s.barrier()
 			raw = slices.Concat(raw, question)
 		}
-		if !s.settleRaw(ctx, raw, m) {
+		if !s.sync(ctx, raw, m) {
 			s.out.Abort()
 			return
 		}
@@ -307,16 +307,16 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 		}
 		s.closeEars()
 	}
-	counted := s.mode != onRaw
-	s.closeOwn()
+	counted := s.mode != onPassthrough
+	s.closePinned()
 	s.returnShared()
 	s.name, s.id = nil, s.d.opt.Upstream.Default()
-	s.watching, s.sticky, s.silent, s.syncs = false, false, false, false
+	s.watching, s.pinnedForLife, s.mayNotAnswer, s.isReplica = false, false, false, false
 	s.hush = hush{}
 	s.named.Store(false)
 	s.subs = subscriptions{}
-	if s.rt != nil {
-		s.rt.tracking, s.rt.caching = nil, nil
+	if s.router != nil {
+		s.router.tracking, s.router.caching = nil, nil
 	}
 	s.taken, s.sawAt = taken{}, time.Time{}
 	if counted {
@@ -324,26 +324,26 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 	}
 }
 
-// answered waits until everything before has been answered, however the session's
+// awaitReplies waits until everything before has been answered, however the session's
 // commands travel.
-func (s *Session) answered(ctx context.Context) bool {
-	if s.mode != onRaw {
+func (s *Session) awaitReplies(ctx context.Context) bool {
+	if s.mode != onPassthrough {
 		return s.idle(ctx) == nil
 	}
-	if s.silent && !s.hush.loud() {
+	if s.mayNotAnswer && !s.hush.loud() {
 		return true
 	}
-	question, m := s.marker()
-	return s.settleRaw(ctx, question, m)
+	question, m := s.barrier()
+	return s.sync(ctx, question, m)
 }
 
-// marker is a command without effect, and its reply, which is that of no other command: one that no upstream
+// barrier is a command without effect, and its reply, which is that of no other command: one that no upstream
 // knows. Valkey from 9.1 on tells clients that have not authenticated no more than that they must;
 // these are in no subscription and no transaction, and may say HELLO, here with an option that there is not.
-func (s *Session) marker() (raw []byte, m *mark) {
+func (s *Session) barrier() (raw []byte, m *mark) {
 	token := rand.Text()
 	raw = resp.AppendCommand(nil, token)
-	if s.own != nil && s.own.Unauthenticated() {
+	if s.pinned != nil && s.pinned.Unauthenticated() {
 		raw = resp.AppendCommand(nil, "HELLO", "2", token)
 	}
 	return raw, &mark{is: func(reply []byte) bool {
@@ -351,19 +351,19 @@ func (s *Session) marker() (raw []byte, m *mark) {
 	}}
 }
 
-// rawNoAuth asks a connection whose replies are not counted, on which everything
+// passthroughNoAuth asks a connection whose replies are not counted, on which everything
 // has been answered, whether it wants authentication.
-func (s *Session) rawNoAuth(ctx context.Context) bool {
-	token, refused := rand.Text(), s.silent
-	ok := s.silent || s.settleRaw(ctx, resp.AppendCommand(nil, "PING", token), &mark{is: func(reply []byte) bool {
+func (s *Session) passthroughNoAuth(ctx context.Context) bool {
+	token, refused := rand.Text(), s.mayNotAnswer
+	ok := s.mayNotAnswer || s.sync(ctx, resp.AppendCommand(nil, "PING", token), &mark{is: func(reply []byte) bool {
 		refused = hasWord(reply, "NOAUTH")
-		return refused || hasWord(reply, "NOPERM") || isBulk(reply, token)
+		return refused || hasWord(reply, "NOPERM") || isPong(reply, token)
 	}})
 	return refused || !ok
 }
 
-// isBulk says that a reply answers a PING with token.
-func isBulk(reply []byte, token string) bool {
+// isPong says that a reply answers a PING with token.
+func isPong(reply []byte, token string) bool {
 	bulk := string(resp.AppendBulkString(nil, token))
 	return string(reply) == bulk || string(reply) == "*2\r\n$4\r\npong\r\n"+bulk
 }
@@ -385,13 +385,13 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 	if len(args) > 1 {
 		if sub = args[1]; is(sub, "SETINFO") {
 			s.library.note(args)
-			s.changed = true
+			s.infoChanged = true
 		}
 	}
 	switch {
-	case s.mode == onRaw:
+	case s.mode == onPassthrough:
 		s.runRaw(ctx, raw, args)
-	case s.clustered() && s.clientNodes(ctx, raw, args):
+	case s.inCluster() && s.clientNodes(ctx, raw, args):
 	case len(args) < 2 || is(sub, "SETINFO") || is(sub, "HELP"):
 		s.runForward(ctx, raw)
 	case is(sub, "KILL"):
@@ -400,19 +400,19 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 		s.runUnblock(ctx, raw, args)
 	case speaksOfClients(args) && !is(sub, "TRACKING"):
 		s.runExchange(ctx, raw, args)
-	case is(sub, "SETNAME") && !s.stays():
+	case is(sub, "SETNAME") && !s.mustStayPinned():
 		if name, ok := newName(args); ok {
 			s.setName(ctx, raw, name)
 			return
 		}
 		s.runForward(ctx, raw)
-	case is(sub, "GETNAME") && len(args) == 2 && (!s.stays() || s.clustered()):
+	case is(sub, "GETNAME") && len(args) == 2 && (!s.mustStayPinned() || s.inCluster()):
 		s.getName(ctx, raw)
 	case is(sub, "SETNAME"):
 		if name, ok := newName(args); ok {
 			s.name = append([]byte{}, name...)
 		}
-		if !s.clustered() || s.toOwn(ctx) {
+		if !s.inCluster() || s.pin(ctx) {
 			s.runForward(ctx, raw)
 		}
 	case is(sub, "GETNAME"):
@@ -420,9 +420,9 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 	case is(sub, "PAUSE") || is(sub, "UNPAUSE"):
 		s.pause(ctx, raw, args)
 	case is(sub, "REPLY"):
-		s.goRaw(ctx, raw, args)
+		s.startPassthrough(ctx, raw, args)
 	default:
-		s.alone(ctx, raw, args)
+		s.runPinnedForLife(ctx, raw, args)
 	}
 }
 
@@ -432,10 +432,10 @@ const longestPause = 24 * time.Hour
 
 // pause sends CLIENT PAUSE or UNPAUSE, and takes it over if the upstream agrees.
 func (s *Session) pause(ctx context.Context, raw []byte, args [][]byte) {
-	if !s.toOwn(ctx) {
+	if !s.pin(ctx) {
 		return
 	}
-	reply, err := s.ask(ctx, s.own, raw)
+	reply, err := s.ask(ctx, s.pinned, raw)
 	if err != nil {
 		s.replyErr(err)
 		return
@@ -445,14 +445,14 @@ func (s *Session) pause(ctx context.Context, raw []byte, args [][]byte) {
 		return
 	}
 	if is(args[1], "UNPAUSE") {
-		s.d.paused.Store(0)
+		s.d.pausedUntil.Store(0)
 	} else if ms, err := strconv.ParseInt(string(args[2]), 10, 64); err == nil {
 		s.d.pause(time.Duration(min(ms, longestPause.Milliseconds())) * time.Millisecond)
 	}
 }
 
 func (s *Session) setName(ctx context.Context, raw, name []byte) {
-	if !s.needShared(ctx) {
+	if !s.ensureShared(ctx) {
 		return
 	}
 	if s.shared[s.lane].NoAuth() {
@@ -462,7 +462,7 @@ func (s *Session) setName(ctx context.Context, raw, name []byte) {
 	if s.idle(ctx) != nil || !s.mayName(ctx, resp.AppendCommand(nil, "CLIENT", "SETNAME", "")) {
 		return
 	}
-	s.closeOwn() // the next one will have the name
+	s.closePinned() // the next one will have the name
 	s.name = append([]byte{}, name...)
 	s.replies.Local([]byte("+OK\r\n"))
 }
@@ -483,7 +483,7 @@ func (s *Session) mayName(ctx context.Context, command []byte) bool {
 }
 
 func (s *Session) getName(ctx context.Context, raw []byte) {
-	if !s.needShared(ctx) {
+	if !s.ensureShared(ctx) {
 		return
 	}
 	switch {

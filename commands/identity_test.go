@@ -222,7 +222,7 @@ func TestSplitPushes(t *testing.T) {
 	l := s.await(t, "CLIENT TRACKING ON")
 	p.do(t, "LOCK warm 30s OWNER me") // what it may is known now
 	p.want(t, "*4\r\n:1\r\n$2\r\nme\r\n:30000\r\n:1\r\n")
-	p.d.known.Store(&knowledge{table: table.Builtin(), on: p.own, at: time.Now().Add(time.Hour)}) // or it would be asked for SILENCE
+	p.d.known.Store(&knowledge{table: table.Builtin(), on: p.pinned, at: time.Now().Add(time.Hour)}) // or it would be asked for SILENCE
 	l.say(t, ">2\r\n$10\r\ninvali")
 	p.want(t, ">2\r\n$10\r\ninvali")
 	p.do(t, "LOCK job 30s OWNER me")

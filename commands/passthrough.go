@@ -5,42 +5,42 @@ import (
 	"time"
 )
 
-// rawGrace is how long a client that has left may still wait for the answer to the
+// replyGrace is how long a client that has left may still wait for the answer to the
 // last thing it asked, on a connection whose replies are not counted, or if it may block.
-const rawGrace = 50 * time.Millisecond
+const replyGrace = 50 * time.Millisecond
 
-// tryRaw relays everything but what must be known of.
-func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
+// tryPassthrough relays everything but what must be known of.
+func (s *Session) tryPassthrough(k kind, raw []byte, args [][]byte) bool {
 	if k == verb {
 		return false
 	}
 	// A client of RESP2 that has subscriptions may say little else, but a SUBSCRIBE may
 	// have been refused: what changes the client is settled by the reply, if there is one.
-	barred, heard := s.id.Proto == 2 && s.subscribed(), !s.silent && !s.tx.in
+	barred, heard := s.id.Proto == 2 && s.subscribed(), !s.mayNotAnswer && !s.tx.in
 	if !barred || k != client {
 		s.hush.note(k, args, s.tx.in)
 	}
 	switch k {
 	case reset:
-		return len(args) > 1 && s.add(raw)
+		return len(args) > 1 && s.enqueue(raw)
 	case quit:
 		s.because(WhyQuit)
-		s.closing, s.quits = true, true
+		s.closing, s.quitSent = true, true
 	case auth:
 		if heard {
 			return false
 		}
-		s.own.ActAsAnybody()
+		s.pinned.ActAsAnybody()
 	case hello:
 		h, ok := parseHello(args)
 		if !ok || h.auth && !heard {
-			s.own.ActAsAnybody()
+			s.pinned.ActAsAnybody()
 		}
 		if heard {
 			return false
 		}
 		if ok && h.proto != 0 && !barred {
-			s.id.Proto, s.changed = h.proto, true
+			s.id.Proto, s.infoChanged = h.proto, true
 		}
 	case selectDB:
 		db, ok := dbNumber(args)
@@ -60,44 +60,44 @@ func (s *Session) tryRaw(k kind, raw []byte, args [][]byte) bool {
 	case subscribe:
 		s.subs.note(args)
 		s.noteSync(args)
-		s.changed = true
+		s.infoChanged = true
 	case client:
-		s.silent = s.silent || len(args) > 1 && is(args[1], "REPLY")
+		s.mayNotAnswer = s.mayNotAnswer || len(args) > 1 && is(args[1], "REPLY")
 		switch {
 		case !speaksOfClients(args):
-		case s.silent || s.tx.in:
-			return s.add(s.blind(raw, args))
+		case s.mayNotAnswer || s.tx.in:
+			return s.enqueue(s.blind(raw, args))
 		default:
 			return false
 		}
 	}
-	return s.add(raw)
+	return s.enqueue(raw)
 }
 
-// stepOwn has a raw connection hand over everything that comes together, unless messages
+// setStepping has a raw connection hand over everything that comes together, unless messages
 // must be looked at.
-func (s *Session) stepOwn() { s.own.Step(s.redirects) }
+func (s *Session) setStepping() { s.pinned.Step(s.redirectsInvalidations) }
 
 // noteSync notes that the client is a replica from now on.
 func (s *Session) noteSync(args [][]byte) {
-	s.syncs = s.syncs || is(args[0], "SYNC") || is(args[0], "PSYNC")
+	s.isReplica = s.isReplica || is(args[0], "SYNC") || is(args[0], "PSYNC")
 }
 
-// goRaw stops counting replies, from a command on that has none or many.
-func (s *Session) goRaw(ctx context.Context, raw []byte, args [][]byte) {
-	if !s.toOwn(ctx) {
+// startPassthrough stops counting replies, from a command on that has none or many.
+func (s *Session) startPassthrough(ctx context.Context, raw []byte, args [][]byte) {
+	if !s.pin(ctx) {
 		return
 	}
-	s.own.Raw()
-	s.stepOwn()
-	s.mode = onRaw
+	s.pinned.Raw()
+	s.setStepping()
+	s.mode = onPassthrough
 	s.subs.note(args)
 	s.noteSync(args)
 	k := kindOf(args[0])
-	s.silent = s.syncs || k != subscribe
+	s.mayNotAnswer = s.isReplica || k != subscribe
 	refused := s.anonymous() && s.d.opt.Upstream.Pool().WantsAuth() // as far as known
-	s.hush = hush{known: !s.syncs && !refused && (k == subscribe || k == client)}
+	s.hush = hush{known: !s.isReplica && !refused && (k == subscribe || k == client)}
 	s.hush.note(k, args, false)
-	s.note()
-	s.add(raw)
+	s.publishStateful()
+	s.enqueue(raw)
 }

@@ -23,48 +23,48 @@ const maxRefusal = 64 << 10
 //
 // It is an upstream.Sink. Its fields are guarded by replies.mu, but for those that
 // do not change.
-type call struct {
+type request struct {
 	r    *replies
 	raw  []byte // the command
 	slot int    // of its keys; noSlot: it has none
 	at   *upstream.Pool
-	by   traveler
+	as   sender
 	read bool // it only reads, and was sent to a node that may be a replica
 	// alone: it may block, and must not travel on a connection shared with others.
 	alone bool
 	// fixed: it must not travel on. A redirection becomes the error that a transaction
 	// ends with.
-	fixed   bool
-	tracked bool // its reply goes into the client's cache
-	tap     *tap // hears the beginning of the reply; may be nil
+	noRedirect bool
+	tracked    bool // its reply goes into the client's cache
+	observer   *tap // hears the beginning of the reply; may be nil
 
-	whole *whole // what its reply is a part of; nil: it has a place of its own, seq
+	fanIn *fanIn // what its reply is a part of; nil: it has a place of its own, seq
 	part  int
 	seq   uint64
 
-	skip   int    // replies to come before the command's own
-	passed bool   // the reply is no redirection
-	held   []byte // the beginning of what may be one
-	reply  []byte // of a part
-	done   bool
-	tries  int            // the redirector's
-	waited time.Duration  // the redirector's
-	on     *upstream.Conn // borrowed for this call; may be nil
-	unbind func() bool    // of on, if it is alone: it need not end with the session any more
+	skip          int    // replies to come before the command's own
+	notRedirect   bool   // the reply is no redirection
+	maybeRedirect []byte // the beginning of what may be one
+	reply         []byte // of a part
+	done          bool
+	tries         int            // the redirector's
+	waited        time.Duration  // the redirector's
+	on            *upstream.Conn // borrowed for this call; may be nil
+	unbind        func() bool    // of on, if it is alone: it need not end with the session any more
 }
 
 const noSlot = -1
 
 // A whole is one reply made of the replies to several calls.
-type whole struct {
+type fanIn struct {
 	parts [][]byte
 	left  int
 	seq   uint64
-	join  func(parts [][]byte) []byte // runs with the replies locked
+	merge func(parts [][]byte) []byte // runs with the replies locked
 }
 
-// Call reserves the place of the reply to a call.
-func (r *replies) Call(c *call) {
+// ExpectRequest reserves the place of the reply to a call.
+func (r *replies) ExpectRequest(c *request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.owed++
@@ -72,21 +72,21 @@ func (r *replies) Call(c *call) {
 	c.seq = r.pushLocked(slot{n: 1})
 }
 
-// CallParts reserves the place of one reply that join makes of the replies to calls.
-func (r *replies) CallParts(calls []*call, join func(parts [][]byte) []byte) {
+// ExpectFanIn reserves the place of one reply that join makes of the replies to calls.
+func (r *replies) ExpectFanIn(calls []*request, merge func(parts [][]byte) []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.owed++
-	w := &whole{parts: make([][]byte, len(calls)), left: len(calls), join: join}
+	w := &fanIn{parts: make([][]byte, len(calls)), left: len(calls), merge: merge}
 	w.seq = r.pushLocked(slot{n: 1})
 	for i, c := range calls {
-		c.r, c.whole, c.part = r, w, i
+		c.r, c.fanIn, c.part = r, w, i
 	}
 }
 
 // Deliver implements upstream.Sink. Every call is a debt of its own, so that p holds
 // bytes of one reply only.
-func (c *call) Deliver(conn *upstream.Conn, p []byte, ended int) {
+func (c *request) Deliver(conn *upstream.Conn, p []byte, ended int) {
 	r := c.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,39 +101,39 @@ func (c *call) Deliver(conn *upstream.Conn, p []byte, ended int) {
 		c.skip -= ended
 		return
 	}
-	if c.tap != nil {
-		c.tap.take(p, ended)
+	if c.observer != nil {
+		c.observer.take(p, ended)
 	}
-	if !c.passed && (len(c.held) > 0 || p[0] == '-') {
-		c.held = append(c.held, p...)
-		if ended == 0 && len(c.held) <= maxRefusal {
+	if !c.notRedirect && (len(c.maybeRedirect) > 0 || p[0] == '-') {
+		c.maybeRedirect = append(c.maybeRedirect, p...)
+		if ended == 0 && len(c.maybeRedirect) <= maxRefusal {
 			return
 		}
-		p, c.held = c.held, nil
+		p, c.maybeRedirect = c.maybeRedirect, nil
 		if ended == 0 { // too long to be one
-			c.passed = true
+			c.notRedirect = true
 			c.giveLocked(p, ended)
 			return
 		}
-		if c.fixed {
+		if c.noRedirect {
 			if r.learn != nil {
 				r.learn(c, p)
 			}
-			p = unmoved(p)
+			p = redirectToTryAgain(p)
 		} else if c.tracked && c.isRedirection(p, false) {
 			r.closeLocked() // where it is sent on it would not be tracked
 			p = appendLost(nil, errLost)
-		} else if r.redirect != nil && (c.isRedirection(p, c.read) || c.alone && isForcedOut(p)) {
+		} else if r.redirect != nil && (c.isRedirection(p, c.read) || c.alone && isForcedUnblock(p)) {
 			r.redirect(c, p)
 			return
 		}
 	}
-	c.passed = true
+	c.notRedirect = true
 	c.giveLocked(p, ended)
 }
 
 // Fail implements upstream.Sink.
-func (c *call) Fail(conn *upstream.Conn, owed int, cut bool, err error) {
+func (c *request) Fail(conn *upstream.Conn, owed int, cut bool, err error) {
 	if c.r.lost != nil {
 		c.r.lost(conn)
 	}
@@ -146,17 +146,17 @@ func (c *call) Fail(conn *upstream.Conn, owed int, cut bool, err error) {
 		c.skip -= owed
 		return
 	}
-	if c.read && !c.passed && !c.tracked && c.r.redirect != nil { // asking twice does no harm
-		c.read, c.held = false, nil
+	if c.read && !c.notRedirect && !c.tracked && c.r.redirect != nil { // asking twice does no harm
+		c.read, c.maybeRedirect = false, nil
 		c.r.redirect(c, appendLost(nil, err))
 		return
 	}
-	if cut && c.passed && c.whole == nil {
+	if cut && c.notRedirect && c.fanIn == nil {
 		c.r.out.Abort()
 	}
 	c.r.kept -= len(c.reply)
 	c.reply = nil
-	if c.whole == nil && c.r.endsWithLocked(conn) {
+	if c.fanIn == nil && c.r.endsWithLocked(conn) {
 		c.giveLocked(nil, 1)
 	} else {
 		c.giveLocked(appendLost(nil, err), 1)
@@ -164,25 +164,25 @@ func (c *call) Fail(conn *upstream.Conn, owed int, cut bool, err error) {
 }
 
 // answer is for a call that gets no further.
-func (c *call) answer(reply []byte) {
+func (c *request) answer(reply []byte) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	c.giveLocked(reply, 1)
 }
 
 // giveLocked passes on what came of the reply.
-func (c *call) giveLocked(p []byte, ended int) {
+func (c *request) giveLocked(p []byte, ended int) {
 	r := c.r
 	if ended > 0 {
 		c.done = true
 		c.leaveLocked()
 	}
-	if c.whole != nil {
+	if c.fanIn != nil {
 		if r.roomLocked(len(p)) {
 			c.reply = append(c.reply, p...)
 		}
 		if ended > 0 {
-			c.whole.takeLocked(r, c)
+			c.fanIn.takeLocked(r, c)
 		}
 		return
 	}
@@ -199,7 +199,7 @@ func (c *call) giveLocked(p []byte, ended int) {
 }
 
 // leaveLocked gives up the connection that was opened or borrowed for the call.
-func (c *call) leaveLocked() {
+func (c *request) leaveLocked() {
 	switch {
 	case c.on == nil:
 	case c.alone:
@@ -211,7 +211,7 @@ func (c *call) leaveLocked() {
 	c.on = nil
 }
 
-func (w *whole) takeLocked(r *replies, c *call) {
+func (w *fanIn) takeLocked(r *replies, c *request) {
 	w.parts[c.part] = c.reply
 	c.reply = nil
 	if w.left--; w.left > 0 {
@@ -222,7 +222,7 @@ func (w *whole) takeLocked(r *replies, c *call) {
 	}
 	s := &r.queue[r.indexLocked(w.seq)]
 	if !r.full {
-		r.keepLocked(s, w.join(w.parts))
+		r.keepLocked(s, w.merge(w.parts))
 	}
 	s.n = 0
 	r.paidLocked(1)
@@ -234,7 +234,7 @@ func (r *replies) indexLocked(seq uint64) int { return r.head + int(seq-r.first)
 // isRedirection says that a node has not run a command, which may be sent elsewhere,
 // or again. Of a replica whose data are not there yet that is the master. Scripts word
 // errors too: only what is exactly a node's word counts.
-func (c *call) isRedirection(reply []byte, read bool) bool {
+func (c *request) isRedirection(reply []byte, read bool) bool {
 	slot, _, ok := redirection(reply)
 	return ok && slot == c.slot || string(reply) == tryAgain ||
 		read && (hasWord(reply, "LOADING") || hasWord(reply, "MASTERDOWN"))
@@ -242,26 +242,26 @@ func (c *call) isRedirection(reply []byte, read bool) bool {
 
 const tryAgain = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
 
-// isForcedOut says that a command was waiting at a master that has become a replica.
+// isForcedUnblock says that a command was waiting at a master that has become a replica.
 // (A client that is unblocked by another has the same word, and another text.)
-func isForcedOut(reply []byte) bool { return bytes.HasPrefix(reply, []byte("-UNBLOCKED force ")) }
+func isForcedUnblock(reply []byte) bool { return bytes.HasPrefix(reply, []byte("-UNBLOCKED force ")) }
 
 func hasWord(reply []byte, word string) bool {
 	return len(reply) > len(word)+1 && reply[0] == '-' && string(reply[1:1+len(word)]) == word && reply[1+len(word)] == ' '
 }
 
-// unmoved is an error as a client of a single Redis may see it: what a slot that
+// redirectToTryAgain is an error as a client of a single Redis may see it: what a slot that
 // moves does to a transaction.
-func unmoved(reply []byte) []byte {
+func redirectToTryAgain(reply []byte) []byte {
 	if hasWord(reply, "MOVED") || hasWord(reply, "ASK") {
 		return []byte("-TRYAGAIN The hash slot is being moved, the transaction can be tried again\r\n")
 	}
 	return reply
 }
 
-// unsettled is what a client hears of a command that nodes have sent back and forth
+// redirectToClusterDown is what a client hears of a command that nodes have sent back and forth
 // for too long: it knows nothing of nodes.
-func unsettled(reply []byte) []byte {
+func redirectToClusterDown(reply []byte) []byte {
 	if hasWord(reply, "MOVED") || hasWord(reply, "ASK") {
 		return []byte("-CLUSTERDOWN The nodes disagree about who serves the hash slot\r\n")
 	}
@@ -275,7 +275,7 @@ type redirector struct {
 	ctx    context.Context // ends with the session
 	cancel context.CancelFunc
 
-	patience time.Duration // tryAgainFor
+	timeout time.Duration // tryAgainFor
 
 	mu      sync.Mutex
 	queue   []redirected
@@ -285,12 +285,12 @@ type redirector struct {
 }
 
 type redirected struct {
-	c     *call
+	c     *request
 	reply []byte
 }
 
 // A traveler is as whom, and how, commands travel on shared connections.
-type traveler struct {
+type sender struct {
 	id   upstream.Identity
 	lane upstream.Lane
 	hint uint32
@@ -307,13 +307,13 @@ const (
 )
 
 func newRedirector(up *upstream.Upstream) *redirector {
-	d := &redirector{up: up, patience: tryAgainFor}
+	d := &redirector{up: up, timeout: tryAgainFor}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
 
 // add does not block.
-func (d *redirector) add(c *call, reply []byte) {
+func (d *redirector) add(c *request, reply []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.queue = append(d.queue, redirected{c, append([]byte(nil), reply...)})
@@ -362,7 +362,7 @@ func (d *redirector) send(m redirected) {
 	c := m.c
 	pool, asking := d.target(m)
 	if c.tries++; pool == nil || c.tries > maxTries {
-		c.answer(unsettled(m.reply))
+		c.answer(redirectToClusterDown(m.reply))
 		return
 	}
 	conn, unbind, err := d.open(c, pool)
@@ -394,12 +394,12 @@ func (d *redirector) send(m redirected) {
 
 // open makes or borrows a connection for a call. One that is the call's alone ends with
 // the session, until unbind.
-func (d *redirector) open(c *call, pool *upstream.Pool) (conn *upstream.Conn, unbind func() bool, err error) {
+func (d *redirector) open(c *request, pool *upstream.Pool) (conn *upstream.Conn, unbind func() bool, err error) {
 	if !c.alone {
-		conn, err = pool.Shared(d.ctx, c.by.id, c.by.lane, c.by.hint)
+		conn, err = pool.Shared(d.ctx, c.as.id, c.as.lane, c.as.hint)
 		return conn, nil, err
 	}
-	if conn, err = pool.Private(d.ctx, c.by.id, c.r); err != nil {
+	if conn, err = pool.Private(d.ctx, c.as.id, c.r); err != nil {
 		return nil, nil, err
 	}
 	return conn, context.AfterFunc(d.ctx, conn.Close), nil
@@ -410,13 +410,13 @@ func (d *redirector) target(m redirected) (pool *upstream.Pool, asking bool) {
 	c := m.c
 	slot, addr, ok := redirection(m.reply)
 	switch {
-	case ok && c.by.lane == upstream.ScriptLane:
+	case ok && c.as.lane == upstream.ScriptLane:
 		return d.known(c, absolute(addr, c.at)), hasWord(m.reply, "ASK")
 	case ok && hasWord(m.reply, "ASK"):
 		return d.up.At(absolute(addr, c.at)), true
 	case ok:
 		return d.up.Moved(slot, absolute(addr, c.at)), false
-	case hasWord(m.reply, "TRYAGAIN") || isForcedOut(m.reply):
+	case hasWord(m.reply, "TRYAGAIN") || isForcedUnblock(m.reply):
 		c.tries-- // its bound is another
 		if !d.sleep(tryAgainEvery, &c.waited) {
 			return nil, false
@@ -428,7 +428,7 @@ func (d *redirector) target(m redirected) (pool *upstream.Pool, asking bool) {
 // known is the master at addr, once others than a script have named it: who can run
 // scripts must not be able to send the proxy, with the credentials of its clients,
 // anywhere. It is nil if that takes too long.
-func (d *redirector) known(c *call, addr string) *upstream.Pool {
+func (d *redirector) known(c *request, addr string) *upstream.Pool {
 	for {
 		if pool := d.up.Known(addr); pool != nil {
 			return pool
@@ -442,7 +442,7 @@ func (d *redirector) known(c *call, addr string) *upstream.Pool {
 
 // learn takes over what a refusal of a command that must not travel on says about its
 // slot.
-func (d *redirector) learn(c *call, reply []byte) {
+func (d *redirector) learn(c *request, reply []byte) {
 	slot, addr, ok := redirection(reply)
 	if !ok || !hasWord(reply, "MOVED") {
 		return
@@ -466,7 +466,7 @@ func redirection(reply []byte) (slot int, addr string, ok bool) {
 
 // sleep waits, and is false if it has been waited long enough.
 func (d *redirector) sleep(length time.Duration, waited *time.Duration) bool {
-	if *waited += length; *waited > d.patience {
+	if *waited += length; *waited > d.timeout {
 		return false
 	}
 	select {

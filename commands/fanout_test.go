@@ -25,21 +25,21 @@ func TestJoins(t *testing.T) {
 		parts [][]byte
 		want  string
 	}{
-		{"sum", joinSum, parts(":1 ", ":0 ", ":41 "), ":42 "},
-		{"sum of one", joinSum, parts(":7 "), ":7 "},
-		{"least number", joinMin, parts(":3 ", ":1 ", ":2 "), ":1 "},
-		{"first", joinFirst, parts("+OK ", "+OK "), "+OK "},
-		{"union", joinUnion, parts("*2 $1 a $1 b ", "*0 ", "*2 $1 b $1 c "), "*3 $1 a $1 b $1 c "},
-		{"union of sets", joinUnion, parts("~1 $1 a ", "~1 $1 a "), "~1 $1 a "},
-		{"union with what is no array", joinUnion, parts("*0 ", "+OK "), cannotJoin},
-		{"pairs", joinPairs, parts("*4 $1 a :1 $1 b :0 ", "*4 $1 a :2 $1 b :5 "), "*4 $1 a :3 $1 b :5 "},
-		{"pairs of a map", joinPairs, parts("%1 $1 a :1 ", "%1 $1 a :2 "), "%1 $1 a :3 "},
-		{"pairs of other lengths", joinPairs, parts("*2 $1 a :1 ", "*0 "), cannotJoin},
-		{"least of each", joinLeast, parts("*3 :1 :0 :1 ", "*3 :1 :1 :0 "), "*3 :1 :0 :0 "},
-		{"least of other lengths", joinLeast, parts("*1 :1 ", "*0 "), cannotJoin},
-		{"any that is there", joinAny, parts("$-1 ", "$1 a ", "$-1 "), "$1 a "},
-		{"any of none", joinAny, parts("$-1 ", "$-1 "), "$-1 "},
-		{"any of none in RESP3", joinAny, parts("_ ", "_ "), "_ "},
+		{"sum", mergeSum, parts(":1 ", ":0 ", ":41 "), ":42 "},
+		{"sum of one", mergeSum, parts(":7 "), ":7 "},
+		{"least number", mergeMin, parts(":3 ", ":1 ", ":2 "), ":1 "},
+		{"first", mergeFirst, parts("+OK ", "+OK "), "+OK "},
+		{"union", mergeUnion, parts("*2 $1 a $1 b ", "*0 ", "*2 $1 b $1 c "), "*3 $1 a $1 b $1 c "},
+		{"union of sets", mergeUnion, parts("~1 $1 a ", "~1 $1 a "), "~1 $1 a "},
+		{"union with what is no array", mergeUnion, parts("*0 ", "+OK "), cannotJoin},
+		{"pairs", mergePairs, parts("*4 $1 a :1 $1 b :0 ", "*4 $1 a :2 $1 b :5 "), "*4 $1 a :3 $1 b :5 "},
+		{"pairs of a map", mergePairs, parts("%1 $1 a :1 ", "%1 $1 a :2 "), "%1 $1 a :3 "},
+		{"pairs of other lengths", mergePairs, parts("*2 $1 a :1 ", "*0 "), cannotJoin},
+		{"least of each", mergeLeast, parts("*3 :1 :0 :1 ", "*3 :1 :1 :0 "), "*3 :1 :0 :0 "},
+		{"least of other lengths", mergeLeast, parts("*1 :1 ", "*0 "), cannotJoin},
+		{"any that is there", mergeAny, parts("$-1 ", "$1 a ", "$-1 "), "$1 a "},
+		{"any of none", mergeAny, parts("$-1 ", "$-1 "), "$-1 "},
+		{"any of none in RESP3", mergeAny, parts("_ ", "_ "), "_ "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestJoinElements(t *testing.T) {
 		{"one too few", [][]int{{0, 1}, {2}}, parts("*1 $1 a ", "*1 $1 b "), cannotJoin + " "},
 	}
 	for _, tt := range tests {
-		got := strings.ReplaceAll(string(joinElements(tt.places, tt.parts)), "\r\n", " ")
+		got := strings.ReplaceAll(string(mergeElements(tt.places, tt.parts)), "\r\n", " ")
 		if got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
@@ -103,7 +103,7 @@ func TestJoinCursor(t *testing.T) {
 		if tt.reply[0] == '-' {
 			reply = strings.TrimSpace(tt.reply) + "\r\n"
 		}
-		got := strings.ReplaceAll(string(joinCursor([]byte(reply), 5461, tt.next)), "\r\n", " ")
+		got := strings.ReplaceAll(string(mergeCursor([]byte(reply), 5461, tt.next)), "\r\n", " ")
 		if got != tt.want {
 			t.Errorf("%q: %q, want %q", tt.reply, got, tt.want)
 		}
@@ -147,7 +147,7 @@ func TestRedirections(t *testing.T) {
 		{"-ASKING\r\n", false, false},
 		{"+MOVED 1 a:1\r\n", false, false},
 	} {
-		c := &call{slot: 1}
+		c := &request{slot: 1}
 		if plain, read := c.isRedirection([]byte(tt.reply), false), c.isRedirection([]byte(tt.reply), true); plain != tt.plain || read != tt.read {
 			t.Errorf("%q is sent on: %v, from a replica %v", tt.reply, plain, read)
 		}
@@ -161,10 +161,10 @@ func TestClientsHearOfNoNodes(t *testing.T) {
 		{"-TRYAGAIN x\r\n", "-TRYAGAIN x", "-TRYAGAIN x"},
 		{"-ERR x\r\n", "-ERR x", "-ERR x"},
 	} {
-		if got := string(unmoved([]byte(tt.reply))); !strings.HasPrefix(got, tt.queued) {
+		if got := string(redirectToTryAgain([]byte(tt.reply))); !strings.HasPrefix(got, tt.queued) {
 			t.Errorf("%q inside MULTI becomes %q", tt.reply, got)
 		}
-		if got := string(unsettled([]byte(tt.reply))); !strings.HasPrefix(got, tt.atLast) {
+		if got := string(redirectToClusterDown([]byte(tt.reply))); !strings.HasPrefix(got, tt.atLast) {
 			t.Errorf("%q at last becomes %q", tt.reply, got)
 		}
 	}

@@ -16,14 +16,14 @@ var (
 	errNobody = errors.New("no node is known that serves it")
 )
 
-// leaveOwn goes back to the shared connections of a Cluster's nodes between the
+// leavePinned goes back to the shared connections of a Cluster's nodes between the
 // commands that need one of the session's own, though that may have state: what is
 // sent there, WATCH and what follows MULTI, is sent there by name.
-func (s *Session) leaveOwn(k kind) {
-	if s.mode != onOwn || !s.clustered() || k == watch || k == unwatch || k == multi {
+func (s *Session) leavePinned(k kind) {
+	if s.mode != onPinned || !s.inCluster() || k == watch || k == unwatch || k == multi {
 		return
 	}
-	if s.flushRun(); s.replies.Owed() == 0 && !s.tx.unsure { // else settle has not seen the last replies
+	if s.flushBatches(); s.replies.Owed() == 0 && !s.tx.unsure { // else settle has not seen the last replies
 		s.mode = onShared
 	}
 }
@@ -32,25 +32,25 @@ func (s *Session) leaveOwn(k kind) {
 // them will do for.
 func (s *Session) runNodes(ctx context.Context, k kind, raw []byte, args [][]byte) bool {
 	switch {
-	case s.mode == onRaw:
+	case s.mode == onPassthrough:
 		return false
 	case s.tx.in:
-		return s.clustered() && s.runTxNode(ctx, k, raw, args)
-	case s.mode == onOwn && s.clustered() && k != watch && k != unwatch && k != multi:
+		return s.inCluster() && s.runTxCluster(ctx, k, raw, args)
+	case s.mode == onPinned && s.inCluster() && k != watch && k != unwatch && k != multi:
 		if s.idle(ctx) != nil {
 			return true
 		}
-		s.leaveOwn(k)
+		s.leavePinned(k)
 		if s.try(k, raw, args) {
 			return true
 		}
 	}
-	if !s.clustered() {
-		return s.mode == onShared && s.runRouted(ctx, k, raw, args)
+	if !s.inCluster() {
+		return s.mode == onShared && s.runCluster(ctx, k, raw, args)
 	}
 	switch {
-	case k == ownConn && refusal(lower(args[0])) != nil:
-		return s.say(refusal(lower(args[0]))(args))
+	case k == ownConn && clusterRefusal(lower(args[0])) != nil:
+		return s.reply(clusterRefusal(lower(args[0]))(args))
 	case s.watching && mayUnwatch(k, args):
 		s.runUnwatch(ctx, k, raw, args)
 		return true
@@ -65,7 +65,7 @@ func (s *Session) runNodes(ctx context.Context, k kind, raw []byte, args [][]byt
 	case k == subscribe:
 		return false
 	}
-	return s.mode == onShared && s.runRouted(ctx, k, raw, args)
+	return s.mode == onShared && s.runCluster(ctx, k, raw, args)
 }
 
 // mayUnwatch says that a command outside of a transaction ends WATCH: UNWATCH, and an
@@ -74,24 +74,24 @@ func mayUnwatch(k kind, args [][]byte) bool {
 	return k == unwatch || k == execTx && len(args) > 1 && is(args[0], "EXEC")
 }
 
-// sendFixed sends a command on the own connection whose node must not change: heard,
+// sendNoRedirect sends a command on the own connection whose node must not change: heard,
 // if not nil, gets the beginning of its reply.
-func (s *Session) sendFixed(raw []byte, heard func([]byte)) {
-	c := &call{raw: raw, slot: noSlot, at: s.ownAt, fixed: true}
+func (s *Session) sendNoRedirect(raw []byte, heard func([]byte)) {
+	c := &request{raw: raw, slot: noSlot, at: s.pinnedPool, noRedirect: true}
 	if heard != nil {
-		c.tap = &tap{heard: heard}
+		c.observer = &tap{heard: heard}
 	}
-	s.sendOwn(c)
+	s.sendPinned(c)
 }
 
-// sendOwn sends a call on the own connection.
-func (s *Session) sendOwn(c *call) {
-	s.flushRun()
-	s.sendCall(s.own, c)
+// sendPinned sends a call on the own connection.
+func (s *Session) sendPinned(c *request) {
+	s.flushBatches()
+	s.sendRequest(s.pinned, c)
 }
 
-func (s *Session) sendCall(conn *upstream.Conn, c *call) {
-	s.replies.Call(c)
+func (s *Session) sendRequest(conn *upstream.Conn, c *request) {
+	s.replies.ExpectRequest(c)
 	if err := conn.SendEach(c.raw, []upstream.Sink{c}); err != nil {
 		c.Fail(conn, 1, false, err)
 	}
@@ -99,14 +99,14 @@ func (s *Session) sendCall(conn *upstream.Conn, c *call) {
 
 // runBlocking sends a command that may block to the node that serves its keys, on a
 // connection of the session's own.
-func (s *Session) runBlocking(ctx context.Context, p plan, raw []byte) bool {
+func (s *Session) runBlocking(ctx context.Context, p route, raw []byte) bool {
 	switch p.kind {
-	case crossing:
-		return s.say(crossSlot)
-	case unserved:
-		return s.say(unservedBy)
-	case keyed:
-		p.pool, p.read = s.rt.view.Master(p.slot), false
+	case crossSlot:
+		return s.reply(crossSlotError)
+	case slotUncovered:
+		return s.reply(slotUncoveredError)
+	case oneNode:
+		p.pool, p.read = s.router.view.Master(p.slot), false
 	default:
 		p.pool = s.d.opt.Upstream.Pool()
 	}
@@ -114,81 +114,81 @@ func (s *Session) runBlocking(ctx context.Context, p plan, raw []byte) bool {
 		s.sendAlone(ctx, p, raw)
 		return true
 	}
-	if !s.toOwnAt(ctx, p.pool) {
+	if !s.pinTo(ctx, p.pool) {
 		return true
 	}
-	s.blocks()
-	c := s.newCall(p, bytes.Clone(raw))
-	c.alone, c.tap = true, s.blockedUntilHeard()
-	s.sendOwn(c)
+	s.markBlocking()
+	c := s.newRequest(p, bytes.Clone(raw))
+	c.alone, c.observer = true, s.blockedUntilReply()
+	s.sendPinned(c)
 	return true
 }
 
-// blockedUntilHeard lists the client as blocked until the reply has come.
-func (s *Session) blockedUntilHeard() *tap {
+// blockedUntilReply lists the client as blocked until the reply has come.
+func (s *Session) blockedUntilReply() *tap {
 	s.profile.blocked.Store(true)
 	return &tap{heard: func([]byte) { s.profile.blocked.Store(false) }}
 }
 
 // sendAlone sends a command that may block on a connection for it alone.
-func (s *Session) sendAlone(ctx context.Context, p plan, raw []byte) {
+func (s *Session) sendAlone(ctx context.Context, p route, raw []byte) {
 	conn, err := p.pool.Private(ctx, s.id, s.replies)
 	if err != nil {
 		s.replyErr(err)
 		return
 	}
-	s.blocks()
-	c := s.newCall(p, bytes.Clone(raw))
-	c.alone, c.on, c.tap = true, conn, s.blockedUntilHeard()
-	c.unbind = context.AfterFunc(s.rt.again.ctx, conn.Close)
-	s.sendCall(conn, c)
+	s.markBlocking()
+	c := s.newRequest(p, bytes.Clone(raw))
+	c.alone, c.on, c.observer = true, conn, s.blockedUntilReply()
+	c.unbind = context.AfterFunc(s.router.redirector.ctx, conn.Close)
+	s.sendRequest(conn, c)
 }
 
 // runWatch watches keys on the node that serves them. Keys of two nodes cannot be
 // watched by one connection.
 func (s *Session) runWatch(ctx context.Context, raw []byte, args [][]byte) bool {
-	if !s.latestView(ctx) {
+	if !s.awaitSameView(ctx) {
 		return true
 	}
-	p, _ := s.plan(args)
-	if p.kind != keyed {
-		if p.kind == crossing {
-			return s.say(crossSlot)
+	p, _ := s.route(args)
+	if p.kind != oneNode {
+		if p.kind == crossSlot {
+			return s.reply(crossSlotError)
 		}
-		return p.kind == unserved && s.say(unservedBy)
+		return p.kind == slotUncovered && s.reply(slotUncoveredError)
 	}
-	pool := s.rt.view.Master(p.slot)
-	if s.watching && s.own != nil && s.own.Alive() && s.ownAt != pool {
-		return s.say(crossSlot)
+	pool := s.router.view.Master(p.slot)
+	if s.watching && s.pinned != nil && s.pinned.Alive() && s.pinnedPool != pool {
+		return s.reply(crossSlotError)
 	}
-	if s.toOwnAt(ctx, pool) {
-		s.begin(watch, raw, args)
+	if s.pinTo(ctx, pool) {
+		s.beginTx(watch, raw, args)
 	}
 	return true
 }
 
 // runUnwatch ends what runWatch began, where that was.
 func (s *Session) runUnwatch(ctx context.Context, k kind, raw []byte, args [][]byte) {
-	if !s.toOwn(ctx) {
+	if !s.pin(ctx) {
 		return
 	}
-	s.add(raw)
+	s.enqueue(raw)
 	if (k == unwatch) == (len(args) == 1) {
 		s.watching = false
-		s.note()
+		s.publishStateful()
 	}
 }
 
 // A placing is where a transaction in a Cluster is, as far as known: its node is that
 // of its first key.
-type placing struct {
+type txNode struct {
 	slot   int
 	fixed  bool     // slot is known
 	queued [][]byte // what was sent before it was
 }
 
-// hasNode says that it may depend on the node what a command of this kind does.
-func hasNode(k kind) bool {
+// dependsOnNode says that it may depend on the node what a command of this kind does.
+func dependsOnNode(k kind) bool {
 	switch k {
 	case forward, blocks, mayBlock, script, kills, ownConn, waits, unwatch, watch:
 		return true
@@ -199,112 +199,112 @@ func hasNode(k kind) bool {
 // keepQueued keeps what was sent inside MULTI for the node that it may have to be
 // said to again.
 func (s *Session) keepQueued(raw []byte) {
-	if s.clustered() && !s.place.fixed {
-		s.place.queued = append(s.place.queued, bytes.Clone(raw))
+	if s.inCluster() && !s.txPlace.fixed {
+		s.txPlace.queued = append(s.txPlace.queued, bytes.Clone(raw))
 	}
 }
 
-// tryTxNode handles a command inside MULTI as far as nodes are concerned. said is
+// tryTxCluster handles a command inside MULTI as far as nodes are concerned. said is
 // false when that is of no concern to it.
-func (s *Session) tryTxNode(k kind, raw []byte, args [][]byte) (sent, said bool) {
-	if !hasNode(k) {
+func (s *Session) tryTxCluster(k kind, raw []byte, args [][]byte) (sent, said bool) {
+	if !dependsOnNode(k) {
 		return false, false
 	}
 	if k == watch && len(args) > 1 { // which is executed at once, and must not choose the node
-		return s.say("-ERR WATCH inside MULTI is not allowed\r\n"), true
+		return s.reply("-ERR WATCH inside MULTI is not allowed\r\n"), true
 	}
-	if !s.sameView() && !s.place.fixed {
+	if !s.sameView() && !s.txPlace.fixed {
 		return false, true
 	}
-	p, cmd := s.plan(args)
+	p, cmd := s.route(args)
 	switch {
 	case p.kind == malformed:
 		return s.refuseQueued(wrongArity(args)), true
-	case p.kind == crossing || p.kind == split:
-		return s.refuseQueued(crossSlot), true
-	case p.kind == unserved:
-		return s.refuseQueued(unservedBy), true
-	case p.kind == unknown:
-		return s.refuseQueued(about(args, "the proxy cannot tell its keys inside a transaction")), true
-	case p.kind != keyed && (cmd == nil || !cmd.Takes(len(args))):
+	case p.kind == crossSlot || p.kind == split:
+		return s.refuseQueued(crossSlotError), true
+	case p.kind == slotUncovered:
+		return s.refuseQueued(slotUncoveredError), true
+	case p.kind == unknownKeys:
+		return s.refuseQueued(errorAbout(args, "the proxy cannot tell its keys inside a transaction")), true
+	case p.kind != oneNode && (cmd == nil || !cmd.Takes(len(args))):
 		s.keepQueued(raw)
 		return false, false
-	case p.kind == spread || p.kind == atHome && cmd.Name == "scan":
-		return s.refuseQueued(about(args, "a transaction is executed by one node of the Cluster, and this asks all")), true
-	case p.kind != keyed && refusal(cmd.Name) != nil:
-		return s.refuseQueued(refusal(cmd.Name)(args)), true
-	case p.kind != keyed:
+	case p.kind == allMasters || p.kind == anyNode && cmd.Name == "scan":
+		return s.refuseQueued(errorAbout(args, "a transaction is executed by one node of the Cluster, and this asks all")), true
+	case p.kind != oneNode && clusterRefusal(cmd.Name) != nil:
+		return s.refuseQueued(clusterRefusal(cmd.Name)(args)), true
+	case p.kind != oneNode:
 		s.keepQueued(raw)
 		return false, false
-	case s.place.fixed && p.slot != s.place.slot:
-		return s.refuseQueued(crossSlot), true
-	case s.place.fixed:
+	case s.txPlace.fixed && p.slot != s.txPlace.slot:
+		return s.refuseQueued(crossSlotError), true
+	case s.txPlace.fixed:
 		return false, false
-	case s.rt.view.Master(p.slot) != s.ownAt && s.watching:
-		return s.refuseQueued(crossSlot), true
-	case s.rt.view.Master(p.slot) != s.ownAt:
+	case s.router.view.Master(p.slot) != s.pinnedPool && s.watching:
+		return s.refuseQueued(crossSlotError), true
+	case s.router.view.Master(p.slot) != s.pinnedPool:
 		return false, true
 	}
-	s.place = placing{slot: p.slot, fixed: true}
+	s.txPlace = txNode{slot: p.slot, fixed: true}
 	return false, false
 }
 
 // refuseQueued refuses a command inside MULTI, and makes the upstream abort the
 // transaction by one that it does not know.
 func (s *Session) refuseQueued(reply string) bool {
-	s.flushRun()
+	s.flushBatches()
 	unknown := resp.AppendCommand(nil, "LOCKPROXY.REFUSED")
 	s.keepQueued(unknown)
-	s.replies.ExpectSwapped(s.own, []byte(reply))
-	s.send(s.own, unknown, 1)
+	s.replies.ExpectSwapped(s.pinned, []byte(reply))
+	s.send(s.pinned, unknown, 1)
 	return true
 }
 
-// about is an error about a command.
-func about(args [][]byte, text string) string {
+// errorAbout is an error about a command.
+func errorAbout(args [][]byte, text string) string {
 	return string(resp.AppendError(nil, "ERR "+upper(args[0])+": "+text))
 }
 
-// runTxNode moves a transaction whose first key is another node's to that node:
+// runTxCluster moves a transaction whose first key is another node's to that node:
 // nothing of it has been executed yet. It is false if that is not the matter.
-func (s *Session) runTxNode(ctx context.Context, k kind, raw []byte, args [][]byte) bool {
+func (s *Session) runTxCluster(ctx context.Context, k kind, raw []byte, args [][]byte) bool {
 	if s.idle(ctx) != nil || s.try(k, raw, args) {
 		return true
 	}
-	if !s.tx.in || s.place.fixed || s.watching || !hasNode(k) {
+	if !s.tx.in || s.txPlace.fixed || s.watching || !dependsOnNode(k) {
 		return false
 	}
-	p, _ := s.plan(args)
-	if p.kind != keyed {
+	p, _ := s.route(args)
+	if p.kind != oneNode {
 		return false
 	}
-	pool := s.rt.view.Master(p.slot)
-	if pool == nil || pool == s.ownAt {
+	pool := s.router.view.Master(p.slot)
+	if pool == nil || pool == s.pinnedPool {
 		return false
 	}
-	queued, changed, length, edits := s.place.queued, s.tx.queued, s.tx.length, s.tx.edits
-	s.closeOwn()
-	if !s.toOwnAt(ctx, pool) {
-		s.hangUp() // the client believes to be in a transaction
+	queued, changed, length, edits := s.txPlace.queued, s.tx.queued, s.tx.length, s.tx.rewrites
+	s.closePinned()
+	if !s.pinTo(ctx, pool) {
+		s.closeAfterReplies() // the client believes to be in a transaction
 		return true
 	}
 	for i, command := range append([][]byte{resp.AppendCommand(nil, "MULTI")}, queued...) {
-		reply, err := s.ask(ctx, s.own, command)
+		reply, err := s.ask(ctx, s.pinned, command)
 		if err != nil {
 			s.replyErr(err)
-			s.hangUp()
+			s.closeAfterReplies()
 			return true
 		}
 		if _, refused := resp.Error(reply); refused && i == 0 {
-			s.hangUp()
+			s.closeAfterReplies()
 			return true
 		}
 	}
 	s.tx.resume(changed, length, edits)
-	s.place = placing{slot: p.slot, fixed: true}
-	s.note()
+	s.txPlace = txNode{slot: p.slot, fixed: true}
+	s.publishStateful()
 	if !s.try(k, raw, args) {
-		s.hangUp()
+		s.closeAfterReplies()
 	}
 	return true
 }
@@ -312,10 +312,10 @@ func (s *Session) runTxNode(ctx context.Context, k kind, raw []byte, args [][]by
 // askMasters asks every master, each on a connection of its own, and returns the
 // replies to the last of commands.
 func (s *Session) askMasters(ctx context.Context, commands ...[]byte) (replies [][]byte, err error) {
-	if !s.latestView(ctx) {
+	if !s.awaitSameView(ctx) {
 		return nil, context.Canceled
 	}
-	masters := s.rt.view.Masters()
+	masters := s.router.view.Masters()
 	answers := make([]chan []byte, len(masters))
 	for i, pool := range masters {
 		conn, err := pool.Private(ctx, s.id, s.replies)
@@ -351,9 +351,9 @@ func (s *Session) runWaits(ctx context.Context, raw []byte) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.present, cancel)()
+	defer context.AfterFunc(s.clientCtx, cancel)()
 	parts, err := s.askMasters(ctx, resp.AppendCommand(nil, "PING"), bytes.Clone(raw))
-	s.joined(parts, err, joinMin)
+	s.replyMerged(parts, err, mergeMin)
 }
 
 // runKill is SCRIPT KILL and FUNCTION KILL: a script runs on one of the nodes.
@@ -365,10 +365,10 @@ func (s *Session) runKill(ctx context.Context, raw []byte) {
 			break
 		}
 	}
-	s.joined(parts, err, joinFirst)
+	s.replyMerged(parts, err, mergeFirst)
 }
 
-func (s *Session) joined(parts [][]byte, err error, join func([][]byte) []byte) {
+func (s *Session) replyMerged(parts [][]byte, err error, join func([][]byte) []byte) {
 	switch refused := firstError(parts); {
 	case err != nil:
 		s.replyErr(err)
@@ -398,19 +398,19 @@ const slotBits = 14
 // with its node.
 func (s *Session) tryScan(args [][]byte) bool {
 	cursor, _ := strconv.ParseUint(string(args[1]), 10, 64)
-	starts := s.rt.view.Starts()
+	starts := s.router.view.Starts()
 	if len(starts) == 0 {
-		return s.say(unservedBy)
+		return s.reply(slotUncoveredError)
 	}
 	slot := int(cursor & (1<<slotBits - 1))
 	if cursor == 0 {
 		slot = starts[0]
 	}
-	pool := s.rt.view.Master(slot)
+	pool := s.router.view.Master(slot)
 	if pool == nil {
-		return s.say(unservedBy)
+		return s.reply(slotUncoveredError)
 	}
-	conn := s.rt.conn(pool, s.lane)
+	conn := s.router.conn(pool, s.lane)
 	if conn == nil {
 		return false
 	}
@@ -422,20 +422,20 @@ func (s *Session) tryScan(args [][]byte) bool {
 			break
 		}
 	}
-	c := s.newCall(plan{slot: slot, pool: pool}, resp.AppendCommand(nil, asked...))
-	s.sendParts([]*upstream.Conn{conn}, []*call{c}, func(parts [][]byte) []byte { return joinCursor(parts[0], slot, next) })
+	c := s.newRequest(route{slot: slot, pool: pool}, resp.AppendCommand(nil, asked...))
+	s.sendParts([]*upstream.Conn{conn}, []*request{c}, func(parts [][]byte) []byte { return mergeCursor(parts[0], slot, next) })
 	return true
 }
 
-// joinCursor puts a cursor of the Cluster in place of the node's.
-func joinCursor(reply []byte, slot, next int) []byte {
+// mergeCursor puts a cursor of the Cluster in place of the node's.
+func mergeCursor(reply []byte, slot, next int) []byte {
 	elems, ok := elements(reply)
 	if !ok || len(elems) != 2 {
 		return reply
 	}
 	n, err := strconv.ParseUint(string(bulk(elems[0])), 10, 64)
 	if err != nil {
-		return strange()
+		return unmergeable()
 	}
 	switch {
 	case n >= 1<<(64-slotBits):

@@ -14,32 +14,32 @@ import (
 
 // A splitting is how a command whose keys are of several slots becomes one command
 // for each slot, and their replies one reply.
-type splitting struct {
+type splitRule struct {
 	values int // arguments behind each key
-	join   func(places [][]int, parts [][]byte) []byte
+	merge  func(places [][]int, parts [][]byte) []byte
 }
 
-var splits = map[string]*splitting{
-	"mget":   {join: joinElements},
-	"mset":   {values: 1, join: anyhow(joinFirst)},
-	"del":    {join: anyhow(joinSum)},
-	"unlink": {join: anyhow(joinSum)},
-	"exists": {join: anyhow(joinSum)},
-	"touch":  {join: anyhow(joinSum)},
+var splitRules = map[string]*splitRule{
+	"mget":   {merge: mergeElements},
+	"mset":   {values: 1, merge: anyPlace(mergeFirst)},
+	"del":    {merge: anyPlace(mergeSum)},
+	"unlink": {merge: anyPlace(mergeSum)},
+	"exists": {merge: anyPlace(mergeSum)},
+	"touch":  {merge: anyPlace(mergeSum)},
 }
 
-// anyhow is a joining for which it does not matter where the keys were.
-func anyhow(join joining) func([][]int, [][]byte) []byte {
+// anyPlace is a joining for which it does not matter where the keys were.
+func anyPlace(join merger) func([][]int, [][]byte) []byte {
 	return func(_ [][]int, parts [][]byte) []byte { return join(parts) }
 }
 
 // A joining makes one reply of those of several nodes, none of which is an error.
-type joining func(parts [][]byte) []byte
+type merger func(parts [][]byte) []byte
 
 // trySplit sends a command in parts, if there are connections to all nodes that it
 // needs. The keys are where plan has just found them.
-func (s *Session) trySplit(sp *splitting, args [][]byte) bool {
-	at := s.rt.at
+func (s *Session) trySplit(sp *splitRule, args [][]byte) bool {
+	at := s.router.keyArgs
 	var slots []int
 	places := map[int][]int{} // of a slot's keys, in order
 	for place, i := range at {
@@ -49,73 +49,73 @@ func (s *Session) trySplit(sp *splitting, args [][]byte) bool {
 		}
 		places[slot] = append(places[slot], place)
 	}
-	calls := make([]*call, len(slots))
+	calls := make([]*request, len(slots))
 	conns := make([]*upstream.Conn, len(slots))
 	ordered := make([][]int, len(slots))
 	for n, slot := range slots {
-		pool := s.rt.view.Master(slot)
+		pool := s.router.view.Master(slot)
 		if pool == nil {
 			s.d.opt.Upstream.Hurry()
-			return s.say(unservedBy)
+			return s.reply(slotUncoveredError)
 		}
-		if conns[n] = s.rt.conn(pool, s.lane); conns[n] == nil {
+		if conns[n] = s.router.conn(pool, s.lane); conns[n] == nil {
 			return false
 		}
 		part := [][]byte{args[0]}
 		for _, place := range places[slot] {
 			part = append(part, args[at[place]:at[place]+1+sp.values]...)
 		}
-		calls[n] = s.newCall(plan{kind: keyed, slot: slot, pool: pool}, resp.AppendCommand(nil, part...))
+		calls[n] = s.newRequest(route{kind: oneNode, slot: slot, pool: pool}, resp.AppendCommand(nil, part...))
 		ordered[n] = places[slot]
 	}
-	s.sendParts(conns, calls, func(parts [][]byte) []byte { return sp.join(ordered, parts) })
+	s.sendParts(conns, calls, func(parts [][]byte) []byte { return sp.merge(ordered, parts) })
 	return true
 }
 
 // sendParts sends calls, each on its connection, whose replies become one: the first
 // error among them, or what join makes of them.
-func (s *Session) sendParts(conns []*upstream.Conn, calls []*call, join joining) {
-	s.flushHome()
-	s.replies.CallParts(calls, func(parts [][]byte) []byte {
+func (s *Session) sendParts(conns []*upstream.Conn, calls []*request, join merger) {
+	s.flushBatch()
+	s.replies.ExpectFanIn(calls, func(parts [][]byte) []byte {
 		if refused := firstError(parts); refused != nil {
 			return refused
 		}
 		return join(parts)
 	})
 	for i, c := range calls {
-		s.rt.gather(conns[i], c)
+		s.router.gather(conns[i], c)
 	}
 }
 
-// spreads are the commands without keys that all masters of a Cluster do, and how
+// fanOuts are the commands without keys that all masters of a Cluster do, and how
 // their replies become one.
-var spreads = map[string]joining{
-	"dbsize": joinSum, "slowlog|len": joinSum, "latency|reset": joinSum, "pubsub|numpat": joinSum,
-	"keys": joinUnion, "pubsub|channels": joinUnion, "pubsub|shardchannels": joinUnion,
-	"pubsub|numsub": joinPairs, "pubsub|shardnumsub": joinPairs,
-	"script|exists": joinLeast,
-	"randomkey":     joinAny,
-	"lastsave":      joinMin,
-	"info":          joinInfo,
-	"flushall":      joinFirst, "flushdb": joinFirst,
-	"script|load": joinFirst, "script|flush": joinFirst,
-	"function|load": joinFirst, "function|delete": joinFirst, "function|flush": joinFirst, "function|restore": joinFirst,
-	"config|set": joinFirst, "config|resetstat": joinFirst, "config|rewrite": joinFirst,
-	"acl|setuser": joinFirst, "acl|deluser": joinFirst, "acl|load": joinFirst, "acl|save": joinFirst,
-	"save": joinFirst, "bgsave": joinFirst, "bgrewriteaof": joinFirst,
-	"slowlog|reset": joinFirst, "memory|purge": joinFirst,
+var fanOuts = map[string]merger{
+	"dbsize": mergeSum, "slowlog|len": mergeSum, "latency|reset": mergeSum, "pubsub|numpat": mergeSum,
+	"keys": mergeUnion, "pubsub|channels": mergeUnion, "pubsub|shardchannels": mergeUnion,
+	"pubsub|numsub": mergePairs, "pubsub|shardnumsub": mergePairs,
+	"script|exists": mergeLeast,
+	"randomkey":     mergeAny,
+	"lastsave":      mergeMin,
+	"info":          mergeInfo,
+	"flushall":      mergeFirst, "flushdb": mergeFirst,
+	"script|load": mergeFirst, "script|flush": mergeFirst,
+	"function|load": mergeFirst, "function|delete": mergeFirst, "function|flush": mergeFirst, "function|restore": mergeFirst,
+	"config|set": mergeFirst, "config|resetstat": mergeFirst, "config|rewrite": mergeFirst,
+	"acl|setuser": mergeFirst, "acl|deluser": mergeFirst, "acl|load": mergeFirst, "acl|save": mergeFirst,
+	"save": mergeFirst, "bgsave": mergeFirst, "bgrewriteaof": mergeFirst,
+	"slowlog|reset": mergeFirst, "memory|purge": mergeFirst,
 }
 
-// refusal is what a command is answered with that would show, or change, one node of a
+// clusterRefusal is what a command is answered with that would show, or change, one node of a
 // Cluster where a client sees a single server; nil for any other command.
-func refusal(name string) func(args [][]byte) string {
+func clusterRefusal(name string) func(args [][]byte) string {
 	if strings.HasPrefix(name, "cluster|") {
 		return noCluster
 	}
-	return refusals[name]
+	return clusterRefusals[name]
 }
 
-var refusals = map[string]func(args [][]byte) string{
+var clusterRefusals = map[string]func(args [][]byte) string{
 	"cluster": noCluster, "readonly": noCluster, "readwrite": noCluster, "asking": noCluster,
 	"shutdown": notOne, "failover": notOne, "replicaof": notOne, "slaveof": notOne,
 	"sync": notOne, "psync": notOne, "replconf": notOne,
@@ -129,16 +129,16 @@ func notOne(args [][]byte) string {
 
 func upper(name []byte) string { return string(bytes.ToUpper(name)) }
 
-// trySpread sends a command to all masters, if there are connections to them.
-func (s *Session) trySpread(join joining, raw []byte) bool {
-	masters := s.rt.view.Masters()
+// tryFanOut sends a command to all masters, if there are connections to them.
+func (s *Session) tryFanOut(join merger, raw []byte) bool {
+	masters := s.router.view.Masters()
 	conns := make([]*upstream.Conn, len(masters))
-	calls := make([]*call, len(masters))
+	calls := make([]*request, len(masters))
 	for i, pool := range masters {
-		if conns[i] = s.rt.conn(pool, s.lane); conns[i] == nil {
+		if conns[i] = s.router.conn(pool, s.lane); conns[i] == nil {
 			return false
 		}
-		calls[i] = s.newCall(plan{slot: noSlot, pool: pool}, raw)
+		calls[i] = s.newRequest(route{slot: noSlot, pool: pool}, raw)
 	}
 	if len(calls) == 0 {
 		return false
@@ -156,7 +156,7 @@ func firstError(parts [][]byte) []byte {
 	return nil
 }
 
-func joinFirst(parts [][]byte) []byte { return parts[0] }
+func mergeFirst(parts [][]byte) []byte { return parts[0] }
 
 // integer is the value of an integer reply.
 func integer(reply []byte) int64 {
@@ -164,7 +164,7 @@ func integer(reply []byte) int64 {
 	return n
 }
 
-func joinSum(parts [][]byte) []byte {
+func mergeSum(parts [][]byte) []byte {
 	var n int64
 	for _, p := range parts {
 		n += integer(p)
@@ -172,7 +172,7 @@ func joinSum(parts [][]byte) []byte {
 	return resp.AppendInt(nil, n)
 }
 
-func joinMin(parts [][]byte) []byte {
+func mergeMin(parts [][]byte) []byte {
 	n := integer(parts[0])
 	for _, p := range parts {
 		n = min(n, integer(p))
@@ -180,8 +180,8 @@ func joinMin(parts [][]byte) []byte {
 	return resp.AppendInt(nil, n)
 }
 
-// joinElements puts the elements of the parts' arrays where their keys were.
-func joinElements(places [][]int, parts [][]byte) []byte {
+// mergeElements puts the elements of the parts' arrays where their keys were.
+func mergeElements(places [][]int, parts [][]byte) []byte {
 	n := 0
 	for _, p := range places {
 		n += len(p)
@@ -190,7 +190,7 @@ func joinElements(places [][]int, parts [][]byte) []byte {
 	for i, part := range parts {
 		elems, ok := elements(part)
 		if !ok || len(elems) != len(places[i]) {
-			return strange()
+			return unmergeable()
 		}
 		for j, e := range elems {
 			all[places[i][j]] = e
@@ -199,8 +199,8 @@ func joinElements(places [][]int, parts [][]byte) []byte {
 	return appendElements(parts[0][0], all)
 }
 
-// strange is for replies that should not be.
-func strange() []byte {
+// unmergeable is for replies that should not be.
+func unmergeable() []byte {
 	return resp.AppendError(nil, "ERR the nodes of the Cluster answered in a way that cannot be put together")
 }
 
@@ -209,7 +209,7 @@ func appendElements(kind byte, all [][]byte) []byte {
 	n := len(all)
 	if kind == '%' { // its length counts pairs
 		if n%2 != 0 {
-			return strange()
+			return unmergeable()
 		}
 		n /= 2
 	}
@@ -221,14 +221,14 @@ func appendElements(kind byte, all [][]byte) []byte {
 	return b
 }
 
-// joinUnion is the elements of all arrays, each once.
-func joinUnion(parts [][]byte) []byte {
+// mergeUnion is the elements of all arrays, each once.
+func mergeUnion(parts [][]byte) []byte {
 	var all [][]byte
 	seen := map[string]struct{}{}
 	for _, part := range parts {
 		elems, ok := elements(part)
 		if !ok {
-			return strange()
+			return unmergeable()
 		}
 		for _, e := range elems {
 			if _, again := seen[string(e)]; !again {
@@ -240,16 +240,16 @@ func joinUnion(parts [][]byte) []byte {
 	return appendElements(parts[0][0], all)
 }
 
-// joinPairs adds the numbers behind the same names.
-func joinPairs(parts [][]byte) []byte {
+// mergePairs adds the numbers behind the same names.
+func mergePairs(parts [][]byte) []byte {
 	sums, ok := elements(parts[0])
 	if !ok {
-		return strange()
+		return unmergeable()
 	}
 	for _, part := range parts[1:] {
 		elems, ok := elements(part)
 		if !ok || len(elems) != len(sums) {
-			return strange()
+			return unmergeable()
 		}
 		for i := 1; i < len(elems); i += 2 {
 			sums[i] = resp.AppendInt(nil, integer(sums[i])+integer(elems[i]))
@@ -258,16 +258,16 @@ func joinPairs(parts [][]byte) []byte {
 	return appendElements(parts[0][0], sums)
 }
 
-// joinLeast is, element by element, the least of all numbers.
-func joinLeast(parts [][]byte) []byte {
+// mergeLeast is, element by element, the least of all numbers.
+func mergeLeast(parts [][]byte) []byte {
 	least, ok := elements(parts[0])
 	if !ok {
-		return strange()
+		return unmergeable()
 	}
 	for _, part := range parts[1:] {
 		elems, ok := elements(part)
 		if !ok || len(elems) != len(least) {
-			return strange()
+			return unmergeable()
 		}
 		for i, e := range elems {
 			if integer(e) < integer(least[i]) {
@@ -278,8 +278,8 @@ func joinLeast(parts [][]byte) []byte {
 	return appendElements(parts[0][0], least)
 }
 
-// joinAny is one of the replies that are not null.
-func joinAny(parts [][]byte) []byte {
+// mergeAny is one of the replies that are not null.
+func mergeAny(parts [][]byte) []byte {
 	for _, i := range rand.Perm(len(parts)) {
 		if p := parts[i]; p[0] != '_' && !bytes.HasPrefix(p, []byte("$-1")) {
 			return p
@@ -288,8 +288,8 @@ func joinAny(parts [][]byte) []byte {
 	return parts[0]
 }
 
-// plainInfo is INFO of a server of its own.
-func plainInfo(reply []byte) []byte {
+// standaloneInfo is INFO of a server of its own.
+func standaloneInfo(reply []byte) []byte {
 	if len(reply) == 0 || reply[0] != '$' && reply[0] != '=' {
 		return reply
 	}
@@ -302,9 +302,9 @@ func plainInfo(reply []byte) []byte {
 	return b
 }
 
-// joinInfo is INFO of the first node, with the keys of all.
-func joinInfo(parts [][]byte) []byte {
-	info := plainInfo(parts[0])
+// mergeInfo is INFO of the first node, with the keys of all.
+func mergeInfo(parts [][]byte) []byte {
+	info := standaloneInfo(parts[0])
 	head, rest, ok := bytes.Cut(bulk(info), []byte("# Keyspace\r\n"))
 	if !ok || len(parts) == 1 {
 		return info
@@ -333,7 +333,7 @@ func keyspace(info []byte) (keys, expires, ttl int64) {
 	return keys, expires, ttl
 }
 
-// plainHello is HELLO of a server of its own.
-func plainHello(reply []byte) []byte {
+// standaloneHello is HELLO of a server of its own.
+func standaloneHello(reply []byte) []byte {
 	return bytes.Replace(reply, []byte("$4\r\nmode\r\n$7\r\ncluster\r\n"), []byte("$4\r\nmode\r\n$10\r\nstandalone\r\n"), 1)
 }

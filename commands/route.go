@@ -9,13 +9,13 @@ import (
 	"github.com/lockproxy/lockproxy/commands/table"
 )
 
-// routes is what a session knows of an upstream of several nodes.
-type routes struct {
-	view    *upstream.View // by which everything that is under way was sent
-	conns   map[*upstream.Pool]*[upstream.Lanes]*upstream.Conn
-	batches []batch
-	at      []int // scratch: where the keys of a command are
-	again   *redirector
+// clusterRouter is what a session knows of an upstream of several nodes.
+type clusterRouter struct {
+	view       *upstream.View // by which everything that is under way was sent
+	conns      map[*upstream.Pool]*[upstream.Lanes]*upstream.Conn
+	batches    []batch
+	keyArgs    []int // scratch: where the keys of a command are
+	redirector *redirector
 
 	// tracking is the client's CLIENT TRACKING: then conns are the session's own. nil: off.
 	tracking []byte
@@ -33,55 +33,55 @@ type batch struct {
 
 // A plan is where a command has to go. Its zero value is the home node, as any
 // command that has no keys.
-type plan struct {
-	kind planKind
+type route struct {
+	kind routeKind
 	slot int
 	pool *upstream.Pool // keyed
 	read bool           // pool may be a replica's
 }
 
-type planKind uint8
+type routeKind uint8
 
 const (
-	atHome    planKind = iota
-	keyed              // to the node that serves its keys
-	split              // its keys are of several slots, it goes to each node with some of them
-	spread             // to all masters
-	crossing           // its keys are of several slots, and it can't be split
-	unserved           // no node serves its keys
-	malformed          // it has too many or too few arguments
-	unknown            // only the upstream knows its keys
+	anyNode       routeKind = iota
+	oneNode                 // to the node that serves its keys
+	split                   // its keys are of several slots, it goes to each node with some of them
+	allMasters              // to all masters
+	crossSlot               // its keys are of several slots, and it can't be split
+	slotUncovered           // no node serves its keys
+	malformed               // it has too many or too few arguments
+	unknownKeys             // only the upstream knows its keys
 )
 
 const (
-	crossSlot  = "-CROSSSLOT Keys in request don't hash to the same slot\r\n"
-	unservedBy = "-CLUSTERDOWN Hash slot not served\r\n"
+	crossSlotError     = "-CROSSSLOT Keys in request don't hash to the same slot\r\n"
+	slotUncoveredError = "-CLUSTERDOWN Hash slot not served\r\n"
 )
 
-// routed says that it depends on a command which node it goes to.
-func (s *Session) routed() bool {
+// perCommandNode says that it depends on a command which node it goes to.
+func (s *Session) perCommandNode() bool {
 	v := s.d.opt.Upstream.View()
 	return v.Cluster() || v.ReadsElsewhere()
 }
 
-// clustered says that it depends on its keys.
-func (s *Session) clustered() bool { return s.d.opt.Upstream.View().Cluster() }
+// inCluster says that it depends on its keys.
+func (s *Session) inCluster() bool { return s.d.opt.Upstream.View().Cluster() }
 
-func (s *Session) routes() *routes {
-	if s.rt == nil {
+func (s *Session) openRouter() *clusterRouter {
+	if s.router == nil {
 		up := s.d.opt.Upstream
-		s.rt = &routes{view: up.View(), conns: map[*upstream.Pool]*[upstream.Lanes]*upstream.Conn{}, pushes: map[*upstream.Conn]*pushes{}, again: newRedirector(up)}
+		s.router = &clusterRouter{view: up.View(), conns: map[*upstream.Pool]*[upstream.Lanes]*upstream.Conn{}, pushes: map[*upstream.Conn]*pushes{}, redirector: newRedirector(up)}
 		s.replies.mu.Lock()
-		s.replies.redirect, s.replies.learn = s.rt.again.add, s.rt.again.learn
+		s.replies.redirect, s.replies.learn = s.router.redirector.add, s.router.redirector.learn
 		s.replies.mu.Unlock()
 	}
-	return s.rt
+	return s.router
 }
 
 // sameView says that nothing is under way by an older view of the nodes. Otherwise a
 // command could overtake an earlier one, which still has to be sent on.
 func (s *Session) sameView() bool {
-	rt, v := s.routes(), s.d.opt.Upstream.View()
+	rt, v := s.openRouter(), s.d.opt.Upstream.View()
 	if rt.view == v {
 		return true
 	}
@@ -100,14 +100,14 @@ func (s *Session) sameView() bool {
 	return true
 }
 
-// latestView is sameView when what is under way has been answered. It is false if the
+// awaitSameView is sameView when what is under way has been answered. It is false if the
 // client is gone.
-func (s *Session) latestView(ctx context.Context) bool {
+func (s *Session) awaitSameView(ctx context.Context) bool {
 	return s.sameView() || s.idle(ctx) == nil && s.sameView()
 }
 
 // drop gives back borrowed connections.
-func (rt *routes) drop(which func(*upstream.Conn) bool) {
+func (rt *clusterRouter) drop(which func(*upstream.Conn) bool) {
 	for pool, cs := range rt.conns {
 		left := 0
 		for lane, c := range cs {
@@ -125,7 +125,7 @@ func (rt *routes) drop(which func(*upstream.Conn) bool) {
 }
 
 // leave gives up a connection of conns.
-func (rt *routes) leave(c *upstream.Conn) {
+func (rt *clusterRouter) leave(c *upstream.Conn) {
 	o := rt.pushes[c]
 	if o == nil {
 		upstream.Return(c)
@@ -138,98 +138,98 @@ func (rt *routes) leave(c *upstream.Conn) {
 	c.Close()
 }
 
-// plan decides where a command goes.
-func (s *Session) plan(args [][]byte) (p plan, cmd *table.Command) {
-	v := s.rt.view
+// route decides where a command goes.
+func (s *Session) route(args [][]byte) (p route, cmd *table.Command) {
+	v := s.router.view
 	cmd = s.d.table().Lookup(args)
 	if cmd == nil {
-		return plan{slot: noSlot}, nil
+		return route{slot: noSlot}, nil
 	}
-	at, ok := cmd.Routed(args, s.rt.at[:0])
-	s.rt.at = at
+	at, ok := cmd.Routed(args, s.router.keyArgs[:0])
+	s.router.keyArgs = at
 	// Scripts, which run where they may write, are themselves NoScript.
 	read := cmd.Flags&table.ReadOnly != 0 && cmd.Flags&(table.NoScript|table.Admin|table.Blocking) == 0
 	switch {
 	case !ok && v.Cluster():
-		return plan{kind: unknown, slot: noSlot}, cmd
-	case len(at) == 0 && v.Cluster() && spreads[cmd.Name] != nil:
-		return plan{kind: spread, slot: noSlot}, cmd
+		return route{kind: unknownKeys, slot: noSlot}, cmd
+	case len(at) == 0 && v.Cluster() && fanOuts[cmd.Name] != nil:
+		return route{kind: allMasters, slot: noSlot}, cmd
 	case len(at) == 0 || !v.Cluster() && !(ok && read):
-		return plan{slot: noSlot}, cmd
+		return route{slot: noSlot}, cmd
 	case !v.Cluster():
-		if p = (plan{kind: keyed, slot: noSlot, pool: v.Reader(0, s.hint), read: true}); p.pool == v.Home() {
-			p = plan{slot: noSlot}
+		if p = (route{kind: oneNode, slot: noSlot, pool: v.Reader(0, s.hint), read: true}); p.pool == v.Home() {
+			p = route{slot: noSlot}
 		}
 		return p, cmd
 	}
 	slot := table.Slot(args[at[0]])
 	for _, i := range at[1:] {
 		if table.Slot(args[i]) != slot {
-			if sp := splits[cmd.Name]; sp != nil {
+			if sp := splitRules[cmd.Name]; sp != nil {
 				if (len(args)-1)%(1+sp.values) != 0 {
-					return plan{kind: malformed, slot: noSlot}, cmd
+					return route{kind: malformed, slot: noSlot}, cmd
 				}
-				return plan{kind: split, slot: noSlot}, cmd
+				return route{kind: split, slot: noSlot}, cmd
 			}
-			return plan{kind: crossing, slot: noSlot}, cmd
+			return route{kind: crossSlot, slot: noSlot}, cmd
 		}
 	}
-	p = plan{kind: keyed, slot: slot, pool: v.Master(slot)}
+	p = route{kind: oneNode, slot: slot, pool: v.Master(slot)}
 	if read && v.ReadsElsewhere() {
 		p.pool, p.read = v.Reader(slot, s.hint), true
 	}
 	if p.pool == nil {
-		p.kind = unserved
+		p.kind = slotUncovered
 	}
 	return p, cmd
 }
 
-// tryRouted is Try for a session that is on shared connections, when it depends on
+// tryCluster is Try for a session that is on shared connections, when it depends on
 // the command which node it goes to.
-func (s *Session) tryRouted(k kind, raw []byte, args [][]byte) bool {
+func (s *Session) tryCluster(k kind, raw []byte, args [][]byte) bool {
 	if !s.sameView() {
 		return false
 	}
 	switch {
 	case s.watching && mayUnwatch(k, args):
 		return false
-	case k == kills && len(args) > 1 && (is(args[1], "KILL") || debugs(args)):
+	case k == kills && len(args) > 1 && (is(args[1], "KILL") || isScriptDebug(args)):
 		return false
 	case k == mayBlock && hasBlock(args):
 		return false
 	case k == script && s.lane != upstream.ScriptLane:
-		if s.flushRun(); s.replies.Owed() > 0 {
+		if s.flushBatches(); s.replies.Owed() > 0 {
 			return false
 		}
 		s.lane = upstream.ScriptLane
 	case k != forward && k != execTx && k != unwatch && k != mayBlock && k != kills && k != script && k != amended:
 		return false
 	}
-	p, cmd := s.plan(args)
+	p, cmd := s.route(args)
 	switch p.kind {
-	case keyed:
+	case oneNode:
 		return s.tryNode(p, raw)
 	case split:
-		return s.trySplit(splits[cmd.Name], args)
-	case spread:
-		join := spreads[cmd.Name]
+		return s.trySplit(splitRules[cmd.Name], args)
+	case allMasters:
+		join := fanOuts[cmd.Name]
 		if k == amended {
 			raw, join = s.amendSpread(join, raw, args)
 		}
-		return s.trySpread(join, raw)
-	case crossing:
-		return s.say(crossSlot)
+		return s.tryFanOut(join, raw)
+	case crossSlot:
+		return s.reply(crossSlotError)
 	case malformed:
-		return s.say(wrongArity(args))
-	case unserved:
+		return s.reply(wrongArity(args))
+	case slotUncovered:
 		s.d.opt.Upstream.Hurry()
-		return s.say(unservedBy)
-	case unknown:
+		return s.reply(slotUncoveredError)
+	case unknownKeys:
 		return false
 	}
-	if s.clustered() {
-		if refuse := refusal(nameOf(cmd)); refuse != nil {
-			return s.say(refuse(args))
+	if s.inCluster() {
+		if refuse := clusterRefusal(nameOf(cmd)); refuse != nil {
+			return s.reply(refuse(args))
 		}
 		if nameOf(cmd) == "scan" && isCursor(args) {
 			return s.tryScan(args)
@@ -255,39 +255,39 @@ func wrongArity(args [][]byte) string {
 	return string(resp.AppendError(nil, "ERR wrong number of arguments for '"+lower(args[0])+"' command"))
 }
 
-// say answers in the place of the upstream.
-func (s *Session) say(reply string) bool {
-	s.flushRun()
+// reply answers in the place of the upstream.
+func (s *Session) reply(reply string) bool {
+	s.flushBatches()
 	s.replies.Local([]byte(reply))
 	return true
 }
 
 // tryNode sends a command to one node if there is a connection to it.
-func (s *Session) tryNode(p plan, raw []byte) bool {
-	c := s.rt.conn(p.pool, s.lane)
+func (s *Session) tryNode(p route, raw []byte) bool {
+	c := s.router.conn(p.pool, s.lane)
 	if c == nil {
 		return false
 	}
-	s.flushHome()
-	if s.rt.caching != nil {
-		raw = append(bytes.Clone(s.rt.caching), raw...)
+	s.flushBatch()
+	if s.router.caching != nil {
+		raw = append(bytes.Clone(s.router.caching), raw...)
 	}
-	next := s.newCall(p, raw)
-	if s.rt.caching != nil {
-		next.skip, s.rt.caching = 1, nil
+	next := s.newRequest(p, raw)
+	if s.router.caching != nil {
+		next.skip, s.router.caching = 1, nil
 	}
-	s.replies.Call(next)
-	s.rt.gather(c, next)
+	s.replies.ExpectRequest(next)
+	s.router.gather(c, next)
 	return true
 }
 
-// newCall makes a call of a copy of raw.
-func (s *Session) newCall(p plan, raw []byte) *call {
-	return &call{r: s.replies, raw: raw, slot: p.slot, at: p.pool, read: p.read, tracked: s.rt.tracking != nil, by: traveler{s.id, s.lane, s.hint}}
+// newRequest makes a call of a copy of raw.
+func (s *Session) newRequest(p route, raw []byte) *request {
+	return &request{r: s.replies, raw: raw, slot: p.slot, at: p.pool, read: p.read, tracked: s.router.tracking != nil, as: sender{s.id, s.lane, s.hint}}
 }
 
 // gather adds a call, with a copy of its command, to what will be sent to a node.
-func (rt *routes) gather(c *upstream.Conn, next *call) {
+func (rt *clusterRouter) gather(c *upstream.Conn, next *request) {
 	i := 0
 	for i < len(rt.batches) && rt.batches[i].conn != c {
 		i++
@@ -305,7 +305,7 @@ func (rt *routes) gather(c *upstream.Conn, next *call) {
 }
 
 // flush sends what was gathered.
-func (rt *routes) flush() {
+func (rt *clusterRouter) flush() {
 	for i, b := range rt.batches {
 		rt.batches[i] = batch{}
 		if err := b.conn.SendEach(b.raw, b.sinks); err != nil {
@@ -318,20 +318,20 @@ func (rt *routes) flush() {
 }
 
 // conn is the borrowed connection to a node; nil if there is none of use.
-func (rt *routes) conn(pool *upstream.Pool, lane upstream.Lane) *upstream.Conn {
+func (rt *clusterRouter) conn(pool *upstream.Pool, lane upstream.Lane) *upstream.Conn {
 	if cs := rt.conns[pool]; cs != nil && cs[lane] != nil && cs[lane].Alive() {
 		return cs[lane]
 	}
 	return nil
 }
 
-// reach makes sure that there are connections to nodes.
-func (s *Session) reach(ctx context.Context, pools ...*upstream.Pool) error {
+// connect makes sure that there are connections to nodes.
+func (s *Session) connect(ctx context.Context, pools ...*upstream.Pool) error {
 	for _, pool := range pools {
 		if pool == nil {
 			return &upstream.DownError{Err: errNobody}
 		}
-		if s.rt.conn(pool, s.lane) != nil {
+		if s.router.conn(pool, s.lane) != nil {
 			continue
 		}
 		c, err := s.open(ctx, pool)
@@ -339,13 +339,13 @@ func (s *Session) reach(ctx context.Context, pools ...*upstream.Pool) error {
 			s.d.opt.Upstream.Hurry()
 			return err
 		}
-		s.rt.keep(pool, s.lane, c)
+		s.router.keep(pool, s.lane, c)
 	}
 	return nil
 }
 
 // keep makes c the connection to a node.
-func (rt *routes) keep(pool *upstream.Pool, lane upstream.Lane, c *upstream.Conn) {
+func (rt *clusterRouter) keep(pool *upstream.Pool, lane upstream.Lane, c *upstream.Conn) {
 	cs := rt.conns[pool]
 	if cs == nil {
 		cs = &[upstream.Lanes]*upstream.Conn{}
@@ -357,11 +357,11 @@ func (rt *routes) keep(pool *upstream.Pool, lane upstream.Lane, c *upstream.Conn
 	cs[lane] = c
 }
 
-// runRouted is Run for what tryRouted could not do at once. It is false for what
+// runCluster is Run for what tryRouted could not do at once. It is false for what
 // does not depend on nodes after all.
-func (s *Session) runRouted(ctx context.Context, k kind, raw []byte, args [][]byte) bool {
-	for range maxPlans {
-		if sent, ours := s.runPlan(ctx, k, raw, args); sent || !ours {
+func (s *Session) runCluster(ctx context.Context, k kind, raw []byte, args [][]byte) bool {
+	for range maxRoutes {
+		if sent, ours := s.runRoute(ctx, k, raw, args); sent || !ours {
 			return ours
 		}
 	}
@@ -369,14 +369,14 @@ func (s *Session) runRouted(ctx context.Context, k kind, raw []byte, args [][]by
 	return true
 }
 
-// maxPlans is how often a command is planned anew, because nodes changed their places,
+// maxRoutes is how often a command is planned anew, because nodes changed their places,
 // or a connection was lost, before it was sent.
-const maxPlans = 5
+const maxRoutes = 5
 
-// runPlan plans a command and sends it, or answers it. ours is false for what does not
+// runRoute plans a command and sends it, or answers it. ours is false for what does not
 // depend on nodes.
-func (s *Session) runPlan(ctx context.Context, k kind, raw []byte, args [][]byte) (sent, ours bool) {
-	if !s.latestView(ctx) {
+func (s *Session) runRoute(ctx context.Context, k kind, raw []byte, args [][]byte) (sent, ours bool) {
+	if !s.awaitSameView(ctx) {
 		return true, true
 	}
 	switch k {
@@ -384,11 +384,11 @@ func (s *Session) runPlan(ctx context.Context, k kind, raw []byte, args [][]byte
 	default:
 		return false, false
 	}
-	p, cmd := s.plan(args)
-	if p.kind == unknown {
+	p, cmd := s.route(args)
+	if p.kind == unknownKeys {
 		var err error
 		if p, err = s.askKeys(ctx, args); err != nil {
-			s.replyOrBar(err)
+			s.replyOrDisconnect(err)
 			return true, true
 		}
 	}
@@ -399,79 +399,79 @@ func (s *Session) runPlan(ctx context.Context, k kind, raw []byte, args [][]byte
 		s.lane = upstream.ScriptLane
 	}
 	if k == blocks || k == mayBlock && hasBlock(args) {
-		ours = s.clustered() && s.runBlocking(ctx, p, raw)
+		ours = s.inCluster() && s.runBlocking(ctx, p, raw)
 		return ours, ours
 	}
 	var pools []*upstream.Pool
 	switch p.kind {
-	case keyed:
+	case oneNode:
 		return s.runNode(ctx, p, raw), true
 	case split:
-		pools = s.poolsOf(args)
-	case spread:
-		if pools = s.rt.view.Masters(); len(pools) == 0 {
-			return s.say(unservedBy), true
+		pools = s.mastersOf(args)
+	case allMasters:
+		if pools = s.router.view.Masters(); len(pools) == 0 {
+			return s.reply(slotUncoveredError), true
 		}
-	case crossing:
-		return s.say(crossSlot), true
-	case unserved:
+	case crossSlot:
+		return s.reply(crossSlotError), true
+	case slotUncovered:
 		s.d.opt.Upstream.Hurry()
-		return s.say(unservedBy), true
+		return s.reply(slotUncoveredError), true
 	case malformed:
 	default:
 		name := nameOf(cmd)
-		if !s.clustered() || !(name == "scan" && isCursor(args)) && refusal(name) == nil {
+		if !s.inCluster() || !(name == "scan" && isCursor(args)) && clusterRefusal(name) == nil {
 			return false, false
 		}
-		pools = s.rt.view.Masters()
+		pools = s.router.view.Masters()
 	}
-	if err := s.reach(ctx, pools...); err != nil {
-		return s.unreached(err), true
+	if err := s.connect(ctx, pools...); err != nil {
+		return s.replyUnreachable(err), true
 	}
-	return s.tryRouted(k, raw, args), true
+	return s.tryCluster(k, raw, args), true
 }
 
 // runNode sends a command to one node, or if that only reads and cannot be reached to
 // another. It is false if the connection was lost before.
-func (s *Session) runNode(ctx context.Context, p plan, raw []byte) bool {
-	err := s.reach(ctx, p.pool)
+func (s *Session) runNode(ctx context.Context, p route, raw []byte) bool {
+	err := s.connect(ctx, p.pool)
 	for tries := 0; err != nil && p.read && ctx.Err() == nil; tries++ {
-		p = s.elsewhere(p, tries > 0)
-		err = s.reach(ctx, p.pool)
+		p = s.otherReader(p, tries > 0)
+		err = s.connect(ctx, p.pool)
 	}
 	if err != nil {
-		return s.unreached(err)
+		return s.replyUnreachable(err)
 	}
 	return s.tryNode(p, raw)
 }
 
-// unreached answers that nodes could not be reached. It is false if they have changed
+// replyUnreachable answers that nodes could not be reached. It is false if they have changed
 // their places meanwhile: then others may be.
-func (s *Session) unreached(err error) bool {
-	if s.rt.view != s.d.opt.Upstream.View() {
+func (s *Session) replyUnreachable(err error) bool {
+	if s.router.view != s.d.opt.Upstream.View() {
 		return false
 	}
-	s.replyOrBar(err)
+	s.replyOrDisconnect(err)
 	return true
 }
 
-// elsewhere is the plan of a read whose node cannot be reached: another replica that
+// otherReader is the plan of a read whose node cannot be reached: another replica that
 // may be, or else, or if there is not the time, the master.
-func (s *Session) elsewhere(p plan, haste bool) plan {
+func (s *Session) otherReader(p route, haste bool) route {
 	slot := max(p.slot, 0)
-	if next := s.rt.view.Reader(slot, s.hint); next != p.pool && !haste {
+	if next := s.router.view.Reader(slot, s.hint); next != p.pool && !haste {
 		p.pool = next
 	} else {
-		p.pool = s.rt.view.Master(slot)
+		p.pool = s.router.view.Master(slot)
 	}
-	p.read = p.pool != s.rt.view.Master(slot)
+	p.read = p.pool != s.router.view.Master(slot)
 	return p
 }
 
-// poolsOf are the masters that serve the keys that plan has just found.
-func (s *Session) poolsOf(args [][]byte) (pools []*upstream.Pool) {
-	for _, i := range s.rt.at {
-		if pool := s.rt.view.Master(table.Slot(args[i])); pool != nil {
+// mastersOf are the masters that serve the keys that plan has just found.
+func (s *Session) mastersOf(args [][]byte) (pools []*upstream.Pool) {
+	for _, i := range s.router.keyArgs {
+		if pool := s.router.view.Master(table.Slot(args[i])); pool != nil {
 			pools = append(pools, pool)
 		}
 	}
@@ -479,28 +479,28 @@ func (s *Session) poolsOf(args [][]byte) (pools []*upstream.Pool) {
 }
 
 // askKeys plans a command whose keys only the upstream knows.
-func (s *Session) askKeys(ctx context.Context, args [][]byte) (p plan, err error) {
-	home := s.rt.view.Home()
-	if err := s.reach(ctx, home); err != nil {
+func (s *Session) askKeys(ctx context.Context, args [][]byte) (p route, err error) {
+	home := s.router.view.Home()
+	if err := s.connect(ctx, home); err != nil {
 		return p, err
 	}
 	question := append([][]byte{[]byte("COMMAND"), []byte("GETKEYS")}, args...)
-	reply, err := s.ask(ctx, s.rt.conn(home, s.lane), resp.AppendCommand(nil, question...))
+	reply, err := s.ask(ctx, s.router.conn(home, s.lane), resp.AppendCommand(nil, question...))
 	if err != nil {
 		return p, err
 	}
 	keys, ok := elements(reply)
 	if !ok || len(keys) == 0 {
-		return plan{slot: noSlot}, nil
+		return route{slot: noSlot}, nil
 	}
-	p = plan{kind: keyed, slot: table.Slot(bulk(keys[0]))}
+	p = route{kind: oneNode, slot: table.Slot(bulk(keys[0]))}
 	for _, k := range keys[1:] {
 		if table.Slot(bulk(k)) != p.slot {
-			return plan{kind: crossing, slot: noSlot}, nil
+			return route{kind: crossSlot, slot: noSlot}, nil
 		}
 	}
-	if p.pool = s.rt.view.Master(p.slot); p.pool == nil {
-		p.kind = unserved
+	if p.pool = s.router.view.Master(p.slot); p.pool == nil {
+		p.kind = slotUncovered
 	}
 	return p, nil
 }

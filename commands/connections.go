@@ -1,0 +1,445 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+// needsPinned says that no command of the session may travel on a shared connection.
+func (s *Session) needsPinned() bool { return s.unshared() || s.d.isPaused() || s.named.Load() }
+
+func (s *Session) unshared() bool { return s.d.opt.Unshared && !s.perCommandNode() }
+
+// conn is the connection the next ordinary command travels on; it may be nil.
+func (s *Session) conn() *upstream.Conn {
+	if s.mode == onShared {
+		return s.shared[s.lane]
+	}
+	return s.pinned
+}
+
+// backToShared goes back to the main lane of the shared connections when nothing is owed
+// and the own connection has no state: only then can no later command overtake an
+// earlier one.
+func (s *Session) backToShared() {
+	if s.mode == onShared && s.lane == upstream.MainLane && !s.blocking || s.mode == onPassthrough {
+		return
+	}
+	if s.batched > 0 || s.replies.Owed() > 0 {
+		return
+	}
+	s.blocking, s.lane = false, upstream.MainLane
+	if s.tx.unsure {
+		s.applyChanges(s.tx.resolve())
+		s.publishStateful()
+		s.infoChanged = true
+	}
+	if !s.tx.in && !s.mustStayPinned() {
+		s.mode = onShared
+	}
+}
+
+// applyChanges takes over what an executed transaction changed on the own connection.
+func (s *Session) applyChanges(c changes) {
+	if c.id != nil {
+		if s.pinned != nil {
+			s.pinned.ActAsAnybody()
+		}
+		s.id.User, s.id.Secret, s.id.Proto = c.id.User, c.id.Secret, c.id.Proto
+		s.sawAt = time.Time{}
+		s.returnShared()
+	}
+	if c.db != nil && *c.db != s.id.DB {
+		s.id.DB = *c.db
+		s.returnShared()
+	}
+	if c.name != nil {
+		s.name = c.name
+	}
+	s.pinnedForLife = s.pinnedForLife || c.pinnedForLife
+	s.watching = s.watching || c.watches
+}
+
+// publishStateful publishes whether the client loses state when its own connection ends.
+func (s *Session) publishStateful() {
+	if s.mode == onPassthrough || s.tx.in || s.tx.unsure || s.watching || s.pinnedForLife {
+		if s.stateful.Store(s.pinned); s.pinned != nil && !s.pinned.Alive() {
+			s.connLost(s.pinned) // which was called too early
+		}
+	} else {
+		s.stateful.Store(nil)
+	}
+}
+
+// diesWith says that a connection takes the client with it: one that has the
+// client's state, as a Redis that went away would, or one on which the client was
+// somebody that the upstream no longer lets in.
+func (s *Session) diesWith(c *upstream.Conn) bool { return s.stateful.Load() == c || c.Revoked() }
+
+// connLost is told of every connection that ended.
+func (s *Session) connLost(c *upstream.Conn) {
+	if s.diesWith(c) {
+		s.because(WhyUpstream)
+		s.ended.Store(true)
+		s.out.Close()
+	}
+}
+
+// blockedInCluster says that a command may be blocking at another node than that of those
+// behind it, which must not overtake it.
+func (s *Session) blockedInCluster() bool { return s.blocking && s.inCluster() }
+
+func (s *Session) tryForward(raw []byte) bool {
+	c := s.conn()
+	return c != nil && c.Alive() && s.enqueue(raw)
+}
+
+// tryScript sends a script on the lane where it holds up only other scripts, so
+// that other clients hear that the upstream is BUSY, as from the upstream itself.
+func (s *Session) tryScript(raw []byte) bool {
+	if s.mode == onShared && s.lane != upstream.ScriptLane {
+		c := s.shared[upstream.ScriptLane]
+		if c == nil || !c.Alive() {
+			return false
+		}
+		if s.flushBatches(); s.replies.Owed() > 0 {
+			return false
+		}
+		s.lane = upstream.ScriptLane
+	}
+	return s.tryForward(raw)
+}
+
+// enqueue gathers a command for the current connection. Commands that lie next to each
+// other in the read buffer become one write. It is always true.
+func (s *Session) enqueue(raw []byte) bool {
+	if s.mode == onPinned && s.inCluster() {
+		s.sendNoRedirect(raw, nil)
+		return true
+	}
+	if n := len(s.batch); n > 0 && cap(s.batch)-n >= len(raw) && &s.batch[:n+1][n] == &raw[0] {
+		s.batch = s.batch[:n+len(raw)]
+	} else {
+		s.flushBatches()
+		s.batch = raw
+	}
+	s.batched++
+	return true
+}
+
+func (s *Session) flushBatches() {
+	s.flushBatch()
+	if s.router != nil {
+		s.router.flush()
+	}
+}
+
+// flushBatch sends what was gathered for the connection that the session is on. What
+// was gathered for the nodes before goes first.
+func (s *Session) flushBatch() {
+	if s.batched == 0 {
+		return
+	}
+	if s.router != nil {
+		s.router.flush()
+	}
+	run, n, c := s.batch, s.batched, s.conn()
+	s.batch, s.batched = nil, 0
+	if s.mode == onPassthrough {
+		s.replies.Ask()
+		c.Send(run, 0, s.replies) // if it fails, lost has closed the client
+		return
+	}
+	s.replies.Expect(c, n)
+	s.send(c, run, n)
+}
+
+// send sends commands whose n replies have their place already.
+func (s *Session) send(c *upstream.Conn, raw []byte, n int) {
+	if err := c.Send(raw, n, s.replies); err != nil {
+		s.replies.Fail(c, n, false, err)
+	}
+}
+
+// tryPin moves the session to its own connection if that needs no waiting.
+func (s *Session) tryPin() bool {
+	if s.pinned == nil || !s.pinned.Alive() {
+		return false
+	}
+	if s.mode == onShared {
+		s.flushBatches()
+		if s.replies.Owed() > 0 {
+			return false
+		}
+		s.mode = onPinned
+	}
+	return true
+}
+
+// idle waits until all earlier commands have been answered. Behind one that blocks
+// upstream it gives up when the client leaves.
+func (s *Session) idle(ctx context.Context) error {
+	if s.blocking {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(s.clientCtx, cancel)()
+	}
+	return s.replies.WaitIdle(ctx)
+}
+
+// pin moves the session to its own connection, opening it if need be, when all
+// earlier commands have been answered. If it can't, the client has got the reason.
+func (s *Session) pin(ctx context.Context) bool { return s.pinTo(ctx, s.pinPool()) }
+
+// pinPool is the node of the session's own connection, or else of what belongs to none.
+func (s *Session) pinPool() *upstream.Pool {
+	if s.pinned != nil && s.pinned.Alive() {
+		return s.pinnedPool
+	}
+	return s.d.opt.Upstream.Pool()
+}
+
+// pinTo is toOwn with a connection to one node. A connection to another is closed.
+func (s *Session) pinTo(ctx context.Context, pool *upstream.Pool) bool {
+	s.flushBatches()
+	if s.idle(ctx) != nil {
+		return false
+	}
+	if err := s.openPinned(ctx, pool); err != nil {
+		s.replyOrDisconnect(err)
+		return false
+	}
+	s.mode = onPinned
+	if s.unshared() && !s.pinnedForLife {
+		s.pinnedForLife = true
+		s.publishStateful()
+	}
+	return true
+}
+
+// openPinned makes sure that there is a live connection of the session's own to a node.
+// If it can't, the session is on shared connections.
+func (s *Session) openPinned(ctx context.Context, pool *upstream.Pool) error {
+	if pool == nil {
+		return &upstream.DownError{Err: errNobody}
+	}
+	if s.pinned != nil && s.pinned.Alive() && s.pinnedPool == pool {
+		return nil
+	}
+	given := s.given.Swap(nil)
+	if s.closePinned(); s.ended.Load() {
+		if given != nil {
+			given.conn.Close()
+		}
+		return context.Canceled
+	}
+	c, err := s.takePinned(ctx, pool, given)
+	if err != nil {
+		return err
+	}
+	s.pinned, s.pinnedPool, s.infoChanged = c, pool, true
+	s.publish()
+	if err := s.beginTracking(ctx, c); err != nil {
+		c.Close()
+		return err
+	}
+	if len(s.name) > 0 {
+		s.ask(ctx, c, resp.AppendCommand(nil, "CLIENT", "SETNAME", string(s.name)))
+	}
+	return nil
+}
+
+// takePinned is a connection for the session alone: what it was given, unless the client
+// has become somebody else since, or a new one.
+func (s *Session) takePinned(ctx context.Context, pool *upstream.Pool, given *gift) (*upstream.Conn, error) {
+	if given != nil && given.id == s.id && given.conn.Alive() {
+		return given.conn, nil
+	}
+	if given != nil {
+		given.conn.Close()
+	}
+	return pool.Private(ctx, s.id, s.replies)
+}
+
+func (s *Session) runPinned(ctx context.Context, raw []byte, k kind, args [][]byte) {
+	if k == mayBlock && !hasBlock(args) || k == kills && (len(args) < 2 || !is(args[1], "KILL")) {
+		s.runForward(ctx, raw)
+		return
+	}
+	if k == kills || k == ownConn {
+		s.runPastOthers(ctx, raw)
+		return
+	}
+	if s.pin(ctx) {
+		s.enqueueBlocking(raw)
+	}
+}
+
+// runPastOthers sends a command past what others wait for. An upstream that is BUSY
+// lets no new connection select its database; then a shared one must do.
+func (s *Session) runPastOthers(ctx context.Context, raw []byte) {
+	s.flushBatches()
+	if s.idle(ctx) != nil {
+		return
+	}
+	var refused *upstream.RefusedError
+	if errors.As(s.openPinned(ctx, s.pinPool()), &refused) {
+		s.runForward(ctx, raw)
+		return
+	}
+	if s.pin(ctx) {
+		s.enqueue(raw)
+	}
+}
+
+// isScriptDebug says that a SCRIPT command is about the debugger, which takes over the
+// connection.
+func isScriptDebug(args [][]byte) bool { return len(args) > 1 && is(args[1], "DEBUG") }
+
+// runWait sends WAIT or WAITAOF. Redis waits for the replication offset after the
+// last command of the connection, which need not be the one that the client's
+// writes travelled on; a PING brings the offset up to date, behind all of them.
+func (s *Session) runWait(ctx context.Context, raw []byte) {
+	if !s.pin(ctx) {
+		return
+	}
+	if _, err := s.ask(ctx, s.pinned, resp.AppendCommand(nil, "PING")); err != nil {
+		s.replyErr(err)
+		return
+	}
+	s.enqueueBlocking(raw)
+}
+
+func (s *Session) enqueueBlocking(raw []byte) bool {
+	s.markBlocking()
+	return s.enqueue(raw)
+}
+
+// markBlocking notes that the next command may block upstream.
+func (s *Session) markBlocking() {
+	if !s.blocking {
+		s.blocking, s.blockedAt = true, time.Now()
+		s.replies.Blocks(s.batched)
+	}
+}
+
+func (s *Session) runForward(ctx context.Context, raw []byte) {
+	if s.ensureConn(ctx) {
+		s.enqueue(raw)
+	}
+}
+
+// ensureConn makes sure that there is a live connection for an ordinary command. If it
+// can't, the client has got the reason.
+func (s *Session) ensureConn(ctx context.Context) bool {
+	if s.mode != onShared {
+		if s.pinned.Alive() {
+			return true
+		}
+		if s.closePinned(); s.ended.Load() {
+			return false
+		}
+	}
+	return s.ensureShared(ctx)
+}
+
+// ensureShared makes sure that there is a live shared connection. If it can't, the
+// client has got the reason.
+func (s *Session) ensureShared(ctx context.Context) bool {
+	c := s.shared[s.lane]
+	if c != nil && c.Alive() {
+		return true
+	}
+	s.returnLane(s.lane)
+	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, s.lane, s.hint)
+	if err != nil {
+		s.replyOrDisconnect(err)
+		return false
+	}
+	s.shared[s.lane] = c
+	return true
+}
+
+func (s *Session) returnShared() {
+	if s.router != nil && len(s.router.conns) > 0 {
+		s.router.drop(func(*upstream.Conn) bool { return true })
+		s.forgetTracked()
+	}
+	for lane := range s.shared {
+		s.returnLane(upstream.Lane(lane))
+	}
+	s.lane = upstream.MainLane
+}
+
+func (s *Session) returnLane(lane upstream.Lane) {
+	if s.shared[lane] != nil {
+		upstream.Return(s.shared[lane])
+		s.shared[lane] = nil
+	}
+}
+
+func (s *Session) closePinned() {
+	if s.pinned != nil && !s.pinned.Alive() {
+		s.connLost(s.pinned) // whose reader may not have come to say so
+	}
+	s.stateful.Store(nil)
+	s.mode = onShared
+	s.tx.forget()
+	s.dropGiven()
+	if s.pinned != nil {
+		s.forgetTracked()
+		s.pinned.Close()
+		s.pinned = nil
+	}
+}
+
+// ask sends a command of a single reply, behind everything sent before, and
+// returns the reply. c may be nil: a connection that was lost.
+func (s *Session) ask(ctx context.Context, c *upstream.Conn, raw []byte) ([]byte, error) {
+	if c == nil {
+		return nil, &upstream.DownError{Err: errLost}
+	}
+	got := make(chan []byte, 1)
+	s.replies.ExpectCaught(c, func(reply []byte) { got <- reply })
+	s.send(c, raw, 1)
+	select {
+	case reply := <-got:
+		if reply == nil {
+			return nil, &upstream.DownError{Err: errLost}
+		}
+		return reply, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *Session) replyErr(err error) {
+	if p := appendErr(nil, err); p != nil {
+		s.replies.Local(p)
+	}
+}
+
+// replyOrDisconnect answers why a client cannot have a connection. One whose credentials
+// were good before is disconnected, as if the user had been deleted.
+func (s *Session) replyOrDisconnect(err error) {
+	home := s.d.opt.Upstream.Default()
+	var refused *upstream.RefusedError
+	if !errors.As(err, &refused) || !refused.Credentials() || s.id.User == home.User && s.id.Secret == home.Secret {
+		s.replyErr(err)
+		return
+	}
+	s.closeAfterReplies()
+}
+
+// closeAfterReplies disconnects the client when it has what was said so far. Nothing that it has
+// sent already may run.
+func (s *Session) closeAfterReplies() {
+	s.because(WhyUpstream)
+	s.ended.Store(true)
+	s.replies.Close()
+}
