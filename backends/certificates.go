@@ -17,8 +17,8 @@ import (
 // TLS is what one side of TLS connections shows and whom it trusts. A change of
 // the files behind it holds for connections that are opened later.
 type TLS struct {
-	Own *KeyPair     // shown to the other side; nil: nothing is
-	CA  *Authorities // who signs the other side's certificates; nil: see ServerConfig, WithTLS
+	KeyPair *KeyPair     // shown to the other side; nil: nothing is
+	CA      *Authorities // who signs the other side's certificates; nil: see ServerConfig, WithTLS
 	// Log is told when files are read again, and once for each change that leaves
 	// them of no use; nil means slog.Default().
 	Log *slog.Logger
@@ -39,7 +39,7 @@ func (t *TLS) ServerConfig() *tls.Config {
 func (t *TLS) accepting() *tls.Config {
 	conf := &tls.Config{
 		MinVersion:   tls.VersionTLS12,
-		Certificates: []tls.Certificate{*t.Own.get(t.Log)},
+		Certificates: []tls.Certificate{*t.KeyPair.get(t.Log)},
 	}
 	if t.CA != nil {
 		conf.ClientAuth = tls.RequireAndVerifyClientCert
@@ -54,10 +54,10 @@ func (t *TLS) dialing(base *tls.Config) *tls.Config {
 	if t.CA != nil {
 		conf.RootCAs = t.CA.get(t.Log).added
 	}
-	if t.Own != nil {
+	if t.KeyPair != nil {
 		// Given as Certificates it would be withheld from a server that names other
 		// authorities, whose complaint would then be that there was none.
-		own := t.Own.get(t.Log)
+		own := t.KeyPair.get(t.Log)
 		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil }
 	}
 	return conf
@@ -75,9 +75,9 @@ func ReadKeyPair(cert, key string) (*KeyPair, error) {
 // Leaf is the certificate that is shown now, without its chain.
 func (k *KeyPair) Leaf(log *slog.Logger) *x509.Certificate { return k.get(log).Leaf }
 
-// EndsSoon reports whether a certificate ends within two weeks and has less than a quarter
+// ExpiresSoon reports whether a certificate ends within two weeks and has less than a quarter
 // of its time left, as one has that is not renewed when it should be, or has ended.
-func EndsSoon(c *x509.Certificate, now time.Time) bool {
+func ExpiresSoon(c *x509.Certificate, now time.Time) bool {
 	left := c.NotAfter.Sub(now)
 	return left <= 0 || left < 14*24*time.Hour && left < c.NotAfter.Sub(c.NotBefore)/4
 }

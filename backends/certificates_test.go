@@ -132,13 +132,13 @@ func TestServerConfig(t *testing.T) {
 		client *tls.Config
 		ok     bool
 	}{
-		{"no certificate asked for", &TLS{Own: own}, ours.Client(t, "", ""), true},
-		{"client trusts others", &TLS{Own: own}, strangers.Client(t, "", ""), false},
-		{"TLS 1.1", &TLS{Own: own}, oldest, false},
-		{"required and shown", &TLS{Own: own, CA: authorities(t, ours)}, ours.Client(t, cert, key), true},
-		{"required and shown, TLS 1.2", &TLS{Own: own, CA: authorities(t, ours)}, older, true},
-		{"required, not shown", &TLS{Own: own, CA: authorities(t, ours)}, ours.Client(t, "", ""), false},
-		{"required, a stranger's", &TLS{Own: own, CA: authorities(t, ours)}, ours.Client(t, scert, skey), false},
+		{"no certificate asked for", &TLS{KeyPair: own}, ours.Client(t, "", ""), true},
+		{"client trusts others", &TLS{KeyPair: own}, strangers.Client(t, "", ""), false},
+		{"TLS 1.1", &TLS{KeyPair: own}, oldest, false},
+		{"required and shown", &TLS{KeyPair: own, CA: authorities(t, ours)}, ours.Client(t, cert, key), true},
+		{"required and shown, TLS 1.2", &TLS{KeyPair: own, CA: authorities(t, ours)}, older, true},
+		{"required, not shown", &TLS{KeyPair: own, CA: authorities(t, ours)}, ours.Client(t, "", ""), false},
+		{"required, a stranger's", &TLS{KeyPair: own, CA: authorities(t, ours)}, ours.Client(t, scert, skey), false},
 	}
 	for _, tt := range tests {
 		if err := handshake(t, tt.server.ServerConfig(), tt.client); (err == nil) != tt.ok {
@@ -158,7 +158,7 @@ func TestWithdrawnAuthority(t *testing.T) {
 func withdrawAuthority(t *testing.T, version uint16) {
 	t.Helper()
 	ours, others := redistest.NewAuthority(t), redistest.NewAuthority(t)
-	server := &TLS{Own: keyPair(t, ours, "server"), CA: authorities(t, ours), Log: slog.New(slog.DiscardHandler)}
+	server := &TLS{KeyPair: keyPair(t, ours, "server"), CA: authorities(t, ours), Log: slog.New(slog.DiscardHandler)}
 	conf := server.ServerConfig()
 	cert, key := ours.Issue(t, "client")
 	client := ours.Client(t, cert, key)

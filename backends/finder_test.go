@@ -522,7 +522,7 @@ func TestFindOverTLS(t *testing.T) {
 	a, b := startSecure(t, ours), startSecure(t, ours)
 	host := func(url string) string { return strings.TrimPrefix(url, "rediss://") }
 	url := a + "?addr=" + strings.Replace(host(b), "127.0.0.1", "localhost", 1)
-	seed := parse(t, url).WithTLS(&TLS{Own: keyPair(t, ours, "finder"), CA: authorities(t, ours)})
+	seed := parse(t, url).WithTLS(&TLS{KeyPair: keyPair(t, ours, "finder"), CA: authorities(t, ours)})
 	f, err := NewFinder(seed, FinderOptions{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

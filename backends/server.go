@@ -24,14 +24,14 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// DialTimeout bounds the opening of one connection, unless the URL says
+// DefaultDialTimeout bounds the opening of one connection, unless the URL says
 // otherwise (dial_timeout=…).
-const DialTimeout = 2 * time.Second
+const DefaultDialTimeout = 2 * time.Second
 
-// GiveUpAfter is how long a server may take nothing of what is sent to it, unless the
+// DefaultWriteTimeout is how long a server may take nothing of what is sent to it, unless the
 // URL says otherwise (write_timeout=…). A server that is only slow to answer takes
 // what comes, or rather its kernel does, up to some megabytes.
-const GiveUpAfter = 30 * time.Second
+const DefaultWriteTimeout = 30 * time.Second
 
 // A Server is one Redis as a URL names it. A URL may also name several addresses, of
 // one upstream's nodes or of its sentinels; such a Server is only good for a [Finder].
@@ -65,7 +65,7 @@ func Parse(raw string) (*Server, error) {
 	}
 	opt.InitAddress = distinct(opt.InitAddress)
 	if opt.Dialer.Timeout == 0 {
-		opt.Dialer.Timeout = DialTimeout
+		opt.Dialer.Timeout = DefaultDialTimeout
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -80,9 +80,9 @@ func Parse(raw string) (*Server, error) {
 
 const maxID = 100
 
-// Identity is what others call the same server too: id=… in the URL, else the name by which
+// ID is what others call the same server too: id=… in the URL, else the name by which
 // sentinels know it or its address, with the database if that is not 0.
-func (s *Server) Identity() string {
+func (s *Server) ID() string {
 	if s.id != "" {
 		return s.id
 	}
@@ -148,19 +148,19 @@ func (s *Server) WithTLS(t *TLS) *Server {
 
 // WriteTimeout is for how long a connection made by Dial may have bytes on their way
 // that the server does not take, before it is given up: write_timeout=… in the URL,
-// or [GiveUpAfter].
+// or [DefaultWriteTimeout].
 func (s *Server) WriteTimeout() time.Duration {
 	if s.opt.ConnWriteTimeout > 0 {
 		return s.opt.ConnWriteTimeout
 	}
-	return GiveUpAfter
+	return DefaultWriteTimeout
 }
 
 // DB is the database number of the URL.
 func (s *Server) DB() int { return s.opt.SelectDB }
 
 // Dial opens a bare connection, over TLS if the URL says so, and sends nothing on
-// it. It ends with ctx, and after [DialTimeout] at the latest.
+// it. It ends with ctx, and after [DefaultDialTimeout] at the latest.
 func (s *Server) Dial(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.opt.Dialer.Timeout)
 	defer cancel()

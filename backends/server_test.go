@@ -13,7 +13,7 @@ import (
 )
 
 func TestWriteTimeout(t *testing.T) {
-	for url, want := range map[string]time.Duration{"redis://h:1": GiveUpAfter, "redis://h:1?write_timeout=2s": 2 * time.Second} {
+	for url, want := range map[string]time.Duration{"redis://h:1": DefaultWriteTimeout, "redis://h:1?write_timeout=2s": 2 * time.Second} {
 		if s, err := Parse(url); err != nil || s.WriteTimeout() != want {
 			t.Errorf("%s: %v, %v", url, s.WriteTimeout(), err)
 		}
@@ -85,7 +85,7 @@ func TestDialEndsWithTheHandshakeOutstanding(t *testing.T) {
 		nc.Close()
 		t.Fatal("a silent listener passed for a TLS server")
 	}
-	if took := time.Since(start); took > DialTimeout {
+	if took := time.Since(start); took > DefaultDialTimeout {
 		t.Errorf("took %v", took)
 	}
 }
@@ -101,13 +101,13 @@ func TestSecureServers(t *testing.T) {
 		ok   bool
 		want string // in the error; a server that refuses may hang up before its reason is read
 	}{
-		{"trusted, and shows a certificate", url, &TLS{Own: client, CA: authorities(t, ours)}, true, ""},
-		{"not verified on request", url + "?skip_verify=true", &TLS{Own: client}, true, ""},
+		{"trusted, and shows a certificate", url, &TLS{KeyPair: client, CA: authorities(t, ours)}, true, ""},
+		{"not verified on request", url + "?skip_verify=true", &TLS{KeyPair: client}, true, ""},
 		{"shows none", url, &TLS{CA: authorities(t, ours)}, false, ""},
-		{"shows a stranger's", url, &TLS{Own: keyPair(t, strangers, "x"), CA: authorities(t, ours)}, false, ""},
-		{"system roots do not know it", url, &TLS{Own: client}, false, "unknown authority"},
-		{"trusts strangers", url, &TLS{Own: client, CA: authorities(t, strangers)}, false, "unknown authority"},
-		{"wrong name", strings.Replace(url, "127.0.0.1", "127.0.0.2", 1), &TLS{Own: client, CA: authorities(t, ours)}, false, "127.0.0.2"},
+		{"shows a stranger's", url, &TLS{KeyPair: keyPair(t, strangers, "x"), CA: authorities(t, ours)}, false, ""},
+		{"system roots do not know it", url, &TLS{KeyPair: client}, false, "unknown authority"},
+		{"trusts strangers", url, &TLS{KeyPair: client, CA: authorities(t, strangers)}, false, "unknown authority"},
+		{"wrong name", strings.Replace(url, "127.0.0.1", "127.0.0.2", 1), &TLS{KeyPair: client, CA: authorities(t, ours)}, false, "127.0.0.2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

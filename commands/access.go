@@ -115,7 +115,7 @@ func (a *access) about(s *Session, name ...string) *word {
 // nothing is known is let in, as by admit: locks must be had while the upstream is not.
 // One that is known to be limited needs a word on the name.
 func (s *Session) mayLock(ctx context.Context, name string) error {
-	if s.mode == onPassthrough && s.anonymous() && s.d.opt.Upstream.Pool().WantsAuth() { // who it is only that connection knows
+	if s.mode == onPassthrough && s.anonymous() && s.d.opt.Upstream.Pool().RequiresAuth() { // who it is only that connection knows
 		return s.mayLockRaw(ctx, name)
 	}
 	limits, known := s.hear(ctx, s.d.access.about(s), s.askLimits)
@@ -162,8 +162,8 @@ func (s *Session) hear(ctx context.Context, w *word, ask func(context.Context, *
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	c := s.shared[upstream.MainLane] // which may have been let in when others no longer are
-	if c == nil || !c.Alive() || c.NoAuth() || s.mustStayPinned() {
+	c := s.shared[upstream.MainClass] // which may have been let in when others no longer are
+	if c == nil || !c.Alive() || c.NeedsAuth() || s.mustStayPinned() {
 		var giveBack func()
 		if c, giveBack = s.toAsk(ctx); c == nil {
 			return w.last()

@@ -398,7 +398,7 @@ const slotBits = 14
 // with its node.
 func (s *Session) tryScan(args [][]byte) bool {
 	cursor, _ := strconv.ParseUint(string(args[1]), 10, 64)
-	starts := s.router.view.Starts()
+	starts := s.router.view.FirstSlots()
 	if len(starts) == 0 {
 		return s.reply(slotUncoveredError)
 	}

@@ -22,7 +22,7 @@ type duo struct {
 func newDuo(t *testing.T, answer func(l *link, args []string) (string, bool)) *duo {
 	t.Helper()
 	d := &duo{stage: newStage(t, Options{}, answer), second: startFake(t, answer)}
-	d.up.Follow(d.halves(t, d.fake, d.second))
+	d.up.SetTopology(d.halves(t, d.fake, d.second))
 	return d
 }
 
@@ -155,7 +155,7 @@ func TestStateLostInAPipeline(t *testing.T) {
 			d := newDuo(t, nil)
 			if !cluster {
 				where, _ := backends.Parse("redis://" + d.ln.Addr().String())
-				d.up.Follow(&backends.Topology{Shards: []backends.Shard{{Master: where}}})
+				d.up.SetTopology(&backends.Topology{Shards: []backends.Shard{{Master: where}}})
 			}
 			p := d.enter(t)
 			p.do(t, state)
@@ -213,7 +213,7 @@ func TestRelayBehindRoutes(t *testing.T) {
 	p.do(t, "HELLO 3", "GET bar")
 	p.want(t, "+OK\r\n$3\r\nbar\r\n")
 	where, _ := backends.Parse("redis://" + d.ln.Addr().String())
-	d.up.Follow(&backends.Topology{Shards: []backends.Shard{{Master: where}}})
+	d.up.SetTopology(&backends.Topology{Shards: []backends.Shard{{Master: where}}})
 	p.do(t, "SUBSCRIBE c")
 	p.want(t, "+OK\r\n")
 	l := d.await(t, "SUBSCRIBE c")
@@ -309,7 +309,7 @@ func TestSlotWithSeveralShardChannelsMoves(t *testing.T) {
 	}
 	p.until(t, "all subscriptions", func() bool { return strings.Count(p.text, "ssubscribe") == n })
 	l := d.await(t, "ssubscribe {bar}00")
-	d.up.Follow(d.halves(t, d.second, d.fake))
+	d.up.SetTopology(d.halves(t, d.second, d.fake))
 	var gone strings.Builder
 	for i := range n {
 		fmt.Fprintf(&gone, ">3\r\n$12\r\nsunsubscribe\r\n$7\r\n{bar}%02d\r\n:0\r\n", i)
@@ -327,12 +327,12 @@ func TestSlotWithSeveralShardChannelsMoves(t *testing.T) {
 // TestNewMasterIsListenedTo: it tells of its keys, too.
 func TestNewMasterIsListenedTo(t *testing.T) {
 	d := newDuo(t, listening)
-	d.up.Follow(d.halves(t, d.fake))
+	d.up.SetTopology(d.halves(t, d.fake))
 	p := d.enter(t)
 	p.do(t, "HELLO 3", "SUBSCRIBE __keyevent@0__:set", "SUBSCRIBE news", "PSUBSCRIBE *", "SUBSCRIBE __key:gone", "UNSUBSCRIBE __key:gone")
 	p.until(t, "all confirmations", func() bool { return strings.Contains(p.text, "unsubscribe") })
 	p.read = len(p.text)
-	d.up.Follow(d.halves(t, d.fake, d.second))
+	d.up.SetTopology(d.halves(t, d.fake, d.second))
 	d.second.await(t, "subscribe __keyevent@0__:set")
 	l := d.second.await(t, "psubscribe *")
 	if got := d.second.sent("subscribe", "psubscribe"); len(got) != 2 {

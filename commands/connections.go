@@ -26,13 +26,13 @@ func (s *Session) conn() *upstream.Conn {
 // and the own connection has no state: only then can no later command overtake an
 // earlier one.
 func (s *Session) backToShared() {
-	if s.mode == onShared && s.lane == upstream.MainLane && !s.blocking || s.mode == onPassthrough {
+	if s.mode == onShared && s.lane == upstream.MainClass && !s.blocking || s.mode == onPassthrough {
 		return
 	}
 	if s.batched > 0 || s.replies.Owed() > 0 {
 		return
 	}
-	s.blocking, s.lane = false, upstream.MainLane
+	s.blocking, s.lane = false, upstream.MainClass
 	if s.tx.unsure {
 		s.applyChanges(s.tx.resolve())
 		s.publishStateful()
@@ -47,7 +47,7 @@ func (s *Session) backToShared() {
 func (s *Session) applyChanges(c changes) {
 	if c.id != nil {
 		if s.pinned != nil {
-			s.pinned.ActAsAnybody()
+			s.pinned.ClearLogin()
 		}
 		s.id.User, s.id.Secret, s.id.Proto = c.id.User, c.id.Secret, c.id.Proto
 		s.sawAt = time.Time{}
@@ -101,15 +101,15 @@ func (s *Session) tryForward(raw []byte) bool {
 // tryScript sends a script on the lane where it holds up only other scripts, so
 // that other clients hear that the upstream is BUSY, as from the upstream itself.
 func (s *Session) tryScript(raw []byte) bool {
-	if s.mode == onShared && s.lane != upstream.ScriptLane {
-		c := s.shared[upstream.ScriptLane]
+	if s.mode == onShared && s.lane != upstream.ScriptClass {
+		c := s.shared[upstream.ScriptClass]
 		if c == nil || !c.Alive() {
 			return false
 		}
 		if s.flushBatches(); s.replies.Owed() > 0 {
 			return false
 		}
-		s.lane = upstream.ScriptLane
+		s.lane = upstream.ScriptClass
 	}
 	return s.tryForward(raw)
 }
@@ -371,12 +371,12 @@ func (s *Session) returnShared() {
 		s.forgetTracked()
 	}
 	for lane := range s.shared {
-		s.returnLane(upstream.Lane(lane))
+		s.returnLane(upstream.ConnClass(lane))
 	}
-	s.lane = upstream.MainLane
+	s.lane = upstream.MainClass
 }
 
-func (s *Session) returnLane(lane upstream.Lane) {
+func (s *Session) returnLane(lane upstream.ConnClass) {
 	if s.shared[lane] != nil {
 		upstream.Return(s.shared[lane])
 		s.shared[lane] = nil
@@ -427,7 +427,7 @@ func (s *Session) replyErr(err error) {
 // replyOrDisconnect answers why a client cannot have a connection. One whose credentials
 // were good before is disconnected, as if the user had been deleted.
 func (s *Session) replyOrDisconnect(err error) {
-	home := s.d.opt.Upstream.Default()
+	home := s.d.opt.Upstream.DefaultIdentity()
 	var refused *upstream.RefusedError
 	if !errors.As(err, &refused) || !refused.Credentials() || s.id.User == home.User && s.id.Secret == home.Secret {
 		s.replyErr(err)

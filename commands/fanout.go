@@ -55,7 +55,7 @@ func (s *Session) trySplit(sp *splitRule, args [][]byte) bool {
 	for n, slot := range slots {
 		pool := s.router.view.Master(slot)
 		if pool == nil {
-			s.d.opt.Upstream.Hurry()
+			s.d.opt.Upstream.Refresh()
 			return s.reply(slotUncoveredError)
 		}
 		if conns[n] = s.router.conn(pool, s.lane); conns[n] == nil {

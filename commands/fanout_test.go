@@ -175,7 +175,7 @@ func TestAbsolute(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	by := upstream.NewPool(upstream.Options{Server: s})
+	by := upstream.NewPool(upstream.PoolOptions{Server: s})
 	for addr, want := range map[string]string{
 		"10.0.0.2:7001": "10.0.0.2:7001",
 		":7001":         "10.0.0.1:7001",

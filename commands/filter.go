@@ -205,7 +205,7 @@ var anyList = [][]byte{[]byte("CLIENT"), []byte("LIST"), []byte("ID"), strconv.A
 
 // isTaken asks the upstream a command beside what the client has sent, for the client.
 func (s *Session) isTaken(ctx context.Context, args [][]byte) bool {
-	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainLane, s.hint)
+	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainClass, s.hint)
 	if err != nil {
 		return false
 	}

@@ -52,7 +52,7 @@ func (s *Session) passthroughIdentity(id upstream.Identity) {
 		return
 	}
 	s.id.User, s.id.Secret, s.sawAt = id.User, id.Secret, time.Time{}
-	s.pinned.ActAs(s.id)
+	s.pinned.SetLogin(s.id)
 	s.returnShared()
 }
 
@@ -84,7 +84,7 @@ func (s *Session) changeUsers(ctx context.Context, raw []byte, args [][]byte) {
 	c := s.conn()
 	s.replies.ExpectTapped(c, func(begin []byte) {
 		if begin[0] != '-' { // one that may not must not cost the others a question each
-			s.d.opt.Upstream.Doubt()
+			s.d.opt.Upstream.Revalidate()
 			s.d.access.changed()
 		}
 	}, nil)
@@ -148,7 +148,7 @@ func (s *Session) changeIdentity(ctx context.Context, id upstream.Identity, shar
 		return s.changeIdentityPinned(ctx, id, raw)
 	}
 	pool := s.d.opt.Upstream.Pool()
-	c, err := pool.Shared(ctx, id, upstream.MainLane, s.hint)
+	c, err := pool.Shared(ctx, id, upstream.MainClass, s.hint)
 	if err != nil {
 		s.replyErr(err)
 		return false
@@ -198,7 +198,7 @@ func (s *Session) replyIdentity(reply []byte) {
 func (s *Session) useIdentity(c *upstream.Conn, id upstream.Identity) {
 	s.closePinned()
 	s.returnShared()
-	s.shared[upstream.MainLane], s.sawAt = c, time.Time{}
+	s.shared[upstream.MainClass], s.sawAt = c, time.Time{}
 	s.setIdentity(id)
 }
 
@@ -223,7 +223,7 @@ func (s *Session) changeIdentityPinned(ctx context.Context, id upstream.Identity
 		return false
 	}
 	if id.User != s.id.User || id.Secret != s.id.Secret {
-		s.pinned.ActAs(id)
+		s.pinned.SetLogin(id)
 	}
 	s.sawAt = time.Time{}
 	s.setIdentity(id)
@@ -251,7 +251,7 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 		s.changeIdentityPinned(ctx, id, raw)
 		return
 	}
-	c, err := s.d.opt.Upstream.Pool().Shared(ctx, id, upstream.MainLane, s.hint)
+	c, err := s.d.opt.Upstream.Pool().Shared(ctx, id, upstream.MainClass, s.hint)
 	if err != nil {
 		s.replyOrDisconnect(err)
 		return
@@ -265,7 +265,7 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 // connection is lost, ctx ends, or the client has left rawGrace ago.
 func (s *Session) sync(ctx context.Context, command []byte, m *mark) bool {
 	m.seen = make(chan struct{})
-	s.pinned.Step(true)
+	s.pinned.DeliverSingly(true)
 	defer s.setStepping()
 	s.replies.Await(m)
 	defer s.replies.Forget(m)
@@ -310,7 +310,7 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 	counted := s.mode != onPassthrough
 	s.closePinned()
 	s.returnShared()
-	s.name, s.id = nil, s.d.opt.Upstream.Default()
+	s.name, s.id = nil, s.d.opt.Upstream.DefaultIdentity()
 	s.watching, s.pinnedForLife, s.mayNotAnswer, s.isReplica = false, false, false, false
 	s.hush = hush{}
 	s.named.Store(false)
@@ -455,7 +455,7 @@ func (s *Session) setName(ctx context.Context, raw, name []byte) {
 	if !s.ensureShared(ctx) {
 		return
 	}
-	if s.shared[s.lane].NoAuth() {
+	if s.shared[s.lane].NeedsAuth() {
 		s.runForward(ctx, raw)
 		return
 	}
@@ -487,7 +487,7 @@ func (s *Session) getName(ctx context.Context, raw []byte) {
 		return
 	}
 	switch {
-	case s.shared[s.lane].NoAuth():
+	case s.shared[s.lane].NeedsAuth():
 		s.runForward(ctx, raw)
 	case s.idle(ctx) != nil || !s.mayName(ctx, raw):
 	case len(s.name) > 0:

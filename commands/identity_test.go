@@ -366,7 +366,7 @@ func TestRefusedChange(t *testing.T) {
 	p.want(t, "$1\r\na\r\n")
 	for asked := 0; ; {
 		before, began := len(s.sent("PING")), time.Now() // which nobody's connection begins with
-		s.up.Doubt()                                     // and so the next is asked about now, and then not for a second
+		s.up.Revalidate()                                // and so the next is asked about now, and then not for a second
 		s.enter(t).do(t, "GET k")
 		p.do(t, "ACL SETUSER u on", "CONFIG SET requirepass x")
 		p.want(t, "-NOPERM no\r\n-NOPERM no\r\n")

@@ -176,7 +176,7 @@ func (s *Session) beside(ctx context.Context, pool *upstream.Pool) (at *upstream
 	if at = s.conn(); at.Pool() == pool {
 		return at, func() {}
 	}
-	at, err := pool.Shared(ctx, s.id, upstream.MainLane, s.hint)
+	at, err := pool.Shared(ctx, s.id, upstream.MainClass, s.hint)
 	if err != nil {
 		return nil, nil
 	}

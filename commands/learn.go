@@ -99,7 +99,7 @@ func (s *Session) learn(ctx context.Context, args [][]byte) {
 	}
 	defer giveBack()
 	reply := s.askOn(ctx, c, resp.AppendCommand(nil, "COMMAND"))
-	if reply == nil || c.NoAuth() || bytes.HasPrefix(reply, []byte("-BUSY ")) {
+	if reply == nil || c.NeedsAuth() || bytes.HasPrefix(reply, []byte("-BUSY ")) {
 		return // another time
 	}
 	t, err := table.Learn(reply)
@@ -117,7 +117,7 @@ func (s *Session) toAsk(ctx context.Context) (c *upstream.Conn, giveBack func())
 	if s.mode != onPassthrough && s.mustStayPinned() && s.pinned != nil && s.pinned.Alive() {
 		return s.pinned, func() {}
 	}
-	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainLane, s.hint)
+	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainClass, s.hint)
 	if err != nil {
 		return nil, nil
 	}

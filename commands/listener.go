@@ -234,7 +234,7 @@ func (l *listener) act(ctx context.Context, c *upstream.Conn, id upstream.Identi
 	if err := confirmed(ctx, came); err != nil {
 		return err
 	}
-	c.ActAs(id)
+	c.SetLogin(id)
 	return nil
 }
 
@@ -264,8 +264,8 @@ func (l *listener) conn(ctx context.Context, pool *upstream.Pool, id upstream.Id
 	if err != nil {
 		return nil, err
 	}
-	c.Raw()
-	c.Step(true)
+	c.StartPassthrough()
+	c.DeliverSingly(true)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -321,7 +321,7 @@ func (l *listener) send(ctx context.Context, pool *upstream.Pool, id upstream.Id
 
 // follow subscribes anew to a shard channel whose slot has moved.
 func (l *listener) follow(name string) {
-	l.up.Hurry()
+	l.up.Refresh()
 	for tries := range 100 {
 		if tries > 0 {
 			select {
@@ -570,7 +570,7 @@ func (s *Session) nodesOf(kind string, name []byte) []*upstream.Pool {
 	case ofAllMasters(kind, name):
 		return v.Masters()
 	}
-	return []*upstream.Pool{v.Home()}
+	return []*upstream.Pool{v.FirstMaster()}
 }
 
 // ofAllMasters says that each master has messages of its own for a subscription.
@@ -696,8 +696,8 @@ func (m *spectator) watch(ctx context.Context, pool *upstream.Pool, id upstream.
 	m.mu.Lock()
 	m.conns = append(m.conns, c)
 	m.mu.Unlock()
-	c.Raw()
-	c.Step(true)
+	c.StartPassthrough()
+	c.DeliverSingly(true)
 	if err := c.Send(raw, 0, m); err != nil {
 		return &upstream.DownError{Err: err}
 	}

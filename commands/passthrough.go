@@ -30,11 +30,11 @@ func (s *Session) tryPassthrough(k kind, raw []byte, args [][]byte) bool {
 		if heard {
 			return false
 		}
-		s.pinned.ActAsAnybody()
+		s.pinned.ClearLogin()
 	case hello:
 		h, ok := parseHello(args)
 		if !ok || h.auth && !heard {
-			s.pinned.ActAsAnybody()
+			s.pinned.ClearLogin()
 		}
 		if heard {
 			return false
@@ -76,7 +76,7 @@ func (s *Session) tryPassthrough(k kind, raw []byte, args [][]byte) bool {
 
 // setStepping has a raw connection hand over everything that comes together, unless messages
 // must be looked at.
-func (s *Session) setStepping() { s.pinned.Step(s.redirectsInvalidations) }
+func (s *Session) setStepping() { s.pinned.DeliverSingly(s.redirectsInvalidations) }
 
 // noteSync notes that the client is a replica from now on.
 func (s *Session) noteSync(args [][]byte) {
@@ -88,14 +88,14 @@ func (s *Session) startPassthrough(ctx context.Context, raw []byte, args [][]byt
 	if !s.pin(ctx) {
 		return
 	}
-	s.pinned.Raw()
+	s.pinned.StartPassthrough()
 	s.setStepping()
 	s.mode = onPassthrough
 	s.subs.note(args)
 	s.noteSync(args)
 	k := kindOf(args[0])
 	s.mayNotAnswer = s.isReplica || k != subscribe
-	refused := s.anonymous() && s.d.opt.Upstream.Pool().WantsAuth() // as far as known
+	refused := s.anonymous() && s.d.opt.Upstream.Pool().RequiresAuth() // as far as known
 	s.hush = hush{known: !s.isReplica && !refused && (k == subscribe || k == client)}
 	s.hush.note(k, args, false)
 	s.publishStateful()

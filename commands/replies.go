@@ -174,13 +174,13 @@ func (r *replies) closeLocked() {
 // sends at once the client gets at once: one that has the reply to its write must not be
 // able to act on it before the invalidation which came with the reply.
 func (r *replies) holdLocked(c *upstream.Conn) {
-	if c.Hold(r) {
+	if c.Batch(r) {
 		r.holding++
 	}
 }
 
-// Release implements upstream.Holder.
-func (r *replies) Release() {
+// EndBatch implements upstream.BatchSink.
+func (r *replies) EndBatch() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.holding--; r.holding == 0 {
@@ -345,9 +345,9 @@ func (r *replies) Left() {
 	r.over = true
 }
 
-// Forgo keeps from the client that a command was unblocked, if the reply of c to it is
+// DropReply keeps from the client that a command was unblocked, if the reply of c to it is
 // all that the client waits for, and has not begun to come. Else it is false.
-func (r *replies) Forgo(c *upstream.Conn) bool {
+func (r *replies) DropReply(c *upstream.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.queue)-r.head != 1 || r.cut || r.mid {
@@ -382,7 +382,7 @@ func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 	if i == r.head && !r.mid && i < len(r.queue) && r.queue[i].plain() { // the usual case: its turn, and nothing to change
 		r.writeLocked(p)
 		r.queue[i].n -= ended
-		r.cut = c.Inside()
+		r.cut = c.MidReply()
 		r.paidLocked(ended)
 		return
 	}
@@ -391,7 +391,7 @@ func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 		r.unowedLocked(c, p)
 	default:
 		r.keepLocked(&r.queue[i], p)
-		r.queue[i].inside = c.Inside()
+		r.queue[i].inside = c.MidReply()
 		if ended > 0 {
 			r.completeLocked(&r.queue[i], ended)
 		}
@@ -416,7 +416,7 @@ func (r *replies) pushPartLocked(c *upstream.Conn, p []byte) {
 		}
 		p = r.rename(c, p)
 	}
-	if r.redirect != nil && !r.mid && !c.Relays() {
+	if r.redirect != nil && !r.mid && !c.InPassthrough() {
 		r.messageLocked(c, p)
 	} else {
 		r.unowedLocked(c, p)
@@ -427,7 +427,7 @@ func (r *replies) pushPartLocked(c *upstream.Conn, p []byte) {
 // mark that the session waits for.
 func (r *replies) unowedLocked(c *upstream.Conn, p []byte) {
 	if r.mark != nil {
-		if r.held = append(r.held, p...); c.Inside() {
+		if r.held = append(r.held, p...); c.MidReply() {
 			if len(r.held) > r.limit {
 				r.held = nil
 				r.out.Abort()
@@ -440,7 +440,7 @@ func (r *replies) unowedLocked(c *upstream.Conn, p []byte) {
 		r.flushLocked()
 		r.writeLocked(p)
 	}
-	r.mid, r.midOf = c.Inside(), c
+	r.mid, r.midOf = c.MidReply(), c
 	r.paidLocked(0)
 	r.flushLocked()
 	if r.asked != nil && !r.mid {
@@ -511,7 +511,7 @@ type pieces map[*upstream.Conn][]byte
 func (s *pieces) add(c *upstream.Conn, p []byte, limit int) (message []byte, whole bool) {
 	part := (*s)[c]
 	switch {
-	case c.Inside():
+	case c.MidReply():
 		if *s == nil {
 			*s = pieces{}
 		}

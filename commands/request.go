@@ -292,7 +292,7 @@ type redirected struct {
 // A traveler is as whom, and how, commands travel on shared connections.
 type sender struct {
 	id   upstream.Identity
-	lane upstream.Lane
+	lane upstream.ConnClass
 	hint uint32
 }
 
@@ -367,7 +367,7 @@ func (d *redirector) send(m redirected) {
 	}
 	conn, unbind, err := d.open(c, pool)
 	if err != nil {
-		d.up.Hurry()
+		d.up.Refresh()
 		p := appendErr(nil, err)
 		if p == nil { // the client is gone
 			p = appendLost(nil, err)
@@ -410,10 +410,10 @@ func (d *redirector) target(m redirected) (pool *upstream.Pool, asking bool) {
 	c := m.c
 	slot, addr, ok := redirection(m.reply)
 	switch {
-	case ok && c.as.lane == upstream.ScriptLane:
+	case ok && c.as.lane == upstream.ScriptClass:
 		return d.known(c, absolute(addr, c.at)), hasWord(m.reply, "ASK")
 	case ok && hasWord(m.reply, "ASK"):
-		return d.up.At(absolute(addr, c.at)), true
+		return d.up.MasterAt(absolute(addr, c.at)), true
 	case ok:
 		return d.up.Moved(slot, absolute(addr, c.at)), false
 	case hasWord(m.reply, "TRYAGAIN") || isForcedUnblock(m.reply):
@@ -430,10 +430,10 @@ func (d *redirector) target(m redirected) (pool *upstream.Pool, asking bool) {
 // anywhere. It is nil if that takes too long.
 func (d *redirector) known(c *request, addr string) *upstream.Pool {
 	for {
-		if pool := d.up.Known(addr); pool != nil {
+		if pool := d.up.KnownMaster(addr); pool != nil {
 			return pool
 		}
-		d.up.Hurry()
+		d.up.Refresh()
 		if !d.sleep(tryAgainEvery, &c.waited) {
 			return nil
 		}
@@ -447,10 +447,10 @@ func (d *redirector) learn(c *request, reply []byte) {
 	if !ok || !hasWord(reply, "MOVED") {
 		return
 	}
-	if addr = absolute(addr, c.at); d.up.Known(addr) != nil { // it may be a script's word
+	if addr = absolute(addr, c.at); d.up.KnownMaster(addr) != nil { // it may be a script's word
 		d.up.Moved(slot, addr)
 	} else {
-		d.up.Hurry()
+		d.up.Refresh()
 	}
 }
 

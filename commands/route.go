@@ -12,7 +12,7 @@ import (
 // clusterRouter is what a session knows of an upstream of several nodes.
 type clusterRouter struct {
 	view       *upstream.View // by which everything that is under way was sent
-	conns      map[*upstream.Pool]*[upstream.Lanes]*upstream.Conn
+	conns      map[*upstream.Pool]*[upstream.ConnClasses]*upstream.Conn
 	batches    []batch
 	keyArgs    []int // scratch: where the keys of a command are
 	redirector *redirector
@@ -61,7 +61,7 @@ const (
 // perCommandNode says that it depends on a command which node it goes to.
 func (s *Session) perCommandNode() bool {
 	v := s.d.opt.Upstream.View()
-	return v.Cluster() || v.ReadsElsewhere()
+	return v.Cluster() || v.ReadsReplicas()
 }
 
 // inCluster says that it depends on its keys.
@@ -70,7 +70,7 @@ func (s *Session) inCluster() bool { return s.d.opt.Upstream.View().Cluster() }
 func (s *Session) openRouter() *clusterRouter {
 	if s.router == nil {
 		up := s.d.opt.Upstream
-		s.router = &clusterRouter{view: up.View(), conns: map[*upstream.Pool]*[upstream.Lanes]*upstream.Conn{}, pushes: map[*upstream.Conn]*pushes{}, redirector: newRedirector(up)}
+		s.router = &clusterRouter{view: up.View(), conns: map[*upstream.Pool]*[upstream.ConnClasses]*upstream.Conn{}, pushes: map[*upstream.Conn]*pushes{}, redirector: newRedirector(up)}
 		s.replies.mu.Lock()
 		s.replies.redirect, s.replies.learn = s.router.redirector.add, s.router.redirector.learn
 		s.replies.mu.Unlock()
@@ -90,11 +90,11 @@ func (s *Session) sameView() bool {
 	}
 	rt.view = v
 	rt.drop(func(c *upstream.Conn) bool {
-		return !c.Alive() || c.Leaving() && rt.pushes[c] == nil // of what was tracked the client will hear
+		return !c.Alive() || c.Draining() && rt.pushes[c] == nil // of what was tracked the client will hear
 	})
 	for lane, c := range s.shared {
-		if c != nil && c.Leaving() {
-			s.returnLane(upstream.Lane(lane))
+		if c != nil && c.Draining() {
+			s.returnLane(upstream.ConnClass(lane))
 		}
 	}
 	return true
@@ -157,7 +157,7 @@ func (s *Session) route(args [][]byte) (p route, cmd *table.Command) {
 	case len(at) == 0 || !v.Cluster() && !(ok && read):
 		return route{slot: noSlot}, cmd
 	case !v.Cluster():
-		if p = (route{kind: oneNode, slot: noSlot, pool: v.Reader(0, s.hint), read: true}); p.pool == v.Home() {
+		if p = (route{kind: oneNode, slot: noSlot, pool: v.Reader(0, s.hint), read: true}); p.pool == v.FirstMaster() {
 			p = route{slot: noSlot}
 		}
 		return p, cmd
@@ -175,7 +175,7 @@ func (s *Session) route(args [][]byte) (p route, cmd *table.Command) {
 		}
 	}
 	p = route{kind: oneNode, slot: slot, pool: v.Master(slot)}
-	if read && v.ReadsElsewhere() {
+	if read && v.ReadsReplicas() {
 		p.pool, p.read = v.Reader(slot, s.hint), true
 	}
 	if p.pool == nil {
@@ -197,11 +197,11 @@ func (s *Session) tryCluster(k kind, raw []byte, args [][]byte) bool {
 		return false
 	case k == mayBlock && hasBlock(args):
 		return false
-	case k == script && s.lane != upstream.ScriptLane:
+	case k == script && s.lane != upstream.ScriptClass:
 		if s.flushBatches(); s.replies.Owed() > 0 {
 			return false
 		}
-		s.lane = upstream.ScriptLane
+		s.lane = upstream.ScriptClass
 	case k != forward && k != execTx && k != unwatch && k != mayBlock && k != kills && k != script && k != amended:
 		return false
 	}
@@ -222,7 +222,7 @@ func (s *Session) tryCluster(k kind, raw []byte, args [][]byte) bool {
 	case malformed:
 		return s.reply(wrongArity(args))
 	case slotUncovered:
-		s.d.opt.Upstream.Hurry()
+		s.d.opt.Upstream.Refresh()
 		return s.reply(slotUncoveredError)
 	case unknownKeys:
 		return false
@@ -318,7 +318,7 @@ func (rt *clusterRouter) flush() {
 }
 
 // conn is the borrowed connection to a node; nil if there is none of use.
-func (rt *clusterRouter) conn(pool *upstream.Pool, lane upstream.Lane) *upstream.Conn {
+func (rt *clusterRouter) conn(pool *upstream.Pool, lane upstream.ConnClass) *upstream.Conn {
 	if cs := rt.conns[pool]; cs != nil && cs[lane] != nil && cs[lane].Alive() {
 		return cs[lane]
 	}
@@ -336,7 +336,7 @@ func (s *Session) connect(ctx context.Context, pools ...*upstream.Pool) error {
 		}
 		c, err := s.open(ctx, pool)
 		if err != nil {
-			s.d.opt.Upstream.Hurry()
+			s.d.opt.Upstream.Refresh()
 			return err
 		}
 		s.router.keep(pool, s.lane, c)
@@ -345,10 +345,10 @@ func (s *Session) connect(ctx context.Context, pools ...*upstream.Pool) error {
 }
 
 // keep makes c the connection to a node.
-func (rt *clusterRouter) keep(pool *upstream.Pool, lane upstream.Lane, c *upstream.Conn) {
+func (rt *clusterRouter) keep(pool *upstream.Pool, lane upstream.ConnClass, c *upstream.Conn) {
 	cs := rt.conns[pool]
 	if cs == nil {
-		cs = &[upstream.Lanes]*upstream.Conn{}
+		cs = &[upstream.ConnClasses]*upstream.Conn{}
 		rt.conns[pool] = cs
 	}
 	if cs[lane] != nil {
@@ -392,11 +392,11 @@ func (s *Session) runRoute(ctx context.Context, k kind, raw []byte, args [][]byt
 			return true, true
 		}
 	}
-	if k == script && s.lane != upstream.ScriptLane {
+	if k == script && s.lane != upstream.ScriptClass {
 		if s.idle(ctx) != nil {
 			return true, true
 		}
-		s.lane = upstream.ScriptLane
+		s.lane = upstream.ScriptClass
 	}
 	if k == blocks || k == mayBlock && hasBlock(args) {
 		ours = s.inCluster() && s.runBlocking(ctx, p, raw)
@@ -415,7 +415,7 @@ func (s *Session) runRoute(ctx context.Context, k kind, raw []byte, args [][]byt
 	case crossSlot:
 		return s.reply(crossSlotError), true
 	case slotUncovered:
-		s.d.opt.Upstream.Hurry()
+		s.d.opt.Upstream.Refresh()
 		return s.reply(slotUncoveredError), true
 	case malformed:
 	default:
@@ -480,7 +480,7 @@ func (s *Session) mastersOf(args [][]byte) (pools []*upstream.Pool) {
 
 // askKeys plans a command whose keys only the upstream knows.
 func (s *Session) askKeys(ctx context.Context, args [][]byte) (p route, err error) {
-	home := s.router.view.Home()
+	home := s.router.view.FirstMaster()
 	if err := s.connect(ctx, home); err != nil {
 		return p, err
 	}

@@ -99,8 +99,8 @@ func New(opt Options) *Dispatcher {
 // nothing here that another proxy could not give.
 func (d *Dispatcher) Drain() { d.drain() }
 
-// GiveUp ends all connections to the upstream, for good: what waits for it fails.
-func (d *Dispatcher) GiveUp() { d.opt.Upstream.Close() }
+// CloseUpstream ends all connections to the upstream, for good: what waits for it fails.
+func (d *Dispatcher) CloseUpstream() { d.opt.Upstream.Close() }
 
 // mode is where a session's commands travel.
 type mode uint8
@@ -124,11 +124,11 @@ type Session struct {
 	id         upstream.Identity
 	name       []byte // CLIENT SETNAME
 	library    clientLibrary
-	shared     [upstream.Lanes]*upstream.Conn // borrowed from the pool; may be nil or broken
-	lane       upstream.Lane                  // of shared that commands travel on
-	pinned     *upstream.Conn                 // private; may be nil or broken
-	pinnedPool *upstream.Pool                 // of own
-	router     *clusterRouter                 // of an upstream of several nodes; else nil
+	shared     [upstream.ConnClasses]*upstream.Conn // borrowed from the pool; may be nil or broken
+	lane       upstream.ConnClass                   // of shared that commands travel on
+	pinned     *upstream.Conn                       // private; may be nil or broken
+	pinnedPool *upstream.Pool                       // of own
+	router     *clusterRouter                       // of an upstream of several nodes; else nil
 	mode       mode
 
 	watching               bool // WATCHes something
@@ -181,7 +181,7 @@ type Session struct {
 // leaves. The session is one of those that CLIENT LIST shows until End.
 func (d *Dispatcher) NewSession(present context.Context, out Output, who Peer) *Session {
 	s := &Session{
-		d: d, clientCtx: present, out: out, id: d.opt.Upstream.Default(), hint: d.opt.Upstream.Hint(),
+		d: d, clientCtx: present, out: out, id: d.opt.Upstream.DefaultIdentity(), hint: d.opt.Upstream.Hint(),
 		replies: newReplies(out, int(d.opt.MaxKept)),
 	}
 	s.replies.ends, s.replies.lost = s.diesWith, s.connLost
@@ -196,13 +196,13 @@ func (d *Dispatcher) NewSession(present context.Context, out Output, who Peer) *
 
 // Restricted says that the client must authenticate and has not, as far as known.
 func (s *Session) Restricted() bool {
-	return s.anonymous() && s.d.opt.Upstream.Pool().WantsAuth() && !s.authenticated()
+	return s.anonymous() && s.d.opt.Upstream.Pool().RequiresAuth() && !s.authenticated()
 }
 
 // authenticated says that the client has a connection that the upstream lets do things.
 func (s *Session) authenticated() bool {
 	c := s.conn()
-	return c != nil && c.Alive() && !c.NoAuth()
+	return c != nil && c.Alive() && !c.NeedsAuth()
 }
 
 // Closing says that the client asked to be disconnected: no more commands.
@@ -467,7 +467,7 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 		}
 	case script:
 		if s.idle(ctx) == nil {
-			s.lane = upstream.ScriptLane
+			s.lane = upstream.ScriptClass
 			s.runForward(ctx, raw)
 		}
 	default:
@@ -516,10 +516,10 @@ func (s *Session) Wait(ctx context.Context) {
 // what it waits for comes at that very moment. Where that cannot be done, as in a
 // Cluster, nothing happens.
 func (s *Session) Unblock(ctx context.Context) {
-	if !s.blocking || s.inCluster() || s.pinned == nil || s.pinned.ID() == 0 || !s.replies.Forgo(s.pinned) {
+	if !s.blocking || s.inCluster() || s.pinned == nil || s.pinned.ID() == 0 || !s.replies.DropReply(s.pinned) {
 		return
 	}
-	at, err := s.pinned.Pool().Shared(ctx, s.id, upstream.MainLane, s.hint)
+	at, err := s.pinned.Pool().Shared(ctx, s.id, upstream.MainClass, s.hint)
 	if err != nil {
 		return
 	}

@@ -397,7 +397,7 @@ func newStage(t *testing.T, opt Options, answer func(l *link, args []string) (st
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	s.up = upstream.New(upstream.UpstreamOptions{Options: upstream.Options{Server: where, Log: opt.Log}})
+	s.up = upstream.New(upstream.Options{PoolOptions: upstream.PoolOptions{Server: where, Log: opt.Log}})
 	t.Cleanup(s.up.Close)
 	opt.Upstream, opt.Locks = s.up, s.votes
 	s.disp = New(opt)

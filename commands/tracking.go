@@ -81,7 +81,7 @@ func (s *Session) track(ctx context.Context, raw []byte, args [][]byte) {
 		s.untrack()
 		s.closePinned()
 		s.router.tracking = raw
-		s.router.keep(s.router.view.Home(), s.lane, c)
+		s.router.keep(s.router.view.FirstMaster(), s.lane, c)
 	}
 	s.replies.Local([]byte("+OK\r\n"))
 }
@@ -91,7 +91,7 @@ func (s *Session) openTracked(ctx context.Context, how []byte) (*upstream.Conn, 
 	before := s.router.tracking
 	defer func() { s.router.tracking = before }()
 	s.router.tracking = how
-	return s.open(ctx, s.router.view.Home())
+	return s.open(ctx, s.router.view.FirstMaster())
 }
 
 // forgetTracked tells the client that nothing it knows is tracked any more.
@@ -113,7 +113,7 @@ func (s *Session) cacheNext(ctx context.Context, raw []byte) {
 		return
 	}
 	// At the home node the next command is this one.
-	if _, err := s.ask(ctx, s.router.conn(s.router.view.Home(), s.lane), resp.AppendCommand(nil, "PING")); err == nil {
+	if _, err := s.ask(ctx, s.router.conn(s.router.view.FirstMaster(), s.lane), resp.AppendCommand(nil, "PING")); err == nil {
 		s.router.caching = raw
 	}
 }
@@ -124,7 +124,7 @@ func (s *Session) askHome(ctx context.Context, raw []byte) bool {
 	if s.idle(ctx) != nil || !s.sameView() {
 		return false
 	}
-	home := s.router.view.Home()
+	home := s.router.view.FirstMaster()
 	err := s.connect(ctx, home)
 	if err == nil {
 		var reply []byte

@@ -75,23 +75,23 @@ var errNoAuth = &upstream.RefusedError{Reply: []byte("-NOAUTH Authentication req
 // asked about those that have none. What it said last counts while it says nothing.
 func (s *Session) admit(ctx context.Context) error {
 	if s.authenticated() {
-		s.conn().Touch()
+		s.conn().MarkUsed()
 		return nil
 	}
 	pool := s.d.opt.Upstream.Pool()
-	if s.mode == onPassthrough && s.anonymous() && pool.WantsAuth() { // it may have authenticated there
+	if s.mode == onPassthrough && s.anonymous() && pool.RequiresAuth() { // it may have authenticated there
 		if s.passthroughNoAuth(ctx) {
 			return errNoAuth
 		}
 		return nil
 	}
-	known := !s.anonymous() || pool.Open()
+	known := !s.anonymous() || pool.AllowsAnonymous()
 	if known {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, admitWait)
 		defer cancel()
 	}
-	c, err := pool.Shared(ctx, s.id, upstream.MainLane, s.hint)
+	c, err := pool.Shared(ctx, s.id, upstream.MainClass, s.hint)
 	if err != nil {
 		if refused := (*upstream.RefusedError)(nil); known && !errors.As(err, &refused) {
 			return nil
@@ -99,7 +99,7 @@ func (s *Session) admit(ctx context.Context) error {
 		return err
 	}
 	defer upstream.Return(c)
-	if c.NoAuth() {
+	if c.NeedsAuth() {
 		return errNoAuth
 	}
 	return nil
@@ -225,7 +225,7 @@ func (s *Session) visible(ctx context.Context, holder string) string {
 func (s *Session) isAdmin(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstWordWait)
 	defer cancel()
-	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainLane, s.hint)
+	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainClass, s.hint)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return false, &upstream.DownError{Err: errNoWord}
 	}

@@ -24,9 +24,9 @@ var guardMemories = sync.Pool{New: func() any {
 	return &guardMemory{make([]byte, guardMinBuffer), make([][]byte, 0, guardMinSlots)}
 }}
 
-// Rest gives up the memory of a guard that has no input, until space is called.
+// Release gives up the memory of a guard that has no input, until space is called.
 // Commands handed out before become invalid.
-func (g *guard) Rest() {
+func (g *guard) Release() {
 	if g.start != g.end || len(g.buf) != guardMinBuffer {
 		return
 	}
@@ -43,7 +43,7 @@ func (g *guard) Rest() {
 	guardMemories.Put(m)
 }
 
-// Space is space, for sock.Buffer.
+// Space is space, for netio.Buffer.
 func (g *guard) Space() []byte { return g.space() }
 
 // borrow takes memory for input that is about to come.

@@ -561,14 +561,14 @@ func TestGuardRests(t *testing.T) {
 		if _, ok, err := g.next(); ok || err != nil {
 			t.Fatal(ok, err)
 		}
-		if g.Rest(); g.buf == nil {
+		if g.Release(); g.buf == nil {
 			t.Fatal("half a command is lost")
 		}
 		g.filled(copy(g.Space(), "NG\r\n"))
 		if cmd, ok, err := g.next(); !ok || err != nil || string(cmd.Args[0]) != "PING" {
 			t.Fatal(cmd, ok, err)
 		}
-		if g.Rest(); g.buf != nil || g.slots != nil {
+		if g.Release(); g.buf != nil || g.slots != nil {
 			t.Errorf("%d bytes and %d slots while nothing comes", len(g.buf), cap(g.slots))
 		}
 	}

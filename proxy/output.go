@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/sock"
+	"github.com/lockproxy/lockproxy/backends/netio"
 )
 
 // output writes to one client. What the client's socket takes at once is written
@@ -14,7 +14,7 @@ import (
 //
 // Its methods are safe for concurrent use.
 type output struct {
-	nc    *sock.Conn
+	nc    *netio.Conn
 	count *counts
 	max   int // most bytes kept for a client that does not read
 
@@ -32,7 +32,7 @@ type output struct {
 	drains sync.WaitGroup // the draining goroutine
 }
 
-func newOutput(nc *sock.Conn, count *counts, limit int) *output {
+func newOutput(nc *netio.Conn, count *counts, limit int) *output {
 	return &output{nc: nc, count: count, max: limit}
 }
 
@@ -43,8 +43,8 @@ func (o *output) Write(p []byte) bool {
 	if o.dead || o.closing {
 		return false
 	}
-	if !o.busy && o.nc.Tries() {
-		n, err := o.nc.Try(p)
+	if !o.busy && o.nc.CanTryWrite() {
+		n, err := o.nc.TryWrite(p)
 		if err != nil {
 			o.killLocked()
 			return false
@@ -161,10 +161,10 @@ func (o *output) closeLocked() {
 	case o.dead:
 	case o.busy:
 		o.nc.SetWriteDeadline(time.Now().Add(lingerTime))
-	case o.nc.Tries() && o.half:
+	case o.nc.CanTryWrite() && o.half:
 		o.dead, o.leaving = true, true
 		o.nc.CloseWrite()
-	case o.nc.Tries(): // a plain socket: there is no farewell
+	case o.nc.CanTryWrite(): // a plain socket: there is no farewell
 		o.killLocked()
 	default:
 		o.busy = true

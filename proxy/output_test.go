@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/sock"
+	"github.com/lockproxy/lockproxy/backends/netio"
 )
 
 // soon is how long what must happen may take on a busy machine.
@@ -31,7 +31,7 @@ func ends(t *testing.T, limit int) (*output, net.Conn) {
 	}
 	t.Cleanup(func() { client.Close(); server.Close() })
 	client.SetReadDeadline(time.Now().Add(soon))
-	return newOutput(sock.Wrap(server), new(counts), limit), client
+	return newOutput(netio.Wrap(server), new(counts), limit), client
 }
 
 // counted is n bytes of which no two stretches are alike.
@@ -150,7 +150,7 @@ func TestOutputCountsWrites(t *testing.T) {
 	out, client := ends(t, 64<<20)
 	full := false
 	for p := counted(64 << 10); !full; { // until the socket takes nothing at once
-		n, err := out.nc.Try(p)
+		n, err := out.nc.TryWrite(p)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -63,7 +63,7 @@ func BenchmarkRelay(b *testing.B) {
 		b.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	pool := upstream.New(upstream.UpstreamOptions{Options: upstream.Options{Server: up, Log: log}})
+	pool := upstream.New(upstream.Options{PoolOptions: upstream.PoolOptions{Server: up, Log: log}})
 	defer pool.Close()
 	srv, err := New(Options{Listen: "127.0.0.1:0", Log: log}, commands.New(commands.Options{Upstream: pool, Log: log}))
 	if err != nil {

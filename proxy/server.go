@@ -21,7 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/sock"
+	"github.com/lockproxy/lockproxy/backends/netio"
 	"github.com/lockproxy/lockproxy/commands"
 )
 
@@ -246,7 +246,7 @@ func (s *Server) beginDrain() {
 // which does not read hears of nothing else: after the time for draining the
 // upstream is given up.
 func (s *Server) await() {
-	defer time.AfterFunc(s.opt.DrainTimeout+time.Second, s.cmds.GiveUp).Stop()
+	defer time.AfterFunc(s.opt.DrainTimeout+time.Second, s.cmds.CloseUpstream).Stop()
 	s.sessions.Wait()
 }
 
@@ -270,7 +270,7 @@ func (s *Server) admit(nc net.Conn) {
 	s.sessions.Go(func() {
 		defer s.clients.Add(-1)
 		if nc, ok := s.secure(nc); ok {
-			serve(s, sock.Wrap(nc), id)
+			serve(s, netio.Wrap(nc), id)
 		}
 	})
 }

@@ -142,7 +142,7 @@ func openLogged(t *testing.T, opt Options, log *slog.Logger) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.up = upstream.New(upstream.UpstreamOptions{Options: upstream.Options{Server: where, Log: log}})
+	h.up = upstream.New(upstream.Options{PoolOptions: upstream.PoolOptions{Server: where, Log: log}})
 	if opt.Listen == "" {
 		opt.Listen = "127.0.0.1:0"
 	}

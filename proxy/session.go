@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/sock"
+	"github.com/lockproxy/lockproxy/backends/netio"
 	"github.com/lockproxy/lockproxy/commands"
 )
 
@@ -24,7 +24,7 @@ import (
 // it, and only when ahead is empty, so no input is ever left behind.
 type session struct {
 	srv *Server
-	nc  *sock.Conn
+	nc  *netio.Conn
 	out *output
 
 	guard *guard            // owner's
@@ -70,7 +70,7 @@ const (
 	goodbyeTime = 500 * time.Millisecond
 )
 
-func newSession(srv *Server, nc *sock.Conn, id int64, present context.Context) *session {
+func newSession(srv *Server, nc *netio.Conn, id int64, present context.Context) *session {
 	count := &srv.counts[uint64(id)%countShards]
 	s := &session{srv: srv, nc: nc, count: count, since: time.Now(), out: newOutput(nc, count, int(srv.opt.MaxOutput))}
 	s.change.L = &s.mu
@@ -80,16 +80,16 @@ func newSession(srv *Server, nc *sock.Conn, id int64, present context.Context) *
 }
 
 // peerOf is who is at the other end of nc. Both ends of a Unix socket have its path.
-func peerOf(nc *sock.Conn, id int64) commands.Peer {
+func peerOf(nc *netio.Conn, id int64) commands.Peer {
 	local := nc.LocalAddr().String()
 	if isPath(local) {
 		return commands.Peer{ID: id, Addr: local + ":0", LocalAddr: local + ":0", HungUp: nc.HungUp}
 	}
 	return commands.Peer{ID: id, Addr: nc.RemoteAddr().String(), LocalAddr: local, HungUp: nc.HungUp, Watch: func(on bool) {
 		if on {
-			nc.GiveUpAfter(vanishTime)
+			nc.SetUserTimeout(vanishTime)
 		} else {
-			nc.GiveUpAfter(0)
+			nc.SetUserTimeout(0)
 		}
 	}}
 }
@@ -101,7 +101,7 @@ func peerOf(nc *sock.Conn, id int64) commands.Peer {
 // which the rest runs under, outlives it by lingerTime, since a client that closed
 // its sending half still wants its replies. A drain leaves both DrainTimeout from its
 // beginning.
-func serve(srv *Server, nc *sock.Conn, id int64) {
+func serve(srv *Server, nc *netio.Conn, id int64) {
 	// Not the one's child: a context that has one costs 350 bytes more.
 	ctx, over := context.WithCancel(context.Background())
 	present, leave := context.WithCancel(context.Background())
@@ -202,7 +202,7 @@ func (s *session) read(ctx context.Context) bool {
 
 // readOnce reads within the idle timeout, or the time in which a client of an ending
 // server must be heard of.
-func (s *session) readOnce(into sock.Buffer) (int, error) {
+func (s *session) readOnce(into netio.Buffer) (int, error) {
 	if idle := s.srv.opt.IdleTimeout; idle > 0 || s.ending.Load() {
 		if idle > 0 {
 			s.nc.SetReadDeadline(time.Now().Add(idle))
@@ -284,7 +284,7 @@ type aside struct {
 	full bool // it was filled, the last time
 }
 
-// Space implements sock.Buffer.
+// Space implements netio.Buffer.
 func (a *aside) Space() []byte {
 	if size := asideMin; a.buf == nil || a.full && len(a.buf) < asideMax {
 		if a.full {
@@ -295,8 +295,8 @@ func (a *aside) Space() []byte {
 	return a.buf
 }
 
-// Rest implements sock.Buffer.
-func (a *aside) Rest() { a.buf = nil }
+// Release implements netio.Buffer.
+func (a *aside) Release() { a.buf = nil }
 
 // filled is the first n bytes, which have been read.
 func (a *aside) filled(n int) []byte {
@@ -411,13 +411,13 @@ func (s *session) more(ctx context.Context) (data []byte) {
 			s.change.Broadcast()
 			return data
 		case answered == nil:
-			s.guard.Rest() // the reader reads aside until something comes
+			s.guard.Release() // the reader reads aside until something comes
 			s.working = false
 			s.ahead = nil
 			s.change.Broadcast()
 			return nil
 		}
-		s.guard.Rest()
+		s.guard.Release()
 		if s.parked = s.cmds.Tell(func() { s.unpark(ctx) }); s.parked {
 			return nil
 		}

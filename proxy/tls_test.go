@@ -15,7 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/sock"
+	"github.com/lockproxy/lockproxy/backends/netio"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
@@ -66,8 +66,8 @@ func agree(t *testing.T, server, client net.Conn) (s, c *tls.Conn) {
 func TestTLSIsNeverTried(t *testing.T) {
 	server, client := loopback(t)
 	s, c := agree(t, server, client)
-	nc := sock.Wrap(s)
-	if nc.Tries() {
+	nc := netio.Wrap(s)
+	if nc.CanTryWrite() {
 		t.Fatal("a TLS connection passes for a socket")
 	}
 	go func() { io.WriteString(c, "from the client") }()
@@ -80,7 +80,7 @@ func TestTLSIsNeverTried(t *testing.T) {
 func TestReadDeadlineLeavesTLSUsable(t *testing.T) {
 	server, client := loopback(t)
 	s, c := agree(t, server, client)
-	nc, buf := sock.Wrap(s), make([]byte, 64)
+	nc, buf := netio.Wrap(s), make([]byte, 64)
 	nc.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
 	if _, err := nc.Read(buf); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("%v, want a passed deadline", err)
@@ -95,7 +95,7 @@ func TestReadDeadlineLeavesTLSUsable(t *testing.T) {
 func TestOutputOverTLS(t *testing.T) {
 	server, client := loopback(t)
 	s, c := agree(t, server, client)
-	o := newOutput(sock.Wrap(s), new(counts), 64<<20)
+	o := newOutput(netio.Wrap(s), new(counts), 64<<20)
 	var want []byte
 	for i := range 1000 {
 		p := bytes.Repeat([]byte{byte(i)}, i*7)
@@ -126,7 +126,7 @@ func TestOutputDoesNotWaitForATLSClient(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server, client := loopback(t)
 			s, _ := agree(t, server, client)
-			o := newOutput(sock.Wrap(s), new(counts), limit)
+			o := newOutput(netio.Wrap(s), new(counts), limit)
 			if !o.Write(make([]byte, limit)) { // more than any socket buffers
 				t.Fatal("refused")
 			}
@@ -158,7 +158,7 @@ func TestFarewellHoldsUpNobody(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, client := net.Pipe() // buffers nothing
 				s, c := agree(t, server, client)
-				o := newOutput(sock.Wrap(s), new(counts), 1<<20)
+				o := newOutput(netio.Wrap(s), new(counts), 1<<20)
 				o.Write([]byte("all"))
 				if _, err := io.ReadFull(c, make([]byte, 3)); err != nil {
 					t.Fatal(err)

@@ -138,7 +138,7 @@ func judgeEnd(j *judgement, what string, c *x509.Certificate, now time.Time) {
 	switch {
 	case left <= 0:
 		j.add(Error, "certificate-ends", fmt.Sprintf("%s ended on %s: no new connection is made", what, day(to)), "renew it; files are read again without a restart")
-	case backends.EndsSoon(c, now):
+	case backends.ExpiresSoon(c, now):
 		j.add(Warning, "certificate-ends", fmt.Sprintf("%s ends on %s, in %s: then no new connection is made", what, day(to), rough(left)), "renew it; files are read again without a restart")
 	}
 }

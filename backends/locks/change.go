@@ -210,7 +210,7 @@ func majority(nodes []*backends.Server) int { return len(nodes)/2 + 1 }
 
 // in reports whether the node is on a list.
 func (c *change) in(i int, list []*backends.Server) bool {
-	return slices.ContainsFunc(list, func(s *backends.Server) bool { return s.Identity() == c.svc.nodes[i].server.Identity() })
+	return slices.ContainsFunc(list, func(s *backends.Server) bool { return s.ID() == c.svc.nodes[i].server.ID() })
 }
 
 // missing is an error that names the nodes of a list that do not fit.
@@ -273,7 +273,7 @@ func (c *change) open(ctx context.Context) error {
 func (c *change) ready(ctx context.Context) error {
 	for i := range c.known {
 		k := &c.known[i]
-		dead := c.Dead != nil && c.svc.nodes[i].server.Identity() == c.Dead.Identity()
+		dead := c.Dead != nil && c.svc.nodes[i].server.ID() == c.Dead.ID()
 		if c.in(i, c.From) && !dead && !k.voting() {
 			return c.missing("vote, and all must before the list is changed", c.From, (*memberRecord).voting)
 		}

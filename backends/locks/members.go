@@ -42,11 +42,11 @@ func newList(nodes []*backends.Server, grace string) nodeList {
 func identities(nodes []*backends.Server) []string {
 	count := map[string]int{}
 	for _, n := range nodes {
-		count[n.Identity()]++
+		count[n.ID()]++
 	}
 	var ids []string
 	for _, n := range nodes {
-		id := n.Identity()
+		id := n.ID()
 		if count[id] > 1 {
 			id = strings.ReplaceAll(n.String(), " ", ",")
 		}

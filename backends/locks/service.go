@@ -134,7 +134,7 @@ func (s *Service) close() error {
 	select {
 	case <-ended:
 		return nil
-	case <-time.After(callTimeout + backends.DialTimeout + closeWait):
+	case <-time.After(callTimeout + backends.DefaultDialTimeout + closeWait):
 		return errors.New("a lock node's connection does not end")
 	}
 }

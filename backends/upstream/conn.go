@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/netio"
 	"github.com/lockproxy/lockproxy/backends/resp"
-	"github.com/lockproxy/lockproxy/backends/sock"
 )
 
 // A Sink takes the replies of the commands it sent. Its methods are called on
@@ -35,9 +35,9 @@ type Owner interface {
 	Full() <-chan struct{}
 }
 
-// A Holder is a Sink that keeps what it is given until Release, on the connection's
-// reading goroutine: see Conn.Hold.
-type Holder interface{ Release() }
+// A BatchSink is a Sink that keeps what it is given until EndBatch, on the connection's
+// reading goroutine: see Conn.Batch.
+type BatchSink interface{ EndBatch() }
 
 const (
 	readSize = 64 << 10 // what one read of replies takes at most
@@ -62,7 +62,7 @@ const (
 // Send is safe for concurrent use. Each Conn has one goroutine, which reads; the
 // writing is done by whoever sends, for everybody who sends meanwhile.
 type Conn struct {
-	nc     *sock.Conn
+	nc     *netio.Conn
 	noAuth bool          // the server wants authentication that this connection has not
 	id     int64         // the server's number of a private connection; 0: not known
 	broken atomic.Bool   // err is set
@@ -95,7 +95,7 @@ type Conn struct {
 	framer resp.Framer
 	inside bool // part of a reply has been delivered, its end has not
 	more   bool // private: what is delivered is not all that came with it
-	held   []Holder
+	held   []BatchSink
 	relays bool    // it is raw
 	news   traffic // since it last took over
 }
@@ -114,7 +114,7 @@ var (
 )
 
 func newConn(home *Pool, nc net.Conn, shared bool) *Conn {
-	c := &Conn{nc: sock.Wrap(nc), home: home, shared: shared, done: make(chan struct{})}
+	c := &Conn{nc: netio.Wrap(nc), home: home, shared: shared, done: make(chan struct{})}
 	c.room.L = &c.mu
 	return c
 }
@@ -129,9 +129,9 @@ func (c *Conn) HungUp() bool { return !c.Alive() || c.nc.HungUp() }
 // Done is closed once the connection is known to have ended.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// NoAuth says that the server asked this connection to authenticate, which the
+// NeedsAuth says that the server asked this connection to authenticate, which the
 // identity it was opened for cannot.
-func (c *Conn) NoAuth() bool { return c.noAuth }
+func (c *Conn) NeedsAuth() bool { return c.noAuth }
 
 // ID is the number that the server gave a private connection, and that its CLIENT
 // commands call it by; 0 if it did not say, as before Redis 6, or to a connection
@@ -239,8 +239,8 @@ func (c *Conn) flush() {
 
 // write is for the flusher alone.
 func (c *Conn) write(p []byte) error {
-	if c.nc.Tries() {
-		n, err := c.nc.Try(p)
+	if c.nc.CanTryWrite() {
+		n, err := c.nc.TryWrite(p)
 		if err != nil || n == len(p) {
 			return err
 		}
@@ -250,37 +250,37 @@ func (c *Conn) write(p []byte) error {
 	return err
 }
 
-// Raw makes a private connection relay every byte that comes to its owner, whether
+// StartPassthrough makes a private connection relay every byte that comes to its owner, whether
 // or not a reply is owed; commands are then sent with n = 0. The owner has seen
 // all replies it was owed. There is no way back.
-func (c *Conn) Raw() {
+func (c *Conn) StartPassthrough() {
 	c.mu.Lock()
 	c.raw = true
 	c.mu.Unlock()
 }
 
-// Step makes a raw connection hand over one reply or message at a time, or, as at
+// DeliverSingly makes a raw connection hand over one reply or message at a time, or, as at
 // first, all that came together.
-func (c *Conn) Step(on bool) {
+func (c *Conn) DeliverSingly(on bool) {
 	c.mu.Lock()
 	c.step = on
 	c.mu.Unlock()
 }
 
-// Inside says, during Deliver, that the bytes end inside a reply.
-func (c *Conn) Inside() bool { return c.inside }
+// MidReply says, during Deliver, that the bytes end inside a reply.
+func (c *Conn) MidReply() bool { return c.inside }
 
-// Relays says, during Deliver, that the connection is raw: the bytes may be several
+// InPassthrough says, during Deliver, that the connection is raw: the bytes may be several
 // replies and messages, from any to any.
-func (c *Conn) Relays() bool { return c.relays }
+func (c *Conn) InPassthrough() bool { return c.relays }
 
 // Kind is, during Deliver, the type byte of the last reply.
 func (c *Conn) Kind() byte { return c.framer.Kind() }
 
-// Hold has h.Release called when everything has been delivered that was read at once. It
+// Batch has h.EndBatch called when everything has been delivered that was read at once. It
 // is false, and does nothing, if that will be so when this Deliver returns, if h has asked
 // before, and on a shared connection. It is for Deliver only.
-func (c *Conn) Hold(h Holder) bool {
+func (c *Conn) Batch(h BatchSink) bool {
 	if !c.more || slices.Contains(c.held, h) {
 		return false
 	}
@@ -288,10 +288,10 @@ func (c *Conn) Hold(h Holder) bool {
 	return true
 }
 
-// release ends every Hold.
+// release ends every Batch.
 func (c *Conn) release() {
 	for _, h := range c.held {
-		h.Release()
+		h.EndBatch()
 	}
 	clear(c.held)
 	c.held = c.held[:0]

@@ -25,16 +25,16 @@ func TestFollow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := New(UpstreamOptions{Options: Options{Server: seed}, ReadFrom: FromReplica})
+	u := New(Options{PoolOptions: PoolOptions{Server: seed}, ReadFrom: FromReplica})
 	defer u.Close()
-	u.Follow(twoShards(seed))
+	u.SetTopology(twoShards(seed))
 	first := u.View()
 	a, b := first.Master(0), first.Master(backends.SlotCount-1)
 	if a.Addr() != "a:1" || b.Addr() != "b:1" || first.Reader(0, 0).Addr() != "r:1" {
 		t.Fatalf("slots are served by %s and %s, read at %s", a.Addr(), b.Addr(), first.Reader(0, 0).Addr())
 	}
 	seen, changed := u.Changed()
-	u.Follow(twoShards(seed))
+	u.SetTopology(twoShards(seed))
 	if u.View() != first || seen != first || isClosed(changed) {
 		t.Error("the same was taken for a change")
 	}
@@ -45,20 +45,20 @@ func TestFollow(t *testing.T) {
 	if !isClosed(changed) {
 		t.Error("who waits for changes was not told")
 	}
-	u.Follow(twoShards(seed))
+	u.SetTopology(twoShards(seed))
 	if u.View().Master(0) != a {
 		t.Error("what a node said outlives a later look")
 	}
 
 	demoted := twoShards(seed)
 	demoted.Shards[0] = backends.Shard{Master: seed.At("r:1"), Replicas: []*backends.Server{seed.At("a:1")}}
-	u.Follow(demoted)
+	u.SetTopology(demoted)
 	v := u.View()
 	if v.Master(0).Addr() != "r:1" || v.Reader(0, 0).Addr() != "a:1" || v.Reader(0, 0) == a || v.Master(backends.SlotCount-1) != b {
 		t.Error("a server in another role must have another pool, and others keep theirs")
 	}
 	u.wg.Wait()
-	if _, err := a.Shared(t.Context(), u.Default(), MainLane, 0); !errors.Is(err, errClosed) {
+	if _, err := a.Shared(t.Context(), u.DefaultIdentity(), MainClass, 0); !errors.Is(err, errClosed) {
 		t.Errorf("the pool of a demoted master is open: %v", err)
 	}
 }
@@ -72,7 +72,7 @@ func TestHurry(t *testing.T) {
 		t.Fatal(err)
 	}
 	var hurries atomic.Int32
-	u := New(UpstreamOptions{Options: Options{Server: seed}, Hurry: func() { hurries.Add(1) }})
+	u := New(Options{PoolOptions: PoolOptions{Server: seed}, Refresh: func() { hurries.Add(1) }})
 	for _, end := range []func(*Conn){(*Conn).Close, func(*Conn) { f.drop() }} {
 		h := newHeard()
 		c, err := u.Pool().Private(t.Context(), anybody, h)

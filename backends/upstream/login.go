@@ -88,9 +88,9 @@ func (p *Pool) joinLocked(c *Conn, l *login) {
 	}
 }
 
-// ActAs says that the client whose own connection c is has authenticated on it: as
+// SetLogin says that the client whose own connection c is has authenticated on it: as
 // id, which the upstream took.
-func (c *Conn) ActAs(id Identity) {
+func (c *Conn) SetLogin(id Identity) {
 	p := c.home
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,17 +99,17 @@ func (c *Conn) ActAs(id Identity) {
 	}
 }
 
-// ActAsAnybody says that the client whose own connection c is has tried to
+// ClearLogin says that the client whose own connection c is has tried to
 // authenticate on it, with what success is not known. It keeps the connection
 // until the upstream closes it.
-func (c *Conn) ActAsAnybody() {
+func (c *Conn) ClearLogin() {
 	c.home.mu.Lock()
 	defer c.home.mu.Unlock()
 	c.home.joinLocked(c, nil)
 }
 
 // Unauthenticated reports whether the server wants authentication on c, and nobody has tried, as far
-// as ActAs and ActAsAnybody said.
+// as SetLogin and ClearLogin said.
 func (c *Conn) Unauthenticated() bool {
 	c.home.mu.Lock()
 	defer c.home.mu.Unlock()
@@ -120,16 +120,16 @@ func (c *Conn) Unauthenticated() bool {
 // credentials it was made with.
 func (c *Conn) Revoked() bool { return c.reason() == errRevoked }
 
-// Touch makes the connection count as used, without sending anything.
-func (c *Conn) Touch() {
+// MarkUsed makes the connection count as used, without sending anything.
+func (c *Conn) MarkUsed() {
 	c.mu.Lock()
 	c.used = true
 	c.mu.Unlock()
 }
 
-// Doubt makes the pool ask about every login before it lends a connection again:
+// Revalidate makes the pool ask about every login before it lends a connection again:
 // somebody has changed who is let in. It does not block.
-func (p *Pool) Doubt() {
+func (p *Pool) Revalidate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.logins {
@@ -197,7 +197,7 @@ func (p *Pool) askLocked(l *login) {
 // another answer to the same connection is on its way, and then each of the commands that
 // share it would get the answer to the next. What cannot be asked now is taken for granted.
 func (p *Pool) try(id Identity) (reply []byte) {
-	ctx, cancel := context.WithTimeout(context.Background(), backends.DialTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), backends.DefaultDialTimeout)
 	defer cancel()
 	nc, err := p.opt.Server.Dial(ctx)
 	if err != nil {

@@ -40,7 +40,7 @@ var u = Identity{User: "u", Secret: "s", Proto: 2}
 
 func borrow(t *testing.T, p *Pool, id Identity) *Conn {
 	t.Helper()
-	c, err := p.Shared(t.Context(), id, MainLane, 0)
+	c, err := p.Shared(t.Context(), id, MainClass, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func borrow(t *testing.T, p *Pool, id Identity) *Conn {
 func TestManyBorrowersAskOnce(t *testing.T) {
 	var g gate
 	g.open.Store(true)
-	p := newPool(t, newFake(t, g.answer).addr, Options{})
+	p := newPool(t, newFake(t, g.answer).addr, PoolOptions{})
 	p.checkEvery = time.Hour
 	c := borrow(t, p, u)
 	for range 100 {
@@ -67,7 +67,7 @@ func TestManyBorrowersAskOnce(t *testing.T) {
 	for i := range 100 {
 		c.Send(fmt.Appendf(nil, "x%d\r\n", i), 1, h)
 		wg.Go(func() {
-			if _, err := p.Shared(t.Context(), u, MainLane, 0); err != nil {
+			if _, err := p.Shared(t.Context(), u, MainClass, 0); err != nil {
 				t.Error(err)
 			}
 		})
@@ -87,7 +87,7 @@ func TestRefusedLoginEndsItsConnections(t *testing.T) {
 		"by lending": func(t *testing.T, p *Pool) {
 			p.certainFor = 0
 			var refused *RefusedError
-			if _, err := p.Shared(t.Context(), u, MainLane, 0); !errors.As(err, &refused) || string(refused.Reply) != wrong {
+			if _, err := p.Shared(t.Context(), u, MainClass, 0); !errors.As(err, &refused) || string(refused.Reply) != wrong {
 				t.Errorf("lent all the same, or %v", err)
 			}
 		},
@@ -102,7 +102,7 @@ func TestRefusedLoginEndsItsConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var g gate
 			g.open.Store(true)
-			p := newPool(t, newFake(t, g.answer).addr, Options{})
+			p := newPool(t, newFake(t, g.answer).addr, PoolOptions{})
 			p.checkEvery = time.Hour
 			c, h := borrow(t, p, u), newHeard()
 			own, err := p.Private(t.Context(), u, h)
@@ -113,7 +113,7 @@ func TestRefusedLoginEndsItsConnections(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			foreign.ActAsAnybody()
+			foreign.ClearLogin()
 			anonymous := shared(t, p)
 			c.Send([]byte("x\r\n"), 1, h)
 			h.until(t, "a reply", func() bool { return h.ended == 1 })
@@ -145,7 +145,7 @@ func TestRefusedLoginEndsItsConnections(t *testing.T) {
 func TestOnlyUseIsChecked(t *testing.T) {
 	var g gate
 	g.open.Store(true)
-	p := newPool(t, newFake(t, g.answer).addr, Options{})
+	p := newPool(t, newFake(t, g.answer).addr, PoolOptions{})
 	p.checkEvery, p.certainFor = time.Hour, 0
 	c, h := borrow(t, p, u), newHeard()
 	settle := func(want int32) {
@@ -161,7 +161,7 @@ func TestOnlyUseIsChecked(t *testing.T) {
 	h.until(t, "a reply", func() bool { return h.ended == 1 })
 	settle(2)
 	settle(2)
-	c.Touch()
+	c.MarkUsed()
 	settle(3)
 	settle(3)
 }
@@ -185,22 +185,22 @@ func TestNobodysPassword(t *testing.T) {
 		}
 		return echo(word)
 	})
-	p := newPool(t, f.addr, Options{})
+	p := newPool(t, f.addr, PoolOptions{})
 	p.certainFor = 0
 	before := shared(t, p)
-	if again := shared(t, p); again != before || before.NoAuth() {
+	if again := shared(t, p); again != before || before.NeedsAuth() {
 		t.Fatal("not shared while there is no password")
 	}
 	locked.Store(true)
 	after := shared(t, p)
-	if after == before || !after.NoAuth() || !p.WantsAuth() || !before.Alive() {
+	if after == before || !after.NeedsAuth() || !p.RequiresAuth() || !before.Alive() {
 		t.Fatal("the password was not noticed, or took the connection from those who had it")
 	}
 	if again := shared(t, p); again != after {
 		t.Error("not shared while there is a password")
 	}
 	locked.Store(false)
-	if last := shared(t, p); last.NoAuth() || !p.Open() {
+	if last := shared(t, p); last.NeedsAuth() || !p.AllowsAnonymous() {
 		t.Error("the end of the password was not noticed")
 	}
 }

@@ -171,7 +171,7 @@ func (p *Pool) identities() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, k := range p.groups.Keys() {
-		if k.lane == MainLane {
+		if k.lane == MainClass {
 			n++
 		}
 	}

@@ -20,9 +20,9 @@ func TestStats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := New(UpstreamOptions{Options: Options{Server: srv, Log: slog.New(slog.DiscardHandler)}})
+	u := New(Options{PoolOptions: PoolOptions{Server: srv, Log: slog.New(slog.DiscardHandler)}})
 	defer u.Close()
-	c, err := u.Pool().Shared(t.Context(), anybody, MainLane, 0)
+	c, err := u.Pool().Shared(t.Context(), anybody, MainClass, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestStats(t *testing.T) {
 	if after := u.Stats(); after.BytesOut < got.BytesOut || after.Writes < got.Writes || after.Replies != 2*sends {
 		t.Errorf("what an ended connection has carried is forgotten: %+v, before %+v", after.Traffic, got.Traffic)
 	}
-	if c, err = u.Pool().Shared(t.Context(), anybody, MainLane, 0); err != nil {
+	if c, err = u.Pool().Shared(t.Context(), anybody, MainClass, 0); err != nil {
 		t.Fatal(err)
 	}
 	defer Return(c)

@@ -14,7 +14,7 @@ import (
 // master. It returns when the node has answered, the connection has failed, or ctx ends;
 // a node that hangs is waited for. Errors are *DownError, *RefusedError or ctx's.
 func (p *Pool) Ping(ctx context.Context, id Identity) error {
-	c, err := p.Shared(ctx, id, MainLane, 0)
+	c, err := p.Shared(ctx, id, MainClass, 0)
 	var refused *RefusedError
 	switch {
 	case errors.As(err, &refused):

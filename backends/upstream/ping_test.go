@@ -25,7 +25,7 @@ func TestPing(t *testing.T) {
 			}
 			return echo(word)
 		})
-		p := newPool(t, f.addr, Options{})
+		p := newPool(t, f.addr, PoolOptions{})
 		shared(t, p)
 		pings.Store(1)
 		err := p.Ping(t.Context(), Identity{Proto: 2})
@@ -43,7 +43,7 @@ func TestPingOfWhoDoesNotAnswer(t *testing.T) {
 		}
 		return echo(word)
 	})
-	p := newPool(t, f.addr, Options{})
+	p := newPool(t, f.addr, PoolOptions{})
 	c := shared(t, p)
 	hangs.Store(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -63,7 +63,7 @@ func TestPingOfWhoDoesNotAnswer(t *testing.T) {
 
 // A node that does not let this identity in serves others.
 func TestPingOfWhoRefuses(t *testing.T) {
-	p := newPool(t, newFake(t, new(gate).answer).addr, Options{})
+	p := newPool(t, newFake(t, new(gate).answer).addr, PoolOptions{})
 	if err := p.Ping(t.Context(), u); err != nil {
 		t.Error(err)
 	}

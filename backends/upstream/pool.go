@@ -52,8 +52,8 @@ func (id Identity) Format(f fmt.State, _ rune) { io.WriteString(f, id.String()) 
 // MarshalText is String, for slog.
 func (id Identity) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
-// Options are read once by NewPool.
-type Options struct {
+// PoolOptions are read once by NewPool.
+type PoolOptions struct {
 	Server *backends.Server // where the upstream is; required
 	// Conns is how many connections clients of the same identity share; 0 means 1.
 	Conns int
@@ -88,14 +88,14 @@ func (e *RefusedError) Credentials() bool {
 	return strings.HasPrefix(text, "-WRONGPASS") || strings.HasPrefix(text, "-ERR invalid password")
 }
 
-// A Lane keeps commands that may take long from holding up the others: each
+// A ConnClass keeps commands that may take long from holding up the others: each
 // identity has shared connections of its own for each.
-type Lane uint8
+type ConnClass uint8
 
 const (
-	MainLane   Lane = iota
-	ScriptLane      // EVAL and the like
-	Lanes           // how many there are
+	MainClass   ConnClass = iota
+	ScriptClass           // EVAL and the like
+	ConnClasses           // how many there are
 )
 
 // redialPause is how long a failed dial answers for the calls after it, so that a
@@ -104,11 +104,11 @@ const redialPause = 50 * time.Millisecond
 
 // A Pool keeps the connections to one upstream. It is safe for concurrent use.
 type Pool struct {
-	opt    Options
-	salt   [16]byte     // secrets are kept as salted hashes in the index
-	downAt atomic.Int64 // when a dial failed, in ms since 1970; 0: the last one did not
-	left   atomic.Bool  // nothing new is to begin
-	auth   atomic.Int32 // whether the upstream wants authentication: 0 not known, 1 no, 2 yes
+	opt      PoolOptions
+	salt     [16]byte     // secrets are kept as salted hashes in the index
+	downAt   atomic.Int64 // when a dial failed, in ms since 1970; 0: the last one did not
+	draining atomic.Bool  // nothing new is to begin
+	auth     atomic.Int32 // whether the upstream wants authentication: 0 not known, 1 no, 2 yes
 
 	certainFor time.Duration // how old the upstream's word on a login may be
 	checkEvery time.Duration // how often it is asked again about logins in use
@@ -127,7 +127,7 @@ type groupKey struct {
 	loginKey
 	db    int
 	proto int
-	lane  Lane
+	lane  ConnClass
 }
 
 // group is the shared connections of one identity.
@@ -145,7 +145,7 @@ type group struct {
 }
 
 // NewPool makes an empty pool; nothing is dialed yet.
-func NewPool(opt Options) *Pool {
+func NewPool(opt PoolOptions) *Pool {
 	if opt.Conns <= 0 {
 		opt.Conns = 1
 	}
@@ -163,7 +163,7 @@ func NewPool(opt Options) *Pool {
 		conns: map[*Conn]struct{}{}, logins: map[loginKey]*login{}, ending: make(chan struct{}),
 	}
 	rand.Read(p.salt[:]) // never fails
-	p.groups, _ = lru.NewWithEvict(opt.MaxIdentities*int(Lanes), func(_ groupKey, g *group) { go g.retire() })
+	p.groups, _ = lru.NewWithEvict(opt.MaxIdentities*int(ConnClasses), func(_ groupKey, g *group) { go g.retire() })
 	return p
 }
 
@@ -172,15 +172,15 @@ func NewPool(opt Options) *Pool {
 // the identity; a client that always gives the same keeps its commands in order.
 // The upstream has taken the identity's credentials a second ago at most.
 // Errors are *DownError, *RefusedError or ctx's.
-func (p *Pool) Shared(ctx context.Context, id Identity, lane Lane, hint uint32) (*Conn, error) {
+func (p *Pool) Shared(ctx context.Context, id Identity, lane ConnClass, hint uint32) (*Conn, error) {
 	came := time.Now()
 	for try := 1; ; try++ {
 		c, err := p.lend(ctx, id, lane, hint)
 		if err != nil {
 			return nil, err
 		}
-		if lane != MainLane && !p.isCertain(came, c) { // c may be busy with a script for long
-			err = p.Probe(ctx, id)
+		if lane != MainClass && !p.isCertain(came, c) { // c may be busy with a script for long
+			err = p.Connect(ctx, id)
 		}
 		if err == nil {
 			err = p.certain(ctx, came, c)
@@ -203,7 +203,7 @@ func (p *Pool) Shared(ctx context.Context, id Identity, lane Lane, hint uint32) 
 const mostTries = 3
 
 // lend is Shared without asking the upstream about connections there are.
-func (p *Pool) lend(ctx context.Context, id Identity, lane Lane, hint uint32) (*Conn, error) {
+func (p *Pool) lend(ctx context.Context, id Identity, lane ConnClass, hint uint32) (*Conn, error) {
 	g, err := p.group(id, lane)
 	if err != nil {
 		return nil, err
@@ -233,7 +233,7 @@ func (p *Pool) lend(ctx context.Context, id Identity, lane Lane, hint uint32) (*
 	g.conns[i] = c
 	c.borrow()
 	c.mu.Lock()
-	c.prompt = lane == MainLane
+	c.prompt = lane == MainClass
 	c.retired = g.closed // evicted meanwhile: this borrower is the only one
 	c.mu.Unlock()
 	return c, nil
@@ -242,7 +242,7 @@ func (p *Pool) lend(ctx context.Context, id Identity, lane Lane, hint uint32) (*
 // note remembers why a group, whose mu is held, has no connection, for as long as
 // others may share the answer. An identity that was refused is not kept: wrong
 // passwords must not push out the right ones.
-func (p *Pool) note(g *group, id Identity, lane Lane, err error) {
+func (p *Pool) note(g *group, id Identity, lane ConnClass, err error) {
 	var down *DownError
 	if errors.As(err, &down) {
 		g.err, g.failed = err, time.Now()
@@ -256,10 +256,10 @@ func (p *Pool) note(g *group, id Identity, lane Lane, err error) {
 	}
 }
 
-// Probe opens the connection that clients of an identity share, and so learns
+// Connect opens the connection that clients of an identity share, and so learns
 // whether the upstream is there and wants them to authenticate.
-func (p *Pool) Probe(ctx context.Context, id Identity) error {
-	c, err := p.Shared(ctx, id, MainLane, 0)
+func (p *Pool) Connect(ctx context.Context, id Identity) error {
+	c, err := p.Shared(ctx, id, MainClass, 0)
 	if err == nil {
 		Return(c)
 	}
@@ -273,7 +273,7 @@ func (p *Pool) Probe(ctx context.Context, id Identity) error {
 // another client of it comes, so that the client's first BLPOP does not arrive
 // later than the next client's SET.
 func (p *Pool) Private(ctx context.Context, id Identity, owner Owner) (*Conn, error) {
-	g, err := p.group(id, MainLane)
+	g, err := p.group(id, MainClass)
 	if err != nil {
 		return nil, err
 	}
@@ -318,19 +318,19 @@ func (p *Pool) background(f func()) {
 	}
 }
 
-// WantsAuth says that the upstream, when last asked, wanted clients to
+// RequiresAuth says that the upstream, when last asked, wanted clients to
 // authenticate; Open that it did not. Neither is true before it was ever asked.
-func (p *Pool) WantsAuth() bool { return p.auth.Load() == 2 }
+func (p *Pool) RequiresAuth() bool { return p.auth.Load() == 2 }
 
-// Open is documented at WantsAuth.
-func (p *Pool) Open() bool { return p.auth.Load() == 1 }
+// AllowsAnonymous is documented at RequiresAuth.
+func (p *Pool) AllowsAnonymous() bool { return p.auth.Load() == 1 }
 
 // Forget makes the pool open new connections for an identity from now on, whose
 // credentials the upstream no longer takes. Who borrowed the old ones keeps them.
 func (p *Pool) Forget(id Identity) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for lane := range Lanes {
+	for lane := range ConnClasses {
 		p.groups.Remove(p.key(id, lane))
 	}
 }
@@ -348,12 +348,12 @@ func Return(c *Conn) {
 	}
 }
 
-// leave makes the pool lend and open no connection any more.
-func (p *Pool) leave() { p.left.Store(true) }
+// drain makes the pool lend and open no connection any more.
+func (p *Pool) drain() { p.draining.Store(true) }
 
-// Leaving says that the connection will be closed soon, whatever is sent on it: its
+// Draining says that the connection will be closed soon, whatever is sent on it: its
 // node is not what it was.
-func (c *Conn) Leaving() bool { return c.home.left.Load() }
+func (c *Conn) Draining() bool { return c.home.draining.Load() }
 
 // Close ends all connections and returns when their goroutines have ended.
 func (p *Pool) Close() {
@@ -373,14 +373,14 @@ func (p *Pool) Close() {
 	p.wg.Wait()
 }
 
-func (p *Pool) key(id Identity, lane Lane) groupKey {
+func (p *Pool) key(id Identity, lane ConnClass) groupKey {
 	return groupKey{p.loginKey(id), id.DB, id.Proto, lane}
 }
 
-func (p *Pool) group(id Identity, lane Lane) (*group, error) {
+func (p *Pool) group(id Identity, lane ConnClass) (*group, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.left.Load() {
+	if p.closed || p.draining.Load() {
 		return nil, &DownError{errClosed}
 	}
 	k := p.key(id, lane)
@@ -484,7 +484,7 @@ func (p *Pool) cameUp() {
 // began.
 func (p *Pool) adopt(nc net.Conn, id Identity, shared bool, w welcome, began time.Time) (*Conn, error) {
 	c := newConn(p, nc, shared)
-	c.nc.GiveUpAfter(p.opt.Server.WriteTimeout())
+	c.nc.SetUserTimeout(p.opt.Server.WriteTimeout())
 	c.noAuth, c.id = w.noAuth, w.id
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -518,7 +518,7 @@ type welcome struct {
 // introduce says the steps of a greeting on a bare connection, which is to use the
 // database db then.
 func introduce(nc net.Conn, steps [][]string, db int) (w welcome, err error) {
-	if err := nc.SetDeadline(time.Now().Add(backends.DialTimeout)); err != nil {
+	if err := nc.SetDeadline(time.Now().Add(backends.DefaultDialTimeout)); err != nil {
 		return w, err
 	}
 	r := replyReader{nc: nc}

@@ -19,20 +19,20 @@ const (
 	FromAny                     // any of them
 )
 
-// UpstreamOptions are read once by New.
-type UpstreamOptions struct {
-	Options  // of the pool of every node; Server is the one to begin with
-	ReadFrom ReadFrom
-	// Hurry is called when there is reason to think that nodes have changed their
+// Options are read once by New.
+type Options struct {
+	PoolOptions // of the pool of every node; Server is the one to begin with
+	ReadFrom    ReadFrom
+	// Refresh is called when there is reason to think that nodes have changed their
 	// places; it must not block. May be nil.
-	Hurry func()
+	Refresh func()
 }
 
 // An Upstream is where clients' commands go: one Redis, or several nodes that
-// together are one. It keeps a Pool for each of them, and takes over from Follow
+// together are one. It keeps a Pool for each of them, and takes over from SetTopology
 // where they are. It is safe for concurrent use.
 type Upstream struct {
-	opt   UpstreamOptions
+	opt   Options
 	meter *meters // of all pools there ever were
 	view  atomic.Pointer[View]
 	next  atomic.Uint32
@@ -69,18 +69,18 @@ type shard struct {
 var errNoMaster = errors.New("no master is known")
 
 // New makes an Upstream of the one node that opt names; nothing is dialed yet.
-func New(opt UpstreamOptions) *Upstream {
+func New(opt Options) *Upstream {
 	u := &Upstream{opt: opt, meter: newMeters(), pools: map[node]*Pool{}, ending: make(chan struct{})}
-	if u.opt.Hurry == nil {
-		u.opt.Hurry = func() {}
+	if u.opt.Refresh == nil {
+		u.opt.Refresh = func() {}
 	}
-	u.Follow(&backends.Topology{Shards: []backends.Shard{{Master: opt.Server}}})
+	u.SetTopology(&backends.Topology{Shards: []backends.Shard{{Master: opt.Server}}})
 	return u
 }
 
-// Default is the identity of a client that has said nothing: the credentials and
+// DefaultIdentity is the identity of a client that has said nothing: the credentials and
 // the database of the upstream's URL, RESP2.
-func (u *Upstream) Default() Identity {
+func (u *Upstream) DefaultIdentity() Identity {
 	user, secret := u.opt.Server.Credentials()
 	return Identity{User: user, Secret: secret, DB: u.opt.Server.DB(), Proto: 2}
 }
@@ -111,15 +111,15 @@ func (u *Upstream) publishLocked(v *View) {
 
 // Pool is the pool of the node for what belongs to no slot: the master, or one of a
 // Cluster's.
-func (u *Upstream) Pool() *Pool { return u.view.Load().Home() }
+func (u *Upstream) Pool() *Pool { return u.view.Load().FirstMaster() }
 
-// Hurry says that nodes may have changed their places.
-func (u *Upstream) Hurry() { u.opt.Hurry() }
+// Refresh says that nodes may have changed their places.
+func (u *Upstream) Refresh() { u.opt.Refresh() }
 
-// Follow takes over where the nodes are. The pools of nodes that are gone, or have
+// SetTopology takes over where the nodes are. The pools of nodes that are gone, or have
 // another role, are closed: what waits on them fails. While nothing changes, views
 // and pools stay.
-func (u *Upstream) Follow(t *backends.Topology) {
+func (u *Upstream) SetTopology(t *backends.Topology) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed || u.top.Equal(t) && u.view.Load() == u.made {
@@ -153,7 +153,7 @@ func (u *Upstream) Follow(t *backends.Topology) {
 	u.made = v
 	u.publishLocked(v)
 	for _, p := range before {
-		if p.leave(); t.Slots == nil {
+		if p.drain(); t.Slots == nil {
 			u.wg.Go(p.Close)
 			continue
 		}
@@ -179,17 +179,17 @@ func addrOf(s *backends.Server) string {
 }
 
 func (u *Upstream) poolOf(s *backends.Server, replica bool) *Pool {
-	opt := u.opt.Options
+	opt := u.opt.PoolOptions
 	opt.Server = s
 	opt.meter = u.meter
-	opt.hurry, opt.readOnly = u.opt.Hurry, replica
+	opt.hurry, opt.readOnly = u.opt.Refresh, replica
 	return NewPool(opt)
 }
 
 // Moved takes over that a slot of a Cluster is served by the master at addr, as a
-// node said, until Follow says more. The pool of that master is returned.
+// node said, until SetTopology says more. The pool of that master is returned.
 func (u *Upstream) Moved(slot int, addr string) *Pool {
-	defer u.opt.Hurry()
+	defer u.opt.Refresh()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	p := u.atLocked(addr)
@@ -208,16 +208,16 @@ func (u *Upstream) Moved(slot int, addr string) *Pool {
 	return p
 }
 
-// At is the pool of the master at addr, which a node has named. It is nil once the
+// MasterAt is the pool of the master at addr, which a node has named. It is nil once the
 // upstream is closed.
-func (u *Upstream) At(addr string) *Pool {
+func (u *Upstream) MasterAt(addr string) *Pool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.atLocked(addr)
 }
 
-// Known is At for a master that Follow, Moved or At have heard of; else nil.
-func (u *Upstream) Known(addr string) *Pool {
+// KnownMaster is MasterAt for a master that SetTopology, Moved or MasterAt have heard of; else nil.
+func (u *Upstream) KnownMaster(addr string) *Pool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.pools[node{addr: addr}]
@@ -240,10 +240,10 @@ func (u *Upstream) Forget(id Identity) {
 	}
 }
 
-// Doubt is [Pool.Doubt] for every node.
-func (u *Upstream) Doubt() {
+// Revalidate is [Pool.Revalidate] for every node.
+func (u *Upstream) Revalidate() {
 	for _, p := range u.all() {
-		p.Doubt()
+		p.Revalidate()
 	}
 }
 
@@ -274,8 +274,8 @@ func (u *Upstream) Close() {
 // Cluster says that keys belong to slots.
 func (v *View) Cluster() bool { return v.slots != nil }
 
-// Home is the pool of the node for what belongs to no slot. It is never nil.
-func (v *View) Home() *Pool {
+// FirstMaster is the pool of the node for what belongs to no slot. It is never nil.
+func (v *View) FirstMaster() *Pool {
 	for _, s := range v.shards {
 		if s.master != nil {
 			return s.master
@@ -285,7 +285,7 @@ func (v *View) Home() *Pool {
 }
 
 // missing is the pool of a node that is not known.
-var missing = NewPool(Options{})
+var missing = NewPool(PoolOptions{})
 
 // Master is the pool of the master that serves a slot; nil if none does.
 func (v *View) Master(slot int) *Pool {
@@ -326,8 +326,8 @@ func (v *View) serving(slot int) *shard {
 	return &v.shards[i]
 }
 
-// ReadsElsewhere says that Reader may name others than the master.
-func (v *View) ReadsElsewhere() bool { return v.read != FromMaster }
+// ReadsReplicas says that Reader may name others than the master.
+func (v *View) ReadsReplicas() bool { return v.read != FromMaster }
 
 // Masters are the pools of all masters that are known, in the order of their first
 // slots.
@@ -344,8 +344,8 @@ func (v *View) Masters() []*Pool {
 // Addr is where the pool's node is; empty if that is not known.
 func (p *Pool) Addr() string { return addrOf(p.opt.Server) }
 
-// Starts are the first slots of all masters that serve some, in order.
-func (v *View) Starts() (slots []int) {
+// FirstSlots are the first slots of all masters that serve some, in order.
+func (v *View) FirstSlots() (slots []int) {
 	seen := make([]bool, len(v.shards))
 	for slot, i := range v.slots {
 		if i != backends.NoShard && !seen[i] {

@@ -96,7 +96,7 @@ func echo(word string) string {
 // anybody is a client that has said nothing.
 var anybody = Identity{Proto: 2}
 
-func newPool(t *testing.T, addr string, opt Options) *Pool {
+func newPool(t *testing.T, addr string, opt PoolOptions) *Pool {
 	t.Helper()
 	s, err := backends.Parse("redis://" + addr)
 	if err != nil {
@@ -157,7 +157,7 @@ func (h *heard) until(t *testing.T, what string, cond func() bool) {
 
 func shared(t *testing.T, p *Pool) *Conn {
 	t.Helper()
-	c, err := p.Shared(t.Context(), anybody, MainLane, 0)
+	c, err := p.Shared(t.Context(), anybody, MainClass, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func shared(t *testing.T, p *Pool) *Conn {
 }
 
 func TestRepliesGoToWhoeverAsked(t *testing.T) {
-	p := newPool(t, newFake(t, echo).addr, Options{})
+	p := newPool(t, newFake(t, echo).addr, PoolOptions{})
 	c := shared(t, p)
 	a, b := newHeard(), newHeard()
 	for i := range 100 {
@@ -189,7 +189,7 @@ func TestRepliesGoToWhoeverAsked(t *testing.T) {
 }
 
 func TestManySenders(t *testing.T) {
-	p := newPool(t, newFake(t, echo).addr, Options{})
+	p := newPool(t, newFake(t, echo).addr, PoolOptions{})
 	c := shared(t, p)
 	var wg sync.WaitGroup
 	for s := range 20 {
@@ -218,7 +218,7 @@ func TestManySenders(t *testing.T) {
 
 func TestEverybodyOwedIsTold(t *testing.T) {
 	f := newFake(t, echo)
-	p := newPool(t, f.addr, Options{})
+	p := newPool(t, f.addr, PoolOptions{})
 	c := shared(t, p)
 	a, b := newHeard(), newHeard()
 	c.Send([]byte("one\r\nsilence\r\nsilence\r\n"), 3, a)
@@ -247,7 +247,7 @@ func TestHalfAReplyIsToldOfAsCut(t *testing.T) {
 		}
 		return echo(word)
 	})
-	p := newPool(t, f.addr, Options{})
+	p := newPool(t, f.addr, PoolOptions{})
 	c := shared(t, p)
 	a := newHeard()
 	c.Send([]byte("half\r\n"), 1, a)
@@ -263,7 +263,7 @@ func TestUnaskedRepliesEndASharedConnection(t *testing.T) {
 		}
 		return echo(word)
 	})
-	p := newPool(t, f.addr, Options{})
+	p := newPool(t, f.addr, PoolOptions{})
 	c := shared(t, p)
 	a := newHeard()
 	c.Send([]byte("double\r\n"), 1, a)
@@ -285,7 +285,7 @@ func TestPrivateConnections(t *testing.T) {
 		}
 		return echo(word)
 	})
-	p := newPool(t, f.addr, Options{})
+	p := newPool(t, f.addr, PoolOptions{})
 	h := newHeard()
 	c, err := p.Private(t.Context(), anybody, h)
 	if err != nil {
@@ -299,7 +299,7 @@ func TestPrivateConnections(t *testing.T) {
 	h.until(t, "two pushes and a reply at once", func() bool { return strings.HasSuffix(h.text, ">1\r\n+one\r\n>1\r\n+two\r\n+done\r\n") })
 	c.Send([]byte("push\r\npush\r\n"), 0, h)
 	h.until(t, "two pushes alone", func() bool { return strings.HasSuffix(h.text, "+done\r\n>1\r\n+news\r\n>1\r\n+news\r\n") })
-	c.Raw()
+	c.StartPassthrough()
 	c.Send([]byte("c\r\nd\r\n"), 0, h)
 	h.until(t, "uncounted replies", func() bool { return strings.HasSuffix(h.text, "+c\r\n+d\r\n") })
 	c.Close()
@@ -324,7 +324,7 @@ func TestPrivateConnectionsKnowTheirID(t *testing.T) {
 			}
 			return echo(word)
 		})
-		p := newPool(t, f.addr, Options{})
+		p := newPool(t, f.addr, PoolOptions{})
 		c, err := p.Private(t.Context(), Identity{Proto: tt.proto}, newHeard())
 		if err != nil {
 			t.Fatal(err)
@@ -332,15 +332,15 @@ func TestPrivateConnectionsKnowTheirID(t *testing.T) {
 		if c.ID() != tt.want {
 			t.Errorf("%q: %d", tt.hello, c.ID())
 		}
-		if c.NoAuth() != strings.HasPrefix(tt.hello, "-NOAUTH") {
-			t.Errorf("%q: wants authentication: %v", tt.hello, c.NoAuth())
+		if c.NeedsAuth() != strings.HasPrefix(tt.hello, "-NOAUTH") {
+			t.Errorf("%q: wants authentication: %v", tt.hello, c.NeedsAuth())
 		}
 	}
 }
 
 func TestASparePrivateConnectionIsOpenedAhead(t *testing.T) {
 	f := newFake(t, echo)
-	p := newPool(t, f.addr, Options{})
+	p := newPool(t, f.addr, PoolOptions{})
 	h := newHeard()
 	private := func() *Conn {
 		t.Helper()
@@ -373,14 +373,14 @@ func TestASparePrivateConnectionIsOpenedAhead(t *testing.T) {
 }
 
 func TestIdentitiesDoNotShare(t *testing.T) {
-	p := newPool(t, newFake(t, echo).addr, Options{})
+	p := newPool(t, newFake(t, echo).addr, PoolOptions{})
 	ids := []Identity{
 		{Proto: 2}, {Proto: 3}, {Proto: 2, DB: 1}, {Proto: 2, Secret: "s"}, {Proto: 2, User: "u", Secret: "s"}, {Proto: 2, User: "u", Secret: "t"},
 	}
 	seen := map[*Conn]Identity{}
 	for range 2 {
 		for _, id := range ids {
-			c, err := p.Shared(t.Context(), id, MainLane, 0)
+			c, err := p.Shared(t.Context(), id, MainClass, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -396,12 +396,12 @@ func TestIdentitiesDoNotShare(t *testing.T) {
 }
 
 func TestEvictedConnectionsOutliveTheirBorrowers(t *testing.T) {
-	p := newPool(t, newFake(t, echo).addr, Options{MaxIdentities: 1})
+	p := newPool(t, newFake(t, echo).addr, PoolOptions{MaxIdentities: 1})
 	c := shared(t, p)
 	var other *Conn
-	for db := 1; db <= int(Lanes); db++ {
+	for db := 1; db <= int(ConnClasses); db++ {
 		var err error
-		if other, err = p.Shared(t.Context(), Identity{Proto: 2, DB: db}, MainLane, 0); err != nil {
+		if other, err = p.Shared(t.Context(), Identity{Proto: 2, DB: db}, MainClass, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -435,17 +435,17 @@ func TestRefusals(t *testing.T) {
 		}
 		return echo(word)
 	})
-	p := newPool(t, f.addr, Options{})
+	p := newPool(t, f.addr, PoolOptions{})
 	for want, id := range map[string]Identity{
 		"-WRONGPASS no\r\n":                 {Proto: 2, User: "u", Secret: "wrong"},
 		"-ERR DB index is out of range\r\n": {Proto: 2, DB: 99},
 	} {
 		var refused *RefusedError
-		if _, err := p.Shared(t.Context(), id, MainLane, 0); !errors.As(err, &refused) || string(refused.Reply) != want {
+		if _, err := p.Shared(t.Context(), id, MainClass, 0); !errors.As(err, &refused) || string(refused.Reply) != want {
 			t.Errorf("%+v: %v, want %q", id, err, want)
 		}
 	}
-	if c := shared(t, p); !c.NoAuth() || !p.WantsAuth() || p.Open() {
+	if c := shared(t, p); !c.NeedsAuth() || !p.RequiresAuth() || p.AllowsAnonymous() {
 		t.Error("it was not noticed that the upstream wants authentication")
 	}
 }
@@ -453,13 +453,13 @@ func TestRefusals(t *testing.T) {
 func TestADeadUpstreamIsNotAskedForEveryCommand(t *testing.T) {
 	f := newFake(t, echo)
 	f.ln.Close()
-	p := newPool(t, f.addr, Options{})
+	p := newPool(t, f.addr, PoolOptions{})
 	var down *DownError
-	_, first := p.Shared(t.Context(), anybody, MainLane, 0)
+	_, first := p.Shared(t.Context(), anybody, MainClass, 0)
 	if !errors.As(first, &down) {
 		t.Fatal(first)
 	}
-	if _, again := p.Shared(t.Context(), anybody, MainLane, 0); again != first {
+	if _, again := p.Shared(t.Context(), anybody, MainClass, 0); again != first {
 		t.Error("dialed again at once")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -470,11 +470,11 @@ func TestADeadUpstreamIsNotAskedForEveryCommand(t *testing.T) {
 }
 
 func TestCloseEndsEverything(t *testing.T) {
-	p := newPool(t, newFake(t, echo).addr, Options{Conns: 2})
+	p := newPool(t, newFake(t, echo).addr, PoolOptions{Conns: 2})
 	h := newHeard()
 	var all []*Conn
 	for hint := range uint32(2) {
-		c, err := p.Shared(t.Context(), anybody, MainLane, hint)
+		c, err := p.Shared(t.Context(), anybody, MainClass, hint)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -493,7 +493,7 @@ func TestCloseEndsEverything(t *testing.T) {
 			t.Error("alive after Close")
 		}
 	}
-	if _, err := p.Shared(t.Context(), anybody, MainLane, 0); err == nil {
+	if _, err := p.Shared(t.Context(), anybody, MainClass, 0); err == nil {
 		t.Error("a closed pool lends connections")
 	}
 }

@@ -72,7 +72,7 @@ func (o options) operatorTLS(log *slog.Logger) *tls.Config {
 	if !o.adminTLS {
 		return nil
 	}
-	t := backends.TLS{Own: o.clientTLS.Own, Log: log}
+	t := backends.TLS{KeyPair: o.clientTLS.KeyPair, Log: log}
 	return t.ServerConfig()
 }
 

@@ -25,12 +25,12 @@ func (o *options) ownCertificates(log *slog.Logger) (all []ownCertificate) {
 		all = append(all, ownCertificate{setting, uses, func() *x509.Certificate { return pair.Leaf(log) }})
 	}
 	if o.clientTLS != nil && o.adminTLS {
-		add("tls-cert", o.clientTLS.Own, "clients", "operators")
+		add("tls-cert", o.clientTLS.KeyPair, "clients", "operators")
 	} else if o.clientTLS != nil {
-		add("tls-cert", o.clientTLS.Own, "clients")
+		add("tls-cert", o.clientTLS.KeyPair, "clients")
 	}
-	if o.serverTLS != nil && o.serverTLS.Own != nil {
-		add("tls-server-cert", o.serverTLS.Own, "servers")
+	if o.serverTLS != nil && o.serverTLS.KeyPair != nil {
+		add("tls-server-cert", o.serverTLS.KeyPair, "servers")
 	}
 	return all
 }
@@ -101,7 +101,7 @@ func (w *certificateWatch) look(now time.Time) {
 	for _, c := range w.all {
 		leaf := c.leaf()
 		is, was := warned{now, leaf.NotAfter, !now.Before(leaf.NotAfter)}, w.warned[c.setting]
-		if !backends.EndsSoon(leaf, now) {
+		if !backends.ExpiresSoon(leaf, now) {
 			continue
 		}
 		if is.to.Equal(was.to) && is.ended == was.ended && now.Sub(was.at) < warnEvery-certificatesEvery/2 {

@@ -34,7 +34,9 @@ func (s setting) confides(value string) bool {
 
 // welcoming says that whoever reaches the proxy from another machine needs neither a
 // certificate nor a password, as far as the upstream has said.
-func welcoming(o *options, up *upstream.Upstream) bool { return o.unguarded() && up.Pool().Open() }
+func welcoming(o *options, up *upstream.Upstream) bool {
+	return o.unguarded() && up.Pool().AllowsAnonymous()
+}
 
 // unguarded says that clients come from other machines and show no certificate.
 func (o *options) unguarded() bool {

@@ -61,7 +61,7 @@ func (p program) nodesCommand() *cli.Command {
 
 // minus is list without what is called as s is.
 func minus(list []*backends.Server, s *backends.Server) []*backends.Server {
-	return slices.DeleteFunc(slices.Clone(list), func(o *backends.Server) bool { return o.Identity() == s.Identity() })
+	return slices.DeleteFunc(slices.Clone(list), func(o *backends.Server) bool { return o.ID() == s.ID() })
 }
 
 // plus is list with s instead of what is called the same.

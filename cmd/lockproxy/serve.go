@@ -181,12 +181,12 @@ func newFinder(o options, log *slog.Logger) (*backends.Finder, error) {
 
 // newUpstream is of the nodes that the finder knows before it has asked anybody.
 func newUpstream(o options, finder *backends.Finder, log *slog.Logger) *upstream.Upstream {
-	up := upstream.New(upstream.UpstreamOptions{
-		Options:  upstream.Options{Server: o.upstream, Conns: o.upstreamConns, MaxIdentities: o.maxIdentities, Log: log},
-		ReadFrom: map[string]upstream.ReadFrom{"replica": upstream.FromReplica, "any": upstream.FromAny}[o.readFrom],
-		Hurry:    finder.Hurry,
+	up := upstream.New(upstream.Options{
+		PoolOptions: upstream.PoolOptions{Server: o.upstream, Conns: o.upstreamConns, MaxIdentities: o.maxIdentities, Log: log},
+		ReadFrom:    map[string]upstream.ReadFrom{"replica": upstream.FromReplica, "any": upstream.FromAny}[o.readFrom],
+		Refresh:     finder.Hurry,
 	})
-	up.Follow(finder.First())
+	up.SetTopology(finder.First())
 	return up
 }
 
@@ -197,7 +197,7 @@ func follow(ctx context.Context, finder *backends.Finder, up *upstream.Upstream)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = finder.Run(ctx, up.Follow) // ends when told to
+		_ = finder.Run(ctx, up.SetTopology) // ends when told to
 	}()
 	return func() { cancel(); <-ended }
 }
@@ -212,7 +212,7 @@ func lookAround(ctx context.Context, o options, finder *backends.Finder, up *ups
 	go func() {
 		err := reach(ctx, finder, up)
 		if o.upstreamConns == 0 { // nobody shares it
-			up.Forget(up.Default())
+			up.Forget(up.DefaultIdentity())
 		}
 		reached <- err
 	}()
@@ -232,7 +232,7 @@ func reach(ctx context.Context, finder *backends.Finder, up *upstream.Upstream) 
 	case <-finder.Looked():
 	case <-ctx.Done():
 	}
-	return up.Pool().Probe(ctx, up.Default())
+	return up.Pool().Connect(ctx, up.DefaultIdentity())
 }
 
 func addresses(nodes []*backends.Server) string {

@@ -65,7 +65,7 @@ func (f tlsFiles) read(cert, key, ca string) (t *backends.TLS, bad faults) {
 	case f.key == "":
 		bad = append(bad, fmt.Errorf("%s: needs %s, the private key of that certificate", cert, key))
 	default:
-		if t.Own, err = backends.ReadKeyPair(f.cert, f.key); err != nil {
+		if t.KeyPair, err = backends.ReadKeyPair(f.cert, f.key); err != nil {
 			bad = append(bad, fmt.Errorf("%s, %s: %w", cert, key, err))
 		}
 	}

@@ -94,7 +94,7 @@ func open(t *testing.T, opt Options, up string, nodes ...string) *desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	above := upstream.New(upstream.UpstreamOptions{Options: upstream.Options{Server: serversAt(t, up)[0], Log: opt.Log}})
+	above := upstream.New(upstream.Options{PoolOptions: upstream.PoolOptions{Server: serversAt(t, up)[0], Log: opt.Log}})
 	t.Cleanup(above.Close)
 	if opt.Listen == "" {
 		opt.Listen = "127.0.0.1:0"

@@ -178,7 +178,7 @@ func (w *watch) due() (pools []*upstream.Pool) {
 
 func (w *watch) ask(ctx context.Context, p *upstream.Pool) {
 	began := w.now()
-	err := p.Ping(ctx, w.up.Default())
+	err := p.Ping(ctx, w.up.DefaultIdentity())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	at := w.nodes[p]

@@ -145,7 +145,7 @@ func TestUpstreamCheck(t *testing.T) {
 		w := newWatch(nil)
 		w.now = func() time.Time { return now }
 		for _, p := range tt.masters {
-			w.nodes[upstream.NewPool(upstream.Options{})] = &p
+			w.nodes[upstream.NewPool(upstream.PoolOptions{})] = &p
 		}
 		if got := w.check(); got != (check{tt.missing, "upstream", tt.says}) {
 			t.Errorf("%s: %+v, want missing %t, %q", tt.name, got, tt.missing, tt.says)

@@ -1,4 +1,4 @@
-package sock
+package netio
 
 import (
 	"syscall"
@@ -14,7 +14,7 @@ func pollHangUp(fd uintptr) bool {
 	return err == nil && n > 0 && p[0].Revents != 0
 }
 
-func setUserTimeout(fd uintptr, d time.Duration) {
+func setTCPUserTimeout(fd uintptr, d time.Duration) {
 	unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
 }
 

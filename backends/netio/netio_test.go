@@ -1,4 +1,4 @@
-package sock
+package netio
 
 import (
 	"bytes"
@@ -38,7 +38,7 @@ func TestGiveUpAfter(t *testing.T) {
 		t.Skip("needs TCP_USER_TIMEOUT")
 	}
 	a, b := pair(t)
-	Wrap(a).GiveUpAfter(300 * time.Millisecond)
+	Wrap(a).SetUserTimeout(300 * time.Millisecond)
 	a.SetWriteDeadline(time.Now().Add(20 * time.Second))
 	var err error
 	for p := make([]byte, 1<<20); err == nil; {
@@ -118,15 +118,15 @@ func TestHungUp(t *testing.T) {
 func TestTryStopsWhenTheSocketIsFull(t *testing.T) {
 	a, b := pair(t)
 	c := Wrap(a)
-	if !c.Tries() {
+	if !c.CanTryWrite() {
 		t.Fatal("a TCP connection cannot be tried")
 	}
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 4<<20)
-	n, err := c.Try(sent)
+	n, err := c.TryWrite(sent)
 	if err != nil || n == 0 || n == len(sent) {
 		t.Fatalf("tried %d bytes on a peer that does not read: took %d, %v", len(sent), n, err)
 	}
-	if more, err := c.Try(sent[n:]); err != nil || more != 0 {
+	if more, err := c.TryWrite(sent[n:]); err != nil || more != 0 {
 		t.Fatalf("a full socket took %d more, %v", more, err)
 	}
 	got := make([]byte, n)
@@ -135,7 +135,7 @@ func TestTryStopsWhenTheSocketIsFull(t *testing.T) {
 	}
 	b.Close()
 	for err == nil {
-		_, err = c.Try(sent[:1024])
+		_, err = c.TryWrite(sent[:1024])
 	}
 	if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 		t.Error(err)
@@ -147,7 +147,7 @@ func TestNotASocket(t *testing.T) {
 	defer a.Close()
 	defer b.Close()
 	c := Wrap(a)
-	if c.Tries() {
+	if c.CanTryWrite() {
 		t.Error("a pipe in memory can be tried")
 	}
 	go b.Write([]byte("x"))
@@ -162,7 +162,7 @@ func TestNoAllocations(t *testing.T) {
 	c, d := Wrap(a), Wrap(b)
 	buf, msg := make([]byte, 64), []byte("ping")
 	allocs := testing.AllocsPerRun(100, func() {
-		c.Try(msg)
+		c.TryWrite(msg)
 		d.Read(buf)
 	})
 	if allocs != 0 {

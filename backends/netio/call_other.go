@@ -1,6 +1,6 @@
 //go:build !linux
 
-package sock
+package netio
 
 import (
 	"syscall"

@@ -1,11 +1,11 @@
-// Package sock reads and writes sockets with as little ceremony as Go allows.
+// Package netio reads and writes sockets with as little ceremony as Go allows.
 //
 // The sockets of the Go runtime never block, so a read or write of one is over in
 // microseconds. Announcing each to the scheduler, as the syscall package does, and
 // having its P handed over to another thread now and then, costs a proxy more than
 // the calls themselves (docs/decisions/0004). The calls here are not announced;
 // waiting still happens in the runtime's poller, with deadlines as usual.
-package sock
+package netio
 
 import (
 	"errors"
@@ -28,7 +28,7 @@ type Conn struct {
 // A Buffer is memory to read into that is needed only while there is something to read.
 type Buffer interface {
 	Space() []byte // where to read to; not empty, and good until Rest
-	Rest()         // there is nothing to read yet: the space may be given up meanwhile
+	Release()      // there is nothing to read yet: the space may be given up meanwhile
 }
 
 // op is one call in progress; it lives here so that calls do not allocate.
@@ -81,23 +81,23 @@ func (c *Conn) CloseWrite() error {
 	return err
 }
 
-// GiveUpAfter makes the kernel end a TCP connection whose peer has taken nothing of
+// SetUserTimeout makes the kernel end a TCP connection whose peer has taken nothing of
 // what was written for so long: it has vanished, or does not read. It has no effect on
 // other connections, nor where the kernel is not Linux.
-func (c *Conn) GiveUpAfter(d time.Duration) {
+func (c *Conn) SetUserTimeout(d time.Duration) {
 	nc := c.Conn
 	if over, ok := nc.(interface{ NetConn() net.Conn }); ok {
 		nc = over.NetConn()
 	}
 	if tcp, ok := nc.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
-			raw.Control(func(fd uintptr) { setUserTimeout(fd, d) })
+			raw.Control(func(fd uintptr) { setTCPUserTimeout(fd, d) })
 		}
 	}
 }
 
-// Tries says whether Try can be used.
-func (c *Conn) Tries() bool { return c.raw != nil }
+// CanTryWrite says whether Try can be used.
+func (c *Conn) CanTryWrite() bool { return c.raw != nil }
 
 // HungUp says that the peer has closed its sending half, or more, though what it
 // sent before may not have been read. It is false for what is no socket.
@@ -153,13 +153,13 @@ func (o *op) read(fd uintptr) bool {
 	}
 	if o.into != nil {
 		o.p = nil
-		o.into.Rest()
+		o.into.Release()
 	}
 	return false
 }
 
-// Try writes what the socket takes at once, which may be nothing.
-func (c *Conn) Try(p []byte) (n int, err error) {
+// TryWrite writes what the socket takes at once, which may be nothing.
+func (c *Conn) TryWrite(p []byte) (n int, err error) {
 	for n < len(p) {
 		c.w.p, c.w.n, c.w.err = p[n:], 0, nil
 		err = c.raw.Write(c.w.call)
