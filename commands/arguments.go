@@ -18,14 +18,14 @@ const (
 )
 
 // An acquisition is what LOCK says.
-type acquisition struct {
+type lockArgs struct {
 	locks.LockRequest
 	session    bool // it is bound to the connection
 	retryAfter bool // a refusal says when to come back
 }
 
 // parseLock reads the arguments of LOCK.
-func (d *Dispatcher) parseLock(args [][]byte) (a acquisition, err error) {
+func (d *Dispatcher) parseLock(args [][]byte) (a lockArgs, err error) {
 	if len(args) < 3 {
 		return a, arityError(args[0], lockUsage)
 	}
@@ -63,7 +63,7 @@ func (d *Dispatcher) parseLock(args [][]byte) (a acquisition, err error) {
 var errReqOwner = errors.New("ERR REQ needs OWNER: an owner that the proxy generates is another one each time")
 
 // lockOption reads one option of LOCK.
-func (d *Dispatcher) lockOption(a *acquisition, opts *options) (err error) {
+func (d *Dispatcher) lockOption(a *lockArgs, opts *options) (err error) {
 	switch opts.word {
 	case "OWNER":
 		a.Owner, err = opts.bounded(1, locks.MaxOwner)
@@ -85,9 +85,9 @@ func (d *Dispatcher) lockOption(a *acquisition, opts *options) (err error) {
 		switch {
 		case err != nil:
 		case a.MaxHold < d.opt.MinTTL:
-			err = fmt.Errorf("ERR MAXHOLD %s is under the minimum of %s", show(a.MaxHold), show(d.opt.MinTTL))
+			err = fmt.Errorf("ERR MAXHOLD %s is under the minimum of %s", formatTime(a.MaxHold), formatTime(d.opt.MinTTL))
 		case a.MaxHold > d.opt.MaxHold:
-			err = fmt.Errorf("ERR MAXHOLD %s is over the maximum of %s; raise --max-hold", show(a.MaxHold), show(d.opt.MaxHold))
+			err = fmt.Errorf("ERR MAXHOLD %s is over the maximum of %s; raise --max-hold", formatTime(a.MaxHold), formatTime(d.opt.MaxHold))
 		}
 	case "REQ":
 		a.Req, err = opts.bounded(1, locks.MaxReq)
@@ -101,8 +101,8 @@ func (d *Dispatcher) lockOption(a *acquisition, opts *options) (err error) {
 	return err
 }
 
-// release is what RENEW and UNLOCK say.
-type release struct {
+// releaseArgs is what RENEW and UNLOCK say.
+type releaseArgs struct {
 	name, owner string
 	ttl         time.Duration // RENEW
 	fence       int64
@@ -111,7 +111,7 @@ type release struct {
 }
 
 // parseRelease reads the arguments of RENEW or UNLOCK, whichever usage says.
-func (d *Dispatcher) parseRelease(args [][]byte, usage string) (r release, err error) {
+func (d *Dispatcher) parseRelease(args [][]byte, usage string) (r releaseArgs, err error) {
 	renew := usage == renewUsage
 	rest := args[1:]
 	if len(rest) < 1 || renew && len(rest) < 2 {
@@ -266,11 +266,11 @@ func (d *Dispatcher) parseTTL(arg []byte) (time.Duration, error) {
 	case !ok:
 		return 0, fmt.Errorf("ERR ttl '%s' is not a time: write milliseconds, or 500ms, 30s, 2m", shorten(arg))
 	case ttl < d.opt.MinTTL && bare && ttl > 0:
-		return 0, fmt.Errorf("ERR ttl %s is under the minimum of %s; write %ds for seconds", show(ttl), show(d.opt.MinTTL), ttl.Milliseconds())
+		return 0, fmt.Errorf("ERR ttl %s is under the minimum of %s; write %ds for seconds", formatTime(ttl), formatTime(d.opt.MinTTL), ttl.Milliseconds())
 	case ttl < d.opt.MinTTL:
-		return 0, fmt.Errorf("ERR ttl %s is under the minimum of %s", show(ttl), show(d.opt.MinTTL))
+		return 0, fmt.Errorf("ERR ttl %s is under the minimum of %s", formatTime(ttl), formatTime(d.opt.MinTTL))
 	case ttl > d.opt.MaxTTL:
-		return 0, fmt.Errorf("ERR ttl %s is over the maximum of %s; RENEW the lock in time, use SESSION, or raise --max-ttl", show(ttl), show(d.opt.MaxTTL))
+		return 0, fmt.Errorf("ERR ttl %s is over the maximum of %s; RENEW the lock in time, use SESSION, or raise --max-ttl", formatTime(ttl), formatTime(d.opt.MaxTTL))
 	}
 	return ttl, nil
 }
@@ -297,8 +297,8 @@ func parseTime(s string) (t time.Duration, bare, ok bool) {
 	return time.Duration(n) * unit, bare, true
 }
 
-// show writes a time as a client would: in seconds if it is whole ones.
-func show(t time.Duration) string {
+// formatTime writes a time as a client would: in seconds if it is whole ones.
+func formatTime(t time.Duration) string {
 	if t >= time.Second && t%time.Second == 0 {
 		return strconv.FormatInt(int64(t/time.Second), 10) + "s"
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/upstream"
-	"github.com/lockproxy/lockproxy/commands/table"
+	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
 // A Peer is a client as CLIENT LIST shows it. Addr is where it is and LocalAddr where
@@ -32,57 +32,57 @@ type Peer struct {
 // twice.
 func (d *Dispatcher) NextID() int64 { return d.lastID.Add(1) }
 
-// clients are the clients of this proxy by their ids. The zero value is none. It is
+// clientRegistry are the clients of this proxy by their ids. The zero value is none. It is
 // safe for concurrent use.
-type clients struct {
+type clientRegistry struct {
 	mu   sync.Mutex
 	byID map[int64]*Session
 }
 
-func (c *clients) add(s *Session) {
+func (c *clientRegistry) add(s *Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.byID == nil {
 		c.byID = map[int64]*Session{}
 	}
-	c.byID[s.profile.ID] = s
+	c.byID[s.info.ID] = s
 }
 
-func (c *clients) remove(s *Session) {
+func (c *clientRegistry) remove(s *Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.byID, s.profile.ID)
+	delete(c.byID, s.info.ID)
 }
 
 // count is how many clients there are.
-func (c *clients) count() int {
+func (c *clientRegistry) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.byID)
 }
 
 // find is the client with an id; nil if there is none.
-func (c *clients) find(id int64) *Session {
+func (c *clientRegistry) find(id int64) *Session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.byID[id]
 }
 
 // all are the clients in the order in which they came.
-func (c *clients) all() []*Session {
+func (c *clientRegistry) all() []*Session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := make([]*Session, 0, len(c.byID))
 	for _, s := range c.byID {
 		all = append(all, s)
 	}
-	slices.SortFunc(all, func(a, b *Session) int { return cmp.Compare(a.profile.ID, b.profile.ID) })
+	slices.SortFunc(all, func(a, b *Session) int { return cmp.Compare(a.info.ID, b.info.ID) })
 	return all
 }
 
 // byUpstream are the clients that have a connection of their own to the node that at
 // leads to, by its number there.
-func (c *clients) byUpstream(at *upstream.Conn) map[int64]*Session {
+func (c *clientRegistry) byUpstream(at *upstream.Conn) map[int64]*Session {
 	byUp := map[int64]*Session{}
 	for _, s := range c.all() {
 		if id := s.upstreamID(at); id != 0 {
@@ -94,28 +94,28 @@ func (c *clients) byUpstream(at *upstream.Conn) map[int64]*Session {
 
 // A profile is what others may know of a session. What is above mu never changes;
 // the rest the session's goroutine writes, under mu.
-type profile struct {
+type clientInfo struct {
 	Peer
-	since time.Time
+	connectedAt time.Time
 
-	mu       sync.Mutex
-	heard    time.Time // when it last sent a command
-	command  lastCommand
-	identity upstream.Identity
-	name     string
-	library  clientLibrary
-	own      *upstream.Conn // may be nil or broken
-	redirect redirect
-	queued   int    // commands in a transaction; -1: there is none
-	flags    string // as in a row, with what the session itself knows
-	subs     [3]int // to channels, patterns, shard channels
+	mu         sync.Mutex
+	lastActive time.Time // when it last sent a command
+	command    lastCommand
+	identity   upstream.Identity
+	name       string
+	library    clientLibrary
+	own        *upstream.Conn // may be nil or broken
+	redirect   trackingRedirect
+	queued     int    // commands in a transaction; -1: there is none
+	flags      string // as in a row, with what the session itself knows
+	subs       [3]int // to channels, patterns, shard channels
 
 	blocked atomic.Bool // by a command on a Cluster's node
 }
 
 // A redirect is where CLIENT TRACKING sends what concerns a session. The zero value
 // is nowhere.
-type redirect struct{ id, upstream int64 }
+type trackingRedirect struct{ id, upstream int64 }
 
 // A clientLibrary is what a client says with CLIENT SETINFO that it uses.
 type clientLibrary struct{ name, version string }
@@ -148,9 +148,9 @@ func (l *lastCommand) note(args [][]byte) {
 	}
 }
 
-// in is the name as CLIENT LIST shows it, by a table of commands: "get", "client|list".
+// nameIn is the name as CLIENT LIST shows it, by a table of commands: "get", "client|list".
 // What is no command is not shown: others can see it.
-func (l *lastCommand) in(t *table.Table) string {
+func (l *lastCommand) nameIn(t *spec.Table) string {
 	if l.nameLen == 0 {
 		return "NULL"
 	}
@@ -167,19 +167,19 @@ func (l *lastCommand) in(t *table.Table) string {
 	return "NULL"
 }
 
-// publish tells the others what has changed. It comes before the client can know.
-func (s *Session) publish() {
-	p := &s.profile
+// publishInfo tells the others what has changed. It comes before the client can know.
+func (s *Session) publishInfo() {
+	p := &s.info
 	var subs [3]int
 	if s.infoChanged {
 		subs = s.subscriptions()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s.recent != nil {
-		p.heard = time.Now()
-		p.command.note(s.recent)
-		s.recent = nil
+	if s.unpublished != nil {
+		p.lastActive = time.Now()
+		p.command.note(s.unpublished)
+		s.unpublished = nil
 	}
 	if p.queued = -1; s.tx.in {
 		p.queued = s.tx.length
@@ -188,14 +188,14 @@ func (s *Session) publish() {
 		return
 	}
 	p.identity, p.own, p.library = s.id, s.pinned, s.library
-	if g := s.given.Load(); g != nil && (p.own == nil || !p.own.Alive()) {
+	if g := s.adopted.Load(); g != nil && (p.own == nil || !p.own.Alive()) {
 		p.own = g.conn
 	}
 	if p.name != string(s.name) {
 		p.name = string(s.name)
 	}
 	switch p.subs = subs; {
-	case s.watched != nil:
+	case s.monitor != nil:
 		p.flags = "O"
 	case s.isReplica:
 		p.flags = "S"
@@ -209,16 +209,16 @@ func (s *Session) publish() {
 // subscriptions is how many the session has, to channels, patterns and shard channels.
 func (s *Session) subscriptions() [3]int {
 	subs := &s.subs
-	if s.ears != nil {
-		s.ears.mu.Lock()
-		defer s.ears.mu.Unlock()
-		subs = &s.ears.subs
+	if s.subscriber != nil {
+		s.subscriber.mu.Lock()
+		defer s.subscriber.mu.Unlock()
+		subs = &s.subscriber.confirmed
 	}
 	return [3]int{len(subs.channels), len(subs.patterns), len(subs.shards)}
 }
 
 // fieldsLocked is what the session itself knows of a row.
-func (p *profile) fieldsLocked() map[string]string {
+func (p *clientInfo) fieldsLocked() map[string]string {
 	flags := p.flags
 	if p.queued >= 0 {
 		flags += "x"
@@ -234,7 +234,7 @@ func (p *profile) fieldsLocked() map[string]string {
 }
 
 // libraryLocked is what a row says of the client's library, as far as that is known.
-func (p *profile) libraryLocked() map[string]string {
+func (p *clientInfo) libraryLocked() map[string]string {
 	known := map[string]string{}
 	if p.library.name != "" {
 		known["lib-name"] = p.library.name
@@ -248,17 +248,17 @@ func (p *profile) libraryLocked() map[string]string {
 // upstreamID is the number of the session's own connection at the node that at leads
 // to; 0 if it has none there, or the node did not say.
 func (s *Session) upstreamID(at *upstream.Conn) int64 {
-	p := &s.profile
+	p := &s.info
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.upstreamIDLocked(at)
 }
 
-// namedAt is upstreamID for a command that names the connection to the node. at was made
+// liveUpstreamID is upstreamID for a command that names the connection to the node. at was made
 // before: a server that was started again since has given the number to another, but
 // has hung up first, which need not have been noticed yet.
-func (s *Session) namedAt(at *upstream.Conn) int64 {
-	p := &s.profile
+func (s *Session) liveUpstreamID(at *upstream.Conn) int64 {
+	p := &s.info
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	id := p.upstreamIDLocked(at)
@@ -268,9 +268,9 @@ func (s *Session) namedAt(at *upstream.Conn) int64 {
 	return id
 }
 
-// ownNode is the node of the session's own connection; nil if there is none.
-func (s *Session) ownNode() *upstream.Pool {
-	p := &s.profile
+// pinnedNode is the node of the session's own connection; nil if there is none.
+func (s *Session) pinnedNode() *upstream.Pool {
+	p := &s.info
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.own == nil || !p.own.Alive() {
@@ -279,7 +279,7 @@ func (s *Session) ownNode() *upstream.Pool {
 	return p.own.Pool()
 }
 
-func (p *profile) upstreamIDLocked(at *upstream.Conn) int64 {
+func (p *clientInfo) upstreamIDLocked(at *upstream.Conn) int64 {
 	if at == nil || p.own == nil || !p.own.Alive() || p.own.Pool() != at.Pool() {
 		return 0
 	}
@@ -289,7 +289,7 @@ func (p *profile) upstreamIDLocked(at *upstream.Conn) int64 {
 // About are the fields of a line in the log that is about the session's client. Any
 // goroutine may ask.
 func (s *Session) About() []slog.Attr {
-	p := &s.profile
+	p := &s.info
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	about := []slog.Attr{slog.Int64("client_id", p.ID), slog.String("client", p.Addr), slog.String("user", Brief(p.userLocked()))}
@@ -300,7 +300,7 @@ func (s *Session) About() []slog.Attr {
 }
 
 // userLocked is who the client is, as far as others may know.
-func (p *profile) userLocked() string {
+func (p *clientInfo) userLocked() string {
 	if p.identity.User == "" {
 		return "default"
 	}
@@ -308,34 +308,34 @@ func (p *profile) userLocked() string {
 }
 
 // A gift is a connection that was opened for a session by another.
-type gift struct {
+type adoptedConn struct {
 	conn *upstream.Conn
 	id   upstream.Identity // that it was opened for
 }
 
-// reachableID is the number, at the node that at leads to, of a connection on which
+// ensureUpstreamID is the number, at the node that at leads to, of a connection on which
 // messages reach the client: its own, or, if it has none, one that is opened for it.
 // It is 0 if that cannot be had. The client keeps the connection from now on.
-func (s *Session) reachableID(ctx context.Context, at *upstream.Conn) int64 {
-	s.named.Store(true)
-	if id := s.namedAt(at); id != 0 {
+func (s *Session) ensureUpstreamID(ctx context.Context, at *upstream.Conn) int64 {
+	s.referenced.Store(true)
+	if id := s.liveUpstreamID(at); id != 0 {
 		return id
 	}
-	s.profile.mu.Lock()
-	identity := s.profile.identity
-	s.profile.mu.Unlock()
+	s.info.mu.Lock()
+	identity := s.info.identity
+	s.info.mu.Unlock()
 	c, err := s.d.opt.Upstream.Pool().Private(ctx, identity, s.replies)
 	if err != nil {
 		return 0
 	}
-	s.give(&gift{c, identity})
-	return s.namedAt(at)
+	s.offerConn(&adoptedConn{c, identity})
+	return s.liveUpstreamID(at)
 }
 
-// give hands the session, which belongs to another goroutine, a connection that it
+// offerConn hands the session, which belongs to another goroutine, a connection that it
 // takes with its next command, unless it has one by now.
-func (s *Session) give(g *gift) {
-	p := &s.profile
+func (s *Session) offerConn(g *adoptedConn) {
+	p := &s.info
 	p.mu.Lock()
 	if p.own != nil && p.own.Alive() {
 		p.mu.Unlock()
@@ -343,19 +343,19 @@ func (s *Session) give(g *gift) {
 		return
 	}
 	p.own = g.conn
-	old := s.given.Swap(g)
+	old := s.adopted.Swap(g)
 	p.mu.Unlock()
 	if old != nil {
 		old.conn.Close()
 	}
-	if s.d.clients.find(s.profile.ID) == nil { // it has ended, and may not look again
-		s.dropGiven()
+	if s.d.clients.find(s.info.ID) == nil { // it has ended, and may not look again
+		s.dropAdopted()
 	}
 }
 
-// dropGiven closes what was given and not taken.
-func (s *Session) dropGiven() {
-	if g := s.given.Swap(nil); g != nil {
+// dropAdopted closes what was given and not taken.
+func (s *Session) dropAdopted() {
+	if g := s.adopted.Swap(nil); g != nil {
 		g.conn.Close()
 	}
 }
@@ -366,9 +366,9 @@ func (s *Session) disconnect(why Why) {
 	s.because(why)
 	s.d.clients.remove(s)
 	s.ended.Store(true)
-	s.profile.mu.Lock()
-	own := s.profile.own
-	s.profile.mu.Unlock()
+	s.info.mu.Lock()
+	own := s.info.own
+	s.info.mu.Unlock()
 	s.out.Abort()
 	if own != nil {
 		own.Close()

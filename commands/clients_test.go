@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
-	"github.com/lockproxy/lockproxy/commands/table"
+	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
 // clientUpstream numbers its connections from 101 on, and lists all of them but those
@@ -33,7 +33,7 @@ func clientUpstream(dead ...int) func(l *link, args []string) (string, bool) {
 	}
 }
 
-func TestClientIDIsTheProxys(t *testing.T) {
+func TestTranslate_ClientIDIsTheProxys(t *testing.T) {
 	s := newStage(t, Options{}, clientUpstream())
 	s.enter(t)
 	p := s.enter(t)
@@ -43,8 +43,8 @@ func TestClientIDIsTheProxys(t *testing.T) {
 	p.want(t, "+OK\r\n:2\r\n")
 }
 
-// TestClientCommandsThatAreRefused reach the client in the upstream's words.
-func TestClientCommandsThatAreRefused(t *testing.T) {
+// TestTranslate_RefusalsPassThrough reach the client in the upstream's words.
+func TestTranslate_RefusalsPassThrough(t *testing.T) {
 	s := newStage(t, Options{}, func(_ *link, args []string) (string, bool) {
 		return "-NOPERM no\r\n", args[0] == "CLIENT"
 	})
@@ -56,7 +56,7 @@ func TestClientCommandsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestClientKillGoesUpstreamHarmlessly(t *testing.T) {
+func TestHarmlessKill(t *testing.T) {
 	for _, tt := range []struct{ sent, want string }{
 		{"CLIENT KILL 1.2.3.4:5", "CLIENT KILL -"},
 		{"CLIENT KILL ID 7", "CLIENT KILL ID 7 ADDR -"},
@@ -67,23 +67,23 @@ func TestClientKillGoesUpstreamHarmlessly(t *testing.T) {
 		{"CLIENT KILL ID 7 addr", "CLIENT KILL ADDR - ID 7 addr"},
 		{"CLIENT KILL", "CLIENT KILL"},
 	} {
-		if got, want := string(harmless(words(tt.sent))), string(resp.AppendCommand(nil, words(tt.want)...)); got != want {
+		if got, want := string(harmlessKill(words(tt.sent))), string(resp.AppendCommand(nil, words(tt.want)...)); got != want {
 			t.Errorf("%s: %q", tt.sent, got)
 		}
 	}
 }
 
 // TestKillingMeans: by what the proxy knows of two clients.
-func TestKillingMeans(t *testing.T) {
+func TestKillFilter_Matches(t *testing.T) {
 	now := time.Now()
 	d := &Dispatcher{}
 	me, other := &Session{d: d}, &Session{d: d}
 	for _, s := range []*Session{me, other} {
-		s.profile.Peer = Peer{ID: 1, Addr: "1.1.1.1:1", LocalAddr: "2.2.2.2:2"}
-		s.profile.since, s.profile.heard, s.profile.queued = now.Add(-10*time.Second), now, -1
+		s.info.Peer = Peer{ID: 1, Addr: "1.1.1.1:1", LocalAddr: "2.2.2.2:2"}
+		s.info.connectedAt, s.info.lastActive, s.info.queued = now.Add(-10*time.Second), now, -1
 	}
-	other.profile.ID, other.profile.identity.User, other.profile.flags = 2, "app", "P"
-	other.profile.library = clientLibrary{"jedis", "5"}
+	other.info.ID, other.info.identity.User, other.info.flags = 2, "app", "P"
+	other.info.library = clientLibrary{"jedis", "5"}
 	for _, tt := range []struct {
 		filter        string
 		me, other, ok bool
@@ -117,10 +117,10 @@ func TestKillingMeans(t *testing.T) {
 		if !ok {
 			continue
 		}
-		if got := k.means(ownListing().row(me, now), true); got != tt.me {
+		if got := k.matches(proxyListing().anyEntryOf(me, now), true); got != tt.me {
 			t.Errorf("%s: means the one who asks: %v", tt.filter, got)
 		}
-		if got := k.means(ownListing().row(other, now), false); got != tt.other {
+		if got := k.matches(proxyListing().anyEntryOf(other, now), false); got != tt.other {
 			t.Errorf("%s: means the other: %v", tt.filter, got)
 		}
 	}
@@ -128,7 +128,7 @@ func TestKillingMeans(t *testing.T) {
 
 // TestRowsAreJoined: a client with a connection of its own has the upstream's row, by
 // the number there; another one what the proxy knows, in the same fields.
-func TestRowsAreJoined(t *testing.T) {
+func TestParseEntry_PathWithSpaces(t *testing.T) {
 	s := newStage(t, Options{}, clientUpstream())
 	shared, own := s.enter(t), s.enter(t)
 	shared.do(t, "CLIENT SETNAME b", "SELECT 4")
@@ -144,7 +144,7 @@ func TestRowsAreJoined(t *testing.T) {
 
 // TestDeadAreNotListed: the upstream no longer has the connection of a client that
 // has state there.
-func TestDeadAreNotListed(t *testing.T) {
+func TestListing_LeavesOutEndedConnections(t *testing.T) {
 	for _, tt := range []struct {
 		before string
 		listed bool
@@ -164,9 +164,9 @@ func TestDeadAreNotListed(t *testing.T) {
 	}
 }
 
-func TestRowKeepsTheUpstreamsFields(t *testing.T) {
+func TestListing_KeepsUpstreamFields(t *testing.T) {
 	line := "id=1 addr=/a path/s:0 laddr=/x:0 fd=8 name= new=1"
-	r := parseRow(line)
+	r := parseEntry(line)
 	if got := string(r.appendTo(nil)); got != line+"\n" {
 		t.Errorf("%q became %q", line, got)
 	}
@@ -179,14 +179,14 @@ func TestRowKeepsTheUpstreamsFields(t *testing.T) {
 	}
 }
 
-func TestLastCommandIsNamedInFull(t *testing.T) {
+func TestLastCommand_NamesSubcommand(t *testing.T) {
 	for _, tt := range []struct{ sent, want string }{
 		{"GET k", "get"}, {"get k", "get"}, {"CLIENT LIST", "client|list"}, {"config GET x", "config|get"}, {"CONFIG", "config"},
 		{"AUTH secret", "auth"}, {"LOCK a", "lock"}, {"XGROUP CREATE s g 0", "xgroup|create"}, {"hunter2", "NULL"}, // a secret in the wrong place, maybe
 	} {
 		var l lastCommand
 		l.note(words(tt.sent))
-		if got := l.in(table.Builtin()); got != tt.want {
+		if got := l.nameIn(spec.Builtin()); got != tt.want {
 			t.Errorf("%s: %s", tt.sent, got)
 		}
 		if strings.Contains(string(l.sub[:]), "secret") {
@@ -194,7 +194,7 @@ func TestLastCommandIsNamedInFull(t *testing.T) {
 		}
 	}
 	var l lastCommand
-	if got := l.in(table.Builtin()); got != "NULL" {
+	if got := l.nameIn(spec.Builtin()); got != "NULL" {
 		t.Errorf("none: %s", got)
 	}
 }
@@ -212,7 +212,7 @@ func TestRedirectArg(t *testing.T) {
 
 // TestConnectionGivenToSomebodyElse: a client that authenticates, or changes its
 // database, while another opens a connection for it must not act on that as before.
-func TestConnectionGivenToSomebodyElse(t *testing.T) {
+func TestAdoptedConn_NotAfterIdentityChange(t *testing.T) {
 	for _, becomes := range []string{"AUTH u pw", "SELECT 3", "HELLO 3"} {
 		s := newStage(t, Options{}, clientUpstream())
 		p := s.enter(t)
@@ -222,7 +222,7 @@ func TestConnectionGivenToSomebodyElse(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.do(t, becomes)
-		p.give(&gift{c, before})
+		p.offerConn(&adoptedConn{c, before})
 		p.do(t, "MULTI", "GET k")
 		if s.await(t, "GET k").id == 0 {
 			t.Errorf("after %s the client is on a connection from before", becomes)
@@ -235,7 +235,7 @@ func TestConnectionGivenToSomebodyElse(t *testing.T) {
 
 // TestNumberOfARestartedUpstream: what hung up has no number any more, though the proxy
 // has not read that far: the upstream may have given it to another connection since.
-func TestNumberOfARestartedUpstream(t *testing.T) {
+func TestLiveUpstreamID_NotAfterRestart(t *testing.T) {
 	for _, command := range []string{"CLIENT KILL ID 1", "CLIENT UNBLOCK 1", "CLIENT TRACKING ON REDIRECT 1"} {
 		s := newStage(t, Options{}, clientUpstream())
 		victim := s.enter(t)
@@ -258,7 +258,7 @@ func TestNumberOfARestartedUpstream(t *testing.T) {
 }
 
 // TestBlindCommands: where the proxy cannot find the reply, ids are still the proxy's.
-func TestBlindCommands(t *testing.T) {
+func TestTranslateBlind(t *testing.T) {
 	for _, before := range [][]string{{"CLIENT REPLY SKIP"}, {"SUBSCRIBE c", "MULTI"}} {
 		s := newStage(t, Options{}, clientUpstream())
 		p, blocked := s.enter(t), s.enter(t)
@@ -268,7 +268,7 @@ func TestBlindCommands(t *testing.T) {
 		p.do(t, "CLIENT KILL ID 2", "CLIENT KILL TYPE normal", "CLIENT UNBLOCK 2", "CLIENT UNBLOCK 77", "CLIENT TRACKING ON REDIRECT 2", "CLIENT LIST")
 		s.await(t, "CLIENT LIST")
 		want := []string{
-			"CLIENT KILL ID 2 ADDR -", "CLIENT KILL TYPE normal ADDR -", fmt.Sprint("CLIENT UNBLOCK ", number), fmt.Sprint("CLIENT UNBLOCK ", int64(nobody)),
+			"CLIENT KILL ID 2 ADDR -", "CLIENT KILL TYPE normal ADDR -", fmt.Sprint("CLIENT UNBLOCK ", number), fmt.Sprint("CLIENT UNBLOCK ", int64(noClientID)),
 			fmt.Sprint("CLIENT TRACKING ON REDIRECT ", number), "CLIENT LIST",
 		}
 		got := slices.DeleteFunc(s.sent("CLIENT"), func(c string) bool { return strings.HasPrefix(c, "CLIENT REPLY") })

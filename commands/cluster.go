@@ -23,7 +23,7 @@ func (s *Session) leavePinned(k kind) {
 	if s.mode != onPinned || !s.inCluster() || k == watch || k == unwatch || k == multi {
 		return
 	}
-	if s.flushBatches(); s.replies.Owed() == 0 && !s.tx.unsure { // else settle has not seen the last replies
+	if s.flushBatches(); s.replies.Pending() == 0 && !s.tx.unsure { // else settle has not seen the last replies
 		s.mode = onShared
 	}
 }
@@ -79,7 +79,7 @@ func mayUnwatch(k kind, args [][]byte) bool {
 func (s *Session) sendNoRedirect(raw []byte, heard func([]byte)) {
 	c := &request{raw: raw, slot: noSlot, at: s.pinnedPool, noRedirect: true}
 	if heard != nil {
-		c.observer = &tap{heard: heard}
+		c.observer = &observer{observe: heard}
 	}
 	s.sendPinned(c)
 }
@@ -125,9 +125,9 @@ func (s *Session) runBlocking(ctx context.Context, p route, raw []byte) bool {
 }
 
 // blockedUntilReply lists the client as blocked until the reply has come.
-func (s *Session) blockedUntilReply() *tap {
-	s.profile.blocked.Store(true)
-	return &tap{heard: func([]byte) { s.profile.blocked.Store(false) }}
+func (s *Session) blockedUntilReply() *observer {
+	s.info.blocked.Store(true)
+	return &observer{observe: func([]byte) { s.info.blocked.Store(false) }}
 }
 
 // sendAlone sends a command that may block on a connection for it alone.
@@ -255,7 +255,7 @@ func (s *Session) refuseQueued(reply string) bool {
 	s.flushBatches()
 	unknown := resp.AppendCommand(nil, "LOCKPROXY.REFUSED")
 	s.keepQueued(unknown)
-	s.replies.ExpectSwapped(s.pinned, []byte(reply))
+	s.replies.ExpectReplaced(s.pinned, []byte(reply))
 	s.send(s.pinned, unknown, 1)
 	return true
 }
@@ -326,7 +326,7 @@ func (s *Session) askMasters(ctx context.Context, commands ...[]byte) (replies [
 		for _, c := range commands {
 			answers[i] = make(chan []byte, 1)
 			got := answers[i]
-			s.replies.ExpectCaught(conn, func(reply []byte) { got <- reply })
+			s.replies.ExpectCaptured(conn, func(reply []byte) { got <- reply })
 			s.send(conn, c, 1)
 		}
 	}

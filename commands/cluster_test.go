@@ -129,8 +129,8 @@ func TestReadFailsBehindAsking(t *testing.T) {
 	conn := new(upstream.Conn)
 	c.Fail(conn, 1, false, errLost) // ASKING
 	c.Fail(conn, 1, false, errLost)
-	if again != 1 || c.done || r.Owed() != 1 {
-		t.Errorf("sent on %d times, done %v, owed %d", again, c.done, r.Owed())
+	if again != 1 || c.done || r.Pending() != 1 {
+		t.Errorf("sent on %d times, done %v, owed %d", again, c.done, r.Pending())
 	}
 }
 
@@ -142,8 +142,8 @@ func TestFailedPartsAreForgotten(t *testing.T) {
 	conn := new(upstream.Conn)
 	c.Deliver(conn, []byte("$100\r\nabc"), 0)
 	c.Fail(conn, 1, true, errLost)
-	if r.kept != 0 || r.Owed() != 0 {
-		t.Errorf("kept %d, owed %d", r.kept, r.Owed())
+	if r.buffered != 0 || r.Pending() != 0 {
+		t.Errorf("kept %d, owed %d", r.buffered, r.Pending())
 	}
 }
 
@@ -161,7 +161,7 @@ func TestStateLostInAPipeline(t *testing.T) {
 			p.do(t, state)
 			p.want(t, "+OK\r\n")
 			late := make(chan struct{})
-			p.replies.lost = func(c *upstream.Conn) { <-late; p.connLost(c) }
+			p.replies.onLost = func(c *upstream.Conn) { <-late; p.connLost(c) }
 			p.stateful.Load().Close()
 			p.do(t, "MULTI", "SET bar 1", "EXEC", "SET bar 2")
 			close(late)
@@ -239,8 +239,8 @@ func TestWaitingRepliesTakeBoundedMemory(t *testing.T) {
 		t.Errorf("one reply is owed, and there is room for %d", cap(r.queue))
 	}
 	last.Deliver(conn, []byte(":1\r\n"), 1)
-	if r.Owed() != 0 || r.out.(*tape).String() != strings.Repeat(":1\r\n", 100_001) {
-		t.Errorf("owed %d, got %d bytes", r.Owed(), r.out.(*tape).Len())
+	if r.Pending() != 0 || r.out.(*tape).String() != strings.Repeat(":1\r\n", 100_001) {
+		t.Errorf("owed %d, got %d bytes", r.Pending(), r.out.(*tape).Len())
 	}
 }
 
@@ -281,7 +281,7 @@ func listening(l *link, args []string) (string, bool) {
 }
 
 // TestSubscriberBecomesAnother: what it subscribes to from then on it must be allowed to.
-func TestSubscriberBecomesAnother(t *testing.T) {
+func TestSubscriber_Authenticates(t *testing.T) {
 	d := newDuo(t, listening)
 	p := d.enter(t)
 	p.do(t, "HELLO 3", "SUBSCRIBE a")
@@ -298,7 +298,7 @@ func TestSubscriberBecomesAnother(t *testing.T) {
 
 // TestSlotWithSeveralShardChannelsMoves: the client goes on to listen, on one connection,
 // which ends with it.
-func TestSlotWithSeveralShardChannelsMoves(t *testing.T) {
+func TestSubscriber_SlotMoves(t *testing.T) {
 	d := newDuo(t, listening)
 	p := d.enter(t)
 	const n = 20
@@ -325,7 +325,7 @@ func TestSlotWithSeveralShardChannelsMoves(t *testing.T) {
 }
 
 // TestNewMasterIsListenedTo: it tells of its keys, too.
-func TestNewMasterIsListenedTo(t *testing.T) {
+func TestSubscriber_NewMaster(t *testing.T) {
 	d := newDuo(t, listening)
 	d.up.SetTopology(d.halves(t, d.fake))
 	p := d.enter(t)
@@ -344,7 +344,7 @@ func TestNewMasterIsListenedTo(t *testing.T) {
 
 // TestTrackingEndsBeforeTheProtocol: what a client is told when its connections are given
 // up is in the protocol that it speaks then.
-func TestTrackingEndsBeforeTheProtocol(t *testing.T) {
+func TestTracking_EndsBeforeProtocolChange(t *testing.T) {
 	const all = ">2\r\n$10\r\ninvalidate\r\n_\r\n"
 	for _, tt := range []struct{ end, want string }{
 		{"RESET", all + "+RESET\r\n"},
@@ -366,7 +366,7 @@ func TestTrackingEndsBeforeTheProtocol(t *testing.T) {
 }
 
 // TestLostTrackedConnectionEndsTheClient: also when another was refused before.
-func TestLostTrackedConnectionEndsTheClient(t *testing.T) {
+func TestTracking_LostConnectionEndsClient(t *testing.T) {
 	d := newDuo(t, nil)
 	d.second.answer = func(_ *link, args []string) (string, bool) { return "-NOPERM no\r\n", args[0] == "CLIENT" }
 	p := d.enter(t)
@@ -424,9 +424,9 @@ func TestTooMuchIsNotKept(t *testing.T) {
 	big, part := new(request), new(request)
 	r.ExpectRequest(big)
 	r.ExpectFanIn([]*request{part}, mergeMin)
-	r.ExpectEdited(a, func(reply []byte) ([]byte, bool) { return reply[:1000], false })
+	r.ExpectRewritten(a, func(reply []byte) ([]byte, bool) { return reply[:1000], false })
 	caught := []byte("nothing")
-	r.ExpectCaught(a, func(reply []byte) { caught = reply })
+	r.ExpectCaptured(a, func(reply []byte) { caught = reply })
 	big.Deliver(a, []byte("$1000000\r\n"), 0)
 	for range 1000 {
 		big.Deliver(a, make([]byte, 1000), 0)
@@ -440,7 +440,7 @@ func TestTooMuchIsNotKept(t *testing.T) {
 	r.Deliver(a, []byte("+OK\r\n"), 1)
 	r.Deliver(a, []byte("+OK\r\n"), 1)
 	r.Deliver(first, []byte("+OK\r\n"), 1)
-	if r.Owed() != 0 || caught != nil {
-		t.Errorf("owed %d, caught %q", r.Owed(), caught)
+	if r.Pending() != 0 || caught != nil {
+		t.Errorf("owed %d, caught %q", r.Pending(), caught)
 	}
 }

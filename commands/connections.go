@@ -10,7 +10,7 @@ import (
 )
 
 // needsPinned says that no command of the session may travel on a shared connection.
-func (s *Session) needsPinned() bool { return s.unshared() || s.d.isPaused() || s.named.Load() }
+func (s *Session) needsPinned() bool { return s.unshared() || s.d.isPaused() || s.referenced.Load() }
 
 func (s *Session) unshared() bool { return s.d.opt.Unshared && !s.perCommandNode() }
 
@@ -29,7 +29,7 @@ func (s *Session) backToShared() {
 	if s.mode == onShared && s.lane == upstream.MainClass && !s.blocking || s.mode == onPassthrough {
 		return
 	}
-	if s.batched > 0 || s.replies.Owed() > 0 {
+	if s.batched > 0 || s.replies.Pending() > 0 {
 		return
 	}
 	s.blocking, s.lane = false, upstream.MainClass
@@ -50,7 +50,7 @@ func (s *Session) applyChanges(c changes) {
 			s.pinned.ClearLogin()
 		}
 		s.id.User, s.id.Secret, s.id.Proto = c.id.User, c.id.Secret, c.id.Proto
-		s.sawAt = time.Time{}
+		s.adminCheckedAt = time.Time{}
 		s.returnShared()
 	}
 	if c.db != nil && *c.db != s.id.DB {
@@ -106,7 +106,7 @@ func (s *Session) tryScript(raw []byte) bool {
 		if c == nil || !c.Alive() {
 			return false
 		}
-		if s.flushBatches(); s.replies.Owed() > 0 {
+		if s.flushBatches(); s.replies.Pending() > 0 {
 			return false
 		}
 		s.lane = upstream.ScriptClass
@@ -150,7 +150,7 @@ func (s *Session) flushBatch() {
 	run, n, c := s.batch, s.batched, s.conn()
 	s.batch, s.batched = nil, 0
 	if s.mode == onPassthrough {
-		s.replies.Ask()
+		s.replies.ExpectUncounted()
 		c.Send(run, 0, s.replies) // if it fails, lost has closed the client
 		return
 	}
@@ -172,7 +172,7 @@ func (s *Session) tryPin() bool {
 	}
 	if s.mode == onShared {
 		s.flushBatches()
-		if s.replies.Owed() > 0 {
+		if s.replies.Pending() > 0 {
 			return false
 		}
 		s.mode = onPinned
@@ -231,7 +231,7 @@ func (s *Session) openPinned(ctx context.Context, pool *upstream.Pool) error {
 	if s.pinned != nil && s.pinned.Alive() && s.pinnedPool == pool {
 		return nil
 	}
-	given := s.given.Swap(nil)
+	given := s.adopted.Swap(nil)
 	if s.closePinned(); s.ended.Load() {
 		if given != nil {
 			given.conn.Close()
@@ -243,7 +243,7 @@ func (s *Session) openPinned(ctx context.Context, pool *upstream.Pool) error {
 		return err
 	}
 	s.pinned, s.pinnedPool, s.infoChanged = c, pool, true
-	s.publish()
+	s.publishInfo()
 	if err := s.beginTracking(ctx, c); err != nil {
 		c.Close()
 		return err
@@ -256,7 +256,7 @@ func (s *Session) openPinned(ctx context.Context, pool *upstream.Pool) error {
 
 // takePinned is a connection for the session alone: what it was given, unless the client
 // has become somebody else since, or a new one.
-func (s *Session) takePinned(ctx context.Context, pool *upstream.Pool, given *gift) (*upstream.Conn, error) {
+func (s *Session) takePinned(ctx context.Context, pool *upstream.Pool, given *adoptedConn) (*upstream.Conn, error) {
 	if given != nil && given.id == s.id && given.conn.Alive() {
 		return given.conn, nil
 	}
@@ -324,7 +324,7 @@ func (s *Session) enqueueBlocking(raw []byte) bool {
 func (s *Session) markBlocking() {
 	if !s.blocking {
 		s.blocking, s.blockedAt = true, time.Now()
-		s.replies.Blocks(s.batched)
+		s.replies.MarkBlocking(s.batched)
 	}
 }
 
@@ -368,7 +368,7 @@ func (s *Session) ensureShared(ctx context.Context) bool {
 func (s *Session) returnShared() {
 	if s.router != nil && len(s.router.conns) > 0 {
 		s.router.drop(func(*upstream.Conn) bool { return true })
-		s.forgetTracked()
+		s.invalidateAll()
 	}
 	for lane := range s.shared {
 		s.returnLane(upstream.ConnClass(lane))
@@ -390,9 +390,9 @@ func (s *Session) closePinned() {
 	s.stateful.Store(nil)
 	s.mode = onShared
 	s.tx.forget()
-	s.dropGiven()
+	s.dropAdopted()
 	if s.pinned != nil {
-		s.forgetTracked()
+		s.invalidateAll()
 		s.pinned.Close()
 		s.pinned = nil
 	}
@@ -405,7 +405,7 @@ func (s *Session) ask(ctx context.Context, c *upstream.Conn, raw []byte) ([]byte
 		return nil, &upstream.DownError{Err: errLost}
 	}
 	got := make(chan []byte, 1)
-	s.replies.ExpectCaught(c, func(reply []byte) { got <- reply })
+	s.replies.ExpectCaptured(c, func(reply []byte) { got <- reply })
 	s.send(c, raw, 1)
 	select {
 	case reply := <-got:

@@ -9,7 +9,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
-	"github.com/lockproxy/lockproxy/commands/table"
+	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
 // A splitting is how a command whose keys are of several slots becomes one command
@@ -43,7 +43,7 @@ func (s *Session) trySplit(sp *splitRule, args [][]byte) bool {
 	var slots []int
 	places := map[int][]int{} // of a slot's keys, in order
 	for place, i := range at {
-		slot := table.Slot(args[i])
+		slot := spec.Slot(args[i])
 		if places[slot] == nil {
 			slots = append(slots, slot)
 		}

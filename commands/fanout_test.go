@@ -193,12 +193,12 @@ func TestAbsolute(t *testing.T) {
 	}
 }
 
-func TestMayBeAboutKeys(t *testing.T) {
+func TestMayMatchKeyspace(t *testing.T) {
 	for pattern, want := range map[string]bool{
 		"*": true, "?": true, "__key*": true, "__keyspace@0__:*": false, "_*": true, "[_a]*": true, `\__key*`: true,
 		"news*": false, "__keys": false, "__kez*": false, "": false, "x": false,
 	} {
-		if got := mayBeAboutKeys(pattern); got != want {
+		if got := mayMatchKeyspace(pattern); got != want {
 			t.Errorf("%q: %v", pattern, got)
 		}
 	}

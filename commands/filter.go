@@ -17,7 +17,7 @@ import (
 // Valkey from 8.1 on any, combined, and each version a few more. This knows all of
 // them. The upstream, which is asked first, says which may be used, and what is wrong
 // with their values.
-type filter struct {
+type clientFilter struct {
 	ids, notIDs []int64 // in order; nil: any, none
 	lastIDs     []int64 // those of the last ID, as they came
 	repeated    bool    // ID came more than once
@@ -27,13 +27,13 @@ type filter struct {
 
 // conditions are filters by name, but for those of ids and SKIPME: whether a row is of
 // a client that is meant.
-var conditions = map[string]func(r row, value string) bool{
+var conditions = map[string]func(r listEntry, value string) bool{
 	"ADDR": fieldIs("addr"), "LADDR": fieldIs("laddr"), "USER": fieldIs("user"), "NAME": fieldIs("name"), "DB": fieldIs("db"),
 	"LIB-NAME": fieldIs("lib-name"), "LIB-VER": fieldIs("lib-ver"),
-	"TYPE":   func(r row, value string) bool { return r.class() == className(value) },
-	"FLAGS":  func(r row, value string) bool { return hasLetters(flagsWithin(r.get("flags")), value) },
-	"CAPA":   func(r row, value string) bool { return hasLetters(r.get("capa"), value) },
-	"IP":     func(r row, value string) bool { return isAt(r.get("addr"), value) },
+	"TYPE":   func(r listEntry, value string) bool { return r.clientType() == clientTypeName(value) },
+	"FLAGS":  func(r listEntry, value string) bool { return hasLetters(flagsWithin(r.get("flags")), value) },
+	"CAPA":   func(r listEntry, value string) bool { return hasLetters(r.get("capa"), value) },
+	"IP":     func(r listEntry, value string) bool { return hasHost(r.get("addr"), value) },
 	"MAXAGE": fieldIsLeast("age"), "IDLE": fieldIsLeast("idle"),
 }
 
@@ -43,12 +43,12 @@ var atUpstream = []string{"FLAGS", "NOT-FLAGS", "CAPA", "NOT-CAPA", "IDLE"}
 
 // fieldIs is a condition on a field that is empty for a client that has no such thing,
 // which no value means.
-func fieldIs(key string) func(row, string) bool {
-	return func(r row, value string) bool { return value != "" && r.get(key) == value }
+func fieldIs(key string) func(listEntry, string) bool {
+	return func(r listEntry, value string) bool { return value != "" && r.get(key) == value }
 }
 
-func fieldIsLeast(key string) func(row, string) bool {
-	return func(r row, value string) bool {
+func fieldIsLeast(key string) func(listEntry, string) bool {
+	return func(r listEntry, value string) bool {
 		least, ok := parseID([]byte(value))
 		return ok && r.number(key) >= least
 	}
@@ -67,14 +67,14 @@ func hasLetters(text, letters string) bool {
 	return !strings.ContainsFunc(letters, func(l rune) bool { return !strings.ContainsRune(text, l) })
 }
 
-// isAt says that an address, host:port, is at a host. A Unix socket is at none.
-func isAt(addr, host string) bool {
+// hasHost says that an address, host:port, is at a host. A Unix socket is at none.
+func hasHost(addr, host string) bool {
 	i := strings.LastIndexByte(addr, ':')
 	return i >= 0 && addr[i:] != ":0" && strings.TrimSuffix(strings.TrimPrefix(addr[:i], "["), "]") == host
 }
 
-// className is a type of clients under its one name; empty if there is no such type.
-func className(name string) string {
+// clientTypeName is a type of clients under its one name; empty if there is no such type.
+func clientTypeName(name string) string {
 	switch name = strings.ToLower(name); name {
 	case "slave":
 		return "replica"
@@ -102,8 +102,8 @@ func conditionName(arg []byte) string {
 
 // parseFilter reads what follows CLIENT LIST or KILL. It is false if that is no filter
 // known here. Of a condition that comes more than once the last counts.
-func parseFilter(args [][]byte, skipMe bool) (f filter, ok bool) {
-	f = filter{values: map[string]string{}, skipMe: skipMe}
+func parseFilter(args [][]byte, skipMe bool) (f clientFilter, ok bool) {
+	f = clientFilter{values: map[string]string{}, skipMe: skipMe}
 	for len(args) > 0 {
 		n := f.take(args)
 		if n == 0 {
@@ -118,7 +118,7 @@ func parseFilter(args [][]byte, skipMe bool) (f filter, ok bool) {
 
 // take reads the one that args begin with, and returns how many of them it is: none if
 // it is not known. Of a type that is not known NOT-TYPE would mean everybody.
-func (f *filter) take(args [][]byte) int {
+func (f *clientFilter) take(args [][]byte) int {
 	switch {
 	case is(args[0], "ID") || is(args[0], "NOT-ID"):
 		ids := idsIn(args[1:])
@@ -131,7 +131,7 @@ func (f *filter) take(args [][]byte) int {
 		return 2
 	}
 	name, value := conditionName(args[0]), string(args[1])
-	if name == "" || strings.HasSuffix(name, "TYPE") && className(value) == "" {
+	if name == "" || strings.HasSuffix(name, "TYPE") && clientTypeName(value) == "" {
 		return 0
 	}
 	f.values[name] = value
@@ -151,7 +151,7 @@ func idsIn(args [][]byte) []int64 {
 	return ids
 }
 
-func (f *filter) addIDs(ids []int64, meant bool) {
+func (f *clientFilter) addIDs(ids []int64, meant bool) {
 	if !meant {
 		f.notIDs = append(f.notIDs, ids...)
 		return
@@ -164,12 +164,12 @@ func (f *filter) addIDs(ids []int64, meant bool) {
 }
 
 // onlyLastIDs is for an upstream that lets the last ID count, as any other filter.
-func (f *filter) onlyLastIDs() {
+func (f *clientFilter) onlyLastIDs() {
 	f.ids = slices.Sorted(slices.Values(f.lastIDs))
 }
 
-// means says that the client of a row is one of those that are meant. self: it asks.
-func (f *filter) means(r row, self bool) bool {
+// matches says that the client of a row is one of those that are meant. self: it asks.
+func (f *clientFilter) matches(r listEntry, self bool) bool {
 	id := r.number("id")
 	_, named := slices.BinarySearch(f.ids, id)
 	_, notNamed := slices.BinarySearch(f.notIDs, id)
@@ -186,25 +186,25 @@ func (f *filter) means(r row, self bool) bool {
 }
 
 // needsUpstream says that rows from the upstream are needed to tell who is meant.
-func (f *filter) needsUpstream() bool {
+func (f *clientFilter) needsUpstream() bool {
 	return slices.ContainsFunc(atUpstream, func(name string) bool { _, ok := f.values[name]; return ok })
 }
 
-// wholeList is a CLIENT LIST of everybody.
-var wholeList = resp.AppendCommand(nil, "CLIENT", "LIST")
+// listAll is a CLIENT LIST of everybody.
+var listAll = resp.AppendCommand(nil, "CLIENT", "LIST")
 
 // combinesFilters reports whether the upstream combines filters as Valkey does, at a
 // CLIENT LIST that it takes. Then a second ID adds to the first, and clients are listed
 // as they came; in Redis the last one counts, and they are listed in its order.
 func (s *Session) combinesFilters(ctx context.Context, list [][]byte) bool {
-	return s.isTaken(ctx, append(slices.Clone(list), []byte("SKIPME"), []byte("NO")))
+	return s.isAccepted(ctx, append(slices.Clone(list), []byte("SKIPME"), []byte("NO")))
 }
 
-// anyList is a CLIENT LIST that every upstream takes.
-var anyList = [][]byte{[]byte("CLIENT"), []byte("LIST"), []byte("ID"), strconv.AppendInt(nil, nobody, 10)}
+// listNobody is a CLIENT LIST that every upstream takes.
+var listNobody = [][]byte{[]byte("CLIENT"), []byte("LIST"), []byte("ID"), strconv.AppendInt(nil, noClientID, 10)}
 
-// isTaken asks the upstream a command beside what the client has sent, for the client.
-func (s *Session) isTaken(ctx context.Context, args [][]byte) bool {
+// isAccepted asks the upstream a command beside what the client has sent, for the client.
+func (s *Session) isAccepted(ctx context.Context, args [][]byte) bool {
 	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainClass, s.hint)
 	if err != nil {
 		return false

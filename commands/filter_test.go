@@ -16,7 +16,7 @@ id=5 addr=10.0.0.11:4 laddr=127.0.0.1:6379 fd=12 name= age=0 idle=0 flags=xe cap
 `
 
 // TestFilterMeans: client 1 asks.
-func TestFilterMeans(t *testing.T) {
+func TestClientFilter_Matches(t *testing.T) {
 	for _, tt := range []struct{ filter, want string }{
 		{"", "1 2 3 4 5"},
 		{"ID 4 1 99 4", "1 4"},
@@ -70,7 +70,7 @@ func TestFilterMeans(t *testing.T) {
 		f, ok := parseFilter(words(tt.filter), false)
 		var got []string
 		for line := range strings.Lines(rowsToFilter) {
-			if r := parseRow(strings.TrimSuffix(line, "\n")); ok && f.means(r, r.get("id") == "1") {
+			if r := parseEntry(strings.TrimSuffix(line, "\n")); ok && f.matches(r, r.get("id") == "1") {
 				got = append(got, r.get("id"))
 			}
 		}
@@ -106,7 +106,7 @@ func filteringUpstream(combines bool) func(l *link, args []string) (string, bool
 
 // TestListAsTheUpstreamTakesIt: which filters there are, and in which order ids are
 // listed, is as it would be there.
-func TestListAsTheUpstreamTakesIt(t *testing.T) {
+func TestClientList_ByUpstream(t *testing.T) {
 	for _, tt := range []struct {
 		filter         string
 		redis, combine string // ids that are listed, or the error
@@ -156,7 +156,7 @@ func TestListAsTheUpstreamTakesIt(t *testing.T) {
 func listedIDs(list string) string {
 	var ids []string
 	for line := range strings.Lines(list) {
-		if r := parseRow(strings.TrimSpace(line)); r.get("id") != "" {
+		if r := parseEntry(strings.TrimSpace(line)); r.get("id") != "" {
 			ids = append(ids, r.get("id"))
 		}
 	}
@@ -164,7 +164,7 @@ func listedIDs(list string) string {
 }
 
 // TestKillAsTheUpstreamTakesIt: of ids that are named twice Redis takes the last.
-func TestKillAsTheUpstreamTakesIt(t *testing.T) {
+func TestClientKill_ByUpstream(t *testing.T) {
 	for _, tt := range []struct {
 		filter         string
 		redis, combine string
@@ -189,8 +189,8 @@ func TestKillAsTheUpstreamTakesIt(t *testing.T) {
 	}
 }
 
-// TestListShowsTheLibrary that a client uses, which its shared connection has not said.
-func TestListShowsTheLibrary(t *testing.T) {
+// TestClientList_ShowsLibrary that a client uses, which its shared connection has not said.
+func TestClientList_ShowsLibrary(t *testing.T) {
 	s := newStage(t, Options{}, func(_ *link, args []string) (string, bool) {
 		if strings.Join(args, " ") == "CLIENT LIST" {
 			return bulkOf("id=101 flags=N capa=r lib-name=c lib-ver=1\n"), true

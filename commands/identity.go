@@ -16,7 +16,7 @@ import (
 // a Cluster it may have none all the same, when another node was needed and could not
 // be reached.
 func (s *Session) mustStayPinned() bool {
-	return s.pinnedForLife || s.watching || s.named.Load() && s.pinned != nil && s.pinned.Alive()
+	return s.pinnedForLife || s.watching || s.referenced.Load() && s.pinned != nil && s.pinned.Alive()
 }
 
 // authIdentity is who an AUTH that can succeed makes of the client.
@@ -51,7 +51,7 @@ func (s *Session) passthroughIdentity(id upstream.Identity) {
 	if id.User == s.id.User && id.Secret == s.id.Secret {
 		return
 	}
-	s.id.User, s.id.Secret, s.sawAt = id.User, id.Secret, time.Time{}
+	s.id.User, s.id.Secret, s.adminCheckedAt = id.User, id.Secret, time.Time{}
 	s.pinned.SetLogin(s.id)
 	s.returnShared()
 }
@@ -82,10 +82,10 @@ func (s *Session) changeUsers(ctx context.Context, raw []byte, args [][]byte) {
 	}
 	s.flushBatches()
 	c := s.conn()
-	s.replies.ExpectTapped(c, func(begin []byte) {
+	s.replies.ExpectObserved(c, func(begin []byte) {
 		if begin[0] != '-' { // one that may not must not cost the others a question each
 			s.d.opt.Upstream.Revalidate()
-			s.d.access.changed()
+			s.d.acl.invalidate()
 		}
 	}, nil)
 	s.send(c, raw, 1)
@@ -99,7 +99,7 @@ func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 		s.runRaw(ctx, raw, args)
 		return
 	case h.proto == 0:
-		s.runExchange(ctx, raw, args) // it changes nothing
+		s.runTranslated(ctx, raw, args) // it changes nothing
 		return
 	case !ok, h.name != nil && !validName(h.name), h.auth && len(h.user) == 0:
 		s.runPinnedForLife(ctx, raw, args) // Redis 7.0 authenticates before it looks at the rest
@@ -183,14 +183,14 @@ func (s *Session) moveToIdentity(ctx context.Context, c *upstream.Conn, id upstr
 
 // changeSubscriberIdentity makes the connections that have subscriptions the user's, too.
 func (s *Session) changeSubscriberIdentity(ctx context.Context) {
-	if s.ears != nil && s.ears.become(ctx, s.id) != nil {
+	if s.subscriber != nil && s.subscriber.authenticate(ctx, s.id) != nil {
 		s.closeAfterReplies()
 	}
 }
 
 // replyIdentity gives the client the reply to its HELLO, AUTH or SELECT.
 func (s *Session) replyIdentity(reply []byte) {
-	reply, _ = s.editHello(reply)
+	reply, _ = s.rewriteHello(reply)
 	s.replies.Local(reply)
 }
 
@@ -198,14 +198,14 @@ func (s *Session) replyIdentity(reply []byte) {
 func (s *Session) useIdentity(c *upstream.Conn, id upstream.Identity) {
 	s.closePinned()
 	s.returnShared()
-	s.shared[upstream.MainClass], s.sawAt = c, time.Time{}
+	s.shared[upstream.MainClass], s.adminCheckedAt = c, time.Time{}
 	s.setIdentity(id)
 }
 
 // setIdentity notes who the client is from now on, and in which protocol.
 func (s *Session) setIdentity(id upstream.Identity) {
-	if s.id = id; s.ears != nil {
-		s.ears.speak(id)
+	if s.id = id; s.subscriber != nil {
+		s.subscriber.setIdentity(id)
 	}
 }
 
@@ -225,7 +225,7 @@ func (s *Session) changeIdentityPinned(ctx context.Context, id upstream.Identity
 	if id.User != s.id.User || id.Secret != s.id.Secret {
 		s.pinned.SetLogin(id)
 	}
-	s.sawAt = time.Time{}
+	s.adminCheckedAt = time.Time{}
 	s.setIdentity(id)
 	s.returnShared()
 	s.changeSubscriberIdentity(ctx)
@@ -263,25 +263,25 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 // returns when its reply, which m knows, has come: then everything before has been
 // answered too, which may take as long as a command that blocks. It is false if the
 // connection is lost, ctx ends, or the client has left rawGrace ago.
-func (s *Session) sync(ctx context.Context, command []byte, m *mark) bool {
-	m.seen = make(chan struct{})
+func (s *Session) sync(ctx context.Context, command []byte, m *barrier) bool {
+	m.reached = make(chan struct{})
 	s.pinned.DeliverSingly(true)
 	defer s.setStepping()
-	s.replies.Await(m)
-	defer s.replies.Forget(m)
+	s.replies.SetBarrier(m)
+	defer s.replies.DropBarrier(m)
 	if s.pinned.Send(command, 0, s.replies) != nil {
 		return false
 	}
 	select {
-	case <-m.seen:
+	case <-m.reached:
 		return true
 	case <-s.clientCtx.Done():
-		s.await(ctx, m.seen, replyGrace)
+		s.await(ctx, m.reached, replyGrace)
 	case <-s.pinned.Done():
 	case <-ctx.Done():
 	}
 	select {
-	case <-m.seen:
+	case <-m.reached:
 		return true
 	default:
 		return false
@@ -291,7 +291,7 @@ func (s *Session) sync(ctx context.Context, command []byte, m *mark) bool {
 // reset makes the session one that has said nothing.
 func (s *Session) reset(ctx context.Context, raw []byte) {
 	if s.mode == onPassthrough {
-		m := &mark{shown: true, is: func(reply []byte) bool { return string(reply) == "+RESET\r\n" }}
+		m := &barrier{visible: true, matches: func(reply []byte) bool { return string(reply) == "+RESET\r\n" }}
 		if s.mayNotAnswer { // it may not be answered, but what follows it is
 			var question []byte
 			question, m = s.barrier()
@@ -305,20 +305,20 @@ func (s *Session) reset(ctx context.Context, raw []byte) {
 		if s.idle(ctx) != nil {
 			return
 		}
-		s.closeEars()
+		s.closeSubscriber()
 	}
 	counted := s.mode != onPassthrough
 	s.closePinned()
 	s.returnShared()
 	s.name, s.id = nil, s.d.opt.Upstream.DefaultIdentity()
 	s.watching, s.pinnedForLife, s.mayNotAnswer, s.isReplica = false, false, false, false
-	s.hush = hush{}
-	s.named.Store(false)
+	s.replyMode = replyMode{}
+	s.referenced.Store(false)
 	s.subs = subscriptions{}
 	if s.router != nil {
 		s.router.tracking, s.router.caching = nil, nil
 	}
-	s.taken, s.sawAt = taken{}, time.Time{}
+	s.implicit, s.adminCheckedAt = implicitOwners{}, time.Time{}
 	if counted {
 		s.replies.Local([]byte("+RESET\r\n"))
 	}
@@ -330,7 +330,7 @@ func (s *Session) awaitReplies(ctx context.Context) bool {
 	if s.mode != onPassthrough {
 		return s.idle(ctx) == nil
 	}
-	if s.mayNotAnswer && !s.hush.loud() {
+	if s.mayNotAnswer && !s.replyMode.on() {
 		return true
 	}
 	question, m := s.barrier()
@@ -340,13 +340,13 @@ func (s *Session) awaitReplies(ctx context.Context) bool {
 // barrier is a command without effect, and its reply, which is that of no other command: one that no upstream
 // knows. Valkey from 9.1 on tells clients that have not authenticated no more than that they must;
 // these are in no subscription and no transaction, and may say HELLO, here with an option that there is not.
-func (s *Session) barrier() (raw []byte, m *mark) {
+func (s *Session) barrier() (raw []byte, m *barrier) {
 	token := rand.Text()
 	raw = resp.AppendCommand(nil, token)
 	if s.pinned != nil && s.pinned.Unauthenticated() {
 		raw = resp.AppendCommand(nil, "HELLO", "2", token)
 	}
-	return raw, &mark{is: func(reply []byte) bool {
+	return raw, &barrier{matches: func(reply []byte) bool {
 		return len(reply) > 0 && reply[0] == '-' && bytes.Contains(reply, []byte(token))
 	}}
 }
@@ -355,7 +355,7 @@ func (s *Session) barrier() (raw []byte, m *mark) {
 // has been answered, whether it wants authentication.
 func (s *Session) passthroughNoAuth(ctx context.Context) bool {
 	token, refused := rand.Text(), s.mayNotAnswer
-	ok := s.mayNotAnswer || s.sync(ctx, resp.AppendCommand(nil, "PING", token), &mark{is: func(reply []byte) bool {
+	ok := s.mayNotAnswer || s.sync(ctx, resp.AppendCommand(nil, "PING", token), &barrier{matches: func(reply []byte) bool {
 		refused = hasWord(reply, "NOAUTH")
 		return refused || hasWord(reply, "NOPERM") || isPong(reply, token)
 	}})
@@ -391,15 +391,15 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 	switch {
 	case s.mode == onPassthrough:
 		s.runRaw(ctx, raw, args)
-	case s.inCluster() && s.clientNodes(ctx, raw, args):
+	case s.inCluster() && s.clientInCluster(ctx, raw, args):
 	case len(args) < 2 || is(sub, "SETINFO") || is(sub, "HELP"):
 		s.runForward(ctx, raw)
 	case is(sub, "KILL"):
 		s.kill(ctx, args)
 	case is(sub, "UNBLOCK"):
 		s.runUnblock(ctx, raw, args)
-	case speaksOfClients(args) && !is(sub, "TRACKING"):
-		s.runExchange(ctx, raw, args)
+	case namesClientIDs(args) && !is(sub, "TRACKING"):
+		s.runTranslated(ctx, raw, args)
 	case is(sub, "SETNAME") && !s.mustStayPinned():
 		if name, ok := newName(args); ok {
 			s.setName(ctx, raw, name)

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockproxy/lockproxy/commands/table"
+	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
 // guarded is an upstream that wants its one user, u with password pw, to
@@ -222,7 +222,7 @@ func TestSplitPushes(t *testing.T) {
 	l := s.await(t, "CLIENT TRACKING ON")
 	p.do(t, "LOCK warm 30s OWNER me") // what it may is known now
 	p.want(t, "*4\r\n:1\r\n$2\r\nme\r\n:30000\r\n:1\r\n")
-	p.d.known.Store(&knowledge{table: table.Builtin(), on: p.pinned, at: time.Now().Add(time.Hour)}) // or it would be asked for SILENCE
+	p.d.discovered.Store(&discovered{table: spec.Builtin(), on: p.pinned, at: time.Now().Add(time.Hour)}) // or it would be asked for SILENCE
 	l.say(t, ">2\r\n$10\r\ninvali")
 	p.want(t, ">2\r\n$10\r\ninvali")
 	p.do(t, "LOCK job 30s OWNER me")
@@ -379,9 +379,9 @@ func TestRefusedChange(t *testing.T) {
 		}
 	}
 	p.do(t, "SOMETHING new")
-	known := s.disp.known.Load()
+	known := s.disp.discovered.Load()
 	p.do(t, "MODULE LOAD x", "MODULE UNLOAD x")
-	if s.disp.known.Load() != known {
+	if s.disp.discovered.Load() != known {
 		t.Error("the upstream's commands are asked for again")
 	}
 }

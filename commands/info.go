@@ -9,22 +9,22 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// ownSection is the name of the proxy's section of INFO.
-const ownSection = "LOCKPROXY"
+// infoSection is the name of the proxy's section of INFO.
+const infoSection = "LOCKPROXY"
 
 // wantsSection says that the proxy's own section is among those that INFO asks for.
 func wantsSection(sections [][]byte) bool {
 	return len(sections) == 0 || slices.ContainsFunc(sections, func(name []byte) bool {
-		return is(name, "DEFAULT") || is(name, "ALL") || is(name, "EVERYTHING") || is(name, ownSection)
+		return is(name, "DEFAULT") || is(name, "ALL") || is(name, "EVERYTHING") || is(name, infoSection)
 	})
 }
 
-// amendInfo is amend for INFO. The upstream is not asked for the proxy's section, of
+// augmentInfo is amend for INFO. The upstream is not asked for the proxy's section, of
 // which it may know no more than that there is none; who asks for that alone must be
 // somebody who may ask for another.
-func (s *Session) amendInfo(raw []byte, args [][]byte) (sent []byte, e edit) {
+func (s *Session) augmentInfo(raw []byte, args [][]byte) (sent []byte, e rewrite) {
 	own := s.d.section()
-	asked := slices.DeleteFunc(slices.Clone(args), func(name []byte) bool { return is(name, ownSection) })
+	asked := slices.DeleteFunc(slices.Clone(args), func(name []byte) bool { return is(name, infoSection) })
 	switch {
 	case len(asked) == len(args):
 	case len(asked) > 1:
@@ -34,7 +34,7 @@ func (s *Session) amendInfo(raw []byte, args [][]byte) (sent []byte, e edit) {
 			if !isText(reply) {
 				return reply, false
 			}
-			return appendText(nil, reply, own), false
+			return appendTextLike(nil, reply, own), false
 		}
 	}
 	return raw, func(reply []byte) ([]byte, bool) { return addSection(reply, own), false }
@@ -51,7 +51,7 @@ func addSection(reply, section []byte) []byte {
 	if len(text) > 0 {
 		text = slices.Concat(text, []byte("\r\n"))
 	}
-	return appendText(nil, reply, slices.Concat(text, section))
+	return appendTextLike(nil, reply, slices.Concat(text, section))
 }
 
 // section is the proxy's section of INFO. Its fields have names that no Redis has:

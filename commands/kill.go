@@ -12,21 +12,21 @@ import (
 )
 
 // A killing is which clients a CLIENT KILL means.
-type killing struct {
-	filter
-	old bool // CLIENT KILL addr
+type killFilter struct {
+	clientFilter
+	byAddr bool // CLIENT KILL addr
 }
 
 // parseKill reads a CLIENT KILL that the upstream has not refused; ok is false if it
 // says what is not known here.
-func parseKill(args [][]byte) (k killing, ok bool) {
+func parseKill(args [][]byte) (k killFilter, ok bool) {
 	if len(args) == 3 {
-		return killing{filter: filter{values: map[string]string{"ADDR": string(args[2])}}, old: true}, true
+		return killFilter{clientFilter: clientFilter{values: map[string]string{"ADDR": string(args[2])}}, byAddr: true}, true
 	}
 	if len(args) < 3 {
 		return k, false
 	}
-	k.filter, ok = parseFilter(args[2:], true)
+	k.clientFilter, ok = parseFilter(args[2:], true)
 	return k, ok
 }
 
@@ -36,11 +36,11 @@ func parseID(arg []byte) (int64, bool) {
 	return n, err == nil && n > 0
 }
 
-// harmless is a CLIENT KILL that is refused for the same reasons and kills nobody: of
+// harmlessKill is a CLIENT KILL that is refused for the same reasons and kills nobody: of
 // two addresses the last counts. It comes behind filters that are known; what is not
 // known might take it for something else there, so it comes in front of that, with no
 // other address behind it.
-func harmless(args [][]byte) []byte {
+func harmlessKill(args [][]byte) []byte {
 	if len(args) < 3 {
 		return resp.AppendCommand(nil, args...)
 	}
@@ -61,32 +61,32 @@ func harmless(args [][]byte) []byte {
 }
 
 // allowed says that the upstream, asked with a harmless command, has not refused.
-func (k *killing) allowed(reply []byte) bool {
+func (k *killFilter) allowed(reply []byte) bool {
 	text, refused := resp.Error(reply)
-	return !refused && string(reply) != queuedReply || k.old && text == "ERR No such client"
+	return !refused && string(reply) != queuedReply || k.byAddr && text == "ERR No such client"
 }
 
-// settleIDs is for a CLIENT KILL that names ids again, which upstreams take differently.
-func (s *Session) settleIDs(ctx context.Context, k *killing) {
-	if k.repeated && !s.combinesFilters(ctx, anyList) {
+// resolveRepeatedIDs is for a CLIENT KILL that names ids again, which upstreams take differently.
+func (s *Session) resolveRepeatedIDs(ctx context.Context, k *killFilter) {
+	if k.repeated && !s.combinesFilters(ctx, listNobody) {
 		k.onlyLastIDs()
 	}
 }
 
-// exchangeKill asks the upstream whether the client may kill others, and then does, as
+// translateKill asks the upstream whether the client may kill others, and then does, as
 // far as the proxy itself knows who is meant.
-func (s *Session) exchangeKill(ctx context.Context, args [][]byte) exchange {
+func (s *Session) translateKill(ctx context.Context, args [][]byte) translation {
 	args = cloneArgs(args)
 	k, ok := parseKill(args)
-	s.settleIDs(ctx, &k)
-	return exchange{raw: harmless(args), reply: ":+", edit: func(reply []byte) ([]byte, bool) {
+	s.resolveRepeatedIDs(ctx, &k)
+	return translation{raw: harmlessKill(args), reply: ":+", rewrite: func(reply []byte) ([]byte, bool) {
 		switch {
 		case !k.allowed(reply):
 			return reply, false
 		case !ok:
 			return resp.AppendError(nil, "ERR syntax error"), false
 		}
-		return s.killAll(k.victims(s, ownListing()), k.old, reply)
+		return s.killAll(k.matching(s, proxyListing()), k.byAddr, reply)
 	}}
 }
 
@@ -97,7 +97,7 @@ func (s *Session) kill(ctx context.Context, args [][]byte) {
 		return
 	}
 	k, ok := parseKill(args)
-	reply, err := s.ask(ctx, s.conn(), harmless(args))
+	reply, err := s.ask(ctx, s.conn(), harmlessKill(args))
 	switch {
 	case err != nil:
 		s.replyErr(err)
@@ -109,70 +109,70 @@ func (s *Session) kill(ctx context.Context, args [][]byte) {
 		s.replies.Local(resp.AppendError(nil, "ERR syntax error"))
 		return
 	}
-	s.settleIDs(ctx, &k)
-	victims := k.victims(s, s.listed(ctx, &k))
-	s.endUpstream(ctx, victims)
-	s.finish(s.killAll(victims, k.old, reply))
+	s.resolveRepeatedIDs(ctx, &k)
+	victims := k.matching(s, s.killListing(ctx, &k))
+	s.killUpstream(ctx, victims)
+	s.replyLast(s.killAll(victims, k.byAddr, reply))
 }
 
-// listed are the rows that a killing is decided by: the upstream's, if they are needed
+// killListing are the rows that a killing is decided by: the upstream's, if they are needed
 // and the client may see them.
-func (s *Session) listed(ctx context.Context, k *killing) *listing {
+func (s *Session) killListing(ctx context.Context, k *killFilter) *listing {
 	if !k.needsUpstream() {
-		return ownListing()
+		return proxyListing()
 	}
-	s.publish()
-	reply, err := s.ask(ctx, s.conn(), wholeList)
+	s.publishInfo()
+	reply, err := s.ask(ctx, s.conn(), listAll)
 	if err != nil {
-		return ownListing()
+		return proxyListing()
 	}
 	if l, ok := s.d.clients.listing(reply, s.conn(), nil); ok {
 		return l
 	}
-	return ownListing()
+	return proxyListing()
 }
 
-// victims are the clients that k means when s asks, by what l says of them.
-func (k *killing) victims(s *Session, l *listing) (victims []*Session) {
+// matching are the clients that k means when s asks, by what l says of them.
+func (k *killFilter) matching(s *Session, l *listing) (victims []*Session) {
 	now := time.Now()
 	for _, c := range s.d.clients.all() {
-		if k.means(l.row(c, now), c == s) {
+		if k.matches(l.anyEntryOf(c, now), c == s) {
 			victims = append(victims, c)
 		}
 	}
 	return victims
 }
 
-// endUpstream makes the upstream end the connections that others have of their own,
+// killUpstream makes the upstream end the connections that others have of their own,
 // and returns when it has.
-func (s *Session) endUpstream(ctx context.Context, victims []*Session) {
+func (s *Session) killUpstream(ctx context.Context, victims []*Session) {
 	byNode := map[*upstream.Pool][]*Session{}
 	for _, c := range victims {
-		if pool := c.ownNode(); pool != nil && c != s {
+		if pool := c.pinnedNode(); pool != nil && c != s {
 			byNode[pool] = append(byNode[pool], c)
 		}
 	}
 	for pool, there := range byNode {
-		if at, leave := s.beside(ctx, pool); at != nil {
-			s.askAll(ctx, at, killsOf(there, at))
+		if at, leave := s.connTo(ctx, pool); at != nil {
+			s.askAll(ctx, at, killCommands(there, at))
 			leave()
 		}
 	}
 }
 
-// killsOf end the own connections of clients at the node that at leads to.
-func killsOf(victims []*Session, at *upstream.Conn) (commands [][]byte) {
+// killCommands end the own connections of clients at the node that at leads to.
+func killCommands(victims []*Session, at *upstream.Conn) (commands [][]byte) {
 	for _, c := range victims {
-		if id := c.namedAt(at); id != 0 {
+		if id := c.liveUpstreamID(at); id != 0 {
 			commands = append(commands, resp.AppendCommand(nil, "CLIENT", "KILL", "ID", strconv.FormatInt(id, 10)))
 		}
 	}
 	return commands
 }
 
-// beside is a connection of the client's to a node, for a question; nil if it cannot
+// connTo is a connection of the client's to a node, for a question; nil if it cannot
 // be had. leave gives it up.
-func (s *Session) beside(ctx context.Context, pool *upstream.Pool) (at *upstream.Conn, leave func()) {
+func (s *Session) connTo(ctx context.Context, pool *upstream.Pool) (at *upstream.Conn, leave func()) {
 	if at = s.conn(); at.Pool() == pool {
 		return at, func() {}
 	}

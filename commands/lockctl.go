@@ -92,7 +92,7 @@ func (s *Session) lockInfo(ctx context.Context, name string) ([]byte, error) {
 	case !in.Held:
 		return resp.AppendNull(nil, s.id.Proto), nil
 	}
-	f := append(s.holding(ctx, in.Holding), number("needed", in.Need), field{"nodes", s.views(ctx, in)})
+	f := append(s.holding(ctx, in.Holding), number("needed", in.Need), field{"nodes", s.nodeViews(ctx, in)})
 	return f.appendTo(nil, s.id.Proto), nil
 }
 
@@ -100,7 +100,7 @@ func (s *Session) lockInfo(ctx context.Context, name string) ([]byte, error) {
 func (s *Session) holding(ctx context.Context, h locks.Holding) fields {
 	return fields{
 		text("name", h.Name),
-		text("owner", s.seen(ctx, h.Name, h.Owner)),
+		text("owner", s.shownOwner(ctx, h.Name, h.Owner)),
 		number("fence", h.Fence),
 		number("holds", h.Holds),
 		number("remaining-ms", ceilMillis(h.Remaining)),
@@ -112,29 +112,29 @@ func (s *Session) holding(ctx context.Context, h locks.Holding) fields {
 	}
 }
 
-// seen is how an owner is shown to this client: its own always is.
-func (s *Session) seen(ctx context.Context, name, owner string) string {
-	if owner != "" && s.taken.owns(s.id.DB, name, owner) {
+// shownOwner is how an owner is shown to this client: its own always is.
+func (s *Session) shownOwner(ctx context.Context, name, owner string) string {
+	if owner != "" && s.implicit.owns(s.id.DB, name, owner) {
 		return owner
 	}
-	return s.visible(ctx, owner)
+	return s.ownerForAdmins(ctx, owner)
 }
 
-// views is what each node says, as an array of maps.
-func (s *Session) views(ctx context.Context, in locks.Inspection) []byte {
+// nodeViews is what each node says, as an array of maps.
+func (s *Session) nodeViews(ctx context.Context, in locks.Inspection) []byte {
 	b := resp.AppendArray(nil, len(in.Nodes))
 	for _, v := range in.Nodes {
-		f := fields{text("address", v.Address), text("says", says(v, in.Holding.Owner))}
+		f := fields{text("address", v.Address), text("says", nodeSays(v, in.Holding.Owner))}
 		if v.Owner != "" {
-			f = append(f, text("owner", s.seen(ctx, in.Holding.Name, v.Owner)), number("fence", v.Fence), number("remaining-ms", ceilMillis(v.Remaining)))
+			f = append(f, text("owner", s.shownOwner(ctx, in.Holding.Name, v.Owner)), number("fence", v.Fence), number("remaining-ms", ceilMillis(v.Remaining)))
 		}
 		b = f.appendTo(b, s.id.Proto)
 	}
 	return b
 }
 
-// says is a node's vote in a word: about the owner that the majority names.
-func says(v locks.NodeView, owner string) string {
+// nodeSays is a node's vote in a word: about the owner that the majority names.
+func nodeSays(v locks.NodeView, owner string) string {
 	switch {
 	case v.State == locks.NodeDown, v.State == locks.NodeRefusing:
 		return v.Standing()
@@ -203,9 +203,9 @@ func (s *Session) lockWaiters(ctx context.Context, name string) ([]byte, error) 
 			number("position", i+1),
 			number("waiting-ms", w.Waiting.Milliseconds()),
 			number("gives-up-ms", ceilMillis(w.Left)),
-			text("owner", s.seen(ctx, name, w.Owner)),
+			text("owner", s.shownOwner(ctx, name, w.Owner)),
 			text("info", w.Info),
-			text("client", s.visible(ctx, w.Client)),
+			text("client", s.ownerForAdmins(ctx, w.Client)),
 		}
 		b = f.appendTo(b, s.id.Proto)
 	}
@@ -219,8 +219,8 @@ func (s *Session) lockWhy(ctx context.Context, name string) ([]byte, error) {
 		return nil, err
 	}
 	e := explanation{
-		Inspection: in, short: quorum != nil, waiters: s.d.opt.Inspector.Waiters(s.id.DB, name),
-		show: func(owner string) string { return s.seen(ctx, name, owner) },
+		Inspection: in, noQuorum: quorum != nil, waiters: s.d.opt.Inspector.Waiters(s.id.DB, name),
+		visible: func(owner string) string { return s.shownOwner(ctx, name, owner) },
 	}
 	lines := e.lines()
 	b := resp.AppendArray(nil, len(lines))
@@ -248,7 +248,7 @@ func (s *Session) lockForce(ctx context.Context, name string) ([]byte, error) {
 	case !held:
 		return resp.AppendNull(nil, s.id.Proto), nil
 	}
-	about := event{verb: "LOCKCTL", db: s.id.DB, name: name, owner: was.Owner, fence: was.Fence}
+	about := lockEvent{verb: "LOCKCTL", db: s.id.DB, name: name, owner: was.Owner, fence: was.Fence}
 	s.d.opt.Log.LogAttrs(ctx, slog.LevelWarn, "lock forced",
 		slices.Concat(s.About(), about.attrs(), []slog.Attr{slog.String("info", Brief(was.Info))})...)
 	return s.holding(ctx, was).appendTo(nil, s.id.Proto), nil

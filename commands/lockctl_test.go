@@ -78,7 +78,7 @@ func flat(reply string) string { return strings.ReplaceAll(reply, "\r\n", " ") }
 
 const job2 = "$4 name $3 job $5 owner $%d %s $5 fence :7 $5 holds :2 $12 remaining-ms :1501 $7 held-ms :2000 $4 info $3 why $7 session $2 no $7 waiters :1 $5 votes :2 "
 
-func TestLockctlReplies(t *testing.T) {
+func TestLockctl_Replies(t *testing.T) {
 	job := fmt.Sprintf(job2, 2, "me")
 	nobody := fmt.Sprintf(job2, 0, "")
 	tests := []struct {
@@ -129,7 +129,7 @@ func TestLockctlReplies(t *testing.T) {
 	}
 }
 
-func TestLockctlNodes(t *testing.T) {
+func TestLockctl_Nodes(t *testing.T) {
 	_, p := library(t, false)
 	p.do(t, "LOCKCTL NODES")
 	p.until(t, "a reply", func() bool { return strings.Contains(p.text, "41000") })
@@ -152,7 +152,7 @@ func TestLockctlNodes(t *testing.T) {
 	}
 }
 
-func TestLockctlErrors(t *testing.T) {
+func TestLockctl_Errors(t *testing.T) {
 	tests := []struct{ line, want string }{
 		{"LOCKCTL", "-ERR wrong number of arguments for 'lockctl' command; try LOCKCTL HELP"},
 		{"LOCKCTL WHAT", "-ERR unknown subcommand 'WHAT'. Try LOCKCTL HELP."},
@@ -186,9 +186,9 @@ func TestLockctlErrors(t *testing.T) {
 
 // TestOwnersAreShownToThemselves: a connection sees what it took, though it may not see
 // others'.
-func TestOwnersAreShownToThemselves(t *testing.T) {
+func TestLockctl_ShowsOwnOwner(t *testing.T) {
 	b, p := library(t, false)
-	p.taken.add(locks.Grant{Name: "job", Owner: "me", Fence: 7})
+	p.implicit.add(locks.Grant{Name: "job", Owner: "me", Fence: 7})
 	p.do(t, "LOCKCTL INFO job")
 	p.until(t, "a reply", func() bool { return strings.Contains(p.text, "timeout") })
 	got := flat(p.text)
@@ -197,7 +197,7 @@ func TestOwnersAreShownToThemselves(t *testing.T) {
 	}
 }
 
-func TestWhy(t *testing.T) {
+func TestExplain(t *testing.T) {
 	voting := func(address, owner string, fence int64, left time.Duration) locks.NodeView {
 		return locks.NodeView{Address: address, State: locks.NodeVoting, Owner: owner, Fence: fence, Remaining: left}
 	}
@@ -237,13 +237,13 @@ func TestWhy(t *testing.T) {
 				"  n1: held by me, fence 7, 27.9s left|  n2: held by me, fence 7, 28s left, put back by a renewal|" +
 				"  n3: does not vote for another 41s: it may have forgotten leases that still run|" +
 				"next: free in at most 27.9s, unless its owner renews it; at once when it is unlocked"},
-		{"held by somebody", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: has}, show: hidden},
+		{"held by somebody", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: has}, visible: hidden},
 			"job is held 2 times by an owner whom only admin users may see, fence 7, for 2m5s; 2 nodes agree|  n1: held by an owner whom only admin users may see, fence 7, 27.9s left"},
 		{"renewed", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: kept}},
 			"next: this proxy renews it while its client is connected"},
 		{"split", explanation{Inspection: locks.Inspection{Nodes: split, Need: 2, Holding: locks.Holding{Name: "job"}}},
 			"job is not held: some nodes name an owner, but no majority does|  n2: held by you, fence 8, 400ms left|next: those who tried take back what they have got; free in at most 3s"},
-		{"no quorum", explanation{Inspection: locks.Inspection{Nodes: short, Need: 2, Holding: locks.Holding{Name: "job"}}, short: true},
+		{"no quorum", explanation{Inspection: locks.Inspection{Nodes: short, Need: 2, Holding: locks.Holding{Name: "job"}}, noQuorum: true},
 			"whether job is held cannot be decided|1 of 3 nodes vote, 2 must agree:|  n3: does not vote: timeout|next: NOQUORUM until 1 more node votes; enough quarantines end in 41s, and if no other node comes back these vote one max-ttl later"},
 		{"held on full nodes", explanation{Inspection: locks.Inspection{Nodes: full, Need: 2, Held: true, Holding: kept}},
 			"job is held 2 times by me, fence 7, for 2m5s; 2 nodes agree|0 of 3 nodes vote, 2 must agree:|" +
@@ -256,8 +256,8 @@ func TestWhy(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if tt.e.show == nil {
-				tt.e.show = func(owner string) string { return owner }
+			if tt.e.visible == nil {
+				tt.e.visible = func(owner string) string { return owner }
 			}
 			got := tt.e.lines()
 			rest := got
@@ -269,7 +269,7 @@ func TestWhy(t *testing.T) {
 					t.Fatalf("no line %q in\n%s", want, strings.Join(got, "\n"))
 				}
 			}
-			if tt.e.show("x") == "" && strings.Contains(strings.Join(got, "\n"), "by me") {
+			if tt.e.visible("x") == "" && strings.Contains(strings.Join(got, "\n"), "by me") {
 				t.Error("an owner is shown")
 			}
 		})
@@ -293,7 +293,7 @@ func TestQuoted(t *testing.T) {
 
 // TestAdminsWithoutACL: where ACL is not there it is asked about another command for
 // admins, which before Redis 6 everybody may run.
-func TestAdminsWithoutACL(t *testing.T) {
+func TestIsAdmin_WithoutACL(t *testing.T) {
 	for _, tt := range []struct{ lastSave, want string }{
 		{":1700000000\r\n", "*20\r\n"},
 		{"-NOPERM this user has no permissions to run the 'lastsave' command\r\n", "-NOPERM this user has no permissions to run the 'lockctl|force' command\r\n"},

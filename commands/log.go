@@ -31,7 +31,7 @@ func ownerHash(owner string) string {
 
 // An event is what a verb came to, for the log. Names are clients' words, and may be
 // private: only lines about one lock have one.
-type event struct {
+type lockEvent struct {
 	verb  string // LOCK, RENEW, UNLOCK
 	db    int
 	name  string
@@ -43,7 +43,7 @@ type event struct {
 
 // log writes the line that an event is worth: a warning where a lock did not protect what
 // it should have, or could not, else one for debugging. Being refused is nothing worse.
-func (s *Session) log(e event, what string, more ...slog.Attr) {
+func (s *Session) log(e lockEvent, what string, more ...slog.Attr) {
 	level := slog.LevelDebug
 	var few *locks.QuorumError
 	var other *locks.NotOwnerError
@@ -69,7 +69,7 @@ func (s *Session) log(e event, what string, more ...slog.Attr) {
 	}
 }
 
-func (e *event) attrs() []slog.Attr {
+func (e *lockEvent) attrs() []slog.Attr {
 	about := []slog.Attr{slog.String("verb", e.verb), slog.Int("db", e.db), slog.String("lock", Brief(e.name))}
 	if e.owner != "" {
 		about = append(about, slog.String("owner_hash", ownerHash(e.owner)))
@@ -93,8 +93,8 @@ func reasons(errs []error) string {
 }
 
 // logLock writes what a LOCK came to. err says why nobody got what was granted.
-func (s *Session) logLock(w *waiting, err error) {
-	e := event{verb: "LOCK", db: w.DB, name: w.Name, owner: w.Owner, began: w.began, err: w.err}
+func (s *Session) logLock(w *pendingLock, err error) {
+	e := lockEvent{verb: "LOCK", db: w.DB, name: w.Name, owner: w.Owner, began: w.began, err: w.err}
 	g := w.answer.Grant
 	switch {
 	case w.err != nil:

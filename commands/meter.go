@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lockproxy/lockproxy/backends/meter"
-	"github.com/lockproxy/lockproxy/commands/table"
+	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
 // A family is a sort of commands that are counted together: an index of families.
@@ -34,7 +34,7 @@ var families = [...]string{
 func (f family) ordinary() bool { return f == reads || f == writes }
 
 // familyOf is the family of a command of a kind. c is what Redis 7.0 says of it; nil: nothing.
-func familyOf(name string, k kind, c *table.Command) family {
+func familyOf(name string, k kind, c *spec.Command) family {
 	switch k {
 	case verb:
 		return map[string]family{"LOCK": lockVerb, "RENEW": renewVerb, "UNLOCK": unlockVerb, "LOCKCTL": lockctlVerb}[name]
@@ -48,21 +48,21 @@ func familyOf(name string, k kind, c *table.Command) family {
 		return scripts
 	case subscribe:
 		return pubsub
-	case users, modules, amended, ownConn:
+	case users, modules, augmented, ownConn:
 		return admin
 	case web:
 		return unfamiliar
 	}
 	switch {
-	case c.Flags&table.PubSub != 0:
+	case c.Flags&spec.PubSub != 0:
 		return pubsub
-	case c.Flags&table.Admin != 0:
+	case c.Flags&spec.Admin != 0:
 		return admin
-	case c.Flags&table.Write != 0:
+	case c.Flags&spec.Write != 0:
 		return writes
-	case c.Flags&table.ReadOnly != 0:
+	case c.Flags&spec.ReadOnly != 0:
 		return reads
-	case c.Flags&table.NoAuth != 0, name == "PING", name == "ECHO":
+	case c.Flags&spec.NoAuth != 0, name == "PING", name == "ECHO":
 		return connection
 	}
 	return admin
@@ -149,7 +149,7 @@ func (s *Session) count() {
 		}
 	}
 	if t.bursts++; t.bursts%timeOne == 0 && !t.unlike && s.mode != onPassthrough {
-		s.replies.Time(s.profile.heard, s.batched)
+		s.replies.TimeBatch(s.info.lastActive, s.batched)
 	}
 	t.any, t.unlike = false, false
 }

@@ -18,7 +18,7 @@ func (s *Session) tryPassthrough(k kind, raw []byte, args [][]byte) bool {
 	// have been refused: what changes the client is settled by the reply, if there is one.
 	barred, heard := s.id.Proto == 2 && s.subscribed(), !s.mayNotAnswer && !s.tx.in
 	if !barred || k != client {
-		s.hush.note(k, args, s.tx.in)
+		s.replyMode.note(k, args, s.tx.in)
 	}
 	switch k {
 	case reset:
@@ -64,9 +64,9 @@ func (s *Session) tryPassthrough(k kind, raw []byte, args [][]byte) bool {
 	case client:
 		s.mayNotAnswer = s.mayNotAnswer || len(args) > 1 && is(args[1], "REPLY")
 		switch {
-		case !speaksOfClients(args):
+		case !namesClientIDs(args):
 		case s.mayNotAnswer || s.tx.in:
-			return s.enqueue(s.blind(raw, args))
+			return s.enqueue(s.translateBlind(raw, args))
 		default:
 			return false
 		}
@@ -96,8 +96,8 @@ func (s *Session) startPassthrough(ctx context.Context, raw []byte, args [][]byt
 	k := kindOf(args[0])
 	s.mayNotAnswer = s.isReplica || k != subscribe
 	refused := s.anonymous() && s.d.opt.Upstream.Pool().RequiresAuth() // as far as known
-	s.hush = hush{known: !s.isReplica && !refused && (k == subscribe || k == client)}
-	s.hush.note(k, args, false)
+	s.replyMode = replyMode{known: !s.isReplica && !refused && (k == subscribe || k == client)}
+	s.replyMode.note(k, args, false)
 	s.publishStateful()
 	s.enqueue(raw)
 }

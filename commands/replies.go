@@ -34,75 +34,75 @@ type replies struct {
 	out   Output
 	limit int // most bytes kept while it is not their turn
 
-	mu     sync.Mutex
-	queue  []slot // queue[head:] is what the client still waits for, in order
-	head   int
-	first  uint64                    // how many slots were pushed before queue[head]
-	muted  bool                      // the proxy's own replies are not wanted
-	count  *counts                   // may be nil
-	why    *atomic.Int32             // why the client is disconnected; may be nil
-	timed  time.Time                 // when a burst of commands came that is timed
-	until  int                       // replies to come to it; 0: none is timed
-	local  []byte                    // complete replies at the very front, not written yet
-	kept   int                       // bytes in all slots
-	full   bool                      // there were more than limit: replies are not complete any more
-	owed   int                       // upstream replies still to come, in all slots
-	idle   chan struct{}             // closed when owed and holding are 0 again; may be nil
-	ahead  int                       // of owed, those asked for before the first command that blocks; not positive: none
-	served chan struct{}             // closed when ahead and holding are 0 again; may be nil
-	over   bool                      // the client has left: replies that will not come are not made up
-	mid    bool                      // an unowed message has been written in part: nothing may come between
-	midOf  *upstream.Conn            // whose message that is
-	cut    bool                      // part of the reply whose turn it is has been written
-	later  []byte                    // pushes that wait for its end
-	asked  chan struct{}             // closed when the last unowed question was answered; nil: none was asked
-	mark   *mark                     // what the session waits for on a raw connection; may be nil
-	held   []byte                    // the beginning of a message that may be the mark
-	ends   func(*upstream.Conn) bool // says that the client ends with the connection; may be nil
-	lost   func(*upstream.Conn)      // an upstream connection ended, what is owed is not paid yet; may be nil
+	mu           sync.Mutex
+	queue        []slot // queue[head:] is what the client still waits for, in order
+	head         int
+	first        uint64                    // how many slots were pushed before queue[head]
+	muted        bool                      // the proxy's own replies are not wanted
+	count        *counts                   // may be nil
+	why          *atomic.Int32             // why the client is disconnected; may be nil
+	batchStart   time.Time                 // when a burst of commands came that is timed
+	batchPending int                       // replies to come to it; 0: none is timed
+	local        []byte                    // complete replies at the very front, not written yet
+	buffered     int                       // bytes in all slots
+	overflowed   bool                      // there were more than limit: replies are not complete any more
+	pending      int                       // upstream replies still to come, in all slots
+	idle         chan struct{}             // closed when owed and holding are 0 again; may be nil
+	pendingAhead int                       // of owed, those asked for before the first command that blocks; not positive: none
+	aheadDone    chan struct{}             // closed when ahead and holding are 0 again; may be nil
+	clientLeft   bool                      // the client has left: replies that will not come are not made up
+	midMessage   bool                      // an unowed message has been written in part: nothing may come between
+	midFrom      *upstream.Conn            // whose message that is
+	midReply     bool                      // part of the reply whose turn it is has been written
+	deferred     []byte                    // pushes that wait for its end
+	uncounted    chan struct{}             // closed when the last unowed question was answered; nil: none was asked
+	barrier      *barrier                  // what the session waits for on a raw connection; may be nil
+	barrierBuf   []byte                    // the beginning of a message that may be the mark
+	ends         func(*upstream.Conn) bool // says that the client ends with the connection; may be nil
+	onLost       func(*upstream.Conn)      // an upstream connection ended, what is owed is not paid yet; may be nil
 
-	redirect func(c *request, reply []byte)             // sends a call elsewhere, must not block; may be nil
-	learn    func(c *request, reply []byte)             // hears how a call that must not be was refused; as redirect
-	rename   func(c *upstream.Conn, push []byte) []byte // what it makes of a push goes to the client; may be nil
-	parts    pieces                                     // of pushes whose end has not come
+	redirect    func(c *request, reply []byte)             // sends a call elsewhere, must not block; may be nil
+	learn       func(c *request, reply []byte)             // hears how a call that must not be was refused; as redirect
+	rewritePush func(c *upstream.Conn, push []byte) []byte // what it makes of a push goes to the client; may be nil
+	partial     partialMessages                            // of pushes whose end has not come
 
-	holding  int    // connections that have more to deliver of what they read at once
-	together []byte // to be written when none has
+	holding   int    // connections that have more to deliver of what they read at once
+	coalesced []byte // to be written when none has
 }
 
 // slot is a stretch of replies that come from one place.
 type slot struct {
-	from  *upstream.Conn // nil: complete, all in buf
-	n     int            // replies still to come
-	buf   []byte         // what came before it was this slot's turn
-	edit  edit           // not nil: what it makes of the one reply that comes goes to the client
-	last  bool           // the client is disconnected when it has this
-	catch func([]byte)   // not nil: takes the one reply that comes, nothing goes to the client
-	tap   *tap           // not nil: hears the beginning of the one reply that comes
+	from     *upstream.Conn // nil: complete, all in buf
+	n        int            // replies still to come
+	buf      []byte         // what came before it was this slot's turn
+	rewrite  rewrite        // not nil: what it makes of the one reply that comes goes to the client
+	final    bool           // the client is disconnected when it has this
+	capture  func([]byte)   // not nil: takes the one reply that comes, nothing goes to the client
+	observer *observer      // not nil: hears the beginning of the one reply that comes
 
-	inside bool // buf ends inside a reply
+	midReply bool // buf ends inside a reply
 }
 
 // An edit turns a whole reply into what the client gets in its place; last says that
 // it gets nothing after that. It runs with the replies locked.
-type edit func(reply []byte) (edited []byte, last bool)
+type rewrite func(reply []byte) (edited []byte, last bool)
 
 // A tap hears how a reply begins, which goes to the client all the same. heard runs
 // with the replies locked, when the reply has ended; not at all if none comes.
-type tap struct {
-	begin []byte
-	heard func(begin []byte)
+type observer struct {
+	begin   []byte
+	observe func(begin []byte)
 }
 
-// tapLength is enough to tell one error from another.
-const tapLength = 16
+// observedLength is enough to tell one error from another.
+const observedLength = 16
 
-func (t *tap) take(p []byte, ended int) {
-	if room := tapLength - len(t.begin); room > 0 {
+func (t *observer) add(p []byte, ended int) {
+	if room := observedLength - len(t.begin); room > 0 {
 		t.begin = append(t.begin, p[:min(room, len(p))]...)
 	}
 	if ended > 0 {
-		t.heard(t.begin)
+		t.observe(t.begin)
 	}
 }
 
@@ -135,7 +135,7 @@ func (r *replies) Local(p []byte) {
 		r.queue = append(r.queue, slot{})
 		last = &r.queue[len(r.queue)-1]
 	}
-	r.keepLocked(last, p)
+	r.bufferLocked(last, p)
 }
 
 // Flush writes the proxy's own replies whose turn it is. False says that the
@@ -147,7 +147,7 @@ func (r *replies) Flush() bool {
 }
 
 func (r *replies) flushLocked() bool {
-	if len(r.local) == 0 || r.mid {
+	if len(r.local) == 0 || r.midMessage {
 		return true
 	}
 	ok := r.writeLocked(r.local)
@@ -166,7 +166,7 @@ func (r *replies) Close() {
 }
 
 func (r *replies) closeLocked() {
-	r.writeTogetherLocked()
+	r.writeCoalescedLocked()
 	r.out.Close()
 }
 
@@ -184,26 +184,26 @@ func (r *replies) EndBatch() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.holding--; r.holding == 0 {
-		r.writeTogetherLocked()
-		r.idleLocked()
+		r.writeCoalescedLocked()
+		r.signalIdleLocked()
 	}
 }
 
 func (r *replies) writeLocked(p []byte) bool {
 	if r.holding > 0 {
-		r.together = append(r.together, p...)
+		r.coalesced = append(r.coalesced, p...)
 		return true
 	}
 	return r.out.Write(p)
 }
 
-func (r *replies) writeTogetherLocked() {
-	if len(r.together) == 0 {
+func (r *replies) writeCoalescedLocked() {
+	if len(r.coalesced) == 0 {
 		return
 	}
-	r.out.Write(r.together)
-	if r.together = r.together[:0]; cap(r.together) > 64<<10 {
-		r.together = nil
+	r.out.Write(r.coalesced)
+	if r.coalesced = r.coalesced[:0]; cap(r.coalesced) > 64<<10 {
+		r.coalesced = nil
 	}
 }
 
@@ -211,9 +211,9 @@ func (r *replies) writeTogetherLocked() {
 func (r *replies) Expect(c *upstream.Conn, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.owed += n
+	r.pending += n
 	if len(r.queue) > r.head {
-		if last := &r.queue[len(r.queue)-1]; last.from == c && last.plain() && last.tap == nil {
+		if last := &r.queue[len(r.queue)-1]; last.from == c && last.verbatim() && last.observer == nil {
 			last.n += n
 			return
 		}
@@ -221,35 +221,35 @@ func (r *replies) Expect(c *upstream.Conn, n int) {
 	r.pushLocked(slot{from: c, n: n})
 }
 
-// ExpectTapped reserves the place of one reply of c, whose beginning heard gets, and
+// ExpectObserved reserves the place of one reply of c, whose beginning heard gets, and
 // which goes through e if that is not nil.
-func (r *replies) ExpectTapped(c *upstream.Conn, heard func(begin []byte), e edit) {
+func (r *replies) ExpectObserved(c *upstream.Conn, observe func(begin []byte), e rewrite) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.owed++
-	r.pushLocked(slot{from: c, n: 1, tap: &tap{heard: heard}, edit: e})
+	r.pending++
+	r.pushLocked(slot{from: c, n: 1, observer: &observer{observe: observe}, rewrite: e})
 }
 
-// ExpectEdited reserves the place of one reply of c, which goes through e.
-func (r *replies) ExpectEdited(c *upstream.Conn, e edit) {
+// ExpectRewritten reserves the place of one reply of c, which goes through e.
+func (r *replies) ExpectRewritten(c *upstream.Conn, e rewrite) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.owed++
-	r.pushLocked(slot{from: c, n: 1, edit: e})
+	r.pending++
+	r.pushLocked(slot{from: c, n: 1, rewrite: e})
 }
 
-// ExpectSwapped reserves the place of one reply of c, which p will stand in for.
-func (r *replies) ExpectSwapped(c *upstream.Conn, p []byte) {
-	r.ExpectEdited(c, func([]byte) ([]byte, bool) { return p, false })
+// ExpectReplaced reserves the place of one reply of c, which p will stand in for.
+func (r *replies) ExpectReplaced(c *upstream.Conn, p []byte) {
+	r.ExpectRewritten(c, func([]byte) ([]byte, bool) { return p, false })
 }
 
-// ExpectCaught makes the next reply of c go to catch instead of the client. catch
+// ExpectCaptured makes the next reply of c go to catch instead of the client. catch
 // runs with the replies locked; it gets nil when c ended first.
-func (r *replies) ExpectCaught(c *upstream.Conn, catch func([]byte)) {
+func (r *replies) ExpectCaptured(c *upstream.Conn, capture func([]byte)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.owed++
-	r.pushLocked(slot{from: c, n: 1, catch: catch})
+	r.pending++
+	r.pushLocked(slot{from: c, n: 1, capture: capture})
 }
 
 // pushLocked adds a slot and returns its number: slots are counted from the first on.
@@ -259,7 +259,7 @@ func (r *replies) pushLocked(s slot) (seq uint64) {
 		r.queue, r.head = r.queue[:0], 0
 		if len(r.local) > 0 { // inside a message: its turn comes behind that
 			r.queue = append(r.queue, slot{})
-			r.keepLocked(&r.queue[0], r.local)
+			r.bufferLocked(&r.queue[0], r.local)
 			r.local = nil
 		}
 	}
@@ -272,27 +272,27 @@ func (r *replies) pushLocked(s slot) (seq uint64) {
 	return r.first + uint64(len(r.queue)-1-r.head)
 }
 
-// Time has the burst timed that came at a time, and of which sent commands are about to be
+// TimeBatch has the burst timed that came at a time, and of which sent commands are about to be
 // sent, unless one is timed already.
-func (r *replies) Time(came time.Time, sent int) {
+func (r *replies) TimeBatch(came time.Time, sent int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.until <= 0 {
-		r.timed, r.until = came, r.owed+sent
+	if r.batchPending <= 0 {
+		r.batchStart, r.batchPending = came, r.pending+sent
 	}
 }
 
-// Owed is how many upstream replies the client still waits for.
-func (r *replies) Owed() int {
+// Pending is how many upstream replies the client still waits for.
+func (r *replies) Pending() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.owed
+	return r.pending
 }
 
 // WaitIdle returns when no upstream owes the client a reply, or ctx ends.
 func (r *replies) WaitIdle(ctx context.Context) error {
 	r.mu.Lock()
-	if r.owed == 0 && r.holding == 0 {
+	if r.pending == 0 && r.holding == 0 {
 		r.mu.Unlock()
 		return nil
 	}
@@ -313,36 +313,36 @@ func waitClosed(ctx context.Context, c <-chan struct{}) error {
 	}
 }
 
-// Blocks notes that a command is about to be sent that may block, behind so many that
+// MarkBlocking notes that a command is about to be sent that may block, behind so many that
 // have not got their places yet. Those behind it cannot be answered before it is.
-func (r *replies) Blocks(unsent int) {
+func (r *replies) MarkBlocking(unsent int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ahead = r.owed + unsent
+	r.pendingAhead = r.pending + unsent
 }
 
-// WaitBlocked returns when all has been answered that was asked before the command of
+// WaitAhead returns when all has been answered that was asked before the command of
 // Blocks, or ctx ends.
-func (r *replies) WaitBlocked(ctx context.Context) error {
+func (r *replies) WaitAhead(ctx context.Context) error {
 	r.mu.Lock()
-	if r.ahead <= 0 && r.holding == 0 {
+	if r.pendingAhead <= 0 && r.holding == 0 {
 		r.mu.Unlock()
 		return nil
 	}
-	if r.served == nil {
-		r.served = make(chan struct{})
+	if r.aheadDone == nil {
+		r.aheadDone = make(chan struct{})
 	}
-	served := r.served
+	served := r.aheadDone
 	r.mu.Unlock()
 	return waitClosed(ctx, served)
 }
 
-// Left says that the client is not there any more, as far as it is owed anything: it gets
+// ClientLeft says that the client is not there any more, as far as it is owed anything: it gets
 // the end of its connection, and no error, as from a Redis that it has left.
-func (r *replies) Left() {
+func (r *replies) ClientLeft() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.over = true
+	r.clientLeft = true
 }
 
 // DropReply keeps from the client that a command was unblocked, if the reply of c to it is
@@ -350,14 +350,14 @@ func (r *replies) Left() {
 func (r *replies) DropReply(c *upstream.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.queue)-r.head != 1 || r.cut || r.mid {
+	if len(r.queue)-r.head != 1 || r.midReply || r.midMessage {
 		return false
 	}
 	s := &r.queue[r.head]
-	if s.from != c || s.n != 1 || !s.plain() || len(s.buf) > 0 {
+	if s.from != c || s.n != 1 || !s.verbatim() || len(s.buf) > 0 {
 		return false
 	}
-	s.edit = func(reply []byte) ([]byte, bool) {
+	s.rewrite = func(reply []byte) ([]byte, bool) {
 		if bytes.HasPrefix(reply, []byte("-UNBLOCKED ")) {
 			return nil, false
 		}
@@ -371,118 +371,118 @@ func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holdLocked(c)
-	if r.mid && c == r.midOf || c.Kind() == '>' { // a push answers nothing
+	if r.midMessage && c == r.midFrom || c.Kind() == '>' { // a push answers nothing
 		r.pushPartLocked(c, p)
 		return
 	}
-	i := r.findLocked(c)
-	if i < len(r.queue) && r.queue[i].tap != nil {
-		r.queue[i].tap.take(p, ended)
+	i := r.firstPendingLocked(c)
+	if i < len(r.queue) && r.queue[i].observer != nil {
+		r.queue[i].observer.add(p, ended)
 	}
-	if i == r.head && !r.mid && i < len(r.queue) && r.queue[i].plain() { // the usual case: its turn, and nothing to change
+	if i == r.head && !r.midMessage && i < len(r.queue) && r.queue[i].verbatim() { // the usual case: its turn, and nothing to change
 		r.writeLocked(p)
 		r.queue[i].n -= ended
-		r.cut = c.MidReply()
-		r.paidLocked(ended)
+		r.midReply = c.MidReply()
+		r.advanceLocked(ended)
 		return
 	}
 	switch {
 	case i == len(r.queue): // a push, or a raw connection
-		r.unowedLocked(c, p)
+		r.unsolicitedLocked(c, p)
 	default:
-		r.keepLocked(&r.queue[i], p)
-		r.queue[i].inside = c.MidReply()
+		r.bufferLocked(&r.queue[i], p)
+		r.queue[i].midReply = c.MidReply()
 		if ended > 0 {
 			r.completeLocked(&r.queue[i], ended)
 		}
-		r.paidLocked(ended)
+		r.advanceLocked(ended)
 	}
 }
 
-// RenamePushes has every push go through f from now on that comes in a Deliver of its
+// RewritePushes has every push go through f from now on that comes in a Deliver of its
 // own, as all do but those of a raw connection that does not Step.
-func (r *replies) RenamePushes(f func(c *upstream.Conn, push []byte) []byte) {
+func (r *replies) RewritePushes(f func(c *upstream.Conn, push []byte) []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.rename = f
+	r.rewritePush = f
 }
 
 // pushPartLocked takes part of a push, or, on a raw connection, of what ends in one.
 func (r *replies) pushPartLocked(c *upstream.Conn, p []byte) {
-	if r.rename != nil && !r.mid {
+	if r.rewritePush != nil && !r.midMessage {
 		var whole bool
-		if p, whole = r.parts.add(c, p, r.limit); !whole {
+		if p, whole = r.partial.add(c, p, r.limit); !whole {
 			return
 		}
-		p = r.rename(c, p)
+		p = r.rewritePush(c, p)
 	}
-	if r.redirect != nil && !r.mid && !c.InPassthrough() {
+	if r.redirect != nil && !r.midMessage && !c.InPassthrough() {
 		r.messageLocked(c, p)
 	} else {
-		r.unowedLocked(c, p)
+		r.unsolicitedLocked(c, p)
 	}
 }
 
-// unowedLocked writes part of what no command is waiting for, unless it is the
+// unsolicitedLocked writes part of what no command is waiting for, unless it is the
 // mark that the session waits for.
-func (r *replies) unowedLocked(c *upstream.Conn, p []byte) {
-	if r.mark != nil {
-		if r.held = append(r.held, p...); c.MidReply() {
-			if len(r.held) > r.limit {
-				r.held = nil
+func (r *replies) unsolicitedLocked(c *upstream.Conn, p []byte) {
+	if r.barrier != nil {
+		if r.barrierBuf = append(r.barrierBuf, p...); c.MidReply() {
+			if len(r.barrierBuf) > r.limit {
+				r.barrierBuf = nil
 				r.out.Abort()
 			}
 			return
 		}
-		p, r.held = r.held, nil
+		p, r.barrierBuf = r.barrierBuf, nil
 	}
-	if r.mark == nil || !r.markedLocked(p) {
+	if r.barrier == nil || !r.atBarrierLocked(p) {
 		r.flushLocked()
 		r.writeLocked(p)
 	}
-	r.mid, r.midOf = c.MidReply(), c
-	r.paidLocked(0)
+	r.midMessage, r.midFrom = c.MidReply(), c
+	r.advanceLocked(0)
 	r.flushLocked()
-	if r.asked != nil && !r.mid {
-		close(r.asked)
-		r.asked = nil
+	if r.uncounted != nil && !r.midMessage {
+		close(r.uncounted)
+		r.uncounted = nil
 	}
 }
 
-// markedLocked says that a whole reply is the mark, and is not for the client.
-func (r *replies) markedLocked(reply []byte) bool {
-	if !r.mark.is(reply) {
+// atBarrierLocked says that a whole reply is the mark, and is not for the client.
+func (r *replies) atBarrierLocked(reply []byte) bool {
+	if !r.barrier.matches(reply) {
 		return false
 	}
-	close(r.mark.seen)
-	mine := !r.mark.shown
-	r.mark = nil
+	close(r.barrier.reached)
+	mine := !r.barrier.visible
+	r.barrier = nil
 	return mine
 }
 
 // A mark is a reply by which the session knows that a raw connection, made to Step,
 // has answered everything before.
-type mark struct {
-	is    func(reply []byte) bool
-	shown bool // the client is to see it
-	seen  chan struct{}
+type barrier struct {
+	matches func(reply []byte) bool
+	visible bool // the client is to see it
+	reached chan struct{}
 }
 
-// Await makes m the mark; m.seen is closed when it has come.
-func (r *replies) Await(m *mark) {
+// SetBarrier makes m the mark; m.seen is closed when it has come.
+func (r *replies) SetBarrier(b *barrier) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.mark = m
+	r.barrier = b
 }
 
-// Forget stops waiting for a mark that did not come.
-func (r *replies) Forget(m *mark) {
+// DropBarrier stops waiting for a mark that did not come.
+func (r *replies) DropBarrier(b *barrier) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.mark == m {
-		r.mark = nil
-		r.writeLocked(r.held)
-		r.held = nil
+	if r.barrier == b {
+		r.barrier = nil
+		r.writeLocked(r.barrierBuf)
+		r.barrierBuf = nil
 	}
 }
 
@@ -496,24 +496,24 @@ func (r *replies) Push(p []byte) {
 // messageLocked writes a push, when all of it has come: other connections' replies may
 // come meanwhile.
 func (r *replies) messageLocked(c *upstream.Conn, p []byte) {
-	if message, whole := r.parts.add(c, p, r.limit); whole {
+	if message, whole := r.partial.add(c, p, r.limit); whole {
 		r.betweenLocked(message)
 	}
 }
 
-// pieces are the beginnings of messages that have not come in whole, by the connection
+// partialMessages are the beginnings of messages that have not come in whole, by the connection
 // they come on. The zero value is none.
-type pieces map[*upstream.Conn][]byte
+type partialMessages map[*upstream.Conn][]byte
 
 // add is called by Deliver with what has come, and returns the message once it is
 // whole: p itself, if it came at once. A connection whose message has more than limit
 // bytes is closed.
-func (s *pieces) add(c *upstream.Conn, p []byte, limit int) (message []byte, whole bool) {
+func (s *partialMessages) add(c *upstream.Conn, p []byte, limit int) (message []byte, whole bool) {
 	part := (*s)[c]
 	switch {
 	case c.MidReply():
 		if *s == nil {
-			*s = pieces{}
+			*s = partialMessages{}
 		}
 		if (*s)[c] = append(part, p...); len(part)+len(p) > limit {
 			delete(*s, c)
@@ -528,11 +528,11 @@ func (s *pieces) add(c *upstream.Conn, p []byte, limit int) (message []byte, who
 }
 
 func (r *replies) betweenLocked(p []byte) {
-	if r.cut || r.mid {
-		if len(r.later)+len(p) > r.limit {
+	if r.midReply || r.midMessage {
+		if len(r.deferred)+len(p) > r.limit {
 			r.out.Abort()
 		} else {
-			r.later = append(r.later, p...)
+			r.deferred = append(r.deferred, p...)
 		}
 		return
 	}
@@ -540,12 +540,12 @@ func (r *replies) betweenLocked(p []byte) {
 	r.writeLocked(p)
 }
 
-// Ask notes that something was asked whose replies are not counted.
-func (r *replies) Ask() {
+// ExpectUncounted notes that something was asked whose replies are not counted.
+func (r *replies) ExpectUncounted() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.asked == nil {
-		r.asked = make(chan struct{})
+	if r.uncounted == nil {
+		r.uncounted = make(chan struct{})
 	}
 }
 
@@ -555,31 +555,31 @@ var answered = func() chan struct{} { c := make(chan struct{}); close(c); return
 func (r *replies) Answered() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.asked == nil {
+	if r.uncounted == nil {
 		return answered
 	}
-	return r.asked
+	return r.uncounted
 }
 
-func (s *slot) plain() bool { return s.edit == nil && s.catch == nil }
+func (s *slot) verbatim() bool { return s.rewrite == nil && s.capture == nil }
 
 // completeLocked notes that ended replies of a slot are there.
 func (r *replies) completeLocked(s *slot, ended int) {
 	s.n -= ended
-	if s.plain() {
+	if s.verbatim() {
 		return
 	}
 	whole := s.buf
 	s.buf = nil
 	switch {
-	case s.catch != nil && r.full:
-		s.catch(nil)
-	case s.catch != nil:
-		s.catch(whole)
-	case !r.full:
-		s.buf, s.last = s.edit(whole)
+	case s.capture != nil && r.overflowed:
+		s.capture(nil)
+	case s.capture != nil:
+		s.capture(whole)
+	case !r.overflowed:
+		s.buf, s.final = s.rewrite(whole)
 	}
-	r.kept += len(s.buf) - len(whole)
+	r.buffered += len(s.buf) - len(whole)
 }
 
 // Full implements upstream.Owner.
@@ -589,55 +589,55 @@ func (r *replies) Full() <-chan struct{} { return r.out.Full() }
 // reply is out already nothing that follows could be understood: the client is
 // disconnected. A client that ends with c gets no error, as from a Redis that went
 // away.
-func (r *replies) Fail(c *upstream.Conn, owed int, cut bool, err error) {
-	if r.lost != nil {
-		r.lost(c)
+func (r *replies) Fail(c *upstream.Conn, pending int, cut bool, err error) {
+	if r.onLost != nil {
+		r.onLost(c)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if i := r.findLocked(c); cut && (i == len(r.queue) || r.queue[i].plain()) {
+	if i := r.firstPendingLocked(c); cut && (i == len(r.queue) || r.queue[i].verbatim()) {
 		r.out.Abort()
 	}
 	text := appendLost(nil, err)
 	if r.endsWithLocked(c) {
 		text = nil
 	}
-	r.failLocked(c, owed, text)
+	r.failLocked(c, pending, text)
 }
 
 func (r *replies) endsWithLocked(c *upstream.Conn) bool {
-	return r.over || r.ends != nil && r.ends(c)
+	return r.clientLeft || r.ends != nil && r.ends(c)
 }
 
-func (r *replies) failLocked(c *upstream.Conn, owed int, text []byte) {
-	for owed > 0 {
-		i := r.findLocked(c)
+func (r *replies) failLocked(c *upstream.Conn, pending int, text []byte) {
+	for pending > 0 {
+		i := r.firstPendingLocked(c)
 		if i == len(r.queue) {
 			return
 		}
 		s := &r.queue[i]
-		n := min(owed, s.n)
+		n := min(pending, s.n)
 		switch {
-		case s.catch != nil:
-			r.kept -= len(s.buf)
+		case s.capture != nil:
+			r.buffered -= len(s.buf)
 			s.buf = nil
-			s.catch(nil)
-		case s.edit != nil:
-			r.kept += len(text) - len(s.buf)
+			s.capture(nil)
+		case s.rewrite != nil:
+			r.buffered += len(text) - len(s.buf)
 			s.buf = append([]byte(nil), text...)
 		default:
 			for range n {
-				r.keepLocked(s, text)
+				r.bufferLocked(s, text)
 			}
 		}
 		s.n -= n
-		owed -= n
-		r.paidLocked(n)
+		pending -= n
+		r.advanceLocked(n)
 	}
 }
 
-// findLocked is the first slot that waits for replies of c, or len(queue).
-func (r *replies) findLocked(c *upstream.Conn) int {
+// firstPendingLocked is the first slot that waits for replies of c, or len(queue).
+func (r *replies) firstPendingLocked(c *upstream.Conn) int {
 	for i := r.head; i < len(r.queue); i++ {
 		if r.queue[i].from == c && r.queue[i].n > 0 {
 			return i
@@ -646,48 +646,48 @@ func (r *replies) findLocked(c *upstream.Conn) int {
 	return len(r.queue)
 }
 
-func (r *replies) keepLocked(s *slot, p []byte) {
-	if r.roomLocked(len(p)) {
+func (r *replies) bufferLocked(s *slot, p []byte) {
+	if r.reserveLocked(len(p)) {
 		s.buf = append(s.buf, p...)
 	}
 }
 
-// roomLocked says whether n more bytes may be kept, and counts them. Where there was
+// reserveLocked says whether n more bytes may be kept, and counts them. Where there was
 // once no room the client is disconnected, and nothing is kept any more.
-func (r *replies) roomLocked(n int) bool {
-	if r.kept += n; r.kept > r.limit && !r.full {
-		r.full = true
+func (r *replies) reserveLocked(n int) bool {
+	if r.buffered += n; r.buffered > r.limit && !r.overflowed {
+		r.overflowed = true
 		because(r.why, WhyOutput)
 		r.out.Abort()
 	}
-	return !r.full
+	return !r.overflowed
 }
 
-// paidLocked counts n replies off and writes what has its turn now.
-func (r *replies) paidLocked(n int) {
-	r.owed -= n
-	r.ahead -= n
-	if r.until > 0 {
-		if r.until -= n; r.until <= 0 {
-			r.count.took.Observe(time.Since(r.timed))
+// advanceLocked counts n replies off and writes what has its turn now.
+func (r *replies) advanceLocked(n int) {
+	r.pending -= n
+	r.pendingAhead -= n
+	if r.batchPending > 0 {
+		if r.batchPending -= n; r.batchPending <= 0 {
+			r.count.took.Observe(time.Since(r.batchStart))
 		}
 	}
-	if !r.cut && len(r.later) > 0 {
-		r.writeLocked(r.later)
-		r.later = nil
+	if !r.midReply && len(r.deferred) > 0 {
+		r.writeLocked(r.deferred)
+		r.deferred = nil
 	}
-	for r.head < len(r.queue) && !r.mid {
+	for r.head < len(r.queue) && !r.midMessage {
 		s := &r.queue[r.head]
-		if len(s.buf) > 0 && (s.plain() || s.n == 0) {
-			r.kept -= len(s.buf)
+		if len(s.buf) > 0 && (s.verbatim() || s.n == 0) {
+			r.buffered -= len(s.buf)
 			r.writeLocked(s.buf)
 			s.buf = nil
-			r.cut = s.inside && s.n > 0
+			r.midReply = s.midReply && s.n > 0
 		}
 		if s.n > 0 {
 			break
 		}
-		if s.last {
+		if s.final {
 			r.closeLocked()
 		}
 		*s = slot{}
@@ -700,21 +700,21 @@ func (r *replies) paidLocked(n int) {
 			r.queue = nil
 		}
 	}
-	r.idleLocked()
+	r.signalIdleLocked()
 }
 
-// idleLocked tells whoever waits for it that the client has every reply of an upstream, or
+// signalIdleLocked tells whoever waits for it that the client has every reply of an upstream, or
 // those before that of a command that blocks.
-func (r *replies) idleLocked() {
+func (r *replies) signalIdleLocked() {
 	if r.holding > 0 {
 		return
 	}
-	if r.owed == 0 && r.idle != nil {
+	if r.pending == 0 && r.idle != nil {
 		close(r.idle)
 		r.idle = nil
 	}
-	if r.ahead <= 0 && r.served != nil {
-		close(r.served)
-		r.served = nil
+	if r.pendingAhead <= 0 && r.aheadDone != nil {
+		close(r.aheadDone)
+		r.aheadDone = nil
 	}
 }

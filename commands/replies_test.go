@@ -29,7 +29,7 @@ func (t *tape) want(tt *testing.T, what, want string) {
 	}
 }
 
-func TestRepliesKeepOrder(t *testing.T) {
+func TestReplies_KeepOrder(t *testing.T) {
 	a, b := new(upstream.Conn), new(upstream.Conn)
 	out := new(tape)
 	r := newReplies(out, 1<<20)
@@ -40,7 +40,7 @@ func TestRepliesKeepOrder(t *testing.T) {
 	out.want(t, "or for what follows", "0")
 	r.Local([]byte("3"))
 	r.Expect(b, 1)
-	r.ExpectSwapped(b, []byte("5"))
+	r.ExpectReplaced(b, []byte("5"))
 	r.Local([]byte("6"))
 	r.Expect(a, 1)
 
@@ -54,25 +54,25 @@ func TestRepliesKeepOrder(t *testing.T) {
 	out.want(t, "even in part", "01(2")
 	r.Deliver(a, []byte(")"), 1)
 	out.want(t, "then all that is complete", "01(2)3456")
-	if r.Owed() != 1 {
-		t.Errorf("owed %d, want 1", r.Owed())
+	if r.Pending() != 1 {
+		t.Errorf("owed %d, want 1", r.Pending())
 	}
 	r.Deliver(a, []byte("7"), 1)
 	r.Local([]byte("8"))
 	r.Flush()
 	out.want(t, "the end", "01(2)345678")
-	if r.Owed() != 0 || r.kept != 0 || out.aborted {
-		t.Errorf("owed %d, kept %d, aborted %v", r.Owed(), r.kept, out.aborted)
+	if r.Pending() != 0 || r.buffered != 0 || out.aborted {
+		t.Errorf("owed %d, kept %d, aborted %v", r.Pending(), r.buffered, out.aborted)
 	}
 }
 
-func TestRepliesCatch(t *testing.T) {
+func TestReplies_Captured(t *testing.T) {
 	a := new(upstream.Conn)
 	out := new(tape)
 	r := newReplies(out, 1<<20)
 	var got []byte
 	r.Expect(a, 1)
-	r.ExpectCaught(a, func(p []byte) { got = append([]byte(nil), p...) })
+	r.ExpectCaptured(a, func(p []byte) { got = append([]byte(nil), p...) })
 	r.Deliver(a, []byte("1"), 1)
 	r.Deliver(a, []byte("2"), 0)
 	r.Deliver(a, []byte("3"), 1)
@@ -81,20 +81,20 @@ func TestRepliesCatch(t *testing.T) {
 		t.Errorf("caught %q", got)
 	}
 	lost := false
-	r.ExpectCaught(a, func(p []byte) { lost = p == nil })
+	r.ExpectCaptured(a, func(p []byte) { lost = p == nil })
 	r.Fail(a, 1, false, errors.New("gone"))
-	if !lost || r.Owed() != 0 {
-		t.Errorf("a caught reply that will not come: told %v, owed %d", lost, r.Owed())
+	if !lost || r.Pending() != 0 {
+		t.Errorf("a caught reply that will not come: told %v, owed %d", lost, r.Pending())
 	}
 }
 
-func TestRepliesFail(t *testing.T) {
+func TestReplies_Fail(t *testing.T) {
 	a, b := new(upstream.Conn), new(upstream.Conn)
 	out := new(tape)
 	r := newReplies(out, 1<<20)
 	r.Expect(b, 1)
 	r.Expect(a, 2)
-	r.ExpectSwapped(a, []byte("x"))
+	r.ExpectReplaced(a, []byte("x"))
 	r.Fail(a, 3, false, errors.New("reset by peer"))
 	out.want(t, "behind another's reply", "")
 	r.Deliver(b, []byte("1"), 1)
@@ -112,7 +112,7 @@ func TestRepliesFail(t *testing.T) {
 	}
 }
 
-func TestRepliesWaitIdle(t *testing.T) {
+func TestReplies_WaitIdle(t *testing.T) {
 	a := new(upstream.Conn)
 	r := newReplies(new(tape), 1<<20)
 	if err := r.WaitIdle(t.Context()); err != nil {
@@ -132,7 +132,7 @@ func TestRepliesWaitIdle(t *testing.T) {
 	}
 }
 
-func TestRepliesBoundWhatTheyKeep(t *testing.T) {
+func TestReplies_BufferIsBounded(t *testing.T) {
 	a, b := new(upstream.Conn), new(upstream.Conn)
 	out := new(tape)
 	r := newReplies(out, 100)

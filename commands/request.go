@@ -11,7 +11,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
-	"github.com/lockproxy/lockproxy/commands/table"
+	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
 // maxRefusal is how much of an error is looked at whole: a redirection is shorter.
@@ -35,8 +35,8 @@ type request struct {
 	// fixed: it must not travel on. A redirection becomes the error that a transaction
 	// ends with.
 	noRedirect bool
-	tracked    bool // its reply goes into the client's cache
-	observer   *tap // hears the beginning of the reply; may be nil
+	tracked    bool      // its reply goes into the client's cache
+	observer   *observer // hears the beginning of the reply; may be nil
 
 	fanIn *fanIn // what its reply is a part of; nil: it has a place of its own, seq
 	part  int
@@ -67,7 +67,7 @@ type fanIn struct {
 func (r *replies) ExpectRequest(c *request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.owed++
+	r.pending++
 	c.r = r
 	c.seq = r.pushLocked(slot{n: 1})
 }
@@ -76,7 +76,7 @@ func (r *replies) ExpectRequest(c *request) {
 func (r *replies) ExpectFanIn(calls []*request, merge func(parts [][]byte) []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.owed++
+	r.pending++
 	w := &fanIn{parts: make([][]byte, len(calls)), left: len(calls), merge: merge}
 	w.seq = r.pushLocked(slot{n: 1})
 	for i, c := range calls {
@@ -102,7 +102,7 @@ func (c *request) Deliver(conn *upstream.Conn, p []byte, ended int) {
 		return
 	}
 	if c.observer != nil {
-		c.observer.take(p, ended)
+		c.observer.add(p, ended)
 	}
 	if !c.notRedirect && (len(c.maybeRedirect) > 0 || p[0] == '-') {
 		c.maybeRedirect = append(c.maybeRedirect, p...)
@@ -134,8 +134,8 @@ func (c *request) Deliver(conn *upstream.Conn, p []byte, ended int) {
 
 // Fail implements upstream.Sink.
 func (c *request) Fail(conn *upstream.Conn, owed int, cut bool, err error) {
-	if c.r.lost != nil {
-		c.r.lost(conn)
+	if c.r.onLost != nil {
+		c.r.onLost(conn)
 	}
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
@@ -154,7 +154,7 @@ func (c *request) Fail(conn *upstream.Conn, owed int, cut bool, err error) {
 	if cut && c.notRedirect && c.fanIn == nil {
 		c.r.out.Abort()
 	}
-	c.r.kept -= len(c.reply)
+	c.r.buffered -= len(c.reply)
 	c.reply = nil
 	if c.fanIn == nil && c.r.endsWithLocked(conn) {
 		c.giveLocked(nil, 1)
@@ -178,7 +178,7 @@ func (c *request) giveLocked(p []byte, ended int) {
 		c.leaveLocked()
 	}
 	if c.fanIn != nil {
-		if r.roomLocked(len(p)) {
+		if r.reserveLocked(len(p)) {
 			c.reply = append(c.reply, p...)
 		}
 		if ended > 0 {
@@ -187,15 +187,15 @@ func (c *request) giveLocked(p []byte, ended int) {
 		return
 	}
 	i := r.indexLocked(c.seq)
-	if i == r.head && !r.mid {
+	if i == r.head && !r.midMessage {
 		r.writeLocked(p)
-		r.cut = ended == 0
+		r.midReply = ended == 0
 	} else {
-		r.keepLocked(&r.queue[i], p)
-		r.queue[i].inside = ended == 0
+		r.bufferLocked(&r.queue[i], p)
+		r.queue[i].midReply = ended == 0
 	}
 	r.queue[i].n -= ended
-	r.paidLocked(ended)
+	r.advanceLocked(ended)
 }
 
 // leaveLocked gives up the connection that was opened or borrowed for the call.
@@ -218,14 +218,14 @@ func (w *fanIn) takeLocked(r *replies, c *request) {
 		return
 	}
 	for _, p := range w.parts {
-		r.kept -= len(p)
+		r.buffered -= len(p)
 	}
 	s := &r.queue[r.indexLocked(w.seq)]
-	if !r.full {
-		r.keepLocked(s, w.merge(w.parts))
+	if !r.overflowed {
+		r.bufferLocked(s, w.merge(w.parts))
 	}
 	s.n = 0
-	r.paidLocked(1)
+	r.advanceLocked(1)
 }
 
 // indexLocked is where in the queue the slot pushed as seq is now.
@@ -461,7 +461,7 @@ func redirection(reply []byte) (slot int, addr string, ok bool) {
 		return 0, "", false
 	}
 	slot, err := strconv.Atoi(f[1])
-	return slot, f[2], err == nil && slot >= 0 && slot < table.Slots
+	return slot, f[2], err == nil && slot >= 0 && slot < spec.Slots
 }
 
 // sleep waits, and is false if it has been waited long enough.

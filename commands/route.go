@@ -6,7 +6,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
-	"github.com/lockproxy/lockproxy/commands/table"
+	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
 // clusterRouter is what a session knows of an upstream of several nodes.
@@ -18,9 +18,9 @@ type clusterRouter struct {
 	redirector *redirector
 
 	// tracking is the client's CLIENT TRACKING: then conns are the session's own. nil: off.
-	tracking []byte
-	pushes   map[*upstream.Conn]*pushes // who owns these
-	caching  []byte                     // CLIENT CACHING about the next command; may be nil
+	tracking     []byte
+	trackedConns map[*upstream.Conn]*trackedConn // who owns these
+	caching      []byte                          // CLIENT CACHING about the next command; may be nil
 }
 
 // A batch is commands to one node that will be sent together. What was sent is kept
@@ -70,7 +70,7 @@ func (s *Session) inCluster() bool { return s.d.opt.Upstream.View().Cluster() }
 func (s *Session) openRouter() *clusterRouter {
 	if s.router == nil {
 		up := s.d.opt.Upstream
-		s.router = &clusterRouter{view: up.View(), conns: map[*upstream.Pool]*[upstream.ConnClasses]*upstream.Conn{}, pushes: map[*upstream.Conn]*pushes{}, redirector: newRedirector(up)}
+		s.router = &clusterRouter{view: up.View(), conns: map[*upstream.Pool]*[upstream.ConnClasses]*upstream.Conn{}, trackedConns: map[*upstream.Conn]*trackedConn{}, redirector: newRedirector(up)}
 		s.replies.mu.Lock()
 		s.replies.redirect, s.replies.learn = s.router.redirector.add, s.router.redirector.learn
 		s.replies.mu.Unlock()
@@ -85,12 +85,12 @@ func (s *Session) sameView() bool {
 	if rt.view == v {
 		return true
 	}
-	if s.replies.Owed() > 0 {
+	if s.replies.Pending() > 0 {
 		return false
 	}
 	rt.view = v
 	rt.drop(func(c *upstream.Conn) bool {
-		return !c.Alive() || c.Draining() && rt.pushes[c] == nil // of what was tracked the client will hear
+		return !c.Alive() || c.Draining() && rt.trackedConns[c] == nil // of what was tracked the client will hear
 	})
 	for lane, c := range s.shared {
 		if c != nil && c.Draining() {
@@ -126,29 +126,29 @@ func (rt *clusterRouter) drop(which func(*upstream.Conn) bool) {
 
 // leave gives up a connection of conns.
 func (rt *clusterRouter) leave(c *upstream.Conn) {
-	o := rt.pushes[c]
+	o := rt.trackedConns[c]
 	if o == nil {
 		upstream.Return(c)
 		return
 	}
 	if c.Alive() { // else the client is to hear of it
-		o.over.Store(true)
+		o.abandoned.Store(true)
 	}
-	delete(rt.pushes, c)
+	delete(rt.trackedConns, c)
 	c.Close()
 }
 
 // route decides where a command goes.
-func (s *Session) route(args [][]byte) (p route, cmd *table.Command) {
+func (s *Session) route(args [][]byte) (p route, cmd *spec.Command) {
 	v := s.router.view
 	cmd = s.d.table().Lookup(args)
 	if cmd == nil {
 		return route{slot: noSlot}, nil
 	}
-	at, ok := cmd.Routed(args, s.router.keyArgs[:0])
+	at, ok := cmd.Routing(args, s.router.keyArgs[:0])
 	s.router.keyArgs = at
 	// Scripts, which run where they may write, are themselves NoScript.
-	read := cmd.Flags&table.ReadOnly != 0 && cmd.Flags&(table.NoScript|table.Admin|table.Blocking) == 0
+	read := cmd.Flags&spec.ReadOnly != 0 && cmd.Flags&(spec.NoScript|spec.Admin|spec.Blocking) == 0
 	switch {
 	case !ok && v.Cluster():
 		return route{kind: unknownKeys, slot: noSlot}, cmd
@@ -162,9 +162,9 @@ func (s *Session) route(args [][]byte) (p route, cmd *table.Command) {
 		}
 		return p, cmd
 	}
-	slot := table.Slot(args[at[0]])
+	slot := spec.Slot(args[at[0]])
 	for _, i := range at[1:] {
-		if table.Slot(args[i]) != slot {
+		if spec.Slot(args[i]) != slot {
 			if sp := splitRules[cmd.Name]; sp != nil {
 				if (len(args)-1)%(1+sp.values) != 0 {
 					return route{kind: malformed, slot: noSlot}, cmd
@@ -198,11 +198,11 @@ func (s *Session) tryCluster(k kind, raw []byte, args [][]byte) bool {
 	case k == mayBlock && hasBlock(args):
 		return false
 	case k == script && s.lane != upstream.ScriptClass:
-		if s.flushBatches(); s.replies.Owed() > 0 {
+		if s.flushBatches(); s.replies.Pending() > 0 {
 			return false
 		}
 		s.lane = upstream.ScriptClass
-	case k != forward && k != execTx && k != unwatch && k != mayBlock && k != kills && k != script && k != amended:
+	case k != forward && k != execTx && k != unwatch && k != mayBlock && k != kills && k != script && k != augmented:
 		return false
 	}
 	p, cmd := s.route(args)
@@ -213,8 +213,8 @@ func (s *Session) tryCluster(k kind, raw []byte, args [][]byte) bool {
 		return s.trySplit(splitRules[cmd.Name], args)
 	case allMasters:
 		join := fanOuts[cmd.Name]
-		if k == amended {
-			raw, join = s.amendSpread(join, raw, args)
+		if k == augmented {
+			raw, join = s.augmentFanOut(join, raw, args)
 		}
 		return s.tryFanOut(join, raw)
 	case crossSlot:
@@ -238,13 +238,13 @@ func (s *Session) tryCluster(k kind, raw []byte, args [][]byte) bool {
 	switch k {
 	case script:
 		return s.tryScript(raw)
-	case amended:
-		return s.tryAmended(raw, args)
+	case augmented:
+		return s.tryAugmented(raw, args)
 	}
 	return s.tryForward(raw)
 }
 
-func nameOf(c *table.Command) string {
+func nameOf(c *spec.Command) string {
 	if c == nil {
 		return ""
 	}
@@ -334,7 +334,7 @@ func (s *Session) connect(ctx context.Context, pools ...*upstream.Pool) error {
 		if s.router.conn(pool, s.lane) != nil {
 			continue
 		}
-		c, err := s.open(ctx, pool)
+		c, err := s.openNode(ctx, pool)
 		if err != nil {
 			s.d.opt.Upstream.Refresh()
 			return err
@@ -380,7 +380,7 @@ func (s *Session) runRoute(ctx context.Context, k kind, raw []byte, args [][]byt
 		return true, true
 	}
 	switch k {
-	case forward, execTx, unwatch, mayBlock, kills, script, blocks, amended:
+	case forward, execTx, unwatch, mayBlock, kills, script, blocks, augmented:
 	default:
 		return false, false
 	}
@@ -471,7 +471,7 @@ func (s *Session) otherReader(p route, haste bool) route {
 // mastersOf are the masters that serve the keys that plan has just found.
 func (s *Session) mastersOf(args [][]byte) (pools []*upstream.Pool) {
 	for _, i := range s.router.keyArgs {
-		if pool := s.router.view.Master(table.Slot(args[i])); pool != nil {
+		if pool := s.router.view.Master(spec.Slot(args[i])); pool != nil {
 			pools = append(pools, pool)
 		}
 	}
@@ -493,9 +493,9 @@ func (s *Session) askKeys(ctx context.Context, args [][]byte) (p route, err erro
 	if !ok || len(keys) == 0 {
 		return route{slot: noSlot}, nil
 	}
-	p = route{kind: oneNode, slot: table.Slot(bulk(keys[0]))}
+	p = route{kind: oneNode, slot: spec.Slot(bulk(keys[0]))}
 	for _, k := range keys[1:] {
-		if table.Slot(bulk(k)) != p.slot {
+		if spec.Slot(bulk(k)) != p.slot {
 			return route{kind: crossSlot, slot: noSlot}, nil
 		}
 	}

@@ -25,7 +25,7 @@ type Locker interface {
 type Options struct {
 	Upstream *upstream.Upstream // required
 	Locks    Locker             // required
-	Sessions Keeper             // nil: SESSION is refused
+	Sessions LockSessions       // nil: SESSION is refused
 
 	Inspector Inspector                 // nil: so is LOCKCTL
 	Nodes     func() []locks.NodeStatus // with Inspector
@@ -57,15 +57,15 @@ type Options struct {
 type Dispatcher struct {
 	opt         Options
 	began       time.Time
-	clients     clients
+	clients     clientRegistry
 	lastID      atomic.Int64 // of all clients
 	pausedUntil atomic.Int64 // CLIENT PAUSE: until then, in ms since 1970; 0: not paused
 
 	httpLogged atomic.Int64 // when that was last said of a client, in s since 1970
 
-	known    atomic.Pointer[knowledge] // of the upstream's commands; nil: not learnt yet
-	learning chan struct{}             // has room for the one who asks for them
-	access   *access
+	discovered  atomic.Pointer[discovered] // of the upstream's commands; nil: not learnt yet
+	discovering chan struct{}              // has room for the one who asks for them
+	acl         *aclCache
 
 	draining context.Context // done: the proxy is to end
 	drain    context.CancelFunc
@@ -90,7 +90,7 @@ func New(opt Options) *Dispatcher {
 	if opt.Log == nil {
 		opt.Log = slog.Default()
 	}
-	d := &Dispatcher{opt: opt, began: time.Now(), learning: make(chan struct{}, 1), access: newAccess()}
+	d := &Dispatcher{opt: opt, began: time.Now(), discovering: make(chan struct{}, 1), acl: newACLCache()}
 	d.draining, d.drain = context.WithCancel(context.Background())
 	return d
 }
@@ -134,13 +134,13 @@ type Session struct {
 	watching               bool // WATCHes something
 	pinnedForLife          bool // the own connection has state that lasts: never back to shared
 	subs                   subscriptions
-	isReplica              bool       // asked to be a replica
-	ears                   *listener  // its subscriptions in a Cluster; may be nil
-	watched                *spectator // of a MONITOR in a Cluster; may be nil
+	isReplica              bool        // asked to be a replica
+	subscriber             *subscriber // its subscriptions in a Cluster; may be nil
+	monitor                *monitor    // of a MONITOR in a Cluster; may be nil
 	tx                     transaction
 	txPlace                txNode    // of tx, in a Cluster
 	mayNotAnswer           bool      // on raw: the upstream may not answer at all
-	hush                   hush      // on raw
+	replyMode              replyMode // on raw
 	blocking               bool      // a command that may block upstream is on its way
 	blockedAt              time.Time // since when
 	closing                bool      // QUIT came, or what breaks the protocol
@@ -150,26 +150,26 @@ type Session struct {
 	batch   []byte // adjacent commands that will be sent together
 	batched int
 
-	untold *upstream.Conn // where the upstream did not tell its commands; may be nil
+	undiscoverable *upstream.Conn // where the upstream did not tell its commands; may be nil
 
-	waiting *waiting // a LOCK; nil: none
+	pendingLock *pendingLock // a LOCK; nil: none
 
-	taken taken
-	kept  kept // others' too
+	implicit     implicitOwners
+	sessionLocks sessionLocks // others' too
 
-	watchful bool // the client's host is watched
+	hostWatched bool // the client's host is watched
 
 	meter tally
 	why   atomic.Int32 // it is disconnected: a Why
 
-	recent      [][]byte // the last command that others have not been told of; nil: none
+	unpublished [][]byte // the last command that others have not been told of; nil: none
 	infoChanged bool     // so may have what else they are told
-	profile     profile
-	given       atomic.Pointer[gift] // by another session; may be nil or broken
-	named       atomic.Bool          // another session has told the upstream of its own connection
+	info        clientInfo
+	adopted     atomic.Pointer[adoptedConn] // by another session; may be nil or broken
+	referenced  atomic.Bool                 // another session has told the upstream of its own connection
 
-	seesAll bool      // may see other people's owners,
-	sawAt   time.Time // as the upstream said then
+	admin          bool      // may see other people's owners,
+	adminCheckedAt time.Time // as the upstream said then
 
 	// stateful is the own connection while state is lost with it, else nil. Read
 	// when an upstream connection ends.
@@ -184,12 +184,12 @@ func (d *Dispatcher) NewSession(present context.Context, out Output, who Peer) *
 		d: d, clientCtx: present, out: out, id: d.opt.Upstream.DefaultIdentity(), hint: d.opt.Upstream.Hint(),
 		replies: newReplies(out, int(d.opt.MaxKept)),
 	}
-	s.replies.ends, s.replies.lost = s.diesWith, s.connLost
+	s.replies.ends, s.replies.onLost = s.diesWith, s.connLost
 	s.meter.to = &d.counts[uint64(who.ID)%countShards]
 	s.replies.count, s.replies.why = s.meter.to, &s.why
-	s.profile.Peer, s.profile.since = who, time.Now()
-	s.profile.heard, s.infoChanged = s.profile.since, true
-	s.publish()
+	s.info.Peer, s.info.connectedAt = who, time.Now()
+	s.info.lastActive, s.infoChanged = s.info.connectedAt, true
+	s.publishInfo()
 	d.clients.add(s)
 	return s
 }
@@ -218,7 +218,7 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 }
 
 func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
-	s.recent = args
+	s.unpublished = args
 	if s.backToShared(); s.ended.Load() { // in this order: lost comes before what was owed is paid
 		return true
 	}
@@ -241,8 +241,8 @@ func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 	if s.mode == onPassthrough {
 		return s.tryPassthrough(k, raw, args)
 	}
-	if s.ears != nil {
-		if answer := s.deafTo(k, args); answer != nil {
+	if s.subscriber != nil {
+		if answer := s.subscriberModeReply(k, args); answer != nil {
 			return s.reply(string(answer))
 		}
 	}
@@ -300,8 +300,8 @@ func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 		return !isScriptDebug(args) && s.tryForward(raw)
 	case script:
 		return s.tryScript(raw)
-	case amended:
-		return s.tryAmended(raw, args)
+	case augmented:
+		return s.tryAugmented(raw, args)
 	}
 	return false
 }
@@ -313,7 +313,7 @@ func (s *Session) disconnectHTTP() {
 	s.because(WhyProtocol)
 	s.Flush()
 	if now, last := time.Now().Unix(), s.d.httpLogged.Load(); now-last >= 60 && s.d.httpLogged.CompareAndSwap(last, now) {
-		s.d.opt.Log.Warn("a client sends HTTP and is disconnected: somebody's browser may be used for an attack (said once a minute at most)", "client", s.profile.Addr)
+		s.d.opt.Log.Warn("a client sends HTTP and is disconnected: somebody's browser may be used for an attack (said once a minute at most)", "client", s.info.Addr)
 	}
 	s.closeAfterReplies()
 }
@@ -323,7 +323,7 @@ func (s *Session) rowInState(k kind, args [][]byte) kind {
 	if k == users && (s.mode == onPassthrough || s.tx.in || !changesUsers(args) || s.inCluster()) {
 		return forward
 	}
-	if k == amended && (s.mode == onPassthrough || s.tx.in || !amends(args)) {
+	if k == augmented && (s.mode == onPassthrough || s.tx.in || !isAugmented(args)) {
 		return forward
 	}
 	return k
@@ -344,8 +344,8 @@ func (s *Session) TryPart(name, raw []byte) bool {
 	if name != nil {
 		s.meter.family = lookUp(name).family
 		s.meter.came()
-		s.recent = [][]byte{name}
-		s.publish()
+		s.unpublished = [][]byte{name}
+		s.publishInfo()
 	}
 	s.flushBatches()
 	s.pinned.Send(raw, 0, s.replies) // if it fails, lost has closed the client
@@ -392,13 +392,13 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	if (s.tx.unsure || s.blockedInCluster()) && s.idle(ctx) != nil {
 		return
 	}
-	k := s.learnKindOf(ctx, args)
+	k := s.discoverKindOf(ctx, args)
 	if s.try(k, raw, args) { // what was in the way may be gone
 		s.Flush()
 		return
 	}
 	k = s.rowInState(k, args)
-	if k == client && s.tx.in && s.mode == onPinned && asksOfFilters(args) {
+	if k == client && s.tx.in && s.mode == onPinned && needsFilterProbe(args) {
 		s.tx.add(k, changes{})
 		s.queueTranslated(ctx, raw, args)
 		s.Flush()
@@ -435,7 +435,7 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 		s.client(ctx, raw, args)
 	case subscribe:
 		if s.inCluster() {
-			s.listenOrNot(ctx, raw, args)
+			s.runSubscribe(ctx, raw, args)
 		} else {
 			s.startPassthrough(ctx, raw, args)
 		}
@@ -460,10 +460,10 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	case users:
 		s.changeUsers(ctx, raw, args)
 	case modules:
-		s.module(ctx, raw, args)
-	case amended:
+		s.runModule(ctx, raw, args)
+	case augmented:
 		if s.ensureConn(ctx) {
-			s.tryAmended(raw, args)
+			s.tryAugmented(raw, args)
 		}
 	case script:
 		if s.idle(ctx) == nil {
@@ -478,8 +478,8 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 
 // Flush sends what Try has gathered. False says that the client is gone.
 func (s *Session) Flush() bool {
-	if s.recent != nil || s.infoChanged {
-		s.publish()
+	if s.unpublished != nil || s.infoChanged {
+		s.publishInfo()
 		s.infoChanged = false
 	}
 	s.count()
@@ -504,7 +504,7 @@ func (s *Session) Wait(ctx context.Context) {
 	case !s.blocking || s.clientCtx.Err() == nil:
 		s.replies.WaitIdle(ctx)
 	default:
-		s.replies.WaitBlocked(ctx)
+		s.replies.WaitAhead(ctx)
 		soon, cancel := context.WithDeadline(ctx, s.blockedAt.Add(replyGrace))
 		defer cancel()
 		s.replies.WaitIdle(soon)
@@ -542,7 +542,7 @@ func (s *Session) await(ctx context.Context, answered <-chan struct{}, most time
 // Busy says that the client waits for replies, or for messages, or has locks with SESSION,
 // which would end with its connection while it works.
 func (s *Session) Busy() bool {
-	return s.mode == onPassthrough || s.watched != nil || s.ears != nil && s.ears.any() || s.replies.Owed() > 0 || s.kept.holds()
+	return s.mode == onPassthrough || s.monitor != nil || s.subscriber != nil && s.subscriber.any() || s.replies.Pending() > 0 || s.sessionLocks.any()
 }
 
 // Refuse answers input that breaks the protocol, behind what was asked before.
@@ -575,12 +575,12 @@ func (s *Session) awaitLastReplies() {
 func (s *Session) End() {
 	s.EndLocks()
 	if s.clientCtx.Err() != nil {
-		s.replies.Left()
+		s.replies.ClientLeft()
 	}
 	s.d.clients.remove(s)
 	s.closePinned()
 	s.returnShared()
-	s.closeEars()
+	s.closeSubscriber()
 	if s.router != nil {
 		s.router.redirector.end()
 	}

@@ -590,7 +590,7 @@ func TestUpstreamDown(t *testing.T) {
 	}
 }
 
-func TestPlainVerbs(t *testing.T) {
+func TestVerbs_ImplicitOwner(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p, other := s.enter(t), s.enter(t)
 	p.do(t, "LOCK job 30s")
@@ -607,7 +607,7 @@ func TestPlainVerbs(t *testing.T) {
 	}
 }
 
-func TestLockRefused(t *testing.T) {
+func TestLock_Refused(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	a, b := s.enter(t), s.enter(t)
 	a.do(t, "LOCK job 30s OWNER me")
@@ -617,7 +617,7 @@ func TestLockRefused(t *testing.T) {
 }
 
 // TestHolderIsShownToAdmins: whoever knows an owner can unlock in its name.
-func TestHolderIsShownToAdmins(t *testing.T) {
+func TestLock_HolderIsShownToAdmins(t *testing.T) {
 	s := newStage(t, Options{}, func(_ *link, args []string) (string, bool) {
 		return "-NOPERM this user has no permissions to run the 'acl|dryrun' command\r\n", args[0] == "ACL"
 	})
@@ -630,7 +630,7 @@ func TestHolderIsShownToAdmins(t *testing.T) {
 	}
 }
 
-func TestLockOfAVanishedClientIsUndone(t *testing.T) {
+func TestLock_UndoneForVanishedClient(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p := s.enter(t)
 	p.where(t)
@@ -642,7 +642,7 @@ func TestLockOfAVanishedClientIsUndone(t *testing.T) {
 	p.want(t, "-ERR LOCK was undone: the client closed its side of the connection\r\n") // it may still read
 }
 
-func TestVerbsInATransaction(t *testing.T) {
+func TestVerbs_InTransaction(t *testing.T) {
 	s := newStage(t, Options{}, func(_ *link, args []string) (string, bool) {
 		return "-ERR unknown command\r\n", args[0] == "lock"
 	})
@@ -654,7 +654,7 @@ func TestVerbsInATransaction(t *testing.T) {
 	}
 }
 
-func TestVerbsOfSubscribers(t *testing.T) {
+func TestVerbs_OfSubscriber(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p := s.enter(t)
 	p.do(t, "SUBSCRIBE c")

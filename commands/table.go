@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lockproxy/lockproxy/commands/table"
+	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
 // kind says who handles a command, and on which connection it travels.
@@ -32,7 +32,7 @@ const (
 	users                 // ACL, CONFIG: may change who may do what
 	subscribe             // replies and messages are not one per command
 	modules               // MODULE: may change which commands there are
-	amended               // COMMAND, INFO: the reply may have to tell of the proxy too
+	augmented             // COMMAND, INFO: the reply may have to tell of the proxy too
 	web                   // what a browser would send, not a client of Redis
 	foreign               // not of Redis 7.0: what it is only the upstream can tell
 )
@@ -67,7 +67,7 @@ var kinds = withForwarded(map[string]kind{
 
 	"MODULE": modules,
 
-	"COMMAND": amended, "INFO": amended,
+	"COMMAND": augmented, "INFO": augmented,
 
 	"POST": web, "HOST:": web,
 })
@@ -79,7 +79,7 @@ func withForwarded(special map[string]kind) map[string]known {
 	for name, k := range special {
 		all[name] = known{k, familyOf(name, k, nil)}
 	}
-	for c := range table.Builtin().All() {
+	for c := range spec.Builtin().All() {
 		if name := strings.ToUpper(c.Name); !strings.Contains(name, "|") {
 			k := special[name] // forward, if it is not special
 			all[name] = known{k, familyOf(name, k, c)}

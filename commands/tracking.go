@@ -11,9 +11,9 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
-// clientNodes is CLIENT in a Cluster, as far as all nodes must hear of it. It is false
+// clientInCluster is CLIENT in a Cluster, as far as all nodes must hear of it. It is false
 // for what any one of them will do for.
-func (s *Session) clientNodes(ctx context.Context, raw []byte, args [][]byte) bool {
+func (s *Session) clientInCluster(ctx context.Context, raw []byte, args [][]byte) bool {
 	if len(args) < 2 {
 		return false
 	}
@@ -34,7 +34,7 @@ func (s *Session) clientNodes(ctx context.Context, raw []byte, args [][]byte) bo
 	case s.openRouter().tracking == nil:
 		return false
 	case is(sub, "CACHING"):
-		s.cacheNext(ctx, bytes.Clone(raw))
+		s.clientCaching(ctx, bytes.Clone(raw))
 	case is(sub, "TRACKINGINFO"):
 		s.askHome(ctx, raw)
 	default:
@@ -77,7 +77,7 @@ func (s *Session) track(ctx context.Context, raw []byte, args [][]byte) {
 	case off:
 		s.router.leave(c)
 	default:
-		s.forgetTracked()
+		s.invalidateAll()
 		s.untrack()
 		s.closePinned()
 		s.router.tracking = raw
@@ -91,11 +91,11 @@ func (s *Session) openTracked(ctx context.Context, how []byte) (*upstream.Conn, 
 	before := s.router.tracking
 	defer func() { s.router.tracking = before }()
 	s.router.tracking = how
-	return s.open(ctx, s.router.view.FirstMaster())
+	return s.openNode(ctx, s.router.view.FirstMaster())
 }
 
-// forgetTracked tells the client that nothing it knows is tracked any more.
-func (s *Session) forgetTracked() {
+// invalidateAll tells the client that nothing it knows is tracked any more.
+func (s *Session) invalidateAll() {
 	if s.router != nil && s.router.tracking != nil && s.id.Proto == 3 {
 		s.replies.Push([]byte(">2\r\n$10\r\ninvalidate\r\n_\r\n"))
 	}
@@ -107,8 +107,8 @@ func (s *Session) untrack() {
 	s.router.tracking, s.router.caching = nil, nil
 }
 
-// cacheNext is CLIENT CACHING: it is about the next command, wherever that goes.
-func (s *Session) cacheNext(ctx context.Context, raw []byte) {
+// clientCaching is CLIENT CACHING: it is about the next command, wherever that goes.
+func (s *Session) clientCaching(ctx context.Context, raw []byte) {
 	if !s.askHome(ctx, raw) {
 		return
 	}
@@ -138,22 +138,22 @@ func (s *Session) askHome(ctx context.Context, raw []byte) bool {
 	return false
 }
 
-// open makes or borrows a connection to a node.
-func (s *Session) open(ctx context.Context, pool *upstream.Pool) (*upstream.Conn, error) {
+// openNode makes or borrows a connection to a node.
+func (s *Session) openNode(ctx context.Context, pool *upstream.Pool) (*upstream.Conn, error) {
 	if s.router.tracking == nil {
 		return pool.Shared(ctx, s.id, s.lane, s.hint)
 	}
-	o := &pushes{r: s.replies}
+	o := &trackedConn{replies: s.replies}
 	c, err := pool.Private(ctx, s.id, o)
 	if err != nil {
 		return nil, err
 	}
 	if err = s.beginTracking(ctx, c); err != nil {
-		o.over.Store(true)
+		o.abandoned.Store(true)
 		c.Close()
 		return nil, err
 	}
-	s.router.pushes[c] = o
+	s.router.trackedConns[c] = o
 	return c, nil
 }
 
@@ -172,30 +172,30 @@ func (s *Session) beginTracking(ctx context.Context, c *upstream.Conn) error {
 	return err
 }
 
-// pushes is the upstream.Owner of a connection of which the client is to see the pushes
+// trackedConn is the upstream.Owner of a connection of which the client is to see the pushes
 // alone. When it ends the client cannot know what has become invalid, and is
 // disconnected, unless the session gave it up itself.
-type pushes struct {
-	r    *replies
-	over atomic.Bool // the session has given it up
+type trackedConn struct {
+	replies   *replies
+	abandoned atomic.Bool // the session has given it up
 }
 
 // Deliver implements upstream.Sink.
-func (o *pushes) Deliver(c *upstream.Conn, p []byte, _ int) {
-	o.r.mu.Lock()
-	defer o.r.mu.Unlock()
-	if !o.over.Load() {
-		o.r.holdLocked(c)
-		o.r.messageLocked(c, p)
+func (o *trackedConn) Deliver(c *upstream.Conn, p []byte, _ int) {
+	o.replies.mu.Lock()
+	defer o.replies.mu.Unlock()
+	if !o.abandoned.Load() {
+		o.replies.holdLocked(c)
+		o.replies.messageLocked(c, p)
 	}
 }
 
 // Fail implements upstream.Sink.
-func (o *pushes) Fail(*upstream.Conn, int, bool, error) {
-	if !o.over.Load() {
-		o.r.out.Close()
+func (o *trackedConn) Fail(*upstream.Conn, int, bool, error) {
+	if !o.abandoned.Load() {
+		o.replies.out.Close()
 	}
 }
 
 // Full implements upstream.Owner.
-func (o *pushes) Full() <-chan struct{} { return o.r.out.Full() }
+func (o *trackedConn) Full() <-chan struct{} { return o.replies.out.Full() }

@@ -27,7 +27,7 @@ type transaction struct {
 // A queuedEdit is of the reply to one queued command, which comes in EXEC's.
 type queuedRewrite struct {
 	at      int
-	rewrite edit
+	rewrite rewrite
 }
 
 // changes are to a session; nil and zero fields change nothing.
@@ -125,7 +125,7 @@ func (t *transaction) add(k kind, c changes) {
 
 // rewriteExec is what becomes of the reply to the EXEC of what is queued; nil: it is
 // left as it is.
-func (t *transaction) rewriteExec() edit {
+func (t *transaction) rewriteExec() rewrite {
 	if len(t.rewrites) == 0 {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (s *Session) endTx(raw []byte, args [][]byte) {
 	watching := s.watching
 	s.watching = false
 	s.txPlace.queued = nil
-	var e edit
+	var e rewrite
 	if is(args[0], "EXEC") {
 		e = s.tx.rewriteExec()
 	}
@@ -184,7 +184,7 @@ func (s *Session) endTx(raw []byte, args [][]byte) {
 
 // sendObserved sends a command on the own connection whose answer must be known, and
 // goes through e if that is not nil.
-func (s *Session) sendObserved(raw []byte, heard func([]byte), e edit) {
+func (s *Session) sendObserved(raw []byte, heard func([]byte), e rewrite) {
 	s.flushBatches()
 	if s.inCluster() && e == nil {
 		s.sendNoRedirect(raw, heard)
@@ -194,7 +194,7 @@ func (s *Session) sendObserved(raw []byte, heard func([]byte), e edit) {
 		plain := e
 		e = func(reply []byte) ([]byte, bool) { return plain(redirectToTryAgain(reply)) }
 	}
-	s.replies.ExpectTapped(s.pinned, heard, e)
+	s.replies.ExpectObserved(s.pinned, heard, e)
 	s.send(s.pinned, raw, 1)
 }
 
@@ -209,7 +209,7 @@ func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
 	case verb:
 		s.flushBatches()
 		s.keepQueued(raw)
-		s.replies.ExpectSwapped(s.pinned, appendNoTx(nil, args[0]))
+		s.replies.ExpectReplaced(s.pinned, appendNoTx(nil, args[0]))
 		// The upstream does not know the verb: it refuses it and so aborts the EXEC.
 		s.send(s.pinned, raw, 1)
 		return true
@@ -224,7 +224,7 @@ func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
 		if len(args) > 1 && is(args[1], "REPLY") {
 			return false // then replies can no longer be counted
 		}
-		if asksOfFilters(args) {
+		if needsFilterProbe(args) {
 			return false
 		}
 	}
@@ -267,7 +267,7 @@ func (s *Session) changesOf(k kind, args [][]byte) (c changes) {
 		if name, ok := newName(args); ok {
 			c.name = append([]byte{}, name...)
 		}
-		c.pinnedForLife = !speaksOfClients(args) || is(args[1], "TRACKING")
+		c.pinnedForLife = !namesClientIDs(args) || is(args[1], "TRACKING")
 	}
 	return c
 }

@@ -17,38 +17,38 @@ import (
 // instead.
 func (s *Session) verb(ctx context.Context, args [][]byte) {
 	if s.mode == onPassthrough && s.tx.in { // the upstream refuses it in its own words, and aborts the EXEC
-		s.hush.note(verb, args, true)
+		s.replyMode.note(verb, args, true)
 		s.enqueue(resp.AppendCommand(nil, args...))
 		return
 	}
-	quiet := s.hushed()
+	quiet := s.takeReplyMode()
 	s.replies.Mute(quiet)
 	defer s.replies.Mute(false)
 	if !s.awaitReplies(ctx) {
 		return
 	}
-	if err := s.admit(ctx); err != nil {
+	if err := s.checkAdmitted(ctx); err != nil {
 		s.replyOrDisconnect(err)
 		return
 	}
 	switch {
 	case s.id.Proto == 2 && s.subscribed():
-		s.replyErr(errors.New(onlySubscribe(args[0])))
+		s.replyErr(errors.New(subscriberModeError(args[0])))
 	case is(args[0], "LOCK"):
 		if err := s.lock(ctx, args, quiet); err != nil {
 			s.replyErr(err)
 		}
 	default:
-		s.replies.Local(s.verdict(ctx, args).now())
+		s.replies.Local(s.runVerb(ctx, args).now())
 	}
 }
 
-// verdict runs a verb other than LOCK.
-func (s *Session) verdict(ctx context.Context, args [][]byte) verdict {
-	if s.watchful {
-		defer s.watch() // it may have been the last lock
+// runVerb runs a verb other than LOCK.
+func (s *Session) runVerb(ctx context.Context, args [][]byte) verbReply {
+	if s.hostWatched {
+		defer s.watchHost() // it may have been the last lock
 	}
-	var v verdict
+	var v verbReply
 	var err error
 	switch {
 	case is(args[0], "RENEW"):
@@ -59,7 +59,7 @@ func (s *Session) verdict(ctx context.Context, args [][]byte) verdict {
 		v.reply, err = s.lockctl(ctx, args)
 	}
 	if err != nil {
-		return verdict{reply: appendErr([]byte{}, err)}
+		return verbReply{reply: appendErr([]byte{}, err)}
 	}
 	return v
 }
@@ -70,10 +70,10 @@ const admitWait = 100 * time.Millisecond
 
 var errNoAuth = &upstream.RefusedError{Reply: []byte("-NOAUTH Authentication required.\r\n")}
 
-// admit is nil for clients that the upstream would not refuse, else the reason. One that
+// checkAdmitted is nil for clients that the upstream would not refuse, else the reason. One that
 // has a connection there was let in, and loses it when it no longer is; the upstream is
 // asked about those that have none. What it said last counts while it says nothing.
-func (s *Session) admit(ctx context.Context) error {
+func (s *Session) checkAdmitted(ctx context.Context) error {
 	if s.authenticated() {
 		s.conn().MarkUsed()
 		return nil
@@ -105,8 +105,8 @@ func (s *Session) admit(ctx context.Context) error {
 	return nil
 }
 
-// onlySubscribe is Redis's word to a client of RESP2 that has subscriptions.
-func onlySubscribe(name []byte) string {
+// subscriberModeError is Redis's word to a client of RESP2 that has subscriptions.
+func subscriberModeError(name []byte) string {
 	return fmt.Sprintf("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context", lower(name))
 }
 
@@ -119,7 +119,7 @@ func (s *Session) lock(ctx context.Context, args [][]byte, quiet bool) error {
 	if err := s.mayLock(ctx, a.Name); err != nil {
 		return err
 	}
-	if a.DB, a.Client = s.id.DB, s.profile.Addr; a.session {
+	if a.DB, a.Client = s.id.DB, s.info.Addr; a.session {
 		if s.d.opt.Sessions == nil {
 			return errors.New("ERR SESSION is not supported by this proxy")
 		}
@@ -128,7 +128,7 @@ func (s *Session) lock(ctx context.Context, args [][]byte, quiet bool) error {
 		}
 		a.Session = s.lockSession()
 	}
-	w := &waiting{acquisition: a, quiet: quiet, began: time.Now()}
+	w := &pendingLock{lockArgs: a, quiet: quiet, began: time.Now()}
 	if a.Wait == 0 {
 		w.ask(s.clientCtx, s.d.opt.Locks)
 		s.endLock(ctx, w)
@@ -136,13 +136,13 @@ func (s *Session) lock(ctx context.Context, args [][]byte, quiet bool) error {
 	}
 	w.done = make(chan struct{})
 	w.claims = claims{{a.Name, a.Owner}: 1}
-	s.waiting = w
-	go w.askAside(s.clientCtx, s.d.draining, s.d.opt.Locks)
+	s.pendingLock = w
+	go w.askAsync(s.clientCtx, s.d.draining, s.d.opt.Locks)
 	return nil
 }
 
 // endLock gives the client the answer to a LOCK, or takes back what it cannot have.
-func (s *Session) endLock(ctx context.Context, w *waiting) {
+func (s *Session) endLock(ctx context.Context, w *pendingLock) {
 	reply, err := s.lockReply(ctx, w)
 	s.logLock(w, err)
 	if err != nil {
@@ -154,13 +154,13 @@ func (s *Session) endLock(ctx context.Context, w *waiting) {
 		s.d.opt.Locks.Undo(w.answer.Grant) // nobody knows of it
 	}
 	if w.session {
-		s.watch()
+		s.watchHost()
 	}
 }
 
 // hasLeft says that the client has left, also if that has only just reached the kernel.
 func (s *Session) hasLeft() bool {
-	return s.clientCtx.Err() != nil || s.profile.HungUp != nil && s.profile.HungUp()
+	return s.clientCtx.Err() != nil || s.info.HungUp != nil && s.info.HungUp()
 }
 
 // errDraining is for LOCKs that the end of the proxy ended.
@@ -168,7 +168,7 @@ var errDraining = &upstream.RefusedError{Reply: []byte("-DRAINING this proxy is 
 
 // lockReply is the reply to a LOCK. There is an error for what was granted if nobody can
 // have it.
-func (s *Session) lockReply(ctx context.Context, w *waiting) ([]byte, error) {
+func (s *Session) lockReply(ctx context.Context, w *pendingLock) ([]byte, error) {
 	g := w.answer.Grant
 	switch {
 	case w.err != nil && s.clientCtx.Err() != nil:
@@ -181,40 +181,40 @@ func (s *Session) lockReply(ctx context.Context, w *waiting) ([]byte, error) {
 		return nil, w.err
 	case w.answer.Granted && s.hasLeft():
 		return nil, errors.New("ERR LOCK was undone: the client closed its side of the connection")
-	case w.answer.Granted && left(g.Validity, w.at) == 0 && g.Validity > 0:
+	case w.answer.Granted && remaining(g.Validity, w.answeredAt) == 0 && g.Validity > 0:
 		return nil, errors.New("ERR LOCK was undone: the lease ended before the reply could be sent")
 	case w.answer.Granted:
 		if w.Owner == "" {
-			s.taken.add(g)
+			s.implicit.add(g)
 		}
 		b := resp.AppendArray(nil, 4)
 		b = resp.AppendInt(b, g.Fence)
 		b = resp.AppendBulkString(b, g.Owner)
-		b = appendLeft(b, g.Validity, w.at)
+		b = appendRemaining(b, g.Validity, w.answeredAt)
 		return resp.AppendInt(b, int64(g.Holds)), nil
 	case w.retryAfter:
 		b := resp.AppendArray(nil, 4)
 		b = resp.AppendInt(b, 0)
-		b = resp.AppendBulkString(b, s.visible(ctx, w.answer.Holder))
+		b = resp.AppendBulkString(b, s.ownerForAdmins(ctx, w.answer.Holder))
 		b = resp.AppendInt(b, ceilMillis(w.answer.Remaining))
 		return resp.AppendInt(b, int64(w.answer.Waiters)), nil
 	}
 	return resp.AppendNull(nil, s.id.Proto), nil
 }
 
-// seeFor is how long the upstream's word on what a client may see is kept.
-const seeFor = 5 * time.Second
+// adminFresh is how long the upstream's word on what a client may see is kept.
+const adminFresh = 5 * time.Second
 
-// visible is how a holder's name is shown to this client: whoever knows an owner
+// ownerForAdmins is how a holder's name is shown to this client: whoever knows an owner
 // can unlock in its name, so only users who may run admin commands are told it.
 // The upstream is asked whether this one may run ACL, or where there is none another
 // command for admins: before Redis 6 everybody is one.
-func (s *Session) visible(ctx context.Context, holder string) string {
-	if time.Since(s.sawAt) > seeFor {
-		s.seesAll, _ = s.isAdmin(ctx)
-		s.sawAt = time.Now()
+func (s *Session) ownerForAdmins(ctx context.Context, holder string) string {
+	if time.Since(s.adminCheckedAt) > adminFresh {
+		s.admin, _ = s.isAdmin(ctx)
+		s.adminCheckedAt = time.Now()
 	}
-	if !s.seesAll {
+	if !s.admin {
 		return ""
 	}
 	return holder
@@ -223,11 +223,11 @@ func (s *Session) visible(ctx context.Context, holder string) string {
 // isAdmin says that the upstream lets the client run admin commands. The error is that
 // of asking it.
 func (s *Session) isAdmin(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, firstWordWait)
+	ctx, cancel := context.WithTimeout(ctx, firstDecisionWait)
 	defer cancel()
 	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainClass, s.hint)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return false, &upstream.DownError{Err: errNoWord}
+		return false, &upstream.DownError{Err: errNoDecision}
 	}
 	if err != nil {
 		return false, err
@@ -238,7 +238,7 @@ func (s *Session) isAdmin(ctx context.Context) (bool, error) {
 		reply = s.askOn(ctx, c, resp.AppendCommand(nil, "LASTSAVE"))
 	}
 	if reply == nil {
-		return false, &upstream.DownError{Err: errNoWord}
+		return false, &upstream.DownError{Err: errNoDecision}
 	}
 	text, refused := resp.Error(reply)
 	return !refused || !strings.HasPrefix(text, "NOPERM") && !strings.HasPrefix(text, "NOAUTH"), nil
@@ -251,13 +251,13 @@ func (s *Session) renew(ctx context.Context, args [][]byte) (validity time.Durat
 	}
 	req := locks.RenewRequest{DB: s.id.DB, Name: o.name, Owner: o.owner, TTL: o.ttl, Fence: o.fence}
 	if req.Owner == "" {
-		if req.Owner, req.Fence, err = s.plainOwner(o, "RENEW"); err != nil {
+		if req.Owner, req.Fence, err = s.implicitOwner(o, "RENEW"); err != nil {
 			return 0, err
 		}
 	}
 	began := time.Now()
 	validity, err = s.d.opt.Locks.Renew(ctx, req)
-	s.log(event{"RENEW", req.DB, req.Name, req.Owner, req.Fence, began, err}, "lock renewed", slog.Duration("validity", validity))
+	s.log(lockEvent{"RENEW", req.DB, req.Name, req.Owner, req.Fence, began, err}, "lock renewed", slog.Duration("validity", validity))
 	return validity, err
 }
 
@@ -268,21 +268,21 @@ func (s *Session) unlock(ctx context.Context, args [][]byte) ([]byte, error) {
 	}
 	req := locks.UnlockRequest{DB: s.id.DB, Name: o.name, Owner: o.owner, Fence: o.fence, All: o.all, Req: o.req}
 	if req.Owner == "" {
-		if req.Owner, req.Fence, err = s.plainOwner(o, "UNLOCK"); err != nil {
+		if req.Owner, req.Fence, err = s.implicitOwner(o, "UNLOCK"); err != nil {
 			return nil, err
 		}
 	}
 	began := time.Now()
 	left, err := s.d.opt.Locks.Unlock(ctx, req)
-	s.log(event{"UNLOCK", req.DB, req.Name, req.Owner, req.Fence, began, err}, "lock given back", slog.Int("holds", left))
+	s.log(lockEvent{"UNLOCK", req.DB, req.Name, req.Owner, req.Fence, began, err}, "lock given back", slog.Int("holds", left))
 	if err != nil {
 		if errors.Is(err, locks.ErrLost) && o.owner == "" {
-			s.taken.released(s.id.DB, o.name, req.Owner)
+			s.implicit.released(s.id.DB, o.name, req.Owner)
 		}
 		return nil, err
 	}
 	if o.owner == "" {
-		s.taken.released(s.id.DB, o.name, req.Owner)
+		s.implicit.released(s.id.DB, o.name, req.Owner)
 	}
 	if left == 0 {
 		return resp.AppendInt(nil, 1), nil
@@ -290,12 +290,12 @@ func (s *Session) unlock(ctx context.Context, args [][]byte) ([]byte, error) {
 	return resp.AppendInt(nil, 0), nil
 }
 
-// plainOwner finds who the connection is when a command names no owner.
-func (s *Session) plainOwner(o release, verb string) (owner string, fence int64, err error) {
+// implicitOwner finds who the connection is when a command names no owner.
+func (s *Session) implicitOwner(o releaseArgs, verb string) (owner string, fence int64, err error) {
 	if s.d.opt.RequireOwner {
 		return "", 0, fmt.Errorf("ERR this proxy wants %s to name the owner", verb)
 	}
-	owner, fence, n := s.taken.find(s.id.DB, o.name, o.fence)
+	owner, fence, n := s.implicit.find(s.id.DB, o.name, o.fence)
 	switch n {
 	case 0:
 		return "", 0, fmt.Errorf("ERR this connection has not taken that lock without OWNER; %s must name the owner", verb)

@@ -27,7 +27,7 @@ func FuzzVerbs(f *testing.F) {
 		var err error
 		switch {
 		case is(args[0], "LOCK"):
-			var a acquisition
+			var a lockArgs
 			if a, err = d.parseLock(args); err == nil {
 				checkAcquisition(t, a)
 			}
@@ -36,7 +36,7 @@ func FuzzVerbs(f *testing.F) {
 		case is(args[0], "UNLOCK"):
 			err = checkRelease(t, d, args, unlockUsage)
 		case is(args[0], "LOCKCTL") && (len(args) < 2 || !is(args[1], "FORCE")): // which asks the upstream
-			s := &Session{d: d, seesAll: true, sawAt: time.Now()}
+			s := &Session{d: d, admin: true, adminCheckedAt: time.Now()}
 			s.id.Proto = 2 + len(line)%2
 			var reply []byte
 			if reply, err = s.lockctl(t.Context(), args); err == nil {
@@ -49,7 +49,7 @@ func FuzzVerbs(f *testing.F) {
 	})
 }
 
-func checkAcquisition(t *testing.T, a acquisition) {
+func checkAcquisition(t *testing.T, a lockArgs) {
 	t.Helper()
 	switch r := a.LockRequest; {
 	case len(r.Name) < 1 || len(r.Name) > locks.MaxName, len(r.Owner) > locks.MaxOwner, len(r.Info) > locks.MaxInfo, len(r.Req) > locks.MaxReq,

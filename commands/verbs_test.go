@@ -126,27 +126,27 @@ func TestParseRelease(t *testing.T) {
 	d := New(Options{})
 	tests := []struct {
 		line string
-		want release
+		want releaseArgs
 		err  string
 	}{
-		{"RENEW job 30s", release{name: "job", ttl: 30 * time.Second}, ""},
-		{"RENEW job 30s me FENCE 7", release{name: "job", ttl: 30 * time.Second, owner: "me", fence: 7}, ""},
-		{"RENEW job 30s fence 7", release{name: "job", ttl: 30 * time.Second, fence: 7}, ""},
-		{"UNLOCK job", release{name: "job"}, ""},
-		{"UNLOCK job me ALL", release{name: "job", owner: "me", all: true}, ""},
-		{"UNLOCK job FENCE 12 ALL", release{name: "job", fence: 12, all: true}, ""},
-		{"RENEW job", release{}, "wrong number of arguments for 'renew' command; usage: RENEW"},
-		{"UNLOCK", release{}, "wrong number of arguments for 'unlock' command; usage: UNLOCK"},
-		{"RENEW job 30s me ALL", release{}, "ERR unknown option 'ALL'; usage: RENEW"},
-		{"UNLOCK job me FENCE", release{}, "ERR option FENCE needs a value"},
-		{"UNLOCK job me FENCE x", release{}, "ERR FENCE must be a positive integer"},
-		{"UNLOCK job me FENCE 0", release{}, "ERR FENCE must be a positive integer"},
-		{"UNLOCK job me FENCE 9223372036854775808", release{}, "ERR FENCE must be a positive integer"},
-		{"UNLOCK job me FENCE 1 FENCE 1", release{}, "ERR option FENCE was given twice"},
-		{"UNLOCK job me REQ 1", release{name: "job", owner: "me", req: "1"}, ""},
-		{"UNLOCK job REQ 1", release{}, "ERR REQ needs OWNER"},
-		{"RENEW job 30s me REQ 1", release{}, "ERR unknown option 'REQ'"},
-		{"UNLOCK job me you", release{}, "ERR unknown option 'you'; usage: UNLOCK"},
+		{"RENEW job 30s", releaseArgs{name: "job", ttl: 30 * time.Second}, ""},
+		{"RENEW job 30s me FENCE 7", releaseArgs{name: "job", ttl: 30 * time.Second, owner: "me", fence: 7}, ""},
+		{"RENEW job 30s fence 7", releaseArgs{name: "job", ttl: 30 * time.Second, fence: 7}, ""},
+		{"UNLOCK job", releaseArgs{name: "job"}, ""},
+		{"UNLOCK job me ALL", releaseArgs{name: "job", owner: "me", all: true}, ""},
+		{"UNLOCK job FENCE 12 ALL", releaseArgs{name: "job", fence: 12, all: true}, ""},
+		{"RENEW job", releaseArgs{}, "wrong number of arguments for 'renew' command; usage: RENEW"},
+		{"UNLOCK", releaseArgs{}, "wrong number of arguments for 'unlock' command; usage: UNLOCK"},
+		{"RENEW job 30s me ALL", releaseArgs{}, "ERR unknown option 'ALL'; usage: RENEW"},
+		{"UNLOCK job me FENCE", releaseArgs{}, "ERR option FENCE needs a value"},
+		{"UNLOCK job me FENCE x", releaseArgs{}, "ERR FENCE must be a positive integer"},
+		{"UNLOCK job me FENCE 0", releaseArgs{}, "ERR FENCE must be a positive integer"},
+		{"UNLOCK job me FENCE 9223372036854775808", releaseArgs{}, "ERR FENCE must be a positive integer"},
+		{"UNLOCK job me FENCE 1 FENCE 1", releaseArgs{}, "ERR option FENCE was given twice"},
+		{"UNLOCK job me REQ 1", releaseArgs{name: "job", owner: "me", req: "1"}, ""},
+		{"UNLOCK job REQ 1", releaseArgs{}, "ERR REQ needs OWNER"},
+		{"RENEW job 30s me REQ 1", releaseArgs{}, "ERR unknown option 'REQ'"},
+		{"UNLOCK job me you", releaseArgs{}, "ERR unknown option 'you'; usage: UNLOCK"},
 	}
 	for _, tt := range tests {
 		usage := unlockUsage
@@ -178,8 +178,8 @@ func checkParse(t *testing.T, line string, err error, part string) {
 	}
 }
 
-func TestTaken(t *testing.T) {
-	var tk taken
+func TestImplicitOwners(t *testing.T) {
+	var tk implicitOwners
 	tk.add(locks.Grant{Name: "a", Owner: "o1", Fence: 1})
 	tk.add(locks.Grant{Name: "a", Owner: "o2", Fence: 2})
 	tk.add(locks.Grant{DB: 3, Name: "a", Owner: "o3", Fence: 1})
@@ -206,9 +206,9 @@ func TestTaken(t *testing.T) {
 	check("a new one", 0, 0, "o4", 1)
 }
 
-func TestTakenIsBounded(t *testing.T) {
-	var tk taken
-	for i := range 3 * maxTaken {
+func TestImplicitOwners_Bounded(t *testing.T) {
+	var tk implicitOwners
+	for i := range 3 * maxImplicit {
 		name := "n" + string(rune('a'+i%26)) + strings.Repeat("x", i/26%7) + time.Duration(i).String()
 		tk.add(locks.Grant{Name: name, Owner: "o", Fence: int64(i + 1)})
 		if i%3 == 0 {
@@ -218,8 +218,8 @@ func TestTakenIsBounded(t *testing.T) {
 		for _, ls := range tk.byName {
 			n += len(ls)
 		}
-		if n != tk.count || n > maxTaken {
-			t.Fatalf("after %d: %d remembered, counted %d, at most %d allowed", i+1, n, tk.count, maxTaken)
+		if n != tk.count || n > maxImplicit {
+			t.Fatalf("after %d: %d remembered, counted %d, at most %d allowed", i+1, n, tk.count, maxImplicit)
 		}
 	}
 }

@@ -418,7 +418,7 @@ func (s *session) more(ctx context.Context) (data []byte) {
 			return nil
 		}
 		s.guard.Release()
-		if s.parked = s.cmds.Tell(func() { s.unpark(ctx) }); s.parked {
+		if s.parked = s.cmds.NotifyAnswer(func() { s.unpark(ctx) }); s.parked {
 			return nil
 		}
 		s.mu.Unlock()
@@ -447,7 +447,7 @@ func (s *session) catchUp(ctx context.Context) {
 		s.guard.restricted = s.cmds.Restricted()
 		cmd, ok, err := s.guard.next()
 		if s.cmds.Pending() != nil && (ok || err != nil) {
-			if ok && s.cmds.Behind(ctx, cmd.Raw, cmd.Args) {
+			if ok && s.cmds.QueueBehind(ctx, cmd.Raw, cmd.Args) {
 				continue
 			}
 			if s.awaitLocks(ctx); s.cmds.Closing() {

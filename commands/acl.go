@@ -19,74 +19,74 @@ import (
 )
 
 const (
-	// accessFor is how long the upstream's word on what a user may lock counts.
-	accessFor = 5 * time.Second
-	// maxWords is how many of its words are kept, of 100 bytes or so.
-	maxWords = 8192
-	// firstWordWait bounds how long a LOCK waits for an upstream that has said nothing of
+	// aclFresh is how long the upstream's word on what a user may lock counts.
+	aclFresh = 5 * time.Second
+	// maxDecisions is how many of its words are kept, of 100 bytes or so.
+	maxDecisions = 8192
+	// firstDecisionWait bounds how long a LOCK waits for an upstream that has said nothing of
 	// the matter yet; admitWait if it has.
-	firstWordWait = 500 * time.Millisecond
+	firstDecisionWait = 500 * time.Millisecond
 )
 
-// access is what the upstream has said about who may lock what. It is safe for
+// aclCache is what the upstream has said about who may lock what. It is safe for
 // concurrent use.
-type access struct {
-	salt    [16]byte
-	words   *lru.Cache[[sha256.Size]byte, *word]
-	changes atomic.Int64 // of users, through this proxy
+type aclCache struct {
+	salt      [16]byte
+	decisions *lru.Cache[[sha256.Size]byte, *aclDecision]
+	version   atomic.Int64 // of users, through this proxy
 }
 
-func newAccess() *access {
-	a := &access{}
+func newACLCache() *aclCache {
+	a := &aclCache{}
 	rand.Read(a.salt[:]) // never fails; secrets are kept as salted hashes
-	a.words, _ = lru.New[[sha256.Size]byte, *word](maxWords)
+	a.decisions, _ = lru.New[[sha256.Size]byte, *aclDecision](maxDecisions)
 	return a
 }
 
-// changed makes the proxy ask about everybody again.
-func (a *access) changed() { a.changes.Add(1) }
+// invalidate makes the proxy ask about everybody again.
+func (a *aclCache) invalidate() { a.version.Add(1) }
 
 // A word is the upstream's answer to one question. It is safe for concurrent use.
-type word struct {
-	mu    sync.Mutex
-	said  bool
-	no    []byte // the refusal; nil: yes
-	as    int64  // access.changes when it was asked for
-	asked time.Time
+type aclDecision struct {
+	mu      sync.Mutex
+	known   bool
+	refusal []byte // the refusal; nil: yes
+	version int64  // access.changes when it was asked for
+	asked   time.Time
 }
 
 // due says that this caller is to ask again. What was said before counts for others
 // meanwhile, unless users have changed.
-func (w *word) due(changes int64) bool {
+func (w *aclDecision) due(changes int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.said && w.as == changes && time.Since(w.asked) < accessFor {
+	if w.known && w.version == changes && time.Since(w.asked) < aclFresh {
 		return false
 	}
 	w.asked = time.Now()
 	return true
 }
 
-func (w *word) say(no []byte, changes int64) {
+func (w *aclDecision) set(no []byte, changes int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.said, w.no, w.as = true, no, changes
+	w.known, w.refusal, w.version = true, no, changes
 }
 
 // last is what was said last; known is false if nothing ever was.
-func (w *word) last() (no []byte, known bool) {
+func (w *aclDecision) last() (no []byte, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.no, w.said
+	return w.refusal, w.known
 }
 
-// about is the word on a client, or with a name on that client's right to lock it. A
+// decision is the word on a client, or with a name on that client's right to lock it. A
 // client that has a connection of its own for good may be somebody there of whom others
 // must not have the rights.
-func (a *access) about(s *Session, name ...string) *word {
+func (a *aclCache) decision(s *Session, name ...string) *aclDecision {
 	own := int64(0)
 	if s.mustStayPinned() {
-		own = s.profile.ID
+		own = s.info.ID
 	}
 	b := a.salt[:len(a.salt):len(a.salt)]
 	for _, n := range []int64{own, int64(s.id.DB), int64(len(name))} {
@@ -97,11 +97,11 @@ func (a *access) about(s *Session, name ...string) *word {
 		b = append(b, text...)
 	}
 	key := sha256.Sum256(b)
-	if w, ok := a.words.Get(key); ok {
+	if w, ok := a.decisions.Get(key); ok {
 		return w
 	}
-	w := &word{}
-	if before, ok, _ := a.words.PeekOrAdd(key, w); ok {
+	w := &aclDecision{}
+	if before, ok, _ := a.decisions.PeekOrAdd(key, w); ok {
 		return before
 	}
 	return w
@@ -118,45 +118,45 @@ func (s *Session) mayLock(ctx context.Context, name string) error {
 	if s.mode == onPassthrough && s.anonymous() && s.d.opt.Upstream.Pool().RequiresAuth() { // who it is only that connection knows
 		return s.mayLockRaw(ctx, name)
 	}
-	limits, known := s.hear(ctx, s.d.access.about(s), s.askLimits)
+	limits, known := s.consult(ctx, s.d.acl.decision(s), s.askLimits)
 	if !known || limits == nil {
 		return nil
 	}
-	no, known := s.hear(ctx, s.d.access.about(s, name), func(ctx context.Context, c *upstream.Conn) ([]byte, bool) {
-		reply := s.askOn(ctx, c, setQuestion(name))
-		return refusedAccess(reply), reply != nil
+	no, known := s.consult(ctx, s.d.acl.decision(s, name), func(ctx context.Context, c *upstream.Conn) ([]byte, bool) {
+		reply := s.askOn(ctx, c, probeSet(name))
+		return aclRefusal(reply), reply != nil
 	})
 	switch {
 	case !known:
-		return &upstream.DownError{Err: errNoWord}
+		return &upstream.DownError{Err: errNoDecision}
 	case no != nil:
 		return &upstream.RefusedError{Reply: no}
 	}
 	return nil
 }
 
-var errNoWord = errors.New("it has not said whether this user may do that")
+var errNoDecision = errors.New("it has not said whether this user may do that")
 
-// setQuestion is a command that is refused in any case, as the user's if that may not
+// probeSet is a command that is refused in any case, as the user's if that may not
 // write the key: users' rights are looked at before a command's syntax.
-func setQuestion(name string) []byte { return resp.AppendCommand(nil, "SET", name, "x", "NX", "XX") }
+func probeSet(name string) []byte { return resp.AppendCommand(nil, "SET", name, "x", "NX", "XX") }
 
-// refusedAccess is the reply, if it says that the user may not.
-func refusedAccess(reply []byte) []byte {
+// aclRefusal is the reply, if it says that the user may not.
+func aclRefusal(reply []byte) []byte {
 	if hasWord(reply, "NOPERM") || hasWord(reply, "NOAUTH") {
 		return slices.Clone(reply)
 	}
 	return nil
 }
 
-// hear asks for a word if it is due, and returns what was said last. A paused upstream is
+// consult asks for a word if it is due, and returns what was said last. A paused upstream is
 // not asked: whoever writes then holds up all who share the connection.
-func (s *Session) hear(ctx context.Context, w *word, ask func(context.Context, *upstream.Conn) (no []byte, ok bool)) (no []byte, known bool) {
-	changes := s.d.access.changes.Load()
+func (s *Session) consult(ctx context.Context, w *aclDecision, ask func(context.Context, *upstream.Conn) (no []byte, ok bool)) (no []byte, known bool) {
+	changes := s.d.acl.version.Load()
 	if !w.due(changes) || s.d.isPaused() {
 		return w.last()
 	}
-	wait := firstWordWait
+	wait := firstDecisionWait
 	if _, known := w.last(); known {
 		wait = admitWait
 	}
@@ -165,13 +165,13 @@ func (s *Session) hear(ctx context.Context, w *word, ask func(context.Context, *
 	c := s.shared[upstream.MainClass] // which may have been let in when others no longer are
 	if c == nil || !c.Alive() || c.NeedsAuth() || s.mustStayPinned() {
 		var giveBack func()
-		if c, giveBack = s.toAsk(ctx); c == nil {
+		if c, giveBack = s.connToAsk(ctx); c == nil {
 			return w.last()
 		}
 		defer giveBack()
 	}
 	if no, ok := ask(ctx, c); ok {
-		w.say(no, changes)
+		w.set(no, changes)
 	}
 	return w.last()
 }
@@ -227,11 +227,11 @@ func isAllPowerful(reply []byte) bool {
 // replies are not counted.
 func (s *Session) mayLockRaw(ctx context.Context, name string) error {
 	var no []byte
-	heard := s.sync(ctx, setQuestion(name), &mark{is: func(reply []byte) bool {
+	heard := s.sync(ctx, probeSet(name), &barrier{matches: func(reply []byte) bool {
 		if len(reply) == 0 || reply[0] != '-' {
 			return false
 		}
-		no = refusedAccess(reply)
+		no = aclRefusal(reply)
 		return true
 	}})
 	switch {

@@ -2,7 +2,7 @@ package commands
 
 import "testing"
 
-func TestIsAllPowerful(t *testing.T) {
+func TestIsAllPowerful_ByVersion(t *testing.T) {
 	const seven = "*6\r\n$5\r\nflags\r\n*1\r\n$2\r\non\r\n$8\r\ncommands\r\n$5\r\n+@all\r\n$4\r\nkeys\r\n$2\r\n~*\r\n"
 	tests := []struct {
 		reply string
@@ -30,18 +30,18 @@ func TestIsAllPowerful(t *testing.T) {
 
 // TestAccessOfOthers: what the upstream says of one client counts for no other user,
 // database or name, nor for anybody's connection where a client may be somebody else.
-func TestAccessOfOthers(t *testing.T) {
+func TestACL_DecisionIsPerUser(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p := s.enter(t)
-	a := p.d.access
-	seen := map[*word]string{}
+	a := p.d.acl
+	seen := map[*aclDecision]string{}
 	fresh := func(what string, name ...string) {
 		t.Helper()
-		w := a.about(p.Session, name...)
+		w := a.decision(p.Session, name...)
 		if before, ok := seen[w]; ok {
 			t.Errorf("%s shares the word of %s", what, before)
 		}
-		if w != a.about(p.Session, name...) {
+		if w != a.decision(p.Session, name...) {
 			t.Errorf("%s is asked again each time", what)
 		}
 		seen[w] = what
@@ -61,7 +61,7 @@ func TestAccessOfOthers(t *testing.T) {
 }
 
 // TestAccessByVersion: what a LOCK of two names asks an upstream, and whether it is had.
-func TestAccessByVersion(t *testing.T) {
+func TestACL_QuestionsByVersion(t *testing.T) {
 	const (
 		unknown = "-ERR unknown command `X`, with args beginning with: \r\n"
 		noPerm  = "-NOPERM this user has no permissions to run the 'acl' command or its subcommand\r\n"

@@ -1,4 +1,4 @@
-package table
+package spec
 
 import (
 	"flag"
@@ -49,7 +49,7 @@ func formatFlags(f Flags) string {
 	return strings.Join(words, ",")
 }
 
-func (s *spec) formatBegin() string {
+func (s *keySpec) formatBegin() string {
 	switch s.begin {
 	case beginIndex:
 		return fmt.Sprint(s.at)
@@ -59,7 +59,7 @@ func (s *spec) formatBegin() string {
 	return "?"
 }
 
-func (s *spec) formatFind() string {
+func (s *keySpec) formatFind() string {
 	switch s.find {
 	case findRange:
 		return fmt.Sprintf("%d,%d,%d", s.last, s.step, s.limit)
@@ -69,7 +69,7 @@ func (s *spec) formatFind() string {
 	return "?"
 }
 
-func (s *spec) formatFlags() (text string) {
+func (s *keySpec) formatFlags() (text string) {
 	if s.notKey {
 		text += "!not_key"
 	}
@@ -94,7 +94,7 @@ func version(t *testing.T, server *redistest.Server) string {
 func TestBuiltin(t *testing.T) {
 	server := redistest.Start(t)
 	v := version(t, server)
-	learnt, err := Learn([]byte(server.Do(t, "COMMAND").Raw))
+	learnt, err := Parse([]byte(server.Do(t, "COMMAND").Raw))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,15 +128,15 @@ func body(text string) []string {
 }
 
 // In RESP3 the same is said with maps and sets.
-func TestLearnRESP3(t *testing.T) {
+func TestParse_RESP3SaysTheSame(t *testing.T) {
 	server := redistest.Start(t)
 	two := server.Do(t, "COMMAND").Raw
 	three := redistest.Open3(t, server.Addr()).Do(t, "COMMAND").Raw
-	a, err := Learn([]byte(two))
+	a, err := Parse([]byte(two))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := Learn([]byte(three))
+	b, err := Parse([]byte(three))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,21 +17,21 @@ import (
 // An exchange is a command that speaks of clients by their ids, or lists them: what
 // goes upstream in its place, and what becomes of the reply. The upstream says who
 // may, and what is wrong with the arguments.
-type exchange struct {
-	raw   []byte
-	edit  edit
-	reply string // how a reply to it begins that is no error: one of these bytes
+type translation struct {
+	raw     []byte
+	rewrite rewrite
+	reply   string // how a reply to it begins that is no error: one of these bytes
 }
 
-// nobody is an id that no client of an upstream has.
-const nobody = math.MaxInt64
+// noClientID is an id that no client of an upstream has.
+const noClientID = math.MaxInt64
 
 // noAddress is an address that no client of an upstream has.
 var noAddress = []byte("-")
 
-// speaksOfClients says that a CLIENT command names clients by their ids, or lists
+// namesClientIDs says that a CLIENT command names clients by their ids, or lists
 // them.
-func speaksOfClients(args [][]byte) bool {
+func namesClientIDs(args [][]byte) bool {
 	if len(args) < 2 {
 		return false
 	}
@@ -45,50 +45,50 @@ func speaksOfClients(args [][]byte) bool {
 
 // A reach gives the number, at the node that at leads to, of a connection on which
 // messages reach the client c; 0 if there is none.
-type reach func(c *Session, at *upstream.Conn) int64
+type upstreamIDFunc func(c *Session, at *upstream.Conn) int64
 
-// reaching opens a connection for a client that has none of its own.
-func reaching(ctx context.Context) reach {
-	return func(c *Session, at *upstream.Conn) int64 { return c.reachableID(ctx, at) }
+// openUpstreamID opens a connection for a client that has none of its own.
+func openUpstreamID(ctx context.Context) upstreamIDFunc {
+	return func(c *Session, at *upstream.Conn) int64 { return c.ensureUpstreamID(ctx, at) }
 }
 
-// exchange translates a command that is to be sent on the current connection; ok is
+// translate translates a command that is to be sent on the current connection; ok is
 // false for one that goes upstream as it is.
-func (s *Session) exchange(ctx context.Context, reach reach, raw []byte, args [][]byte) (x exchange, ok bool) {
-	x = exchange{raw: raw}
+func (s *Session) translate(ctx context.Context, reach upstreamIDFunc, raw []byte, args [][]byte) (x translation, ok bool) {
+	x = translation{raw: raw}
 	if kindOf(args[0]) == hello {
-		x.edit, x.reply = s.editHello, "*%"
+		x.rewrite, x.reply = s.rewriteHello, "*%"
 		return x, true
 	}
-	if kindOf(args[0]) != client || !speaksOfClients(args) {
+	if kindOf(args[0]) != client || !namesClientIDs(args) {
 		return x, false
 	}
 	switch sub := args[1]; {
 	case is(sub, "ID"):
-		x.edit, x.reply = s.editID, ":"
+		x.rewrite, x.reply = s.rewriteID, ":"
 	case is(sub, "INFO"):
-		x.edit, x.reply = s.editInfo(raw, args), "$="
+		x.rewrite, x.reply = s.rewriteInfo(raw, args), "$="
 	case is(sub, "LIST"):
-		x = s.exchangeList(ctx, raw, args)
+		x = s.translateList(ctx, raw, args)
 	case is(sub, "KILL"):
-		return s.exchangeKill(ctx, args), true
+		return s.translateKill(ctx, args), true
 	case is(sub, "UNBLOCK"):
-		x.raw, x.edit, x.reply = s.unblock(raw, args), asItIs, ":"
+		x.raw, x.rewrite, x.reply = s.translateUnblock(raw, args), unchanged, ":"
 	case is(sub, "TRACKING"):
-		x = s.exchangeTracking(reach, raw, args)
+		x = s.translateTracking(reach, raw, args)
 	case is(sub, "GETREDIR"):
-		x.edit, x.reply = s.editRedirect(s.conn()), ":"
+		x.rewrite, x.reply = s.rewriteGetRedir(s.conn()), ":"
 	case is(sub, "TRACKINGINFO"):
-		x.edit, x.reply = s.editTrackingInfo(s.conn()), "*%"
+		x.rewrite, x.reply = s.rewriteTrackingInfo(s.conn()), "*%"
 	}
-	x.edit = answersOnly(x.edit)
+	x.rewrite = skipErrors(x.rewrite)
 	return x, true
 }
 
 const queuedReply = "+QUEUED\r\n"
 
-// answersOnly leaves errors alone, and the answer to a command that was queued.
-func answersOnly(e edit) edit {
+// skipErrors leaves errors alone, and the answer to a command that was queued.
+func skipErrors(e rewrite) rewrite {
 	return func(reply []byte) ([]byte, bool) {
 		if _, refused := resp.Error(reply); refused || string(reply) == queuedReply {
 			return reply, false
@@ -97,35 +97,35 @@ func answersOnly(e edit) edit {
 	}
 }
 
-func asItIs(reply []byte) ([]byte, bool) { return reply, false }
+func unchanged(reply []byte) ([]byte, bool) { return reply, false }
 
-// editHello makes the id in a HELLO's reply that of the client.
-func (s *Session) editHello(reply []byte) ([]byte, bool) {
+// rewriteHello makes the id in a HELLO's reply that of the client.
+func (s *Session) rewriteHello(reply []byte) ([]byte, bool) {
 	reply = standaloneHello(reply)
 	_, from, to, ok := resp.IntAfter(reply, "id")
 	if !ok {
 		return reply, false
 	}
-	return replace(reply, from, to, s.profile.ID), false
+	return replaceInt(reply, from, to, s.info.ID), false
 }
 
-func (s *Session) editID(reply []byte) ([]byte, bool) {
-	return resp.AppendInt(nil, s.profile.ID), false
+func (s *Session) rewriteID(reply []byte) ([]byte, bool) {
+	return resp.AppendInt(nil, s.info.ID), false
 }
 
-// editInfo makes CLIENT INFO's row the client's.
-func (s *Session) editInfo(raw []byte, args [][]byte) edit {
+// rewriteInfo makes CLIENT INFO's row the client's.
+func (s *Session) rewriteInfo(raw []byte, args [][]byte) rewrite {
 	sizes, at := sizesOf(raw, args), s.conn()
 	return func(reply []byte) ([]byte, bool) {
 		l, ok := s.d.clients.listing(reply, at, nil)
 		if !ok {
 			return reply, false
 		}
-		r := l.of(s, time.Now())
+		r := l.entryOf(s, time.Now())
 		if r == nil { // its connection is about to end
 			return reply, false
 		}
-		return appendText(nil, reply, r.with(sizes).appendTo(nil)), false
+		return appendTextLike(nil, reply, r.with(sizes).appendTo(nil)), false
 	}
 }
 
@@ -138,19 +138,19 @@ func sizesOf(raw []byte, args [][]byte) map[string]string {
 	return map[string]string{"qbuf": strconv.Itoa(len(raw)), "argv-mem": strconv.Itoa(n)}
 }
 
-// exchangeList asks the upstream for all of its connections, whichever of the clients
+// translateList asks the upstream for all of its connections, whichever of the clients
 // are wanted. Arguments that it is to refuse, or that are not known here, it gets as
 // they are.
-func (s *Session) exchangeList(ctx context.Context, raw []byte, args [][]byte) exchange {
+func (s *Session) translateList(ctx context.Context, raw []byte, args [][]byte) translation {
 	sizes, at := sizesOf(raw, args), s.conn()
 	w := s.parseList(ctx, args)
 	var expected map[int64]*Session
-	if w.taken {
-		raw = wholeList
+	if w.accepted {
+		raw = listAll
 		expected = s.d.clients.byUpstream(at)
 	}
-	return exchange{raw: raw, reply: "$=", edit: func(reply []byte) ([]byte, bool) {
-		if !w.taken {
+	return translation{raw: raw, reply: "$=", rewrite: func(reply []byte) ([]byte, bool) {
+		if !w.accepted {
 			return resp.AppendError(nil, "ERR syntax error"), false
 		}
 		l, ok := s.d.clients.listing(reply, at, expected)
@@ -159,9 +159,9 @@ func (s *Session) exchangeList(ctx context.Context, raw []byte, args [][]byte) e
 		}
 		var text []byte
 		now := time.Now()
-		for _, c := range s.d.clients.chosen(w.order) {
-			r := l.of(c, now)
-			if r == nil || !w.means(r, c == s) {
+		for _, c := range s.d.clients.byIDs(w.order) {
+			r := l.entryOf(c, now)
+			if r == nil || !w.matches(r, c == s) {
 				continue
 			}
 			if c == s {
@@ -169,20 +169,20 @@ func (s *Session) exchangeList(ctx context.Context, raw []byte, args [][]byte) e
 			}
 			text = r.appendTo(text)
 		}
-		return appendText(nil, reply, text), false
+		return appendTextLike(nil, reply, text), false
 	}}
 }
 
 // A wanted is what a CLIENT LIST asks for.
-type wanted struct {
-	filter
-	order []int64 // in which they are listed, and as often; nil: as they came
-	taken bool    // the upstream takes it, and it is known here
+type listFilter struct {
+	clientFilter
+	order    []int64 // in which they are listed, and as often; nil: as they came
+	accepted bool    // the upstream takes it, and it is known here
 }
 
-// asksOfFilters says that the upstream must be asked how it takes a CLIENT LIST or KILL
+// needsFilterProbe says that the upstream must be asked how it takes a CLIENT LIST or KILL
 // before that is sent.
-func asksOfFilters(args [][]byte) bool {
+func needsFilterProbe(args [][]byte) bool {
 	switch {
 	case len(args) < 2:
 		return false
@@ -198,11 +198,11 @@ func asksOfFilters(args [][]byte) bool {
 
 // parseList reads a CLIENT LIST. The upstream is asked about one that not all take in the
 // same way.
-func (s *Session) parseList(ctx context.Context, args [][]byte) (w wanted) {
-	if w.filter, w.taken = parseFilter(args[2:], false); w.taken && !isPlainList(args) {
-		w.taken = s.isTaken(ctx, args)
+func (s *Session) parseList(ctx context.Context, args [][]byte) (w listFilter) {
+	if w.clientFilter, w.accepted = parseFilter(args[2:], false); w.accepted && !isPlainList(args) {
+		w.accepted = s.isAccepted(ctx, args)
 	}
-	if w.order = w.lastIDs; w.taken && len(w.order) > 1 && s.combinesFilters(ctx, args) {
+	if w.order = w.lastIDs; w.accepted && len(w.order) > 1 && s.combinesFilters(ctx, args) {
 		w.order = nil
 	}
 	return w
@@ -217,11 +217,11 @@ func isPlainList(args [][]byte) bool {
 		return false
 	}
 	_, id := parseID(args[3])
-	return is(args[2], "ID") && id || is(args[2], "TYPE") && className(string(args[3])) != "" && !is(args[3], "PRIMARY")
+	return is(args[2], "ID") && id || is(args[2], "TYPE") && clientTypeName(string(args[3])) != "" && !is(args[3], "PRIMARY")
 }
 
-// chosen are the clients with these ids, in this order, or without ids all.
-func (c *clients) chosen(ids []int64) (chosen []*Session) {
+// byIDs are the clients with these ids, in this order, or without ids all.
+func (c *clientRegistry) byIDs(ids []int64) (chosen []*Session) {
 	if ids == nil {
 		return c.all()
 	}
@@ -233,21 +233,21 @@ func (c *clients) chosen(ids []int64) (chosen []*Session) {
 	return chosen
 }
 
-// unblock is a CLIENT UNBLOCK with the upstream's id in place of ours.
-func (s *Session) unblock(raw []byte, args [][]byte) []byte {
-	c, ok := s.blockedOne(args)
+// translateUnblock is a CLIENT UNBLOCK with the upstream's id in place of ours.
+func (s *Session) translateUnblock(raw []byte, args [][]byte) []byte {
+	c, ok := s.unblockTarget(args)
 	switch {
 	case !ok:
 		return raw
 	case c == nil:
-		return withArg(args, 2, nobody)
+		return withArg(args, 2, noClientID)
 	}
-	return withArg(args, 2, cmp.Or(c.namedAt(s.conn()), nobody))
+	return withArg(args, 2, cmp.Or(c.liveUpstreamID(s.conn()), noClientID))
 }
 
-// blockedOne is the client that a CLIENT UNBLOCK means, which may be nil. It is false
+// unblockTarget is the client that a CLIENT UNBLOCK means, which may be nil. It is false
 // if the upstream is to refuse the command.
-func (s *Session) blockedOne(args [][]byte) (c *Session, ok bool) {
+func (s *Session) unblockTarget(args [][]byte) (c *Session, ok bool) {
 	if len(args) < 3 {
 		return nil, false
 	}
@@ -260,12 +260,12 @@ func (s *Session) runUnblock(ctx context.Context, raw []byte, args [][]byte) {
 	if !s.ensureConn(ctx) {
 		return
 	}
-	c, _ := s.blockedOne(args)
+	c, _ := s.unblockTarget(args)
 	if c == nil {
 		s.addTranslated(ctx, raw, args)
 		return
 	}
-	pool := c.ownNode()
+	pool := c.pinnedNode()
 	if pool == nil || pool == s.conn().Pool() {
 		s.addTranslated(ctx, raw, args)
 		return
@@ -274,10 +274,10 @@ func (s *Session) runUnblock(ctx context.Context, raw []byte, args [][]byte) {
 		return
 	}
 	reply := []byte(":0\r\n")
-	if at, leave := s.beside(ctx, pool); at != nil {
+	if at, leave := s.connTo(ctx, pool); at != nil {
 		defer leave()
 		var err error
-		if reply, err = s.ask(ctx, at, withArg(args, 2, cmp.Or(c.namedAt(at), nobody))); err != nil {
+		if reply, err = s.ask(ctx, at, withArg(args, 2, cmp.Or(c.liveUpstreamID(at), noClientID))); err != nil {
 			s.replyErr(err)
 			return
 		}
@@ -292,23 +292,23 @@ func withArg(args [][]byte, i int, n int64) []byte {
 	return resp.AppendCommand(nil, args...)
 }
 
-// exchangeTracking translates the id of a CLIENT TRACKING with REDIRECT.
-func (s *Session) exchangeTracking(reach reach, raw []byte, args [][]byte) exchange {
+// translateTracking translates the id of a CLIENT TRACKING with REDIRECT.
+func (s *Session) translateTracking(reach upstreamIDFunc, raw []byte, args [][]byte) translation {
 	i := redirectArg(args)
 	id, err := strconv.ParseInt(string(args[i]), 10, 64)
 	if err != nil {
-		return exchange{raw: raw, edit: asItIs, reply: "+"}
+		return translation{raw: raw, rewrite: unchanged, reply: "+"}
 	}
-	up := int64(nobody)
+	up := int64(noClientID)
 	if to := s.d.clients.find(id); to != nil {
-		up = cmp.Or(reach(to, s.conn()), nobody)
+		up = cmp.Or(reach(to, s.conn()), noClientID)
 	}
 	s.redirectsInvalidations = true
-	s.replies.RenamePushes(s.renameRedirect)
-	return exchange{raw: withArg(args, i, up), reply: "+", edit: func(reply []byte) ([]byte, bool) {
-		s.profile.mu.Lock()
-		s.profile.redirect = redirect{id, up}
-		s.profile.mu.Unlock()
+	s.replies.RewritePushes(s.rewriteRedirBroken)
+	return translation{raw: withArg(args, i, up), reply: "+", rewrite: func(reply []byte) ([]byte, bool) {
+		s.info.mu.Lock()
+		s.info.redirect = trackingRedirect{id, up}
+		s.info.mu.Unlock()
 		return reply, false
 	}}
 }
@@ -327,8 +327,8 @@ func redirectArg(args [][]byte) int {
 	return 0
 }
 
-// editRedirect makes the id in CLIENT GETREDIR's reply ours.
-func (s *Session) editRedirect(at *upstream.Conn) edit {
+// rewriteGetRedir makes the id in CLIENT GETREDIR's reply ours.
+func (s *Session) rewriteGetRedir(at *upstream.Conn) rewrite {
 	return func(reply []byte) ([]byte, bool) {
 		n, err := strconv.ParseInt(string(reply[1:len(reply)-2]), 10, 64)
 		if err != nil {
@@ -338,34 +338,34 @@ func (s *Session) editRedirect(at *upstream.Conn) edit {
 	}
 }
 
-// brokenRedirect begins the push that the client is gone to which invalidations go. What
+// redirBrokenPush begins the push that the client is gone to which invalidations go. What
 // follows is its id.
-const brokenRedirect = ">2\r\n$21\r\ntracking-redir-broken\r\n:"
+const redirBrokenPush = ">2\r\n$21\r\ntracking-redir-broken\r\n:"
 
-// renameRedirect makes the id in such a push ours.
-func (s *Session) renameRedirect(at *upstream.Conn, push []byte) []byte {
-	if !bytes.HasPrefix(push, []byte(brokenRedirect)) {
+// rewriteRedirBroken makes the id in such a push ours.
+func (s *Session) rewriteRedirBroken(at *upstream.Conn, push []byte) []byte {
+	if !bytes.HasPrefix(push, []byte(redirBrokenPush)) {
 		return push
 	}
 	n, from, to, ok := resp.IntAfter(push, "tracking-redir-broken")
 	if !ok {
 		return push
 	}
-	return replace(push, from, to, s.redirectedTo(n, at))
+	return replaceInt(push, from, to, s.redirectedTo(n, at))
 }
 
-func (s *Session) editTrackingInfo(at *upstream.Conn) edit {
+func (s *Session) rewriteTrackingInfo(at *upstream.Conn) rewrite {
 	return func(reply []byte) ([]byte, bool) {
 		n, from, to, ok := resp.IntAfter(reply, "redirect")
 		if !ok {
 			return reply, false
 		}
-		return replace(reply, from, to, s.redirectedTo(n, at)), false
+		return replaceInt(reply, from, to, s.redirectedTo(n, at)), false
 	}
 }
 
-// replace is a reply with another number from one byte to another.
-func replace(reply []byte, from, to int, n int64) []byte {
+// replaceInt is a reply with another number from one byte to another.
+func replaceInt(reply []byte, from, to int, n int64) []byte {
 	return slices.Concat(reply[:from], strconv.AppendInt(nil, n, 10), reply[to:])
 }
 
@@ -373,13 +373,13 @@ func replace(reply []byte, from, to int, n int64) []byte {
 // session's invalidations go.
 func (s *Session) redirectedTo(n int64, at *upstream.Conn) int64 {
 	l := &listing{owners: s.d.clients.byUpstream(at)}
-	s.profile.mu.Lock()
-	defer s.profile.mu.Unlock()
-	return l.redirect(n, s.profile.redirect)
+	s.info.mu.Lock()
+	defer s.info.mu.Unlock()
+	return l.redirect(n, s.info.redirect)
 }
 
-// runExchange sends a command, translated, on whatever connection the session is on.
-func (s *Session) runExchange(ctx context.Context, raw []byte, args [][]byte) {
+// runTranslated sends a command, translated, on whatever connection the session is on.
+func (s *Session) runTranslated(ctx context.Context, raw []byte, args [][]byte) {
 	if s.ensureConn(ctx) {
 		s.addTranslated(ctx, raw, args)
 	}
@@ -389,12 +389,12 @@ func (s *Session) runExchange(ctx context.Context, raw []byte, args [][]byte) {
 // must be translated it waits: what becomes of it may take long, and others' replies
 // come on the same connection.
 func (s *Session) addTranslated(ctx context.Context, raw []byte, args [][]byte) {
-	x, ok := s.exchange(ctx, reaching(ctx), raw, args)
+	x, ok := s.translate(ctx, openUpstreamID(ctx), raw, args)
 	if !ok {
 		s.enqueue(raw)
 		return
 	}
-	s.publish() // the list shows it
+	s.publishInfo() // the list shows it
 	if s.flushBatches(); s.idle(ctx) != nil {
 		return
 	}
@@ -403,11 +403,11 @@ func (s *Session) addTranslated(ctx context.Context, raw []byte, args [][]byte) 
 		s.replyErr(err)
 		return
 	}
-	s.finish(x.edit(reply))
+	s.replyLast(x.rewrite(reply))
 }
 
-// finish gives the client a reply, which may be its last.
-func (s *Session) finish(reply []byte, last bool) {
+// replyLast gives the client a reply, which may be its last.
+func (s *Session) replyLast(reply []byte, last bool) {
 	s.replies.Local(reply)
 	if last {
 		s.replies.Close()
@@ -416,16 +416,16 @@ func (s *Session) finish(reply []byte, last bool) {
 
 // queueTranslated sends the newest command of a transaction. It is always true.
 func (s *Session) queueTranslated(ctx context.Context, raw []byte, args [][]byte) bool {
-	x, ok := s.exchange(ctx, (*Session).namedAt, raw, args)
+	x, ok := s.translate(ctx, (*Session).liveUpstreamID, raw, args)
 	if !ok {
 		s.keepQueued(raw)
 		return s.enqueue(raw)
 	}
-	s.tx.rewrites = append(s.tx.rewrites, queuedRewrite{s.tx.length - 1, x.edit})
+	s.tx.rewrites = append(s.tx.rewrites, queuedRewrite{s.tx.length - 1, x.rewrite})
 	s.keepQueued(x.raw)
-	s.publish()
+	s.publishInfo()
 	s.flushBatches()
-	s.replies.ExpectEdited(s.pinned, x.edit)
+	s.replies.ExpectRewritten(s.pinned, x.rewrite)
 	s.send(s.pinned, x.raw, 1)
 	return true
 }
@@ -437,18 +437,18 @@ func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
 		s.out.Abort()
 		return
 	}
-	x, ok := s.exchange(ctx, reaching(ctx), raw, args)
+	x, ok := s.translate(ctx, openUpstreamID(ctx), raw, args)
 	k := kindOf(args[0])
 	switch {
 	case k == auth, k == selectDB, k == multi:
-		x.edit, x.reply = asItIs, "+"
+		x.rewrite, x.reply = unchanged, "+"
 	case !ok:
 		s.enqueue(raw)
 		return
 	}
-	s.publish()
+	s.publishInfo()
 	var reply []byte
-	m := &mark{is: func(r []byte) bool {
+	m := &barrier{matches: func(r []byte) bool {
 		if !x.answers(r) {
 			return false
 		}
@@ -460,14 +460,14 @@ func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
 		return
 	}
 	if _, refused := resp.Error(reply); !refused {
-		s.nowIs(s.changesOf(k, args))
+		s.applyNow(s.changesOf(k, args))
 		s.tx.in = k == multi
 	}
-	s.finish(x.edit(reply))
+	s.replyLast(x.rewrite(reply))
 }
 
-// nowIs takes over what a command on a raw connection has changed.
-func (s *Session) nowIs(c changes) {
+// applyNow takes over what a command on a raw connection has changed.
+func (s *Session) applyNow(c changes) {
 	if c.id != nil {
 		s.passthroughIdentity(*c.id)
 		s.id.Proto = c.id.Proto
@@ -478,26 +478,26 @@ func (s *Session) nowIs(c changes) {
 	s.infoChanged = true
 }
 
-// blind is a command whose reply cannot be found, as it is sent: it must not name other
+// translateBlind is a command whose reply cannot be found, as it is sent: it must not name other
 // connections by numbers that are the proxy's. CLIENT KILL kills nobody, since whether
 // it may is not heard.
-func (s *Session) blind(raw []byte, args [][]byte) []byte {
+func (s *Session) translateBlind(raw []byte, args [][]byte) []byte {
 	switch {
 	case is(args[1], "LIST"):
 		return raw
 	case is(args[1], "KILL"):
-		return harmless(args)
+		return harmlessKill(args)
 	}
-	x, _ := s.exchange(s.clientCtx, (*Session).namedAt, raw, args)
+	x, _ := s.translate(s.clientCtx, (*Session).liveUpstreamID, raw, args)
 	if is(args[1], "TRACKING") {
 		s.setStepping()
-		x.edit([]byte("+OK\r\n")) // nothing is made of the reply
+		x.rewrite([]byte("+OK\r\n")) // nothing is made of the reply
 	}
 	return x.raw
 }
 
 // answers says that a reply is one to the command, and no message.
-func (x *exchange) answers(reply []byte) bool {
+func (x *translation) answers(reply []byte) bool {
 	switch kind := reply[0]; {
 	case kind == '-':
 		return true
@@ -519,7 +519,7 @@ func (s *Session) askAll(ctx context.Context, c *upstream.Conn, commands [][]byt
 	}
 	done, left := make(chan struct{}), len(commands)
 	for _, raw := range commands {
-		s.replies.ExpectCaught(c, func([]byte) {
+		s.replies.ExpectCaptured(c, func([]byte) {
 			if left--; left == 0 {
 				close(done)
 			}

@@ -13,17 +13,17 @@ import (
 // An explanation is what LOCKCTL WHY says of a lock.
 type explanation struct {
 	locks.Inspection
-	short   bool // fewer nodes than needed vote
-	waiters []locks.Waiter
-	show    func(owner string) string // empty: this client must not know
+	noQuorum bool // fewer nodes than needed vote
+	waiters  []locks.Waiter
+	visible  func(owner string) string // empty: this client must not know
 }
 
 const maxShownWaiters = 20
 
 func (e *explanation) lines() (out []string) {
-	out = append(out, e.who())
+	out = append(out, e.holderLine())
 	if e.Held && len(e.Each) > 1 {
-		out = append(out, "its holds: "+e.holds())
+		out = append(out, "its holds: "+e.holdsLine())
 	}
 	if e.Held && e.Holding.Info != "" {
 		out = append(out, "its info: "+quoted(e.Holding.Info, true))
@@ -36,17 +36,17 @@ func (e *explanation) lines() (out []string) {
 	}
 	out = append(out, fmt.Sprintf("%d of %d nodes vote, %d must agree:", voting, len(e.Nodes), e.Need))
 	for _, n := range e.Nodes {
-		out = append(out, "  "+n.Address+": "+e.node(n))
+		out = append(out, "  "+n.Address+": "+e.nodeLine(n))
 	}
-	out = append(out, e.queue()...)
-	return append(out, e.next(e.Need-voting))
+	out = append(out, e.waiterLines()...)
+	return append(out, e.nextLine(e.Need-voting))
 }
 
 const maxShownHolds = 5
 
-// holds tells how old the owner's holds are, and when they end by themselves: one that nobody gives
+// holdsLine tells how old the owner's holds are, and when they end by themselves: one that nobody gives
 // back any more is older than the others.
-func (e *explanation) holds() string {
+func (e *explanation) holdsLine() string {
 	each := e.Each
 	var all []string
 	for _, h := range each[:min(len(each), maxShownHolds)] {
@@ -58,11 +58,11 @@ func (e *explanation) holds() string {
 	return strings.Join(all, "; ")
 }
 
-// who says who has it.
-func (e *explanation) who() string {
+// holderLine says who has it.
+func (e *explanation) holderLine() string {
 	name, h := quoted(e.Holding.Name, false), e.Holding
 	switch {
-	case e.short:
+	case e.noQuorum:
 		return "whether " + name + " is held cannot be decided"
 	case e.Held:
 		holds := ""
@@ -77,16 +77,16 @@ func (e *explanation) who() string {
 }
 
 func (e *explanation) owner(owner string) string {
-	if shown := e.show(owner); shown != "" {
+	if shown := e.visible(owner); shown != "" {
 		return quoted(shown, false)
 	}
 	return "an owner whom only admin users may see"
 }
 
-func (e *explanation) node(n locks.NodeView) string {
+func (e *explanation) nodeLine(n locks.NodeView) string {
 	switch {
 	case n.State == locks.NodeRefusing && n.Owner != "":
-		return n.Standing() + "; there " + e.held(n)
+		return n.Standing() + "; there " + e.heldBy(n)
 	case n.State == locks.NodeRefusing, n.State == locks.NodeDown:
 		return n.Standing()
 	case n.State == locks.NodeQuarantine:
@@ -96,11 +96,11 @@ func (e *explanation) node(n locks.NodeView) string {
 	case n.Owner == "":
 		return "free"
 	}
-	return e.held(n)
+	return e.heldBy(n)
 }
 
-// held says who has it at a node.
-func (e *explanation) held(n locks.NodeView) string {
+// heldBy says who has it at a node.
+func (e *explanation) heldBy(n locks.NodeView) string {
 	put := ""
 	if n.PutBack {
 		put = ", put back by a renewal"
@@ -108,8 +108,8 @@ func (e *explanation) held(n locks.NodeView) string {
 	return fmt.Sprintf("held by %s, fence %d, %s left%s", e.owner(n.Owner), n.Fence, span(n.Remaining), put)
 }
 
-// queue says who waits.
-func (e *explanation) queue() (out []string) {
+// waiterLines says who waits.
+func (e *explanation) waiterLines() (out []string) {
 	if len(e.waiters) == 0 {
 		return []string{"nobody waits for it at this proxy; who waits at others is not known here"}
 	}
@@ -120,7 +120,7 @@ func (e *explanation) queue() (out []string) {
 			info = ", its info: " + quoted(w.Info, true)
 		}
 		from := ""
-		if shown := e.show(w.Client); shown != "" {
+		if shown := e.visible(w.Client); shown != "" {
 			from = " at " + shown
 		}
 		out = append(out, fmt.Sprintf("  %d. %s%s, for %s, gives up in %s%s", i+1, e.owner(w.Owner), from, span(w.Waiting), span(w.Left), info))
@@ -128,15 +128,15 @@ func (e *explanation) queue() (out []string) {
 	return out
 }
 
-// next says what happens if nobody does anything. missing are the nodes that do not vote
+// nextLine says what happens if nobody does anything. missing are the nodes that do not vote
 // and would have to.
-func (e *explanation) next(missing int) string {
+func (e *explanation) nextLine(missing int) string {
 	until := "NOQUORUM until " + count(missing, "more node votes", "more nodes vote")
 	switch {
 	case missing > 0 && e.Held:
 		return "next: free in at most " + span(e.Holding.Remaining) + "; who renews or wants it is answered " + until
 	case missing > 0:
-		return "next: " + until + e.hope(missing)
+		return "next: " + until + e.quarantineEnds(missing)
 	case e.Held && e.Holding.Session:
 		return "next: this proxy renews it while its client is connected"
 	case e.Held:
@@ -164,9 +164,9 @@ func (e *explanation) freeIn() time.Duration {
 	return left[e.Need-1]
 }
 
-// hope says when quarantines will have given back as many nodes as are missing. Without
+// quarantineEnds says when quarantines will have given back as many nodes as are missing. Without
 // a quorum to read fences from they wait once more.
-func (e *explanation) hope(missing int) string {
+func (e *explanation) quarantineEnds(missing int) string {
 	var left []time.Duration
 	for _, n := range e.Nodes {
 		if n.State == locks.NodeQuarantine {

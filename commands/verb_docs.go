@@ -9,7 +9,7 @@ import (
 
 // An entry is what COMMAND says of one of the proxy's own commands, in the words of
 // Redis.
-type entry struct {
+type verbDocs struct {
 	name       string // lower case; of a subcommand with the command's
 	arity      int
 	flags      []string
@@ -17,15 +17,15 @@ type entry struct {
 	tips       []string
 	key        int      // the position of its one key; 0: it has none
 	access     []string // to the key: its specification's flags
-	subs       []entry
+	subs       []verbDocs
 
 	usage      string // the arguments are made of it
 	summary    string
 	complexity string
 }
 
-// ownEntries are the entries of all of the proxy's own commands.
-var ownEntries = []entry{
+// allVerbDocs are the entries of all of the proxy's own commands.
+var allVerbDocs = []verbDocs{
 	{name: "lock", arity: -3, flags: []string{"write", "noscript", "blocking", "no_multi"},
 		categories: []string{"@write", "@slow", "@blocking"}, key: 1, access: []string{"RW", "access", "insert"},
 		usage: lockUsage, summary: "Take a lock, or wait for it", complexity: perNode},
@@ -36,7 +36,7 @@ var ownEntries = []entry{
 		categories: []string{"@write", "@slow"}, key: 1, access: []string{"RW", "access", "delete"},
 		usage: unlockUsage, summary: "Give a lock back", complexity: perNode},
 	{name: "lockctl", arity: -2, categories: []string{"@slow"},
-		summary: "A container for commands about locks", complexity: "Depends on subcommand.", subs: []entry{
+		summary: "A container for commands about locks", complexity: "Depends on subcommand.", subs: []verbDocs{
 			aboutLock("info", "Show who holds a lock, and how", perNode),
 			aboutLock("waiters", "Show who waits for a lock at this proxy", "O(N) where N is the number of waiters."),
 			aboutLock("why", "Explain why a lock can or cannot be had", perNode),
@@ -57,21 +57,21 @@ var ownEntries = []entry{
 const perNode = "O(N) where N is the number of lock nodes."
 
 // aboutLock is the entry of a LOCKCTL that shows something of one lock.
-func aboutLock(sub, summary, complexity string) entry {
-	return entry{name: "lockctl|" + sub, arity: 3, flags: []string{"readonly", "noscript", "no_multi"},
+func aboutLock(sub, summary, complexity string) verbDocs {
+	return verbDocs{name: "lockctl|" + sub, arity: 3, flags: []string{"readonly", "noscript", "no_multi"},
 		categories: []string{"@read", "@slow"}, tips: []string{"nondeterministic_output"},
 		key: 2, access: []string{"RO", "access"},
 		usage: strings.ToUpper(sub) + " name", summary: summary, complexity: complexity}
 }
 
-// ownEntry finds an entry by its name in any case; nil if it is none of the proxy's.
-func ownEntry(name []byte) *entry {
-	for i := range ownEntries {
-		if e := &ownEntries[i]; is(name, strings.ToUpper(e.name)) {
+// docsOf finds an entry by its name in any case; nil if it is none of the proxy's.
+func docsOf(name []byte) *verbDocs {
+	for i := range allVerbDocs {
+		if e := &allVerbDocs[i]; is(name, strings.ToUpper(e.name)) {
 			return e
 		}
-		for j := range ownEntries[i].subs {
-			if e := &ownEntries[i].subs[j]; is(name, strings.ToUpper(e.name)) {
+		for j := range allVerbDocs[i].subs {
+			if e := &allVerbDocs[i].subs[j]; is(name, strings.ToUpper(e.name)) {
 				return e
 			}
 		}
@@ -79,28 +79,28 @@ func ownEntry(name []byte) *entry {
 	return nil
 }
 
-// ownCommand is the entry that the arguments of a command are for; nil if there is none.
-func ownCommand(args [][]byte) *entry {
-	e := ownEntry(args[0])
+// docsOfCommand is the entry that the arguments of a command are for; nil if there is none.
+func docsOfCommand(args [][]byte) *verbDocs {
+	e := docsOf(args[0])
 	if e == nil || e.subs == nil || len(args) == 1 {
 		return e
 	}
-	return ownEntry(slices.Concat(args[0], []byte("|"), args[1]))
+	return docsOf(slices.Concat(args[0], []byte("|"), args[1]))
 }
 
 // takes says whether the command takes n arguments, counting its name.
-func (e *entry) takes(n int) bool { return n == e.arity || e.arity < 0 && n >= -e.arity }
+func (e *verbDocs) takes(n int) bool { return n == e.arity || e.arity < 0 && n >= -e.arity }
 
 // A dialect is how an upstream tells its clients of commands.
-type dialect struct {
-	proto   int
-	columns int  // of an entry of COMMAND: 6 before Redis 6, 7 before 7.0, then 10
-	flat    bool // the last of them is an array also where there are no subcommands, in Valkey since 9.1
-	display bool // arguments have a display_text, since 7.2
+type commandFormat struct {
+	proto     int
+	columns   int  // of an entry of COMMAND: 6 before Redis 6, 7 before 7.0, then 10
+	emptySubs bool // the last of them is an array also where there are no subcommands, in Valkey since 9.1
+	display   bool // arguments have a display_text, since 7.2
 }
 
 // appendTo appends the entry as COMMAND shows it.
-func (e *entry) appendTo(b []byte, d dialect) []byte {
+func (e *verbDocs) appendTo(b []byte, d commandFormat) []byte {
 	if d.columns < 10 && strings.Contains(e.name, "|") {
 		return resp.AppendNull(b, d.proto)
 	}
@@ -123,7 +123,7 @@ func (e *entry) appendTo(b []byte, d dialect) []byte {
 		b = resp.AppendBulkString(b, tip)
 	}
 	b = e.appendSpecs(b, d)
-	if len(e.subs) == 0 && !d.flat {
+	if len(e.subs) == 0 && !d.emptySubs {
 		return d.appendSet(b, 0)
 	}
 	b = resp.AppendArray(b, len(e.subs))
@@ -134,7 +134,7 @@ func (e *entry) appendTo(b []byte, d dialect) []byte {
 }
 
 // appendSpecs appends the specification of the key.
-func (e *entry) appendSpecs(b []byte, d dialect) []byte {
+func (e *verbDocs) appendSpecs(b []byte, d commandFormat) []byte {
 	if e.key == 0 {
 		return d.appendSet(b, 0)
 	}
@@ -156,7 +156,7 @@ func appendPair(b []byte, name, text string) []byte {
 	return resp.AppendBulkString(resp.AppendBulkString(b, name), text)
 }
 
-func (d dialect) appendSet(b []byte, n int) []byte {
+func (d commandFormat) appendSet(b []byte, n int) []byte {
 	at := len(b)
 	if b = resp.AppendArray(b, n); d.proto == 3 {
 		b[at] = '~'
@@ -164,7 +164,7 @@ func (d dialect) appendSet(b []byte, n int) []byte {
 	return b
 }
 
-func (d dialect) appendWords(b []byte, words []string) []byte {
+func (d commandFormat) appendWords(b []byte, words []string) []byte {
 	b = d.appendSet(b, len(words))
 	for _, w := range words {
 		b = resp.AppendSimple(b, w)
@@ -173,7 +173,7 @@ func (d dialect) appendWords(b []byte, words []string) []byte {
 }
 
 // appendDocs appends the entry as COMMAND DOCS shows it, behind its name.
-func (e *entry) appendDocs(b []byte, d dialect) []byte {
+func (e *verbDocs) appendDocs(b []byte, d commandFormat) []byte {
 	arguments := parseUsage(e.usage)
 	n := 4 + min(len(arguments), 1) + min(len(e.subs), 1)
 	b = resp.AppendMap(resp.AppendBulkString(b, e.name), n, d.proto)
@@ -265,7 +265,7 @@ func newArgument(words []string) (a argument) {
 	return a
 }
 
-func (a argument) appendTo(b []byte, d dialect) []byte {
+func (a argument) appendTo(b []byte, d commandFormat) []byte {
 	kind, n := "string", 2
 	switch {
 	case a.kind != "":

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockproxy/lockproxy/commands/table"
+	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
 // moduleTable is a reply to COMMAND, where a module brings MOD.WAIT and MOD.GET.
@@ -30,7 +30,7 @@ func tells(reply string, asked *atomic.Int32) func(*link, []string) (string, boo
 	}
 }
 
-func TestModuleCommandBlocksNobodyElse(t *testing.T) {
+func TestDiscover_BlockingModuleCommandIsPinned(t *testing.T) {
 	var asked atomic.Int32
 	s := newStage(t, Options{}, tells(moduleTable, &asked))
 	a, b := s.enter(t), s.enter(t)
@@ -47,7 +47,7 @@ func TestModuleCommandBlocksNobodyElse(t *testing.T) {
 }
 
 // The upstream is asked for nobody who uses what every Redis has.
-func TestCommandsAreAskedForWhenNeeded(t *testing.T) {
+func TestDiscover_AsksWhenNeeded(t *testing.T) {
 	var asked atomic.Int32
 	s := newStage(t, Options{}, tells(moduleTable, &asked))
 	p := s.enter(t)
@@ -67,16 +67,16 @@ func TestCommandsAreAskedForWhenNeeded(t *testing.T) {
 		{"MODULE LOADEX", func() { p.do(t, "MODULE loadex x"); p.want(t, "+OK\r\n") }, 3},
 		{"MODULE UNLOAD", func() { p.do(t, "MODULE UNLOAD x"); p.want(t, "+OK\r\n") }, 4},
 		{"a command that was not there a second ago", func() {
-			k := *s.disp.known.Load()
-			k.at = k.at.Add(-2 * newsEvery)
-			s.disp.known.Store(&k)
+			k := *s.disp.discovered.Load()
+			k.at = k.at.Add(-2 * rediscoverEvery)
+			s.disp.discovered.Store(&k)
 			for range 3 {
 				p.do(t, "NONSENSE")
 				p.want(t, "+OK\r\n")
 			}
 		}, 5},
 		{"a lost connection", func() {
-			on := s.disp.known.Load().on
+			on := s.disp.discovered.Load().on
 			s.drop()
 			<-on.Done()
 			p = s.enter(t)
@@ -94,10 +94,10 @@ func TestCommandsAreAskedForWhenNeeded(t *testing.T) {
 }
 
 // Clients that come while the upstream is asked wait for that answer.
-func TestCommandsAreAskedForOnce(t *testing.T) {
+func TestDiscover_AsksOnce(t *testing.T) {
 	var asked atomic.Int32
 	s := newStage(t, Options{}, tells(moduleTable, &asked))
-	s.disp.learning <- struct{}{}
+	s.disp.discovering <- struct{}{}
 	var all []*player
 	var wg sync.WaitGroup
 	for range 5 {
@@ -106,7 +106,7 @@ func TestCommandsAreAskedForOnce(t *testing.T) {
 		wg.Go(func() { p.do(t, "MOD.GET k") })
 	}
 	time.Sleep(calm)
-	<-s.disp.learning
+	<-s.disp.discovering
 	wg.Wait()
 	for _, p := range all {
 		p.want(t, "+OK\r\n")
@@ -118,7 +118,7 @@ func TestCommandsAreAskedForOnce(t *testing.T) {
 
 // A client whose user may not see the commands is served all the same, asks once, and
 // keeps nobody else from learning them.
-func TestCommandsAreNotTold(t *testing.T) {
+func TestDiscover_RefusedByUpstream(t *testing.T) {
 	for _, reply := range []string{"-NOPERM no\r\n", "+OK\r\n", "*1\r\n+x\r\n"} {
 		var asked atomic.Int32
 		var friendly atomic.Bool
@@ -146,7 +146,7 @@ func TestCommandsAreNotTold(t *testing.T) {
 }
 
 // What cannot be told now is asked for again.
-func TestCommandsOfABusyUpstream(t *testing.T) {
+func TestDiscover_BusyUpstream(t *testing.T) {
 	var asked atomic.Int32
 	s := newStage(t, Options{}, tells("-BUSY Redis is busy running a script.\r\n", &asked))
 	p := s.enter(t)
@@ -160,7 +160,7 @@ func TestCommandsOfABusyUpstream(t *testing.T) {
 }
 
 // In a transaction nothing blocks, and what a module brings has its place.
-func TestModuleCommandInATransaction(t *testing.T) {
+func TestDiscover_InTransaction(t *testing.T) {
 	var asked atomic.Int32
 	s := newStage(t, Options{}, tells(moduleTable, &asked))
 	p := s.enter(t)
@@ -172,12 +172,12 @@ func TestModuleCommandInATransaction(t *testing.T) {
 }
 
 // A reply that comes while a module is loaded tells the commands from before.
-func TestForgottenWhileLearning(t *testing.T) {
+func TestDiscover_ForgottenMeanwhile(t *testing.T) {
 	var s *stage
 	var asked atomic.Int32
 	s = newStage(t, Options{}, func(l *link, args []string) (string, bool) {
 		if args[0] == "COMMAND" && asked.Load() == 0 {
-			s.disp.forget()
+			s.disp.forgetTable()
 		}
 		return tells(moduleTable, &asked)(l, args)
 	})
@@ -189,7 +189,7 @@ func TestForgottenWhileLearning(t *testing.T) {
 	}
 }
 
-func TestKindOfForeignAllocates(t *testing.T) {
+func TestKindOf_UnknownCommandAllocatesNothing(t *testing.T) {
 	var asked atomic.Int32
 	s := newStage(t, Options{}, tells(moduleTable, &asked))
 	p := s.enter(t)
@@ -206,10 +206,10 @@ func TestKindOfForeignAllocates(t *testing.T) {
 }
 
 // Every command of Redis that may block has a kind that says so.
-func TestBlockingCommandsAreKnown(t *testing.T) {
-	for c := range table.Builtin().All() {
+func TestKinds_BlockingCommands(t *testing.T) {
+	for c := range spec.Builtin().All() {
 		k := kindOf([]byte(c.Name))
-		if c.Flags&table.Blocking != 0 && k != blocks && k != mayBlock && k != waits {
+		if c.Flags&spec.Blocking != 0 && k != blocks && k != mayBlock && k != waits {
 			t.Errorf("%s may block, and is of kind %d", c.Name, k)
 		}
 	}

@@ -1,12 +1,11 @@
-package table
+package spec
 
 import "math"
 
-// Keys appends to dst the positions in args of the command's keys, as COMMAND GETKEYS
-// would name them, in its order; none if the number of args or the arguments
-// themselves are not right. It does not allocate when dst has room. ok is false when
-// only the upstream can tell: the keys of a module's command may be known to the
-// module alone.
+// Keys appends to dst the positions in args of the command's keys, in the order of
+// COMMAND GETKEYS; none if args are too many, too few or malformed. It does not allocate
+// if dst has room. It reports false if only the upstream knows the keys, as for some
+// commands of modules.
 func (c *Command) Keys(args [][]byte, dst []int) (keys []int, ok bool) {
 	if !c.Takes(len(args)) {
 		return dst, true
@@ -16,15 +15,15 @@ func (c *Command) Keys(args [][]byte, dst []int) (keys []int, ok bool) {
 			return keys, true
 		}
 	}
-	if c.getter != nil {
-		return c.getter(args, dst), true
+	if c.keyFinder != nil {
+		return c.keyFinder(args, dst), true
 	}
 	return dst, c.Flags&MovableKeys == 0
 }
 
-// Routed is Keys with the arguments that are no keys and yet decide the slot, such as
+// Routing is Keys including arguments that decide the slot without being keys, such as
 // the channels of SSUBSCRIBE and SPUBLISH.
-func (c *Command) Routed(args [][]byte, dst []int) (at []int, ok bool) {
+func (c *Command) Routing(args [][]byte, dst []int) (at []int, ok bool) {
 	if c.notKeys && c.Takes(len(args)) {
 		if at, ok := c.specKeys(args, dst, true); ok {
 			return at, true
@@ -33,8 +32,9 @@ func (c *Command) Routed(args [][]byte, dst []int) (at []int, ok bool) {
 	return c.Keys(args, dst)
 }
 
-// specKeys finds keys by the specs, with notKeys also what is no key. It is false,
-// and dst as it was, if a spec does not fit the arguments or does not know all.
+// specKeys finds keys by the specs; with notKeys also what has a slot without being a
+// key. It reports false, and leaves dst alone, if a spec does not fit the arguments or
+// is incomplete.
 func (c *Command) specKeys(args [][]byte, dst []int, notKeys bool) ([]int, bool) {
 	keys := dst
 	for i := range c.specs {
@@ -57,9 +57,9 @@ func (c *Command) specKeys(args [][]byte, dst []int, notKeys bool) ([]int, bool)
 	return keys, true
 }
 
-// start is where a spec's keys begin. Not found is a keyword that is not there; what
-// is not known is found at 0, where no key can be.
-func (s *spec) start(args [][]byte) (at int, found bool) {
+// start is the position where a spec's keys begin: 0, where no key can be, if the spec
+// does not say. It reports false if its keyword is missing.
+func (s *keySpec) start(args [][]byte) (at int, found bool) {
 	switch s.begin {
 	case beginIndex:
 		return s.at, true
@@ -71,7 +71,7 @@ func (s *spec) start(args [][]byte) (at int, found bool) {
 
 // search looks for the keyword, forwards and not at the last argument, or backwards
 // down to the second.
-func (s *spec) search(args [][]byte) (at int, found bool) {
+func (s *keySpec) search(args [][]byte) (at int, found bool) {
 	from, to, step := s.at, len(args)-1, 1
 	if s.at <= 0 {
 		from, to = len(args)+s.at, 1
@@ -80,7 +80,7 @@ func (s *spec) search(args [][]byte) (at int, found bool) {
 		step = -1
 	}
 	for i := from; i != to && 1 <= i && i < len(args); i += step {
-		if same(args[i], s.keyword) {
+		if equalFold(args[i], s.keyword) {
 			return i + 1, true
 		}
 	}
@@ -88,8 +88,8 @@ func (s *spec) search(args [][]byte) (at int, found bool) {
 }
 
 // bounds are the first and the last position of a spec's keys, which begin at at. It
-// is false if they are not among args.
-func (s *spec) bounds(args [][]byte, at int) (first, last int, ok bool) {
+// reports false if these are out of range.
+func (s *keySpec) bounds(args [][]byte, at int) (first, last int, ok bool) {
 	if at < 1 || s.step < 1 {
 		return 0, 0, false
 	}
@@ -115,12 +115,11 @@ func (s *spec) bounds(args [][]byte, at int) (first, last int, ok bool) {
 	return first, last, 1 <= first && first <= last && last < len(args)
 }
 
-// A getter appends the positions of keys to dst. The number of args is right.
-type getter func(args [][]byte, dst []int) []int
+// A keyFinder appends the positions of keys to dst. The number of args has been checked.
+type keyFinder func(args [][]byte, dst []int) []int
 
-// getters are the commands whose keys specs cannot always tell, with what Redis does
-// then.
-var getters = map[string]getter{
+// keyFinders are Redis's own functions for commands whose specs do not always fit.
+var keyFinders = map[string]keyFinder{
 	"set": firstKey, "bitfield": firstKey, "sort_ro": firstKey,
 	"sort": sortKeys, "migrate": migrateKeys, "xread": xreadKeys, "xreadgroup": xreadKeys,
 	"eval": thirdCounts, "evalsha": thirdCounts, "eval_ro": thirdCounts, "evalsha_ro": thirdCounts,
@@ -135,7 +134,7 @@ func firstKey(_ [][]byte, dst []int) []int { return append(dst, 1) }
 func secondCounts(args [][]byte, dst []int) []int { return counted(args, dst, 1) }
 func thirdCounts(args [][]byte, dst []int) []int  { return counted(args, dst, 2) }
 
-// storeKeys has the destination last.
+// storeKeys appends the destination behind the counted keys.
 func storeKeys(args [][]byte, dst []int) []int {
 	keys := counted(args, dst, 2)
 	if len(keys) > len(dst) {
@@ -162,11 +161,11 @@ func sortKeys(args [][]byte, dst []int) []int {
 	store := 0
 	for i := 2; i < len(args); i++ {
 		switch {
-		case same(args[i], "limit"):
+		case equalFold(args[i], "limit"):
 			i += 2
-		case same(args[i], "get"), same(args[i], "by"):
+		case equalFold(args[i], "get"), equalFold(args[i], "by"):
 			i++
-		case same(args[i], "store") && i+1 < len(args):
+		case equalFold(args[i], "store") && i+1 < len(args):
 			store = i + 1
 		}
 	}
@@ -181,7 +180,7 @@ func sortKeys(args [][]byte, dst []int) []int {
 func migrateKeys(args [][]byte, dst []int) []int {
 	for i := 6; i < len(args); i++ {
 		switch {
-		case same(args[i], "keys"):
+		case equalFold(args[i], "keys"):
 			if len(args[3]) > 0 {
 				return dst
 			}
@@ -189,9 +188,9 @@ func migrateKeys(args [][]byte, dst []int) []int {
 				dst = append(dst, at)
 			}
 			return dst
-		case same(args[i], "auth"):
+		case equalFold(args[i], "auth"):
 			i++
-		case same(args[i], "auth2"):
+		case equalFold(args[i], "auth2"):
 			i += 2
 		}
 	}
@@ -203,12 +202,12 @@ func migrateKeys(args [][]byte, dst []int) []int {
 func xreadKeys(args [][]byte, dst []int) []int {
 	for i := 1; i < len(args); i++ {
 		switch {
-		case same(args[i], "block"), same(args[i], "count"):
+		case equalFold(args[i], "block"), equalFold(args[i], "count"):
 			i++
-		case same(args[i], "group"):
+		case equalFold(args[i], "group"):
 			i += 2
-		case same(args[i], "noack"):
-		case same(args[i], "streams"):
+		case equalFold(args[i], "noack"):
+		case equalFold(args[i], "streams"):
 			rest := len(args) - i - 1
 			for at := 0; rest%2 == 0 && at < rest/2; at++ {
 				dst = append(dst, i+1+at)
@@ -221,8 +220,8 @@ func xreadKeys(args [][]byte, dst []int) []int {
 	return dst
 }
 
-// same compares an argument with a word in any case, as C does: a NUL ends it.
-func same(arg []byte, word string) bool {
+// equalFold compares an argument with a word in any case, as C does: a NUL ends it.
+func equalFold(arg []byte, word string) bool {
 	if len(arg) < len(word) || len(arg) > len(word) && arg[len(word)] != 0 {
 		return false
 	}

@@ -2,25 +2,25 @@ package commands
 
 // A hush is what CLIENT REPLY makes of the replies on a connection on which they are not
 // counted. The zero value is: not known.
-type hush struct {
+type replyMode struct {
 	known bool
 	off   bool
 	skip  bool // the next command is not answered
 }
 
-// loud says that the next command is answered.
-func (h *hush) loud() bool { return h.known && !h.off && !h.skip }
+// on says that the next command is answered.
+func (h *replyMode) on() bool { return h.known && !h.off && !h.skip }
 
 // note takes over a command that goes upstream. What a transaction holds takes effect
 // if it is executed, which is not heard.
-func (h *hush) note(k kind, args [][]byte, inTx bool) {
+func (h *replyMode) note(k kind, args [][]byte, inTx bool) {
 	h.skip = false
 	if k != client || len(args) != 3 || !is(args[1], "REPLY") {
 		return
 	}
 	switch {
 	case inTx:
-		*h = hush{}
+		*h = replyMode{}
 	case is(args[2], "ON"):
 		h.off = false
 	case is(args[2], "OFF"):
@@ -30,13 +30,13 @@ func (h *hush) note(k kind, args [][]byte, inTx bool) {
 	}
 }
 
-// hushed says that the verb which has come is not answered. What the upstream was to
+// takeReplyMode says that the verb which has come is not answered. What the upstream was to
 // leave unanswered it still would: it gets a command in the verb's place.
-func (s *Session) hushed() bool {
-	if !s.hush.skip {
-		return s.hush.off
+func (s *Session) takeReplyMode() bool {
+	if !s.replyMode.skip {
+		return s.replyMode.off
 	}
-	s.hush.skip = false
+	s.replyMode.skip = false
 	raw, _ := s.barrier()
 	s.enqueue(raw)
 	s.flushBatches()

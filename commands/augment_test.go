@@ -10,25 +10,25 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
-	"github.com/lockproxy/lockproxy/commands/table"
+	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
 // entriesOf is a reply to COMMAND of the proxy's own entries alone.
-func entriesOf(d dialect) []byte {
-	b := resp.AppendArray(nil, len(ownEntries))
-	for i := range ownEntries {
-		b = ownEntries[i].appendTo(b, d)
+func entriesOf(d commandFormat) []byte {
+	b := resp.AppendArray(nil, len(allVerbDocs))
+	for i := range allVerbDocs {
+		b = allVerbDocs[i].appendTo(b, d)
 	}
 	return b
 }
 
 // TestOwnEntries: what COMMAND says of the verbs is what a client can make a table of,
 // as the proxy does, in each form that there was; and the keys are where they are.
-func TestOwnEntries(t *testing.T) {
-	for _, d := range []dialect{{proto: 2, columns: 6}, {proto: 2, columns: 7}, {proto: 2, columns: 10},
-		{proto: 3, columns: 7}, {proto: 3, columns: 10, display: true}, {proto: 3, columns: 10, flat: true}} {
+func TestVerbDocs_AreACommandTable(t *testing.T) {
+	for _, d := range []commandFormat{{proto: 2, columns: 6}, {proto: 2, columns: 7}, {proto: 2, columns: 10},
+		{proto: 3, columns: 7}, {proto: 3, columns: 10, display: true}, {proto: 3, columns: 10, emptySubs: true}} {
 		reply := entriesOf(d)
-		learnt, err := table.Learn(reply)
+		learnt, err := spec.Parse(reply)
 		if err != nil {
 			t.Fatalf("%+v: %v in %q", d, err, reply)
 		}
@@ -54,23 +54,23 @@ func TestOwnEntries(t *testing.T) {
 }
 
 // TestRESP2Entries: RESP2 says the same as RESP3, with arrays for sets and maps.
-func TestRESP2Entries(t *testing.T) {
-	docs := func(d dialect) (b []byte) {
-		for i := range ownEntries {
-			b = ownEntries[i].appendDocs(b, d)
+func TestVerbDocs_RESP2(t *testing.T) {
+	docs := func(d commandFormat) (b []byte) {
+		for i := range allVerbDocs {
+			b = allVerbDocs[i].appendDocs(b, d)
 		}
 		return b
 	}
 	heads := regexp.MustCompile(`(?m)^[~%]\d+\r$`)
-	for name, of := range map[string]func(dialect) []byte{"COMMAND": entriesOf, "COMMAND DOCS": docs} {
-		flat := heads.ReplaceAllStringFunc(string(of(dialect{proto: 3, columns: 10, display: true})), func(head string) string {
+	for name, of := range map[string]func(commandFormat) []byte{"COMMAND": entriesOf, "COMMAND DOCS": docs} {
+		flat := heads.ReplaceAllStringFunc(string(of(commandFormat{proto: 3, columns: 10, display: true})), func(head string) string {
 			n, _ := strconv.Atoi(strings.TrimSpace(head[1:]))
 			if head[0] == '%' {
 				n *= 2
 			}
 			return fmt.Sprintf("*%d\r", n)
 		})
-		if got := string(of(dialect{proto: 2, columns: 10, display: true})); got != flat {
+		if got := string(of(commandFormat{proto: 2, columns: 10, display: true})); got != flat {
 			t.Errorf("%s in RESP2:\n%q\nRESP3 without its types:\n%q", name, got, flat)
 		}
 	}
@@ -100,15 +100,15 @@ func TestParseUsage(t *testing.T) {
 }
 
 // TestAmended: what goes upstream in place of a command, and what becomes of the reply.
-func TestAmended(t *testing.T) {
+func TestAugment(t *testing.T) {
 	entry := func(name string, columns int) string {
-		return string(ownEntry([]byte(name)).appendTo(nil, dialect{proto: 2, columns: columns}))
+		return string(docsOf([]byte(name)).appendTo(nil, commandFormat{proto: 2, columns: columns}))
 	}
 	const ping = "*6\r\n$4\r\nping\r\n:-1\r\n*0\r\n:0\r\n:0\r\n:0\r\n"
-	docs := func(name string) string { return string(ownEntry([]byte(name)).appendDocs(nil, dialect{proto: 2})) }
+	docs := func(name string) string { return string(docsOf([]byte(name)).appendDocs(nil, commandFormat{proto: 2})) }
 	const get = "$3\r\nget\r\n*0\r\n"
 	tests := []struct{ line, sent, reply, want string }{
-		{"COMMAND", "COMMAND", "*1\r\n" + ping, "*5\r\n" + ping + strings.TrimPrefix(string(entriesOf(dialect{proto: 2, columns: 6})), "*4\r\n")},
+		{"COMMAND", "COMMAND", "*1\r\n" + ping, "*5\r\n" + ping + strings.TrimPrefix(string(entriesOf(commandFormat{proto: 2, columns: 6})), "*4\r\n")},
 		{"COMMAND INFO", "COMMAND INFO", "*0\r\n", "*0\r\n"},
 		{"COMMAND COUNT", "COMMAND COUNT", ":240\r\n", ":244\r\n"},
 		{"COMMAND COUNT", "COMMAND COUNT", "-NOPERM no\r\n", "-NOPERM no\r\n"},
@@ -130,7 +130,7 @@ func TestAmended(t *testing.T) {
 	p := s.enter(t)
 	for _, tt := range tests {
 		args := words(tt.line)
-		sent, e := p.amend(resp.AppendCommand(nil, args...), args)
+		sent, e := p.augment(resp.AppendCommand(nil, args...), args)
 		if want := string(resp.AppendCommand(nil, words(tt.sent)...)); string(sent) != want {
 			t.Errorf("%s: sent %q", tt.line, sent)
 		}
@@ -171,7 +171,7 @@ func TestInfoSection(t *testing.T) {
 	}
 	for _, tt := range tests {
 		args := words(tt.line)
-		sent, e := p.amend(resp.AppendCommand(nil, args...), args)
+		sent, e := p.augment(resp.AppendCommand(nil, args...), args)
 		if want := string(resp.AppendCommand(nil, words(tt.sent)...)); string(sent) != want {
 			t.Errorf("%s: sent %q", tt.line, sent)
 		}
@@ -180,7 +180,7 @@ func TestInfoSection(t *testing.T) {
 		}
 	}
 	for _, line := range []string{"INFO server", "INFO server clients", "COMMAND HELP"} {
-		if amends(words(line)) {
+		if isAugmented(words(line)) {
 			t.Errorf("%s would be changed", line)
 		}
 	}

@@ -1,10 +1,11 @@
-// Package table knows which commands Redis has, what Redis says of each, and which
-// of a command's arguments are keys.
+// Package spec holds which commands exist: what Redis says of each, which of a
+// command's arguments are keys, and the hash slots of these.
 //
-// It is made of an upstream's reply to COMMAND, or without one of what Redis 7.0
-// replies. Keys come out as from COMMAND GETKEYS. Nothing here does I/O, and a
-// [Table] may be used by any number of goroutines.
-package table
+// [Parse] makes a [Table] of an upstream's reply to COMMAND; [Builtin] is that of
+// Redis 7.0, for as long as no upstream has been asked. [Command.Keys] finds what
+// COMMAND GETKEYS would. Nothing here does I/O or starts a goroutine; a Table never
+// changes and is safe for concurrent use.
+package spec
 
 import (
 	_ "embed"
@@ -28,20 +29,20 @@ type Table struct {
 var redis70 string
 
 var builtin = sync.OnceValue(func() *Table {
-	t, err := parse(redis70)
+	t, err := parseBuiltin(redis70)
 	if err != nil {
 		panic(err) // the file is part of the program
 	}
 	return t
 })
 
-// Builtin is the table of Redis 7.0, for what an upstream does not say: an old one,
-// or one not reached yet.
+// Builtin is the table of Redis 7.0: for upstreams that leave things out, because they
+// are older, or have not been reached.
 func Builtin() *Table { return builtin() }
 
-// Lookup finds the command of args, which are at least one, in any case; of one that
-// has subcommands the subcommand, unless args end before it. It is nil if the table
-// does not have it. It does not allocate.
+// Lookup returns the command of args, of which there must be at least one, in any case;
+// its subcommand, if it has any and args name one. It returns nil for a command that the
+// table lacks. It does not allocate.
 func (t *Table) Lookup(args [][]byte) *Command {
 	c := lookup(t.commands, args[0])
 	if c == nil || c.subs == nil || len(args) == 1 {
@@ -50,7 +51,7 @@ func (t *Table) Lookup(args [][]byte) *Command {
 	return lookup(c.subs, args[1])
 }
 
-// lookup folds a name on the stack, where all but absurd ones have room.
+// lookup folds the name on the stack; only absurdly long ones are allocated.
 func lookup(commands map[string]*Command, name []byte) *Command {
 	var room [64]byte
 	folded := room[:0]
@@ -67,7 +68,7 @@ func lower(b byte) byte {
 	return b
 }
 
-// All visits every command, each before its subcommands, in the order of their names.
+// All yields every command by name, each followed by its subcommands.
 func (t *Table) All() iter.Seq[*Command] {
 	return func(yield func(*Command) bool) {
 		for _, name := range slices.Sorted(maps.Keys(t.commands)) {
@@ -84,7 +85,7 @@ func (t *Table) All() iter.Seq[*Command] {
 	}
 }
 
-// add puts c where its name belongs; a subcommand comes after its command.
+// add adds a command, or a subcommand of one that has been added before.
 func (t *Table) add(c *Command) error {
 	c.finish()
 	name, sub, isSub := strings.Cut(c.Name, "|")
@@ -103,8 +104,8 @@ func (t *Table) add(c *Command) error {
 	return nil
 }
 
-// parse reads what redis70.txt says of itself in its first lines.
-func parse(text string) (*Table, error) {
+// parseBuiltin reads redis70.txt, whose first lines describe its format.
+func parseBuiltin(text string) (*Table, error) {
 	t := &Table{commands: map[string]*Command{}}
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "#") {
@@ -135,7 +136,7 @@ func parseLine(fields []string) (c *Command, err error) {
 	c.Request = Request(max(0, slices.Index(requestWords, fields[3])))
 	c.Response = Response(max(0, slices.Index(responseWords, fields[4])))
 	for _, text := range fields[5:] {
-		s, err := parseSpec(text)
+		s, err := parseKeySpec(text)
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +145,7 @@ func parseLine(fields []string) (c *Command, err error) {
 	return c, nil
 }
 
-// flagOf is the flag of a word, none of one that is not known.
+// flagOf is the flag that a word names; 0 for an unknown word.
 func flagOf(word string) Flags {
 	i := slices.Index(flagWords, word)
 	if i < 0 {
@@ -153,8 +154,8 @@ func flagOf(word string) Flags {
 	return 1 << i
 }
 
-// parseSpec reads BEGIN:FIND!FLAG!FLAG.
-func parseSpec(text string) (s spec, err error) {
+// parseKeySpec reads BEGIN:FIND!FLAG!FLAG.
+func parseKeySpec(text string) (s keySpec, err error) {
 	where, flags, _ := strings.Cut(text, "!")
 	for flag := range strings.SplitSeq(flags, "!") {
 		s.flag(flag)
@@ -182,9 +183,8 @@ func parseSpec(text string) (s spec, err error) {
 	return s, err
 }
 
-// flag sets a flag by Redis's word for it. Most say how keys are used, which is of
-// no interest here.
-func (s *spec) flag(word string) {
+// flag sets a flag by Redis's name for it, and ignores those that only tell how keys are used.
+func (s *keySpec) flag(word string) {
 	switch word {
 	case "not_key":
 		s.notKey = true

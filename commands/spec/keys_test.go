@@ -1,4 +1,4 @@
-package table
+package spec
 
 import (
 	"bytes"
@@ -134,12 +134,12 @@ func named(args [][]byte, positions []int) (keys [][]byte) {
 // Whatever the arguments, keys are what a real Redis says, for every command it has:
 // by what it tells of itself, by what is built in, and by what servers before 7.0
 // would tell.
-func TestKeysAsRedis(t *testing.T) {
+func TestKeys_AsCommandGetKeys(t *testing.T) {
 	server := redistest.Start(t)
 	reply := server.Do(t, "COMMAND")
 	tables := map[string]*Table{"built in": Builtin()}
 	for name, text := range map[string]string{"learnt": reply.Raw, "as of 6.0": cut(reply, 6), "as of 6.2": cut(reply, 7)} {
-		learnt, err := Learn([]byte(text))
+		learnt, err := Parse([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +211,7 @@ func cut(reply redistest.Value, n int) string {
 }
 
 // What decides the slot without being a key.
-func TestRouted(t *testing.T) {
+func TestRouting_IncludesWhatIsNoKey(t *testing.T) {
 	tests := []struct {
 		call string
 		want []int
@@ -227,7 +227,7 @@ func TestRouted(t *testing.T) {
 	}
 	for _, tt := range tests {
 		args := bytes.Fields([]byte(tt.call))
-		if at, ok := Builtin().Lookup(args).Routed(args, nil); !ok || !slices.Equal(at, tt.want) {
+		if at, ok := Builtin().Lookup(args).Routing(args, nil); !ok || !slices.Equal(at, tt.want) {
 			t.Errorf("%s: routed by %v, %v; want %v", tt.call, at, ok, tt.want)
 		}
 	}
@@ -235,7 +235,7 @@ func TestRouted(t *testing.T) {
 
 // A module's command: what it says of itself holds, and where it keeps its keys to
 // itself only the upstream can tell.
-func TestModuleKeys(t *testing.T) {
+func TestKeys_ModuleCommand(t *testing.T) {
 	tests := []struct {
 		flags, specs, call string
 		want               []int
@@ -260,7 +260,7 @@ func TestModuleKeys(t *testing.T) {
 			c.Flags |= flagOf(word[1:])
 		}
 		for text := range strings.FieldsSeq(tt.specs) {
-			s, err := parseSpec(text)
+			s, err := parseKeySpec(text)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -274,9 +274,9 @@ func TestModuleKeys(t *testing.T) {
 	}
 }
 
-func TestLearnModule(t *testing.T) {
+func TestParse_ModuleCommand(t *testing.T) {
 	server := redistest.Start(t, "--loadmodule", redistest.Module(t))
-	learnt, err := Learn([]byte(server.Do(t, "COMMAND").Raw))
+	learnt, err := Parse([]byte(server.Do(t, "COMMAND").Raw))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,12 +305,12 @@ func TestLearnModule(t *testing.T) {
 
 // Commands that an old server has of its own, or of a module, have the keys that its
 // first, last and step say.
-func TestLearnOld(t *testing.T) {
+func TestParse_OldUpstream(t *testing.T) {
 	text := "*3\r\n" +
 		"*6\r\n$3\r\nGET\r\n:2\r\n*1\r\n+readonly\r\n:1\r\n:1\r\n:1\r\n" +
 		"*6\r\n$6\r\nM.MSET\r\n:-3\r\n*2\r\n+write\r\n+module\r\n:1\r\n:-1\r\n:2\r\n" +
 		"*6\r\n$3\r\nget\r\n:2\r\n*2\r\n+module\r\n+movablekeys\r\n:0\r\n:0\r\n:0\r\n"
-	learnt, err := Learn([]byte(text))
+	learnt, err := Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,7 +325,7 @@ func TestLearnOld(t *testing.T) {
 	}
 }
 
-func TestLearnNonsense(t *testing.T) {
+func TestParse_RefusesMalformed(t *testing.T) {
 	tests := []string{
 		"", "*", "*1", "*1\r\n", "+OK\r\n", "*-1\r\n", "$-1\r\n", "*0\r\n*0\r\n", "-NOPERM no\r\n", "!4\r\nERR!\r\n",
 		"*1\r\n*0\r\n", "*1\r\n+get\r\n", "*0\r\n+OK\r\n", "*1\r\n*6\r\n+m\r\n:2\r\n0\r\n:1\r\n:1\r\n:1\r\n", "*99999999999999999999\r\n", "*999999999\r\n", strings.Repeat("*1\r\n", 40),
@@ -335,13 +335,13 @@ func TestLearnNonsense(t *testing.T) {
 		"*1\r\n*6\r\n+a|b\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n",
 	}
 	for _, tt := range tests {
-		if got, err := Learn([]byte(tt)); err == nil {
+		if got, err := Parse([]byte(tt)); err == nil {
 			t.Errorf("%q: learnt %v", tt, got)
 		}
 	}
 }
 
-func TestLookup(t *testing.T) {
+func TestTable_Lookup(t *testing.T) {
 	tests := []struct{ call, want string }{
 		{"GeT", "get"},
 		{"config", "config"},
@@ -363,7 +363,7 @@ func TestLookup(t *testing.T) {
 }
 
 // Policies, as far as they decide what a Cluster's clients see.
-func TestPolicies(t *testing.T) {
+func TestBuiltin_Policies(t *testing.T) {
 	tests := []struct {
 		call     string
 		request  Request
@@ -437,13 +437,13 @@ func FuzzKeys(f *testing.F) {
 		if !slices.IsSorted(keys) && !slices.Contains(unordered, c.Name) {
 			t.Errorf("keys of %q are at %v", args, keys)
 		}
-		routed, _ := c.Routed(args, nil)
+		routed, _ := c.Routing(args, nil)
 		checkRange(t, c, args, routed)
 	})
 }
 
-// FuzzLearn has the keys of a table that nobody vouches for.
-func FuzzLearn(f *testing.F) {
+// FuzzParse has the keys of a table that nobody vouches for.
+func FuzzParse(f *testing.F) {
 	for _, specs := range []string{
 		"*2\r\n$5\r\nflags\r\n*1\r\n+incomplete\r\n",
 		"*6\r\n+flags\r\n*0\r\n+begin_search\r\n*4\r\n+type\r\n+index\r\n+spec\r\n*2\r\n+index\r\n:1\r\n" +
@@ -455,7 +455,7 @@ func FuzzLearn(f *testing.F) {
 	}
 	f.Add([]byte("*1\r\n*6\r\n+m\r\n:-2\r\n*0\r\n:1\r\n:-1\r\n:1\r\n"), []byte("a\nb"))
 	f.Fuzz(func(t *testing.T, reply, rest []byte) {
-		learnt, err := Learn(reply)
+		learnt, err := Parse(reply)
 		if err != nil {
 			return
 		}
@@ -463,7 +463,7 @@ func FuzzLearn(f *testing.F) {
 			args := append([][]byte{[]byte(c.Name)}, bytes.Split(rest, []byte("\n"))...)
 			keys, _ := c.Keys(args, nil)
 			checkRange(t, c, args, keys)
-			routed, _ := c.Routed(args, nil)
+			routed, _ := c.Routing(args, nil)
 			checkRange(t, c, args, routed)
 		}
 	})
@@ -481,7 +481,7 @@ func checkRange(t *testing.T, c *Command, args [][]byte, at []int) {
 // calls are what a proxy sees most of.
 var calls = []string{"GET key", "SET key value", "MGET a b c d e f g h", "XREAD COUNT 1 STREAMS a b 0 0", "EVAL s 2 a b c", "CONFIG GET x"}
 
-func TestKeysAllocate(t *testing.T) {
+func TestKeys_AllocateNothing(t *testing.T) {
 	var room [16]int
 	for _, call := range calls {
 		args := bytes.Fields([]byte(call))

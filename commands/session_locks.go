@@ -11,14 +11,14 @@ import (
 )
 
 // A Keeper renews locks that are bound to connections; *locks.Service is one.
-type Keeper interface {
+type LockSessions interface {
 	NewSession(lost func(locks.Loss)) *locks.Session
 }
 
-// kept is what a client's locks with SESSION are bound to. The session's goroutine
+// sessionLocks is what a client's locks with SESSION are bound to. The session's goroutine
 // makes it when the first LOCK asks for it, whoever notices the end of the connection
 // ends it: it is safe for concurrent use. The zero value is none.
-type kept struct {
+type sessionLocks struct {
 	mu      sync.Mutex
 	session *locks.Session
 	end     func(*locks.Session) // not nil: the connection is over
@@ -26,7 +26,7 @@ type kept struct {
 
 // get is the session, which begin makes if there is none. On a connection that is over
 // it has ended as well.
-func (k *kept) get(begin func() *locks.Session) *locks.Session {
+func (k *sessionLocks) get(begin func() *locks.Session) *locks.Session {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.session == nil {
@@ -38,7 +38,7 @@ func (k *kept) get(begin func() *locks.Session) *locks.Session {
 }
 
 // finish ends the session in one way, for good. Only the first call counts.
-func (k *kept) finish(end func(*locks.Session)) {
+func (k *sessionLocks) finish(end func(*locks.Session)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.end != nil {
@@ -49,8 +49,8 @@ func (k *kept) finish(end func(*locks.Session)) {
 	}
 }
 
-// holds says that there are locks.
-func (k *kept) holds() bool {
+// any says that there are locks.
+func (k *sessionLocks) any() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.session != nil && k.session.Holds() > 0
@@ -58,31 +58,31 @@ func (k *kept) holds() bool {
 
 // EndLocks gives up the locks with SESSION: the connection has closed. It may be called
 // by any goroutine.
-func (s *Session) EndLocks() { s.kept.finish((*locks.Session).End) }
+func (s *Session) EndLocks() { s.sessionLocks.finish((*locks.Session).End) }
 
 // AbandonLocks stops renewing the locks with SESSION and leaves them to their leases:
 // the proxy ends, the client may still be working. It may be called by any goroutine.
-func (s *Session) AbandonLocks() { s.kept.finish((*locks.Session).Abandon) }
+func (s *Session) AbandonLocks() { s.sessionLocks.finish((*locks.Session).Abandon) }
 
 func (s *Session) lockSession() *locks.Session {
-	return s.kept.get(func() *locks.Session { return s.d.opt.Sessions.NewSession(s.lockLost) })
+	return s.sessionLocks.get(func() *locks.Session { return s.d.opt.Sessions.NewSession(s.lockLost) })
 }
 
-// watch has the client's host watched while the client has locks with SESSION.
-func (s *Session) watch() {
-	if on := s.kept.holds(); on != s.watchful && s.profile.Watch != nil {
-		s.watchful = on
-		s.profile.Watch(on)
+// watchHost has the client's host watched while the client has locks with SESSION.
+func (s *Session) watchHost() {
+	if on := s.sessionLocks.any(); on != s.hostWatched && s.info.Watch != nil {
+		s.hostWatched = on
+		s.info.Watch(on)
 	}
 }
 
 // lockLost tells the client that a lock with SESSION is lost, by the end of the connection
 // unless it is to be kept. It may be called by any goroutine.
 func (s *Session) lockLost(l locks.Loss) {
-	s.profile.mu.Lock()
-	proto := s.profile.identity.Proto
-	s.profile.mu.Unlock()
-	about := event{verb: "LOCK", db: l.DB, name: l.Name, owner: l.Owner, fence: l.Fence}
+	s.info.mu.Lock()
+	proto := s.info.identity.Proto
+	s.info.mu.Unlock()
+	about := lockEvent{verb: "LOCK", db: l.DB, name: l.Name, owner: l.Owner, fence: l.Fence}
 	s.d.opt.Log.LogAttrs(context.Background(), slog.LevelWarn, "lock with SESSION is lost",
 		slices.Concat(s.About(), about.attrs(), []slog.Attr{slog.String("reason", l.Reason)})...)
 	push := l.OnLoss == locks.OnLossPush && proto == 3

@@ -12,25 +12,25 @@ import (
 )
 
 // A row is one line of CLIENT LIST, its fields in the upstream's order.
-type row []rowField
+type listEntry []entryField
 
-type rowField struct{ key, value string }
+type entryField struct{ key, value string }
 
-// parseRow reads a line. What has no "=" belongs to the value before it: the path of
+// parseEntry reads a line. What has no "=" belongs to the value before it: the path of
 // a Unix socket may have spaces.
-func parseRow(line string) (r row) {
+func parseEntry(line string) (r listEntry) {
 	for part := range strings.SplitSeq(line, " ") {
 		key, value, ok := strings.Cut(part, "=")
 		if !ok && len(r) > 0 {
 			r[len(r)-1].value += " " + part
 			continue
 		}
-		r = append(r, rowField{key, value})
+		r = append(r, entryField{key, value})
 	}
 	return r
 }
 
-func (r row) get(key string) string {
+func (r listEntry) get(key string) string {
 	for _, f := range r {
 		if f.key == key {
 			return f.value
@@ -39,13 +39,13 @@ func (r row) get(key string) string {
 	return ""
 }
 
-func (r row) number(key string) int64 {
+func (r listEntry) number(key string) int64 {
 	n, _ := strconv.ParseInt(r.get(key), 10, 64)
 	return n
 }
 
 // with is the row with other values for the fields that it has.
-func (r row) with(values map[string]string) row {
+func (r listEntry) with(values map[string]string) listEntry {
 	r = slices.Clone(r)
 	for i, f := range r {
 		if v, ok := values[f.key]; ok {
@@ -55,7 +55,7 @@ func (r row) with(values map[string]string) row {
 	return r
 }
 
-func (r row) appendTo(b []byte) []byte {
+func (r listEntry) appendTo(b []byte) []byte {
 	for i, f := range r {
 		if i > 0 {
 			b = append(b, ' ')
@@ -67,8 +67,8 @@ func (r row) appendTo(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// class is what CLIENT LIST TYPE calls the row's client.
-func (r row) class() string {
+// clientType is what CLIENT LIST TYPE calls the row's client.
+func (r listEntry) clientType() string {
 	switch flags := r.get("flags"); {
 	case strings.Contains(flags, "M"):
 		return "master"
@@ -84,24 +84,24 @@ func (r row) class() string {
 // or INFO, and whose they are.
 type listing struct {
 	at       *upstream.Conn // to the node whose connections they are
-	rows     map[int64]row
-	template row // any of them: which fields there are
+	entries  map[int64]listEntry
+	template listEntry // any of them: which fields there are
 	owners   map[int64]*Session
 	expected map[int64]*Session // whose connections must be in it, unless they have ended
 }
 
 // listing reads a reply of the node that at leads to, which must have rows for those
 // expected; ok is false if it is no text.
-func (c *clients) listing(reply []byte, at *upstream.Conn, expected map[int64]*Session) (l *listing, ok bool) {
+func (c *clientRegistry) listing(reply []byte, at *upstream.Conn, expected map[int64]*Session) (l *listing, ok bool) {
 	text, ok := bulkText(reply)
 	if !ok {
 		return nil, false
 	}
-	l = &listing{at: at, rows: map[int64]row{}, expected: expected, owners: c.byUpstream(at)}
+	l = &listing{at: at, entries: map[int64]listEntry{}, expected: expected, owners: c.byUpstream(at)}
 	for line := range strings.Lines(text) {
-		r := parseRow(strings.TrimSuffix(line, "\n"))
+		r := parseEntry(strings.TrimSuffix(line, "\n"))
 		id := r.number("id")
-		l.rows[id], l.template = r, r
+		l.entries[id], l.template = r, r
 	}
 	return l, true
 }
@@ -122,8 +122,8 @@ func bulkText(reply []byte) (text string, ok bool) {
 	return string(body), true
 }
 
-// appendText appends a text in the form of like, a bulk or verbatim string.
-func appendText(b, like, text []byte) []byte {
+// appendTextLike appends a text in the form of like, a bulk or verbatim string.
+func appendTextLike(b, like, text []byte) []byte {
 	if like[0] != '=' {
 		return resp.AppendBulk(b, text)
 	}
@@ -133,51 +133,51 @@ func appendText(b, like, text []byte) []byte {
 	return append(b, '\r', '\n')
 }
 
-// none are the fields of a client that has nothing at the upstream, as far as the
+// absentFields are the fields of a client that has nothing at the upstream, as far as the
 // session does not know them.
-var none = map[string]string{
+var absentFields = map[string]string{
 	"fd": "0", "watch": "0",
 	"qbuf": "0", "qbuf-free": "0", "argv-mem": "0", "multi-mem": "0", "rbs": "0", "rbp": "0", "obl": "0", "oll": "0",
 	"omem": "0", "tot-mem": "0", "tot-net-in": "0", "tot-net-out": "0", "tot-cmds": "0", "events": "r", "redir": "-1",
 	"capa": "", "lib-name": "", "lib-ver": "",
 }
 
-// ownListing is a listing without the upstream's word: of all clients it has what the proxy
+// proxyListing is a listing without the upstream's word: of all clients it has what the proxy
 // knows, as far as filters ask for it.
-func ownListing() *listing {
+func proxyListing() *listing {
 	l := &listing{}
 	for _, key := range []string{"id", "addr", "laddr", "name", "age", "idle", "flags", "capa", "db", "user", "lib-name", "lib-ver"} {
-		l.template = append(l.template, rowField{key, none[key]})
+		l.template = append(l.template, entryField{key, absentFields[key]})
 	}
 	return l
 }
 
-// of is the row of a client. It is nil for one that the upstream has disconnected,
+// entryOf is the row of a client. It is nil for one that the upstream has disconnected,
 // which the proxy is about to notice.
-func (l *listing) of(s *Session, now time.Time) row {
+func (l *listing) entryOf(s *Session, now time.Time) listEntry {
 	stateful := s.stateful.Load()
-	p := &s.profile
+	p := &s.info
 	p.mu.Lock()
 	own := p.upstreamIDLocked(l.at)
-	lost := l.rows[own] == nil && l.expected[own] == s
+	lost := l.entries[own] == nil && l.expected[own] == s
 	dead := stateful != nil && stateful == p.own && (lost || !stateful.Alive())
 	p.mu.Unlock()
 	if dead {
 		return nil
 	}
-	return l.row(s, now)
+	return l.anyEntryOf(s, now)
 }
 
-// row is the row of a client, whatever has become of it.
-func (l *listing) row(s *Session, now time.Time) row {
-	p := &s.profile
+// anyEntryOf is the row of a client, whatever has become of it.
+func (l *listing) anyEntryOf(s *Session, now time.Time) listEntry {
+	p := &s.info
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	own := p.upstreamIDLocked(l.at)
-	r := l.rows[own]
-	idle := since(now, p.heard)
+	r := l.entries[own]
+	idle := secondsSince(now, p.lastActive)
 	if own == 0 || r == nil {
-		r = l.template.with(none).with(p.fieldsLocked())
+		r = l.template.with(absentFields).with(p.fieldsLocked())
 	} else {
 		idle = min(idle, r.number("idle")) // messages count, too
 	}
@@ -185,10 +185,10 @@ func (l *listing) row(s *Session, now time.Time) row {
 		"id":    strconv.FormatInt(p.ID, 10),
 		"addr":  p.Addr,
 		"laddr": p.LocalAddr,
-		"age":   strconv.FormatInt(since(now, p.since), 10),
+		"age":   strconv.FormatInt(secondsSince(now, p.connectedAt), 10),
 		"idle":  strconv.FormatInt(idle, 10),
 		"flags": flagsFor(r.get("flags"), p.Peer),
-		"cmd":   p.command.in(s.d.table()),
+		"cmd":   p.command.nameIn(s.d.table()),
 		"redir": strconv.FormatInt(l.redirect(r.number("redir"), p.redirect), 10),
 	})
 }
@@ -208,17 +208,17 @@ func flagsFor(flags string, to Peer) string {
 
 // redirect is our id of the client that the upstream calls by a number; of one
 // that has left it is what to says.
-func (l *listing) redirect(n int64, to redirect) int64 {
+func (l *listing) redirect(n int64, to trackingRedirect) int64 {
 	switch s := l.owners[n]; {
 	case n <= 0:
 		return n
 	case s != nil:
-		return s.profile.ID
+		return s.info.ID
 	case n == to.upstream:
 		return to.id
 	}
 	return n
 }
 
-// since is how many seconds ago something was, as Redis counts.
-func since(now, then time.Time) int64 { return max(0, now.Unix()-then.Unix()) }
+// secondsSince is how many seconds ago something was, as Redis counts.
+func secondsSince(now, then time.Time) int64 { return max(0, now.Unix()-then.Unix()) }

@@ -9,8 +9,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// amends says that the reply to a COMMAND or INFO is to tell of the proxy too.
-func amends(args [][]byte) bool {
+// isAugmented says that the reply to a COMMAND or INFO is to tell of the proxy too.
+func isAugmented(args [][]byte) bool {
 	if is(args[0], "INFO") {
 		return wantsSection(args[1:])
 	}
@@ -25,129 +25,129 @@ func amends(args [][]byte) bool {
 	return false
 }
 
-// amend is what goes upstream in place of a command whose reply is to tell of the proxy
+// augment is what goes upstream in place of a command whose reply is to tell of the proxy
 // too, and what becomes of the reply.
-func (s *Session) amend(raw []byte, args [][]byte) (sent []byte, e edit) {
+func (s *Session) augment(raw []byte, args [][]byte) (sent []byte, e rewrite) {
 	if is(args[0], "INFO") {
-		return s.amendInfo(raw, args)
+		return s.augmentInfo(raw, args)
 	}
-	d := dialect{proto: s.id.Proto}
+	d := commandFormat{proto: s.id.Proto}
 	switch {
 	case len(args) == 1, len(args) == 2 && is(args[1], "INFO"):
-		e = d.addEntries
+		e = d.addVerbs
 	case is(args[1], "COUNT"):
-		e = addCount
+		e = addVerbCount
 	case is(args[1], "LIST"):
-		e = addNames(args[2:])
+		e = addVerbNames(args[2:])
 	case is(args[1], "DOCS") && len(args) == 2:
 		e = d.addDocs
 	case is(args[1], "INFO"):
-		raw, e = standIn(args, "ping"), d.fillEntries(args[2:])
+		raw, e = withStandIns(args, "ping"), d.fillVerbs(args[2:])
 	case is(args[1], "DOCS"):
-		raw, e = standIn(args, "get"), d.fillDocs(args[2:])
-	case len(args) > 2 && ownEntry(args[2]) != nil:
-		e = d.ownKeys(args[2:], is(args[1], "GETKEYSANDFLAGS"))
+		raw, e = withStandIns(args, "get"), d.fillDocs(args[2:])
+	case len(args) > 2 && docsOf(args[2]) != nil:
+		e = d.verbKeys(args[2:], is(args[1], "GETKEYSANDFLAGS"))
 	default:
-		e = asItIs
+		e = unchanged
 	}
 	return raw, e
 }
 
-// tryAmended sends a command whose reply is to tell of the proxy too on the current
+// tryAugmented sends a command whose reply is to tell of the proxy too on the current
 // connection.
-func (s *Session) tryAmended(raw []byte, args [][]byte) bool {
+func (s *Session) tryAugmented(raw []byte, args [][]byte) bool {
 	c := s.conn()
 	if c == nil || !c.Alive() {
 		return false
 	}
-	raw, e := s.amend(raw, args)
+	raw, e := s.augment(raw, args)
 	s.flushBatches()
-	s.replies.ExpectEdited(c, e)
+	s.replies.ExpectRewritten(c, e)
 	s.send(c, raw, 1)
 	return true
 }
 
-// amendSpread is amend for a command that all masters of a Cluster do.
-func (s *Session) amendSpread(join merger, raw []byte, args [][]byte) ([]byte, merger) {
-	raw, e := s.amend(raw, args)
+// augmentFanOut is amend for a command that all masters of a Cluster do.
+func (s *Session) augmentFanOut(join merger, raw []byte, args [][]byte) ([]byte, merger) {
+	raw, e := s.augment(raw, args)
 	return raw, func(parts [][]byte) []byte {
 		reply, _ := e(join(parts))
 		return reply
 	}
 }
 
-// standIn is a COMMAND INFO or DOCS that asks about another command in place of each of
+// withStandIns is a COMMAND INFO or DOCS that asks about another command in place of each of
 // the proxy's own: the upstream's entry shows in which form ours must be.
-func standIn(args [][]byte, name string) []byte {
+func withStandIns(args [][]byte, name string) []byte {
 	asked := slices.Clone(args)
 	for i := 2; i < len(args); i++ {
-		if ownEntry(args[i]) != nil {
+		if docsOf(args[i]) != nil {
 			asked[i] = []byte(name)
 		}
 	}
 	return resp.AppendCommand(nil, asked...)
 }
 
-// like is the dialect of an entry of COMMAND.
-func (d dialect) like(reply []byte) dialect {
+// formatOf is the dialect of an entry of COMMAND.
+func (d commandFormat) formatOf(reply []byte) commandFormat {
 	d.columns = 10
 	if columns, ok := elements(reply); ok && len(columns) > 0 {
 		d.columns = len(columns)
-		d.flat = string(columns[len(columns)-1]) == "*0\r\n"
+		d.emptySubs = string(columns[len(columns)-1]) == "*0\r\n"
 	}
 	return d
 }
 
-// addEntries is COMMAND with the proxy's own behind the upstream's. One that tells
+// addVerbs is COMMAND with the proxy's own behind the upstream's. One that tells
 // nothing is left alone.
-func (d dialect) addEntries(reply []byte) ([]byte, bool) {
+func (d commandFormat) addVerbs(reply []byte) ([]byte, bool) {
 	all, ok := elements(reply)
 	if !ok || len(all) == 0 {
 		return reply, false
 	}
 	for _, e := range all {
-		if d = d.like(e); d.flat {
+		if d = d.formatOf(e); d.emptySubs {
 			break
 		}
 	}
-	for i := range ownEntries {
-		all = append(all, ownEntries[i].appendTo(nil, d))
+	for i := range allVerbDocs {
+		all = append(all, allVerbDocs[i].appendTo(nil, d))
 	}
 	return appendElements(reply[0], all), false
 }
 
-// fillEntries is COMMAND INFO with the proxy's own where they were asked for.
-func (d dialect) fillEntries(names [][]byte) edit {
+// fillVerbs is COMMAND INFO with the proxy's own where they were asked for.
+func (d commandFormat) fillVerbs(names [][]byte) rewrite {
 	return func(reply []byte) ([]byte, bool) {
 		all, ok := elements(reply)
 		if !ok || len(all) != len(names) {
 			return reply, false
 		}
 		for i, name := range names {
-			if e := ownEntry(name); e != nil {
-				all[i] = e.appendTo(nil, d.like(all[i]))
+			if e := docsOf(name); e != nil {
+				all[i] = e.appendTo(nil, d.formatOf(all[i]))
 			}
 		}
 		return appendElements(reply[0], all), false
 	}
 }
 
-func addCount(reply []byte) ([]byte, bool) {
+func addVerbCount(reply []byte) ([]byte, bool) {
 	if reply[0] != ':' {
 		return reply, false
 	}
-	return resp.AppendInt(nil, integer(reply)+int64(len(ownEntries))), false
+	return resp.AppendInt(nil, integer(reply)+int64(len(allVerbDocs))), false
 }
 
-// addNames is COMMAND LIST with the proxy's own that the filter lets pass.
-func addNames(filter [][]byte) edit {
+// addVerbNames is COMMAND LIST with the proxy's own that the filter lets pass.
+func addVerbNames(filter [][]byte) rewrite {
 	return func(reply []byte) ([]byte, bool) {
 		all, ok := elements(reply)
 		if !ok {
 			return reply, false
 		}
-		for i := range ownEntries {
-			for _, e := range append([]entry{ownEntries[i]}, ownEntries[i].subs...) {
+		for i := range allVerbDocs {
+			for _, e := range append([]verbDocs{allVerbDocs[i]}, allVerbDocs[i].subs...) {
 				if e.passes(filter) {
 					all = append(all, resp.AppendBulkString(nil, e.name))
 				}
@@ -158,7 +158,7 @@ func addNames(filter [][]byte) edit {
 }
 
 // passes says that a filter, FILTERBY and two arguments or nothing, lets the entry pass.
-func (e *entry) passes(filter [][]byte) bool {
+func (e *verbDocs) passes(filter [][]byte) bool {
 	if len(filter) == 0 {
 		return true
 	}
@@ -175,27 +175,27 @@ func (e *entry) passes(filter [][]byte) bool {
 	return false
 }
 
-// docsLike is the dialect of a reply to COMMAND DOCS.
-func (d dialect) docsLike(reply []byte) dialect {
+// docsFormatOf is the dialect of a reply to COMMAND DOCS.
+func (d commandFormat) docsFormatOf(reply []byte) commandFormat {
 	d.display = bytes.Contains(reply, []byte("$12\r\ndisplay_text\r\n"))
 	return d
 }
 
 // addDocs is COMMAND DOCS with the proxy's own behind the upstream's.
-func (d dialect) addDocs(reply []byte) ([]byte, bool) {
+func (d commandFormat) addDocs(reply []byte) ([]byte, bool) {
 	all, ok := elements(reply)
 	if !ok {
 		return reply, false
 	}
-	for i := range ownEntries {
-		all = append(all, ownEntries[i].appendDocs(nil, d.docsLike(reply)), nil)
+	for i := range allVerbDocs {
+		all = append(all, allVerbDocs[i].appendDocs(nil, d.docsFormatOf(reply)), nil)
 	}
 	return appendPairs(reply[0], all), false
 }
 
 // fillDocs is COMMAND DOCS with the proxy's own where they were asked for. What the
 // upstream does not know it leaves out, so names must be looked for.
-func (d dialect) fillDocs(names [][]byte) edit {
+func (d commandFormat) fillDocs(names [][]byte) rewrite {
 	return func(reply []byte) ([]byte, bool) {
 		from, ok := elements(reply)
 		if !ok {
@@ -203,10 +203,10 @@ func (d dialect) fillDocs(names [][]byte) edit {
 		}
 		var all [][]byte
 		for _, name := range names {
-			e := ownEntry(name)
+			e := docsOf(name)
 			if e != nil {
 				name = []byte("get")
-				all = append(all, e.appendDocs(nil, d.docsLike(reply)), nil)
+				all = append(all, e.appendDocs(nil, d.docsFormatOf(reply)), nil)
 			}
 			if len(from) > 1 && bytes.EqualFold(bulk(from[0]), name) {
 				if e == nil {
@@ -228,14 +228,14 @@ func appendPairs(kind byte, all [][]byte) []byte {
 	return append(resp.AppendMap(nil, len(all)/2, proto), bytes.Join(all, nil)...)
 }
 
-// ownKeys is COMMAND GETKEYS or GETKEYSANDFLAGS of one of the proxy's own commands, of
+// verbKeys is COMMAND GETKEYS or GETKEYSANDFLAGS of one of the proxy's own commands, of
 // which the upstream says that there is none.
-func (d dialect) ownKeys(args [][]byte, flags bool) edit {
+func (d commandFormat) verbKeys(args [][]byte, flags bool) rewrite {
 	return func(reply []byte) ([]byte, bool) {
 		if text, _ := resp.Error(reply); !strings.HasPrefix(text, "ERR Invalid command") {
 			return reply, false
 		}
-		e := ownCommand(args)
+		e := docsOfCommand(args)
 		switch {
 		case e == nil:
 			return reply, false

@@ -1,4 +1,4 @@
-package table
+package spec
 
 import (
 	"bytes"
@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Learn makes a table of an upstream's reply to COMMAND, in either protocol. What a
-// Redis before 7.0 does not tell is as in [Builtin]: where keys are, policies,
-// subcommands. The error is of an error reply, or of what is no reply to COMMAND.
-func Learn(reply []byte) (*Table, error) {
+// Parse reads an upstream's reply to COMMAND, in either protocol. What a Redis before
+// 7.0 leaves out (key specifications, policies, subcommands) is taken from [Builtin].
+// It fails on an error reply, and on what is no reply to COMMAND.
+func Parse(reply []byte) (*Table, error) {
 	v, rest, err := readValue(reply, 0)
 	if err != nil {
 		return nil, err
@@ -22,20 +22,20 @@ func Learn(reply []byte) (*Table, error) {
 		return nil, fmt.Errorf("the upstream's answer to COMMAND: %s", v.text)
 	}
 	if len(rest) > 0 || v.elems == nil {
-		return nil, errNoTable
+		return nil, errMalformed
 	}
 	t := &Table{commands: map[string]*Command{}}
 	for _, e := range v.elems {
-		if err := t.learn(e); err != nil {
+		if err := t.addEntry(e); err != nil {
 			return nil, err
 		}
 	}
 	return t, nil
 }
 
-var errNoTable = errors.New("not a reply to COMMAND")
+var errMalformed = errors.New("not a reply to COMMAND")
 
-// Places in what COMMAND says of a command. Before 7.0 it ends with the step, or the
+// Columns of an entry of COMMAND. Before Redis 7.0 the last is the step or the
 // categories.
 const (
 	atName = iota
@@ -48,13 +48,13 @@ const (
 	atTips
 	atSpecs
 	atSubcommands
-	whole // how many there are
+	columns // their number
 )
 
-// learn adds a command, and its subcommands.
-func (t *Table) learn(v value) error {
+// addEntry adds the command of an entry, and its subcommands.
+func (t *Table) addEntry(v value) error {
 	if len(v.elems) <= atStep {
-		return errNoTable
+		return errMalformed
 	}
 	c := &Command{Name: strings.ToLower(v.elems[atName].text)}
 	var err error
@@ -64,14 +64,14 @@ func (t *Table) learn(v value) error {
 	for _, f := range v.elems[atFlags].elems {
 		c.Flags |= flagOf(f.text)
 	}
-	if len(v.elems) < whole {
-		return t.complete(c, v)
+	if len(v.elems) < columns {
+		return t.addOldEntry(c, v)
 	}
 	for _, tip := range v.elems[atTips].elems {
 		c.tip(tip.text)
 	}
 	for _, e := range v.elems[atSpecs].elems {
-		s, err := learnSpec(e)
+		s, err := keySpecOf(e)
 		if err != nil {
 			return err
 		}
@@ -81,18 +81,18 @@ func (t *Table) learn(v value) error {
 		return err
 	}
 	for _, sub := range v.elems[atSubcommands].elems {
-		if err := t.learn(sub); err != nil {
+		if err := t.addEntry(sub); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// complete adds a command of which the upstream tells no more than the old things.
-func (t *Table) complete(c *Command, v value) error {
+// addOldEntry adds a command of an upstream before 7.0.
+func (t *Table) addOldEntry(c *Command, v value) error {
 	known := Builtin().commands[c.Name]
 	if known == nil || c.Flags&Module != 0 {
-		if err := c.learnRange(v); err != nil {
+		if err := c.addOldKeys(v); err != nil {
 			return err
 		}
 		return t.add(c)
@@ -101,8 +101,8 @@ func (t *Table) complete(c *Command, v value) error {
 	return t.add(c)
 }
 
-// learnRange makes a key specification of the first key, the last and the step.
-func (c *Command) learnRange(v value) error {
+// addOldKeys makes a key specification of first key, last key and step.
+func (c *Command) addOldKeys(v value) error {
 	first, err1 := v.elems[atFirst].int()
 	last, err2 := v.elems[atLast].int()
 	step, err3 := v.elems[atStep].int()
@@ -112,11 +112,11 @@ func (c *Command) learnRange(v value) error {
 	if last >= 0 {
 		last -= first
 	}
-	c.specs = []spec{{begin: beginIndex, at: first, find: findRange, last: last, step: step}}
+	c.specs = []keySpec{{begin: beginIndex, at: first, find: findRange, last: last, step: step}}
 	return errors.Join(err1, err2, err3)
 }
 
-// tip notes a policy. Other tips are of no interest here.
+// tip takes over a policy, and ignores other tips.
 func (c *Command) tip(text string) {
 	name, word, _ := strings.Cut(text, ":")
 	switch name {
@@ -127,7 +127,7 @@ func (c *Command) tip(text string) {
 	}
 }
 
-func learnSpec(v value) (s spec, err error) {
+func keySpecOf(v value) (s keySpec, err error) {
 	for _, f := range v.field("flags").elems {
 		s.flag(f.text)
 	}
@@ -162,23 +162,23 @@ func (r *specReader) int(name string) int {
 	return n
 }
 
-// A value is one decoded reply. Null is a value without elems.
+// A value is one decoded reply. Null has no elems.
 type value struct {
 	kind  byte
 	text  string
-	elems []value // of a map: key and value in turn
+	elems []value // nil: not an aggregate; of a map, key and value in turn
 }
 
-// int is an integer reply that a position can be.
+// int is the value of an integer reply in the range of a position.
 func (v value) int() (int, error) {
 	n, err := strconv.ParseInt(v.text, 10, 32)
 	if v.kind != ':' || err != nil || n == math.MinInt32 {
-		return 0, errNoTable
+		return 0, errMalformed
 	}
 	return int(n), nil
 }
 
-// field is what follows a name in a map or flat array; nothing if it is not there.
+// field is the value behind a name in a map or flat array; the zero value if the name is missing.
 func (v value) field(name string) value {
 	for i := 0; i+1 < len(v.elems); i += 2 {
 		if v.elems[i].text == name {
@@ -188,25 +188,25 @@ func (v value) field(name string) value {
 	return value{}
 }
 
-// deepest bounds the nesting; COMMAND's replies are eight deep.
-const deepest = 16
+// maxDepth bounds the nesting; COMMAND's replies have eight levels.
+const maxDepth = 16
 
 // readValue decodes the reply at the start of p.
 func readValue(p []byte, depth int) (v value, rest []byte, err error) {
 	line, rest, whole := bytes.Cut(p, []byte("\r\n"))
-	if !whole || len(line) == 0 || depth > deepest {
-		return v, nil, errNoTable
+	if !whole || len(line) == 0 || depth > maxDepth {
+		return v, nil, errMalformed
 	}
 	v = value{kind: line[0], text: string(line[1:])}
 	if bytes.IndexByte([]byte("+-:,_#("), v.kind) >= 0 {
 		return v, rest, nil
 	}
 	if bytes.IndexByte([]byte("$!=*~%"), v.kind) < 0 {
-		return v, nil, errNoTable
+		return v, nil, errMalformed
 	}
 	n, err := strconv.Atoi(v.text)
 	if err != nil || n > len(rest) {
-		return v, nil, errNoTable
+		return v, nil, errMalformed
 	}
 	v.text = ""
 	if bytes.IndexByte([]byte("$!="), v.kind) >= 0 {
@@ -223,7 +223,7 @@ func (v value) readText(rest []byte, n int) (value, []byte, error) {
 		return v, rest, nil
 	}
 	if !bytes.HasPrefix(rest[n:], []byte("\r\n")) {
-		return v, nil, errNoTable
+		return v, nil, errMalformed
 	}
 	v.text = string(rest[:n])
 	return v, rest[n+2:], nil

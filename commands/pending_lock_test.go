@@ -19,7 +19,7 @@ func (p *player) pipe(t *testing.T, lines ...string) {
 		raw := resp.AppendCommand(nil, args...)
 		switch {
 		case p.Pending() != nil:
-			if !p.Behind(t.Context(), raw, args) {
+			if !p.QueueBehind(t.Context(), raw, args) {
 				t.Fatalf("%s was not taken", line)
 			}
 			clear(raw) // it is the caller's
@@ -79,7 +79,7 @@ func (p *player) wantParts(t *testing.T, parts ...string) {
 }
 
 // TestUnlockBehindAWaitingLock: it takes effect at once, and its reply comes in its place.
-func TestUnlockBehindAWaitingLock(t *testing.T) {
+func TestPendingLock_UnlockBehind(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p := s.enter(t)
 	p.pipe(t, "LOCK a 30s OWNER one", "LOCK b 30s OWNER other")
@@ -104,7 +104,7 @@ func TestUnlockBehindAWaitingLock(t *testing.T) {
 
 // TestReleaseOfWhatIsWaitedFor: what can only mean the lock that a LOCK before it brings
 // waits for that, or the lock would be left behind.
-func TestReleaseOfWhatIsWaitedFor(t *testing.T) {
+func TestPendingLock_ReleaseOfWhatIsAwaited(t *testing.T) {
 	for _, tt := range []struct{ name, lock, renew, unlock, release string }{
 		{"with OWNER", "LOCK a 30s OWNER me WAIT 10s", "RENEW a 20s me", "UNLOCK a me", "unlock 0/a me 0"},
 		{"without OWNER", "LOCK a 30s WAIT 10s", "RENEW a 20s", "UNLOCK a", "unlock 0/a o2 2"},
@@ -131,7 +131,7 @@ func TestReleaseOfWhatIsWaitedFor(t *testing.T) {
 
 // TestReleaseOfAnEarlierGrant: of the same name, taken on the same connection by somebody
 // else who shares it.
-func TestReleaseOfAnEarlierGrant(t *testing.T) {
+func TestPendingLock_ReleaseOfEarlierGrant(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p := s.enter(t)
 	const pairs = 20
@@ -153,7 +153,7 @@ func TestReleaseOfAnEarlierGrant(t *testing.T) {
 
 // TestReleaseBehindTheNextWaitingLock: what was held back for a LOCK that has been granted
 // must not wait for the next one.
-func TestReleaseBehindTheNextWaitingLock(t *testing.T) {
+func TestPendingLock_ReleaseBehindNext(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p, other := s.enter(t), s.enter(t)
 	other.do(t, "LOCK a 30s OWNER x", "LOCK b 30s OWNER x")
@@ -175,7 +175,7 @@ func TestReleaseBehindTheNextWaitingLock(t *testing.T) {
 
 // TestRenewBehindAWaitingLock: its reply says what is left of the validity when it is
 // sent, which may be much later.
-func TestRenewBehindAWaitingLock(t *testing.T) {
+func TestPendingLock_RenewBehind(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p, other := s.enter(t), s.enter(t)
 	other.do(t, "LOCK b 30s OWNER x")
@@ -187,9 +187,9 @@ func TestRenewBehindAWaitingLock(t *testing.T) {
 	p.wantParts(t, granted(3, "me"), ":0\r\n:4", "\r\n")
 }
 
-// TestBehindIsBounded, by bytes and by commands; what changes the meaning of what follows
+// TestPendingLock_QueueIsBounded, by bytes and by commands; what changes the meaning of what follows
 // is not taken either.
-func TestBehindIsBounded(t *testing.T) {
+func TestPendingLock_QueueIsBounded(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	other := s.enter(t)
 	other.do(t, "LOCK a 30s OWNER x")
@@ -199,16 +199,16 @@ func TestBehindIsBounded(t *testing.T) {
 			p.pipe(t, "LOCK a 30s WAIT 10s OWNER me")
 			p.pipe(t, before...)
 			args := words(line)
-			if p.Behind(t.Context(), resp.AppendCommand(nil, args...), args) {
+			if p.QueueBehind(t.Context(), resp.AppendCommand(nil, args...), args) {
 				t.Errorf("%.40s was taken", line)
 			}
 			p.leave()
 			p.resume(t)
 		})
 	}
-	half := "SET k " + strings.Repeat("v", maxPostponed/2)
+	half := "SET k " + strings.Repeat("v", maxQueuedBytes/2)
 	untaken("bytes", []string{half}, half)
-	many := make([]string, maxPostponedCount)
+	many := make([]string, maxQueued)
 	for i := range many {
 		many[i] = "GET x"
 	}
@@ -228,7 +228,7 @@ func TestBehindIsBounded(t *testing.T) {
 
 // TestWaitingLockOfAVanishedClient: it is given up, or taken back if it was granted at
 // that moment.
-func TestWaitingLockOfAVanishedClient(t *testing.T) {
+func TestPendingLock_VanishedClient(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p, other := s.enter(t), s.enter(t)
 	other.do(t, "LOCK a 30s OWNER x")
@@ -249,8 +249,8 @@ func TestWaitingLockOfAVanishedClient(t *testing.T) {
 	}
 }
 
-// TestLockWhoseReplyCannotBeSent is undone.
-func TestLockWhoseReplyCannotBeSent(t *testing.T) {
+// TestLock_UndoneIfReplyCannotBeSent is undone.
+func TestLock_UndoneIfReplyCannotBeSent(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	for _, wait := range []string{"0", "10s"} {
 		p := s.enter(t)
@@ -267,14 +267,14 @@ func TestLockWhoseReplyCannotBeSent(t *testing.T) {
 	}
 }
 
-func TestLeft(t *testing.T) {
-	if got := left(time.Second, time.Time{}); got != time.Second {
+func TestRemaining(t *testing.T) {
+	if got := remaining(time.Second, time.Time{}); got != time.Second {
 		t.Errorf("just now: %v", got)
 	}
-	if got := left(time.Minute, time.Now().Add(-24*time.Second)); got > 36*time.Second || got < 10*time.Second {
+	if got := remaining(time.Minute, time.Now().Add(-24*time.Second)); got > 36*time.Second || got < 10*time.Second {
 		t.Errorf("after 24 s: %v", got)
 	}
-	if got := left(time.Second, time.Now().Add(-time.Minute)); got != 0 {
+	if got := remaining(time.Second, time.Now().Add(-time.Minute)); got != 0 {
 		t.Errorf("when it is over: %v", got)
 	}
 }

@@ -1,37 +1,36 @@
-package table
+package spec
 
 import "slices"
 
-// A Command is what Redis says of one command or subcommand. It is not changed once
-// its table is made.
+// A Command is what COMMAND tells of one command or subcommand. It never changes.
 type Command struct {
 	Name     string // lower case; of a subcommand with the command's: "config|set"
-	Arity    int    // how many arguments with the name; negative: at least so many
+	Arity    int    // number of arguments, counting the name; negative: at least so many
 	Flags    Flags
 	Request  Request
 	Response Response
 
-	specs      []spec
-	specsFirst bool                // Keys are by the specs if these fit: some are about keys, none is variable
-	notKeys    bool                // some specs are about what is no key
-	getter     getter              // Redis's own function for what specs cannot say; may be nil
+	specs      []keySpec
+	specsFirst bool                // Keys asks the specs first: some are of keys, and none is variable
+	notKeys    bool                // some specs are not of keys
+	keyFinder  keyFinder           // Redis's own function, where specs do not suffice; may be nil
 	subs       map[string]*Command // by the last part of their names; nil: it has none
 }
 
-// finish derives what the other fields say of the specs.
+// finish sets the fields that follow from the name and the specs.
 func (c *Command) finish() {
 	if c.Flags&Module == 0 {
-		c.getter = getters[c.Name]
+		c.keyFinder = keyFinders[c.Name]
 	}
-	keys := func(s spec) bool { return !s.notKey }
-	c.specsFirst = slices.ContainsFunc(c.specs, keys) && !slices.ContainsFunc(c.specs, func(s spec) bool { return s.variable })
-	c.notKeys = slices.ContainsFunc(c.specs, func(s spec) bool { return s.notKey })
+	keys := func(s keySpec) bool { return !s.notKey }
+	c.specsFirst = slices.ContainsFunc(c.specs, keys) && !slices.ContainsFunc(c.specs, func(s keySpec) bool { return s.variable })
+	c.notKeys = slices.ContainsFunc(c.specs, func(s keySpec) bool { return s.notKey })
 }
 
 // Flags are COMMAND's.
 type Flags uint32
 
-// The flags, named as in COMMAND INFO. MayReplicate is told by Redis 6.2 only.
+// The flags, named as in COMMAND INFO. Only Redis 6.2 has MayReplicate.
 const (
 	Write Flags = 1 << iota
 	ReadOnly
@@ -96,8 +95,8 @@ var responseWords = []string{
 	"-", "one_succeeded", "all_succeeded", "agg_logical_and", "agg_logical_or", "agg_min", "agg_max", "agg_sum", "special",
 }
 
-// A spec is one key specification: where keys begin, and which they are from there.
-type spec struct {
+// A keySpec is one key specification: where keys begin, and how to find them from there.
+type keySpec struct {
 	begin   begin
 	at      int    // the position, or where to begin to look for keyword; negative: from the end, backwards
 	keyword string // keys begin behind it
@@ -130,7 +129,7 @@ const (
 	findNum
 )
 
-// Takes says whether the command takes n arguments, counting its name.
+// Takes reports whether the command takes n arguments, counting its name.
 func (c *Command) Takes(n int) bool {
 	if c.Arity >= 0 {
 		return n == c.Arity
