@@ -143,7 +143,7 @@ func probeSet(name string) []byte { return resp.AppendCommand(nil, "SET", name, 
 
 // aclRefusal is the reply, if it says that the user may not.
 func aclRefusal(reply []byte) []byte {
-	if hasWord(reply, "NOPERM") || hasWord(reply, "NOAUTH") {
+	if resp.HasCode(reply, "NOPERM") || resp.HasCode(reply, "NOAUTH") {
 		return slices.Clone(reply)
 	}
 	return nil
@@ -192,7 +192,7 @@ func (s *Session) askLimits(ctx context.Context, c *upstream.Conn) (limits []byt
 	case who[0] != '$':
 		return who, true
 	}
-	reply := s.askOn(ctx, c, resp.AppendCommand(nil, "ACL", "GETUSER", string(bulk(who))))
+	reply := s.askOn(ctx, c, resp.AppendCommand(nil, "ACL", "GETUSER", string(resp.Bulk(who))))
 	if reply != nil && !isAllPowerful(reply) {
 		limits = who
 	}
@@ -207,13 +207,13 @@ func isUnknownCommand(reply []byte) bool {
 // isAllPowerful says that ACL GETUSER shows a user who may run all commands with all
 // keys.
 func isAllPowerful(reply []byte) bool {
-	fields, ok := elements(reply)
+	fields, ok := resp.Elements(reply)
 	if !ok {
 		return false
 	}
 	var commands, keys bool
 	for i := 0; i+1 < len(fields); i += 2 {
-		switch value := string(fields[i+1]); string(bulk(fields[i])) {
+		switch value := string(fields[i+1]); string(resp.Bulk(fields[i])) {
 		case "commands":
 			commands = value == "$5\r\n+@all\r\n"
 		case "keys":

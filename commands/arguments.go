@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
 const (
@@ -212,9 +213,9 @@ func (o *options) onLoss() (locks.OnLoss, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case is(v, "CLOSE"):
+	case resp.Is(v, "CLOSE"):
 		return locks.OnLossClose, nil
-	case is(v, "PUSH"):
+	case resp.Is(v, "PUSH"):
 		return locks.OnLossPush, nil
 	}
 	return 0, fmt.Errorf("ERR ONLOSS '%s' is neither CLOSE nor PUSH", shorten(v))

@@ -11,14 +11,14 @@ import (
 
 // isAugmented says that the reply to a COMMAND or INFO is to tell of the proxy too.
 func isAugmented(args [][]byte) bool {
-	if is(args[0], "INFO") {
+	if resp.Is(args[0], "INFO") {
 		return wantsSection(args[1:])
 	}
 	if len(args) == 1 {
 		return true
 	}
 	for _, sub := range []string{"INFO", "COUNT", "LIST", "DOCS", "GETKEYS", "GETKEYSANDFLAGS"} {
-		if is(args[1], sub) {
+		if resp.Is(args[1], sub) {
 			return true
 		}
 	}
@@ -28,25 +28,25 @@ func isAugmented(args [][]byte) bool {
 // augment is what goes upstream in place of a command whose reply is to tell of the proxy
 // too, and what becomes of the reply.
 func (s *Session) augment(raw []byte, args [][]byte) (sent []byte, e rewrite) {
-	if is(args[0], "INFO") {
+	if resp.Is(args[0], "INFO") {
 		return s.augmentInfo(raw, args)
 	}
 	d := commandFormat{proto: s.id.Proto}
 	switch {
-	case len(args) == 1, len(args) == 2 && is(args[1], "INFO"):
+	case len(args) == 1, len(args) == 2 && resp.Is(args[1], "INFO"):
 		e = d.addVerbs
-	case is(args[1], "COUNT"):
+	case resp.Is(args[1], "COUNT"):
 		e = addVerbCount
-	case is(args[1], "LIST"):
+	case resp.Is(args[1], "LIST"):
 		e = addVerbNames(args[2:])
-	case is(args[1], "DOCS") && len(args) == 2:
+	case resp.Is(args[1], "DOCS") && len(args) == 2:
 		e = d.addDocs
-	case is(args[1], "INFO"):
+	case resp.Is(args[1], "INFO"):
 		raw, e = withStandIns(args, "ping"), d.fillVerbs(args[2:])
-	case is(args[1], "DOCS"):
+	case resp.Is(args[1], "DOCS"):
 		raw, e = withStandIns(args, "get"), d.fillDocs(args[2:])
 	case len(args) > 2 && docsOf(args[2]) != nil:
-		e = d.verbKeys(args[2:], is(args[1], "GETKEYSANDFLAGS"))
+		e = d.verbKeys(args[2:], resp.Is(args[1], "GETKEYSANDFLAGS"))
 	default:
 		e = unchanged
 	}
@@ -91,7 +91,7 @@ func withStandIns(args [][]byte, name string) []byte {
 // formatOf is the dialect of an entry of COMMAND.
 func (d commandFormat) formatOf(reply []byte) commandFormat {
 	d.columns = 10
-	if columns, ok := elements(reply); ok && len(columns) > 0 {
+	if columns, ok := resp.Elements(reply); ok && len(columns) > 0 {
 		d.columns = len(columns)
 		d.emptySubs = string(columns[len(columns)-1]) == "*0\r\n"
 	}
@@ -101,7 +101,7 @@ func (d commandFormat) formatOf(reply []byte) commandFormat {
 // addVerbs is COMMAND with the proxy's own behind the upstream's. One that tells
 // nothing is left alone.
 func (d commandFormat) addVerbs(reply []byte) ([]byte, bool) {
-	all, ok := elements(reply)
+	all, ok := resp.Elements(reply)
 	if !ok || len(all) == 0 {
 		return reply, false
 	}
@@ -119,7 +119,7 @@ func (d commandFormat) addVerbs(reply []byte) ([]byte, bool) {
 // fillVerbs is COMMAND INFO with the proxy's own where they were asked for.
 func (d commandFormat) fillVerbs(names [][]byte) rewrite {
 	return func(reply []byte) ([]byte, bool) {
-		all, ok := elements(reply)
+		all, ok := resp.Elements(reply)
 		if !ok || len(all) != len(names) {
 			return reply, false
 		}
@@ -136,13 +136,13 @@ func addVerbCount(reply []byte) ([]byte, bool) {
 	if reply[0] != ':' {
 		return reply, false
 	}
-	return resp.AppendInt(nil, integer(reply)+int64(len(allVerbDocs))), false
+	return resp.AppendInt(nil, resp.Int(reply)+int64(len(allVerbDocs))), false
 }
 
 // addVerbNames is COMMAND LIST with the proxy's own that the filter lets pass.
 func addVerbNames(filter [][]byte) rewrite {
 	return func(reply []byte) ([]byte, bool) {
-		all, ok := elements(reply)
+		all, ok := resp.Elements(reply)
 		if !ok {
 			return reply, false
 		}
@@ -166,9 +166,9 @@ func (e *verbDocs) passes(filter [][]byte) bool {
 	switch {
 	case len(filter) != 3:
 		return false
-	case is(filter[1], "ACLCAT"):
+	case resp.Is(filter[1], "ACLCAT"):
 		return slices.Contains(e.categories, "@"+what)
-	case is(filter[1], "PATTERN"):
+	case resp.Is(filter[1], "PATTERN"):
 		matches, err := path.Match(what, e.name)
 		return matches && err == nil
 	}
@@ -183,7 +183,7 @@ func (d commandFormat) docsFormatOf(reply []byte) commandFormat {
 
 // addDocs is COMMAND DOCS with the proxy's own behind the upstream's.
 func (d commandFormat) addDocs(reply []byte) ([]byte, bool) {
-	all, ok := elements(reply)
+	all, ok := resp.Elements(reply)
 	if !ok {
 		return reply, false
 	}
@@ -197,7 +197,7 @@ func (d commandFormat) addDocs(reply []byte) ([]byte, bool) {
 // upstream does not know it leaves out, so names must be looked for.
 func (d commandFormat) fillDocs(names [][]byte) rewrite {
 	return func(reply []byte) ([]byte, bool) {
-		from, ok := elements(reply)
+		from, ok := resp.Elements(reply)
 		if !ok {
 			return reply, false
 		}
@@ -208,7 +208,7 @@ func (d commandFormat) fillDocs(names [][]byte) rewrite {
 				name = []byte("get")
 				all = append(all, e.appendDocs(nil, d.docsFormatOf(reply)), nil)
 			}
-			if len(from) > 1 && bytes.EqualFold(bulk(from[0]), name) {
+			if len(from) > 1 && bytes.EqualFold(resp.Bulk(from[0]), name) {
 				if e == nil {
 					all = append(all, from[0], from[1])
 				}

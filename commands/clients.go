@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/spec"
 )
@@ -125,9 +126,9 @@ type clientLibrary struct{ name, version string }
 func (l *clientLibrary) note(args [][]byte) {
 	switch {
 	case len(args) != 4 || !validName(args[3]):
-	case is(args[2], "LIB-NAME"):
+	case resp.Is(args[2], "LIB-NAME"):
 		l.name = string(args[3])
-	case is(args[2], "LIB-VER"):
+	case resp.Is(args[2], "LIB-VER"):
 		l.version = string(args[3])
 	}
 }

@@ -59,7 +59,7 @@ func (s *Session) runNodes(ctx context.Context, k kind, raw []byte, args [][]byt
 	case k == waits:
 		s.runWaits(ctx, raw)
 		return true
-	case k == kills && len(args) > 1 && is(args[1], "KILL"):
+	case k == kills && len(args) > 1 && resp.Is(args[1], "KILL"):
 		s.runKill(ctx, raw)
 		return true
 	case k == subscribe:
@@ -71,7 +71,7 @@ func (s *Session) runNodes(ctx context.Context, k kind, raw []byte, args [][]byt
 // mayUnwatch says that a command outside of a transaction ends WATCH: UNWATCH, and an
 // EXEC that is refused for its form.
 func mayUnwatch(k kind, args [][]byte) bool {
-	return k == unwatch || k == execTx && len(args) > 1 && is(args[0], "EXEC")
+	return k == unwatch || k == execTx && len(args) > 1 && resp.Is(args[0], "EXEC")
 }
 
 // sendNoRedirect sends a command on the own connection whose node must not change: heard,
@@ -429,11 +429,11 @@ func (s *Session) tryScan(args [][]byte) bool {
 
 // mergeCursor puts a cursor of the Cluster in place of the node's.
 func mergeCursor(reply []byte, slot, next int) []byte {
-	elems, ok := elements(reply)
+	elems, ok := resp.Elements(reply)
 	if !ok || len(elems) != 2 {
 		return reply
 	}
-	n, err := strconv.ParseUint(string(bulk(elems[0])), 10, 64)
+	n, err := strconv.ParseUint(string(resp.Bulk(elems[0])), 10, 64)
 	if err != nil {
 		return unmergeable()
 	}

@@ -267,7 +267,7 @@ func (s *Session) takePinned(ctx context.Context, pool *upstream.Pool, given *ad
 }
 
 func (s *Session) runPinned(ctx context.Context, raw []byte, k kind, args [][]byte) {
-	if k == mayBlock && !hasBlock(args) || k == kills && (len(args) < 2 || !is(args[1], "KILL")) {
+	if k == mayBlock && !hasBlock(args) || k == kills && (len(args) < 2 || !resp.Is(args[1], "KILL")) {
 		s.runForward(ctx, raw)
 		return
 	}
@@ -299,7 +299,7 @@ func (s *Session) runPastOthers(ctx context.Context, raw []byte) {
 
 // isScriptDebug says that a SCRIPT command is about the debugger, which takes over the
 // connection.
-func isScriptDebug(args [][]byte) bool { return len(args) > 1 && is(args[1], "DEBUG") }
+func isScriptDebug(args [][]byte) bool { return len(args) > 1 && resp.Is(args[1], "DEBUG") }
 
 // runWait sends WAIT or WAITAOF. Redis waits for the replication offset after the
 // last command of the connection, which need not be the one that the client's

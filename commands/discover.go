@@ -130,7 +130,7 @@ func (d *Dispatcher) forgetTable() { d.discovered.Store(&discovered{table: d.tab
 // runModule sends MODULE, and waits for the answer: what follows may be one of the
 // commands that it brings.
 func (s *Session) runModule(ctx context.Context, raw []byte, args [][]byte) {
-	if len(args) < 2 || !is(args[1], "LOAD") && !is(args[1], "LOADEX") && !is(args[1], "UNLOAD") {
+	if len(args) < 2 || !resp.Is(args[1], "LOAD") && !resp.Is(args[1], "LOADEX") && !resp.Is(args[1], "UNLOAD") {
 		s.runForward(ctx, raw)
 		return
 	}

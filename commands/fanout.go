@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
@@ -158,24 +157,18 @@ func firstError(parts [][]byte) []byte {
 
 func mergeFirst(parts [][]byte) []byte { return parts[0] }
 
-// integer is the value of an integer reply.
-func integer(reply []byte) int64 {
-	n, _ := strconv.ParseInt(string(bytes.TrimSpace(reply[1:])), 10, 64)
-	return n
-}
-
 func mergeSum(parts [][]byte) []byte {
 	var n int64
 	for _, p := range parts {
-		n += integer(p)
+		n += resp.Int(p)
 	}
 	return resp.AppendInt(nil, n)
 }
 
 func mergeMin(parts [][]byte) []byte {
-	n := integer(parts[0])
+	n := resp.Int(parts[0])
 	for _, p := range parts {
-		n = min(n, integer(p))
+		n = min(n, resp.Int(p))
 	}
 	return resp.AppendInt(nil, n)
 }
@@ -188,7 +181,7 @@ func mergeElements(places [][]int, parts [][]byte) []byte {
 	}
 	all := make([][]byte, n)
 	for i, part := range parts {
-		elems, ok := elements(part)
+		elems, ok := resp.Elements(part)
 		if !ok || len(elems) != len(places[i]) {
 			return unmergeable()
 		}
@@ -204,21 +197,12 @@ func unmergeable() []byte {
 	return resp.AppendError(nil, "ERR the nodes of the Cluster answered in a way that cannot be put together")
 }
 
-// appendElements is an aggregate, or strange where all is no map and kind one.
+// appendElements is an aggregate of replies; an error for a map of an odd number.
 func appendElements(kind byte, all [][]byte) []byte {
-	n := len(all)
-	if kind == '%' { // its length counts pairs
-		if n%2 != 0 {
-			return unmergeable()
-		}
-		n /= 2
+	if kind == '%' && len(all)%2 != 0 {
+		return unmergeable()
 	}
-	b := append([]byte{kind}, strconv.Itoa(n)...)
-	b = append(b, "\r\n"...)
-	for _, e := range all {
-		b = append(b, e...)
-	}
-	return b
+	return resp.AppendElements(nil, kind, all)
 }
 
 // mergeUnion is the elements of all arrays, each once.
@@ -226,7 +210,7 @@ func mergeUnion(parts [][]byte) []byte {
 	var all [][]byte
 	seen := map[string]struct{}{}
 	for _, part := range parts {
-		elems, ok := elements(part)
+		elems, ok := resp.Elements(part)
 		if !ok {
 			return unmergeable()
 		}
@@ -242,17 +226,17 @@ func mergeUnion(parts [][]byte) []byte {
 
 // mergePairs adds the numbers behind the same names.
 func mergePairs(parts [][]byte) []byte {
-	sums, ok := elements(parts[0])
+	sums, ok := resp.Elements(parts[0])
 	if !ok {
 		return unmergeable()
 	}
 	for _, part := range parts[1:] {
-		elems, ok := elements(part)
+		elems, ok := resp.Elements(part)
 		if !ok || len(elems) != len(sums) {
 			return unmergeable()
 		}
 		for i := 1; i < len(elems); i += 2 {
-			sums[i] = resp.AppendInt(nil, integer(sums[i])+integer(elems[i]))
+			sums[i] = resp.AppendInt(nil, resp.Int(sums[i])+resp.Int(elems[i]))
 		}
 	}
 	return appendElements(parts[0][0], sums)
@@ -260,17 +244,17 @@ func mergePairs(parts [][]byte) []byte {
 
 // mergeLeast is, element by element, the least of all numbers.
 func mergeLeast(parts [][]byte) []byte {
-	least, ok := elements(parts[0])
+	least, ok := resp.Elements(parts[0])
 	if !ok {
 		return unmergeable()
 	}
 	for _, part := range parts[1:] {
-		elems, ok := elements(part)
+		elems, ok := resp.Elements(part)
 		if !ok || len(elems) != len(least) {
 			return unmergeable()
 		}
 		for i, e := range elems {
-			if integer(e) < integer(least[i]) {
+			if resp.Int(e) < resp.Int(least[i]) {
 				least[i] = e
 			}
 		}
@@ -293,7 +277,7 @@ func standaloneInfo(reply []byte) []byte {
 	if len(reply) == 0 || reply[0] != '$' && reply[0] != '=' {
 		return reply
 	}
-	text := bulk(reply)
+	text := resp.Bulk(reply)
 	text = bytes.Replace(text, []byte("redis_mode:cluster"), []byte("redis_mode:standalone"), 1)
 	text = bytes.Replace(text, []byte("server_mode:cluster"), []byte("server_mode:standalone"), 1) // Valkey's name for it
 	text = bytes.Replace(text, []byte("cluster_enabled:1"), []byte("cluster_enabled:0"), 1)
@@ -305,13 +289,13 @@ func standaloneInfo(reply []byte) []byte {
 // mergeInfo is INFO of the first node, with the keys of all.
 func mergeInfo(parts [][]byte) []byte {
 	info := standaloneInfo(parts[0])
-	head, rest, ok := bytes.Cut(bulk(info), []byte("# Keyspace\r\n"))
+	head, rest, ok := bytes.Cut(resp.Bulk(info), []byte("# Keyspace\r\n"))
 	if !ok || len(parts) == 1 {
 		return info
 	}
 	var keys, expires, ttl int64
 	for _, p := range parts {
-		k, e, t := keyspace(bulk(p))
+		k, e, t := keyspace(resp.Bulk(p))
 		keys, expires, ttl = keys+k, expires+e, ttl+t*e
 	}
 	if _, line, ok := bytes.Cut(rest, []byte("db0:")); ok {

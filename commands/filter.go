@@ -90,10 +90,10 @@ func clientTypeName(name string) string {
 // conditions, with NOT- in front of it if it is to be untrue; empty if there is none.
 func conditionName(arg []byte) string {
 	for name := range conditions {
-		if is(arg, name) {
+		if resp.Is(arg, name) {
 			return name
 		}
-		if not := "NOT-" + name; is(arg, not) && name != "MAXAGE" && name != "IDLE" {
+		if not := "NOT-" + name; resp.Is(arg, not) && name != "MAXAGE" && name != "IDLE" {
 			return not
 		}
 	}
@@ -120,14 +120,14 @@ func parseFilter(args [][]byte, skipMe bool) (f clientFilter, ok bool) {
 // it is not known. Of a type that is not known NOT-TYPE would mean everybody.
 func (f *clientFilter) take(args [][]byte) int {
 	switch {
-	case is(args[0], "ID") || is(args[0], "NOT-ID"):
+	case resp.Is(args[0], "ID") || resp.Is(args[0], "NOT-ID"):
 		ids := idsIn(args[1:])
-		f.addIDs(ids, is(args[0], "ID"))
+		f.addIDs(ids, resp.Is(args[0], "ID"))
 		return 1 + len(ids)
 	case len(args) < 2:
 		return 0
-	case is(args[0], "SKIPME"):
-		f.skipMe = is(args[1], "YES")
+	case resp.Is(args[0], "SKIPME"):
+		f.skipMe = resp.Is(args[1], "YES")
 		return 2
 	}
 	name, value := conditionName(args[0]), string(args[1])

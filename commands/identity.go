@@ -71,7 +71,7 @@ func (s *Session) runPinnedForLife(ctx context.Context, raw []byte, args [][]byt
 // did. What may end the client's own user goes on a connection of its own, which it
 // keeps: if the upstream closes that, the client is disconnected.
 func (s *Session) changeUsers(ctx context.Context, raw []byte, args [][]byte) {
-	if is(args[1], "LOAD") || is(args[1], "DELUSER") {
+	if resp.Is(args[1], "LOAD") || resp.Is(args[1], "DELUSER") {
 		if !s.pin(ctx) {
 			return
 		}
@@ -133,7 +133,7 @@ func (s *Session) askName(ctx context.Context) {
 	case reply[0] == '_' || string(reply) == "$-1\r\n":
 		s.name, s.infoChanged = nil, true
 	case reply[0] == '$':
-		s.name, s.infoChanged = bytes.Clone(bulk(reply)), true
+		s.name, s.infoChanged = bytes.Clone(resp.Bulk(reply)), true
 	}
 }
 
@@ -356,8 +356,8 @@ func (s *Session) barrier() (raw []byte, m *barrier) {
 func (s *Session) passthroughNoAuth(ctx context.Context) bool {
 	token, refused := rand.Text(), s.mayNotAnswer
 	ok := s.mayNotAnswer || s.sync(ctx, resp.AppendCommand(nil, "PING", token), &barrier{matches: func(reply []byte) bool {
-		refused = hasWord(reply, "NOAUTH")
-		return refused || hasWord(reply, "NOPERM") || isPong(reply, token)
+		refused = resp.HasCode(reply, "NOAUTH")
+		return refused || resp.HasCode(reply, "NOPERM") || isPong(reply, token)
 	}})
 	return refused || !ok
 }
@@ -383,7 +383,7 @@ func (s *Session) quit(ctx context.Context, raw []byte) {
 func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 	sub := []byte(nil)
 	if len(args) > 1 {
-		if sub = args[1]; is(sub, "SETINFO") {
+		if sub = args[1]; resp.Is(sub, "SETINFO") {
 			s.library.note(args)
 			s.infoChanged = true
 		}
@@ -392,34 +392,34 @@ func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
 	case s.mode == onPassthrough:
 		s.runRaw(ctx, raw, args)
 	case s.inCluster() && s.clientInCluster(ctx, raw, args):
-	case len(args) < 2 || is(sub, "SETINFO") || is(sub, "HELP"):
+	case len(args) < 2 || resp.Is(sub, "SETINFO") || resp.Is(sub, "HELP"):
 		s.runForward(ctx, raw)
-	case is(sub, "KILL"):
+	case resp.Is(sub, "KILL"):
 		s.kill(ctx, args)
-	case is(sub, "UNBLOCK"):
+	case resp.Is(sub, "UNBLOCK"):
 		s.runUnblock(ctx, raw, args)
-	case namesClientIDs(args) && !is(sub, "TRACKING"):
+	case namesClientIDs(args) && !resp.Is(sub, "TRACKING"):
 		s.runTranslated(ctx, raw, args)
-	case is(sub, "SETNAME") && !s.mustStayPinned():
+	case resp.Is(sub, "SETNAME") && !s.mustStayPinned():
 		if name, ok := newName(args); ok {
 			s.setName(ctx, raw, name)
 			return
 		}
 		s.runForward(ctx, raw)
-	case is(sub, "GETNAME") && len(args) == 2 && (!s.mustStayPinned() || s.inCluster()):
+	case resp.Is(sub, "GETNAME") && len(args) == 2 && (!s.mustStayPinned() || s.inCluster()):
 		s.getName(ctx, raw)
-	case is(sub, "SETNAME"):
+	case resp.Is(sub, "SETNAME"):
 		if name, ok := newName(args); ok {
 			s.name = append([]byte{}, name...)
 		}
 		if !s.inCluster() || s.pin(ctx) {
 			s.runForward(ctx, raw)
 		}
-	case is(sub, "GETNAME"):
+	case resp.Is(sub, "GETNAME"):
 		s.runForward(ctx, raw)
-	case is(sub, "PAUSE") || is(sub, "UNPAUSE"):
+	case resp.Is(sub, "PAUSE") || resp.Is(sub, "UNPAUSE"):
 		s.pause(ctx, raw, args)
-	case is(sub, "REPLY"):
+	case resp.Is(sub, "REPLY"):
 		s.startPassthrough(ctx, raw, args)
 	default:
 		s.runPinnedForLife(ctx, raw, args)
@@ -444,7 +444,7 @@ func (s *Session) pause(ctx context.Context, raw []byte, args [][]byte) {
 	if _, refused := resp.Error(reply); refused {
 		return
 	}
-	if is(args[1], "UNPAUSE") {
+	if resp.Is(args[1], "UNPAUSE") {
 		s.d.pausedUntil.Store(0)
 	} else if ms, err := strconv.ParseInt(string(args[2]), 10, 64); err == nil {
 		s.d.pause(time.Duration(min(ms, longestPause.Milliseconds())) * time.Millisecond)
@@ -501,7 +501,7 @@ func (s *Session) getName(ctx context.Context, raw []byte) {
 
 // newName is the name that a CLIENT SETNAME gives, if it can succeed.
 func newName(args [][]byte) ([]byte, bool) {
-	if len(args) != 3 || !is(args[1], "SETNAME") || !validName(args[2]) {
+	if len(args) != 3 || !resp.Is(args[1], "SETNAME") || !validName(args[2]) {
 		return nil, false
 	}
 	return args[2], true
@@ -539,10 +539,10 @@ func parseHello(args [][]byte) (h helloArgs, ok bool) {
 	}
 	for rest := args[2:]; len(rest) > 0; {
 		switch {
-		case is(rest[0], "AUTH") && len(rest) >= 3:
+		case resp.Is(rest[0], "AUTH") && len(rest) >= 3:
 			h.auth, h.user, h.secret = true, rest[1], rest[2]
 			rest = rest[3:]
-		case is(rest[0], "SETNAME") && len(rest) >= 2:
+		case resp.Is(rest[0], "SETNAME") && len(rest) >= 2:
 			h.name = rest[1]
 			rest = rest[2:]
 		default:

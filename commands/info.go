@@ -15,7 +15,7 @@ const infoSection = "LOCKPROXY"
 // wantsSection says that the proxy's own section is among those that INFO asks for.
 func wantsSection(sections [][]byte) bool {
 	return len(sections) == 0 || slices.ContainsFunc(sections, func(name []byte) bool {
-		return is(name, "DEFAULT") || is(name, "ALL") || is(name, "EVERYTHING") || is(name, infoSection)
+		return resp.Is(name, "DEFAULT") || resp.Is(name, "ALL") || resp.Is(name, "EVERYTHING") || resp.Is(name, infoSection)
 	})
 }
 
@@ -24,7 +24,7 @@ func wantsSection(sections [][]byte) bool {
 // somebody who may ask for another.
 func (s *Session) augmentInfo(raw []byte, args [][]byte) (sent []byte, e rewrite) {
 	own := s.d.section()
-	asked := slices.DeleteFunc(slices.Clone(args), func(name []byte) bool { return is(name, infoSection) })
+	asked := slices.DeleteFunc(slices.Clone(args), func(name []byte) bool { return resp.Is(name, infoSection) })
 	switch {
 	case len(asked) == len(args):
 	case len(asked) > 1:
@@ -47,7 +47,7 @@ func addSection(reply, section []byte) []byte {
 	if !isText(reply) {
 		return reply
 	}
-	text := bytes.TrimPrefix(bulk(reply), []byte("txt:"))
+	text := bytes.TrimPrefix(resp.Bulk(reply), []byte("txt:"))
 	if len(text) > 0 {
 		text = slices.Concat(text, []byte("\r\n"))
 	}

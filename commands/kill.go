@@ -53,7 +53,7 @@ func harmlessKill(args [][]byte) []byte {
 		return resp.AppendCommand(nil, append(args, []byte("ADDR"), noAddress)...)
 	}
 	for i := 2; i+1 < len(args); i++ {
-		if is(args[i], "ADDR") {
+		if resp.Is(args[i], "ADDR") {
 			args[i+1] = noAddress
 		}
 	}

@@ -3,6 +3,8 @@ package commands
 import (
 	"context"
 	"time"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
 // replyGrace is how long a client that has left may still wait for the answer to the
@@ -56,13 +58,13 @@ func (s *Session) tryPassthrough(k kind, raw []byte, args [][]byte) bool {
 		}
 		s.tx.in = s.tx.in || len(args) == 1 && !barred
 	case execTx:
-		s.tx.in = s.tx.in && len(args) > 1 && !is(args[0], "EXEC")
+		s.tx.in = s.tx.in && len(args) > 1 && !resp.Is(args[0], "EXEC")
 	case subscribe:
 		s.subs.note(args)
 		s.noteSync(args)
 		s.infoChanged = true
 	case client:
-		s.mayNotAnswer = s.mayNotAnswer || len(args) > 1 && is(args[1], "REPLY")
+		s.mayNotAnswer = s.mayNotAnswer || len(args) > 1 && resp.Is(args[1], "REPLY")
 		switch {
 		case !namesClientIDs(args):
 		case s.mayNotAnswer || s.tx.in:
@@ -80,7 +82,7 @@ func (s *Session) setStepping() { s.pinned.DeliverSingly(s.redirectsInvalidation
 
 // noteSync notes that the client is a replica from now on.
 func (s *Session) noteSync(args [][]byte) {
-	s.isReplica = s.isReplica || is(args[0], "SYNC") || is(args[0], "PSYNC")
+	s.isReplica = s.isReplica || resp.Is(args[0], "SYNC") || resp.Is(args[0], "PSYNC")
 }
 
 // startPassthrough stops counting replies, from a command on that has none or many.

@@ -141,7 +141,7 @@ func (s *Session) QueueBehind(ctx context.Context, raw []byte, args [][]byte) bo
 		return false
 	}
 	p := queuedCommand{raw: raw, args: args}
-	if is(args[0], "LOCK") {
+	if resp.Is(args[0], "LOCK") {
 		if a, err := s.d.parseLock(args); err == nil {
 			p.claim = claim{a.Name, a.Owner}
 		}
@@ -162,7 +162,7 @@ func (s *Session) changesVerbs(args [][]byte) bool {
 	case subscribe:
 		return s.id.Proto == 2
 	case client:
-		return len(args) > 1 && is(args[1], "REPLY")
+		return len(args) > 1 && resp.Is(args[1], "REPLY")
 	}
 	return false
 }
@@ -177,7 +177,7 @@ func (s *Session) runOrQueue(ctx context.Context, p *queuedCommand) {
 		*p = queuedCommand{reply: s.runVerb(ctx, p.args)}
 		p.reply.at = time.Now()
 	default:
-		p.release = kindOf(p.args[0]) == verb && p.claim == (claim{}) && !is(p.args[0], "LOCK")
+		p.release = kindOf(p.args[0]) == verb && p.claim == (claim{}) && !resp.Is(p.args[0], "LOCK")
 	}
 }
 
@@ -201,15 +201,15 @@ func (s *Session) takeOverQueue(ctx context.Context, before *pendingLock) {
 // runsAhead says that a command need not wait for the LOCKs before it: it is about a lock,
 // and not one that only they can bring.
 func (s *Session) runsAhead(args [][]byte) bool {
-	if kindOf(args[0]) != verb || is(args[0], "LOCK") {
+	if kindOf(args[0]) != verb || resp.Is(args[0], "LOCK") {
 		return false
 	}
 	var o releaseArgs
 	var err error
 	switch {
-	case is(args[0], "RENEW"):
+	case resp.Is(args[0], "RENEW"):
 		o, err = s.d.parseRelease(args, renewUsage)
-	case is(args[0], "UNLOCK"):
+	case resp.Is(args[0], "UNLOCK"):
 		o, err = s.d.parseRelease(args, unlockUsage)
 	default:
 		return true

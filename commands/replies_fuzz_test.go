@@ -36,12 +36,12 @@ func FuzzUpstreamReplies(f *testing.F) {
 			return
 		}
 		for _, r := range parts {
-			bulk(r)
+			resp.Bulk(r)
 			_, _ = bulkText(r)
 			_, _, _ = redirection(r)
 			isForcedUnblock(r)
 			standaloneHello(r)
-			if elems, ok := elements(r); ok {
+			if elems, ok := resp.Elements(r); ok {
 				if total := len(bytes.Join(elems, nil)); total > len(r) {
 					t.Fatalf("%q has elements of %d bytes", r, total)
 				}

@@ -1,5 +1,7 @@
 package commands
 
+import "github.com/lockproxy/lockproxy/backends/resp"
+
 // A hush is what CLIENT REPLY makes of the replies on a connection on which they are not
 // counted. The zero value is: not known.
 type replyMode struct {
@@ -15,17 +17,17 @@ func (h *replyMode) on() bool { return h.known && !h.off && !h.skip }
 // if it is executed, which is not heard.
 func (h *replyMode) note(k kind, args [][]byte, inTx bool) {
 	h.skip = false
-	if k != client || len(args) != 3 || !is(args[1], "REPLY") {
+	if k != client || len(args) != 3 || !resp.Is(args[1], "REPLY") {
 		return
 	}
 	switch {
 	case inTx:
 		*h = replyMode{}
-	case is(args[2], "ON"):
+	case resp.Is(args[2], "ON"):
 		h.off = false
-	case is(args[2], "OFF"):
+	case resp.Is(args[2], "OFF"):
 		h.off = h.known
-	case is(args[2], "SKIP"):
+	case resp.Is(args[2], "SKIP"):
 		h.skip = h.known && !h.off
 	}
 }

@@ -237,7 +237,7 @@ func (r *replies) indexLocked(seq uint64) int { return r.head + int(seq-r.first)
 func (c *request) isRedirection(reply []byte, read bool) bool {
 	slot, _, ok := redirection(reply)
 	return ok && slot == c.slot || string(reply) == tryAgain ||
-		read && (hasWord(reply, "LOADING") || hasWord(reply, "MASTERDOWN"))
+		read && (resp.HasCode(reply, "LOADING") || resp.HasCode(reply, "MASTERDOWN"))
 }
 
 const tryAgain = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
@@ -246,14 +246,10 @@ const tryAgain = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
 // (A client that is unblocked by another has the same word, and another text.)
 func isForcedUnblock(reply []byte) bool { return bytes.HasPrefix(reply, []byte("-UNBLOCKED force ")) }
 
-func hasWord(reply []byte, word string) bool {
-	return len(reply) > len(word)+1 && reply[0] == '-' && string(reply[1:1+len(word)]) == word && reply[1+len(word)] == ' '
-}
-
 // redirectToTryAgain is an error as a client of a single Redis may see it: what a slot that
 // moves does to a transaction.
 func redirectToTryAgain(reply []byte) []byte {
-	if hasWord(reply, "MOVED") || hasWord(reply, "ASK") {
+	if resp.HasCode(reply, "MOVED") || resp.HasCode(reply, "ASK") {
 		return []byte("-TRYAGAIN The hash slot is being moved, the transaction can be tried again\r\n")
 	}
 	return reply
@@ -262,7 +258,7 @@ func redirectToTryAgain(reply []byte) []byte {
 // redirectToClusterDown is what a client hears of a command that nodes have sent back and forth
 // for too long: it knows nothing of nodes.
 func redirectToClusterDown(reply []byte) []byte {
-	if hasWord(reply, "MOVED") || hasWord(reply, "ASK") {
+	if resp.HasCode(reply, "MOVED") || resp.HasCode(reply, "ASK") {
 		return []byte("-CLUSTERDOWN The nodes disagree about who serves the hash slot\r\n")
 	}
 	return reply
@@ -411,12 +407,12 @@ func (d *redirector) target(m redirected) (pool *upstream.Pool, asking bool) {
 	slot, addr, ok := redirection(m.reply)
 	switch {
 	case ok && c.as.lane == upstream.ScriptClass:
-		return d.known(c, absolute(addr, c.at)), hasWord(m.reply, "ASK")
-	case ok && hasWord(m.reply, "ASK"):
+		return d.known(c, absolute(addr, c.at)), resp.HasCode(m.reply, "ASK")
+	case ok && resp.HasCode(m.reply, "ASK"):
 		return d.up.MasterAt(absolute(addr, c.at)), true
 	case ok:
 		return d.up.Moved(slot, absolute(addr, c.at)), false
-	case hasWord(m.reply, "TRYAGAIN") || isForcedUnblock(m.reply):
+	case resp.HasCode(m.reply, "TRYAGAIN") || isForcedUnblock(m.reply):
 		c.tries-- // its bound is another
 		if !d.sleep(tryAgainEvery, &c.waited) {
 			return nil, false
@@ -444,7 +440,7 @@ func (d *redirector) known(c *request, addr string) *upstream.Pool {
 // slot.
 func (d *redirector) learn(c *request, reply []byte) {
 	slot, addr, ok := redirection(reply)
-	if !ok || !hasWord(reply, "MOVED") {
+	if !ok || !resp.HasCode(reply, "MOVED") {
 		return
 	}
 	if addr = absolute(addr, c.at); d.up.KnownMaster(addr) != nil { // it may be a script's word

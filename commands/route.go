@@ -193,7 +193,7 @@ func (s *Session) tryCluster(k kind, raw []byte, args [][]byte) bool {
 	switch {
 	case s.watching && mayUnwatch(k, args):
 		return false
-	case k == kills && len(args) > 1 && (is(args[1], "KILL") || isScriptDebug(args)):
+	case k == kills && len(args) > 1 && (resp.Is(args[1], "KILL") || isScriptDebug(args)):
 		return false
 	case k == mayBlock && hasBlock(args):
 		return false
@@ -489,13 +489,13 @@ func (s *Session) askKeys(ctx context.Context, args [][]byte) (p route, err erro
 	if err != nil {
 		return p, err
 	}
-	keys, ok := elements(reply)
+	keys, ok := resp.Elements(reply)
 	if !ok || len(keys) == 0 {
 		return route{slot: noSlot}, nil
 	}
-	p = route{kind: oneNode, slot: spec.Slot(bulk(keys[0]))}
+	p = route{kind: oneNode, slot: spec.Slot(resp.Bulk(keys[0]))}
 	for _, k := range keys[1:] {
-		if spec.Slot(bulk(k)) != p.slot {
+		if spec.Slot(resp.Bulk(k)) != p.slot {
 			return route{kind: crossSlot, slot: noSlot}, nil
 		}
 	}
@@ -503,28 +503,4 @@ func (s *Session) askKeys(ctx context.Context, args [][]byte) (p route, err erro
 		p.kind = slotUncovered
 	}
 	return p, nil
-}
-
-// elements are the replies that an array or set is made of.
-func elements(reply []byte) (all [][]byte, ok bool) {
-	head, rest, ok := bytes.Cut(reply, []byte("\r\n"))
-	if !ok || head[0] != '*' && head[0] != '~' && head[0] != '%' {
-		return nil, false
-	}
-	for len(rest) > 0 {
-		var f resp.Framer
-		n, done, err := f.Scan(rest)
-		if err != nil || !done {
-			return nil, false
-		}
-		all = append(all, rest[:n])
-		rest = rest[n:]
-	}
-	return all, true
-}
-
-// bulk is what a bulk string reply holds.
-func bulk(reply []byte) []byte {
-	_, rest, _ := bytes.Cut(reply, []byte("\r\n"))
-	return bytes.TrimSuffix(rest, []byte("\r\n"))
 }

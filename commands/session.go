@@ -294,7 +294,7 @@ func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 	case ownConn:
 		return s.tryPin() && s.enqueue(raw)
 	case kills:
-		if len(args) > 1 && is(args[1], "KILL") {
+		if len(args) > 1 && resp.Is(args[1], "KILL") {
 			return s.tryPin() && s.enqueue(raw)
 		}
 		return !isScriptDebug(args) && s.tryForward(raw)

@@ -86,11 +86,11 @@ func (l *subscriber) Deliver(c *upstream.Conn, p []byte, _ int) {
 		l.confirmLocked(c, "auth", "")
 		return
 	}
-	elems, ok := elements(append([]byte{'*'}, p[1:]...))
+	elems, ok := resp.Elements(append([]byte{'*'}, p[1:]...))
 	if !ok || len(elems) < 3 {
 		return
 	}
-	kind, name := string(bulk(elems[0])), string(bulk(elems[1]))
+	kind, name := string(resp.Bulk(elems[0])), string(resp.Bulk(elems[1]))
 	switch kind {
 	case "subscribe", "psubscribe", "ssubscribe", "unsubscribe", "punsubscribe", "sunsubscribe":
 		if !l.confirmLocked(c, kind, name) && kind == "sunsubscribe" {
@@ -102,7 +102,7 @@ func (l *subscriber) Deliver(c *upstream.Conn, p []byte, _ int) {
 		}
 	case "pmessage":
 		at := l.pools[patterns+" "+name]
-		if l.confirmed.has(patterns, name) && (len(at) < 2 || l.nodes[at[0]] == c || isKeyspace(bulk(elems[2]))) {
+		if l.confirmed.has(patterns, name) && (len(at) < 2 || l.nodes[at[0]] == c || isKeyspace(resp.Bulk(elems[2]))) {
 			l.replies.Push(l.inProtocol(p))
 		}
 	}
@@ -432,7 +432,7 @@ func (l *subscriber) changeShard(ctx context.Context, id upstream.Identity, comm
 	for tries := 0; ; tries++ {
 		err := l.change(ctx, id, command, name, []*upstream.Pool{pool}, shown)
 		var refused *upstream.RefusedError
-		if !errors.As(err, &refused) || !hasWord(refused.Reply, "MOVED") {
+		if !errors.As(err, &refused) || !resp.HasCode(refused.Reply, "MOVED") {
 			return pool, err
 		}
 		slot, addr, ok := redirection(refused.Reply)
@@ -608,9 +608,9 @@ func (s *Session) subscriberModeReply(k kind, args [][]byte) []byte {
 	switch {
 	case k == subscribe || k == quit || k == reset || k == verb:
 		return nil
-	case cmd == nil || !cmd.Takes(len(args)) || is(args[0], "PING") && len(args) > 2:
+	case cmd == nil || !cmd.Takes(len(args)) || resp.Is(args[0], "PING") && len(args) > 2:
 		return nil // refused in the upstream's words
-	case is(args[0], "PING"):
+	case resp.Is(args[0], "PING"):
 		text := []byte(nil)
 		if len(args) == 2 {
 			text = args[1]
@@ -625,7 +625,7 @@ func (s *Session) runSubscribe(ctx context.Context, raw []byte, args [][]byte) {
 	switch {
 	case s.tx.in:
 		s.refuseQueued(errorAbout(args, "not supported inside a transaction with a Cluster upstream"))
-	case is(args[0], "MONITOR"):
+	case resp.Is(args[0], "MONITOR"):
 		s.runMonitor(ctx, raw)
 	case clusterRefusal(lower(args[0])) != nil:
 		s.reply(clusterRefusal(lower(args[0]))(args))

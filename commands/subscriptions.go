@@ -1,5 +1,7 @@
 package commands
 
+import "github.com/lockproxy/lockproxy/backends/resp"
+
 // subscriptions are what a client asked to be subscribed to, by how it asked. The
 // zero value is none. A request that the upstream's ACL refused counts until the
 // client takes it back.
@@ -10,17 +12,17 @@ type subscriptions struct {
 // note takes over a command of the SUBSCRIBE family; others change nothing.
 func (s *subscriptions) note(args [][]byte) {
 	switch {
-	case is(args[0], "SUBSCRIBE"):
+	case resp.Is(args[0], "SUBSCRIBE"):
 		subscribeTo(&s.channels, args[1:])
-	case is(args[0], "PSUBSCRIBE"):
+	case resp.Is(args[0], "PSUBSCRIBE"):
 		subscribeTo(&s.patterns, args[1:])
-	case is(args[0], "SSUBSCRIBE"):
+	case resp.Is(args[0], "SSUBSCRIBE"):
 		subscribeTo(&s.shards, args[1:])
-	case is(args[0], "UNSUBSCRIBE"):
+	case resp.Is(args[0], "UNSUBSCRIBE"):
 		unsubscribeFrom(s.channels, args[1:])
-	case is(args[0], "PUNSUBSCRIBE"):
+	case resp.Is(args[0], "PUNSUBSCRIBE"):
 		unsubscribeFrom(s.patterns, args[1:])
-	case is(args[0], "SUNSUBSCRIBE"):
+	case resp.Is(args[0], "SUNSUBSCRIBE"):
 		unsubscribeFrom(s.shards, args[1:])
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
@@ -113,20 +114,15 @@ func lookUp(name []byte) known {
 	return k
 }
 
-// is compares an argument with a word in upper case, ignoring the argument's.
-func is(arg []byte, word string) bool {
-	return len(arg) == len(word) && strings.EqualFold(string(arg), word)
-}
-
 // changesUsers says that an ACL or CONFIG may change who gets in.
 func changesUsers(args [][]byte) bool {
 	if len(args) < 2 {
 		return false
 	}
-	if is(args[0], "ACL") {
-		return is(args[1], "SETUSER") || is(args[1], "DELUSER") || is(args[1], "LOAD")
+	if resp.Is(args[0], "ACL") {
+		return resp.Is(args[1], "SETUSER") || resp.Is(args[1], "DELUSER") || resp.Is(args[1], "LOAD")
 	}
-	return is(args[1], "SET") && slices.ContainsFunc(args[2:], func(a []byte) bool { return is(a, "REQUIREPASS") })
+	return resp.Is(args[1], "SET") && slices.ContainsFunc(args[2:], func(a []byte) bool { return resp.Is(a, "REQUIREPASS") })
 }
 
 // changesClient says that commands of a kind may change who the client is, or how it is
@@ -137,10 +133,10 @@ func changesClient(k kind) bool { return k == auth || k == hello || k == selectD
 // STREAMS.
 func hasBlock(args [][]byte) bool {
 	for _, a := range args[1:] {
-		if is(a, "BLOCK") {
+		if resp.Is(a, "BLOCK") {
 			return true
 		}
-		if is(a, "STREAMS") {
+		if resp.Is(a, "STREAMS") {
 			return false
 		}
 	}

@@ -19,23 +19,23 @@ func (s *Session) clientInCluster(ctx context.Context, raw []byte, args [][]byte
 	}
 	sub := args[1]
 	switch {
-	case is(sub, "PAUSE") || is(sub, "UNPAUSE"):
+	case resp.Is(sub, "PAUSE") || resp.Is(sub, "UNPAUSE"):
 		parts, err := s.askMasters(ctx, bytes.Clone(raw))
 		s.replyMerged(parts, err, mergeFirst)
-	case is(sub, "REPLY"):
+	case resp.Is(sub, "REPLY"):
 		refusal := resp.AppendError(nil, "ERR CLIENT REPLY is not supported with a Cluster upstream")
 		if s.tx.in {
 			s.refuseQueued(string(refusal))
 		} else {
 			s.replies.Local(refusal)
 		}
-	case is(sub, "TRACKING"):
+	case resp.Is(sub, "TRACKING"):
 		s.track(ctx, bytes.Clone(raw), args)
 	case s.openRouter().tracking == nil:
 		return false
-	case is(sub, "CACHING"):
+	case resp.Is(sub, "CACHING"):
 		s.clientCaching(ctx, bytes.Clone(raw))
-	case is(sub, "TRACKINGINFO"):
+	case resp.Is(sub, "TRACKINGINFO"):
 		s.askHome(ctx, raw)
 	default:
 		return false
@@ -52,12 +52,12 @@ func (s *Session) track(ctx context.Context, raw []byte, args [][]byte) {
 		return
 	}
 	for _, a := range args[min(3, len(args)):] {
-		if is(a, "REDIRECT") {
+		if resp.Is(a, "REDIRECT") {
 			s.replyErr(fmt.Errorf("ERR CLIENT TRACKING with REDIRECT is not supported with a Cluster upstream; use RESP3"))
 			return
 		}
 	}
-	off := len(args) == 3 && is(args[2], "OFF")
+	off := len(args) == 3 && resp.Is(args[2], "OFF")
 	if off && s.router.tracking != nil {
 		if s.untrack(); !s.watching {
 			s.closePinned() // which is tracked, too

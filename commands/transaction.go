@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
@@ -80,7 +81,7 @@ func (t *transaction) end(watching bool) func([]byte) {
 		if begin[0] == '*' { // EXEC, executed
 			t.after.add(queued)
 		}
-		if begin[0] != '-' || slices.ContainsFunc(aborts, func(word string) bool { return hasWord(begin, word) }) {
+		if begin[0] != '-' || slices.ContainsFunc(aborts, func(word string) bool { return resp.HasCode(begin, word) }) {
 			t.confirmed = false
 		} else {
 			t.after.watches = t.after.watches || watching
@@ -136,7 +137,7 @@ func (t *transaction) rewriteExec() rewrite {
 // rewriteElements edits some of the elements of an array of this length. Another reply
 // is left as it is.
 func rewriteElements(reply []byte, length int, edits []queuedRewrite) (edited []byte, last bool) {
-	elems, ok := elements(reply)
+	elems, ok := resp.Elements(reply)
 	if !ok || len(elems) != length {
 		return reply, false
 	}
@@ -167,7 +168,7 @@ func (s *Session) beginTx(k kind, raw []byte, args [][]byte) {
 
 // endTx sends EXEC or DISCARD on the own connection.
 func (s *Session) endTx(raw []byte, args [][]byte) {
-	if len(args) > 1 && !is(args[0], "EXEC") {
+	if len(args) > 1 && !resp.Is(args[0], "EXEC") {
 		s.enqueue(raw) // refused, and ends nothing; an EXEC that is refused aborts
 		return
 	}
@@ -175,7 +176,7 @@ func (s *Session) endTx(raw []byte, args [][]byte) {
 	s.watching = false
 	s.txPlace.queued = nil
 	var e rewrite
-	if is(args[0], "EXEC") {
+	if resp.Is(args[0], "EXEC") {
 		e = s.tx.rewriteExec()
 	}
 	s.sendObserved(raw, s.tx.end(watching), e)
@@ -221,7 +222,7 @@ func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
 		s.endTx(raw, args)
 		return true
 	case client:
-		if len(args) > 1 && is(args[1], "REPLY") {
+		if len(args) > 1 && resp.Is(args[1], "REPLY") {
 			return false // then replies can no longer be counted
 		}
 		if needsFilterProbe(args) {
@@ -267,7 +268,7 @@ func (s *Session) changesOf(k kind, args [][]byte) (c changes) {
 		if name, ok := newName(args); ok {
 			c.name = append([]byte{}, name...)
 		}
-		c.pinnedForLife = !namesClientIDs(args) || is(args[1], "TRACKING")
+		c.pinnedForLife = !namesClientIDs(args) || resp.Is(args[1], "TRACKING")
 	}
 	return c
 }

@@ -36,11 +36,11 @@ func namesClientIDs(args [][]byte) bool {
 		return false
 	}
 	for _, sub := range []string{"ID", "INFO", "LIST", "KILL", "UNBLOCK", "GETREDIR", "TRACKINGINFO"} {
-		if is(args[1], sub) {
+		if resp.Is(args[1], sub) {
 			return true
 		}
 	}
-	return is(args[1], "TRACKING") && redirectArg(args) > 0
+	return resp.Is(args[1], "TRACKING") && redirectArg(args) > 0
 }
 
 // A reach gives the number, at the node that at leads to, of a connection on which
@@ -64,21 +64,21 @@ func (s *Session) translate(ctx context.Context, reach upstreamIDFunc, raw []byt
 		return x, false
 	}
 	switch sub := args[1]; {
-	case is(sub, "ID"):
+	case resp.Is(sub, "ID"):
 		x.rewrite, x.reply = s.rewriteID, ":"
-	case is(sub, "INFO"):
+	case resp.Is(sub, "INFO"):
 		x.rewrite, x.reply = s.rewriteInfo(raw, args), "$="
-	case is(sub, "LIST"):
+	case resp.Is(sub, "LIST"):
 		x = s.translateList(ctx, raw, args)
-	case is(sub, "KILL"):
+	case resp.Is(sub, "KILL"):
 		return s.translateKill(ctx, args), true
-	case is(sub, "UNBLOCK"):
+	case resp.Is(sub, "UNBLOCK"):
 		x.raw, x.rewrite, x.reply = s.translateUnblock(raw, args), unchanged, ":"
-	case is(sub, "TRACKING"):
+	case resp.Is(sub, "TRACKING"):
 		x = s.translateTracking(reach, raw, args)
-	case is(sub, "GETREDIR"):
+	case resp.Is(sub, "GETREDIR"):
 		x.rewrite, x.reply = s.rewriteGetRedir(s.conn()), ":"
-	case is(sub, "TRACKINGINFO"):
+	case resp.Is(sub, "TRACKINGINFO"):
 		x.rewrite, x.reply = s.rewriteTrackingInfo(s.conn()), "*%"
 	}
 	x.rewrite = skipErrors(x.rewrite)
@@ -186,10 +186,10 @@ func needsFilterProbe(args [][]byte) bool {
 	switch {
 	case len(args) < 2:
 		return false
-	case is(args[1], "LIST"):
+	case resp.Is(args[1], "LIST"):
 		_, ok := parseFilter(args[2:], false)
 		return ok && !isPlainList(args)
-	case is(args[1], "KILL"):
+	case resp.Is(args[1], "KILL"):
 		k, ok := parseKill(args)
 		return ok && k.repeated
 	}
@@ -217,7 +217,7 @@ func isPlainList(args [][]byte) bool {
 		return false
 	}
 	_, id := parseID(args[3])
-	return is(args[2], "ID") && id || is(args[2], "TYPE") && clientTypeName(string(args[3])) != "" && !is(args[3], "PRIMARY")
+	return resp.Is(args[2], "ID") && id || resp.Is(args[2], "TYPE") && clientTypeName(string(args[3])) != "" && !resp.Is(args[3], "PRIMARY")
 }
 
 // byIDs are the clients with these ids, in this order, or without ids all.
@@ -318,9 +318,9 @@ func (s *Session) translateTracking(reach upstreamIDFunc, raw []byte, args [][]b
 func redirectArg(args [][]byte) int {
 	for i := 3; i+1 < len(args); i++ {
 		switch {
-		case is(args[i], "REDIRECT"):
+		case resp.Is(args[i], "REDIRECT"):
 			return i + 1
-		case is(args[i], "PREFIX"):
+		case resp.Is(args[i], "PREFIX"):
 			i++
 		}
 	}
@@ -483,13 +483,13 @@ func (s *Session) applyNow(c changes) {
 // it may is not heard.
 func (s *Session) translateBlind(raw []byte, args [][]byte) []byte {
 	switch {
-	case is(args[1], "LIST"):
+	case resp.Is(args[1], "LIST"):
 		return raw
-	case is(args[1], "KILL"):
+	case resp.Is(args[1], "KILL"):
 		return harmlessKill(args)
 	}
 	x, _ := s.translate(s.clientCtx, (*Session).liveUpstreamID, raw, args)
-	if is(args[1], "TRACKING") {
+	if resp.Is(args[1], "TRACKING") {
 		s.setStepping()
 		x.rewrite([]byte("+OK\r\n")) // nothing is made of the reply
 	}

@@ -67,11 +67,11 @@ func aboutLock(sub, summary, complexity string) verbDocs {
 // docsOf finds an entry by its name in any case; nil if it is none of the proxy's.
 func docsOf(name []byte) *verbDocs {
 	for i := range allVerbDocs {
-		if e := &allVerbDocs[i]; is(name, strings.ToUpper(e.name)) {
+		if e := &allVerbDocs[i]; resp.Is(name, strings.ToUpper(e.name)) {
 			return e
 		}
 		for j := range allVerbDocs[i].subs {
-			if e := &allVerbDocs[i].subs[j]; is(name, strings.ToUpper(e.name)) {
+			if e := &allVerbDocs[i].subs[j]; resp.Is(name, strings.ToUpper(e.name)) {
 				return e
 			}
 		}

@@ -34,7 +34,7 @@ func (s *Session) verb(ctx context.Context, args [][]byte) {
 	switch {
 	case s.id.Proto == 2 && s.subscribed():
 		s.replyErr(errors.New(subscriberModeError(args[0])))
-	case is(args[0], "LOCK"):
+	case resp.Is(args[0], "LOCK"):
 		if err := s.lock(ctx, args, quiet); err != nil {
 			s.replyErr(err)
 		}
@@ -51,9 +51,9 @@ func (s *Session) runVerb(ctx context.Context, args [][]byte) verbReply {
 	var v verbReply
 	var err error
 	switch {
-	case is(args[0], "RENEW"):
+	case resp.Is(args[0], "RENEW"):
 		v.validity, err = s.renew(ctx, args)
-	case is(args[0], "UNLOCK"):
+	case resp.Is(args[0], "UNLOCK"):
 		v.reply, err = s.unlock(ctx, args)
 	default:
 		v.reply, err = s.lockctl(ctx, args)

@@ -26,16 +26,16 @@ func FuzzVerbs(f *testing.F) {
 		args := bytes.Split(line, []byte{0})
 		var err error
 		switch {
-		case is(args[0], "LOCK"):
+		case resp.Is(args[0], "LOCK"):
 			var a lockArgs
 			if a, err = d.parseLock(args); err == nil {
 				checkAcquisition(t, a)
 			}
-		case is(args[0], "RENEW"):
+		case resp.Is(args[0], "RENEW"):
 			err = checkRelease(t, d, args, renewUsage)
-		case is(args[0], "UNLOCK"):
+		case resp.Is(args[0], "UNLOCK"):
 			err = checkRelease(t, d, args, unlockUsage)
-		case is(args[0], "LOCKCTL") && (len(args) < 2 || !is(args[1], "FORCE")): // which asks the upstream
+		case resp.Is(args[0], "LOCKCTL") && (len(args) < 2 || !resp.Is(args[1], "FORCE")):
 			s := &Session{d: d, admin: true, adminCheckedAt: time.Now()}
 			s.id.Proto = 2 + len(line)%2
 			var reply []byte
