@@ -16,10 +16,10 @@ import (
 
 // Inspector says who holds what, and takes it away; *locks.Service is one.
 type Inspector interface {
-	Inspect(ctx context.Context, db int, name string) (locks.Inspection, error)
+	Inspect(ctx context.Context, k locks.Key) (locks.Inspection, error)
 	List(context.Context, locks.ListRequest) (locks.Listing, error)
-	Waiters(db int, name string) []locks.Waiter
-	Force(ctx context.Context, db int, name string) (was locks.Holding, held bool, err error)
+	Waiters(k locks.Key) []locks.Waiter
+	Force(ctx context.Context, k locks.Key) (was locks.Holding, held bool, err error)
 }
 
 const listUsage = "LOCKCTL LIST [MATCH glob] [COUNT n] [CURSOR c]"
@@ -85,7 +85,7 @@ func appendHelp(b []byte) []byte {
 }
 
 func (s *Session) lockInfo(ctx context.Context, name string) ([]byte, error) {
-	in, err := s.d.opt.Inspector.Inspect(ctx, s.id.DB, name)
+	in, err := s.d.opt.Inspector.Inspect(ctx, locks.Key{DB: s.id.DB, Name: name})
 	switch {
 	case err != nil:
 		return nil, err
@@ -196,7 +196,7 @@ func (o *options) count() (int, error) {
 }
 
 func (s *Session) lockWaiters(ctx context.Context, name string) ([]byte, error) {
-	all := s.d.opt.Inspector.Waiters(s.id.DB, name)
+	all := s.d.opt.Inspector.Waiters(locks.Key{DB: s.id.DB, Name: name})
 	b := resp.AppendArray(nil, len(all))
 	for i, w := range all {
 		f := fields{
@@ -213,13 +213,13 @@ func (s *Session) lockWaiters(ctx context.Context, name string) ([]byte, error) 
 }
 
 func (s *Session) lockWhy(ctx context.Context, name string) ([]byte, error) {
-	in, err := s.d.opt.Inspector.Inspect(ctx, s.id.DB, name)
+	in, err := s.d.opt.Inspector.Inspect(ctx, locks.Key{DB: s.id.DB, Name: name})
 	var quorum *locks.QuorumError
 	if err != nil && !errors.As(err, &quorum) {
 		return nil, err
 	}
 	e := explanation{
-		Inspection: in, noQuorum: quorum != nil, waiters: s.d.opt.Inspector.Waiters(s.id.DB, name),
+		Inspection: in, noQuorum: quorum != nil, waiters: s.d.opt.Inspector.Waiters(locks.Key{DB: s.id.DB, Name: name}),
 		visible: func(owner string) string { return s.shownOwner(ctx, name, owner) },
 	}
 	lines := e.lines()
@@ -241,7 +241,7 @@ func (s *Session) lockForce(ctx context.Context, name string) ([]byte, error) {
 	if err := s.mayLock(ctx, name); err != nil {
 		return nil, err
 	}
-	was, held, err := s.d.opt.Inspector.Force(ctx, s.id.DB, name)
+	was, held, err := s.d.opt.Inspector.Force(ctx, locks.Key{DB: s.id.DB, Name: name})
 	switch {
 	case err != nil:
 		return nil, err

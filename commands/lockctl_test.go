@@ -20,18 +20,18 @@ type book struct {
 }
 
 var jobHeld = locks.Holding{
-	Name: "job", Owner: "me", Fence: 7, Holds: 2, Remaining: 1500500 * time.Microsecond, Held: 2 * time.Second,
+	Key: locks.Key{Name: "job"}, Owner: "me", Fence: 7, Holds: 2, Remaining: 1500500 * time.Microsecond, Held: 2 * time.Second,
 	Info: "why", Votes: 2, Waiters: 1,
 }
 
-func (b *book) Inspect(_ context.Context, db int, name string) (locks.Inspection, error) {
-	b.asked = append(b.asked, fmt.Sprintf("inspect %d/%s", db, name))
-	in := locks.Inspection{Need: 2, Holding: locks.Holding{Name: name}, Nodes: []locks.NodeView{
+func (b *book) Inspect(_ context.Context, k locks.Key) (locks.Inspection, error) {
+	b.asked = append(b.asked, fmt.Sprintf("inspect %d/%s", k.DB, k.Name))
+	in := locks.Inspection{Need: 2, Holding: locks.Holding{Key: k}, Nodes: []locks.NodeView{
 		{Address: "n1", State: locks.NodeVoting, Owner: "me", Fence: 7, Remaining: time.Second},
 		{Address: "n2", State: locks.NodeVoting, Owner: "you", Fence: 8, Remaining: 2 * time.Second},
 		{Address: "n3", Err: errors.New("timeout")},
 	}}
-	if in.Held = b.held && name == "job"; in.Held {
+	if in.Held = b.held && k.Name == "job"; in.Held {
 		in.Holding = jobHeld
 	}
 	return in, b.err
@@ -42,12 +42,12 @@ func (b *book) List(_ context.Context, r locks.ListRequest) (locks.Listing, erro
 	return locks.Listing{Held: []locks.Holding{jobHeld}, Cursor: "1.0.5"}, b.err
 }
 
-func (b *book) Waiters(db int, name string) []locks.Waiter {
+func (b *book) Waiters(k locks.Key) []locks.Waiter {
 	return []locks.Waiter{{Owner: "you", Info: "me too", Client: "h:1", Waiting: time.Second, Left: 2 * time.Second}}
 }
 
-func (b *book) Force(_ context.Context, db int, name string) (locks.Holding, bool, error) {
-	b.asked = append(b.asked, fmt.Sprintf("force %d/%s", db, name))
+func (b *book) Force(_ context.Context, k locks.Key) (locks.Holding, bool, error) {
+	b.asked = append(b.asked, fmt.Sprintf("force %d/%s", k.DB, k.Name))
 	return jobHeld, b.held, b.err
 }
 
@@ -188,7 +188,7 @@ func TestLockctl_Errors(t *testing.T) {
 // others'.
 func TestLockctl_ShowsOwnOwner(t *testing.T) {
 	b, p := library(t, false)
-	p.implicit.add(locks.Grant{Name: "job", Owner: "me", Fence: 7})
+	p.implicit.add(locks.Grant{Key: locks.Key{Name: "job"}, Owner: "me", Fence: 7})
 	p.do(t, "LOCKCTL INFO job")
 	p.until(t, "a reply", func() bool { return strings.Contains(p.text, "timeout") })
 	got := flat(p.text)
@@ -220,7 +220,7 @@ func TestExplain(t *testing.T) {
 	full = append(full, locks.NodeView{Address: "n3", State: locks.NodeDown, Since: since, Err: &locks.NodeError{Node: "n3", Err: errors.New("connection refused")}})
 	fullFree := slices.Clone(full)
 	fullFree[0].Owner, fullFree[1].Owner = "", ""
-	has := locks.Holding{Name: "job", Owner: "me", Fence: 7, Holds: 2, Remaining: 27900 * time.Millisecond, Held: 125 * time.Second, Info: "nightly", Votes: 2}
+	has := locks.Holding{Key: locks.Key{Name: "job"}, Owner: "me", Fence: 7, Holds: 2, Remaining: 27900 * time.Millisecond, Held: 125 * time.Second, Info: "nightly", Votes: 2}
 	kept := has
 	kept.Session = true
 	hidden := func(string) string { return "" }
@@ -229,7 +229,7 @@ func TestExplain(t *testing.T) {
 		e    explanation
 		want string // lines that must be there, in this order
 	}{
-		{"free", explanation{Inspection: locks.Inspection{Nodes: free, Need: 2, Holding: locks.Holding{Name: "job"}}},
+		{"free", explanation{Inspection: locks.Inspection{Nodes: free, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}},
 			"job is free|3 of 3 nodes vote, 2 must agree:|  n1: free|  n3: free|nobody waits for it at this proxy; who waits at others is not known here|next: the first LOCK gets it"},
 		{"held", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: has, Each: []locks.HeldFor{
 			{Taken: 125 * time.Second, Left: 900 * time.Millisecond}, {Taken: 2 * time.Second, Left: 28 * time.Second}}}},
@@ -241,17 +241,17 @@ func TestExplain(t *testing.T) {
 			"job is held 2 times by an owner whom only admin users may see, fence 7, for 2m5s; 2 nodes agree|  n1: held by an owner whom only admin users may see, fence 7, 27.9s left"},
 		{"renewed", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: kept}},
 			"next: this proxy renews it while its client is connected"},
-		{"split", explanation{Inspection: locks.Inspection{Nodes: split, Need: 2, Holding: locks.Holding{Name: "job"}}},
+		{"split", explanation{Inspection: locks.Inspection{Nodes: split, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}},
 			"job is not held: some nodes name an owner, but no majority does|  n2: held by you, fence 8, 400ms left|next: those who tried take back what they have got; free in at most 3s"},
-		{"no quorum", explanation{Inspection: locks.Inspection{Nodes: short, Need: 2, Holding: locks.Holding{Name: "job"}}, noQuorum: true},
+		{"no quorum", explanation{Inspection: locks.Inspection{Nodes: short, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}, noQuorum: true},
 			"whether job is held cannot be decided|1 of 3 nodes vote, 2 must agree:|  n3: does not vote: timeout|next: NOQUORUM until 1 more node votes; enough quarantines end in 41s, and if no other node comes back these vote one max-ttl later"},
 		{"held on full nodes", explanation{Inspection: locks.Inspection{Nodes: full, Need: 2, Held: true, Holding: kept}},
 			"job is held 2 times by me, fence 7, for 2m5s; 2 nodes agree|0 of 3 nodes vote, 2 must agree:|" +
 				"  n1: refuses (OOM) since 2026-03-01T02:30:00Z; there held by me, fence 7, 27.9s left|  n3: down (connection refused) since 2026-03-01T02:30:00Z|" +
 				"next: free in at most 27.9s; who renews or wants it is answered NOQUORUM until 2 more nodes vote"},
-		{"free on full nodes", explanation{Inspection: locks.Inspection{Nodes: fullFree, Need: 2, Holding: locks.Holding{Name: "job"}}, waiters: (&book{}).Waiters(0, "")},
+		{"free on full nodes", explanation{Inspection: locks.Inspection{Nodes: fullFree, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}, waiters: (&book{}).Waiters(locks.Key{})},
 			"job is free|0 of 3 nodes vote, 2 must agree:|  n2: refuses (OOM) since 2026-03-01T02:30:00Z|next: NOQUORUM until 2 more nodes vote"},
-		{"waited for", explanation{Inspection: locks.Inspection{Nodes: free, Need: 2, Holding: locks.Holding{Name: "job"}}, waiters: (&book{}).Waiters(0, "")},
+		{"waited for", explanation{Inspection: locks.Inspection{Nodes: free, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}, waiters: (&book{}).Waiters(locks.Key{})},
 			"1 waits for it at this proxy; who waits at others is not known here:|  1. you at h:1, for 1s, gives up in 2s, its info: me too|next: the first who waits is about to take it"},
 	}
 	for _, tt := range tests {

@@ -280,7 +280,7 @@ func TestRemaining(t *testing.T) {
 }
 
 func TestAppendLoss(t *testing.T) {
-	got := string(appendLoss(nil, locks.Loss{DB: 3, Name: "job", Owner: "me", Fence: 7, Reason: "expired"}))
+	got := string(appendLoss(nil, locks.Loss{Key: locks.Key{DB: 3, Name: "job"}, Owner: "me", Fence: 7, Reason: "expired"}))
 	if want := ">4\r\n$9\r\nlock-lost\r\n$3\r\njob\r\n:7\r\n$7\r\nexpired\r\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -337,7 +337,7 @@ func (v *votes) Lock(ctx context.Context, r locks.LockRequest) (locks.Answer, er
 	}
 	v.holder[r.Name] = r.Owner
 	return locks.Answer{Granted: true, Grant: locks.Grant{
-		DB: r.DB, Name: r.Name, Owner: r.Owner, Fence: v.fence, Validity: r.TTL, Holds: 1,
+		Key: r.Key, Owner: r.Owner, Fence: v.fence, Validity: r.TTL, Holds: 1,
 	}}, nil
 }
 

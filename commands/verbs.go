@@ -249,7 +249,7 @@ func (s *Session) renew(ctx context.Context, args [][]byte) (validity time.Durat
 	if err != nil {
 		return 0, err
 	}
-	req := locks.RenewRequest{DB: s.id.DB, Name: o.name, Owner: o.owner, TTL: o.ttl, Fence: o.fence}
+	req := locks.RenewRequest{Key: locks.Key{DB: s.id.DB, Name: o.name}, Owner: o.owner, TTL: o.ttl, Fence: o.fence}
 	if req.Owner == "" {
 		if req.Owner, req.Fence, err = s.implicitOwner(o, "RENEW"); err != nil {
 			return 0, err
@@ -266,7 +266,7 @@ func (s *Session) unlock(ctx context.Context, args [][]byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	req := locks.UnlockRequest{DB: s.id.DB, Name: o.name, Owner: o.owner, Fence: o.fence, All: o.all, Req: o.req}
+	req := locks.UnlockRequest{Key: locks.Key{DB: s.id.DB, Name: o.name}, Owner: o.owner, Fence: o.fence, All: o.all, Req: o.req}
 	if req.Owner == "" {
 		if req.Owner, req.Fence, err = s.implicitOwner(o, "UNLOCK"); err != nil {
 			return nil, err

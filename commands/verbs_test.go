@@ -58,10 +58,10 @@ func TestParseLock(t *testing.T) {
 		want locks.LockRequest
 		err  string // a part of it
 	}{
-		{"LOCK job 30s", locks.LockRequest{Name: "job", TTL: 30 * time.Second}, ""},
-		{"lock job 30000 owner me info why", locks.LockRequest{Name: "job", TTL: 30 * time.Second, Owner: "me", Info: "why"}, ""},
-		{"LOCK job 100", locks.LockRequest{Name: "job", TTL: 100 * time.Millisecond}, ""},
-		{"LOCK job 60s", locks.LockRequest{Name: "job", TTL: time.Minute}, ""},
+		{"LOCK job 30s", locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: 30 * time.Second}, ""},
+		{"lock job 30000 owner me info why", locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: 30 * time.Second, Owner: "me", Info: "why"}, ""},
+		{"LOCK job 100", locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: 100 * time.Millisecond}, ""},
+		{"LOCK job 60s", locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: time.Minute}, ""},
 		{"LOCK job", locks.LockRequest{}, "ERR wrong number of arguments for 'lock' command; usage: LOCK name ttl"},
 		{"LOCK job 30", locks.LockRequest{}, "ERR ttl 30ms is under the minimum of 100ms; write 30s for seconds"},
 		{"LOCK job 0", locks.LockRequest{}, "ERR ttl 0ms is under the minimum of 100ms"},
@@ -73,28 +73,28 @@ func TestParseLock(t *testing.T) {
 		{"LOCK job 30s OWNER a OWNER b", locks.LockRequest{}, "ERR option OWNER was given twice"},
 		{"LOCK job 30s OWNER fence", locks.LockRequest{}, "ERR the owner cannot be the word fence"},
 		{"LOCK job 30s QUICKLY", locks.LockRequest{}, "ERR unknown option 'QUICKLY'; usage: LOCK"},
-		{"LOCK job 30s WAIT 5s", locks.LockRequest{Name: "job", TTL: 30 * time.Second, Wait: 5 * time.Second}, ""},
-		{"LOCK job 30s WAIT 0", locks.LockRequest{Name: "job", TTL: 30 * time.Second}, ""},
+		{"LOCK job 30s WAIT 5s", locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: 30 * time.Second, Wait: 5 * time.Second}, ""},
+		{"LOCK job 30s WAIT 0", locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: 30 * time.Second}, ""},
 		{"LOCK job 30s WAIT", locks.LockRequest{}, "ERR option WAIT needs a value"},
 		{"LOCK job 30s WAIT long", locks.LockRequest{}, "ERR WAIT 'long' is not a time"},
 		{"LOCK job 30s WAIT -1", locks.LockRequest{}, "ERR WAIT '-1' is not a time"},
-		{"LOCK job 30s session maxhold 1h", locks.LockRequest{Name: "job", TTL: 30 * time.Second, MaxHold: time.Hour}, ""},
+		{"LOCK job 30s session maxhold 1h", locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: 30 * time.Second, MaxHold: time.Hour}, ""},
 		{"LOCK job 30s MAXHOLD 1h", locks.LockRequest{}, "ERR MAXHOLD needs SESSION"},
 		{"LOCK job 30s SESSION MAXHOLD 61m", locks.LockRequest{}, "ERR MAXHOLD 3660s is over the maximum of 3600s; raise --max-hold"},
 		{"LOCK job 30s SESSION MAXHOLD 0", locks.LockRequest{}, "ERR MAXHOLD 0ms is under the minimum of 100ms"},
 		{"LOCK job 30s SESSION MAXHOLD 99", locks.LockRequest{}, "ERR MAXHOLD 99ms is under the minimum of 100ms"},
-		{"LOCK job 30s SESSION MAXHOLD 100", locks.LockRequest{Name: "job", TTL: 30 * time.Second, MaxHold: 100 * time.Millisecond}, ""},
-		{"LOCK job 30s SESSION ONLOSS PUSH", locks.LockRequest{Name: "job", TTL: 30 * time.Second, OnLoss: locks.OnLossPush}, ""},
-		{"LOCK job 30s onloss close session", locks.LockRequest{Name: "job", TTL: 30 * time.Second, OnLoss: locks.OnLossClose}, ""},
+		{"LOCK job 30s SESSION MAXHOLD 100", locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: 30 * time.Second, MaxHold: 100 * time.Millisecond}, ""},
+		{"LOCK job 30s SESSION ONLOSS PUSH", locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: 30 * time.Second, OnLoss: locks.OnLossPush}, ""},
+		{"LOCK job 30s onloss close session", locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: 30 * time.Second, OnLoss: locks.OnLossClose}, ""},
 		{"LOCK job 30s ONLOSS PUSH", locks.LockRequest{}, "ERR ONLOSS needs SESSION"},
 		{"LOCK job 30s SESSION ONLOSS", locks.LockRequest{}, "ERR option ONLOSS needs a value"},
 		{"LOCK job 30s SESSION ONLOSS KEEP", locks.LockRequest{}, "ERR ONLOSS 'KEEP' is neither CLOSE nor PUSH"},
 		{"LOCK job 30s SESSION ONLOSS PUSH ONLOSS CLOSE", locks.LockRequest{}, "ERR option ONLOSS was given twice"},
-		{"LOCK job 30s OWNER me REQ 7", locks.LockRequest{Name: "job", TTL: 30 * time.Second, Owner: "me", Req: "7"}, ""},
+		{"LOCK job 30s OWNER me REQ 7", locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: 30 * time.Second, Owner: "me", Req: "7"}, ""},
 		{"LOCK job 30s REQ 7", locks.LockRequest{}, "ERR REQ needs OWNER"},
 		{"LOCK job 30s OWNER me REQ " + strings.Repeat("r", locks.MaxReq+1), locks.LockRequest{}, "ERR the value of REQ"},
-		{"LOCK job 30s OWNER me FRESH", locks.LockRequest{Name: "job", TTL: 30 * time.Second, Owner: "me", Fresh: true}, ""},
-		{"LOCK job 30s noreenter OWNER me WAIT 1s", locks.LockRequest{Name: "job", TTL: 30 * time.Second, Owner: "me", Wait: time.Second, NoReenter: true}, ""},
+		{"LOCK job 30s OWNER me FRESH", locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: 30 * time.Second, Owner: "me", Fresh: true}, ""},
+		{"LOCK job 30s noreenter OWNER me WAIT 1s", locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: 30 * time.Second, Owner: "me", Wait: time.Second, NoReenter: true}, ""},
 		{"LOCK job 30s OWNER me FRESH NOREENTER", locks.LockRequest{}, "ERR FRESH and NOREENTER exclude each other"},
 		{"LOCK job 30s OWNER me NOREENTER FRESH", locks.LockRequest{}, "ERR FRESH and NOREENTER exclude each other"},
 		{"LOCK job 30s OWNER me FRESH FRESH", locks.LockRequest{}, "ERR option FRESH was given twice"},
@@ -180,9 +180,9 @@ func checkParse(t *testing.T, line string, err error, part string) {
 
 func TestImplicitOwners(t *testing.T) {
 	var tk implicitOwners
-	tk.add(locks.Grant{Name: "a", Owner: "o1", Fence: 1})
-	tk.add(locks.Grant{Name: "a", Owner: "o2", Fence: 2})
-	tk.add(locks.Grant{DB: 3, Name: "a", Owner: "o3", Fence: 1})
+	tk.add(locks.Grant{Key: locks.Key{Name: "a"}, Owner: "o1", Fence: 1})
+	tk.add(locks.Grant{Key: locks.Key{Name: "a"}, Owner: "o2", Fence: 2})
+	tk.add(locks.Grant{Key: locks.Key{DB: 3, Name: "a"}, Owner: "o3", Fence: 1})
 
 	check := func(what string, db int, fence int64, wantOwner string, wantN int) {
 		t.Helper()
@@ -201,7 +201,7 @@ func TestImplicitOwners(t *testing.T) {
 	tk.released(0, "a", "o2")
 	check("the one released last", 0, 0, "o2", 1)
 	check("a released one by its fence", 0, 1, "o1", 1)
-	tk.add(locks.Grant{Name: "a", Owner: "o4", Fence: 4})
+	tk.add(locks.Grant{Key: locks.Key{Name: "a"}, Owner: "o4", Fence: 4})
 	check("a new one hides the released", 0, 1, "", 0)
 	check("a new one", 0, 0, "o4", 1)
 }
@@ -210,7 +210,7 @@ func TestImplicitOwners_Bounded(t *testing.T) {
 	var tk implicitOwners
 	for i := range 3 * maxImplicit {
 		name := "n" + string(rune('a'+i%26)) + strings.Repeat("x", i/26%7) + time.Duration(i).String()
-		tk.add(locks.Grant{Name: name, Owner: "o", Fence: int64(i + 1)})
+		tk.add(locks.Grant{Key: locks.Key{Name: name}, Owner: "o", Fence: int64(i + 1)})
 		if i%3 == 0 {
 			tk.released(0, name, "o")
 		}

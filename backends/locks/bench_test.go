@@ -35,12 +35,12 @@ func BenchmarkLockUnlock(b *testing.B) {
 
 func cycle(b *testing.B, s *Service, name string) {
 	ctx := context.Background()
-	a, err := s.Lock(ctx, LockRequest{Name: name, TTL: 10 * time.Second})
+	a, err := s.Lock(ctx, LockRequest{Key: Key{Name: name}, TTL: 10 * time.Second})
 	if err != nil || !a.Granted {
 		b.Errorf("LOCK: %+v, %v", a, err)
 		return
 	}
-	if _, err := s.Unlock(ctx, UnlockRequest{Name: name, Owner: a.Grant.Owner}); err != nil {
+	if _, err := s.Unlock(ctx, UnlockRequest{Key: Key{Name: name}, Owner: a.Grant.Owner}); err != nil {
 		b.Error(err)
 	}
 }
@@ -65,7 +65,7 @@ func BenchmarkContended(b *testing.B) {
 		wg.Go(func() {
 			for left.Add(-1) >= 0 {
 				asked := time.Now()
-				a, err := s.Lock(b.Context(), LockRequest{Name: "job", TTL: 10 * time.Second, Wait: time.Minute})
+				a, err := s.Lock(b.Context(), LockRequest{Key: Key{Name: "job"}, TTL: 10 * time.Second, Wait: time.Minute})
 				if err != nil || !a.Granted {
 					b.Errorf("LOCK: %+v, %v", a, err)
 					return
@@ -73,7 +73,7 @@ func BenchmarkContended(b *testing.B) {
 				turns[i]++
 				waits[i] = append(waits[i], time.Since(asked))
 				time.Sleep(hold)
-				if _, err := s.Unlock(b.Context(), UnlockRequest{Name: "job", Owner: a.Grant.Owner}); err != nil {
+				if _, err := s.Unlock(b.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: a.Grant.Owner}); err != nil {
 					b.Error(err)
 				}
 			}
@@ -115,12 +115,12 @@ func BenchmarkBurst(b *testing.B) {
 						if !same {
 							name = strconv.Itoa(i)
 						}
-						a, err := s.Lock(b.Context(), LockRequest{Name: name, TTL: 10 * time.Second, Wait: 10 * time.Second})
+						a, err := s.Lock(b.Context(), LockRequest{Key: Key{Name: name}, TTL: 10 * time.Second, Wait: 10 * time.Second})
 						if err != nil || !a.Granted {
 							b.Errorf("LOCK: %+v, %v", a, err)
 							return
 						}
-						if _, err := s.Unlock(b.Context(), UnlockRequest{Name: name, Owner: a.Grant.Owner}); err != nil {
+						if _, err := s.Unlock(b.Context(), UnlockRequest{Key: Key{Name: name}, Owner: a.Grant.Owner}); err != nil {
 							b.Error(err)
 						}
 					})

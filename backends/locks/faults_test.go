@@ -59,12 +59,12 @@ func (w *witness) told(owner string, end time.Time, renewed bool) {
 func (w *witness) keep(t *testing.T, s *Service, ttl time.Duration) {
 	c := newClient(s)
 	asked := time.Now()
-	a, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: ttl, Session: c.Session})
+	a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: ttl, Session: c.Session})
 	if err != nil || !a.Granted {
 		return
 	}
 	w.granted(t, asked, ttl, a.Grant)
-	h := holder{0, "job", a.Grant.Owner}
+	h := holder{Key{0, "job"}, a.Grant.Owner}
 	w.mu.Lock()
 	if w.owner == a.Grant.Owner {
 		w.believes = func() bool {
@@ -87,7 +87,7 @@ func (w *witness) keep(t *testing.T, s *Service, ttl time.Duration) {
 	}
 	w.mu.Unlock()
 	if rand.IntN(2) == 0 {
-		_, _ = s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: a.Grant.Owner})
+		_, _ = s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: a.Grant.Owner})
 	}
 	c.End()
 }
@@ -107,7 +107,7 @@ func (w *witness) contend(t *testing.T, p []*Service, stop <-chan struct{}) {
 			continue
 		}
 		asked := time.Now()
-		a, err := p[rand.IntN(len(p))].Lock(t.Context(), LockRequest{Name: "job", TTL: ttl})
+		a, err := p[rand.IntN(len(p))].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: ttl})
 		if err != nil || !a.Granted {
 			continue
 		}
@@ -115,12 +115,12 @@ func (w *witness) contend(t *testing.T, p []*Service, stop <-chan struct{}) {
 		for range rand.IntN(4) {
 			time.Sleep(time.Duration(rand.IntN(80)) * time.Millisecond)
 			ttl, asked := ttls[rand.IntN(len(ttls))]*time.Millisecond, time.Now()
-			_, err := p[rand.IntN(len(p))].Renew(t.Context(), RenewRequest{Name: "job", Owner: a.Grant.Owner, TTL: ttl})
+			_, err := p[rand.IntN(len(p))].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: a.Grant.Owner, TTL: ttl})
 			w.told(a.Grant.Owner, asked.Add(ttl-drift(ttl)), err == nil)
 		}
 		w.told(a.Grant.Owner, time.Time{}, false)
 		if rand.IntN(4) > 0 {
-			_, _ = p[rand.IntN(len(p))].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: a.Grant.Owner})
+			_, _ = p[rand.IntN(len(p))].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: a.Grant.Owner})
 		}
 	}
 }
@@ -221,13 +221,13 @@ func (w *witness) waitInTurn(t *testing.T, p []*Service, stop <-chan struct{}) {
 		if rand.IntN(4) == 0 {
 			time.AfterFunc(time.Duration(rand.IntN(20))*time.Millisecond, cancel)
 		}
-		a, err := s.Lock(ctx, LockRequest{Name: "job", TTL: ttl, Wait: time.Duration(rand.IntN(2000)) * time.Millisecond})
+		a, err := s.Lock(ctx, LockRequest{Key: Key{Name: "job"}, TTL: ttl, Wait: time.Duration(rand.IntN(2000)) * time.Millisecond})
 		cancel()
 		if err != nil || !a.Granted {
 			continue
 		}
 		s.memory.mu.Lock()
-		g, ok := s.memory.grants.Peek(holder{0, "job", a.Grant.Owner})
+		g, ok := s.memory.grants.Peek(holder{Key{0, "job"}, a.Grant.Owner})
 		s.memory.mu.Unlock()
 		if !ok {
 			t.Error("a grant is not remembered")
@@ -242,7 +242,7 @@ func (w *witness) waitInTurn(t *testing.T, p []*Service, stop <-chan struct{}) {
 			s.Undo(a.Grant)
 		default:
 			w.told(a.Grant.Owner, time.Time{}, false)
-			_, _ = p[rand.IntN(len(p))].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: a.Grant.Owner})
+			_, _ = p[rand.IntN(len(p))].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: a.Grant.Owner})
 		}
 	}
 }
@@ -282,7 +282,7 @@ func TestWaitThroughFaults(t *testing.T) {
 			t.Errorf("%d are left in line", s.waiting.n)
 		}
 	}
-	a, err := p[0].Lock(t.Context(), LockRequest{Name: "job", TTL: 100 * time.Millisecond, Wait: patient})
+	a, err := p[0].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: 100 * time.Millisecond, Wait: patient})
 	if err != nil || !a.Granted {
 		t.Errorf("in the end: %+v, %v", a, err)
 	}

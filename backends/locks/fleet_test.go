@@ -93,7 +93,7 @@ func (f *fleet) client(w int) {
 
 // turn is one lock, held for a moment.
 func (f *fleet) turn(s *Service, name int, owner string) {
-	r := LockRequest{Name: strconv.Itoa(name), Owner: owner, TTL: s.opts.MaxTTL, Wait: 50 * time.Millisecond}
+	r := LockRequest{Key: Key{Name: strconv.Itoa(name)}, Owner: owner, TTL: s.opts.MaxTTL, Wait: 50 * time.Millisecond}
 	a, err := s.Lock(context.Background(), r)
 	if err != nil {
 		f.t.Errorf("LOCK, max-ttl %v, nodes %s: %v", s.opts.MaxTTL, s.list.text, err)
@@ -110,13 +110,13 @@ func (f *fleet) turn(s *Service, name int, owner string) {
 	at.owner, at.fence = owner, a.Grant.Fence
 	at.grants++
 	at.Unlock()
-	if _, err := s.Renew(context.Background(), RenewRequest{Name: r.Name, Owner: owner, TTL: r.TTL}); err != nil {
+	if _, err := s.Renew(context.Background(), RenewRequest{Key: Key{Name: r.Name}, Owner: owner, TTL: r.TTL}); err != nil {
 		f.t.Errorf("RENEW, max-ttl %v, nodes %s: %v", s.opts.MaxTTL, s.list.text, err)
 	}
 	at.Lock()
 	at.owner = ""
 	at.Unlock()
-	if _, err := s.Unlock(context.Background(), UnlockRequest{Name: r.Name, Owner: owner}); err != nil {
+	if _, err := s.Unlock(context.Background(), UnlockRequest{Key: Key{Name: r.Name}, Owner: owner}); err != nil {
 		f.t.Errorf("UNLOCK, max-ttl %v, nodes %s: %v", s.opts.MaxTTL, s.list.text, err)
 	}
 }

@@ -20,18 +20,18 @@ var errForced = errors.New("the owner takes the lock again faster than it can be
 // ErrLost, no renewal under way brings the lock back, and the next grant has a larger
 // fence. Nodes that are silent are told until no lease can run any more. Errors are a
 // *QuorumError or that of ctx; then the lock may be gone, or not yet: force it again.
-func (s *Service) Force(ctx context.Context, db int, name string) (was Holding, held bool, err error) {
-	return s.forceGrant(ctx, db, name, 0)
+func (s *Service) Force(ctx context.Context, k Key) (was Holding, held bool, err error) {
+	return s.forceGrant(ctx, k, 0)
 }
 
 // ForceGrant is Force for the grant with this fence only: what somebody saw, and meant.
 // If a later one, or an earlier one, has the name, it says so with an *OtherGrantError
 // and takes nothing away.
-func (s *Service) ForceGrant(ctx context.Context, db int, name string, fence int64) (was Holding, held bool, err error) {
+func (s *Service) ForceGrant(ctx context.Context, k Key, fence int64) (was Holding, held bool, err error) {
 	if fence <= 0 {
 		return Holding{}, false, fmt.Errorf("%d is not a fence", fence)
 	}
-	return s.forceGrant(ctx, db, name, fence)
+	return s.forceGrant(ctx, k, fence)
 }
 
 // An OtherGrantError says that the name is held under another fence than was meant.
@@ -42,19 +42,19 @@ func (e *OtherGrantError) Error() string {
 }
 
 // forceGrant is Force, of the grant with this fence if that is not 0.
-func (s *Service) forceGrant(ctx context.Context, db int, name string, fence int64) (was Holding, held bool, err error) {
+func (s *Service) forceGrant(ctx context.Context, k Key, fence int64) (was Holding, held bool, err error) {
 	if err := s.enter(ctx); err != nil {
 		return Holding{}, false, err
 	}
 	defer s.leave()
 	for range forceTries {
-		votes, err := s.readCalm(ctx, holder{db: db, name: name})
+		votes, err := s.readCalm(ctx, holder{Key: k})
 		if err != nil {
 			return Holding{}, false, err
 		}
-		now, who := s.holding(votes, db, name)
+		now, who := s.holding(votes, k)
 		if who == undecidedHolder {
-			return Holding{}, false, s.quorumError("LOCKCTL", name, votes)
+			return Holding{}, false, s.quorumError("LOCKCTL", k.Name, votes)
 		}
 		found := who != nobody
 		other := fence != 0 && now.Fence != fence
@@ -69,7 +69,7 @@ func (s *Service) forceGrant(ctx context.Context, db int, name string, fence int
 		case !held:
 			was, held = now, true
 		}
-		done, err := s.force(ctx, holder{db, name, now.Owner}, upTo(votes, fence))
+		done, err := s.force(ctx, holder{k, now.Owner}, upTo(votes, fence))
 		if err != nil {
 			return Holding{}, false, err
 		}
@@ -116,14 +116,14 @@ func (s *Service) force(ctx context.Context, h holder, votes []vote) (done bool,
 	case err != nil:
 		return false, err
 	case ballots(noted, yes) < s.quorum:
-		return false, s.quorumError("LOCKCTL", h.name, noted)
+		return false, s.quorumError("LOCKCTL", h.Name, noted)
 	}
 	s.memory.forgetGrant(h, fence)
 	s.keeper.lose(h, fence, lostForced, "it was taken away by an operator")
 	holds := everyHold(votes, h.owner)
-	j := s.releaseJob(s.key(h.db, h.name), h.owner, grant{fence: fence}, "force", "", holds[:min(len(holds), forceHolds)], nil)
+	j := s.releaseJob(s.key(h.Key), h.owner, grant{fence: fence}, "force", "", holds[:min(len(holds), forceHolds)], nil)
 	round := s.ask(askRelease, j, func(v []vote) bool { return leftNothing(v, h.owner) >= s.quorum })
-	s.waiting.stir(place{h.db, h.name})
+	s.waiting.stir(h.Key)
 	err = round.wait(ctx, patience)
 	votes = round.close(false, nil)
 	free := leftNothing(votes, h.owner)
@@ -132,7 +132,7 @@ func (s *Service) force(ctx context.Context, h holder, votes []vote) (done bool,
 	case err != nil:
 		return false, err
 	case free < s.quorum && len(votes)-ballots(votes, silent) < s.quorum:
-		return false, s.quorumError("LOCKCTL", h.name, votes)
+		return false, s.quorumError("LOCKCTL", h.Name, votes)
 	}
 	return free >= s.quorum, nil
 }

@@ -13,7 +13,7 @@ import (
 
 func force(tb testing.TB, s *Service, name string) Holding {
 	tb.Helper()
-	was, held, err := s.Force(tb.Context(), 0, name)
+	was, held, err := s.Force(tb.Context(), Key{0, name})
 	if err != nil || !held {
 		tb.Fatalf("forcing %s: %+v, %v, %v", name, was, held, err)
 	}
@@ -23,10 +23,10 @@ func force(tb testing.TB, s *Service, name string) Holding {
 // lost wants the owner's RENEW and UNLOCK of a grant refused as lost.
 func lost(tb testing.TB, s *Service, name, owner string, fence int64) {
 	tb.Helper()
-	if v, err := s.Renew(tb.Context(), RenewRequest{Name: name, Owner: owner, TTL: time.Second, Fence: fence}); !errors.Is(err, ErrLost) {
+	if v, err := s.Renew(tb.Context(), RenewRequest{Key: Key{Name: name}, Owner: owner, TTL: time.Second, Fence: fence}); !errors.Is(err, ErrLost) {
 		tb.Errorf("RENEW by %s: %v, %v, want it lost", owner, v, err)
 	}
-	if left, err := s.Unlock(tb.Context(), UnlockRequest{Name: name, Owner: owner, Fence: fence}); !errors.Is(err, ErrLost) {
+	if left, err := s.Unlock(tb.Context(), UnlockRequest{Key: Key{Name: name}, Owner: owner, Fence: fence}); !errors.Is(err, ErrLost) {
 		tb.Errorf("UNLOCK by %s: %d, %v, want it lost", owner, left, err)
 	}
 }
@@ -43,7 +43,7 @@ func TestForce(t *testing.T) {
 			if was.Owner != "alice" || was.Fence != g.Fence || was.Holds != 3 || was.Remaining < 25*time.Second {
 				t.Errorf("forced %+v", was)
 			}
-			if _, held, err := forcer.Force(t.Context(), 0, "job"); held || err != nil {
+			if _, held, err := forcer.Force(t.Context(), Key{0, "job"}); held || err != nil {
 				t.Errorf("forced again: %v, %v", held, err)
 			}
 			named := int64(0)
@@ -57,7 +57,7 @@ func TestForce(t *testing.T) {
 				t.Errorf("fence %d after %d", h.Fence, g.Fence)
 			}
 			for _, s := range p {
-				if _, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: named}); !isNotOwner(err) && !errors.Is(err, ErrLost) {
+				if _, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: named}); !isNotOwner(err) && !errors.Is(err, ErrLost) {
 					t.Errorf("UNLOCK by who was forced out: %v", err)
 				}
 			}
@@ -76,7 +76,7 @@ func TestForceIsNotTheOwnersRelease(t *testing.T) {
 	lock(t, s, "job", "alice", 30*time.Second)
 	force(t, s, "job")
 	lost(t, s, "job", "alice", 0)
-	if left, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: g.Fence}); left != 0 || err != nil {
+	if left, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: g.Fence}); left != 0 || err != nil {
 		t.Errorf("the UNLOCK of before, once more: %d, %v", left, err)
 	}
 }
@@ -89,7 +89,7 @@ func TestForceWithNodesDown(t *testing.T) {
 	eventually(t, 5*time.Second, "every node has it", func() bool { return inspect(t, p[0], "job").Holding.Votes == 5 })
 	nodes[3].Pause()
 	nodes[4].Pause()
-	was, held, err := p[1].Force(t.Context(), 0, "job")
+	was, held, err := p[1].Force(t.Context(), Key{0, "job"})
 	if err != nil || !held {
 		t.Fatalf("%+v, %v", was, err)
 	}
@@ -98,7 +98,7 @@ func TestForceWithNodesDown(t *testing.T) {
 	nodes[3].Resume()
 	nodes[4].Resume()
 	eventually(t, 20*time.Second, "the silent nodes were told", func() bool {
-		in, err := p[1].Inspect(t.Context(), 0, "job")
+		in, err := p[1].Inspect(t.Context(), Key{0, "job"})
 		for _, n := range in.Nodes {
 			if n.Owner == "alice" {
 				return false
@@ -110,7 +110,7 @@ func TestForceWithNodesDown(t *testing.T) {
 	nodes[1].Kill()
 	nodes[2].Kill()
 	q := (*QuorumError)(nil)
-	if was, held, err := p[1].Force(t.Context(), 0, "job"); held || !errors.As(err, &q) {
+	if was, held, err := p[1].Force(t.Context(), Key{0, "job"}); held || !errors.As(err, &q) {
 		t.Errorf("without a quorum: %+v, %v", was, err)
 	}
 }
@@ -120,7 +120,7 @@ func TestALateForceHarmsNobody(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
-	k := s.key(0, "job")
+	k := s.key(Key{0, "job"})
 	old := lock(t, s, "job", "alice", 30*time.Second)
 	late := func(fence int64, holds ...string) []string {
 		return s.command(scripts.Release, k, append([]string{"alice", strconv.FormatInt(fence, 10), "force", "", "", "late", strconv.Itoa(len(holds))}, holds...)...)
@@ -149,7 +149,7 @@ func TestALateForceHarmsNobody(t *testing.T) {
 
 func renewedBy(t *testing.T, s *Service, g Grant) time.Duration {
 	t.Helper()
-	v, err := s.Renew(t.Context(), RenewRequest{Name: g.Name, Owner: g.Owner, Fence: g.Fence, TTL: 30 * time.Second})
+	v, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: g.Name}, Owner: g.Owner, Fence: g.Fence, TTL: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestForceTellsTheSession(t *testing.T) {
 	for i, within := range []time.Duration{500 * time.Millisecond, 10 * time.Second} {
 		losses := make(chan Loss, 1)
 		c := p[0].NewSession(func(l Loss) { losses <- l })
-		a, err := p[0].Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: 3 * time.Second, Session: c})
+		a, err := p[0].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 3 * time.Second, Session: c})
 		if err != nil || !a.Granted {
 			t.Fatal(a, err)
 		}
@@ -216,7 +216,7 @@ func TestForceAgainstRenewals(t *testing.T) {
 						return
 					default:
 					}
-					_, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: ttl + time.Duration(i)*time.Second, Fence: g.Fence})
+					_, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: ttl + time.Duration(i)*time.Second, Fence: g.Fence})
 					if q := (*QuorumError)(nil); err != nil && !errors.Is(err, ErrLost) && !isNotOwner(err) && !errors.As(err, &q) {
 						t.Errorf("RENEW: %v", err)
 					}
@@ -246,7 +246,7 @@ func TestForceOneGrant(t *testing.T) {
 		g := lock(t, p[0], "job", owner, 30*time.Second)
 		lock(t, p[0], "job", owner, 30*time.Second)
 		for _, fence := range []int64{old.Fence, g.Fence + 1} {
-			was, held, err := p[1].ForceGrant(t.Context(), 0, "job", fence)
+			was, held, err := p[1].ForceGrant(t.Context(), Key{0, "job"}, fence)
 			if other := (*OtherGrantError)(nil); held || !errors.As(err, &other) || other.Now.Owner != owner || other.Now.Fence != g.Fence {
 				t.Errorf("under fence %d: %+v, %v, %v", fence-g.Fence, was, held, err)
 			}
@@ -254,16 +254,16 @@ func TestForceOneGrant(t *testing.T) {
 		if v := renewedBy(t, p[0], g); v <= 0 {
 			t.Error("the grant is gone")
 		}
-		was, held, err := p[1].ForceGrant(t.Context(), 0, "job", g.Fence)
+		was, held, err := p[1].ForceGrant(t.Context(), Key{0, "job"}, g.Fence)
 		if !held || err != nil || was.Owner != owner || was.Fence != g.Fence || was.Holds != 2 {
 			t.Errorf("forced %+v, %v, %v", was, held, err)
 		}
 		lost(t, p[0], "job", owner, g.Fence)
-		if was, held, err := p[1].ForceGrant(t.Context(), 0, "job", g.Fence); held || err != nil {
+		if was, held, err := p[1].ForceGrant(t.Context(), Key{0, "job"}, g.Fence); held || err != nil {
 			t.Errorf("forced again: %+v, %v, %v", was, held, err)
 		}
 	}
-	if _, _, err := p[0].ForceGrant(t.Context(), 0, "job", 0); err == nil {
+	if _, _, err := p[0].ForceGrant(t.Context(), Key{0, "job"}, 0); err == nil {
 		t.Error("fence 0 is none, and was taken for one")
 	}
 }
@@ -277,12 +277,12 @@ func TestForceOneGrantAgainstLaterOnes(t *testing.T) {
 		g := lock(t, p[0], "job", "alice", 30*time.Second)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_, _, err := p[1].ForceGrant(t.Context(), 0, "job", g.Fence)
+			_, _, err := p[1].ForceGrant(t.Context(), Key{0, "job"}, g.Fence)
 			if other := (*OtherGrantError)(nil); err != nil && !errors.As(err, &other) {
 				t.Errorf("FORCE: %v", err)
 			}
 		})
-		if _, err := p[0].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: g.Fence}); err != nil && !errors.Is(err, ErrLost) {
+		if _, err := p[0].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: g.Fence}); err != nil && !errors.Is(err, ErrLost) {
 			t.Errorf("UNLOCK: %v", err)
 		}
 		later := lock(t, p[0], "job", "alice", 30*time.Second)

@@ -10,7 +10,7 @@ import (
 // a proxy that remembers the dropped grant could succeed after a rival's. The acquisition drops
 // no grant with a larger fence, so one that comes late harms no later grant.
 func (s *Service) prepareFresh(ctx context.Context, r *LockRequest) error {
-	h := holder{r.DB, r.Name, r.Owner}
+	h := holder{r.Key, r.Owner}
 	votes, err := s.read(ctx, h, s.opts.patience(r.TTL))
 	if err != nil {
 		return err

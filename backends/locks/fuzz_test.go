@@ -133,12 +133,12 @@ func FuzzWords(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, channel string) {
 		ws := &waiting{
 			nodes: 3, quorum: 2, prefix: "lockproxy:", now: func() time.Duration { return time.Second }, poll: firstPoll, longPoll: longPoll,
-			queues: map[place]*queue{}, ears: map[string]*ear{},
+			queues: map[Key]*queue{}, ears: map[string]*ear{},
 		}
 		n := &node{index: 1}
 		l := &listener{node: n, ws: ws, kick: make(chan struct{}, 1)}
 		ws.listeners = []*listener{l}
-		w, err := ws.join(place{0, "job"}, 10, LockRequest{Name: "job"}, time.Second)
+		w, err := ws.join(Key{0, "job"}, 10, LockRequest{Key: Key{Name: "job"}}, time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func FuzzWords(f *testing.F) {
 		ws.pause(w, time.Second)
 		l.subscription(rueidis.PubSubSubscription{Kind: "subscribe", Channel: channel})
 		l.message(rueidis.PubSubMessage{Channel: channel, Message: string(text)})
-		if k, _ := ws.known(place{0, "job"}); k.doubtful && !bytes.ContainsAny(text, "0123456789") {
+		if k, _ := ws.known(Key{0, "job"}); k.doubtful && !bytes.ContainsAny(text, "0123456789") {
 			t.Fatalf("%q made it doubtful who has the name", text)
 		}
 		if left, unused := ws.leave(w); left != 0 || unused != nil {

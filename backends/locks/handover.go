@@ -36,7 +36,7 @@ func (s *Service) askInLine(ctx context.Context, w *waiter, r LockRequest) (Answ
 
 // giveUp asks all nodes to release a name's last holds, and right behind that for the name
 // on behalf of who waits for it here.
-func (s *Service) giveUp(at place, release func(how string) job, enough func([]vote) bool) *round {
+func (s *Service) giveUp(at Key, release func(how string) job, enough func([]vote) bool) *round {
 	var acquire job
 	o := s.waiting.handOver(at, func(r LockRequest) *offer {
 		a, j := s.newAcquisition(r)
@@ -61,7 +61,7 @@ func (s *Service) giveUp(at place, release func(how string) job, enough func([]v
 
 // handOver makes an offer to the asker of a name that is about to be released, if that
 // sleeps. It makes none when it is the turn of those who wait at other proxies.
-func (ws *waiting) handOver(at place, offering func(LockRequest) *offer) *offer {
+func (ws *waiting) handOver(at Key, offering func(LockRequest) *offer) *offer {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if e := ws.earOf(at); e != nil && e.yields(ws.now(), &ws.chance) {
@@ -93,7 +93,7 @@ func (e *ear) yields(now time.Duration, c *chance) bool {
 }
 
 // heardBy notes, by the votes on a release, whether anybody but this proxy was told of it.
-func (ws *waiting) heardBy(at place, votes []vote) {
+func (ws *waiting) heardBy(at Key, votes []vote) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	e := ws.earOf(at)

@@ -79,7 +79,7 @@ func TestHandOverRefused(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	lock(t, p[0], "job", "alice", time.Minute)
-	a, err := p[1].Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: time.Minute}) // a hold p[0] knows nothing of
+	a, err := p[1].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Minute}) // a hold p[0] knows nothing of
 	if err != nil || a.Grant.Holds != 2 {
 		t.Fatalf("%+v, %v", a, err)
 	}
@@ -99,7 +99,7 @@ func TestOfferIsNotTaken(t *testing.T) {
 	for range 30 {
 		holder := lock(t, s, "job", "", time.Minute).Owner
 		ctx, leave := context.WithCancel(t.Context())
-		first := wait(ctx, s, LockRequest{Name: "job", TTL: time.Minute, Wait: time.Minute})
+		first := wait(ctx, s, LockRequest{Key: Key{Name: "job"}, TTL: time.Minute, Wait: time.Minute})
 		inLine(t, s, "job", 1)
 		second := waitFor(t, s, "job", "")
 		asleep(t, s)
@@ -134,7 +134,7 @@ func TestProxiesTakeTurns(t *testing.T) {
 					default:
 					}
 					asked := time.Now()
-					a, err := p[i].Lock(t.Context(), LockRequest{Name: "job", TTL: 10 * time.Second, Wait: 10 * time.Second})
+					a, err := p[i].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: 10 * time.Second, Wait: 10 * time.Second})
 					if err != nil || !a.Granted {
 						t.Errorf("LOCK: %+v, %v", a, err)
 						return
@@ -145,7 +145,7 @@ func TestProxiesTakeTurns(t *testing.T) {
 					mu.Unlock()
 					time.Sleep(500 * time.Microsecond)
 					w.told(a.Grant.Owner, time.Time{}, false)
-					if _, err := p[i].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: a.Grant.Owner}); err != nil {
+					if _, err := p[i].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: a.Grant.Owner}); err != nil {
 						t.Error(err)
 					}
 				}

@@ -88,7 +88,7 @@ const fixedFields = 9
 
 func lock(tb testing.TB, s *Service, name, owner string, ttl time.Duration) Grant {
 	tb.Helper()
-	a, err := s.Lock(tb.Context(), LockRequest{Name: name, Owner: owner, TTL: ttl})
+	a, err := s.Lock(tb.Context(), LockRequest{Key: Key{Name: name}, Owner: owner, TTL: ttl})
 	if err != nil || !a.Granted {
 		tb.Fatalf("LOCK %s by %s: %+v, %v", name, owner, a, err)
 	}
@@ -97,7 +97,7 @@ func lock(tb testing.TB, s *Service, name, owner string, ttl time.Duration) Gran
 
 func refused(tb testing.TB, s *Service, name, owner string, ttl time.Duration) Answer {
 	tb.Helper()
-	a, err := s.Lock(tb.Context(), LockRequest{Name: name, Owner: owner, TTL: ttl})
+	a, err := s.Lock(tb.Context(), LockRequest{Key: Key{Name: name}, Owner: owner, TTL: ttl})
 	if err != nil || a.Granted {
 		tb.Fatalf("LOCK %s by %s: %+v, %v, want a refusal", name, owner, a, err)
 	}
@@ -106,7 +106,7 @@ func refused(tb testing.TB, s *Service, name, owner string, ttl time.Duration) A
 
 func unlock(tb testing.TB, s *Service, name, owner string, want int) {
 	tb.Helper()
-	left, err := s.Unlock(tb.Context(), UnlockRequest{Name: name, Owner: owner})
+	left, err := s.Unlock(tb.Context(), UnlockRequest{Key: Key{Name: name}, Owner: owner})
 	if err != nil || left != want {
 		tb.Fatalf("UNLOCK %s by %s: %d, %v, want %d", name, owner, left, err, want)
 	}

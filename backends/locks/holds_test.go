@@ -42,11 +42,11 @@ func TestHolds_OnDifferentMajorities(t *testing.T) {
 	s, nodes := start(t, 3)
 	c := conns(t, nodes)
 	majorities(t, s, c, func() Grant { return lock(t, s, "job", "alice", 30*time.Second) })
-	if v, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 40 * time.Second}); err != nil || v < 35*time.Second {
+	if v, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 40 * time.Second}); err != nil || v < 35*time.Second {
 		t.Errorf("RENEW while all nodes are well: %v, %v", v, err)
 	}
 	eventually(t, patient, "all nodes have all holds", func() bool {
-		return !slices.ContainsFunc(c, func(n *redistest.Conn) bool { return n.Do(t, "HLEN", s.key(0, "job").lock).Int() != fixedFields+3 })
+		return !slices.ContainsFunc(c, func(n *redistest.Conn) bool { return n.Do(t, "HLEN", s.key(Key{0, "job"}).lock).Int() != fixedFields+3 })
 	})
 	other := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient})
 	unlock(t, other, "job", "alice", 2)
@@ -79,7 +79,7 @@ func TestHold_EndsByItself(t *testing.T) {
 			crashed := lock(t, p[0], "job", "alice", 2*time.Second)
 			eventually(t, time.Minute, "the successor has the only hold", func() bool {
 				lock(t, p[through], "job", "alice", 30*time.Second)
-				left, err := p[through].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice"})
+				left, err := p[through].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice"})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -101,18 +101,18 @@ func TestRenew_MovesAllHolds(t *testing.T) {
 	lock(t, p[0], "job", "alice", 20*time.Second)
 	in := lock(t, p[1], "job", "alice", 10*time.Second)
 	left := func(hold string) time.Duration {
-		value := c[0].Do(t, "HGET", p[0].key(0, "job").lock, hold).Text
+		value := c[0].Do(t, "HGET", p[0].key(Key{0, "job"}).lock, hold).Text
 		end, _ := strconv.ParseInt(regexp.MustCompile(`^\d+`).FindString(value), 10, 64)
 		return time.Until(time.UnixMilli(end))
 	}
 	everywhere(t, p[0], c)
-	if _, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 40 * time.Second}); err != nil {
+	if _, err := p[0].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 40 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, patient, "the other proxy's hold is renewed", func() bool { return left(in.attempt) > 30*time.Second })
-	g, ok := p[1].memory.grow(holder{0, "job", "alice"}, in.Fence, []string{in.attempt}, p[1].now())
+	g, ok := p[1].memory.grow(holder{Key{0, "job"}, "alice"}, in.Fence, []string{in.attempt}, p[1].now())
 	if !ok {
-		g = p[1].memory.recall(holder{0, "job", "alice"})
+		g = p[1].memory.recall(holder{Key{0, "job"}, "alice"})
 	}
 	if len(g.holds) != 1 || g.holds[0].id != in.attempt {
 		t.Errorf("a session would renew %+v", g.holds)
@@ -130,14 +130,14 @@ func TestLock_ConcludedAfterRenew(t *testing.T) {
 			c := conns(t, nodes)
 			allVote(t, s)
 			g := lock(t, s, "job", "alice", 10*time.Second)
-			a, j := s.newAcquisition(LockRequest{Name: "job", Owner: "alice", TTL: 50 * time.Second})
+			a, j := s.newAcquisition(LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 50 * time.Second})
 			round := s.ask(askAcquire, j, s.decided)
 			<-round.done
 			everywhere(t, s, c)
 			if reads {
-				s.memory.doubt(holder{0, "job", "alice"})
+				s.memory.doubt(holder{Key{0, "job"}, "alice"})
 			}
-			v, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 20 * time.Second})
+			v, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 20 * time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,13 +147,13 @@ func TestLock_ConcludedAfterRenew(t *testing.T) {
 			}
 			var rests []time.Duration
 			for _, n := range c {
-				rests = append(rests, millis(n.Do(t, "PTTL", s.key(0, "job").lock).Int()))
+				rests = append(rests, millis(n.Do(t, "PTTL", s.key(Key{0, "job"}).lock).Int()))
 			}
 			slices.Sort(rests)
 			if in.Grant.Validity > rests[1]+5*time.Second {
 				t.Errorf("RENEW told %v, LOCK then %v, and a majority keeps it for %v", v, in.Grant.Validity, rests[1])
 			}
-			if until, ok := s.memory.until(holder{0, "job", "alice"}, g.Fence, []string{g.attempt, a.id}); !ok || until-s.now() > rests[1]+5*time.Second {
+			if until, ok := s.memory.until(holder{Key{0, "job"}, "alice"}, g.Fence, []string{g.attempt, a.id}); !ok || until-s.now() > rests[1]+5*time.Second {
 				t.Errorf("%v is remembered, and a majority keeps it for %v", until-s.now(), rests[1])
 			}
 		})
@@ -170,7 +170,7 @@ func TestRenew_DoesNotReviveALease(t *testing.T) {
 	allVote(t, s)
 	g := lock(t, s, "job", "alice", 50*time.Second)
 	everywhere(t, s, c)
-	k, fence := s.key(0, "job"), strconv.FormatInt(g.Fence, 10)
+	k, fence := s.key(Key{0, "job"}), strconv.FormatInt(g.Fence, 10)
 	for _, i := range []int{0, 1} {
 		c[i].Do(t, s.command(scripts.Note, k, fence)...)
 	}
@@ -184,7 +184,7 @@ func TestRenew_DoesNotReviveALease(t *testing.T) {
 		eventually(t, patient, "it lapses", func() bool { return c[i].Do(t, "EXISTS", k.lock).Int() == 0 })
 	}
 	renew := func() error {
-		_, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 50 * time.Second})
+		_, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 50 * time.Second})
 		return err
 	}
 	refusing(t, c[1], func() {
@@ -205,19 +205,19 @@ func TestRenew_DoesNotReviveALease(t *testing.T) {
 func TestUnlock_ThatEndsTheLeaseEarlier(t *testing.T) {
 	t.Parallel()
 	p, _, _ := proxies(t, 2)
-	long, err := p[0].Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: time.Minute, Req: "long"})
+	long, err := p[0].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Minute, Req: "long"})
 	if err != nil || !long.Granted {
 		t.Fatal(long, err)
 	}
 	lock(t, p[1], "job", "alice", 2*time.Second)
-	if left, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Req: "long"}); err != nil || left != 1 {
+	if left, err := p[1].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Req: "long"}); err != nil || left != 1 {
 		t.Fatalf("UNLOCK of the long hold: %d, %v", left, err)
 	}
 	eventually(t, time.Minute, "the short hold ends", func() bool {
-		a, err := p[1].Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Minute})
+		a, err := p[1].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: time.Minute})
 		return err == nil && a.Granted
 	})
-	left, err := p[0].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: long.Grant.Fence})
+	left, err := p[0].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: long.Grant.Fence})
 	if foreign := (*NotOwnerError)(nil); !errors.Is(err, ErrLost) && !errors.As(err, &foreign) {
 		t.Errorf("UNLOCK through the proxy that remembers it: %d, %v", left, err)
 	}
@@ -236,14 +236,14 @@ func TestLock_TooManyHolds(t *testing.T) {
 	}
 	for _, s := range p {
 		full := (*HoldsError)(nil)
-		if a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: time.Minute}); !errors.As(err, &full) {
+		if a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Minute}); !errors.As(err, &full) {
 			t.Errorf("one more: %+v, %v", a, err)
 		}
 	}
-	if _, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 50 * time.Second}); err != nil {
+	if _, err := p[0].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 50 * time.Second}); err != nil {
 		t.Errorf("RENEW: %v", err)
 	}
-	if left, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", All: true}); err != nil || left != 0 {
+	if left, err := p[1].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", All: true}); err != nil || left != 0 {
 		t.Errorf("UNLOCK ALL: %d, %v", left, err)
 	}
 	lock(t, p[0], "job", "bob", time.Second)
@@ -254,7 +254,7 @@ func TestLock_TooManyHolds(t *testing.T) {
 func TestLock_NoReenter(t *testing.T) {
 	t.Parallel()
 	p, _, _ := proxies(t, 2)
-	r := LockRequest{Name: "job", Owner: "alice", TTL: time.Minute, Req: "one", NoReenter: true}
+	r := LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Minute, Req: "one", NoReenter: true}
 	a, err := p[0].Lock(t.Context(), r)
 	if err != nil || !a.Granted {
 		t.Fatalf("of a free name: %+v, %v", a, err)
@@ -279,7 +279,7 @@ func TestLock_Fresh(t *testing.T) {
 	p, c, _ := proxies(t, 2)
 	fresh := func(s *Service, req string) Grant {
 		t.Helper()
-		a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: time.Minute, Req: req, Fresh: true})
+		a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Minute, Req: req, Fresh: true})
 		if err != nil || !a.Granted || a.Grant.Holds != 1 {
 			t.Fatalf("FRESH: %+v, %v", a, err)
 		}
@@ -298,9 +298,9 @@ func TestLock_Fresh(t *testing.T) {
 			t.Errorf("%s of the grant before: %v", what, err)
 		}
 	}
-	_, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: time.Minute, Fence: old.Fence})
+	_, err := p[0].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Minute, Fence: old.Fence})
 	gone("RENEW", err)
-	_, err = p[0].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: old.Fence})
+	_, err = p[0].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: old.Fence})
 	gone("UNLOCK", err)
 	eventually(t, time.Minute, "the session is told", func() bool { return len(kept.told()) == 1 })
 	if again := fresh(p[0], "r"); again.Fence <= now.Fence {
@@ -308,7 +308,7 @@ func TestLock_Fresh(t *testing.T) {
 	} else if same := fresh(p[1], "r"); same.Fence != again.Fence {
 		t.Errorf("the same request: %d, then %d", again.Fence, same.Fence)
 	}
-	left, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Req: "r"})
+	left, err := p[1].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Req: "r"})
 	if err != nil || left != 0 {
 		t.Errorf("UNLOCK: %d, %v", left, err)
 	}
@@ -321,13 +321,13 @@ func TestLock_FreshBesideAnUNLOCK(t *testing.T) {
 	t.Parallel()
 	p, _, _ := proxies(t, 2)
 	old := lock(t, p[0], "job", "alice", time.Minute)
-	a, err := p[1].Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: time.Minute, Fresh: true})
+	a, err := p[1].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Minute, Fresh: true})
 	if err != nil || !a.Granted {
 		t.Fatal(a, err)
 	}
 	unlock(t, p[1], "job", "alice", 0)
 	lock(t, p[1], "job", "bob", time.Minute)
-	if left, err := p[0].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: old.Fence}); err == nil {
+	if left, err := p[0].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: old.Fence}); err == nil {
 		t.Errorf("UNLOCK of the grant before: %d", left)
 	}
 }
@@ -340,7 +340,7 @@ func TestFresh_ThatComesLate(t *testing.T) {
 	old := lock(t, s, "job", "alice", time.Minute)
 	unlock(t, s, "job", "alice", 0)
 	g := lock(t, s, "job", "alice", time.Minute)
-	late := s.command(scripts.Acquire, s.key(0, "job"), "alice", "1000", "0", "", "fresh", "late", strconv.FormatInt(old.Fence, 10), "")
+	late := s.command(scripts.Acquire, s.key(Key{0, "job"}), "alice", "1000", "0", "", "fresh", "late", strconv.FormatInt(old.Fence, 10), "")
 	if v := n.Do(t, late...); v.Elems[0].Int() != 0 {
 		t.Errorf("late: %v", v)
 	}
@@ -354,7 +354,7 @@ func TestHold_GivenBackStaysAway(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
-	k := s.key(0, "job")
+	k := s.key(Key{0, "job"})
 	outer := lock(t, s, "job", "alice", time.Minute)
 	inner := lock(t, s, "job", "alice", time.Minute)
 	unlock(t, s, "job", "alice", 1)
@@ -381,7 +381,7 @@ func TestHold_AddedEndsNoLaterThanTheLease(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
-	k := s.key(0, "job")
+	k := s.key(Key{0, "job"})
 	g := lock(t, s, "job", "alice", 20*time.Second)
 	v := n.Do(t, s.command(scripts.Acquire, k, "alice", "10000", "0", "", "plain", "other", strconv.FormatInt(g.Fence, 10), g.attempt, "known", "50000")...)
 	if v.Elems[0].Int() != 1 || v.Elems[4].Int() != 3 {
@@ -404,16 +404,16 @@ func TestUnlock_GoesByTheHoldsOwnValidity(t *testing.T) {
 	t.Parallel()
 	p, _, _ := proxies(t, 2)
 	g := lock(t, p[0], "job", "alice", time.Minute)
-	if _, err := p[1].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: time.Minute}); err != nil {
+	if _, err := p[1].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	lock(t, p[1], "job", "alice", 2*time.Second)
 	unlock(t, p[0], "job", "alice", 1) // gives back the hold that the other proxy has renewed
 	eventually(t, time.Minute, "the short hold ends", func() bool {
-		a, err := p[0].Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Minute})
+		a, err := p[0].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: time.Minute})
 		return err == nil && a.Granted
 	})
-	left, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: g.Fence})
+	left, err := p[1].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: g.Fence})
 	if foreign := (*NotOwnerError)(nil); !errors.Is(err, ErrLost) && !errors.As(err, &foreign) {
 		t.Errorf("UNLOCK of the short hold: %d, %v", left, err)
 	}
@@ -427,17 +427,17 @@ func TestRenew_SparesALOCKUnderWay(t *testing.T) {
 	c := conns(t, nodes)
 	allVote(t, s)
 	lock(t, s, "job", "alice", 10*time.Second)
-	h := holder{0, "job", "alice"}
+	h := holder{Key{0, "job"}, "alice"}
 	spared, end := s.underway.since(h)
 	defer end()
 	in := lock(t, s, "job", "alice", 50*time.Second)
-	v, result, votes, err := s.renewForeign(t.Context(), h, RenewRequest{Name: "job", Owner: "alice", TTL: 5 * time.Second}, spared)
+	v, result, votes, err := s.renewForeign(t.Context(), h, RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 5 * time.Second}, spared)
 	if err != nil || result != carried || v > 5*time.Second {
 		t.Fatalf("RENEW: %v, %v, %v, %v", v, result, votes, err)
 	}
 	kept := 0
 	for _, n := range c {
-		if n.Do(t, "PTTL", s.key(0, "job").lock).Int() > 30_000 {
+		if n.Do(t, "PTTL", s.key(Key{0, "job"}).lock).Int() > 30_000 {
 			kept++
 		}
 	}
@@ -449,7 +449,7 @@ func TestRenew_SparesALOCKUnderWay(t *testing.T) {
 func TestUnderway(t *testing.T) {
 	t.Parallel()
 	var u underway
-	h, other := holder{0, "job", "alice"}, holder{0, "job", "bob"}
+	h, other := holder{Key{0, "job"}, "alice"}, holder{Key{0, "job"}, "bob"}
 	u.begin(h, "over")
 	u.end(h, "over")
 	u.begin(h, "before")
@@ -483,7 +483,7 @@ func TestMemory_Oldest(t *testing.T) {
 	}
 	first := version{lineage: "first"}
 	take := func(owner, id string, until time.Duration) {
-		m.granted(holder{0, "job", owner}, grant{fence: 7, version: first}, hold{id, until}, 0, 1, 0)
+		m.granted(holder{Key{0, "job"}, owner}, grant{fence: 7, version: first}, hold{id, until}, 0, 1, 0)
 	}
 	for _, step := range []struct {
 		at   time.Duration
@@ -495,7 +495,7 @@ func TestMemory_Oldest(t *testing.T) {
 		{3 * time.Second, func() { take("crashed", "b", 20*time.Second); take("bob", "c", 40*time.Second) }, 2 * time.Second},
 		{10 * time.Second, func() {}, 9 * time.Second},
 		{20 * time.Second, func() {}, 17 * time.Second}, // the crashed one's last hold has ended
-		{21 * time.Second, func() { m.claim(holder{0, "job", "bob"}, 0, true, "", now) }, 0},
+		{21 * time.Second, func() { m.claim(holder{Key{0, "job"}, "bob"}, 0, true, "", now) }, 0},
 	} {
 		now = step.at
 		step.do()
@@ -519,13 +519,13 @@ func TestRenew_OfAHoldThatAQuorumMayHave(t *testing.T) {
 		}
 	})
 	refusing(t, c[2], func() {
-		if _, err := p[1].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 40 * time.Second}); err != nil {
+		if _, err := p[1].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 40 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 	})
 	unlock(t, p[1], "job", "alice", 1)
 	time.Sleep(4 * time.Second) // the hold's own ttl has passed where the RENEW did not come
-	if a, err := p[1].Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Second}); err != nil || a.Granted {
+	if a, err := p[1].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: time.Second}); err != nil || a.Granted {
 		t.Errorf("LOCK by bob, while alice has a hold that was renewed: %+v, %v", a, err)
 	}
 	unlock(t, p[0], "job", "alice", 0)
@@ -560,11 +560,11 @@ func TestRenew_LeavesWhatHasEnded(t *testing.T) {
 				}
 				everywhere(t, p[0], c)
 				time.Sleep(1500 * time.Millisecond)
-				if _, err := p[through].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 40 * time.Second}); err != nil {
+				if _, err := p[through].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 40 * time.Second}); err != nil {
 					t.Fatal(err)
 				}
 				unlock(t, p[through], "job", "alice", tt.left)
-				a, err := p[0].Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Second})
+				a, err := p[0].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: time.Second})
 				if err != nil || a.Granted != (tt.left == 0) {
 					t.Errorf("LOCK by bob: %+v, %v", a, err)
 				}

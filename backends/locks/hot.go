@@ -20,8 +20,7 @@ const (
 // A HotName is a name that was asked for much in the last minutes, at this proxy. The
 // numbers are per minute, what is older counting less, and rather too small than too large.
 type HotName struct {
-	DB       int
-	Name     string
+	Key
 	Grants   float64
 	Refusals float64
 	Waited   time.Duration // from the calls of LOCK to their answers, all together
@@ -45,8 +44,8 @@ func (s *Service) Hot(most int) (asked, waited []HotName) {
 }
 
 // answered counts the answer to a LOCK, which took so long.
-func (h *hot) answered(at place, granted bool, waited, now time.Duration) {
-	if len(at.name) > hotBytes {
+func (h *hot) answered(at Key, granted bool, waited, now time.Duration) {
+	if len(at.Name) > hotBytes {
 		return
 	}
 	c := counted{waited: float64(waited)}
@@ -70,13 +69,13 @@ func (h *hot) answered(at place, granted bool, waited, now time.Duration) {
 // ready.
 type summary struct {
 	origin time.Duration // when a count weighs 1
-	places map[place]*weighed
+	places map[Key]*weighed
 	order  lightest
 }
 
 // weighed is what a summary knows of a name.
 type weighed struct {
-	at     place
+	at     Key
 	weight float64
 	before float64 // of weight: what it may have had before it was known
 	counted
@@ -86,7 +85,7 @@ type weighed struct {
 // counted is what happened to a name since it is known, weighted like its weight.
 type counted struct{ grants, refusals, waited float64 }
 
-func (s *summary) add(at place, by float64, c counted, now time.Duration) {
+func (s *summary) add(at Key, by float64, c counted, now time.Duration) {
 	if now-s.origin > hotFresh {
 		s.rebase(now)
 	}
@@ -103,7 +102,7 @@ func (s *summary) add(at place, by float64, c counted, now time.Duration) {
 		*w = weighed{at: at, weight: w.weight, before: w.weight}
 	}
 	if s.places == nil {
-		s.places = map[place]*weighed{}
+		s.places = map[Key]*weighed{}
 	}
 	s.places[at] = w
 	w.weight += by * f
@@ -136,13 +135,13 @@ func (s *summary) rebase(now time.Duration) {
 func (s *summary) best(most int, now time.Duration) []HotName {
 	sure := slices.Clone(s.order)
 	slices.SortFunc(sure, func(a, b *weighed) int {
-		return cmp.Or(cmp.Compare(b.weight-b.before, a.weight-a.before), cmp.Compare(a.at.db, b.at.db), cmp.Compare(a.at.name, b.at.name))
+		return cmp.Or(cmp.Compare(b.weight-b.before, a.weight-a.before), cmp.Compare(a.at.DB, b.at.DB), cmp.Compare(a.at.Name, b.at.Name))
 	})
 	perMinute := math.Ln2 * float64(time.Minute) / float64(hotHalf) / s.factor(now)
 	var out []HotName
 	for _, w := range sure[:min(most, len(sure))] {
 		h := HotName{
-			DB: w.at.db, Name: w.at.name,
+			Key:    w.at,
 			Grants: w.grants * perMinute, Refusals: w.refusals * perMinute, Waited: time.Duration(w.waited * perMinute),
 		}
 		if h.Grants+h.Refusals >= 0.01 {

@@ -16,11 +16,11 @@ func TestHotNames(t *testing.T) {
 		now += 10 * time.Millisecond
 		switch {
 		case i%10 == 0:
-			h.answered(place{0, "often"}, i%20 == 0, 0, now)
+			h.answered(Key{0, "often"}, i%20 == 0, 0, now)
 		case i%1000 == 1:
-			h.answered(place{1, "slow"}, true, 20*time.Second, now)
+			h.answered(Key{1, "slow"}, true, 20*time.Second, now)
 		default:
-			h.answered(place{0, fmt.Sprint("once:", i)}, true, time.Millisecond, now)
+			h.answered(Key{0, fmt.Sprint("once:", i)}, true, time.Millisecond, now)
 		}
 	}
 	asked, waited := h.asked.best(3, now), h.waited.best(3, now)
@@ -47,17 +47,17 @@ func TestHotNamesAreNotTooMany(t *testing.T) {
 	t.Parallel()
 	var h hot
 	rnd := rand.New(rand.NewPCG(1, 2))
-	times := map[place]int{}
+	times := map[Key]int{}
 	now := time.Duration(0)
 	for range 20_000 {
-		at := place{0, fmt.Sprint(int(math.Exp(rnd.Float64() * 9)))}
+		at := Key{0, fmt.Sprint(int(math.Exp(rnd.Float64() * 9)))}
 		times[at]++
 		h.answered(at, true, 0, now)
 	}
 	f := math.Ln2 * float64(time.Minute) / float64(hotHalf)
 	sure := 0
 	for _, n := range h.asked.best(hotNames, now) {
-		if had := float64(times[place{n.DB, n.Name}]) * f; n.Grants > had+0.001 {
+		if had := float64(times[n.Key]) * f; n.Grants > had+0.001 {
 			t.Errorf("%s is said to have had %.1f, and had %.1f", n.Name, n.Grants, had)
 		} else if n.Grants > had*0.99 {
 			sure++
@@ -66,11 +66,11 @@ func TestHotNamesAreNotTooMany(t *testing.T) {
 	if sure < 100 {
 		t.Errorf("only %d are known well", sure)
 	}
-	h.answered(place{0, "later"}, true, 0, now+2*time.Hour)
+	h.answered(Key{0, "later"}, true, 0, now+2*time.Hour)
 	if got := h.asked.best(5, now+2*time.Hour); len(got) != 1 || got[0].Name != "later" || math.Abs(got[0].Grants-f) > 0.001 {
 		t.Errorf("after two hours: %+v", got)
 	}
-	h.answered(place{0, string(make([]byte, hotBytes+1))}, true, 0, now+2*time.Hour)
+	h.answered(Key{0, string(make([]byte, hotBytes+1))}, true, 0, now+2*time.Hour)
 	if got := h.asked.best(5, now+2*time.Hour); len(got) != 1 {
 		t.Errorf("a long name is known: %d", len(got))
 	}

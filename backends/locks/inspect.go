@@ -9,8 +9,7 @@ import (
 
 // A Holding is who has a name, as one quorum says it at one moment.
 type Holding struct {
-	DB        int
-	Name      string
+	Key
 	Owner     string
 	Fence     int64
 	Holds     int           // how often the owner holds it
@@ -86,12 +85,12 @@ const calmTries = 5 // reads of a name, until nodes do not differ only because s
 // Inspect asks every node who has a name. It never guesses: if the answers do not decide it,
 // because too few nodes voted or because the silent ones could tip the count, the error is a
 // *QuorumError, and the Inspection holds the answers there are.
-func (s *Service) Inspect(ctx context.Context, db int, name string) (Inspection, error) {
+func (s *Service) Inspect(ctx context.Context, k Key) (Inspection, error) {
 	if err := s.enter(ctx); err != nil {
 		return Inspection{}, err
 	}
 	defer s.leave()
-	votes, err := s.readCalm(ctx, holder{db: db, name: name})
+	votes, err := s.readCalm(ctx, holder{Key: k})
 	if err != nil {
 		return Inspection{}, err
 	}
@@ -100,8 +99,8 @@ func (s *Service) Inspect(ctx context.Context, db int, name string) (Inspection,
 		in.Nodes = append(in.Nodes, s.view(i, &votes[i]))
 	}
 	var who ownership
-	if in.Holding, who = s.holding(votes, db, name); who == undecidedHolder || who == unsettledGrant {
-		err = s.quorumError("LOCKCTL", name, votes)
+	if in.Holding, who = s.holding(votes, k); who == undecidedHolder || who == unsettledGrant {
+		err = s.quorumError("LOCKCTL", k.Name, votes)
 	}
 	if in.Held = who == oneOwner; in.Held {
 		in.Each = eachHold(votes, func(v *vote) bool { return v.ballot == yes && v.owner == in.Holding.Owner })
@@ -166,16 +165,16 @@ func ownershipOf(votes []vote, q int) (owner string, n int, fence int64, who own
 
 // holding is who has the name, if the votes say so; where they do not decide it, it is the
 // owner whom most nodes name, if any.
-func (s *Service) holding(votes []vote, db int, name string) (Holding, ownership) {
-	h := Holding{DB: db, Name: name, Waiters: s.waiting.count(place{db, name})}
+func (s *Service) holding(votes []vote, k Key) (Holding, ownership) {
+	h := Holding{Key: k, Waiters: s.waiting.count(k)}
 	owner, n, fence, who := ownershipOf(votes, s.quorum)
 	if who == nobody || n == 0 {
 		return h, who
 	}
 	its := func(v *vote) bool { return v.ballot == yes && v.owner == owner }
 	h.Owner, h.Votes, h.Fence = owner, n, fence
-	h.Session = s.keeper.keeps(holder{db, name, owner}, h.Fence)
-	h.Waited, h.Here = s.memory.waited(holder{db, name, owner}, h.Fence)
+	h.Session = s.keeper.keeps(holder{k, owner}, h.Fence)
+	h.Waited, h.Here = s.memory.waited(holder{k, owner}, h.Fence)
 	h.Remaining = qthRest(votes, min(n, s.quorum), its)
 	h.Holds = qth(votes, min(n, s.quorum), its, func(v *vote) int { return countHolds(v.read.live()) })
 	for i := range votes {
@@ -220,11 +219,11 @@ type Waiter struct {
 
 // Waiters are the LOCKs that wait for a name at this proxy, the next one first.
 // What waits at other proxies is not known.
-func (s *Service) Waiters(db int, name string) []Waiter {
-	return s.waiting.list(place{db, name}, s.now())
+func (s *Service) Waiters(k Key) []Waiter {
+	return s.waiting.list(k, s.now())
 }
 
-func (ws *waiting) list(at place, now time.Duration) (all []Waiter) {
+func (ws *waiting) list(at Key, now time.Duration) (all []Waiter) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q := ws.queues[at]

@@ -15,7 +15,7 @@ import (
 
 func inspect(tb testing.TB, s *Service, name string) Inspection {
 	tb.Helper()
-	in, err := s.Inspect(tb.Context(), 0, name)
+	in, err := s.Inspect(tb.Context(), Key{0, name})
 	if err != nil {
 		tb.Fatalf("inspecting %s: %v", name, err)
 	}
@@ -28,7 +28,7 @@ func TestInspect(t *testing.T) {
 		if in := inspect(t, s, "job"); in.Held || len(in.Nodes) != 5 || in.Need != 3 {
 			t.Errorf("free: %+v", in)
 		}
-		a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: 10 * time.Second, Info: "nightly"})
+		a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 10 * time.Second, Info: "nightly"})
 		if err != nil || !a.Granted {
 			t.Fatal(a, err)
 		}
@@ -39,7 +39,7 @@ func TestInspect(t *testing.T) {
 			t.Errorf("times of %+v", h)
 		}
 		h.Remaining, h.Held, h.Waited = 0, 0, 0
-		want := Holding{Name: "job", Owner: "alice", Fence: a.Grant.Fence, Holds: 2, Info: "nightly", Votes: 5, Here: true}
+		want := Holding{Key: Key{Name: "job"}, Owner: "alice", Fence: a.Grant.Fence, Holds: 2, Info: "nightly", Votes: 5, Here: true}
 		if h != want {
 			t.Errorf("got %+v, want %+v", h, want)
 		}
@@ -58,7 +58,7 @@ func TestInspect(t *testing.T) {
 // onNode takes a name on one node only, as a proxy that dies meanwhile does.
 func onNode(t *testing.T, s *Service, n *redistest.Server, name, owner, fence string) {
 	t.Helper()
-	v := redistest.Open(t, n.Addr()).Do(t, s.command(scripts.Acquire, s.key(0, name), asks(owner, "20000", fence, "hold-of-"+owner)...)...)
+	v := redistest.Open(t, n.Addr()).Do(t, s.command(scripts.Acquire, s.key(Key{0, name}), asks(owner, "20000", fence, "hold-of-"+owner)...)...)
 	if v.IsError() || v.Elems[0].Int() != 1 {
 		t.Fatalf("acquire on one node: %v", v)
 	}
@@ -77,23 +77,23 @@ func TestInspectWhatNoQuorumHas(t *testing.T) {
 		if in.Held || in.Nodes[0].Owner != "alice" || in.Nodes[0].Remaining < 15*time.Second || in.Nodes[0].Holds != 1 {
 			t.Errorf("%s: %+v", name, in)
 		}
-		if was, held, err := s.Force(t.Context(), 0, name); held || err != nil {
+		if was, held, err := s.Force(t.Context(), Key{0, name}); held || err != nil {
 			t.Errorf("forced %s: %+v, %v", name, was, err)
 		}
 	}
 	nodes[1].Kill()
-	in, err := s.Inspect(t.Context(), 0, "minority")
+	in, err := s.Inspect(t.Context(), Key{0, "minority"})
 	if q := (*QuorumError)(nil); !errors.As(err, &q) || in.Held || in.Nodes[1].Err == nil || in.Nodes[1].State == NodeVoting {
 		t.Errorf("with a node down that may have it too: %+v, %v", in, err)
 	}
-	if was, held, err := s.Force(t.Context(), 0, "minority"); held || err == nil {
+	if was, held, err := s.Force(t.Context(), Key{0, "minority"}); held || err == nil {
 		t.Errorf("forced with a node down: %+v, %v", was, err)
 	}
 	if in := inspect(t, s, "free"); in.Held {
 		t.Errorf("what none of two nodes has is held: %+v", in)
 	}
 	nodes[2].Kill()
-	in, err = s.Inspect(t.Context(), 0, "minority")
+	in, err = s.Inspect(t.Context(), Key{0, "minority"})
 	if q := (*QuorumError)(nil); !errors.As(err, &q) || q.Got != 1 {
 		t.Fatalf("with two of three down: %v", err)
 	}
@@ -125,11 +125,11 @@ func TestWaiters(t *testing.T) {
 	defer cancel()
 	for i, owner := range []string{"bob", "carol"} {
 		wg.Go(func() {
-			s.Lock(ctx, LockRequest{Name: "job", Owner: owner, TTL: time.Second, Wait: time.Minute, Info: "of " + owner, Client: owner + "'s"})
+			s.Lock(ctx, LockRequest{Key: Key{Name: "job"}, Owner: owner, TTL: time.Second, Wait: time.Minute, Info: "of " + owner, Client: owner + "'s"})
 		})
-		eventually(t, 5*time.Second, owner+" waits", func() bool { return len(s.Waiters(0, "job")) == i+1 })
+		eventually(t, 5*time.Second, owner+" waits", func() bool { return len(s.Waiters(Key{0, "job"})) == i+1 })
 	}
-	got := s.Waiters(0, "job")
+	got := s.Waiters(Key{0, "job"})
 	for i, want := range []Waiter{{Owner: "bob", Info: "of bob", Client: "bob's"}, {Owner: "carol", Info: "of carol", Client: "carol's"}} {
 		g := got[i]
 		if g.Waiting <= 0 || g.Left < 50*time.Second || g.Waiting+g.Left != time.Minute {
@@ -139,7 +139,7 @@ func TestWaiters(t *testing.T) {
 			t.Errorf("got %+v, want %+v", g, want)
 		}
 	}
-	if in := inspect(t, s, "job"); in.Holding.Waiters != 2 || s.Waiters(1, "job") != nil {
+	if in := inspect(t, s, "job"); in.Holding.Waiters != 2 || s.Waiters(Key{1, "job"}) != nil {
 		t.Errorf("counted %+v", in.Holding)
 	}
 	force(t, s, "job")
@@ -175,7 +175,7 @@ func TestList(t *testing.T) {
 		lock(t, s, name, "alice", time.Minute)
 		want = append(want, name)
 	}
-	if _, err := s.Lock(t.Context(), LockRequest{DB: 1, Name: "job:elsewhere", TTL: time.Minute}); err != nil {
+	if _, err := s.Lock(t.Context(), LockRequest{Key: Key{DB: 1, Name: "job:elsewhere"}, TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	lock(t, s, "job:gone", "bob", time.Minute)

@@ -197,7 +197,7 @@ func (k *keeper) loseLocked(l *lease, why loss, reason string) {
 			continue
 		}
 		told = append(told, c)
-		loss := Loss{DB: l.db, Name: l.name, Owner: l.owner, Fence: l.fence, OnLoss: l.onLoss(c), Reason: reason}
+		loss := Loss{Key: l.Key, Owner: l.owner, Fence: l.fence, OnLoss: l.onLoss(c), Reason: reason}
 		k.urgent = append(k.urgent, func() { c.tell(loss) })
 	}
 	k.dropLeaseLocked(l)

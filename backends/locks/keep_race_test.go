@@ -25,16 +25,16 @@ func TestRenewingRacesReleasing(t *testing.T) {
 			for j := range rounds {
 				name, owner := fmt.Sprintf("race%d", i), fmt.Sprintf("owner%d", j)
 				c := newClient(s)
-				a, err := s.Lock(t.Context(), LockRequest{Name: name, Owner: owner, TTL: 20 * time.Second, Wait: patient, Session: c.Session})
+				a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: name}, Owner: owner, TTL: 20 * time.Second, Wait: patient, Session: c.Session})
 				if err != nil || !a.Granted {
 					t.Errorf("LOCK %s: %+v, %v", name, a, err)
 					return
 				}
-				s.keeper.look(holder{0, name, owner}, true) // renew it now
+				s.keeper.look(holder{Key{0, name}, owner}, true) // renew it now
 				time.Sleep(time.Duration(rand.IntN(600)) * time.Microsecond)
 				if j%2 == 0 {
 					c.End()
-				} else if left, err := s.Unlock(t.Context(), UnlockRequest{Name: name, Owner: owner}); err != nil || left != 0 {
+				} else if left, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: name}, Owner: owner}); err != nil || left != 0 {
 					t.Errorf("UNLOCK %s: %d, %v", name, left, err)
 				}
 				if l := c.told(); len(l) > 0 {
@@ -46,7 +46,7 @@ func TestRenewingRacesReleasing(t *testing.T) {
 	wg.Wait()
 	eventually(t, patient, "nothing is renewed", func() bool { return keptBy(s) == 0 && s.idle() })
 	for i := range clients {
-		k := s.key(0, fmt.Sprintf("race%d", i))
+		k := s.key(Key{0, fmt.Sprintf("race%d", i)})
 		for j := range n {
 			if o := n[j].Do(t, "HGET", k.lock, "o").Text; o != "" {
 				t.Errorf("node %d: %s is held by %s", j, k.lock, o)
@@ -87,7 +87,7 @@ func TestRenewingRacesExpiry(t *testing.T) {
 	for i := range names {
 		c := newClient(s)
 		clients = append(clients, c)
-		r := LockRequest{Name: fmt.Sprintf("short%d", i), Owner: "alice", TTL: 300 * time.Millisecond, Session: c.Session, MaxHold: 200 * time.Millisecond}
+		r := LockRequest{Key: Key{Name: fmt.Sprintf("short%d", i)}, Owner: "alice", TTL: 300 * time.Millisecond, Session: c.Session, MaxHold: 200 * time.Millisecond}
 		eventually(t, patient, "votes come within the lease", func() bool {
 			a, err := s.Lock(t.Context(), r)
 			if err == nil && a.Granted {
@@ -101,21 +101,21 @@ func TestRenewingRacesExpiry(t *testing.T) {
 	}
 	var fences []int64
 	for i := range names {
-		s.keeper.look(holder{0, grants[i].Name, "alice"}, true)
-		a, err := s.Lock(t.Context(), LockRequest{Name: grants[i].Name, Owner: "bob", TTL: 20 * time.Second, Wait: patient})
+		s.keeper.look(holder{Key{0, grants[i].Name}, "alice"}, true)
+		a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: grants[i].Name}, Owner: "bob", TTL: 20 * time.Second, Wait: patient})
 		if err != nil || !a.Granted || a.Grant.Fence <= grants[i].Fence {
 			t.Fatalf("LOCK: %+v, %v", a, err)
 		}
 		fences = append(fences, a.Grant.Fence)
 	}
 	for i := range names {
-		k := s.key(0, grants[i].Name)
+		k := s.key(Key{0, grants[i].Name})
 		for j := range n {
 			if o := n[j].Do(t, "HGET", k.lock, "o").Text; o == "alice" {
 				t.Errorf("node %d: %s is alice's", j, k.lock)
 			}
 		}
-		if left, err := s.Unlock(t.Context(), UnlockRequest{Name: grants[i].Name, Owner: "bob", Fence: fences[i]}); err != nil || left != 0 {
+		if left, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: grants[i].Name}, Owner: "bob", Fence: fences[i]}); err != nil || left != 0 {
 			t.Errorf("UNLOCK: %d, %v", left, err)
 		}
 	}

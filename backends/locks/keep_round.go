@@ -57,7 +57,7 @@ func (s *Service) missed(h holder, votes []vote, err error) outcome {
 		s.look()
 	}
 	if votes != nil {
-		err = s.quorumError("RENEW", h.name, votes)
+		err = s.quorumError("RENEW", h.Name, votes)
 	}
 	return outcome{ruling: undecided, err: err}
 }
@@ -165,12 +165,12 @@ func (s *Service) giveBack(h holder, fence int64, ids []string) {
 // they are. It returns the votes when a majority has answered.
 func (s *Service) releaseEnded(h holder, g grant, lineage string, ids []string, left []hold) []vote {
 	round := s.ask(askRelease, s.endJob(h, g, lineage, ids, left), func(v []vote) bool { return 2*(len(v)-ballots(v, silent)) > len(v) })
-	s.waiting.stir(place{h.db, h.name})
+	s.waiting.stir(h.Key)
 	_ = round.wait(context.Background(), s.opts.patience(s.opts.MaxTTL)) // so that not all of a session's locks queue up at the nodes
 	return s.closed(round, round.close(false, nil), nil)
 }
 
 // endJob releases holds that their owner did not give back.
 func (s *Service) endJob(h holder, g grant, lineage string, ids []string, left []hold) job {
-	return s.releaseJob(s.key(h.db, h.name), h.owner, g, "end", lineage, ids, left)
+	return s.releaseJob(s.key(h.Key), h.owner, g, "end", lineage, ids, left)
 }

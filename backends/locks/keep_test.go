@@ -40,7 +40,7 @@ func (c *client) told() []Loss {
 // lock takes a name for this session.
 func (c *client) lock(tb testing.TB, name, owner string, ttl, maxHold time.Duration) Grant {
 	tb.Helper()
-	a, err := c.svc.Lock(tb.Context(), LockRequest{Name: name, Owner: owner, TTL: ttl, Session: c.Session, MaxHold: maxHold})
+	a, err := c.svc.Lock(tb.Context(), LockRequest{Key: Key{Name: name}, Owner: owner, TTL: ttl, Session: c.Session, MaxHold: maxHold})
 	if err != nil || !a.Granted {
 		tb.Fatalf("LOCK %s by %s: %+v, %v", name, owner, a, err)
 	}
@@ -62,7 +62,7 @@ func (c *client) lostOnce(tb testing.TB, within time.Duration, g Grant, reason s
 func free(tb testing.TB, s *Service, name string, within time.Duration) {
 	tb.Helper()
 	eventually(tb, within, name+" is free", func() bool {
-		a, err := s.Lock(tb.Context(), LockRequest{Name: name, Owner: "next", TTL: 100 * time.Millisecond})
+		a, err := s.Lock(tb.Context(), LockRequest{Key: Key{Name: name}, Owner: "next", TTL: 100 * time.Millisecond})
 		return err == nil && a.Granted
 	})
 }
@@ -107,7 +107,7 @@ func TestTheEndOfASessionReleases(t *testing.T) {
 			refused(t, s, name, "bob", time.Second)
 			unlock(t, s, name, "alice", 0)
 		}
-		if a, err := s.Lock(t.Context(), LockRequest{Name: "job2", TTL: time.Second, Session: c.Session}); !errors.Is(err, ErrSessionEnded) {
+		if a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job2"}, TTL: time.Second, Session: c.Session}); !errors.Is(err, ErrSessionEnded) {
 			t.Errorf("LOCK by a session that has ended: %+v, %v", a, err)
 		}
 		free(t, s, "job2", patient)
@@ -126,7 +126,7 @@ func TestTheEndOfASessionIsNoUnlock(t *testing.T) {
 	g := c.lock(t, "job", "alice", 30*time.Second, 0)
 	everywhere(t, s, n)
 	c.End()
-	k := s.key(0, "job")
+	k := s.key(Key{0, "job"})
 	for i := range n {
 		eventually(t, patient, "it is released", func() bool { return n[i].Do(t, "EXISTS", k.lock).Int() == 0 })
 		if top := n[i].Do(t, "HGET", k.fences, "c").Text; top != strconv.FormatInt(g.Fence+1, 10) {
@@ -161,7 +161,7 @@ func TestMaxHold(t *testing.T) {
 	c := newClient(s)
 	locked := time.Now()
 	g := c.lock(t, "job", "alice", 10*time.Second, 12*time.Second)
-	a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Second, Wait: time.Minute})
+	a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: time.Second, Wait: time.Minute})
 	if err != nil || !a.Granted {
 		t.Fatal(a, err)
 	}
@@ -197,21 +197,21 @@ func TestTheEndOfASessionThatAnotherProxyRenewed(t *testing.T) {
 	c := newClient(p[0])
 	g := c.lock(t, "job", "alice", 30*time.Second, 0)
 	everywhere(t, p[0], n)
-	if _, err := p[1].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second}); err != nil {
+	if _, err := p[1].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	c.End()
 	free(t, p[0], "job", patient)
 	noted := 0
 	for i := range n {
-		if n[i].Do(t, "HGET", p[0].key(0, "job").fences, "m").Text == strconv.FormatInt(g.Fence, 10) {
+		if n[i].Do(t, "HGET", p[0].key(Key{0, "job"}).fences, "m").Text == strconv.FormatInt(g.Fence, 10) {
 			noted++
 		}
 	}
 	if noted < 3 {
 		t.Errorf("%d nodes have the note", noted)
 	}
-	if left, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: g.Fence}); err == nil {
+	if left, err := p[1].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: g.Fence}); err == nil {
 		t.Errorf("UNLOCK through the other proxy: %d", left)
 	}
 }
@@ -256,7 +256,7 @@ func TestRenewedThroughAnotherProxyItIsKept(t *testing.T) {
 	c := newClient(p[0])
 	c.lock(t, "job", "alice", 3*time.Second, 0)
 	for range 3 {
-		if _, err := p[1].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 3 * time.Second}); err != nil {
+		if _, err := p[1].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 3 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3300 * time.Millisecond)
@@ -280,7 +280,7 @@ func TestLossesAreTold(t *testing.T) {
 		}},
 		{"deleted by hand", "it expired or was taken away", func(t *testing.T, s *Service, n []*redistest.Conn) {
 			for i := range n {
-				n[i].Do(t, "DEL", s.key(0, "job").lock)
+				n[i].Do(t, "DEL", s.key(Key{0, "job"}).lock)
 			}
 		}},
 		{"FLUSHALL of a quorum", "could not be renewed", func(t *testing.T, s *Service, n []*redistest.Conn) {
@@ -288,13 +288,13 @@ func TestLossesAreTold(t *testing.T) {
 			n[1].Do(t, "FLUSHALL")
 		}},
 		{"forced here", "taken away by an operator", func(t *testing.T, s *Service, _ []*redistest.Conn) {
-			if _, held, err := s.Force(t.Context(), 0, "job"); err != nil || !held {
+			if _, held, err := s.Force(t.Context(), Key{0, "job"}); err != nil || !held {
 				t.Errorf("FORCE: %v, %v", held, err)
 			}
 		}},
 		{"granted anew", "it expired", func(t *testing.T, s *Service, n []*redistest.Conn) {
 			for i := range n {
-				n[i].Do(t, "DEL", s.key(0, "job").lock)
+				n[i].Do(t, "DEL", s.key(Key{0, "job"}).lock)
 			}
 			lock(t, s, "job", "alice", time.Second)
 		}},
@@ -326,7 +326,7 @@ func TestRenewingRepairs(t *testing.T) {
 	c.lock(t, "job", "alice", 3*time.Second, 0)
 	everywhere(t, s, n)
 	for i := range n {
-		n[i].Do(t, "DEL", s.key(0, "job").lock)
+		n[i].Do(t, "DEL", s.key(Key{0, "job"}).lock)
 		everywhere(t, s, n)
 	}
 	if len(c.told()) > 0 {
@@ -352,7 +352,7 @@ func TestAnUndoneGrantIsNotKept(t *testing.T) {
 func TestAnUndoneGrantIsNotPutBack(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 1)
-	s, h := p[0], holder{0, "job", "alice"}
+	s, h := p[0], holder{Key{0, "job"}, "alice"}
 	g := lock(t, s, "job", "alice", 30*time.Second)
 	late := s.renewJob(h, 30*time.Second, s.memory.recall(h), "", "1", grows, s.now())
 	s.Undo(g)
@@ -377,13 +377,13 @@ func TestRenewOfWhatAnotherProxyGrantedSince(t *testing.T) {
 		unlock(t, p[1], "job", "alice", 0)
 		second := lock(t, p[1], "job", "alice", 20*time.Second)
 		everywhere(t, p[0], c)
-		if v, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second}); err != nil || v < 25*time.Second {
+		if v, err := p[0].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second}); err != nil || v < 25*time.Second {
 			t.Errorf("RENEW: %v, %v", v, err)
 		}
-		if _, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second, Fence: first.Fence}); !errors.Is(err, ErrLost) {
+		if _, err := p[0].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second, Fence: first.Fence}); !errors.Is(err, ErrLost) {
 			t.Errorf("RENEW of the first grant: %v", err)
 		}
-		if v, err := p[1].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 40 * time.Second, Fence: second.Fence}); err != nil || v < 35*time.Second {
+		if v, err := p[1].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 40 * time.Second, Fence: second.Fence}); err != nil || v < 35*time.Second {
 			t.Errorf("RENEW of the second grant: %v, %v", v, err)
 		}
 		unlock(t, p[0], "job", "alice", 0)
@@ -399,7 +399,7 @@ func TestGrowing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, first := holder{0, "job", "alice"}, version{lineage: "first"}
+	h, first := holder{Key{0, "job"}, "alice"}, version{lineage: "first"}
 	m.granted(h, grant{fence: 7, version: first}, hold{"first", 30 * time.Second}, 0, 1, 0)
 	grown := func(until time.Duration, before func(), want time.Duration) {
 		t.Helper()
@@ -428,7 +428,7 @@ func TestGrowing(t *testing.T) {
 // TestWhatChangedMeanwhileStays when a grant that was read is remembered.
 func TestWhatChangedMeanwhileStays(t *testing.T) {
 	t.Parallel()
-	h, first := holder{0, "job", "alice"}, version{lineage: "first"}
+	h, first := holder{Key{0, "job"}, "alice"}, version{lineage: "first"}
 	tests := []struct {
 		what  string
 		after func(m *memory)
@@ -465,7 +465,7 @@ func TestWhatChangedMeanwhileStays(t *testing.T) {
 // TestUnclaimedWhatWasReadMeanwhile is there once.
 func TestUnclaimedWhatWasReadMeanwhile(t *testing.T) {
 	t.Parallel()
-	h, first := holder{0, "job", "alice"}, version{lineage: "first"}
+	h, first := holder{Key{0, "job"}, "alice"}, version{lineage: "first"}
 	m, err := newMemory(10, func() time.Duration { return 0 }, new(meter.Histogram))
 	if err != nil {
 		t.Fatal(err)
@@ -487,7 +487,7 @@ func TestUnclaimedWhatWasReadMeanwhile(t *testing.T) {
 func TestMemory_GrantedWhatWasRead(t *testing.T) {
 	t.Parallel()
 	for _, renewed := range []time.Duration{5 * time.Second, time.Minute} {
-		h, first := holder{0, "job", "alice"}, version{lineage: "first"}
+		h, first := holder{Key{0, "job"}, "alice"}, version{lineage: "first"}
 		m, err := newMemory(10, func() time.Duration { return 0 }, new(meter.Histogram))
 		if err != nil {
 			t.Fatal(err)
@@ -509,12 +509,12 @@ func TestMemory_GrantedWhatWasRead(t *testing.T) {
 func TestALateWordIsNotAboutALaterGrant(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 1)
-	h := holder{0, "job", "alice"}
+	h := holder{Key{0, "job"}, "alice"}
 	first := lock(t, s, "job", "alice", 30*time.Second)
 	before := s.memory.recall(h)
 	unlock(t, s, "job", "alice", 0)
 	c := newClient(s)
-	a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: 20 * time.Second, Session: c.Session})
+	a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 20 * time.Second, Session: c.Session})
 	if err != nil || !a.Granted {
 		t.Fatal(a, err)
 	}
@@ -525,7 +525,7 @@ func TestALateWordIsNotAboutALaterGrant(t *testing.T) {
 		"it is lost":          func() { s.memory.forgetGrant(h, first.Fence) },
 		"it was taken away":   func() { s.keeper.lose(h, first.Fence, lostForced, "test") },
 		"its late RENEW fails": func() {
-			_, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: time.Second, Fence: first.Fence})
+			_, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Second, Fence: first.Fence})
 			if !errors.Is(err, ErrLost) {
 				t.Errorf("RENEW of the first: %v", err)
 			}
@@ -555,7 +555,7 @@ func TestARenewalThatGrowsCutsNothing(t *testing.T) {
 		args := renewal(s, g, tt.ttl, version{g.attempt, int64(i + 1)}, "0")
 		args[len(args)-2] = "1"
 		v := n.Do(t, args...)
-		if left := n.Do(t, "PTTL", s.key(0, "job").lock).Int(); v.Elems[0].Int() != 1 || left < tt.least || left > tt.most {
+		if left := n.Do(t, "PTTL", s.key(Key{0, "job"}).lock).Int(); v.Elems[0].Int() != 1 || left < tt.least || left > tt.most {
 			t.Errorf("grown to %v: %v, %d ms left", tt.ttl, v, left)
 		}
 	}
@@ -578,7 +578,7 @@ func TestLossSaysWhatItsLocksAskedFor(t *testing.T) {
 	} {
 		c, other, name := newClient(s), newClient(s), "job"+strconv.Itoa(i)
 		lock := func(c *client, asked OnLoss) {
-			a, err := s.Lock(t.Context(), LockRequest{Name: name, Owner: "alice", TTL: time.Minute, Session: c.Session, OnLoss: asked})
+			a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: name}, Owner: "alice", TTL: time.Minute, Session: c.Session, OnLoss: asked})
 			if err != nil || !a.Granted {
 				t.Fatal(a, err)
 			}
@@ -587,7 +587,7 @@ func TestLossSaysWhatItsLocksAskedFor(t *testing.T) {
 			lock(c, asked)
 		}
 		lock(other, -tt.want)
-		if _, _, err := s.Force(t.Context(), 0, name); err != nil {
+		if _, _, err := s.Force(t.Context(), Key{0, name}); err != nil {
 			t.Fatal(err)
 		}
 		for c, want := range map[*client]OnLoss{c: tt.want, other: -tt.want} {
@@ -622,12 +622,12 @@ func TestSessionShortenedElsewhere(t *testing.T) {
 		g := c.lock(t, name, owner, time.Minute, 0)
 		hearsCuts(t, s)
 		const shorter = 3 * time.Second
-		if _, err := other.Renew(t.Context(), RenewRequest{Name: name, Owner: owner, TTL: shorter}); err != nil {
+		if _, err := other.Renew(t.Context(), RenewRequest{Key: Key{Name: name}, Owner: owner, TTL: shorter}); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
 		eventually(t, shorter, "the session has renewed it", func() bool {
-			h, err := other.Inspect(t.Context(), 0, name)
+			h, err := other.Inspect(t.Context(), Key{0, name})
 			return err == nil && h.Held && h.Holding.Fence == g.Fence && h.Holding.Remaining > 30*time.Second
 		})
 		t.Logf("renewed %v after RENEW", time.Since(began))
@@ -646,7 +646,7 @@ func TestSessionForcedElsewhere(t *testing.T) {
 	c := newClient(s)
 	g := c.lock(t, "job", "alice", time.Minute, 0)
 	hearsCuts(t, s)
-	if _, held, err := other.Force(t.Context(), 0, "job"); err != nil || !held {
+	if _, held, err := other.Force(t.Context(), Key{0, "job"}); err != nil || !held {
 		t.Fatal(held, err)
 	}
 	c.lostOnce(t, patient, g, "it expired or was taken away")
@@ -681,8 +681,8 @@ func TestParseCut(t *testing.T) {
 		want    holder
 		ok      bool
 	}{
-		{"5 alicelp:lock:3:job", holder{3, "job", "alice"}, true},
-		{"3 a 1lp:lock:0::x:", holder{0, ":x:", "a 1"}, true},
+		{"5 alicelp:lock:3:job", holder{Key{3, "job"}, "alice"}, true},
+		{"3 a 1lp:lock:0::x:", holder{Key{0, ":x:"}, "a 1"}, true},
 		{"4 alicelp:lock:3:job", holder{}, false},
 		{"5 alicelp:lock:3", holder{}, false},
 		{"5 alicelp:lock:x:job", holder{}, false},
@@ -714,6 +714,6 @@ func TestKeeper_WorkThatHangs(t *testing.T) {
 	s.keeper.mu.Unlock()
 	<-began
 	defer close(hangs)
-	s.keeper.lose(holder{0, "job", "alice"}, g.Fence, lostForced, "test")
+	s.keeper.lose(holder{Key{0, "job"}, "alice"}, g.Fence, lostForced, "test")
 	c.lostOnce(t, patient, g, "test")
 }

@@ -147,7 +147,7 @@ func (s *timeless) ran(node int, sc *scripts.Script) (n int) {
 
 // left is what remains of the lease of job on node i, 0 if it is free.
 func (s *timeless) left(i int) time.Duration {
-	e := s.nodes[i].HGet(s.key(0, "job").lock, "e")
+	e := s.nodes[i].HGet(s.key(Key{0, "job"}).lock, "e")
 	if e == "" {
 		return 0
 	}
@@ -294,7 +294,7 @@ func TestMaxHoldOfALeaseReadAnew(t *testing.T) {
 		g := c.lock(t, "job", "alice", 6*time.Second, 9*time.Second)
 		end := time.Now().Add(9 * time.Second)
 		for time.Until(end) > time.Second && len(c.told()) == 0 {
-			s.memory.doubt(holder{0, "job", "alice"})
+			s.memory.doubt(holder{Key{0, "job"}, "alice"})
 			time.Sleep(100 * time.Millisecond)
 		}
 		for len(c.told()) == 0 && time.Now().Before(end) {
@@ -317,7 +317,7 @@ func TestRenewingByHandSetsTheLease(t *testing.T) {
 		c := newClient(s.Service)
 		g := c.lock(t, "job", "alice", 20*time.Second, 0)
 		for _, ttl := range []time.Duration{5 * time.Second, 50 * time.Second, 10 * time.Second} {
-			if _, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: ttl, Fence: g.Fence}); err != nil {
+			if _, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: ttl, Fence: g.Fence}); err != nil {
 				t.Fatal(err)
 			}
 			for range 200 {
@@ -345,9 +345,9 @@ func TestKeeperTrustsNoEndThatMayBeShortened(t *testing.T) {
 		t.Run(tt.what, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, 3, Options{}, func(t *testing.T, s *timeless) {
-				c, h := newClient(s.Service), holder{0, "job", "alice"}
+				c, h := newClient(s.Service), holder{Key{0, "job"}, "alice"}
 				g := c.lock(t, "job", "alice", 3*time.Second, 0)
-				if _, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: time.Minute}); err != nil {
+				if _, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Minute}); err != nil {
 					t.Fatal(err)
 				}
 				s.keeper.relet(h, 0, 3*time.Second)
@@ -400,7 +400,7 @@ func TestSuspectedWhileRenewed(t *testing.T) {
 		t.Run(tt.what, func(t *testing.T) {
 			t.Parallel()
 			inBubble(t, 3, Options{}, func(t *testing.T, s *timeless) {
-				c, h := newClient(s.Service), holder{0, "job", "alice"}
+				c, h := newClient(s.Service), holder{Key{0, "job"}, "alice"}
 				c.lock(t, "job", "alice", time.Minute, 0)
 				s.keeper.mu.Lock()
 				l := s.keeper.leases[h]
@@ -469,7 +469,7 @@ func TestAfterAnUndecidedUnlock(t *testing.T) {
 		c.lock(t, "job", "alice", 30*time.Second, 0)
 		s.down(2)
 		var q *QuorumError
-		if left, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice"}); !errors.As(err, &q) {
+		if left, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice"}); !errors.As(err, &q) {
 			t.Errorf("UNLOCK: %d, %v", left, err)
 		}
 		s.down(0)

@@ -64,7 +64,7 @@ func (s *Service) List(ctx context.Context, r ListRequest) (Listing, error) {
 	l := Listing{Cursor: next.String()}
 	for i, votes := range all {
 		if ballots(votes, yes) < s.quorum {
-			return Listing{}, s.quorumError("LOCKCTL", places[i].name, votes)
+			return Listing{}, s.quorumError("LOCKCTL", places[i].Name, votes)
 		}
 		h, err := s.listed(ctx, votes, places[i])
 		if err != nil {
@@ -80,21 +80,21 @@ func (s *Service) List(ctx context.Context, r ListRequest) (Listing, error) {
 // listed is who has a name by a read, or by another one where that does not decide it. An owner
 // that may have it is listed with the votes it has, which are fewer than a quorum: a name that is
 // held must not be missing. Nobody has it if there is no Owner.
-func (s *Service) listed(ctx context.Context, votes []vote, at place) (Holding, error) {
-	h, who := s.holding(votes, at.db, at.name)
+func (s *Service) listed(ctx context.Context, votes []vote, at Key) (Holding, error) {
+	h, who := s.holding(votes, at)
 	if who == undecidedHolder || who == unsettledGrant {
-		votes, err := s.readCalm(ctx, holder{db: at.db, name: at.name})
+		votes, err := s.readCalm(ctx, holder{Key: at})
 		if err != nil {
 			return Holding{}, err
 		}
-		h, _ = s.holding(votes, at.db, at.name)
+		h, _ = s.holding(votes, at)
 	}
 	return h, nil
 }
 
 // scanSome looks at some keys of the node that the cursor is at, or of another one if
 // that does not answer.
-func (s *Service) scanSome(ctx context.Context, r ListRequest, at cursor) (places []place, next cursor, err error) {
+func (s *Service) scanSome(ctx context.Context, r ListRequest, at cursor) (places []Key, next cursor, err error) {
 	failed := make([]vote, len(s.nodes))
 	for {
 		i, ok := s.scannable(at, failed)
@@ -139,7 +139,7 @@ func (s *Service) scannable(at cursor, failed []vote) (index int, ok bool) {
 // scan looks at some keys of one node.
 func (s *Service) scan(ctx context.Context, node int, r ListRequest, from string) (vote, error) {
 	prefix := lockPrefix(s.opts.Prefix)
-	pattern := globEscape(s.key(r.DB, "").lock)
+	pattern := globEscape(s.key(Key{DB: r.DB}).lock)
 	if r.DB == AllDBs {
 		pattern = globEscape(prefix) + "*:"
 	}
@@ -191,12 +191,12 @@ func (s *Service) scanError(at cursor, failed []vote) *QuorumError {
 }
 
 // readAll reads names, some at a time, so that the nodes' queues have room for others.
-func (s *Service) readAll(ctx context.Context, places []place) (votes [][]vote, err error) {
+func (s *Service) readAll(ctx context.Context, places []Key) (votes [][]vote, err error) {
 	for some := range slices.Chunk(places, maxBatch/2) {
 		rounds := make([]*round, len(some))
 		for i, at := range some {
 			rounds[i] = s.ask(askRead, job{
-				args: s.command(scripts.Read, s.key(at.db, at.name)), parse: parseRead, expires: s.now() + listPatience,
+				args: s.command(scripts.Read, s.key(at)), parse: parseRead, expires: s.now() + listPatience,
 			}, all)
 		}
 		patience := s.opts.patience(s.opts.MaxTTL)
@@ -216,8 +216,8 @@ func (s *Service) readAll(ctx context.Context, places []place) (votes [][]vote, 
 
 // A page is what SCAN answers.
 type page struct {
-	next   string  // cursor; "0" at the end
-	places []place // of locks
+	next   string // cursor; "0" at the end
+	places []Key  // of locks
 }
 
 // parsePage reads {cursor, keys}. A key that is not of a lock is passed over.
@@ -233,7 +233,7 @@ func parsePage(m []rueidis.RedisMessage, prefix string) (vote, error) {
 	for _, k := range keys {
 		db, name, ok := strings.Cut(strings.TrimPrefix(k, prefix), ":")
 		if n, err := strconv.Atoi(db); err == nil && ok {
-			v.page.places = append(v.page.places, place{n, name})
+			v.page.places = append(v.page.places, Key{n, name})
 		}
 	}
 	return v, err

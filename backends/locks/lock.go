@@ -66,7 +66,7 @@ func (s *Service) admit(r *LockRequest) error {
 // answer counts the answer to a request.
 func (s *Service) answer(r *LockRequest, a Answer, err error) (Answer, error) {
 	now := s.now()
-	s.hot.answered(place{r.DB, r.Name}, a.Granted, now-r.asked, now)
+	s.hot.answered(r.Key, a.Granted, now-r.asked, now)
 	return s.counters.locked(a, err, now-r.asked)
 }
 
@@ -171,7 +171,7 @@ func (s *Service) acquire(ctx context.Context, r LockRequest) (Answer, error) {
 
 // newAcquisition begins a try: its clock runs. The job is the question to every node.
 func (s *Service) newAcquisition(r LockRequest) (*acquisition, job) {
-	a := &acquisition{LockRequest: r, holder: holder{r.DB, r.Name, r.Owner}, key: s.key(r.DB, r.Name), id: s.newHold(r), began: s.now()}
+	a := &acquisition{LockRequest: r, holder: holder{r.Key, r.Owner}, key: s.key(r.Key), id: s.newHold(r), began: s.now()}
 	if !r.generated { // else nobody can ask for a RENEW yet
 		s.underway.begin(a.holder, a.id)
 	}
@@ -243,7 +243,7 @@ func (s *Service) decide(ctx context.Context, a *acquisition, round *round) (Ans
 	case ended:
 		s.ended(round, s.abandon(a, round), endRepeat)
 		s.counters.repeats.Add(1)
-		return Answer{Granted: true, Grant: Grant{DB: a.DB, Name: a.Name, Owner: a.Owner, Fence: t.fence, attempt: a.id}}, nil
+		return Answer{Granted: true, Grant: Grant{Key: a.Key, Owner: a.Owner, Fence: t.fence, attempt: a.id}}, nil
 	case split:
 		s.counters.splits.Add(1)
 		s.ended(round, s.abandon(a, round), endSplit)
@@ -302,7 +302,7 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 		return Answer{}, s.lateError(a, votes)
 	}
 	return Answer{Granted: true, Grant: Grant{
-		DB: a.DB, Name: a.Name, Owner: a.Owner, Fence: t.fence, Validity: validity, Holds: holds, attempt: a.id,
+		Key: a.Key, Owner: a.Owner, Fence: t.fence, Validity: validity, Holds: holds, attempt: a.id,
 	}}, nil
 }
 
@@ -450,11 +450,11 @@ func (s *Service) releaseJob(k key, owner string, g grant, how, request string, 
 // keeps a renewal that is under way from putting the hold back.
 func (s *Service) Undo(g Grant) {
 	s.counters.undos.Add(1)
-	h := holder{g.DB, g.Name, g.Owner}
+	h := holder{g.Key, g.Owner}
 	s.drop(h, g.attempt)
 	j := s.endJob(h, grant{fence: g.Fence}, "", []string{g.attempt}, nil)
 	for _, n := range s.nodes {
 		n.push(j)
 	}
-	s.waiting.stir(place{g.DB, g.Name})
+	s.waiting.stir(g.Key)
 }

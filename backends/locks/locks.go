@@ -23,10 +23,15 @@ import (
 	"time"
 )
 
+// A Key names a lock.
+type Key struct {
+	DB   int    // the database the client selected; locks of different databases are different locks
+	Name string // 1 byte to 64 KB, any bytes
+}
+
 // A LockRequest asks for one acquisition.
 type LockRequest struct {
-	DB    int           // the database the client selected; locks of different databases are different locks
-	Name  string        // 1 byte to 64 KB, any bytes
+	Key
 	Owner string        // up to 1 KB, any bytes; empty: an owner is generated, which never re-enters
 	TTL   time.Duration // the lease, whole milliseconds, within the limits of the Service
 	Info  string        // up to 256 bytes, shown to whoever looks who holds the lock
@@ -61,8 +66,7 @@ const (
 
 // A Grant is one acquisition that a majority agreed to.
 type Grant struct {
-	DB       int
-	Name     string
+	Key
 	Owner    string
 	Fence    int64         // larger than that of every earlier holder of the name
 	Validity time.Duration // what is left of the lease when Lock returned, drift taken off
@@ -84,8 +88,7 @@ type Answer struct {
 
 // A RenewRequest moves the end of a lease this owner still has.
 type RenewRequest struct {
-	DB    int
-	Name  string
+	Key
 	Owner string
 	TTL   time.Duration // the lease ends this long from now
 	Fence int64         // if not 0, act only on the grant with this fence
@@ -93,8 +96,7 @@ type RenewRequest struct {
 
 // An UnlockRequest gives back one hold, or all of an owner's holds.
 type UnlockRequest struct {
-	DB    int
-	Name  string
+	Key
 	Owner string
 	Fence int64  // if not 0, act only on the grant with this fence
 	All   bool   // give back every hold of the owner

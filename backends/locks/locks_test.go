@@ -53,10 +53,10 @@ func TestLockAndUnlock(t *testing.T) {
 		if h := lock(t, s, "job", "bob", time.Second); h.Fence <= g.Fence {
 			t.Errorf("fence %d after %d", h.Fence, g.Fence)
 		}
-		if _, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "carol"}); !isNotOwner(err) {
+		if _, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "carol"}); !isNotOwner(err) {
 			t.Errorf("UNLOCK by a stranger: %v", err)
 		}
-		if _, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "carol", TTL: time.Second}); !isNotOwner(err) {
+		if _, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "carol", TTL: time.Second}); !isNotOwner(err) {
 			t.Errorf("RENEW by a stranger: %v", err)
 		}
 		unlock(t, s, "job", "alice", 0) // still the answer for the grant she released
@@ -68,19 +68,19 @@ func TestDatabasesAndBinaryNames(t *testing.T) {
 	s, _ := start(t, 1)
 	for _, name := range []string{"a", "a\x00b", "a:b", strings.Repeat("n", MaxName)} {
 		for db := range 2 {
-			a, err := s.Lock(t.Context(), LockRequest{DB: db, Name: name, Owner: "o\xff", TTL: time.Second})
+			a, err := s.Lock(t.Context(), LockRequest{Key: Key{DB: db, Name: name}, Owner: "o\xff", TTL: time.Second})
 			if err != nil || !a.Granted {
 				t.Errorf("%.10q in database %d: %+v, %v", name, db, a, err)
 			}
 		}
 	}
 	for _, r := range []LockRequest{
-		{Name: "", TTL: time.Second},
-		{Name: strings.Repeat("n", MaxName+1), TTL: time.Second},
-		{Name: "n", Owner: strings.Repeat("o", MaxOwner+1), TTL: time.Second},
-		{Name: "n", Info: strings.Repeat("i", MaxInfo+1), TTL: time.Second},
-		{Name: "n", TTL: 99 * time.Millisecond},
-		{Name: "n", TTL: time.Minute + 1},
+		{Key: Key{Name: ""}, TTL: time.Second},
+		{Key: Key{Name: strings.Repeat("n", MaxName+1)}, TTL: time.Second},
+		{Key: Key{Name: "n"}, Owner: strings.Repeat("o", MaxOwner+1), TTL: time.Second},
+		{Key: Key{Name: "n"}, Info: strings.Repeat("i", MaxInfo+1), TTL: time.Second},
+		{Key: Key{Name: "n"}, TTL: 99 * time.Millisecond},
+		{Key: Key{Name: "n"}, TTL: time.Minute + 1},
 	} {
 		if a, err := s.Lock(t.Context(), r); err == nil {
 			t.Errorf("%.20q for %v: %+v, want an error", r.Name, r.TTL, a)
@@ -106,7 +106,7 @@ func TestReentry(t *testing.T) {
 			t.Errorf("the lease of the outer hold, which is left, ends in %v", a.Remaining)
 		}
 		lock(t, s, "job", "alice", time.Second)
-		left, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: outer.Fence, All: true})
+		left, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: outer.Fence, All: true})
 		if err != nil || left != 0 {
 			t.Errorf("UNLOCK ALL: %d, %v", left, err)
 		}
@@ -129,7 +129,7 @@ func TestRenew(t *testing.T) {
 	both(t, func(t *testing.T, s *Service) {
 		g := lock(t, s, "job", "alice", 10*time.Second)
 		renew := func(owner string, ttl time.Duration, fence int64) (time.Duration, error) {
-			return s.Renew(t.Context(), RenewRequest{Name: "job", Owner: owner, TTL: ttl, Fence: fence})
+			return s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: owner, TTL: ttl, Fence: fence})
 		}
 		if v, err := renew("alice", 20*time.Second, 0); err != nil || v < 19*time.Second || v > 19798*time.Millisecond {
 			t.Errorf("longer: %v, %v", v, err)
@@ -144,7 +144,7 @@ func TestRenew(t *testing.T) {
 		if _, err := renew("alice", time.Second, 0); !errors.Is(err, ErrLost) {
 			t.Errorf("after the lease: %v", err)
 		}
-		if _, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice"}); !errors.Is(err, ErrLost) {
+		if _, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice"}); !errors.Is(err, ErrLost) {
 			t.Errorf("UNLOCK after the lease: %v", err)
 		}
 		if h := lock(t, s, "job", "bob", time.Second); h.Fence <= g.Fence {
@@ -156,7 +156,7 @@ func TestRenew(t *testing.T) {
 // renewal is the message of a renewal as a proxy sends it, to be delivered whenever a
 // test likes.
 func renewal(s *Service, g Grant, ttl time.Duration, v version, repair string) []string {
-	return s.command(scripts.Renew, s.key(g.DB, g.Name), g.Owner, ms(ttl), strconv.FormatInt(g.Fence, 10), g.attempt,
+	return s.command(scripts.Renew, s.key(g.Key), g.Owner, ms(ttl), strconv.FormatInt(g.Fence, 10), g.attempt,
 		v.lineage, strconv.FormatInt(v.number, 10), "", repair, "0", g.attempt)
 }
 
@@ -179,9 +179,9 @@ func TestLateRenewals(t *testing.T) {
 	n := redistest.Open(t, nodes[0].Addr())
 	g := lock(t, s, "job", "alice", 10*time.Second)
 	late := renewal(s, g, 100*time.Millisecond, version{g.attempt, 1}, "1")
-	pttl := func() int64 { return n.Do(t, "PTTL", s.key(0, "job").lock).Int() }
+	pttl := func() int64 { return n.Do(t, "PTTL", s.key(Key{0, "job"}).lock).Int() }
 	for range 2 {
-		if _, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 20 * time.Second}); err != nil {
+		if _, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 20 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -229,7 +229,7 @@ func TestUndoSparesTheOwnersNextHold(t *testing.T) {
 		refused(t, s, "job", "carol", time.Second)
 		s.Undo(g)
 		eventually(t, time.Second, "the undone lock is free", func() bool {
-			a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "carol", TTL: time.Second})
+			a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "carol", TTL: time.Second})
 			return err == nil && a.Granted
 		})
 	})
@@ -259,7 +259,7 @@ func TestThroughAnotherProxy(t *testing.T) {
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	renew := func(s *Service, ttl time.Duration) {
 		t.Helper()
-		v, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: ttl})
+		v, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: ttl})
 		if err != nil || v > ttl || v < ttl-ttl/10-5*time.Millisecond {
 			t.Errorf("RENEW %v: %v, %v", ttl, v, err)
 		}
@@ -280,11 +280,11 @@ func TestThroughAnotherProxy(t *testing.T) {
 	unlock(t, p[1], "job", "alice", 0)
 	unlock(t, p[0], "job", "alice", 0) // repeats the answer
 	next := lock(t, p[0], "job", "bob", time.Second)
-	left, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "bob", Fence: next.Fence, All: true})
+	left, err := p[1].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "bob", Fence: next.Fence, All: true})
 	if err != nil || left != 0 {
 		t.Errorf("UNLOCK ALL by another proxy: %d, %v", left, err)
 	}
-	if _, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: next.Fence}); !errors.Is(err, ErrLost) {
+	if _, err := p[1].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: next.Fence}); !errors.Is(err, ErrLost) {
 		t.Errorf("UNLOCK of a grant that was another's: %v", err)
 	}
 }
@@ -328,13 +328,13 @@ func TestALeaseThatLapsedIsNotCreatedAnew(t *testing.T) {
 	p := rivals(t, 2, nodes)
 	lapsed := func(name string) bool {
 		lock(t, p[0], name, "alice", 30*time.Second)
-		if _, err := p[1].Renew(t.Context(), RenewRequest{Name: name, Owner: "alice", TTL: time.Second}); err != nil {
+		if _, err := p[1].Renew(t.Context(), RenewRequest{Key: Key{Name: name}, Owner: "alice", TTL: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(1050 * time.Millisecond)
 		left := 0
 		for _, n := range nodes {
-			left += int(n.Do(t, "EXISTS", p[0].key(0, name).lock).Int())
+			left += int(n.Do(t, "EXISTS", p[0].key(Key{0, name}).lock).Int())
 		}
 		return left == 0
 	}
@@ -344,7 +344,7 @@ func TestALeaseThatLapsedIsNotCreatedAnew(t *testing.T) {
 			t.Fatal("a shortening never reaches every node")
 		}
 	}
-	if v, err := p[0].Renew(t.Context(), RenewRequest{Name: name, Owner: "alice", TTL: 30 * time.Second}); !errors.Is(err, ErrLost) {
+	if v, err := p[0].Renew(t.Context(), RenewRequest{Key: Key{Name: name}, Owner: "alice", TTL: 30 * time.Second}); !errors.Is(err, ErrLost) {
 		t.Errorf("RENEW: %v, %v", v, err)
 	}
 	lock(t, p[1], name, "bob", time.Second)
@@ -358,13 +358,13 @@ func TestRenewalPutsBackWhatAMinorityLost(t *testing.T) {
 	for _, n := range nodes {
 		conns = append(conns, redistest.Open(t, n.Addr()))
 	}
-	key := s.key(0, "job").lock
+	key := s.key(Key{0, "job"}).lock
 	renewed := func(lost int) {
 		t.Helper()
 		for _, c := range conns[:lost] {
 			c.Do(t, "DEL", key)
 		}
-		if _, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second}); err != nil {
+		if _, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second}); err != nil {
 			t.Errorf("%d nodes lost the record: %v", lost, err)
 		}
 	}
@@ -386,14 +386,14 @@ func TestUnlockRepeatsOnlyTheLastRelease(t *testing.T) {
 	first := lock(t, s, "job", "alice", 30*time.Second)
 	unlock(t, s, "job", "alice", 0)
 	second := lock(t, s, "job", "alice", 3*time.Second)
-	left, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: first.Fence})
+	left, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: first.Fence})
 	if err != nil || left != 0 {
 		t.Errorf("UNLOCK of the first grant again: %d, %v", left, err)
 	}
 	refused(t, s, "job", "bob", time.Second)
 	time.Sleep(3050 * time.Millisecond)
 	for _, fence := range []int64{0, second.Fence} {
-		if left, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: fence}); !errors.Is(err, ErrLost) {
+		if left, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: fence}); !errors.Is(err, ErrLost) {
 			t.Errorf("UNLOCK of a grant that lapsed: %d, %v", left, err)
 		}
 	}
@@ -403,11 +403,11 @@ func TestOldMemoryDoesNotEndALeaseThatWasRenewedElsewhere(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	lock(t, p[0], "job", "alice", 3*time.Second)
-	if _, err := p[1].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 20 * time.Second}); err != nil {
+	if _, err := p[1].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 20 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(3 * time.Second)
-	if v, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 10 * time.Second}); err != nil || v < 9*time.Second {
+	if v, err := p[0].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 10 * time.Second}); err != nil || v < 9*time.Second {
 		t.Errorf("RENEW: %v, %v", v, err)
 	}
 }
@@ -422,7 +422,7 @@ func TestConcurrentUnlocksGiveBackDifferentHolds(t *testing.T) {
 	var wg sync.WaitGroup
 	for range holds {
 		wg.Go(func() {
-			if _, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice"}); err != nil {
+			if _, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice"}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -441,7 +441,7 @@ func TestContention(t *testing.T) {
 		for range workers {
 			wg.Go(func() {
 				for got := 0; got < grants; {
-					a, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: 5 * time.Second})
+					a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: 5 * time.Second})
 					if err != nil {
 						t.Error(err)
 						return
@@ -457,7 +457,7 @@ func TestContention(t *testing.T) {
 						t.Errorf("fence %d after %d", a.Grant.Fence, f)
 					}
 					inside.Add(-1)
-					if left, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: a.Grant.Owner}); left != 0 || err != nil {
+					if left, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: a.Grant.Owner}); left != 0 || err != nil {
 						t.Errorf("UNLOCK: %d, %v", left, err)
 					}
 					got++
@@ -479,11 +479,11 @@ func TestKilledNodes(t *testing.T) {
 	nodes[0].Kill()
 	nodes[1].Kill()
 	g := lock(t, s, "job", "alice", 10*time.Second)
-	if _, err := s.Renew(t.Context(), RenewRequest{Name: "before", Owner: "alice", TTL: 10 * time.Second}); err != nil {
+	if _, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "before"}, Owner: "alice", TTL: 10 * time.Second}); err != nil {
 		t.Error(err)
 	}
 	nodes[2].Kill()
-	_, err := s.Lock(t.Context(), LockRequest{Name: "other", TTL: time.Second})
+	_, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "other"}, TTL: time.Second})
 	var q *QuorumError
 	if !errors.As(err, &q) || q.Got != 2 || q.Need != 3 || len(q.Failed) != 3 {
 		t.Fatalf("LOCK with three nodes down: %v", err)
@@ -492,14 +492,14 @@ func TestKilledNodes(t *testing.T) {
 	if !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), nodes[0].Addr()+" connection refused") {
 		t.Errorf("the error reads %q", err)
 	}
-	if _, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: time.Second, Fence: g.Fence}); !errors.As(err, &q) {
+	if _, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Second, Fence: g.Fence}); !errors.As(err, &q) {
 		t.Errorf("RENEW: %v", err)
 	}
-	if _, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice"}); !errors.As(err, &q) {
+	if _, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice"}); !errors.As(err, &q) {
 		t.Errorf("UNLOCK: %v", err)
 	}
 	unlocked := redistest.Open(t, nodes[4].Addr())
-	if v := unlocked.Do(t, "EXISTS", s.key(0, "other").lock); v.Int() != 0 {
+	if v := unlocked.Do(t, "EXISTS", s.key(Key{0, "other"}).lock); v.Int() != 0 {
 		t.Error("what had no majority was not undone")
 	}
 }
@@ -518,7 +518,7 @@ func TestNodesThatAnswerErrors(t *testing.T) {
 	noauth.Do(t, "CLIENT", "KILL", "TYPE", "normal")
 	var q *QuorumError
 	eventually(t, 2*time.Second, "three nodes refuse", func() bool {
-		a, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second})
+		a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: time.Second})
 		if a.Granted {
 			s.Undo(a.Grant)
 		}
@@ -538,7 +538,7 @@ func TestReleaseWorksWithoutMemory(t *testing.T) {
 	n := redistest.Open(t, nodes[0].Addr())
 	n.Do(t, "CONFIG", "SET", "maxmemory", "1")
 	unlock(t, s, "job", "alice", 0)
-	if v := n.Do(t, "EXISTS", s.key(0, "job").lock); v.Int() != 0 {
+	if v := n.Do(t, "EXISTS", s.key(Key{0, "job"}).lock); v.Int() != 0 {
 		t.Error("the lock is still there")
 	}
 }
@@ -552,7 +552,7 @@ func TestCancelledLockIsUndone(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if a, err := s.Lock(ctx, LockRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second}); !errors.Is(err, context.DeadlineExceeded) {
+	if a, err := s.Lock(ctx, LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("LOCK: %+v, %v", a, err)
 	}
 	time.Sleep(100 * time.Millisecond)
@@ -562,7 +562,7 @@ func TestCancelledLockIsUndone(t *testing.T) {
 	for _, n := range nodes {
 		c := redistest.Open(t, n.Addr())
 		eventually(t, 3*time.Second, "the name is free on "+n.Addr(), func() bool {
-			return c.Do(t, "EXISTS", s.key(0, "job").lock).Int() == 0
+			return c.Do(t, "EXISTS", s.key(Key{0, "job"}).lock).Int() == 0
 		})
 	}
 	lock(t, s, "job", "bob", time.Second)
@@ -579,7 +579,7 @@ func TestWhatMayHaveBeenAskedIsUndone(t *testing.T) {
 		n.Pause()
 	}
 	var q *QuorumError
-	if a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second}); !errors.As(err, &q) {
+	if a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second}); !errors.As(err, &q) {
 		t.Errorf("LOCK: %+v, %v", a, err)
 	}
 	time.Sleep(callTimeout + 200*time.Millisecond)
@@ -589,10 +589,10 @@ func TestWhatMayHaveBeenAskedIsUndone(t *testing.T) {
 	for _, n := range nodes {
 		c := redistest.Open(t, n.Addr())
 		eventually(t, patient, "it ran the acquisition: "+n.Addr(), func() bool {
-			return c.Do(t, "HEXISTS", s.key(0, "job").fences, "c").Int() == 1
+			return c.Do(t, "HEXISTS", s.key(Key{0, "job"}).fences, "c").Int() == 1
 		})
 		eventually(t, patient, "the name is free on "+n.Addr(), func() bool {
-			return c.Do(t, "EXISTS", s.key(0, "job").lock).Int() == 0
+			return c.Do(t, "EXISTS", s.key(Key{0, "job"}).lock).Int() == 0
 		})
 	}
 }
@@ -618,7 +618,7 @@ func TestValidityIsCountedFromTheFirstByte(t *testing.T) {
 		t.Errorf("granted for %v, want at most %v", g.Validity, most)
 	}
 	stall()
-	v, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 4 * time.Second})
+	v, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 4 * time.Second})
 	if most := 4*time.Second - held; err != nil || v > most {
 		t.Errorf("renewed for %v, %v, want at most %v", v, err, most)
 	}
@@ -680,7 +680,7 @@ func burst(t *testing.T, s *Service, ttl time.Duration, try int) bool {
 	var short atomic.Int64
 	for i := range 666 {
 		wg.Go(func() {
-			a, err := s.Lock(t.Context(), LockRequest{Name: fmt.Sprint("page", ms(ttl), "-", try, "-", i), TTL: ttl})
+			a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: fmt.Sprint("page", ms(ttl), "-", try, "-", i)}, TTL: ttl})
 			if q := (*QuorumError)(nil); errors.As(err, &q) {
 				short.Add(1)
 			} else if err != nil || !a.Granted {

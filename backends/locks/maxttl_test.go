@@ -26,7 +26,7 @@ func TestMaxTTL_NodesForgetBesideASmallerOne(t *testing.T) {
 	renew := func() (end time.Time) {
 		t.Helper()
 		asked := time.Now()
-		v, err := p1.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: long, Fence: g.Fence})
+		v, err := p1.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: long, Fence: g.Fence})
 		if err != nil {
 			t.Fatalf("RENEW: %v", err)
 		}
@@ -42,14 +42,14 @@ func TestMaxTTL_NodesForgetBesideASmallerOne(t *testing.T) {
 	end := renew()
 	n[1].Do(t, "FLUSHALL")
 	for time.Now().Before(end) {
-		a, err := p2.Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Second})
+		a, err := p2.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: time.Second})
 		if err == nil && a.Granted {
 			t.Fatalf("bob was granted fence %d while alice (fence %d) has it for %v more; seen %s", a.Grant.Fence, g.Fence, time.Until(end), states(p2))
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	eventually(t, 30*time.Second, "bob gets it after that", func() bool {
-		a, err := p2.Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Second})
+		a, err := p2.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: time.Second})
 		return err == nil && a.Granted && a.Grant.Fence > g.Fence
 	})
 }
@@ -107,7 +107,7 @@ func TestMaxTTL_OfANode(t *testing.T) {
 				t.Fatal(err)
 			}
 			lock(t, s, "warm", "x", time.Second)
-			k, longest := s.key(0, "job"), 0
+			k, longest := s.key(Key{0, "job"}), 0
 			for sec, ago := range tt.last {
 				longest = max(longest, sec)
 				n.Do(t, "HSET", k.node, "m"+strconv.Itoa(1000*sec)+" "+s.list.word, inMillis(-ago), "ttl", strconv.Itoa(1000*longest))
@@ -139,7 +139,7 @@ func TestRestore_SitsOutTheLongestLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	lock(t, s, "warm", "x", time.Second)
-	k := s.key(0, "job")
+	k := s.key(Key{0, "job"})
 	ask := func(sc *scripts.Script, args ...string) []redistest.Value {
 		t.Helper()
 		return n.Do(t, s.command(sc, k, args...)...).Elems

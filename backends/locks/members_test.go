@@ -15,7 +15,7 @@ import (
 // refusesList asks for a lock and wants NOQUORUM with both lists.
 func refusesList(t *testing.T, s *Service, theirs, ours []string) {
 	t.Helper()
-	a, err := s.Lock(t.Context(), LockRequest{Name: "probe", Owner: "stranger", TTL: time.Second})
+	a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "probe"}, Owner: "stranger", TTL: time.Second})
 	var q *QuorumError
 	if !errors.As(err, &q) {
 		t.Fatalf("LOCK: %+v, %v, want no quorum", a, err)
@@ -95,7 +95,7 @@ func TestNodeSet_TwoOfThree(t *testing.T) {
 		var p [4]*Service
 		for _, n := range []int{first, 5 - first} {
 			p[n] = serve(t, Options{Nodes: nodesAt(t, at[:n]...), NodeTimeout: patient})
-			_, _ = p[n].Lock(t.Context(), LockRequest{Name: "warm", TTL: time.Second})
+			_, _ = p[n].Lock(t.Context(), LockRequest{Key: Key{Name: "warm"}, TTL: time.Second})
 		}
 		asked := time.Now()
 		g := lock(t, p[first], "job", "alice", 8*time.Second)
@@ -104,7 +104,7 @@ func TestNodeSet_TwoOfThree(t *testing.T) {
 			t.Fatal(err)
 		}
 		for time.Since(asked) < 5*time.Second {
-			a, err := p[5-first].Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Second})
+			a, err := p[5-first].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: time.Second})
 			if err == nil && a.Granted {
 				t.Fatalf("bob was granted while alice has it for %v more", g.Validity-time.Since(asked))
 			}
@@ -132,8 +132,8 @@ func TestNodeSet_StricterGrace(t *testing.T) {
 			time.Sleep(150 * time.Millisecond)
 		}
 		n := redistest.Open(t, nodes[0].Addr())
-		n.Do(t, "HSET", last.key(0, "job").node, "id", "another") // as after a restart
-		v := n.Do(t, last.command(scripts.State, last.key(0, "job"))...).Elems[0].Int()
+		n.Do(t, "HSET", last.key(Key{0, "job"}).node, "id", "another") // as after a restart
+		v := n.Do(t, last.command(scripts.State, last.key(Key{0, "job"}))...).Elems[0].Int()
 		if sits := v == int64(quarantined); sits != (len(order) == 2) {
 			t.Errorf("%v: %d", order, v)
 		}
@@ -158,7 +158,7 @@ func TestNodeSet_OlderRecords(t *testing.T) {
 	}
 	began := time.Now()
 	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, MaxTTL: time.Second})
-	a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: time.Second})
+	a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Second})
 	if err == nil {
 		t.Errorf("LOCK: %+v", a)
 	}

@@ -12,8 +12,8 @@ import (
 
 // A holder is one owner of one name.
 type holder struct {
-	db          int
-	name, owner string
+	Key
+	owner string
 }
 
 // A hold is one LOCK of an owner that was granted.

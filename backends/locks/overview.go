@@ -9,8 +9,7 @@ import (
 
 // A Queue is who waits for one name at this proxy.
 type Queue struct {
-	DB      int
-	Name    string
+	Key
 	Waiters int
 	Longest time.Duration // how long the first in line has waited
 	Next    string        // the owner it waits as
@@ -33,14 +32,14 @@ func (ws *waiting) longest(most int, now time.Duration) (out []Queue, total int)
 	ws.mu.Unlock()
 	// Sorted without the mutex, which every LOCK that waits needs; at is never changed.
 	slices.SortFunc(all, func(a, b *queue) int {
-		return cmp.Or(cmp.Compare(lengths[b], lengths[a]), cmp.Compare(a.at.db, b.at.db), cmp.Compare(a.at.name, b.at.name))
+		return cmp.Or(cmp.Compare(lengths[b], lengths[a]), cmp.Compare(a.at.DB, b.at.DB), cmp.Compare(a.at.Name, b.at.Name))
 	})
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, q := range all[:min(most, len(all))] {
 		if w := q.first(); w != nil {
 			out = append(out, Queue{
-				DB: q.at.db, Name: q.at.name, Waiters: q.line.Len(), Longest: now - w.since, Next: w.request.Owner, Holder: q.known.holder,
+				Key: q.at, Waiters: q.line.Len(), Longest: now - w.since, Next: w.request.Owner, Holder: q.known.holder,
 			})
 		}
 	}
@@ -54,26 +53,20 @@ type NamesRequest struct {
 	Looks int    // how many times a node is asked for at most 1000 keys, all nodes together; 0: 100
 }
 
-// A Name is one that some node has a record of: it is held, or was a moment ago, or
-// somebody tries to get it.
-type Name struct {
-	DB   int
-	Name string
-}
-
 // Names goes through the names as List does, without asking who has them: that costs a
-// quorum read of each, see Holdings. complete is false if there was not enough of Looks to
-// see all. The names come in no order, and each once. Errors are those of List.
-func (s *Service) Names(ctx context.Context, r NamesRequest) (names []Name, complete bool, err error) {
-	seen := map[place]struct{}{}
+// quorum read of each, see Holdings. A name is one that some node has a record of: it is held, or
+// was a moment ago, or somebody tries to get it. complete is false if there was not enough of Looks
+// to see all. The names come in no order, and each once. Errors are those of List.
+func (s *Service) Names(ctx context.Context, r NamesRequest) (names []Key, complete bool, err error) {
+	seen := map[Key]struct{}{}
 	at, err := parseCursor("", len(s.nodes))
 	for looks := cmp.Or(r.Looks, 100); looks > 0 && err == nil; looks-- {
-		var places []place
+		var places []Key
 		places, at, err = s.namesFrom(ctx, ListRequest{DB: r.DB, Match: r.Match, Count: listMost}, at)
 		for _, p := range places {
 			if _, ok := seen[p]; !ok {
 				seen[p] = struct{}{}
-				names = append(names, Name{p.db, p.name})
+				names = append(names, p)
 			}
 		}
 		if at.String() == "0" {
@@ -84,7 +77,7 @@ func (s *Service) Names(ctx context.Context, r NamesRequest) (names []Name, comp
 }
 
 // namesFrom has a turn of its own, so that locks need not wait for all of Names.
-func (s *Service) namesFrom(ctx context.Context, r ListRequest, at cursor) ([]place, cursor, error) {
+func (s *Service) namesFrom(ctx context.Context, r ListRequest, at cursor) ([]Key, cursor, error) {
 	if err := s.enterToList(ctx); err != nil {
 		return nil, at, err
 	}
@@ -94,7 +87,7 @@ func (s *Service) namesFrom(ctx context.Context, r ListRequest, at cursor) ([]pl
 
 // Holdings asks a quorum who has each of these names. Those that nobody has are left out.
 // The error is a *QuorumError or that of ctx.
-func (s *Service) Holdings(ctx context.Context, names []Name) (held []Holding, err error) {
+func (s *Service) Holdings(ctx context.Context, names []Key) (held []Holding, err error) {
 	for some := range slices.Chunk(names, maxBatch/2) {
 		if held, err = s.addHoldings(ctx, some, held); err != nil {
 			return nil, err
@@ -103,16 +96,12 @@ func (s *Service) Holdings(ctx context.Context, names []Name) (held []Holding, e
 	return held, nil
 }
 
-func (s *Service) addHoldings(ctx context.Context, names []Name, held []Holding) ([]Holding, error) {
+func (s *Service) addHoldings(ctx context.Context, names []Key, held []Holding) ([]Holding, error) {
 	if err := s.enterToList(ctx); err != nil {
 		return nil, err
 	}
 	defer s.leave()
-	places := make([]place, len(names))
-	for i, n := range names {
-		places[i] = place{n.DB, n.Name}
-	}
-	all, err := s.readAll(ctx, places)
+	all, err := s.readAll(ctx, names)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +109,7 @@ func (s *Service) addHoldings(ctx context.Context, names []Name, held []Holding)
 		if ballots(votes, yes) < s.quorum {
 			return nil, s.quorumError("LOCKCTL", names[i].Name, votes)
 		}
-		h, err := s.listed(ctx, votes, places[i])
+		h, err := s.listed(ctx, votes, names[i])
 		if err != nil {
 			return nil, err
 		}

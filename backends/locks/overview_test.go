@@ -22,7 +22,7 @@ func TestNamesAndHoldings(t *testing.T) {
 		want = append(want, fmt.Sprintf("0 job:%03d %v", i, i%2 == 0))
 	}
 	for _, name := range []string{"a:b", "\xff*[", ":"} {
-		if a, err := p[1].Lock(t.Context(), LockRequest{DB: 12, Name: name, Owner: "bob", TTL: time.Minute}); err != nil || !a.Granted {
+		if a, err := p[1].Lock(t.Context(), LockRequest{Key: Key{DB: 12, Name: name}, Owner: "bob", TTL: time.Minute}); err != nil || !a.Granted {
 			t.Fatal(a, err)
 		}
 		want = append(want, fmt.Sprintf("12 %s false", name))
@@ -74,9 +74,9 @@ func TestQueuesAndWaited(t *testing.T) {
 	defer cancel()
 	wait := func(name, owner string, n int) {
 		wg.Go(func() {
-			s.Lock(ctx, LockRequest{Name: name, Owner: owner, TTL: time.Minute, Wait: time.Minute})
+			s.Lock(ctx, LockRequest{Key: Key{Name: name}, Owner: owner, TTL: time.Minute, Wait: time.Minute})
 		})
-		eventually(t, 5*time.Second, owner+" waits", func() bool { return len(s.Waiters(0, name)) == n })
+		eventually(t, 5*time.Second, owner+" waits", func() bool { return len(s.Waiters(Key{0, name})) == n })
 	}
 	wait("other", "zoe", 1)
 	wait("job", "bob", 1)
@@ -95,7 +95,7 @@ func TestQueuesAndWaited(t *testing.T) {
 	}
 	lock(t, s, "job", "bob", time.Minute)
 	renew := func() {
-		if _, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "bob", TTL: time.Minute}); err != nil {
+		if _, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: time.Minute}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -103,7 +103,7 @@ func TestQueuesAndWaited(t *testing.T) {
 	if h := inspect(t, s, "job").Holding; !h.Here || h.Waited < 20*time.Millisecond {
 		t.Errorf("after re-entry and renewal: %+v", h)
 	}
-	s.memory.doubt(holder{0, "job", "bob"})
+	s.memory.doubt(holder{Key{0, "job"}, "bob"})
 	renew() // which reads the grant first
 	if h := inspect(t, s, "job").Holding; !h.Here || h.Waited < 20*time.Millisecond {
 		t.Errorf("after it was read from a quorum: %+v", h)

@@ -104,7 +104,7 @@ func TestParkedIsServed(t *testing.T) {
 	grant := lock(t, s, "job", "holder", 30*time.Second)
 	first := waitFor(t, s, "job", "")
 	second := waitFor(t, s, "job", "again")
-	hasty := wait(t.Context(), s, LockRequest{Name: "job", TTL: 10 * time.Second, Wait: 50 * time.Millisecond})
+	hasty := wait(t.Context(), s, LockRequest{Key: Key{Name: "job"}, TTL: 10 * time.Second, Wait: 50 * time.Millisecond})
 	if r := <-hasty; r.err != nil || r.Granted || r.Holder != "holder" || r.Waiters != 2 {
 		t.Errorf("whose time is over: %+v, %v", r.Answer, r.err)
 	}

@@ -16,12 +16,6 @@ const (
 	longRetry   = 500 * time.Millisecond // until
 )
 
-// A place is a name as clients know it.
-type place struct {
-	db   int
-	name string
-}
-
 // waiting is who waits at this proxy. A name that nobody waits for has no entry. All
 // methods are safe for concurrent use.
 type waiting struct {
@@ -35,7 +29,7 @@ type waiting struct {
 	poll, longPoll time.Duration // the first pause of an asker that hears nothing, and the longest
 
 	mu        sync.Mutex
-	queues    map[place]*queue
+	queues    map[Key]*queue
 	n         int             // of all queues
 	ears      map[string]*ear // by channel
 	closed    bool
@@ -47,7 +41,7 @@ type waiting struct {
 // the asker, who alone asks the nodes; the others sleep until they are. It is guarded
 // by waiting.mu.
 type queue struct {
-	at      place
+	at      Key
 	channel string
 	line    list.List // of *waiter
 	known   known     // by who asked last
@@ -120,7 +114,7 @@ func (k known) answer(now time.Duration) (Answer, error) {
 }
 
 // count is how many wait for a name.
-func (ws *waiting) count(at place) int {
+func (ws *waiting) count(at Key) int {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if q := ws.queues[at]; q != nil {
@@ -138,7 +132,7 @@ func (ws *waiting) total() int {
 
 // known is what is known of a name that is waited for. It is sure if a change would have
 // been heard of.
-func (ws *waiting) known(at place) (k known, sure bool) {
+func (ws *waiting) known(at Key) (k known, sure bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	q := ws.queues[at]
@@ -150,7 +144,7 @@ func (ws *waiting) known(at place) (k known, sure bool) {
 }
 
 // join puts a waiter at the end of the line, if fewer than limit wait. It must leave.
-func (ws *waiting) join(at place, limit int, r LockRequest, now time.Duration) (*waiter, error) {
+func (ws *waiting) join(at Key, limit int, r LockRequest, now time.Duration) (*waiter, error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.n >= limit {
@@ -211,7 +205,7 @@ func (q *queue) first() *waiter {
 }
 
 // stir has the asker ask now, or again if it is asking.
-func (ws *waiting) stir(at place) {
+func (ws *waiting) stir(at Key) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if q := ws.queues[at]; q != nil {
@@ -221,7 +215,7 @@ func (ws *waiting) stir(at place) {
 }
 
 // tell has the asker of a name look at its queue.
-func (ws *waiting) tell(at place) {
+func (ws *waiting) tell(at Key) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if q := ws.queues[at]; q != nil {

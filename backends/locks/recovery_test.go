@@ -37,7 +37,7 @@ func TestTwoProxiesEnlistNewNodesTogether(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, s := range p {
 		wg.Go(func() { // and waits, if it looks while another one is half done
-			a, err := s.Lock(t.Context(), LockRequest{Name: string(rune('a' + i)), Owner: "alice", TTL: time.Second, Wait: 6 * patient})
+			a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: string(rune('a' + i))}, Owner: "alice", TTL: time.Second, Wait: 6 * patient})
 			if err != nil || !a.Granted {
 				t.Errorf("LOCK: %+v, %v", a, err)
 			}
@@ -66,7 +66,7 @@ func TestANodeThatForgetsSitsOutMaxTTL(t *testing.T) {
 	redistest.Open(t, nodes[0].Addr()).Do(t, "FLUSHALL")
 	nodes[1].Kill()
 	// One node knows of the lock, one has forgotten it: together they must not grant.
-	a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: 500 * time.Millisecond})
+	a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: 500 * time.Millisecond})
 	if err == nil || a.Granted {
 		t.Fatalf("LOCK with half the memory: %+v, %v", a, err)
 	}
@@ -127,7 +127,7 @@ func TestAllNodesForgetAtOnce(t *testing.T) {
 	for _, n := range nodes {
 		redistest.Open(t, n.Addr()).Do(t, "FLUSHALL")
 	}
-	if a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: 500 * time.Millisecond}); err == nil {
+	if a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: 500 * time.Millisecond}); err == nil {
 		t.Fatalf("LOCK: %+v", a)
 	}
 	eventually(t, 25*time.Second, "all vote again, from the clock", func() bool { return allVoting(s) })
@@ -141,7 +141,7 @@ func TestInit(t *testing.T) {
 	nodes := redistest.StartNodes(t, 3)
 	o := Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, Bootstrap: BootstrapStrict}
 	s := serve(t, o)
-	if _, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second}); err == nil {
+	if _, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: time.Second}); err == nil {
 		t.Fatal("strict nodes voted without init")
 	}
 	nodes[2].Kill()
@@ -175,7 +175,7 @@ func TestASingleNodeThatRestarts(t *testing.T) {
 			eventually(t, 5*time.Second, "it answers", func() bool {
 				return s.Nodes()[0].Up && s.Nodes()[0].RunID != ""
 			})
-			a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Second})
+			a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: time.Second})
 			if grace == GraceSafe {
 				if err == nil || !strings.Contains(err.Error(), "quarantine for") {
 					t.Errorf("LOCK: %+v, %v", a, err)
@@ -183,7 +183,7 @@ func TestASingleNodeThatRestarts(t *testing.T) {
 				return
 			}
 			eventually(t, 3*time.Second, "it grants again", func() bool {
-				a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Second})
+				a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: time.Second})
 				return err == nil && a.Granted && a.Grant.Fence > g.Fence
 			})
 		})
@@ -210,7 +210,7 @@ func TestAClusterIsNoLockNode(t *testing.T) {
 	if err := s.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "Cluster") {
 		t.Errorf("Check: %v", err)
 	}
-	if a, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second}); err == nil {
+	if a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: time.Second}); err == nil {
 		t.Errorf("LOCK: %+v", a)
 	}
 }
@@ -222,14 +222,14 @@ func TestNodesThatComeLater(t *testing.T) {
 	if err := s.Check(t.Context()); err != nil {
 		t.Errorf("Check: %v", err)
 	}
-	if _, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second}); err == nil || !strings.Contains(err.Error(), "connection refused") {
+	if _, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: time.Second}); err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("LOCK: %v", err)
 	}
 	if err := n.Restart(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 3*time.Second, "it grants", func() bool {
-		a, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second})
+		a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: time.Second})
 		return err == nil && a.Granted
 	})
 }

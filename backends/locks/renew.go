@@ -27,7 +27,7 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (validity time.Dura
 		return 0, err
 	}
 	defer s.leave()
-	h := holder{r.DB, r.Name, r.Owner}
+	h := holder{r.Key, r.Owner}
 	s.keeper.relet(h, r.Fence, r.TTL)
 	validity, err = s.renew(ctx, h, r)
 	notOwner := (*NotOwnerError)(nil)
@@ -82,7 +82,7 @@ func (s *Service) unrenewed(h holder, fence int64, result ruling, votes []vote, 
 	if wanting(votes) {
 		s.look()
 	}
-	return s.quorumError("RENEW", h.name, votes)
+	return s.quorumError("RENEW", h.Name, votes)
 }
 
 // An effect is what a renewal may do to the end of a lease.
@@ -162,7 +162,7 @@ func noted(votes []vote) bool {
 // the renewal be sent.
 func (s *Service) announce(ctx context.Context, h holder, fence int64, patience patience) ([]vote, error) {
 	round := s.ask(askNote, job{
-		args: s.command(scripts.Note, s.key(h.db, h.name), strconv.FormatInt(fence, 10)), parse: parseDone,
+		args: s.command(scripts.Note, s.key(h.Key), strconv.FormatInt(fence, 10)), parse: parseDone,
 		expires: s.now() + patience.quorum,
 	}, func(v []vote) bool { return ballots(v, yes) >= s.quorum })
 	err := round.wait(ctx, patience)
@@ -179,7 +179,7 @@ func (s *Service) renewJob(h holder, ttl time.Duration, g grant, base, repair st
 	args := append([]string{h.owner, ms(ttl), strconv.FormatInt(g.fence, 10), g.id, g.version.lineage,
 		strconv.FormatInt(g.version.number, 10), base, repair, grow}, holdIDs(g.holds)...)
 	return &job{
-		args: s.command(scripts.Renew, s.key(h.db, h.name), args...), parse: parseRenew,
+		args: s.command(scripts.Renew, s.key(h.Key), args...), parse: parseRenew,
 		expires: began + 2*s.opts.patience(ttl).quorum, durable: true,
 	}
 }
@@ -327,7 +327,7 @@ func (s *Service) read(ctx context.Context, h holder, patience patience) ([]vote
 // readFor also asks what was done before for the unlock with this tag, if there is one.
 func (s *Service) readFor(ctx context.Context, h holder, patience patience, tag string) ([]vote, error) {
 	round := s.ask(askRead, job{
-		args: s.command(scripts.Read, s.key(h.db, h.name), tag), parse: parseRead,
+		args: s.command(scripts.Read, s.key(h.Key), tag), parse: parseRead,
 		expires: s.now() + patience.quorum,
 	}, all)
 	err := round.wait(ctx, patience)

@@ -17,7 +17,7 @@ const tagLength = 16 // of a hold's id: the tag, a dot, and the attempt
 // requestTag is what the nodes know of a request id: the same for the same name, owner and
 // id only.
 func requestTag(h holder, req string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %s%s%s", h.db, len(h.name), len(h.owner), h.name, h.owner, req))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %s%s%s", h.DB, len(h.Name), len(h.owner), h.Name, h.owner, req))
 	return base32.StdEncoding.EncodeToString(sum[:])[:tagLength]
 }
 
@@ -26,7 +26,7 @@ func (s *Service) newHold(r LockRequest) string {
 	if r.Req == "" {
 		return s.opts.chance.id()
 	}
-	return requestTag(holder{r.DB, r.Name, r.Owner}, r.Req) + "." + s.opts.chance.id()
+	return requestTag(holder{r.Key, r.Owner}, r.Req) + "." + s.opts.chance.id()
 }
 
 // holdTag is the tag of a hold, empty if it has none.
@@ -77,8 +77,8 @@ func tagged(tag string) func(id string) bool {
 // A requestKey is what makes two requests the same.
 type requestKey struct {
 	unlock           bool
-	db               int
-	name, owner, req string
+	Key
+	owner, req string
 }
 
 // requests are those with an id that are under way here. The same one waits until the
@@ -153,7 +153,7 @@ func (s *Service) beginRequest(ctx context.Context, r *LockRequest) (end func(),
 		return func() {}, nil
 	}
 	began := s.now()
-	end, err = s.requests.begin(ctx, requestKey{false, r.DB, r.Name, r.Owner, r.Req}, r.Wait+splitLimit)
+	end, err = s.requests.begin(ctx, requestKey{false, r.Key, r.Owner, r.Req}, r.Wait+splitLimit)
 	if errors.Is(err, errSame) { // it waits, and would have been granted if anybody were
 		return nil, nil
 	}
@@ -161,7 +161,7 @@ func (s *Service) beginRequest(ctx context.Context, r *LockRequest) (end func(),
 		return nil, err
 	}
 	r.Wait = max(0, r.Wait-(s.now()-began))
-	if h := (holder{r.DB, r.Name, r.Owner}); s.memory.knows(h, requestTag(h, r.Req)) {
+	if h := (holder{r.Key, r.Owner}); s.memory.knows(h, requestTag(h, r.Req)) {
 		s.counters.repeats.Add(1)
 	}
 	return end, nil
@@ -235,5 +235,5 @@ func (r *UnlockRequest) tag() string {
 	if r.Req == "" {
 		return ""
 	}
-	return requestTag(holder{r.DB, r.Name, r.Owner}, r.Req)
+	return requestTag(holder{r.Key, r.Owner}, r.Req)
 }

@@ -29,7 +29,7 @@ func proxies(t *testing.T, n int) ([]*Service, []*redistest.Conn, []*redistest.S
 
 func request(t *testing.T, s *Service, owner, req string) Grant {
 	t.Helper()
-	a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: owner, TTL: 30 * time.Second, Req: req})
+	a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: owner, TTL: 30 * time.Second, Req: req})
 	if err != nil || !a.Granted {
 		t.Fatalf("LOCK by %s, REQ %s: %+v, %v", owner, req, a, err)
 	}
@@ -38,7 +38,7 @@ func request(t *testing.T, s *Service, owner, req string) Grant {
 
 func giveBack(t *testing.T, s *Service, owner, req string, want int) {
 	t.Helper()
-	left, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: owner, Req: req})
+	left, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: owner, Req: req})
 	if err != nil || left != want {
 		t.Fatalf("UNLOCK by %s, REQ %s: %d, %v, want %d", owner, req, left, err, want)
 	}
@@ -56,7 +56,7 @@ func nothingLeft(t *testing.T, s *Service, c []*redistest.Conn) {
 	eventually(t, patient, "no node has a hold", func() bool {
 		left = nil
 		for i := range c {
-			if v := c[i].Do(t, "HGETALL", s.key(0, "job").lock); len(v.Elems) > 0 {
+			if v := c[i].Do(t, "HGETALL", s.key(Key{0, "job"}).lock); len(v.Elems) > 0 {
 				left = append(left, fmt.Sprint(i, v))
 			}
 		}
@@ -114,7 +114,7 @@ func TestUndoOfOneAttempt(t *testing.T) {
 			eventually(t, patient, "the undo is done", func() bool {
 				n := int64(0)
 				for i := range c {
-					n += c[i].Do(t, "HEXISTS", p[0].key(0, "job").lock, a1.attempt).Int()
+					n += c[i].Do(t, "HEXISTS", p[0].key(Key{0, "job"}).lock, a1.attempt).Int()
 				}
 				return n == 0
 			})
@@ -138,7 +138,7 @@ func TestUnlockOfARequestThatTwoAttemptsNumbered(t *testing.T) {
 	everywhere(t, p[1], c)
 	larger := strconv.FormatInt(first.Fence+1000, 10)
 	for i := range c {
-		if v := c[i].Do(t, p[1].command(scripts.Settle, p[1].key(0, "job"), "alice", larger, second.attempt)...); v.Elems[0].Int() != 1 {
+		if v := c[i].Do(t, p[1].command(scripts.Settle, p[1].key(Key{0, "job"}), "alice", larger, second.attempt)...); v.Elems[0].Int() != 1 {
 			t.Fatal(v)
 		}
 	}
@@ -170,7 +170,7 @@ func TestALateLock(t *testing.T) {
 	giveBack(t, p[0], "alice", "u", 0)
 	nothingLeft(t, p[0], c)
 	for i := range c {
-		if left := c[i].Do(t, "PTTL", p[0].key(0, "job").node+":L"+holdTag(g.attempt)).Int(); left < 60_000 {
+		if left := c[i].Do(t, "PTTL", p[0].key(Key{0, "job"}).node+":L"+holdTag(g.attempt)).Int(); left < 60_000 {
 			t.Errorf("node %d remembers the request for %d ms", i, left)
 		}
 	}
@@ -198,7 +198,7 @@ func TestALateUnlockOfAnEarlierGrant(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
 	first := request(t, p[0], "alice", "x")
-	if _, held, err := p[1].Force(t.Context(), 0, "job"); !held || err != nil {
+	if _, held, err := p[1].Force(t.Context(), Key{0, "job"}); !held || err != nil {
 		t.Fatal(held, err)
 	}
 	second := request(t, p[1], "alice", "x")
@@ -206,7 +206,7 @@ func TestALateUnlockOfAnEarlierGrant(t *testing.T) {
 		t.Fatalf("fence %d after %d", second.Fence, first.Fence)
 	}
 	everywhere(t, p[0], c)
-	left, err := p[0].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Fence: first.Fence})
+	left, err := p[0].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: first.Fence})
 	if !errors.Is(err, ErrLost) {
 		t.Errorf("UNLOCK of the first: %d, %v", left, err)
 	}
@@ -248,13 +248,13 @@ func TestAnUnlockThatWasBegun(t *testing.T) {
 				eventually(t, patient, "all nodes have both holds", func() bool {
 					n := int64(0)
 					for i := range c {
-						n += c[i].Do(t, "HLEN", p[0].key(0, "job").lock).Int()
+						n += c[i].Do(t, "HLEN", p[0].key(Key{0, "job"}).lock).Int()
 					}
 					return n == 3*(fixedFields+2)
 				})
 				for i := range told {
-					v := c[i].Do(t, p[0].command(scripts.Release, p[0].key(0, "job"),
-						gives("alice", outer, "strict", requestTag(holder{0, "job", "alice"}, "u"))...)...)
+					v := c[i].Do(t, p[0].command(scripts.Release, p[0].key(Key{0, "job"}),
+						gives("alice", outer, "strict", requestTag(holder{Key{0, "job"}, "alice"}, "u"))...)...)
 					if v.Elems[0].Int() != 1 {
 						t.Fatal(v)
 					}
@@ -281,7 +281,7 @@ func TestRelease_SameUnlockTwice(t *testing.T) {
 		release, unlock string
 		code            int64
 	}{{"first", "u", 1}, {"second", "u", 1}, {"first", "u", 1}, {"third", "w", 5}, {"fourth", "", 5}} {
-		v := n.Do(t, s.command(scripts.Release, s.key(0, "job"), "alice", strconv.FormatInt(outer.Fence, 10), "strict",
+		v := n.Do(t, s.command(scripts.Release, s.key(Key{0, "job"}), "alice", strconv.FormatInt(outer.Fence, 10), "strict",
 			tt.unlock, outer.attempt, tt.release, "1", inner.attempt)...)
 		if v.Elems[0].Int() != tt.code || tt.code == 1 && v.Elems[2].Int() != 1 {
 			t.Errorf("%s release, unlock %q: %v", tt.release, tt.unlock, v)
@@ -297,14 +297,14 @@ func TestUnlock_ReleasesEveryAttempt(t *testing.T) {
 		t.Run(fmt.Sprintf("%d other holds", others), func(t *testing.T) {
 			t.Parallel()
 			p, c, _ := proxies(t, 2)
-			k := p[0].key(0, "job")
+			k := p[0].key(Key{0, "job"})
 			var outer Grant
 			for range others {
 				outer = lock(t, p[0], "job", "alice", 30*time.Second)
 			}
 			g := request(t, p[0], "alice", "x")
 			everywhere(t, p[0], c)
-			copied := p[0].newHold(LockRequest{Name: "job", Owner: "alice", Req: "x"})
+			copied := p[0].newHold(LockRequest{Key: Key{Name: "job"}, Owner: "alice", Req: "x"})
 			c[0].Do(t, p[0].command(scripts.Acquire, k, asks("alice", "30000", "0", copied)...)...)
 			giveBack(t, p[1], "alice", "x", others)
 			if others == 0 {
@@ -330,16 +330,16 @@ func TestUnlock_ReleasesEveryAttempt(t *testing.T) {
 func TestUnlock_OfARequestGrantedTwice(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
-	a, err := p[0].Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: 200 * time.Millisecond, Req: "x"})
+	a, err := p[0].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 200 * time.Millisecond, Req: "x"})
 	if err != nil || !a.Granted {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	eventually(t, patient, "the lease has ended", func() bool {
-		return !slices.ContainsFunc(c, func(n *redistest.Conn) bool { return n.Do(t, "EXISTS", p[0].key(0, "job").lock).Int() != 0 })
+		return !slices.ContainsFunc(c, func(n *redistest.Conn) bool { return n.Do(t, "EXISTS", p[0].key(Key{0, "job"}).lock).Int() != 0 })
 	})
 	request(t, p[1], "alice", "x")
 	everywhere(t, p[1], c)
-	done := p[0].key(0, "job").node + ":U" + requestTag(holder{0, "job", "alice"}, "x")
+	done := p[0].key(Key{0, "job"}).node + ":U" + requestTag(holder{Key{0, "job"}, "alice"}, "x")
 	c[2].Do(t, "SET", done, fmt.Sprintf("0 %d %s", a.Grant.Fence, a.Grant.attempt), "PX", "60000")
 	giveBack(t, p[0], "alice", "x", 0)
 	nothingLeft(t, p[0], c)
@@ -381,7 +381,7 @@ func TestTheSameRequestAtOnce(t *testing.T) {
 	p, c, _ := proxies(t, 1)
 	lock(t, p[0], "job", "bob", 30*time.Second)
 	ask := func(ctx context.Context) (Answer, error) {
-		return p[0].Lock(ctx, LockRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second, Req: "x", Wait: 20 * time.Second})
+		return p[0].Lock(ctx, LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second, Req: "x", Wait: 20 * time.Second})
 	}
 	gone, leave := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -390,7 +390,7 @@ func TestTheSameRequestAtOnce(t *testing.T) {
 			t.Errorf("the one that left: %+v, %v", a, err)
 		}
 	})
-	waits := func(n int) func() bool { return func() bool { return p[0].waiting.count(place{0, "job"}) == n } }
+	waits := func(n int) func() bool { return func() bool { return p[0].waiting.count(Key{0, "job"}) == n } }
 	eventually(t, patient, "one waits", waits(1))
 	for range 3 {
 		wg.Go(func() {
@@ -427,21 +427,21 @@ func TestAnUnlockWithoutAnswer(t *testing.T) {
 	request(t, p[0], "alice", "x")
 	nodes[1].Pause()
 	nodes[2].Pause()
-	left, err := p[0].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Req: "u"})
+	left, err := p[0].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Req: "u"})
 	if q := (*QuorumError)(nil); !errors.As(err, &q) {
 		t.Fatalf("UNLOCK: %d, %v", left, err)
 	}
 	nodes[1].Resume()
 	nodes[2].Resume()
 	eventually(t, patient, "the unlock is answered", func() bool {
-		left, err = p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Req: "u"})
+		left, err = p[1].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Req: "u"})
 		return err == nil
 	})
 	if left != 1 {
 		t.Errorf("%d left", left)
 	}
 	eventually(t, patient, "the unlock is answered by the proxy that gave up", func() bool {
-		left, err = p[0].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", Req: "u"})
+		left, err = p[0].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Req: "u"})
 		return err == nil
 	})
 	if left != 1 {
@@ -459,7 +459,7 @@ func TestRequestsThatCannotBe(t *testing.T) {
 		if a, err := s.Lock(t.Context(), r); err == nil {
 			t.Errorf("LOCK: %+v", a)
 		}
-		if left, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: r.Owner, Req: r.Req}); err == nil {
+		if left, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: r.Owner, Req: r.Req}); err == nil {
 			t.Errorf("UNLOCK: %d", left)
 		}
 	}
@@ -485,7 +485,7 @@ func TestHoldsOfOneRequestCountOnce(t *testing.T) {
 		}
 	}
 	seen := map[string]bool{}
-	for _, h := range []holder{{0, "job", "ab"}, {0, "joba", "b"}, {1, "job", "ab"}, {0, "job", "a"}} {
+	for _, h := range []holder{{Key{0, "job"}, "ab"}, {Key{0, "joba"}, "b"}, {Key{1, "job"}, "ab"}, {Key{0, "job"}, "a"}} {
 		for _, req := range []string{"x", "bx", "y"} {
 			seen[requestTag(h, req)] = true
 		}
@@ -537,7 +537,7 @@ func (c *resender) hold(n int, w *witness, alone bool) (granted bool) {
 	var g Grant
 	asked := time.Now()
 	c.resend(func(ctx context.Context, s *Service, gone func() bool) bool {
-		a, err := s.Lock(ctx, LockRequest{Name: "job", Owner: c.owner, TTL: 30 * time.Second, Req: req, Wait: time.Duration(rand.IntN(50)) * time.Millisecond})
+		a, err := s.Lock(ctx, LockRequest{Key: Key{Name: "job"}, Owner: c.owner, TTL: 30 * time.Second, Req: req, Wait: time.Duration(rand.IntN(50)) * time.Millisecond})
 		if err != nil || gone() {
 			if a.Granted {
 				s.Undo(a.Grant)
@@ -562,7 +562,7 @@ func (c *resender) hold(n int, w *witness, alone bool) (granted bool) {
 	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
 	w.told(c.owner, time.Time{}, false)
 	c.resend(func(ctx context.Context, s *Service, gone func() bool) bool {
-		left, err := s.Unlock(ctx, UnlockRequest{Name: "job", Owner: c.owner, Req: req})
+		left, err := s.Unlock(ctx, UnlockRequest{Key: Key{Name: "job"}, Owner: c.owner, Req: req})
 		if gone() {
 			return false
 		}
@@ -625,7 +625,7 @@ func TestARequestThatTwoSessionsMake(t *testing.T) {
 			lost := func(l Loss) { t.Errorf("lost: %+v", l) }
 			first, second := p[0].NewSession(lost), p[resent].NewSession(lost)
 			ask := func(s *Service, k *Session) Grant {
-				a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: ttl, Req: "x", Session: k})
+				a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: ttl, Req: "x", Session: k})
 				if err != nil || !a.Granted || a.Grant.Holds != 1 {
 					t.Fatalf("%+v, %v", a, err)
 				}

@@ -32,7 +32,7 @@ func TestANodeThatMayNotVote(t *testing.T) {
 			s, nodes := start(t, 1)
 			n := redistest.Open(t, nodes[0].Addr())
 			g := lock(t, s, "job", "alice", 10*time.Second)
-			k, other := s.key(0, "job"), s.key(0, "other")
+			k, other := s.key(Key{0, "job"}), s.key(Key{0, "other"})
 			n.Do(t, "HSET", k.node, "until", inMillis(tt.until), "sync", "0")
 			fence := strconv.FormatInt(g.Fence, 10)
 			abstains := func(sc *scripts.Script, k key, args ...string) {
@@ -66,7 +66,7 @@ func TestANodeThatMayNotVote(t *testing.T) {
 			if n.Do(t, "EXISTS", k.lock).Int() != 0 {
 				t.Error("the hold is still there")
 			}
-			a, err := s.Lock(t.Context(), LockRequest{Name: "other", TTL: time.Second})
+			a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "other"}, TTL: time.Second})
 			if q := (*QuorumError)(nil); !errors.As(err, &q) {
 				t.Errorf("LOCK: %+v, %v", a, err)
 			}
@@ -79,7 +79,7 @@ func TestAClockThatWasSteppedBackDoesNotProlongALease(t *testing.T) {
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
 	lock(t, s, "job", "alice", 10*time.Second)
-	k := s.key(0, "job")
+	k := s.key(Key{0, "job"})
 	n.Do(t, "HSET", k.lock, "e", inMillis(time.Hour))
 	n.Do(t, "PEXPIREAT", k.lock, inMillis(time.Hour))
 	if a := refused(t, s, "job", "bob", time.Second); a.Remaining > time.Minute {
@@ -89,7 +89,7 @@ func TestAClockThatWasSteppedBackDoesNotProlongALease(t *testing.T) {
 		t.Errorf("the record stays for %d ms", left)
 	}
 	n.Do(t, "HSET", k.node, "until", inMillis(time.Hour))
-	_, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second})
+	_, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: time.Second})
 	if err == nil || strings.Contains(err.Error(), "quarantine for 59m") {
 		t.Errorf("LOCK: %v", err)
 	}
@@ -103,7 +103,7 @@ func TestAQuorumCarriesTheFence(t *testing.T) {
 	lock(t, s, "warm", "alice", time.Second)
 	c := conns(t, nodes)
 	nodes[2].Kill()
-	k := s.key(0, "job")
+	k := s.key(Key{0, "job"})
 	high := time.Now().Add(time.Minute).UnixMicro()
 	c[0].Do(t, "HSET", k.fences, "c", strconv.FormatInt(high, 10))
 	g := lock(t, s, "job", "alice", 10*time.Second)
@@ -123,7 +123,7 @@ func TestAProposalFarFromTheClock(t *testing.T) {
 	s, nodes := start(t, 1)
 	lock(t, s, "warm", "alice", time.Second)
 	n := redistest.Open(t, nodes[0].Addr())
-	k := s.key(0, "job")
+	k := s.key(Key{0, "job"})
 	v := n.Do(t, s.command(scripts.Acquire, k, asks("alice", "10000", "9007199254740991", "one")...)...)
 	if most := time.Now().Add(2 * time.Second).UnixMicro(); v.Elems[1].Int() > most {
 		t.Errorf("fence %d, want at most %d", v.Elems[1].Int(), most)
@@ -140,7 +140,7 @@ func TestShorteningCountsWhenSent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := holder{0, "job", "alice"}
+	h := holder{Key{0, "job"}, "alice"}
 	first := version{lineage: "first"}
 	m.granted(h, grant{fence: 7, version: first}, hold{"first", 30 * time.Second}, 0, 1, 0)
 	tests := []struct {
@@ -167,7 +167,7 @@ func TestANodeThatForgot(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
 	c := redistest.Open(t, redistest.Start(t).Addr())
-	k := s.key(0, "job")
+	k := s.key(Key{0, "job"})
 	ask := func(sc *scripts.Script, args ...string) []redistest.Value {
 		t.Helper()
 		return c.Do(t, s.command(sc, k, args...)...).Elems
@@ -216,7 +216,7 @@ func TestReentryOnTheNode(t *testing.T) {
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
 	g := lock(t, s, "job", "alice", 10*time.Second)
-	k := s.key(0, "job")
+	k := s.key(Key{0, "job"})
 	enter := func(hold string) []redistest.Value {
 		return n.Do(t, s.command(scripts.Acquire, k, asks("alice", "30000", s.proposal(), hold)...)...).Elems
 	}
@@ -243,7 +243,7 @@ func TestALeaseThatMayHaveBeenShortenedIsNotPutBack(t *testing.T) {
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
 	g := lock(t, s, "job", "alice", 10*time.Second)
-	k := s.key(0, "job")
+	k := s.key(Key{0, "job"})
 	n.Do(t, "DEL", k.lock)
 	if v := n.Do(t, renewal(s, g, 10*time.Second, version{g.attempt, 1}, "1")...); !putBack(v) {
 		t.Fatalf("before the note: %v, want it put back", v)

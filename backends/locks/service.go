@@ -81,7 +81,7 @@ func New(o Options) (*Service, error) {
 	s.waiting = waiting{
 		nodes: len(o.Nodes), quorum: s.quorum, prefix: o.Prefix, now: o.now, chance: o.chance,
 		poll: firstPoll, longPoll: longPoll, cuts: o.Prefix + "node:cut",
-		queues: map[place]*queue{}, ears: map[string]*ear{},
+		queues: map[Key]*queue{}, ears: map[string]*ear{},
 	}
 	s.recovery.init(len(s.nodes))
 	return s, nil
@@ -192,14 +192,14 @@ func (e *sameServerError) Error() string { return "is the same server as " + e.a
 // A key is a name's place on the nodes.
 type key struct{ lock, fences, node string }
 
-func (s *Service) key(db int, name string) key {
-	tail := strconv.Itoa(db) + ":" + name
-	return key{lockKey(s.opts.Prefix, db, name), s.opts.Prefix + "fence:" + tail, s.opts.Prefix + "node"}
+func (s *Service) key(k Key) key {
+	tail := strconv.Itoa(k.DB) + ":" + k.Name
+	return key{lockKey(s.opts.Prefix, k), s.opts.Prefix + "fence:" + tail, s.opts.Prefix + "node"}
 }
 
 // lockKey is the key of a name's record, and the channel on which its releases are told.
-func lockKey(prefix string, db int, name string) string {
-	return lockPrefix(prefix) + strconv.Itoa(db) + ":" + name
+func lockKey(prefix string, k Key) string {
+	return lockPrefix(prefix) + strconv.Itoa(k.DB) + ":" + k.Name
 }
 
 func lockPrefix(prefix string) string { return prefix + "lock:" }

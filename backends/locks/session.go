@@ -22,8 +22,7 @@ type Session struct {
 
 // A Loss is a lock that a session kept and can keep no longer.
 type Loss struct {
-	DB     int
-	Name   string
+	Key
 	Owner  string
 	Fence  int64
 	OnLoss OnLoss // as the LOCK said

@@ -71,7 +71,7 @@ func (c *simClient) owner() string {
 
 // request is a LOCK of some name, with or without an owner and WAIT.
 func (c *simClient) request(owner string) LockRequest {
-	r := LockRequest{Name: fmt.Sprintf("n%d", c.r.IntN(c.w.profile.names)), Owner: owner, TTL: c.ttl()}
+	r := LockRequest{Key: Key{Name: fmt.Sprintf("n%d", c.r.IntN(c.w.profile.names))}, Owner: owner, TTL: c.ttl()}
 	if !c.oneIn(3) {
 		r.Wait = c.between(0, 2*time.Second)
 	}
@@ -157,7 +157,7 @@ func (c *simClient) renew(p *simProxy, b *simBelief, ttl time.Duration, fence in
 	var v time.Duration
 	var err error
 	c.bounded(b.name, "RENEW", 0, func() {
-		v, err = p.svc.Renew(p.life, RenewRequest{Name: b.name, Owner: b.owner, TTL: ttl, Fence: fence})
+		v, err = p.svc.Renew(p.life, RenewRequest{Key: Key{Name: b.name}, Owner: b.owner, TTL: ttl, Fence: fence})
 	})
 	if p.life.Err() != nil {
 		err = errHungUp
@@ -449,7 +449,7 @@ func (c *simClient) forceName(p *simProxy, name string) (was Holding, held bool)
 	h.log(c.who, name, "%v FORCE", p)
 	h.force(name, +1, 0)
 	var err error
-	c.bounded(name, "FORCE", 0, func() { was, held, err = p.svc.Force(p.life, 0, name) })
+	c.bounded(name, "FORCE", 0, func() { was, held, err = p.svc.Force(p.life, Key{0, name}) })
 	h.log(c.who, name, "%v -> %q, %v, %v", p, was.Owner, held, err)
 	c.explain(p, name, well, err)
 	if held = held && err == nil && p.life.Err() == nil; !held {

@@ -297,7 +297,7 @@ func (c *simClient) takenAway() {
 	var rival sync.WaitGroup
 	defer rival.Wait()
 	other := c.copy(false)
-	rival.Go(func() { _, _, _ = other.lock(q, LockRequest{Name: r.Name, TTL: r.TTL}, 0) })
+	rival.Go(func() { _, _, _ = other.lock(q, LockRequest{Key: Key{Name: r.Name}, TTL: r.TTL}, 0) })
 	c.sleep(c.between(0, time.Millisecond))
 	if c.oneIn(3) {
 		c.renew(p, b, r.TTL, c.fenceOr0(b))

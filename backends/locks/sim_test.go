@@ -117,7 +117,7 @@ func (w *simWorld) calm() {
 // progress locks and unlocks a name that somebody may have left locked.
 func (c *simClient) progress(p *simProxy, name string) {
 	h := c.w.history
-	b, a, err := c.lock(p, LockRequest{Name: name, TTL: time.Second, Wait: simMaxTTL + time.Second}, 0)
+	b, a, err := c.lock(p, LockRequest{Key: Key{Name: name}, TTL: time.Second, Wait: simMaxTTL + time.Second}, 0)
 	if b == nil {
 		h.blame(name, "nobody can lock it after the faults: %+v, %v", a, err)
 		return
@@ -133,7 +133,7 @@ func (c *simClient) progress(p *simProxy, name string) {
 func (c *simClient) handOver(p, other *simProxy, name string) {
 	const ttl, late = 400 * time.Millisecond, 150 * time.Millisecond
 	for _, session := range []bool{false, true} {
-		r := LockRequest{Name: name, TTL: ttl, Wait: time.Second}
+		r := LockRequest{Key: Key{Name: name}, TTL: ttl, Wait: time.Second}
 		if session {
 			r.Session = p.svc.NewSession(nil)
 		}
@@ -150,7 +150,7 @@ func (c *simClient) handOver(p, other *simProxy, name string) {
 			r.Session.End()
 			began, within = time.Now(), c.w.opts.SessionGrace+late
 		}
-		b, a, err = c.lock(other, LockRequest{Name: name, TTL: ttl, Wait: 5 * time.Second}, 0)
+		b, a, err = c.lock(other, LockRequest{Key: Key{Name: name}, TTL: ttl, Wait: 5 * time.Second}, 0)
 		if b == nil {
 			h.blame(name, "not granted after its holder crashed: %+v, %v", a, err)
 			return
@@ -173,7 +173,7 @@ func (c *simClient) balance(p, other *simProxy, name string) {
 		req   string
 		holds int
 	}{{p, "", 1}, {other, "once", 2}, {p, "once", 2}, {p, "", 3}} {
-		now, a, err := c.lock(step.p, LockRequest{Name: name, Owner: owner, TTL: time.Second, Req: step.req}, 0)
+		now, a, err := c.lock(step.p, LockRequest{Key: Key{Name: name}, Owner: owner, TTL: time.Second, Req: step.req}, 0)
 		if now == nil || a.Grant.Holds != step.holds {
 			h.blame(name, "step %d: %+v, %v, %d holds were due", i, a, err, step.holds)
 			return

@@ -253,7 +253,7 @@ func (w *simWorld) have(name, owner string, fence int64, not string) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, node := range w.nodes {
-		k := node.hash(lockKey("lockproxy:", 0, name))
+		k := node.hash(lockKey("lockproxy:", Key{0, name}))
 		is := func(field, value string) bool {
 			i := k.field(field)
 			return i >= 0 && k.fields[i].value == value

@@ -119,13 +119,13 @@ func TestNodesThatRefuseWrites(t *testing.T) {
 			seen := func(n NodeStatus) bool { return n.Brief() == refuses.Brief() && n.Up }
 			eventually(t, 20*time.Second, "two of three refuse", func() bool {
 				if way.asked {
-					_, _ = s.Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Second})
-					_, _ = s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "bob"})
+					_, _ = s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: time.Second})
+					_, _ = s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "bob"})
 				}
 				all := s.Nodes()
 				return seen(all[0]) && seen(all[1]) && all[2].State == NodeVoting
 			})
-			_, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "bob", TTL: time.Second})
+			_, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: time.Second})
 			if err == nil && way.code == "NOPERM" { // LOCK itself needs neither SET nor DEL
 				err = &QuorumError{Failed: []error{errors.New(way.code)}}
 			}

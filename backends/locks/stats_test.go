@@ -11,7 +11,7 @@ func TestStats(t *testing.T) {
 	lock(t, s, "job", "me", time.Minute)
 	lock(t, s, "job", "me", time.Minute)
 	refused(t, s, "job", "you", time.Minute)
-	if _, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "me", TTL: time.Minute}); err != nil {
+	if _, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "me", TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	unlock(t, s, "job", "me", 1)
@@ -33,7 +33,7 @@ func TestStats(t *testing.T) {
 	one, other := s.NewSession(nil), s.NewSession(nil)
 	defer one.Abandon()
 	for name, session := range map[string]*Session{"a": one, "b": one, "c": other} {
-		if a, err := s.Lock(t.Context(), LockRequest{Name: name, TTL: time.Minute, Session: session}); err != nil || !a.Granted {
+		if a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: name}, TTL: time.Minute, Session: session}); err != nil || !a.Granted {
 			t.Fatal(a, err)
 		}
 	}
@@ -48,7 +48,7 @@ func TestStats(t *testing.T) {
 		n.Kill()
 	}
 	for range 3 {
-		if _, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second}); err == nil {
+		if _, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: time.Second}); err == nil {
 			t.Error("LOCK without nodes succeeds")
 		}
 	}
@@ -87,7 +87,7 @@ func TestStatsOfWaitersAndSessions(t *testing.T) {
 	first := lock(t, s, "job", "first", time.Minute)
 	came := make(chan Answer, 1)
 	go func() {
-		a, _ := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "second", TTL: time.Minute, Wait: time.Minute})
+		a, _ := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "second", TTL: time.Minute, Wait: time.Minute})
 		came <- a
 	}()
 	eventually(t, 5*time.Second, "one waits", func() bool { return s.Stats().Waiting == 1 })
@@ -102,10 +102,10 @@ func TestStatsOfWaitersAndSessions(t *testing.T) {
 	lost := make(chan Loss, 1)
 	c := s.NewSession(func(l Loss) { lost <- l })
 	defer c.End()
-	if a, err := s.Lock(t.Context(), LockRequest{Name: "kept", Owner: "me", TTL: time.Minute, Session: c}); err != nil || !a.Granted {
+	if a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "kept"}, Owner: "me", TTL: time.Minute, Session: c}); err != nil || !a.Granted {
 		t.Fatal(a, err)
 	}
-	if _, held, err := s.Force(t.Context(), 0, "kept"); err != nil || !held {
+	if _, held, err := s.Force(t.Context(), Key{0, "kept"}); err != nil || !held {
 		t.Fatal(held, err)
 	}
 	<-lost
@@ -113,10 +113,10 @@ func TestStatsOfWaitersAndSessions(t *testing.T) {
 	if got.Forces != 1 || got.Lost[LostForced] != 1 || got.Held.Count() != 2 {
 		t.Errorf("one was forced, two are over: %+v", got)
 	}
-	if _, err := s.Lock(t.Context(), LockRequest{Name: "again", Owner: "me", TTL: time.Minute, Req: "1"}); err != nil {
+	if _, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "again"}, Owner: "me", TTL: time.Minute, Req: "1"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Lock(t.Context(), LockRequest{Name: "again", Owner: "me", TTL: time.Minute, Req: "1"}); err != nil {
+	if _, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "again"}, Owner: "me", TTL: time.Minute, Req: "1"}); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.Stats(); got.Repeats != 1 {
@@ -131,7 +131,7 @@ func TestStatsMeasure(t *testing.T) {
 	first := lock(t, s, "job", "first", time.Minute)
 	came := make(chan Answer, 1)
 	go func() {
-		a, _ := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "second", TTL: time.Minute, Wait: time.Minute})
+		a, _ := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "second", TTL: time.Minute, Wait: time.Minute})
 		came <- a
 	}()
 	eventually(t, 5*time.Second, "one waits", func() bool { return s.Stats().Waiting == 1 })
@@ -180,7 +180,7 @@ func TestSessionCounts(t *testing.T) {
 		{"by another session of the owner", func() { b.lock(t, "one", "o", time.Minute, 0) }, 2, 3},
 		{"others", func() { b.lock(t, "two", "p", time.Minute, 0); c.lock(t, "three", "q", time.Minute, 0) }, 3, 5},
 		{"given back once", func() { unlock(t, s, "one", "o", 2) }, -1, 4},
-		{"forced", func() { s.Force(t.Context(), 0, "three") }, -1, 3},
+		{"forced", func() { s.Force(t.Context(), Key{0, "three"}) }, -1, 3},
 		{"a session ends", func() { b.End() }, -1, -1},
 		{"another is abandoned", func() { a.Abandon() }, 0, 0},
 	}

@@ -21,7 +21,7 @@ func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	if r.Req == "" {
 		return s.counters.released(s.unlock(ctx, r))
 	}
-	end, err := s.requests.begin(ctx, requestKey{true, r.DB, r.Name, r.Owner, r.Req}, s.opts.MaxTTL)
+	end, err := s.requests.begin(ctx, requestKey{true, r.Key, r.Owner, r.Req}, s.opts.MaxTTL)
 	if err != nil {
 		return 0, err
 	}
@@ -35,7 +35,7 @@ func (s *Service) unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 		return 0, err
 	}
 	defer s.leave()
-	h := holder{r.DB, r.Name, r.Owner}
+	h := holder{r.Key, r.Owner}
 	if r.Req != "" && !s.memory.knows(h, r.tag()) { // what it gives back may be decided already
 		return s.unlockForeign(ctx, h, r)
 	}
@@ -161,14 +161,14 @@ func (s *Service) release(ctx context.Context, h holder, g grant, ids []string, 
 	enough := func(v []vote) bool { return ruleRelease(v, s.quorum, false, h.owner, fence) != pending }
 	var round *round
 	if valid && len(left) == 0 && !g.partial {
-		round = s.giveUp(place{h.db, h.name}, j, enough)
+		round = s.giveUp(h.Key, j, enough)
 	} else {
 		round = s.ask(askRelease, j(how), enough)
-		s.waiting.stir(place{h.db, h.name}) // an acquisition given to the nodes from now on runs behind the release
+		s.waiting.stir(h.Key) // an acquisition given to the nodes from now on runs behind the release
 	}
 	err := round.wait(ctx, patience)
 	votes := round.close(false, nil)
-	s.waiting.heardBy(place{h.db, h.name}, votes)
+	s.waiting.heardBy(h.Key, votes)
 	result := ruleRelease(votes, s.quorum, true, h.owner, fence)
 	s.ended(round, votes, ruled(err, result))
 	return votes, result, err
@@ -177,7 +177,7 @@ func (s *Service) release(ctx context.Context, h holder, g grant, ids []string, 
 // unlockJob is releaseJob for the owner. A node that did this unlock before, with another
 // hold, disputes it.
 func (s *Service) unlockJob(h holder, g grant, ids []string, left []hold, how, tag string) job {
-	j := s.releaseJob(s.key(h.db, h.name), h.owner, g, how, tag, ids, left)
+	j := s.releaseJob(s.key(h.Key), h.owner, g, how, tag, ids, left)
 	j.parse = func(m []rueidis.RedisMessage) (vote, error) {
 		v, err := parseRelease(m)
 		if v.hold != "" && takenAs(v.hold) != takenAs(ids[0]) {
@@ -198,7 +198,7 @@ func (s *Service) unreleased(h holder, result ruling, votes []vote, err error) e
 	case result == gone:
 		return ErrLost
 	}
-	return s.quorumError("UNLOCK", h.name, votes)
+	return s.quorumError("UNLOCK", h.Name, votes)
 }
 
 // unlockRetries is how often an UNLOCK that reads is tried again where the grant changed between

@@ -37,7 +37,7 @@ func everywhere(t *testing.T, s *Service, c []*redistest.Conn) {
 // fields are those of the node's record of job, sorted: every hold is one.
 func fields(t *testing.T, s *Service, c *redistest.Conn) (names []string) {
 	t.Helper()
-	for _, v := range c.Do(t, "HKEYS", s.key(0, "job").lock).Elems {
+	for _, v := range c.Do(t, "HKEYS", s.key(Key{0, "job"}).lock).Elems {
 		names = append(names, v.Text)
 	}
 	slices.Sort(names)
@@ -47,7 +47,7 @@ func fields(t *testing.T, s *Service, c *redistest.Conn) (names []string) {
 // rivalHas makes bob the holder of job on one node, under a later fence.
 func rivalHas(t *testing.T, s *Service, c *redistest.Conn) {
 	t.Helper()
-	k := s.key(0, "job")
+	k := s.key(Key{0, "job"})
 	c.Do(t, "DEL", k.lock)
 	v := c.Do(t, s.command(scripts.Acquire, k, asks("bob", "30000", s.proposal(), "bobs")...)...)
 	if v.Elems[0].Int() != 1 {
@@ -67,7 +67,7 @@ func TestUnlockBesideARival(t *testing.T) {
 	nodes[0].Kill()
 	nodes[1].Kill()
 	unlock(t, s, "job", "alice", 0)
-	if c[2].Do(t, "HGET", s.key(0, "job").lock, "o").Text != "bob" {
+	if c[2].Do(t, "HGET", s.key(Key{0, "job"}).lock, "o").Text != "bob" {
 		t.Error("the rival's hold is gone")
 	}
 }
@@ -81,7 +81,7 @@ func TestUnlockAfterAShorteningElsewhere(t *testing.T) {
 	p, c := rivals(t, 2, nodes), conns(t, nodes)
 	g := lock(t, p[0], "job", "alice", 30*time.Second)
 	everywhere(t, p[0], c)
-	votes, err := p[1].announce(t.Context(), holder{0, "job", "alice"}, g.Fence, patience{patient, patient})
+	votes, err := p[1].announce(t.Context(), holder{Key{0, "job"}, "alice"}, g.Fence, patience{patient, patient})
 	if err != nil || ballots(votes, yes) < 3 {
 		t.Fatalf("%+v, %v", votes, err)
 	}
@@ -90,7 +90,7 @@ func TestUnlockAfterAShorteningElsewhere(t *testing.T) {
 	}
 	eventually(t, patient, "all nodes have the note", func() bool {
 		for i := range c {
-			if c[i].Do(t, "HGET", p[0].key(0, "job").fences, "m").Text != strconv.FormatInt(g.Fence, 10) {
+			if c[i].Do(t, "HGET", p[0].key(Key{0, "job"}).fences, "m").Text != strconv.FormatInt(g.Fence, 10) {
 				return false
 			}
 		}
@@ -99,7 +99,7 @@ func TestUnlockAfterAShorteningElsewhere(t *testing.T) {
 	nodes[0].Kill()
 	nodes[1].Kill()
 	var q *QuorumError
-	if left, err := p[0].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice"}); !errors.As(err, &q) {
+	if left, err := p[0].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice"}); !errors.As(err, &q) {
 		t.Errorf("UNLOCK: %d, %v, want a *QuorumError", left, err)
 	}
 }
@@ -113,9 +113,9 @@ func TestShorteningIsNotedFirst(t *testing.T) {
 			t.Parallel()
 			nodes := redistest.StartNodes(t, 3)
 			p, c := rivals(t, 2, nodes), conns(t, nodes)
-			k := p[0].key(0, "job")
+			k := p[0].key(Key{0, "job"})
 			renew := func(ttl time.Duration) error {
-				_, err := p[i].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: ttl})
+				_, err := p[i].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: ttl})
 				return err
 			}
 			noted := func(g Grant) (n int) {
@@ -131,7 +131,7 @@ func TestShorteningIsNotedFirst(t *testing.T) {
 				t.Errorf("longer: %v, noted on %d nodes", err, noted(g))
 			}
 			if through == "another proxy" { // which takes the grant over anew
-				p[i].memory.forgetGrant(holder{0, "job", "alice"}, g.Fence)
+				p[i].memory.forgetGrant(holder{Key{0, "job"}, "alice"}, g.Fence)
 			}
 			if err := renew(25 * time.Second); err != nil || noted(g) < 2 {
 				t.Errorf("shorter: %v, noted on %d nodes", err, noted(g))
@@ -148,11 +148,11 @@ func TestWhatCannotBeNotedIsNotSent(t *testing.T) {
 	everywhere(t, s, conns(t, nodes))
 	nodes[0].Kill()
 	nodes[1].Kill()
-	_, err := s.Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: time.Second})
+	_, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Second})
 	if q := (*QuorumError)(nil); !errors.As(err, &q) {
 		t.Errorf("RENEW: %v", err)
 	}
-	if left := c.Do(t, "PTTL", s.key(0, "job").lock).Int(); left < 20_000 {
+	if left := c.Do(t, "PTTL", s.key(Key{0, "job"}).lock).Int(); left < 20_000 {
 		t.Errorf("the lease ends in %d ms", left)
 	}
 }
@@ -163,19 +163,19 @@ func TestHoldsThatWerePutBackProveNothing(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	p, c := rivals(t, 2, nodes), conns(t, nodes)
-	k := p[0].key(0, "job")
+	k := p[0].key(Key{0, "job"})
 	g := lock(t, p[0], "job", "alice", 30*time.Second)
 	everywhere(t, p[0], c)
 	for _, n := range c[:2] {
 		n.Do(t, "DEL", k.lock)
 	}
-	if _, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second}); err != nil {
+	if _, err := p[0].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, patient, "both have it again", func() bool {
 		return c[0].Do(t, "EXISTS", k.lock).Int()+c[1].Do(t, "EXISTS", k.lock).Int() == 2
 	})
-	if left, err := p[1].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice"}); !errors.Is(err, ErrLost) {
+	if left, err := p[1].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice"}); !errors.Is(err, ErrLost) {
 		t.Errorf("UNLOCK through another proxy: %d, %v", left, err)
 	}
 	strict := p[1].command(scripts.Release, k, gives("alice", g, "strict", "")...)
@@ -193,12 +193,12 @@ func TestWithoutMemoryTheReleaseIsStrict(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	p, c := rivals(t, 2, nodes), conns(t, nodes)
-	k := p[0].key(0, "job")
+	k := p[0].key(Key{0, "job"})
 	lock(t, p[0], "job", "alice", 30*time.Second)
 	everywhere(t, p[0], c)
 	c[0].Do(t, "DEL", k.lock)
 	eventually(t, patient, "a renewal puts it back", func() bool {
-		_, err := p[0].Renew(t.Context(), RenewRequest{Name: "job", Owner: "alice", TTL: 30 * time.Second})
+		_, err := p[0].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second})
 		return err == nil && c[0].Do(t, "EXISTS", k.lock).Int() == 1
 	})
 	unlock(t, p[1], "job", "alice", 0)
@@ -214,7 +214,7 @@ func TestUnlockAllOfWhatTwoProxiesGranted(t *testing.T) {
 	p, c, _ := proxies(t, 2)
 	lock(t, p[0], "job", "alice", 30*time.Second)
 	lock(t, p[1], "job", "alice", 30*time.Second)
-	left, err := p[0].Unlock(t.Context(), UnlockRequest{Name: "job", Owner: "alice", All: true})
+	left, err := p[0].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", All: true})
 	if left != 0 || err != nil {
 		t.Errorf("UNLOCK ALL: %d, %v", left, err)
 	}
@@ -230,7 +230,7 @@ func TestUnlockWhileAnotherLockSettles(t *testing.T) {
 	everywhere(t, p[0], c)
 	settle := func(i int, fence int64) {
 		t.Helper()
-		c[i].Do(t, p[0].command(scripts.Settle, p[0].key(0, "job"), "alice", strconv.FormatInt(fence, 10), g.attempt)...)
+		c[i].Do(t, p[0].command(scripts.Settle, p[0].key(Key{0, "job"}), "alice", strconv.FormatInt(fence, 10), g.attempt)...)
 	}
 	for i := range c {
 		settle(i, g.Fence+int64(i))
@@ -265,7 +265,7 @@ func TestUnlock_AtOnce(t *testing.T) {
 					}
 					var wg sync.WaitGroup
 					for i := range unlocks {
-						r := UnlockRequest{Name: name, Owner: "alice"}
+						r := UnlockRequest{Key: Key{Name: name}, Owner: "alice"}
 						if with != "" {
 							r.Req = fmt.Sprint(i)
 						}
@@ -277,7 +277,7 @@ func TestUnlock_AtOnce(t *testing.T) {
 					}
 					wg.Wait()
 					for i := dead; i < len(nodes); i++ {
-						if n := c[i].Do(t, "HLEN", p[0].key(0, name).lock).Int() - fixedFields; n < holds-unlocks {
+						if n := c[i].Do(t, "HLEN", p[0].key(Key{0, name}).lock).Int() - fixedFields; n < holds-unlocks {
 							t.Errorf("%s: %d holds on node %d", name, n, i)
 						}
 					}
@@ -293,7 +293,7 @@ func TestUnlock_OfAHoldWhoseLockCameLate(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
-	k := s.key(0, "job")
+	k := s.key(Key{0, "job"})
 	g := lock(t, s, "job", "alice", 30*time.Second)
 	n.Do(t, s.command(scripts.Release, k, gives("alice", g, "undo", "")...)...)
 	n.Do(t, "DEL", k.node+":H"+g.attempt)

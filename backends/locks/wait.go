@@ -20,7 +20,7 @@ func (s *Service) join(ctx context.Context, r LockRequest) (*waiter, Answer, err
 	if r.Wait > s.opts.MaxWait {
 		return nil, Answer{}, &MaxWaitError{Wait: r.Wait, Max: s.opts.MaxWait}
 	}
-	at := place{r.DB, r.Name}
+	at := r.Key
 	a, err := s.lockAtOnce(ctx, r, at)
 	var few *QuorumError
 	if a.Granted || r.Wait <= 0 || (err != nil && !errors.As(err, &few)) {
@@ -47,7 +47,7 @@ func (s *Service) serve(ctx context.Context, w *waiter, r LockRequest) (Answer, 
 
 // lockAtOnce is Lock for those who need not stand in line: who does not want to wait,
 // if nobody does, and an owner who has the name already.
-func (s *Service) lockAtOnce(ctx context.Context, r LockRequest, at place) (Answer, error) {
+func (s *Service) lockAtOnce(ctx context.Context, r LockRequest, at Key) (Answer, error) {
 	if s.waiting.count(at) == 0 {
 		if r.Wait > 0 {
 			return Answer{}, nil
@@ -57,7 +57,7 @@ func (s *Service) lockAtOnce(ctx context.Context, r LockRequest, at place) (Answ
 	if r.generated && r.Wait > 0 {
 		return Answer{}, nil
 	}
-	if !r.generated && s.memory.has(holder{r.DB, r.Name, r.Owner}, s.now()) {
+	if !r.generated && s.memory.has(holder{r.Key, r.Owner}, s.now()) {
 		return s.lockOnce(ctx, r)
 	}
 	k, sure := s.waiting.known(at)
@@ -71,19 +71,19 @@ func (s *Service) lockAtOnce(ctx context.Context, r LockRequest, at place) (Answ
 }
 
 // whoHas reads from a quorum who has a name. Its errors are those of Lock.
-func (s *Service) whoHas(ctx context.Context, at place) (Answer, error) {
+func (s *Service) whoHas(ctx context.Context, at Key) (Answer, error) {
 	if err := s.enter(ctx); err != nil {
 		return Answer{}, err
 	}
 	defer s.leave()
-	votes, err := s.read(ctx, holder{db: at.db, name: at.name}, s.opts.patience(s.opts.MaxTTL))
+	votes, err := s.read(ctx, holder{Key: at}, s.opts.patience(s.opts.MaxTTL))
 	if err != nil {
 		return Answer{}, err
 	}
 	if ballots(votes, yes) < s.quorum {
-		return Answer{}, s.quorumError("LOCK", at.name, votes)
+		return Answer{}, s.quorumError("LOCK", at.Name, votes)
 	}
-	h, who := s.holding(votes, at.db, at.name)
+	h, who := s.holding(votes, at)
 	if who != oneOwner && who != unsettledGrant {
 		return Answer{}, nil
 	}
@@ -111,7 +111,7 @@ func (s *Service) inLine(ctx context.Context, w *waiter, r LockRequest) (Answer,
 			return s.unserved(ctx, w, err)
 		}
 		k := s.learn(a, err)
-		k.elsewhere = !a.Granted && k.holder != "" && !s.memory.has(holder{r.DB, r.Name, k.holder}, s.now())
+		k.elsewhere = !a.Granted && k.holder != "" && !s.memory.has(holder{r.Key, k.holder}, s.now())
 		s.waiting.asked(w, k, s.now())
 		if a.Granted {
 			a.ground = w.ground

@@ -30,15 +30,15 @@ func wait(ctx context.Context, s *Service, r LockRequest) <-chan result {
 // waitFor is wait for a request of ten seconds, when it stands in line.
 func waitFor(t *testing.T, s *Service, name, owner string) <-chan result {
 	t.Helper()
-	n := s.waiting.count(place{0, name})
-	out := wait(t.Context(), s, LockRequest{Name: name, Owner: owner, TTL: 10 * time.Second, Wait: 10 * time.Second})
+	n := s.waiting.count(Key{0, name})
+	out := wait(t.Context(), s, LockRequest{Key: Key{Name: name}, Owner: owner, TTL: 10 * time.Second, Wait: 10 * time.Second})
 	inLine(t, s, name, n+1)
 	return out
 }
 
 func inLine(t *testing.T, s *Service, name string, n int) {
 	t.Helper()
-	eventually(t, patient, strconv.Itoa(n)+" wait", func() bool { return s.waiting.count(place{0, name}) == n })
+	eventually(t, patient, strconv.Itoa(n)+" wait", func() bool { return s.waiting.count(Key{0, name}) == n })
 }
 
 func granting(t *testing.T, c <-chan result) result {
@@ -92,7 +92,7 @@ func TestWaitEndsAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
 	lock(t, s, "job", "alice", 10*time.Second)
-	ask := LockRequest{Name: "job", TTL: time.Second, Wait: 100 * time.Millisecond}
+	ask := LockRequest{Key: Key{Name: "job"}, TTL: time.Second, Wait: 100 * time.Millisecond}
 	first, second := wait(t.Context(), s, ask), wait(t.Context(), s, ask)
 	for _, c := range []<-chan result{first, second} {
 		r := <-c
@@ -100,7 +100,7 @@ func TestWaitEndsAtTheDeadline(t *testing.T) {
 			t.Errorf("%+v, %v after %v", r.Answer, r.err, r.took)
 		}
 	}
-	if n := s.waiting.count(place{0, "job"}); n != 0 {
+	if n := s.waiting.count(Key{0, "job"}); n != 0 {
 		t.Errorf("%d still wait", n)
 	}
 }
@@ -111,7 +111,7 @@ func TestWaitLimits(t *testing.T) {
 	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, MaxWait: time.Minute, MaxWaiters: 2})
 	lock(t, s, "job", "alice", 10*time.Second)
 	var long *MaxWaitError
-	_, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second, Wait: time.Minute + 1})
+	_, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: time.Second, Wait: time.Minute + 1})
 	if !errors.As(err, &long) || long.Max != time.Minute {
 		t.Errorf("a wait over the longest: %v", err)
 	}
@@ -119,7 +119,7 @@ func TestWaitLimits(t *testing.T) {
 	lock(t, s, "other", "alice", 10*time.Second)
 	waitFor(t, s, "other", "")
 	var full *QueueFullError
-	_, err = s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second, Wait: time.Second})
+	_, err = s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: time.Second, Wait: time.Second})
 	if !errors.As(err, &full) || full.Max != 2 {
 		t.Errorf("a third waiter: %v", err)
 	}
@@ -137,11 +137,11 @@ func TestNobodyOvertakes(t *testing.T) {
 	for _, owner := range []string{"", "bob"} {
 		waitFor(t, s, "job", "")
 		a := refused(t, s, "job", owner, time.Second)
-		if want := s.waiting.count(place{0, "job"}); a.Holder != "alice" || a.Remaining < 9*time.Second || a.Waiters != want {
+		if want := s.waiting.count(Key{0, "job"}); a.Holder != "alice" || a.Remaining < 9*time.Second || a.Waiters != want {
 			t.Errorf("refused with %+v", a)
 		}
 	}
-	w, err := s.waiting.join(place{0, "free"}, 10, LockRequest{}, s.now())
+	w, err := s.waiting.join(Key{0, "free"}, 10, LockRequest{}, s.now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestReentryWhileOthersWait(t *testing.T) {
 		waitFor(t, s, "job", "")
 		holds := 0
 		for _, d := range []time.Duration{0, 10 * time.Second} {
-			a, err := s.Lock(t.Context(), LockRequest{Name: "job", Owner: "alice", TTL: 10 * time.Second, Wait: d})
+			a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 10 * time.Second, Wait: d})
 			if err != nil || !a.Granted || a.Grant.Holds <= holds {
 				t.Errorf("LOCK by alice with WAIT %v: %+v, %v", d, a, err)
 			}
@@ -208,7 +208,7 @@ func TestWaitBehindAMasterThatHangs(t *testing.T) {
 	eventually(t, patient, "it sleeps", func() bool {
 		p[1].waiting.mu.Lock()
 		defer p[1].waiting.mu.Unlock()
-		q := p[1].waiting.queues[place{0, "job"}]
+		q := p[1].waiting.queues[Key{0, "job"}]
 		return q.ear != nil && q.ear.hears(2) && !q.stirred && q.first().again != 0
 	})
 	unlock(t, p[0], "job", g.Grant.Owner, 0)
@@ -239,7 +239,7 @@ func TestKeysDeletedByHand(t *testing.T) {
 	w := waitFor(t, s, "job", "")
 	time.Sleep(50 * time.Millisecond)
 	for _, n := range nodes {
-		n.Do(t, "DEL", s.key(0, "job").lock)
+		n.Do(t, "DEL", s.key(Key{0, "job"}).lock)
 	}
 	granting(t, w)
 }
@@ -250,13 +250,13 @@ func TestWaitThroughAnOutage(t *testing.T) {
 	nodes := redistest.StartNodes(t, 3)
 	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 100 * time.Millisecond})
 	eventually(t, patient, "the nodes vote, each within its timeout", func() bool {
-		a, err := s.Lock(t.Context(), LockRequest{Name: "warm", TTL: time.Second})
+		a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "warm"}, TTL: time.Second})
 		return err == nil && (a.Granted || a.Holder != "")
 	})
 	nodes[0].Pause()
 	nodes[1].Pause()
 	var few *QuorumError
-	if _, err := s.Lock(t.Context(), LockRequest{Name: "job", TTL: time.Second, Wait: 300 * time.Millisecond}); !errors.As(err, &few) {
+	if _, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: time.Second, Wait: 300 * time.Millisecond}); !errors.As(err, &few) {
 		t.Errorf("without a quorum for all of the wait: %v", err)
 	}
 	w := waitFor(t, s, "job", "")
@@ -293,7 +293,7 @@ func TestLeaveTheLine(t *testing.T) {
 	unlock(t, s, "job", "last", 0)
 	eventually(t, patient, "nothing is left", func() bool {
 		for _, n := range nodes {
-			if n.Do(t, "EXISTS", s.key(0, "job").lock).Int() != 0 {
+			if n.Do(t, "EXISTS", s.key(Key{0, "job"}).lock).Int() != 0 {
 				return false
 			}
 		}
@@ -311,7 +311,7 @@ func (w *witness) waitAndLeave(t *testing.T, s *Service, stays bool) {
 	if !stays {
 		time.AfterFunc(time.Duration(rand.IntN(3000))*time.Microsecond, cancel)
 	}
-	a, err := s.Lock(ctx, LockRequest{Name: "job", TTL: 10 * time.Second, Wait: 10 * time.Second})
+	a, err := s.Lock(ctx, LockRequest{Key: Key{Name: "job"}, TTL: 10 * time.Second, Wait: 10 * time.Second})
 	switch {
 	case err != nil && !errors.Is(err, context.Canceled):
 		t.Error(err)
@@ -326,7 +326,7 @@ func (w *witness) waitAndLeave(t *testing.T, s *Service, stays bool) {
 	w.told(a.Grant.Owner, time.Time{}, false)
 	if rand.IntN(4) == 0 {
 		s.Undo(a.Grant)
-	} else if _, err := s.Unlock(t.Context(), UnlockRequest{Name: "job", Owner: a.Grant.Owner}); err != nil {
+	} else if _, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: a.Grant.Owner}); err != nil {
 		t.Error(err)
 	}
 }

@@ -35,7 +35,7 @@ type ear struct {
 	quiet      time.Duration // nobody here asks before
 }
 
-func (ws *waiting) channel(at place) string { return lockKey(ws.prefix, at.db, at.name) }
+func (ws *waiting) channel(at Key) string { return lockKey(ws.prefix, at) }
 
 // hearCuts makes the nodes tell when a lease is cut, or after a while not any more. What
 // they tell is a hint: it is heard sooner than by the next renewal, if at all.
@@ -65,7 +65,7 @@ func (ws *waiting) hear(e *ear) {
 }
 
 // earOf is the ear of a name, or nil.
-func (ws *waiting) earOf(at place) *ear {
+func (ws *waiting) earOf(at Key) *ear {
 	if len(ws.ears) == 0 { // the common case costs no string
 		return nil
 	}
@@ -360,8 +360,8 @@ func parseCut(message, prefix string) (h holder, ok bool) {
 	}
 	key, ours := strings.CutPrefix(rest[n:], lockPrefix(prefix))
 	db, name, found := strings.Cut(key, ":")
-	h.db, err = strconv.Atoi(db)
-	h.name, h.owner = name, rest[:n]
+	h.DB, err = strconv.Atoi(db)
+	h.Name, h.owner = name, rest[:n]
 	return h, ours && found && err == nil
 }
 

@@ -25,7 +25,7 @@ func asleep(t *testing.T, s *Service) {
 		ws := &s.waiting
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
-		q := ws.queues[place{0, "job"}]
+		q := ws.queues[Key{0, "job"}]
 		return q != nil && q.first().again != 0 && !q.first().asking && !q.stirred && q.ear != nil && countTrue(q.ear.on) == len(s.nodes)
 	})
 }
@@ -84,7 +84,7 @@ func TestSubscriptionDrops(t *testing.T) {
 func deafWaiting() *waiting {
 	ws := &waiting{
 		nodes: 3, quorum: 2, now: func() time.Duration { return time.Second }, poll: time.Hour, longPoll: time.Hour,
-		queues: map[place]*queue{}, ears: map[string]*ear{},
+		queues: map[Key]*queue{}, ears: map[string]*ear{},
 	}
 	for i := range 3 {
 		ws.listeners = append(ws.listeners, &listener{node: &node{index: i}, ws: ws, kick: make(chan struct{}, 1)})
@@ -113,8 +113,8 @@ func TestAskerLeaves(t *testing.T) {
 	}
 	for _, tt := range tests {
 		ws := deafWaiting()
-		first, _ := ws.join(place{0, "job"}, 2, LockRequest{}, 0)
-		second, _ := ws.join(place{0, "job"}, 2, LockRequest{}, 0)
+		first, _ := ws.join(Key{0, "job"}, 2, LockRequest{}, 0)
+		second, _ := ws.join(Key{0, "job"}, 2, LockRequest{}, 0)
 		ws.ask(first)
 		ws.asked(first, known{asked: true, holder: "alice", fence: 7, until: time.Minute}, ws.now())
 		ws.pause(first, ws.now())
@@ -131,7 +131,7 @@ func TestAskerLeaves(t *testing.T) {
 // asked for again.
 func TestWordLostBeforeSubscribing(t *testing.T) {
 	ws := deafWaiting()
-	w, err := ws.join(place{0, "job"}, 1, LockRequest{}, 0)
+	w, err := ws.join(Key{0, "job"}, 1, LockRequest{}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestWhatIsHeard(t *testing.T) {
 	}
 	for _, tt := range tests {
 		ws := deafWaiting()
-		w, _ := ws.join(place{0, "job"}, 1, LockRequest{}, 0)
+		w, _ := ws.join(Key{0, "job"}, 1, LockRequest{}, 0)
 		ws.ask(w)
 		ws.asked(w, known{asked: true, holder: "alice", fence: 7, until: 2 * time.Hour}, ws.now())
 		ws.pause(w, ws.now())
@@ -228,7 +228,7 @@ func TestManyNames(t *testing.T) {
 	before := settledGoroutines(t, 0)
 	for i := range names {
 		wg.Go(func() {
-			a, err := p[0].Lock(t.Context(), LockRequest{Name: strconv.Itoa(i), TTL: time.Minute, Wait: time.Minute})
+			a, err := p[0].Lock(t.Context(), LockRequest{Key: Key{Name: strconv.Itoa(i)}, TTL: time.Minute, Wait: time.Minute})
 			if err != nil || !a.Granted {
 				t.Errorf("LOCK %d: %+v, %v", i, a, err)
 			}

@@ -56,7 +56,7 @@ func (d *desk) value(t *testing.T, name, labels string) string {
 
 func take(t *testing.T, svc *locks.Service, name, owner string) locks.Answer {
 	t.Helper()
-	a, err := svc.Lock(t.Context(), locks.LockRequest{Name: name, Owner: owner, TTL: 30 * time.Second})
+	a, err := svc.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: name}, Owner: owner, TTL: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestMetrics(t *testing.T) {
 	take(t, d.locks, "a", "me")
 	take(t, d.locks, "a", "you")
 	take(t, d.locks, "b", "you")
-	if _, err := d.locks.Unlock(t.Context(), locks.UnlockRequest{Name: "b", Owner: "you"}); err != nil {
+	if _, err := d.locks.Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: "b"}, Owner: "you"}); err != nil {
 		t.Fatal(err)
 	}
 	after, types := d.scrape(t)
@@ -180,7 +180,7 @@ func TestCardinality(t *testing.T) {
 	for w := range 32 {
 		wg.Go(func() {
 			for i := w; i < 10000; i += 32 {
-				r := locks.LockRequest{Name: name(i), Owner: fmt.Sprintf("owner-%d", i), Client: "client", TTL: time.Minute}
+				r := locks.LockRequest{Key: locks.Key{Name: name(i)}, Owner: fmt.Sprintf("owner-%d", i), Client: "client", TTL: time.Minute}
 				if a, err := d.locks.Lock(t.Context(), r); err != nil || !a.Granted {
 					t.Errorf("%s: %+v, %v", r.Name, a, err)
 					return
@@ -233,7 +233,7 @@ func TestHangingBackends(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 10 {
 		wg.Go(func() {
-			d.locks.Lock(ctx, locks.LockRequest{Name: "n", Owner: fmt.Sprint(i), TTL: 10 * time.Second})
+			d.locks.Lock(ctx, locks.LockRequest{Key: locks.Key{Name: "n"}, Owner: fmt.Sprint(i), TTL: 10 * time.Second})
 		})
 	}
 	t.Cleanup(func() { cancel(); wg.Wait() })

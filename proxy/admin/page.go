@@ -85,8 +85,8 @@ func (s *Server) detail(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), askTime)
 	defer cancel()
-	in, err := s.opt.Locks.Inspect(ctx, n.DB, n.Name)
-	answer(w, http.StatusOK, viewDetail(n, in, s.opt.Locks.Waiters(n.DB, n.Name), err))
+	in, err := s.opt.Locks.Inspect(ctx, n)
+	answer(w, http.StatusOK, viewDetail(n, in, s.opt.Locks.Waiters(n), err))
 }
 
 const gone = "this lock is not on the page any more"

@@ -53,11 +53,11 @@ func (s *Server) force(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) forceGrant(r *http.Request, n locks.Name, fence int64) (code int, a forceAnswer) {
+func (s *Server) forceGrant(r *http.Request, n locks.Key, fence int64) (code int, a forceAnswer) {
 	// A browser that goes away does not leave it half done.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), askTime)
 	defer cancel()
-	was, held, err := s.opt.Locks.ForceGrant(ctx, n.DB, n.Name, fence)
+	was, held, err := s.opt.Locks.ForceGrant(ctx, n, fence)
 	var other *locks.OtherGrantError
 	switch {
 	case errors.As(err, &other):
@@ -74,7 +74,7 @@ func (s *Server) forceGrant(r *http.Request, n locks.Name, fence int64) (code in
 
 // logForce is a log that says who took which lock away, in the fields of docs/logging.md.
 // Whoever has the password may give any user name with it.
-func (s *Server) logForce(r *http.Request, n locks.Name, fence int64) *slog.Logger {
+func (s *Server) logForce(r *http.Request, n locks.Key, fence int64) *slog.Logger {
 	user, _, _ := r.BasicAuth()
 	return s.opt.Log.With("db", n.DB, "lock", commands.Brief(n.Name), "fence", fence, "user", commands.Brief(user), "client", r.RemoteAddr)
 }

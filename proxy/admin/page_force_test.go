@@ -29,7 +29,7 @@ func takeAway(t *testing.T, d *desk, body string, header ...string) (int, forceA
 	return resp.StatusCode, a
 }
 
-func request(n locks.Name, fence int64, typed string) string {
+func request(n locks.Key, fence int64, typed string) string {
 	b, _ := json.Marshal(forceRequest{ID: nameID(n), Fence: fmt.Sprint(fence), Typed: typed})
 	return string(b)
 }
@@ -38,8 +38,8 @@ func TestPageForce(t *testing.T) {
 	t.Parallel()
 	d, _, _ := openReal(t, Options{Force: true, Password: secret}, 3)
 	who := []string{"Authorization", basic("ann", secret)}
-	n := locks.Name{DB: 1, Name: "job\x00<b>"}
-	g := grab(t, d, locks.LockRequest{DB: 1, Name: n.Name, Owner: "alice"})
+	n := locks.Key{DB: 1, Name: "job\x00<b>"}
+	g := grab(t, d, locks.LockRequest{Key: locks.Key{DB: 1, Name: n.Name}, Owner: "alice"})
 	if code, _ := takeAway(t, d, request(n, g.Fence, `job\x00<b>`), who...); code != http.StatusNotFound {
 		t.Errorf("a lock that nobody was told of: %d", code)
 	}
@@ -62,7 +62,7 @@ func TestPageForce(t *testing.T) {
 		{"the bytes typed, not what is shown", request(n, g.Fence, n.Name), who, 422, "nothing was done"},
 		{"no fence", request(n, 0, `job\x00<b>`), who, 400, "not a fence"},
 		{"an earlier fence", request(n, g.Fence-1, `job\x00<b>`), who, 409, "moved on: alice has it"},
-		{"unknown", request(locks.Name{Name: "other"}, g.Fence, "other"), who, 404, "not on the page"},
+		{"unknown", request(locks.Key{Name: "other"}, g.Fence, "other"), who, 404, "not on the page"},
 	}
 	for _, tt := range tests {
 		code, a := takeAway(t, d, tt.body, tt.header...)
@@ -70,7 +70,7 @@ func TestPageForce(t *testing.T) {
 			t.Errorf("%s: %d %+v", tt.name, code, a)
 		}
 	}
-	if v, err := d.locks.Renew(t.Context(), locks.RenewRequest{DB: 1, Name: n.Name, Owner: "alice", TTL: g.Validity, Fence: g.Fence}); err != nil {
+	if v, err := d.locks.Renew(t.Context(), locks.RenewRequest{Key: locks.Key{DB: 1, Name: n.Name}, Owner: "alice", TTL: g.Validity, Fence: g.Fence}); err != nil {
 		t.Fatalf("after all that was refused: %v, %v", v, err)
 	}
 
@@ -78,7 +78,7 @@ func TestPageForce(t *testing.T) {
 	if code != http.StatusOK || !a.Done || !strings.Contains(a.Says, "taken away from alice") {
 		t.Errorf("%d %+v", code, a)
 	}
-	if in, err := d.locks.Inspect(t.Context(), 1, n.Name); err != nil || in.Held {
+	if in, err := d.locks.Inspect(t.Context(), n); err != nil || in.Held {
 		t.Errorf("afterwards: %+v, %v", in, err)
 	}
 	log := d.log.String()
@@ -99,8 +99,8 @@ func TestPageForce(t *testing.T) {
 func TestPageForceNotAllowed(t *testing.T) {
 	t.Parallel()
 	d, _, _ := openReal(t, Options{}, 3)
-	n := locks.Name{Name: "job"}
-	g := grab(t, d, locks.LockRequest{Name: n.Name, Owner: "alice"})
+	n := locks.Key{Name: "job"}
+	g := grab(t, d, locks.LockRequest{Key: locks.Key{Name: n.Name}, Owner: "alice"})
 	code, a := takeAway(t, d, request(n, g.Fence, "job"))
 	if code != http.StatusForbidden || a.Done || !strings.Contains(a.Says, "--admin-force") {
 		t.Errorf("%d %+v", code, a)

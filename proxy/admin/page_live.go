@@ -41,8 +41,8 @@ type live struct {
 	mu      sync.Mutex
 	some    chan struct{} // closed while somebody looks
 	viewers map[*viewer]struct{}
-	queued  map[string]locks.Name // by id: names that were told of in the state
-	listed  map[string]locks.Name // and among the locks
+	queued  map[string]locks.Key // by id: names that were told of in the state
+	listed  map[string]locks.Key // and among the locks
 
 	tallies []tally // owned by tell: the last ones, the oldest first
 }
@@ -196,10 +196,10 @@ func (l *live) tell() {
 }
 
 // state is what this proxy knows, and the names in it.
-func (l *live) state() (v stateView, names map[string]locks.Name) {
+func (l *live) state() (v stateView, names map[string]locks.Key) {
 	svc := l.srv.opt.Locks
 	stats := svc.Stats()
-	names = map[string]locks.Name{}
+	names = map[string]locks.Key{}
 	v = stateView{
 		Health: []checkView{}, Proxy: l.proxy(stats), Nodes: []nodeView{}, Queues: []queueView{}, Asked: []hotView{}, Waited: []hotView{},
 		Force: l.srv.opt.Force,
@@ -215,13 +215,13 @@ func (l *live) state() (v stateView, names map[string]locks.Name) {
 	v.Lines = lines
 	for _, q := range queues {
 		v.Queues = append(v.Queues, viewQueue(q))
-		names[v.Queues[len(v.Queues)-1].ID] = locks.Name{DB: q.DB, Name: q.Name}
+		names[v.Queues[len(v.Queues)-1].ID] = q.Key
 	}
 	asked, waited := svc.Hot(mostHot)
 	hot := func(all []locks.HotName, to *[]hotView) {
 		for _, h := range all {
 			*to = append(*to, viewHot(h))
-			names[(*to)[len(*to)-1].ID] = locks.Name{DB: h.DB, Name: h.Name}
+			names[(*to)[len(*to)-1].ID] = h.Key
 		}
 	}
 	hot(asked, &v.Asked)
@@ -252,7 +252,7 @@ func (l *live) proxy(now locks.Stats) proxyView {
 // shown is read all the same.
 type reader struct {
 	live     *live
-	names    []locks.Name // in order
+	names    []locks.Key // in order
 	complete bool         // these are all
 	seen     time.Time    // when they were; zero: they were not
 	next     time.Time    // when to go through them again
@@ -295,7 +295,7 @@ func (r *reader) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(all, func(a, b locks.Name) int { return cmp.Or(cmp.Compare(a.DB, b.DB), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(all, func(a, b locks.Key) int { return cmp.Or(cmp.Compare(a.DB, b.DB), cmp.Compare(a.Name, b.Name)) })
 	r.names, r.complete, r.seen = all, complete, began
 	r.next = time.Now().Add(share(time.Since(began)) - locksEvery/10) // not just after the next turn
 	return nil
@@ -321,9 +321,9 @@ func (r *reader) ask(ctx context.Context, filters []string) (map[string]locksVie
 	if err != nil {
 		return nil, err
 	}
-	rows, listed := map[locks.Name]lockView{}, map[string]locks.Name{}
+	rows, listed := map[locks.Key]lockView{}, map[string]locks.Key{}
 	for _, h := range held {
-		n := locks.Name{DB: h.DB, Name: h.Name}
+		n := h.Key
 		rows[n] = viewLock(h, len(svc.Nodes()))
 		listed[rows[n].ID] = n
 	}
@@ -344,8 +344,8 @@ func (r *reader) ask(ctx context.Context, filters []string) (map[string]locksVie
 }
 
 // choose takes for each filter the first names that have it in them, and counts the others.
-func choose(all []locks.Name, filters []string) (some map[string][]locks.Name, more map[string]int) {
-	some, more = map[string][]locks.Name{}, map[string]int{}
+func choose(all []locks.Key, filters []string) (some map[string][]locks.Key, more map[string]int) {
+	some, more = map[string][]locks.Key{}, map[string]int{}
 	for _, filter := range filters {
 		for _, n := range all {
 			switch {
@@ -360,8 +360,8 @@ func choose(all []locks.Name, filters []string) (some map[string][]locks.Name, m
 	return some, more
 }
 
-func union(some map[string][]locks.Name) (all []locks.Name) {
-	seen := map[locks.Name]bool{}
+func union(some map[string][]locks.Key) (all []locks.Key) {
+	seen := map[locks.Key]bool{}
 	for _, names := range some {
 		for _, n := range names {
 			if !seen[n] {
@@ -374,7 +374,7 @@ func union(some map[string][]locks.Name) (all []locks.Name) {
 }
 
 // name is the name that an id stands for, if it was told of a moment ago.
-func (l *live) name(id string) (n locks.Name, ok bool) {
+func (l *live) name(id string) (n locks.Key, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if n, ok = l.listed[id]; !ok {

@@ -124,7 +124,7 @@ func grab(t *testing.T, d *desk, r locks.LockRequest) locks.Grant {
 
 func free(t *testing.T, d *desk, g locks.Grant) {
 	t.Helper()
-	if _, err := d.locks.Unlock(t.Context(), locks.UnlockRequest{DB: g.DB, Name: g.Name, Owner: g.Owner, Fence: g.Fence}); err != nil {
+	if _, err := d.locks.Unlock(t.Context(), locks.UnlockRequest{Key: g.Key, Owner: g.Owner, Fence: g.Fence}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -133,7 +133,7 @@ func TestPageIsTold(t *testing.T) {
 	t.Parallel()
 	d, _, _ := openReal(t, Options{Force: true, Version: "v9"}, 5)
 	run(t, d.locks)
-	g := grab(t, d, locks.LockRequest{DB: 2, Name: "job\n<b>", Owner: "alice", Info: "why"})
+	g := grab(t, d, locks.LockRequest{Key: locks.Key{DB: 2, Name: "job\n<b>"}, Owner: "alice", Info: "why"})
 	s := d.look(t, "")
 	st := until(s, "state", "the first node's vote", func(v stateView) bool { return len(v.Nodes) > 0 && v.Nodes[0].Yes > 0 })
 	if !st.Force || st.Proxy.Version != "v9" || st.Proxy.Clients != 7 || st.Needed != 3 || len(st.Nodes) != 5 || !st.Nodes[4].Votes || st.Viewers != 1 || len(st.Health) != 3 {
@@ -149,7 +149,7 @@ func TestPageIsTold(t *testing.T) {
 	}
 	l.Remaining, l.Held, l.Waited = 0, 0, 0
 	if want := (lockView{
-		ID: nameID(locks.Name{DB: 2, Name: "job\n<b>"}), DB: 2, Name: textView{Text: `job\n<b>`}, Owner: textView{Text: "alice"}, Info: textView{Text: "why"},
+		ID: nameID(locks.Key{DB: 2, Name: "job\n<b>"}), DB: 2, Name: textView{Text: `job\n<b>`}, Owner: textView{Text: "alice"}, Info: textView{Text: "why"},
 		Fence: fmt.Sprint(g.Fence), Holds: 1, Here: true, Votes: 5, Of: 5,
 	}); l != want {
 		t.Errorf("got %+v, want %+v", l, want)
@@ -159,7 +159,7 @@ func TestPageIsTold(t *testing.T) {
 	waits := make(chan struct{})
 	go func() {
 		defer close(waits)
-		_, _ = d.locks.Lock(ctx, locks.LockRequest{DB: 2, Name: "job\n<b>", Owner: "bob", TTL: time.Second, Wait: time.Minute, Client: "here"})
+		_, _ = d.locks.Lock(ctx, locks.LockRequest{Key: locks.Key{DB: 2, Name: "job\n<b>"}, Owner: "bob", TTL: time.Second, Wait: time.Minute, Client: "here"})
 	}()
 	defer func() { cancel(); <-waits }()
 	st = until(s, "state", "bob waits", func(v stateView) bool { return len(v.Queues) == 1 && v.Queues[0].Holder.Text != "" })
@@ -210,8 +210,8 @@ func asked(d *desk, question string) (n int64) {
 func TestPageIsToldOnce(t *testing.T) {
 	t.Parallel()
 	d, _, _ := openReal(t, Options{}, 3)
-	grab(t, d, locks.LockRequest{Name: "import:1", Owner: "alice"})
-	grab(t, d, locks.LockRequest{Name: "report", Owner: "alice"})
+	grab(t, d, locks.LockRequest{Key: locks.Key{Name: "import:1"}, Owner: "alice"})
+	grab(t, d, locks.LockRequest{Key: locks.Key{Name: "report"}, Owner: "alice"})
 	var all []*stream
 	for range mostViewers - 1 {
 		all = append(all, d.look(t, ""))
@@ -250,7 +250,7 @@ func TestPageIsToldOnce(t *testing.T) {
 func TestPageWithoutAQuorum(t *testing.T) {
 	t.Parallel()
 	d, _, nodes := openReal(t, Options{}, 3)
-	grab(t, d, locks.LockRequest{Name: "job", Owner: "alice"})
+	grab(t, d, locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "alice"})
 	s := d.look(t, "")
 	v := nextAs[locksView](s, "locks")
 	nodes[0].Kill()
@@ -301,9 +301,9 @@ func TestSlowViewer(t *testing.T) {
 
 func TestPageManyLocks(t *testing.T) {
 	t.Parallel()
-	var all []locks.Name
+	var all []locks.Key
 	for i := range 3000 {
-		all = append(all, locks.Name{Name: fmt.Sprintf("Job:%04d", i)})
+		all = append(all, locks.Key{Name: fmt.Sprintf("Job:%04d", i)})
 	}
 	some, more := choose(all, []string{"", "job:1", ":0007", "none"})
 	for filter, want := range map[string][2]int{"": {mostRows, 2500}, "job:1": {mostRows, 500}, ":0007": {1, 0}, "none": {0, 0}} {

@@ -41,7 +41,7 @@ func short(s string) textView {
 }
 
 // nameID stands for a name in what the browser asks for, however long or odd the name is.
-func nameID(n locks.Name) string {
+func nameID(n locks.Key) string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(n.DB) + ":" + n.Name))
 	return hex.EncodeToString(sum[:12])
 }

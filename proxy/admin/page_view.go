@@ -175,21 +175,21 @@ func viewNode(n locks.NodeStatus, counted locks.NodeStats) nodeView {
 
 func viewQueue(q locks.Queue) queueView {
 	return queueView{
-		ID: nameID(locks.Name{DB: q.DB, Name: q.Name}), DB: q.DB, Name: short(q.Name),
+		ID: nameID(q.Key), DB: q.DB, Name: short(q.Name),
 		Waiters: q.Waiters, Longest: millis(q.Longest), Next: short(q.Next), Holder: short(q.Holder),
 	}
 }
 
 func viewHot(h locks.HotName) hotView {
 	return hotView{
-		ID: nameID(locks.Name{DB: h.DB, Name: h.Name}), DB: h.DB, Name: short(h.Name),
+		ID: nameID(h.Key), DB: h.DB, Name: short(h.Name),
 		Grants: h.Grants, Refusals: h.Refusals, Waited: millis(h.Waited),
 	}
 }
 
 func viewLock(h locks.Holding, nodes int) lockView {
 	return lockView{
-		ID: nameID(locks.Name{DB: h.DB, Name: h.Name}), DB: h.DB, Name: short(h.Name), Owner: short(h.Owner), Info: short(h.Info),
+		ID: nameID(h.Key), DB: h.DB, Name: short(h.Name), Owner: short(h.Owner), Info: short(h.Info),
 		Fence: strconv.FormatInt(h.Fence, 10), Holds: h.Holds, Held: millis(h.Held), Remaining: millis(h.Remaining),
 		Here: h.Here, Waited: millis(h.Waited), Session: h.Session, Waiters: h.Waiters, Votes: h.Votes, Of: nodes,
 	}
@@ -198,7 +198,7 @@ func viewLock(h locks.Holding, nodes int) lockView {
 // detailWaiters is how many of those who wait for a name are shown.
 const detailWaiters = 50
 
-func viewDetail(n locks.Name, in locks.Inspection, waiters []locks.Waiter, err error) detailView {
+func viewDetail(n locks.Key, in locks.Inspection, waiters []locks.Waiter, err error) detailView {
 	h := in.Holding
 	d := detailView{
 		ID: nameID(n), DB: n.DB, Name: shown(n.Name), Held: in.Held, Owner: shown(h.Owner), Info: shown(h.Info),
