@@ -102,7 +102,7 @@ func (e *explanation) nodeLine(n locks.NodeView) string {
 // heldBy says who has it at a node.
 func (e *explanation) heldBy(n locks.NodeView) string {
 	put := ""
-	if n.PutBack {
+	if n.Reinstated {
 		put = ", put back by a renewal"
 	}
 	return fmt.Sprintf("held by %s, fence %d, %s left%s", e.owner(n.Owner), n.Fence, span(n.Remaining), put)

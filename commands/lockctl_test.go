@@ -206,7 +206,7 @@ func TestExplain(t *testing.T) {
 		voting("n1", "me", 7, 27900*time.Millisecond), voting("n2", "me", 7, 28*time.Second),
 		{Address: "n3", State: locks.NodeQuarantine, Left: 41 * time.Second, Err: errors.New("quarantine for 41s")},
 	}
-	held[1].PutBack = true
+	held[1].Reinstated = true
 	split := []locks.NodeView{voting("n1", "me", 7, 5*time.Second), voting("n2", "you", 8, 400*time.Millisecond), voting("n3", "they", 8, 3*time.Second)}
 	short := []locks.NodeView{
 		voting("n1", "me", 7, time.Second), held[2],

@@ -25,7 +25,7 @@ type pendingLock struct {
 	began      time.Time
 	done       chan struct{}
 	onDone     atomic.Pointer[func()] // called when done is closed; may be nil
-	answer     locks.Answer
+	answer     locks.Decision
 	err        error
 	answeredAt time.Time // when the answer came; zero: just now
 
@@ -88,7 +88,7 @@ func (w *pendingLock) next() queuedCommand {
 
 // ask asks for a lock that is not waited for. It ends when present does.
 func (w *pendingLock) ask(present context.Context, l Locker) {
-	l.LockAside(present, w.LockRequest, func(a locks.Answer, err error) { w.answer, w.err = a, err })
+	l.LockAsync(present, w.LockRequest, func(a locks.Decision, err error) { w.answer, w.err = a, err })
 }
 
 // askAsync asks for the lock, and returns while it is waited for, or when the answer is
@@ -96,7 +96,7 @@ func (w *pendingLock) ask(present context.Context, l Locker) {
 func (w *pendingLock) askAsync(present, draining context.Context, l Locker) {
 	ctx, cancel := context.WithCancel(present)
 	stop := context.AfterFunc(draining, cancel)
-	l.LockAside(ctx, w.LockRequest, func(a locks.Answer, err error) {
+	l.LockAsync(ctx, w.LockRequest, func(a locks.Decision, err error) {
 		stop()
 		cancel()
 		w.answer, w.err, w.answeredAt = a, err, time.Now()

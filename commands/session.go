@@ -14,8 +14,8 @@ import (
 
 // Locker decides about locks; *locks.Service is one.
 type Locker interface {
-	// LockAside gives the answer to done, before it returns if the request waits for nothing.
-	LockAside(ctx context.Context, r locks.LockRequest, done func(locks.Answer, error))
+	// LockAsync gives the answer to done, before it returns if the request waits for nothing.
+	LockAsync(ctx context.Context, r locks.LockRequest, done func(locks.Decision, error))
 	Renew(context.Context, locks.RenewRequest) (time.Duration, error)
 	Unlock(context.Context, locks.UnlockRequest) (holdsLeft int, err error)
 	Undo(locks.Grant)

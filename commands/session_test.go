@@ -299,11 +299,11 @@ func (v *votes) note(format string, args ...any) {
 	v.calls = append(v.calls, fmt.Sprintf(format, args...))
 }
 
-func (v *votes) LockAside(ctx context.Context, r locks.LockRequest, done func(locks.Answer, error)) {
+func (v *votes) LockAsync(ctx context.Context, r locks.LockRequest, done func(locks.Decision, error)) {
 	done(v.Lock(ctx, r))
 }
 
-func (v *votes) Lock(ctx context.Context, r locks.LockRequest) (locks.Answer, error) {
+func (v *votes) Lock(ctx context.Context, r locks.LockRequest) (locks.Decision, error) {
 	if v.before != nil {
 		v.before()
 	}
@@ -322,11 +322,11 @@ func (v *votes) Lock(ctx context.Context, r locks.LockRequest) (locks.Answer, er
 		}
 		v.mu.Lock()
 		if ctx.Err() != nil {
-			return locks.Answer{}, ctx.Err()
+			return locks.Decision{}, ctx.Err()
 		}
 	}
 	if v.holder[r.Name] != "" {
-		return locks.Answer{Holder: v.holder[r.Name], Remaining: 1500 * time.Microsecond}, nil
+		return locks.Decision{Holder: v.holder[r.Name], Remaining: 1500 * time.Microsecond}, nil
 	}
 	v.fence++
 	if r.Owner == "" {
@@ -336,7 +336,7 @@ func (v *votes) Lock(ctx context.Context, r locks.LockRequest) (locks.Answer, er
 		v.holder = map[string]string{}
 	}
 	v.holder[r.Name] = r.Owner
-	return locks.Answer{Granted: true, Grant: locks.Grant{
+	return locks.Decision{Granted: true, Grant: locks.Grant{
 		Key: r.Key, Owner: r.Owner, Fence: v.fence, Validity: r.TTL, Holds: 1,
 	}}, nil
 }

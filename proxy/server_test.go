@@ -97,15 +97,15 @@ type patient struct {
 	asked, left, unlocked chan struct{}
 }
 
-func (p *patient) LockAside(ctx context.Context, r locks.LockRequest, done func(locks.Answer, error)) {
+func (p *patient) LockAsync(ctx context.Context, r locks.LockRequest, done func(locks.Decision, error)) {
 	done(p.Lock(ctx, r))
 }
 
-func (p *patient) Lock(ctx context.Context, _ locks.LockRequest) (locks.Answer, error) {
+func (p *patient) Lock(ctx context.Context, _ locks.LockRequest) (locks.Decision, error) {
 	p.asked <- struct{}{}
 	<-ctx.Done()
 	p.left <- struct{}{}
-	return locks.Answer{}, ctx.Err()
+	return locks.Decision{}, ctx.Err()
 }
 
 func (p *patient) Renew(context.Context, locks.RenewRequest) (time.Duration, error) {

@@ -22,7 +22,7 @@ type offer struct {
 }
 
 // askInLine is lockOnce, or the rest of the acquisition that was offered.
-func (s *Service) askInLine(ctx context.Context, w *waiter, r LockRequest) (Answer, error) {
+func (s *Service) askInLine(ctx context.Context, w *waiter, r LockRequest) (Decision, error) {
 	o := s.waiting.ask(w)
 	if o == nil {
 		return s.lockOnce(ctx, r)

@@ -95,7 +95,7 @@ func lock(tb testing.TB, s *Service, name, owner string, ttl time.Duration) Gran
 	return a.Grant
 }
 
-func refused(tb testing.TB, s *Service, name, owner string, ttl time.Duration) Answer {
+func refused(tb testing.TB, s *Service, name, owner string, ttl time.Duration) Decision {
 	tb.Helper()
 	a, err := s.Lock(tb.Context(), LockRequest{Key: Key{Name: name}, Owner: owner, TTL: ttl})
 	if err != nil || a.Granted {

@@ -59,16 +59,16 @@ func eachHold(votes []vote, match func(*vote) bool) []HeldFor {
 
 // A NodeView is what one node says of a name.
 type NodeView struct {
-	Address   string
-	State     NodeState     // NodeVoting: it answered, and what follows counts
-	Since     time.Time     // when State was first seen, if it was when the nodes were last looked at
-	Left      time.Duration // of a quarantine
-	Err       error         // why it does not vote; the fields below count also for a node that only refuses writes
-	Owner     string        // who has the name there; empty: nobody
-	Fence     int64         // of the grant, or the largest of the name
-	Remaining time.Duration
-	Holds     int
-	PutBack   bool // a renewal told it of the grant
+	Address    string
+	State      NodeState     // NodeVoting: it answered, and what follows counts
+	Since      time.Time     // when State was first seen, if it was when the nodes were last looked at
+	Left       time.Duration // of a quarantine
+	Err        error         // why it does not vote; the fields below count also for a node that only refuses writes
+	Owner      string        // who has the name there; empty: nobody
+	Fence      int64         // of the grant, or the largest of the name
+	Remaining  time.Duration
+	Holds      int
+	Reinstated bool // a renewal told it of the grant
 }
 
 // An Inspection is what all nodes say of a name.
@@ -203,7 +203,7 @@ func (s *Service) view(i int, v *vote) NodeView {
 	}
 	if v.ballot == yes {
 		n.Owner, n.Fence, n.Remaining = v.owner, v.fence, v.rest
-		n.Holds, n.PutBack = countHolds(v.read.live()), v.read.told && v.owner != ""
+		n.Holds, n.Reinstated = countHolds(v.read.live()), v.read.told && v.owner != ""
 	}
 	return n
 }

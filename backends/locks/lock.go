@@ -39,9 +39,9 @@ var errSplit = errors.New("no owner has a majority")
 // voted, the error of ctx when that ended first, or says what is wrong with the request.
 // What is not granted has been or will be undone, also after Lock returned, as far as
 // nodes can be reached.
-func (s *Service) Lock(ctx context.Context, r LockRequest) (Answer, error) {
+func (s *Service) Lock(ctx context.Context, r LockRequest) (Decision, error) {
 	if err := s.admit(&r); err != nil {
-		return Answer{}, err
+		return Decision{}, err
 	}
 	a, err := s.lockRequest(ctx, r)
 	return s.answer(&r, a, err)
@@ -64,14 +64,14 @@ func (s *Service) admit(r *LockRequest) error {
 }
 
 // answer counts the answer to a request.
-func (s *Service) answer(r *LockRequest, a Answer, err error) (Answer, error) {
+func (s *Service) answer(r *LockRequest, a Decision, err error) (Decision, error) {
 	now := s.now()
 	s.hot.answered(r.Key, a.Granted, now-r.asked, now)
 	return s.counters.locked(a, err, now-r.asked)
 }
 
 // lockOnce asks for the name once: until a quorum has said who has it.
-func (s *Service) lockOnce(ctx context.Context, r LockRequest) (Answer, error) {
+func (s *Service) lockOnce(ctx context.Context, r LockRequest) (Decision, error) {
 	deadline := s.now() + min(r.TTL, splitLimit)
 	healed := 0
 	for tries, window := 1, splitWindow; ; {
@@ -80,19 +80,19 @@ func (s *Service) lockOnce(ctx context.Context, r LockRequest) (Answer, error) {
 		case errors.Is(err, errWanting) && healed < healTries:
 			healed++
 			if !s.recover(ctx, true) && healed > 1 {
-				return Answer{}, errors.Unwrap(err)
+				return Decision{}, errors.Unwrap(err)
 			}
 			continue
 		case errors.Is(err, errWanting):
-			return Answer{}, errors.Unwrap(err)
+			return Decision{}, errors.Unwrap(err)
 		case !errors.Is(err, errSplit):
 			return a, err
 		}
 		if tries++; tries > splitTries || s.now() > deadline {
-			return Answer{}, nil
+			return Decision{}, nil
 		}
 		if err := sleep(ctx, s.opts.chance.part(window)); err != nil {
-			return Answer{}, err
+			return Decision{}, err
 		}
 		window = min(2*window, widest)
 	}
@@ -155,14 +155,14 @@ func (e wantingError) Unwrap() error        { return e.QuorumError }
 
 // acquire is one try: a round, a second one if the nodes numbered the grant
 // differently, and an undo if it failed.
-func (s *Service) acquire(ctx context.Context, r LockRequest) (Answer, error) {
+func (s *Service) acquire(ctx context.Context, r LockRequest) (Decision, error) {
 	if err := s.enter(ctx); err != nil {
-		return Answer{}, err
+		return Decision{}, err
 	}
 	defer s.leave()
 	if r.Fresh {
 		if err := s.prepareFresh(ctx, &r); err != nil {
-			return Answer{}, err
+			return Decision{}, err
 		}
 	}
 	a, j := s.newAcquisition(r)
@@ -213,11 +213,11 @@ func (s *Service) carry(args []string, holds []hold) []string {
 func (s *Service) decided(v []vote) bool { return tallyAcquire(v, s.quorum, false).verdict != open }
 
 // conclude waits for the votes on an acquisition.
-func (s *Service) conclude(ctx context.Context, a *acquisition, round *round) (Answer, error) {
+func (s *Service) conclude(ctx context.Context, a *acquisition, round *round) (Decision, error) {
 	defer s.underway.end(a.holder, a.id)
 	if err := round.wait(ctx, s.opts.patience(a.TTL)); err != nil {
 		s.ended(round, s.abandon(a, round), endCanceled)
-		return Answer{}, err
+		return Decision{}, err
 	}
 	return s.decide(ctx, a, round)
 }
@@ -227,7 +227,7 @@ func (s *Service) conclude(ctx context.Context, a *acquisition, round *round) (A
 func (s *Service) proposal() string { return strconv.FormatInt(time.Now().UnixMicro(), 10) }
 
 // decide turns the votes that are there into an answer.
-func (s *Service) decide(ctx context.Context, a *acquisition, round *round) (Answer, error) {
+func (s *Service) decide(ctx context.Context, a *acquisition, round *round) (Decision, error) {
 	round.mu.Lock()
 	t := tallyAcquire(round.votes, s.quorum, true)
 	round.mu.Unlock()
@@ -236,32 +236,32 @@ func (s *Service) decide(ctx context.Context, a *acquisition, round *round) (Ans
 		return s.grant(ctx, a, round, t)
 	case held:
 		s.ended(round, s.abandon(a, round), endHeld)
-		return Answer{Holder: t.holder, Remaining: t.rest, fence: t.fence}, nil
+		return Decision{Holder: t.holder, Remaining: t.rest, fence: t.fence}, nil
 	case full:
 		s.ended(round, s.abandon(a, round), endHeld)
-		return Answer{}, &HoldsError{Max: MaxHolds}
+		return Decision{}, &HoldsError{Max: MaxHolds}
 	case ended:
 		s.ended(round, s.abandon(a, round), endRepeat)
 		s.counters.repeats.Add(1)
-		return Answer{Granted: true, Grant: Grant{Key: a.Key, Owner: a.Owner, Fence: t.fence, attempt: a.id}}, nil
+		return Decision{Granted: true, Grant: Grant{Key: a.Key, Owner: a.Owner, Fence: t.fence, attempt: a.id}}, nil
 	case split:
 		s.counters.splits.Add(1)
 		s.ended(round, s.abandon(a, round), endSplit)
-		return Answer{}, errSplit
+		return Decision{}, errSplit
 	}
 	votes := s.abandon(a, round)
 	s.ended(round, votes, endNoQuorum)
 	err := s.quorumError("LOCK", a.Name, votes)
 	if wanting(votes) {
 		s.look()
-		return Answer{}, wantingError{err}
+		return Decision{}, wantingError{err}
 	}
-	return Answer{}, err
+	return Decision{}, err
 }
 
 // grant makes the fence safe and counts the validity. Nodes that still have to
 // answer are completed when they do.
-func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tally) (Answer, error) {
+func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tally) (Decision, error) {
 	var votes []vote
 	if t.kept {
 		votes = round.close(false, nil)
@@ -270,7 +270,7 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 		if err := s.settle(ctx, a, votes, t.fence); err != nil {
 			s.ended(round, votes, endUnsettled)
 			s.undoAll(a)
-			return Answer{}, err
+			return Decision{}, err
 		}
 	}
 	s.recount(ctx, a, t)
@@ -279,7 +279,7 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 	if validity <= 0 {
 		s.ended(round, votes, endLate)
 		s.undoAll(a)
-		return Answer{}, s.lateError(a, votes)
+		return Decision{}, s.lateError(a, votes)
 	}
 	s.ended(round, votes, endGranted)
 	g := grant{fence: t.fence, id: a.id}
@@ -296,12 +296,12 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 	holds, until, err := s.remember(a, g, now+validity, t.holds)
 	if err != nil {
 		s.undoAll(a)
-		return Answer{}, err
+		return Decision{}, err
 	}
 	if validity = min(validity, until-s.now()); validity <= 0 {
-		return Answer{}, s.lateError(a, votes)
+		return Decision{}, s.lateError(a, votes)
 	}
-	return Answer{Granted: true, Grant: Grant{
+	return Decision{Granted: true, Grant: Grant{
 		Key: a.Key, Owner: a.Owner, Fence: t.fence, Validity: validity, Holds: holds, attempt: a.id,
 	}}, nil
 }

@@ -74,9 +74,9 @@ type Grant struct {
 	attempt  string        // the id of the hold on the masters, never shown
 }
 
-// An Answer is what Lock decided: a grant, or who has the lock instead. Being
-// refused is an answer, not an error.
-type Answer struct {
+// A Decision is what Lock decided: a grant, or who has the lock instead. Being
+// refused is a decision, not an error.
+type Decision struct {
 	Granted   bool
 	Grant     Grant         // if Granted
 	Holder    string        // if not: the owner that has the name, empty when nobody was found to have a majority
@@ -126,7 +126,7 @@ type QuorumError struct {
 }
 
 var _ interface {
-	Lock(context.Context, LockRequest) (Answer, error)
+	Lock(context.Context, LockRequest) (Decision, error)
 	Renew(context.Context, RenewRequest) (time.Duration, error)
 	Unlock(context.Context, UnlockRequest) (holdsLeft int, err error)
 	Undo(Grant)

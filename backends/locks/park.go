@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// LockAside is Lock with the answer given to done, which is called once and must not
+// LockAsync is Lock with the answer given to done, which is called once and must not
 // block. It may return before that: then done is called on a goroutine that ends with it.
 // One of thousands that wait in line has no goroutine meanwhile, until it is its turn or
 // it gives up.
-func (s *Service) LockAside(ctx context.Context, r LockRequest, done func(Answer, error)) {
+func (s *Service) LockAsync(ctx context.Context, r LockRequest, done func(Decision, error)) {
 	if err := s.admit(&r); err != nil {
-		done(Answer{}, err)
+		done(Decision{}, err)
 		return
 	}
 	end, err := s.beginRequest(ctx, &r)
 	if end == nil {
-		done(s.answer(&r, Answer{}, err))
+		done(s.answer(&r, Decision{}, err))
 		return
 	}
 	w, a, err := s.join(ctx, r)

@@ -40,7 +40,7 @@ func TestManyWait(t *testing.T) {
 			ctx, leave := context.WithCancel(context.Background())
 			defer leave()
 			var answers, wrong atomic.Int64
-			answered := func(a Answer, err error) {
+			answered := func(a Decision, err error) {
 				if answers.Add(1); a.Granted || !errors.Is(err, tt.want) {
 					wrong.Add(1)
 				}
@@ -60,7 +60,7 @@ func TestManyWait(t *testing.T) {
 }
 
 // stands has n stand behind the first in line for a hundred names, and checks their cost.
-func stands(ctx context.Context, t *testing.T, s *Service, n int, answered func(Answer, error)) {
+func stands(ctx context.Context, t *testing.T, s *Service, n int, answered func(Decision, error)) {
 	t.Helper()
 	const names = 100
 	const outlasts = 50 * time.Minute // all of this, on a busy machine, too
@@ -68,13 +68,13 @@ func stands(ctx context.Context, t *testing.T, s *Service, n int, answered func(
 	for i := range names {
 		r.Name = fmt.Sprint("wanted:", i)
 		lock(t, s, r.Name, "holder", outlasts)
-		go s.LockAside(ctx, r, answered) // which asks, and so stays
+		go s.LockAsync(ctx, r, answered) // which asks, and so stays
 		inLine(t, s, r.Name, 1)
 	}
 	before, goroutines := inUse(), runtime.NumGoroutine()
 	for i := range n {
 		r.Name = fmt.Sprint("wanted:", i%names)
-		s.LockAside(ctx, r, answered)
+		s.LockAsync(ctx, r, answered)
 	}
 	if more := runtime.NumGoroutine() - goroutines; more > 50 {
 		t.Errorf("%d goroutines for %d that wait", more, n)
@@ -106,13 +106,13 @@ func TestParkedIsServed(t *testing.T) {
 	second := waitFor(t, s, "job", "again")
 	hasty := wait(t.Context(), s, LockRequest{Key: Key{Name: "job"}, TTL: 10 * time.Second, Wait: 50 * time.Millisecond})
 	if r := <-hasty; r.err != nil || r.Granted || r.Holder != "holder" || r.Waiters != 2 {
-		t.Errorf("whose time is over: %+v, %v", r.Answer, r.err)
+		t.Errorf("whose time is over: %+v, %v", r.Decision, r.err)
 	}
 	unlock(t, s, "job", grant.Owner, 0)
 	got := granting(t, first)
 	none(t, second, 50*time.Millisecond)
 	unlock(t, s, "job", got.Grant.Owner, 0)
 	if r := granting(t, second); r.Grant.Owner != "again" || r.Grant.Fence <= got.Grant.Fence {
-		t.Errorf("the second: %+v", r.Answer)
+		t.Errorf("the second: %+v", r.Decision)
 	}
 }

@@ -89,7 +89,7 @@ type known struct {
 }
 
 // learn is what an answer tells about the name.
-func (s *Service) learn(a Answer, err error) known {
+func (s *Service) learn(a Decision, err error) known {
 	if a.Granted {
 		lease := a.Grant.Validity + drift(a.Grant.Validity)
 		return known{asked: true, fresh: a.Grant.Holds == 1, holder: a.Grant.Owner, fence: a.Grant.Fence, until: s.now() + lease}
@@ -103,14 +103,14 @@ func (k known) says(now time.Duration) bool {
 }
 
 // answer is the refusal.
-func (k known) answer(now time.Duration) (Answer, error) {
+func (k known) answer(now time.Duration) (Decision, error) {
 	if k.err != nil {
-		return Answer{}, k.err
+		return Decision{}, k.err
 	}
 	if k.holder == "" || k.until <= now {
-		return Answer{}, nil
+		return Decision{}, nil
 	}
-	return Answer{Holder: k.holder, Remaining: k.until - now}, nil
+	return Decision{Holder: k.holder, Remaining: k.until - now}, nil
 }
 
 // count is how many wait for a name.

@@ -76,7 +76,7 @@ func tagged(tag string) func(id string) bool {
 
 // A requestKey is what makes two requests the same.
 type requestKey struct {
-	unlock           bool
+	unlock bool
 	Key
 	owner, req string
 }
@@ -135,10 +135,10 @@ func (r *requests) end(k requestKey) {
 }
 
 // lockRequest is Lock, granted once for every Req.
-func (s *Service) lockRequest(ctx context.Context, r LockRequest) (Answer, error) {
+func (s *Service) lockRequest(ctx context.Context, r LockRequest) (Decision, error) {
 	end, err := s.beginRequest(ctx, &r)
 	if end == nil {
-		return Answer{}, err
+		return Decision{}, err
 	}
 	defer end()
 	return s.lockWait(ctx, r)

@@ -380,7 +380,7 @@ func TestTheSameRequestAtOnce(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 1)
 	lock(t, p[0], "job", "bob", 30*time.Second)
-	ask := func(ctx context.Context) (Answer, error) {
+	ask := func(ctx context.Context) (Decision, error) {
 		return p[0].Lock(ctx, LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second, Req: "x", Wait: 20 * time.Second})
 	}
 	gone, leave := context.WithCancel(t.Context())

@@ -94,7 +94,7 @@ func (c *simClient) bounded(name, what string, wait time.Duration, do func()) {
 // lock is LOCK by a client that leaves after giveUp, if that is not 0. What it never heard
 // of has been undone then, as for a connection that has closed. b is what the owner may
 // believe, nil if it was not granted anything that it still has.
-func (c *simClient) lock(p *simProxy, r LockRequest, giveUp time.Duration) (b *simBelief, a Answer, err error) {
+func (c *simClient) lock(p *simProxy, r LockRequest, giveUp time.Duration) (b *simBelief, a Decision, err error) {
 	c.ponder()
 	h, well := c.w.history, c.w.well(p)
 	ask := h.ask(p, r.Name, r.Owner, 0)
@@ -110,7 +110,7 @@ func (c *simClient) lock(p *simProxy, r LockRequest, giveUp time.Duration) (b *s
 		if a.Granted && p.life.Err() == nil {
 			p.svc.Undo(a.Grant)
 		}
-		a, err = Answer{}, errHungUp
+		a, err = Decision{}, errHungUp
 	}
 	switch {
 	case err != nil:
@@ -371,7 +371,7 @@ func (c *simClient) resendAtOnce() {
 	var outerEnds time.Time
 	before := 0
 	if c.oneIn(2) {
-		var a Answer
+		var a Decision
 		p := c.anyProxy()
 		if outer, a, _ = c.lock(p, r, 0); outer == nil {
 			return

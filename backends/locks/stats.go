@@ -33,7 +33,7 @@ type Stats struct {
 	Failures  int64            // LOCKs that ended with an error: neither granted nor refused
 	Repeats   int64            // LOCKs and UNLOCKs with a REQ that was seen to have been done before
 	Forces    int64            // locks taken away by LOCKCTL FORCE
-	Grounds   map[string]int64 // Grants by what made the LOCK ask that was granted: see the constants
+	Triggers  map[string]int64 // Grants by what made the LOCK ask that was granted: see the constants
 
 	SessionRenewals int64            // done for sessions, among Renewals
 	SessionMisses   int64            // renewals for sessions that decided nothing, and are tried again
@@ -66,16 +66,16 @@ type NodeStats struct {
 	Quarantines int64            // how often it was seen to enter quarantine
 }
 
-// What made the LOCK ask that was granted: the keys of Stats.Grounds.
+// What made the LOCK ask that was granted: the keys of Stats.Triggers.
 const (
-	GroundAtOnce = "at_once" // it came
-	GroundHanded = "handed"  // an UNLOCK here, which asked for it right behind
-	GroundWoken  = "woken"   // a node said that the name was released
-	GroundTimer  = "timer"   // the holder's lease was over, or it asked in any case
-	GroundOwn    = "own"     // it had waited, and its owner had got the name meanwhile
+	TriggerAtOnce = "at_once" // it came
+	TriggerHanded = "handed"  // an UNLOCK here, which asked for it right behind
+	TriggerWoken  = "woken"   // a node said that the name was released
+	TriggerTimer  = "timer"   // the holder's lease was over, or it asked in any case
+	TriggerOwn    = "own"     // it had waited, and its owner had got the name meanwhile
 )
 
-var grounds = [...]string{GroundAtOnce, GroundHanded, GroundWoken, GroundTimer, GroundOwn}
+var grounds = [...]string{TriggerAtOnce, TriggerHanded, TriggerWoken, TriggerTimer, TriggerOwn}
 
 // A ground is an index of grounds.
 type ground uint8
@@ -134,7 +134,7 @@ func (s *Service) Stats() Stats {
 		Grants: c.grants.Load(), Refusals: c.refusals.Load(), NoQuorum: c.noQuorum.Load(), Splits: c.splits.Load(),
 		Renewals: c.renewals.Load(), Releases: c.releases.Load(), Undos: c.undos.Load(), Rounds: c.rounds.Load(),
 		Reentries: c.reentries.Load(), Failures: c.failures.Load(), Repeats: c.repeats.Load(), Forces: c.forces.Load(),
-		Grounds: named(grounds[:], c.grounds[:]), Lost: named(losses[:], c.losses[:]),
+		Triggers: named(grounds[:], c.grounds[:]), Lost: named(losses[:], c.losses[:]),
 		SessionRenewals: c.sessionRenewals.Load(), SessionMisses: c.sessionMisses.Load(),
 		GrantWait: c.grantWait.Snapshot(), RefusalWait: c.refusalWait.Snapshot(), Held: c.held.Snapshot(),
 		Asked: map[string]RoundStats{},
@@ -167,7 +167,7 @@ func (k *keeper) count() (sessions, holds int) {
 }
 
 // locked counts the answer to a LOCK that came so long ago.
-func (c *counters) locked(a Answer, err error, took time.Duration) (Answer, error) {
+func (c *counters) locked(a Decision, err error, took time.Duration) (Decision, error) {
 	switch {
 	case err != nil:
 		c.failures.Add(1)

@@ -26,7 +26,7 @@ func TestStats(t *testing.T) {
 		got.Reentries != 1 || got.NoQuorum != 0 || got.Failures != 0 {
 		t.Errorf("got %+v", got)
 	}
-	if got.GrantWait.Count() != 3 || got.RefusalWait.Count() != 1 || got.Held.Count() != 2 || got.Grounds[GroundAtOnce] != 3 {
+	if got.GrantWait.Count() != 3 || got.RefusalWait.Count() != 1 || got.Held.Count() != 2 || got.Triggers[TriggerAtOnce] != 3 {
 		t.Errorf("waits and holds: %+v", got)
 	}
 	eventually(t, 5*time.Second, "every round has one end", func() bool { return sums(s.Stats()) })
@@ -74,7 +74,7 @@ func sums(st Stats) bool {
 		asked += a.Took.Count()
 	}
 	grounds := int64(0)
-	for _, n := range st.Grounds {
+	for _, n := range st.Triggers {
 		grounds += n
 	}
 	return rounds == st.Rounds && asked == rounds && grounds == st.Grants &&
@@ -85,7 +85,7 @@ func sums(st Stats) bool {
 func TestStatsOfWaitersAndSessions(t *testing.T) {
 	s, _ := start(t, 3)
 	first := lock(t, s, "job", "first", time.Minute)
-	came := make(chan Answer, 1)
+	came := make(chan Decision, 1)
 	go func() {
 		a, _ := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "second", TTL: time.Minute, Wait: time.Minute})
 		came <- a
@@ -96,8 +96,8 @@ func TestStatsOfWaitersAndSessions(t *testing.T) {
 		t.Fatalf("refused: %+v", a)
 	}
 	got := s.Stats()
-	if got.Grounds[GroundAtOnce] != 1 || got.Grounds[GroundAtOnce]+got.Grounds[GroundHanded]+got.Grounds[GroundWoken] != 2 {
-		t.Errorf("the first was granted at once, the second when the first released: %v", got.Grounds)
+	if got.Triggers[TriggerAtOnce] != 1 || got.Triggers[TriggerAtOnce]+got.Triggers[TriggerHanded]+got.Triggers[TriggerWoken] != 2 {
+		t.Errorf("the first was granted at once, the second when the first released: %v", got.Triggers)
 	}
 	lost := make(chan Loss, 1)
 	c := s.NewSession(func(l Loss) { lost <- l })
@@ -129,7 +129,7 @@ func TestStatsMeasure(t *testing.T) {
 	s, _ := start(t, 3)
 	began := time.Now()
 	first := lock(t, s, "job", "first", time.Minute)
-	came := make(chan Answer, 1)
+	came := make(chan Decision, 1)
 	go func() {
 		a, _ := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "second", TTL: time.Minute, Wait: time.Minute})
 		came <- a

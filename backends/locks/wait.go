@@ -7,7 +7,7 @@ import (
 )
 
 // lockWait is Lock in its turn among those who wait at this proxy.
-func (s *Service) lockWait(ctx context.Context, r LockRequest) (Answer, error) {
+func (s *Service) lockWait(ctx context.Context, r LockRequest) (Decision, error) {
 	w, a, err := s.join(ctx, r)
 	if w == nil {
 		return a, err
@@ -16,9 +16,9 @@ func (s *Service) lockWait(ctx context.Context, r LockRequest) (Answer, error) {
 }
 
 // join puts a request in line. There is no waiter where it is answered at once.
-func (s *Service) join(ctx context.Context, r LockRequest) (*waiter, Answer, error) {
+func (s *Service) join(ctx context.Context, r LockRequest) (*waiter, Decision, error) {
 	if r.Wait > s.opts.MaxWait {
-		return nil, Answer{}, &MaxWaitError{Wait: r.Wait, Max: s.opts.MaxWait}
+		return nil, Decision{}, &MaxWaitError{Wait: r.Wait, Max: s.opts.MaxWait}
 	}
 	at := r.Key
 	a, err := s.lockAtOnce(ctx, r, at)
@@ -28,11 +28,11 @@ func (s *Service) join(ctx context.Context, r LockRequest) (*waiter, Answer, err
 		return nil, a, err
 	}
 	w, err := s.waiting.join(at, s.opts.MaxWaiters, r, s.now())
-	return w, Answer{}, err
+	return w, Decision{}, err
 }
 
 // serve is Lock for one who stands in line.
-func (s *Service) serve(ctx context.Context, w *waiter, r LockRequest) (Answer, error) {
+func (s *Service) serve(ctx context.Context, w *waiter, r LockRequest) (Decision, error) {
 	a, err := s.inLine(ctx, w, r)
 	left, unused := s.waiting.leave(w)
 	if unused != nil {
@@ -47,15 +47,15 @@ func (s *Service) serve(ctx context.Context, w *waiter, r LockRequest) (Answer, 
 
 // lockAtOnce is Lock for those who need not stand in line: who does not want to wait,
 // if nobody does, and an owner who has the name already.
-func (s *Service) lockAtOnce(ctx context.Context, r LockRequest, at Key) (Answer, error) {
+func (s *Service) lockAtOnce(ctx context.Context, r LockRequest, at Key) (Decision, error) {
 	if s.waiting.count(at) == 0 {
 		if r.Wait > 0 {
-			return Answer{}, nil
+			return Decision{}, nil
 		}
 		return s.lockOnce(ctx, r)
 	}
 	if r.generated && r.Wait > 0 {
-		return Answer{}, nil
+		return Decision{}, nil
 	}
 	if !r.generated && s.memory.has(holder{r.Key, r.Owner}, s.now()) {
 		return s.lockOnce(ctx, r)
@@ -71,28 +71,28 @@ func (s *Service) lockAtOnce(ctx context.Context, r LockRequest, at Key) (Answer
 }
 
 // whoHas reads from a quorum who has a name. Its errors are those of Lock.
-func (s *Service) whoHas(ctx context.Context, at Key) (Answer, error) {
+func (s *Service) whoHas(ctx context.Context, at Key) (Decision, error) {
 	if err := s.enter(ctx); err != nil {
-		return Answer{}, err
+		return Decision{}, err
 	}
 	defer s.leave()
 	votes, err := s.read(ctx, holder{Key: at}, s.opts.patience(s.opts.MaxTTL))
 	if err != nil {
-		return Answer{}, err
+		return Decision{}, err
 	}
 	if ballots(votes, yes) < s.quorum {
-		return Answer{}, s.quorumError("LOCK", at.Name, votes)
+		return Decision{}, s.quorumError("LOCK", at.Name, votes)
 	}
 	h, who := s.holding(votes, at)
 	if who != oneOwner && who != unsettledGrant {
-		return Answer{}, nil
+		return Decision{}, nil
 	}
-	return Answer{Holder: h.Owner, Remaining: h.Remaining}, nil
+	return Decision{Holder: h.Owner, Remaining: h.Remaining}, nil
 }
 
 // inLine is Lock for one waiter: it sleeps until its turn, then asks until it is
 // granted or its time is over.
-func (s *Service) inLine(ctx context.Context, w *waiter, r LockRequest) (Answer, error) {
+func (s *Service) inLine(ctx context.Context, w *waiter, r LockRequest) (Decision, error) {
 	within, cancel := context.WithTimeout(ctx, r.Wait-(s.now()-w.since))
 	defer cancel()
 	limit := within
@@ -125,20 +125,20 @@ func (s *Service) inLine(ctx context.Context, w *waiter, r LockRequest) (Answer,
 
 // unserved is the answer to a waiter that stopped with err: what is known if only its
 // time is over.
-func (s *Service) unserved(ctx context.Context, w *waiter, err error) (Answer, error) {
+func (s *Service) unserved(ctx context.Context, w *waiter, err error) (Decision, error) {
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		k, _ := s.waiting.known(w.queue.at)
 		return k.answer(s.now())
 	}
-	return Answer{}, err
+	return Decision{}, err
 }
 
 // awaitTurn sleeps until w is the asker. If its owner gets the name meanwhile, it enters.
-func (s *Service) awaitTurn(ctx context.Context, w *waiter, r LockRequest) (Answer, error) {
+func (s *Service) awaitTurn(ctx context.Context, w *waiter, r LockRequest) (Decision, error) {
 	for {
 		select {
 		case <-w.turn:
-			return Answer{}, nil
+			return Decision{}, nil
 		case <-w.in:
 			a, err := s.lockOnce(ctx, r)
 			a.ground = groundOwn
@@ -146,9 +146,9 @@ func (s *Service) awaitTurn(ctx context.Context, w *waiter, r LockRequest) (Answ
 				return a, err
 			}
 		case <-ctx.Done():
-			return Answer{}, ctx.Err()
+			return Decision{}, ctx.Err()
 		case <-s.stop:
-			return Answer{}, ErrClosed
+			return Decision{}, ErrClosed
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // A result is what Lock returned to one caller.
 type result struct {
-	Answer
+	Decision
 	err  error
 	took time.Duration
 }
@@ -23,7 +23,7 @@ type result struct {
 func wait(ctx context.Context, s *Service, r LockRequest) <-chan result {
 	out := make(chan result, 1)
 	began := time.Now()
-	go s.LockAside(ctx, r, func(a Answer, err error) { out <- result{a, err, time.Since(began)} })
+	go s.LockAsync(ctx, r, func(a Decision, err error) { out <- result{a, err, time.Since(began)} })
 	return out
 }
 
@@ -46,7 +46,7 @@ func granting(t *testing.T, c <-chan result) result {
 	select {
 	case r := <-c:
 		if r.err != nil || !r.Granted {
-			t.Fatalf("LOCK: %+v, %v", r.Answer, r.err)
+			t.Fatalf("LOCK: %+v, %v", r.Decision, r.err)
 		}
 		return r
 	case <-time.After(30 * time.Second):
@@ -59,7 +59,7 @@ func none(t *testing.T, c <-chan result, during time.Duration) {
 	t.Helper()
 	select {
 	case r := <-c:
-		t.Fatalf("LOCK: %+v, %v", r.Answer, r.err)
+		t.Fatalf("LOCK: %+v, %v", r.Decision, r.err)
 	case <-time.After(during):
 	}
 }
@@ -97,7 +97,7 @@ func TestWaitEndsAtTheDeadline(t *testing.T) {
 	for _, c := range []<-chan result{first, second} {
 		r := <-c
 		if r.err != nil || r.Granted || r.Holder != "alice" || r.Remaining < 9*time.Second || r.took < ask.Wait || r.took > patient {
-			t.Errorf("%+v, %v after %v", r.Answer, r.err, r.took)
+			t.Errorf("%+v, %v after %v", r.Decision, r.err, r.took)
 		}
 	}
 	if n := s.waiting.count(Key{0, "job"}); n != 0 {

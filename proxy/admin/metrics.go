@@ -312,7 +312,7 @@ func lockFamilies() []family {
 				s.add(float64(n.locks.Refusals), "refused")
 			}},
 		{"lockproxy_lock_grants_total", counter, []string{"ground"}, "Granted LOCKs by what made them ask: at_once, when they came; handed, behind an UNLOCK at this proxy; woken, by a lock node; timer, when the holder's lease ended or to be safe; own, since their owner had got the name meanwhile.",
-			func(n *numbers, s *samples) { s.each(n.locks.Grounds) }},
+			func(n *numbers, s *samples) { s.each(n.locks.Triggers) }},
 		{"lockproxy_lock_reentries_total", counter, nil, "Granted LOCKs of an owner that had the name already.",
 			one(func(n *numbers) int64 { return n.locks.Reentries })},
 		{"lockproxy_lock_wait_seconds", histogram, []string{"outcome"}, "From the call of LOCK to its grant or refusal.",

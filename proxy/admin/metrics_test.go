@@ -54,7 +54,7 @@ func (d *desk) value(t *testing.T, name, labels string) string {
 	return v
 }
 
-func take(t *testing.T, svc *locks.Service, name, owner string) locks.Answer {
+func take(t *testing.T, svc *locks.Service, name, owner string) locks.Decision {
 	t.Helper()
 	a, err := svc.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: name}, Owner: owner, TTL: 30 * time.Second})
 	if err != nil {

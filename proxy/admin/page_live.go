@@ -253,9 +253,9 @@ func (l *live) proxy(now locks.Stats) proxyView {
 type reader struct {
 	live     *live
 	names    []locks.Key // in order
-	complete bool         // these are all
-	seen     time.Time    // when they were; zero: they were not
-	next     time.Time    // when to go through them again
+	complete bool        // these are all
+	seen     time.Time   // when they were; zero: they were not
+	next     time.Time   // when to go through them again
 }
 
 // read tells all viewers who holds what, and says for how long that is good enough for them.
