@@ -142,7 +142,7 @@ func TestAugment(t *testing.T) {
 
 // TestInfoSection: the proxy's section comes last, where it is asked for.
 func TestInfoSection(t *testing.T) {
-	stats := func() locks.Stats { return locks.Stats{Nodes: 3, Grants: 7, Lost: map[string]int64{"forced": 2}} }
+	stats := func() locks.Stats { return locks.Stats{Nodes: 3, Grants: 7, Losses: 2} }
 	s := newStage(t, Options{Version: "v1", Mode: func() string { return "cluster" }, Stats: stats}, nil)
 	p := s.enter(t)
 	section := string(p.d.section())

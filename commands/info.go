@@ -61,9 +61,8 @@ func (d *Dispatcher) section() []byte {
 	add := func(name string, value any) { b = fmt.Appendf(b, "lockproxy_%s:%v\r\n", name, value) }
 	add("version", d.opt.Version)
 	add("uptime_in_seconds", int64(time.Since(d.began).Seconds()))
-	did := d.Stats()
-	add("connected_clients", did.Clients)
-	add("commands", sum(did.Commands))
+	add("connected_clients", d.clients.count())
+	add("commands", d.commandsSeen())
 	up := d.opt.Upstream.Stats()
 	add("upstream_connections", up.Shared+up.Pinned+up.Spare)
 	add("upstream_reconnects", up.Reconnects)
@@ -90,6 +89,6 @@ func (d *Dispatcher) section() []byte {
 	add("rounds", st.Rounds)
 	add("repeats", st.Repeats)
 	add("forces", st.Forces)
-	add("session_losses", sum(st.Lost))
+	add("session_losses", st.Losses)
 	return b
 }

@@ -3,7 +3,7 @@ package commands
 import (
 	"sync/atomic"
 
-	"github.com/lockproxy/lockproxy/backends/meter"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
@@ -98,22 +98,15 @@ func because(to *atomic.Int32, why Why) {
 	}
 }
 
-const (
-	// countShards is among how many the sessions' counters are spread, so that sessions
-	// which run at the same time do not wait for each other's memory.
-	countShards = 16
-	// timeOne is how many bursts of a session there are to one that is timed.
-	timeOne = 64
-)
+// timeOne is how many bursts of a session there are to one that is timed.
+const timeOne = 64
 
 // counts are counters of some sessions.
 type counts struct {
 	commands [len(families)]atomic.Int64
 	bursts   atomic.Int64
-	errors   meter.Errors
-	took     meter.Histogram
-
-	_ [64]byte // what follows is another's
+	errors   metrics.Errors    // the proxy's own, and those that it passed on to AUTH, HELLO and SELECT
+	took     metrics.Histogram // of one in timeOne bursts, on each connection, of commands that only read or write: from its being read to the last reply being written, or left to be written for a client that reads slowly
 }
 
 // A tally is what a session has counted since it last told the others. It belongs to the
@@ -154,35 +147,22 @@ func (s *Session) count() {
 	t.any, t.unlike = false, false
 }
 
-// Stats is what a Dispatcher has done since it was made, and has now.
-type Stats struct {
-	Clients  int              // connected now
-	Commands map[string]int64 // that came, by family: read, write, blocking, script, transaction, pubsub, connection, admin, lock, renew, unlock, lockctl, other
-	Bursts   int64            // in which they came: commands that were read together count as one
-	Errors   map[string]int64 // the proxy's own replies that were errors, by first word, and those that it passed on to AUTH, HELLO and SELECT
-	Took     meter.Snapshot   // one in 64 bursts, on each connection, of commands that only read or write: from its being read to the last reply being written, or left to be written for a client that reads slowly
+// Report implements metrics.Reporter.
+func (d *Dispatcher) Report(r *metrics.Report) {
+	for c := range d.counts.All() {
+		r.Counters("lockproxy_commands_total", "Commands that clients sent, by what they do: read, write, blocking, script, transaction, pubsub, connection, admin, lock, renew, unlock, lockctl; other: a module's, or none that Redis knows.", "family", families[:], c.commands[:])
+		r.Counter("lockproxy_command_bursts_total", "Bursts in which they came: commands that were read together count as one.", c.bursts.Load())
+		r.Histogram("lockproxy_command_seconds", "How long clients waited for commands that only read or write: one in 64 bursts of each connection, from its being read to the last reply being written.", &c.took)
+		r.Errors("lockproxy_command_errors_total", "Errors that the proxy answered itself, by their first word; other: one that is not among those that are counted apart.", &c.errors)
+	}
 }
 
-func sum(counts map[string]int64) (n int64) {
-	for _, c := range counts {
-		n += c
+// commandsSeen is the number of commands of all clients so far.
+func (d *Dispatcher) commandsSeen() (n int64) {
+	for c := range d.counts.All() {
+		for i := range c.commands {
+			n += c.commands[i].Load()
+		}
 	}
 	return n
-}
-
-// Stats does not wait for anything.
-func (d *Dispatcher) Stats() Stats {
-	st := Stats{Clients: d.clients.count(), Commands: map[string]int64{}, Errors: map[string]int64{}}
-	for i := range d.counts {
-		c := &d.counts[i]
-		st.Bursts += c.bursts.Load()
-		st.Took.Add(c.took.Snapshot())
-		for f, name := range families {
-			st.Commands[name] += c.commands[f].Load()
-		}
-		for word, n := range c.errors.Snapshot() {
-			st.Errors[word] += n
-		}
-	}
-	return st
 }

@@ -3,6 +3,7 @@ package commands
 import (
 	"testing"
 
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
@@ -25,7 +26,7 @@ func TestFamilies(t *testing.T) {
 }
 
 // Commands are counted once each, however they are handled, and bursts as they came.
-func TestStats(t *testing.T) {
+func TestDispatcher_Report(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p := s.enter(t)
 	p.do(t, "GET a", "GET b", "SET a 1")
@@ -34,17 +35,17 @@ func TestStats(t *testing.T) {
 	p.do(t, "UNLOCK x you")
 	p.do(t, "NOSUCH")
 	p.answered(t)
-	got := s.disp.Stats()
-	for family, want := range map[string]int64{"read": 2, "write": 1, "lock": 2, "unlock": 1, "other": 1, "admin": 0} {
-		if got.Commands[family] != want {
-			t.Errorf("%d commands of family %s, want %d", got.Commands[family], family, want)
+	reported := metrics.Registry{s.disp}
+	for family, want := range map[string]float64{"read": 2, "write": 1, "lock": 2, "unlock": 1, "other": 1, "admin": 0} {
+		if got := reported.Sample("lockproxy_commands_total", "family", family).Value; got != want {
+			t.Errorf("%v commands of family %s, want %v", got, family, want)
 		}
 	}
-	if got.Clients != 1 || got.Bursts < 5 || got.Bursts > 6 { // the first may open the connection between two commands
-		t.Errorf("%d clients, %d bursts", got.Clients, got.Bursts)
+	if n := reported.Sample("lockproxy_command_bursts_total").Value; n < 5 || n > 6 { // the first may open the connection between two commands
+		t.Errorf("%v bursts", n)
 	}
-	if got.Errors["ERR"] != 1 {
-		t.Errorf("the proxy has said ERR once: %v", got.Errors)
+	if n := reported.Sample("lockproxy_command_errors_total", "error", "ERR").Value; n != 1 {
+		t.Errorf("the proxy has said ERR %v times, want once", n)
 	}
 }
 
@@ -52,7 +53,7 @@ func TestStats(t *testing.T) {
 func TestTimedBursts(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p := s.enter(t)
-	took := func() int64 { return s.disp.Stats().Took.Count() }
+	took := func() int64 { return metrics.Registry{s.disp}.Sample("lockproxy_command_seconds").Durations.Count() }
 	for range 2 * timeOne {
 		p.do(t, "GET a", "GET b")
 		p.answered(t)

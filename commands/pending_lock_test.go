@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
@@ -167,9 +168,10 @@ func TestPendingLock_ReleaseBehindNext(t *testing.T) {
 	other.do(t, "UNLOCK b x")
 	p.resume(t)
 	p.wantParts(t, granted(3, "me"), granted(4, "me"), ":1\r\n:1\r\n$1\r\nx\r\n")
-	did := s.disp.Stats().Commands // each once, whenever it was run
-	if did["lock"] != 4 || did["unlock"] != 4 || did["read"] != 1 {
-		t.Errorf("counted %v", did)
+	for family, want := range map[string]float64{"lock": 4, "unlock": 4, "read": 1} { // each once, whenever it was run
+		if n := (metrics.Registry{s.disp}).Sample("lockproxy_commands_total", "family", family).Value; n != want {
+			t.Errorf("%v commands of family %s, want %v", n, family, want)
+		}
 	}
 }
 

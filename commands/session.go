@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
@@ -70,7 +71,7 @@ type Dispatcher struct {
 	draining context.Context // done: the proxy is to end
 	drain    context.CancelFunc
 
-	counts [countShards]counts // each for some of the sessions
+	counts metrics.Shards[counts]
 }
 
 // New makes a Dispatcher.
@@ -185,7 +186,7 @@ func (d *Dispatcher) NewSession(present context.Context, out Output, who Peer) *
 		replies: newReplies(out, int(d.opt.MaxKept)),
 	}
 	s.replies.ends, s.replies.onLost = s.diesWith, s.connLost
-	s.meter.to = &d.counts[uint64(who.ID)%countShards]
+	s.meter.to = d.counts.For(uint64(who.ID))
 	s.replies.count, s.replies.why = s.meter.to, &s.why
 	s.info.Peer, s.info.connectedAt = who, time.Now()
 	s.info.lastActive, s.infoChanged = s.info.connectedAt, true

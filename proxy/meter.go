@@ -7,38 +7,15 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/commands"
 )
-
-// Stats is what a Server has done since it was made, and has now.
-type Stats struct {
-	Clients   int   // connected now
-	Most      int   // how many may be
-	Accepted  int64 // connections
-	Refused   int64 // connections that were one too many
-	Unsecured int64 // TLS handshakes that failed
-
-	Closed map[string]int64 // connections by why they ended: client (it left), quit, idle, protocol, output (it did not read), drain, killed, lost_lock, upstream
-
-	Reads    int64 // from clients
-	BytesIn  int64
-	Writes   int64 // to clients
-	BytesOut int64
-}
 
 // Why a connection ended: what commands.Why says, and what only this package knows.
 var reasons = [...]string{"client", "quit", "protocol", "killed", "lost_lock", "upstream", "output", "idle", "drain"}
 
-// countShards is among how many the sessions' counters are spread, so that sessions which
-// run at the same time do not wait for each other's memory.
-const countShards = 16
-
 // counts are counters of some sessions.
-type counts struct {
-	reads, bytesIn, writes, bytesOut atomic.Int64
-
-	_ [64]byte // what follows is another's
-}
+type counts struct{ reads, bytesIn, writes, bytesOut atomic.Int64 }
 
 func (c *counts) read(n int) {
 	if n > 0 {
@@ -55,23 +32,21 @@ func (c *counts) wrote(n int) {
 	}
 }
 
-// Stats does not wait for anything.
-func (s *Server) Stats() Stats {
-	st := Stats{
-		Clients: s.Clients(), Most: s.opt.MaxClients, Accepted: s.accepted.Load(), Refused: s.refused.Load(), Unsecured: s.unsecured.Load(),
-		Closed: map[string]int64{},
+// Report implements metrics.Reporter.
+func (s *Server) Report(r *metrics.Report) {
+	r.Gauge("lockproxy_clients", "Clients that are connected.", float64(s.Clients()))
+	r.Gauge("lockproxy_clients_most", "Clients that may be connected at once: max-clients.", float64(s.opt.MaxClients))
+	r.Counter("lockproxy_clients_accepted_total", "Clients that have connected.", s.accepted.Load())
+	r.Counter("lockproxy_clients_refused_total", "Clients that were turned away, since max-clients were connected.", s.refused.Load())
+	r.Counter("lockproxy_clients_unsecured_total", "Clients whose TLS handshake failed.", s.unsecured.Load())
+	r.Counters("lockproxy_clients_closed_total", "Clients that are gone: client, they left; quit; idle, for longer than idle-timeout; protocol, they broke it; output, they did not read; drain, the proxy ends; killed; lost_lock, a lock with SESSION was, and its client is told so; upstream, what they had there is lost.",
+		"reason", reasons[:], s.ends[:])
+	for c := range s.counts.All() {
+		r.Counter("lockproxy_client_reads_total", "Reads from clients; each brings a burst of commands, or a part of one.", c.reads.Load())
+		r.Counter("lockproxy_client_writes_total", "Writes to clients.", c.writes.Load())
+		r.Counter("lockproxy_client_received_bytes_total", "Bytes received from clients.", c.bytesIn.Load())
+		r.Counter("lockproxy_client_sent_bytes_total", "Bytes sent to clients.", c.bytesOut.Load())
 	}
-	for i, why := range reasons {
-		st.Closed[why] = s.ends[i].Load()
-	}
-	for i := range s.counts {
-		c := &s.counts[i]
-		st.Reads += c.reads.Load()
-		st.BytesIn += c.bytesIn.Load()
-		st.Writes += c.writes.Load()
-		st.BytesOut += c.bytesOut.Load()
-	}
-	return st
 }
 
 // why is why the session has ended.

@@ -7,18 +7,20 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
 // What clients send and get is counted, and why they are gone.
-func TestStats(t *testing.T) {
+func TestServer_Report(t *testing.T) {
 	h := open(t, Options{MaxClients: 2})
 	g := h.enter(t)
 	const pings = 10
 	g.say(t, strings.Repeat("PING\r\n", pings))
 	g.want(t, strings.Repeat("+PONG\r\n", pings))
 	h.until(t, "the traffic of the PINGs", func() bool { // written is counted when it is, and may have been read by then
-		st := h.Stats()
-		return st.Clients == 1 && st.Accepted == 1 && st.BytesIn == pings*6 && st.BytesOut == pings*7 && st.Reads > 0 && st.Writes > 0
+		return h.Clients() == 1 && h.metric("lockproxy_clients_accepted_total") == 1 && h.metric("lockproxy_client_received_bytes_total") == pings*6 &&
+			h.metric("lockproxy_client_sent_bytes_total") == pings*7 && h.metric("lockproxy_client_reads_total") > 0 && h.metric("lockproxy_client_writes_total") > 0
 	})
 
 	rude := h.enter(t)
@@ -41,10 +43,12 @@ func TestStats(t *testing.T) {
 	g.want(t, "+OK\r\n")
 	g.wantEnd(t)
 	h.goneFor(t, "quit")
-	h.until(t, "all are gone", func() bool { st := h.Stats(); return st.Clients == 0 && st.Accepted == 4 && st.Refused == 1 })
+	h.until(t, "all are gone", func() bool {
+		return h.Clients() == 0 && h.metric("lockproxy_clients_accepted_total") == 4 && h.metric("lockproxy_clients_refused_total") == 1
+	})
 }
 
-func TestStatsOfTheIdleAndTheSlow(t *testing.T) {
+func TestServer_ReportsIdleAndSlowClients(t *testing.T) {
 	h := open(t, Options{IdleTimeout: 20 * time.Millisecond})
 	h.enter(t).wantEnd(t)
 	h.goneFor(t, "idle")
@@ -94,14 +98,19 @@ func (b *buffer) String() string {
 // goneFor waits until one client is gone for a reason.
 func (h *house) goneFor(t *testing.T, why string) {
 	t.Helper()
-	h.until(t, why, func() bool { return h.Stats().Closed[why] == 1 })
+	h.until(t, why, func() bool { return h.metric("lockproxy_clients_closed_total", "reason", why) == 1 })
+}
+
+// metric is the value of one of the server's metrics.
+func (h *house) metric(name string, labels ...string) float64 {
+	return metrics.Registry{h.Server}.Sample(name, labels...).Value
 }
 
 func (h *house) until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(soon); !cond(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s; %+v", soon, what, h.Stats())
+			t.Fatalf("not within %v: %s", soon, what)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/netio"
 	"github.com/lockproxy/lockproxy/commands"
 )
@@ -66,7 +67,7 @@ type Server struct {
 
 	accepted, refused, unsecured atomic.Int64
 	ends                         [len(reasons)]atomic.Int64
-	counts                       [countShards]counts // each for some of the sessions
+	counts                       metrics.Shards[counts]
 }
 
 // New listens. Clients that connect wait until Serve is called.

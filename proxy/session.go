@@ -71,7 +71,7 @@ const (
 )
 
 func newSession(srv *Server, nc *netio.Conn, id int64, present context.Context) *session {
-	count := &srv.counts[uint64(id)%countShards]
+	count := srv.counts.For(uint64(id))
 	s := &session{srv: srv, nc: nc, count: count, since: time.Now(), out: newOutput(nc, count, int(srv.opt.MaxOutput))}
 	s.change.L = &s.mu
 	s.guard = newGuard(srv.limits())

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/meter"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -477,7 +477,7 @@ func TestUnderway(t *testing.T) {
 func TestMemory_Oldest(t *testing.T) {
 	t.Parallel()
 	now := time.Second
-	m, err := newMemory(10, func() time.Duration { return now }, new(meter.Histogram))
+	m, err := newMemory(10, func() time.Duration { return now }, new(metrics.Histogram))
 	if err != nil {
 		t.Fatal(err)
 	}

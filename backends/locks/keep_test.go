@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/meter"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
@@ -395,7 +395,7 @@ func TestRenewOfWhatAnotherProxyGrantedSince(t *testing.T) {
 // last, and never shrinks by one that nobody asked for.
 func TestGrowing(t *testing.T) {
 	t.Parallel()
-	m, err := newMemory(10, func() time.Duration { return 0 }, new(meter.Histogram))
+	m, err := newMemory(10, func() time.Duration { return 0 }, new(metrics.Histogram))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -445,7 +445,7 @@ func TestWhatChangedMeanwhileStays(t *testing.T) {
 		}, "later", false},
 	}
 	for _, tt := range tests {
-		m, err := newMemory(10, func() time.Duration { return 0 }, new(meter.Histogram))
+		m, err := newMemory(10, func() time.Duration { return 0 }, new(metrics.Histogram))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -466,7 +466,7 @@ func TestWhatChangedMeanwhileStays(t *testing.T) {
 func TestUnclaimedWhatWasReadMeanwhile(t *testing.T) {
 	t.Parallel()
 	h, first := holder{Key{0, "job"}, "alice"}, version{lineage: "first"}
-	m, err := newMemory(10, func() time.Duration { return 0 }, new(meter.Histogram))
+	m, err := newMemory(10, func() time.Duration { return 0 }, new(metrics.Histogram))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -488,7 +488,7 @@ func TestMemory_GrantedWhatWasRead(t *testing.T) {
 	t.Parallel()
 	for _, renewed := range []time.Duration{5 * time.Second, time.Minute} {
 		h, first := holder{Key{0, "job"}, "alice"}, version{lineage: "first"}
-		m, err := newMemory(10, func() time.Duration { return 0 }, new(meter.Histogram))
+		m, err := newMemory(10, func() time.Duration { return 0 }, new(metrics.Histogram))
 		if err != nil {
 			t.Fatal(err)
 		}

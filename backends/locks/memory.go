@@ -7,7 +7,7 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
-	"github.com/lockproxy/lockproxy/backends/meter"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
 // A holder is one owner of one name.
@@ -80,10 +80,10 @@ type memory struct {
 	grants *simplelru.LRU[holder, *grant]
 
 	now  func() time.Duration
-	held *meter.Histogram // for how long grants were held that are over
+	held *metrics.Histogram // for how long grants were held that are over
 }
 
-func newMemory(size int, now func() time.Duration, held *meter.Histogram) (*memory, error) {
+func newMemory(size int, now func() time.Duration, held *metrics.Histogram) (*memory, error) {
 	m := &memory{now: now, held: held}
 	var err error
 	m.grants, err = simplelru.NewLRU(size, func(_ holder, g *grant) { m.over(g) })

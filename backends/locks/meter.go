@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/meter"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
 // A question is what a round asks: an index of questions.
@@ -81,20 +81,7 @@ func endOf(err error, done bool) end {
 // A roundMeter counts the rounds that ask one question.
 type roundMeter struct {
 	ends [len(ends)]atomic.Int64
-	took meter.Histogram
-}
-
-func (m *roundMeter) stats() RoundStats {
-	return RoundStats{Ends: named(ends[:], m.ends[:]), Took: m.took.Snapshot()}
-}
-
-// named are counters by their names.
-func named(names []string, counts []atomic.Int64) map[string]int64 {
-	all := make(map[string]int64, len(names))
-	for i, name := range names {
-		all[name] = counts[i].Load()
-	}
-	return all
+	took metrics.Histogram
 }
 
 // slowRound is how long a round takes at which the log says so: more than nodes are
@@ -156,7 +143,7 @@ var said = [...]string{
 // A nodeMeter is what is counted of one node.
 type nodeMeter struct {
 	votes                   [len(said)]atomic.Int64
-	replies                 meter.Histogram
+	replies                 metrics.Histogram
 	reconnects, quarantines atomic.Int64
 
 	left time.Duration // of the quarantine that it was last seen in; 0: it has been seen out of it; guarded by recovery.mu
@@ -205,12 +192,18 @@ func saying(v *vote) int {
 	return saidError
 }
 
-// stats is what was counted of a node of which this was seen.
-func (n *node) stats(seen NodeStatus) NodeStats {
-	st := NodeStats{
-		Address: seen.Address, State: seen.State, Up: seen.Up, Queued: seen.Queued,
-		Votes: named(said[:], n.meter.votes[:]), Replies: n.meter.replies.Snapshot(),
-		Reconnects: n.meter.reconnects.Load(), Quarantines: n.meter.quarantines.Load(),
+// stats is what was counted of a node.
+func (n *node) stats() (st NodeStats) {
+	for i := range n.meter.votes {
+		switch votes := n.meter.votes[i].Load(); i {
+		case saidYes:
+			st.Yes = votes
+		case saidNo:
+			st.No = votes
+		case saidUnwanted: // the others had decided it
+		default:
+			st.None += votes
+		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/meter"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -136,7 +136,7 @@ func TestAProposalFarFromTheClock(t *testing.T) {
 // TestShorteningCountsWhenSent, not only when it succeeds: some node may apply it.
 func TestShorteningCountsWhenSent(t *testing.T) {
 	t.Parallel()
-	m, err := newMemory(10, func() time.Duration { return 0 }, new(meter.Histogram))
+	m, err := newMemory(10, func() time.Duration { return 0 }, new(metrics.Histogram))
 	if err != nil {
 		t.Fatal(err)
 	}

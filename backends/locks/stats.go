@@ -5,12 +5,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/meter"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
-// Stats is what a Service has done since it was made, and has now. What it counts is
-// what callers were told, unless said otherwise. Maps have an entry for every key that
-// there is, and none for names, owners or clients, so that they stay small.
+// Stats is what a Service has done since it was made, and has now, as INFO and the page
+// say it; Report has the rest. It counts what callers were told, unless said otherwise.
 type Stats struct {
 	Nodes       int // of all states
 	Voting      int // Ready
@@ -28,91 +27,47 @@ type Stats struct {
 	Releases int64 // holds given back, and repeats of that
 	Undos    int64 // acquisitions taken back that some node may have done
 	Rounds   int64 // questions put to the nodes
+	Repeats  int64 // LOCKs and UNLOCKs with a REQ that was seen to have been done before
+	Forces   int64 // locks taken away by LOCKCTL FORCE
+	Losses   int64 // locks of sessions that could be kept no longer
 
-	Reentries int64            // grants to an owner that had the name already, among Grants
-	Failures  int64            // LOCKs that ended with an error: neither granted nor refused
-	Repeats   int64            // LOCKs and UNLOCKs with a REQ that was seen to have been done before
-	Forces    int64            // locks taken away by LOCKCTL FORCE
-	Triggers  map[string]int64 // Grants by what made the LOCK ask that was granted: see the constants
-
-	SessionRenewals int64            // done for sessions, among Renewals
-	SessionMisses   int64            // renewals for sessions that decided nothing, and are tried again
-	Lost            map[string]int64 // locks of sessions that could be kept no longer, by reason: see the constants
-
-	GrantWait   meter.Snapshot // from the call of LOCK to its grant
-	RefusalWait meter.Snapshot // from the call of LOCK to its refusal
-	Held        meter.Snapshot // from a grant through this proxy to the end of that grant: its release or loss as far as seen here, else the end of its validity
-
-	Asked map[string]RoundStats // Rounds by question, once they have ended: acquire, settle, renew, note, release, read, list, state, order
-	Each  []NodeStats           // in the order of Options.Nodes
-}
-
-// RoundStats is what became of the rounds that asked one question.
-type RoundStats struct {
-	Ends map[string]int64 // by outcome: granted, done, held, lost, split, repeat, conflict, late, unsettled, noquorum, canceled
-	Took meter.Snapshot   // from the question to the end, whatever that was
+	Each []NodeStats // in the order of Options.Nodes
 }
 
 // NodeStats is what a Service has counted of one node.
 type NodeStats struct {
-	Address     string
-	State       NodeState
-	Up          bool             // it answered when last looked at
-	Paused      bool             // it failed just now, and is not asked for a moment
-	Queued      int              // scripts that wait to be sent to it
-	Votes       map[string]int64 // what it said when asked: yes, no; or why it did not say: timeout, connection, quarantine, unregistered, floor, list, refused, busy, error, unwanted, closed
-	Replies     meter.Snapshot   // how long it took to answer a batch of scripts
-	Reconnects  int64            // connections made again after one was lost
-	Quarantines int64            // how often it was seen to enter quarantine
+	Paused        bool  // it failed just now, and is not asked for a moment
+	Yes, No, None int64 // its votes; None: there was none, or it did not count
 }
 
-// What made the LOCK ask that was granted: the keys of Stats.Triggers.
-const (
-	TriggerAtOnce = "at_once" // it came
-	TriggerHanded = "handed"  // an UNLOCK here, which asked for it right behind
-	TriggerWoken  = "woken"   // a node said that the name was released
-	TriggerTimer  = "timer"   // the holder's lease was over, or it asked in any case
-	TriggerOwn    = "own"     // it had waited, and its owner had got the name meanwhile
-)
-
-var grounds = [...]string{TriggerAtOnce, TriggerHanded, TriggerWoken, TriggerTimer, TriggerOwn}
-
-// A ground is an index of grounds.
+// A ground is what made the LOCK ask that was granted: an index of grounds.
 type ground uint8
 
 const (
-	groundAtOnce ground = iota
-	groundHanded
-	groundWoken
-	groundTimer
-	groundOwn
+	groundAtOnce ground = iota // it came
+	groundHanded               // an UNLOCK here, which asked for it right behind
+	groundWoken                // a node said that the name was released
+	groundTimer                // the holder's lease was over, or it asked in any case
+	groundOwn                  // it had waited, and its owner had got the name meanwhile
 )
 
-// Why a session's lock was lost: the keys of Stats.Lost.
-const (
-	LostExpired = "expired" // the lease ended without an answer to why
-	LostForced  = "forced"
-	LostMaxHold = "maxhold"
-	LostQuorum  = "noquorum" // too few nodes voted, again and again
-	LostTaken   = "taken"    // another owner has it
-	LostGone    = "gone"     // it was not there any more when it was to be renewed
-)
+var grounds = [...]string{"at_once", "handed", "woken", "timer", "own"}
 
-var losses = [...]string{LostExpired, LostForced, LostMaxHold, LostQuorum, LostTaken, LostGone}
-
-// A loss is an index of losses.
+// A loss is why a session's lock was lost: an index of losses.
 type loss uint8
 
 const (
-	lostExpired loss = iota
+	lostExpired loss = iota // the lease ended without an answer to why
 	lostForced
 	lostMaxHold
-	lostQuorum
-	lostTaken
-	lostGone
+	lostQuorum // too few nodes voted, again and again
+	lostTaken  // another owner has it
+	lostGone   // it was not there any more when it was to be renewed
 )
 
-// counters are what Stats counts. They may be used by any number of goroutines.
+var losses = [...]string{"expired", "forced", "maxhold", "noquorum", "taken", "gone"}
+
+// counters are what Stats and Report say. They are safe for concurrent use.
 type counters struct {
 	grants, refusals, noQuorum, splits, renewals, releases, undos, rounds atomic.Int64
 
@@ -121,7 +76,7 @@ type counters struct {
 	grounds [len(grounds)]atomic.Int64
 	losses  [len(losses)]atomic.Int64
 
-	grantWait, refusalWait, held meter.Histogram
+	grantWait, refusalWait, held metrics.Histogram
 
 	asked [len(questions)]roundMeter
 }
@@ -133,14 +88,10 @@ func (s *Service) Stats() Stats {
 		Nodes: len(s.nodes), Waiting: s.waiting.total(),
 		Grants: c.grants.Load(), Refusals: c.refusals.Load(), NoQuorum: c.noQuorum.Load(), Splits: c.splits.Load(),
 		Renewals: c.renewals.Load(), Releases: c.releases.Load(), Undos: c.undos.Load(), Rounds: c.rounds.Load(),
-		Reentries: c.reentries.Load(), Failures: c.failures.Load(), Repeats: c.repeats.Load(), Forces: c.forces.Load(),
-		Triggers: named(grounds[:], c.grounds[:]), Lost: named(losses[:], c.losses[:]),
-		SessionRenewals: c.sessionRenewals.Load(), SessionMisses: c.sessionMisses.Load(),
-		GrantWait: c.grantWait.Snapshot(), RefusalWait: c.refusalWait.Snapshot(), Held: c.held.Snapshot(),
-		Asked: map[string]RoundStats{},
+		Repeats: c.repeats.Load(), Forces: c.forces.Load(),
 	}
-	for q := range c.asked {
-		st.Asked[questions[q]] = c.asked[q].stats()
+	for i := range c.losses {
+		st.Losses += c.losses[i].Load()
 	}
 	st.Sessions, st.SessionLocks = s.keeper.count()
 	for i, n := range s.Nodes() {
@@ -150,14 +101,10 @@ func (s *Service) Stats() Stats {
 		case n.State == NodeQuarantine:
 			st.Quarantined++
 		}
-		st.Each = append(st.Each, s.nodes[i].stats(n))
+		st.Each = append(st.Each, s.nodes[i].stats())
 	}
 	return st
 }
-
-// Oldest is how long ago the oldest grant through this proxy was made whose validity still
-// runs as far as the proxy knows; 0 if there is none. It looks at every grant that is remembered.
-func (s *Service) Oldest() time.Duration { return s.memory.oldest() }
 
 // count is how many sessions have locks, and how many holds these are.
 func (k *keeper) count() (sessions, holds int) {

@@ -22,14 +22,20 @@ func TestStats(t *testing.T) {
 	if got.Rounds < 7 {
 		t.Errorf("%d rounds for seven commands", got.Rounds)
 	}
-	if got.Nodes != 3 || got.Grants != 3 || got.Refusals != 1 || got.Renewals != 1 || got.Releases != 2 || got.Undos != 1 ||
-		got.Reentries != 1 || got.NoQuorum != 0 || got.Failures != 0 {
+	c := &s.counters
+	if got.Nodes != 3 || got.Grants != 3 || got.Refusals != 1 || got.Renewals != 1 || got.Releases != 2 || got.Undos != 1 || got.NoQuorum != 0 {
 		t.Errorf("got %+v", got)
 	}
-	if got.GrantWait.Count() != 3 || got.RefusalWait.Count() != 1 || got.Held.Count() != 2 || got.Triggers[TriggerAtOnce] != 3 {
-		t.Errorf("waits and holds: %+v", got)
+	if reentries, failures := c.reentries.Load(), c.failures.Load(); reentries != 1 || failures != 0 {
+		t.Errorf("%d re-entries, %d failures", reentries, failures)
 	}
-	eventually(t, 5*time.Second, "every round has one end", func() bool { return sums(s.Stats()) })
+	if granted, refused, held := c.grantWait.Snapshot().Count(), c.refusalWait.Snapshot().Count(), c.held.Snapshot().Count(); granted != 3 || refused != 1 || held != 2 {
+		t.Errorf("times of %d grants, %d refusals, %d holds", granted, refused, held)
+	}
+	if n := c.grounds[groundAtOnce].Load(); n != 3 {
+		t.Errorf("%d granted at once", n)
+	}
+	eventually(t, 5*time.Second, "every round has one end", c.addUp)
 	one, other := s.NewSession(nil), s.NewSession(nil)
 	defer one.Abandon()
 	for name, session := range map[string]*Session{"a": one, "b": one, "c": other} {
@@ -53,36 +59,35 @@ func TestStats(t *testing.T) {
 		}
 	}
 	got = s.Stats()
-	if got.NoQuorum != 3 || got.Failures != 3 || got.Grants != 6 || got.Asked["acquire"].Ends["noquorum"] < 3 {
-		t.Errorf("without nodes: %+v", got)
+	if noQuorum := c.asked[askAcquire].ends[endNoQuorum].Load(); got.NoQuorum != 3 || c.failures.Load() != 3 || got.Grants != 6 || noQuorum < 3 {
+		t.Errorf("without nodes: %d failures, %d acquisitions, %+v", c.failures.Load(), noQuorum, got)
 	}
-	for _, n := range got.Each {
-		if n.Votes["yes"] == 0 || n.Votes["connection"]+n.Votes["timeout"] == 0 || n.Replies.Count() == 0 {
-			t.Errorf("node: %+v", n)
+	for i, n := range s.nodes {
+		m := &n.meter
+		if got.Each[i].Yes == 0 || got.Each[i].None == 0 || m.votes[saidConnection].Load()+m.votes[saidTimeout].Load() == 0 || m.replies.Snapshot().Count() == 0 {
+			t.Errorf("node: %+v", got.Each[i])
 		}
 	}
-	eventually(t, 5*time.Second, "every round has one end", func() bool { return sums(s.Stats()) })
+	eventually(t, 5*time.Second, "every round has one end", c.addUp)
 }
 
-// sums reports whether the parts of what is counted make up the whole.
-func sums(st Stats) bool {
-	rounds, asked := int64(0), int64(0)
-	for _, a := range st.Asked {
-		for _, n := range a.Ends {
-			rounds += n
+// addUp reports whether the parts of what is counted make up the whole.
+func (c *counters) addUp() bool {
+	rounds, asked, granted := int64(0), int64(0), int64(0)
+	for i := range c.asked {
+		for e := range c.asked[i].ends {
+			rounds += c.asked[i].ends[e].Load()
 		}
-		asked += a.Took.Count()
+		asked += c.asked[i].took.Snapshot().Count()
 	}
-	grounds := int64(0)
-	for _, n := range st.Triggers {
-		grounds += n
+	for i := range c.grounds {
+		granted += c.grounds[i].Load()
 	}
-	return rounds == st.Rounds && asked == rounds && grounds == st.Grants &&
-		st.GrantWait.Count() == st.Grants && st.RefusalWait.Count() == st.Refusals
+	return rounds == c.rounds.Load() && asked == rounds && granted == c.grants.Load() &&
+		c.grantWait.Snapshot().Count() == granted && c.refusalWait.Snapshot().Count() == c.refusals.Load()
 }
 
-// Why a waiter asked, and what became of sessions' locks.
-func TestStatsOfWaitersAndSessions(t *testing.T) {
+func TestCounters_GroundsLossesAndRepeats(t *testing.T) {
 	s, _ := start(t, 3)
 	first := lock(t, s, "job", "first", time.Minute)
 	came := make(chan Decision, 1)
@@ -95,9 +100,9 @@ func TestStatsOfWaitersAndSessions(t *testing.T) {
 	if a := <-came; !a.Granted {
 		t.Fatalf("refused: %+v", a)
 	}
-	got := s.Stats()
-	if got.Triggers[TriggerAtOnce] != 1 || got.Triggers[TriggerAtOnce]+got.Triggers[TriggerHanded]+got.Triggers[TriggerWoken] != 2 {
-		t.Errorf("the first was granted at once, the second when the first released: %v", got.Triggers)
+	by := &s.counters.grounds
+	if atOnce, handed, woken := by[groundAtOnce].Load(), by[groundHanded].Load(), by[groundWoken].Load(); atOnce != 1 || handed+woken != 1 {
+		t.Errorf("granted: %d at once, %d handed, %d woken; want the first at once, the second when the first released", atOnce, handed, woken)
 	}
 	lost := make(chan Loss, 1)
 	c := s.NewSession(func(l Loss) { lost <- l })
@@ -109,9 +114,9 @@ func TestStatsOfWaitersAndSessions(t *testing.T) {
 		t.Fatal(held, err)
 	}
 	<-lost
-	got = s.Stats()
-	if got.Forces != 1 || got.Lost[LostForced] != 1 || got.Held.Count() != 2 {
-		t.Errorf("one was forced, two are over: %+v", got)
+	got := s.Stats()
+	if held := s.counters.held.Snapshot().Count(); got.Forces != 1 || got.Losses != 1 || s.counters.losses[lostForced].Load() != 1 || held != 2 {
+		t.Errorf("one was forced, two are over: %d are, %+v", held, got)
 	}
 	if _, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "again"}, Owner: "me", TTL: time.Minute, Req: "1"}); err != nil {
 		t.Fatal(err)
@@ -124,8 +129,7 @@ func TestStatsOfWaitersAndSessions(t *testing.T) {
 	}
 }
 
-// TestStatsMeasure: a hold and a wait are counted as long as they were.
-func TestStatsMeasure(t *testing.T) {
+func TestCounters_MeasureHoldsAndWaits(t *testing.T) {
 	s, _ := start(t, 3)
 	began := time.Now()
 	first := lock(t, s, "job", "first", time.Minute)
@@ -141,11 +145,11 @@ func TestStatsMeasure(t *testing.T) {
 	if a := <-came; !a.Granted {
 		t.Fatalf("refused: %+v", a)
 	}
-	got, all := s.Stats(), time.Since(began)
-	if sum := got.Held.Sum; sum < least.Seconds() || sum > all.Seconds() {
+	all := time.Since(began)
+	if sum := s.counters.held.Snapshot().Sum; sum < least.Seconds() || sum > all.Seconds() {
 		t.Errorf("held for %vs, want %v to %v", sum, least, all)
 	}
-	if sum := got.GrantWait.Sum; sum < least.Seconds() || sum > 2*all.Seconds() { // of two LOCKs
+	if sum := s.counters.grantWait.Snapshot().Sum; sum < least.Seconds() || sum > 2*all.Seconds() { // of two LOCKs
 		t.Errorf("waited for %vs, want %v to %v", sum, least, 2*all)
 	}
 }
@@ -216,7 +220,7 @@ func TestQuarantinesAreCountedOnce(t *testing.T) {
 		for _, v := range tt.seen {
 			s.note([]vote{v})
 		}
-		if got := s.Stats().Each[0].Quarantines; got != tt.want {
+		if got := s.nodes[0].meter.quarantines.Load(); got != tt.want {
 			t.Errorf("after %+v: %d, want %d", tt.seen, got, tt.want)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/meter"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
 // timeOne is how many sends on a shared connection there are to one whose replies are
@@ -29,9 +29,6 @@ type Stats struct {
 	Reconnects int64 // shared connections opened again after they were lost
 
 	Traffic
-
-	Errors map[string]int64 // error replies by first word, to the proxy's own questions too; not of a MONITOR, a SYNC or a RESP2 subscriber
-	Took   meter.Snapshot   // one in 64 sends on shared connections: from its being handed over, to be written, to the last of its replies
 }
 
 // Traffic is what went over connections to the upstream. What the last read of one that
@@ -66,8 +63,8 @@ func (t *traffic) add(u *traffic) {
 type meters struct {
 	failures, lost, reconnects atomic.Int64
 
-	errors meter.Errors
-	took   meter.Histogram
+	errors metrics.Errors    // replies, to the proxy's own questions too; not of a MONITOR, a SYNC or a RESP2 subscriber
+	took   metrics.Histogram // of one in timeOne sends on shared connections
 
 	mu    sync.Mutex
 	began int64              // connections
@@ -128,10 +125,7 @@ func (c *Conn) wasLost() bool {
 // Stats waits for no I/O.
 func (u *Upstream) Stats() Stats {
 	m := u.meter
-	st := Stats{
-		Failures: m.failures.Load(), Lost: m.lost.Load(), Reconnects: m.reconnects.Load(),
-		Errors: m.errors.Snapshot(), Took: m.took.Snapshot(),
-	}
+	st := Stats{Failures: m.failures.Load(), Lost: m.lost.Load(), Reconnects: m.reconnects.Load()}
 	for _, p := range u.all() {
 		st.Nodes++
 		if !p.Up() {
@@ -147,6 +141,30 @@ func (u *Upstream) Stats() Stats {
 	}
 	st.Opened, st.Traffic = m.began, sum.Traffic
 	return st
+}
+
+// Report implements metrics.Reporter.
+func (u *Upstream) Report(r *metrics.Report) {
+	st := u.Stats()
+	r.Histogram("lockproxy_upstream_reply_seconds", "How long the upstream took to answer: one in 64 bursts of commands on shared connections, from its being handed over to the last of its replies.", &u.meter.took)
+	r.Errors("lockproxy_upstream_errors_total", "Error replies of the upstream by their first word; other: one that is not among those that are counted apart.", &u.meter.errors)
+	r.Counter("lockproxy_upstream_replies_total", "Replies of the upstream.", st.Replies)
+	const connections = "Connections to the upstream: shared by clients; pinned, one client's own; spare, opened ahead for one."
+	r.Gauge("lockproxy_upstream_connections", connections, float64(st.Pinned), "kind", "pinned")
+	r.Gauge("lockproxy_upstream_connections", connections, float64(st.Shared), "kind", "shared")
+	r.Gauge("lockproxy_upstream_connections", connections, float64(st.Spare), "kind", "spare")
+	r.Gauge("lockproxy_upstream_identities", "Users, databases and protocols that connections are kept for, at all servers together.", float64(st.Identities))
+	r.Gauge("lockproxy_upstream_servers", "Servers that commands may go to, replicas too.", float64(st.Nodes))
+	r.Gauge("lockproxy_upstream_servers_down", "Servers that could not be reached when last tried, a second ago at most.", float64(st.Down))
+	r.Counter("lockproxy_upstream_opened_total", "Connections opened to the upstream.", st.Opened)
+	r.Counter("lockproxy_upstream_failures_total", "Connections that could not be opened, since the upstream was not there.", st.Failures)
+	r.Counter("lockproxy_upstream_lost_total", "Connections that ended without the proxy having closed them.", st.Lost)
+	r.Counter("lockproxy_upstream_reconnects_total", "Shared connections opened again after they were lost.", st.Reconnects)
+	r.Gauge("lockproxy_upstream_queued_bytes", "Bytes that wait for the upstream to read.", float64(st.Queued))
+	r.Counter("lockproxy_upstream_writes_total", "Writes to the upstream; each carries the commands of one client or of many.", st.Writes)
+	r.Counter("lockproxy_upstream_reads_total", "Reads from the upstream.", st.Reads)
+	r.Counter("lockproxy_upstream_sent_bytes_total", "Bytes sent to the upstream.", st.BytesOut)
+	r.Counter("lockproxy_upstream_received_bytes_total", "Bytes received from the upstream.", st.BytesIn)
 }
 
 // addTo adds what a connection is and has carried.

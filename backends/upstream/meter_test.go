@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
 func TestStats(t *testing.T) {
@@ -41,10 +42,14 @@ func TestStats(t *testing.T) {
 	if got.Writes == 0 || got.BytesOut < sends*int64(len("0\r\nrefused\r\n")) || got.Reads == 0 || got.BytesIn == 0 {
 		t.Errorf("traffic: %+v", got.Traffic)
 	}
-	if n := got.Errors["NOPERM"] + got.Errors["other"]; n != sends || got.Errors["NOPERM"] == 0 {
-		t.Errorf("%d errors counted, want %d: %v", n, sends, got.Errors)
+	reported := metrics.Registry{u}
+	noperm, other := reported.Sample("lockproxy_upstream_errors_total", "error", "NOPERM"), reported.Sample("lockproxy_upstream_errors_total", "error", "other")
+	if noperm.Value+other.Value != sends || noperm.Value == 0 {
+		t.Errorf("%v and %v errors counted, want %d", noperm.Value, other.Value, sends)
 	}
-	eventually(t, "the timed sends are counted", func() bool { return u.Stats().Took.Count() == 2 })
+	eventually(t, "the timed sends are counted", func() bool {
+		return reported.Sample("lockproxy_upstream_reply_seconds").Durations.Count() == 2
+	})
 
 	Return(c)
 	f.drop()

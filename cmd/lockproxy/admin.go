@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
 	"github.com/lockproxy/lockproxy/proxy"
@@ -84,7 +85,7 @@ func startAdmin(ctx context.Context, o options, svc *locks.Service, table *comma
 		return nil, func() {}, nil
 	}
 	a, err := admin.New(admin.Options{
-		Listen: o.admin, Locks: svc, Commands: table.Stats, Proxy: srv, Upstream: up,
+		Listen: o.admin, Locks: svc, Proxy: srv, Upstream: up, Metrics: metrics.Registry{srv, table, up, svc},
 		TLS: o.operatorTLS(log), Password: o.adminPassword, Pprof: o.adminPprof, Force: o.adminForce,
 		Certificates: measuredCertificates(o.ownCertificates(log)), Version: moduleVersion(), Log: log,
 	})

@@ -24,8 +24,8 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/upstream"
-	"github.com/lockproxy/lockproxy/commands"
 	"github.com/lockproxy/lockproxy/proxy"
 )
 
@@ -36,8 +36,8 @@ type Options struct {
 	Locks    *locks.Service     // required
 	Proxy    Clients            // required
 	Upstream *upstream.Upstream // required
-	// Commands is what became of clients' commands; *commands.Dispatcher's Stats. Required.
-	Commands func() commands.Stats
+	// Metrics are served together with the server's own.
+	Metrics metrics.Registry
 	// TLS is what an operator on a TCP listener must speak; nil: plain text. It is used as it
 	// is, and not to be changed any more.
 	TLS *tls.Config
@@ -64,9 +64,8 @@ type Certificate struct {
 
 // Clients are those of the proxy; *proxy.Server has them. It must not wait for any.
 type Clients interface {
-	Clients() int       // how many are connected
-	Draining() bool     // no more are let in
-	Stats() proxy.Stats // what became of them
+	Clients() int   // how many are connected
+	Draining() bool // no more are let in
 }
 
 // A Server serves one address. It is made by New.

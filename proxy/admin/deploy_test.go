@@ -7,20 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-)
 
-// exported are the types of all metrics that there are, by name.
-func exported(t *testing.T) map[string]string {
-	t.Helper()
-	types := map[string]string{}
-	for _, f := range families() {
-		types[f.name] = f.kind
-	}
-	if len(types) == 0 {
-		t.Fatal("there are no metrics")
-	}
-	return types
-}
+	"github.com/lockproxy/lockproxy/backends/metrics"
+)
 
 // A dashboard is what a test reads of Grafana's form of one.
 type dashboard struct {
@@ -50,7 +39,7 @@ func readDashboard(t *testing.T) dashboard {
 // Every expression of the dashboard asks for something that there is, with labels that
 // it has.
 func TestDashboard(t *testing.T) {
-	d, types := readDashboard(t), exported(t)
+	d, types := readDashboard(t), allFamilies(t)
 	shown := map[string]bool{}
 	ids := 0
 	for i, p := range d.Panels {
@@ -96,7 +85,7 @@ func TestAlerts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	types := exported(t)
+	types := allFamilies(t)
 	alerts := regexp.MustCompile(`(?m)^ +- alert: (\w+)\n +expr: (.*)$`).FindAllStringSubmatch(string(text), -1)
 	if n := strings.Count(string(text), "alert:"); n == 0 || n != len(alerts) {
 		t.Fatalf("%d of %d alerts were understood", len(alerts), n)
@@ -119,7 +108,7 @@ func TestAlerts(t *testing.T) {
 
 // What other documents tell operators to look at is there.
 func TestNamesInDocuments(t *testing.T) {
-	types := exported(t)
+	types := allFamilies(t)
 	for _, path := range []string{"operations.md", "admin.md", "configuration.md"} {
 		text, err := os.ReadFile("../../docs/" + path)
 		if err != nil {
@@ -129,11 +118,11 @@ func TestNamesInDocuments(t *testing.T) {
 	}
 }
 
-func checkNames(t *testing.T, where, text string, types map[string]string) {
+func checkNames(t *testing.T, where, text string, types map[string]*metrics.Family) {
 	t.Helper()
 	names := mentioned(text)
 	for _, name := range names {
-		if types[familyOf(name, types)] == "" {
+		if types[familyOf(name, types)] == nil {
 			t.Errorf("%s: there is no %s", where, name)
 		}
 	}
@@ -144,31 +133,29 @@ var ofPrometheus = []string{"instance", "le"}
 
 // checkExpression checks the names of metrics in an expression, that counters are asked
 // for as such, and labels.
-func checkExpression(t *testing.T, where, expr string, types map[string]string) {
+func checkExpression(t *testing.T, where, expr string, types map[string]*metrics.Family) {
 	t.Helper()
 	checkNames(t, where, expr, types)
 	for _, m := range regexp.MustCompile(`(\w+\()?\b(lockproxy_\w+)(?:\{([^}]*)\})?(\[)?`).FindAllStringSubmatch(expr, -1) {
 		name := familyOf(m[2], types)
-		kind := types[name]
-		if m[2] == name && kind == histogram {
+		f := types[name]
+		if f == nil {
+			continue // checkNames has said so
+		}
+		kind := f.Kind
+		if m[2] == name && kind == metrics.KindHistogram {
 			t.Errorf("%s: %s is a histogram, of which there are _bucket, _sum and _count", where, name)
 		}
-		if kind != gauge && (m[4] == "" || m[1] != "rate(" && m[1] != "increase(") {
+		if kind != metrics.KindGauge && (m[4] == "" || m[1] != "rate(" && m[1] != "increase(") {
 			t.Errorf("%s: %s grows for ever; take its rate", where, m[2])
 		}
-		if kind == gauge && m[4] != "" {
+		if kind == metrics.KindGauge && m[4] != "" {
 			t.Errorf("%s: %s has no rate", where, m[2])
 		}
 		for _, l := range regexp.MustCompile(`(\w+)(?:=|!|~)`).FindAllStringSubmatch(m[3], -1) {
-			checkLabel(t, where, name, l[1])
+			if !slices.Contains(slices.Concat(ofPrometheus, f.Labels), l[1]) {
+				t.Errorf("%s: %s has no label %s", where, name, l[1])
+			}
 		}
-	}
-}
-
-func checkLabel(t *testing.T, where, name, label string) {
-	t.Helper()
-	i := slices.IndexFunc(families(), func(f family) bool { return f.name == name })
-	if i < 0 || !slices.Contains(slices.Concat(ofPrometheus, families()[i].labels), label) {
-		t.Errorf("%s: %s has no label %s", where, name, label)
 	}
 }

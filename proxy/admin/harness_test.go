@@ -3,6 +3,7 @@ package admin
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"io"
 	"log/slog"
 	"net"
@@ -15,7 +16,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/backends/meter"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
 	"github.com/lockproxy/lockproxy/integration/redistest"
@@ -27,15 +28,12 @@ type crowd struct{ draining atomic.Bool }
 
 func (c *crowd) Clients() int   { return 7 }
 func (c *crowd) Draining() bool { return c.draining.Load() }
-func (c *crowd) Stats() proxy.Stats {
-	return proxy.Stats{Clients: 7, Most: 100, Accepted: 9, BytesIn: 1000, Closed: map[string]int64{"idle": 2}}
-}
-
-// spoken is what the crowd has said.
-func spoken() commands.Stats {
-	var h meter.Histogram
-	h.Observe(3 * time.Millisecond)
-	return commands.Stats{Commands: map[string]int64{"read": 5}, Bursts: 4, Errors: map[string]int64{"NOAUTH": 1}, Took: h.Snapshot()}
+func (c *crowd) Report(r *metrics.Report) {
+	var took metrics.Histogram
+	took.Observe(3 * time.Millisecond)
+	r.Gauge("lockproxy_clients", "Clients.", 7)
+	r.Counter("lockproxy_commands_total", "Commands.", 5, "family", "read")
+	r.Histogram("lockproxy_command_seconds", "Time.", &took)
 }
 
 // desk is a Server that is served, with everything behind it.
@@ -99,7 +97,7 @@ func open(t *testing.T, opt Options, up string, nodes ...string) *desk {
 	if opt.Listen == "" {
 		opt.Listen = "127.0.0.1:0"
 	}
-	opt.Locks, opt.Proxy, opt.Commands, opt.Upstream = svc, d.crowd, spoken, above
+	opt.Locks, opt.Proxy, opt.Upstream, opt.Metrics = svc, d.crowd, above, append(opt.Metrics, d.crowd, above, svc)
 	d.locks = svc
 	if d.Server, err = New(opt); err != nil {
 		t.Fatal(err)
@@ -121,6 +119,32 @@ func open(t *testing.T, opt Options, up string, nodes ...string) *desk {
 		}
 	})
 	return d
+}
+
+// allFamilies are the metrics of a whole proxy, by name.
+func allFamilies(t *testing.T) map[string]*metrics.Family {
+	t.Helper()
+	shown := Certificate{"clients", func() *x509.Certificate { return &x509.Certificate{} }}
+	d := open(t, Options{Certificates: []Certificate{shown}}, nowhere, nowhere)
+	table := commands.New(commands.Options{Upstream: d.opt.Upstream, Locks: d.locks})
+	srv, err := proxy.New(proxy.Options{Listen: "127.0.0.1:0"}, table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if err := srv.Serve(stopped); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the upstream is known", func() bool { return len(d.watch.beats()) == 1 })
+	all := map[string]*metrics.Family{}
+	for _, f := range (metrics.Registry{d.Server, srv, table, d.opt.Upstream, d.locks}).Gather() {
+		if all[f.Name] != nil {
+			t.Errorf("%s is declared twice", f.Name)
+		}
+		all[f.Name] = f
+	}
+	return all
 }
 
 // openReal is open before real servers, the lock service running and its nodes voting.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
 // TestPageFiles: nothing that the policy forbids or that could turn a name into HTML, and
@@ -199,11 +200,8 @@ func TestPageIsTold(t *testing.T) {
 }
 
 // asked is how many rounds of a kind there were.
-func asked(d *desk, question string) (n int64) {
-	for _, times := range d.locks.Stats().Asked[question].Ends {
-		n += times
-	}
-	return n
+func asked(d *desk, question string) int64 {
+	return metrics.Registry{d.locks}.Sample("lockproxy_lock_round_seconds", "question", question).Durations.Count()
 }
 
 // TestPageIsToldOnce: all viewers are told the same, from one look at the nodes.

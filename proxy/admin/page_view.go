@@ -153,24 +153,20 @@ type waiterView struct {
 	Left    int64    `json:"left_ms"`
 }
 
+// sinceMillis is the time since t in milliseconds; 0 if t is zero.
+func sinceMillis(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return millis(max(0, time.Since(t)))
+}
+
 func viewNode(n locks.NodeStatus, counted locks.NodeStats) nodeView {
-	v := nodeView{
-		Address: n.Address, State: shown(n.Brief()), Since: int64(1000 * sinceSeconds(n.Since)), Up: n.Up, Votes: n.Ready(),
+	return nodeView{
+		Address: n.Address, State: shown(n.Brief()), Since: sinceMillis(n.Since), Up: n.Up, Votes: n.Ready(),
 		Quarantine: millis(n.Left), Latency: n.Took.Microseconds(), Queued: n.Queued, Error: shown(locks.WhySilent(n.Err)),
-		Paused: counted.Paused,
+		Paused: counted.Paused, Yes: counted.Yes, No: counted.No, None: counted.None,
 	}
-	for said, times := range counted.Votes {
-		switch said {
-		case "yes":
-			v.Yes = times
-		case "no":
-			v.No = times
-		case "unwanted": // the others had decided it
-		default:
-			v.None += times
-		}
-	}
-	return v
 }
 
 func viewQueue(q locks.Queue) queueView {

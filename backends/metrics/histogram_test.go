@@ -1,4 +1,4 @@
-package meter
+package metrics
 
 import (
 	"math"
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestBuckets(t *testing.T) {
+func TestHistogram_Buckets(t *testing.T) {
 	var h Histogram
 	slow := Histogram{First: time.Millisecond}
 	tests := []struct {
@@ -45,16 +45,15 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// One histogram is shared by all, and sums with others.
-func TestObserveTogether(t *testing.T) {
+func TestHistogram_ConcurrentAndSummed(t *testing.T) {
 	var h Histogram
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 500 {
 				h.Observe(time.Millisecond)
+				h.Observe(time.Second)
 			}
-			h.ObserveN(time.Second, 500)
 		})
 	}
 	wg.Wait()
@@ -72,7 +71,7 @@ func TestObserveTogether(t *testing.T) {
 	}
 }
 
-func TestObserveAllocatesNothing(t *testing.T) {
+func TestHistogram_ObserveDoesNotAllocate(t *testing.T) {
 	var h Histogram
 	if n := testing.AllocsPerRun(100, func() { h.Observe(time.Millisecond) }); n != 0 {
 		t.Errorf("%v allocations", n)
