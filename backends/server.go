@@ -1,12 +1,11 @@
-// Package backends knows where a Redis lives: its address, TLS and credentials,
-// parsed from one URL, and the nodes that are behind that.
+// Package backends answers where a Redis lives: its address, TLS and credentials, from
+// one URL, and how to connect to it.
 //
-// It opens two kinds of connection: bare ones, whose bytes the caller relays
-// ([Server.Dial]), and rueidis clients, for questions the proxy asks on its own
-// behalf ([Server.Client]). A Server is immutable and safe for concurrent use.
-//
-// A [Finder] asks where the nodes of a replicated Redis or a Cluster are, again and
-// again; its goroutines have ended when its Run returns. The package starts no others.
+// A [Server] opens two kinds of connection: bare ones, whose bytes the caller relays
+// ([Server.Dial]), and rueidis clients for commands of the proxy's own
+// ([Server.Client]). What rueidis reads is checked first, as it trusts lengths that a
+// server announces. A Server is immutable and safe for concurrent use; [TLS] reads its
+// certificate files again when they change. The package starts no goroutines.
 package backends
 
 import (
@@ -24,29 +23,32 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// DefaultDialTimeout bounds the opening of one connection, unless the URL says
-// otherwise (dial_timeout=…).
+// DefaultDialTimeout bounds the opening of one connection, unless the URL has a
+// dial_timeout=….
 const DefaultDialTimeout = 2 * time.Second
 
-// DefaultWriteTimeout is how long a server may take nothing of what is sent to it, unless the
-// URL says otherwise (write_timeout=…). A server that is only slow to answer takes
-// what comes, or rather its kernel does, up to some megabytes.
+// DefaultWriteTimeout is how long a server may accept no bytes before a connection to
+// it is given up, unless the URL has a write_timeout=…. The kernel of a server that is
+// only slow to answer accepts up to some megabytes.
 const DefaultWriteTimeout = 30 * time.Second
 
 // A Server is one Redis as a URL names it. A URL may also name several addresses, of
-// one upstream's nodes or of its sentinels; such a Server is only good for a [Finder].
+// one upstream's nodes or of its sentinels: such a Server is a seed for package
+// topology, and is not connected to itself.
 type Server struct {
 	opt  rueidis.ClientOption
-	name string
-	id   string // of id=…
+	name string // the first address
+	id   string // id=… in the URL; may be empty
 }
 
 // Parse reads a Redis URL: redis://, rediss:// or unix://, with user, password
 // and database, in the form of [rueidis.ParseURL]: further addresses as addr=…, and
-// the name by which sentinels know a master as master_set=…. id=… is its [Server.Identity].
-// A bare host:port is taken as redis://host:port. An error about a URL that may hold a password gives no
-// reason: the reason could repeat a part of it. Without its host, redis://:secret, or
-// with a # that is not percent-encoded, the password is where a port or a name should be.
+// sentinels' name of the master as master_set=…. id=… is the [Server.ID]. A bare
+// host:port means redis://host:port.
+//
+// The error about a URL that may hold a password gives no reason, which could repeat a
+// part of it: without a host, as in redis://:secret, or with a # that is not
+// percent-encoded, the password is where a port or a name should be.
 func Parse(raw string) (*Server, error) {
 	secret := strings.ContainsAny(raw, "@?#")
 	if !strings.Contains(raw, "://") {
@@ -80,8 +82,8 @@ func Parse(raw string) (*Server, error) {
 
 const maxID = 100
 
-// ID is what others call the same server too: id=… in the URL, else the name by which
-// sentinels know it or its address, with the database if that is not 0.
+// ID is the name that all proxies use for the server: id=… in the URL, else its master
+// set or its address, with the database if that is not 0.
 func (s *Server) ID() string {
 	if s.id != "" {
 		return s.id
@@ -93,14 +95,14 @@ func (s *Server) ID() string {
 	return id
 }
 
-// misread says that what was meant for a password is read as something else: a
-// fragment, or a query whose @ ended the credentials.
+// misread reports whether a password was probably read as something else: a
+// fragment, or a query whose @ was meant to end the credentials.
 func misread(raw string) bool {
 	u, err := url.Parse(raw)
 	return err == nil && (strings.Contains(raw, "#") || u.User == nil && strings.Contains(u.RawQuery, "@") && !strings.Contains(u.RawQuery, "password="))
 }
 
-// distinct is list without what comes again, in its order. The caller owns it.
+// distinct is list in its order without repetitions; the caller owns it.
 func distinct(list []string) (out []string) {
 	for _, s := range list {
 		if !slices.Contains(out, s) {
@@ -110,8 +112,8 @@ func distinct(list []string) (out []string) {
 	return out
 }
 
-// String is the address, host:port or socket path, without user or password; of
-// several addresses all, and the master set.
+// String is the address, host:port or socket path, without user or password; if there
+// are several addresses or a master set, all of these.
 func (s *Server) String() string {
 	if s.MasterSet() != "" {
 		return s.MasterSet() + " of " + strings.Join(s.opt.InitAddress, " ")
@@ -119,22 +121,25 @@ func (s *Server) String() string {
 	return strings.Join(s.opt.InitAddress, " ")
 }
 
-// Single says that the URL names one address, and not as a sentinel's.
+// Addresses are those of the URL, without repetitions; the caller owns them.
+func (s *Server) Addresses() []string { return slices.Clone(s.opt.InitAddress) }
+
+// Single reports whether the URL names one address, and no master set.
 func (s *Server) Single() bool { return len(s.opt.InitAddress) == 1 && s.MasterSet() == "" }
 
-// MasterSet is the name by which the servers at the addresses, sentinels, know the
-// master; empty: they are no sentinels.
+// MasterSet is the sentinels' name of the master; empty: the addresses are not those
+// of sentinels.
 func (s *Server) MasterSet() string { return s.opt.Sentinel.MasterSet }
 
 // Credentials are the user and password of the URL; both may be empty.
 func (s *Server) Credentials() (user, password string) { return s.opt.Username, s.opt.Password }
 
-// Secure says that connections are made over TLS.
+// Secure reports whether connections are made over TLS.
 func (s *Server) Secure() bool { return s.opt.TLSConfig != nil }
 
 // WithTLS is the same server, reached with t: it must show a certificate that
-// t.CA or the system's authorities signed, and is shown t.Own. It is s itself if
-// that is not Secure.
+// t.CA or the system's authorities signed, and is shown t.KeyPair. It is s itself if
+// s is not Secure.
 func (s *Server) WithTLS(t *TLS) *Server {
 	if !s.Secure() {
 		return s
@@ -146,9 +151,32 @@ func (s *Server) WithTLS(t *TLS) *Server {
 	return &Server{opt: opt, name: s.name, id: s.id}
 }
 
-// WriteTimeout is for how long a connection made by Dial may have bytes on their way
-// that the server does not take, before it is given up: write_timeout=… in the URL,
-// or [DefaultWriteTimeout].
+// WithCredentials is the same server with another user and password; both may be empty.
+func (s *Server) WithCredentials(user, password string) *Server {
+	opt := s.opt
+	opt.Username, opt.Password = user, password
+	return &Server{opt: opt, name: s.name, id: s.id}
+}
+
+// At is the server at another host:port with the same credentials, TLS, database and
+// timeouts, and no master set.
+func (s *Server) At(addr string) *Server {
+	opt := s.opt
+	opt.InitAddress = []string{addr}
+	opt.Sentinel.MasterSet = ""
+	if strings.Contains(s.name, "/") {
+		opt.DialCtxFn = nil // it dials a socket
+	}
+	if host, _, err := net.SplitHostPort(addr); err == nil && opt.TLSConfig != nil {
+		opt.TLSConfig = opt.TLSConfig.Clone()
+		opt.TLSConfig.ServerName = host
+	}
+	return &Server{opt: opt, name: addr}
+}
+
+// WriteTimeout is how long a connection made by Dial may have unacknowledged bytes
+// before the caller should give it up: write_timeout=… in the URL, or
+// [DefaultWriteTimeout].
 func (s *Server) WriteTimeout() time.Duration {
 	if s.opt.ConnWriteTimeout > 0 {
 		return s.opt.ConnWriteTimeout
@@ -159,8 +187,8 @@ func (s *Server) WriteTimeout() time.Duration {
 // DB is the database number of the URL.
 func (s *Server) DB() int { return s.opt.SelectDB }
 
-// Dial opens a bare connection, over TLS if the URL says so, and sends nothing on
-// it. It ends with ctx, and after [DefaultDialTimeout] at the latest.
+// Dial opens a bare connection, over TLS if s is Secure, and sends nothing on it. It
+// gives up when ctx ends, or after dial_timeout=… or [DefaultDialTimeout].
 func (s *Server) Dial(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.opt.Dialer.Timeout)
 	defer cancel()
@@ -175,9 +203,9 @@ func (s *Server) Dial(ctx context.Context) (net.Conn, error) {
 }
 
 // Client makes a rueidis client with one pipelined connection, on which commands
-// execute in the order they were given; nothing is retried and nothing cached. It
-// does not need the server to be up: commands fail until it is, and then succeed.
-// tune, if not nil, may change the options first (tests replace DialCtxFn).
+// execute in the order of the calls; it retries nothing and caches nothing. The server
+// need not be up: commands fail until it is, and then succeed. tune, if not nil, may
+// change the options first. The caller closes the client.
 func (s *Server) Client(tune func(*rueidis.ClientOption)) (rueidis.Client, error) {
 	opt := s.opt
 	opt.ForceSingleClient = true
@@ -199,9 +227,9 @@ func (s *Server) Client(tune func(*rueidis.ClientOption)) (rueidis.Client, error
 	if c == nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)
 	}
-	return c, nil // with ForceSingleClient a failed first dial still gives a client
+	return c, nil // despite err: with ForceSingleClient a failed first dial still gives a client
 }
 
-// Unverified says that a connection over TLS is made to whoever answers, without a look
-// at the certificate: skip_verify=true in the URL.
+// Unverified reports whether connections over TLS accept any certificate:
+// skip_verify=true in the URL.
 func (s *Server) Unverified() bool { return s.Secure() && s.opt.TLSConfig.InsecureSkipVerify }

@@ -92,7 +92,7 @@ func TestDialEndsWithTheHandshakeOutstanding(t *testing.T) {
 
 func TestSecureServers(t *testing.T) {
 	ours, strangers := redistest.NewAuthority(t), redistest.NewAuthority(t)
-	url := startSecure(t, ours, "--tls-auth-clients", "yes")
+	_, url := redistest.StartTLS(t, ours, "--bind", "127.0.0.1 127.0.0.2") // the certificate is not for 127.0.0.2
 	client := keyPair(t, ours, "client")
 	tests := []struct {
 		name string
@@ -122,6 +122,17 @@ func TestSecureServers(t *testing.T) {
 	}
 }
 
+func TestServer_At(t *testing.T) {
+	s := parse(t, "rediss://u:p@h:1/3?addr=h:2&master_set=m").At("g:7")
+	user, password := s.Credentials()
+	if s.String() != "g:7" || !s.Single() || user != "u" || password != "p" || s.DB() != 3 || s.opt.TLSConfig.ServerName != "g" {
+		t.Errorf("%s, %s %s, database %d, over TLS as %s", s, user, password, s.DB(), s.opt.TLSConfig.ServerName)
+	}
+	if s := parse(t, "unix:///s").At("g:7"); s.opt.DialCtxFn != nil {
+		t.Error("another host is dialed as a socket")
+	}
+}
+
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	redistest.Start(t, "--unixsocket", path)
@@ -135,22 +146,6 @@ func TestUnixSocket(t *testing.T) {
 	if err := pingClient(t.Context(), s); err != nil {
 		t.Error(err)
 	}
-}
-
-// startSecure starts a Redis with a certificate of ca's, which also judges its
-// clients, and returns its rediss:// URL. It listens on 127.0.0.2 too, for which the
-// certificate does not hold.
-func startSecure(t *testing.T, ca *redistest.Authority, args ...string) string {
-	t.Helper()
-	addr, err := redistest.FreeAddr()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(addr)
-	cert, key := ca.Issue(t, "server")
-	redistest.Start(t, append([]string{"--bind", "127.0.0.1 127.0.0.2", "--tls-port", port,
-		"--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca.File}, args...)...)
-	return "rediss://" + addr
 }
 
 func pingBare(ctx context.Context, s *Server) error {

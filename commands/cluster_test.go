@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/topology"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
@@ -27,16 +28,16 @@ func newDuo(t *testing.T, answer func(l *link, args []string) (string, bool)) *d
 }
 
 // halves is a Cluster of two nodes.
-func (d *duo) halves(t *testing.T, nodes ...*fake) *backends.Topology {
+func (d *duo) halves(t *testing.T, nodes ...*fake) *topology.Topology {
 	t.Helper()
-	top := &backends.Topology{Slots: make([]uint16, backends.SlotCount)}
+	top := &topology.Topology{Slots: make([]uint16, topology.SlotCount)}
 	for i, n := range nodes {
 		where, err := backends.Parse("redis://" + n.ln.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		top.Shards = append(top.Shards, backends.Shard{Master: where})
-		for slot := i * backends.SlotCount / len(nodes); slot < backends.SlotCount; slot++ {
+		top.Shards = append(top.Shards, topology.Shard{Master: where})
+		for slot := i * topology.SlotCount / len(nodes); slot < topology.SlotCount; slot++ {
 			top.Slots[slot] = uint16(i)
 		}
 	}
@@ -155,7 +156,7 @@ func TestStateLostInAPipeline(t *testing.T) {
 			d := newDuo(t, nil)
 			if !cluster {
 				where, _ := backends.Parse("redis://" + d.ln.Addr().String())
-				d.up.SetTopology(&backends.Topology{Shards: []backends.Shard{{Master: where}}})
+				d.up.SetTopology(&topology.Topology{Shards: []topology.Shard{{Master: where}}})
 			}
 			p := d.enter(t)
 			p.do(t, state)
@@ -213,7 +214,7 @@ func TestRelayBehindRoutes(t *testing.T) {
 	p.do(t, "HELLO 3", "GET bar")
 	p.want(t, "+OK\r\n$3\r\nbar\r\n")
 	where, _ := backends.Parse("redis://" + d.ln.Addr().String())
-	d.up.SetTopology(&backends.Topology{Shards: []backends.Shard{{Master: where}}})
+	d.up.SetTopology(&topology.Topology{Shards: []topology.Shard{{Master: where}}})
 	p.do(t, "SUBSCRIBE c")
 	p.want(t, "+OK\r\n")
 	l := d.await(t, "SUBSCRIBE c")

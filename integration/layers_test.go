@@ -22,7 +22,7 @@ type room struct {
 
 var drawing = []room{
 	{pkg: "cmd/lockproxy",
-		ours:   []string{"proxy", "proxy/admin", "commands", "backends", "backends/upstream", "backends/locks", "backends/check", "backends/resp", "backends/metrics"},
+		ours:   []string{"proxy", "proxy/admin", "commands", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/check", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/urfave/cli/v2", "github.com/alicebob/miniredis/v2", "go.yaml.in/yaml/v3", "github.com/coreos/go-systemd/v22"}},
 	{pkg: "proxy/admin",
 		ours:   []string{"proxy", "commands", "backends/upstream", "backends/locks", "backends/metrics"},
@@ -35,14 +35,17 @@ var drawing = []room{
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "commands/spec"},
 	{pkg: "backends/upstream",
-		ours:   []string{"backends", "backends/resp", "backends/netio", "backends/metrics"},
+		ours:   []string{"backends", "backends/topology", "backends/resp", "backends/netio", "backends/metrics"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "backends/netio",
 		theirs: []string{"golang.org/x/sys"}},
 	{pkg: "backends/locks",
-		ours:   []string{"backends", "backends/metrics", "scripts"},
+		ours:   []string{"backends", "backends/topology", "backends/metrics", "scripts"},
 		theirs: []string{"github.com/redis/rueidis", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync", "golang.org/x/sys"}},
 	{pkg: "backends/check",
+		ours:   []string{"backends", "backends/topology"},
+		theirs: []string{"github.com/redis/rueidis"}},
+	{pkg: "backends/topology",
 		ours:   []string{"backends"},
 		theirs: []string{"github.com/redis/rueidis"}},
 	{pkg: "backends",
@@ -65,7 +68,7 @@ var drawing = []room{
 
 // inTests is what the tests of any room may import on top of what the room may.
 var inTests = room{
-	ours:   []string{"integration/redistest", "backends", "backends/upstream", "backends/locks"},
+	ours:   []string{"integration/redistest", "backends", "backends/topology", "backends/upstream", "backends/locks"},
 	theirs: []string{"github.com/alicebob/miniredis/v2", "github.com/yuin/gopher-lua", "github.com/redis/rueidis"},
 }
 

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,11 +28,7 @@ func always(s *redistest.Server) func() *redistest.Server {
 func nodesOfEveryKind(t *testing.T, ca *redistest.Authority) map[string]kindOfNode {
 	t.Helper()
 	plain := redistest.Start(t)
-	secureAddr := freeAddr(t)
-	_, port, _ := net.SplitHostPort(secureAddr)
-	cert, key := ca.Issue(t, "node")
-	secure := redistest.Start(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key,
-		"--tls-ca-cert-file", ca.File, "--tls-auth-clients", "no")
+	secure, secureURL := redistest.StartTLS(t, ca, "--tls-auth-clients", "no")
 	path := filepath.Join(t.TempDir(), "s")
 	socket := redistest.Start(t, "--unixsocket", path)
 	owned := redistest.Start(t)
@@ -41,7 +36,7 @@ func nodesOfEveryKind(t *testing.T, ca *redistest.Authority) map[string]kindOfNo
 	watched := redistest.StartSentinel(t, 1, 3)
 	return map[string]kindOfNode{
 		"plain":    {plain.URL(), always(plain)},
-		"TLS":      {"rediss://" + secureAddr, always(secure)},
+		"TLS":      {secureURL, always(secure)},
 		"socket":   {"unix://" + path, always(socket)},
 		"user":     {"redis://locker:p%40ss@" + owned.Addr(), always(owned)},
 		"sentinel": {watched.URL(), func() *redistest.Server { return watched.Master(t) }},

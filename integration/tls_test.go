@@ -30,14 +30,14 @@ type secureRig struct {
 	cert  string // of the proxy
 }
 
-// startSecureRig starts everything; servers ask the proxy for a certificate, and args
+// startTLSRig starts everything; servers ask the proxy for a certificate, and args
 // are further ones of the proxy.
-func startSecureRig(t *testing.T, args ...string) *secureRig {
+func startTLSRig(t *testing.T, args ...string) *secureRig {
 	t.Helper()
 	r := &secureRig{ca: redistest.NewAuthority(t)}
-	all := []string{"--upstream", startSecure(t, r.ca)}
+	all := []string{"--upstream", startTLS(t, r.ca)}
 	for range 3 {
-		all = append(all, "--lock-node", startSecure(t, r.ca))
+		all = append(all, "--lock-node", startTLS(t, r.ca))
 	}
 	server, serverKey := r.ca.Issue(t, "to-servers")
 	var key string
@@ -48,16 +48,12 @@ func startSecureRig(t *testing.T, args ...string) *secureRig {
 	return r
 }
 
-// startSecure starts a Redis that shows a certificate of ca's, and asks for one. It
-// returns its rediss:// URL.
-func startSecure(t *testing.T, ca *redistest.Authority) (url string) {
+// startTLS starts a Redis with a certificate of ca's, which demands one, and returns
+// its rediss:// URL.
+func startTLS(t *testing.T, ca *redistest.Authority) string {
 	t.Helper()
-	addr := freeAddr(t)
-	_, port, _ := net.SplitHostPort(addr)
-	cert, key := ca.Issue(t, "redis-"+port)
-	redistest.Start(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key,
-		"--tls-ca-cert-file", ca.File, "--tls-auth-clients", "yes")
-	return "rediss://" + addr
+	_, url := redistest.StartTLS(t, ca)
+	return url
 }
 
 func freeAddr(t *testing.T) string {
@@ -91,7 +87,7 @@ func (r *secureRig) mustOpen(t *testing.T) *redistest.Conn {
 
 func TestTLSEndToEnd(t *testing.T) {
 	t.Parallel()
-	r := startSecureRig(t)
+	r := startTLSRig(t)
 	t.Run("verbs and state", func(t *testing.T) {
 		c := r.mustOpen(t)
 		for _, step := range []struct{ command, want string }{
@@ -160,7 +156,7 @@ func TestTLSEndToEnd(t *testing.T) {
 
 func TestTLSIdle(t *testing.T) {
 	t.Parallel()
-	idles(t, startSecureRig(t, "--idle-timeout", "1s").mustOpen(t))
+	idles(t, startTLSRig(t, "--idle-timeout", "1s").mustOpen(t))
 }
 
 // idles waits until c is closed for saying nothing, but not while it waits for an
@@ -235,7 +231,7 @@ func (r *secureRig) awaitLog(t *testing.T, want string) {
 // to a client that reads the answers late, and the end is said in TLS.
 func TestTLSDrain(t *testing.T) {
 	t.Parallel()
-	r := startSecureRig(t, "--drain-timeout", "60s")
+	r := startTLSRig(t, "--drain-timeout", "60s")
 	nc, err := tls.Dial("tcp", r.proxy.Addr(), r.ca.Client(t, "", ""))
 	if err != nil {
 		t.Fatal(err)
@@ -276,7 +272,7 @@ func TestTLSDrain(t *testing.T) {
 // A client that never finishes its handshake keeps nobody else out.
 func TestTLSHandshakeKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
-	r := startSecureRig(t, "--max-clients", "11")
+	r := startTLSRig(t, "--max-clients", "11")
 	for range 10 {
 		redistest.Open(t, r.proxy.Addr()).Send(t, "\x16\x03\x01") // the beginning of a record
 	}
@@ -305,7 +301,7 @@ func TestTLSHandshakeKeepsNobodyOut(t *testing.T) {
 func TestClientCertificates(t *testing.T) {
 	t.Parallel()
 	clients, strangers := redistest.NewAuthority(t), redistest.NewAuthority(t)
-	r := startSecureRig(t, "--tls-client-ca", clients.File)
+	r := startTLSRig(t, "--tls-client-ca", clients.File)
 	cert, key := clients.Issue(t, "client")
 	scert, skey := strangers.Issue(t, "client")
 	tests := []struct {
@@ -342,7 +338,7 @@ func TestClientCertificates(t *testing.T) {
 // TestCertificateRenewal replaces the files under a running proxy.
 func TestCertificateRenewal(t *testing.T) {
 	t.Parallel()
-	r := startSecureRig(t)
+	r := startTLSRig(t)
 	old := r.mustOpen(t)
 	before := r.serial(t)
 	r.ca.Issue(t, "proxy")
@@ -377,7 +373,7 @@ func (r *secureRig) serial(t *testing.T) string {
 func TestUntrustedServers(t *testing.T) {
 	t.Parallel()
 	servers, others := redistest.NewAuthority(t), redistest.NewAuthority(t)
-	url, data := startSecure(t, servers), redistest.Start(t)
+	url, data := startTLS(t, servers), redistest.Start(t)
 	cert, key := servers.Issue(t, "to-servers")
 	for name, args := range map[string][]string{
 		"not signed by ours":   {"--tls-ca", others.File, "--tls-server-cert", cert, "--tls-server-key", key},
@@ -454,7 +450,7 @@ func TestCertificatesThatEnd(t *testing.T) {
 	const day = 24 * time.Hour
 	cert, key := ca.IssueFor(t, "proxy", now.Add(-85*day), now.Add(5*day))
 	toServers, toServersKey := ca.IssueFor(t, "to-servers", now.Add(-2*day), now.Add(-day))
-	p := redistest.StartServe(t, freeAddr(t), "--upstream", startSecure(t, ca), "--lock-node", redistest.Start(t).URL(), "--tls-ca", ca.File,
+	p := redistest.StartServe(t, freeAddr(t), "--upstream", startTLS(t, ca), "--lock-node", redistest.Start(t).URL(), "--tls-ca", ca.File,
 		"--tls-cert", cert, "--tls-key", key, "--tls-server-cert", toServers, "--tls-server-key", toServersKey, "--admin", admin, "--admin-tls")
 	ends := now.Add(5 * day).UTC().Format(time.RFC3339)
 	for _, want := range []string{

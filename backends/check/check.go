@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/topology"
 )
 
 const (
@@ -76,7 +77,7 @@ func (r *Report) Worst() Severity {
 // are required; the rest as the proxy has it.
 type Options struct {
 	Upstream *backends.Server
-	Mode     string             // of the upstream, as in backends.FinderOptions
+	Mode     string             // of the upstream, as in topology.Options
 	Nodes    []*backends.Server // the lock nodes
 	Voting   bool               // the upstream is the lock node, as none was named
 
@@ -158,9 +159,9 @@ func (o *Options) targets(ctx context.Context) (out []target, found []Finding) {
 		all = append(all, &search{seed: o.Upstream, mode: o.Mode})
 	}
 	for _, n := range o.Nodes {
-		mode := backends.ModeStandalone
+		mode := topology.ModeStandalone
 		if n.MasterSet() != "" {
-			mode = backends.ModeSentinel
+			mode = topology.ModeSentinel
 		}
 		all = append(all, &search{seed: n, mode: mode, node: true})
 	}
@@ -183,10 +184,10 @@ func (o *Options) targets(ctx context.Context) (out []target, found []Finding) {
 
 // masters are the servers that seed stands for.
 func (o *Options) masters(ctx context.Context, seed *backends.Server, mode string) ([]*backends.Server, error) {
-	if mode == backends.ModeStandalone {
+	if mode == topology.ModeStandalone {
 		return []*backends.Server{seed}, nil
 	}
-	finder, err := backends.NewFinder(seed, backends.FinderOptions{
+	watcher, err := topology.New(seed, topology.Options{
 		Mode: mode, SentinelUser: o.SentinelUser, SentinelPassword: o.SentinelPassword,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
@@ -195,13 +196,13 @@ func (o *Options) masters(ctx context.Context, seed *backends.Server, mode strin
 	}
 	ctx, cancel := context.WithTimeout(ctx, findFor)
 	defer cancel()
-	last, ended := finder.First(), make(chan struct{})
+	last, ended := watcher.Initial(), make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = finder.Run(ctx, func(t *backends.Topology) { last = t }) // ends when told to
+		_ = watcher.Run(ctx, func(t *topology.Topology) { last = t }) // ends when told to
 	}()
 	select {
-	case <-finder.Looked():
+	case <-watcher.Probed():
 	case <-ctx.Done():
 	}
 	cancel()
@@ -213,7 +214,7 @@ func (o *Options) masters(ctx context.Context, seed *backends.Server, mode strin
 		}
 	}
 	if len(masters) == 0 {
-		return nil, fmt.Errorf("nobody says who is the master, so nothing there was looked at (%s)", finder.Mode())
+		return nil, fmt.Errorf("nobody says who is the master, so nothing there was looked at (%s)", watcher.Mode())
 	}
 	return masters, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/topology"
 )
 
 // confirmFor is how long a sentinel's word on who is the master counts. Afterwards the
@@ -23,7 +24,7 @@ var (
 // A following is where a node is that sentinels choose the master of. It is guarded by
 // the node's mu; nil: the node is one server, that stays the same.
 type following struct {
-	finder *backends.Finder
+	finder *topology.Watcher
 	found  chan struct{} // closed when they have first been asked
 	once   bool          // it is
 	master *backends.Server
@@ -37,8 +38,8 @@ func (s *Service) newNode(i int, srv *backends.Server) (*node, error) {
 	if srv.MasterSet() == "" {
 		return n, nil
 	}
-	f, err := backends.NewFinder(srv, backends.FinderOptions{
-		Mode: backends.ModeSentinel, Of: "lock node",
+	f, err := topology.New(srv, topology.Options{
+		Mode: topology.ModeSentinel, Subject: "lock node",
 		SentinelUser: s.opts.SentinelUser, SentinelPassword: s.opts.SentinelPassword, Log: s.opts.Log,
 	})
 	n.follow = &following{finder: f, found: make(chan struct{})}
@@ -66,7 +67,7 @@ func (s *Service) endFollowing() {
 }
 
 // located notes who the sentinels say is the master.
-func (n *node) located(t *backends.Topology) {
+func (n *node) located(t *topology.Topology) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	f := n.follow
@@ -140,7 +141,7 @@ func (n *node) target() (*backends.Server, error) {
 // hurry has a node's sentinels asked at once.
 func (n *node) hurry() {
 	if n.follow != nil {
-		n.follow.finder.Hurry()
+		n.follow.finder.Refresh()
 	}
 }
 

@@ -6,15 +6,16 @@ import (
 	"testing"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/topology"
 )
 
 // twoShards is a Cluster of a, with the lower half of the slots and a replica, and b.
-func twoShards(seed *backends.Server) *backends.Topology {
-	t := &backends.Topology{
-		Shards: []backends.Shard{{Master: seed.At("a:1"), Replicas: []*backends.Server{seed.At("r:1")}}, {Master: seed.At("b:1")}},
-		Slots:  make([]uint16, backends.SlotCount),
+func twoShards(seed *backends.Server) *topology.Topology {
+	t := &topology.Topology{
+		Shards: []topology.Shard{{Master: seed.At("a:1"), Replicas: []*backends.Server{seed.At("r:1")}}, {Master: seed.At("b:1")}},
+		Slots:  make([]uint16, topology.SlotCount),
 	}
-	for i := backends.SlotCount / 2; i < backends.SlotCount; i++ {
+	for i := topology.SlotCount / 2; i < topology.SlotCount; i++ {
 		t.Slots[i] = 1
 	}
 	return t
@@ -29,7 +30,7 @@ func TestFollow(t *testing.T) {
 	defer u.Close()
 	u.SetTopology(twoShards(seed))
 	first := u.View()
-	a, b := first.Master(0), first.Master(backends.SlotCount-1)
+	a, b := first.Master(0), first.Master(topology.SlotCount-1)
 	if a.Addr() != "a:1" || b.Addr() != "b:1" || first.Reader(0, 0).Addr() != "r:1" {
 		t.Fatalf("slots are served by %s and %s, read at %s", a.Addr(), b.Addr(), first.Reader(0, 0).Addr())
 	}
@@ -51,10 +52,10 @@ func TestFollow(t *testing.T) {
 	}
 
 	demoted := twoShards(seed)
-	demoted.Shards[0] = backends.Shard{Master: seed.At("r:1"), Replicas: []*backends.Server{seed.At("a:1")}}
+	demoted.Shards[0] = topology.Shard{Master: seed.At("r:1"), Replicas: []*backends.Server{seed.At("a:1")}}
 	u.SetTopology(demoted)
 	v := u.View()
-	if v.Master(0).Addr() != "r:1" || v.Reader(0, 0).Addr() != "a:1" || v.Reader(0, 0) == a || v.Master(backends.SlotCount-1) != b {
+	if v.Master(0).Addr() != "r:1" || v.Reader(0, 0).Addr() != "a:1" || v.Reader(0, 0) == a || v.Master(topology.SlotCount-1) != b {
 		t.Error("a server in another role must have another pool, and others keep theirs")
 	}
 	u.wg.Wait()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/topology"
 )
 
 // ReadFrom says which nodes commands that only read may be sent to.
@@ -39,7 +40,7 @@ type Upstream struct {
 
 	mu     sync.Mutex // held while the view is replaced
 	pools  map[node]*Pool
-	top    *backends.Topology
+	top    *topology.Topology
 	made   *View // of top; Moved may have put another in its place
 	closed bool
 	wg     sync.WaitGroup // pools that are being closed
@@ -74,7 +75,7 @@ func New(opt Options) *Upstream {
 	if u.opt.Refresh == nil {
 		u.opt.Refresh = func() {}
 	}
-	u.SetTopology(&backends.Topology{Shards: []backends.Shard{{Master: opt.Server}}})
+	u.SetTopology(&topology.Topology{Shards: []topology.Shard{{Master: opt.Server}}})
 	return u
 }
 
@@ -119,7 +120,7 @@ func (u *Upstream) Refresh() { u.opt.Refresh() }
 // SetTopology takes over where the nodes are. The pools of nodes that are gone, or have
 // another role, are closed: what waits on them fails. While nothing changes, views
 // and pools stay.
-func (u *Upstream) SetTopology(t *backends.Topology) {
+func (u *Upstream) SetTopology(t *topology.Topology) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed || u.top.Equal(t) && u.view.Load() == u.made {
@@ -348,7 +349,7 @@ func (p *Pool) Addr() string { return addrOf(p.opt.Server) }
 func (v *View) FirstSlots() (slots []int) {
 	seen := make([]bool, len(v.shards))
 	for slot, i := range v.slots {
-		if i != backends.NoShard && !seen[i] {
+		if i != topology.NoShard && !seen[i] {
 			seen[i] = true
 			slots = append(slots, slot)
 		}

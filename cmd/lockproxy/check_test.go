@@ -373,17 +373,11 @@ func TestCheckTLS(t *testing.T) {
 	s := startSite(t)
 	s.enlist(t)
 	a := redistest.NewAuthority(t)
-	cert, key := a.Issue(t, "server")
-	free, err := redistest.FreeAddr()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(free)
-	redistest.Start(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", a.File, "--tls-auth-clients", "no")
+	_, url := redistest.StartTLS(t, a, "--tls-auth-clients", "no")
 	tests := []struct{ url, ca, want string }{
-		{"rediss://" + free, a.File, ""},
-		{"rediss://" + free, "", "error unreachable"},
-		{"rediss://" + free + "?skip_verify=true", "", "warning tls-unverified"},
+		{url, a.File, ""},
+		{url, "", "error unreachable"},
+		{url + "?skip_verify=true", "", "warning tls-unverified"},
 	}
 	for _, tt := range tests {
 		args := append(s.args()[2:], "--upstream", tt.url)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/topology"
 )
 
 // A config is what the operator said, by the name of the setting, before anybody
@@ -115,10 +116,10 @@ func (o *options) misplaced() (bad faults) {
 	if o.upstream == nil || o.mode == "" {
 		return nil
 	}
-	if err := backends.CheckMode(o.upstream, o.mode); err != nil {
+	if err := topology.CheckMode(o.upstream, o.mode); err != nil {
 		return faults{fmt.Errorf("upstream-mode: %w", err)}
 	}
-	changing := o.mode == backends.ModeCluster || !o.upstream.Single()
+	changing := o.mode == topology.ModeCluster || !o.upstream.Single()
 	if changing && len(o.nodes) == 0 {
 		bad = append(bad, errChanging)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/urfave/cli/v2"
 
-	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/topology"
 )
 
 const (
@@ -56,7 +56,7 @@ func (p program) dev(ctx context.Context, raw config, bad faults) error {
 		raw["admin"] = given{values: []string{devAdmin}}
 	}
 	raw["upstream"] = given{values: embeddedURLs(servers[:1])}
-	raw["upstream-mode"] = given{values: []string{backends.ModeStandalone}}
+	raw["upstream-mode"] = given{values: []string{topology.ModeStandalone}}
 	raw["lock-node"] = given{values: embeddedURLs(servers[1:])}
 	o, bad := raw.validate(settings(), bad)
 	if len(bad) > 0 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/topology"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
 	"github.com/lockproxy/lockproxy/proxy"
@@ -68,14 +69,14 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	if err != nil {
 		return err
 	}
-	finder, err := newFinder(o, log)
+	watcher, err := newWatcher(o, log)
 	if err != nil {
 		return errors.Join(err, finish(svc))
 	}
-	up := newUpstream(o, finder, log)
+	up := newUpstream(o, watcher, log)
 	defer up.Close()
-	defer follow(ctx, finder, up)()
-	if err := lookAround(ctx, o, finder, up, svc, log); err != nil {
+	defer follow(ctx, watcher, up)()
+	if err := lookAround(ctx, o, watcher, up, svc, log); err != nil {
 		return errors.Join(err, finish(svc))
 	}
 	if welcoming(&o, up) {
@@ -84,7 +85,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	table := commands.New(commands.Options{
 		Upstream: up, Locks: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, KeepOnLoss: o.onLoss == "keep",
 		MinTTL: o.minTTL, MaxTTL: o.maxTTL, MaxHold: o.maxHold, RequireOwner: o.requireOwner, MaxKept: o.maxOutput, Unshared: o.upstreamConns == 0,
-		Version: moduleVersion(), Mode: finder.Mode, Stats: svc.Stats, Log: log,
+		Version: moduleVersion(), Mode: watcher.Mode, Stats: svc.Stats, Log: log,
 	})
 	srv, err := proxy.New(proxy.Options{
 		Listen: o.listen, Listener: o.listener, TLS: o.listenTLS(log), MaxClients: o.maxClients, MaxBulk: o.maxBulk, MaxOutput: o.maxOutput,
@@ -172,32 +173,32 @@ func locksOptions(o options, log *slog.Logger) locks.Options {
 	}
 }
 
-func newFinder(o options, log *slog.Logger) (*backends.Finder, error) {
-	return backends.NewFinder(o.upstream, backends.FinderOptions{
+func newWatcher(o options, log *slog.Logger) (*topology.Watcher, error) {
+	return topology.New(o.upstream, topology.Options{
 		Mode: o.mode, Replicas: o.readFrom != "master",
 		SentinelUser: o.sentinelUser, SentinelPassword: o.sentinelPassword, Log: log,
 	})
 }
 
-// newUpstream is of the nodes that the finder knows before it has asked anybody.
-func newUpstream(o options, finder *backends.Finder, log *slog.Logger) *upstream.Upstream {
+// newUpstream is of the nodes that the watcher knows before its first probe.
+func newUpstream(o options, watcher *topology.Watcher, log *slog.Logger) *upstream.Upstream {
 	up := upstream.New(upstream.Options{
 		PoolOptions: upstream.PoolOptions{Server: o.upstream, Conns: o.upstreamConns, MaxIdentities: o.maxIdentities, Log: log},
 		ReadFrom:    map[string]upstream.ReadFrom{"replica": upstream.FromReplica, "any": upstream.FromAny}[o.readFrom],
-		Refresh:     finder.Hurry,
+		Refresh:     watcher.Refresh,
 	})
-	up.SetTopology(finder.First())
+	up.SetTopology(watcher.Initial())
 	return up
 }
 
-// follow runs the finder until stop is called, which waits for its end. Draining
+// follow runs the watcher until stop is called, which waits for its end. Draining
 // clients still need to know where the nodes are, so it outlives ctx.
-func follow(ctx context.Context, finder *backends.Finder, up *upstream.Upstream) (stop func()) {
+func follow(ctx context.Context, watcher *topology.Watcher, up *upstream.Upstream) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = finder.Run(ctx, up.SetTopology) // ends when told to
+		_ = watcher.Run(ctx, up.SetTopology) // ends when told to
 	}()
 	return func() { cancel(); <-ended }
 }
@@ -205,12 +206,12 @@ func follow(ctx context.Context, finder *backends.Finder, up *upstream.Upstream)
 // lookAround asks the upstream and the lock nodes who they are. One that is down is
 // worth a line in the log, since it may come back; lock nodes that must not be used
 // together, or at all, are an error.
-func lookAround(ctx context.Context, o options, finder *backends.Finder, up *upstream.Upstream, svc *locks.Service, log *slog.Logger) error {
+func lookAround(ctx context.Context, o options, watcher *topology.Watcher, up *upstream.Upstream, svc *locks.Service, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	reached := make(chan error, 1)
 	go func() {
-		err := reach(ctx, finder, up)
+		err := reach(ctx, watcher, up)
 		if o.upstreamConns == 0 { // nobody shares it
 			up.Forget(up.DefaultIdentity())
 		}
@@ -226,10 +227,10 @@ func lookAround(ctx context.Context, o options, finder *backends.Finder, up *ups
 	return err
 }
 
-// reach waits until the finder has looked, and opens a first connection.
-func reach(ctx context.Context, finder *backends.Finder, up *upstream.Upstream) error {
+// reach waits until the watcher has probed once, and opens a first connection.
+func reach(ctx context.Context, watcher *topology.Watcher, up *upstream.Upstream) error {
 	select {
-	case <-finder.Looked():
+	case <-watcher.Probed():
 	case <-ctx.Done():
 	}
 	return up.Pool().Connect(ctx, up.DefaultIdentity())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/topology"
 )
 
 // A setting is one thing an operator can say, in the same words as a flag
@@ -132,7 +133,7 @@ func settings() []setting {
 }
 
 // modes are what an upstream may be.
-var modes = []string{backends.ModeAuto, backends.ModeStandalone, backends.ModeReplicated, backends.ModeSentinel, backends.ModeCluster}
+var modes = []string{topology.ModeAuto, topology.ModeStandalone, topology.ModeReplicated, topology.ModeSentinel, topology.ModeCluster}
 
 // without is the settings whose names are not given.
 func without(all []setting, names ...string) []setting {

@@ -115,3 +115,18 @@ func writePEM(tb testing.TB, path, kind string, der []byte) {
 		tb.Fatal(err)
 	}
 }
+
+// StartTLS starts a Redis with a certificate of ca's, which demands one of ca's from
+// its clients unless args say "--tls-auth-clients", "no". url is the rediss:// URL of
+// its TLS port.
+func StartTLS(tb testing.TB, ca *Authority, args ...string) (s *Server, url string) {
+	tb.Helper()
+	addr, err := FreeAddr()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	cert, key := ca.Issue(tb, "redis-"+port)
+	s = Start(tb, append([]string{"--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", ca.File}, args...)...)
+	return s, "rediss://" + addr
+}

@@ -1,4 +1,4 @@
-package backends
+package topology
 
 import (
 	"testing"
@@ -42,16 +42,5 @@ func TestTopologyEqual(t *testing.T) {
 		if tt.a.Equal(tt.b) != tt.want || tt.b.Equal(tt.a) != tt.want {
 			t.Errorf("%s: equal %v", tt.name, tt.a.Equal(tt.b))
 		}
-	}
-}
-
-func TestAt(t *testing.T) {
-	s := parse(t, "rediss://u:p@h:1/3?addr=h:2&master_set=m").At("g:7")
-	user, password := s.Credentials()
-	if s.String() != "g:7" || !s.Single() || user != "u" || password != "p" || s.DB() != 3 || s.opt.TLSConfig.ServerName != "g" {
-		t.Errorf("%s, %s %s, database %d, over TLS as %s", s, user, password, s.DB(), s.opt.TLSConfig.ServerName)
-	}
-	if s := parse(t, "unix:///s").At("g:7"); s.opt.DialCtxFn != nil {
-		t.Error("another host is dialed as a socket")
 	}
 }
