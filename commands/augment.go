@@ -9,22 +9,6 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// isAugmented says that the reply to a COMMAND or INFO is to tell of the proxy too.
-func isAugmented(args [][]byte) bool {
-	if resp.Is(args[0], "INFO") {
-		return wantsSection(args[1:])
-	}
-	if len(args) == 1 {
-		return true
-	}
-	for _, sub := range []string{"INFO", "COUNT", "LIST", "DOCS", "GETKEYS", "GETKEYSANDFLAGS"} {
-		if resp.Is(args[1], sub) {
-			return true
-		}
-	}
-	return false
-}
-
 // augment is what goes upstream in place of a command whose reply is to tell of the proxy
 // too, and what becomes of the reply.
 func (s *Session) augment(raw []byte, args [][]byte) (sent []byte, e rewrite) {

@@ -162,7 +162,7 @@ func (l *lastCommand) nameIn(t *spec.Table) string {
 	if c := t.Lookup(args); c != nil {
 		return c.Name
 	}
-	if kindOf(args[0]) == verb {
+	if docsOf(args[0]) != nil {
 		return strings.ToLower(string(args[0]))
 	}
 	return "NULL"

@@ -19,8 +19,8 @@ var (
 // leavePinned goes back to the shared connections of a Cluster's nodes between the
 // commands that need one of the session's own, though that may have state: what is
 // sent there, WATCH and what follows MULTI, is sent there by name.
-func (s *Session) leavePinned(k kind) {
-	if s.mode != onPinned || !s.inCluster() || k == watch || k == unwatch || k == multi {
+func (s *Session) leavePinned(c *command) {
+	if s.mode != onPinned || !s.inCluster() || c.has(onTxConn) {
 		return
 	}
 	if s.flushBatches(); s.replies.Pending() == 0 && !s.tx.unsure { // else settle has not seen the last replies
@@ -30,48 +30,42 @@ func (s *Session) leavePinned(k kind) {
 
 // runNodes is Run for an upstream of several nodes. It is false for what any one of
 // them will do for.
-func (s *Session) runNodes(ctx context.Context, k kind, raw []byte, args [][]byte) bool {
+func (s *Session) runNodes(ctx context.Context, c *command, raw []byte, args [][]byte) bool {
 	switch {
 	case s.mode == onPassthrough:
 		return false
 	case s.tx.in:
-		return s.inCluster() && s.runTxCluster(ctx, k, raw, args)
-	case s.mode == onPinned && s.inCluster() && k != watch && k != unwatch && k != multi:
+		return s.inCluster() && s.runTxCluster(ctx, c, raw, args)
+	case s.mode == onPinned && s.inCluster() && !c.has(onTxConn):
 		if s.idle(ctx) != nil {
 			return true
 		}
-		s.leavePinned(k)
-		if s.try(k, raw, args) {
+		s.leavePinned(c)
+		if s.try(c, raw, args) {
 			return true
 		}
 	}
 	if !s.inCluster() {
-		return s.mode == onShared && s.runCluster(ctx, k, raw, args)
+		return s.mode == onShared && s.runCluster(ctx, c, raw, args)
 	}
 	switch {
-	case k == ownConn && clusterRefusal(lower(args[0])) != nil:
-		return s.reply(clusterRefusal(lower(args[0]))(args))
-	case s.watching && mayUnwatch(k, args):
-		s.runUnwatch(ctx, k, raw, args)
+	case c.cluster.refuse != nil && c.needs(args) == pinnedConn:
+		return s.reply(c.cluster.refuse(args))
+	case s.watching && mayUnwatch(c, args):
+		s.runUnwatch(ctx, c, raw, args)
 		return true
-	case k == watch:
-		return s.runWatch(ctx, raw, args)
-	case k == waits:
-		s.runWaits(ctx, raw)
-		return true
-	case k == kills && len(args) > 1 && resp.Is(args[1], "KILL"):
-		s.runKill(ctx, raw)
-		return true
-	case k == subscribe:
+	case c.cluster.run != nil:
+		return c.cluster.run(s, ctx, raw, args)
+	case c.has(messages):
 		return false
 	}
-	return s.mode == onShared && s.runCluster(ctx, k, raw, args)
+	return s.mode == onShared && s.runCluster(ctx, c, raw, args)
 }
 
 // mayUnwatch says that a command outside of a transaction ends WATCH: UNWATCH, and an
 // EXEC that is refused for its form.
-func mayUnwatch(k kind, args [][]byte) bool {
-	return k == unwatch || k == execTx && len(args) > 1 && resp.Is(args[0], "EXEC")
+func mayUnwatch(c *command, args [][]byte) bool {
+	return c.has(unwatches) || c.has(endsTx) && len(args) > 1 && resp.Is(args[0], "EXEC")
 }
 
 // sendNoRedirect sends a command on the own connection whose node must not change: heard,
@@ -150,7 +144,7 @@ func (s *Session) runWatch(ctx context.Context, raw []byte, args [][]byte) bool 
 	if !s.awaitSameView(ctx) {
 		return true
 	}
-	p, _ := s.route(args)
+	p, _ := s.route(s.d.rows.lookup(args), args)
 	if p.kind != oneNode {
 		if p.kind == crossSlot {
 			return s.reply(crossSlotError)
@@ -162,18 +156,18 @@ func (s *Session) runWatch(ctx context.Context, raw []byte, args [][]byte) bool 
 		return s.reply(crossSlotError)
 	}
 	if s.pinTo(ctx, pool) {
-		s.beginTx(watch, raw, args)
+		s.beginTx(raw, args)
 	}
 	return true
 }
 
 // runUnwatch ends what runWatch began, where that was.
-func (s *Session) runUnwatch(ctx context.Context, k kind, raw []byte, args [][]byte) {
+func (s *Session) runUnwatch(ctx context.Context, c *command, raw []byte, args [][]byte) {
 	if !s.pin(ctx) {
 		return
 	}
 	s.enqueue(raw)
-	if (k == unwatch) == (len(args) == 1) {
+	if c.has(unwatches) == (len(args) == 1) {
 		s.watching = false
 		s.publishStateful()
 	}
@@ -187,15 +181,6 @@ type txNode struct {
 	queued [][]byte // what was sent before it was
 }
 
-// dependsOnNode says that it may depend on the node what a command of this kind does.
-func dependsOnNode(k kind) bool {
-	switch k {
-	case forward, blocks, mayBlock, script, kills, ownConn, waits, unwatch, watch:
-		return true
-	}
-	return false
-}
-
 // keepQueued keeps what was sent inside MULTI for the node that it may have to be
 // said to again.
 func (s *Session) keepQueued(raw []byte) {
@@ -206,17 +191,14 @@ func (s *Session) keepQueued(raw []byte) {
 
 // tryTxCluster handles a command inside MULTI as far as nodes are concerned. said is
 // false when that is of no concern to it.
-func (s *Session) tryTxCluster(k kind, raw []byte, args [][]byte) (sent, said bool) {
-	if !dependsOnNode(k) {
-		return false, false
-	}
-	if k == watch && len(args) > 1 { // which is executed at once, and must not choose the node
+func (s *Session) tryTxCluster(c *command, raw []byte, args [][]byte) (sent, said bool) {
+	if c.has(watches) && len(args) > 1 { // which is executed at once, and must not choose the node
 		return s.reply("-ERR WATCH inside MULTI is not allowed\r\n"), true
 	}
 	if !s.sameView() && !s.txPlace.fixed {
 		return false, true
 	}
-	p, cmd := s.route(args)
+	p, cmd := s.route(c, args)
 	switch {
 	case p.kind == malformed:
 		return s.refuseQueued(wrongArity(args)), true
@@ -229,10 +211,10 @@ func (s *Session) tryTxCluster(k kind, raw []byte, args [][]byte) (sent, said bo
 	case p.kind != oneNode && (cmd == nil || !cmd.Takes(len(args))):
 		s.keepQueued(raw)
 		return false, false
-	case p.kind == allMasters || p.kind == anyNode && cmd.Name == "scan":
+	case p.kind == allMasters || p.kind == anyNode && c.cluster.cursor:
 		return s.refuseQueued(errorAbout(args, "a transaction is executed by one node of the Cluster, and this asks all")), true
-	case p.kind != oneNode && clusterRefusal(cmd.Name) != nil:
-		return s.refuseQueued(clusterRefusal(cmd.Name)(args)), true
+	case p.kind != oneNode && c.cluster.refuse != nil:
+		return s.refuseQueued(c.cluster.refuse(args)), true
 	case p.kind != oneNode:
 		s.keepQueued(raw)
 		return false, false
@@ -267,14 +249,14 @@ func errorAbout(args [][]byte, text string) string {
 
 // runTxCluster moves a transaction whose first key is another node's to that node:
 // nothing of it has been executed yet. It is false if that is not the matter.
-func (s *Session) runTxCluster(ctx context.Context, k kind, raw []byte, args [][]byte) bool {
-	if s.idle(ctx) != nil || s.try(k, raw, args) {
+func (s *Session) runTxCluster(ctx context.Context, c *command, raw []byte, args [][]byte) bool {
+	if s.idle(ctx) != nil || s.try(c, raw, args) {
 		return true
 	}
-	if !s.tx.in || s.txPlace.fixed || s.watching || !dependsOnNode(k) {
+	if !s.tx.in || s.txPlace.fixed || s.watching || c.has(sessionOnly) {
 		return false
 	}
-	p, _ := s.route(args)
+	p, _ := s.route(c, args)
 	if p.kind != oneNode {
 		return false
 	}
@@ -303,7 +285,7 @@ func (s *Session) runTxCluster(ctx context.Context, k kind, raw []byte, args [][
 	s.tx.resume(changed, length, edits)
 	s.txPlace = txNode{slot: p.slot, fixed: true}
 	s.publishStateful()
-	if !s.try(k, raw, args) {
+	if !s.try(c, raw, args) {
 		s.closeAfterReplies()
 	}
 	return true
@@ -344,20 +326,21 @@ func (s *Session) askMasters(ctx context.Context, commands ...[]byte) (replies [
 	return replies, nil
 }
 
-// runWaits is WAIT: the least of what all masters say.
-func (s *Session) runWaits(ctx context.Context, raw []byte) {
+// runWaitMasters is WAIT: the least of what all masters say.
+func (s *Session) runWaitMasters(ctx context.Context, raw []byte, _ [][]byte) bool {
 	if s.idle(ctx) != nil {
-		return
+		return true
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.clientCtx, cancel)()
 	parts, err := s.askMasters(ctx, resp.AppendCommand(nil, "PING"), bytes.Clone(raw))
 	s.replyMerged(parts, err, mergeMin)
+	return true
 }
 
-// runKill is SCRIPT KILL and FUNCTION KILL: a script runs on one of the nodes.
-func (s *Session) runKill(ctx context.Context, raw []byte) {
+// runScriptKill is SCRIPT KILL and FUNCTION KILL: a script runs on one of the nodes.
+func (s *Session) runScriptKill(ctx context.Context, raw []byte, _ [][]byte) bool {
 	parts, err := s.askMasters(ctx, bytes.Clone(raw))
 	for _, p := range parts {
 		if p[0] == '+' {
@@ -366,6 +349,7 @@ func (s *Session) runKill(ctx context.Context, raw []byte) {
 		}
 	}
 	s.replyMerged(parts, err, mergeFirst)
+	return true
 }
 
 func (s *Session) replyMerged(parts [][]byte, err error, join func([][]byte) []byte) {

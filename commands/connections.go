@@ -266,20 +266,6 @@ func (s *Session) takePinned(ctx context.Context, pool *upstream.Pool, given *ad
 	return pool.Private(ctx, s.id, s.replies)
 }
 
-func (s *Session) runPinned(ctx context.Context, raw []byte, k kind, args [][]byte) {
-	if k == mayBlock && !hasBlock(args) || k == kills && (len(args) < 2 || !resp.Is(args[1], "KILL")) {
-		s.runForward(ctx, raw)
-		return
-	}
-	if k == kills || k == ownConn {
-		s.runPastOthers(ctx, raw)
-		return
-	}
-	if s.pin(ctx) {
-		s.enqueueBlocking(raw)
-	}
-}
-
 // runPastOthers sends a command past what others wait for. An upstream that is BUSY
 // lets no new connection select its database; then a shared one must do.
 func (s *Session) runPastOthers(ctx context.Context, raw []byte) {
@@ -297,14 +283,10 @@ func (s *Session) runPastOthers(ctx context.Context, raw []byte) {
 	}
 }
 
-// isScriptDebug says that a SCRIPT command is about the debugger, which takes over the
-// connection.
-func isScriptDebug(args [][]byte) bool { return len(args) > 1 && resp.Is(args[1], "DEBUG") }
-
 // runWait sends WAIT or WAITAOF. Redis waits for the replication offset after the
 // last command of the connection, which need not be the one that the client's
 // writes travelled on; a PING brings the offset up to date, behind all of them.
-func (s *Session) runWait(ctx context.Context, raw []byte) {
+func (s *Session) runWait(ctx context.Context, raw []byte, _ [][]byte) {
 	if !s.pin(ctx) {
 		return
 	}

@@ -23,55 +23,61 @@ type discovered struct {
 // name: a module may have been loaded past the proxy.
 const rediscoverEvery = time.Second
 
-// kindOf is the kind of a command that Redis 7.0 has not, foreign if the upstream must
-// be asked. k may be nil.
-func (k *discovered) kindOf(args [][]byte) kind {
+// The rows of commands that Redis 7.0 does not have.
+var (
+	ordinaryRow = &command{}
+	blockingRow = &command{need: always(blockingConn)}
+)
+
+// row is the row of a command that Redis 7.0 does not have; nil: the upstream must be
+// asked. k may be nil.
+func (k *discovered) row(args [][]byte) *command {
 	if k == nil || k.on == nil || !k.on.Alive() {
-		return foreign
+		return nil
 	}
 	c := k.table.Lookup(args)
 	switch {
 	case c == nil && time.Since(k.at) > rediscoverEvery:
-		return foreign
+		return nil
 	case c != nil && c.Flags&spec.Blocking != 0:
-		return blocks
+		return blockingRow
 	}
-	return forward
+	return ordinaryRow
 }
 
-// table is what is known of the upstream's commands.
-func (d *Dispatcher) table() *spec.Table {
+// upstreamTable is what is known of the upstream's commands.
+func (d *Dispatcher) upstreamTable() *spec.Table {
 	if k := d.discovered.Load(); k != nil {
 		return k.table
 	}
 	return spec.Builtin()
 }
 
-// kindOf is the kind of a command, foreign if the upstream must be asked first. It
-// does not allocate.
-func (s *Session) kindOf(args [][]byte) kind {
-	k := lookUp(args[0])
-	s.meter.family = k.family
-	if k.kind != foreign {
-		return k.kind
+// row is the row of a command; nil: the upstream must be asked first. It does not
+// allocate.
+func (s *Session) row(args [][]byte) *command {
+	c := s.d.rows.lookup(args)
+	if s.meter.of(c); c != nil {
+		return c
 	}
 	if s.mode == onPassthrough || s.tx.in || s.undiscoverable != nil && s.undiscoverable.Alive() {
-		return forward
+		return ordinaryRow
 	}
-	return s.d.discovered.Load().kindOf(args)
+	return s.d.discovered.Load().row(args)
 }
 
-// discoverKindOf is kindOf that asks the upstream. What that does not tell is forwarded.
-func (s *Session) discoverKindOf(ctx context.Context, args [][]byte) kind {
-	k := s.kindOf(args)
-	if k == foreign {
+// discoverRow is row that asks the upstream. What that does not tell is an ordinary
+// command.
+func (s *Session) discoverRow(ctx context.Context, args [][]byte) *command {
+	c := s.row(args)
+	if c == nil {
 		s.discover(ctx, args)
-		k = s.kindOf(args)
+		c = s.row(args)
 	}
-	if k == foreign {
-		k = forward
+	if c == nil {
+		c = ordinaryRow
 	}
-	return k
+	return c
 }
 
 // discover asks the upstream for its commands because of one, for all sessions. Nobody is
@@ -90,7 +96,7 @@ func (s *Session) discover(ctx context.Context, args [][]byte) {
 		return
 	}
 	before := d.discovered.Load()
-	if before.kindOf(args) != foreign {
+	if before.row(args) != nil {
 		return
 	}
 	c, giveBack := s.connToAsk(ctx)
@@ -125,15 +131,11 @@ func (s *Session) connToAsk(ctx context.Context) (c *upstream.Conn, giveBack fun
 }
 
 // forgetTable is for commands that may have changed.
-func (d *Dispatcher) forgetTable() { d.discovered.Store(&discovered{table: d.table()}) }
+func (d *Dispatcher) forgetTable() { d.discovered.Store(&discovered{table: d.upstreamTable()}) }
 
-// runModule sends MODULE, and waits for the answer: what follows may be one of the
+// runModule sends MODULE LOAD, LOADEX or UNLOAD, and waits for the answer: what follows may be one of the
 // commands that it brings.
-func (s *Session) runModule(ctx context.Context, raw []byte, args [][]byte) {
-	if len(args) < 2 || !resp.Is(args[1], "LOAD") && !resp.Is(args[1], "LOADEX") && !resp.Is(args[1], "UNLOAD") {
-		s.runForward(ctx, raw)
-		return
-	}
+func (s *Session) runModule(ctx context.Context, raw []byte, _ [][]byte) {
 	if !s.pin(ctx) {
 		return
 	}

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
 // moduleTable is a reply to COMMAND, where a module brings MOD.WAIT and MOD.GET.
@@ -189,7 +187,7 @@ func TestDiscover_ForgottenMeanwhile(t *testing.T) {
 	}
 }
 
-func TestKindOf_UnknownCommandAllocatesNothing(t *testing.T) {
+func TestRowOfAModulesCommandAllocates(t *testing.T) {
 	var asked atomic.Int32
 	s := newStage(t, Options{}, tells(moduleTable, &asked))
 	p := s.enter(t)
@@ -197,20 +195,10 @@ func TestKindOf_UnknownCommandAllocatesNothing(t *testing.T) {
 	p.want(t, "+OK\r\n")
 	args := bytes.Fields([]byte("Mod.Wait k"))
 	if n := testing.AllocsPerRun(100, func() {
-		if p.kindOf(args) != blocks {
+		if p.row(args).needs(args) != blockingConn {
 			t.Error("MOD.WAIT is not known to block")
 		}
 	}); n != 0 {
-		t.Errorf("kindOf allocates %v times", n)
-	}
-}
-
-// Every command of Redis that may block has a kind that says so.
-func TestKinds_BlockingCommands(t *testing.T) {
-	for c := range spec.Builtin().All() {
-		k := kindOf([]byte(c.Name))
-		if c.Flags&spec.Blocking != 0 && k != blocks && k != mayBlock && k != waits {
-			t.Errorf("%s may block, and is of kind %d", c.Name, k)
-		}
+		t.Errorf("row allocates %v times", n)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -16,15 +15,6 @@ import (
 type splitRule struct {
 	values int // arguments behind each key
 	merge  func(places [][]int, parts [][]byte) []byte
-}
-
-var splitRules = map[string]*splitRule{
-	"mget":   {merge: mergeElements},
-	"mset":   {values: 1, merge: anyPlace(mergeFirst)},
-	"del":    {merge: anyPlace(mergeSum)},
-	"unlink": {merge: anyPlace(mergeSum)},
-	"exists": {merge: anyPlace(mergeSum)},
-	"touch":  {merge: anyPlace(mergeSum)},
 }
 
 // anyPlace is a joining for which it does not matter where the keys were.
@@ -86,40 +76,7 @@ func (s *Session) sendParts(conns []*upstream.Conn, calls []*request, join merge
 	}
 }
 
-// fanOuts are the commands without keys that all masters of a Cluster do, and how
-// their replies become one.
-var fanOuts = map[string]merger{
-	"dbsize": mergeSum, "slowlog|len": mergeSum, "latency|reset": mergeSum, "pubsub|numpat": mergeSum,
-	"keys": mergeUnion, "pubsub|channels": mergeUnion, "pubsub|shardchannels": mergeUnion,
-	"pubsub|numsub": mergePairs, "pubsub|shardnumsub": mergePairs,
-	"script|exists": mergeLeast,
-	"randomkey":     mergeAny,
-	"lastsave":      mergeMin,
-	"info":          mergeInfo,
-	"flushall":      mergeFirst, "flushdb": mergeFirst,
-	"script|load": mergeFirst, "script|flush": mergeFirst,
-	"function|load": mergeFirst, "function|delete": mergeFirst, "function|flush": mergeFirst, "function|restore": mergeFirst,
-	"config|set": mergeFirst, "config|resetstat": mergeFirst, "config|rewrite": mergeFirst,
-	"acl|setuser": mergeFirst, "acl|deluser": mergeFirst, "acl|load": mergeFirst, "acl|save": mergeFirst,
-	"save": mergeFirst, "bgsave": mergeFirst, "bgrewriteaof": mergeFirst,
-	"slowlog|reset": mergeFirst, "memory|purge": mergeFirst,
-}
-
-// clusterRefusal is what a command is answered with that would show, or change, one node of a
-// Cluster where a client sees a single server; nil for any other command.
-func clusterRefusal(name string) func(args [][]byte) string {
-	if strings.HasPrefix(name, "cluster|") {
-		return noCluster
-	}
-	return clusterRefusals[name]
-}
-
-var clusterRefusals = map[string]func(args [][]byte) string{
-	"cluster": noCluster, "readonly": noCluster, "readwrite": noCluster, "asking": noCluster,
-	"shutdown": notOne, "failover": notOne, "replicaof": notOne, "slaveof": notOne,
-	"sync": notOne, "psync": notOne, "replconf": notOne,
-}
-
+// noCluster is what a single server says of CLUSTER.
 func noCluster([][]byte) string { return "-ERR This instance has cluster support disabled\r\n" }
 
 func notOne(args [][]byte) string {

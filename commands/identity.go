@@ -67,6 +67,12 @@ func (s *Session) runPinnedForLife(ctx context.Context, raw []byte, args [][]byt
 	}
 }
 
+// changesUsersHere reports whether an ACL or CONFIG that changes users is the proxy's
+// matter: elsewhere it is an ordinary command.
+func (s *Session) changesUsersHere() bool {
+	return s.mode != onPassthrough && !s.tx.in && !s.inCluster()
+}
+
 // changeUsers sends a command after which the upstream may no longer let in whom it
 // did. What may end the client's own user goes on a connection of its own, which it
 // keeps: if the upstream closes that, the client is disconnected.
@@ -289,7 +295,11 @@ func (s *Session) sync(ctx context.Context, command []byte, m *barrier) bool {
 }
 
 // reset makes the session one that has said nothing.
-func (s *Session) reset(ctx context.Context, raw []byte) {
+func (s *Session) reset(ctx context.Context, raw []byte, args [][]byte) {
+	if len(args) > 1 {
+		s.runForward(ctx, raw) // refused
+		return
+	}
 	if s.mode == onPassthrough {
 		m := &barrier{visible: true, matches: func(reply []byte) bool { return string(reply) == "+RESET\r\n" }}
 		if s.mayNotAnswer { // it may not be answered, but what follows it is
@@ -368,7 +378,7 @@ func isPong(reply []byte, token string) bool {
 	return string(reply) == bulk || string(reply) == "*2\r\n$4\r\npong\r\n"+bulk
 }
 
-func (s *Session) quit(ctx context.Context, raw []byte) {
+func (s *Session) quit(ctx context.Context, _ []byte, _ [][]byte) {
 	s.because(WhyQuit)
 	s.closing = true
 	if s.idle(ctx) != nil {
@@ -378,52 +388,27 @@ func (s *Session) quit(ctx context.Context, raw []byte) {
 	s.replies.Close()
 }
 
-// client answers what the proxy knows itself and gives the rest a connection of
-// its own: there CLIENT means what it says.
-func (s *Session) client(ctx context.Context, raw []byte, args [][]byte) {
-	sub := []byte(nil)
-	if len(args) > 1 {
-		if sub = args[1]; resp.Is(sub, "SETINFO") {
-			s.library.note(args)
-			s.infoChanged = true
+// onClient is the run of a CLIENT subcommand: on a passthrough connection it is
+// translated, in a Cluster it may be about all nodes.
+func onClient(run func(*Session, context.Context, []byte, [][]byte)) func(*Session, context.Context, []byte, [][]byte) {
+	return func(s *Session, ctx context.Context, raw []byte, args [][]byte) {
+		switch {
+		case s.mode == onPassthrough:
+			s.runRaw(ctx, raw, args)
+		case s.inCluster() && s.clientInCluster(ctx, raw, args):
+		default:
+			run(s, ctx, raw, args)
 		}
 	}
-	switch {
-	case s.mode == onPassthrough:
-		s.runRaw(ctx, raw, args)
-	case s.inCluster() && s.clientInCluster(ctx, raw, args):
-	case len(args) < 2 || resp.Is(sub, "SETINFO") || resp.Is(sub, "HELP"):
-		s.runForward(ctx, raw)
-	case resp.Is(sub, "KILL"):
-		s.kill(ctx, args)
-	case resp.Is(sub, "UNBLOCK"):
-		s.runUnblock(ctx, raw, args)
-	case namesClientIDs(args) && !resp.Is(sub, "TRACKING"):
-		s.runTranslated(ctx, raw, args)
-	case resp.Is(sub, "SETNAME") && !s.mustStayPinned():
-		if name, ok := newName(args); ok {
-			s.setName(ctx, raw, name)
-			return
-		}
-		s.runForward(ctx, raw)
-	case resp.Is(sub, "GETNAME") && len(args) == 2 && (!s.mustStayPinned() || s.inCluster()):
-		s.getName(ctx, raw)
-	case resp.Is(sub, "SETNAME"):
-		if name, ok := newName(args); ok {
-			s.name = append([]byte{}, name...)
-		}
-		if !s.inCluster() || s.pin(ctx) {
-			s.runForward(ctx, raw)
-		}
-	case resp.Is(sub, "GETNAME"):
-		s.runForward(ctx, raw)
-	case resp.Is(sub, "PAUSE") || resp.Is(sub, "UNPAUSE"):
-		s.pause(ctx, raw, args)
-	case resp.Is(sub, "REPLY"):
-		s.startPassthrough(ctx, raw, args)
-	default:
-		s.runPinnedForLife(ctx, raw, args)
-	}
+}
+
+func (s *Session) forwardClient(ctx context.Context, raw []byte, _ [][]byte) { s.runForward(ctx, raw) }
+
+// setInfo is CLIENT SETINFO.
+func (s *Session) setInfo(ctx context.Context, raw []byte, args [][]byte) {
+	s.library.note(args)
+	s.infoChanged = true
+	onClient((*Session).forwardClient)(s, ctx, raw, args)
 }
 
 // longestPause is the longest pause that is believed; a longer one, up to for ever,
@@ -451,7 +436,22 @@ func (s *Session) pause(ctx context.Context, raw []byte, args [][]byte) {
 	}
 }
 
-func (s *Session) setName(ctx context.Context, raw, name []byte) {
+// setName is CLIENT SETNAME. A connection that others share has no name: the proxy keeps it.
+func (s *Session) setName(ctx context.Context, raw []byte, args [][]byte) {
+	name, ok := newName(args)
+	if s.mustStayPinned() {
+		if ok {
+			s.name = append([]byte{}, name...)
+		}
+		if !s.inCluster() || s.pin(ctx) {
+			s.runForward(ctx, raw)
+		}
+		return
+	}
+	if !ok {
+		s.runForward(ctx, raw)
+		return
+	}
 	if !s.ensureShared(ctx) {
 		return
 	}
@@ -482,7 +482,12 @@ func (s *Session) mayName(ctx context.Context, command []byte) bool {
 	return true
 }
 
-func (s *Session) getName(ctx context.Context, raw []byte) {
+// getName is CLIENT GETNAME.
+func (s *Session) getName(ctx context.Context, raw []byte, args [][]byte) {
+	if len(args) != 2 || s.mustStayPinned() && !s.inCluster() {
+		s.runForward(ctx, raw)
+		return
+	}
 	if !s.ensureShared(ctx) {
 		return
 	}

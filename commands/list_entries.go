@@ -188,7 +188,7 @@ func (l *listing) anyEntryOf(s *Session, now time.Time) listEntry {
 		"age":   strconv.FormatInt(secondsSince(now, p.connectedAt), 10),
 		"idle":  strconv.FormatInt(idle, 10),
 		"flags": flagsFor(r.get("flags"), p.Peer),
-		"cmd":   p.command.nameIn(s.d.table()),
+		"cmd":   p.command.nameIn(s.d.upstreamTable()),
 		"redir": strconv.FormatInt(l.redirect(r.number("redir"), p.redirect), 10),
 	})
 }

@@ -4,14 +4,13 @@ import (
 	"sync/atomic"
 
 	"github.com/lockproxy/lockproxy/backends/metrics"
-	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
-// A family is a sort of commands that are counted together: an index of families.
-type family uint8
+// A class is a sort of commands that are counted together: an index of classes.
+type class uint8
 
 const (
-	unfamiliar family = iota // modules', and what no Redis knows
+	unclassified class = iota // modules', and what no Redis knows
 	reads
 	writes
 	blocking
@@ -20,53 +19,18 @@ const (
 	pubsub
 	connection
 	admin
-	lockVerb
-	renewVerb
-	unlockVerb
-	lockctlVerb
+	lockClass
+	renewClass
+	unlockClass
+	lockctlClass
 )
 
-var families = [...]string{
+var classes = [...]string{
 	"other", "read", "write", "blocking", "script", "transaction", "pubsub", "connection", "admin", "lock", "renew", "unlock", "lockctl",
 }
 
-// ordinary says that commands of the family are timed: they do not wait for anything.
-func (f family) ordinary() bool { return f == reads || f == writes }
-
-// familyOf is the family of a command of a kind. c is what Redis 7.0 says of it; nil: nothing.
-func familyOf(name string, k kind, c *spec.Command) family {
-	switch k {
-	case verb:
-		return map[string]family{"LOCK": lockVerb, "RENEW": renewVerb, "UNLOCK": unlockVerb, "LOCKCTL": lockctlVerb}[name]
-	case auth, hello, selectDB, reset, quit, client:
-		return connection
-	case multi, execTx, watch, unwatch:
-		return transactions
-	case blocks, waits, mayBlock:
-		return blocking
-	case script, kills:
-		return scripts
-	case subscribe:
-		return pubsub
-	case users, modules, augmented, ownConn:
-		return admin
-	case web:
-		return unfamiliar
-	}
-	switch {
-	case c.Flags&spec.PubSub != 0:
-		return pubsub
-	case c.Flags&spec.Admin != 0:
-		return admin
-	case c.Flags&spec.Write != 0:
-		return writes
-	case c.Flags&spec.ReadOnly != 0:
-		return reads
-	case c.Flags&spec.NoAuth != 0, name == "PING", name == "ECHO":
-		return connection
-	}
-	return admin
-}
+// ordinary says that commands of the class are timed: they do not wait for anything.
+func (c class) ordinary() bool { return c == reads || c == writes }
 
 // Why says why a client was disconnected, by what it said or by what became of it.
 type Why int32
@@ -103,7 +67,7 @@ const timeOne = 64
 
 // counts are counters of some sessions.
 type counts struct {
-	commands [len(families)]atomic.Int64
+	commands [len(classes)]atomic.Int64
 	bursts   atomic.Int64
 	errors   metrics.Errors    // the proxy's own, and those that it passed on to AUTH, HELLO and SELECT
 	took     metrics.Histogram // of one in timeOne bursts, on each connection, of commands that only read or write: from its being read to the last reply being written, or left to be written for a client that reads slowly
@@ -113,18 +77,25 @@ type counts struct {
 // session's goroutine.
 type tally struct {
 	to     *counts
-	family family // of the command that was looked up last
-	n      [len(families)]int32
+	class  class // of the command that was looked up last
+	n      [len(classes)]int32
 	any    bool
 	unlike bool // some command was not ordinary
 	bursts uint
 }
 
+// of notes the command that was looked up; nil: it is none of those known by name.
+func (t *tally) of(c *command) {
+	if t.class = unclassified; c != nil {
+		t.class = c.class
+	}
+}
+
 // came counts the command that was looked up last.
 func (t *tally) came() {
-	t.n[t.family]++
+	t.n[t.class]++
 	t.any = true
-	t.unlike = t.unlike || !t.family.ordinary()
+	t.unlike = t.unlike || !t.class.ordinary()
 }
 
 // count tells what came since the last time, which was one burst, and has one in timeOne
@@ -150,7 +121,7 @@ func (s *Session) count() {
 // Report implements metrics.Reporter.
 func (d *Dispatcher) Report(r *metrics.Report) {
 	for c := range d.counts.All() {
-		r.Counters("lockproxy_commands_total", "Commands that clients sent, by what they do: read, write, blocking, script, transaction, pubsub, connection, admin, lock, renew, unlock, lockctl; other: a module's, or none that Redis knows.", "family", families[:], c.commands[:])
+		r.Counters("lockproxy_commands_total", "Commands that clients sent, by what they do: read, write, blocking, script, transaction, pubsub, connection, admin, lock, renew, unlock, lockctl; other: a module's, or none that Redis knows.", "family", classes[:], c.commands[:])
 		r.Counter("lockproxy_command_bursts_total", "Bursts in which they came: commands that were read together count as one.", c.bursts.Load())
 		r.Histogram("lockproxy_command_seconds", "How long clients waited for commands that only read or write: one in 64 bursts of each connection, from its being read to the last reply being written.", &c.took)
 		r.Errors("lockproxy_command_errors_total", "Errors that the proxy answered itself, by their first word; other: one that is not among those that are counted apart.", &c.errors)

@@ -7,7 +7,9 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-func TestFamilies(t *testing.T) {
+func TestClasses(t *testing.T) {
+	rows := newTable()
+	var counted tally
 	tests := []struct{ command, want string }{
 		{"get", "read"}, {"GET", "read"}, {"SET", "write"}, {"GETSET", "write"}, {"KEYS", "read"}, {"FLUSHALL", "write"},
 		{"LOCK", "lock"}, {"renew", "renew"}, {"UNLOCK", "unlock"}, {"LOCKCTL", "lockctl"},
@@ -19,8 +21,9 @@ func TestFamilies(t *testing.T) {
 		{"JSON.SET", "other"}, {"A.NAME.LONGER.THAN.ANY.OF.REDIS", "other"},
 	}
 	for _, tt := range tests {
-		if got := families[lookUp([]byte(tt.command)).family]; got != tt.want {
-			t.Errorf("%s is of family %s, want %s", tt.command, got, tt.want)
+		counted.of(rows.lookup([][]byte{[]byte(tt.command)}))
+		if got := classes[counted.class]; got != tt.want {
+			t.Errorf("%s is of class %s, want %s", tt.command, got, tt.want)
 		}
 	}
 }
@@ -85,7 +88,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	args := [][]byte{[]byte("GET"), []byte("a")}
 	refusal := resp.AppendError(nil, "ERR no")
 	n := testing.AllocsPerRun(100, func() {
-		p.kindOf(args)
+		p.row(args)
 		p.meter.came()
 		p.count()
 		p.meter.to.errors.Count(refusal)

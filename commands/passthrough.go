@@ -12,68 +12,93 @@ import (
 const replyGrace = 50 * time.Millisecond
 
 // tryPassthrough relays everything but what must be known of.
-func (s *Session) tryPassthrough(k kind, raw []byte, args [][]byte) bool {
-	if k == verb {
+func (s *Session) tryPassthrough(c *command, raw []byte, args [][]byte) bool {
+	if !c.has(lockVerb) && !(resp.Is(args[0], "CLIENT") && s.onlyMessages()) {
+		s.replyMode.note(args, s.tx.in)
+	}
+	if c.passthrough != nil {
+		return c.passthrough(s, raw, args)
+	}
+	return s.enqueue(raw)
+}
+
+// onlyMessages reports whether the client may say little but SUBSCRIBE and UNSUBSCRIBE: in
+// RESP2, with subscriptions. A SUBSCRIBE may have been refused, so what changes the client
+// is decided by the reply, if there is one.
+func (s *Session) onlyMessages() bool { return s.id.Proto == 2 && s.subscribed() }
+
+// isAnswered reports whether each command on the passthrough connection has its reply.
+func (s *Session) isAnswered() bool { return !s.mayNotAnswer && !s.tx.in }
+
+func (s *Session) passQuit(raw []byte, _ [][]byte) bool {
+	s.because(WhyQuit)
+	s.closing, s.quitSent = true, true
+	return s.enqueue(raw)
+}
+
+func (s *Session) passAuth(raw []byte, _ [][]byte) bool {
+	if s.isAnswered() {
 		return false
 	}
-	// A client of RESP2 that has subscriptions may say little else, but a SUBSCRIBE may
-	// have been refused: what changes the client is settled by the reply, if there is one.
-	barred, heard := s.id.Proto == 2 && s.subscribed(), !s.mayNotAnswer && !s.tx.in
-	if !barred || k != client {
-		s.replyMode.note(k, args, s.tx.in)
-	}
-	switch k {
-	case reset:
-		return len(args) > 1 && s.enqueue(raw)
-	case quit:
-		s.because(WhyQuit)
-		s.closing, s.quitSent = true, true
-	case auth:
-		if heard {
-			return false
-		}
+	s.pinned.ClearLogin()
+	return s.enqueue(raw)
+}
+
+func (s *Session) passHello(raw []byte, args [][]byte) bool {
+	h, ok := parseHello(args)
+	if !ok || h.auth && !s.isAnswered() {
 		s.pinned.ClearLogin()
-	case hello:
-		h, ok := parseHello(args)
-		if !ok || h.auth && !heard {
-			s.pinned.ClearLogin()
-		}
-		if heard {
+	}
+	if s.isAnswered() {
+		return false
+	}
+	if ok && h.proto != 0 && !s.onlyMessages() {
+		s.id.Proto, s.infoChanged = h.proto, true
+	}
+	return s.enqueue(raw)
+}
+
+func (s *Session) passSelect(raw []byte, args [][]byte) bool {
+	if db, ok := dbNumber(args); ok {
+		if s.isAnswered() { // it may be out of range, too
 			return false
 		}
-		if ok && h.proto != 0 && !barred {
-			s.id.Proto, s.infoChanged = h.proto, true
-		}
-	case selectDB:
-		db, ok := dbNumber(args)
-		switch {
-		case ok && heard: // it may be out of range, too
-			return false
-		case ok && !barred:
+		if !s.onlyMessages() {
 			s.id.DB = db
-		}
-	case multi:
-		if barred && heard && len(args) == 1 {
-			return false
-		}
-		s.tx.in = s.tx.in || len(args) == 1 && !barred
-	case execTx:
-		s.tx.in = s.tx.in && len(args) > 1 && !resp.Is(args[0], "EXEC")
-	case subscribe:
-		s.subs.note(args)
-		s.noteSync(args)
-		s.infoChanged = true
-	case client:
-		s.mayNotAnswer = s.mayNotAnswer || len(args) > 1 && resp.Is(args[1], "REPLY")
-		switch {
-		case !namesClientIDs(args):
-		case s.mayNotAnswer || s.tx.in:
-			return s.enqueue(s.translateBlind(raw, args))
-		default:
-			return false
 		}
 	}
 	return s.enqueue(raw)
+}
+
+func (s *Session) passMulti(raw []byte, args [][]byte) bool {
+	if s.onlyMessages() && s.isAnswered() && len(args) == 1 {
+		return false
+	}
+	s.tx.in = s.tx.in || len(args) == 1 && !s.onlyMessages()
+	return s.enqueue(raw)
+}
+
+func (s *Session) passEnd(raw []byte, args [][]byte) bool {
+	s.tx.in = s.tx.in && len(args) > 1 && !resp.Is(args[0], "EXEC")
+	return s.enqueue(raw)
+}
+
+func (s *Session) passSubscribe(raw []byte, args [][]byte) bool {
+	s.subs.note(args)
+	s.noteSync(args)
+	s.infoChanged = true
+	return s.enqueue(raw)
+}
+
+func (s *Session) passClient(raw []byte, args [][]byte) bool {
+	s.mayNotAnswer = s.mayNotAnswer || len(args) > 1 && resp.Is(args[1], "REPLY")
+	if !namesClientIDs(args) {
+		return s.enqueue(raw)
+	}
+	if s.mayNotAnswer || s.tx.in {
+		return s.enqueue(s.translateBlind(raw, args))
+	}
+	return false
 }
 
 // setStepping has a raw connection hand over everything that comes together, unless messages
@@ -95,11 +120,11 @@ func (s *Session) startPassthrough(ctx context.Context, raw []byte, args [][]byt
 	s.mode = onPassthrough
 	s.subs.note(args)
 	s.noteSync(args)
-	k := kindOf(args[0])
-	s.mayNotAnswer = s.isReplica || k != subscribe
+	c := s.d.rows.lookup(args)
+	s.mayNotAnswer = s.isReplica || !c.has(messages)
 	refused := s.anonymous() && s.d.opt.Upstream.Pool().RequiresAuth() // as far as known
-	s.replyMode = replyMode{known: !s.isReplica && !refused && (k == subscribe || k == client)}
-	s.replyMode.note(k, args, false)
+	s.replyMode = replyMode{known: !s.isReplica && !refused && (c.has(messages) || resp.Is(args[0], "CLIENT"))}
+	s.replyMode.note(args, false)
 	s.publishStateful()
 	s.enqueue(raw)
 }

@@ -156,15 +156,8 @@ func (s *Session) QueueBehind(ctx context.Context, raw []byte, args [][]byte) bo
 // changesVerbs says that a command changes what the verbs behind it mean, or whether they may
 // be said.
 func (s *Session) changesVerbs(args [][]byte) bool {
-	switch kindOf(args[0]) {
-	case auth, hello, selectDB, reset, quit, multi, execTx:
-		return true
-	case subscribe:
-		return s.id.Proto == 2
-	case client:
-		return len(args) > 1 && resp.Is(args[1], "REPLY")
-	}
-	return false
+	c := s.d.rows.lookup(args)
+	return c != nil && (c.has(changesVerbs) || c.has(messages) && s.id.Proto == 2)
 }
 
 // runOrQueue runs a command that need not wait for the LOCKs before it.
@@ -172,12 +165,12 @@ func (s *Session) runOrQueue(ctx context.Context, p *queuedCommand) {
 	switch {
 	case p.raw == nil:
 	case s.runsAhead(p.args):
-		s.meter.family = lookUp(p.args[0]).family // what waits is counted when its turn comes
+		s.meter.of(s.d.rows.lookup(p.args)) // what waits is counted when its turn comes
 		s.meter.came()
 		*p = queuedCommand{reply: s.runVerb(ctx, p.args)}
 		p.reply.at = time.Now()
 	default:
-		p.release = kindOf(p.args[0]) == verb && p.claim == (claim{}) && !resp.Is(p.args[0], "LOCK")
+		p.release = s.isVerb(p.args) && p.claim == (claim{}) && !resp.Is(p.args[0], "LOCK")
 	}
 }
 
@@ -198,10 +191,16 @@ func (s *Session) takeOverQueue(ctx context.Context, before *pendingLock) {
 	}
 }
 
-// runsAhead says that a command need not wait for the LOCKs before it: it is about a lock,
+// isVerb reports whether a command is a lock verb.
+func (s *Session) isVerb(args [][]byte) bool {
+	c := s.d.rows.lookup(args)
+	return c != nil && c.has(lockVerb)
+}
+
+// runsAhead reports that a command need not wait for the LOCKs before it: it is about a lock,
 // and not one that only they can bring.
 func (s *Session) runsAhead(args [][]byte) bool {
-	if kindOf(args[0]) != verb || resp.Is(args[0], "LOCK") {
+	if !s.isVerb(args) || resp.Is(args[0], "LOCK") {
 		return false
 	}
 	var o releaseArgs

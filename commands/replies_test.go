@@ -147,27 +147,3 @@ func TestReplies_BufferIsBounded(t *testing.T) {
 		t.Error("not disconnected beyond the limit")
 	}
 }
-
-func TestKindOf(t *testing.T) {
-	tests := []struct {
-		name string
-		want kind
-	}{
-		{"GET", forward}, {"lock", verb}, {"UnLock", verb}, {"multi", multi}, {"xreadgroup", mayBlock},
-		{"", foreign}, {"punsubscribe", subscribe}, {strings.Repeat("A", 99), foreign}, {"LOCK ", foreign},
-		{"georadiusbymember_ro", forward}, {"DbSize", forward}, {"config|get", foreign}, {"ft.search", foreign},
-	}
-	for _, tt := range tests {
-		if got := kindOf([]byte(tt.name)); got != tt.want {
-			t.Errorf("kindOf(%q) = %d, want %d", tt.name, got, tt.want)
-		}
-	}
-	for name := range kinds {
-		if len(name) > longestName {
-			t.Errorf("%s is longer than kindOf looks", name)
-		}
-	}
-	if n := testing.AllocsPerRun(100, func() { kindOf([]byte("set")) }); n != 0 {
-		t.Errorf("kindOf allocates %v times", n)
-	}
-}

@@ -15,9 +15,9 @@ func (h *replyMode) on() bool { return h.known && !h.off && !h.skip }
 
 // note takes over a command that goes upstream. What a transaction holds takes effect
 // if it is executed, which is not heard.
-func (h *replyMode) note(k kind, args [][]byte, inTx bool) {
+func (h *replyMode) note(args [][]byte, inTx bool) {
 	h.skip = false
-	if k != client || len(args) != 3 || !resp.Is(args[1], "REPLY") {
+	if len(args) != 3 || !resp.Is(args[0], "CLIENT") || !resp.Is(args[1], "REPLY") {
 		return
 	}
 	switch {

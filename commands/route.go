@@ -139,9 +139,9 @@ func (rt *clusterRouter) leave(c *upstream.Conn) {
 }
 
 // route decides where a command goes.
-func (s *Session) route(args [][]byte) (p route, cmd *spec.Command) {
+func (s *Session) route(c *command, args [][]byte) (p route, cmd *spec.Command) {
 	v := s.router.view
-	cmd = s.d.table().Lookup(args)
+	cmd = s.d.upstreamTable().Lookup(args)
 	if cmd == nil {
 		return route{slot: noSlot}, nil
 	}
@@ -152,7 +152,7 @@ func (s *Session) route(args [][]byte) (p route, cmd *spec.Command) {
 	switch {
 	case !ok && v.Cluster():
 		return route{kind: unknownKeys, slot: noSlot}, cmd
-	case len(at) == 0 && v.Cluster() && fanOuts[cmd.Name] != nil:
+	case len(at) == 0 && v.Cluster() && c.cluster.fanOut != nil:
 		return route{kind: allMasters, slot: noSlot}, cmd
 	case len(at) == 0 || !v.Cluster() && !(ok && read):
 		return route{slot: noSlot}, cmd
@@ -165,7 +165,7 @@ func (s *Session) route(args [][]byte) (p route, cmd *spec.Command) {
 	slot := spec.Slot(args[at[0]])
 	for _, i := range at[1:] {
 		if spec.Slot(args[i]) != slot {
-			if sp := splitRules[cmd.Name]; sp != nil {
+			if sp := c.cluster.split; sp != nil {
 				if (len(args)-1)%(1+sp.values) != 0 {
 					return route{kind: malformed, slot: noSlot}, cmd
 				}
@@ -186,37 +186,32 @@ func (s *Session) route(args [][]byte) (p route, cmd *spec.Command) {
 
 // tryCluster is Try for a session that is on shared connections, when it depends on
 // the command which node it goes to.
-func (s *Session) tryCluster(k kind, raw []byte, args [][]byte) bool {
+func (s *Session) tryCluster(c *command, raw []byte, args [][]byte) bool {
 	if !s.sameView() {
 		return false
 	}
+	need := c.needs(args)
 	switch {
-	case s.watching && mayUnwatch(k, args):
+	case s.watching && mayUnwatch(c, args), c.isRun(s, args), need != anyConn && need != scriptConn:
 		return false
-	case k == kills && len(args) > 1 && (resp.Is(args[1], "KILL") || isScriptDebug(args)):
-		return false
-	case k == mayBlock && hasBlock(args):
-		return false
-	case k == script && s.lane != upstream.ScriptClass:
+	case need == scriptConn && s.lane != upstream.ScriptClass:
 		if s.flushBatches(); s.replies.Pending() > 0 {
 			return false
 		}
 		s.lane = upstream.ScriptClass
-	case k != forward && k != execTx && k != unwatch && k != mayBlock && k != kills && k != script && k != augmented:
-		return false
 	}
-	p, cmd := s.route(args)
+	p, cmd := s.route(c, args)
 	switch p.kind {
 	case oneNode:
 		return s.tryNode(p, raw)
 	case split:
-		return s.trySplit(splitRules[cmd.Name], args)
+		return s.trySplit(c.cluster.split, args)
 	case allMasters:
-		join := fanOuts[cmd.Name]
-		if k == augmented {
-			raw, join = s.augmentFanOut(join, raw, args)
+		merge := c.cluster.fanOut
+		if c.augments(args) {
+			raw, merge = s.augmentFanOut(merge, raw, args)
 		}
-		return s.tryFanOut(join, raw)
+		return s.tryFanOut(merge, raw)
 	case crossSlot:
 		return s.reply(crossSlotError)
 	case malformed:
@@ -227,28 +222,17 @@ func (s *Session) tryCluster(k kind, raw []byte, args [][]byte) bool {
 	case unknownKeys:
 		return false
 	}
-	if s.inCluster() {
-		if refuse := clusterRefusal(nameOf(cmd)); refuse != nil {
-			return s.reply(refuse(args))
-		}
-		if nameOf(cmd) == "scan" && isCursor(args) {
-			return s.tryScan(args)
-		}
-	}
-	switch k {
-	case script:
+	switch {
+	case cmd != nil && s.inCluster() && c.cluster.refuse != nil:
+		return s.reply(c.cluster.refuse(args))
+	case cmd != nil && s.inCluster() && c.cluster.cursor && isCursor(args):
+		return s.tryScan(args)
+	case need == scriptConn:
 		return s.tryScript(raw)
-	case augmented:
+	case c.augments(args):
 		return s.tryAugmented(raw, args)
 	}
 	return s.tryForward(raw)
-}
-
-func nameOf(c *spec.Command) string {
-	if c == nil {
-		return ""
-	}
-	return c.Name
 }
 
 func wrongArity(args [][]byte) string {
@@ -359,9 +343,9 @@ func (rt *clusterRouter) keep(pool *upstream.Pool, lane upstream.ConnClass, c *u
 
 // runCluster is Run for what tryRouted could not do at once. It is false for what
 // does not depend on nodes after all.
-func (s *Session) runCluster(ctx context.Context, k kind, raw []byte, args [][]byte) bool {
+func (s *Session) runCluster(ctx context.Context, c *command, raw []byte, args [][]byte) bool {
 	for range maxRoutes {
-		if sent, ours := s.runRoute(ctx, k, raw, args); sent || !ours {
+		if sent, ours := s.runRoute(ctx, c, raw, args); sent || !ours {
 			return ours
 		}
 	}
@@ -375,16 +359,15 @@ const maxRoutes = 5
 
 // runRoute plans a command and sends it, or answers it. ours is false for what does not
 // depend on nodes.
-func (s *Session) runRoute(ctx context.Context, k kind, raw []byte, args [][]byte) (sent, ours bool) {
+func (s *Session) runRoute(ctx context.Context, c *command, raw []byte, args [][]byte) (sent, ours bool) {
 	if !s.awaitSameView(ctx) {
 		return true, true
 	}
-	switch k {
-	case forward, execTx, unwatch, mayBlock, kills, script, blocks, augmented:
-	default:
+	need := c.needs(args)
+	if c.isRun(s, args) || need == pinnedConn || need == passthroughConn {
 		return false, false
 	}
-	p, cmd := s.route(args)
+	p, cmd := s.route(c, args)
 	if p.kind == unknownKeys {
 		var err error
 		if p, err = s.askKeys(ctx, args); err != nil {
@@ -392,13 +375,13 @@ func (s *Session) runRoute(ctx context.Context, k kind, raw []byte, args [][]byt
 			return true, true
 		}
 	}
-	if k == script && s.lane != upstream.ScriptClass {
+	if need == scriptConn && s.lane != upstream.ScriptClass {
 		if s.idle(ctx) != nil {
 			return true, true
 		}
 		s.lane = upstream.ScriptClass
 	}
-	if k == blocks || k == mayBlock && hasBlock(args) {
+	if need == blockingConn {
 		ours = s.inCluster() && s.runBlocking(ctx, p, raw)
 		return ours, ours
 	}
@@ -419,8 +402,7 @@ func (s *Session) runRoute(ctx context.Context, k kind, raw []byte, args [][]byt
 		return s.reply(slotUncoveredError), true
 	case malformed:
 	default:
-		name := nameOf(cmd)
-		if !s.inCluster() || !(name == "scan" && isCursor(args)) && clusterRefusal(name) == nil {
+		if !s.inCluster() || cmd == nil || !(c.cluster.cursor && isCursor(args)) && c.cluster.refuse == nil {
 			return false, false
 		}
 		pools = s.router.view.Masters()
@@ -428,7 +410,7 @@ func (s *Session) runRoute(ctx context.Context, k kind, raw []byte, args [][]byt
 	if err := s.connect(ctx, pools...); err != nil {
 		return s.replyUnreachable(err), true
 	}
-	return s.tryCluster(k, raw, args), true
+	return s.tryCluster(c, raw, args), true
 }
 
 // runNode sends a command to one node, or if that only reads and cannot be reached to

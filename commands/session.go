@@ -64,8 +64,9 @@ type Dispatcher struct {
 
 	httpLogged atomic.Int64 // when that was last said of a client, in s since 1970
 
-	discovered  atomic.Pointer[discovered] // of the upstream's commands; nil: not learnt yet
-	discovering chan struct{}              // has room for the one who asks for them
+	rows        commandTable
+	discovered  atomic.Pointer[discovered] // of the upstream's commands; nil: not asked yet
+	discovering chan struct{}              // has room for the one that asks for them
 	acl         *aclCache
 
 	draining context.Context // done: the proxy is to end
@@ -91,7 +92,7 @@ func New(opt Options) *Dispatcher {
 	if opt.Log == nil {
 		opt.Log = slog.Default()
 	}
-	d := &Dispatcher{opt: opt, began: time.Now(), discovering: make(chan struct{}, 1), acl: newACLCache()}
+	d := &Dispatcher{opt: opt, rows: newTable(), began: time.Now(), discovering: make(chan struct{}, 1), acl: newACLCache()}
 	d.draining, d.drain = context.WithCancel(context.Background())
 	return d
 }
@@ -213,24 +214,21 @@ func (s *Session) Closing() bool { return s.closing || s.ended.Load() }
 // then nothing has happened and Run must be called. raw is the command as multibulk, args its
 // arguments, at least one. raw must stay as it is until Flush.
 func (s *Session) Try(raw []byte, args [][]byte) bool {
-	k := s.kindOf(args)
+	c := s.row(args)
 	s.meter.came()
-	return k != foreign && s.try(k, raw, args)
+	return c != nil && s.try(c, raw, args)
 }
 
-func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
+func (s *Session) try(c *command, raw []byte, args [][]byte) bool {
 	s.unpublished = args
-	if s.backToShared(); s.ended.Load() { // in this order: lost comes before what was owed is paid
+	if s.backToShared(); s.ended.Load() { // in this order: the end of a connection comes before its replies are made up
 		return true
 	}
-	if k == web {
+	if c.has(isHTTP) {
 		s.disconnectHTTP()
 		return true
 	}
-	if s.blockedInCluster() {
-		return false
-	}
-	if s.mode == onShared && s.needsPinned() && !s.tryPin() {
+	if s.blockedInCluster() || s.mode == onShared && s.needsPinned() && !s.tryPin() {
 		return false
 	}
 	if s.Restricted() && exceedsRestricted(args) {
@@ -238,71 +236,50 @@ func (s *Session) try(k kind, raw []byte, args [][]byte) bool {
 		s.replies.Local([]byte("-NOAUTH Authentication required.\r\n"))
 		return true
 	}
-	k = s.rowInState(k, args)
 	if s.mode == onPassthrough {
-		return s.tryPassthrough(k, raw, args)
+		return s.tryPassthrough(c, raw, args)
 	}
 	if s.subscriber != nil {
-		if answer := s.subscriberModeReply(k, args); answer != nil {
+		if answer := s.subscriberModeReply(c, args); answer != nil {
 			return s.reply(string(answer))
 		}
 	}
 	if s.tx.in {
-		if s.tx.unsure && changesClient(k) { // if MULTI was refused it takes effect now
+		if s.tx.unsure && c.has(changesClient) { // if MULTI was refused it takes effect now
 			return false
 		}
-		return s.tryTx(k, raw, args)
+		return s.tryTx(c, raw, args)
 	}
 	if s.perCommandNode() {
-		if s.leavePinned(k); s.mode == onShared {
-			return s.tryCluster(k, raw, args)
+		if s.leavePinned(c); s.mode == onShared {
+			return s.tryCluster(c, raw, args)
 		}
-		if s.inCluster() && k != unwatch && k != multi {
-			return false // WATCH too: the own connection may be to another node
+		if s.inCluster() && !c.has(unwatches|beginsTx) {
+			return false // WATCH too: the pinned connection may be to another node
 		}
 	}
-	switch k {
-	case forward:
-		return s.tryForward(raw)
-	case unwatch:
-		if !s.tryForward(raw) {
-			return false
-		}
-		if len(args) == 1 {
-			s.watching = false
-			s.publishStateful()
-		}
-		return true
-	case execTx:
-		if s.tx.unsure { // perhaps an earlier one was refused
-			s.endTx(raw, args)
-			return true
-		}
-		return s.tryForward(raw)
-	case multi, watch:
-		if !s.tryPin() {
-			return false
-		}
-		s.beginTx(k, raw, args)
-		return true
-	case blocks:
-		return s.tryPin() && s.enqueueBlocking(raw)
-	case mayBlock:
-		if hasBlock(args) {
-			return s.tryPin() && s.enqueueBlocking(raw)
-		}
-		return s.tryForward(raw)
-	case ownConn:
-		return s.tryPin() && s.enqueue(raw)
-	case kills:
-		if len(args) > 1 && resp.Is(args[1], "KILL") {
-			return s.tryPin() && s.enqueue(raw)
-		}
-		return !isScriptDebug(args) && s.tryForward(raw)
-	case script:
-		return s.tryScript(raw)
-	case augmented:
+	return s.trySingle(c, raw, args)
+}
+
+// trySingle is try where it does not depend on the command which node it goes to.
+func (s *Session) trySingle(c *command, raw []byte, args [][]byte) bool {
+	switch {
+	case c.try != nil:
+		return c.try(s, raw, args)
+	case c.isRun(s, args):
+		return false
+	case c.augments(args):
 		return s.tryAugmented(raw, args)
+	}
+	switch c.needs(args) {
+	case anyConn:
+		return s.tryForward(raw)
+	case scriptConn:
+		return s.tryScript(raw)
+	case pinnedConn:
+		return s.tryPin() && s.enqueue(raw)
+	case blockingConn:
+		return s.tryPin() && s.enqueueBlocking(raw)
 	}
 	return false
 }
@@ -319,17 +296,6 @@ func (s *Session) disconnectHTTP() {
 	s.closeAfterReplies()
 }
 
-// rowInState is what a command's kind comes to in the state the session is in.
-func (s *Session) rowInState(k kind, args [][]byte) kind {
-	if k == users && (s.mode == onPassthrough || s.tx.in || !changesUsers(args) || s.inCluster()) {
-		return forward
-	}
-	if k == augmented && (s.mode == onPassthrough || s.tx.in || !isAugmented(args)) {
-		return forward
-	}
-	return k
-}
-
 // TryPart sends the beginning of a command, or more of it, if it can travel nowhere but
 // on a connection that is the client's own: then the upstream sees what the client
 // has sent, and nothing that large is kept here. name is its first argument, or nil
@@ -339,13 +305,13 @@ func (s *Session) TryPart(name, raw []byte) bool {
 	if s.backToShared(); s.ended.Load() {
 		return true
 	}
-	if s.mode != onPinned || !s.pinnedForLife || s.inCluster() || s.Restricted() || !mayComeInParts(name) {
+	if s.mode != onPinned || !s.pinnedForLife || s.inCluster() || s.Restricted() || !s.d.mayComeInParts(name) {
 		return false
 	}
 	if name != nil {
-		s.meter.family = lookUp(name).family
-		s.meter.came()
 		s.unpublished = [][]byte{name}
+		s.meter.of(s.d.rows.lookup(s.unpublished))
+		s.meter.came()
 		s.publishInfo()
 	}
 	s.flushBatches()
@@ -355,9 +321,13 @@ func (s *Session) TryPart(name, raw []byte) bool {
 
 // mayComeInParts says that a command may be sent in parts, by what there is of its name: it
 // is an ordinary one, or its name is longer than any.
-func mayComeInParts(name []byte) bool {
+func (d *Dispatcher) mayComeInParts(name []byte) bool {
 	const longest = 1 << 10 // modules' too
-	return name == nil || kindOf(name) == forward || len(name) > longest
+	if name == nil || len(name) > longest {
+		return true
+	}
+	c := d.rows.lookup([][]byte{name})
+	return c != nil && c.isOrdinary()
 }
 
 // Rest sends the end of a command whose beginning TryPart has sent.
@@ -366,7 +336,7 @@ func (s *Session) Rest(raw []byte) {
 		return
 	}
 	if s.tx.in {
-		s.tx.add(forward, changes{})
+		s.tx.add(changes{})
 	}
 	s.enqueue(raw)
 }
@@ -393,88 +363,61 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	if (s.tx.unsure || s.blockedInCluster()) && s.idle(ctx) != nil {
 		return
 	}
-	k := s.discoverKindOf(ctx, args)
-	if s.try(k, raw, args) { // what was in the way may be gone
-		s.Flush()
+	s.run(ctx, s.discoverRow(ctx, args), raw, args)
+	s.Flush()
+}
+
+func (s *Session) run(ctx context.Context, c *command, raw []byte, args [][]byte) {
+	if s.try(c, raw, args) { // what was in the way may be gone
 		return
 	}
-	k = s.rowInState(k, args)
-	if k == client && s.tx.in && s.mode == onPinned && needsFilterProbe(args) {
-		s.tx.add(k, changes{})
-		s.queueTranslated(ctx, raw, args)
-		s.Flush()
+	if s.tx.in && s.mode == onPinned && c.runInTx != nil && c.runInTx(s, ctx, raw, args) {
 		return
 	}
-	if s.mode == onShared && s.needsPinned() && k != verb {
-		if !s.pin(ctx) || s.try(k, raw, args) {
-			s.Flush()
-			return
-		}
-	}
-	if s.perCommandNode() && s.runNodes(ctx, k, raw, args) {
-		s.Flush()
+	if s.mode == onShared && s.needsPinned() && !c.has(lockVerb) && (!s.pin(ctx) || s.try(c, raw, args)) {
 		return
 	}
-	switch k {
-	case verb:
-		s.verb(ctx, args)
-	case auth:
-		s.auth(ctx, raw, args)
-	case hello:
-		s.hello(ctx, raw, args)
-	case selectDB:
-		s.selectDB(ctx, raw, args)
-	case reset:
-		if len(args) > 1 {
-			s.runForward(ctx, raw) // refused
-		} else {
-			s.reset(ctx, raw)
-		}
-	case quit:
-		s.quit(ctx, raw)
-	case client:
-		s.client(ctx, raw, args)
-	case subscribe:
-		if s.inCluster() {
-			s.runSubscribe(ctx, raw, args)
-		} else {
-			s.startPassthrough(ctx, raw, args)
-		}
-	case multi, watch:
-		if s.mode == onPassthrough {
-			s.runRaw(ctx, raw, args)
-		} else if s.pin(ctx) {
-			s.beginTx(k, raw, args)
-		} else if k == multi {
-			s.closeAfterReplies() // what the client has sent behind it must not run by itself
-		}
-	case kills:
-		if isScriptDebug(args) {
-			s.startPassthrough(ctx, raw, args)
-		} else {
-			s.runPinned(ctx, raw, k, args)
-		}
-	case blocks, mayBlock, ownConn:
-		s.runPinned(ctx, raw, k, args)
-	case waits:
-		s.runWait(ctx, raw)
-	case users:
-		s.changeUsers(ctx, raw, args)
-	case modules:
-		s.runModule(ctx, raw, args)
-	case augmented:
+	if s.perCommandNode() && s.runNodes(ctx, c, raw, args) {
+		return
+	}
+	s.runSingle(ctx, c, raw, args)
+}
+
+// runSingle is run where it does not depend on the command which node it goes to.
+func (s *Session) runSingle(ctx context.Context, c *command, raw []byte, args [][]byte) {
+	switch {
+	case c.isRun(s, args):
+		c.run(s, ctx, raw, args)
+		return
+	case c.augments(args) && s.mode != onPassthrough && !s.tx.in:
 		if s.ensureConn(ctx) {
 			s.tryAugmented(raw, args)
 		}
-	case script:
-		if s.idle(ctx) == nil {
-			s.lane = upstream.ScriptClass
-			s.runForward(ctx, raw)
-		}
-	default:
-		s.runForward(ctx, raw)
+		return
 	}
-	s.Flush()
+	switch c.needs(args) {
+	case scriptConn:
+		if s.idle(ctx) != nil {
+			return
+		}
+		s.lane = upstream.ScriptClass
+	case pinnedConn:
+		s.runPastOthers(ctx, raw)
+		return
+	case blockingConn:
+		if s.pin(ctx) {
+			s.enqueueBlocking(raw)
+		}
+		return
+	case passthroughConn:
+		if s.inCluster() {
+			s.runSubscribe(ctx, c, raw, args)
+		} else {
+			s.startPassthrough(ctx, raw, args)
+		}
+		return
+	}
+	s.runForward(ctx, raw)
 }
 
 // Flush sends what Try has gathered. False says that the client is gone.

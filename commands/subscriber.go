@@ -600,13 +600,13 @@ func subscriptionKind(command string) (kind string, begins bool) {
 
 // subscriberModeReply says what a client of RESP2 that has subscriptions hears of a command, in
 // place of its reply. It is nil for commands that are fine.
-func (s *Session) subscriberModeReply(k kind, args [][]byte) []byte {
+func (s *Session) subscriberModeReply(c *command, args [][]byte) []byte {
 	if s.id.Proto == 3 || !s.subscriber.any() {
 		return nil
 	}
-	cmd := s.d.table().Lookup(args)
+	cmd := s.d.upstreamTable().Lookup(args)
 	switch {
-	case k == subscribe || k == quit || k == reset || k == verb:
+	case c.has(whileSubscribed):
 		return nil
 	case cmd == nil || !cmd.Takes(len(args)) || resp.Is(args[0], "PING") && len(args) > 2:
 		return nil // refused in the upstream's words
@@ -621,14 +621,16 @@ func (s *Session) subscriberModeReply(k kind, args [][]byte) []byte {
 }
 
 // runSubscribe handles the commands that are not one request and one reply.
-func (s *Session) runSubscribe(ctx context.Context, raw []byte, args [][]byte) {
+func (s *Session) runSubscribe(ctx context.Context, c *command, raw []byte, args [][]byte) {
 	switch {
 	case s.tx.in:
 		s.refuseQueued(errorAbout(args, "not supported inside a transaction with a Cluster upstream"))
 	case resp.Is(args[0], "MONITOR"):
 		s.runMonitor(ctx, raw)
-	case clusterRefusal(lower(args[0])) != nil:
-		s.reply(clusterRefusal(lower(args[0]))(args))
+	case c.cluster.refuse != nil:
+		s.reply(c.cluster.refuse(args))
+	case !c.has(messages):
+		s.startPassthrough(ctx, raw, args)
 	default:
 		s.subscribe(ctx, args)
 	}

@@ -1,6 +1,8 @@
 package commands
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -8,126 +10,204 @@ import (
 	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
-// kind says who handles a command, and on which connection it travels.
-type kind uint8
+// A command is one row of the table: everything the proxy knows of a command, or of a
+// subcommand. What a row leaves out is that of an ordinary command: one request and one
+// reply, on any connection, in a Cluster at the node of its keys, queued inside MULTI.
+type command struct {
+	name  string // lower case; of a subcommand with its container's: "config|set"
+	class class  // in which it is counted
+
+	// need is the connection that it needs; nil: any.
+	need func(args [][]byte) need
+	// augment reports whether the reply is to tell of the proxy too; nil: it is not.
+	augment func(args [][]byte) bool
+	// try handles it at once; false: it would have to wait, and nothing has happened. nil:
+	// it is sent as need says.
+	try func(s *Session, raw []byte, args [][]byte) bool
+	// run handles it, and may wait; nil: it is sent as need says.
+	run func(s *Session, ctx context.Context, raw []byte, args [][]byte)
+	// handles reports whether run is for these arguments, in this state of the session;
+	// nil: it always is.
+	handles func(s *Session, args [][]byte) bool
+
+	// tryInTx is try inside MULTI; nil: it is queued. runInTx is run there, false for what
+	// is no matter of its own; nil: there is nothing to wait for.
+	tryInTx func(s *Session, raw []byte, args [][]byte) bool
+	runInTx func(s *Session, ctx context.Context, raw []byte, args [][]byte) bool
+	// changes are what it changes in the session when it is executed; nil: nothing.
+	changes func(s *Session, args [][]byte) changes
+	// passthrough is try on a passthrough connection; nil: it is relayed.
+	passthrough func(s *Session, raw []byte, args [][]byte) bool
+
+	effect  effect
+	cluster clusterRule
+
+	// subs are the subcommands; nil: its row is theirs, too. One that has no row there is
+	// as otherSub says.
+	subs     map[string]*command
+	otherSub *command
+}
+
+// A need is the connection that a command needs.
+type need uint8
 
 const (
-	forward   kind = iota // to the upstream, on whatever connection the session is on
-	verb                  // LOCK, RENEW, UNLOCK, LOCKCTL: ours
-	auth                  // changes who the client is
-	hello                 // changes the protocol, and maybe who the client is
-	selectDB              // changes the database
-	reset                 // forgets everything the client said
-	quit                  // the last command
-	client                // CLIENT: by subcommand
-	multi                 // begins a transaction
-	execTx                // ends one: EXEC, DISCARD
-	watch                 // begins to watch
-	unwatch               // ends it
-	blocks                // may block: never on a shared connection
-	waits                 // waits for what this connection wrote to reach others
-	mayBlock              // blocks if it has a BLOCK option
-	ownConn               // must not wait behind other clients' commands
-	script                // runs a script: may take long
-	kills                 // SCRIPT, FUNCTION: KILL must overtake the script it kills; DEBUG is the client's own
-	users                 // ACL, CONFIG: may change who may do what
-	subscribe             // replies and messages are not one per command
-	modules               // MODULE: may change which commands there are
-	augmented             // COMMAND, INFO: the reply may have to tell of the proxy too
-	web                   // what a browser would send, not a client of Redis
-	foreign               // not of Redis 7.0: what it is only the upstream can tell
+	anyConn         need = iota // whatever connection the session is on
+	scriptConn                  // of the class of scripts: it may take long
+	pinnedConn                  // the session's own: it must not wait behind other clients' commands
+	blockingConn                // the session's own: it may block
+	passthroughConn             // the session's own, for good: replies and messages are not one per command
 )
 
-// A known is what is known of a command by its name.
-type known struct {
-	kind   kind
-	family family
+// An effect is what a command changes in the session, or in what may follow it.
+type effect uint16
+
+const (
+	changesClient   effect               = 1 << iota // who the client is, or how it is answered
+	changesVerbs                                     // what lock verbs behind it mean, or whether they may be said
+	beginsTx                                         // MULTI
+	endsTx                                           // EXEC, DISCARD
+	watches                                          // WATCH
+	unwatches                                        // UNWATCH
+	messages                                         // replies and messages are not one per command
+	whileSubscribed                                  // a client of RESP2 that has subscriptions may say it
+	sessionOnly                                      // it does the same at every node
+	lockVerb                                         // LOCK, RENEW, UNLOCK, LOCKCTL: the upstream does not know it
+	isHTTP                                           // what a browser would send, not a client of Redis
+	notQueued       = beginsTx | watches             // refused inside MULTI, which goes on
+	onTxConn        = beginsTx | watches | unwatches
+)
+
+// A clusterRule says where a command without keys goes in a Cluster, and how one with keys
+// of several slots is split. At most one of fanOut, refuse, cursor and anyNode is set.
+type clusterRule struct {
+	split   *splitRule                 // keys of several slots; nil: they are refused
+	fanOut  merger                     // without keys it goes to all masters
+	refuse  func(args [][]byte) string // it is about one node, where a client sees a single server
+	cursor  bool                       // SCAN: one node after the other
+	anyNode bool                       // one node's reply is that of all
+	// run handles it; false: it goes where it would anyway. nil: the same.
+	run func(s *Session, ctx context.Context, raw []byte, args [][]byte) bool
 }
 
-// kinds are the commands of Redis and ours.
-var kinds = withForwarded(map[string]kind{
-	"LOCK": verb, "RENEW": verb, "UNLOCK": verb, "LOCKCTL": verb,
+// isRun reports whether run is for a command in the session's state.
+func (c *command) isRun(s *Session, args [][]byte) bool {
+	return c.run != nil && (c.handles == nil || c.handles(s, args))
+}
 
-	"AUTH": auth, "HELLO": hello, "SELECT": selectDB, "RESET": reset, "QUIT": quit, "CLIENT": client,
+func (c *command) has(e effect) bool { return c.effect&e != 0 }
 
-	"MULTI": multi, "EXEC": execTx, "DISCARD": execTx, "WATCH": watch, "UNWATCH": unwatch,
-
-	"BLPOP": blocks, "BRPOP": blocks, "BLMOVE": blocks, "BRPOPLPUSH": blocks, "BLMPOP": blocks,
-	"BZPOPMIN": blocks, "BZPOPMAX": blocks, "BZMPOP": blocks,
-	"WAIT": waits, "WAITAOF": waits,
-	"XREAD": mayBlock, "XREADGROUP": mayBlock,
-
-	"EVAL": script, "EVALSHA": script, "FCALL": script, "EVAL_RO": script, "EVALSHA_RO": script, "FCALL_RO": script,
-	"SCRIPT": kills, "FUNCTION": kills, "SHUTDOWN": ownConn, "FAILOVER": ownConn, "READONLY": ownConn, "READWRITE": ownConn, "ASKING": ownConn,
-
-	"ACL": users, "CONFIG": users,
-
-	"SUBSCRIBE": subscribe, "PSUBSCRIBE": subscribe, "SSUBSCRIBE": subscribe,
-	"UNSUBSCRIBE": subscribe, "PUNSUBSCRIBE": subscribe, "SUNSUBSCRIBE": subscribe,
-	"MONITOR": subscribe, "SYNC": subscribe, "PSYNC": subscribe, "REPLCONF": subscribe,
-
-	"MODULE": modules,
-
-	"COMMAND": augmented, "INFO": augmented,
-
-	"POST": web, "HOST:": web,
-})
-
-// withForwarded adds the commands that are one request and one reply on any
-// connection: whatever is not there.
-func withForwarded(special map[string]kind) map[string]known {
-	all := map[string]known{}
-	for name, k := range special {
-		all[name] = known{k, familyOf(name, k, nil)}
+func (c *command) needs(args [][]byte) need {
+	if c.need == nil {
+		return anyConn
 	}
-	for c := range spec.Builtin().All() {
-		if name := strings.ToUpper(c.Name); !strings.Contains(name, "|") {
-			k := special[name] // forward, if it is not special
-			all[name] = known{k, familyOf(name, k, c)}
+	return c.need(args)
+}
+
+func (c *command) augments(args [][]byte) bool { return c.augment != nil && c.augment(args) }
+
+// isOrdinary reports whether a command, with all of its subcommands, is only sent and
+// answered.
+func (c *command) isOrdinary() bool {
+	for _, sub := range c.subs {
+		if !sub.isOrdinary() {
+			return false
 		}
 	}
-	return all
+	return c.need == nil && c.augment == nil && c.try == nil && c.run == nil && (c.otherSub == nil || c.otherSub.run == nil)
 }
 
-// longestName bounds the names that kindOf has to fold.
+// commandTable is the table of commands, by name in lower case. It does not change.
+type commandTable map[string]*command
+
+// longestName bounds the names that lookup folds.
 const longestName = 24
 
-// kindOf looks a command up by its name, in any case. It does not allocate.
-func kindOf(name []byte) kind { return lookUp(name).kind }
+// lookup finds the row of a command or subcommand, in any case; nil: there is none. It
+// does not allocate.
+func (t commandTable) lookup(args [][]byte) *command {
+	c := find(t, args[0])
+	if c == nil || c.subs == nil || len(args) == 1 {
+		return c
+	}
+	if sub := find(c.subs, args[1]); sub != nil {
+		return sub
+	}
+	return c.otherSub
+}
 
-// lookUp is kindOf and the family.
-func lookUp(name []byte) known {
+func find(rows map[string]*command, name []byte) *command {
 	if len(name) > longestName {
-		return known{kind: foreign}
+		return nil
 	}
-	var up [longestName]byte
+	var folded [longestName]byte
 	for i, b := range name {
-		if 'a' <= b && b <= 'z' {
-			b -= 'a' - 'A'
+		if 'A' <= b && b <= 'Z' {
+			b += 'a' - 'A'
 		}
-		up[i] = b
+		folded[i] = b
 	}
-	k, ok := kinds[string(up[:len(name)])]
-	if !ok {
-		return known{kind: foreign}
-	}
-	return k
+	return rows[string(folded[:len(name)])]
 }
 
-// changesUsers says that an ACL or CONFIG may change who gets in.
-func changesUsers(args [][]byte) bool {
-	if len(args) < 2 {
-		return false
+// newTable is the table of all commands of Redis 7.0, and ours. What an upstream has
+// beyond these is as its own COMMAND says: see knowledge.rowOf.
+func newTable() commandTable {
+	t := commandTable{}
+	var subs []*command
+	for _, c := range allRows() {
+		if strings.Contains(c.name, "|") {
+			subs = append(subs, c)
+		} else {
+			t.add(c.name, c)
+		}
 	}
-	if resp.Is(args[0], "ACL") {
-		return resp.Is(args[1], "SETUSER") || resp.Is(args[1], "DELUSER") || resp.Is(args[1], "LOAD")
+	for _, c := range subs {
+		name, sub, _ := strings.Cut(c.name, "|")
+		in := t[name]
+		if in == nil {
+			panic(fmt.Sprintf("%s is a subcommand of no command", c.name))
+		}
+		if c.class = in.class; in.subs == nil {
+			in.subs = map[string]*command{}
+		}
+		if in.otherSub == nil {
+			in.otherSub = &command{name: name, class: in.class}
+		}
+		commandTable(in.subs).add(sub, c)
 	}
-	return resp.Is(args[1], "SET") && slices.ContainsFunc(args[2:], func(a []byte) bool { return resp.Is(a, "REQUIREPASS") })
+	return t
 }
 
-// changesClient says that commands of a kind may change who the client is, or how it is
-// answered.
-func changesClient(k kind) bool { return k == auth || k == hello || k == selectDB || k == client }
+func (t commandTable) add(name string, c *command) {
+	if len(name) > longestName || t[name] != nil {
+		panic(fmt.Sprintf("%s: it has two rows, or too long a name", c.name))
+	}
+	t[name] = c
+}
+
+// classByFlags is the class of an ordinary command.
+func classByFlags(name string) class {
+	c := spec.Builtin().Lookup([][]byte{[]byte(name)})
+	switch {
+	case c == nil:
+		return unclassified
+	case c.Flags&spec.PubSub != 0:
+		return pubsub
+	case c.Flags&spec.Admin != 0:
+		return admin
+	case c.Flags&spec.Write != 0:
+		return writes
+	case c.Flags&spec.ReadOnly != 0:
+		return reads
+	case c.Flags&spec.NoAuth != 0, name == "ping", name == "echo":
+		return connection
+	}
+	return admin
+}
+
+// always is the need of a command whatever its arguments.
+func always(n need) func([][]byte) need { return func([][]byte) need { return n } }
 
 // hasBlock finds the BLOCK option of XREAD and XREADGROUP, which comes before
 // STREAMS.
@@ -141,4 +221,9 @@ func hasBlock(args [][]byte) bool {
 		}
 	}
 	return false
+}
+
+// setsPassword reports whether a CONFIG SET changes who gets in.
+func setsPassword(args [][]byte) bool {
+	return slices.ContainsFunc(args[2:], func(a []byte) bool { return resp.Is(a, "REQUIREPASS") })
 }

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"context"
 	"slices"
 	"sync"
 
@@ -118,10 +119,9 @@ func (t *transaction) forget() {
 func (t *transaction) forgetQueued() { t.queued, t.length, t.rewrites = changes{}, 0, nil }
 
 // add notes that a command was sent that will be queued.
-func (t *transaction) add(k kind, c changes) {
-	if t.queued.add(c); k != multi && k != watch { // which are refused, and end nothing
-		t.length++
-	}
+func (t *transaction) add(c changes) {
+	t.queued.add(c)
+	t.length++
 }
 
 // rewriteExec is what becomes of the reply to the EXEC of what is queued; nil: it is
@@ -149,15 +149,36 @@ func rewriteElements(reply []byte, length int, edits []queuedRewrite) (edited []
 	return appendElements(reply[0], elems), last
 }
 
-// beginTx sends MULTI or WATCH on the own connection.
-func (s *Session) beginTx(k kind, raw []byte, args [][]byte) {
+// tryBegin is the try of MULTI and WATCH.
+func (s *Session) tryBegin(raw []byte, args [][]byte) bool {
+	if !s.tryPin() {
+		return false
+	}
+	s.beginTx(raw, args)
+	return true
+}
+
+// runBegin is the run of MULTI and WATCH.
+func (s *Session) runBegin(ctx context.Context, raw []byte, args [][]byte) {
 	switch {
-	case k == multi && len(args) == 1:
+	case s.mode == onPassthrough:
+		s.runRaw(ctx, raw, args)
+	case s.pin(ctx):
+		s.beginTx(raw, args)
+	case resp.Is(args[0], "MULTI"):
+		s.closeAfterReplies() // what the client has sent behind it must not run by itself
+	}
+}
+
+// beginTx sends MULTI or WATCH on the pinned connection.
+func (s *Session) beginTx(raw []byte, args [][]byte) {
+	switch multi := resp.Is(args[0], "MULTI"); {
+	case multi && len(args) == 1:
 		if !s.tx.in {
 			s.txPlace = txNode{}
 		}
 		s.sendObserved(raw, s.tx.multi(), nil)
-	case k == watch && len(args) > 1:
+	case !multi && len(args) > 1:
 		s.watching = true
 		s.enqueue(raw)
 	default:
@@ -166,21 +187,42 @@ func (s *Session) beginTx(k kind, raw []byte, args [][]byte) {
 	s.publishStateful()
 }
 
-// endTx sends EXEC or DISCARD on the own connection.
-func (s *Session) endTx(raw []byte, args [][]byte) {
-	if len(args) > 1 && !resp.Is(args[0], "EXEC") {
-		s.enqueue(raw) // refused, and ends nothing; an EXEC that is refused aborts
-		return
+// tryUnwatch is the try of UNWATCH.
+func (s *Session) tryUnwatch(raw []byte, args [][]byte) bool {
+	if !s.tryForward(raw) {
+		return false
+	}
+	if len(args) == 1 {
+		s.watching = false
+		s.publishStateful()
+	}
+	return true
+}
+
+// tryEnd is the try of EXEC and DISCARD outside of a transaction, as far as known.
+func (s *Session) tryEnd(raw []byte, args [][]byte) bool {
+	if s.tx.unsure { // perhaps an earlier one was refused
+		return s.endTx(raw, args)
+	}
+	return s.tryForward(raw)
+}
+
+// endTx sends EXEC or DISCARD on the pinned connection. It is always true.
+func (s *Session) endTx(raw []byte, args [][]byte) bool {
+	exec := resp.Is(args[0], "EXEC")
+	if len(args) > 1 && !exec {
+		return s.enqueue(raw) // refused, and ends nothing; an EXEC that is refused aborts
 	}
 	watching := s.watching
 	s.watching = false
 	s.txPlace.queued = nil
 	var e rewrite
-	if resp.Is(args[0], "EXEC") {
+	if exec {
 		e = s.tx.rewriteExec()
 	}
 	s.sendObserved(raw, s.tx.end(watching), e)
 	s.publishStateful()
+	return true
 }
 
 // sendObserved sends a command on the own connection whose answer must be known, and
@@ -200,75 +242,88 @@ func (s *Session) sendObserved(raw []byte, heard func([]byte), e rewrite) {
 }
 
 // tryTx handles a command inside MULTI.
-func (s *Session) tryTx(k kind, raw []byte, args [][]byte) bool {
-	if s.inCluster() {
-		if sent, said := s.tryTxCluster(k, raw, args); said {
+func (s *Session) tryTx(c *command, raw []byte, args [][]byte) bool {
+	if s.inCluster() && !c.has(sessionOnly) {
+		if sent, said := s.tryTxCluster(c, raw, args); said {
 			return sent
 		}
 	}
-	switch k {
-	case verb:
-		s.flushBatches()
-		s.keepQueued(raw)
-		s.replies.ExpectReplaced(s.pinned, appendNoTx(nil, args[0]))
-		// The upstream does not know the verb: it refuses it and so aborts the EXEC.
-		s.send(s.pinned, raw, 1)
-		return true
-	case reset:
-		return len(args) > 1 && s.enqueue(raw)
-	case quit, subscribe:
-		return false
-	case execTx:
-		s.endTx(raw, args)
-		return true
-	case client:
-		if len(args) > 1 && resp.Is(args[1], "REPLY") {
-			return false // then replies can no longer be counted
-		}
-		if needsFilterProbe(args) {
-			return false
-		}
+	if c.tryInTx != nil {
+		return c.tryInTx(s, raw, args)
 	}
-	s.tx.add(k, s.changesOf(k, args))
-	if k == client || k == hello {
-		return s.queueTranslated(s.clientCtx, raw, args)
+	if !c.has(notQueued) {
+		s.tx.add(c.changesOf(s, args))
 	}
-	if !dependsOnNode(k) {
+	if c.has(sessionOnly) {
 		s.keepQueued(raw)
 	}
 	return s.enqueue(raw)
 }
 
-// changesOf is what a queued command will change in the session when executed.
-func (s *Session) changesOf(k kind, args [][]byte) (c changes) {
-	switch k {
-	case auth:
-		if id, ok := s.authIdentity(args); ok {
-			c.id = &id
-		}
-		c.pinnedForLife = true
-	case hello:
-		if h, ok := parseHello(args); ok {
-			id := s.id
-			if h.proto != 0 {
-				id.Proto = h.proto
-			}
-			if h.auth {
-				id.User, id.Secret = string(h.user), string(h.secret)
-			}
-			c.id, c.name = &id, h.name
-		}
-		c.pinnedForLife = true
-	case selectDB:
-		if db, ok := dbNumber(args); ok {
-			c.db = &db
-		}
-		c.pinnedForLife = true
-	case client:
-		if name, ok := newName(args); ok {
-			c.name = append([]byte{}, name...)
-		}
-		c.pinnedForLife = !namesClientIDs(args) || resp.Is(args[1], "TRACKING")
+// refuseVerbInTx is the tryInTx of a lock verb: the upstream does not know it, refuses it
+// and so aborts the EXEC.
+func (s *Session) refuseVerbInTx(raw []byte, args [][]byte) bool {
+	s.flushBatches()
+	s.keepQueued(raw)
+	s.replies.ExpectReplaced(s.pinned, appendNoTx(nil, args[0]))
+	s.send(s.pinned, raw, 1)
+	return true
+}
+
+// refusedReset sends a RESET that the upstream will refuse; false: it will not.
+func (s *Session) refusedReset(raw []byte, args [][]byte) bool {
+	return len(args) > 1 && s.enqueue(raw)
+}
+
+// queueClient is the tryInTx of CLIENT; false: the upstream must be asked before.
+func (s *Session) queueClient(raw []byte, args [][]byte) bool {
+	return !needsFilterProbe(args) && s.queueTranslated(raw, args)
+}
+
+// changesOf are what a command will change in the session when it is executed. c may be
+// nil: nothing.
+func (c *command) changesOf(s *Session, args [][]byte) changes {
+	if c == nil || c.changes == nil {
+		return changes{}
 	}
+	return c.changes(s, args)
+}
+
+func (s *Session) authChanges(args [][]byte) changes {
+	c := changes{pinnedForLife: true}
+	if id, ok := s.authIdentity(args); ok {
+		c.id = &id
+	}
+	return c
+}
+
+func (s *Session) helloChanges(args [][]byte) changes {
+	c := changes{pinnedForLife: true}
+	if h, ok := parseHello(args); ok {
+		id := s.id
+		if h.proto != 0 {
+			id.Proto = h.proto
+		}
+		if h.auth {
+			id.User, id.Secret = string(h.user), string(h.secret)
+		}
+		c.id, c.name = &id, h.name
+	}
+	return c
+}
+
+func (s *Session) selectChanges(args [][]byte) changes {
+	c := changes{pinnedForLife: true}
+	if db, ok := dbNumber(args); ok {
+		c.db = &db
+	}
+	return c
+}
+
+func (s *Session) clientChanges(args [][]byte) (c changes) {
+	if name, ok := newName(args); ok {
+		c.name = append([]byte{}, name...)
+	}
+	c.pinnedForLife = !namesClientIDs(args) || resp.Is(args[1], "TRACKING")
 	return c
 }

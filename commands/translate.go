@@ -56,11 +56,11 @@ func openUpstreamID(ctx context.Context) upstreamIDFunc {
 // false for one that goes upstream as it is.
 func (s *Session) translate(ctx context.Context, reach upstreamIDFunc, raw []byte, args [][]byte) (x translation, ok bool) {
 	x = translation{raw: raw}
-	if kindOf(args[0]) == hello {
+	if resp.Is(args[0], "HELLO") {
 		x.rewrite, x.reply = s.rewriteHello, "*%"
 		return x, true
 	}
-	if kindOf(args[0]) != client || !namesClientIDs(args) {
+	if !resp.Is(args[0], "CLIENT") || !namesClientIDs(args) {
 		return x, false
 	}
 	switch sub := args[1]; {
@@ -414,8 +414,19 @@ func (s *Session) replyLast(reply []byte, last bool) {
 	}
 }
 
-// queueTranslated sends the newest command of a transaction. It is always true.
-func (s *Session) queueTranslated(ctx context.Context, raw []byte, args [][]byte) bool {
+// queueTranslated sends a command, translated, inside MULTI. It is always true.
+func (s *Session) queueTranslated(raw []byte, args [][]byte) bool {
+	return s.addQueued(s.clientCtx, raw, args)
+}
+
+// queueFiltered is queueTranslated of a CLIENT LIST or KILL about which the upstream must
+// be asked; false: it need not be.
+func (s *Session) queueFiltered(ctx context.Context, raw []byte, args [][]byte) bool {
+	return needsFilterProbe(args) && s.addQueued(ctx, raw, args)
+}
+
+func (s *Session) addQueued(ctx context.Context, raw []byte, args [][]byte) bool {
+	s.tx.add(s.d.rows.lookup(args).changesOf(s, args))
 	x, ok := s.translate(ctx, (*Session).liveUpstreamID, raw, args)
 	if !ok {
 		s.keepQueued(raw)
@@ -438,9 +449,9 @@ func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
 		return
 	}
 	x, ok := s.translate(ctx, openUpstreamID(ctx), raw, args)
-	k := kindOf(args[0])
+	c := s.d.rows.lookup(args)
 	switch {
-	case k == auth, k == selectDB, k == multi:
+	case resp.Is(args[0], "AUTH"), resp.Is(args[0], "SELECT"), c.has(beginsTx):
 		x.rewrite, x.reply = unchanged, "+"
 	case !ok:
 		s.enqueue(raw)
@@ -460,8 +471,8 @@ func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
 		return
 	}
 	if _, refused := resp.Error(reply); !refused {
-		s.applyNow(s.changesOf(k, args))
-		s.tx.in = k == multi
+		s.applyNow(c.changesOf(s, args))
+		s.tx.in = c.has(beginsTx)
 	}
 	s.replyLast(x.rewrite(reply))
 }

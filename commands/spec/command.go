@@ -136,3 +136,6 @@ func (c *Command) Takes(n int) bool {
 	}
 	return n >= -c.Arity
 }
+
+// HasKeys reports whether some call of the command may have keys.
+func (c *Command) HasKeys() bool { return len(c.specs) > 0 || c.keyFinder != nil }

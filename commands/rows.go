@@ -1,0 +1,220 @@
+package commands
+
+import (
+	"context"
+	"slices"
+	"strings"
+)
+
+// allRows are the rows of the table. Each command of Redis 7.0 has one, and each
+// subcommand that is not as its container.
+func allRows() []*command {
+	return slices.Concat(lockRows(), identityRows(), clientRows(), txRows(), subscriptionRows(), blockingRows(), scriptRows(), serverRows(), keylessRows(), keyedRows())
+}
+
+func lockRows() []*command {
+	verb := func(name string, class class) *command {
+		return &command{name: name, class: class, effect: lockVerb | whileSubscribed | sessionOnly,
+			run: func(s *Session, ctx context.Context, _ []byte, args [][]byte) { s.verb(ctx, args) }, tryInTx: (*Session).refuseVerbInTx,
+			passthrough: mustWait}
+	}
+	return []*command{verb("lock", lockClass), verb("renew", renewClass), verb("unlock", unlockClass), verb("lockctl", lockctlClass)}
+}
+
+// mustWait is the try of a command that always waits.
+func mustWait(*Session, []byte, [][]byte) bool { return false }
+
+func identityRows() []*command {
+	const identity = changesClient | changesVerbs | sessionOnly
+	return []*command{
+		{name: "auth", class: connection, effect: identity, run: (*Session).auth, changes: (*Session).authChanges, passthrough: (*Session).passAuth},
+		{name: "hello", class: connection, effect: identity, run: (*Session).hello, changes: (*Session).helloChanges, passthrough: (*Session).passHello, tryInTx: (*Session).queueTranslated},
+		{name: "select", class: connection, effect: identity, run: (*Session).selectDB, changes: (*Session).selectChanges, passthrough: (*Session).passSelect},
+		{name: "reset", class: connection, effect: changesVerbs | whileSubscribed | sessionOnly, run: (*Session).reset, tryInTx: (*Session).refusedReset, passthrough: (*Session).refusedReset},
+		{name: "quit", class: connection, effect: changesVerbs | whileSubscribed | sessionOnly, run: (*Session).quit, tryInTx: mustWait, passthrough: (*Session).passQuit},
+		{name: "post", class: unclassified, effect: isHTTP}, {name: "host:", class: unclassified, effect: isHTTP},
+	}
+}
+
+// clientRows are CLIENT, whose subcommands mean the client's own connection at the
+// upstream, or others by the proxy's ids.
+func clientRows() []*command {
+	row := func(sub string, run func(*Session, context.Context, []byte, [][]byte)) *command {
+		return &command{name: "client" + sub, class: connection, effect: changesClient | sessionOnly, run: onClient(run),
+			tryInTx: (*Session).queueClient, changes: (*Session).clientChanges, passthrough: (*Session).passClient}
+	}
+	ask := func(sub string) *command { return row(sub, (*Session).runTranslated) }
+	list, kill := ask("|list"), row("|kill", func(s *Session, ctx context.Context, _ []byte, args [][]byte) { s.kill(ctx, args) })
+	list.runInTx, kill.runInTx = (*Session).queueFiltered, (*Session).queueFiltered
+	reply := row("|reply", (*Session).startPassthrough)
+	reply.tryInTx, reply.effect = mustWait, reply.effect|changesVerbs // then replies can no longer be counted
+	setInfo := row("|setinfo", (*Session).forwardClient)
+	setInfo.run = (*Session).setInfo
+	client := row("", (*Session).forwardClient)
+	client.otherSub = row("|", (*Session).runPinnedForLife)
+	return []*command{client,
+		list, kill, reply, ask("|id"), ask("|info"), ask("|getredir"), ask("|trackinginfo"),
+		row("|unblock", (*Session).runUnblock), row("|setname", (*Session).setName), row("|getname", (*Session).getName),
+		row("|pause", (*Session).pause), row("|unpause", (*Session).pause),
+		setInfo, row("|help", (*Session).forwardClient),
+		row("|caching", (*Session).runPinnedForLife), row("|no-evict", (*Session).runPinnedForLife), row("|tracking", (*Session).runPinnedForLife),
+	}
+}
+
+func txRows() []*command {
+	begin := func(name string, e effect) *command {
+		return &command{name: name, class: transactions, effect: e, try: (*Session).tryBegin, run: (*Session).runBegin}
+	}
+	end := func(name string) *command {
+		return &command{name: name, class: transactions, effect: endsTx | changesVerbs | sessionOnly, cluster: clusterRule{anyNode: true},
+			try: (*Session).tryEnd, tryInTx: (*Session).endTx, passthrough: (*Session).passEnd}
+	}
+	multi, watch := begin("multi", beginsTx|changesVerbs|sessionOnly), begin("watch", watches)
+	multi.passthrough = (*Session).passMulti
+	watch.cluster.run = (*Session).runWatch
+	return []*command{multi, watch, end("exec"), end("discard"),
+		{name: "unwatch", class: transactions, effect: unwatches, cluster: clusterRule{anyNode: true}, try: (*Session).tryUnwatch}}
+}
+
+// subscriptionRows are the commands with replies and messages that are not one per
+// command.
+func subscriptionRows() []*command {
+	var all []*command
+	for _, name := range strings.Fields("subscribe psubscribe ssubscribe unsubscribe punsubscribe sunsubscribe monitor sync psync replconf") {
+		c := &command{name: name, class: pubsub, effect: messages | whileSubscribed | sessionOnly, need: always(passthroughConn),
+			tryInTx: mustWait, passthrough: (*Session).passSubscribe}
+		if strings.HasSuffix(name, "sync") || name == "replconf" {
+			c.cluster.refuse = notOne
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+func blockingRows() []*command {
+	var all []*command
+	for _, name := range strings.Fields("blpop brpop blmove brpoplpush blmpop bzpopmin bzpopmax bzmpop") {
+		all = append(all, &command{name: name, class: blocking, need: always(blockingConn)})
+	}
+	unlessAsked := func(args [][]byte) need {
+		if hasBlock(args) {
+			return blockingConn
+		}
+		return anyConn
+	}
+	return append(all,
+		&command{name: "xread", class: blocking, need: unlessAsked}, &command{name: "xreadgroup", class: blocking, need: unlessAsked},
+		&command{name: "wait", class: blocking, run: (*Session).runWait, cluster: clusterRule{run: (*Session).runWaitMasters}},
+		&command{name: "waitaof", class: blocking, run: (*Session).runWait, cluster: clusterRule{run: (*Session).runWaitMasters}})
+}
+
+func scriptRows() []*command {
+	var all []*command
+	for _, name := range strings.Fields("eval evalsha fcall eval_ro evalsha_ro fcall_ro") {
+		all = append(all, &command{name: name, class: scripts, need: always(scriptConn), cluster: clusterRule{anyNode: true}})
+	}
+	kill := func(name string) *command { // it must overtake the script that it kills
+		return &command{name: name, need: always(pinnedConn), cluster: clusterRule{run: (*Session).runScriptKill}}
+	}
+	// The debugger takes over the connection.
+	debug := &command{name: "script|debug", need: always(passthroughConn), cluster: clusterRule{anyNode: true}}
+	return slices.Concat(all, []*command{{name: "script", class: scripts}, {name: "function", class: scripts}, kill("script|kill"), kill("function|kill"), debug},
+		onAllMasters(mergeFirst, "script|load script|flush function|load function|delete function|flush function|restore"),
+		onAllMasters(mergeLeast, "script|exists"),
+		onAnyNode("script|help function|dump function|help function|list function|stats"))
+}
+
+// serverRows are about the server: who may do what there, which commands it has, and what
+// it is.
+func serverRows() []*command {
+	var all []*command
+	users := func(names string, handles func(*Session, [][]byte) bool) {
+		for _, c := range onAllMasters(mergeFirst, names) {
+			c.run, c.handles = (*Session).changeUsers, handles
+			all = append(all, c)
+		}
+	}
+	users("acl|setuser acl|deluser acl|load", func(s *Session, _ [][]byte) bool { return s.changesUsersHere() })
+	users("config|set", func(s *Session, args [][]byte) bool { return s.changesUsersHere() && setsPassword(args) })
+	for _, sub := range strings.Fields("count list docs info getkeys getkeysandflags") {
+		all = append(all, &command{name: "command|" + sub, augment: augmented, cluster: clusterRule{anyNode: true}})
+	}
+	for _, sub := range strings.Fields("load loadex unload") {
+		all = append(all, &command{name: "module|" + sub, effect: sessionOnly, run: (*Session).runModule, cluster: clusterRule{anyNode: true}})
+	}
+	for _, name := range strings.Fields("shutdown failover") {
+		all = append(all, &command{name: name, class: admin, need: always(pinnedConn), cluster: clusterRule{refuse: notOne}})
+	}
+	for _, name := range strings.Fields("readonly readwrite asking") {
+		all = append(all, &command{name: name, class: admin, need: always(pinnedConn), cluster: clusterRule{refuse: noCluster}})
+	}
+	for _, name := range strings.Fields("replicaof slaveof") {
+		all = append(all, &command{name: name, class: admin, cluster: clusterRule{refuse: notOne}})
+	}
+	return slices.Concat(all, []*command{
+		{name: "acl", class: admin}, {name: "config", class: admin}, {name: "module", class: admin, effect: sessionOnly},
+		{name: "command", class: admin, augment: func(args [][]byte) bool { return len(args) == 1 }},
+		{name: "info", class: admin, augment: func(args [][]byte) bool { return wantsSection(args[1:]) }, cluster: clusterRule{fanOut: mergeInfo}},
+		{name: "cluster", class: admin, cluster: clusterRule{refuse: noCluster}},
+	},
+		onAllMasters(mergeFirst, "acl|save config|resetstat config|rewrite"),
+		onAnyNode("acl|cat acl|dryrun acl|genpass acl|getuser acl|help acl|list acl|log acl|users acl|whoami config|get config|help command|help module|help module|list"))
+}
+
+func augmented([][]byte) bool { return true }
+
+// onAllMasters are ordinary commands without keys that all masters of a Cluster do.
+func onAllMasters(merge merger, names string) []*command {
+	return ordinary(names, clusterRule{fanOut: merge})
+}
+
+// onAnyNode are ordinary commands without keys of which one node's reply will do.
+func onAnyNode(names string) []*command { return ordinary(names, clusterRule{anyNode: true}) }
+
+func ordinary(names string, rule clusterRule) (all []*command) {
+	for _, name := range strings.Fields(names) {
+		c := &command{name: name, cluster: rule}
+		if !strings.Contains(name, "|") {
+			c.class = classByFlags(name)
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+func keylessRows() []*command {
+	return slices.Concat(
+		onAllMasters(mergeSum, "dbsize slowlog|len latency|reset pubsub|numpat"),
+		onAllMasters(mergeUnion, "keys pubsub|channels pubsub|shardchannels"),
+		onAllMasters(mergePairs, "pubsub|numsub pubsub|shardnumsub"),
+		onAllMasters(mergeAny, "randomkey"), onAllMasters(mergeMin, "lastsave"),
+		onAllMasters(mergeFirst, "flushall flushdb save bgsave bgrewriteaof slowlog|reset memory|purge"),
+		[]*command{{name: "scan", class: reads, cluster: clusterRule{cursor: true}}},
+		onAnyNode("debug echo lolwut pfselftest ping publish role swapdb time latency memory pubsub slowlog"),
+		onAnyNode("latency|doctor latency|graph latency|help latency|histogram latency|history latency|latest"),
+		onAnyNode("memory|doctor memory|help memory|malloc-stats memory|stats pubsub|help slowlog|get slowlog|help"),
+		onAnyNode("object|help xgroup|help xinfo|help"))
+}
+
+// keyedRows are the ordinary commands that go by their keys.
+func keyedRows() []*command {
+	sum := &splitRule{merge: anyPlace(mergeSum)}
+	split := func(name string, rule *splitRule) []*command { return ordinary(name, clusterRule{split: rule}) }
+	return slices.Concat(
+		split("mget", &splitRule{merge: mergeElements}), split("mset", &splitRule{values: 1, merge: anyPlace(mergeFirst)}),
+		split("del", sum), split("unlink", sum), split("exists", sum), split("touch", sum),
+		ordinary(`
+		append bitcount bitfield bitfield_ro bitop bitpos copy decr decrby dump expire expireat expiretime geoadd
+		geodist geohash geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore
+		get getbit getdel getex getrange getset hdel hexists hget hgetall hincrby hincrbyfloat hkeys hlen hmget hmset
+		hrandfield hscan hset hsetnx hstrlen hvals incr incrby incrbyfloat lcs lindex linsert llen lmove lmpop lpop
+		lpos lpush lpushx lrange lrem lset ltrim migrate move msetnx object persist pexpire pexpireat pexpiretime
+		pfadd pfcount pfdebug pfmerge psetex pttl rename renamenx restore restore-asking rpop rpoplpush rpush rpushx
+		sadd scard sdiff sdiffstore set setbit setex setnx setrange sinter sintercard sinterstore sismember smembers
+		smismember smove sort sort_ro spop spublish srandmember srem sscan strlen substr sunion sunionstore ttl type
+		xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange xrevrange xsetid xtrim zadd zcard zcount
+		zdiff zdiffstore zincrby zinter zintercard zinterstore zlexcount zmpop zmscore zpopmax zpopmin zrandmember
+		zrange zrangebylex zrangebyscore zrangestore zrank zrem zremrangebylex zremrangebyrank zremrangebyscore
+		zrevrange zrevrangebylex zrevrangebyscore zrevrank zscan zscore zunion zunionstore
+`, clusterRule{}))
+}

@@ -1,0 +1,114 @@
+package commands
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lockproxy/lockproxy/commands/spec"
+)
+
+func TestTable_Lookup(t *testing.T) {
+	rows := newTable()
+	tests := []struct{ call, want string }{ // want is a row's name; empty: there is none
+		{"GET", "get"}, {"lock", "lock"}, {"UnLock", "unlock"}, {"georadiusbymember_ro", "georadiusbymember_ro"},
+		{"config", "config"}, {"CONFIG Set", "config|set"}, {"script kill", "script|kill"}, {"script nosuch", "script"},
+		{"xgroup create", "xgroup"}, {"cluster nosuch", "cluster"}, {"get kill", "get"},
+		{"", ""}, {strings.Repeat("A", 99), ""}, {"LOCK\x00", ""}, {"config|get", ""}, {"ft.search", ""},
+	}
+	for _, tt := range tests {
+		args := bytes.Split([]byte(tt.call), []byte(" "))
+		switch c := rows.lookup(args); {
+		case c == nil && tt.want != "", c != nil && c.name != tt.want:
+			t.Errorf("%q: %+v, want %s", tt.call, c, tt.want)
+		}
+	}
+	for _, call := range []string{"set k", "config set"} {
+		args := bytes.Fields([]byte(call))
+		if n := testing.AllocsPerRun(100, func() { rows.lookup(args) }); n != 0 {
+			t.Errorf("%s: lookup allocates %v times", call, n)
+		}
+	}
+}
+
+// stated names what a row says of a command that must not go by a default.
+func stated(c *command) (says []string) {
+	for what, is := range map[string]bool{
+		"fan-out": c.cluster.fanOut != nil, "refused": c.cluster.refuse != nil, "cursor": c.cluster.cursor,
+		"any node": c.cluster.anyNode, "run": c.cluster.run != nil, "session only": c.has(sessionOnly),
+	} {
+		if is {
+			says = append(says, what)
+		}
+	}
+	return says
+}
+
+// Every command and subcommand of Redis has a row, and one without keys says which nodes
+// of a Cluster it goes to.
+func TestTable_HasARowForEveryCommand(t *testing.T) {
+	rows := newTable()
+	for known := range spec.Builtin().All() {
+		args := bytes.Split([]byte(known.Name), []byte("|"))
+		c := rows.lookup(args)
+		if c == nil {
+			t.Errorf("%s has no row", known.Name)
+			continue
+		}
+		if !known.HasKeys() && len(stated(c)) == 0 && !isContainer(known.Name) {
+			t.Errorf("%s has no keys, and its row does not say where it goes in a Cluster", known.Name)
+		}
+		if n := c.needs(append(args, []byte("BLOCK"))); known.Flags&spec.Blocking != 0 && n != blockingConn && c.run == nil {
+			t.Errorf("%s may block, and needs connection %d", known.Name, n)
+		}
+		if known.Flags&spec.PubSub != 0 && known.Flags&spec.NoScript != 0 && !c.has(messages) {
+			t.Errorf("%s is answered with messages, and its row does not say so", known.Name)
+		}
+	}
+}
+
+// isContainer reports whether Redis has subcommands of the command.
+func isContainer(name string) bool {
+	for c := range spec.Builtin().All() {
+		if strings.HasPrefix(c.Name, name+"|") {
+			return true
+		}
+	}
+	return false
+}
+
+// Every row is of a command that Redis has, but for the proxy's own and what is none, and
+// does not contradict itself.
+func TestTable_RowsAreConsistent(t *testing.T) {
+	notOfRedis := strings.Fields("lock renew unlock lockctl post host: waitaof client|setinfo client")
+	for _, c := range allRows() {
+		known := spec.Builtin().Lookup(bytes.Split([]byte(c.name), []byte("|")))
+		if known == nil && !slices.Contains(notOfRedis, c.name) {
+			t.Errorf("%s is no command of Redis", c.name)
+		}
+		if n := len(stated(c)); n > 1 && !slices.Contains(stated(c), "session only") {
+			t.Errorf("%s says %v", c.name, stated(c))
+		}
+		if c.cluster.split != nil && (known == nil || !known.HasKeys()) {
+			t.Errorf("%s is split by keys that it does not have", c.name)
+		}
+		if !strings.Contains(c.name, "|") && c.class == unclassified && !c.has(isHTTP) {
+			t.Errorf("%s is counted nowhere", c.name)
+		}
+	}
+}
+
+// A row that is not in the table twice is found under its own name.
+func TestTable_RefusesWhatItCouldNotFind(t *testing.T) {
+	for _, name := range []string{"get", strings.Repeat("a", longestName+1)} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("a second row for %s is taken", name)
+				}
+			}()
+			newTable().add(name, &command{name: name})
+		}()
+	}
+}
