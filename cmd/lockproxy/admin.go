@@ -22,7 +22,7 @@ import (
 const leastPassword = 8
 
 // readAdmin takes nothing at all for no admin server, which is how dev is told so.
-func readAdmin(o *options, text string) error {
+func (o *options) readAdmin(text string) error {
 	o.admin = text
 	if text == "" {
 		return nil
@@ -30,7 +30,7 @@ func readAdmin(o *options, text string) error {
 	return checkListen(text)
 }
 
-func readAdminPassword(o *options, text string) error {
+func (o *options) readAdminPassword(text string) error {
 	o.adminPassword = text
 	if len(text) < leastPassword {
 		return fmt.Errorf("is shorter than %d characters", leastPassword)

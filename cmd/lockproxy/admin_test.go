@@ -25,7 +25,7 @@ func TestAdminSettings(t *testing.T) {
 		said("upstream", up, "admin", "/run/lockproxy/admin", "admin-force", "true"),
 	}
 	for _, c := range tests {
-		if _, bad := c.validate(settings(), nil); len(bad) > 0 {
+		if _, bad := validated(c, nil); len(bad) > 0 {
 			t.Errorf("%v: %v", c, bad)
 		}
 	}

@@ -85,7 +85,7 @@ func TestOwnCertificates(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.said["upstream"] = given{values: []string{"rediss://u:1"}}
-			o, bad := tt.said.validate(settings(), nil)
+			o, bad := validated(tt.said, nil)
 			if len(bad) > 0 {
 				t.Fatal(bad)
 			}

@@ -22,7 +22,7 @@ const (
 )
 
 func (p program) checkCommand() *cli.Command {
-	cmd := p.command("check", "look at the upstream and the lock nodes, change nothing, and say what would hurt", settings(), func(c *cli.Context, o options) error {
+	cmd := p.command("check", "look at the upstream and the lock nodes, change nothing, and say what would hurt", 0, func(c *cli.Context, o options) error {
 		return p.check(c.Context, o, c.String("format"))
 	})
 	cmd.Flags = append(cmd.Flags, &cli.StringFlag{Name: "format", Usage: "text or json", Value: "text"})

@@ -10,14 +10,13 @@ import (
 	"github.com/lockproxy/lockproxy/backends/topology"
 )
 
-// A config is what the operator said, by the name of the setting, before anybody
-// judged it. Settings that were not mentioned are absent.
+// A config is the settings that were given, by name, not validated yet.
 type config map[string]given
 
 // A given is the raw text of one setting.
 type given struct {
 	values []string
-	from   string // where it was said, for faults: --min-ttl, LOCKPROXY_MIN_TTL, lockproxy.yaml:3
+	from   string // where it was given, for faults: --min-ttl, LOCKPROXY_MIN_TTL, lockproxy.yaml:3
 }
 
 // faults are all that is wrong with the settings, in the order of --help.
@@ -39,15 +38,12 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// validate turns raw settings into options. It touches no network, and no files but
-// those that settings about TLS name.
-// bad are the faults found so far; with anything wrong it returns all that is, in
-// words that never repeat a URL, and the options are not to be used.
-func (c config) validate(all []setting, bad faults) (options, faults) {
-	var o options
-	for _, s := range all {
-		bad = append(bad, c.read(s, &o)...)
-	}
+// validate reads raw settings into o. It touches no network, and no files but those that
+// settings about TLS name. It returns bad, the faults found so far, with all others, in
+// words that never repeat a URL; with any, o is not to be used.
+func (c config) validate(o *options, bad faults) faults {
+	all := o.settings()
+	bad = append(bad, c.read(all)...)
 	if _, said := c["upstream"]; !said {
 		bad = append(bad, errors.New("upstream: not set; give --upstream redis://host:port, LOCKPROXY_UPSTREAM, or upstream: in the file"))
 	}
@@ -60,34 +56,33 @@ func (c config) validate(all []setting, bad faults) (options, faults) {
 	}
 	if len(bad) == 0 {
 		o.complete()
-		o.exposed = c.exposures(&o, all)
+		o.exposed = c.exposures(o, all)
 	}
-	return o, bad
+	return bad
 }
 
-// read puts the values of one setting, or its default, into o.
-func (c config) read(s setting, o *options) (bad faults) {
-	g, said := c[s.name]
-	if !said && s.value == "" {
-		return nil
-	}
-	if !said {
-		g.values = []string{s.value}
-	}
-	for _, text := range g.values {
-		if err := s.read(o, text); err != nil {
-			bad = append(bad, fmt.Errorf("%s: %w", source(s.name, g.from), err))
+// read reads each setting's values, or its default.
+func (c config) read(all []setting) (bad faults) {
+	for _, s := range all {
+		g, said := c[s.name]
+		if !said && s.value != "" {
+			g.values = []string{s.value}
+		}
+		for _, text := range g.values {
+			if err := s.read(text); err != nil {
+				bad = append(bad, fmt.Errorf("%s: %w", g.label(s.name), err))
+			}
 		}
 	}
 	return bad
 }
 
-// source names a setting and, where that is not the same, where it was given.
-func source(name, from string) string {
-	if from == "" || from == "--"+name {
+// label names a setting and, where that is not the same, where it was given.
+func (g given) label(name string) string {
+	if g.from == "" || g.from == "--"+name {
 		return name
 	}
-	return name + " (" + from + ")"
+	return name + " (" + g.from + ")"
 }
 
 // contradictions are the faults between settings. One that could not be read is

@@ -23,8 +23,15 @@ func said(pairs ...string) config {
 	return c
 }
 
+// validated is the options that c makes, or what is wrong with it.
+func validated(c config, bad faults) (options, faults) {
+	var o options
+	bad = c.validate(&o, bad)
+	return o, bad
+}
+
 func TestDefaults(t *testing.T) {
-	o, bad := said("upstream", "redis://127.0.0.1:6379").validate(settings(), nil)
+	o, bad := validated(said("upstream", "redis://127.0.0.1:6379"), nil)
 	if len(bad) > 0 {
 		t.Fatal(bad)
 	}
@@ -110,7 +117,7 @@ func TestValidateFaults(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, bad := tt.said.validate(settings(), nil)
+			_, bad := validated(tt.said, nil)
 			if len(bad) != len(tt.want) {
 				t.Fatalf("%d faults, want %d: %v", len(bad), len(tt.want), bad)
 			}
@@ -154,7 +161,7 @@ func TestValidateReads(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name+"="+tt.text, func(t *testing.T) {
 			c := said("upstream", "redis://127.0.0.1:6379", "max-ttl", "2m", tt.name, tt.text)
-			o, bad := c.validate(settings(), nil)
+			o, bad := validated(c, nil)
 			if len(bad) > 0 {
 				t.Fatal(bad)
 			}
@@ -177,7 +184,7 @@ func TestNodesWarn(t *testing.T) {
 		{"a:1 b:1 c:1 d:1", "4 lock nodes survive the loss of 1, as 3 would"},
 	}
 	for _, tt := range tests {
-		o, bad := said("upstream", "u:1", "lock-node", tt.nodes).validate(settings(), nil)
+		o, bad := validated(said("upstream", "u:1", "lock-node", tt.nodes), nil)
 		if len(bad) > 0 {
 			t.Fatal(bad)
 		}
@@ -202,7 +209,7 @@ func TestFaultsKeepSecrets(t *testing.T) {
 	} {
 		for _, name := range []string{"upstream", "lock-node"} {
 			c := said("upstream", "u:1", name, url)
-			if _, bad := c.validate(settings(), nil); len(bad) != 1 || strings.Contains(bad.Error(), "hunter2") {
+			if _, bad := validated(c, nil); len(bad) != 1 || strings.Contains(bad.Error(), "hunter2") {
 				t.Errorf("%s=%s: %s", name, url, bad)
 			}
 		}
@@ -211,7 +218,7 @@ func TestFaultsKeepSecrets(t *testing.T) {
 
 func TestSettingNamesAreUnique(t *testing.T) {
 	var names []string
-	for _, s := range spellings(settings()) {
+	for _, s := range withFiles(new(options).settings()) {
 		names = append(names, s.name)
 	}
 	slices.Sort(names)

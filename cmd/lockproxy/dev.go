@@ -22,8 +22,9 @@ const (
 )
 
 func (p program) devCommand() *cli.Command {
-	all := without(settings(), "upstream", "lock-node", "upstream-mode", "read-from", "sentinel-user", "sentinel-password", "admin-tls")
-	for _, s := range tlsSettings() { // it stays within one machine
+	o := new(options)
+	all := without(o.settings(), "upstream", "lock-node", "upstream-mode", "read-from", "sentinel-user", "sentinel-password", "admin-tls")
+	for _, s := range o.tlsSettings() { // it stays within one machine
 		all = without(all, s.name)
 	}
 	const usage = "try it: a proxy, its upstream and five lock nodes in this one process; nothing is kept"
@@ -58,8 +59,8 @@ func (p program) dev(ctx context.Context, raw config, bad faults) error {
 	raw["upstream"] = given{values: embeddedURLs(servers[:1])}
 	raw["upstream-mode"] = given{values: []string{topology.ModeStandalone}}
 	raw["lock-node"] = given{values: embeddedURLs(servers[1:])}
-	o, bad := raw.validate(settings(), bad)
-	if len(bad) > 0 {
+	var o options
+	if bad = raw.validate(&o, bad); len(bad) > 0 {
 		return bad
 	}
 	return serve(ctx, o, newLogger(p.stderr, o), p.firstSession)

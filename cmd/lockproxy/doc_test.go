@@ -21,7 +21,7 @@ func TestConfigurationDocument(t *testing.T) {
 func settingsTable() string {
 	var b strings.Builder
 	b.WriteString("| setting | default | |\n|---|---|---|\n")
-	for _, s := range spellings(settings()) {
+	for _, s := range withFiles(new(options).settings()) {
 		value := ""
 		if s.value != "" {
 			value = "`" + s.value + "`"

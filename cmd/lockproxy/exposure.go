@@ -49,7 +49,7 @@ const welcome = "other machines reach listen, and clients need no password: the 
 // lockproxy. Those that name a file of them stay.
 func withoutSecrets(environ []string) []string {
 	secret := map[string]setting{}
-	for _, s := range slices.Concat(settings(), runSettings(new(lockAsk))) {
+	for _, s := range slices.Concat(new(options).settings(), runSettings(new(lockAsk), new(options))) {
 		if s.secret {
 			secret[s.env()] = s
 		}

@@ -44,7 +44,7 @@ func TestExposures(t *testing.T) {
 				}
 				raw[name] = g
 			}
-			o, bad := raw.validate(settings(), nil)
+			o, bad := validated(raw, nil)
 			if len(bad) > 0 {
 				t.Fatal(bad)
 			}
@@ -62,7 +62,7 @@ func TestExposures(t *testing.T) {
 
 // Who says nothing listens on the loopback address, and has no admin server.
 func TestClosedByDefault(t *testing.T) {
-	o, bad := config{"upstream": {values: []string{"redis://u:1"}}}.validate(settings(), nil)
+	o, bad := validated(config{"upstream": {values: []string{"redis://u:1"}}}, nil)
 	if len(bad) > 0 {
 		t.Fatal(bad)
 	}

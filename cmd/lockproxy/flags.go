@@ -8,7 +8,7 @@ import (
 // by them, so that no URL from it can turn up in --help.
 func flags(all []setting) []cli.Flag {
 	var out []cli.Flag
-	for _, s := range spellings(all) {
+	for _, s := range withFiles(all) {
 		out = append(out, flag(s))
 	}
 	return out

@@ -58,9 +58,8 @@ func FuzzSettings(f *testing.F) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		all := settings()
-		said, bad := fromFile(path, all)
-		o, bad := said.validate(all, bad)
+		c, bad := fromFile(path, new(options).settings())
+		o, bad := validated(c, bad)
 		switch {
 		case len(bad) == 0 && (o.upstream == nil || len(o.nodes) == 0 || o.minTTL <= 0 || o.maxTTL < o.minTTL || o.maxClients <= 0 || o.maxBulk <= 0 || o.maxOutput <= 0 || o.maxWaiters < 0):
 			t.Fatalf("%q: taken as %+v", text, o)

@@ -17,7 +17,8 @@ import (
 
 func (p program) healthcheckCommand() *cli.Command {
 	const timeout = 2 * time.Second
-	all := only(settings(), "listen", "tls-cert", "tls-client-ca", "admin", "admin-tls")
+	var o options
+	all := only(o.settings(), "listen", "tls-cert", "tls-client-ca", "admin", "admin-tls")
 	return &cli.Command{
 		Name:  "healthcheck",
 		Usage: "PING the proxy at --listen; exit 0 if it and its upstream answer",
@@ -26,9 +27,9 @@ func (p program) healthcheckCommand() *cli.Command {
 		}),
 		OnUsageError: onUsageError,
 		Action: func(c *cli.Context) error {
-			o, err := p.readOnly(c, all)
-			if err != nil {
-				return err
+			raw, bad := load(c, p.env, all)
+			if bad = append(bad, raw.read(all)...); len(bad) > 0 { // whatever else is configured
+				return bad
 			}
 			ctx, cancel := context.WithTimeout(c.Context, timeout)
 			defer cancel()
@@ -38,19 +39,6 @@ func (p program) healthcheckCommand() *cli.Command {
 			return ping(ctx, o)
 		},
 	}
-}
-
-// readOnly reads just these settings, whatever else is configured, and no files that
-// they name.
-func (p program) readOnly(c *cli.Context, all []setting) (o options, err error) {
-	raw, bad := load(c, p.env, all)
-	for _, s := range all {
-		bad = append(bad, raw.read(s, &o)...)
-	}
-	if len(bad) > 0 {
-		return o, bad
-	}
-	return o, nil
 }
 
 // ping says nil when a PING at o.listen is answered with PONG, or with a demand to

@@ -103,18 +103,14 @@ func unknownCommand(c *cli.Context) error {
 	return usageError{fmt.Errorf("no command %q; there are serve, dev, run, init, nodes, check, healthcheck and version", c.Args().First())}
 }
 
-// command is a command that takes flags for all, a config file, and no arguments.
-// Its action gets the options once they are valid.
-func (p program) command(name, usage string, all []setting, action func(*cli.Context, options) error) *cli.Command {
-	return p.commandOf(name, usage, 0, all, action)
-}
-
-// commandOf is command with so many arguments behind the flags.
-func (p program) commandOf(name, usage string, args int, all []setting, action func(*cli.Context, options) error) *cli.Command {
+// command is a command that takes all settings of serve, and args arguments behind the
+// flags. Its action gets valid options.
+func (p program) command(name, usage string, args int, action func(*cli.Context, options) error) *cli.Command {
+	var o options
 	return &cli.Command{
 		Name:         name,
 		Usage:        usage,
-		Flags:        append(flags(all), configFlag()),
+		Flags:        append(flags(o.settings()), configFlag()),
 		OnUsageError: onUsageError,
 		Action: func(c *cli.Context) error {
 			switch {
@@ -123,9 +119,8 @@ func (p program) commandOf(name, usage string, args int, all []setting, action f
 			case c.Args().Len() != args:
 				return usageError{fmt.Errorf("%s takes %s, behind the flags", name, plural(args, "URL"))}
 			}
-			raw, bad := load(c, p.env, all)
-			o, bad := raw.validate(all, bad)
-			if len(bad) > 0 {
+			raw, bad := load(c, p.env, o.settings())
+			if bad = raw.validate(&o, bad); len(bad) > 0 {
 				return bad
 			}
 			return action(c, o)

@@ -21,7 +21,7 @@ const (
 
 func (p program) nodesCommand() *cli.Command {
 	one := func(name, usage string, args int, argsUsage string, steps func(list []*backends.Server, args []*backends.Server) []locks.Change) *cli.Command {
-		cmd := p.commandOf(name, usage, args, settings(), func(c *cli.Context, o options) error {
+		cmd := p.command(name, usage, args, func(c *cli.Context, o options) error {
 			var servers []*backends.Server
 			for _, text := range c.Args().Slice() {
 				s, err := parseServer(text)

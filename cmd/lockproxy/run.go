@@ -40,35 +40,27 @@ type exitError struct {
 func (e *exitError) Error() string { return fmt.Sprint(e.err) }
 func (e *exitError) Unwrap() error { return e.err }
 
-// runSettings are the settings of run, read into a.
-func runSettings(a *lockAsk) []setting {
-	text := func(field *string) func(*options, string) error {
-		return word(func(*options) *string { return field })
-	}
-	span := func(least time.Duration, field *time.Duration) func(*options, string) error {
-		return duration(least, func(*options) *time.Duration { return field })
-	}
+// runSettings are the settings of run. They are read into a, those of TLS into o.
+func runSettings(a *lockAsk, o *options) []setting {
 	return append([]setting{
-		{name: "lock", usage: "the `name` of the lock", read: text(&a.name)},
-		{name: "ttl", value: "30s", usage: "the lease; the proxy renews it while the command runs, and it is for how long the lock outlives a proxy that died", read: span(time.Millisecond, &a.ttl)},
-		{name: "wait", value: "0", usage: "how long to wait for the lock; 0: not at all", read: span(0, &a.wait)},
-		{name: "max-hold", value: "0", usage: "the longest that the command may have the lock; 0: what the proxy allows", read: span(0, &a.maxHold)},
-		{name: "owner", usage: "who has the lock (default: a random word); the same owner may enter twice", read: text(&a.owner)},
-		{name: "info", usage: "what LOCKCTL INFO shows to whoever looks who has the lock (default: host, process id and command)", read: text(&a.info)},
-		{name: "kill-after", value: "5s", usage: "how long the command may take to end when the lock is lost, at most", read: span(0, &a.killAfter)},
-		{name: "proxy", value: "redis://127.0.0.1:6380", url: true, secret: true, list: true, usage: "a lockproxy, as a `URL`; repeat it for more that share its lock nodes, to be tried in turn", read: readProxy(a)},
-	}, only(tlsSettings(), "tls-ca", "tls-server-cert", "tls-server-key")...)
+		{name: "lock", usage: "the `name` of the lock", read: word(&a.name)},
+		{name: "ttl", value: "30s", usage: "the lease; the proxy renews it while the command runs, and it is for how long the lock outlives a proxy that died", read: duration(time.Millisecond, &a.ttl)},
+		{name: "wait", value: "0", usage: "how long to wait for the lock; 0: not at all", read: duration(0, &a.wait)},
+		{name: "max-hold", value: "0", usage: "the longest that the command may have the lock; 0: what the proxy allows", read: duration(0, &a.maxHold)},
+		{name: "owner", usage: "who has the lock (default: a random word); the same owner may enter twice", read: word(&a.owner)},
+		{name: "info", usage: "what LOCKCTL INFO shows to whoever looks who has the lock (default: host, process id and command)", read: word(&a.info)},
+		{name: "kill-after", value: "5s", usage: "how long the command may take to end when the lock is lost, at most", read: duration(0, &a.killAfter)},
+		{name: "proxy", value: "redis://127.0.0.1:6380", url: true, secret: true, list: true, usage: "a lockproxy, as a `URL`; repeat it for more that share its lock nodes, to be tried in turn", read: a.readProxy},
+	}, only(o.tlsSettings(), "tls-ca", "tls-server-cert", "tls-server-key")...)
 }
 
-func readProxy(a *lockAsk) func(*options, string) error {
-	return func(_ *options, text string) error {
-		s, err := parseServer(text)
-		if err == nil && !s.Single() {
-			err = errors.New("names several addresses, or sentinels; repeat the setting instead")
-		}
-		a.proxies = append(a.proxies, s)
-		return err
+func (a *lockAsk) readProxy(text string) error {
+	s, err := parseServer(text)
+	if err == nil && !s.Single() {
+		err = errors.New("names several addresses, or sentinels; repeat the setting instead")
 	}
+	a.proxies = append(a.proxies, s)
+	return err
 }
 
 func (p program) runCommand() *cli.Command {
@@ -76,7 +68,7 @@ func (p program) runCommand() *cli.Command {
 		Name:      "run",
 		Usage:     "run a command while holding a lock of a lockproxy that is running",
 		ArgsUsage: "-- command [argument ...]",
-		Flags:     flags(runSettings(new(lockAsk))),
+		Flags:     flags(runSettings(new(lockAsk), new(options))),
 		OnUsageError: func(c *cli.Context, err error, sub bool) error {
 			return &exitError{exitMisuse, onUsageError(c, err, sub)}
 		},
@@ -92,13 +84,10 @@ func (p program) runCommand() *cli.Command {
 
 // readAsk reads what run is to do from flags and environment.
 func (p program) readAsk(c *cli.Context) (*lockAsk, error) {
-	a := new(lockAsk)
-	all := runSettings(a)
-	raw, bad := merge([]config{fromFlags(c, all), fromEnv(p.env, all)}, all)
-	var o options
-	for _, s := range all {
-		bad = append(bad, raw.read(s, &o)...)
-	}
+	a, o := new(lockAsk), new(options)
+	all := runSettings(a, o)
+	raw, bad := merge([]source{fromFlags(c), fromEnv(p.env)}, all)
+	bad = append(bad, raw.read(all)...)
 	if a.name == "" {
 		bad = append(bad, errors.New("lock: not set; give --lock name"))
 	}

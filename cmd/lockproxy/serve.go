@@ -26,7 +26,7 @@ import (
 const startTimeout = 3 * time.Second
 
 func (p program) serveCommand() *cli.Command {
-	return p.command("serve", "serve clients until SIGTERM, then drain", settings(), func(c *cli.Context, o options) error {
+	return p.command("serve", "serve clients until SIGTERM, then drain", 0, func(c *cli.Context, o options) error {
 		setProcs(o.procs)
 		log := newLogger(p.stderr, o)
 		var err error
@@ -249,7 +249,7 @@ const initTimeout = 10 * time.Second
 
 func (p program) initCommand() *cli.Command {
 	const usage = "say that the lock nodes are new, so that they vote at once (with --bootstrap strict)"
-	return p.command("init", usage, settings(), func(c *cli.Context, o options) error {
+	return p.command("init", usage, 0, func(c *cli.Context, o options) error {
 		ctx, cancel := context.WithTimeout(c.Context, initTimeout)
 		defer cancel()
 		log := newLogger(p.stderr, o)

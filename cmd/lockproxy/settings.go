@@ -28,7 +28,7 @@ type setting struct {
 	url    bool // each value is a URL of a Redis
 	secret bool // a password, or a URL that may hold one: never printed, and name-file names a file to read it from
 
-	read func(o *options, text string) error // once for each value; must not repeat a secret
+	read func(text string) error // once for each value; its errors repeat no secret
 }
 
 // env is the environment variable of the setting.
@@ -83,52 +83,51 @@ type options struct {
 	warnings []string // worth a line in the log, not worth refusing to start
 }
 
-// settings is every setting of serve, in the order of --help. The caller owns the
-// slice.
-func settings() []setting {
+// settings are those of serve, in the order of --help. Each is read into o.
+func (o *options) settings() []setting {
 	return slices.Concat([]setting{
-		{name: "listen", value: "127.0.0.1:6380", usage: "where clients connect: `host:port`, or the path of a Unix socket", read: readListen},
-		{name: "upstream", url: true, secret: true, usage: "the Redis that ordinary commands go to, as a `URL` (redis://, rediss://, unix://)", read: readUpstream},
-		{name: "upstream-mode", value: "auto", usage: "standalone, replicated (the URL names the master and its replicas), sentinel (it names sentinels), cluster, or auto: as the URL and the servers say", read: oneOf(func(o *options) *string { return &o.mode }, modes...)},
-		{name: "read-from", value: "master", usage: "where commands that only read may go: master, replica (a master that has none serves them itself), any", read: oneOf(func(o *options) *string { return &o.readFrom }, "master", "replica", "any")},
-		{name: "sentinel-user", usage: "who the proxy is to sentinels; the user in the upstream's URL is for the servers that they watch", read: word(func(o *options) *string { return &o.sentinelUser })},
-		{name: "sentinel-password", secret: true, usage: "the password for sentinels", read: word(func(o *options) *string { return &o.sentinelPassword })},
-		{name: "lock-node", url: true, secret: true, list: true, usage: "a master that votes on locks, as a `URL`; repeat it, an odd number is best (default: the upstream alone)", read: readNode},
-	}, tlsSettings(), []setting{
-		{name: "min-ttl", value: "100ms", usage: "the shortest lease a client may ask for", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.minTTL })},
-		{name: "max-ttl", value: "60s", usage: "the longest lease; also how long a lock node that forgot sits out", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.maxTTL })},
-		{name: "node-timeout", value: "0", usage: "how long a lock node may take to vote; 0: a 200th of the lease, within 5ms and 50ms", read: duration(0, func(o *options) *time.Duration { return &o.nodeTimeout })},
-		{name: "bootstrap", value: "auto", usage: "auto: lock nodes that are all empty are new and vote at once; strict: only lockproxy init says so", read: oneOf(func(o *options) *string { return &o.bootstrap }, "auto", "strict")},
-		{name: "restart-grace", value: "available", usage: "with fewer than three lock nodes, after one lost its memory: available goes on at once, safe sits out max-ttl", read: oneOf(func(o *options) *string { return &o.restartGrace }, "available", "safe")},
-		{name: "replica-acks", value: "0", usage: "how many replicas of a lock node must have a grant or a renewal before the node's vote counts; weaker than more lock nodes", read: count(0, func(o *options) *int { return &o.replicaAcks })},
-		{name: "fence-retention", value: "10m", usage: "how long a fence counter outlives the last use of its lock", read: duration(10*time.Minute, func(o *options) *time.Duration { return &o.retention })},
-		{name: "key-prefix", value: "lockproxy:", usage: "what every key on the lock nodes begins with; the same at every proxy", read: readPrefix},
-		{name: "require-owner", toggle: true, value: "false", usage: "refuse UNLOCK and RENEW that do not name their owner", read: toggle(func(o *options) *bool { return &o.requireOwner })},
-		{name: "max-wait", value: "10m", usage: "the longest WAIT a client may ask for", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.maxWait })},
-		{name: "max-waiters", value: "100000", usage: "how many LOCKs may wait at once", read: count(1, func(o *options) *int { return &o.maxWaiters })},
-		{name: "max-hold", value: "1h", usage: "when a lock with SESSION ends at the latest, unless its MAXHOLD says less; no MAXHOLD may say more", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.maxHold })},
-		{name: "session-grace", value: "0", usage: "how long locks with SESSION are kept when their connection has closed", read: duration(0, func(o *options) *time.Duration { return &o.sessionGrace })},
-		{name: "on-loss", value: "close", usage: "what becomes of a connection that loses a lock with SESSION whose LOCK has no ONLOSS: close it, or keep it; then RESP3 is told by a push, and RENEW or UNLOCK tell", read: oneOf(func(o *options) *string { return &o.onLoss }, "close", "keep")},
+		{name: "listen", value: "127.0.0.1:6380", usage: "where clients connect: `host:port`, or the path of a Unix socket", read: o.readListen},
+		{name: "upstream", url: true, secret: true, usage: "the Redis that ordinary commands go to, as a `URL` (redis://, rediss://, unix://)", read: o.readUpstream},
+		{name: "upstream-mode", value: "auto", usage: "standalone, replicated (the URL names the master and its replicas), sentinel (it names sentinels), cluster, or auto: as the URL and the servers say", read: oneOf(&o.mode, modes...)},
+		{name: "read-from", value: "master", usage: "where commands that only read may go: master, replica (a master that has none serves them itself), any", read: oneOf(&o.readFrom, "master", "replica", "any")},
+		{name: "sentinel-user", usage: "who the proxy is to sentinels; the user in the upstream's URL is for the servers that they watch", read: word(&o.sentinelUser)},
+		{name: "sentinel-password", secret: true, usage: "the password for sentinels", read: word(&o.sentinelPassword)},
+		{name: "lock-node", url: true, secret: true, list: true, usage: "a master that votes on locks, as a `URL`; repeat it, an odd number is best (default: the upstream alone)", read: o.readNode},
+	}, o.tlsSettings(), []setting{
+		{name: "min-ttl", value: "100ms", usage: "the shortest lease a client may ask for", read: duration(time.Millisecond, &o.minTTL)},
+		{name: "max-ttl", value: "60s", usage: "the longest lease; also how long a lock node that forgot sits out", read: duration(time.Millisecond, &o.maxTTL)},
+		{name: "node-timeout", value: "0", usage: "how long a lock node may take to vote; 0: a 200th of the lease, within 5ms and 50ms", read: duration(0, &o.nodeTimeout)},
+		{name: "bootstrap", value: "auto", usage: "auto: lock nodes that are all empty are new and vote at once; strict: only lockproxy init says so", read: oneOf(&o.bootstrap, "auto", "strict")},
+		{name: "restart-grace", value: "available", usage: "with fewer than three lock nodes, after one lost its memory: available goes on at once, safe sits out max-ttl", read: oneOf(&o.restartGrace, "available", "safe")},
+		{name: "replica-acks", value: "0", usage: "how many replicas of a lock node must have a grant or a renewal before the node's vote counts; weaker than more lock nodes", read: count(0, &o.replicaAcks)},
+		{name: "fence-retention", value: "10m", usage: "how long a fence counter outlives the last use of its lock", read: duration(10*time.Minute, &o.retention)},
+		{name: "key-prefix", value: "lockproxy:", usage: "what every key on the lock nodes begins with; the same at every proxy", read: o.readPrefix},
+		{name: "require-owner", toggle: true, value: "false", usage: "refuse UNLOCK and RENEW that do not name their owner", read: toggle(&o.requireOwner)},
+		{name: "max-wait", value: "10m", usage: "the longest WAIT a client may ask for", read: duration(time.Millisecond, &o.maxWait)},
+		{name: "max-waiters", value: "100000", usage: "how many LOCKs may wait at once", read: count(1, &o.maxWaiters)},
+		{name: "max-hold", value: "1h", usage: "when a lock with SESSION ends at the latest, unless its MAXHOLD says less; no MAXHOLD may say more", read: duration(time.Millisecond, &o.maxHold)},
+		{name: "session-grace", value: "0", usage: "how long locks with SESSION are kept when their connection has closed", read: duration(0, &o.sessionGrace)},
+		{name: "on-loss", value: "close", usage: "what becomes of a connection that loses a lock with SESSION whose LOCK has no ONLOSS: close it, or keep it; then RESP3 is told by a push, and RENEW or UNLOCK tell", read: oneOf(&o.onLoss, "close", "keep")},
 
-		{name: "max-clients", value: "10000", usage: "how many clients may be connected at once", read: count(1, func(o *options) *int { return &o.maxClients })},
-		{name: "max-bulk", value: "512mb", usage: "the largest argument of a command", read: size(func(o *options) *int64 { return &o.maxBulk })},
-		{name: "max-output", value: "256mb", usage: "how much may wait for a client that does not read, before it is closed", read: size(func(o *options) *int64 { return &o.maxOutput })},
-		{name: "idle-timeout", value: "0", usage: "close clients that say nothing for so long; 0: never", read: duration(0, func(o *options) *time.Duration { return &o.idleTimeout })},
-		{name: "drain-timeout", value: "10s", usage: "how long running commands may take to finish after SIGTERM", read: duration(time.Millisecond, func(o *options) *time.Duration { return &o.drainTimeout })},
-		{name: "upstream-conns", value: "1", usage: "shared upstream connections for each identity (user, database, protocol); 0: one for each client, shared with nobody", read: count(0, func(o *options) *int { return &o.upstreamConns })},
-		{name: "max-identities", value: "1024", usage: "how many identities keep their shared connections open", read: count(1, func(o *options) *int { return &o.maxIdentities })},
+		{name: "max-clients", value: "10000", usage: "how many clients may be connected at once", read: count(1, &o.maxClients)},
+		{name: "max-bulk", value: "512mb", usage: "the largest argument of a command", read: size(&o.maxBulk)},
+		{name: "max-output", value: "256mb", usage: "how much may wait for a client that does not read, before it is closed", read: size(&o.maxOutput)},
+		{name: "idle-timeout", value: "0", usage: "close clients that say nothing for so long; 0: never", read: duration(0, &o.idleTimeout)},
+		{name: "drain-timeout", value: "10s", usage: "how long running commands may take to finish after SIGTERM", read: duration(time.Millisecond, &o.drainTimeout)},
+		{name: "upstream-conns", value: "1", usage: "shared upstream connections for each identity (user, database, protocol); 0: one for each client, shared with nobody", read: count(0, &o.upstreamConns)},
+		{name: "max-identities", value: "1024", usage: "how many identities keep their shared connections open", read: count(1, &o.maxIdentities)},
 
-		{name: "procs", value: "0", usage: "threads that run Go code at once; 0: GOMAXPROCS if it is set, else half the cores, since each wake-up across cores costs more than relaying a command", read: count(0, func(o *options) *int { return &o.procs })},
+		{name: "procs", value: "0", usage: "threads that run Go code at once; 0: GOMAXPROCS if it is set, else half the cores, since each wake-up across cores costs more than relaying a command", read: count(0, &o.procs)},
 
-		{name: "admin", usage: "where operators look, over HTTP: `host:port`, or the path of a Unix socket; nowhere if it is not said (docs/admin.md)", read: readAdmin},
-		{name: "admin-password", secret: true, usage: "what operators must know, with any user name; without, the page is for a loopback address or a Unix socket only", read: readAdminPassword},
-		{name: "admin-tls", toggle: true, value: "false", usage: "operators must speak TLS; they are shown tls-cert, and need no certificate themselves", read: toggle(func(o *options) *bool { return &o.adminTLS })},
-		{name: "admin-pprof", toggle: true, value: "false", usage: "serve profiles of the process to operators, at /debug/pprof/", read: toggle(func(o *options) *bool { return &o.adminPprof })},
-		{name: "admin-force", toggle: true, value: "false", usage: "let operators take locks away on the page", read: toggle(func(o *options) *bool { return &o.adminForce })},
+		{name: "admin", usage: "where operators look, over HTTP: `host:port`, or the path of a Unix socket; nowhere if it is not said (docs/admin.md)", read: o.readAdmin},
+		{name: "admin-password", secret: true, usage: "what operators must know, with any user name; without, the page is for a loopback address or a Unix socket only", read: o.readAdminPassword},
+		{name: "admin-tls", toggle: true, value: "false", usage: "operators must speak TLS; they are shown tls-cert, and need no certificate themselves", read: toggle(&o.adminTLS)},
+		{name: "admin-pprof", toggle: true, value: "false", usage: "serve profiles of the process to operators, at /debug/pprof/", read: toggle(&o.adminPprof)},
+		{name: "admin-force", toggle: true, value: "false", usage: "let operators take locks away on the page", read: toggle(&o.adminForce)},
 
-		{name: "log-level", value: "info", usage: "debug, info, warn or error", read: readLevel},
-		{name: "log-format", value: "text", usage: "text or json", read: readFormat},
-		{name: "log-limit", value: "20", usage: "at most so many lines with the same message in ten seconds, and 50 times as many of level debug; 0: all (docs/logging.md)", read: count(0, func(o *options) *int { return &o.logLimit })},
+		{name: "log-level", value: "info", usage: "debug, info, warn or error", read: o.readLevel},
+		{name: "log-format", value: "text", usage: "text or json", read: o.readFormat},
+		{name: "log-limit", value: "20", usage: "at most so many lines with the same message in ten seconds, and 50 times as many of level debug; 0: all (docs/logging.md)", read: count(0, &o.logLimit)},
 	})
 }
 
@@ -145,7 +144,7 @@ func only(all []setting, names ...string) []setting {
 	return slices.DeleteFunc(slices.Clone(all), func(s setting) bool { return !slices.Contains(names, s.name) })
 }
 
-func readListen(o *options, text string) error {
+func (o *options) readListen(text string) error {
 	o.listen = text
 	return checkListen(text)
 }
@@ -168,13 +167,13 @@ func checkListen(text string) error {
 // isSocketPath tells a Unix socket's path from host:port: it has a slash.
 func isSocketPath(listen string) bool { return strings.Contains(listen, "/") }
 
-func readUpstream(o *options, text string) error {
+func (o *options) readUpstream(text string) error {
 	s, err := parseServer(text)
 	o.upstream = s
 	return err
 }
 
-func readNode(o *options, text string) error {
+func (o *options) readNode(text string) error {
 	s, err := parseServer(text)
 	if err != nil {
 		return err
@@ -203,7 +202,7 @@ func parseServer(text string) (*backends.Server, error) {
 	return s, err
 }
 
-func readPrefix(o *options, text string) error {
+func (o *options) readPrefix(text string) error {
 	o.prefix = text
 	if text == "" {
 		return errors.New("is empty; keys of locks would mix with yours")
@@ -211,24 +210,24 @@ func readPrefix(o *options, text string) error {
 	return locks.CheckPrefix(text)
 }
 
-func readLevel(o *options, text string) error {
+func (o *options) readLevel(text string) error {
 	if err := o.logLevel.UnmarshalText([]byte(text)); err != nil {
 		return fmt.Errorf("%q is not one of debug, info, warn, error", text)
 	}
 	return nil
 }
 
-func readFormat(o *options, text string) error {
+func (o *options) readFormat(text string) error {
 	var format string
-	err := oneOf(func(*options) *string { return &format }, "text", "json")(o, text)
+	err := oneOf(&format, "text", "json")(text)
 	o.logJSON = format == "json"
 	return err
 }
 
 // duration reads a number with a unit; 0 needs none. Anything else without one is
 // refused, since 30 may mean seconds to one reader and milliseconds to another.
-func duration(least time.Duration, field func(*options) *time.Duration) func(*options, string) error {
-	return func(o *options, text string) error {
+func duration(least time.Duration, field *time.Duration) func(string) error {
+	return func(text string) error {
 		d, err := time.ParseDuration(text)
 		if _, bare := strconv.ParseFloat(text, 64); err != nil && bare == nil {
 			return fmt.Errorf("%q has no unit; write %sms, %ss or %sm", text, text, text, text)
@@ -242,26 +241,26 @@ func duration(least time.Duration, field func(*options) *time.Duration) func(*op
 		if d%time.Millisecond != 0 {
 			return fmt.Errorf("%s is finer than a millisecond", d)
 		}
-		*field(o) = d
+		*field = d
 		return nil
 	}
 }
 
 // count reads a whole number from least up to 2^31-1.
-func count(least int, field func(*options) *int) func(*options, string) error {
-	return func(o *options, text string) error {
+func count(least int, field *int) func(string) error {
+	return func(text string) error {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < least || n > math.MaxInt32 {
 			return fmt.Errorf("%q is not a whole number from %d to %d", text, least, math.MaxInt32)
 		}
-		*field(o) = n
+		*field = n
 		return nil
 	}
 }
 
 // size reads a number of bytes, plain or in kb, mb or gb of 1024.
-func size(field func(*options) *int64) func(*options, string) error {
-	return func(o *options, text string) error {
+func size(field *int64) func(string) error {
+	return func(text string) error {
 		digits, unit := strings.ToLower(text), int64(1)
 		for suffix, of := range map[string]int64{"kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30} {
 			if rest, ok := strings.CutSuffix(digits, suffix); ok {
@@ -272,38 +271,38 @@ func size(field func(*options) *int64) func(*options, string) error {
 		if err != nil || n < 1 || n > math.MaxInt64/unit {
 			return fmt.Errorf("%q is not a size such as 65536, 64kb, 512mb or 1gb", text)
 		}
-		*field(o) = n * unit
+		*field = n * unit
 		return nil
 	}
 }
 
 // word reads any text.
-func word(field func(*options) *string) func(*options, string) error {
-	return func(o *options, text string) error {
-		*field(o) = text
+func word(field *string) func(string) error {
+	return func(text string) error {
+		*field = text
 		return nil
 	}
 }
 
 // oneOf reads one of a few words.
-func oneOf(field func(*options) *string, words ...string) func(*options, string) error {
-	return func(o *options, text string) error {
+func oneOf(field *string, words ...string) func(string) error {
+	return func(text string) error {
 		if !slices.Contains(words, text) {
 			return fmt.Errorf("%q is not one of %s", text, strings.Join(words, ", "))
 		}
-		*field(o) = text
+		*field = text
 		return nil
 	}
 }
 
 // toggle reads true or false, in the forms of strconv.ParseBool.
-func toggle(field func(*options) *bool) func(*options, string) error {
-	return func(o *options, text string) error {
+func toggle(field *bool) func(string) error {
+	return func(text string) error {
 		b, err := strconv.ParseBool(text)
 		if err != nil {
 			return fmt.Errorf("%q is neither true nor false", text)
 		}
-		*field(o) = b
+		*field = b
 		return nil
 	}
 }

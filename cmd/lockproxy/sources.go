@@ -13,88 +13,83 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// load gathers what was said about the settings: flags before environment before
-// the file that --config names. The faults are those of the sources themselves,
-// such as a key of the file that is no setting; the values are not judged yet.
+// A source is one place where settings can be given. ok is false if this one is not.
+type source func(setting) (g given, ok bool)
+
+// load gathers what is given: flags before the environment before the file that --config
+// names. The faults are those of the sources, such as an unknown key in the file; the
+// values are not judged yet.
+//
+// The sources of urfave/cli (EnvVars, FilePath, altsrc) are not used: they do not tell where
+// a value was given, take unknown keys and values that are given twice, stop at the first
+// fault, and show in --help what the environment holds.
 func load(c *cli.Context, env func(string) (string, bool), all []setting) (config, faults) {
-	layers := []config{fromFlags(c, all), fromEnv(env, all)}
+	sources := []source{fromFlags(c), fromEnv(env)}
 	var bad faults
-	if path := configPath(c, env); path != "" {
-		file, err := fromFile(path, settings())
-		layers = append(layers, file)
+	path := c.String("config")
+	if path == "" {
+		path, _ = env("LOCKPROXY_CONFIG")
+	}
+	if path != "" {
+		file, err := fromFile(path, new(options).settings())
+		sources = append(sources, file.source)
 		bad = append(bad, err...)
 	}
-	merged, err := merge(layers, all)
+	merged, err := merge(sources, all)
 	return merged, append(bad, err...)
 }
 
-func configPath(c *cli.Context, env func(string) (string, bool)) string {
-	if path := c.String("config"); path != "" {
-		return path
-	}
-	path, _ := env("LOCKPROXY_CONFIG")
-	return path
-}
-
-// spellings are the settings under every name that a source may use: the settings
-// themselves and, for secret ones, the -file variant.
-func spellings(all []setting) []setting {
-	var out []setting
+// withFiles is all settings and, behind each secret one, its -file variant.
+func withFiles(all []setting) (out []setting) {
 	for _, s := range all {
 		out = append(out, s)
 		if s.secret {
-			out = append(out, setting{
-				name:  s.name + "-file",
-				usage: "a `file` that holds the value of --" + s.name + fileForm(s),
-			})
+			out = append(out, s.file())
 		}
 	}
 	return out
 }
 
-func fileForm(s setting) string {
+// file is the -file variant of a secret setting.
+func (s setting) file() setting {
+	usage := "a `file` that holds the value of --" + s.name
 	if s.list {
-		return ", one on a line"
+		usage += ", one on a line"
 	}
-	return ""
+	return setting{name: s.name + "-file", usage: usage}
 }
 
-func fromFlags(c *cli.Context, all []setting) config {
-	out := config{}
-	for _, s := range spellings(all) {
-		if c.IsSet(s.name) {
-			out[s.name] = given{flagValues(c, s), "--" + s.name}
+func fromFlags(c *cli.Context) source {
+	return func(s setting) (given, bool) {
+		g := given{from: "--" + s.name}
+		switch {
+		case s.list:
+			g.values = c.StringSlice(s.name)
+		case s.toggle:
+			g.values = []string{fmt.Sprint(c.Bool(s.name))}
+		default:
+			g.values = []string{c.String(s.name)}
 		}
+		return g, c.IsSet(s.name)
 	}
-	return out
-}
-
-func flagValues(c *cli.Context, s setting) []string {
-	switch {
-	case s.list:
-		return c.StringSlice(s.name)
-	case s.toggle:
-		return []string{fmt.Sprint(c.Bool(s.name))}
-	}
-	return []string{c.String(s.name)}
 }
 
 // fromEnv reads the environment. A variable that is set to nothing counts as not
 // set; a list is separated by spaces or line ends.
-func fromEnv(env func(string) (string, bool), all []setting) config {
-	out := config{}
-	for _, s := range spellings(all) {
+func fromEnv(env func(string) (string, bool)) source {
+	return func(s setting) (given, bool) {
 		text, _ := env(s.env())
-		if text == "" {
-			continue
-		}
 		g := given{[]string{text}, s.env()}
 		if s.list {
 			g.values = strings.Fields(text)
 		}
-		out[s.name] = g
+		return g, text != ""
 	}
-	return out
+}
+
+func (c config) source(s setting) (given, bool) {
+	g, ok := c[s.name]
+	return g, ok
 }
 
 // fromFile reads a YAML mapping of setting names to scalars, or to lists of them.
@@ -128,7 +123,7 @@ func fromYAML(name string, r io.Reader, all []setting) (config, faults) {
 
 func fromMapping(name string, root *yaml.Node, all []setting) (config, faults) {
 	known := map[string]setting{}
-	for _, s := range spellings(all) {
+	for _, s := range withFiles(all) {
 		known[s.name] = s
 	}
 	var (
@@ -147,7 +142,7 @@ func fromMapping(name string, root *yaml.Node, all []setting) (config, faults) {
 			g.values, err = scalars(known[key.Value], value)
 		}
 		if err != nil {
-			bad = append(bad, fmt.Errorf("%s: %w", source(key.Value, g.from), err))
+			bad = append(bad, fmt.Errorf("%s: %w", g.label(key.Value), err))
 			continue
 		}
 		out[key.Value] = g
@@ -165,7 +160,7 @@ func checkKey(known map[string]setting, seen config, key string) error {
 	return nil
 }
 
-// scalars is the text of a scalar, or of a list of them where the setting is one.
+// scalars is the text of a scalar or, if the setting is a list, of a list of them.
 func scalars(s setting, value *yaml.Node) ([]string, error) {
 	nodes := []*yaml.Node{value}
 	if value.Kind == yaml.SequenceNode && s.list {
@@ -188,16 +183,16 @@ func wanted(s setting) string {
 	return "one value"
 }
 
-// merge takes each setting from the first layer that speaks of it, under its own
-// name or as a file to read it from.
-func merge(layers []config, all []setting) (config, faults) {
+// merge takes each setting from the first source that has it, under its own name or as a
+// file to read it from.
+func merge(sources []source, all []setting) (config, faults) {
 	var (
 		out = config{}
 		bad faults
 	)
 	for _, s := range all {
-		for _, l := range layers {
-			g, ok, err := l.lookup(s)
+		for _, from := range sources {
+			g, ok, err := from.lookup(s)
 			if err != nil {
 				bad = append(bad, err)
 			}
@@ -210,19 +205,21 @@ func merge(layers []config, all []setting) (config, faults) {
 	return out, bad
 }
 
-// lookup finds a setting in one layer. ok says that the layer speaks of it, and is
-// true as well when what it says cannot be had.
-func (c config) lookup(s setting) (g given, ok bool, err error) {
-	g, plain := c[s.name]
-	file, fromFile := c[s.name+"-file"]
-	switch {
-	case plain && fromFile:
+// lookup finds a setting or its -file variant. ok is true as well when the source has it
+// and err says why its value cannot be had.
+func (from source) lookup(s setting) (g given, ok bool, err error) {
+	g, ok = from(s)
+	if !s.secret {
+		return g, ok, nil
+	}
+	switch file, inFile := from(s.file()); {
+	case ok && inFile:
 		return g, true, fmt.Errorf("%s: given twice, by %s and %s", s.name, g.from, file.from)
-	case fromFile:
+	case inFile:
 		g, err = readSecret(s, file)
 		return g, true, err
 	}
-	return g, plain, nil
+	return g, ok, nil
 }
 
 // readSecret reads a -file variant: a value on each line, empty lines and lines
@@ -230,11 +227,11 @@ func (c config) lookup(s setting) (g given, ok bool, err error) {
 func readSecret(s setting, file given) (given, error) {
 	path := file.values[0]
 	if strings.Contains(path, "://") {
-		return given{}, fmt.Errorf("%s: names a file, and this looks like the value itself", source(s.name, file.from))
+		return given{}, fmt.Errorf("%s: names a file, and this looks like the value itself", file.label(s.name))
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return given{}, fmt.Errorf("%s: %w", source(s.name, file.from), err)
+		return given{}, fmt.Errorf("%s: %w", file.label(s.name), err)
 	}
 	g := given{from: path}
 	for line := range strings.Lines(string(text)) {
@@ -243,7 +240,7 @@ func readSecret(s setting, file given) (given, error) {
 		}
 	}
 	if len(g.values) == 0 || len(g.values) > 1 && !s.list {
-		return given{}, fmt.Errorf("%s: %s holds %s, want %s", source(s.name, file.from), path, plural(len(g.values), "value"), wanted(s))
+		return given{}, fmt.Errorf("%s: %s holds %s, want %s", file.label(s.name), path, plural(len(g.values), "value"), wanted(s))
 	}
 	return g, nil
 }

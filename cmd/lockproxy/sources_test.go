@@ -33,9 +33,9 @@ func gather(t *testing.T, args []string, env, files map[string]string) (config, 
 	)
 	app := &cli.App{
 		DisableSliceFlagSeparator: true,
-		Flags:                     append(flags(settings()), configFlag()),
+		Flags:                     append(flags(new(options).settings()), configFlag()),
 		Action: func(c *cli.Context) error {
-			got, bad = load(c, lookup, settings())
+			got, bad = load(c, lookup, new(options).settings())
 			return nil
 		},
 	}

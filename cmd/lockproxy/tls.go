@@ -10,23 +10,23 @@ import (
 )
 
 // tlsSettings are the settings about TLS, first those about clients.
-func tlsSettings() []setting {
+func (o *options) tlsSettings() []setting {
 	return []setting{
-		{name: "tls-cert", usage: "clients must speak TLS, 1.2 or later; the PEM `file` of the certificate and its chain that they are shown", read: fileName(func(o *options) *string { return &o.clientFiles.cert })},
-		{name: "tls-key", usage: "the PEM `file` of the private key of tls-cert", read: fileName(func(o *options) *string { return &o.clientFiles.key })},
-		{name: "tls-client-ca", usage: "clients must show a certificate signed by an authority in this PEM `file`", read: fileName(func(o *options) *string { return &o.clientFiles.ca })},
-		{name: "tls-ca", usage: "a PEM `file` of authorities that rediss:// servers may be signed by, besides the system's", read: fileName(func(o *options) *string { return &o.serverFiles.ca })},
-		{name: "tls-server-cert", usage: "the PEM `file` of the certificate and its chain that rediss:// servers are shown", read: fileName(func(o *options) *string { return &o.serverFiles.cert })},
-		{name: "tls-server-key", usage: "the PEM `file` of the private key of tls-server-cert", read: fileName(func(o *options) *string { return &o.serverFiles.key })},
+		{name: "tls-cert", usage: "clients must speak TLS, 1.2 or later; the PEM `file` of the certificate and its chain that they are shown", read: fileName(&o.clientFiles.cert)},
+		{name: "tls-key", usage: "the PEM `file` of the private key of tls-cert", read: fileName(&o.clientFiles.key)},
+		{name: "tls-client-ca", usage: "clients must show a certificate signed by an authority in this PEM `file`", read: fileName(&o.clientFiles.ca)},
+		{name: "tls-ca", usage: "a PEM `file` of authorities that rediss:// servers may be signed by, besides the system's", read: fileName(&o.serverFiles.ca)},
+		{name: "tls-server-cert", usage: "the PEM `file` of the certificate and its chain that rediss:// servers are shown", read: fileName(&o.serverFiles.cert)},
+		{name: "tls-server-key", usage: "the PEM `file` of the private key of tls-server-cert", read: fileName(&o.serverFiles.key)},
 	}
 }
 
 // tlsFiles are what was said about TLS on one side; empty: nothing.
 type tlsFiles struct{ cert, key, ca string }
 
-func fileName(field func(*options) *string) func(*options, string) error {
-	return func(o *options, text string) error {
-		*field(o) = text
+func fileName(field *string) func(string) error {
+	return func(text string) error {
+		*field = text
 		if text == "" {
 			return errors.New("is empty; name a file")
 		}

@@ -42,7 +42,7 @@ func TestTLSFaults(t *testing.T) {
 			if _, ok := tt.said["upstream"]; !ok {
 				tt.said["upstream"] = given{values: []string{"u:1"}}
 			}
-			_, bad := tt.said.validate(settings(), nil)
+			_, bad := validated(tt.said, nil)
 			if len(bad) != len(tt.want) {
 				t.Fatalf("%d faults, want %d: %v", len(bad), len(tt.want), bad)
 			}
