@@ -10,7 +10,7 @@ import (
 
 // cutWhole cuts p into the whole replies that it begins with.
 func cutWhole(p []byte) (all [][]byte) {
-	var f resp.Framer
+	var f resp.Scanner
 	for {
 		n, done, err := f.Scan(p)
 		if !done || err != nil {
@@ -57,7 +57,7 @@ func FuzzUpstreamReplies(f *testing.F) {
 				continue
 			}
 			out := c.cluster.fanOut(parts)
-			var fr resp.Framer
+			var fr resp.Scanner
 			if n, done, err := fr.Scan(out); n != len(out) || !done || err != nil {
 				t.Fatalf("%s of %q: not one reply: %q", c.name, parts, out)
 			}

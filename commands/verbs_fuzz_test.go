@@ -85,7 +85,7 @@ func checkError(t *testing.T, err error) {
 // checkReply wants exactly one.
 func checkReply(t *testing.T, reply []byte) {
 	t.Helper()
-	var fr resp.Framer
+	var fr resp.Scanner
 	if n, done, err := fr.Scan(reply); n != len(reply) || !done || err != nil {
 		t.Errorf("not one reply: %q", reply)
 	}

@@ -26,7 +26,7 @@ func Elements(reply []byte) (all [][]byte, ok bool) {
 		return nil, false
 	}
 	for len(rest) > 0 {
-		var f Framer
+		var f Scanner
 		n, done, err := f.Scan(rest)
 		if err != nil || !done {
 			return nil, false

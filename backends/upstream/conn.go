@@ -92,7 +92,7 @@ type Conn struct {
 	// the reading goroutine's own
 	owed   []debt // owed[head:] are the debts taken over from sent
 	head   int
-	framer resp.Framer
+	framer resp.Scanner
 	inside bool // part of a reply has been delivered, its end has not
 	more   bool // private: what is delivered is not all that came with it
 	held   []BatchSink

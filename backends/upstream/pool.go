@@ -619,7 +619,7 @@ type replyReader struct {
 var errLongAnswer = fmt.Errorf("an answer of more than %d bytes", maxAnswer)
 
 func (r *replyReader) next() ([]byte, error) {
-	var f resp.Framer
+	var f resp.Scanner
 	for at := 0; ; {
 		n, done, err := f.Scan(r.buf[at:r.have])
 		if err != nil {

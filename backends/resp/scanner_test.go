@@ -51,7 +51,7 @@ var replies = []struct {
 
 // ends scans chunks and returns where replies ended, how many bytes were
 // consumed before a fault, if any, and the fault.
-func ends(t testing.TB, f *Framer, chunks ...[]byte) (at []int, total int, err error) {
+func ends(t testing.TB, f *Scanner, chunks ...[]byte) (at []int, total int, err error) {
 	t.Helper()
 	for _, p := range chunks {
 		for len(p) > 0 {
@@ -74,10 +74,10 @@ func ends(t testing.TB, f *Framer, chunks ...[]byte) (at []int, total int, err e
 	return at, total, nil
 }
 
-func TestFramerReplies(t *testing.T) {
+func TestScannerReplies(t *testing.T) {
 	for _, r := range replies {
 		t.Run(strconv.Quote(r.text), func(t *testing.T) {
-			var f Framer
+			var f Scanner
 			n, done, err := f.Scan([]byte(r.text + "+next\r\n"))
 			if n != len(r.text) || !done || err != nil {
 				t.Errorf("Scan = %d, %v, %v; want %d, true", n, done, err, len(r.text))
@@ -95,12 +95,12 @@ func TestFramerReplies(t *testing.T) {
 	}
 }
 
-func TestFramerEverySplit(t *testing.T) {
+func TestScannerEverySplit(t *testing.T) {
 	for _, r := range replies {
 		p := []byte(r.text)
 		for i := range p {
 			for j := i; j <= len(p); j++ {
-				var f Framer
+				var f Scanner
 				at, _, err := ends(t, &f, p[:i], p[i:j], p[j:])
 				if err != nil || !slices.Equal(at, []int{len(p)}) || f.Kind() != r.kind {
 					t.Fatalf("%q split at %d, %d: ends %v, kind %q, %v", p, i, j, at, f.Kind(), err)
@@ -110,14 +110,14 @@ func TestFramerEverySplit(t *testing.T) {
 	}
 }
 
-func TestFramerStream(t *testing.T) {
+func TestScannerStream(t *testing.T) {
 	var all []byte
 	var want []int
 	for _, r := range replies {
 		all = append(all, r.text...)
 		want = append(want, len(all))
 	}
-	var f Framer
+	var f Scanner
 	at, _, err := ends(t, &f, all)
 	if err != nil || !slices.Equal(at, want) {
 		t.Errorf("whole: ends %v, %v; want %v", at, err, want)
@@ -128,43 +128,43 @@ func TestFramerStream(t *testing.T) {
 	}
 }
 
-func TestFramerErrors(t *testing.T) {
+func TestScannerErrors(t *testing.T) {
 	tests := []struct {
 		name, in string
 		at       int // bytes consumed up to the fault
-		want     error
+		want     Fault
 	}{
-		{"no type", "OK\r\n", 0, nil},
-		{"streamed bulk", "$?\r\n", 1, errStream},
-		{"streamed array", "*?\r\n", 1, errStream},
-		{"empty length", "$\r\n", 1, errLength},
-		{"plus sign", "$+1\r\na\r\n", 1, errLength},
-		{"negative", "$-2\r\n", 4, errLength},
-		{"minus ten", "*-10\r\n", 5, errLength},
-		{"minus one spelt long", "*-01\r\n", 5, errLength},
-		{"minus alone", "*-\r\n", 2, errLength},
-		{"two minuses", "*--1\r\n", 2, errLength},
-		{"negative map", "%-1\r\n", 4, errLength},
-		{"letters", "*1x\r\n", 2, errLength},
-		{"overflow", "$9223372036854775808\r\n", 19, errLength},
-		{"CR without LF", "$1\rx", 3, errLength},
-		{"LF without CR", "$1\na\r\n", 2, errLength},
-		{"payload too long", "$1\r\nab\r\n", 5, errUnended},
-		{"payload without LF", "$1\r\na\rb", 6, errUnended},
-		{"second element", "*2\r\n+a\r\nx\r\n", 8, nil},
-		{"too deep", strings.Repeat("*1\r\n", maxDepth+1), 4*maxDepth + 4, errDepth},
+		{"no type", "OK\r\n", 0, UnknownType},
+		{"streamed bulk", "$?\r\n", 1, StreamedLength},
+		{"streamed array", "*?\r\n", 1, StreamedLength},
+		{"empty length", "$\r\n", 1, BadLength},
+		{"plus sign", "$+1\r\na\r\n", 1, BadLength},
+		{"negative", "$-2\r\n", 4, BadLength},
+		{"minus ten", "*-10\r\n", 5, BadLength},
+		{"minus one spelt long", "*-01\r\n", 5, BadLength},
+		{"minus alone", "*-\r\n", 2, BadLength},
+		{"two minuses", "*--1\r\n", 2, BadLength},
+		{"negative map", "%-1\r\n", 4, BadLength},
+		{"letters", "*1x\r\n", 2, BadLength},
+		{"overflow", "$9223372036854775808\r\n", 19, BadLength},
+		{"CR without LF", "$1\rx", 3, BadLength},
+		{"LF without CR", "$1\na\r\n", 2, BadLength},
+		{"payload too long", "$1\r\nab\r\n", 5, BadEnd},
+		{"payload without LF", "$1\r\na\rb", 6, BadEnd},
+		{"second element", "*2\r\n+a\r\nx\r\n", 8, UnknownType},
+		{"too deep", strings.Repeat("*1\r\n", maxDepth+1), 4*maxDepth + 4, TooDeep},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var f Framer
+			var f Scanner
 			for _, size := range []int{len(tt.in), 1} {
 				f.Reset()
 				at, n, err := ends(t, &f, chunked([]byte(tt.in), func() int { return size })...)
 				if err == nil || len(at) > 0 || n != tt.at {
 					t.Fatalf("chunks of %d: ends %v, %d bytes, %v; want a fault at %d", size, at, n, err, tt.at)
 				}
-				if tt.want != nil && !errors.Is(err, tt.want) {
-					t.Errorf("chunks of %d: %v, want %v", size, err, tt.want)
+				if got := new(ScanError); !errors.As(err, &got) || got.Fault != tt.want {
+					t.Errorf("chunks of %d: %v, want fault %d", size, err, tt.want)
 				}
 			}
 			if n, done, err := f.Scan([]byte("+OK\r\n")); n != 0 || done || err == nil {
@@ -178,9 +178,9 @@ func TestFramerErrors(t *testing.T) {
 	}
 }
 
-func TestFramerDeep(t *testing.T) {
+func TestScannerDeep(t *testing.T) {
 	deep := []byte(strings.Repeat("*1\r\n", maxDepth) + ":1\r\n:2\r\n")
-	var f Framer
+	var f Scanner
 	at, _, err := ends(t, &f, deep)
 	if want := []int{len(deep) - 4, len(deep)}; err != nil || !slices.Equal(at, want) {
 		t.Errorf("ends %v, %v; want %v", at, err, want)
@@ -189,9 +189,9 @@ func TestFramerDeep(t *testing.T) {
 
 // A length is only counted down: neither a huge count nor a huge payload costs
 // anything but the bytes that come.
-func TestFramerHugeLengths(t *testing.T) {
+func TestScannerHugeLengths(t *testing.T) {
 	for _, in := range []string{"*999999999999999999\r\n+a\r\n", "%999999999999999999\r\n+a\r\n", "$999999999999999999\r\nabc"} {
-		var f Framer
+		var f Scanner
 		if n, done, err := f.Scan([]byte(in)); n != len(in) || done || err != nil {
 			t.Errorf("%q: Scan = %d, %v, %v", in, n, done, err)
 		}
@@ -318,7 +318,7 @@ func decodeAll(p []byte) (at []int, err error) {
 	return at, nil
 }
 
-func FuzzFramer(f *testing.F) {
+func FuzzScanner(f *testing.F) {
 	for i, r := range replies {
 		f.Add([]byte(r.text), uint64(i))
 		f.Add([]byte(r.text+replies[len(replies)-1-i].text), uint64(i))
@@ -327,7 +327,7 @@ func FuzzFramer(f *testing.F) {
 		f.Add([]byte(s), uint64(1))
 	}
 	f.Fuzz(func(t *testing.T, p []byte, seed uint64) {
-		var whole, parts Framer
+		var whole, parts Scanner
 		at, total, err := ends(t, &whole, p)
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		at2, total2, err2 := ends(t, &parts, chunked(p, func() int { return 1 + rnd.IntN(1+rnd.IntN(20)) })...)
@@ -344,7 +344,7 @@ func FuzzFramer(f *testing.F) {
 	})
 }
 
-func BenchmarkFramer(b *testing.B) {
+func BenchmarkScanner(b *testing.B) {
 	for _, bm := range []struct{ name, reply string }{
 		{"OK", "+OK\r\n"},
 		{"int", ":1\r\n"},
@@ -356,7 +356,7 @@ func BenchmarkFramer(b *testing.B) {
 		b.Run(bm.name, func(b *testing.B) {
 			const burst = 16
 			p := bytes.Repeat([]byte(bm.reply), burst)
-			var f Framer
+			var f Scanner
 			b.ReportAllocs()
 			for i := 0; i < b.N; i += burst {
 				for rest := p; len(rest) > 0; {

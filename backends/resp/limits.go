@@ -1,0 +1,65 @@
+package resp
+
+import "fmt"
+
+// Limits bound one message. A zero field is no limit, but Depth's.
+type Limits struct {
+	Line   int // bytes of a line; of a request's, without its end
+	Bulk   int // bytes of a bulk string
+	Values int // values announced at all levels; arguments of a request
+	Depth  int // levels of nesting; 0 means 65536
+	Size   int // bytes
+}
+
+// A Fault is a way for a message to be wrong.
+type Fault uint8
+
+// Faults of form, and then messages beyond a limit.
+const (
+	UnknownType Fault = iota + 1
+	BadLength
+	StreamedLength // of RESP3, which Redis does not send
+	BadEnd         // no CR LF where it is due
+	NestedPush
+	LongLine
+	LongBulk
+	TooManyValues
+	TooDeep
+	TooLarge
+)
+
+// A ScanError is a Fault of a message, after which a stream cannot be read on.
+type ScanError struct {
+	Fault Fault
+	Level int   // how deep in the message it is; 0 is its own header
+	Got   int64 // UnknownType: the type byte. LongBulk, TooManyValues: the number announced
+	Limit int   // the field of Limits that was exceeded; else 0
+}
+
+func (e *ScanError) Error() string {
+	switch e.Fault {
+	case UnknownType:
+		return fmt.Sprintf("reply of unknown type %q", byte(e.Got))
+	case BadLength:
+		return "reply with a malformed length"
+	case StreamedLength:
+		return "reply of streamed length"
+	case BadEnd:
+		return "bulk reply not followed by CR LF"
+	case NestedPush:
+		return "push inside a reply"
+	case LongLine:
+		return fmt.Sprintf("reply with a line of more than %d bytes", e.Limit)
+	case LongBulk:
+		return fmt.Sprintf("reply with a string of more than %d bytes", e.Limit)
+	case TooManyValues:
+		return fmt.Sprintf("reply of more than %d values", e.Limit)
+	case TooDeep:
+		return fmt.Sprintf("reply nested deeper than %d levels", e.Limit)
+	default:
+		return fmt.Sprintf("reply of more than %d bytes", e.Limit)
+	}
+}
+
+// exceeds reports whether n is beyond limit, of which 0 is none.
+func exceeds(n int64, limit int) bool { return limit > 0 && n > int64(limit) }
