@@ -275,8 +275,3 @@ func (s *Server) admit(nc net.Conn) {
 		}
 	})
 }
-
-// limits are Redis's own.
-func (s *Server) limits() limits {
-	return limits{MaxArgs: 1 << 20, MaxBulk: int(s.opt.MaxBulk), MaxInline: 64 << 10, PreAuthArgs: 10, PreAuthBulk: 16 << 10}
-}

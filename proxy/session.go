@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/netio"
 	"github.com/lockproxy/lockproxy/commands"
+	"github.com/lockproxy/lockproxy/proxy/request"
 )
 
 // A session is one client's connection.
@@ -27,8 +28,8 @@ type session struct {
 	nc  *netio.Conn
 	out *output
 
-	guard *guard            // owner's
-	cmds  *commands.Session // owner's
+	requests *request.Parser   // owner's
+	cmds     *commands.Session // owner's
 
 	count *counts
 	since time.Time
@@ -74,7 +75,7 @@ func newSession(srv *Server, nc *netio.Conn, id int64, present context.Context) 
 	count := srv.counts.For(uint64(id))
 	s := &session{srv: srv, nc: nc, count: count, since: time.Now(), out: newOutput(nc, count, int(srv.opt.MaxOutput))}
 	s.change.L = &s.mu
-	s.guard = newGuard(srv.limits())
+	s.requests = request.New(request.Limits{Bulk: int(srv.opt.MaxBulk)})
 	s.cmds = srv.cmds.NewSession(present, s.out, peerOf(nc, id))
 	return s
 }
@@ -192,11 +193,11 @@ func (s *session) read(ctx context.Context) bool {
 	if working {
 		return s.readAside(ctx)
 	}
-	n, err := s.readOnce(s.guard)
+	n, err := s.readOnce(s.requests)
 	if err != nil {
 		return s.idledOnly(err, s.cmds.Busy)
 	}
-	s.guard.filled(n)
+	s.requests.Filled(n)
 	return s.handle(ctx)
 }
 
@@ -237,8 +238,8 @@ func (s *session) idledOnly(err error, busy func() bool) bool {
 // session.
 func (s *session) handle(ctx context.Context) bool {
 	for {
-		s.guard.restricted = s.cmds.Restricted()
-		cmd, ok, err := s.guard.next()
+		s.requests.Restrict(s.cmds.Restricted())
+		cmd, ok, err := s.requests.Next()
 		switch {
 		case err != nil:
 			s.cmds.Refuse("ERR " + err.Error())
@@ -266,8 +267,8 @@ const partSize = 64 << 10
 
 // sendPart sends what has arrived of a large command ahead, where that can be done.
 func (s *session) sendPart() {
-	if name, raw, ok := s.guard.part(partSize); ok && s.cmds.TryPart(name, raw) {
-		s.guard.take(raw)
+	if name, raw, ok := s.requests.Part(partSize); ok && s.cmds.TryPart(name, raw) {
+		s.requests.Take(raw)
 	}
 }
 
@@ -360,8 +361,8 @@ func (s *session) watch() (stop func()) {
 // feed handles data that the reader read aside, now that it owns the guard again.
 func (s *session) feed(ctx context.Context, data []byte) bool {
 	for len(data) > 0 {
-		n := copy(s.guard.space(), data)
-		s.guard.filled(n)
+		n := copy(s.requests.Space(), data)
+		s.requests.Filled(n)
 		data = data[n:]
 		if !s.handle(ctx) {
 			return false
@@ -388,8 +389,8 @@ func (s *session) work(ctx context.Context, raw []byte, args [][]byte) {
 func (s *session) goOn(ctx context.Context) {
 	for data := s.more(ctx); data != nil; data = s.more(ctx) {
 		for len(data) > 0 && !s.cmds.Closing() {
-			n := copy(s.guard.space(), data)
-			s.guard.filled(n)
+			n := copy(s.requests.Space(), data)
+			s.requests.Filled(n)
 			data = data[n:]
 			s.catchUp(ctx)
 		}
@@ -411,13 +412,13 @@ func (s *session) more(ctx context.Context) (data []byte) {
 			s.change.Broadcast()
 			return data
 		case answered == nil:
-			s.guard.Release() // the reader reads aside until something comes
+			s.requests.Release() // the reader reads aside until something comes
 			s.working = false
 			s.ahead = nil
 			s.change.Broadcast()
 			return nil
 		}
-		s.guard.Release()
+		s.requests.Release()
 		if s.parked = s.cmds.NotifyAnswer(func() { s.unpark(ctx) }); s.parked {
 			return nil
 		}
@@ -444,8 +445,8 @@ func (s *session) unparkLocked(ctx context.Context) {
 // catchUp runs the complete commands in the guard, waiting where it must.
 func (s *session) catchUp(ctx context.Context) {
 	for !s.cmds.Closing() {
-		s.guard.restricted = s.cmds.Restricted()
-		cmd, ok, err := s.guard.next()
+		s.requests.Restrict(s.cmds.Restricted())
+		cmd, ok, err := s.requests.Next()
 		if s.cmds.Pending() != nil && (ok || err != nil) {
 			if ok && s.cmds.QueueBehind(ctx, cmd.Raw, cmd.Args) {
 				continue

@@ -29,7 +29,6 @@ func TestScanner_RequestIntegers(t *testing.T) {
 	}
 }
 
-
 // requests are what clients may send, with how far a Scanner gets, what it makes of the
 // bytes that Redis does not look at, and the fault. How Redis takes them is compared in
 // package request.

@@ -1,11 +1,11 @@
-package proxy
+package request
 
 import (
 	"fmt"
 	"testing"
 )
 
-// What Redis makes of the same lines is compared in TestGuardIsRedis.
+// What Redis makes of the same lines is compared in TestParser_IsRedis.
 func TestInlineSplit(t *testing.T) {
 	tests := []struct{ line, want string }{
 		{"", `[]`},

@@ -1,4 +1,4 @@
-package proxy
+package request
 
 // inlineSplit cuts a line typed by hand into words, as Redis does: blanks
 // separate, "…" knows \n \r \t \b \a \xHH and \ before any other byte, '…' knows

@@ -1,4 +1,4 @@
-package proxy
+package request
 
 import (
 	"math/rand/v2"
@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestGuardParts: commands that are handed out in parts are the same bytes, whatever
-// the reads and the sizes of the parts; those in one piece are framed as ever.
-func TestGuardParts(t *testing.T) {
+// Commands that are handed out in parts are the same bytes, whatever the reads and the
+// sizes of the parts; those in one piece are framed as ever.
+func TestParser_PartsAreTheSameBytes(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		var in strings.Builder
@@ -17,20 +17,20 @@ func TestGuardParts(t *testing.T) {
 		for range 20 {
 			args := slices.Repeat([]string{strings.Repeat("v\r\n$", rnd.IntN(1+rnd.IntN(30)))}, 1+rnd.IntN(5))
 			args[0] = "NAME" + args[0]
-			want = append(want, guardArray(args...))
-			in.WriteString(guardArray(args...))
+			want = append(want, array(args...))
+			in.WriteString(array(args...))
 			if rnd.IntN(4) == 0 {
 				in.WriteString("*0\r\nPING\r\n")
-				want = append(want, guardArray("PING"))
+				want = append(want, array("PING"))
 			}
 		}
 		least := 1 + rnd.IntN(60)
-		g := newGuard(limits{})
+		g := New(Limits{})
 		got, open := []string{}, "" // what came in parts, of the command that has not ended
 		parts := 0
 		take := func() {
 			for {
-				name, raw, ok := g.part(least)
+				name, raw, ok := g.Part(least)
 				if !ok {
 					return
 				}
@@ -42,15 +42,15 @@ func TestGuardParts(t *testing.T) {
 				}
 				open += string(raw)
 				parts++
-				g.take(raw)
+				g.Take(raw)
 			}
 		}
 		for rest := []byte(in.String()); len(rest) > 0; {
-			n := copy(g.space(), rest[:min(1+rnd.IntN(40), len(rest))])
-			g.filled(n)
+			n := copy(g.Space(), rest[:min(1+rnd.IntN(40), len(rest))])
+			g.Filled(n)
 			rest = rest[n:]
 			for {
-				cmd, ok, err := g.next()
+				cmd, ok, err := g.Next()
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -73,21 +73,21 @@ func TestGuardParts(t *testing.T) {
 	}
 }
 
-// TestGuardPartsFault: what breaks the protocol breaks it in the middle too.
-func TestGuardPartsFault(t *testing.T) {
-	g := newGuard(limits{})
-	g.filled(copy(g.space(), "*3\r\n$3\r\nSET\r\n$10\r\n01234"))
-	g.next()
-	name, raw, ok := g.part(1)
+// What breaks the protocol breaks it in the middle too.
+func TestParser_FaultBehindPart(t *testing.T) {
+	g := New(Limits{})
+	g.Filled(copy(g.Space(), "*3\r\n$3\r\nSET\r\n$10\r\n01234"))
+	g.Next()
+	name, raw, ok := g.Part(1)
 	if string(name) != "SET" || string(raw) != "*3\r\n$3\r\nSET\r\n$10\r\n01234" || !ok {
 		t.Fatalf("%q, %q, %v", name, raw, ok)
 	}
-	g.take(raw)
-	g.filled(copy(g.space(), "56789\r\n!oops\r\n"))
-	if cmd, ok, err := g.next(); err == nil {
+	g.Take(raw)
+	g.Filled(copy(g.Space(), "56789\r\n!oops\r\n"))
+	if cmd, ok, err := g.Next(); err == nil {
 		t.Errorf("%v, %v", cmd, ok)
 	}
-	if _, raw, ok := g.part(1); ok {
+	if _, raw, ok := g.Part(1); ok {
 		t.Errorf("behind the fault: %q", raw)
 	}
 }
