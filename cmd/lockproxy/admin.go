@@ -18,10 +18,10 @@ import (
 	"github.com/lockproxy/lockproxy/proxy/admin"
 )
 
-// leastPassword is how many characters keep guessing hopeless, at ten a minute.
-const leastPassword = 8
+// minPassword is the least length of a password, in bytes. At ten guesses a minute it is safe.
+const minPassword = 8
 
-// readAdmin takes nothing at all for no admin server, which is how dev is told so.
+// readAdmin reads an address, or nothing: dev is run without an admin server by --admin "".
 func (o *options) readAdmin(text string) error {
 	o.admin = text
 	if text == "" {
@@ -32,17 +32,15 @@ func (o *options) readAdmin(text string) error {
 
 func (o *options) readAdminPassword(text string) error {
 	o.adminPassword = text
-	if len(text) < leastPassword {
-		return fmt.Errorf("is shorter than %d characters", leastPassword)
+	if len(text) < minPassword {
+		return fmt.Errorf("is shorter than %d characters", minPassword)
 	}
 	return nil
 }
 
-// pointless are the faults of settings about the admin server that nobody could make
-// use of.
-func (o *options) pointless() (bad faults) {
-	said := o.adminPassword != "" || o.adminTLS || o.adminPprof || o.adminForce
-	if said && o.admin == "" {
+// adminFaults are the faults between settings of the admin server.
+func (o *options) adminFaults() (bad faults) {
+	if o.admin == "" && (o.adminPassword != "" || o.adminTLS || o.adminPprof || o.adminForce) {
 		bad = append(bad, errors.New("admin-password, admin-tls, admin-pprof, admin-force: admin is not set, so there is no admin server"))
 	}
 	if o.adminTLS && o.clientFiles.cert == "" {
@@ -57,8 +55,8 @@ func (o *options) pointless() (bad faults) {
 	return bad
 }
 
-// isPublic says that other machines reach an address to listen at, as far as that can be
-// told without asking for names.
+// isPublic reports whether other machines reach an address to listen at, as far as is known
+// without resolving names.
 func isPublic(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil || isSocketPath(listen) {
@@ -68,7 +66,7 @@ func isPublic(listen string) bool {
 	return host == "" || err == nil && !ip.IsLoopback()
 }
 
-// operatorTLS is how operators are accepted; nil: in plain text.
+// operatorTLS is the TLS of operators; nil: plain text.
 func (o options) operatorTLS(log *slog.Logger) *tls.Config {
 	if !o.adminTLS {
 		return nil
@@ -77,9 +75,8 @@ func (o options) operatorTLS(log *slog.Logger) *tls.Config {
 	return t.ServerConfig()
 }
 
-// startAdmin starts the admin server, if there is to be one, and says where it listens,
-// else nil. stop ends it and waits for its end; it outlives ctx, so that what drains can
-// be seen.
+// startAdmin starts the admin server and returns its address, or nil if o has none. stop
+// ends it and waits for its end; it outlives ctx, so that draining can be observed.
 func startAdmin(ctx context.Context, o options, svc *locks.Service, table *commands.Dispatcher, srv *proxy.Server, up *upstream.Upstream, log *slog.Logger) (addr net.Addr, stop func(), err error) {
 	if o.admin == "" {
 		return nil, func() {}, nil
@@ -87,7 +84,7 @@ func startAdmin(ctx context.Context, o options, svc *locks.Service, table *comma
 	a, err := admin.New(admin.Options{
 		Listen: o.admin, Locks: svc, Proxy: srv, Upstream: up, Metrics: metrics.Registry{srv, table, up, svc},
 		TLS: o.operatorTLS(log), Password: o.adminPassword, Pprof: o.adminPprof, Force: o.adminForce,
-		Certificates: measuredCertificates(o.ownCertificates(log)), Version: moduleVersion(), Log: log,
+		Certificates: certificatesToMeasure(o.ownCertificates(log)), Version: moduleVersion(), Log: log,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("admin: %w", err)

@@ -12,14 +12,14 @@ import (
 	"github.com/lockproxy/lockproxy/proxy/admin"
 )
 
-// An ownCertificate is one that the proxy shows.
+// An ownCertificate is a certificate of the proxy.
 type ownCertificate struct {
-	setting string   // that names its file
-	uses    []string // whom it is shown to: clients, operators, servers
+	setting string   // names its file
+	uses    []string // its peers: clients, operators, servers
 	leaf    func() *x509.Certificate
 }
 
-// ownCertificates are those that the proxy shows now, whenever it is asked.
+// ownCertificates are the certificates of the proxy; leaf returns the current one.
 func (o *options) ownCertificates(log *slog.Logger) (all []ownCertificate) {
 	add := func(setting string, pair *backends.KeyPair, uses ...string) {
 		all = append(all, ownCertificate{setting, uses, func() *x509.Certificate { return pair.Leaf(log) }})
@@ -35,16 +35,16 @@ func (o *options) ownCertificates(log *slog.Logger) (all []ownCertificate) {
 	return all
 }
 
-// checkedCertificates are they for lockproxy check.
-func checkedCertificates(all []ownCertificate) (out []check.Certificate) {
+// certificatesToCheck converts all for lockproxy check.
+func certificatesToCheck(all []ownCertificate) (out []check.Certificate) {
 	for _, c := range all {
 		out = append(out, check.Certificate{Setting: c.setting, Leaf: c.leaf()})
 	}
 	return out
 }
 
-// measuredCertificates are they for /metrics, once for each use.
-func measuredCertificates(all []ownCertificate) (out []admin.Certificate) {
+// certificatesToMeasure converts all for /metrics, one for each use.
+func certificatesToMeasure(all []ownCertificate) (out []admin.Certificate) {
 	for _, c := range all {
 		for _, use := range c.uses {
 			out = append(out, admin.Certificate{Use: use, Leaf: c.leaf})
@@ -54,28 +54,28 @@ func measuredCertificates(all []ownCertificate) (out []admin.Certificate) {
 }
 
 const (
-	certificatesEvery = time.Hour      // how often certificates are looked at
-	warnEvery         = 24 * time.Hour // and how often one that ends is warned of
+	certificateCheckPause = time.Hour      // between two checks
+	warnAgainAfter        = 24 * time.Hour // how soon the same warning is repeated
 )
 
-// watchCertificates warns of certificates that end soon or have ended: at once, when
-// that begins, and daily. stop ends it and waits for its end.
+// watchCertificates logs a warning of each certificate that ends soon or has ended: at once,
+// when that begins, and daily. stop ends it and waits for its end.
 func watchCertificates(ctx context.Context, all []ownCertificate, log *slog.Logger) (stop func()) {
 	if len(all) == 0 {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	w := certificateWatch{all: all, log: log, warned: map[string]warned{}}
-	w.look(time.Now())
+	w.check(time.Now())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		t := time.NewTicker(certificatesEvery)
+		t := time.NewTicker(certificateCheckPause)
 		defer t.Stop()
 		for {
 			select {
 			case <-t.C:
-				w.look(time.Now())
+				w.check(time.Now())
 			case <-ctx.Done():
 				return
 			}
@@ -84,7 +84,7 @@ func watchCertificates(ctx context.Context, all []ownCertificate, log *slog.Logg
 	return func() { cancel(); <-ended }
 }
 
-// A certificateWatch knows what it has warned of.
+// A certificateWatch remembers its warnings.
 type certificateWatch struct {
 	all    []ownCertificate
 	log    *slog.Logger
@@ -97,14 +97,14 @@ type warned struct {
 	ended bool
 }
 
-func (w *certificateWatch) look(now time.Time) {
+func (w *certificateWatch) check(now time.Time) {
 	for _, c := range w.all {
 		leaf := c.leaf()
 		is, was := warned{now, leaf.NotAfter, !now.Before(leaf.NotAfter)}, w.warned[c.setting]
 		if !backends.ExpiresSoon(leaf, now) {
 			continue
 		}
-		if is.to.Equal(was.to) && is.ended == was.ended && now.Sub(was.at) < warnEvery-certificatesEvery/2 {
+		if is.to.Equal(was.to) && is.ended == was.ended && now.Sub(was.at) < warnAgainAfter-certificateCheckPause/2 {
 			continue
 		}
 		w.warned[c.setting] = is

@@ -14,8 +14,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// What check exits with: exitOK with nothing worse than notes, exitMisuse where the
-// settings or the command line are not sound, and
+// The exit codes of check, besides exitOK with nothing worse than notes, and exitMisuse for
+// faults in the settings or the command line.
 const (
 	exitWarnings = 1
 	exitErrors   = 2
@@ -40,8 +40,7 @@ func (p program) checkCommand() *cli.Command {
 	return cmd
 }
 
-// check prints what would hurt. Its error, if any, is an *exitError or that of the
-// format.
+// check prints its findings. Its error, if any, is an *exitError or that of the format.
 func (p program) check(ctx context.Context, o options, format string) error {
 	show, ok := map[string]func(io.Writer, *check.Report) error{"text": showText, "json": showJSON}[format]
 	if !ok {
@@ -50,11 +49,11 @@ func (p program) check(ctx context.Context, o options, format string) error {
 	log := newLogger(p.stderr, o)
 	o = o.withTLS(log)
 	r := check.Run(ctx, check.Options{
-		Upstream: o.upstream, Mode: o.mode, Nodes: o.nodes, Voting: o.voting,
+		Upstream: o.upstream, Mode: o.mode, Nodes: o.nodes, Voting: o.upstreamVotes,
 		SentinelUser: o.sentinelUser, SentinelPassword: o.sentinelPassword,
 		MaxTTL: o.maxTTL, NodeTimeout: o.nodeTimeout, Prefix: o.prefix,
 		Strict: o.bootstrap == locks.BootstrapStrict, Available: o.restartGrace == locks.GraceAvailable, ReplicaAcks: o.replicaAcks,
-		MaxClients: o.maxClients, Unshared: o.upstreamConns == 0, Certificates: checkedCertificates(o.ownCertificates(log)),
+		MaxClients: o.maxClients, Unshared: o.upstreamConns == 0, Certificates: certificatesToCheck(o.ownCertificates(log)),
 		Exposed: o.exposed, Unguarded: o.unguarded(),
 	})
 	if err := show(p.stdout, r); err != nil {
@@ -69,7 +68,7 @@ func (p program) check(ctx context.Context, o options, format string) error {
 	return nil
 }
 
-// showText prints a line for each server that was looked at, and two for each finding.
+// showText prints a line for each server that was checked, and two for each finding.
 func showText(w io.Writer, r *check.Report) error {
 	var b strings.Builder
 	for _, l := range r.Servers {
@@ -99,7 +98,7 @@ func showText(w io.Writer, r *check.Report) error {
 	return err
 }
 
-// release is what a server is, with its version, if known.
+// release is a server's software and version, if known.
 func release(l check.Look) string {
 	if l.Version == "" {
 		return ""

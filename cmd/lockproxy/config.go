@@ -44,12 +44,12 @@ func plural(n int, noun string) string {
 func (c config) validate(o *options, bad faults) faults {
 	all := o.settings()
 	bad = append(bad, c.read(all)...)
-	if _, said := c["upstream"]; !said {
+	if _, isGiven := c["upstream"]; !isGiven {
 		bad = append(bad, errors.New("upstream: not set; give --upstream redis://host:port, LOCKPROXY_UPSTREAM, or upstream: in the file"))
 	}
-	bad = append(bad, o.contradictions()...)
-	bad = append(bad, o.misplaced()...)
-	bad = append(bad, o.pointless()...)
+	bad = append(bad, o.durationFaults()...)
+	bad = append(bad, o.upstreamFaults()...)
+	bad = append(bad, o.adminFaults()...)
 	bad = append(bad, o.readTLS()...)
 	if len(bad) == 0 {
 		bad = append(bad, o.unusedTLS()...)
@@ -64,8 +64,8 @@ func (c config) validate(o *options, bad faults) faults {
 // read reads each setting's values, or its default.
 func (c config) read(all []setting) (bad faults) {
 	for _, s := range all {
-		g, said := c[s.name]
-		if !said && s.value != "" {
+		g, isGiven := c[s.name]
+		if !isGiven && s.value != "" {
 			g.values = []string{s.value}
 		}
 		for _, text := range g.values {
@@ -85,9 +85,9 @@ func (g given) label(name string) string {
 	return name + " (" + g.from + ")"
 }
 
-// contradictions are the faults between settings. One that could not be read is
-// zero, and contradicts nothing.
-func (o *options) contradictions() (bad faults) {
+// durationFaults are the faults between durations. One that could not be read is zero,
+// and has none.
+func (o *options) durationFaults() (bad faults) {
 	if o.maxTTL == 0 {
 		return nil
 	}
@@ -100,14 +100,14 @@ func (o *options) contradictions() (bad faults) {
 	if o.nodeTimeout >= o.maxTTL {
 		bad = append(bad, fmt.Errorf("node-timeout: %s is not shorter than the longest lease, max-ttl, %s", o.nodeTimeout, o.maxTTL))
 	}
-	if o.retention != 0 && o.retention < 2*o.maxTTL {
-		bad = append(bad, fmt.Errorf("fence-retention: %s is under twice max-ttl, %s", o.retention, 2*o.maxTTL))
+	if o.fenceRetention != 0 && o.fenceRetention < 2*o.maxTTL {
+		bad = append(bad, fmt.Errorf("fence-retention: %s is under twice max-ttl, %s", o.fenceRetention, 2*o.maxTTL))
 	}
 	return bad
 }
 
-// misplaced are the faults between settings that say where the upstream is.
-func (o *options) misplaced() (bad faults) {
+// upstreamFaults are the faults between settings of the upstream.
+func (o *options) upstreamFaults() (bad faults) {
 	if o.upstream == nil || o.mode == "" {
 		return nil
 	}
@@ -116,27 +116,27 @@ func (o *options) misplaced() (bad faults) {
 	}
 	changing := o.mode == topology.ModeCluster || !o.upstream.Single()
 	if changing && len(o.nodes) == 0 {
-		bad = append(bad, errChanging)
+		bad = append(bad, errUnsafeLockNode)
 	}
-	if !o.watched() && (o.sentinelUser != "" || o.sentinelPassword != "") {
+	if !o.hasSentinels() && (o.sentinelUser != "" || o.sentinelPassword != "") {
 		bad = append(bad, errors.New("sentinel-user, sentinel-password: neither the upstream's URL nor a lock node's names sentinels (?master_set=…)"))
 	}
 	return bad
 }
 
-// watched says that the upstream or a lock node has sentinels.
-func (o *options) watched() bool {
+// hasSentinels reports whether the upstream or a lock node has sentinels.
+func (o *options) hasSentinels() bool {
 	return slices.ContainsFunc(append(o.nodes[:len(o.nodes):len(o.nodes)], o.upstream), func(s *backends.Server) bool { return s.MasterSet() != "" })
 }
 
-// errChanging is the fault of locks that would be lost with a master.
-var errChanging = errors.New("lock-node: not set; a Cluster, or a master that another may replace, is no safe lock node, so name servers that are")
+// errUnsafeLockNode: locks would be lost with a master.
+var errUnsafeLockNode = errors.New("lock-node: not set; a Cluster, or a master that another may replace, is no safe lock node, so name servers that are")
 
-// complete fills in what one setting leaves to another, and notes what is legal
-// but unwise.
+// complete fills in defaults that depend on other settings, and adds a warning for each
+// choice that is legal but unwise.
 func (o *options) complete() {
 	if len(o.nodes) == 0 {
-		o.voting = true
+		o.upstreamVotes = true
 		o.nodes = []*backends.Server{o.upstream}
 	}
 	for _, n := range o.nodes {

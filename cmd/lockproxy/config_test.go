@@ -40,8 +40,8 @@ func TestDefaults(t *testing.T) {
 	}
 	o.upstream, o.nodes = nil, nil
 	want := options{
-		listen: "127.0.0.1:6380", voting: true, mode: "auto", readFrom: "master",
-		minTTL: 100 * time.Millisecond, maxTTL: time.Minute, retention: 10 * time.Minute,
+		listen: "127.0.0.1:6380", upstreamVotes: true, mode: "auto", readFrom: "master",
+		minTTL: 100 * time.Millisecond, maxTTL: time.Minute, fenceRetention: 10 * time.Minute,
 		bootstrap: "auto", restartGrace: "available", prefix: "lockproxy:",
 		maxWait: 10 * time.Minute, maxWaiters: 100000, maxHold: time.Hour, onLoss: "close",
 		maxClients: 10000, maxBulk: 512 << 20, maxOutput: 256 << 20,

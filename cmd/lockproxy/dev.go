@@ -17,7 +17,7 @@ const (
 	// devNodeTimeout is generous: an embedded server compiles a script anew for each
 	// call, and six of them share the process with the proxy.
 	devNodeTimeout = "250ms"
-	// devAdmin is where dev shows itself, at a free port.
+	// devAdmin is the admin server's address: a free port.
 	devAdmin = "127.0.0.1:0"
 )
 
@@ -50,10 +50,10 @@ func (p program) dev(ctx context.Context, raw config, bad faults) error {
 		return err
 	}
 	defer closeEmbedded(servers)
-	if _, said := raw["node-timeout"]; !said {
+	if _, isGiven := raw["node-timeout"]; !isGiven {
 		raw["node-timeout"] = given{values: []string{devNodeTimeout}}
 	}
-	if _, said := raw["admin"]; !said {
+	if _, isGiven := raw["admin"]; !isGiven {
 		raw["admin"] = given{values: []string{devAdmin}}
 	}
 	raw["upstream"] = given{values: embeddedURLs(servers[:1])}
@@ -63,13 +63,12 @@ func (p program) dev(ctx context.Context, raw config, bad faults) error {
 	if bad = raw.validate(&o, bad); len(bad) > 0 {
 		return bad
 	}
-	return serve(ctx, o, newLogger(p.stderr, o), p.firstSession)
+	return serve(ctx, o, newLogger(p.stderr, o), p.printBanner)
 }
 
-// startEmbedded starts n in-process servers on free loopback ports. Their keys
-// expire by the clock of this process, exactly: every command first takes off what
-// has passed since the last. The price is time per command that grows with the
-// number of keys, which is why they are for trying things out.
+// startEmbedded starts n in-process servers on free loopback ports. Their keys expire by the
+// clock of this process: each command first subtracts the time since the last from all
+// TTLs, so that a command's cost grows with the number of keys.
 func startEmbedded(n int) ([]*miniredis.Miniredis, error) {
 	var servers []*miniredis.Miniredis
 	for range n {
@@ -87,9 +86,8 @@ func startEmbedded(n int) ([]*miniredis.Miniredis, error) {
 	return servers, nil
 }
 
-// refuseSubcommands answers those of COMMAND, each of which the embedded server takes for
-// COMMAND, as an old Redis does. redis-cli then makes its help of COMMAND; on the wrong
-// reply to COMMAND DOCS it aborts.
+// refuseSubcommands refuses those of COMMAND, as an old Redis does: the embedded server takes
+// each for COMMAND, and redis-cli aborts on that reply to COMMAND DOCS.
 func refuseSubcommands(c *server.Peer, cmd string, args ...string) (answered bool) {
 	if cmd != "COMMAND" || len(args) == 0 {
 		return false
@@ -98,8 +96,8 @@ func refuseSubcommands(c *server.Peer, cmd string, args ...string) (answered boo
 	return true
 }
 
-// abortTransaction refuses the proxy's own commands, which it sends on only in a
-// transaction, to end that. One that the embedded server does not know does not, but one
+// abortTransaction refuses the proxy's own commands, which the proxy forwards only in a
+// transaction, to abort it. In the embedded server an unknown command aborts none, but one
 // without its arguments does.
 func abortTransaction(m *miniredis.Miniredis, c *server.Peer, cmd string) (answered bool) {
 	switch cmd {

@@ -8,12 +8,12 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
-// exposures are what of the settings lets others see or do more than they should, in
-// words for the log. None is reason not to start.
+// exposures are the settings that let others see or do more than they should, as messages
+// for the log. None prevents the start.
 func (c config) exposures(o *options, all []setting) (out []string) {
 	for _, s := range all {
 		g := c[s.name]
-		if s.secret && g.from == "--"+s.name && slices.ContainsFunc(g.values, s.confides) {
+		if s.secret && g.from == "--"+s.name && slices.ContainsFunc(g.values, s.holdsPassword) {
 			out = append(out, fmt.Sprintf("%s: a password on the command line is seen by everybody who may list processes; use --%s-file or %s", s.name, s.name, s.env()))
 		}
 	}
@@ -26,27 +26,27 @@ func (c config) exposures(o *options, all []setting) (out []string) {
 	return out
 }
 
-// confides says that a value of the setting holds a password: a URL does where it has
-// credentials.
-func (s setting) confides(value string) bool {
+// holdsPassword reports whether a value of the setting holds a password: a URL does if it
+// has credentials.
+func (s setting) holdsPassword(value string) bool {
 	return s.secret && (!s.url || strings.Contains(value, "@") || strings.Contains(value, "password="))
 }
 
-// welcoming says that whoever reaches the proxy from another machine needs neither a
-// certificate nor a password, as far as the upstream has said.
-func welcoming(o *options, up *upstream.Upstream) bool {
+// admitsAnonymous reports whether clients on other machines need neither a certificate nor a
+// password, as far as is known of the upstream.
+func admitsAnonymous(o *options, up *upstream.Upstream) bool {
 	return o.unguarded() && up.Pool().AllowsAnonymous()
 }
 
-// unguarded says that clients come from other machines and show no certificate.
+// unguarded reports whether clients on other machines can connect without a certificate.
 func (o *options) unguarded() bool {
 	return isPublic(o.listen) && (o.clientTLS == nil || o.clientTLS.CA == nil)
 }
 
-const welcome = "other machines reach listen, and clients need no password: the upstream asks for none, or its URL holds the one that clients then have"
+const anonymousWarning = "other machines reach listen, and clients need no password: the upstream asks for none, or its URL holds the one that clients then have"
 
 // withoutSecrets is an environment without the variables that hold passwords for
-// lockproxy. Those that name a file of them stay.
+// lockproxy. Those that name a file stay.
 func withoutSecrets(environ []string) []string {
 	secret := map[string]setting{}
 	for _, s := range slices.Concat(new(options).settings(), runSettings(new(lockAsk), new(options))) {
@@ -57,6 +57,6 @@ func withoutSecrets(environ []string) []string {
 	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
 		name, value, _ := strings.Cut(entry, "=")
 		s, ok := secret[name]
-		return ok && s.confides(value)
+		return ok && s.holdsPassword(value)
 	})
 }

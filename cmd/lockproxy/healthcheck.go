@@ -41,9 +41,9 @@ func (p program) healthcheckCommand() *cli.Command {
 	}
 }
 
-// ping says nil when a PING at o.listen is answered with PONG, or with a demand to
-// authenticate, which an upstream had to be asked for too. Where clients must show
-// a certificate, which it has not, being turned away for that is enough.
+// ping returns nil if a PING at o.listen is answered with PONG, or with NOAUTH, which is the
+// upstream's answer too. If clients must show a certificate, which it does not have, it is
+// enough to be rejected for that.
 func ping(ctx context.Context, o options) error {
 	network, address := dialAddress(o.listen)
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
@@ -55,10 +55,10 @@ func ping(ctx context.Context, o options) error {
 		conn.SetDeadline(deadline) // fails only on a closed connection, which the write below reports
 	}
 	if o.clientFiles.cert != "" {
-		// It asks itself, at an address that the certificate need not name.
+		// It connects to its own proxy, at an address that the certificate need not name.
 		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
 		if o.clientFiles.ca != "" {
-			return turnedAway(conn)
+			return rejectsWithoutCertificate(conn)
 		}
 	}
 	if _, err := conn.Write([]byte("*1\r\n$4\r\nPING\r\n")); err != nil {
@@ -74,8 +74,8 @@ func ping(ctx context.Context, o options) error {
 	return fmt.Errorf("not healthy: %s answered %q", address, reply)
 }
 
-// askReady says nil when the admin server at o.admin says that clients may be sent to the
-// proxy, else what it says is missing.
+// askReady returns nil if the admin server at o.admin answers that the proxy is ready, else
+// an error with its answer.
 func askReady(ctx context.Context, o options) error {
 	if o.admin == "" {
 		return errors.New("not ready: admin is not set, so there is nobody to ask")
@@ -111,9 +111,9 @@ func askReady(ctx context.Context, o options) error {
 	return nil
 }
 
-// turnedAway says nil when the other side of a TLS connection ends it for a reason
-// that it gives in TLS.
-func turnedAway(conn net.Conn) error {
+// rejectsWithoutCertificate returns nil if the other side of a TLS connection ends it with
+// an alert.
+func rejectsWithoutCertificate(conn net.Conn) error {
 	_, err := conn.Read(make([]byte, 1)) // after the handshake, which may fail already
 	if err == nil {
 		return errors.New("not healthy: let in without a certificate")
@@ -125,8 +125,8 @@ func turnedAway(conn net.Conn) error {
 	return fmt.Errorf("not healthy: %w", err)
 }
 
-// dialAddress turns where a server listens into where a client on the same machine
-// reaches it: an unspecified address becomes the loopback one.
+// dialAddress is the address at which a client on the same machine reaches a server: an
+// unspecified address becomes the loopback one.
 func dialAddress(listen string) (network, address string) {
 	if isSocketPath(listen) {
 		return "unix", listen

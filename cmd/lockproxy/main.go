@@ -1,9 +1,8 @@
 // Command lockproxy is a Redis proxy with locks that a majority of masters decides.
 //
 // This package answers which program is running: it turns flags, environment and
-// file into valid options, reports every fault in them before anything starts,
-// and wires the packages that do the work. It holds no knowledge of the protocol
-// or of locks.
+// configuration file into valid options, reports all faults in them before anything
+// starts, and wires the packages that do the work. It knows neither the protocol nor locks.
 package main
 
 import (
@@ -18,11 +17,11 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// What the process exits with.
+// Exit codes of the process.
 const (
 	exitOK     = 0
 	exitFailed = 1 // it could not do what was asked
-	exitUsage  = 2 // what was asked is not sound; nothing was started
+	exitUsage  = 2 // the command line or the settings have faults; nothing was started
 )
 
 func main() {
@@ -32,7 +31,7 @@ func main() {
 	os.Exit(p.run(ctx, os.Args))
 }
 
-// A program is lockproxy with what it takes from the process around it.
+// A program is lockproxy with its environment and output.
 type program struct {
 	env            func(string) (string, bool)
 	stdout, stderr io.Writer
@@ -95,7 +94,7 @@ func onUsageError(_ *cli.Context, err error, _ bool) error {
 	return usageError{fmt.Errorf("%w (--help lists the flags)", err)}
 }
 
-// unknownCommand is what runs when no command was recognised.
+// unknownCommand runs if the first argument is no command.
 func unknownCommand(c *cli.Context) error {
 	if !c.Args().Present() {
 		return cli.ShowAppHelp(c)

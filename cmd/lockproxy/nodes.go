@@ -15,7 +15,7 @@ import (
 
 const (
 	exitNotYet  = 3                // nothing is wrong, but the change has to wait
-	changeTries = time.Second      // between two looks of nodes --wait
+	retryPause  = time.Second      // between two looks of nodes --wait
 	stepTimeout = 20 * time.Second // of one look and what it leads to
 )
 
@@ -59,17 +59,18 @@ func (p program) nodesCommand() *cli.Command {
 	}
 }
 
-// minus is list without what is called as s is.
+// minus is list without servers of s's ID.
 func minus(list []*backends.Server, s *backends.Server) []*backends.Server {
 	return slices.DeleteFunc(slices.Clone(list), func(o *backends.Server) bool { return o.ID() == s.ID() })
 }
 
-// plus is list with s instead of what is called the same.
+// plus is list with s in place of servers of its ID.
 func plus(list []*backends.Server, s *backends.Server) []*backends.Server {
 	return append(minus(list, s), s)
 }
 
-// changeNodes makes the half step that is due of the first change that is not done.
+// changeNodes makes the half step that is due, of the first change that is not done. It tries
+// again until it has waited for so long.
 func (p program) changeNodes(ctx context.Context, o options, steps []locks.Change, finish bool, wait time.Duration) error {
 	log := newLogger(p.stderr, o)
 	o = o.withTLS(log)
@@ -91,7 +92,7 @@ func (p program) changeNodes(ctx context.Context, o options, steps []locks.Chang
 		}
 		say("waiting: " + notYet.Why)
 		select {
-		case <-time.After(changeTries):
+		case <-time.After(retryPause):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -103,7 +104,7 @@ func (p program) changeStep(ctx context.Context, o options, steps []locks.Change
 	defer cancel()
 	for i, c := range steps {
 		c.Options, c.Say = locksOptions(o, newLogger(p.stderr, o)), say
-		if i+1 < len(steps) { // it is done when the one behind it has begun, or can
+		if i+1 < len(steps) { // it is done when the next one has begun, or can begin
 			if next := steps[i+1]; next.From != nil {
 				next.Options, next.Say = c.Options, say
 				if begun, err := next.Begun(ctx); err == nil && begun {

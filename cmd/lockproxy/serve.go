@@ -22,23 +22,23 @@ import (
 	"github.com/lockproxy/lockproxy/proxy"
 )
 
-// startTimeout bounds what serve asks of the network before it lets clients in.
+// startTimeout bounds the checks before serve accepts clients.
 const startTimeout = 3 * time.Second
 
 func (p program) serveCommand() *cli.Command {
 	return p.command("serve", "serve clients until SIGTERM, then drain", 0, func(c *cli.Context, o options) error {
-		setProcs(o.procs)
+		setThreads(o.procs)
 		log := newLogger(p.stderr, o)
 		var err error
-		if o.listener, err = inherited(); err != nil {
+		if o.listener, err = inheritedListener(); err != nil {
 			return err
 		}
 		return serve(c.Context, o, log, func(_, _ net.Addr) { announce(c.Context, log) })
 	})
 }
 
-// setProcs chooses how many threads run Go code at once (docs/decisions/0004).
-func setProcs(n int) {
+// setThreads sets the number of threads that run Go code at once (docs/decisions/0004).
+func setThreads(n int) {
 	switch {
 	case n > 0:
 		runtime.GOMAXPROCS(n)
@@ -53,12 +53,12 @@ func newLogger(w io.Writer, o options) *slog.Logger {
 	if o.logJSON {
 		handler = slog.NewJSONHandler(w, opt)
 	}
-	return slog.New(newSampled(handler, o.logLimit))
+	return slog.New(limitLog(handler, o.logLimit))
 }
 
 // serve runs the proxy that o describes. After ctx ends it drains, and returns when
-// everything it started has ended. listening is called once, when clients can
-// connect, with where they and operators do; nil: operators cannot.
+// everything it started has ended. listening is called once, when clients can connect, with
+// the addresses for clients and operators; nil: there is none for operators.
 func serve(ctx context.Context, o options, log *slog.Logger, listening func(clients, operators net.Addr)) error {
 	for _, w := range append(o.exposed, o.warnings...) {
 		log.Warn(w)
@@ -71,16 +71,16 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	}
 	watcher, err := newWatcher(o, log)
 	if err != nil {
-		return errors.Join(err, finish(svc))
+		return errors.Join(err, closeLocks(svc))
 	}
 	up := newUpstream(o, watcher, log)
 	defer up.Close()
-	defer follow(ctx, watcher, up)()
-	if err := lookAround(ctx, o, watcher, up, svc, log); err != nil {
-		return errors.Join(err, finish(svc))
+	defer runFinder(ctx, watcher, up)()
+	if err := startupChecks(ctx, o, watcher, up, svc, log); err != nil {
+		return errors.Join(err, closeLocks(svc))
 	}
-	if welcoming(&o, up) {
-		log.Warn(welcome)
+	if admitsAnonymous(&o, up) {
+		log.Warn(anonymousWarning)
 	}
 	table := commands.New(commands.Options{
 		Upstream: up, Locks: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, KeepOnLoss: o.onLoss == "keep",
@@ -92,11 +92,11 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 		IdleTimeout: o.idleTimeout, DrainTimeout: o.drainTimeout, Log: log,
 	}, table)
 	if err != nil {
-		return errors.Join(err, finish(svc))
+		return errors.Join(err, closeLocks(svc))
 	}
 	where, stopAdmin, err := startAdmin(ctx, o, svc, table, srv, up, log)
 	if err != nil {
-		return errors.Join(err, abandon(srv), finish(svc))
+		return errors.Join(err, closeServer(srv), closeLocks(svc))
 	}
 	defer stopAdmin()
 	log.Info("listening", "address", srv.Addr().String(), "passed_on", o.listener != nil, "tls", o.clientTLS != nil, "upstream", o.upstream.String(), "lock_nodes", addresses(o.nodes))
@@ -126,21 +126,21 @@ func runBoth(ctx context.Context, srv *proxy.Server, svc *locks.Service, log *sl
 	return errors.Join(ignoreCanceled(err), ignoreCanceled(<-ended))
 }
 
-// abandon ends a server that was not run.
-func abandon(srv *proxy.Server) error {
+// closeServer ends a server whose Serve was not called.
+func closeServer(srv *proxy.Server) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return srv.Serve(ctx)
 }
 
-// finish ends a service that was not run, and waits for what it started.
-func finish(svc *locks.Service) error {
+// closeLocks ends a service whose Run was not called, and waits for its goroutines.
+func closeLocks(svc *locks.Service) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ignoreCanceled(svc.Run(ctx))
 }
 
-// ignoreCanceled drops the error of having been told to stop.
+// ignoreCanceled drops context.Canceled, the error of a wanted end.
 func ignoreCanceled(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -158,10 +158,10 @@ func locksOptions(o options, log *slog.Logger) locks.Options {
 		MinTTL:       o.minTTL,
 		MaxTTL:       o.maxTTL,
 		NodeTimeout:  o.nodeTimeout,
-		Retention:    o.retention,
+		Retention:    o.fenceRetention,
 		Prefix:       o.prefix,
 		Bootstrap:    o.bootstrap,
-		OnDemand:     o.voting, // it is the clients' data that the node record would be among
+		OnDemand:     o.upstreamVotes, // the node record would be among the clients' data
 		RestartGrace: o.restartGrace,
 		ReplicaAcks:  o.replicaAcks,
 		MaxHold:      o.maxHold,
@@ -191,27 +191,27 @@ func newUpstream(o options, watcher *topology.Watcher, log *slog.Logger) *upstre
 	return up
 }
 
-// follow runs the watcher until stop is called, which waits for its end. Draining
+// runFinder runs the watcher until stop is called, which waits for its end. Draining
 // clients still need to know where the nodes are, so it outlives ctx.
-func follow(ctx context.Context, watcher *topology.Watcher, up *upstream.Upstream) (stop func()) {
+func runFinder(ctx context.Context, watcher *topology.Watcher, up *upstream.Upstream) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = watcher.Run(ctx, up.SetTopology) // ends when told to
+		_ = watcher.Run(ctx, up.SetTopology) // ends with ctx
 	}()
 	return func() { cancel(); <-ended }
 }
 
-// lookAround asks the upstream and the lock nodes who they are. One that is down is
-// worth a line in the log, since it may come back; lock nodes that must not be used
-// together, or at all, are an error.
-func lookAround(ctx context.Context, o options, watcher *topology.Watcher, up *upstream.Upstream, svc *locks.Service, log *slog.Logger) error {
+// startupChecks asks the upstream and the lock nodes for their identity. One that is down is
+// logged, since it may come back; lock nodes that must not be used together, or at all, are
+// an error.
+func startupChecks(ctx context.Context, o options, watcher *topology.Watcher, up *upstream.Upstream, svc *locks.Service, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	reached := make(chan error, 1)
 	go func() {
-		err := reach(ctx, watcher, up)
+		err := probeUpstream(ctx, watcher, up)
 		if o.upstreamConns == 0 { // nobody shares it
 			up.Forget(up.DefaultIdentity())
 		}
@@ -221,14 +221,14 @@ func lookAround(ctx context.Context, o options, watcher *topology.Watcher, up *u
 	if fault := <-reached; fault != nil {
 		log.Warn("the upstream cannot be used yet; serving anyway", "error", fault)
 	}
-	if o.voting && up.View().Cluster() {
-		return errChanging
+	if o.upstreamVotes && up.View().Cluster() {
+		return errUnsafeLockNode
 	}
 	return err
 }
 
-// reach waits until the watcher has probed once, and opens a first connection.
-func reach(ctx context.Context, watcher *topology.Watcher, up *upstream.Upstream) error {
+// probeUpstream waits until the watcher has probed once, and opens a first connection.
+func probeUpstream(ctx context.Context, watcher *topology.Watcher, up *upstream.Upstream) error {
 	select {
 	case <-watcher.Probed():
 	case <-ctx.Done():
@@ -244,7 +244,7 @@ func addresses(nodes []*backends.Server) string {
 	return strings.Join(names, " ")
 }
 
-// initTimeout bounds lockproxy init, which needs every lock node to answer.
+// initTimeout bounds lockproxy init, which needs the answer of every lock node.
 const initTimeout = 10 * time.Second
 
 func (p program) initCommand() *cli.Command {
@@ -257,7 +257,7 @@ func (p program) initCommand() *cli.Command {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(svc.Init(ctx), finish(svc)); err != nil {
+		if err := errors.Join(svc.Init(ctx), closeLocks(svc)); err != nil {
 			return err
 		}
 		_, err = fmt.Fprintf(p.stdout, "%s: new, voting\n", addresses(o.nodes))

@@ -16,17 +16,17 @@ import (
 	"github.com/lockproxy/lockproxy/backends/topology"
 )
 
-// A setting is one thing an operator can say, in the same words as a flag
-// (--min-ttl), in the environment (LOCKPROXY_MIN_TTL) and in the file (min-ttl:).
+// A setting can be given as a flag (--min-ttl), in the environment (LOCKPROXY_MIN_TTL) and
+// in the configuration file (min-ttl:).
 type setting struct {
 	name  string
 	usage string
 	value string // the default, as an operator would write it; empty for none
 
 	list   bool // may be given more than once
-	toggle bool // yes or no; the bare flag means yes
+	toggle bool // true or false; the bare flag means true
 	url    bool // each value is a URL of a Redis
-	secret bool // a password, or a URL that may hold one: never printed, and name-file names a file to read it from
+	secret bool // a password, or a URL that may hold one: never printed; has a -file variant
 
 	read func(text string) error // once for each value; its errors repeat no secret
 }
@@ -38,22 +38,25 @@ func (s setting) env() string {
 
 // options are valid settings, ready to wire.
 type options struct {
-	listen   string
-	listener net.Listener // passed on by a service manager, in place of listen; may be nil
-	upstream *backends.Server
-	nodes    []*backends.Server // at least one
-	voting   bool               // the upstream is the one lock node, as none was named
+	// Addresses.
+	listen        string
+	listener      net.Listener // passed on by a service manager, in place of listen; may be nil
+	upstream      *backends.Server
+	nodes         []*backends.Server // at least one
+	upstreamVotes bool               // the upstream is the one lock node, as none is given
 
 	mode                           string // of the upstream
 	readFrom                       string
 	sentinelUser, sentinelPassword string
 
+	// TLS.
 	clientFiles, serverFiles tlsFiles
-	clientTLS, serverTLS     *backends.TLS // what the files hold; nil: nothing was said
+	clientTLS, serverTLS     *backends.TLS // what the files hold; nil: no setting names one
 
+	// Locks.
 	minTTL, maxTTL          time.Duration
 	nodeTimeout             time.Duration // 0: derived from the lease
-	retention               time.Duration
+	fenceRetention          time.Duration
 	bootstrap, restartGrace string
 	prefix                  string
 	requireOwner            bool
@@ -63,24 +66,28 @@ type options struct {
 	maxHold, sessionGrace   time.Duration
 	onLoss                  string
 
+	// Clients and connections.
 	maxClients                int
 	maxBulk, maxOutput        int64 // bytes
 	idleTimeout, drainTimeout time.Duration
 	upstreamConns             int
 	maxIdentities             int
-	procs                     int // 0: chosen by setProcs
+	procs                     int // 0: chosen by setThreads
 
-	admin                  string // where the admin server listens; empty: there is none
+	// The admin server.
+	admin                  string // where it listens; empty: there is none
 	adminPassword          string
 	adminTLS               bool
 	adminPprof, adminForce bool
 
+	// The log.
 	logLevel slog.Level
 	logJSON  bool
 	logLimit int
 
-	exposed  []string // what lets others see or do more than they should
-	warnings []string // worth a line in the log, not worth refusing to start
+	// Findings of validation, for the log.
+	exposed  []string // lets others see or do more than they should
+	warnings []string // legal but unwise
 }
 
 // settings are those of serve, in the order of --help. Each is read into o.
@@ -100,7 +107,7 @@ func (o *options) settings() []setting {
 		{name: "bootstrap", value: "auto", usage: "auto: lock nodes that are all empty are new and vote at once; strict: only lockproxy init says so", read: oneOf(&o.bootstrap, "auto", "strict")},
 		{name: "restart-grace", value: "available", usage: "with fewer than three lock nodes, after one lost its memory: available goes on at once, safe sits out max-ttl", read: oneOf(&o.restartGrace, "available", "safe")},
 		{name: "replica-acks", value: "0", usage: "how many replicas of a lock node must have a grant or a renewal before the node's vote counts; weaker than more lock nodes", read: count(0, &o.replicaAcks)},
-		{name: "fence-retention", value: "10m", usage: "how long a fence counter outlives the last use of its lock", read: duration(10*time.Minute, &o.retention)},
+		{name: "fence-retention", value: "10m", usage: "how long a fence counter outlives the last use of its lock", read: duration(10*time.Minute, &o.fenceRetention)},
 		{name: "key-prefix", value: "lockproxy:", usage: "what every key on the lock nodes begins with; the same at every proxy", read: o.readPrefix},
 		{name: "require-owner", toggle: true, value: "false", usage: "refuse UNLOCK and RENEW that do not name their owner", read: toggle(&o.requireOwner)},
 		{name: "max-wait", value: "10m", usage: "the longest WAIT a client may ask for", read: duration(time.Millisecond, &o.maxWait)},
@@ -134,12 +141,12 @@ func (o *options) settings() []setting {
 // modes are what an upstream may be.
 var modes = []string{topology.ModeAuto, topology.ModeStandalone, topology.ModeReplicated, topology.ModeSentinel, topology.ModeCluster}
 
-// without is the settings whose names are not given.
+// without is all but the named settings.
 func without(all []setting, names ...string) []setting {
 	return slices.DeleteFunc(slices.Clone(all), func(s setting) bool { return slices.Contains(names, s.name) })
 }
 
-// only is the settings whose names are given.
+// only is the named settings.
 func only(all []setting, names ...string) []setting {
 	return slices.DeleteFunc(slices.Clone(all), func(s setting) bool { return !slices.Contains(names, s.name) })
 }
@@ -149,7 +156,7 @@ func (o *options) readListen(text string) error {
 	return checkListen(text)
 }
 
-// checkListen says what is wrong with where to listen.
+// checkListen returns an error if text is no address to listen at.
 func checkListen(text string) error {
 	if isSocketPath(text) {
 		return nil
@@ -164,7 +171,7 @@ func checkListen(text string) error {
 	return nil
 }
 
-// isSocketPath tells a Unix socket's path from host:port: it has a slash.
+// isSocketPath reports whether listen is a Unix socket's path, not host:port: it has a slash.
 func isSocketPath(listen string) bool { return strings.Contains(listen, "/") }
 
 func (o *options) readUpstream(text string) error {
@@ -188,9 +195,9 @@ func (o *options) readNode(text string) error {
 	return nil
 }
 
-// parseServer is backends.Parse with errors that are safe to print. What is wrong
-// with a URL is said in detail only when nothing in it can be a password: an
-// unescaped one turns up in the oddest places of a parser's message.
+// parseServer is backends.Parse with errors that are safe to print. They have details only
+// if nothing in the URL can be a password: an unescaped one turns up anywhere in a parser's
+// message.
 func parseServer(text string) (*backends.Server, error) {
 	if text == "" {
 		return nil, errors.New("is empty; write redis://host:port")

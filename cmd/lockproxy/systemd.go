@@ -11,9 +11,9 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// inherited is the socket that a service manager listens on for this process, in the
-// way of systemd (LISTEN_FDS); nil if there is none. It is taken once.
-func inherited() (net.Listener, error) {
+// inheritedListener is the socket that a service manager passed to this process, by the
+// protocol of systemd (LISTEN_FDS); nil if there is none. It can be called once.
+func inheritedListener() (net.Listener, error) {
 	files := activation.Files(true)
 	if len(files) == 0 {
 		return nil, nil
@@ -34,14 +34,14 @@ func inherited() (net.Listener, error) {
 	return ln, nil
 }
 
-// announce tells the service manager that clients can connect, and that the process is
-// about to end once ctx is done. Without a service manager it does nothing.
+// announce notifies the service manager that clients can connect, and that the process is
+// stopping once ctx is done. Without a service manager it does nothing.
 func announce(ctx context.Context, log *slog.Logger) {
-	notify(daemon.SdNotifyReady, log)
-	context.AfterFunc(ctx, func() { notify(daemon.SdNotifyStopping, log) })
+	notifyManager(daemon.SdNotifyReady, log)
+	context.AfterFunc(ctx, func() { notifyManager(daemon.SdNotifyStopping, log) })
 }
 
-func notify(state string, log *slog.Logger) {
+func notifyManager(state string, log *slog.Logger) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		log.Warn("cannot tell the service manager", "state", state, "error", err)
 	}

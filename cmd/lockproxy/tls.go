@@ -9,7 +9,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends"
 )
 
-// tlsSettings are the settings about TLS, first those about clients.
+// tlsSettings are the settings of TLS, first those for clients.
 func (o *options) tlsSettings() []setting {
 	return []setting{
 		{name: "tls-cert", usage: "clients must speak TLS, 1.2 or later; the PEM `file` of the certificate and its chain that they are shown", read: fileName(&o.clientFiles.cert)},
@@ -21,7 +21,7 @@ func (o *options) tlsSettings() []setting {
 	}
 }
 
-// tlsFiles are what was said about TLS on one side; empty: nothing.
+// tlsFiles are the files of TLS for one side; empty: not given.
 type tlsFiles struct{ cert, key, ca string }
 
 func fileName(field *string) func(string) error {
@@ -34,8 +34,8 @@ func fileName(field *string) func(string) error {
 	}
 }
 
-// readTLS reads the files that the settings about TLS name, into o.clientTLS and
-// o.serverTLS. The faults are theirs, and those between the settings.
+// readTLS reads the files of TLS into o.clientTLS and o.serverTLS. It returns their faults
+// and those between the settings.
 func (o *options) readTLS() (bad faults) {
 	var more faults
 	o.clientTLS, bad = o.clientFiles.read("tls-cert", "tls-key", "tls-client-ca")
@@ -51,7 +51,7 @@ func (o *options) readTLS() (bad faults) {
 	return bad
 }
 
-// read is nil if nothing was said. cert, key and ca are the names of the settings.
+// read returns nil for no files. cert, key and ca are the names of the settings.
 func (f tlsFiles) read(cert, key, ca string) (t *backends.TLS, bad faults) {
 	if f == (tlsFiles{}) {
 		return nil, nil
@@ -77,8 +77,8 @@ func (f tlsFiles) read(cert, key, ca string) (t *backends.TLS, bad faults) {
 	return t, bad
 }
 
-// unusedTLS is the fault of settings about TLS that would protect nothing. It is
-// asked of options that have no other.
+// unusedTLS is the fault of settings of TLS that would protect nothing. The options must
+// have no other fault.
 func (o *options) unusedTLS() (bad faults) {
 	if o.serverTLS == nil || o.upstream.Secure() {
 		return nil
@@ -91,7 +91,7 @@ func (o *options) unusedTLS() (bad faults) {
 	return faults{errors.New("tls-ca, tls-server-cert, tls-server-key: neither the upstream nor a lock node is a rediss:// URL, so none would speak TLS")}
 }
 
-// withTLS is o with servers that are reached as its settings about TLS say.
+// withTLS is o with its servers reached by its settings of TLS.
 func (o options) withTLS(log *slog.Logger) options {
 	if o.serverTLS == nil {
 		return o
@@ -107,7 +107,7 @@ func (o options) withTLS(log *slog.Logger) options {
 	return o
 }
 
-// listenTLS is how clients are accepted; nil: in plain text.
+// listenTLS is the TLS of clients; nil: plain text.
 func (o options) listenTLS(log *slog.Logger) *tls.Config {
 	if o.clientTLS == nil {
 		return nil

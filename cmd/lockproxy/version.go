@@ -21,12 +21,12 @@ func (p program) versionCommand() *cli.Command {
 	}
 }
 
-// version is the module's version and what it was built with.
+// version is the module's version and the toolchain of the build.
 func version() string {
 	return fmt.Sprintf("%s %s %s/%s", moduleVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// moduleVersion names the revision where the build knew it.
+// moduleVersion is the module's version; (devel) if the build has none.
 func moduleVersion() string {
 	module := ""
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -5,10 +5,10 @@ import (
 	"net"
 )
 
-// firstSession tells whoever started dev what it is, what to type and where to look.
-// operators is nil if nowhere.
-func (p program) firstSession(clients, operators net.Addr) {
-	cli, bash := dialers(clients)
+// printBanner prints what dev is, a first session to type, and the admin server's address;
+// operators is nil if there is none.
+func (p program) printBanner(clients, operators net.Addr) {
+	cli, bash := dialHints(clients)
 	fmt.Fprintf(p.stdout, `
 lockproxy dev: memory-only. One upstream and %d lock nodes run inside this process;
 what they hold is gone when it ends. Ctrl-C ends it.
@@ -28,11 +28,11 @@ and from a second one, between LOCK and UNLOCK:
 
 No redis-cli? The same over plain %s
 %s
-`, devLockNodes, cli, bash, lookAt(operators))
+`, devLockNodes, cli, bash, adminHint(operators))
 }
 
-// lookAt is where an operator looks, as a sentence on a line of its own.
-func lookAt(operators net.Addr) string {
+// adminHint is the admin server's address, as a sentence on a line of its own.
+func adminHint(operators net.Addr) string {
 	switch {
 	case operators == nil:
 		return ""
@@ -43,9 +43,9 @@ func lookAt(operators net.Addr) string {
 	return "\nWho holds what, metrics, health: http://" + dial + "/\n"
 }
 
-// dialers are the ways to reach addr by hand: with redis-cli, and with what comes
-// with the system.
-func dialers(addr net.Addr) (cli, plain string) {
+// dialHints are the commands that connect to addr: with redis-cli, and with tools of the
+// system.
+func dialHints(addr net.Addr) (cli, plain string) {
 	const session = `printf '%s\r\n' 'SET greeting hello' 'GET greeting' 'LOCK job 30s' 'RENEW job 30s' 'UNLOCK job' QUIT`
 	if addr.Network() == "unix" {
 		return "redis-cli -s " + addr.String(), "netcat:\n\n  " + session + " | nc -U " + addr.String()

@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A source is one place where settings can be given. ok is false if this one is not.
+// A source is one place where settings can be given; ok is false if this one is not given there.
 type source func(setting) (g given, ok bool)
 
 // load gathers what is given: flags before the environment before the file that --config

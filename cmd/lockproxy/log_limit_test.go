@@ -12,9 +12,9 @@ import (
 )
 
 // A storm costs few lines, and every line that was not written is counted in one that was.
-func TestSampledStorm(t *testing.T) {
+func TestLimitLog_Storm(t *testing.T) {
 	var out bytes.Buffer
-	h := newSampled(slog.NewTextHandler(&out, nil), 5).WithAttrs([]slog.Attr{slog.String("pid", "1")})
+	h := limitLog(slog.NewTextHandler(&out, nil), 5).WithAttrs([]slog.Attr{slog.String("pid", "1")})
 	at := time.Date(2026, 11, 1, 3, 0, 0, 0, time.UTC)
 	say := func(after time.Duration, level slog.Level, message string) {
 		t.Helper()
@@ -47,22 +47,22 @@ func TestSampledStorm(t *testing.T) {
 }
 
 // Messages that are all different are bounded together.
-func TestSampledKindsAreBounded(t *testing.T) {
+func TestLimitLog_KindsAreBounded(t *testing.T) {
 	var out bytes.Buffer
-	h := newSampled(slog.NewTextHandler(&out, nil), 5)
+	h := limitLog(slog.NewTextHandler(&out, nil), 5)
 	log := slog.New(h)
 	for i := range 10_000 {
 		log.Warn(fmt.Sprint("message ", i))
 	}
-	if got := strings.Count(out.String(), "\n"); got > mostKinds+2*5 {
+	if got := strings.Count(out.String(), "\n"); got > maxKinds+2*5 {
 		t.Errorf("%d lines", got)
 	}
-	if got := len(h.(*sampled).sampler.kinds); got > mostKinds+1 {
+	if got := len(h.(*limitedHandler).limiter.kinds); got > maxKinds+1 {
 		t.Errorf("%d kinds are remembered", got)
 	}
 }
 
-func TestSampledLimits(t *testing.T) {
+func TestLimitLog_Limits(t *testing.T) {
 	tests := []struct {
 		limit int
 		level slog.Level
@@ -75,7 +75,7 @@ func TestSampledLimits(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var out bytes.Buffer
-		h := newSampled(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}), tt.limit)
+		h := limitLog(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}), tt.limit)
 		at := time.Now()
 		var wg sync.WaitGroup
 		for range 4 {
