@@ -68,29 +68,6 @@ func mayUnwatch(c *command, args [][]byte) bool {
 	return c.has(unwatches) || c.has(endsTx) && len(args) > 1 && resp.Is(args[0], "EXEC")
 }
 
-// sendNoRedirect sends a command on the own connection whose node must not change: heard,
-// if not nil, gets the beginning of its reply.
-func (s *Session) sendNoRedirect(raw []byte, heard func([]byte)) {
-	c := &request{raw: raw, slot: noSlot, at: s.pinnedPool, noRedirect: true}
-	if heard != nil {
-		c.observer = &observer{observe: heard}
-	}
-	s.sendPinned(c)
-}
-
-// sendPinned sends a call on the own connection.
-func (s *Session) sendPinned(c *request) {
-	s.flushBatches()
-	s.sendRequest(s.pinned, c)
-}
-
-func (s *Session) sendRequest(conn *upstream.Conn, c *request) {
-	s.replies.ExpectRequest(c)
-	if err := conn.SendEach(c.raw, []upstream.Sink{c}); err != nil {
-		c.Fail(conn, 1, false, err)
-	}
-}
-
 // runBlocking sends a command that may block to the node that serves its keys, on a
 // connection of the session's own.
 func (s *Session) runBlocking(ctx context.Context, p route, raw []byte) bool {
@@ -394,7 +371,7 @@ func (s *Session) tryScan(args [][]byte) bool {
 	if pool == nil {
 		return s.reply(slotUncoveredError)
 	}
-	conn := s.router.conn(pool, s.lane)
+	conn := s.router.conn(pool, s.connClass)
 	if conn == nil {
 		return false
 	}

@@ -14,25 +14,17 @@ func (s *Session) needsPinned() bool { return s.unshared() || s.d.isPaused() || 
 
 func (s *Session) unshared() bool { return s.d.opt.Unshared && !s.perCommandNode() }
 
-// conn is the connection the next ordinary command travels on; it may be nil.
-func (s *Session) conn() *upstream.Conn {
-	if s.mode == onShared {
-		return s.shared[s.lane]
-	}
-	return s.pinned
-}
-
 // backToShared goes back to the main lane of the shared connections when nothing is owed
 // and the own connection has no state: only then can no later command overtake an
 // earlier one.
 func (s *Session) backToShared() {
-	if s.mode == onShared && s.lane == upstream.MainClass && !s.blocking || s.mode == onPassthrough {
+	if s.mode == onShared && s.connClass == upstream.MainClass && !s.blocking || s.mode == onPassthrough {
 		return
 	}
 	if s.batched > 0 || s.replies.Pending() > 0 {
 		return
 	}
-	s.blocking, s.lane = false, upstream.MainClass
+	s.blocking, s.connClass = false, upstream.MainClass
 	if s.tx.unsure {
 		s.applyChanges(s.tx.resolve())
 		s.publishStateful()
@@ -89,120 +81,9 @@ func (s *Session) connLost(c *upstream.Conn) {
 	}
 }
 
-// blockedInCluster says that a command may be blocking at another node than that of those
-// behind it, which must not overtake it.
-func (s *Session) blockedInCluster() bool { return s.blocking && s.inCluster() }
-
-func (s *Session) tryForward(raw []byte) bool {
-	c := s.conn()
-	return c != nil && c.Alive() && s.enqueue(raw)
-}
-
-// tryScript sends a script on the lane where it holds up only other scripts, so
-// that other clients hear that the upstream is BUSY, as from the upstream itself.
-func (s *Session) tryScript(raw []byte) bool {
-	if s.mode == onShared && s.lane != upstream.ScriptClass {
-		c := s.shared[upstream.ScriptClass]
-		if c == nil || !c.Alive() {
-			return false
-		}
-		if s.flushBatches(); s.replies.Pending() > 0 {
-			return false
-		}
-		s.lane = upstream.ScriptClass
-	}
-	return s.tryForward(raw)
-}
-
-// enqueue gathers a command for the current connection. Commands that lie next to each
-// other in the read buffer become one write. It is always true.
-func (s *Session) enqueue(raw []byte) bool {
-	if s.mode == onPinned && s.inCluster() {
-		s.sendNoRedirect(raw, nil)
-		return true
-	}
-	if n := len(s.batch); n > 0 && cap(s.batch)-n >= len(raw) && &s.batch[:n+1][n] == &raw[0] {
-		s.batch = s.batch[:n+len(raw)]
-	} else {
-		s.flushBatches()
-		s.batch = raw
-	}
-	s.batched++
-	return true
-}
-
-func (s *Session) flushBatches() {
-	s.flushBatch()
-	if s.router != nil {
-		s.router.flush()
-	}
-}
-
-// flushBatch sends what was gathered for the connection that the session is on. What
-// was gathered for the nodes before goes first.
-func (s *Session) flushBatch() {
-	if s.batched == 0 {
-		return
-	}
-	if s.router != nil {
-		s.router.flush()
-	}
-	run, n, c := s.batch, s.batched, s.conn()
-	s.batch, s.batched = nil, 0
-	if s.mode == onPassthrough {
-		s.replies.ExpectUncounted()
-		c.Send(run, 0, s.replies) // if it fails, lost has closed the client
-		return
-	}
-	s.replies.Expect(c, n)
-	s.send(c, run, n)
-}
-
-// send sends commands whose n replies have their place already.
-func (s *Session) send(c *upstream.Conn, raw []byte, n int) {
-	if err := c.Send(raw, n, s.replies); err != nil {
-		s.replies.Fail(c, n, false, err)
-	}
-}
-
-// tryPin moves the session to its own connection if that needs no waiting.
-func (s *Session) tryPin() bool {
-	if s.pinned == nil || !s.pinned.Alive() {
-		return false
-	}
-	if s.mode == onShared {
-		s.flushBatches()
-		if s.replies.Pending() > 0 {
-			return false
-		}
-		s.mode = onPinned
-	}
-	return true
-}
-
-// idle waits until all earlier commands have been answered. Behind one that blocks
-// upstream it gives up when the client leaves.
-func (s *Session) idle(ctx context.Context) error {
-	if s.blocking {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(s.clientCtx, cancel)()
-	}
-	return s.replies.WaitIdle(ctx)
-}
-
 // pin moves the session to its own connection, opening it if need be, when all
 // earlier commands have been answered. If it can't, the client has got the reason.
 func (s *Session) pin(ctx context.Context) bool { return s.pinTo(ctx, s.pinPool()) }
-
-// pinPool is the node of the session's own connection, or else of what belongs to none.
-func (s *Session) pinPool() *upstream.Pool {
-	if s.pinned != nil && s.pinned.Alive() {
-		return s.pinnedPool
-	}
-	return s.d.opt.Upstream.Pool()
-}
 
 // pinTo is toOwn with a connection to one node. A connection to another is closed.
 func (s *Session) pinTo(ctx context.Context, pool *upstream.Pool) bool {
@@ -297,19 +178,6 @@ func (s *Session) runWait(ctx context.Context, raw []byte, _ [][]byte) {
 	s.enqueueBlocking(raw)
 }
 
-func (s *Session) enqueueBlocking(raw []byte) bool {
-	s.markBlocking()
-	return s.enqueue(raw)
-}
-
-// markBlocking notes that the next command may block upstream.
-func (s *Session) markBlocking() {
-	if !s.blocking {
-		s.blocking, s.blockedAt = true, time.Now()
-		s.replies.MarkBlocking(s.batched)
-	}
-}
-
 func (s *Session) runForward(ctx context.Context, raw []byte) {
 	if s.ensureConn(ctx) {
 		s.enqueue(raw)
@@ -333,36 +201,18 @@ func (s *Session) ensureConn(ctx context.Context) bool {
 // ensureShared makes sure that there is a live shared connection. If it can't, the
 // client has got the reason.
 func (s *Session) ensureShared(ctx context.Context) bool {
-	c := s.shared[s.lane]
+	c := s.shared[s.connClass]
 	if c != nil && c.Alive() {
 		return true
 	}
-	s.returnLane(s.lane)
-	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, s.lane, s.hint)
+	s.returnClass(s.connClass)
+	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, s.connClass, s.hint)
 	if err != nil {
 		s.replyOrDisconnect(err)
 		return false
 	}
-	s.shared[s.lane] = c
+	s.shared[s.connClass] = c
 	return true
-}
-
-func (s *Session) returnShared() {
-	if s.router != nil && len(s.router.conns) > 0 {
-		s.router.drop(func(*upstream.Conn) bool { return true })
-		s.invalidateAll()
-	}
-	for lane := range s.shared {
-		s.returnLane(upstream.ConnClass(lane))
-	}
-	s.lane = upstream.MainClass
-}
-
-func (s *Session) returnLane(lane upstream.ConnClass) {
-	if s.shared[lane] != nil {
-		upstream.Return(s.shared[lane])
-		s.shared[lane] = nil
-	}
 }
 
 func (s *Session) closePinned() {
@@ -377,26 +227,6 @@ func (s *Session) closePinned() {
 		s.invalidateAll()
 		s.pinned.Close()
 		s.pinned = nil
-	}
-}
-
-// ask sends a command of a single reply, behind everything sent before, and
-// returns the reply. c may be nil: a connection that was lost.
-func (s *Session) ask(ctx context.Context, c *upstream.Conn, raw []byte) ([]byte, error) {
-	if c == nil {
-		return nil, &upstream.DownError{Err: errLost}
-	}
-	got := make(chan []byte, 1)
-	s.replies.ExpectCaptured(c, func(reply []byte) { got <- reply })
-	s.send(c, raw, 1)
-	select {
-	case reply := <-got:
-		if reply == nil {
-			return nil, &upstream.DownError{Err: errLost}
-		}
-		return reply, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
 }
 

@@ -47,7 +47,7 @@ func (s *Session) trySplit(sp *splitRule, args [][]byte) bool {
 			s.d.opt.Upstream.Refresh()
 			return s.reply(slotUncoveredError)
 		}
-		if conns[n] = s.router.conn(pool, s.lane); conns[n] == nil {
+		if conns[n] = s.router.conn(pool, s.connClass); conns[n] == nil {
 			return false
 		}
 		part := [][]byte{args[0]}
@@ -91,7 +91,7 @@ func (s *Session) tryFanOut(join merger, raw []byte) bool {
 	conns := make([]*upstream.Conn, len(masters))
 	calls := make([]*request, len(masters))
 	for i, pool := range masters {
-		if conns[i] = s.router.conn(pool, s.lane); conns[i] == nil {
+		if conns[i] = s.router.conn(pool, s.connClass); conns[i] == nil {
 			return false
 		}
 		calls[i] = s.newRequest(route{slot: noSlot, pool: pool}, raw)

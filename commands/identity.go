@@ -455,7 +455,7 @@ func (s *Session) setName(ctx context.Context, raw []byte, args [][]byte) {
 	if !s.ensureShared(ctx) {
 		return
 	}
-	if s.shared[s.lane].NeedsAuth() {
+	if s.shared[s.connClass].NeedsAuth() {
 		s.runForward(ctx, raw)
 		return
 	}
@@ -470,7 +470,7 @@ func (s *Session) setName(ctx context.Context, raw []byte, args [][]byte) {
 // mayName asks the upstream with a command about the name of the shared connection,
 // which it leaves without, whether the client may. If not, that has got the reason.
 func (s *Session) mayName(ctx context.Context, command []byte) bool {
-	reply, err := s.ask(ctx, s.shared[s.lane], command)
+	reply, err := s.ask(ctx, s.shared[s.connClass], command)
 	if err != nil {
 		s.replyErr(err)
 		return false
@@ -492,7 +492,7 @@ func (s *Session) getName(ctx context.Context, raw []byte, args [][]byte) {
 		return
 	}
 	switch {
-	case s.shared[s.lane].NeedsAuth():
+	case s.shared[s.connClass].NeedsAuth():
 		s.runForward(ctx, raw)
 	case s.idle(ctx) != nil || !s.mayName(ctx, raw):
 	case len(s.name) > 0:

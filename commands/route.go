@@ -58,54 +58,6 @@ const (
 	slotUncoveredError = "-CLUSTERDOWN Hash slot not served\r\n"
 )
 
-// perCommandNode says that it depends on a command which node it goes to.
-func (s *Session) perCommandNode() bool {
-	v := s.d.opt.Upstream.View()
-	return v.Cluster() || v.ReadsReplicas()
-}
-
-// inCluster says that it depends on its keys.
-func (s *Session) inCluster() bool { return s.d.opt.Upstream.View().Cluster() }
-
-func (s *Session) openRouter() *clusterRouter {
-	if s.router == nil {
-		up := s.d.opt.Upstream
-		s.router = &clusterRouter{view: up.View(), conns: map[*upstream.Pool]*[upstream.ConnClasses]*upstream.Conn{}, trackedConns: map[*upstream.Conn]*trackedConn{}, redirector: newRedirector(up)}
-		s.replies.mu.Lock()
-		s.replies.redirect, s.replies.learn = s.router.redirector.add, s.router.redirector.learn
-		s.replies.mu.Unlock()
-	}
-	return s.router
-}
-
-// sameView says that nothing is under way by an older view of the nodes. Otherwise a
-// command could overtake an earlier one, which still has to be sent on.
-func (s *Session) sameView() bool {
-	rt, v := s.openRouter(), s.d.opt.Upstream.View()
-	if rt.view == v {
-		return true
-	}
-	if s.replies.Pending() > 0 {
-		return false
-	}
-	rt.view = v
-	rt.drop(func(c *upstream.Conn) bool {
-		return !c.Alive() || c.Draining() && rt.trackedConns[c] == nil // of what was tracked the client will hear
-	})
-	for lane, c := range s.shared {
-		if c != nil && c.Draining() {
-			s.returnLane(upstream.ConnClass(lane))
-		}
-	}
-	return true
-}
-
-// awaitSameView is sameView when what is under way has been answered. It is false if the
-// client is gone.
-func (s *Session) awaitSameView(ctx context.Context) bool {
-	return s.sameView() || s.idle(ctx) == nil && s.sameView()
-}
-
 // drop gives back borrowed connections.
 func (rt *clusterRouter) drop(which func(*upstream.Conn) bool) {
 	for pool, cs := range rt.conns {
@@ -194,11 +146,11 @@ func (s *Session) tryCluster(c *command, raw []byte, args [][]byte) bool {
 	switch {
 	case s.watching && mayUnwatch(c, args), c.isRun(s, args), need != anyConn && need != scriptConn:
 		return false
-	case need == scriptConn && s.lane != upstream.ScriptClass:
+	case need == scriptConn && s.connClass != upstream.ScriptClass:
 		if s.flushBatches(); s.replies.Pending() > 0 {
 			return false
 		}
-		s.lane = upstream.ScriptClass
+		s.connClass = upstream.ScriptClass
 	}
 	p, cmd := s.route(c, args)
 	switch p.kind {
@@ -248,7 +200,7 @@ func (s *Session) reply(reply string) bool {
 
 // tryNode sends a command to one node if there is a connection to it.
 func (s *Session) tryNode(p route, raw []byte) bool {
-	c := s.router.conn(p.pool, s.lane)
+	c := s.router.conn(p.pool, s.connClass)
 	if c == nil {
 		return false
 	}
@@ -267,7 +219,7 @@ func (s *Session) tryNode(p route, raw []byte) bool {
 
 // newRequest makes a call of a copy of raw.
 func (s *Session) newRequest(p route, raw []byte) *request {
-	return &request{r: s.replies, raw: raw, slot: p.slot, at: p.pool, read: p.read, tracked: s.router.tracking != nil, as: sender{s.id, s.lane, s.hint}}
+	return &request{r: s.replies, raw: raw, slot: p.slot, at: p.pool, read: p.read, tracked: s.router.tracking != nil, as: sender{s.id, s.connClass, s.hint}}
 }
 
 // gather adds a call, with a copy of its command, to what will be sent to a node.
@@ -315,7 +267,7 @@ func (s *Session) connect(ctx context.Context, pools ...*upstream.Pool) error {
 		if pool == nil {
 			return &upstream.DownError{Err: errNobody}
 		}
-		if s.router.conn(pool, s.lane) != nil {
+		if s.router.conn(pool, s.connClass) != nil {
 			continue
 		}
 		c, err := s.openNode(ctx, pool)
@@ -323,7 +275,7 @@ func (s *Session) connect(ctx context.Context, pools ...*upstream.Pool) error {
 			s.d.opt.Upstream.Refresh()
 			return err
 		}
-		s.router.keep(pool, s.lane, c)
+		s.router.keep(pool, s.connClass, c)
 	}
 	return nil
 }
@@ -375,11 +327,11 @@ func (s *Session) runRoute(ctx context.Context, c *command, raw []byte, args [][
 			return true, true
 		}
 	}
-	if need == scriptConn && s.lane != upstream.ScriptClass {
+	if need == scriptConn && s.connClass != upstream.ScriptClass {
 		if s.idle(ctx) != nil {
 			return true, true
 		}
-		s.lane = upstream.ScriptClass
+		s.connClass = upstream.ScriptClass
 	}
 	if need == blockingConn {
 		ours = s.inCluster() && s.runBlocking(ctx, p, raw)
@@ -467,7 +419,7 @@ func (s *Session) askKeys(ctx context.Context, args [][]byte) (p route, err erro
 		return p, err
 	}
 	question := append([][]byte{[]byte("COMMAND"), []byte("GETKEYS")}, args...)
-	reply, err := s.ask(ctx, s.router.conn(home, s.lane), resp.AppendCommand(nil, question...))
+	reply, err := s.ask(ctx, s.router.conn(home, s.connClass), resp.AppendCommand(nil, question...))
 	if err != nil {
 		return p, err
 	}

@@ -104,37 +104,17 @@ func (d *Dispatcher) Drain() { d.drain() }
 // CloseUpstream ends all connections to the upstream, for good: what waits for it fails.
 func (d *Dispatcher) CloseUpstream() { d.opt.Upstream.Close() }
 
-// mode is where a session's commands travel.
-type mode uint8
-
-const (
-	onShared      mode = iota // on a connection shared with others
-	onPinned                  // on the session's own, each command with one reply
-	onPassthrough             // on its own, for good: replies are not counted
-)
-
 // A Session is what one client told us: who it is, its database and protocol,
 // whether it is in a transaction, which locks it took. It belongs to one goroutine
 // at a time; only replies, kept and stateful are touched by others.
 type Session struct {
-	d         *Dispatcher
-	clientCtx context.Context // ends when the client has left
-	out       Output
-	replies   *replies
-	hint      uint32
+	d   *Dispatcher
+	out Output
+	conns
 
-	id         upstream.Identity
-	name       []byte // CLIENT SETNAME
-	library    clientLibrary
-	shared     [upstream.ConnClasses]*upstream.Conn // borrowed from the pool; may be nil or broken
-	lane       upstream.ConnClass                   // of shared that commands travel on
-	pinned     *upstream.Conn                       // private; may be nil or broken
-	pinnedPool *upstream.Pool                       // of own
-	router     *clusterRouter                       // of an upstream of several nodes; else nil
-	mode       mode
+	name    []byte // CLIENT SETNAME
+	library clientLibrary
 
-	watching               bool // WATCHes something
-	pinnedForLife          bool // the own connection has state that lasts: never back to shared
 	subs                   subscriptions
 	isReplica              bool        // asked to be a replica
 	subscriber             *subscriber // its subscriptions in a Cluster; may be nil
@@ -143,14 +123,9 @@ type Session struct {
 	txPlace                txNode    // of tx, in a Cluster
 	mayNotAnswer           bool      // on raw: the upstream may not answer at all
 	replyMode              replyMode // on raw
-	blocking               bool      // a command that may block upstream is on its way
-	blockedAt              time.Time // since when
 	closing                bool      // QUIT came, or what breaks the protocol
 	redirectsInvalidations bool      // its invalidations may go to another client
 	quitSent               bool      // on raw: the upstream has got the QUIT
-
-	batch   []byte // adjacent commands that will be sent together
-	batched int
 
 	undiscoverable *upstream.Conn // where the upstream did not tell its commands; may be nil
 
@@ -173,18 +148,18 @@ type Session struct {
 	admin          bool      // may see other people's owners,
 	adminCheckedAt time.Time // as the upstream said then
 
-	// stateful is the own connection while state is lost with it, else nil. Read
-	// when an upstream connection ends.
-	stateful atomic.Pointer[upstream.Conn]
-	ended    atomic.Bool // it has ended: nothing more may run
+	ended atomic.Bool // it has ended: nothing more may run
 }
 
 // NewSession is a client that has said nothing yet. present ends when it
 // leaves. The session is one of those that CLIENT LIST shows until End.
 func (d *Dispatcher) NewSession(present context.Context, out Output, who Peer) *Session {
 	s := &Session{
-		d: d, clientCtx: present, out: out, id: d.opt.Upstream.DefaultIdentity(), hint: d.opt.Upstream.Hint(),
-		replies: newReplies(out, int(d.opt.MaxKept)),
+		d: d, out: out,
+		conns: conns{
+			up: d.opt.Upstream, replies: newReplies(out, int(d.opt.MaxKept)), clientCtx: present, hint: d.opt.Upstream.Hint(),
+			id: d.opt.Upstream.DefaultIdentity(),
+		},
 	}
 	s.replies.ends, s.replies.onLost = s.diesWith, s.connLost
 	s.meter.to = d.counts.For(uint64(who.ID))
@@ -400,7 +375,7 @@ func (s *Session) runSingle(ctx context.Context, c *command, raw []byte, args []
 		if s.idle(ctx) != nil {
 			return
 		}
-		s.lane = upstream.ScriptClass
+		s.connClass = upstream.ScriptClass
 	case pinnedConn:
 		s.runPastOthers(ctx, raw)
 		return

@@ -81,7 +81,7 @@ func (s *Session) track(ctx context.Context, raw []byte, args [][]byte) {
 		s.untrack()
 		s.closePinned()
 		s.router.tracking = raw
-		s.router.keep(s.router.view.FirstMaster(), s.lane, c)
+		s.router.keep(s.router.view.FirstMaster(), s.connClass, c)
 	}
 	s.replies.Local([]byte("+OK\r\n"))
 }
@@ -92,13 +92,6 @@ func (s *Session) openTracked(ctx context.Context, how []byte) (*upstream.Conn, 
 	defer func() { s.router.tracking = before }()
 	s.router.tracking = how
 	return s.openNode(ctx, s.router.view.FirstMaster())
-}
-
-// invalidateAll tells the client that nothing it knows is tracked any more.
-func (s *Session) invalidateAll() {
-	if s.router != nil && s.router.tracking != nil && s.id.Proto == 3 {
-		s.replies.Push([]byte(">2\r\n$10\r\ninvalidate\r\n_\r\n"))
-	}
 }
 
 // untrack goes back to shared connections.
@@ -113,7 +106,7 @@ func (s *Session) clientCaching(ctx context.Context, raw []byte) {
 		return
 	}
 	// At the home node the next command is this one.
-	if _, err := s.ask(ctx, s.router.conn(s.router.view.FirstMaster(), s.lane), resp.AppendCommand(nil, "PING")); err == nil {
+	if _, err := s.ask(ctx, s.router.conn(s.router.view.FirstMaster(), s.connClass), resp.AppendCommand(nil, "PING")); err == nil {
 		s.router.caching = raw
 	}
 }
@@ -128,7 +121,7 @@ func (s *Session) askHome(ctx context.Context, raw []byte) bool {
 	err := s.connect(ctx, home)
 	if err == nil {
 		var reply []byte
-		if reply, err = s.ask(ctx, s.router.conn(home, s.lane), raw); err == nil {
+		if reply, err = s.ask(ctx, s.router.conn(home, s.connClass), raw); err == nil {
 			s.replies.Local(reply)
 			_, refused := resp.Error(reply)
 			return !refused
@@ -141,7 +134,7 @@ func (s *Session) askHome(ctx context.Context, raw []byte) bool {
 // openNode makes or borrows a connection to a node.
 func (s *Session) openNode(ctx context.Context, pool *upstream.Pool) (*upstream.Conn, error) {
 	if s.router.tracking == nil {
-		return pool.Shared(ctx, s.id, s.lane, s.hint)
+		return pool.Shared(ctx, s.id, s.connClass, s.hint)
 	}
 	o := &trackedConn{replies: s.replies}
 	c, err := pool.Private(ctx, s.id, o)

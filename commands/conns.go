@@ -1,0 +1,299 @@
+package commands
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+// mode is on which connections a session's commands travel.
+type mode uint8
+
+const (
+	onShared      mode = iota // on connections shared with others
+	onPinned                  // on the session's own, each command with one reply
+	onPassthrough             // on its own, for good: replies are not counted
+)
+
+// conns are a session's connections to the upstream, and what is about to be sent on them.
+// They belong to the session's goroutine, but for stateful.
+//
+// Commands travel in one mode at a time, and change it only when all earlier ones have
+// been answered, so that none overtakes another.
+type conns struct {
+	// Fixed by newConns.
+	up        *upstream.Upstream
+	replies   *replies
+	clientCtx context.Context // ends when the client has left
+	hint      uint32
+
+	id   upstream.Identity // as whom commands are sent
+	mode mode
+
+	shared    [upstream.ConnClasses]*upstream.Conn // borrowed from the pool; may be nil or broken
+	connClass upstream.ConnClass                   // of shared that commands travel on
+	router    *clusterRouter                       // of an upstream of several nodes; else nil
+
+	pinned        *upstream.Conn // private; may be nil or broken
+	pinnedPool    *upstream.Pool // of pinned
+	pinnedForLife bool           // pinned has state that lasts: never back to shared
+	watching      bool           // it WATCHes something
+	// stateful is pinned while the client's state is lost with it, else nil. Read when an
+	// upstream connection ends.
+	stateful atomic.Pointer[upstream.Conn]
+
+	batch     []byte // adjacent commands that will be sent together
+	batched   int
+	blocking  bool // a command that may block upstream is on its way
+	blockedAt time.Time
+}
+
+// conn is the connection the next ordinary command travels on; it may be nil.
+func (cs *conns) conn() *upstream.Conn {
+	if cs.mode == onShared {
+		return cs.shared[cs.connClass]
+	}
+	return cs.pinned
+}
+
+// inCluster says that it depends on its keys.
+func (cs *conns) inCluster() bool { return cs.up.View().Cluster() }
+
+// perCommandNode says that it depends on a command which node it goes to.
+func (cs *conns) perCommandNode() bool {
+	v := cs.up.View()
+	return v.Cluster() || v.ReadsReplicas()
+}
+
+// blockedInCluster says that a command may be blocking at another node than that of those
+// behind it, which must not overtake it.
+func (cs *conns) blockedInCluster() bool { return cs.blocking && cs.inCluster() }
+
+func (cs *conns) tryForward(raw []byte) bool {
+	c := cs.conn()
+	return c != nil && c.Alive() && cs.enqueue(raw)
+}
+
+// tryScript sends a script on the lane where it holds up only other scripts, so
+// that other clients hear that the upstream is BUSY, as from the upstream itself.
+func (cs *conns) tryScript(raw []byte) bool {
+	if cs.mode == onShared && cs.connClass != upstream.ScriptClass {
+		c := cs.shared[upstream.ScriptClass]
+		if c == nil || !c.Alive() {
+			return false
+		}
+		if cs.flushBatches(); cs.replies.Pending() > 0 {
+			return false
+		}
+		cs.connClass = upstream.ScriptClass
+	}
+	return cs.tryForward(raw)
+}
+
+// enqueue gathers a command for the current connection. Commands that lie next to each
+// other in the read buffer become one write. It is always true.
+func (cs *conns) enqueue(raw []byte) bool {
+	if cs.mode == onPinned && cs.inCluster() {
+		cs.sendNoRedirect(raw, nil)
+		return true
+	}
+	if n := len(cs.batch); n > 0 && cap(cs.batch)-n >= len(raw) && &cs.batch[:n+1][n] == &raw[0] {
+		cs.batch = cs.batch[:n+len(raw)]
+	} else {
+		cs.flushBatches()
+		cs.batch = raw
+	}
+	cs.batched++
+	return true
+}
+
+func (cs *conns) enqueueBlocking(raw []byte) bool {
+	cs.markBlocking()
+	return cs.enqueue(raw)
+}
+
+// markBlocking notes that the next command may block upstream.
+func (cs *conns) markBlocking() {
+	if !cs.blocking {
+		cs.blocking, cs.blockedAt = true, time.Now()
+		cs.replies.MarkBlocking(cs.batched)
+	}
+}
+
+func (cs *conns) flushBatches() {
+	cs.flushBatch()
+	if cs.router != nil {
+		cs.router.flush()
+	}
+}
+
+// flushBatch sends what was gathered for the connection that the session is on. What
+// was gathered for the nodes before goes first.
+func (cs *conns) flushBatch() {
+	if cs.batched == 0 {
+		return
+	}
+	if cs.router != nil {
+		cs.router.flush()
+	}
+	run, n, c := cs.batch, cs.batched, cs.conn()
+	cs.batch, cs.batched = nil, 0
+	if cs.mode == onPassthrough {
+		cs.replies.ExpectUncounted()
+		c.Send(run, 0, cs.replies) // if it fails, lost has closed the client
+		return
+	}
+	cs.replies.Expect(c, n)
+	cs.send(c, run, n)
+}
+
+// send sends commands whose n replies have their place already.
+func (cs *conns) send(c *upstream.Conn, raw []byte, n int) {
+	if err := c.Send(raw, n, cs.replies); err != nil {
+		cs.replies.Fail(c, n, false, err)
+	}
+}
+
+// idle waits until all earlier commands have been answered. Behind one that blocks
+// upstream it gives up when the client leaves.
+func (cs *conns) idle(ctx context.Context) error {
+	if cs.blocking {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(cs.clientCtx, cancel)()
+	}
+	return cs.replies.WaitIdle(ctx)
+}
+
+// tryPin moves the session to its own connection if that needs no waiting.
+func (cs *conns) tryPin() bool {
+	if cs.pinned == nil || !cs.pinned.Alive() {
+		return false
+	}
+	if cs.mode == onShared {
+		cs.flushBatches()
+		if cs.replies.Pending() > 0 {
+			return false
+		}
+		cs.mode = onPinned
+	}
+	return true
+}
+
+// pinPool is the node of the session's own connection, or else of what belongs to none.
+func (cs *conns) pinPool() *upstream.Pool {
+	if cs.pinned != nil && cs.pinned.Alive() {
+		return cs.pinnedPool
+	}
+	return cs.up.Pool()
+}
+
+func (cs *conns) returnShared() {
+	if cs.router != nil && len(cs.router.conns) > 0 {
+		cs.router.drop(func(*upstream.Conn) bool { return true })
+		cs.invalidateAll()
+	}
+	for lane := range cs.shared {
+		cs.returnClass(upstream.ConnClass(lane))
+	}
+	cs.connClass = upstream.MainClass
+}
+
+func (cs *conns) returnClass(lane upstream.ConnClass) {
+	if cs.shared[lane] != nil {
+		upstream.Return(cs.shared[lane])
+		cs.shared[lane] = nil
+	}
+}
+
+// ask sends a command of a single reply, behind everything sent before, and
+// returns the reply. c may be nil: a connection that was lost.
+func (cs *conns) ask(ctx context.Context, c *upstream.Conn, raw []byte) ([]byte, error) {
+	if c == nil {
+		return nil, &upstream.DownError{Err: errLost}
+	}
+	got := make(chan []byte, 1)
+	cs.replies.ExpectCaptured(c, func(reply []byte) { got <- reply })
+	cs.send(c, raw, 1)
+	select {
+	case reply := <-got:
+		if reply == nil {
+			return nil, &upstream.DownError{Err: errLost}
+		}
+		return reply, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// sendNoRedirect sends a command on the own connection whose node must not change: heard,
+// if not nil, gets the beginning of its reply.
+func (cs *conns) sendNoRedirect(raw []byte, heard func([]byte)) {
+	c := &request{raw: raw, slot: noSlot, at: cs.pinnedPool, noRedirect: true}
+	if heard != nil {
+		c.observer = &observer{observe: heard}
+	}
+	cs.sendPinned(c)
+}
+
+// sendPinned sends a call on the own connection.
+func (cs *conns) sendPinned(c *request) {
+	cs.flushBatches()
+	cs.sendRequest(cs.pinned, c)
+}
+
+func (cs *conns) sendRequest(conn *upstream.Conn, c *request) {
+	cs.replies.ExpectRequest(c)
+	if err := conn.SendEach(c.raw, []upstream.Sink{c}); err != nil {
+		c.Fail(conn, 1, false, err)
+	}
+}
+
+func (cs *conns) openRouter() *clusterRouter {
+	if cs.router == nil {
+		up := cs.up
+		cs.router = &clusterRouter{view: up.View(), conns: map[*upstream.Pool]*[upstream.ConnClasses]*upstream.Conn{}, trackedConns: map[*upstream.Conn]*trackedConn{}, redirector: newRedirector(up)}
+		cs.replies.mu.Lock()
+		cs.replies.redirect, cs.replies.learn = cs.router.redirector.add, cs.router.redirector.learn
+		cs.replies.mu.Unlock()
+	}
+	return cs.router
+}
+
+// sameView says that nothing is under way by an older view of the nodes. Otherwise a
+// command could overtake an earlier one, which still has to be sent on.
+func (cs *conns) sameView() bool {
+	rt, v := cs.openRouter(), cs.up.View()
+	if rt.view == v {
+		return true
+	}
+	if cs.replies.Pending() > 0 {
+		return false
+	}
+	rt.view = v
+	rt.drop(func(c *upstream.Conn) bool {
+		return !c.Alive() || c.Draining() && rt.trackedConns[c] == nil // of what was tracked the client will hear
+	})
+	for lane, c := range cs.shared {
+		if c != nil && c.Draining() {
+			cs.returnClass(upstream.ConnClass(lane))
+		}
+	}
+	return true
+}
+
+// awaitSameView is sameView when what is under way has been answered. It is false if the
+// client is gone.
+func (cs *conns) awaitSameView(ctx context.Context) bool {
+	return cs.sameView() || cs.idle(ctx) == nil && cs.sameView()
+}
+
+// invalidateAll tells the client that nothing it knows is tracked any more.
+func (cs *conns) invalidateAll() {
+	if cs.router != nil && cs.router.tracking != nil && cs.id.Proto == 3 {
+		cs.replies.Push([]byte(">2\r\n$10\r\ninvalidate\r\n_\r\n"))
+	}
+}
