@@ -198,7 +198,7 @@ func (s *Session) publishInfo() {
 	switch p.subs = subs; {
 	case s.monitor != nil:
 		p.flags = "O"
-	case s.isReplica:
+	case s.pass.isReplica:
 		p.flags = "S"
 	case p.subs != [3]int{}:
 		p.flags = "P"
@@ -209,7 +209,7 @@ func (s *Session) publishInfo() {
 
 // subscriptions is how many the session has, to channels, patterns and shard channels.
 func (s *Session) subscriptions() [3]int {
-	subs := &s.subs
+	subs := &s.pass.subs
 	if s.subscriber != nil {
 		s.subscriber.mu.Lock()
 		defer s.subscriber.mu.Unlock()

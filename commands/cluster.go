@@ -161,8 +161,8 @@ type txNode struct {
 // keepQueued keeps what was sent inside MULTI for the node that it may have to be
 // said to again.
 func (s *Session) keepQueued(raw []byte) {
-	if s.inCluster() && !s.txPlace.fixed {
-		s.txPlace.queued = append(s.txPlace.queued, bytes.Clone(raw))
+	if s.inCluster() && !s.tx.node.fixed {
+		s.tx.node.queued = append(s.tx.node.queued, bytes.Clone(raw))
 	}
 }
 
@@ -172,7 +172,7 @@ func (s *Session) tryTxCluster(c *command, raw []byte, args [][]byte) (sent, sai
 	if c.has(watches) && len(args) > 1 { // which is executed at once, and must not choose the node
 		return s.reply("-ERR WATCH inside MULTI is not allowed\r\n"), true
 	}
-	if !s.sameView() && !s.txPlace.fixed {
+	if !s.sameView() && !s.tx.node.fixed {
 		return false, true
 	}
 	p, cmd := s.route(c, args)
@@ -195,16 +195,16 @@ func (s *Session) tryTxCluster(c *command, raw []byte, args [][]byte) (sent, sai
 	case p.kind != oneNode:
 		s.keepQueued(raw)
 		return false, false
-	case s.txPlace.fixed && p.slot != s.txPlace.slot:
+	case s.tx.node.fixed && p.slot != s.tx.node.slot:
 		return s.refuseQueued(crossSlotError), true
-	case s.txPlace.fixed:
+	case s.tx.node.fixed:
 		return false, false
 	case s.router.view.Master(p.slot) != s.pinnedPool && s.watching:
 		return s.refuseQueued(crossSlotError), true
 	case s.router.view.Master(p.slot) != s.pinnedPool:
 		return false, true
 	}
-	s.txPlace = txNode{slot: p.slot, fixed: true}
+	s.tx.node = txNode{slot: p.slot, fixed: true}
 	return false, false
 }
 
@@ -230,7 +230,7 @@ func (s *Session) runTxCluster(ctx context.Context, c *command, raw []byte, args
 	if s.idle(ctx) != nil || s.try(c, raw, args) {
 		return true
 	}
-	if !s.tx.in || s.txPlace.fixed || s.watching || c.has(sessionOnly) {
+	if !s.tx.in || s.tx.node.fixed || s.watching || c.has(sessionOnly) {
 		return false
 	}
 	p, _ := s.route(c, args)
@@ -241,7 +241,7 @@ func (s *Session) runTxCluster(ctx context.Context, c *command, raw []byte, args
 	if pool == nil || pool == s.pinnedPool {
 		return false
 	}
-	queued, changed, length, edits := s.txPlace.queued, s.tx.queued, s.tx.length, s.tx.rewrites
+	queued, changed, length, edits := s.tx.node.queued, s.tx.queued, s.tx.length, s.tx.rewrites
 	s.closePinned()
 	if !s.pinTo(ctx, pool) {
 		s.closeAfterReplies() // the client believes to be in a transaction
@@ -260,7 +260,7 @@ func (s *Session) runTxCluster(ctx context.Context, c *command, raw []byte, args
 		}
 	}
 	s.tx.resume(changed, length, edits)
-	s.txPlace = txNode{slot: p.slot, fixed: true}
+	s.tx.node = txNode{slot: p.slot, fixed: true}
 	s.publishStateful()
 	if !s.try(c, raw, args) {
 		s.closeAfterReplies()

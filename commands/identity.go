@@ -302,7 +302,7 @@ func (s *Session) reset(ctx context.Context, raw []byte, args [][]byte) {
 	}
 	if s.mode == onPassthrough {
 		m := &barrier{visible: true, matches: func(reply []byte) bool { return string(reply) == "+RESET\r\n" }}
-		if s.mayNotAnswer { // it may not be answered, but what follows it is
+		if s.pass.mayNotAnswer { // it may not be answered, but what follows it is
 			var question []byte
 			question, m = s.barrier()
 			raw = slices.Concat(raw, question)
@@ -321,10 +321,8 @@ func (s *Session) reset(ctx context.Context, raw []byte, args [][]byte) {
 	s.closePinned()
 	s.returnShared()
 	s.name, s.id = nil, s.d.opt.Upstream.DefaultIdentity()
-	s.watching, s.pinnedForLife, s.mayNotAnswer, s.isReplica = false, false, false, false
-	s.replyMode = replyMode{}
+	s.watching, s.pinnedForLife, s.pass = false, false, passthrough{}
 	s.referenced.Store(false)
-	s.subs = subscriptions{}
 	if s.router != nil {
 		s.router.tracking, s.router.caching = nil, nil
 	}
@@ -340,7 +338,7 @@ func (s *Session) awaitReplies(ctx context.Context) bool {
 	if s.mode != onPassthrough {
 		return s.idle(ctx) == nil
 	}
-	if s.mayNotAnswer && !s.replyMode.on() {
+	if s.pass.mayNotAnswer && !s.pass.replyMode.on() {
 		return true
 	}
 	question, m := s.barrier()
@@ -364,8 +362,8 @@ func (s *Session) barrier() (raw []byte, m *barrier) {
 // passthroughNoAuth asks a connection whose replies are not counted, on which everything
 // has been answered, whether it wants authentication.
 func (s *Session) passthroughNoAuth(ctx context.Context) bool {
-	token, refused := rand.Text(), s.mayNotAnswer
-	ok := s.mayNotAnswer || s.sync(ctx, resp.AppendCommand(nil, "PING", token), &barrier{matches: func(reply []byte) bool {
+	token, refused := rand.Text(), s.pass.mayNotAnswer
+	ok := s.pass.mayNotAnswer || s.sync(ctx, resp.AppendCommand(nil, "PING", token), &barrier{matches: func(reply []byte) bool {
 		refused = resp.HasCode(reply, "NOAUTH")
 		return refused || resp.HasCode(reply, "NOPERM") || isPong(reply, token)
 	}})

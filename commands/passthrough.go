@@ -11,10 +11,20 @@ import (
 // last thing it asked, on a connection whose replies are not counted, or if it may block.
 const replyGrace = 50 * time.Millisecond
 
+// passthrough is what a session knows of its connection once replies are not counted on it.
+type passthrough struct {
+	subs                   subscriptions
+	replyMode              replyMode
+	mayNotAnswer           bool // the upstream may not answer at all
+	isReplica              bool // the client asked to be a replica
+	redirectsInvalidations bool // the client's invalidations may go to another
+	quitSent               bool
+}
+
 // tryPassthrough relays everything but what must be known of.
 func (s *Session) tryPassthrough(c *command, raw []byte, args [][]byte) bool {
 	if !c.has(lockVerb) && !(resp.Is(args[0], "CLIENT") && s.onlyMessages()) {
-		s.replyMode.note(args, s.tx.in)
+		s.pass.replyMode.note(args, s.tx.in)
 	}
 	if c.passthrough != nil {
 		return c.passthrough(s, raw, args)
@@ -28,11 +38,11 @@ func (s *Session) tryPassthrough(c *command, raw []byte, args [][]byte) bool {
 func (s *Session) onlyMessages() bool { return s.id.Proto == 2 && s.subscribed() }
 
 // isAnswered reports whether each command on the passthrough connection has its reply.
-func (s *Session) isAnswered() bool { return !s.mayNotAnswer && !s.tx.in }
+func (s *Session) isAnswered() bool { return !s.pass.mayNotAnswer && !s.tx.in }
 
 func (s *Session) passQuit(raw []byte, _ [][]byte) bool {
 	s.because(WhyQuit)
-	s.closing, s.quitSent = true, true
+	s.closing, s.pass.quitSent = true, true
 	return s.enqueue(raw)
 }
 
@@ -84,18 +94,18 @@ func (s *Session) passEnd(raw []byte, args [][]byte) bool {
 }
 
 func (s *Session) passSubscribe(raw []byte, args [][]byte) bool {
-	s.subs.note(args)
+	s.pass.subs.note(args)
 	s.noteSync(args)
 	s.infoChanged = true
 	return s.enqueue(raw)
 }
 
 func (s *Session) passClient(raw []byte, args [][]byte) bool {
-	s.mayNotAnswer = s.mayNotAnswer || len(args) > 1 && resp.Is(args[1], "REPLY")
+	s.pass.mayNotAnswer = s.pass.mayNotAnswer || len(args) > 1 && resp.Is(args[1], "REPLY")
 	if !namesClientIDs(args) {
 		return s.enqueue(raw)
 	}
-	if s.mayNotAnswer || s.tx.in {
+	if s.pass.mayNotAnswer || s.tx.in {
 		return s.enqueue(s.translateBlind(raw, args))
 	}
 	return false
@@ -103,11 +113,11 @@ func (s *Session) passClient(raw []byte, args [][]byte) bool {
 
 // setStepping has a raw connection hand over everything that comes together, unless messages
 // must be looked at.
-func (s *Session) setStepping() { s.pinned.DeliverSingly(s.redirectsInvalidations) }
+func (s *Session) setStepping() { s.pinned.DeliverSingly(s.pass.redirectsInvalidations) }
 
 // noteSync notes that the client is a replica from now on.
 func (s *Session) noteSync(args [][]byte) {
-	s.isReplica = s.isReplica || resp.Is(args[0], "SYNC") || resp.Is(args[0], "PSYNC")
+	s.pass.isReplica = s.pass.isReplica || resp.Is(args[0], "SYNC") || resp.Is(args[0], "PSYNC")
 }
 
 // startPassthrough stops counting replies, from a command on that has none or many.
@@ -118,13 +128,13 @@ func (s *Session) startPassthrough(ctx context.Context, raw []byte, args [][]byt
 	s.pinned.StartPassthrough()
 	s.setStepping()
 	s.mode = onPassthrough
-	s.subs.note(args)
+	s.pass.subs.note(args)
 	s.noteSync(args)
 	c := s.d.rows.lookup(args)
-	s.mayNotAnswer = s.isReplica || !c.has(messages)
+	s.pass.mayNotAnswer = s.pass.isReplica || !c.has(messages)
 	refused := s.anonymous() && s.d.opt.Upstream.Pool().RequiresAuth() // as far as known
-	s.replyMode = replyMode{known: !s.isReplica && !refused && (c.has(messages) || resp.Is(args[0], "CLIENT"))}
-	s.replyMode.note(args, false)
+	s.pass.replyMode = replyMode{known: !s.pass.isReplica && !refused && (c.has(messages) || resp.Is(args[0], "CLIENT"))}
+	s.pass.replyMode.note(args, false)
 	s.publishStateful()
 	s.enqueue(raw)
 }

@@ -238,7 +238,7 @@ func (s *Session) Resume(ctx context.Context) {
 			if !s.awaitReplies(ctx) {
 				return
 			}
-			if !s.replyMode.off {
+			if !s.pass.replyMode.off {
 				s.replies.Local(p.reply.now())
 			}
 		case !s.Try(p.raw, p.args):

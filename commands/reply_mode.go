@@ -35,10 +35,10 @@ func (h *replyMode) note(args [][]byte, inTx bool) {
 // takeReplyMode says that the verb which has come is not answered. What the upstream was to
 // leave unanswered it still would: it gets a command in the verb's place.
 func (s *Session) takeReplyMode() bool {
-	if !s.replyMode.skip {
-		return s.replyMode.off
+	if !s.pass.replyMode.skip {
+		return s.pass.replyMode.off
 	}
-	s.replyMode.skip = false
+	s.pass.replyMode.skip = false
 	raw, _ := s.barrier()
 	s.enqueue(raw)
 	s.flushBatches()

@@ -115,17 +115,11 @@ type Session struct {
 	name    []byte // CLIENT SETNAME
 	library clientLibrary
 
-	subs                   subscriptions
-	isReplica              bool        // asked to be a replica
-	subscriber             *subscriber // its subscriptions in a Cluster; may be nil
-	monitor                *monitor    // of a MONITOR in a Cluster; may be nil
-	tx                     transaction
-	txPlace                txNode    // of tx, in a Cluster
-	mayNotAnswer           bool      // on raw: the upstream may not answer at all
-	replyMode              replyMode // on raw
-	closing                bool      // QUIT came, or what breaks the protocol
-	redirectsInvalidations bool      // its invalidations may go to another client
-	quitSent               bool      // on raw: the upstream has got the QUIT
+	subscriber *subscriber // its subscriptions in a Cluster; may be nil
+	monitor    *monitor    // of a MONITOR in a Cluster; may be nil
+	tx         transaction
+	pass       passthrough
+	closing    bool // QUIT came, or what breaks the protocol
 
 	undiscoverable *upstream.Conn // where the upstream did not tell its commands; may be nil
 
@@ -412,12 +406,12 @@ func (s *Session) Flush() bool {
 // and may not have to block.
 func (s *Session) Wait(ctx context.Context) {
 	switch {
-	case s.mode == onPassthrough && s.quitSent: // the upstream answers all, and closes
+	case s.mode == onPassthrough && s.pass.quitSent: // the upstream answers all, and closes
 		select {
 		case <-s.pinned.Done():
 		case <-ctx.Done():
 		}
-	case s.isReplica: // a replica that has left is to count as gone
+	case s.pass.isReplica: // a replica that has left is to count as gone
 	case s.mode == onPassthrough:
 		s.await(ctx, s.replies.Answered(), replyGrace)
 	case !s.blocking || s.clientCtx.Err() == nil:
@@ -482,7 +476,7 @@ func (s *Session) awaitLastReplies() {
 	const most = time.Second
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
-	if s.mayNotAnswer {
+	if s.pass.mayNotAnswer {
 		s.await(ctx, nil, replyGrace)
 	} else {
 		s.awaitReplies(ctx)

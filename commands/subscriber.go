@@ -515,7 +515,7 @@ func (s *Session) subscribed() bool {
 	if s.subscriber != nil {
 		return s.subscriber.any()
 	}
-	return s.subs.any()
+	return s.pass.subs.any()
 }
 
 func (s *Session) changeSubscription(ctx context.Context, l *subscriber, command, kind string, begins bool, name []byte) error {

@@ -20,6 +20,7 @@ type transaction struct {
 	queued   changes // what EXEC will change if it is executed
 	length   int     // how many commands are queued
 	rewrites []queuedRewrite
+	node     txNode // in a Cluster
 
 	mu        sync.Mutex
 	confirmed bool    // in, as far as what was answered says
@@ -175,7 +176,7 @@ func (s *Session) beginTx(raw []byte, args [][]byte) {
 	switch multi := resp.Is(args[0], "MULTI"); {
 	case multi && len(args) == 1:
 		if !s.tx.in {
-			s.txPlace = txNode{}
+			s.tx.node = txNode{}
 		}
 		s.sendObserved(raw, s.tx.multi(), nil)
 	case !multi && len(args) > 1:
@@ -215,7 +216,7 @@ func (s *Session) endTx(raw []byte, args [][]byte) bool {
 	}
 	watching := s.watching
 	s.watching = false
-	s.txPlace.queued = nil
+	s.tx.node.queued = nil
 	var e rewrite
 	if exec {
 		e = s.tx.rewriteExec()

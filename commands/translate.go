@@ -303,7 +303,7 @@ func (s *Session) translateTracking(reach upstreamIDFunc, raw []byte, args [][]b
 	if to := s.d.clients.find(id); to != nil {
 		up = cmp.Or(reach(to, s.conn()), noClientID)
 	}
-	s.redirectsInvalidations = true
+	s.pass.redirectsInvalidations = true
 	s.replies.RewritePushes(s.rewriteRedirBroken)
 	return translation{raw: withArg(args, i, up), reply: "+", rewrite: func(reply []byte) ([]byte, bool) {
 		s.info.mu.Lock()

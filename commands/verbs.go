@@ -17,7 +17,7 @@ import (
 // instead.
 func (s *Session) verb(ctx context.Context, args [][]byte) {
 	if s.mode == onPassthrough && s.tx.in { // the upstream refuses it in its own words, and aborts the EXEC
-		s.replyMode.note(args, true)
+		s.pass.replyMode.note(args, true)
 		s.enqueue(resp.AppendCommand(nil, args...))
 		return
 	}
