@@ -71,15 +71,13 @@ func mayUnwatch(c *command, args [][]byte) bool {
 // runBlocking sends a command that may block to the node that serves its keys, on a
 // connection of the session's own.
 func (s *Session) runBlocking(ctx context.Context, p route, raw []byte) bool {
-	switch p.kind {
-	case crossSlot:
-		return s.reply(crossSlotError)
-	case slotUncovered:
-		return s.reply(slotUncoveredError)
-	case oneNode:
+	switch {
+	case p.answer != "":
+		return s.reply(p.answer)
+	case p.kind == oneNode:
 		p.pool, p.read = s.router.view.Master(p.slot), false
 	default:
-		p.pool = s.d.opt.Upstream.Pool()
+		p.pool = s.up.Pool()
 	}
 	if s.watching { // the own connection must stay
 		s.sendAlone(ctx, p, raw)
@@ -121,14 +119,11 @@ func (s *Session) runWatch(ctx context.Context, raw []byte, args [][]byte) bool 
 	if !s.awaitSameView(ctx) {
 		return true
 	}
-	p, _ := s.route(s.d.rows.lookup(args), args)
-	if p.kind != oneNode {
-		if p.kind == crossSlot {
-			return s.reply(crossSlotError)
-		}
-		return p.kind == slotUncovered && s.reply(slotUncoveredError)
+	r := s.route(s.d.rows.lookup(args), args)
+	if r.kind != oneNode {
+		return r.answer != "" && s.reply(r.answer)
 	}
-	pool := s.router.view.Master(p.slot)
+	pool := s.router.view.Master(r.slot)
 	if s.watching && s.pinned != nil && s.pinned.Alive() && s.pinnedPool != pool {
 		return s.reply(crossSlotError)
 	}
@@ -175,36 +170,42 @@ func (s *Session) tryTxCluster(c *command, raw []byte, args [][]byte) (sent, sai
 	if !s.sameView() && !s.tx.node.fixed {
 		return false, true
 	}
-	p, cmd := s.route(c, args)
-	switch {
-	case p.kind == malformed:
-		return s.refuseQueued(wrongArity(args)), true
-	case p.kind == crossSlot || p.kind == split:
+	r := s.route(c, args)
+	switch r.kind {
+	case oneNode:
+		return s.tryTxNode(r)
+	case badKeys, slotUncovered:
+		return s.refuseQueued(r.answer), true
+	case split:
 		return s.refuseQueued(crossSlotError), true
-	case p.kind == slotUncovered:
-		return s.refuseQueued(slotUncoveredError), true
-	case p.kind == unknownKeys:
+	case unknownKeys:
 		return s.refuseQueued(errorAbout(args, "the proxy cannot tell its keys inside a transaction")), true
-	case p.kind != oneNode && (cmd == nil || !cmd.Takes(len(args))):
-		s.keepQueued(raw)
-		return false, false
-	case p.kind == allMasters || p.kind == anyNode && c.cluster.cursor:
-		return s.refuseQueued(errorAbout(args, "a transaction is executed by one node of the Cluster, and this asks all")), true
-	case p.kind != oneNode && c.cluster.refuse != nil:
-		return s.refuseQueued(c.cluster.refuse(args)), true
-	case p.kind != oneNode:
-		s.keepQueued(raw)
-		return false, false
-	case s.tx.node.fixed && p.slot != s.tx.node.slot:
+	}
+	if cmd := s.d.upstreamTable().Lookup(args); cmd != nil && cmd.Takes(len(args)) {
+		switch r.kind {
+		case allMasters, nodeByNode:
+			return s.refuseQueued(errorAbout(args, "a transaction is executed by one node of the Cluster, and this asks all")), true
+		case refused:
+			return s.refuseQueued(r.answer), true
+		}
+	}
+	s.keepQueued(raw)
+	return false, false
+}
+
+// tryTxNode is tryTxCluster of a command with keys of one slot, which all of a transaction
+// have.
+func (s *Session) tryTxNode(r route) (sent, said bool) {
+	elsewhere := s.router.view.Master(r.slot) != s.pinnedPool
+	switch {
+	case s.tx.node.fixed && r.slot != s.tx.node.slot, !s.tx.node.fixed && elsewhere && s.watching:
 		return s.refuseQueued(crossSlotError), true
 	case s.tx.node.fixed:
 		return false, false
-	case s.router.view.Master(p.slot) != s.pinnedPool && s.watching:
-		return s.refuseQueued(crossSlotError), true
-	case s.router.view.Master(p.slot) != s.pinnedPool:
+	case elsewhere:
 		return false, true
 	}
-	s.tx.node = txNode{slot: p.slot, fixed: true}
+	s.tx.node = txNode{slot: r.slot, fixed: true}
 	return false, false
 }
 
@@ -233,11 +234,11 @@ func (s *Session) runTxCluster(ctx context.Context, c *command, raw []byte, args
 	if !s.tx.in || s.tx.node.fixed || s.watching || c.has(sessionOnly) {
 		return false
 	}
-	p, _ := s.route(c, args)
-	if p.kind != oneNode {
+	r := s.route(c, args)
+	if r.kind != oneNode {
 		return false
 	}
-	pool := s.router.view.Master(p.slot)
+	pool := s.router.view.Master(r.slot)
 	if pool == nil || pool == s.pinnedPool {
 		return false
 	}
@@ -260,7 +261,7 @@ func (s *Session) runTxCluster(ctx context.Context, c *command, raw []byte, args
 		}
 	}
 	s.tx.resume(changed, length, edits)
-	s.tx.node = txNode{slot: p.slot, fixed: true}
+	s.tx.node = txNode{slot: r.slot, fixed: true}
 	s.publishStateful()
 	if !s.try(c, raw, args) {
 		s.closeAfterReplies()

@@ -24,20 +24,21 @@ type clusterRouter struct {
 }
 
 // A batch is commands to one node that will be sent together. What was sent is kept
-// by its calls, who may have to send it again.
+// by its requests, which may have to be sent again.
 type batch struct {
 	conn  *upstream.Conn
 	raw   []byte
 	sinks []upstream.Sink
 }
 
-// A plan is where a command has to go. Its zero value is the home node, as any
-// command that has no keys.
+// A route is where a command has to go. Its zero value but for slot is any node, as of a
+// command without keys.
 type route struct {
-	kind routeKind
-	slot int
-	pool *upstream.Pool // keyed
-	read bool           // pool may be a replica's
+	kind   routeKind
+	slot   int            // of its keys; noSlot: it has none
+	pool   *upstream.Pool // oneNode
+	read   bool           // pool may be a replica's
+	answer string         // badKeys, slotUncovered, refused: what the client gets, and the upstream does not
 }
 
 type routeKind uint8
@@ -47,10 +48,11 @@ const (
 	oneNode                 // to the node that serves its keys
 	split                   // its keys are of several slots, it goes to each node with some of them
 	allMasters              // to all masters
-	crossSlot               // its keys are of several slots, and it can't be split
-	slotUncovered           // no node serves its keys
-	malformed               // it has too many or too few arguments
+	nodeByNode              // SCAN: to the node that its cursor names
 	unknownKeys             // only the upstream knows its keys
+	badKeys                 // its keys are of several slots, or there are too many or too few arguments
+	slotUncovered           // no node serves its keys
+	refused                 // it is about one node, and the client sees a single server
 )
 
 const (
@@ -91,60 +93,80 @@ func (rt *clusterRouter) leave(c *upstream.Conn) {
 }
 
 // route decides where a command goes.
-func (s *Session) route(c *command, args [][]byte) (p route, cmd *spec.Command) {
-	v := s.router.view
-	cmd = s.d.upstreamTable().Lookup(args)
+func (s *Session) route(c *command, args [][]byte) route {
+	cmd := s.d.upstreamTable().Lookup(args)
 	if cmd == nil {
-		return route{slot: noSlot}, nil
+		return route{slot: noSlot}
 	}
-	at, ok := cmd.Routing(args, s.router.keyArgs[:0])
+	at, known := cmd.Routing(args, s.router.keyArgs[:0])
 	s.router.keyArgs = at
 	// Scripts, which run where they may write, are themselves NoScript.
 	read := cmd.Flags&spec.ReadOnly != 0 && cmd.Flags&(spec.NoScript|spec.Admin|spec.Blocking) == 0
-	switch {
-	case !ok && v.Cluster():
-		return route{kind: unknownKeys, slot: noSlot}, cmd
-	case len(at) == 0 && v.Cluster() && c.cluster.fanOut != nil:
-		return route{kind: allMasters, slot: noSlot}, cmd
-	case len(at) == 0 || !v.Cluster() && !(ok && read):
-		return route{slot: noSlot}, cmd
+	switch v := s.router.view; {
 	case !v.Cluster():
-		if p = (route{kind: oneNode, slot: noSlot, pool: v.Reader(0, s.hint), read: true}); p.pool == v.FirstMaster() {
-			p = route{slot: noSlot}
+		if pool := v.Reader(0, s.hint); known && read && len(at) > 0 && pool != v.FirstMaster() {
+			return route{kind: oneNode, slot: noSlot, pool: pool, read: true}
 		}
-		return p, cmd
+		return route{slot: noSlot}
+	case !known:
+		return route{kind: unknownKeys, slot: noSlot}
+	case len(at) == 0:
+		return c.cluster.routeWithoutKeys(args)
 	}
+	return s.routeByKeys(c, args, read)
+}
+
+func (rule *clusterRule) routeWithoutKeys(args [][]byte) route {
+	switch {
+	case rule.fanOut != nil:
+		return route{kind: allMasters, slot: noSlot}
+	case rule.cursor:
+		return route{kind: nodeByNode, slot: noSlot}
+	case rule.refuse != nil:
+		return route{kind: refused, slot: noSlot, answer: rule.refuse(args)}
+	}
+	return route{slot: noSlot}
+}
+
+// routeByKeys is route in a Cluster of a command with keys, which are at keyArgs.
+func (s *Session) routeByKeys(c *command, args [][]byte, read bool) route {
+	v, at := s.router.view, s.router.keyArgs
 	slot := spec.Slot(args[at[0]])
 	for _, i := range at[1:] {
-		if spec.Slot(args[i]) != slot {
-			if sp := c.cluster.split; sp != nil {
-				if (len(args)-1)%(1+sp.values) != 0 {
-					return route{kind: malformed, slot: noSlot}, cmd
-				}
-				return route{kind: split, slot: noSlot}, cmd
-			}
-			return route{kind: crossSlot, slot: noSlot}, cmd
+		switch sp := c.cluster.split; {
+		case spec.Slot(args[i]) == slot:
+		case sp == nil:
+			return route{kind: badKeys, slot: noSlot, answer: crossSlotError}
+		case (len(args)-1)%(1+sp.values) != 0:
+			return route{kind: badKeys, slot: noSlot, answer: wrongArity(args)}
+		default:
+			return route{kind: split, slot: noSlot}
 		}
 	}
-	p = route{kind: oneNode, slot: slot, pool: v.Master(slot)}
+	r := routeToMaster(v, slot)
 	if read && v.ReadsReplicas() {
-		p.pool, p.read = v.Reader(slot, s.hint), true
+		if r.pool, r.read = v.Reader(slot, s.hint), true; r.pool == nil {
+			r.kind, r.answer = slotUncovered, slotUncoveredError
+		} else {
+			r.kind, r.answer = oneNode, ""
+		}
 	}
-	if p.pool == nil {
-		p.kind = slotUncovered
+	return r
+}
+
+func routeToMaster(v *upstream.View, slot int) route {
+	if pool := v.Master(slot); pool != nil {
+		return route{kind: oneNode, slot: slot, pool: pool}
 	}
-	return p, cmd
+	return route{kind: slotUncovered, slot: slot, answer: slotUncoveredError}
 }
 
 // tryCluster is Try for a session that is on shared connections, when it depends on
 // the command which node it goes to.
 func (s *Session) tryCluster(c *command, raw []byte, args [][]byte) bool {
-	if !s.sameView() {
-		return false
-	}
 	need := c.needs(args)
 	switch {
-	case s.watching && mayUnwatch(c, args), c.isRun(s, args), need != anyConn && need != scriptConn:
+	case !s.sameView(), s.watching && mayUnwatch(c, args), c.isRun(s, args), need != anyConn && need != scriptConn:
 		return false
 	case need == scriptConn && s.connClass != upstream.ScriptClass:
 		if s.flushBatches(); s.replies.Pending() > 0 {
@@ -152,34 +174,33 @@ func (s *Session) tryCluster(c *command, raw []byte, args [][]byte) bool {
 		}
 		s.connClass = upstream.ScriptClass
 	}
-	p, cmd := s.route(c, args)
-	switch p.kind {
-	case oneNode:
-		return s.tryNode(p, raw)
-	case split:
+	return s.sendRouted(s.route(c, args), c, raw, args)
+}
+
+// sendRouted sends a command along its route, or answers it. False: a connection is
+// missing, or the route is not known.
+func (s *Session) sendRouted(r route, c *command, raw []byte, args [][]byte) bool {
+	switch {
+	case r.kind == unknownKeys:
+		return false
+	case r.kind == oneNode:
+		return s.tryNode(r, raw)
+	case r.kind == split:
 		return s.trySplit(c.cluster.split, args)
-	case allMasters:
+	case r.kind == allMasters:
 		merge := c.cluster.fanOut
 		if c.augments(args) {
 			raw, merge = s.augmentFanOut(merge, raw, args)
 		}
 		return s.tryFanOut(merge, raw)
-	case crossSlot:
-		return s.reply(crossSlotError)
-	case malformed:
-		return s.reply(wrongArity(args))
-	case slotUncovered:
-		s.d.opt.Upstream.Refresh()
-		return s.reply(slotUncoveredError)
-	case unknownKeys:
-		return false
-	}
-	switch {
-	case cmd != nil && s.inCluster() && c.cluster.refuse != nil:
-		return s.reply(c.cluster.refuse(args))
-	case cmd != nil && s.inCluster() && c.cluster.cursor && isCursor(args):
+	case r.kind == nodeByNode && isCursor(args):
 		return s.tryScan(args)
-	case need == scriptConn:
+	case r.answer != "":
+		if r.kind == slotUncovered {
+			s.up.Refresh()
+		}
+		return s.reply(r.answer)
+	case c.needs(args) == scriptConn:
 		return s.tryScript(raw)
 	case c.augments(args):
 		return s.tryAugmented(raw, args)
@@ -305,11 +326,11 @@ func (s *Session) runCluster(ctx context.Context, c *command, raw []byte, args [
 	return true
 }
 
-// maxRoutes is how often a command is planned anew, because nodes changed their places,
+// maxRoutes is how often a command is routed anew, because nodes changed their places,
 // or a connection was lost, before it was sent.
 const maxRoutes = 5
 
-// runRoute plans a command and sends it, or answers it. ours is false for what does not
+// runRoute routes a command and sends it, or answers it. ours is false for what does not
 // depend on nodes.
 func (s *Session) runRoute(ctx context.Context, c *command, raw []byte, args [][]byte) (sent, ours bool) {
 	if !s.awaitSameView(ctx) {
@@ -319,10 +340,10 @@ func (s *Session) runRoute(ctx context.Context, c *command, raw []byte, args [][
 	if c.isRun(s, args) || need == pinnedConn || need == passthroughConn {
 		return false, false
 	}
-	p, cmd := s.route(c, args)
-	if p.kind == unknownKeys {
+	r := s.route(c, args)
+	if r.kind == unknownKeys {
 		var err error
-		if p, err = s.askKeys(ctx, args); err != nil {
+		if r, err = s.askKeys(ctx, args); err != nil {
 			s.replyOrDisconnect(err)
 			return true, true
 		}
@@ -333,50 +354,41 @@ func (s *Session) runRoute(ctx context.Context, c *command, raw []byte, args [][
 		}
 		s.connClass = upstream.ScriptClass
 	}
-	if need == blockingConn {
-		ours = s.inCluster() && s.runBlocking(ctx, p, raw)
+	switch {
+	case need == blockingConn:
+		ours = s.inCluster() && s.runBlocking(ctx, r, raw)
 		return ours, ours
+	case r.kind == anyNode, r.kind == nodeByNode && !isCursor(args):
+		return false, false
 	}
-	var pools []*upstream.Pool
-	switch p.kind {
-	case oneNode:
-		return s.runNode(ctx, p, raw), true
-	case split:
-		pools = s.mastersOf(args)
-	case allMasters:
-		if pools = s.router.view.Masters(); len(pools) == 0 {
-			return s.reply(slotUncoveredError), true
-		}
-	case crossSlot:
-		return s.reply(crossSlotError), true
-	case slotUncovered:
-		s.d.opt.Upstream.Refresh()
-		return s.reply(slotUncoveredError), true
-	case malformed:
-	default:
-		if !s.inCluster() || cmd == nil || !(c.cluster.cursor && isCursor(args)) && c.cluster.refuse == nil {
-			return false, false
-		}
-		pools = s.router.view.Masters()
-	}
-	if err := s.connect(ctx, pools...); err != nil {
+	r, err := s.connectRoute(ctx, r, args)
+	if err != nil {
 		return s.replyUnreachable(err), true
 	}
-	return s.tryCluster(c, raw, args), true
+	return s.sendRouted(r, c, raw, args), true
 }
 
-// runNode sends a command to one node, or if that only reads and cannot be reached to
-// another. It is false if the connection was lost before.
-func (s *Session) runNode(ctx context.Context, p route, raw []byte) bool {
-	err := s.connect(ctx, p.pool)
-	for tries := 0; err != nil && p.read && ctx.Err() == nil; tries++ {
-		p = s.otherReader(p, tries > 0)
-		err = s.connect(ctx, p.pool)
+// connectRoute makes sure that there are connections to the nodes of a route. A command
+// that only reads, and whose node cannot be reached, gets another one.
+func (s *Session) connectRoute(ctx context.Context, r route, args [][]byte) (route, error) {
+	switch r.kind {
+	case split:
+		return r, s.connect(ctx, s.mastersOf(args)...)
+	case allMasters, nodeByNode:
+		masters := s.router.view.Masters()
+		if len(masters) == 0 {
+			return route{kind: slotUncovered, slot: noSlot, answer: slotUncoveredError}, nil
+		}
+		return r, s.connect(ctx, masters...)
+	case oneNode:
+		err := s.connect(ctx, r.pool)
+		for tries := 0; err != nil && r.read && ctx.Err() == nil; tries++ {
+			r = s.otherReader(r, tries > 0)
+			err = s.connect(ctx, r.pool)
+		}
+		return r, err
 	}
-	if err != nil {
-		return s.replyUnreachable(err)
-	}
-	return s.tryNode(p, raw)
+	return r, nil
 }
 
 // replyUnreachable answers that nodes could not be reached. It is false if they have changed
@@ -389,7 +401,7 @@ func (s *Session) replyUnreachable(err error) bool {
 	return true
 }
 
-// otherReader is the plan of a read whose node cannot be reached: another replica that
+// otherReader is the route of a read whose node cannot be reached: another replica that
 // may be, or else, or if there is not the time, the master.
 func (s *Session) otherReader(p route, haste bool) route {
 	slot := max(p.slot, 0)
@@ -402,7 +414,7 @@ func (s *Session) otherReader(p route, haste bool) route {
 	return p
 }
 
-// mastersOf are the masters that serve the keys that plan has just found.
+// mastersOf are the masters that serve the keys that route has just found.
 func (s *Session) mastersOf(args [][]byte) (pools []*upstream.Pool) {
 	for _, i := range s.router.keyArgs {
 		if pool := s.router.view.Master(spec.Slot(args[i])); pool != nil {
@@ -412,7 +424,7 @@ func (s *Session) mastersOf(args [][]byte) (pools []*upstream.Pool) {
 	return pools
 }
 
-// askKeys plans a command whose keys only the upstream knows.
+// askKeys routes a command whose keys only the upstream knows.
 func (s *Session) askKeys(ctx context.Context, args [][]byte) (p route, err error) {
 	home := s.router.view.FirstMaster()
 	if err := s.connect(ctx, home); err != nil {
@@ -427,14 +439,11 @@ func (s *Session) askKeys(ctx context.Context, args [][]byte) (p route, err erro
 	if !ok || len(keys) == 0 {
 		return route{slot: noSlot}, nil
 	}
-	p = route{kind: oneNode, slot: spec.Slot(resp.Bulk(keys[0]))}
+	slot := spec.Slot(resp.Bulk(keys[0]))
 	for _, k := range keys[1:] {
-		if spec.Slot(resp.Bulk(k)) != p.slot {
-			return route{kind: crossSlot, slot: noSlot}, nil
+		if spec.Slot(resp.Bulk(k)) != slot {
+			return route{kind: badKeys, slot: noSlot, answer: crossSlotError}, nil
 		}
 	}
-	if p.pool = s.router.view.Master(p.slot); p.pool == nil {
-		p.kind = slotUncovered
-	}
-	return p, nil
+	return routeToMaster(s.router.view, slot), nil
 }
