@@ -67,7 +67,7 @@ func TestFollow(t *testing.T) {
 // TestHurry: a connection that the upstream has ended is a reason to look where its
 // nodes are; one that was of no more use is none.
 func TestHurry(t *testing.T) {
-	f := newFake(t, echo)
+	f := newFakeServer(t, echo)
 	seed, err := backends.Parse("redis://" + f.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -75,8 +75,8 @@ func TestHurry(t *testing.T) {
 	var hurries atomic.Int32
 	u := New(Options{PoolOptions: PoolOptions{Server: seed}, Refresh: func() { hurries.Add(1) }})
 	for _, end := range []func(*Conn){(*Conn).Close, func(*Conn) { f.drop() }} {
-		h := newHeard()
-		c, err := u.Pool().Private(t.Context(), anybody, h)
+		h := newRecordingSink()
+		c, err := u.Pool().Private(t.Context(), anonymous, h)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,34 +6,31 @@ import (
 	"crypto/sha256"
 	"errors"
 	"time"
-
-	"github.com/lockproxy/lockproxy/backends"
 )
 
-// A Redis asks for a password when a connection begins, and a connection that is
-// shared began long before the client it is lent to. So the pool asks again, by
-// beginning another connection: when it is lent and the upstream's word is older
-// than certainFor, and every checkEvery for logins that are in use. Nothing is asked
-// about what nobody uses.
+// A login is accepted when a connection begins, and checked again, by beginning
+// another connection: when a connection is lent and the last check is older than
+// confirmedFor, and every recheckInterval while it is used. Unused logins are not
+// checked.
 const (
-	certainFor = time.Second
-	checkEvery = 2 * time.Second
+	confirmedFor    = time.Second
+	recheckInterval = 2 * time.Second
 )
 
-// A login is a user and a secret that the upstream has taken, as long as there are
+// A login is a user and a secret that the upstream has accepted, while there are
 // connections made with them; identities that differ only in database or protocol
-// share it. The login of clients that have given no credentials has none. Its fields
-// belong to the pool's mu.
+// share it. Clients without credentials share one with an empty key. Its fields are
+// guarded by the pool's mu.
 type login struct {
-	key    loginKey
-	id     Identity // of which only User and Secret count
-	noAuth bool     // the upstream wants authentication, and this one has none
+	key       loginKey
+	id        Identity // of which only User and Secret count
+	needsAuth bool     // the upstream demands authentication, and this login has none
 
-	conns   map[*Conn]struct{}
-	sure    time.Time     // when the upstream was asked that said yes last
-	doubted time.Time     // what was asked before counts no more
-	asking  chan struct{} // closed once the question under way is settled; nil: there is none
-	err     error         // why no more clients may share it; nil: they may
+	conns         map[*Conn]struct{}
+	confirmedAt   time.Time     // when the last check began that the upstream answered with yes
+	revalidatedAt time.Time     // checks that began earlier do not count
+	checking      chan struct{} // closed when the check that runs has ended; nil: none runs
+	revoked       error         // why no more clients may share it; nil: they may
 }
 
 type loginKey struct {
@@ -42,7 +39,7 @@ type loginKey struct {
 }
 
 var (
-	// errStale says that a connection must not be lent, and another may be.
+	// errStale means that a connection must not be lent, and another may be.
 	errStale = errors.New("the connection was lost before it was used")
 	// errRevoked ends the connections of a login.
 	errRevoked = errors.New("the upstream no longer takes this user and password")
@@ -52,31 +49,31 @@ func (p *Pool) loginKey(id Identity) loginKey {
 	return loginKey{id.User, sha256.Sum256(append(p.salt[:], id.Secret...))}
 }
 
-// loginLocked is the login of an identity that the upstream, asked at the time at,
-// took.
-func (p *Pool) loginLocked(id Identity, noAuth bool, at time.Time) *login {
+// loginLocked is the login of an identity that the upstream accepted in a handshake
+// that began at the time at.
+func (p *Pool) loginLocked(id Identity, needsAuth bool, at time.Time) *login {
 	key := p.loginKey(id)
 	l := p.logins[key]
-	if l != nil && l.noAuth != noAuth { // the password of the default user came or went
-		p.endLocked(l, errStale)
+	if l != nil && l.needsAuth != needsAuth { // the default user's password was set or removed
+		p.revokeLocked(l, errStale)
 		l = nil
 	}
 	if l == nil {
-		l = &login{key: key, id: id, noAuth: noAuth, conns: map[*Conn]struct{}{}}
+		l = &login{key: key, id: id, needsAuth: needsAuth, conns: map[*Conn]struct{}{}}
 		p.logins[key] = l
 	}
-	if at.After(l.sure) && at.After(l.doubted) {
-		l.sure = at
+	if at.After(l.confirmedAt) && at.After(l.revalidatedAt) {
+		l.confirmedAt = at
 	}
-	if !id.anonymous() && !p.watching && !p.closed {
-		p.watching = true
-		p.wg.Go(p.watch)
+	if !id.anonymous() && !p.rechecking && !p.closed {
+		p.rechecking = true
+		p.startLocked(p.recheckLogins)
 	}
 	return l
 }
 
-// joinLocked makes c a connection of l; nil: of none.
-func (p *Pool) joinLocked(c *Conn, l *login) {
+// setLoginLocked makes c a connection of l; nil: of none.
+func (p *Pool) setLoginLocked(c *Conn, l *login) {
 	if old := c.login; old != nil && old != l {
 		delete(old.conns, c)
 		if len(old.conns) == 0 && p.logins[old.key] == old {
@@ -88,66 +85,59 @@ func (p *Pool) joinLocked(c *Conn, l *login) {
 	}
 }
 
-// SetLogin says that the client whose own connection c is has authenticated on it: as
-// id, which the upstream took.
+// SetLogin notes that the client of a private connection has authenticated on it as
+// id, which the upstream accepted.
 func (c *Conn) SetLogin(id Identity) {
-	p := c.home
+	p := c.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, open := p.conns[c]; open {
-		p.joinLocked(c, p.loginLocked(id, false, time.Now()))
+		p.setLoginLocked(c, p.loginLocked(id, false, time.Now()))
 	}
 }
 
-// ClearLogin says that the client whose own connection c is has tried to
-// authenticate on it, with what success is not known. It keeps the connection
-// until the upstream closes it.
+// ClearLogin notes that the client of a private connection has tried to authenticate
+// on it, with an outcome that is not known. The connection stays until the upstream
+// closes it.
 func (c *Conn) ClearLogin() {
-	c.home.mu.Lock()
-	defer c.home.mu.Unlock()
-	c.home.joinLocked(c, nil)
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
+	c.pool.setLoginLocked(c, nil)
 }
 
-// Unauthenticated reports whether the server wants authentication on c, and nobody has tried, as far
-// as SetLogin and ClearLogin said.
+// Unauthenticated reports whether the server demands authentication on c, and no
+// client has tried to, as far as SetLogin and ClearLogin were called.
 func (c *Conn) Unauthenticated() bool {
-	c.home.mu.Lock()
-	defer c.home.mu.Unlock()
-	return c.login != nil && c.login.noAuth && c.login.err == nil
+	c.pool.mu.Lock()
+	defer c.pool.mu.Unlock()
+	return c.login != nil && c.login.needsAuth && c.login.revoked == nil
 }
 
-// Revoked says that the connection ended because the upstream no longer takes the
-// credentials it was made with.
+// Revoked reports whether the connection ended because the upstream no longer accepts
+// its credentials.
 func (c *Conn) Revoked() bool { return c.reason() == errRevoked }
 
-// MarkUsed makes the connection count as used, without sending anything.
-func (c *Conn) MarkUsed() {
-	c.mu.Lock()
-	c.used = true
-	c.mu.Unlock()
-}
-
-// Revalidate makes the pool ask about every login before it lends a connection again:
-// somebody has changed who is let in. It does not block.
+// Revalidate makes the pool check every login before it lends a connection again, as
+// after ACL SETUSER. It does not block.
 func (p *Pool) Revalidate() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.logins {
-		l.sure, l.doubted = time.Time{}, time.Now()
+		l.confirmedAt, l.revalidatedAt = time.Time{}, time.Now()
 	}
 }
 
-// certain returns once c, which is alive, is known to have a login that the upstream
-// still took certainFor before came, or later. errStale says that c is of no use and
-// another connection may be; other errors are *RefusedError, *DownError and ctx's.
-func (p *Pool) certain(ctx context.Context, came time.Time, c *Conn) error {
+// awaitConfirmed returns when the login of c, which is alive, was confirmed within
+// confirmedFor before came, or later. errStale means that c cannot be used and another
+// connection may be; other errors are *RefusedError, *DownError and ctx's.
+func (p *Pool) awaitConfirmed(ctx context.Context, came time.Time, c *Conn) error {
 	for {
-		settled, err := p.ask(came, c)
-		if settled == nil {
+		checked, err := p.startCheck(came, c)
+		if checked == nil {
 			return err
 		}
 		select {
-		case <-settled:
+		case <-checked:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -157,74 +147,70 @@ func (p *Pool) certain(ctx context.Context, came time.Time, c *Conn) error {
 	}
 }
 
-// isCertain says that certain would not have to ask.
-func (p *Pool) isCertain(came time.Time, c *Conn) bool {
+// isConfirmed reports whether awaitConfirmed would return nil at once.
+func (p *Pool) isConfirmed(came time.Time, c *Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return c.login != nil && came.Sub(c.login.sure) < p.certainFor
+	return c.login != nil && came.Sub(c.login.confirmedAt) < p.confirmedFor
 }
 
-// ask makes sure that a question about c's login is under way and returns what is
-// closed when it is settled; nil: there is nothing to wait for.
-func (p *Pool) ask(came time.Time, c *Conn) (settled <-chan struct{}, err error) {
+// startCheck makes sure that a check of c's login runs and returns the channel that is
+// closed at its end; nil: none is needed, and err is the outcome.
+func (p *Pool) startCheck(came time.Time, c *Conn) (checked <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := c.login
 	switch {
 	case p.closed:
 		return nil, &DownError{errClosed}
-	case l == nil: // it has ended
+	case l == nil: // c has ended
 		return nil, errStale
-	case l.err != nil:
-		return nil, l.err
-	case came.Sub(l.sure) < p.certainFor:
+	case l.revoked != nil:
+		return nil, l.revoked
+	case came.Sub(l.confirmedAt) < p.confirmedFor:
 		return nil, nil
-	case l.asking == nil:
-		p.askLocked(l)
+	case l.checking == nil:
+		p.startCheckLocked(l)
 	}
-	return l.asking, nil
+	return l.checking, nil
 }
 
-// askLocked asks the upstream about l.
-func (p *Pool) askLocked(l *login) {
-	l.asking = make(chan struct{})
+func (p *Pool) startCheckLocked(l *login) {
+	l.checking = make(chan struct{})
 	began := time.Now()
-	p.wg.Go(func() { p.settle(l, began, p.try(l.id)) })
+	p.startLocked(func() { p.finishCheck(l, began, p.tryLogin(l.id)) })
 }
 
-// try is what the upstream says to a connection that begins as id does. It is asked on one
-// of its own: Redis from 7.2 on and Valkey do not answer an AUTH that they refuse while
-// another answer to the same connection is on its way, and then each of the commands that
-// share it would get the answer to the next. What cannot be asked now is taken for granted.
-func (p *Pool) try(id Identity) (reply []byte) {
-	ctx, cancel := context.WithTimeout(context.Background(), backends.DefaultDialTimeout)
-	defer cancel()
-	nc, err := p.opt.Server.Dial(ctx)
-	if err != nil {
-		return nil
+// finishCheck takes over the reply to a check that began at the time began; nil: none
+// came, and the login stays as it is.
+func (p *Pool) finishCheck(l *login, began time.Time, reply []byte) {
+	p.mu.Lock()
+	close(l.checking)
+	l.checking = nil
+	var end []*Conn
+	if l.revoked == nil {
+		err := error(nil)
+		if reply != nil {
+			err = l.revokedBy(reply)
+		}
+		if err != nil {
+			end = p.revokeLocked(l, err)
+		} else if began.After(l.revalidatedAt) {
+			l.confirmedAt = began
+		}
 	}
-	defer nc.Close()
-	w, err := introduce(nc, greeting(Identity{User: id.User, Secret: id.Secret, Proto: 2}, true, false), 0)
-	var refused *RefusedError
-	switch {
-	case errors.As(err, &refused):
-		return refused.Reply
-	case err != nil:
-		return nil
-	case w.noAuth:
-		return []byte("-NOAUTH Authentication required.\r\n")
-	}
-	return []byte("+OK\r\n")
+	p.mu.Unlock()
+	p.endRevoked(l, end)
 }
 
-// verdict is why the login is of no more use, by the upstream's answer; nil: it is.
-// LOADING, an error of a Redis that knows no users and the like say nothing.
-func (l *login) verdict(reply []byte) error {
+// revokedBy is the reason for revoking the login after the upstream's reply; nil: there
+// is none. LOADING, an error of a Redis without users and the like mean nothing.
+func (l *login) revokedBy(reply []byte) error {
 	refused := &RefusedError{Reply: reply}
 	switch {
-	case l.noAuth && !bytes.HasPrefix(reply, []byte("-NOAUTH")):
+	case l.needsAuth && !bytes.HasPrefix(reply, []byte("-NOAUTH")):
 		return errStale
-	case l.id.anonymous() && !l.noAuth && bytes.HasPrefix(reply, []byte("-NOAUTH")):
+	case l.id.anonymous() && !l.needsAuth && bytes.HasPrefix(reply, []byte("-NOAUTH")):
 		return errStale
 	case refused.Credentials():
 		return refused
@@ -232,33 +218,28 @@ func (l *login) verdict(reply []byte) error {
 	return nil
 }
 
-// settle takes over the answer to a question; nil: there was none.
-func (p *Pool) settle(l *login, asked time.Time, reply []byte) {
+// loginRefused takes over that the upstream refused a new connection of an identity in
+// a handshake that began at the time began: it will refuse the existing ones as well.
+func (p *Pool) loginRefused(id Identity, err *RefusedError, began time.Time) {
 	p.mu.Lock()
-	close(l.asking)
-	l.asking = nil
 	var end []*Conn
-	if l.err == nil {
-		err := error(nil)
-		if reply != nil {
-			err = l.verdict(reply)
-		}
-		if err != nil {
-			end = p.endLocked(l, err)
-		} else if asked.After(l.doubted) {
-			l.sure = asked
-		}
+	l := p.logins[p.loginKey(id)]
+	switch {
+	case l == nil || l.confirmedAt.After(began):
+	case err.Credentials():
+		end = p.revokeLocked(l, err)
+	case id.anonymous() && !l.needsAuth && bytes.HasPrefix(err.Reply, []byte("-NOAUTH")):
+		p.revokeLocked(l, errStale)
 	}
 	p.mu.Unlock()
-	p.revoke(l, end)
+	p.endRevoked(l, end)
 }
 
-// endLocked makes the pool forget a login, for the reason err, and returns the
-// connections that must be closed. Those of clients that never authenticated live
-// on, as they do at a Redis whose default user gets a password, for whoever has
-// borrowed them.
-func (p *Pool) endLocked(l *login, err error) (end []*Conn) {
-	l.err = err
+// revokeLocked removes a login and its groups, and returns the connections to end.
+// Borrowers without credentials keep theirs, as at a Redis whose default user gets a
+// password.
+func (p *Pool) revokeLocked(l *login, err error) (end []*Conn) {
+	l.revoked = err
 	if p.logins[l.key] == l {
 		delete(p.logins, l.key)
 		for _, k := range p.groups.Keys() {
@@ -276,7 +257,8 @@ func (p *Pool) endLocked(l *login, err error) (end []*Conn) {
 	return end
 }
 
-func (p *Pool) revoke(l *login, end []*Conn) {
+// endRevoked ends connections that revokeLocked returned. The caller holds no mu.
+func (p *Pool) endRevoked(l *login, end []*Conn) {
 	if len(end) > 0 {
 		p.opt.Log.Info("the upstream no longer takes a user's credentials", "upstream", p.opt.Server.String(), "user", l.id.User, "connections", len(end))
 	}
@@ -285,60 +267,43 @@ func (p *Pool) revoke(l *login, end []*Conn) {
 	}
 }
 
-// refused takes over that the upstream, asked not before at, did not let a new
-// connection of an identity in: neither will it do so with those there are.
-func (p *Pool) refused(id Identity, err *RefusedError, at time.Time) {
-	p.mu.Lock()
-	var end []*Conn
-	l := p.logins[p.loginKey(id)]
-	switch {
-	case l == nil || l.sure.After(at):
-	case err.Credentials():
-		end = p.endLocked(l, err)
-	case id.anonymous() && !l.noAuth && bytes.HasPrefix(err.Reply, []byte("-NOAUTH")):
-		p.endLocked(l, errStale)
-	}
-	p.mu.Unlock()
-	p.revoke(l, end)
-}
-
-// watch asks about the logins in use from time to time, until the pool is closed or
-// has none that gave credentials.
-func (p *Pool) watch() {
-	tick := time.NewTicker(p.checkEvery)
+// recheckLogins checks the logins in use every recheckInterval, until the pool is
+// closed or has none with credentials.
+func (p *Pool) recheckLogins() {
+	tick := time.NewTicker(p.recheckInterval)
 	defer tick.Stop()
 	for {
 		select {
-		case <-p.ending:
+		case <-p.ctx.Done():
 			return
 		case <-tick.C:
-			if !p.check() {
+			if !p.recheck() {
 				return
 			}
 		}
 	}
 }
 
-// check asks about the logins that were used since the last time. False says that
-// there are none to be asked about.
-func (p *Pool) check() bool {
+// recheck starts checks of the logins that were used since the last recheck. It
+// reports false, and clears rechecking, if no login has credentials.
+func (p *Pool) recheck() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.watching = false
+	p.rechecking = false
 	for _, l := range p.logins {
 		if l.id.anonymous() {
 			continue
 		}
-		p.watching = true
-		if l.use() && !p.closed && l.asking == nil && time.Since(l.sure) >= p.certainFor {
-			p.askLocked(l)
+		p.rechecking = true
+		if l.takeUsed() && !p.closed && l.checking == nil && time.Since(l.confirmedAt) >= p.confirmedFor {
+			p.startCheckLocked(l)
 		}
 	}
-	return p.watching
+	return p.rechecking
 }
 
-// use says whether a connection of the login was used since the last time.
-func (l *login) use() (used bool) {
+// takeUsed reports whether a connection of the login was used since the last call.
+func (l *login) takeUsed() (used bool) {
 	for c := range l.conns {
 		c.mu.Lock()
 		used = used || c.used

@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-// gate is the answer of an upstream whose user u has the password s while open is
+// authServer is the answer of an upstream whose user u has the password s while open is
 // true. asked counts how often it was said.
-type gate struct {
-	open  atomic.Bool
-	asked atomic.Int32
+type authServer struct {
+	accepts  atomic.Bool
+	attempts atomic.Int32
 }
 
 const wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
 
-func (g *gate) answer(word string) string {
+func (g *authServer) answer(word string) string {
 	switch {
 	case word == "AUTH" || word == "u":
 		return ""
 	case word == "s":
-		g.asked.Add(1)
-		if g.open.Load() {
+		g.attempts.Add(1)
+		if g.accepts.Load() {
 			return "+OK\r\n"
 		}
 		return wrong
@@ -36,9 +36,9 @@ func (g *gate) answer(word string) string {
 	return echo(word)
 }
 
-var u = Identity{User: "u", Secret: "s", Proto: 2}
+var testUser = Identity{User: "u", Secret: "s", Proto: 2}
 
-func borrow(t *testing.T, p *Pool, id Identity) *Conn {
+func sharedConnOf(t *testing.T, p *Pool, id Identity) *Conn {
 	t.Helper()
 	c, err := p.Shared(t.Context(), id, MainClass, 0)
 	if err != nil {
@@ -48,32 +48,32 @@ func borrow(t *testing.T, p *Pool, id Identity) *Conn {
 }
 
 func TestManyBorrowersAskOnce(t *testing.T) {
-	var g gate
-	g.open.Store(true)
-	p := newPool(t, newFake(t, g.answer).addr, PoolOptions{})
-	p.checkEvery = time.Hour
-	c := borrow(t, p, u)
+	var g authServer
+	g.accepts.Store(true)
+	p := newPool(t, newFakeServer(t, g.answer).addr, PoolOptions{})
+	p.recheckInterval = time.Hour
+	c := sharedConnOf(t, p, testUser)
 	for range 100 {
-		borrow(t, p, u)
+		sharedConnOf(t, p, testUser)
 	}
-	if n := g.asked.Load(); n != 1 {
+	if n := g.attempts.Load(); n != 1 {
 		t.Errorf("asked %d times about what was said just now", n)
 	}
 	p.mu.Lock()
-	c.login.sure = time.Now().Add(-2 * certainFor)
+	c.login.confirmedAt = time.Now().Add(-2 * confirmedFor)
 	p.mu.Unlock()
-	h := newHeard()
+	h := newRecordingSink()
 	var wg sync.WaitGroup
 	for i := range 100 {
 		c.Send(fmt.Appendf(nil, "x%d\r\n", i), 1, h)
 		wg.Go(func() {
-			if _, err := p.Shared(t.Context(), u, MainClass, 0); err != nil {
+			if _, err := p.Shared(t.Context(), testUser, MainClass, 0); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	wg.Wait()
-	if n := g.asked.Load(); n != 2 {
+	if n := g.attempts.Load(); n != 2 {
 		t.Errorf("asked %d times, want once more", n)
 	}
 	h.until(t, "a client's replies", func() bool { return h.ended == 100 })
@@ -85,39 +85,39 @@ func TestManyBorrowersAskOnce(t *testing.T) {
 func TestRefusedLoginEndsItsConnections(t *testing.T) {
 	for name, find := range map[string]func(t *testing.T, p *Pool){
 		"by lending": func(t *testing.T, p *Pool) {
-			p.certainFor = 0
+			p.confirmedFor = 0
 			var refused *RefusedError
-			if _, err := p.Shared(t.Context(), u, MainClass, 0); !errors.As(err, &refused) || string(refused.Reply) != wrong {
+			if _, err := p.Shared(t.Context(), testUser, MainClass, 0); !errors.As(err, &refused) || string(refused.Reply) != wrong {
 				t.Errorf("lent all the same, or %v", err)
 			}
 		},
 		"by opening": func(t *testing.T, p *Pool) {
-			p.Private(t.Context(), u, newHeard())
+			p.Private(t.Context(), testUser, newRecordingSink())
 		},
 		"by looking": func(t *testing.T, p *Pool) {
-			p.certainFor = 0
-			p.check()
+			p.confirmedFor = 0
+			p.recheck()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var g gate
-			g.open.Store(true)
-			p := newPool(t, newFake(t, g.answer).addr, PoolOptions{})
-			p.checkEvery = time.Hour
-			c, h := borrow(t, p, u), newHeard()
-			own, err := p.Private(t.Context(), u, h)
+			var g authServer
+			g.accepts.Store(true)
+			p := newPool(t, newFakeServer(t, g.answer).addr, PoolOptions{})
+			p.recheckInterval = time.Hour
+			c, h := sharedConnOf(t, p, testUser), newRecordingSink()
+			own, err := p.Private(t.Context(), testUser, h)
 			if err != nil {
 				t.Fatal(err)
 			}
-			foreign, err := p.Private(t.Context(), u, newHeard())
+			foreign, err := p.Private(t.Context(), testUser, newRecordingSink())
 			if err != nil {
 				t.Fatal(err)
 			}
 			foreign.ClearLogin()
-			anonymous := shared(t, p)
+			anonymous := sharedConn(t, p)
 			c.Send([]byte("x\r\n"), 1, h)
 			h.until(t, "a reply", func() bool { return h.ended == 1 })
-			g.open.Store(false)
+			g.accepts.Store(false)
 			find(t, p)
 			for _, c := range []*Conn{c, own} {
 				select {
@@ -132,8 +132,8 @@ func TestRefusedLoginEndsItsConnections(t *testing.T) {
 			if !anonymous.Alive() || !foreign.Alive() {
 				t.Error("connections of others were closed")
 			}
-			g.open.Store(true)
-			if again := borrow(t, p, u); !again.Alive() {
+			g.accepts.Store(true)
+			if again := sharedConnOf(t, p, testUser); !again.Alive() {
 				t.Error("no connection though the login is good again")
 			}
 		})
@@ -143,16 +143,16 @@ func TestRefusedLoginEndsItsConnections(t *testing.T) {
 // TestOnlyUseIsChecked: what nobody uses is not asked about, and a question is no
 // use.
 func TestOnlyUseIsChecked(t *testing.T) {
-	var g gate
-	g.open.Store(true)
-	p := newPool(t, newFake(t, g.answer).addr, PoolOptions{})
-	p.checkEvery, p.certainFor = time.Hour, 0
-	c, h := borrow(t, p, u), newHeard()
+	var g authServer
+	g.accepts.Store(true)
+	p := newPool(t, newFakeServer(t, g.answer).addr, PoolOptions{})
+	p.recheckInterval, p.confirmedFor = time.Hour, 0
+	c, h := sharedConnOf(t, p, testUser), newRecordingSink()
 	settle := func(want int32) {
 		t.Helper()
-		p.check()
+		p.recheck()
 		time.Sleep(20 * time.Millisecond)
-		if n := g.asked.Load(); n != want {
+		if n := g.attempts.Load(); n != want {
 			t.Errorf("asked %d times, want %d", n, want)
 		}
 	}
@@ -170,7 +170,7 @@ func TestOnlyUseIsChecked(t *testing.T) {
 // who have it once the default user has a password, and others get another.
 func TestNobodysPassword(t *testing.T) {
 	var locked atomic.Bool
-	f := newFake(t, func(word string) string {
+	f := newFakeServer(t, func(word string) string {
 		switch {
 		case word == "AUTH":
 			return ""
@@ -186,21 +186,21 @@ func TestNobodysPassword(t *testing.T) {
 		return echo(word)
 	})
 	p := newPool(t, f.addr, PoolOptions{})
-	p.certainFor = 0
-	before := shared(t, p)
-	if again := shared(t, p); again != before || before.NeedsAuth() {
+	p.confirmedFor = 0
+	before := sharedConn(t, p)
+	if again := sharedConn(t, p); again != before || before.NeedsAuth() {
 		t.Fatal("not shared while there is no password")
 	}
 	locked.Store(true)
-	after := shared(t, p)
+	after := sharedConn(t, p)
 	if after == before || !after.NeedsAuth() || !p.RequiresAuth() || !before.Alive() {
 		t.Fatal("the password was not noticed, or took the connection from those who had it")
 	}
-	if again := shared(t, p); again != after {
+	if again := sharedConn(t, p); again != after {
 		t.Error("not shared while there is a password")
 	}
 	locked.Store(false)
-	if last := shared(t, p); last.NeedsAuth() || !p.AllowsAnonymous() {
+	if last := sharedConn(t, p); last.NeedsAuth() || !p.AllowsAnonymous() {
 		t.Error("the end of the password was not noticed")
 	}
 }
@@ -228,10 +228,10 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 func TestGreetingAwaitsAnswersBeforeAUTH(t *testing.T) {
 	for _, id := range []Identity{{User: "u", Secret: "no", DB: 2, Proto: 2}, {Secret: "no", DB: 2, Proto: 3}, {User: "u", Secret: "no", Proto: 3}} {
 		here, there := net.Pipe()
-		steps := greeting(id, false, false)
+		steps := handshakeSteps(id, false, false)
 		refused := make(chan error, 1)
 		go func() {
-			_, err := introduce(here, steps, id.DB)
+			_, err := handshake(here, steps, id.DB)
 			here.Close()
 			refused <- err
 		}()

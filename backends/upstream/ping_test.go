@@ -19,14 +19,14 @@ func TestPing(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var pings atomic.Int32 // the greeting's is the first
-		f := newFake(t, func(word string) string {
+		f := newFakeServer(t, func(word string) string {
 			if word == "PING" && pings.Add(1) > 1 {
 				return tt.reply
 			}
 			return echo(word)
 		})
 		p := newPool(t, f.addr, PoolOptions{})
-		shared(t, p)
+		sharedConn(t, p)
 		pings.Store(1)
 		err := p.Ping(t.Context(), Identity{Proto: 2})
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
@@ -37,14 +37,14 @@ func TestPing(t *testing.T) {
 
 func TestPingOfWhoDoesNotAnswer(t *testing.T) {
 	var hangs atomic.Bool
-	f := newFake(t, func(word string) string {
+	f := newFakeServer(t, func(word string) string {
 		if hangs.Load() {
 			return ""
 		}
 		return echo(word)
 	})
 	p := newPool(t, f.addr, PoolOptions{})
-	c := shared(t, p)
+	c := sharedConn(t, p)
 	hangs.Store(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -63,8 +63,8 @@ func TestPingOfWhoDoesNotAnswer(t *testing.T) {
 
 // A node that does not let this identity in serves others.
 func TestPingOfWhoRefuses(t *testing.T) {
-	p := newPool(t, newFake(t, new(gate).answer).addr, PoolOptions{})
-	if err := p.Ping(t.Context(), u); err != nil {
+	p := newPool(t, newFakeServer(t, new(authServer).answer).addr, PoolOptions{})
+	if err := p.Ping(t.Context(), testUser); err != nil {
 		t.Error(err)
 	}
 }

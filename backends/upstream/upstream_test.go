@@ -15,10 +15,10 @@ import (
 	"github.com/lockproxy/lockproxy/backends"
 )
 
-// fake is an upstream that answers each line it gets by a function, and counts
+// fakeServer is an upstream that answers each line it gets by a function, and counts
 // connections. It understands no RESP: the pool's greetings are handed over too,
 // word by word.
-type fake struct {
+type fakeServer struct {
 	addr   string
 	ln     net.Listener
 	answer func(word string) string
@@ -27,19 +27,19 @@ type fake struct {
 	conns []net.Conn
 }
 
-func newFake(t *testing.T, answer func(word string) string) *fake {
+func newFakeServer(t *testing.T, answer func(word string) string) *fakeServer {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{addr: ln.Addr().String(), ln: ln, answer: answer}
+	f := &fakeServer{addr: ln.Addr().String(), ln: ln, answer: answer}
 	go f.accept()
 	t.Cleanup(func() { ln.Close(); f.drop() })
 	return f
 }
 
-func (f *fake) accept() {
+func (f *fakeServer) accept() {
 	for {
 		nc, err := f.ln.Accept()
 		if err != nil {
@@ -52,7 +52,7 @@ func (f *fake) accept() {
 	}
 }
 
-func (f *fake) serve(nc net.Conn) {
+func (f *fakeServer) serve(nc net.Conn) {
 	in := bufio.NewScanner(nc)
 	for in.Scan() {
 		word := strings.TrimSpace(in.Text())
@@ -66,7 +66,7 @@ func (f *fake) serve(nc net.Conn) {
 }
 
 // drop closes all connections, from the upstream's side.
-func (f *fake) drop() {
+func (f *fakeServer) drop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, nc := range f.conns {
@@ -74,7 +74,7 @@ func (f *fake) drop() {
 	}
 }
 
-func (f *fake) count() int {
+func (f *fakeServer) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.conns)
@@ -93,8 +93,8 @@ func echo(word string) string {
 	return "+" + word + "\r\n"
 }
 
-// anybody is a client that has said nothing.
-var anybody = Identity{Proto: 2}
+// anonymous is a client that has said nothing.
+var anonymous = Identity{Proto: 2}
 
 func newPool(t *testing.T, addr string, opt PoolOptions) *Pool {
 	t.Helper()
@@ -108,36 +108,36 @@ func newPool(t *testing.T, addr string, opt PoolOptions) *Pool {
 	return p
 }
 
-// heard is a Sink that remembers, and says when something happened.
-type heard struct {
-	mu    sync.Mutex
-	text  string
-	ended int
-	fails []string
-	news  chan struct{}
+// recordingSink is a Sink that remembers, and says when something happened.
+type recordingSink struct {
+	mu     sync.Mutex
+	text   string
+	ended  int
+	fails  []string
+	events chan struct{}
 }
 
-func newHeard() *heard { return &heard{news: make(chan struct{}, 1000)} }
+func newRecordingSink() *recordingSink { return &recordingSink{events: make(chan struct{}, 1000)} }
 
-func (h *heard) Deliver(_ *Conn, p []byte, ended int) {
+func (h *recordingSink) Deliver(_ *Conn, p []byte, ended int) {
 	h.mu.Lock()
 	h.text += string(p)
 	h.ended += ended
 	h.mu.Unlock()
-	h.news <- struct{}{}
+	h.events <- struct{}{}
 }
 
-func (h *heard) Full() <-chan struct{} { return nil }
+func (h *recordingSink) Full() <-chan struct{} { return nil }
 
-func (h *heard) Fail(_ *Conn, owed int, cut bool, _ error) {
+func (h *recordingSink) Fail(_ *Conn, owed int, cut bool, _ error) {
 	h.mu.Lock()
 	h.fails = append(h.fails, fmt.Sprint(owed, cut))
 	h.mu.Unlock()
-	h.news <- struct{}{}
+	h.events <- struct{}{}
 }
 
 // until waits for cond, which is checked whenever something happened.
-func (h *heard) until(t *testing.T, what string, cond func() bool) {
+func (h *recordingSink) until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	late := time.After(5 * time.Second)
 	for {
@@ -148,16 +148,16 @@ func (h *heard) until(t *testing.T, what string, cond func() bool) {
 			return
 		}
 		select {
-		case <-h.news:
+		case <-h.events:
 		case <-late:
 			t.Fatalf("%s: not within 5 s; heard %q, %d ended, fails %v", what, h.text, h.ended, h.fails)
 		}
 	}
 }
 
-func shared(t *testing.T, p *Pool) *Conn {
+func sharedConn(t *testing.T, p *Pool) *Conn {
 	t.Helper()
-	c, err := p.Shared(t.Context(), anybody, MainClass, 0)
+	c, err := p.Shared(t.Context(), anonymous, MainClass, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,9 +165,9 @@ func shared(t *testing.T, p *Pool) *Conn {
 }
 
 func TestRepliesGoToWhoeverAsked(t *testing.T) {
-	p := newPool(t, newFake(t, echo).addr, PoolOptions{})
-	c := shared(t, p)
-	a, b := newHeard(), newHeard()
+	p := newPool(t, newFakeServer(t, echo).addr, PoolOptions{})
+	c := sharedConn(t, p)
+	a, b := newRecordingSink(), newRecordingSink()
 	for i := range 100 {
 		if err := c.Send(fmt.Appendf(nil, "a%d\r\nA%d\r\n", i, i), 2, a); err != nil {
 			t.Fatal(err)
@@ -189,16 +189,16 @@ func TestRepliesGoToWhoeverAsked(t *testing.T) {
 }
 
 func TestManySenders(t *testing.T) {
-	p := newPool(t, newFake(t, echo).addr, PoolOptions{})
-	c := shared(t, p)
+	p := newPool(t, newFakeServer(t, echo).addr, PoolOptions{})
+	c := sharedConn(t, p)
 	var wg sync.WaitGroup
 	for s := range 20 {
 		wg.Go(func() {
-			h := newHeard()
+			h := newRecordingSink()
 			for i := range 200 {
 				pad := ""
 				if i%10 == 0 { // written without a copy if nobody else writes
-					pad = strings.Repeat("x", 2*direct)
+					pad = strings.Repeat("x", 2*directSize)
 				}
 				want := fmt.Sprintf("+s%d-%d%s\r\n", s, i, pad)
 				if err := c.Send([]byte(want[1:]), 1, h); err != nil {
@@ -217,10 +217,10 @@ func TestManySenders(t *testing.T) {
 }
 
 func TestEverybodyOwedIsTold(t *testing.T) {
-	f := newFake(t, echo)
+	f := newFakeServer(t, echo)
 	p := newPool(t, f.addr, PoolOptions{})
-	c := shared(t, p)
-	a, b := newHeard(), newHeard()
+	c := sharedConn(t, p)
+	a, b := newRecordingSink(), newRecordingSink()
 	c.Send([]byte("one\r\nsilence\r\nsilence\r\n"), 3, a)
 	c.Send([]byte("silence\r\n"), 1, b)
 	a.until(t, "the first reply", func() bool { return a.ended == 1 })
@@ -232,7 +232,7 @@ func TestEverybodyOwedIsTold(t *testing.T) {
 		t.Error("a broken connection takes commands")
 	}
 	Return(c)
-	again := shared(t, p)
+	again := sharedConn(t, p)
 	if again == c {
 		t.Fatal("a broken connection was lent again")
 	}
@@ -241,15 +241,15 @@ func TestEverybodyOwedIsTold(t *testing.T) {
 }
 
 func TestHalfAReplyIsToldOfAsCut(t *testing.T) {
-	f := newFake(t, func(word string) string {
+	f := newFakeServer(t, func(word string) string {
 		if word == "half" {
 			return "$10\r\nhello"
 		}
 		return echo(word)
 	})
 	p := newPool(t, f.addr, PoolOptions{})
-	c := shared(t, p)
-	a := newHeard()
+	c := sharedConn(t, p)
+	a := newRecordingSink()
 	c.Send([]byte("half\r\n"), 1, a)
 	a.until(t, "the half", func() bool { return a.text == "$10\r\nhello" })
 	f.drop()
@@ -257,15 +257,15 @@ func TestHalfAReplyIsToldOfAsCut(t *testing.T) {
 }
 
 func TestUnaskedRepliesEndASharedConnection(t *testing.T) {
-	f := newFake(t, func(word string) string {
+	f := newFakeServer(t, func(word string) string {
 		if word == "double" {
 			return "+one\r\n+two\r\n"
 		}
 		return echo(word)
 	})
 	p := newPool(t, f.addr, PoolOptions{})
-	c := shared(t, p)
-	a := newHeard()
+	c := sharedConn(t, p)
+	a := newRecordingSink()
 	c.Send([]byte("double\r\n"), 1, a)
 	<-c.Done()
 	a.mu.Lock()
@@ -276,7 +276,7 @@ func TestUnaskedRepliesEndASharedConnection(t *testing.T) {
 }
 
 func TestPrivateConnections(t *testing.T) {
-	f := newFake(t, func(word string) string {
+	f := newFakeServer(t, func(word string) string {
 		switch word {
 		case "push":
 			return ">1\r\n+news\r\n"
@@ -286,8 +286,8 @@ func TestPrivateConnections(t *testing.T) {
 		return echo(word)
 	})
 	p := newPool(t, f.addr, PoolOptions{})
-	h := newHeard()
-	c, err := p.Private(t.Context(), anybody, h)
+	h := newRecordingSink()
+	c, err := p.Private(t.Context(), anonymous, h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,14 +318,14 @@ func TestPrivateConnectionsKnowTheirID(t *testing.T) {
 		{"-ERR unknown command 'HELLO'\r\n", 2, 0},
 		{"-NOAUTH HELLO must be called with the client already authenticated\r\n", 2, 0},
 	} {
-		f := newFake(t, func(word string) string {
+		f := newFakeServer(t, func(word string) string {
 			if word == "HELLO" {
 				return tt.hello
 			}
 			return echo(word)
 		})
 		p := newPool(t, f.addr, PoolOptions{})
-		c, err := p.Private(t.Context(), Identity{Proto: tt.proto}, newHeard())
+		c, err := p.Private(t.Context(), Identity{Proto: tt.proto}, newRecordingSink())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -339,24 +339,24 @@ func TestPrivateConnectionsKnowTheirID(t *testing.T) {
 }
 
 func TestASparePrivateConnectionIsOpenedAhead(t *testing.T) {
-	f := newFake(t, echo)
+	f := newFakeServer(t, echo)
 	p := newPool(t, f.addr, PoolOptions{})
-	h := newHeard()
+	h := newRecordingSink()
 	private := func() *Conn {
 		t.Helper()
-		c, err := p.Private(t.Context(), anybody, h)
+		c, err := p.Private(t.Context(), anonymous, h)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
-	shared(t, p)
+	sharedConn(t, p)
 	if first := private(); f.count() != 2 {
 		t.Fatalf("%d connections, want a shared and a private one", f.count())
 	} else {
 		first.Close()
 	}
-	shared(t, p) // another client comes
+	sharedConn(t, p) // another client comes
 	for late := time.After(5 * time.Second); f.count() < 3; {
 		select {
 		case <-late:
@@ -373,7 +373,7 @@ func TestASparePrivateConnectionIsOpenedAhead(t *testing.T) {
 }
 
 func TestIdentitiesDoNotShare(t *testing.T) {
-	p := newPool(t, newFake(t, echo).addr, PoolOptions{})
+	p := newPool(t, newFakeServer(t, echo).addr, PoolOptions{})
 	ids := []Identity{
 		{Proto: 2}, {Proto: 3}, {Proto: 2, DB: 1}, {Proto: 2, Secret: "s"}, {Proto: 2, User: "u", Secret: "s"}, {Proto: 2, User: "u", Secret: "t"},
 	}
@@ -396,8 +396,8 @@ func TestIdentitiesDoNotShare(t *testing.T) {
 }
 
 func TestEvictedConnectionsOutliveTheirBorrowers(t *testing.T) {
-	p := newPool(t, newFake(t, echo).addr, PoolOptions{MaxIdentities: 1})
-	c := shared(t, p)
+	p := newPool(t, newFakeServer(t, echo).addr, PoolOptions{MaxIdentities: 1})
+	c := sharedConn(t, p)
 	var other *Conn
 	for db := 1; db <= int(ConnClasses); db++ {
 		var err error
@@ -405,7 +405,7 @@ func TestEvictedConnectionsOutliveTheirBorrowers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := newHeard()
+	h := newRecordingSink()
 	c.Send([]byte("still\r\n"), 1, h)
 	h.until(t, "a reply after eviction", func() bool { return h.text == "+still\r\n" })
 	Return(c)
@@ -420,7 +420,7 @@ func TestEvictedConnectionsOutliveTheirBorrowers(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	f := newFake(t, func(word string) string {
+	f := newFakeServer(t, func(word string) string {
 		switch word {
 		case "wrong":
 			return "-WRONGPASS no\r\n"
@@ -445,36 +445,36 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", id, err, want)
 		}
 	}
-	if c := shared(t, p); !c.NeedsAuth() || !p.RequiresAuth() || p.AllowsAnonymous() {
+	if c := sharedConn(t, p); !c.NeedsAuth() || !p.RequiresAuth() || p.AllowsAnonymous() {
 		t.Error("it was not noticed that the upstream wants authentication")
 	}
 }
 
 func TestADeadUpstreamIsNotAskedForEveryCommand(t *testing.T) {
-	f := newFake(t, echo)
+	f := newFakeServer(t, echo)
 	f.ln.Close()
 	p := newPool(t, f.addr, PoolOptions{})
 	var down *DownError
-	_, first := p.Shared(t.Context(), anybody, MainClass, 0)
+	_, first := p.Shared(t.Context(), anonymous, MainClass, 0)
 	if !errors.As(first, &down) {
 		t.Fatal(first)
 	}
-	if _, again := p.Shared(t.Context(), anybody, MainClass, 0); again != first {
+	if _, again := p.Shared(t.Context(), anonymous, MainClass, 0); again != first {
 		t.Error("dialed again at once")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := p.Private(ctx, anybody, newHeard()); !errors.Is(err, context.Canceled) {
+	if _, err := p.Private(ctx, anonymous, newRecordingSink()); !errors.Is(err, context.Canceled) {
 		t.Errorf("a dial whose caller is gone: %v", err)
 	}
 }
 
 func TestCloseEndsEverything(t *testing.T) {
-	p := newPool(t, newFake(t, echo).addr, PoolOptions{Conns: 2})
-	h := newHeard()
+	p := newPool(t, newFakeServer(t, echo).addr, PoolOptions{Conns: 2})
+	h := newRecordingSink()
 	var all []*Conn
 	for hint := range uint32(2) {
-		c, err := p.Shared(t.Context(), anybody, MainClass, hint)
+		c, err := p.Shared(t.Context(), anonymous, MainClass, hint)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -483,7 +483,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	if all[0] == all[1] {
 		t.Error("two hints, one connection")
 	}
-	c, err := p.Private(t.Context(), anybody, h)
+	c, err := p.Private(t.Context(), anonymous, h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -493,7 +493,7 @@ func TestCloseEndsEverything(t *testing.T) {
 			t.Error("alive after Close")
 		}
 	}
-	if _, err := p.Shared(t.Context(), anybody, MainClass, 0); err == nil {
+	if _, err := p.Shared(t.Context(), anonymous, MainClass, 0); err == nil {
 		t.Error("a closed pool lends connections")
 	}
 }

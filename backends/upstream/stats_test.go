@@ -11,7 +11,7 @@ import (
 )
 
 func TestStats(t *testing.T) {
-	f := newFake(t, func(word string) string {
+	f := newFakeServer(t, func(word string) string {
 		if word == "refused" {
 			return "-NOPERM not you\r\n"
 		}
@@ -23,12 +23,12 @@ func TestStats(t *testing.T) {
 	}
 	u := New(Options{PoolOptions: PoolOptions{Server: srv, Log: slog.New(slog.DiscardHandler)}})
 	defer u.Close()
-	c, err := u.Pool().Shared(t.Context(), anybody, MainClass, 0)
+	c, err := u.Pool().Shared(t.Context(), anonymous, MainClass, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHeard()
-	const sends = 2 * timeOne
+	h := newRecordingSink()
+	const sends = 2 * timedSends
 	for i := range sends {
 		if err := c.Send(fmt.Appendf(nil, "n%d\r\nrefused\r\n", i), 2, h); err != nil {
 			t.Fatal(err)
@@ -57,7 +57,7 @@ func TestStats(t *testing.T) {
 	if after := u.Stats(); after.BytesOut < got.BytesOut || after.Writes < got.Writes || after.Replies != 2*sends {
 		t.Errorf("what an ended connection has carried is forgotten: %+v, before %+v", after.Traffic, got.Traffic)
 	}
-	if c, err = u.Pool().Shared(t.Context(), anybody, MainClass, 0); err != nil {
+	if c, err = u.Pool().Shared(t.Context(), anonymous, MainClass, 0); err != nil {
 		t.Fatal(err)
 	}
 	defer Return(c)

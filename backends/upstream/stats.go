@@ -8,37 +8,37 @@ import (
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
-// timeOne is how many sends on a shared connection there are to one whose replies are
-// timed: reading the clock for each would cost more than the answer is worth.
-const timeOne = 64
+// timedSends is the number of sends on a shared connection of which one is timed:
+// reading the clock costs as much as queueing a command.
+const timedSends = 64
 
-// Stats is what an Upstream has done since it was made, and has now.
+// Stats are the counts of an Upstream since it was made, and its present size.
 type Stats struct {
 	Nodes      int // servers that commands may go to
-	Down       int // those that could not be reached when last tried, not long ago
+	Down       int // of these, those that are not Up
 	Identities int // that connections are kept for, at all nodes together
 
 	Shared int   // connections that clients share
 	Pinned int   // connections that are one client's own
-	Spare  int   // connections opened ahead for one
+	Spare  int   // connections opened ahead for one client
 	Queued int64 // bytes that wait for the upstream to read
 
 	Opened     int64 // connections
-	Failures   int64 // connections that could not be opened because the upstream was not there
-	Lost       int64 // connections that ended without the proxy having closed them
+	Failures   int64 // connections that could not be opened: the upstream did not answer
+	Lost       int64 // connections that ended although the proxy had not closed them
 	Reconnects int64 // shared connections opened again after they were lost
 
 	Traffic
 }
 
-// Traffic is what went over connections to the upstream. What the last read of one that
-// lives has brought may count with the next.
+// Traffic is what went over connections to the upstream. The last read of a live one
+// may be missing.
 type Traffic struct {
-	Writes   int64 // bursts of commands, of one client or of many
+	Writes   int64 // of the commands of one client or of many
 	BytesOut int64
 	Reads    int64
 	BytesIn  int64
-	Replies  int64 // that were owed to somebody
+	Replies  int64 // to commands
 }
 
 type traffic struct{ Traffic }
@@ -48,7 +48,7 @@ func (t *traffic) wrote(p []byte) {
 	t.BytesOut += int64(len(p))
 }
 
-// add moves what u has to t.
+// add moves the counts of u to t.
 func (t *traffic) add(u *traffic) {
 	t.Writes += u.Writes
 	t.BytesOut += u.BytesOut
@@ -58,31 +58,31 @@ func (t *traffic) add(u *traffic) {
 	*u = traffic{}
 }
 
-// meters counts for all pools of an Upstream. What a connection has carried it counts
-// itself, and is added up when somebody asks.
-type meters struct {
+// counters are those of all pools of an Upstream. Each Conn counts its own traffic,
+// which Stats adds up.
+type counters struct {
 	failures, lost, reconnects atomic.Int64
 
-	errors metrics.Errors    // replies, to the proxy's own questions too; not of a MONITOR, a SYNC or a RESP2 subscriber
-	took   metrics.Histogram // of one in timeOne sends on shared connections
+	errors    metrics.Errors    // error replies, also to the pool's own commands; not of a MONITOR, a SYNC or a RESP2 subscriber
+	replyTime metrics.Histogram // of one in timedSends sends on shared connections
 
-	mu    sync.Mutex
-	began int64              // connections
-	conns map[*Conn]struct{} // that have not ended
-	gone  traffic            // of those that have
+	mu     sync.Mutex
+	opened int64              // connections
+	live   map[*Conn]struct{} // that have not ended
+	ended  traffic            // of those that have
 }
 
-func newMeters() *meters { return &meters{conns: map[*Conn]struct{}{}} }
+func newCounters() *counters { return &counters{live: map[*Conn]struct{}{}} }
 
-func (m *meters) opened(c *Conn) {
+func (m *counters) connOpened(c *Conn) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.began++
-	m.conns[c] = struct{}{}
+	m.opened++
+	m.live[c] = struct{}{}
 }
 
-// ended is called by the reader of c, at its end.
-func (m *meters) ended(c *Conn) {
+// connEnded is called on the goroutine of c's reader when that has returned.
+func (m *counters) connEnded(c *Conn) {
 	if c.wasLost() {
 		m.lost.Add(1)
 	}
@@ -90,41 +90,42 @@ func (m *meters) ended(c *Conn) {
 	defer m.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.count.add(&c.news)
-	m.gone.add(&c.count)
-	delete(m.conns, c)
+	c.carried.add(&c.recent)
+	m.ended.add(&c.carried)
+	delete(m.live, c)
 }
 
-// clock is the time since the program began, in ns. It is never 0.
-func clock() int64 { return int64(time.Since(began)) + 1 }
+// monotonicNow is the time since programStart in ns, plus 1: it is never 0.
+func monotonicNow() int64 { return int64(time.Since(programStart)) + 1 }
 
-var began = time.Now()
+var programStart = time.Now()
 
-// timed notes that the last reply to a send came that was made at a time; 0: it is not
-// timed.
-func (m *meters) timed(at int64) {
-	if at != 0 {
-		m.took.Observe(time.Duration(clock() - at))
+// observe counts the time from a send to the last of its replies, which came now.
+// sentAt is by monotonicNow; 0: the send is not timed.
+func (m *counters) observe(sentAt int64) {
+	if sentAt != 0 {
+		m.replyTime.Observe(time.Duration(monotonicNow() - sentAt))
 	}
 }
 
-// refused counts an error reply, or its last part. The reader alone may call it.
-func (c *Conn) refused(reply []byte) {
-	if c.inside {
-		reply = nil // its beginning came before
+// countError counts an error reply, of which reply is the last part. It is for the
+// reader.
+func (c *Conn) countError(reply []byte) {
+	if c.midReply {
+		reply = nil // its first word came before
 	}
-	c.home.opt.meter.errors.Count(reply)
+	c.pool.opt.counters.errors.Count(reply)
 }
 
-// wasLost says that a connection has ended and nobody here closed it.
+// wasLost reports whether the connection has ended although the proxy did not close it.
 func (c *Conn) wasLost() bool {
-	why := c.reason()
-	return why != nil && why != errClosed && why != errRevoked
+	err := c.reason()
+	return err != nil && err != errClosed && err != errRevoked
 }
 
-// Stats waits for no I/O.
+// Stats are the present counts. It does no I/O.
 func (u *Upstream) Stats() Stats {
-	m := u.meter
+	m := u.counters
 	st := Stats{Failures: m.failures.Load(), Lost: m.lost.Load(), Reconnects: m.reconnects.Load()}
 	for _, p := range u.all() {
 		st.Nodes++
@@ -135,19 +136,19 @@ func (u *Upstream) Stats() Stats {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	sum := m.gone
-	for c := range m.conns {
+	sum := m.ended
+	for c := range m.live {
 		c.addTo(&st, &sum)
 	}
-	st.Opened, st.Traffic = m.began, sum.Traffic
+	st.Opened, st.Traffic = m.opened, sum.Traffic
 	return st
 }
 
 // Report implements metrics.Reporter.
 func (u *Upstream) Report(r *metrics.Report) {
 	st := u.Stats()
-	r.Histogram("lockproxy_upstream_reply_seconds", "How long the upstream took to answer: one in 64 bursts of commands on shared connections, from its being handed over to the last of its replies.", &u.meter.took)
-	r.Errors("lockproxy_upstream_errors_total", "Error replies of the upstream by their first word; other: one that is not among those that are counted apart.", &u.meter.errors)
+	r.Histogram("lockproxy_upstream_reply_seconds", "How long the upstream took to answer: one in 64 bursts of commands on shared connections, from its being handed over to the last of its replies.", &u.counters.replyTime)
+	r.Errors("lockproxy_upstream_errors_total", "Error replies of the upstream by their first word; other: one that is not among those that are counted apart.", &u.counters.errors)
 	r.Counter("lockproxy_upstream_replies_total", "Replies of the upstream.", st.Replies)
 	const connections = "Connections to the upstream: shared by clients; pinned, one client's own; spare, opened ahead for one."
 	r.Gauge("lockproxy_upstream_connections", connections, float64(st.Pinned), "kind", "pinned")
@@ -167,7 +168,7 @@ func (u *Upstream) Report(r *metrics.Report) {
 	r.Counter("lockproxy_upstream_received_bytes_total", "Bytes received from the upstream.", st.BytesIn)
 }
 
-// addTo adds what a connection is and has carried.
+// addTo adds a live connection to st, and its traffic to sum.
 func (c *Conn) addTo(st *Stats, sum *traffic) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -180,16 +181,16 @@ func (c *Conn) addTo(st *Stats, sum *traffic) {
 		st.Spare++
 	}
 	st.Queued += int64(len(c.queue))
-	count := c.count
+	count := c.carried
 	sum.add(&count)
 }
 
-// identities is how many have a connection, or had one not long ago.
+// identities is the number of identities whose connections are kept.
 func (p *Pool) identities() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, k := range p.groups.Keys() {
-		if k.lane == MainClass {
+		if k.class == MainClass {
 			n++
 		}
 	}
