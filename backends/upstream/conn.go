@@ -70,6 +70,10 @@ const (
 //   - Settle. Once err is set nothing is written. Sends may still append to sent, until
 //     the reader sets settled, in the critical section in which it finds sent empty. It
 //     calls Fail for all that it took over before; later sends return err.
+//
+// A connection's goroutines are its reader, which its Pool starts and awaits, and at
+// most one that flushes when a sender has written flushTurns times. The reader waits
+// for that one before it returns: none is started once err is set.
 type Conn struct {
 	// Fixed before others see the Conn.
 	nc        *netio.Conn
@@ -85,12 +89,13 @@ type Conn struct {
 
 	// Guarded by mu: sending.
 	mu       sync.Mutex
-	room     sync.Cond // signals that queue has shrunk, or err is set
-	queue    []byte    // bytes to write
-	reuse    []byte    // the buffer written last, for the next queue
-	sent     []pending // of sends that the reader has not taken over
-	flushing bool      // a goroutine is writing, and will write what is queued
-	sends    uint      // counts to timedSends
+	room     sync.Cond      // signals that queue has shrunk, or err is set
+	queue    []byte         // bytes to write
+	reuse    []byte         // the buffer written last, for the next queue
+	sent     []pending      // of sends that the reader has not taken over
+	flushing bool           // a goroutine is writing, and will write what is queued
+	sends    uint           // counts to timedSends
+	flusher  sync.WaitGroup // Go is called with mu held and err nil
 
 	// Guarded by mu: state.
 	owner       Owner // of a private connection; nil for a shared or a spare one
@@ -232,7 +237,7 @@ func (c *Conn) flush() {
 			return
 		}
 		if turn > flushTurns {
-			go c.flush()
+			c.flusher.Go(c.flush) // err is not set: the reader has yet to wait for it
 			c.mu.Unlock()
 			return
 		}

@@ -123,7 +123,7 @@ func NewPool(opt PoolOptions) *Pool {
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	rand.Read(p.salt[:]) // never fails
-	p.groups, _ = lru.NewWithEvict(opt.MaxIdentities*int(ConnClasses), func(_ groupKey, g *group) { go g.retire() })
+	p.groups, _ = lru.NewWithEvict(opt.MaxIdentities*int(ConnClasses), func(_ groupKey, g *group) { p.startLocked(g.retire) })
 	return p
 }
 
@@ -316,6 +316,9 @@ func (p *Pool) open(ctx context.Context, id Identity, shared bool) (*Conn, error
 	if p.opt.Server == nil {
 		return nil, &DownError{errNoMaster}
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)() // Close must not wait for the dial
 	began := time.Now()
 	nc, err := p.opt.Server.Dial(ctx)
 	if err == nil {

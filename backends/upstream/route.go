@@ -10,9 +10,10 @@ const (
 	hangUpInterval = 200 * time.Millisecond
 )
 
-// read is the connection's reader. It returns when the connection has ended and all
-// pending replies have failed.
+// read is the connection's reader. It returns when the connection has ended, all
+// pending replies have failed, and the flushing goroutine has ended.
 func (c *Conn) read() {
+	defer c.flusher.Wait()
 	buf := make([]byte, readSize)
 	for {
 		n, err := c.nc.Read(buf)
