@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
@@ -162,7 +163,7 @@ func (l *lastCommand) nameIn(t *spec.Table) string {
 	if c := t.Lookup(args); c != nil {
 		return c.Name
 	}
-	if docsOf(args[0]) != nil {
+	if lockcmd.IsVerb(args[0]) {
 		return strings.ToLower(string(args[0]))
 	}
 	return "NULL"

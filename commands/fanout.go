@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -84,6 +85,16 @@ func notOne(args [][]byte) string {
 }
 
 func upper(name []byte) string { return string(bytes.ToUpper(name)) }
+
+// lower is a name in lower case, for comparisons and error texts; only the beginning of
+// one that is too long for any command.
+func lower(name []byte) string {
+	const most = 64
+	if len(name) > most {
+		return strings.ToLower(string(name[:most])) + "..."
+	}
+	return strings.ToLower(string(name))
+}
 
 // tryFanOut sends a command to all masters, if there are connections to them.
 func (s *Session) tryFanOut(join merger, raw []byte) bool {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
 // mustStayPinned says that the session must keep its own connection, whatever it becomes. In
@@ -326,7 +327,7 @@ func (s *Session) reset(ctx context.Context, raw []byte, args [][]byte) {
 	if s.router != nil {
 		s.router.tracking, s.router.caching = nil, nil
 	}
-	s.implicit, s.adminCheckedAt = implicitOwners{}, time.Time{}
+	s.implicit, s.adminCheckedAt = lockcmd.Owners{}, time.Time{}
 	if counted {
 		s.replies.Local([]byte("+RESET\r\n"))
 	}

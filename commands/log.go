@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
 // Brief is a client's word as the log shows it: not long.
@@ -93,19 +94,19 @@ func reasons(errs []error) string {
 }
 
 // logLock writes what a LOCK came to. err says why nobody got what was granted.
-func (s *Session) logLock(w *pendingLock, err error) {
-	e := lockEvent{verb: "LOCK", db: w.DB, name: w.Name, owner: w.Owner, began: w.began, err: w.err}
-	g := w.answer.Grant
+func (s *Session) logLock(p *lockcmd.Pending, err error) {
+	e := lockEvent{verb: "LOCK", db: p.DB, name: p.Name, owner: p.Owner, began: p.Began, err: p.Err}
+	g := p.Answer.Grant
 	switch {
-	case w.err != nil:
+	case p.Err != nil:
 		s.log(e, "")
-	case w.answer.Granted && err != nil:
+	case p.Answer.Granted && err != nil:
 		e.owner, e.fence = g.Owner, g.Fence
 		s.log(e, "lock granted and undone", slog.String("error", Brief(err.Error())))
-	case w.answer.Granted:
+	case p.Answer.Granted:
 		e.owner, e.fence = g.Owner, g.Fence
 		s.log(e, "lock granted", slog.Duration("validity", g.Validity), slog.Int("holds", g.Holds))
 	default:
-		s.log(e, "lock is held by another", slog.Duration("remaining", w.answer.Remaining), slog.Int("waiters", w.answer.Waiters))
+		s.log(e, "lock is held by another", slog.Duration("remaining", p.Answer.Remaining), slog.Int("waiters", p.Answer.Waiters))
 	}
 }

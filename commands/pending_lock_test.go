@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
@@ -208,9 +207,9 @@ func TestPendingLock_QueueIsBounded(t *testing.T) {
 			p.resume(t)
 		})
 	}
-	half := "SET k " + strings.Repeat("v", maxQueuedBytes/2)
+	half := "SET k " + strings.Repeat("v", 1<<19)
 	untaken("bytes", []string{half}, half)
-	many := make([]string, maxQueued)
+	many := make([]string, 4096)
 	for i := range many {
 		many[i] = "GET x"
 	}
@@ -266,24 +265,5 @@ func TestLock_UndoneIfReplyCannotBeSent(t *testing.T) {
 		if got := s.votes.list(); !strings.HasSuffix(got, "lock 0/job me; undo 0/job me") {
 			t.Errorf("WAIT %s: the locks were asked %q", wait, got)
 		}
-	}
-}
-
-func TestRemaining(t *testing.T) {
-	if got := remaining(time.Second, time.Time{}); got != time.Second {
-		t.Errorf("just now: %v", got)
-	}
-	if got := remaining(time.Minute, time.Now().Add(-24*time.Second)); got > 36*time.Second || got < 10*time.Second {
-		t.Errorf("after 24 s: %v", got)
-	}
-	if got := remaining(time.Second, time.Now().Add(-time.Minute)); got != 0 {
-		t.Errorf("when it is over: %v", got)
-	}
-}
-
-func TestAppendLoss(t *testing.T) {
-	got := string(appendLoss(nil, locks.Loss{Key: locks.Key{DB: 3, Name: "job"}, Owner: "me", Fence: 7, Reason: "expired"}))
-	if want := ">4\r\n$9\r\nlock-lost\r\n$3\r\njob\r\n:7\r\n$7\r\nexpired\r\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -91,3 +91,12 @@ func FuzzParseEntry(f *testing.F) {
 		}
 	})
 }
+
+// checkReply wants exactly one.
+func checkReply(t *testing.T, reply []byte) {
+	t.Helper()
+	var fr resp.Scanner
+	if n, done, err := fr.Scan(reply); n != len(reply) || !done || err != nil {
+		t.Errorf("not one reply: %q", reply)
+	}
+}

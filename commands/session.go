@@ -11,12 +11,12 @@ import (
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
 // Locker decides about locks; *locks.Service is one.
 type Locker interface {
-	// LockAsync gives the answer to done, before it returns if the request waits for nothing.
-	LockAsync(ctx context.Context, r locks.LockRequest, done func(locks.Decision, error))
+	lockcmd.Locker
 	Renew(context.Context, locks.RenewRequest) (time.Duration, error)
 	Unlock(context.Context, locks.UnlockRequest) (holdsLeft int, err error)
 	Undo(locks.Grant)
@@ -28,7 +28,7 @@ type Options struct {
 	Locks    Locker             // required
 	Sessions LockSessions       // nil: SESSION is refused
 
-	Inspector Inspector                 // nil: so is LOCKCTL
+	Inspector lockcmd.Inspector         // nil: so is LOCKCTL
 	Nodes     func() []locks.NodeStatus // with Inspector
 
 	// KeepOnLoss leaves a client connected that loses a lock with SESSION, unless its
@@ -57,6 +57,7 @@ type Options struct {
 // A Dispatcher knows what commands mean. It is safe for concurrent use.
 type Dispatcher struct {
 	opt         Options
+	limits      lockcmd.Limits // of what clients may ask for
 	began       time.Time
 	clients     clientRegistry
 	lastID      atomic.Int64 // of all clients
@@ -77,22 +78,14 @@ type Dispatcher struct {
 
 // New makes a Dispatcher.
 func New(opt Options) *Dispatcher {
-	if opt.MinTTL <= 0 {
-		opt.MinTTL = 100 * time.Millisecond
-	}
-	if opt.MaxTTL <= 0 {
-		opt.MaxTTL = time.Minute
-	}
-	if opt.MaxHold <= 0 {
-		opt.MaxHold = time.Hour
-	}
 	if opt.MaxKept <= 0 {
 		opt.MaxKept = 256 << 20
 	}
 	if opt.Log == nil {
 		opt.Log = slog.Default()
 	}
-	d := &Dispatcher{opt: opt, rows: newTable(), began: time.Now(), discovering: make(chan struct{}, 1), acl: newACLCache()}
+	limits := lockcmd.Limits{MinTTL: opt.MinTTL, MaxTTL: opt.MaxTTL, MaxHold: opt.MaxHold}.WithDefaults()
+	d := &Dispatcher{opt: opt, limits: limits, rows: newTable(), began: time.Now(), discovering: make(chan struct{}, 1), acl: newACLCache()}
 	d.draining, d.drain = context.WithCancel(context.Background())
 	return d
 }
@@ -123,10 +116,10 @@ type Session struct {
 
 	undiscoverable *upstream.Conn // where the upstream did not tell its commands; may be nil
 
-	pendingLock *pendingLock // a LOCK; nil: none
+	pendingLock *lockcmd.Pending // nil: none
 
-	implicit     implicitOwners
-	sessionLocks sessionLocks // others' too
+	implicit     lockcmd.Owners
+	sessionLocks lockcmd.Sessions // others' too
 
 	hostWatched bool // the client's host is watched
 
@@ -455,7 +448,7 @@ func (s *Session) await(ctx context.Context, answered <-chan struct{}, most time
 // Busy says that the client waits for replies, or for messages, or has locks with SESSION,
 // which would end with its connection while it works.
 func (s *Session) Busy() bool {
-	return s.mode == onPassthrough || s.monitor != nil || s.subscriber != nil && s.subscriber.any() || s.replies.Pending() > 0 || s.sessionLocks.any()
+	return s.mode == onPassthrough || s.monitor != nil || s.subscriber != nil && s.subscriber.any() || s.replies.Pending() > 0 || s.sessionLocks.Any()
 }
 
 // Refuse answers input that breaks the protocol, behind what was asked before.

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
 // verb runs LOCK, RENEW, UNLOCK or LOCKCTL and replies; a LOCK that waits is Pending
@@ -39,27 +41,28 @@ func (s *Session) verb(ctx context.Context, args [][]byte) {
 			s.replyErr(err)
 		}
 	default:
-		s.replies.Local(s.runVerb(ctx, args).now())
+		s.replies.Local(s.runVerb(ctx, args).Now())
 	}
 }
 
 // runVerb runs a verb other than LOCK.
-func (s *Session) runVerb(ctx context.Context, args [][]byte) verbReply {
+func (s *Session) runVerb(ctx context.Context, args [][]byte) lockcmd.Reply {
 	if s.hostWatched {
 		defer s.watchHost() // it may have been the last lock
 	}
-	var v verbReply
+	var v lockcmd.Reply
 	var err error
 	switch {
 	case resp.Is(args[0], "RENEW"):
-		v.validity, err = s.renew(ctx, args)
+		v.Validity, err = s.renew(ctx, args)
 	case resp.Is(args[0], "UNLOCK"):
-		v.reply, err = s.unlock(ctx, args)
+		v.Bytes, err = s.unlock(ctx, args)
 	default:
-		v.reply, err = s.lockctl(ctx, args)
+		ctl := s.lockctl()
+		v.Bytes, err = ctl.Run(ctx, args)
 	}
 	if err != nil {
-		return verbReply{reply: appendErr([]byte{}, err)}
+		return lockcmd.Reply{Bytes: appendErr([]byte{}, err)}
 	}
 	return v
 }
@@ -112,14 +115,14 @@ func subscriberModeError(name []byte) string {
 
 // lock begins a LOCK, and ends it unless it may wait. A quiet one is not answered.
 func (s *Session) lock(ctx context.Context, args [][]byte, quiet bool) error {
-	a, err := s.d.parseLock(args)
+	a, err := s.d.limits.ParseLock(args)
 	if err != nil {
 		return err
 	}
 	if err := s.mayLock(ctx, a.Name); err != nil {
 		return err
 	}
-	if a.DB, a.Client = s.id.DB, s.info.Addr; a.session {
+	if a.DB, a.Client = s.id.DB, s.info.Addr; a.BindsToSession {
 		if s.d.opt.Sessions == nil {
 			return errors.New("ERR SESSION is not supported by this proxy")
 		}
@@ -128,32 +131,31 @@ func (s *Session) lock(ctx context.Context, args [][]byte, quiet bool) error {
 		}
 		a.Session = s.lockSession()
 	}
-	w := &pendingLock{lockArgs: a, quiet: quiet, began: time.Now()}
+	p := lockcmd.NewPending(a, quiet)
 	if a.Wait == 0 {
-		w.ask(s.clientCtx, s.d.opt.Locks)
-		s.endLock(ctx, w)
+		p.Ask(s.clientCtx, s.d.opt.Locks)
+		s.endLock(ctx, p)
 		return nil
 	}
-	w.done = make(chan struct{})
-	w.claims = claims{{a.Name, a.Owner}: 1}
-	s.pendingLock = w
-	go w.askAsync(s.clientCtx, s.d.draining, s.d.opt.Locks)
+	p.Prepare()
+	s.pendingLock = p
+	go p.AskAsync(s.clientCtx, s.d.draining, s.d.opt.Locks)
 	return nil
 }
 
 // endLock gives the client the answer to a LOCK, or takes back what it cannot have.
-func (s *Session) endLock(ctx context.Context, w *pendingLock) {
-	reply, err := s.lockReply(ctx, w)
-	s.logLock(w, err)
+func (s *Session) endLock(ctx context.Context, p *lockcmd.Pending) {
+	reply, err := s.lockReply(ctx, p)
+	s.logLock(p, err)
 	if err != nil {
 		s.replyErr(err)
 	} else {
 		s.replies.Local(reply)
 	}
-	if sent := s.replies.Flush(); w.answer.Granted && (err != nil || !sent) {
-		s.d.opt.Locks.Undo(w.answer.Grant) // nobody knows of it
+	if sent := s.replies.Flush(); p.Answer.Granted && (err != nil || !sent) {
+		s.d.opt.Locks.Undo(p.Answer.Grant) // nobody knows of it
 	}
-	if w.session {
+	if p.BindsToSession {
 		s.watchHost()
 	}
 }
@@ -168,36 +170,28 @@ var errDraining = &upstream.RefusedError{Reply: []byte("-DRAINING this proxy is 
 
 // lockReply is the reply to a LOCK. There is an error for what was granted if nobody can
 // have it.
-func (s *Session) lockReply(ctx context.Context, w *pendingLock) ([]byte, error) {
-	g := w.answer.Grant
+func (s *Session) lockReply(ctx context.Context, p *lockcmd.Pending) ([]byte, error) {
+	g := p.Answer.Grant
 	switch {
-	case w.err != nil && s.clientCtx.Err() != nil:
+	case p.Err != nil && s.clientCtx.Err() != nil:
 		// It may have closed only its sending half: the replies behind this one must
 		// not take its place.
 		return nil, errors.New("ERR LOCK was given up: the client closed its side of the connection")
-	case s.d.draining.Err() != nil && (errors.Is(w.err, context.Canceled) || errors.Is(w.err, locks.ErrSessionEnded)):
+	case s.d.draining.Err() != nil && (errors.Is(p.Err, context.Canceled) || errors.Is(p.Err, locks.ErrSessionEnded)):
 		return nil, errDraining
-	case w.err != nil:
-		return nil, w.err
-	case w.answer.Granted && s.hasLeft():
+	case p.Err != nil:
+		return nil, p.Err
+	case p.Answer.Granted && s.hasLeft():
 		return nil, errors.New("ERR LOCK was undone: the client closed its side of the connection")
-	case w.answer.Granted && remaining(g.Validity, w.answeredAt) == 0 && g.Validity > 0:
+	case p.Answer.Granted && lockcmd.Remaining(g.Validity, p.AnsweredAt) == 0 && g.Validity > 0:
 		return nil, errors.New("ERR LOCK was undone: the lease ended before the reply could be sent")
-	case w.answer.Granted:
-		if w.Owner == "" {
-			s.implicit.add(g)
+	case p.Answer.Granted:
+		if p.Owner == "" {
+			s.implicit.Add(g)
 		}
-		b := resp.AppendArray(nil, 4)
-		b = resp.AppendInt(b, g.Fence)
-		b = resp.AppendBulkString(b, g.Owner)
-		b = appendRemaining(b, g.Validity, w.answeredAt)
-		return resp.AppendInt(b, int64(g.Holds)), nil
-	case w.retryAfter:
-		b := resp.AppendArray(nil, 4)
-		b = resp.AppendInt(b, 0)
-		b = resp.AppendBulkString(b, s.ownerForAdmins(ctx, w.answer.Holder))
-		b = resp.AppendInt(b, ceilMillis(w.answer.Remaining))
-		return resp.AppendInt(b, int64(w.answer.Waiters)), nil
+		return lockcmd.AppendGrant(nil, g, p.AnsweredAt), nil
+	case p.RetryAfter:
+		return lockcmd.AppendRefusal(nil, p.Answer, s.visible(ctx, p.Answer.Holder)), nil
 	}
 	return resp.AppendNull(nil, s.id.Proto), nil
 }
@@ -205,11 +199,18 @@ func (s *Session) lockReply(ctx context.Context, w *pendingLock) ([]byte, error)
 // adminFresh is how long the upstream's word on what a client may see is kept.
 const adminFresh = 5 * time.Second
 
-// ownerForAdmins is how a holder's name is shown to this client: whoever knows an owner
-// can unlock in its name, so only users who may run admin commands are told it.
-// The upstream is asked whether this one may run ACL, or where there is none another
-// command for admins: before Redis 6 everybody is one.
-func (s *Session) ownerForAdmins(ctx context.Context, holder string) string {
+// lockctl answers the client's LOCKCTL.
+func (s *Session) lockctl() lockcmd.Ctl {
+	return lockcmd.Ctl{
+		Inspector: s.d.opt.Inspector, Nodes: s.d.opt.Nodes, DB: s.id.DB, Proto: s.id.Proto, Owners: &s.implicit, Viewer: viewer{s},
+	}
+}
+
+// visible returns another client's owner or address if this client may know it, else an
+// empty string. Whoever knows an owner can unlock in its name, so only users who may run
+// admin commands see it. The upstream is asked whether this one may run ACL or, before
+// Redis 6, where everybody is an admin, another command for admins.
+func (s *Session) visible(ctx context.Context, secret string) string {
 	if time.Since(s.adminCheckedAt) > adminFresh {
 		s.admin, _ = s.isAdmin(ctx)
 		s.adminCheckedAt = time.Now()
@@ -217,7 +218,32 @@ func (s *Session) ownerForAdmins(ctx context.Context, holder string) string {
 	if !s.admin {
 		return ""
 	}
-	return holder
+	return secret
+}
+
+// errNoForce is worded as by Redis 7.0.
+var errNoForce = &upstream.RefusedError{Reply: []byte("-NOPERM this user has no permissions to run the 'lockctl|force' command\r\n")}
+
+// A viewer is a session as the lockcmd.Viewer of its LOCKCTL.
+type viewer struct{ s *Session }
+
+func (v viewer) Visible(ctx context.Context, secret string) string { return v.s.visible(ctx, secret) }
+
+func (v viewer) MayForce(ctx context.Context, name string) error {
+	admin, err := v.s.isAdmin(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !admin:
+		return errNoForce
+	}
+	return v.s.mayLock(ctx, name)
+}
+
+func (v viewer) Forced(was locks.Holding) {
+	about := lockEvent{verb: "LOCKCTL", db: was.DB, name: was.Name, owner: was.Owner, fence: was.Fence}
+	v.s.d.opt.Log.LogAttrs(context.Background(), slog.LevelWarn, "lock forced",
+		slices.Concat(v.s.About(), about.attrs(), []slog.Attr{slog.String("info", Brief(was.Info))})...)
 }
 
 // isAdmin says that the upstream lets the client run admin commands. The error is that
@@ -245,11 +271,11 @@ func (s *Session) isAdmin(ctx context.Context) (bool, error) {
 }
 
 func (s *Session) renew(ctx context.Context, args [][]byte) (validity time.Duration, err error) {
-	o, err := s.d.parseRelease(args, renewUsage)
+	o, err := s.d.limits.ParseRenew(args)
 	if err != nil {
 		return 0, err
 	}
-	req := locks.RenewRequest{Key: locks.Key{DB: s.id.DB, Name: o.name}, Owner: o.owner, TTL: o.ttl, Fence: o.fence}
+	req := locks.RenewRequest{Key: locks.Key{DB: s.id.DB, Name: o.Name}, Owner: o.Owner, TTL: o.TTL, Fence: o.Fence}
 	if req.Owner == "" {
 		if req.Owner, req.Fence, err = s.implicitOwner(o, "RENEW"); err != nil {
 			return 0, err
@@ -262,11 +288,11 @@ func (s *Session) renew(ctx context.Context, args [][]byte) (validity time.Durat
 }
 
 func (s *Session) unlock(ctx context.Context, args [][]byte) ([]byte, error) {
-	o, err := s.d.parseRelease(args, unlockUsage)
+	o, err := lockcmd.ParseUnlock(args)
 	if err != nil {
 		return nil, err
 	}
-	req := locks.UnlockRequest{Key: locks.Key{DB: s.id.DB, Name: o.name}, Owner: o.owner, Fence: o.fence, All: o.all, Req: o.req}
+	req := locks.UnlockRequest{Key: locks.Key{DB: s.id.DB, Name: o.Name}, Owner: o.Owner, Fence: o.Fence, All: o.All, Req: o.Req}
 	if req.Owner == "" {
 		if req.Owner, req.Fence, err = s.implicitOwner(o, "UNLOCK"); err != nil {
 			return nil, err
@@ -276,13 +302,13 @@ func (s *Session) unlock(ctx context.Context, args [][]byte) ([]byte, error) {
 	left, err := s.d.opt.Locks.Unlock(ctx, req)
 	s.log(lockEvent{"UNLOCK", req.DB, req.Name, req.Owner, req.Fence, began, err}, "lock given back", slog.Int("holds", left))
 	if err != nil {
-		if errors.Is(err, locks.ErrLost) && o.owner == "" {
-			s.implicit.released(s.id.DB, o.name, req.Owner)
+		if errors.Is(err, locks.ErrLost) && o.Owner == "" {
+			s.implicit.Released(req.Key, req.Owner)
 		}
 		return nil, err
 	}
-	if o.owner == "" {
-		s.implicit.released(s.id.DB, o.name, req.Owner)
+	if o.Owner == "" {
+		s.implicit.Released(req.Key, req.Owner)
 	}
 	if left == 0 {
 		return resp.AppendInt(nil, 1), nil
@@ -291,11 +317,11 @@ func (s *Session) unlock(ctx context.Context, args [][]byte) ([]byte, error) {
 }
 
 // implicitOwner finds who the connection is when a command names no owner.
-func (s *Session) implicitOwner(o releaseArgs, verb string) (owner string, fence int64, err error) {
+func (s *Session) implicitOwner(o lockcmd.Release, verb string) (owner string, fence int64, err error) {
 	if s.d.opt.RequireOwner {
 		return "", 0, fmt.Errorf("ERR this proxy wants %s to name the owner", verb)
 	}
-	owner, fence, n := s.implicit.find(s.id.DB, o.name, o.fence)
+	owner, fence, n := s.implicit.Find(locks.Key{DB: s.id.DB, Name: o.Name}, o.Fence)
 	switch n {
 	case 0:
 		return "", 0, fmt.Errorf("ERR this connection has not taken that lock without OWNER; %s must name the owner", verb)

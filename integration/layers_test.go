@@ -34,9 +34,11 @@ var drawing = []room{
 		ours:   []string{"backends/resp"},
 		theirs: []string{"github.com/tidwall/redcon"}},
 	{pkg: "commands",
-		ours:   []string{"commands/spec", "backends/upstream", "backends/locks", "backends/resp", "backends/metrics"},
+		ours:   []string{"commands/spec", "commands/lockcmd", "backends/upstream", "backends/locks", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "commands/spec"},
+	{pkg: "commands/lockcmd",
+		ours: []string{"backends/locks", "backends/resp"}},
 	{pkg: "backends/upstream",
 		ours:   []string{"backends", "backends/topology", "backends/resp", "backends/netio", "backends/metrics"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
@@ -71,7 +73,7 @@ var drawing = []room{
 
 // inTests is what the tests of any room may import on top of what the room may.
 var inTests = room{
-	ours:   []string{"integration/redistest", "backends", "backends/topology", "backends/upstream", "backends/locks"},
+	ours:   []string{"integration/redistest", "commands/spec", "backends", "backends/topology", "backends/upstream", "backends/locks"},
 	theirs: []string{"github.com/alicebob/miniredis/v2", "github.com/yuin/gopher-lua", "github.com/redis/rueidis"},
 }
 

@@ -1,20 +1,18 @@
-package commands
+package lockcmd
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
-	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
-// Inspector says who holds what, and takes it away; *locks.Service is one.
+// An Inspector shows who holds which locks, and takes locks away; *locks.Service is one.
 type Inspector interface {
 	Inspect(ctx context.Context, k locks.Key) (locks.Inspection, error)
 	List(context.Context, locks.ListRequest) (locks.Listing, error)
@@ -46,30 +44,50 @@ var lockctlHelp = []string{
 	"    Print this help.",
 }
 
-// lockctl runs LOCKCTL.
-func (s *Session) lockctl(ctx context.Context, args [][]byte) ([]byte, error) {
+// A Viewer tells what the client that sent LOCKCTL may see and do.
+type Viewer interface {
+	// Visible returns another client's owner or address, or an empty string if this
+	// client may not know it.
+	Visible(ctx context.Context, secret string) string
+	// MayForce returns nil if the client may take a lock of that name from its owner.
+	MayForce(ctx context.Context, name string) error
+	// Forced notes that the client has taken a lock from its owner.
+	Forced(was locks.Holding)
+}
+
+// A Ctl answers LOCKCTL for one client.
+type Ctl struct {
+	Inspector Inspector                 // nil: LOCKCTL is refused
+	Nodes     func() []locks.NodeStatus // not nil, with Inspector
+	DB, Proto int                       // of the client
+	Owners    *Owners                   // of the client: it always sees these
+	Viewer    Viewer
+}
+
+// Run returns the reply to a LOCKCTL, whose name is args[0].
+func (c *Ctl) Run(ctx context.Context, args [][]byte) ([]byte, error) {
 	if len(args) < 2 {
 		return nil, errors.New("ERR wrong number of arguments for 'lockctl' command; try LOCKCTL HELP")
 	}
-	about := map[string]func(context.Context, string) ([]byte, error){
-		"INFO": s.lockInfo, "WAITERS": s.lockWaiters, "WHY": s.lockWhy, "FORCE": s.lockForce,
+	ofLock := map[string]func(context.Context, locks.Key) ([]byte, error){
+		"INFO": c.info, "WAITERS": c.waiters, "WHY": c.why, "FORCE": c.force,
 	}
-	switch word := upper(args[1]); {
+	switch word := strings.ToUpper(string(args[1])); {
 	case word == "HELP" && len(args) == 2:
 		return appendHelp(nil), nil
-	case s.d.opt.Inspector == nil:
+	case c.Inspector == nil:
 		return nil, errors.New("ERR LOCKCTL is not served here")
 	case word == "LIST":
-		return s.lockList(ctx, args[2:])
+		return c.list(ctx, args[2:])
 	case word == "NODES" && len(args) == 2:
-		return s.lockNodes(), nil
-	case about[word] != nil && len(args) == 3:
+		return c.nodes(), nil
+	case ofLock[word] != nil && len(args) == 3:
 		name, err := lockName(args[2])
 		if err != nil {
 			return nil, err
 		}
-		return about[word](ctx, name)
-	case about[word] != nil, word == "NODES", word == "HELP":
+		return ofLock[word](ctx, locks.Key{DB: c.DB, Name: name})
+	case ofLock[word] != nil, word == "NODES", word == "HELP":
 		return nil, fmt.Errorf("ERR wrong number of arguments for 'lockctl|%s' command", lower(args[1]))
 	}
 	//lint:ignore ST1005 Redis ends this sentence with a full stop
@@ -84,23 +102,23 @@ func appendHelp(b []byte) []byte {
 	return b
 }
 
-func (s *Session) lockInfo(ctx context.Context, name string) ([]byte, error) {
-	in, err := s.d.opt.Inspector.Inspect(ctx, locks.Key{DB: s.id.DB, Name: name})
+func (c *Ctl) info(ctx context.Context, k locks.Key) ([]byte, error) {
+	in, err := c.Inspector.Inspect(ctx, k)
 	switch {
 	case err != nil:
 		return nil, err
 	case !in.Held:
-		return resp.AppendNull(nil, s.id.Proto), nil
+		return resp.AppendNull(nil, c.Proto), nil
 	}
-	f := append(s.holding(ctx, in.Holding), number("needed", in.Need), field{"nodes", s.nodeViews(ctx, in)})
-	return f.appendTo(nil, s.id.Proto), nil
+	f := append(c.holding(ctx, in.Holding), number("needed", in.Need), field{"nodes", c.nodeViews(ctx, in)})
+	return f.appendTo(nil, c.Proto), nil
 }
 
-// holding is how a lock is shown to this client.
-func (s *Session) holding(ctx context.Context, h locks.Holding) fields {
+// holding are the fields of a lock that is held.
+func (c *Ctl) holding(ctx context.Context, h locks.Holding) fields {
 	return fields{
 		text("name", h.Name),
-		text("owner", s.shownOwner(ctx, h.Name, h.Owner)),
+		text("owner", c.visibleOwner(ctx, h.Name, h.Owner)),
 		number("fence", h.Fence),
 		number("holds", h.Holds),
 		number("remaining-ms", ceilMillis(h.Remaining)),
@@ -112,28 +130,28 @@ func (s *Session) holding(ctx context.Context, h locks.Holding) fields {
 	}
 }
 
-// shownOwner is how an owner is shown to this client: its own always is.
-func (s *Session) shownOwner(ctx context.Context, name, owner string) string {
-	if owner != "" && s.implicit.owns(s.id.DB, name, owner) {
+// visibleOwner is an owner as this client may see it. Its own it always may.
+func (c *Ctl) visibleOwner(ctx context.Context, name, owner string) string {
+	if owner != "" && c.Owners.Owns(locks.Key{DB: c.DB, Name: name}, owner) {
 		return owner
 	}
-	return s.ownerForAdmins(ctx, owner)
+	return c.Viewer.Visible(ctx, owner)
 }
 
-// nodeViews is what each node says, as an array of maps.
-func (s *Session) nodeViews(ctx context.Context, in locks.Inspection) []byte {
+// nodeViews appends what each node says, as an array of maps.
+func (c *Ctl) nodeViews(ctx context.Context, in locks.Inspection) []byte {
 	b := resp.AppendArray(nil, len(in.Nodes))
 	for _, v := range in.Nodes {
 		f := fields{text("address", v.Address), text("says", nodeSays(v, in.Holding.Owner))}
 		if v.Owner != "" {
-			f = append(f, text("owner", s.shownOwner(ctx, in.Holding.Name, v.Owner)), number("fence", v.Fence), number("remaining-ms", ceilMillis(v.Remaining)))
+			f = append(f, text("owner", c.visibleOwner(ctx, in.Holding.Name, v.Owner)), number("fence", v.Fence), number("remaining-ms", ceilMillis(v.Remaining)))
 		}
-		b = f.appendTo(b, s.id.Proto)
+		b = f.appendTo(b, c.Proto)
 	}
 	return b
 }
 
-// nodeSays is a node's vote in a word: about the owner that the majority names.
+// nodeSays is a node's vote in a word; owner is whom the majority names.
 func nodeSays(v locks.NodeView, owner string) string {
 	switch {
 	case v.State == locks.NodeDown, v.State == locks.NodeRefusing:
@@ -148,11 +166,27 @@ func nodeSays(v locks.NodeView, owner string) string {
 	return "held by another owner"
 }
 
-func (s *Session) lockList(ctx context.Context, rest [][]byte) ([]byte, error) {
-	r := locks.ListRequest{DB: s.id.DB}
-	opts := options{rest: rest, usage: listUsage}
+func (c *Ctl) list(ctx context.Context, args [][]byte) ([]byte, error) {
+	r, err := parseList(args)
+	if err != nil {
+		return nil, err
+	}
+	r.DB = c.DB
+	l, err := c.Inspector.List(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	b := resp.AppendBulkString(resp.AppendArray(nil, 2), l.Cursor)
+	b = resp.AppendArray(b, len(l.Held))
+	for _, h := range l.Held {
+		b = c.holding(ctx, h).appendTo(b, c.Proto)
+	}
+	return b, nil
+}
+
+func parseList(args [][]byte) (r locks.ListRequest, err error) {
+	opts := options{rest: args, usage: listUsage}
 	for opts.next() {
-		var err error
 		switch opts.word {
 		case "MATCH":
 			r.Match, err = opts.bounded(0, locks.MaxName)
@@ -164,25 +198,13 @@ func (s *Session) lockList(ctx context.Context, rest [][]byte) ([]byte, error) {
 			err = opts.unknown()
 		}
 		if err != nil {
-			return nil, err
+			return r, err
 		}
 	}
-	if opts.err != nil {
-		return nil, opts.err
-	}
-	l, err := s.d.opt.Inspector.List(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	b := resp.AppendBulkString(resp.AppendArray(nil, 2), l.Cursor)
-	b = resp.AppendArray(b, len(l.Held))
-	for _, h := range l.Held {
-		b = s.holding(ctx, h).appendTo(b, s.id.Proto)
-	}
-	return b, nil
+	return r, opts.err
 }
 
-// count is the argument of COUNT, a positive integer.
+// count consumes the argument of COUNT, a positive integer.
 func (o *options) count() (int, error) {
 	v, err := o.value()
 	if err != nil {
@@ -195,32 +217,32 @@ func (o *options) count() (int, error) {
 	return int(n), nil
 }
 
-func (s *Session) lockWaiters(ctx context.Context, name string) ([]byte, error) {
-	all := s.d.opt.Inspector.Waiters(locks.Key{DB: s.id.DB, Name: name})
+func (c *Ctl) waiters(ctx context.Context, k locks.Key) ([]byte, error) {
+	all := c.Inspector.Waiters(k)
 	b := resp.AppendArray(nil, len(all))
 	for i, w := range all {
 		f := fields{
 			number("position", i+1),
 			number("waiting-ms", w.Waiting.Milliseconds()),
 			number("gives-up-ms", ceilMillis(w.Left)),
-			text("owner", s.shownOwner(ctx, name, w.Owner)),
+			text("owner", c.visibleOwner(ctx, k.Name, w.Owner)),
 			text("info", w.Info),
-			text("client", s.ownerForAdmins(ctx, w.Client)),
+			text("client", c.Viewer.Visible(ctx, w.Client)),
 		}
-		b = f.appendTo(b, s.id.Proto)
+		b = f.appendTo(b, c.Proto)
 	}
 	return b, nil
 }
 
-func (s *Session) lockWhy(ctx context.Context, name string) ([]byte, error) {
-	in, err := s.d.opt.Inspector.Inspect(ctx, locks.Key{DB: s.id.DB, Name: name})
+func (c *Ctl) why(ctx context.Context, k locks.Key) ([]byte, error) {
+	in, err := c.Inspector.Inspect(ctx, k)
 	var quorum *locks.QuorumError
 	if err != nil && !errors.As(err, &quorum) {
 		return nil, err
 	}
 	e := explanation{
-		Inspection: in, noQuorum: quorum != nil, waiters: s.d.opt.Inspector.Waiters(locks.Key{DB: s.id.DB, Name: name}),
-		visible: func(owner string) string { return s.shownOwner(ctx, name, owner) },
+		Inspection: in, noQuorum: quorum != nil, waiters: c.Inspector.Waiters(k),
+		visible: func(owner string) string { return c.visibleOwner(ctx, k.Name, owner) },
 	}
 	lines := e.lines()
 	b := resp.AppendArray(nil, len(lines))
@@ -230,32 +252,24 @@ func (s *Session) lockWhy(ctx context.Context, name string) ([]byte, error) {
 	return b, nil
 }
 
-func (s *Session) lockForce(ctx context.Context, name string) ([]byte, error) {
-	admin, err := s.isAdmin(ctx)
-	switch {
-	case err != nil:
-		return nil, err
-	case !admin:
-		return nil, errNoForce
-	}
-	if err := s.mayLock(ctx, name); err != nil {
+func (c *Ctl) force(ctx context.Context, k locks.Key) ([]byte, error) {
+	if err := c.Viewer.MayForce(ctx, k.Name); err != nil {
 		return nil, err
 	}
-	was, held, err := s.d.opt.Inspector.Force(ctx, locks.Key{DB: s.id.DB, Name: name})
+	was, held, err := c.Inspector.Force(ctx, k)
 	switch {
 	case err != nil:
 		return nil, err
 	case !held:
-		return resp.AppendNull(nil, s.id.Proto), nil
+		return resp.AppendNull(nil, c.Proto), nil
 	}
-	about := lockEvent{verb: "LOCKCTL", db: s.id.DB, name: name, owner: was.Owner, fence: was.Fence}
-	s.d.opt.Log.LogAttrs(ctx, slog.LevelWarn, "lock forced",
-		slices.Concat(s.About(), about.attrs(), []slog.Attr{slog.String("info", Brief(was.Info))})...)
-	return s.holding(ctx, was).appendTo(nil, s.id.Proto), nil
+	was.Key = k
+	c.Viewer.Forced(was)
+	return c.holding(ctx, was).appendTo(nil, c.Proto), nil
 }
 
-func (s *Session) lockNodes() []byte {
-	all := s.d.opt.Nodes()
+func (c *Ctl) nodes() []byte {
+	all := c.Nodes()
 	voting := 0
 	nodes := resp.AppendArray(nil, len(all))
 	for _, n := range all {
@@ -275,7 +289,7 @@ func (s *Session) lockNodes() []byte {
 			number("answered-in-us", n.Took.Microseconds()),
 			number("queued", n.Queued),
 		}
-		nodes = f.appendTo(nodes, s.id.Proto)
+		nodes = f.appendTo(nodes, c.Proto)
 	}
 	f := fields{
 		number("voting", voting),
@@ -283,10 +297,10 @@ func (s *Session) lockNodes() []byte {
 		text("hint", nodesHint(len(all))),
 		{"nodes", nodes},
 	}
-	return f.appendTo(nil, s.id.Proto)
+	return f.appendTo(nil, c.Proto)
 }
 
-// sinceMillis is how long ago a time was; 0 if it is zero.
+// sinceMillis is how many milliseconds ago a time was; 0 for the zero time.
 func sinceMillis(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -301,7 +315,7 @@ func nodeKind(n locks.NodeStatus) string {
 	return "standalone"
 }
 
-// nodesHint says what a set of that many nodes cannot do.
+// nodesHint is a warning about what n nodes cannot guarantee; empty if there is none.
 func nodesHint(n int) string {
 	switch {
 	case n < 3:
@@ -319,7 +333,7 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// fields are a map of the protocol, in order; flat in protocol 2.
+// fields are a map of the protocol, in order; a flat array in RESP2.
 type fields []field
 
 // A field has its value as a reply.
@@ -341,6 +355,3 @@ func (f fields) appendTo(b []byte, proto int) []byte {
 	}
 	return b
 }
-
-// errNoForce is in the words of Redis 7.0.
-var errNoForce = &upstream.RefusedError{Reply: []byte("-NOPERM this user has no permissions to run the 'lockctl|force' command\r\n")}

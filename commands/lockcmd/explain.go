@@ -1,4 +1,4 @@
-package commands
+package lockcmd
 
 import (
 	"fmt"
@@ -10,12 +10,12 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// An explanation is what LOCKCTL WHY says of a lock.
+// An explanation is the reply to LOCKCTL WHY.
 type explanation struct {
 	locks.Inspection
-	noQuorum bool // fewer nodes than needed vote
+	noQuorum bool // too few nodes vote
 	waiters  []locks.Waiter
-	visible  func(owner string) string // empty: this client must not know
+	visible  func(owner string) string // an owner as the client may see it; empty: not at all
 }
 
 const maxShownWaiters = 20
@@ -44,8 +44,8 @@ func (e *explanation) lines() (out []string) {
 
 const maxShownHolds = 5
 
-// holdsLine tells how old the owner's holds are, and when they end by themselves: one that nobody gives
-// back any more is older than the others.
+// holdsLine lists how old the owner's holds are and when they end by themselves. One that
+// was forgotten is older than the others.
 func (e *explanation) holdsLine() string {
 	each := e.Each
 	var all []string
@@ -58,7 +58,7 @@ func (e *explanation) holdsLine() string {
 	return strings.Join(all, "; ")
 }
 
-// holderLine says who has it.
+// holderLine says who holds the lock.
 func (e *explanation) holderLine() string {
 	name, h := quoted(e.Holding.Name, false), e.Holding
 	switch {
@@ -99,7 +99,7 @@ func (e *explanation) nodeLine(n locks.NodeView) string {
 	return e.heldBy(n)
 }
 
-// heldBy says who has it at a node.
+// heldBy says who holds the lock at a node.
 func (e *explanation) heldBy(n locks.NodeView) string {
 	put := ""
 	if n.Reinstated {
@@ -108,7 +108,7 @@ func (e *explanation) heldBy(n locks.NodeView) string {
 	return fmt.Sprintf("held by %s, fence %d, %s left%s", e.owner(n.Owner), n.Fence, span(n.Remaining), put)
 }
 
-// waiterLines says who waits.
+// waiterLines list the waiters at this proxy.
 func (e *explanation) waiterLines() (out []string) {
 	if len(e.waiters) == 0 {
 		return []string{"nobody waits for it at this proxy; who waits at others is not known here"}
@@ -128,8 +128,7 @@ func (e *explanation) waiterLines() (out []string) {
 	return out
 }
 
-// nextLine says what happens if nobody does anything. missing are the nodes that do not vote
-// and would have to.
+// nextLine says what happens next. missing is how many more nodes must vote.
 func (e *explanation) nextLine(missing int) string {
 	until := "NOQUORUM until " + count(missing, "more node votes", "more nodes vote")
 	switch {
@@ -149,7 +148,7 @@ func (e *explanation) nextLine(missing int) string {
 	return "next: the first LOCK gets it"
 }
 
-// freeIn is when enough nodes are free at the latest.
+// freeIn is the longest time until enough nodes are free.
 func (e *explanation) freeIn() time.Duration {
 	var left []time.Duration
 	for _, n := range e.Nodes {
@@ -164,8 +163,8 @@ func (e *explanation) freeIn() time.Duration {
 	return left[e.Need-1]
 }
 
-// quarantineEnds says when quarantines will have given back as many nodes as are missing. Without
-// a quorum to read fences from they wait once more.
+// quarantineEnds says when quarantines will have ended on as many nodes as are missing.
+// Without a quorum to read fences from, these wait once more.
 func (e *explanation) quarantineEnds(missing int) string {
 	var left []time.Duration
 	for _, n := range e.Nodes {
@@ -187,7 +186,7 @@ func count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// quoted writes bytes of a client as they are if they are easily read, else in quotes.
+// quoted is a text of a client: as it is if easily read, else in quotes.
 func quoted(s string, spaces bool) string {
 	if q := strconv.QuoteToASCII(s); q != `"`+s+`"` || !spaces && strings.Contains(s, " ") {
 		return q
@@ -195,7 +194,7 @@ func quoted(s string, spaces bool) string {
 	return s
 }
 
-// span writes a time for people.
+// span formats a time for people.
 func span(d time.Duration) string {
 	switch {
 	case d < time.Second:

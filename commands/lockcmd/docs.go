@@ -1,4 +1,4 @@
-package commands
+package lockcmd
 
 import (
 	"slices"
@@ -7,24 +7,23 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// An entry is what COMMAND says of one of the proxy's own commands, in the words of
-// Redis.
+// A verbDocs is what COMMAND tells of one of the proxy's own commands, in Redis's terms.
 type verbDocs struct {
 	name       string // lower case; of a subcommand with the command's
 	arity      int
 	flags      []string
 	categories []string
 	tips       []string
-	key        int      // the position of its one key; 0: it has none
-	access     []string // to the key: its specification's flags
+	key        int      // the position of its one key; 0: none
+	access     []string // the flags of the key's specification
 	subs       []verbDocs
 
-	usage      string // the arguments are made of it
+	usage      string // from which the arguments are parsed
 	summary    string
 	complexity string
 }
 
-// allVerbDocs are the entries of all of the proxy's own commands.
+// allVerbDocs are all commands of the proxy's own.
 var allVerbDocs = []verbDocs{
 	{name: "lock", arity: -3, flags: []string{"write", "noscript", "blocking", "no_multi"},
 		categories: []string{"@write", "@slow", "@blocking"}, key: 1, access: []string{"RW", "access", "insert"},
@@ -64,7 +63,7 @@ func aboutLock(sub, summary, complexity string) verbDocs {
 		usage: strings.ToUpper(sub) + " name", summary: summary, complexity: complexity}
 }
 
-// docsOf finds an entry by its name in any case; nil if it is none of the proxy's.
+// docsOf returns the docs of a verb or subcommand by its name in any case; nil for any other command.
 func docsOf(name []byte) *verbDocs {
 	for i := range allVerbDocs {
 		if e := &allVerbDocs[i]; resp.Is(name, strings.ToUpper(e.name)) {
@@ -79,7 +78,10 @@ func docsOf(name []byte) *verbDocs {
 	return nil
 }
 
-// docsOfCommand is the entry that the arguments of a command are for; nil if there is none.
+// IsVerb reports whether a name, in any case, is that of a lock verb.
+func IsVerb(name []byte) bool { return docsOf(name) != nil }
+
+// docsOfCommand returns the docs of the verb or subcommand that args call; nil for any other command.
 func docsOfCommand(args [][]byte) *verbDocs {
 	e := docsOf(args[0])
 	if e == nil || e.subs == nil || len(args) == 1 {
@@ -88,65 +90,65 @@ func docsOfCommand(args [][]byte) *verbDocs {
 	return docsOf(slices.Concat(args[0], []byte("|"), args[1]))
 }
 
-// takes says whether the command takes n arguments, counting its name.
+// takes reports whether the command takes n arguments, counting its name.
 func (e *verbDocs) takes(n int) bool { return n == e.arity || e.arity < 0 && n >= -e.arity }
 
-// A dialect is how an upstream tells its clients of commands.
+// A commandFormat is the format of an upstream's replies to COMMAND.
 type commandFormat struct {
 	proto     int
 	columns   int  // of an entry of COMMAND: 6 before Redis 6, 7 before 7.0, then 10
-	emptySubs bool // the last of them is an array also where there are no subcommands, in Valkey since 9.1
+	emptySubs bool // no subcommands are an empty array, not a set: in Valkey since 9.1
 	display   bool // arguments have a display_text, since 7.2
 }
 
-// appendTo appends the entry as COMMAND shows it.
-func (e *verbDocs) appendTo(b []byte, d commandFormat) []byte {
-	if d.columns < 10 && strings.Contains(e.name, "|") {
-		return resp.AppendNull(b, d.proto)
+// appendTo appends an entry of COMMAND.
+func (e *verbDocs) appendTo(b []byte, f commandFormat) []byte {
+	if f.columns < 10 && strings.Contains(e.name, "|") {
+		return resp.AppendNull(b, f.proto)
 	}
-	b = resp.AppendArray(b, min(max(d.columns, 6), 10))
+	b = resp.AppendArray(b, min(max(f.columns, 6), 10))
 	b = resp.AppendBulkString(b, e.name)
 	b = resp.AppendInt(b, int64(e.arity))
-	b = d.appendWords(b, e.flags)
+	b = f.appendWords(b, e.flags)
 	step := min(e.key, 1)
 	for _, n := range []int{e.key, e.key, step} {
 		b = resp.AppendInt(b, int64(n))
 	}
-	if d.columns < 7 {
+	if f.columns < 7 {
 		return b
 	}
-	if b = d.appendWords(b, e.categories); d.columns < 10 {
+	if b = f.appendWords(b, e.categories); f.columns < 10 {
 		return b
 	}
-	b = d.appendSet(b, len(e.tips))
+	b = f.appendSet(b, len(e.tips))
 	for _, tip := range e.tips {
 		b = resp.AppendBulkString(b, tip)
 	}
-	b = e.appendSpecs(b, d)
-	if len(e.subs) == 0 && !d.emptySubs {
-		return d.appendSet(b, 0)
+	b = e.appendSpecs(b, f)
+	if len(e.subs) == 0 && !f.emptySubs {
+		return f.appendSet(b, 0)
 	}
 	b = resp.AppendArray(b, len(e.subs))
 	for i := range e.subs {
-		b = e.subs[i].appendTo(b, d)
+		b = e.subs[i].appendTo(b, f)
 	}
 	return b
 }
 
-// appendSpecs appends the specification of the key.
-func (e *verbDocs) appendSpecs(b []byte, d commandFormat) []byte {
+// appendSpecs appends the key specifications.
+func (e *verbDocs) appendSpecs(b []byte, f commandFormat) []byte {
 	if e.key == 0 {
-		return d.appendSet(b, 0)
+		return f.appendSet(b, 0)
 	}
-	b = resp.AppendMap(d.appendSet(b, 1), 3, d.proto)
-	b = d.appendWords(resp.AppendBulkString(b, "flags"), e.access)
-	b = resp.AppendMap(resp.AppendBulkString(b, "begin_search"), 2, d.proto)
+	b = resp.AppendMap(f.appendSet(b, 1), 3, f.proto)
+	b = f.appendWords(resp.AppendBulkString(b, "flags"), e.access)
+	b = resp.AppendMap(resp.AppendBulkString(b, "begin_search"), 2, f.proto)
 	b = appendPair(b, "type", "index")
-	b = resp.AppendMap(resp.AppendBulkString(b, "spec"), 1, d.proto)
+	b = resp.AppendMap(resp.AppendBulkString(b, "spec"), 1, f.proto)
 	b = resp.AppendInt(resp.AppendBulkString(b, "index"), int64(e.key))
-	b = resp.AppendMap(resp.AppendBulkString(b, "find_keys"), 2, d.proto)
+	b = resp.AppendMap(resp.AppendBulkString(b, "find_keys"), 2, f.proto)
 	b = appendPair(b, "type", "range")
-	b = resp.AppendMap(resp.AppendBulkString(b, "spec"), 3, d.proto)
+	b = resp.AppendMap(resp.AppendBulkString(b, "spec"), 3, f.proto)
 	b = resp.AppendInt(resp.AppendBulkString(b, "lastkey"), 0)
 	b = resp.AppendInt(resp.AppendBulkString(b, "keystep"), 1)
 	return resp.AppendInt(resp.AppendBulkString(b, "limit"), 0)
@@ -156,27 +158,27 @@ func appendPair(b []byte, name, text string) []byte {
 	return resp.AppendBulkString(resp.AppendBulkString(b, name), text)
 }
 
-func (d commandFormat) appendSet(b []byte, n int) []byte {
+func (f commandFormat) appendSet(b []byte, n int) []byte {
 	at := len(b)
-	if b = resp.AppendArray(b, n); d.proto == 3 {
+	if b = resp.AppendArray(b, n); f.proto == 3 {
 		b[at] = '~'
 	}
 	return b
 }
 
-func (d commandFormat) appendWords(b []byte, words []string) []byte {
-	b = d.appendSet(b, len(words))
+func (f commandFormat) appendWords(b []byte, words []string) []byte {
+	b = f.appendSet(b, len(words))
 	for _, w := range words {
 		b = resp.AppendSimple(b, w)
 	}
 	return b
 }
 
-// appendDocs appends the entry as COMMAND DOCS shows it, behind its name.
-func (e *verbDocs) appendDocs(b []byte, d commandFormat) []byte {
+// appendDocs appends an entry of COMMAND DOCS, name first.
+func (e *verbDocs) appendDocs(b []byte, f commandFormat) []byte {
 	arguments := parseUsage(e.usage)
 	n := 4 + min(len(arguments), 1) + min(len(e.subs), 1)
-	b = resp.AppendMap(resp.AppendBulkString(b, e.name), n, d.proto)
+	b = resp.AppendMap(resp.AppendBulkString(b, e.name), n, f.proto)
 	b = appendPair(b, "summary", e.summary)
 	b = appendPair(b, "since", "0.1.0")
 	b = appendPair(b, "group", "lock")
@@ -184,25 +186,25 @@ func (e *verbDocs) appendDocs(b []byte, d commandFormat) []byte {
 	if len(arguments) > 0 {
 		b = resp.AppendArray(resp.AppendBulkString(b, "arguments"), len(arguments))
 		for _, a := range arguments {
-			b = a.appendTo(b, d)
+			b = a.appendTo(b, f)
 		}
 	}
 	if len(e.subs) > 0 {
-		b = resp.AppendMap(resp.AppendBulkString(b, "subcommands"), len(e.subs), d.proto)
+		b = resp.AppendMap(resp.AppendBulkString(b, "subcommands"), len(e.subs), f.proto)
 		for i := range e.subs {
-			b = e.subs[i].appendDocs(b, d)
+			b = e.subs[i].appendDocs(b, f)
 		}
 	}
 	return b
 }
 
-// An argument is one of COMMAND DOCS.
+// An argument is one in the docs of a command.
 type argument struct {
 	name, token string
 	alone       bool // the token has no value
 	optional    bool
 	kind        string     // oneof or block: it consists of parts; else empty
-	parts       []argument // one of which, or all of which in this order
+	parts       []argument // of oneof any, of block all in this order
 }
 
 // parseUsage reads the arguments behind the name in a usage: "word", "[word]", "[TOKEN]",
@@ -240,7 +242,7 @@ func parseArgument(words []string) (a argument, rest []string) {
 	return a, words[1:]
 }
 
-// newArgument makes an argument of words without brackets.
+// newArgument parses words without brackets.
 func newArgument(words []string) (a argument) {
 	if i := slices.Index(words, "|"); i > 0 {
 		choice := words[i-1:]
@@ -265,7 +267,7 @@ func newArgument(words []string) (a argument) {
 	return a
 }
 
-func (a argument) appendTo(b []byte, d commandFormat) []byte {
+func (a argument) appendTo(b []byte, f commandFormat) []byte {
 	kind, n := "string", 2
 	switch {
 	case a.kind != "":
@@ -279,13 +281,13 @@ func (a argument) appendTo(b []byte, d commandFormat) []byte {
 	case a.name == "pattern":
 		kind = "pattern"
 	}
-	display := d.display && !a.alone && a.kind == ""
+	display := f.display && !a.alone && a.kind == ""
 	for _, has := range []bool{a.kind != "", display, kind == "key", a.token != "", a.optional} {
 		if has {
 			n++
 		}
 	}
-	b = resp.AppendMap(b, n, d.proto)
+	b = resp.AppendMap(b, n, f.proto)
 	b = appendPair(b, "name", a.name)
 	b = appendPair(b, "type", kind)
 	if display {
@@ -298,12 +300,12 @@ func (a argument) appendTo(b []byte, d commandFormat) []byte {
 		b = appendPair(b, "token", a.token)
 	}
 	if a.optional {
-		b = d.appendWords(resp.AppendBulkString(b, "flags"), []string{"optional"})
+		b = f.appendWords(resp.AppendBulkString(b, "flags"), []string{"optional"})
 	}
 	if a.kind != "" {
 		b = resp.AppendArray(resp.AppendBulkString(b, "arguments"), len(a.parts))
 		for _, part := range a.parts {
-			b = part.appendTo(b, d)
+			b = part.appendTo(b, f)
 		}
 	}
 	return b

@@ -1,7 +1,9 @@
-package commands
+package lockcmd
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -20,26 +22,24 @@ func FuzzVerbs(f *testing.F) {
 	} {
 		f.Add([]byte(strings.ReplaceAll(line, " ", "\x00")))
 	}
-	b := &book{held: true}
-	d := New(Options{Inspector: b, Nodes: b.nodes})
+	l := Limits{}.WithDefaults()
 	f.Fuzz(func(t *testing.T, line []byte) {
 		args := bytes.Split(line, []byte{0})
 		var err error
 		switch {
 		case resp.Is(args[0], "LOCK"):
-			var a lockArgs
-			if a, err = d.parseLock(args); err == nil {
-				checkAcquisition(t, a)
+			var a Lock
+			if a, err = l.ParseLock(args); err == nil {
+				checkLock(t, a)
 			}
 		case resp.Is(args[0], "RENEW"):
-			err = checkRelease(t, d, args, renewUsage)
+			err = checkRelease(t, l.ParseRenew, args, true)
 		case resp.Is(args[0], "UNLOCK"):
-			err = checkRelease(t, d, args, unlockUsage)
+			err = checkRelease(t, ParseUnlock, args, false)
 		case resp.Is(args[0], "LOCKCTL") && (len(args) < 2 || !resp.Is(args[1], "FORCE")):
-			s := &Session{d: d, admin: true, adminCheckedAt: time.Now()}
-			s.id.Proto = 2 + len(line)%2
+			c := Ctl{Inspector: oneLock{}, Nodes: oneLock{}.nodes, Proto: 2 + len(line)%2, Owners: &Owners{}, Viewer: oneLock{}}
 			var reply []byte
-			if reply, err = s.lockctl(t.Context(), args); err == nil {
+			if reply, err = c.Run(t.Context(), args); err == nil {
 				checkReply(t, reply)
 			}
 		}
@@ -49,25 +49,24 @@ func FuzzVerbs(f *testing.F) {
 	})
 }
 
-func checkAcquisition(t *testing.T, a lockArgs) {
+func checkLock(t *testing.T, a Lock) {
 	t.Helper()
 	switch r := a.LockRequest; {
 	case len(r.Name) < 1 || len(r.Name) > locks.MaxName, len(r.Owner) > locks.MaxOwner, len(r.Info) > locks.MaxInfo, len(r.Req) > locks.MaxReq,
 		r.TTL < 100*time.Millisecond || r.TTL > time.Minute, r.Wait < 0, r.MaxHold != 0 && r.MaxHold < 100*time.Millisecond || r.MaxHold > time.Hour,
-		(r.Req != "" || r.Fresh || r.NoReenter) && r.Owner == "", r.Fresh && r.NoReenter, (r.MaxHold > 0 || r.OnLoss != 0) && !a.session, r.DB != 0 || r.Session != (*locks.Session)(nil):
+		(r.Req != "" || r.Fresh || r.NoReenter) && r.Owner == "", r.Fresh && r.NoReenter, (r.MaxHold > 0 || r.OnLoss != 0) && !a.BindsToSession, r.DB != 0 || r.Session != (*locks.Session)(nil):
 		t.Errorf("taken: %+v", a)
 	}
 }
 
-func checkRelease(t *testing.T, d *Dispatcher, args [][]byte, usage string) error {
+func checkRelease(t *testing.T, parse func([][]byte) (Release, error), args [][]byte, renew bool) error {
 	t.Helper()
-	r, err := d.parseRelease(args, usage)
+	r, err := parse(args)
 	if err != nil {
 		return err
 	}
-	renew := usage == renewUsage
-	if len(r.name) < 1 || len(r.name) > locks.MaxName || len(r.owner) > locks.MaxOwner || len(r.req) > locks.MaxReq || r.fence < 0 ||
-		renew && (r.all || r.req != "" || r.ttl < 100*time.Millisecond || r.ttl > time.Minute) || !renew && r.ttl != 0 || r.req != "" && r.owner == "" {
+	if len(r.Name) < 1 || len(r.Name) > locks.MaxName || len(r.Owner) > locks.MaxOwner || len(r.Req) > locks.MaxReq || r.Fence < 0 ||
+		renew && (r.All || r.Req != "" || r.TTL < 100*time.Millisecond || r.TTL > time.Minute) || !renew && r.TTL != 0 || r.Req != "" && r.Owner == "" {
 		t.Errorf("taken: %+v", r)
 	}
 	return nil
@@ -75,7 +74,7 @@ func checkRelease(t *testing.T, d *Dispatcher, args [][]byte, usage string) erro
 
 func checkError(t *testing.T, err error) {
 	t.Helper()
-	reply := appendErr(nil, err)
+	reply := resp.AppendError(nil, err.Error())
 	checkReply(t, reply)
 	if text, ok := resp.Error(reply); !ok || !strings.HasPrefix(text, "ERR ") || strings.HasPrefix(text, "ERR unknown command") || strings.HasPrefix(text, "ERR syntax error") || len(text) > 1000 {
 		t.Errorf("refused with %q", reply)
@@ -90,3 +89,36 @@ func checkReply(t *testing.T, reply []byte) {
 		t.Errorf("not one reply: %q", reply)
 	}
 }
+
+// oneLock is an Inspector of one lock, and the Viewer of a client that may see it.
+type oneLock struct{}
+
+var theHolding = locks.Holding{
+	Key: locks.Key{Name: "job"}, Owner: "me", Fence: 7, Holds: 2, Remaining: 1500500 * time.Microsecond, Held: 2 * time.Second,
+	Info: "why", Votes: 2, Waiters: 1,
+}
+
+func (oneLock) Inspect(_ context.Context, k locks.Key) (locks.Inspection, error) {
+	return locks.Inspection{Need: 2, Held: k.Name == "job", Holding: theHolding, Nodes: []locks.NodeView{
+		{Address: "n1", State: locks.NodeVoting, Owner: "me", Fence: 7, Remaining: time.Second},
+		{Address: "n2", Err: errors.New("timeout")},
+	}}, nil
+}
+
+func (oneLock) List(context.Context, locks.ListRequest) (locks.Listing, error) {
+	return locks.Listing{Held: []locks.Holding{theHolding}, Cursor: "1.0.5"}, nil
+}
+
+func (oneLock) Waiters(locks.Key) []locks.Waiter { return oneWaiter }
+
+func (oneLock) Force(context.Context, locks.Key) (locks.Holding, bool, error) {
+	return theHolding, true, nil
+}
+
+func (oneLock) nodes() []locks.NodeStatus {
+	return []locks.NodeStatus{{Address: "n1", Up: true, State: locks.NodeVoting, RunID: "r1", Largest: 9}}
+}
+
+func (oneLock) Visible(_ context.Context, secret string) string { return secret }
+func (oneLock) MayForce(context.Context, string) error          { return nil }
+func (oneLock) Forced(locks.Holding)                            {}

@@ -1,0 +1,115 @@
+package lockcmd
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+var oneWaiter = []locks.Waiter{{Owner: "you", Info: "me too", Client: "h:1", Waiting: time.Second, Left: 2 * time.Second}}
+
+func TestExplain(t *testing.T) {
+	voting := func(address, owner string, fence int64, left time.Duration) locks.NodeView {
+		return locks.NodeView{Address: address, State: locks.NodeVoting, Owner: owner, Fence: fence, Remaining: left}
+	}
+	free := []locks.NodeView{voting("n1", "", 6, 0), voting("n2", "", 6, 0), voting("n3", "", 6, 0)}
+	held := []locks.NodeView{
+		voting("n1", "me", 7, 27900*time.Millisecond), voting("n2", "me", 7, 28*time.Second),
+		{Address: "n3", State: locks.NodeQuarantine, Left: 41 * time.Second, Err: errors.New("quarantine for 41s")},
+	}
+	held[1].Reinstated = true
+	split := []locks.NodeView{voting("n1", "me", 7, 5*time.Second), voting("n2", "you", 8, 400*time.Millisecond), voting("n3", "they", 8, 3*time.Second)}
+	short := []locks.NodeView{
+		voting("n1", "me", 7, time.Second), held[2],
+		{Address: "n3", State: locks.NodeUnknown, Err: &locks.NodeError{Node: "n3", Err: errors.New("timeout")}},
+	}
+	full := slices.Clone(held[:2])
+	since := time.Date(2026, 3, 1, 2, 30, 0, 0, time.UTC)
+	for i := range full {
+		full[i].State, full[i].Since, full[i].Err = locks.NodeRefusing, since, &locks.NodeError{Node: full[i].Address, Err: errors.New("OOM")}
+	}
+	full = append(full, locks.NodeView{Address: "n3", State: locks.NodeDown, Since: since, Err: &locks.NodeError{Node: "n3", Err: errors.New("connection refused")}})
+	fullFree := slices.Clone(full)
+	fullFree[0].Owner, fullFree[1].Owner = "", ""
+	has := locks.Holding{Key: locks.Key{Name: "job"}, Owner: "me", Fence: 7, Holds: 2, Remaining: 27900 * time.Millisecond, Held: 125 * time.Second, Info: "nightly", Votes: 2}
+	kept := has
+	kept.Session = true
+	hidden := func(string) string { return "" }
+	tests := []struct {
+		name string
+		e    explanation
+		want string // lines that must be there, in this order
+	}{
+		{"free", explanation{Inspection: locks.Inspection{Nodes: free, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}},
+			"job is free|3 of 3 nodes vote, 2 must agree:|  n1: free|  n3: free|nobody waits for it at this proxy; who waits at others is not known here|next: the first LOCK gets it"},
+		{"held", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: has, Each: []locks.HeldFor{
+			{Taken: 125 * time.Second, Left: 900 * time.Millisecond}, {Taken: 2 * time.Second, Left: 28 * time.Second}}}},
+			"job is held 2 times by me, fence 7, for 2m5s; 2 nodes agree|its holds: taken 2m5s ago, 900ms left; taken 2s ago, 28s left|its info: nightly|2 of 3 nodes vote, 2 must agree:|" +
+				"  n1: held by me, fence 7, 27.9s left|  n2: held by me, fence 7, 28s left, put back by a renewal|" +
+				"  n3: does not vote for another 41s: it may have forgotten leases that still run|" +
+				"next: free in at most 27.9s, unless its owner renews it; at once when it is unlocked"},
+		{"held by somebody", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: has}, visible: hidden},
+			"job is held 2 times by an owner whom only admin users may see, fence 7, for 2m5s; 2 nodes agree|  n1: held by an owner whom only admin users may see, fence 7, 27.9s left"},
+		{"renewed", explanation{Inspection: locks.Inspection{Nodes: held, Need: 2, Held: true, Holding: kept}},
+			"next: this proxy renews it while its client is connected"},
+		{"split", explanation{Inspection: locks.Inspection{Nodes: split, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}},
+			"job is not held: some nodes name an owner, but no majority does|  n2: held by you, fence 8, 400ms left|next: those who tried take back what they have got; free in at most 3s"},
+		{"no quorum", explanation{Inspection: locks.Inspection{Nodes: short, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}, noQuorum: true},
+			"whether job is held cannot be decided|1 of 3 nodes vote, 2 must agree:|  n3: does not vote: timeout|next: NOQUORUM until 1 more node votes; enough quarantines end in 41s, and if no other node comes back these vote one max-ttl later"},
+		{"held on full nodes", explanation{Inspection: locks.Inspection{Nodes: full, Need: 2, Held: true, Holding: kept}},
+			"job is held 2 times by me, fence 7, for 2m5s; 2 nodes agree|0 of 3 nodes vote, 2 must agree:|" +
+				"  n1: refuses (OOM) since 2026-03-01T02:30:00Z; there held by me, fence 7, 27.9s left|  n3: down (connection refused) since 2026-03-01T02:30:00Z|" +
+				"next: free in at most 27.9s; who renews or wants it is answered NOQUORUM until 2 more nodes vote"},
+		{"free on full nodes", explanation{Inspection: locks.Inspection{Nodes: fullFree, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}, waiters: oneWaiter},
+			"job is free|0 of 3 nodes vote, 2 must agree:|  n2: refuses (OOM) since 2026-03-01T02:30:00Z|next: NOQUORUM until 2 more nodes vote"},
+		{"waited for", explanation{Inspection: locks.Inspection{Nodes: free, Need: 2, Holding: locks.Holding{Key: locks.Key{Name: "job"}}}, waiters: oneWaiter},
+			"1 waits for it at this proxy; who waits at others is not known here:|  1. you at h:1, for 1s, gives up in 2s, its info: me too|next: the first who waits is about to take it"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.e.visible == nil {
+				tt.e.visible = func(owner string) string { return owner }
+			}
+			got := tt.e.lines()
+			rest := got
+			for want := range strings.SplitSeq(tt.want, "|") {
+				for len(rest) > 0 && rest[0] != want {
+					rest = rest[1:]
+				}
+				if len(rest) == 0 {
+					t.Fatalf("no line %q in\n%s", want, strings.Join(got, "\n"))
+				}
+			}
+			if tt.e.visible("x") == "" && strings.Contains(strings.Join(got, "\n"), "by me") {
+				t.Error("an owner is shown")
+			}
+		})
+	}
+}
+
+func TestQuoted(t *testing.T) {
+	for _, tt := range []struct {
+		in     string
+		spaces bool
+		want   string
+	}{
+		{"job:7", false, "job:7"}, {"a b", false, `"a b"`}, {"a b", true, "a b"}, {"a\r\nb", true, `"a\r\nb"`},
+		{"\xff", false, `"\xff"`}, {`a"b`, false, `"a\"b"`}, {"", false, ""}, {"\u202e", true, `"\u202e"`},
+	} {
+		if got := quoted(tt.in, tt.spaces); got != tt.want {
+			t.Errorf("%q: %s, want %s", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestNodesHint(t *testing.T) {
+	for n, want := range map[int]string{1: "fewer than three", 2: "fewer than three", 3: "", 4: "an even number", 5: ""} {
+		if hint := nodesHint(n); !strings.HasPrefix(hint, want) || want == "" && hint != "" {
+			t.Errorf("the hint for %d nodes: %q", n, hint)
+		}
+	}
+}

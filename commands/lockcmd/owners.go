@@ -1,0 +1,123 @@
+package lockcmd
+
+import (
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// Owners are the implicit owners of a connection: the generated owners of the locks that
+// it took without OWNER, so that RENEW and UNLOCK need not name them. The zero value is
+// empty. It is not safe for concurrent use.
+type Owners struct {
+	byName map[locks.Key][]implicitLock
+	count  int
+	bytes  int // of the names added since the last shrink
+}
+
+type implicitLock struct {
+	owner    string
+	fence    int64
+	released bool // remembered all the same: a repeated UNLOCK repeats its reply
+	at       time.Time
+}
+
+// Beyond maxOwners locks or maxOwnerBytes of names, those taken longest ago are forgotten:
+// a client that never unlocks must not fill the memory.
+const (
+	maxOwners     = 4096
+	maxOwnerBytes = 4 << 20
+	ownerAge      = time.Hour
+)
+
+// Add remembers a grant, and forgets the released locks of its name.
+func (o *Owners) Add(g locks.Grant) {
+	if o.byName == nil {
+		o.byName = map[locks.Key][]implicitLock{}
+	}
+	if o.bytes += len(g.Name); o.count >= maxOwners || o.bytes > maxOwnerBytes {
+		o.shrink()
+		o.bytes += len(g.Name)
+	}
+	live := o.byName[g.Key][:0]
+	for _, l := range o.byName[g.Key] {
+		if !l.released {
+			live = append(live, l)
+		}
+	}
+	o.count += len(live) + 1 - len(o.byName[g.Key])
+	o.byName[g.Key] = append(live, implicitLock{owner: g.Owner, fence: g.Fence, at: time.Now()})
+}
+
+// Find returns the implicit owner of a name, the one with that fence if it is not 0, and
+// how many there are to choose from: locks still held, or else the one released last.
+func (o *Owners) Find(k locks.Key, fence int64) (owner string, f int64, n int) {
+	var last implicitLock
+	for _, l := range o.byName[k] {
+		if fence != 0 && l.fence != fence {
+			continue
+		}
+		if l.released {
+			last = l
+			continue
+		}
+		owner, f, n = l.owner, l.fence, n+1
+	}
+	if n == 0 && last.owner != "" {
+		return last.owner, last.fence, 1
+	}
+	return owner, f, n
+}
+
+// Holds reports whether a lock of that name was taken and not released.
+func (o *Owners) Holds(k locks.Key) bool {
+	for _, l := range o.byName[k] {
+		if !l.released {
+			return true
+		}
+	}
+	return false
+}
+
+// Owns reports whether owner is an implicit owner of that name.
+func (o *Owners) Owns(k locks.Key, owner string) bool {
+	for _, l := range o.byName[k] {
+		if l.owner == owner {
+			return true
+		}
+	}
+	return false
+}
+
+// Released notes that a lock is no longer held.
+func (o *Owners) Released(k locks.Key, owner string) {
+	ls := o.byName[k]
+	for i := range ls {
+		if ls[i].owner == owner {
+			ls[i].released = true
+		}
+	}
+}
+
+// shrink forgets what was released and what is older than ownerAge, and if that does not
+// suffice everything.
+func (o *Owners) shrink() {
+	o.count, o.bytes = 0, 0
+	for k, ls := range o.byName {
+		keep := ls[:0]
+		for _, l := range ls {
+			if !l.released && time.Since(l.at) < ownerAge {
+				keep = append(keep, l)
+			}
+		}
+		if o.byName[k] = keep; len(keep) == 0 {
+			delete(o.byName, k)
+		}
+		o.count += len(keep)
+		o.bytes += len(keep) * len(k.Name)
+	}
+	if o.count >= maxOwners || o.bytes > maxOwnerBytes/2 {
+		clear(o.byName)
+		o.count, o.bytes = 0, 0
+	}
+}
