@@ -100,6 +100,13 @@ simulate: ## SEEDS=10000 simulated runs of the lock protocol, from seed FIRST=1 
 mutants: redis ## broken builds of lockproxy, and in how many seconds the simulation and the torture notice
 	LOCKPROXY_MUTANTS=1 $(NICE) $(GO) test -count=1 -v -timeout 2h -run '^TestMutants$$' ./integration/faults
 
+.PHONY: same
+same: TIME = 150s
+same: redis ## that this tree answers random streams as OLD does, a revision or a binary, for TIME=150s; SEED and WORLD, as printed, replay one
+	@test -n "$(OLD)" || { echo "same: OLD=<revision or path of a binary> is missing"; exit 2; }
+	LOCKPROXY_SAME_OLD=$(if $(wildcard $(OLD)),$(abspath $(OLD)),$(OLD)) LOCKPROXY_SAME_TIME=$(TIME) LOCKPROXY_SAME_SEED=$(SEED) LOCKPROXY_SAME_WORLD='$(WORLD)' \
+		$(GO) test -count=1 -v -timeout 24h -run '^TestSame$$' ./integration
+
 .PHONY: bench
 bench: redis ## the table of docs/benchmarks.md, measured on this machine
 	$(GO) run ./integration/bench

@@ -60,7 +60,10 @@ func newStream(seed uint64) stream {
 
 // bursts are the stream's bytes as they are written: after each burst the client
 // waits until something comes back, and each piece is a write of its own.
-func (st stream) bursts() [][]string {
+func (st stream) bursts() [][]string { return st.burstsBefore(farewell) }
+
+// burstsBefore is bursts with another farewell.
+func (st stream) burstsBefore(farewell string) [][]string {
 	r := rand.New(rand.NewPCG(st.seed, 1))
 	deepest := []int{1, 4, 30, 1000}[r.IntN(4)]
 	var all [][]string
@@ -183,10 +186,18 @@ func (w *twin) difference(st stream) (string, error) {
 
 // shrink leaves out what is not needed for a difference, for as long as it may take.
 func (w *twin) shrink(st stream, deadline time.Time) stream {
+	return st.shrink(deadline, func(less stream) bool {
+		diff, err := w.difference(less)
+		return err == nil && diff != ""
+	})
+}
+
+// shrink leaves out commands without which the stream still differs, until deadline.
+func (st stream) shrink(deadline time.Time, differs func(stream) bool) stream {
 	for size := len(st.commands) / 2; size > 0; size /= 2 {
 		for at := 0; at+size <= len(st.commands) && time.Now().Before(deadline); {
 			less := stream{st.seed, slices.Delete(slices.Clone(st.commands), at, at+size)}
-			if diff, err := w.difference(less); err == nil && diff != "" {
+			if differs(less) {
 				st = less
 			} else {
 				at += size

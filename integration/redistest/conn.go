@@ -35,6 +35,22 @@ func Dial(addr string) (*Conn, error) {
 // Over is a client on a connection made by other means.
 func Over(c net.Conn) *Conn { return &Conn{Conn: c, r: bufio.NewReaderSize(c, 64<<10)} }
 
+// ReadAll reads replies, all of them, from what a server sent. The error is that of the first
+// that is not complete, or no reply, if any.
+func ReadAll(raw string) (all []Value, err error) {
+	r := bufio.NewReader(strings.NewReader(raw))
+	for {
+		if _, err := r.Peek(1); err != nil {
+			return all, nil
+		}
+		v, err := readValue(r)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, v)
+	}
+}
+
 func network(addr string) string {
 	if strings.Contains(addr, "/") {
 		return "unix"

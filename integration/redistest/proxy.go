@@ -77,8 +77,12 @@ func LaunchProxy(upstream Upstream, nodes []*Server, args ...string) (*Proxy, er
 	if err != nil {
 		return nil, err
 	}
+	return LaunchBinary(path, upstream, nodes, args...)
+}
+
+// LaunchBinary is LaunchProxy with the lockproxy at path instead of the one under test.
+func LaunchBinary(path string, upstream Upstream, nodes []*Server, args ...string) (p *Proxy, err error) {
 	for range 5 { // a port may be taken between its choice and its use
-		var p *Proxy
 		if p, err = launchProxy(path, upstream, nodes, args); err == nil {
 			return p, nil
 		}
@@ -142,7 +146,17 @@ func (p *Proxy) answers() error {
 // as slow as a busy machine makes them, unless args say otherwise.
 func StartProxy(tb testing.TB, upstream Upstream, nodes []*Server, args ...string) *Proxy {
 	tb.Helper()
-	p, err := LaunchProxy(upstream, nodes, append([]string{"--node-timeout", "1s"}, args...)...)
+	path, err := Binary()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return StartBinary(tb, path, upstream, nodes, args...)
+}
+
+// StartBinary is StartProxy with the lockproxy at path instead of the one under test.
+func StartBinary(tb testing.TB, path string, upstream Upstream, nodes []*Server, args ...string) *Proxy {
+	tb.Helper()
+	p, err := LaunchBinary(path, upstream, nodes, append([]string{"--node-timeout", "1s"}, args...)...)
 	if err != nil {
 		tb.Fatal(err)
 	}
