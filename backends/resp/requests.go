@@ -93,9 +93,8 @@ func (s *Scanner) lineTo(p []byte, c byte) (n int, whole bool) {
 			n, whole, s.hidden = len(p), false, true
 		}
 	}
-	limit := s.limits().Line
-	if s.line += n; exceeds(int64(s.line), limit) {
-		s.exceed(LongLine, int64(s.line), limit)
+	if s.line += n; s.Limits != nil && exceeds(int64(s.line), s.Limits.Line) {
+		s.exceed(LongLine, int64(s.line), s.Limits.Line)
 		return n, false
 	}
 	return n, whole
@@ -125,13 +124,12 @@ func (s *Scanner) number(p []byte, first bool) {
 // arguments judges the header of a request and reports whether that is all of it.
 func (s *Scanner) arguments() (ended bool) {
 	n, ok := s.integer()
-	limit := s.limits().Values
 	switch {
 	case !ok:
 		s.fail(BadLength)
 		return false
-	case exceeds(n, limit):
-		s.exceed(TooManyValues, n, limit)
+	case s.Limits != nil && exceeds(n, s.Limits.Values):
+		s.exceed(TooManyValues, n, s.Limits.Values)
 		return false
 	}
 	s.state = inValue
@@ -145,7 +143,6 @@ func (s *Scanner) arguments() (ended bool) {
 // argument judges the header of an argument, and goes on to its payload if that is right.
 func (s *Scanner) argument() (ok bool) {
 	n, ok := s.integer()
-	limit := s.limits().Bulk
 	switch {
 	case s.typ != '$':
 		got := s.typ
@@ -155,8 +152,8 @@ func (s *Scanner) argument() (ok bool) {
 		s.exceed(UnknownType, int64(got), 0)
 	case !ok || n < 0:
 		s.fail(BadLength)
-	case exceeds(n, limit):
-		s.exceed(LongBulk, n, limit)
+	case s.Limits != nil && exceeds(n, s.Limits.Bulk):
+		s.exceed(LongBulk, n, s.Limits.Bulk)
 	default:
 		s.state, s.need = inBulk, n
 	}

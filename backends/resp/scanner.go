@@ -77,11 +77,13 @@ type Scanner struct {
 // up to the fault. In a request, the bytes that Redis does not look at are overwritten
 // with the CR LF they pass for.
 func (s *Scanner) Scan(p []byte) (n int, done bool, err error) {
-	if s.Limits != nil || s.Grammar != Replies {
+	switch {
+	case s.Grammar == Requests:
+		return s.scanRequest(p)
+	case s.Limits != nil:
 		return s.scanBounded(p)
-	}
-	if s.state == inValue && len(s.stack) == 0 && !s.attrs && len(p) > 0 && s.err == nil {
-		if n := small(p); n > 0 {
+	case s.state == inValue && len(s.stack) == 0 && len(p) > 0 && p[0] != '*' && !s.attrs && s.err == nil:
+		if n = small(p); n > 0 {
 			s.kind = p[0]
 			return n, true, nil
 		}
@@ -89,6 +91,7 @@ func (s *Scanner) Scan(p []byte) (n int, done bool, err error) {
 	return s.scan(p)
 }
 
+// scan is Scan for replies, but for their size.
 func (s *Scanner) scan(p []byte) (n int, done bool, err error) {
 	for n < len(p) && s.err == nil {
 		k, ended := 0, true
@@ -108,29 +111,17 @@ func (s *Scanner) scan(p []byte) (n int, done bool, err error) {
 	return n, false, s.err
 }
 
-// scanBounded is scan for messages with limits, and for another grammar than usual.
+// scanBounded is Scan for replies with limits.
 func (s *Scanner) scanBounded(p []byte) (n int, done bool, err error) {
-	if s.Grammar == Requests {
-		return s.scanRequest(p)
-	}
 	n, done, err = s.scan(p)
-	limit := s.limits().Size
-	if s.size += n; err == nil && exceeds(int64(s.size), limit) {
-		s.exceed(TooLarge, int64(s.size), limit)
+	if s.size += n; err == nil && exceeds(int64(s.size), s.Limits.Size) {
+		s.exceed(TooLarge, int64(s.size), s.Limits.Size)
 		return n, false, s.err
 	}
 	if done {
 		s.size, s.values = 0, 0
 	}
 	return n, done, err
-}
-
-// limits are those that hold.
-func (s *Scanner) limits() Limits {
-	if s.Limits == nil {
-		return Limits{}
-	}
-	return *s.Limits
 }
 
 // Kind is the type byte of the reply being scanned, or else of the one last
@@ -164,6 +155,9 @@ func small(p []byte) int {
 			return i + 1
 		}
 	case '$':
+		if len(p) >= len("$-1\r\n") && string(p[:len("$-1\r\n")]) == "$-1\r\n" {
+			return len("$-1\r\n")
+		}
 		return smallBulk(p)
 	}
 	return 0
@@ -228,6 +222,10 @@ func (s *Scanner) begin(p []byte) (int, bool) {
 		}
 		s.state, s.typ = inLength, c
 		s.need, s.digits, s.minus, s.cr = 0, 0, false, false
+		if len(p) >= len("*1\r\n") && p[1]-'0' <= 9 && p[2] == '\r' && p[3] == '\n' {
+			s.need = int64(p[1] - '0')
+			return s.sized(p, 3)
+		}
 		n, ended := s.length(p[1:])
 		return n + 1, ended
 	}

@@ -117,7 +117,7 @@ func (p *Parser) Restrict(on bool) {
 // the fault, and comes again at every call.
 func (p *Parser) Next() (req Request, ok bool, err error) {
 	for p.err == nil && p.pos < p.end {
-		if p.scanner.Starting() {
+		if p.buf[p.pos] == '*' && p.scanner.Starting() {
 			if req, ok = p.quick(); ok {
 				return req, true, nil
 			}
