@@ -222,7 +222,7 @@ func (s *Server) Client(tune func(*rueidis.ClientOption)) (rueidis.Client, error
 	if tune != nil {
 		tune(&opt)
 	}
-	vetting(s.name, &opt)
+	guardDial(s.name, &opt)
 	c, err := rueidis.NewClient(opt)
 	if c == nil {
 		return nil, fmt.Errorf("%s: %w", s.name, err)

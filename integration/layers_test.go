@@ -54,6 +54,7 @@ var drawing = []room{
 		ours:   []string{"backends"},
 		theirs: []string{"github.com/redis/rueidis"}},
 	{pkg: "backends",
+		ours:   []string{"backends/resp"},
 		theirs: []string{"github.com/redis/rueidis"}},
 	{pkg: "backends/resp"},
 	{pkg: "backends/metrics"},

@@ -11,7 +11,8 @@ type Limits struct {
 	Size   int // bytes
 }
 
-// A Fault is a way for a message to be wrong.
+// A Fault is a way for a message to be wrong. It is an error so that errors.Is finds it in
+// a [ScanError].
 type Fault uint8
 
 // Faults of form, and then messages beyond a limit.
@@ -39,15 +40,7 @@ type ScanError struct {
 func (e *ScanError) Error() string {
 	switch e.Fault {
 	case UnknownType:
-		return fmt.Sprintf("reply of unknown type %q", byte(e.Got))
-	case BadLength:
-		return "reply with a malformed length"
-	case StreamedLength:
-		return "reply of streamed length"
-	case BadEnd:
-		return "bulk reply not followed by CR LF"
-	case NestedPush:
-		return "push inside a reply"
+		return fmt.Sprintf("%v %q", e.Fault, byte(e.Got))
 	case LongLine:
 		return fmt.Sprintf("reply with a line of more than %d bytes", e.Limit)
 	case LongBulk:
@@ -56,9 +49,29 @@ func (e *ScanError) Error() string {
 		return fmt.Sprintf("reply of more than %d values", e.Limit)
 	case TooDeep:
 		return fmt.Sprintf("reply nested deeper than %d levels", e.Limit)
-	default:
+	case TooLarge:
 		return fmt.Sprintf("reply of more than %d bytes", e.Limit)
 	}
+	return e.Fault.Error()
+}
+
+// Unwrap returns the Fault.
+func (e *ScanError) Unwrap() error { return e.Fault }
+
+func (f Fault) Error() string {
+	switch f {
+	case UnknownType:
+		return "reply of unknown type"
+	case BadLength:
+		return "reply with a malformed length"
+	case StreamedLength:
+		return "reply of streamed length"
+	case BadEnd:
+		return "bulk reply not followed by CR LF"
+	case NestedPush:
+		return "push inside a reply"
+	}
+	return "reply beyond a limit"
 }
 
 // exceeds reports whether n is beyond limit, of which 0 is none.

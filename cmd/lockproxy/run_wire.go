@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -15,12 +14,16 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// maxReply bounds a reply, in bytes and in values: what run asks has short answers.
-const maxReply = 1 << 20
+// maxReply bounds a reply, in bytes and in values, and maxNesting its levels: what run asks
+// has short answers.
+const (
+	maxReply   = 1 << 20
+	maxNesting = 16
+)
 
 // A reply is one value of RESP3. Of a map elems are the keys and values in turn.
 type reply struct {
-	kind  byte   // the type byte
+	kind  byte   // the type byte; '_' for the nulls of both protocols
 	text  string // of what has no elems
 	elems []reply
 }
@@ -39,60 +42,38 @@ func (r reply) validity() time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// readReply reads one value; nulls of both protocols become '_'.
+// readReply reads one value, without its attributes.
 func readReply(r *bufio.Reader) (reply, error) {
-	left := maxReply
-	return readValue(r, &left)
-}
-
-func readValue(r *bufio.Reader, left *int) (reply, error) {
-	line, err := r.ReadSlice('\n')
-	if err != nil {
-		return reply{}, err
-	}
-	if *left -= len(line); *left < 0 || len(line) < 3 {
-		return reply{}, fmt.Errorf("not a reply: %.40q", line)
-	}
-	v := reply{kind: line[0], text: strings.TrimSuffix(string(line[1:]), "\r\n")}
-	switch v.kind {
-	case '+', '-', ':', ',', '#', '(', '_':
-		return v, nil
-	case '$', '!', '=', '*', '%', '~', '>', '|':
-	default:
-		return v, fmt.Errorf("not a reply: %.40q", v.text)
-	}
-	n, err := strconv.Atoi(v.text)
-	v.text = ""
-	switch {
-	case err != nil || n < -1 || n > *left:
-		return v, errors.New("not a reply: a length that is none")
-	case n == -1:
-		return reply{kind: '_'}, nil
-	case v.kind == '$' || v.kind == '!' || v.kind == '=':
-		return v, v.readPayload(r, n, left)
-	case v.kind == '%' || v.kind == '|':
-		n *= 2
-	}
-	return v, v.readElems(r, n, left)
-}
-
-func (v *reply) readPayload(r *bufio.Reader, n int, left *int) error {
-	b := make([]byte, n+2)
-	*left -= len(b)
-	_, err := io.ReadFull(r, b)
-	v.text = string(b[:n])
-	return err
-}
-
-func (v *reply) readElems(r *bufio.Reader, n int, left *int) error {
-	for range n {
-		e, err := readValue(r, left)
-		if err != nil {
-			return err
+	s := resp.Scanner{Limits: &resp.Limits{Values: maxReply, Depth: maxNesting, Size: maxReply}}
+	var raw []byte
+	for {
+		if _, err := r.Peek(1); err != nil {
+			return reply{}, err
 		}
+		p, _ := r.Peek(r.Buffered())
+		n, done, err := s.Scan(p)
+		if err != nil {
+			return reply{}, fmt.Errorf("not a reply: %w", err)
+		}
+		raw = append(raw, p[:n]...)
+		_, _ = r.Discard(n) // they are buffered
+		if done {
+			v, _ := decode(raw)
+			return v, nil
+		}
+	}
+}
+
+// decode reads the value that a whole reply, or what is left of one, begins with.
+func decode(raw []byte) (v reply, rest []byte) {
+	first, rest, _ := resp.First(raw)
+	v = reply{kind: first.Kind, text: string(first.Text)}
+	for range first.Len {
+		var e reply
+		e, rest = decode(rest)
 		v.elems = append(v.elems, e)
 	}
-	return nil
+	return v, rest
 }
 
 // A wire is one connection to a proxy, in RESP3. do and send are for one goroutine at a
@@ -157,7 +138,6 @@ func (w *wire) read() {
 		case err != nil:
 			w.err = err
 			return
-		case v.kind == '|': // in front of what it is about
 		case v.kind == '>' && (len(v.elems) < 4 || v.elems[0].text != "lock-lost"):
 		case v.kind == '>':
 			select {

@@ -13,60 +13,62 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// vetFaults are what no server has a reason to send, each of which rueidis would die of, or
+// serverFaults are what no server has a reason to send, each of which rueidis would die of, or
 // would remember for good.
-var vetFaults = []struct {
+var serverFaults = []struct {
 	name, bytes string
 	want        error
 }{
-	{"a huge string", "$9999999999\r\n", errVetLength},
-	{"a huge string that fits", "$999999999\r\n", errVetBulk},
-	{"the largest string", "$9223372036854775807\r\n", errVetLength},
-	{"an overflowing length", "$99999999999999999999\r\n", errVetLength},
-	{"a negative length", "$-2\r\n", errVetLength},
-	{"a negative map", "%-1\r\n", errVetLength},
-	{"a negative verbatim string", "=-1\r\n", errVetLength},
-	{"a length of none", "$\r\n", errVetLength},
-	{"a minus", "$-\r\n", errVetLength},
-	{"a plus", "$+1\r\n", errVetLength},
-	{"a huge array", "*2147483647\r\n", errVetLength},
-	{"a large array", "*524289\r\n", errVetValues},
-	{"a large map", "%262145\r\n", errVetValues},
-	{"large arrays in an array", strings.Repeat("*200000\r\n", 3), errVetValues},
-	{"endless nesting", strings.Repeat("*1\r\n", vetDepth+1), errVetDepth},
-	{"nested attributes", strings.Repeat("|1\r\n", vetDepth+1), errVetDepth},
-	{"an endless simple string", "+" + strings.Repeat("x", vetLine), errVetLine},
-	{"an endless length", "$" + strings.Repeat("1", vetLine), errVetLine},
-	{"endless attributes", strings.Repeat("|1\r\n$1\r\na\r\n$4194304\r\n"+strings.Repeat("x", vetBulk)+"\r\n", vetSize/vetBulk), errVetSize},
-	{"a line that ends early", "+a\n$9999999999\r\n", errVetUnended},
-	{"a null with a text", "_xx$9999999999\r\n", errVetUnended},
-	{"a null with a text, so far", "_x", errVetUnended},
-	{"a boolean with a text, so far", "#ty", errVetUnended},
-	{"a boolean with a text", "#tx\r\n", errVetUnended},
-	{"a string that goes on", "$1\r\nabc", errVetUnended},
-	{"a string without an end", "$1\r\na\rx", errVetUnended},
-	{"a streamed string", "$?\r\n;4\r\nabcd\r\n;0\r\n", errVetLength},
-	{"a streamed array", "*?\r\n:1\r\n.\r\n", errVetLength},
-	{"a push inside an array", "*1\r\n>2\r\n", errVetNested},
-	{"a push that nobody subscribed to", ">2\r\n+subscribe\r\n+a\r\n", errVetUnasked},
-	{"a second answer", "+OK\r\n+OK\r\n", errVetUnasked},
-	{"an unknown type", "?\r\n", nil},
-	{"an unknown type, so far", "?", errVetUnended},
-	{"the end of a stream, so far", ".", errVetUnended},
-	{"an empty line", "\r\n", nil},
+	{"a huge string", "$9999999999\r\n", resp.LongBulk},
+	{"a huge string that fits", "$999999999\r\n", resp.LongBulk},
+	{"the largest string", "$9223372036854775807\r\n", resp.BadLength},
+	{"an overflowing length", "$99999999999999999999\r\n", resp.BadLength},
+	{"a negative length", "$-2\r\n", resp.BadLength},
+	{"a negative map", "%-1\r\n", resp.BadLength},
+	{"a negative verbatim string", "=-1\r\n", resp.BadLength},
+	{"a length of none", "$\r\n", resp.BadLength},
+	{"a minus", "$-\r\n", resp.BadLength},
+	{"a plus", "$+1\r\n", resp.BadLength},
+	{"a huge array", "*2147483647\r\n", resp.TooManyValues},
+	{"a large array", "*524289\r\n", resp.TooManyValues},
+	{"a large map", "%262145\r\n", resp.TooManyValues},
+	{"large arrays in an array", strings.Repeat("*200000\r\n", 3), resp.TooManyValues},
+	{"endless nesting", strings.Repeat("*1\r\n", maxDepth+1), resp.TooDeep},
+	{"nested attributes", strings.Repeat("|1\r\n", maxDepth+1), resp.TooDeep},
+	{"an endless simple string", "+" + strings.Repeat("x", maxLine), resp.LongLine},
+	{"an endless length", "$" + strings.Repeat("1", maxLine), resp.BadLength},
+	{"endless attributes", strings.Repeat("|1\r\n$1\r\na\r\n$4194304\r\n"+strings.Repeat("x", maxBulk)+"\r\n", maxSize/maxBulk), resp.TooLarge},
+	{"a line that ends early", "+a\n$9999999999\r\n", resp.BadEnd},
+	{"a null with a text", "_xx$9999999999\r\n", resp.BadEnd},
+	{"a null with a text, so far", "_x", resp.BadEnd},
+	{"a boolean with a text, so far", "#ty", resp.BadEnd},
+	{"a boolean with a text", "#tx\r\n", resp.BadEnd},
+	{"a string that goes on", "$1\r\nabc", resp.BadEnd},
+	{"a string without an end", "$1\r\na\rx", resp.BadEnd},
+	{"a streamed string", "$?\r\n;4\r\nabcd\r\n;0\r\n", resp.StreamedLength},
+	{"a streamed array", "*?\r\n:1\r\n.\r\n", resp.StreamedLength},
+	{"a push inside an array", "*1\r\n>2\r\n", resp.NestedPush},
+	{"a push that nobody subscribed to", ">2\r\n+subscribe\r\n+a\r\n", errUnasked},
+	{"a second answer", "+OK\r\n+OK\r\n", errUnasked},
+	{"an unknown type", "?\r\n", resp.UnknownType},
+	{"an unknown type, so far", "?", resp.UnknownType},
+	{"the end of a stream, so far", ".", resp.UnknownType},
+	{"an empty line", "\r\n", resp.UnknownType},
 }
 
-func TestVetFaults(t *testing.T) {
-	for _, tt := range vetFaults {
+func TestGuardedConn_Faults(t *testing.T) {
+	for _, tt := range serverFaults {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, step := range []int{1, 7, 1 << 30} {
 				if len(tt.bytes) > 1<<20 && step < 1<<10 {
 					continue
 				}
-				got := vetAll(t, []string{"PING"}, tt.bytes, step)
-				if got == nil || tt.want != nil && !errors.Is(got, tt.want) {
+				got := guardAll(t, []string{"PING"}, tt.bytes, step)
+				if !errors.Is(got, tt.want) {
 					t.Errorf("%d bytes at a time: %v, want %v", step, got, tt.want)
 				}
 			}
@@ -74,10 +76,20 @@ func TestVetFaults(t *testing.T) {
 	}
 }
 
-// vetAll is what comes of an answer to commands; nil: rueidis may have it.
-func vetAll(t *testing.T, commands []string, answer string, step int) error {
+// What a message is must be known, whatever is in front of it.
+func TestGuardedConn_LongAttributesInPieces(t *testing.T) {
+	attributes := "|1\r\n$1\r\na\r\n$70000\r\n" + strings.Repeat("x", 70000) + "\r\n"
+	for _, answer := range []string{attributes + "+OK\r\n", "*1\r\n" + attributes + "+OK\r\n"} {
+		if err := guardAll(t, []string{"PING"}, answer, 1000); !errors.Is(err, errAttributes) {
+			t.Errorf("%.20q: %v", answer, err)
+		}
+	}
+}
+
+// guardAll is what comes of an answer to commands; nil: rueidis may have it.
+func guardAll(t *testing.T, commands []string, answer string, step int) error {
 	t.Helper()
-	var a vetAnswers
+	g := guard(nil, "")
 	for _, c := range commands {
 		args := strings.Fields(c)
 		text := fmt.Sprintf("*%d\r\n", len(args))
@@ -85,15 +97,14 @@ func vetAll(t *testing.T, commands []string, answer string, step int) error {
 			text += fmt.Sprintf("$%d\r\n%s\r\n", len(arg), arg)
 		}
 		for b := range bytes.SplitSeq([]byte(text), nil) {
-			if err := a.sent(b); err != nil {
+			if err := g.pending.sent(b); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	var in vetMessages
 	for p := []byte(answer); len(p) > 0; {
 		n := min(len(p), step)
-		if err := in.scan(p[:n], a.came); err != nil {
+		if err := g.in.scan(bytes.Clone(p[:n]), g.pending.received); err != nil {
 			return err
 		}
 		p = p[n:]
@@ -101,8 +112,8 @@ func vetAll(t *testing.T, commands []string, answer string, step int) error {
 	return nil
 }
 
-// TestVetPasses: what servers have a reason to send.
-func TestVetPasses(t *testing.T) {
+// What servers have a reason to send.
+func TestGuardedConn_Passes(t *testing.T) {
 	for _, tt := range []struct {
 		commands []string
 		answer   string
@@ -111,7 +122,7 @@ func TestVetPasses(t *testing.T) {
 		{[]string{"PING", "PING"}, "$-1\r\n*-1\r\n"},
 		{[]string{"GET a"}, "$5\r\na\r\n\x00b\r\n"},
 		{[]string{"GET a"}, "$0\r\n\r\n"},
-		{[]string{"GET a"}, "$4194304\r\n" + strings.Repeat("x", vetBulk) + "\r\n"},
+		{[]string{"GET a"}, "$4194304\r\n" + strings.Repeat("x", maxBulk) + "\r\n"},
 		{[]string{"HELLO 3"}, "%2\r\n+proto\r\n:3\r\n+modules\r\n*0\r\n"},
 		{[]string{"ROLE"}, "*3\r\n$6\r\nmaster\r\n:3129659\r\n*2\r\n*3\r\n$9\r\n127.0.0.1\r\n$4\r\n9001\r\n$7\r\n3129242\r\n*3\r\n$9\r\n127.0.0.1\r\n$4\r\n9002\r\n$7\r\n3129543\r\n"},
 		{[]string{"GET a"}, "|1\r\n+ttl\r\n:3600\r\n*2\r\n|1\r\n+k\r\n*0\r\n:1\r\n_\r\n"},
@@ -124,15 +135,15 @@ func TestVetPasses(t *testing.T) {
 		{[]string{"HELLO 3", "SUBSCRIBE a"}, "%0\r\n>3\r\n+subscribe\r\n+a\r\n:1\r\n>1\r\n+x\r\n>3\r\n+sunsubscribe\r\n+a\r\n:0\r\n"},
 	} {
 		for _, step := range []int{1, 5, 1 << 30} {
-			if err := vetAll(t, tt.commands, tt.answer, step); err != nil {
+			if err := guardAll(t, tt.commands, tt.answer, step); err != nil {
 				t.Errorf("%.100q, %d bytes at a time: %v", tt.answer, step, err)
 			}
 		}
 	}
 }
 
-// TestVetScatteredCluster: slots may be dealt out one by one.
-func TestVetScatteredCluster(t *testing.T) {
+// Slots may be dealt out one by one.
+func TestGuardedConn_PassesScatteredCluster(t *testing.T) {
 	var b strings.Builder
 	const slots = 16384
 	fmt.Fprintf(&b, "*%d\r\n", slots)
@@ -142,13 +153,13 @@ func TestVetScatteredCluster(t *testing.T) {
 			fmt.Fprintf(&b, "*4\r\n$10\r\n10.0.%d.%03d\r\n:6379\r\n$40\r\n%040d\r\n*2\r\n+hostname\r\n+redis-%d.example.com\r\n", node, slot%250, node, node)
 		}
 	}
-	if err := vetAll(t, []string{"CLUSTER SLOTS"}, b.String(), 32<<10); err != nil {
+	if err := guardAll(t, []string{"CLUSTER SLOTS"}, b.String(), 32<<10); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestVetOrder: confirmations and answers out of order, each of which rueidis panics at.
-func TestVetOrder(t *testing.T) {
+// Confirmations and answers out of order, each of which rueidis panics at.
+func TestGuardedConn_Order(t *testing.T) {
 	const confirmed = ">3\r\n+subscribe\r\n+a\r\n:1\r\n"
 	for _, tt := range []struct {
 		commands []string
@@ -165,7 +176,7 @@ func TestVetOrder(t *testing.T) {
 		{[]string{"HELLO 3", "SUBSCRIBE a b"}, "%0\r\n" + confirmed + ">3\r\n+unsubscribe\r\n+a\r\n:0\r\n" + confirmed},
 		{[]string{"HELLO 2", "SUBSCRIBE a"}, "*0\r\n" + strings.Repeat("*3\r\n+subscribe\r\n+a\r\n:1\r\n", 2)},
 	} {
-		if err := vetAll(t, tt.commands, tt.answer, 3); !errors.Is(err, errVetUnasked) {
+		if err := guardAll(t, tt.commands, tt.answer, 3); !errors.Is(err, errUnasked) {
 			t.Errorf("%q, answered %q: %v", tt.commands, tt.answer, err)
 		}
 	}
@@ -219,7 +230,7 @@ const greeted = "%1\r\n+proto\r\n:3\r\n"
 // FuzzHostileServer: rueidis takes whatever a server says, be it an error. A server says the next piece, they are separated by 0xff, when it
 // has read something.
 func FuzzHostileServer(f *testing.F) {
-	for _, tt := range vetFaults {
+	for _, tt := range serverFaults {
 		if len(tt.bytes) < 200 {
 			f.Add([]byte(greeted+"\xff"+tt.bytes), false)
 			f.Add([]byte(tt.bytes), true)
@@ -277,19 +288,18 @@ func FuzzURL(f *testing.F) {
 	})
 }
 
-// BenchmarkVet: a script's call and its answer.
-func BenchmarkVet(b *testing.B) {
+// BenchmarkGuardedConn: a script's call and its answer.
+func BenchmarkGuardedConn(b *testing.B) {
 	args := []string{"EVALSHA", strings.Repeat("a", 40), "3", "lockproxy:lock:0:job", "lockproxy:fence:0:job", "lockproxy:node", "60000", "600000", strings.Repeat("o", 26), "30000", "1764000000000000", "", "lineage", "12", strings.Repeat("h", 22)}
 	call := fmt.Appendf(nil, "*%d\r\n", len(args))
 	for _, arg := range args {
 		call = fmt.Appendf(call, "$%d\r\n%s\r\n", len(arg), arg)
 	}
 	answer := []byte("*7\r\n:1\r\n:1764000000000000\r\n:0\r\n:30000\r\n:1\r\n$7\r\nlineage\r\n$2\r\n12\r\n")
-	var a vetAnswers
-	var in vetMessages
+	g := guard(nil, "")
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := errors.Join(a.sent(call), in.scan(answer, a.came)); err != nil {
+		if err := errors.Join(g.pending.sent(call), g.in.scan(answer, g.pending.received)); err != nil {
 			b.Fatal(err)
 		}
 	}
