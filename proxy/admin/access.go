@@ -7,15 +7,11 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync"
-	"time"
-
-	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// secured sets the headers that hold for all answers. The page loads nothing from
-// elsewhere, has no script or style inside its HTML, and is in nobody's frame.
-func secured(next http.Handler) http.Handler {
+// withSecurityHeaders sets the headers of all responses, and limits the body of requests. The
+// page loads nothing from other origins, has no inline script or style, and allows no frame.
+func withSecurityHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
@@ -29,18 +25,19 @@ func secured(next http.Handler) http.Handler {
 	})
 }
 
-// guard lets operators through, and no page of another site that an operator looks at.
-func (s *Server) guard(next http.Handler) http.Handler {
+// requireOperator passes on requests of operators, but not those that a page of another site
+// makes in an operator's browser.
+func (s *Server) requireOperator(next http.Handler) http.Handler {
 	var origin http.CrossOriginProtection
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !s.admits(w, r) {
+		if !s.authorized(w, r) {
 			return
 		}
 		if err := origin.Check(r); err != nil {
 			refuse(w, http.StatusForbidden, "this request comes from a page of another site: "+err.Error())
 			return
 		}
-		if isLoadedElsewhere(r) {
+		if isCrossSiteLoad(r) {
 			refuse(w, http.StatusForbidden, "a page of another site loads this")
 			return
 		}
@@ -48,19 +45,19 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			refuse(w, http.StatusUnsupportedMediaType, "what changes something is sent as application/json")
 			return
 		}
-		s.seats.keep(r)
+		s.conns.protect(r)
 		next.ServeHTTP(w, r)
 	})
 }
 
-// admits says that a request is an operator's, or answers it.
-func (s *Server) admits(w http.ResponseWriter, r *http.Request) bool {
+// authorized reports whether a request is an operator's. If not, it has responded.
+func (s *Server) authorized(w http.ResponseWriter, r *http.Request) bool {
 	switch {
 	case s.opt.Password != "":
-		return s.knows(w, r)
-	case !s.local:
+		return s.authenticated(w, r)
+	case !s.loopbackOnly:
 		refuse(w, http.StatusForbidden, "this address can be reached from other machines and no admin-password is set: only /healthz, /readyz and /metrics are served")
-	case !plainHost(r.Host):
+	case !isAddressOrLocalhost(r.Host):
 		refuse(w, http.StatusForbidden, "without admin-password the server is called by its address or as localhost, not by a name that somebody else may have given it")
 	default:
 		return true
@@ -68,21 +65,21 @@ func (s *Server) admits(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// knows says that a request has the password, or answers it.
-func (s *Server) knows(w http.ResponseWriter, r *http.Request) bool {
-	who := remote(r)
-	if s.wrong.many(who) {
+// authenticated reports whether a request has the password. If not, it has responded.
+func (s *Server) authenticated(w http.ResponseWriter, r *http.Request) bool {
+	client := clientNetwork(r)
+	if s.logins.blocked(client) {
 		w.Header().Set("Retry-After", "60")
 		refuse(w, http.StatusTooManyRequests, "too many wrong passwords from this address; wait a minute")
 		return false
 	}
-	_, password, said := r.BasicAuth()
-	if said && same(password, s.opt.Password) {
-		s.wrong.forget(who)
+	_, password, given := r.BasicAuth()
+	if given && equalSecrets(password, s.opt.Password) {
+		s.logins.reset(client)
 		return true
 	}
-	if said {
-		s.wrong.add(who)
+	if given {
+		s.logins.failed(client)
 		s.opt.Log.Warn("wrong password for the admin server", "from", r.RemoteAddr, "path", r.URL.Path)
 	}
 	w.Header().Set("WWW-Authenticate", `Basic realm="lockproxy", charset="UTF-8"`)
@@ -90,16 +87,16 @@ func (s *Server) knows(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// same compares in a time that says nothing about want, not even its length.
-func same(got, want string) bool {
+// equalSecrets compares in a time that does not depend on want, nor on its length.
+func equalSecrets(got, want string) bool {
 	g, w := sha256.Sum256([]byte(got)), sha256.Sum256([]byte(want))
 	return subtle.ConstantTimeCompare(g[:], w[:]) == 1
 }
 
-// remote is who a client is, for counting: its address without the port, of IPv6 the
-// network of it, since one who guesses has all addresses there. A Unix socket's clients
-// have none.
-func remote(r *http.Request) string {
+// clientNetwork identifies a client for the login throttle: its address without the port, or
+// the /64 network of an IPv6 address, all of which one client may have. It is empty for a
+// Unix socket.
+func clientNetwork(r *http.Request) string {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return ""
@@ -112,9 +109,9 @@ func remote(r *http.Request) string {
 	return network.String()
 }
 
-// plainHost says that nobody can have made a browser take host for another site: it is
-// an address, localhost, or nothing at all.
-func plainHost(host string) bool {
+// isAddressOrLocalhost reports whether host is safe from DNS rebinding: an address, localhost
+// or nothing.
+func isAddressOrLocalhost(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
@@ -125,10 +122,9 @@ func plainHost(host string) bool {
 	return err == nil || host == "localhost" || host == ""
 }
 
-// isLoadedElsewhere says that a page of another site, as its browser tells, wants this as
-// a part of itself. It could not read it, but have work done for it: a profile takes a
-// minute. A link is something else.
-func isLoadedElsewhere(r *http.Request) bool {
+// isCrossSiteLoad reports whether a page of another site loads this as a part of itself. It
+// could not read it, but cause work: a profile takes a minute. A link to it is allowed.
+func isCrossSiteLoad(r *http.Request) bool {
 	site, mode := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Sec-Fetch-Mode")
 	return (site == "cross-site" || site == "same-site") && mode != "navigate"
 }
@@ -138,54 +134,7 @@ func isJSON(r *http.Request) bool {
 	return err == nil && kind == "application/json"
 }
 
-// refuse answers with a reason, in plain text.
+// refuse responds with a reason, in plain text.
 func refuse(w http.ResponseWriter, code int, reason string) {
 	http.Error(w, reason, code)
-}
-
-// guesses are the wrong passwords of the last minute, by who gave them. Who gave many
-// is not listened to until that minute is over. It is safe for concurrent use.
-type guesses struct {
-	mu sync.Mutex
-	by *lru.Cache[string, guess]
-}
-
-type guess struct {
-	first time.Time
-	n     int
-}
-
-const (
-	guessTime    = time.Minute
-	mostGuesses  = 10
-	mostGuessers = 1024
-)
-
-func newGuesses() *guesses {
-	by, _ := lru.New[string, guess](mostGuessers) // fails for no size only
-	return &guesses{by: by}
-}
-
-func (g *guesses) many(who string) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	was, ok := g.by.Get(who)
-	return ok && was.n >= mostGuesses && time.Since(was.first) < guessTime
-}
-
-func (g *guesses) add(who string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	was, ok := g.by.Get(who)
-	if !ok || time.Since(was.first) >= guessTime {
-		was = guess{first: time.Now()}
-	}
-	was.n++
-	g.by.Add(who, was)
-}
-
-func (g *guesses) forget(who string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.by.Remove(who)
 }

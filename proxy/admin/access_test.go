@@ -54,7 +54,7 @@ func TestWhoIsAnOperator(t *testing.T) {
 			d := open(t, tt.opt, nowhere, nowhere)
 			log := d.log
 			if tt.public {
-				d = serveHandler(t, (&Server{opt: d.opt, wrong: newGuesses(), watch: d.watch, seats: newSeats()}).routes())
+				d = serveHandler(t, (&Server{opt: d.opt, logins: newLoginThrottle(), pinger: d.pinger, conns: newConnLimit()}).routes())
 			}
 			for _, path := range []string{"/", "/debug/pprof/", "/nothing"} {
 				code, body := d.get(t, path, tt.header...)
@@ -95,7 +95,7 @@ func TestIsLocal(t *testing.T) {
 		{&net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}, false},
 	}
 	for _, tt := range tests {
-		if got := isLocal(tt.addr); got != tt.want {
+		if got := isLoopback(tt.addr); got != tt.want {
 			t.Errorf("%v: %t", tt.addr, got)
 		}
 	}
@@ -164,9 +164,9 @@ func TestCrossSite(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := &Server{local: true, seats: newSeats()}
+			s := &Server{loopbackOnly: true, conns: newConnLimit()}
 			done := false
-			h := s.guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { done = true }))
+			h := s.requireOperator(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { done = true }))
 			d := serveHandler(t, h)
 			resp, body := d.ask(t, tt.method, "/", tt.header...)
 			if resp.StatusCode != tt.want || done != (tt.want == 200) {
@@ -250,7 +250,7 @@ func TestHeldConnections(t *testing.T) {
 		}
 	}
 	// Less than keepIdle, after which there is room again.
-	ctx, cancel := context.WithTimeout(t.Context(), keepIdle/2)
+	ctx, cancel := context.WithTimeout(t.Context(), idleTimeout/2)
 	defer cancel()
 	if r, err = http.NewRequestWithContext(ctx, http.MethodGet, d.url+"/healthz", nil); err != nil {
 		t.Fatal(err)
@@ -260,15 +260,15 @@ func TestHeldConnections(t *testing.T) {
 		t.Fatalf("an honest client: %v", err)
 	}
 	answer.Body.Close()
-	d.seats.mu.Lock()
-	defer d.seats.mu.Unlock()
+	d.conns.mu.Lock()
+	defer d.conns.mu.Unlock()
 	kept := 0
-	for _, at := range d.seats.taken {
-		if at.kept {
+	for _, at := range d.conns.open {
+		if at.protected {
 			kept++
 		}
 	}
-	if n := len(d.seats.taken); n > maxConns || kept != 1 {
+	if n := len(d.conns.open); n > maxConns || kept != 1 {
 		t.Errorf("%d connections, %d of them operators'; want %d at most, and the page's", n, kept, maxConns)
 	}
 }
@@ -294,43 +294,43 @@ func TestHeaders(t *testing.T) {
 // Whoever guesses is soon not listened to, not even when right; others are.
 func TestGuessing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{opt: Options{Password: secret, Log: discard()}, wrong: newGuesses()}
+		s := &Server{opt: Options{Password: secret, Log: discard()}, logins: newLoginThrottle()}
 		try := func(from, password string) int {
 			r, _ := http.NewRequest("GET", "/", nil)
 			r.RemoteAddr = from
 			r.SetBasicAuth("", password)
 			w := &codeWriter{}
-			s.admits(w, r)
+			s.authorized(w, r)
 			return w.code
 		}
-		for i := range mostGuesses {
+		for i := range maxFailures {
 			if code := try("192.0.2.1:1000", fmt.Sprint("guess", i)); code != 401 {
 				t.Fatalf("guess %d: %d", i, code)
 			}
 		}
 		if code := try("192.0.2.1:2000", secret); code != 429 {
-			t.Errorf("after %d guesses: %d", mostGuesses, code)
+			t.Errorf("after %d guesses: %d", maxFailures, code)
 		}
 		if code := try("192.0.2.2:1000", secret); code != 0 {
 			t.Errorf("somebody else: %d", code)
 		}
-		time.Sleep(guessTime)
+		time.Sleep(throttleTime)
 		if code := try("192.0.2.1:3000", secret); code != 0 {
 			t.Errorf("a minute later: %d", code)
 		}
-		for i := range mostGuesses {
+		for i := range maxFailures {
 			try(fmt.Sprintf("[2001:db8::%x]:1", i+1), "wrong")
 		}
 		if code := try("[2001:db8::ffff:1]:1", secret); code != 429 {
-			t.Errorf("after %d guesses from a network, another address in it: %d", mostGuesses, code)
+			t.Errorf("after %d guesses from a network, another address in it: %d", maxFailures, code)
 		}
 		if code := try("[2001:db8:0:1::1]:1", secret); code != 0 {
 			t.Errorf("another network: %d", code)
 		}
-		for i := range 3 * mostGuessers {
+		for i := range 3 * maxThrottled {
 			try(fmt.Sprintf("[2001:db8:%x::1]:1", i+1), "wrong")
 		}
-		if n := s.wrong.by.Len(); n > mostGuessers {
+		if n := s.logins.byClient.Len(); n > maxThrottled {
 			t.Errorf("%d guessers are remembered", n)
 		}
 	})

@@ -1,13 +1,13 @@
-// Package admin lets an operator see the proxy, over HTTP.
+// Package admin is an HTTP server for operators.
 //
-// It answers what an operator may see, and who is one. /healthz, /readyz and /metrics
-// are for whoever reaches the port, and name no locks, owners or secrets. Everything
-// else is for the operator: whoever reaches a loopback address or a Unix socket, or has
-// the password. It reads package locks and never asks the lock nodes for the sake of
-// what is open to all.
+// It answers what an operator may see, and who is one. /healthz, /readyz and /metrics are
+// for whoever reaches the port, name no locks, owners or secrets, and cause no request to a
+// lock node. Everything else is for operators: clients of a loopback address or a Unix
+// socket, or those that have the password.
 //
-// A [Server] owns the goroutines of its connections and those that ask the upstream
-// whether it is there; Serve returns when all have ended.
+// A [Server] owns the goroutines of its connections, the pinger, which asks the upstream's
+// masters for a sign of life, and the feed, which produces the events of the page. Serve
+// returns when all have ended.
 package admin
 
 import (
@@ -38,61 +38,60 @@ type Options struct {
 	Upstream *upstream.Upstream // required
 	// Metrics are served together with the server's own.
 	Metrics metrics.Registry
-	// TLS is what an operator on a TCP listener must speak; nil: plain text. It is used as it
-	// is, and not to be changed any more.
+	// TLS is for a TCP listener; nil: plain text. It must not be changed any more.
 	TLS *tls.Config
-	// Password lets an operator in, with any user name. Empty: whoever reaches a loopback
-	// address or a Unix socket is one, and nobody else.
+	// Password is an operator's, with any user name. Empty: operators are the clients of a
+	// loopback address or a Unix socket; on other addresses there are none.
 	Password string
 	// Pprof serves profiles of the process to operators.
 	Pprof bool
 	// Force lets operators take locks away.
 	Force bool
-	// Certificates are those that the proxy shows.
+	// Certificates are those of the proxy.
 	Certificates []Certificate
-	// Version is of this program.
+	// Version is this program's.
 	Version string
-	// Log is told who took locks away and what goes wrong; nil means slog.Default().
+	// Log gets forced locks, wrong passwords and faults; nil means slog.Default().
 	Log *slog.Logger
 }
 
-// A Certificate is one that the proxy shows.
+// A Certificate is one of the proxy's.
 type Certificate struct {
-	Use  string                   // whom it is shown to: clients, operators or servers
-	Leaf func() *x509.Certificate // the one that is shown now; it may be called at any time
+	Use  string                   // its peers: clients, operators or servers
+	Leaf func() *x509.Certificate // the current one; safe for concurrent use
 }
 
-// Clients are those of the proxy; *proxy.Server has them. It must not wait for any.
+// Clients are those of the proxy; *proxy.Server implements it. The methods must not block.
 type Clients interface {
-	Clients() int   // how many are connected
-	Draining() bool // no more are let in
+	Clients() int   // connected ones
+	Draining() bool // no more are accepted
 }
 
-// A Server serves one address. It is made by New.
+// A Server serves one address. Use New.
 type Server struct {
-	opt    Options
-	ln     net.Listener
-	local  bool // only this machine reaches it
-	wrong  *guesses
-	watch  *watch
-	live   *live
-	http   *http.Server
-	ending context.Context // of all requests; done: those that last must end
-	end    context.CancelFunc
-	seats  *seats
+	opt          Options
+	ln           net.Listener
+	loopbackOnly bool // ln is reached from this machine only
+	logins       *loginThrottle
+	pinger       *pinger
+	feed         *feed
+	http         *http.Server
+	ending       context.Context // parent of all requests'; done: long ones must end
+	end          context.CancelFunc
+	conns        *connLimit
 }
 
-// Bounds on what a client of the server may take. A handler whose answer lasts, such as
-// a stream of events, sets its own deadline with an http.ResponseController.
+// Limits for clients of the server. A handler of long responses, such as a stream of events,
+// sets its own deadlines with an http.ResponseController.
 const (
-	maxConns     = 256
-	maxHeader    = 16 << 10
-	maxBody      = 64 << 10
-	headTimeout  = 5 * time.Second // for a request's header
-	readTimeout  = 10 * time.Second
-	writeTimeout = 30 * time.Second
-	keepIdle     = time.Minute
-	endTime      = time.Second // for requests under way when the server is to end
+	maxConns        = 256
+	maxHeader       = 16 << 10
+	maxBody         = 64 << 10
+	headerTimeout   = 5 * time.Second // for a request's header
+	readTimeout     = 10 * time.Second
+	writeTimeout    = 30 * time.Second
+	idleTimeout     = time.Minute
+	shutdownTimeout = time.Second // of requests under way when the server ends
 )
 
 // New listens. Clients that connect wait until Serve is called.
@@ -104,30 +103,30 @@ func New(opt Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, ln: ln, local: isLocal(ln.Addr()), wrong: newGuesses(), watch: newWatch(opt.Upstream), seats: newSeats()}
-	s.live = newLive(s)
+	s := &Server{opt: opt, ln: ln, loopbackOnly: isLoopback(ln.Addr()), logins: newLoginThrottle(), pinger: newPinger(opt.Upstream), conns: newConnLimit()}
+	s.feed = newFeed(s)
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.http = &http.Server{
 		Handler:           s.routes(),
-		ReadHeaderTimeout: headTimeout,
+		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
-		IdleTimeout:       keepIdle,
+		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          log.New(complaints{opt.Log}, "", 0),
+		ErrorLog:          log.New(httpErrors{opt.Log}, "", 0),
 		BaseContext:       func(net.Listener) context.Context { return s.ending },
-		ConnContext:       s.seats.with,
-		ConnState:         s.seats.follow,
+		ConnContext:       s.conns.withConn,
+		ConnState:         s.conns.stateChanged,
 	}
 	return s, nil
 }
 
-// complaints are what net/http has to say. Of clients that do not keep to HTTP or TLS
-// that is of little interest, and they could say it without end.
-type complaints struct{ log *slog.Logger }
+// httpErrors logs the errors of net/http. Those of clients that violate HTTP or TLS are for
+// debugging only.
+type httpErrors struct{ log *slog.Logger }
 
 // Write implements io.Writer.
-func (c complaints) Write(p []byte) (int, error) {
+func (c httpErrors) Write(p []byte) (int, error) {
 	level := slog.LevelDebug
 	if bytes.Contains(p, []byte("panic")) {
 		level = slog.LevelError
@@ -136,13 +135,13 @@ func (c complaints) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// isLocal says that only this machine reaches what listens at an address.
-func isLocal(addr net.Addr) bool {
+// isLoopback reports whether only this machine reaches a listener's address.
+func isLoopback(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return !ok || tcp.IP.IsLoopback()
 }
 
-// routes are all that can be asked for. What is not in open is the operator's.
+// routes are all handlers. Those not in open are for operators.
 func (s *Server) routes() http.Handler {
 	open := http.NewServeMux()
 	open.HandleFunc("GET /healthz", s.healthz)
@@ -152,26 +151,26 @@ func (s *Server) routes() http.Handler {
 	own := http.NewServeMux()
 	s.page(own)
 	s.profiles(own)
-	open.Handle("/", s.guard(own))
-	return secured(open)
+	open.Handle("/", s.requireOperator(own))
+	return withSecurityHeaders(open)
 }
 
-// Addr is where the server listens.
+// Addr is the listener's address.
 func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 
-// Serve answers until ctx is done, gives requests under way a moment, and returns when
-// every goroutine of the server has ended. The error is that of the listener, if it
-// failed first.
+// Serve serves until ctx is done, gives requests under way shutdownTimeout, and returns when
+// all goroutines of the server have ended. Its error is that of the listener, if that failed
+// first.
 func (s *Server) Serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var background sync.WaitGroup
-	background.Go(func() { s.watch.run(ctx) })
-	background.Go(func() { s.live.run(ctx) })
+	background.Go(func() { s.pinger.run(ctx) })
+	background.Go(func() { s.feed.run(ctx) })
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
 		<-ctx.Done()
-		s.shut()
+		s.shutdown()
 	}()
 	ln := s.ln
 	if s.opt.TLS != nil {
@@ -181,19 +180,19 @@ func (s *Server) Serve(ctx context.Context) error {
 	cancel()
 	<-closed
 	background.Wait()
-	s.seats.all.Wait()
+	s.conns.running.Wait()
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
 	return err
 }
 
-// Close ends a server that Serve was not called for.
+// Close closes a server whose Serve was not called.
 func (s *Server) Close() error { return s.ln.Close() }
 
-func (s *Server) shut() {
+func (s *Server) shutdown() {
 	s.end()
-	ctx, cancel := context.WithTimeout(context.Background(), endTime)
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	if s.http.Shutdown(ctx) != nil {
 		s.http.Close()

@@ -136,7 +136,7 @@ func allFamilies(t *testing.T) map[string]*metrics.Family {
 	if err := srv.Serve(stopped); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the upstream is known", func() bool { return len(d.watch.beats()) == 1 })
+	eventually(t, "the upstream is known", func() bool { return len(d.pinger.statuses()) == 1 })
 	all := map[string]*metrics.Family{}
 	for _, f := range (metrics.Registry{d.Server, srv, table, d.opt.Upstream, d.locks}).Gather() {
 		if all[f.Name] != nil {

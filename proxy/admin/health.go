@@ -19,9 +19,9 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintln(w, "ok")
 }
 
-// readyz says whether clients are better sent here than elsewhere: the proxy takes
-// clients, the upstream has answered of late, and a quorum of the lock nodes votes. What
-// the query excludes does not count.
+// readyz responds 200 if the proxy is ready for clients: it accepts them, a master of the
+// upstream has answered recently, and a quorum of the lock nodes votes. Checks that the query
+// excludes do not count.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	checks, err := exclude(s.readiness(), query["exclude"])
@@ -35,7 +35,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	for _, c := range checks {
-		if c.missing || query.Has("verbose") {
+		if c.failed || query.Has("verbose") {
 			fmt.Fprintln(w, c)
 		}
 	}
@@ -46,10 +46,10 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "not ready")
 }
 
-// exclude is checks without those of these names, in which "-" stands for a space.
+// exclude is checks without those of the names, in which "-" stands for a space.
 func exclude(checks []check, names []string) ([]check, error) {
 	for _, name := range names {
-		i := slices.IndexFunc(checks, func(c check) bool { return strings.ReplaceAll(c.of, " ", "-") == name })
+		i := slices.IndexFunc(checks, func(c check) bool { return strings.ReplaceAll(c.name, " ", "-") == name })
 		if i < 0 {
 			return nil, fmt.Errorf("exclude=%.40q: is not one of clients, upstream, lock-nodes", name)
 		}
@@ -58,27 +58,27 @@ func exclude(checks []check, names []string) ([]check, error) {
 	return checks, nil
 }
 
-// A check is one line of what /readyz says.
+// A check is one line of /readyz.
 type check struct {
-	missing bool // the proxy is not ready because of it
-	of      string
-	says    string
+	failed bool // the proxy is not ready
+	name   string
+	detail string
 }
 
 func (c check) String() string {
 	sign := "[+]"
-	if c.missing {
+	if c.failed {
 		sign = "[-]"
 	}
-	return sign + " " + c.of + ": " + c.says
+	return sign + " " + c.name + ": " + c.detail
 }
 
 func isReady(checks []check) bool {
-	return !slices.ContainsFunc(checks, func(c check) bool { return c.missing })
+	return !slices.ContainsFunc(checks, func(c check) bool { return c.failed })
 }
 
 func (s *Server) readiness() []check {
-	return []check{s.clientsCheck(), s.watch.check(), nodesCheck(s.opt.Locks.Nodes())}
+	return []check{s.clientsCheck(), s.pinger.check(), nodesCheck(s.opt.Locks.Nodes())}
 }
 
 func (s *Server) clientsCheck() check {
@@ -88,8 +88,8 @@ func (s *Server) clientsCheck() check {
 	return check{false, "clients", fmt.Sprintf("accepting, %d connected", s.opt.Proxy.Clients())}
 }
 
-// nodesCheck says whether a quorum votes, or would if it were asked, and of the other
-// nodes why they do not.
+// nodesCheck checks that a quorum votes, or would if it were asked. Its detail has the state
+// of the other nodes.
 func nodesCheck(nodes []locks.NodeStatus) check {
 	voting, quorum := 0, len(nodes)/2+1
 	var others []string
@@ -112,42 +112,42 @@ func nodesCheck(nodes []locks.NodeStatus) check {
 
 const (
 	pingEvery = time.Second
-	// recently is how old the upstream's last answer may be. A command that takes it
-	// long is no reason to leave.
-	recently = 3 * time.Second
+	// pingValid is how old a master's last answer may be. It is several pings: a slow command
+	// is no reason to be unready.
+	pingValid = 3 * time.Second
 )
 
-// A watch asks the upstream's masters whether they are there. It is safe for concurrent
-// use.
-type watch struct {
+// A pinger sends a PING to each master of the upstream every pingEvery. It is safe for
+// concurrent use.
+type pinger struct {
 	up  *upstream.Upstream
 	now func() time.Time
 
-	mu    sync.Mutex
-	nodes map[*upstream.Pool]*pulse
+	mu      sync.Mutex
+	masters map[*upstream.Pool]*pingState
 }
 
 // A pulse is what is known of one master.
-type pulse struct {
-	asking   bool // its answer is waited for
+type pingState struct {
+	pinging  bool // a PING is not answered yet
 	answered time.Time
-	took     time.Duration // to answer, the last time
-	err      error         // of the last answer
+	took     time.Duration // by the last answer
+	err      error         // of the last PING
 }
 
-func newWatch(up *upstream.Upstream) *watch {
-	return &watch{up: up, now: time.Now, nodes: map[*upstream.Pool]*pulse{}}
+func newPinger(up *upstream.Upstream) *pinger {
+	return &pinger{up: up, now: time.Now, masters: map[*upstream.Pool]*pingState{}}
 }
 
-// run asks until ctx ends.
-func (w *watch) run(ctx context.Context) {
+// run pings until ctx ends.
+func (w *pinger) run(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	for {
 		for _, p := range w.due() {
-			asking.Go(func() { w.ask(ctx, p) })
+			asking.Go(func() { w.ping(ctx, p) })
 		}
 		select {
 		case <-tick.C:
@@ -157,46 +157,46 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// due are the masters to ask now. Those that are none any more are forgotten.
-func (w *watch) due() (pools []*upstream.Pool) {
+// due are the masters to ping now. Former masters are forgotten.
+func (w *pinger) due() (pools []*upstream.Pool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	before := w.nodes
-	w.nodes = map[*upstream.Pool]*pulse{}
+	before := w.masters
+	w.masters = map[*upstream.Pool]*pingState{}
 	for _, p := range w.up.View().Masters() {
 		at := before[p]
 		if at == nil {
-			at = &pulse{}
+			at = &pingState{}
 		}
-		if w.nodes[p] = at; !at.asking {
-			at.asking = true
+		if w.masters[p] = at; !at.pinging {
+			at.pinging = true
 			pools = append(pools, p)
 		}
 	}
 	return pools
 }
 
-func (w *watch) ask(ctx context.Context, p *upstream.Pool) {
+func (w *pinger) ping(ctx context.Context, p *upstream.Pool) {
 	began := w.now()
 	err := p.Ping(ctx, w.up.DefaultIdentity())
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	at := w.nodes[p]
+	at := w.masters[p]
 	if at == nil {
 		return
 	}
-	at.asking, at.err = false, err
+	at.pinging, at.err = false, err
 	if err == nil {
 		at.answered = w.now()
 		at.took = at.answered.Sub(began)
 	}
 }
 
-// check says whether a master has answered of late. One of a Cluster is enough: the
-// others would be missing elsewhere, too.
-func (w *watch) check() check {
+// check checks that a master has answered recently. One of a Cluster is enough: the others
+// would be missing at other proxies, too.
+func (w *pinger) check() check {
 	up, all, why := 0, 0, "not asked yet"
-	for _, b := range w.beats() {
+	for _, b := range w.statuses() {
 		all++
 		if b.up {
 			up++
@@ -216,18 +216,18 @@ func (w *watch) check() check {
 }
 
 // A beat is a pulse at one time.
-type beat struct {
-	pulse
+type pingStatus struct {
+	pingState
 	addr string
 	up   bool
 }
 
-func (w *watch) beats() (all []beat) {
+func (w *pinger) statuses() (all []pingStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for p, at := range w.nodes {
-		all = append(all, beat{*at, p.Addr(), at.err == nil && w.now().Sub(at.answered) < recently})
+	for p, at := range w.masters {
+		all = append(all, pingStatus{*at, p.Addr(), at.err == nil && w.now().Sub(at.answered) < pingValid})
 	}
-	slices.SortFunc(all, func(a, b beat) int { return strings.Compare(a.addr, b.addr) })
+	slices.SortFunc(all, func(a, b pingStatus) int { return strings.Compare(a.addr, b.addr) })
 	return all
 }

@@ -125,27 +125,27 @@ func TestNodesCheck(t *testing.T) {
 
 func TestUpstreamCheck(t *testing.T) {
 	now := time.Now()
-	fresh, old := pulse{answered: now.Add(-time.Second)}, pulse{asking: true, answered: now.Add(-8 * time.Second)}
-	failed := pulse{answered: now.Add(-time.Second), err: errors.New("refused")}
+	fresh, old := pingState{answered: now.Add(-time.Second)}, pingState{pinging: true, answered: now.Add(-8 * time.Second)}
+	failed := pingState{answered: now.Add(-time.Second), err: errors.New("refused")}
 	tests := []struct {
 		name    string
-		masters []pulse
+		masters []pingState
 		missing bool
 		says    string
 	}{
-		{"before the first answer", []pulse{{asking: true}}, true, "not asked yet"},
-		{"answers", []pulse{fresh}, false, "answers"},
-		{"hangs", []pulse{old}, true, "silent for 8s"},
-		{"failed after it had answered", []pulse{failed}, true, "refused"},
+		{"before the first answer", []pingState{{pinging: true}}, true, "not asked yet"},
+		{"answers", []pingState{fresh}, false, "answers"},
+		{"hangs", []pingState{old}, true, "silent for 8s"},
+		{"failed after it had answered", []pingState{failed}, true, "refused"},
 		{"no master is known", nil, true, "not asked yet"},
-		{"some of a Cluster", []pulse{fresh, failed, old}, false, "1 of 3 masters answer"},
-		{"none of a Cluster", []pulse{failed, failed}, true, "refused"},
+		{"some of a Cluster", []pingState{fresh, failed, old}, false, "1 of 3 masters answer"},
+		{"none of a Cluster", []pingState{failed, failed}, true, "refused"},
 	}
 	for _, tt := range tests {
-		w := newWatch(nil)
+		w := newPinger(nil)
 		w.now = func() time.Time { return now }
 		for _, p := range tt.masters {
-			w.nodes[upstream.NewPool(upstream.PoolOptions{})] = &p
+			w.masters[upstream.NewPool(upstream.PoolOptions{})] = &p
 		}
 		if got := w.check(); got != (check{tt.missing, "upstream", tt.says}) {
 			t.Errorf("%s: %+v, want missing %t, %q", tt.name, got, tt.missing, tt.says)

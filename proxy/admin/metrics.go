@@ -51,7 +51,7 @@ func (s *Server) Report(r *metrics.Report) {
 			float64(leaf.NotBefore.Unix()), "use", c.Use)
 		r.Gauge("lockproxy_certificate_ends_timestamp_seconds", "When it ends.", float64(leaf.NotAfter.Unix()), "use", c.Use)
 	}
-	for _, b := range s.watch.beats() {
+	for _, b := range s.pinger.statuses() {
 		r.Bool("lockproxy_upstream_up", "1 if this master of the upstream has answered a PING within the last 3 seconds, else 0.", b.up, "server", b.addr)
 		r.Gauge("lockproxy_upstream_ping_seconds", "How long this master's last answer to a PING took, behind what clients had asked for before.", b.took.Seconds(), "server", b.addr)
 	}

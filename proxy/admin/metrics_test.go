@@ -68,7 +68,7 @@ func take(t *testing.T, svc *locks.Service, name, owner string) locks.Decision {
 func (d *desk) awaitMasters(t *testing.T) {
 	t.Helper()
 	eventually(t, "the upstream answers", func() bool {
-		b := d.watch.beats()
+		b := d.pinger.statuses()
 		return len(b) == 1 && b[0].up
 	})
 }

@@ -8,22 +8,21 @@ import (
 	"time"
 )
 
-// pageFiles are the page as a browser gets it: nothing is built, and nothing is loaded
-// from elsewhere.
+// pageFS is the page. Nothing is built, and nothing is loaded from other origins.
 //
 //go:embed page
-var pageFiles embed.FS
+var pageFS embed.FS
 
 const (
-	sendTime = 5 * time.Second // for one event to a viewer
-	askTime  = 5 * time.Second // for what is asked of the nodes about one lock
+	sendTimeout = 5 * time.Second // of one event to a viewer
+	lockTimeout = 5 * time.Second // of the nodes' answers about one lock
 )
 
-// page serves what an operator looks at.
+// page serves the page, its events and its actions.
 func (s *Server) page(mux *http.ServeMux) {
 	file := func(pattern, name string) {
 		mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {
-			http.ServeFileFS(w, r, pageFiles, "page/"+name)
+			http.ServeFileFS(w, r, pageFS, "page/"+name)
 		})
 	}
 	file("/{$}", "index.html")
@@ -35,27 +34,27 @@ func (s *Server) page(mux *http.ServeMux) {
 	mux.HandleFunc("POST /page/force", s.force)
 }
 
-// events tells one page what there is, as server-sent events, until it leaves, is too
-// slow, or the server ends.
+// events sends server-sent events to one page, until it leaves, is too slow, or the server
+// ends.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	filter := r.URL.Query().Get("filter")
 	if len(filter) > maxFilter {
 		refuse(w, http.StatusBadRequest, "the filter is too long")
 		return
 	}
-	v, err := s.live.join(filter)
+	v, err := s.feed.join(filter)
 	if err != nil {
 		w.Header().Set("Retry-After", "5")
 		refuse(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
-	defer s.live.leave(v)
+	defer s.feed.leave(v)
 	out := http.NewResponseController(w)
-	_ = out.SetReadDeadline(time.Time{}) // that of the request is over while it lasts
+	_ = out.SetReadDeadline(time.Time{}) // the server's would end the response
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.Header().Set("X-Accel-Buffering", "no")
 	send := func(event []byte) error {
-		if err := out.SetWriteDeadline(time.Now().Add(sendTime)); err != nil {
+		if err := out.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 			return err
 		}
 		if _, err := w.Write(event); err != nil {
@@ -76,24 +75,24 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// detail tells all about one name that the page was told of.
+// detail responds with all about one lock that is on the page.
 func (s *Server) detail(w http.ResponseWriter, r *http.Request) {
-	n, ok := s.live.name(r.URL.Query().Get("id"))
+	n, ok := s.feed.keyOf(r.URL.Query().Get("id"))
 	if !ok {
-		refuse(w, http.StatusNotFound, gone)
+		refuse(w, http.StatusNotFound, notOnPage)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), askTime)
+	ctx, cancel := context.WithTimeout(r.Context(), lockTimeout)
 	defer cancel()
 	in, err := s.opt.Locks.Inspect(ctx, n)
-	answer(w, http.StatusOK, viewDetail(n, in, s.opt.Locks.Waiters(n), err))
+	writeJSON(w, http.StatusOK, viewDetail(n, in, s.opt.Locks.Waiters(n), err))
 }
 
-const gone = "this lock is not on the page any more"
+const notOnPage = "this lock is not on the page any more"
 
-// answer writes v as JSON.
-func answer(w http.ResponseWriter, code int, v any) {
+// writeJSON responds with v as JSON.
+func writeJSON(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v) // the client has left, at worst
+	_ = json.NewEncoder(w).Encode(v) // fails only if the client has left
 }

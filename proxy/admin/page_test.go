@@ -33,7 +33,7 @@ func TestPageFiles(t *testing.T) {
 	script := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|https?://|\.style\b|cssText`)
 	css := regexp.MustCompile(`url\(|@import|https?:`)
 	for name, bad := range map[string]*regexp.Regexp{"index.html": html, "app.js": script, "style.css": css} {
-		text, err := fs.ReadFile(pageFiles, "page/"+name)
+		text, err := fs.ReadFile(pageFS, "page/"+name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,10 +188,10 @@ func TestPageIsTold(t *testing.T) {
 	s.close()
 
 	// Nobody looks, so nothing is asked but what a Service asks by itself.
-	eventually(t, "nobody looks", func() bool { d.live.mu.Lock(); defer d.live.mu.Unlock(); return len(d.live.viewers) == 0 })
+	eventually(t, "nobody looks", func() bool { d.feed.mu.Lock(); defer d.feed.mu.Unlock(); return len(d.feed.viewers) == 0 })
 	eventually(t, "no lists for longer than there is between two", func() bool {
 		listed := asked(d, "list")
-		time.Sleep(locksEvery + locksEvery/4)
+		time.Sleep(locksInterval + locksInterval/4)
 		return asked(d, "list") == listed
 	})
 	if code, _ := d.get(t, "/page/lock?id="+l.ID); code != http.StatusNotFound {
@@ -211,22 +211,22 @@ func TestPageIsToldOnce(t *testing.T) {
 	grab(t, d, locks.LockRequest{Key: locks.Key{Name: "import:1"}, Owner: "alice"})
 	grab(t, d, locks.LockRequest{Key: locks.Key{Name: "report"}, Owner: "alice"})
 	var all []*stream
-	for range mostViewers - 1 {
+	for range maxViewers - 1 {
 		all = append(all, d.look(t, ""))
 	}
 	all = append(all, d.look(t, "IMP"))
 	told, same := map[string]int{}, 0
-	for tries := 0; same < mostViewers-1 && tries < 10; tries++ { // some came later than others
-		for _, s := range all[:mostViewers-1] {
+	for tries := 0; same < maxViewers-1 && tries < 10; tries++ { // some came later than others
+		for _, s := range all[:maxViewers-1] {
 			text := s.next("locks")
 			told[text]++
 			same = max(same, told[text])
 		}
 	}
-	if same != mostViewers-1 {
-		t.Errorf("at most %d of %d were told the same", same, mostViewers-1)
+	if same != maxViewers-1 {
+		t.Errorf("at most %d of %d were told the same", same, maxViewers-1)
 	}
-	v := nextAs[locksView](all[mostViewers-1], "locks")
+	v := nextAs[locksView](all[maxViewers-1], "locks")
 	if len(v.Rows) != 1 || v.Rows[0].Name.Text != "import:1" || v.Filter != "imp" {
 		t.Errorf("filtered: %+v", v)
 	}
@@ -235,7 +235,7 @@ func TestPageIsToldOnce(t *testing.T) {
 		t.Errorf("one too many: %d %s", resp.StatusCode, body)
 	}
 	all[3].close()
-	eventually(t, "there is room again", func() bool { d.live.mu.Lock(); defer d.live.mu.Unlock(); return len(d.live.viewers) < mostViewers })
+	eventually(t, "there is room again", func() bool { d.feed.mu.Lock(); defer d.feed.mu.Unlock(); return len(d.feed.viewers) < maxViewers })
 	d.look(t, "")
 	if code, _ := d.get(t, "/page/events?filter="+strings.Repeat("x", maxFilter+1)); code != http.StatusBadRequest {
 		t.Errorf("a long filter: %d", code)
@@ -265,7 +265,7 @@ func TestPageWithoutAQuorum(t *testing.T) {
 func TestSlowViewer(t *testing.T) {
 	t.Parallel()
 	d := open(t, Options{}, nowhere, nowhere)
-	l := newLive(d.Server) // nobody runs it
+	l := newFeed(d.Server) // nobody runs it
 	slow, err := l.join("")
 	if err != nil {
 		t.Fatal(err)
@@ -274,13 +274,13 @@ func TestSlowViewer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 2 * behind {
-		l.send("state", i, func(*viewer) bool { return true })
+	for i := range 2 * maxPendingEvents {
+		l.broadcast("state", i, func(*viewer) bool { return true })
 		if event := string(<-quick.events); event != fmt.Sprintf("event: state\ndata: %d\n\n", i) {
 			t.Errorf("told %q", event)
 		}
 	}
-	for range behind {
+	for range maxPendingEvents {
 		if _, ok := <-slow.events; !ok {
 			t.Error("dropped early")
 		}
@@ -291,7 +291,7 @@ func TestSlowViewer(t *testing.T) {
 	l.leave(slow) // its handler does, too
 	l.leave(quick)
 	select {
-	case <-l.some:
+	case <-l.hasViewer:
 		t.Error("somebody is said to look")
 	default:
 	}
@@ -303,14 +303,14 @@ func TestPageManyLocks(t *testing.T) {
 	for i := range 3000 {
 		all = append(all, locks.Key{Name: fmt.Sprintf("Job:%04d", i)})
 	}
-	some, more := choose(all, []string{"", "job:1", ":0007", "none"})
-	for filter, want := range map[string][2]int{"": {mostRows, 2500}, "job:1": {mostRows, 500}, ":0007": {1, 0}, "none": {0, 0}} {
+	some, more := selectNames(all, []string{"", "job:1", ":0007", "none"})
+	for filter, want := range map[string][2]int{"": {maxRows, 2500}, "job:1": {maxRows, 500}, ":0007": {1, 0}, "none": {0, 0}} {
 		if got := [2]int{len(some[filter]), more[filter]}; got != want {
 			t.Errorf("%q: %v, want %v", filter, got, want)
 		}
 	}
-	if n := len(union(some)); n != 2*mostRows {
-		t.Errorf("%d names to read, want %d", n, 2*mostRows)
+	if n := len(union(some)); n != 2*maxRows {
+		t.Errorf("%d names to read, want %d", n, 2*maxRows)
 	}
 }
 

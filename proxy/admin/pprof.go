@@ -6,11 +6,11 @@ import (
 	"strconv"
 )
 
-// maxProfile is for how many seconds a profile may be taken.
+// maxProfile is the longest duration of a profile, in seconds.
 const maxProfile = 120
 
-// profiles serves those of runtime/pprof. The process's command line, which may hold
-// passwords, is not among them.
+// profiles serves those of runtime/pprof, but not the process's command line, which may hold
+// passwords.
 func (s *Server) profiles(mux *http.ServeMux) {
 	if !s.opt.Pprof {
 		mux.HandleFunc("/debug/pprof/", func(w http.ResponseWriter, _ *http.Request) {
@@ -18,17 +18,17 @@ func (s *Server) profiles(mux *http.ServeMux) {
 		})
 		return
 	}
-	mux.HandleFunc("GET /debug/pprof/", brief(pprof.Index))
-	mux.HandleFunc("GET /debug/pprof/profile", brief(pprof.Profile))
-	mux.HandleFunc("GET /debug/pprof/trace", brief(pprof.Trace))
+	mux.HandleFunc("GET /debug/pprof/", limitSeconds(pprof.Index))
+	mux.HandleFunc("GET /debug/pprof/profile", limitSeconds(pprof.Profile))
+	mux.HandleFunc("GET /debug/pprof/trace", limitSeconds(pprof.Trace))
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/cmdline", func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, http.StatusNotFound, "not served: a command line may hold passwords")
 	})
 }
 
-// brief refuses profiles that take too long.
-func brief(next http.HandlerFunc) http.HandlerFunc {
+// limitSeconds refuses profiles of a duration over maxProfile.
+func limitSeconds(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		text := r.FormValue("seconds")
 		if n, err := strconv.ParseFloat(text, 64); text != "" && (err != nil || !(n <= maxProfile)) {

@@ -11,7 +11,7 @@ import (
 )
 
 // takeAway asks for a lock to be taken away.
-func takeAway(t *testing.T, d *desk, body string, header ...string) (int, forceAnswer) {
+func takeAway(t *testing.T, d *desk, body string, header ...string) (int, forceReply) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.url+"/page/force", strings.NewReader(body))
 	if err != nil {
@@ -22,7 +22,7 @@ func takeAway(t *testing.T, d *desk, body string, header ...string) (int, forceA
 		r.Header.Set(header[i], header[i+1])
 	}
 	resp, text := d.do(t, r)
-	var a forceAnswer
+	var a forceReply
 	if err := json.Unmarshal([]byte(text), &a); err != nil {
 		a.Says = text
 	}
@@ -44,7 +44,7 @@ func TestPageForce(t *testing.T) {
 		t.Errorf("a lock that nobody was told of: %d", code)
 	}
 	d.look(t, "", who...)
-	eventually(t, "the lock is on the page", func() bool { _, ok := d.live.name(nameID(n)); return ok })
+	eventually(t, "the lock is on the page", func() bool { _, ok := d.feed.keyOf(nameID(n)); return ok })
 
 	tests := []struct {
 		name, body string

@@ -7,21 +7,21 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// What the page is told, as JSON. Times are durations in milliseconds at the moment of
-// telling, so that clocks need not agree; fences are strings, since a script's numbers do
-// not hold all of them.
+// The data of the page's events, as JSON. Times are durations in milliseconds at the moment
+// of sending, so that clocks need not agree; fences are strings, since a script's numbers
+// cannot represent all of them.
 
-// A stateView is what this proxy knows without asking anybody.
+// A stateView is the proxy's own state. It causes no request.
 type stateView struct {
 	Health  []checkView `json:"health"`
 	Proxy   proxyView   `json:"proxy"`
 	Nodes   []nodeView  `json:"nodes"`
 	Needed  int         `json:"needed"` // nodes that must agree
 	Queues  []queueView `json:"queues"` // the longest
-	Lines   int         `json:"lines"`  // how many queues there are
+	Lines   int         `json:"lines"`  // number of all queues
 	Asked   []hotView   `json:"asked"`  // names by LOCKs
 	Waited  []hotView   `json:"waited"` // names by time waited
-	Force   bool        `json:"force"`  // locks may be taken away here
+	Force   bool        `json:"force"`  // --admin-force is set
 	Viewers int         `json:"viewers"`
 }
 
@@ -56,10 +56,10 @@ type nodeView struct {
 	Latency    int64  `json:"latency_us"`    // of its last answer
 	Queued     int    `json:"queued"`
 	Error      string `json:"error"`
-	Paused     bool   `json:"paused"` // it failed just now and is left alone for a moment
-	Yes        int64  `json:"yes"`    // what it said when it was asked, since the start
+	Paused     bool   `json:"paused"` // it failed just now and is not asked for a moment
+	Yes        int64  `json:"yes"`    // its votes, since the start
 	No         int64  `json:"no"`
-	None       int64  `json:"none"` // it did not say, or what it said did not count
+	None       int64  `json:"none"` // no vote, or one that did not count
 }
 
 type queueView struct {
@@ -81,16 +81,16 @@ type hotView struct {
 	Waited   int64    `json:"waited_ms"`
 }
 
-// A locksView is who holds what, as a quorum of the lock nodes says.
+// A locksView is who holds what, by a quorum of the lock nodes.
 type locksView struct {
 	Rows     []lockView `json:"rows"`
 	Filter   string     `json:"filter"`
-	More     int        `json:"more"`     // names that are not among the rows
-	Complete bool       `json:"complete"` // all names were seen; else there are more than More
+	More     int        `json:"more"`     // names without a row
+	Complete bool       `json:"complete"` // all names are listed; else there are more than More
 	Age      int64      `json:"age_ms"`
-	Seen     int64      `json:"seen_ms"`  // ago the names were gone through
-	Every    int64      `json:"every_ms"` // when the next is due
-	Error    string     `json:"error"`    // why Rows are those of before
+	Seen     int64      `json:"seen_ms"`  // since the names were listed
+	Every    int64      `json:"every_ms"` // until the next event
+	Error    string     `json:"error"`    // Rows could not be read
 }
 
 type lockView struct {
@@ -111,7 +111,7 @@ type lockView struct {
 	Of        int      `json:"of"` // nodes there are
 }
 
-// A detailView is all about one name.
+// A detailView is all about one lock.
 type detailView struct {
 	ID      string       `json:"id"`
 	DB      int          `json:"db"`
@@ -122,13 +122,13 @@ type detailView struct {
 	Fence   string       `json:"fence"`
 	Holds   []holdView   `json:"holds"` // the oldest first
 	Needed  int          `json:"needed"`
-	Nodes   []saysView   `json:"nodes"`
+	Nodes   []voteView   `json:"nodes"`
 	Waiters []waiterView `json:"waiters"` // the first
 	Waiting int          `json:"waiting"`
 	Error   string       `json:"error"`
 }
 
-// A holdView is one hold of the owner's.
+// A holdView is one of the owner's holds.
 type holdView struct {
 	Taken int64 `json:"taken_ms"`
 	Left  int64 `json:"left_ms"`
@@ -136,8 +136,8 @@ type holdView struct {
 
 const detailHolds = 10
 
-// A saysView is what one node says of a name.
-type saysView struct {
+// A voteView is one node's answer about a lock.
+type voteView struct {
 	Address   string `json:"address"`
 	Says      string `json:"says"`
 	Owner     string `json:"owner"`
@@ -191,14 +191,14 @@ func viewLock(h locks.Holding, nodes int) lockView {
 	}
 }
 
-// detailWaiters is how many of those who wait for a name are shown.
+// detailWaiters is the number of waiters in a detailView.
 const detailWaiters = 50
 
 func viewDetail(n locks.Key, in locks.Inspection, waiters []locks.Waiter, err error) detailView {
 	h := in.Holding
 	d := detailView{
 		ID: nameID(n), DB: n.DB, Name: shown(n.Name), Held: in.Held, Owner: shown(h.Owner), Info: shown(h.Info),
-		Needed: in.Need, Holds: []holdView{}, Nodes: []saysView{}, Waiters: []waiterView{}, Waiting: len(waiters),
+		Needed: in.Need, Holds: []holdView{}, Nodes: []voteView{}, Waiters: []waiterView{}, Waiting: len(waiters),
 	}
 	if in.Held {
 		d.Fence = strconv.FormatInt(h.Fence, 10)
@@ -210,7 +210,7 @@ func viewDetail(n locks.Key, in locks.Inspection, waiters []locks.Waiter, err er
 		d.Error = shown(err.Error())
 	}
 	for _, v := range in.Nodes {
-		d.Nodes = append(d.Nodes, viewSays(v, h.Owner))
+		d.Nodes = append(d.Nodes, viewVote(v, h.Owner))
 	}
 	for _, w := range waiters[:min(len(waiters), detailWaiters)] {
 		d.Waiters = append(d.Waiters, waiterView{
@@ -220,9 +220,9 @@ func viewDetail(n locks.Key, in locks.Inspection, waiters []locks.Waiter, err er
 	return d
 }
 
-// viewSays is a node's vote: about the owner that the majority names.
-func viewSays(v locks.NodeView, owner string) saysView {
-	s := saysView{Address: v.Address, Says: "held by another owner", Owner: shown(v.Owner), Remaining: millis(v.Remaining)}
+// viewVote is a node's answer, compared with the owner by majority.
+func viewVote(v locks.NodeView, owner string) voteView {
+	s := voteView{Address: v.Address, Says: "held by another owner", Owner: shown(v.Owner), Remaining: millis(v.Remaining)}
 	switch {
 	case v.State == locks.NodeQuarantine:
 		s.Says = "does not vote for another " + v.Left.Round(time.Second).String() + ": it may have forgotten leases"

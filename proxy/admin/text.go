@@ -11,24 +11,23 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// shownBytes is how much of a text of a client's the page shows without being asked.
+// shownBytes is the length at which the page truncates texts of clients.
 const shownBytes = 120
 
-// shown writes bytes of a client as text for people: what can be printed as it is, all
-// else, direction marks too, as in a Go string. What is not escaped says what it is, so two
-// different texts are shown differently.
+// shown is bytes of a client as text for people: all that cannot be printed, direction marks
+// too, is escaped as in a Go string. Different texts are shown differently.
 func shown(s string) string {
 	q := strconv.Quote(s)
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }
 
-// A textView is a text of a client's on the page.
+// A textView is a client's text on the page.
 type textView struct {
 	Text string `json:"text"`
-	Cut  bool   `json:"cut,omitempty"` // there is more of it
+	Cut  bool   `json:"cut,omitempty"` // truncated
 }
 
-// short is the beginning of a text, up to the end of a character.
+// short is a text, truncated at the end of a character.
 func short(s string) textView {
 	if len(s) <= shownBytes {
 		return textView{Text: shown(s)}
@@ -40,11 +39,11 @@ func short(s string) textView {
 	return textView{Text: shown(s[:end]), Cut: true}
 }
 
-// nameID stands for a name in what the browser asks for, however long or odd the name is.
+// nameID identifies a name in requests of the page, however long or odd the name is.
 func nameID(n locks.Key) string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(n.DB) + ":" + n.Name))
 	return hex.EncodeToString(sum[:12])
 }
 
-// millis are whole milliseconds for a script, which counts on from there.
+// millis is d in whole milliseconds, for the page's script.
 func millis(d time.Duration) int64 { return d.Milliseconds() }

@@ -1,0 +1,143 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+const (
+	locksInterval = 2 * time.Second  // between events of the locks, at least
+	locksShare    = 20               // names and holders each take at most one part in so many of the time
+	locksTimeout  = 10 * time.Second // of one event
+	maxScans      = 300              // of a node's keys, a thousand each
+	maxRows       = 500              // for one viewer
+)
+
+// A lockReader reads from the nodes who holds what. It is owned by one goroutine. With many
+// names, listing them takes long and is done less often; the rows that are shown are read
+// for each event all the same.
+type lockReader struct {
+	feed     *feed
+	names    []locks.Key // sorted
+	complete bool        // these are all
+	seen     time.Time   // when names were listed; zero: never
+	next     time.Time   // when to list them again
+}
+
+// read broadcasts who holds what, and returns how long to pause.
+func (r *lockReader) read(ctx context.Context) (pause time.Duration) {
+	within, cancel := context.WithTimeout(ctx, locksTimeout)
+	defer cancel()
+	f := r.feed
+	err := r.listNames(within)
+	began := time.Now()
+	filters := f.filters()
+	var parts map[string]locksView
+	if err == nil {
+		parts, err = r.readHoldings(within, filters)
+	}
+	pause = pauseAfter(time.Since(began))
+	for _, filter := range filters {
+		v := parts[filter]
+		v.Filter, v.Age, v.Every = filter, millis(time.Since(began)), millis(pause)
+		if v.Seen = millis(time.Since(r.seen)); err != nil {
+			v.Error = shown(err.Error())
+		}
+		f.broadcast("locks", v, func(w *viewer) bool { return w.filter == filter })
+	}
+	return pause
+}
+
+// pauseAfter is the pause after something that took so long, so that it takes its share.
+func pauseAfter(took time.Duration) time.Duration { return max(locksInterval, locksShare*took) }
+
+// listNames lists the names, if it is time to.
+func (r *lockReader) listNames(ctx context.Context) error {
+	began := time.Now()
+	if began.Before(r.next) {
+		return nil
+	}
+	all, complete, err := r.feed.srv.opt.Locks.Names(ctx, locks.NamesRequest{DB: locks.AllDBs, Looks: maxScans})
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(all, func(a, b locks.Key) int { return cmp.Or(cmp.Compare(a.DB, b.DB), cmp.Compare(a.Name, b.Name)) })
+	r.names, r.complete, r.seen = all, complete, began
+	r.next = time.Now().Add(pauseAfter(time.Since(began)) - locksInterval/10) // before the next turn, not just after it
+	return nil
+}
+
+// filters are those of all viewers, each once.
+func (f *feed) filters() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []string
+	for v := range f.viewers {
+		all = append(all, v.filter)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// readHoldings reads the rows for all filters at once, and no others.
+func (r *lockReader) readHoldings(ctx context.Context, filters []string) (map[string]locksView, error) {
+	svc := r.feed.srv.opt.Locks
+	some, more := selectNames(r.names, filters)
+	held, err := svc.Holdings(ctx, union(some))
+	if err != nil {
+		return nil, err
+	}
+	rows, listed := map[locks.Key]lockView{}, map[string]locks.Key{}
+	for _, h := range held {
+		n := h.Key
+		rows[n] = viewLock(h, len(svc.Nodes()))
+		listed[rows[n].ID] = n
+	}
+	r.feed.mu.Lock()
+	r.feed.listedKeys = listed
+	r.feed.mu.Unlock()
+	parts := map[string]locksView{}
+	for _, filter := range filters {
+		v := locksView{Rows: []lockView{}, More: more[filter], Complete: r.complete}
+		for _, n := range some[filter] {
+			if row, ok := rows[n]; ok {
+				v.Rows = append(v.Rows, row)
+			}
+		}
+		parts[filter] = v
+	}
+	return parts, nil
+}
+
+// selectNames is, for each filter, the first names that contain it, and the number of others.
+func selectNames(all []locks.Key, filters []string) (some map[string][]locks.Key, more map[string]int) {
+	some, more = map[string][]locks.Key{}, map[string]int{}
+	for _, filter := range filters {
+		for _, n := range all {
+			switch {
+			case filter != "" && !strings.Contains(strings.ToLower(n.Name), filter):
+			case len(some[filter]) < maxRows:
+				some[filter] = append(some[filter], n)
+			default:
+				more[filter]++
+			}
+		}
+	}
+	return some, more
+}
+
+func union(some map[string][]locks.Key) []locks.Key {
+	set := map[locks.Key]struct{}{}
+	for _, names := range some {
+		for _, n := range names {
+			set[n] = struct{}{}
+		}
+	}
+	return slices.Collect(maps.Keys(set))
+}
