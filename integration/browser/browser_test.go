@@ -314,7 +314,7 @@ func forcing(t *testing.T, s *site) {
 	b.run(chromedp.SendKeys("#force-typed", "stuc"))
 	b.sees("that a wrong name is not enough", `document.getElementById("force-do").disabled`)
 	b.run(chromedp.KeyEvent(kb.Enter))
-	eval[any](b, `takeAway(); undefined`) // as a page that does not mind what was typed
+	eval[any](b, `const button = document.getElementById("force-do"); button.disabled = false; button.click(); undefined`) // as a page that does not mind what was typed
 	b.sees("that the proxy minds it", `document.getElementById("force-says").innerText.includes("not the name of the lock")`)
 	if v := c.Do(t, "RENEW", "stuck", lease, "worker-7"); v.Kind != ':' {
 		t.Fatalf("after a wrong name: %v", v)
@@ -362,7 +362,7 @@ func forbidden(t *testing.T, s *site) {
 		t.Error("there is a button")
 	}
 	says := eval[string](b, fmt.Sprintf(`fetch("page/force", {method: "POST", headers: {"Content-Type": "application/json"},
-		body: JSON.stringify({id: locks.rows.find(l => l.name.text === "safe").id, fence: %q, typed: "safe"})}).then(r => r.text())`, fence))
+		body: JSON.stringify({id: "any", fence: %q, typed: "safe"})}).then(r => r.text())`, fence))
 	if !strings.Contains(says, "--admin-force is not set") {
 		t.Errorf("said %q", says)
 	}

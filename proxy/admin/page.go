@@ -26,9 +26,9 @@ func (s *Server) page(mux *http.ServeMux) {
 		})
 	}
 	file("/{$}", "index.html")
-	file("/app.js", "app.js")
-	file("/style.css", "style.css")
-	file("/icon.svg", "icon.svg")
+	for _, name := range []string{"app.js", "detail.js", "dom.js", "force.js", "format.js", "style.css", "icon.svg"} {
+		file("/"+name, name)
+	}
 	mux.HandleFunc("GET /page/events", s.events)
 	mux.HandleFunc("GET /page/lock", s.detail)
 	mux.HandleFunc("POST /page/force", s.force)

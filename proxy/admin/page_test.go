@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"path"
 	"regexp"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ func TestPageFiles(t *testing.T) {
 	t.Parallel()
 	d := open(t, Options{}, nowhere, nowhere)
 	for path, want := range map[string]string{
-		"/": "text/html; charset=utf-8", "/app.js": "text/javascript; charset=utf-8", "/style.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml",
+		"/": "text/html; charset=utf-8", "/app.js": "text/javascript; charset=utf-8", "/dom.js": "text/javascript; charset=utf-8", "/style.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml",
 	} {
 		resp, body := d.ask(t, http.MethodGet, path)
 		if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != want || len(body) < 100 {
@@ -32,7 +33,16 @@ func TestPageFiles(t *testing.T) {
 	html := regexp.MustCompile(`(?i)<script>|<script [^>]*>[^<]|<style|\s(style|on[a-z]+)=|src="[^"]*:|href="[^"]*:`)
 	script := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|https?://|\.style\b|cssText`)
 	css := regexp.MustCompile(`url\(|@import|https?:`)
-	for name, bad := range map[string]*regexp.Regexp{"index.html": html, "app.js": script, "style.css": css} {
+	files, err := fs.ReadDir(pageFS, "page")
+	if err != nil || len(files) < 8 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		name := file.Name()
+		bad := map[string]*regexp.Regexp{".html": html, ".js": script, ".css": css}[path.Ext(name)]
+		if bad == nil {
+			continue
+		}
 		text, err := fs.ReadFile(pageFS, "page/"+name)
 		if err != nil {
 			t.Fatal(err)

@@ -1,158 +1,32 @@
-"use strict";
+// The page. Times come as durations and are counted on from their arrival, so that no two clocks
+// need agree.
 
-// Everything that is shown is set as text, never as HTML. Times come as durations and are
-// counted on from the moment they came, so that no two clocks need agree.
+import { showDetail } from "./detail.js";
+import { byId, cell, element, setClass, setText, Table, textCell } from "./dom.js";
+import { askForce } from "./force.js";
+import { clock, count, day, rate, span, took, whole } from "./format.js";
 
-const byId = (id) => document.getElementById(id);
-const numbers = new Intl.NumberFormat("en-US");
-const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-
-const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
-
-const GONE_MS = 4000; // how long a lock that is not held any more stays
-const NOTE_MS = 60000; // and what became of one that was taken away
-const SILENT_MS = 4000; // without an event: what is shown is old
-const STUCK_MS = 12000; // the connection is given up
-const HIDDEN_MS = 60000; // nobody looks at this page any more
+const GONE_MS = 4000; // for which the row of a lock that is not held any more stays
+const NOTE_MS = 60000; // the same, with a note, of one that was released by force
+const SILENT_MS = 4000; // without an event: the page is not live
+const STUCK_MS = 12000; // without an event: connect again
+const HIDDEN_MS = 60000; // in the background: disconnect
 
 let state = null; // the last event of its kind, and when it came
 let stateAt = 0;
 let locks = null;
 let locksAt = 0;
-let still = false; // rows of locks are not to change
-let waitingLocks = null; // what came meanwhile
+let still = false; // the rows of locks are frozen
+let waitingLocks = null; // the last event meanwhile
 let source = null;
 let heardAt = performance.now();
-let lostAt = null; // a Date, while what is shown is old
+let lostAt = null; // a Date, while the page is not live
 let retry = 0;
 const gone = new Map(); // rows of locks that are not held any more, by id
-const notes = new Map(); // what became of a FORCE, by id
+const notes = new Map(); // outcomes of FORCE, by id
 const since = new Map(); // when a grant was made, by id and fence
 
-// Small things.
-
-function setText(el, text) {
-  if (el.textContent !== text) el.textContent = text;
-}
-
-function setClass(el, name) {
-  if (el.className !== name) el.className = name;
-}
-
-function element(tag, text, className) {
-  const el = document.createElement(tag);
-  if (text !== undefined) el.textContent = text;
-  if (className) el.className = className;
-  return el;
-}
-
-function count(n) {
-  return numbers.format(n);
-}
-
-function rate(n) {
-  return n >= 100 ? count(Math.round(n)) : n >= 10 ? n.toFixed(0) : n >= 0.05 ? n.toFixed(1) : n > 0 ? "<0.1" : "0";
-}
-
-const two = (n) => String(n).padStart(2, "0");
-
-// span is a time that goes on: in whole seconds.
-function span(ms) {
-  const s = Math.max(0, Math.floor(ms / 1000));
-  if (s < 60) return s + " s";
-  if (s < 3600) return Math.floor(s / 60) + "m " + two(s % 60) + "s";
-  if (s < 86400) return Math.floor(s / 3600) + "h " + two(Math.floor(s / 60) % 60) + "m";
-  return Math.floor(s / 86400) + "d " + two(Math.floor(s / 3600) % 24) + "h";
-}
-
-// took is a time that is over.
-function took(ms) {
-  if (ms < 1) return "<1 ms";
-  if (ms < 1000) return Math.round(ms) + " ms";
-  return ms < 10000 ? (ms / 1000).toFixed(1) + " s" : span(ms);
-}
-
-function whole(text) {
-  return text.text + (text.cut ? "…" : "");
-}
-
-// Tables. A row is kept as long as its key is, and only what changed in it is set.
-
-class Table {
-  constructor(id, columns) {
-    this.body = byId(id);
-    this.empty = byId(id + "-empty");
-    this.columns = columns;
-    this.rows = new Map();
-  }
-
-  show(all, key) {
-    const seen = new Set();
-    let at = this.body.firstElementChild;
-    for (const data of all) {
-      const k = key(data);
-      seen.add(k);
-      let row = this.rows.get(k);
-      if (!row) {
-        row = this.make();
-        this.rows.set(k, row);
-      }
-      row.data = data;
-      this.fill(row);
-      if (row.tr === at) {
-        at = at.nextElementSibling;
-      } else {
-        this.body.insertBefore(row.tr, at);
-      }
-    }
-    for (const [k, row] of this.rows) {
-      if (!seen.has(k)) {
-        row.tr.remove();
-        this.rows.delete(k);
-      }
-    }
-    if (this.empty) this.empty.hidden = all.length > 0;
-  }
-
-  make() {
-    const tr = element("tr");
-    tr.setAttribute("role", "row");
-    const row = { tr, data: null, cells: [] };
-    for (const c of this.columns) {
-      const td = element("td", undefined, c.className || "");
-      td.setAttribute("role", "cell");
-      td.dataset.label = c.label || "";
-      if (c.make) c.make(td, row);
-      tr.append(td);
-      row.cells.push(td);
-    }
-    return row;
-  }
-
-  fill(row) {
-    this.columns.forEach((c, i) => c.fill(row.cells[i], row.data));
-  }
-
-  refill() {
-    for (const row of this.rows.values()) this.fill(row);
-  }
-}
-
-const cell = (label, className, text) => ({ label, className, fill: (td, d) => setText(td, text(d)) });
-
-// textCell shows what clients wrote.
-const textCell = (label, className, get) => ({
-  label,
-  className,
-  make: (td) => td.append(element("bdi")),
-  fill: (td, d) => {
-    const t = get(d);
-    setText(td.firstChild, t ? whole(t) : "");
-    td.classList.toggle("none", !t || t.text === "");
-  },
-});
-
-// nameCell shows the name of a lock, and all about it when asked.
+// nameCell is the name of a lock, and opens its dialog.
 const nameCell = {
   label: "Lock",
   className: "text head",
@@ -170,7 +44,7 @@ const nameCell = {
   },
 };
 
-// refusals are what is the matter with a node that answers with these errors.
+// refusals explain the errors with which a node refuses to vote.
 const refusals = {
   OOM: "it is full: see its maxmemory",
   READONLY: "it has become a replica",
@@ -182,7 +56,7 @@ const refusals = {
   LOADING: "it reads its data after a start",
 };
 
-// stateSince is the same for a state each time, though each event says it a little differently.
+// stateSince stays the same for a state, although the durations of its events differ a little.
 function stateSince(td, n) {
   const at = Date.now() - n.since_ms - sinceState();
   if (td.dataset.state !== n.state || Math.abs(at - td.dataset.at) > 2000) {
@@ -266,7 +140,7 @@ const locksTable = new Table("locks", [
     make: (td, row) => {
       const button = element("button", "Release…", "danger");
       button.type = "button";
-      button.addEventListener("click", () => askForce(row.data));
+      button.addEventListener("click", () => askForce(row.data, released));
       td.append(element("span", undefined, "says"), button);
     },
     fill: (td, l) => {
@@ -303,14 +177,14 @@ const waitedTable = new Table("waited", [
 const sinceState = () => (lostAt ? 0 : performance.now() - stateAt);
 const sinceLocks = () => (locks ? performance.now() - locksAt + locks.age_ms : 0);
 
-// grantedAt is the same for a grant each time, though each event says it a little differently.
+// grantedAt stays the same for a grant, although the durations of its events differ a little.
 function grantedAt(l) {
   const key = l.id + " " + l.fence;
   if (!since.has(key)) since.set(key, Date.now() - l.held_ms - sinceLocks());
   return since.get(key);
 }
 
-// What came.
+// Events.
 
 function showState() {
   const p = state.proxy;
@@ -349,7 +223,7 @@ function figure(name, value, className) {
   setClass(dd, className || "");
 }
 
-// showHealth says it in one sentence, which is read out when it changes.
+// showHealth sums it up in one sentence, which screen readers read when it changes.
 function showHealth() {
   let kind = "good";
   let says = "Ready.";
@@ -398,8 +272,8 @@ function showHealth() {
 
 const inOrder = (a, b) => a.db - b.db || (a.name.text < b.name.text ? -1 : a.name.text > b.name.text ? 1 : a.id < b.id ? -1 : a.id > b.id ? 1 : 0);
 
-// takeLocks notes who holds what. Who no longer holds anything stays for a moment, so that
-// rows do not jump under a finger.
+// takeLocks takes who holds what. The row of a lock that is not held any more stays for a moment, so
+// that rows do not jump under a finger.
 function takeLocks(next) {
   const now = performance.now();
   if (!next.error) {
@@ -542,120 +416,13 @@ byId("still").addEventListener("click", () => {
   showAge();
 });
 
-// One lock.
-
-const detail = byId("detail");
-byId("detail-close").addEventListener("click", () => detail.close());
-
-function facts(list, pairs) {
-  list.replaceChildren();
-  for (const [name, value] of pairs) {
-    const dd = element("dd");
-    dd.append(element("bdi", value));
-    list.append(element("dt", name), dd);
-  }
-}
-
-async function showDetail(id) {
-  facts(byId("detail-facts"), [["", "asking the nodes"]]);
-  byId("detail-nodes").replaceChildren();
-  byId("detail-waiters").replaceChildren();
-  setText(byId("detail-waiting"), "");
-  byId("detail-error").hidden = true;
-  detail.showModal();
-  try {
-    const answer = await fetch("page/lock?id=" + encodeURIComponent(id));
-    if (!answer.ok) throw new Error(await answer.text());
-    fillDetail(await answer.json());
-  } catch (e) {
-    facts(byId("detail-facts"), []);
-    byId("detail-error").hidden = false;
-    setText(byId("detail-error"), e.message);
-  }
-}
-
-function fillDetail(d) {
-  const pairs = [["Name", d.name], ["Database", String(d.db)]];
-  if (d.held) pairs.push(["Owner", d.owner], ["Fence", d.fence], ["Info", d.info || "none"]);
-  else pairs.push(["", d.error ? "whether it is held cannot be decided" : "nobody holds it"]);
-  if (d.holds.length > 1) pairs.push(["Holds", d.holds.map((h) => "taken " + span(h.taken_ms) + " ago, " + span(h.left_ms + 999) + " left").join("; ")]);
-  facts(byId("detail-facts"), pairs);
-  for (const n of d.nodes) {
-    const li = element("li", n.address + ": " + n.says);
-    if (n.owner) li.append(", by ", element("bdi", n.owner), ", fence " + n.fence + ", " + span(n.remaining_ms + 999) + " left");
-    byId("detail-nodes").append(li);
-  }
-  for (const w of d.waiters) {
-    const li = element("li");
-    li.append(element("bdi", whole(w.owner)), " for " + span(w.waiting_ms) + ", gives up in " + span(w.left_ms + 999));
-    if (w.client.text) li.append(", at ", element("bdi", whole(w.client)));
-    if (w.info.text) li.append(", info: ", element("bdi", whole(w.info)));
-    byId("detail-waiters").append(li);
-  }
-  setText(byId("detail-waiting"), d.waiting === 0 ? "nobody" : d.waiting > d.waiters.length ? "the first " + d.waiters.length + " of " + count(d.waiting) : "");
-  byId("detail-error").hidden = !d.error;
-  setText(byId("detail-error"), d.error);
-}
-
-// Taking a lock away: the grant that was on the page when the dialog was opened.
-
-const force = byId("force");
-const typed = byId("force-typed");
-let victim = null;
-
-function askForce(l) {
-  victim = l;
-  setText(byId("force-name"), l.name.text);
-  setText(byId("force-owner"), whole(l.owner));
-  setText(byId("force-fence"), l.fence);
-  typed.value = "";
-  byId("force-do").disabled = true;
-  byId("force-says").hidden = true;
-  force.showModal();
-  typed.focus();
-}
-
-typed.addEventListener("input", () => {
-  byId("force-do").disabled = typed.value !== victim.name.text;
-});
-typed.addEventListener("keydown", (e) => {
-  if (e.key === "Enter" && !byId("force-do").disabled) takeAway();
-});
-byId("force-cancel").addEventListener("click", () => force.close());
-byId("force-do").addEventListener("click", takeAway);
-
-async function takeAway() {
-  const l = victim;
-  const says = byId("force-says");
-  byId("force-do").disabled = true;
-  let answer;
-  try {
-    const reply = await fetch("page/force", {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ id: l.id, fence: l.fence, typed: typed.value }),
-    });
-    const text = await reply.text();
-    try {
-      answer = JSON.parse(text);
-    } catch {
-      answer = { done: false, says: text };
-    }
-  } catch (e) {
-    answer = { done: false, says: "The proxy was not reached; whether the lock was taken away is not known. " + e.message };
-  }
-  if (!answer.done) {
-    says.hidden = false;
-    setClass(says, "status bad");
-    setText(says, answer.says);
-    return;
-  }
+// released notes on the page that a lock was released by force.
+function released(l, says) {
   const now = performance.now();
-  notes.set(l.id, { text: answer.says + ", at " + clock.format(new Date()), until: now + NOTE_MS });
+  notes.set(l.id, { text: says + ", at " + clock.format(new Date()), until: now + NOTE_MS });
   gone.set(l.id, { row: l, until: now + NOTE_MS });
   if (locks) locks = { ...locks, rows: locks.rows.filter((row) => row.id !== l.id) };
   showLocks();
-  force.close();
 }
 
 connect();

@@ -1,0 +1,62 @@
+// The dialog that releases a lock by force: the grant that was on the page when it was opened.
+
+import { byId, setClass, setText } from "./dom.js";
+import { whole } from "./format.js";
+
+const force = byId("force");
+const typed = byId("force-typed");
+let shown = null; // the row that the dialog is about
+let onReleased = null;
+
+// askForce opens the dialog for a row. released is called with the row and the proxy's words.
+export function askForce(l, released) {
+  shown = l;
+  onReleased = released;
+  setText(byId("force-name"), l.name.text);
+  setText(byId("force-owner"), whole(l.owner));
+  setText(byId("force-fence"), l.fence);
+  typed.value = "";
+  byId("force-do").disabled = true;
+  byId("force-says").hidden = true;
+  force.showModal();
+  typed.focus();
+}
+
+typed.addEventListener("input", () => {
+  byId("force-do").disabled = typed.value !== shown.name.text;
+});
+typed.addEventListener("keydown", (e) => {
+  if (e.key === "Enter" && !byId("force-do").disabled) release();
+});
+byId("force-cancel").addEventListener("click", () => force.close());
+byId("force-do").addEventListener("click", release);
+
+async function release() {
+  const l = shown;
+  const says = byId("force-says");
+  byId("force-do").disabled = true;
+  let answer;
+  try {
+    const reply = await fetch("page/force", {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ id: l.id, fence: l.fence, typed: typed.value }),
+    });
+    const text = await reply.text();
+    try {
+      answer = JSON.parse(text);
+    } catch {
+      answer = { done: false, says: text };
+    }
+  } catch (e) {
+    answer = { done: false, says: "The proxy was not reached; whether the lock was taken away is not known. " + e.message };
+  }
+  if (!answer.done) {
+    says.hidden = false;
+    setClass(says, "status bad");
+    setText(says, answer.says);
+    return;
+  }
+  onReleased(l, answer.says);
+  force.close();
+}
