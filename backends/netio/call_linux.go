@@ -18,18 +18,18 @@ func setTCPUserTimeout(fd uintptr, d time.Duration) {
 	unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(d.Milliseconds()))
 }
 
-// do makes one call and is true if it succeeded.
-func (o *op) do(trap, fd uintptr) bool {
-	size := min(len(o.p), mostAtOnce)
+// do makes one system call and reports whether it succeeded.
+func (c *call) do(trap, fd uintptr) bool {
+	size := min(len(c.p), maxCall)
 	for {
-		n, _, errno := syscall.RawSyscall(trap, fd, uintptr(unsafe.Pointer(unsafe.SliceData(o.p))), uintptr(size))
+		n, _, errno := syscall.RawSyscall(trap, fd, uintptr(unsafe.Pointer(unsafe.SliceData(c.p))), uintptr(size))
 		switch errno {
 		case 0:
-			o.n, o.err = int(n), nil
+			c.n, c.err = int(n), nil
 			return true
 		case syscall.EINTR:
 		default:
-			o.err = errno
+			c.err = errno
 			return false
 		}
 	}

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// do makes one call and is true if it succeeded.
-func (o *op) do(trap, fd uintptr) bool {
-	p := o.p[:min(len(o.p), mostAtOnce)]
+// do makes one system call and reports whether it succeeded.
+func (c *call) do(trap, fd uintptr) bool {
+	p := c.p[:min(len(c.p), maxCall)]
 	for {
 		if trap == syscall.SYS_READ {
-			o.n, o.err = syscall.Read(int(fd), p)
+			c.n, c.err = syscall.Read(int(fd), p)
 		} else {
-			o.n, o.err = syscall.Write(int(fd), p)
+			c.n, c.err = syscall.Write(int(fd), p)
 		}
-		if o.err != syscall.EINTR {
-			return o.err == nil
+		if c.err != syscall.EINTR {
+			return c.err == nil
 		}
 	}
 }
 
-func setUserTimeout(uintptr, time.Duration) {}
+func setTCPUserTimeout(uintptr, time.Duration) {}
 
-// pollHangUp cannot tell without reading.
+// pollHangUp reports false: without poll only reading would tell.
 func pollHangUp(uintptr) bool { return false }

@@ -1,10 +1,11 @@
-// Package netio reads and writes sockets with as little ceremony as Go allows.
+// Package netio answers how bytes move: it reads and writes sockets at the cost of the
+// system calls alone.
 //
-// The sockets of the Go runtime never block, so a read or write of one is over in
-// microseconds. Announcing each to the scheduler, as the syscall package does, and
-// having its P handed over to another thread now and then, costs a proxy more than
-// the calls themselves (docs/decisions/0004). The calls here are not announced;
-// waiting still happens in the runtime's poller, with deadlines as usual.
+// The sockets of the Go runtime never block, so a read or write of one takes
+// microseconds. The syscall package announces each call to the scheduler, which may
+// hand the P over to another thread; that costs a proxy more than the call itself
+// (docs/decisions/0004). The calls here are not announced. Waiting still happens in the
+// runtime's poller, with deadlines as usual. The package starts no goroutines.
 package netio
 
 import (
@@ -15,35 +16,36 @@ import (
 	"time"
 )
 
-// A Conn reads and writes one connection. Read must not be called by two
-// goroutines at once, nor Try. What is no socket of the operating system's (TLS,
-// a pipe) is read as usual and cannot be tried.
+// A Conn reads and writes one connection. One goroutine may read at a time, and one
+// may write. A connection that is no socket of the operating system, as over TLS or a
+// pipe, is read and written as net.Conn does; TryWrite must not be called for it.
 type Conn struct {
 	net.Conn
-	raw syscall.RawConn // nil: not a socket
-	r   op
-	w   op
+	raw   syscall.RawConn // nil: not a socket
+	read  call            // of the goroutine that reads
+	write call            // of the goroutine that writes
 }
 
-// A Buffer is memory to read into that is needed only while there is something to read.
+// A Buffer lends memory for reading only while there is something to read.
 type Buffer interface {
-	Space() []byte // where to read to; not empty, and good until Rest
-	Release()      // there is nothing to read yet: the space may be given up meanwhile
+	Space() []byte // where to read to; not empty, and valid until Release
+	Release()      // nothing can be read now: the space may be used otherwise
 }
 
-// op is one call in progress; it lives here so that calls do not allocate.
-type op struct {
-	into Buffer // not nil: where p comes from
+// A call is one system call in progress. It is part of Conn so that it does not
+// allocate.
+type call struct {
+	into Buffer // nil: p is the caller's
 	p    []byte
 	n    int
 	err  error
-	call func(fd uintptr) bool
+	run  func(fd uintptr) bool // for RawConn: reports whether not to wait
 }
 
-// mostAtOnce bounds the bytes of one unannounced call, and so its time.
-const mostAtOnce = 256 << 10
+// maxCall bounds the bytes of one unannounced call, and so its time.
+const maxCall = 256 << 10
 
-// Wrap makes a Conn of nc, which keeps working as before.
+// Wrap makes a Conn of nc, which it does not change.
 func Wrap(nc net.Conn) *Conn {
 	c := &Conn{Conn: nc}
 	if sc, ok := nc.(syscall.Conn); ok {
@@ -51,13 +53,13 @@ func Wrap(nc net.Conn) *Conn {
 			c.raw = raw
 		}
 	}
-	c.r.call = func(fd uintptr) bool { return c.r.read(fd) }
-	c.w.call = func(fd uintptr) bool { c.w.do(syscall.SYS_WRITE, fd); return true }
+	c.read.run = func(fd uintptr) bool { return c.read.tryRead(fd) }
+	c.write.run = func(fd uintptr) bool { c.write.do(syscall.SYS_WRITE, fd); return true }
 	return c
 }
 
-// Abort closes at once. Close over TLS says farewell first, and waits seconds for a
-// peer that does not read.
+// Abort closes the connection at once. Close over TLS sends an alert first, and waits
+// seconds for a peer that does not read.
 func (c *Conn) Abort() error {
 	if over, ok := c.Conn.(interface{ NetConn() net.Conn }); ok {
 		return over.NetConn().Close()
@@ -65,15 +67,15 @@ func (c *Conn) Abort() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite says to the peer that nothing more will be written. What it still sends
-// can be read; a connection that has no such half is closed.
+// CloseWrite tells the peer that nothing more will be written. Bytes from the peer can
+// still be read. A connection without half-close is closed.
 func (c *Conn) CloseWrite() error {
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok {
 		return c.Conn.Close()
 	}
 	err := half.CloseWrite()
-	if over, ok := c.Conn.(interface{ NetConn() net.Conn }); ok { // TLS has said its own farewell
+	if over, ok := c.Conn.(interface{ NetConn() net.Conn }); ok { // half closed its TLS part alone
 		if under, ok := over.NetConn().(interface{ CloseWrite() error }); ok {
 			return errors.Join(err, under.CloseWrite())
 		}
@@ -81,9 +83,9 @@ func (c *Conn) CloseWrite() error {
 	return err
 }
 
-// SetUserTimeout makes the kernel end a TCP connection whose peer has taken nothing of
-// what was written for so long: it has vanished, or does not read. It has no effect on
-// other connections, nor where the kernel is not Linux.
+// SetUserTimeout makes the kernel end a TCP connection when its peer has not
+// acknowledged written bytes for d: the peer has vanished, or does not read. It has no
+// effect on other connections, and on other systems than Linux.
 func (c *Conn) SetUserTimeout(d time.Duration) {
 	nc := c.Conn
 	if over, ok := nc.(interface{ NetConn() net.Conn }); ok {
@@ -96,11 +98,11 @@ func (c *Conn) SetUserTimeout(d time.Duration) {
 	}
 }
 
-// CanTryWrite says whether Try can be used.
+// CanTryWrite reports whether TryWrite can be used.
 func (c *Conn) CanTryWrite() bool { return c.raw != nil }
 
-// HungUp says that the peer has closed its sending half, or more, though what it
-// sent before may not have been read. It is false for what is no socket.
+// HungUp reports whether the peer has closed its sending half, or more, though bytes
+// from it may be unread. It is false for a connection that is no socket.
 func (c *Conn) HungUp() bool {
 	hungUp := false
 	if c.raw != nil {
@@ -114,58 +116,59 @@ func (c *Conn) Read(p []byte) (int, error) {
 	if c.raw == nil || len(p) == 0 {
 		return c.Conn.Read(p)
 	}
-	c.r.p = p
-	return c.read()
+	c.read.p = p
+	return c.readSocket()
 }
 
-// ReadInto reads into the space of b, as Read does. While it waits for something to
-// come, b rests.
+// ReadInto reads into the space of b, as Read does. The space is released while
+// nothing can be read.
 func (c *Conn) ReadInto(b Buffer) (int, error) {
 	if c.raw == nil {
 		return c.Conn.Read(b.Space())
 	}
-	c.r.into = b
-	return c.read()
+	c.read.into = b
+	return c.readSocket()
 }
 
-func (c *Conn) read() (int, error) {
-	c.r.n, c.r.err = 0, nil
-	err := c.raw.Read(c.r.call)
-	c.r.p, c.r.into = nil, nil
+func (c *Conn) readSocket() (int, error) {
+	c.read.n, c.read.err = 0, nil
+	err := c.raw.Read(c.read.run)
+	c.read.p, c.read.into = nil, nil
 	switch {
 	case err != nil:
 		return 0, err
-	case c.r.err != nil:
-		return 0, &net.OpError{Op: "read", Net: "tcp", Err: c.r.err}
-	case c.r.n == 0:
+	case c.read.err != nil:
+		return 0, &net.OpError{Op: "read", Net: "tcp", Err: c.read.err}
+	case c.read.n == 0:
 		return 0, io.EOF
 	}
-	return c.r.n, nil
+	return c.read.n, nil
 }
 
-// read makes one call, and is false if there was nothing to read.
-func (o *op) read(fd uintptr) bool {
-	if o.into != nil {
-		o.p = o.into.Space()
+// tryRead makes one call. It reports false if there was nothing to read.
+func (c *call) tryRead(fd uintptr) bool {
+	if c.into != nil {
+		c.p = c.into.Space()
 	}
-	if o.do(syscall.SYS_READ, fd) || o.err != syscall.EAGAIN {
+	if c.do(syscall.SYS_READ, fd) || c.err != syscall.EAGAIN {
 		return true
 	}
-	if o.into != nil {
-		o.p = nil
-		o.into.Release()
+	if c.into != nil {
+		c.p = nil
+		c.into.Release()
 	}
 	return false
 }
 
-// TryWrite writes what the socket takes at once, which may be nothing.
+// TryWrite writes as much of p as the socket takes without waiting, which may be
+// nothing. CanTryWrite must be true.
 func (c *Conn) TryWrite(p []byte) (n int, err error) {
 	for n < len(p) {
-		c.w.p, c.w.n, c.w.err = p[n:], 0, nil
-		err = c.raw.Write(c.w.call)
-		c.w.p = nil
+		c.write.p, c.write.n, c.write.err = p[n:], 0, nil
+		err = c.raw.Write(c.write.run)
+		c.write.p = nil
 		if err == nil {
-			err = c.w.err
+			err = c.write.err
 		}
 		if err == syscall.EAGAIN {
 			return n, nil
@@ -173,8 +176,8 @@ func (c *Conn) TryWrite(p []byte) (n int, err error) {
 		if err != nil {
 			return n, err
 		}
-		n += c.w.n
-		if c.w.n < min(len(p), mostAtOnce) {
+		n += c.write.n
+		if c.write.n < min(len(p), maxCall) {
 			return n, nil
 		}
 	}

@@ -32,8 +32,7 @@ func pair(t testing.TB) (a, b net.Conn) {
 	return a, b
 }
 
-// A writer to a peer that reads nothing is not held up for longer than it said.
-func TestGiveUpAfter(t *testing.T) {
+func TestSetUserTimeout(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs TCP_USER_TIMEOUT")
 	}
@@ -50,7 +49,7 @@ func TestGiveUpAfter(t *testing.T) {
 	runtime.KeepAlive(b)
 }
 
-func TestReadWaits(t *testing.T) {
+func TestRead_Waits(t *testing.T) {
 	a, b := pair(t)
 	c := Wrap(a)
 	go func() {
@@ -66,7 +65,7 @@ func TestReadWaits(t *testing.T) {
 	}
 }
 
-func TestReadEnds(t *testing.T) {
+func TestRead_Ends(t *testing.T) {
 	t.Run("deadline", func(t *testing.T) {
 		a, _ := pair(t)
 		c := Wrap(a)
@@ -115,7 +114,7 @@ func TestHungUp(t *testing.T) {
 	}
 }
 
-func TestTryStopsWhenTheSocketIsFull(t *testing.T) {
+func TestTryWrite_FullSocket(t *testing.T) {
 	a, b := pair(t)
 	c := Wrap(a)
 	if !c.CanTryWrite() {
@@ -142,7 +141,7 @@ func TestTryStopsWhenTheSocketIsFull(t *testing.T) {
 	}
 }
 
-func TestNotASocket(t *testing.T) {
+func TestWrap_NotASocket(t *testing.T) {
 	a, b := net.Pipe()
 	defer a.Close()
 	defer b.Close()
@@ -157,7 +156,7 @@ func TestNotASocket(t *testing.T) {
 	}
 }
 
-func TestNoAllocations(t *testing.T) {
+func TestReadAndTryWrite_AllocateNothing(t *testing.T) {
 	a, b := pair(t)
 	c, d := Wrap(a), Wrap(b)
 	buf, msg := make([]byte, 64), []byte("ping")

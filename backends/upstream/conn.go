@@ -66,8 +66,8 @@ const (
 //     only if queue was empty when it set flushing.
 //   - Route. The reader takes over sent when it has no pending replies left. The entry
 //     of a reply is in sent before its command is written, so a reply without an entry
-//     is one that nobody asked for.
-//   - Settle. Once err is set nothing is written. Sends may still append to sent, until
+//     is unsolicited.
+//   - Settle. Once err is set nothing more is queued. Sends may still append to sent, until
 //     the reader sets settled, in the critical section in which it finds sent empty. It
 //     calls Fail for all that it took over before; later sends return err.
 //

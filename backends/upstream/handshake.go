@@ -18,10 +18,10 @@ const maxReply = 64 << 10
 
 var errLongReply = fmt.Errorf("an answer of more than %d bytes", maxReply)
 
-// A handshakeResult is what a server told a connection that it accepted.
+// A handshakeResult is what a handshake learned from a server that accepted it.
 type handshakeResult struct {
 	needsAuth bool  // it demands authentication, which the identity does not have
-	id        int64 // its number of the connection; 0: it did not tell
+	id        int64 // its number of the connection; 0: not known
 }
 
 // handshakeSteps are the first commands on a connection of id. SELECT is sent both

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// authServer is the answer of an upstream whose user u has the password s while open is
-// true. asked counts how often it was said.
+// An authServer answers as a server whose user u has the password s while accepts is
+// true, and counts the attempts to log in.
 type authServer struct {
 	accepts  atomic.Bool
 	attempts atomic.Int32
@@ -47,7 +47,7 @@ func sharedConnOf(t *testing.T, p *Pool, id Identity) *Conn {
 	return c
 }
 
-func TestManyBorrowersAskOnce(t *testing.T) {
+func TestPool_ConcurrentBorrowersShareALoginCheck(t *testing.T) {
 	var g authServer
 	g.accepts.Store(true)
 	p := newPool(t, newFakeServer(t, g.answer).addr, PoolOptions{})
@@ -57,7 +57,7 @@ func TestManyBorrowersAskOnce(t *testing.T) {
 		sharedConnOf(t, p, testUser)
 	}
 	if n := g.attempts.Load(); n != 1 {
-		t.Errorf("asked %d times about what was said just now", n)
+		t.Errorf("%d logins, though the first was confirmed just now", n)
 	}
 	p.mu.Lock()
 	c.login.confirmedAt = time.Now().Add(-2 * confirmedFor)
@@ -74,27 +74,27 @@ func TestManyBorrowersAskOnce(t *testing.T) {
 	}
 	wg.Wait()
 	if n := g.attempts.Load(); n != 2 {
-		t.Errorf("asked %d times, want once more", n)
+		t.Errorf("%d logins, want one more", n)
 	}
 	h.until(t, "a client's replies", func() bool { return h.ended == 100 })
 	if strings.Contains(h.text, "OK") {
-		t.Errorf("the answer went to a client: %q", h.text)
+		t.Errorf("the reply to AUTH went to a client: %q", h.text)
 	}
 }
 
-func TestRefusedLoginEndsItsConnections(t *testing.T) {
-	for name, find := range map[string]func(t *testing.T, p *Pool){
+func TestPool_RevokedLoginEndsItsConnections(t *testing.T) {
+	for name, check := range map[string]func(t *testing.T, p *Pool){
 		"by lending": func(t *testing.T, p *Pool) {
 			p.confirmedFor = 0
 			var refused *RefusedError
 			if _, err := p.Shared(t.Context(), testUser, MainClass, 0); !errors.As(err, &refused) || string(refused.Reply) != wrong {
-				t.Errorf("lent all the same, or %v", err)
+				t.Errorf("lent, or %v", err)
 			}
 		},
 		"by opening": func(t *testing.T, p *Pool) {
 			p.Private(t.Context(), testUser, newRecordingSink())
 		},
-		"by looking": func(t *testing.T, p *Pool) {
+		"by rechecking": func(t *testing.T, p *Pool) {
 			p.confirmedFor = 0
 			p.recheck()
 		},
@@ -118,7 +118,7 @@ func TestRefusedLoginEndsItsConnections(t *testing.T) {
 			c.Send([]byte("x\r\n"), 1, h)
 			h.until(t, "a reply", func() bool { return h.ended == 1 })
 			g.accepts.Store(false)
-			find(t, p)
+			check(t, p)
 			for _, c := range []*Conn{c, own} {
 				select {
 				case <-c.Done():
@@ -140,35 +140,34 @@ func TestRefusedLoginEndsItsConnections(t *testing.T) {
 	}
 }
 
-// TestOnlyUseIsChecked: what nobody uses is not asked about, and a question is no
-// use.
-func TestOnlyUseIsChecked(t *testing.T) {
+// A check is no use of a login.
+func TestPool_OnlyUsedLoginsAreRechecked(t *testing.T) {
 	var g authServer
 	g.accepts.Store(true)
 	p := newPool(t, newFakeServer(t, g.answer).addr, PoolOptions{})
 	p.recheckInterval, p.confirmedFor = time.Hour, 0
 	c, h := sharedConnOf(t, p, testUser), newRecordingSink()
-	settle := func(want int32) {
+	recheck := func(want int32) {
 		t.Helper()
 		p.recheck()
 		time.Sleep(20 * time.Millisecond)
 		if n := g.attempts.Load(); n != want {
-			t.Errorf("asked %d times, want %d", n, want)
+			t.Errorf("%d logins, want %d", n, want)
 		}
 	}
-	settle(1)
+	recheck(1)
 	c.Send([]byte("x\r\n"), 1, h)
 	h.until(t, "a reply", func() bool { return h.ended == 1 })
-	settle(2)
-	settle(2)
+	recheck(2)
+	recheck(2)
 	c.MarkUsed()
-	settle(3)
-	settle(3)
+	recheck(3)
+	recheck(3)
 }
 
-// TestNobodysPassword: what clients that never authenticated share is left to those
-// who have it once the default user has a password, and others get another.
-func TestNobodysPassword(t *testing.T) {
+// Borrowers of a connection without credentials keep it when the default user gets a
+// password; later ones get another.
+func TestPool_DefaultUserGetsAPassword(t *testing.T) {
 	var locked atomic.Bool
 	f := newFakeServer(t, func(word string) string {
 		switch {
@@ -194,7 +193,7 @@ func TestNobodysPassword(t *testing.T) {
 	locked.Store(true)
 	after := sharedConn(t, p)
 	if after == before || !after.NeedsAuth() || !p.RequiresAuth() || !before.Alive() {
-		t.Fatal("the password was not noticed, or took the connection from those who had it")
+		t.Fatal("the password was not noticed, or ended a connection without credentials")
 	}
 	if again := sharedConn(t, p); again != after {
 		t.Error("not shared while there is a password")
@@ -205,7 +204,7 @@ func TestNobodysPassword(t *testing.T) {
 	}
 }
 
-func TestSecretsAreNotPrinted(t *testing.T) {
+func TestIdentity_SecretIsNotPrinted(t *testing.T) {
 	id := Identity{User: "alice", Secret: "hush", DB: 3, Proto: 2}
 	var log strings.Builder
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("x", "id", id, "ids", []Identity{id})
@@ -223,9 +222,8 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	}
 }
 
-// TestGreetingAwaitsAnswersBeforeAUTH: a server that has something else to say may say
-// nothing of an AUTH that it refuses.
-func TestGreetingAwaitsAnswersBeforeAUTH(t *testing.T) {
+// A server with another reply on its way may not answer an AUTH that it refuses.
+func TestHandshake_AwaitsRepliesBeforeAUTH(t *testing.T) {
 	for _, id := range []Identity{{User: "u", Secret: "no", DB: 2, Proto: 2}, {Secret: "no", DB: 2, Proto: 3}, {User: "u", Secret: "no", Proto: 3}} {
 		here, there := net.Pipe()
 		steps := handshakeSteps(id, false, false)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestPing(t *testing.T) {
+func TestPing_ServingOrNot(t *testing.T) {
 	tests := []struct{ reply, want string }{
 		{"+PONG\r\n", ""},
 		{"-NOPERM this user has no permissions to run the 'ping' command\r\n", ""},
@@ -18,7 +18,7 @@ func TestPing(t *testing.T) {
 		{"-MASTERDOWN Link with MASTER is down\r\n", "MASTERDOWN"},
 	}
 	for _, tt := range tests {
-		var pings atomic.Int32 // the greeting's is the first
+		var pings atomic.Int32 // the handshake's is the first
 		f := newFakeServer(t, func(word string) string {
 			if word == "PING" && pings.Add(1) > 1 {
 				return tt.reply
@@ -35,7 +35,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-func TestPingOfWhoDoesNotAnswer(t *testing.T) {
+func TestPing_HangingNode(t *testing.T) {
 	var hangs atomic.Bool
 	f := newFakeServer(t, func(word string) string {
 		if hangs.Load() {
@@ -61,8 +61,7 @@ func TestPingOfWhoDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// A node that does not let this identity in serves others.
-func TestPingOfWhoRefuses(t *testing.T) {
+func TestPing_RefusedIdentity(t *testing.T) {
 	p := newPool(t, newFakeServer(t, new(authServer).answer).addr, PoolOptions{})
 	if err := p.Ping(t.Context(), testUser); err != nil {
 		t.Error(err)

@@ -10,7 +10,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
-func TestStats(t *testing.T) {
+func TestUpstream_Stats(t *testing.T) {
 	f := newFakeServer(t, func(word string) string {
 		if word == "refused" {
 			return "-NOPERM not you\r\n"
@@ -55,7 +55,7 @@ func TestStats(t *testing.T) {
 	f.drop()
 	eventually(t, "the loss is counted", func() bool { s := u.Stats(); return s.Lost == 1 && s.Shared == 0 })
 	if after := u.Stats(); after.BytesOut < got.BytesOut || after.Writes < got.Writes || after.Replies != 2*sends {
-		t.Errorf("what an ended connection has carried is forgotten: %+v, before %+v", after.Traffic, got.Traffic)
+		t.Errorf("the traffic of an ended connection is missing: %+v, before %+v", after.Traffic, got.Traffic)
 	}
 	if c, err = u.Pool().Shared(t.Context(), anonymous, MainClass, 0); err != nil {
 		t.Fatal(err)

@@ -11,9 +11,9 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// A connection is closed under the locks of the pool: an upstream that hangs must
-// not keep anybody there, although TLS would like to say farewell to it.
-func TestCloseDoesNotWaitForAHangingTLSUpstream(t *testing.T) {
+// Connections are closed with the pool's mu held: an upstream that hangs must not
+// block it, although TLS sends an alert when it closes.
+func TestConn_CloseDoesNotWaitForTLS(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := redistest.NewAuthority(t)
 		pair, err := tls.LoadX509KeyPair(ca.Issue(t, "upstream"))

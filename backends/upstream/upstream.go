@@ -42,7 +42,7 @@ type Upstream struct {
 	topologyView *View // of topology; differs from view after Moved
 	closed       bool
 	wg           sync.WaitGroup // goroutines that close pools of nodes that are gone
-	changed      chan struct{}  // closed when the view is replaced; nil: nobody asked for it
+	changed      chan struct{}  // closed when the view is replaced; nil: Changed was not called
 }
 
 // A node is one server in one role. A server that changes its role is another node:

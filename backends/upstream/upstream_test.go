@@ -15,9 +15,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends"
 )
 
-// fakeServer is an upstream that answers each line it gets by a function, and counts
-// connections. It understands no RESP: the pool's greetings are handed over too,
-// word by word.
+// A fakeServer answers each word that it reads with the result of answer, and counts
+// connections. It knows no RESP: the words of handshakes are answered as well.
 type fakeServer struct {
 	addr   string
 	ln     net.Listener
@@ -65,7 +64,7 @@ func (f *fakeServer) serve(nc net.Conn) {
 	}
 }
 
-// drop closes all connections, from the upstream's side.
+// drop closes all connections from the server's side.
 func (f *fakeServer) drop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,20 +79,20 @@ func (f *fakeServer) count() int {
 	return len(f.conns)
 }
 
-// echo answers a word with itself, and a greeting as a Redis without users would.
+// echo answers a word with itself, and a handshake as a Redis without users does.
 func echo(word string) string {
 	switch word {
 	case "PING":
 		return "+PONG\r\n"
 	case "AUTH", "SELECT", "HELLO":
 		return "+OK\r\n"
-	case "silence", "s", "t", "u", "1", "2", "3": // all but the first are arguments of greetings
+	case "silence", "s", "t", "u", "1", "2", "3": // all but the first are arguments in handshakes
 		return ""
 	}
 	return "+" + word + "\r\n"
 }
 
-// anonymous is a client that has said nothing.
+// anonymous is the identity of a client without credentials.
 var anonymous = Identity{Proto: 2}
 
 func newPool(t *testing.T, addr string, opt PoolOptions) *Pool {
@@ -108,7 +107,7 @@ func newPool(t *testing.T, addr string, opt PoolOptions) *Pool {
 	return p
 }
 
-// recordingSink is a Sink that remembers, and says when something happened.
+// A recordingSink is an Owner that keeps what it gets; each call is an event.
 type recordingSink struct {
 	mu     sync.Mutex
 	text   string
@@ -136,7 +135,7 @@ func (h *recordingSink) Fail(_ *Conn, owed int, cut bool, _ error) {
 	h.events <- struct{}{}
 }
 
-// until waits for cond, which is checked whenever something happened.
+// until waits for cond, which is checked after each event.
 func (h *recordingSink) until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	late := time.After(5 * time.Second)
@@ -150,7 +149,7 @@ func (h *recordingSink) until(t *testing.T, what string, cond func() bool) {
 		select {
 		case <-h.events:
 		case <-late:
-			t.Fatalf("%s: not within 5 s; heard %q, %d ended, fails %v", what, h.text, h.ended, h.fails)
+			t.Fatalf("%s: not within 5 s; got %q, %d ended, fails %v", what, h.text, h.ended, h.fails)
 		}
 	}
 }
@@ -164,7 +163,7 @@ func sharedConn(t *testing.T, p *Pool) *Conn {
 	return c
 }
 
-func TestRepliesGoToWhoeverAsked(t *testing.T) {
+func TestConn_RepliesGoToTheirSenders(t *testing.T) {
 	p := newPool(t, newFakeServer(t, echo).addr, PoolOptions{})
 	c := sharedConn(t, p)
 	a, b := newRecordingSink(), newRecordingSink()
@@ -184,11 +183,11 @@ func TestRepliesGoToWhoeverAsked(t *testing.T) {
 		wantB += fmt.Sprintf("+b%d\r\n", i)
 	}
 	if a.text != wantA || b.text != wantB {
-		t.Errorf("a heard %.80q…, b heard %.80q…", a.text, b.text)
+		t.Errorf("a got %.80q…, b got %.80q…", a.text, b.text)
 	}
 }
 
-func TestManySenders(t *testing.T) {
+func TestConn_ManySenders(t *testing.T) {
 	p := newPool(t, newFakeServer(t, echo).addr, PoolOptions{})
 	c := sharedConn(t, p)
 	var wg sync.WaitGroup
@@ -197,7 +196,7 @@ func TestManySenders(t *testing.T) {
 			h := newRecordingSink()
 			for i := range 200 {
 				pad := ""
-				if i%10 == 0 { // written without a copy if nobody else writes
+				if i%10 == 0 { // written without a copy if no goroutine is writing
 					pad = strings.Repeat("x", 2*directSize)
 				}
 				want := fmt.Sprintf("+s%d-%d%s\r\n", s, i, pad)
@@ -216,7 +215,7 @@ func TestManySenders(t *testing.T) {
 	wg.Wait()
 }
 
-func TestEverybodyOwedIsTold(t *testing.T) {
+func TestConn_LossFailsPendingReplies(t *testing.T) {
 	f := newFakeServer(t, echo)
 	p := newPool(t, f.addr, PoolOptions{})
 	c := sharedConn(t, p)
@@ -225,11 +224,11 @@ func TestEverybodyOwedIsTold(t *testing.T) {
 	c.Send([]byte("silence\r\n"), 1, b)
 	a.until(t, "the first reply", func() bool { return a.ended == 1 })
 	f.drop()
-	a.until(t, "a's fate", func() bool { return len(a.fails) == 1 && a.fails[0] == "2 false" })
-	b.until(t, "b's fate", func() bool { return len(b.fails) == 1 && b.fails[0] == "1 false" })
+	a.until(t, "a's failure", func() bool { return len(a.fails) == 1 && a.fails[0] == "2 false" })
+	b.until(t, "b's failure", func() bool { return len(b.fails) == 1 && b.fails[0] == "1 false" })
 	<-c.Done()
 	if err := c.Send([]byte("x\r\n"), 1, a); err == nil || c.Alive() {
-		t.Error("a broken connection takes commands")
+		t.Error("Send on a broken connection returned no error")
 	}
 	Return(c)
 	again := sharedConn(t, p)
@@ -240,7 +239,7 @@ func TestEverybodyOwedIsTold(t *testing.T) {
 	b.until(t, "the next connection's reply", func() bool { return strings.HasSuffix(b.text, "+back\r\n") })
 }
 
-func TestHalfAReplyIsToldOfAsCut(t *testing.T) {
+func TestConn_LossInsideAReplyIsCut(t *testing.T) {
 	f := newFakeServer(t, func(word string) string {
 		if word == "half" {
 			return "$10\r\nhello"
@@ -256,7 +255,7 @@ func TestHalfAReplyIsToldOfAsCut(t *testing.T) {
 	a.until(t, "the cut", func() bool { return len(a.fails) == 1 && a.fails[0] == "1 true" })
 }
 
-func TestUnaskedRepliesEndASharedConnection(t *testing.T) {
+func TestConn_UnsolicitedReplyEndsIt(t *testing.T) {
 	f := newFakeServer(t, func(word string) string {
 		if word == "double" {
 			return "+one\r\n+two\r\n"
@@ -271,11 +270,11 @@ func TestUnaskedRepliesEndASharedConnection(t *testing.T) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.text != "+one\r\n" {
-		t.Errorf("heard %q", a.text)
+		t.Errorf("got %q", a.text)
 	}
 }
 
-func TestPrivateConnections(t *testing.T) {
+func TestConn_PushesAndPassthrough(t *testing.T) {
 	f := newFakeServer(t, func(word string) string {
 		switch word {
 		case "push":
@@ -306,8 +305,7 @@ func TestPrivateConnections(t *testing.T) {
 	h.until(t, "its end", func() bool { return len(h.fails) == 1 && h.fails[0] == "0 false" })
 }
 
-// TestPrivateConnectionsKnowTheirID from a HELLO, which a server may not know.
-func TestPrivateConnectionsKnowTheirID(t *testing.T) {
+func TestPool_PrivateConnectionsKnowTheirID(t *testing.T) {
 	for _, tt := range []struct {
 		hello string
 		proto int
@@ -333,12 +331,12 @@ func TestPrivateConnectionsKnowTheirID(t *testing.T) {
 			t.Errorf("%q: %d", tt.hello, c.ID())
 		}
 		if c.NeedsAuth() != strings.HasPrefix(tt.hello, "-NOAUTH") {
-			t.Errorf("%q: wants authentication: %v", tt.hello, c.NeedsAuth())
+			t.Errorf("%q: needs authentication: %v", tt.hello, c.NeedsAuth())
 		}
 	}
 }
 
-func TestASparePrivateConnectionIsOpenedAhead(t *testing.T) {
+func TestPool_SpareIsOpenedAhead(t *testing.T) {
 	f := newFakeServer(t, echo)
 	p := newPool(t, f.addr, PoolOptions{})
 	h := newRecordingSink()
@@ -356,7 +354,7 @@ func TestASparePrivateConnectionIsOpenedAhead(t *testing.T) {
 	} else {
 		first.Close()
 	}
-	sharedConn(t, p) // another client comes
+	sharedConn(t, p) // by another client
 	for late := time.After(5 * time.Second); f.count() < 3; {
 		select {
 		case <-late:
@@ -372,7 +370,7 @@ func TestASparePrivateConnectionIsOpenedAhead(t *testing.T) {
 	h.until(t, "a reply on the spare", func() bool { return strings.HasSuffix(h.text, "+mine\r\n") })
 }
 
-func TestIdentitiesDoNotShare(t *testing.T) {
+func TestPool_IdentitiesDoNotShareConnections(t *testing.T) {
 	p := newPool(t, newFakeServer(t, echo).addr, PoolOptions{})
 	ids := []Identity{
 		{Proto: 2}, {Proto: 3}, {Proto: 2, DB: 1}, {Proto: 2, Secret: "s"}, {Proto: 2, User: "u", Secret: "s"}, {Proto: 2, User: "u", Secret: "t"},
@@ -395,7 +393,7 @@ func TestIdentitiesDoNotShare(t *testing.T) {
 	}
 }
 
-func TestEvictedConnectionsOutliveTheirBorrowers(t *testing.T) {
+func TestPool_EvictedConnectionsStayForBorrowers(t *testing.T) {
 	p := newPool(t, newFakeServer(t, echo).addr, PoolOptions{MaxIdentities: 1})
 	c := sharedConn(t, p)
 	var other *Conn
@@ -419,7 +417,7 @@ func TestEvictedConnectionsOutliveTheirBorrowers(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestPool_RefusedHandshakes(t *testing.T) {
 	f := newFakeServer(t, func(word string) string {
 		switch word {
 		case "wrong":
@@ -446,11 +444,11 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	if c := sharedConn(t, p); !c.NeedsAuth() || !p.RequiresAuth() || p.AllowsAnonymous() {
-		t.Error("it was not noticed that the upstream wants authentication")
+		t.Error("NOAUTH was not noticed")
 	}
 }
 
-func TestADeadUpstreamIsNotAskedForEveryCommand(t *testing.T) {
+func TestPool_FailedDialAnswersForAWhile(t *testing.T) {
 	f := newFakeServer(t, echo)
 	f.ln.Close()
 	p := newPool(t, f.addr, PoolOptions{})
@@ -465,11 +463,11 @@ func TestADeadUpstreamIsNotAskedForEveryCommand(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := p.Private(ctx, anonymous, newRecordingSink()); !errors.Is(err, context.Canceled) {
-		t.Errorf("a dial whose caller is gone: %v", err)
+		t.Errorf("a dial after its context ended: %v", err)
 	}
 }
 
-func TestCloseEndsEverything(t *testing.T) {
+func TestPool_CloseEndsAllConnections(t *testing.T) {
 	p := newPool(t, newFakeServer(t, echo).addr, PoolOptions{Conns: 2})
 	h := newRecordingSink()
 	var all []*Conn

@@ -21,7 +21,7 @@ func twoShards(seed *backends.Server) *topology.Topology {
 	return t
 }
 
-func TestFollow(t *testing.T) {
+func TestUpstream_SetTopology(t *testing.T) {
 	seed, err := backends.Parse("s:1")
 	if err != nil {
 		t.Fatal(err)
@@ -37,18 +37,18 @@ func TestFollow(t *testing.T) {
 	seen, changed := u.Changed()
 	u.SetTopology(twoShards(seed))
 	if u.View() != first || seen != first || isClosed(changed) {
-		t.Error("the same was taken for a change")
+		t.Error("an equal topology replaced the view")
 	}
 
 	if p := u.Moved(0, "b:1"); p != b || u.View().Master(0) != b {
 		t.Errorf("a slot that moved is served by %s", u.View().Master(0).Addr())
 	}
 	if !isClosed(changed) {
-		t.Error("who waits for changes was not told")
+		t.Error("the channel of Changed was not closed")
 	}
 	u.SetTopology(twoShards(seed))
 	if u.View().Master(0) != a {
-		t.Error("what a node said outlives a later look")
+		t.Error("Moved outlives a later topology")
 	}
 
 	demoted := twoShards(seed)
@@ -64,16 +64,15 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestHurry: a connection that the upstream has ended is a reason to look where its
-// nodes are; one that was of no more use is none.
-func TestHurry(t *testing.T) {
+// A connection that the proxy itself closed is no reason to refresh.
+func TestUpstream_LostConnectionRefreshesTopology(t *testing.T) {
 	f := newFakeServer(t, echo)
 	seed, err := backends.Parse("redis://" + f.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var hurries atomic.Int32
-	u := New(Options{PoolOptions: PoolOptions{Server: seed}, Refresh: func() { hurries.Add(1) }})
+	var refreshes atomic.Int32
+	u := New(Options{PoolOptions: PoolOptions{Server: seed}, Refresh: func() { refreshes.Add(1) }})
 	for _, end := range []func(*Conn){(*Conn).Close, func(*Conn) { f.drop() }} {
 		h := newRecordingSink()
 		c, err := u.Pool().Private(t.Context(), anonymous, h)
@@ -84,8 +83,8 @@ func TestHurry(t *testing.T) {
 		h.until(t, "its end", func() bool { return len(h.fails) == 1 })
 	}
 	u.Close()
-	if n := hurries.Load(); n != 1 {
-		t.Errorf("%d reasons to look, want 1", n)
+	if n := refreshes.Load(); n != 1 {
+		t.Errorf("%d refreshes, want 1", n)
 	}
 }
 
