@@ -1,8 +1,8 @@
-// Package check answers what about an upstream and a set of lock nodes would hurt.
+// Package check finds what in an upstream and a set of lock nodes would hurt.
 //
-// It looks and changes nothing: no key, no setting, no script cache and no node
-// record. Whatever a server does not let it see is said, never taken for fine. Run
-// starts a goroutine for each server and returns when all have ended.
+// It changes nothing: no key, no setting, no script cache and no node record. What a server
+// does not show is a finding too. [Run] probes each server in a goroutine of its own, judges
+// the facts, and returns when all goroutines have ended.
 package check
 
 import (
@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// findFor bounds the search for the masters of an upstream, or of a lock node that
-	// sentinels choose.
-	findFor = 4 * time.Second
-	// askFor bounds all questions to one server.
-	askFor = 8 * time.Second
-	// callFor bounds one of them, and the opening of a connection.
-	callFor = 2 * time.Second
+	// findTimeout bounds finding the masters of an upstream, or of a lock node with
+	// sentinels.
+	findTimeout = 4 * time.Second
+	// serverTimeout bounds all calls to one server.
+	serverTimeout = 8 * time.Second
+	// callTimeout bounds one call, and connecting.
+	callTimeout = 2 * time.Second
 )
 
 // A Severity is how much a finding hurts.
@@ -42,30 +42,30 @@ const (
 // A Finding is one thing that would hurt.
 type Finding struct {
 	Severity Severity `json:"severity"`
-	ID       string   `json:"id"`            // what kind of finding this is, in lower case; does not change
+	ID       string   `json:"id"`            // the kind of finding, in lower case; does not change
 	Where    string   `json:"where"`         // a server, "lock nodes", "upstream" or "settings"
-	Problem  string   `json:"problem"`       // what is there, and what it would do
-	Fix      string   `json:"fix,omitempty"` // a command to type or a setting to change; empty: there is nothing to do
+	Problem  string   `json:"problem"`       // the fault and its effect
+	Fix      string   `json:"fix,omitempty"` // a command to type or a setting to change; empty: none
 }
 
-// A Look is what was measured at one server.
-type Look struct {
+// A Measurement is the software, round trips and clock of one server.
+type Measurement struct {
 	Where     string  `json:"where"`
-	Software  string  `json:"software,omitempty"` // Redis or Valkey; empty: it does not say
+	Software  string  `json:"software,omitempty"` // Redis or Valkey; empty: not known
 	Version   string  `json:"version,omitempty"`
-	MedianMS  float64 `json:"median_ms"` // of the round trips; 0: none was made
+	MedianMS  float64 `json:"median_ms"` // of the round trips; 0: there was none
 	LongestMS float64 `json:"longest_ms"`
-	ClockMS   float64 `json:"clock_ms"`  // how far its clock is ahead of this machine's
+	ClockMS   float64 `json:"clock_ms"`  // by which its clock is ahead of this machine's
 	WithinMS  float64 `json:"within_ms"` // the error of ClockMS, up or down; 0: its clock is not known
 }
 
-// A Report is what Run saw.
+// A Report is the result of Run.
 type Report struct {
-	Servers  []Look    `json:"servers"`
-	Findings []Finding `json:"findings"` // the worst first
+	Servers  []Measurement `json:"servers"`
+	Findings []Finding     `json:"findings"` // the worst first
 }
 
-// Worst is the largest severity among the findings; empty: there are none.
+// Worst is the highest severity of the findings; empty: there are none.
 func (r *Report) Worst() Severity {
 	if len(r.Findings) == 0 {
 		return ""
@@ -73,13 +73,13 @@ func (r *Report) Worst() Severity {
 	return r.Findings[0].Severity
 }
 
-// Options say what to look at and what it is for. Upstream and at least one of Nodes
-// are required; the rest as the proxy has it.
+// Options are the servers to check and the proxy's settings. Upstream and at least one of
+// Nodes are required.
 type Options struct {
-	Upstream *backends.Server
-	Mode     string             // of the upstream, as in topology.Options
-	Nodes    []*backends.Server // the lock nodes
-	Voting   bool               // the upstream is the lock node, as none was named
+	Upstream      *backends.Server
+	Mode          string             // of the upstream, as in topology.Options
+	Nodes         []*backends.Server // the lock nodes
+	UpstreamVotes bool               // the upstream is the lock node, as none is given
 
 	SentinelUser, SentinelPassword string
 
@@ -92,35 +92,36 @@ type Options struct {
 	MaxClients   int  // of the proxy
 	Unshared     bool // each client has an upstream connection of its own
 	Certificates []Certificate
-	Exposed      []string // what of the settings shows more than it should, in words for people
-	Unguarded    bool     // clients come from other machines and show no certificate
+	Exposed      []string // settings that expose more than they should, as messages
+	Unguarded    bool     // clients on other machines need no certificate
 }
 
-// A Certificate is one that the proxy shows, and the setting that names its file.
+// A Certificate is one of the proxy's, with the setting that names its file.
 type Certificate struct {
 	Setting string
 	Leaf    *x509.Certificate
 }
 
-// quorum is how many lock nodes decide.
+// quorum is the number of lock nodes that decide.
 func (o *Options) quorum() int { return len(o.Nodes)/2 + 1 }
 
-// lenient says that a lock node votes at once after it lost its memory.
-func (o *Options) lenient() bool { return len(o.Nodes) < 3 && o.Available }
+// votesAfterLoss reports whether a lock node votes at once after it lost its memory.
+func (o *Options) votesAfterLoss() bool { return len(o.Nodes) < 3 && o.Available }
 
-// Run looks at all servers at once. One that hangs holds it up for some seconds at most.
+// Run checks all servers at once. One that hangs delays it by findTimeout and serverTimeout at
+// most.
 func Run(ctx context.Context, o Options) *Report {
 	targets, found := o.targets(ctx)
 	all := make([]*facts, len(targets))
 	var asking sync.WaitGroup
 	for i, t := range targets {
-		asking.Go(func() { all[i] = ask(ctx, t, &o) })
+		asking.Go(func() { all[i] = probe(ctx, t, &o) })
 	}
 	asking.Wait()
-	r := &Report{Servers: []Look{}, Findings: []Finding{}} // lists in JSON, also without an entry
+	r := &Report{Servers: []Measurement{}, Findings: []Finding{}} // lists in JSON, also without an entry
 	r.Findings = append(append(r.Findings, found...), judge(all, &o, time.Now())...)
 	for _, f := range all {
-		r.Servers = append(r.Servers, f.look())
+		r.Servers = append(r.Servers, f.measurement())
 	}
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return rank(b.Severity) - rank(a.Severity) })
 	return r
@@ -128,14 +129,14 @@ func Run(ctx context.Context, o Options) *Report {
 
 func rank(s Severity) int { return slices.Index([]Severity{Note, Warning, Error}, s) }
 
-// A target is a server to look at, in its part.
+// A target is a server to check, in its role.
 type target struct {
 	server *backends.Server
 	node   bool // a lock node; else a master of the upstream
-	chosen bool // sentinels say which server it is
+	chosen bool // by sentinels
 }
 
-// where is what findings call it.
+// where is its name in findings.
 func (t target) where() string {
 	if t.node {
 		return "lock node " + t.server.String()
@@ -143,9 +144,9 @@ func (t target) where() string {
 	return "upstream " + t.server.String()
 }
 
-// targets are the servers to look at: the masters of the upstream, then the lock
-// nodes. A server that is both comes twice, unless it is the lock node for want of
-// others. Found are the faults of those that cannot be told.
+// targets are the servers to check: the masters of the upstream, then the lock nodes. A
+// server that is both is there twice, unless it is the lock node by default. found are the
+// faults of those without a master.
 func (o *Options) targets(ctx context.Context) (out []target, found []Finding) {
 	type search struct {
 		seed    *backends.Server
@@ -155,7 +156,7 @@ func (o *Options) targets(ctx context.Context) (out []target, found []Finding) {
 		err     error
 	}
 	var all []*search
-	if !o.Voting {
+	if !o.UpstreamVotes {
 		all = append(all, &search{seed: o.Upstream, mode: o.Mode})
 	}
 	for _, n := range o.Nodes {
@@ -182,7 +183,7 @@ func (o *Options) targets(ctx context.Context) (out []target, found []Finding) {
 	return out, found
 }
 
-// masters are the servers that seed stands for.
+// masters are the servers that seed names.
 func (o *Options) masters(ctx context.Context, seed *backends.Server, mode string) ([]*backends.Server, error) {
 	if mode == topology.ModeStandalone {
 		return []*backends.Server{seed}, nil
@@ -194,12 +195,12 @@ func (o *Options) masters(ctx context.Context, seed *backends.Server, mode strin
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, findFor)
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	last, ended := watcher.Initial(), make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = watcher.Run(ctx, func(t *topology.Topology) { last = t }) // ends when told to
+		_ = watcher.Run(ctx, func(t *topology.Topology) { last = t }) // ends with ctx
 	}()
 	select {
 	case <-watcher.Probed():

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// leastVersion is the first with RESP3, which the proxy speaks to lock nodes, and where
+// minVersion is the first with RESP3, which the proxy speaks to lock nodes, and where
 // scripts are replicated by effect; the tests use triedVersion and later.
 const (
-	leastVersion = 6.0
-	triedVersion = 7.0
+	minVersion    = 6.0
+	testedVersion = 7.0
 )
 
-func (f *facts) judgeVersion(j *judgement) {
+func (f *facts) judgeVersion(out *findings) {
 	name, version := f.software()
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {
@@ -24,72 +24,72 @@ func (f *facts) judgeVersion(j *judgement) {
 	v, err := strconv.ParseFloat(parts[0]+"."+parts[1], 64)
 	switch {
 	case err != nil:
-	case v < leastVersion:
-		j.add(Error, "version", name+" "+version+" is too old for the scripts of locks", "upgrade it to 7.0 or later")
-	case v < triedVersion:
-		j.add(Warning, "version", name+" "+version+" is older than any that locks are tested with", "upgrade it to 7.0 or later")
+	case v < minVersion:
+		out.add(Error, "version", name+" "+version+" is too old for the scripts of locks", "upgrade it to 7.0 or later")
+	case v < testedVersion:
+		out.add(Warning, "version", name+" "+version+" is older than any that locks are tested with", "upgrade it to 7.0 or later")
 	}
 }
 
-func (f *facts) judgeReplication(j *judgement, o *Options) {
+func (f *facts) judgeReplication(out *findings, o *Options) {
 	replicas := number(f.info["connected_slaves"])
 	switch {
 	case int64(o.ReplicaAcks) > replicas:
-		j.add(Error, "replicas", fmt.Sprintf("has %d replicas, and replica-acks asks for %d: its votes do not count", replicas, o.ReplicaAcks), "attach replicas, or lower --replica-acks")
+		out.add(Error, "replicas", fmt.Sprintf("has %d replicas, and replica-acks asks for %d: its votes do not count", replicas, o.ReplicaAcks), "attach replicas, or lower --replica-acks")
 	case f.chosen:
-		f.judgeChosen(j)
+		f.judgeChosen(out)
 	case replicas > 0 && o.ReplicaAcks == 0:
-		j.add(Warning, "replicas", fmt.Sprintf("has %d replicas. Replication is asynchronous: one that takes its place has not heard of the last locks, and sits out max-ttl, %s, if it is noticed%s", replicas, o.MaxTTL, o.grantsAgain()), "use independent masters; at each replica: redis-cli REPLICAOF NO ONE")
+		out.add(Warning, "replicas", fmt.Sprintf("has %d replicas. Replication is asynchronous: one that takes its place has not heard of the last locks, and sits out max-ttl, %s, if it is noticed%s", replicas, o.MaxTTL, o.consequenceOfLoss()), "use independent masters; at each replica: redis-cli REPLICAOF NO ONE")
 	}
 	if n := number(cmp.Or(f.config["min-replicas-to-write"], f.config["min-slaves-to-write"])); n > replicas {
-		j.add(Error, "replicas", fmt.Sprintf("min-replicas-to-write is %d and there are %d: it refuses every vote", n, replicas), cli(f.server, "CONFIG SET min-replicas-to-write 0"))
+		out.add(Error, "replicas", fmt.Sprintf("min-replicas-to-write is %d and there are %d: it refuses every vote", n, replicas), cli(f.server, "CONFIG SET min-replicas-to-write 0"))
 	}
 }
 
-// judgeChosen is about a master that sentinels choose.
-func (f *facts) judgeChosen(j *judgement) {
+// judgeChosen judges a master that sentinels choose.
+func (f *facts) judgeChosen(out *findings) {
 	if f.configErr == nil && number(cmp.Or(f.config["min-replicas-to-write"], f.config["min-slaves-to-write"])) == 0 {
-		j.add(Warning, "replicas", "is chosen by sentinels and min-replicas-to-write is 0: cut off from them, it may vote beside its successor", cli(f.server, "CONFIG SET min-replicas-to-write 1"))
+		out.add(Warning, "replicas", "is chosen by sentinels and min-replicas-to-write is 0: cut off from them, it may vote beside its successor", cli(f.server, "CONFIG SET min-replicas-to-write 1"))
 	}
 }
 
-// grantsAgain is what follows on forgetting where it is not sat out.
-func (o *Options) grantsAgain() string {
-	if o.lenient() {
+// consequenceOfLoss is the effect of lost memory, if the node votes at once after it.
+func (o *Options) consequenceOfLoss() string {
+	if o.votesAfterLoss() {
 		return "; with restart-grace available it does not sit out anything, and grants held locks again"
 	}
 	return ""
 }
 
-func (f *facts) judgeMemory(j *judgement) {
+func (f *facts) judgeMemory(out *findings) {
 	policy, most, used := f.info["maxmemory_policy"], number(f.info["maxmemory"]), number(f.info["used_memory"])
 	fix := cli(f.server, "CONFIG SET maxmemory-policy noeviction")
 	switch {
 	case policy == "" || policy == "noeviction":
 	case most > 0:
-		j.add(Error, "evicts", fmt.Sprintf("maxmemory-policy is %s: when %d bytes are full it drops locks that are held, unnoticed, and they are granted a second time", policy, most), fix)
+		out.add(Error, "evicts", fmt.Sprintf("maxmemory-policy is %s: when %d bytes are full it drops locks that are held, unnoticed, and they are granted a second time", policy, most), fix)
 	default:
-		j.add(Warning, "evicts", "maxmemory-policy is "+policy+": harmless until somebody sets maxmemory, then locks that are held are dropped, unnoticed, and granted a second time", fix)
+		out.add(Warning, "evicts", "maxmemory-policy is "+policy+": harmless until somebody sets maxmemory, then locks that are held are dropped, unnoticed, and granted a second time", fix)
 	}
 	if most > 0 && used*10 >= most*8 {
 		s, more := Warning, cli(f.server, fmt.Sprintf("CONFIG SET maxmemory %d", 2*max(most, used)))
 		if used >= most {
 			s = Error
 		}
-		j.add(s, "memory", fmt.Sprintf("uses %d of %d bytes of maxmemory: full, it grants no lock (what is held can still be freed)", used, most), more)
+		out.add(s, "memory", fmt.Sprintf("uses %d of %d bytes of maxmemory: full, it grants no lock (what is held can still be freed)", used, most), more)
 	}
 }
 
-// judgePersistence is about what a node remembers over a restart. Any restart is
-// noticed, by the id of its replication stream; what matters is whether it is sat out.
-func (f *facts) judgePersistence(j *judgement, o *Options) {
+// judgePersistence finds what a restart would forget. Any restart is noticed, by the ID of the
+// replication stream; what matters is whether the node then sits out.
+func (f *facts) judgePersistence(out *findings, o *Options) {
 	snapshots, aof := f.config["save"] != "", f.info["aof_enabled"] == "1"
 	fsync := f.config["appendfsync"]
 	keeps := "keeps nothing on disk: a restart forgets every lock"
 	switch {
 	case aof && fsync == "always":
 		keeps = ""
-		j.add(Note, "appendfsync-always", "appendfsync is always: it forgets nothing, and every vote waits for the disk", "nothing, if its round trips are short enough; with three lock nodes or more it is not needed")
+		out.add(Note, "appendfsync-always", "appendfsync is always: it forgets nothing, and every vote waits for the disk", "nothing, if its round trips are short enough; with three lock nodes or more it is not needed")
 	case aof:
 		keeps = "appendfsync is " + cmp.Or(fsync, "not known") + ": a crash forgets up to a second of locks, or what the system had not written"
 	case snapshots:
@@ -99,12 +99,12 @@ func (f *facts) judgePersistence(j *judgement, o *Options) {
 	}
 	switch fix := "--restart-grace safe, or three lock nodes; or: " + cli(f.server, "CONFIG SET appendonly yes") + " and CONFIG SET appendfsync always"; {
 	case keeps == "":
-	case o.lenient():
-		j.add(Warning, "forgets", fmt.Sprintf("%s; with %s and restart-grace available it votes at once, so what was held is granted a second time", keeps, count(len(o.Nodes), "lock node")), fix)
+	case o.votesAfterLoss():
+		out.add(Warning, "forgets", fmt.Sprintf("%s; with %s and restart-grace available it votes at once, so what was held is granted a second time", keeps, count(len(o.Nodes), "lock node")), fix)
 	case aof:
-		j.add(Note, "forgets", keeps+". It is noticed, as every restart is: the node sits out max-ttl, "+o.MaxTTL.String()+". So this persistence costs and brings locks nothing", cli(f.server, "CONFIG SET appendonly no"))
+		out.add(Note, "forgets", keeps+". It is noticed, as every restart is: the node sits out max-ttl, "+o.MaxTTL.String()+". So this persistence costs and brings locks nothing", cli(f.server, "CONFIG SET appendonly no"))
 	case snapshots:
-		j.add(Note, "forgets", keeps+". It is noticed, and the node sits out max-ttl, "+o.MaxTTL.String()+". Snapshots cost forks, and a full disk stops its votes", cli(f.server, `CONFIG SET save ""`))
+		out.add(Note, "forgets", keeps+". It is noticed, and the node sits out max-ttl, "+o.MaxTTL.String()+". Snapshots cost forks, and a full disk stops its votes", cli(f.server, `CONFIG SET save ""`))
 	}
 }
 
@@ -115,15 +115,15 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// judgePauses is about what has kept the node from answering.
-func (f *facts) judgePauses(j *judgement, o *Options) {
+// judgePauses finds what has kept the node from answering.
+func (f *facts) judgePauses(out *findings, o *Options) {
 	limit := cmp.Or(o.NodeTimeout, nodeTime)
 	if fork := time.Duration(number(f.info["latest_fork_usec"])) * time.Microsecond; fork >= limit && f.forks() {
 		fix := cli(f.server, `CONFIG SET save ""`)
 		if f.info["aof_enabled"] == "1" {
 			fix = cli(f.server, "CONFIG SET appendonly no") + ", and " + fix
 		}
-		j.add(Warning, "pauses", "its last fork, for a snapshot or a rewrite, took "+rough(fork)+": no vote comes meanwhile", fix)
+		out.add(Warning, "pauses", "its last fork, for a snapshot or a rewrite, took "+roundedDuration(fork)+": no vote comes meanwhile", fix)
 	}
 	slowest := slowCommand{}
 	for _, s := range f.slow {
@@ -132,31 +132,31 @@ func (f *facts) judgePauses(j *judgement, o *Options) {
 		}
 	}
 	if slowest.took >= limit {
-		j.add(Warning, "pauses", fmt.Sprintf("%s took %s within the last hour: no vote comes meanwhile", slowest.name, rough(slowest.took)), "keep other work off lock nodes; "+cli(f.server, "SLOWLOG GET"))
+		out.add(Warning, "pauses", fmt.Sprintf("%s took %s within the last hour: no vote comes meanwhile", slowest.name, roundedDuration(slowest.took)), "keep other work off lock nodes; "+cli(f.server, "SLOWLOG GET"))
 	}
 }
 
-// forks says that the node may fork again, as far as is known: how long it took once is
-// told for as long as the node runs.
+// forks reports whether the node may fork again, as far as is known: INFO has the duration of
+// the last fork as long as the node runs.
 func (f *facts) forks() bool {
 	return f.configErr != nil || f.config["save"] != "" || f.info["aof_enabled"] == "1" || number(f.info["connected_slaves"]) > 0
 }
 
-// judgeTries is about commands that scripts need.
-func (f *facts) judgeTries(j *judgement, o *Options) {
+// judgeCommands finds commands that scripts need and the user may not use.
+func (f *facts) judgeCommands(out *findings, o *Options) {
 	var denied, unknown, grants []string
 	keys, channels, refused := false, false, error(nil)
 	for _, t := range f.tries {
 		switch text := fmt.Sprint(t.err); {
 		case t.err == nil:
 		case strings.Contains(text, "access a channel") || strings.Contains(text, "channels used"):
-			denied, channels = append(denied, t.needs), true
+			denied, channels = append(denied, t.command), true
 		case strings.Contains(text, "access a key") || strings.Contains(text, "keys used"):
-			denied, keys = append(denied, t.needs), true
+			denied, keys = append(denied, t.command), true
 		case strings.HasPrefix(text, "NOPERM"):
-			denied, grants = append(denied, t.needs), append(grants, "+"+t.needs)
+			denied, grants = append(denied, t.command), append(grants, "+"+t.command)
 		case strings.Contains(text, "unknown command"):
-			unknown = append(unknown, t.needs)
+			unknown = append(unknown, t.command)
 		default:
 			refused = t.err
 		}
@@ -169,21 +169,21 @@ func (f *facts) judgeTries(j *judgement, o *Options) {
 			grants = append(grants, "'&"+o.Prefix+"*'")
 		}
 		user, _ := f.server.Credentials()
-		j.add(Error, "permissions", "the user may not do what locks need: "+strings.Join(denied, ", "), cli(f.server, "ACL SETUSER "+cmp.Or(user, "default")+" "+strings.Join(grants, " ")))
+		out.add(Error, "permissions", "the user may not do what locks need: "+strings.Join(denied, ", "), cli(f.server, "ACL SETUSER "+cmp.Or(user, "default")+" "+strings.Join(grants, " ")))
 	}
 	if len(unknown) > 0 {
-		j.add(Error, "renamed", "does not know what locks need: "+strings.Join(unknown, ", "), "take rename-command for these out of its configuration; use ACLs instead")
+		out.add(Error, "renamed", "does not know what locks need: "+strings.Join(unknown, ", "), "take rename-command for these out of its configuration; use ACLs instead")
 	}
 	if refused != nil {
-		j.add(Error, "refuses-writes", "refuses every vote: "+refused.Error(), cli(f.server, "INFO")+", and its log")
+		out.add(Error, "refuses-writes", "refuses every vote: "+refused.Error(), cli(f.server, "INFO")+", and its log")
 	}
 }
 
-// judgeRecord is about what the node says of its own memory.
-func (f *facts) judgeRecord(j *judgement, o *Options) {
+// judgeRecord judges the node record.
+func (f *facts) judgeRecord(out *findings, o *Options) {
 	switch {
 	case f.recordErr != nil:
-		j.add(Warning, "could-not-look", "could not look at the node record: HMGET says "+f.recordErr.Error(), "let the user read "+o.Prefix+"*")
+		out.add(Warning, "could-not-look", "could not look at the node record: HMGET says "+f.recordErr.Error(), "let the user read "+o.Prefix+"*")
 		return
 	case f.record["id"] == "":
 		return // judged with those of the others
@@ -191,17 +191,17 @@ func (f *facts) judgeRecord(j *judgement, o *Options) {
 	id := f.info["master_replid"]
 	forgot := id != "" && id != f.record["id"]
 	if longest := time.Duration(number(f.record["ttl"])) * time.Millisecond; longest > o.MaxTTL {
-		j.add(Note, "other-max-ttl", fmt.Sprintf("knows of a proxy with max-ttl %s, and this one has %s. Leases of both are safe; a node that forgets sits out the larger one, until no proxy has it any more", longest, o.MaxTTL), "nothing, if max-ttl is being changed; else give all proxies the same")
+		out.add(Note, "other-max-ttl", fmt.Sprintf("knows of a proxy with max-ttl %s, and this one has %s. Leases of both are safe; a node that forgets sits out the larger one, until no proxy has it any more", longest, o.MaxTTL), "nothing, if max-ttl is being changed; else give all proxies the same")
 	}
-	if forgot && !o.lenient() {
-		j.add(Warning, "forgot", "was restarted, emptied, or replaced by a replica since a proxy last asked it: it will sit out max-ttl, "+o.MaxTTL.String(), "nothing; it comes back by itself while a proxy runs")
+	if forgot && !o.votesAfterLoss() {
+		out.add(Warning, "forgot", "was restarted, emptied, or replaced by a replica since a proxy last asked it: it will sit out max-ttl, "+o.MaxTTL.String(), "nothing; it comes back by itself while a proxy runs")
 		return
 	}
-	left := time.UnixMilli(number(f.record["until"])).Sub(time.Now().Add(f.ahead))
+	left := time.UnixMilli(number(f.record["until"])).Sub(time.Now().Add(f.clockAhead))
 	switch {
 	case left > 0:
-		j.add(Warning, "quarantine", "may have forgotten locks, and has no vote for another "+rough(left), "nothing; it comes back by itself. Find out what restarted or emptied it")
+		out.add(Warning, "quarantine", "may have forgotten locks, and has no vote for another "+roundedDuration(left), "nothing; it comes back by itself. Find out what restarted or emptied it")
 	case f.record["sync"] != "1":
-		j.add(Warning, "quarantine", "may have forgotten fences, and has no vote until a proxy that runs gives them back", "run a proxy; it asks the other lock nodes, and they must be up")
+		out.add(Warning, "quarantine", "may have forgotten fences, and has no vote until a proxy that runs gives them back", "run a proxy; it asks the other lock nodes, and they must be up")
 	}
 }

@@ -31,10 +31,10 @@ func sound(t *testing.T, addr string) *facts {
 			"redis_version": "7.0.15", "redis_mode": "standalone", "role": "master", "run_id": addr,
 			"maxmemory_policy": "noeviction", "master_replid": "r",
 		},
-		config: map[string]string{"save": ""},
-		trips:  trips(time.Millisecond, 2*time.Millisecond),
-		within: time.Millisecond,
-		record: map[string]string{"id": "r", "until": "0", "sync": "1", "ttl": "60000"},
+		config:     map[string]string{"save": ""},
+		roundTrips: trips(time.Millisecond, 2*time.Millisecond),
+		clockError: time.Millisecond,
+		record:     map[string]string{"id": "r", "until": "0", "sync": "1", "ttl": "60000"},
 	}
 }
 
@@ -102,17 +102,17 @@ func TestJudge(t *testing.T) {
 			f.info["latest_fork_usec"], f.configErr = "60000", errors.New("NOPERM")
 		}, "note could-not-look, warning pauses"},
 		{"fork that does not come again", func(f *facts, _ *Options) { f.info["latest_fork_usec"] = "60000" }, ""},
-		{"far", func(f *facts, _ *Options) { f.trips = trips(30*time.Millisecond, 40*time.Millisecond) }, "warning latency"},
-		{"too far", func(f *facts, _ *Options) { f.trips = trips(210*time.Millisecond, time.Second) }, "error latency"},
+		{"far", func(f *facts, _ *Options) { f.roundTrips = trips(30*time.Millisecond, 40*time.Millisecond) }, "warning latency"},
+		{"too far", func(f *facts, _ *Options) { f.roundTrips = trips(210*time.Millisecond, time.Second) }, "error latency"},
 		{"too far for the setting", func(f *facts, o *Options) {
-			f.trips, o.NodeTimeout = trips(21*time.Millisecond, time.Second), 20*time.Millisecond
+			f.roundTrips, o.NodeTimeout = trips(21*time.Millisecond, time.Second), 20*time.Millisecond
 		}, "error latency"},
-		{"not for short leases", func(f *facts, _ *Options) { f.trips = trips(6*time.Millisecond, 9*time.Millisecond) }, "note latency"},
-		{"now and then", func(f *facts, _ *Options) { f.trips = trips(time.Millisecond, 60*time.Millisecond) }, "note latency"},
+		{"not for short leases", func(f *facts, _ *Options) { f.roundTrips = trips(6*time.Millisecond, 9*time.Millisecond) }, "note latency"},
+		{"now and then", func(f *facts, _ *Options) { f.roundTrips = trips(time.Millisecond, 60*time.Millisecond) }, "note latency"},
 		{"silent", func(f *facts, _ *Options) { f.err = errors.New("i/o timeout") }, "error unreachable"},
 		{"no CONFIG", func(f *facts, _ *Options) { f.config, f.configErr = nil, errors.New("ERR unknown command") }, "note could-not-look"},
 		{"a key is denied", func(f *facts, _ *Options) {
-			f.tries = []try{{"get", errors.New("NOPERM this user has no permissions to access one of the keys used as arguments")}}
+			f.tries = []commandTry{{"get", errors.New("NOPERM this user has no permissions to access one of the keys used as arguments")}}
 		}, "error permissions"},
 		{"own certificate", func(_ *facts, o *Options) {
 			o.Certificates = []Certificate{{"tls-cert", lasting(-89*24*time.Hour, 24*time.Hour)}}
@@ -172,14 +172,14 @@ func TestJudgeClocks(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			all, _ := set(t, []string{"10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"}[:len(tt.ahead)]...)
 			for i, f := range all {
-				f.ahead, f.within = tt.ahead[i], tt.within
+				f.clockAhead, f.clockError = tt.ahead[i], tt.within
 			}
-			j := &judgement{}
-			judgeClocks(j, all)
-			if len(j.found) != len(tt.want) {
-				t.Fatalf("%v, want %v", j.found, tt.want)
+			out := &findings{}
+			judgeClocks(out, all)
+			if len(out.list) != len(tt.want) {
+				t.Fatalf("%v, want %v", out.list, tt.want)
 			}
-			for i, f := range j.found {
+			for i, f := range out.list {
 				if got := string(f.Severity) + " " + f.Problem; !strings.HasPrefix(got, tt.want[i]) {
 					t.Errorf("%s, want %s", got, tt.want[i])
 				}
@@ -239,10 +239,10 @@ func TestReport_NamesValkey(t *testing.T) {
 		f.info["maxmemory_policy"] = "allkeys-lru"
 	}
 	all[0].info["redis_version"], all[0].info["valkey_version"] = "7.2.4", "6.2.1" // there is none that old
-	if l := all[0].look(); l.Software != "Valkey" || l.Version != "6.2.1" {
+	if l := all[0].measurement(); l.Software != "Valkey" || l.Version != "6.2.1" {
 		t.Errorf("looked at %s %s", l.Software, l.Version)
 	}
-	if l := all[1].look(); l.Software != "Redis" || l.Version != "7.0.15" {
+	if l := all[1].measurement(); l.Software != "Redis" || l.Version != "7.0.15" {
 		t.Errorf("looked at %s %s", l.Software, l.Version)
 	}
 	for _, f := range judge(all, o, noon) {

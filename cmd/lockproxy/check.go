@@ -49,7 +49,7 @@ func (p program) check(ctx context.Context, o options, format string) error {
 	log := newLogger(p.stderr, o)
 	o = o.withTLS(log)
 	r := check.Run(ctx, check.Options{
-		Upstream: o.upstream, Mode: o.mode, Nodes: o.nodes, Voting: o.upstreamVotes,
+		Upstream: o.upstream, Mode: o.mode, Nodes: o.nodes, UpstreamVotes: o.upstreamVotes,
 		SentinelUser: o.sentinelUser, SentinelPassword: o.sentinelPassword,
 		MaxTTL: o.maxTTL, NodeTimeout: o.nodeTimeout, Prefix: o.prefix,
 		Strict: o.bootstrap == locks.BootstrapStrict, Available: o.restartGrace == locks.GraceAvailable, ReplicaAcks: o.replicaAcks,
@@ -99,7 +99,7 @@ func showText(w io.Writer, r *check.Report) error {
 }
 
 // release is a server's software and version, if known.
-func release(l check.Look) string {
+func release(l check.Measurement) string {
 	if l.Version == "" {
 		return ""
 	}

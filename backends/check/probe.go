@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// roundTrips is how many are measured at each server.
-	roundTrips = 20
-	// slowSince is for how long a slow command is worth a word.
+	// roundTripCount is the number of round trips to each server.
+	roundTripCount = 20
+	// slowSince is the age up to which slow commands count.
 	slowSince = time.Hour
 )
 
-// Facts are what one server said. Whatever it did not say is zero.
+// facts are the answers of one server. Those that are missing are zero.
 type facts struct {
 	target
-	err    error // why it could not be asked, or not to the end
+	err    error // it could not be probed, or not completely
 	remote net.Addr
 	cert   *x509.Certificate // nil: no TLS
 
@@ -37,20 +37,20 @@ type facts struct {
 	config    map[string]string // by parameter
 	configErr error
 
-	trips         []time.Duration // in order of length
-	ahead, within time.Duration   // its clock, against this machine's; within 0: not known
+	roundTrips             []time.Duration // sorted
+	clockAhead, clockError time.Duration   // its clock against this machine's; clockError 0: not known
 
 	record    map[string]string // the node record; empty: there is none
 	recordErr error
-	tries     []try
+	tries     []commandTry
 	slow      []slowCommand
 	cluster   map[string]string // CLUSTER INFO, of a Cluster's node
 }
 
-// A try is a command that scripts or the proxy need, and what came of it.
-type try struct {
-	needs string // as ACL SETUSER takes it: "evalsha", "script|load"
-	err   error  // nil: it may be used
+// A commandTry is a command that scripts or the proxy need, and its outcome.
+type commandTry struct {
+	command string // in the form of ACL SETUSER: "evalsha", "script|load"
+	err     error  // nil: it is allowed
 }
 
 // A slowCommand is an entry of SLOWLOG.
@@ -59,20 +59,20 @@ type slowCommand struct {
 	took time.Duration
 }
 
-// parameters are those that are asked of CONFIG GET.
+// parameters are read with CONFIG GET.
 var parameters = []string{"save", "appendonly", "appendfsync", "timeout", "tcp-keepalive", "maxclients", "bind", "protected-mode", "min-replicas-to-write", "min-slaves-to-write"}
 
-// ask asks one server everything, with at most one question on its way.
-func ask(ctx context.Context, t target, o *Options) *facts {
+// probe asks one server everything, one call after the other.
+func probe(ctx context.Context, t target, o *Options) *facts {
 	f := &facts{target: t}
-	ctx, cancel := context.WithTimeout(ctx, askFor)
+	ctx, cancel := context.WithTimeout(ctx, serverTimeout)
 	defer cancel()
 	if f.err = f.dial(ctx); f.err != nil {
 		return f
 	}
 	c, err := t.server.Client(func(opt *rueidis.ClientOption) {
-		opt.Dialer.Timeout = min(opt.Dialer.Timeout, callFor)
-		opt.ConnWriteTimeout = callFor
+		opt.Dialer.Timeout = min(opt.Dialer.Timeout, callTimeout)
+		opt.ConnWriteTimeout = callTimeout
 		opt.ClientName = "lockproxy-check"
 	})
 	if err != nil {
@@ -80,17 +80,17 @@ func ask(ctx context.Context, t target, o *Options) *facts {
 		return f
 	}
 	defer c.Close()
-	q := &questions{ctx: ctx, c: c}
+	q := &querier{ctx: ctx, c: c}
 	if err := q.do("PING").Error(); err != nil {
 		f.err = err
 		return f
 	}
-	f.askAll(q, o)
-	f.err = q.lost
+	f.probeAll(q, o)
+	f.err = q.broken
 	return f
 }
 
-// dial learns what only a bare connection tells.
+// dial reads what only a bare connection shows: address and certificate.
 func (f *facts) dial(ctx context.Context) error {
 	conn, err := f.server.Dial(ctx)
 	if err != nil {
@@ -106,7 +106,7 @@ func (f *facts) dial(ctx context.Context) error {
 	return nil
 }
 
-func (f *facts) askAll(q *questions, o *Options) {
+func (f *facts) probeAll(q *querier, o *Options) {
 	f.info, f.infoErr = readInfo(q.do("INFO"))
 	f.config, f.configErr = q.config()
 	f.measure(q)
@@ -119,35 +119,35 @@ func (f *facts) askAll(q *questions, o *Options) {
 	}
 	f.record, f.recordErr = q.record(o.Prefix + "node")
 	if f.info["role"] != "slave" && f.mode() != "sentinel" && f.mode() != "cluster" {
-		f.tries = q.tryAll(o)
+		f.tries = q.tryCommands(o)
 	}
 }
 
-// measure makes round trips. Of all readings of the clock the one that took least
-// says most: it was taken somewhere within that time.
-func (f *facts) measure(q *questions) {
-	for range roundTrips {
+// measure makes round trips. Of all readings of the clock that of the shortest trip is used:
+// its error is at most half of it.
+func (f *facts) measure(q *querier) {
+	for range roundTripCount {
 		sent := time.Now()
 		r := q.do("TIME")
 		took := time.Since(sent)
-		if q.lost != nil {
+		if q.broken != nil {
 			return
 		}
-		f.trips = append(f.trips, took)
-		if at, ok := readTime(r); ok && (f.within == 0 || took/2 < f.within) {
-			f.within = max(took/2, time.Microsecond)
-			f.ahead = at.Sub(sent.Round(0).Add(took / 2))
+		f.roundTrips = append(f.roundTrips, took)
+		if at, ok := readTime(r); ok && (f.clockError == 0 || took/2 < f.clockError) {
+			f.clockError = max(took/2, time.Microsecond)
+			f.clockAhead = at.Sub(sent.Round(0).Add(took / 2))
 		}
 	}
-	slices.Sort(f.trips)
+	slices.Sort(f.roundTrips)
 }
 
-// mode is what the server runs as: standalone, cluster or sentinel; empty if it did not
-// say. Valkey has another name for it.
+// mode is standalone, cluster or sentinel; empty: not known. Valkey names the field
+// differently.
 func (f *facts) mode() string { return cmp.Or(f.info["redis_mode"], f.info["server_mode"]) }
 
-// software is what the server is, and its own version; empty if it did not say. Valkey
-// also tells that of the last Redis that it is compatible with.
+// software is Redis or Valkey, with its own version; empty: not known. Valkey also has the
+// version of the last Redis that it is compatible with.
 func (f *facts) software() (name, version string) {
 	if v := f.info["valkey_version"]; v != "" {
 		return "Valkey", v
@@ -155,46 +155,44 @@ func (f *facts) software() (name, version string) {
 	return "Redis", f.info["redis_version"]
 }
 
-func (f *facts) look() Look {
-	l := Look{Where: f.where()}
+func (f *facts) measurement() Measurement {
+	l := Measurement{Where: f.where()}
 	if name, version := f.software(); version != "" {
 		l.Software, l.Version = name, version
 	}
-	if n := len(f.trips); n > 0 {
-		l.MedianMS, l.LongestMS = inMS(f.trips[n/2]), inMS(f.trips[n-1])
+	if n := len(f.roundTrips); n > 0 {
+		l.MedianMS, l.LongestMS = inMS(f.roundTrips[n/2]), inMS(f.roundTrips[n-1])
 	}
-	if f.within > 0 {
-		l.ClockMS, l.WithinMS = inMS(f.ahead), inMS(f.within)
+	if f.clockError > 0 {
+		l.ClockMS, l.WithinMS = inMS(f.clockAhead), inMS(f.clockError)
 	}
 	return l
 }
 
 func inMS(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// Questions are asked of one server, one after the other. After one that is not
-// answered at all none is sent.
-type questions struct {
-	ctx  context.Context
-	c    rueidis.Client
-	lost error
+// A querier calls one server. After a call without an answer it sends no more.
+type querier struct {
+	ctx    context.Context
+	c      rueidis.Client
+	broken error
 }
 
-func (q *questions) do(args ...string) rueidis.RedisResult {
-	ctx, cancel := context.WithTimeout(q.ctx, callFor)
+func (q *querier) do(args ...string) rueidis.RedisResult {
+	ctx, cancel := context.WithTimeout(q.ctx, callTimeout)
 	defer cancel()
-	if q.lost != nil {
+	if q.broken != nil {
 		cancel() // the answer is an error, at once
 	}
 	r := q.c.Do(ctx, q.c.B().Arbitrary(args[0]).Args(args[1:]...).Build())
-	if err := r.NonRedisError(); err != nil && q.lost == nil {
-		q.lost = err
+	if err := r.NonRedisError(); err != nil && q.broken == nil {
+		q.broken = err
 	}
 	return r
 }
 
-// config is what CONFIG GET says, each parameter asked for alone: before Redis 7.0 it
-// takes one only.
-func (q *questions) config() (map[string]string, error) {
+// config reads the parameters, one CONFIG GET each: before Redis 7.0 it takes one only.
+func (q *querier) config() (map[string]string, error) {
 	out := map[string]string{}
 	for _, p := range parameters {
 		said, err := q.do("CONFIG", "GET", p).AsStrMap()
@@ -211,8 +209,8 @@ func (q *questions) config() (map[string]string, error) {
 // recordFields are the fields of the node record, see scripts/prologue.lua.
 var recordFields = []string{"id", "until", "sync", "ttl"}
 
-// record reads the node record. No script is run for it: one would begin a quarantine.
-func (q *questions) record(key string) (map[string]string, error) {
+// record reads the node record. It runs no script: that would begin a quarantine.
+func (q *querier) record(key string) (map[string]string, error) {
 	values, err := q.do(append([]string{"HMGET", key}, recordFields...)...).ToArray()
 	if err != nil {
 		return nil, err
@@ -226,10 +224,10 @@ func (q *questions) record(key string) (map[string]string, error) {
 	return out, nil
 }
 
-// tryAll uses every command that lock nodes are sent, and that scripts call, in a way
-// that has no effect: on a key that is not there, to a channel that nobody listens to,
-// or with arguments that are refused after the permission was looked at.
-func (q *questions) tryAll(o *Options) (out []try) {
+// tryCommands tries each command that the proxy or a script needs at lock nodes, without
+// effect: on a missing key, to a channel without subscribers, or with arguments that are
+// refused after the permission was checked.
+func (q *querier) tryCommands(o *Options) (out []commandTry) {
 	key := o.Prefix + "check:" + rand.Text()
 	calls := []struct {
 		needs string
@@ -256,20 +254,20 @@ func (q *questions) tryAll(o *Options) (out []try) {
 		{"scan", []string{"SCAN", "0", "MATCH", key, "COUNT", "1"}},
 	}
 	for _, call := range calls {
-		out = append(out, try{call.needs, refusal(q.do(call.args...).Error())})
+		out = append(out, commandTry{call.needs, denial(q.do(call.args...).Error())})
 	}
 	if o.ReplicaAcks > 0 {
-		out = append(out, try{"wait", refusal(q.do("WAIT", "0", "0").Error())})
+		out = append(out, commandTry{"wait", denial(q.do("WAIT", "0", "0").Error())})
 	}
-	return append(out, try{"subscribe", refusal(q.subscribe(key))})
+	return append(out, commandTry{"subscribe", denial(q.subscribe(key))})
 }
 
-// subscribe listens to a channel until the server says that it does.
-func (q *questions) subscribe(channel string) error {
-	ctx, cancel := context.WithTimeout(q.ctx, callFor)
+// subscribe subscribes to a channel, until the server confirms it.
+func (q *querier) subscribe(channel string) error {
+	ctx, cancel := context.WithTimeout(q.ctx, callTimeout)
 	defer cancel()
-	if q.lost != nil {
-		return q.lost
+	if q.broken != nil {
+		return q.broken
 	}
 	ctx = rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { cancel() })
 	err := q.c.Receive(ctx, q.c.B().Subscribe().Channel(channel).Build(), func(rueidis.PubSubMessage) {})
@@ -279,11 +277,11 @@ func (q *questions) subscribe(channel string) error {
 	return err
 }
 
-// refusal is err where that says that a command may not be used, or not now; else nil.
-func refusal(err error) error {
+// denial is err if it means that a command is not allowed, or not now; else nil.
+func denial(err error) error {
 	said, ok := rueidis.IsRedisErr(err)
 	if !ok {
-		return nil // it was answered, or nobody answers any more, which is told elsewhere
+		return nil // it is allowed, or the connection is broken, which is a finding of its own
 	}
 	word, _, _ := strings.Cut(said.Error(), " ")
 	if slices.Contains([]string{"NOPERM", "OOM", "MISCONF", "NOREPLICAS", "READONLY", "MASTERDOWN"}, word) || strings.Contains(said.Error(), "unknown command") {
@@ -299,7 +297,7 @@ func readInfo(r rueidis.RedisResult) (map[string]string, error) {
 		return nil, err
 	}
 	out := map[string]string{}
-	for line := range strings.Lines(strings.TrimPrefix(text, "txt:")) { // so begin RESP3's verbatim strings
+	for line := range strings.Lines(strings.TrimPrefix(text, "txt:")) { // the format of a verbatim string
 		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			out[k] = v
 		}
@@ -317,8 +315,8 @@ func readTime(r rueidis.RedisResult) (at time.Time, ok bool) {
 	return time.Unix(s, us*1000), err1 == nil && err2 == nil
 }
 
-// readSlow reads the reply of SLOWLOG GET: of each command its name and how long it
-// took. Its arguments are somebody's data and are dropped.
+// readSlow reads the reply of SLOWLOG GET: each command's name and duration. Arguments are
+// somebody's data and are dropped.
 func readSlow(r rueidis.RedisResult) (out []slowCommand) {
 	list, _ := r.ToArray()
 	for _, m := range list {
@@ -338,8 +336,8 @@ func readSlow(r rueidis.RedisResult) (out []slowCommand) {
 	return out
 }
 
-// host is the address without its port, where a connection went; of a socket "this
-// machine", and empty if there was none.
+// host is the server's IP address, "this machine" for a Unix socket, or empty if it was not
+// reached.
 func (f *facts) host() string {
 	switch a := f.remote.(type) {
 	case *net.TCPAddr:
@@ -350,24 +348,24 @@ func (f *facts) host() string {
 	return ""
 }
 
-// local says that the server is on this machine, as far as its address tells.
+// local reports whether the server is on this machine, by its address.
 func (f *facts) local() bool {
 	a, ok := f.remote.(*net.TCPAddr)
 	return !ok || a.IP.IsLoopback()
 }
 
-// anonymous says that a connection was let in without a password.
+// anonymous reports whether the server needs no password.
 func (f *facts) anonymous() bool {
-	return f.silent() && f.err == nil
+	return f.noCredentials() && f.err == nil
 }
 
-// silent says that the URL has neither user nor password.
-func (f *facts) silent() bool {
+// noCredentials reports whether the URL has neither user nor password.
+func (f *facts) noCredentials() bool {
 	user, password := f.server.Credentials()
 	return user == "" && password == ""
 }
 
-// cli is a redis-cli command line that asks the server.
+// cli is a redis-cli command line for the server.
 func cli(s *backends.Server, command string) string {
 	line := "redis-cli"
 	if host, port, err := net.SplitHostPort(s.String()); err == nil {

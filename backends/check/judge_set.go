@@ -1,0 +1,180 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// judgeSet finds faults between servers.
+func judgeSet(all []*facts, o *Options) []Finding {
+	var nodes, ups []*facts
+	for _, f := range all {
+		switch {
+		case f.node:
+			nodes = append(nodes, f)
+		default:
+			ups = append(ups, f)
+		}
+	}
+	out := &findings{where: "lock nodes"}
+	judgeCount(out, o)
+	judgeDuplicates(out, nodes)
+	judgeShared(out, nodes, ups, o)
+	judgeMachines(out, nodes, o)
+	judgeClocks(out, nodes)
+	judgeRecords(out, nodes, o)
+	return out.list
+}
+
+func judgeCount(out *findings, o *Options) {
+	switch n := len(o.Nodes); {
+	case n == 1:
+		out.add(Note, "number", "there is one: while it is down, or restarts, nobody gets a lock", "--lock-node three or five times, on machines of their own")
+	case n%2 == 0:
+		out.add(Warning, "number", fmt.Sprintf("there are %d, which survive the loss of %d, as %d would: the last one only adds a node that can fail", n, n/2-1, n-1), fmt.Sprintf("one more, or one less: %d or %d", n+1, n-1))
+	}
+}
+
+// judgeDuplicates finds a server with two votes.
+func judgeDuplicates(out *findings, nodes []*facts) {
+	seen := map[string]*facts{}
+	for _, f := range nodes {
+		id := f.info["run_id"]
+		if id == "" {
+			continue
+		}
+		if first := seen[id]; first != nil {
+			out.add(Error, "same-server", fmt.Sprintf("%s and %s are one server, which would have two votes; the proxy refuses to start", first.server, f.server), "name another server in place of one of them")
+			continue
+		}
+		seen[id] = f
+	}
+}
+
+// judgeShared finds a lock node that is the upstream too.
+func judgeShared(out *findings, nodes, ups []*facts, o *Options) {
+	const (
+		hurts = "a FLUSHALL there, a slow command or memory that runs out hits the locks, and its clients can write lock records"
+		fix   = "--lock-node, for instances of their own; at least deny clients the keys %s* and FLUSHALL by ACL"
+	)
+	if o.UpstreamVotes {
+		out.add(Warning, "shared", "the upstream "+o.Upstream.String()+" is the lock node: "+hurts, fmt.Sprintf(fix, o.Prefix))
+		return
+	}
+	for _, f := range nodes {
+		same := func(u *facts) bool {
+			id := f.info["run_id"]
+			return id != "" && id == u.info["run_id"] || f.server.String() == u.server.String()
+		}
+		if slices.ContainsFunc(ups, same) {
+			out.add(Warning, "shared", f.server.String()+" is the upstream too: "+hurts, fmt.Sprintf(fix, o.Prefix))
+		}
+	}
+}
+
+// judgeMachines finds machines whose failure leaves no quorum.
+func judgeMachines(out *findings, nodes []*facts, o *Options) {
+	at := map[string][]string{}
+	var hosts []string
+	for _, f := range nodes {
+		h := f.host()
+		if h == "" {
+			continue
+		}
+		if at[h] == nil {
+			hosts = append(hosts, h)
+		}
+		at[h] = append(at[h], f.server.String())
+	}
+	for _, h := range hosts {
+		here := len(at[h])
+		if here < 2 {
+			continue
+		}
+		says := fmt.Sprintf("%d of %d are at %s (%s): ", here, len(o.Nodes), h, strings.Join(at[h], ", "))
+		if len(o.Nodes)-here < o.quorum() {
+			out.add(Warning, "one-machine", says+"when that goes down nobody gets a lock", "run each lock node on a machine of its own")
+		} else {
+			out.add(Note, "one-machine", says+"they go down together", "run each lock node on a machine of its own")
+		}
+	}
+}
+
+const (
+	// clockMargin is by how much clocks may differ before scripts no longer correct for
+	// it: locks.Options.Skew.
+	clockMargin = time.Second
+	// clockWorry is a difference that synchronised clocks do not reach.
+	clockWorry = 100 * time.Millisecond
+)
+
+// judgeClocks compares the clocks of all lock nodes and this machine with their median. It
+// finds only differences larger than their errors.
+func judgeClocks(out *findings, nodes []*facts) {
+	type reading struct {
+		who           string
+		ahead, within time.Duration
+	}
+	all := []reading{{who: "this machine's clock"}}
+	for _, f := range nodes {
+		if f.clockError > 0 {
+			all = append(all, reading{"the clock of " + f.server.String(), f.clockAhead, f.clockError})
+		}
+	}
+	sorted := slices.Clone(all)
+	slices.SortStableFunc(sorted, func(a, b reading) int { return int((a.ahead - b.ahead) / time.Microsecond) })
+	middle := sorted[len(sorted)/2]
+	if len(sorted) == 2 {
+		middle = all[0]
+	}
+	for _, r := range all {
+		off := r.ahead - middle.ahead
+		proven := max(off, -off) - r.within - middle.within
+		if r == middle || proven < clockWorry {
+			continue
+		}
+		way := "ahead of"
+		if off < 0 {
+			way = "behind"
+		}
+		says := fmt.Sprintf("%s is %s (±%s) %s the others'", r.who, roundedDuration(max(off, -off)), roundedDuration(r.within+middle.within), way)
+		if len(sorted) == 2 {
+			says = fmt.Sprintf("%s is %s (±%s) %s this machine's", r.who, roundedDuration(max(off, -off)), roundedDuration(r.within), way)
+		}
+		const fix = "set it right by small steps (chrony or systemd-timesyncd): timedatectl set-ntp true; a step forward frees locks early"
+		if proven >= clockMargin {
+			out.add(Error, "clock", says+": beyond the second that is allowed for, fences may go backwards after nodes lost their memory", fix)
+		} else {
+			out.add(Warning, "clock", says+": nobody looks after it, and it will go further or be stepped", fix)
+		}
+	}
+}
+
+// judgeRecords distinguishes new nodes from those that lost their memory.
+func judgeRecords(out *findings, nodes []*facts, o *Options) {
+	var with, missing []string
+	for _, f := range nodes {
+		switch {
+		case f.err != nil || f.recordErr != nil || f.record == nil:
+		case f.record["id"] == "":
+			missing = append(missing, f.server.String())
+		default:
+			with = append(with, f.server.String())
+		}
+	}
+	switch names := strings.Join(missing, ", "); {
+	case len(missing) == 0:
+	case o.UpstreamVotes && !o.Strict:
+		out.add(Note, "new", "has no node record: nothing is written to the upstream before a lock is asked for", "nothing; if it was in use and has been emptied, wait for max-ttl before you ask for a lock")
+	case len(with) > 0 && o.votesAfterLoss():
+		out.add(Warning, "forgot", names+": no node record, which others have, so it was emptied; the first proxy lets it vote at once", "find out what emptied it; --restart-grace safe")
+	case len(with) > 0:
+		out.add(Warning, "forgot", names+": no node record, which others have, so it was emptied, or is new among them; it will sit out max-ttl, "+o.MaxTTL.String(), "nothing; it comes in by itself while a proxy runs. Find out what emptied it")
+	case o.Strict:
+		out.add(Warning, "new", "none has a node record, and bootstrap is strict: they sit out max-ttl and more before anybody gets a lock", "lockproxy init, if they are new")
+	default:
+		out.add(Note, "new", "none has a node record: the first proxy takes them for new", "nothing, if they are; if they were in use, wait for max-ttl before you start a proxy")
+	}
+}
