@@ -29,7 +29,7 @@ type merger func(parts [][]byte) []byte
 // trySplit sends a command in parts, if there are connections to all nodes that it
 // needs. The keys are where plan has just found them.
 func (s *Session) trySplit(sp *splitRule, args [][]byte) bool {
-	at := s.router.keyArgs
+	at := s.keyArgs
 	var slots []int
 	places := map[int][]int{} // of a slot's keys, in order
 	for place, i := range at {

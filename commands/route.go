@@ -9,28 +9,6 @@ import (
 	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
-// clusterRouter is what a session knows of an upstream of several nodes.
-type clusterRouter struct {
-	view       *upstream.View // by which everything that is under way was sent
-	conns      map[*upstream.Pool]*[upstream.ConnClasses]*upstream.Conn
-	batches    []batch
-	keyArgs    []int // scratch: where the keys of a command are
-	redirector *redirector
-
-	// tracking is the client's CLIENT TRACKING: then conns are the session's own. nil: off.
-	tracking     []byte
-	trackedConns map[*upstream.Conn]*trackedConn // who owns these
-	caching      []byte                          // CLIENT CACHING about the next command; may be nil
-}
-
-// A batch is commands to one node that will be sent together. What was sent is kept
-// by its requests, which may have to be sent again.
-type batch struct {
-	conn  *upstream.Conn
-	raw   []byte
-	sinks []upstream.Sink
-}
-
 // A route is where a command has to go. Its zero value but for slot is any node, as of a
 // command without keys.
 type route struct {
@@ -60,46 +38,14 @@ const (
 	slotUncoveredError = "-CLUSTERDOWN Hash slot not served\r\n"
 )
 
-// drop gives back borrowed connections.
-func (rt *clusterRouter) drop(which func(*upstream.Conn) bool) {
-	for pool, cs := range rt.conns {
-		left := 0
-		for lane, c := range cs {
-			if c != nil && which(c) {
-				rt.leave(c)
-				cs[lane] = nil
-			} else if c != nil {
-				left++
-			}
-		}
-		if left == 0 {
-			delete(rt.conns, pool)
-		}
-	}
-}
-
-// leave gives up a connection of conns.
-func (rt *clusterRouter) leave(c *upstream.Conn) {
-	o := rt.trackedConns[c]
-	if o == nil {
-		upstream.Return(c)
-		return
-	}
-	if c.Alive() { // else the client is to hear of it
-		o.abandoned.Store(true)
-	}
-	delete(rt.trackedConns, c)
-	c.Close()
-}
-
 // route decides where a command goes.
 func (s *Session) route(c *command, args [][]byte) route {
 	cmd := s.d.upstreamTable().Lookup(args)
 	if cmd == nil {
 		return route{slot: noSlot}
 	}
-	at, known := cmd.Routing(args, s.router.keyArgs[:0])
-	s.router.keyArgs = at
+	at, known := cmd.Routing(args, s.keyArgs[:0])
+	s.keyArgs = at
 	// Scripts, which run where they may write, are themselves NoScript.
 	read := cmd.Flags&spec.ReadOnly != 0 && cmd.Flags&(spec.NoScript|spec.Admin|spec.Blocking) == 0
 	switch v := s.router.view; {
@@ -130,7 +76,7 @@ func (rule *clusterRule) routeWithoutKeys(args [][]byte) route {
 
 // routeByKeys is route in a Cluster of a command with keys, which are at keyArgs.
 func (s *Session) routeByKeys(c *command, args [][]byte, read bool) route {
-	v, at := s.router.view, s.router.keyArgs
+	v, at := s.router.view, s.keyArgs
 	slot := spec.Slot(args[at[0]])
 	for _, i := range at[1:] {
 		switch sp := c.cluster.split; {
@@ -243,45 +189,6 @@ func (s *Session) newRequest(p route, raw []byte) *request {
 	return &request{r: s.replies, raw: raw, slot: p.slot, at: p.pool, read: p.read, tracked: s.router.tracking != nil, as: sender{s.id, s.connClass, s.hint}}
 }
 
-// gather adds a call, with a copy of its command, to what will be sent to a node.
-func (rt *clusterRouter) gather(c *upstream.Conn, next *request) {
-	i := 0
-	for i < len(rt.batches) && rt.batches[i].conn != c {
-		i++
-	}
-	if i == len(rt.batches) {
-		rt.batches = append(rt.batches, batch{conn: c})
-	}
-	b := &rt.batches[i]
-	n := len(b.raw)
-	b.raw = append(b.raw, next.raw...)
-	next.raw = b.raw[n:len(b.raw):len(b.raw)]
-	for range 1 + next.skip {
-		b.sinks = append(b.sinks, next)
-	}
-}
-
-// flush sends what was gathered.
-func (rt *clusterRouter) flush() {
-	for i, b := range rt.batches {
-		rt.batches[i] = batch{}
-		if err := b.conn.SendEach(b.raw, b.sinks); err != nil {
-			for _, to := range b.sinks {
-				to.Fail(b.conn, 1, false, err)
-			}
-		}
-	}
-	rt.batches = rt.batches[:0]
-}
-
-// conn is the borrowed connection to a node; nil if there is none of use.
-func (rt *clusterRouter) conn(pool *upstream.Pool, lane upstream.ConnClass) *upstream.Conn {
-	if cs := rt.conns[pool]; cs != nil && cs[lane] != nil && cs[lane].Alive() {
-		return cs[lane]
-	}
-	return nil
-}
-
 // connect makes sure that there are connections to nodes.
 func (s *Session) connect(ctx context.Context, pools ...*upstream.Pool) error {
 	for _, pool := range pools {
@@ -299,19 +206,6 @@ func (s *Session) connect(ctx context.Context, pools ...*upstream.Pool) error {
 		s.router.keep(pool, s.connClass, c)
 	}
 	return nil
-}
-
-// keep makes c the connection to a node.
-func (rt *clusterRouter) keep(pool *upstream.Pool, lane upstream.ConnClass, c *upstream.Conn) {
-	cs := rt.conns[pool]
-	if cs == nil {
-		cs = &[upstream.ConnClasses]*upstream.Conn{}
-		rt.conns[pool] = cs
-	}
-	if cs[lane] != nil {
-		rt.leave(cs[lane])
-	}
-	cs[lane] = c
 }
 
 // runCluster is Run for what tryRouted could not do at once. It is false for what
@@ -416,7 +310,7 @@ func (s *Session) otherReader(p route, haste bool) route {
 
 // mastersOf are the masters that serve the keys that route has just found.
 func (s *Session) mastersOf(args [][]byte) (pools []*upstream.Pool) {
-	for _, i := range s.router.keyArgs {
+	for _, i := range s.keyArgs {
 		if pool := s.router.view.Master(spec.Slot(args[i])); pool != nil {
 			pools = append(pools, pool)
 		}

@@ -111,6 +111,7 @@ type Session struct {
 	subscriber *subscriber // its subscriptions in a Cluster; may be nil
 	monitor    *monitor    // of a MONITOR in a Cluster; may be nil
 	tx         transaction
+	keyArgs    []int // scratch: where the keys of a command are
 	pass       passthrough
 	closing    bool // QUIT came, or what breaks the protocol
 
