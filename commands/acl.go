@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockproxy/lockproxy/commands/relay"
+
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
@@ -227,7 +229,7 @@ func isAllPowerful(reply []byte) bool {
 // replies are not counted.
 func (s *Session) mayLockRaw(ctx context.Context, name string) error {
 	var no []byte
-	heard := s.sync(ctx, probeSet(name), &barrier{matches: func(reply []byte) bool {
+	heard := s.sync(ctx, probeSet(name), &relay.Barrier{Matches: func(reply []byte) bool {
 		if len(reply) == 0 || reply[0] != '-' {
 			return false
 		}
@@ -236,7 +238,7 @@ func (s *Session) mayLockRaw(ctx context.Context, name string) error {
 	}})
 	switch {
 	case !heard:
-		return &upstream.DownError{Err: errLost}
+		return &upstream.DownError{Err: relay.ErrLost}
 	case no != nil:
 		return &upstream.RefusedError{Reply: no}
 	}

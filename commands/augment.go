@@ -3,11 +3,12 @@ package commands
 import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
+	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
 // augment returns what goes upstream in place of a command whose reply is to tell of the
 // proxy too, and what becomes of the reply.
-func (s *Session) augment(raw []byte, args [][]byte) (sent []byte, e rewrite) {
+func (s *Session) augment(raw []byte, args [][]byte) (sent []byte, e relay.Rewrite) {
 	if resp.Is(args[0], "INFO") {
 		return s.augmentInfo(raw, args)
 	}

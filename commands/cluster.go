@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/lockproxy/lockproxy/commands/relay"
+
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
 var (
-	errLost   = errors.New("the connection was lost")
 	errNobody = errors.New("no node is known that serves it")
 )
 
@@ -88,15 +89,15 @@ func (s *Session) runBlocking(ctx context.Context, p route, raw []byte) bool {
 	}
 	s.markBlocking()
 	c := s.newRequest(p, bytes.Clone(raw))
-	c.alone, c.observer = true, s.blockedUntilReply()
+	c.Alone, c.Observer = true, s.blockedUntilReply()
 	s.sendPinned(c)
 	return true
 }
 
 // blockedUntilReply lists the client as blocked until the reply has come.
-func (s *Session) blockedUntilReply() *observer {
+func (s *Session) blockedUntilReply() *relay.Observer {
 	s.info.blocked.Store(true)
-	return &observer{observe: func([]byte) { s.info.blocked.Store(false) }}
+	return &relay.Observer{Observe: func([]byte) { s.info.blocked.Store(false) }}
 }
 
 // sendAlone sends a command that may block on a connection for it alone.
@@ -108,8 +109,8 @@ func (s *Session) sendAlone(ctx context.Context, p route, raw []byte) {
 	}
 	s.markBlocking()
 	c := s.newRequest(p, bytes.Clone(raw))
-	c.alone, c.on, c.observer = true, conn, s.blockedUntilReply()
-	c.unbind = context.AfterFunc(s.router.redirector.ctx, conn.Close)
+	c.Alone, c.Conn, c.Observer = true, conn, s.blockedUntilReply()
+	c.Unbind = context.AfterFunc(s.router.redirector.Context, conn.Close)
 	s.sendRequest(conn, c)
 }
 
@@ -294,7 +295,7 @@ func (s *Session) askMasters(ctx context.Context, commands ...[]byte) (replies [
 		select {
 		case reply := <-got:
 			if reply == nil {
-				return nil, &upstream.DownError{Err: errLost}
+				return nil, &upstream.DownError{Err: relay.ErrLost}
 			}
 			replies = append(replies, reply)
 		case <-ctx.Done():
@@ -385,7 +386,7 @@ func (s *Session) tryScan(args [][]byte) bool {
 		}
 	}
 	c := s.newRequest(route{slot: slot, pool: pool}, resp.AppendCommand(nil, asked...))
-	s.sendParts([]*upstream.Conn{conn}, []*request{c}, func(parts [][]byte) []byte { return mergeCursor(parts[0], slot, next) })
+	s.sendParts([]*upstream.Conn{conn}, []*relay.Request{c}, func(parts [][]byte) []byte { return mergeCursor(parts[0], slot, next) })
 	return true
 }
 

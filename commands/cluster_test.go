@@ -120,34 +120,6 @@ func TestStateLeftBehind(t *testing.T) {
 	p.want(t, "+OK\r\n+OK\r\n")
 }
 
-// TestReadFailsBehindAsking: a call that waits for two replies is asked again once.
-func TestReadFailsBehindAsking(t *testing.T) {
-	r := newReplies(new(tape), 1<<20)
-	again := 0
-	r.redirect = func(*request, []byte) { again++ }
-	c := &request{read: true, skip: 1}
-	r.ExpectRequest(c)
-	conn := new(upstream.Conn)
-	c.Fail(conn, 1, false, errLost) // ASKING
-	c.Fail(conn, 1, false, errLost)
-	if again != 1 || c.done || r.Pending() != 1 {
-		t.Errorf("sent on %d times, done %v, owed %d", again, c.done, r.Pending())
-	}
-}
-
-// TestFailedPartsAreForgotten: what came of them counts no more as kept.
-func TestFailedPartsAreForgotten(t *testing.T) {
-	r := newReplies(new(tape), 1<<20)
-	c := new(request)
-	r.ExpectFanIn([]*request{c}, func(parts [][]byte) []byte { return parts[0] })
-	conn := new(upstream.Conn)
-	c.Deliver(conn, []byte("$100\r\nabc"), 0)
-	c.Fail(conn, 1, true, errLost)
-	if r.buffered != 0 || r.Pending() != 0 {
-		t.Errorf("kept %d, owed %d", r.buffered, r.Pending())
-	}
-}
-
 // TestStateLostInAPipeline: the commands behind a MULTI whose connection is lost must
 // not run, whoever hears of the loss first.
 func TestStateLostInAPipeline(t *testing.T) {
@@ -162,7 +134,7 @@ func TestStateLostInAPipeline(t *testing.T) {
 			p.do(t, state)
 			p.want(t, "+OK\r\n")
 			late := make(chan struct{})
-			p.replies.onLost = func(c *upstream.Conn) { <-late; p.connLost(c) }
+			p.replies.OnLost(func(c *upstream.Conn) { <-late; p.connLost(c) })
 			p.stateful.Load().Close()
 			p.do(t, "MULTI", "SET bar 1", "EXEC", "SET bar 2")
 			close(late)
@@ -224,27 +196,6 @@ func TestRelayBehindRoutes(t *testing.T) {
 	p.want(t, "age\r\n$1\r\nc\r\n$1\r\nx\r\n+PONG\r\n")
 }
 
-// TestWaitingRepliesTakeBoundedMemory: of a client that always waits for something.
-func TestWaitingRepliesTakeBoundedMemory(t *testing.T) {
-	r := newReplies(new(tape), 1<<20)
-	conn := new(upstream.Conn)
-	last := new(request)
-	r.ExpectRequest(last)
-	for range 100_000 {
-		next := new(request)
-		r.ExpectRequest(next)
-		last.Deliver(conn, []byte(":1\r\n"), 1)
-		last = next
-	}
-	if cap(r.queue) > 1024 {
-		t.Errorf("one reply is owed, and there is room for %d", cap(r.queue))
-	}
-	last.Deliver(conn, []byte(":1\r\n"), 1)
-	if r.Pending() != 0 || r.out.(*tape).String() != strings.Repeat(":1\r\n", 100_001) {
-		t.Errorf("owed %d, got %d bytes", r.Pending(), r.out.(*tape).Len())
-	}
-}
-
 // TestForgedRedirections: scripts word their errors themselves, and must not send the
 // proxy to other servers, or make it run them again.
 func TestForgedRedirections(t *testing.T) {
@@ -258,7 +209,7 @@ func TestForgedRedirections(t *testing.T) {
 	} {
 		d := newDuo(t, func(_ *link, args []string) (string, bool) { return tt.reply, args[0] == "EVAL" })
 		p := d.enter(t)
-		p.openRouter().redirector.timeout = 100 * time.Millisecond
+		p.openRouter().redirector.Timeout = 100 * time.Millisecond
 		p.do(t, "EVAL x 1 bar")
 		p.want(t, tt.want)
 		if n := len(d.sent("EVAL")) + len(d.second.sent("EVAL")); n != 1 {
@@ -412,36 +363,5 @@ func TestOneErrorForOneCommand(t *testing.T) {
 			t.Errorf("%s: %q", command, p.text)
 		}
 		p.mu.Unlock()
-	}
-}
-
-// TestTooMuchIsNotKept: once a client is disconnected for it, the rest of what is on its
-// way takes no memory, and nobody makes anything of half a reply.
-func TestTooMuchIsNotKept(t *testing.T) {
-	out := new(tape)
-	r := newReplies(out, 1000)
-	first, a := new(upstream.Conn), new(upstream.Conn)
-	r.Expect(first, 1)
-	big, part := new(request), new(request)
-	r.ExpectRequest(big)
-	r.ExpectFanIn([]*request{part}, mergeMin)
-	r.ExpectRewritten(a, func(reply []byte) ([]byte, bool) { return reply[:1000], false })
-	caught := []byte("nothing")
-	r.ExpectCaptured(a, func(reply []byte) { caught = reply })
-	big.Deliver(a, []byte("$1000000\r\n"), 0)
-	for range 1000 {
-		big.Deliver(a, make([]byte, 1000), 0)
-		part.Deliver(a, make([]byte, 1000), 0)
-	}
-	big.Deliver(a, []byte("\r\n"), 1)
-	part.Deliver(a, []byte("\r\n"), 1)
-	if n := cap(r.queue[1].buf) + cap(r.queue[2].buf); n > 4000 || !out.aborted {
-		t.Errorf("%d bytes are kept, aborted %v", n, out.aborted)
-	}
-	r.Deliver(a, []byte("+OK\r\n"), 1)
-	r.Deliver(a, []byte("+OK\r\n"), 1)
-	r.Deliver(first, []byte("+OK\r\n"), 1)
-	if r.Pending() != 0 || caught != nil {
-		t.Errorf("owed %d, caught %q", r.Pending(), caught)
 	}
 }

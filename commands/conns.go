@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockproxy/lockproxy/commands/relay"
+
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
@@ -25,7 +27,7 @@ const (
 type conns struct {
 	// Fixed by newConns.
 	up        *upstream.Upstream
-	replies   *replies
+	replies   *relay.Replies
 	clientCtx context.Context // ends when the client has left
 	hint      uint32
 
@@ -213,7 +215,7 @@ func (cs *conns) returnClass(lane upstream.ConnClass) {
 // returns the reply. c may be nil: a connection that was lost.
 func (cs *conns) ask(ctx context.Context, c *upstream.Conn, raw []byte) ([]byte, error) {
 	if c == nil {
-		return nil, &upstream.DownError{Err: errLost}
+		return nil, &upstream.DownError{Err: relay.ErrLost}
 	}
 	got := make(chan []byte, 1)
 	cs.replies.ExpectCaptured(c, func(reply []byte) { got <- reply })
@@ -221,7 +223,7 @@ func (cs *conns) ask(ctx context.Context, c *upstream.Conn, raw []byte) ([]byte,
 	select {
 	case reply := <-got:
 		if reply == nil {
-			return nil, &upstream.DownError{Err: errLost}
+			return nil, &upstream.DownError{Err: relay.ErrLost}
 		}
 		return reply, nil
 	case <-ctx.Done():
@@ -232,22 +234,22 @@ func (cs *conns) ask(ctx context.Context, c *upstream.Conn, raw []byte) ([]byte,
 // sendNoRedirect sends a command on the own connection whose node must not change: heard,
 // if not nil, gets the beginning of its reply.
 func (cs *conns) sendNoRedirect(raw []byte, heard func([]byte)) {
-	c := &request{raw: raw, slot: noSlot, at: cs.pinnedPool, noRedirect: true}
+	c := &relay.Request{Raw: raw, Slot: relay.NoSlot, Pool: cs.pinnedPool, NoRedirect: true}
 	if heard != nil {
-		c.observer = &observer{observe: heard}
+		c.Observer = &relay.Observer{Observe: heard}
 	}
 	cs.sendPinned(c)
 }
 
 // sendPinned sends a call on the own connection.
-func (cs *conns) sendPinned(c *request) {
+func (cs *conns) sendPinned(c *relay.Request) {
 	cs.flushBatches()
 	cs.sendRequest(cs.pinned, c)
 }
 
-func (cs *conns) sendRequest(conn *upstream.Conn, c *request) {
+func (cs *conns) sendRequest(conn *upstream.Conn, c *relay.Request) {
 	cs.replies.ExpectRequest(c)
-	if err := conn.SendEach(c.raw, []upstream.Sink{c}); err != nil {
+	if err := conn.SendEach(c.Raw, []upstream.Sink{c}); err != nil {
 		c.Fail(conn, 1, false, err)
 	}
 }
@@ -255,10 +257,8 @@ func (cs *conns) sendRequest(conn *upstream.Conn, c *request) {
 func (cs *conns) openRouter() *clusterRouter {
 	if cs.router == nil {
 		up := cs.up
-		cs.router = &clusterRouter{view: up.View(), conns: map[*upstream.Pool]*[upstream.ConnClasses]*upstream.Conn{}, trackedConns: map[*upstream.Conn]*trackedConn{}, redirector: newRedirector(up)}
-		cs.replies.mu.Lock()
-		cs.replies.redirect, cs.replies.learn = cs.router.redirector.add, cs.router.redirector.learn
-		cs.replies.mu.Unlock()
+		cs.router = &clusterRouter{view: up.View(), conns: map[*upstream.Pool]*[upstream.ConnClasses]*upstream.Conn{}, trackedConns: map[*upstream.Conn]*relay.TrackedConn{}, redirector: relay.NewRedirector(up)}
+		cs.replies.Serve(cs.router.redirector)
 	}
 	return cs.router
 }

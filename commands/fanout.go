@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"github.com/lockproxy/lockproxy/commands/relay"
+
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/spec"
@@ -39,7 +41,7 @@ func (s *Session) trySplit(sp *splitRule, args [][]byte) bool {
 		}
 		places[slot] = append(places[slot], place)
 	}
-	calls := make([]*request, len(slots))
+	calls := make([]*relay.Request, len(slots))
 	conns := make([]*upstream.Conn, len(slots))
 	ordered := make([][]int, len(slots))
 	for n, slot := range slots {
@@ -64,7 +66,7 @@ func (s *Session) trySplit(sp *splitRule, args [][]byte) bool {
 
 // sendParts sends calls, each on its connection, whose replies become one: the first
 // error among them, or what join makes of them.
-func (s *Session) sendParts(conns []*upstream.Conn, calls []*request, join merger) {
+func (s *Session) sendParts(conns []*upstream.Conn, calls []*relay.Request, join merger) {
 	s.flushBatch()
 	s.replies.ExpectFanIn(calls, func(parts [][]byte) []byte {
 		if refused := firstError(parts); refused != nil {
@@ -100,12 +102,12 @@ func lower(name []byte) string {
 func (s *Session) tryFanOut(join merger, raw []byte) bool {
 	masters := s.router.view.Masters()
 	conns := make([]*upstream.Conn, len(masters))
-	calls := make([]*request, len(masters))
+	calls := make([]*relay.Request, len(masters))
 	for i, pool := range masters {
 		if conns[i] = s.router.conn(pool, s.connClass); conns[i] == nil {
 			return false
 		}
-		calls[i] = s.newRequest(route{slot: noSlot, pool: pool}, raw)
+		calls[i] = s.newRequest(route{slot: relay.NoSlot, pool: pool}, raw)
 	}
 	if len(calls) == 0 {
 		return false

@@ -3,9 +3,6 @@ package commands
 import (
 	"strings"
 	"testing"
-
-	"github.com/lockproxy/lockproxy/backends"
-	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
 // parts are replies, with spaces in place of line ends.
@@ -107,89 +104,6 @@ func TestJoinCursor(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%q: %q, want %q", tt.reply, got, tt.want)
 		}
-	}
-}
-
-func TestRedirections(t *testing.T) {
-	for _, tt := range []struct {
-		reply string
-		slot  int
-		addr  string
-		ok    bool
-	}{
-		{"-MOVED 3999 127.0.0.1:6381\r\n", 3999, "127.0.0.1:6381", true},
-		{"-ASK 0 :7000\r\n", 0, ":7000", true},
-		{"-MOVED 16383 node.example:1\r\n", 16383, "node.example:1", true},
-		{"-MOVED 16384 a:1\r\n", 0, "", false},
-		{"-MOVED -1 a:1\r\n", 0, "", false},
-		{"-MOVED x a:1\r\n", 0, "", false},
-		{"-MOVED 1\r\n", 0, "", false},
-		{"-MOVEDON 1 a:1\r\n", 0, "", false},
-		{"-TRYAGAIN Multiple keys\r\n", 0, "", false},
-	} {
-		slot, addr, ok := redirection([]byte(tt.reply))
-		if ok != tt.ok || ok && (slot != tt.slot || addr != tt.addr) {
-			t.Errorf("%q: slot %d at %q, %v", tt.reply, slot, addr, ok)
-		}
-	}
-	for _, tt := range []struct {
-		reply       string
-		plain, read bool // sent on
-	}{
-		{"-MOVED 1 a:1\r\n", true, true},
-		{"-ASK 1 a:1\r\n", true, true},
-		{"-MOVED 2 a:1\r\n", false, false}, // not of its slot
-		{tryAgain, true, true},
-		{"-TRYAGAIN a script's\r\n", false, false},
-		{"-LOADING x\r\n", false, true},
-		{"-MASTERDOWN x\r\n", false, true},
-		{"-ERR MOVED 1 a:1\r\n", false, false},
-		{"-ASKING\r\n", false, false},
-		{"+MOVED 1 a:1\r\n", false, false},
-	} {
-		c := &request{slot: 1}
-		if plain, read := c.isRedirection([]byte(tt.reply), false), c.isRedirection([]byte(tt.reply), true); plain != tt.plain || read != tt.read {
-			t.Errorf("%q is sent on: %v, from a replica %v", tt.reply, plain, read)
-		}
-	}
-}
-
-func TestClientsHearOfNoNodes(t *testing.T) {
-	for _, tt := range []struct{ reply, queued, atLast string }{
-		{"-MOVED 1 a:1\r\n", "-TRYAGAIN ", "-CLUSTERDOWN "},
-		{"-ASK 1 a:1\r\n", "-TRYAGAIN ", "-CLUSTERDOWN "},
-		{"-TRYAGAIN x\r\n", "-TRYAGAIN x", "-TRYAGAIN x"},
-		{"-ERR x\r\n", "-ERR x", "-ERR x"},
-	} {
-		if got := string(redirectToTryAgain([]byte(tt.reply))); !strings.HasPrefix(got, tt.queued) {
-			t.Errorf("%q inside MULTI becomes %q", tt.reply, got)
-		}
-		if got := string(redirectToClusterDown([]byte(tt.reply))); !strings.HasPrefix(got, tt.atLast) {
-			t.Errorf("%q at last becomes %q", tt.reply, got)
-		}
-	}
-}
-
-func TestAbsolute(t *testing.T) {
-	s, err := backends.Parse("redis://10.0.0.1:7000")
-	if err != nil {
-		t.Fatal(err)
-	}
-	by := upstream.NewPool(upstream.PoolOptions{Server: s})
-	for addr, want := range map[string]string{
-		"10.0.0.2:7001": "10.0.0.2:7001",
-		":7001":         "10.0.0.1:7001",
-		"?:7001":        "10.0.0.1:7001",
-		"[::1]:7001":    "[::1]:7001",
-		"n.example:1":   "n.example:1",
-		"nonsense":      "nonsense",
-	} {
-		if got := absolute(addr, by); got != want {
-			t.Errorf("%q is %q, want %q", addr, got, want)
-		}
-	}
-	if got := absolute(":7001", nil); got != ":7001" {
-		t.Errorf("of nobody: %q", got)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/lockproxy/lockproxy/commands/relay"
+
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
@@ -270,8 +272,8 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 // returns when its reply, which m knows, has come: then everything before has been
 // answered too, which may take as long as a command that blocks. It is false if the
 // connection is lost, ctx ends, or the client has left rawGrace ago.
-func (s *Session) sync(ctx context.Context, command []byte, m *barrier) bool {
-	m.reached = make(chan struct{})
+func (s *Session) sync(ctx context.Context, command []byte, m *relay.Barrier) bool {
+	m.Reached = make(chan struct{})
 	s.pinned.DeliverSingly(true)
 	defer s.setStepping()
 	s.replies.SetBarrier(m)
@@ -280,15 +282,15 @@ func (s *Session) sync(ctx context.Context, command []byte, m *barrier) bool {
 		return false
 	}
 	select {
-	case <-m.reached:
+	case <-m.Reached:
 		return true
 	case <-s.clientCtx.Done():
-		s.await(ctx, m.reached, replyGrace)
+		s.await(ctx, m.Reached, replyGrace)
 	case <-s.pinned.Done():
 	case <-ctx.Done():
 	}
 	select {
-	case <-m.reached:
+	case <-m.Reached:
 		return true
 	default:
 		return false
@@ -302,7 +304,7 @@ func (s *Session) reset(ctx context.Context, raw []byte, args [][]byte) {
 		return
 	}
 	if s.mode == onPassthrough {
-		m := &barrier{visible: true, matches: func(reply []byte) bool { return string(reply) == "+RESET\r\n" }}
+		m := &relay.Barrier{Visible: true, Matches: func(reply []byte) bool { return string(reply) == "+RESET\r\n" }}
 		if s.pass.mayNotAnswer { // it may not be answered, but what follows it is
 			var question []byte
 			question, m = s.barrier()
@@ -349,13 +351,13 @@ func (s *Session) awaitReplies(ctx context.Context) bool {
 // barrier is a command without effect, and its reply, which is that of no other command: one that no upstream
 // knows. Valkey from 9.1 on tells clients that have not authenticated no more than that they must;
 // these are in no subscription and no transaction, and may say HELLO, here with an option that there is not.
-func (s *Session) barrier() (raw []byte, m *barrier) {
+func (s *Session) barrier() (raw []byte, m *relay.Barrier) {
 	token := rand.Text()
 	raw = resp.AppendCommand(nil, token)
 	if s.pinned != nil && s.pinned.Unauthenticated() {
 		raw = resp.AppendCommand(nil, "HELLO", "2", token)
 	}
-	return raw, &barrier{matches: func(reply []byte) bool {
+	return raw, &relay.Barrier{Matches: func(reply []byte) bool {
 		return len(reply) > 0 && reply[0] == '-' && bytes.Contains(reply, []byte(token))
 	}}
 }
@@ -364,7 +366,7 @@ func (s *Session) barrier() (raw []byte, m *barrier) {
 // has been answered, whether it wants authentication.
 func (s *Session) passthroughNoAuth(ctx context.Context) bool {
 	token, refused := rand.Text(), s.pass.mayNotAnswer
-	ok := s.pass.mayNotAnswer || s.sync(ctx, resp.AppendCommand(nil, "PING", token), &barrier{matches: func(reply []byte) bool {
+	ok := s.pass.mayNotAnswer || s.sync(ctx, resp.AppendCommand(nil, "PING", token), &relay.Barrier{Matches: func(reply []byte) bool {
 		refused = resp.HasCode(reply, "NOAUTH")
 		return refused || resp.HasCode(reply, "NOPERM") || isPong(reply, token)
 	}})

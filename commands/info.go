@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockproxy/lockproxy/commands/relay"
+
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
@@ -22,7 +24,7 @@ func wantsSection(sections [][]byte) bool {
 // augmentInfo is amend for INFO. The upstream is not asked for the proxy's section, of
 // which it may know no more than that there is none; who asks for that alone must be
 // somebody who may ask for another.
-func (s *Session) augmentInfo(raw []byte, args [][]byte) (sent []byte, e rewrite) {
+func (s *Session) augmentInfo(raw []byte, args [][]byte) (sent []byte, e relay.Rewrite) {
 	own := s.d.section()
 	asked := slices.DeleteFunc(slices.Clone(args), func(name []byte) bool { return resp.Is(name, infoSection) })
 	switch {

@@ -53,14 +53,8 @@ func (w Why) String() string { return whys[w] }
 // Why is why the session ended, as far as is known here. The first reason counts.
 func (s *Session) Why() Why { return Why(s.why.Load()) }
 
-func (s *Session) because(why Why) { because(&s.why, why) }
-
-// because keeps the first reason. to may be nil.
-func because(to *atomic.Int32, why Why) {
-	if to != nil {
-		to.CompareAndSwap(int32(WhyNot), int32(why))
-	}
-}
+// because keeps the first reason. It may be called by any goroutine.
+func (s *Session) because(why Why) { s.why.CompareAndSwap(int32(WhyNot), int32(why)) }
 
 // timeOne is how many bursts of a session there are to one that is timed.
 const timeOne = 64

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockproxy/lockproxy/commands/relay"
+
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
@@ -38,8 +40,7 @@ func FuzzUpstreamReplies(f *testing.F) {
 		for _, r := range parts {
 			resp.Bulk(r)
 			_, _ = bulkText(r)
-			_, _, _ = redirection(r)
-			isForcedUnblock(r)
+			_, _, _ = relay.ParseRedirection(r)
 			standaloneHello(r)
 			if elems, ok := resp.Elements(r); ok {
 				if total := len(bytes.Join(elems, nil)); total > len(r) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 
+	"github.com/lockproxy/lockproxy/commands/relay"
+
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/spec"
@@ -42,7 +44,7 @@ const (
 func (s *Session) route(c *command, args [][]byte) route {
 	cmd := s.d.upstreamTable().Lookup(args)
 	if cmd == nil {
-		return route{slot: noSlot}
+		return route{slot: relay.NoSlot}
 	}
 	at, known := cmd.Routing(args, s.keyArgs[:0])
 	s.keyArgs = at
@@ -51,11 +53,11 @@ func (s *Session) route(c *command, args [][]byte) route {
 	switch v := s.router.view; {
 	case !v.Cluster():
 		if pool := v.Reader(0, s.hint); known && read && len(at) > 0 && pool != v.FirstMaster() {
-			return route{kind: oneNode, slot: noSlot, pool: pool, read: true}
+			return route{kind: oneNode, slot: relay.NoSlot, pool: pool, read: true}
 		}
-		return route{slot: noSlot}
+		return route{slot: relay.NoSlot}
 	case !known:
-		return route{kind: unknownKeys, slot: noSlot}
+		return route{kind: unknownKeys, slot: relay.NoSlot}
 	case len(at) == 0:
 		return c.cluster.routeWithoutKeys(args)
 	}
@@ -65,13 +67,13 @@ func (s *Session) route(c *command, args [][]byte) route {
 func (rule *clusterRule) routeWithoutKeys(args [][]byte) route {
 	switch {
 	case rule.fanOut != nil:
-		return route{kind: allMasters, slot: noSlot}
+		return route{kind: allMasters, slot: relay.NoSlot}
 	case rule.cursor:
-		return route{kind: nodeByNode, slot: noSlot}
+		return route{kind: nodeByNode, slot: relay.NoSlot}
 	case rule.refuse != nil:
-		return route{kind: refused, slot: noSlot, answer: rule.refuse(args)}
+		return route{kind: refused, slot: relay.NoSlot, answer: rule.refuse(args)}
 	}
-	return route{slot: noSlot}
+	return route{slot: relay.NoSlot}
 }
 
 // routeByKeys is route in a Cluster of a command with keys, which are at keyArgs.
@@ -82,11 +84,11 @@ func (s *Session) routeByKeys(c *command, args [][]byte, read bool) route {
 		switch sp := c.cluster.split; {
 		case spec.Slot(args[i]) == slot:
 		case sp == nil:
-			return route{kind: badKeys, slot: noSlot, answer: crossSlotError}
+			return route{kind: badKeys, slot: relay.NoSlot, answer: crossSlotError}
 		case (len(args)-1)%(1+sp.values) != 0:
-			return route{kind: badKeys, slot: noSlot, answer: wrongArity(args)}
+			return route{kind: badKeys, slot: relay.NoSlot, answer: wrongArity(args)}
 		default:
-			return route{kind: split, slot: noSlot}
+			return route{kind: split, slot: relay.NoSlot}
 		}
 	}
 	r := routeToMaster(v, slot)
@@ -177,7 +179,7 @@ func (s *Session) tryNode(p route, raw []byte) bool {
 	}
 	next := s.newRequest(p, raw)
 	if s.router.caching != nil {
-		next.skip, s.router.caching = 1, nil
+		next.Skip, s.router.caching = 1, nil
 	}
 	s.replies.ExpectRequest(next)
 	s.router.gather(c, next)
@@ -185,8 +187,8 @@ func (s *Session) tryNode(p route, raw []byte) bool {
 }
 
 // newRequest makes a call of a copy of raw.
-func (s *Session) newRequest(p route, raw []byte) *request {
-	return &request{r: s.replies, raw: raw, slot: p.slot, at: p.pool, read: p.read, tracked: s.router.tracking != nil, as: sender{s.id, s.connClass, s.hint}}
+func (s *Session) newRequest(p route, raw []byte) *relay.Request {
+	return &relay.Request{Raw: raw, Slot: p.slot, Pool: p.pool, Read: p.read, Tracked: s.router.tracking != nil, As: relay.Sender{ID: s.id, Class: s.connClass, Hint: s.hint}}
 }
 
 // connect makes sure that there are connections to nodes.
@@ -216,7 +218,7 @@ func (s *Session) runCluster(ctx context.Context, c *command, raw []byte, args [
 			return ours
 		}
 	}
-	s.replyErr(&upstream.DownError{Err: errLost})
+	s.replyErr(&upstream.DownError{Err: relay.ErrLost})
 	return true
 }
 
@@ -271,7 +273,7 @@ func (s *Session) connectRoute(ctx context.Context, r route, args [][]byte) (rou
 	case allMasters, nodeByNode:
 		masters := s.router.view.Masters()
 		if len(masters) == 0 {
-			return route{kind: slotUncovered, slot: noSlot, answer: slotUncoveredError}, nil
+			return route{kind: slotUncovered, slot: relay.NoSlot, answer: slotUncoveredError}, nil
 		}
 		return r, s.connect(ctx, masters...)
 	case oneNode:
@@ -331,12 +333,12 @@ func (s *Session) askKeys(ctx context.Context, args [][]byte) (p route, err erro
 	}
 	keys, ok := resp.Elements(reply)
 	if !ok || len(keys) == 0 {
-		return route{slot: noSlot}, nil
+		return route{slot: relay.NoSlot}, nil
 	}
 	slot := spec.Slot(resp.Bulk(keys[0]))
 	for _, k := range keys[1:] {
 		if spec.Slot(resp.Bulk(k)) != slot {
-			return route{kind: badKeys, slot: noSlot, answer: crossSlotError}, nil
+			return route{kind: badKeys, slot: relay.NoSlot, answer: crossSlotError}, nil
 		}
 	}
 	return routeToMaster(s.router.view, slot), nil

@@ -1,18 +1,21 @@
 package commands
 
-import "github.com/lockproxy/lockproxy/backends/upstream"
+import (
+	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/relay"
+)
 
 // clusterRouter is what a session knows of an upstream of several nodes.
 type clusterRouter struct {
 	view       *upstream.View // by which everything that is under way was sent
 	conns      map[*upstream.Pool]*[upstream.ConnClasses]*upstream.Conn
 	batches    []batch
-	redirector *redirector
+	redirector *relay.Redirector
 
 	// tracking is the client's CLIENT TRACKING: then conns are the session's own. nil: off.
 	tracking     []byte
-	trackedConns map[*upstream.Conn]*trackedConn // who owns these
-	caching      []byte                          // CLIENT CACHING about the next command; may be nil
+	trackedConns map[*upstream.Conn]*relay.TrackedConn // who owns these
+	caching      []byte                                // CLIENT CACHING about the next command; may be nil
 }
 
 // A batch is commands to one node that will be sent together. What was sent is kept
@@ -49,14 +52,14 @@ func (rt *clusterRouter) leave(c *upstream.Conn) {
 		return
 	}
 	if c.Alive() { // else the client is to hear of it
-		o.abandoned.Store(true)
+		o.Abandon()
 	}
 	delete(rt.trackedConns, c)
 	c.Close()
 }
 
 // gather adds a call, with a copy of its command, to what will be sent to a node.
-func (rt *clusterRouter) gather(c *upstream.Conn, next *request) {
+func (rt *clusterRouter) gather(c *upstream.Conn, next *relay.Request) {
 	i := 0
 	for i < len(rt.batches) && rt.batches[i].conn != c {
 		i++
@@ -66,9 +69,9 @@ func (rt *clusterRouter) gather(c *upstream.Conn, next *request) {
 	}
 	b := &rt.batches[i]
 	n := len(b.raw)
-	b.raw = append(b.raw, next.raw...)
-	next.raw = b.raw[n:len(b.raw):len(b.raw)]
-	for range 1 + next.skip {
+	b.raw = append(b.raw, next.Raw...)
+	next.Raw = b.raw[n:len(b.raw):len(b.raw)]
+	for range 1 + next.Skip {
 		b.sinks = append(b.sinks, next)
 	}
 }

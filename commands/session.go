@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockproxy/lockproxy/commands/relay"
+
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/resp"
@@ -102,7 +104,7 @@ func (d *Dispatcher) CloseUpstream() { d.opt.Upstream.Close() }
 // at a time; only replies, kept and stateful are touched by others.
 type Session struct {
 	d   *Dispatcher
-	out Output
+	out relay.Output
 	conns
 
 	name    []byte // CLIENT SETNAME
@@ -141,17 +143,19 @@ type Session struct {
 
 // NewSession is a client that has said nothing yet. present ends when it
 // leaves. The session is one of those that CLIENT LIST shows until End.
-func (d *Dispatcher) NewSession(present context.Context, out Output, who Peer) *Session {
+func (d *Dispatcher) NewSession(present context.Context, out relay.Output, who Peer) *Session {
 	s := &Session{
 		d: d, out: out,
 		conns: conns{
-			up: d.opt.Upstream, replies: newReplies(out, int(d.opt.MaxKept)), clientCtx: present, hint: d.opt.Upstream.Hint(),
+			up: d.opt.Upstream, clientCtx: present, hint: d.opt.Upstream.Hint(),
 			id: d.opt.Upstream.DefaultIdentity(),
 		},
 	}
-	s.replies.ends, s.replies.onLost = s.diesWith, s.connLost
 	s.meter.to = d.counts.For(uint64(who.ID))
-	s.replies.count, s.replies.why = s.meter.to, &s.why
+	s.replies = relay.NewReplies(out, relay.RepliesOptions{
+		Limit: int(d.opt.MaxKept), Overflow: func() { s.because(WhyOutput) }, EndsWith: s.diesWith, Lost: s.connLost,
+		Errors: &s.meter.to.errors, Took: &s.meter.to.took,
+	})
 	s.info.Peer, s.info.connectedAt = who, time.Now()
 	s.info.lastActive, s.infoChanged = s.info.connectedAt, true
 	s.publishInfo()
@@ -489,7 +493,7 @@ func (s *Session) End() {
 	s.returnShared()
 	s.closeSubscriber()
 	if s.router != nil {
-		s.router.redirector.end()
+		s.router.redirector.End()
 	}
 }
 

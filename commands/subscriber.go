@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockproxy/lockproxy/commands/relay"
+
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/spec"
@@ -25,10 +27,10 @@ import (
 // waits for the confirmations; what comes is written by the connections' goroutines.
 type subscriber struct {
 	up      *upstream.Upstream
-	replies *replies
+	replies *relay.Replies
 	ctx     context.Context // ends with the session
 
-	redirector *redirector // waits for what is started here
+	redirector *relay.Redirector // waits for what is started here
 
 	sending sync.Mutex // held while something is said to a node; before mu
 
@@ -38,7 +40,7 @@ type subscriber struct {
 	closed         bool
 	nodes          map[*upstream.Pool]*upstream.Conn
 	identities     map[*upstream.Conn]upstream.Identity // who they are, by their last AUTH
-	partial        partialMessages
+	partial        relay.PartialMessages
 	awaiting       map[*upstream.Conn][]confirmation // confirmations, in order
 	confirmed      subscriptions                     // confirmed to the client
 	pools          map[string][]*upstream.Pool       // of a subscription, by kind and name
@@ -62,7 +64,7 @@ const (
 
 func newSubscriber(s *Session) *subscriber {
 	b := &subscriber{
-		up: s.d.opt.Upstream, replies: s.replies, redirector: s.openRouter().redirector, ctx: s.openRouter().redirector.ctx, proto: s.id.Proto,
+		up: s.d.opt.Upstream, replies: s.replies, redirector: s.openRouter().redirector, ctx: s.openRouter().redirector.Context, proto: s.id.Proto,
 		nodes: map[*upstream.Pool]*upstream.Conn{}, identities: map[*upstream.Conn]upstream.Identity{},
 		awaiting: map[*upstream.Conn][]confirmation{}, pools: map[string][]*upstream.Pool{}, closing: make(chan struct{}),
 	}
@@ -74,7 +76,7 @@ func newSubscriber(s *Session) *subscriber {
 func (l *subscriber) Deliver(c *upstream.Conn, p []byte, _ int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p, whole := l.partial.add(c, p, l.replies.limit)
+	p, whole := l.partial.Add(c, p, l.replies.Limit())
 	if !whole || l.closed {
 		return
 	}
@@ -176,10 +178,10 @@ func (l *subscriber) Fail(c *upstream.Conn, _ int, _ bool, _ error) {
 	delete(l.awaiting, c)
 	delete(l.identities, c)
 	for _, e := range waiting {
-		e.done <- appendLost(nil, errLost)
+		e.done <- relay.AppendLost(nil, relay.ErrLost)
 	}
 	if !l.closed {
-		l.replies.out.Close()
+		l.replies.Disconnect()
 	}
 }
 
@@ -270,7 +272,7 @@ func (l *subscriber) conn(ctx context.Context, pool *upstream.Pool, id upstream.
 	defer l.mu.Unlock()
 	if l.closed {
 		c.Close()
-		return nil, errLost
+		return nil, relay.ErrLost
 	}
 	l.nodes[pool], l.identities[c] = c, id
 	return c, nil
@@ -348,7 +350,7 @@ func (l *subscriber) moveShard(name string) {
 			return
 		}
 	}
-	l.replies.out.Close() // better than silence
+	l.replies.Disconnect() // better than silence
 }
 
 // followMasters subscribes to what all masters tell of their keys on those that are new, as
@@ -435,13 +437,13 @@ func (l *subscriber) changeShard(ctx context.Context, id upstream.Identity, comm
 		if !errors.As(err, &refused) || !resp.HasCode(refused.Reply, "MOVED") {
 			return pool, err
 		}
-		slot, addr, ok := redirection(refused.Reply)
-		if !ok || tries == maxTries {
+		slot, addr, ok := relay.ParseRedirection(refused.Reply)
+		if !ok || tries == relay.MaxRedirects {
 			return pool, &upstream.RefusedError{Reply: []byte(slotUncoveredError)}
 		}
-		to := l.up.Moved(slot, absolute(addr, pool))
+		to := l.up.Moved(slot, relay.AbsoluteAddr(addr, pool))
 		if to == nil {
-			return pool, &upstream.DownError{Err: errLost}
+			return pool, &upstream.DownError{Err: relay.ErrLost}
 		}
 		if command == "SUNSUBSCRIBE" {
 			if l.mu.Lock(); shown {
@@ -678,13 +680,13 @@ func (s *Session) runMonitor(ctx context.Context, raw []byte) {
 
 // A spectator writes what masters say about themselves to the client of a MONITOR.
 type monitor struct {
-	replies *replies
+	replies *relay.Replies
 
 	mu         sync.Mutex
 	conns      []*upstream.Conn
 	closed     bool
 	unanswered int // first replies, to MONITOR itself
-	partial    partialMessages
+	partial    relay.PartialMessages
 	answered   map[*upstream.Conn]bool // who has answered
 	started    chan bool               // gets whether all have agreed
 }
@@ -714,7 +716,7 @@ func (m *monitor) Deliver(c *upstream.Conn, p []byte, _ int) {
 	if m.closed {
 		return
 	}
-	line, whole := m.partial.add(c, p, m.replies.limit)
+	line, whole := m.partial.Add(c, p, m.replies.Limit())
 	switch {
 	case !whole:
 	case m.answered[c] && m.unanswered > 0:
@@ -744,9 +746,9 @@ func (m *monitor) Fail(_ *upstream.Conn, _ int, _ bool, err error) {
 	switch {
 	case m.closed:
 	case m.unanswered > 0:
-		m.refuseLocked(appendLost(nil, err))
+		m.refuseLocked(relay.AppendLost(nil, err))
 	default:
-		m.replies.out.Close()
+		m.replies.Disconnect()
 	}
 }
 
@@ -761,7 +763,7 @@ func (m *monitor) close() {
 }
 
 // Full implements upstream.Owner.
-func (l *subscriber) Full() <-chan struct{} { return l.replies.out.Full() }
+func (l *subscriber) Full() <-chan struct{} { return l.replies.Full() }
 
 // Full implements upstream.Owner.
-func (m *monitor) Full() <-chan struct{} { return m.replies.out.Full() }
+func (m *monitor) Full() <-chan struct{} { return m.replies.Full() }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/lockproxy/lockproxy/commands/relay"
+
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
@@ -135,13 +137,13 @@ func (s *Session) openNode(ctx context.Context, pool *upstream.Pool) (*upstream.
 	if s.router.tracking == nil {
 		return pool.Shared(ctx, s.id, s.connClass, s.hint)
 	}
-	o := &trackedConn{replies: s.replies}
+	o := relay.NewTrackedConn(s.replies)
 	c, err := pool.Private(ctx, s.id, o)
 	if err != nil {
 		return nil, err
 	}
 	if err = s.beginTracking(ctx, c); err != nil {
-		o.abandoned.Store(true)
+		o.Abandon()
 		c.Close()
 		return nil, err
 	}

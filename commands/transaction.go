@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/lockproxy/lockproxy/commands/relay"
+
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
@@ -30,7 +32,7 @@ type transaction struct {
 // A queuedEdit is of the reply to one queued command, which comes in EXEC's.
 type queuedRewrite struct {
 	at      int
-	rewrite rewrite
+	rewrite relay.Rewrite
 }
 
 // changes are to a session; nil and zero fields change nothing.
@@ -127,7 +129,7 @@ func (t *transaction) add(c changes) {
 
 // rewriteExec is what becomes of the reply to the EXEC of what is queued; nil: it is
 // left as it is.
-func (t *transaction) rewriteExec() rewrite {
+func (t *transaction) rewriteExec() relay.Rewrite {
 	if len(t.rewrites) == 0 {
 		return nil
 	}
@@ -217,7 +219,7 @@ func (s *Session) endTx(raw []byte, args [][]byte) bool {
 	watching := s.watching
 	s.watching = false
 	s.tx.node.queued = nil
-	var e rewrite
+	var e relay.Rewrite
 	if exec {
 		e = s.tx.rewriteExec()
 	}
@@ -228,7 +230,7 @@ func (s *Session) endTx(raw []byte, args [][]byte) bool {
 
 // sendObserved sends a command on the own connection whose answer must be known, and
 // goes through e if that is not nil.
-func (s *Session) sendObserved(raw []byte, heard func([]byte), e rewrite) {
+func (s *Session) sendObserved(raw []byte, heard func([]byte), e relay.Rewrite) {
 	s.flushBatches()
 	if s.inCluster() && e == nil {
 		s.sendNoRedirect(raw, heard)
@@ -236,7 +238,7 @@ func (s *Session) sendObserved(raw []byte, heard func([]byte), e rewrite) {
 	}
 	if e != nil && s.inCluster() {
 		plain := e
-		e = func(reply []byte) ([]byte, bool) { return plain(redirectToTryAgain(reply)) }
+		e = func(reply []byte) ([]byte, bool) { return plain(relay.RedirectToTryAgain(reply)) }
 	}
 	s.replies.ExpectObserved(s.pinned, heard, e)
 	s.send(s.pinned, raw, 1)

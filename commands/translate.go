@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockproxy/lockproxy/commands/relay"
+
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
@@ -19,7 +21,7 @@ import (
 // may, and what is wrong with the arguments.
 type translation struct {
 	raw     []byte
-	rewrite rewrite
+	rewrite relay.Rewrite
 	reply   string // how a reply to it begins that is no error: one of these bytes
 }
 
@@ -88,7 +90,7 @@ func (s *Session) translate(ctx context.Context, reach upstreamIDFunc, raw []byt
 const queuedReply = "+QUEUED\r\n"
 
 // skipErrors leaves errors alone, and the answer to a command that was queued.
-func skipErrors(e rewrite) rewrite {
+func skipErrors(e relay.Rewrite) relay.Rewrite {
 	return func(reply []byte) ([]byte, bool) {
 		if _, refused := resp.Error(reply); refused || string(reply) == queuedReply {
 			return reply, false
@@ -114,7 +116,7 @@ func (s *Session) rewriteID(reply []byte) ([]byte, bool) {
 }
 
 // rewriteInfo makes CLIENT INFO's row the client's.
-func (s *Session) rewriteInfo(raw []byte, args [][]byte) rewrite {
+func (s *Session) rewriteInfo(raw []byte, args [][]byte) relay.Rewrite {
 	sizes, at := sizesOf(raw, args), s.conn()
 	return func(reply []byte) ([]byte, bool) {
 		l, ok := s.d.clients.listing(reply, at, nil)
@@ -328,7 +330,7 @@ func redirectArg(args [][]byte) int {
 }
 
 // rewriteGetRedir makes the id in CLIENT GETREDIR's reply ours.
-func (s *Session) rewriteGetRedir(at *upstream.Conn) rewrite {
+func (s *Session) rewriteGetRedir(at *upstream.Conn) relay.Rewrite {
 	return func(reply []byte) ([]byte, bool) {
 		n, err := strconv.ParseInt(string(reply[1:len(reply)-2]), 10, 64)
 		if err != nil {
@@ -354,7 +356,7 @@ func (s *Session) rewriteRedirBroken(at *upstream.Conn, push []byte) []byte {
 	return replaceInt(push, from, to, s.redirectedTo(n, at))
 }
 
-func (s *Session) rewriteTrackingInfo(at *upstream.Conn) rewrite {
+func (s *Session) rewriteTrackingInfo(at *upstream.Conn) relay.Rewrite {
 	return func(reply []byte) ([]byte, bool) {
 		n, from, to, ok := resp.IntAfter(reply, "redirect")
 		if !ok {
@@ -459,7 +461,7 @@ func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
 	}
 	s.publishInfo()
 	var reply []byte
-	m := &barrier{matches: func(r []byte) bool {
+	m := &relay.Barrier{Matches: func(r []byte) bool {
 		if !x.answers(r) {
 			return false
 		}

@@ -1,4 +1,4 @@
-package commands
+package relay
 
 import (
 	"bytes"
@@ -32,7 +32,7 @@ func (t *tape) want(tt *testing.T, what, want string) {
 func TestReplies_KeepOrder(t *testing.T) {
 	a, b := new(upstream.Conn), new(upstream.Conn)
 	out := new(tape)
-	r := newReplies(out, 1<<20)
+	r := NewReplies(out, RepliesOptions{Limit: 1 << 20})
 
 	r.Local([]byte("0"))
 	out.want(t, "a reply of our own waits for Flush", "")
@@ -69,7 +69,7 @@ func TestReplies_KeepOrder(t *testing.T) {
 func TestReplies_Captured(t *testing.T) {
 	a := new(upstream.Conn)
 	out := new(tape)
-	r := newReplies(out, 1<<20)
+	r := NewReplies(out, RepliesOptions{Limit: 1 << 20})
 	var got []byte
 	r.Expect(a, 1)
 	r.ExpectCaptured(a, func(p []byte) { got = append([]byte(nil), p...) })
@@ -91,7 +91,7 @@ func TestReplies_Captured(t *testing.T) {
 func TestReplies_Fail(t *testing.T) {
 	a, b := new(upstream.Conn), new(upstream.Conn)
 	out := new(tape)
-	r := newReplies(out, 1<<20)
+	r := NewReplies(out, RepliesOptions{Limit: 1 << 20})
 	r.Expect(b, 1)
 	r.Expect(a, 2)
 	r.ExpectReplaced(a, []byte("x"))
@@ -114,7 +114,7 @@ func TestReplies_Fail(t *testing.T) {
 
 func TestReplies_WaitIdle(t *testing.T) {
 	a := new(upstream.Conn)
-	r := newReplies(new(tape), 1<<20)
+	r := NewReplies(new(tape), RepliesOptions{Limit: 1 << 20})
 	if err := r.WaitIdle(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestReplies_WaitIdle(t *testing.T) {
 func TestReplies_BufferIsBounded(t *testing.T) {
 	a, b := new(upstream.Conn), new(upstream.Conn)
 	out := new(tape)
-	r := newReplies(out, 100)
+	r := NewReplies(out, RepliesOptions{Limit: 100})
 	r.Expect(a, 1)
 	r.Expect(b, 1)
 	r.Deliver(b, make([]byte, 100), 0)

@@ -1,12 +1,12 @@
-package commands
+package relay
 
 import (
 	"bytes"
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
@@ -24,47 +24,60 @@ type Output interface {
 	Abort()
 }
 
-// replies puts the replies to one client in the order of its commands, whoever
+// RepliesOptions are read once by NewReplies.
+type RepliesOptions struct {
+	// Limit is how many bytes of replies may wait for earlier ones. Beyond it the client is
+	// disconnected, and Overflow called.
+	Limit    int
+	Overflow func() // may be nil
+	// EndsWith reports whether the client ends with an upstream connection: it then gets no
+	// error for replies that will not come. nil: it never does.
+	EndsWith func(*upstream.Conn) bool
+	// Lost is called when an upstream connection has ended, before anything else is made of
+	// that; nil: nobody is told.
+	Lost func(*upstream.Conn)
+
+	Errors *metrics.Errors    // counts errors that Local adds; may be nil
+	Took   *metrics.Histogram // of the bursts of Time; may be nil, if Time is not called
+}
+
+// Replies puts the replies to one client in the order of its commands, whoever
 // they come from. Replies whose turn it is are written through without a copy.
 //
 // It is an upstream.Sink. The session's goroutine adds to the end, upstream
 // connections fill in from theirs; mu is held while writing, so that the order of
 // the writes is the order of the queue.
-type replies struct {
-	out   Output
-	limit int // most bytes kept while it is not their turn
+type Replies struct {
+	out Output
+	opt RepliesOptions
 
 	mu           sync.Mutex
 	queue        []slot // queue[head:] is what the client still waits for, in order
 	head         int
-	first        uint64                    // how many slots were pushed before queue[head]
-	muted        bool                      // the proxy's own replies are not wanted
-	count        *counts                   // may be nil
-	why          *atomic.Int32             // why the client is disconnected; may be nil
-	batchStart   time.Time                 // when a burst of commands came that is timed
-	batchPending int                       // replies to come to it; 0: none is timed
-	local        []byte                    // complete replies at the very front, not written yet
-	buffered     int                       // bytes in all slots
-	overflowed   bool                      // there were more than limit: replies are not complete any more
-	pending      int                       // upstream replies still to come, in all slots
-	idle         chan struct{}             // closed when owed and holding are 0 again; may be nil
-	pendingAhead int                       // of owed, those asked for before the first command that blocks; not positive: none
-	aheadDone    chan struct{}             // closed when ahead and holding are 0 again; may be nil
-	clientLeft   bool                      // the client has left: replies that will not come are not made up
-	midMessage   bool                      // an unowed message has been written in part: nothing may come between
-	midFrom      *upstream.Conn            // whose message that is
-	midReply     bool                      // part of the reply whose turn it is has been written
-	deferred     []byte                    // pushes that wait for its end
-	uncounted    chan struct{}             // closed when the last unowed question was answered; nil: none was asked
-	barrier      *barrier                  // what the session waits for on a raw connection; may be nil
-	barrierBuf   []byte                    // the beginning of a message that may be the mark
-	ends         func(*upstream.Conn) bool // says that the client ends with the connection; may be nil
-	onLost       func(*upstream.Conn)      // an upstream connection ended, what is owed is not paid yet; may be nil
+	first        uint64         // how many slots were pushed before queue[head]
+	muted        bool           // the proxy's own replies are not wanted
+	batchStart   time.Time      // when a burst of commands came that is timed
+	batchPending int            // replies to come to it; 0: none is timed
+	local        []byte         // complete replies at the very front, not written yet
+	buffered     int            // bytes in all slots
+	overflowed   bool           // there were more than limit: replies are not complete any more
+	pending      int            // upstream replies still to come, in all slots
+	idle         chan struct{}  // closed when owed and holding are 0 again; may be nil
+	pendingAhead int            // of owed, those asked for before the first command that blocks; not positive: none
+	aheadDone    chan struct{}  // closed when ahead and holding are 0 again; may be nil
+	clientLeft   bool           // the client has left: replies that will not come are not made up
+	midMessage   bool           // an unowed message has been written in part: nothing may come between
+	midFrom      *upstream.Conn // whose message that is
+	midReply     bool           // part of the reply whose turn it is has been written
+	deferred     []byte         // pushes that wait for its end
+	uncounted    chan struct{}  // closed when the last unowed question was answered; nil: none was asked
+	barrier      *Barrier       // what the session waits for on a raw connection; may be nil
+	barrierBuf   []byte         // the beginning of a message that may be the mark
 
-	redirect    func(c *request, reply []byte)             // sends a call elsewhere, must not block; may be nil
-	learn       func(c *request, reply []byte)             // hears how a call that must not be was refused; as redirect
+	redirect    func(c *Request, reply []byte)             // sends a call elsewhere, must not block; may be nil
+	learn       func(c *Request, reply []byte)             // hears how a call that must not be was refused; as redirect
 	rewritePush func(c *upstream.Conn, push []byte) []byte // what it makes of a push goes to the client; may be nil
-	partial     partialMessages                            // of pushes whose end has not come
+	partial     PartialMessages                            // of pushes whose end has not come
 
 	holding   int    // connections that have more to deliver of what they read at once
 	coalesced []byte // to be written when none has
@@ -75,41 +88,55 @@ type slot struct {
 	from     *upstream.Conn // nil: complete, all in buf
 	n        int            // replies still to come
 	buf      []byte         // what came before it was this slot's turn
-	rewrite  rewrite        // not nil: what it makes of the one reply that comes goes to the client
+	rewrite  Rewrite        // not nil: what it makes of the one reply that comes goes to the client
 	final    bool           // the client is disconnected when it has this
 	capture  func([]byte)   // not nil: takes the one reply that comes, nothing goes to the client
-	observer *observer      // not nil: hears the beginning of the one reply that comes
+	observer *Observer      // not nil: hears the beginning of the one reply that comes
 
 	midReply bool // buf ends inside a reply
 }
 
 // An edit turns a whole reply into what the client gets in its place; last says that
 // it gets nothing after that. It runs with the replies locked.
-type rewrite func(reply []byte) (edited []byte, last bool)
+type Rewrite func(reply []byte) (edited []byte, last bool)
 
 // A tap hears how a reply begins, which goes to the client all the same. heard runs
 // with the replies locked, when the reply has ended; not at all if none comes.
-type observer struct {
+type Observer struct {
 	begin   []byte
-	observe func(begin []byte)
+	Observe func(begin []byte)
 }
 
 // observedLength is enough to tell one error from another.
 const observedLength = 16
 
-func (t *observer) add(p []byte, ended int) {
+func (t *Observer) add(p []byte, ended int) {
 	if room := observedLength - len(t.begin); room > 0 {
 		t.begin = append(t.begin, p[:min(room, len(p))]...)
 	}
 	if ended > 0 {
-		t.observe(t.begin)
+		t.Observe(t.begin)
 	}
 }
 
-func newReplies(out Output, limit int) *replies { return &replies{out: out, limit: limit} }
+// NewReplies makes the Replies of a client that is connected by out.
+func NewReplies(out Output, opt RepliesOptions) *Replies { return &Replies{out: out, opt: opt} }
+
+// OnLost calls f in place of RepliesOptions.Lost, once nothing is on its way.
+func (r *Replies) OnLost(f func(*upstream.Conn)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.opt.Lost = f
+}
+
+// Limit is how many bytes may wait for their turn.
+func (r *Replies) Limit() int { return r.opt.Limit }
+
+// Disconnect closes the client's connection once everything written has been sent.
+func (r *Replies) Disconnect() { r.out.Close() }
 
 // Mute makes Local do nothing.
-func (r *replies) Mute(on bool) {
+func (r *Replies) Mute(on bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.muted = on
@@ -117,11 +144,11 @@ func (r *replies) Mute(on bool) {
 
 // Local adds a reply of the proxy's own. It is written by Flush, or with the
 // replies before it. p is copied.
-func (r *replies) Local(p []byte) {
+func (r *Replies) Local(p []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.count != nil && len(p) > 0 && p[0] == '-' {
-		r.count.errors.Count(p)
+	if r.opt.Errors != nil && len(p) > 0 && p[0] == '-' {
+		r.opt.Errors.Count(p)
 	}
 	if r.muted {
 		return
@@ -140,13 +167,13 @@ func (r *replies) Local(p []byte) {
 
 // Flush writes the proxy's own replies whose turn it is. False says that the
 // client is gone.
-func (r *replies) Flush() bool {
+func (r *Replies) Flush() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.flushLocked()
 }
 
-func (r *replies) flushLocked() bool {
+func (r *Replies) flushLocked() bool {
 	if len(r.local) == 0 || r.midMessage {
 		return true
 	}
@@ -158,14 +185,14 @@ func (r *replies) flushLocked() bool {
 }
 
 // Close disconnects the client when it has what was said so far.
-func (r *replies) Close() {
+func (r *Replies) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.flushLocked()
 	r.closeLocked()
 }
 
-func (r *replies) closeLocked() {
+func (r *Replies) closeLocked() {
 	r.writeCoalescedLocked()
 	r.out.Close()
 }
@@ -173,14 +200,14 @@ func (r *replies) closeLocked() {
 // holdLocked is for every Deliver of a Sink that writes to the client. What an upstream
 // sends at once the client gets at once: one that has the reply to its write must not be
 // able to act on it before the invalidation which came with the reply.
-func (r *replies) holdLocked(c *upstream.Conn) {
+func (r *Replies) holdLocked(c *upstream.Conn) {
 	if c.Batch(r) {
 		r.holding++
 	}
 }
 
 // EndBatch implements upstream.BatchSink.
-func (r *replies) EndBatch() {
+func (r *Replies) EndBatch() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.holding--; r.holding == 0 {
@@ -189,7 +216,7 @@ func (r *replies) EndBatch() {
 	}
 }
 
-func (r *replies) writeLocked(p []byte) bool {
+func (r *Replies) writeLocked(p []byte) bool {
 	if r.holding > 0 {
 		r.coalesced = append(r.coalesced, p...)
 		return true
@@ -197,7 +224,7 @@ func (r *replies) writeLocked(p []byte) bool {
 	return r.out.Write(p)
 }
 
-func (r *replies) writeCoalescedLocked() {
+func (r *Replies) writeCoalescedLocked() {
 	if len(r.coalesced) == 0 {
 		return
 	}
@@ -208,7 +235,7 @@ func (r *replies) writeCoalescedLocked() {
 }
 
 // Expect reserves the place of the next n replies of c.
-func (r *replies) Expect(c *upstream.Conn, n int) {
+func (r *Replies) Expect(c *upstream.Conn, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pending += n
@@ -223,15 +250,15 @@ func (r *replies) Expect(c *upstream.Conn, n int) {
 
 // ExpectObserved reserves the place of one reply of c, whose beginning heard gets, and
 // which goes through e if that is not nil.
-func (r *replies) ExpectObserved(c *upstream.Conn, observe func(begin []byte), e rewrite) {
+func (r *Replies) ExpectObserved(c *upstream.Conn, observe func(begin []byte), e Rewrite) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pending++
-	r.pushLocked(slot{from: c, n: 1, observer: &observer{observe: observe}, rewrite: e})
+	r.pushLocked(slot{from: c, n: 1, observer: &Observer{Observe: observe}, rewrite: e})
 }
 
 // ExpectRewritten reserves the place of one reply of c, which goes through e.
-func (r *replies) ExpectRewritten(c *upstream.Conn, e rewrite) {
+func (r *Replies) ExpectRewritten(c *upstream.Conn, e Rewrite) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pending++
@@ -239,13 +266,13 @@ func (r *replies) ExpectRewritten(c *upstream.Conn, e rewrite) {
 }
 
 // ExpectReplaced reserves the place of one reply of c, which p will stand in for.
-func (r *replies) ExpectReplaced(c *upstream.Conn, p []byte) {
+func (r *Replies) ExpectReplaced(c *upstream.Conn, p []byte) {
 	r.ExpectRewritten(c, func([]byte) ([]byte, bool) { return p, false })
 }
 
 // ExpectCaptured makes the next reply of c go to catch instead of the client. catch
 // runs with the replies locked; it gets nil when c ended first.
-func (r *replies) ExpectCaptured(c *upstream.Conn, capture func([]byte)) {
+func (r *Replies) ExpectCaptured(c *upstream.Conn, capture func([]byte)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pending++
@@ -253,7 +280,7 @@ func (r *replies) ExpectCaptured(c *upstream.Conn, capture func([]byte)) {
 }
 
 // pushLocked adds a slot and returns its number: slots are counted from the first on.
-func (r *replies) pushLocked(s slot) (seq uint64) {
+func (r *Replies) pushLocked(s slot) (seq uint64) {
 	if r.head == len(r.queue) {
 		r.flushLocked()
 		r.queue, r.head = r.queue[:0], 0
@@ -274,7 +301,7 @@ func (r *replies) pushLocked(s slot) (seq uint64) {
 
 // TimeBatch has the burst timed that came at a time, and of which sent commands are about to be
 // sent, unless one is timed already.
-func (r *replies) TimeBatch(came time.Time, sent int) {
+func (r *Replies) TimeBatch(came time.Time, sent int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.batchPending <= 0 {
@@ -283,14 +310,14 @@ func (r *replies) TimeBatch(came time.Time, sent int) {
 }
 
 // Pending is how many upstream replies the client still waits for.
-func (r *replies) Pending() int {
+func (r *Replies) Pending() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pending
 }
 
 // WaitIdle returns when no upstream owes the client a reply, or ctx ends.
-func (r *replies) WaitIdle(ctx context.Context) error {
+func (r *Replies) WaitIdle(ctx context.Context) error {
 	r.mu.Lock()
 	if r.pending == 0 && r.holding == 0 {
 		r.mu.Unlock()
@@ -315,7 +342,7 @@ func waitClosed(ctx context.Context, c <-chan struct{}) error {
 
 // MarkBlocking notes that a command is about to be sent that may block, behind so many that
 // have not got their places yet. Those behind it cannot be answered before it is.
-func (r *replies) MarkBlocking(unsent int) {
+func (r *Replies) MarkBlocking(unsent int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pendingAhead = r.pending + unsent
@@ -323,7 +350,7 @@ func (r *replies) MarkBlocking(unsent int) {
 
 // WaitAhead returns when all has been answered that was asked before the command of
 // Blocks, or ctx ends.
-func (r *replies) WaitAhead(ctx context.Context) error {
+func (r *Replies) WaitAhead(ctx context.Context) error {
 	r.mu.Lock()
 	if r.pendingAhead <= 0 && r.holding == 0 {
 		r.mu.Unlock()
@@ -339,7 +366,7 @@ func (r *replies) WaitAhead(ctx context.Context) error {
 
 // ClientLeft says that the client is not there any more, as far as it is owed anything: it gets
 // the end of its connection, and no error, as from a Redis that it has left.
-func (r *replies) ClientLeft() {
+func (r *Replies) ClientLeft() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.clientLeft = true
@@ -347,7 +374,7 @@ func (r *replies) ClientLeft() {
 
 // DropReply keeps from the client that a command was unblocked, if the reply of c to it is
 // all that the client waits for, and has not begun to come. Else it is false.
-func (r *replies) DropReply(c *upstream.Conn) bool {
+func (r *Replies) DropReply(c *upstream.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.queue)-r.head != 1 || r.midReply || r.midMessage {
@@ -367,7 +394,7 @@ func (r *replies) DropReply(c *upstream.Conn) bool {
 }
 
 // Deliver implements upstream.Sink.
-func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
+func (r *Replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holdLocked(c)
@@ -401,17 +428,17 @@ func (r *replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 
 // RewritePushes has every push go through f from now on that comes in a Deliver of its
 // own, as all do but those of a raw connection that does not Step.
-func (r *replies) RewritePushes(f func(c *upstream.Conn, push []byte) []byte) {
+func (r *Replies) RewritePushes(f func(c *upstream.Conn, push []byte) []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rewritePush = f
 }
 
 // pushPartLocked takes part of a push, or, on a raw connection, of what ends in one.
-func (r *replies) pushPartLocked(c *upstream.Conn, p []byte) {
+func (r *Replies) pushPartLocked(c *upstream.Conn, p []byte) {
 	if r.rewritePush != nil && !r.midMessage {
 		var whole bool
-		if p, whole = r.partial.add(c, p, r.limit); !whole {
+		if p, whole = r.partial.Add(c, p, r.opt.Limit); !whole {
 			return
 		}
 		p = r.rewritePush(c, p)
@@ -425,10 +452,10 @@ func (r *replies) pushPartLocked(c *upstream.Conn, p []byte) {
 
 // unsolicitedLocked writes part of what no command is waiting for, unless it is the
 // mark that the session waits for.
-func (r *replies) unsolicitedLocked(c *upstream.Conn, p []byte) {
+func (r *Replies) unsolicitedLocked(c *upstream.Conn, p []byte) {
 	if r.barrier != nil {
 		if r.barrierBuf = append(r.barrierBuf, p...); c.MidReply() {
-			if len(r.barrierBuf) > r.limit {
+			if len(r.barrierBuf) > r.opt.Limit {
 				r.barrierBuf = nil
 				r.out.Abort()
 			}
@@ -450,33 +477,33 @@ func (r *replies) unsolicitedLocked(c *upstream.Conn, p []byte) {
 }
 
 // atBarrierLocked says that a whole reply is the mark, and is not for the client.
-func (r *replies) atBarrierLocked(reply []byte) bool {
-	if !r.barrier.matches(reply) {
+func (r *Replies) atBarrierLocked(reply []byte) bool {
+	if !r.barrier.Matches(reply) {
 		return false
 	}
-	close(r.barrier.reached)
-	mine := !r.barrier.visible
+	close(r.barrier.Reached)
+	mine := !r.barrier.Visible
 	r.barrier = nil
 	return mine
 }
 
 // A mark is a reply by which the session knows that a raw connection, made to Step,
 // has answered everything before.
-type barrier struct {
-	matches func(reply []byte) bool
-	visible bool // the client is to see it
-	reached chan struct{}
+type Barrier struct {
+	Matches func(reply []byte) bool
+	Visible bool // the client is to see it
+	Reached chan struct{}
 }
 
 // SetBarrier makes m the mark; m.seen is closed when it has come.
-func (r *replies) SetBarrier(b *barrier) {
+func (r *Replies) SetBarrier(b *Barrier) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.barrier = b
 }
 
 // DropBarrier stops waiting for a mark that did not come.
-func (r *replies) DropBarrier(b *barrier) {
+func (r *Replies) DropBarrier(b *Barrier) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.barrier == b {
@@ -487,7 +514,7 @@ func (r *replies) DropBarrier(b *barrier) {
 }
 
 // Push writes a whole message, between replies.
-func (r *replies) Push(p []byte) {
+func (r *Replies) Push(p []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.betweenLocked(p)
@@ -495,25 +522,25 @@ func (r *replies) Push(p []byte) {
 
 // messageLocked writes a push, when all of it has come: other connections' replies may
 // come meanwhile.
-func (r *replies) messageLocked(c *upstream.Conn, p []byte) {
-	if message, whole := r.partial.add(c, p, r.limit); whole {
+func (r *Replies) messageLocked(c *upstream.Conn, p []byte) {
+	if message, whole := r.partial.Add(c, p, r.opt.Limit); whole {
 		r.betweenLocked(message)
 	}
 }
 
-// partialMessages are the beginnings of messages that have not come in whole, by the connection
+// PartialMessages are the beginnings of messages that have not come in whole, by the connection
 // they come on. The zero value is none.
-type partialMessages map[*upstream.Conn][]byte
+type PartialMessages map[*upstream.Conn][]byte
 
-// add is called by Deliver with what has come, and returns the message once it is
+// Add is called by Deliver with what has come, and returns the message once it is
 // whole: p itself, if it came at once. A connection whose message has more than limit
 // bytes is closed.
-func (s *partialMessages) add(c *upstream.Conn, p []byte, limit int) (message []byte, whole bool) {
+func (s *PartialMessages) Add(c *upstream.Conn, p []byte, limit int) (message []byte, whole bool) {
 	part := (*s)[c]
 	switch {
 	case c.MidReply():
 		if *s == nil {
-			*s = partialMessages{}
+			*s = PartialMessages{}
 		}
 		if (*s)[c] = append(part, p...); len(part)+len(p) > limit {
 			delete(*s, c)
@@ -527,9 +554,9 @@ func (s *partialMessages) add(c *upstream.Conn, p []byte, limit int) (message []
 	return p, true
 }
 
-func (r *replies) betweenLocked(p []byte) {
+func (r *Replies) betweenLocked(p []byte) {
 	if r.midReply || r.midMessage {
-		if len(r.deferred)+len(p) > r.limit {
+		if len(r.deferred)+len(p) > r.opt.Limit {
 			r.out.Abort()
 		} else {
 			r.deferred = append(r.deferred, p...)
@@ -541,7 +568,7 @@ func (r *replies) betweenLocked(p []byte) {
 }
 
 // ExpectUncounted notes that something was asked whose replies are not counted.
-func (r *replies) ExpectUncounted() {
+func (r *Replies) ExpectUncounted() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.uncounted == nil {
@@ -552,7 +579,7 @@ func (r *replies) ExpectUncounted() {
 var answered = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // Answered is closed when something has come since the last Ask.
-func (r *replies) Answered() <-chan struct{} {
+func (r *Replies) Answered() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.uncounted == nil {
@@ -564,7 +591,7 @@ func (r *replies) Answered() <-chan struct{} {
 func (s *slot) verbatim() bool { return s.rewrite == nil && s.capture == nil }
 
 // completeLocked notes that ended replies of a slot are there.
-func (r *replies) completeLocked(s *slot, ended int) {
+func (r *Replies) completeLocked(s *slot, ended int) {
 	s.n -= ended
 	if s.verbatim() {
 		return
@@ -583,33 +610,33 @@ func (r *replies) completeLocked(s *slot, ended int) {
 }
 
 // Full implements upstream.Owner.
-func (r *replies) Full() <-chan struct{} { return r.out.Full() }
+func (r *Replies) Full() <-chan struct{} { return r.out.Full() }
 
 // Fail implements upstream.Sink: every reply owed becomes an error. If half of a
 // reply is out already nothing that follows could be understood: the client is
 // disconnected. A client that ends with c gets no error, as from a Redis that went
 // away.
-func (r *replies) Fail(c *upstream.Conn, pending int, cut bool, err error) {
-	if r.onLost != nil {
-		r.onLost(c)
+func (r *Replies) Fail(c *upstream.Conn, pending int, cut bool, err error) {
+	if r.opt.Lost != nil {
+		r.opt.Lost(c)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if i := r.firstPendingLocked(c); cut && (i == len(r.queue) || r.queue[i].verbatim()) {
 		r.out.Abort()
 	}
-	text := appendLost(nil, err)
+	text := AppendLost(nil, err)
 	if r.endsWithLocked(c) {
 		text = nil
 	}
 	r.failLocked(c, pending, text)
 }
 
-func (r *replies) endsWithLocked(c *upstream.Conn) bool {
-	return r.clientLeft || r.ends != nil && r.ends(c)
+func (r *Replies) endsWithLocked(c *upstream.Conn) bool {
+	return r.clientLeft || r.opt.EndsWith != nil && r.opt.EndsWith(c)
 }
 
-func (r *replies) failLocked(c *upstream.Conn, pending int, text []byte) {
+func (r *Replies) failLocked(c *upstream.Conn, pending int, text []byte) {
 	for pending > 0 {
 		i := r.firstPendingLocked(c)
 		if i == len(r.queue) {
@@ -637,7 +664,7 @@ func (r *replies) failLocked(c *upstream.Conn, pending int, text []byte) {
 }
 
 // firstPendingLocked is the first slot that waits for replies of c, or len(queue).
-func (r *replies) firstPendingLocked(c *upstream.Conn) int {
+func (r *Replies) firstPendingLocked(c *upstream.Conn) int {
 	for i := r.head; i < len(r.queue); i++ {
 		if r.queue[i].from == c && r.queue[i].n > 0 {
 			return i
@@ -646,7 +673,7 @@ func (r *replies) firstPendingLocked(c *upstream.Conn) int {
 	return len(r.queue)
 }
 
-func (r *replies) bufferLocked(s *slot, p []byte) {
+func (r *Replies) bufferLocked(s *slot, p []byte) {
 	if r.reserveLocked(len(p)) {
 		s.buf = append(s.buf, p...)
 	}
@@ -654,22 +681,24 @@ func (r *replies) bufferLocked(s *slot, p []byte) {
 
 // reserveLocked says whether n more bytes may be kept, and counts them. Where there was
 // once no room the client is disconnected, and nothing is kept any more.
-func (r *replies) reserveLocked(n int) bool {
-	if r.buffered += n; r.buffered > r.limit && !r.overflowed {
+func (r *Replies) reserveLocked(n int) bool {
+	if r.buffered += n; r.buffered > r.opt.Limit && !r.overflowed {
 		r.overflowed = true
-		because(r.why, WhyOutput)
+		if r.opt.Overflow != nil {
+			r.opt.Overflow()
+		}
 		r.out.Abort()
 	}
 	return !r.overflowed
 }
 
 // advanceLocked counts n replies off and writes what has its turn now.
-func (r *replies) advanceLocked(n int) {
+func (r *Replies) advanceLocked(n int) {
 	r.pending -= n
 	r.pendingAhead -= n
 	if r.batchPending > 0 {
 		if r.batchPending -= n; r.batchPending <= 0 {
-			r.count.took.Observe(time.Since(r.batchStart))
+			r.opt.Took.Observe(time.Since(r.batchStart))
 		}
 	}
 	if !r.midReply && len(r.deferred) > 0 {
@@ -705,7 +734,7 @@ func (r *replies) advanceLocked(n int) {
 
 // signalIdleLocked tells whoever waits for it that the client has every reply of an upstream, or
 // those before that of a command that blocks.
-func (r *replies) signalIdleLocked() {
+func (r *Replies) signalIdleLocked() {
 	if r.holding > 0 {
 		return
 	}

@@ -1,0 +1,41 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+// ErrLost is the end of an upstream connection under a command.
+var ErrLost = errors.New("the connection was lost")
+
+// AppendError appends the reply that tells a client of err: why it cannot have a
+// connection, or what is wrong with its command. Nothing is appended for a client that has
+// gone.
+func AppendError(b []byte, err error) []byte {
+	var (
+		down    *upstream.DownError
+		refused *upstream.RefusedError
+	)
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return b
+	case errors.As(err, &refused):
+		return append(b, refused.Reply...)
+	case errors.As(err, &down):
+		return resp.AppendError(b, "UPSTREAMDOWN "+down.Error())
+	}
+	text := err.Error()
+	if !strings.HasPrefix(text, "ERR ") {
+		text = "ERR " + text
+	}
+	return resp.AppendError(b, text)
+}
+
+// AppendLost appends the reply to a command whose fate is not known.
+func AppendLost(b []byte, err error) []byte {
+	return resp.AppendError(b, "UPSTREAMDOWN the connection to the upstream was lost, the command may or may not have run: "+err.Error())
+}
