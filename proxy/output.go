@@ -160,7 +160,7 @@ func (o *output) closeLocked() {
 	switch {
 	case o.dead:
 	case o.busy:
-		o.nc.SetWriteDeadline(time.Now().Add(lingerTime))
+		o.nc.SetWriteDeadline(time.Now().Add(closeGrace))
 	case o.nc.CanTryWrite() && o.half:
 		o.dead, o.leaving = true, true
 		o.nc.CloseWrite()

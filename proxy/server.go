@@ -1,11 +1,3 @@
-// Package proxy talks to clients: it accepts connections, bounds what they may
-// send and how much may wait for them, cuts their bytes into commands, and
-// notices when they leave.
-//
-// What a command means is decided in package commands. A [Server] owns one
-// goroutine per client, a second one while that client waits for something else than a
-// lock that another owner has, and a third while it does not read; Serve returns when all
-// have ended.
 package proxy
 
 import (
@@ -61,7 +53,7 @@ type Server struct {
 	draining context.Context // done: the server is to end
 	drain    context.CancelFunc
 	drainBy  atomic.Pointer[time.Time] // when draining ends; nil before it has begun
-	quiet    time.Duration             // quietTime, but in tests
+	quiet    time.Duration             // drainQuiet, except in tests
 	clients  atomic.Int64
 	sessions sync.WaitGroup
 
@@ -91,7 +83,7 @@ func New(opt Options, cmds *commands.Dispatcher) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, cmds: cmds, ln: ln, quiet: quietTime}
+	s := &Server{opt: opt, cmds: cmds, ln: ln, quiet: drainQuiet}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	return s, nil
 }

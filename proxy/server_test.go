@@ -266,7 +266,7 @@ func TestDrainTakesWhatArrivesInPieces(t *testing.T) {
 	g.want(t, "+PONG\r\n$3\r\none\r\n")
 	g.say(t, "NG\r\n")
 	g.want(t, "+PONG\r\n")
-	g.wantEnd(t) // after restless
+	g.wantEnd(t) // after drainDeadline
 	h.wantEnded(t)
 }
 
@@ -278,7 +278,7 @@ func TestDrainLetsRepliesArrive(t *testing.T) {
 	g.say(t, "SILENCE\r\n")
 	up := h.awaitSilence(t)
 	h.end()
-	time.Sleep(restless + 4*calm) // by now it is too late
+	time.Sleep(drainDeadline + 4*calm) // by now it is too late
 	g.say(t, "PING\r\n")
 	up.WriteString("late")
 	up.Flush()

@@ -187,7 +187,7 @@ func TestDrainOfAFullSession(t *testing.T) {
 	g := h.enter(t)
 	g.say(t, "BLPOP q 0\r\nSELECT 1\r\n")
 	h.awaitSilence(t)
-	go io.WriteString(g, strings.Repeat("PING\r\n", 4*maxAhead/6))
+	go io.WriteString(g, strings.Repeat("PING\r\n", 4*maxBacklog/6))
 	time.Sleep(4 * calm)
 	h.end()
 	h.wantEnded(t)
@@ -204,7 +204,7 @@ func TestFullSessionNoticesThatItsClientLeft(t *testing.T) {
 			g.say(t, lock)
 			<-h.locks.asked
 			g.SetWriteDeadline(time.Now().Add(20 * calm)) // by then nothing takes any more
-			io.WriteString(g, strings.Repeat("PING\r\n", 4*maxAhead/6))
+			io.WriteString(g, strings.Repeat("PING\r\n", 4*maxBacklog/6))
 			g.Close()
 			select {
 			case <-h.locks.left:

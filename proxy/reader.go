@@ -1,0 +1,213 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/netio"
+)
+
+const (
+	// maxBacklog is how much is read while a command waits. Beyond it nothing is read, and
+	// every hangUpPoll the kernel is asked whether the client has left; it knows once it
+	// has taken everything that the client sent before.
+	maxBacklog = 1 << 20
+	hangUpPoll = 200 * time.Millisecond
+	// partSize is how much must have arrived of a command that has not in whole to be
+	// sent ahead.
+	partSize = 64 << 10
+)
+
+// read reads once and handles what came. It is false when no more is to be read.
+func (s *session) read(ctx context.Context) bool {
+	s.mu.Lock()
+	working := s.working
+	s.mu.Unlock()
+	if working {
+		return s.readBacklog(ctx)
+	}
+	n, err := s.readOnce(s.requests)
+	if err != nil {
+		return s.onlyIdle(err, s.cmds.Busy)
+	}
+	s.requests.Filled(n)
+	return s.handleRequests(ctx)
+}
+
+// readOnce reads within the idle timeout, or within drainQuiet while the server drains.
+func (s *session) readOnce(into netio.Buffer) (int, error) {
+	if idle := s.srv.opt.IdleTimeout; idle > 0 || s.draining.Load() {
+		if idle > 0 {
+			s.nc.SetReadDeadline(time.Now().Add(idle))
+		}
+		if s.draining.Load() { // which may have come just before the deadline was set
+			s.nc.SetReadDeadline(time.Now().Add(s.srv.quiet))
+		}
+		if s.stopped.Load() { // this, too
+			s.stop()
+		}
+	}
+	n, err := s.nc.ReadInto(into)
+	s.count.read(n)
+	if s.stopped.Load() { // TLS hands out what it has decrypted, whatever the deadline
+		return 0, net.ErrClosed
+	}
+	if n > 0 {
+		err = nil // if it lasts, the next read fails too
+	}
+	return n, err
+}
+
+// onlyIdle reports whether a read failed only because nothing came for the idle timeout,
+// of a client that is busy: one that waits for the proxy.
+func (s *session) onlyIdle(err error, busy func() bool) bool {
+	s.idled = errors.Is(err, os.ErrDeadlineExceeded) && !s.stopped.Load()
+	return s.idled && busy()
+}
+
+// handleRequests runs the requests that have arrived in whole, up to the first that may
+// have to wait: with that the worker becomes the owner. It is false at the end of the
+// session.
+func (s *session) handleRequests(ctx context.Context) bool {
+	for {
+		s.requests.Restrict(s.cmds.Restricted())
+		req, ok, err := s.requests.Next()
+		switch {
+		case err != nil:
+			s.cmds.Refuse("ERR " + err.Error())
+			return false
+		case !ok:
+			s.sendPart()
+			return s.cmds.Flush()
+		case req.Rest:
+			s.cmds.Rest(req.Raw)
+		case !s.cmds.Try(req.Raw, req.Args):
+			s.mu.Lock()
+			s.working = true
+			s.mu.Unlock()
+			go s.work(ctx, req.Raw, req.Args)
+			return true
+		case s.cmds.Closing():
+			return false
+		}
+	}
+}
+
+// sendPart sends what has arrived of a large command ahead, where that can be done.
+func (s *session) sendPart() {
+	if name, raw, ok := s.requests.Part(partSize); ok && s.cmds.TryPart(name, raw) {
+		s.requests.Take(raw)
+	}
+}
+
+// Sizes of the buffer for what comes while a client waits for a reply. That is little, and
+// many may wait: the buffer is small until it has been filled once.
+const (
+	minReadAhead = 512
+	maxReadAhead = 4 << 10
+)
+
+// A readAheadBuffer is that buffer, a netio.Buffer. It has no memory while nothing comes.
+type readAheadBuffer struct {
+	buf  []byte
+	full bool // it was filled, the last time
+}
+
+// Space implements netio.Buffer.
+func (b *readAheadBuffer) Space() []byte {
+	if size := minReadAhead; b.buf == nil || b.full && len(b.buf) < maxReadAhead {
+		if b.full {
+			size = maxReadAhead
+		}
+		b.buf = make([]byte, size)
+	}
+	return b.buf
+}
+
+// Release implements netio.Buffer.
+func (b *readAheadBuffer) Release() { b.buf = nil }
+
+// filled is the first n bytes, which have been read.
+func (b *readAheadBuffer) filled(n int) []byte {
+	b.full = n == len(b.buf)
+	return b.buf[:n]
+}
+
+// readBacklog is read while the worker may be the owner.
+func (s *session) readBacklog(ctx context.Context) bool {
+	n, err := s.readOnce(&s.readAhead)
+	if err != nil {
+		return s.onlyIdle(err, func() bool { return true })
+	}
+	data := s.readAhead.filled(n)
+	s.mu.Lock()
+	if s.working && len(s.backlog) > maxBacklog {
+		stop := s.watchHangUp()
+		for s.working && len(s.backlog) > maxBacklog && !s.stopped.Load() {
+			s.changed.Wait()
+		}
+		stop()
+	}
+	if s.working {
+		s.backlog = append(s.backlog, data...)
+		s.unparkLocked(ctx)
+		s.mu.Unlock()
+		return true
+	}
+	s.mu.Unlock()
+	return s.handleReadAhead(ctx, data)
+}
+
+// handleReadAhead handles data that was read while the worker was the owner, which it is
+// no more.
+func (s *session) handleReadAhead(ctx context.Context, data []byte) bool {
+	for len(data) > 0 {
+		n := copy(s.requests.Space(), data)
+		s.requests.Filled(n)
+		data = data[n:]
+		if !s.handleRequests(ctx) {
+			return false
+		}
+		s.mu.Lock()
+		if s.working && len(data) > 0 { // the worker was started just now
+			s.backlog = append(s.backlog, data...)
+			s.unparkLocked(ctx)
+			data = nil
+		}
+		s.mu.Unlock()
+	}
+	return true
+}
+
+// watchHangUp looks from time to time whether the client has left, until stop.
+func (s *session) watchHangUp() (stop func()) {
+	var (
+		mu   sync.Mutex
+		done bool
+		t    *time.Timer
+	)
+	look := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case done:
+		case s.nc.HungUp():
+			s.clientLeft()
+		default:
+			t.Reset(hangUpPoll)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	t = time.AfterFunc(hangUpPoll, look)
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		done = true
+		t.Stop()
+	}
+}

@@ -1,0 +1,107 @@
+package proxy
+
+import "context"
+
+// work runs a request that may wait, and then everything that came meanwhile.
+func (s *session) work(ctx context.Context, raw []byte, args [][]byte) {
+	s.cmds.Run(ctx, raw, args)
+	s.runRequests(ctx)
+	s.drainBacklog(ctx)
+}
+
+// drainBacklog runs the backlog, until the worker has ended or is parked.
+func (s *session) drainBacklog(ctx context.Context) {
+	for data := s.takeBacklog(ctx); data != nil; data = s.takeBacklog(ctx) {
+		for len(data) > 0 && !s.cmds.Closing() {
+			n := copy(s.requests.Space(), data)
+			s.requests.Filled(n)
+			data = data[n:]
+			s.runRequests(ctx)
+		}
+	}
+}
+
+// takeBacklog takes the backlog. It is nil when there is none: then the worker has ended,
+// or, while a LOCK waits, is parked.
+func (s *session) takeBacklog(ctx context.Context) (data []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		answered := s.cmds.Pending()
+		switch {
+		case len(s.backlog) > 0 && !s.cmds.Closing():
+			data, s.backlog = s.backlog, nil
+			s.changed.Broadcast()
+			return data
+		case answered == nil:
+			s.requests.Release() // the reader reads ahead until something comes
+			s.working = false
+			s.backlog = nil
+			s.changed.Broadcast()
+			return nil
+		}
+		s.requests.Release()
+		if s.parked = s.cmds.NotifyAnswer(func() { s.unpark(ctx) }); s.parked {
+			return nil
+		}
+		s.mu.Unlock()
+		s.cmds.Resume(ctx)
+		s.mu.Lock()
+	}
+}
+
+// unpark gives a parked worker a goroutine: the LOCK is answered.
+func (s *session) unpark(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unparkLocked(ctx)
+}
+
+func (s *session) unparkLocked(ctx context.Context) {
+	if s.parked {
+		s.parked = false
+		go s.drainBacklog(ctx)
+	}
+}
+
+// runRequests runs the requests that have arrived in whole, waiting where it must.
+func (s *session) runRequests(ctx context.Context) {
+	for !s.cmds.Closing() {
+		s.requests.Restrict(s.cmds.Restricted())
+		req, ok, err := s.requests.Next()
+		if s.cmds.Pending() != nil && (ok || err != nil) {
+			if ok && s.cmds.QueueBehind(ctx, req.Raw, req.Args) {
+				continue
+			}
+			if s.awaitLocks(ctx); s.cmds.Closing() {
+				break
+			}
+		}
+		if err != nil {
+			s.cmds.Refuse("ERR " + err.Error())
+			break
+		}
+		switch {
+		case !ok:
+			if s.cmds.Pending() == nil {
+				s.sendPart()
+			}
+			s.cmds.Flush()
+			return
+		case req.Rest:
+			s.cmds.Rest(req.Raw)
+		case !s.cmds.Try(req.Raw, req.Args):
+			s.cmds.Run(ctx, req.Raw, req.Args)
+		}
+	}
+	s.cmds.Flush()
+	s.stop()
+}
+
+// awaitLocks returns when no LOCK waits any more.
+func (s *session) awaitLocks(ctx context.Context) {
+	for answered := s.cmds.Pending(); answered != nil; answered = s.cmds.Pending() {
+		<-answered
+		s.cmds.Resume(ctx)
+	}
+}
