@@ -7,29 +7,29 @@ import (
 	"github.com/lockproxy/lockproxy/backends/netio"
 )
 
-// output writes to one client. What the client's socket takes at once is written
-// by whoever has it; the rest is kept and written by a goroutine that lives only
-// as long as there is a rest. So nobody who writes ever waits for a slow client. What
-// cannot be tried, TLS, leaves everything to that goroutine, the farewell too.
+// output writes to one client. What the client's socket takes at once is written by the
+// caller; the rest is queued for the writer, a goroutine that lives while something is
+// queued. So no caller waits for a slow client. A connection that cannot be tried, TLS,
+// leaves everything to the writer, its close_notify too.
 //
 // Its methods are safe for concurrent use.
 type output struct {
 	nc    *netio.Conn
 	count *counts
-	max   int // most bytes kept for a client that does not read
+	max   int // most bytes queued for a client that does not read
 
-	mu      sync.Mutex
-	kept    []byte // not yet taken by the draining goroutine
-	drained int    // bytes the draining goroutine has in hand
-	busy    bool   // the draining goroutine runs
-	closing bool   // close when all is written
-	leaving bool   // all is written: the draining goroutine says farewell
-	half    bool   // when all is written only the sending half is closed
-	dead    bool
-	over    bool          // there was more to keep than may be
-	room    chan struct{} // closed when little is kept; nil: nobody waits for it
+	writer sync.WaitGroup
 
-	drains sync.WaitGroup // the draining goroutine
+	mu       sync.Mutex
+	queue    []byte        // what the writer has not taken yet
+	taken    int           // bytes that it has taken and not written
+	writing  bool          // there is a writer
+	closing  bool          // close when all is written
+	half     bool          // close only the sending half then
+	finished bool          // all is written, and closing has begun
+	dead     bool          // nothing can be written any more
+	overflow bool          // more was to be queued than may be
+	room     chan struct{} // closed when little is queued; nil: nobody waits for it
 }
 
 func newOutput(nc *netio.Conn, count *counts, limit int) *output {
@@ -43,7 +43,7 @@ func (o *output) Write(p []byte) bool {
 	if o.dead || o.closing {
 		return false
 	}
-	if !o.busy && o.nc.CanTryWrite() {
+	if !o.writing && o.nc.CanTryWrite() {
 		n, err := o.nc.TryWrite(p)
 		if err != nil {
 			o.killLocked()
@@ -54,51 +54,55 @@ func (o *output) Write(p []byte) bool {
 			return true
 		}
 	}
-	if len(o.kept)+o.drained+len(p) > o.max {
-		o.over = true
+	if o.queuedLocked()+len(p) > o.max {
+		o.overflow = true
 		o.killLocked()
 		return false
 	}
-	o.kept = append(o.kept, p...)
-	if !o.busy {
-		o.busy = true
-		o.drains.Go(o.drain)
+	o.queue = append(o.queue, p...)
+	if !o.writing {
+		o.writing = true
+		o.writer.Go(o.writeQueue)
 	}
 	return true
 }
 
-func (o *output) drain() {
+// queuedLocked is how many bytes wait for the client.
+func (o *output) queuedLocked() int { return len(o.queue) + o.taken }
+
+// writeQueue is the writer. It ends when nothing is queued.
+func (o *output) writeQueue() {
 	var buf []byte
 	for {
 		o.mu.Lock()
-		o.drained = 0
-		if len(o.kept) == 0 || o.dead {
-			o.busy = false
-			o.leaving = o.closing && !o.dead
+		o.taken = 0
+		if len(o.queue) == 0 || o.dead {
+			o.writing = false
+			o.finished = o.closing && !o.dead
 			o.dead = o.dead || o.closing
-			leaving, half := o.leaving, o.half
+			finished, half := o.finished, o.half
 			o.mu.Unlock()
 			switch { // not under mu: over TLS it may wait
-			case leaving && half:
+			case finished && half:
 				o.nc.CloseWrite()
-			case leaving:
+			case finished:
 				o.nc.Close()
 			}
 			return
 		}
-		buf, o.kept = o.kept, buf[:0]
-		o.drained = len(buf)
+		buf, o.queue = o.queue, buf[:0]
+		o.taken = len(buf)
 		o.mu.Unlock()
-		o.writeOut(buf)
+		o.writePieces(buf)
 		if cap(buf) > 1<<20 {
 			buf = nil
 		}
 	}
 }
 
-// writeOut writes p piece by piece, so that what a slow client has taken counts as
-// taken.
-func (o *output) writeOut(p []byte) {
+// writePieces writes p piece by piece, so that what a slow client has taken does not count
+// as queued.
+func (o *output) writePieces(p []byte) {
 	const piece = 256 << 10
 	for len(p) > 0 {
 		n, err := o.nc.Write(p[:min(len(p), piece)])
@@ -109,20 +113,20 @@ func (o *output) writeOut(p []byte) {
 		o.count.wrote(n)
 		p = p[n:]
 		o.mu.Lock()
-		o.drained -= n
-		o.emptiedLocked()
+		o.taken -= n
+		o.signalRoomLocked()
 		o.mu.Unlock()
 	}
 }
 
-// full is how much may be kept of what is read only for this client.
+// full is how much may be queued of what is read only for this client.
 const full = 1 << 20
 
 // Full implements commands.Output.
 func (o *output) Full() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.dead || len(o.kept)+o.drained <= min(full, o.max/2) {
+	if o.dead || o.queuedLocked() <= min(full, o.max/2) {
 		return nil
 	}
 	if o.room == nil {
@@ -131,9 +135,9 @@ func (o *output) Full() <-chan struct{} {
 	return o.room
 }
 
-// emptiedLocked tells whoever waits for room that there is some.
-func (o *output) emptiedLocked() {
-	if o.room != nil && (o.dead || len(o.kept)+o.drained <= min(full, o.max/2)/2) {
+// signalRoomLocked ends the wait for room, if there is some.
+func (o *output) signalRoomLocked() {
+	if o.room != nil && (o.dead || o.queuedLocked() <= min(full, o.max/2)/2) {
 		close(o.room)
 		o.room = nil
 	}
@@ -146,8 +150,8 @@ func (o *output) Close() {
 	o.closeLocked()
 }
 
-// CloseHalf is Close, but what the client sends can still be read. The connection is to
-// be closed by Abort.
+// CloseHalf is Close of the sending half: what the client sends can still be read. The
+// connection is to be closed by Abort.
 func (o *output) CloseHalf() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -159,21 +163,21 @@ func (o *output) closeLocked() {
 	o.closing = true
 	switch {
 	case o.dead:
-	case o.busy:
+	case o.writing:
 		o.nc.SetWriteDeadline(time.Now().Add(closeGrace))
 	case o.nc.CanTryWrite() && o.half:
-		o.dead, o.leaving = true, true
+		o.dead, o.finished = true, true
 		o.nc.CloseWrite()
-	case o.nc.CanTryWrite(): // a plain socket: there is no farewell
+	case o.nc.CanTryWrite(): // a plain socket: closing it does not wait
 		o.killLocked()
 	default:
-		o.busy = true
-		o.drains.Go(o.drain)
+		o.writing = true
+		o.writer.Go(o.writeQueue)
 	}
 }
 
 // Wait returns when all is written, or never will be. It comes after Close.
-func (o *output) Wait() { o.drains.Wait() }
+func (o *output) Wait() { o.writer.Wait() }
 
 // Abort implements commands.Output.
 func (o *output) Abort() {
@@ -182,26 +186,26 @@ func (o *output) Abort() {
 	o.killLocked()
 }
 
-// Dead says that nothing can be written any more.
+// Dead reports whether nothing can be written any more.
 func (o *output) Dead() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.dead
 }
 
-// overflowed says that there was more to keep than may be.
-func (o *output) overflowed() bool {
+// Overflowed reports whether the client was disconnected since it did not read.
+func (o *output) Overflowed() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.over
+	return o.overflow
 }
 
 // killLocked closes the socket, which wakes the session's reader.
 func (o *output) killLocked() {
-	if !o.dead || o.leaving {
+	if !o.dead || o.finished {
 		o.dead = true
-		o.kept = nil
-		o.emptiedLocked()
+		o.queue = nil
+		o.signalRoomLocked()
 		o.nc.Abort()
 	}
 }

@@ -43,9 +43,9 @@ func counted(n int) []byte {
 	return p
 }
 
-// TestOutputKeepsWhatIsNotRead: writing to a client that does not read returns at
-// once, and the client gets everything in order when it reads, Close or not.
-func TestOutputKeepsWhatIsNotRead(t *testing.T) {
+// Writing to a client that does not read returns at once, and the client gets everything
+// in order when it reads, Close or not.
+func TestOutput_QueuesUnreadBytes(t *testing.T) {
 	out, client := ends(t, 64<<20)
 	sent := counted(12 << 20)
 	for p := sent; len(p) > 0; {
@@ -65,7 +65,7 @@ func TestOutputKeepsWhatIsNotRead(t *testing.T) {
 	}
 }
 
-func TestOutputIsBounded(t *testing.T) {
+func TestOutput_Limit(t *testing.T) {
 	const limit = 1 << 20
 	out, client := ends(t, limit)
 	piece := counted(256 << 10)
@@ -81,7 +81,7 @@ func TestOutputIsBounded(t *testing.T) {
 	io.Copy(io.Discard, client) // ends, since the connection has
 }
 
-func TestOutputToAClientThatHasGone(t *testing.T) {
+func TestOutput_ClientGone(t *testing.T) {
 	out, client := ends(t, 1<<20)
 	client.Close()
 	for late := time.Now().Add(soon); out.Write([]byte("x")); time.Sleep(time.Millisecond) {
@@ -94,11 +94,11 @@ func TestOutputToAClientThatHasGone(t *testing.T) {
 	}
 }
 
-func TestOutputAbort(t *testing.T) {
+func TestOutput_Abort(t *testing.T) {
 	out, client := ends(t, 64<<20)
 	for piece := counted(1 << 20); out.Write(piece); {
 		out.mu.Lock()
-		kept := len(out.kept)
+		kept := len(out.queue)
 		out.mu.Unlock()
 		if kept > 0 {
 			break
@@ -113,8 +113,8 @@ func TestOutputAbort(t *testing.T) {
 	io.Copy(io.Discard, client) // ends, since the connection has
 }
 
-// TestOutputSaysWhenItIsFull: and when there is room again, by reading or by the end.
-func TestOutputSaysWhenItIsFull(t *testing.T) {
+// There is room when the client reads, or at the end of the connection.
+func TestOutput_FullUntilThereIsRoom(t *testing.T) {
 	for name, empty := range map[string]func(*output, net.Conn){
 		"read":  func(_ *output, client net.Conn) { go io.Copy(io.Discard, client) },
 		"ended": func(o *output, _ net.Conn) { o.Abort() },
@@ -145,8 +145,8 @@ func TestOutputSaysWhenItIsFull(t *testing.T) {
 	}
 }
 
-// TestOutputCountsWrites: those that a full socket took nothing of are none.
-func TestOutputCountsWrites(t *testing.T) {
+// A write of which a full socket takes nothing does not count.
+func TestOutput_CountsWrites(t *testing.T) {
 	out, client := ends(t, 64<<20)
 	full := false
 	for p := counted(64 << 10); !full; { // until the socket takes nothing at once

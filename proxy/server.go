@@ -4,11 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"net"
-	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,28 +17,28 @@ import (
 
 // Options are read once by New.
 type Options struct {
-	// Listen is host:port, or the path of a Unix socket; required, but with Listener.
+	// Listen is host:port, or the path of a Unix socket; required, except with Listener.
 	Listen string
-	// Listener, if not nil, takes the place of Listen. The server closes it. Others may
-	// have the same socket: who has connected and was not accepted is left to them.
+	// Listener, if not nil, takes the place of Listen. The server closes it. Another process
+	// may have the same socket: connections not accepted at the end are left to it.
 	Listener net.Listener
-	// TLS is what clients on a TCP listener must speak; nil: plain text. It is used
-	// as it is, and not to be changed any more.
+	// TLS is for clients on a TCP listener; nil means plain text. It must not be changed
+	// any more.
 	TLS *tls.Config
-	// MaxClients is how many may be connected; 0 means 10000.
+	// MaxClients bounds the clients connected at once; 0 means 10000.
 	MaxClients int
 	// MaxBulk bounds one argument, in bytes; 0 means 512 MB.
 	MaxBulk int64
-	// MaxOutput is how many bytes of replies may wait for a client that does not
-	// read, before it is disconnected; 0 means 256 MB.
+	// MaxOutput bounds the bytes of replies that wait for a client which does not read;
+	// beyond it the client is disconnected. 0 means 256 MB.
 	MaxOutput int64
-	// IdleTimeout disconnects a client from which nothing came, and which waits for
-	// nothing; 0 means never.
+	// IdleTimeout disconnects a client that sent nothing for so long and waits for nothing;
+	// 0 means never.
 	IdleTimeout time.Duration
-	// DrainTimeout is how long running commands may take when the server is told to
-	// end; 0 means 10 s.
+	// DrainTimeout is how long running commands may take once the server drains; 0 means
+	// 10 s.
 	DrainTimeout time.Duration
-	// Log is never told what clients say; nil means slog.Default().
+	// Log gets nothing that clients sent; nil means slog.Default().
 	Log *slog.Logger
 }
 
@@ -50,7 +47,7 @@ type Server struct {
 	opt      Options
 	cmds     *commands.Dispatcher
 	ln       net.Listener
-	draining context.Context // done: the server is to end
+	draining context.Context // done: the server drains
 	drain    context.CancelFunc
 	drainBy  atomic.Pointer[time.Time] // when draining ends; nil before it has begun
 	quiet    time.Duration             // drainQuiet, except in tests
@@ -88,79 +85,21 @@ func New(opt Options, cmds *commands.Dispatcher) (*Server, error) {
 	return s, nil
 }
 
-func (opt Options) listen() (net.Listener, error) {
-	_, unix := opt.Listener.(*net.UnixListener)
-	switch {
-	case opt.TLS != nil && (unix || opt.Listener == nil && isPath(opt.Listen)):
-		return nil, errors.New("a Unix socket carries no TLS")
-	case opt.Listener != nil:
-		return opt.Listener, nil
-	}
-	return Listen(opt.Listen)
-}
-
-// A host that vanished is noticed within keepIdle + keepCount*keepInterval, if
-// nothing is on its way to it. What is on its way it must acknowledge within vanishTime
-// while its client has locks with SESSION. Others are spared that (TCP_USER_TIMEOUT): it
-// ends connections to clients that read nothing for so long, too. It is less than the
-// time of the last probe, at which the kernel looks at it instead of keepCount.
-const (
-	keepIdle     = 5 * time.Second
-	keepInterval = 3 * time.Second
-	keepCount    = 3
-	vanishTime   = 13 * time.Second
-)
-
-var probes = net.KeepAliveConfig{Enable: true, Idle: keepIdle, Interval: keepInterval, Count: keepCount}
-
-// Listen listens at host:port, or at the path of a Unix socket, from which it removes a
-// socket that nobody listens on any more. Connections have keep-alive probes.
-func Listen(addr string) (net.Listener, error) {
-	network := "tcp"
-	if isPath(addr) {
-		network = "unix"
-		if err := removeStale(addr); err != nil {
-			return nil, err
-		}
-	}
-	lc := net.ListenConfig{KeepAliveConfig: probes}
-	return lc.Listen(context.Background(), network, addr)
-}
-
-// isPath tells the path of a Unix socket from host:port.
-func isPath(addr string) bool { return strings.ContainsRune(addr, '/') }
-
-// removeStale removes a socket that nobody listens on any more.
-func removeStale(path string) error {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil || info.Mode()&fs.ModeSocket == 0 {
-		return err // a file that is no socket: Listen says so
-	}
-	if nc, err := net.Dial("unix", path); err == nil {
-		nc.Close()
-		return nil // in use: Listen says so
-	}
-	return os.Remove(path)
-}
-
 // Addr is where the server listens.
 func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 
 // Clients is how many clients are connected.
 func (s *Server) Clients() int { return int(s.clients.Load()) }
 
-// Draining says that no new clients are accepted any more.
+// Draining reports whether no new clients are accepted any more.
 func (s *Server) Draining() bool { return s.draining.Err() != nil }
 
-// Serve accepts clients until ctx is done, then lets running commands finish, for
-// DrainTimeout at most, but a LOCK that waits for another owner not, and returns when the last session has ended. The error is
-// that of the listener, if it failed first.
+// Serve accepts clients until ctx is done. It then drains: running commands, but no LOCK
+// that waits for another owner, may finish within DrainTimeout. It returns when the last
+// session has ended. The error is that of the listener, if it failed first.
 //
 // Clients that had connected before ctx was done are still served, if only for a moment:
-// what the kernel has accepted for a listener is reset when that closes.
+// the kernel resets what it has accepted for a listener when that closes.
 func (s *Server) Serve(ctx context.Context) error {
 	defer s.await()
 	defer s.ln.Close()
@@ -174,7 +113,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			s.admit(nc)
 		case ctx.Err() != nil:
 			if s.opt.Listener == nil {
-				s.admitRest()
+				s.admitConnected()
 			}
 			return nil
 		case errors.Is(err, net.ErrClosed):
@@ -190,18 +129,18 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 }
 
-// lastTime is how long a client that has connected is waited for, and lastTimes that
-// all together.
+// acceptLastFor bounds the wait for one client that has connected before the drain, and
+// acceptAllLastFor that for all of them.
 const (
-	lastTime  = 5 * time.Millisecond
-	lastTimes = 100 * time.Millisecond
+	acceptLastFor    = 5 * time.Millisecond
+	acceptAllLastFor = 100 * time.Millisecond
 )
 
-// admitRest admits the clients that the kernel has accepted for the listener already.
-func (s *Server) admitRest() {
+// admitConnected admits the clients that the kernel has accepted for the listener already.
+func (s *Server) admitConnected() {
 	ln, ok := s.ln.(deadliner)
-	for began := time.Now(); ok && time.Since(began) < lastTimes; {
-		ln.SetDeadline(time.Now().Add(lastTime))
+	for began := time.Now(); ok && time.Since(began) < acceptAllLastFor; {
+		ln.SetDeadline(time.Now().Add(acceptLastFor))
 		nc, err := s.ln.Accept()
 		if err != nil {
 			return
@@ -235,9 +174,8 @@ func (s *Server) beginDrain() {
 	s.cmds.Drain()
 }
 
-// await returns when the last session has ended. One that writes to an upstream
-// which does not read hears of nothing else: after the time for draining the
-// upstream is given up.
+// await returns when the last session has ended. One that writes to an upstream which does
+// not read notices nothing else: after DrainTimeout and a second the upstream is closed.
 func (s *Server) await() {
 	defer time.AfterFunc(s.opt.DrainTimeout+time.Second, s.cmds.CloseUpstream).Stop()
 	s.sessions.Wait()
@@ -248,8 +186,8 @@ func (s *Server) admit(nc net.Conn) {
 	if s.clients.Add(1) > int64(s.opt.MaxClients) {
 		s.clients.Add(-1)
 		s.refused.Add(1)
-		s.opt.Log.Warn("client refused: there are too many", "client", nc.RemoteAddr().String(), "max", s.opt.MaxClients)
-		if s.opt.TLS == nil { // else it could not be read: there was no handshake
+		s.opt.Log.Warn("client refused: max-clients are connected", "client", nc.RemoteAddr().String(), "max", s.opt.MaxClients)
+		if s.opt.TLS == nil { // the client could not read it before a handshake
 			nc.SetWriteDeadline(time.Now().Add(time.Second))
 			nc.Write([]byte("-ERR max number of clients reached\r\n"))
 		}
@@ -259,7 +197,7 @@ func (s *Server) admit(nc net.Conn) {
 	if tcp, ok := nc.(*net.TCPConn); ok && s.opt.Listener != nil { // which may not set probes
 		tcp.SetKeepAliveConfig(probes)
 	}
-	id := s.cmds.NextID() // here, so that they are in the order in which clients came
+	id := s.cmds.NextID() // here, so that ids are in the order of connecting
 	s.sessions.Go(func() {
 		defer s.clients.Add(-1)
 		if nc, ok := s.secure(nc); ok {

@@ -26,8 +26,8 @@ import (
 // calm is how long what must not happen is waited for.
 const calm = 50 * time.Millisecond
 
-// upstairs is an upstream that counts, and says nothing to some commands.
-type upstairs struct {
+// fakeUpstream is an upstream that counts commands, and does not answer some.
+type fakeUpstream struct {
 	addr string
 	seen atomic.Int64 // commands, greetings too
 
@@ -36,9 +36,9 @@ type upstairs struct {
 	news   chan struct{}         // gets one for each of them
 }
 
-func startUpstairs(t *testing.T) *upstairs {
+func startFakeUpstream(t *testing.T) *fakeUpstream {
 	t.Helper()
-	u := &upstairs{news: make(chan struct{}, 100)}
+	u := &fakeUpstream{news: make(chan struct{}, 100)}
 	srv := redcon.NewServer("127.0.0.1:0", u.handle, nil, nil)
 	listening, ended := make(chan error, 1), make(chan struct{})
 	go func() { defer close(ended); srv.ListenServeAndSignal(listening) }()
@@ -50,7 +50,7 @@ func startUpstairs(t *testing.T) *upstairs {
 	return u
 }
 
-func (u *upstairs) handle(c redcon.Conn, cmd redcon.Command) {
+func (u *fakeUpstream) handle(c redcon.Conn, cmd redcon.Command) {
 	u.seen.Add(1)
 	switch strings.ToUpper(string(cmd.Args[0])) {
 	case "PING":
@@ -71,7 +71,7 @@ func (u *upstairs) handle(c redcon.Conn, cmd redcon.Command) {
 }
 
 // awaitSilence waits for a command that gets no answer, and returns its connection.
-func (u *upstairs) awaitSilence(t *testing.T) redcon.DetachedConn {
+func (u *fakeUpstream) awaitSilence(t *testing.T) redcon.DetachedConn {
 	t.Helper()
 	select {
 	case <-u.news:
@@ -83,7 +83,7 @@ func (u *upstairs) awaitSilence(t *testing.T) redcon.DetachedConn {
 	return u.silent[len(u.silent)-1]
 }
 
-func (u *upstairs) dropSilent() {
+func (u *fakeUpstream) dropSilent() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, c := range u.silent {
@@ -92,53 +92,53 @@ func (u *upstairs) dropSilent() {
 	u.silent = nil
 }
 
-// patient is a Locker whose Lock ends with its client only.
-type patient struct {
+// waitingLocker is a Locker whose Lock ends with its client only.
+type waitingLocker struct {
 	asked, left, unlocked chan struct{}
 }
 
-func (p *patient) LockAsync(ctx context.Context, r locks.LockRequest, done func(locks.Decision, error)) {
+func (p *waitingLocker) LockAsync(ctx context.Context, r locks.LockRequest, done func(locks.Decision, error)) {
 	done(p.Lock(ctx, r))
 }
 
-func (p *patient) Lock(ctx context.Context, _ locks.LockRequest) (locks.Decision, error) {
+func (p *waitingLocker) Lock(ctx context.Context, _ locks.LockRequest) (locks.Decision, error) {
 	p.asked <- struct{}{}
 	<-ctx.Done()
 	p.left <- struct{}{}
 	return locks.Decision{}, ctx.Err()
 }
 
-func (p *patient) Renew(context.Context, locks.RenewRequest) (time.Duration, error) {
+func (p *waitingLocker) Renew(context.Context, locks.RenewRequest) (time.Duration, error) {
 	return 0, locks.ErrLost
 }
 
-func (p *patient) Unlock(context.Context, locks.UnlockRequest) (int, error) {
+func (p *waitingLocker) Unlock(context.Context, locks.UnlockRequest) (int, error) {
 	p.unlocked <- struct{}{}
 	return 0, locks.ErrLost
 }
 
-func (p *patient) Undo(locks.Grant) {}
+func (p *waitingLocker) Undo(locks.Grant) {}
 
-// house is a Server in front of an upstairs.
-type house struct {
-	*upstairs
+// testServer is a Server in front of a fakeUpstream.
+type testServer struct {
+	*fakeUpstream
 	*Server
-	locks *patient
+	locks *waitingLocker
 	up    *upstream.Upstream
 	end   context.CancelFunc
 	ended chan error // what Serve returned
 }
 
-func open(t *testing.T, opt Options) *house {
+func open(t *testing.T, opt Options) *testServer {
 	t.Helper()
-	return openLogged(t, opt, slog.New(slog.DiscardHandler))
+	return openWithLog(t, opt, slog.New(slog.DiscardHandler))
 }
 
-func openLogged(t *testing.T, opt Options, log *slog.Logger) *house {
+func openWithLog(t *testing.T, opt Options, log *slog.Logger) *testServer {
 	t.Helper()
-	h := &house{upstairs: startUpstairs(t), ended: make(chan error, 1)}
-	h.locks = &patient{make(chan struct{}, 10), make(chan struct{}, 10), make(chan struct{}, 10)}
-	where, err := backends.Parse("redis://" + h.upstairs.addr)
+	h := &testServer{fakeUpstream: startFakeUpstream(t), ended: make(chan error, 1)}
+	h.locks = &waitingLocker{make(chan struct{}, 10), make(chan struct{}, 10), make(chan struct{}, 10)}
+	where, err := backends.Parse("redis://" + h.fakeUpstream.addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,13 +159,13 @@ func openLogged(t *testing.T, opt Options, log *slog.Logger) *house {
 	return h
 }
 
-// guest is a client of a house.
-type guest struct {
+// testClient is a client of a testServer.
+type testClient struct {
 	net.Conn
 	in *bufio.Reader
 }
 
-func (h *house) enter(t *testing.T) *guest {
+func (h *testServer) connect(t *testing.T) *testClient {
 	t.Helper()
 	nc, err := net.Dial(h.Addr().Network(), h.Addr().String())
 	if err != nil {
@@ -173,17 +173,17 @@ func (h *house) enter(t *testing.T) *guest {
 	}
 	t.Cleanup(func() { nc.Close() })
 	nc.SetDeadline(time.Now().Add(soon))
-	return &guest{nc, bufio.NewReader(nc)}
+	return &testClient{nc, bufio.NewReader(nc)}
 }
 
-func (g *guest) say(t *testing.T, text string) {
+func (g *testClient) send(t *testing.T, text string) {
 	t.Helper()
 	if _, err := io.WriteString(g, text); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (g *guest) want(t *testing.T, want string) {
+func (g *testClient) want(t *testing.T, want string) {
 	t.Helper()
 	got := make([]byte, len(want))
 	n, err := io.ReadFull(g.in, got)
@@ -193,7 +193,7 @@ func (g *guest) want(t *testing.T, want string) {
 }
 
 // wantEnd wants nothing but the end of the connection.
-func (g *guest) wantEnd(t *testing.T) {
+func (g *testClient) wantEnd(t *testing.T) {
 	t.Helper()
 	rest, err := io.ReadAll(g.in)
 	var late net.Error
@@ -202,7 +202,7 @@ func (g *guest) wantEnd(t *testing.T) {
 	}
 }
 
-func (h *house) wantEnded(t *testing.T) {
+func (h *testServer) wantEnded(t *testing.T) {
 	t.Helper()
 	select {
 	case err := <-h.ended:
@@ -214,12 +214,12 @@ func (h *house) wantEnded(t *testing.T) {
 	}
 }
 
-func TestServesUntilTold(t *testing.T) {
+func TestServer_ServesUntilCancelled(t *testing.T) {
 	h := open(t, Options{})
-	a, b := h.enter(t), h.enter(t)
-	a.say(t, "ECHO hello\r\n")
+	a, b := h.connect(t), h.connect(t)
+	a.send(t, "ECHO hello\r\n")
 	a.want(t, "$5\r\nhello\r\n")
-	b.say(t, "*2\r\n$4\r\nECHO\r\n$0\r\n\r\n")
+	b.send(t, "*2\r\n$4\r\nECHO\r\n$0\r\n\r\n")
 	b.want(t, "$0\r\n\r\n")
 	h.end()
 	h.wantEnded(t)
@@ -234,11 +234,11 @@ func TestServesUntilTold(t *testing.T) {
 	}
 }
 
-// TestDrainWaits: what runs may finish, what is new is not taken.
-func TestDrainWaits(t *testing.T) {
+// What runs may finish; new connections are refused.
+func TestDrain_RunningCommandFinishes(t *testing.T) {
 	h := open(t, Options{})
-	g := h.enter(t)
-	g.say(t, "SILENCE\r\n")
+	g := h.connect(t)
+	g.send(t, "SILENCE\r\n")
 	up := h.awaitSilence(t)
 	h.end()
 	select {
@@ -253,33 +253,33 @@ func TestDrainWaits(t *testing.T) {
 	h.wantEnded(t)
 }
 
-// TestDrainTakesWhatArrivesInPieces: a pipeline is executed to its end.
-func TestDrainTakesWhatArrivesInPieces(t *testing.T) {
+// A pipeline is executed to its end.
+func TestDrain_PipelineInPiecesFinishes(t *testing.T) {
 	h := open(t, Options{DrainTimeout: time.Hour})
 	h.quiet = soon / 2
-	g := h.enter(t)
-	g.say(t, "PING\r\n")
+	g := h.connect(t)
+	g.send(t, "PING\r\n")
 	g.want(t, "+PONG\r\n")
 	h.end()
 	<-h.draining.Done()
-	g.say(t, "PING\r\nECHO one\r\nPI")
+	g.send(t, "PING\r\nECHO one\r\nPI")
 	g.want(t, "+PONG\r\n$3\r\none\r\n")
-	g.say(t, "NG\r\n")
+	g.send(t, "NG\r\n")
 	g.want(t, "+PONG\r\n")
 	g.wantEnd(t) // after drainDeadline
 	h.wantEnded(t)
 }
 
-// TestDrainLetsRepliesArrive: what a client sends too late does not reset its connection,
-// and with it replies that it has not read. It is not executed, either.
-func TestDrainLetsRepliesArrive(t *testing.T) {
+// What a client sends too late is not executed, and does not reset its connection, which
+// would cost it replies that it has not read.
+func TestDrain_LateInputResetsNothing(t *testing.T) {
 	h := open(t, Options{DrainTimeout: soon})
-	g := h.enter(t)
-	g.say(t, "SILENCE\r\n")
+	g := h.connect(t)
+	g.send(t, "SILENCE\r\n")
 	up := h.awaitSilence(t)
 	h.end()
 	time.Sleep(drainDeadline + 4*calm) // by now it is too late
-	g.say(t, "PING\r\n")
+	g.send(t, "PING\r\n")
 	up.WriteString("late")
 	up.Flush()
 	got, err := io.ReadAll(g.in)
@@ -290,26 +290,26 @@ func TestDrainLetsRepliesArrive(t *testing.T) {
 	h.wantEnded(t)
 }
 
-// TestDrainServesWhoHasConnected: those whom Serve has not seen yet, too.
-func TestDrainServesWhoHasConnected(t *testing.T) {
+// Also those that Serve has not accepted yet.
+func TestDrain_ServesConnectedClients(t *testing.T) {
 	h := open(t, Options{DrainTimeout: soon})
 	h.quiet = soon / 2
-	g := h.enter(t)
+	g := h.connect(t)
 	h.end()
-	g.say(t, "PING\r\n")
+	g.send(t, "PING\r\n")
 	g.want(t, "+PONG\r\n")
 	g.wantEnd(t)
 	h.wantEnded(t)
 }
 
-// TestDrainTimeout: what does not finish in time is given up.
-func TestDrainTimeout(t *testing.T) {
+// What does not finish in time is abandoned.
+func TestDrain_Timeout(t *testing.T) {
 	for _, running := range []string{"SILENCE\r\n", "SILENCE\r\nSELECT 1\r\nPING\r\n", "BLPOP q 0\r\n", "BLPOP q 0\r\nSELECT 1\r\n", "SILENCE\r\nQUIT\r\n"} {
 		t.Run(running, func(t *testing.T) {
 			t.Parallel()
 			h := open(t, Options{DrainTimeout: calm})
-			g := h.enter(t)
-			g.say(t, running)
+			g := h.connect(t)
+			g.send(t, running)
 			h.awaitSilence(t)
 			h.end()
 			h.wantEnded(t)
@@ -317,11 +317,11 @@ func TestDrainTimeout(t *testing.T) {
 	}
 }
 
-func TestDrainOfAWaitingLock(t *testing.T) {
-	for _, lock := range asking {
+func TestDrain_WaitingLockEnds(t *testing.T) {
+	for _, lock := range waitingLocks {
 		h := open(t, Options{DrainTimeout: calm})
-		g := h.enter(t)
-		g.say(t, lock+"PING\r\n")
+		g := h.connect(t)
+		g.send(t, lock+"PING\r\n")
 		<-h.locks.asked
 		h.end()
 		<-h.locks.left
@@ -329,12 +329,11 @@ func TestDrainOfAWaitingLock(t *testing.T) {
 	}
 }
 
-// TestDrainEndsWaiting: who waits for another owner is told at once, and what came behind
-// is done.
-func TestDrainEndsWaiting(t *testing.T) {
+// A LOCK that waits for another owner is refused at once, and what came behind is done.
+func TestDrain_WaitingLockIsRefused(t *testing.T) {
 	h := open(t, Options{DrainTimeout: time.Hour})
-	g := h.enter(t)
-	g.say(t, "LOCK job 30s WAIT 1m\r\nPING\r\nLOCK job2 30s WAIT 1m\r\nUNLOCK other me\r\nPING\r\n")
+	g := h.connect(t)
+	g.send(t, "LOCK job 30s WAIT 1m\r\nPING\r\nLOCK job2 30s WAIT 1m\r\nUNLOCK other me\r\nPING\r\n")
 	<-h.locks.asked
 	<-h.locks.unlocked
 	h.end()
@@ -344,12 +343,12 @@ func TestDrainEndsWaiting(t *testing.T) {
 	h.wantEnded(t)
 }
 
-func TestMaxClients(t *testing.T) {
+func TestServer_MaxClients(t *testing.T) {
 	h := open(t, Options{MaxClients: 1})
-	g := h.enter(t)
-	g.say(t, "PING\r\n")
+	g := h.connect(t)
+	g.send(t, "PING\r\n")
 	g.want(t, "+PONG\r\n")
-	second := h.enter(t)
+	second := h.connect(t)
 	second.want(t, "-ERR max number of clients reached\r\n")
 	second.wantEnd(t)
 	g.Close()
@@ -358,32 +357,32 @@ func TestMaxClients(t *testing.T) {
 			t.Fatal("a client that left is still counted")
 		}
 	}
-	third := h.enter(t)
-	third.say(t, "PING\r\n")
+	third := h.connect(t)
+	third.send(t, "PING\r\n")
 	third.want(t, "+PONG\r\n")
 }
 
-// TestIdleTimeout: it is for clients that wait for nothing.
-func TestIdleTimeout(t *testing.T) {
+// A client that waits for something is not idle.
+func TestServer_IdleTimeout(t *testing.T) {
 	const timeout = 40 * calm // in which each says what it has to say, on a busy machine, too
 	h := open(t, Options{IdleTimeout: timeout})
-	waiting := h.enter(t)
-	waiting.say(t, "SILENCE\r\n")
+	waiting := h.connect(t)
+	waiting.send(t, "SILENCE\r\n")
 	up := h.awaitSilence(t)
-	subscribed := h.enter(t)
-	subscribed.say(t, "SUBSCRIBE c\r\n")
+	subscribed := h.connect(t)
+	subscribed.send(t, "SUBSCRIBE c\r\n")
 	subscribed.want(t, "+OK\r\n")
-	h.enter(t).wantEnd(t)
+	h.connect(t).wantEnd(t)
 	time.Sleep(timeout)
 	up.WriteString("late")
 	up.Flush()
 	waiting.want(t, "+late\r\n")
 	waiting.wantEnd(t)
-	subscribed.say(t, "PING\r\n")
+	subscribed.send(t, "PING\r\n")
 	subscribed.want(t, "+PONG\r\n")
 }
 
-func TestUnixSocket(t *testing.T) {
+func TestServer_UnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sock")
 	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -392,12 +391,12 @@ func TestUnixSocket(t *testing.T) {
 	stale.SetUnlinkOnClose(false)
 	stale.Close() // as after kill -9: the file stays
 	h := open(t, Options{Listen: path})
-	g := h.enter(t)
-	g.say(t, "PING\r\n")
+	g := h.connect(t)
+	g.send(t, "PING\r\n")
 	g.want(t, "+PONG\r\n")
 	if _, err := New(Options{Listen: path}, nil); err == nil {
 		t.Error("two servers on one socket")
 	}
-	g.say(t, "PING\r\n")
+	g.send(t, "PING\r\n")
 	g.want(t, "+PONG\r\n")
 }

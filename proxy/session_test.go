@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestPipelineInAnyPieces: commands of all kinds, cut anywhere, get their replies
-// in order, whether the reader or a worker handles them.
-func TestPipelineInAnyPieces(t *testing.T) {
+// Commands of all kinds, cut anywhere, get their replies in order, whether the reader or a
+// worker handles them.
+func TestSession_PipelineInAnyPieces(t *testing.T) {
 	h := open(t, Options{})
 	var in, want bytes.Buffer
 	for i := range 3000 {
@@ -35,7 +35,7 @@ func TestPipelineInAnyPieces(t *testing.T) {
 	for _, piece := range []int{7, 1000, 9000, in.Len()} {
 		t.Run(fmt.Sprint(piece), func(t *testing.T) {
 			t.Parallel()
-			g := h.enter(t)
+			g := h.connect(t)
 			go func() {
 				for p := in.Bytes(); len(p) > 0; {
 					n := min(piece, len(p))
@@ -58,10 +58,9 @@ func TestPipelineInAnyPieces(t *testing.T) {
 	}
 }
 
-// TestRepliesThatAreNotRead: they are kept, and come when the client reads.
-func TestRepliesThatAreNotRead(t *testing.T) {
+func TestSession_KeepsUnreadReplies(t *testing.T) {
 	h := open(t, Options{})
-	g := h.enter(t)
+	g := h.connect(t)
 	const n, size = 24, 1 << 20
 	value := counted(size)
 	go io.WriteString(g, strings.Repeat(fmt.Sprintf("BIG %d\r\n", size), n)+"PING\r\n")
@@ -80,35 +79,35 @@ func TestRepliesThatAreNotRead(t *testing.T) {
 	g.want(t, "+PONG\r\n")
 }
 
-func TestRepliesBeyondTheLimit(t *testing.T) {
+func TestSession_UnreadRepliesBeyondLimit(t *testing.T) {
 	h := open(t, Options{MaxOutput: 1 << 20})
-	g, other := h.enter(t), h.enter(t)
+	g, other := h.connect(t), h.connect(t)
 	go io.WriteString(g, strings.Repeat("BIG 1000000\r\n", 40))
 	for late := time.Now().Add(soon); h.clients.Load() > 1; time.Sleep(time.Millisecond) {
 		if time.Now().After(late) {
 			t.Fatal("a client that does not read is still connected")
 		}
 	}
-	other.say(t, "PING\r\n")
+	other.send(t, "PING\r\n")
 	other.want(t, "+PONG\r\n")
 }
 
-// asking are a LOCK that asks once and one that waits.
-var asking = []string{"LOCK job 30s\r\n", "LOCK job 30s WAIT 1m\r\n"}
+// waitingLocks are a LOCK that asks once and one that waits.
+var waitingLocks = []string{"LOCK job 30s\r\n", "LOCK job 30s WAIT 1m\r\n"}
 
-// TestWaitingLockNoticesThatItsClientLeft, also with input behind it.
-func TestWaitingLockNoticesThatItsClientLeft(t *testing.T) {
+// With and without input behind it.
+func TestSession_WaitingLockNoticesHangUp(t *testing.T) {
 	for name, behind := range map[string]string{
 		"": "", "PING": "PING\r\n", "half a command": "*2\r\n$4\r\nEC", "800 KB": strings.Repeat("PING\r\n", 800<<10/6),
 		"what must wait": "PING\r\nUNLOCK a me\r\nSELECT 1\r\nPING\r\n", "a LOCK": "LOCK job2 30s WAIT 1m\r\nPING\r\n", "a fault": "*1\r\n!oops\r\n",
 		"a large command": fmt.Sprintf("*2\r\n$4\r\nECHO\r\n$%d\r\n%s\r\nPING\r\n", 900<<10, counted(900<<10)),
 	} {
-		for _, lock := range asking {
+		for _, lock := range waitingLocks {
 			t.Run(lock+name, func(t *testing.T) {
 				t.Parallel()
 				h := open(t, Options{})
-				g := h.enter(t)
-				g.say(t, lock+behind)
+				g := h.connect(t)
+				g.send(t, lock+behind)
 				<-h.locks.asked
 				g.Close()
 				select {
@@ -121,16 +120,16 @@ func TestWaitingLockNoticesThatItsClientLeft(t *testing.T) {
 	}
 }
 
-// TestBehindAWaitingLock: what concerns other locks is done at once, what comes in pieces
-// too; the replies come in order, also to a client that has closed its sending half.
-func TestBehindAWaitingLock(t *testing.T) {
+// Commands about other locks are executed at once, also those that come in pieces; the
+// replies come in order, also to a client that has closed its sending half.
+func TestSession_CommandsBehindWaitingLock(t *testing.T) {
 	h := open(t, Options{})
-	g := h.enter(t)
-	g.say(t, "LOCK job 30s WAIT 1m\r\nPING\r\nUNLOCK other me\r\n")
+	g := h.connect(t)
+	g.send(t, "LOCK job 30s WAIT 1m\r\nPING\r\nUNLOCK other me\r\n")
 	<-h.locks.asked
 	<-h.locks.unlocked
 	for _, c := range "ECHO piece by piece\r\nUNLOCK other me\r\n" {
-		g.say(t, string(c))
+		g.send(t, string(c))
 	}
 	<-h.locks.unlocked
 	text := counted(3 << 20)
@@ -145,12 +144,11 @@ func TestBehindAWaitingLock(t *testing.T) {
 	g.wantEnd(t)
 }
 
-// TestBlockingEndsWithItsClient: the upstream's connection is closed, or it would
-// give an element to nobody.
-func TestBlockingEndsWithItsClient(t *testing.T) {
+// The upstream's connection is closed: it would give an element to nobody.
+func TestSession_BlockedCommandEndsWithClient(t *testing.T) {
 	h := open(t, Options{})
-	g := h.enter(t)
-	g.say(t, "BLPOP q 0\r\n")
+	g := h.connect(t)
+	g.send(t, "BLPOP q 0\r\n")
 	up := h.awaitSilence(t)
 	g.Close()
 	up.NetConn().SetReadDeadline(time.Now().Add(soon))
@@ -159,19 +157,19 @@ func TestBlockingEndsWithItsClient(t *testing.T) {
 	}
 }
 
-func TestProtocolFaultBehindAPipeline(t *testing.T) {
+func TestSession_ProtocolErrorBehindPipeline(t *testing.T) {
 	h := open(t, Options{})
-	g := h.enter(t)
-	g.say(t, "ECHO a\r\nSELECT 1\r\nECHO b\r\n*1\r\n!oops\r\nECHO c\r\n")
+	g := h.connect(t)
+	g.send(t, "ECHO a\r\nSELECT 1\r\nECHO b\r\n*1\r\n!oops\r\nECHO c\r\n")
 	g.want(t, "$1\r\na\r\n+OK\r\n$1\r\nb\r\n-ERR Protocol error: expected '$', got '!'\r\n")
 	g.wantEnd(t)
 }
 
-func TestQuitEndsThePipeline(t *testing.T) {
+func TestSession_QuitEndsPipeline(t *testing.T) {
 	for _, before := range []string{"", "SELECT 1\r\n"} {
 		h := open(t, Options{})
-		g := h.enter(t)
-		g.say(t, before+"ECHO a\r\nQUIT\r\nECHO b\r\n")
+		g := h.connect(t)
+		g.send(t, before+"ECHO a\r\nQUIT\r\nECHO b\r\n")
 		want := "$1\r\na\r\n+OK\r\n"
 		if before != "" {
 			want = "+OK\r\n" + want
@@ -181,11 +179,11 @@ func TestQuitEndsThePipeline(t *testing.T) {
 	}
 }
 
-// TestDrainOfAFullSession: a reader that waits for room does not hold up the end.
-func TestDrainOfAFullSession(t *testing.T) {
+// A reader that waits for room in the backlog does not hold up the drain.
+func TestDrain_FullBacklog(t *testing.T) {
 	h := open(t, Options{DrainTimeout: calm})
-	g := h.enter(t)
-	g.say(t, "BLPOP q 0\r\nSELECT 1\r\n")
+	g := h.connect(t)
+	g.send(t, "BLPOP q 0\r\nSELECT 1\r\n")
 	h.awaitSilence(t)
 	go io.WriteString(g, strings.Repeat("PING\r\n", 4*maxBacklog/6))
 	time.Sleep(4 * calm)
@@ -193,15 +191,14 @@ func TestDrainOfAFullSession(t *testing.T) {
 	h.wantEnded(t)
 }
 
-// TestFullSessionNoticesThatItsClientLeft: what waits may wait for ever.
-func TestFullSessionNoticesThatItsClientLeft(t *testing.T) {
-	for _, lock := range asking {
+func TestSession_FullBacklogNoticesHangUp(t *testing.T) {
+	for _, lock := range waitingLocks {
 		t.Run(lock, func(t *testing.T) {
 			// Over TCP the end may wait, behind what was sent, for room in a full socket,
 			// and cannot be noticed before; how much room there is differs from machine to machine.
 			h := open(t, Options{Listen: filepath.Join(t.TempDir(), "proxy.sock")})
-			g := h.enter(t)
-			g.say(t, lock)
+			g := h.connect(t)
+			g.send(t, lock)
 			<-h.locks.asked
 			g.SetWriteDeadline(time.Now().Add(20 * calm)) // by then nothing takes any more
 			io.WriteString(g, strings.Repeat("PING\r\n", 4*maxBacklog/6))
@@ -215,12 +212,11 @@ func TestFullSessionNoticesThatItsClientLeft(t *testing.T) {
 	}
 }
 
-// TestDrainOfAHungUpstream: one that does not read holds up those who write to it,
-// but not the end.
-func TestDrainOfAHungUpstream(t *testing.T) {
+// An upstream that does not read holds up those who write to it, but not the drain.
+func TestDrain_HungUpstream(t *testing.T) {
 	h := open(t, Options{DrainTimeout: calm})
-	g := h.enter(t)
-	g.say(t, "SILENCE\r\n") // the upstream reads no more on this connection
+	g := h.connect(t)
+	g.send(t, "SILENCE\r\n") // the upstream reads no more on this connection
 	h.awaitSilence(t)
 	g.SetWriteDeadline(time.Now().Add(20 * calm)) // by then nothing takes any more
 	io.WriteString(g, strings.Repeat(fmt.Sprintf("*2\r\n$4\r\nECHO\r\n$%d\r\n%s\r\n", 1<<20, counted(1<<20)), 64))

@@ -63,7 +63,7 @@ func agree(t *testing.T, server, client net.Conn) (s, c *tls.Conn) {
 }
 
 // What is written past TLS would be plain text.
-func TestTLSIsNeverTried(t *testing.T) {
+func TestTLS_IsNeverTried(t *testing.T) {
 	server, client := loopback(t)
 	s, c := agree(t, server, client)
 	nc := netio.Wrap(s)
@@ -77,7 +77,7 @@ func TestTLSIsNeverTried(t *testing.T) {
 	}
 }
 
-func TestReadDeadlineLeavesTLSUsable(t *testing.T) {
+func TestTLS_ReadDeadlineLeavesItUsable(t *testing.T) {
 	server, client := loopback(t)
 	s, c := agree(t, server, client)
 	nc, buf := netio.Wrap(s), make([]byte, 64)
@@ -92,7 +92,7 @@ func TestReadDeadlineLeavesTLSUsable(t *testing.T) {
 	}
 }
 
-func TestOutputOverTLS(t *testing.T) {
+func TestOutput_TLS(t *testing.T) {
 	server, client := loopback(t)
 	s, c := agree(t, server, client)
 	o := newOutput(netio.Wrap(s), new(counts), 64<<20)
@@ -116,7 +116,7 @@ func TestOutputOverTLS(t *testing.T) {
 	}
 }
 
-func TestOutputDoesNotWaitForATLSClient(t *testing.T) {
+func TestOutput_TLSDoesNotWaitForClient(t *testing.T) {
 	const limit = 32 << 20
 	ends := map[string]func(*output) bool{
 		"aborted":        func(o *output) bool { o.Abort(); return true },
@@ -142,9 +142,9 @@ func TestOutputDoesNotWaitForATLSClient(t *testing.T) {
 	}
 }
 
-// A client that reads all and then no more must hold up nobody who closes it: the
-// farewell waits on its own, and not for ever.
-func TestFarewellHoldsUpNobody(t *testing.T) {
+// Closing a connection whose client reads no more does not wait: close_notify is written by
+// the writer, within closeGrace.
+func TestOutput_TLSCloseHoldsUpNobody(t *testing.T) {
 	tests := []struct {
 		name  string
 		abort time.Duration // when, if at all
@@ -182,7 +182,7 @@ func TestFarewellHoldsUpNobody(t *testing.T) {
 	}
 }
 
-func TestSilentHandshakeEnds(t *testing.T) {
+func TestServer_SilentHandshakeEnds(t *testing.T) {
 	tests := []struct {
 		name  string
 		drain time.Duration // when the server is told to end; 0: never
@@ -221,7 +221,7 @@ func TestSilentHandshakeEnds(t *testing.T) {
 	}
 }
 
-func TestUnixSocketCarriesNoTLS(t *testing.T) {
+func TestServer_UnixSocketCarriesNoTLS(t *testing.T) {
 	conf, _ := configs(t)
 	path := filepath.Join(t.TempDir(), "s")
 	if _, err := New(Options{Listen: path, TLS: conf}, nil); err == nil {

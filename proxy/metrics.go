@@ -11,7 +11,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands"
 )
 
-// Why a connection ended: what commands.Why says, and what only this package knows.
+// reasons are why connections end: those of commands.Why, and those only known here.
 var reasons = [...]string{"client", "quit", "protocol", "killed", "lost_lock", "upstream", "output", "idle", "drain"}
 
 // counts are counters of some sessions.
@@ -49,12 +49,12 @@ func (s *Server) Report(r *metrics.Report) {
 	}
 }
 
-// why is why the session has ended.
+// why is the reason for which the session has ended.
 func (s *session) why() string {
 	switch why := s.cmds.Why(); {
 	case why != commands.WhyNot:
 		return why.String()
-	case s.out.overflowed():
+	case s.out.Overflowed():
 		return commands.WhyOutput.String()
 	case s.srv.Draining():
 		return "drain"
@@ -64,8 +64,8 @@ func (s *session) why() string {
 	return "client"
 }
 
-// closed counts the end of the session, which is worth a line where the client did not
-// want it.
+// closed counts the end of the session, and logs it: at a higher level where the client
+// did not want it.
 func (s *session) closed() {
 	why := s.why()
 	s.srv.ends[slices.Index(reasons[:], why)].Add(1)

@@ -14,32 +14,32 @@ import (
 // What clients send and get is counted, and why they are gone.
 func TestServer_Report(t *testing.T) {
 	h := open(t, Options{MaxClients: 2})
-	g := h.enter(t)
+	g := h.connect(t)
 	const pings = 10
-	g.say(t, strings.Repeat("PING\r\n", pings))
+	g.send(t, strings.Repeat("PING\r\n", pings))
 	g.want(t, strings.Repeat("+PONG\r\n", pings))
 	h.until(t, "the traffic of the PINGs", func() bool { // written is counted when it is, and may have been read by then
 		return h.Clients() == 1 && h.metric("lockproxy_clients_accepted_total") == 1 && h.metric("lockproxy_client_received_bytes_total") == pings*6 &&
 			h.metric("lockproxy_client_sent_bytes_total") == pings*7 && h.metric("lockproxy_client_reads_total") > 0 && h.metric("lockproxy_client_writes_total") > 0
 	})
 
-	rude := h.enter(t)
-	rude.say(t, "*-5x\r\n")
+	rude := h.connect(t)
+	rude.send(t, "*-5x\r\n")
 	rude.want(t, "-ERR Protocol error: invalid multibulk length\r\n")
 	rude.wantEnd(t)
 	h.goneFor(t, "protocol")
 	h.until(t, "room for another", func() bool { return h.Clients() == 1 })
 
-	leaver := h.enter(t)
-	leaver.say(t, "PING\r\n")
+	leaver := h.connect(t)
+	leaver.send(t, "PING\r\n")
 	leaver.want(t, "+PONG\r\n")
-	third := h.enter(t)
+	third := h.connect(t)
 	third.want(t, "-ERR max number of clients reached\r\n")
 	third.wantEnd(t)
 	leaver.Close()
 	h.goneFor(t, "client")
 
-	g.say(t, "QUIT\r\n")
+	g.send(t, "QUIT\r\n")
 	g.want(t, "+OK\r\n")
 	g.wantEnd(t)
 	h.goneFor(t, "quit")
@@ -50,20 +50,20 @@ func TestServer_Report(t *testing.T) {
 
 func TestServer_ReportsIdleAndSlowClients(t *testing.T) {
 	h := open(t, Options{IdleTimeout: 20 * time.Millisecond})
-	h.enter(t).wantEnd(t)
+	h.connect(t).wantEnd(t)
 	h.goneFor(t, "idle")
 	h = open(t, Options{MaxOutput: 1 << 10})
-	h.enter(t).say(t, "BIG 16777216\r\n")
+	h.connect(t).send(t, "BIG 16777216\r\n")
 	h.goneFor(t, "output")
 }
 
-// The log says who is disconnected and why, and nothing of what was said.
-func TestLogOfDisconnections(t *testing.T) {
+// The log has the client and the reason, and nothing of what was sent.
+func TestSession_LogsDisconnection(t *testing.T) {
 	var lines buffer
-	h := openLogged(t, Options{MaxOutput: 1 << 10}, slog.New(slog.NewTextHandler(&lines, nil)))
-	g := h.enter(t)
-	g.say(t, "CLIENT SETNAME worker\r\nAUTH somebody geheim\r\n")
-	g.say(t, "BIG 16777216\r\n")
+	h := openWithLog(t, Options{MaxOutput: 1 << 10}, slog.New(slog.NewTextHandler(&lines, nil)))
+	g := h.connect(t)
+	g.send(t, "CLIENT SETNAME worker\r\nAUTH somebody geheim\r\n")
+	g.send(t, "BIG 16777216\r\n")
 	h.goneFor(t, "output")
 	h.until(t, "the line", func() bool { return strings.Contains(lines.String(), "why=output") })
 	text := lines.String()
@@ -96,17 +96,17 @@ func (b *buffer) String() string {
 }
 
 // goneFor waits until one client is gone for a reason.
-func (h *house) goneFor(t *testing.T, why string) {
+func (h *testServer) goneFor(t *testing.T, why string) {
 	t.Helper()
 	h.until(t, why, func() bool { return h.metric("lockproxy_clients_closed_total", "reason", why) == 1 })
 }
 
 // metric is the value of one of the server's metrics.
-func (h *house) metric(name string, labels ...string) float64 {
+func (h *testServer) metric(name string, labels ...string) float64 {
 	return metrics.Registry{h.Server}.Sample(name, labels...).Value
 }
 
-func (h *house) until(t *testing.T, what string, cond func() bool) {
+func (h *testServer) until(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(soon); !cond(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
