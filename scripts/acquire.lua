@@ -1,18 +1,21 @@
--- acquire: may this owner have the name? A re-entry is the same question.
---   ARGV  owner, ttl in ms, proposed fence, info, plain or fresh or alone, the new hold, fence and grant the owner is known
---         to have (0 and empty: none), then other holds of that grant and the ms they have left, in pairs
---   {1, fence, fence kept, ms left of the new hold, holds, lineage, number, grant}  granted. fence kept is 0 for a new grant; else
---       the owner was in, fence is only proposed and nothing carries it before a settle: fence kept is that of the grant
---       the owner was in, or -1 when this node was only told of it by a renewal and cannot vouch for it
---   {2, fence}  this request was granted before, with this fence, and given back, or fence is 0 and this very hold was;
---       nothing was written
---   {3, holds}  the owner has as many holds as it may; nothing was written
---   {0, owner, ms left, fence}  another owner's; nothing was written
--- Repeating it changes nothing. A hold ends ttl from now and prolongs no other; the version of
--- the lease stays. Holds of the grant that are known and not here are added, see add in the prologue.
--- fresh   the owner's holds are dropped where the fence is not above the known one, which a quorum has noted, and the grant is
---         a new one: their requests are over. A message that comes late finds a larger fence, and is refused
--- alone   refused also where this owner has the name, but for holds of the same request
+-- acquire: grant the owner a hold of the name, unless another owner has it. A re-entry asks in the same way.
+--   ARGV[5..12]  owner, ttl in ms, proposed fence, info, mode, id of the new hold, then the fence and the grant that the
+--         proxy knows the owner to have (0 and empty: none)
+--   ARGV[13..]   pairs: another hold of that grant, and the ms it has left
+--   {1, fence, kept fence, ms left of the new hold, holds, lineage, number, grant}  granted. kept fence is 0 for a new
+--       grant. On a re-entry fence is only a proposal, and no grant has it before a settle; kept fence is that of the
+--       owner's grant, or -1 if a renewal reinstated the grant here, so that this node cannot vouch for it
+--   {2, fence}  this request was granted before, with this fence, and given back; fence 0: this very hold was
+--   {3, holds}  the owner has as many holds as it may have
+--   {0, owner, ms left, fence}  another owner has the name
+-- Without a grant nothing is written, except that what has ended is removed. Repeating the call changes nothing. The new hold
+-- ends ttl from now and prolongs no other
+-- hold; the version of the lease stays. Known holds of the grant that are missing here are added: see add in the prologue.
+-- The modes:
+--   plain  as above
+--   fresh  if the owner's fence here is not above the known one, which a quorum has noted, its holds are dropped, their
+--          requests are over, and the grant is a new one. A late message finds a larger fence, and is refused
+--   alone  refused also if this owner has the name, except for holds of the same request
 if refusal then return refusal end
 local owner, ttl, proposal, how = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[9]
 local hold, known = ARGV[10], tonumber(ARGV[11])
@@ -49,7 +52,7 @@ if h then
     ends = math.max(ends, now + ttl)
     redis.call('HSET', KEYS[1], hold, (now + ttl) .. ' ' .. now)
     if ends > h.ends then extend(ends) end
-  else -- a RENEW has added it, maybe for less
+  else -- a RENEW has added it, maybe with less time
     ttl = math.min(ttl, ending(h.values[10]) - taken(h.values[10]))
   end
   return {1, fence, h.told and -1 or h.fence, ttl, holds(ends), h.lineage, h.number, h.grant}

@@ -1,11 +1,11 @@
--- change: an operator's word about the set of lock nodes that this one is in.
---   ARGV  look
---   or    set, epoch, word, list, next word or empty, next list or empty
---         The larger epoch counts; proxies with either list get votes. Repeating it changes nothing.
---   or    floor, a fence: no grant of this node has a smaller one any more
---   {1, largest fence, max-ttl, votes, ms since the last change, then all fields of the record and their values}
---   {0, epoch}  the node has a larger epoch, or another set with this one     {-1, ...}  no node record
--- It counts for no proxy's list as one that is in use, and is done whether the node votes or not.
+-- change: an operator's decision about the set of lock nodes that this node is in.
+--   ARGV[5..]  look
+--         or   set, epoch, word, list, next word or empty, next list or empty. The largest epoch wins; proxies with
+--              either list get votes
+--         or   floor, a fence: this node issues no smaller fence from now on
+--   {1, largest fence, max-ttl, votes, ms since the last change, now, then all fields of the node record and their values}
+--   {0, epoch}  the node has a larger epoch, or another set with this one     {-1, ...}  there is no node record
+-- Repeating it changes nothing. It works on nodes that do not vote, and does not count as use of a list by a proxy.
 if not word then return refusal end
 local how = ARGV[5]
 if how == 'set' then

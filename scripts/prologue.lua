@@ -1,38 +1,41 @@
--- prologue: stands before every script. Is this node entitled to vote?
---   KEYS[1]  the lock record   hash, gone when the name is free: o owner, e end of the lease in ms of this node's clock,
---            the latest end of a hold, f fence of the grant, a the hold whose LOCK gave the grant its fence, l and s
---            version of the lease (lineage, number), i info, g when granted in ms, p 1 when this node did not grant it
---            but was told of it by a renewal; every longer field is the id of one hold, its value "end taken", both in
---            ms. A hold ends by itself, and never after e; it is still there then, and not live, so that an unlock of the
---            hold taken last means the same whether it has ended or not. A hold that was asked for under a request id is called
---            TAG.id, 16 bytes of TAG; holds of one TAG were taken by one request and count as one
---   KEYS[2]  the name's fences   hash: c largest fence; o, a, f owner, hold and fence of the last release, n 1 when that
---            owner had a grant since; m largest fence of a grant that a renewal may have shortened
---   KEYS[3]  the node record     hash: id the master_replid it was written under, since and until when its quarantine
---            began and ends in ms, sync 1 when the fence floor is restored, floor, g largest fence ever stored here; ttl the
---            largest max-ttl in use in ms; word and list the set of lock nodes that this one is in, as ARGV[4] says it and to
---            read, next and nextlist the set that proxies are changing to, epoch how often an operator changed that and
---            changed when, in ms; max 0, by which older proxies take it for one that is not theirs; and when a proxy with a
---            max-ttl and a word last made or kept a lease: "m60000 2 safe 9f3c"
---   KEYS[3]:LTAG and KEYS[3]:UTAG  requests that are over, for a minute more than max-ttl: strings; the fence of a hold
---            that was given back; of an unlock, the holds left, the fence and the hold it gave back
---   KEYS[3]:HID  hold ID was given back, for as long: it is not taken, nor put back, here any more
+-- prologue: stands before every script. It decides whether this node may vote.
+--   KEYS[1]  the lock record     hash; gone when the name is free. Its fields:
+--            o  owner                     e  end of the lease, the latest end of a hold, in ms of this node's clock
+--            f  fence of the grant        a  the hold whose LOCK gave the grant its fence; names the grant
+--            l, s  version of the lease: lineage and number            i  info     g  when it was granted, in ms
+--            p  1 if this node did not grant it: a renewal reinstated it
+--            every longer field is the id of one hold, with the value "end taken", both in ms. A hold that has ended
+--            stays until e, and is not live: an unlock of the hold taken last means the same whether it has ended or
+--            not. A hold that was requested under a request id has the id TAG.id, with a TAG of 16 bytes; holds with
+--            one TAG were taken by one request, and count as one
+--   KEYS[2]  the name's fences   hash: c the largest fence; o, a, f owner, hold and fence of the last release; n 1 if that
+--            owner has had a grant since; m the largest fence of a grant that a renewal may have shortened
+--   KEYS[3]  the node record     hash: id the master_replid under which it was written; since and until, start and end of
+--            its quarantine in ms; sync 1 when the fence floor is restored; floor; g the largest fence ever stored here;
+--            ttl the largest max-ttl in use, in ms; word and list, the set of lock nodes that this node is in, as ARGV[4]
+--            has it and for people; next and nextlist, the set that proxies are changing to; epoch, the number of changes
+--            by an operator; changed, the time of the last one in ms; max 0, by which older proxies know a record of
+--            another format; and for each max-ttl and word the time when a proxy with these last made or kept a lease, in
+--            ms: "m60000 2 safe 9f3c"
+--   KEYS[3]:LTAG and KEYS[3]:UTAG  requests that are over. Strings that stay for max-ttl and a minute: L the fence of a
+--            hold that was given back; U of an unlock, the holds left, the fence, and the hold that it gave back
+--   KEYS[3]:HID  hold ID was given back. It stays as long: here the hold is neither granted nor reinstated any more
 --   ARGV[1]  the proxy's max-ttl in ms   [2] skew allowed between clocks in us   [3] retention of fences in ms
---   ARGV[4]  the proxy's word: format of the records, safe or available (whether a node that restarted sits out a
---            quarantine), and a hash of the list of its lock nodes
--- refusal is nil on a node that votes, else the reply of a script that needs a vote:
---   {-1, now ms, master_replid, older}  no node record, or where older is 1 one of an older format
+--   ARGV[4]  the proxy's word: the format of the records, safe or available (whether a node that restarted goes through a
+--            quarantine), and a hash of its list of lock nodes
+-- refusal is nil on a node that votes. Else it is the reply of a script that needs a vote:
+--   {-1, now ms, master_replid, older}  there is no node record; older 1: one of an older format
 --   {-2, ms left, max-ttl}  in quarantine     {-4, epoch, list}  in another set than the proxy's
---   {-3, ms since quarantine, its name, max-ttl}  floor not restored
--- A node whose master_replid is not the recorded one may have forgotten: its quarantine begins here, in the same
--- atomic step as the question. Scripts carry no shebang: then Redis refuses the first write of a script that may not
--- write (OOM, READONLY, MISCONF) and none after it, so nothing is left half done, and a release still works under OOM.
+--   {-3, ms since quarantine, its name, max-ttl}  the floor is not restored
+-- A node whose master_replid differs from the recorded one may have lost its memory: its quarantine begins here, in the
+-- same atomic step as the call. Scripts have no shebang: without one, Redis refuses the first write of a script that may
+-- not write (OOM, READONLY, MISCONF) and no later one, so that nothing is left half done and a release works under OOM.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local us = t[1] * 1000000 + t[2]
 local own, skew, retention = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 
--- int writes a fence, which has more digits than .. would keep. Times in ms are passed to commands as they are.
+-- int formats a fence, which has more digits than .. keeps. Times in ms need no format.
 local function int(n) return string.format('%.0f', n) end
 
 local info = redis.pcall('INFO', 'replication')
@@ -49,8 +52,8 @@ local rec = redis.call('HMGET', KEYS[3], 'id', 'until', 'sync', 'g', 'floor', 's
 local largest, floor = tonumber(rec[4] or '0'), tonumber(rec[5] or '0')
 local since, longest = tonumber(rec[6] or '0'), tonumber(rec[7] or '0')
 
--- maxttl is the largest max-ttl of which leases may run here, and the proxy's own: one with a smaller one must neither
--- cut those leases nor let the node sit out less than them.
+-- maxttl is the largest max-ttl of the leases that may run here and of the proxy: a proxy with a smaller one must neither
+-- shorten those leases nor let the quarantine be shorter than they are.
 local maxttl, over = own, {}
 if longest > own then
   local all = redis.call('HGETALL', KEYS[3])
@@ -64,7 +67,7 @@ if longest > own then
   end
 end
 
--- spoke notes that this proxy makes or keeps a lease, or is there to: call is redis.call where it does.
+-- spoke notes that this proxy makes or keeps a lease (call is redis.call), or may do so (redis.pcall).
 local function spoke(call)
   if maxttl == longest and rec[10] and now - rec[10] < 1000 and now >= tonumber(rec[10]) then return end
   if #over > 0 then call('HDEL', KEYS[3], unpack(over)) end
@@ -73,12 +76,12 @@ end
 
 local word, following = rec[8], rec[9]
 
--- same says that two words name one list. The stricter of them counts until an operator changes the set.
+-- same reports whether two words name one list. The stricter one counts until an operator changes the set.
 local function same(a, b) return a and b and string.gsub(a, ' %a+ ', ' ') == string.gsub(b, ' %a+ ', ' ') end
 
 local function lenient(a) return not a or string.find(a, ' available ', 1, true) end
 
--- listed reports whether the proxy's list is the set, or that to come, and keeps the stricter word.
+-- listed reports whether the proxy's list is the set, or the next one, and stores the stricter word.
 local function listed()
   if ARGV[4] == word or ARGV[4] == following then return true end
   if same(ARGV[4], word) then
@@ -113,15 +116,15 @@ else
   end
 end
 
--- base is how many fields of a record are not holds; most is how many holds an owner may have.
+-- base is the number of fields of a lock record that are not holds; most is the number of holds that an owner may have.
 local base, most = 9, 1000
 
 -- ending and taken read the value of a hold.
 local function ending(value) return tonumber(string.match(value, '^%d+')) end
 local function taken(value) return tonumber(string.match(value, '%d+$')) end
 
--- live is the owner's live holds: ids, and the value by id. Ends after that of the lease are brought back to it; with prune,
--- holds that have ended are removed.
+-- live returns the ids of the owner's live holds, and their values by id. Ends after e, that of the lease, are set to e; with
+-- prune, holds that have ended are removed.
 local function live(e, prune)
   local all, ids, values = redis.call('HGETALL', KEYS[1]), {}, {}
   for i = 1, #all, 2 do
@@ -143,9 +146,9 @@ local function live(e, prune)
   return ids, values
 end
 
--- holder is who has the name: nil when it is free or the lease has lapsed; present is how many of the holds ARGV[from]
--- to ARGV[to] are there, live or not, and values are theirs, false for those that are not. An end beyond now + max-ttl is brought back,
--- so that a clock stepped back does not make a lock last for hours.
+-- holder reads the lock record: nil if the name is free or the lease has ended. present is the number of the holds
+-- ARGV[from] to ARGV[to] that are here, live or not; values has their values, or false. An end beyond now + max-ttl is set to
+-- that, so that a clock stepped back does not make a lock last for hours.
 local function holder(from, to)
   local h = redis.call('HMGET', KEYS[1], 'o', 'e', 'f', 'a', 'l', 's', 'p', unpack(ARGV, from, to))
   if not h[1] then return nil end
@@ -169,12 +172,12 @@ local function holder(from, to)
     number = tonumber(h[6]), told = h[7] == '1', present = present, values = values}
 end
 
--- tag is that of a hold, nil if it has none.
+-- tag is the TAG of a hold; nil: it has none.
 local function tag(hold)
   if string.sub(hold, 17, 17) == '.' then return string.sub(hold, 1, 16) end
 end
 
--- holds is how many live holds the owner has.
+-- holds is the number of the owner's live holds; those with one TAG count as one.
 local function holds(e)
   local n = redis.call('HLEN', KEYS[1]) - base
   if n < 2 then return n end
@@ -188,20 +191,20 @@ local function holds(e)
   return n
 end
 
--- recall is what is remembered of a request (L or U, and the TAG), false if nothing is.
+-- recall is the memory of a request (L or U, and the TAG) or a hold (H, and the id); false: there is none.
 local function recall(request) return redis.call('GET', KEYS[3] .. ':' .. request) end
 
 local function remember(request, value) redis.call('SET', KEYS[3] .. ':' .. request, value, 'PX', maxttl + 60000) end
 
--- given_back reports whether a hold, or the request that took it, was given back here: then it stays away, even if
--- other nodes granted the request again.
+-- given_back reports whether a hold, or the request that took it, was given back here: it must not return, even if other
+-- nodes granted the request again.
 local function given_back(hold)
   local t = tag(hold)
   return recall('H' .. hold) or t and recall('L' .. t)
 end
 
--- add takes holds that a proxy knows of the grant and this node lacks: pairs of id and ms left from ARGV[from] on. What was
--- given back stays away and none ends after the lease does here, so that nothing is prolonged.
+-- add adds holds of the grant that the proxy knows and this node lacks: pairs of id and ms left from ARGV[from] on. Holds
+-- that were given back are left out, and none ends after the lease here, so that nothing is prolonged.
 local function add(h, from)
   if from > #ARGV then return end
   local ids = {}
@@ -214,25 +217,25 @@ local function add(h, from)
   end
 end
 
--- fences are the largest fence this node must assume was issued for the name; the largest it has seen of the name
--- itself, nil if none; the owner, fence and hold of the release it remembers, whether that owner had a grant since, and
--- the largest fence that was noted.
+-- fences returns the largest fence that may have been issued for the name; the largest that this node has seen of the name,
+-- nil if none; owner, fence and hold of the last release; whether that owner has had a grant since; and the largest fence
+-- that was noted.
 local function fences()
   local h = redis.call('HMGET', KEYS[2], 'c', 'o', 'f', 'a', 'n', 'm')
   local seen = h[1] and tonumber(h[1]) or nil
   return math.max(seen or largest, floor), seen, h[2], tonumber(h[3] or '0'), h[4], h[5] == '1', tonumber(h[6] or '0')
 end
 
--- raise stores f as the name's largest fence if it is above those seen, and keeps the name's fences for their
--- retention: from the end of the longest lease, so that a release need not prolong it. A damaged counter, which no proxy
--- accepts, stays that name's.
+-- raise stores f as the name's largest fence if it is above seen, and keeps the name's fences for their retention, counted
+-- from the end of the longest lease so that a release need not prolong it. A damaged counter, which no proxy accepts, does
+-- not become the node's largest fence.
 local function raise(f, seen)
   if not seen or f > seen then redis.call('HSET', KEYS[2], 'c', int(f)) end
   redis.call('PEXPIRE', KEYS[2], retention + maxttl)
   if f > largest and f < 2^53 then redis.call('HSET', KEYS[3], 'g', int(f)) end
 end
 
--- create makes the record of a grant with these holds, which all end at e. told is 1 in a renewal.
+-- create writes the record of a grant with these holds, which all end at e. told is '1' if a renewal reinstates it.
 local function create(ids, grant, owner, e, fence, lineage, number, text, told)
   local fields = {}
   for _, id in ipairs(ids) do
@@ -252,6 +255,6 @@ local function extend(e)
   spoke(redis.call)
 end
 
--- alert publishes on the channel KEYS[3]:cut that the owner's lease ends earlier than it did, which no release says: the
--- length of the owner, a space, the owner, KEYS[1]. It is a hint for a proxy that keeps the lock for a session.
+-- alert publishes on the channel KEYS[3]:cut that the owner's lease ends earlier than before, without a release: the length
+-- of the owner, a space, the owner, KEYS[1]. It is a hint for a proxy that keeps the lock for a session.
 local function alert(owner) redis.pcall('PUBLISH', KEYS[3] .. ':cut', #owner .. ' ' .. owner .. KEYS[1]) end

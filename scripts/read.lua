@@ -1,10 +1,10 @@
--- read: who has the name, and what was released last? Decides nothing.
---   ARGV  TAG of an unlock, or empty
+-- read: who has the name, and what was released last. It decides nothing.
+--   ARGV[5]  TAG of an unlock, or empty
 --   {1, owner or empty, ms left, fence, lineage, number, owner last released or empty, its fence, info,
---       granted ms ago, 1 if this node was only told of it by a renewal, 1 if the owner last released had a grant since,
---       what is remembered of the unlock or empty: holds left, fence and hold, with spaces between, the grant,
+--       granted ms ago, 1 if a renewal reinstated the grant here, 1 if the owner last released has had a grant since,
+--       the memory of the unlock or empty: holds left, fence and hold, separated by spaces, the grant,
 --       hold, taken ms ago, ms left or 0, hold, taken ms ago, ms left or 0, ...}
--- fence is the largest of the name when it is free. Nothing is written but the removal of what has lapsed.
+-- fence is the largest one of the name when it is free. It writes nothing, but removes a record that has lapsed.
 if refusal then return refusal end
 local h = holder(1, 0)
 local c, _, owner, fence, _, since = fences()

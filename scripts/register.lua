@@ -1,12 +1,12 @@
 -- register: write the node record of a node that has none.
---   ARGV  new, forgot or force; for new: now in ms and master_replid as the node gave them when all nodes had none;
---         the set that the node is in: epoch, word, list, next word and next list
---   {1, largest fence, max-ttl}  the node votes     {0}  new, but too long ago: ask all nodes again     else its refusal
--- new     the node never took part: it votes at once, its floor at the clock. Only within a second of the look at it,
---         so that a late order does not enlist a node that took part meanwhile and has forgotten.
--- forgot  it took part and lost its memory: quarantine. So has, and with its fences, one whose record has an older
---         format: it votes when the leases are over whose records only older versions can read.
--- force   an operator's word that it is new, also over a quarantine. The only one that changes an existing record.
+--   ARGV[5..12]  new, forgot or force; for new: now in ms and master_replid, as the node gave them when no node had a
+--         record; the set that the node is in: epoch, word, list, next word and next list
+--   {1, largest fence, max-ttl}  the node votes     {0}  new, but too late: ask all nodes again     else its refusal
+-- new     the node never took part. It votes at once, with its floor at the clock. Allowed within a second of the reply
+--         that it has no record, so that a late call does not enlist a node that took part meanwhile and lost its memory.
+-- forgot  the node took part and lost its memory: quarantine. Likewise, and with its fences kept, a node whose record has an
+--         older format: it votes when all leases have ended whose records only older versions can read.
+-- force   an operator declares the node new, also during a quarantine. Only this changes an existing record.
 local how = ARGV[5]
 if word and (how ~= 'force' or not refusal or refusal[1] == -4) then return refusal or {1, largest, maxttl} end
 local function write(...)

@@ -1,42 +1,43 @@
--- release: give back these holds. The last one frees the name and publishes "fence how" on the channel KEYS[1].
---   ARGV  owner, fence of the grant (0 in an undo), how, TAG of the unlock or empty (in an end the lineage that the lease
---         must have, or empty for any), the grant or empty, a name of this very release, how many holds, these, then other
---         holds of the grant and the ms they have left, in pairs
---   {1, noted, holds left, told, listeners}  removed, or not here while the grant is; told is 1 if this node was only told
---       of the grant by a renewal; listeners is how many subscribers were told that the name is free
---   {2, noted}  not here: the last release of the name was of this grant
+-- release: give back holds. The last one frees the name and publishes "fence how" on the channel KEYS[1].
+--   ARGV[5..10]  owner, fence of the grant (0 in an undo), how, TAG of the unlock or empty (in an end: the lineage that the
+--         lease must have, or empty for any), the grant or empty, a name of this release
+--   ARGV[11..]   the number of holds, these holds, then pairs: another hold of the grant, and the ms it has left
+--   {1, noted, holds left, reinstated, listeners}  removed, or missing here although the grant is here; reinstated is 1 if
+--       a renewal reinstated the grant here; listeners is the number of subscribers that got the message
+--   {2, noted}  missing here: the last release of the name was of this grant
 --   {3, noted, holds left, hold}  this unlock gave back that hold before
---   {5, noted, name}  not here while the grant is: the release of that name gave the hold back before
---   {4, noted}  not removed: the name would be free, or the lease end earlier, and its lineage is another one
---   {0, noted, owner or empty, ms left, largest fence}  not here
--- noted is 1 if some renewal may have shortened the lease of the grant, see note.
--- unlock  the proxy knows of the grant that its validity had not ended
--- handed  the same, and somebody who waits at this proxy asks for the name right behind: others need not
--- passed  the same, and this proxy listens to all nodes: if nobody else listens, nothing is published
--- strict  it does not: a hold that was put back proves nothing, and its removal is not remembered as a release
--- force   somebody else takes the grant away, after a note of it: holds of a later grant stay, and what is removed is not
---         remembered as the owner's release
--- end     the session that kept the holds has ended, or nobody heard of the grant: not remembered as the owner's release
---         either, since the owner did not ask for it; a request it sends again is a new one. A lease that another proxy took over is given back after a
---         note only, as by force: that proxy may remember its validity
--- undo    the grant was not made; remembered by nobody
--- An undo, a force and an end remove exactly these holds. Else the owner's other holds that have their TAG go with them:
--- one request may have been granted several times, and is over. Where only such are found, under another fence, they are
--- no vote: this node may have numbered the grant differently. Under a larger fence and without these holds they stay: the
--- same request may have been granted anew, after FORCE or the end of the lease. A hold without a request under a larger
--- fence goes, and is no vote either: its LOCK came to this node late, after another owner's grant.
--- After all but an undo, if none of the owner's holds is left, the largest fence is above the grant's, so that no late
--- renewal puts the hold back; what was removed is remembered as long as the fences are. Holds that this does not cover,
--- since others are left or they were not here, are noted as given back. Other holds of the grant that are known and not here
--- are added, see add in the prologue; the lease ends with the last of what is left.
--- Repeating it changes nothing. A node that may not vote does all of it and answers with its refusal.
+--   {5, noted, name}  missing here although the grant is here: the release of that name gave the hold back before
+--   {4, noted}  not removed: the name would become free, or the lease end earlier, and the lease has another lineage
+--   {0, noted, owner or empty, ms left, largest fence}  missing here
+-- noted is 1 if a renewal may have shortened the lease of the grant: see note. The values of how:
+--   unlock  the owner's, while the proxy knows the grant to be valid
+--   handed  the same, and a waiter at this proxy asks for the name next: other proxies need not
+--   passed  the same, and this proxy is subscribed at all nodes: without another subscriber nothing is published
+--   strict  the owner's, while the proxy does not know that: a reinstated hold proves nothing, and its removal is not
+--           remembered as a release
+--   force   another one takes the grant away, after a note of it: holds of a later grant stay, and the removal is not
+--           remembered as the owner's release
+--   end     the session that kept the holds has ended, or the grant reached no client: not remembered as the owner's
+--           release either, and a request that the owner sends again is a new one. A lease that another proxy took over is
+--           given back only after a note, as by force: that proxy may rely on its validity
+--   undo    there was no grant; nothing is remembered
+-- An undo, a force and an end remove exactly these holds. The others remove the owner's holds with the same TAGs as well:
+-- one request may have been granted several times, and is over. If only such are found, under another fence, they are no
+-- vote: this node may have numbered the grant differently. Under a larger fence and without these holds they stay: the
+-- request may have been granted anew, after FORCE or the end of the lease. A hold without a request under a larger fence is
+-- removed, and is no vote either: its LOCK came to this node late, after another owner's grant.
+-- After all but an undo, if none of the owner's holds is left, the largest fence is above that of the grant, so that no late
+-- renewal reinstates the hold; the release is remembered as long as the fences are. Holds without such a trace, as others
+-- are left or they were missing here, are remembered one by one as given back. Other known holds of the grant that are
+-- missing here are added: see add in the prologue. The lease ends with the last of the holds left.
+-- Repeating it changes nothing. A node that may not vote does all of it, and replies with its refusal.
 local owner, fence, unlock, request = ARGV[5], tonumber(ARGV[6]), ARGV[7] ~= 'undo', ARGV[8]
 local said = ARGV[7] == 'passed' and 'handed' or ARGV[7]
 local how = said == 'handed' and 'unlock' or said
 local force = how == 'force'
 local lineage = how == 'end' and request or ''
 if how == 'end' then request = '' end
-local asked = how == 'unlock' or how == 'strict' -- by the owner
+local asked = how == 'unlock' or how == 'strict' -- the owner gives back
 local grant, name, first = ARGV[9], ARGV[10], 12
 local final = first + tonumber(ARGV[11]) - 1
 local h = holder(first, final)
@@ -52,7 +53,7 @@ if done then
   before = {3, noted, tonumber(n), hold}
   if (tag(hold) or hold) ~= (tag(ARGV[first]) or ARGV[first]) then
     if tag(ARGV[first]) ~= request then return refusal or before end
-    before = nil -- it gave back another hold before its request, which it ends now, was granted
+    before = nil -- before the request that it ends now was granted, it gave back another hold
   end
 end
 
@@ -68,7 +69,7 @@ if next(tags) and mine and (h.present > 0 or h.fence <= fence) then
   end
 end
 
--- ending_without is when the lease ends without what is given back, and how many holds are left then.
+-- ending_without returns the end of the lease without the holds given back, and the number of holds left then.
 local function ending_without()
   if #given <= final - first + 1 and h.present == redis.call('HLEN', KEYS[1]) - base then return 0, 0 end
   local gone, ends, n = {}, 0, 0
@@ -96,7 +97,7 @@ if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.f
   if force then alert(owner) end
   if n == 0 then
     redis.call('DEL', KEYS[1])
-    local ears = ARGV[7] == 'passed' and redis.pcall('PUBSUB', 'NUMSUB', KEYS[1])[2] -- both may be forbidden
+    local ears = ARGV[7] == 'passed' and redis.pcall('PUBSUB', 'NUMSUB', KEYS[1])[2] -- an ACL may forbid both
     listeners = ears == 1 and 1 or tonumber(redis.pcall('PUBLISH', KEYS[1], int(h.fence) .. ' ' .. said)) or 0
     h, freed = nil, true
   else

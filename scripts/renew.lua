@@ -1,16 +1,18 @@
--- renew: let holds of a grant end ttl from now, also earlier than they would have unless they only grow.
---   ARGV  owner, ttl in ms, fence and grant, lineage, number, version it replaces (lineage:number, or empty), 1 to put back
---         where the name is free, 1 to let them grow only: never end earlier, and the other holds are left alone; then the holds
---   {1, noted, told, given back}  moved, or was by this very renewal; noted is 1 if some renewal may have shortened the lease,
---       see note; told is 1 if a renewal put the grant back here, now or before; so many of the holds were given back here
---   {3, lineage, number}  not applied: the version here is another one     {4}  not applied: all the holds were given back
---   {0, owner or empty, ms left, fence}  not applied: free, another owner's, or another grant
--- A renewal applies over a smaller number of its own lineage, or over exactly the version it replaces: one that comes
--- late cannot cut a lease that was made longer since. Of the owner's other holds, those that would end earlier end with
--- these, unless they only grow. Where the grant is, a hold that is not is added, unless it was given back here. Where the
--- name is free the grant is put back only if no fence above it was seen, so that none comes back after its release, and
--- nothing was noted of it: a lease that was shortened and lapsed stays lapsed. The record stays marked as told. A node that
--- may not vote does all of it and answers with its refusal.
+-- renew: let holds of a grant end ttl from now, earlier than before as well, unless they may only grow.
+--   ARGV[5..13]  owner, ttl in ms, fence and grant, lineage, number, the version it replaces (lineage:number, or empty), 1 to
+--         reinstate the grant if the name is free, 1 to grow only: no hold ends earlier, and other holds are left alone
+--   ARGV[14..]   the holds
+--   {1, noted, reinstated, given back}  applied, now or before; noted is 1 if a renewal may have shortened the lease: see
+--       note; reinstated is 1 if a renewal reinstated the grant here, now or before; the last is the number of the holds
+--       that were given back here
+--   {3, lineage, number}  not applied: the lease has another version here     {4}  not applied: all holds were given back
+--   {0, owner or empty, ms left, fence}  not applied: the name is free, another owner's, or of another grant
+-- A renewal applies over a smaller number of its own lineage, or over exactly the version that it replaces: a late one
+-- cannot shorten a lease that was made longer since. The owner's other holds that would end earlier end with these, unless
+-- they only grow. A hold that is missing while the grant is here is added, unless it was given back here. A free name is
+-- reinstated only if no fence above that of the grant was seen, so that no grant returns after its release, and if the grant
+-- was not noted: a lease that was shortened and has ended stays so. The record is then marked as reinstated (p). A node in
+-- quarantine, or without its floor, does all of it and replies with its refusal; others that may not vote do nothing.
 if refusal and refusal[1] ~= -2 and refusal[1] ~= -3 then return refusal end
 local owner, ttl, fence, grant = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 local lineage, number, base_version, repair, grow = ARGV[9], ARGV[10], ARGV[11], ARGV[12] == '1', ARGV[13] == '1'
@@ -50,7 +52,7 @@ for _, id in ipairs(named) do
   fields[#fields + 1] = id
   fields[#fields + 1] = at .. ' ' .. taken(value[id])
 end
-if redis.call('HLEN', KEYS[1]) - base > h.present then -- there are others
+if redis.call('HLEN', KEYS[1]) - base > h.present then -- the owner has others
   local ids, values = live(h.ends)
   for _, id in ipairs(ids) do
     local at = ending(values[id])

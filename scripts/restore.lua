@@ -1,12 +1,11 @@
--- restore: give a node whose quarantine is over its fence floor back; then it votes.
---   ARGV  the largest fence of a quorum of nodes that kept their memory, read after the quarantine; or 0 when there is
---         no such quorum: then the floor is the clock + skew, and only as long again after the quarantine
---         the name of the quarantine that was seen to be over before they were read
---         the largest max-ttl that they know of, or without a quorum any node that answers
---   {1, largest fence, max-ttl}  the node votes     else its refusal, also where the last quarantine is another one
--- A node that was told of too small a max-ttl when it forgot goes on sitting out: the leases that it may have forgotten
--- are known to a quorum, with how long they may be.
--- Repeating it changes nothing.
+-- restore: give a node its fence floor back after its quarantine; it votes afterwards.
+--   ARGV[5]  the largest fence of a quorum of nodes with their memory, read after the quarantine; 0 without such a quorum:
+--         then the floor is the clock + skew, and only when as much time has passed again since the quarantine
+--   ARGV[6]  the name of the quarantine that had ended when they were read
+--   ARGV[7]  the largest max-ttl that they know of, or without a quorum any node that replies
+--   {1, largest fence, max-ttl}  the node votes     else its refusal, also if its last quarantine is another one
+-- A node that knew too small a max-ttl when it lost its memory stays in quarantine for longer: a quorum knows how long the
+-- leases may be that it may have lost. Repeating it changes nothing.
 if not refusal then return {1, largest, maxttl} end
 if refusal[1] ~= -3 or refusal[3] ~= ARGV[6] then return refusal end
 local at, heard = tonumber(ARGV[5]), tonumber(ARGV[7])

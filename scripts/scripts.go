@@ -1,8 +1,9 @@
-// Package scripts holds what one master decides: the Lua scripts of the lock
-// protocol, each of them atomic on its master.
+// Package scripts answers what one master decides: it holds the Lua scripts of the lock
+// protocol, each of which is atomic on its master.
 //
-// Every script is prologue.lua, which says whether the master may vote, followed
-// by its own file. Their headers are the reference for keys, arguments and replies.
+// Every script is prologue.lua, which decides whether the master may vote, followed by
+// its own file. The headers of these files are the reference for keys, arguments and
+// replies.
 package scripts
 
 import (

@@ -1,6 +1,6 @@
--- settle: carry the fence of a grant that nodes numbered differently.
---   ARGV  owner, fence, hold
---   {1}  the hold is here and no later grant gets this fence     {0}  the hold is not here; nothing was written
+-- settle: store the fence of a grant that nodes numbered differently.
+--   ARGV[5..7]  owner, fence, hold
+--   {1}  the hold is here, and no later grant gets this fence     {0}  the hold is missing here; nothing was written
 -- Repeating it changes nothing.
 if refusal then return refusal end
 local h, fence = holder(7, 7), tonumber(ARGV[6])

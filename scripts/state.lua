@@ -1,11 +1,12 @@
--- state: may this node vote, does it take writes, and which is the largest fence it ever stored?
---   ARGV  all, to try what LOCK, RENEW and UNLOCK call on a key that is gone afterwards; or nothing, to try one write that
---         changes nothing: it is neither replicated nor saved, and refused like any other (OOM, READONLY, MISCONF,
+-- state: whether this node votes and takes writes, and the largest fence that it ever stored.
+--   ARGV[5]  all: try the commands of LOCK, RENEW and UNLOCK on a key that is gone afterwards; empty: try one write that
+--         changes nothing. That one is neither replicated nor saved, but refused like any other (OOM, READONLY, MISCONF,
 --         NOREPLICAS, NOPERM)
---   {1, largest fence, max-ttl, epoch, word, list, next word or empty, next list or empty}  it votes, and leases may run
---       that long; the set that it is in, and that to come; with an error behind it would, but refuses writes; else its refusal
+--   {1, largest fence, max-ttl, epoch, word, list, next word or empty, next list or empty}  it votes; leases may run for
+--       max-ttl; its set, and the next one. With an error as the last element it would vote, but refuses writes. Else its
+--       refusal
 if not refusal or refusal[1] < -1 and refusal[1] > -4 then
-  spoke(redis.pcall) -- a node that may not write answers as well
+  spoke(redis.pcall) -- a node that may not write replies as well
 end
 if refusal then return refusal end
 local scratch, why = KEYS[3] .. ':probe', nil
@@ -15,7 +16,7 @@ local function try(...)
 end
 try('SET', scratch, '', 'XX')
 if ARGV[5] == 'all' then
-  try('DEL', scratch) -- there is one only if the last was not allowed to remove it
+  try('DEL', scratch) -- left behind only by a call that was not allowed to remove it
   try('HSET', scratch, 'f', 'v')
   try('PEXPIREAT', scratch, now + 60000)
   try('HLEN', scratch)
