@@ -88,7 +88,7 @@ func (w *aclDecision) last() (no []byte, known bool) {
 func (a *aclCache) decision(s *Session, name ...string) *aclDecision {
 	own := int64(0)
 	if s.mustStayPinned() {
-		own = s.info.ID
+		own = s.client.ID
 	}
 	b := a.salt[:len(a.salt):len(a.salt)]
 	for _, n := range []int64{own, int64(s.id.DB), int64(len(name))} {

@@ -96,8 +96,8 @@ func (s *Session) runBlocking(ctx context.Context, p route, raw []byte) bool {
 
 // blockedUntilReply lists the client as blocked until the reply has come.
 func (s *Session) blockedUntilReply() *relay.Observer {
-	s.info.blocked.Store(true)
-	return &relay.Observer{Observe: func([]byte) { s.info.blocked.Store(false) }}
+	s.client.SetBlocked(true)
+	return &relay.Observer{Observe: func([]byte) { s.client.SetBlocked(false) }}
 }
 
 // sendAlone sends a command that may block on a connection for it alone.

@@ -7,10 +7,11 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/clients"
 )
 
 // needsPinned says that no command of the session may travel on a shared connection.
-func (s *Session) needsPinned() bool { return s.unshared() || s.d.isPaused() || s.referenced.Load() }
+func (s *Session) needsPinned() bool { return s.unshared() || s.d.isPaused() || s.client.Referenced() }
 
 func (s *Session) unshared() bool { return s.d.opt.Unshared && !s.perCommandNode() }
 
@@ -112,10 +113,10 @@ func (s *Session) openPinned(ctx context.Context, pool *upstream.Pool) error {
 	if s.pinned != nil && s.pinned.Alive() && s.pinnedPool == pool {
 		return nil
 	}
-	given := s.adopted.Swap(nil)
+	given := s.client.Adopt()
 	if s.closePinned(); s.ended.Load() {
 		if given != nil {
-			given.conn.Close()
+			given.Conn.Close()
 		}
 		return context.Canceled
 	}
@@ -137,12 +138,12 @@ func (s *Session) openPinned(ctx context.Context, pool *upstream.Pool) error {
 
 // takePinned is a connection for the session alone: what it was given, unless the client
 // has become somebody else since, or a new one.
-func (s *Session) takePinned(ctx context.Context, pool *upstream.Pool, given *adoptedConn) (*upstream.Conn, error) {
-	if given != nil && given.id == s.id && given.conn.Alive() {
-		return given.conn, nil
+func (s *Session) takePinned(ctx context.Context, pool *upstream.Pool, given *clients.AdoptedConn) (*upstream.Conn, error) {
+	if given != nil && given.Identity == s.id && given.Conn.Alive() {
+		return given.Conn, nil
 	}
 	if given != nil {
-		given.conn.Close()
+		given.Conn.Close()
 	}
 	return pool.Private(ctx, s.id, s.replies)
 }
@@ -222,7 +223,7 @@ func (s *Session) closePinned() {
 	s.stateful.Store(nil)
 	s.mode = onShared
 	s.tx.forget()
-	s.dropAdopted()
+	s.client.DropAdopted()
 	if s.pinned != nil {
 		s.invalidateAll()
 		s.pinned.Close()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
@@ -19,7 +20,7 @@ import (
 // a Cluster it may have none all the same, when another node was needed and could not
 // be reached.
 func (s *Session) mustStayPinned() bool {
-	return s.pinnedForLife || s.watching || s.referenced.Load() && s.pinned != nil && s.pinned.Alive()
+	return s.pinnedForLife || s.watching || s.client.Referenced() && s.pinned != nil && s.pinned.Alive()
 }
 
 // authIdentity is who an AUTH that can succeed makes of the client.
@@ -110,7 +111,7 @@ func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 	case h.proto == 0:
 		s.runTranslated(ctx, raw, args) // it changes nothing
 		return
-	case !ok, h.name != nil && !validName(h.name), h.auth && len(h.user) == 0:
+	case !ok, h.name != nil && !clients.ValidName(h.name), h.auth && len(h.user) == 0:
 		s.runPinnedForLife(ctx, raw, args) // Redis 7.0 authenticates before it looks at the rest
 		if h.name != nil {
 			s.askName(ctx)
@@ -325,7 +326,7 @@ func (s *Session) reset(ctx context.Context, raw []byte, args [][]byte) {
 	s.returnShared()
 	s.name, s.id = nil, s.d.opt.Upstream.DefaultIdentity()
 	s.watching, s.pinnedForLife, s.pass = false, false, passthrough{}
-	s.referenced.Store(false)
+	s.client.Unreference()
 	if s.router != nil {
 		s.router.tracking, s.router.caching = nil, nil
 	}
@@ -407,7 +408,7 @@ func (s *Session) forwardClient(ctx context.Context, raw []byte, _ [][]byte) { s
 
 // setInfo is CLIENT SETINFO.
 func (s *Session) setInfo(ctx context.Context, raw []byte, args [][]byte) {
-	s.library.note(args)
+	s.library.Note(args)
 	s.infoChanged = true
 	onClient((*Session).forwardClient)(s, ctx, raw, args)
 }
@@ -507,20 +508,10 @@ func (s *Session) getName(ctx context.Context, raw []byte, args [][]byte) {
 
 // newName is the name that a CLIENT SETNAME gives, if it can succeed.
 func newName(args [][]byte) ([]byte, bool) {
-	if len(args) != 3 || !resp.Is(args[1], "SETNAME") || !validName(args[2]) {
+	if len(args) != 3 || !resp.Is(args[1], "SETNAME") || !clients.ValidName(args[2]) {
 		return nil, false
 	}
 	return args[2], true
-}
-
-// validName is Redis's rule: printable and no spaces.
-func validName(name []byte) bool {
-	for _, b := range name {
-		if b < '!' || b > '~' {
-			return false
-		}
-	}
-	return true
 }
 
 // helloArgs is a HELLO that is well formed; proto 0 means it had none.

@@ -9,6 +9,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/relay"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/clients"
 )
 
 // infoSection is the name of the proxy's section of INFO.
@@ -36,7 +37,7 @@ func (s *Session) augmentInfo(raw []byte, args [][]byte) (sent []byte, e relay.R
 			if !isText(reply) {
 				return reply, false
 			}
-			return appendTextLike(nil, reply, own), false
+			return clients.AppendTextLike(nil, reply, own), false
 		}
 	}
 	return raw, func(reply []byte) ([]byte, bool) { return addSection(reply, own), false }
@@ -53,7 +54,7 @@ func addSection(reply, section []byte) []byte {
 	if len(text) > 0 {
 		text = slices.Concat(text, []byte("\r\n"))
 	}
-	return appendTextLike(nil, reply, slices.Concat(text, section))
+	return clients.AppendTextLike(nil, reply, slices.Concat(text, section))
 }
 
 // section is the proxy's section of INFO. Its fields have names that no Redis has:
@@ -63,7 +64,7 @@ func (d *Dispatcher) section() []byte {
 	add := func(name string, value any) { b = fmt.Appendf(b, "lockproxy_%s:%v\r\n", name, value) }
 	add("version", d.opt.Version)
 	add("uptime_in_seconds", int64(time.Since(d.began).Seconds()))
-	add("connected_clients", d.clients.count())
+	add("connected_clients", d.clients.Count())
 	add("commands", d.commandsSeen())
 	up := d.opt.Upstream.Stats()
 	add("upstream_connections", up.Shared+up.Pinned+up.Spare)

@@ -107,7 +107,7 @@ func (s *Session) count() {
 		}
 	}
 	if t.bursts++; t.bursts%timeOne == 0 && !t.unlike && s.mode != onPassthrough {
-		s.replies.TimeBatch(s.info.lastActive, s.batched)
+		s.replies.TimeBatch(s.client.LastActive(), s.batched)
 	}
 	t.any, t.unlike = false, false
 }

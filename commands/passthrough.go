@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/clients"
 )
 
 // replyGrace is how long a client that has left may still wait for the answer to the
@@ -102,7 +103,7 @@ func (s *Session) passSubscribe(raw []byte, args [][]byte) bool {
 
 func (s *Session) passClient(raw []byte, args [][]byte) bool {
 	s.pass.mayNotAnswer = s.pass.mayNotAnswer || len(args) > 1 && resp.Is(args[1], "REPLY")
-	if !namesClientIDs(args) {
+	if !clients.NamesIDs(args) {
 		return s.enqueue(raw)
 	}
 	if s.pass.mayNotAnswer || s.tx.in {

@@ -13,6 +13,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
@@ -61,7 +62,7 @@ type Dispatcher struct {
 	opt         Options
 	limits      lockcmd.Limits // of what clients may ask for
 	began       time.Time
-	clients     clientRegistry
+	clients     clients.Registry
 	lastID      atomic.Int64 // of all clients
 	pausedUntil atomic.Int64 // CLIENT PAUSE: until then, in ms since 1970; 0: not paused
 
@@ -88,6 +89,7 @@ func New(opt Options) *Dispatcher {
 	}
 	limits := lockcmd.Limits{MinTTL: opt.MinTTL, MaxTTL: opt.MaxTTL, MaxHold: opt.MaxHold}.WithDefaults()
 	d := &Dispatcher{opt: opt, limits: limits, rows: newTable(), began: time.Now(), discovering: make(chan struct{}, 1), acl: newACLCache()}
+	d.clients.CommandName = d.commandName
 	d.draining, d.drain = context.WithCancel(context.Background())
 	return d
 }
@@ -108,7 +110,7 @@ type Session struct {
 	conns
 
 	name    []byte // CLIENT SETNAME
-	library clientLibrary
+	library clients.Library
 
 	subscriber *subscriber // its subscriptions in a Cluster; may be nil
 	monitor    *monitor    // of a MONITOR in a Cluster; may be nil
@@ -129,11 +131,9 @@ type Session struct {
 	meter tally
 	why   atomic.Int32 // it is disconnected: a Why
 
-	unpublished [][]byte // the last command that others have not been told of; nil: none
-	infoChanged bool     // so may have what else they are told
-	info        clientInfo
-	adopted     atomic.Pointer[adoptedConn] // by another session; may be nil or broken
-	referenced  atomic.Bool                 // another session has told the upstream of its own connection
+	unpublished [][]byte        // the last command that others have not been told of; nil: none
+	infoChanged bool            // so may have what else they are told
+	client      *clients.Client // what others may know, and do
 
 	admin          bool      // may see other people's owners,
 	adminCheckedAt time.Time // as the upstream said then
@@ -156,10 +156,9 @@ func (d *Dispatcher) NewSession(present context.Context, out relay.Output, who P
 		Limit: int(d.opt.MaxKept), Overflow: func() { s.because(WhyOutput) }, EndsWith: s.diesWith, Lost: s.connLost,
 		Errors: &s.meter.to.errors, Took: &s.meter.to.took,
 	})
-	s.info.Peer, s.info.connectedAt = who, time.Now()
-	s.info.lastActive, s.infoChanged = s.info.connectedAt, true
+	s.client, s.infoChanged = clients.New(&d.clients, who, clientSession{s}), true
 	s.publishInfo()
-	d.clients.add(s)
+	d.clients.Add(s.client)
 	return s
 }
 
@@ -258,7 +257,7 @@ func (s *Session) disconnectHTTP() {
 	s.because(WhyProtocol)
 	s.Flush()
 	if now, last := time.Now().Unix(), s.d.httpLogged.Load(); now-last >= 60 && s.d.httpLogged.CompareAndSwap(last, now) {
-		s.d.opt.Log.Warn("a client sends HTTP and is disconnected: somebody's browser may be used for an attack (said once a minute at most)", "client", s.info.Addr)
+		s.d.opt.Log.Warn("a client sends HTTP and is disconnected: somebody's browser may be used for an attack (said once a minute at most)", "client", s.client.Addr)
 	}
 	s.closeAfterReplies()
 }
@@ -488,7 +487,7 @@ func (s *Session) End() {
 	if s.clientCtx.Err() != nil {
 		s.replies.ClientLeft()
 	}
-	s.d.clients.remove(s)
+	s.d.clients.Remove(s.client)
 	s.closePinned()
 	s.returnShared()
 	s.closeSubscriber()

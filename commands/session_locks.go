@@ -28,18 +28,16 @@ func (s *Session) lockSession() *locks.Session {
 
 // watchHost has the client's host watched while the client has locks with SESSION.
 func (s *Session) watchHost() {
-	if on := s.sessionLocks.Any(); on != s.hostWatched && s.info.Watch != nil {
+	if on := s.sessionLocks.Any(); on != s.hostWatched && s.client.Watch != nil {
 		s.hostWatched = on
-		s.info.Watch(on)
+		s.client.Watch(on)
 	}
 }
 
 // lockLost tells the client that a lock with SESSION is lost, by the end of the connection
 // unless it is to be kept. It may be called by any goroutine.
 func (s *Session) lockLost(l locks.Loss) {
-	s.info.mu.Lock()
-	proto := s.info.identity.Proto
-	s.info.mu.Unlock()
+	proto := s.client.Identity().Proto
 	about := lockEvent{verb: "LOCK", db: l.DB, name: l.Name, owner: l.Owner, fence: l.Fence}
 	s.d.opt.Log.LogAttrs(context.Background(), slog.LevelWarn, "lock with SESSION is lost",
 		slices.Concat(s.About(), about.attrs(), []slog.Attr{slog.String("reason", l.Reason)})...)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/clients"
 )
 
 // A transaction is what a session knows of MULTI and EXEC on its own connection.
@@ -280,7 +281,7 @@ func (s *Session) refusedReset(raw []byte, args [][]byte) bool {
 
 // queueClient is the tryInTx of CLIENT; false: the upstream must be asked before.
 func (s *Session) queueClient(raw []byte, args [][]byte) bool {
-	return !needsFilterProbe(args) && s.queueTranslated(raw, args)
+	return !clients.NeedsProbe(args) && s.queueTranslated(raw, args)
 }
 
 // changesOf are what a command will change in the session when it is executed. c may be
@@ -327,6 +328,6 @@ func (s *Session) clientChanges(args [][]byte) (c changes) {
 	if name, ok := newName(args); ok {
 		c.name = append([]byte{}, name...)
 	}
-	c.pinnedForLife = !namesClientIDs(args) || resp.Is(args[1], "TRACKING")
+	c.pinnedForLife = !clients.NamesIDs(args) || resp.Is(args[1], "TRACKING")
 	return c
 }

@@ -122,7 +122,7 @@ func (s *Session) lock(ctx context.Context, args [][]byte, quiet bool) error {
 	if err := s.mayLock(ctx, a.Name); err != nil {
 		return err
 	}
-	if a.DB, a.Client = s.id.DB, s.info.Addr; a.BindsToSession {
+	if a.DB, a.Client = s.id.DB, s.client.Addr; a.BindsToSession {
 		if s.d.opt.Sessions == nil {
 			return errors.New("ERR SESSION is not supported by this proxy")
 		}
@@ -162,7 +162,7 @@ func (s *Session) endLock(ctx context.Context, p *lockcmd.Pending) {
 
 // hasLeft says that the client has left, also if that has only just reached the kernel.
 func (s *Session) hasLeft() bool {
-	return s.clientCtx.Err() != nil || s.info.HungUp != nil && s.info.HungUp()
+	return s.clientCtx.Err() != nil || s.client.HungUp != nil && s.client.HungUp()
 }
 
 // errDraining is for LOCKs that the end of the proxy ended.

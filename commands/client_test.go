@@ -5,10 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
-	"github.com/lockproxy/lockproxy/commands/spec"
+	"github.com/lockproxy/lockproxy/commands/clients"
 )
 
 // clientUpstream numbers its connections from 101 on, and lists all of them but those
@@ -56,79 +55,9 @@ func TestTranslate_RefusalsPassThrough(t *testing.T) {
 	}
 }
 
-func TestHarmlessKill(t *testing.T) {
-	for _, tt := range []struct{ sent, want string }{
-		{"CLIENT KILL 1.2.3.4:5", "CLIENT KILL -"},
-		{"CLIENT KILL ID 7", "CLIENT KILL ID 7 ADDR -"},
-		{"CLIENT KILL ID 7 8 addr 1.2.3.4:5 NAME addr USER u", "CLIENT KILL ID 7 8 addr 1.2.3.4:5 NAME addr USER u ADDR -"},
-		{"CLIENT KILL ADDR 1.2.3.4:5 TYPE x", "CLIENT KILL ADDR - ADDR - TYPE x"},
-		{"CLIENT KILL ADDR 1.2.3.4:5 COLOUR red blue", "CLIENT KILL ADDR - ADDR - COLOUR red blue"},
-		{"CLIENT KILL COLOUR addr 1.2.3.4:5 x", "CLIENT KILL ADDR - COLOUR addr - x"},
-		{"CLIENT KILL ID 7 addr", "CLIENT KILL ADDR - ID 7 addr"},
-		{"CLIENT KILL", "CLIENT KILL"},
-	} {
-		if got, want := string(harmlessKill(words(tt.sent))), string(resp.AppendCommand(nil, words(tt.want)...)); got != want {
-			t.Errorf("%s: %q", tt.sent, got)
-		}
-	}
-}
-
-// TestKillingMeans: by what the proxy knows of two clients.
-func TestKillFilter_Matches(t *testing.T) {
-	now := time.Now()
-	d := &Dispatcher{}
-	me, other := &Session{d: d}, &Session{d: d}
-	for _, s := range []*Session{me, other} {
-		s.info.Peer = Peer{ID: 1, Addr: "1.1.1.1:1", LocalAddr: "2.2.2.2:2"}
-		s.info.connectedAt, s.info.lastActive, s.info.queued = now.Add(-10*time.Second), now, -1
-	}
-	other.info.ID, other.info.identity.User, other.info.flags = 2, "app", "P"
-	other.info.library = clientLibrary{"jedis", "5"}
-	for _, tt := range []struct {
-		filter        string
-		me, other, ok bool
-	}{
-		{"ID 2", false, true, true},
-		{"ID 1", false, false, true},
-		{"ID 1 SKIPME no", true, false, true},
-		{"1.1.1.1:1", true, true, true},
-		{"9.9.9.9:1", false, false, true},
-		{"ADDR 1.1.1.1:1", false, true, true},
-		{"LADDR 2.2.2.2:2 SKIPME NO", true, true, true},
-		{"LADDR 2.2.2.2:2 ADDR 3.3.3.3:3", false, false, true},
-		{"USER app", false, true, true},
-		{"USER default SKIPME no", true, false, true},
-		{"TYPE pubsub", false, true, true},
-		{"type slave skipme no", false, false, true},
-		{"ID 1 2", false, true, true},
-		{"ID 1 2 SKIPME no", true, true, true},
-		{"MAXAGE 5", false, true, true},
-		{"MAXAGE 50", false, false, true},
-		{"LIB-NAME jedis SKIPME no", false, true, true},
-		{"NOT-LIB-NAME jedis SKIPME no", true, false, true},
-		{"NOSUCH 5", false, false, false},
-		{"ID 2 ADDR", false, false, false},
-		{"ID x", false, false, false},
-	} {
-		k, ok := parseKill(words("CLIENT KILL " + tt.filter))
-		if ok != tt.ok {
-			t.Errorf("%s: understood %v", tt.filter, ok)
-		}
-		if !ok {
-			continue
-		}
-		if got := k.matches(proxyListing().anyEntryOf(me, now), true); got != tt.me {
-			t.Errorf("%s: means the one who asks: %v", tt.filter, got)
-		}
-		if got := k.matches(proxyListing().anyEntryOf(other, now), false); got != tt.other {
-			t.Errorf("%s: means the other: %v", tt.filter, got)
-		}
-	}
-}
-
-// TestRowsAreJoined: a client with a connection of its own has the upstream's row, by
+// TestClientList_JoinsEntries: a client with a connection of its own has the upstream's entry, by
 // the number there; another one what the proxy knows, in the same fields.
-func TestParseEntry_PathWithSpaces(t *testing.T) {
+func TestClientList_JoinsEntries(t *testing.T) {
 	s := newStage(t, Options{}, clientUpstream())
 	shared, own := s.enter(t), s.enter(t)
 	shared.do(t, "CLIENT SETNAME b", "SELECT 4")
@@ -164,52 +93,6 @@ func TestListing_LeavesOutEndedConnections(t *testing.T) {
 	}
 }
 
-func TestListing_KeepsUpstreamFields(t *testing.T) {
-	line := "id=1 addr=/a path/s:0 laddr=/x:0 fd=8 name= new=1"
-	r := parseEntry(line)
-	if got := string(r.appendTo(nil)); got != line+"\n" {
-		t.Errorf("%q became %q", line, got)
-	}
-	if r.get("addr") != "/a path/s:0" || r.number("id") != 1 || r.get("none") != "" {
-		t.Errorf("read as %v", r)
-	}
-	changed := r.with(map[string]string{"name": "n", "none": "x"})
-	if got := string(changed.appendTo(nil)); got != strings.Replace(line, "name=", "name=n", 1)+"\n" {
-		t.Errorf("changed to %q", got)
-	}
-}
-
-func TestLastCommand_NamesSubcommand(t *testing.T) {
-	for _, tt := range []struct{ sent, want string }{
-		{"GET k", "get"}, {"get k", "get"}, {"CLIENT LIST", "client|list"}, {"config GET x", "config|get"}, {"CONFIG", "config"},
-		{"AUTH secret", "auth"}, {"LOCK a", "lock"}, {"XGROUP CREATE s g 0", "xgroup|create"}, {"hunter2", "NULL"}, // a secret in the wrong place, maybe
-	} {
-		var l lastCommand
-		l.note(words(tt.sent))
-		if got := l.nameIn(spec.Builtin()); got != tt.want {
-			t.Errorf("%s: %s", tt.sent, got)
-		}
-		if strings.Contains(string(l.sub[:]), "secret") {
-			t.Errorf("%s: a password is kept", tt.sent)
-		}
-	}
-	var l lastCommand
-	if got := l.nameIn(spec.Builtin()); got != "NULL" {
-		t.Errorf("none: %s", got)
-	}
-}
-
-func TestRedirectArg(t *testing.T) {
-	for _, tt := range []struct {
-		args string
-		want int
-	}{{"ON REDIRECT 5", 4}, {"ON BCAST PREFIX REDIRECT redirect 5", 7}, {"ON REDIRECT", 0}, {"OFF", 0}, {"REDIRECT 5", 0}} {
-		if got := redirectArg(words("CLIENT TRACKING " + tt.args)); got != tt.want {
-			t.Errorf("%s: %d, want %d", tt.args, got, tt.want)
-		}
-	}
-}
-
 // TestConnectionGivenToSomebodyElse: a client that authenticates, or changes its
 // database, while another opens a connection for it must not act on that as before.
 func TestAdoptedConn_NotAfterIdentityChange(t *testing.T) {
@@ -222,7 +105,7 @@ func TestAdoptedConn_NotAfterIdentityChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.do(t, becomes)
-		p.offerConn(&adoptedConn{c, before})
+		p.client.Offer(&clients.AdoptedConn{Conn: c, Identity: before})
 		p.do(t, "MULTI", "GET k")
 		if s.await(t, "GET k").id == 0 {
 			t.Errorf("after %s the client is on a connection from before", becomes)
@@ -268,7 +151,7 @@ func TestTranslateBlind(t *testing.T) {
 		p.do(t, "CLIENT KILL ID 2", "CLIENT KILL TYPE normal", "CLIENT UNBLOCK 2", "CLIENT UNBLOCK 77", "CLIENT TRACKING ON REDIRECT 2", "CLIENT LIST")
 		s.await(t, "CLIENT LIST")
 		want := []string{
-			"CLIENT KILL ID 2 ADDR -", "CLIENT KILL TYPE normal ADDR -", fmt.Sprint("CLIENT UNBLOCK ", number), fmt.Sprint("CLIENT UNBLOCK ", int64(noClientID)),
+			"CLIENT KILL ID 2 ADDR -", "CLIENT KILL TYPE normal ADDR -", fmt.Sprint("CLIENT UNBLOCK ", number), fmt.Sprint("CLIENT UNBLOCK ", int64(clients.NoID)),
 			fmt.Sprint("CLIENT TRACKING ON REDIRECT ", number), "CLIENT LIST",
 		}
 		got := slices.DeleteFunc(s.sent("CLIENT"), func(c string) bool { return strings.HasPrefix(c, "CLIENT REPLY") })

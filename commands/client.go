@@ -1,0 +1,413 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/clients"
+	"github.com/lockproxy/lockproxy/commands/lockcmd"
+	"github.com/lockproxy/lockproxy/commands/relay"
+)
+
+// A Peer is a client's end of its connection.
+type Peer = clients.Peer
+
+// NextID is the id of the client that has come last: ids grow, and none is given twice.
+func (d *Dispatcher) NextID() int64 { return d.lastID.Add(1) }
+
+// commandName is the name by which CLIENT LIST shows a command; empty for what is none.
+func (d *Dispatcher) commandName(args [][]byte) string {
+	if c := d.upstreamTable().Lookup(args); c != nil {
+		return c.Name
+	}
+	if lockcmd.IsVerb(args[0]) {
+		return strings.ToLower(string(args[0]))
+	}
+	return ""
+}
+
+// A clientSession is a session as its clients.Client uses it.
+type clientSession struct{ s *Session }
+
+func (c clientSession) Owner() upstream.Owner    { return c.s.replies }
+func (c clientSession) Stateful() *upstream.Conn { return c.s.stateful.Load() }
+func (c clientSession) Kill()                    { c.s.disconnect(WhyKilled) }
+
+// publishInfo publishes what others may know, before the client can have noticed a change.
+func (s *Session) publishInfo() {
+	queued := -1
+	if s.tx.in {
+		queued = s.tx.length
+	}
+	s.client.Ran(s.unpublished, queued)
+	s.unpublished = nil
+	if !s.infoChanged {
+		return
+	}
+	subs, flags := s.subscriptions(), ""
+	switch {
+	case s.monitor != nil:
+		flags = "O"
+	case s.pass.isReplica:
+		flags = "S"
+	case subs != [3]int{}:
+		flags = "P"
+	}
+	s.client.SetState(clients.State{Identity: s.id, Library: s.library, Pinned: s.pinned, Flags: flags, Subs: subs}, s.name)
+}
+
+// subscriptions are how many the session has: to channels, patterns and shard channels.
+func (s *Session) subscriptions() [3]int {
+	subs := &s.pass.subs
+	if s.subscriber != nil {
+		s.subscriber.mu.Lock()
+		defer s.subscriber.mu.Unlock()
+		subs = &s.subscriber.confirmed
+	}
+	return [3]int{len(subs.channels), len(subs.patterns), len(subs.shards)}
+}
+
+// About are the fields of a line in the log that is about the session's client. It is safe
+// for concurrent use.
+func (s *Session) About() []slog.Attr {
+	user, name := s.client.User()
+	about := []slog.Attr{slog.Int64("client_id", s.client.ID), slog.String("client", s.client.Addr), slog.String("user", Brief(user))}
+	if name != "" {
+		about = append(about, slog.String("client_name", Brief(name)))
+	}
+	return about
+}
+
+// disconnect ends the session at once, with what it has of its own at the upstream. It is
+// safe for concurrent use.
+func (s *Session) disconnect(why Why) {
+	s.because(why)
+	s.d.clients.Remove(s.client)
+	s.ended.Store(true)
+	s.out.Abort()
+	s.client.ClosePinned()
+}
+
+// A reach returns the number, at the node that at leads to, of a connection on which
+// messages reach a client; 0 if there is none.
+type reach func(c *clients.Client, at *upstream.Conn) int64
+
+// opening opens a connection for a client that has none of its own.
+func (s *Session) opening(ctx context.Context) reach {
+	return func(c *clients.Client, at *upstream.Conn) int64 {
+		return c.EnsureUpstreamID(ctx, s.d.opt.Upstream.Pool(), at)
+	}
+}
+
+// translate translates a command that is to be sent on the current connection. It reports
+// false for one that goes upstream as it is.
+func (s *Session) translate(ctx context.Context, to reach, raw []byte, args [][]byte) (x clients.Translation, ok bool) {
+	if resp.Is(args[0], "HELLO") {
+		return clients.Translation{Raw: raw, Rewrite: s.rewriteHello, Kinds: "*%"}, true
+	}
+	t := clients.Translator{
+		Registry: &s.d.clients, Self: s.client, At: s.conn(), Reach: to, Kill: s.killAll,
+		Accepts: func(args [][]byte) bool { return s.isAccepted(ctx, args) },
+		Redirects: func() {
+			s.pass.redirectsInvalidations = true
+			s.replies.RewritePushes(func(at *upstream.Conn, push []byte) []byte { return s.d.clients.RewritePush(s.client, at, push) })
+		},
+	}
+	return t.Translate(raw, args)
+}
+
+// rewriteHello makes a HELLO's reply that of a single server, with the client's id.
+func (s *Session) rewriteHello(reply []byte) ([]byte, bool) {
+	return s.client.RewriteHello(standaloneHello(reply))
+}
+
+// runUnblock sends CLIENT UNBLOCK to the node where the other client is blocked.
+func (s *Session) runUnblock(ctx context.Context, raw []byte, args [][]byte) {
+	if !s.ensureConn(ctx) {
+		return
+	}
+	c, _ := s.d.clients.UnblockTarget(args)
+	if c == nil {
+		s.addTranslated(ctx, raw, args)
+		return
+	}
+	pool := c.Node()
+	if pool == nil || pool == s.conn().Pool() {
+		s.addTranslated(ctx, raw, args)
+		return
+	}
+	if s.idle(ctx) != nil {
+		return
+	}
+	reply := []byte(":0\r\n")
+	if at, leave := s.connTo(ctx, pool); at != nil {
+		defer leave()
+		var err error
+		if reply, err = s.ask(ctx, at, clients.Unblock(c, at, args)); err != nil {
+			s.replyErr(err)
+			return
+		}
+	}
+	s.replies.Local(reply)
+}
+
+// runTranslated sends a command, translated, on whatever connection the session is on.
+func (s *Session) runTranslated(ctx context.Context, raw []byte, args [][]byte) {
+	if s.ensureConn(ctx) {
+		s.addTranslated(ctx, raw, args)
+	}
+}
+
+// addTranslated sends a command, translated, on the current connection, and waits for the
+// reply: rewriting it may take long, and others' replies come on the same connection.
+func (s *Session) addTranslated(ctx context.Context, raw []byte, args [][]byte) {
+	x, ok := s.translate(ctx, s.opening(ctx), raw, args)
+	if !ok {
+		s.enqueue(raw)
+		return
+	}
+	s.publishInfo() // the list shows it
+	if s.flushBatches(); s.idle(ctx) != nil {
+		return
+	}
+	reply, err := s.ask(ctx, s.conn(), x.Raw)
+	if err != nil {
+		s.replyErr(err)
+		return
+	}
+	s.replyLast(x.Rewrite(reply))
+}
+
+// replyLast gives the client a reply, which may be its last.
+func (s *Session) replyLast(reply []byte, last bool) {
+	s.replies.Local(reply)
+	if last {
+		s.replies.Close()
+	}
+}
+
+// queueTranslated sends a command, translated, inside MULTI. It is always true.
+func (s *Session) queueTranslated(raw []byte, args [][]byte) bool {
+	return s.addQueued(s.clientCtx, raw, args)
+}
+
+// queueFiltered is queueTranslated of a CLIENT LIST or KILL about which the upstream must
+// be asked. It reports false, and does nothing, if it need not be.
+func (s *Session) queueFiltered(ctx context.Context, raw []byte, args [][]byte) bool {
+	return clients.NeedsProbe(args) && s.addQueued(ctx, raw, args)
+}
+
+func (s *Session) addQueued(ctx context.Context, raw []byte, args [][]byte) bool {
+	s.tx.add(s.d.rows.lookup(args).changesOf(s, args))
+	x, ok := s.translate(ctx, (*clients.Client).UpstreamID, raw, args)
+	if !ok {
+		s.keepQueued(raw)
+		return s.enqueue(raw)
+	}
+	s.tx.rewrites = append(s.tx.rewrites, queuedRewrite{s.tx.length - 1, x.Rewrite})
+	s.keepQueued(x.Raw)
+	s.publishInfo()
+	s.flushBatches()
+	s.replies.ExpectRewritten(s.pinned, x.Rewrite)
+	s.send(s.pinned, x.Raw, 1)
+	return true
+}
+
+// runRaw sends a command, translated, on a passthrough connection, and waits for the reply.
+func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
+	if !s.awaitReplies(ctx) {
+		s.out.Abort()
+		return
+	}
+	x, ok := s.translate(ctx, s.opening(ctx), raw, args)
+	c := s.d.rows.lookup(args)
+	switch {
+	case resp.Is(args[0], "AUTH"), resp.Is(args[0], "SELECT"), c.has(beginsTx):
+		x.Rewrite, x.Kinds = clients.Unchanged, "+"
+	case !ok:
+		s.enqueue(raw)
+		return
+	}
+	s.publishInfo()
+	var reply []byte
+	m := &relay.Barrier{Matches: func(r []byte) bool {
+		if !x.Answers(r) {
+			return false
+		}
+		reply = bytes.Clone(r)
+		return true
+	}}
+	if !s.sync(ctx, x.Raw, m) {
+		s.out.Abort()
+		return
+	}
+	if _, refused := resp.Error(reply); !refused {
+		s.applyNow(c.changesOf(s, args))
+		s.tx.in = c.has(beginsTx)
+	}
+	s.replyLast(x.Rewrite(reply))
+}
+
+// applyNow takes over what a command on a passthrough connection has changed.
+func (s *Session) applyNow(c changes) {
+	if c.id != nil {
+		s.passthroughIdentity(*c.id)
+		s.id.Proto = c.id.Proto
+	}
+	if c.db != nil {
+		s.id.DB = *c.db
+	}
+	s.infoChanged = true
+}
+
+// translateBlind is a CLIENT command as it is sent where its reply cannot be told from
+// others: it must not name connections by the proxy's ids. CLIENT KILL kills nobody, since
+// whether the client may is not known.
+func (s *Session) translateBlind(raw []byte, args [][]byte) []byte {
+	switch {
+	case resp.Is(args[1], "LIST"):
+		return raw
+	case resp.Is(args[1], "KILL"):
+		return clients.HarmlessKill(args)
+	}
+	x, _ := s.translate(s.clientCtx, (*clients.Client).UpstreamID, raw, args)
+	if resp.Is(args[1], "TRACKING") {
+		s.setStepping()
+		x.Rewrite([]byte("+OK\r\n")) // nothing is made of the reply
+	}
+	return x.Raw
+}
+
+// askAll sends commands, drops their replies, and returns when these have come.
+func (s *Session) askAll(ctx context.Context, c *upstream.Conn, commands [][]byte) {
+	if len(commands) == 0 {
+		return
+	}
+	done, left := make(chan struct{}), len(commands)
+	for _, raw := range commands {
+		s.replies.ExpectCaptured(c, func([]byte) {
+			if left--; left == 0 {
+				close(done)
+			}
+		})
+		s.send(c, raw, 1)
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// kill asks the upstream whether the client may kill others, and then does. Their own
+// connections have ended when the client gets the reply.
+func (s *Session) kill(ctx context.Context, args [][]byte) {
+	if !s.ensureConn(ctx) || s.idle(ctx) != nil {
+		return
+	}
+	k, ok := clients.ParseKill(args)
+	reply, err := s.ask(ctx, s.conn(), clients.HarmlessKill(args))
+	switch {
+	case err != nil:
+		s.replyErr(err)
+		return
+	case !k.Allowed(reply):
+		s.replies.Local(reply)
+		return
+	case !ok:
+		s.replies.Local(resp.AppendError(nil, "ERR syntax error"))
+		return
+	}
+	k.ResolveIDs(func(args [][]byte) bool { return s.isAccepted(ctx, args) })
+	matching := s.d.clients.Matching(&k, s.client, s.killListing(ctx, &k))
+	s.killUpstream(ctx, matching)
+	s.replyLast(k.Reply(reply, len(matching)), s.killAll(matching))
+}
+
+// killListing is the listing by which a CLIENT KILL is decided: the upstream's, if it is
+// needed and the client may see it.
+func (s *Session) killListing(ctx context.Context, k *clients.KillFilter) *clients.Listing {
+	if !k.NeedsUpstream() {
+		return s.d.clients.ProxyListing()
+	}
+	s.publishInfo()
+	reply, err := s.ask(ctx, s.conn(), clients.ListAll)
+	if err != nil {
+		return s.d.clients.ProxyListing()
+	}
+	if l, ok := s.d.clients.Listing(reply, s.conn()); ok {
+		return l
+	}
+	return s.d.clients.ProxyListing()
+}
+
+// killUpstream makes the upstream end the other clients' own connections, and returns when
+// it has.
+func (s *Session) killUpstream(ctx context.Context, matching []*clients.Client) {
+	byNode := map[*upstream.Pool][]*clients.Client{}
+	for _, c := range matching {
+		if pool := c.Node(); pool != nil && c != s.client {
+			byNode[pool] = append(byNode[pool], c)
+		}
+	}
+	for pool, there := range byNode {
+		if at, leave := s.connTo(ctx, pool); at != nil {
+			s.askAll(ctx, at, clients.KillCommands(there, at))
+			leave()
+		}
+	}
+}
+
+// connTo is a connection of the client's to a node, for a question, until leave is called;
+// nil if there is none.
+func (s *Session) connTo(ctx context.Context, pool *upstream.Pool) (at *upstream.Conn, leave func()) {
+	if at = s.conn(); at.Pool() == pool {
+		return at, func() {}
+	}
+	at, err := pool.Shared(ctx, s.id, upstream.MainClass, s.hint)
+	if err != nil {
+		return nil, nil
+	}
+	return at, func() { upstream.Return(at) }
+}
+
+// killAll disconnects clients, and reports whether the session's own is one of them, which
+// ends with the reply.
+func (s *Session) killAll(matching []*clients.Client) (self bool) {
+	for _, c := range matching {
+		if c != s.client {
+			c.Kill()
+			continue
+		}
+		self = true
+		s.because(WhyKilled)
+		s.d.clients.Remove(c)
+		s.ended.Store(true)
+	}
+	return self
+}
+
+// isAccepted asks the upstream, out of the session's order, whether it accepts a command
+// of the client's.
+func (s *Session) isAccepted(ctx context.Context, args [][]byte) bool {
+	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainClass, s.hint)
+	if err != nil {
+		return false
+	}
+	defer upstream.Return(c)
+	reply := s.askOn(ctx, c, resp.AppendCommand(nil, args...))
+	_, refused := resp.Error(reply)
+	return reply != nil && !refused
+}
+
+func cloneArgs(args [][]byte) [][]byte {
+	args = slices.Clone(args)
+	for i := range args {
+		args[i] = bytes.Clone(args[i])
+	}
+	return args
+}
