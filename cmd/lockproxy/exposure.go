@@ -49,7 +49,7 @@ const anonymousWarning = "other machines reach listen, and clients need no passw
 // lockproxy. Those that name a file stay.
 func withoutSecrets(environ []string) []string {
 	secret := map[string]setting{}
-	for _, s := range slices.Concat(new(options).settings(), runSettings(new(lockAsk), new(options))) {
+	for _, s := range slices.Concat(new(options).settings(), runSettings(new(lockOptions), new(options))) {
 		if s.secret {
 			secret[s.env()] = s
 		}

@@ -15,33 +15,32 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// What run exits with when it is not with the code of its command: sysexits.h where
-// that has a word for it, and what shells do.
+// Exit codes of run besides its command's: those of sysexits.h and of shells.
 const (
-	exitMisuse       = 64  // the command line, or what it asks of the proxy, is not sound
+	exitMisuse       = 64  // the command line has faults, or the proxy refused the request as one
 	exitUnavailable  = 69  // no quorum, or no proxy
 	exitLost         = 70  // the lock was lost while the command ran
 	exitBusy         = 75  // another owner has the lock
-	exitNoPermission = 77  // the proxy does not let this user
-	exitNotRunnable  = 126 // the command is there and cannot be run
-	exitNotFound     = 127 // there is no such command
+	exitNoPermission = 77  // the proxy refused the user
+	exitNotRunnable  = 126 // the command exists and cannot be run
+	exitNotFound     = 127 // no such command
 	exitSignal       = 128 // plus the number of the signal that ended it
 )
 
-// maxInfo is how long LOCK's INFO may be, in bytes.
+// maxInfo is the longest INFO of LOCK, in bytes.
 const maxInfo = 256
 
 // An exitError ends the process with a code of its own.
 type exitError struct {
 	code int
-	err  error // nil: there is nothing to say
+	err  error // nil: nothing is printed
 }
 
 func (e *exitError) Error() string { return fmt.Sprint(e.err) }
 func (e *exitError) Unwrap() error { return e.err }
 
 // runSettings are the settings of run. They are read into a, those of TLS into o.
-func runSettings(a *lockAsk, o *options) []setting {
+func runSettings(a *lockOptions, o *options) []setting {
 	return append([]setting{
 		{name: "lock", usage: "the `name` of the lock", read: word(&a.name)},
 		{name: "ttl", value: "30s", usage: "the lease; the proxy renews it while the command runs, and it is for how long the lock outlives a proxy that died", read: duration(time.Millisecond, &a.ttl)},
@@ -54,7 +53,7 @@ func runSettings(a *lockAsk, o *options) []setting {
 	}, only(o.tlsSettings(), "tls-ca", "tls-server-cert", "tls-server-key")...)
 }
 
-func (a *lockAsk) readProxy(text string) error {
+func (a *lockOptions) readProxy(text string) error {
 	s, err := parseServer(text)
 	if err == nil && !s.Single() {
 		err = errors.New("names several addresses, or sentinels; repeat the setting instead")
@@ -68,23 +67,23 @@ func (p program) runCommand() *cli.Command {
 		Name:      "run",
 		Usage:     "run a command while holding a lock of a lockproxy that is running",
 		ArgsUsage: "-- command [argument ...]",
-		Flags:     flags(runSettings(new(lockAsk), new(options))),
+		Flags:     flags(runSettings(new(lockOptions), new(options))),
 		OnUsageError: func(c *cli.Context, err error, sub bool) error {
 			return &exitError{exitMisuse, onUsageError(c, err, sub)}
 		},
 		Action: func(c *cli.Context) error {
-			a, err := p.readAsk(c)
+			a, err := p.readLockOptions(c)
 			if err != nil {
 				return &exitError{exitMisuse, err}
 			}
-			return p.underLock(a, c.Args().Slice())
+			return p.runLocked(a, c.Args().Slice())
 		},
 	}
 }
 
-// readAsk reads what run is to do from flags and environment.
-func (p program) readAsk(c *cli.Context) (*lockAsk, error) {
-	a, o := new(lockAsk), new(options)
+// readLockOptions reads the options of run from flags and environment.
+func (p program) readLockOptions(c *cli.Context) (*lockOptions, error) {
+	a, o := new(lockOptions), new(options)
 	all := runSettings(a, o)
 	raw, bad := merge([]source{fromFlags(c), fromEnv(p.env)}, all)
 	bad = append(bad, raw.read(all)...)
@@ -107,9 +106,8 @@ func (p program) readAsk(c *cli.Context) (*lockAsk, error) {
 	return a, nil
 }
 
-// complete fills in what was left to run. The command's arguments are not shown: they
-// may hold passwords.
-func (a *lockAsk) complete(command string) {
+// complete fills in defaults. INFO has no arguments of the command: they may hold passwords.
+func (a *lockOptions) complete(command string) {
 	if a.owner == "" {
 		a.owner = rand.Text()
 	}
@@ -123,16 +121,16 @@ func (a *lockAsk) complete(command string) {
 	}
 }
 
-// underLock takes the lock, runs the command and gives the lock back. Its error, if
-// any, is an *exitError.
-func (p program) underLock(a *lockAsk, command []string) error {
+// runLocked acquires the lock, runs the command and releases the lock. Its error, if any, is
+// an *exitError.
+func (p program) runLocked(a *lockOptions, command []string) error {
 	path, err := exec.LookPath(command[0])
 	if err != nil {
-		return &exitError{unrunnable(err), err}
+		return &exitError{notRunnableCode(err), err}
 	}
-	signals, stop := catch()
+	signals, stop := catchSignals()
 	defer stop()
-	h, err := takeUnless(a, signals)
+	h, err := takeUnlessSignaled(a, signals)
 	if err != nil {
 		return err
 	}
@@ -142,17 +140,17 @@ func (p program) underLock(a *lockAsk, command []string) error {
 	cmd.Env = append(withoutSecrets(os.Environ()), "LOCK_NAME="+a.name, "LOCK_OWNER="+a.owner, "LOCK_FENCE="+h.fence)
 	c, err := startChild(cmd)
 	if err != nil {
-		return &exitError{unrunnable(err), errors.Join(err, h.giveBack())}
+		return &exitError{notRunnableCode(err), errors.Join(err, h.release())}
 	}
-	return p.outcome(h, c, p.watch(h, c, signals))
+	return p.outcome(h, c, p.supervise(h, c, signals))
 }
 
-// takeUnless takes the lock, unless a signal says that it is not wanted any more.
-func takeUnless(a *lockAsk, signals <-chan os.Signal) (*held, error) {
+// takeUnlessSignaled acquires the lock, unless a signal ends the process first.
+func takeUnlessSignaled(a *lockOptions, signals <-chan os.Signal) (*heldLock, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	type taken struct {
-		h   *held
+		h   *heldLock
 		err error
 	}
 	done := make(chan taken, 1)
@@ -165,22 +163,22 @@ func takeUnless(a *lockAsk, signals <-chan os.Signal) (*held, error) {
 		case t := <-done:
 			return t.h, t.err
 		case sig := <-signals:
-			s, ends := fatal(sig)
+			s, ends := endsProcess(sig)
 			if !ends {
 				continue
 			}
 			cancel()
 			if t := <-done; t.h != nil {
-				_ = t.h.giveBack() // else it ends with the connection
+				_ = t.h.release() // otherwise it ends with the connection
 			}
 			return nil, &exitError{code: exitSignal + int(s)}
 		}
 	}
 }
 
-// fatal says whether a signal ends a process that has nothing to pass it to. One that
-// stops it does so.
-func fatal(sig os.Signal) (s syscall.Signal, ends bool) {
+// endsProcess reports whether a signal ends a process without a child. It stops this process
+// if that is the signal's effect.
+func endsProcess(sig os.Signal) (s syscall.Signal, ends bool) {
 	s, _ = sig.(syscall.Signal)
 	switch s {
 	case syscall.SIGTSTP:
@@ -192,9 +190,9 @@ func fatal(sig os.Signal) (s syscall.Signal, ends bool) {
 	return s, false
 }
 
-// watch returns when the child has ended, and if that was because the lock was lost, how.
-// It has said so then.
-func (p program) watch(h *held, c *child, signals <-chan os.Signal) *loss {
+// supervise returns when the child has ended, with the loss if the lock was lost, which it has
+// printed.
+func (p program) supervise(h *heldLock, c *child, signals <-chan os.Signal) *loss {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	lost := make(chan *loss, 1)
@@ -204,40 +202,40 @@ func (p program) watch(h *held, c *child, signals <-chan os.Signal) *loss {
 		case <-c.ended:
 			cancel()
 			l := <-lost
-			p.mourn(h, l)
+			p.reportLoss(h, l)
 			return l
 		case sig := <-signals:
-			c.pass(sig)
+			c.forward(sig)
 		case l := <-lost:
-			p.mourn(h, l)
+			p.reportLoss(h, l)
 			c.end(l.by)
 			return l
 		}
 	}
 }
 
-// mourn says that the lock was lost, if it was.
-func (p program) mourn(h *held, l *loss) {
+// reportLoss prints a loss, unless it is nil.
+func (p program) reportLoss(h *heldLock, l *loss) {
 	if l != nil {
 		fmt.Fprintf(p.stderr, "lockproxy: the lock %s was lost: %s\n", h.name, l.reason)
 	}
 }
 
-// outcome gives back what is left of the lock and says what run exits with.
-func (p program) outcome(h *held, c *child, l *loss) error {
-	defer h.drop()
+// outcome releases what is left of the lock. Its error has the exit code.
+func (p program) outcome(h *heldLock, c *child, l *loss) error {
+	defer h.closeConn()
 	if l != nil {
-		if l.told {
-			_ = h.giveBack() // what may be left of the lease; the fence keeps it from harming others
+		if l.announced {
+			_ = h.release() // a rest of the lease may run; other grants have other fences
 		}
 		return &exitError{code: exitLost}
 	}
 	code := c.code()
-	err := h.giveBack()
+	err := h.release()
 	switch {
-	case errors.Is(err, errGone) && code == exitOK:
+	case errors.Is(err, errLockGone) && code == exitOK:
 		return &exitError{exitLost, fmt.Errorf("%w: %s", err, h.name)}
-	case errors.Is(err, errGone):
+	case errors.Is(err, errLockGone):
 		fmt.Fprintf(p.stderr, "lockproxy: %v: %s\n", err, h.name)
 	case err != nil:
 		fmt.Fprintf(p.stderr, "lockproxy: %s stays locked until its lease ends: %v\n", h.name, err)

@@ -11,32 +11,32 @@ import (
 	"unsafe"
 )
 
-// pollEvery is how often a group is looked at for whether it has ended.
+// pollEvery is the pause between two checks whether a process group has ended.
 const pollEvery = 20 * time.Millisecond
 
 // A child is the command that runs under the lock.
 type child struct {
 	cmd   *exec.Cmd
-	group bool          // it leads a process group of its own
+	group bool          // leads a process group of its own
 	ended chan struct{} // closed when it has been waited for
 }
 
-// passed are the signals that go to the child too.
-var passed = []os.Signal{
+// forwardedSignals are passed on to the child.
+var forwardedSignals = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 	syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP,
 }
 
-// catch takes the signals that are passed on, until stop is called.
-func catch() (signals <-chan os.Signal, stop func()) {
+// catchSignals receives forwardedSignals, until stop is called.
+func catchSignals() (signals <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 16)
-	signal.Notify(c, passed...)
+	signal.Notify(c, forwardedSignals...)
 	return c, func() { signal.Stop(c) }
 }
 
-// startChild starts cmd, whose Path is known to be there. A terminal's foreground
-// group is what reads from it and gets what is typed (^C, ^Z): there the child stays
-// in this process's group, else it gets its own, so that what it starts ends with it.
+// startChild starts cmd. If this process is in a terminal's foreground group, which reads
+// from it and gets its signals (^C, ^Z), the child stays in that group. Otherwise it gets its
+// own, so that its descendants end with it.
 func startChild(cmd *exec.Cmd) (*child, error) {
 	c := &child{cmd: cmd, group: !inForeground(), ended: make(chan struct{})}
 	cmd.SysProcAttr = attributes(c.group)
@@ -46,12 +46,12 @@ func startChild(cmd *exec.Cmd) (*child, error) {
 	}
 	go func() {
 		defer close(c.ended)
-		_ = cmd.Wait() // how it ended is in cmd.ProcessState
+		_ = cmd.Wait() // its result is in cmd.ProcessState
 	}()
 	return c, nil
 }
 
-// inForeground says that this process is in the foreground of a terminal.
+// inForeground reports whether this process is in the foreground of a terminal.
 func inForeground() bool {
 	tty, err := os.Open("/dev/tty")
 	if err != nil {
@@ -63,9 +63,9 @@ func inForeground() bool {
 	return errno == 0 && int(group) == syscall.Getpgrp()
 }
 
-// pass gives the child a signal that this process got. What is typed at a terminal it
-// has got already. This process stops when the child does, so that none runs on alone.
-func (c *child) pass(sig os.Signal) {
+// forward passes a signal on to the child, but for those that a terminal has sent to both.
+// This process stops together with the child.
+func (c *child) forward(sig os.Signal) {
 	s, ok := sig.(syscall.Signal)
 	if !ok || !c.group && (s == syscall.SIGINT || s == syscall.SIGQUIT) {
 		return
@@ -76,7 +76,7 @@ func (c *child) pass(sig os.Signal) {
 	}
 }
 
-// signal does nothing where nobody is left.
+// signal does nothing if the child has ended.
 func (c *child) signal(s syscall.Signal) {
 	if c.group {
 		_ = syscall.Kill(-c.cmd.Process.Pid, s)
@@ -85,20 +85,20 @@ func (c *child) signal(s syscall.Signal) {
 	_ = c.cmd.Process.Signal(s)
 }
 
-// end ends the child: TERM, and KILL at the deadline to whoever is left.
+// end ends the child and its group: TERM, and KILL at the deadline.
 func (c *child) end(deadline time.Time) {
 	c.signal(syscall.SIGTERM)
-	c.signal(syscall.SIGCONT) // one that is stopped takes no TERM
+	c.signal(syscall.SIGCONT) // a stopped one does not get TERM
 	t := time.NewTimer(time.Until(deadline))
 	defer t.Stop()
 	select {
 	case <-c.ended:
 	case <-t.C:
 	}
-	for c.left() && time.Now().Before(deadline) {
+	for c.groupAlive() && time.Now().Before(deadline) {
 		time.Sleep(pollEvery)
 	}
-	if c.running() || c.left() {
+	if c.running() || c.groupAlive() {
 		c.signal(syscall.SIGKILL)
 	}
 	<-c.ended
@@ -113,12 +113,12 @@ func (c *child) running() bool {
 	}
 }
 
-// left says that somebody of the child's group has not ended.
-func (c *child) left() bool {
+// groupAlive reports whether a process of the child's group is left.
+func (c *child) groupAlive() bool {
 	return c.group && syscall.Kill(-c.cmd.Process.Pid, 0) == nil
 }
 
-// code is what a shell says of a child that has ended.
+// code is the exit code, as of a shell, of a child that has ended.
 func (c *child) code() int {
 	s, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if ok && s.Signaled() {
@@ -127,8 +127,8 @@ func (c *child) code() int {
 	return c.cmd.ProcessState.ExitCode()
 }
 
-// unrunnable is what a shell says of a command that cannot be run, for the reason err.
-func unrunnable(err error) int {
+// notRunnableCode is the exit code, as of a shell, of a command that cannot be run.
+func notRunnableCode(err error) int {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) || errors.Is(err, exec.ErrDot) {
 		return exitNotFound
 	}

@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// takeSlack is how much longer than its wait a LOCK may take to be answered.
+	// takeSlack is added to the wait of a LOCK for the timeout of its answer.
 	takeSlack = 10 * time.Second
-	// reachTimeout bounds the opening of a connection for the first LOCK.
+	// reachTimeout bounds connecting for the first LOCK.
 	reachTimeout = 5 * time.Second
-	// giveBackFor bounds the UNLOCK at the end.
-	giveBackFor = 5 * time.Second
-	// answerFor is how much of it a connection may take to show that it works.
-	answerFor = 2 * time.Second
-	// mostSilence is for how long at most the lock is taken to be held while no proxy
-	// says so. It is shorter than what a proxy needs to see that a client has vanished,
-	// after which it gives the lock away.
-	mostSilence = 12 * time.Second
-	// mostBetween is the longest time between two questions whether the proxy is there.
-	mostBetween = 3 * time.Second
-	resumePause = 50 * time.Millisecond // between two rounds of trying to connect again
-	tryFor      = time.Second           // one of these tries
+	// releaseTimeout bounds the UNLOCK at the end.
+	releaseTimeout = 5 * time.Second
+	// aliveTimeout is the part of it for a connection to answer a probe.
+	aliveTimeout = 2 * time.Second
+	// silenceLimit bounds the time for which the lock counts as held without an answer of a
+	// proxy. It is shorter than a proxy's detection of a vanished client, after which it gives
+	// the lock away.
+	silenceLimit = 12 * time.Second
+	// maxProbeInterval bounds the time between two probes.
+	maxProbeInterval = 3 * time.Second
+	reconnectPause   = 50 * time.Millisecond // between two attempts
+	attemptTimeout   = time.Second           // of one attempt
 )
 
-// A lockAsk is what run wants.
-type lockAsk struct {
+// lockOptions are the options of run.
+type lockOptions struct {
 	proxies           []*backends.Server // at least one; tried in turn
 	name, owner, info string
 	ttl, wait         time.Duration
@@ -39,25 +39,25 @@ type lockAsk struct {
 	killAfter         time.Duration
 }
 
-// silence is for how long the lock counts as held after a proxy last said so. A proxy
-// renews at a third of the lease, so half of it is left then, unless renewals fail.
-func (a *lockAsk) silence() time.Duration { return min(a.ttl/2, mostSilence) }
+// maxSilence is the time for which the lock counts as held after a proxy's last answer. A
+// proxy renews at a third of the lease, so half of it is left then, unless renewals fail.
+func (a *lockOptions) maxSilence() time.Duration { return min(a.ttl/2, silenceLimit) }
 
-// grace is how much of the silence is left for the child to end.
-func (a *lockAsk) grace() time.Duration { return min(a.killAfter, a.silence()/3) }
+// childGrace is the part of the silence that is left for the child to end.
+func (a *lockOptions) childGrace() time.Duration { return min(a.killAfter, a.maxSilence()/3) }
 
-// between is the time between two questions. An answer that takes longer is late, which
-// is no loss: the lock is asked for on another connection too.
-func (a *lockAsk) between() time.Duration { return min(a.silence()/4, mostBetween) }
+// probeInterval is the time between two probes, and the time for an answer: after it the lock
+// is acquired on another connection too.
+func (a *lockOptions) probeInterval() time.Duration { return min(a.maxSilence()/4, maxProbeInterval) }
 
-// notice is how long before the end of a lease its loss is told, at least: so the child
-// of a lost lock has no longer.
-func (a *lockAsk) notice() time.Duration {
+// lossNotice is the least time from the announcement of a loss to the end of the lease: the
+// child has no longer.
+func (a *lockOptions) lossNotice() time.Duration {
 	return min(a.killAfter, max(20*time.Millisecond, min(a.ttl/10, time.Second)))
 }
 
-// command is LOCK, bound to the connection. maxHold is what is left of it.
-func (a *lockAsk) command(wait, maxHold time.Duration) []string {
+// command is LOCK with SESSION. maxHold is the rest of it.
+func (a *lockOptions) command(wait, maxHold time.Duration) []string {
 	args := []string{"LOCK", a.name, millis(a.ttl), "OWNER", a.owner, "SESSION", "ONLOSS", "PUSH", "INFO", a.info}
 	if wait > 0 {
 		args = append(args, "WAIT", millis(wait))
@@ -74,48 +74,47 @@ func millis(d time.Duration) string {
 
 // A loss is the end of a lock before that of the child, which must be gone by then.
 type loss struct {
-	reason string
-	by     time.Time
-	told   bool // by the proxy that kept the lock
+	reason    string
+	by        time.Time
+	announced bool // by the proxy
 }
 
-// A held is a lock that a proxy keeps for this process. Its methods belong to one
-// goroutine at a time.
-type held struct {
-	*lockAsk
-	fence string
-	since time.Time
-	until time.Time // the lock counts as held until then, and the child must be gone
-	wire  *wire     // may be broken
-	asked time.Time // when the proxy was last asked
-	owed  bool      // a question is not answered yet
+// A heldLock is a lock that a proxy keeps for this process. It is not safe for concurrent use.
+type heldLock struct {
+	*lockOptions
+	fence    string
+	since    time.Time
+	until    time.Time // the lock counts as held until then, and the child must be gone
+	wire     *wire     // may be broken
+	probedAt time.Time // when the last probe was sent
+	probing  bool      // the last probe is not answered yet
 }
 
-// heard moves the end of what counts as held, by the answer to a question sent at that
-// time. validity is what the answer told of the lease, or 0.
-func (h *held) heard(sent time.Time, validity time.Duration) {
-	if until := sent.Add(max(h.silence(), min(validity, h.ttl, mostSilence))); until.After(h.until) {
+// extend moves h.until, by an answer to a request that was sent at that time. validity is that
+// of the lease in the answer, or 0.
+func (h *heldLock) extend(sent time.Time, validity time.Duration) {
+	if until := sent.Add(max(h.maxSilence(), min(validity, h.ttl, silenceLimit))); until.After(h.until) {
 		h.until = until
 	}
 }
 
-// take asks for the lock, and if the proxy that is asked shuts down, the next one that
-// can be reached, for what is left of the wait. An error is a *exitError.
-func (a *lockAsk) take(ctx context.Context) (*held, error) {
+// take acquires the lock. If the proxy shuts down meanwhile, it asks the next one that can be
+// reached, for the rest of the wait. An error is an *exitError.
+func (a *lockOptions) take(ctx context.Context) (*heldLock, error) {
 	until := time.Now().Add(a.wait)
 	for wait := a.wait; ; wait = max(0, time.Until(until)) {
 		h, err := a.takeWithin(ctx, wait)
 		if r := (refusal{}); !errors.As(err, &r) || r.word() != "DRAINING" || !time.Now().Before(until) {
 			return h, err
 		}
-		pause(ctx, resumePause)
+		sleep(ctx, reconnectPause)
 	}
 }
 
-func (a *lockAsk) takeWithin(ctx context.Context, wait time.Duration) (*held, error) {
-	w, err := a.reach(ctx)
+func (a *lockOptions) takeWithin(ctx context.Context, wait time.Duration) (*heldLock, error) {
+	w, err := a.connect(ctx)
 	if err != nil {
-		return nil, refused(err, exitUnavailable)
+		return nil, exitErrorOf(err, exitUnavailable)
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait+takeSlack)
 	defer cancel()
@@ -128,7 +127,7 @@ func (a *lockAsk) takeWithin(ctx context.Context, wait time.Duration) (*held, er
 		if r := (refusal{}); errors.As(err, &r) && strings.HasPrefix(r.text, "ERR unknown command") {
 			return nil, &exitError{exitUnavailable, errors.New("LOCK: a Redis answers there, not a lockproxy")}
 		}
-		return nil, refused(err, exitMisuse)
+		return nil, exitErrorOf(err, exitMisuse)
 	case v.kind == '_':
 		w.close()
 		return nil, &exitError{exitBusy, fmt.Errorf("%s is held by another", a.name)}
@@ -136,14 +135,14 @@ func (a *lockAsk) takeWithin(ctx context.Context, wait time.Duration) (*held, er
 		w.close()
 		return nil, &exitError{exitUnavailable, errors.New("LOCK: not the answer of a lockproxy")}
 	}
-	h := &held{lockAsk: a, fence: v.elems[0].text, since: now, wire: w, asked: now}
-	h.heard(now, 0)
-	h.heard(sent, v.validity())
+	h := &heldLock{lockOptions: a, fence: v.elems[0].text, since: now, wire: w, probedAt: now}
+	h.extend(now, 0)
+	h.extend(sent, v.validity())
 	return h, nil
 }
 
-// reach connects to the first proxy that can be.
-func (a *lockAsk) reach(ctx context.Context) (*wire, error) {
+// connect connects to the first proxy that can be reached.
+func (a *lockOptions) connect(ctx context.Context) (*wire, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	var errs []error
@@ -157,9 +156,9 @@ func (a *lockAsk) reach(ctx context.Context) (*wire, error) {
 	return nil, errors.Join(errs...)
 }
 
-// refused puts a failure to get the lock into an exit code; misuse is that of an error
-// reply which names no other.
-func refused(err error, misuse int) error {
+// exitErrorOf is a failure to acquire the lock with its exit code; misuse is that of an error
+// reply without a code of its own.
+func exitErrorOf(err error, misuse int) error {
 	code := exitUnavailable
 	if r := (refusal{}); errors.As(err, &r) {
 		switch r.word() {
@@ -174,101 +173,101 @@ func refused(err error, misuse int) error {
 	return &exitError{code, err}
 }
 
-// keep watches over the lock until ctx ends, which is no loss: nil.
-func (h *held) keep(ctx context.Context) *loss {
+// keep probes the proxy until the lock is lost, or ctx ends, which is no loss: nil.
+func (h *heldLock) keep(ctx context.Context) *loss {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case push := <-h.wire.losses:
-			if l := h.lostBy(push); l != nil {
+			if l := h.lossOf(push); l != nil {
 				return l
 			}
 			continue
 		case <-h.wire.replies:
-			h.answered()
+			h.probeAnswered()
 			continue
 		case <-h.wire.ended:
-		case <-time.After(time.Until(h.asked.Add(h.between()))):
-			if !h.owed && h.question() == nil {
+		case <-time.After(time.Until(h.probedAt.Add(h.probeInterval()))):
+			if !h.probing && h.probe() == nil {
 				continue
 			}
 		}
-		if l := h.resume(ctx); l != nil || ctx.Err() != nil {
+		if l := h.reconnect(ctx); l != nil || ctx.Err() != nil {
 			return l
 		}
 	}
 }
 
-// lostBy reads a push: lock-lost, name, fence, reason. It is nil for another grant's.
-func (h *held) lostBy(push reply) *loss {
+// lossOf reads a push: lock-lost, name, fence, reason. It is nil for another grant.
+func (h *heldLock) lossOf(push reply) *loss {
 	e := push.elems
 	if e[1].text != h.name || e[2].text != h.fence {
 		return nil
 	}
-	return &loss{reason: e[3].text, by: time.Now().Add(h.notice()), told: true}
+	return &loss{reason: e[3].text, by: time.Now().Add(h.lossNotice()), announced: true}
 }
 
-// question asks the proxy for something that it answers by itself, whatever state its
-// upstream is in; any answer will do.
-func (h *held) question() error {
+// probe sends a command that the proxy answers by itself, whatever the state of its upstream.
+// Any answer will do.
+func (h *heldLock) probe() error {
 	now := time.Now()
-	if err := h.wire.send(now.Add(h.between()), "LOCKCTL", "HELP"); err != nil {
+	if err := h.wire.send(now.Add(h.probeInterval()), "LOCKCTL", "HELP"); err != nil {
 		return err
 	}
-	h.asked, h.owed = now, true
+	h.probedAt, h.probing = now, true
 	return nil
 }
 
-// answered notes that the question was.
-func (h *held) answered() {
-	h.heard(h.asked, 0)
-	h.owed = false
+// probeAnswered notes the answer.
+func (h *heldLock) probeAnswered() {
+	h.extend(h.probedAt, 0)
+	h.probing = false
 }
 
-// resume is for a connection that broke, or on which an answer is late. It goes on with
-// another connection that the lock is bound to as well, or with the late answer, whichever
-// comes first; until then the old connection stays open, since a proxy gives the lock away
-// at its end. It is nil when that is done, or ctx has ended, and else says why the lock is
-// lost: nobody answered in time, or the lock is not what it was.
-func (h *held) resume(ctx context.Context) *loss {
-	trying, stop := context.WithDeadline(ctx, h.until.Add(-h.grace()))
+// reconnect is for a connection that is broken, or on which an answer is late. It acquires the
+// lock on another connection as well, or takes the late answer, whichever comes first; until
+// then the old connection stays open, since a proxy gives the lock away at its end. It
+// returns nil when that is done, or ctx has ended. Otherwise the lock is lost: no proxy
+// answered in time, or another grant has the lock.
+func (h *heldLock) reconnect(ctx context.Context) *loss {
+	trying, stop := context.WithDeadline(ctx, h.until.Add(-h.childGrace()))
 	defer stop()
 	tried := make(chan attempt, 1)
-	go func() { tried <- h.elsewhere(trying) }()
+	go func() { tried <- h.reacquireAnywhere(trying) }()
 	select {
 	case a := <-tried:
-		return h.conclude(ctx, a)
+		return h.finish(ctx, a)
 	case push := <-h.wire.losses:
-		if l := h.lostBy(push); l != nil {
+		if l := h.lossOf(push); l != nil {
 			stop()
-			(<-tried).drop()
+			(<-tried).closeConn()
 			return l
 		}
 	case <-h.wire.replies:
-		h.answered()
+		h.probeAnswered()
 	}
 	stop()
 	if a := <-tried; a.err == nil {
-		return h.conclude(ctx, a)
+		return h.finish(ctx, a)
 	}
 	return nil
 }
 
-// conclude is what follows from an attempt, whose error says that the time is over.
-func (h *held) conclude(ctx context.Context, a attempt) *loss {
+// finish takes over an attempt's connection. Its error means that the time is over.
+func (h *heldLock) finish(ctx context.Context, a attempt) *loss {
 	if a.err == nil && a.wire != nil {
 		h.wire.close()
-		h.wire, h.asked, h.owed = a.wire, a.sent, false
-		h.heard(a.sent, a.validity)
+		h.wire, h.probedAt, h.probing = a.wire, a.sent, false
+		h.extend(a.sent, a.validity)
 		return nil
 	}
 	if a.err == nil {
-		return &loss{reason: a.lost, by: time.Now().Add(h.notice())}
+		return &loss{reason: a.lost, by: time.Now().Add(h.lossNotice())}
 	}
 	select {
 	case <-h.wire.replies: // at the last moment
-		h.answered()
+		h.probeAnswered()
 		return nil
 	default:
 	}
@@ -278,39 +277,38 @@ func (h *held) conclude(ctx context.Context, a attempt) *loss {
 	return &loss{reason: "the proxy is gone: " + a.err.Error(), by: h.until}
 }
 
-// An attempt is what became of asking other proxies, or on other connections, for the
-// lock that is held.
+// An attempt is the result of acquiring the held lock on another connection.
 type attempt struct {
-	err      error         // not nil: nobody knows
-	lost     string        // why it is lost; empty: it is not
-	wire     *wire         // that the lock is bound to as well
-	sent     time.Time     // when it was asked for
-	validity time.Duration // that it has
+	err      error         // not nil: not known
+	lost     string        // the reason of a loss; empty: none
+	wire     *wire         // has the lock as well
+	sent     time.Time     // when LOCK was sent
+	validity time.Duration // of the lease
 }
 
-// drop closes the connection, if there is one.
-func (a attempt) drop() {
+// closeConn closes the connection; it may be nil.
+func (a attempt) closeConn() {
 	if a.wire != nil {
 		a.wire.close()
 	}
 }
 
-// elsewhere asks one proxy after the other until one knows, or ctx ends.
-func (h *held) elsewhere(ctx context.Context) attempt {
+// reacquireAnywhere asks one proxy after the other until one answers, or ctx ends.
+func (h *heldLock) reacquireAnywhere(ctx context.Context) attempt {
 	last := attempt{err: h.wire.fault()}
 	for i := 0; ctx.Err() == nil; i++ {
-		if last = h.again(ctx, h.proxies[i%len(h.proxies)]); last.err == nil {
+		if last = h.reacquire(ctx, h.proxies[i%len(h.proxies)]); last.err == nil {
 			break
 		}
-		pause(ctx, resumePause)
+		sleep(ctx, reconnectPause)
 	}
 	return last
 }
 
-// again asks one proxy for the lock that is held: its owner enters once more, under the
-// same fence, unless it was lost in between.
-func (h *held) again(ctx context.Context, s *backends.Server) attempt {
-	ctx, cancel := context.WithTimeout(ctx, tryFor)
+// reacquire re-enters the held lock through a proxy, under the same fence. With another fence
+// it was lost in between.
+func (h *heldLock) reacquire(ctx context.Context, s *backends.Server) attempt {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	left := h.maxHold - time.Since(h.since)
 	if h.maxHold > 0 && left <= 0 {
@@ -329,59 +327,58 @@ func (h *held) again(ctx context.Context, s *backends.Server) attempt {
 	case v.kind == '*' && len(v.elems) == 4 && v.elems[0].text == h.fence:
 		return attempt{wire: w, sent: sent, validity: v.validity()}
 	}
-	if v.kind == '*' && len(v.elems) > 0 { // another grant, which nobody waits for
+	if v.kind == '*' && len(v.elems) > 0 { // another grant, which is not wanted
 		_, _ = w.do(ctx, "UNLOCK", h.name, h.owner, "FENCE", v.elems[0].text, "ALL")
 	}
 	w.close()
 	return attempt{lost: "it was lost with the connection"}
 }
 
-// pause is for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
+// sleep returns after d, or when ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
 	}
 }
 
-// errGone says that the lock was lost before it was given back.
-var errGone = errors.New("the lock was lost before the command ended")
+// errLockGone: UNLOCK found that the lock was lost.
+var errLockGone = errors.New("the lock was lost before the command ended")
 
-// giveBack unlocks and closes the connection. Its error is errGone, or says why the
+// release unlocks and closes the connection. Its error is errGone, or says why the
 // lock stays until its lease ends.
-func (h *held) giveBack() error {
-	ctx, cancel := context.WithTimeout(context.Background(), giveBackFor)
+func (h *heldLock) release() error {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
-	defer h.drop()
+	defer h.closeConn()
 	w := h.wire
-	if !h.stillThere() {
+	if !h.alive() {
 		var err error
-		if w, err = h.reach(ctx); err != nil {
+		if w, err = h.connect(ctx); err != nil {
 			return err
 		}
 		defer w.close()
 	}
 	_, err := w.ask(ctx, "UNLOCK", h.name, h.owner, "FENCE", h.fence, "ALL")
 	if r := (refusal{}); errors.As(err, &r) && (r.word() == "LOCKLOST" || r.word() == "NOTOWNER") {
-		return errGone
+		return errLockGone
 	}
 	return err
 }
 
-// stillThere reports whether the connection still works.
-func (h *held) stillThere() bool {
-	if !h.owed && h.question() != nil {
+// alive reports whether the connection answers a probe.
+func (h *heldLock) alive() bool {
+	if !h.probing && h.probe() != nil {
 		return false
 	}
 	select {
 	case <-h.wire.replies:
-		h.answered()
+		h.probeAnswered()
 		return true
 	case <-h.wire.ended:
-	case <-time.After(answerFor):
+	case <-time.After(aliveTimeout):
 	}
 	return false
 }
 
-// drop closes the connection.
-func (h *held) drop() { h.wire.close() }
+func (h *heldLock) closeConn() { h.wire.close() }

@@ -14,7 +14,7 @@ import (
 
 // heldOn is a lock of a minute's lease that was just granted on a connection to a proxy
 // which answers each command so much later. heard gets the commands, and "closed".
-func heldOn(t *testing.T, late time.Duration, heard chan<- string) *held {
+func heldOn(t *testing.T, late time.Duration, heard chan<- string) *heldLock {
 	t.Helper()
 	nobody, err := parseServer("unix:///none/such")
 	if err != nil {
@@ -39,8 +39,8 @@ func heldOn(t *testing.T, late time.Duration, heard chan<- string) *held {
 	}()
 	w := &wire{conn: conn, replies: make(chan reply, 1), losses: make(chan reply, 1), ended: make(chan struct{})}
 	go w.read()
-	h := &held{lockAsk: &lockAsk{name: "job", owner: "me", ttl: time.Minute, killAfter: 5 * time.Second, proxies: []*backends.Server{nobody}}, fence: "7", wire: w, asked: time.Now()}
-	h.heard(time.Now(), 0)
+	h := &heldLock{lockOptions: &lockOptions{name: "job", owner: "me", ttl: time.Minute, killAfter: 5 * time.Second, proxies: []*backends.Server{nobody}}, fence: "7", wire: w, probedAt: time.Now()}
+	h.extend(time.Now(), 0)
 	return h
 }
 
@@ -52,8 +52,8 @@ func TestHeld_AnswersThatAreLate(t *testing.T) {
 		lost time.Duration // when; 0: not at all
 	}{
 		{0, 0},
-		{mostBetween - time.Millisecond, 0},
-		{mostBetween + time.Millisecond, 0},
+		{maxProbeInterval - time.Millisecond, 0},
+		{maxProbeInterval + time.Millisecond, 0},
 		{3999 * time.Millisecond, 0},
 		{time.Hour, 8 * time.Second}, // killAfter is a third of 12 s
 	} {
@@ -68,7 +68,7 @@ func TestHeld_AnswersThatAreLate(t *testing.T) {
 				switch took := time.Since(began); {
 				case tt.lost == 0 && l != nil:
 					t.Errorf("lost after %v: %s", took, l.reason)
-				case tt.lost != 0 && (l == nil || took != tt.lost || !l.by.Equal(began.Add(mostSilence))):
+				case tt.lost != 0 && (l == nil || took != tt.lost || !l.by.Equal(began.Add(silenceLimit))):
 					t.Errorf("lost after %v: %+v", took, l)
 				}
 				for len(heard) > 0 {
@@ -76,7 +76,7 @@ func TestHeld_AnswersThatAreLate(t *testing.T) {
 						t.Errorf("the proxy saw %s while the lock was held", what)
 					}
 				}
-				h.drop()
+				h.closeConn()
 				time.Sleep(2 * time.Hour)
 			})
 		})
@@ -90,7 +90,7 @@ func TestHeld_GivesBackOnALateConnection(t *testing.T) {
 		heard := make(chan string, 10)
 		h := heldOn(t, 1900*time.Millisecond, heard)
 		h.ttl = 2 * time.Second
-		if err := h.giveBack(); err != nil {
+		if err := h.release(); err != nil {
 			t.Error(err)
 		}
 		for _, want := range []string{"LOCKCTL HELP", "UNLOCK job", "closed"} {

@@ -14,8 +14,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// maxReply bounds a reply, in bytes and in values, and maxNesting its levels: what run asks
-// has short answers.
+// maxReply bounds a reply in bytes and in values, maxNesting in levels. The replies to run
+// are short.
 const (
 	maxReply   = 1 << 20
 	maxNesting = 16
@@ -24,19 +24,19 @@ const (
 // A reply is one value of RESP3. Of a map elems are the keys and values in turn.
 type reply struct {
 	kind  byte   // the type byte; '_' for the nulls of both protocols
-	text  string // of what has no elems
+	text  string // empty for an aggregate
 	elems []reply
 }
 
 func (r reply) isError() bool { return r.kind == '-' || r.kind == '!' }
 
-// word is the first of an error's.
+// word is the first word of an error.
 func (r reply) word() string {
 	word, _, _ := strings.Cut(r.text, " ")
 	return word
 }
 
-// validity is what a LOCK that was granted tells of it.
+// validity is that of a granted LOCK.
 func (r reply) validity() time.Duration {
 	ms, _ := strconv.ParseInt(r.elems[2].text, 10, 64)
 	return time.Duration(ms) * time.Millisecond
@@ -76,17 +76,17 @@ func decode(raw []byte) (v reply, rest []byte) {
 	return v, rest
 }
 
-// A wire is one connection to a proxy, in RESP3. do and send are for one goroutine at a
-// time.
+// A wire is one connection to a proxy, in RESP3. It owns the goroutine of read, which close
+// waits for. do and send are not safe for concurrent use.
 type wire struct {
 	conn    net.Conn
 	replies chan reply
-	losses  chan reply    // lock-lost; the first is kept, of the one lock that the connection has
-	ended   chan struct{} // closed when nothing more comes; err says why
+	losses  chan reply    // lock-lost; the first one is kept
+	ended   chan struct{} // closed when the reader has ended; then err is set
 	err     error
 }
 
-// errNoAnswer says that a proxy did not answer in time.
+// errNoAnswer: a proxy did not answer in time.
 var errNoAnswer = errors.New("no answer")
 
 // A refusal is an error reply.
@@ -103,14 +103,14 @@ func dialWire(ctx context.Context, s *backends.Server) (*wire, error) {
 	}
 	w := &wire{conn: conn, replies: make(chan reply, 1), losses: make(chan reply, 1), ended: make(chan struct{})}
 	go w.read()
-	if err := w.greet(ctx, s); err != nil {
+	if err := w.handshake(ctx, s); err != nil {
 		w.close()
 		return nil, err
 	}
 	return w, nil
 }
 
-func (w *wire) greet(ctx context.Context, s *backends.Server) error {
+func (w *wire) handshake(ctx context.Context, s *backends.Server) error {
 	hello := []string{"HELLO", "3"}
 	if user, password := s.Credentials(); user != "" || password != "" {
 		if user == "" {
@@ -128,7 +128,7 @@ func (w *wire) greet(ctx context.Context, s *backends.Server) error {
 	return err
 }
 
-// read hands out what comes until the connection ends.
+// read distributes replies and pushes until the connection ends.
 func (w *wire) read() {
 	defer close(w.ended)
 	r := bufio.NewReader(w.conn)
@@ -155,7 +155,7 @@ func (w *wire) read() {
 	}
 }
 
-// ask is do whose error replies are errors.
+// ask is do with error replies as errors.
 func (w *wire) ask(ctx context.Context, args ...string) (reply, error) {
 	v, err := w.do(ctx, args...)
 	if err == nil && v.isError() {
@@ -164,8 +164,8 @@ func (w *wire) ask(ctx context.Context, args ...string) (reply, error) {
 	return v, err
 }
 
-// do sends a command and waits for its reply until ctx ends. After an error the
-// connection is of no more use.
+// do sends a command and waits for its reply until ctx ends. After an error the connection
+// cannot be used any more.
 func (w *wire) do(ctx context.Context, args ...string) (reply, error) {
 	deadline, _ := ctx.Deadline()
 	if err := w.send(deadline, args...); err != nil {
@@ -184,15 +184,15 @@ func (w *wire) do(ctx context.Context, args ...string) (reply, error) {
 	}
 }
 
-// send sends a command, whose reply comes to replies. After an error the connection is of
-// no more use.
+// send sends a command; its reply comes to w.replies. After an error the connection cannot be
+// used any more.
 func (w *wire) send(deadline time.Time, args ...string) error {
 	_ = w.conn.SetWriteDeadline(deadline) // fails only on a closed connection, as the write then does
 	_, err := w.conn.Write(resp.AppendCommand(nil, args...))
 	return err
 }
 
-// fault is why no answer comes.
+// fault is the reason for a missing answer.
 func (w *wire) fault() error {
 	select {
 	case <-w.ended:
@@ -202,7 +202,7 @@ func (w *wire) fault() error {
 	}
 }
 
-// close ends the connection and what reads from it.
+// close closes the connection and waits for its reader.
 func (w *wire) close() {
 	_ = w.conn.Close()
 	<-w.ended
