@@ -15,14 +15,14 @@ import (
 func TestAdminSettings(t *testing.T) {
 	const up = "redis://127.0.0.1:6379"
 	tests := []config{
-		said("upstream", up),
-		said("upstream", up, "admin", ""),
-		said("upstream", up, "admin", ":6381"),
-		said("upstream", up, "admin", ":6381", "admin-password", "long enough", "admin-pprof", "true", "admin-force", "true"),
-		said("upstream", up, "admin", "127.0.0.1:6381", "admin-pprof", "true"),
-		said("upstream", up, "admin", "[::1]:6381", "admin-force", "true"),
-		said("upstream", up, "admin", "localhost:6381", "admin-force", "true"),
-		said("upstream", up, "admin", "/run/lockproxy/admin", "admin-force", "true"),
+		fromFlagsOf("upstream", up),
+		fromFlagsOf("upstream", up, "admin", ""),
+		fromFlagsOf("upstream", up, "admin", ":6381"),
+		fromFlagsOf("upstream", up, "admin", ":6381", "admin-password", "long enough", "admin-pprof", "true", "admin-force", "true"),
+		fromFlagsOf("upstream", up, "admin", "127.0.0.1:6381", "admin-pprof", "true"),
+		fromFlagsOf("upstream", up, "admin", "[::1]:6381", "admin-force", "true"),
+		fromFlagsOf("upstream", up, "admin", "localhost:6381", "admin-force", "true"),
+		fromFlagsOf("upstream", up, "admin", "/run/lockproxy/admin", "admin-force", "true"),
 	}
 	for _, c := range tests {
 		if _, bad := validated(c, nil); len(bad) > 0 {
@@ -31,7 +31,7 @@ func TestAdminSettings(t *testing.T) {
 	}
 }
 
-// dev says where to look, and something is there.
+// dev prints the address of its admin server.
 func TestDevAdmin(t *testing.T) {
 	s := start(t, "dev")
 	s.dial(t)
@@ -68,7 +68,6 @@ func TestDevWithoutAdmin(t *testing.T) {
 	}
 }
 
-// An admin server that cannot listen leaves nothing behind.
 func TestAdminCannotListen(t *testing.T) {
 	s := start(t, "dev", "--admin", "/nowhere/at/all")
 	select {
@@ -81,7 +80,6 @@ func TestAdminCannotListen(t *testing.T) {
 	}
 }
 
-// healthcheck --ready asks what /readyz says, over what the admin server speaks.
 func TestHealthcheckReady(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	s := start(t, "dev", "--admin", path)

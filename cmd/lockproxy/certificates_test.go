@@ -15,7 +15,7 @@ import (
 
 const day = 24 * time.Hour
 
-// TestCertificateWatch: what is said of certificates as their time passes, once a day.
+// The log has each change at once, and the same warning once a day.
 func TestCertificateWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, began := redistest.NewAuthority(t), time.Now()
@@ -77,10 +77,10 @@ func TestOwnCertificates(t *testing.T) {
 		said config
 		want string
 	}{
-		{"none", said(), ""},
-		{"an authority alone", said("tls-ca", ca.File), ""},
-		{"for clients", said("tls-cert", cert, "tls-key", key), "tls-cert a for clients, "},
-		{"all", said("tls-cert", cert, "tls-key", key, "tls-server-cert", other, "tls-server-key", otherKey, "admin", "127.0.0.1:0", "admin-tls", "true"),
+		{"none", fromFlagsOf(), ""},
+		{"an authority alone", fromFlagsOf("tls-ca", ca.File), ""},
+		{"for clients", fromFlagsOf("tls-cert", cert, "tls-key", key), "tls-cert a for clients, "},
+		{"all", fromFlagsOf("tls-cert", cert, "tls-key", key, "tls-server-cert", other, "tls-server-key", otherKey, "admin", "127.0.0.1:0", "admin-tls", "true"),
 			"tls-cert a for clients operators, tls-server-cert b for servers, "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// A site is an upstream and three lock nodes, each at an address of its own, of which
-// nothing is to be said.
+// A site is an upstream and three lock nodes, each at an address of its own, without a
+// finding.
 type site struct {
 	up    *redistest.Server
 	nodes []string // addresses
@@ -85,8 +85,8 @@ func inspect(t *testing.T, args ...string) (check.Report, int) {
 	return r, code
 }
 
-// about are the findings but those that say nothing about the row of a table: a node
-// that was just started is new, and its password is on the command line.
+// about are the findings but those of each test: a new node, and a password on the command
+// line.
 func about(r check.Report) (out []string) {
 	for _, f := range r.Findings {
 		if f.ID == "exposed" && strings.HasPrefix(f.Problem, "lock-node: a password") {
@@ -112,7 +112,7 @@ func TestCheckFindsNothing(t *testing.T) {
 	}
 }
 
-// dumps is what a check must leave as it is: data, settings, the scripts that are loaded.
+// dumps is what a check must not change: data, settings, loaded scripts.
 func dumps(t *testing.T, s *site) string {
 	t.Helper()
 	var all []string
@@ -123,7 +123,7 @@ func dumps(t *testing.T, s *site) string {
 	return strings.Join(all, "\n")
 }
 
-// Each row is one lock node of three that is not as it should be.
+// Each row is a fault of one lock node of three.
 func TestCheckFindsNodes(t *testing.T) {
 	s := startSite(t)
 	s.enlist(t)
@@ -178,7 +178,7 @@ func TestCheckFindsNodes(t *testing.T) {
 	}
 }
 
-// slower allows for a test machine that is so busy that a round trip takes 25 ms.
+// slower reports whether a finding differs only because the test machine is busy.
 func slower(got, want string) bool {
 	return strings.HasPrefix(want, "warning pauses") && strings.Contains(got, "warning pauses")
 }
@@ -217,7 +217,7 @@ func documentedUser(t *testing.T) string {
 	return line
 }
 
-// The rest are findings about the set.
+// The findings that no server shows alone.
 func TestCheckFindsSets(t *testing.T) {
 	s := startSite(t)
 	s.enlist(t)
@@ -275,7 +275,6 @@ func TestCheckReplicas(t *testing.T) {
 	}
 }
 
-// A restart is noticed whatever the node kept on disk.
 func TestCheckRestart(t *testing.T) {
 	s := startSite(t)
 	n := startAt(t, 3, "--appendonly", "yes", "--appendfsync", "always")
@@ -431,7 +430,6 @@ func TestCheckCommandLine(t *testing.T) {
 	}
 }
 
-// Of a Cluster all masters are looked at, of sentinels the master that they name.
 func TestCheckFindsMasters(t *testing.T) {
 	s := startSite(t)
 	s.enlist(t)

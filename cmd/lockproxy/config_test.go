@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// said is a config as if each setting came from the command line; the values of a
+// fromFlagsOf is a config as if each setting came from the command line; the values of a
 // list are separated by spaces.
-func said(pairs ...string) config {
+func fromFlagsOf(pairs ...string) config {
 	c := config{}
 	for i := 0; i < len(pairs); i += 2 {
 		name, text := pairs[i], pairs[i+1]
@@ -23,7 +23,7 @@ func said(pairs ...string) config {
 	return c
 }
 
-// validated is the options that c makes, or what is wrong with it.
+// validated is the options of c, or its faults.
 func validated(c config, bad faults) (options, faults) {
 	var o options
 	bad = c.validate(&o, bad)
@@ -31,7 +31,7 @@ func validated(c config, bad faults) (options, faults) {
 }
 
 func TestDefaults(t *testing.T) {
-	o, bad := validated(said("upstream", "redis://127.0.0.1:6379"), nil)
+	o, bad := validated(fromFlagsOf("upstream", "redis://127.0.0.1:6379"), nil)
 	if len(bad) > 0 {
 		t.Fatal(bad)
 	}
@@ -70,49 +70,49 @@ func TestValidateFaults(t *testing.T) {
 		said config
 		want []string // one part of each fault, in order
 	}{
-		{"nothing said", said(), []string{"upstream: not set"}},
-		{"empty upstream", said("upstream", ""), []string{"upstream: is empty"}},
-		{"not a URL", said("upstream", "ftp://h:1"), []string{"upstream: not a Redis URL"}},
-		{"no port", said("upstream", up, "listen", "localhost"), []string{`listen: "localhost" is neither`}},
-		{"port out of range", said("upstream", up, "listen", ":70000"), []string{`listen: ":70000": the port`}},
-		{"a name for a port", said("upstream", up, "listen", ":redis"), []string{`listen: ":redis": the port`}},
-		{"no unit", said("upstream", up, "max-ttl", "30"), []string{`max-ttl: "30" has no unit; write 30ms, 30s or 30m`}},
-		{"no duration", said("upstream", up, "max-ttl", "soon"), []string{`max-ttl: "soon" is not a duration`}},
-		{"negative", said("upstream", up, "idle-timeout", "-1s"), []string{"idle-timeout: -1s is under the minimum of 0s"}},
-		{"too fine", said("upstream", up, "min-ttl", "1500us"), []string{"min-ttl: 1.5ms is finer than a millisecond"}},
-		{"no lease is so short", said("upstream", up, "max-hold", "99ms"), []string{"max-hold: 99ms is under min-ttl, 100ms"}},
-		{"ttl limits crossed", said("upstream", up, "min-ttl", "2s", "max-ttl", "1s"), []string{"min-ttl: 2s is over max-ttl, 1s"}},
-		{"node timeout of a lease", said("upstream", up, "node-timeout", "60s"), []string{"node-timeout: 1m0s is not shorter"}},
-		{"short retention", said("upstream", up, "fence-retention", "9m"), []string{"fence-retention: 9m0s is under the minimum of 10m0s"}},
-		{"retention under two leases", said("upstream", up, "max-ttl", "6m"), []string{"fence-retention: 10m0s is under twice max-ttl, 12m0s"}},
-		{"admin nowhere", said("upstream", up, "admin", "6381"), []string{`admin: "6381" is neither host:port`}},
-		{"admin settings without admin", said("upstream", up, "admin-force", "true"), []string{"admin is not set"}},
-		{"an admin password without admin", said("upstream", up, "admin-password", "long enough"), []string{"admin is not set"}},
-		{"admin-tls without a certificate", said("upstream", up, "admin", ":6381", "admin-tls", "true"), []string{"admin-tls: needs tls-cert"}},
-		{"a short password", said("upstream", up, "admin", ":6381", "admin-password", "hunter2"), []string{"admin-password: is shorter than 8"}},
-		{"profiles for nobody", said("upstream", up, "admin", ":6381", "admin-pprof", "true"), []string{"need admin-password, since other machines reach :6381"}},
-		{"force for nobody", said("upstream", up, "admin", "10.0.0.1:6381", "admin-force", "true"), []string{"need admin-password"}},
-		{"no prefix", said("upstream", up, "key-prefix", ""), []string{"key-prefix: is empty"}},
-		{"unknown word", said("upstream", up, "bootstrap", "yes"), []string{`bootstrap: "yes" is not one of auto, strict`}},
-		{"unknown level", said("upstream", up, "log-level", "loud"), []string{`log-level: "loud" is not one of`}},
-		{"unknown format", said("upstream", up, "log-format", "xml"), []string{`log-format: "xml" is not one of text, json`}},
-		{"no clients", said("upstream", up, "max-clients", "0"), []string{`max-clients: "0" is not a whole number from 1`}},
-		{"too many clients", said("upstream", up, "max-clients", "2147483648"), []string{`max-clients: "2147483648" is not`}},
-		{"size zero", said("upstream", up, "max-bulk", "0"), []string{`max-bulk: "0" is not a size`}},
-		{"size overflows", said("upstream", up, "max-output", "9007199254740992gb"), []string{"max-output: "}},
-		{"size in other units", said("upstream", up, "max-output", "1tb"), []string{`max-output: "1tb" is not a size`}},
-		{"not one of two words", said("upstream", up, "on-loss", "cry"), []string{"on-loss: "}},
-		{"neither true nor false", said("upstream", up, "require-owner", "maybe"), []string{"require-owner: "}},
-		{"node twice", said("upstream", up, "lock-node", "redis://a:1 redis://b:1 a:1/2"), []string{"lock-node: a:1 is named twice"}},
-		{"lock node of several", said("upstream", up, "lock-node", "redis://a:1?addr=b:1"), []string{"lock-node: names several addresses"}},
-		{"unknown mode", said("upstream", up, "upstream-mode", "ring"), []string{`upstream-mode: "ring" is not one of auto, standalone`}},
-		{"unknown place to read", said("upstream", up, "read-from", "slave"), []string{`read-from: "slave" is not one of`}},
-		{"mode against the URL", said("upstream", up, "upstream-mode", "sentinel", "lock-node", "a:1"), []string{"upstream-mode: sentinel needs a master set"}},
-		{"Cluster without lock nodes", said("upstream", up, "upstream-mode", "cluster"), []string{"lock-node: not set; a Cluster"}},
-		{"Sentinel without lock nodes", said("upstream", up+"?master_set=m"), []string{"lock-node: not set; a Cluster"}},
-		{"replicated without lock nodes", said("upstream", up+"?addr=h:2"), []string{"lock-node: not set; a Cluster"}},
-		{"no sentinels", said("upstream", up, "sentinel-password", "x"), []string{"sentinel-user, sentinel-password: neither the upstream's URL nor a lock node's names sentinels"}},
-		{"all at once", said("min-ttl", "30", "max-ttl", "1s", "node-timeout", "2s", "log-level", "x"),
+		{"nothing said", fromFlagsOf(), []string{"upstream: not set"}},
+		{"empty upstream", fromFlagsOf("upstream", ""), []string{"upstream: is empty"}},
+		{"not a URL", fromFlagsOf("upstream", "ftp://h:1"), []string{"upstream: not a Redis URL"}},
+		{"no port", fromFlagsOf("upstream", up, "listen", "localhost"), []string{`listen: "localhost" is neither`}},
+		{"port out of range", fromFlagsOf("upstream", up, "listen", ":70000"), []string{`listen: ":70000": the port`}},
+		{"a name for a port", fromFlagsOf("upstream", up, "listen", ":redis"), []string{`listen: ":redis": the port`}},
+		{"no unit", fromFlagsOf("upstream", up, "max-ttl", "30"), []string{`max-ttl: "30" has no unit; write 30ms, 30s or 30m`}},
+		{"no duration", fromFlagsOf("upstream", up, "max-ttl", "soon"), []string{`max-ttl: "soon" is not a duration`}},
+		{"negative", fromFlagsOf("upstream", up, "idle-timeout", "-1s"), []string{"idle-timeout: -1s is under the minimum of 0s"}},
+		{"too fine", fromFlagsOf("upstream", up, "min-ttl", "1500us"), []string{"min-ttl: 1.5ms is finer than a millisecond"}},
+		{"no lease is so short", fromFlagsOf("upstream", up, "max-hold", "99ms"), []string{"max-hold: 99ms is under min-ttl, 100ms"}},
+		{"ttl limits crossed", fromFlagsOf("upstream", up, "min-ttl", "2s", "max-ttl", "1s"), []string{"min-ttl: 2s is over max-ttl, 1s"}},
+		{"node timeout of a lease", fromFlagsOf("upstream", up, "node-timeout", "60s"), []string{"node-timeout: 1m0s is not shorter"}},
+		{"short retention", fromFlagsOf("upstream", up, "fence-retention", "9m"), []string{"fence-retention: 9m0s is under the minimum of 10m0s"}},
+		{"retention under two leases", fromFlagsOf("upstream", up, "max-ttl", "6m"), []string{"fence-retention: 10m0s is under twice max-ttl, 12m0s"}},
+		{"admin nowhere", fromFlagsOf("upstream", up, "admin", "6381"), []string{`admin: "6381" is neither host:port`}},
+		{"admin settings without admin", fromFlagsOf("upstream", up, "admin-force", "true"), []string{"admin is not set"}},
+		{"an admin password without admin", fromFlagsOf("upstream", up, "admin-password", "long enough"), []string{"admin is not set"}},
+		{"admin-tls without a certificate", fromFlagsOf("upstream", up, "admin", ":6381", "admin-tls", "true"), []string{"admin-tls: needs tls-cert"}},
+		{"a short password", fromFlagsOf("upstream", up, "admin", ":6381", "admin-password", "hunter2"), []string{"admin-password: is shorter than 8"}},
+		{"profiles for nobody", fromFlagsOf("upstream", up, "admin", ":6381", "admin-pprof", "true"), []string{"need admin-password, since other machines reach :6381"}},
+		{"force for nobody", fromFlagsOf("upstream", up, "admin", "10.0.0.1:6381", "admin-force", "true"), []string{"need admin-password"}},
+		{"no prefix", fromFlagsOf("upstream", up, "key-prefix", ""), []string{"key-prefix: is empty"}},
+		{"unknown word", fromFlagsOf("upstream", up, "bootstrap", "yes"), []string{`bootstrap: "yes" is not one of auto, strict`}},
+		{"unknown level", fromFlagsOf("upstream", up, "log-level", "loud"), []string{`log-level: "loud" is not one of`}},
+		{"unknown format", fromFlagsOf("upstream", up, "log-format", "xml"), []string{`log-format: "xml" is not one of text, json`}},
+		{"no clients", fromFlagsOf("upstream", up, "max-clients", "0"), []string{`max-clients: "0" is not a whole number from 1`}},
+		{"too many clients", fromFlagsOf("upstream", up, "max-clients", "2147483648"), []string{`max-clients: "2147483648" is not`}},
+		{"size zero", fromFlagsOf("upstream", up, "max-bulk", "0"), []string{`max-bulk: "0" is not a size`}},
+		{"size overflows", fromFlagsOf("upstream", up, "max-output", "9007199254740992gb"), []string{"max-output: "}},
+		{"size in other units", fromFlagsOf("upstream", up, "max-output", "1tb"), []string{`max-output: "1tb" is not a size`}},
+		{"not one of two words", fromFlagsOf("upstream", up, "on-loss", "cry"), []string{"on-loss: "}},
+		{"neither true nor false", fromFlagsOf("upstream", up, "require-owner", "maybe"), []string{"require-owner: "}},
+		{"node twice", fromFlagsOf("upstream", up, "lock-node", "redis://a:1 redis://b:1 a:1/2"), []string{"lock-node: a:1 is named twice"}},
+		{"lock node of several", fromFlagsOf("upstream", up, "lock-node", "redis://a:1?addr=b:1"), []string{"lock-node: names several addresses"}},
+		{"unknown mode", fromFlagsOf("upstream", up, "upstream-mode", "ring"), []string{`upstream-mode: "ring" is not one of auto, standalone`}},
+		{"unknown place to read", fromFlagsOf("upstream", up, "read-from", "slave"), []string{`read-from: "slave" is not one of`}},
+		{"mode against the URL", fromFlagsOf("upstream", up, "upstream-mode", "sentinel", "lock-node", "a:1"), []string{"upstream-mode: sentinel needs a master set"}},
+		{"Cluster without lock nodes", fromFlagsOf("upstream", up, "upstream-mode", "cluster"), []string{"lock-node: not set; a Cluster"}},
+		{"Sentinel without lock nodes", fromFlagsOf("upstream", up+"?master_set=m"), []string{"lock-node: not set; a Cluster"}},
+		{"replicated without lock nodes", fromFlagsOf("upstream", up+"?addr=h:2"), []string{"lock-node: not set; a Cluster"}},
+		{"no sentinels", fromFlagsOf("upstream", up, "sentinel-password", "x"), []string{"sentinel-user, sentinel-password: neither the upstream's URL nor a lock node's names sentinels"}},
+		{"all at once", fromFlagsOf("min-ttl", "30", "max-ttl", "1s", "node-timeout", "2s", "log-level", "x"),
 			[]string{"min-ttl: ", "log-level: ", "upstream: not set", "node-timeout: 2s is not shorter"}},
 	}
 	for _, tt := range tests {
@@ -160,7 +160,7 @@ func TestValidateReads(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name+"="+tt.text, func(t *testing.T) {
-			c := said("upstream", "redis://127.0.0.1:6379", "max-ttl", "2m", tt.name, tt.text)
+			c := fromFlagsOf("upstream", "redis://127.0.0.1:6379", "max-ttl", "2m", tt.name, tt.text)
 			o, bad := validated(c, nil)
 			if len(bad) > 0 {
 				t.Fatal(bad)
@@ -172,7 +172,7 @@ func TestValidateReads(t *testing.T) {
 	}
 }
 
-func TestNodesWarn(t *testing.T) {
+func TestValidate_WarnsOfLockNodes(t *testing.T) {
 	tests := []struct {
 		nodes string
 		want  string // of the warning; empty: none
@@ -184,7 +184,7 @@ func TestNodesWarn(t *testing.T) {
 		{"a:1 b:1 c:1 d:1", "4 lock nodes survive the loss of 1, as 3 would"},
 	}
 	for _, tt := range tests {
-		o, bad := validated(said("upstream", "u:1", "lock-node", tt.nodes), nil)
+		o, bad := validated(fromFlagsOf("upstream", "u:1", "lock-node", tt.nodes), nil)
 		if len(bad) > 0 {
 			t.Fatal(bad)
 		}
@@ -194,8 +194,7 @@ func TestNodesWarn(t *testing.T) {
 	}
 }
 
-// A password must not come back in any fault, however the URL around it is broken.
-func TestFaultsKeepSecrets(t *testing.T) {
+func TestFaults_HideSecrets(t *testing.T) {
 	for _, url := range []string{
 		"redis://:hunter2@h:port",
 		"redis://:hun/hunter2@h:1",
@@ -208,7 +207,7 @@ func TestFaultsKeepSecrets(t *testing.T) {
 		"redis://u:hunter2@h:1?addr=hunter2:1",
 	} {
 		for _, name := range []string{"upstream", "lock-node"} {
-			c := said("upstream", "u:1", name, url)
+			c := fromFlagsOf("upstream", "u:1", name, url)
 			if _, bad := validated(c, nil); len(bad) != 1 || strings.Contains(bad.Error(), "hunter2") {
 				t.Errorf("%s=%s: %s", name, url, bad)
 			}

@@ -20,8 +20,7 @@ type started struct {
 	code           int // once ended is closed
 }
 
-// stop tells it to end, as a signal does, and returns its exit code. It may be
-// called again.
+// stop ends it, as a signal does, and returns its exit code. It may be called again.
 func (s *started) stop() int {
 	s.cancel()
 	<-s.ended
@@ -46,7 +45,7 @@ func start(t *testing.T, args ...string) *started {
 	return s
 }
 
-// dial connects, as soon as that is possible.
+// dial connects, once that is possible.
 func (s *started) dial(t *testing.T) *client {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -137,8 +136,7 @@ func TestDev(t *testing.T) {
 	}
 }
 
-// TestDevWaits: what a lock can do works on embedded servers, too.
-func TestDevWaits(t *testing.T) {
+func TestDev_LocksOnEmbeddedServers(t *testing.T) {
 	s := start(t, "dev", "--max-hold", "30s", "--on-loss", "keep", "--node-timeout", "5s")
 	c, next := s.dial(t), s.dial(t)
 	if got := c.do("LOCK job 30s OWNER me SESSION MAXHOLD 20s", 6); !strings.HasPrefix(got, "*4 :") {
@@ -176,7 +174,7 @@ func TestDevWaits(t *testing.T) {
 	}
 }
 
-func TestServeWithNothingUp(t *testing.T) {
+func TestServe_NoServerReachable(t *testing.T) {
 	dead := filepath.Join(t.TempDir(), "dead")
 	s := start(t, "serve", "--upstream", "unix://:hunter2@"+dead)
 	c := s.dial(t)
@@ -194,7 +192,7 @@ func TestServeWithNothingUp(t *testing.T) {
 	}
 }
 
-func TestServeWhereItCannotListen(t *testing.T) {
+func TestServe_CannotListen(t *testing.T) {
 	code, _, stderr := execute(t, nil, "serve", "--upstream", "unix:///none/such", "--listen", "/none/such/s")
 	if code != exitFailed || !strings.Contains(stderr, "/none/such/s") {
 		t.Errorf("exit code %d, %q", code, stderr)

@@ -61,7 +61,7 @@ func TestExposures(t *testing.T) {
 }
 
 // Who says nothing listens on the loopback address, and has no admin server.
-func TestClosedByDefault(t *testing.T) {
+func TestDefaults_ListenOnLoopbackOnly(t *testing.T) {
 	o, bad := validated(config{"upstream": {values: []string{"redis://u:1"}}}, nil)
 	if len(bad) > 0 {
 		t.Fatal(bad)
@@ -84,7 +84,7 @@ func TestWithoutSecrets(t *testing.T) {
 }
 
 // A password in a wrong place is not repeated.
-func TestMisplacedSecrets(t *testing.T) {
+func TestFaults_HideMisplacedSecrets(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(file, []byte("upstream: redis://u:1\nredis://:hunter2@h:1: x\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -85,7 +85,7 @@ func TestCommandLines(t *testing.T) {
 	}
 }
 
-func TestHelpKeepsSecrets(t *testing.T) {
+func TestHelp_HidesSecrets(t *testing.T) {
 	env := map[string]string{"LOCKPROXY_UPSTREAM": "redis://:hunter2@h:1", "LOCKPROXY_LOCK_NODE": "redis://:hunter2@h:1"}
 	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"dev", "--help"}, {"version"}, {"serve", "--log-level", "loud"}} {
 		if _, stdout, stderr := execute(t, env, args...); strings.Contains(stdout+stderr, "hunter2") {

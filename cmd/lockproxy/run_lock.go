@@ -345,7 +345,7 @@ func sleep(ctx context.Context, d time.Duration) {
 // errLockGone: UNLOCK found that the lock was lost.
 var errLockGone = errors.New("the lock was lost before the command ended")
 
-// release unlocks and closes the connection. Its error is errGone, or says why the
+// release unlocks and closes the connection. Its error is errLockGone, or the reason why the
 // lock stays until its lease ends.
 func (h *heldLock) release() error {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)

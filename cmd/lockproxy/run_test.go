@@ -92,7 +92,7 @@ func (s *stand) run(t *testing.T, args ...string) (code int, stdout, stderr stri
 	return execute(t, map[string]string{"LOCKPROXY_PROXY": "unix://" + s.socket}, append([]string{"run"}, args...)...)
 }
 
-func TestRunCommandLines(t *testing.T) {
+func TestRun_CommandLines(t *testing.T) {
 	dead := filepath.Join(t.TempDir(), "dead")
 	locked := filepath.Join(t.TempDir(), "locked")
 	if err := os.WriteFile(locked, []byte("#!/bin/sh\n"), 0o600); err != nil {
@@ -122,7 +122,7 @@ func TestRunCommandLines(t *testing.T) {
 	}
 }
 
-func TestRunRefused(t *testing.T) {
+func TestRun_RefusedLocks(t *testing.T) {
 	tests := []struct {
 		command, reply string
 		code           int
@@ -156,7 +156,7 @@ func TestRunRefused(t *testing.T) {
 	}
 }
 
-func TestRunCodes(t *testing.T) {
+func TestRun_ExitCodes(t *testing.T) {
 	tests := []struct {
 		script, unlock string
 		code           int
@@ -188,8 +188,8 @@ func TestRunCodes(t *testing.T) {
 	}
 }
 
-// TestRunShowsWho: an argument may be a password.
-func TestRunShowsWho(t *testing.T) {
+// TestRun_InfoNamesTheProcess: but not its arguments, which may be passwords.
+func TestRun_InfoNamesTheProcess(t *testing.T) {
 	s := standIn(t, granted)
 	s.run(t, "--lock", "job", "echo", "hunter2")
 	lock := s.heard()[1]
@@ -211,7 +211,7 @@ func awaitFile(t *testing.T, path string) {
 	}
 }
 
-func TestRunLosesTheLock(t *testing.T) {
+func TestRun_EndsTheChildOfALostLock(t *testing.T) {
 	var once sync.Once
 	ready := filepath.Join(t.TempDir(), "ready")
 	s := standIn(t, func(c net.Conn, args []string) string {
@@ -234,8 +234,8 @@ func TestRunLosesTheLock(t *testing.T) {
 	}
 }
 
-// TestRunKills: a child that ends at no TERM, and what it started, is killed.
-func TestRunKills(t *testing.T) {
+// TestRun_KillsAChildThatStays: a child that ends at no TERM, and what it started, is killed.
+func TestRun_KillsAChildThatStays(t *testing.T) {
 	var broken atomic.Bool
 	pids := filepath.Join(t.TempDir(), "pids")
 	s := standIn(t, func(c net.Conn, args []string) string {
@@ -275,9 +275,9 @@ func processState(pid string) (state string, alive bool) {
 	return rest[:1], rest[0] != 'Z' && rest[0] != 'X'
 }
 
-// TestRunResumes: a connection that breaks is made again, by way of any proxy, and the
+// TestRun_Reconnects: a connection that breaks is made again, by way of any proxy, and the
 // lock with it if it is the same.
-func TestRunResumes(t *testing.T) {
+func TestRun_Reconnects(t *testing.T) {
 	tests := []struct {
 		name  string
 		again string // what the second proxy answers to LOCK
@@ -321,9 +321,9 @@ func TestRunResumes(t *testing.T) {
 	}
 }
 
-// TestRunLeavesALateProxy: its connection is open until another proxy has the lock bound
+// TestRun_ReconnectsFromALateProxy: its connection is open until another proxy has the lock bound
 // to one, since the lock would be given away with it.
-func TestRunLeavesALateProxy(t *testing.T) {
+func TestRun_ReconnectsFromALateProxy(t *testing.T) {
 	var late atomic.Bool
 	first := standIn(t, func(c net.Conn, args []string) string {
 		if late.Load() || args[0] == "LOCKCTL" {

@@ -26,7 +26,7 @@ func basic(user, password string) string {
 	return r.Header.Get("Authorization")
 }
 
-func TestWhoIsAnOperator(t *testing.T) {
+func TestRequireOperator(t *testing.T) {
 	tests := []struct {
 		name   string
 		opt    Options
@@ -80,7 +80,7 @@ func TestWhoIsAnOperator(t *testing.T) {
 	}
 }
 
-func TestIsLocal(t *testing.T) {
+func TestIsLoopback(t *testing.T) {
 	tests := []struct {
 		addr net.Addr
 		want bool
@@ -101,7 +101,7 @@ func TestIsLocal(t *testing.T) {
 	}
 }
 
-func TestUnixSocketIsLocal(t *testing.T) {
+func TestRequireOperator_UnixSocket(t *testing.T) {
 	dir, err := os.MkdirTemp("", "admin") // short, as a socket's path must be
 	if err != nil {
 		t.Fatal(err)
@@ -138,8 +138,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A page of another site must not change anything, not even with the password that the
-// browser remembers.
+// A page of another site must not change anything, not even with the browser's remembered
+// password.
 func TestCrossSite(t *testing.T) {
 	json := []string{"Content-Type", "application/json"}
 	tests := []struct {
@@ -177,7 +177,7 @@ func TestCrossSite(t *testing.T) {
 }
 
 // serveHandler serves h alone until the test ends.
-func serveHandler(t *testing.T, h http.Handler) *desk {
+func serveHandler(t *testing.T, h http.Handler) *testServer {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -187,12 +187,10 @@ func serveHandler(t *testing.T, h http.Handler) *desk {
 	ended := make(chan struct{})
 	go func() { defer close(ended); srv.Serve(ln) }()
 	t.Cleanup(func() { srv.Close(); <-ended })
-	return &desk{url: "http://" + ln.Addr().String(), http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	return &testServer{url: "http://" + ln.Addr().String(), http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 }
 
-// Whoever takes all connections and says little loses them before long, and what is too
-// large is refused.
-func TestStingyClients(t *testing.T) {
+func TestConnLimit_SlowClientsAreClosed(t *testing.T) {
 	t.Parallel()
 	d := open(t, Options{}, nowhere, nowhere)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.url+"/healthz", nil)
@@ -222,9 +220,8 @@ func TestStingyClients(t *testing.T) {
 	}
 }
 
-// Whoever holds all connections keeps nobody out, and an operator's page stays live
-// meanwhile.
-func TestHeldConnections(t *testing.T) {
+// Held connections keep nobody out, and an operator's page stays live meanwhile.
+func TestConnLimit_HeldConnectionsAreEvicted(t *testing.T) {
 	t.Parallel()
 	d := open(t, Options{}, nowhere, nowhere)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.url+"/page/events", nil)
@@ -273,7 +270,7 @@ func TestHeldConnections(t *testing.T) {
 	}
 }
 
-func TestHeaders(t *testing.T) {
+func TestSecurityHeaders(t *testing.T) {
 	d := open(t, Options{}, nowhere, nowhere)
 	for _, path := range []string{"/", "/healthz", "/metrics", "/nothing"} {
 		resp, _ := d.ask(t, http.MethodGet, path)
@@ -291,8 +288,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// Whoever guesses is soon not listened to, not even when right; others are.
-func TestGuessing(t *testing.T) {
+// A blocked client is refused with the right password, too; others are not.
+func TestLoginThrottle_BlocksAfterWrongPasswords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Server{opt: Options{Password: secret, Log: discard()}, logins: newLoginThrottle()}
 		try := func(from, password string) int {
@@ -376,8 +373,7 @@ func TestProfiles(t *testing.T) {
 	}
 }
 
-// What an operator waits for ends with the server, and Serve waits for that.
-func TestServeEndsWhatLasts(t *testing.T) {
+func TestServe_EndsLongRequests(t *testing.T) {
 	d := open(t, Options{Pprof: true}, nowhere, nowhere)
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.url+"/debug/pprof/profile?seconds=100", nil)
 	if err != nil {
@@ -406,7 +402,7 @@ func TestServeEndsWhatLasts(t *testing.T) {
 	}
 }
 
-// profiling says that a request for a CPU profile is under way in this process.
+// profiling reports whether a request for a CPU profile is under way in this process.
 func profiling() bool {
 	stacks := make([]byte, 1<<20)
 	return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "net/http/pprof.Profile(")

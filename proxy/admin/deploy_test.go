@@ -11,7 +11,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
-// A dashboard is what a test reads of Grafana's form of one.
+// A dashboard is the part of a Grafana dashboard that tests read.
 type dashboard struct {
 	Panels []struct {
 		Title, Type string
@@ -36,9 +36,7 @@ func readDashboard(t *testing.T) dashboard {
 	return d
 }
 
-// Every expression of the dashboard asks for something that there is, with labels that
-// it has.
-func TestDashboard(t *testing.T) {
+func TestDashboard_UsesExistingMetrics(t *testing.T) {
 	d, types := readDashboard(t), allFamilies(t)
 	shown := map[string]bool{}
 	ids := 0
@@ -76,7 +74,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-func TestAlerts(t *testing.T) {
+func TestAlerts_UseExistingMetrics(t *testing.T) {
 	text, err := os.ReadFile("../../deploy/prometheus/alerts.yml")
 	if err != nil {
 		t.Fatal(err)
@@ -106,8 +104,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// What other documents tell operators to look at is there.
-func TestNamesInDocuments(t *testing.T) {
+func TestDocuments_NameExistingMetrics(t *testing.T) {
 	types := allFamilies(t)
 	for _, path := range []string{"operations.md", "admin.md", "configuration.md"} {
 		text, err := os.ReadFile("../../docs/" + path)
@@ -131,8 +128,8 @@ func checkNames(t *testing.T, where, text string, types map[string]*metrics.Fami
 // ofPrometheus are the labels that Prometheus and Grafana add.
 var ofPrometheus = []string{"instance", "le"}
 
-// checkExpression checks the names of metrics in an expression, that counters are asked
-// for as such, and labels.
+// checkExpression checks the names and labels of metrics in an expression, and that it takes
+// the rate of counters.
 func checkExpression(t *testing.T, where, expr string, types map[string]*metrics.Family) {
 	t.Helper()
 	checkNames(t, where, expr, types)

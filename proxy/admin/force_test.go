@@ -10,8 +10,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// takeAway asks for a lock to be taken away.
-func takeAway(t *testing.T, d *desk, body string, header ...string) (int, forceReply) {
+// takeAway requests the forced release of a lock.
+func takeAway(t *testing.T, d *testServer, body string, header ...string) (int, forceReply) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.url+"/page/force", strings.NewReader(body))
 	if err != nil {
@@ -34,7 +34,7 @@ func request(n locks.Key, fence int64, typed string) string {
 	return string(b)
 }
 
-func TestPageForce(t *testing.T) {
+func TestForce(t *testing.T) {
 	t.Parallel()
 	d, _, _ := openReal(t, Options{Force: true, Password: secret}, 3)
 	who := []string{"Authorization", basic("ann", secret)}
@@ -96,7 +96,7 @@ func TestPageForce(t *testing.T) {
 	})
 }
 
-func TestPageForceNotAllowed(t *testing.T) {
+func TestForce_NotAllowed(t *testing.T) {
 	t.Parallel()
 	d, _, _ := openReal(t, Options{}, 3)
 	n := locks.Key{Name: "job"}

@@ -23,12 +23,12 @@ import (
 	"github.com/lockproxy/lockproxy/proxy"
 )
 
-// crowd is a Clients that a test sets.
-type crowd struct{ draining atomic.Bool }
+// fakeClients is a Clients for tests.
+type fakeClients struct{ draining atomic.Bool }
 
-func (c *crowd) Clients() int   { return 7 }
-func (c *crowd) Draining() bool { return c.draining.Load() }
-func (c *crowd) Report(r *metrics.Report) {
+func (c *fakeClients) Clients() int   { return 7 }
+func (c *fakeClients) Draining() bool { return c.draining.Load() }
+func (c *fakeClients) Report(r *metrics.Report) {
 	var took metrics.Histogram
 	took.Observe(3 * time.Millisecond)
 	r.Gauge("lockproxy_clients", "Clients.", 7)
@@ -36,18 +36,18 @@ func (c *crowd) Report(r *metrics.Report) {
 	r.Histogram("lockproxy_command_seconds", "Time.", &took)
 }
 
-// desk is a Server that is served, with everything behind it.
-type desk struct {
+// A testServer is a Server with its backends.
+type testServer struct {
 	*Server
-	crowd *crowd
-	locks *locks.Service
-	log   *syncBuffer
-	url   string
-	http  *http.Client
-	end   func() error // tells Serve to end, and waits
+	clients *fakeClients
+	locks   *locks.Service
+	log     *syncBuffer
+	url     string
+	http    *http.Client
+	end     func() error // tells Serve to end, and waits
 }
 
-// A syncBuffer may be written and read at once.
+// A syncBuffer is safe for concurrent use.
 type syncBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -67,7 +67,7 @@ func (b *syncBuffer) String() string {
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// nowhere is where nobody listens.
+// nowhere is an address without a listener.
 const nowhere = "127.0.0.1:1"
 
 func serversAt(t *testing.T, addrs ...string) (all []*backends.Server) {
@@ -82,11 +82,11 @@ func serversAt(t *testing.T, addrs ...string) (all []*backends.Server) {
 	return all
 }
 
-// open serves opt before an upstream and lock nodes at these addresses until the test
-// ends. The lock service is not run: nobody asks its nodes for what they are.
-func open(t *testing.T, opt Options, up string, nodes ...string) *desk {
+// open serves opt for an upstream and lock nodes at these addresses until the test ends. The
+// lock service does not run: it does not ask for the state of its nodes.
+func open(t *testing.T, opt Options, up string, nodes ...string) *testServer {
 	t.Helper()
-	d := &desk{crowd: &crowd{}, log: &syncBuffer{}, http: &http.Client{Transport: &http.Transport{}}}
+	d := &testServer{clients: &fakeClients{}, log: &syncBuffer{}, http: &http.Client{Transport: &http.Transport{}}}
 	opt.Log = slog.New(slog.NewTextHandler(d.log, nil))
 	svc, err := locks.New(locks.Options{Nodes: serversAt(t, nodes...), NodeTimeout: 5 * time.Second, Log: opt.Log})
 	if err != nil {
@@ -97,7 +97,7 @@ func open(t *testing.T, opt Options, up string, nodes ...string) *desk {
 	if opt.Listen == "" {
 		opt.Listen = "127.0.0.1:0"
 	}
-	opt.Locks, opt.Proxy, opt.Upstream, opt.Metrics = svc, d.crowd, above, append(opt.Metrics, d.crowd, above, svc)
+	opt.Locks, opt.Proxy, opt.Upstream, opt.Metrics = svc, d.clients, above, append(opt.Metrics, d.clients, above, svc)
 	d.locks = svc
 	if d.Server, err = New(opt); err != nil {
 		t.Fatal(err)
@@ -147,8 +147,8 @@ func allFamilies(t *testing.T) map[string]*metrics.Family {
 	return all
 }
 
-// openReal is open before real servers, the lock service running and its nodes voting.
-func openReal(t *testing.T, opt Options, nodes int) (*desk, *redistest.Server, []*redistest.Server) {
+// openReal is open with real servers and voting lock nodes.
+func openReal(t *testing.T, opt Options, nodes int) (*testServer, *redistest.Server, []*redistest.Server) {
 	t.Helper()
 	up, ns := redistest.Start(t), redistest.StartNodes(t, nodes)
 	var addrs []string
@@ -162,8 +162,8 @@ func openReal(t *testing.T, opt Options, nodes int) (*desk, *redistest.Server, [
 	return d, up, ns
 }
 
-// ask sends a request and returns its answer, whose body has been read.
-func (d *desk) ask(t *testing.T, method, path string, header ...string) (*http.Response, string) {
+// ask sends a request and returns its response and the body.
+func (d *testServer) ask(t *testing.T, method, path string, header ...string) (*http.Response, string) {
 	t.Helper()
 	var body io.Reader
 	if method != http.MethodGet {
@@ -182,7 +182,7 @@ func (d *desk) ask(t *testing.T, method, path string, header ...string) (*http.R
 	return d.do(t, r)
 }
 
-func (d *desk) do(t *testing.T, r *http.Request) (*http.Response, string) {
+func (d *testServer) do(t *testing.T, r *http.Request) (*http.Response, string) {
 	t.Helper()
 	resp, err := d.http.Do(r)
 	if err != nil {
@@ -197,7 +197,7 @@ func (d *desk) do(t *testing.T, r *http.Request) (*http.Response, string) {
 }
 
 // get is the code and the body of a GET.
-func (d *desk) get(t *testing.T, path string, header ...string) (int, string) {
+func (d *testServer) get(t *testing.T, path string, header ...string) (int, string) {
 	t.Helper()
 	resp, body := d.ask(t, http.MethodGet, path, header...)
 	return resp.StatusCode, body
@@ -215,7 +215,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// hanging listens, accepts, and says nothing.
+// hanging is a listener that accepts and does not answer.
 func hanging(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -10,7 +10,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
-func TestHealthWithoutAnybody(t *testing.T) {
+func TestReadyz_NothingReachable(t *testing.T) {
 	d := open(t, Options{}, nowhere, nowhere)
 	if code, body := d.get(t, "/healthz"); code != 200 || body != "ok\n" {
 		t.Errorf("healthz: %d %q", code, body)
@@ -33,8 +33,7 @@ func TestHealthWithoutAnybody(t *testing.T) {
 	}
 }
 
-// Each of what readiness takes is lost and comes back.
-func TestReadiness(t *testing.T) {
+func TestReadyz_EachCheckFailsAndRecovers(t *testing.T) {
 	t.Parallel()
 	d, up, nodes := openReal(t, Options{}, 3)
 	run(t, d.locks)
@@ -83,7 +82,7 @@ func TestReadiness(t *testing.T) {
 		t.Errorf("excluding what there is not: %d %q", code, body)
 	}
 
-	d.crowd.draining.Store(true)
+	d.clients.draining.Store(true)
 	if code, _ := d.get(t, "/readyz?exclude=lock-nodes&exclude=upstream"); code != 503 {
 		t.Errorf("draining without the others: %d", code)
 	}

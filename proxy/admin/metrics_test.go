@@ -24,9 +24,9 @@ import (
 // A sample is a line of /metrics without its value.
 type sample struct{ name, labels string }
 
-// scrape is what /metrics shows of our own metrics: the values of the samples, and the
-// types by name.
-func (d *desk) scrape(t *testing.T) (values map[sample]string, types map[string]string) {
+// scrape reads our own metrics from /metrics: the values of the samples, and the types by
+// name.
+func (d *testServer) scrape(t *testing.T) (values map[sample]string, types map[string]string) {
 	t.Helper()
 	code, body := d.get(t, "/metrics")
 	if code != http.StatusOK {
@@ -45,7 +45,7 @@ func (d *desk) scrape(t *testing.T) (values map[sample]string, types map[string]
 	return values, types
 }
 
-func (d *desk) value(t *testing.T, name, labels string) string {
+func (d *testServer) value(t *testing.T, name, labels string) string {
 	t.Helper()
 	values, _ := d.scrape(t)
 	v, ok := values[sample{name, labels}]
@@ -64,8 +64,8 @@ func take(t *testing.T, svc *locks.Service, name, owner string) locks.Decision {
 	return a
 }
 
-// awaitMasters waits until the upstream was asked, so that there is something to show.
-func (d *desk) awaitMasters(t *testing.T) {
+// awaitMasters waits until the upstream was pinged.
+func (d *testServer) awaitMasters(t *testing.T) {
 	t.Helper()
 	eventually(t, "the upstream answers", func() bool {
 		b := d.pinger.statuses()
@@ -142,14 +142,13 @@ func TestMetrics(t *testing.T) {
 	eventually(t, "a dead node is shown", func() bool {
 		return d.value(t, "lockproxy_lock_node_up", `{node="`+nodes[2].Addr()+`"}`) == "0"
 	})
-	d.crowd.draining.Store(true)
+	d.clients.draining.Store(true)
 	if d.value(t, "lockproxy_ready", "") != "0" || d.value(t, "lockproxy_draining", "") != "1" {
 		t.Error("draining is not shown")
 	}
 }
 
-// Prometheus's own linter finds nothing to mend.
-func TestMetricsLint(t *testing.T) {
+func TestMetrics_PassPrometheusLint(t *testing.T) {
 	d := open(t, Options{}, nowhere, nowhere)
 	problems, err := testutil.GatherAndLint(d.gatherer())
 	if err != nil {
@@ -162,9 +161,7 @@ func TestMetricsLint(t *testing.T) {
 	}
 }
 
-// The metrics are as many after ten thousand names and owners as after one, and none has
-// a name or an owner.
-func TestCardinality(t *testing.T) {
+func TestMetrics_NoSamplesPerNameOrOwner(t *testing.T) {
 	t.Parallel()
 	d, _, _ := openReal(t, Options{}, 1)
 	d.awaitMasters(t)
@@ -201,8 +198,7 @@ func TestCardinality(t *testing.T) {
 	}
 }
 
-// Being looked at costs the lock nodes nothing.
-func TestScrapesAskNobody(t *testing.T) {
+func TestMetrics_CauseNoRequestToNodes(t *testing.T) {
 	d, _, nodes := openReal(t, Options{}, 1)
 	asked := func() (n int) {
 		for _, command := range []string{"evalsha", "eval", "scan", "ping"} {
@@ -221,8 +217,7 @@ func TestScrapesAskNobody(t *testing.T) {
 	}
 }
 
-// Lock nodes and an upstream that hang do not keep the one waiting who wants to know.
-func TestHangingBackends(t *testing.T) {
+func TestMetrics_HangingBackends(t *testing.T) {
 	d := open(t, Options{}, hanging(t), hanging(t), hanging(t), hanging(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -244,8 +239,8 @@ func TestHangingBackends(t *testing.T) {
 	}
 }
 
-// Sentinels may name one server for two nodes; each is shown.
-func TestNodesWithOneAddress(t *testing.T) {
+// Sentinels may name one server for two nodes.
+func TestMetrics_TwoNodesOfOneAddress(t *testing.T) {
 	at := hanging(t)
 	d := open(t, Options{}, nowhere, at, at)
 	for _, name := range []string{at, at + "#2"} {
@@ -255,8 +250,8 @@ func TestNodesWithOneAddress(t *testing.T) {
 	}
 }
 
-// docs/metrics.md has a row for every metric with what /metrics says of it, and no others.
-func TestMetricsDocument(t *testing.T) {
+// docs/metrics.md has a row with kind, labels and help for each metric, and no others.
+func TestMetrics_Documented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)

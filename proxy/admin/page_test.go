@@ -17,9 +17,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
-// TestPageFiles: nothing that the policy forbids or that could turn a name into HTML, and
-// nothing from elsewhere.
-func TestPageFiles(t *testing.T) {
+// The files have nothing that the policy forbids or that could turn a name into HTML.
+func TestPage_Files(t *testing.T) {
 	t.Parallel()
 	d := open(t, Options{}, nowhere, nowhere)
 	for path, want := range map[string]string{
@@ -56,14 +55,14 @@ func TestPageFiles(t *testing.T) {
 	}
 }
 
-// A stream is what one viewer is told.
+// A stream is the events of one viewer.
 type stream struct {
 	t     *testing.T
 	body  *bufio.Reader
 	close func()
 }
 
-func (d *desk) look(t *testing.T, filter string, header ...string) *stream {
+func (d *testServer) look(t *testing.T, filter string, header ...string) *stream {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url+"/page/events?filter="+filter, nil)
@@ -123,7 +122,7 @@ func until[T any](s *stream, kind, what string, ok func(T) bool) (v T) {
 	return v
 }
 
-func grab(t *testing.T, d *desk, r locks.LockRequest) locks.Grant {
+func grab(t *testing.T, d *testServer, r locks.LockRequest) locks.Grant {
 	t.Helper()
 	r.TTL = 50 * time.Second
 	a, err := d.locks.Lock(t.Context(), r)
@@ -133,14 +132,14 @@ func grab(t *testing.T, d *desk, r locks.LockRequest) locks.Grant {
 	return a.Grant
 }
 
-func free(t *testing.T, d *desk, g locks.Grant) {
+func free(t *testing.T, d *testServer, g locks.Grant) {
 	t.Helper()
 	if _, err := d.locks.Unlock(t.Context(), locks.UnlockRequest{Key: g.Key, Owner: g.Owner, Fence: g.Fence}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestPageIsTold(t *testing.T) {
+func TestFeed_Events(t *testing.T) {
 	t.Parallel()
 	d, _, _ := openReal(t, Options{Force: true, Version: "v9"}, 5)
 	run(t, d.locks)
@@ -209,13 +208,12 @@ func TestPageIsTold(t *testing.T) {
 	}
 }
 
-// asked is how many rounds of a kind there were.
-func asked(d *desk, question string) int64 {
+// asked is the number of rounds with a question.
+func asked(d *testServer, question string) int64 {
 	return metrics.Registry{d.locks}.Sample("lockproxy_lock_round_seconds", "question", question).Durations.Count()
 }
 
-// TestPageIsToldOnce: all viewers are told the same, from one look at the nodes.
-func TestPageIsToldOnce(t *testing.T) {
+func TestFeed_OneReadForAllViewers(t *testing.T) {
 	t.Parallel()
 	d, _, _ := openReal(t, Options{}, 3)
 	grab(t, d, locks.LockRequest{Key: locks.Key{Name: "import:1"}, Owner: "alice"})
@@ -255,7 +253,7 @@ func TestPageIsToldOnce(t *testing.T) {
 	}
 }
 
-func TestPageWithoutAQuorum(t *testing.T) {
+func TestFeed_NoQuorum(t *testing.T) {
 	t.Parallel()
 	d, _, nodes := openReal(t, Options{}, 3)
 	grab(t, d, locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "alice"})
@@ -271,8 +269,8 @@ func TestPageWithoutAQuorum(t *testing.T) {
 	}
 }
 
-// TestSlowViewer: who does not take what is told is told no more, and holds up nobody.
-func TestSlowViewer(t *testing.T) {
+// It holds up no other viewer.
+func TestFeed_SlowViewerIsDropped(t *testing.T) {
 	t.Parallel()
 	d := open(t, Options{}, nowhere, nowhere)
 	l := newFeed(d.Server) // nobody runs it
@@ -307,7 +305,7 @@ func TestSlowViewer(t *testing.T) {
 	}
 }
 
-func TestPageManyLocks(t *testing.T) {
+func TestFeed_ManyLocks(t *testing.T) {
 	t.Parallel()
 	var all []locks.Key
 	for i := range 3000 {
@@ -324,7 +322,7 @@ func TestPageManyLocks(t *testing.T) {
 	}
 }
 
-func TestShown(t *testing.T) {
+func TestShown_Escapes(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		`plain "name" it's`:             `plain "name" it's`,
