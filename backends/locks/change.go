@@ -35,7 +35,7 @@ type Change struct {
 	Options  Options // Nodes is not used
 	From, To []*backends.Server
 	Dead     *backends.Server // one of From that need not vote, since it is to leave; nil: none
-	Say      func(string)     // takes a line of progress for the operator; called from Open and Finish
+	Progress func(string)     // takes a line of progress for the operator; called from Open and Finish
 }
 
 // change is a Change under way.
@@ -43,7 +43,7 @@ type change struct {
 	Change
 	svc      *Service // of all nodes of either list
 	from, to nodeList
-	known    []memberRecord // by node of svc
+	members  []memberRecord // by node of svc
 	epoch    int64
 	step     changeStep
 }
@@ -51,9 +51,9 @@ type change struct {
 type changeStep uint8
 
 const (
-	notOpen changeStep = iota
-	changing
-	changed
+	changeNotBegun changeStep = iota
+	changeOpen
+	changeFinished
 )
 
 // A memberRecord is what a node says of its set.
@@ -71,27 +71,27 @@ type memberRecord struct {
 func (k *memberRecord) answered() bool { return k.err == nil }
 func (k *memberRecord) voting() bool   { return k.err == nil && k.votes }
 
-func parseKnown(dst *memberRecord) parse {
+func parseMember(dst *memberRecord) parse {
 	return func(m []rueidis.RedisMessage) (vote, error) {
 		var code, epoch, maxTTL, votes, since int64
-		if err := ints(m, &code, &epoch); err != nil || code == 0 {
-			return vote{ballot: no}, err
+		if err := readInts(m, &code, &epoch); err != nil || code == 0 {
+			return vote{kind: no}, err
 		}
-		if err := ints(m, &code, &dst.largest, &maxTTL, &votes, &since, &dst.now); err != nil {
+		if err := readInts(m, &code, &dst.largest, &maxTTL, &votes, &since, &dst.now); err != nil {
 			return vote{}, err
 		}
 		dst.maxTTL, dst.since, dst.votes, dst.record = millis(maxTTL), millis(since), votes == 1, map[string]string{}
 		for m = m[6:]; len(m) >= 2; m = m[2:] {
 			var k, v string
-			if err := firstError(text(m[0], &k), text(m[1], &v)); err != nil {
+			if err := firstError(readText(m[0], &k), readText(m[1], &v)); err != nil {
 				return vote{}, err
 			}
 			dst.record[k] = v
 		}
 		if dst.votes {
-			return vote{ballot: yes}, checkFence(dst.largest)
+			return vote{kind: yes}, checkFence(dst.largest)
 		}
-		return vote{ballot: yes}, checkFenceOrNone(dst.largest)
+		return vote{kind: yes}, checkFenceOrNone(dst.largest)
 	}
 }
 
@@ -127,41 +127,41 @@ func (c Change) run(ctx context.Context, do func(*change, context.Context) error
 	if s.svc, err = New(o); err != nil {
 		return err
 	}
-	s.svc.common[3] = s.to.word // register.lua gives it to a new node; change.lua does not take it for a proxy that uses this list
+	s.svc.commonArgs[3] = s.to.fingerprint // register.lua gives it to a new node; change.lua does not take it for a proxy that uses this list
 	defer func() { err = errors.Join(err, s.svc.close()) }()
-	if err := s.look(ctx); err != nil {
+	if err := s.readStep(ctx); err != nil {
 		return err
 	}
 	return do(s, ctx)
 }
 
-// each asks the nodes, and returns what those said that were asked.
-func (c *change) each(ctx context.Context, sc *scripts.Script, read func(i int) parse, args func(i int) []string) ([]vote, error) {
+// askEach asks the nodes, and returns what those said that were asked.
+func (c *change) askEach(ctx context.Context, sc *scripts.Script, read func(i int) parse, args func(i int) []string) ([]vote, error) {
 	node := c.svc.opts.Prefix + "node"
-	c.svc.beginFollowing()
-	r := c.svc.askEach(askOrder, all, func(i int) *job {
+	c.svc.startTracking()
+	r := c.svc.askEach(askRepair, all, func(i int) *scriptCall {
 		a := args(i)
 		if a == nil {
 			return nil
 		}
-		return &job{args: c.svc.command(sc, key{node, node, node}, a...), parse: read(i), expires: c.svc.now() + meetFor, survey: true}
+		return &scriptCall{args: c.svc.command(sc, redisKeys{node, node, node}, a...), parse: read(i), expires: c.svc.now() + initialProbeTimeout, probe: true}
 	})
-	err := r.waitFor(ctx, meetFor)
+	err := r.waitFor(ctx, initialProbeTimeout)
 	return r.close(true, nil), err
 }
 
-// look learns which step the change has come to.
-func (c *change) look(ctx context.Context) error {
-	c.known = make([]memberRecord, len(c.svc.nodes))
-	votes, err := c.each(ctx, scripts.Change, func(i int) parse { return parseKnown(&c.known[i]) }, func(int) []string { return []string{"look"} })
+// readStep learns which step the change has come to.
+func (c *change) readStep(ctx context.Context) error {
+	c.members = make([]memberRecord, len(c.svc.nodes))
+	votes, err := c.askEach(ctx, scripts.Change, func(i int) parse { return parseMember(&c.members[i]) }, func(int) []string { return []string{"look"} })
 	if err != nil {
 		return err
 	}
 	members, strict := 0, false
 	for i := range votes {
-		k := &c.known[i]
-		if votes[i].ballot != yes {
-			k.err, k.empty = c.svc.nodes[i].name(orTimeout(votes[i].err)), votes[i].code == unregistered && !votes[i].older
+		k := &c.members[i]
+		if votes[i].kind != yes {
+			k.err, k.empty = c.svc.nodes[i].name(orTimeout(votes[i].err)), votes[i].code == unregistered && !votes[i].olderFormat
 			continue
 		}
 		step, ok := c.stepOf(k.record)
@@ -177,7 +177,7 @@ func (c *change) look(ctx context.Context) error {
 			c.epoch, c.step = e, step
 		}
 	}
-	if strict && c.step != changed {
+	if strict && c.step != changeFinished {
 		c.from, c.to = newList(c.From, GraceSafe), newList(c.To, GraceSafe)
 	}
 	if members < majority(c.From) {
@@ -188,21 +188,21 @@ func (c *change) look(ctx context.Context) error {
 
 // stepOf is how far the change has come on a node.
 func (c *change) stepOf(record map[string]string) (changeStep, bool) {
-	now, next := nodeList{word: record["word"]}, nodeList{word: record["next"]}
+	now, next := nodeList{fingerprint: record["word"]}, nodeList{fingerprint: record["next"]}
 	switch {
-	case now.same(c.from) && next.word == "":
-		return notOpen, true
+	case now.same(c.from) && next.fingerprint == "":
+		return changeNotBegun, true
 	case now.same(c.from) && next.same(c.to):
-		return changing, true
-	case now.same(c.to) && next.word == "":
-		return changed, true
+		return changeOpen, true
+	case now.same(c.to) && next.fingerprint == "":
+		return changeFinished, true
 	}
 	return 0, false
 }
 
 // same is same of prologue.lua.
 func (l nodeList) same(m nodeList) bool {
-	a, b := strings.Fields(l.word), strings.Fields(m.word)
+	a, b := strings.Fields(l.fingerprint), strings.Fields(m.fingerprint)
 	return len(a) == 3 && len(b) == 3 && a[0] == b[0] && a[2] == b[2]
 }
 
@@ -217,8 +217,8 @@ func (c *change) in(i int, list []*backends.Server) bool {
 func (c *change) missing(what string, list []*backends.Server, fits func(*memberRecord) bool) error {
 	var errs []string
 	n := 0
-	for i := range c.known {
-		switch k := &c.known[i]; {
+	for i := range c.members {
+		switch k := &c.members[i]; {
 		case !c.in(i, list):
 		case fits(k):
 			n++
@@ -235,8 +235,8 @@ func (c *change) missing(what string, list []*backends.Server, fits func(*member
 // they are no majority.
 func (c *change) floors(list []*backends.Server) (fence int64, longest time.Duration, err error) {
 	n := 0
-	for i := range c.known {
-		if k := &c.known[i]; c.in(i, list) && k.voting() {
+	for i := range c.members {
+		if k := &c.members[i]; c.in(i, list) && k.voting() {
 			fence, longest = max(fence, k.largest), max(longest, k.maxTTL)
 			n++
 		}
@@ -248,31 +248,31 @@ func (c *change) floors(list []*backends.Server) (fence int64, longest time.Dura
 }
 
 func (c *change) open(ctx context.Context) error {
-	if c.step == changed {
-		c.Say("The lock nodes have the new list already.")
+	if c.step == changeFinished {
+		c.Progress("The lock nodes have the new list already.")
 		return nil
 	}
-	if c.step == notOpen {
+	if c.step == changeNotBegun {
 		if err := c.ready(ctx); err != nil {
 			return err
 		}
 	}
 	to := &nodeSet{epoch: c.epoch, now: c.from, next: c.to}
-	if c.step == notOpen {
+	if c.step == changeNotBegun {
 		to.epoch++
 	}
-	if err := c.tell(ctx, to); err != nil {
+	if err := c.setNodes(ctx, to); err != nil {
 		return err
 	}
-	c.Say("Proxies with either list get votes now. Restart them one by one with this one: " + c.to.text)
-	c.Say("When the last one has it, finish with --finish.")
+	c.Progress("Proxies with either list get votes now. Restart them one by one with this one: " + c.to.names)
+	c.Progress("When the last one has it, finish with --finish.")
 	return nil
 }
 
 // ready is what must be so before proxies may have the list To.
 func (c *change) ready(ctx context.Context) error {
-	for i := range c.known {
-		k := &c.known[i]
+	for i := range c.members {
+		k := &c.members[i]
 		dead := c.Dead != nil && c.svc.nodes[i].server.ID() == c.Dead.ID()
 		if c.in(i, c.From) && !dead && !k.voting() {
 			return c.missing("vote, and all must before the list is changed", c.From, (*memberRecord).voting)
@@ -284,65 +284,65 @@ func (c *change) ready(ctx context.Context) error {
 	if _, _, err := c.floors(c.From); err != nil {
 		return err
 	}
-	for i := range c.known {
+	for i := range c.members {
 		if !c.in(i, c.From) {
 			if err := c.admit(ctx, i); err != nil {
 				return err
 			}
 		}
 	}
-	return c.tellFloors(ctx, c.From)
+	return c.raiseFloors(ctx, c.From)
 }
 
 // admit has a node that is new sit out, and gives it its floor.
 func (c *change) admit(ctx context.Context, i int) error {
-	n, k := c.svc.nodes[i], &c.known[i]
+	n, k := c.svc.nodes[i], &c.members[i]
 	switch {
 	case k.empty:
 		set := &nodeSet{epoch: c.epoch, now: c.from, next: c.to}
-		votes, err := c.only(ctx, i, scripts.Register, parseOrder, register(&vote{}, "forgot", set))
+		votes, err := c.askOne(ctx, i, scripts.Register, parseRepair, registerArgs(&vote{}, "forgot", set))
 		if err != nil {
 			return err
 		}
-		if votes.code != quarantined && votes.ballot != yes {
+		if votes.code != quarantined && votes.kind != yes {
 			return n.name(orTimeout(votes.err))
 		}
-		c.Say(n.server.String() + " is enlisted. It votes when it has sat out max-ttl, as a node that forgot.")
+		c.Progress(n.server.String() + " is enlisted. It votes when it has sat out max-ttl, as a node that forgot.")
 	case k.err != nil:
 		return k.err
 	case k.votes:
 		return nil
 	}
-	before, err := c.only(ctx, i, scripts.State, parseState, []string{})
+	before, err := c.askOne(ctx, i, scripts.State, parseState, []string{})
 	switch {
 	case err != nil:
 		return err
-	case before.ballot == yes:
+	case before.kind == yes:
 		return nil
 	case before.code != floorless:
 		return &NotYetError{n.name(before.err).Error() + "; then go on"}
 	}
-	if err := c.look(ctx); err != nil { // fences are read after the quarantine
+	if err := c.readStep(ctx); err != nil { // fences are read after the quarantine
 		return err
 	}
 	floor, longest, err := c.floors(c.From)
 	if err != nil {
 		return err
 	}
-	after, err := c.only(ctx, i, scripts.Restore, parseOrder, []string{strconv.FormatInt(floor, 10), before.quarantine, ms(longest)})
+	after, err := c.askOne(ctx, i, scripts.Restore, parseRepair, []string{strconv.FormatInt(floor, 10), before.quarantine, ms(longest)})
 	if err != nil {
 		return err
 	}
-	if after.ballot != yes {
+	if after.kind != yes {
 		return &NotYetError{n.name(orTimeout(after.err)).Error()}
 	}
-	c.Say(n.server.String() + " votes.")
+	c.Progress(n.server.String() + " votes.")
 	return nil
 }
 
-// only asks one node.
-func (c *change) only(ctx context.Context, i int, sc *scripts.Script, p parse, args []string) (vote, error) {
-	votes, err := c.each(ctx, sc, func(int) parse { return p }, func(j int) []string {
+// askOne asks one node.
+func (c *change) askOne(ctx context.Context, i int, sc *scripts.Script, p parse, args []string) (vote, error) {
+	votes, err := c.askEach(ctx, sc, func(int) parse { return p }, func(j int) []string {
 		if i == j {
 			return args
 		}
@@ -351,13 +351,13 @@ func (c *change) only(ctx context.Context, i int, sc *scripts.Script, p parse, a
 	return votes[i], err
 }
 
-// tellFloors raises the floors of the nodes of To to the largest fence of a majority of list.
-func (c *change) tellFloors(ctx context.Context, list []*backends.Server) error {
+// raiseFloors raises the floors of the nodes of To to the largest fence of a majority of list.
+func (c *change) raiseFloors(ctx context.Context, list []*backends.Server) error {
 	floor, _, err := c.floors(list)
 	if err != nil {
 		return err
 	}
-	told, err := c.each(ctx, scripts.Change, func(int) parse { return parseKnown(new(memberRecord)) }, func(i int) []string {
+	told, err := c.askEach(ctx, scripts.Change, func(int) parse { return parseMember(new(memberRecord)) }, func(i int) []string {
 		if c.in(i, c.To) {
 			return []string{"floor", strconv.FormatInt(floor, 10)}
 		}
@@ -366,35 +366,35 @@ func (c *change) tellFloors(ctx context.Context, list []*backends.Server) error 
 	if err != nil {
 		return err
 	}
-	return c.enough("know the fences", told, c.To)
+	return c.requireMajority("know the fences", told, c.To)
 }
 
-// tell tells all nodes their set; a majority of both lists must take it.
-func (c *change) tell(ctx context.Context, set *nodeSet) error {
-	told, err := c.each(ctx, scripts.Change, func(int) parse { return parseKnown(new(memberRecord)) }, func(int) []string {
+// setNodes tells all nodes their set; a majority of both lists must take it.
+func (c *change) setNodes(ctx context.Context, set *nodeSet) error {
+	told, err := c.askEach(ctx, scripts.Change, func(int) parse { return parseMember(new(memberRecord)) }, func(int) []string {
 		return append([]string{"set"}, set.args()...)
 	})
 	if err != nil {
 		return err
 	}
-	if err := c.enough("took the change", told, c.From); err != nil {
+	if err := c.requireMajority("took the change", told, c.From); err != nil {
 		return err
 	}
-	return c.enough("took the change", told, c.To)
+	return c.requireMajority("took the change", told, c.To)
 }
 
-// enough is an error unless a majority of a list did as it was told.
-func (c *change) enough(what string, told []vote, list []*backends.Server) error {
+// requireMajority is an error unless a majority of a list did as it was told.
+func (c *change) requireMajority(what string, told []vote, list []*backends.Server) error {
 	n := 0
-	for i := range c.known {
-		k := &c.known[i]
+	for i := range c.members {
+		k := &c.members[i]
 		switch {
 		case !c.in(i, list):
-		case told[i].ballot == yes:
+		case told[i].kind == yes:
 			n++
 		case k.answered():
 			err := told[i].err
-			if told[i].ballot == no {
+			if told[i].kind == no {
 				err = errors.New("knows of another change")
 			}
 			k.err = c.svc.nodes[i].name(orTimeout(err))
@@ -408,28 +408,28 @@ func (c *change) enough(what string, told []vote, list []*backends.Server) error
 
 func (c *change) finish(ctx context.Context) error {
 	switch c.step {
-	case notOpen:
+	case changeNotBegun:
 		return errors.New("the change has not begun: call it without --finish first")
-	case changing:
+	case changeOpen:
 		if err := c.unused(); err != nil {
 			return err
 		}
-		if err := c.tellFloors(ctx, c.To); err != nil {
+		if err := c.raiseFloors(ctx, c.To); err != nil {
 			return err
 		}
 		c.epoch++
 	}
-	if err := c.tell(ctx, &nodeSet{epoch: c.epoch, now: c.to}); err != nil {
+	if err := c.setNodes(ctx, &nodeSet{epoch: c.epoch, now: c.to}); err != nil {
 		return err
 	}
-	c.Say("Done. The lock nodes are: " + c.to.text)
+	c.Progress("Done. The lock nodes are: " + c.to.names)
 	return nil
 }
 
 // unused returns a NotYetError while a proxy with the list From may still have leases.
 func (c *change) unused() error {
-	for i := range c.known {
-		k := &c.known[i]
+	for i := range c.members {
+		k := &c.members[i]
 		if k.err != nil || !c.in(i, c.From) {
 			continue
 		}
@@ -437,13 +437,13 @@ func (c *change) unused() error {
 			ttl, word, _ := strings.Cut(strings.TrimPrefix(field, "m"), " ")
 			last, err := strconv.ParseInt(at, 10, 64)
 			longest, err2 := strconv.ParseInt(ttl, 10, 64)
-			if err != nil || err2 != nil || !(nodeList{word: word}).same(c.from) {
+			if err != nil || err2 != nil || !(nodeList{fingerprint: word}).same(c.from) {
 				continue
 			}
 			ago, need := millis(k.now-last), millis(longest)+time.Second
 			if ago < need {
 				return &NotYetError{fmt.Sprintf("a proxy with the list before (%s) was heard of %v ago at %s; restart it with the new list. When none was for %v, the change can be finished",
-					c.from.text, ago.Round(100*time.Millisecond), c.svc.nodes[i].server, need)}
+					c.from.names, ago.Round(100*time.Millisecond), c.svc.nodes[i].server, need)}
 			}
 		}
 	}

@@ -23,7 +23,7 @@ type walk struct {
 func (w *walk) change(from, to []string, dead string) Change {
 	c := Change{
 		Options: Options{MaxTTL: changeTTL, NodeTimeout: patient, Log: slog.New(slog.DiscardHandler)},
-		From:    nodesAt(w.t, from...), To: nodesAt(w.t, to...), Say: func(s string) { w.said = append(w.said, s) },
+		From:    nodesAt(w.t, from...), To: nodesAt(w.t, to...), Progress: func(s string) { w.said = append(w.said, s) },
 	}
 	if dead != "" {
 		c.Dead = nodesAt(w.t, dead)[0]

@@ -91,7 +91,7 @@ func reason(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &r):
-		return redisReason(r.Error())
+		return refusalReason(r.Error())
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &n) && n.Timeout():
 		return errTimeout
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -113,10 +113,10 @@ func isConnection(err error) bool {
 	return errors.As(err, &n)
 }
 
-// redisReason is the error code of a Redis error. Redis before 7 wraps an error
+// refusalReason is the error code of a Redis error. Redis before 7 wraps an error
 // inside a script in one of its own, where the code stands behind a dash; the script
 // itself is told the line before it.
-func redisReason(msg string) error {
+func refusalReason(msg string) error {
 	code, _, _ := strings.Cut(msg, " ")
 	if i := strings.LastIndex(msg, ": -"); i >= 0 && (strings.HasPrefix(msg, "ERR ") || strings.HasPrefix(msg, "@")) {
 		code, _, _ = strings.Cut(msg[i+3:], " ")

@@ -68,7 +68,7 @@ func (w *witness) keep(t *testing.T, s *Service, ttl time.Duration) {
 	w.mu.Lock()
 	if w.owner == a.Grant.Owner {
 		w.believes = func() bool {
-			until, ok := s.memory.until(h, a.Grant.Fence, []string{a.Grant.attempt})
+			until, ok := s.grants.until(h, a.Grant.Fence, []string{a.Grant.attempt})
 			return ok && until > s.now()
 		}
 	}
@@ -226,9 +226,9 @@ func (w *witness) waitInTurn(t *testing.T, p []*Service, stop <-chan struct{}) {
 		if err != nil || !a.Granted {
 			continue
 		}
-		s.memory.mu.Lock()
-		g, ok := s.memory.grants.Peek(holder{Key{0, "job"}, a.Grant.Owner})
-		s.memory.mu.Unlock()
+		s.grants.mu.Lock()
+		g, ok := s.grants.lru.Peek(holder{Key{0, "job"}, a.Grant.Owner})
+		s.grants.mu.Unlock()
 		if !ok {
 			t.Error("a grant is not remembered")
 			continue

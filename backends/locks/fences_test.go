@@ -17,7 +17,7 @@ func TestRelease_LateAfterTheCounterExpired(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
-	k := s.key(Key{0, "job"})
+	k := s.redisKeys(Key{0, "job"})
 	old := lock(t, s, "job", "alice", time.Second)
 	unlock(t, s, "job", "alice", 0)
 	ahead := strconv.FormatInt(time.Now().Add(time.Hour).UnixMicro(), 10) // as after a time with a clock that was ahead
@@ -39,7 +39,7 @@ func TestRestore_FloorOfAnEarlierQuarantine(t *testing.T) {
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
 	lock(t, s, "job", "alice", time.Second)
-	k := s.key(Key{0, "job"})
+	k := s.redisKeys(Key{0, "job"})
 	over := func(until string) string {
 		n.Do(t, "HSET", k.node, "until", until, "sync", "0", "id", "unset")
 		n.Do(t, s.command(scripts.State, k)...) // notes who the server is
@@ -87,7 +87,7 @@ func TestDamagedFence_OneNameOnOneNode(t *testing.T) {
 	lock(t, s, "warm", "x", time.Second)
 	for _, value := range []string{"9007199254740992", "9007199254740991", "1e300", "-9007199254740993"} {
 		name := "job" + value
-		k := s.key(Key{0, name})
+		k := s.redisKeys(Key{0, name})
 		n[0].Do(t, "HSET", k.fences, "c", value)
 		if value[0] == '-' {
 			n[0].Do(t, "HSET", k.node, "floor", "0") // above it otherwise
@@ -117,7 +117,7 @@ func TestDamagedFence_OfANode(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	n := conns(t, nodes)
-	k := s.key(Key{0, "job"})
+	k := s.redisKeys(Key{0, "job"})
 	lock(t, s, "warm", "x", time.Second)
 	n[0].Do(t, "HSET", k.node, "g", "9007199254740992", "floor", "9007199254740992")
 	eventually(t, 5*time.Second, "the node is seen not to vote", func() bool { return s.Nodes()[0].State == NodeBarred })

@@ -96,7 +96,7 @@ func (f *fleet) turn(s *Service, name int, owner string) {
 	r := LockRequest{Key: Key{Name: strconv.Itoa(name)}, Owner: owner, TTL: s.opts.MaxTTL, Wait: 50 * time.Millisecond}
 	a, err := s.Lock(context.Background(), r)
 	if err != nil {
-		f.t.Errorf("LOCK, max-ttl %v, nodes %s: %v", s.opts.MaxTTL, s.list.text, err)
+		f.t.Errorf("LOCK, max-ttl %v, nodes %s: %v", s.opts.MaxTTL, s.nodeList.names, err)
 		time.Sleep(100 * time.Millisecond)
 	}
 	if !a.Granted {
@@ -111,13 +111,13 @@ func (f *fleet) turn(s *Service, name int, owner string) {
 	at.grants++
 	at.Unlock()
 	if _, err := s.Renew(context.Background(), RenewRequest{Key: Key{Name: r.Name}, Owner: owner, TTL: r.TTL}); err != nil {
-		f.t.Errorf("RENEW, max-ttl %v, nodes %s: %v", s.opts.MaxTTL, s.list.text, err)
+		f.t.Errorf("RENEW, max-ttl %v, nodes %s: %v", s.opts.MaxTTL, s.nodeList.names, err)
 	}
 	at.Lock()
 	at.owner = ""
 	at.Unlock()
 	if _, err := s.Unlock(context.Background(), UnlockRequest{Key: Key{Name: r.Name}, Owner: owner}); err != nil {
-		f.t.Errorf("UNLOCK, max-ttl %v, nodes %s: %v", s.opts.MaxTTL, s.list.text, err)
+		f.t.Errorf("UNLOCK, max-ttl %v, nodes %s: %v", s.opts.MaxTTL, s.nodeList.names, err)
 	}
 }
 

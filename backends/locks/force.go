@@ -43,12 +43,12 @@ func (e *OtherGrantError) Error() string {
 
 // forceGrant is Force, of the grant with this fence if that is not 0.
 func (s *Service) forceGrant(ctx context.Context, k Key, fence int64) (was Holding, held bool, err error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.acquireSlot(ctx); err != nil {
 		return Holding{}, false, err
 	}
-	defer s.leave()
+	defer s.releaseSlot()
 	for range forceTries {
-		votes, err := s.readCalm(ctx, holder{Key: k})
+		votes, err := s.readStable(ctx, holder{Key: k})
 		if err != nil {
 			return Holding{}, false, err
 		}
@@ -88,7 +88,7 @@ func upTo(votes []vote, fence int64) []vote {
 	}
 	votes = slices.Clone(votes)
 	for i := range votes {
-		if v := &votes[i]; v.ballot == yes && v.owner != "" && v.fence > fence {
+		if v := &votes[i]; v.kind == yes && v.owner != "" && v.fence > fence {
 			*v = vote{err: errNotAsked, unsent: true}
 		}
 	}
@@ -106,32 +106,32 @@ func upTo(votes []vote, fence int64) []vote {
 func (s *Service) force(ctx context.Context, h holder, votes []vote) (done bool, err error) {
 	fence := int64(0)
 	for i := range votes {
-		if v := &votes[i]; v.ballot == yes && v.owner == h.owner {
+		if v := &votes[i]; v.kind == yes && v.owner == h.owner {
 			fence = max(fence, v.fence)
 		}
 	}
-	patience := s.opts.patience(s.opts.MaxTTL)
-	noted, err := s.announce(ctx, h, fence, patience)
+	limits := s.opts.timeouts(s.opts.MaxTTL)
+	noted, err := s.noteShortening(ctx, h, fence, limits)
 	switch {
 	case err != nil:
 		return false, err
-	case ballots(noted, yes) < s.quorum:
+	case countKind(noted, yes) < s.quorum:
 		return false, s.quorumError("LOCKCTL", h.Name, noted)
 	}
-	s.memory.forgetGrant(h, fence)
-	s.keeper.lose(h, fence, lostForced, "it was taken away by an operator")
+	s.grants.forgetGrant(h, fence)
+	s.keepalive.lose(h, fence, lossForced, "it was taken away by an operator")
 	holds := everyHold(votes, h.owner)
-	j := s.releaseJob(s.key(h.Key), h.owner, grant{fence: fence}, "force", "", holds[:min(len(holds), forceHolds)], nil)
+	j := s.releaseJob(s.redisKeys(h.Key), h.owner, grant{fence: fence}, "force", "", holds[:min(len(holds), forceHolds)], nil)
 	round := s.ask(askRelease, j, func(v []vote) bool { return leftNothing(v, h.owner) >= s.quorum })
 	s.waiting.stir(h.Key)
-	err = round.wait(ctx, patience)
+	err = round.wait(ctx, limits)
 	votes = round.close(false, nil)
 	free := leftNothing(votes, h.owner)
 	s.ended(round, votes, endOf(err, free >= s.quorum))
 	switch {
 	case err != nil:
 		return false, err
-	case free < s.quorum && len(votes)-ballots(votes, silent) < s.quorum:
+	case free < s.quorum && len(votes)-countKind(votes, silent) < s.quorum:
 		return false, s.quorumError("LOCKCTL", h.Name, votes)
 	}
 	return free >= s.quorum, nil

@@ -21,7 +21,7 @@ func force(tb testing.TB, s *Service, name string) Holding {
 }
 
 // lost wants the owner's RENEW and UNLOCK of a grant refused as lost.
-func lost(tb testing.TB, s *Service, name, owner string, fence int64) {
+func isLost(tb testing.TB, s *Service, name, owner string, fence int64) {
 	tb.Helper()
 	if v, err := s.Renew(tb.Context(), RenewRequest{Key: Key{Name: name}, Owner: owner, TTL: time.Second, Fence: fence}); !errors.Is(err, ErrLost) {
 		tb.Errorf("RENEW by %s: %v, %v, want it lost", owner, v, err)
@@ -50,8 +50,8 @@ func TestForce(t *testing.T) {
 			if fence {
 				named = g.Fence
 			}
-			lost(t, p[0], "job", "alice", named)
-			lost(t, p[1], "job", "alice", named)
+			isLost(t, p[0], "job", "alice", named)
+			isLost(t, p[1], "job", "alice", named)
 			h := lock(t, p[1], "job", "bob", 30*time.Second)
 			if h.Fence <= g.Fence {
 				t.Errorf("fence %d after %d", h.Fence, g.Fence)
@@ -75,7 +75,7 @@ func TestForceIsNotTheOwnersRelease(t *testing.T) {
 	unlock(t, s, "job", "alice", 0)
 	lock(t, s, "job", "alice", 30*time.Second)
 	force(t, s, "job")
-	lost(t, s, "job", "alice", 0)
+	isLost(t, s, "job", "alice", 0)
 	if left, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: g.Fence}); left != 0 || err != nil {
 		t.Errorf("the UNLOCK of before, once more: %d, %v", left, err)
 	}
@@ -93,7 +93,7 @@ func TestForceWithNodesDown(t *testing.T) {
 	if err != nil || !held {
 		t.Fatalf("%+v, %v", was, err)
 	}
-	lost(t, p[0], "job", "alice", 0) // two nodes still have it
+	isLost(t, p[0], "job", "alice", 0) // two nodes still have it
 	h := lock(t, p[1], "job", "bob", 30*time.Second)
 	nodes[3].Resume()
 	nodes[4].Resume()
@@ -120,7 +120,7 @@ func TestALateForceHarmsNobody(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
-	k := s.key(Key{0, "job"})
+	k := s.redisKeys(Key{0, "job"})
 	old := lock(t, s, "job", "alice", 30*time.Second)
 	late := func(fence int64, holds ...string) []string {
 		return s.command(scripts.Release, k, append([]string{"alice", strconv.FormatInt(fence, 10), "force", "", "", "late", strconv.Itoa(len(holds))}, holds...)...)
@@ -185,7 +185,7 @@ func TestForceTellsTheSession(t *testing.T) {
 		if in := inspect(t, p[1], "job"); in.Held {
 			t.Errorf("afterwards: %+v", in)
 		}
-		lost(t, p[0], "job", "alice", 0)
+		isLost(t, p[0], "job", "alice", 0)
 		c.End()
 	}
 }
@@ -226,7 +226,7 @@ func TestForceAgainstRenewals(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		force(t, p[2], "job")
 		for _, s := range p[:2] { // renewals are still under way
-			lost(t, s, "job", "alice", g.Fence)
+			isLost(t, s, "job", "alice", g.Fence)
 		}
 		if in := inspect(t, p[2], "job"); in.Held {
 			t.Fatalf("after FORCE: %+v", in)
@@ -258,7 +258,7 @@ func TestForceOneGrant(t *testing.T) {
 		if !held || err != nil || was.Owner != owner || was.Fence != g.Fence || was.Holds != 2 {
 			t.Errorf("forced %+v, %v, %v", was, held, err)
 		}
-		lost(t, p[0], "job", owner, g.Fence)
+		isLost(t, p[0], "job", owner, g.Fence)
 		if was, held, err := p[1].ForceGrant(t.Context(), Key{0, "job"}, g.Fence); held || err != nil {
 			t.Errorf("forced again: %+v, %v, %v", was, held, err)
 		}

@@ -11,14 +11,14 @@ import (
 // no grant with a larger fence, so one that comes late harms no later grant.
 func (s *Service) prepareFresh(ctx context.Context, r *LockRequest) error {
 	h := holder{r.Key, r.Owner}
-	votes, err := s.read(ctx, h, s.opts.patience(r.TTL))
+	votes, err := s.read(ctx, h, s.opts.timeouts(r.TTL))
 	if err != nil {
 		return err
 	}
-	if ballots(votes, yes) < s.quorum {
-		if wanting(votes) {
-			s.look()
-			return wantingError{s.quorumError("LOCK", r.Name, votes)}
+	if countKind(votes, yes) < s.quorum {
+		if needsRepair(votes) {
+			s.requestProbe()
+			return needsRepairError{s.quorumError("LOCK", r.Name, votes)}
 		}
 		return s.quorumError("LOCK", r.Name, votes)
 	}
@@ -29,7 +29,7 @@ func (s *Service) prepareFresh(ctx context.Context, r *LockRequest) error {
 	r.dropped = 0
 	for i := range votes {
 		v := &votes[i]
-		if v.ballot != yes || v.owner != r.Owner {
+		if v.kind != yes || v.owner != r.Owner {
 			continue
 		}
 		if tag != "" && slices.ContainsFunc(v.read.holds, func(x nodeHold) bool { return holdTag(x.id) == tag }) {
@@ -40,8 +40,8 @@ func (s *Service) prepareFresh(ctx context.Context, r *LockRequest) error {
 	if r.dropped == 0 {
 		return nil
 	}
-	noted, err := s.announce(ctx, h, r.dropped, s.opts.patience(r.TTL))
-	if err == nil && ballots(noted, yes) < s.quorum {
+	noted, err := s.noteShortening(ctx, h, r.dropped, s.opts.timeouts(r.TTL))
+	if err == nil && countKind(noted, yes) < s.quorum {
 		err = s.quorumError("LOCK", r.Name, noted)
 	}
 	return err

@@ -59,7 +59,7 @@ var votings = []struct {
 	name string
 	parse
 }{
-	{"acquire", parseAcquire}, {"done", parseDone}, {"renew", parseRenew}, {"release", parseRelease}, {"read", parseRead}, {"state", parseState}, {"order", parseOrder},
+	{"acquire", parseAcquire}, {"done", parseDone}, {"renew", parseRenew}, {"release", parseRelease}, {"read", parseRead}, {"state", parseState}, {"order", parseRepair},
 	{"scan", func(m []rueidis.RedisMessage) (vote, error) { return parsePage(m, "lockproxy:lock:") }},
 }
 
@@ -82,18 +82,18 @@ func FuzzVotes(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		p := votings[int(which)%len(votings)]
-		v := count(c.Do(ctx, c.B().Arbitrary("EVALSHA").Build()), p.parse)
+		v := readVote(c.Do(ctx, c.B().Arbitrary("EVALSHA").Build()), p.parse)
 		switch {
-		case v.err != nil && v.ballot != silent:
+		case v.err != nil && v.kind != silent:
 			t.Fatalf("%s of %q: a vote and an error: %+v", p.name, reply, v)
 		case v.err == nil && v.code != 0:
 			t.Fatalf("%s of %q: an abstention without a reason", p.name, reply)
-		case v.ballot == yes && (p.name == "read") != (v.read != nil):
+		case v.kind == yes && (p.name == "read") != (v.read != nil):
 			t.Fatalf("%s of %q: a reading is missing", p.name, reply)
 		}
 		if p.name == "acquire" {
 			votes := []vote{v, v, v, {}, {}}
-			if got := tallyAcquire(votes, 3, true); (got.verdict == granted) && v.ballot != yes {
+			if got := tallyAcquire(votes, 3, true); (got.verdict == granted) && v.kind != yes {
 				t.Fatalf("%q is granted", reply)
 			}
 		}

@@ -25,23 +25,23 @@ type offer struct {
 func (s *Service) askInLine(ctx context.Context, w *waiter, r LockRequest) (Decision, error) {
 	o := s.waiting.ask(w)
 	if o == nil {
-		return s.lockOnce(ctx, r)
+		return s.acquireDecided(ctx, r)
 	}
-	a, err := s.conclude(ctx, o.a, o.round)
-	if errors.Is(err, errSplit) || errors.Is(err, errWanting) {
-		return s.lockOnce(ctx, r)
+	a, err := s.awaitAcquire(ctx, o.a, o.round)
+	if errors.Is(err, errSplit) || errors.Is(err, errNeedsRepair) {
+		return s.acquireDecided(ctx, r)
 	}
 	return a, err
 }
 
-// giveUp asks all nodes to release a name's last holds, and right behind that for the name
+// releaseAndHandOver asks all nodes to release a name's last holds, and right behind that for the name
 // on behalf of who waits for it here.
-func (s *Service) giveUp(at Key, release func(how string) job, enough func([]vote) bool) *round {
-	var acquire job
+func (s *Service) releaseAndHandOver(at Key, release func(how string) scriptCall, enough func([]vote) bool) *round {
+	var acquire scriptCall
 	o := s.waiting.handOver(at, func(r LockRequest) *offer {
 		a, j := s.newAcquisition(r)
 		acquire = j
-		acquire.round = newRound(len(s.nodes), askAcquire, s.now(), s.decided)
+		acquire.round = newRound(len(s.nodes), askAcquire, s.now(), s.acquireDecides)
 		return &offer{a: a, round: acquire.round}
 	})
 	if o == nil {
@@ -81,14 +81,14 @@ func (ws *waiting) handOver(at Key, offering func(LockRequest) *offer) *offer {
 
 // yields counts the releases, and reports whether the name should go to another proxy now:
 // then nobody here asks for it for a while.
-func (e *ear) yields(now time.Duration, c *chance) bool {
+func (e *ear) yields(now time.Duration, c *randSource) bool {
 	if e.turns == 0 {
 		e.turnsSince = now
 	}
 	if e.turns++; !e.crowded || (e.turns <= maxTurns && now-e.turnsSince < turnTime) {
 		return false
 	}
-	e.turns, e.quiet = 0, now+yieldFor+c.part(yieldMax)
+	e.turns, e.quiet = 0, now+yieldFor+c.upTo(yieldMax)
 	return true
 }
 
@@ -107,7 +107,7 @@ func (ws *waiting) heardBy(at Key, votes []vote) {
 		if e.on[i] {
 			own = 1
 		}
-		said = said || (v.ballot == yes && v.holds == 0)
+		said = said || (v.kind == yes && v.holds == 0)
 		others = others || v.listeners > own
 	}
 	if said {

@@ -131,5 +131,5 @@ func eventually(tb testing.TB, within time.Duration, what string, ok func() bool
 
 // registering are the arguments of register.lua for a node of the Service's.
 func registering(s *Service, how string) []string {
-	return register(&vote{}, how, &nodeSet{now: s.list})
+	return registerArgs(&vote{}, how, &nodeSet{now: s.nodeList})
 }

@@ -46,7 +46,9 @@ func TestHolds_OnDifferentMajorities(t *testing.T) {
 		t.Errorf("RENEW while all nodes are well: %v, %v", v, err)
 	}
 	eventually(t, patient, "all nodes have all holds", func() bool {
-		return !slices.ContainsFunc(c, func(n *redistest.Conn) bool { return n.Do(t, "HLEN", s.key(Key{0, "job"}).lock).Int() != fixedFields+3 })
+		return !slices.ContainsFunc(c, func(n *redistest.Conn) bool {
+			return n.Do(t, "HLEN", s.redisKeys(Key{0, "job"}).lock).Int() != fixedFields+3
+		})
 	})
 	other := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient})
 	unlock(t, other, "job", "alice", 2)
@@ -101,7 +103,7 @@ func TestRenew_MovesAllHolds(t *testing.T) {
 	lock(t, p[0], "job", "alice", 20*time.Second)
 	in := lock(t, p[1], "job", "alice", 10*time.Second)
 	left := func(hold string) time.Duration {
-		value := c[0].Do(t, "HGET", p[0].key(Key{0, "job"}).lock, hold).Text
+		value := c[0].Do(t, "HGET", p[0].redisKeys(Key{0, "job"}).lock, hold).Text
 		end, _ := strconv.ParseInt(regexp.MustCompile(`^\d+`).FindString(value), 10, 64)
 		return time.Until(time.UnixMilli(end))
 	}
@@ -110,9 +112,9 @@ func TestRenew_MovesAllHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, patient, "the other proxy's hold is renewed", func() bool { return left(in.attempt) > 30*time.Second })
-	g, ok := p[1].memory.grow(holder{Key{0, "job"}, "alice"}, in.Fence, []string{in.attempt}, p[1].now())
+	g, ok := p[1].grants.beginExtension(holder{Key{0, "job"}, "alice"}, in.Fence, []string{in.attempt}, p[1].now())
 	if !ok {
-		g = p[1].memory.recall(holder{Key{0, "job"}, "alice"})
+		g = p[1].grants.lookup(holder{Key{0, "job"}, "alice"})
 	}
 	if len(g.holds) != 1 || g.holds[0].id != in.attempt {
 		t.Errorf("a session would renew %+v", g.holds)
@@ -131,29 +133,29 @@ func TestLock_ConcludedAfterRenew(t *testing.T) {
 			allVote(t, s)
 			g := lock(t, s, "job", "alice", 10*time.Second)
 			a, j := s.newAcquisition(LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 50 * time.Second})
-			round := s.ask(askAcquire, j, s.decided)
+			round := s.ask(askAcquire, j, s.acquireDecides)
 			<-round.done
 			everywhere(t, s, c)
 			if reads {
-				s.memory.doubt(holder{Key{0, "job"}, "alice"})
+				s.grants.invalidate(holder{Key{0, "job"}, "alice"})
 			}
 			v, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 20 * time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
-			in, err := s.conclude(t.Context(), a, round)
+			in, err := s.awaitAcquire(t.Context(), a, round)
 			if err != nil || !in.Granted || in.Grant.Fence != g.Fence {
 				t.Fatalf("LOCK: %+v, %v", in, err)
 			}
 			var rests []time.Duration
 			for _, n := range c {
-				rests = append(rests, millis(n.Do(t, "PTTL", s.key(Key{0, "job"}).lock).Int()))
+				rests = append(rests, millis(n.Do(t, "PTTL", s.redisKeys(Key{0, "job"}).lock).Int()))
 			}
 			slices.Sort(rests)
 			if in.Grant.Validity > rests[1]+5*time.Second {
 				t.Errorf("RENEW told %v, LOCK then %v, and a majority keeps it for %v", v, in.Grant.Validity, rests[1])
 			}
-			if until, ok := s.memory.until(holder{Key{0, "job"}, "alice"}, g.Fence, []string{g.attempt, a.id}); !ok || until-s.now() > rests[1]+5*time.Second {
+			if until, ok := s.grants.until(holder{Key{0, "job"}, "alice"}, g.Fence, []string{g.attempt, a.id}); !ok || until-s.now() > rests[1]+5*time.Second {
 				t.Errorf("%v is remembered, and a majority keeps it for %v", until-s.now(), rests[1])
 			}
 		})
@@ -170,7 +172,7 @@ func TestRenew_DoesNotReviveALease(t *testing.T) {
 	allVote(t, s)
 	g := lock(t, s, "job", "alice", 50*time.Second)
 	everywhere(t, s, c)
-	k, fence := s.key(Key{0, "job"}), strconv.FormatInt(g.Fence, 10)
+	k, fence := s.redisKeys(Key{0, "job"}), strconv.FormatInt(g.Fence, 10)
 	for _, i := range []int{0, 1} {
 		c[i].Do(t, s.command(scripts.Note, k, fence)...)
 	}
@@ -340,7 +342,7 @@ func TestFresh_ThatComesLate(t *testing.T) {
 	old := lock(t, s, "job", "alice", time.Minute)
 	unlock(t, s, "job", "alice", 0)
 	g := lock(t, s, "job", "alice", time.Minute)
-	late := s.command(scripts.Acquire, s.key(Key{0, "job"}), "alice", "1000", "0", "", "fresh", "late", strconv.FormatInt(old.Fence, 10), "")
+	late := s.command(scripts.Acquire, s.redisKeys(Key{0, "job"}), "alice", "1000", "0", "", "fresh", "late", strconv.FormatInt(old.Fence, 10), "")
 	if v := n.Do(t, late...); v.Elems[0].Int() != 0 {
 		t.Errorf("late: %v", v)
 	}
@@ -354,7 +356,7 @@ func TestHold_GivenBackStaysAway(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
-	k := s.key(Key{0, "job"})
+	k := s.redisKeys(Key{0, "job"})
 	outer := lock(t, s, "job", "alice", time.Minute)
 	inner := lock(t, s, "job", "alice", time.Minute)
 	unlock(t, s, "job", "alice", 1)
@@ -381,7 +383,7 @@ func TestHold_AddedEndsNoLaterThanTheLease(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
-	k := s.key(Key{0, "job"})
+	k := s.redisKeys(Key{0, "job"})
 	g := lock(t, s, "job", "alice", 20*time.Second)
 	v := n.Do(t, s.command(scripts.Acquire, k, "alice", "10000", "0", "", "plain", "other", strconv.FormatInt(g.Fence, 10), g.attempt, "known", "50000")...)
 	if v.Elems[0].Int() != 1 || v.Elems[4].Int() != 3 {
@@ -428,16 +430,16 @@ func TestRenew_SparesALOCKUnderWay(t *testing.T) {
 	allVote(t, s)
 	lock(t, s, "job", "alice", 10*time.Second)
 	h := holder{Key{0, "job"}, "alice"}
-	spared, end := s.underway.since(h)
+	spared, end := s.inflight.startRenewal(h)
 	defer end()
 	in := lock(t, s, "job", "alice", 50*time.Second)
 	v, result, votes, err := s.renewForeign(t.Context(), h, RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 5 * time.Second}, spared)
-	if err != nil || result != carried || v > 5*time.Second {
+	if err != nil || result != applied || v > 5*time.Second {
 		t.Fatalf("RENEW: %v, %v, %v, %v", v, result, votes, err)
 	}
 	kept := 0
 	for _, n := range c {
-		if n.Do(t, "PTTL", s.key(Key{0, "job"}).lock).Int() > 30_000 {
+		if n.Do(t, "PTTL", s.redisKeys(Key{0, "job"}).lock).Int() > 30_000 {
 			kept++
 		}
 	}
@@ -448,13 +450,13 @@ func TestRenew_SparesALOCKUnderWay(t *testing.T) {
 
 func TestUnderway(t *testing.T) {
 	t.Parallel()
-	var u underway
+	var u inflightLocks
 	h, other := holder{Key{0, "job"}, "alice"}, holder{Key{0, "job"}, "bob"}
 	u.begin(h, "over")
 	u.end(h, "over")
 	u.begin(h, "before")
 	u.begin(other, "another's")
-	holds, end := u.since(h)
+	holds, end := u.startRenewal(h)
 	u.end(h, "before")
 	u.begin(h, "after")
 	u.end(h, "after")
@@ -477,13 +479,13 @@ func TestUnderway(t *testing.T) {
 func TestMemory_Oldest(t *testing.T) {
 	t.Parallel()
 	now := time.Second
-	m, err := newMemory(10, func() time.Duration { return now }, new(metrics.Histogram))
+	m, err := newGrantCache(10, func() time.Duration { return now }, new(metrics.Histogram))
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := version{lineage: "first"}
+	first := version{epoch: "first"}
 	take := func(owner, id string, until time.Duration) {
-		m.granted(holder{Key{0, "job"}, owner}, grant{fence: 7, version: first}, hold{id, until}, 0, 1, 0)
+		m.addHold(holder{Key{0, "job"}, owner}, grant{fence: 7, version: first}, hold{id, until}, 0, 1, 0)
 	}
 	for _, step := range []struct {
 		at   time.Duration
@@ -495,7 +497,7 @@ func TestMemory_Oldest(t *testing.T) {
 		{3 * time.Second, func() { take("crashed", "b", 20*time.Second); take("bob", "c", 40*time.Second) }, 2 * time.Second},
 		{10 * time.Second, func() {}, 9 * time.Second},
 		{20 * time.Second, func() {}, 17 * time.Second}, // the crashed one's last hold has ended
-		{21 * time.Second, func() { m.claim(holder{Key{0, "job"}, "bob"}, 0, true, "", now) }, 0},
+		{21 * time.Second, func() { m.pop(holder{Key{0, "job"}, "bob"}, 0, true, "", now) }, 0},
 	} {
 		now = step.at
 		step.do()

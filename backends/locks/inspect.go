@@ -41,10 +41,10 @@ func eachHold(votes []vote, match func(*vote) bool) []HeldFor {
 			if h.rest <= 0 {
 				continue
 			}
-			held := seen[takenAs(h.id)]
+			held := seen[requestOf(h.id)]
 			if held == nil {
 				held = &HeldFor{}
-				seen[takenAs(h.id)] = held
+				seen[requestOf(h.id)] = held
 			}
 			held.Taken, held.Left = max(held.Taken, h.age), max(held.Left, h.rest)
 		}
@@ -80,17 +80,17 @@ type Inspection struct {
 	Need    int        // how many must agree
 }
 
-const calmTries = 5 // reads of a name, until nodes do not differ only because something is under way
+const stableTries = 5 // reads of a name, until nodes do not differ only because something is under way
 
 // Inspect asks every node who has a name. It never guesses: if the answers do not decide it,
 // because too few nodes voted or because the silent ones could tip the count, the error is a
 // *QuorumError, and the Inspection holds the answers there are.
 func (s *Service) Inspect(ctx context.Context, k Key) (Inspection, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.acquireSlot(ctx); err != nil {
 		return Inspection{}, err
 	}
-	defer s.leave()
-	votes, err := s.readCalm(ctx, holder{Key: k})
+	defer s.releaseSlot()
+	votes, err := s.readStable(ctx, holder{Key: k})
 	if err != nil {
 		return Inspection{}, err
 	}
@@ -103,32 +103,32 @@ func (s *Service) Inspect(ctx context.Context, k Key) (Inspection, error) {
 		err = s.quorumError("LOCKCTL", k.Name, votes)
 	}
 	if in.Held = who == oneOwner; in.Held {
-		in.Each = eachHold(votes, func(v *vote) bool { return v.ballot == yes && v.owner == in.Holding.Owner })
+		in.Each = eachHold(votes, func(v *vote) bool { return v.kind == yes && v.owner == in.Holding.Owner })
 	}
 	return in, err
 }
 
-// readCalm reads a name, again if the nodes do not agree: most often because a grant or a
+// readStable reads a name, again if the nodes do not agree: most often because a grant or a
 // release is on its way to some of them.
-func (s *Service) readCalm(ctx context.Context, h holder) (votes []vote, err error) {
-	for i := range calmTries {
+func (s *Service) readStable(ctx context.Context, h holder) (votes []vote, err error) {
+	for i := range stableTries {
 		if err := sleep(ctx, time.Duration(i)*time.Millisecond); err != nil {
 			return nil, err
 		}
-		if votes, err = s.read(ctx, h, s.opts.patience(s.opts.MaxTTL)); err != nil || calm(votes) {
+		if votes, err = s.read(ctx, h, s.opts.timeouts(s.opts.MaxTTL)); err != nil || stable(votes) {
 			break
 		}
 	}
 	return votes, err
 }
 
-// calm reports whether all nodes that vote name the same owner, fence and number of holds, or none.
-func calm(votes []vote) bool {
+// stable reports whether all nodes that vote name the same owner, fence and number of holds, or none.
+func stable(votes []vote) bool {
 	var first *vote
 	for i := range votes {
 		v := &votes[i]
 		switch {
-		case v.ballot != yes:
+		case v.kind != yes:
 		case first == nil:
 			first = v
 		case v.owner != first.owner, v.owner != "" && (v.fence != first.fence || countHolds(v.read.live()) != countHolds(first.read.live())):
@@ -150,14 +150,14 @@ const (
 
 // ownershipOf counts the votes on who has a name. owner is whom most nodes name, n how many do.
 func ownershipOf(votes []vote, q int) (owner string, n int, fence int64, who ownership) {
-	owner, n = most(votes, func(v *vote) (string, bool) { return v.owner, v.ballot == yes && v.owner != "" })
-	fence, agreed := most(votes, func(v *vote) (int64, bool) { return v.fence, v.ballot == yes && v.owner == owner && owner != "" })
+	owner, n = most(votes, func(v *vote) (string, bool) { return v.owner, v.kind == yes && v.owner != "" })
+	fence, agreed := most(votes, func(v *vote) (int64, bool) { return v.fence, v.kind == yes && v.owner == owner && owner != "" })
 	switch {
 	case agreed >= q:
 		return owner, n, fence, oneOwner
 	case n >= q:
 		return owner, n, fence, unsettledGrant
-	case n+len(votes)-ballots(votes, yes) >= q:
+	case n+len(votes)-countKind(votes, yes) >= q:
 		return owner, n, fence, undecidedHolder
 	}
 	return owner, n, fence, nobody
@@ -171,14 +171,14 @@ func (s *Service) holding(votes []vote, k Key) (Holding, ownership) {
 	if who == nobody || n == 0 {
 		return h, who
 	}
-	its := func(v *vote) bool { return v.ballot == yes && v.owner == owner }
+	its := func(v *vote) bool { return v.kind == yes && v.owner == owner }
 	h.Owner, h.Votes, h.Fence = owner, n, fence
-	h.Session = s.keeper.keeps(holder{k, owner}, h.Fence)
-	h.Waited, h.Here = s.memory.waited(holder{k, owner}, h.Fence)
+	h.Session = s.keepalive.keeps(holder{k, owner}, h.Fence)
+	h.Waited, h.Here = s.grants.waited(holder{k, owner}, h.Fence)
 	h.Remaining = qthRest(votes, min(n, s.quorum), its)
 	h.Holds = qth(votes, min(n, s.quorum), its, func(v *vote) int { return countHolds(v.read.live()) })
 	for i := range votes {
-		if v := &votes[i]; its(v) && !v.read.told {
+		if v := &votes[i]; its(v) && !v.read.reinstated {
 			h.Held, h.Info = max(h.Held, v.read.age), cmp.Or(h.Info, v.read.info)
 		}
 	}
@@ -188,11 +188,11 @@ func (s *Service) holding(votes []vote, k Key) (Holding, ownership) {
 // view is what a node's vote in a read says. A node that refuses writes answers it like
 // any other.
 func (s *Service) view(i int, v *vote) NodeView {
-	st, seen := s.status(i, v), s.seen(i)
+	st, seen := s.status(i, v), s.lastStatus(i)
 	switch {
 	case seen.State == st.State:
 		st.Since = seen.Since
-	case seen.State == NodeRefusing && v.ballot == yes:
+	case seen.State == NodeRefusing && v.kind == yes:
 		st.State, st.Since, st.Err = seen.State, seen.Since, seen.Err
 	case st.State == NodeDown:
 		st.State = NodeUnknown // it may only have been slow
@@ -201,9 +201,9 @@ func (s *Service) view(i int, v *vote) NodeView {
 	if st.State == NodeUnused {
 		n.Err = v.err
 	}
-	if v.ballot == yes {
+	if v.kind == yes {
 		n.Owner, n.Fence, n.Remaining = v.owner, v.fence, v.rest
-		n.Holds, n.Reinstated = countHolds(v.read.live()), v.read.told && v.owner != ""
+		n.Holds, n.Reinstated = countHolds(v.read.live()), v.read.reinstated && v.owner != ""
 	}
 	return n
 }
@@ -241,7 +241,7 @@ func (ws *waiting) list(at Key, now time.Duration) (all []Waiter) {
 }
 
 // keeps reports whether a session here has the grant with this fence.
-func (k *keeper) keeps(h holder, fence int64) bool {
+func (k *keepalive) keeps(h holder, fence int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := k.leases[h]

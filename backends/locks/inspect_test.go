@@ -58,7 +58,7 @@ func TestInspect(t *testing.T) {
 // onNode takes a name on one node only, as a proxy that dies meanwhile does.
 func onNode(t *testing.T, s *Service, n *redistest.Server, name, owner, fence string) {
 	t.Helper()
-	v := redistest.Open(t, n.Addr()).Do(t, s.command(scripts.Acquire, s.key(Key{0, name}), asks(owner, "20000", fence, "hold-of-"+owner)...)...)
+	v := redistest.Open(t, n.Addr()).Do(t, s.command(scripts.Acquire, s.redisKeys(Key{0, name}), asks(owner, "20000", fence, "hold-of-"+owner)...)...)
 	if v.IsError() || v.Elems[0].Int() != 1 {
 		t.Fatalf("acquire on one node: %v", v)
 	}

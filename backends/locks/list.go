@@ -33,9 +33,9 @@ type Listing struct {
 }
 
 const (
-	listCount    = 100         // keys a call looks at, by default
-	listMost     = 1000        // and at most
-	listPatience = time.Second // how long a node may take for its part
+	listCount   = 100         // keys a call looks at, by default
+	listMost    = 1000        // and at most
+	listTimeout = time.Second // how long a node may take for its part
 )
 
 // List says who holds what, a part at a time, like SCAN: a name that is held from the
@@ -49,10 +49,10 @@ func (s *Service) List(ctx context.Context, r ListRequest) (Listing, error) {
 	if err != nil {
 		return Listing{}, err
 	}
-	if err := s.enterToList(ctx); err != nil {
+	if err := s.acquireSlotToList(ctx); err != nil {
 		return Listing{}, err
 	}
-	defer s.leave()
+	defer s.releaseSlot()
 	places, next, err := s.scanSome(ctx, r, at)
 	if err != nil {
 		return Listing{}, err
@@ -63,7 +63,7 @@ func (s *Service) List(ctx context.Context, r ListRequest) (Listing, error) {
 	}
 	l := Listing{Cursor: next.String()}
 	for i, votes := range all {
-		if ballots(votes, yes) < s.quorum {
+		if countKind(votes, yes) < s.quorum {
 			return Listing{}, s.quorumError("LOCKCTL", places[i].Name, votes)
 		}
 		h, err := s.listed(ctx, votes, places[i])
@@ -83,7 +83,7 @@ func (s *Service) List(ctx context.Context, r ListRequest) (Listing, error) {
 func (s *Service) listed(ctx context.Context, votes []vote, at Key) (Holding, error) {
 	h, who := s.holding(votes, at)
 	if who == undecidedHolder || who == unsettledGrant {
-		votes, err := s.readCalm(ctx, holder{Key: at})
+		votes, err := s.readStable(ctx, holder{Key: at})
 		if err != nil {
 			return Holding{}, err
 		}
@@ -108,7 +108,7 @@ func (s *Service) scanSome(ctx context.Context, r ListRequest, at cursor) (place
 		switch {
 		case err != nil:
 			return nil, at, err
-		case v.ballot == yes:
+		case v.kind == yes:
 			return v.page.places, at.after(v.page.next, s.toScan()), nil
 		}
 		failed[i] = v
@@ -139,26 +139,26 @@ func (s *Service) scannable(at cursor, failed []vote) (index int, ok bool) {
 // scan looks at some keys of one node.
 func (s *Service) scan(ctx context.Context, node int, r ListRequest, from string) (vote, error) {
 	prefix := lockPrefix(s.opts.Prefix)
-	pattern := globEscape(s.key(Key{DB: r.DB}).lock)
+	pattern := globEscape(s.redisKeys(Key{DB: r.DB}).lock)
 	if r.DB == AllDBs {
 		pattern = globEscape(prefix) + "*:"
 	}
-	j := job{
+	j := scriptCall{
 		args:    []string{"SCAN", from, "MATCH", pattern + cmp.Or(r.Match, "*"), "COUNT", strconv.Itoa(listBounds(r.Count))},
 		parse:   func(m []rueidis.RedisMessage) (vote, error) { return parsePage(m, prefix) },
-		expires: s.now() + listPatience,
+		expires: s.now() + listTimeout,
 	}
-	round := s.askEach(askList, all, func(i int) *job {
+	round := s.askEach(askList, all, func(i int) *scriptCall {
 		if i == node {
 			return &j
 		}
 		return nil
 	})
-	err := round.waitFor(ctx, listPatience)
+	err := round.waitFor(ctx, listTimeout)
 	votes := round.close(true, nil)
 	v := votes[node]
-	s.ended(round, votes, endOf(err, v.ballot == yes))
-	if v.ballot != yes && v.err == nil {
+	s.ended(round, votes, endOf(err, v.kind == yes))
+	if v.kind != yes && v.err == nil {
 		v.err = s.nodes[node].name(errTimeout)
 	}
 	return v, err
@@ -195,15 +195,15 @@ func (s *Service) readAll(ctx context.Context, places []Key) (votes [][]vote, er
 	for some := range slices.Chunk(places, maxBatch/2) {
 		rounds := make([]*round, len(some))
 		for i, at := range some {
-			rounds[i] = s.ask(askRead, job{
-				args: s.command(scripts.Read, s.key(at)), parse: parseRead, expires: s.now() + listPatience,
+			rounds[i] = s.ask(askRead, scriptCall{
+				args: s.command(scripts.Read, s.redisKeys(at)), parse: parseRead, expires: s.now() + listTimeout,
 			}, all)
 		}
-		patience := s.opts.patience(s.opts.MaxTTL)
-		patience.quorum = max(patience.quorum, listPatience)
+		limits := s.opts.timeouts(s.opts.MaxTTL)
+		limits.quorum = max(limits.quorum, listTimeout)
 		for _, r := range rounds {
 			if err == nil {
-				err = r.wait(ctx, patience)
+				err = r.wait(ctx, limits)
 			}
 			votes = append(votes, s.closed(r, r.close(true, nil), err))
 		}
@@ -222,11 +222,11 @@ type page struct {
 
 // parsePage reads {cursor, keys}. A key that is not of a lock is passed over.
 func parsePage(m []rueidis.RedisMessage, prefix string) (vote, error) {
-	v := vote{ballot: yes, page: &page{}}
+	v := vote{kind: yes, page: &page{}}
 	if len(m) != 2 {
 		return v, fmt.Errorf("%d values where 2 were expected", len(m))
 	}
-	if err := text(m[0], &v.page.next); err != nil {
+	if err := readText(m[0], &v.page.next); err != nil {
 		return v, err
 	}
 	keys, err := m[1].AsStrSlice()
@@ -297,7 +297,7 @@ func (c cursor) after(next string, toScan int) cursor {
 func (c cursor) reported(votes []vote, fence int64) bool {
 	for i := range votes {
 		v := &votes[i]
-		if c.done&(1<<i) != 0 && v.ballot == yes && v.owner != "" && v.fence == fence && !v.read.told {
+		if c.done&(1<<i) != 0 && v.kind == yes && v.owner != "" && v.fence == fence && !v.read.reinstated {
 			return true
 		}
 	}

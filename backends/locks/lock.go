@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	splitTries  = 10                    // acquisitions that end in a split, before the answer is "nobody, but not you"
-	splitLimit  = time.Second           // or the lease, if shorter: how long they may take
-	splitWindow = 2 * time.Millisecond  // of the first back-off, doubling
-	widest      = 64 * time.Millisecond // until
-	healTries   = 5                     // acquisitions that meet nodes in need of a record or floor
+	splitTries     = 10                    // acquisitions that end in a split, before the answer is "nobody, but not you"
+	splitLimit     = time.Second           // or the lease, if shorter: how long they may take
+	splitWindow    = 2 * time.Millisecond  // of the first back-off, doubling
+	maxSplitWindow = 64 * time.Millisecond // until
+	repairTries    = 5                     // acquisitions that meet nodes in need of a record or floor
 )
 
 // Limits on what a request says, in bytes.
@@ -40,20 +40,20 @@ var errSplit = errors.New("no owner has a majority")
 // What is not granted has been or will be undone, also after Lock returned, as far as
 // nodes can be reached.
 func (s *Service) Lock(ctx context.Context, r LockRequest) (Decision, error) {
-	if err := s.admit(&r); err != nil {
+	if err := s.prepare(&r); err != nil {
 		return Decision{}, err
 	}
 	a, err := s.lockRequest(ctx, r)
-	return s.answer(&r, a, err)
+	return s.countDecision(&r, a, err)
 }
 
-// admit checks a request and completes it.
-func (s *Service) admit(r *LockRequest) error {
+// prepare checks a request and completes it.
+func (s *Service) prepare(r *LockRequest) error {
 	if err := s.check(*r); err != nil {
 		return err
 	}
 	if r.Owner == "" {
-		r.Owner, r.generated = s.opts.chance.id(), true
+		r.Owner, r.generated = s.opts.random.id(), true
 	}
 	if r.Session != nil {
 		setDefault(&r.MaxHold, s.opts.MaxHold)
@@ -63,27 +63,27 @@ func (s *Service) admit(r *LockRequest) error {
 	return nil
 }
 
-// answer counts the answer to a request.
-func (s *Service) answer(r *LockRequest, a Decision, err error) (Decision, error) {
+// countDecision counts the answer to a request.
+func (s *Service) countDecision(r *LockRequest, a Decision, err error) (Decision, error) {
 	now := s.now()
-	s.hot.answered(r.Key, a.Granted, now-r.asked, now)
+	s.top.answered(r.Key, a.Granted, now-r.asked, now)
 	return s.counters.locked(a, err, now-r.asked)
 }
 
-// lockOnce asks for the name once: until a quorum has said who has it.
-func (s *Service) lockOnce(ctx context.Context, r LockRequest) (Decision, error) {
+// acquireDecided asks for the name once: until a quorum has said who has it.
+func (s *Service) acquireDecided(ctx context.Context, r LockRequest) (Decision, error) {
 	deadline := s.now() + min(r.TTL, splitLimit)
-	healed := 0
+	repaired := 0
 	for tries, window := 1, splitWindow; ; {
 		a, err := s.acquire(ctx, r)
 		switch {
-		case errors.Is(err, errWanting) && healed < healTries:
-			healed++
-			if !s.recover(ctx, true) && healed > 1 {
+		case errors.Is(err, errNeedsRepair) && repaired < repairTries:
+			repaired++
+			if !s.repairNodes(ctx, true) && repaired > 1 {
 				return Decision{}, errors.Unwrap(err)
 			}
 			continue
-		case errors.Is(err, errWanting):
+		case errors.Is(err, errNeedsRepair):
 			return Decision{}, errors.Unwrap(err)
 		case !errors.Is(err, errSplit):
 			return a, err
@@ -91,10 +91,10 @@ func (s *Service) lockOnce(ctx context.Context, r LockRequest) (Decision, error)
 		if tries++; tries > splitTries || s.now() > deadline {
 			return Decision{}, nil
 		}
-		if err := sleep(ctx, s.opts.chance.part(window)); err != nil {
+		if err := sleep(ctx, s.opts.random.upTo(window)); err != nil {
 			return Decision{}, err
 		}
-		window = min(2*window, widest)
+		window = min(2*window, maxSplitWindow)
 	}
 }
 
@@ -138,44 +138,44 @@ func (s *Service) checkTTL(ttl time.Duration) error {
 type acquisition struct {
 	LockRequest
 	holder holder
-	key    key
+	keys   redisKeys
 	id     string // of the hold
 	known  grant  // what this proxy knew of the owner's grant, with the holds that live
 	began  time.Duration
 }
 
-// errWanting wraps a *QuorumError of a round in which nodes lacked what recover may
+// errNeedsRepair wraps a *QuorumError of a round in which nodes lacked what recover may
 // give them. It never leaves the package.
-var errWanting = errors.New("nodes need a record")
+var errNeedsRepair = errors.New("nodes need a record")
 
-type wantingError struct{ *QuorumError }
+type needsRepairError struct{ *QuorumError }
 
-func (e wantingError) Is(target error) bool { return target == errWanting }
-func (e wantingError) Unwrap() error        { return e.QuorumError }
+func (e needsRepairError) Is(target error) bool { return target == errNeedsRepair }
+func (e needsRepairError) Unwrap() error        { return e.QuorumError }
 
 // acquire is one try: a round, a second one if the nodes numbered the grant
 // differently, and an undo if it failed.
 func (s *Service) acquire(ctx context.Context, r LockRequest) (Decision, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.acquireSlot(ctx); err != nil {
 		return Decision{}, err
 	}
-	defer s.leave()
+	defer s.releaseSlot()
 	if r.Fresh {
 		if err := s.prepareFresh(ctx, &r); err != nil {
 			return Decision{}, err
 		}
 	}
 	a, j := s.newAcquisition(r)
-	return s.conclude(ctx, a, s.ask(askAcquire, j, s.decided))
+	return s.awaitAcquire(ctx, a, s.ask(askAcquire, j, s.acquireDecides))
 }
 
 // newAcquisition begins a try: its clock runs. The job is the question to every node.
-func (s *Service) newAcquisition(r LockRequest) (*acquisition, job) {
-	a := &acquisition{LockRequest: r, holder: holder{r.Key, r.Owner}, key: s.key(r.Key), id: s.newHold(r), began: s.now()}
+func (s *Service) newAcquisition(r LockRequest) (*acquisition, scriptCall) {
+	a := &acquisition{LockRequest: r, holder: holder{r.Key, r.Owner}, keys: s.redisKeys(r.Key), id: s.newHold(r), began: s.now()}
 	if !r.generated { // else nobody can ask for a RENEW yet
-		s.underway.begin(a.holder, a.id)
+		s.inflight.begin(a.holder, a.id)
 	}
-	a.known = s.memory.enter(a.holder, a.began)
+	a.known = s.grants.forAcquire(a.holder, a.began)
 	fence, how := a.known.fence, "plain"
 	switch {
 	case r.Fresh:
@@ -186,22 +186,22 @@ func (s *Service) newAcquisition(r LockRequest) (*acquisition, job) {
 	args := append(make([]string, 0, 8+2*len(a.known.holds)), r.Owner, ms(r.TTL), s.proposal(), r.Info, how, a.id,
 		strconv.FormatInt(fence, 10), a.known.id)
 	if !r.Fresh {
-		args = s.carry(args, a.known.holds)
+		args = s.appendHolds(args, a.known.holds)
 	}
-	return a, job{
-		args:  s.command(scripts.Acquire, a.key, args...),
-		parse: parseAcquire, expires: a.began + s.opts.patience(r.TTL).quorum, durable: true,
+	return a, scriptCall{
+		args:  s.command(scripts.Acquire, a.keys, args...),
+		parse: parseAcquire, expires: a.began + s.opts.timeouts(r.TTL).quorum, durable: true,
 	}
 }
 
-// mostCarried is how many holds of a grant a message about another one takes along.
-const mostCarried = 64
+// maxCarried is how many holds of a grant a message about another one takes along.
+const maxCarried = 64
 
-// carry adds holds that this proxy knows of a grant to the arguments of a script, so that nodes which
+// appendHolds adds holds that this proxy knows of a grant to the arguments of a script, so that nodes which
 // lack some add them: the ones taken last, each with the ms it has left.
-func (s *Service) carry(args []string, holds []hold) []string {
+func (s *Service) appendHolds(args []string, holds []hold) []string {
 	now := s.now()
-	for _, h := range holds[max(0, len(holds)-mostCarried):] {
+	for _, h := range holds[max(0, len(holds)-maxCarried):] {
 		if h.until > now {
 			args = append(args, h.id, ms(h.until-now))
 		}
@@ -209,13 +209,15 @@ func (s *Service) carry(args []string, holds []hold) []string {
 	return args
 }
 
-// decided reports whether votes on an acquisition decide it.
-func (s *Service) decided(v []vote) bool { return tallyAcquire(v, s.quorum, false).verdict != open }
+// acquireDecides reports whether votes on an acquisition decide it.
+func (s *Service) acquireDecides(v []vote) bool {
+	return tallyAcquire(v, s.quorum, false).verdict != open
+}
 
-// conclude waits for the votes on an acquisition.
-func (s *Service) conclude(ctx context.Context, a *acquisition, round *round) (Decision, error) {
-	defer s.underway.end(a.holder, a.id)
-	if err := round.wait(ctx, s.opts.patience(a.TTL)); err != nil {
+// awaitAcquire waits for the votes on an acquisition.
+func (s *Service) awaitAcquire(ctx context.Context, a *acquisition, round *round) (Decision, error) {
+	defer s.inflight.end(a.holder, a.id)
+	if err := round.wait(ctx, s.opts.timeouts(a.TTL)); err != nil {
 		s.ended(round, s.abandon(a, round), endCanceled)
 		return Decision{}, err
 	}
@@ -252,9 +254,9 @@ func (s *Service) decide(ctx context.Context, a *acquisition, round *round) (Dec
 	votes := s.abandon(a, round)
 	s.ended(round, votes, endNoQuorum)
 	err := s.quorumError("LOCK", a.Name, votes)
-	if wanting(votes) {
-		s.look()
-		return Decision{}, wantingError{err}
+	if needsRepair(votes) {
+		s.requestProbe()
+		return Decision{}, needsRepairError{err}
 	}
 	return Decision{}, err
 }
@@ -263,7 +265,7 @@ func (s *Service) decide(ctx context.Context, a *acquisition, round *round) (Dec
 // answer are completed when they do.
 func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tally) (Decision, error) {
 	var votes []vote
-	if t.kept {
+	if t.reentered {
 		votes = round.close(false, nil)
 	} else {
 		votes = round.close(false, func(i int, v vote) { s.complete(a, i, &v, t.fence) })
@@ -273,7 +275,7 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 			return Decision{}, err
 		}
 	}
-	s.recount(ctx, a, t)
+	s.forgetReleased(ctx, a, t)
 	now := s.now()
 	validity := t.rest - (now - a.began) - drift(t.rest)
 	if validity <= 0 {
@@ -283,17 +285,17 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 	}
 	s.ended(round, votes, endGranted)
 	g := grant{fence: t.fence, id: a.id}
-	if t.kept {
-		g.id, _ = most(votes, func(v *vote) (string, bool) { return v.grant, v.ballot == yes && v.kept == t.fence })
+	if t.reentered {
+		g.id, _ = most(votes, func(v *vote) (string, bool) { return v.grant, v.kind == yes && v.reentered == t.fence })
 	}
 	if a.Fresh && a.dropped != 0 {
-		s.keeper.supersede(a.holder, a.dropped, a.Session)
+		s.keepalive.supersede(a.holder, a.dropped, a.Session)
 	}
-	lineage, n := most(votes, func(v *vote) (string, bool) { return v.version.lineage, v.ballot == yes })
-	if n >= s.quorum && (lineage == a.id || lineage == a.known.version.lineage) {
-		g.version.lineage = lineage
+	lineage, n := most(votes, func(v *vote) (string, bool) { return v.version.epoch, v.kind == yes })
+	if n >= s.quorum && (lineage == a.id || lineage == a.known.version.epoch) {
+		g.version.epoch = lineage
 	}
-	holds, until, err := s.remember(a, g, now+validity, t.holds)
+	holds, until, err := s.recordGrant(a, g, now+validity, t.holds)
 	if err != nil {
 		s.undoAll(a)
 		return Decision{}, err
@@ -306,19 +308,19 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 	}}, nil
 }
 
-// recount forgets holds that were given back through other proxies, if more are remembered
+// forgetReleased forgets holds that were given back through other proxies, if more are remembered
 // of the grant than a quorum counts. It is not done for a node that was late to hear of one.
-func (s *Service) recount(ctx context.Context, a *acquisition, t tally) {
-	known := s.memory.live(a.holder, t.fence, s.now())
+func (s *Service) forgetReleased(ctx context.Context, a *acquisition, t tally) {
+	known := s.grants.liveHolds(a.holder, t.fence, s.now())
 	if len(known) == 0 || countHolds(append(known, a.id)) <= t.holds {
 		return
 	}
-	votes, err := s.read(ctx, a.holder, s.opts.patience(a.TTL))
+	votes, err := s.read(ctx, a.holder, s.opts.timeouts(a.TTL))
 	if err != nil {
 		return
 	}
 	if _, gone := s.stillThere(votes, a.Owner, nil, known); len(gone) > 0 {
-		s.drop(a.holder, gone...)
+		s.dropHolds(a.holder, gone...)
 	}
 }
 
@@ -333,7 +335,7 @@ func (s *Service) lateError(a *acquisition, votes []vote) error {
 func (s *Service) settle(ctx context.Context, a *acquisition, votes []vote, fence int64) error {
 	n := 0
 	for i := range votes {
-		if carries(&votes[i], fence) {
+		if storedFence(&votes[i], fence) {
 			n++
 		}
 	}
@@ -343,30 +345,30 @@ func (s *Service) settle(ctx context.Context, a *acquisition, votes []vote, fenc
 		}
 		return nil
 	}
-	patience := s.opts.patience(a.TTL)
-	enough := func(v []vote) bool { return n+ballots(v, yes) >= s.quorum }
-	j := s.settleJob(a, fence, patience)
-	round := s.askEach(askSettle, enough, func(i int) *job {
-		if votes[i].ballot == yes && !carries(&votes[i], fence) {
+	limits := s.opts.timeouts(a.TTL)
+	enough := func(v []vote) bool { return n+countKind(v, yes) >= s.quorum }
+	j := s.settleJob(a, fence, limits)
+	round := s.askEach(askSettle, enough, func(i int) *scriptCall {
+		if votes[i].kind == yes && !storedFence(&votes[i], fence) {
 			return &j
 		}
 		return nil
 	})
-	err := round.wait(ctx, patience)
+	err := round.wait(ctx, limits)
 	settled := round.close(false, nil)
-	s.ended(round, settled, endOf(err, n+ballots(settled, yes) >= s.quorum))
+	s.ended(round, settled, endOf(err, n+countKind(settled, yes) >= s.quorum))
 	switch {
 	case err != nil:
 		return err
-	case n+ballots(settled, yes) < s.quorum:
+	case n+countKind(settled, yes) < s.quorum:
 		return s.unsettled(a, votes, settled, fence)
 	}
 	return nil
 }
 
-func ballots(votes []vote, b ballot) (n int) {
+func countKind(votes []vote, b replyKind) (n int) {
 	for i := range votes {
-		if votes[i].ballot == b {
+		if votes[i].kind == b {
 			n++
 		}
 	}
@@ -376,36 +378,36 @@ func ballots(votes []vote, b ballot) (n int) {
 // unsettled reports which nodes did not take the fence of a grant.
 func (s *Service) unsettled(a *acquisition, votes, settled []vote, fence int64) error {
 	for i := range votes {
-		if votes[i].ballot == yes && !carries(&votes[i], fence) && settled[i].ballot != yes {
+		if votes[i].kind == yes && !storedFence(&votes[i], fence) && settled[i].kind != yes {
 			votes[i] = vote{err: orTimeout(settled[i].err)}
 		}
 	}
 	return s.quorumError("LOCK", a.Name, votes)
 }
 
-func (s *Service) settleJob(a *acquisition, fence int64, patience patience) job {
-	return job{
-		args:  s.command(scripts.Settle, a.key, a.Owner, strconv.FormatInt(fence, 10), a.id),
-		parse: parseDone, expires: s.now() + patience.quorum, durable: true,
+func (s *Service) settleJob(a *acquisition, fence int64, limits timeouts) scriptCall {
+	return scriptCall{
+		args:  s.command(scripts.Settle, a.keys, a.Owner, strconv.FormatInt(fence, 10), a.id),
+		parse: parseDone, expires: s.now() + limits.quorum, durable: true,
 	}
 }
 
 // complete gives a node that granted under another fence that of the grant.
 func (s *Service) complete(a *acquisition, i int, v *vote, fence int64) {
-	if v.ballot == yes && !carries(v, fence) {
-		s.nodes[i].push(s.settleJob(a, fence, s.opts.patience(a.TTL)))
+	if v.kind == yes && !storedFence(v, fence) {
+		s.nodes[i].push(s.settleJob(a, fence, s.opts.timeouts(a.TTL)))
 	}
 }
 
 // abandon ends an acquisition's round and undoes it on every node that did it, and
 // on every node that may have done it or still may. It returns the votes.
 func (s *Service) abandon(a *acquisition, round *round) []vote {
-	s.underway.end(a.holder, a.id)
+	s.inflight.end(a.holder, a.id)
 	var once sync.Once
 	undo := func(i int, v vote) {
-		if v.ballot == yes || (v.ballot == silent && (v.code == 0 || v.code == damaged) && !v.unsent) {
+		if v.kind == yes || (v.kind == silent && (v.code == 0 || v.code == damaged) && !v.unsent) {
 			once.Do(func() { s.counters.undos.Add(1) })
-			s.nodes[i].push(s.undoJob(a.key, a.Owner, a.id))
+			s.nodes[i].push(s.undoJob(a.keys, a.Owner, a.id))
 		}
 	}
 	votes := round.close(true, undo)
@@ -421,26 +423,26 @@ func (s *Service) abandon(a *acquisition, round *round) []vote {
 func (s *Service) undoAll(a *acquisition) {
 	s.counters.undos.Add(1)
 	for _, n := range s.nodes {
-		n.push(s.undoJob(a.key, a.Owner, a.id))
+		n.push(s.undoJob(a.keys, a.Owner, a.id))
 	}
 }
 
 // undoJob removes a hold.
-func (s *Service) undoJob(k key, owner, hold string) job {
+func (s *Service) undoJob(k redisKeys, owner, hold string) scriptCall {
 	return s.releaseJob(k, owner, grant{}, "undo", "", []string{hold}, nil)
 }
 
 // releaseJob removes holds of a grant, in one of the ways of release.lua, and insists until no lease
 // they may have can run. request is what its header calls TAG; left are holds of the grant that stay.
-func (s *Service) releaseJob(k key, owner string, g grant, how, request string, ids []string, left []hold) job {
-	args := append([]string{owner, strconv.FormatInt(g.fence, 10), how, request, g.id, s.opts.chance.id(), strconv.Itoa(len(ids))}, ids...)
-	j := job{
+func (s *Service) releaseJob(k redisKeys, owner string, g grant, how, request string, ids []string, left []hold) scriptCall {
+	args := append([]string{owner, strconv.FormatInt(g.fence, 10), how, request, g.id, s.opts.random.id(), strconv.Itoa(len(ids))}, ids...)
+	j := scriptCall{
 		args: s.command(scripts.Release, k, args...), parse: parseRelease,
-		expires: s.now() + s.opts.MaxTTL, insist: true,
+		expires: s.now() + s.opts.MaxTTL, retryUntilAcked: true,
 	}
 	if len(left) > 0 {
-		j.later = j.args
-		j.args = s.carry(slices.Clone(j.args), left)
+		j.retryArgs = j.args
+		j.args = s.appendHolds(slices.Clone(j.args), left)
 	}
 	return j
 }
@@ -451,7 +453,7 @@ func (s *Service) releaseJob(k key, owner string, g grant, how, request string, 
 func (s *Service) Undo(g Grant) {
 	s.counters.undos.Add(1)
 	h := holder{g.Key, g.Owner}
-	s.drop(h, g.attempt)
+	s.dropHolds(h, g.attempt)
 	j := s.endJob(h, grant{fence: g.Fence}, "", []string{g.attempt}, nil)
 	for _, n := range s.nodes {
 		n.push(j)

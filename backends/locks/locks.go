@@ -83,7 +83,7 @@ type Decision struct {
 	Remaining time.Duration // if not: what is left of the holder's lease, the Q-th largest among the masters
 	Waiters   int           // if not: how many wait for the name at this proxy
 	fence     int64         // if not: of the holder's grant, or less
-	ground    ground        // if Granted: what made it ask
+	trigger   trigger       // if Granted: what made it ask
 }
 
 // A RenewRequest moves the end of a lease this owner still has.

@@ -156,8 +156,8 @@ func TestRenew(t *testing.T) {
 // renewal is the message of a renewal as a proxy sends it, to be delivered whenever a
 // test likes.
 func renewal(s *Service, g Grant, ttl time.Duration, v version, repair string) []string {
-	return s.command(scripts.Renew, s.key(g.Key), g.Owner, ms(ttl), strconv.FormatInt(g.Fence, 10), g.attempt,
-		v.lineage, strconv.FormatInt(v.number, 10), "", repair, "0", g.attempt)
+	return s.command(scripts.Renew, s.redisKeys(g.Key), g.Owner, ms(ttl), strconv.FormatInt(g.Fence, 10), g.attempt,
+		v.epoch, strconv.FormatInt(v.sequence, 10), "", repair, "0", g.attempt)
 }
 
 // putBack reports whether a node answered a renewal by putting the grant back.
@@ -179,7 +179,7 @@ func TestLateRenewals(t *testing.T) {
 	n := redistest.Open(t, nodes[0].Addr())
 	g := lock(t, s, "job", "alice", 10*time.Second)
 	late := renewal(s, g, 100*time.Millisecond, version{g.attempt, 1}, "1")
-	pttl := func() int64 { return n.Do(t, "PTTL", s.key(Key{0, "job"}).lock).Int() }
+	pttl := func() int64 { return n.Do(t, "PTTL", s.redisKeys(Key{0, "job"}).lock).Int() }
 	for range 2 {
 		if _, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 20 * time.Second}); err != nil {
 			t.Fatal(err)
@@ -334,7 +334,7 @@ func TestALeaseThatLapsedIsNotCreatedAnew(t *testing.T) {
 		time.Sleep(1050 * time.Millisecond)
 		left := 0
 		for _, n := range nodes {
-			left += int(n.Do(t, "EXISTS", p[0].key(Key{0, name}).lock).Int())
+			left += int(n.Do(t, "EXISTS", p[0].redisKeys(Key{0, name}).lock).Int())
 		}
 		return left == 0
 	}
@@ -358,7 +358,7 @@ func TestRenewalPutsBackWhatAMinorityLost(t *testing.T) {
 	for _, n := range nodes {
 		conns = append(conns, redistest.Open(t, n.Addr()))
 	}
-	key := s.key(Key{0, "job"}).lock
+	key := s.redisKeys(Key{0, "job"}).lock
 	renewed := func(lost int) {
 		t.Helper()
 		for _, c := range conns[:lost] {
@@ -499,7 +499,7 @@ func TestKilledNodes(t *testing.T) {
 		t.Errorf("UNLOCK: %v", err)
 	}
 	unlocked := redistest.Open(t, nodes[4].Addr())
-	if v := unlocked.Do(t, "EXISTS", s.key(Key{0, "other"}).lock); v.Int() != 0 {
+	if v := unlocked.Do(t, "EXISTS", s.redisKeys(Key{0, "other"}).lock); v.Int() != 0 {
 		t.Error("what had no majority was not undone")
 	}
 }
@@ -538,7 +538,7 @@ func TestReleaseWorksWithoutMemory(t *testing.T) {
 	n := redistest.Open(t, nodes[0].Addr())
 	n.Do(t, "CONFIG", "SET", "maxmemory", "1")
 	unlock(t, s, "job", "alice", 0)
-	if v := n.Do(t, "EXISTS", s.key(Key{0, "job"}).lock); v.Int() != 0 {
+	if v := n.Do(t, "EXISTS", s.redisKeys(Key{0, "job"}).lock); v.Int() != 0 {
 		t.Error("the lock is still there")
 	}
 }
@@ -562,7 +562,7 @@ func TestCancelledLockIsUndone(t *testing.T) {
 	for _, n := range nodes {
 		c := redistest.Open(t, n.Addr())
 		eventually(t, 3*time.Second, "the name is free on "+n.Addr(), func() bool {
-			return c.Do(t, "EXISTS", s.key(Key{0, "job"}).lock).Int() == 0
+			return c.Do(t, "EXISTS", s.redisKeys(Key{0, "job"}).lock).Int() == 0
 		})
 	}
 	lock(t, s, "job", "bob", time.Second)
@@ -589,10 +589,10 @@ func TestWhatMayHaveBeenAskedIsUndone(t *testing.T) {
 	for _, n := range nodes {
 		c := redistest.Open(t, n.Addr())
 		eventually(t, patient, "it ran the acquisition: "+n.Addr(), func() bool {
-			return c.Do(t, "HEXISTS", s.key(Key{0, "job"}).fences, "c").Int() == 1
+			return c.Do(t, "HEXISTS", s.redisKeys(Key{0, "job"}).fences, "c").Int() == 1
 		})
 		eventually(t, patient, "the name is free on "+n.Addr(), func() bool {
-			return c.Do(t, "EXISTS", s.key(Key{0, "job"}).lock).Int() == 0
+			return c.Do(t, "EXISTS", s.redisKeys(Key{0, "job"}).lock).Int() == 0
 		})
 	}
 }
@@ -641,7 +641,7 @@ func TestAStoppedNodeHoldsUpNobody(t *testing.T) {
 	n := s.nodes[1]
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.queue) > maxInsist {
+	if len(n.queue) > maxRetries {
 		t.Errorf("%d jobs wait for the stopped node", len(n.queue))
 	}
 }
@@ -651,8 +651,8 @@ func TestABurstQueuesBeforeItsClockStarts(t *testing.T) {
 	nodes := redistest.StartNodes(t, 3)
 	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 2500 * time.Millisecond, Rounds: 1})
 	allVote(t, s)
-	s.slots <- struct{}{} // somebody has the only round
-	time.AfterFunc(3500*time.Millisecond, s.leave)
+	s.semaphore <- struct{}{} // somebody has the only round
+	time.AfterFunc(3500*time.Millisecond, s.releaseSlot)
 	if g := lock(t, s, "second", "alice", 4*time.Second); g.Validity < 1500*time.Millisecond {
 		t.Errorf("the wait was taken off the validity: %v", g.Validity)
 	}

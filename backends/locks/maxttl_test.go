@@ -107,10 +107,10 @@ func TestMaxTTL_OfANode(t *testing.T) {
 				t.Fatal(err)
 			}
 			lock(t, s, "warm", "x", time.Second)
-			k, longest := s.key(Key{0, "job"}), 0
+			k, longest := s.redisKeys(Key{0, "job"}), 0
 			for sec, ago := range tt.last {
 				longest = max(longest, sec)
-				n.Do(t, "HSET", k.node, "m"+strconv.Itoa(1000*sec)+" "+s.list.word, inMillis(-ago), "ttl", strconv.Itoa(1000*longest))
+				n.Do(t, "HSET", k.node, "m"+strconv.Itoa(1000*sec)+" "+s.nodeList.fingerprint, inMillis(-ago), "ttl", strconv.Itoa(1000*longest))
 			}
 			if v := n.Do(t, s.command(scripts.State, k)...); v.Elems[2].Int() != int64(1000*tt.want) {
 				t.Errorf("%v, want %d s", v, tt.want)
@@ -139,7 +139,7 @@ func TestRestore_SitsOutTheLongestLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	lock(t, s, "warm", "x", time.Second)
-	k := s.key(Key{0, "job"})
+	k := s.redisKeys(Key{0, "job"})
 	ask := func(sc *scripts.Script, args ...string) []redistest.Value {
 		t.Helper()
 		return n.Do(t, s.command(sc, k, args...)...).Elems

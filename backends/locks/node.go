@@ -22,22 +22,22 @@ const (
 	stuckAfter  = 250 * time.Millisecond // a batch out for longer: the node gets nothing that can be left out
 	maxBatch    = 128                    // scripts in one batch
 	maxQueue    = 1024                   // questions that wait for one node
-	maxInsist   = 8192                   // undos and releases that wait for one node
+	maxRetries  = 8192                   // undos and releases that wait for one node
 	firstPause  = 20 * time.Millisecond  // after a failed call, doubling
 	longPause   = 500 * time.Millisecond // until
 )
 
 // A job is one script to run on one node.
-type job struct {
-	args    []string // the whole command, shared among nodes and never changed
-	parse   parse
-	round   *round        // takes the vote; nil: nobody does
-	expires time.Duration // by the Service's clock; not sent, and not repeated, after it
-	durable bool          // a yes counts only when Options.ReplicaAcks replicas have it
-	insist  bool          // repeated until answered: what it undoes must not stay
-	later   []string      // if not nil, what is sent instead of args when it is repeated: times in args are over
-	survey  bool          // also for a node that must not vote
-	out     bool          // it was sent: the node may have run it
+type scriptCall struct {
+	args            []string // the whole command, shared among nodes and never changed
+	parse           parse
+	round           *round        // takes the vote; nil: nobody does
+	expires         time.Duration // by the Service's clock; not sent, and not repeated, after it
+	durable         bool          // a yes counts only when Options.ReplicaAcks replicas have it
+	retryUntilAcked bool          // repeated until answered: what it undoes must not stay
+	retryArgs       []string      // if not nil, what is sent instead of args when it is repeated: times in args are over
+	probe           bool          // also for a node that must not vote
+	sent            bool          // it was sent: the node may have run it
 }
 
 // A node is one master. Its lane, at most one goroutine at a time and none while
@@ -45,39 +45,39 @@ type job struct {
 // time: an undo travels behind its acquisition, a node that hangs holds up one
 // goroutine and no caller, and its connection needs no goroutines of its own.
 type node struct {
-	index  int
-	server *backends.Server
-	svc    *Service
-	follow *following // nil: the node is server itself
+	index   int
+	server  *backends.Server
+	svc     *Service
+	tracker *masterTracker // nil: the node is server itself
 
-	mu       sync.Mutex
-	queue    []job
-	later    []job         // insist, and were not answered
-	laterAt  time.Duration // when they are tried again
-	running  bool          // there is a lane
-	waiting  bool          // the lane waits for a time, or for wake
-	sent     time.Duration // when the batch that is out was sent; 0: none is
-	retryAt  time.Duration // nothing is sent before
-	failures int           // calls in a row
-	lastErr  error         // of the last call, nil when it was answered
-	took     time.Duration // the last call that was answered
-	met      bool          // the first contact has succeeded or failed
-	closed   bool
-	client   rueidis.Client // made by the lane, closed by close
-	id       identity
-	barred   error // not nil: it must not vote, whatever it says
+	mu          sync.Mutex
+	queue       []scriptCall
+	retries     []scriptCall  // insist, and were not answered
+	retriesAt   time.Duration // when they are tried again
+	hasWorker   bool          // there is a lane
+	workerWaits bool          // the lane waits for a time, or for wake
+	batchSentAt time.Duration // when the batch that is out was sent; 0: none is
+	retryAt     time.Duration // nothing is sent before
+	failures    int           // calls in a row
+	lastErr     error         // of the last call, nil when it was answered
+	took        time.Duration // the last call that was answered
+	met         bool          // the first contact has succeeded or failed
+	closed      bool
+	client      rueidis.Client // made by the lane, closed by close
+	id          identity
+	barred      error // not nil: it must not vote, whatever it says
 
 	wake chan struct{} // a job came while the lane waited; holds one
 
-	meter   nodeMeter
-	refused atomic.Int64 // scripts, since it was last seen to do all they ask for; see doubt
+	meter    nodeMeter
+	refusals atomic.Int64 // scripts, since it was last seen to do all they ask for; see doubt
 
 	// owned by the lane
-	greeted bool
-	loaded  bool // greeted: it has been given the scripts
-	lost    bool // the connection there was, if greeted is false
-	batch   []job
-	cmds    []rueidis.Completed
+	connected      bool
+	scriptsLoaded  bool // greeted: it has been given the scripts
+	connectionLost bool // the connection there was, if greeted is false
+	batch          []scriptCall
+	cmds           []rueidis.Completed
 }
 
 // An identity is what a server says it is; zero while unknown, or if it does not say.
@@ -88,33 +88,33 @@ type identity struct {
 
 // push gives the node jobs, to be sent in one batch if they fit. A job that cannot be
 // sent soon is answered at once, unless it insists.
-func (n *node) push(jobs ...job) {
+func (n *node) push(jobs ...scriptCall) {
 	n.mu.Lock()
 	refused := n.queueLocked(jobs)
-	start := !n.running && len(n.queue) > 0
+	start := !n.hasWorker && len(n.queue) > 0
 	if start {
-		n.running = true
-		n.svc.lanes.Add(1)
+		n.hasWorker = true
+		n.svc.workers.Add(1)
 	}
-	wake := n.waiting
+	wake := n.workerWaits
 	n.mu.Unlock()
 	for _, r := range refused {
 		n.answer(r.job, vote{err: r.err, unsent: true})
 	}
 	if start {
-		go n.run()
+		go n.work()
 	} else if wake {
-		n.rouse()
+		n.wakeWorker()
 	}
 }
 
 // A refusedJob was not queued.
 type refusedJob struct {
-	job *job
+	job *scriptCall
 	err error
 }
 
-func (n *node) queueLocked(jobs []job) (refused []refusedJob) {
+func (n *node) queueLocked(jobs []scriptCall) (refused []refusedJob) {
 	for i := range jobs {
 		if err := n.refusalLocked(&jobs[i]); err != nil {
 			refused = append(refused, refusedJob{&jobs[i], err})
@@ -125,25 +125,25 @@ func (n *node) queueLocked(jobs []job) (refused []refusedJob) {
 	return refused
 }
 
-func (n *node) rouse() {
+func (n *node) wakeWorker() {
 	select {
 	case n.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (n *node) refusalLocked(j *job) error {
+func (n *node) refusalLocked(j *scriptCall) error {
 	now := n.svc.now()
 	switch {
 	case n.closed:
 		return ErrClosed
-	case n.barred != nil && !j.survey:
+	case n.barred != nil && !j.probe:
 		return n.barred
-	case j.insist && len(n.queue) < maxInsist:
+	case j.retryUntilAcked && len(n.queue) < maxRetries:
 		return nil
 	case n.retryAt > now && n.lastErr != nil:
 		return n.lastErr
-	case n.sent != 0 && now-n.sent > max(stuckAfter, n.svc.opts.NodeTimeout):
+	case n.batchSentAt != 0 && now-n.batchSentAt > max(stuckAfter, n.svc.opts.NodeTimeout):
 		return errTimeout
 	case len(n.queue) >= maxQueue:
 		return errBusy
@@ -152,49 +152,49 @@ func (n *node) refusalLocked(j *job) error {
 }
 
 // answer counts a vote and hands it to the round that wants it.
-func (n *node) answer(j *job, v vote) {
+func (n *node) answer(j *scriptCall, v vote) {
 	if j.round != nil {
 		n.meter.vote(&v)
 		j.round.deliver(n.index, v)
 	}
 }
 
-// run is the lane.
-func (n *node) run() {
-	defer n.svc.lanes.Done()
-	for n.take() {
+// work is the lane.
+func (n *node) work() {
+	defer n.svc.workers.Done()
+	for n.nextBatch() {
 		n.send(n.batch)
 		clear(n.batch)
 	}
 }
 
-// take fills the batch, after the pauses that failures ask for. It reports false
+// nextBatch fills the batch, after the pauses that failures ask for. It reports false
 // when the lane ends.
-func (n *node) take() bool {
+func (n *node) nextBatch() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.sent = 0
+	n.batchSentAt = 0
 	for {
 		wait, ready := n.nextLocked()
 		if ready {
 			break
 		}
 		if wait < 0 || n.closed {
-			n.running = false
+			n.hasWorker = false
 			return false
 		}
-		n.waiting = true
+		n.workerWaits = true
 		n.mu.Unlock()
 		n.sleep(wait)
 		n.mu.Lock()
-		n.waiting = false
+		n.workerWaits = false
 	}
 	k := min(len(n.queue), maxBatch)
 	n.batch = append(n.batch[:0], n.queue[:k]...)
 	rest := copy(n.queue, n.queue[k:])
 	clear(n.queue[rest:])
 	n.queue = n.queue[:rest]
-	n.sent = n.svc.now()
+	n.batchSentAt = n.svc.now()
 	return true
 }
 
@@ -202,16 +202,16 @@ func (n *node) take() bool {
 // for it; negative when there is nothing.
 func (n *node) nextLocked() (wait time.Duration, ready bool) {
 	now := n.svc.now()
-	if len(n.later) > 0 && n.laterAt <= now {
-		n.queue = append(n.queue, n.later...)
-		clear(n.later)
-		n.later = n.later[:0]
+	if len(n.retries) > 0 && n.retriesAt <= now {
+		n.queue = append(n.queue, n.retries...)
+		clear(n.retries)
+		n.retries = n.retries[:0]
 	}
 	switch {
 	case len(n.queue) > 0:
 		return n.retryAt - now, n.retryAt <= now
-	case len(n.later) > 0:
-		return n.laterAt - now, false
+	case len(n.retries) > 0:
+		return n.retriesAt - now, false
 	}
 	return -1, false
 }
@@ -228,20 +228,20 @@ func (n *node) sleep(d time.Duration) {
 
 // send asks what is still wanted and hands out the answers. What a script flush or
 // a lost connection stopped is asked once more: scripts may be repeated.
-func (n *node) send(jobs []job) {
-	again := n.try(n.wanted(jobs), true)
+func (n *node) send(jobs []scriptCall) {
+	again := n.try(n.dropUnwanted(jobs), true)
 	if len(again) > 0 {
-		n.greeted = false
-		n.try(n.wanted(again), false)
+		n.connected = false
+		n.try(n.dropUnwanted(again), false)
 	}
 }
 
-// wanted answers and removes jobs that came too late or are no longer asked for.
-func (n *node) wanted(jobs []job) []job {
+// dropUnwanted answers and removes jobs that came too late or are no longer asked for.
+func (n *node) dropUnwanted(jobs []scriptCall) []scriptCall {
 	now := n.svc.now()
 	keep := jobs[:0]
 	for _, j := range jobs {
-		if j.expires > now && (j.insist || j.round == nil || j.round.wanted()) {
+		if j.expires > now && (j.retryUntilAcked || j.round == nil || j.round.wanted()) {
 			keep = append(keep, j)
 			continue
 		}
@@ -249,31 +249,31 @@ func (n *node) wanted(jobs []job) []job {
 		if j.expires > now {
 			err = errUnwanted
 		}
-		n.answer(&j, vote{err: err, unsent: !j.out})
+		n.answer(&j, vote{err: err, unsent: !j.sent})
 	}
 	return keep
 }
 
 // try sends one batch. It returns the jobs worth repeating if repeat is true.
-func (n *node) try(jobs []job, repeat bool) (again []job) {
+func (n *node) try(jobs []scriptCall, repeat bool) (again []scriptCall) {
 	if len(jobs) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	if err := n.contact(ctx, slices.ContainsFunc(jobs, job.isScript)); err != nil {
-		n.giveUpAll(jobs, err)
+	if err := n.ensureConnected(ctx, slices.ContainsFunc(jobs, scriptCall.isScript)); err != nil {
+		n.retryOrFailAll(jobs, err)
 		return nil
 	}
 	n.cmds = n.cmds[:0]
 	for i, j := range jobs {
-		jobs[i].out = true
+		jobs[i].sent = true
 		n.cmds = append(n.cmds, n.client.B().Arbitrary(j.args...).Build())
 	}
 	acks := n.appendWait(jobs)
 	results := n.client.DoMulti(ctx, n.cmds...)
-	if err := n.disowned(); err != nil {
-		n.giveUpAll(jobs, err)
+	if err := n.noLongerMaster(); err != nil {
+		n.retryOrFailAll(jobs, err)
 		return nil
 	}
 	answered, lost, missing := 0, error(nil), error(nil)
@@ -288,18 +288,18 @@ func (n *node) try(jobs []job, repeat bool) (again []job) {
 			if repeat && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
 				again = append(again, j)
 			} else {
-				n.giveUp(j, reason(err))
+				n.retryOrFail(j, reason(err))
 			}
 		case repeat && isNoScript(res.Error()):
 			answered++
 			again = append(again, j)
 		default:
 			answered++
-			n.hand(j, res, missing)
+			n.deliver(j, res, missing)
 		}
 	}
 	if lost != nil {
-		n.greeted, n.lost = false, true
+		n.connected, n.connectionLost = false, true
 	}
 	if lost != nil && len(again) == 0 {
 		n.failed(lost)
@@ -313,17 +313,17 @@ func isNoScript(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
 }
 
-// hand counts one reply. An error is tried again by what insists. missing says why
+// deliver counts one reply. An error is tried again by what insists. missing says why
 // replicas do not have what was done, if they must.
-func (n *node) hand(j job, res rueidis.RedisResult, missing error) {
-	v := count(res, j.parse)
-	n.doubt(&v)
+func (n *node) deliver(j scriptCall, res rueidis.RedisResult, missing error) {
+	v := readVote(res, j.parse)
+	n.noteRefusal(&v)
 	if j.durable && missing != nil && didRenew(&v) {
 		v = vote{err: missing}
 	}
 	if v.err == nil || v.code != 0 {
 		if other := (*otherSetError)(nil); errors.As(v.err, &other) {
-			other.ours = n.svc.list.text
+			other.ours = n.svc.nodeList.names
 		}
 		if v.err != nil {
 			v.err = n.name(v.err)
@@ -331,33 +331,33 @@ func (n *node) hand(j job, res rueidis.RedisResult, missing error) {
 		n.answer(&j, v)
 		return
 	}
-	n.giveUp(j, reason(v.err))
+	n.retryOrFail(j, reason(v.err))
 }
 
-// giveUp keeps a job that insists for later, and answers any other. What insists
+// retryOrFail keeps a job that insists for later, and answers any other. What insists
 // undoes by the id of a hold, so that it may run after what came later.
-func (n *node) giveUp(j job, err error) {
-	if !j.insist || j.expires <= n.svc.now() {
-		n.answer(&j, vote{err: n.name(err), unsent: !j.out})
+func (n *node) retryOrFail(j scriptCall, err error) {
+	if !j.retryUntilAcked || j.expires <= n.svc.now() {
+		n.answer(&j, vote{err: n.name(err), unsent: !j.sent})
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if j.later != nil {
-		j.args = j.later
+	if j.retryArgs != nil {
+		j.args = j.retryArgs
 	}
-	if !n.closed && len(n.later) < maxInsist {
-		n.later = append(n.later, j)
-		n.laterAt = n.svc.now() + firstPause
+	if !n.closed && len(n.retries) < maxRetries {
+		n.retries = append(n.retries, j)
+		n.retriesAt = n.svc.now() + firstPause
 	}
 }
 
-// giveUpAll gives up jobs for a reason that holds for the node.
-func (n *node) giveUpAll(jobs []job, err error) {
+// retryOrFailAll gives up jobs for a reason that holds for the node.
+func (n *node) retryOrFailAll(jobs []scriptCall, err error) {
 	n.failed(err)
-	n.hurry()
+	n.refreshMaster()
 	for _, j := range jobs {
-		n.giveUp(j, reason(err))
+		n.retryOrFail(j, reason(err))
 	}
 }
 
@@ -386,7 +386,6 @@ func (n *node) reconnected() {
 func (n *node) failed(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.met = true
 	n.lastErr = n.name(reason(err))
 	n.retryAt = n.svc.now() + min(firstPause<<min(n.failures, 10), longPause)
 	n.failures++
@@ -395,37 +394,36 @@ func (n *node) failed(err error) {
 func (n *node) succeeded() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.met = true
 	n.failures, n.lastErr = 0, nil
-	n.took = n.svc.now() - n.sent
+	n.took = n.svc.now() - n.batchSentAt
 	n.meter.replies.Observe(n.took)
 }
 
-func (j job) isScript() bool { return j.args[0] == "EVALSHA" }
+func (j scriptCall) isScript() bool { return j.args[0] == "EVALSHA" }
 
-// contact makes sure that the node is connected, known and, if load says so, has the scripts.
-func (n *node) contact(ctx context.Context, load bool) error {
-	if err := n.locate(ctx); err != nil {
+// ensureConnected makes sure that the node is connected, known and, if load says so, has the scripts.
+func (n *node) ensureConnected(ctx context.Context, load bool) error {
+	if err := n.ensureMaster(ctx); err != nil {
 		return err
 	}
-	if n.greeted && (n.loaded || !load) {
+	if n.connected && (n.scriptsLoaded || !load) {
 		return nil
 	}
 	if err := n.dial(); err != nil {
 		return err
 	}
-	err := n.greet(ctx, load)
+	err := n.handshake(ctx, load)
 	var answered *rueidis.RedisError
 	if err != nil && ctx.Err() == nil && !errors.As(err, &answered) {
-		err = n.greet(ctx, load) // the first error may be that of the connection before
+		err = n.handshake(ctx, load) // the first error may be that of the connection before
 	}
 	if err != nil {
 		return err
 	}
 	err = n.svc.compare(n)
-	n.loaded = load
-	if n.greeted = err == nil; n.greeted && n.lost {
-		n.lost = false
+	n.scriptsLoaded = load
+	if n.connected = err == nil; n.connected && n.connectionLost {
+		n.connectionLost = false
 		n.reconnected()
 	}
 	return err
@@ -461,8 +459,8 @@ func (n *node) dialled() rueidis.Client {
 	return n.client
 }
 
-// greet asks who the server is and, if load says so, loads the scripts.
-func (n *node) greet(ctx context.Context, load bool) error {
+// handshake asks who the server is and, if load says so, loads the scripts.
+func (n *node) handshake(ctx context.Context, load bool) error {
 	b := n.client.B()
 	cmds := []rueidis.Completed{b.Arbitrary("INFO", "server").Build()}
 	if load {
@@ -470,7 +468,7 @@ func (n *node) greet(ctx context.Context, load bool) error {
 			cmds = append(cmds, b.Arbitrary("SCRIPT", "LOAD", s.Source).Build())
 		}
 	}
-	if n.follow != nil {
+	if n.tracker != nil {
 		cmds = append(cmds, b.Arbitrary("INFO", "replication").Build())
 	}
 	res := n.client.DoMulti(ctx, cmds...)
@@ -479,7 +477,7 @@ func (n *node) greet(ctx context.Context, load bool) error {
 			return err
 		}
 	}
-	if n.follow != nil {
+	if n.tracker != nil {
 		said, err := res[len(res)-1].ToString()
 		if err = cmp.Or(err, checkRole(said)); err != nil {
 			return err
@@ -513,10 +511,10 @@ func parseIdentity(info string) identity {
 func (n *node) close() {
 	n.mu.Lock()
 	n.closed = true
-	queue, c := append(n.queue, n.later...), n.client
-	n.queue, n.later = nil, nil
+	queue, c := append(n.queue, n.retries...), n.client
+	n.queue, n.retries = nil, nil
 	n.mu.Unlock()
-	n.rouse()
+	n.wakeWorker()
 	for _, j := range queue {
 		n.answer(&j, vote{err: n.name(ErrClosed), unsent: true})
 	}
@@ -529,5 +527,5 @@ func (n *node) close() {
 func (n *node) idle() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return !n.running
+	return !n.hasWorker
 }

@@ -38,12 +38,12 @@ func TestLaneSleepsWhileTheServiceEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := s.nodes[0]
-		n.push(s.undoJob(s.key(Key{0, "job"}), "a", "h"))
+		n.push(s.undoJob(s.redisKeys(Key{0, "job"}), "a", "h"))
 		time.Sleep(time.Second)
 		close(s.stop)
 		time.Sleep(time.Second)
 		n.close()
-		s.lanes.Wait()
+		s.workers.Wait()
 	})
 }
 

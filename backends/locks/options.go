@@ -13,8 +13,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends"
 )
 
-// slowest is how long a round waits by default until a quorum is heard of.
-const slowest = 200 * time.Millisecond
+// maxQuorumTimeout is how long a round waits by default until a quorum is heard of.
+const maxQuorumTimeout = 200 * time.Millisecond
 
 // How a set of nodes without any node record begins.
 const (
@@ -55,7 +55,7 @@ type Options struct {
 	Tune func(*rueidis.ClientOption) // may change how nodes are dialled; default nil
 
 	now    func() time.Duration // tests: the clock; default sinceStart
-	chance chance               // tests: what is random; default what cannot be guessed
+	random randSource           // tests: what is random; default what cannot be guessed
 }
 
 // withDefaults fills in what is zero and reports every fault at once.
@@ -144,17 +144,17 @@ func graceOf(nodes int, grace string) string {
 	return cmp.Or(grace, GraceAvailable)
 }
 
-// patience is how long a round for a lease of ttl waits. When not even a quorum is
+// timeouts is how long a round for a lease of ttl waits. When not even a quorum is
 // heard of in the time a node has, it is rather this machine that is slow, and only an
 // error is kept waiting: then, by default, the nodes have longer.
-func (o *Options) patience(ttl time.Duration) patience {
+func (o *Options) timeouts(ttl time.Duration) timeouts {
 	if o.NodeTimeout > 0 {
-		return patience{node: o.NodeTimeout, quorum: o.NodeTimeout}
+		return timeouts{node: o.NodeTimeout, quorum: o.NodeTimeout}
 	}
 	node := min(max(ttl/200, 5*time.Millisecond), 50*time.Millisecond)
-	longest := slowest
+	longest := maxQuorumTimeout
 	if o.ReplicaAcks > 0 {
 		longest *= 2 // replicas are heard of within a quarter of it
 	}
-	return patience{node: node, quorum: max(node, min(longest, ttl/4))}
+	return timeouts{node: node, quorum: max(node, min(longest, ttl/4))}
 }

@@ -78,10 +78,10 @@ func (s *Service) Names(ctx context.Context, r NamesRequest) (names []Key, compl
 
 // namesFrom has a turn of its own, so that locks need not wait for all of Names.
 func (s *Service) namesFrom(ctx context.Context, r ListRequest, at cursor) ([]Key, cursor, error) {
-	if err := s.enterToList(ctx); err != nil {
+	if err := s.acquireSlotToList(ctx); err != nil {
 		return nil, at, err
 	}
-	defer s.leave()
+	defer s.releaseSlot()
 	return s.scanSome(ctx, r, at)
 }
 
@@ -97,16 +97,16 @@ func (s *Service) Holdings(ctx context.Context, names []Key) (held []Holding, er
 }
 
 func (s *Service) addHoldings(ctx context.Context, names []Key, held []Holding) ([]Holding, error) {
-	if err := s.enterToList(ctx); err != nil {
+	if err := s.acquireSlotToList(ctx); err != nil {
 		return nil, err
 	}
-	defer s.leave()
+	defer s.releaseSlot()
 	all, err := s.readAll(ctx, names)
 	if err != nil {
 		return nil, err
 	}
 	for i, votes := range all {
-		if ballots(votes, yes) < s.quorum {
+		if countKind(votes, yes) < s.quorum {
 			return nil, s.quorumError("LOCKCTL", names[i].Name, votes)
 		}
 		h, err := s.listed(ctx, votes, names[i])

@@ -103,7 +103,7 @@ func TestQueuesAndWaited(t *testing.T) {
 	if h := inspect(t, s, "job").Holding; !h.Here || h.Waited < 20*time.Millisecond {
 		t.Errorf("after re-entry and renewal: %+v", h)
 	}
-	s.memory.doubt(holder{Key{0, "job"}, "bob"})
+	s.grants.invalidate(holder{Key{0, "job"}, "bob"})
 	renew() // which reads the grant first
 	if h := inspect(t, s, "job").Holding; !h.Here || h.Waited < 20*time.Millisecond {
 		t.Errorf("after it was read from a quorum: %+v", h)

@@ -24,7 +24,7 @@ type waiting struct {
 	prefix string // of their keys
 	cuts   string // the channel on which they tell that a lease was cut
 	now    func() time.Duration
-	chance chance
+	chance randSource
 
 	poll, longPoll time.Duration // the first pause of an asker that hears nothing, and the longest
 
@@ -67,7 +67,7 @@ type waiter struct {
 	parked  *parked       // not nil: it has no goroutine; guarded by waiting.mu
 
 	// of the asker
-	ground   ground        // what makes it ask
+	ground   trigger       // what makes it ask
 	asking   bool          // it asks the nodes, or does so next: its request is not offered to them
 	offer    *offer        // asks for it
 	again    time.Duration // when it asks again, if it hears nothing; 0: nothing is planned
@@ -251,17 +251,17 @@ func (ws *waiting) ask(w *waiter) (o *offer) {
 }
 
 // ground is what makes w, the asker, ask now.
-func (ws *waiting) ground(w *waiter) ground {
+func (ws *waiting) ground(w *waiter) trigger {
 	q := w.queue
 	switch {
 	case w.offer != nil:
-		return groundHanded
+		return triggerHanded
 	case w.asking: // it was the first in line when it came
-		return groundAtOnce
+		return triggerAtOnce
 	case q.stirred, q.soon != 0, q.freed(ws.quorum):
-		return groundWoken
+		return triggerWoken
 	}
-	return groundTimer
+	return triggerTimer
 }
 
 // asked notes what w, the asker, was told now, and plans when it asks again.
@@ -327,9 +327,9 @@ func (ws *waiting) again(w *waiter, now time.Duration) time.Duration {
 	}
 	w.failures = 0
 	if k.holder == "" {
-		return now + ws.chance.part(widest)
+		return now + ws.chance.upTo(maxSplitWindow)
 	}
 	poll := min(ws.poll<<min(w.polls, 10), ws.longPoll+time.Duration(len(ws.queues))*pollShare)
 	w.polls++
-	return min(now+poll, k.until+lapseMargin+ws.chance.part(lapseSpread))
+	return min(now+poll, k.until+lapseMargin+ws.chance.upTo(lapseSpread))
 }

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	leastSurveyPatience = 300 * time.Millisecond
+	minProbeTimeout = 300 * time.Millisecond
 	// A node without a record next to nodes that have one has forgotten, unless
 	// another proxy is enlisting it at this moment.
-	missingPatience = time.Second
+	missingTimeout = time.Second
 	// Where no node that answers has a record, some may still be starting.
-	startPatience = 10 * time.Second
+	startTimeout = 10 * time.Second
 )
 
 // A NodeState is what a lock node may do.
@@ -60,9 +60,9 @@ func (n *NodeStatus) Ready() bool { return n.State == NodeVoting || n.State == N
 
 // recovery is what a Service knows about nodes that are new or forgot.
 type recovery struct {
-	looks  atomic.Int64  // how many looks at the nodes were completed
+	probes atomic.Int64  // how many looks at the nodes were completed
 	unused atomic.Bool   // some node was seen to be
-	one    chan struct{} // holds one during a look, so that who waits for its end can leave
+	turn   chan struct{} // holds one during a look, so that who waits for its end can leave
 
 	missing  []time.Duration // since when each node is seen without a record; 0: it is not; guarded by one
 	recorded bool            // when nodes last answered some had a record; guarded by one
@@ -73,7 +73,7 @@ type recovery struct {
 }
 
 func (r *recovery) init(nodes int) {
-	r.one = make(chan struct{}, 1)
+	r.turn = make(chan struct{}, 1)
 	r.missing = make([]time.Duration, nodes)
 	r.status = make([]NodeStatus, nodes)
 }
@@ -81,14 +81,14 @@ func (r *recovery) init(nodes int) {
 // begin waits until nobody else looks at the nodes. Only without an error must end follow.
 func (r *recovery) begin(ctx context.Context) error {
 	select {
-	case r.one <- struct{}{}:
+	case r.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (r *recovery) end() { <-r.one }
+func (r *recovery) end() { <-r.turn }
 
 // Nodes says what was last seen of every node, in the order of Options.Nodes.
 func (s *Service) Nodes() []NodeStatus {
@@ -98,8 +98,8 @@ func (s *Service) Nodes() []NodeStatus {
 	for i, n := range s.nodes {
 		n.mu.Lock()
 		out[i].Address, out[i].RunID = n.addressLocked(), n.id.runID
-		out[i].Chosen = n.follow != nil
-		out[i].Took, out[i].Queued = n.took, len(n.queue)+len(n.later)
+		out[i].Chosen = n.tracker != nil
+		out[i].Took, out[i].Queued = n.took, len(n.queue)+len(n.retries)
 		n.mu.Unlock()
 		if out[i].State == "" {
 			out[i].State = NodeUnknown
@@ -112,7 +112,7 @@ func (s *Service) Nodes() []NodeStatus {
 // configured as: the same server twice, or a Redis Cluster. A node that does not
 // answer is not reported; Nodes says so.
 func (s *Service) Check(ctx context.Context) error {
-	if err := s.meet(ctx); err != nil {
+	if err := s.waitInitialProbe(ctx); err != nil {
 		return err
 	}
 	var errs []error
@@ -132,7 +132,7 @@ func (s *Service) Init(ctx context.Context) error {
 		return err
 	}
 	defer s.recovery.end()
-	votes, err := s.survey(ctx, meetFor)
+	votes, err := s.probe(ctx, initialProbeTimeout)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (s *Service) Init(ctx context.Context) error {
 	voting := 0
 	for i, v := range votes {
 		switch {
-		case v.ballot == yes:
+		case v.kind == yes:
 			voting++
 			errs = append(errs, s.nodes[i].name(errors.New("takes part already")))
 		case v.code == 0 || v.code == damaged || v.code == otherSet:
@@ -153,12 +153,12 @@ func (s *Service) Init(ctx context.Context) error {
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	var orders []order
+	var orders []repairAction
 	for i := range s.nodes {
-		orders = append(orders, order{i, scripts.Register, register(&vote{}, "force", &nodeSet{now: s.list})})
+		orders = append(orders, repairAction{i, scripts.Register, registerArgs(&vote{}, "force", &nodeSet{now: s.nodeList})})
 	}
-	for i, v := range s.carryOut(ctx, orders) {
-		if v.ballot != yes {
+	for i, v := range s.runRepairs(ctx, orders) {
+		if v.kind != yes {
 			errs = append(errs, s.nodes[i].name(orTimeout(v.err)))
 		}
 	}
@@ -172,74 +172,74 @@ func orTimeout(err error) error {
 	return err
 }
 
-// meet waits for first contact with every node, for a second at most, and enlists
+// waitInitialProbe waits for first contact with every node, for a second at most, and enlists
 // nodes that are new unless that is to be asked for. Only the first callers wait.
-func (s *Service) meet(ctx context.Context) error {
-	if s.recovery.looks.Load() > 0 {
+func (s *Service) waitInitialProbe(ctx context.Context) error {
+	if s.recovery.probes.Load() > 0 {
 		return nil
 	}
-	s.recover(ctx, !s.opts.OnDemand)
+	s.repairNodes(ctx, !s.opts.OnDemand)
 	return ctx.Err()
 }
 
-// recover looks at the nodes and does what those in need need. Those without a record are
+// repairNodes looks at the nodes and does what those in need need. Those without a record are
 // enlisted if enlist says so. A caller that waited for another's look does not look again.
 // It reports whether anything was done meanwhile, so that asking again may help.
-func (s *Service) recover(ctx context.Context, enlist bool) (acted bool) {
-	seen := s.recovery.looks.Load()
+func (s *Service) repairNodes(ctx context.Context, enlist bool) (acted bool) {
+	seen := s.recovery.probes.Load()
 	if s.recovery.begin(ctx) != nil {
 		return false
 	}
 	defer s.recovery.end()
-	if s.recovery.looks.Load() != seen {
+	if s.recovery.probes.Load() != seen {
 		return true
 	}
-	patience := s.surveyPatience()
+	timeout := s.probeTimeout()
 	if seen == 0 {
-		patience = max(patience, meetFor)
+		timeout = max(timeout, initialProbeTimeout)
 	}
-	votes, err := s.lookFirst(ctx, patience, enlist)
+	votes, err := s.probeRecords(ctx, timeout, enlist)
 	if err != nil {
 		return false
 	}
-	orders := s.plan(votes, enlist)
+	orders := s.planRepairs(votes, enlist)
 	if needsFloor(orders) {
 		// Fences are read after the quarantine was seen to be over, never before.
 		before := votes
-		if votes, err = s.survey(ctx, patience); err != nil {
+		if votes, err = s.probe(ctx, timeout); err != nil {
 			return false
 		}
-		orders = slices.DeleteFunc(s.plan(votes, enlist), func(o order) bool {
+		orders = slices.DeleteFunc(s.planRepairs(votes, enlist), func(o repairAction) bool {
 			return o.script == scripts.Restore && votes[o.node].quarantine != before[o.node].quarantine
 		})
 	}
 	if len(orders) > 0 {
-		ordered := s.carryOut(ctx, orders)
-		if votes, err = s.survey(ctx, patience); err != nil {
+		ordered := s.runRepairs(ctx, orders)
+		if votes, err = s.probe(ctx, timeout); err != nil {
 			return false
 		}
 		addRefusals(votes, ordered)
 	}
 	s.recovery.recorded = recorded(votes, s.recovery.recorded)
-	s.note(votes)
-	s.recovery.looks.Add(1)
+	s.recordStatus(votes)
+	s.recovery.probes.Add(1)
 	return len(orders) > 0
 }
 
-func (s *Service) surveyPatience() time.Duration { return max(leastSurveyPatience, s.opts.NodeTimeout) }
+func (s *Service) probeTimeout() time.Duration { return max(minProbeTimeout, s.opts.NodeTimeout) }
 
-// lookFirst is survey. Nodes that nobody has used, and nobody is about to, are only asked
+// probeRecords is survey. Nodes that nobody has used, and nobody is about to, are only asked
 // whether they have a record: where it is the clients' data that the scripts would be
 // among, clients are to see none of them.
-func (s *Service) lookFirst(ctx context.Context, patience time.Duration, enlist bool) ([]vote, error) {
+func (s *Service) probeRecords(ctx context.Context, timeout time.Duration, enlist bool) ([]vote, error) {
 	if !enlist && !s.recovery.recorded {
 		command := []string{"HLEN", s.opts.Prefix + "node"}
-		votes, err := s.askAllNodes(ctx, func(int) []string { return command }, parseRecord, patience)
-		if err != nil || ballots(votes, yes) == 0 {
+		votes, err := s.askAllNodes(ctx, func(int) []string { return command }, parseRecord, timeout)
+		if err != nil || countKind(votes, yes) == 0 {
 			return votes, err
 		}
 	}
-	return s.survey(ctx, patience)
+	return s.probe(ctx, timeout)
 }
 
 // recorded reports whether some node has a record, or, where none answers, what was known before.
@@ -249,37 +249,37 @@ func recorded(votes []vote, before bool) bool {
 		switch v := &votes[i]; {
 		case v.code == unregistered:
 			used = false
-		case v.ballot == yes || v.code != 0:
+		case v.kind == yes || v.code != 0:
 			return true
 		}
 	}
 	return used
 }
 
-// survey asks every node for its state, and one that refused something whether it would
+// probe asks every node for its state, and one that refused something whether it would
 // again.
-func (s *Service) survey(ctx context.Context, patience time.Duration) ([]vote, error) {
+func (s *Service) probe(ctx context.Context, timeout time.Duration) ([]vote, error) {
 	node := s.opts.Prefix + "node"
 	doubts := make([]int64, len(s.nodes))
 	votes, err := s.askAllNodes(ctx, func(i int) []string {
 		var what []string
-		if doubts[i] = s.nodes[i].refused.Load(); doubts[i] > 0 {
+		if doubts[i] = s.nodes[i].refusals.Load(); doubts[i] > 0 {
 			what = []string{"all"}
 		}
-		return s.command(scripts.State, key{node, node, node}, what...)
-	}, parseState, patience)
+		return s.command(scripts.State, redisKeys{node, node, node}, what...)
+	}, parseState, timeout)
 	for i := range votes {
-		s.nodes[i].trust(doubts[i], &votes[i])
+		s.nodes[i].clearRefusals(doubts[i], &votes[i])
 	}
 	return votes, err
 }
 
-func (s *Service) askAllNodes(ctx context.Context, command func(node int) []string, p parse, patience time.Duration) ([]vote, error) {
-	s.beginFollowing()
-	r := s.askEach(askState, all, func(i int) *job {
-		return &job{args: command(i), parse: p, expires: s.now() + patience, survey: true}
+func (s *Service) askAllNodes(ctx context.Context, command func(node int) []string, p parse, timeout time.Duration) ([]vote, error) {
+	s.startTracking()
+	r := s.askEach(askState, all, func(i int) *scriptCall {
+		return &scriptCall{args: command(i), parse: p, expires: s.now() + timeout, probe: true}
 	})
-	err := r.waitFor(ctx, patience)
+	err := r.waitFor(ctx, timeout)
 	return s.closed(r, r.close(true, nil), err), err
 }
 
@@ -305,34 +305,34 @@ func (s *Service) missingFor(votes []vote) []time.Duration {
 }
 
 // An order is one script that one node needs.
-type order struct {
+type repairAction struct {
 	node   int
 	script *scripts.Script
 	args   []string
 }
 
-// plan is what to do after a look at all nodes.
-func (s *Service) plan(votes []vote, enlist bool) []order {
-	orders := plan(votes, s.missingFor(votes), s.quorum, s.opts, s.list)
-	return slices.DeleteFunc(orders, func(o order) bool { return o.script == scripts.Register && !enlist })
+// planRepairs is what to do after a look at all nodes.
+func (s *Service) planRepairs(votes []vote, enlist bool) []repairAction {
+	orders := planRepairs(votes, s.missingFor(votes), s.quorum, s.opts, s.nodeList)
+	return slices.DeleteFunc(orders, func(o repairAction) bool { return o.script == scripts.Register && !enlist })
 }
 
-// plan says what nodes in need of something need, from one look at all of them and
+// planRepairs says what nodes in need of something need, from one look at all of them and
 // for how long each has been seen without a record. ours is this proxy's list. Where any node
 // is in another set and no quorum in this one, this proxy is the one that is wrong, or
 // the only one that is right; it enlists and restores nobody.
-func plan(votes []vote, missing []time.Duration, q int, o Options, ours nodeList) []order {
+func planRepairs(votes []vote, missing []time.Duration, q int, o Options, ours nodeList) []repairAction {
 	var absent, answered, voting, others int
 	set := nodeSet{now: ours}
 	var floor, longest int64 // of those that vote
 	heard := o.MaxTTL.Milliseconds()
 	for _, v := range votes {
 		switch {
-		case v.code == unregistered && !v.older:
+		case v.code == unregistered && !v.olderFormat:
 			absent++
 		case v.code == otherSet:
 			others++
-		case v.ballot == yes:
+		case v.kind == yes:
 			voting++
 			if v.set != nil && v.set.epoch >= set.epoch {
 				set = *v.set
@@ -340,7 +340,7 @@ func plan(votes []vote, missing []time.Duration, q int, o Options, ours nodeList
 			floor, longest = max(floor, v.fence), max(longest, v.maxTTL)
 		}
 		heard = max(heard, v.maxTTL)
-		if v.ballot != silent || v.code != 0 {
+		if v.kind != silent || v.code != 0 {
 			answered++
 		}
 	}
@@ -348,64 +348,64 @@ func plan(votes []vote, missing []time.Duration, q int, o Options, ours nodeList
 		return nil
 	}
 	isNew := absent == len(votes) && o.Bootstrap == BootstrapAuto
-	patience := missingPatience
+	timeout := missingTimeout
 	if absent == answered {
-		patience = startPatience
+		timeout = startTimeout
 	}
-	var orders []order
+	var orders []repairAction
 	for i, v := range votes {
 		switch {
 		case v.code == unregistered && isNew:
-			orders = append(orders, order{i, scripts.Register, register(&v, "new", &set)})
-		case v.code == unregistered && (v.older || missing[i] >= patience):
-			orders = append(orders, order{i, scripts.Register, register(&v, "forgot", &set)})
+			orders = append(orders, repairAction{i, scripts.Register, registerArgs(&v, "new", &set)})
+		case v.code == unregistered && (v.olderFormat || missing[i] >= timeout):
+			orders = append(orders, repairAction{i, scripts.Register, registerArgs(&v, "forgot", &set)})
 		case v.set != nil && v.set.epoch < set.epoch: // it was out of reach when the operator changed it
-			orders = append(orders, order{i, scripts.Change, append([]string{"set"}, set.args()...)})
+			orders = append(orders, repairAction{i, scripts.Change, append([]string{"set"}, set.args()...)})
 		case v.code == floorless && voting >= q:
-			orders = append(orders, order{i, scripts.Restore, []string{fmt.Sprint(floor), v.quarantine, fmt.Sprint(longest)}})
+			orders = append(orders, repairAction{i, scripts.Restore, []string{fmt.Sprint(floor), v.quarantine, fmt.Sprint(longest)}})
 		case v.code == floorless && v.wait >= heard:
-			orders = append(orders, order{i, scripts.Restore, []string{"0", v.quarantine, fmt.Sprint(heard)}})
+			orders = append(orders, repairAction{i, scripts.Restore, []string{"0", v.quarantine, fmt.Sprint(heard)}})
 		}
 	}
 	return orders
 }
 
-// register are the arguments of register.lua for a node that answered v.
-func register(v *vote, how string, set *nodeSet) []string {
+// registerArgs are the arguments of register.lua for a node that answered v.
+func registerArgs(v *vote, how string, set *nodeSet) []string {
 	return append([]string{how, fmt.Sprint(v.wait), v.replid}, set.args()...)
 }
 
-func needsFloor(orders []order) bool {
-	return slices.ContainsFunc(orders, func(o order) bool { return o.script == scripts.Restore })
+func needsFloor(orders []repairAction) bool {
+	return slices.ContainsFunc(orders, func(o repairAction) bool { return o.script == scripts.Restore })
 }
 
-// carryOut gives every node its order and returns the votes, nodes without one silent.
-func (s *Service) carryOut(ctx context.Context, orders []order) []vote {
+// runRepairs gives every node its order and returns the votes, nodes without one silent.
+func (s *Service) runRepairs(ctx context.Context, orders []repairAction) []vote {
 	node := s.opts.Prefix + "node"
-	r := s.askEach(askOrder, all, func(i int) *job {
+	r := s.askEach(askRepair, all, func(i int) *scriptCall {
 		for _, o := range orders {
 			if o.node == i {
-				return &job{
-					args: s.command(o.script, key{node, node, node}, o.args...), parse: parseOrder,
-					expires: s.now() + s.surveyPatience(),
+				return &scriptCall{
+					args: s.command(o.script, redisKeys{node, node, node}, o.args...), parse: parseRepair,
+					expires: s.now() + s.probeTimeout(),
 				}
 			}
 		}
 		return nil
 	})
-	_ = r.waitFor(ctx, s.surveyPatience()) // an order that was not carried out is given again at the next look
+	_ = r.waitFor(ctx, s.probeTimeout()) // an order that was not carried out is given again at the next look
 	votes := r.close(true, nil)
-	s.ended(r, votes, endOf(nil, ballots(votes, yes) == len(orders)))
+	s.ended(r, votes, endOf(nil, countKind(votes, yes) == len(orders)))
 	return votes
 }
 
-// note stores what was seen and logs what changed.
-func (s *Service) note(votes []vote) {
+// recordStatus stores what was seen and logs what changed.
+func (s *Service) recordStatus(votes []vote) {
 	s.recovery.mu.Lock()
 	defer s.recovery.mu.Unlock()
 	unused := false
 	defer func() { s.recovery.unused.Store(unused) }()
-	defer s.noteQuorumLocked()
+	defer s.logQuorumLocked()
 	for i := range votes {
 		was, is := s.recovery.status[i], s.status(i, &votes[i])
 		if is.Since = was.Since; was.State != is.State {
@@ -433,13 +433,13 @@ func (s *Service) status(i int, v *vote) NodeStatus {
 	n.mu.Lock()
 	barred := n.barred
 	n.mu.Unlock()
-	st := NodeStatus{Address: n.server.String(), Up: v.ballot != silent || v.code != 0, State: NodeDown, Err: v.err, Largest: v.fence}
+	st := NodeStatus{Address: n.server.String(), Up: v.kind != silent || v.code != 0, State: NodeDown, Err: v.err, Largest: v.fence}
 	switch {
 	case barred != nil:
 		st.State, st.Err = NodeBarred, barred
 	case v.refuses != nil:
 		st.State, st.Err = NodeRefusing, n.name(v.refuses)
-	case v.ballot == yes:
+	case v.kind == yes:
 		st.State = NodeVoting
 	case v.code == unregistered && s.opts.OnDemand:
 		st.State, st.Err = NodeUnused, nil
@@ -462,8 +462,8 @@ func (s *Service) status(i int, v *vote) NodeStatus {
 	return st
 }
 
-// wanting reports whether a node abstains for something that recover may give it.
-func wanting(votes []vote) bool {
+// needsRepair reports whether a node abstains for something that recover may give it.
+func needsRepair(votes []vote) bool {
 	for _, v := range votes {
 		if v.code == unregistered || v.code == floorless {
 			return true
@@ -472,10 +472,10 @@ func wanting(votes []vote) bool {
 	return false
 }
 
-// look asks Run to look at the nodes now, on behalf of somebody who wants them to vote.
-func (s *Service) look() {
+// requestProbe asks Run to look at the nodes now, on behalf of somebody who wants them to vote.
+func (s *Service) requestProbe() {
 	select {
-	case s.kick <- struct{}{}:
+	case s.probeNow <- struct{}{}:
 	default:
 	}
 }

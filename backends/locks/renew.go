@@ -23,92 +23,92 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (validity time.Dura
 	if err := s.checkTTL(r.TTL); err != nil {
 		return 0, err
 	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.acquireSlot(ctx); err != nil {
 		return 0, err
 	}
-	defer s.leave()
+	defer s.releaseSlot()
 	h := holder{r.Key, r.Owner}
-	s.keeper.relet(h, r.Fence, r.TTL)
+	s.keepalive.setTTL(h, r.Fence, r.TTL)
 	validity, err = s.renew(ctx, h, r)
 	notOwner := (*NotOwnerError)(nil)
-	s.keeper.look(h, errors.Is(err, ErrLost) || errors.As(err, &notOwner))
+	s.keepalive.recheck(h, errors.Is(err, ErrLost) || errors.As(err, &notOwner))
 	return validity, err
 }
 
 // renew is Renew of what may be renewed, when its turn has come.
 func (s *Service) renew(ctx context.Context, h holder, r RenewRequest) (time.Duration, error) {
-	spared, end := s.underway.since(h)
+	spared, end := s.inflight.startRenewal(h)
 	defer end()
 	now, fence := s.now(), r.Fence
 	if fence == 0 {
-		fence = s.memory.recall(h).fence
+		fence = s.grants.lookup(h).fence
 	}
-	g, shorter, ok := s.memory.renew(h, r.Fence, now, now+r.TTL-drift(r.TTL))
+	g, shorter, ok := s.grants.beginRenewal(h, r.Fence, now, now+r.TTL-drift(r.TTL))
 	if ok {
-		until, result, votes, err := s.renewal(ctx, h, r.TTL, g, nil, setting(shorter))
-		if err == nil && result == carried {
-			return s.memory.renewed(h, g, until) - s.now(), nil
+		until, result, votes, err := s.renewal(ctx, h, r.TTL, g, nil, changeOf(shorter))
+		if err == nil && result == applied {
+			return s.grants.endRenewal(h, g, until) - s.now(), nil
 		}
-		if err != nil || result != conflict && result != gone { // gone: perhaps granted anew through another proxy
-			return 0, s.unrenewed(h, fence, result, votes, err)
+		if err != nil || result != conflict && result != lost { // gone: perhaps granted anew through another proxy
+			return 0, s.renewError(h, fence, result, votes, err)
 		}
-		s.memory.doubt(h)
+		s.grants.invalidate(h)
 	}
 	validity, result, votes, err := s.renewForeign(ctx, h, r, spared)
 	for try := 0; err == nil && result == conflict && try < renewTries; try++ { // somebody renewed between reading and renewing
-		if err = sleep(ctx, s.opts.chance.part(splitWindow<<try)); err == nil {
+		if err = sleep(ctx, s.opts.random.upTo(splitWindow<<try)); err == nil {
 			validity, result, votes, err = s.renewForeign(ctx, h, r, spared)
 		}
 	}
-	return validity, s.unrenewed(h, fence, result, votes, err)
+	return validity, s.renewError(h, fence, result, votes, err)
 }
 
-// unrenewed puts what is not carried into words; what is, is no error. The grant with this
+// renewError puts what is not carried into words; what is, is no error. The grant with this
 // fence was asked for.
-func (s *Service) unrenewed(h holder, fence int64, result ruling, votes []vote, err error) error {
+func (s *Service) renewError(h holder, fence int64, result outcome, votes []vote, err error) error {
 	if err != nil {
 		return err
 	}
 	switch result {
-	case carried:
+	case applied:
 		return nil
-	case foreign:
-		s.memory.forgetGrant(h, fence)
-		return &NotOwnerError{Remaining: s.othersRest(votes, h.owner)}
-	case gone:
-		s.memory.forgetGrant(h, fence)
+	case otherOwner:
+		s.grants.forgetGrant(h, fence)
+		return &NotOwnerError{Remaining: s.otherOwnersRest(votes, h.owner)}
+	case lost:
+		s.grants.forgetGrant(h, fence)
 		return ErrLost
 	}
-	if wanting(votes) {
-		s.look()
+	if needsRepair(votes) {
+		s.requestProbe()
 	}
 	return s.quorumError("RENEW", h.Name, votes)
 }
 
 // An effect is what a renewal may do to the end of a lease.
-type effect uint8
+type leaseChange uint8
 
 const (
-	moves    effect = iota // to one that is later, as far as this proxy knows
-	shortens               // to one that is, or may be, earlier: noted by a quorum before it is sent
-	grows                  // never to an earlier one: what nobody asked for
+	lengthens leaseChange = iota // to one that is later, as far as this proxy knows
+	shortens                     // to one that is, or may be, earlier: noted by a quorum before it is sent
+	grows                        // never to an earlier one: what nobody asked for
 )
 
-// setting is the effect of a renewal that somebody asked for.
-func setting(shorter bool) effect {
+// changeOf is the effect of a renewal that somebody asked for.
+func changeOf(shorter bool) leaseChange {
 	if shorter {
 		return shortens
 	}
-	return moves
+	return lengthens
 }
 
 // renewal asks the nodes to renew the holds of a grant. base, if not
 // nil, says which version to replace on each node; nodes without one are not asked,
 // and nothing is put back. The result is carried, and until the end of the new
 // validity, only if the votes came before the old one ended and the new one has not.
-func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g grant, base []string, how effect) (until time.Duration, result ruling, votes []vote, err error) {
+func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g grant, base []string, how leaseChange) (until time.Duration, result outcome, votes []vote, err error) {
 	if how == shortens {
-		if votes, err = s.announce(ctx, h, g.fence, s.opts.patience(ttl)); err != nil || ballots(votes, yes) < s.quorum {
+		if votes, err = s.noteShortening(ctx, h, g.fence, s.opts.timeouts(ttl)); err != nil || countKind(votes, yes) < s.quorum {
 			return 0, undecided, votes, err
 		}
 	}
@@ -117,10 +117,10 @@ func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g gr
 		return 0, undecided, nil, err
 	}
 	if began >= g.until() {
-		return 0, gone, nil, nil
+		return 0, lost, nil, nil
 	}
-	call := func(base, repair string) *job { return s.renewJob(h, ttl, g, base, repair, how, began) }
-	votes, result, err = s.renewRound(ctx, h, ttl, func(i int) *job {
+	call := func(base, repair string) *scriptCall { return s.renewJob(h, ttl, g, base, repair, how, began) }
+	votes, result, err = s.renewRound(ctx, h, ttl, func(i int) *scriptCall {
 		switch {
 		case base == nil:
 			return call("", "0")
@@ -129,64 +129,64 @@ func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g gr
 		}
 		return call(base[i], "0")
 	}, nil, func(i int, v vote) {
-		if base == nil && lacks(&v) {
+		if base == nil && canBeReinstated(&v) {
 			s.nodes[i].push(*call("", "1"))
 		}
 	})
 	if err != nil {
 		return 0, undecided, nil, err
 	}
-	if base == nil && ballots(votes, yes) > 0 && ctx.Err() == nil {
+	if base == nil && countKind(votes, yes) > 0 && ctx.Err() == nil {
 		votes, result, err = s.repair(ctx, h, ttl, call("", "1"), votes, result)
 	}
 	until = began + ttl - drift(ttl)
-	if now := s.now(); result == carried && (now >= g.until() || now >= until) {
-		result = gone
+	if now := s.now(); result == applied && (now >= g.until() || now >= until) {
+		result = lost
 	}
-	if how == grows && !noted(votes) {
+	if how == grows && !anyNoted(votes) {
 		until = max(until, g.until())
 	}
-	if err == nil && result == carried {
+	if err == nil && result == applied {
 		s.counters.renewals.Add(1)
 	}
 	return until, result, votes, err
 }
 
-// noted reports whether a node has a note that the lease may have been shortened: then only
+// anyNoted reports whether a node has a note that the lease may have been shortened: then only
 // what the votes themselves say of its end is known.
-func noted(votes []vote) bool {
+func anyNoted(votes []vote) bool {
 	return slices.ContainsFunc(votes, func(v vote) bool { return v.noted })
 }
 
-// announce has every node note that a grant may be shortened. Only after a quorum did may
+// noteShortening has every node note that a grant may be shortened. Only after a quorum did may
 // the renewal be sent.
-func (s *Service) announce(ctx context.Context, h holder, fence int64, patience patience) ([]vote, error) {
-	round := s.ask(askNote, job{
-		args: s.command(scripts.Note, s.key(h.Key), strconv.FormatInt(fence, 10)), parse: parseDone,
-		expires: s.now() + patience.quorum,
-	}, func(v []vote) bool { return ballots(v, yes) >= s.quorum })
-	err := round.wait(ctx, patience)
+func (s *Service) noteShortening(ctx context.Context, h holder, fence int64, limits timeouts) ([]vote, error) {
+	round := s.ask(askNote, scriptCall{
+		args: s.command(scripts.Note, s.redisKeys(h.Key), strconv.FormatInt(fence, 10)), parse: parseDone,
+		expires: s.now() + limits.quorum,
+	}, func(v []vote) bool { return countKind(v, yes) >= s.quorum })
+	err := round.wait(ctx, limits)
 	votes := round.close(err != nil, nil)
-	s.ended(round, votes, endOf(err, ballots(votes, yes) >= s.quorum))
+	s.ended(round, votes, endOf(err, countKind(votes, yes) >= s.quorum))
 	return votes, err
 }
 
-func (s *Service) renewJob(h holder, ttl time.Duration, g grant, base, repair string, how effect, began time.Duration) *job {
+func (s *Service) renewJob(h holder, ttl time.Duration, g grant, base, repair string, how leaseChange, began time.Duration) *scriptCall {
 	grow := "0"
 	if how == grows {
 		grow = "1"
 	}
-	args := append([]string{h.owner, ms(ttl), strconv.FormatInt(g.fence, 10), g.id, g.version.lineage,
-		strconv.FormatInt(g.version.number, 10), base, repair, grow}, holdIDs(g.holds)...)
-	return &job{
-		args: s.command(scripts.Renew, s.key(h.Key), args...), parse: parseRenew,
-		expires: began + 2*s.opts.patience(ttl).quorum, durable: true,
+	args := append([]string{h.owner, ms(ttl), strconv.FormatInt(g.fence, 10), g.id, g.version.epoch,
+		strconv.FormatInt(g.version.sequence, 10), base, repair, grow}, holdIDs(g.holds)...)
+	return &scriptCall{
+		args: s.command(scripts.Renew, s.redisKeys(h.Key), args...), parse: parseRenew,
+		expires: began + 2*s.opts.timeouts(ttl).quorum, durable: true,
 	}
 }
 
 // renewRound asks, and adds votes that are known to those that come. late, if not nil,
 // takes those that come after a quorum has done it.
-func (s *Service) renewRound(ctx context.Context, h holder, ttl time.Duration, each func(int) *job, known []vote, late func(int, vote)) ([]vote, ruling, error) {
+func (s *Service) renewRound(ctx context.Context, h holder, ttl time.Duration, each func(int) *scriptCall, known []vote, late func(int, vote)) ([]vote, outcome, error) {
 	with := func(votes []vote) []vote {
 		if known == nil {
 			return votes
@@ -200,35 +200,35 @@ func (s *Service) renewRound(ctx context.Context, h holder, ttl time.Duration, e
 		return all
 	}
 	round := s.askEach(askRenew, func(v []vote) bool {
-		r := ruleRenew(with(v), s.quorum, false, h.owner)
-		return r == carried || r == foreign // else one more node may know the grant, so that it may be put back
+		r := renewOutcome(with(v), s.quorum, false, h.owner)
+		return r == applied || r == otherOwner // else one more node may know the grant, so that it may be put back
 	}, each)
-	err := round.wait(ctx, s.opts.patience(ttl))
+	err := round.wait(ctx, s.opts.timeouts(ttl))
 	round.mu.Lock()
-	if ruleRenew(with(round.votes), s.quorum, true, h.owner) != carried {
+	if renewOutcome(with(round.votes), s.quorum, true, h.owner) != applied {
 		late = nil
 	}
 	round.mu.Unlock()
 	votes := with(round.close(err != nil, late))
-	result := ruleRenew(votes, s.quorum, true, h.owner)
-	s.ended(round, votes, ruled(err, result))
+	result := renewOutcome(votes, s.quorum, true, h.owner)
+	s.ended(round, votes, endOfOutcome(err, result))
 	return votes, result, err
 }
 
 // repair puts the grant back where the name is free, and on nodes that may not vote,
 // after at least one node has moved it: a renewal creates nothing. It waits only if
 // the quorum is not there without. A version that is there already is a repeat.
-func (s *Service) repair(ctx context.Context, h holder, ttl time.Duration, j *job, votes []vote, result ruling) ([]vote, ruling, error) {
-	if result == carried {
+func (s *Service) repair(ctx context.Context, h holder, ttl time.Duration, j *scriptCall, votes []vote, result outcome) ([]vote, outcome, error) {
+	if result == applied {
 		for i, n := range s.nodes {
-			if lacks(&votes[i]) {
+			if canBeReinstated(&votes[i]) {
 				n.push(*j)
 			}
 		}
-		return votes, carried, nil
+		return votes, applied, nil
 	}
-	again, _, err := s.renewRound(ctx, h, ttl, func(i int) *job {
-		if lacks(&votes[i]) {
+	again, _, err := s.renewRound(ctx, h, ttl, func(i int) *scriptCall {
+		if canBeReinstated(&votes[i]) {
 			return j
 		}
 		return nil
@@ -238,18 +238,18 @@ func (s *Service) repair(ctx context.Context, h holder, ttl time.Duration, j *jo
 			again[i] = votes[i]
 		}
 	}
-	return again, ruleRenew(again, s.quorum, true, h.owner), err
+	return again, renewOutcome(again, s.quorum, true, h.owner), err
 }
 
-// lacks reports whether a renewal found the name free, or a node that may not vote.
-func lacks(v *vote) bool {
-	return (v.ballot == no && v.owner == "") || v.code == quarantined || v.code == floorless
+// canBeReinstated reports whether a renewal found the name free, or a node that may not vote.
+func canBeReinstated(v *vote) bool {
+	return (v.kind == no && v.owner == "") || v.code == quarantined || v.code == floorless
 }
 
-// othersRest is what a quorum says is left of another owner's lease.
-func (s *Service) othersRest(votes []vote, owner string) time.Duration {
+// otherOwnersRest is what a quorum says is left of another owner's lease.
+func (s *Service) otherOwnersRest(votes []vote, owner string) time.Duration {
 	return qthRest(votes, s.quorum, func(v *vote) bool {
-		return v.ballot != silent && v.owner != "" && v.owner != owner
+		return v.kind != silent && v.owner != "" && v.owner != owner
 	})
 }
 
@@ -257,20 +257,20 @@ func (s *Service) othersRest(votes []vote, owner string) time.Duration {
 // renewed since: it reads it from a quorum, replaces exactly the versions it read,
 // puts nothing back, and bounds the validity that runs by the ends it read. Where it may
 // shorten the lease it leaves out the spared holds, see underway.
-func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest, spared func() []string) (validity time.Duration, result ruling, votes []vote, err error) {
-	before := s.memory.recall(h)
-	votes, began, err := s.readSettled(ctx, h, s.opts.patience(r.TTL), "")
+func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest, spared func() []string) (validity time.Duration, result outcome, votes []vote, err error) {
+	before := s.grants.lookup(h)
+	votes, began, err := s.readAgreed(ctx, h, s.opts.timeouts(r.TTL), "")
 	if err != nil {
 		return 0, undecided, nil, err
 	}
 	g, result := s.readGrant(votes, h, r.Fence, began)
-	if result != carried {
+	if result != applied {
 		return 0, result, votes, nil
 	}
 	common, read := g.holds, votes
 	g.holds = s.possibleHolds(votes, h.owner, g.fence, began)
 	shorter := slices.ContainsFunc(votes, func(v vote) bool {
-		f, ok := has(&v, h.owner)
+		f, ok := vouchedFence(&v, h.owner)
 		return ok && f == g.fence && r.TTL-drift(r.TTL) < v.rest
 	})
 	if before.fence == g.fence && s.now()+r.TTL-drift(r.TTL) < before.until() { // as far as this proxy knew
@@ -281,8 +281,8 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest, sp
 			return 0, undecided, votes, nil
 		}
 	}
-	g, result, votes, err = s.takeOver(ctx, h, r.TTL, g, votes, setting(shorter))
-	if err != nil || result != carried {
+	g, result, votes, err = s.takeOver(ctx, h, r.TTL, g, votes, changeOf(shorter))
+	if err != nil || result != applied {
 		return 0, result, votes, err
 	}
 	validity = g.until() - s.now()
@@ -295,23 +295,23 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest, sp
 		}
 	}
 	sortByAge(g.holds, read)
-	s.memory.replace(h, before, g)
-	return validity, carried, nil, nil
+	s.grants.replace(h, before, g)
+	return validity, applied, nil, nil
 }
 
 // takeOver renews a grant that was read, in a lineage of its own, and returns it as it
 // is then.
-func (s *Service) takeOver(ctx context.Context, h holder, ttl time.Duration, g grant, read []vote, how effect) (grant, ruling, []vote, error) {
-	g.version = version{lineage: s.opts.chance.id(), number: 1}
+func (s *Service) takeOver(ctx context.Context, h holder, ttl time.Duration, g grant, read []vote, how leaseChange) (grant, outcome, []vote, error) {
+	g.version = version{epoch: s.opts.random.id(), sequence: 1}
 	base := make([]string, len(read))
 	for i := range read {
-		if f, ok := has(&read[i], h.owner); ok && f == g.fence {
-			base[i] = read[i].version.base()
+		if f, ok := vouchedFence(&read[i], h.owner); ok && f == g.fence {
+			base[i] = read[i].version.expected()
 		}
 	}
 	until, result, votes, err := s.renewal(ctx, h, ttl, g, base, how)
-	if err != nil || result != carried {
-		s.memory.doubt(h)
+	if err != nil || result != applied {
+		s.grants.invalidate(h)
 	}
 	for i := range g.holds {
 		g.holds[i].until = until
@@ -320,76 +320,76 @@ func (s *Service) takeOver(ctx context.Context, h holder, ttl time.Duration, g g
 }
 
 // read asks every node who has the name.
-func (s *Service) read(ctx context.Context, h holder, patience patience) ([]vote, error) {
-	return s.readFor(ctx, h, patience, "")
+func (s *Service) read(ctx context.Context, h holder, limits timeouts) ([]vote, error) {
+	return s.readFor(ctx, h, limits, "")
 }
 
 // readFor also asks what was done before for the unlock with this tag, if there is one.
-func (s *Service) readFor(ctx context.Context, h holder, patience patience, tag string) ([]vote, error) {
-	round := s.ask(askRead, job{
-		args: s.command(scripts.Read, s.key(h.Key), tag), parse: parseRead,
-		expires: s.now() + patience.quorum,
+func (s *Service) readFor(ctx context.Context, h holder, limits timeouts, tag string) ([]vote, error) {
+	round := s.ask(askRead, scriptCall{
+		args: s.command(scripts.Read, s.redisKeys(h.Key), tag), parse: parseRead,
+		expires: s.now() + limits.quorum,
 	}, all)
-	err := round.wait(ctx, patience)
+	err := round.wait(ctx, limits)
 	return s.closed(round, round.close(true, nil), err), err
 }
 
 const (
-	settleReads = 10                   // of a record on whose fence a quorum does not agree
-	settlePause = 1 * time.Millisecond // between the first two, doubling
+	agreeReads = 10                   // of a record on whose fence a quorum does not agree
+	agreePause = 1 * time.Millisecond // between the first two, doubling
 )
 
-// readSettled is readFor, repeated for a while if a quorum has the name for the owner but
+// readAgreed is readFor, repeated for a while if a quorum has the name for the owner but
 // not under one fence: another LOCK of the owner is between its two rounds, and what it
 // found is no loss.
-func (s *Service) readSettled(ctx context.Context, h holder, patience patience, tag string) (votes []vote, began time.Duration, err error) {
-	for try := range settleReads {
+func (s *Service) readAgreed(ctx context.Context, h holder, limits timeouts, tag string) (votes []vote, began time.Duration, err error) {
+	for try := range agreeReads {
 		if try > 0 {
-			if err := sleep(ctx, settlePause<<(try-1)); err != nil {
+			if err := sleep(ctx, agreePause<<(try-1)); err != nil {
 				return nil, began, err
 			}
 		}
 		began = s.now()
-		votes, err = s.readFor(ctx, h, patience, tag)
-		if err != nil || !s.settling(votes, h.owner) {
+		votes, err = s.readFor(ctx, h, limits, tag)
+		if err != nil || !s.betweenRounds(votes, h.owner) {
 			break
 		}
 	}
 	return votes, began, err
 }
 
-// settling reports whether a quorum has the name for the owner, under several fences.
-func (s *Service) settling(votes []vote, owner string) bool {
-	_, agreed := most(votes, func(v *vote) (int64, bool) { return has(v, owner) })
-	_, n := most(votes, func(v *vote) (bool, bool) { _, ok := has(v, owner); return true, ok })
+// betweenRounds reports whether a quorum has the name for the owner, under several fences.
+func (s *Service) betweenRounds(votes []vote, owner string) bool {
+	_, agreed := most(votes, func(v *vote) (int64, bool) { return vouchedFence(v, owner) })
+	_, n := most(votes, func(v *vote) (bool, bool) { _, ok := vouchedFence(v, owner); return true, ok })
 	return n >= s.quorum && agreed < s.quorum
 }
 
-// has is the fence of the grant that a node vouches for in a read, if it is owner's.
-func has(v *vote, owner string) (fence int64, ok bool) {
-	return v.fence, v.ballot == yes && v.owner == owner && !v.read.told
+// vouchedFence is the fence of the grant that a node vouches for in a read, if it is owner's.
+func vouchedFence(v *vote, owner string) (fence int64, ok bool) {
+	return v.fence, v.kind == yes && v.owner == owner && !v.read.reinstated
 }
 
 // readGrant finds the grant of h in a read that began at the given time: the fence
 // that a quorum agrees on, the holds that a quorum has, and the end that a quorum
 // will not undercut. The ruling is carried if there is one.
-func (s *Service) readGrant(votes []vote, h holder, fence int64, began time.Duration) (grant, ruling) {
-	mine := func(v *vote) (int64, bool) { return has(v, h.owner) }
+func (s *Service) readGrant(votes []vote, h holder, fence int64, began time.Duration) (grant, outcome) {
+	mine := func(v *vote) (int64, bool) { return vouchedFence(v, h.owner) }
 	agreed, n := most(votes, mine)
-	if ballots(votes, yes) < s.quorum {
+	if countKind(votes, yes) < s.quorum {
 		return grant{}, undecided
 	}
 	if n < s.quorum || (fence != 0 && fence != agreed) {
 		_, others := most(votes, func(v *vote) (string, bool) {
-			return v.owner, v.ballot == yes && v.owner != "" && v.owner != h.owner
+			return v.owner, v.kind == yes && v.owner != "" && v.owner != h.owner
 		})
 		switch {
 		case others >= s.quorum:
-			return grant{}, foreign
-		case n < s.quorum && n+ballots(votes, silent) >= s.quorum:
+			return grant{}, otherOwner
+		case n < s.quorum && n+countKind(votes, silent) >= s.quorum:
 			return grant{}, undecided
 		}
-		return grant{}, gone
+		return grant{}, lost
 	}
 	its := func(v *vote) bool { f, ok := mine(v); return ok && f == agreed }
 	g := grant{fence: agreed, holds: s.commonHolds(votes, h.owner, agreed, began)}
@@ -400,9 +400,9 @@ func (s *Service) readGrant(votes []vote, h holder, fence int64, began time.Dura
 		return v.grant, true
 	})
 	if len(g.holds) == 0 {
-		return grant{}, gone
+		return grant{}, lost
 	}
-	return g, carried
+	return g, applied
 }
 
 // commonHolds are the holds of the grant that a quorum has, the oldest first, with the end of
@@ -418,7 +418,7 @@ func (s *Service) commonHolds(votes []vote, owner string, fence int64, began tim
 func (s *Service) possibleHolds(votes []vote, owner string, fence int64, began time.Duration) []hold {
 	others := len(votes)
 	for i := range votes {
-		if f, ok := has(&votes[i], owner); ok && f == fence {
+		if f, ok := vouchedFence(&votes[i], owner); ok && f == fence {
 			others--
 		}
 	}
@@ -432,7 +432,7 @@ func (s *Service) holdsOf(votes []vote, owner string, fence int64, began time.Du
 	var ids []string
 	for i := range votes {
 		v := &votes[i]
-		if f, ok := has(v, owner); !ok || f != fence {
+		if f, ok := vouchedFence(v, owner); !ok || f != fence {
 			continue
 		}
 		for _, h := range v.read.holds {

@@ -23,13 +23,13 @@ func (s *Service) reportLocks(r *metrics.Report, st Stats) {
 	r.Counter("lockproxy_lock_requests_total", requests, st.Grants, "outcome", "granted")
 	r.Counter("lockproxy_lock_requests_total", requests, st.Refusals, "outcome", "refused")
 	r.Counters("lockproxy_lock_grants_total", "Granted LOCKs by what made them ask: at_once, when they came; handed, behind an UNLOCK at this proxy; woken, by a lock node; timer, when the holder's lease ended or to be safe; own, since their owner had got the name meanwhile.",
-		"ground", grounds[:], c.grounds[:])
+		"ground", triggers[:], c.triggers[:])
 	r.Counter("lockproxy_lock_reentries_total", "Granted LOCKs of an owner that had the name already.", c.reentries.Load())
 	const wait = "From the call of LOCK to its grant or refusal."
 	r.Histogram("lockproxy_lock_wait_seconds", wait, &c.grantWait, "outcome", "granted")
 	r.Histogram("lockproxy_lock_wait_seconds", wait, &c.refusalWait, "outcome", "refused")
 	r.Histogram("lockproxy_lock_hold_seconds", "From a grant through this proxy to its release through it, its loss, or the end of its validity if nobody came back.", &c.held)
-	r.Gauge("lockproxy_lock_oldest_hold_seconds", "Since the oldest grant through this proxy that still runs, as far as it knows; 0 if there is none. One that only grows is a lock that its owner renews without an end, or takes again and again.", s.memory.oldest().Seconds())
+	r.Gauge("lockproxy_lock_oldest_hold_seconds", "Since the oldest grant through this proxy that still runs, as far as it knows; 0 if there is none. One that only grows is a lock that its owner renews without an end, or takes again and again.", s.grants.oldest().Seconds())
 	r.Gauge("lockproxy_lock_waiting", "LOCKs with WAIT that are in line at this proxy.", float64(st.Waiting))
 	r.Counter("lockproxy_lock_releases_total", "Holds given back, and repeats of that.", st.Releases)
 	r.Counter("lockproxy_lock_renewals_total", "Leases renewed, those of sessions too.", st.Renewals)
@@ -43,7 +43,7 @@ func (s *Service) reportLocks(r *metrics.Report, st Stats) {
 	r.Counter("lockproxy_lock_session_renewals_total", "Renewals of locks with SESSION that a quorum took.", c.sessionRenewals.Load())
 	r.Counter("lockproxy_lock_session_misses_total", "Renewals of locks with SESSION that decided nothing, and are tried again while the lease runs.", c.sessionMisses.Load())
 	r.Counters("lockproxy_lock_lost_total", "Locks with SESSION that were lost to their holders: expired; forced, by an operator; maxhold, held for as long as allowed; noquorum, too few nodes voted; taken, another owner has it; gone from the nodes.",
-		"reason", losses[:], c.losses[:])
+		"reason", lossReasons[:], c.losses[:])
 }
 
 func (s *Service) reportRounds(r *metrics.Report, st Stats) {
@@ -116,6 +116,6 @@ func reportNode(r *metrics.Report, name string, n NodeStatus, paused bool, did *
 	r.Bool("lockproxy_lock_node_paused", "1 while the lock node is not asked, since it failed a moment ago.", paused, "node", name)
 	r.Gauge("lockproxy_lock_node_queued", "Scripts that wait to be sent to the lock node.", float64(n.Queued), "node", name)
 	r.Counters("lockproxy_lock_node_votes_total", "What the lock node said when asked, yes or no, or why it said nothing: timeout, connection, quarantine, unregistered, floor, list, refused, busy, error, unwanted, closed.",
-		"vote", said[:], did.votes[:], "node", name)
+		"vote", replyLabels[:], did.votes[:], "node", name)
 	r.Histogram("lockproxy_lock_node_reply_seconds", "How long the lock node took to answer a batch of scripts.", &did.replies, "node", name)
 }

@@ -50,13 +50,13 @@ func (r *round) deliver(i int, v vote) {
 
 // A patience is how long a round waits: for a node whose vote is due while a quorum is
 // heard of, and for a quorum.
-type patience struct{ node, quorum time.Duration }
+type timeouts struct{ node, quorum time.Duration }
 
 // wait returns when there are enough votes, when patience is over, or with the
 // error of ctx when that ended first.
-func (r *round) wait(ctx context.Context, p patience) error {
+func (r *round) wait(ctx context.Context, p timeouts) error {
 	err := r.waitFor(ctx, p.node)
-	if err == nil && p.quorum > p.node && r.hopes() {
+	if err == nil && p.quorum > p.node && r.stillOpen() {
 		err = r.waitFor(ctx, p.quorum-p.node)
 	}
 	return err
@@ -75,14 +75,14 @@ func (r *round) waitFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// hopes reports whether no quorum has been heard of, and one still may be.
-func (r *round) hopes() bool {
+// stillOpen reports whether no quorum has been heard of, and one still may be.
+func (r *round) stillOpen() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	heard, lost := 0, 0
 	for i := range r.votes {
 		switch v := &r.votes[i]; {
-		case v.ballot != silent:
+		case v.kind != silent:
 			heard++
 		case v.err != nil && !errors.Is(v.err, errNotAsked):
 			lost++
@@ -109,4 +109,4 @@ func (r *round) wanted() bool {
 }
 
 // due reports whether node i's vote in a closed round's votes has yet to come.
-func due(v *vote) bool { return v.ballot == silent && v.err == nil }
+func due(v *vote) bool { return v.kind == silent && v.err == nil }

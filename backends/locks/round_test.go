@@ -9,7 +9,7 @@ import (
 )
 
 func TestHowLongARoundWaits(t *testing.T) {
-	p := patience{node: 10 * time.Millisecond, quorum: 100 * time.Millisecond}
+	p := timeouts{node: 10 * time.Millisecond, quorum: 100 * time.Millisecond}
 	tests := []struct {
 		name, votes string // y a vote, x failed, - not asked, . never comes
 		want        time.Duration
@@ -29,7 +29,7 @@ func TestHowLongARoundWaits(t *testing.T) {
 				for i, l := range tt.votes {
 					switch l {
 					case 'y':
-						r.deliver(i, vote{ballot: no})
+						r.deliver(i, vote{kind: no})
 					case 'x':
 						r.deliver(i, vote{err: errors.New("timeout")})
 					case '-':
@@ -49,17 +49,17 @@ func TestPatience(t *testing.T) {
 	const msec = time.Millisecond
 	tests := []struct {
 		timeout, ttl time.Duration
-		want         patience
+		want         timeouts
 	}{
-		{0, 100 * msec, patience{5 * msec, 25 * msec}},
-		{0, time.Second, patience{5 * msec, 200 * msec}},
-		{0, 4 * time.Second, patience{20 * msec, 200 * msec}},
-		{0, time.Minute, patience{50 * msec, 200 * msec}},
-		{70 * msec, time.Second, patience{70 * msec, 70 * msec}}, // an operator's word
+		{0, 100 * msec, timeouts{5 * msec, 25 * msec}},
+		{0, time.Second, timeouts{5 * msec, 200 * msec}},
+		{0, 4 * time.Second, timeouts{20 * msec, 200 * msec}},
+		{0, time.Minute, timeouts{50 * msec, 200 * msec}},
+		{70 * msec, time.Second, timeouts{70 * msec, 70 * msec}}, // an operator's word
 	}
 	for _, tt := range tests {
 		o := Options{NodeTimeout: tt.timeout}
-		if got := o.patience(tt.ttl); got != tt.want {
+		if got := o.timeouts(tt.ttl); got != tt.want {
 			t.Errorf("%v, lease %v: %v, want %v", tt.timeout, tt.ttl, got, tt.want)
 		}
 	}

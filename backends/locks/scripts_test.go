@@ -32,10 +32,10 @@ func TestANodeThatMayNotVote(t *testing.T) {
 			s, nodes := start(t, 1)
 			n := redistest.Open(t, nodes[0].Addr())
 			g := lock(t, s, "job", "alice", 10*time.Second)
-			k, other := s.key(Key{0, "job"}), s.key(Key{0, "other"})
+			k, other := s.redisKeys(Key{0, "job"}), s.redisKeys(Key{0, "other"})
 			n.Do(t, "HSET", k.node, "until", inMillis(tt.until), "sync", "0")
 			fence := strconv.FormatInt(g.Fence, 10)
-			abstains := func(sc *scripts.Script, k key, args ...string) {
+			abstains := func(sc *scripts.Script, k redisKeys, args ...string) {
 				t.Helper()
 				if v := n.Do(t, s.command(sc, k, args...)...); v.Elems[0].Int() != tt.code {
 					t.Errorf("%s: %v, want %d", sc.Name, v, tt.code)
@@ -79,7 +79,7 @@ func TestAClockThatWasSteppedBackDoesNotProlongALease(t *testing.T) {
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
 	lock(t, s, "job", "alice", 10*time.Second)
-	k := s.key(Key{0, "job"})
+	k := s.redisKeys(Key{0, "job"})
 	n.Do(t, "HSET", k.lock, "e", inMillis(time.Hour))
 	n.Do(t, "PEXPIREAT", k.lock, inMillis(time.Hour))
 	if a := refused(t, s, "job", "bob", time.Second); a.Remaining > time.Minute {
@@ -103,7 +103,7 @@ func TestAQuorumCarriesTheFence(t *testing.T) {
 	lock(t, s, "warm", "alice", time.Second)
 	c := conns(t, nodes)
 	nodes[2].Kill()
-	k := s.key(Key{0, "job"})
+	k := s.redisKeys(Key{0, "job"})
 	high := time.Now().Add(time.Minute).UnixMicro()
 	c[0].Do(t, "HSET", k.fences, "c", strconv.FormatInt(high, 10))
 	g := lock(t, s, "job", "alice", 10*time.Second)
@@ -123,7 +123,7 @@ func TestAProposalFarFromTheClock(t *testing.T) {
 	s, nodes := start(t, 1)
 	lock(t, s, "warm", "alice", time.Second)
 	n := redistest.Open(t, nodes[0].Addr())
-	k := s.key(Key{0, "job"})
+	k := s.redisKeys(Key{0, "job"})
 	v := n.Do(t, s.command(scripts.Acquire, k, asks("alice", "10000", "9007199254740991", "one")...)...)
 	if most := time.Now().Add(2 * time.Second).UnixMicro(); v.Elems[1].Int() > most {
 		t.Errorf("fence %d, want at most %d", v.Elems[1].Int(), most)
@@ -136,13 +136,13 @@ func TestAProposalFarFromTheClock(t *testing.T) {
 // TestShorteningCountsWhenSent, not only when it succeeds: some node may apply it.
 func TestShorteningCountsWhenSent(t *testing.T) {
 	t.Parallel()
-	m, err := newMemory(10, func() time.Duration { return 0 }, new(metrics.Histogram))
+	m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := holder{Key{0, "job"}, "alice"}
-	first := version{lineage: "first"}
-	m.granted(h, grant{fence: 7, version: first}, hold{"first", 30 * time.Second}, 0, 1, 0)
+	first := version{epoch: "first"}
+	m.addHold(h, grant{fence: 7, version: first}, hold{"first", 30 * time.Second}, 0, 1, 0)
 	tests := []struct {
 		now, until   time.Duration
 		shortens, ok bool
@@ -154,7 +154,7 @@ func TestShorteningCountsWhenSent(t *testing.T) {
 		{5 * time.Second, 20 * time.Second, false, false, 0}, // nothing known runs any more
 	}
 	for i, tt := range tests {
-		g, shortens, ok := m.renew(h, 0, tt.now, tt.until)
+		g, shortens, ok := m.beginRenewal(h, 0, tt.now, tt.until)
 		if shortens != tt.shortens || ok != tt.ok || g.until() != tt.left {
 			t.Errorf("renewal %d: until %v, shortens %v, %v", i, g.until(), shortens, ok)
 		}
@@ -167,7 +167,7 @@ func TestANodeThatForgot(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
 	c := redistest.Open(t, redistest.Start(t).Addr())
-	k := s.key(Key{0, "job"})
+	k := s.redisKeys(Key{0, "job"})
 	ask := func(sc *scripts.Script, args ...string) []redistest.Value {
 		t.Helper()
 		return c.Do(t, s.command(sc, k, args...)...).Elems
@@ -216,7 +216,7 @@ func TestReentryOnTheNode(t *testing.T) {
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
 	g := lock(t, s, "job", "alice", 10*time.Second)
-	k := s.key(Key{0, "job"})
+	k := s.redisKeys(Key{0, "job"})
 	enter := func(hold string) []redistest.Value {
 		return n.Do(t, s.command(scripts.Acquire, k, asks("alice", "30000", s.proposal(), hold)...)...).Elems
 	}
@@ -231,7 +231,7 @@ func TestReentryOnTheNode(t *testing.T) {
 	if v := n.Do(t, renewal(s, g, 10*time.Second, version{g.attempt, 10}, "1")...); !putBack(v) {
 		t.Fatalf("not put back: %v", v)
 	}
-	if v := enter("hearsay"); v[0].Int() != 1 || v[2].Int() != told {
+	if v := enter("hearsay"); v[0].Int() != 1 || v[2].Int() != reinstatedFence {
 		t.Errorf("re-entry where the grant is hearsay: %v", v)
 	}
 }
@@ -243,7 +243,7 @@ func TestALeaseThatMayHaveBeenShortenedIsNotPutBack(t *testing.T) {
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
 	g := lock(t, s, "job", "alice", 10*time.Second)
-	k := s.key(Key{0, "job"})
+	k := s.redisKeys(Key{0, "job"})
 	n.Do(t, "DEL", k.lock)
 	if v := n.Do(t, renewal(s, g, 10*time.Second, version{g.attempt, 1}, "1")...); !putBack(v) {
 		t.Fatalf("before the note: %v, want it put back", v)

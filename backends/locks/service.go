@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	surveyEvery = time.Second     // how often nodes are looked at
-	drainFor    = time.Second     // how long Run, when it ends, lets undos and releases go out
-	meetFor     = time.Second     // how long the first caller waits for first contact with every node
-	closeWait   = 3 * time.Second // how long Run, when it ends, waits for a call that does not end
+	probeEvery          = time.Second     // how often nodes are looked at
+	drainFor            = time.Second     // how long Run, when it ends, lets undos and releases go out
+	initialProbeTimeout = time.Second     // how long the first caller waits for first contact with every node
+	closeWait           = 3 * time.Second // how long Run, when it ends, waits for a call that does not end
 )
 
 // A Service decides who holds locks, together with every other proxy that uses
@@ -25,30 +25,30 @@ const (
 // use. Lanes, at most one goroutine per node, start with work and end with it;
 // Run owns them.
 type Service struct {
-	opts     Options
-	nodes    []*node
-	quorum   int
-	now      func() time.Duration
-	list     nodeList // of the nodes
-	common   []string // the first arguments of every script
-	memory   *memory
-	keeper   *keeper
-	requests requests
-	underway underway
-	slots    chan struct{} // one per round that may be undecided
+	opts       Options
+	nodes      []*node
+	quorum     int
+	now        func() time.Duration
+	nodeList   nodeList // of the nodes
+	commonArgs []string // the first arguments of every script
+	grants     *grantCache
+	keepalive  *keepalive
+	requests   requests
+	inflight   inflightLocks
+	semaphore  chan struct{} // one per round that may be undecided
 
 	waiting  waiting
 	counters counters
-	hot      hot
+	top      topNames
 
-	fan   sync.Mutex // held while a question is given to all lanes, so that all have it in one order
-	lanes sync.WaitGroup
-	stop  chan struct{} // closed when Run ends
-	once  sync.Once
-	kick  chan struct{} // asks Run to look at the nodes now
+	fanOut   sync.Mutex // held while a question is given to all lanes, so that all have it in one order
+	workers  sync.WaitGroup
+	stop     chan struct{} // closed when Run ends
+	once     sync.Once
+	probeNow chan struct{} // asks Run to look at the nodes now
 
-	followOnce    sync.Once
-	stopFollowing context.CancelFunc // after followOnce
+	trackOnce    sync.Once
+	stopTrackers context.CancelFunc // after followOnce
 
 	recovery recovery
 }
@@ -62,12 +62,12 @@ func New(o Options) (*Service, error) {
 	}
 	s := &Service{
 		opts: o, quorum: len(o.Nodes)/2 + 1, now: o.now,
-		slots: make(chan struct{}, o.Rounds), stop: make(chan struct{}), kick: make(chan struct{}, 1),
+		semaphore: make(chan struct{}, o.Rounds), stop: make(chan struct{}), probeNow: make(chan struct{}, 1),
 	}
-	s.list = newList(o.Nodes, o.grace())
-	s.common = []string{ms(o.MaxTTL), strconv.FormatInt(o.Skew.Microseconds(), 10), ms(o.Retention), s.list.word}
+	s.nodeList = newList(o.Nodes, o.grace())
+	s.commonArgs = []string{ms(o.MaxTTL), strconv.FormatInt(o.Skew.Microseconds(), 10), ms(o.Retention), s.nodeList.fingerprint}
 	s.counters.held.First = time.Millisecond
-	if s.memory, err = newMemory(o.Memory, o.now, &s.counters.held); err != nil {
+	if s.grants, err = newGrantCache(o.Memory, o.now, &s.counters.held); err != nil {
 		return nil, err
 	}
 	for i, srv := range o.Nodes {
@@ -77,9 +77,9 @@ func New(o Options) (*Service, error) {
 		}
 		s.nodes = append(s.nodes, n)
 	}
-	s.keeper = newKeeper(s)
+	s.keepalive = newKeepalive(s)
 	s.waiting = waiting{
-		nodes: len(o.Nodes), quorum: s.quorum, prefix: o.Prefix, now: o.now, chance: o.chance,
+		nodes: len(o.Nodes), quorum: s.quorum, prefix: o.Prefix, now: o.now, chance: o.random,
 		poll: firstPoll, longPoll: longPoll, cuts: o.Prefix + "node:cut",
 		queues: map[Key]*queue{}, ears: map[string]*ear{},
 	}
@@ -95,17 +95,17 @@ func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10)
 // nil when every goroutine of the Service has ended. Lock and the others work
 // without Run, but not after it. It must be called at most once.
 func (s *Service) Run(ctx context.Context) error {
-	t := time.NewTicker(surveyEvery)
+	t := time.NewTicker(probeEvery)
 	defer t.Stop()
 	s.beginListening(ctx)
 	for enlist := !s.opts.OnDemand; ctx.Err() == nil; {
-		s.recover(ctx, enlist)
-		s.waiting.hearCuts(s.keeper.any())
+		s.repairNodes(ctx, enlist)
+		s.waiting.hearCuts(s.keepalive.any())
 		s.waiting.sweep()
 		select {
 		case <-t.C:
 			enlist = !s.opts.OnDemand
-		case <-s.kick:
+		case <-s.probeNow:
 			enlist = true
 		case <-ctx.Done():
 		}
@@ -115,20 +115,20 @@ func (s *Service) Run(ctx context.Context) error {
 
 // close ends every lane. It fails only if a connection cannot be aborted.
 func (s *Service) close() error {
-	s.keeper.stop()
+	s.keepalive.stop()
 	for end := time.Now().Add(drainFor); !s.idle() && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
-	s.endFollowing()
+	s.stopTracking()
 	s.once.Do(func() { close(s.stop); s.waiting.close() })
-	s.keeper.close()
+	s.keepalive.close()
 	for _, n := range s.nodes {
 		n.close()
 	}
 	ended := make(chan struct{})
 	go func() {
-		s.keeper.group.Wait()
-		s.lanes.Wait()
+		s.keepalive.group.Wait()
+		s.workers.Wait()
 		close(ended)
 	}()
 	select {
@@ -140,7 +140,7 @@ func (s *Service) close() error {
 }
 
 func (s *Service) idle() bool {
-	if !s.keeper.idle() {
+	if !s.keepalive.idle() {
 		return false
 	}
 	for _, n := range s.nodes {
@@ -190,11 +190,11 @@ type sameServerError struct{ as string }
 func (e *sameServerError) Error() string { return "is the same server as " + e.as }
 
 // A key is a name's place on the nodes.
-type key struct{ lock, fences, node string }
+type redisKeys struct{ lock, fences, node string }
 
-func (s *Service) key(k Key) key {
+func (s *Service) redisKeys(k Key) redisKeys {
 	tail := strconv.Itoa(k.DB) + ":" + k.Name
-	return key{lockKey(s.opts.Prefix, k), s.opts.Prefix + "fence:" + tail, s.opts.Prefix + "node"}
+	return redisKeys{lockKey(s.opts.Prefix, k), s.opts.Prefix + "fence:" + tail, s.opts.Prefix + "node"}
 }
 
 // lockKey is the key of a name's record, and the channel on which its releases are told.
@@ -205,29 +205,29 @@ func lockKey(prefix string, k Key) string {
 func lockPrefix(prefix string) string { return prefix + "lock:" }
 
 // command is the call of a script.
-func (s *Service) command(sc *scripts.Script, k key, args ...string) []string {
+func (s *Service) command(sc *scripts.Script, k redisKeys, args ...string) []string {
 	c := make([]string, 0, 10+len(args))
 	c = append(c, "EVALSHA", sc.SHA1, "3", k.lock, k.fences, k.node)
-	c = append(c, s.common...)
+	c = append(c, s.commonArgs...)
 	return append(c, args...)
 }
 
 // ask puts one question to all nodes, and what is to come right behind it, which has its
 // own round.
-func (s *Service) ask(q question, j job, enough func([]vote) bool, behind ...job) *round {
-	return s.askEach(q, enough, func(int) *job { return &j }, behind...)
+func (s *Service) ask(q question, j scriptCall, enough func([]vote) bool, behind ...scriptCall) *round {
+	return s.askEach(q, enough, func(int) *scriptCall { return &j }, behind...)
 }
 
 // askEach asks every node its own question, or none if that is nil.
-func (s *Service) askEach(q question, enough func([]vote) bool, each func(node int) *job, behind ...job) *round {
+func (s *Service) askEach(q question, enough func([]vote) bool, each func(node int) *scriptCall, behind ...scriptCall) *round {
 	r := newRound(len(s.nodes), q, s.now(), enough)
 	s.counters.rounds.Add(1)
-	s.fan.Lock()
-	defer s.fan.Unlock()
+	s.fanOut.Lock()
+	defer s.fanOut.Unlock()
 	for i, n := range s.nodes {
 		if j := each(i); j != nil {
 			j.round = r
-			n.push(append([]job{*j}, behind...)...)
+			n.push(append([]scriptCall{*j}, behind...)...)
 		} else {
 			r.deliver(i, vote{err: errNotAsked, unsent: true})
 		}
@@ -235,31 +235,31 @@ func (s *Service) askEach(q question, enough func([]vote) bool, each func(node i
 	return r
 }
 
-// enter is for whoever wants the nodes to vote: it enlists those that were unused, and
+// acquireSlot is for whoever wants the nodes to vote: it enlists those that were unused, and
 // takes a turn.
-func (s *Service) enter(ctx context.Context) error {
-	if err := s.meet(ctx); err != nil {
+func (s *Service) acquireSlot(ctx context.Context) error {
+	if err := s.waitInitialProbe(ctx); err != nil {
 		return err
 	}
 	if s.recovery.unused.Load() {
-		s.recover(ctx, true)
+		s.repairNodes(ctx, true)
 	}
-	return s.turn(ctx)
+	return s.takeSlot(ctx)
 }
 
-// enterToList is enter for whoever only looks for names, which needs no votes.
-func (s *Service) enterToList(ctx context.Context) error {
-	if err := s.meet(ctx); err != nil {
+// acquireSlotToList is enter for whoever only looks for names, which needs no votes.
+func (s *Service) acquireSlotToList(ctx context.Context) error {
+	if err := s.waitInitialProbe(ctx); err != nil {
 		return err
 	}
-	return s.turn(ctx)
+	return s.takeSlot(ctx)
 }
 
-// turn waits until this caller may have an undecided round, before its clock
+// takeSlot waits until this caller may have an undecided round, before its clock
 // starts: a burst queues here and does not run into its own timeouts.
-func (s *Service) turn(ctx context.Context) error {
+func (s *Service) takeSlot(ctx context.Context) error {
 	select {
-	case s.slots <- struct{}{}:
+	case s.semaphore <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -268,14 +268,14 @@ func (s *Service) turn(ctx context.Context) error {
 	}
 }
 
-func (s *Service) leave() { <-s.slots }
+func (s *Service) releaseSlot() { <-s.semaphore }
 
 // quorumError reports that the votes decide nothing.
 func (s *Service) quorumError(op, name string, votes []vote) *QuorumError {
 	e := &QuorumError{Op: op, Name: name, Nodes: len(s.nodes), Need: s.quorum}
 	for i, v := range votes {
 		switch {
-		case v.ballot != silent:
+		case v.kind != silent:
 			e.Got++
 		case v.err == nil:
 			e.Failed = append(e.Failed, s.nodes[i].name(errTimeout))

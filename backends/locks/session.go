@@ -12,12 +12,12 @@ var ErrSessionEnded = errors.New("the session has ended")
 // lives the Service renews what it has at a third of the lease, until MaxHold after the
 // grant. It is made by NewSession and safe for concurrent use.
 type Session struct {
-	svc  *Service
-	lost func(Loss)
+	svc    *Service
+	onLoss func(Loss)
 
 	// guarded by keeper.mu
 	ended bool
-	holds []*kept
+	holds []*sessionHold
 }
 
 // A Loss is a lock that a session kept and can keep no longer.
@@ -32,88 +32,88 @@ type Loss struct {
 // NewSession begins a session. lost is told once of every lock that cannot be renewed
 // any more, before its validity ends where that is possible; it must not block.
 func (s *Service) NewSession(lost func(Loss)) *Session {
-	return &Session{svc: s, lost: lost}
+	return &Session{svc: s, onLoss: lost}
 }
 
 // End gives up what the session has, and nothing else its owners may have,
 // Options.SessionGrace from now. It does not block, and no call of lost begins any more.
 // Only the first of End and Abandon counts.
-func (k *Session) End() { k.svc.keeper.end(k, k.svc.now()+k.svc.opts.SessionGrace) }
+func (k *Session) End() { k.svc.keepalive.end(k, k.svc.now()+k.svc.opts.SessionGrace) }
 
 // Abandon stops renewing what the session has, and does not release it: its client may
 // still be working. It does not block, and no call of lost begins any more.
-func (k *Session) Abandon() { k.svc.keeper.abandon(k) }
+func (k *Session) Abandon() { k.svc.keepalive.abandon(k) }
 
 // Holds is how many holds the session keeps.
 func (k *Session) Holds() int {
-	k.svc.keeper.mu.Lock()
-	defer k.svc.keeper.mu.Unlock()
+	k.svc.keepalive.mu.Lock()
+	defer k.svc.keepalive.mu.Unlock()
 	return len(k.holds)
 }
 
-func (k *Session) attachLocked(hold *kept) {
-	hold.session, hold.place = k, len(k.holds)
+func (k *Session) attachLocked(hold *sessionHold) {
+	hold.session, hold.index = k, len(k.holds)
 	k.holds = append(k.holds, hold)
-	k.svc.keeper.holds++
+	k.svc.keepalive.holds++
 	if len(k.holds) == 1 {
-		k.svc.keeper.sessions++
+		k.svc.keepalive.sessions++
 	}
 }
 
-func (k *Session) detachLocked(hold *kept) {
+func (k *Session) detachLocked(hold *sessionHold) {
 	last := len(k.holds) - 1
-	k.holds[hold.place] = k.holds[last]
-	k.holds[hold.place].place = hold.place
+	k.holds[hold.index] = k.holds[last]
+	k.holds[hold.index].index = hold.index
 	k.holds[last] = nil
 	k.holds = k.holds[:last]
 	hold.session = nil
-	k.svc.keeper.holds--
+	k.svc.keepalive.holds--
 	if last == 0 {
-		k.svc.keeper.sessions--
+		k.svc.keepalive.sessions--
 	}
 }
 
-// tell has the client told of a loss, unless the session has ended.
-func (k *Session) tell(loss Loss) {
-	k.svc.keeper.mu.Lock()
+// notify has the client told of a loss, unless the session has ended.
+func (k *Session) notify(loss Loss) {
+	k.svc.keepalive.mu.Lock()
 	ended := k.ended
-	k.svc.keeper.mu.Unlock()
-	if !ended && k.lost != nil {
-		k.lost(loss)
+	k.svc.keepalive.mu.Unlock()
+	if !ended && k.onLoss != nil {
+		k.onLoss(loss)
 	}
 }
 
-// remember keeps a hold of grant g in memory, and bound to its session. It returns how many
+// recordGrant keeps a hold of grant g in memory, and bound to its session. It returns how many
 // holds there are, and the end of this one's validity, see memory.granted.
-func (s *Service) remember(a *acquisition, g grant, until time.Duration, count int) (holds int, counts time.Duration, err error) {
-	s.keeper.mu.Lock()
-	defer s.keeper.mu.Unlock()
+func (s *Service) recordGrant(a *acquisition, g grant, until time.Duration, count int) (holds int, counts time.Duration, err error) {
+	s.keepalive.mu.Lock()
+	defer s.keepalive.mu.Unlock()
 	if a.Session != nil && a.Session.ended {
 		return 0, 0, ErrSessionEnded
 	}
-	holds, counts = s.memory.granted(a.holder, g, hold{a.id, until}, a.known.asked, count, s.now()-a.asked)
+	holds, counts = s.grants.addHold(a.holder, g, hold{a.id, until}, a.known.renewals, count, s.now()-a.asked)
 	if a.Session != nil {
-		s.keeper.addLocked(a, g.fence, counts)
+		s.keepalive.addLocked(a, g.fence, counts)
 		s.waiting.hearCuts(true)
 	}
 	return holds, counts, nil
 }
 
-// claim takes the holds to give back out of memory and out of the keeper, see memory.claim.
-func (s *Service) claim(h holder, r UnlockRequest) (g grant, ids []string, left []hold, ok bool) {
-	s.keeper.mu.Lock()
-	defer s.keeper.mu.Unlock()
-	g, ids, left, ok = s.memory.claim(h, r.Fence, r.All, r.tag(), s.now())
+// popHolds takes the holds to give back out of memory and out of the keeper, see memory.claim.
+func (s *Service) popHolds(h holder, r UnlockRequest) (g grant, ids []string, left []hold, ok bool) {
+	s.keepalive.mu.Lock()
+	defer s.keepalive.mu.Unlock()
+	g, ids, left, ok = s.grants.pop(h, r.Fence, r.All, r.tag(), s.now())
 	if ok {
-		s.keeper.dropLocked(h, ids)
+		s.keepalive.dropLocked(h, ids)
 	}
 	return g, ids, left, ok
 }
 
-// drop takes holds out of memory and out of the keeper.
-func (s *Service) drop(h holder, ids ...string) {
-	s.keeper.mu.Lock()
-	defer s.keeper.mu.Unlock()
-	s.keeper.dropLocked(h, ids)
-	s.memory.drop(h, ids...)
+// dropHolds takes holds out of memory and out of the keeper.
+func (s *Service) dropHolds(h holder, ids ...string) {
+	s.keepalive.mu.Lock()
+	defer s.keepalive.mu.Unlock()
+	s.keepalive.dropLocked(h, ids)
+	s.grants.drop(h, ids...)
 }

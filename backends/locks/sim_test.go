@@ -95,7 +95,7 @@ const calmLasts = 400 * time.Millisecond
 func (w *simWorld) calm() {
 	h := w.history
 	// Sought after startPatience at the latest, out for max-ttl, and without a floor for one more.
-	if !w.voting(startPatience + 3*simMaxTTL + 3*surveyEvery) {
+	if !w.voting(startTimeout + 3*simMaxTTL + 3*probeEvery) {
 		h.blame("", "the nodes do not vote again: %s", w.states())
 		return
 	}

@@ -108,7 +108,7 @@ func (p *simProxy) start() *simProxy {
 	o.now = func() time.Duration {
 		return time.Hour + time.Duration(float64(time.Since(w.began))*p.rate)
 	}
-	o.chance = newSimChance(w.stream("ids", p.index, next.generation), w.stream("pauses", p.index, next.generation))
+	o.random = newSimChance(w.stream("ids", p.index, next.generation), w.stream("pauses", p.index, next.generation))
 	o.Tune = func(c *rueidis.ClientOption) {
 		c.RingScaleEachConn = 2
 		c.ReadBufferEachConn, c.WriteBufferEachConn = 2<<10, 64<<10
@@ -154,10 +154,10 @@ func (w *simWorld) proxy(i int) *simProxy {
 
 // newSimChance makes a Service's chance of two streams, so that an id and a pause that are
 // asked for at one moment do not depend on which comes first.
-func newSimChance(ids, pauses *rand.Rand) chance {
+func newSimChance(ids, pauses *rand.Rand) randSource {
 	var mu sync.Mutex
-	return chance{
-		text: func() string {
+	return randSource{
+		newText: func() string {
 			mu.Lock()
 			defer mu.Unlock()
 			return fmt.Sprintf("%016x%08x", ids.Uint64(), ids.Uint32())
@@ -286,7 +286,7 @@ func (w *simWorld) well(p *simProxy) simWell {
 	p.svc.waiting.mu.Unlock()
 	for _, n := range p.svc.nodes {
 		n.mu.Lock()
-		idle = idle && !n.running && n.lastErr == nil && n.retryAt <= p.svc.now()
+		idle = idle && !n.hasWorker && n.lastErr == nil && n.retryAt <= p.svc.now()
 		n.mu.Unlock()
 	}
 	w.mu.Lock()

@@ -40,32 +40,32 @@ type NodeStats struct {
 	Yes, No, None int64 // its votes; None: there was none, or it did not count
 }
 
-// A ground is what made the LOCK ask that was granted: an index of grounds.
-type ground uint8
+// A trigger is what made the LOCK ask that was granted: an index of triggers.
+type trigger uint8
 
 const (
-	groundAtOnce ground = iota // it came
-	groundHanded               // an UNLOCK here, which asked for it right behind
-	groundWoken                // a node said that the name was released
-	groundTimer                // the holder's lease was over, or it asked in any case
-	groundOwn                  // it had waited, and its owner had got the name meanwhile
+	triggerAtOnce trigger = iota // it came
+	triggerHanded               // an UNLOCK here, which asked for it right behind
+	triggerWoken                // a node said that the name was released
+	triggerTimer                // the holder's lease was over, or it asked in any case
+	triggerOwn                  // it had waited, and its owner had got the name meanwhile
 )
 
-var grounds = [...]string{"at_once", "handed", "woken", "timer", "own"}
+var triggers = [...]string{"at_once", "handed", "woken", "timer", "own"}
 
-// A loss is why a session's lock was lost: an index of losses.
-type loss uint8
+// A lossReason is why a session's lock was lost: an index of lossReasons.
+type lossReason uint8
 
 const (
-	lostExpired loss = iota // the lease ended without an answer to why
-	lostForced
-	lostMaxHold
-	lostQuorum // too few nodes voted, again and again
-	lostTaken  // another owner has it
-	lostGone   // it was not there any more when it was to be renewed
+	lossExpired lossReason = iota // the lease ended without an answer to why
+	lossForced
+	lossMaxHold
+	lossQuorum // too few nodes voted, again and again
+	lossTaken  // another owner has it
+	lossGone   // it was not there any more when it was to be renewed
 )
 
-var losses = [...]string{"expired", "forced", "maxhold", "noquorum", "taken", "gone"}
+var lossReasons = [...]string{"expired", "forced", "maxhold", "noquorum", "taken", "gone"}
 
 // counters are what Stats and Report say. They are safe for concurrent use.
 type counters struct {
@@ -73,8 +73,8 @@ type counters struct {
 
 	reentries, failures, repeats, forces, sessionRenewals, sessionMisses atomic.Int64
 
-	grounds [len(grounds)]atomic.Int64
-	losses  [len(losses)]atomic.Int64
+	triggers [len(triggers)]atomic.Int64
+	losses   [len(lossReasons)]atomic.Int64
 
 	grantWait, refusalWait, held metrics.Histogram
 
@@ -93,7 +93,7 @@ func (s *Service) Stats() Stats {
 	for i := range c.losses {
 		st.Losses += c.losses[i].Load()
 	}
-	st.Sessions, st.SessionLocks = s.keeper.count()
+	st.Sessions, st.SessionLocks = s.keepalive.count()
 	for i, n := range s.Nodes() {
 		switch {
 		case n.Ready():
@@ -107,7 +107,7 @@ func (s *Service) Stats() Stats {
 }
 
 // count is how many sessions have locks, and how many holds these are.
-func (k *keeper) count() (sessions, holds int) {
+func (k *keepalive) count() (sessions, holds int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.sessions, k.holds
@@ -121,7 +121,7 @@ func (c *counters) locked(a Decision, err error, took time.Duration) (Decision, 
 		c.failed(err)
 	case a.Granted:
 		c.grants.Add(1)
-		c.grounds[a.ground].Add(1)
+		c.triggers[a.trigger].Add(1)
 		if a.Grant.Holds > 1 {
 			c.reentries.Add(1)
 		}

@@ -32,7 +32,7 @@ func TestStats(t *testing.T) {
 	if granted, refused, held := c.grantWait.Snapshot().Count(), c.refusalWait.Snapshot().Count(), c.held.Snapshot().Count(); granted != 3 || refused != 1 || held != 2 {
 		t.Errorf("times of %d grants, %d refusals, %d holds", granted, refused, held)
 	}
-	if n := c.grounds[groundAtOnce].Load(); n != 3 {
+	if n := c.triggers[triggerAtOnce].Load(); n != 3 {
 		t.Errorf("%d granted at once", n)
 	}
 	eventually(t, 5*time.Second, "every round has one end", c.addUp)
@@ -80,8 +80,8 @@ func (c *counters) addUp() bool {
 		}
 		asked += c.asked[i].took.Snapshot().Count()
 	}
-	for i := range c.grounds {
-		granted += c.grounds[i].Load()
+	for i := range c.triggers {
+		granted += c.triggers[i].Load()
 	}
 	return rounds == c.rounds.Load() && asked == rounds && granted == c.grants.Load() &&
 		c.grantWait.Snapshot().Count() == granted && c.refusalWait.Snapshot().Count() == c.refusals.Load()
@@ -100,8 +100,8 @@ func TestCounters_GroundsLossesAndRepeats(t *testing.T) {
 	if a := <-came; !a.Granted {
 		t.Fatalf("refused: %+v", a)
 	}
-	by := &s.counters.grounds
-	if atOnce, handed, woken := by[groundAtOnce].Load(), by[groundHanded].Load(), by[groundWoken].Load(); atOnce != 1 || handed+woken != 1 {
+	by := &s.counters.triggers
+	if atOnce, handed, woken := by[triggerAtOnce].Load(), by[triggerHanded].Load(), by[triggerWoken].Load(); atOnce != 1 || handed+woken != 1 {
 		t.Errorf("granted: %d at once, %d handed, %d woken; want the first at once, the second when the first released", atOnce, handed, woken)
 	}
 	lost := make(chan Loss, 1)
@@ -115,7 +115,7 @@ func TestCounters_GroundsLossesAndRepeats(t *testing.T) {
 	}
 	<-lost
 	got := s.Stats()
-	if held := s.counters.held.Snapshot().Count(); got.Forces != 1 || got.Losses != 1 || s.counters.losses[lostForced].Load() != 1 || held != 2 {
+	if held := s.counters.held.Snapshot().Count(); got.Forces != 1 || got.Losses != 1 || s.counters.losses[lossForced].Load() != 1 || held != 2 {
 		t.Errorf("one was forced, two are over: %d are, %+v", held, got)
 	}
 	if _, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "again"}, Owner: "me", TTL: time.Minute, Req: "1"}); err != nil {
@@ -155,7 +155,7 @@ func TestCounters_MeasureHoldsAndWaits(t *testing.T) {
 }
 
 // recount is what count says, found by looking at everything.
-func recount(k *keeper) (sessions, holds int) {
+func recount(k *keepalive) (sessions, holds int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	seen := map[*Session]bool{}
@@ -191,8 +191,8 @@ func TestSessionCounts(t *testing.T) {
 	for _, step := range steps {
 		step.do()
 		eventually(t, 10*time.Second, step.name, func() bool {
-			sessions, holds := s.keeper.count()
-			wantSessions, wantHolds := recount(s.keeper)
+			sessions, holds := s.keepalive.count()
+			wantSessions, wantHolds := recount(s.keepalive)
 			return sessions == wantSessions && holds == wantHolds &&
 				(step.sessions < 0 || sessions == step.sessions) && (step.holds < 0 || holds == step.holds)
 		})
@@ -212,13 +212,13 @@ func TestQuarantinesAreCountedOnce(t *testing.T) {
 		want int64
 	}{
 		{[]vote{in(9000), in(8000), down, in(7000), down, down, in(0), in(0)}, 1},
-		{[]vote{{ballot: yes}, in(9000)}, 2},
+		{[]vote{{kind: yes}, in(9000)}, 2},
 		{[]vote{in(8000), down, in(9000)}, 3},
 		{[]vote{in(10000)}, 4},
 		{[]vote{{code: unregistered}, in(9000), down}, 5},
 	} {
 		for _, v := range tt.seen {
-			s.note([]vote{v})
+			s.recordStatus([]vote{v})
 		}
 		if got := s.nodes[0].meter.quarantines.Load(); got != tt.want {
 			t.Errorf("after %+v: %d, want %d", tt.seen, got, tt.want)

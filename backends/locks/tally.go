@@ -20,13 +20,13 @@ const (
 
 // A tally is the result of an acquisition's votes.
 type tally struct {
-	verdict verdict
-	fence   int64         // granted, ended: of the grant; held: of the holder's, or less
-	kept    bool          // granted: the owner was in already, and the fence is that grant's
-	carried int           // granted: how many nodes have the fence as their largest
-	holder  string        // held: who has it
-	rest    time.Duration // granted, held: the Q-th largest end of the lease among the agreeing nodes
-	holds   int           // granted: of the owner, as a quorum counts them
+	verdict   verdict
+	fence     int64         // granted, ended: of the grant; held: of the holder's, or less
+	reentered bool          // granted: the owner was in already, and the fence is that grant's
+	stored    int           // granted: how many nodes have the fence as their largest
+	holder    string        // held: who has it
+	rest      time.Duration // granted, held: the Q-th largest end of the lease among the agreeing nodes
+	holds     int           // granted: of the owner, as a quorum counts them
 }
 
 // tallyAcquire counts the votes of an acquisition. q is the quorum; final says
@@ -37,37 +37,37 @@ func tallyAcquire(votes []vote, q int, final bool) tally {
 	var yeses, fresh, voted, due int
 	for _, v := range votes {
 		switch {
-		case v.ballot == yes:
+		case v.kind == yes:
 			yeses++
-			if v.kept == 0 {
+			if v.reentered == 0 {
 				fresh++
 			}
-		case v.ballot == silent && v.err == nil && !final:
+		case v.kind == silent && v.err == nil && !final:
 			due++
 		}
-		if v.ballot != silent {
+		if v.kind != silent {
 			voted++
 		}
 	}
-	kept, keptBy := most(votes, func(v *vote) (int64, bool) { return v.kept, v.ballot == yes && v.kept > 0 })
-	then, overBy := most(votes, func(v *vote) (int64, bool) { return v.fence, v.ballot == over })
-	owner, ownerBy := most(votes, func(v *vote) (string, bool) { return v.owner, v.ballot == no })
-	fullBy := ballots(votes, tooMany)
+	existing, reenteredBy := most(votes, func(v *vote) (int64, bool) { return v.reentered, v.kind == yes && v.reentered > 0 })
+	endedFence, endedBy := most(votes, func(v *vote) (int64, bool) { return v.fence, v.kind == alreadyReleased })
+	owner, ownerBy := most(votes, func(v *vote) (string, bool) { return v.owner, v.kind == no })
+	fullBy := countKind(votes, tooMany)
 	switch {
-	case keptBy >= q:
-		agree := func(v *vote) bool { return v.ballot == yes && v.kept == kept }
-		return tally{verdict: granted, fence: kept, kept: true, carried: keptBy,
+	case reenteredBy >= q:
+		agree := func(v *vote) bool { return v.kind == yes && v.reentered == existing }
+		return tally{verdict: granted, fence: existing, reentered: true, stored: reenteredBy,
 			rest: qthRest(votes, q, agree), holds: qthHolds(votes, q, agree)}
 	case fresh >= q || (yeses >= q && due == 0):
 		return countNew(votes, q)
 	case ownerBy >= q:
-		agree := func(v *vote) bool { return v.ballot == no && v.owner == owner }
+		agree := func(v *vote) bool { return v.kind == no && v.owner == owner }
 		return tally{verdict: held, holder: owner, fence: leastFence(votes, agree), rest: qthRest(votes, q, agree)}
-	case overBy >= q:
-		return tally{verdict: ended, fence: then}
+	case endedBy >= q:
+		return tally{verdict: ended, fence: endedFence}
 	case fullBy >= q:
 		return tally{verdict: full}
-	case yeses+due >= q || ownerBy+due >= q || overBy+due >= q || fullBy+due >= q:
+	case yeses+due >= q || ownerBy+due >= q || endedBy+due >= q || fullBy+due >= q:
 		return tally{verdict: open}
 	case voted >= q:
 		return tally{verdict: split}
@@ -79,7 +79,7 @@ func tallyAcquire(votes []vote, q int, final bool) tally {
 
 // countNew counts a grant that is a new one for at least one node of the quorum.
 func countNew(votes []vote, q int) tally {
-	agree := func(v *vote) bool { return v.ballot == yes }
+	agree := func(v *vote) bool { return v.kind == yes }
 	t := tally{verdict: granted, holds: qthHolds(votes, q, agree)}
 	yeses := 0
 	for i := range votes {
@@ -89,12 +89,12 @@ func countNew(votes []vote, q int) tally {
 		}
 	}
 	for i := range votes {
-		if carries(&votes[i], t.fence) {
-			t.carried++
+		if storedFence(&votes[i], t.fence) {
+			t.stored++
 		}
 	}
-	if t.carried >= q {
-		t.rest = qthRest(votes, q, func(v *vote) bool { return carries(v, t.fence) })
+	if t.stored >= q {
+		t.rest = qthRest(votes, q, func(v *vote) bool { return storedFence(v, t.fence) })
 	} else { // any of them may be the quorum that will carry it
 		t.rest = qthRest(votes, yeses, agree)
 	}
@@ -112,8 +112,10 @@ func leastFence(votes []vote, match func(*vote) bool) (fence int64) {
 	return fence
 }
 
-// carries reports whether a node that said yes has stored the fence.
-func carries(v *vote, fence int64) bool { return v.ballot == yes && v.kept == 0 && v.fence == fence }
+// storedFence reports whether a node that said yes has stored the fence.
+func storedFence(v *vote, fence int64) bool {
+	return v.kind == yes && v.reentered == 0 && v.fence == fence
+}
 
 // most returns the value that most of the votes agree on, and how many do.
 func most[T comparable](votes []vote, value func(*vote) (T, bool)) (best T, n int) {
@@ -161,33 +163,33 @@ func qth[T int | time.Duration](votes []vote, q int, match func(*vote) bool, val
 }
 
 // A ruling is the result of the votes on an existing grant.
-type ruling uint8
+type outcome uint8
 
 const (
-	pending   ruling = iota // votes that are still due may decide
-	carried                 // a quorum did it
-	gone                    // a quorum can no longer do it
-	foreign                 // a quorum names one other owner
-	conflict                // a quorum could, were it not for another version or a missing hold
-	undecided               // fewer than a quorum voted, or the rest could have decided
-	released                // a quorum remembers that the owner gave it back
+	pending    outcome = iota // votes that are still due may decide
+	applied                   // a quorum did it
+	lost                      // a quorum can no longer do it
+	otherOwner                // a quorum names one other owner
+	conflict                  // a quorum could, were it not for another version or a missing hold
+	undecided                 // fewer than a quorum voted, or the rest could have decided
+	released                  // a quorum remembers that the owner gave it back
 )
 
-// rule counts votes on a grant of owner: those that count as done against those
+// countOutcome counts votes on a grant of owner: those that count as done against those
 // that name another owner, those that deny, and those that came not at all.
-func rule(votes []vote, q int, final bool, owner string, done func(*vote) bool) ruling {
+func countOutcome(votes []vote, q int, final bool, owner string, done func(*vote) bool) outcome {
 	var did, denied, disputed, due, voted int
 	for i := range votes {
 		v := &votes[i]
 		switch {
-		case v.ballot == silent:
+		case v.kind == silent:
 			if v.err == nil && !final {
 				due++
 			}
 			continue
 		case done(v):
 			did++
-		case v.ballot == stale || v.ballot == lacking:
+		case v.kind == versionConflict || v.kind == missingHold:
 			disputed++
 		default:
 			denied++
@@ -195,13 +197,13 @@ func rule(votes []vote, q int, final bool, owner string, done func(*vote) bool) 
 		voted++
 	}
 	_, others := most(votes, func(v *vote) (string, bool) {
-		return v.owner, v.ballot == no && !done(v) && v.owner != "" && v.owner != owner
+		return v.owner, v.kind == no && !done(v) && v.owner != "" && v.owner != owner
 	})
 	switch {
 	case did >= q:
-		return carried
+		return applied
 	case others >= q:
-		return foreign
+		return otherOwner
 	case did+due >= q || others+due >= q:
 		return pending
 	case did+disputed >= q:
@@ -213,22 +215,22 @@ func rule(votes []vote, q int, final bool, owner string, done func(*vote) bool) 
 	case voted < q:
 		return undecided
 	case len(votes)-denied < q:
-		return gone
+		return lost
 	}
 	return undecided
 }
 
-func didRenew(v *vote) bool { return v.ballot == yes }
+func didRenew(v *vote) bool { return v.kind == yes }
 
-// ruleRenew counts the votes on a renewal. Where a node has a note that the lease may
+// renewOutcome counts the votes on a renewal. Where a node has a note that the lease may
 // have been shortened, one where a renewal put the grant back, now or before, proves nothing: the lease may have
 // lapsed there. A quorum of votes meets one of the quorum that noted.
-func ruleRenew(votes []vote, q int, final bool, owner string) ruling {
+func renewOutcome(votes []vote, q int, final bool, owner string) outcome {
 	done := didRenew
-	if noted(votes) {
-		done = func(v *vote) bool { return v.ballot == yes && !v.told }
+	if anyNoted(votes) {
+		done = func(v *vote) bool { return v.kind == yes && !v.reinstated }
 	}
-	return rule(votes, q, final, owner, done)
+	return countOutcome(votes, q, final, owner, done)
 }
 
 // didRelease says which votes release a grant of which this proxy knows that its
@@ -236,30 +238,30 @@ func ruleRenew(votes []vote, q int, final bool, owner string) ruling {
 // for the hold itself, as it was granted, or the memory of its release.
 func didRelease(fence int64) func(*vote) bool {
 	return func(v *vote) bool {
-		switch v.ballot {
+		switch v.kind {
 		case yes:
-			return fence != 0 || !v.told
+			return fence != 0 || !v.reinstated
 		case no:
 			return fence != 0 && v.owner == "" && v.fence <= fence
 		}
-		return v.ballot == again
+		return v.kind == duplicate
 	}
 }
 
-// ruleRelease counts the votes on a release, see didRelease for fence. What this
+// releaseOutcome counts the votes on a release, see didRelease for fence. What this
 // proxy knows of a validity is true unless a renewal it knows nothing of shortened
 // the lease; that is noted by a quorum before it is sent. So a quorum without such a
 // note releases, whatever it says of rivals: they may only be trying. A node that has
 // other holds of the owner says that this one was given back elsewhere.
-func ruleRelease(votes []vote, q int, final bool, owner string, fence int64) ruling {
+func releaseOutcome(votes []vote, q int, final bool, owner string, fence int64) outcome {
 	unnoted := 0
 	for i := range votes {
-		if v := &votes[i]; v.ballot != silent && v.ballot != stale && !v.noted && (v.ballot != no || v.owner != owner) {
+		if v := &votes[i]; v.kind != silent && v.kind != versionConflict && !v.noted && (v.kind != no || v.owner != owner) {
 			unnoted++
 		}
 	}
 	if fence != 0 && unnoted >= q {
-		return carried
+		return applied
 	}
-	return rule(votes, q, final, owner, didRelease(fence))
+	return countOutcome(votes, q, final, owner, didRelease(fence))
 }

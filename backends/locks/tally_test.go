@@ -17,13 +17,13 @@ func ballotsOf(letters string) []vote {
 	for i, l := range letters {
 		rest := time.Duration(i+1) * time.Second
 		votes = append(votes, map[rune]vote{
-			'y': {ballot: yes, fence: 7, rest: rest, holds: 1},
-			'h': {ballot: yes, fence: 9, rest: rest, holds: 1},
-			'k': {ballot: yes, fence: 7, kept: 5, rest: rest, holds: 2},
-			'K': {ballot: yes, fence: 7, kept: 6, rest: rest, holds: 2},
-			't': {ballot: yes, fence: 7, kept: told, rest: rest, holds: 2},
-			'n': {ballot: no, owner: "b", rest: rest},
-			'm': {ballot: no, owner: "c", rest: rest},
+			'y': {kind: yes, fence: 7, rest: rest, holds: 1},
+			'h': {kind: yes, fence: 9, rest: rest, holds: 1},
+			'k': {kind: yes, fence: 7, reentered: 5, rest: rest, holds: 2},
+			'K': {kind: yes, fence: 7, reentered: 6, rest: rest, holds: 2},
+			't': {kind: yes, fence: 7, reentered: reinstatedFence, rest: rest, holds: 2},
+			'n': {kind: no, owner: "b", rest: rest},
+			'm': {kind: no, owner: "c", rest: rest},
 			'x': {err: errors.New("timeout")},
 			'.': {},
 		}[l])
@@ -37,18 +37,18 @@ func TestTallyAcquire(t *testing.T) {
 		final       bool
 		want        tally
 	}{
-		{"one node says yes", "y", false, tally{verdict: granted, fence: 7, carried: 1, rest: 1 * time.Second, holds: 1}},
-		{"bare majority", "yyynx", true, tally{verdict: granted, fence: 7, carried: 3, rest: 1 * time.Second, holds: 1}},
-		{"majority before all have answered", "y.y.y", false, tally{verdict: granted, fence: 7, carried: 3, rest: 1 * time.Second, holds: 1}},
-		{"the Q-th largest end counts", "yyyyy", true, tally{verdict: granted, fence: 7, carried: 5, rest: 3 * time.Second, holds: 1}},
+		{"one node says yes", "y", false, tally{verdict: granted, fence: 7, stored: 1, rest: 1 * time.Second, holds: 1}},
+		{"bare majority", "yyynx", true, tally{verdict: granted, fence: 7, stored: 3, rest: 1 * time.Second, holds: 1}},
+		{"majority before all have answered", "y.y.y", false, tally{verdict: granted, fence: 7, stored: 3, rest: 1 * time.Second, holds: 1}},
+		{"the Q-th largest end counts", "yyyyy", true, tally{verdict: granted, fence: 7, stored: 5, rest: 3 * time.Second, holds: 1}},
 		{"half is not a majority", "yynn", true, tally{verdict: split}},
 		{"silence is not a no", "yyxxx", true, tally{verdict: tooFew}},
 		{"silence is not a yes", "nnxxx", true, tally{verdict: tooFew}},
-		{"the largest fence wins, and too few carry it", "yyhxx", true, tally{verdict: granted, fence: 9, carried: 1, rest: 1 * time.Second, holds: 1}},
-		{"kept when a quorum knows one grant", "kkkyy", true, tally{verdict: granted, fence: 5, kept: true, carried: 3, rest: 1 * time.Second, holds: 2}},
-		{"two earlier grants are none", "kkKKy", true, tally{verdict: granted, fence: 7, carried: 1, rest: 1 * time.Second, holds: 2}},
-		{"a proposed fence is carried by nobody", "kkyxx", true, tally{verdict: granted, fence: 7, carried: 1, rest: 1 * time.Second, holds: 1}},
-		{"hearsay keeps no fence", "tttyy", true, tally{verdict: granted, fence: 7, carried: 2, rest: 1 * time.Second, holds: 2}},
+		{"the largest fence wins, and too few carry it", "yyhxx", true, tally{verdict: granted, fence: 9, stored: 1, rest: 1 * time.Second, holds: 1}},
+		{"kept when a quorum knows one grant", "kkkyy", true, tally{verdict: granted, fence: 5, reentered: true, stored: 3, rest: 1 * time.Second, holds: 2}},
+		{"two earlier grants are none", "kkKKy", true, tally{verdict: granted, fence: 7, stored: 1, rest: 1 * time.Second, holds: 2}},
+		{"a proposed fence is carried by nobody", "kkyxx", true, tally{verdict: granted, fence: 7, stored: 1, rest: 1 * time.Second, holds: 1}},
+		{"hearsay keeps no fence", "tttyy", true, tally{verdict: granted, fence: 7, stored: 2, rest: 1 * time.Second, holds: 2}},
 		{"an undecided re-entry waits", "kky..", false, tally{verdict: open}},
 		{"held by one owner", "nnnyy", true, tally{verdict: held, holder: "b", rest: 1 * time.Second}},
 		{"held is known early", "nnn..", false, tally{verdict: held, holder: "b", rest: 1 * time.Second}},
@@ -58,7 +58,7 @@ func TestTallyAcquire(t *testing.T) {
 		{"too few, but who answers is not blamed", "xxx..", false, tally{verdict: open}},
 		{"nobody has answered", ".....", false, tally{verdict: open}},
 		{"nobody has answered in time", ".....", true, tally{verdict: tooFew}},
-		{"three nodes, one down", "yyx", true, tally{verdict: granted, fence: 7, carried: 2, rest: 1 * time.Second, holds: 1}},
+		{"three nodes, one down", "yyx", true, tally{verdict: granted, fence: 7, stored: 2, rest: 1 * time.Second, holds: 1}},
 		{"two nodes need both", "yx", true, tally{verdict: tooFew}},
 	}
 	for _, tt := range tests {
@@ -78,9 +78,9 @@ func grantVotes(letters string) []vote {
 	var votes []vote
 	for _, l := range letters {
 		votes = append(votes, map[rune]vote{
-			'y': {ballot: yes}, 'r': {ballot: yes, told: true}, 'a': {ballot: again},
-			't': {ballot: yes, told: true}, 'f': {ballot: no, fence: 5}, 'l': {ballot: no, fence: 6}, 'n': {ballot: no, owner: "b"},
-			'o': {ballot: no, owner: "me"}, 's': {ballot: stale}, 'x': {err: errors.New("timeout")}, '.': {},
+			'y': {kind: yes}, 'r': {kind: yes, reinstated: true}, 'a': {kind: duplicate},
+			't': {kind: yes, reinstated: true}, 'f': {kind: no, fence: 5}, 'l': {kind: no, fence: 6}, 'n': {kind: no, owner: "b"},
+			'o': {kind: no, owner: "me"}, 's': {kind: versionConflict}, 'x': {err: errors.New("timeout")}, '.': {},
 		}[l])
 	}
 	return votes
@@ -91,32 +91,32 @@ func TestRule(t *testing.T) {
 		name, votes string
 		done        func(*vote) bool
 		final       bool
-		want        ruling
+		want        outcome
 	}{
-		{"a quorum moved", "yy.y.", didRenew, false, carried},
-		{"put back counts", "yrrxx", didRenew, true, carried},
+		{"a quorum moved", "yy.y.", didRenew, false, applied},
+		{"put back counts", "yrrxx", didRenew, true, applied},
 		{"half did not", "yyxxx", didRenew, true, undecided},
-		{"a quorum is free", "fffyy", didRenew, true, gone},
+		{"a quorum is free", "fffyy", didRenew, true, lost},
 		{"the silent could have", "ffyyx", didRenew, true, undecided},
 		{"the silent may still", "ffyy.", didRenew, false, pending},
-		{"another has it", "nnnxx", didRenew, true, foreign},
-		{"this owner's next grant has it", "oooxx", didRenew, true, gone},
+		{"another has it", "nnnxx", didRenew, true, otherOwner},
+		{"this owner's next grant has it", "oooxx", didRenew, true, lost},
 		{"renewed elsewhere", "yyssx", didRenew, true, conflict},
 		{"too few, but who answers is not blamed", "xxx..", didRenew, false, pending},
 		{"nobody", "xxxxx", didRenew, true, undecided},
-		{"released", "yyyxx", didRelease(5), true, carried},
-		{"repeated", "aayxx", didRelease(0), true, carried},
-		{"free, and nobody after", "yffxx", didRelease(5), true, carried},
+		{"released", "yyyxx", didRelease(5), true, applied},
+		{"repeated", "aayxx", didRelease(0), true, applied},
+		{"free, and nobody after", "yffxx", didRelease(5), true, applied},
 		{"free, and somebody after", "yllfx", didRelease(5), true, undecided},
-		{"free, and somebody after on a quorum", "ylllf", didRelease(5), true, gone},
+		{"free, and somebody after on a quorum", "ylllf", didRelease(5), true, lost},
 		{"what was put back is no proof", "yytxx", didRelease(0), true, undecided},
-		{"unless the validity runs", "yytxx", didRelease(5), true, carried},
-		{"lapsed", "fffff", didRelease(0), true, gone},
-		{"released to another", "nnnaa", didRelease(0), true, foreign},
+		{"unless the validity runs", "yytxx", didRelease(5), true, applied},
+		{"lapsed", "fffff", didRelease(0), true, lost},
+		{"released to another", "nnnaa", didRelease(0), true, otherOwner},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := rule(grantVotes(tt.votes), len(tt.votes)/2+1, tt.final, "me", tt.done); got != tt.want {
+			if got := countOutcome(grantVotes(tt.votes), len(tt.votes)/2+1, tt.final, "me", tt.done); got != tt.want {
 				t.Errorf("%s: %v, want %v", tt.votes, got, tt.want)
 			}
 		})
@@ -128,24 +128,24 @@ func TestRuleRelease(t *testing.T) {
 		name, votes string
 		fence       int64
 		final       bool
-		want        ruling
+		want        outcome
 	}{
-		{"a rival tries on the last node", "yynxx", 5, true, carried},
-		{"it is known at the Q-th answer", "yyn..", 5, false, carried},
-		{"an old proposal of a rival's", "yylxx", 5, true, carried},
+		{"a rival tries on the last node", "yynxx", 5, true, applied},
+		{"it is known at the Q-th answer", "yyn..", 5, false, applied},
+		{"an old proposal of a rival's", "yylxx", 5, true, applied},
 		{"the lease may have been shortened", "y!y!n!xx", 5, true, undecided},
 		{"noted on one of a quorum", "yyn!xx", 5, true, undecided},
-		{"noted where nobody has it since", "y!y!f!xx", 5, true, carried},
-		{"a note beside a quorum without", "yyn!nx", 5, true, carried},
+		{"noted where nobody has it since", "y!y!f!xx", 5, true, applied},
+		{"a note beside a quorum without", "yyn!nx", 5, true, applied},
 		{"another hold of the owner", "yyoxx", 5, true, undecided},
-		{"given back elsewhere", "oooxx", 5, true, gone},
+		{"given back elsewhere", "oooxx", 5, true, lost},
 		{"no validity is remembered", "yynxx", 0, true, undecided},
 		{"too few answer", "yyxxx", 5, true, undecided},
 		{"too few yet", "yy...", 5, false, pending},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := ruleRelease(notedVotes(tt.votes), 3, tt.final, "me", tt.fence); got != tt.want {
+			if got := releaseOutcome(notedVotes(tt.votes), 3, tt.final, "me", tt.fence); got != tt.want {
 				t.Errorf("%s: %v, want %v", tt.votes, got, tt.want)
 			}
 		})
@@ -169,17 +169,17 @@ func TestRuleRenew(t *testing.T) {
 	tests := []struct {
 		name, votes string
 		final       bool
-		want        ruling
+		want        outcome
 	}{
-		{"put back where it was lost", "yrrxx", true, carried},
+		{"put back where it was lost", "yrrxx", true, applied},
 		{"put back where it may have lapsed", "yry!xx", true, undecided},
-		{"a quorum has it still", "y!yy!rx", true, carried},
+		{"a quorum has it still", "y!yy!rx", true, applied},
 		{"the last one may have it", "y!yr..", false, pending},
-		{"it lapsed on a quorum", "y!rrff", true, gone},
+		{"it lapsed on a quorum", "y!rrff", true, lost},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := ruleRenew(notedVotes(tt.votes), 3, tt.final, "me"); got != tt.want {
+			if got := renewOutcome(notedVotes(tt.votes), 3, tt.final, "me"); got != tt.want {
 				t.Errorf("%s: %v, want %v", tt.votes, got, tt.want)
 			}
 		})
@@ -187,7 +187,7 @@ func TestRuleRenew(t *testing.T) {
 }
 
 func TestPlan(t *testing.T) {
-	const aged = missingPatience
+	const aged = missingTimeout
 	ours := nodeList{"ours", "our nodes"}
 	tests := []struct {
 		name, nodes string // v votes (fence 100+i), w does, with a later set, u unregistered, o has an old record, l another list, f without floor, F for max-ttl, q in quarantine, x silent
@@ -198,9 +198,9 @@ func TestPlan(t *testing.T) {
 	}{
 		{"all new", "uuuuu", 0, BootstrapAuto, "nnnnn", "ours our nodes  "},
 		{"all new, strictly", "uuuuu", 0, BootstrapStrict, "-----", "ours our nodes  "},
-		{"all new, strictly, for long", "uuuuu", startPatience, BootstrapStrict, "ggggg", "ours our nodes  "},
+		{"all new, strictly, for long", "uuuuu", startTimeout, BootstrapStrict, "ggggg", "ours our nodes  "},
 		{"one has not answered", "uuuux", 0, BootstrapAuto, "-----", "ours our nodes  "},
-		{"one never answers", "uuuux", startPatience, BootstrapAuto, "gggg-", "ours our nodes  "},
+		{"one never answers", "uuuux", startTimeout, BootstrapAuto, "gggg-", "ours our nodes  "},
 		{"one forgot", "uvvvv", aged, BootstrapAuto, "g----", "ours our nodes  "},
 		{"one is perhaps being enlisted", "uvvvv", aged / 2, BootstrapAuto, "-----", "ours our nodes  "},
 		{"floor from a quorum", "fvvxv", 0, BootstrapAuto, "r----", "ours our nodes  "},
@@ -212,7 +212,7 @@ func TestPlan(t *testing.T) {
 		{"all old, strictly", "ooooo", 0, BootstrapStrict, "ggggg", "ours our nodes  "},
 		{"new ones beside an old record", "ouuuu", 0, BootstrapAuto, "g----", "ours our nodes  "},
 		{"another list, and a quorum with this", "ufvlvv", aged, BootstrapAuto, "------", ""},
-		{"another list, and no quorum with this", "ufFlv", startPatience, BootstrapAuto, "-----", ""},
+		{"another list, and no quorum with this", "ufFlv", startTimeout, BootstrapAuto, "-----", ""},
 		{"it missed the last change", "lwwwq", 0, BootstrapAuto, "s----", "theirs their nodes next next nodes"},
 	}
 	for _, tt := range tests {
@@ -222,15 +222,15 @@ func TestPlan(t *testing.T) {
 			var missing []time.Duration
 			for i, l := range tt.nodes {
 				votes = append(votes, map[rune]vote{
-					'v': {ballot: yes, fence: int64(100 + i), set: &nodeSet{now: ours}}, 'w': {ballot: yes, fence: int64(100 + i), set: &nodeSet{2, nodeList{"theirs", "their nodes"}, nodeList{"next", "next nodes"}}},
-					'o': {code: unregistered, older: true, err: errTimeout}, 'l': {code: otherSet, set: &nodeSet{epoch: 1}, err: errTimeout}, 'u': {code: unregistered, wait: 7, replid: "id", err: errTimeout},
+					'v': {kind: yes, fence: int64(100 + i), set: &nodeSet{now: ours}}, 'w': {kind: yes, fence: int64(100 + i), set: &nodeSet{2, nodeList{"theirs", "their nodes"}, nodeList{"next", "next nodes"}}},
+					'o': {code: unregistered, olderFormat: true, err: errTimeout}, 'l': {code: otherSet, set: &nodeSet{epoch: 1}, err: errTimeout}, 'u': {code: unregistered, wait: 7, replid: "id", err: errTimeout},
 					'f': {code: floorless, wait: 1, err: errTimeout}, 'F': {code: floorless, wait: 60_000, err: errTimeout},
 					'q': {code: quarantined, err: errTimeout}, 'x': {err: errTimeout},
 				}[l])
 				missing = append(missing, tt.missing)
 			}
 			got := []byte("------"[:len(votes)])
-			for _, o := range plan(votes, missing, len(votes)/2+1, o, ours) {
+			for _, o := range planRepairs(votes, missing, len(votes)/2+1, o, ours) {
 				got[o.node] = map[string]byte{"new": 'n', "forgot": 'g', "104": 'r', "0": 'c', "set": 's'}[o.args[0]]
 				if o.script != scripts.Restore && strings.Join(o.args[len(o.args)-4:], " ") != tt.set {
 					t.Errorf("%s: %q", tt.nodes, o.args)
@@ -252,7 +252,7 @@ func TestRedisReason(t *testing.T) {
 		{"ERR unknown command 'EVALSHA'", "ERR unknown command 'EVALSHA'"},
 	}
 	for _, tt := range tests {
-		if got := redisReason(tt.msg).Error(); got != tt.want {
+		if got := refusalReason(tt.msg).Error(); got != tt.want {
 			t.Errorf("%q: %q, want %q", tt.msg, got, tt.want)
 		}
 	}

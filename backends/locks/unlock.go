@@ -31,38 +31,38 @@ func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 
 // unlock is Unlock, no other with the same Req being under way here.
 func (s *Service) unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, err error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.acquireSlot(ctx); err != nil {
 		return 0, err
 	}
-	defer s.leave()
+	defer s.releaseSlot()
 	h := holder{r.Key, r.Owner}
-	if r.Req != "" && !s.memory.knows(h, r.tag()) { // what it gives back may be decided already
+	if r.Req != "" && !s.grants.hasRequest(h, r.tag()) { // what it gives back may be decided already
 		return s.unlockForeign(ctx, h, r)
 	}
-	g, holds, left, ok := s.claim(h, r)
+	g, holds, left, ok := s.popHolds(h, r)
 	if !ok {
 		return s.unlockForeign(ctx, h, r)
 	}
 	votes, result, err := s.release(ctx, h, g, holds, left, g.firstEnd(holds) > s.now(), r.tag())
 	if err == nil && result != conflict && result != undecided && len(holds) == len(g.holds) {
-		s.memory.over(&g)
+		s.grants.observeEnd(&g)
 	}
 	switch {
 	case err == nil && result == conflict: // this unlock gave back another hold, or another unlock this one, through another proxy
-		beaten := slices.ContainsFunc(votes, func(v vote) bool { return v.releaser != "" })
+		beaten := slices.ContainsFunc(votes, func(v vote) bool { return v.otherRelease != "" })
 		if !beaten {
-			s.memory.unclaim(h, g, holds)
+			s.grants.restore(h, g, holds)
 		}
-		if s.memory.doubt(h); beaten && !s.mayGiveAnother(votes, result, holds, r) {
-			return 0, s.unreleased(h, result, votes, nil)
+		if s.grants.invalidate(h); beaten && !s.mayGiveAnother(votes, result, holds, r) {
+			return 0, s.unlockError(h, result, votes, nil)
 		}
 		return s.unlockForeign(ctx, h, r)
 	case err != nil || result == undecided:
-		s.memory.unclaim(h, g, holds)
-		return 0, s.unreleased(h, result, votes, err)
-	case r.Fence == 0 && ballots(votes, again) >= s.quorum: // what this proxy remembers was over, and the owner may have another
+		s.grants.restore(h, g, holds)
+		return 0, s.unlockError(h, result, votes, err)
+	case r.Fence == 0 && countKind(votes, duplicate) >= s.quorum: // what this proxy remembers was over, and the owner may have another
 		return s.unlockForeign(ctx, h, r)
-	case result != carried: // perhaps it was given back, or taken anew, through another proxy
+	case result != applied: // perhaps it was given back, or taken anew, through another proxy
 		return s.unlockForeign(ctx, h, r)
 	}
 	n := countHolds(holdIDs(left))
@@ -89,7 +89,7 @@ const recounts = 5
 // that voted here. Then the nodes are asked until a quorum agrees; if none does, the
 // owner is taken to have the hold that was seen.
 func (s *Service) surelyLeft(ctx context.Context, h holder, votes []vote, left int) int {
-	shows := func(v vote) bool { return (v.ballot == yes || v.ballot == again) && v.holds > 0 }
+	shows := func(v vote) bool { return (v.kind == yes || v.kind == duplicate) && v.holds > 0 }
 	if left > 0 || !slices.ContainsFunc(votes, shows) || leftNothing(votes, h.owner) >= s.quorum {
 		return left
 	}
@@ -97,15 +97,15 @@ func (s *Service) surelyLeft(ctx context.Context, h holder, votes []vote, left i
 		if sleep(ctx, time.Duration(i)*time.Millisecond) != nil {
 			break
 		}
-		votes, err := s.read(ctx, h, s.opts.patience(s.opts.MaxTTL))
+		votes, err := s.read(ctx, h, s.opts.timeouts(s.opts.MaxTTL))
 		if err != nil {
 			break
 		}
-		has := func(v *vote) bool { return v.ballot == yes && v.owner == h.owner }
+		has := func(v *vote) bool { return v.kind == yes && v.owner == h.owner }
 		if n := qth(votes, s.quorum, has, func(v *vote) int { return countHolds(v.read.live()) }); n > 0 {
 			return n
 		}
-		if _, none := most(votes, func(v *vote) (bool, bool) { return true, v.ballot == yes && v.owner != h.owner }); none >= s.quorum {
+		if _, none := most(votes, func(v *vote) (bool, bool) { return true, v.kind == yes && v.owner != h.owner }); none >= s.quorum {
 			return 0
 		}
 	}
@@ -116,7 +116,7 @@ func (s *Service) surelyLeft(ctx context.Context, h holder, votes []vote, left i
 func leftNothing(votes []vote, owner string) (n int) {
 	for i := range votes {
 		switch v := &votes[i]; {
-		case (v.ballot == yes || v.ballot == again) && v.holds == 0, v.ballot == no && v.owner != owner:
+		case (v.kind == yes || v.kind == duplicate) && v.holds == 0, v.kind == no && v.owner != owner:
 			n++
 		}
 	}
@@ -126,7 +126,7 @@ func leftNothing(votes []vote, owner string) (n int) {
 // holdsLeft is how many holds the owner has left, as a quorum that removed one
 // counts them, or the node with most where fewer than a quorum had one to remove.
 func (s *Service) holdsLeft(votes []vote) int {
-	removed := func(v *vote) bool { return v.ballot == yes || v.ballot == again }
+	removed := func(v *vote) bool { return v.kind == yes || v.kind == duplicate }
 	n := 0
 	for i := range votes {
 		if removed(&votes[i]) {
@@ -145,11 +145,11 @@ func (s *Service) holdsLeft(votes []vote) int {
 // Where what stays ends earlier than what is given back, the lease is shortened, as by a
 // renewal: a quorum notes it first. Else an UNLOCK through another proxy, which remembers the
 // later end, could succeed after a rival's grant.
-func (s *Service) release(ctx context.Context, h holder, g grant, ids []string, left []hold, valid bool, tag string) ([]vote, ruling, error) {
-	patience := s.opts.patience(s.opts.MaxTTL)
+func (s *Service) release(ctx context.Context, h holder, g grant, ids []string, left []hold, valid bool, tag string) ([]vote, outcome, error) {
+	limits := s.opts.timeouts(s.opts.MaxTTL)
 	if len(left) > 0 && lastEnd(left) < g.untilOf(ids) {
-		noted, err := s.announce(ctx, h, g.fence, patience)
-		if err != nil || ballots(noted, yes) < s.quorum {
+		noted, err := s.noteShortening(ctx, h, g.fence, limits)
+		if err != nil || countKind(noted, yes) < s.quorum {
 			return noted, undecided, err
 		}
 	}
@@ -157,45 +157,45 @@ func (s *Service) release(ctx context.Context, h holder, g grant, ids []string, 
 	if valid {
 		fence, how = g.fence, "unlock"
 	}
-	j := func(how string) job { return s.unlockJob(h, g, ids, left, how, tag) }
-	enough := func(v []vote) bool { return ruleRelease(v, s.quorum, false, h.owner, fence) != pending }
+	j := func(how string) scriptCall { return s.unlockJob(h, g, ids, left, how, tag) }
+	enough := func(v []vote) bool { return releaseOutcome(v, s.quorum, false, h.owner, fence) != pending }
 	var round *round
 	if valid && len(left) == 0 && !g.partial {
-		round = s.giveUp(h.Key, j, enough)
+		round = s.releaseAndHandOver(h.Key, j, enough)
 	} else {
 		round = s.ask(askRelease, j(how), enough)
 		s.waiting.stir(h.Key) // an acquisition given to the nodes from now on runs behind the release
 	}
-	err := round.wait(ctx, patience)
+	err := round.wait(ctx, limits)
 	votes := round.close(false, nil)
 	s.waiting.heardBy(h.Key, votes)
-	result := ruleRelease(votes, s.quorum, true, h.owner, fence)
-	s.ended(round, votes, ruled(err, result))
+	result := releaseOutcome(votes, s.quorum, true, h.owner, fence)
+	s.ended(round, votes, endOfOutcome(err, result))
 	return votes, result, err
 }
 
 // unlockJob is releaseJob for the owner. A node that did this unlock before, with another
 // hold, disputes it.
-func (s *Service) unlockJob(h holder, g grant, ids []string, left []hold, how, tag string) job {
-	j := s.releaseJob(s.key(h.Key), h.owner, g, how, tag, ids, left)
+func (s *Service) unlockJob(h holder, g grant, ids []string, left []hold, how, tag string) scriptCall {
+	j := s.releaseJob(s.redisKeys(h.Key), h.owner, g, how, tag, ids, left)
 	j.parse = func(m []rueidis.RedisMessage) (vote, error) {
 		v, err := parseRelease(m)
-		if v.hold != "" && takenAs(v.hold) != takenAs(ids[0]) {
-			v.ballot = stale
+		if v.hold != "" && requestOf(v.hold) != requestOf(ids[0]) {
+			v.kind = versionConflict
 		}
 		return v, err
 	}
 	return j
 }
 
-// unreleased puts what is not carried into words.
-func (s *Service) unreleased(h holder, result ruling, votes []vote, err error) error {
+// unlockError puts what is not carried into words.
+func (s *Service) unlockError(h holder, result outcome, votes []vote, err error) error {
 	switch {
 	case err != nil:
 		return err
-	case result == foreign:
-		return &NotOwnerError{Remaining: s.othersRest(votes, h.owner)}
-	case result == gone:
+	case result == otherOwner:
+		return &NotOwnerError{Remaining: s.otherOwnersRest(votes, h.owner)}
+	case result == lost:
 		return ErrLost
 	}
 	return s.quorumError("UNLOCK", h.Name, votes)
@@ -209,14 +209,14 @@ const unlockRetries = 5
 // give back what it finds, so that no UNLOCK gives back two: the holds are those of its own
 // request, or one other release gave them back at a quorum. Several that did so at one node each have
 // all failed, though the hold is gone.
-func (s *Service) mayGiveAnother(votes []vote, result ruling, ids []string, r UnlockRequest) bool {
-	if result != conflict && result != gone {
+func (s *Service) mayGiveAnother(votes []vote, result outcome, ids []string, r UnlockRequest) bool {
+	if result != conflict && result != lost {
 		return false
 	}
 	if r.Req != "" && holdTag(ids[0]) == r.tag() {
 		return true
 	}
-	_, n := most(votes, func(v *vote) (string, bool) { return v.releaser, v.releaser != "" })
+	_, n := most(votes, func(v *vote) (string, bool) { return v.otherRelease, v.otherRelease != "" })
 	return n >= s.quorum
 }
 
@@ -228,7 +228,7 @@ func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) 
 		if !retry || try == unlockRetries {
 			return holdsLeft, err
 		}
-		if err := sleep(ctx, s.opts.chance.part(splitWindow<<try)); err != nil {
+		if err := sleep(ctx, s.opts.random.upTo(splitWindow<<try)); err != nil {
 			return 0, err
 		}
 	}
@@ -237,35 +237,35 @@ func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) 
 // unlockRead is one try of unlockForeign. retry reports whether the nodes no longer had what was
 // read, and another try may succeed; err is the answer if there is none.
 func (s *Service) unlockRead(ctx context.Context, h holder, r UnlockRequest) (holdsLeft int, retry bool, err error) {
-	votes, began, err := s.readSettled(ctx, h, s.opts.patience(s.opts.MaxTTL), r.tag())
+	votes, began, err := s.readAgreed(ctx, h, s.opts.timeouts(s.opts.MaxTTL), r.tag())
 	if err != nil {
 		return 0, false, err
 	}
 	g, result := s.readGrant(votes, h, r.Fence, began)
 	// A request that was granted anew, after its first lease had ended, has holds again.
-	anew := r.Req != "" && slices.ContainsFunc(holdIDs(g.holds), tagged(r.tag()))
+	anew := r.Req != "" && slices.ContainsFunc(holdIDs(g.holds), hasTag(r.tag()))
 	if !anew && slices.ContainsFunc(votes, func(v vote) bool { return didUnlock(&v) }) {
 		holdsLeft, err = s.finishUnlock(ctx, h, r, g, votes)
 		return holdsLeft, false, err
 	}
-	if result != carried && s.releasedBefore(votes, h.owner, r.Fence) {
+	if result != applied && s.releasedBefore(votes, h.owner, r.Fence) {
 		return 0, false, nil
 	}
-	if result != carried {
-		return 0, false, s.unreleased(h, result, votes, nil)
+	if result != applied {
+		return 0, false, s.unlockError(h, result, votes, nil)
 	}
-	holds := takenBy(r.tag(), holdIDs(g.holds))
+	holds := holdsOfRequest(r.tag(), holdIDs(g.holds))
 	if r.All {
 		holds = everyHold(votes, h.owner)
 	}
-	s.keeper.drop(h, holds...)
+	s.keepalive.drop(h, holds...)
 	left := withoutRequests(s.everyEnd(votes, h.owner, g.fence, began), holds)
 	votes, result, err = s.release(ctx, h, g, holds, left, false, r.tag())
-	if err != nil || result != carried {
-		return 0, err == nil && s.mayGiveAnother(votes, result, holds, r), s.unreleased(h, result, votes, err)
+	if err != nil || result != applied {
+		return 0, err == nil && s.mayGiveAnother(votes, result, holds, r), s.unlockError(h, result, votes, err)
 	}
-	s.drop(h, holds...)
-	s.memory.doubt(h)
+	s.dropHolds(h, holds...)
+	s.grants.invalidate(h)
 	return s.surelyLeft(ctx, h, votes, s.holdsLeft(votes)), false, nil
 }
 
@@ -286,7 +286,7 @@ func (s *Service) releasedBefore(votes []vote, owner string, fence int64) bool {
 func (s *Service) everyEnd(votes []vote, owner string, fence int64, began time.Duration) (holds []hold) {
 	for i := range votes {
 		v := &votes[i]
-		if f, ok := has(v, owner); !ok || f != fence {
+		if f, ok := vouchedFence(v, owner); !ok || f != fence {
 			continue
 		}
 		for _, h := range v.read.holds {

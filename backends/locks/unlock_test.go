@@ -37,7 +37,7 @@ func everywhere(t *testing.T, s *Service, c []*redistest.Conn) {
 // fields are those of the node's record of job, sorted: every hold is one.
 func fields(t *testing.T, s *Service, c *redistest.Conn) (names []string) {
 	t.Helper()
-	for _, v := range c.Do(t, "HKEYS", s.key(Key{0, "job"}).lock).Elems {
+	for _, v := range c.Do(t, "HKEYS", s.redisKeys(Key{0, "job"}).lock).Elems {
 		names = append(names, v.Text)
 	}
 	slices.Sort(names)
@@ -47,7 +47,7 @@ func fields(t *testing.T, s *Service, c *redistest.Conn) (names []string) {
 // rivalHas makes bob the holder of job on one node, under a later fence.
 func rivalHas(t *testing.T, s *Service, c *redistest.Conn) {
 	t.Helper()
-	k := s.key(Key{0, "job"})
+	k := s.redisKeys(Key{0, "job"})
 	c.Do(t, "DEL", k.lock)
 	v := c.Do(t, s.command(scripts.Acquire, k, asks("bob", "30000", s.proposal(), "bobs")...)...)
 	if v.Elems[0].Int() != 1 {
@@ -67,7 +67,7 @@ func TestUnlockBesideARival(t *testing.T) {
 	nodes[0].Kill()
 	nodes[1].Kill()
 	unlock(t, s, "job", "alice", 0)
-	if c[2].Do(t, "HGET", s.key(Key{0, "job"}).lock, "o").Text != "bob" {
+	if c[2].Do(t, "HGET", s.redisKeys(Key{0, "job"}).lock, "o").Text != "bob" {
 		t.Error("the rival's hold is gone")
 	}
 }
@@ -81,8 +81,8 @@ func TestUnlockAfterAShorteningElsewhere(t *testing.T) {
 	p, c := rivals(t, 2, nodes), conns(t, nodes)
 	g := lock(t, p[0], "job", "alice", 30*time.Second)
 	everywhere(t, p[0], c)
-	votes, err := p[1].announce(t.Context(), holder{Key{0, "job"}, "alice"}, g.Fence, patience{patient, patient})
-	if err != nil || ballots(votes, yes) < 3 {
+	votes, err := p[1].noteShortening(t.Context(), holder{Key{0, "job"}, "alice"}, g.Fence, timeouts{patient, patient})
+	if err != nil || countKind(votes, yes) < 3 {
 		t.Fatalf("%+v, %v", votes, err)
 	}
 	for i := range 3 {
@@ -90,7 +90,7 @@ func TestUnlockAfterAShorteningElsewhere(t *testing.T) {
 	}
 	eventually(t, patient, "all nodes have the note", func() bool {
 		for i := range c {
-			if c[i].Do(t, "HGET", p[0].key(Key{0, "job"}).fences, "m").Text != strconv.FormatInt(g.Fence, 10) {
+			if c[i].Do(t, "HGET", p[0].redisKeys(Key{0, "job"}).fences, "m").Text != strconv.FormatInt(g.Fence, 10) {
 				return false
 			}
 		}
@@ -113,7 +113,7 @@ func TestShorteningIsNotedFirst(t *testing.T) {
 			t.Parallel()
 			nodes := redistest.StartNodes(t, 3)
 			p, c := rivals(t, 2, nodes), conns(t, nodes)
-			k := p[0].key(Key{0, "job"})
+			k := p[0].redisKeys(Key{0, "job"})
 			renew := func(ttl time.Duration) error {
 				_, err := p[i].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: ttl})
 				return err
@@ -131,7 +131,7 @@ func TestShorteningIsNotedFirst(t *testing.T) {
 				t.Errorf("longer: %v, noted on %d nodes", err, noted(g))
 			}
 			if through == "another proxy" { // which takes the grant over anew
-				p[i].memory.forgetGrant(holder{Key{0, "job"}, "alice"}, g.Fence)
+				p[i].grants.forgetGrant(holder{Key{0, "job"}, "alice"}, g.Fence)
 			}
 			if err := renew(25 * time.Second); err != nil || noted(g) < 2 {
 				t.Errorf("shorter: %v, noted on %d nodes", err, noted(g))
@@ -152,7 +152,7 @@ func TestWhatCannotBeNotedIsNotSent(t *testing.T) {
 	if q := (*QuorumError)(nil); !errors.As(err, &q) {
 		t.Errorf("RENEW: %v", err)
 	}
-	if left := c.Do(t, "PTTL", s.key(Key{0, "job"}).lock).Int(); left < 20_000 {
+	if left := c.Do(t, "PTTL", s.redisKeys(Key{0, "job"}).lock).Int(); left < 20_000 {
 		t.Errorf("the lease ends in %d ms", left)
 	}
 }
@@ -163,7 +163,7 @@ func TestHoldsThatWerePutBackProveNothing(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	p, c := rivals(t, 2, nodes), conns(t, nodes)
-	k := p[0].key(Key{0, "job"})
+	k := p[0].redisKeys(Key{0, "job"})
 	g := lock(t, p[0], "job", "alice", 30*time.Second)
 	everywhere(t, p[0], c)
 	for _, n := range c[:2] {
@@ -193,7 +193,7 @@ func TestWithoutMemoryTheReleaseIsStrict(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	p, c := rivals(t, 2, nodes), conns(t, nodes)
-	k := p[0].key(Key{0, "job"})
+	k := p[0].redisKeys(Key{0, "job"})
 	lock(t, p[0], "job", "alice", 30*time.Second)
 	everywhere(t, p[0], c)
 	c[0].Do(t, "DEL", k.lock)
@@ -230,7 +230,7 @@ func TestUnlockWhileAnotherLockSettles(t *testing.T) {
 	everywhere(t, p[0], c)
 	settle := func(i int, fence int64) {
 		t.Helper()
-		c[i].Do(t, p[0].command(scripts.Settle, p[0].key(Key{0, "job"}), "alice", strconv.FormatInt(fence, 10), g.attempt)...)
+		c[i].Do(t, p[0].command(scripts.Settle, p[0].redisKeys(Key{0, "job"}), "alice", strconv.FormatInt(fence, 10), g.attempt)...)
 	}
 	for i := range c {
 		settle(i, g.Fence+int64(i))
@@ -277,7 +277,7 @@ func TestUnlock_AtOnce(t *testing.T) {
 					}
 					wg.Wait()
 					for i := dead; i < len(nodes); i++ {
-						if n := c[i].Do(t, "HLEN", p[0].key(Key{0, name}).lock).Int() - fixedFields; n < holds-unlocks {
+						if n := c[i].Do(t, "HLEN", p[0].redisKeys(Key{0, name}).lock).Int() - fixedFields; n < holds-unlocks {
 							t.Errorf("%s: %d holds on node %d", name, n, i)
 						}
 					}
@@ -293,7 +293,7 @@ func TestUnlock_OfAHoldWhoseLockCameLate(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
-	k := s.key(Key{0, "job"})
+	k := s.redisKeys(Key{0, "job"})
 	g := lock(t, s, "job", "alice", 30*time.Second)
 	n.Do(t, s.command(scripts.Release, k, gives("alice", g, "undo", "")...)...)
 	n.Do(t, "DEL", k.node+":H"+g.attempt)

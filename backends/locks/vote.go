@@ -11,33 +11,33 @@ import (
 )
 
 // A ballot is what one node said in one round.
-type ballot uint8
+type replyKind uint8
 
 const (
-	silent  ballot = iota // nothing yet, an error, or no entitlement to vote: neither yes nor no
-	yes                   // done as asked
-	again                 // release: this very grant was released before, or this very unlock done
-	no                    // not done: free, another owner's, or another grant
-	stale                 // renew: another version of the lease is here; release: this unlock gave back another hold, or another unlock this one
-	lacking               // renew: the holds were given back here
-	over                  // acquire: this request was granted and given back before
-	tooMany               // acquire: the owner has as many holds as it may
+	silent          replyKind = iota // nothing yet, an error, or no entitlement to vote: neither yes nor no
+	yes                              // done as asked
+	duplicate                        // release: this very grant was released before, or this very unlock done
+	no                               // not done: free, another owner's, or another grant
+	versionConflict                  // renew: another version of the lease is here; release: this unlock gave back another hold, or another unlock this one
+	missingHold                      // renew: the holds were given back here
+	alreadyReleased                  // acquire: this request was granted and given back before
+	tooMany                          // acquire: the owner has as many holds as it may
 )
 
 // A vote is one node's reply, its fields as far as the ballot has them.
 type vote struct {
-	ballot    ballot
-	owner     string        // no, read: who has the name; empty when it is free
-	rest      time.Duration // yes, no, read: what is left of the lease, when the script ran
-	fence     int64         // yes: granted or proposed; over: granted then; no: the holder's, or the name's largest; state: the node's largest
-	kept      int64         // acquire: 0, or the fence of the grant the owner was in, or told
-	holds     int           // acquire: the owner's holds, this one included; release: the holds left
-	noted     bool          // release, renew: some renewal may have shortened the lease
-	told      bool          // renew, release: the grant is, or was, here because a renewal had put it back
-	givenBack bool          // renew: some of the holds were given back here
-	releaser  string        // release: the name of another one that gave the hold back here; else empty
-	listeners int           // release: how many subscribers were told of it
-	hold      string        // release: the one that this unlock has given back before, if it has
+	kind         replyKind
+	owner        string        // no, read: who has the name; empty when it is free
+	rest         time.Duration // yes, no, read: what is left of the lease, when the script ran
+	fence        int64         // yes: granted or proposed; over: granted then; no: the holder's, or the name's largest; state: the node's largest
+	reentered    int64         // acquire: 0, or the fence of the grant the owner was in, or told
+	holds        int           // acquire: the owner's holds, this one included; release: the holds left
+	noted        bool          // release, renew: some renewal may have shortened the lease
+	reinstated   bool          // renew, release: the grant is, or was, here because a renewal had put it back
+	givenBack    bool          // renew: some of the holds were given back here
+	otherRelease string        // release: the name of another one that gave the hold back here; else empty
+	listeners    int           // release: how many subscribers were told of it
+	hold         string        // release: the one that this unlock has given back before, if it has
 
 	version version // acquire, read, stale: of the lease
 	grant   string  // acquire, read: the hold whose LOCK numbered the grant, as far as this node knows
@@ -46,20 +46,20 @@ type vote struct {
 
 	refuses error // state: what a write is answered, if not that it is done
 
-	err        error      // silent: why; nil while nothing came
-	code       abstention // silent: what the node lacks to vote
-	wait       int64      // silent: the number that comes with code, ms
-	replid     string     // unregistered: the node's replication id
-	quarantine string     // floorless: the name of the one that is over
-	maxTTL     int64      // state, quarantined, floorless: how long leases may be that run there, ms
-	set        *nodeSet   // state: that the node is in; otherSet: its epoch
-	older      bool       // unregistered: it has a record of an older format
-	unsent     bool       // silent: the node was never asked, so there is nothing to undo
+	err         error      // silent: why; nil while nothing came
+	code        abstention // silent: what the node lacks to vote
+	wait        int64      // silent: the number that comes with code, ms
+	replid      string     // unregistered: the node's replication id
+	quarantine  string     // floorless: the name of the one that is over
+	maxTTL      int64      // state, quarantined, floorless: how long leases may be that run there, ms
+	set         *nodeSet   // state: that the node is in; otherSet: its epoch
+	olderFormat bool       // unregistered: it has a record of an older format
+	unsent      bool       // silent: the node was never asked, so there is nothing to undo
 }
 
-// told stands for a fence kept by a node that was told of the grant by a renewal: it
+// reinstatedFence stands for a fence kept by a node that was told of the grant by a renewal: it
 // cannot vouch for it.
-const told = -1
+const reinstatedFence = -1
 
 // An abstention says why a node that answered may not vote.
 type abstention int8
@@ -74,23 +74,23 @@ const (
 
 // A version orders the renewals of one lease. Numbers compare within a lineage.
 type version struct {
-	lineage string
-	number  int64
+	epoch    string
+	sequence int64
 }
 
-// base is the form in which a renewal names the version it replaces.
-func (v version) base() string { return fmt.Sprintf("%s:%d", v.lineage, v.number) }
+// expected is the form in which a renewal names the version it replaces.
+func (v version) expected() string { return fmt.Sprintf("%s:%d", v.epoch, v.sequence) }
 
 // A reading is what only read answers.
 type reading struct {
-	lastOwner string // of the last release, or empty
-	lastFence int64
-	since     bool // that owner had a grant since
-	info      string
-	age       time.Duration // since the grant
-	told      bool          // by a renewal: this node did not grant it
-	holds     []nodeHold    // the most recent first, also those that have ended
-	unlock    unlocked      // what this node remembers of the UNLOCK whose request id the read named
+	lastOwner  string // of the last release, or empty
+	lastFence  int64
+	since      bool // that owner had a grant since
+	info       string
+	age        time.Duration // since the grant
+	reinstated bool          // by a renewal: this node did not grant it
+	holds      []nodeHold    // the most recent first, also those that have ended
+	unlock     unlocked      // what this node remembers of the UNLOCK whose request id the read named
 }
 
 // A nodeHold is what a node says of one hold.
@@ -125,7 +125,7 @@ func (r *reading) has(id string) bool {
 // parse turns a reply into a vote. Each script has its own, see the header of its file.
 type parse func(m []rueidis.RedisMessage) (vote, error)
 
-func ints(m []rueidis.RedisMessage, dst ...*int64) error {
+func readInts(m []rueidis.RedisMessage, dst ...*int64) error {
 	if len(m) < len(dst) {
 		return fmt.Errorf("%d values where %d were expected", len(m), len(dst))
 	}
@@ -139,8 +139,8 @@ func ints(m []rueidis.RedisMessage, dst ...*int64) error {
 	return nil
 }
 
-// count reads a reply's vote with p, or an abstention, which reads alike in every script.
-func count(res rueidis.RedisResult, p parse) vote {
+// readVote reads a reply's vote with p, or an abstention, which reads alike in every script.
+func readVote(res rueidis.RedisResult, p parse) vote {
 	reply, err := res.ToMessage()
 	if err != nil {
 		return vote{err: err}
@@ -152,7 +152,7 @@ func count(res rueidis.RedisResult, p parse) vote {
 		}
 	}
 	var code int64
-	if err := ints(m, &code); err != nil {
+	if err := readInts(m, &code); err != nil {
 		return vote{err: fmt.Errorf("not a reply of this script: %w", err)}
 	}
 	var v vote
@@ -172,7 +172,7 @@ func count(res rueidis.RedisResult, p parse) vote {
 
 func parseAbstention(code abstention, m []rueidis.RedisMessage) (vote, error) {
 	v := vote{code: code}
-	if err := ints(m, &v.wait); err != nil {
+	if err := readInts(m, &v.wait); err != nil {
 		return v, err
 	}
 	wait := millis(v.wait)
@@ -183,25 +183,25 @@ func parseAbstention(code abstention, m []rueidis.RedisMessage) (vote, error) {
 		}
 		var older int64
 		v.err = errNoRecord
-		err := firstError(text(m[1], &v.replid), ints(m[2:], &older))
-		v.older = older == 1
+		err := firstError(readText(m[1], &v.replid), readInts(m[2:], &older))
+		v.olderFormat = older == 1
 		return v, err
 	case quarantined:
 		v.err = fmt.Errorf("quarantine for %v", wait)
-		return v, ints(m[1:], &v.maxTTL)
+		return v, readInts(m[1:], &v.maxTTL)
 	case floorless:
 		v.err = fmt.Errorf("waits for its fence floor since %v", wait)
 		if len(m) < 3 {
 			return v, errors.New("no name of the quarantine")
 		}
-		return v, firstError(text(m[1], &v.quarantine), ints(m[2:], &v.maxTTL))
+		return v, firstError(readText(m[1], &v.quarantine), readInts(m[2:], &v.maxTTL))
 	case otherSet:
 		e := &otherSetError{}
 		v.err, v.set = e, &nodeSet{epoch: v.wait}
 		if len(m) < 2 {
 			return v, errors.New("no list")
 		}
-		return v, text(m[1], &e.theirs)
+		return v, readText(m[1], &e.theirs)
 	}
 	return v, fmt.Errorf("unknown refusal %d", code)
 }
@@ -234,22 +234,22 @@ func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond 
 
 func parseAcquire(m []rueidis.RedisMessage) (vote, error) {
 	var code, rest, holds int64
-	v := vote{ballot: yes}
-	if err := ints(m, &code); err != nil || code == 0 {
+	v := vote{kind: yes}
+	if err := readInts(m, &code); err != nil || code == 0 {
 		return parseNo(m, err)
 	}
 	if code == 2 {
-		v.ballot = over
-		if err := ints(m, &code, &v.fence); err != nil {
+		v.kind = alreadyReleased
+		if err := readInts(m, &code, &v.fence); err != nil {
 			return v, err
 		}
 		return v, checkFence(v.fence)
 	}
 	if code == 3 {
-		v.ballot = tooMany
+		v.kind = tooMany
 		return v, nil
 	}
-	if err := ints(m, &code, &v.fence, &v.kept, &rest, &holds); err != nil {
+	if err := readInts(m, &code, &v.fence, &v.reentered, &rest, &holds); err != nil {
 		return v, err
 	}
 	if len(m) < 8 {
@@ -258,29 +258,29 @@ func parseAcquire(m []rueidis.RedisMessage) (vote, error) {
 	if err := checkFence(v.fence); err != nil {
 		return v, err
 	}
-	if v.kept != told {
-		if err := checkFenceOrNone(v.kept); err != nil {
+	if v.reentered != reinstatedFence {
+		if err := checkFenceOrNone(v.reentered); err != nil {
 			return v, err
 		}
 	}
 	v.rest, v.holds = millis(rest), int(holds)
-	return v, firstError(parseVersion(m[5:], &v.version), text(m[7], &v.grant))
+	return v, firstError(parseVersion(m[5:], &v.version), readText(m[7], &v.grant))
 }
 
 func parseVersion(m []rueidis.RedisMessage, dst *version) (err error) {
 	if len(m) < 2 {
 		return errors.New("no version")
 	}
-	if dst.lineage, err = m[0].ToString(); err != nil {
+	if dst.epoch, err = m[0].ToString(); err != nil {
 		return err
 	}
-	dst.number, err = m[1].AsInt64()
+	dst.sequence, err = m[1].AsInt64()
 	return err
 }
 
 // parseNo reads {0, owner, ms left, fence}.
 func parseNo(m []rueidis.RedisMessage, err error) (vote, error) {
-	v := vote{ballot: no}
+	v := vote{kind: no}
 	if err != nil || len(m) == 1 {
 		return v, err
 	}
@@ -288,7 +288,7 @@ func parseNo(m []rueidis.RedisMessage, err error) (vote, error) {
 		return v, err
 	}
 	var rest int64
-	if err = ints(m[2:], &rest, &v.fence); err == nil {
+	if err = readInts(m[2:], &rest, &v.fence); err == nil {
 		err = checkFenceOrNone(v.fence)
 	}
 	v.rest = millis(rest)
@@ -298,73 +298,73 @@ func parseNo(m []rueidis.RedisMessage, err error) (vote, error) {
 // parseDone reads the scripts that answer {1} or {0}.
 func parseDone(m []rueidis.RedisMessage) (vote, error) {
 	var code int64
-	if err := ints(m, &code); err != nil || code == 0 {
-		return vote{ballot: no}, err
+	if err := readInts(m, &code); err != nil || code == 0 {
+		return vote{kind: no}, err
 	}
-	return vote{ballot: yes}, nil
+	return vote{kind: yes}, nil
 }
 
 func parseRenew(m []rueidis.RedisMessage) (vote, error) {
 	var code int64
-	err := ints(m, &code)
+	err := readInts(m, &code)
 	switch {
 	case err != nil || code == 0:
 		return parseNo(m, err)
 	case code == 3:
-		v := vote{ballot: stale}
+		v := vote{kind: versionConflict}
 		return v, parseVersion(m[1:], &v.version)
 	case code == 4:
-		return vote{ballot: lacking}, nil
+		return vote{kind: missingHold}, nil
 	}
 	var noted, told, given int64
-	err = ints(m[1:], &noted, &told, &given)
-	return vote{ballot: yes, noted: noted == 1, told: told == 1, givenBack: given > 0}, err
+	err = readInts(m[1:], &noted, &told, &given)
+	return vote{kind: yes, noted: noted == 1, reinstated: told == 1, givenBack: given > 0}, err
 }
 
 func parseRelease(m []rueidis.RedisMessage) (vote, error) {
 	var code, noted, left, told, listeners int64
-	if err := ints(m, &code, &noted); err != nil {
+	if err := readInts(m, &code, &noted); err != nil {
 		return vote{}, err
 	}
-	v := vote{ballot: again}
+	v := vote{kind: duplicate}
 	var err error
 	switch code {
 	case 0:
 		v, err = parseNo(m[1:], nil)
 	case 1:
-		err = ints(m[2:], &left, &told, &listeners)
-		v = vote{ballot: yes, holds: int(left), told: told == 1, listeners: int(listeners)}
+		err = readInts(m[2:], &left, &told, &listeners)
+		v = vote{kind: yes, holds: int(left), reinstated: told == 1, listeners: int(listeners)}
 	case 3:
-		if err = ints(m[2:], &left); err == nil && len(m) > 3 {
+		if err = readInts(m[2:], &left); err == nil && len(m) > 3 {
 			v.holds = int(left)
-			err = text(m[3], &v.hold)
+			err = readText(m[3], &v.hold)
 		}
 	case 4:
-		v.ballot = stale
+		v.kind = versionConflict
 	case 5:
-		v.ballot = stale
-		err = text(m[2], &v.releaser)
+		v.kind = versionConflict
+		err = readText(m[2], &v.otherRelease)
 	}
 	v.noted = noted == 1
 	return v, err
 }
 
 func parseRead(m []rueidis.RedisMessage) (vote, error) {
-	v := vote{ballot: yes, read: &reading{}}
+	v := vote{kind: yes, read: &reading{}}
 	if len(m) < 14 {
 		return v, fmt.Errorf("%d values where 14 were expected", len(m))
 	}
 	var rest, age, told, since int64
 	err := firstError(
-		text(m[1], &v.owner), ints(m[2:], &rest, &v.fence), parseVersion(m[4:], &v.version),
-		text(m[6], &v.read.lastOwner), ints(m[7:], &v.read.lastFence), text(m[8], &v.read.info), ints(m[9:], &age, &told, &since), parseUnlocked(m[12], &v.read.unlock), text(m[13], &v.grant))
+		readText(m[1], &v.owner), readInts(m[2:], &rest, &v.fence), parseVersion(m[4:], &v.version),
+		readText(m[6], &v.read.lastOwner), readInts(m[7:], &v.read.lastFence), readText(m[8], &v.read.info), readInts(m[9:], &age, &told, &since), parseUnlocked(m[12], &v.read.unlock), readText(m[13], &v.grant))
 	if err != nil {
 		return v, err
 	}
 	if err = firstError(checkFenceOrNone(v.fence), checkFenceOrNone(v.read.lastFence), checkFenceOrNone(v.read.unlock.fence)); err != nil {
 		return v, err
 	}
-	v.rest, v.read.age, v.read.told = millis(rest), millis(age), told == 1
+	v.rest, v.read.age, v.read.reinstated = millis(rest), millis(age), told == 1
 	v.read.since = since == 1
 	err = parseHolds(m[14:], v.read)
 	return v, err
@@ -380,7 +380,7 @@ func parseUnlocked(m rueidis.RedisMessage, dst *unlocked) error {
 	return err
 }
 
-func text(m rueidis.RedisMessage, dst *string) (err error) {
+func readText(m rueidis.RedisMessage, dst *string) (err error) {
 	*dst, err = m.ToString()
 	return err
 }
@@ -399,20 +399,20 @@ var errNoRecord = errors.New("has no node record yet")
 // parseRecord reads how many fields a node record has.
 func parseRecord(m []rueidis.RedisMessage) (vote, error) {
 	var fields int64
-	if err := ints(m, &fields); err != nil || fields > 0 {
-		return vote{ballot: yes}, err
+	if err := readInts(m, &fields); err != nil || fields > 0 {
+		return vote{kind: yes}, err
 	}
 	return vote{code: unregistered, err: errNoRecord}, nil
 }
 
-// parseOrder reads what register and restore answer, {1, largest fence, max-ttl} or {0}.
-func parseOrder(m []rueidis.RedisMessage) (vote, error) {
+// parseRepair reads what register and restore answer, {1, largest fence, max-ttl} or {0}.
+func parseRepair(m []rueidis.RedisMessage) (vote, error) {
 	var code int64
-	v := vote{ballot: yes}
-	if err := ints(m, &code); err != nil || code == 0 {
-		return vote{ballot: no}, err
+	v := vote{kind: yes}
+	if err := readInts(m, &code); err != nil || code == 0 {
+		return vote{kind: no}, err
 	}
-	if err := ints(m, &code, &v.fence, &v.maxTTL); err != nil {
+	if err := readInts(m, &code, &v.fence, &v.maxTTL); err != nil {
 		return v, err
 	}
 	return v, checkFence(v.fence)
@@ -420,14 +420,14 @@ func parseOrder(m []rueidis.RedisMessage) (vote, error) {
 
 // parseState reads what state answers.
 func parseState(m []rueidis.RedisMessage) (vote, error) {
-	v, err := parseOrder(m)
+	v, err := parseRepair(m)
 	if err == nil {
 		v.set, err = parseSet(m[min(3, len(m)):])
 	}
 	var why string
 	if err == nil && len(m) > 8 {
-		err = text(m[8], &why)
-		v.refuses = redisReason(why)
+		err = readText(m[8], &why)
+		v.refuses = refusalReason(why)
 	}
 	return v, err
 }
@@ -437,7 +437,7 @@ func parseHolds(m []rueidis.RedisMessage, dst *reading) error {
 	for ; len(m) >= 3; m = m[3:] {
 		var h nodeHold
 		var age, rest int64
-		if err := firstError(text(m[0], &h.id), ints(m[1:], &age, &rest)); err != nil {
+		if err := firstError(readText(m[0], &h.id), readInts(m[1:], &age, &rest)); err != nil {
 			return err
 		}
 		h.age, h.rest = millis(age), millis(rest)

@@ -52,35 +52,35 @@ func (s *Service) lockAtOnce(ctx context.Context, r LockRequest, at Key) (Decisi
 		if r.Wait > 0 {
 			return Decision{}, nil
 		}
-		return s.lockOnce(ctx, r)
+		return s.acquireDecided(ctx, r)
 	}
 	if r.generated && r.Wait > 0 {
 		return Decision{}, nil
 	}
-	if !r.generated && s.memory.has(holder{r.Key, r.Owner}, s.now()) {
-		return s.lockOnce(ctx, r)
+	if !r.generated && s.grants.holds(holder{r.Key, r.Owner}, s.now()) {
+		return s.acquireDecided(ctx, r)
 	}
 	k, sure := s.waiting.known(at)
 	if !k.says(s.now()) || (!r.generated && !sure) {
 		k = s.learn(s.whoHas(ctx, at))
 	}
 	if !r.generated && k.holder == r.Owner {
-		return s.lockOnce(ctx, r)
+		return s.acquireDecided(ctx, r)
 	}
 	return k.answer(s.now())
 }
 
 // whoHas reads from a quorum who has a name. Its errors are those of Lock.
 func (s *Service) whoHas(ctx context.Context, at Key) (Decision, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.acquireSlot(ctx); err != nil {
 		return Decision{}, err
 	}
-	defer s.leave()
-	votes, err := s.read(ctx, holder{Key: at}, s.opts.patience(s.opts.MaxTTL))
+	defer s.releaseSlot()
+	votes, err := s.read(ctx, holder{Key: at}, s.opts.timeouts(s.opts.MaxTTL))
 	if err != nil {
 		return Decision{}, err
 	}
-	if ballots(votes, yes) < s.quorum {
+	if countKind(votes, yes) < s.quorum {
 		return Decision{}, s.quorumError("LOCK", at.Name, votes)
 	}
 	h, who := s.holding(votes, at)
@@ -111,10 +111,10 @@ func (s *Service) inLine(ctx context.Context, w *waiter, r LockRequest) (Decisio
 			return s.unserved(ctx, w, err)
 		}
 		k := s.learn(a, err)
-		k.elsewhere = !a.Granted && k.holder != "" && !s.memory.has(holder{r.Key, k.holder}, s.now())
+		k.elsewhere = !a.Granted && k.holder != "" && !s.grants.holds(holder{r.Key, k.holder}, s.now())
 		s.waiting.asked(w, k, s.now())
 		if a.Granted {
-			a.ground = w.ground
+			a.trigger = w.ground
 			return a, nil
 		}
 		if err := s.sleepInLine(within, w); err != nil {
@@ -140,8 +140,8 @@ func (s *Service) awaitTurn(ctx context.Context, w *waiter, r LockRequest) (Deci
 		case <-w.turn:
 			return Decision{}, nil
 		case <-w.in:
-			a, err := s.lockOnce(ctx, r)
-			a.ground = groundOwn
+			a, err := s.acquireDecided(ctx, r)
+			a.trigger = triggerOwn
 			if few := (*QuorumError)(nil); a.Granted || (err != nil && !errors.As(err, &few)) {
 				return a, err
 			}

@@ -239,7 +239,7 @@ func TestKeysDeletedByHand(t *testing.T) {
 	w := waitFor(t, s, "job", "")
 	time.Sleep(50 * time.Millisecond)
 	for _, n := range nodes {
-		n.Do(t, "DEL", s.key(Key{0, "job"}).lock)
+		n.Do(t, "DEL", s.redisKeys(Key{0, "job"}).lock)
 	}
 	granting(t, w)
 }
@@ -293,7 +293,7 @@ func TestLeaveTheLine(t *testing.T) {
 	unlock(t, s, "job", "last", 0)
 	eventually(t, patient, "nothing is left", func() bool {
 		for _, n := range nodes {
-			if n.Do(t, "EXISTS", s.key(Key{0, "job"}).lock).Int() != 0 {
+			if n.Do(t, "EXISTS", s.redisKeys(Key{0, "job"}).lock).Int() != 0 {
 				return false
 			}
 		}

@@ -339,7 +339,7 @@ func (l *listener) message(m rueidis.PubSubMessage) {
 	if m.Channel == l.ws.cuts {
 		if h, ok := parseCut(m.Message, l.ws.prefix); ok {
 			s := l.node.svc
-			s.keeper.lookIn(cutPause+s.opts.chance.part(cutPause), h, true)
+			s.keepalive.recheckIn(cutPause+s.opts.random.upTo(cutPause), h, true)
 		}
 		return
 	}
@@ -373,6 +373,6 @@ func (s *Service) beginListening(ctx context.Context) {
 	for _, n := range s.nodes {
 		l := &listener{node: n, ws: ws, kick: make(chan struct{}, 1)}
 		ws.listeners = append(ws.listeners, l)
-		s.lanes.Go(func() { l.run(ctx) })
+		s.workers.Go(func() { l.run(ctx) })
 	}
 }

@@ -294,7 +294,7 @@ func TestEarsClose(t *testing.T) {
 	if n := channels(); n != len(nodes) {
 		t.Errorf("%d channels right after", n)
 	}
-	eventually(t, keepEar+2*surveyEvery+patient, "no channel is left", func() bool { return channels() == 0 })
+	eventually(t, keepEar+2*probeEvery+patient, "no channel is left", func() bool { return channels() == 0 })
 }
 
 // TestWithoutChannels: a user who may not publish or subscribe can lock and unlock, and

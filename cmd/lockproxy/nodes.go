@@ -103,10 +103,10 @@ func (p program) changeStep(ctx context.Context, o options, steps []locks.Change
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	for i, c := range steps {
-		c.Options, c.Say = locksOptions(o, newLogger(p.stderr, o)), say
+		c.Options, c.Progress = locksOptions(o, newLogger(p.stderr, o)), say
 		if i+1 < len(steps) { // it is done when the next one has begun, or can begin
 			if next := steps[i+1]; next.From != nil {
-				next.Options, next.Say = c.Options, say
+				next.Options, next.Progress = c.Options, say
 				if begun, err := next.Begun(ctx); err == nil && begun {
 					continue
 				}

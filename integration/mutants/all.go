@@ -28,7 +28,7 @@ local removed, left, told, listeners, freed = 0, 0, false, 0, false
 		Breaks: "a quorum carries the fence of a grant before it is told: the next quorum may not have seen it, and fences go backwards",
 		Edits: []Edit{
 			{"backends/locks/lock.go", "if err := s.settle(ctx, a, votes, t.fence); err != nil {", "if err := error(nil); err != nil {"},
-			{"backends/locks/lock.go", "if v.ballot == yes && !carries(v, fence) {\n\t\ts.nodes[i].push(", "if false {\n\t\ts.nodes[i].push("},
+			{"backends/locks/lock.go", "if v.kind == yes && !storedFence(v, fence) {\n\t\ts.nodes[i].push(", "if false {\n\t\ts.nodes[i].push("},
 		},
 	},
 	{
@@ -79,7 +79,7 @@ local removed, left, told, listeners, freed = 0, 0, false, 0, false
 		Name:    "kept-by-one",
 		Breaks:  "a re-entry keeps a fence that a quorum knows: by the word of one node an older fence comes back",
 		Profile: "clocks apart",
-		Edits:   []Edit{{"backends/locks/tally.go", "\tcase keptBy >= q:\n", "\tcase keptBy > 0 && yeses >= q:\n"}},
+		Edits:   []Edit{{"backends/locks/tally.go", "\tcase reenteredBy >= q:\n", "\tcase reenteredBy > 0 && yeses >= q:\n"}},
 	},
 	{
 		Name:    "no-drift",
@@ -111,8 +111,8 @@ if h and h.owner ~= owner then return`}},
 		Name:    "force-unnoted",
 		Breaks:  "FORCE notes the grant on a quorum before it takes it: an UNLOCK by the owner's proxy takes a rival's try for a release in time",
 		Profile: "force",
-		Edits: []Edit{{"backends/locks/force.go", "noted, err := s.announce(ctx, h, fence, patience)",
-			"noted, err := slices.Repeat([]vote{{ballot: yes}}, len(s.nodes)), error(nil)"}},
+		Edits: []Edit{{"backends/locks/force.go", "noted, err := s.noteShortening(ctx, h, fence, limits)",
+			"noted, err := slices.Repeat([]vote{{kind: yes}}, len(s.nodes)), error(nil)"}},
 	},
 	// Holds.
 	{
@@ -125,7 +125,7 @@ if h and h.owner ~= owner then return`}},
 		Name:    "told-votes",
 		Breaks:  "beside a note, a record that a renewal put back proves nothing: a lease that was shortened and lapsed comes back",
 		Profile: "at once",
-		Edits:   []Edit{{"backends/locks/tally.go", "done = func(v *vote) bool { return v.ballot == yes && !v.told }", "done = func(v *vote) bool { return v.ballot == yes }"}},
+		Edits:   []Edit{{"backends/locks/tally.go", "done = func(v *vote) bool { return v.kind == yes && !v.reinstated }", "done = func(v *vote) bool { return v.kind == yes }"}},
 	},
 	// Quarantine.
 	{
@@ -159,12 +159,12 @@ if h and h.owner ~= owner then return`}},
 		Name:    "note-ignored",
 		Breaks:  "a release counts a node with a note only by the hold itself: what the proxy remembers of the validity was shortened",
 		Profile: "force",
-		Edits:   []Edit{{"backends/locks/tally.go", "v.ballot != stale && !v.noted &&", "v.ballot != stale &&"}},
+		Edits:   []Edit{{"backends/locks/tally.go", "v.kind != versionConflict && !v.noted &&", "v.kind != versionConflict &&"}},
 	},
 	{
 		Name:   "renewal-by-one",
 		Breaks: "a majority decides of a renewal: where one node moved the lease, the others free it before",
-		Edits:  []Edit{{"backends/locks/tally.go", "done = func(v *vote) bool { return v.ballot == yes && !v.told }\n\t}\n\treturn rule(votes, q,", "done = func(v *vote) bool { return v.ballot == yes && !v.told }\n\t}\n\treturn rule(votes, 1,"}},
+		Edits:  []Edit{{"backends/locks/tally.go", "done = func(v *vote) bool { return v.kind == yes && !v.reinstated }\n\t}\n\treturn countOutcome(votes, q,", "done = func(v *vote) bool { return v.kind == yes && !v.reinstated }\n\t}\n\treturn countOutcome(votes, 1,"}},
 	},
 	{
 		Name:    "renewal-from-the-reply",
@@ -176,15 +176,15 @@ if h and h.owner ~= owner then return`}},
 		Name:    "session-to-the-end",
 		Breaks:  "a session is told before its validity ends: it counts on a lock that another may have",
 		Profile: "clocks apart",
-		Edits:   []Edit{{"backends/locks/keep.go", "last := l.until - l.margin()\n\tswitch {", "last := l.until + l.ttl\n\tswitch {"}},
+		Edits:   []Edit{{"backends/locks/keepalive.go", "last := l.until - l.margin()\n\tswitch {", "last := l.until + l.ttl\n\tswitch {"}},
 	},
 }
 
 // lateRenewals lets the proxy renew what it remembers, however long ago it ended.
 var lateRenewals = []Edit{
-	{"backends/locks/memory.go", "p.until() <= now || (fence != 0 && p.fence != fence)", "(fence != 0 && p.fence != fence)"},
-	{"backends/locks/memory.go", "\tg = p.copy()\n\tg.holds = liveHolds(g.holds, now)\n", "\tg = p.copy()\n"},
-	{"backends/locks/memory.go", "return h.until <= now || !slices.Contains(ids, h.id)", "return !slices.Contains(ids, h.id)"},
-	{"backends/locks/renew.go", "\tif began >= g.until() {\n\t\treturn 0, gone, nil, nil\n\t}\n", ""},
+	{"backends/locks/grantcache.go", "p.until() <= now || (fence != 0 && p.fence != fence)", "(fence != 0 && p.fence != fence)"},
+	{"backends/locks/grantcache.go", "\tg = p.copy()\n\tg.holds = liveHolds(g.holds, now)\n", "\tg = p.copy()\n"},
+	{"backends/locks/grantcache.go", "return h.until <= now || !slices.Contains(ids, h.id)", "return !slices.Contains(ids, h.id)"},
+	{"backends/locks/renew.go", "\tif began >= g.until() {\n\t\treturn 0, lost, nil, nil\n\t}\n", ""},
 	{"backends/locks/renew.go", "(now >= g.until() || now >= until)", "now >= until"},
 }

@@ -23,13 +23,13 @@ var (
 
 // A following is where a node is that sentinels choose the master of. It is guarded by
 // the node's mu; nil: the node is one server, that stays the same.
-type following struct {
-	finder *topology.Watcher
-	found  chan struct{} // closed when they have first been asked
-	once   bool          // it is
-	master *backends.Server
-	asked  time.Duration // when they last answered
-	moved  bool          // master is not the server that the lane is connected to
+type masterTracker struct {
+	finder     *topology.Watcher
+	found      chan struct{} // closed when they have first been asked
+	hasFound   bool          // it is
+	master     *backends.Server
+	answeredAt time.Duration // when they last answered
+	moved      bool          // master is not the server that the lane is connected to
 }
 
 // newNode makes a node of a server, or of the master that sentinels name.
@@ -42,38 +42,38 @@ func (s *Service) newNode(i int, srv *backends.Server) (*node, error) {
 		Mode: topology.ModeSentinel, Subject: "lock node",
 		SentinelUser: s.opts.SentinelUser, SentinelPassword: s.opts.SentinelPassword, Log: s.opts.Log,
 	})
-	n.follow = &following{finder: f, found: make(chan struct{})}
+	n.tracker = &masterTracker{finder: f, found: make(chan struct{})}
 	return n, err
 }
 
-// beginFollowing asks the sentinels of the nodes that have some, until the Service ends.
-func (s *Service) beginFollowing() {
-	s.followOnce.Do(func() {
+// startTracking asks the sentinels of the nodes that have some, until the Service ends.
+func (s *Service) startTracking() {
+	s.trackOnce.Do(func() {
 		ctx, stop := context.WithCancel(context.Background())
-		s.stopFollowing = stop
+		s.stopTrackers = stop
 		for _, n := range s.nodes {
-			if n.follow == nil {
+			if n.tracker == nil {
 				continue
 			}
-			s.lanes.Go(func() { _ = n.follow.finder.Run(ctx, n.located) }) // ends when told to
+			s.workers.Go(func() { _ = n.tracker.finder.Run(ctx, n.onTopology) }) // ends when told to
 		}
 	})
 }
 
-// endFollowing ends what beginFollowing started, and keeps it from starting.
-func (s *Service) endFollowing() {
-	s.followOnce.Do(func() { s.stopFollowing = func() {} })
-	s.stopFollowing()
+// stopTracking ends what beginFollowing started, and keeps it from starting.
+func (s *Service) stopTracking() {
+	s.trackOnce.Do(func() { s.stopTrackers = func() {} })
+	s.stopTrackers()
 }
 
-// located notes who the sentinels say is the master.
-func (n *node) located(t *topology.Topology) {
+// onTopology notes who the sentinels say is the master.
+func (n *node) onTopology(t *topology.Topology) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	f := n.follow
-	f.asked = n.svc.now()
-	if !f.once {
-		f.once = true
+	f := n.tracker
+	f.answeredAt = n.svc.now()
+	if !f.hasFound {
+		f.hasFound = true
 		close(f.found)
 	}
 	master := t.Shards[0].Master
@@ -84,24 +84,24 @@ func (n *node) located(t *topology.Topology) {
 	f.master = master
 }
 
-// lostMasterLocked says why whoever the lane is connected to must not be heard. The caller
+// masterErrLocked says why whoever the lane is connected to must not be heard. The caller
 // has n.mu.
-func (n *node) lostMasterLocked() error {
-	switch f := n.follow; {
-	case f == nil || !f.once: // contact waits
+func (n *node) masterErrLocked() error {
+	switch f := n.tracker; {
+	case f == nil || !f.hasFound: // contact waits
 		return nil
 	case f.master == nil:
 		return errNoMaster
-	case n.svc.now()-f.asked > confirmFor:
+	case n.svc.now()-f.answeredAt > confirmFor:
 		return errUnconfirmed
 	}
 	return nil
 }
 
-// locate makes sure that the lane is connected to nobody but the master that the node's
+// ensureMaster makes sure that the lane is connected to nobody but the master that the node's
 // sentinels name. It waits for their first word.
-func (n *node) locate(ctx context.Context) error {
-	f := n.follow
+func (n *node) ensureMaster(ctx context.Context) error {
+	f := n.tracker
 	if f == nil {
 		return nil
 	}
@@ -114,57 +114,57 @@ func (n *node) locate(ctx context.Context) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if err := n.lostMasterLocked(); err != nil || !f.moved {
+	if err := n.masterErrLocked(); err != nil || !f.moved {
 		return err
 	}
-	f.moved, n.greeted = false, false
+	f.moved, n.connected = false, false
 	if old := n.client; old != nil {
 		n.client = nil
-		n.svc.lanes.Go(old.Close) // who may hang
+		n.svc.workers.Go(old.Close) // who may hang
 	}
 	return nil
 }
 
 // target is the server to connect to.
 func (n *node) target() (*backends.Server, error) {
-	if n.follow == nil {
+	if n.tracker == nil {
 		return n.server, nil
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.follow.master == nil { // since it was located
+	if n.tracker.master == nil { // since it was located
 		return nil, errNoMaster
 	}
-	return n.follow.master, nil
+	return n.tracker.master, nil
 }
 
-// hurry has a node's sentinels asked at once.
-func (n *node) hurry() {
-	if n.follow != nil {
-		n.follow.finder.Refresh()
+// refreshMaster has a node's sentinels asked at once.
+func (n *node) refreshMaster() {
+	if n.tracker != nil {
+		n.tracker.finder.Refresh()
 	}
 }
 
 // addressLocked is how the node is shown: its own, or the one it has now besides its
 // sentinels' name for it. The caller has n.mu.
 func (n *node) addressLocked() string {
-	if n.follow == nil || n.follow.master == nil {
+	if n.tracker == nil || n.tracker.master == nil {
 		return n.server.String()
 	}
-	return n.follow.master.String() + ", " + n.server.String()
+	return n.tracker.master.String() + ", " + n.server.String()
 }
 
-// disowned says why what the lane has just been told must not count.
-func (n *node) disowned() error {
-	if n.follow == nil {
+// noLongerMaster says why what the lane has just been told must not count.
+func (n *node) noLongerMaster() error {
+	if n.tracker == nil {
 		return nil
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.follow.moved {
+	if n.tracker.moved {
 		return errMoved
 	}
-	return n.lostMasterLocked()
+	return n.masterErrLocked()
 }
 
 // checkRole says what keeps a server from being a node's master; text is of INFO.

@@ -30,7 +30,7 @@ func TestRenewingRacesReleasing(t *testing.T) {
 					t.Errorf("LOCK %s: %+v, %v", name, a, err)
 					return
 				}
-				s.keeper.look(holder{Key{0, name}, owner}, true) // renew it now
+				s.keepalive.recheck(holder{Key{0, name}, owner}, true) // renew it now
 				time.Sleep(time.Duration(rand.IntN(600)) * time.Microsecond)
 				if j%2 == 0 {
 					c.End()
@@ -46,7 +46,7 @@ func TestRenewingRacesReleasing(t *testing.T) {
 	wg.Wait()
 	eventually(t, patient, "nothing is renewed", func() bool { return keptBy(s) == 0 && s.idle() })
 	for i := range clients {
-		k := s.key(Key{0, fmt.Sprintf("race%d", i)})
+		k := s.redisKeys(Key{0, fmt.Sprintf("race%d", i)})
 		for j := range n {
 			if o := n[j].Do(t, "HGET", k.lock, "o").Text; o != "" {
 				t.Errorf("node %d: %s is held by %s", j, k.lock, o)
@@ -101,7 +101,7 @@ func TestRenewingRacesExpiry(t *testing.T) {
 	}
 	var fences []int64
 	for i := range names {
-		s.keeper.look(holder{Key{0, grants[i].Name}, "alice"}, true)
+		s.keepalive.recheck(holder{Key{0, grants[i].Name}, "alice"}, true)
 		a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: grants[i].Name}, Owner: "bob", TTL: 20 * time.Second, Wait: patient})
 		if err != nil || !a.Granted || a.Grant.Fence <= grants[i].Fence {
 			t.Fatalf("LOCK: %+v, %v", a, err)
@@ -109,7 +109,7 @@ func TestRenewingRacesExpiry(t *testing.T) {
 		fences = append(fences, a.Grant.Fence)
 	}
 	for i := range names {
-		k := s.key(Key{0, grants[i].Name})
+		k := s.redisKeys(Key{0, grants[i].Name})
 		for j := range n {
 			if o := n[j].Do(t, "HGET", k.lock, "o").Text; o == "alice" {
 				t.Errorf("node %d: %s is alice's", j, k.lock)
@@ -167,9 +167,9 @@ func TestTenThousandLocks(t *testing.T) {
 		t.Errorf("%d locks take %d MB", locks, grown>>20)
 	}
 	renewed := func() (n int) {
-		s.keeper.mu.Lock()
-		defer s.keeper.mu.Unlock()
-		for _, l := range s.keeper.leases {
+		s.keepalive.mu.Lock()
+		defer s.keepalive.mu.Unlock()
+		for _, l := range s.keepalive.leases {
 			if l.until > s.now()+2*ttl/5 { // after 3/5 of it: from a renewal
 				n++
 			}
@@ -183,10 +183,10 @@ func TestTenThousandLocks(t *testing.T) {
 	if len(c.told()) > 0 {
 		t.Errorf("%d losses were told", len(c.told()))
 	}
-	s.keeper.mu.Lock()
-	workers := s.keeper.workers
-	s.keeper.mu.Unlock()
-	if workers > keepRounds {
+	s.keepalive.mu.Lock()
+	workers := s.keepalive.workers
+	s.keepalive.mu.Unlock()
+	if workers > maxKeepWorkers {
 		t.Errorf("%d workers", workers)
 	}
 	nodes[2].Resume()

@@ -8,21 +8,21 @@ import (
 
 // A chance is where what is random comes from. The zero value is good; tests replace it,
 // so that a run can be repeated. It is safe for concurrent use.
-type chance struct {
-	text  func() string       // nil: rand.Text
-	below func(d int64) int64 // nil: math/rand's Int64N
+type randSource struct {
+	newText func() string       // nil: rand.Text
+	below   func(d int64) int64 // nil: math/rand's Int64N
 }
 
 // id is one that nobody else has.
-func (c *chance) id() string {
-	if c.text != nil {
-		return c.text()
+func (c *randSource) id() string {
+	if c.newText != nil {
+		return c.newText()
 	}
 	return rand.Text()
 }
 
-// part is less than d, and not less than nothing.
-func (c *chance) part(d time.Duration) time.Duration {
+// upTo is less than d, and not less than nothing.
+func (c *randSource) upTo(d time.Duration) time.Duration {
 	if c.below != nil {
 		return time.Duration(c.below(int64(d)))
 	}

@@ -20,8 +20,8 @@ const format = "2"
 // A nodeList is one proxy's list of lock nodes as the scripts know it, see ARGV[4] in
 // prologue.lua. Two proxies have the same if they call the nodes the same, in any order.
 type nodeList struct {
-	word string // compared
-	text string // read
+	fingerprint string // compared
+	names       string // read
 }
 
 // newList is the list of these nodes. A node alone needs no name: the proxies that ask it
@@ -34,7 +34,7 @@ func newList(nodes []*backends.Server, grace string) nodeList {
 		named = "alone"
 	}
 	sum := sha256.Sum256([]byte(named))
-	return nodeList{word: format + " " + grace + " " + hex.EncodeToString(sum[:8]), text: text}
+	return nodeList{fingerprint: format + " " + grace + " " + hex.EncodeToString(sum[:8]), names: text}
 }
 
 // identities are what the nodes are called, sorted. Masters that several sets of sentinels
@@ -65,7 +65,7 @@ type nodeSet struct {
 
 // args are what scripts take.
 func (n *nodeSet) args() []string {
-	return []string{strconv.FormatInt(n.epoch, 10), n.now.word, n.now.text, n.next.word, n.next.text}
+	return []string{strconv.FormatInt(n.epoch, 10), n.now.fingerprint, n.now.names, n.next.fingerprint, n.next.names}
 }
 
 // parseSet reads {epoch, word, list, next word, next nodeList}.
@@ -74,7 +74,7 @@ func parseSet(m []rueidis.RedisMessage) (*nodeSet, error) {
 	if len(m) < 5 {
 		return nil, errors.New("no set of lock nodes")
 	}
-	return &n, firstError(ints(m, &n.epoch), text(m[1], &n.now.word), text(m[2], &n.now.text), text(m[3], &n.next.word), text(m[4], &n.next.text))
+	return &n, firstError(readInts(m, &n.epoch), readText(m[1], &n.now.fingerprint), readText(m[2], &n.now.names), readText(m[3], &n.next.fingerprint), readText(m[4], &n.next.names))
 }
 
 // An otherSetError says that a node is in another set of lock nodes than the proxy's.

@@ -12,7 +12,7 @@ import (
 // question how many do. It is asked once for all, behind all, and answered when there are
 // enough, or a quarter of the time that the first of them has is over: Redis looks at the
 // clock for it ten times a second only.
-func (n *node) appendWait(jobs []job) bool {
+func (n *node) appendWait(jobs []scriptCall) bool {
 	acks := n.svc.opts.ReplicaAcks
 	if acks == 0 {
 		return false
@@ -36,7 +36,7 @@ func (n *node) appendWait(jobs []job) bool {
 // missingAcks reads the reply of WAIT: nil if enough replicas have all that the batch wrote.
 func (n *node) missingAcks(res rueidis.RedisResult) error {
 	if res.NonRedisError() != nil {
-		n.greeted = false
+		n.connected = false
 	}
 	got, err := res.AsInt64()
 	switch acks := n.svc.opts.ReplicaAcks; {

@@ -24,9 +24,9 @@ func requestTag(h holder, req string) string {
 // newHold is the id of a new attempt's hold, with the tag of the request if it has an id.
 func (s *Service) newHold(r LockRequest) string {
 	if r.Req == "" {
-		return s.opts.chance.id()
+		return s.opts.random.id()
 	}
-	return requestTag(holder{r.Key, r.Owner}, r.Req) + "." + s.opts.chance.id()
+	return requestTag(holder{r.Key, r.Owner}, r.Req) + "." + s.opts.random.id()
 }
 
 // holdTag is the tag of a hold, empty if it has none.
@@ -37,25 +37,25 @@ func holdTag(id string) string {
 	return ""
 }
 
-// takenAs is the same for all holds that one request took.
-func takenAs(id string) string { return cmp.Or(holdTag(id), id) }
+// requestOf is the same for all holds that one request took.
+func requestOf(id string) string { return cmp.Or(holdTag(id), id) }
 
 // countHolds counts holds as nodes do: those of one request are one.
 func countHolds(holds []string) int {
 	n := len(holds)
 	for i, id := range holds {
-		if t := holdTag(id); t != "" && slices.ContainsFunc(holds[:i], tagged(t)) {
+		if t := holdTag(id); t != "" && slices.ContainsFunc(holds[:i], hasTag(t)) {
 			n--
 		}
 	}
 	return n
 }
 
-// takenBy are the holds of the request with this tag, if there are any; else those of the
+// holdsOfRequest are the holds of the request with this tag, if there are any; else those of the
 // request that took the last of these.
-func takenBy(tag string, holds []string) []string {
+func holdsOfRequest(tag string, holds []string) []string {
 	last := holds[len(holds)-1:]
-	if tag == "" || !slices.ContainsFunc(holds, tagged(tag)) {
+	if tag == "" || !slices.ContainsFunc(holds, hasTag(tag)) {
 		tag = holdTag(last[0])
 	}
 	if tag == "" {
@@ -70,7 +70,7 @@ func takenBy(tag string, holds []string) []string {
 	return all
 }
 
-func tagged(tag string) func(id string) bool {
+func hasTag(tag string) func(id string) bool {
 	return func(id string) bool { return holdTag(id) == tag }
 }
 
@@ -86,17 +86,17 @@ type requestKey struct {
 // makes its reply the same. The zero value is ready; all methods are safe for
 // concurrent use.
 type requests struct {
-	mu  sync.Mutex
-	way map[requestKey]chan struct{} // closed when the request is decided
+	mu      sync.Mutex
+	pending map[requestKey]chan struct{} // closed when the request is decided
 }
 
-// errSame says that the same request is still under way.
-var errSame = errors.New("the same request is under way")
+// errDuplicateRequest says that the same request is still under way.
+var errDuplicateRequest = errors.New("the same request is under way")
 
 // begin waits until no other request has this key, for at most patience: then the error
 // is errSame. end must be called when the request is decided.
-func (r *requests) begin(ctx context.Context, k requestKey, patience time.Duration) (end func(), err error) {
-	t := time.NewTimer(patience)
+func (r *requests) begin(ctx context.Context, k requestKey, timeout time.Duration) (end func(), err error) {
+	t := time.NewTimer(timeout)
 	defer t.Stop()
 	for {
 		first := r.first(k)
@@ -106,7 +106,7 @@ func (r *requests) begin(ctx context.Context, k requestKey, patience time.Durati
 		select {
 		case <-first:
 		case <-t.C:
-			return nil, errSame
+			return nil, errDuplicateRequest
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -117,21 +117,21 @@ func (r *requests) begin(ctx context.Context, k requestKey, patience time.Durati
 func (r *requests) first(k requestKey) chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if first := r.way[k]; first != nil {
+	if first := r.pending[k]; first != nil {
 		return first
 	}
-	if r.way == nil {
-		r.way = map[requestKey]chan struct{}{}
+	if r.pending == nil {
+		r.pending = map[requestKey]chan struct{}{}
 	}
-	r.way[k] = make(chan struct{})
+	r.pending[k] = make(chan struct{})
 	return nil
 }
 
 func (r *requests) end(k requestKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	close(r.way[k])
-	delete(r.way, k)
+	close(r.pending[k])
+	delete(r.pending, k)
 }
 
 // lockRequest is Lock, granted once for every Req.
@@ -154,14 +154,14 @@ func (s *Service) beginRequest(ctx context.Context, r *LockRequest) (end func(),
 	}
 	began := s.now()
 	end, err = s.requests.begin(ctx, requestKey{false, r.Key, r.Owner, r.Req}, r.Wait+splitLimit)
-	if errors.Is(err, errSame) { // it waits, and would have been granted if anybody were
+	if errors.Is(err, errDuplicateRequest) { // it waits, and would have been granted if anybody were
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	r.Wait = max(0, r.Wait-(s.now()-began))
-	if h := (holder{r.Key, r.Owner}); s.memory.knows(h, requestTag(h, r.Req)) {
+	if h := (holder{r.Key, r.Owner}); s.grants.hasRequest(h, requestTag(h, r.Req)) {
 		s.counters.repeats.Add(1)
 	}
 	return end, nil
@@ -185,14 +185,14 @@ func (s *Service) finishUnlock(ctx context.Context, h holder, r UnlockRequest, c
 		if !didUnlock(v) {
 			return "", false
 		}
-		return takenAs(v.read.unlock.hold), true
+		return requestOf(v.read.unlock.hold), true
 	})
 	s.counters.repeats.Add(1)
-	same := func(v *vote) bool { return didUnlock(v) && takenAs(v.read.unlock.hold) == as }
+	same := func(v *vote) bool { return didUnlock(v) && requestOf(v.read.unlock.hold) == as }
 	left := qth(votes, s.quorum, same, func(v *vote) int { return v.read.unlock.left })
 	done := votes[slices.IndexFunc(votes, func(v vote) bool { return same(&v) })].read.unlock
 	if n == len(votes) {
-		s.drop(h, s.memory.taken(h, done.hold)...)
+		s.dropHolds(h, s.grants.requestHolds(h, done.hold)...)
 		return left, nil
 	}
 	g := grant{fence: done.fence}
@@ -204,11 +204,11 @@ func (s *Service) finishUnlock(ctx context.Context, h holder, r UnlockRequest, c
 		ids = append(ids, holdsUnder(votes, h.owner, g.fence)...)
 	}
 	votes, result, err := s.release(ctx, h, g, ids, nil, false, r.tag())
-	if n < s.quorum && (err != nil || result != carried) {
-		return 0, s.unreleased(h, result, votes, err)
+	if n < s.quorum && (err != nil || result != applied) {
+		return 0, s.unlockError(h, result, votes, err)
 	}
-	s.drop(h, s.memory.taken(h, ids...)...)
-	s.memory.doubt(h)
+	s.dropHolds(h, s.grants.requestHolds(h, ids...)...)
+	s.grants.invalidate(h)
 	if n < s.quorum {
 		left = s.holdsLeft(votes)
 	}

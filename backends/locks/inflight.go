@@ -6,36 +6,36 @@ import (
 	"sync"
 )
 
-// underway knows the LOCKs of named owners that are under way at this proxy, for the sake of
+// inflightLocks knows the LOCKs of named owners that are under way at this proxy, for the sake of
 // RENEWs that find a grant by reading it: such a RENEW may find the hold of a LOCK that was not
 // answered when the RENEW was asked for, and must not cut it to less than that LOCK tells. The
 // zero value is ready; all methods are safe for concurrent use.
-type underway struct {
+type inflightLocks struct {
 	mu     sync.Mutex
-	owners map[holder]*lockAsks
+	owners map[holder]*ownerLocks
 }
 
-// lockAsks are the LOCKs of one owner.
-type lockAsks struct {
-	locks   map[string]bool // ids of their holds; false: answered, and a RENEW asked for before is not
-	renewal int             // RENEWs that read
+// ownerLocks are the LOCKs of one owner.
+type ownerLocks struct {
+	locks    map[string]bool // ids of their holds; false: answered, and a RENEW asked for before is not
+	renewals int             // RENEWs that read
 }
 
-func (u *underway) of(h holder) *lockAsks {
+func (u *inflightLocks) of(h holder) *ownerLocks {
 	a := u.owners[h]
 	if a == nil {
 		if u.owners == nil {
-			u.owners = map[holder]*lockAsks{}
+			u.owners = map[holder]*ownerLocks{}
 		}
-		a = &lockAsks{locks: map[string]bool{}}
+		a = &ownerLocks{locks: map[string]bool{}}
 		u.owners[h] = a
 	}
 	return a
 }
 
 // tidy forgets what no RENEW can ask about any more.
-func (u *underway) tidy(h holder, a *lockAsks) {
-	if a.renewal == 0 {
+func (u *inflightLocks) tidy(h holder, a *ownerLocks) {
+	if a.renewals == 0 {
 		maps.DeleteFunc(a.locks, func(_ string, open bool) bool { return !open })
 		if len(a.locks) == 0 {
 			delete(u.owners, h)
@@ -44,14 +44,14 @@ func (u *underway) tidy(h holder, a *lockAsks) {
 }
 
 // begin notes a LOCK, until end.
-func (u *underway) begin(h holder, hold string) {
+func (u *inflightLocks) begin(h holder, hold string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.of(h).locks[hold] = true
 }
 
 // end notes that the LOCK is answered. Ending it again changes nothing.
-func (u *underway) end(h holder, hold string) {
+func (u *inflightLocks) end(h holder, hold string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if a := u.owners[h]; a != nil && a.locks[hold] {
@@ -60,13 +60,13 @@ func (u *underway) end(h holder, hold string) {
 	}
 }
 
-// since returns what tells the holds of all LOCKs that have been under way since it was called, and
+// startRenewal returns what tells the holds of all LOCKs that have been under way since it was called, and
 // what must be called when nobody asks that any more.
-func (u *underway) since(h holder) (holds func() []string, end func()) {
+func (u *inflightLocks) startRenewal(h holder) (holds func() []string, end func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	a := u.of(h)
-	a.renewal++
+	a.renewals++
 	holds = func() []string {
 		u.mu.Lock()
 		defer u.mu.Unlock()
@@ -75,7 +75,7 @@ func (u *underway) since(h holder) (holds func() []string, end func()) {
 	return holds, func() {
 		u.mu.Lock()
 		defer u.mu.Unlock()
-		a.renewal--
+		a.renewals--
 		u.tidy(h, a)
 	}
 }

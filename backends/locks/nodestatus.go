@@ -44,20 +44,20 @@ func standing(state NodeState, err error, since time.Time) string {
 	return brief(state, err) + " since " + since.UTC().Format(time.RFC3339)
 }
 
-// doubt counts a reply in which the node refuses what scripts do. It is tried with
+// noteRefusal counts a reply in which the node refuses what scripts do. It is tried with
 // every command of theirs until it takes them all: a write that changes nothing may
 // be among those it takes.
-func (n *node) doubt(v *vote) {
+func (n *node) noteRefusal(v *vote) {
 	if v.refuses != nil || isRefusal(reason(v.err)) {
-		n.refused.Add(1)
+		n.refusals.Add(1)
 	}
 }
 
-// trust ends the doubt there was when the node was asked for v, unless it has refused
+// clearRefusals ends the doubt there was when the node was asked for v, unless it has refused
 // something since, in v too.
-func (n *node) trust(doubts int64, v *vote) {
-	if v.ballot == yes {
-		n.refused.CompareAndSwap(doubts, 0)
+func (n *node) clearRefusals(doubts int64, v *vote) {
+	if v.kind == yes {
+		n.refusals.CompareAndSwap(doubts, 0)
 	}
 }
 
@@ -70,16 +70,16 @@ func addRefusals(votes, ordered []vote) {
 	}
 }
 
-// seen is what was last seen of a node, as far as a look at it tells.
-func (s *Service) seen(i int) NodeStatus {
+// lastStatus is what was last seen of a node, as far as a look at it tells.
+func (s *Service) lastStatus(i int) NodeStatus {
 	s.recovery.mu.Lock()
 	defer s.recovery.mu.Unlock()
 	return s.recovery.status[i]
 }
 
-// noteQuorumLocked logs that fewer nodes vote than must agree, and that enough do again,
+// logQuorumLocked logs that fewer nodes vote than must agree, and that enough do again,
 // each once. The caller has recovery.mu.
-func (s *Service) noteQuorumLocked() {
+func (s *Service) logQuorumLocked() {
 	voting, others := 0, []string(nil)
 	for i := range s.recovery.status {
 		n := &s.recovery.status[i]

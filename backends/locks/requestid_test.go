@@ -56,7 +56,7 @@ func nothingLeft(t *testing.T, s *Service, c []*redistest.Conn) {
 	eventually(t, patient, "no node has a hold", func() bool {
 		left = nil
 		for i := range c {
-			if v := c[i].Do(t, "HGETALL", s.key(Key{0, "job"}).lock); len(v.Elems) > 0 {
+			if v := c[i].Do(t, "HGETALL", s.redisKeys(Key{0, "job"}).lock); len(v.Elems) > 0 {
 				left = append(left, fmt.Sprint(i, v))
 			}
 		}
@@ -114,7 +114,7 @@ func TestUndoOfOneAttempt(t *testing.T) {
 			eventually(t, patient, "the undo is done", func() bool {
 				n := int64(0)
 				for i := range c {
-					n += c[i].Do(t, "HEXISTS", p[0].key(Key{0, "job"}).lock, a1.attempt).Int()
+					n += c[i].Do(t, "HEXISTS", p[0].redisKeys(Key{0, "job"}).lock, a1.attempt).Int()
 				}
 				return n == 0
 			})
@@ -138,7 +138,7 @@ func TestUnlockOfARequestThatTwoAttemptsNumbered(t *testing.T) {
 	everywhere(t, p[1], c)
 	larger := strconv.FormatInt(first.Fence+1000, 10)
 	for i := range c {
-		if v := c[i].Do(t, p[1].command(scripts.Settle, p[1].key(Key{0, "job"}), "alice", larger, second.attempt)...); v.Elems[0].Int() != 1 {
+		if v := c[i].Do(t, p[1].command(scripts.Settle, p[1].redisKeys(Key{0, "job"}), "alice", larger, second.attempt)...); v.Elems[0].Int() != 1 {
 			t.Fatal(v)
 		}
 	}
@@ -170,7 +170,7 @@ func TestALateLock(t *testing.T) {
 	giveBack(t, p[0], "alice", "u", 0)
 	nothingLeft(t, p[0], c)
 	for i := range c {
-		if left := c[i].Do(t, "PTTL", p[0].key(Key{0, "job"}).node+":L"+holdTag(g.attempt)).Int(); left < 60_000 {
+		if left := c[i].Do(t, "PTTL", p[0].redisKeys(Key{0, "job"}).node+":L"+holdTag(g.attempt)).Int(); left < 60_000 {
 			t.Errorf("node %d remembers the request for %d ms", i, left)
 		}
 	}
@@ -248,12 +248,12 @@ func TestAnUnlockThatWasBegun(t *testing.T) {
 				eventually(t, patient, "all nodes have both holds", func() bool {
 					n := int64(0)
 					for i := range c {
-						n += c[i].Do(t, "HLEN", p[0].key(Key{0, "job"}).lock).Int()
+						n += c[i].Do(t, "HLEN", p[0].redisKeys(Key{0, "job"}).lock).Int()
 					}
 					return n == 3*(fixedFields+2)
 				})
 				for i := range told {
-					v := c[i].Do(t, p[0].command(scripts.Release, p[0].key(Key{0, "job"}),
+					v := c[i].Do(t, p[0].command(scripts.Release, p[0].redisKeys(Key{0, "job"}),
 						gives("alice", outer, "strict", requestTag(holder{Key{0, "job"}, "alice"}, "u"))...)...)
 					if v.Elems[0].Int() != 1 {
 						t.Fatal(v)
@@ -281,7 +281,7 @@ func TestRelease_SameUnlockTwice(t *testing.T) {
 		release, unlock string
 		code            int64
 	}{{"first", "u", 1}, {"second", "u", 1}, {"first", "u", 1}, {"third", "w", 5}, {"fourth", "", 5}} {
-		v := n.Do(t, s.command(scripts.Release, s.key(Key{0, "job"}), "alice", strconv.FormatInt(outer.Fence, 10), "strict",
+		v := n.Do(t, s.command(scripts.Release, s.redisKeys(Key{0, "job"}), "alice", strconv.FormatInt(outer.Fence, 10), "strict",
 			tt.unlock, outer.attempt, tt.release, "1", inner.attempt)...)
 		if v.Elems[0].Int() != tt.code || tt.code == 1 && v.Elems[2].Int() != 1 {
 			t.Errorf("%s release, unlock %q: %v", tt.release, tt.unlock, v)
@@ -297,7 +297,7 @@ func TestUnlock_ReleasesEveryAttempt(t *testing.T) {
 		t.Run(fmt.Sprintf("%d other holds", others), func(t *testing.T) {
 			t.Parallel()
 			p, c, _ := proxies(t, 2)
-			k := p[0].key(Key{0, "job"})
+			k := p[0].redisKeys(Key{0, "job"})
 			var outer Grant
 			for range others {
 				outer = lock(t, p[0], "job", "alice", 30*time.Second)
@@ -335,11 +335,11 @@ func TestUnlock_OfARequestGrantedTwice(t *testing.T) {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	eventually(t, patient, "the lease has ended", func() bool {
-		return !slices.ContainsFunc(c, func(n *redistest.Conn) bool { return n.Do(t, "EXISTS", p[0].key(Key{0, "job"}).lock).Int() != 0 })
+		return !slices.ContainsFunc(c, func(n *redistest.Conn) bool { return n.Do(t, "EXISTS", p[0].redisKeys(Key{0, "job"}).lock).Int() != 0 })
 	})
 	request(t, p[1], "alice", "x")
 	everywhere(t, p[1], c)
-	done := p[0].key(Key{0, "job"}).node + ":U" + requestTag(holder{Key{0, "job"}, "alice"}, "x")
+	done := p[0].redisKeys(Key{0, "job"}).node + ":U" + requestTag(holder{Key{0, "job"}, "alice"}, "x")
 	c[2].Do(t, "SET", done, fmt.Sprintf("0 %d %s", a.Grant.Fence, a.Grant.attempt), "PX", "60000")
 	giveBack(t, p[0], "alice", "x", 0)
 	nothingLeft(t, p[0], c)
@@ -408,7 +408,7 @@ func TestTheSameRequestAtOnce(t *testing.T) {
 	wg.Wait()
 	unlock(t, p[0], "job", "alice", 0)
 	nothingLeft(t, p[0], c)
-	if len(p[0].requests.way) != 0 {
+	if len(p[0].requests.pending) != 0 {
 		t.Error("requests are kept that nobody makes")
 	}
 }
@@ -480,7 +480,7 @@ func TestHoldsOfOneRequestCountOnce(t *testing.T) {
 		{[]string{tag("x", "1"), tag("y", "2"), tag("x", "3"), tag("y", "4")}, 2, 2},
 		{[]string{tag("x", "1"), tag("x", "2"), "A"}, 2, 1},
 	} {
-		if n, last := countHolds(tt.holds), takenBy(requestTag(holder{owner: "alice"}, "z"), tt.holds); n != tt.count || len(last) != tt.last {
+		if n, last := countHolds(tt.holds), holdsOfRequest(requestTag(holder{owner: "alice"}, "z"), tt.holds); n != tt.count || len(last) != tt.last {
 			t.Errorf("%v: %d holds, the last is %v", tt.holds, n, last)
 		}
 	}

@@ -69,9 +69,9 @@ func free(tb testing.TB, s *Service, name string, within time.Duration) {
 
 // kept is how many leases the keeper has.
 func keptBy(s *Service) int {
-	s.keeper.mu.Lock()
-	defer s.keeper.mu.Unlock()
-	return len(s.keeper.leases)
+	s.keepalive.mu.Lock()
+	defer s.keepalive.mu.Unlock()
+	return len(s.keepalive.leases)
 }
 
 func TestASessionKeepsItsLocks(t *testing.T) {
@@ -126,7 +126,7 @@ func TestTheEndOfASessionIsNoUnlock(t *testing.T) {
 	g := c.lock(t, "job", "alice", 30*time.Second, 0)
 	everywhere(t, s, n)
 	c.End()
-	k := s.key(Key{0, "job"})
+	k := s.redisKeys(Key{0, "job"})
 	for i := range n {
 		eventually(t, patient, "it is released", func() bool { return n[i].Do(t, "EXISTS", k.lock).Int() == 0 })
 		if top := n[i].Do(t, "HGET", k.fences, "c").Text; top != strconv.FormatInt(g.Fence+1, 10) {
@@ -204,7 +204,7 @@ func TestTheEndOfASessionThatAnotherProxyRenewed(t *testing.T) {
 	free(t, p[0], "job", patient)
 	noted := 0
 	for i := range n {
-		if n[i].Do(t, "HGET", p[0].key(Key{0, "job"}).fences, "m").Text == strconv.FormatInt(g.Fence, 10) {
+		if n[i].Do(t, "HGET", p[0].redisKeys(Key{0, "job"}).fences, "m").Text == strconv.FormatInt(g.Fence, 10) {
 			noted++
 		}
 	}
@@ -280,7 +280,7 @@ func TestLossesAreTold(t *testing.T) {
 		}},
 		{"deleted by hand", "it expired or was taken away", func(t *testing.T, s *Service, n []*redistest.Conn) {
 			for i := range n {
-				n[i].Do(t, "DEL", s.key(Key{0, "job"}).lock)
+				n[i].Do(t, "DEL", s.redisKeys(Key{0, "job"}).lock)
 			}
 		}},
 		{"FLUSHALL of a quorum", "could not be renewed", func(t *testing.T, s *Service, n []*redistest.Conn) {
@@ -294,7 +294,7 @@ func TestLossesAreTold(t *testing.T) {
 		}},
 		{"granted anew", "it expired", func(t *testing.T, s *Service, n []*redistest.Conn) {
 			for i := range n {
-				n[i].Do(t, "DEL", s.key(Key{0, "job"}).lock)
+				n[i].Do(t, "DEL", s.redisKeys(Key{0, "job"}).lock)
 			}
 			lock(t, s, "job", "alice", time.Second)
 		}},
@@ -326,7 +326,7 @@ func TestRenewingRepairs(t *testing.T) {
 	c.lock(t, "job", "alice", 3*time.Second, 0)
 	everywhere(t, s, n)
 	for i := range n {
-		n[i].Do(t, "DEL", s.key(Key{0, "job"}).lock)
+		n[i].Do(t, "DEL", s.redisKeys(Key{0, "job"}).lock)
 		everywhere(t, s, n)
 	}
 	if len(c.told()) > 0 {
@@ -354,14 +354,14 @@ func TestAnUndoneGrantIsNotPutBack(t *testing.T) {
 	p, c, _ := proxies(t, 1)
 	s, h := p[0], holder{Key{0, "job"}, "alice"}
 	g := lock(t, s, "job", "alice", 30*time.Second)
-	late := s.renewJob(h, 30*time.Second, s.memory.recall(h), "", "1", grows, s.now())
+	late := s.renewJob(h, 30*time.Second, s.grants.lookup(h), "", "1", grows, s.now())
 	s.Undo(g)
 	nothingLeft(t, s, c)
 	round := s.ask(askRenew, *late, all)
-	if err := round.wait(t.Context(), patience{patient, patient}); err != nil {
+	if err := round.wait(t.Context(), timeouts{patient, patient}); err != nil {
 		t.Fatal(err)
 	}
-	if votes := round.close(true, nil); ballots(votes, no) != 3 {
+	if votes := round.close(true, nil); countKind(votes, no) != 3 {
 		t.Errorf("%+v", votes)
 	}
 	nothingLeft(t, s, c)
@@ -395,32 +395,32 @@ func TestRenewOfWhatAnotherProxyGrantedSince(t *testing.T) {
 // last, and never shrinks by one that nobody asked for.
 func TestGrowing(t *testing.T) {
 	t.Parallel()
-	m, err := newMemory(10, func() time.Duration { return 0 }, new(metrics.Histogram))
+	m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, first := holder{Key{0, "job"}, "alice"}, version{lineage: "first"}
-	m.granted(h, grant{fence: 7, version: first}, hold{"first", 30 * time.Second}, 0, 1, 0)
+	h, first := holder{Key{0, "job"}, "alice"}, version{epoch: "first"}
+	m.addHold(h, grant{fence: 7, version: first}, hold{"first", 30 * time.Second}, 0, 1, 0)
 	grown := func(until time.Duration, before func(), want time.Duration) {
 		t.Helper()
-		g, ok := m.grow(h, 7, []string{"first"}, time.Second)
+		g, ok := m.beginExtension(h, 7, []string{"first"}, time.Second)
 		if !ok {
 			t.Fatal("nothing is remembered")
 		}
 		before()
-		if got := m.grown(h, g, until); got != want {
+		if got := m.endExtension(h, g, until); got != want {
 			t.Errorf("validity until %v, want %v", got, want)
 		}
 	}
 	grown(20*time.Second, func() {}, 30*time.Second)
 	grown(40*time.Second, func() {}, 40*time.Second)
-	grown(50*time.Second, func() { m.renew(h, 0, time.Second, 5*time.Second) }, 5*time.Second)
+	grown(50*time.Second, func() { m.beginRenewal(h, 0, time.Second, 5*time.Second) }, 5*time.Second)
 	for _, now := range []time.Duration{5 * time.Second, time.Minute} {
-		if _, ok := m.grow(h, 7, []string{"first"}, now); ok {
+		if _, ok := m.beginExtension(h, 7, []string{"first"}, now); ok {
 			t.Errorf("grows after its end, at %v", now)
 		}
 	}
-	if _, ok := m.grow(h, 8, []string{"first"}, 0); ok {
+	if _, ok := m.beginExtension(h, 8, []string{"first"}, 0); ok {
 		t.Error("another grant grows")
 	}
 }
@@ -428,35 +428,37 @@ func TestGrowing(t *testing.T) {
 // TestWhatChangedMeanwhileStays when a grant that was read is remembered.
 func TestWhatChangedMeanwhileStays(t *testing.T) {
 	t.Parallel()
-	h, first := holder{Key{0, "job"}, "alice"}, version{lineage: "first"}
+	h, first := holder{Key{0, "job"}, "alice"}, version{epoch: "first"}
 	tests := []struct {
 		what  string
-		after func(m *memory)
+		after func(m *grantCache)
 		want  string
 		grows bool // without being read again
 	}{
-		{"nothing", func(*memory) {}, "read", true},
-		{"a hold came", func(m *memory) { m.granted(h, grant{fence: 7, version: first}, hold{"new", 30 * time.Second}, 0, 2, 0) }, "old new", false},
-		{"the hold went", func(m *memory) { m.drop(h, "old") }, "", false},
-		{"it was renewed", func(m *memory) { m.renew(h, 7, 0, time.Minute) }, "old", false},
-		{"it was forgotten", func(m *memory) { m.forgetGrant(h, 7) }, "", false},
-		{"there is a later grant", func(m *memory) {
-			m.granted(h, grant{fence: 8, version: first}, hold{"later", 30 * time.Second}, 0, 1, 0)
+		{"nothing", func(*grantCache) {}, "read", true},
+		{"a hold came", func(m *grantCache) {
+			m.addHold(h, grant{fence: 7, version: first}, hold{"new", 30 * time.Second}, 0, 2, 0)
+		}, "old new", false},
+		{"the hold went", func(m *grantCache) { m.drop(h, "old") }, "", false},
+		{"it was renewed", func(m *grantCache) { m.beginRenewal(h, 7, 0, time.Minute) }, "old", false},
+		{"it was forgotten", func(m *grantCache) { m.forgetGrant(h, 7) }, "", false},
+		{"there is a later grant", func(m *grantCache) {
+			m.addHold(h, grant{fence: 8, version: first}, hold{"later", 30 * time.Second}, 0, 1, 0)
 		}, "later", false},
 	}
 	for _, tt := range tests {
-		m, err := newMemory(10, func() time.Duration { return 0 }, new(metrics.Histogram))
+		m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.granted(h, grant{fence: 7, version: first}, hold{"old", 30 * time.Second}, 0, 1, 0)
-		before := m.recall(h)
+		m.addHold(h, grant{fence: 7, version: first}, hold{"old", 30 * time.Second}, 0, 1, 0)
+		before := m.lookup(h)
 		tt.after(m)
 		m.replace(h, before, grant{fence: 7, holds: []hold{{"read", time.Minute}}})
-		if got := strings.Join(holdIDs(m.recall(h).holds), " "); got != tt.want {
+		if got := strings.Join(holdIDs(m.lookup(h).holds), " "); got != tt.want {
 			t.Errorf("%s: holds %q, want %q", tt.what, got, tt.want)
 		}
-		if _, ok := m.grow(h, 7, strings.Fields(tt.want), 0); ok != tt.grows {
+		if _, ok := m.beginExtension(h, 7, strings.Fields(tt.want), 0); ok != tt.grows {
 			t.Errorf("%s: grows %v", tt.what, ok)
 		}
 	}
@@ -465,19 +467,19 @@ func TestWhatChangedMeanwhileStays(t *testing.T) {
 // TestUnclaimedWhatWasReadMeanwhile is there once.
 func TestUnclaimedWhatWasReadMeanwhile(t *testing.T) {
 	t.Parallel()
-	h, first := holder{Key{0, "job"}, "alice"}, version{lineage: "first"}
-	m, err := newMemory(10, func() time.Duration { return 0 }, new(metrics.Histogram))
+	h, first := holder{Key{0, "job"}, "alice"}, version{epoch: "first"}
+	m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.granted(h, grant{fence: 7, version: first}, hold{"old", 30 * time.Second}, 0, 1, 0)
-	g, holds, _, ok := m.claim(h, 0, false, "", 0)
+	m.addHold(h, grant{fence: 7, version: first}, hold{"old", 30 * time.Second}, 0, 1, 0)
+	g, holds, _, ok := m.pop(h, 0, false, "", 0)
 	if !ok {
 		t.Fatal("nothing is remembered")
 	}
-	m.replace(h, m.recall(h), grant{fence: 7, holds: []hold{{"old", time.Minute}}})
-	m.unclaim(h, g, holds)
-	if got := m.recall(h).holds; len(got) != 1 {
+	m.replace(h, m.lookup(h), grant{fence: 7, holds: []hold{{"old", time.Minute}}})
+	m.restore(h, g, holds)
+	if got := m.lookup(h).holds; len(got) != 1 {
 		t.Errorf("holds %v", got)
 	}
 }
@@ -487,18 +489,18 @@ func TestUnclaimedWhatWasReadMeanwhile(t *testing.T) {
 func TestMemory_GrantedWhatWasRead(t *testing.T) {
 	t.Parallel()
 	for _, renewed := range []time.Duration{5 * time.Second, time.Minute} {
-		h, first := holder{Key{0, "job"}, "alice"}, version{lineage: "first"}
-		m, err := newMemory(10, func() time.Duration { return 0 }, new(metrics.Histogram))
+		h, first := holder{Key{0, "job"}, "alice"}, version{epoch: "first"}
+		m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.granted(h, grant{fence: 7, version: first}, hold{"old", 30 * time.Second}, 0, 1, 0)
-		m.replace(h, m.recall(h), grant{fence: 7, holds: []hold{{"old", renewed}, {"new", renewed}}})
-		holds, until := m.granted(h, grant{fence: 7, version: first}, hold{"new", 30 * time.Second}, 0, 2, 0)
+		m.addHold(h, grant{fence: 7, version: first}, hold{"old", 30 * time.Second}, 0, 1, 0)
+		m.replace(h, m.lookup(h), grant{fence: 7, holds: []hold{{"old", renewed}, {"new", renewed}}})
+		holds, until := m.addHold(h, grant{fence: 7, version: first}, hold{"new", 30 * time.Second}, 0, 2, 0)
 		if want := min(renewed, 30*time.Second); holds != 2 || until != want {
 			t.Errorf("renewed for %v: the LOCK tells %d holds until %v, want 2 until %v", renewed, holds, until, want)
 		}
-		if got := m.recall(h).holds; !slices.Equal(got, []hold{{"old", renewed}, {"new", renewed}}) {
+		if got := m.lookup(h).holds; !slices.Equal(got, []hold{{"old", renewed}, {"new", renewed}}) {
 			t.Errorf("renewed for %v: holds %v", renewed, got)
 		}
 	}
@@ -511,19 +513,19 @@ func TestALateWordIsNotAboutALaterGrant(t *testing.T) {
 	s, _ := start(t, 1)
 	h := holder{Key{0, "job"}, "alice"}
 	first := lock(t, s, "job", "alice", 30*time.Second)
-	before := s.memory.recall(h)
+	before := s.grants.lookup(h)
 	unlock(t, s, "job", "alice", 0)
 	c := newClient(s)
 	a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 20 * time.Second, Session: c.Session})
 	if err != nil || !a.Granted {
 		t.Fatal(a, err)
 	}
-	want := s.memory.recall(h)
+	want := s.grants.lookup(h)
 	for what, say := range map[string]func(){
-		"it was renewed":      func() { s.memory.renewed(h, before, time.Millisecond) },
-		"its session renewed": func() { s.memory.grown(h, before, s.now()+time.Hour) },
-		"it is lost":          func() { s.memory.forgetGrant(h, first.Fence) },
-		"it was taken away":   func() { s.keeper.lose(h, first.Fence, lostForced, "test") },
+		"it was renewed":      func() { s.grants.endRenewal(h, before, time.Millisecond) },
+		"its session renewed": func() { s.grants.endExtension(h, before, s.now()+time.Hour) },
+		"it is lost":          func() { s.grants.forgetGrant(h, first.Fence) },
+		"it was taken away":   func() { s.keepalive.lose(h, first.Fence, lossForced, "test") },
 		"its late RENEW fails": func() {
 			_, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Second, Fence: first.Fence})
 			if !errors.Is(err, ErrLost) {
@@ -532,7 +534,7 @@ func TestALateWordIsNotAboutALaterGrant(t *testing.T) {
 		},
 	} {
 		say()
-		now := s.memory.recall(h) // the session may have renewed it, being in doubt
+		now := s.grants.lookup(h) // the session may have renewed it, being in doubt
 		if now.fence != want.fence || now.until() < want.until() || now.until() > want.until()+time.Minute || c.Holds() != 1 {
 			t.Errorf("%s: %+v, want %+v; %d holds kept", what, now, want, c.Holds())
 		}
@@ -555,7 +557,7 @@ func TestARenewalThatGrowsCutsNothing(t *testing.T) {
 		args := renewal(s, g, tt.ttl, version{g.attempt, int64(i + 1)}, "0")
 		args[len(args)-2] = "1"
 		v := n.Do(t, args...)
-		if left := n.Do(t, "PTTL", s.key(Key{0, "job"}).lock).Int(); v.Elems[0].Int() != 1 || left < tt.least || left > tt.most {
+		if left := n.Do(t, "PTTL", s.redisKeys(Key{0, "job"}).lock).Int(); v.Elems[0].Int() != 1 || left < tt.least || left > tt.most {
 			t.Errorf("grown to %v: %v, %d ms left", tt.ttl, v, left)
 		}
 	}
@@ -666,12 +668,12 @@ func TestCutsAreHeardWhileSomethingIsKept(t *testing.T) {
 	c := newClient(s)
 	c.lock(t, "job", "alice", 2*time.Second, 0)
 	hearsCuts(t, s)
-	time.Sleep(keepEar + 2*surveyEvery)
+	time.Sleep(keepEar + 2*probeEvery)
 	if n := listening(); n != len(nodes) {
 		t.Errorf("%d channels while it is kept", n)
 	}
 	unlock(t, s, "job", "alice", 0)
-	eventually(t, keepEar+2*surveyEvery+patient, "no channel is left", func() bool { return listening() == 0 })
+	eventually(t, keepEar+2*probeEvery+patient, "no channel is left", func() bool { return listening() == 0 })
 }
 
 func TestParseCut(t *testing.T) {
@@ -708,12 +710,12 @@ func TestKeeper_WorkThatHangs(t *testing.T) {
 	c := newClient(s)
 	g := c.lock(t, "job", "alice", 50*time.Second, 0)
 	began, hangs := make(chan struct{}), make(chan struct{})
-	s.keeper.mu.Lock()
-	s.keeper.urgent = append(s.keeper.urgent, func() { close(began); <-hangs })
-	s.keeper.hireLocked()
-	s.keeper.mu.Unlock()
+	s.keepalive.mu.Lock()
+	s.keepalive.tasks = append(s.keepalive.tasks, func() { close(began); <-hangs })
+	s.keepalive.startWorkersLocked()
+	s.keepalive.mu.Unlock()
 	<-began
 	defer close(hangs)
-	s.keeper.lose(holder{Key{0, "job"}, "alice"}, g.Fence, lostForced, "test")
+	s.keepalive.lose(holder{Key{0, "job"}, "alice"}, g.Fence, lossForced, "test")
 	c.lostOnce(t, patient, g, "test")
 }

@@ -10,25 +10,25 @@ import (
 // One of thousands that wait in line has no goroutine meanwhile, until it is its turn or
 // it gives up.
 func (s *Service) LockAsync(ctx context.Context, r LockRequest, done func(Decision, error)) {
-	if err := s.admit(&r); err != nil {
+	if err := s.prepare(&r); err != nil {
 		done(Decision{}, err)
 		return
 	}
 	end, err := s.beginRequest(ctx, &r)
 	if end == nil {
-		done(s.answer(&r, Decision{}, err))
+		done(s.countDecision(&r, Decision{}, err))
 		return
 	}
 	w, a, err := s.join(ctx, r)
 	if w == nil {
 		end()
-		done(s.answer(&r, a, err))
+		done(s.countDecision(&r, a, err))
 		return
 	}
 	serve := func() {
 		a, err := s.serve(ctx, w, w.request)
 		end()
-		done(s.answer(&w.request, a, err))
+		done(s.countDecision(&w.request, a, err))
 	}
 	if !s.park(ctx, w, serve) {
 		serve()

@@ -177,9 +177,9 @@ func TestNodesThatRefuseWrites(t *testing.T) {
 // stays fails the test unless ok after each of so many looks at the nodes.
 func stays(t *testing.T, looks int64, s *Service, ok func() bool) {
 	t.Helper()
-	for last, end := s.recovery.looks.Load(), s.recovery.looks.Load()+looks; last < end; {
-		eventually(t, 10*time.Second, "another look", func() bool { return s.recovery.looks.Load() > last })
-		last = s.recovery.looks.Load()
+	for last, end := s.recovery.probes.Load(), s.recovery.probes.Load()+looks; last < end; {
+		eventually(t, 10*time.Second, "another look", func() bool { return s.recovery.probes.Load() > last })
+		last = s.recovery.probes.Load()
 		if !ok() {
 			t.Fatalf("%s", states(s))
 		}
@@ -261,9 +261,9 @@ func TestOneRefusalIsNoState(t *testing.T) {
 	allVote(t, s)
 	lock(t, s, "job", "alice", 50*time.Second)
 	stays(t, 1, s, func() bool { return allVoting(s) })
-	s.nodes[0].doubt(&vote{err: &RefusalError{"OOM"}})
+	s.nodes[0].noteRefusal(&vote{err: &RefusalError{"OOM"}})
 	stays(t, 3, s, func() bool { return allVoting(s) })
-	if s.nodes[0].refused.Load() != 0 {
+	if s.nodes[0].refusals.Load() != 0 {
 		t.Error("it is still doubted")
 	}
 	if got := log.lines("refuses"); len(got) > 0 {

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	noteTries = 3                     // before a lease that another proxy took over is left to run out
-	notePause = 20 * time.Millisecond // between them, doubling
+	giveBackTries = 3                     // before a lease that another proxy took over is left to run out
+	giveBackPause = 20 * time.Millisecond // between them, doubling
 )
 
 // An outcome is what became of a renewal that nobody asked for.
-type outcome struct {
-	ruling   ruling
+type keepResult struct {
+	outcome  outcome
 	until    time.Duration // carried: end of the validity
 	released []string      // carried: holds that were given back elsewhere
 	err      error         // undecided: why
@@ -26,76 +26,76 @@ func (t term) from(now time.Duration) time.Duration {
 	return min(t.ttl, t.end-now).Truncate(time.Millisecond)
 }
 
-// keep renews the holds ids of the grant with this fence for a term. It never brings their
+// extend renews the holds ids of the grant with this fence for a term. It never brings their
 // end forward, but finds that somebody else did, and sends nothing once ctx has ended. What is not remembered,
 // or was changed through another proxy, is read first; so is what seems lost: it may
 // have been given back by its owner elsewhere.
-func (s *Service) keep(ctx context.Context, h holder, fence int64, t term, ids []string) outcome {
-	if g, ok := s.memory.grow(h, fence, ids, s.now()); ok {
+func (s *Service) extend(ctx context.Context, h holder, fence int64, t term, ids []string) keepResult {
+	if g, ok := s.grants.beginExtension(h, fence, ids, s.now()); ok {
 		until, result, votes, err := s.renewal(ctx, h, t.from(s.now()), g, nil, grows)
 		switch {
 		case err != nil || result == undecided:
-			return s.missed(h, votes, err)
-		case result == carried:
+			return s.undecidedResult(h, votes, err)
+		case result == applied:
 			if slices.ContainsFunc(votes, func(v vote) bool { return v.givenBack }) {
-				s.memory.doubt(h) // elsewhere: read the next time
+				s.grants.invalidate(h) // elsewhere: read the next time
 			}
-			if noted(votes) {
-				s.memory.shorten(h, fence, until)
+			if anyNoted(votes) {
+				s.grants.capEnds(h, fence, until)
 			}
-			return outcome{ruling: carried, until: s.memory.grown(h, g, until)}
+			return keepResult{outcome: applied, until: s.grants.endExtension(h, g, until)}
 		case result == conflict:
-			s.memory.doubt(h)
+			s.grants.invalidate(h)
 		}
 	}
-	return s.keepForeign(ctx, h, fence, t, ids)
+	return s.extendForeign(ctx, h, fence, t, ids)
 }
 
-// missed is a renewal that decided nothing.
-func (s *Service) missed(h holder, votes []vote, err error) outcome {
-	if wanting(votes) {
-		s.look()
+// undecidedResult is a renewal that decided nothing.
+func (s *Service) undecidedResult(h holder, votes []vote, err error) keepResult {
+	if needsRepair(votes) {
+		s.requestProbe()
 	}
 	if votes != nil {
 		err = s.quorumError("RENEW", h.Name, votes)
 	}
-	return outcome{ruling: undecided, err: err}
+	return keepResult{outcome: undecided, err: err}
 }
 
-// keepForeign is keep for a grant of which this proxy does not know all.
-func (s *Service) keepForeign(ctx context.Context, h holder, fence int64, t term, ids []string) outcome {
-	before := s.memory.recall(h)
-	votes, began, err := s.readSettled(ctx, h, s.opts.patience(t.ttl), "")
+// extendForeign is keep for a grant of which this proxy does not know all.
+func (s *Service) extendForeign(ctx context.Context, h holder, fence int64, t term, ids []string) keepResult {
+	before := s.grants.lookup(h)
+	votes, began, err := s.readAgreed(ctx, h, s.opts.timeouts(t.ttl), "")
 	if err != nil {
-		return s.missed(h, nil, err)
+		return s.undecidedResult(h, nil, err)
 	}
 	g, result := s.readGrant(votes, h, fence, began)
 	switch {
 	case result == undecided:
-		return s.missed(h, votes, nil)
-	case result != carried && s.releasedBefore(votes, h.owner, fence):
-		return outcome{ruling: released}
-	case result != carried:
-		s.memory.forgetGrant(h, fence)
-		return outcome{ruling: result}
+		return s.undecidedResult(h, votes, nil)
+	case result != applied && s.releasedBefore(votes, h.owner, fence):
+		return keepResult{outcome: released}
+	case result != applied:
+		s.grants.forgetGrant(h, fence)
+		return keepResult{outcome: result}
 	}
 	all := g
 	there, gone := s.stillThere(votes, h.owner, holdIDs(all.holds), ids)
 	g.holds = slices.DeleteFunc(slices.Clone(all.holds), func(h hold) bool { return !slices.Contains(there, h.id) })
 	if len(g.holds) == 0 {
 		if len(gone) == len(ids) {
-			return outcome{ruling: released}
+			return keepResult{outcome: released}
 		}
-		return s.missed(h, votes, nil)
+		return s.undecidedResult(h, votes, nil)
 	}
 	g, result, votes, err = s.takeOver(ctx, h, t.from(s.now()), g, votes, grows)
-	if err != nil || result != carried {
-		return s.missed(h, votes, err) // whoever changed it meanwhile is found by the next read
+	if err != nil || result != applied {
+		return s.undecidedResult(h, votes, err) // whoever changed it meanwhile is found by the next read
 	}
 	until := g.until()
 	g.holds = append(without(all.holds, there), g.holds...)
-	s.adopt(h, before, g)
-	return outcome{ruling: carried, until: until, released: gone}
+	s.replaceGrant(h, before, g)
+	return keepResult{outcome: applied, until: until, released: gone}
 }
 
 // stillThere divides holds by a read: those that a quorum has, and those that no quorum
@@ -105,7 +105,7 @@ func (s *Service) stillThere(votes []vote, owner string, common, ids []string) (
 		may := 0
 		for i := range votes {
 			v := &votes[i]
-			if v.ballot == silent || v.owner == owner && v.read.has(id) {
+			if v.kind == silent || v.owner == owner && v.read.has(id) {
 				may++
 			}
 		}
@@ -119,12 +119,12 @@ func (s *Service) stillThere(votes []vote, owner string, common, ids []string) (
 	return there, gone
 }
 
-// adopt stores a grant that was taken over for a session which still has it.
-func (s *Service) adopt(h holder, before, g grant) {
-	s.keeper.mu.Lock()
-	defer s.keeper.mu.Unlock()
-	if l := s.keeper.leases[h]; l != nil && l.fence == g.fence {
-		s.memory.replace(h, before, g)
+// replaceGrant stores a grant that was taken over for a session which still has it.
+func (s *Service) replaceGrant(h holder, before, g grant) {
+	s.keepalive.mu.Lock()
+	defer s.keepalive.mu.Unlock()
+	if l := s.keepalive.leases[h]; l != nil && l.fence == g.fence {
+		s.grants.replace(h, before, g)
 	}
 }
 
@@ -137,24 +137,24 @@ func (s *Service) adopt(h holder, before, g grant) {
 // quorum, as by Force, and so is one that ends earlier without these holds. Whoever took it over did so on a quorum, which does not give it
 // back without: no rival can have been granted the name before the note.
 func (s *Service) giveBack(h holder, fence int64, ids []string) {
-	g := s.memory.recall(h)
+	g := s.grants.lookup(h)
 	if g.fence != fence {
 		g = grant{fence: fence}
 	}
-	s.drop(h, ids...)
+	s.dropHolds(h, ids...)
 	left := liveHolds(without(g.holds, ids), s.now())
-	if g.origin != "" && (len(left) == 0 || lastEnd(left) >= g.untilOf(ids)) {
-		votes := s.releaseEnded(h, g, g.origin, ids, left)
-		if !slices.ContainsFunc(votes, func(v vote) bool { return v.ballot == stale }) {
+	if g.ownEpoch != "" && (len(left) == 0 || lastEnd(left) >= g.untilOf(ids)) {
+		votes := s.releaseEnded(h, g, g.ownEpoch, ids, left)
+		if !slices.ContainsFunc(votes, func(v vote) bool { return v.kind == versionConflict }) {
 			return
 		}
 	}
-	for i := range noteTries {
+	for i := range giveBackTries {
 		if i > 0 {
-			_ = sleep(context.Background(), notePause<<i)
+			_ = sleep(context.Background(), giveBackPause<<i)
 		}
-		noted, err := s.announce(context.Background(), h, fence, s.opts.patience(s.opts.MaxTTL))
-		if err == nil && ballots(noted, yes) >= s.quorum {
+		noted, err := s.noteShortening(context.Background(), h, fence, s.opts.timeouts(s.opts.MaxTTL))
+		if err == nil && countKind(noted, yes) >= s.quorum {
 			s.releaseEnded(h, g, "", ids, left)
 			return
 		}
@@ -164,13 +164,13 @@ func (s *Service) giveBack(h holder, fence int64, ids []string) {
 // releaseEnded has holds released where the lease is of this lineage, or empty: where
 // they are. It returns the votes when a majority has answered.
 func (s *Service) releaseEnded(h holder, g grant, lineage string, ids []string, left []hold) []vote {
-	round := s.ask(askRelease, s.endJob(h, g, lineage, ids, left), func(v []vote) bool { return 2*(len(v)-ballots(v, silent)) > len(v) })
+	round := s.ask(askRelease, s.endJob(h, g, lineage, ids, left), func(v []vote) bool { return 2*(len(v)-countKind(v, silent)) > len(v) })
 	s.waiting.stir(h.Key)
-	_ = round.wait(context.Background(), s.opts.patience(s.opts.MaxTTL)) // so that not all of a session's locks queue up at the nodes
+	_ = round.wait(context.Background(), s.opts.timeouts(s.opts.MaxTTL)) // so that not all of a session's locks queue up at the nodes
 	return s.closed(round, round.close(false, nil), nil)
 }
 
 // endJob releases holds that their owner did not give back.
-func (s *Service) endJob(h holder, g grant, lineage string, ids []string, left []hold) job {
-	return s.releaseJob(s.key(h.Key), h.owner, g, "end", lineage, ids, left)
+func (s *Service) endJob(h holder, g grant, lineage string, ids []string, left []hold) scriptCall {
+	return s.releaseJob(s.redisKeys(h.Key), h.owner, g, "end", lineage, ids, left)
 }

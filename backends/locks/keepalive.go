@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	keepRounds = 32                    // rounds of the keeper at once
-	leastPause = 20 * time.Millisecond // between two renewals of a lease, also when one failed
-	longestNap = time.Second           // of the scheduler: its timers stand still while the machine sleeps
+	maxKeepWorkers = 32                    // rounds of the keeper at once
+	minRenewPause  = 20 * time.Millisecond // between two renewals of a lease, also when one failed
+	maxSleep       = time.Second           // of the scheduler: its timers stand still while the machine sleeps
 )
 
 // A keeper renews the locks that sessions have. One goroutine knows what is due next;
@@ -22,19 +22,19 @@ const (
 //
 // mu may be held when memory.mu is taken, never the other way round: a hold leaves the
 // keeper in the step in which UNLOCK takes it out of memory.
-type keeper struct {
+type keepalive struct {
 	svc *Service
 
-	mu      sync.Mutex
-	leases  map[holder]*lease
-	order   leaseHeap // by lease.at; not those that wait for a worker and nothing else
-	due     []*lease  // wait for a worker
-	urgent  []func()  // wait for a worker, before those: what was lost is told, what a session had is given back
-	workers int
-	busy    int  // workers that have taken something
-	running bool // there is a scheduler
-	stopped bool // nothing is renewed any more
-	closed  bool // no goroutine may start any more
+	mu       sync.Mutex
+	leases   map[holder]*lease
+	schedule leaseHeap // by lease.at; not those that wait for a worker and nothing else
+	due      []*lease  // wait for a worker
+	tasks    []func()  // wait for a worker, before those: what was lost is told, what a session had is given back
+	workers  int
+	busy     int  // workers that have taken something
+	running  bool // there is a scheduler
+	stopped  bool // nothing is renewed any more
+	closed   bool // no goroutine may start any more
 
 	sessions, holds int // sessions that have holds, and how many these are: whoever asks must not make others wait
 
@@ -46,48 +46,48 @@ type keeper struct {
 // are guarded by keeper.mu.
 type lease struct {
 	holder
-	fence   int64
-	ttl     time.Duration // for which it is renewed
-	until   time.Duration // end of the validity, as far as is known
-	next    time.Duration // when it is looked at, if not busy
-	holds   []*kept
-	busy    bool               // a worker has it, or will
-	cancel  context.CancelFunc // of the renewal that is out
-	suspect bool               // it may end earlier than is known, or be lost
-	missed  error              // why the last renewal failed, nil if it did not
+	fence    int64
+	ttl      time.Duration // for which it is renewed
+	until    time.Duration // end of the validity, as far as is known
+	next     time.Duration // when it is looked at, if not busy
+	holds    []*sessionHold
+	busy     bool               // a worker has it, or will
+	cancel   context.CancelFunc // of the renewal that is out
+	doubtful bool               // it may end earlier than is known, or be lost
+	lastErr  error              // why the last renewal failed, nil if it did not
 
 	at    time.Duration // of keeper.order
-	place int           // in keeper.order, or -1
+	index int           // in keeper.order, or -1
 }
 
 // A kept is one hold of a session. The fields are guarded by keeper.mu.
-type kept struct {
-	id      string
-	lease   *lease
-	session *Session
-	place   int // in session.holds
-	maxHold time.Duration
-	onLoss  OnLoss
-	end     time.Duration // past which it is not renewed
-	release time.Duration // when it is given back, since the session has ended; 0: it has not
+type sessionHold struct {
+	id        string
+	lease     *lease
+	session   *Session
+	index     int // in session.holds
+	maxHold   time.Duration
+	onLoss    OnLoss
+	end       time.Duration // past which it is not renewed
+	releaseAt time.Duration // when it is given back, since the session has ended; 0: it has not
 }
 
-func newKeeper(s *Service) *keeper {
-	return &keeper{svc: s, leases: map[holder]*lease{}, wake: make(chan struct{}, 1)}
+func newKeepalive(s *Service) *keepalive {
+	return &keepalive{svc: s, leases: map[holder]*lease{}, wake: make(chan struct{}, 1)}
 }
 
 // addLocked begins to keep the hold of an acquisition for its session, which lives.
-func (k *keeper) addLocked(a *acquisition, fence int64, until time.Duration) {
+func (k *keepalive) addLocked(a *acquisition, fence int64, until time.Duration) {
 	l := k.leases[a.holder]
 	if l != nil && l.fence != fence {
-		k.loseLocked(l, lostExpired, "it expired")
+		k.loseLocked(l, lossExpired, "it expired")
 		l = nil
 	}
 	if l == nil {
-		l = &lease{holder: a.holder, fence: fence, place: -1}
+		l = &lease{holder: a.holder, fence: fence, index: -1}
 		k.leases[a.holder] = l
 	}
-	hold := &kept{id: a.id, lease: l, maxHold: a.MaxHold, end: a.began + a.MaxHold, onLoss: a.OnLoss}
+	hold := &sessionHold{id: a.id, lease: l, maxHold: a.MaxHold, end: a.began + a.MaxHold, onLoss: a.OnLoss}
 	l.holds = append(l.holds, hold)
 	a.Session.attachLocked(hold)
 	l.ttl = max(l.ttl, a.TTL)
@@ -102,28 +102,28 @@ func (l *lease) lead() time.Duration { return 2 * (l.ttl - drift(l.ttl)) / 3 }
 // margin is how long before the end of its validity a lease is given up, so that the
 // client hears of it in time.
 func (l *lease) margin() time.Duration {
-	return max(leastPause, min(l.ttl/10, time.Second))
+	return max(minRenewPause, min(l.ttl/10, time.Second))
 }
 
-// lasting is the hold that is renewed longest.
-func (l *lease) lasting() *kept {
-	return slices.MaxFunc(l.holds, func(a, b *kept) int { return cmp.Compare(a.end, b.end) })
+// longest is the hold that is renewed longest.
+func (l *lease) longest() *sessionHold {
+	return slices.MaxFunc(l.holds, func(a, b *sessionHold) int { return cmp.Compare(a.end, b.end) })
 }
 
-// full reports whether the lease runs to the end of its MAXHOLD, so that no renewal can let
+// atMaxHold reports whether the lease runs to the end of its MAXHOLD, so that no renewal can let
 // it run longer. A renewal is for whole milliseconds.
-func (l *lease) full() bool {
-	return l.until >= l.lasting().end-drift(l.ttl)-time.Millisecond
+func (l *lease) atMaxHold() bool {
+	return l.until >= l.longest().end-drift(l.ttl)-time.Millisecond
 }
 
 // drop forgets holds of h and renews them no more.
-func (k *keeper) drop(h holder, ids ...string) {
+func (k *keepalive) drop(h holder, ids ...string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.dropLocked(h, ids)
 }
 
-func (k *keeper) dropLocked(h holder, ids []string) {
+func (k *keepalive) dropLocked(h holder, ids []string) {
 	l := k.leases[h]
 	if l == nil {
 		return
@@ -137,23 +137,23 @@ func (k *keeper) dropLocked(h holder, ids []string) {
 
 // detachLocked takes a hold from its session and its lease; with the last one the
 // lease ends.
-func (k *keeper) detachLocked(hold *kept) {
+func (k *keepalive) detachLocked(hold *sessionHold) {
 	l := hold.lease
 	hold.session.detachLocked(hold)
-	l.holds = slices.DeleteFunc(l.holds, func(other *kept) bool { return other == hold })
+	l.holds = slices.DeleteFunc(l.holds, func(other *sessionHold) bool { return other == hold })
 	if len(l.holds) > 0 {
 		return
 	}
 	delete(k.leases, l.holder)
-	if l.place >= 0 {
-		heap.Remove(&k.order, l.place)
+	if l.index >= 0 {
+		heap.Remove(&k.schedule, l.index)
 	}
 	if l.cancel != nil {
 		l.cancel()
 	}
 }
 
-func (k *keeper) dropLeaseLocked(l *lease) {
+func (k *keepalive) dropLeaseLocked(l *lease) {
 	for len(l.holds) > 0 {
 		k.detachLocked(l.holds[0])
 	}
@@ -161,7 +161,7 @@ func (k *keeper) dropLeaseLocked(l *lease) {
 
 // lose tells the sessions of the grant with this fence, or an earlier one, that it is lost,
 // whatever its validity. Nothing is released.
-func (k *keeper) lose(h holder, fence int64, why loss, reason string) {
+func (k *keepalive) lose(h holder, fence int64, why lossReason, reason string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if l := k.leases[h]; l != nil && l.fence <= fence {
@@ -171,7 +171,7 @@ func (k *keeper) lose(h holder, fence int64, why loss, reason string) {
 
 // supersede ends what sessions have of the grant with this fence, or an earlier one, which its owner has
 // dropped for a new one. All but by, the session that asked for that, are told.
-func (k *keeper) supersede(h holder, fence int64, by *Session) {
+func (k *keepalive) supersede(h holder, fence int64, by *Session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := k.leases[h]
@@ -184,11 +184,11 @@ func (k *keeper) supersede(h holder, fence int64, by *Session) {
 		}
 	}
 	if len(l.holds) > 0 {
-		k.loseLocked(l, lostTaken, "its owner has taken it afresh")
+		k.loseLocked(l, lossTaken, "its owner has taken it afresh")
 	}
 }
 
-func (k *keeper) loseLocked(l *lease, why loss, reason string) {
+func (k *keepalive) loseLocked(l *lease, why lossReason, reason string) {
 	k.svc.counters.losses[why].Add(1)
 	var told []*Session
 	for _, hold := range l.holds {
@@ -198,10 +198,10 @@ func (k *keeper) loseLocked(l *lease, why loss, reason string) {
 		}
 		told = append(told, c)
 		loss := Loss{Key: l.Key, Owner: l.owner, Fence: l.fence, OnLoss: l.onLoss(c), Reason: reason}
-		k.urgent = append(k.urgent, func() { c.tell(loss) })
+		k.tasks = append(k.tasks, func() { c.notify(loss) })
 	}
 	k.dropLeaseLocked(l)
-	k.hireLocked()
+	k.startWorkersLocked()
 }
 
 // onLoss is what a session wants to be done.
@@ -215,8 +215,8 @@ func (l *lease) onLoss(c *Session) OnLoss {
 	return wish
 }
 
-// relet notes for how long a grant was renewed by hand; fence 0 means any.
-func (k *keeper) relet(h holder, fence int64, ttl time.Duration) {
+// setTTL notes for how long a grant was renewed by hand; fence 0 means any.
+func (k *keepalive) setTTL(h holder, fence int64, ttl time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if l := k.leases[h]; l != nil && (fence == 0 || l.fence == fence) {
@@ -224,19 +224,19 @@ func (k *keeper) relet(h holder, fence int64, ttl time.Duration) {
 	}
 }
 
-// look has a lease looked at now: its end was moved, or it is suspected to be lost. One that
+// recheck has a lease looked at now: its end was moved, or it is suspected to be lost. One that
 // is being renewed is looked at again only if it is suspected.
-func (k *keeper) look(h holder, suspect bool) { k.lookIn(0, h, suspect) }
+func (k *keepalive) recheck(h holder, suspect bool) { k.recheckIn(0, h, suspect) }
 
-// lookIn is look after a pause.
-func (k *keeper) lookIn(pause time.Duration, h holder, suspect bool) {
+// recheckIn is look after a pause.
+func (k *keepalive) recheckIn(pause time.Duration, h holder, suspect bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := k.leases[h]
 	if l == nil {
 		return
 	}
-	l.suspect = l.suspect || suspect
+	l.doubtful = l.doubtful || suspect
 	if at := k.svc.now() + pause; !l.busy && (pause == 0 || at < l.next) {
 		l.next = at
 		k.scheduleLocked(l)
@@ -244,36 +244,36 @@ func (k *keeper) lookIn(pause time.Duration, h holder, suspect bool) {
 }
 
 // any reports whether anything is kept.
-func (k *keeper) any() bool {
+func (k *keepalive) any() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.leases) > 0
 }
 
-// giveUpLocked takes the holds out that are to be released by now, to be given back.
-func (k *keeper) giveUpLocked(l *lease, now time.Duration) {
+// popEndedLocked takes the holds out that are to be released by now, to be given back.
+func (k *keepalive) popEndedLocked(l *lease, now time.Duration) {
 	var ids []string
 	for i := len(l.holds) - 1; i >= 0; i-- {
-		if hold := l.holds[i]; hold.release != 0 && hold.release <= now {
+		if hold := l.holds[i]; hold.releaseAt != 0 && hold.releaseAt <= now {
 			ids = append(ids, hold.id)
 			k.detachLocked(hold)
 		}
 	}
 	if len(ids) > 0 {
 		h, fence := l.holder, l.fence
-		k.urgent = append(k.urgent, func() { k.svc.giveBack(h, fence, ids) })
+		k.tasks = append(k.tasks, func() { k.svc.giveBack(h, fence, ids) })
 	}
 }
 
 // renew does what is due for a lease: it is renewed, unless it ended or somebody else
 // renewed it.
-func (k *keeper) renew(l *lease) {
+func (k *keepalive) renew(l *lease) {
 	k.mu.Lock()
-	until, known := k.svc.memory.until(l.holder, l.fence, l.ids())
+	until, known := k.svc.grants.until(l.holder, l.fence, l.ids())
 	if known {
 		l.until = until
 	}
-	within, due := k.judgeLocked(l)
+	within, due := k.dueLocked(l)
 	if !due {
 		k.mu.Unlock()
 		return
@@ -281,15 +281,15 @@ func (k *keeper) renew(l *lease) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	l.cancel = cancel
-	l.suspect = false
-	t, ids := term{l.ttl, l.lasting().end}, l.ids()
+	l.doubtful = false
+	t, ids := term{l.ttl, l.longest().end}, l.ids()
 	k.mu.Unlock()
-	k.settle(l, k.svc.keep(ctx, l.holder, l.fence, t, ids))
+	k.applyResult(l, k.svc.extend(ctx, l.holder, l.fence, t, ids))
 }
 
-// judgeLocked reports whether a lease is to be renewed now, and within what time. If not,
+// dueLocked reports whether a lease is to be renewed now, and within what time. If not,
 // it is given up or looked at later.
-func (k *keeper) judgeLocked(l *lease) (within time.Duration, due bool) {
+func (k *keepalive) dueLocked(l *lease) (within time.Duration, due bool) {
 	now := k.svc.now()
 	last := l.until - l.margin()
 	switch {
@@ -297,9 +297,9 @@ func (k *keeper) judgeLocked(l *lease) (within time.Duration, due bool) {
 	case now >= last:
 		why, reason := l.reason()
 		k.loseLocked(l, why, reason)
-	case l.full() && !l.suspect:
+	case l.atMaxHold() && !l.doubtful:
 		k.doneLocked(l, last)
-	case now < l.until-l.lead() && !l.suspect:
+	case now < l.until-l.lead() && !l.doubtful:
 		k.doneLocked(l, l.until-l.lead())
 	default:
 		return min(last-now, l.pause(now)), true
@@ -316,54 +316,54 @@ func (l *lease) ids() []string {
 }
 
 // pause is how long a renewal may take, and how long it is then until the next one.
-func (l *lease) pause(now time.Duration) time.Duration { return max(leastPause, (l.until-now)/3) }
+func (l *lease) pause(now time.Duration) time.Duration { return max(minRenewPause, (l.until-now)/3) }
 
 // doneLocked ends a worker's round.
-func (k *keeper) doneLocked(l *lease, next time.Duration) {
+func (k *keepalive) doneLocked(l *lease, next time.Duration) {
 	l.busy, l.cancel, l.next = false, nil, next
 	k.scheduleLocked(l)
 }
 
-// settle draws the conclusion from a renewal.
-func (k *keeper) settle(l *lease, o outcome) {
+// applyResult draws the conclusion from a renewal.
+func (k *keepalive) applyResult(l *lease, o keepResult) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(l.holds) == 0 {
 		return
 	}
 	now := k.svc.now()
-	switch o.ruling {
-	case carried:
+	switch o.outcome {
+	case applied:
 		k.svc.counters.sessionRenewals.Add(1)
-		l.until, l.missed = o.until, nil
+		l.until, l.lastErr = o.until, nil
 		k.dropLocked(l.holder, o.released)
-		next := max(l.until-l.lead(), now+leastPause)
-		if l.suspect { // since this renewal was sent
-			next = now + leastPause
+		next := max(l.until-l.lead(), now+minRenewPause)
+		if l.doubtful { // since this renewal was sent
+			next = now + minRenewPause
 		}
 		k.doneLocked(l, next)
 	case undecided:
 		k.svc.counters.sessionMisses.Add(1)
-		l.missed, l.suspect = o.err, true
+		l.lastErr, l.doubtful = o.err, true
 		k.doneLocked(l, max(now, min(now+l.pause(now), l.until-l.margin())))
 	case released:
 		k.dropLeaseLocked(l)
-	case foreign:
-		k.loseLocked(l, lostTaken, "another owner has it")
+	case otherOwner:
+		k.loseLocked(l, lossTaken, "another owner has it")
 	default:
-		k.loseLocked(l, lostGone, "it expired or was taken away")
+		k.loseLocked(l, lossGone, "it expired or was taken away")
 	}
 }
 
 // reason says in an operator's words why a lease is given up.
-func (l *lease) reason() (why loss, text string) {
+func (l *lease) reason() (why lossReason, text string) {
 	switch {
-	case l.full():
-		return lostMaxHold, "MAXHOLD of " + short(l.lasting().maxHold) + " is over"
-	case l.missed != nil:
-		return lostQuorum, "it could not be renewed: " + l.missed.Error()
+	case l.atMaxHold():
+		return lossMaxHold, "MAXHOLD of " + short(l.longest().maxHold) + " is over"
+	case l.lastErr != nil:
+		return lossQuorum, "it could not be renewed: " + l.lastErr.Error()
 	}
-	return lostExpired, "it expired"
+	return lossExpired, "it expired"
 }
 
 // short is a duration as people write it: 1h, not 1h0m0s.
@@ -379,7 +379,7 @@ func short(d time.Duration) string {
 }
 
 // end ends a session: what it has is given back at that time.
-func (k *keeper) end(c *Session, at time.Duration) {
+func (k *keepalive) end(c *Session, at time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if c.ended {
@@ -387,20 +387,20 @@ func (k *keeper) end(c *Session, at time.Duration) {
 	}
 	c.ended = true
 	for _, hold := range c.holds {
-		hold.release = at
+		hold.releaseAt = at
 	}
 	now := k.svc.now()
 	for _, hold := range slices.Clone(c.holds) {
 		if hold.session != nil { // else it went with another hold of its lease
-			k.giveUpLocked(hold.lease, now)
+			k.popEndedLocked(hold.lease, now)
 			k.scheduleLocked(hold.lease)
 		}
 	}
-	k.hireLocked()
+	k.startWorkersLocked()
 }
 
 // abandon ends a session whose holds are neither renewed any more nor given back.
-func (k *keeper) abandon(c *Session) {
+func (k *keepalive) abandon(c *Session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if c.ended {
@@ -413,7 +413,7 @@ func (k *keeper) abandon(c *Session) {
 }
 
 // stop ends renewing. What sessions have had is still given back.
-func (k *keeper) stop() {
+func (k *keepalive) stop() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stopped = true
@@ -429,15 +429,15 @@ func (k *keeper) stop() {
 }
 
 // close lets no goroutine start any more. Those that run end by themselves.
-func (k *keeper) close() {
+func (k *keepalive) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.closed = true
 }
 
 // idle reports whether nothing waits to be given back or told.
-func (k *keeper) idle() bool {
+func (k *keepalive) idle() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.workers == 0 && len(k.urgent) == 0
+	return k.workers == 0 && len(k.tasks) == 0
 }

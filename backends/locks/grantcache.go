@@ -52,61 +52,61 @@ func without(holds []hold, ids []string) []hold {
 // withoutRequests are the holds whose request took none of these.
 func withoutRequests(holds []hold, ids []string) []hold {
 	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool {
-		return slices.ContainsFunc(ids, func(id string) bool { return takenAs(id) == takenAs(h.id) })
+		return slices.ContainsFunc(ids, func(id string) bool { return requestOf(id) == requestOf(h.id) })
 	})
 }
 
 // A grant is what this proxy knows about what a holder has. It is a hint: what is
 // forgotten can be read from a quorum.
 type grant struct {
-	fence   int64
-	id      string        // the hold whose LOCK numbered the grant
-	holds   []hold        // the oldest first
-	version version       // the largest that was given out
-	asked   int           // how often the end of its holds was asked for or read, after they were granted
-	origin  string        // lineage of the version under which this proxy was granted it; empty if it was not, or that is not known
-	since   time.Duration // when this proxy was granted it; 0: that is not known
-	partial bool          // there are, or may be, holds or a version made through another proxy
-	here    bool          // this proxy was granted it
-	waited  time.Duration // if here: from the call of LOCK to the grant
+	fence     int64
+	id        string        // the hold whose LOCK numbered the grant
+	holds     []hold        // the oldest first
+	version   version       // the largest that was given out
+	renewals  int           // how often the end of its holds was asked for or read, after they were granted
+	ownEpoch  string        // lineage of the version under which this proxy was granted it; empty if it was not, or that is not known
+	grantedAt time.Duration // when this proxy was granted it; 0: that is not known
+	partial   bool          // there are, or may be, holds or a version made through another proxy
+	here      bool          // this proxy was granted it
+	waited    time.Duration // if here: from the call of LOCK to the grant
 }
 
 // until is the end of the validity: that of the hold that ends last.
 func (g *grant) until() time.Duration { return lastEnd(g.holds) }
 
-// memory is a bounded LRU of grants. All methods are safe for concurrent use.
-type memory struct {
-	mu     sync.Mutex
-	grants *simplelru.LRU[holder, *grant]
+// grantCache is a bounded LRU of grants. All methods are safe for concurrent use.
+type grantCache struct {
+	mu  sync.Mutex
+	lru *simplelru.LRU[holder, *grant]
 
-	now  func() time.Duration
-	held *metrics.Histogram // for how long grants were held that are over
+	now     func() time.Duration
+	heldFor *metrics.Histogram // for how long grants were held that are over
 }
 
-func newMemory(size int, now func() time.Duration, held *metrics.Histogram) (*memory, error) {
-	m := &memory{now: now, held: held}
+func newGrantCache(size int, now func() time.Duration, held *metrics.Histogram) (*grantCache, error) {
+	m := &grantCache{now: now, heldFor: held}
 	var err error
-	m.grants, err = simplelru.NewLRU(size, func(_ holder, g *grant) { m.over(g) })
+	m.lru, err = simplelru.NewLRU(size, func(_ holder, g *grant) { m.observeEnd(g) })
 	return m, err
 }
 
-// over counts a grant that is: it was given back or lost, or forgotten because nobody
+// observeEnd counts a grant that is: it was given back or lost, or forgotten because nobody
 // came back for it. It was counted before, or cannot be, if since is 0.
-func (m *memory) over(g *grant) {
-	if g.since != 0 {
-		m.held.Observe(min(m.now(), max(g.until(), g.since)) - g.since)
-		g.since = 0
+func (m *grantCache) observeEnd(g *grant) {
+	if g.grantedAt != 0 {
+		m.heldFor.Observe(min(m.now(), max(g.until(), g.grantedAt)) - g.grantedAt)
+		g.grantedAt = 0
 	}
 }
 
 // oldest is how long ago this proxy made the oldest of its grants that still run; 0 if none does.
-func (m *memory) oldest() (age time.Duration) {
+func (m *grantCache) oldest() (age time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
-	for _, g := range m.grants.Values() {
-		if g.since != 0 && g.until() > now {
-			age = max(age, now-g.since)
+	for _, g := range m.lru.Values() {
+		if g.grantedAt != 0 && g.until() > now {
+			age = max(age, now-g.grantedAt)
 		}
 	}
 	return age
@@ -122,77 +122,77 @@ func (g *grant) remove(ids []string) {
 	g.holds = slices.DeleteFunc(g.holds, func(h hold) bool { return slices.Contains(ids, h.id) })
 }
 
-// claim takes the holds to give back out of memory, so that no second unlock gives
+// pop takes the holds to give back out of memory, so that no second unlock gives
 // back the same: all, or that of the request with this tag, or else the last one, also if it
 // has ended: who gives it back does not mean another. left is what remains and lives, and g the grant
 // as it was. ok is false when the grant must be read first.
-func (m *memory) claim(h holder, fence int64, all bool, tag string, now time.Duration) (g grant, given []string, left []hold, ok bool) {
+func (m *grantCache) pop(h holder, fence int64, all bool, tag string, now time.Duration) (g grant, given []string, left []hold, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, ok := m.grants.Get(h)
+	p, ok := m.lru.Get(h)
 	if !ok || (fence != 0 && p.fence != fence) || (all && p.partial) {
 		return g, nil, nil, false
 	}
 	g = p.copy()
 	given = holdIDs(p.holds)
 	if !all {
-		given = takenBy(tag, given)
+		given = holdsOfRequest(tag, given)
 	}
 	p.remove(given)
 	if left = liveHolds(p.holds, now); len(left) == 0 {
-		p.since = 0 // whoever releases it says when it is over
-		m.grants.Remove(h)
+		p.grantedAt = 0 // whoever releases it says when it is over
+		m.lru.Remove(h)
 	}
 	return g, given, left, true
 }
 
-// knows reports whether a hold of h that the request with this tag took is remembered.
-func (m *memory) knows(h holder, tag string) bool {
+// hasRequest reports whether a hold of h that the request with this tag took is remembered.
+func (m *grantCache) hasRequest(h holder, tag string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, ok := m.grants.Get(h)
+	p, ok := m.lru.Get(h)
 	return ok && slices.ContainsFunc(p.holds, func(h hold) bool { return holdTag(h.id) == tag })
 }
 
-// taken are the ids of holds of h that are remembered and were taken by the requests that took
+// requestHolds are the ids of holds of h that are remembered and were taken by the requests that took
 // these.
-func (m *memory) taken(h holder, ids ...string) (taken []string) {
+func (m *grantCache) requestHolds(h holder, ids ...string) (taken []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, ok := m.grants.Get(h)
+	p, ok := m.lru.Get(h)
 	if !ok {
 		return nil
 	}
 	for i := range p.holds {
 		id := p.holds[i].id
-		if slices.ContainsFunc(ids, func(o string) bool { return takenAs(o) == takenAs(id) }) {
+		if slices.ContainsFunc(ids, func(o string) bool { return requestOf(o) == requestOf(id) }) {
 			taken = append(taken, id)
 		}
 	}
 	return taken
 }
 
-// unclaim puts holds of g back whose release is undecided.
-func (m *memory) unclaim(h holder, g grant, ids []string) {
+// restore puts holds of g back whose release is undecided.
+func (m *grantCache) restore(h holder, g grant, ids []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	g.holds = slices.DeleteFunc(g.holds, func(h hold) bool { return !slices.Contains(ids, h.id) })
-	p, ok := m.grants.Get(h)
+	p, ok := m.lru.Get(h)
 	switch {
 	case ok && p.fence == g.fence:
 		p.remove(ids) // a RENEW may have read them meanwhile
 		p.holds = append(p.holds, g.holds...)
-		p.since = max(p.since, g.since)
+		p.grantedAt = max(p.grantedAt, g.grantedAt)
 	case !ok || p.fence < g.fence: // else the owner has had another grant since
-		m.grants.Add(h, &g)
+		m.lru.Add(h, &g)
 	}
 }
 
-// enter is what is known of h when it asks for the name, with the holds that live.
-func (m *memory) enter(h holder, now time.Duration) grant {
+// forAcquire is what is known of h when it asks for the name, with the holds that live.
+func (m *grantCache) forAcquire(h holder, now time.Duration) grant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, ok := m.grants.Get(h)
+	p, ok := m.lru.Get(h)
 	if !ok {
 		return grant{}
 	}
@@ -201,45 +201,45 @@ func (m *memory) enter(h holder, now time.Duration) grant {
 	return g
 }
 
-// has reports whether h is remembered to have the name now.
-func (m *memory) has(h holder, now time.Duration) bool {
+// holds reports whether h is remembered to have the name now.
+func (m *grantCache) holds(h holder, now time.Duration) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, ok := m.grants.Get(h)
+	p, ok := m.lru.Get(h)
 	return ok && p.until() > now
 }
 
-// live are the ids of the holds that are remembered of the grant with this fence and have not ended.
-func (m *memory) live(h holder, fence int64, now time.Duration) []string {
+// liveHolds are the ids of the holds that are remembered of the grant with this fence and have not ended.
+func (m *grantCache) liveHolds(h holder, fence int64, now time.Duration) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, ok := m.grants.Peek(h); ok && p.fence == fence {
+	if p, ok := m.lru.Peek(h); ok && p.fence == fence {
 		return holdIDs(liveHolds(p.holds, now))
 	}
 	return nil
 }
 
-// granted remembers a new hold and returns how many there are, and the end of its validity:
+// addHold remembers a new hold and returns how many there are, and the end of its validity:
 // if a renewal was asked for since the LOCK began, when asked had this value, it may have
 // found the hold and shortened it. g is the grant as the nodes say: its fence, its id, if
 // that is known, and its lineage, if a quorum has it; count is how many holds a quorum
 // counts. The first hold waited so long.
-func (m *memory) granted(h holder, g grant, taken hold, asked, count int, waited time.Duration) (holds int, until time.Duration) {
+func (m *grantCache) addHold(h holder, g grant, taken hold, asked, count int, waited time.Duration) (holds int, until time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
-	p, ok := m.grants.Get(h)
+	p, ok := m.lru.Get(h)
 	switch {
 	case !ok || p.fence != g.fence:
 		if ok {
-			m.over(p)
+			m.observeEnd(p)
 		}
-		p = &grant{fence: g.fence, id: g.id, here: count <= 1, waited: waited, version: g.version, origin: g.version.lineage}
+		p = &grant{fence: g.fence, id: g.id, here: count <= 1, waited: waited, version: g.version, ownEpoch: g.version.epoch}
 		if p.here {
-			p.since = now
+			p.grantedAt = now
 		}
-		m.grants.Add(h, p)
-	case p.asked != asked:
+		m.lru.Add(h, p)
+	case p.renewals != asked:
 		taken.until = min(taken.until, p.until())
 	}
 	if !slices.Contains(holdIDs(p.holds), taken.id) { // else a RENEW has read it meanwhile
@@ -249,26 +249,26 @@ func (m *memory) granted(h holder, g grant, taken hold, asked, count int, waited
 		p.holds = liveHolds(p.holds, now)
 	}
 	live := countHolds(holdIDs(liveHolds(p.holds, now)))
-	if g.version.lineage == "" || p.version.lineage != g.version.lineage || count > live {
+	if g.version.epoch == "" || p.version.epoch != g.version.epoch || count > live {
 		p.partial = true
 	}
 	return max(count, live), taken.until
 }
 
-// renew gives a renewal its version. until is the validity it aims for: if that
+// beginRenewal gives a renewal its version. until is the validity it aims for: if that
 // is earlier than the one that runs, it counts from now on, also if the renewal
 // fails, since some node may apply it, and shortens is true. ok is false when nothing
 // is known that could be renewed without reading: the validity that is remembered may
 // have ended while another proxy renewed the grant.
-func (m *memory) renew(h holder, fence int64, now, until time.Duration) (g grant, shortens, ok bool) {
+func (m *grantCache) beginRenewal(h holder, fence int64, now, until time.Duration) (g grant, shortens, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, ok := m.grants.Get(h)
+	p, ok := m.lru.Get(h)
 	if !ok || p.partial || p.until() <= now || (fence != 0 && p.fence != fence) {
 		return g, false, false
 	}
-	p.version.number++
-	p.asked++
+	p.version.sequence++
+	p.renewals++
 	shortens = until < p.until()
 	for i := range p.holds {
 		p.holds[i].until = min(p.holds[i].until, until)
@@ -278,12 +278,12 @@ func (m *memory) renew(h holder, fence int64, now, until time.Duration) (g grant
 	return g, shortens, true
 }
 
-// renewed stores the validity that the renewal of g with its version won, and returns
+// endRenewal stores the validity that the renewal of g with its version won, and returns
 // the one that counts: a later renewal may already have shortened it.
-func (m *memory) renewed(h holder, g grant, until time.Duration) time.Duration {
+func (m *grantCache) endRenewal(h holder, g grant, until time.Duration) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, ok := m.grants.Get(h)
+	p, ok := m.lru.Get(h)
 	if !ok || p.fence != g.fence {
 		return until
 	}
@@ -303,14 +303,14 @@ func (g *grant) end(ids []string, at func(was time.Duration) time.Duration) {
 	}
 }
 
-// grow gives the renewal of some holds of a grant that nobody asked for its version, and
+// beginExtension gives the renewal of some holds of a grant that nobody asked for its version, and
 // returns the grant with these holds. What is
 // remembered of their validity changes only when it succeeds: it can but grow. ok is as in
 // renew, and false if one of the holds is not remembered, or has ended.
-func (m *memory) grow(h holder, fence int64, ids []string, now time.Duration) (g grant, ok bool) {
+func (m *grantCache) beginExtension(h holder, fence int64, ids []string, now time.Duration) (g grant, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, ok := m.grants.Get(h)
+	p, ok := m.lru.Get(h)
 	if !ok || p.partial || p.fence != fence {
 		return g, false
 	}
@@ -319,17 +319,17 @@ func (m *memory) grow(h holder, fence int64, ids []string, now time.Duration) (g
 	if len(g.holds) < len(ids) {
 		return grant{}, false
 	}
-	p.version.number++
+	p.version.sequence++
 	g.version = p.version
 	return g, true
 }
 
-// grown stores the validity that grow's renewal of g with its version won, unless another
+// endExtension stores the validity that grow's renewal of g with its version won, unless another
 // was sent since, which may have shortened it, and returns the one that counts.
-func (m *memory) grown(h holder, g grant, until time.Duration) time.Duration {
+func (m *grantCache) endExtension(h holder, g grant, until time.Duration) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, ok := m.grants.Get(h)
+	p, ok := m.lru.Get(h)
 	if !ok || p.fence != g.fence {
 		return until
 	}
@@ -340,11 +340,11 @@ func (m *memory) grown(h holder, g grant, until time.Duration) time.Duration {
 	return p.untilOf(ids)
 }
 
-// shorten has every hold of the grant with this fence end then, at the latest.
-func (m *memory) shorten(h holder, fence int64, until time.Duration) {
+// capEnds has every hold of the grant with this fence end then, at the latest.
+func (m *grantCache) capEnds(h holder, fence int64, until time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, ok := m.grants.Get(h); ok && p.fence == fence {
+	if p, ok := m.lru.Get(h); ok && p.fence == fence {
 		for i := range p.holds {
 			p.holds[i].until = min(p.holds[i].until, until)
 		}
@@ -372,10 +372,10 @@ func (g *grant) firstEnd(ids []string) (until time.Duration) {
 }
 
 // until is the end of the validity that is remembered of these holds of the grant with this fence.
-func (m *memory) until(h holder, fence int64, ids []string) (until time.Duration, ok bool) {
+func (m *grantCache) until(h holder, fence int64, ids []string) (until time.Duration, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, ok := m.grants.Peek(h)
+	p, ok := m.lru.Peek(h)
 	if !ok || p.fence != fence {
 		return 0, false
 	}
@@ -385,79 +385,79 @@ func (m *memory) until(h holder, fence int64, ids []string) (until time.Duration
 
 // waited is how long the first hold of the grant with this fence waited; ok is false if
 // another proxy granted it, or that is not known any more.
-func (m *memory) waited(h holder, fence int64) (waited time.Duration, ok bool) {
+func (m *grantCache) waited(h holder, fence int64) (waited time.Duration, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, found := m.grants.Peek(h); found && p.fence == fence {
+	if p, found := m.lru.Peek(h); found && p.fence == fence {
 		return p.waited, p.here
 	}
 	return 0, false
 }
 
-// recall is what is remembered of a holder, the zero grant if nothing is.
-func (m *memory) recall(h holder) grant {
+// lookup is what is remembered of a holder, the zero grant if nothing is.
+func (m *grantCache) lookup(h holder) grant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, ok := m.grants.Peek(h); ok {
+	if p, ok := m.lru.Peek(h); ok {
 		return p.copy()
 	}
 	return grant{}
 }
 
-// doubt notes that the grant changed through another proxy.
-func (m *memory) doubt(h holder) {
+// invalidate notes that the grant changed through another proxy.
+func (m *grantCache) invalidate(h holder) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, ok := m.grants.Get(h); ok {
+	if p, ok := m.lru.Get(h); ok {
 		p.partial = true
 	}
 }
 
 // replace stores a grant that was read from a quorum in the place of what was remembered
 // before it was read. What changed since stays, and is doubted.
-func (m *memory) replace(h holder, before, g grant) {
+func (m *grantCache) replace(h holder, before, g grant) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var now grant
-	p, ok := m.grants.Peek(h)
+	p, ok := m.lru.Peek(h)
 	if ok {
 		now = *p
 	}
 	if now.fence == before.fence && now.version == before.version && slices.Equal(holdIDs(now.holds), holdIDs(before.holds)) {
 		if now.fence == g.fence {
-			g.here, g.waited, g.since = now.here, now.waited, now.since
+			g.here, g.waited, g.grantedAt = now.here, now.waited, now.grantedAt
 		} else if ok {
-			m.over(p)
+			m.observeEnd(p)
 		}
-		g.asked = now.asked + 1
-		m.grants.Add(h, &g)
+		g.renewals = now.renewals + 1
+		m.lru.Add(h, &g)
 	} else if ok {
 		p.partial = true
 		if p.fence == g.fence { // this renewal may have shortened it
-			p.asked++
+			p.renewals++
 			p.end(holdIDs(g.holds), func(was time.Duration) time.Duration { return min(was, g.until()) })
 		}
 	}
 }
 
 // drop removes holds; with the last one the grant is forgotten.
-func (m *memory) drop(h holder, ids ...string) {
+func (m *grantCache) drop(h holder, ids ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, ok := m.grants.Get(h)
+	p, ok := m.lru.Get(h)
 	if !ok {
 		return
 	}
 	if p.remove(ids); len(p.holds) == 0 {
-		m.grants.Remove(h)
+		m.lru.Remove(h)
 	}
 }
 
 // forgetGrant removes the grant with this fence, which is lost, or an earlier one.
-func (m *memory) forgetGrant(h holder, fence int64) {
+func (m *grantCache) forgetGrant(h holder, fence int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, ok := m.grants.Peek(h); ok && p.fence <= fence {
-		m.grants.Remove(h)
+	if p, ok := m.lru.Peek(h); ok && p.fence <= fence {
+		m.lru.Remove(h)
 	}
 }

@@ -147,7 +147,7 @@ func (s *timeless) ran(node int, sc *scripts.Script) (n int) {
 
 // left is what remains of the lease of job on node i, 0 if it is free.
 func (s *timeless) left(i int) time.Duration {
-	e := s.nodes[i].HGet(s.key(Key{0, "job"}).lock, "e")
+	e := s.nodes[i].HGet(s.redisKeys(Key{0, "job"}).lock, "e")
 	if e == "" {
 		return 0
 	}
@@ -263,7 +263,7 @@ func TestMaxHoldEndsTheLease(t *testing.T) {
 				}
 				told := end.Sub(c.lostOnce(t, 0, g, "MAXHOLD of "+short(tt.ends)+" is over"))
 				ttl := min(tt.ttl, tt.ends)
-				if least := max(leastPause, min(ttl/10, time.Second)); told < least || told > least+drift(ttl)+10*time.Millisecond {
+				if least := max(minRenewPause, min(ttl/10, time.Second)); told < least || told > least+drift(ttl)+10*time.Millisecond {
 					t.Errorf("told %v before the end", told)
 				}
 				refused(t, s.Service, "job", "bob", time.Second) // until the end
@@ -294,7 +294,7 @@ func TestMaxHoldOfALeaseReadAnew(t *testing.T) {
 		g := c.lock(t, "job", "alice", 6*time.Second, 9*time.Second)
 		end := time.Now().Add(9 * time.Second)
 		for time.Until(end) > time.Second && len(c.told()) == 0 {
-			s.memory.doubt(holder{Key{0, "job"}, "alice"})
+			s.grants.invalidate(holder{Key{0, "job"}, "alice"})
 			time.Sleep(100 * time.Millisecond)
 		}
 		for len(c.told()) == 0 && time.Now().Before(end) {
@@ -350,21 +350,21 @@ func TestKeeperTrustsNoEndThatMayBeShortened(t *testing.T) {
 				if _, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Minute}); err != nil {
 					t.Fatal(err)
 				}
-				s.keeper.relet(h, 0, 3*time.Second)
+				s.keepalive.setTTL(h, 0, 3*time.Second)
 				look := func() (left time.Duration) {
 					if tt.read {
-						s.memory.doubt(h)
+						s.grants.invalidate(h)
 					}
-					s.keeper.look(h, true)
+					s.keepalive.recheck(h, true)
 					time.Sleep(100 * time.Millisecond)
-					until, _ := s.memory.until(h, g.Fence, []string{g.attempt})
+					until, _ := s.grants.until(h, g.Fence, []string{g.attempt})
 					return until - s.now()
 				}
 				if left := look(); left < 50*time.Second {
 					t.Errorf("%v left before the note", left)
 				}
-				votes, err := s.announce(t.Context(), h, g.Fence, s.opts.patience(time.Second))
-				if err != nil || ballots(votes, yes) < s.quorum {
+				votes, err := s.noteShortening(t.Context(), h, g.Fence, s.opts.timeouts(time.Second))
+				if err != nil || countKind(votes, yes) < s.quorum {
 					t.Fatal(votes, err)
 				}
 				if left := look(); left > 3*time.Second {
@@ -390,11 +390,11 @@ func TestSuspectedWhileRenewed(t *testing.T) {
 	for _, tt := range []struct {
 		what    string
 		suspect bool // while it is being renewed
-		result  ruling
+		result  outcome
 		want    bool
 	}{
-		{"carried", false, carried, false},
-		{"carried, suspected", true, carried, true},
+		{"carried", false, applied, false},
+		{"carried, suspected", true, applied, true},
 		{"undecided", false, undecided, true},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
@@ -402,16 +402,16 @@ func TestSuspectedWhileRenewed(t *testing.T) {
 			inBubble(t, 3, Options{}, func(t *testing.T, s *timeless) {
 				c, h := newClient(s.Service), holder{Key{0, "job"}, "alice"}
 				c.lock(t, "job", "alice", time.Minute, 0)
-				s.keeper.mu.Lock()
-				l := s.keeper.leases[h]
+				s.keepalive.mu.Lock()
+				l := s.keepalive.leases[h]
 				l.busy = true           // as if a worker had it
 				l.ttl = 3 * time.Second // so that it is due shortly before its end
 				until := l.until
-				s.keeper.mu.Unlock()
+				s.keepalive.mu.Unlock()
 				if tt.suspect {
-					s.keeper.look(h, true)
+					s.keepalive.recheck(h, true)
 				}
-				s.keeper.settle(l, outcome{ruling: tt.result, until: until})
+				s.keepalive.applyResult(l, keepResult{outcome: tt.result, until: until})
 				time.Sleep(30 * time.Second)
 				if n := s.ran(0, scripts.Renew); (n > 0) != tt.want {
 					t.Errorf("%d renewals", n)

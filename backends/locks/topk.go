@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	hotNames = 512                   // names a summary knows
-	hotBytes = 1 << 10               // of a name; longer ones are not counted
-	hotWait  = 10 * time.Millisecond // a LOCK that took less did not wait
-	hotHalf  = time.Minute           // after which what was counted counts half
-	hotFresh = 30 * time.Minute      // after which weights are made small again
+	hotNames    = 512                   // names a summary knows
+	hotBytes    = 1 << 10               // of a name; longer ones are not counted
+	hotWait     = 10 * time.Millisecond // a LOCK that took less did not wait
+	hotHalfLife = time.Minute           // after which what was counted counts half
+	hotRebase   = 30 * time.Minute      // after which weights are made small again
 )
 
 // A HotName is a name that was asked for much in the last minutes, at this proxy. The
@@ -26,29 +26,29 @@ type HotName struct {
 	Waited   time.Duration // from the calls of LOCK to their answers, all together
 }
 
-// hot is which names were asked for most and waited for longest. Its methods are safe
+// topNames is which names were asked for most and waited for longest. Its methods are safe
 // for concurrent use, and what they cost does not depend on how many names there are.
-type hot struct {
+type topNames struct {
 	mu     sync.Mutex
-	asked  summary // by LOCKs
-	waited summary // by the time LOCKs took, those only that took hotWait
+	asked  topK // by LOCKs
+	waited topK // by the time LOCKs took, those only that took hotWait
 }
 
 // Hot are the names that were asked for most, and those that were waited for longest, at
 // most so many of each, the hottest first. A LOCK that took less than 10 ms did not wait.
 func (s *Service) Hot(most int) (asked, waited []HotName) {
 	now := s.now()
-	s.hot.mu.Lock()
-	defer s.hot.mu.Unlock()
-	return s.hot.asked.best(most, now), s.hot.waited.best(most, now)
+	s.top.mu.Lock()
+	defer s.top.mu.Unlock()
+	return s.top.asked.top(most, now), s.top.waited.top(most, now)
 }
 
 // answered counts the answer to a LOCK, which took so long.
-func (h *hot) answered(at Key, granted bool, waited, now time.Duration) {
+func (h *topNames) answered(at Key, granted bool, waited, now time.Duration) {
 	if len(at.Name) > hotBytes {
 		return
 	}
-	c := counted{waited: float64(waited)}
+	c := topCounts{waited: float64(waited)}
 	if granted {
 		c.grants = 1
 	} else {
@@ -67,60 +67,60 @@ func (h *hot) answered(at Key, granted bool, waited, now time.Duration) {
 // it may have had as much before. Instead of letting all counts decay, later ones weigh
 // more, which leaves the order alone (Cormode et al., "Forward Decay"). The zero value is
 // ready.
-type summary struct {
-	origin time.Duration // when a count weighs 1
-	places map[Key]*weighed
-	order  lightest
+type topK struct {
+	origin  time.Duration // when a count weighs 1
+	byKey   map[Key]*topEntry
+	entries topHeap
 }
 
-// weighed is what a summary knows of a name.
-type weighed struct {
+// topEntry is what a summary knows of a name.
+type topEntry struct {
 	at     Key
 	weight float64
 	before float64 // of weight: what it may have had before it was known
-	counted
+	topCounts
 	index int // in the order
 }
 
-// counted is what happened to a name since it is known, weighted like its weight.
-type counted struct{ grants, refusals, waited float64 }
+// topCounts is what happened to a name since it is known, weighted like its weight.
+type topCounts struct{ grants, refusals, waited float64 }
 
-func (s *summary) add(at Key, by float64, c counted, now time.Duration) {
-	if now-s.origin > hotFresh {
+func (s *topK) add(at Key, by float64, c topCounts, now time.Duration) {
+	if now-s.origin > hotRebase {
 		s.rebase(now)
 	}
 	f := s.factor(now)
-	w := s.places[at]
+	w := s.byKey[at]
 	switch {
 	case w != nil:
-	case len(s.order) < hotNames:
-		w = &weighed{at: at}
-		heap.Push(&s.order, w)
+	case len(s.entries) < hotNames:
+		w = &topEntry{at: at}
+		heap.Push(&s.entries, w)
 	default:
-		w = s.order[0]
-		delete(s.places, w.at)
-		*w = weighed{at: at, weight: w.weight, before: w.weight}
+		w = s.entries[0]
+		delete(s.byKey, w.at)
+		*w = topEntry{at: at, weight: w.weight, before: w.weight}
 	}
-	if s.places == nil {
-		s.places = map[Key]*weighed{}
+	if s.byKey == nil {
+		s.byKey = map[Key]*topEntry{}
 	}
-	s.places[at] = w
+	s.byKey[at] = w
 	w.weight += by * f
 	w.grants += c.grants * f
 	w.refusals += c.refusals * f
 	w.waited += c.waited * f
-	heap.Fix(&s.order, w.index)
+	heap.Fix(&s.entries, w.index)
 }
 
 // factor is what counts weigh at a time.
-func (s *summary) factor(now time.Duration) float64 {
-	return math.Exp2(float64(now-s.origin) / float64(hotHalf))
+func (s *topK) factor(now time.Duration) float64 {
+	return math.Exp2(float64(now-s.origin) / float64(hotHalfLife))
 }
 
 // rebase lets counts weigh 1 now, before the weights grow too large for their type.
-func (s *summary) rebase(now time.Duration) {
+func (s *topK) rebase(now time.Duration) {
 	f := s.factor(now)
-	for _, w := range s.order {
+	for _, w := range s.entries {
 		w.weight /= f
 		w.before /= f
 		w.grants /= f
@@ -130,14 +130,14 @@ func (s *summary) rebase(now time.Duration) {
 	s.origin = now
 }
 
-// best are the heaviest, by what is sure of their weight. What weighs next to nothing is
+// top are the heaviest, by what is sure of their weight. What weighs next to nothing is
 // forgotten.
-func (s *summary) best(most int, now time.Duration) []HotName {
-	sure := slices.Clone(s.order)
-	slices.SortFunc(sure, func(a, b *weighed) int {
+func (s *topK) top(most int, now time.Duration) []HotName {
+	sure := slices.Clone(s.entries)
+	slices.SortFunc(sure, func(a, b *topEntry) int {
 		return cmp.Or(cmp.Compare(b.weight-b.before, a.weight-a.before), cmp.Compare(a.at.DB, b.at.DB), cmp.Compare(a.at.Name, b.at.Name))
 	})
-	perMinute := math.Ln2 * float64(time.Minute) / float64(hotHalf) / s.factor(now)
+	perMinute := math.Ln2 * float64(time.Minute) / float64(hotHalfLife) / s.factor(now)
 	var out []HotName
 	for _, w := range sure[:min(most, len(sure))] {
 		h := HotName{
@@ -151,21 +151,21 @@ func (s *summary) best(most int, now time.Duration) []HotName {
 	return out
 }
 
-// lightest is a heap.
-type lightest []*weighed
+// topHeap is a heap.
+type topHeap []*topEntry
 
-func (l lightest) Len() int           { return len(l) }
-func (l lightest) Less(i, j int) bool { return l[i].weight < l[j].weight }
-func (l lightest) Swap(i, j int) {
+func (l topHeap) Len() int           { return len(l) }
+func (l topHeap) Less(i, j int) bool { return l[i].weight < l[j].weight }
+func (l topHeap) Swap(i, j int) {
 	l[i], l[j] = l[j], l[i]
 	l[i].index, l[j].index = i, j
 }
-func (l *lightest) Push(x any) {
-	w := x.(*weighed)
+func (l *topHeap) Push(x any) {
+	w := x.(*topEntry)
 	w.index = len(*l)
 	*l = append(*l, w)
 }
-func (l *lightest) Pop() any {
+func (l *topHeap) Pop() any {
 	last := (*l)[len(*l)-1]
 	*l = (*l)[:len(*l)-1]
 	return last

@@ -21,7 +21,7 @@ func refusesList(t *testing.T, s *Service, theirs, ours []string) {
 		t.Fatalf("LOCK: %+v, %v, want no quorum", a, err)
 	}
 	for _, want := range [][]string{theirs, ours} {
-		if list := newList(nodesAt(t, want...), GraceSafe).text; !strings.Contains(err.Error(), list) {
+		if list := newList(nodesAt(t, want...), GraceSafe).names; !strings.Contains(err.Error(), list) {
 			t.Errorf("%v does not name %s", err, list)
 		}
 	}
@@ -79,7 +79,7 @@ func TestNodeSet_Names(t *testing.T) {
 	}
 	for _, tt := range tests {
 		a, b := newList(nodesAt(t, strings.Fields(tt.a)...), GraceSafe), newList(nodesAt(t, strings.Fields(tt.b)...), GraceSafe)
-		if (a.word == b.word) != tt.same {
+		if (a.fingerprint == b.fingerprint) != tt.same {
 			t.Errorf("%s: %+v and %+v", tt.name, a, b)
 		}
 	}
@@ -132,8 +132,8 @@ func TestNodeSet_StricterGrace(t *testing.T) {
 			time.Sleep(150 * time.Millisecond)
 		}
 		n := redistest.Open(t, nodes[0].Addr())
-		n.Do(t, "HSET", last.key(Key{0, "job"}).node, "id", "another") // as after a restart
-		v := n.Do(t, last.command(scripts.State, last.key(Key{0, "job"}))...).Elems[0].Int()
+		n.Do(t, "HSET", last.redisKeys(Key{0, "job"}).node, "id", "another") // as after a restart
+		v := n.Do(t, last.command(scripts.State, last.redisKeys(Key{0, "job"}))...).Elems[0].Int()
 		if sits := v == int64(quarantined); sits != (len(order) == 2) {
 			t.Errorf("%v: %d", order, v)
 		}

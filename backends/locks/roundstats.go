@@ -23,7 +23,7 @@ const (
 	askRead
 	askList
 	askState
-	askOrder
+	askRepair
 )
 
 var questions = [...]string{"acquire", "settle", "renew", "note", "release", "read", "list", "state", "order"}
@@ -47,17 +47,17 @@ const (
 
 var ends = [...]string{"granted", "done", "held", "lost", "split", "repeat", "conflict", "late", "unsettled", "noquorum", "canceled"}
 
-// ruled is the end of a round on an existing grant.
-func ruled(err error, r ruling) end {
+// endOfOutcome is the end of a round on an existing grant.
+func endOfOutcome(err error, r outcome) end {
 	if err != nil {
 		return endCanceled
 	}
 	switch r {
-	case carried:
+	case applied:
 		return endDone
-	case gone:
+	case lost:
 		return endLost
-	case foreign:
+	case otherOwner:
 		return endHeld
 	case conflict:
 		return endConflict
@@ -97,22 +97,22 @@ func (s *Service) ended(r *round, votes []vote, e end) {
 	if took >= slowRound && r.question < askList && e != endCanceled {
 		s.opts.Log.LogAttrs(context.Background(), slog.LevelWarn, "lock round was slow",
 			slog.String("question", questions[r.question]), slog.String("end", ends[e]), slog.Duration("took", took),
-			slog.String("silent", s.silent(votes)))
+			slog.String("silent", s.silentNodes(votes)))
 	}
 }
 
 // closed is ended for a round that is done when a quorum has answered, and returns its
 // votes.
 func (s *Service) closed(r *round, votes []vote, err error) []vote {
-	s.ended(r, votes, endOf(err, len(votes)-ballots(votes, silent) >= s.quorum))
+	s.ended(r, votes, endOf(err, len(votes)-countKind(votes, silent) >= s.quorum))
 	return votes
 }
 
-// silent is which nodes did not vote, and why.
-func (s *Service) silent(votes []vote) string {
+// silentNodes is which nodes did not vote, and why.
+func (s *Service) silentNodes(votes []vote) string {
 	var all []string
 	for i := range votes {
-		if v := &votes[i]; v.ballot == silent && !errors.Is(v.err, errNotAsked) {
+		if v := &votes[i]; v.kind == silent && !errors.Is(v.err, errNotAsked) {
 			all = append(all, s.nodes[i].name(orTimeout(v.err)).Error())
 		}
 	}
@@ -136,13 +136,13 @@ const (
 	saidClosed
 )
 
-var said = [...]string{
+var replyLabels = [...]string{
 	"yes", "no", "timeout", "connection", "quarantine", "unregistered", "floor", "list", "refused", "busy", "error", "unwanted", "closed",
 }
 
 // A nodeMeter is what is counted of one node.
 type nodeMeter struct {
-	votes                   [len(said)]atomic.Int64
+	votes                   [len(replyLabels)]atomic.Int64
 	replies                 metrics.Histogram
 	reconnects, quarantines atomic.Int64
 
@@ -164,15 +164,15 @@ func (m *nodeMeter) quarantine(seen *NodeStatus) {
 	m.left = max(seen.Left, 1)
 }
 
-func (m *nodeMeter) vote(v *vote) { m.votes[saying(v)].Add(1) }
+func (m *nodeMeter) vote(v *vote) { m.votes[replyLabel(v)].Add(1) }
 
-// saying sorts a vote.
-func saying(v *vote) int {
+// replyLabel sorts a vote.
+func replyLabel(v *vote) int {
 	var same *sameServerError
 	switch {
-	case v.ballot == yes || v.ballot == again:
+	case v.kind == yes || v.kind == duplicate:
 		return saidYes
-	case v.ballot != silent:
+	case v.kind != silent:
 		return saidNo
 	case v.code < 0:
 		return [...]int{saidUnregistered, saidQuarantine, saidFloor, saidList}[-v.code-1]
