@@ -48,8 +48,8 @@ func TestManyWait(t *testing.T) {
 			stands(ctx, t, svc, n, answered)
 			tt.end(leave, stop)
 			eventually(t, time.Minute, "all are answered", func() bool { return answers.Load() == int64(n+100) })
-			if wrong.Load() > 0 || svc.waiting.total() != 0 {
-				t.Errorf("%d were not answered %v, %d wait", wrong.Load(), tt.want, svc.waiting.total())
+			if wrong.Load() > 0 || svc.waiting.Total() != 0 {
+				t.Errorf("%d were not answered %v, %d wait", wrong.Load(), tt.want, svc.waiting.Total())
 			}
 			stop()
 			if err := <-ended; err != nil {
@@ -84,7 +84,7 @@ func stands(ctx context.Context, t *testing.T, s *Service, n int, answered func(
 	} else {
 		t.Logf("%d bytes for each that waits", each)
 	}
-	if got := s.waiting.total(); got != n+names {
+	if got := s.waiting.Total(); got != n+names {
 		t.Fatalf("%d wait of %d", got, n+names)
 	}
 }

@@ -278,8 +278,8 @@ func TestWaitThroughFaults(t *testing.T) {
 	wg.Wait()
 	t.Logf("%d grants, %d faults", w.grants, w.faults)
 	for _, s := range p {
-		if s.waiting.n != 0 || len(s.waiting.queues) != 0 {
-			t.Errorf("%d are left in line", s.waiting.n)
+		if n := s.waiting.Total(); n != 0 {
+			t.Errorf("%d are left in line", n)
 		}
 	}
 	a, err := p[0].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: 100 * time.Millisecond, Wait: patient})

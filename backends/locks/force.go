@@ -123,7 +123,7 @@ func (s *Service) force(ctx context.Context, h holder, votes []vote) (done bool,
 	holds := everyHold(votes, h.owner)
 	j := s.releaseJob(s.redisKeys(h.Key), h.owner, grant{fence: fence}, "force", "", holds[:min(len(holds), forceHolds)], nil)
 	round := s.ask(askRelease, j, func(v []vote) bool { return leftNothing(v, h.owner) >= s.quorum })
-	s.waiting.stir(h.Key)
+	s.waiting.Wake(h.Key)
 	err = round.wait(ctx, limits)
 	votes = round.close(false, nil)
 	free := leftNothing(votes, h.owner)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/locks/waitq"
 )
 
 // answering is a client of a server that answers HELLO, and the next command with reply.
@@ -125,31 +126,32 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// FuzzWords: what is published on a channel is news of a fence, or nothing.
-func FuzzWords(f *testing.F) {
+// FuzzHints: what is published on a channel is a hint with a fence, or nothing.
+func FuzzHints(f *testing.F) {
 	for _, s := range []string{"9 unlock", "9 handed", "9 undo", "9", "-9 x", "9223372036854775808 x", "", " ", "9  handed", "x handed"} {
 		f.Add([]byte(s), "lockproxy:lock:0:job")
 	}
 	f.Fuzz(func(t *testing.T, text []byte, channel string) {
-		ws := &waiting{
-			nodes: 3, quorum: 2, prefix: "lockproxy:", now: func() time.Duration { return time.Second }, poll: firstPoll, longPoll: longPoll,
-			queues: map[Key]*queue{}, ears: map[string]*ear{},
-		}
-		n := &node{index: 1}
-		l := &listener{node: n, ws: ws, kick: make(chan struct{}, 1)}
-		ws.listeners = []*listener{l}
-		w, err := ws.join(Key{0, "job"}, 10, LockRequest{Key: Key{Name: "job"}}, time.Second)
+		svc := &Service{opts: Options{Prefix: "lockproxy:"}}
+		svc.waiting = waitq.New[Key, *waitingLock](waitq.Options{
+			Limit: 10, Sources: 3, Need: 2, Now: func() time.Duration { return time.Second }, Random: (&randSource{}).upTo,
+		})
+		l := &listener{svc: svc, source: svc.waiting.Listen()[1]}
+		job := Key{0, "job"}
+		w, err := svc.waiting.Join(job, "", &waitingLock{LockRequest: LockRequest{Key: job}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ws.asked(w, known{asked: true, holder: "other", fence: 5, until: time.Minute}, time.Second)
-		ws.pause(w, time.Second)
+		svc.waiting.Asked(w, waitq.Known{Asked: true, Holder: "other", Fence: 5, Until: time.Minute})
+		asleep, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = svc.waiting.Sleep(asleep, w) // subscribes
 		l.subscription(rueidis.PubSubSubscription{Kind: "subscribe", Channel: channel})
 		l.message(rueidis.PubSubMessage{Channel: channel, Message: string(text)})
-		if k, _ := ws.known(Key{0, "job"}); k.doubtful && !bytes.ContainsAny(text, "0123456789") {
+		if k, _ := svc.waiting.Known(job); !k.Answers(time.Second) && !bytes.ContainsAny(text, "0123456789") {
 			t.Fatalf("%q made it doubtful who has the name", text)
 		}
-		if left, unused := ws.leave(w); left != 0 || unused != nil {
+		if left, unused := svc.waiting.Leave(w); left != 0 || unused {
 			t.Fatalf("%d left, %v", left, unused)
 		}
 	})

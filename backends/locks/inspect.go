@@ -166,7 +166,7 @@ func ownershipOf(votes []vote, q int) (owner string, n int, fence int64, who own
 // holding is who has the name, if the votes say so; where they do not decide it, it is the
 // owner whom most nodes name, if any.
 func (s *Service) holding(votes []vote, k Key) (Holding, ownership) {
-	h := Holding{Key: k, Waiters: s.waiting.count(k)}
+	h := Holding{Key: k, Waiters: s.waiting.Len(k)}
 	owner, n, fence, who := ownershipOf(votes, s.quorum)
 	if who == nobody || n == 0 {
 		return h, who
@@ -219,23 +219,10 @@ type Waiter struct {
 
 // Waiters are the LOCKs that wait for a name at this proxy, the next one first.
 // What waits at other proxies is not known.
-func (s *Service) Waiters(k Key) []Waiter {
-	return s.waiting.list(k, s.now())
-}
-
-func (ws *waiting) list(at Key, now time.Duration) (all []Waiter) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	q := ws.queues[at]
-	if q == nil {
-		return nil
-	}
-	for e := q.line.Front(); e != nil; e = e.Next() {
-		w := e.Value.(*waiter)
-		waiting := now - w.since
-		all = append(all, Waiter{
-			Owner: w.request.Owner, Info: w.request.Info, Client: w.request.Client, Waiting: waiting, Left: max(0, w.request.Wait-waiting),
-		})
+func (s *Service) Waiters(k Key) (all []Waiter) {
+	for _, e := range s.waiting.List(k) {
+		r := e.Value.LockRequest
+		all = append(all, Waiter{Owner: r.Owner, Info: r.Info, Client: r.Client, Waiting: e.Waiting, Left: max(0, r.Wait-e.Waiting)})
 	}
 	return all
 }

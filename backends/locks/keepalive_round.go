@@ -165,7 +165,7 @@ func (s *Service) giveBack(h holder, fence int64, ids []string) {
 // they are. It returns the votes when a majority has answered.
 func (s *Service) releaseEnded(h holder, g grant, lineage string, ids []string, left []hold) []vote {
 	round := s.ask(askRelease, s.endJob(h, g, lineage, ids, left), func(v []vote) bool { return 2*(len(v)-countKind(v, silent)) > len(v) })
-	s.waiting.stir(h.Key)
+	s.waiting.Wake(h.Key)
 	_ = round.wait(context.Background(), s.opts.timeouts(s.opts.MaxTTL)) // so that not all of a session's locks queue up at the nodes
 	return s.closed(round, round.close(false, nil), nil)
 }

@@ -605,10 +605,7 @@ func TestLossSaysWhatItsLocksAskedFor(t *testing.T) {
 func hearsCuts(t *testing.T, s *Service) {
 	t.Helper()
 	eventually(t, patient, "the proxy listens", func() bool {
-		s.waiting.mu.Lock()
-		defer s.waiting.mu.Unlock()
-		e := s.waiting.ears[s.waiting.cuts]
-		return e != nil && countTrue(e.on) == len(s.nodes)
+		return s.waiting.Line(cutKey).Confirmed == len(s.nodes)
 	})
 }
 
@@ -668,12 +665,12 @@ func TestCutsAreHeardWhileSomethingIsKept(t *testing.T) {
 	c := newClient(s)
 	c.lock(t, "job", "alice", 2*time.Second, 0)
 	hearsCuts(t, s)
-	time.Sleep(keepEar + 2*probeEvery)
+	time.Sleep(idleSubscription + 2*probeEvery)
 	if n := listening(); n != len(nodes) {
 		t.Errorf("%d channels while it is kept", n)
 	}
 	unlock(t, s, "job", "alice", 0)
-	eventually(t, keepEar+2*probeEvery+patient, "no channel is left", func() bool { return listening() == 0 })
+	eventually(t, idleSubscription+2*probeEvery+patient, "no channel is left", func() bool { return listening() == 0 })
 }
 
 func TestParseCut(t *testing.T) {

@@ -53,20 +53,20 @@ func (s *Service) List(ctx context.Context, r ListRequest) (Listing, error) {
 		return Listing{}, err
 	}
 	defer s.releaseSlot()
-	places, next, err := s.scanSome(ctx, r, at)
+	keys, next, err := s.scanSome(ctx, r, at)
 	if err != nil {
 		return Listing{}, err
 	}
-	all, err := s.readAll(ctx, places)
+	all, err := s.readAll(ctx, keys)
 	if err != nil {
 		return Listing{}, err
 	}
 	l := Listing{Cursor: next.String()}
 	for i, votes := range all {
 		if countKind(votes, yes) < s.quorum {
-			return Listing{}, s.quorumError("LOCKCTL", places[i].Name, votes)
+			return Listing{}, s.quorumError("LOCKCTL", keys[i].Name, votes)
 		}
-		h, err := s.listed(ctx, votes, places[i])
+		h, err := s.listed(ctx, votes, keys[i])
 		if err != nil {
 			return Listing{}, err
 		}
@@ -94,7 +94,7 @@ func (s *Service) listed(ctx context.Context, votes []vote, at Key) (Holding, er
 
 // scanSome looks at some keys of the node that the cursor is at, or of another one if
 // that does not answer.
-func (s *Service) scanSome(ctx context.Context, r ListRequest, at cursor) (places []Key, next cursor, err error) {
+func (s *Service) scanSome(ctx context.Context, r ListRequest, at cursor) (keys []Key, next cursor, err error) {
 	failed := make([]vote, len(s.nodes))
 	for {
 		i, ok := s.scannable(at, failed)
@@ -109,7 +109,7 @@ func (s *Service) scanSome(ctx context.Context, r ListRequest, at cursor) (place
 		case err != nil:
 			return nil, at, err
 		case v.kind == yes:
-			return v.page.places, at.after(v.page.next, s.toScan()), nil
+			return v.page.keys, at.after(v.page.next, s.toScan()), nil
 		}
 		failed[i] = v
 		at.node = -1
@@ -138,14 +138,13 @@ func (s *Service) scannable(at cursor, failed []vote) (index int, ok bool) {
 
 // scan looks at some keys of one node.
 func (s *Service) scan(ctx context.Context, node int, r ListRequest, from string) (vote, error) {
-	prefix := lockPrefix(s.opts.Prefix)
 	pattern := globEscape(s.redisKeys(Key{DB: r.DB}).lock)
 	if r.DB == AllDBs {
-		pattern = globEscape(prefix) + "*:"
+		pattern = globEscape(lockPrefix(s.opts.Prefix)) + "*:"
 	}
 	j := scriptCall{
 		args:    []string{"SCAN", from, "MATCH", pattern + cmp.Or(r.Match, "*"), "COUNT", strconv.Itoa(listBounds(r.Count))},
-		parse:   func(m []rueidis.RedisMessage) (vote, error) { return parsePage(m, prefix) },
+		parse:   func(m []rueidis.RedisMessage) (vote, error) { return parsePage(m, s.opts.Prefix) },
 		expires: s.now() + listTimeout,
 	}
 	round := s.askEach(askList, all, func(i int) *scriptCall {
@@ -191,8 +190,8 @@ func (s *Service) scanError(at cursor, failed []vote) *QuorumError {
 }
 
 // readAll reads names, some at a time, so that the nodes' queues have room for others.
-func (s *Service) readAll(ctx context.Context, places []Key) (votes [][]vote, err error) {
-	for some := range slices.Chunk(places, maxBatch/2) {
+func (s *Service) readAll(ctx context.Context, keys []Key) (votes [][]vote, err error) {
+	for some := range slices.Chunk(keys, maxBatch/2) {
 		rounds := make([]*round, len(some))
 		for i, at := range some {
 			rounds[i] = s.ask(askRead, scriptCall{
@@ -216,8 +215,8 @@ func (s *Service) readAll(ctx context.Context, places []Key) (votes [][]vote, er
 
 // A page is what SCAN answers.
 type page struct {
-	next   string // cursor; "0" at the end
-	places []Key  // of locks
+	next string // cursor; "0" at the end
+	keys []Key  // of locks
 }
 
 // parsePage reads {cursor, keys}. A key that is not of a lock is passed over.
@@ -231,9 +230,8 @@ func parsePage(m []rueidis.RedisMessage, prefix string) (vote, error) {
 	}
 	keys, err := m[1].AsStrSlice()
 	for _, k := range keys {
-		db, name, ok := strings.Cut(strings.TrimPrefix(k, prefix), ":")
-		if n, err := strconv.Atoi(db); err == nil && ok {
-			v.page.places = append(v.page.places, Key{n, name})
+		if at, ok := parseLockKey(prefix, k); ok {
+			v.page.keys = append(v.page.keys, at)
 		}
 	}
 	return v, err

@@ -458,5 +458,5 @@ func (s *Service) Undo(g Grant) {
 	for _, n := range s.nodes {
 		n.push(j)
 	}
-	s.waiting.stir(g.Key)
+	s.waiting.Wake(g.Key)
 }

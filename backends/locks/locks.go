@@ -12,21 +12,28 @@
 // What is bound to a connection (session) is renewed by one keeper.
 //
 // Those who wait for a name stand in line at their proxy (queue), and only the first of
-// them asks the nodes (wait): when a node says that the name was released (wakeup), with
+// them asks the nodes (wait): when a node says that the name was released (notify), with
 // a release of this proxy itself (handover), and now and then in any case.
 package locks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks/waitq"
 )
 
 // A Key names a lock.
 type Key struct {
 	DB   int    // the database the client selected; locks of different databases are different locks
 	Name string // 1 byte to 64 KB, any bytes
+}
+
+func (k Key) compare(other Key) int {
+	return cmp.Or(cmp.Compare(k.DB, other.DB), cmp.Compare(k.Name, other.Name))
 }
 
 // A LockRequest asks for one acquisition.
@@ -83,7 +90,7 @@ type Decision struct {
 	Remaining time.Duration // if not: what is left of the holder's lease, the Q-th largest among the masters
 	Waiters   int           // if not: how many wait for the name at this proxy
 	fence     int64         // if not: of the holder's grant, or less
-	trigger   trigger       // if Granted: what made it ask
+	trigger   waitq.Trigger // if Granted: what made it ask
 }
 
 // A RenewRequest moves the end of a lease this owner still has.

@@ -18,32 +18,13 @@ type Queue struct {
 
 // Queues are the longest queues at this proxy, at most so many, and how many there are.
 func (s *Service) Queues(most int) (longest []Queue, total int) {
-	return s.waiting.longest(most, s.now())
-}
-
-func (ws *waiting) longest(most int, now time.Duration) (out []Queue, total int) {
-	ws.mu.Lock()
-	all := make([]*queue, 0, len(ws.queues))
-	lengths := make(map[*queue]int, len(ws.queues))
-	for _, q := range ws.queues {
-		all = append(all, q)
-		lengths[q] = q.line.Len()
+	lines, total := s.waiting.Longest(most, Key.compare)
+	for _, l := range lines {
+		longest = append(longest, Queue{
+			Key: l.Key, Waiters: l.Len, Longest: l.Head.Waiting, Next: l.Head.Value.Owner, Holder: l.Known.Holder,
+		})
 	}
-	ws.mu.Unlock()
-	// Sorted without the mutex, which every LOCK that waits needs; at is never changed.
-	slices.SortFunc(all, func(a, b *queue) int {
-		return cmp.Or(cmp.Compare(lengths[b], lengths[a]), cmp.Compare(a.at.DB, b.at.DB), cmp.Compare(a.at.Name, b.at.Name))
-	})
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	for _, q := range all[:min(most, len(all))] {
-		if w := q.first(); w != nil {
-			out = append(out, Queue{
-				Key: q.at, Waiters: q.line.Len(), Longest: now - w.since, Next: w.request.Owner, Holder: q.known.holder,
-			})
-		}
-	}
-	return out, len(all)
+	return longest, total
 }
 
 // A NamesRequest asks for names that may be held.

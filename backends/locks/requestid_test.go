@@ -390,7 +390,7 @@ func TestTheSameRequestAtOnce(t *testing.T) {
 			t.Errorf("the one that left: %+v, %v", a, err)
 		}
 	})
-	waits := func(n int) func() bool { return func() bool { return p[0].waiting.count(Key{0, "job"}) == n } }
+	waits := func(n int) func() bool { return func() bool { return p[0].waiting.Len(Key{0, "job"}) == n } }
 	eventually(t, patient, "one waits", waits(1))
 	for range 3 {
 		wg.Go(func() {

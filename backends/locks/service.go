@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/locks/waitq"
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
@@ -37,7 +39,7 @@ type Service struct {
 	inflight   inflightLocks
 	semaphore  chan struct{} // one per round that may be undecided
 
-	waiting  waiting
+	waiting  *waitq.Queues[Key, *waitingLock]
 	counters counters
 	top      topNames
 
@@ -78,11 +80,7 @@ func New(o Options) (*Service, error) {
 		s.nodes = append(s.nodes, n)
 	}
 	s.keepalive = newKeepalive(s)
-	s.waiting = waiting{
-		nodes: len(o.Nodes), quorum: s.quorum, prefix: o.Prefix, now: o.now, chance: o.random,
-		poll: firstPoll, longPoll: longPoll, cuts: o.Prefix + "node:cut",
-		queues: map[Key]*queue{}, ears: map[string]*ear{},
-	}
+	s.waiting = newWaiting(s)
 	s.recovery.init(len(s.nodes))
 	return s, nil
 }
@@ -97,11 +95,11 @@ func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10)
 func (s *Service) Run(ctx context.Context) error {
 	t := time.NewTicker(probeEvery)
 	defer t.Stop()
-	s.beginListening(ctx)
+	s.startListening(ctx)
 	for enlist := !s.opts.OnDemand; ctx.Err() == nil; {
 		s.repairNodes(ctx, enlist)
-		s.waiting.hearCuts(s.keepalive.any())
-		s.waiting.sweep()
+		s.watchCuts(s.keepalive.any())
+		s.waiting.Sweep()
 		select {
 		case <-t.C:
 			enlist = !s.opts.OnDemand
@@ -120,7 +118,7 @@ func (s *Service) close() error {
 		time.Sleep(5 * time.Millisecond)
 	}
 	s.stopTracking()
-	s.once.Do(func() { close(s.stop); s.waiting.close() })
+	s.once.Do(func() { close(s.stop); s.waiting.Close() })
 	s.keepalive.close()
 	for _, n := range s.nodes {
 		n.close()
@@ -128,6 +126,7 @@ func (s *Service) close() error {
 	ended := make(chan struct{})
 	go func() {
 		s.keepalive.group.Wait()
+		s.waiting.Wait()
 		s.workers.Wait()
 		close(ended)
 	}()
@@ -203,6 +202,14 @@ func lockKey(prefix string, k Key) string {
 }
 
 func lockPrefix(prefix string) string { return prefix + "lock:" }
+
+// parseLockKey is the reverse of lockKey; ok is false where it is another key.
+func parseLockKey(prefix, key string) (k Key, ok bool) {
+	tail, ours := strings.CutPrefix(key, lockPrefix(prefix))
+	db, name, found := strings.Cut(tail, ":")
+	n, err := strconv.Atoi(db)
+	return Key{n, name}, ours && found && err == nil
+}
 
 // command is the call of a script.
 func (s *Service) command(sc *scripts.Script, k redisKeys, args ...string) []string {

@@ -94,7 +94,7 @@ func (s *Service) recordGrant(a *acquisition, g grant, until time.Duration, coun
 	holds, counts = s.grants.addHold(a.holder, g, hold{a.id, until}, a.known.renewals, count, s.now()-a.asked)
 	if a.Session != nil {
 		s.keepalive.addLocked(a, g.fence, counts)
-		s.waiting.hearCuts(true)
+		s.watchCuts(true)
 	}
 	return holds, counts, nil
 }

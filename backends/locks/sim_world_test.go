@@ -281,9 +281,7 @@ func (w *simWorld) ail() (heal func()) {
 // nodes vote, links lead to them as ever, and the proxy has nothing under way and nobody in
 // line, whose last answer, which may be an older NOQUORUM, others would be told.
 func (w *simWorld) well(p *simProxy) simWell {
-	p.svc.waiting.mu.Lock()
-	idle := p.life.Err() == nil && len(p.svc.waiting.queues) == 0
-	p.svc.waiting.mu.Unlock()
+	idle := p.life.Err() == nil && p.svc.waiting.Total() == 0
 	for _, n := range p.svc.nodes {
 		n.mu.Lock()
 		idle = idle && !n.hasWorker && n.lastErr == nil && n.retryAt <= p.svc.now()

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/locks/waitq"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
@@ -40,18 +41,10 @@ type NodeStats struct {
 	Yes, No, None int64 // its votes; None: there was none, or it did not count
 }
 
-// A trigger is what made the LOCK ask that was granted: an index of triggers.
-type trigger uint8
-
-const (
-	triggerAtOnce trigger = iota // it came
-	triggerHanded               // an UNLOCK here, which asked for it right behind
-	triggerWoken                // a node said that the name was released
-	triggerTimer                // the holder's lease was over, or it asked in any case
-	triggerOwn                  // it had waited, and its owner had got the name meanwhile
-)
-
-var triggers = [...]string{"at_once", "handed", "woken", "timer", "own"}
+// triggers are the labels of what made the LOCK ask that was granted.
+var triggers = [...]string{
+	waitq.AtOnce: "at_once", waitq.Handed: "handed", waitq.Woken: "woken", waitq.Timer: "timer", waitq.Reentry: "own",
+}
 
 // A lossReason is why a session's lock was lost: an index of lossReasons.
 type lossReason uint8
@@ -85,7 +78,7 @@ type counters struct {
 func (s *Service) Stats() Stats {
 	c := &s.counters
 	st := Stats{
-		Nodes: len(s.nodes), Waiting: s.waiting.total(),
+		Nodes: len(s.nodes), Waiting: s.waiting.Total(),
 		Grants: c.grants.Load(), Refusals: c.refusals.Load(), NoQuorum: c.noQuorum.Load(), Splits: c.splits.Load(),
 		Renewals: c.renewals.Load(), Releases: c.releases.Load(), Undos: c.undos.Load(), Rounds: c.rounds.Load(),
 		Repeats: c.repeats.Load(), Forces: c.forces.Load(),

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks/waitq"
 )
 
 func TestStats(t *testing.T) {
@@ -32,7 +34,7 @@ func TestStats(t *testing.T) {
 	if granted, refused, held := c.grantWait.Snapshot().Count(), c.refusalWait.Snapshot().Count(), c.held.Snapshot().Count(); granted != 3 || refused != 1 || held != 2 {
 		t.Errorf("times of %d grants, %d refusals, %d holds", granted, refused, held)
 	}
-	if n := c.triggers[triggerAtOnce].Load(); n != 3 {
+	if n := c.triggers[waitq.AtOnce].Load(); n != 3 {
 		t.Errorf("%d granted at once", n)
 	}
 	eventually(t, 5*time.Second, "every round has one end", c.addUp)
@@ -101,7 +103,7 @@ func TestCounters_GroundsLossesAndRepeats(t *testing.T) {
 		t.Fatalf("refused: %+v", a)
 	}
 	by := &s.counters.triggers
-	if atOnce, handed, woken := by[triggerAtOnce].Load(), by[triggerHanded].Load(), by[triggerWoken].Load(); atOnce != 1 || handed+woken != 1 {
+	if atOnce, handed, woken := by[waitq.AtOnce].Load(), by[waitq.Handed].Load(), by[waitq.Woken].Load(); atOnce != 1 || handed+woken != 1 {
 		t.Errorf("granted: %d at once, %d handed, %d woken; want the first at once, the second when the first released", atOnce, handed, woken)
 	}
 	lost := make(chan Loss, 1)

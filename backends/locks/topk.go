@@ -135,7 +135,7 @@ func (s *topK) rebase(now time.Duration) {
 func (s *topK) top(most int, now time.Duration) []HotName {
 	sure := slices.Clone(s.entries)
 	slices.SortFunc(sure, func(a, b *topEntry) int {
-		return cmp.Or(cmp.Compare(b.weight-b.before, a.weight-a.before), cmp.Compare(a.at.DB, b.at.DB), cmp.Compare(a.at.Name, b.at.Name))
+		return cmp.Or(cmp.Compare(b.weight-b.before, a.weight-a.before), a.at.compare(b.at))
 	})
 	perMinute := math.Ln2 * float64(time.Minute) / float64(hotHalfLife) / s.factor(now)
 	var out []HotName

@@ -164,11 +164,11 @@ func (s *Service) release(ctx context.Context, h holder, g grant, ids []string, 
 		round = s.releaseAndHandOver(h.Key, j, enough)
 	} else {
 		round = s.ask(askRelease, j(how), enough)
-		s.waiting.stir(h.Key) // an acquisition given to the nodes from now on runs behind the release
+		s.waiting.Wake(h.Key) // an acquisition given to the nodes from now on runs behind the release
 	}
 	err := round.wait(ctx, limits)
 	votes := round.close(false, nil)
-	s.waiting.heardBy(h.Key, votes)
+	s.noteListeners(h.Key, votes)
 	result := releaseOutcome(votes, s.quorum, true, h.owner, fence)
 	s.ended(round, votes, endOfOutcome(err, result))
 	return votes, result, err

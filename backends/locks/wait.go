@@ -3,41 +3,66 @@ package locks
 import (
 	"context"
 	"errors"
-	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks/waitq"
 )
 
-// lockWait is Lock in its turn among those who wait at this proxy.
+// A waitingLock is a LOCK in line.
+type waitingLock struct {
+	LockRequest
+	offer *offer // not nil: it has been asked for on its behalf, see releaseAndHandOver
+}
+
+type waiter = waitq.Waiter[Key, *waitingLock]
+
+func newWaiting(s *Service) *waitq.Queues[Key, *waitingLock] {
+	return waitq.New[Key, *waitingLock](waitq.Options{
+		Limit: s.opts.MaxWaiters, Sources: len(s.nodes), Need: s.quorum, Now: s.now, Random: s.opts.random.upTo,
+	})
+}
+
+// lockWait is Lock in its turn among the waiters of this proxy.
 func (s *Service) lockWait(ctx context.Context, r LockRequest) (Decision, error) {
 	w, a, err := s.join(ctx, r)
 	if w == nil {
 		return a, err
 	}
-	return s.serve(ctx, w, r)
+	return s.serve(ctx, w)
 }
 
-// join puts a request in line. There is no waiter where it is answered at once.
+// join puts a request in line. The waiter is nil where the request is answered at once.
 func (s *Service) join(ctx context.Context, r LockRequest) (*waiter, Decision, error) {
 	if r.Wait > s.opts.MaxWait {
 		return nil, Decision{}, &MaxWaitError{Wait: r.Wait, Max: s.opts.MaxWait}
 	}
-	at := r.Key
-	a, err := s.lockAtOnce(ctx, r, at)
+	a, err := s.lockAtOnce(ctx, r)
 	var few *QuorumError
 	if a.Granted || r.Wait <= 0 || (err != nil && !errors.As(err, &few)) {
-		a.Waiters = s.waiting.count(at)
+		a.Waiters = s.waiting.Len(r.Key)
 		return nil, a, err
 	}
-	w, err := s.waiting.join(at, s.opts.MaxWaiters, r, s.now())
+	owner := r.Owner
+	if r.generated {
+		owner = ""
+	}
+	w, err := s.waiting.Join(r.Key, owner, &waitingLock{LockRequest: r})
+	if full := (*waitq.FullError)(nil); errors.As(err, &full) {
+		err = &QueueFullError{Max: full.Max}
+	}
 	return w, Decision{}, err
 }
 
-// serve is Lock for one who stands in line.
-func (s *Service) serve(ctx context.Context, w *waiter, r LockRequest) (Decision, error) {
-	a, err := s.inLine(ctx, w, r)
-	left, unused := s.waiting.leave(w)
-	if unused != nil {
-		s.ended(unused.round, s.abandon(unused.a, unused.round), endCanceled)
-		s.waiting.stir(w.queue.at) // the next one may have asked before it was undone
+// serve is Lock of a waiter.
+func (s *Service) serve(ctx context.Context, w *waiter) (Decision, error) {
+	a, err := s.waitInLine(ctx, w)
+	if errors.Is(err, waitq.ErrClosed) {
+		err = ErrClosed
+	}
+	left, unused := s.waiting.Leave(w)
+	if unused {
+		o := w.Value.offer
+		s.ended(o.round, s.abandon(o.a, o.round), endCanceled)
+		s.waiting.Wake(w.Key) // the next one may have asked before it was undone
 	}
 	if !a.Granted {
 		a.Waiters = left
@@ -45,10 +70,10 @@ func (s *Service) serve(ctx context.Context, w *waiter, r LockRequest) (Decision
 	return a, err
 }
 
-// lockAtOnce is Lock for those who need not stand in line: who does not want to wait,
-// if nobody does, and an owner who has the name already.
-func (s *Service) lockAtOnce(ctx context.Context, r LockRequest, at Key) (Decision, error) {
-	if s.waiting.count(at) == 0 {
+// lockAtOnce is Lock without standing in line: for a request that does not wait, where nobody
+// waits, and for an owner that has the name already.
+func (s *Service) lockAtOnce(ctx context.Context, r LockRequest) (Decision, error) {
+	if s.waiting.Len(r.Key) == 0 {
 		if r.Wait > 0 {
 			return Decision{}, nil
 		}
@@ -60,49 +85,71 @@ func (s *Service) lockAtOnce(ctx context.Context, r LockRequest, at Key) (Decisi
 	if !r.generated && s.grants.holds(holder{r.Key, r.Owner}, s.now()) {
 		return s.acquireDecided(ctx, r)
 	}
-	k, sure := s.waiting.known(at)
-	if !k.says(s.now()) || (!r.generated && !sure) {
-		k = s.learn(s.whoHas(ctx, at))
+	k, sure := s.waiting.Known(r.Key)
+	if !k.Answers(s.now()) || (!r.generated && !sure) {
+		k = s.known(s.readHolder(ctx, r.Key))
 	}
-	if !r.generated && k.holder == r.Owner {
+	if !r.generated && k.Holder == r.Owner {
 		return s.acquireDecided(ctx, r)
 	}
-	return k.answer(s.now())
+	return s.refusal(k)
 }
 
-// whoHas reads from a quorum who has a name. Its errors are those of Lock.
-func (s *Service) whoHas(ctx context.Context, at Key) (Decision, error) {
+// known is what a decision tells a line.
+func (s *Service) known(a Decision, err error) waitq.Known {
+	if a.Granted {
+		lease := a.Grant.Validity + drift(a.Grant.Validity)
+		return waitq.Known{Asked: true, Fresh: a.Grant.Holds == 1, Holder: a.Grant.Owner, Fence: a.Grant.Fence, Until: s.now() + lease}
+	}
+	return waitq.Known{Asked: true, Holder: a.Holder, Fence: a.fence, Until: s.now() + a.Remaining, Err: err}
+}
+
+// refusal is the answer by what a line knows.
+func (s *Service) refusal(k waitq.Known) (Decision, error) {
+	now := s.now()
+	if k.Err != nil {
+		return Decision{}, k.Err
+	}
+	if k.Holder == "" || k.Until <= now {
+		return Decision{}, nil
+	}
+	return Decision{Holder: k.Holder, Remaining: k.Until - now}, nil
+}
+
+// readHolder reads from a quorum who has a name. Its errors are those of Lock.
+func (s *Service) readHolder(ctx context.Context, k Key) (Decision, error) {
 	if err := s.acquireSlot(ctx); err != nil {
 		return Decision{}, err
 	}
 	defer s.releaseSlot()
-	votes, err := s.read(ctx, holder{Key: at}, s.opts.timeouts(s.opts.MaxTTL))
+	votes, err := s.read(ctx, holder{Key: k}, s.opts.timeouts(s.opts.MaxTTL))
 	if err != nil {
 		return Decision{}, err
 	}
 	if countKind(votes, yes) < s.quorum {
-		return Decision{}, s.quorumError("LOCK", at.Name, votes)
+		return Decision{}, s.quorumError("LOCK", k.Name, votes)
 	}
-	h, who := s.holding(votes, at)
+	h, who := s.holding(votes, k)
 	if who != oneOwner && who != unsettledGrant {
 		return Decision{}, nil
 	}
 	return Decision{Holder: h.Owner, Remaining: h.Remaining}, nil
 }
 
-// inLine is Lock for one waiter: it sleeps until its turn, then asks until it is
-// granted or its time is over.
-func (s *Service) inLine(ctx context.Context, w *waiter, r LockRequest) (Decision, error) {
-	within, cancel := context.WithTimeout(ctx, r.Wait-(s.now()-w.since))
+// waitInLine is Lock of a waiter: it sleeps until its turn, then asks until it is granted or its
+// time is over.
+func (s *Service) waitInLine(ctx context.Context, w *waiter) (Decision, error) {
+	r := w.Value.LockRequest
+	within, cancel := context.WithTimeout(ctx, r.Wait-(s.now()-w.Since))
 	defer cancel()
 	limit := within
-	if w.alone {
+	if w.First {
 		limit = ctx // it may take as long as it would without a wait
 	} else if a, err := s.awaitTurn(within, w, r); err != nil {
 		return s.unserved(ctx, w, err)
 	} else if a.Granted {
 		return a, nil
-	} else if err := s.sleepInLine(within, w); err != nil {
+	} else if err := s.waiting.Sleep(within, w); err != nil {
 		return s.unserved(ctx, w, err)
 	}
 	for ; ; limit = within {
@@ -110,75 +157,41 @@ func (s *Service) inLine(ctx context.Context, w *waiter, r LockRequest) (Decisio
 		if few := (*QuorumError)(nil); err != nil && !errors.As(err, &few) {
 			return s.unserved(ctx, w, err)
 		}
-		k := s.learn(a, err)
-		k.elsewhere = !a.Granted && k.holder != "" && !s.grants.holds(holder{r.Key, k.holder}, s.now())
-		s.waiting.asked(w, k, s.now())
+		k := s.known(a, err)
+		k.Elsewhere = !a.Granted && k.Holder != "" && !s.grants.holds(holder{r.Key, k.Holder}, s.now())
+		s.waiting.Asked(w, k)
 		if a.Granted {
-			a.trigger = w.ground
+			a.trigger = w.Trigger()
 			return a, nil
 		}
-		if err := s.sleepInLine(within, w); err != nil {
+		if err := s.waiting.Sleep(within, w); err != nil {
 			return s.unserved(ctx, w, err)
 		}
 	}
 }
 
-// unserved is the answer to a waiter that stopped with err: what is known if only its
-// time is over.
+// unserved is the answer to a waiter that stopped with err: what is known if only its time is
+// over.
 func (s *Service) unserved(ctx context.Context, w *waiter, err error) (Decision, error) {
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		k, _ := s.waiting.known(w.queue.at)
-		return k.answer(s.now())
+		k, _ := s.waiting.Known(w.Key)
+		return s.refusal(k)
 	}
 	return Decision{}, err
 }
 
-// awaitTurn sleeps until w is the asker. If its owner gets the name meanwhile, it enters.
+// awaitTurn sleeps until w is the head of its line. If its owner gets the name meanwhile, it
+// re-enters.
 func (s *Service) awaitTurn(ctx context.Context, w *waiter, r LockRequest) (Decision, error) {
 	for {
-		select {
-		case <-w.turn:
-			return Decision{}, nil
-		case <-w.in:
-			a, err := s.acquireDecided(ctx, r)
-			a.trigger = triggerOwn
-			if few := (*QuorumError)(nil); a.Granted || (err != nil && !errors.As(err, &few)) {
-				return a, err
-			}
-		case <-ctx.Done():
-			return Decision{}, ctx.Err()
-		case <-s.stop:
-			return Decision{}, ErrClosed
+		reenter, err := s.waiting.AwaitTurn(ctx, w)
+		if err != nil || !reenter {
+			return Decision{}, err
 		}
-	}
-}
-
-// sleepInLine returns when w, the asker, should ask, with the error of ctx when that ended
-// first, or with ErrClosed.
-func (s *Service) sleepInLine(ctx context.Context, w *waiter) error {
-	for {
-		d := s.waiting.pause(w, s.now())
-		if d <= 0 {
-			return ctx.Err()
+		a, err := s.acquireDecided(ctx, r)
+		a.trigger = waitq.Reentry
+		if few := (*QuorumError)(nil); a.Granted || (err != nil && !errors.As(err, &few)) {
+			return a, err
 		}
-		if err := s.sleepFor(ctx, w, d); err != nil {
-			return err
-		}
-	}
-}
-
-// sleepFor returns after d or at news.
-func (s *Service) sleepFor(ctx context.Context, w *waiter, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-w.news:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.stop:
-		return ErrClosed
 	}
 }

@@ -30,7 +30,7 @@ func wait(ctx context.Context, s *Service, r LockRequest) <-chan result {
 // waitFor is wait for a request of ten seconds, when it stands in line.
 func waitFor(t *testing.T, s *Service, name, owner string) <-chan result {
 	t.Helper()
-	n := s.waiting.count(Key{0, name})
+	n := s.waiting.Len(Key{0, name})
 	out := wait(t.Context(), s, LockRequest{Key: Key{Name: name}, Owner: owner, TTL: 10 * time.Second, Wait: 10 * time.Second})
 	inLine(t, s, name, n+1)
 	return out
@@ -38,7 +38,7 @@ func waitFor(t *testing.T, s *Service, name, owner string) <-chan result {
 
 func inLine(t *testing.T, s *Service, name string, n int) {
 	t.Helper()
-	eventually(t, patient, strconv.Itoa(n)+" wait", func() bool { return s.waiting.count(Key{0, name}) == n })
+	eventually(t, patient, strconv.Itoa(n)+" wait", func() bool { return s.waiting.Len(Key{0, name}) == n })
 }
 
 func granting(t *testing.T, c <-chan result) result {
@@ -83,8 +83,8 @@ func TestFirstComeFirstServed(t *testing.T) {
 		}
 		last, fence = g.Owner, g.Fence
 	}
-	if n := len(s.waiting.queues); n != 0 {
-		t.Errorf("%d queues are left", n)
+	if n := s.waiting.Total(); n != 0 {
+		t.Errorf("%d are left in line", n)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestWaitEndsAtTheDeadline(t *testing.T) {
 			t.Errorf("%+v, %v after %v", r.Decision, r.err, r.took)
 		}
 	}
-	if n := s.waiting.count(Key{0, "job"}); n != 0 {
+	if n := s.waiting.Len(Key{0, "job"}); n != 0 {
 		t.Errorf("%d still wait", n)
 	}
 }
@@ -137,18 +137,18 @@ func TestNobodyOvertakes(t *testing.T) {
 	for _, owner := range []string{"", "bob"} {
 		waitFor(t, s, "job", "")
 		a := refused(t, s, "job", owner, time.Second)
-		if want := s.waiting.count(Key{0, "job"}); a.Holder != "alice" || a.Remaining < 9*time.Second || a.Waiters != want {
+		if want := s.waiting.Len(Key{0, "job"}); a.Holder != "alice" || a.Remaining < 9*time.Second || a.Waiters != want {
 			t.Errorf("refused with %+v", a)
 		}
 	}
-	w, err := s.waiting.join(Key{0, "free"}, 10, LockRequest{}, s.now())
+	w, err := s.waiting.Join(Key{0, "free"}, "", &waitingLock{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if a := refused(t, s, "free", "", time.Second); a.Waiters != 1 || a.Holder != "" {
 		t.Errorf("refused with %+v", a)
 	}
-	s.waiting.leave(w)
+	s.waiting.Leave(w)
 	lock(t, s, "free", "", time.Second)
 }
 
@@ -206,10 +206,8 @@ func TestWaitBehindAMasterThatHangs(t *testing.T) {
 	g := granting(t, w)
 	w = waitFor(t, p[1], "job", "")
 	eventually(t, patient, "it sleeps", func() bool {
-		p[1].waiting.mu.Lock()
-		defer p[1].waiting.mu.Unlock()
-		q := p[1].waiting.queues[Key{0, "job"}]
-		return q.ear != nil && q.ear.hears(2) && !q.stirred && q.first().again != 0
+		l := p[1].waiting.Line(Key{0, "job"})
+		return l.Asleep && l.Confirmed >= 2
 	})
 	unlock(t, p[0], "job", g.Grant.Owner, 0)
 	granting(t, w)
@@ -299,7 +297,7 @@ func TestLeaveTheLine(t *testing.T) {
 		}
 		return true
 	})
-	if n := len(s.waiting.queues) + s.waiting.n; n != 0 {
+	if n := s.waiting.Total(); n != 0 {
 		t.Errorf("%d are left in line", n)
 	}
 }

@@ -1,0 +1,186 @@
+package locks
+
+import (
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// hearing makes s depend on hints: it does not ask on its own.
+func hearing(s *Service) *Service {
+	s.waiting.SetPoll(time.Hour, time.Hour)
+	return s
+}
+
+// asleep waits until the head of the line of job is asleep, and every node tells of releases.
+func asleep(t *testing.T, s *Service) {
+	t.Helper()
+	eventually(t, patient, "the head sleeps", func() bool {
+		l := s.waiting.Line(Key{0, "job"})
+		return l.Asleep && l.Confirmed == len(s.nodes)
+	})
+}
+
+func TestReleaseElsewhereIsHeard(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, s *Service) { releaseElsewhere(t, s) })
+}
+
+func releaseElsewhere(t *testing.T, s *Service) {
+	p := []*Service{hearing(s), serve(t, Options{Nodes: s.opts.Nodes, NodeTimeout: patient})}
+	for range 3 {
+		g := lock(t, p[1], "job", "", time.Minute)
+		w := waitFor(t, p[0], "job", "")
+		asleep(t, p[0])
+		unlock(t, p[1], "job", g.Owner, 0)
+		got := granting(t, w).Grant
+		if got.Fence <= g.Fence {
+			t.Errorf("fence %d after %d", got.Fence, g.Fence)
+		}
+		unlock(t, p[0], "job", got.Owner, 0)
+	}
+	g := lock(t, p[1], "job", "", time.Minute)
+	w := waitFor(t, p[0], "job", "")
+	asleep(t, p[0])
+	p[1].Undo(g) // as when a client went away
+	granting(t, w)
+}
+
+// TestSubscriptionDrops: what is released while a connection is lost is found out.
+func TestSubscriptionDrops(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	p := rivals(t, 2, nodes)
+	hearing(p[0])
+	lock(t, p[1], "job", "alice", time.Minute)
+	w := waitFor(t, p[0], "job", "")
+	asleep(t, p[0])
+	for range 3 {
+		for _, n := range nodes {
+			if n.Do(t, "CLIENT", "KILL", "TYPE", "pubsub").Int() != 1 {
+				t.Error("not one connection to each node")
+			}
+		}
+		none(t, w, 10*time.Millisecond)
+		asleep(t, p[0])
+	}
+	for _, n := range nodes {
+		n.Do(t, "CLIENT", "KILL", "TYPE", "pubsub")
+	}
+	unlock(t, p[1], "job", "alice", 0)
+	granting(t, w)
+}
+
+// TestManyNames: names that are waited for cost no goroutines but their callers', and one
+// connection to a node. It counts goroutines, so that nothing runs beside it.
+func TestManyNames(t *testing.T) {
+	const names = 3000
+	nodes := redistest.StartNodes(t, 3)
+	p := rivals(t, 2, nodes)
+	hearing(p[0])
+	first := lock(t, p[1], "job", "", time.Minute)
+	w := waitFor(t, p[0], "job", "")
+	asleep(t, p[0])
+	unlock(t, p[1], "job", first.Owner, 0)
+	granting(t, w)
+	var owners [names]string
+	var wg sync.WaitGroup
+	for i := range names {
+		owners[i] = lock(t, p[1], strconv.Itoa(i), "", time.Minute).Owner
+	}
+	before := settledGoroutines(t, 0)
+	for i := range names {
+		wg.Go(func() {
+			a, err := p[0].Lock(t.Context(), LockRequest{Key: Key{Name: strconv.Itoa(i)}, TTL: time.Minute, Wait: time.Minute})
+			if err != nil || !a.Granted {
+				t.Errorf("LOCK %d: %+v, %v", i, a, err)
+			}
+		})
+	}
+	eventually(t, time.Minute, "all are listened for", func() bool {
+		lines, total := p[0].waiting.Longest(names, Key.compare)
+		for _, l := range lines {
+			if l.Confirmed < len(nodes) {
+				return false
+			}
+		}
+		return total == names
+	})
+	for _, n := range nodes {
+		if got := n.Do(t, "CLIENT", "LIST", "TYPE", "pubsub").Text; strings.Count(got, "\n") != 1 {
+			t.Errorf("connections that listen: %s", got)
+		}
+	}
+	settledGoroutines(t, before+names)
+	for i := range names {
+		unlock(t, p[1], strconv.Itoa(i), owners[i], 0)
+	}
+	wg.Wait()
+	if n := p[0].waiting.Total(); n != 0 {
+		t.Errorf("%d waiters are left", n)
+	}
+	settledGoroutines(t, before)
+}
+
+// settledGoroutines waits until there are about want goroutines, or, for 0, until their
+// number stays the same. Lanes come and go.
+func settledGoroutines(t *testing.T, want int) (n int) {
+	t.Helper()
+	last := 0
+	eventually(t, patient, fmt.Sprintf("%d goroutines", want), func() bool {
+		last, n = n, runtime.NumGoroutine()
+		time.Sleep(20 * time.Millisecond)
+		return (want == 0 && n == last) || (want != 0 && n <= want+10)
+	})
+	return n
+}
+
+// idleSubscription is for how long waitq keeps a subscription that nobody needs.
+const idleSubscription = 5 * time.Second
+
+// TestNotify_UnsubscribesAfterAWhile: a name without waiters is not listened for, after a while.
+func TestNotify_UnsubscribesAfterAWhile(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	g := lock(t, s, "job", "", time.Minute)
+	w := waitFor(t, s, "job", "")
+	asleep(t, s)
+	unlock(t, s, "job", g.Owner, 0)
+	granting(t, w)
+	channels := func() (n int) {
+		for _, srv := range nodes {
+			n += len(srv.Do(t, "PUBSUB", "CHANNELS").Elems)
+		}
+		return n
+	}
+	if n := channels(); n != len(nodes) {
+		t.Errorf("%d channels right after", n)
+	}
+	eventually(t, idleSubscription+2*probeEvery+patient, "no channel is left", func() bool { return channels() == 0 })
+}
+
+// TestWithoutChannels: a user who may not publish or subscribe can lock and unlock, and
+// who waits is served, if later.
+func TestWithoutChannels(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	var urls []string
+	for _, n := range nodes {
+		n.Do(t, "ACL", "SETUSER", "locks", "on", ">pw", "~lockproxy:*", "+@all", "resetchannels")
+		urls = append(urls, "redis://locks:pw@"+n.Addr())
+	}
+	s := serve(t, Options{Nodes: nodesAt(t, urls...), NodeTimeout: patient})
+	g := lock(t, s, "job", "", time.Second)
+	w := waitFor(t, s, "job", "")
+	unlock(t, s, "job", g.Owner, 0)
+	g = granting(t, w).Grant
+	w = waitFor(t, s, "job", "")
+	s.Undo(g)
+	granting(t, w)
+}

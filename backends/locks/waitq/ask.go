@@ -1,0 +1,247 @@
+package waitq
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	firstPoll   = time.Second            // a head without hints asks again after, doubling
+	longPoll    = 5 * time.Second        // until; nothing is published when a key is deleted by hand
+	pollShare   = time.Millisecond       // and longer by this for every line
+	lapseMargin = 2 * time.Millisecond   // after the end of the holder's lease, and
+	lapseSpread = 8 * time.Millisecond   // up to so much more: heads elsewhere wait for the same end
+	nobodyPause = 64 * time.Millisecond  // at most, where nobody was found to have the key
+	firstRetry  = 100 * time.Millisecond // after an error, doubling
+	longRetry   = 500 * time.Millisecond // until
+)
+
+// A Trigger is what makes a waiter ask.
+type Trigger uint8
+
+// The triggers.
+const (
+	AtOnce  Trigger = iota // it joined an empty line
+	Handed                 // an offer
+	Woken                  // Wake, or a hint
+	Timer                  // the holder's lease was over, or it asked in any case
+	Reentry                // its owner has the key already; Sleep and Ask never say so
+)
+
+// Known is what a line knows of its key. The zero value knows nothing.
+type Known struct {
+	Asked     bool          // something is known
+	Fresh     bool          // it was granted just now, by a first hold
+	Elsewhere bool          // others than the waiters of these Queues have got it
+	Holder    string        // empty: nobody was found to have it
+	Fence     int64         // of the holder's grant, or less
+	Until     time.Duration // end of the holder's lease, by Options.Now
+	Err       error         // the question could not be decided
+
+	outdated bool // some release was heard of since
+}
+
+// Answers reports whether what is known is still good for an answer.
+func (k Known) Answers(now time.Duration) bool {
+	return k.Asked && !k.outdated && (k.Err != nil || k.Until > now)
+}
+
+// Known is what is known of a key that is waited for. It is sure if a change would have been heard
+// of.
+func (q *Queues[K, V]) Known(k K) (known Known, sure bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.lines[k]
+	if l == nil {
+		return Known{}, false
+	}
+	known = l.known
+	return known, known.Err == nil && known.Holder != "" && !l.woken && l.subscription.sure(q.opt.Need)
+}
+
+// AwaitTurn returns when w is the head, or, with reenter, when its owner has the key already; with the
+// error of ctx when that ended first, or ErrClosed.
+func (q *Queues[K, V]) AwaitTurn(ctx context.Context, w *Waiter[K, V]) (reenter bool, err error) {
+	select {
+	case <-w.head:
+		return false, nil
+	case <-w.reenter:
+		return true, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-q.done:
+		return false, ErrClosed
+	}
+}
+
+// Sleep returns when w, the head, is to ask; with the error of ctx when that has ended, or
+// ErrClosed.
+func (q *Queues[K, V]) Sleep(ctx context.Context, w *Waiter[K, V]) error {
+	for {
+		d := q.pause(w)
+		if d <= 0 {
+			return ctx.Err()
+		}
+		if err := q.sleepFor(ctx, w, d); err != nil {
+			return err
+		}
+	}
+}
+
+func (q *Queues[K, V]) sleepFor(ctx context.Context, w *Waiter[K, V], d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-w.wakeUps:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-q.done:
+		return ErrClosed
+	}
+}
+
+// pause is for how long w, the head, has nothing to ask for. Negative or 0: it has.
+func (q *Queues[K, V]) pause(w *Waiter[K, V]) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l, now := w.line, q.opt.Now()
+	switch {
+	case w.offered:
+		return 0
+	case l.subscription.backOff(now) > 0:
+		return l.subscription.backOff(now)
+	case l.woken, !l.known.Asked, l.freed(q.opt.Need):
+		return 0
+	}
+	q.watchLine(l)
+	if w.nextAsk == 0 { // the head before it was told what is known
+		w.nextAsk = q.planAsk(w, now)
+	}
+	if l.askAt != 0 {
+		return min(l.askAt, w.nextAsk) - now
+	}
+	return w.nextAsk - now
+}
+
+// planAsk is when a head asks again without hints: when the holder's lease is over, and now and
+// then before, since a key may be freed without a hint.
+func (q *Queues[K, V]) planAsk(w *Waiter[K, V], now time.Duration) time.Duration {
+	k := &w.line.known
+	if k.Err != nil {
+		w.failures++
+		return now + min(firstRetry<<min(w.failures-1, 10), longRetry)
+	}
+	w.failures = 0
+	if k.Holder == "" {
+		return now + q.opt.Random(nobodyPause)
+	}
+	poll := min(q.opt.Poll<<min(w.polls, 10), q.opt.LongPoll+time.Duration(len(q.lines))*pollShare)
+	w.polls++
+	return min(now+poll, k.Until+lapseMargin+q.opt.Random(lapseSpread))
+}
+
+// Ask notes that w, the head, asks now. It reports whether an offer has asked for it.
+func (q *Queues[K, V]) Ask(w *Waiter[K, V]) (offered bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.trigger = q.triggerOf(w)
+	if offered, w.offered = w.offered, false; !offered {
+		w.asking = true
+		w.line.forgetHints()
+	}
+	return offered
+}
+
+func (q *Queues[K, V]) triggerOf(w *Waiter[K, V]) Trigger {
+	l := w.line
+	switch {
+	case w.offered:
+		return Handed
+	case w.asking: // it was the head when it joined
+		return AtOnce
+	case l.woken, l.askAt != 0, l.freed(q.opt.Need):
+		return Woken
+	}
+	return Timer
+}
+
+// Asked notes the answer to w, the head, and plans when it asks again.
+func (q *Queues[K, V]) Asked(w *Waiter[K, V], k Known) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := w.line
+	w.asking = false
+	l.known = k
+	l.woken = l.woken && !k.Fresh
+	if k.Elsewhere {
+		l.subscription.resetReleases()
+	}
+	w.nextAsk = q.planAsk(w, q.opt.Now())
+	q.wakeOwner(l, k.Holder)
+}
+
+// wakeOwner wakes the waiters whose owner has the key.
+func (q *Queues[K, V]) wakeOwner(l *line[K, V], owner string) {
+	if l.owners == 0 || owner == "" {
+		return
+	}
+	for e := l.waiters.Front(); e != nil; e = e.Next() {
+		if w := e.Value.(*Waiter[K, V]); w.owner == owner {
+			select {
+			case w.reenter <- struct{}{}:
+				q.resume(w)
+			default:
+			}
+		}
+	}
+}
+
+// Wake has the head ask now, or again if it is asking.
+func (q *Queues[K, V]) Wake(k K) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l := q.lines[k]; l != nil {
+		l.wake()
+	}
+}
+
+// Notify has the head look at its line, for an offer that is complete.
+func (q *Queues[K, V]) Notify(k K) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l := q.lines[k]; l != nil {
+		l.notify()
+	}
+}
+
+func (l *line[K, V]) wake() {
+	l.woken = true
+	l.notify()
+}
+
+func (l *line[K, V]) notify() {
+	select {
+	case l.head().wakeUps <- struct{}{}:
+	default:
+	}
+}
+
+// forgetHints begins to listen anew, before a question.
+func (l *line[K, V]) forgetHints() {
+	l.woken, l.askAt = false, 0
+	clear(l.released)
+}
+
+// freed reports whether so many sources have released what the head was told of.
+func (l *line[K, V]) freed(need int) bool {
+	n := 0
+	for _, f := range l.released {
+		if f > 0 && f >= l.known.Fence {
+			n++
+		}
+	}
+	return n >= need
+}

@@ -1,0 +1,251 @@
+package waitq
+
+import (
+	"container/list"
+	"time"
+)
+
+const (
+	idleFor   = 5 * time.Second      // a key without waiters is still listened for
+	othersLag = 3 * time.Millisecond // between the first source that tells of a release and the last that is needed
+)
+
+// A subscription is a key that is listened for. It is guarded by Queues.mu.
+type subscription[K comparable, V any] struct {
+	key       K
+	line      *line[K, V]   // nil: nobody waits
+	idle      *list.Element // in Queues.idle, when nobody needs it
+	idleSince time.Duration
+	confirmed []bool // by source: it tells of all releases from now on
+
+	contended     bool          // others listen for the key
+	releases      int           // here in a row
+	releasesSince time.Duration // the first of them
+	backOffUntil  time.Duration // nobody here asks before
+}
+
+// backOff is for how long nobody here may ask; s may be nil.
+func (s *subscription[K, V]) backOff(now time.Duration) time.Duration {
+	if s == nil {
+		return 0
+	}
+	return s.backOffUntil - now
+}
+
+// sure reports whether no release can be missed; s may be nil.
+func (s *subscription[K, V]) sure(need int) bool { return s != nil && countTrue(s.confirmed) >= need }
+
+func (s *subscription[K, V]) resetReleases() {
+	if s != nil {
+		s.releases = 0
+	}
+}
+
+func countTrue(all []bool) (n int) {
+	for _, b := range all {
+		if b {
+			n++
+		}
+	}
+	return n
+}
+
+// Watch begins to listen for what sources tell of a key without waiters, or ends it after a while.
+// It does nothing before Listen.
+func (q *Queues[K, V]) Watch(k K, wanted bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch s := q.subscriptions[k]; {
+	case len(q.sources) == 0:
+	case wanted && s == nil:
+		q.subscribe(&subscription[K, V]{key: k})
+	case wanted && s.idle != nil:
+		q.idle.Remove(s.idle)
+		s.idle = nil
+	case !wanted && s != nil && s.idle == nil:
+		q.makeIdle(s)
+	}
+}
+
+func (q *Queues[K, V]) subscribe(s *subscription[K, V]) {
+	s.confirmed = make([]bool, q.opt.Sources)
+	q.subscriptions[s.key] = s
+	for _, src := range q.sources {
+		src.change(s.key)
+	}
+}
+
+// watchLine has sources tell of releases to a line.
+func (q *Queues[K, V]) watchLine(l *line[K, V]) {
+	if l.subscription != nil || len(q.sources) == 0 {
+		return
+	}
+	l.subscription = &subscription[K, V]{key: l.key, line: l}
+	q.subscribe(l.subscription)
+}
+
+// attach gives a new line the subscription that is left of an earlier one.
+func (q *Queues[K, V]) attach(l *line[K, V]) {
+	if s := q.subscriptions[l.key]; s != nil {
+		q.idle.Remove(s.idle)
+		s.line, s.idle = l, nil
+		l.subscription = s
+	}
+}
+
+// detach leaves the subscription of a line that ends to the next one, for a while.
+func (q *Queues[K, V]) detach(l *line[K, V]) {
+	if s := l.subscription; s != nil {
+		s.line = nil
+		q.makeIdle(s)
+	}
+}
+
+func (q *Queues[K, V]) makeIdle(s *subscription[K, V]) {
+	s.idleSince = q.opt.Now()
+	s.idle = q.idle.PushBack(s)
+}
+
+// Sweep ends the subscriptions that have been idle for long.
+func (q *Queues[K, V]) Sweep() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.opt.Now()
+	for e := q.idle.Front(); e != nil; e = q.idle.Front() {
+		s := e.Value.(*subscription[K, V])
+		if now-s.idleSince < idleFor {
+			return
+		}
+		q.idle.Remove(e)
+		delete(q.subscriptions, s.key)
+		for _, src := range q.sources {
+			src.change(s.key)
+		}
+	}
+}
+
+// A Source is where hints come from.
+type Source[K comparable, V any] struct {
+	queues *Queues[K, V]
+	index  int
+
+	changed []K           // subscriptions that have begun or ended; guarded by Queues.mu
+	kick    chan struct{} // there are; holds one
+}
+
+// Listen begins to take hints, and returns the sources. It must be called once at most.
+func (q *Queues[K, V]) Listen() []*Source[K, V] {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range q.opt.Sources {
+		q.sources = append(q.sources, &Source[K, V]{queues: q, index: i, kick: make(chan struct{}, 1)})
+	}
+	return q.sources
+}
+
+// change notes that a key is to be listened for, or is no longer. The caller has Queues.mu.
+func (s *Source[K, V]) change(k K) {
+	s.changed = append(s.changed, k)
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Changed receives when Changes has something to return.
+func (s *Source[K, V]) Changed() <-chan struct{} { return s.kick }
+
+// Changes are the keys to listen for, and those to leave, since it was last called.
+func (s *Source[K, V]) Changes() (wanted, unwanted []K) {
+	s.queues.mu.Lock()
+	defer s.queues.mu.Unlock()
+	for _, k := range s.changed {
+		if s.queues.subscriptions[k] != nil {
+			wanted = append(wanted, k)
+		} else {
+			unwanted = append(unwanted, k)
+		}
+	}
+	s.changed = nil
+	return wanted, unwanted
+}
+
+// Needed reports whether any key is to be listened for.
+func (s *Source[K, V]) Needed() bool {
+	s.queues.mu.Lock()
+	defer s.queues.mu.Unlock()
+	return len(s.queues.subscriptions) > 0
+}
+
+// Confirm notes that the source tells of a key from now on. A release before may have been missed:
+// if this makes the line sure, the head asks once more.
+func (s *Source[K, V]) Confirm(k K) {
+	q := s.queues
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	sub := q.subscriptions[k]
+	if sub == nil {
+		return
+	}
+	before := sub.sure(q.opt.Need)
+	sub.confirmed[s.index] = true
+	if !before && sub.sure(q.opt.Need) && sub.line != nil {
+		sub.line.wake()
+	}
+}
+
+// Lost notes that the source tells nothing any more until it confirms anew; Changes returns all that
+// is to be listened for then.
+func (s *Source[K, V]) Lost() {
+	q := s.queues
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s.changed = s.changed[:0]
+	for k, sub := range q.subscriptions {
+		sub.confirmed[s.index] = false
+		s.changed = append(s.changed, k)
+	}
+}
+
+// A Kind is how a grant was released.
+type Kind uint8
+
+// The kinds of releases.
+const (
+	Freed  Kind = iota // by its owner, or for it
+	Undone             // it had not been granted by all that are needed
+	Passed             // it was handed over to a waiter elsewhere, who may have left
+)
+
+// Released takes the hint that the source has released the grant with this fence.
+func (s *Source[K, V]) Released(k K, fence int64, kind Kind) {
+	q := s.queues
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	sub := q.subscriptions[k]
+	if sub == nil || sub.line == nil {
+		return
+	}
+	l := sub.line
+	if kind == Passed {
+		if fence < l.known.Fence { // that is whom this line knows
+			return
+		}
+		l.known.outdated = true
+		if w := l.head(); w.nextAsk != 0 {
+			w.nextAsk = min(w.nextAsk, q.opt.Now()+q.opt.Poll)
+			l.notify()
+		}
+		return
+	}
+	l.released[s.index] = max(l.released[s.index], fence)
+	if fence < l.known.Fence { // released before what is known was learnt
+		return
+	}
+	l.known.outdated = true
+	// Where fewer sources undo than are needed, nobody had the key.
+	if kind != Undone && l.askAt == 0 {
+		l.askAt = q.opt.Now() + othersLag
+	}
+	l.notify()
+}

@@ -1,0 +1,103 @@
+package waitq
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Len is how many wait for a key.
+func (q *Queues[K, V]) Len(k K) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l := q.lines[k]; l != nil {
+		return l.waiters.Len()
+	}
+	return 0
+}
+
+// Total is how many wait in all lines.
+func (q *Queues[K, V]) Total() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiters
+}
+
+// An Entry is a waiter as others see it.
+type Entry[V any] struct {
+	Value   V
+	Waiting time.Duration // since it joined
+}
+
+// List is the line of a key, the head first.
+func (q *Queues[K, V]) List(k K) (all []Entry[V]) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.lines[k]
+	if l == nil {
+		return nil
+	}
+	now := q.opt.Now()
+	for e := l.waiters.Front(); e != nil; e = e.Next() {
+		w := e.Value.(*Waiter[K, V])
+		all = append(all, Entry[V]{w.Value, now - w.Since})
+	}
+	return all
+}
+
+// A Line is a line as others see it.
+type Line[K comparable, V any] struct {
+	Key   K
+	Len   int
+	Head  Entry[V]
+	Known Known
+
+	Asleep    bool // the head waits for hints or a timer, and has planned when to ask
+	Confirmed int  // sources that tell of the key, waited for or not
+}
+
+// Line is the line of a key; only Key and Confirmed are set if nobody waits.
+func (q *Queues[K, V]) Line(k K) Line[K, V] {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.view(k)
+}
+
+func (q *Queues[K, V]) view(k K) Line[K, V] {
+	view := Line[K, V]{Key: k}
+	if s := q.subscriptions[k]; s != nil {
+		view.Confirmed = countTrue(s.confirmed)
+	}
+	if l := q.lines[k]; l != nil {
+		w := l.head()
+		view.Len, view.Known = l.waiters.Len(), l.known
+		view.Head = Entry[V]{w.Value, q.opt.Now() - w.Since}
+		view.Asleep = w.nextAsk != 0 && !w.asking && !l.woken
+	}
+	return view
+}
+
+// Longest are the longest lines, at most so many, those of one length in the order of their keys; and
+// how many lines there are.
+func (q *Queues[K, V]) Longest(most int, order func(a, b K) int) (longest []Line[K, V], total int) {
+	q.mu.Lock()
+	all := make([]*line[K, V], 0, len(q.lines))
+	lengths := make(map[*line[K, V]]int, len(q.lines))
+	for _, l := range q.lines {
+		all = append(all, l)
+		lengths[l] = l.waiters.Len()
+	}
+	q.mu.Unlock()
+	// Sorted without the mutex, which every waiter needs; keys never change.
+	slices.SortFunc(all, func(a, b *line[K, V]) int {
+		return cmp.Or(cmp.Compare(lengths[b], lengths[a]), order(a.key, b.key))
+	})
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, l := range all[:min(most, len(all))] {
+		if view := q.view(l.key); view.Len > 0 {
+			longest = append(longest, view)
+		}
+	}
+	return longest, len(all)
+}

@@ -1,0 +1,214 @@
+// Package waitq queues callers that wait for a key: first come, first served, who wakes when, and to
+// whom a key is handed over. What a key is, and who grants it, is the caller's business: the package
+// asks nobody, it says who is to ask, and when.
+//
+// Only the head of a line asks; the others sleep until they are the head, or until their owner
+// has the key already. A waiter:
+//
+//	Join ──▶ in line ──the one before leaves──▶ head, asleep ◀──Asked: refused── asking ──granted──▶ Leave
+//	           │                                     │                             ▲
+//	           └──its owner has the key──▶ Leave     └──a wake-up, a timer, an offer┘
+//
+// One that joins an empty line is the head at once, and asks. Park lets a waiter do without a
+// goroutine until something happens to it; Leave may come in every state.
+//
+// The head is woken by Wake, by an offer of HandOver, and by hints of sources, each of which tells of
+// the releases it has seen: of a key that is watched, a release that Need sources tell of cannot be
+// missed. Hints are no truth: a lost one costs time, since timers ask in any case, and a wrong one
+// costs a question.
+//
+// Where a source tells of other listeners, a line that has got the key again and again leaves it
+// to them for a moment.
+package waitq
+
+import (
+	"container/list"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// ErrClosed reports that the Queues have been closed.
+var ErrClosed = errors.New("the queues are closed")
+
+// A FullError reports that Options.Limit is reached.
+type FullError struct{ Max int }
+
+func (e *FullError) Error() string { return fmt.Sprintf("%d wait already, which is the most", e.Max) }
+
+// Options configure Queues. All fields but Poll and LongPoll must be set.
+type Options struct {
+	Limit   int // waiters in all lines
+	Sources int // of hints
+	Need    int // sources that must tell of a release to make it certain
+
+	Now    func() time.Duration                    // the clock
+	Random func(below time.Duration) time.Duration // at least 0
+
+	Poll, LongPoll time.Duration // first and longest pause of a head without hints; default 1 s and 5 s
+}
+
+// Queues are the lines of all keys. A key without waiters has no line. V is what the caller
+// attaches to a waiter. All methods are safe for concurrent use.
+type Queues[K comparable, V any] struct {
+	opt Options
+
+	mu            sync.Mutex
+	lines         map[K]*line[K, V]
+	waiters       int // in all lines
+	subscriptions map[K]*subscription[K, V]
+	idle          list.List       // of the subscriptions without a use, the longest idle first
+	sources       []*Source[K, V] // none before Listen
+	closed        bool
+
+	done    chan struct{}  // closed by Close
+	resumed sync.WaitGroup // goroutines of waiters that were parked
+}
+
+// New makes Queues without waiters.
+func New[K comparable, V any](o Options) *Queues[K, V] {
+	if o.Poll == 0 {
+		o.Poll = firstPoll
+	}
+	if o.LongPoll == 0 {
+		o.LongPoll = longPoll
+	}
+	return &Queues[K, V]{
+		opt: o, lines: map[K]*line[K, V]{}, subscriptions: map[K]*subscription[K, V]{}, done: make(chan struct{}),
+	}
+}
+
+// SetPoll changes Options.Poll and Options.LongPoll.
+func (q *Queues[K, V]) SetPoll(first, longest time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.opt.Poll, q.opt.LongPoll = first, longest
+}
+
+// A line is the waiters for one key. It is guarded by Queues.mu.
+type line[K comparable, V any] struct {
+	key          K
+	waiters      list.List // of *Waiter
+	known        Known     // by the last question
+	owners       int       // waiters with an owner
+	subscription *subscription[K, V]
+
+	// since the head last asked
+	woken    bool          // something happened that may have freed the key
+	released []int64       // by source: the largest fence that was released
+	askAt    time.Duration // when to ask, a release having been heard of; 0: none was
+}
+
+// A Waiter is one place in a line.
+type Waiter[K comparable, V any] struct {
+	Key   K
+	Value V             // the caller's; an offer may change what it points to, see HandOver
+	Since time.Duration // when it joined
+	First bool          // it was the head from the beginning, and may ask at once
+
+	line    *line[K, V]
+	place   *list.Element
+	owner   string        // empty: nobody else has it
+	head    chan struct{} // closed when it has become the head
+	reenter chan struct{} // its owner has the key already; holds one
+	wakeUps chan struct{} // the head should look at its line; holds one
+	parked  *parked       // not nil: it has no goroutine
+
+	// of the head
+	trigger  Trigger       // of the last question
+	asking   bool          // it asks, or does so next: nothing is offered to it
+	offered  bool          // an offer asks for it
+	nextAsk  time.Duration // without a hint; 0: not planned
+	polls    int           // planned
+	failures int           // in a row
+}
+
+// Trigger is what made the waiter ask last.
+func (w *Waiter[K, V]) Trigger() Trigger { return w.trigger }
+
+// Join puts a waiter at the end of a line; it must Leave. Waiters with the same owner are woken when
+// it has the key; an empty owner is nobody else's. The error is a *FullError.
+func (q *Queues[K, V]) Join(k K, owner string, v V) (*Waiter[K, V], error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.waiters >= q.opt.Limit {
+		return nil, &FullError{Max: q.opt.Limit}
+	}
+	now := q.opt.Now()
+	l := q.lines[k]
+	if l == nil {
+		l = &line[K, V]{key: k, released: make([]int64, q.opt.Sources)}
+		q.lines[k] = l
+		q.attach(l)
+	}
+	w := &Waiter[K, V]{
+		Key: k, Value: v, Since: now, line: l, owner: owner,
+		head: make(chan struct{}), reenter: make(chan struct{}, 1), wakeUps: make(chan struct{}, 1),
+	}
+	w.place = l.waiters.PushBack(w)
+	q.waiters++
+	if owner != "" {
+		l.owners++
+	}
+	if l.waiters.Len() == 1 {
+		w.First = l.subscription.backOff(now) <= 0
+		w.asking = w.First
+		close(w.head)
+	}
+	return w, nil
+}
+
+// Leave takes a waiter out of its line. It returns how many are left in it, and whether there is an
+// offer that the waiter did not take.
+func (q *Queues[K, V]) Leave(w *Waiter[K, V]) (left int, unused bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := w.line
+	wasHead := l.head() == w
+	l.waiters.Remove(w.place)
+	q.waiters--
+	if w.owner != "" {
+		l.owners--
+	}
+	switch next := l.head(); {
+	case next == nil:
+		delete(q.lines, l.key)
+		q.detach(l)
+	case wasHead:
+		if w.asking { // and left without an answer, which leaves its successor without
+			l.known = Known{}
+		}
+		close(next.head)
+		q.resume(next)
+	}
+	return l.waiters.Len(), w.offered
+}
+
+// head is nil if nobody is in line.
+func (l *line[K, V]) head() *Waiter[K, V] {
+	if e := l.waiters.Front(); e != nil {
+		return e.Value.(*Waiter[K, V])
+	}
+	return nil
+}
+
+// Close wakes all waiters with ErrClosed; none is parked any more.
+func (q *Queues[K, V]) Close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return
+	}
+	q.closed = true
+	close(q.done)
+	for _, l := range q.lines {
+		for e := l.waiters.Front(); e != nil; e = e.Next() {
+			q.resume(e.Value.(*Waiter[K, V]))
+		}
+	}
+}
+
+// Wait returns when the goroutines of all waiters that were parked have ended. It must be called after
+// Close.
+func (q *Queues[K, V]) Wait() { q.resumed.Wait() }
