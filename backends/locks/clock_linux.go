@@ -6,11 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootTime is CLOCK_BOOTTIME, or 0 where the kernel does not have it.
+// bootTime is the time since the machine booted, what it slept included, or awakeTime where a sandbox
+// does not have that clock.
 func bootTime() time.Duration {
 	var ts unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
-		return 0
+		return awakeTime()
 	}
 	return time.Duration(ts.Nano())
 }

@@ -4,5 +4,5 @@ package locks
 
 import "time"
 
-// bootTime is 0: this system's monotonic clock has to do.
-func bootTime() time.Duration { return 0 }
+// bootTime is awakeTime: this system's monotonic clock has to do.
+func bootTime() time.Duration { return awakeTime() }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -273,24 +274,24 @@ func TestQueues_Park(t *testing.T) {
 				head, w := join(t, q, ""), join(t, q, "alice")
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				resumed := 0
-				if !q.Park(ctx, w, time.Minute, func() { resumed++ }) {
+				var resumed atomic.Int64
+				if !q.Park(ctx, w, time.Minute, func() { resumed.Add(1) }) {
 					t.Fatal("not parked")
 				}
 				synctest.Wait()
-				if resumed != 0 {
+				if resumed.Load() != 0 {
 					t.Fatal("resumed at once")
 				}
 				wake(q, head, cancel)
 				synctest.Wait()
-				if resumed != 1 {
-					t.Errorf("resumed %d times", resumed)
+				if resumed.Load() != 1 {
+					t.Errorf("resumed %d times", resumed.Load())
 				}
 				q.Close()
 				time.Sleep(time.Hour)
 				q.Wait()
-				if resumed != 1 {
-					t.Errorf("resumed %d times in the end", resumed)
+				if resumed.Load() != 1 {
+					t.Errorf("resumed %d times in the end", resumed.Load())
 				}
 				if q.Park(ctx, w, time.Minute, nil) {
 					t.Error("parked after Close")
