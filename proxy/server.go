@@ -13,6 +13,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/netio"
 	"github.com/lockproxy/lockproxy/commands"
+	"github.com/lockproxy/lockproxy/proxy/request"
 )
 
 // Options are read once by New.
@@ -46,6 +47,7 @@ type Options struct {
 type Server struct {
 	opt      Options
 	cmds     *commands.Dispatcher
+	rules    *request.Rules
 	ln       net.Listener
 	draining context.Context // done: the server drains
 	drain    context.CancelFunc
@@ -80,7 +82,7 @@ func New(opt Options, cmds *commands.Dispatcher) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, cmds: cmds, ln: ln, quiet: drainQuiet}
+	s := &Server{opt: opt, cmds: cmds, ln: ln, rules: request.Limits{Bulk: int(opt.MaxBulk)}.Rules(), quiet: drainQuiet}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	return s, nil
 }

@@ -62,7 +62,7 @@ func newSession(srv *Server, nc *netio.Conn, id int64, present context.Context) 
 	count := srv.counts.For(uint64(id))
 	s := &session{srv: srv, nc: nc, count: count, since: time.Now(), out: newOutput(nc, count, int(srv.opt.MaxOutput))}
 	s.changed.L = &s.mu
-	s.requests = request.New(request.Limits{Bulk: int(srv.opt.MaxBulk)})
+	s.requests = request.New(srv.rules)
 	s.cmds = srv.cmds.NewSession(present, s.out, peerOf(nc, id))
 	return s
 }

@@ -4,7 +4,7 @@ import "fmt"
 
 // Limits bound one message. A zero field is no limit, but Depth's.
 type Limits struct {
-	Line   int // bytes of a line; of a request's, without its end
+	Line   int // bytes of a line; of a request's, without its end; at least 64
 	Bulk   int // bytes of a bulk string
 	Values int // values announced at all levels; arguments of a request
 	Depth  int // levels of nesting; 0 means 65536

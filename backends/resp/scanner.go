@@ -54,21 +54,26 @@ type Scanner struct {
 	Grammar Grammar
 	Limits  *Limits // of every message; nil: none
 
-	state  uint8
+	// Of the stream.
+	state uint8
+	err   error
+
+	// Of the message.
 	kind   byte
-	typ    byte    // the type whose length is being read; 0: not even that is there
-	cr     bool    // the last byte was a CR (inText, inLength, inEnd, inHeader)
-	minus  bool    // a length that began with '-'
 	attrs  bool    // the outermost aggregate is attributes: a value follows it
-	hidden bool    // the line has a NUL (Requests)
-	bad    bool    // the line is no length (Requests)
-	digits int     // how many digits a length has so far
-	line   int     // how many bytes the line has so far
-	need   int64   // of a length: its value so far; inBulk: bytes still to come
 	stack  []int64 // values still to come at each level, outermost first
-	values int64   // announced in this message, if they are limited
-	size   int     // bytes of this message in earlier calls, if they are limited
-	err    error
+	values int64   // announced so far, if there are limits
+	size   int     // bytes in earlier calls, if there are limits
+
+	// Of the line or payload that the next byte is part of.
+	typ    byte  // the type whose length is being read; 0: not even that is there
+	cr     bool  // the last byte was a CR (inText, inLength, inEnd, inHeader)
+	minus  bool  // a length that began with '-'
+	hidden bool  // the line has a NUL (Requests)
+	bad    bool  // the line is no length (Requests)
+	digits int   // how many digits a length has so far
+	line   int   // how many bytes the line has so far
+	need   int64 // of a length: its value so far; inBulk: bytes still to come
 }
 
 // Scan reads on in p and returns how many bytes of p belong to the current message, and

@@ -11,6 +11,7 @@
 package request
 
 import (
+	"cmp"
 	"errors"
 	"math"
 
@@ -29,22 +30,24 @@ type Limits struct {
 	PreAuthBulk int // Bulk before authentication; 16 KB
 }
 
-func (l Limits) withDefaults() Limits {
-	for _, f := range []struct {
-		field *int
-		value int
-	}{
-		{&l.Args, 1 << 20},
-		{&l.Bulk, 512 << 20},
-		{&l.Inline, 64 << 10},
-		{&l.PreAuthArgs, 10},
-		{&l.PreAuthBulk, 16 << 10},
-	} {
-		if *f.field == 0 {
-			*f.field = f.value
-		}
+// Rules are Limits as Parsers hold requests against them, for any number of Parsers.
+type Rules struct {
+	open, preAuth resp.Limits // once the client is authenticated, and until then
+}
+
+// Rules returns the Rules of l.
+func (l Limits) Rules() *Rules {
+	l.Args = cmp.Or(l.Args, 1<<20)
+	l.Bulk = cmp.Or(l.Bulk, 512<<20)
+	l.Inline = cmp.Or(l.Inline, 64<<10)
+	return &Rules{
+		open: resp.Limits{Line: l.Inline, Bulk: l.Bulk, Values: l.Args},
+		preAuth: resp.Limits{
+			Line:   l.Inline,
+			Bulk:   min(l.Bulk, cmp.Or(l.PreAuthBulk, 16<<10)),
+			Values: min(l.Args, cmp.Or(l.PreAuthArgs, 10)),
+		},
 	}
-	return l
 }
 
 // An Error is a breach of the protocol, in the words of Redis: the client gets "ERR " and
@@ -69,8 +72,7 @@ type Request struct {
 
 // A Parser cuts one client's bytes into requests. It belongs to one goroutine at a time.
 type Parser struct {
-	// Fixed by New.
-	open, preAuth resp.Limits // as long as the client is authenticated, and until then
+	rules *Rules // fixed by New
 
 	// What has arrived, and how far it is scanned.
 	buf     []byte // buf[:end] has arrived
@@ -92,13 +94,8 @@ type Parser struct {
 }
 
 // New returns a Parser with no buffer yet, for a client that is authenticated.
-func New(l Limits) *Parser {
-	l = l.withDefaults()
-	p := &Parser{
-		open:    resp.Limits{Line: l.Inline, Bulk: l.Bulk, Values: l.Args},
-		preAuth: resp.Limits{Line: l.Inline, Bulk: min(l.PreAuthBulk, l.Bulk), Values: min(l.PreAuthArgs, l.Args)},
-		size:    minBuffer,
-	}
+func New(r *Rules) *Parser {
+	p := &Parser{rules: r, size: minBuffer}
 	p.scanner.Grammar = resp.Requests
 	p.Restrict(false)
 	return p
@@ -106,9 +103,9 @@ func New(l Limits) *Parser {
 
 // Restrict sets whether the limits before authentication hold, from the next header on.
 func (p *Parser) Restrict(on bool) {
-	p.scanner.Limits = &p.open
+	p.scanner.Limits = &p.rules.open
 	if on {
-		p.scanner.Limits = &p.preAuth
+		p.scanner.Limits = &p.rules.preAuth
 	}
 }
 
@@ -230,11 +227,11 @@ func (p *Parser) wording(err error) error {
 	case resp.UnknownType:
 		return Error("expected '$', got '" + shown(byte(e.Got)) + "'")
 	case resp.TooManyValues:
-		if e.Got <= int64(p.open.Values) {
+		if e.Got <= int64(p.rules.open.Values) {
 			return Error("unauthenticated multibulk length")
 		}
 	case resp.LongBulk:
-		if e.Got <= int64(p.open.Bulk) {
+		if e.Got <= int64(p.rules.open.Bulk) {
 			return Error("unauthenticated bulk length")
 		}
 	}

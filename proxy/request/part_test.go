@@ -7,75 +7,93 @@ import (
 	"testing"
 )
 
-// Commands that are handed out in parts are the same bytes, whatever the reads and the
-// sizes of the parts; those in one piece are framed as ever.
+// A partReader takes what it reads in parts, at random.
+type partReader struct {
+	*Parser
+	rnd   *rand.Rand
+	least int      // of a first part
+	got   []string // requests, whole again
+	begun string   // what was taken of the one that has not ended
+	parts int      // taken
+}
+
+// requests takes the requests that have arrived in whole.
+func (r *partReader) requests(t *testing.T) {
+	t.Helper()
+	for {
+		req, ok, err := r.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			return
+		}
+		if req.Rest != (r.begun != "") || req.Rest != (req.Args == nil) {
+			t.Fatalf("%q behind %q: rest %v, %d arguments", req.Raw, r.begun, req.Rest, len(req.Args))
+		}
+		r.got, r.begun = append(r.got, r.begun+string(req.Raw)), ""
+	}
+}
+
+// part may take a part of a request whose first argument begins with NAME.
+func (r *partReader) part(t *testing.T) {
+	t.Helper()
+	name, raw, ok := r.Part(r.least)
+	if !ok {
+		return
+	}
+	named := name != nil && strings.HasPrefix("NAME", string(name[:min(4, len(name))]))
+	if named != (r.begun == "") || len(raw) < r.least && r.begun == "" || len(raw) == 0 {
+		t.Fatalf("a part of %q, behind %q, with the name %q", raw, r.begun, name)
+	}
+	if r.rnd.IntN(2) == 0 {
+		r.begun += string(raw)
+		r.parts++
+		r.Take(raw)
+	}
+}
+
+// Requests that are handed out in parts are the same bytes, whatever the reads and the
+// sizes of the parts; those in one piece are as ever.
 func TestParser_PartsAreTheSameBytes(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
-		var in strings.Builder
-		var want []string
-		for range 20 {
-			args := slices.Repeat([]string{strings.Repeat("v\r\n$", rnd.IntN(1+rnd.IntN(30)))}, 1+rnd.IntN(5))
-			args[0] = "NAME" + args[0]
-			want = append(want, array(args...))
-			in.WriteString(array(args...))
-			if rnd.IntN(4) == 0 {
-				in.WriteString("*0\r\nPING\r\n")
-				want = append(want, array("PING"))
-			}
+		in, want := namedRequests(rnd)
+		r := &partReader{Parser: New(Limits{}.Rules()), rnd: rnd, least: 1 + rnd.IntN(60)}
+		for len(in) > 0 {
+			n := copy(r.Space(), in[:min(1+rnd.IntN(40), len(in))])
+			r.Filled(n)
+			in = in[n:]
+			r.requests(t)
+			r.part(t)
 		}
-		least := 1 + rnd.IntN(60)
-		g := New(Limits{})
-		got, open := []string{}, "" // what came in parts, of the command that has not ended
-		parts := 0
-		take := func() {
-			for {
-				name, raw, ok := g.Part(least)
-				if !ok {
-					return
-				}
-				if named := name != nil && strings.HasPrefix("NAME", string(name[:min(4, len(name))])); named != (open == "") || len(raw) < least && open == "" || len(raw) == 0 {
-					t.Fatalf("seed %d: a part of %q, behind %q, with the name %q", seed, raw, open, name)
-				}
-				if rnd.IntN(2) == 0 {
-					return
-				}
-				open += string(raw)
-				parts++
-				g.Take(raw)
-			}
+		if !slices.Equal(r.got, want) || r.begun != "" {
+			t.Fatalf("seed %d: got\n%q\nwant\n%q", seed, r.got, want)
 		}
-		for rest := []byte(in.String()); len(rest) > 0; {
-			n := copy(g.Space(), rest[:min(1+rnd.IntN(40), len(rest))])
-			g.Filled(n)
-			rest = rest[n:]
-			for {
-				cmd, ok, err := g.Next()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !ok {
-					break
-				}
-				if cmd.Rest != (open != "") || cmd.Rest != (cmd.Args == nil) {
-					t.Fatalf("seed %d: %q behind %q: rest %v, %d arguments", seed, cmd.Raw, open, cmd.Rest, len(cmd.Args))
-				}
-				got, open = append(got, open+string(cmd.Raw)), ""
-			}
-			take()
-		}
-		if !slices.Equal(got, want) || open != "" {
-			t.Fatalf("seed %d: got\n%q\nwant\n%q", seed, got, want)
-		}
-		if parts == 0 {
+		if r.parts == 0 {
 			t.Errorf("seed %d: nothing was taken in parts", seed)
 		}
 	}
 }
 
+// namedRequests are random requests whose first argument begins with NAME, and PINGs.
+func namedRequests(rnd *rand.Rand) (in []byte, want []string) {
+	for range 20 {
+		args := slices.Repeat([]string{strings.Repeat("v\r\n$", rnd.IntN(1+rnd.IntN(30)))}, 1+rnd.IntN(5))
+		args[0] = "NAME" + args[0]
+		want = append(want, array(args...))
+		in = append(in, array(args...)...)
+		if rnd.IntN(4) == 0 {
+			in = append(in, "*0\r\nPING\r\n"...)
+			want = append(want, array("PING"))
+		}
+	}
+	return in, want
+}
+
 // What breaks the protocol breaks it in the middle too.
 func TestParser_FaultBehindPart(t *testing.T) {
-	g := New(Limits{})
+	g := New(Limits{}.Rules())
 	g.Filled(copy(g.Space(), "*3\r\n$3\r\nSET\r\n$10\r\n01234"))
 	g.Next()
 	name, raw, ok := g.Part(1)
