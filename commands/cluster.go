@@ -24,7 +24,7 @@ func (s *Session) leavePinned(c *command) {
 	if s.mode != onPinned || !s.inCluster() || c.has(onTxConn) {
 		return
 	}
-	if s.flushBatches(); s.replies.Pending() == 0 && !s.tx.unsure { // else settle has not seen the last replies
+	if s.flushBatches(); s.replies.Pending() == 0 && !s.tx.unsure { // else backToShared has not seen the last replies
 		s.mode = onShared
 	}
 }
@@ -63,7 +63,7 @@ func (s *Session) runNodes(ctx context.Context, c *command, raw []byte, args [][
 	return s.mode == onShared && s.runCluster(ctx, c, raw, args)
 }
 
-// mayUnwatch says that a command outside of a transaction ends WATCH: UNWATCH, and an
+// mayUnwatch reports whether a command outside of a transaction ends WATCH: UNWATCH, and an
 // EXEC that is refused for its form.
 func mayUnwatch(c *command, args [][]byte) bool {
 	return c.has(unwatches) || c.has(endsTx) && len(args) > 1 && resp.Is(args[0], "EXEC")
@@ -80,7 +80,7 @@ func (s *Session) runBlocking(ctx context.Context, p route, raw []byte) bool {
 	default:
 		p.pool = s.up.Pool()
 	}
-	if s.watching { // the own connection must stay
+	if s.watching { // the pinned connection must stay
 		s.sendAlone(ctx, p, raw)
 		return true
 	}
@@ -146,7 +146,7 @@ func (s *Session) runUnwatch(ctx context.Context, c *command, raw []byte, args [
 	}
 }
 
-// A placing is where a transaction in a Cluster is, as far as known: its node is that
+// A txNode is where a transaction in a Cluster is, as far as known: its node is that
 // of its first key.
 type txNode struct {
 	slot   int
@@ -154,17 +154,17 @@ type txNode struct {
 	queued [][]byte // what was sent before it was
 }
 
-// keepQueued keeps what was sent inside MULTI for the node that it may have to be
-// said to again.
+// keepQueued keeps what was sent inside MULTI for the node that it may have to be sent
+// to again.
 func (s *Session) keepQueued(raw []byte) {
 	if s.inCluster() && !s.tx.node.fixed {
 		s.tx.node.queued = append(s.tx.node.queued, bytes.Clone(raw))
 	}
 }
 
-// tryTxCluster handles a command inside MULTI as far as nodes are concerned. said is
-// false when that is of no concern to it.
-func (s *Session) tryTxCluster(c *command, raw []byte, args [][]byte) (sent, said bool) {
+// tryTxCluster handles a command inside MULTI as far as nodes are concerned. done is
+// false when it has still to be queued; sent is then of no meaning.
+func (s *Session) tryTxCluster(c *command, raw []byte, args [][]byte) (sent, done bool) {
 	if c.has(watches) && len(args) > 1 { // which is executed at once, and must not choose the node
 		return s.reply("-ERR WATCH inside MULTI is not allowed\r\n"), true
 	}
@@ -196,7 +196,7 @@ func (s *Session) tryTxCluster(c *command, raw []byte, args [][]byte) (sent, sai
 
 // tryTxNode is tryTxCluster of a command with keys of one slot, which all of a transaction
 // have.
-func (s *Session) tryTxNode(r route) (sent, said bool) {
+func (s *Session) tryTxNode(r route) (sent, done bool) {
 	elsewhere := s.router.view.Master(r.slot) != s.pinnedPool
 	switch {
 	case s.tx.node.fixed && r.slot != s.tx.node.slot, !s.tx.node.fixed && elsewhere && s.watching:
@@ -344,7 +344,7 @@ func (s *Session) replyMerged(parts [][]byte, err error, join func([][]byte) []b
 	}
 }
 
-// isCursor says that a SCAN has a cursor; a node refuses others in its own words.
+// isCursor reports whether a SCAN has a cursor; a node refuses others in its own words.
 func isCursor(args [][]byte) bool {
 	if len(args) < 2 {
 		return false

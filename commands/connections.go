@@ -10,14 +10,14 @@ import (
 	"github.com/lockproxy/lockproxy/commands/clients"
 )
 
-// needsPinned says that no command of the session may travel on a shared connection.
+// needsPinned reports whether no command of the session may travel on a shared connection.
 func (s *Session) needsPinned() bool { return s.unshared() || s.d.isPaused() || s.client.Referenced() }
 
 func (s *Session) unshared() bool { return s.d.opt.Unshared && !s.perCommandNode() }
 
-// backToShared goes back to the main lane of the shared connections when nothing is owed
-// and the own connection has no state: only then can no later command overtake an
-// earlier one.
+// backToShared goes back to the main class of the shared connections when no reply is
+// pending and the pinned connection has no state: only then can no later command overtake
+// an earlier one.
 func (s *Session) backToShared() {
 	if s.mode == onShared && s.connClass == upstream.MainClass && !s.blocking || s.mode == onPassthrough {
 		return
@@ -36,7 +36,7 @@ func (s *Session) backToShared() {
 	}
 }
 
-// applyChanges takes over what an executed transaction changed on the own connection.
+// applyChanges takes over what an executed transaction changed on the pinned connection.
 func (s *Session) applyChanges(c changes) {
 	if c.id != nil {
 		if s.pinned != nil {
@@ -57,7 +57,7 @@ func (s *Session) applyChanges(c changes) {
 	s.watching = s.watching || c.watches
 }
 
-// publishStateful publishes whether the client loses state when its own connection ends.
+// publishStateful publishes whether the client loses state when its pinned connection ends.
 func (s *Session) publishStateful() {
 	if s.mode == onPassthrough || s.tx.in || s.tx.unsure || s.watching || s.pinnedForLife {
 		if s.stateful.Store(s.pinned); s.pinned != nil && !s.pinned.Alive() {
@@ -68,12 +68,12 @@ func (s *Session) publishStateful() {
 	}
 }
 
-// diesWith says that a connection takes the client with it: one that has the
+// diesWith reports whether a connection takes the client with it: one that has the
 // client's state, as a Redis that went away would, or one on which the client was
 // somebody that the upstream no longer lets in.
 func (s *Session) diesWith(c *upstream.Conn) bool { return s.stateful.Load() == c || c.Revoked() }
 
-// connLost is told of every connection that ended.
+// connLost is called for every upstream connection that has ended, on any goroutine.
 func (s *Session) connLost(c *upstream.Conn) {
 	if s.diesWith(c) {
 		s.because(WhyUpstream)
@@ -82,11 +82,11 @@ func (s *Session) connLost(c *upstream.Conn) {
 	}
 }
 
-// pin moves the session to its own connection, opening it if need be, when all
+// pin moves the session to its pinned connection, opening it if need be, when all
 // earlier commands have been answered. If it can't, the client has got the reason.
 func (s *Session) pin(ctx context.Context) bool { return s.pinTo(ctx, s.pinPool()) }
 
-// pinTo is toOwn with a connection to one node. A connection to another is closed.
+// pinTo is pin with a connection to one node. A connection to another is closed.
 func (s *Session) pinTo(ctx context.Context, pool *upstream.Pool) bool {
 	s.flushBatches()
 	if s.idle(ctx) != nil {
@@ -249,7 +249,7 @@ func (s *Session) replyOrDisconnect(err error) {
 	s.closeAfterReplies()
 }
 
-// closeAfterReplies disconnects the client when it has what was said so far. Nothing that it has
+// closeAfterReplies disconnects the client when it has all replies so far. Nothing that it has
 // sent already may run.
 func (s *Session) closeAfterReplies() {
 	s.because(WhyUpstream)

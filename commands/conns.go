@@ -60,16 +60,16 @@ func (cs *conns) conn() *upstream.Conn {
 	return cs.pinned
 }
 
-// inCluster says that it depends on its keys.
+// inCluster reports whether it depends on its keys.
 func (cs *conns) inCluster() bool { return cs.up.View().Cluster() }
 
-// perCommandNode says that it depends on a command which node it goes to.
+// perCommandNode reports whether it depends on a command which node it goes to.
 func (cs *conns) perCommandNode() bool {
 	v := cs.up.View()
 	return v.Cluster() || v.ReadsReplicas()
 }
 
-// blockedInCluster says that a command may be blocking at another node than that of those
+// blockedInCluster reports whether a command may be blocking at another node than that of those
 // behind it, which must not overtake it.
 func (cs *conns) blockedInCluster() bool { return cs.blocking && cs.inCluster() }
 
@@ -78,8 +78,8 @@ func (cs *conns) tryForward(raw []byte) bool {
 	return c != nil && c.Alive() && cs.enqueue(raw)
 }
 
-// tryScript sends a script on the lane where it holds up only other scripts, so
-// that other clients hear that the upstream is BUSY, as from the upstream itself.
+// tryScript sends a script on the class of connections where it holds up only other
+// scripts: other clients are then answered BUSY by the upstream itself.
 func (cs *conns) tryScript(raw []byte) bool {
 	if cs.mode == onShared && cs.connClass != upstream.ScriptClass {
 		c := cs.shared[upstream.ScriptClass]
@@ -170,7 +170,7 @@ func (cs *conns) idle(ctx context.Context) error {
 	return cs.replies.WaitIdle(ctx)
 }
 
-// tryPin moves the session to its own connection if that needs no waiting.
+// tryPin moves the session to its pinned connection if that needs no waiting.
 func (cs *conns) tryPin() bool {
 	if cs.pinned == nil || !cs.pinned.Alive() {
 		return false
@@ -185,7 +185,7 @@ func (cs *conns) tryPin() bool {
 	return true
 }
 
-// pinPool is the node of the session's own connection, or else of what belongs to none.
+// pinPool is the node of the pinned connection, or of one that is opened next.
 func (cs *conns) pinPool() *upstream.Pool {
 	if cs.pinned != nil && cs.pinned.Alive() {
 		return cs.pinnedPool
@@ -231,8 +231,8 @@ func (cs *conns) ask(ctx context.Context, c *upstream.Conn, raw []byte) ([]byte,
 	}
 }
 
-// sendNoRedirect sends a command on the own connection whose node must not change: heard,
-// if not nil, gets the beginning of its reply.
+// sendNoRedirect sends a command on the pinned connection whose node must not change:
+// heard, if not nil, gets the beginning of its reply.
 func (cs *conns) sendNoRedirect(raw []byte, heard func([]byte)) {
 	c := &relay.Request{Raw: raw, Slot: relay.NoSlot, Pool: cs.pinnedPool, NoRedirect: true}
 	if heard != nil {
@@ -241,7 +241,7 @@ func (cs *conns) sendNoRedirect(raw []byte, heard func([]byte)) {
 	cs.sendPinned(c)
 }
 
-// sendPinned sends a call on the own connection.
+// sendPinned sends a request on the pinned connection.
 func (cs *conns) sendPinned(c *relay.Request) {
 	cs.flushBatches()
 	cs.sendRequest(cs.pinned, c)
@@ -263,7 +263,7 @@ func (cs *conns) openRouter() *clusterRouter {
 	return cs.router
 }
 
-// sameView says that nothing is under way by an older view of the nodes. Otherwise a
+// sameView reports whether nothing is under way by an older view of the nodes. Otherwise a
 // command could overtake an earlier one, which still has to be sent on.
 func (cs *conns) sameView() bool {
 	rt, v := cs.openRouter(), cs.up.View()
@@ -275,7 +275,7 @@ func (cs *conns) sameView() bool {
 	}
 	rt.view = v
 	rt.drop(func(c *upstream.Conn) bool {
-		return !c.Alive() || c.Draining() && rt.trackedConns[c] == nil // of what was tracked the client will hear
+		return !c.Alive() || c.Draining() && rt.trackedConns[c] == nil // the client must get the end of what it tracked
 	})
 	for lane, c := range cs.shared {
 		if c != nil && c.Draining() {

@@ -10,10 +10,10 @@ import (
 	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
-// discovered is what the upstream told of its commands. It does not change.
+// discovered is the upstream's own table of commands. It does not change.
 type discovered struct {
 	table *spec.Table
-	// on is where the upstream told it; once that has ended, it may be another one. nil
+	// on is the connection it came on; once that has ended, the upstream may be another one. nil
 	// means that its commands have changed since.
 	on *upstream.Conn
 	at time.Time // when it did
@@ -80,11 +80,11 @@ func (s *Session) discoverRow(ctx context.Context, args [][]byte) *command {
 	return c
 }
 
-// discover asks the upstream for its commands because of one, for all sessions. Nobody is
-// told if it cannot be done: the command that needed it will meet the reason.
+// discover asks the upstream for its commands because of one, for all sessions. It
+// reports no error: the command that needed it will meet the reason.
 func (s *Session) discover(ctx context.Context, args [][]byte) {
 	d := s.d
-	if s.mustStayPinned() && s.idle(ctx) != nil { // its own connection will be asked
+	if s.mustStayPinned() && s.idle(ctx) != nil { // its pinned connection will be asked
 		return
 	}
 	select {

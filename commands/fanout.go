@@ -29,7 +29,7 @@ func anyPlace(join merger) func([][]int, [][]byte) []byte {
 type merger func(parts [][]byte) []byte
 
 // trySplit sends a command in parts, if there are connections to all nodes that it
-// needs. The keys are where plan has just found them.
+// needs. The keys are where route has just found them.
 func (s *Session) trySplit(sp *splitRule, args [][]byte) bool {
 	at := s.keyArgs
 	var slots []int
@@ -64,7 +64,7 @@ func (s *Session) trySplit(sp *splitRule, args [][]byte) bool {
 	return true
 }
 
-// sendParts sends calls, each on its connection, whose replies become one: the first
+// sendParts sends requests, each on its connection, whose replies become one: the first
 // error among them, or what join makes of them.
 func (s *Session) sendParts(conns []*upstream.Conn, calls []*relay.Request, join merger) {
 	s.flushBatch()

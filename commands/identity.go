@@ -16,7 +16,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
-// mustStayPinned says that the session must keep its own connection, whatever it becomes. In
+// mustStayPinned reports whether the session must keep its pinned connection, whatever it becomes. In
 // a Cluster it may have none all the same, when another node was needed and could not
 // be reached.
 func (s *Session) mustStayPinned() bool {
@@ -50,7 +50,7 @@ func (s *Session) auth(ctx context.Context, raw []byte, args [][]byte) {
 	s.runPinnedForLife(ctx, raw, args)
 }
 
-// passthroughIdentity takes over who an AUTH or HELLO has made of the client on its own connection.
+// passthroughIdentity takes over who an AUTH or HELLO has made of the client on its passthrough connection.
 func (s *Session) passthroughIdentity(id upstream.Identity) {
 	if id.User == s.id.User && id.Secret == s.id.Secret {
 		return
@@ -130,7 +130,7 @@ func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 	}
 }
 
-// askName takes over what the client is called on its own connection, after a HELLO
+// askName takes over what the client is called on its pinned connection, after a HELLO
 // that may have been refused: Redis 7.0 takes options one by one, up to the wrong one,
 // later ones and Valkey all or none.
 func (s *Session) askName(ctx context.Context) {
@@ -187,7 +187,7 @@ func (s *Session) moveToIdentity(ctx context.Context, c *upstream.Conn, id upstr
 	} else {
 		s.useIdentity(c, id)
 	}
-	s.replyIdentity(reply) // after what is still said in the protocol before
+	s.replyIdentity(reply) // after what is still answered in the protocol before
 	return !refused, refused
 }
 
@@ -298,7 +298,7 @@ func (s *Session) sync(ctx context.Context, command []byte, m *relay.Barrier) bo
 	}
 }
 
-// reset makes the session one that has said nothing.
+// reset is RESET: the session is as that of a client that has sent nothing.
 func (s *Session) reset(ctx context.Context, raw []byte, args [][]byte) {
 	if len(args) > 1 {
 		s.runForward(ctx, raw) // refused
@@ -374,7 +374,7 @@ func (s *Session) passthroughNoAuth(ctx context.Context) bool {
 	return refused || !ok
 }
 
-// isPong says that a reply answers a PING with token.
+// isPong reports whether a reply answers a PING with token.
 func isPong(reply []byte, token string) bool {
 	bulk := string(resp.AppendBulkString(nil, token))
 	return string(reply) == bulk || string(reply) == "*2\r\n$4\r\npong\r\n"+bulk

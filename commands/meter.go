@@ -29,10 +29,10 @@ var classes = [...]string{
 	"other", "read", "write", "blocking", "script", "transaction", "pubsub", "connection", "admin", "lock", "renew", "unlock", "lockctl",
 }
 
-// ordinary says that commands of the class are timed: they do not wait for anything.
+// ordinary reports whether commands of the class are timed: they do not wait for anything.
 func (c class) ordinary() bool { return c == reads || c == writes }
 
-// Why says why a client was disconnected, by what it said or by what became of it.
+// A Why is the reason for which a client was disconnected.
 type Why int32
 
 const (
@@ -40,7 +40,7 @@ const (
 	WhyQuit                // QUIT
 	WhyProtocol            // it broke the protocol
 	WhyKilled              // CLIENT KILL
-	WhyLock                // a lock with SESSION was lost, and its LOCK did not ask to be told otherwise
+	WhyLock                // a lock with SESSION was lost, and its LOCK did not ask for a push instead
 	WhyUpstream            // what it had at the upstream is lost, or it is let in there no more
 	WhyOutput              // more replies wait for earlier ones than may
 )
@@ -67,7 +67,7 @@ type counts struct {
 	took     metrics.Histogram // of one in timeOne bursts, on each connection, of commands that only read or write: from its being read to the last reply being written, or left to be written for a client that reads slowly
 }
 
-// A tally is what a session has counted since it last told the others. It belongs to the
+// A tally is what a session has counted since it last added it to counts. It belongs to the
 // session's goroutine.
 type tally struct {
 	to     *counts

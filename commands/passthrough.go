@@ -112,8 +112,8 @@ func (s *Session) passClient(raw []byte, args [][]byte) bool {
 	return false
 }
 
-// setStepping has a raw connection hand over everything that comes together, unless messages
-// must be looked at.
+// setStepping has a passthrough connection deliver everything that comes together, unless
+// messages must be looked at.
 func (s *Session) setStepping() { s.pinned.DeliverSingly(s.pass.redirectsInvalidations) }
 
 // noteSync notes that the client is a replica from now on.

@@ -10,11 +10,11 @@ type replyMode struct {
 	skip  bool // the next command is not answered
 }
 
-// on says that the next command is answered.
+// on reports whether the next command is answered.
 func (h *replyMode) on() bool { return h.known && !h.off && !h.skip }
 
 // note takes over a command that goes upstream. What a transaction holds takes effect
-// if it is executed, which is not heard.
+// if it is executed, which is not known.
 func (h *replyMode) note(args [][]byte, inTx bool) {
 	h.skip = false
 	if len(args) != 3 || !resp.Is(args[0], "CLIENT") || !resp.Is(args[1], "REPLY") {
@@ -32,7 +32,7 @@ func (h *replyMode) note(args [][]byte, inTx bool) {
 	}
 }
 
-// takeReplyMode says that the verb which has come is not answered. What the upstream was to
+// takeReplyMode reports whether the verb which has come is not answered. What the upstream was to
 // leave unanswered it still would: it gets a command in the verb's place.
 func (s *Session) takeReplyMode() bool {
 	if !s.pass.replyMode.skip {

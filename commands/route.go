@@ -186,7 +186,7 @@ func (s *Session) tryNode(p route, raw []byte) bool {
 	return true
 }
 
-// newRequest makes a call of a copy of raw.
+// newRequest makes a request that travels along a route.
 func (s *Session) newRequest(p route, raw []byte) *relay.Request {
 	return &relay.Request{Raw: raw, Slot: p.slot, Pool: p.pool, Read: p.read, Tracked: s.router.tracking != nil, As: relay.Sender{ID: s.id, Class: s.connClass, Hint: s.hint}}
 }
@@ -210,7 +210,7 @@ func (s *Session) connect(ctx context.Context, pools ...*upstream.Pool) error {
 	return nil
 }
 
-// runCluster is Run for what tryRouted could not do at once. It is false for what
+// runCluster is Run for what tryCluster could not do at once. It is false for what
 // does not depend on nodes after all.
 func (s *Session) runCluster(ctx context.Context, c *command, raw []byte, args [][]byte) bool {
 	for range maxRoutes {

@@ -51,14 +51,14 @@ func (rt *clusterRouter) leave(c *upstream.Conn) {
 		upstream.Return(c)
 		return
 	}
-	if c.Alive() { // else the client is to hear of it
+	if c.Alive() { // else the client is to be disconnected
 		o.Abandon()
 	}
 	delete(rt.trackedConns, c)
 	c.Close()
 }
 
-// gather adds a call, with a copy of its command, to what will be sent to a node.
+// gather adds a request, with a copy of its command, to what will be sent to a node.
 func (rt *clusterRouter) gather(c *upstream.Conn, next *relay.Request) {
 	i := 0
 	for i < len(rt.batches) && rt.batches[i].conn != c {

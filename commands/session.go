@@ -35,7 +35,7 @@ type Options struct {
 	Nodes     func() []locks.NodeStatus // with Inspector
 
 	// KeepOnLoss leaves a client connected that loses a lock with SESSION, unless its
-	// LOCK said otherwise. In RESP3 it is told by a push.
+	// LOCK asked otherwise. In RESP3 it gets a push.
 	KeepOnLoss bool
 	// MinTTL and MaxTTL bound leases; 0 means 100 ms and 60 s.
 	MinTTL, MaxTTL time.Duration
@@ -66,7 +66,7 @@ type Dispatcher struct {
 	lastID      atomic.Int64 // of all clients
 	pausedUntil atomic.Int64 // CLIENT PAUSE: until then, in ms since 1970; 0: not paused
 
-	httpLogged atomic.Int64 // when that was last said of a client, in s since 1970
+	httpLogged atomic.Int64 // when that was last logged, in s since 1970
 
 	rows        commandTable
 	discovered  atomic.Pointer[discovered] // of the upstream's commands; nil: not asked yet
@@ -101,9 +101,8 @@ func (d *Dispatcher) Drain() { d.drain() }
 // CloseUpstream ends all connections to the upstream, for good: what waits for it fails.
 func (d *Dispatcher) CloseUpstream() { d.opt.Upstream.Close() }
 
-// A Session is what one client told us: who it is, its database and protocol,
-// whether it is in a transaction, which locks it took. It belongs to one goroutine
-// at a time; only replies, kept and stateful are touched by others.
+// A Session is the state of one client: who it is, its database and protocol, whether it
+// is in a transaction, which locks it took. It belongs to one goroutine at a time.
 type Session struct {
 	d   *Dispatcher
 	out relay.Output
@@ -131,17 +130,17 @@ type Session struct {
 	meter tally
 	why   atomic.Int32 // it is disconnected: a Why
 
-	unpublished [][]byte        // the last command that others have not been told of; nil: none
-	infoChanged bool            // so may have what else they are told
-	client      *clients.Client // what others may know, and do
+	unpublished [][]byte        // the last command that CLIENT LIST does not show yet; nil: none
+	infoChanged bool            // so may be anything else that it shows
+	client      *clients.Client // what CLIENT LIST shows of it, and what CLIENT of others does to it
 
 	admin          bool      // may see other people's owners,
-	adminCheckedAt time.Time // as the upstream said then
+	adminCheckedAt time.Time // when the upstream was asked
 
 	ended atomic.Bool // it has ended: nothing more may run
 }
 
-// NewSession is a client that has said nothing yet. present ends when it
+// NewSession is the session of a client that has sent nothing yet. present ends when it
 // leaves. The session is one of those that CLIENT LIST shows until End.
 func (d *Dispatcher) NewSession(present context.Context, out relay.Output, who Peer) *Session {
 	s := &Session{
@@ -162,18 +161,18 @@ func (d *Dispatcher) NewSession(present context.Context, out relay.Output, who P
 	return s
 }
 
-// Restricted says that the client must authenticate and has not, as far as known.
+// Restricted reports whether the client must authenticate and has not, as far as known.
 func (s *Session) Restricted() bool {
 	return s.anonymous() && s.d.opt.Upstream.Pool().RequiresAuth() && !s.authenticated()
 }
 
-// authenticated says that the client has a connection that the upstream lets do things.
+// authenticated reports whether the client has a connection that the upstream lets do things.
 func (s *Session) authenticated() bool {
 	c := s.conn()
 	return c != nil && c.Alive() && !c.NeedsAuth()
 }
 
-// Closing says that the client asked to be disconnected: no more commands.
+// Closing reports whether the client asked to be disconnected: no more commands.
 func (s *Session) Closing() bool { return s.closing || s.ended.Load() }
 
 // Try handles a command that need not wait, and is false for one that may have to:
@@ -250,7 +249,7 @@ func (s *Session) trySingle(c *command, raw []byte, args [][]byte) bool {
 	return false
 }
 
-// disconnectHTTP disconnects a client that speaks HTTP, as Redis does: somebody's browser may
+// disconnectHTTP disconnects a client that speaks HTTP, as Redis does: a browser may
 // have been made to send commands in the body of a request. Redis would also close the
 // connection that others share.
 func (s *Session) disconnectHTTP() {
@@ -285,7 +284,7 @@ func (s *Session) TryPart(name, raw []byte) bool {
 	return true
 }
 
-// mayComeInParts says that a command may be sent in parts, by what there is of its name: it
+// mayComeInParts reports whether a command may be sent in parts, by what there is of its name: it
 // is an ordinary one, or its name is longer than any.
 func (d *Dispatcher) mayComeInParts(name []byte) bool {
 	const longest = 1 << 10 // modules' too
@@ -307,7 +306,7 @@ func (s *Session) Rest(raw []byte) {
 	s.enqueue(raw)
 }
 
-// exceedsRestricted says that a command is larger than the upstream takes from a
+// exceedsRestricted reports whether a command is larger than the upstream takes from a
 // connection that has not authenticated. As an inline command, whose limits are
 // others, it could come this far; sent on, it would end the connection for
 // everybody on it.
@@ -386,7 +385,7 @@ func (s *Session) runSingle(ctx context.Context, c *command, raw []byte, args []
 	s.runForward(ctx, raw)
 }
 
-// Flush sends what Try has gathered. False says that the client is gone.
+// Flush sends what Try has gathered. False reports whether the client is gone.
 func (s *Session) Flush() bool {
 	if s.unpublished != nil || s.infoChanged {
 		s.publishInfo()
@@ -398,7 +397,7 @@ func (s *Session) Flush() bool {
 }
 
 // Wait is for a client from which nothing more is read. It returns when the client
-// has all replies that the upstream owes it, or ctx ends. If the client has left it
+// has all replies of the upstream, or ctx ends. If the client has left it
 // does not wait for a command that blocks upstream, unless that was sent a moment ago
 // and may not have to block.
 func (s *Session) Wait(ctx context.Context) {
@@ -438,7 +437,7 @@ func (s *Session) Unblock(ctx context.Context) {
 	_, _ = s.ask(ctx, at, resp.AppendCommand(nil, "CLIENT", "UNBLOCK", strconv.FormatInt(s.pinned.ID(), 10), "ERROR"))
 }
 
-// await returns when answered is closed, the own connection has ended, the time is
+// await returns when answered is closed, the pinned connection has ended, the time is
 // over or ctx ends.
 func (s *Session) await(ctx context.Context, answered <-chan struct{}, most time.Duration) {
 	select {
@@ -449,7 +448,7 @@ func (s *Session) await(ctx context.Context, answered <-chan struct{}, most time
 	}
 }
 
-// Busy says that the client waits for replies, or for messages, or has locks with SESSION,
+// Busy reports whether the client waits for replies, or for messages, or has locks with SESSION,
 // which would end with its connection while it works.
 func (s *Session) Busy() bool {
 	return s.mode == onPassthrough || s.monitor != nil || s.subscriber != nil && s.subscriber.any() || s.replies.Pending() > 0 || s.sessionLocks.Any()

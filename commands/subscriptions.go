@@ -27,7 +27,7 @@ func (s *subscriptions) note(args [][]byte) {
 	}
 }
 
-// any says that there are subscriptions left: a RESP2 connection is then for
+// any reports whether there are subscriptions left: a RESP2 connection is then for
 // messages only.
 func (s *subscriptions) any() bool { return len(s.channels)+len(s.patterns)+len(s.shards) > 0 }
 

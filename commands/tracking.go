@@ -12,7 +12,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
-// clientInCluster is CLIENT in a Cluster, as far as all nodes must hear of it. It is false
+// clientInCluster is CLIENT in a Cluster, as far as it concerns all nodes. It is false
 // for what any one of them will do for.
 func (s *Session) clientInCluster(ctx context.Context, raw []byte, args [][]byte) bool {
 	if len(args) < 2 {
@@ -112,7 +112,7 @@ func (s *Session) clientCaching(ctx context.Context, raw []byte) {
 	}
 }
 
-// askHome asks the home node on the connection that is tracked there, and says that
+// askHome asks the home node on the connection that is tracked there, and reports whether
 // it did not refuse.
 func (s *Session) askHome(ctx context.Context, raw []byte) bool {
 	if s.idle(ctx) != nil || !s.sameView() {

@@ -12,10 +12,10 @@ import (
 	"github.com/lockproxy/lockproxy/commands/clients"
 )
 
-// A transaction is what a session knows of MULTI and EXEC on its own connection.
+// A transaction is what a session knows of MULTI and EXEC on its pinned connection.
 //
 // What was sent says at once where commands must travel (in). What was answered
-// says, when nothing is owed any more, how things are: an EXEC may be refused, and
+// decides, when no reply is pending any more: an EXEC may be refused, and
 // what was queued takes effect only if it was executed.
 type transaction struct {
 	in       bool    // as far as what was sent says
@@ -60,7 +60,7 @@ func (c *changes) add(d changes) {
 	c.watches = c.watches || d.watches
 }
 
-// multi notes that a MULTI was sent, and returns what hears its answer.
+// multi notes that a MULTI was sent, and returns the observer of its answer.
 func (t *transaction) multi() func([]byte) {
 	t.in, t.unsure = true, true
 	return func(begin []byte) {
@@ -74,7 +74,7 @@ func (t *transaction) multi() func([]byte) {
 // of any Redis, and a Cluster's.
 var aborts = []string{"EXECABORT", "MOVED", "ASK", "TRYAGAIN", "CROSSSLOT", "CLUSTERDOWN"}
 
-// end notes that an EXEC or DISCARD was sent, and returns what hears its answer. One
+// end notes that an EXEC or DISCARD was sent, and returns the observer of its answer. One
 // that is refused (NOPERM, or without MULTI) ends nothing, WATCH neither.
 func (t *transaction) end(watching bool) func([]byte) {
 	queued := t.queued
@@ -229,7 +229,7 @@ func (s *Session) endTx(raw []byte, args [][]byte) bool {
 	return true
 }
 
-// sendObserved sends a command on the own connection whose answer must be known, and
+// sendObserved sends a command on the pinned connection whose answer must be known, and
 // goes through e if that is not nil.
 func (s *Session) sendObserved(raw []byte, heard func([]byte), e relay.Rewrite) {
 	s.flushBatches()
@@ -248,7 +248,7 @@ func (s *Session) sendObserved(raw []byte, heard func([]byte), e relay.Rewrite) 
 // tryTx handles a command inside MULTI.
 func (s *Session) tryTx(c *command, raw []byte, args [][]byte) bool {
 	if s.inCluster() && !c.has(sessionOnly) {
-		if sent, said := s.tryTxCluster(c, raw, args); said {
+		if sent, done := s.tryTxCluster(c, raw, args); done {
 			return sent
 		}
 	}

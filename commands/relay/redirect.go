@@ -12,7 +12,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
-// A redirector sends on, in the order in which their nodes refused them, the calls
+// A Redirector sends on, in the order in which their nodes refused them, the requests
 // of one client. Its goroutine lives while there are any.
 type Redirector struct {
 	up      *upstream.Upstream
@@ -35,7 +35,7 @@ type redirected struct {
 	reply []byte
 }
 
-// A traveler is as whom, and how, commands travel on shared connections.
+// A Sender is as whom, and on which connections, a request is sent on.
 type Sender struct {
 	ID    upstream.Identity
 	Class upstream.ConnClass
@@ -84,7 +84,7 @@ func (d *Redirector) Go(f func()) {
 }
 
 // End returns when all that add and Go have started has ended. Calls that are sent
-// elsewhere later have nobody to answer to.
+// elsewhere later are dropped.
 func (d *Redirector) End() {
 	d.mu.Lock()
 	d.over = true
@@ -108,7 +108,7 @@ func (d *Redirector) run() {
 	}
 }
 
-// send sends one call to where the reply says.
+// send sends one request to the node that the reply names.
 func (d *Redirector) send(m redirected) {
 	c := m.c
 	pool, asking := d.target(m)
@@ -143,7 +143,7 @@ func (d *Redirector) send(m redirected) {
 	}
 }
 
-// open makes or borrows a connection for a call. One that is the call's alone ends with
+// open makes or borrows a connection for a request. One that is the request's alone ends with
 // the session, until unbind.
 func (d *Redirector) open(c *Request, pool *upstream.Pool) (conn *upstream.Conn, unbind func() bool, err error) {
 	if !c.Alone {
@@ -156,7 +156,7 @@ func (d *Redirector) open(c *Request, pool *upstream.Pool) (conn *upstream.Conn,
 	return conn, context.AfterFunc(d.Context, conn.Close), nil
 }
 
-// target is where a refused call is to go. It waits where that takes time.
+// target is where a refused request is to go. It waits where that takes time.
 func (d *Redirector) target(m redirected) (pool *upstream.Pool, asking bool) {
 	c := m.c
 	slot, addr, ok := ParseRedirection(m.reply)

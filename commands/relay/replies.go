@@ -34,7 +34,7 @@ type RepliesOptions struct {
 	// error for replies that will not come. nil: it never does.
 	EndsWith func(*upstream.Conn) bool
 	// Lost is called when an upstream connection has ended, before anything else is made of
-	// that; nil: nobody is told.
+	// that; may be nil.
 	Lost func(*upstream.Conn)
 
 	Errors *metrics.Errors    // counts errors that Local adds; may be nil
@@ -62,20 +62,20 @@ type Replies struct {
 	buffered     int            // bytes in all slots
 	overflowed   bool           // there were more than limit: replies are not complete any more
 	pending      int            // upstream replies still to come, in all slots
-	idle         chan struct{}  // closed when owed and holding are 0 again; may be nil
-	pendingAhead int            // of owed, those asked for before the first command that blocks; not positive: none
+	idle         chan struct{}  // closed when pending and holding are 0 again; may be nil
+	pendingAhead int            // of pending, those of commands before the first command that blocks; not positive: none
 	aheadDone    chan struct{}  // closed when ahead and holding are 0 again; may be nil
 	clientLeft   bool           // the client has left: replies that will not come are not made up
-	midMessage   bool           // an unowed message has been written in part: nothing may come between
+	midMessage   bool           // a message has been written in part: nothing may come between
 	midFrom      *upstream.Conn // whose message that is
-	midReply     bool           // part of the reply whose turn it is has been written
+	midReply     bool           // part of the reply at the front has been written
 	deferred     []byte         // pushes that wait for its end
-	uncounted    chan struct{}  // closed when the last unowed question was answered; nil: none was asked
-	barrier      *Barrier       // what the session waits for on a raw connection; may be nil
-	barrierBuf   []byte         // the beginning of a message that may be the mark
+	uncounted    chan struct{}  // closed when the last command of ExpectUncounted was answered; nil: there was none
+	barrier      *Barrier       // what the session waits for on a passthrough connection; may be nil
+	barrierBuf   []byte         // the beginning of a message that may be the barrier
 
-	redirect    func(c *Request, reply []byte)             // sends a call elsewhere, must not block; may be nil
-	learn       func(c *Request, reply []byte)             // hears how a call that must not be was refused; as redirect
+	redirect    func(c *Request, reply []byte)             // sends a request elsewhere, must not block; may be nil
+	learn       func(c *Request, reply []byte)             // gets the refusal of a request that must not be redirected; as redirect
 	rewritePush func(c *upstream.Conn, push []byte) []byte // what it makes of a push goes to the client; may be nil
 	partial     PartialMessages                            // of pushes whose end has not come
 
@@ -91,16 +91,16 @@ type slot struct {
 	rewrite  Rewrite        // not nil: what it makes of the one reply that comes goes to the client
 	final    bool           // the client is disconnected when it has this
 	capture  func([]byte)   // not nil: takes the one reply that comes, nothing goes to the client
-	observer *Observer      // not nil: hears the beginning of the one reply that comes
+	observer *Observer      // not nil: gets the beginning of the one reply that comes
 
 	midReply bool // buf ends inside a reply
 }
 
-// An edit turns a whole reply into what the client gets in its place; last says that
-// it gets nothing after that. It runs with the replies locked.
+// A Rewrite turns a whole reply into what the client gets in its place; last reports
+// whether it gets nothing after that. It runs with the replies locked.
 type Rewrite func(reply []byte) (edited []byte, last bool)
 
-// A tap hears how a reply begins, which goes to the client all the same. heard runs
+// An Observer gets the beginning of a reply, which goes to the client all the same. Observe runs
 // with the replies locked, when the reply has ended; not at all if none comes.
 type Observer struct {
 	begin   []byte
@@ -165,8 +165,8 @@ func (r *Replies) Local(p []byte) {
 	r.bufferLocked(last, p)
 }
 
-// Flush writes the proxy's own replies whose turn it is. False says that the
-// client is gone.
+// Flush writes the proxy's own replies whose turn it is. It reports whether the
+// client may still be there.
 func (r *Replies) Flush() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,7 +184,7 @@ func (r *Replies) flushLocked() bool {
 	return ok
 }
 
-// Close disconnects the client when it has what was said so far.
+// Close disconnects the client when it has all replies so far.
 func (r *Replies) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -316,7 +316,7 @@ func (r *Replies) Pending() int {
 	return r.pending
 }
 
-// WaitIdle returns when no upstream owes the client a reply, or ctx ends.
+// WaitIdle returns when no reply of an upstream is pending, or ctx ends.
 func (r *Replies) WaitIdle(ctx context.Context) error {
 	r.mu.Lock()
 	if r.pending == 0 && r.holding == 0 {
@@ -364,7 +364,7 @@ func (r *Replies) WaitAhead(ctx context.Context) error {
 	return waitClosed(ctx, served)
 }
 
-// ClientLeft says that the client is not there any more, as far as it is owed anything: it gets
+// ClientLeft notes that the client does not wait for replies any more: it gets
 // the end of its connection, and no error, as from a Redis that it has left.
 func (r *Replies) ClientLeft() {
 	r.mu.Lock()
@@ -414,7 +414,7 @@ func (r *Replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 		return
 	}
 	switch {
-	case i == len(r.queue): // a push, or a raw connection
+	case i == len(r.queue): // a push, or a passthrough connection
 		r.unsolicitedLocked(c, p)
 	default:
 		r.bufferLocked(&r.queue[i], p)
@@ -427,14 +427,14 @@ func (r *Replies) Deliver(c *upstream.Conn, p []byte, ended int) {
 }
 
 // RewritePushes has every push go through f from now on that comes in a Deliver of its
-// own, as all do but those of a raw connection that does not Step.
+// own, as all do but those of a passthrough connection that does not deliver singly.
 func (r *Replies) RewritePushes(f func(c *upstream.Conn, push []byte) []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rewritePush = f
 }
 
-// pushPartLocked takes part of a push, or, on a raw connection, of what ends in one.
+// pushPartLocked takes part of a push, or, on a passthrough connection, of what ends in one.
 func (r *Replies) pushPartLocked(c *upstream.Conn, p []byte) {
 	if r.rewritePush != nil && !r.midMessage {
 		var whole bool
@@ -451,7 +451,7 @@ func (r *Replies) pushPartLocked(c *upstream.Conn, p []byte) {
 }
 
 // unsolicitedLocked writes part of what no command is waiting for, unless it is the
-// mark that the session waits for.
+// barrier that the session waits for.
 func (r *Replies) unsolicitedLocked(c *upstream.Conn, p []byte) {
 	if r.barrier != nil {
 		if r.barrierBuf = append(r.barrierBuf, p...); c.MidReply() {
@@ -476,7 +476,7 @@ func (r *Replies) unsolicitedLocked(c *upstream.Conn, p []byte) {
 	}
 }
 
-// atBarrierLocked says that a whole reply is the mark, and is not for the client.
+// atBarrierLocked reports whether a whole reply is the barrier, and is not for the client.
 func (r *Replies) atBarrierLocked(reply []byte) bool {
 	if !r.barrier.Matches(reply) {
 		return false
@@ -487,22 +487,22 @@ func (r *Replies) atBarrierLocked(reply []byte) bool {
 	return mine
 }
 
-// A mark is a reply by which the session knows that a raw connection, made to Step,
-// has answered everything before.
+// A Barrier is a reply by which the session knows that a passthrough connection, made to
+// deliver singly, has answered everything before.
 type Barrier struct {
 	Matches func(reply []byte) bool
 	Visible bool // the client is to see it
 	Reached chan struct{}
 }
 
-// SetBarrier makes m the mark; m.seen is closed when it has come.
+// SetBarrier makes b the barrier; b.Reached is closed when it has come.
 func (r *Replies) SetBarrier(b *Barrier) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.barrier = b
 }
 
-// DropBarrier stops waiting for a mark that did not come.
+// DropBarrier stops waiting for a barrier that did not come.
 func (r *Replies) DropBarrier(b *Barrier) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -612,7 +612,7 @@ func (r *Replies) completeLocked(s *slot, ended int) {
 // Full implements upstream.Owner.
 func (r *Replies) Full() <-chan struct{} { return r.out.Full() }
 
-// Fail implements upstream.Sink: every reply owed becomes an error. If half of a
+// Fail implements upstream.Sink: every pending reply becomes an error. If half of a
 // reply is out already nothing that follows could be understood: the client is
 // disconnected. A client that ends with c gets no error, as from a Redis that went
 // away.
@@ -679,7 +679,7 @@ func (r *Replies) bufferLocked(s *slot, p []byte) {
 	}
 }
 
-// reserveLocked says whether n more bytes may be kept, and counts them. Where there was
+// reserveLocked reports whether n more bytes may be kept, and counts them. Where there was
 // once no room the client is disconnected, and nothing is kept any more.
 func (r *Replies) reserveLocked(n int) bool {
 	if r.buffered += n; r.buffered > r.opt.Limit && !r.overflowed {
@@ -732,7 +732,7 @@ func (r *Replies) advanceLocked(n int) {
 	r.signalIdleLocked()
 }
 
-// signalIdleLocked tells whoever waits for it that the client has every reply of an upstream, or
+// signalIdleLocked wakes who waits until the client has every reply of an upstream, or
 // those before that of a command that blocks.
 func (r *Replies) signalIdleLocked() {
 	if r.holding > 0 {

@@ -11,8 +11,8 @@ import (
 // maxRefusal is how much of an error is looked at whole: a redirection is shorter.
 const maxRefusal = 64 << 10
 
-// A call is one command that may have to travel more than once, because the node it
-// was sent to says that another serves it, and the place of its reply. Nothing is
+// A Request is one command that may have to be sent more than once, because the node it
+// was sent to reports whether another serves it, and the place of its reply. Nothing is
 // executed twice but reads: a node that redirects a command has not run it.
 //
 // It is an upstream.Sink. Its fields are guarded by replies.mu, but for those that
@@ -30,7 +30,7 @@ type Request struct {
 	// ends with.
 	NoRedirect bool
 	Tracked    bool      // its reply goes into the client's cache
-	Observer   *Observer // hears the beginning of the reply; may be nil
+	Observer   *Observer // gets the beginning of the reply; may be nil
 
 	fanIn *fanIn // what its reply is a part of; nil: it has a place of its own, seq
 	part  int
@@ -43,7 +43,7 @@ type Request struct {
 	done          bool
 	tries         int            // the redirector's
 	waited        time.Duration  // the redirector's
-	Conn          *upstream.Conn // borrowed for this call; may be nil
+	Conn          *upstream.Conn // borrowed for this request; may be nil
 	Unbind        func() bool    // of on, if it is alone: it need not end with the session any more
 }
 
@@ -52,7 +52,7 @@ const NoSlot = -1
 
 const slots = 16384 // of a Cluster
 
-// A whole is one reply made of the replies to several calls.
+// A fanIn is one reply made of the replies to several requests.
 type fanIn struct {
 	parts [][]byte
 	left  int
@@ -60,7 +60,7 @@ type fanIn struct {
 	merge func(parts [][]byte) []byte // runs with the replies locked
 }
 
-// ExpectRequest reserves the place of the reply to a call.
+// ExpectRequest reserves the place of the reply to a request.
 func (r *Replies) ExpectRequest(c *Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +69,7 @@ func (r *Replies) ExpectRequest(c *Request) {
 	c.seq = r.pushLocked(slot{n: 1})
 }
 
-// ExpectFanIn reserves the place of one reply that join makes of the replies to calls.
+// ExpectFanIn reserves the place of one reply that merge makes of the replies to requests.
 func (r *Replies) ExpectFanIn(calls []*Request, merge func(parts [][]byte) []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +81,7 @@ func (r *Replies) ExpectFanIn(calls []*Request, merge func(parts [][]byte) []byt
 	}
 }
 
-// Deliver implements upstream.Sink. Every call is a debt of its own, so that p holds
+// Deliver implements upstream.Sink. Each request is a Sink of its own, so that p holds
 // bytes of one reply only.
 func (c *Request) Deliver(conn *upstream.Conn, p []byte, ended int) {
 	r := c.r
@@ -139,7 +139,7 @@ func (c *Request) Fail(conn *upstream.Conn, owed int, cut bool, err error) {
 	switch {
 	case c.done:
 		return
-	case c.Skip > 0: // a call that waits for several replies is told of each
+	case c.Skip > 0: // Fail is called for each of several replies
 		c.Skip -= owed
 		return
 	}
@@ -160,7 +160,7 @@ func (c *Request) Fail(conn *upstream.Conn, owed int, cut bool, err error) {
 	}
 }
 
-// answer is for a call that gets no further.
+// answer is for a request that gets no further.
 func (c *Request) answer(reply []byte) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
@@ -195,7 +195,7 @@ func (c *Request) giveLocked(p []byte, ended int) {
 	r.advanceLocked(ended)
 }
 
-// leaveLocked gives up the connection that was opened or borrowed for the call.
+// leaveLocked gives up the connection that was opened or borrowed for the request.
 func (c *Request) leaveLocked() {
 	switch {
 	case c.Conn == nil:
@@ -228,7 +228,7 @@ func (w *fanIn) takeLocked(r *Replies, c *Request) {
 // indexLocked is where in the queue the slot pushed as seq is now.
 func (r *Replies) indexLocked(seq uint64) int { return r.head + int(seq-r.first) }
 
-// isRedirection says that a node has not run a command, which may be sent elsewhere,
+// isRedirection reports whether a node has not run a command, which may be sent elsewhere,
 // or again. Of a replica whose data are not there yet that is the master. Scripts word
 // errors too: only what is exactly a node's word counts.
 func (c *Request) isRedirection(reply []byte, read bool) bool {
@@ -239,7 +239,7 @@ func (c *Request) isRedirection(reply []byte, read bool) bool {
 
 const tryAgain = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
 
-// isForcedUnblock says that a command was waiting at a master that has become a replica.
+// isForcedUnblock reports whether a command was waiting at a master that has become a replica.
 // (A client that is unblocked by another has the same word, and another text.)
 func isForcedUnblock(reply []byte) bool { return bytes.HasPrefix(reply, []byte("-UNBLOCKED force ")) }
 
@@ -252,7 +252,7 @@ func RedirectToTryAgain(reply []byte) []byte {
 	return reply
 }
 
-// redirectToClusterDown is what a client hears of a command that nodes have sent back and forth
+// redirectToClusterDown is what a client gets for a command that nodes have redirected back and forth
 // for too long: it knows nothing of nodes.
 func redirectToClusterDown(reply []byte) []byte {
 	if resp.HasCode(reply, "MOVED") || resp.HasCode(reply, "ASK") {
