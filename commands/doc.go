@@ -16,14 +16,14 @@
 //
 // Commands travel in one mode at a time (conns.go):
 //
-//	            blocks, MULTI, WATCH, CLIENT PAUSE …
-//	  shared  ─────────────────────────────────────▶  pinned
-//	  (connections of the pool,  ◀──────────────────  (the session's own connection)
-//	  one a class, or one a       no state is left
-//	  node and class)                                     │
-//	     │    SUBSCRIBE, MONITOR, CLIENT REPLY, SYNC      │
-//	     └──────────────────▶  passthrough  ◀─────────────┘
-//	                           (its own, replies are not counted; ends with RESET)
+//	          blocks, MULTI, WATCH, CLIENT PAUSE …
+//	shared  ─────────────────────────────────────▶  pinned
+//	(connections of the pool,  ◀──────────────────  (the session's own connection)
+//	one a class, or one a       no state is left
+//	node and class)                                     │
+//	   │    SUBSCRIBE, MONITOR, CLIENT REPLY, SYNC      │
+//	   └──────────────────▶  passthrough  ◀─────────────┘
+//	                         (its own, replies are not counted; ends with RESET)
 //
 // The mode changes only when all replies have come, so no command overtakes another. A
 // session with state on its own connection, as a transaction, ends when that connection

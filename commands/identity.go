@@ -3,7 +3,6 @@ package commands
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"slices"
 	"strconv"
 	"time"
@@ -269,35 +268,6 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 	s.moveToIdentity(ctx, c, id, raw) // c is in that database, but the user may not be allowed to ask for it
 }
 
-// sync sends a command on a connection whose replies are not counted and
-// returns when its reply, which m knows, has come: then everything before has been
-// answered too, which may take as long as a command that blocks. It is false if the
-// connection is lost, ctx ends, or the client has left rawGrace ago.
-func (s *Session) sync(ctx context.Context, command []byte, m *relay.Barrier) bool {
-	m.Reached = make(chan struct{})
-	s.pinned.DeliverSingly(true)
-	defer s.setStepping()
-	s.replies.SetBarrier(m)
-	defer s.replies.DropBarrier(m)
-	if s.pinned.Send(command, 0, s.replies) != nil {
-		return false
-	}
-	select {
-	case <-m.Reached:
-		return true
-	case <-s.clientCtx.Done():
-		s.await(ctx, m.Reached, replyGrace)
-	case <-s.pinned.Done():
-	case <-ctx.Done():
-	}
-	select {
-	case <-m.Reached:
-		return true
-	default:
-		return false
-	}
-}
-
 // reset is RESET: the session is as that of a client that has sent nothing.
 func (s *Session) reset(ctx context.Context, raw []byte, args [][]byte) {
 	if len(args) > 1 {
@@ -334,50 +304,6 @@ func (s *Session) reset(ctx context.Context, raw []byte, args [][]byte) {
 	if counted {
 		s.replies.Local([]byte("+RESET\r\n"))
 	}
-}
-
-// awaitReplies waits until everything before has been answered, however the session's
-// commands travel.
-func (s *Session) awaitReplies(ctx context.Context) bool {
-	if s.mode != onPassthrough {
-		return s.idle(ctx) == nil
-	}
-	if s.pass.mayNotAnswer && !s.pass.replyMode.on() {
-		return true
-	}
-	question, m := s.barrier()
-	return s.sync(ctx, question, m)
-}
-
-// barrier is a command without effect, and its reply, which is that of no other command: one that no upstream
-// knows. Valkey from 9.1 on tells clients that have not authenticated no more than that they must;
-// these are in no subscription and no transaction, and may say HELLO, here with an option that there is not.
-func (s *Session) barrier() (raw []byte, m *relay.Barrier) {
-	token := rand.Text()
-	raw = resp.AppendCommand(nil, token)
-	if s.pinned != nil && s.pinned.Unauthenticated() {
-		raw = resp.AppendCommand(nil, "HELLO", "2", token)
-	}
-	return raw, &relay.Barrier{Matches: func(reply []byte) bool {
-		return len(reply) > 0 && reply[0] == '-' && bytes.Contains(reply, []byte(token))
-	}}
-}
-
-// passthroughNoAuth asks a connection whose replies are not counted, on which everything
-// has been answered, whether it wants authentication.
-func (s *Session) passthroughNoAuth(ctx context.Context) bool {
-	token, refused := rand.Text(), s.pass.mayNotAnswer
-	ok := s.pass.mayNotAnswer || s.sync(ctx, resp.AppendCommand(nil, "PING", token), &relay.Barrier{Matches: func(reply []byte) bool {
-		refused = resp.HasCode(reply, "NOAUTH")
-		return refused || resp.HasCode(reply, "NOPERM") || isPong(reply, token)
-	}})
-	return refused || !ok
-}
-
-// isPong reports whether a reply answers a PING with token.
-func isPong(reply []byte, token string) bool {
-	bulk := string(resp.AppendBulkString(nil, token))
-	return string(reply) == bulk || string(reply) == "*2\r\n$4\r\npong\r\n"+bulk
 }
 
 func (s *Session) quit(ctx context.Context, _ []byte, _ [][]byte) {

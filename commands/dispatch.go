@@ -1,0 +1,218 @@
+package commands
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+// Try handles a command that need not wait, and is false for one that may have to:
+// then nothing has happened and Run must be called. raw is the command as multibulk, args its
+// arguments, at least one. raw must stay as it is until Flush.
+func (s *Session) Try(raw []byte, args [][]byte) bool {
+	c := s.row(args)
+	s.meter.came()
+	return c != nil && s.try(c, raw, args)
+}
+
+func (s *Session) try(c *command, raw []byte, args [][]byte) bool {
+	s.unpublished = args
+	if s.backToShared(); s.ended.Load() { // in this order: the end of a connection comes before its replies are made up
+		return true
+	}
+	if c.has(isHTTP) {
+		s.disconnectHTTP()
+		return true
+	}
+	if s.blockedInCluster() || s.mode == onShared && s.needsPinned() && !s.tryPin() {
+		return false
+	}
+	if s.Restricted() && exceedsRestricted(args) {
+		s.flushBatches()
+		s.replies.Local([]byte("-NOAUTH Authentication required.\r\n"))
+		return true
+	}
+	if s.mode == onPassthrough {
+		return s.tryPassthrough(c, raw, args)
+	}
+	if s.subscriber != nil {
+		if answer := s.subscriberModeReply(c, args); answer != nil {
+			return s.reply(string(answer))
+		}
+	}
+	if s.tx.in {
+		if s.tx.unsure && c.has(changesClient) { // if MULTI was refused it takes effect now
+			return false
+		}
+		return s.tryTx(c, raw, args)
+	}
+	if s.perCommandNode() {
+		if s.leavePinned(c); s.mode == onShared {
+			return s.tryCluster(c, raw, args)
+		}
+		if s.inCluster() && !c.has(unwatches|beginsTx) {
+			return false // WATCH too: the pinned connection may be to another node
+		}
+	}
+	return s.trySingle(c, raw, args)
+}
+
+// trySingle is try where it does not depend on the command which node it goes to.
+func (s *Session) trySingle(c *command, raw []byte, args [][]byte) bool {
+	switch {
+	case c.try != nil:
+		return c.try(s, raw, args)
+	case c.isRun(s, args):
+		return false
+	case c.augments(args):
+		return s.tryAugmented(raw, args)
+	}
+	switch c.needs(args) {
+	case anyConn:
+		return s.tryForward(raw)
+	case scriptConn:
+		return s.tryScript(raw)
+	case pinnedConn:
+		return s.tryPin() && s.enqueue(raw)
+	case blockingConn:
+		return s.tryPin() && s.enqueueBlocking(raw)
+	}
+	return false
+}
+
+// disconnectHTTP disconnects a client that speaks HTTP, as Redis does: a browser may
+// have been made to send commands in the body of a request. Redis would also close the
+// connection that others share.
+func (s *Session) disconnectHTTP() {
+	s.because(WhyProtocol)
+	s.Flush()
+	if now, last := time.Now().Unix(), s.d.httpLogged.Load(); now-last >= 60 && s.d.httpLogged.CompareAndSwap(last, now) {
+		s.d.opt.Log.Warn("a client sends HTTP and is disconnected: somebody's browser may be used for an attack (said once a minute at most)", "client", s.client.Addr)
+	}
+	s.closeAfterReplies()
+}
+
+// TryPart sends the beginning of a command, or more of it, if it can travel nowhere but
+// on a connection that is the client's own: then the upstream sees what the client
+// has sent, and nothing that large is kept here. name is its first argument, or nil
+// in a later part. More parts may follow, and Rest must, before anything else. If it
+// is false nothing has happened.
+func (s *Session) TryPart(name, raw []byte) bool {
+	if s.backToShared(); s.ended.Load() {
+		return true
+	}
+	if s.mode != onPinned || !s.pinnedForLife || s.inCluster() || s.Restricted() || !s.d.mayComeInParts(name) {
+		return false
+	}
+	if name != nil {
+		s.unpublished = [][]byte{name}
+		s.meter.of(s.d.rows.lookup(s.unpublished))
+		s.meter.came()
+		s.publishInfo()
+	}
+	s.flushBatches()
+	s.pinned.Send(raw, 0, s.replies) // if it fails, lost has closed the client
+	return true
+}
+
+// mayComeInParts reports whether a command may be sent in parts, by what there is of its name: it
+// is an ordinary one, or its name is longer than any.
+func (d *Dispatcher) mayComeInParts(name []byte) bool {
+	const longest = 1 << 10 // modules' too
+	if name == nil || len(name) > longest {
+		return true
+	}
+	c := d.rows.lookup([][]byte{name})
+	return c != nil && c.isOrdinary()
+}
+
+// Rest sends the end of a command whose beginning TryPart has sent.
+func (s *Session) Rest(raw []byte) {
+	if s.ended.Load() {
+		return
+	}
+	if s.tx.in {
+		s.tx.add(changes{})
+	}
+	s.enqueue(raw)
+}
+
+// exceedsRestricted reports whether a command is larger than the upstream takes from a
+// connection that has not authenticated. As an inline command, whose limits are
+// others, it could come this far; sent on, it would end the connection for
+// everybody on it.
+func exceedsRestricted(args [][]byte) bool {
+	for _, a := range args {
+		if len(a) > 16<<10 {
+			return true
+		}
+	}
+	return len(args) > 10
+}
+
+// Run handles a command that may have to wait, for the upstream, for a majority.
+// What waits is given up when ctx ends; a LOCK already when the client leaves. A LOCK
+// with WAIT is not waited for: see Pending.
+func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
+	s.Flush()
+	s.infoChanged = true
+	if (s.tx.unsure || s.blockedInCluster()) && s.idle(ctx) != nil {
+		return
+	}
+	s.run(ctx, s.discoverRow(ctx, args), raw, args)
+	s.Flush()
+}
+
+func (s *Session) run(ctx context.Context, c *command, raw []byte, args [][]byte) {
+	if s.try(c, raw, args) { // what was in the way may be gone
+		return
+	}
+	if s.tx.in && s.mode == onPinned && c.runInTx != nil && c.runInTx(s, ctx, raw, args) {
+		return
+	}
+	if s.mode == onShared && s.needsPinned() && !c.has(lockVerb) && (!s.pin(ctx) || s.try(c, raw, args)) {
+		return
+	}
+	if s.perCommandNode() && s.runNodes(ctx, c, raw, args) {
+		return
+	}
+	s.runSingle(ctx, c, raw, args)
+}
+
+// runSingle is run where it does not depend on the command which node it goes to.
+func (s *Session) runSingle(ctx context.Context, c *command, raw []byte, args [][]byte) {
+	switch {
+	case c.isRun(s, args):
+		c.run(s, ctx, raw, args)
+		return
+	case c.augments(args) && s.mode != onPassthrough && !s.tx.in:
+		if s.ensureConn(ctx) {
+			s.tryAugmented(raw, args)
+		}
+		return
+	}
+	switch c.needs(args) {
+	case scriptConn:
+		if s.idle(ctx) != nil {
+			return
+		}
+		s.connClass = upstream.ScriptClass
+	case pinnedConn:
+		s.runPastOthers(ctx, raw)
+		return
+	case blockingConn:
+		if s.pin(ctx) {
+			s.enqueueBlocking(raw)
+		}
+		return
+	case passthroughConn:
+		if s.inCluster() {
+			s.runSubscribe(ctx, c, raw, args)
+		} else {
+			s.startPassthrough(ctx, raw, args)
+		}
+		return
+	}
+	s.runForward(ctx, raw)
+}
