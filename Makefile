@@ -41,7 +41,7 @@ race: redis ## every test under the race detector, but for the models, which hav
 	CGO_ENABLED=1 $(NICE) $(GO) test $(ONEBYONE) -timeout 20m -race -short $$($(GO) list $(PKGS) | grep -v /integration/model)
 
 # Tests that hold the proxy against a plain server, and those of the verbs.
-NEWEST_TESTS := ^Test(PassThrough|Random(Streams|Verbs)$$|Verb|RequireOwner|Client(ID|List|Kill|Unblock|Tracking|Commands)|Subscriber|RESP3|Protocol|Quit|Auth|Revoked|Rotation|UsersDoNotMix|LimitsBefore|ManyConnections|Blocking|Changes|Keyspace|RefusedMulti|WatchSees|WhoMayNot|AnsweredBy)
+NEWEST_TESTS := ^Test(PassThrough|Random(Streams|Verbs)$$|Verb|RequireOwner|Client(ID|List|Kill|Unblock|Tracking|Commands)|Subscriber|RESP3|Protocol|Quit|Auth|RevokedLogin|PasswordRotation|Users_DoNotShare|LimitsBefore|ManyConnections|Blocking|PasswordChange_Through|Keyspace|Multi_Refused|WatchSees|NoPermission)
 NEWEST_REDIS  ?= $(LOCKPROXY_NEWEST_REDIS)
 NEWEST_VALKEY ?= $(or $(LOCKPROXY_NEWEST_VALKEY),$(shell command -v valkey-server))
 

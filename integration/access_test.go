@@ -69,9 +69,9 @@ func expectAccess(t *testing.T, c *redistest.Conn, who, name string, may bool) {
 	}
 }
 
-// TestWhoMayLock: a user may LOCK a name if it may write the key, by what ACL DRYRUN
-// says, wherever the commands of its connection travel; and nothing is written.
-func TestWhoMayLock(t *testing.T) {
+// A user may LOCK a name if ACL DRYRUN allows it to write the key, on every kind of
+// connection; nothing is written.
+func TestLockVerbs_FollowTheUpstreamsACL(t *testing.T) {
 	t.Parallel()
 	data := redistest.Start(t)
 	addr := redistest.StartProxy(t, data, redistest.StartNodes(t, 1)).Addr()
@@ -111,8 +111,8 @@ func TestWhoMayLock(t *testing.T) {
 	}
 }
 
-// TestAccessInACluster, where the node that is asked need not serve the key.
-func TestAccessInACluster(t *testing.T) {
+// The node that is asked need not serve the key.
+func TestLockVerbs_FollowTheACLOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	for _, n := range cluster.Nodes {
@@ -133,9 +133,9 @@ func TestAccessInACluster(t *testing.T) {
 	}
 }
 
-// TestAccessIsAskedRarely: once for a user who may do everything, whatever it locks, and
-// once for each name of others, however many clients.
-func TestAccessIsAskedRarely(t *testing.T) {
+// The upstream is asked once for a user who may do everything, and once for each name
+// for others, however many clients there are.
+func TestACLDecisions_AreCached(t *testing.T) {
 	t.Parallel()
 	data := redistest.Start(t)
 	data.Do(t, "ACL", "SETUSER", "some", "on", ">pw", "~a:*", "+@all")
@@ -175,9 +175,8 @@ func lock(t *testing.T, c *redistest.Conn, name string) string {
 	return name
 }
 
-// TestAccessChanges: what is changed through the proxy counts at once, what is changed
-// behind it after seconds.
-func TestAccessChanges(t *testing.T) {
+// A change through the proxy counts at once, one at the server after seconds.
+func TestACLDecisions_FollowChanges(t *testing.T) {
 	t.Parallel()
 	data := redistest.Start(t)
 	data.Do(t, "ACL", "SETUSER", "some", "on", ">pw", "~a:*", "+@all")
@@ -201,9 +200,8 @@ func TestAccessChanges(t *testing.T) {
 	})
 }
 
-// TestAccessWithoutUpstream: locks can be had while the upstream says nothing, by whom
-// it let have them before, or never spoke of.
-func TestAccessWithoutUpstream(t *testing.T) {
+// While the upstream does not answer, users lock what it allowed or never decided.
+func TestACLDecisions_WhileTheUpstreamIsDown(t *testing.T) {
 	t.Parallel()
 	for _, trouble := range []string{"hangs", "is gone"} {
 		t.Run(trouble, func(t *testing.T) {

@@ -50,8 +50,8 @@ func TestReplicaAcks(t *testing.T) {
 	}
 }
 
-// TestAcknowledgedLockOutlivesItsMaster: the master dies right after the grant.
-func TestAcknowledgedLockOutlivesItsMaster(t *testing.T) {
+// TestReplicaAcks_LockOutlivesItsMaster: the master dies right after the grant.
+func TestReplicaAcks_LockOutlivesItsMaster(t *testing.T) {
 	t.Parallel()
 	p, watched := startWatched(t, 0, "--replica-acks", "2")
 	master := watched.Master(t)

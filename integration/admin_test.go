@@ -38,7 +38,7 @@ func asks(t *testing.T, url string) (code int, body string) {
 
 // A load balancer hears at once that the proxy drains, and can ask until the last client
 // has its reply.
-func TestAdminWhileDraining(t *testing.T) {
+func TestAdmin_WhileDraining(t *testing.T) {
 	up, nodes, admin := redistest.Start(t), redistest.StartNodes(t, 3), freeAddr(t)
 	p := redistest.StartProxy(t, up, nodes, "--admin", admin, "--drain-timeout", "30s")
 	is := func(want int, says string) func() bool {
@@ -83,7 +83,7 @@ func TestAdminWhileDraining(t *testing.T) {
 
 // What an operator can read has no passwords: not the log, not metrics, not profiles, not
 // what is said of faults.
-func TestAdminShowsNoSecrets(t *testing.T) {
+func TestAdmin_ShowsNoSecrets(t *testing.T) {
 	const admins, ups = "password-of-operators", "password-of-upstream"
 	up := redistest.Start(t, "--requirepass", ups)
 	dir, admin := t.TempDir(), freeAddr(t)

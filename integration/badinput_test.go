@@ -161,8 +161,8 @@ func TestErrorTexts(t *testing.T) {
 	}
 }
 
-// TestAnyBytes: names and owners at their largest, and of any bytes.
-func TestAnyBytes(t *testing.T) {
+// TestBadInput_RandomBytes: names and owners at their largest, and of any bytes.
+func TestBadInput_RandomBytes(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 1)
 	c := redistest.Open(t, r.addr())

@@ -250,8 +250,8 @@ func TestClientListFilters(t *testing.T) {
 	}
 }
 
-// TestClientListWithoutTheDead: the upstream kills, and the next list knows.
-func TestClientListWithoutTheDead(t *testing.T) {
+// TestClientList_OmitsEndedClients: the upstream kills, and the next list knows.
+func TestClientList_OmitsEndedClients(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1)
 	r.data.Do(t, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all")
@@ -335,7 +335,7 @@ func replaceWords(text string, values map[string]string) []string {
 	return words
 }
 
-func TestClientKillThatMeansNobody(t *testing.T) {
+func TestClientKill_NoMatch(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	a := redistest.Open(t, w.via)
@@ -355,8 +355,8 @@ func TestClientKillThatMeansNobody(t *testing.T) {
 	}
 }
 
-// TestClientKillsItself: it gets the reply, and nothing that it sent behind is done.
-func TestClientKillsItself(t *testing.T) {
+// TestClientKill_Self: it gets the reply, and nothing that it sent behind is done.
+func TestClientKill_Self(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1)
 	watcher := redistest.Open(t, r.addr())
@@ -385,8 +385,8 @@ func TestClientKillsItself(t *testing.T) {
 	}
 }
 
-// TestClientKillsMany, some of which have connections of their own.
-func TestClientKillsMany(t *testing.T) {
+// TestClientKill_Many, some of which have connections of their own.
+func TestClientKill_Many(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1)
 	killer := redistest.Open(t, r.addr())
@@ -412,8 +412,8 @@ func TestClientKillsMany(t *testing.T) {
 	}
 }
 
-// TestClientKillEndsWhatIsBlocked: what is pushed after the kill is for others.
-func TestClientKillEndsWhatIsBlocked(t *testing.T) {
+// TestClientKill_BlockedClient: what is pushed after the kill is for others.
+func TestClientKill_BlockedClient(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	killer := redistest.Open(t, w.via)
@@ -620,9 +620,9 @@ func TestClientCommandsOnACluster(t *testing.T) {
 	}
 }
 
-// TestSubscriberThatMayNotPing: what the proxy has to know of a connection whose
+// TestSubscriber_WithoutPermissionForPing: what the proxy has to know of a connection whose
 // replies are not counted it learns from any client, and none hears of it.
-func TestSubscriberThatMayNotPing(t *testing.T) {
+func TestSubscriber_WithoutPermissionForPing(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1)
 	r.data.Do(t, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-ping")
@@ -641,9 +641,9 @@ func TestSubscriberThatMayNotPing(t *testing.T) {
 	}
 }
 
-// TestSubscriberThatBlocks: what it sends behind BLPOP waits as long as that does, and
+// TestSubscriber_BlockingCommand: what it sends behind BLPOP waits as long as that does, and
 // means the proxy's clients then too.
-func TestSubscriberThatBlocks(t *testing.T) {
+func TestSubscriber_BlockingCommand(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	other, c := redistest.Open(t, w.via), redistest.Open3(t, w.via)

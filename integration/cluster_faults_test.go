@@ -41,9 +41,9 @@ func TestClusterFailover(t *testing.T) {
 // the machine is busy.
 var calmCluster = []string{"--cluster-node-timeout", "15000"}
 
-// TestOrderlyClusterFailover: a replica that takes over in agreement with its master
+// TestClusterFailover_Coordinated: a replica that takes over in agreement with its master
 // costs nothing at all.
-func TestOrderlyClusterFailover(t *testing.T) {
+func TestClusterFailover_Coordinated(t *testing.T) {
 	c := redistest.StartCluster(t, 2, 1, calmCluster...)
 	p := redistest.StartProxy(t, c, []*redistest.Server{redistest.Start(t)})
 	l := startLoad(t, p.Addr(), 8)

@@ -11,7 +11,7 @@ import (
 // A page can make a browser send HTTP to a port on its own machine, with commands in the
 // body. Redis disconnects who says POST or Host:, whatever the case; so does the proxy,
 // and the connection that others share is left alone.
-func TestHTTPIsNoCommand(t *testing.T) {
+func TestHTTPRequest_IsNoCommand(t *testing.T) {
 	t.Parallel()
 	requests := map[string]string{
 		"a form":              "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n\r\n",

@@ -23,9 +23,9 @@ func pairs(t *testing.T, c *redistest.Conn, n int) {
 	}
 }
 
-// TestDeadNodeCostsTheOthersNothing: with a node that is gone, or hangs, the others get
+// TestDeadNode_DoesNotSlowOtherNodes: with a node that is gone, or hangs, the others get
 // the commands that they got before, and none more.
-func TestDeadNodeCostsTheOthersNothing(t *testing.T) {
+func TestDeadNode_DoesNotSlowOtherNodes(t *testing.T) {
 	for name, fault := range failures {
 		t.Run(name, func(t *testing.T) {
 			const n = 200
@@ -51,8 +51,8 @@ func TestDeadNodeCostsTheOthersNothing(t *testing.T) {
 	}
 }
 
-// TestDeadNodeIsLeftAlone: a node that takes no connection is not dialled for every LOCK.
-func TestDeadNodeIsLeftAlone(t *testing.T) {
+// A node that accepts no connection is not dialed for every LOCK.
+func TestDeadNode_IsRetriedRarely(t *testing.T) {
 	r := startRig(t, 3, 1, "--node-timeout", "2s")
 	c := redistest.Open(t, r.addr())
 	pairs(t, c, 1)
@@ -81,9 +81,9 @@ func TestDeadNodeIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestLateNodesAreCompleted: a node that is slow gets the lock all the same, after the
-// quorum answered, and one that lost it gets it back by a renewal.
-func TestLateNodesAreCompleted(t *testing.T) {
+// A slow node gets the hold after the quorum answered, and one that lost it gets it
+// back by a renewal.
+func TestLateNode_GetsTheHold(t *testing.T) {
 	r := startRig(t, 3, 1, "--max-ttl", "30s", "--node-timeout", "2s")
 	c := redistest.Open(t, r.addr())
 	pairs(t, c, 1)

@@ -66,9 +66,8 @@ func dropClients(t *testing.T, s *redistest.Server) {
 	}
 }
 
-// TestSickNodes: a node that answers an error is outvoted while it is in the
-// minority, and named when it is not.
-func TestSickNodes(t *testing.T) {
+// Nodes that reply with errors are outvoted as a minority, and named as a majority.
+func TestLockNodes_ErrorReplies(t *testing.T) {
 	t.Parallel()
 	for _, sick := range sicknesses {
 		t.Run(sick.word, func(t *testing.T) {
@@ -124,8 +123,8 @@ func mustUnlock(t *testing.T, c *redistest.Conn, name string) {
 	}
 }
 
-// TestMinorityKilled: with two of five gone everything goes on, and fast.
-func TestMinorityKilled(t *testing.T) {
+// TestLockNodes_MinorityKilled: with two of five gone everything goes on, and fast.
+func TestLockNodes_MinorityKilled(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 5, 1, "--node-timeout", "2s")
 	c := redistest.Open(t, r.addr())
@@ -152,9 +151,9 @@ func TestMinorityKilled(t *testing.T) {
 	}
 }
 
-// TestMinorityHangs: nodes that accept and say nothing must not cost a timeout
+// TestLockNodes_MinorityHangs: nodes that accept and say nothing must not cost a timeout
 // once there is a majority.
-func TestMinorityHangs(t *testing.T) {
+func TestLockNodes_MinorityHangs(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 5, 1, "--node-timeout", "2s")
 	c := redistest.Open(t, r.addr())
@@ -179,9 +178,9 @@ func TestMinorityHangs(t *testing.T) {
 	}
 }
 
-// TestMajorityKilled: no vote is never "no", nothing is kept, and each silent node
+// TestLockNodes_MajorityKilled: no vote is never "no", nothing is kept, and each silent node
 // is named.
-func TestMajorityKilled(t *testing.T) {
+func TestLockNodes_MajorityKilled(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 5, 1)
 	c := redistest.Open(t, r.addr())
@@ -211,9 +210,9 @@ func TestMajorityKilled(t *testing.T) {
 	eventually(t, 2*time.Second, "what the minority granted is undone", func() bool { return r.lockKeys(t) == 2 }) // "held", on both
 }
 
-// TestForgetfulNodes: a majority that lost its memory may not vote for max-ttl,
-// says so, and issues no fence twice afterwards.
-func TestForgetfulNodes(t *testing.T) {
+// A majority that lost its memory does not vote for max-ttl, is named as the reason,
+// and issues no fence twice afterwards.
+func TestLockNodes_RestartedWithoutData(t *testing.T) {
 	t.Parallel()
 	const maxTTL = 2 * time.Second
 	r := startRig(t, 3, 1, "--max-ttl", maxTTL.String())
@@ -337,9 +336,9 @@ func TestVanishedClient(t *testing.T) {
 	}
 }
 
-// TestHangingMajority: a LOCK that got no quorum leaves nothing on nodes that
+// TestLockNodes_MajorityHangs: a LOCK that got no quorum leaves nothing on nodes that
 // execute it after they were answered for.
-func TestHangingMajority(t *testing.T) {
+func TestLockNodes_MajorityHangs(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 5, 1)
 	c := redistest.Open(t, r.addr())
@@ -490,10 +489,10 @@ func TestUpstreamHangs(t *testing.T) {
 	}
 }
 
-// TestUpstreamTakesNothing: when a stopped upstream does not even take what is sent to
+// TestUpstream_DoesNotRead: when a stopped upstream does not even take what is sent to
 // it, clients hear so after write_timeout and can leave; those that come meanwhile
 // hear it too, and all is well when it continues.
-func TestUpstreamTakesNothing(t *testing.T) {
+func TestUpstream_DoesNotRead(t *testing.T) {
 	t.Parallel()
 	data := redistest.Start(t)
 	listen, err := redistest.FreeAddr()
@@ -525,8 +524,8 @@ func TestUpstreamTakesNothing(t *testing.T) {
 	eventually(t, 5*time.Second, "the upstream is used again", func() bool { return idle.Do(t, "GET", "a").Text == "1" })
 }
 
-// TestSameServerTwice: two URLs of one server are refused at start.
-func TestSameServerTwice(t *testing.T) {
+// TestLockNodes_SameServerTwice: two URLs of one server are refused at start.
+func TestLockNodes_SameServerTwice(t *testing.T) {
 	t.Parallel()
 	data, nodes := redistest.Start(t), redistest.StartNodes(t, 2)
 	_, port, _ := strings.Cut(nodes[0].Addr(), ":")

@@ -32,9 +32,9 @@ func untilEnd(t *testing.T, c *redistest.Conn) string {
 	return string(got)
 }
 
-// TestHalfClosedWhileBlocked: of a client that sends no more while it waits a Redis hears
+// TestHalfClose_WhileBlocked: of a client that sends no more while it waits a Redis hears
 // that it has left: the connection ends, without a reply to what it waits for.
-func TestHalfClosedWhileBlocked(t *testing.T) {
+func TestHalfClose_WhileBlocked(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	for _, server := range []struct {
@@ -67,8 +67,8 @@ func TestHalfClosedWhileBlocked(t *testing.T) {
 	}
 }
 
-// TestHalfClosedAtOnce: as above where the end comes right behind the commands.
-func TestHalfClosedAtOnce(t *testing.T) {
+// TestHalfClose_AtOnce: as above where the end comes right behind the commands.
+func TestHalfClose_AtOnce(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	for _, server := range []struct {

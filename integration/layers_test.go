@@ -176,7 +176,7 @@ func list[T any](t *testing.T, args ...string) (out []T) {
 	}
 }
 
-func TestUndrawn(t *testing.T) {
+func TestLayers_Undrawn(t *testing.T) {
 	r := room{ours: []string{"a", "b/..."}, theirs: []string{"example.org/x/v2"}}
 	modules := map[string]string{"example.org/x/v2/y": "example.org/x/v2", "example.org/x/y": "example.org/x"}
 	tests := []struct {

@@ -8,9 +8,9 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// TestFaultsBeforeAndAfterAuth: what breaks the protocol is answered as by Redis, and ends
+// TestLimits_BeforeAndAfterAuth: what breaks the protocol is answered as by Redis, and ends
 // the connection, whether the client has authenticated, has failed to, or has not tried.
-func TestFaultsBeforeAndAfterAuth(t *testing.T) {
+func TestLimits_BeforeAndAfterAuth(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t, secured...)
 	all := append([]dialogue{
@@ -40,9 +40,9 @@ func TestFaultsBeforeAndAfterAuth(t *testing.T) {
 	}
 }
 
-// TestHalfCommands: thousands that say half a command, or a byte now and then, cost what
+// TestLimits_IncompleteCommands: thousands that say half a command, or a byte now and then, cost what
 // they have sent and little more, and others are served.
-func TestHalfCommands(t *testing.T) {
+func TestLimits_IncompleteCommands(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1, "--max-clients", "2100", "--node-timeout", "2s")
 	other := redistest.Open(t, r.addr())
@@ -72,9 +72,9 @@ func TestHalfCommands(t *testing.T) {
 // racing says that the proxy is built with the race detector, which multiplies memory.
 func racing() bool { return rssBound() > 400 }
 
-// TestIdleInsideACommand: the idle timeout ends a client that stops in the middle of a
+// TestLimits_IdleInsideACommand: the idle timeout ends a client that stops in the middle of a
 // command, and one that never began.
-func TestIdleInsideACommand(t *testing.T) {
+func TestLimits_IdleInsideACommand(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1, "--idle-timeout", "2s")
 	halves := []string{"", "*", "*2\r\n$3\r\nGET\r\n$1000\r\nx", "GET a", lines("PING") + "*1\r\n$4\r\nPI"}

@@ -107,9 +107,9 @@ func TestLockctlWaiters(t *testing.T) {
 	}
 }
 
-// TestLockctlRights: who may not run admin commands is shown no owner but its own, and
+// TestLockctl_ACL: who may not run admin commands is shown no owner but its own, and
 // takes nothing away.
-func TestLockctlRights(t *testing.T) {
+func TestLockctl_ACL(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1)
 	for _, rules := range []string{

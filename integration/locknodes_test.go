@@ -43,9 +43,9 @@ func nodesOfEveryKind(t *testing.T, ca *redistest.Authority) map[string]kindOfNo
 	}
 }
 
-// TestLeastRightsOnALockNode: the user that docs/configuration.md makes can do everything
+// TestLockNode_LeastPrivileges: the user that docs/configuration.md makes can do everything
 // a proxy asks for, and asks for nothing else.
-func TestLeastRightsOnALockNode(t *testing.T) {
+func TestLockNode_LeastPrivileges(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../docs/configuration.md")
 	if err != nil {
@@ -146,9 +146,9 @@ func startWatched(t *testing.T, plain int, args ...string) (*redistest.Proxy, *r
 	return redistest.StartProxy(t, redistest.Start(t), redistest.StartNodes(t, plain), args...), watched
 }
 
-// TestLockNodeFailsOver: one node of three changes its master. What is held stays held,
+// TestLockNode_Failover: one node of three changes its master. What is held stays held,
 // nothing else is granted, and the promoted server votes when it has sat out max-ttl.
-func TestLockNodeFailsOver(t *testing.T) {
+func TestLockNode_Failover(t *testing.T) {
 	for name, old := range failures {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -202,9 +202,9 @@ func shows(v redistest.Value, address, state string) bool {
 	return slices.ContainsFunc(v.Elems, func(e redistest.Value) bool { return shows(e, address, state) })
 }
 
-// TestOnlyLockNodeFailsOver: with one node, a failover is over when its new master is
+// TestLockNode_FailoverOfTheOnlyOne: with one node, a failover is over when its new master is
 // found, and fences go on.
-func TestOnlyLockNodeFailsOver(t *testing.T) {
+func TestLockNode_FailoverOfTheOnlyOne(t *testing.T) {
 	t.Parallel()
 	p, watched := startWatched(t, 0)
 	c := redistest.Open(t, p.Addr())
@@ -243,8 +243,8 @@ func TestOnlyLockNodeFailsOver(t *testing.T) {
 	}
 }
 
-// TestSentinelsFallSilent: without their word the node may be another's by now.
-func TestSentinelsFallSilent(t *testing.T) {
+// TestLockNode_SentinelsDown: without their word the node may be another's by now.
+func TestLockNode_SentinelsDown(t *testing.T) {
 	t.Parallel()
 	p, watched := startWatched(t, 0)
 	c := redistest.Open(t, p.Addr())
@@ -270,8 +270,8 @@ func TestSentinelsFallSilent(t *testing.T) {
 	})
 }
 
-// TestClusterIsNoLockNode: over the command line, with the reason.
-func TestClusterIsNoLockNode(t *testing.T) {
+// TestLockNode_ClusterIsRefused: over the command line, with the reason.
+func TestLockNode_ClusterIsRefused(t *testing.T) {
 	t.Parallel()
 	path, err := redistest.Binary()
 	if err != nil {

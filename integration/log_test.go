@@ -10,9 +10,9 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// TestLogOfAStorm: clients that go on asking without lock nodes fill no disk, and the few
-// lines that are written say who asked for what, and which node failed how.
-func TestLogOfAStorm(t *testing.T) {
+// Requests without lock nodes are logged rarely, with the client, the name, and each
+// node's failure.
+func TestLog_LimitsRepeatedEvents(t *testing.T) {
 	t.Parallel()
 	node := redistest.Reserve(t)
 	p := redistest.StartProxy(t, redistest.Start(t), []*redistest.Server{node}, "--log-limit", "5")
@@ -44,9 +44,9 @@ func TestLogOfAStorm(t *testing.T) {
 	}
 }
 
-// TestLogOfLocks: what a lock did not protect is a warning; that somebody else has it is
+// TestLog_LockEvents: what a lock did not protect is a warning; that somebody else has it is
 // nothing but a line for debugging.
-func TestLogOfLocks(t *testing.T) {
+func TestLog_LockEvents(t *testing.T) {
 	t.Parallel()
 	p := redistest.StartProxy(t, redistest.Start(t), []*redistest.Server{redistest.Start(t)}, "--log-level", "debug", "--node-timeout", "2s")
 	c := redistest.Open(t, p.Addr())

@@ -36,7 +36,7 @@ func blocked(t *testing.T, s *redistest.Server) int {
 	return n
 }
 
-func TestBlockingIsWoken(t *testing.T) {
+func TestBlocking_WakesUp(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	for _, tt := range []struct{ wait, wake, want string }{
@@ -60,9 +60,9 @@ func TestBlockingIsWoken(t *testing.T) {
 	}
 }
 
-// TestBlockingDoesNotHoldUpOthers has more waiting clients than any pool of
+// TestBlocking_DoesNotDelayOthers has more waiting clients than any pool of
 // connections that could be shared.
-func TestBlockingDoesNotHoldUpOthers(t *testing.T) {
+func TestBlocking_DoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	const waiting = 50
@@ -77,9 +77,9 @@ func TestBlockingDoesNotHoldUpOthers(t *testing.T) {
 	}
 }
 
-// TestBlockingEndsWithItsClient: an element pushed after the client left must not
+// TestBlocking_EndsWithItsClient: an element pushed after the client left must not
 // be popped for nobody.
-func TestBlockingEndsWithItsClient(t *testing.T) {
+func TestBlocking_EndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	for _, command := range []string{"BLPOP q 0", "BLMOVE q r LEFT LEFT 0", "BRPOP x q 100", "BLMPOP 0 1 q LEFT", "XREAD BLOCK 0 STREAMS s $"} {

@@ -201,9 +201,9 @@ func TestLimitsBeforeAuthentication(t *testing.T) {
 	w.compare(t, dialogue{name: "lifted by AUTH", bytes: lines("AUTH secret") + redistest.Command("SET", "a", noise(20<<10)) + redistest.Command(append([]string{"MSET"}, strings.Fields(strings.Repeat("a b ", 50))...)...)})
 }
 
-// TestUsersDoNotMix has many connections of two users at once; each must keep its
+// TestUsers_DoNotShareConnections has many connections of two users at once; each must keep its
 // own rights whatever connections they share upstream.
-func TestUsersDoNotMix(t *testing.T) {
+func TestUsers_DoNotShareConnections(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t, secured...)
 	type client struct {

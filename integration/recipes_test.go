@@ -243,7 +243,7 @@ func TestRecipePutOff(t *testing.T) {
 }
 
 // A worker that dies between taking a job and asking for the lock leaves no trace.
-func TestRecipePutOffTakenOnly(t *testing.T) {
+func TestRecipePutOff_WorkerDiesBeforeLocking(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1)
 	rdb := recipeClient(t, r.addr())

@@ -34,7 +34,7 @@ func startBehind(t *testing.T, r *redistest.Replicated, args ...string) *rediste
 	return redistest.StartProxy(t, r, []*redistest.Server{redistest.Start(t)}, args...)
 }
 
-func TestReadsReachReplicas(t *testing.T) {
+func TestReplicas_ServeReads(t *testing.T) {
 	t.Parallel()
 	r := redistest.StartReplicated(t, 3)
 	for _, from := range []string{"master", "replica", "any"} {
@@ -67,8 +67,8 @@ func TestReadsReachReplicas(t *testing.T) {
 	}
 }
 
-// Only commands by themselves that read may go to a replica.
-func TestWhatStaysWithTheMaster(t *testing.T) {
+// Only single commands that read may go to a replica.
+func TestReplicas_CommandsThatStayAtTheMaster(t *testing.T) {
 	t.Parallel()
 	r := redistest.StartReplicated(t, 2)
 	p := startBehind(t, r, "--read-from", "replica")
@@ -104,7 +104,7 @@ func TestWhatStaysWithTheMaster(t *testing.T) {
 }
 
 // A replica that dies, or is taken away, must cost clients nothing.
-func TestDeadReplicaIsGoneRound(t *testing.T) {
+func TestReplicas_DeadOneIsSkipped(t *testing.T) {
 	t.Parallel()
 	r := redistest.StartReplicated(t, 2)
 	p := startBehind(t, r, "--read-from", "replica")
@@ -155,7 +155,7 @@ func TestDeadReplicaIsGoneRound(t *testing.T) {
 	readers.Wait()
 }
 
-func TestReplicasOfAClusterAreRead(t *testing.T) {
+func TestReplicas_OfAClusterServeReads(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2, 1)
 	p := redistest.StartProxy(t, c.Nodes[0], []*redistest.Server{redistest.Start(t)}, "--read-from", "replica")
@@ -182,8 +182,8 @@ func TestReplicasOfAClusterAreRead(t *testing.T) {
 	}
 }
 
-// Without sentinels it is the operator who makes another server the master.
-func TestOperatorsFailover(t *testing.T) {
+// Without sentinels the operator makes another server the master.
+func TestReplicas_ManualFailover(t *testing.T) {
 	t.Parallel()
 	r := redistest.StartReplicated(t, 1)
 	p := startBehind(t, r)

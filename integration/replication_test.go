@@ -79,7 +79,7 @@ func testBusyScript(t *testing.T, db string) {
 }
 
 // A command that CLIENT PAUSE holds up must hold up nobody else.
-func TestPauseHoldsUpOnlyWhomItShould(t *testing.T) {
+func TestClientPause_DelaysOnlyAffectedCommands(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	admin, writer, reader := redistest.Open(t, w.via), redistest.Open(t, w.via), redistest.Open(t, w.via)

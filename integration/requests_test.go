@@ -44,10 +44,10 @@ func (w *turn) end() {
 	w.owner = ""
 }
 
-// TestResendingClients have go-redis with its default retries, over a link that loses
+// TestRequestIDs_ResendingClients have go-redis with its default retries, over a link that loses
 // replies and holds them up for longer than the client waits. A lock is had by one of them
 // at a time, is given back by one Release, and no hold stays behind.
-func TestResendingClients(t *testing.T) {
+func TestRequestIDs_ResendingClients(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 2)
 	const patience = 100 * time.Millisecond
@@ -90,8 +90,8 @@ func TestResendingClients(t *testing.T) {
 	r.awaitNoLocks(t)
 }
 
-// TestClientsOutliveTheirProxy: who waits at a proxy that shuts down waits on at another.
-func TestClientsOutliveTheirProxy(t *testing.T) {
+// TestRequestIDs_ClientsOutliveTheirProxy: who waits at a proxy that shuts down waits on at another.
+func TestRequestIDs_ClientsOutliveTheirProxy(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 2)
 	holder := redis.NewClient(&redis.Options{Addr: r.proxies[1].Addr()})
@@ -147,9 +147,9 @@ func (r *rig) awaitNoLocks(t *testing.T) {
 	}
 }
 
-// TestLocksOfClientsThatAreGone have no REQ: whoever has closed its connection before the
+// TestRequestIDs_LocksOfVanishedClients have no REQ: whoever has closed its connection before the
 // nodes answer leaves nothing behind.
-func TestLocksOfClientsThatAreGone(t *testing.T) {
+func TestRequestIDs_LocksOfVanishedClients(t *testing.T) {
 	t.Parallel()
 	const paused = 400 * time.Millisecond
 	r := startRig(t, 3, 1)

@@ -307,8 +307,8 @@ func TestRestartOnOneSocket(t *testing.T) {
 	t.Logf("%d restarts, %d steps, the longest took %v; %d LOCKs were told to ask elsewhere", max(1, rolls(t)/2), c.done.Load(), time.Duration(c.slow.Load()), c.told.Load())
 }
 
-// TestServiceManagerIsTold: when clients can connect, and when the proxy is about to end.
-func TestServiceManagerIsTold(t *testing.T) {
+// TestServiceManager_IsNotified: when clients can connect, and when the proxy is about to end.
+func TestServiceManager_IsNotified(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {

@@ -93,7 +93,7 @@ func (l *locked) words(text string) []string {
 	return strings.Fields(line)
 }
 
-func TestRunTakesTurns(t *testing.T) {
+func TestRun_OneAtATime(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 2)
 	first := runLocked(t, r.addr(), sleeper)
@@ -129,8 +129,8 @@ func TestRunTakesTurns(t *testing.T) {
 	eventually(t, 5*time.Second, "nothing is left", func() bool { return r.lockKeys(t) == 0 })
 }
 
-// TestRunKilled: when run is killed, its command is too, and the lock is free at once.
-func TestRunKilled(t *testing.T) {
+// TestRun_Killed: when run is killed, its command is too, and the lock is free at once.
+func TestRun_Killed(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 1)
 	const lease = time.Minute
@@ -151,8 +151,8 @@ func TestRunKilled(t *testing.T) {
 	eventually(t, 5*time.Second, "the command is gone", func() bool { return syscall.Kill(pid, 0) != nil })
 }
 
-// TestRunWaitsOn: when its proxy shuts down it waits at the next one.
-func TestRunWaitsOn(t *testing.T) {
+// When its proxy shuts down, run waits at the next one.
+func TestRun_ProxyShutsDownWhileWaiting(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 2)
 	other := redistest.Open(t, r.proxies[1].Addr())
@@ -167,7 +167,7 @@ func TestRunWaitsOn(t *testing.T) {
 	l.code(t, 0)
 }
 
-func TestRunWithoutQuorum(t *testing.T) {
+func TestRun_NoQuorum(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 1)
 	r.nodes[0].Kill()
@@ -175,8 +175,8 @@ func TestRunWithoutQuorum(t *testing.T) {
 	runLocked(t, r.addr(), "echo ran").code(t, 69)
 }
 
-// TestRunLosesIt: a lock that is taken away ends the command.
-func TestRunLosesIt(t *testing.T) {
+// A lost lock ends the command.
+func TestRun_LockLost(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 1)
 	l := runLocked(t, r.addr(), sleeper, "--ttl", "5s", "--max-hold", "500ms")
@@ -193,7 +193,7 @@ func TestRunLosesIt(t *testing.T) {
 	l.await(t, "lockproxy: the lock job was lost: ")
 }
 
-func TestRunIsForced(t *testing.T) {
+func TestRun_LockForced(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 1)
 	l := runLocked(t, r.addr(), sleeper)
@@ -206,9 +206,9 @@ func TestRunIsForced(t *testing.T) {
 	}
 }
 
-// TestRunOutlivesItsProxy: a proxy that is back within the lease costs nothing; one that
+// TestRun_ProxyRestarts: a proxy that is back within the lease costs nothing; one that
 // is not ends the command before the lease ends.
-func TestRunOutlivesItsProxy(t *testing.T) {
+func TestRun_ProxyRestarts(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 2)
 	l := runLocked(t, r.addr(), sleeper, "--ttl", "30s")
@@ -254,8 +254,8 @@ func (r *rig) awaitSession(t *testing.T) {
 	})
 }
 
-// TestRunWithAStoppedUpstream: a lock does not depend on it.
-func TestRunWithAStoppedUpstream(t *testing.T) {
+// TestRun_UpstreamStopped: a lock does not depend on it.
+func TestRun_UpstreamStopped(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 1)
 	l := runLocked(t, r.addr(), sleeper, "--ttl", "10s")

@@ -75,8 +75,8 @@ func failOver(t *testing.T, end func(*redistest.Server), back func(*redistest.Se
 	l.check(t, now.Addr(), recovered)
 }
 
-// TestOrderlyFailover: the demoted master is up all the time, and must not be used.
-func TestOrderlyFailover(t *testing.T) {
+// TestSentinelFailover_Coordinated: the demoted master is up all the time, and must not be used.
+func TestSentinelFailover_Coordinated(t *testing.T) {
 	s := redistest.StartSentinel(t, 2, 3)
 	p := redistest.StartProxy(t, s, []*redistest.Server{redistest.Start(t)}, "--read-from", "any")
 	l := startLoad(t, p.Addr(), 4)

@@ -308,9 +308,9 @@ func hearNothing(t *testing.T, nc net.Conn) {
 	}
 }
 
-// TestLeavingAtAnyMoment: clients ask and leave whenever they like, before, at or after the
+// TestSession_ClientEndsAtAnyMoment: clients ask and leave whenever they like, before, at or after the
 // grant, through two proxies. Never do two have the lock, and nothing is left behind.
-func TestLeavingAtAnyMoment(t *testing.T) {
+func TestSession_ClientEndsAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 5, 2)
 	const clients, rounds = 16, 40

@@ -12,7 +12,7 @@ import (
 
 // The upstream's own limit decides how far a subscriber may lag behind: the proxy
 // holds up what comes for a client that does not read, and keeps only little of it.
-func TestSubscriberThatDoesNotRead(t *testing.T) {
+func TestSubscriber_DoesNotRead(t *testing.T) {
 	t.Parallel()
 	message := strings.Repeat("m", 1<<20)
 	for _, tt := range []struct {
@@ -65,7 +65,7 @@ func TestSubscriberThatDoesNotRead(t *testing.T) {
 }
 
 // What the upstream sent before it closed reaches a client however slowly it reads.
-func TestLastWordsToAClientThatDoesNotRead(t *testing.T) {
+func TestCloseGrace_ClientDoesNotRead(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1)
 	slow := redistest.Open(t, r.addr())

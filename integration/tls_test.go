@@ -270,7 +270,7 @@ func TestTLSDrain(t *testing.T) {
 }
 
 // A client that never finishes its handshake keeps nobody else out.
-func TestTLSHandshakeKeepsNobodyOut(t *testing.T) {
+func TestTLS_PendingHandshakesDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	r := startTLSRig(t, "--max-clients", "11")
 	for range 10 {
@@ -442,9 +442,9 @@ func TestUnixSockets(t *testing.T) {
 	}
 }
 
-// TestCertificatesThatEnd: the proxy warns at its start of those that it shows, and
+// TestCertificates_ExpiryWarning: the proxy warns at its start of those that it shows, and
 // /metrics has when they end, of a renewed one too.
-func TestCertificatesThatEnd(t *testing.T) {
+func TestCertificates_ExpiryWarning(t *testing.T) {
 	t.Parallel()
 	ca, now, admin := redistest.NewAuthority(t), time.Now(), freeAddr(t)
 	const day = 24 * time.Hour

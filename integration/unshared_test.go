@@ -12,7 +12,7 @@ import (
 
 // With --upstream-conns 0 a client is one connection upstream, whatever it does, and
 // the upstream can tell clients apart.
-func TestConnectionForEachClient(t *testing.T) {
+func TestUnshared_ConnectionPerClient(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1, "--upstream-conns", "0")
 	rows := func() int { return strings.Count(r.data.Do(t, "CLIENT", "LIST").Text, "\n") }
@@ -61,7 +61,7 @@ func TestConnectionForEachClient(t *testing.T) {
 }
 
 // An upstream that has no room for another client says so itself.
-func TestUpstreamIsFull(t *testing.T) {
+func TestUnshared_UpstreamAtMaxClients(t *testing.T) {
 	t.Parallel()
 	const most = 12 // enough for the proxy itself
 	r := startRig(t, 1, 1, "--upstream-conns", "0")
@@ -77,8 +77,8 @@ func TestUpstreamIsFull(t *testing.T) {
 	}
 }
 
-// A command that is large reaches the upstream as it comes in, and is whole there.
-func TestLargeCommandIsNotHeldBack(t *testing.T) {
+// A large command is relayed while it comes in, and arrives complete.
+func TestLargeCommand_IsStreamed(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1, "--upstream-conns", "0")
 	value := strings.Repeat("0123456789abcdef", 1<<16)
@@ -126,9 +126,9 @@ func TestLargeCommandIsNotHeldBack(t *testing.T) {
 	}
 }
 
-// A user who may not send PING gets no answers but those to what it sent, also on a
-// connection whose replies are not counted, where the proxy asks with PING.
-func TestUserWithoutPing(t *testing.T) {
+// A user without permission for PING gets replies to its own commands only, also in
+// passthrough, where the proxy sends PING.
+func TestUser_WithoutPing(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1)
 	r.data.Do(t, "ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", "-ping")
@@ -151,9 +151,9 @@ func TestUserWithoutPing(t *testing.T) {
 	}
 }
 
-// What the upstream counts against its clients is what they did: an unknown command
-// is one error, also of a client that tried to be somebody else in a transaction.
-func TestUnknownCommandIsOneError(t *testing.T) {
+// The upstream counts an unknown command as one error, also from a client that tried
+// AUTH in a transaction.
+func TestUnknownCommand_CountsAsOneError(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1)
 	c := redistest.Open(t, r.addr())

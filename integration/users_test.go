@@ -34,10 +34,9 @@ func isClosed(c *redistest.Conn) bool {
 	return err != nil && !(errors.As(err, &nerr) && nerr.Timeout())
 }
 
-// TestPasswordAtRunTime: who is connected when the default user gets a password
-// keeps the access, as at a Redis; who comes later must know it, though both would
-// share a connection.
-func TestPasswordAtRunTime(t *testing.T) {
+// When the default user gets a password, connected clients keep their access, as at a
+// Redis. Later ones must know it, although both would share a connection.
+func TestPasswordChange_OfTheDefaultUser(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	before := redistest.Open(t, w.via)
@@ -82,8 +81,8 @@ func TestPasswordAtRunTime(t *testing.T) {
 	mustLock(t, c, "other")
 }
 
-// TestChangesThroughTheProxy count at once, for every client after the reply to them.
-func TestChangesThroughTheProxy(t *testing.T) {
+// A change through the proxy counts for every client once its reply has come.
+func TestPasswordChange_ThroughTheProxy(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	admin := redistest.Open(t, w.via)
@@ -115,9 +114,9 @@ func TestChangesThroughTheProxy(t *testing.T) {
 	}
 }
 
-// TestRevokedUnderLoad: up to the end no client gets an answer that is another's, though
+// TestRevokedLogin_UnderLoad: up to the end no client gets an answer that is another's, though
 // some servers leave out that to an AUTH which they refuse.
-func TestRevokedUnderLoad(t *testing.T) {
+func TestRevokedLogin_UnderLoad(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	w.behind.Do(t, "ACL", "SETUSER", "u", "on", ">old", "~*", "&*", "+@all")
@@ -169,10 +168,10 @@ func TestRevokedUnderLoad(t *testing.T) {
 	}
 }
 
-// TestRevoked: who authenticated with what the upstream no longer takes loses the
+// TestRevokedLogin_EndsClients: who authenticated with what the upstream no longer takes loses the
 // connection within seconds, wherever it is, and nobody else does. Redis itself
 // closes connections only of users who were deleted.
-func TestRevoked(t *testing.T) {
+func TestRevokedLogin_EndsClients(t *testing.T) {
 	t.Parallel()
 	for _, change := range []string{"SETUSER u off", "SETUSER u resetpass >new", "DELUSER u"} {
 		t.Run(change, func(t *testing.T) {
@@ -232,9 +231,9 @@ func TestRevoked(t *testing.T) {
 	}
 }
 
-// TestRotation: a client that has given the new password on its old connection, as
+// TestPasswordRotation: a client that has given the new password on its old connection, as
 // libraries with tokens do, is not disconnected with the old one.
-func TestRotation(t *testing.T) {
+func TestPasswordRotation(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	w.behind.Do(t, "ACL", "SETUSER", "u", "on", ">old", ">new", "~*", "&*", "+@all")
@@ -257,9 +256,9 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestNothingIsAskedOfIdleClients: no question of the proxy's own disturbs an
+// TestLoginChecks_NotForIdleClients: no question of the proxy's own disturbs an
 // upstream that nobody uses.
-func TestNothingIsAskedOfIdleClients(t *testing.T) {
+func TestLoginChecks_NotForIdleClients(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	w.behind.Do(t, "ACL", "SETUSER", "u", "on", ">pw", "~*", "&*", "+@all")
@@ -357,9 +356,9 @@ func TestUsersOfACluster(t *testing.T) {
 	}
 }
 
-// TestAuthenticatedLate: a client that tried to subscribe before it authenticated may
-// send what others may, and is known as who it is.
-func TestAuthenticatedLate(t *testing.T) {
+// A client that tried to subscribe before AUTH may send what others may, and is known
+// by its user.
+func TestAuth_AfterARefusedSubscribe(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	w.both(t, "ACL", "SETUSER", "u", "on", ">pw", "~*", "&*", "+@all")
@@ -382,8 +381,8 @@ func TestAuthenticatedLate(t *testing.T) {
 	}
 }
 
-// TestAnsweredByTheProxy: what needs no upstream to be done is still for those who may.
-func TestAnsweredByTheProxy(t *testing.T) {
+// Commands that the proxy answers itself need permission as well.
+func TestNoPermission_CommandsAnsweredByTheProxy(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	w.both(t, "ACL", "SETUSER", "low", "on", ">pw", "~*", "-@all", "+get", "+echo", "+ping", "+acl|whoami")
@@ -394,8 +393,8 @@ func TestAnsweredByTheProxy(t *testing.T) {
 	}
 }
 
-// TestRefusedMulti: what follows it in a pipeline takes effect at once, and lasts.
-func TestRefusedMulti(t *testing.T) {
+// Commands behind a refused MULTI take effect at once, and last.
+func TestMulti_Refused(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	w.both(t, "ACL", "SETUSER", "low", "on", ">pw", "~*", "+@all", "-multi", "-exec", "-discard")
@@ -414,10 +413,9 @@ func TestRefusedMulti(t *testing.T) {
 	}
 }
 
-// TestWhoMayNot: a client that has not authenticated, or may next to nothing, hears from
-// every command what it hears from Redis, and nothing of it is left when it
-// authenticates.
-func TestWhoMayNot(t *testing.T) {
+// A client without authentication or permissions gets the replies of Redis to every
+// command, and nothing of these commands is left when it authenticates.
+func TestNoPermission_EveryCommand(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t, strings.Fields("--requirepass secret --user low on >pw ~k* -@all +get +echo +ping --user u on >pw ~* &* +@all")...)
 	large := "SET k " + strings.Repeat("v", 20<<10)

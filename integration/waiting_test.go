@@ -45,9 +45,9 @@ func awaitWaiters(t *testing.T, c *redistest.Conn, name string, n int64) {
 	}
 }
 
-// TestWaitIsFirstComeFirstServed over connections of their own; who waits is counted, and
+// TestWait_FirstComeFirstServed over connections of their own; who waits is counted, and
 // whoever does not wait gets nothing while others do.
-func TestWaitIsFirstComeFirstServed(t *testing.T) {
+func TestWait_FirstComeFirstServed(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 5, 1)
 	holder := redistest.Open(t, r.addr())
@@ -88,9 +88,9 @@ func TestWaitIsFirstComeFirstServed(t *testing.T) {
 	}
 }
 
-// TestWaitEnds: with null when the time is over, with an error where it could not have
+// TestWait_Ends: with null when the time is over, with an error where it could not have
 // begun; WAIT 0 asks once.
-func TestWaitEnds(t *testing.T) {
+func TestWait_Ends(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 1, "--max-wait", "60s", "--max-waiters", "2")
 	a, b := redistest.Open(t, r.addr()), redistest.Open(t, r.addr())
@@ -120,8 +120,8 @@ func TestWaitEnds(t *testing.T) {
 	}
 }
 
-// TestWaitingClientIsKilled: it leaves the line at once, and nothing is left behind.
-func TestWaitingClientIsKilled(t *testing.T) {
+// TestWait_ClientIsKilled: it leaves the line at once, and nothing is left behind.
+func TestWait_ClientIsKilled(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 1)
 	holder, killed, next := redistest.Open(t, r.addr()), redistest.Open(t, r.addr()), redistest.Open(t, r.addr())
@@ -144,8 +144,8 @@ func TestWaitingClientIsKilled(t *testing.T) {
 	wantGrant(t, holder.Do(t, "LOCK", "job", "30s", "OWNER", "me"))
 }
 
-// TestUnlockBehindWait: on one connection, the UNLOCK that a LOCK before it waits for.
-func TestUnlockBehindWait(t *testing.T) {
+// TestWait_UnlockBehindIt: on one connection, the UNLOCK that a LOCK before it waits for.
+func TestWait_UnlockBehindIt(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 1)
 	for _, tt := range opens {
@@ -173,9 +173,9 @@ func TestUnlockBehindWait(t *testing.T) {
 	}
 }
 
-// TestMultiplexedLocks: many threads share one connection, as with ioredis or Lettuce, and
+// TestWait_ManyLocksOnOneConnection: many threads share one connection, as with ioredis or Lettuce, and
 // one name. All make progress, and nothing is left behind.
-func TestMultiplexedLocks(t *testing.T) {
+func TestWait_ManyLocksOnOneConnection(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 3, 1)
 	for _, tt := range opens {

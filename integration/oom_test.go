@@ -13,9 +13,9 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// TestFullLockNodes: three of five nodes are full. Everybody who is asked says so, and
+// TestLockNodes_OutOfMemory: three of five nodes are full. Everybody who is asked says so, and
 // that it is over when it is.
-func TestFullLockNodes(t *testing.T) {
+func TestLockNodes_OutOfMemory(t *testing.T) {
 	t.Parallel()
 	up, nodes, admin := redistest.Start(t), redistest.StartNodes(t, 5), freeAddr(t)
 	p := redistest.StartProxy(t, up, nodes, "--admin", admin, "--node-timeout", "2s")

@@ -25,9 +25,9 @@ var surprises = []struct {
 	{word: "LOADING", command: "GET k"},
 }
 
-// TestSurprises: what an upstream that is not well says is what its clients get, on
-// any connection. They stay connected, and all is well when it is.
-func TestSurprises(t *testing.T) {
+// Error replies of an upstream in trouble reach its clients as they are, on every kind
+// of connection. Clients stay connected, and are served when the trouble is over.
+func TestUnhealthyUpstream_RepliesAreRelayed(t *testing.T) {
 	t.Parallel()
 	for _, tt := range surprises {
 		t.Run(tt.word, func(t *testing.T) {
@@ -131,9 +131,8 @@ func TestKeyspaceNotifications(t *testing.T) {
 	}
 }
 
-// TestRestartTakesState: an upstream that is killed and comes back takes with it the
-// clients whose state it had, and no others.
-func TestRestartTakesState(t *testing.T) {
+// A restart of the upstream ends the clients whose state it had, and no others.
+func TestUpstreamRestart_EndsStatefulClientsOnly(t *testing.T) {
 	t.Parallel()
 	w := startTwin(t)
 	stateless := map[string]*redistest.Conn{}

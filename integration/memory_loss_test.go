@@ -76,11 +76,11 @@ func nodeFields(t *testing.T, c *redistest.Conn, node int) map[string]string {
 	return out
 }
 
-// TestLockNodesThatForget: a node that may have forgotten a lease helps nobody to a lock
+// TestLockNodes_MemoryLossUnderLoad: a node that may have forgotten a lease helps nobody to a lock
 // while the lease may run, says in LOCKCTL NODES why, and votes again afterwards, with
 // fences that go on growing. Of the two others one hangs, so that the lock would be
 // granted twice if it did.
-func TestLockNodesThatForget(t *testing.T) {
+func TestLockNodes_MemoryLossUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, tt := range forgettings {
 		t.Run(tt.name, func(t *testing.T) {

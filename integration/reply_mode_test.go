@@ -9,9 +9,9 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// TestVerbsAndClientReply: the verbs are left unanswered as any command is, and answered
+// TestClientReply_LockVerbs: the verbs are left unanswered as any command is, and answered
 // in their turn again.
-func TestVerbsAndClientReply(t *testing.T) {
+func TestClientReply_LockVerbs(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1)
 	other := redistest.Open(t, r.addr())
@@ -39,9 +39,8 @@ func TestVerbsAndClientReply(t *testing.T) {
 	}
 }
 
-// TestRefusedStateAndVerbs: what the upstream refuses changes nothing for the verbs that
-// follow, on a connection whose replies are not counted either.
-func TestRefusedStateAndVerbs(t *testing.T) {
+// A command that the upstream refuses changes nothing for the lock verbs behind it.
+func TestPassthrough_LockVerbsAfterRefusedCommands(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 1, 1)
 	r.data.Do(t, "ACL", "SETUSER", "deaf", "on", ">pw", "~*", "+@all", "resetchannels")
