@@ -44,9 +44,9 @@ func (s *Session) publishInfo() {
 	if s.tx.in {
 		queued = s.tx.length
 	}
-	s.client.Ran(s.unpublished, queued)
-	s.unpublished = nil
-	if !s.infoChanged {
+	s.client.Ran(s.shown.command, queued)
+	s.shown.command = nil
+	if !s.shown.changed {
 		return
 	}
 	subs, flags := s.subscriptions(), ""
@@ -88,7 +88,7 @@ func (s *Session) About() []slog.Attr {
 func (s *Session) disconnect(why Why) {
 	s.because(why)
 	s.d.clients.Remove(s.client)
-	s.ended.Store(true)
+	s.end.ended.Store(true)
 	s.out.Abort()
 	s.client.ClosePinned()
 }
@@ -262,7 +262,7 @@ func (s *Session) applyNow(c changes) {
 	if c.db != nil {
 		s.id.DB = *c.db
 	}
-	s.infoChanged = true
+	s.shown.changed = true
 }
 
 // translateBlind is a CLIENT command as it is sent where its reply cannot be told from
@@ -386,7 +386,7 @@ func (s *Session) killAll(matching []*clients.Client) (self bool) {
 		self = true
 		s.because(WhyKilled)
 		s.d.clients.Remove(c)
-		s.ended.Store(true)
+		s.end.ended.Store(true)
 	}
 	return self
 }

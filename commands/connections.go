@@ -29,7 +29,7 @@ func (s *Session) backToShared() {
 	if s.tx.unsure {
 		s.applyChanges(s.tx.resolve())
 		s.publishStateful()
-		s.infoChanged = true
+		s.shown.changed = true
 	}
 	if !s.tx.in && !s.mustStayPinned() {
 		s.mode = onShared
@@ -43,7 +43,7 @@ func (s *Session) applyChanges(c changes) {
 			s.pinned.ClearLogin()
 		}
 		s.id.User, s.id.Secret, s.id.Proto = c.id.User, c.id.Secret, c.id.Proto
-		s.adminCheckedAt = time.Time{}
+		s.locks.adminCheckedAt = time.Time{}
 		s.returnShared()
 	}
 	if c.db != nil && *c.db != s.id.DB {
@@ -77,7 +77,7 @@ func (s *Session) diesWith(c *upstream.Conn) bool { return s.stateful.Load() == 
 func (s *Session) connLost(c *upstream.Conn) {
 	if s.diesWith(c) {
 		s.because(WhyUpstream)
-		s.ended.Store(true)
+		s.end.ended.Store(true)
 		s.out.Close()
 	}
 }
@@ -114,7 +114,7 @@ func (s *Session) openPinned(ctx context.Context, pool *upstream.Pool) error {
 		return nil
 	}
 	given := s.client.Adopt()
-	if s.closePinned(); s.ended.Load() {
+	if s.closePinned(); s.end.ended.Load() {
 		if given != nil {
 			given.Conn.Close()
 		}
@@ -124,7 +124,7 @@ func (s *Session) openPinned(ctx context.Context, pool *upstream.Pool) error {
 	if err != nil {
 		return err
 	}
-	s.pinned, s.pinnedPool, s.infoChanged = c, pool, true
+	s.pinned, s.pinnedPool, s.shown.changed = c, pool, true
 	s.publishInfo()
 	if err := s.beginTracking(ctx, c); err != nil {
 		c.Close()
@@ -192,7 +192,7 @@ func (s *Session) ensureConn(ctx context.Context) bool {
 		if s.pinned.Alive() {
 			return true
 		}
-		if s.closePinned(); s.ended.Load() {
+		if s.closePinned(); s.end.ended.Load() {
 			return false
 		}
 	}
@@ -253,6 +253,6 @@ func (s *Session) replyOrDisconnect(err error) {
 // sent already may run.
 func (s *Session) closeAfterReplies() {
 	s.because(WhyUpstream)
-	s.ended.Store(true)
+	s.end.ended.Store(true)
 	s.replies.Close()
 }

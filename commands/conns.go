@@ -32,11 +32,13 @@ type conns struct {
 	hint      uint32
 
 	id   upstream.Identity // as whom commands are sent
+	name []byte            // CLIENT SETNAME, of the pinned connection
 	mode mode
 
 	shared    [upstream.ConnClasses]*upstream.Conn // borrowed from the pool; may be nil or broken
 	connClass upstream.ConnClass                   // of shared that commands travel on
 	router    *clusterRouter                       // of an upstream of several nodes; else nil
+	keyArgs   []int                                // scratch: where the keys of a command are
 
 	pinned        *upstream.Conn // private; may be nil or broken
 	pinnedPool    *upstream.Pool // of pinned
@@ -50,6 +52,8 @@ type conns struct {
 	batched   int
 	blocking  bool // a command that may block upstream is on its way
 	blockedAt time.Time
+
+	undiscoverable *upstream.Conn // where the upstream does not say which commands it has; may be nil
 }
 
 // conn is the connection the next ordinary command travels on; it may be nil.

@@ -17,8 +17,8 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 }
 
 func (s *Session) try(c *command, raw []byte, args [][]byte) bool {
-	s.unpublished = args
-	if s.backToShared(); s.ended.Load() { // in this order: the end of a connection comes before its replies are made up
+	s.shown.command = args
+	if s.backToShared(); s.end.ended.Load() { // in this order: the end of a connection comes before its replies are made up
 		return true
 	}
 	if c.has(isHTTP) {
@@ -99,15 +99,15 @@ func (s *Session) disconnectHTTP() {
 // in a later part. More parts may follow, and Rest must, before anything else. If it
 // is false nothing has happened.
 func (s *Session) TryPart(name, raw []byte) bool {
-	if s.backToShared(); s.ended.Load() {
+	if s.backToShared(); s.end.ended.Load() {
 		return true
 	}
 	if s.mode != onPinned || !s.pinnedForLife || s.inCluster() || s.Restricted() || !s.d.mayComeInParts(name) {
 		return false
 	}
 	if name != nil {
-		s.unpublished = [][]byte{name}
-		s.meter.of(s.d.rows.lookup(s.unpublished))
+		s.shown.command = [][]byte{name}
+		s.meter.of(s.d.rows.lookup(s.shown.command))
 		s.meter.came()
 		s.publishInfo()
 	}
@@ -129,7 +129,7 @@ func (d *Dispatcher) mayComeInParts(name []byte) bool {
 
 // Rest sends the end of a command whose beginning TryPart has sent.
 func (s *Session) Rest(raw []byte) {
-	if s.ended.Load() {
+	if s.end.ended.Load() {
 		return
 	}
 	if s.tx.in {
@@ -156,7 +156,7 @@ func exceedsRestricted(args [][]byte) bool {
 // with WAIT is not waited for: see Pending.
 func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	s.Flush()
-	s.infoChanged = true
+	s.shown.changed = true
 	if (s.tx.unsure || s.blockedInCluster()) && s.idle(ctx) != nil {
 		return
 	}

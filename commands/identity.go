@@ -54,7 +54,7 @@ func (s *Session) passthroughIdentity(id upstream.Identity) {
 	if id.User == s.id.User && id.Secret == s.id.Secret {
 		return
 	}
-	s.id.User, s.id.Secret, s.adminCheckedAt = id.User, id.Secret, time.Time{}
+	s.id.User, s.id.Secret, s.locks.adminCheckedAt = id.User, id.Secret, time.Time{}
 	s.pinned.SetLogin(s.id)
 	s.returnShared()
 }
@@ -140,9 +140,9 @@ func (s *Session) askName(ctx context.Context) {
 	switch {
 	case err != nil || len(reply) == 0:
 	case reply[0] == '_' || string(reply) == "$-1\r\n":
-		s.name, s.infoChanged = nil, true
+		s.name, s.shown.changed = nil, true
 	case reply[0] == '$':
-		s.name, s.infoChanged = bytes.Clone(resp.Bulk(reply)), true
+		s.name, s.shown.changed = bytes.Clone(resp.Bulk(reply)), true
 	}
 }
 
@@ -207,7 +207,7 @@ func (s *Session) replyIdentity(reply []byte) {
 func (s *Session) useIdentity(c *upstream.Conn, id upstream.Identity) {
 	s.closePinned()
 	s.returnShared()
-	s.shared[upstream.MainClass], s.adminCheckedAt = c, time.Time{}
+	s.shared[upstream.MainClass], s.locks.adminCheckedAt = c, time.Time{}
 	s.setIdentity(id)
 }
 
@@ -234,7 +234,7 @@ func (s *Session) changeIdentityPinned(ctx context.Context, id upstream.Identity
 	if id.User != s.id.User || id.Secret != s.id.Secret {
 		s.pinned.SetLogin(id)
 	}
-	s.adminCheckedAt = time.Time{}
+	s.locks.adminCheckedAt = time.Time{}
 	s.setIdentity(id)
 	s.returnShared()
 	s.changeSubscriberIdentity(ctx)
@@ -300,7 +300,7 @@ func (s *Session) reset(ctx context.Context, raw []byte, args [][]byte) {
 	if s.router != nil {
 		s.router.tracking, s.router.caching = nil, nil
 	}
-	s.implicit, s.adminCheckedAt = lockcmd.Owners{}, time.Time{}
+	s.locks.implicit, s.locks.adminCheckedAt = lockcmd.Owners{}, time.Time{}
 	if counted {
 		s.replies.Local([]byte("+RESET\r\n"))
 	}
@@ -308,7 +308,7 @@ func (s *Session) reset(ctx context.Context, raw []byte, args [][]byte) {
 
 func (s *Session) quit(ctx context.Context, _ []byte, _ [][]byte) {
 	s.because(WhyQuit)
-	s.closing = true
+	s.end.closing = true
 	if s.idle(ctx) != nil {
 		return
 	}
@@ -335,7 +335,7 @@ func (s *Session) forwardClient(ctx context.Context, raw []byte, _ [][]byte) { s
 // setInfo is CLIENT SETINFO.
 func (s *Session) setInfo(ctx context.Context, raw []byte, args [][]byte) {
 	s.library.Note(args)
-	s.infoChanged = true
+	s.shown.changed = true
 	onClient((*Session).forwardClient)(s, ctx, raw, args)
 }
 

@@ -182,7 +182,7 @@ func TestLockctl_Errors(t *testing.T) {
 // others'.
 func TestLockctl_ShowsOwnOwner(t *testing.T) {
 	b, p := library(t, false)
-	p.implicit.Add(locks.Grant{Key: locks.Key{Name: "job"}, Owner: "me", Fence: 7})
+	p.locks.implicit.Add(locks.Grant{Key: locks.Key{Name: "job"}, Owner: "me", Fence: 7})
 	p.do(t, "LOCKCTL INFO job")
 	p.until(t, "a reply", func() bool { return strings.Contains(p.text, "timeout") })
 	got := flat(p.text)

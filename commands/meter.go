@@ -51,10 +51,10 @@ var whys = [...]string{"", "quit", "protocol", "killed", "lost_lock", "upstream"
 func (w Why) String() string { return whys[w] }
 
 // Why is why the session ended, as far as is known here. The first reason counts.
-func (s *Session) Why() Why { return Why(s.why.Load()) }
+func (s *Session) Why() Why { return Why(s.end.why.Load()) }
 
 // because keeps the first reason. It may be called by any goroutine.
-func (s *Session) because(why Why) { s.why.CompareAndSwap(int32(WhyNot), int32(why)) }
+func (s *Session) because(why Why) { s.end.why.CompareAndSwap(int32(WhyNot), int32(why)) }
 
 // timeOne is how many bursts of a session there are to one that is timed.
 const timeOne = 64

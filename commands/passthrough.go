@@ -46,7 +46,7 @@ func (s *Session) isAnswered() bool { return !s.pass.mayNotAnswer && !s.tx.in }
 
 func (s *Session) passQuit(raw []byte, _ [][]byte) bool {
 	s.because(WhyQuit)
-	s.closing, s.pass.quitSent = true, true
+	s.end.closing, s.pass.quitSent = true, true
 	return s.enqueue(raw)
 }
 
@@ -67,7 +67,7 @@ func (s *Session) passHello(raw []byte, args [][]byte) bool {
 		return false
 	}
 	if ok && h.proto != 0 && !s.onlyMessages() {
-		s.id.Proto, s.infoChanged = h.proto, true
+		s.id.Proto, s.shown.changed = h.proto, true
 	}
 	return s.enqueue(raw)
 }
@@ -100,7 +100,7 @@ func (s *Session) passEnd(raw []byte, args [][]byte) bool {
 func (s *Session) passSubscribe(raw []byte, args [][]byte) bool {
 	s.pass.subs.note(args)
 	s.noteSync(args)
-	s.infoChanged = true
+	s.shown.changed = true
 	return s.enqueue(raw)
 }
 

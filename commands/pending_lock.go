@@ -12,16 +12,16 @@ import (
 // NotifyAnswer has f called once when Pending is closed, on any goroutine, in place of
 // what an earlier call asked for; f must not wait. It reports false, without calling f, if
 // Pending is closed already.
-func (s *Session) NotifyAnswer(f func()) bool { return s.pendingLock.OnDone(f) }
+func (s *Session) NotifyAnswer(f func()) bool { return s.locks.pending.OnDone(f) }
 
 // Pending is not nil while a LOCK waits, and closed when its answer has come: then call
 // Resume. Until then commands are for QueueBehind, and not for Try, TryPart or Run. Once
 // the client has left it is closed soon.
 func (s *Session) Pending() <-chan struct{} {
-	if s.pendingLock == nil {
+	if s.locks.pending == nil {
 		return nil
 	}
-	return s.pendingLock.Done
+	return s.locks.pending.Done
 }
 
 // QueueBehind takes a command that the client has sent behind a LOCK that waits. UNLOCK,
@@ -29,7 +29,7 @@ func (s *Session) Pending() <-chan struct{} {
 // itself; all others wait. Replies keep their order. It reports false, and does nothing,
 // if the queue takes no more: keep the command until Pending is nil.
 func (s *Session) QueueBehind(ctx context.Context, raw []byte, args [][]byte) bool {
-	p := s.pendingLock
+	p := s.locks.pending
 	if !p.Room(len(raw)) || s.changesVerbs(args) {
 		return false
 	}
@@ -60,7 +60,7 @@ func (s *Session) runOrQueue(ctx context.Context, q *lockcmd.Queued) {
 	}
 	c := s.d.rows.lookup(q.Args)
 	isVerb := c != nil && c.has(lockVerb)
-	if !isVerb || !s.pendingLock.RunsAhead(s.d.limits, q.Args, s.id.DB, &s.implicit) {
+	if !isVerb || !s.locks.pending.RunsAhead(s.d.limits, q.Args, s.id.DB, &s.locks.implicit) {
 		q.Waits(isVerb)
 		return
 	}
@@ -73,13 +73,13 @@ func (s *Session) runOrQueue(ctx context.Context, q *lockcmd.Queued) {
 // Resume gives the client the answer to the LOCK that has waited, and runs what came
 // behind it, up to the next LOCK that has to wait.
 func (s *Session) Resume(ctx context.Context) {
-	p := s.pendingLock
-	s.pendingLock = nil
+	p := s.locks.pending
+	s.locks.pending = nil
 	p.Answered()
 	s.replies.Mute(p.Muted)
 	s.endLock(ctx, p)
 	s.replies.Mute(false)
-	for p.Len() > 0 && s.pendingLock == nil {
+	for p.Len() > 0 && s.locks.pending == nil {
 		if s.Closing() {
 			return
 		}
@@ -96,8 +96,8 @@ func (s *Session) Resume(ctx context.Context) {
 			s.Run(ctx, q.Raw, q.Args)
 		}
 	}
-	if s.pendingLock != nil {
-		s.pendingLock.TakeOver(p, func(q *lockcmd.Queued) { s.runOrQueue(ctx, q) })
+	if s.locks.pending != nil {
+		s.locks.pending.TakeOver(p, func(q *lockcmd.Queued) { s.runOrQueue(ctx, q) })
 	}
 	s.Flush()
 }

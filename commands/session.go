@@ -104,40 +104,37 @@ func (d *Dispatcher) CloseUpstream() { d.opt.Upstream.Close() }
 // A Session is the state of one client: who it is, its database and protocol, whether it
 // is in a transaction, which locks it took. It belongs to one goroutine at a time.
 type Session struct {
-	d   *Dispatcher
-	out relay.Output
-	conns
+	// Fixed by NewSession.
+	d      *Dispatcher
+	out    relay.Output
+	client *clients.Client // what CLIENT LIST shows of it, and what CLIENT of others does to it
 
-	name    []byte // CLIENT SETNAME
-	library clients.Library
+	conns // as whom, and on which connections, its commands travel
+	tx    transaction
+	pass  passthrough
+	locks lockState
 
 	subscriber *subscriber // its subscriptions in a Cluster; may be nil
 	monitor    *monitor    // of a MONITOR in a Cluster; may be nil
-	tx         transaction
-	keyArgs    []int // scratch: where the keys of a command are
-	pass       passthrough
-	closing    bool // QUIT came, or what breaks the protocol
 
-	undiscoverable *upstream.Conn // where the upstream did not tell its commands; may be nil
+	library clients.Library
+	shown   unshown
+	meter   tally
+	end     sessionEnd
+}
 
-	pendingLock *lockcmd.Pending // nil: none
+// unshown is what CLIENT LIST does not show of a session yet.
+type unshown struct {
+	command [][]byte // the last one; nil: it is shown
+	changed bool     // anything else may have
+}
 
-	implicit     lockcmd.Owners
-	sessionLocks lockcmd.Sessions // others' too
-
-	hostWatched bool // the client's host is watched
-
-	meter tally
-	why   atomic.Int32 // it is disconnected: a Why
-
-	unpublished [][]byte        // the last command that CLIENT LIST does not show yet; nil: none
-	infoChanged bool            // so may be anything else that it shows
-	client      *clients.Client // what CLIENT LIST shows of it, and what CLIENT of others does to it
-
-	admin          bool      // may see other people's owners,
-	adminCheckedAt time.Time // when the upstream was asked
-
-	ended atomic.Bool // it has ended: nothing more may run
+// sessionEnd is whether, and why, a session ends. ended and why may be set by any
+// goroutine.
+type sessionEnd struct {
+	closing bool         // QUIT came, or what breaks the protocol: no more input
+	ended   atomic.Bool  // nothing more may run
+	why     atomic.Int32 // a Why
 }
 
 // NewSession is the session of a client that has sent nothing yet. present ends when it
@@ -155,7 +152,7 @@ func (d *Dispatcher) NewSession(present context.Context, out relay.Output, who P
 		Limit: int(d.opt.MaxKept), Overflow: func() { s.because(WhyOutput) }, EndsWith: s.diesWith, Lost: s.connLost,
 		Errors: &s.meter.to.errors, Took: &s.meter.to.took,
 	})
-	s.client, s.infoChanged = clients.New(&d.clients, who, clientSession{s}), true
+	s.client, s.shown.changed = clients.New(&d.clients, who, clientSession{s}), true
 	s.publishInfo()
 	d.clients.Add(s.client)
 	return s
@@ -173,13 +170,13 @@ func (s *Session) authenticated() bool {
 }
 
 // Closing reports whether the client asked to be disconnected: no more commands.
-func (s *Session) Closing() bool { return s.closing || s.ended.Load() }
+func (s *Session) Closing() bool { return s.end.closing || s.end.ended.Load() }
 
 // Flush sends what Try has gathered. It is false when the client is gone.
 func (s *Session) Flush() bool {
-	if s.unpublished != nil || s.infoChanged {
+	if s.shown.command != nil || s.shown.changed {
 		s.publishInfo()
-		s.infoChanged = false
+		s.shown.changed = false
 	}
 	s.count()
 	s.flushBatches()
@@ -241,7 +238,7 @@ func (s *Session) await(ctx context.Context, answered <-chan struct{}, most time
 // Busy reports whether the client waits for replies, or for messages, or has locks with SESSION,
 // which would end with its connection while it works.
 func (s *Session) Busy() bool {
-	return s.mode == onPassthrough || s.monitor != nil || s.subscriber != nil && s.subscriber.any() || s.replies.Pending() > 0 || s.sessionLocks.Any()
+	return s.mode == onPassthrough || s.monitor != nil || s.subscriber != nil && s.subscriber.any() || s.replies.Pending() > 0 || s.locks.sessions.Any()
 }
 
 // Refuse answers input that breaks the protocol, behind what was asked before.
@@ -253,7 +250,7 @@ func (s *Session) Refuse(text string) {
 	s.replies.Local(resp.AppendError(nil, text))
 	s.replies.Flush()
 	s.because(WhyProtocol)
-	s.closing = true
+	s.end.closing = true
 }
 
 // awaitLastReplies waits for the replies of a connection on which they are not counted, not

@@ -4,10 +4,22 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
+
+// lockState is what a session knows of its locks.
+type lockState struct {
+	pending     *lockcmd.Pending // a LOCK that waits; nil: none
+	implicit    lockcmd.Owners   // of locks taken without OWNER
+	sessions    lockcmd.Sessions // with SESSION; others touch it, too
+	hostWatched bool             // the client's host is watched
+
+	admin          bool      // may see other clients' owners,
+	adminCheckedAt time.Time // when the upstream was asked
+}
 
 // A Keeper renews locks that are bound to connections; *locks.Service is one.
 type LockSessions interface {
@@ -16,20 +28,20 @@ type LockSessions interface {
 
 // EndLocks gives up the locks with SESSION: the connection has closed. It may be called
 // by any goroutine.
-func (s *Session) EndLocks() { s.sessionLocks.Finish((*locks.Session).End) }
+func (s *Session) EndLocks() { s.locks.sessions.Finish((*locks.Session).End) }
 
 // AbandonLocks stops renewing the locks with SESSION and leaves them to their leases:
 // the proxy ends, the client may still be working. It may be called by any goroutine.
-func (s *Session) AbandonLocks() { s.sessionLocks.Finish((*locks.Session).Abandon) }
+func (s *Session) AbandonLocks() { s.locks.sessions.Finish((*locks.Session).Abandon) }
 
 func (s *Session) lockSession() *locks.Session {
-	return s.sessionLocks.Get(func() *locks.Session { return s.d.opt.Sessions.NewSession(s.lockLost) })
+	return s.locks.sessions.Get(func() *locks.Session { return s.d.opt.Sessions.NewSession(s.lockLost) })
 }
 
 // watchHost has the client's host watched while the client has locks with SESSION.
 func (s *Session) watchHost() {
-	if on := s.sessionLocks.Any(); on != s.hostWatched && s.client.Watch != nil {
-		s.hostWatched = on
+	if on := s.locks.sessions.Any(); on != s.locks.hostWatched && s.client.Watch != nil {
+		s.locks.hostWatched = on
 		s.client.Watch(on)
 	}
 }

@@ -47,7 +47,7 @@ func (s *Session) verb(ctx context.Context, args [][]byte) {
 
 // runVerb runs a verb other than LOCK.
 func (s *Session) runVerb(ctx context.Context, args [][]byte) lockcmd.Reply {
-	if s.hostWatched {
+	if s.locks.hostWatched {
 		defer s.watchHost() // it may have been the last lock
 	}
 	var v lockcmd.Reply
@@ -138,7 +138,7 @@ func (s *Session) lock(ctx context.Context, args [][]byte, quiet bool) error {
 		return nil
 	}
 	p.Prepare()
-	s.pendingLock = p
+	s.locks.pending = p
 	go p.AskAsync(s.clientCtx, s.d.draining, s.d.opt.Locks)
 	return nil
 }
@@ -187,7 +187,7 @@ func (s *Session) lockReply(ctx context.Context, p *lockcmd.Pending) ([]byte, er
 		return nil, errors.New("ERR LOCK was undone: the lease ended before the reply could be sent")
 	case p.Answer.Granted:
 		if p.Owner == "" {
-			s.implicit.Add(g)
+			s.locks.implicit.Add(g)
 		}
 		return lockcmd.AppendGrant(nil, g, p.AnsweredAt), nil
 	case p.RetryAfter:
@@ -202,7 +202,7 @@ const adminFresh = 5 * time.Second
 // lockctl answers the client's LOCKCTL.
 func (s *Session) lockctl() lockcmd.Ctl {
 	return lockcmd.Ctl{
-		Inspector: s.d.opt.Inspector, Nodes: s.d.opt.Nodes, DB: s.id.DB, Proto: s.id.Proto, Owners: &s.implicit, Viewer: viewer{s},
+		Inspector: s.d.opt.Inspector, Nodes: s.d.opt.Nodes, DB: s.id.DB, Proto: s.id.Proto, Owners: &s.locks.implicit, Viewer: viewer{s},
 	}
 }
 
@@ -211,11 +211,11 @@ func (s *Session) lockctl() lockcmd.Ctl {
 // admin commands see it. The upstream is asked whether this one may run ACL or, before
 // Redis 6, where everybody is an admin, another command for admins.
 func (s *Session) visible(ctx context.Context, secret string) string {
-	if time.Since(s.adminCheckedAt) > adminFresh {
-		s.admin, _ = s.isAdmin(ctx)
-		s.adminCheckedAt = time.Now()
+	if time.Since(s.locks.adminCheckedAt) > adminFresh {
+		s.locks.admin, _ = s.isAdmin(ctx)
+		s.locks.adminCheckedAt = time.Now()
 	}
-	if !s.admin {
+	if !s.locks.admin {
 		return ""
 	}
 	return secret
@@ -303,12 +303,12 @@ func (s *Session) unlock(ctx context.Context, args [][]byte) ([]byte, error) {
 	s.log(lockEvent{"UNLOCK", req.DB, req.Name, req.Owner, req.Fence, began, err}, "lock given back", slog.Int("holds", left))
 	if err != nil {
 		if errors.Is(err, locks.ErrLost) && o.Owner == "" {
-			s.implicit.Released(req.Key, req.Owner)
+			s.locks.implicit.Released(req.Key, req.Owner)
 		}
 		return nil, err
 	}
 	if o.Owner == "" {
-		s.implicit.Released(req.Key, req.Owner)
+		s.locks.implicit.Released(req.Key, req.Owner)
 	}
 	if left == 0 {
 		return resp.AppendInt(nil, 1), nil
@@ -321,7 +321,7 @@ func (s *Session) implicitOwner(o lockcmd.Release, verb string) (owner string, f
 	if s.d.opt.RequireOwner {
 		return "", 0, fmt.Errorf("ERR this proxy wants %s to name the owner", verb)
 	}
-	owner, fence, n := s.implicit.Find(locks.Key{DB: s.id.DB, Name: o.Name}, o.Fence)
+	owner, fence, n := s.locks.implicit.Find(locks.Key{DB: s.id.DB, Name: o.Name}, o.Fence)
 	switch n {
 	case 0:
 		return "", 0, fmt.Errorf("ERR this connection has not taken that lock without OWNER; %s must name the owner", verb)
