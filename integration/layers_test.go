@@ -28,7 +28,7 @@ var drawing = []room{
 		ours:   []string{"proxy", "commands", "backends/upstream", "backends/locks", "backends/metrics"},
 		theirs: []string{"github.com/prometheus/client_golang", "github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "proxy",
-		ours:   []string{"proxy/request", "commands", "backends/resp", "backends/netio", "backends/metrics"},
+		ours:   []string{"proxy/request", "commands", "backends/netio", "backends/metrics"},
 		theirs: []string{"github.com/tidwall/redcon"}},
 	{pkg: "proxy/request",
 		ours:   []string{"backends/resp"},

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tidwall/redcon"
+
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/netio"
 	"github.com/lockproxy/lockproxy/commands"
@@ -191,7 +193,7 @@ func (s *Server) admit(nc net.Conn) {
 		s.opt.Log.Warn("client refused: max-clients are connected", "client", nc.RemoteAddr().String(), "max", s.opt.MaxClients)
 		if s.opt.TLS == nil { // the client could not read it before a handshake
 			nc.SetWriteDeadline(time.Now().Add(time.Second))
-			nc.Write([]byte("-ERR max number of clients reached\r\n"))
+			nc.Write(redcon.AppendError(nil, "ERR max number of clients reached"))
 		}
 		nc.Close()
 		return

@@ -1,10 +1,6 @@
 package resp
 
-import (
-	"bytes"
-	"strconv"
-	"strings"
-)
+import "strconv"
 
 // AppendSimple appends a simple string. CR and LF in it become spaces.
 func AppendSimple(b []byte, text string) []byte { return appendLine(b, '+', text) }
@@ -72,36 +68,4 @@ func AppendCommand[T string | []byte](b []byte, args ...T) []byte {
 		b = appendBulk(b, arg)
 	}
 	return b
-}
-
-// Error returns the text of an error reply, code word first, and whether reply
-// is one: a simple error, or a blob error. It wants one complete reply that is
-// not led by attributes, as answers to a handshake are.
-func Error(reply []byte) (text string, isErr bool) {
-	if len(reply) < len("-\r\n") || reply[0] != '-' && reply[0] != '!' {
-		return "", false
-	}
-	body := string(reply[1 : len(reply)-2])
-	if reply[0] == '!' {
-		_, body, _ = strings.Cut(body, "\n")
-	}
-	return body, true
-}
-
-// IntAfter finds the integer that follows the bulk string name in an aggregate
-// reply, and where its digits are. It looks at bytes, not at the structure: name must
-// be a word that comes before any payload of others.
-func IntAfter(reply []byte, name string) (n int64, from, to int, ok bool) {
-	head := append(AppendBulkString(nil, name), ':')
-	at := bytes.Index(reply, head)
-	if at < 0 {
-		return 0, 0, 0, false
-	}
-	from = at + len(head)
-	size := bytes.IndexByte(reply[from:], '\r')
-	if size < 0 {
-		return 0, 0, 0, false
-	}
-	n, err := strconv.ParseInt(string(reply[from:from+size]), 10, 64)
-	return n, from, from + size, err == nil
 }

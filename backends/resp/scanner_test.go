@@ -74,7 +74,7 @@ func ends(t testing.TB, f *Scanner, chunks ...[]byte) (at []int, total int, err 
 	return at, total, nil
 }
 
-func TestScannerReplies(t *testing.T) {
+func TestScanner_Replies(t *testing.T) {
 	for _, r := range replies {
 		t.Run(strconv.Quote(r.text), func(t *testing.T) {
 			var f Scanner
@@ -95,7 +95,7 @@ func TestScannerReplies(t *testing.T) {
 	}
 }
 
-func TestScannerEverySplit(t *testing.T) {
+func TestScanner_EverySplit(t *testing.T) {
 	for _, r := range replies {
 		p := []byte(r.text)
 		for i := range p {
@@ -110,7 +110,7 @@ func TestScannerEverySplit(t *testing.T) {
 	}
 }
 
-func TestScannerStream(t *testing.T) {
+func TestScanner_Stream(t *testing.T) {
 	var all []byte
 	var want []int
 	for _, r := range replies {
@@ -128,7 +128,7 @@ func TestScannerStream(t *testing.T) {
 	}
 }
 
-func TestScannerErrors(t *testing.T) {
+func TestScanner_Faults(t *testing.T) {
 	tests := []struct {
 		name, in string
 		at       int // bytes consumed up to the fault
@@ -178,7 +178,7 @@ func TestScannerErrors(t *testing.T) {
 	}
 }
 
-func TestScannerDeep(t *testing.T) {
+func TestScanner_DeepestReply(t *testing.T) {
 	deep := []byte(strings.Repeat("*1\r\n", maxDepth) + ":1\r\n:2\r\n")
 	var f Scanner
 	at, _, err := ends(t, &f, deep)
@@ -189,7 +189,7 @@ func TestScannerDeep(t *testing.T) {
 
 // A length is only counted down: neither a huge count nor a huge payload costs
 // anything but the bytes that come.
-func TestScannerHugeLengths(t *testing.T) {
+func TestScanner_HugeLengthsCostNothing(t *testing.T) {
 	for _, in := range []string{"*999999999999999999\r\n+a\r\n", "%999999999999999999\r\n+a\r\n", "$999999999999999999\r\nabc"} {
 		var f Scanner
 		if n, done, err := f.Scan([]byte(in)); n != len(in) || done || err != nil {

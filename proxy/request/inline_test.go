@@ -6,7 +6,7 @@ import (
 )
 
 // What Redis makes of the same lines is compared in TestParser_IsRedis.
-func TestInlineSplit(t *testing.T) {
+func TestSplitInline(t *testing.T) {
 	tests := []struct{ line, want string }{
 		{"", `[]`},
 		{" \t\v\f\r ", `[]`},
@@ -34,7 +34,7 @@ func TestInlineSplit(t *testing.T) {
 		{"a 'b' \"c", "unbalanced"},
 	}
 	for _, tt := range tests {
-		words, ok := inlineSplit([]byte(tt.line), nil)
+		words, ok := splitInline([]byte(tt.line), nil)
 		got := fmt.Sprintf("%q", words)
 		if !ok {
 			got = "unbalanced"

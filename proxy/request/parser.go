@@ -192,7 +192,7 @@ func (p *Parser) room(n int) [][]byte {
 
 // inline makes a request of a line, if there is a word in it. The line is overwritten.
 func (p *Parser) inline(line []byte) (req Request, ok bool) {
-	words, ok := inlineSplit(line, p.args[len(p.args):])
+	words, ok := splitInline(line, p.args[len(p.args):])
 	if !ok {
 		p.err = Error("unbalanced quotes in request")
 		return Request{}, false

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 )
 
@@ -53,6 +54,49 @@ func TestHasCode(t *testing.T) {
 	for reply, want := range tests {
 		if HasCode([]byte(reply), "MOVED") != want {
 			t.Errorf("HasCode(%q) is not %v", reply, want)
+		}
+	}
+}
+
+func TestError(t *testing.T) {
+	tests := []struct {
+		reply, text string
+		isErr       bool
+	}{
+		{"-WRONGPASS invalid\r\n", "WRONGPASS invalid", true},
+		{"-\r\n", "", true},
+		{"!21\r\nSYNTAX invalid syntax\r\n", "SYNTAX invalid syntax", true},
+		{"!5\r\na\nb-c\r\n", "a\nb-c", true},
+		{"+OK\r\n", "", false},
+		{"$1\r\n-\r\n", "", false},
+		{"", "", false},
+	}
+	for _, tt := range tests {
+		if text, isErr := Error([]byte(tt.reply)); text != tt.text || isErr != tt.isErr {
+			t.Errorf("Error(%q) = %q, %v; want %q, %v", tt.reply, text, isErr, tt.text, tt.isErr)
+		}
+	}
+}
+
+func TestIntAfter(t *testing.T) {
+	for _, tt := range []struct {
+		reply string
+		want  int64
+		ok    bool
+	}{
+		{"*4\r\n$5\r\nproto\r\n:2\r\n$2\r\nid\r\n:17\r\n", 17, true},
+		{"%1\r\n$2\r\nid\r\n:-1\r\n", -1, true},
+		{"*2\r\n$3\r\nxid\r\n:17\r\n", 0, false},
+		{"*2\r\n$2\r\nid\r\n$2\r\n17\r\n", 0, false},
+		{"*2\r\n$2\r\nid\r\n:17", 0, false},
+		{"-ERR no\r\n", 0, false},
+	} {
+		n, from, to, ok := IntAfter([]byte(tt.reply), "id")
+		if n != tt.want && ok || ok != tt.ok {
+			t.Errorf("%q: %d, %v", tt.reply, n, ok)
+		}
+		if got := tt.reply[from:to]; ok && got != strconv.FormatInt(tt.want, 10) {
+			t.Errorf("%q: the digits are %q", tt.reply, got)
 		}
 	}
 }
