@@ -1,11 +1,12 @@
 // Package metrics answers how often something happens and how long it takes.
 //
-// A metric is declared once, in the Report method of the type that counts: name, help, kind, labels and
-// value in one call. A [Registry] lists these types; whoever exposes metrics gathers them from it. The
-// package imports nothing of ours, so that every package may count.
+// A metric is declared once, in the Report method of the type that counts: name, help, kind,
+// labels and value in one call. A [Registry] lists these types, and gathers their metrics for
+// whoever exposes them. The package imports nothing of ours, so that every package may count.
 //
-// What counts on a hot path is an atomic.Int64, a [Histogram] or [Errors], spread over [Shards] where
-// many goroutines count the same. Nothing is looked up by name until somebody gathers.
+// Counters are atomic.Int64, [Histogram] and [Errors], spread over [Shards] where many
+// goroutines count the same. Counting looks up nothing by name and does not allocate; both
+// happen when metrics are gathered.
 package metrics
 
 import (
@@ -14,15 +15,15 @@ import (
 	"sync/atomic"
 )
 
-// A Reporter has metrics. Report is called for each scrape, by any number of goroutines, and waits for
-// no I/O.
+// A Reporter has metrics. Report is called for each scrape; it is safe for concurrent use and
+// does no I/O.
 type Reporter interface{ Report(*Report) }
 
-// A Registry is the types of a program that have metrics.
+// A Registry is everything in a program that has metrics.
 type Registry []Reporter
 
-// Gather asks all for their metrics. Families and their samples are in the order in which they were
-// reported first.
+// Gather collects all metrics. Families and their samples are in the order of their first
+// report.
 func (r Registry) Gather() []*Family {
 	var to Report
 	for _, each := range r {
@@ -31,8 +32,8 @@ func (r Registry) Gather() []*Family {
 	return to.families
 }
 
-// Sample is a sample by the family's name and its labels, names and values in turn; nil if there is
-// none. It gathers everything, and is meant for tests.
+// Sample is the sample with a family's name and labels, which are names and values in turn; nil
+// if there is none. It gathers everything, and is meant for tests.
 func (r Registry) Sample(name string, labels ...string) *Sample {
 	for _, f := range r.Gather() {
 		if s := f.byLabels[key(labels)]; f.Name == name && s != nil {
@@ -70,37 +71,40 @@ type Sample struct {
 	Durations Snapshot // instead of Value, of a histogram
 }
 
-// A Report collects the metrics of one scrape. The zero value is ready. It is not safe for concurrent use.
+// A Report collects the metrics of one scrape. The zero value is ready. It is not safe for
+// concurrent use.
 //
-// The methods take labels as names and values in turn. A family's help and names of labels are the
-// same wherever it is reported. A counter or a histogram that is reported again with the same labels,
-// as shards do, is the sum of all reports.
+// The methods take labels as names and values in turn. A family's help and label names must be
+// the same wherever it is reported. A counter or a histogram that is reported again with the
+// same labels, for each shard, is the sum of all reports.
 type Report struct {
 	families []*Family
-	byName   map[[2]string]*Family // and by help: one that is declared twice is found by whoever exposes it
+	byID     map[familyID]*Family
 }
+
+// A familyID is a family's declaration. Two declarations of one name make two families, which
+// whoever exposes them refuses.
+type familyID struct{ name, help, labels string }
 
 // sample is where the value with these labels belongs.
 func (r *Report) sample(kind Kind, name, help string, labels []string) *Sample {
-	id := [2]string{name, help}
-	f := r.byName[id]
+	var names, values []string
+	for i := 0; i+1 < len(labels); i += 2 {
+		names, values = append(names, labels[i]), append(values, labels[i+1])
+	}
+	id := familyID{name, help, key(names)}
+	f := r.byID[id]
 	if f == nil {
-		f = &Family{Name: name, Help: help, Kind: kind, byLabels: map[string]*Sample{}}
-		for i := 0; i < len(labels); i += 2 {
-			f.Labels = append(f.Labels, labels[i])
+		f = &Family{Name: name, Help: help, Kind: kind, Labels: names, byLabels: map[string]*Sample{}}
+		if r.byID == nil {
+			r.byID = map[familyID]*Family{}
 		}
-		if r.byName == nil {
-			r.byName = map[[2]string]*Family{}
-		}
-		r.byName[id], r.families = f, append(r.families, f)
+		r.byID[id], r.families = f, append(r.families, f)
 	}
 	k := key(labels)
 	s := f.byLabels[k]
 	if s == nil {
-		s = &Sample{}
-		for i := 1; i < len(labels); i += 2 {
-			s.Labels = append(s.Labels, labels[i])
-		}
+		s = &Sample{Labels: values}
 		f.byLabels[k], f.Samples = s, append(f.Samples, s)
 	}
 	return s

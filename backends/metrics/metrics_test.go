@@ -61,12 +61,12 @@ func TestRegistry_Gather(t *testing.T) {
 	}
 }
 
-// A family that is declared in two ways is not silently made one.
-func TestReport_TwoHelpsAreTwoFamilies(t *testing.T) {
+func TestReport_TwoDeclarationsAreTwoFamilies(t *testing.T) {
 	var r Report
 	r.Counter("a", "One thing.", 1)
 	r.Counter("a", "Another thing.", 1)
-	if len(r.families) != 2 {
+	r.Counter("a", "One thing.", 1, "of", "b")
+	if len(r.families) != 3 {
 		t.Errorf("%d families", len(r.families))
 	}
 }
