@@ -70,7 +70,7 @@ var grammar = map[string][]string{
 	},
 	"server": {
 		"DBSIZE", "FLUSHDB", "FLUSHALL SYNC", "SWAPDB {d} {d}", "SELECT {d}", "SELECT {d}", "PING", "PING {v}", "ECHO {V}", "PUBLISH c {v}", "=PUBSUB CHANNELS c", "PUBSUB NUMSUB c", "COMMAND INFO get nosuch", "COMMAND GETKEYS MSET a b c d", "COMMAND GETKEYS EVAL x 2 a b c", "CONFIG GET maxmemory-policy",
-		"LASTSAVE {v}", "NOSUCH {v}", "NOSUCH", "{V}", "LOCKX a b", "WAIT 0 {n}", "READONLY", "ROLE",
+		"=LASTSAVE {v}", "NOSUCH {v}", "NOSUCH", "{V}", "LOCKX a b", "WAIT 0 {n}", "READONLY", "ROLE",
 	},
 	"types": {
 		"=DEBUG PROTOCOL string", "=DEBUG PROTOCOL integer", "=DEBUG PROTOCOL double", "=DEBUG PROTOCOL null", "=DEBUG PROTOCOL array", "=DEBUG PROTOCOL set", "=DEBUG PROTOCOL map", "=DEBUG PROTOCOL attrib", "=DEBUG PROTOCOL verbatim", "=DEBUG PROTOCOL true", "=DEBUG PROTOCOL false", "=DEBUG PROTOCOL bignum", "DEBUG PROTOCOL {v}",

@@ -91,6 +91,7 @@ var forms = []form{
 	{"acl|setuser acl|deluser", "the users of the streams must stay", []string{"=ACL SETUSER extra on", "=ACL SETUSER extra nosuchrule", "=ACL DELUSER extra", "=ACL DELUSER none default", "=ACL SETUSER"}},
 	{"acl|log acl|genpass", "ages and ids; random words", []string{"=ACL LOG RESET", "=ACL LOG x", "=ACL GENPASS x", "=ACL GENPASS 1 2"}},
 	{"client|kill client|pause", "others than the client would feel it", []string{"=CLIENT KILL ID 99999999", "=CLIENT KILL nobody:1", "=CLIENT KILL TYPE master SKIPME no", "=CLIENT KILL", "=CLIENT KILL ID x", "=CLIENT PAUSE x", "=CLIENT PAUSE 1 WRITE", "=CLIENT PAUSE 1"}},
+	{"client|id", "at the upstream, once CLIENT REPLY has been used, it counts connections", []string{"=CLIENT ID x"}},
 	{"config|set config|get", "settings hold on; the order of a hash table", []string{"=CONFIG SET maxmemory-samples 5", "=CONFIG SET nosuch 5", "=CONFIG SET", "=CONFIG SET maxmemory-samples", "=CONFIG GET maxmemory-samples", "=CONFIG GET nosuch", "=CONFIG GET"}},
 	{"shutdown", "ends the server", []string{"=SHUTDOWN ABORT", "=SHUTDOWN x", "=SHUTDOWN SAVE NOSAVE"}},
 	{"debug", "ends the server, or stops it", []string{"=DEBUG", "=DEBUG NOSUCH", "=DEBUG PROTOCOL null", "=DEBUG PROTOCOL map", "=DEBUG HELP"}},
