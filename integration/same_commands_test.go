@@ -128,17 +128,23 @@ func formOf(name string) []string {
 type mode struct {
 	name   string
 	begin  string   // commands, separated by semicolons
-	within []string // templates that are mixed in
+	within []string // templates that are mixed in, some of several commands
 	// loose modes put replies of verbs before or behind what was sent before them: the proxy
 	// cannot know when that has been answered. Nothing is sent beside a verb.
 	loose bool
 }
 
+// inTransactions has what is watched changed between WATCH and EXEC, too.
+var inTransactions = []string{
+	"MULTI", "MULTI", "EXEC", "EXEC", "DISCARD", "WATCH {any}", "UNWATCH",
+	"=DISCARD;=WATCH s1;=SET s1 {v};=MULTI;=GET s1;=EXEC", "=DISCARD;=WATCH s1;=SET s2 {v};=MULTI;=GET s2;=EXEC", "=DISCARD;=MULTI;=SELECT {d};=LPUSH {l} {v};=EXEC",
+}
+
 var modes = []mode{
 	{name: "plain"},
 	{name: "plain RESP3", begin: "HELLO 3"},
-	{name: "transactions", within: []string{"MULTI", "MULTI", "EXEC", "EXEC", "DISCARD", "WATCH {any}", "UNWATCH"}},
-	{name: "transactions RESP3", begin: "HELLO 3", within: []string{"MULTI", "MULTI", "EXEC", "EXEC", "DISCARD", "WATCH {any}", "UNWATCH"}},
+	{name: "transactions", within: inTransactions},
+	{name: "transactions RESP3", begin: "HELLO 3", within: inTransactions},
 	{name: "subscriber", begin: "SUBSCRIBE c", within: []string{"PUBLISH c {v}", "=UNSUBSCRIBE c", "=SUBSCRIBE c"}},
 	{name: "subscriber RESP3", begin: "HELLO 3;SUBSCRIBE c", within: []string{"PUBLISH c {v}", "=UNSUBSCRIBE c", "=SUBSCRIBE c"}},
 	{name: "monitor", begin: "MONITOR", loose: true},
@@ -179,7 +185,9 @@ func newSweep(seed uint64, c *catalog) (stream, mode) {
 	for range 20 + s.IntN(100) {
 		switch n := s.IntN(20); {
 		case n < 3 && len(m.within) > 0:
-			st.commands = append(st.commands, s.fill(m.within[s.IntN(len(m.within))]))
+			for template := range strings.SplitSeq(m.within[s.IntN(len(m.within))], ";") {
+				st.commands = append(st.commands, s.fill(template))
+			}
 		case n < 5:
 			st.commands = append(st.commands, s.fill(locks[s.IntN(len(locks))]))
 		case n < 9:
