@@ -108,8 +108,8 @@ same: redis ## that this tree answers random streams as OLD does, a revision or 
 		$(GO) test -count=1 -v -timeout 24h -run '^TestSame$$' ./integration
 
 .PHONY: bench
-bench: redis ## the table of docs/benchmarks.md, measured on this machine
-	$(GO) run ./integration/bench
+bench: redis ## the table of docs/benchmarks.md, measured on this machine; AGAINST=<binary> compares with another build instead
+	$(GO) run ./integration/bench $(if $(AGAINST),-against $(AGAINST))
 
 .PHONY: bounds
 bounds: redis ## what hostile clients cost, and others feel: the table of docs/bounds.md

@@ -88,3 +88,9 @@ func TestChoose(t *testing.T) {
 		t.Error("a part that is not there, no error")
 	}
 }
+
+func TestSpread(t *testing.T) {
+	if got := spread([]float64{1, 3, 4}, []float64{2, 2, 2}); got != "1.500 (0.50–2.00)" {
+		t.Error(got)
+	}
+}

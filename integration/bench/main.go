@@ -5,7 +5,8 @@
 //
 // It starts everything it needs on free ports of 127.0.0.1, takes about nine
 // minutes, prints a page of Markdown, and with -write also stores it. What is
-// compared is measured alternately in one run.
+// compared is measured alternately in one run. With -against it only compares two
+// builds, in about three minutes.
 package main
 
 import (
@@ -73,21 +74,24 @@ func main() {
 	write := flag.String("write", "", "also write the page to this `file`")
 	scale := flag.Float64("scale", 1, "do this `part` of the work: 0.1 shows that everything runs")
 	only := flag.String("only", "", "measure only these `parts`, separated by commas: "+strings.Join(names(), ", "))
+	against := flag.String("against", "", "compare with this `binary` of lockproxy instead, in turns: throughput, and CPU a command")
 	flag.Parse()
 	p := plan{rounds: 3, scale: *scale}
 	p.slice = time.Duration(*scale * float64(1500*time.Millisecond))
 	if err := p.choose(*only); err != nil {
 		log.Fatal(err)
 	}
-	if err := run(p, *write); err != nil {
+	measure := p.measure
+	if *against != "" {
+		measure = func(page *report) error { return measureAgainst(p, page, *against) }
+	}
+	if err := run(p, measure, *write); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(p plan, file string) error {
-	defer redistest.RemoveBinary()
-	page := &report{}
-	page.head(p.scale)
+// measure measures the parts of the plan.
+func (p plan) measure(page *report) error {
 	for _, part := range append(parts, apart...) {
 		if len(p.only) == 0 && part.name == apart[0].name || len(p.only) > 0 && !slices.Contains(p.only, part.name) {
 			continue
@@ -95,6 +99,16 @@ func run(p plan, file string) error {
 		if err := part.measure(p, page); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
+	}
+	return nil
+}
+
+func run(p plan, measure func(*report) error, file string) error {
+	defer redistest.RemoveBinary()
+	page := &report{}
+	page.head(p.scale)
+	if err := measure(page); err != nil {
+		return err
 	}
 	if _, err := io.WriteString(os.Stdout, page.String()); err != nil || file == "" {
 		return err
