@@ -310,7 +310,7 @@ func TestClientKill(t *testing.T) {
 			if v := killer.Do(t, append([]string{"CLIENT", "KILL"}, filter...)...); v.String() != tt.want {
 				t.Errorf("CLIENT KILL %v: %v, want %s", filter, v, tt.want)
 			}
-			if _, closed := victim.Rest(redistest.ReplyTimeout); !closed {
+			if _, closed := victim.ReadUntilQuiet(redistest.ReplyTimeout); !closed {
 				t.Error("the victim is still connected")
 			}
 			if rows, _ := clientRows(t, killer.Do(t, "CLIENT", "LIST")); len(rows) != 1 {
@@ -373,7 +373,7 @@ func TestClientKill_Self(t *testing.T) {
 		}
 		kill := strings.Join(replaceWords(tt.kill, map[string]string{"ADDR": c.LocalAddr().String(), "ID": id}), " ")
 		c.Send(t, lines("CLIENT KILL "+kill, "SET behind 1"))
-		if got, closed := c.Rest(redistest.ReplyTimeout); got != tt.want || !closed {
+		if got, closed := c.ReadUntilQuiet(redistest.ReplyTimeout); got != tt.want || !closed {
 			t.Errorf("%s: got %q, closed %v", tt.name, got, closed)
 		}
 		if v := watcher.Do(t, "EXISTS", "behind"); v.Int() != 0 {
@@ -406,7 +406,7 @@ func TestClientKill_Many(t *testing.T) {
 		t.Errorf("a message reached %v that were killed", v)
 	}
 	for _, c := range victims {
-		if _, closed := c.Rest(redistest.ReplyTimeout); !closed {
+		if _, closed := c.ReadUntilQuiet(redistest.ReplyTimeout); !closed {
 			t.Fatal("a victim is still connected")
 		}
 	}
@@ -601,7 +601,7 @@ func TestClientCommandsOnACluster(t *testing.T) {
 			if v := a.Do(t, "CLIENT", "KILL", "ID", id); v.Int() != 1 {
 				t.Errorf("%s: CLIENT KILL: %v", tt.name, v)
 			}
-			if _, closed := b.Rest(redistest.ReplyTimeout); !closed {
+			if _, closed := b.ReadUntilQuiet(redistest.ReplyTimeout); !closed {
 				t.Errorf("%s: still connected", tt.name)
 			}
 			if row := rowOf(t, a, id); row != nil {

@@ -74,7 +74,7 @@ func TestReshardingUnderLoad(t *testing.T) {
 			}
 			m := c.StartMove(t, slot, to)
 			l.awaitProgress(t, "while a slot moves", 20)
-			m.Some(t, 100)
+			m.MoveSome(t, 100)
 			l.awaitProgress(t, "when its keys have", 20)
 			m.Finish(t)
 		}

@@ -351,7 +351,7 @@ func moveAround(t *testing.T, c *redistest.Cluster, slots []int, length time.Dur
 		}
 		m := c.StartMove(t, slot, to)
 		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
-		m.Some(t, 1)
+		m.MoveSome(t, 1)
 		time.Sleep(time.Duration(rand.IntN(150)) * time.Millisecond)
 		m.Finish(t)
 	}

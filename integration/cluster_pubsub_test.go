@@ -88,7 +88,7 @@ func testClusterMessages(t *testing.T, cluster *redistest.Cluster, p *redistest.
 		if !slices.Equal(got, want) {
 			t.Errorf("got  %q\nwant %q", got, want)
 		}
-		if more, _ := c.Rest(50 * time.Millisecond); more != "" {
+		if more, _ := c.ReadUntilQuiet(50 * time.Millisecond); more != "" {
 			t.Errorf("and then %q", more)
 		}
 	})
@@ -245,7 +245,7 @@ func testClusterKeyspaceNotifications(t *testing.T, p *redistest.Proxy) {
 				got[last]++
 			}
 		}
-		rest, _ := c.Rest(30 * time.Millisecond)
+		rest, _ := c.ReadUntilQuiet(30 * time.Millisecond)
 		if fmt.Sprint(got) != fmt.Sprint(want) || strings.Contains(rest, ":set") {
 			t.Errorf("%s: %v, then %q", subscription, got, rest)
 		}
@@ -255,7 +255,7 @@ func testClusterKeyspaceNotifications(t *testing.T, p *redistest.Proxy) {
 	c.Do(t, "SUBSCRIBE", "news")
 	other.Do(t, "PUBLISH", "news", "1")
 	got := c.Read(t).String() + c.Read(t).String()
-	if more, _ := c.Rest(100 * time.Millisecond); strings.Count(got, `"pmessage"`) != 1 || strings.Count(got, `"message"`) != 1 || more != "" {
+	if more, _ := c.ReadUntilQuiet(100 * time.Millisecond); strings.Count(got, `"pmessage"`) != 1 || strings.Count(got, `"message"`) != 1 || more != "" {
 		t.Errorf("a message to a pattern and a channel: %s, then %q", got, more)
 	}
 }
@@ -285,7 +285,7 @@ func testClusterMonitor(t *testing.T, p *redistest.Proxy) {
 	if v := c.Do(t, "SET", "a", "b"); v.String() != "+OK" {
 		t.Errorf("after RESET: %v", v)
 	}
-	if more, closed := c.Rest(50 * time.Millisecond); more != "" || closed {
+	if more, closed := c.ReadUntilQuiet(50 * time.Millisecond); more != "" || closed {
 		t.Errorf("after RESET: %q, closed: %v", more, closed)
 	}
 	if v := c.Do(t, "MONITOR"); v.String() != "+OK" {

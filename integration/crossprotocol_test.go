@@ -32,7 +32,7 @@ func TestHTTPRequest_IsNoCommand(t *testing.T) {
 			for _, addr := range []string{up.Addr(), p.Addr()} {
 				c := redistest.Open(t, addr)
 				c.Send(t, request)
-				if _, closed := c.Rest(redistest.ReplyTimeout); !closed {
+				if _, closed := c.ReadUntilQuiet(redistest.ReplyTimeout); !closed {
 					t.Errorf("%s: %s goes on listening", name, addr)
 				}
 				_, _ = io.WriteString(c.Conn, "SET pwned 1\r\n") // fails, or goes nowhere

@@ -85,7 +85,7 @@ func TestLimits_IdleInsideACommand(t *testing.T) {
 		conns = append(conns, c)
 	}
 	for i, half := range halves {
-		if got, closed := conns[i].Rest(20 * time.Second); !closed || strings.Count(got, "\n") != strings.Count(half, "PING") {
+		if got, closed := conns[i].ReadUntilQuiet(20 * time.Second); !closed || strings.Count(got, "\n") != strings.Count(half, "PING") {
 			t.Errorf("%q: got %q, closed %v", half, got, closed)
 		}
 	}
@@ -116,7 +116,7 @@ func TestTooManyClients(t *testing.T) {
 		return len(in) == most
 	})
 	for range 5 {
-		got, closed := redistest.Open(t, r.addr()).Rest(10 * time.Second)
+		got, closed := redistest.Open(t, r.addr()).ReadUntilQuiet(10 * time.Second)
 		if got != "-ERR max number of clients reached\r\n" || !closed {
 			t.Fatalf("one too many: got %q, closed %v", got, closed)
 		}

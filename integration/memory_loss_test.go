@@ -29,10 +29,10 @@ var forgettings = []struct {
 		stale := redistest.Start(t, "--repl-diskless-sync-delay", "0")
 		n.Do(t, "CONFIG", "SET", "repl-diskless-sync-delay", "0")
 		follow(t, stale, n)
-		stale.Follow(t, nil)
+		stale.SetReplicaOf(t, nil)
 		return func(t *testing.T) {
 			follow(t, n, stale)
-			n.Follow(t, nil)
+			n.SetReplicaOf(t, nil)
 			if v := n.Do(t, "EXISTS", "lockproxy:lock:0:job", "lockproxy:node"); v.Int() != 1 {
 				t.Fatalf("it has %v of the node record and the lock, want the record alone", v)
 			}
@@ -46,7 +46,7 @@ var forgettings = []struct {
 // follow makes a server a replica and waits until it has what the master has.
 func follow(t *testing.T, s, master *redistest.Server) {
 	t.Helper()
-	s.Follow(t, master)
+	s.SetReplicaOf(t, master)
 	for end := time.Now().Add(30 * time.Second); !s.InSync(t); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%s does not follow %s", s.Addr(), master.Addr())

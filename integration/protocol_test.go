@@ -85,7 +85,7 @@ func TestProtocolFaultOfASubscriber(t *testing.T) {
 					t.Errorf("%q at %s: got %v, want one with %s", before, addr, v, want)
 				}
 			}
-			got, closed := c.Rest(redistest.ReplyTimeout)
+			got, closed := c.ReadUntilQuiet(redistest.ReplyTimeout)
 			if want := "-ERR Protocol error: expected '$', got 'P'\r\n"; got != want || !closed {
 				t.Errorf("%q at %s: got %q, closed %v", before, addr, got, closed)
 			}

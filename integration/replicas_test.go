@@ -142,10 +142,10 @@ func TestReplicas_DeadOneIsSkipped(t *testing.T) {
 	if err := r.Servers[1].Restart(); err != nil {
 		t.Fatal(err)
 	}
-	r.Servers[1].Follow(t, r.Servers[0])
+	r.Servers[1].SetReplicaOf(t, r.Servers[0])
 	eventually(t, 20*time.Second, "the replica that is back is used", func() bool { return r.Servers[1].Calls(t, "get") > 100 })
-	r.Servers[1].Follow(t, nil) // a master that nobody follows
-	time.Sleep(2 * time.Second) // longer than a look may be old
+	r.Servers[1].SetReplicaOf(t, nil) // a master that nobody follows
+	time.Sleep(2 * time.Second)       // longer than a look may be old
 	before := r.Servers[1].Calls(t, "get")
 	progress("after it left")
 	if now := r.Servers[1].Calls(t, "get"); now != before {
@@ -190,12 +190,12 @@ func TestReplicas_ManualFailover(t *testing.T) {
 	c := redistest.Open(t, p.Addr())
 	r.Servers[0].Kill()
 	eventually(t, 5*time.Second, "the master is missed", func() bool { return strings.HasPrefix(c.Do(t, "SET", "a", "2").Text, "UPSTREAMDOWN ") })
-	r.Servers[1].Follow(t, nil)
+	r.Servers[1].SetReplicaOf(t, nil)
 	eventually(t, 10*time.Second, "the other is the master", func() bool { return c.Do(t, "SET", "a", "3").Text == "OK" })
 	if err := r.Servers[0].Restart(); err != nil {
 		t.Fatal(err)
 	}
-	r.Servers[0].Follow(t, r.Servers[1])
+	r.Servers[0].SetReplicaOf(t, r.Servers[1])
 	r.AwaitSync(t)
 	if v := c.Do(t, "SET", "a", "4"); v.Text != "OK" || r.Servers[1].Do(t, "GET", "a").Text != "4" {
 		t.Errorf("with the old master as a replica: %v", v)

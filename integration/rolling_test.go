@@ -341,7 +341,7 @@ func TestDrainUnblocks(t *testing.T) {
 	if ended, status := r.proxies[0].Terminate(time.Minute); !ended || status != nil {
 		t.Fatalf("SIGTERM: ended %v, status %v", ended, status)
 	}
-	if got, closed := c.Rest(10 * time.Second); got != "" || !closed {
+	if got, closed := c.ReadUntilQuiet(10 * time.Second); got != "" || !closed {
 		t.Errorf("got %q, closed %v", got, closed)
 	}
 	r.data.Do(t, "RPUSH", "list", "a")

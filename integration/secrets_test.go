@@ -103,7 +103,7 @@ func (v *vault) provoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	c := redistest.Over(conn)
+	c := redistest.NewConn(conn)
 	for _, command := range [][]string{
 		{"AUTH", ofGuess}, {"AUTH", "ann", ofGuess}, {"HELLO", "3", "AUTH", "ann", ofGuess}, {"AUTH", "ann", ofGuess, "more"},
 		{"AUTH", "ann", ofClient}, {"PING"}, {"LOCK", "job", "300ms"}, {"UNLOCK", "job"}, {"LOCK", "job", "300ms", "NO", "SUCH"},
@@ -114,7 +114,7 @@ func (v *vault) provoke(t *testing.T) {
 		v.shown[fmt.Sprintf("%q", command[:min(2, len(command))])] += c.Do(t, command...).Raw
 	}
 	c.Send(t, "*3\r\n$4\r\nAUTH\r\n$3\r\nann\r\n$-7\r\n"+ofGuess+"\r\n")
-	rest, _ := c.Rest(2 * time.Second)
+	rest, _ := c.ReadUntilQuiet(2 * time.Second)
 	v.shown["a broken AUTH"] = rest
 }
 

@@ -51,7 +51,7 @@ func failOver(t *testing.T, end func(*redistest.Server), back func(*redistest.Se
 	l.awaitProgress(t, "after the failover", 2)
 	recovered := time.Now()
 	for name, c := range map[string]*redistest.Conn{"subscribed": subscribed, "watching": watching} {
-		if got, closed := c.Rest(redistest.ReplyTimeout); got != "" || !closed {
+		if got, closed := c.ReadUntilQuiet(redistest.ReplyTimeout); got != "" || !closed {
 			t.Errorf("a client that is %s gets %q, disconnected: %v", name, got, closed)
 		}
 	}

@@ -128,7 +128,7 @@ func TestSessionIsRenewed(t *testing.T) {
 		wantLost(t, c, job)
 	}
 	ended := func(t *testing.T, c *redistest.Conn, _ string, _ int64) {
-		if rest, closed := c.Rest(redistest.ReplyTimeout); rest != "" || !closed {
+		if rest, closed := c.ReadUntilQuiet(redistest.ReplyTimeout); rest != "" || !closed {
 			t.Errorf("got %q instead of the end", rest)
 		}
 	}
@@ -190,7 +190,7 @@ func TestSessionOutlivesTheIdleTimeout(t *testing.T) {
 	if v := c.Do(t, "UNLOCK", "job"); v.Raw != ":1\r\n" {
 		t.Errorf("UNLOCK: %v", v)
 	}
-	if rest, closed := c.Rest(redistest.ReplyTimeout); rest != "" || !closed {
+	if rest, closed := c.ReadUntilQuiet(redistest.ReplyTimeout); rest != "" || !closed {
 		t.Errorf("without the lock it got %q instead of the end", rest)
 	}
 }
@@ -268,7 +268,7 @@ func TestSessionOfAVanishedHost(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer nc.Close()
-			c, next, job := redistest.Over(nc), redistest.Open(t, r.addr()), t.Name()
+			c, next, job := redistest.NewConn(nc), redistest.Open(t, r.addr()), t.Name()
 			wantGrant(t, c.Do(t, "LOCK", job, "60s", "SESSION"))
 			hearNothing(t, nc)
 			c.Send(t, tt.unread)

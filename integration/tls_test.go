@@ -73,7 +73,7 @@ func (r *secureRig) open(t *testing.T, conf *tls.Config) (*redistest.Conn, error
 		return nil, err
 	}
 	t.Cleanup(func() { nc.Close() })
-	return redistest.Over(nc), nil
+	return redistest.NewConn(nc), nil
 }
 
 func (r *secureRig) mustOpen(t *testing.T) *redistest.Conn {
@@ -147,7 +147,7 @@ func TestTLSEndToEnd(t *testing.T) {
 	t.Run("plain text", func(t *testing.T) {
 		c := redistest.Open(t, r.proxy.Addr())
 		c.Send(t, "PING\r\n")
-		if got, closed := c.Rest(redistest.ReplyTimeout); !closed || strings.Contains(got, "PONG") {
+		if got, closed := c.ReadUntilQuiet(redistest.ReplyTimeout); !closed || strings.Contains(got, "PONG") {
 			t.Errorf("got %q, closed %v", got, closed)
 		}
 		r.awaitLog(t, `level=DEBUG msg="TLS handshake failed"`)
@@ -173,7 +173,7 @@ func idles(t *testing.T, c *redistest.Conn) {
 	if v := c.Do(t, "PING"); v.Text != "PONG" {
 		t.Fatalf("after deadlines have passed: %v", v)
 	}
-	if got, closed := c.Rest(time.Minute); got != "" || !closed {
+	if got, closed := c.ReadUntilQuiet(time.Minute); got != "" || !closed {
 		t.Errorf("idle: got %q, closed %v", got, closed)
 	}
 }
@@ -237,7 +237,7 @@ func TestTLSDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	c := redistest.Over(nc)
+	c := redistest.NewConn(nc)
 	silent := redistest.Open(t, r.proxy.Addr()) // in the middle of its handshake for ever
 	if v := c.Do(t, "PING"); v.Text != "PONG" {
 		t.Fatal(v)
@@ -264,7 +264,7 @@ func TestTLSDrain(t *testing.T) {
 	if got := <-ended; got != "ended true, status <nil>" {
 		t.Errorf("SIGTERM: %s", got)
 	}
-	if got, closed := silent.Rest(10 * time.Second); got != "" || !closed {
+	if got, closed := silent.ReadUntilQuiet(10 * time.Second); got != "" || !closed {
 		t.Errorf("the silent one: got %q, closed %v", got, closed)
 	}
 }

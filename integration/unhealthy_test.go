@@ -152,7 +152,7 @@ func TestUpstreamRestart_EndsStatefulClientsOnly(t *testing.T) {
 	eventually(t, 5*time.Second, "BLPOP waits upstream", func() bool { return blocked(t, w.behind) == 1 })
 	w.behind.Kill()
 	for name, c := range stateful {
-		if _, closed := c.Rest(redistest.ReplyTimeout); !closed {
+		if _, closed := c.ReadUntilQuiet(redistest.ReplyTimeout); !closed {
 			t.Errorf("after %s the client is still connected", name)
 		}
 	}

@@ -109,7 +109,7 @@ func TestPasswordChange_ThroughTheProxy(t *testing.T) {
 	if v := c.Do(t, "ACL", "DELUSER", "u"); v.Raw != ":1\r\n" {
 		t.Errorf("DELUSER of oneself: %v", v)
 	}
-	if _, closed := c.Rest(redistest.ReplyTimeout); !closed {
+	if _, closed := c.ReadUntilQuiet(redistest.ReplyTimeout); !closed {
 		t.Error("who deleted itself is still connected")
 	}
 }
@@ -214,7 +214,7 @@ func TestRevokedLogin_EndsClients(t *testing.T) {
 				})
 			}
 			listening.SetReadDeadline(time.Now().Add(5 * time.Second))
-			if _, closed := listening.Rest(redistest.ReplyTimeout); !closed {
+			if _, closed := listening.ReadUntilQuiet(redistest.ReplyTimeout); !closed {
 				t.Error("the subscriber is still connected")
 			}
 			c := redistest.Open(t, w.via)
@@ -376,7 +376,7 @@ func TestAuth_AfterARefusedSubscribe(t *testing.T) {
 	if v := admin.Do(t, "CLIENT", "KILL", "USER", "u"); v.Int() != 1 {
 		t.Errorf("CLIENT KILL USER: %v", v)
 	}
-	if _, closed := c.Rest(redistest.ReplyTimeout); !closed {
+	if _, closed := c.ReadUntilQuiet(redistest.ReplyTimeout); !closed {
 		t.Error("not killed by its name")
 	}
 }

@@ -42,8 +42,8 @@ func TestWatcher_ReplicatedFailover(t *testing.T) {
 	if top, _ := w.observed(); nameOf(top.Shards[0].Master) != a.Addr() {
 		t.Errorf("before another is promoted: %s", describe(top))
 	}
-	b.Follow(t, nil)
-	c.Follow(t, b)
+	b.SetReplicaOf(t, nil)
+	c.SetReplicaOf(t, b)
 	w.await(t, "another was promoted", group(b, c))
 
 	if err := a.Restart(); err != nil { // as a master without replicas
@@ -53,10 +53,10 @@ func TestWatcher_ReplicatedFailover(t *testing.T) {
 	if top, _ := w.observed(); nameOf(top.Shards[0].Master) != b.Addr() {
 		t.Errorf("the old master is back: %s", describe(top))
 	}
-	a.Follow(t, b)
+	a.SetReplicaOf(t, b)
 	w.await(t, "it follows", group(b, a, c))
 
-	b.Follow(t, c)
+	b.SetReplicaOf(t, c)
 	deadline := time.Now().Add(20 * time.Second)
 	for top, _ := w.observed(); top.Shards[0].Master != nil; top, _ = w.observed() {
 		if time.Now().After(deadline) {

@@ -172,7 +172,7 @@ func (s *siege) again(d time.Duration, took *[]time.Duration, commands ...[]stri
 		return err
 	}
 	defer nc.Close()
-	c := redistest.Over(nc)
+	c := redistest.NewConn(nc)
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		start := time.Now()
 		for _, args := range commands {
@@ -354,7 +354,7 @@ func (s *siege) rush(lane int) {
 		if err != nil {
 			continue
 		}
-		if _, err := redistest.Over(nc).Try("PING"); err == nil {
+		if _, err := redistest.NewConn(nc).Try("PING"); err == nil {
 			s.count.Add(1)
 		}
 		if tcp, ok := nc.(*net.TCPConn); ok {

@@ -130,8 +130,8 @@ func (w *worker) dial() *line {
 		w.sleep(20 * time.Millisecond)
 		return nil
 	}
-	l := &line{Conn: redistest.Over(nc), w: w, proxy: i}
-	l.Patience = answerWithin
+	l := &line{Conn: redistest.NewConn(nc), w: w, proxy: i}
+	l.Timeout = answerWithin
 	if w.chance(2) {
 		if _, err := l.Try("HELLO", "3"); err != nil {
 			_ = l.Close()
@@ -149,7 +149,7 @@ func (l *line) ask(e *Event, args ...string) bool {
 
 func (l *line) askFor(e *Event, judge func(redistest.Value), args ...string) (redistest.Value, bool) {
 	e.Proxy = l.proxy
-	l.Patience = e.Wait + answerWithin
+	l.Timeout = e.Wait + answerWithin
 	l.w.begin(e)
 	v, err := l.Try(args...)
 	for err == nil && v.Kind == '>' { // a push
@@ -157,7 +157,7 @@ func (l *line) askFor(e *Event, judge func(redistest.Value), args ...string) (re
 	}
 	if err != nil {
 		if late := net.Error(nil); errors.As(err, &late) && late.Timeout() {
-			e.Text = fmt.Sprintf("%q was not answered within %v", args, l.Patience)
+			e.Text = fmt.Sprintf("%q was not answered within %v", args, l.Timeout)
 			l.w.journal.write(e)
 		}
 		return v, false
@@ -346,7 +346,7 @@ func (w *worker) other(c *claim) (l *line, done func()) {
 func (w *worker) keep(c *claim) bool {
 	e := Event{Op: opKeep, Name: c.Name, Owner: c.Owner, Fence: c.fence, Proxy: c.line.proxy, Session: true}
 	w.begin(&e)
-	c.line.Patience = w.upTo(4 * time.Second)
+	c.line.Timeout = w.upTo(4 * time.Second)
 	_, err := c.line.Next()
 	late := net.Error(nil)
 	kept := errors.As(err, &late) && late.Timeout()

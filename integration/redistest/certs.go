@@ -26,7 +26,7 @@ type Authority struct {
 	last int64 // serial number
 }
 
-// NewAuthority makes an authority that nobody trusts yet.
+// NewAuthority makes an authority for the length of the test.
 func NewAuthority(tb testing.TB) *Authority {
 	tb.Helper()
 	a := &Authority{dir: tb.TempDir(), key: newKey(tb)}
@@ -74,8 +74,8 @@ func (a *Authority) IssueFor(tb testing.TB, name string, from, to time.Time) (ce
 	return cert, key
 }
 
-// Client is the configuration of a client that trusts a and nobody else. It shows
-// the certificate in these files; an empty name: none.
+// Client is the configuration of a client that trusts a alone. It has the certificate
+// in these files; an empty name: none.
 func (a *Authority) Client(tb testing.TB, cert, key string) *tls.Config {
 	tb.Helper()
 	conf := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "localhost"}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Slots is how many slots a Cluster has.
+// Slots is the number of slots of a Cluster.
 const Slots = 16384
 
 // A Cluster is a Redis Cluster whose nodes notice within two seconds that one is
@@ -21,7 +21,7 @@ type Cluster struct {
 }
 
 // StartCluster starts a Cluster with all slots spread evenly over the masters, and
-// returns when every node says it is complete. args are those of every node; the
+// returns when every node reports it as complete. args are those of every node; the
 // nodes end with the test.
 func StartCluster(tb testing.TB, masters, replicasPerMaster int, args ...string) *Cluster {
 	tb.Helper()
@@ -31,7 +31,7 @@ func StartCluster(tb testing.TB, masters, replicasPerMaster int, args ...string)
 	return c
 }
 
-// prepareNode is an empty node that does not run yet.
+// prepareNode makes an empty node without starting it.
 func prepareNode(args []string) (*Server, error) {
 	addr, err := freeBusAddr()
 	if err != nil {
@@ -42,7 +42,7 @@ func prepareNode(args []string) (*Server, error) {
 	return prepareAt(addr, append(base, args...))
 }
 
-// form makes one Cluster of nodes that do not know each other.
+// form joins nodes that do not know each other to one Cluster.
 func (c *Cluster) form(tb testing.TB) {
 	tb.Helper()
 	for i, n := range c.Nodes {
@@ -73,7 +73,7 @@ func (c *Cluster) form(tb testing.TB) {
 	c.AwaitOK(tb)
 }
 
-// URL names all nodes, those that are down too.
+// URL has the addresses of all nodes, also of those that are down.
 func (c *Cluster) URL() string { return urlOf(c.Nodes) }
 
 // Shard is the master that had these slots at the start and its replicas, in the
@@ -114,18 +114,18 @@ func (c *Cluster) AwaitOK(tb testing.TB) {
 	})
 }
 
-// A member is what one line of CLUSTER NODES says.
+// A member is one line of CLUSTER NODES.
 type member struct {
 	id, addr, flags, master string
 	slots                   []bool
 }
 
-// down says that the node is not, or not yet, of use.
+// down reports whether the node cannot be used, or not yet.
 func (m member) down() bool {
 	return strings.Contains(m.flags, "fail") || strings.Contains(m.flags, "handshake")
 }
 
-// members is the cluster as a node sees it.
+// members are the lines of a node's CLUSTER NODES.
 func (s *Server) members(tb testing.TB) (all []member) {
 	tb.Helper()
 	for line := range strings.Lines(s.ask(tb, "CLUSTER", "NODES").Text) {
@@ -149,9 +149,8 @@ func (s *Server) members(tb testing.TB) (all []member) {
 	return all
 }
 
-// view is who serves which slot and who follows whom as a node sees it, without
-// those it knows to be down; an error while a slot is served by nobody, or the node
-// takes one that runs to be down or the other way round.
+// view is a node's view of slots and replicas, without nodes that are down. It is an
+// error while a slot has no node, or the view is wrong about which nodes run.
 func (c *Cluster) view(tb testing.TB, n *Server) (string, error) {
 	tb.Helper()
 	served, up := make([]string, Slots), map[string]string{}
@@ -185,13 +184,13 @@ func (c *Cluster) view(tb testing.TB, n *Server) (string, error) {
 	return b.String(), nil
 }
 
-// ID is the name that the nodes have for one of them.
+// ID is a node's id in the Cluster.
 func (c *Cluster) ID(tb testing.TB, n *Server) string {
 	tb.Helper()
 	return n.ask(tb, "CLUSTER", "MYID").Text
 }
 
-// Owner is the node that serves a slot, as it says itself; nil if none does.
+// Owner is the node that claims to serve a slot; nil if none does.
 func (c *Cluster) Owner(tb testing.TB, slot int) *Server {
 	tb.Helper()
 	for _, n := range c.Nodes {
@@ -202,7 +201,7 @@ func (c *Cluster) Owner(tb testing.TB, slot int) *Server {
 	return nil
 }
 
-// serves says that the node takes itself for the master of the slot.
+// serves reports whether the node claims to be the master of the slot.
 func (s *Server) serves(tb testing.TB, slot int) bool {
 	tb.Helper()
 	for _, m := range s.members(tb) {
@@ -213,7 +212,7 @@ func (s *Server) serves(tb testing.TB, slot int) bool {
 	return false
 }
 
-// SlotOf is the slot of a key, as the first node counts it.
+// SlotOf is the slot of a key, by the first node's CLUSTER KEYSLOT.
 func (c *Cluster) SlotOf(tb testing.TB, key string) int {
 	tb.Helper()
 	for _, n := range c.Nodes {
@@ -225,16 +224,16 @@ func (c *Cluster) SlotOf(tb testing.TB, key string) int {
 	return 0
 }
 
-// A Move is a slot on its way from one master to another. Until Finish, a key that
-// has arrived is answered with ASK by the old master, and one that has not with
-// TRYAGAIN or nothing by the new.
+// A Move is a slot on its way from one master to another. Until Finish, the old master
+// replies with ASK for a key that has moved, and the new one with TRYAGAIN or null for
+// one that has not.
 type Move struct {
 	c        *Cluster
 	Slot     int
 	From, To *Server
 }
 
-// StartMove announces the move of a slot and moves no key yet.
+// StartMove marks a slot as migrating and importing, and moves no key yet.
 func (c *Cluster) StartMove(tb testing.TB, slot int, to *Server) *Move {
 	tb.Helper()
 	m := &Move{c: c, Slot: slot, From: c.Owner(tb, slot), To: to}
@@ -246,8 +245,8 @@ func (c *Cluster) StartMove(tb testing.TB, slot int, to *Server) *Move {
 	return m
 }
 
-// Keys moves these keys of the slot, and says how many there were.
-func (m *Move) Keys(tb testing.TB, keys ...string) int {
+// MoveKeys moves these keys of the slot, and returns how many there were.
+func (m *Move) MoveKeys(tb testing.TB, keys ...string) int {
 	tb.Helper()
 	if len(keys) == 0 {
 		return 0
@@ -257,21 +256,21 @@ func (m *Move) Keys(tb testing.TB, keys ...string) int {
 	return len(keys)
 }
 
-// Some moves up to n keys of the slot, whichever come, and says how many there were.
-func (m *Move) Some(tb testing.TB, n int) int {
+// MoveSome moves up to n keys of the slot, and returns how many there were.
+func (m *Move) MoveSome(tb testing.TB, n int) int {
 	tb.Helper()
 	var keys []string
 	for _, k := range m.From.Do(tb, "CLUSTER", "GETKEYSINSLOT", strconv.Itoa(m.Slot), strconv.Itoa(n)).Elems {
 		keys = append(keys, k.Text)
 	}
-	return m.Keys(tb, keys...)
+	return m.MoveKeys(tb, keys...)
 }
 
-// Finish moves the keys that are left and gives the slot to its new master. The
-// new master hears of it first, then the old one, then the rest.
+// Finish moves the other keys and assigns the slot: at the new master first, then at
+// the old one, then at the rest.
 func (m *Move) Finish(tb testing.TB) {
 	tb.Helper()
-	for m.Some(tb, 100) > 0 {
+	for m.MoveSome(tb, 100) > 0 {
 	}
 	nodes := append([]*Server{m.To, m.From}, m.c.Nodes...)
 	id := m.c.ID(tb, m.To)
@@ -288,8 +287,8 @@ func (c *Cluster) MoveSlot(tb testing.TB, slot int, to *Server) {
 	c.StartMove(tb, slot, to).Finish(tb)
 }
 
-// Failover makes a replica of a shard its master, in agreement with the old one,
-// and returns it when all nodes know.
+// Failover makes a replica of a shard its master, coordinated with the old one, and
+// returns it when all nodes know.
 func (c *Cluster) Failover(tb testing.TB, shard int) *Server {
 	tb.Helper()
 	for _, n := range c.Shard(shard) {

@@ -15,12 +15,12 @@ import (
 // ReplyTimeout bounds the wait for one reply.
 const ReplyTimeout = time.Minute
 
-// A Conn is a client that sends what it is told and reads replies strictly,
-// keeping every byte of them. It is not safe for concurrent use.
+// A Conn is a client that sends any bytes and reads replies strictly, keeping every
+// byte of them. It is not safe for concurrent use.
 type Conn struct {
 	net.Conn
-	Patience time.Duration // how long Next waits; 0: ReplyTimeout
-	r        *bufio.Reader
+	Timeout time.Duration // how long Next waits; 0: ReplyTimeout
+	r       *bufio.Reader
 }
 
 // Dial connects to a Redis or a proxy at host:port or the path of a socket.
@@ -29,14 +29,14 @@ func Dial(addr string) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Over(c), nil
+	return NewConn(c), nil
 }
 
-// Over is a client on a connection made by other means.
-func Over(c net.Conn) *Conn { return &Conn{Conn: c, r: bufio.NewReaderSize(c, 64<<10)} }
+// NewConn is a client on an open connection.
+func NewConn(c net.Conn) *Conn { return &Conn{Conn: c, r: bufio.NewReaderSize(c, 64<<10)} }
 
-// ReadAll reads replies, all of them, from what a server sent. The error is that of the first
-// that is not complete, or no reply, if any.
+// ReadAll reads all replies in what a server sent. The error is that of the first one
+// that is incomplete or malformed.
 func ReadAll(raw string) (all []Value, err error) {
 	r := bufio.NewReader(strings.NewReader(raw))
 	for {
@@ -125,16 +125,16 @@ func (c *Conn) Read(tb testing.TB) Value {
 	return v
 }
 
-// Next reads the next reply within c.Patience.
+// Next reads the next reply within c.Timeout.
 func (c *Conn) Next() (Value, error) {
-	if err := c.SetReadDeadline(time.Now().Add(cmp.Or(c.Patience, ReplyTimeout))); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(cmp.Or(c.Timeout, ReplyTimeout))); err != nil {
 		return Value{}, err
 	}
 	return readValue(c.r)
 }
 
-// Rest reads on until the other side closes, or nothing has come for quiet.
-func (c *Conn) Rest(quiet time.Duration) (got string, closed bool) {
+// ReadUntilQuiet reads on until the other side closes, or nothing has come for quiet.
+func (c *Conn) ReadUntilQuiet(quiet time.Duration) (got string, closed bool) {
 	var b strings.Builder
 	buf := make([]byte, 64<<10)
 	for {
@@ -168,8 +168,7 @@ func (v Value) Int() int64 {
 	return n
 }
 
-// String shows the reply on one line and loses nothing of it but the length
-// headers: +OK, -ERR text, :1, $"bulk", $-1, *[:1 $"a"], _, %[k v].
+// String is the reply on one line, with everything but the length headers: +OK, -ERR text, :1, $"bulk", $-1, *[:1 $"a"], _, %[k v].
 func (v Value) String() string {
 	switch {
 	case v.Null:

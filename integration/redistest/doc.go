@@ -1,6 +1,6 @@
-// Package redistest runs the real programs that the integration tests and the
-// bench look at: redis-server and lockproxy, each a child process on a free port
-// of 127.0.0.1, and a client that shows replies byte for byte.
+// Package redistest runs the real programs of the integration tests and the bench:
+// redis-server and lockproxy, each a child process on a free port of 127.0.0.1, and a
+// client that keeps replies byte for byte.
 //
 // A child ends with the test that started it, also when that test fails, and with
 // the test process when that is killed (Pdeathsig). Nothing else is ever stopped:

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// A Link is a way to servers that loses some connections after a LOCK or UNLOCK was
-// executed, before its reply is through, and holds some of these replies up. Every
-// connection leads to another of the servers than the one before.
+// A Link forwards connections to servers, to each in turn. It loses some connections
+// after a LOCK or UNLOCK was executed and before its reply has passed, and delays some of
+// these replies.
 type Link struct {
 	net.Listener
 	to      []string
@@ -64,7 +64,7 @@ func (l *Link) accept() {
 	}
 }
 
-// replies passes on what s says, or most of it.
+// replies forwards what s sends, or most of it.
 func (l *Link) replies(c, s net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -72,7 +72,7 @@ func (l *Link) replies(c, s net.Conn) {
 		if err != nil {
 			return
 		}
-		if answersVerb(buf[:n]) {
+		if isLockReply(buf[:n]) {
 			switch rand.IntN(8) {
 			case 0:
 				l.Lost.Add(1)
@@ -88,7 +88,8 @@ func (l *Link) replies(c, s net.Conn) {
 	}
 }
 
-// answersVerb tells replies to LOCK and UNLOCK from those to what clients say first.
-func answersVerb(b []byte) bool {
+// isLockReply reports whether b is a reply to LOCK or UNLOCK, not one to a client's
+// first commands.
+func isLockReply(b []byte) bool {
 	return bytes.HasPrefix(b, []byte(":")) || bytes.HasPrefix(b, []byte("*4\r\n:")) || bytes.HasPrefix(b, []byte("*-1")) || bytes.HasPrefix(b, []byte("_"))
 }

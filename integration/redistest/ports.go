@@ -21,7 +21,7 @@ const (
 
 // ports are those that this process may use: a block, which no other test process uses
 // at the same time, and the block of buses above it. They are handed out in turn, so
-// that the port of a server that is down is free for long.
+// that the port of a server that is down stays free for long.
 var ports struct {
 	once  sync.Once
 	base  int
@@ -30,17 +30,17 @@ var ports struct {
 	calls int
 }
 
-// next counts the ports of this process through, from 0, again and again.
-func next() (base, n int) {
-	ports.once.Do(claimPorts)
+// nextPort cycles through the ports of this process, from 0.
+func nextPort() (base, n int) {
+	ports.once.Do(claimPortBlock)
 	ports.mu.Lock()
 	defer ports.mu.Unlock()
 	ports.calls++
 	return ports.base, ports.calls % (2 * blockSize)
 }
 
-// claimPorts chooses a block that nobody else has, or any if all are in use.
-func claimPorts() {
+// claimPortBlock chooses a block that nobody else has, or any if all are in use.
+func claimPortBlock() {
 	begin := rand.IntN(blocks)
 	ports.calls = rand.IntN(2 * blockSize)
 	for i := range blocks {
@@ -62,7 +62,7 @@ func claimPorts() {
 // processes leave alone.
 func FreeAddr() (string, error) {
 	for range 2 * blockSize {
-		base, n := next()
+		base, n := nextPort()
 		if n >= blockSize {
 			base += busOffset
 		}
@@ -76,7 +76,7 @@ func FreeAddr() (string, error) {
 // freeBusAddr is FreeAddr for a node of a Cluster.
 func freeBusAddr() (string, error) {
 	for range blockSize {
-		base, n := next()
+		base, n := nextPort()
 		port := base + n%blockSize
 		if isFree(local(port)) && isFree(local(port+busOffset)) {
 			return local(port), nil

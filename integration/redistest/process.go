@@ -31,8 +31,8 @@ type process struct {
 	done chan struct{} // closed when cmd has been waited for
 }
 
-// start runs the child and returns when ready says so, or with the reason why it
-// never will.
+// start runs the child and returns when ready gives no error, or with an error when
+// the child has ended or startTimeout has passed.
 func (p *process) start(ready func() error) error {
 	cmd := exec.Command(p.path, p.args...)
 	cmd.Dir = p.dir

@@ -62,8 +62,7 @@ func RemoveBinary() {
 	}
 }
 
-// An Upstream is what a proxy can be put in front of: a Server, or several that
-// belong together.
+// An Upstream is a Server, or several that belong together, for a proxy to serve.
 type Upstream interface{ URL() string }
 
 // A Proxy is one running lockproxy.

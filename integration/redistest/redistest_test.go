@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestServerLifecycle(t *testing.T) {
+func TestServer_Lifecycle(t *testing.T) {
 	s := Start(t, "--databases", "3")
 	s.Do(t, "SET", "a", "1")
 	if v := s.Do(t, "CONFIG", "GET", "databases"); v.String() != `*[$"databases" $"3"]` {
@@ -32,12 +32,12 @@ func TestServerLifecycle(t *testing.T) {
 	}
 }
 
-func TestServerPause(t *testing.T) {
+func TestServer_Pause(t *testing.T) {
 	s := Start(t)
 	c := Open(t, s.Addr())
 	s.Pause()
 	c.Send(t, "PING\r\n")
-	if got, closed := c.Rest(100e6); got != "" || closed {
+	if got, closed := c.ReadUntilQuiet(100e6); got != "" || closed {
 		t.Errorf("a paused server answered %q, closed %v", got, closed)
 	}
 	s.Resume()
@@ -46,7 +46,7 @@ func TestServerPause(t *testing.T) {
 	}
 }
 
-func TestLaunchShowsWhyNot(t *testing.T) {
+func TestLaunch_ErrorHasTheServersLog(t *testing.T) {
 	_, err := Launch("--no-such-option", "1")
 	if err == nil || !strings.Contains(err.Error(), "no-such-option") {
 		t.Errorf("got %v", err)

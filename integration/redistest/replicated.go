@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// settleTimeout bounds how long servers may take to agree on who they are.
+// settleTimeout bounds how long servers may take to agree on their roles.
 const settleTimeout = 2 * time.Minute
 
-// Replicated is one master and servers that follow it. Roles change; the order of
-// Servers does not.
+// Replicated is a master and its replicas. Roles change; the order of Servers does not.
 type Replicated struct {
 	Servers []*Server // the first was the master at the start
 }
@@ -24,17 +23,17 @@ func StartReplicated(tb testing.TB, replicas int, args ...string) *Replicated {
 	args = append([]string{"--repl-diskless-sync-delay", "0"}, args...)
 	r := &Replicated{Servers: StartNodes(tb, 1+replicas, args...)}
 	for _, s := range r.Servers[1:] {
-		s.Follow(tb, r.Servers[0])
+		s.SetReplicaOf(tb, r.Servers[0])
 	}
 	r.AwaitSync(tb)
 	return r
 }
 
-// URL names all servers, those that are down too.
+// URL has the addresses of all servers, also of those that are down.
 func (r *Replicated) URL() string { return urlOf(r.Servers) }
 
-// Master is the server that says it is the master. The test fails when none does,
-// or more than one.
+// Master is the server with the role of the master. The test fails unless there is
+// exactly one.
 func (r *Replicated) Master(tb testing.TB) *Server {
 	tb.Helper()
 	var found []*Server
@@ -49,7 +48,7 @@ func (r *Replicated) Master(tb testing.TB) *Server {
 	return found[0]
 }
 
-// Replicas are the running servers that follow another.
+// Replicas are the running servers with the role of a replica.
 func (r *Replicated) Replicas(tb testing.TB) (found []*Server) {
 	tb.Helper()
 	for _, s := range r.Servers {
@@ -60,8 +59,8 @@ func (r *Replicated) Replicas(tb testing.TB) (found []*Server) {
 	return found
 }
 
-// AwaitSync returns when all running servers but one follow, and their master has
-// counted every one of them.
+// AwaitSync returns when all running servers but one are replicas in sync, and the
+// master counts them all.
 func (r *Replicated) AwaitSync(tb testing.TB) {
 	tb.Helper()
 	await(tb, "replication in sync", func() error {
@@ -94,8 +93,8 @@ func (r *Replicated) running() (n int) {
 	return n
 }
 
-// Follow makes s a replica of master, and of nobody if that is nil.
-func (s *Server) Follow(tb testing.TB, master *Server) {
+// SetReplicaOf makes s a replica of master, or a master if that is nil.
+func (s *Server) SetReplicaOf(tb testing.TB, master *Server) {
 	tb.Helper()
 	if master == nil {
 		s.Do(tb, "REPLICAOF", "NO", "ONE")
@@ -105,7 +104,7 @@ func (s *Server) Follow(tb testing.TB, master *Server) {
 	s.Do(tb, "REPLICAOF", host, port)
 }
 
-// Role is what the server says it is: master, slave or sentinel.
+// Role is the server's role: master, slave or sentinel.
 func (s *Server) Role(tb testing.TB) string {
 	tb.Helper()
 	return s.ask(tb, "ROLE").Elems[0].Text
@@ -117,8 +116,8 @@ func (s *Server) Info(tb testing.TB, section string) string {
 	return s.ask(tb, "INFO", section).Text
 }
 
-// ask is Do for a question. It is asked again when the connection is lost, as it is
-// when a sentinel or a node makes the server a replica.
+// ask is Do for commands that only read. It repeats the command when the connection is
+// lost, as when a sentinel or a node makes the server a replica.
 func (s *Server) ask(tb testing.TB, args ...string) Value {
 	tb.Helper()
 	for range 20 {
@@ -136,13 +135,13 @@ func (s *Server) ask(tb testing.TB, args ...string) Value {
 	return s.Do(tb, args...)
 }
 
-// InSync says that a replica has all of its master's keys and hears of changes.
+// InSync reports whether a replica has all of its master's keys and is connected.
 func (s *Server) InSync(tb testing.TB) bool {
 	tb.Helper()
 	return strings.Contains(s.Info(tb, "replication"), "master_link_status:up")
 }
 
-// Calls is how often the server has executed a command, by whatever client.
+// Calls is how often the server has executed a command, of all clients.
 func (s *Server) Calls(tb testing.TB, command string) (n int) {
 	tb.Helper()
 	for line := range strings.Lines(s.Info(tb, "commandstats")) {

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// MasterSet is what sentinels call the master they watch.
+// MasterSet is the sentinels' name of the master.
 const MasterSet = "mymaster"
 
-// A Sentinel is a replicated Redis and the sentinels that watch over it, which
-// notice within a second that the master is gone.
+// A Sentinel is a replicated Redis and its sentinels, which notice within a second
+// that the master is gone.
 type Sentinel struct {
 	Replicated
 	Sentinels []*Server
@@ -34,7 +34,7 @@ func StartSentinel(tb testing.TB, replicas, sentinels int, args ...string) *Sent
 	return s
 }
 
-// prepareSentinel is a sentinel that knows the master alone and does not run yet.
+// prepareSentinel makes a sentinel that knows the master alone, without starting it.
 func prepareSentinel(master *Server, quorum int) (*Server, error) {
 	addr, err := FreeAddr()
 	if err != nil {
@@ -56,19 +56,19 @@ func prepareSentinel(master *Server, quorum int) (*Server, error) {
 	return s, os.WriteFile(conf, []byte(text), 0o600)
 }
 
-// hasten makes a sentinel look and tell more often, until it ends.
+// hasten shortens a sentinel's intervals for PING, INFO and PUBLISH until it ends.
 func hasten(tb testing.TB, s *Server) {
 	tb.Helper()
 	s.Do(tb, "SENTINEL", "DEBUG", "info-period", "300", "ping-period", "200", "ask-period", "200", "publish-period", "300")
 }
 
-// URL names all sentinels and the master set.
+// URL has the addresses of all sentinels and the master set.
 func (s *Sentinel) URL() string {
 	return urlOf(s.Sentinels, "master_set="+MasterSet)
 }
 
-// AwaitWatch returns when every running sentinel takes the same running server for
-// the master, and knows all running replicas and all running sentinels.
+// AwaitWatch returns when all running sentinels name the same running master, and
+// know all running replicas and sentinels.
 func (s *Sentinel) AwaitWatch(tb testing.TB) {
 	tb.Helper()
 	s.AwaitSync(tb)
@@ -96,7 +96,7 @@ func (s *Sentinel) AwaitWatch(tb testing.TB) {
 	})
 }
 
-// known is how many entries of a SENTINEL command are not said to be down.
+// known is the number of entries of a SENTINEL command without a down flag.
 func known(tb testing.TB, w *Server, what string) (n int) {
 	tb.Helper()
 	for _, e := range w.ask(tb, "SENTINEL", what, MasterSet).Elems {
@@ -126,8 +126,8 @@ func (s *Sentinel) masterAt(tb testing.TB, sentinel *Server) string {
 	return net.JoinHostPort(v.Elems[0].Text, v.Elems[1].Text)
 }
 
-// Master is the server that the running sentinels take for the master. It may be
-// down; they may not agree, which is then the word of the first.
+// Master is the server that the running sentinels name as the master, the first one's
+// if they differ. It may be down.
 func (s *Sentinel) Master(tb testing.TB) *Server {
 	tb.Helper()
 	for _, w := range s.Sentinels {
@@ -145,8 +145,8 @@ func (s *Sentinel) Master(tb testing.TB) *Server {
 	return nil
 }
 
-// AwaitFailover returns the new master when all running sentinels take another
-// running server than old for it, and that agrees.
+// AwaitFailover returns the new master when all running sentinels name another running
+// server than old, and that has the role.
 func (s *Sentinel) AwaitFailover(tb testing.TB, old *Server) (now *Server) {
 	tb.Helper()
 	await(tb, "failover from "+old.Addr(), func() error {
@@ -164,7 +164,7 @@ func (s *Sentinel) AwaitFailover(tb testing.TB, old *Server) (now *Server) {
 	return now
 }
 
-// Failover asks for an orderly failover and returns the new master.
+// Failover asks for a coordinated failover and returns the new master.
 func (s *Sentinel) Failover(tb testing.TB) *Server {
 	tb.Helper()
 	old := s.Master(tb)

@@ -49,7 +49,7 @@ func launch(prepare func() (*Server, error)) (s *Server, err error) {
 	return nil, err
 }
 
-// prepare chooses a port and a directory for a server and does not start it.
+// prepare chooses a port and a directory for a server without starting it.
 func prepare(args []string) (*Server, error) {
 	addr, err := FreeAddr()
 	if err != nil {
@@ -70,7 +70,7 @@ func prepareAt(addr string, args []string) (*Server, error) {
 	return s, nil
 }
 
-// bare is a server with a directory and without arguments.
+// bare makes a server with a directory and without arguments.
 func bare(addr string) (*Server, error) {
 	path, err := serverPath()
 	if err != nil {
@@ -93,8 +93,7 @@ func (s *Server) Restart(extra ...string) error {
 	return s.start(s.answers)
 }
 
-// answers reports an error until this very process, no other that happens to have
-// the port, answers.
+// answers returns an error until this process answers, and not another at the port.
 func (s *Server) answers() error {
 	c, err := Dial(s.addr)
 	if err != nil {
@@ -145,7 +144,7 @@ func StartWith(tb testing.TB, env []string, args ...string) *Server {
 	return s
 }
 
-// Reserve is a server that is not running yet; Restart starts it.
+// Reserve makes a server without starting it; Restart does that.
 func Reserve(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	s, err := prepare(args)
@@ -199,8 +198,8 @@ func startAll(tb testing.TB, n int, prepare func() (*Server, error)) []*Server {
 	return nodes
 }
 
-// Do runs one command on a connection of its own, as an operator would beside the
-// proxy, and fails the test if the server gives no reply or an error.
+// Do runs one command on a connection of its own, past the proxy, and fails the test
+// if there is no reply or an error.
 func (s *Server) Do(tb testing.TB, args ...string) Value {
 	tb.Helper()
 	c, err := Dial(s.addr)

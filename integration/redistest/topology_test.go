@@ -56,7 +56,7 @@ func TestCluster(t *testing.T) {
 		from.Do(t, "SET", fmt.Sprintf("{a}%d", i), "x")
 	}
 	m := c.StartMove(t, slot, to)
-	m.Keys(t, "{a}0")
+	m.MoveKeys(t, "{a}0")
 	moved := Open(t, from.Addr())
 	if v := moved.Do(t, "GET", "{a}0"); v.Text != fmt.Sprintf("ASK %d %s", slot, to.Addr()) {
 		t.Errorf("a key that has left: %v", v)
