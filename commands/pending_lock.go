@@ -66,7 +66,7 @@ func (s *Session) runOrQueue(ctx context.Context, q *lockcmd.Queued) {
 	}
 	s.meter.of(c) // what waits is counted when its turn comes
 	s.meter.came()
-	*q = lockcmd.Queued{Reply: s.runVerb(ctx, q.Args)}
+	*q = lockcmd.Queued{Reply: s.verbReply(ctx, c, q.Args)}
 	q.Reply.At = time.Now()
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"strings"
+
+	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
 // allRows are the rows of the table. Each command of Redis 7.0 has one, and each
@@ -13,12 +15,11 @@ func allRows() []*command {
 }
 
 func lockRows() []*command {
-	verb := func(name string, class class) *command {
-		return &command{name: name, class: class, effect: lockVerb | whileSubscribed | sessionOnly,
-			run: func(s *Session, ctx context.Context, _ []byte, args [][]byte) { s.verb(ctx, args) }, tryInTx: (*Session).refuseVerbInTx,
-			passthrough: mustWait}
+	row := func(name string, class class, verb func(*Session, context.Context, [][]byte) (lockcmd.Reply, error)) *command {
+		return &command{name: name, class: class, verb: verb, effect: lockVerb | whileSubscribed | sessionOnly,
+			run: (*Session).runVerb, tryInTx: (*Session).refuseVerbInTx, passthrough: mustWait}
 	}
-	return []*command{verb("lock", lockClass), verb("renew", renewClass), verb("unlock", unlockClass), verb("lockctl", lockctlClass)}
+	return []*command{row("lock", lockClass, nil), row("renew", renewClass, (*Session).renew), row("unlock", unlockClass, (*Session).unlock), row("lockctl", lockctlClass, (*Session).lockctl)}
 }
 
 // mustWait is the try of a command that always waits.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
@@ -26,6 +27,8 @@ type command struct {
 	try func(s *Session, raw []byte, args [][]byte) bool
 	// run handles it, and may wait; nil: it is sent as need says.
 	run func(s *Session, ctx context.Context, raw []byte, args [][]byte)
+	// verb does what a lock verb says; nil: it is none, or LOCK, which may be Pending.
+	verb func(s *Session, ctx context.Context, args [][]byte) (lockcmd.Reply, error)
 	// handles reports whether run is for these arguments, in this state of the session;
 	// nil: it always is.
 	handles func(s *Session, args [][]byte) bool

@@ -15,9 +15,9 @@ import (
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
-// verb runs LOCK, RENEW, UNLOCK or LOCKCTL and replies; a LOCK that waits is Pending
+// runVerb runs LOCK, RENEW, UNLOCK or LOCKCTL and replies; a LOCK that waits is Pending
 // instead.
-func (s *Session) verb(ctx context.Context, args [][]byte) {
+func (s *Session) runVerb(ctx context.Context, _ []byte, args [][]byte) {
 	if s.mode == onPassthrough && s.tx.in { // the upstream refuses it in its own words, and aborts the EXEC
 		s.pass.replyMode.note(args, true)
 		s.enqueue(resp.AppendCommand(nil, args...))
@@ -33,38 +33,28 @@ func (s *Session) verb(ctx context.Context, args [][]byte) {
 		s.replyOrDisconnect(err)
 		return
 	}
-	switch {
+	switch c := s.d.rows.lookup(args); {
 	case s.id.Proto == 2 && s.subscribed():
 		s.replyErr(errors.New(subscriberModeError(args[0])))
-	case resp.Is(args[0], "LOCK"):
+	case c.verb != nil:
+		s.replies.Local(s.verbReply(ctx, c, args).Now())
+	default:
 		if err := s.lock(ctx, args, quiet); err != nil {
 			s.replyErr(err)
 		}
-	default:
-		s.replies.Local(s.runVerb(ctx, args).Now())
 	}
 }
 
-// runVerb runs a verb other than LOCK.
-func (s *Session) runVerb(ctx context.Context, args [][]byte) lockcmd.Reply {
+// verbReply runs a verb other than LOCK.
+func (s *Session) verbReply(ctx context.Context, c *command, args [][]byte) lockcmd.Reply {
 	if s.locks.hostWatched {
 		defer s.watchHost() // it may have been the last lock
 	}
-	var v lockcmd.Reply
-	var err error
-	switch {
-	case resp.Is(args[0], "RENEW"):
-		v.Validity, err = s.renew(ctx, args)
-	case resp.Is(args[0], "UNLOCK"):
-		v.Bytes, err = s.unlock(ctx, args)
-	default:
-		ctl := s.lockctl()
-		v.Bytes, err = ctl.Run(ctx, args)
-	}
+	reply, err := c.verb(s, ctx, args)
 	if err != nil {
 		return lockcmd.Reply{Bytes: appendErr([]byte{}, err)}
 	}
-	return v
+	return reply
 }
 
 // admitWait bounds how long a LOCK waits for an upstream that is slow to say what
@@ -160,7 +150,7 @@ func (s *Session) endLock(ctx context.Context, p *lockcmd.Pending) {
 	}
 }
 
-// hasLeft says that the client has left, also if that has only just reached the kernel.
+// hasLeft reports whether the client has left, also if that has only just reached the kernel.
 func (s *Session) hasLeft() bool {
 	return s.clientCtx.Err() != nil || s.client.HungUp != nil && s.client.HungUp()
 }
@@ -196,11 +186,17 @@ func (s *Session) lockReply(ctx context.Context, p *lockcmd.Pending) ([]byte, er
 	return resp.AppendNull(nil, s.id.Proto), nil
 }
 
-// adminFresh is how long the upstream's word on what a client may see is kept.
+// adminFresh is how long the upstream's answer to isAdmin is kept.
 const adminFresh = 5 * time.Second
 
-// lockctl answers the client's LOCKCTL.
-func (s *Session) lockctl() lockcmd.Ctl {
+func (s *Session) lockctl(ctx context.Context, args [][]byte) (lockcmd.Reply, error) {
+	ctl := s.ctl()
+	reply, err := ctl.Run(ctx, args)
+	return lockcmd.Reply{Bytes: reply}, err
+}
+
+// ctl answers the client's LOCKCTL.
+func (s *Session) ctl() lockcmd.Ctl {
 	return lockcmd.Ctl{
 		Inspector: s.d.opt.Inspector, Nodes: s.d.opt.Nodes, DB: s.id.DB, Proto: s.id.Proto, Owners: &s.locks.implicit, Viewer: viewer{s},
 	}
@@ -246,7 +242,7 @@ func (v viewer) Forced(was locks.Holding) {
 		slices.Concat(v.s.About(), about.attrs(), []slog.Attr{slog.String("info", Brief(was.Info))})...)
 }
 
-// isAdmin says that the upstream lets the client run admin commands. The error is that
+// isAdmin reports whether the upstream lets the client run admin commands. The error is that
 // of asking it.
 func (s *Session) isAdmin(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstDecisionWait)
@@ -270,50 +266,48 @@ func (s *Session) isAdmin(ctx context.Context) (bool, error) {
 	return !refused || !strings.HasPrefix(text, "NOPERM") && !strings.HasPrefix(text, "NOAUTH"), nil
 }
 
-func (s *Session) renew(ctx context.Context, args [][]byte) (validity time.Duration, err error) {
+func (s *Session) renew(ctx context.Context, args [][]byte) (reply lockcmd.Reply, err error) {
 	o, err := s.d.limits.ParseRenew(args)
 	if err != nil {
-		return 0, err
+		return reply, err
 	}
 	req := locks.RenewRequest{Key: locks.Key{DB: s.id.DB, Name: o.Name}, Owner: o.Owner, TTL: o.TTL, Fence: o.Fence}
 	if req.Owner == "" {
 		if req.Owner, req.Fence, err = s.implicitOwner(o, "RENEW"); err != nil {
-			return 0, err
+			return reply, err
 		}
 	}
 	began := time.Now()
-	validity, err = s.d.opt.Locks.Renew(ctx, req)
-	s.log(lockEvent{"RENEW", req.DB, req.Name, req.Owner, req.Fence, began, err}, "lock renewed", slog.Duration("validity", validity))
-	return validity, err
+	reply.Validity, err = s.d.opt.Locks.Renew(ctx, req)
+	s.log(lockEvent{"RENEW", req.DB, req.Name, req.Owner, req.Fence, began, err}, "lock renewed", slog.Duration("validity", reply.Validity))
+	return reply, err
 }
 
-func (s *Session) unlock(ctx context.Context, args [][]byte) ([]byte, error) {
+func (s *Session) unlock(ctx context.Context, args [][]byte) (reply lockcmd.Reply, err error) {
 	o, err := lockcmd.ParseUnlock(args)
 	if err != nil {
-		return nil, err
+		return reply, err
 	}
 	req := locks.UnlockRequest{Key: locks.Key{DB: s.id.DB, Name: o.Name}, Owner: o.Owner, Fence: o.Fence, All: o.All, Req: o.Req}
 	if req.Owner == "" {
 		if req.Owner, req.Fence, err = s.implicitOwner(o, "UNLOCK"); err != nil {
-			return nil, err
+			return reply, err
 		}
 	}
 	began := time.Now()
 	left, err := s.d.opt.Locks.Unlock(ctx, req)
 	s.log(lockEvent{"UNLOCK", req.DB, req.Name, req.Owner, req.Fence, began, err}, "lock given back", slog.Int("holds", left))
-	if err != nil {
-		if errors.Is(err, locks.ErrLost) && o.Owner == "" {
-			s.locks.implicit.Released(req.Key, req.Owner)
-		}
-		return nil, err
-	}
-	if o.Owner == "" {
+	if o.Owner == "" && (err == nil || errors.Is(err, locks.ErrLost)) {
 		s.locks.implicit.Released(req.Key, req.Owner)
 	}
-	if left == 0 {
-		return resp.AppendInt(nil, 1), nil
+	if err != nil {
+		return reply, err
 	}
-	return resp.AppendInt(nil, 0), nil
+	released := int64(0)
+	if left == 0 {
+		released = 1
+	}
+	return lockcmd.Reply{Bytes: resp.AppendInt(nil, released)}, nil
 }
 
 // implicitOwner finds who the connection is when a command names no owner.
