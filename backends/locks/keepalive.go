@@ -2,7 +2,6 @@ package locks
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"slices"
 	"strings"
@@ -27,9 +26,9 @@ type keepalive struct {
 
 	mu       sync.Mutex
 	leases   map[holder]*lease
-	schedule leaseHeap // by lease.at; not those that wait for a worker and nothing else
-	due      []*lease  // wait for a worker
-	tasks    []func()  // wait for a worker, before those: what was lost is told, what a session had is given back
+	schedule indexHeap[*lease] // by lease.at; not those that wait for a worker and nothing else
+	due      []*lease          // wait for a worker
+	tasks    []func()          // wait for a worker, before those: what was lost is told, what a session had is given back
 	workers  int
 	busy     int  // workers that have taken something
 	running  bool // there is a scheduler
@@ -145,9 +144,7 @@ func (k *keepalive) detachLocked(hold *sessionHold) {
 		return
 	}
 	delete(k.leases, l.holder)
-	if l.index >= 0 {
-		heap.Remove(&k.schedule, l.index)
-	}
+	k.schedule.remove(l)
 	if l.cancel != nil {
 		l.cancel()
 	}

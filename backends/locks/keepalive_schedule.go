@@ -1,9 +1,6 @@
 package locks
 
-import (
-	"container/heap"
-	"time"
-)
+import "time"
 
 // scheduleLocked puts a lease at its place in the order of what is next.
 func (k *keepalive) scheduleLocked(l *lease) {
@@ -13,17 +10,12 @@ func (k *keepalive) scheduleLocked(l *lease) {
 			at, any = hold.releaseAt, true
 		}
 	}
-	switch l.at = at; {
-	case !any || k.leases[l.holder] != l:
-		if l.index >= 0 {
-			heap.Remove(&k.schedule, l.index)
-		}
+	l.at = at
+	if !any || k.leases[l.holder] != l {
+		k.schedule.remove(l)
 		return
-	case l.index < 0:
-		heap.Push(&k.schedule, l)
-	default:
-		heap.Fix(&k.schedule, l.index)
 	}
+	k.schedule.place(l)
 	switch {
 	case k.stopped || k.closed:
 	case !k.running:
@@ -121,28 +113,5 @@ func (k *keepalive) take() (urgent func(), l *lease) {
 	return urgent, l
 }
 
-// A leaseHeap is a heap.Interface, the next first.
-type leaseHeap []*lease
-
-func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h leaseHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-// Push appends a *lease.
-func (h *leaseHeap) Push(x any) {
-	l := x.(*lease)
-	l.index = len(*h)
-	*h = append(*h, l)
-}
-
-// Pop removes the last.
-func (h *leaseHeap) Pop() any {
-	last := len(*h) - 1
-	l := (*h)[last]
-	(*h)[last] = nil
-	*h, l.index = (*h)[:last], -1
-	return l
-}
+func (l *lease) before(other *lease) bool { return l.at < other.at }
+func (l *lease) heapIndex() *int          { return &l.index }

@@ -2,7 +2,6 @@ package locks
 
 import (
 	"cmp"
-	"container/heap"
 	"math"
 	"slices"
 	"sync"
@@ -70,14 +69,14 @@ func (h *topNames) answered(at Key, granted bool, waited, now time.Duration) {
 type topK struct {
 	origin  time.Duration // when a count weighs 1
 	byKey   map[Key]*topEntry
-	entries topHeap
+	entries indexHeap[*topEntry] // the lightest first
 }
 
 // topEntry is what a summary knows of a name.
 type topEntry struct {
 	at     Key
 	weight float64
-	before float64 // of weight: what it may have had before it was known
+	unsure float64 // of weight: what it may have had before it was known
 	topCounts
 	index int // in the order
 }
@@ -94,12 +93,12 @@ func (s *topK) add(at Key, by float64, c topCounts, now time.Duration) {
 	switch {
 	case w != nil:
 	case len(s.entries) < hotNames:
-		w = &topEntry{at: at}
-		heap.Push(&s.entries, w)
+		w = &topEntry{at: at, index: -1}
+		s.entries.place(w)
 	default:
 		w = s.entries[0]
 		delete(s.byKey, w.at)
-		*w = topEntry{at: at, weight: w.weight, before: w.weight}
+		*w = topEntry{at: at, weight: w.weight, unsure: w.weight}
 	}
 	if s.byKey == nil {
 		s.byKey = map[Key]*topEntry{}
@@ -109,7 +108,7 @@ func (s *topK) add(at Key, by float64, c topCounts, now time.Duration) {
 	w.grants += c.grants * f
 	w.refusals += c.refusals * f
 	w.waited += c.waited * f
-	heap.Fix(&s.entries, w.index)
+	s.entries.place(w)
 }
 
 // factor is what counts weigh at a time.
@@ -122,7 +121,7 @@ func (s *topK) rebase(now time.Duration) {
 	f := s.factor(now)
 	for _, w := range s.entries {
 		w.weight /= f
-		w.before /= f
+		w.unsure /= f
 		w.grants /= f
 		w.refusals /= f
 		w.waited /= f
@@ -135,7 +134,7 @@ func (s *topK) rebase(now time.Duration) {
 func (s *topK) top(most int, now time.Duration) []HotName {
 	sure := slices.Clone(s.entries)
 	slices.SortFunc(sure, func(a, b *topEntry) int {
-		return cmp.Or(cmp.Compare(b.weight-b.before, a.weight-a.before), a.at.compare(b.at))
+		return cmp.Or(cmp.Compare(b.weight-b.unsure, a.weight-a.unsure), a.at.compare(b.at))
 	})
 	perMinute := math.Ln2 * float64(time.Minute) / float64(hotHalfLife) / s.factor(now)
 	var out []HotName
@@ -151,22 +150,5 @@ func (s *topK) top(most int, now time.Duration) []HotName {
 	return out
 }
 
-// topHeap is a heap.
-type topHeap []*topEntry
-
-func (l topHeap) Len() int           { return len(l) }
-func (l topHeap) Less(i, j int) bool { return l[i].weight < l[j].weight }
-func (l topHeap) Swap(i, j int) {
-	l[i], l[j] = l[j], l[i]
-	l[i].index, l[j].index = i, j
-}
-func (l *topHeap) Push(x any) {
-	w := x.(*topEntry)
-	w.index = len(*l)
-	*l = append(*l, w)
-}
-func (l *topHeap) Pop() any {
-	last := (*l)[len(*l)-1]
-	*l = (*l)[:len(*l)-1]
-	return last
-}
+func (e *topEntry) before(other *topEntry) bool { return e.weight < other.weight }
+func (e *topEntry) heapIndex() *int             { return &e.index }
