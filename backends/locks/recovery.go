@@ -317,57 +317,81 @@ func (s *Service) planRepairs(votes []vote, enlist bool) []repairAction {
 	return slices.DeleteFunc(orders, func(o repairAction) bool { return o.script == scripts.Register && !enlist })
 }
 
-// planRepairs says what nodes in need of something need, from one look at all of them and
-// for how long each has been seen without a record. ours is this proxy's list. Where any node
-// is in another set and no quorum in this one, this proxy is the one that is wrong, or
-// the only one that is right; it enlists and restores nobody.
+// planRepairs is what nodes need, from one probe of all of them and for how long each has been seen
+// without a record. ours is this proxy's list. Where any node is in another set and no quorum in
+// this one, this proxy is the one that is wrong, or the only one that is right; it enlists and
+// restores nobody.
 func planRepairs(votes []vote, missing []time.Duration, q int, o Options, ours nodeList) []repairAction {
-	var absent, answered, voting, others int
-	set := nodeSet{now: ours}
-	var floor, longest int64 // of those that vote
-	heard := o.MaxTTL.Milliseconds()
+	c := conditionOf(votes, o.MaxTTL, ours)
+	if c.others > 0 && c.voting < q {
+		return nil
+	}
+	c.hasQuorum = c.voting >= q
+	c.isNew = c.absent == len(votes) && o.Bootstrap == BootstrapAuto
+	timeout := missingTimeout
+	if c.absent == c.answered {
+		timeout = startTimeout
+	}
+	var actions []repairAction
+	for i := range votes {
+		if script, args := c.repair(&votes[i], missing[i] >= timeout); script != nil {
+			actions = append(actions, repairAction{i, script, args})
+		}
+	}
+	return actions
+}
+
+// A condition is what a probe tells of the nodes together.
+type condition struct {
+	absent, answered, voting, others int // nodes without a record, that answer, that vote, and of other sets
+
+	set           nodeSet // the latest that a voting node is in, or this proxy's
+	floor, maxTTL int64   // largest fence and longest max-ttl of the voting nodes
+	longest       int64   // max-ttl that any node or this proxy has, ms
+
+	hasQuorum bool
+	isNew     bool // the set is
+}
+
+func conditionOf(votes []vote, maxTTL time.Duration, ours nodeList) *condition {
+	c := &condition{set: nodeSet{now: ours}, longest: maxTTL.Milliseconds()}
 	for _, v := range votes {
 		switch {
 		case v.code == unregistered && !v.olderFormat:
-			absent++
+			c.absent++
 		case v.code == otherSet:
-			others++
+			c.others++
 		case v.kind == yes:
-			voting++
-			if v.set != nil && v.set.epoch >= set.epoch {
-				set = *v.set
+			c.voting++
+			if v.set != nil && v.set.epoch >= c.set.epoch {
+				c.set = *v.set
 			}
-			floor, longest = max(floor, v.fence), max(longest, v.maxTTL)
+			c.floor, c.maxTTL = max(c.floor, v.fence), max(c.maxTTL, v.maxTTL)
 		}
-		heard = max(heard, v.maxTTL)
+		c.longest = max(c.longest, v.maxTTL)
 		if v.kind != silent || v.code != 0 {
-			answered++
+			c.answered++
 		}
 	}
-	if others > 0 && voting < q {
-		return nil
+	return c
+}
+
+// repair is the script that a node needs which answered v, nil if it needs none. forgot reports
+// whether it has been without a record for so long that it must have forgotten it.
+func (c *condition) repair(v *vote, forgot bool) (script *scripts.Script, args []string) {
+	switch {
+	case v.code == unregistered && c.isNew:
+		return scripts.Register, registerArgs(v, "new", &c.set)
+	case v.code == unregistered && (v.olderFormat || forgot):
+		return scripts.Register, registerArgs(v, "forgot", &c.set)
+	case v.set != nil && v.set.epoch < c.set.epoch: // it was out of reach when the operator changed it
+		return scripts.Change, append([]string{"set"}, c.set.args()...)
+	case v.code == floorless && c.hasQuorum:
+		return scripts.Restore, []string{fmt.Sprint(c.floor), v.quarantine, fmt.Sprint(c.maxTTL)}
+	case v.code == floorless && v.wait >= c.longest:
+		return scripts.Restore, []string{"0", v.quarantine, fmt.Sprint(c.longest)}
 	}
-	isNew := absent == len(votes) && o.Bootstrap == BootstrapAuto
-	timeout := missingTimeout
-	if absent == answered {
-		timeout = startTimeout
-	}
-	var orders []repairAction
-	for i, v := range votes {
-		switch {
-		case v.code == unregistered && isNew:
-			orders = append(orders, repairAction{i, scripts.Register, registerArgs(&v, "new", &set)})
-		case v.code == unregistered && (v.olderFormat || missing[i] >= timeout):
-			orders = append(orders, repairAction{i, scripts.Register, registerArgs(&v, "forgot", &set)})
-		case v.set != nil && v.set.epoch < set.epoch: // it was out of reach when the operator changed it
-			orders = append(orders, repairAction{i, scripts.Change, append([]string{"set"}, set.args()...)})
-		case v.code == floorless && voting >= q:
-			orders = append(orders, repairAction{i, scripts.Restore, []string{fmt.Sprint(floor), v.quarantine, fmt.Sprint(longest)}})
-		case v.code == floorless && v.wait >= heard:
-			orders = append(orders, repairAction{i, scripts.Restore, []string{"0", v.quarantine, fmt.Sprint(heard)}})
-		}
-	}
-	return orders
+	return nil, nil
 }
 
 // registerArgs are the arguments of register.lua for a node that answered v.
