@@ -178,24 +178,8 @@ const (
 // countOutcome counts votes on a grant of owner: those that count as done against those
 // that name another owner, those that deny, and those that came not at all.
 func countOutcome(votes []vote, q int, final bool, owner string, done func(*vote) bool) outcome {
-	var did, denied, disputed, due, voted int
-	for i := range votes {
-		v := &votes[i]
-		switch {
-		case v.kind == silent:
-			if v.err == nil && !final {
-				due++
-			}
-			continue
-		case done(v):
-			did++
-		case v.kind == versionConflict || v.kind == missingHold:
-			disputed++
-		default:
-			denied++
-		}
-		voted++
-	}
+	did, disputed, denied, due := sortVotes(votes, final, done)
+	voted := did + disputed + denied
 	_, others := most(votes, func(v *vote) (string, bool) {
 		return v.owner, v.kind == no && !done(v) && v.owner != "" && v.owner != owner
 	})
@@ -218,6 +202,25 @@ func countOutcome(votes []vote, q int, final bool, owner string, done func(*vote
 		return lost
 	}
 	return undecided
+}
+
+// sortVotes counts the votes that count as done, that name another version or a missing hold, that
+// deny, and that may still come.
+func sortVotes(votes []vote, final bool, done func(*vote) bool) (did, disputed, denied, due int) {
+	for i := range votes {
+		switch v := &votes[i]; {
+		case v.kind == silent && v.err == nil && !final:
+			due++
+		case v.kind == silent:
+		case done(v):
+			did++
+		case v.kind == versionConflict || v.kind == missingHold:
+			disputed++
+		default:
+			denied++
+		}
+	}
+	return did, disputed, denied, due
 }
 
 func didRenew(v *vote) bool { return v.kind == yes }
