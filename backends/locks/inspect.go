@@ -80,7 +80,7 @@ type Inspection struct {
 	Need    int        // how many must agree
 }
 
-const stableTries = 5 // reads of a name, until nodes do not differ only because something is under way
+const stableReads = 5 // of a name, until nodes do not differ only because something is under way
 
 // Inspect asks every node who has a name. It never guesses: if the answers do not decide it,
 // because too few nodes voted or because the silent ones could tip the count, the error is a
@@ -110,15 +110,8 @@ func (s *Service) Inspect(ctx context.Context, k Key) (Inspection, error) {
 
 // readStable reads a name, again if the nodes do not agree: most often because a grant or a
 // release is on its way to some of them.
-func (s *Service) readStable(ctx context.Context, h holder) (votes []vote, err error) {
-	for i := range stableTries {
-		if err := sleep(ctx, time.Duration(i)*time.Millisecond); err != nil {
-			return nil, err
-		}
-		if votes, err = s.read(ctx, h, s.opts.timeouts(s.opts.MaxTTL)); err != nil || stable(votes) {
-			break
-		}
-	}
+func (s *Service) readStable(ctx context.Context, h holder) ([]vote, error) {
+	votes, _, err := s.readUntil(ctx, h, s.opts.timeouts(s.opts.MaxTTL), "", stableReads, linear, stable)
 	return votes, err
 }
 

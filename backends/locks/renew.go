@@ -11,9 +11,19 @@ import (
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
-// renewTries is how often a RENEW that reads is tried again where another renewal was faster: that of
-// a session at another proxy, say, which hears that its lease is cut.
-const renewTries = 5
+// conflictRetries is how often a RENEW or UNLOCK that reads is tried again where the grant changed between
+// reading and changing it: a session at another proxy renewed it, say, or another UNLOCK took the hold.
+const conflictRetries = 5
+
+// retry calls do, and again while it asks for that, after a random pause. The error is that of ctx.
+func (s *Service) retry(ctx context.Context, do func() (again bool)) error {
+	for try := 0; do() && try < conflictRetries; try++ {
+		if err := sleep(ctx, s.opts.random.upTo(splitWindow<<try)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Renew lets the lease end TTL from now, also earlier than it would have, and
 // returns its validity. It never creates a lock. Errors are ErrLost,
@@ -54,11 +64,16 @@ func (s *Service) renew(ctx context.Context, h holder, r RenewRequest) (time.Dur
 		}
 		s.grants.invalidate(h)
 	}
-	validity, result, votes, err := s.renewForeign(ctx, h, r, spared)
-	for try := 0; err == nil && result == conflict && try < renewTries; try++ { // somebody renewed between reading and renewing
-		if err = sleep(ctx, s.opts.random.upTo(splitWindow<<try)); err == nil {
-			validity, result, votes, err = s.renewForeign(ctx, h, r, spared)
-		}
+	var validity time.Duration
+	var result outcome
+	var votes []vote
+	var err error
+	stopped := s.retry(ctx, func() (again bool) {
+		validity, result, votes, err = s.renewForeign(ctx, h, r, spared)
+		return err == nil && result == conflict
+	})
+	if stopped != nil {
+		err = stopped
 	}
 	return validity, s.renewError(h, fence, result, votes, err)
 }
@@ -119,8 +134,27 @@ func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g gr
 	if began >= g.until() {
 		return 0, lost, nil, nil
 	}
+	if votes, result, err = s.renewNodes(ctx, h, ttl, g, base, how, began); votes == nil {
+		return 0, undecided, nil, err
+	}
+	until = began + ttl - drift(ttl)
+	if now := s.now(); result == applied && (now >= g.until() || now >= until) {
+		result = lost
+	}
+	if how == grows && !anyNoted(votes) {
+		until = max(until, g.until())
+	}
+	if err == nil && result == applied {
+		s.counters.renewals.Add(1)
+	}
+	return until, result, votes, err
+}
+
+// renewNodes is the round of a renewal, and the reinstating where it has to wait for that. Without votes the
+// round was not decided, and err is that of ctx.
+func (s *Service) renewNodes(ctx context.Context, h holder, ttl time.Duration, g grant, base []string, how leaseChange, began time.Duration) ([]vote, outcome, error) {
 	call := func(base, repair string) *scriptCall { return s.renewJob(h, ttl, g, base, repair, how, began) }
-	votes, result, err = s.renewRound(ctx, h, ttl, func(i int) *scriptCall {
+	votes, result, err := s.renewRound(ctx, h, ttl, func(i int) *scriptCall {
 		switch {
 		case base == nil:
 			return call("", "0")
@@ -134,22 +168,12 @@ func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g gr
 		}
 	})
 	if err != nil {
-		return 0, undecided, nil, err
+		return nil, undecided, err
 	}
 	if base == nil && countKind(votes, yes) > 0 && ctx.Err() == nil {
-		votes, result, err = s.repair(ctx, h, ttl, call("", "1"), votes, result)
+		return s.repair(ctx, h, ttl, call("", "1"), votes, result)
 	}
-	until = began + ttl - drift(ttl)
-	if now := s.now(); result == applied && (now >= g.until() || now >= until) {
-		result = lost
-	}
-	if how == grows && !anyNoted(votes) {
-		until = max(until, g.until())
-	}
-	if err == nil && result == applied {
-		s.counters.renewals.Add(1)
-	}
-	return until, result, votes, err
+	return votes, result, nil
 }
 
 // anyNoted reports whether a node has a note that the lease may have been shortened: then only
@@ -334,29 +358,36 @@ func (s *Service) readFor(ctx context.Context, h holder, limits timeouts, tag st
 	return s.closed(round, round.close(true, nil), err), err
 }
 
-const (
-	agreeReads = 10                   // of a record on whose fence a quorum does not agree
-	agreePause = 1 * time.Millisecond // between the first two, doubling
-)
+const agreeReads = 10 // of a record on whose fence a quorum does not agree
 
 // readAgreed is readFor, repeated for a while if a quorum has the name for the owner but
 // not under one fence: another LOCK of the owner is between its two rounds, and what it
 // found is no loss.
 func (s *Service) readAgreed(ctx context.Context, h holder, limits timeouts, tag string) (votes []vote, began time.Duration, err error) {
-	for try := range agreeReads {
-		if try > 0 {
-			if err := sleep(ctx, agreePause<<(try-1)); err != nil {
+	return s.readUntil(ctx, h, limits, tag, agreeReads, doubling, func(votes []vote) bool { return !s.betweenRounds(votes, h.owner) })
+}
+
+// readUntil is readFor, repeated until the votes are good, so many times at most. began is when the
+// read began that the votes are of.
+func (s *Service) readUntil(ctx context.Context, h holder, limits timeouts, tag string, reads int, pause func(read int) time.Duration,
+	good func([]vote) bool) (votes []vote, began time.Duration, err error) {
+	for read := range reads {
+		if read > 0 {
+			if err := sleep(ctx, pause(read)); err != nil {
 				return nil, began, err
 			}
 		}
 		began = s.now()
-		votes, err = s.readFor(ctx, h, limits, tag)
-		if err != nil || !s.betweenRounds(votes, h.owner) {
+		if votes, err = s.readFor(ctx, h, limits, tag); err != nil || good(votes) {
 			break
 		}
 	}
 	return votes, began, err
 }
+
+// Pauses before the second read, the third, and so on.
+func linear(read int) time.Duration   { return time.Duration(read) * time.Millisecond }
+func doubling(read int) time.Duration { return time.Millisecond << (read - 1) }
 
 // betweenRounds reports whether a quorum has the name for the owner, under several fences.
 func (s *Service) betweenRounds(votes []vote, owner string) bool {

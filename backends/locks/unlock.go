@@ -48,31 +48,17 @@ func (s *Service) unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 		s.grants.observeEnd(&g)
 	}
 	switch {
-	case err == nil && result == conflict: // this unlock gave back another hold, or another unlock this one, through another proxy
-		beaten := slices.ContainsFunc(votes, func(v vote) bool { return v.otherRelease != "" })
-		if !beaten {
-			s.grants.restore(h, g, holds)
-		}
-		if s.grants.invalidate(h); beaten && !s.mayGiveAnother(votes, result, holds, r) {
-			return 0, s.unlockError(h, result, votes, nil)
-		}
-		return s.unlockForeign(ctx, h, r)
 	case err != nil || result == undecided:
 		s.grants.restore(h, g, holds)
 		return 0, s.unlockError(h, result, votes, err)
+	case result == conflict:
+		return s.unlockDisputed(ctx, h, r, g, holds, votes)
 	case r.Fence == 0 && countKind(votes, duplicate) >= s.quorum: // what this proxy remembers was over, and the owner may have another
 		return s.unlockForeign(ctx, h, r)
 	case result != applied: // perhaps it was given back, or taken anew, through another proxy
 		return s.unlockForeign(ctx, h, r)
 	}
-	n := countHolds(holdIDs(left))
-	if counted := s.holdsLeft(votes); counted > n || g.partial {
-		n = counted
-	}
-	if leftNothing(votes, h.owner) >= s.quorum { // other holds were given back through other proxies
-		n = 0
-	}
-	n = s.surelyLeft(ctx, h, votes, n)
+	n := s.countLeft(ctx, h, g, left, votes)
 	if r.All && n > 0 { // granted through other proxies
 		if rest, err := s.unlockForeign(ctx, h, r); err == nil {
 			return rest, nil
@@ -81,8 +67,34 @@ func (s *Service) unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	return n, nil
 }
 
-// recounts is how often a count of holds is repeated on which the nodes disagree.
-const recounts = 5
+// unlockDisputed goes on where this UNLOCK gave back another hold before, or another UNLOCK this one, through
+// another proxy.
+func (s *Service) unlockDisputed(ctx context.Context, h holder, r UnlockRequest, g grant, holds []string, votes []vote) (holdsLeft int, err error) {
+	beaten := slices.ContainsFunc(votes, func(v vote) bool { return v.otherRelease != "" })
+	if !beaten {
+		s.grants.restore(h, g, holds)
+	}
+	if s.grants.invalidate(h); beaten && !s.mayGiveAnother(votes, conflict, holds, r) {
+		return 0, s.unlockError(h, conflict, votes, nil)
+	}
+	return s.unlockForeign(ctx, h, r)
+}
+
+// countLeft is how many holds the owner has after a release of others; left are those that this
+// proxy knew of.
+func (s *Service) countLeft(ctx context.Context, h holder, g grant, left []hold, votes []vote) int {
+	n := countHolds(holdIDs(left))
+	if counted := s.holdsLeft(votes); counted > n || g.partial {
+		n = counted
+	}
+	if leftNothing(votes, h.owner) >= s.quorum { // other holds were given back through other proxies
+		n = 0
+	}
+	return s.surelyLeft(ctx, h, votes, n)
+}
+
+// countReads are the reads of a count of holds on which the nodes disagree.
+const countReads = 5
 
 // surelyLeft is left, unless that is none while some node still shows a hold: a LOCK
 // through another proxy may have been granted whose hold has not reached every node
@@ -93,21 +105,23 @@ func (s *Service) surelyLeft(ctx context.Context, h holder, votes []vote, left i
 	if left > 0 || !slices.ContainsFunc(votes, shows) || leftNothing(votes, h.owner) >= s.quorum {
 		return left
 	}
-	for i := range recounts {
-		if sleep(ctx, time.Duration(i)*time.Millisecond) != nil {
-			break
-		}
-		votes, err := s.read(ctx, h, s.opts.timeouts(s.opts.MaxTTL))
-		if err != nil {
-			break
-		}
-		has := func(v *vote) bool { return v.kind == yes && v.owner == h.owner }
-		if n := qth(votes, s.quorum, has, func(v *vote) int { return countHolds(v.read.live()) }); n > 0 {
-			return n
-		}
-		if _, none := most(votes, func(v *vote) (bool, bool) { return true, v.kind == yes && v.owner != h.owner }); none >= s.quorum {
-			return 0
-		}
+	has := func(v *vote) bool { return v.kind == yes && v.owner == h.owner }
+	held := func(votes []vote) int {
+		return qth(votes, s.quorum, has, func(v *vote) int { return countHolds(v.read.live()) })
+	}
+	none := func(votes []vote) bool {
+		_, n := most(votes, func(v *vote) (bool, bool) { return true, v.kind == yes && v.owner != h.owner })
+		return n >= s.quorum
+	}
+	votes, _, err := s.readUntil(ctx, h, s.opts.timeouts(s.opts.MaxTTL), "", countReads, linear, func(votes []vote) bool {
+		return held(votes) > 0 || none(votes)
+	})
+	switch {
+	case err != nil:
+	case held(votes) > 0:
+		return held(votes)
+	case none(votes):
+		return 0
 	}
 	return 1
 }
@@ -201,10 +215,6 @@ func (s *Service) unlockError(h holder, result outcome, votes []vote, err error)
 	return s.quorumError("UNLOCK", h.Name, votes)
 }
 
-// unlockRetries is how often an UNLOCK that reads is tried again where the grant changed between
-// reading and giving back: another UNLOCK took the hold, or an attempt of the same LOCK was undone.
-const unlockRetries = 5
-
 // mayGiveAnother reports whether an UNLOCK that did not give these holds back may read again and
 // give back what it finds, so that no UNLOCK gives back two: the holds are those of its own
 // request, or one other release gave them back at a quorum. Several that did so at one node each have
@@ -223,15 +233,14 @@ func (s *Service) mayGiveAnother(votes []vote, result outcome, ids []string, r U
 // unlockForeign gives back a grant that another proxy made, or of which this one
 // does not know all, after reading it from a quorum.
 func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) (holdsLeft int, err error) {
-	for try := 0; ; try++ {
-		holdsLeft, retry, err := s.unlockRead(ctx, h, r)
-		if !retry || try == unlockRetries {
-			return holdsLeft, err
-		}
-		if err := sleep(ctx, s.opts.random.upTo(splitWindow<<try)); err != nil {
-			return 0, err
-		}
+	stopped := s.retry(ctx, func() (again bool) {
+		holdsLeft, again, err = s.unlockRead(ctx, h, r)
+		return again
+	})
+	if stopped != nil {
+		return 0, stopped
 	}
+	return holdsLeft, err
 }
 
 // unlockRead is one try of unlockForeign. retry reports whether the nodes no longer had what was
