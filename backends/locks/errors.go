@@ -17,7 +17,7 @@ import (
 // ErrClosed says that the Service has ended, or is ending.
 var ErrClosed = errors.New("the lock service is closed")
 
-// A QueueFullError reports that the limit of waiting LOCKs is reached.
+// A QueueFullError reports that as many LOCKs wait as may.
 type QueueFullError struct{ Max int }
 
 func (e *QueueFullError) Error() string {
@@ -58,8 +58,7 @@ type NodeError struct {
 func (e *NodeError) Error() string { return e.Node + " " + e.Err.Error() }
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// WhySilent is why a node does not vote, in an operator's words and without its address;
-// empty for nil.
+// WhySilent is why a node does not vote, without its address; empty for nil.
 func WhySilent(err error) string {
 	var named *NodeError
 	switch {
@@ -82,8 +81,8 @@ func (e *QuorumError) Error() string {
 	return b.String()
 }
 
-// reason puts a failed call into an operator's words: the first word of a Redis
-// error that has one of its own, the kind of a network error.
+// reason is a failed batch as an operator knows it: the first word of a Redis error that has one of its own,
+// the kind of a network error.
 func reason(err error) error {
 	var n net.Error
 	var r *rueidis.RedisError
@@ -113,9 +112,8 @@ func isConnection(err error) bool {
 	return errors.As(err, &n)
 }
 
-// refusalReason is the error code of a Redis error. Redis before 7 wraps an error
-// inside a script in one of its own, where the code stands behind a dash; the script
-// itself is told the line before it.
+// refusalReason is the error code of a Redis error. Redis before 7 wraps an error inside a script in one of
+// its own, with the code behind a dash; the script itself gets the line before it.
 func refusalReason(msg string) error {
 	code, _, _ := strings.Cut(msg, " ")
 	if i := strings.LastIndex(msg, ": -"); i >= 0 && (strings.HasPrefix(msg, "ERR ") || strings.HasPrefix(msg, "@")) {

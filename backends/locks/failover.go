@@ -10,8 +10,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends/topology"
 )
 
-// confirmFor is how long a sentinel's word on who is the master counts. Afterwards the
-// node does not vote: another may have taken over, and vote for other proxies.
+// confirmFor is how long an answer of the sentinels counts. Afterwards the node does not vote: another server
+// may have taken over, and vote for other proxies.
 const confirmFor = 5 * time.Second
 
 var (
@@ -21,15 +21,15 @@ var (
 	errReplica     = errors.New("is a replica")
 )
 
-// A following is where a node is that sentinels choose the master of. It is guarded by
-// the node's mu; nil: the node is one server, that stays the same.
+// A masterTracker knows where a node is whose master sentinels choose. It is guarded by the node's mu; nil:
+// the node is one server, which stays the same.
 type masterTracker struct {
 	finder     *topology.Watcher
 	found      chan struct{} // closed when they have first been asked
-	hasFound   bool          // it is
+	hasFound   bool          // found is closed
 	master     *backends.Server
 	answeredAt time.Duration // when they last answered
-	moved      bool          // master is not the server that the lane is connected to
+	moved      bool          // master is not the server that the worker is connected to
 }
 
 // newNode makes a node of a server, or of the master that sentinels name.
@@ -60,13 +60,13 @@ func (s *Service) startTracking() {
 	})
 }
 
-// stopTracking ends what beginFollowing started, and keeps it from starting.
+// stopTracking ends what startTracking started, and keeps it from starting.
 func (s *Service) stopTracking() {
 	s.trackOnce.Do(func() { s.stopTrackers = func() {} })
 	s.stopTrackers()
 }
 
-// onTopology notes who the sentinels say is the master.
+// onTopology notes which server the sentinels name.
 func (n *node) onTopology(t *topology.Topology) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -84,8 +84,8 @@ func (n *node) onTopology(t *topology.Topology) {
 	f.master = master
 }
 
-// masterErrLocked says why whoever the lane is connected to must not be heard. The caller
-// has n.mu.
+// masterErrLocked is why answers of the connected server must not count, nil if they may. The caller holds
+// n.mu.
 func (n *node) masterErrLocked() error {
 	switch f := n.tracker; {
 	case f == nil || !f.hasFound: // contact waits
@@ -98,8 +98,8 @@ func (n *node) masterErrLocked() error {
 	return nil
 }
 
-// ensureMaster makes sure that the lane is connected to nobody but the master that the node's
-// sentinels name. It waits for their first word.
+// ensureMaster makes sure that the worker is connected to no other server than the master that the sentinels
+// name. It waits for their first answer.
 func (n *node) ensureMaster(ctx context.Context) error {
 	f := n.tracker
 	if f == nil {
@@ -138,15 +138,15 @@ func (n *node) target() (*backends.Server, error) {
 	return n.tracker.master, nil
 }
 
-// refreshMaster has a node's sentinels asked at once.
+// refreshMaster has the sentinels asked at once.
 func (n *node) refreshMaster() {
 	if n.tracker != nil {
 		n.tracker.finder.Refresh()
 	}
 }
 
-// addressLocked is how the node is shown: its own, or the one it has now besides its
-// sentinels' name for it. The caller has n.mu.
+// addressLocked is how the node is shown: its own address, or that of its master besides the sentinels' name
+// for it. The caller holds n.mu.
 func (n *node) addressLocked() string {
 	if n.tracker == nil || n.tracker.master == nil {
 		return n.server.String()
@@ -154,7 +154,7 @@ func (n *node) addressLocked() string {
 	return n.tracker.master.String() + ", " + n.server.String()
 }
 
-// noLongerMaster says why what the lane has just been told must not count.
+// noLongerMaster is why the answers that have just come must not count, nil if they may.
 func (n *node) noLongerMaster() error {
 	if n.tracker == nil {
 		return nil
@@ -167,7 +167,7 @@ func (n *node) noLongerMaster() error {
 	return n.masterErrLocked()
 }
 
-// checkRole says what keeps a server from being a node's master; text is of INFO.
+// checkRole is an error if a server is a replica; text is of INFO.
 func checkRole(text string) error {
 	if strings.Contains(text, "role:slave") {
 		return errReplica

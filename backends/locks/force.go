@@ -14,7 +14,7 @@ const (
 
 var errForced = errors.New("the owner takes the lock again faster than it can be taken away")
 
-// Force takes a name away from whoever has it, and says who that was; held is false
+// Force takes a name away from its holder, and says who that was; held is false
 // when nobody had it. The owner is not asked: whatever it believes to protect, it does
 // not from now on, though its validity may still run. Its RENEW and UNLOCK will say
 // ErrLost, no renewal under way brings the lock back, and the next grant has a larger

@@ -16,7 +16,7 @@ type holder struct {
 	owner string
 }
 
-// A hold is one LOCK of an owner that was granted.
+// A hold is one granted LOCK of an owner.
 type hold struct {
 	id    string
 	until time.Duration // end of its validity, by the Service's clock
@@ -49,24 +49,24 @@ func without(holds []hold, ids []string) []hold {
 	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool { return slices.Contains(ids, h.id) })
 }
 
-// withoutRequests are the holds whose request took none of these.
+// withoutRequests are the holds of other requests than those that took these.
 func withoutRequests(holds []hold, ids []string) []hold {
 	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool {
 		return slices.ContainsFunc(ids, func(id string) bool { return requestOf(id) == requestOf(h.id) })
 	})
 }
 
-// A grant is what this proxy knows about what a holder has. It is a hint: what is
-// forgotten can be read from a quorum.
+// A grant is what this proxy knows of a holder's grant. It is a hint: what is forgotten can be read from a
+// quorum.
 type grant struct {
 	fence     int64
 	id        string        // the hold whose LOCK numbered the grant
 	holds     []hold        // the oldest first
 	version   version       // the largest that was given out
-	renewals  int           // how often the end of its holds was asked for or read, after they were granted
-	ownEpoch  string        // lineage of the version under which this proxy was granted it; empty if it was not, or that is not known
-	grantedAt time.Duration // when this proxy was granted it; 0: that is not known
-	partial   bool          // there are, or may be, holds or a version made through another proxy
+	renewals  int           // how often the end of its holds was asked for or read after they were granted
+	ownEpoch  string        // of the version under which this proxy was granted it; empty if it was not, or if that is not known
+	grantedAt time.Duration // when this proxy was granted it; 0: not known, or counted already
+	partial   bool          // other proxies made, or may have made, holds or a version of it
 	here      bool          // this proxy was granted it
 	waited    time.Duration // if here: from the call of LOCK to the grant
 }
@@ -80,7 +80,7 @@ type grantCache struct {
 	lru *simplelru.LRU[holder, *grant]
 
 	now     func() time.Duration
-	heldFor *metrics.Histogram // for how long grants were held that are over
+	heldFor *metrics.Histogram // of grants that are over
 }
 
 func newGrantCache(size int, now func() time.Duration, held *metrics.Histogram) (*grantCache, error) {
@@ -90,8 +90,8 @@ func newGrantCache(size int, now func() time.Duration, held *metrics.Histogram) 
 	return m, err
 }
 
-// observeEnd counts a grant that is: it was given back or lost, or forgotten because nobody
-// came back for it. It was counted before, or cannot be, if since is 0.
+// observeEnd counts a grant that is over: given back, lost, or forgotten because its owner did not come back.
+// One without grantedAt has been counted, or cannot be.
 func (m *grantCache) observeEnd(g *grant) {
 	if g.grantedAt != 0 {
 		m.heldFor.Observe(min(m.now(), max(g.until(), g.grantedAt)) - g.grantedAt)
@@ -99,7 +99,7 @@ func (m *grantCache) observeEnd(g *grant) {
 	}
 }
 
-// oldest is how long ago this proxy made the oldest of its grants that still run; 0 if none does.
+// oldest is the age of the oldest grant through this proxy that still runs; 0 if there is none.
 func (m *grantCache) oldest() (age time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,10 +122,10 @@ func (g *grant) remove(ids []string) {
 	g.holds = slices.DeleteFunc(g.holds, func(h hold) bool { return slices.Contains(ids, h.id) })
 }
 
-// pop takes the holds to give back out of memory, so that no second unlock gives
-// back the same: all, or that of the request with this tag, or else the last one, also if it
-// has ended: who gives it back does not mean another. left is what remains and lives, and g the grant
-// as it was. ok is false when the grant must be read first.
+// pop takes the holds that an UNLOCK gives back out of the cache, so that no second UNLOCK gives back the
+// same: all, or those of the request with this tag, or else the last one, even if it has ended, since its
+// owner means no other. left are the live holds that stay, and g is the grant as it was. ok is false when the
+// grant must be read first.
 func (m *grantCache) pop(h holder, fence int64, all bool, tag string, now time.Duration) (g grant, given []string, left []hold, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,7 +146,7 @@ func (m *grantCache) pop(h holder, fence int64, all bool, tag string, now time.D
 	return g, given, left, true
 }
 
-// hasRequest reports whether a hold of h that the request with this tag took is remembered.
+// hasRequest reports whether a hold that the request with this tag took is in the cache.
 func (m *grantCache) hasRequest(h holder, tag string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,8 +154,7 @@ func (m *grantCache) hasRequest(h holder, tag string) bool {
 	return ok && slices.ContainsFunc(p.holds, func(h hold) bool { return holdTag(h.id) == tag })
 }
 
-// requestHolds are the ids of holds of h that are remembered and were taken by the requests that took
-// these.
+// requestHolds are the ids of the cached holds of the requests that took these.
 func (m *grantCache) requestHolds(h holder, ids ...string) (taken []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -172,7 +171,7 @@ func (m *grantCache) requestHolds(h holder, ids ...string) (taken []string) {
 	return taken
 }
 
-// restore puts holds of g back whose release is undecided.
+// restore puts back holds that pop took, when their release is undecided.
 func (m *grantCache) restore(h holder, g grant, ids []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -188,7 +187,7 @@ func (m *grantCache) restore(h holder, g grant, ids []string) {
 	}
 }
 
-// forAcquire is what is known of h when it asks for the name, with the holds that live.
+// forAcquire is what is known of h when it asks for the name, with the live holds only.
 func (m *grantCache) forAcquire(h holder, now time.Duration) grant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,7 +200,7 @@ func (m *grantCache) forAcquire(h holder, now time.Duration) grant {
 	return g
 }
 
-// holds reports whether h is remembered to have the name now.
+// holds reports whether h is known to have the name now.
 func (m *grantCache) holds(h holder, now time.Duration) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -209,7 +208,7 @@ func (m *grantCache) holds(h holder, now time.Duration) bool {
 	return ok && p.until() > now
 }
 
-// liveHolds are the ids of the holds that are remembered of the grant with this fence and have not ended.
+// liveHolds are the ids of the known live holds of the grant with this fence.
 func (m *grantCache) liveHolds(h holder, fence int64, now time.Duration) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,11 +218,10 @@ func (m *grantCache) liveHolds(h holder, fence int64, now time.Duration) []strin
 	return nil
 }
 
-// addHold remembers a new hold and returns how many there are, and the end of its validity:
-// if a renewal was asked for since the LOCK began, when asked had this value, it may have
-// found the hold and shortened it. g is the grant as the nodes say: its fence, its id, if
-// that is known, and its lineage, if a quorum has it; count is how many holds a quorum
-// counts. The first hold waited so long.
+// addHold stores a new hold and returns how many there are, and the end of its validity: where a renewal was
+// asked for since the LOCK began, when the counter had the value renewals, it may have found the hold and
+// shortened it. g is the grant by the votes: its fence, its id, if known, and its epoch, if a quorum has it;
+// count is how many holds a quorum counts. waited is stored for a first hold.
 func (m *grantCache) addHold(h holder, g grant, taken hold, asked, count int, waited time.Duration) (holds int, until time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -255,11 +253,10 @@ func (m *grantCache) addHold(h holder, g grant, taken hold, asked, count int, wa
 	return max(count, live), taken.until
 }
 
-// beginRenewal gives a renewal its version. until is the validity it aims for: if that
-// is earlier than the one that runs, it counts from now on, also if the renewal
-// fails, since some node may apply it, and shortens is true. ok is false when nothing
-// is known that could be renewed without reading: the validity that is remembered may
-// have ended while another proxy renewed the grant.
+// beginRenewal gives a renewal its version. until is the validity it aims for: if that is earlier than the one
+// that runs, it counts from now on, also if the renewal fails, since some node may apply it, and shortens is
+// true. ok is false when nothing is known that could be renewed without reading: the known validity may have
+// ended while another proxy renewed the grant.
 func (m *grantCache) beginRenewal(h holder, fence int64, now, until time.Duration) (g grant, shortens, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -278,8 +275,8 @@ func (m *grantCache) beginRenewal(h holder, fence int64, now, until time.Duratio
 	return g, shortens, true
 }
 
-// endRenewal stores the validity that the renewal of g with its version won, and returns
-// the one that counts: a later renewal may already have shortened it.
+// endRenewal stores the validity that the renewal of g with its version won, and returns the one that counts:
+// a later renewal may already have shortened it.
 func (m *grantCache) endRenewal(h holder, g grant, until time.Duration) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -303,10 +300,9 @@ func (g *grant) end(ids []string, at func(was time.Duration) time.Duration) {
 	}
 }
 
-// beginExtension gives the renewal of some holds of a grant that nobody asked for its version, and
-// returns the grant with these holds. What is
-// remembered of their validity changes only when it succeeds: it can but grow. ok is as in
-// renew, and false if one of the holds is not remembered, or has ended.
+// beginExtension gives a renewal for a session its version, and returns the grant with the holds ids only.
+// What is known of their validity changes when the renewal succeeds, and then only grows. ok is as in
+// beginRenewal, and false if one of the holds is not known, or has ended.
 func (m *grantCache) beginExtension(h holder, fence int64, ids []string, now time.Duration) (g grant, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -324,8 +320,8 @@ func (m *grantCache) beginExtension(h holder, fence int64, ids []string, now tim
 	return g, true
 }
 
-// endExtension stores the validity that grow's renewal of g with its version won, unless another
-// was sent since, which may have shortened it, and returns the one that counts.
+// endExtension stores the validity that the renewal for a session won, unless another renewal was sent since,
+// which may have shortened it, and returns the one that counts.
 func (m *grantCache) endExtension(h holder, g grant, until time.Duration) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -340,7 +336,7 @@ func (m *grantCache) endExtension(h holder, g grant, until time.Duration) time.D
 	return p.untilOf(ids)
 }
 
-// capEnds has every hold of the grant with this fence end then, at the latest.
+// capEnds has every hold of the grant with this fence end at until, at the latest.
 func (m *grantCache) capEnds(h holder, fence int64, until time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -351,7 +347,7 @@ func (m *grantCache) capEnds(h holder, fence int64, until time.Duration) {
 	}
 }
 
-// untilOf is when the last of these holds ends, as far as they are remembered.
+// untilOf is when the last of these holds ends, as far as known.
 func (g *grant) untilOf(ids []string) (until time.Duration) {
 	for i := range g.holds {
 		if slices.Contains(ids, g.holds[i].id) {
@@ -361,7 +357,7 @@ func (g *grant) untilOf(ids []string) (until time.Duration) {
 	return until
 }
 
-// firstEnd is when the first of these holds ends, as far as they are remembered.
+// firstEnd is when the first of these holds ends, as far as known.
 func (g *grant) firstEnd(ids []string) (until time.Duration) {
 	for i := range g.holds {
 		if h := &g.holds[i]; slices.Contains(ids, h.id) && (until == 0 || h.until < until) {
@@ -371,7 +367,7 @@ func (g *grant) firstEnd(ids []string) (until time.Duration) {
 	return until
 }
 
-// until is the end of the validity that is remembered of these holds of the grant with this fence.
+// until is the known end of the validity of these holds of the grant with this fence.
 func (m *grantCache) until(h holder, fence int64, ids []string) (until time.Duration, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -394,7 +390,7 @@ func (m *grantCache) waited(h holder, fence int64) (waited time.Duration, ok boo
 	return 0, false
 }
 
-// lookup is what is remembered of a holder, the zero grant if nothing is.
+// lookup is what is known of a holder, the zero grant if nothing is.
 func (m *grantCache) lookup(h holder) grant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -413,8 +409,8 @@ func (m *grantCache) invalidate(h holder) {
 	}
 }
 
-// replace stores a grant that was read from a quorum in the place of what was remembered
-// before it was read. What changed since stays, and is doubted.
+// replace stores a grant that was read from a quorum in place of what was known before it was read. What has
+// changed since stays, and is invalidated.
 func (m *grantCache) replace(h holder, before, g grant) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -115,7 +115,7 @@ func TestOfferIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestProxiesTakeTurns: those who wait at one proxy do not keep out those at another.
+// TestProxiesTakeTurns: waiters at one proxy do not keep out those at another.
 func TestProxiesTakeTurns(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))

@@ -163,7 +163,7 @@ func TestLock_ConcludedAfterRenew(t *testing.T) {
 }
 
 // TestRenew_DoesNotReviveALease that another proxy shortened, whose note and whose renewal reached
-// different majorities: neither the first RENEW, which puts the grant back on one node, nor the next,
+// different majorities: neither the first RENEW, which reinstates the grant on one node, nor the next,
 // which finds it there.
 func TestRenew_DoesNotReviveALease(t *testing.T) {
 	t.Parallel()

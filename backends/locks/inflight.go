@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// inflightLocks knows the LOCKs of named owners that are under way at this proxy, for the sake of
-// RENEWs that find a grant by reading it: such a RENEW may find the hold of a LOCK that was not
-// answered when the RENEW was asked for, and must not cut it to less than that LOCK tells. The
-// zero value is ready; all methods are safe for concurrent use.
+// inflightLocks knows the LOCKs of named owners that are under way at this proxy. A RENEW that finds a grant
+// by reading may find the hold of a LOCK that was not answered when the RENEW was asked for, and must not
+// shorten it to less than the LOCK's answer says. The zero value is ready; all methods are safe for concurrent
+// use.
 type inflightLocks struct {
 	mu     sync.Mutex
 	owners map[holder]*ownerLocks
@@ -17,7 +17,7 @@ type inflightLocks struct {
 
 // ownerLocks are the LOCKs of one owner.
 type ownerLocks struct {
-	locks    map[string]bool // ids of their holds; false: answered, and a RENEW asked for before is not
+	locks    map[string]bool // by id of the hold; false: answered, but a RENEW was asked for before that
 	renewals int             // RENEWs that read
 }
 
@@ -60,8 +60,8 @@ func (u *inflightLocks) end(h holder, hold string) {
 	}
 }
 
-// startRenewal returns what tells the holds of all LOCKs that have been under way since it was called, and
-// what must be called when nobody asks that any more.
+// startRenewal begins a RENEW. holds are the ids of all LOCKs that have been under way since; end must be
+// called when nobody asks that any more.
 func (u *inflightLocks) startRenewal(h holder) (holds func() []string, end func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

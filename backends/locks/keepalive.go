@@ -10,56 +10,59 @@ import (
 )
 
 const (
-	maxKeepWorkers = 32                    // rounds of the keeper at once
+	maxKeepWorkers = 32
 	minRenewPause  = 20 * time.Millisecond // between two renewals of a lease, also when one failed
 	maxSleep       = time.Second           // of the scheduler: its timers stand still while the machine sleeps
 )
 
-// A keeper renews the locks that sessions have. One goroutine knows what is due next;
-// rounds run in a few others, started when there is something to do. All of them end
-// when nothing is kept, and with the Service.
+// A keepalive renews the locks of sessions. One goroutine, the scheduler, knows what is due next; renewals run
+// on up to maxKeepWorkers others, started when there is something to do. All of them end when there are no
+// leases, and with the Service.
 //
-// mu may be held when memory.mu is taken, never the other way round: a hold leaves the
-// keeper in the step in which UNLOCK takes it out of memory.
+//	scheduled ──due──▶ renewing ──applied──▶ scheduled: at a third of the lease
+//	    ▲                 │  │ undecided──▶ scheduled: soon, while the validity runs
+//	    └──not due yet────┘  └──lost, or the validity about to end──▶ the sessions are told, the lease is dropped
+//
+// mu may be held when grantCache.mu is taken, never the other way round: a hold leaves the keepalive in the
+// step in which UNLOCK takes it out of the cache.
 type keepalive struct {
 	svc *Service
 
 	mu       sync.Mutex
 	leases   map[holder]*lease
-	schedule indexHeap[*lease] // by lease.at; not those that wait for a worker and nothing else
-	due      []*lease          // wait for a worker
-	tasks    []func()          // wait for a worker, before those: what was lost is told, what a session had is given back
+	schedule indexHeap[*lease] // by lease.at; without those that only wait for a worker
+	due      []*lease          // waiting for a worker
+	tasks    []func()          // waiting for a worker, before those: to tell a session of a loss, or to give back its holds
 	workers  int
 	busy     int  // workers that have taken something
-	running  bool // there is a scheduler
-	stopped  bool // nothing is renewed any more
+	running  bool // the scheduler is
+	stopped  bool // renewing has ended
 	closed   bool // no goroutine may start any more
 
-	sessions, holds int // sessions that have holds, and how many these are: whoever asks must not make others wait
+	sessions, holds int // sessions that have holds, and how many these are; counted as they come and go
 
-	wake  chan struct{} // the first of order changed; holds one
+	wake  chan struct{} // the first of schedule has changed; holds one
 	group sync.WaitGroup
 }
 
-// A lease is what one holder has, as long as a session keeps some of it. The fields
-// are guarded by keeper.mu.
+// A lease is what one holder has, as long as a session keeps some of it. It is guarded by keepalive.mu.
 type lease struct {
 	holder
 	fence    int64
 	ttl      time.Duration // for which it is renewed
-	until    time.Duration // end of the validity, as far as is known
-	next     time.Duration // when it is looked at, if not busy
+	until    time.Duration // end of the validity, as far as known
+	next     time.Duration // when it is due, if not busy
 	holds    []*sessionHold
 	busy     bool               // a worker has it, or will
-	cancel   context.CancelFunc // of the renewal that is out
-	doubtful bool               // it may end earlier than is known, or be lost
-	lastErr  error              // why the last renewal failed, nil if it did not
+	cancel   context.CancelFunc // of the renewal under way
+	doubtful bool               // it may be lost, or end earlier than is known
+	lastErr  error              // of the last renewal, nil if it succeeded
 
-	at    time.Duration // of keeper.order
+	at    time.Duration // key of keepalive.schedule
 	index int           // in keeper.order, or -1
 }
 
-// A kept is one hold of a session. The fields are guarded by keeper.mu.
+// A sessionHold is one hold of a session. It is guarded by keepalive.mu.
 type sessionHold struct {
 	id        string
 	lease     *lease
@@ -68,14 +71,14 @@ type sessionHold struct {
 	maxHold   time.Duration
 	onLoss    OnLoss
 	end       time.Duration // past which it is not renewed
-	releaseAt time.Duration // when it is given back, since the session has ended; 0: it has not
+	releaseAt time.Duration // when it is given back, the session having ended; 0: it has not
 }
 
 func newKeepalive(s *Service) *keepalive {
 	return &keepalive{svc: s, leases: map[holder]*lease{}, wake: make(chan struct{}, 1)}
 }
 
-// addLocked begins to keep the hold of an acquisition for its session, which lives.
+// addLocked begins to renew the hold of an acquisition for its session, which has not ended.
 func (k *keepalive) addLocked(a *acquisition, fence int64, until time.Duration) {
 	l := k.leases[a.holder]
 	if l != nil && l.fence != fence {
@@ -95,11 +98,10 @@ func (k *keepalive) addLocked(a *acquisition, fence int64, until time.Duration) 
 	k.scheduleLocked(l)
 }
 
-// lead is how long before the end of a validity it is renewed: at a third of the lease.
+// lead is how long before the end of its validity a lease is renewed: when a third has passed.
 func (l *lease) lead() time.Duration { return 2 * (l.ttl - drift(l.ttl)) / 3 }
 
-// margin is how long before the end of its validity a lease is given up, so that the
-// client hears of it in time.
+// margin is how long before the end of its validity a lease is given up, so that the client is told in time.
 func (l *lease) margin() time.Duration {
 	return max(minRenewPause, min(l.ttl/10, time.Second))
 }
@@ -115,7 +117,7 @@ func (l *lease) atMaxHold() bool {
 	return l.until >= l.longest().end-drift(l.ttl)-time.Millisecond
 }
 
-// drop forgets holds of h and renews them no more.
+// drop stops renewing holds of h.
 func (k *keepalive) drop(h holder, ids ...string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -134,8 +136,7 @@ func (k *keepalive) dropLocked(h holder, ids []string) {
 	}
 }
 
-// detachLocked takes a hold from its session and its lease; with the last one the
-// lease ends.
+// detachLocked takes a hold from its session and its lease; with the last one the lease ends.
 func (k *keepalive) detachLocked(hold *sessionHold) {
 	l := hold.lease
 	hold.session.detachLocked(hold)
@@ -156,8 +157,8 @@ func (k *keepalive) dropLeaseLocked(l *lease) {
 	}
 }
 
-// lose tells the sessions of the grant with this fence, or an earlier one, that it is lost,
-// whatever its validity. Nothing is released.
+// lose tells the sessions of the grant with this fence, or an earlier one, that it is lost, whatever its
+// validity. Nothing is released.
 func (k *keepalive) lose(h holder, fence int64, why lossReason, reason string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -167,7 +168,7 @@ func (k *keepalive) lose(h holder, fence int64, why lossReason, reason string) {
 }
 
 // supersede ends what sessions have of the grant with this fence, or an earlier one, which its owner has
-// dropped for a new one. All but by, the session that asked for that, are told.
+// dropped for a new one. All of them are told but by, the session that asked for the new one.
 func (k *keepalive) supersede(h holder, fence int64, by *Session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -201,7 +202,7 @@ func (k *keepalive) loseLocked(l *lease, why lossReason, reason string) {
 	k.startWorkersLocked()
 }
 
-// onLoss is what a session wants to be done.
+// onLoss is what a session wants to be done: the largest of its holds' wishes.
 func (l *lease) onLoss(c *Session) OnLoss {
 	wish := OnLossPush
 	for _, hold := range l.holds {
@@ -212,7 +213,7 @@ func (l *lease) onLoss(c *Session) OnLoss {
 	return wish
 }
 
-// setTTL notes for how long a grant was renewed by hand; fence 0 means any.
+// setTTL notes for how long a RENEW renewed a grant; fence 0 means any.
 func (k *keepalive) setTTL(h holder, fence int64, ttl time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -221,11 +222,11 @@ func (k *keepalive) setTTL(h holder, fence int64, ttl time.Duration) {
 	}
 }
 
-// recheck has a lease looked at now: its end was moved, or it is suspected to be lost. One that
-// is being renewed is looked at again only if it is suspected.
+// recheck makes a lease due now: its end was moved, or, with doubtful, it may be lost. One that is being
+// renewed is due again only if it is doubtful.
 func (k *keepalive) recheck(h holder, suspect bool) { k.recheckIn(0, h, suspect) }
 
-// recheckIn is look after a pause.
+// recheckIn is recheck after a pause.
 func (k *keepalive) recheckIn(pause time.Duration, h holder, suspect bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -240,14 +241,14 @@ func (k *keepalive) recheckIn(pause time.Duration, h holder, suspect bool) {
 	}
 }
 
-// any reports whether anything is kept.
+// any reports whether there are leases.
 func (k *keepalive) any() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.leases) > 0
 }
 
-// popEndedLocked takes the holds out that are to be released by now, to be given back.
+// popEndedLocked takes out the holds that are to be released by now, and has them given back.
 func (k *keepalive) popEndedLocked(l *lease, now time.Duration) {
 	var ids []string
 	for i := len(l.holds) - 1; i >= 0; i-- {
@@ -262,8 +263,7 @@ func (k *keepalive) popEndedLocked(l *lease, now time.Duration) {
 	}
 }
 
-// renew does what is due for a lease: it is renewed, unless it ended or somebody else
-// renewed it.
+// renew does what is due for a lease: it is renewed, unless it ended or was renewed otherwise.
 func (k *keepalive) renew(l *lease) {
 	k.mu.Lock()
 	until, known := k.svc.grants.until(l.holder, l.fence, l.ids())
@@ -284,8 +284,8 @@ func (k *keepalive) renew(l *lease) {
 	k.applyResult(l, k.svc.extend(ctx, l.holder, l.fence, t, ids))
 }
 
-// dueLocked reports whether a lease is to be renewed now, and within what time. If not,
-// it is given up or looked at later.
+// dueLocked reports whether a lease is to be renewed now, and within what time. If not, it is given up or
+// scheduled.
 func (k *keepalive) dueLocked(l *lease) (within time.Duration, due bool) {
 	now := k.svc.now()
 	last := l.until - l.margin()
@@ -312,16 +312,16 @@ func (l *lease) ids() []string {
 	return ids
 }
 
-// pause is how long a renewal may take, and how long it is then until the next one.
+// pause is how long a renewal may take, and then the time until the next one.
 func (l *lease) pause(now time.Duration) time.Duration { return max(minRenewPause, (l.until-now)/3) }
 
-// doneLocked ends a worker's round.
+// doneLocked schedules a lease that a worker is done with.
 func (k *keepalive) doneLocked(l *lease, next time.Duration) {
 	l.busy, l.cancel, l.next = false, nil, next
 	k.scheduleLocked(l)
 }
 
-// applyResult draws the conclusion from a renewal.
+// applyResult goes on with a lease by the result of its renewal.
 func (k *keepalive) applyResult(l *lease, o keepResult) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -352,7 +352,7 @@ func (k *keepalive) applyResult(l *lease, o keepResult) {
 	}
 }
 
-// reason says in an operator's words why a lease is given up.
+// reason is why a lease is given up.
 func (l *lease) reason() (why lossReason, text string) {
 	switch {
 	case l.atMaxHold():
@@ -375,7 +375,7 @@ func short(d time.Duration) string {
 	return s
 }
 
-// end ends a session: what it has is given back at that time.
+// end ends a session: its holds are given back at that time.
 func (k *keepalive) end(c *Session, at time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -409,7 +409,7 @@ func (k *keepalive) abandon(c *Session) {
 	}
 }
 
-// stop ends renewing. What sessions have had is still given back.
+// stop ends renewing. Holds of sessions that ended are still given back.
 func (k *keepalive) stop() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -432,7 +432,7 @@ func (k *keepalive) close() {
 	k.closed = true
 }
 
-// idle reports whether nothing waits to be given back or told.
+// idle reports whether no task waits or is under way.
 func (k *keepalive) idle() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -11,11 +11,11 @@ const (
 	giveBackPause = 20 * time.Millisecond // between them, doubling
 )
 
-// An outcome is what became of a renewal that nobody asked for.
+// A keepResult is what became of a renewal for a session.
 type keepResult struct {
 	outcome  outcome
-	until    time.Duration // carried: end of the validity
-	released []string      // carried: holds that were given back elsewhere
+	until    time.Duration // applied: end of the validity
+	released []string      // applied: holds that were given back elsewhere
 	err      error         // undecided: why
 }
 
@@ -26,10 +26,10 @@ func (t term) from(now time.Duration) time.Duration {
 	return min(t.ttl, t.end-now).Truncate(time.Millisecond)
 }
 
-// extend renews the holds ids of the grant with this fence for a term. It never brings their
-// end forward, but finds that somebody else did, and sends nothing once ctx has ended. What is not remembered,
-// or was changed through another proxy, is read first; so is what seems lost: it may
-// have been given back by its owner elsewhere.
+// extend renews the holds ids of the grant with this fence for a term. It never brings their end forward, but
+// finds out if a RENEW did, and sends nothing once ctx has ended. What is not in the cache, or was changed
+// through another proxy, is read first; so is what seems lost, since its owner may have given it back
+// elsewhere.
 func (s *Service) extend(ctx context.Context, h holder, fence int64, t term, ids []string) keepResult {
 	if g, ok := s.grants.beginExtension(h, fence, ids, s.now()); ok {
 		until, result, votes, err := s.renewal(ctx, h, t.from(s.now()), g, nil, grows)
@@ -51,7 +51,7 @@ func (s *Service) extend(ctx context.Context, h holder, fence int64, t term, ids
 	return s.extendForeign(ctx, h, fence, t, ids)
 }
 
-// undecidedResult is a renewal that decided nothing.
+// undecidedResult is that of a renewal that decided nothing.
 func (s *Service) undecidedResult(h holder, votes []vote, err error) keepResult {
 	if needsRepair(votes) {
 		s.requestProbe()
@@ -62,7 +62,7 @@ func (s *Service) undecidedResult(h holder, votes []vote, err error) keepResult 
 	return keepResult{outcome: undecided, err: err}
 }
 
-// extendForeign is keep for a grant of which this proxy does not know all.
+// extendForeign is extend for a grant of which this proxy does not know all.
 func (s *Service) extendForeign(ctx context.Context, h holder, fence int64, t term, ids []string) keepResult {
 	before := s.grants.lookup(h)
 	votes, began, err := s.readAgreed(ctx, h, s.opts.timeouts(t.ttl), "")
@@ -98,8 +98,8 @@ func (s *Service) extendForeign(ctx context.Context, h holder, fence int64, t te
 	return keepResult{outcome: applied, until: until, released: gone}
 }
 
-// stillThere divides holds by a read: those that a quorum has, and those that no quorum
-// can have any more. The rest may be either.
+// stillThere divides holds by a read: those that a quorum has, and those that no quorum can have any more. The
+// rest may be either.
 func (s *Service) stillThere(votes []vote, owner string, common, ids []string) (there, gone []string) {
 	for _, id := range ids {
 		may := 0
@@ -119,7 +119,7 @@ func (s *Service) stillThere(votes []vote, owner string, common, ids []string) (
 	return there, gone
 }
 
-// replaceGrant stores a grant that was taken over for a session which still has it.
+// replaceGrant stores a grant that was taken over for a session, if that still has it.
 func (s *Service) replaceGrant(h holder, before, g grant) {
 	s.keepalive.mu.Lock()
 	defer s.keepalive.mu.Unlock()
@@ -128,14 +128,14 @@ func (s *Service) replaceGrant(h holder, before, g grant) {
 	}
 }
 
-// giveBack releases holds of a session that has ended: exactly those. Nodes that cannot
-// be reached are told until no lease can run any more.
+// giveBack releases exactly these holds of a session that has ended. Nodes that cannot be reached are told
+// until no lease can run any more.
 //
-// The owner did not ask for it, and another proxy that renewed the lease may remember
-// that its validity runs: by that memory an UNLOCK there could take a rival's hold for
-// nothing but a try. So a lease that has been taken over is released after a note on a
-// quorum, as by Force, and so is one that ends earlier without these holds. Whoever took it over did so on a quorum, which does not give it
-// back without: no rival can have been granted the name before the note.
+// The owner did not ask for it, and another proxy that renewed the lease may know that its validity runs: by
+// that knowledge an UNLOCK there could take a rival's unfinished try for a release in time. So a lease that
+// has been taken over is released after a note on a quorum, as by Force, and so is one that ends earlier
+// without these holds. The proxy that took it over did so on a quorum, which does not release the holds
+// without the note: no rival can have been granted the name before it.
 func (s *Service) giveBack(h holder, fence int64, ids []string) {
 	g := s.grants.lookup(h)
 	if g.fence != fence {
@@ -161,8 +161,8 @@ func (s *Service) giveBack(h holder, fence int64, ids []string) {
 	}
 }
 
-// releaseEnded has holds released where the lease is of this lineage, or empty: where
-// they are. It returns the votes when a majority has answered.
+// releaseEnded releases holds on the nodes whose lease is of this epoch, or on all if it is empty. It returns
+// the votes when a majority has answered.
 func (s *Service) releaseEnded(h holder, g grant, lineage string, ids []string, left []hold) []vote {
 	round := s.ask(askRelease, s.endJob(h, g, lineage, ids, left), func(v []vote) bool { return 2*(len(v)-countKind(v, silent)) > len(v) })
 	s.waiting.Wake(h.Key)

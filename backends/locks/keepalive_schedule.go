@@ -2,7 +2,7 @@ package locks
 
 import "time"
 
-// scheduleLocked puts a lease at its place in the order of what is next.
+// scheduleLocked puts a lease where it belongs in the schedule.
 func (k *keepalive) scheduleLocked(l *lease) {
 	at, any := l.next, !l.busy
 	for _, hold := range l.holds {
@@ -46,8 +46,8 @@ func (k *keepalive) run() {
 	}
 }
 
-// dispatch gives workers what is due and reports how long it is until something will
-// be; any is false when nothing will.
+// dispatch hands what is due to workers, and reports how long it is until something will be; any is false when
+// nothing will.
 func (k *keepalive) dispatch() (wait time.Duration, any bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -69,8 +69,8 @@ func (k *keepalive) dispatch() (wait time.Duration, any bool) {
 	return 0, false
 }
 
-// startWorkersLocked starts a worker for each piece of work that none is about to take: what is under
-// way, which may take as long as a lease, holds up nothing else.
+// startWorkersLocked starts a worker for each piece of work that none is about to take: a renewal under way,
+// which may take as long as a lease, holds up nothing else.
 func (k *keepalive) startWorkersLocked() {
 	for queued := len(k.tasks) + len(k.due); k.workers-k.busy < queued && k.workers < maxKeepWorkers && !k.closed; {
 		k.workers++
@@ -78,7 +78,7 @@ func (k *keepalive) startWorkersLocked() {
 	}
 }
 
-// work does what waits until nothing does.
+// work takes tasks and due leases until there are none.
 func (k *keepalive) work() {
 	for {
 		urgent, l := k.take()

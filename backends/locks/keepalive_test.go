@@ -67,7 +67,7 @@ func free(tb testing.TB, s *Service, name string, within time.Duration) {
 	})
 }
 
-// kept is how many leases the keeper has.
+// kept is how many leases the keepalive has.
 func keptBy(s *Service) int {
 	s.keepalive.mu.Lock()
 	defer s.keepalive.mu.Unlock()
@@ -318,7 +318,7 @@ func TestLossesAreTold(t *testing.T) {
 	}
 }
 
-// TestRenewingRepairs puts the record back on a node that lost it.
+// TestRenewingRepairs reinstates the record on a node that lost it.
 func TestRenewingRepairs(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
@@ -392,7 +392,7 @@ func TestRenewOfWhatAnotherProxyGrantedSince(t *testing.T) {
 }
 
 // TestGrowing: what is remembered of a validity grows only by the renewal that was sent
-// last, and never shrinks by one that nobody asked for.
+// last, and never shrinks by one that the owner did not ask for.
 func TestGrowing(t *testing.T) {
 	t.Parallel()
 	m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))

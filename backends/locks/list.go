@@ -291,7 +291,7 @@ func (c cursor) after(next string, toScan int) cursor {
 }
 
 // reported says that the name was seen on a node that was looked through before: one
-// that has the grant, and not only since a renewal put it back there.
+// that has the grant, and not only since a renewal reinstates it there.
 func (c cursor) reported(votes []vote, fence int64) bool {
 	for i := range votes {
 		v := &votes[i]

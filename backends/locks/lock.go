@@ -449,7 +449,7 @@ func (s *Service) releaseJob(k redisKeys, owner string, g grant, how, request st
 
 // Undo takes a grant back, as if it had not been made. It does not wait for nodes. Unlike
 // the undo of an acquisition it is one of a grant that may have been renewed: its fence
-// keeps a renewal that is under way from putting the hold back.
+// keeps a renewal that is under way from reinstating the hold.
 func (s *Service) Undo(g Grant) {
 	s.counters.undos.Add(1)
 	h := holder{g.Key, g.Owner}

@@ -4,14 +4,14 @@
 // once and every grant carries a larger fence than the last.
 //
 // What one master decides is in package scripts; here votes are collected (round),
-// counted (tally) and turned into answers (lock, renew, unlock). A node's lane is the
+// counted (tally) and turned into answers (lock, renew, unlock). A node's worker is the
 // only goroutine that talks to it, runs while there is something to send, and
-// completes or undoes what a caller no longer waits for. [Service.Run] owns the lanes
+// completes or undoes what a caller no longer waits for. [Service.Run] owns the worker
 // and looks after nodes that are new or forgot (recovery). What a proxy remembers of
 // grants (memory) is a hint: it is read from a quorum when it is missing or old.
-// What is bound to a connection (session) is renewed by one keeper.
+// What is bound to a connection (session) is renewed by one keepalive.
 //
-// Those who wait for a name stand in line at their proxy (queue), and only the first of
+// Waiters for a name stand in line at their proxy (queue), and only the first of
 // them asks the nodes (wait): when a node says that the name was released (notify), with
 // a release of this proxy itself (handover), and now and then in any case.
 package locks

@@ -19,31 +19,36 @@ import (
 
 const (
 	callTimeout = 2 * time.Second        // one batch of scripts; then the connection is given up
-	stuckAfter  = 250 * time.Millisecond // a batch out for longer: the node gets nothing that can be left out
+	stuckAfter  = 250 * time.Millisecond // a batch without an answer for longer: the node gets nothing that can be left out
 	maxBatch    = 128                    // scripts in one batch
-	maxQueue    = 1024                   // questions that wait for one node
+	maxQueue    = 1024                   // calls that wait for one node
 	maxRetries  = 8192                   // undos and releases that wait for one node
 	firstPause  = 20 * time.Millisecond  // after a failed call, doubling
 	longPause   = 500 * time.Millisecond // until
 )
 
-// A job is one script to run on one node.
+// A scriptCall is one script to run on one node.
 type scriptCall struct {
 	args            []string // the whole command, shared among nodes and never changed
 	parse           parse
 	round           *round        // takes the vote; nil: nobody does
 	expires         time.Duration // by the Service's clock; not sent, and not repeated, after it
 	durable         bool          // a yes counts only when Options.ReplicaAcks replicas have it
-	retryUntilAcked bool          // repeated until answered: what it undoes must not stay
-	retryArgs       []string      // if not nil, what is sent instead of args when it is repeated: times in args are over
-	probe           bool          // also for a node that must not vote
-	sent            bool          // it was sent: the node may have run it
+	retryUntilAcked bool          // what it undoes must not stay
+	retryArgs       []string      // if not nil, what is sent instead of args when it is repeated, since times in args are over
+	probe           bool          // sent also to a node that must not vote
+	sent            bool          // the node may have run it
 }
 
-// A node is one master. Its lane, at most one goroutine at a time and none while
-// there is nothing to do, sends what waits in batches and in order, one batch at a
-// time: an undo travels behind its acquisition, a node that hangs holds up one
-// goroutine and no caller, and its connection needs no goroutines of its own.
+// A node is one master. Its worker, at most one goroutine and none while there is nothing to do, sends waiting
+// calls in order and in batches, one batch at a time: an undo travels behind its acquisition, a node that
+// hangs holds up one goroutine and no caller, and its connection needs no goroutines of its own.
+//
+//	idle ──push──▶ connecting ──▶ sending a batch ──answered──▶ next batch, or idle
+//	                  ▲                │ failed
+//	                  └──── pausing ◀──┘ (20 ms, doubling to 500 ms)
+//
+// Calls that come during a pause are answered with the error.
 type node struct {
 	index   int
 	server  *backends.Server
@@ -52,42 +57,41 @@ type node struct {
 
 	mu          sync.Mutex
 	queue       []scriptCall
-	retries     []scriptCall  // insist, and were not answered
-	retriesAt   time.Duration // when they are tried again
-	hasWorker   bool          // there is a lane
-	workerWaits bool          // the lane waits for a time, or for wake
-	batchSentAt time.Duration // when the batch that is out was sent; 0: none is
+	retries     []scriptCall  // to be retried until acknowledged
+	retriesAt   time.Duration // when they are sent again
+	hasWorker   bool
+	workerWaits bool          // for a time, or for wake
+	batchSentAt time.Duration // when the batch without an answer was sent; 0: there is none
 	retryAt     time.Duration // nothing is sent before
-	failures    int           // calls in a row
-	lastErr     error         // of the last call, nil when it was answered
-	took        time.Duration // the last call that was answered
-	met         bool          // the first contact has succeeded or failed
+	failures    int           // batches in a row
+	lastErr     error         // of the last batch, nil when it was answered
+	took        time.Duration // by the last batch that was answered
 	closed      bool
-	client      rueidis.Client // made by the lane, closed by close
+	client      rueidis.Client // made by the worker, closed by close
 	id          identity
-	barred      error // not nil: it must not vote, whatever it says
+	barred      error // not nil: it must not vote, whatever it answers
 
-	wake chan struct{} // a job came while the lane waited; holds one
+	wake chan struct{} // a script call came while the worker waited; holds one
 
 	meter    nodeMeter
-	refusals atomic.Int64 // scripts, since it was last seen to do all they ask for; see doubt
+	refusals atomic.Int64 // of scripts, since it was last seen to do all that they need; see noteRefusal
 
-	// owned by the lane
+	// owned by the worker
 	connected      bool
-	scriptsLoaded  bool // greeted: it has been given the scripts
-	connectionLost bool // the connection there was, if greeted is false
+	scriptsLoaded  bool // on this connection
+	connectionLost bool // that there was before
 	batch          []scriptCall
 	cmds           []rueidis.Completed
 }
 
-// An identity is what a server says it is; zero while unknown, or if it does not say.
+// An identity is what a server says that it is; zero while unknown, or if it does not say.
 type identity struct {
 	runID   string
 	cluster bool
 }
 
-// push gives the node jobs, to be sent in one batch if they fit. A job that cannot be
-// sent soon is answered at once, unless it insists.
+// push queues calls, to be sent in one batch if they fit. A call that cannot be sent soon is answered at once,
+// unless it is retried until acknowledged.
 func (n *node) push(jobs ...scriptCall) {
 	n.mu.Lock()
 	refused := n.queueLocked(jobs)
@@ -108,7 +112,7 @@ func (n *node) push(jobs ...scriptCall) {
 	}
 }
 
-// A refusedJob was not queued.
+// A refusedJob is a call that was not queued.
 type refusedJob struct {
 	job *scriptCall
 	err error
@@ -151,7 +155,7 @@ func (n *node) refusalLocked(j *scriptCall) error {
 	return nil
 }
 
-// answer counts a vote and hands it to the round that wants it.
+// answer counts a vote and delivers it to its round.
 func (n *node) answer(j *scriptCall, v vote) {
 	if j.round != nil {
 		n.meter.vote(&v)
@@ -159,7 +163,7 @@ func (n *node) answer(j *scriptCall, v vote) {
 	}
 }
 
-// work is the lane.
+// work sends batches until there is nothing to send.
 func (n *node) work() {
 	defer n.svc.workers.Done()
 	for n.nextBatch() {
@@ -168,8 +172,8 @@ func (n *node) work() {
 	}
 }
 
-// nextBatch fills the batch, after the pauses that failures ask for. It reports false
-// when the lane ends.
+// nextBatch fills the batch, after the pauses that failures ask for. It reports false when the worker is to
+// end.
 func (n *node) nextBatch() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -198,8 +202,8 @@ func (n *node) nextBatch() bool {
 	return true
 }
 
-// nextLocked reports whether there is something to send now, else how long to wait
-// for it; negative when there is nothing.
+// nextLocked reports whether there is something to send now, else how long to wait for it; negative when there
+// is nothing.
 func (n *node) nextLocked() (wait time.Duration, ready bool) {
 	now := n.svc.now()
 	if len(n.retries) > 0 && n.retriesAt <= now {
@@ -216,7 +220,7 @@ func (n *node) nextLocked() (wait time.Duration, ready bool) {
 	return -1, false
 }
 
-// sleep waits for d, a new job or the end of the node.
+// sleep waits for d, a new call or the end of the node.
 func (n *node) sleep(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -226,8 +230,8 @@ func (n *node) sleep(d time.Duration) {
 	}
 }
 
-// send asks what is still wanted and hands out the answers. What a script flush or
-// a lost connection stopped is asked once more: scripts may be repeated.
+// send asks what is still wanted and delivers the answers. What a script flush or a lost connection stopped is
+// sent once more: scripts may be repeated.
 func (n *node) send(jobs []scriptCall) {
 	again := n.try(n.dropUnwanted(jobs), true)
 	if len(again) > 0 {
@@ -236,7 +240,7 @@ func (n *node) send(jobs []scriptCall) {
 	}
 }
 
-// dropUnwanted answers and removes jobs that came too late or are no longer asked for.
+// dropUnwanted answers and removes calls that have expired or that nobody waits for.
 func (n *node) dropUnwanted(jobs []scriptCall) []scriptCall {
 	now := n.svc.now()
 	keep := jobs[:0]
@@ -254,7 +258,7 @@ func (n *node) dropUnwanted(jobs []scriptCall) []scriptCall {
 	return keep
 }
 
-// try sends one batch. It returns the jobs worth repeating if repeat is true.
+// try sends one batch. It returns the calls worth repeating if repeat is true.
 func (n *node) try(jobs []scriptCall, repeat bool) (again []scriptCall) {
 	if len(jobs) == 0 {
 		return nil
@@ -313,8 +317,8 @@ func isNoScript(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
 }
 
-// deliver counts one reply. An error is tried again by what insists. missing says why
-// replicas do not have what was done, if they must.
+// deliver counts one reply; an error is retried where a call must be acknowledged. missing is why replicas do
+// not have what was done, if they must.
 func (n *node) deliver(j scriptCall, res rueidis.RedisResult, missing error) {
 	v := readVote(res, j.parse)
 	n.noteRefusal(&v)
@@ -334,8 +338,8 @@ func (n *node) deliver(j scriptCall, res rueidis.RedisResult, missing error) {
 	n.retryOrFail(j, reason(v.err))
 }
 
-// retryOrFail keeps a job that insists for later, and answers any other. What insists
-// undoes by the id of a hold, so that it may run after what came later.
+// retryOrFail keeps a call that is retried until acknowledged for later, and answers any other. It undoes by
+// the id of a hold, so that it may run after later calls.
 func (n *node) retryOrFail(j scriptCall, err error) {
 	if !j.retryUntilAcked || j.expires <= n.svc.now() {
 		n.answer(&j, vote{err: n.name(err), unsent: !j.sent})
@@ -352,7 +356,7 @@ func (n *node) retryOrFail(j scriptCall, err error) {
 	}
 }
 
-// retryOrFailAll gives up jobs for a reason that holds for the node.
+// retryOrFailAll is retryOrFail for a reason that holds for the node.
 func (n *node) retryOrFailAll(jobs []scriptCall, err error) {
 	n.failed(err)
 	n.refreshMaster()
@@ -361,7 +365,7 @@ func (n *node) retryOrFailAll(jobs []scriptCall, err error) {
 	}
 }
 
-// name makes err say which node it is about.
+// name adds to err which node it is about.
 func (n *node) name(err error) error {
 	if named := (*NodeError)(nil); errors.As(err, &named) {
 		return err
@@ -369,7 +373,7 @@ func (n *node) name(err error) error {
 	return &NodeError{Node: n.server.String(), Err: err}
 }
 
-// reconnected notes that a lost connection has been made again.
+// reconnected logs that a lost connection has been made again.
 func (n *node) reconnected() {
 	n.meter.reconnects.Add(1)
 	n.mu.Lock()
@@ -382,7 +386,7 @@ func (n *node) reconnected() {
 	n.svc.opts.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock node reconnected", attrs...)
 }
 
-// failed notes a call that was not answered and pauses, longer each time.
+// failed notes a batch without an answer, and pauses, longer each time.
 func (n *node) failed(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -401,7 +405,7 @@ func (n *node) succeeded() {
 
 func (j scriptCall) isScript() bool { return j.args[0] == "EVALSHA" }
 
-// ensureConnected makes sure that the node is connected, known and, if load says so, has the scripts.
+// ensureConnected makes sure that the node is connected and known, and, with load, has the scripts.
 func (n *node) ensureConnected(ctx context.Context, load bool) error {
 	if err := n.ensureMaster(ctx); err != nil {
 		return err
@@ -429,7 +433,7 @@ func (n *node) ensureConnected(ctx context.Context, load bool) error {
 	return err
 }
 
-// dial makes the client, which opens its connection by itself, and again when it broke.
+// dial makes the client, which opens its connection by itself, and opens it again when it broke.
 func (n *node) dial() error {
 	if n.client != nil {
 		return nil
@@ -452,14 +456,14 @@ func (n *node) dial() error {
 	return nil
 }
 
-// dialled is the client, nil if the lane has made none yet.
+// dialled is the client, nil if the worker has made none yet.
 func (n *node) dialled() rueidis.Client {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.client
 }
 
-// handshake asks who the server is and, if load says so, loads the scripts.
+// handshake asks who the server is and, with load, loads the scripts.
 func (n *node) handshake(ctx context.Context, load bool) error {
 	b := n.client.B()
 	cmds := []rueidis.Completed{b.Arbitrary("INFO", "server").Build()}
@@ -507,7 +511,7 @@ func parseIdentity(info string) identity {
 	return id
 }
 
-// close ends the node: whatever waits is answered, a call that is out is aborted.
+// close ends the node: waiting calls are answered, a batch that was sent is aborted.
 func (n *node) close() {
 	n.mu.Lock()
 	n.closed = true
@@ -523,7 +527,7 @@ func (n *node) close() {
 	}
 }
 
-// idle reports whether nothing waits and nothing is out.
+// idle reports whether nothing waits and nothing is under way.
 func (n *node) idle() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

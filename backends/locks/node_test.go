@@ -14,7 +14,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// While a Service ends, and waits for one node's connection, the lane of another that has
+// While a Service ends, and waits for one node's connection, the worker of another that has
 // something to repeat must sleep.
 func TestLaneSleepsWhileTheServiceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

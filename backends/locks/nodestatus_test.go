@@ -289,7 +289,7 @@ func TestAllCommandsOfScriptsAreTried(t *testing.T) {
 	}
 }
 
-// TestANodeThatIsDown says why and since when, and a quorum that is lost is told once.
+// TestANodeThatIsDown is the reason and since when, and a quorum that is lost is told once.
 func TestANodeThatIsDown(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)

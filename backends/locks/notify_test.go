@@ -129,7 +129,7 @@ func TestManyNames(t *testing.T) {
 }
 
 // settledGoroutines waits until there are about want goroutines, or, for 0, until their
-// number stays the same. Lanes come and go.
+// number stays the same. Workers come and go.
 func settledGoroutines(t *testing.T, want int) (n int) {
 	t.Helper()
 	last := 0
@@ -166,7 +166,7 @@ func TestNotify_UnsubscribesAfterAWhile(t *testing.T) {
 }
 
 // TestWithoutChannels: a user who may not publish or subscribe can lock and unlock, and
-// who waits is served, if later.
+// a waiter is served, if later.
 func TestWithoutChannels(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)

@@ -13,7 +13,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends"
 )
 
-// maxQuorumTimeout is how long a round waits by default until a quorum is heard of.
+// maxQuorumTimeout is how long a round waits by default until a quorum has answered.
 const maxQuorumTimeout = 200 * time.Millisecond
 
 // How a set of nodes without any node record begins.
@@ -120,7 +120,7 @@ func (o *Options) check() error {
 	return errors.Join(errs...)
 }
 
-// CheckPrefix says what is wrong with a prefix of keys, if anything is.
+// CheckPrefix is an error if a prefix of keys cannot be used.
 func CheckPrefix(prefix string) error {
 	if at := nested.FindStringIndex(prefix); at != nil {
 		return fmt.Errorf("key prefix %q: keys under it would be those of locks under the prefix %q; leave out %q",
@@ -134,7 +134,7 @@ func CheckPrefix(prefix string) error {
 // other two prefixes share a key: the number in a key is a database, without leading zeros.
 var nested = regexp.MustCompile(`(?s).(lock|fence):(0|[1-9][0-9]*):`)
 
-// grace is what the scripts are told: a majority of three or more needs no leniency.
+// grace is the restart-grace for the scripts: a majority of three or more needs no leniency.
 func (o *Options) grace() string { return graceOf(len(o.Nodes), o.RestartGrace) }
 
 func graceOf(nodes int, grace string) string {
@@ -144,9 +144,9 @@ func graceOf(nodes int, grace string) string {
 	return cmp.Or(grace, GraceAvailable)
 }
 
-// timeouts is how long a round for a lease of ttl waits. When not even a quorum is
-// heard of in the time a node has, it is rather this machine that is slow, and only an
-// error is kept waiting: then, by default, the nodes have longer.
+// timeouts are those of a round for a lease of ttl. Where not even a quorum has answered in the time a node
+// has, it is rather this machine that is slow, and only an error is kept waiting: then, by default, the nodes
+// have longer.
 func (o *Options) timeouts(ttl time.Duration) timeouts {
 	if o.NodeTimeout > 0 {
 		return timeouts{node: o.NodeTimeout, quorum: o.NodeTimeout}

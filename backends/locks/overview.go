@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Queue is who waits for one name at this proxy.
+// A Queue is a waiter for one name at this proxy.
 type Queue struct {
 	Key
 	Waiters int

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// A chance is where what is random comes from. The zero value is good; tests replace it,
-// so that a run can be repeated. It is safe for concurrent use.
+// A randSource is where random values come from. The zero value is ready; tests replace it, so that a run can
+// be repeated. It is safe for concurrent use.
 type randSource struct {
 	newText func() string       // nil: rand.Text
 	below   func(d int64) int64 // nil: math/rand's Int64N
 }
 
-// id is one that nobody else has.
+// id is a new id, which nobody else has.
 func (c *randSource) id() string {
 	if c.newText != nil {
 		return c.newText()
@@ -21,7 +21,7 @@ func (c *randSource) id() string {
 	return rand.Text()
 }
 
-// upTo is less than d, and not less than nothing.
+// upTo is at least 0 and less than d.
 func (c *randSource) upTo(d time.Duration) time.Duration {
 	if c.below != nil {
 		return time.Duration(c.below(int64(d)))

@@ -62,7 +62,7 @@ func (n *NodeStatus) Ready() bool { return n.State == NodeVoting || n.State == N
 type recovery struct {
 	probes atomic.Int64  // how many looks at the nodes were completed
 	unused atomic.Bool   // some node was seen to be
-	turn   chan struct{} // holds one during a look, so that who waits for its end can leave
+	turn   chan struct{} // holds one during a look, so that a waiter for its end can leave
 
 	missing  []time.Duration // since when each node is seen without a record; 0: it is not; guarded by one
 	recorded bool            // when nodes last answered some had a record; guarded by one
@@ -90,7 +90,7 @@ func (r *recovery) begin(ctx context.Context) error {
 
 func (r *recovery) end() { <-r.turn }
 
-// Nodes says what was last seen of every node, in the order of Options.Nodes.
+// Nodes is what was last seen of every node, in the order of Options.Nodes.
 func (s *Service) Nodes() []NodeStatus {
 	s.recovery.mu.Lock()
 	defer s.recovery.mu.Unlock()
@@ -228,7 +228,7 @@ func (s *Service) repairNodes(ctx context.Context, enlist bool) (acted bool) {
 
 func (s *Service) probeTimeout() time.Duration { return max(minProbeTimeout, s.opts.NodeTimeout) }
 
-// probeRecords is survey. Nodes that nobody has used, and nobody is about to, are only asked
+// probeRecords is probe. Nodes that nobody has used, and nobody is about to, are only asked
 // whether they have a record: where it is the clients' data that the scripts would be
 // among, clients are to see none of them.
 func (s *Service) probeRecords(ctx context.Context, timeout time.Duration, enlist bool) ([]vote, error) {

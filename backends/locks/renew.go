@@ -78,7 +78,7 @@ func (s *Service) renew(ctx context.Context, h holder, r RenewRequest) (time.Dur
 	return validity, s.renewError(h, fence, result, votes, err)
 }
 
-// renewError puts what is not carried into words; what is, is no error. The grant with this
+// renewError is the error for what is not carried; what is, is no error. The grant with this
 // fence was asked for.
 func (s *Service) renewError(h holder, fence int64, result outcome, votes []vote, err error) error {
 	if err != nil {
@@ -106,7 +106,7 @@ type leaseChange uint8
 const (
 	lengthens leaseChange = iota // to one that is later, as far as this proxy knows
 	shortens                     // to one that is, or may be, earlier: noted by a quorum before it is sent
-	grows                        // never to an earlier one: what nobody asked for
+	grows                        // never to an earlier one: what the owner did not ask for
 )
 
 // changeOf is the effect of a renewal that somebody asked for.
@@ -119,7 +119,7 @@ func changeOf(shorter bool) leaseChange {
 
 // renewal asks the nodes to renew the holds of a grant. base, if not
 // nil, says which version to replace on each node; nodes without one are not asked,
-// and nothing is put back. The result is carried, and until the end of the new
+// and nothing is reinstated. The result is carried, and until the end of the new
 // validity, only if the votes came before the old one ended and the new one has not.
 func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g grant, base []string, how leaseChange) (until time.Duration, result outcome, votes []vote, err error) {
 	if how == shortens {
@@ -225,7 +225,7 @@ func (s *Service) renewRound(ctx context.Context, h holder, ttl time.Duration, e
 	}
 	round := s.askEach(askRenew, func(v []vote) bool {
 		r := renewOutcome(with(v), s.quorum, false, h.owner)
-		return r == applied || r == otherOwner // else one more node may know the grant, so that it may be put back
+		return r == applied || r == otherOwner // else one more node may know the grant, so that it may be reinstated
 	}, each)
 	err := round.wait(ctx, s.opts.timeouts(ttl))
 	round.mu.Lock()
@@ -239,7 +239,7 @@ func (s *Service) renewRound(ctx context.Context, h holder, ttl time.Duration, e
 	return votes, result, err
 }
 
-// repair puts the grant back where the name is free, and on nodes that may not vote,
+// repair reinstates the grant where the name is free, and on nodes that may not vote,
 // after at least one node has moved it: a renewal creates nothing. It waits only if
 // the quorum is not there without. A version that is there already is a repeat.
 func (s *Service) repair(ctx context.Context, h holder, ttl time.Duration, j *scriptCall, votes []vote, result outcome) ([]vote, outcome, error) {
@@ -323,7 +323,7 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest, sp
 	return validity, applied, nil, nil
 }
 
-// takeOver renews a grant that was read, in a lineage of its own, and returns it as it
+// takeOver renews a grant that was read, in a epoch of its own, and returns it as it
 // is then.
 func (s *Service) takeOver(ctx context.Context, h holder, ttl time.Duration, g grant, read []vote, how leaseChange) (grant, outcome, []vote, error) {
 	g.version = version{epoch: s.opts.random.id(), sequence: 1}

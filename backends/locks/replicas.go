@@ -8,10 +8,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// appendWait adds to the commands of a batch, if it holds what replicas must have, the
-// question how many do. It is asked once for all, behind all, and answered when there are
-// enough, or a quarter of the time that the first of them has is over: Redis looks at the
-// clock for it ten times a second only.
+// appendWait adds WAIT to a batch with calls that replicas must have. It is asked once, behind all, and
+// answered when there are enough replicas, or a quarter of the time that the first of the calls has is over:
+// Redis looks at the clock for it ten times a second only.
 func (n *node) appendWait(jobs []scriptCall) bool {
 	acks := n.svc.opts.ReplicaAcks
 	if acks == 0 {

@@ -93,7 +93,7 @@ type requests struct {
 // errDuplicateRequest says that the same request is still under way.
 var errDuplicateRequest = errors.New("the same request is under way")
 
-// begin waits until no other request has this key, for at most patience: then the error
+// begin waits until no other request has this key, for at most timeout: then the error
 // is errSame. end must be called when the request is decided.
 func (r *requests) begin(ctx context.Context, k requestKey, timeout time.Duration) (end func(), err error) {
 	t := time.NewTimer(timeout)

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// A round collects the votes on one question and decides nothing. Every node
-// gives exactly one vote, be it that it was not asked; lanes deliver them.
+// A round collects the votes on one question and decides nothing. Every node gives exactly one vote, be it
+// that it was not asked; workers deliver them.
 type round struct {
 	question question
 	began    time.Duration
-	enough   func([]vote) bool // pure: are these votes, in the order of nodes, enough?
+	enough   func([]vote) bool // pure: do these votes, in the order of the nodes, decide the question?
 
 	mu     sync.Mutex
 	votes  []vote
 	came   int
 	ready  bool
 	closed bool
-	drop   bool                // closed, and what was not sent yet shall not be
-	late   func(i int, v vote) // takes votes that come after closing, on the lane's goroutine
+	drop   bool                // closed, and calls that were not sent yet shall not be
+	late   func(i int, v vote) // takes votes that come after closing, on the worker's goroutine
 	done   chan struct{}
 }
 
@@ -48,12 +48,12 @@ func (r *round) deliver(i int, v vote) {
 	}
 }
 
-// A patience is how long a round waits: for a node whose vote is due while a quorum is
-// heard of, and for a quorum.
+// Timeouts are how long a round waits: for a node whose vote is due while a quorum has answered, and for a
+// quorum.
 type timeouts struct{ node, quorum time.Duration }
 
-// wait returns when there are enough votes, when patience is over, or with the
-// error of ctx when that ended first.
+// wait returns when there are enough votes, when the timeouts are over, or with the error of ctx when that
+// ended first.
 func (r *round) wait(ctx context.Context, p timeouts) error {
 	err := r.waitFor(ctx, p.node)
 	if err == nil && p.quorum > p.node && r.stillOpen() {
@@ -75,7 +75,7 @@ func (r *round) waitFor(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// stillOpen reports whether no quorum has been heard of, and one still may be.
+// stillOpen reports whether no quorum has answered, and one still may.
 func (r *round) stillOpen() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,9 +91,8 @@ func (r *round) stillOpen() bool {
 	return 2*heard <= len(r.votes) && 2*(len(r.votes)-lost) > len(r.votes)
 }
 
-// close ends the round and returns its votes, which change no more. late, if not
-// nil, is called once for every node whose vote was still due, when it comes. drop
-// takes back what no lane has sent yet.
+// close ends the round and returns its votes, which change no more. late, if not nil, is called once for every
+// node whose vote was still due, when it comes. drop takes back calls that no worker has sent yet.
 func (r *round) close(drop bool, late func(int, vote)) []vote {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,12 +100,12 @@ func (r *round) close(drop bool, late func(int, vote)) []vote {
 	return r.votes
 }
 
-// wanted reports whether a lane should still ask.
+// wanted reports whether the question is still to be sent.
 func (r *round) wanted() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return !r.drop
 }
 
-// due reports whether node i's vote in a closed round's votes has yet to come.
+// due reports whether a vote of a closed round has yet to come.
 func due(v *vote) bool { return v.kind == silent && v.err == nil }

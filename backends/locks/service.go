@@ -16,16 +16,15 @@ import (
 )
 
 const (
-	probeEvery          = time.Second     // how often nodes are looked at
+	probeEvery          = time.Second     // between two probes of the nodes
 	drainFor            = time.Second     // how long Run, when it ends, lets undos and releases go out
-	initialProbeTimeout = time.Second     // how long the first caller waits for first contact with every node
+	initialProbeTimeout = time.Second     // how long the first caller waits for the first probe of every node
 	closeWait           = 3 * time.Second // how long Run, when it ends, waits for a call that does not end
 )
 
-// A Service decides who holds locks, together with every other proxy that uses
-// the same nodes and prefix. It is made by New and safe for concurrent
-// use. Lanes, at most one goroutine per node, start with work and end with it;
-// Run owns them.
+// A Service decides who holds locks, together with every other proxy that uses the same nodes and prefix. It
+// is made by New and safe for concurrent use. It has at most one worker a node, which starts with work and
+// ends with it; Run owns the workers.
 type Service struct {
 	opts       Options
 	nodes      []*node
@@ -37,20 +36,20 @@ type Service struct {
 	keepalive  *keepalive
 	requests   requests
 	inflight   inflightLocks
-	semaphore  chan struct{} // one per round that may be undecided
+	semaphore  chan struct{} // one place for each round that may be undecided
 
 	waiting  *waitq.Queues[Key, *waitingLock]
 	counters counters
 	top      topNames
 
-	fanOut   sync.Mutex // held while a question is given to all lanes, so that all have it in one order
+	fanOut   sync.Mutex // held while a question is given to all nodes, so that all get it in one order
 	workers  sync.WaitGroup
 	stop     chan struct{} // closed when Run ends
 	once     sync.Once
-	probeNow chan struct{} // asks Run to look at the nodes now
+	probeNow chan struct{} // asks Run for a probe
 
 	trackOnce    sync.Once
-	stopTrackers context.CancelFunc // after followOnce
+	stopTrackers context.CancelFunc // after trackOnce
 
 	recovery recovery
 }
@@ -87,10 +86,9 @@ func New(o Options) (*Service, error) {
 
 func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// Run looks after the nodes until ctx ends: it enlists new ones (see Options.OnDemand), restores the
-// fence floor of those that forgot, and logs what changes. When ctx has ended it
-// lets undos and releases go out for a moment, closes every connection and returns
-// nil when every goroutine of the Service has ended. Lock and the others work
+// Run looks after the nodes until ctx ends: it enlists new ones (see Options.OnDemand), restores the fence
+// floor of those that forgot, and logs changes. Then it lets undos and releases go out for a moment, closes
+// every connection and returns nil when every goroutine of the Service has ended. Lock and the others work
 // without Run, but not after it. It must be called at most once.
 func (s *Service) Run(ctx context.Context) error {
 	t := time.NewTicker(probeEvery)
@@ -111,7 +109,7 @@ func (s *Service) Run(ctx context.Context) error {
 	return s.close()
 }
 
-// close ends every lane. It fails only if a connection cannot be aborted.
+// close ends every worker. It fails only if a connection cannot be aborted.
 func (s *Service) close() error {
 	s.keepalive.stop()
 	for end := time.Now().Add(drainFor); !s.idle() && time.Now().Before(end); {
@@ -150,8 +148,8 @@ func (s *Service) idle() bool {
 	return true
 }
 
-// tune fits a client to a lane: one caller, who reads and writes by itself, needs
-// neither the client's goroutines nor its pings.
+// tune fits a client to a worker: one caller, which reads and writes by itself, needs neither the client's
+// goroutines nor its pings.
 func (s *Service) tune(o *rueidis.ClientOption) {
 	o.AlwaysPipelining = false
 	o.Dialer.KeepAlive = -1
@@ -161,8 +159,8 @@ func (s *Service) tune(o *rueidis.ClientOption) {
 	}
 }
 
-// compare says why n must not vote: it is a Cluster, or the same server as a node
-// before it. Every other node is looked at again too.
+// compare notes and returns why n must not vote: it is a Cluster, or the same server as a node before it.
+// Every other node is compared again too.
 func (s *Service) compare(n *node) error {
 	seen := map[string]*node{}
 	for _, m := range s.nodes {
@@ -188,7 +186,7 @@ type sameServerError struct{ as string }
 
 func (e *sameServerError) Error() string { return "is the same server as " + e.as }
 
-// A key is a name's place on the nodes.
+// redisKeys are the keys of a lock on the nodes.
 type redisKeys struct{ lock, fences, node string }
 
 func (s *Service) redisKeys(k Key) redisKeys {
@@ -211,7 +209,7 @@ func parseLockKey(prefix, key string) (k Key, ok bool) {
 	return Key{n, name}, ours && found && err == nil
 }
 
-// command is the call of a script.
+// command is the command that calls a script.
 func (s *Service) command(sc *scripts.Script, k redisKeys, args ...string) []string {
 	c := make([]string, 0, 10+len(args))
 	c = append(c, "EVALSHA", sc.SHA1, "3", k.lock, k.fences, k.node)
@@ -219,13 +217,12 @@ func (s *Service) command(sc *scripts.Script, k redisKeys, args ...string) []str
 	return append(c, args...)
 }
 
-// ask puts one question to all nodes, and what is to come right behind it, which has its
-// own round.
+// ask puts one question to all nodes, and calls right behind it that have a round of their own.
 func (s *Service) ask(q question, j scriptCall, enough func([]vote) bool, behind ...scriptCall) *round {
 	return s.askEach(q, enough, func(int) *scriptCall { return &j }, behind...)
 }
 
-// askEach asks every node its own question, or none if that is nil.
+// askEach asks every node a question of its own, or none where that is nil.
 func (s *Service) askEach(q question, enough func([]vote) bool, each func(node int) *scriptCall, behind ...scriptCall) *round {
 	r := newRound(len(s.nodes), q, s.now(), enough)
 	s.counters.rounds.Add(1)
@@ -242,8 +239,8 @@ func (s *Service) askEach(q question, enough func([]vote) bool, each func(node i
 	return r
 }
 
-// acquireSlot is for whoever wants the nodes to vote: it enlists those that were unused, and
-// takes a turn.
+// acquireSlot is for callers that need votes: it enlists unused nodes, and takes a slot. releaseSlot must
+// follow.
 func (s *Service) acquireSlot(ctx context.Context) error {
 	if err := s.waitInitialProbe(ctx); err != nil {
 		return err
@@ -254,7 +251,7 @@ func (s *Service) acquireSlot(ctx context.Context) error {
 	return s.takeSlot(ctx)
 }
 
-// acquireSlotToList is enter for whoever only looks for names, which needs no votes.
+// acquireSlotToList is acquireSlot without a need of votes.
 func (s *Service) acquireSlotToList(ctx context.Context) error {
 	if err := s.waitInitialProbe(ctx); err != nil {
 		return err
@@ -262,8 +259,8 @@ func (s *Service) acquireSlotToList(ctx context.Context) error {
 	return s.takeSlot(ctx)
 }
 
-// takeSlot waits until this caller may have an undecided round, before its clock
-// starts: a burst queues here and does not run into its own timeouts.
+// takeSlot waits until the caller may have an undecided round, before its clock starts: a burst queues here
+// and does not run into its own timeouts.
 func (s *Service) takeSlot(ctx context.Context) error {
 	select {
 	case s.semaphore <- struct{}{}:

@@ -15,33 +15,32 @@ type Session struct {
 	svc    *Service
 	onLoss func(Loss)
 
-	// guarded by keeper.mu
+	// guarded by keepalive.mu
 	ended bool
 	holds []*sessionHold
 }
 
-// A Loss is a lock that a session kept and can keep no longer.
+// A Loss is a lock of a session that cannot be kept any longer.
 type Loss struct {
 	Key
 	Owner  string
 	Fence  int64
-	OnLoss OnLoss // as the LOCK said
-	Reason string // in an operator's words: "it expired", "MAXHOLD of 1h is over", ...
+	OnLoss OnLoss // of the LOCK
+	Reason string // "it expired", "MAXHOLD of 1h is over", ...
 }
 
-// NewSession begins a session. lost is told once of every lock that cannot be renewed
-// any more, before its validity ends where that is possible; it must not block.
+// NewSession begins a session. lost is called once for every lock that cannot be renewed any more, before its
+// validity ends where that is possible; it must not block.
 func (s *Service) NewSession(lost func(Loss)) *Session {
 	return &Session{svc: s, onLoss: lost}
 }
 
-// End gives up what the session has, and nothing else its owners may have,
-// Options.SessionGrace from now. It does not block, and no call of lost begins any more.
-// Only the first of End and Abandon counts.
+// End gives up the session's holds, and nothing else that their owners have, Options.SessionGrace from now. It
+// does not block, and no call of lost begins any more. Only the first of End and Abandon counts.
 func (k *Session) End() { k.svc.keepalive.end(k, k.svc.now()+k.svc.opts.SessionGrace) }
 
-// Abandon stops renewing what the session has, and does not release it: its client may
-// still be working. It does not block, and no call of lost begins any more.
+// Abandon stops renewing the session's locks, and does not release them: its client may still be working. It
+// does not block, and no call of lost begins any more.
 func (k *Session) Abandon() { k.svc.keepalive.abandon(k) }
 
 // Holds is how many holds the session keeps.
@@ -73,7 +72,7 @@ func (k *Session) detachLocked(hold *sessionHold) {
 	}
 }
 
-// notify has the client told of a loss, unless the session has ended.
+// notify tells the client of a loss, unless the session has ended.
 func (k *Session) notify(loss Loss) {
 	k.svc.keepalive.mu.Lock()
 	ended := k.ended
@@ -83,8 +82,8 @@ func (k *Session) notify(loss Loss) {
 	}
 }
 
-// recordGrant keeps a hold of grant g in memory, and bound to its session. It returns how many
-// holds there are, and the end of this one's validity, see memory.granted.
+// recordGrant stores a hold of grant g in the cache, and has it renewed for its session. It returns how many
+// holds there are, and the end of this one's validity, see grantCache.addHold.
 func (s *Service) recordGrant(a *acquisition, g grant, until time.Duration, count int) (holds int, counts time.Duration, err error) {
 	s.keepalive.mu.Lock()
 	defer s.keepalive.mu.Unlock()
@@ -99,7 +98,8 @@ func (s *Service) recordGrant(a *acquisition, g grant, until time.Duration, coun
 	return holds, counts, nil
 }
 
-// popHolds takes the holds to give back out of memory and out of the keeper, see memory.claim.
+// popHolds takes the holds that an UNLOCK gives back out of the cache and out of the keepalive, see
+// grantCache.pop.
 func (s *Service) popHolds(h holder, r UnlockRequest) (g grant, ids []string, left []hold, ok bool) {
 	s.keepalive.mu.Lock()
 	defer s.keepalive.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *Service) popHolds(h holder, r UnlockRequest) (g grant, ids []string, le
 	return g, ids, left, ok
 }
 
-// dropHolds takes holds out of memory and out of the keeper.
+// dropHolds takes holds out of the cache and out of the keepalive.
 func (s *Service) dropHolds(h holder, ids ...string) {
 	s.keepalive.mu.Lock()
 	defer s.keepalive.mu.Unlock()

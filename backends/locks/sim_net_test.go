@@ -85,7 +85,7 @@ func (p *simPost) Pop() any {
 }
 
 // A simLink is all that moves between one proxy and one node. Delays are its own, from a
-// stream of chance of its own for each way: so it does not matter in which order two lanes
+// stream of chance of its own for each way: so it does not matter in which order two workers
 // send at the same moment. simWorld.mu guards it.
 type simLink struct {
 	w       *simWorld

@@ -257,7 +257,7 @@ func TestSimulation(t *testing.T) {
 }
 
 // oneProcessor has goroutines run one at a time, in an order that does not change as long
-// as none is interrupted, and collects less garbage. The result puts it back.
+// as none is interrupted, and collects less garbage. The result reinstates it.
 func oneProcessor() func() {
 	processors, percent := runtime.GOMAXPROCS(1), debug.SetGCPercent(400)
 	return func() {

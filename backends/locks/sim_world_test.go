@@ -243,7 +243,7 @@ func (w *simWorld) live(name, owner string, fence int64) (n int) {
 	return w.have(name, owner, fence, "")
 }
 
-// vouched counts the nodes that have a grant otherwise than by a renewal that put it back.
+// vouched counts the nodes that have a grant otherwise than by a renewal that reinstates it.
 func (w *simWorld) vouched(name, owner string, fence int64) (n int) {
 	return w.have(name, owner, fence, "1")
 }

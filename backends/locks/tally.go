@@ -226,7 +226,7 @@ func sortVotes(votes []vote, final bool, done func(*vote) bool) (did, disputed, 
 func didRenew(v *vote) bool { return v.kind == yes }
 
 // renewOutcome counts the votes on a renewal. Where a node has a note that the lease may
-// have been shortened, one where a renewal put the grant back, now or before, proves nothing: the lease may have
+// have been shortened, one where a renewal reinstates the grant, now or before, proves nothing: the lease may have
 // lapsed there. A quorum of votes meets one of the quorum that noted.
 func renewOutcome(votes []vote, q int, final bool, owner string) outcome {
 	done := didRenew

@@ -71,8 +71,8 @@ func TestTallyAcquire(t *testing.T) {
 	}
 }
 
-// grantVotes reads one letter per node: y done, r done where a renewal put it back, a released before, f
-// free, l free after a later grant, t done on a hold that was put back, n another's, o this owner's other grant, s
+// grantVotes reads one letter per node: y done, r done where a renewal reinstates it, a released before, f
+// free, l free after a later grant, t done on a hold that was reinstated, n another's, o this owner's other grant, s
 // another version, x failed, . not yet here.
 func grantVotes(letters string) []vote {
 	var votes []vote

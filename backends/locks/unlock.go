@@ -202,7 +202,7 @@ func (s *Service) unlockJob(h holder, g grant, ids []string, left []hold, how, t
 	return j
 }
 
-// unlockError puts what is not carried into words.
+// unlockError is the error for what is not carried.
 func (s *Service) unlockError(h holder, result outcome, votes []vote, err error) error {
 	switch {
 	case err != nil:

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// A ballot is what one node said in one round.
+// A kind is what one node said in one round.
 type replyKind uint8
 
 const (
@@ -24,7 +24,7 @@ const (
 	tooMany                          // acquire: the owner has as many holds as it may
 )
 
-// A vote is one node's reply, its fields as far as the ballot has them.
+// A vote is one node's reply, its fields as far as the kind has them.
 type vote struct {
 	kind         replyKind
 	owner        string        // no, read: who has the name; empty when it is free
@@ -33,7 +33,7 @@ type vote struct {
 	reentered    int64         // acquire: 0, or the fence of the grant the owner was in, or told
 	holds        int           // acquire: the owner's holds, this one included; release: the holds left
 	noted        bool          // release, renew: some renewal may have shortened the lease
-	reinstated   bool          // renew, release: the grant is, or was, here because a renewal had put it back
+	reinstated   bool          // renew, release: the grant is, or was, here because a renewal had reinstates it
 	givenBack    bool          // renew: some of the holds were given back here
 	otherRelease string        // release: the name of another one that gave the hold back here; else empty
 	listeners    int           // release: how many subscribers were told of it
@@ -72,7 +72,7 @@ const (
 	damaged      abstention = 1  // not a node's word: it did what it was asked, and its answer holds a number that is no fence
 )
 
-// A version orders the renewals of one lease. Numbers compare within a lineage.
+// A version orders the renewals of one lease. Numbers compare within a epoch.
 type version struct {
 	epoch    string
 	sequence int64
