@@ -140,7 +140,7 @@ func lasting(from, to time.Duration) *x509.Certificate {
 }
 
 // Two of five at one place leave a quorum, three do not.
-func TestJudgePlaces(t *testing.T) {
+func TestJudgeMachines(t *testing.T) {
 	for here, want := range map[int]string{1: "", 2: "note one-machine", 3: "warning one-machine"} {
 		all, o := set(t, "10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.4:1", "10.0.0.5:1")
 		for _, f := range all[:here] {

@@ -60,7 +60,7 @@ func TestExposures(t *testing.T) {
 	}
 }
 
-// Who says nothing listens on the loopback address, and has no admin server.
+// Without settings the proxy listens on a loopback address and has no admin server.
 func TestDefaults_ListenOnLoopbackOnly(t *testing.T) {
 	o, bad := validated(config{"upstream": {values: []string{"redis://u:1"}}}, nil)
 	if len(bad) > 0 {

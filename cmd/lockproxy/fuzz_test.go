@@ -69,7 +69,7 @@ func FuzzSettings(f *testing.F) {
 	})
 }
 
-// outsideURLs says that the secret is also where no password is.
+// outsideURLs reports whether the secret is also where no password belongs.
 func outsideURLs(text []byte, secret string) bool {
 	for line := range bytes.Lines(text) {
 		if bytes.Contains(line, []byte(secret)) && !bytes.HasPrefix(bytes.TrimLeft(line, " -"), []byte("redis")) && !bytes.HasPrefix(line, []byte("upstream: redis")) && !bytes.HasPrefix(line, []byte("lock-node: redis")) {

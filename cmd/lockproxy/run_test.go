@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A stand is what a proxy is to run: it answers as it is told.
+// A stand is a proxy for run, with answers of the test.
 type stand struct {
 	socket string
 	answer func(c net.Conn, args []string) string // empty: nothing is answered
@@ -80,7 +80,7 @@ func (s *stand) serve(c net.Conn) {
 	}
 }
 
-// heard are the commands that came, without questions whether it is there.
+// heard are the commands that came, without probes.
 func (s *stand) heard() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,7 +265,7 @@ func TestRun_KillsAChildThatStays(t *testing.T) {
 	}
 }
 
-// processState is what /proc says of a process that has not ended.
+// processState is the state of a live process, from /proc.
 func processState(pid string) (state string, alive bool) {
 	text, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {

@@ -206,7 +206,7 @@ func merge(sources []source, all []setting) (config, faults) {
 }
 
 // lookup finds a setting or its -file variant. ok is true as well when the source has it
-// and err says why its value cannot be had.
+// and err is why its value cannot be read.
 func (from source) lookup(s setting) (g given, ok bool, err error) {
 	g, ok = from(s)
 	if !s.secret {

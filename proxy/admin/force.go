@@ -19,7 +19,7 @@ type forceRequest struct {
 	Typed string `json:"typed"` // the name as the page shows it
 }
 
-// A forceAnswer says what became of it, in an operator's words.
+// A forceReply is the outcome, in words for an operator.
 type forceReply struct {
 	Done bool   `json:"done"`
 	Says string `json:"says"`

@@ -41,10 +41,11 @@ type testServer struct {
 	*Server
 	clients *fakeClients
 	locks   *locks.Service
+	running bool // the lock service, by run
 	log     *syncBuffer
 	url     string
 	http    *http.Client
-	end     func() error // tells Serve to end, and waits
+	end     func() error // ends Serve, and waits for it
 }
 
 // A syncBuffer is safe for concurrent use.
@@ -111,6 +112,9 @@ func open(t *testing.T, opt Options, up string, nodes ...string) *testServer {
 		d.http.CloseIdleConnections()
 		if err := d.end(); err != nil {
 			t.Error(err)
+		}
+		if d.running {
+			return
 		}
 		stopped, stop := context.WithCancel(context.Background())
 		stop()
@@ -241,12 +245,13 @@ func hanging(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// run runs a lock service until the test ends.
-func run(t *testing.T, svc *locks.Service) {
+// run runs the lock service until the test ends.
+func (d *testServer) run(t *testing.T) {
 	t.Helper()
+	d.running = true
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- svc.Run(ctx) }()
+	go func() { ended <- d.locks.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {

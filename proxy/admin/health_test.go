@@ -36,7 +36,7 @@ func TestReadyz_NothingReachable(t *testing.T) {
 func TestReadyz_EachCheckFailsAndRecovers(t *testing.T) {
 	t.Parallel()
 	d, up, nodes := openReal(t, Options{}, 3)
-	run(t, d.locks)
+	d.run(t)
 	ready := func() bool { code, _ := d.get(t, "/readyz"); return code == 200 }
 	says := func(line string) func() bool {
 		return func() bool {

@@ -138,7 +138,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	nodes[2].Kill()
-	run(t, d.locks)
+	d.run(t)
 	eventually(t, "a dead node is shown", func() bool {
 		return d.value(t, "lockproxy_lock_node_up", `{node="`+nodes[2].Addr()+`"}`) == "0"
 	})

@@ -142,7 +142,7 @@ func free(t *testing.T, d *testServer, g locks.Grant) {
 func TestFeed_Events(t *testing.T) {
 	t.Parallel()
 	d, _, _ := openReal(t, Options{Force: true, Version: "v9"}, 5)
-	run(t, d.locks)
+	d.run(t)
 	g := grab(t, d, locks.LockRequest{Key: locks.Key{DB: 2, Name: "job\n<b>"}, Owner: "alice", Info: "why"})
 	s := d.look(t, "")
 	st := until(s, "state", "the first node's vote", func(v stateView) bool { return len(v.Nodes) > 0 && v.Nodes[0].Yes > 0 })
