@@ -63,13 +63,10 @@ func (s *Session) publishInfo() {
 
 // subscriptions are how many the session has: to channels, patterns and shard channels.
 func (s *Session) subscriptions() [3]int {
-	subs := &s.pass.subs
 	if s.subscriber != nil {
-		s.subscriber.mu.Lock()
-		defer s.subscriber.mu.Unlock()
-		subs = &s.subscriber.confirmed
+		return s.subscriber.Counts()
 	}
-	return [3]int{len(subs.channels), len(subs.patterns), len(subs.shards)}
+	return s.pass.subs.Counts()
 }
 
 // About are the fields of a line in the log that is about the session's client. It is safe

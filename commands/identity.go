@@ -192,7 +192,7 @@ func (s *Session) moveToIdentity(ctx context.Context, c *upstream.Conn, id upstr
 
 // changeSubscriberIdentity makes the connections that have subscriptions the user's, too.
 func (s *Session) changeSubscriberIdentity(ctx context.Context) {
-	if s.subscriber != nil && s.subscriber.authenticate(ctx, s.id) != nil {
+	if s.subscriber != nil && s.subscriber.Authenticate(ctx, s.id) != nil {
 		s.closeAfterReplies()
 	}
 }
@@ -214,7 +214,7 @@ func (s *Session) useIdentity(c *upstream.Conn, id upstream.Identity) {
 // setIdentity notes who the client is from now on, and in which protocol.
 func (s *Session) setIdentity(id upstream.Identity) {
 	if s.id = id; s.subscriber != nil {
-		s.subscriber.setIdentity(id)
+		s.subscriber.SetIdentity(id)
 	}
 }
 

@@ -16,7 +16,7 @@ const (
 	blocking
 	scripts
 	transactions
-	pubsub
+	pubsubClass
 	connection
 	admin
 	lockClass

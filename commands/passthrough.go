@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/clients"
+	"github.com/lockproxy/lockproxy/commands/pubsub"
 	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
@@ -17,7 +18,7 @@ const replyGrace = 50 * time.Millisecond
 
 // passthrough is what a session knows of its connection once replies are not counted on it.
 type passthrough struct {
-	subs                   subscriptions
+	subs                   pubsub.Subscriptions
 	replyMode              replyMode
 	mayNotAnswer           bool // the upstream may not answer at all
 	isReplica              bool // the client asked to be a replica
@@ -98,7 +99,7 @@ func (s *Session) passEnd(raw []byte, args [][]byte) bool {
 }
 
 func (s *Session) passSubscribe(raw []byte, args [][]byte) bool {
-	s.pass.subs.note(args)
+	s.pass.subs.Note(args)
 	s.noteSync(args)
 	s.shown.changed = true
 	return s.enqueue(raw)
@@ -132,7 +133,7 @@ func (s *Session) startPassthrough(ctx context.Context, raw []byte, args [][]byt
 	s.pinned.StartPassthrough()
 	s.setStepping()
 	s.mode = onPassthrough
-	s.pass.subs.note(args)
+	s.pass.subs.Note(args)
 	s.noteSync(args)
 	c := s.d.rows.lookup(args)
 	s.pass.mayNotAnswer = s.pass.isReplica || !c.has(messages)

@@ -82,7 +82,7 @@ func txRows() []*command {
 func subscriptionRows() []*command {
 	var all []*command
 	for _, name := range strings.Fields("subscribe psubscribe ssubscribe unsubscribe punsubscribe sunsubscribe monitor sync psync replconf") {
-		c := &command{name: name, class: pubsub, effect: messages | whileSubscribed | sessionOnly, need: always(passthroughConn),
+		c := &command{name: name, class: pubsubClass, effect: messages | whileSubscribed | sessionOnly, need: always(passthroughConn),
 			tryInTx: mustWait, passthrough: (*Session).passSubscribe}
 		if strings.HasSuffix(name, "sync") || name == "replconf" {
 			c.cluster.refuse = notOne

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockproxy/lockproxy/commands/pubsub"
 	"github.com/lockproxy/lockproxy/commands/relay"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -114,8 +115,8 @@ type Session struct {
 	pass  passthrough
 	locks lockState
 
-	subscriber *subscriber // its subscriptions in a Cluster; may be nil
-	monitor    *monitor    // of a MONITOR in a Cluster; may be nil
+	subscriber *pubsub.Subscriber // its subscriptions in a Cluster; may be nil
+	monitor    *pubsub.Monitor    // of a MONITOR in a Cluster; may be nil
 
 	library clients.Library
 	shown   unshown
@@ -238,7 +239,7 @@ func (s *Session) await(ctx context.Context, answered <-chan struct{}, most time
 // Busy reports whether the client waits for replies, or for messages, or has locks with SESSION,
 // which would end with its connection while it works.
 func (s *Session) Busy() bool {
-	return s.mode == onPassthrough || s.monitor != nil || s.subscriber != nil && s.subscriber.any() || s.replies.Pending() > 0 || s.locks.sessions.Any()
+	return s.mode == onPassthrough || s.monitor != nil || s.subscriber != nil && s.subscriber.Any() || s.replies.Pending() > 0 || s.locks.sessions.Any()
 }
 
 // Refuse answers input that breaks the protocol, behind what was asked before.

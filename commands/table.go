@@ -196,7 +196,7 @@ func classByFlags(name string) class {
 	case c == nil:
 		return unclassified
 	case c.Flags&spec.PubSub != 0:
-		return pubsub
+		return pubsubClass
 	case c.Flags&spec.Admin != 0:
 		return admin
 	case c.Flags&spec.Write != 0:
