@@ -14,19 +14,17 @@ import (
 	"time"
 )
 
-// TLS is what one side of TLS connections shows and whom it trusts. A change of
-// the files behind it holds for connections that are opened later.
+// TLS is the certificate of one side of TLS connections, and the authorities that it
+// trusts. A change of the files counts for connections that are opened later.
 type TLS struct {
-	KeyPair *KeyPair     // shown to the other side; nil: nothing is
-	CA      *Authorities // who signs the other side's certificates; nil: see ServerConfig, WithTLS
-	// Log is told when files are read again, and once for each change that leaves
-	// them of no use; nil means slog.Default().
-	Log *slog.Logger
+	KeyPair *KeyPair     // shown to the other side; nil: none
+	CA      *Authorities // of the other side's certificates; nil: see ServerConfig and Server.WithTLS
+	Log     *slog.Logger // of files that are read again; nil means slog.Default()
 }
 
-// ServerConfig is for accepting connections, TLS 1.2 or later; t.Own is required.
-// With t.CA a client must show a certificate that these, and nobody else, signed;
-// crypto/tls asks that anew of the certificate of a session that is resumed.
+// ServerConfig is for accepting connections, TLS 1.2 or later; t.KeyPair is required.
+// With t.CA a client must show a certificate that one of these authorities signed;
+// crypto/tls checks that again when a session is resumed.
 func (t *TLS) ServerConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -43,20 +41,20 @@ func (t *TLS) accepting() *tls.Config {
 	}
 	if t.CA != nil {
 		conf.ClientAuth = tls.RequireAndVerifyClientCert
-		conf.ClientCAs = t.CA.get(t.Log).alone
+		conf.ClientCAs = t.CA.get(t.Log).only
 	}
 	return conf
 }
 
-// dialing is base, a server's own, with what t adds to it.
+// dialing is base, a Server's configuration, with t's certificate and authorities.
 func (t *TLS) dialing(base *tls.Config) *tls.Config {
 	conf := base.Clone()
 	if t.CA != nil {
-		conf.RootCAs = t.CA.get(t.Log).added
+		conf.RootCAs = t.CA.get(t.Log).withSystem
 	}
 	if t.KeyPair != nil {
-		// Given as Certificates it would be withheld from a server that names other
-		// authorities, whose complaint would then be that there was none.
+		// crypto/tls withholds Certificates from a server that names other authorities,
+		// which would then report that there is none.
 		own := t.KeyPair.get(t.Log)
 		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil }
 	}
@@ -64,19 +62,19 @@ func (t *TLS) dialing(base *tls.Config) *tls.Config {
 }
 
 // A KeyPair is a certificate with its chain, and its private key.
-type KeyPair struct{ watched[*tls.Certificate] }
+type KeyPair struct{ reloaded[*tls.Certificate] }
 
-// ReadKeyPair reads two PEM files, which may be the same one.
+// ReadKeyPair reads two PEM files, which may be the same.
 func ReadKeyPair(cert, key string) (*KeyPair, error) {
-	k := &KeyPair{watched[*tls.Certificate]{files: []string{cert, key}, parse: parseKeyPair}}
+	k := &KeyPair{reloaded[*tls.Certificate]{files: []string{cert, key}, parse: parseKeyPair}}
 	return k, k.read()
 }
 
-// Leaf is the certificate that is shown now, without its chain.
+// Leaf is the present certificate without its chain.
 func (k *KeyPair) Leaf(log *slog.Logger) *x509.Certificate { return k.get(log).Leaf }
 
-// ExpiresSoon reports whether a certificate ends within two weeks and has less than a quarter
-// of its time left, as one has that is not renewed when it should be, or has ended.
+// ExpiresSoon reports whether a certificate has ended, or ends within two weeks and has
+// less than a quarter of its time left: it should have been renewed.
 func ExpiresSoon(c *x509.Certificate, now time.Time) bool {
 	left := c.NotAfter.Sub(now)
 	return left <= 0 || left < 14*24*time.Hour && left < c.NotAfter.Sub(c.NotBefore)/4
@@ -96,37 +94,37 @@ func parseKeyPair(files []string, texts [][]byte) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// Authorities sign the certificates of others.
-type Authorities struct{ watched[roots] }
+// Authorities are the certificates of authorities.
+type Authorities struct{ reloaded[certPools] }
 
-type roots struct {
-	alone *x509.CertPool
-	added *x509.CertPool // to the system's
+type certPools struct {
+	only       *x509.CertPool // the file's
+	withSystem *x509.CertPool // and the system's
 }
 
-// ReadAuthorities reads the certificates, at least one, in a PEM file.
+// ReadAuthorities reads a PEM file with one certificate or more.
 func ReadAuthorities(file string) (*Authorities, error) {
-	a := &Authorities{watched[roots]{files: []string{file}, parse: parseRoots}}
+	a := &Authorities{reloaded[certPools]{files: []string{file}, parse: parseAuthorities}}
 	return a, a.read()
 }
 
-func parseRoots(files []string, texts [][]byte) (roots, error) {
+func parseAuthorities(files []string, texts [][]byte) (certPools, error) {
 	certs, err := certificates(files[0], texts[0])
 	if err != nil {
-		return roots{}, err
+		return certPools{}, err
 	}
-	r := roots{alone: x509.NewCertPool()}
-	if r.added, err = x509.SystemCertPool(); err != nil {
-		r.added = x509.NewCertPool() // a system without any
+	r := certPools{only: x509.NewCertPool()}
+	if r.withSystem, err = x509.SystemCertPool(); err != nil {
+		r.withSystem = x509.NewCertPool() // a system without any
 	}
 	for _, c := range certs {
-		r.alone.AddCert(c)
-		r.added.AddCert(c)
+		r.only.AddCert(c)
+		r.withSystem.AddCert(c)
 	}
 	return r, nil
 }
 
-// certificates are all those in the text of a PEM file, at least one.
+// certificates are those in the text of a PEM file; none is an error.
 func certificates(file string, text []byte) (certs []*x509.Certificate, err error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
@@ -153,66 +151,66 @@ func hasBlock(text []byte, of func(kind string) bool) bool {
 	return false
 }
 
-// A watched value is parsed from files, again when one of them has changed. While
-// they are of no use, as in the middle of a renewal, the last good value stays.
-type watched[T any] struct {
+// A reloaded value is parsed from files, again when one of them has changed. While they
+// cannot be parsed, as in the middle of a renewal, the last good value stays.
+type reloaded[T any] struct {
 	files []string
 	parse func(files []string, texts [][]byte) (T, error)
 
-	mu    sync.Mutex
-	seen  []stamp // what the files were like when they were read last
-	value T
+	mu     sync.Mutex
+	stamps []fileStamp // of the files when they were read last
+	value  T
 }
 
-// A stamp tells versions of a file apart. It is zero if there is no file.
-type stamp struct {
+// A fileStamp tells versions of a file apart. It is zero if there is no file.
+type fileStamp struct {
 	modified, size int64
 	mode           fs.FileMode
 }
 
-// get is the value that the files have now. It is safe for concurrent use.
-func (w *watched[T]) get(log *slog.Logger) T {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if slices.Equal(w.seen, w.stamps()) {
-		return w.value
+// get is the present value. It is safe for concurrent use.
+func (r *reloaded[T]) get(log *slog.Logger) T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if slices.Equal(r.stamps, r.currentStamps()) {
+		return r.value
 	}
 	if log == nil {
 		log = slog.Default()
 	}
-	if err := w.read(); err != nil {
+	if err := r.read(); err != nil {
 		log.Warn("TLS files have changed but are of no use; what was read before stays in use", "error", err)
 	} else {
-		log.Info("TLS files have changed and were read again", "files", strings.Join(w.files, " "))
+		log.Info("TLS files have changed and were read again", "files", strings.Join(r.files, " "))
 	}
-	return w.value
+	return r.value
 }
 
-// read takes the stamps first: what changes while it reads is read once more. The
-// caller holds w.mu, or is the only one to know w.
-func (w *watched[T]) read() error {
-	w.seen = w.stamps()
-	texts := make([][]byte, len(w.files))
-	for i, name := range w.files {
+// read takes the stamps first, so that a file that changes meanwhile is read again. The
+// caller holds r.mu, or r is not shared yet.
+func (r *reloaded[T]) read() error {
+	r.stamps = r.currentStamps()
+	texts := make([][]byte, len(r.files))
+	for i, name := range r.files {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			return err
 		}
 		texts[i] = text
 	}
-	value, err := w.parse(w.files, texts)
+	value, err := r.parse(r.files, texts)
 	if err != nil {
 		return err
 	}
-	w.value = value
+	r.value = value
 	return nil
 }
 
-func (w *watched[T]) stamps() []stamp {
-	out := make([]stamp, len(w.files))
-	for i, name := range w.files {
+func (r *reloaded[T]) currentStamps() []fileStamp {
+	out := make([]fileStamp, len(r.files))
+	for i, name := range r.files {
 		if info, err := os.Stat(name); err == nil {
-			out[i] = stamp{info.ModTime().UnixNano(), info.Size(), info.Mode()}
+			out[i] = fileStamp{info.ModTime().UnixNano(), info.Size(), info.Mode()}
 		}
 	}
 	return out

@@ -16,7 +16,7 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-func TestReadFaults(t *testing.T) {
+func TestReadCertificates_Faults(t *testing.T) {
 	ca := redistest.NewAuthority(t)
 	cert, key := ca.Issue(t, "a")
 	_, other := ca.Issue(t, "b")
@@ -58,7 +58,7 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-func TestFilesAreReadAgain(t *testing.T) {
+func TestCertificates_ChangedFilesAreReadAgain(t *testing.T) {
 	ca := redistest.NewAuthority(t)
 	cert, key := ca.Issue(t, "a")
 	pair, err := ReadKeyPair(cert, key)
@@ -99,10 +99,10 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 }
 
-// A file that is swapped for one with the same size is told apart by its time.
-func TestSameSizeIsAnotherVersion(t *testing.T) {
+// The time of a file tells it from another of the same size.
+func TestCertificates_ChangedFileOfTheSameSize(t *testing.T) {
 	path := write(t, "aaa")
-	w := watched[string]{files: []string{path}, parse: func(_ []string, texts [][]byte) (string, error) { return string(texts[0]), nil }}
+	w := reloaded[string]{files: []string{path}, parse: func(_ []string, texts [][]byte) (string, error) { return string(texts[0]), nil }}
 	if err := w.read(); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestSameSizeIsAnotherVersion(t *testing.T) {
 	}
 }
 
-func TestServerConfig(t *testing.T) {
+func TestTLS_ServerConfig(t *testing.T) {
 	ours, strangers := redistest.NewAuthority(t), redistest.NewAuthority(t)
 	own := keyPair(t, ours, "server")
 	cert, key := ours.Issue(t, "client")
@@ -147,9 +147,9 @@ func TestServerConfig(t *testing.T) {
 	}
 }
 
-// An authority that is withdrawn must count at the next connection, also for a
-// client that kept a session.
-func TestWithdrawnAuthority(t *testing.T) {
+// A withdrawn authority counts from the next connection on, also for a client that
+// resumes a session.
+func TestTLS_WithdrawnAuthority(t *testing.T) {
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		t.Run(tls.VersionName(version), func(t *testing.T) { withdrawAuthority(t, version) })
 	}
@@ -186,8 +186,8 @@ func withdrawAuthority(t *testing.T, version uint16) {
 	}
 }
 
-// handshake is the server's verdict on one connection of the client's, over which
-// one byte goes each way.
+// handshake is the server's error on one connection of the client, over which one byte
+// goes each way.
 func handshake(t *testing.T, server, client *tls.Config) error {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -12,7 +12,7 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-func TestWriteTimeout(t *testing.T) {
+func TestServer_WriteTimeout(t *testing.T) {
 	for url, want := range map[string]time.Duration{"redis://h:1": DefaultWriteTimeout, "redis://h:1?write_timeout=2s": 2 * time.Second} {
 		if s, err := Parse(url); err != nil || s.WriteTimeout() != want {
 			t.Errorf("%s: %v, %v", url, s.WriteTimeout(), err)
@@ -51,7 +51,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseFaults(t *testing.T) {
+func TestParse_Faults(t *testing.T) {
 	for url, want := range map[string]string{
 		"http://h:1":                "not a Redis URL: ",
 		"redis://h:1/x":             "not a Redis URL: ",
@@ -71,9 +71,8 @@ func TestParseFaults(t *testing.T) {
 	}
 }
 
-// A listener that accepts and says nothing stands for a server that hangs in the
-// middle of the TLS handshake.
-func TestDialEndsWithTheHandshakeOutstanding(t *testing.T) {
+// A silent listener is a server that hangs in the TLS handshake.
+func TestServer_DialTimeoutInTLSHandshake(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +89,7 @@ func TestDialEndsWithTheHandshakeOutstanding(t *testing.T) {
 	}
 }
 
-func TestSecureServers(t *testing.T) {
+func TestServer_TLS(t *testing.T) {
 	ours, strangers := redistest.NewAuthority(t), redistest.NewAuthority(t)
 	_, url := redistest.StartTLS(t, ours, "--bind", "127.0.0.1 127.0.0.2") // the certificate is not for 127.0.0.2
 	client := keyPair(t, ours, "client")
@@ -133,7 +132,7 @@ func TestServer_At(t *testing.T) {
 	}
 }
 
-func TestUnixSocket(t *testing.T) {
+func TestServer_UnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	redistest.Start(t, "--unixsocket", path)
 	s := parse(t, "unix://"+path)
