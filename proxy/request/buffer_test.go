@@ -27,13 +27,15 @@ func TestParser_IsLinear(t *testing.T) {
 // Announcements cost nothing; what arrives costs at most four times itself, and
 // is given back.
 func TestParser_MemoryFollowsInput(t *testing.T) {
-	for _, in := range []string{"*1048576\r\n$536870912\r\nabc", "*1\r\n$536870912\r\n", "*2\r\n$4\r\nECHO\r\n$536870912\r\nx"} {
-		g := New(Limits{}.Rules())
-		if lines, err := requestLines(g, in, byteWise); err != nil || len(lines) > 0 {
-			t.Fatalf("%q: %q, %v", in, lines, err)
-		}
-		if space := g.Space(); len(space) > maxBuffer || len(g.buf) > maxBuffer || cap(g.args) > minArgs {
-			t.Errorf("%q: %d bytes to read into, %d slots", in, len(space), cap(g.args))
+	for _, in := range []string{"*1048576\r\n$536870912\r\nabc", "*1\r\n$536870912\r\n", "*2\r\n$4\r\nECHO\r\n$536870912\r\nx", "*500\r\n" + strings.Repeat("$0\r\n\r\n", 499) + "$9\r\nabcdef"} {
+		for name, size := range map[string]func() int{"at once": atOnce, "byte by byte": byteWise} {
+			g := New(Limits{}.Rules())
+			if lines, err := requestLines(g, in, size); err != nil || len(lines) > 0 {
+				t.Fatalf("%.50q: %q, %v", in, lines, err)
+			}
+			if space := g.Space(); len(space) > maxBuffer || len(g.buf) > maxBuffer || cap(g.args) > minArgs {
+				t.Errorf("%.50q %s: %d bytes to read into, room for %d arguments", in, name, len(space), cap(g.args))
+			}
 		}
 	}
 	g := New(Limits{}.Rules())

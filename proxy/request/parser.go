@@ -143,9 +143,11 @@ func (p *Parser) quick() (req Request, ok bool) {
 	if n == 0 || n > p.scanner.Limits.Values || n > len(raw)/len("$0\r\n\r\n") {
 		return Request{}, false
 	}
+	before := p.args
 	args := p.room(n)
 	size := resp.Arguments(raw[head:], args, p.scanner.Limits.Bulk)
 	if size == 0 {
+		p.args = before // half a request keeps no room for arguments
 		return Request{}, false
 	}
 	p.pos += head + size
