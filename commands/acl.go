@@ -21,21 +21,21 @@ import (
 )
 
 const (
-	// aclFresh is how long the upstream's word on what a user may lock counts.
+	// aclFresh is how long a decision of the upstream counts.
 	aclFresh = 5 * time.Second
-	// maxDecisions is how many of its words are kept, of 100 bytes or so.
+	// maxDecisions bounds the cached decisions, of some 100 bytes each.
 	maxDecisions = 8192
-	// firstDecisionWait bounds how long a LOCK waits for an upstream that has said nothing of
-	// the matter yet; admitWait if it has.
+	// firstDecisionWait bounds how long a LOCK waits for the upstream's first decision; for
+	// a later one it is admitWait.
 	firstDecisionWait = 500 * time.Millisecond
 )
 
-// aclCache is what the upstream has said about who may lock what. It is safe for
-// concurrent use.
+// An aclCache has the upstream's decisions on who may lock what. It is safe for concurrent
+// use.
 type aclCache struct {
 	salt      [16]byte
 	decisions *lru.Cache[[sha256.Size]byte, *aclDecision]
-	version   atomic.Int64 // of users, through this proxy
+	version   atomic.Int64 // grows when users are changed through this proxy
 }
 
 func newACLCache() *aclCache {
@@ -45,46 +45,45 @@ func newACLCache() *aclCache {
 	return a
 }
 
-// invalidate makes the proxy ask about everybody again.
+// invalidate has the upstream asked again about everybody.
 func (a *aclCache) invalidate() { a.version.Add(1) }
 
-// A word is the upstream's answer to one question. It is safe for concurrent use.
+// An aclDecision is the upstream's answer to one question. It is safe for concurrent use.
 type aclDecision struct {
 	mu      sync.Mutex
 	known   bool
-	refusal []byte // the refusal; nil: yes
-	version int64  // access.changes when it was asked for
+	refusal []byte // nil: allowed
+	version int64  // aclCache.version when it was asked for
 	asked   time.Time
 }
 
-// due says that this caller is to ask again. What was said before counts for others
-// meanwhile, unless users have changed.
-func (w *aclDecision) due(changes int64) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.known && w.version == changes && time.Since(w.asked) < aclFresh {
+// due reports whether the caller is to ask again. Meanwhile the last decision counts for
+// others, unless users have changed.
+func (d *aclDecision) due(version int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.known && d.version == version && time.Since(d.asked) < aclFresh {
 		return false
 	}
-	w.asked = time.Now()
+	d.asked = time.Now()
 	return true
 }
 
-func (w *aclDecision) set(no []byte, changes int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.known, w.refusal, w.version = true, no, changes
+func (d *aclDecision) set(refusal []byte, version int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.known, d.refusal, d.version = true, refusal, version
 }
 
-// last is what was said last; known is false if nothing ever was.
-func (w *aclDecision) last() (no []byte, known bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.refusal, w.known
+// last is the last decision; not known: there was none yet.
+func (d *aclDecision) last() (refusal []byte, known bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.refusal, d.known
 }
 
-// decision is the word on a client, or with a name on that client's right to lock it. A
-// client that has a connection of its own for good may be somebody there of whom others
-// must not have the rights.
+// decision is that on a client, or with a name on the client's right to lock it. A client
+// that is pinned for life may be another user there, whose rights others must not have.
 func (a *aclCache) decision(s *Session, name ...string) *aclDecision {
 	own := int64(0)
 	if s.mustStayPinned() {
@@ -99,51 +98,51 @@ func (a *aclCache) decision(s *Session, name ...string) *aclDecision {
 		b = append(b, text...)
 	}
 	key := sha256.Sum256(b)
-	if w, ok := a.decisions.Get(key); ok {
-		return w
+	if d, ok := a.decisions.Get(key); ok {
+		return d
 	}
-	w := &aclDecision{}
-	if before, ok, _ := a.decisions.PeekOrAdd(key, w); ok {
+	d := &aclDecision{}
+	if before, ok, _ := a.decisions.PeekOrAdd(key, d); ok {
 		return before
 	}
-	return w
+	return d
 }
 
-// mayLock is nil if the upstream lets the client SET the key of that name. It is asked
-// every accessFor at most, first whether the client may do everything, else about the
-// name.
+// mayLock returns nil if the upstream lets the client SET the key of that name. The
+// upstream is asked at most once in aclFresh: whether the client may do everything, and if
+// not about the name.
 //
-// While the upstream says nothing its last word counts, however old. A client of whom
-// nothing is known is let in, as by admit: locks must be had while the upstream is not.
-// One that is known to be limited needs a word on the name.
+// While the upstream does not answer its last decision counts, however old. A client that
+// nothing is known of is let in, as by checkAdmitted: locks are to work while the upstream
+// does not. A limited one needs a decision on the name.
 func (s *Session) mayLock(ctx context.Context, name string) error {
 	if s.mode == onPassthrough && s.anonymous() && s.d.opt.Upstream.Pool().RequiresAuth() { // who it is only that connection knows
-		return s.mayLockRaw(ctx, name)
+		return s.mayLockPassthrough(ctx, name)
 	}
 	limits, known := s.consult(ctx, s.d.acl.decision(s), s.askLimits)
 	if !known || limits == nil {
 		return nil
 	}
-	no, known := s.consult(ctx, s.d.acl.decision(s, name), func(ctx context.Context, c *upstream.Conn) ([]byte, bool) {
+	refusal, known := s.consult(ctx, s.d.acl.decision(s, name), func(ctx context.Context, c *upstream.Conn) ([]byte, bool) {
 		reply := s.askOn(ctx, c, probeSet(name))
 		return aclRefusal(reply), reply != nil
 	})
 	switch {
 	case !known:
 		return &upstream.DownError{Err: errNoDecision}
-	case no != nil:
-		return &upstream.RefusedError{Reply: no}
+	case refusal != nil:
+		return &upstream.RefusedError{Reply: refusal}
 	}
 	return nil
 }
 
 var errNoDecision = errors.New("it has not said whether this user may do that")
 
-// probeSet is a command that is refused in any case, as the user's if that may not
-// write the key: users' rights are looked at before a command's syntax.
+// probeSet is a SET that is always refused: for the user's rights if it may not write the
+// key, since these are checked first, else for its syntax.
 func probeSet(name string) []byte { return resp.AppendCommand(nil, "SET", name, "x", "NX", "XX") }
 
-// aclRefusal is the reply, if it says that the user may not.
+// aclRefusal is the reply if it refuses the user, else nil.
 func aclRefusal(reply []byte) []byte {
 	if resp.HasCode(reply, "NOPERM") || resp.HasCode(reply, "NOAUTH") {
 		return slices.Clone(reply)
@@ -151,15 +150,15 @@ func aclRefusal(reply []byte) []byte {
 	return nil
 }
 
-// consult asks for a word if it is due, and returns what was said last. A paused upstream is
-// not asked: whoever writes then holds up all who share the connection.
-func (s *Session) consult(ctx context.Context, w *aclDecision, ask func(context.Context, *upstream.Conn) (no []byte, ok bool)) (no []byte, known bool) {
-	changes := s.d.acl.version.Load()
-	if !w.due(changes) || s.d.isPaused() {
-		return w.last()
+// consult returns the last decision, after asking for a new one if that is due. A paused
+// upstream is not asked: the question would hold up all who share the connection.
+func (s *Session) consult(ctx context.Context, d *aclDecision, ask func(context.Context, *upstream.Conn) (refusal []byte, ok bool)) (refusal []byte, known bool) {
+	version := s.d.acl.version.Load()
+	if !d.due(version) || s.d.isPaused() {
+		return d.last()
 	}
 	wait := firstDecisionWait
-	if _, known := w.last(); known {
+	if _, known := d.last(); known {
 		wait = admitWait
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
@@ -168,18 +167,18 @@ func (s *Session) consult(ctx context.Context, w *aclDecision, ask func(context.
 	if c == nil || !c.Alive() || c.NeedsAuth() || s.mustStayPinned() {
 		var giveBack func()
 		if c, giveBack = s.connToAsk(ctx); c == nil {
-			return w.last()
+			return d.last()
 		}
 		defer giveBack()
 	}
-	if no, ok := ask(ctx, c); ok {
-		w.set(no, changes)
+	if refusal, ok := ask(ctx, c); ok {
+		d.set(refusal, version)
 	}
-	return w.last()
+	return d.last()
 }
 
-// askLimits asks whether there is anything that the client may not do. Without ACLs,
-// before Redis 6, there is not.
+// askLimits asks whether the client may do everything; limits are not nil if it may not.
+// Without ACLs, before Redis 6, everybody may.
 func (s *Session) askLimits(ctx context.Context, c *upstream.Conn) (limits []byte, ok bool) {
 	who := s.askOn(ctx, c, resp.AppendCommand(nil, "ACL", "WHOAMI"))
 	switch {
@@ -206,8 +205,8 @@ func isUnknownCommand(reply []byte) bool {
 	return refused && strings.HasPrefix(strings.ToLower(text), "err unknown command")
 }
 
-// isAllPowerful says that ACL GETUSER shows a user who may run all commands with all
-// keys.
+// isAllPowerful reports whether a reply to ACL GETUSER shows a user who may run all commands
+// with all keys.
 func isAllPowerful(reply []byte) bool {
 	fields, ok := resp.Elements(reply)
 	if !ok {
@@ -225,22 +224,22 @@ func isAllPowerful(reply []byte) bool {
 	return commands && keys
 }
 
-// mayLockRaw is mayLock of a client that may have authenticated on a connection whose
-// replies are not counted.
-func (s *Session) mayLockRaw(ctx context.Context, name string) error {
-	var no []byte
-	heard := s.sync(ctx, probeSet(name), &relay.Barrier{Matches: func(reply []byte) bool {
+// mayLockPassthrough is mayLock of a client that may have authenticated on its passthrough
+// connection.
+func (s *Session) mayLockPassthrough(ctx context.Context, name string) error {
+	var refusal []byte
+	answered := s.sync(ctx, probeSet(name), &relay.Barrier{Matches: func(reply []byte) bool {
 		if len(reply) == 0 || reply[0] != '-' {
 			return false
 		}
-		no = aclRefusal(reply)
+		refusal = aclRefusal(reply)
 		return true
 	}})
 	switch {
-	case !heard:
+	case !answered:
 		return &upstream.DownError{Err: relay.ErrLost}
-	case no != nil:
-		return &upstream.RefusedError{Reply: no}
+	case refusal != nil:
+		return &upstream.RefusedError{Reply: refusal}
 	}
 	return nil
 }

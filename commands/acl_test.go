@@ -28,7 +28,7 @@ func TestIsAllPowerful_ByVersion(t *testing.T) {
 	}
 }
 
-// TestAccessOfOthers: what the upstream says of one client counts for no other user,
+// TestACL_DecisionIsPerUser: what the upstream says of one client counts for no other user,
 // database or name, nor for anybody's connection where a client may be somebody else.
 func TestACL_DecisionIsPerUser(t *testing.T) {
 	s := newStage(t, Options{}, nil)
@@ -60,7 +60,7 @@ func TestACL_DecisionIsPerUser(t *testing.T) {
 	fresh("its own connection")
 }
 
-// TestAccessByVersion: what a LOCK of two names asks an upstream, and whether it is had.
+// TestACL_QuestionsByVersion: what a LOCK of two names asks an upstream, and whether it is had.
 func TestACL_QuestionsByVersion(t *testing.T) {
 	const (
 		unknown = "-ERR unknown command `X`, with args beginning with: \r\n"

@@ -28,7 +28,7 @@ func filteringUpstream(combines bool) func(l *link, args []string) (string, bool
 	}
 }
 
-// TestListAsTheUpstreamTakesIt: which filters there are, and in which order ids are
+// TestClientList_ByUpstream: which filters there are, and in which order ids are
 // listed, is as it would be there.
 func TestClientList_ByUpstream(t *testing.T) {
 	for _, tt := range []struct {
@@ -87,7 +87,7 @@ func listedIDs(list string) string {
 	return strings.Join(ids, " ")
 }
 
-// TestKillAsTheUpstreamTakesIt: of ids that are named twice Redis takes the last.
+// TestClientKill_ByUpstream: of ids that are named twice Redis takes the last.
 func TestClientKill_ByUpstream(t *testing.T) {
 	for _, tt := range []struct {
 		filter         string

@@ -71,7 +71,7 @@ func TestClientList_JoinsEntries(t *testing.T) {
 	shared.want(t, string(resp.AppendBulkString(nil, text)))
 }
 
-// TestDeadAreNotListed: the upstream no longer has the connection of a client that
+// TestListing_LeavesOutEndedConnections: the upstream no longer has the connection of a client that
 // has state there.
 func TestListing_LeavesOutEndedConnections(t *testing.T) {
 	for _, tt := range []struct {
@@ -93,7 +93,7 @@ func TestListing_LeavesOutEndedConnections(t *testing.T) {
 	}
 }
 
-// TestConnectionGivenToSomebodyElse: a client that authenticates, or changes its
+// TestAdoptedConn_NotAfterIdentityChange: a client that authenticates, or changes its
 // database, while another opens a connection for it must not act on that as before.
 func TestAdoptedConn_NotAfterIdentityChange(t *testing.T) {
 	for _, becomes := range []string{"AUTH u pw", "SELECT 3", "HELLO 3"} {
@@ -116,7 +116,7 @@ func TestAdoptedConn_NotAfterIdentityChange(t *testing.T) {
 	}
 }
 
-// TestNumberOfARestartedUpstream: what hung up has no number any more, though the proxy
+// TestLiveUpstreamID_NotAfterRestart: what hung up has no number any more, though the proxy
 // has not read that far: the upstream may have given it to another connection since.
 func TestLiveUpstreamID_NotAfterRestart(t *testing.T) {
 	for _, command := range []string{"CLIENT KILL ID 1", "CLIENT UNBLOCK 1", "CLIENT TRACKING ON REDIRECT 1"} {
@@ -140,7 +140,7 @@ func TestLiveUpstreamID_NotAfterRestart(t *testing.T) {
 	}
 }
 
-// TestBlindCommands: where the proxy cannot find the reply, ids are still the proxy's.
+// TestTranslateBlind: where the proxy cannot find the reply, ids are still the proxy's.
 func TestTranslateBlind(t *testing.T) {
 	for _, before := range [][]string{{"CLIENT REPLY SKIP"}, {"SUBSCRIBE c", "MULTI"}} {
 		s := newStage(t, Options{}, clientUpstream())

@@ -232,7 +232,7 @@ func listening(l *link, args []string) (string, bool) {
 	return "", false
 }
 
-// TestSubscriberBecomesAnother: what it subscribes to from then on it must be allowed to.
+// TestSubscriber_Authenticates: what it subscribes to from then on it must be allowed to.
 func TestSubscriber_Authenticates(t *testing.T) {
 	d := newDuo(t, listening)
 	p := d.enter(t)
@@ -248,7 +248,7 @@ func TestSubscriber_Authenticates(t *testing.T) {
 	}
 }
 
-// TestSlotWithSeveralShardChannelsMoves: the client goes on to listen, on one connection,
+// TestSubscriber_SlotMoves: the client goes on to listen, on one connection,
 // which ends with it.
 func TestSubscriber_SlotMoves(t *testing.T) {
 	d := newDuo(t, listening)
@@ -276,7 +276,7 @@ func TestSubscriber_SlotMoves(t *testing.T) {
 	}
 }
 
-// TestNewMasterIsListenedTo: it tells of its keys, too.
+// TestSubscriber_NewMaster: it tells of its keys, too.
 func TestSubscriber_NewMaster(t *testing.T) {
 	d := newDuo(t, listening)
 	d.up.SetTopology(d.halves(t, d.fake))
@@ -294,7 +294,7 @@ func TestSubscriber_NewMaster(t *testing.T) {
 	p.want(t, ">3\r\n$7\r\nmessage\r\n$18\r\n__keyevent@0__:set\r\n$1\r\nk\r\n")
 }
 
-// TestTrackingEndsBeforeTheProtocol: what a client is told when its connections are given
+// TestTracking_EndsBeforeProtocolChange: what a client is told when its connections are given
 // up is in the protocol that it speaks then.
 func TestTracking_EndsBeforeProtocolChange(t *testing.T) {
 	const all = ">2\r\n$10\r\ninvalidate\r\n_\r\n"
@@ -317,7 +317,7 @@ func TestTracking_EndsBeforeProtocolChange(t *testing.T) {
 	}
 }
 
-// TestLostTrackedConnectionEndsTheClient: also when another was refused before.
+// TestTracking_LostConnectionEndsClient: also when another was refused before.
 func TestTracking_LostConnectionEndsClient(t *testing.T) {
 	d := newDuo(t, nil)
 	d.second.answer = func(_ *link, args []string) (string, bool) { return "-NOPERM no\r\n", args[0] == "CLIENT" }

@@ -13,14 +13,14 @@ import (
 // discovered is the upstream's own table of commands. It does not change.
 type discovered struct {
 	table *spec.Table
-	// on is the connection it came on; once that has ended, the upstream may be another one. nil
-	// means that its commands have changed since.
+	// on is the connection that the table came on: once that has ended, the upstream may be
+	// another one. nil: its commands have changed since.
 	on *upstream.Conn
-	at time.Time // when it did
+	at time.Time // when it came
 }
 
-// rediscoverEvery is how often the upstream is asked because of commands that it did not
-// name: a module may have been loaded past the proxy.
+// rediscoverEvery is how often the upstream is asked again because of unknown commands: a
+// module may have been loaded past the proxy.
 const rediscoverEvery = time.Second
 
 // The rows of commands that Redis 7.0 does not have.
@@ -45,7 +45,7 @@ func (k *discovered) row(args [][]byte) *command {
 	return ordinaryRow
 }
 
-// upstreamTable is what is known of the upstream's commands.
+// upstreamTable is the upstream's table of commands, as far as discovered.
 func (d *Dispatcher) upstreamTable() *spec.Table {
 	if k := d.discovered.Load(); k != nil {
 		return k.table
@@ -116,9 +116,9 @@ func (s *Session) discover(ctx context.Context, args [][]byte) {
 	d.discovered.CompareAndSwap(before, &discovered{table: t, on: c, at: time.Now()}) // unless forgotten meanwhile
 }
 
-// connToAsk is a connection to ask the upstream about itself on: the session's own if it
-// stays there, since who the client is there is not always known. It is nil if none can
-// be had.
+// connToAsk is a connection for questions about the upstream, until giveBack is called: the
+// pinned one if the session must stay there, since who the client is there is not always
+// known. It is nil if there is none.
 func (s *Session) connToAsk(ctx context.Context) (c *upstream.Conn, giveBack func()) {
 	if s.mode != onPassthrough && s.mustStayPinned() && s.pinned != nil && s.pinned.Alive() {
 		return s.pinned, func() {}
@@ -130,11 +130,11 @@ func (s *Session) connToAsk(ctx context.Context) (c *upstream.Conn, giveBack fun
 	return c, func() { upstream.Return(c) }
 }
 
-// forgetTable is for commands that may have changed.
+// forgetTable has the upstream's commands discovered again.
 func (d *Dispatcher) forgetTable() { d.discovered.Store(&discovered{table: d.upstreamTable()}) }
 
-// runModule sends MODULE LOAD, LOADEX or UNLOAD, and waits for the answer: what follows may be one of the
-// commands that it brings.
+// runModule sends MODULE LOAD, LOADEX or UNLOAD, and waits for the reply: a command that
+// the module brings may follow.
 func (s *Session) runModule(ctx context.Context, raw []byte, _ [][]byte) {
 	if !s.pin(ctx) {
 		return
@@ -150,9 +150,8 @@ func (s *Session) runModule(ctx context.Context, raw []byte, _ [][]byte) {
 	s.replies.Local(reply)
 }
 
-// askOn sends a command of a single reply on a shared connection, past the session's
-// own order, and returns the reply; nil if none comes before ctx ends or the client
-// leaves.
+// askOn sends a command with one reply on a shared connection, out of the session's order,
+// and returns the reply; nil if none comes before ctx ends or the client leaves.
 func (s *Session) askOn(ctx context.Context, c *upstream.Conn, raw []byte) []byte {
 	a := &singleReply{done: make(chan struct{})}
 	if err := c.Send(raw, 1, a); err != nil {
@@ -167,11 +166,10 @@ func (s *Session) askOn(ctx context.Context, c *upstream.Conn, raw []byte) []byt
 	return nil
 }
 
-// maxTable bounds what an upstream may say of its commands; Redis 8 with all its modules
-// says half a megabyte.
+// maxTable bounds a reply to COMMAND; that of Redis 8 with its modules has half a megabyte.
 const maxTable = 16 << 20
 
-// An answer is an upstream.Sink for one reply.
+// A singleReply is an upstream.Sink for one reply.
 type singleReply struct {
 	reply []byte        // nil: the connection was lost
 	done  chan struct{} // closed when it is complete

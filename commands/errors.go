@@ -11,9 +11,9 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// appendErr appends the reply that tells a client of err. It is the one place
-// where Go errors become wire errors; their first words are what clients switch
-// on. Nothing is appended for a client that has gone.
+// appendErr appends the error reply for err. It is the one place where the errors of locks
+// become wire errors; their first words are API. It appends nothing for a context's error:
+// the client is gone.
 func appendErr(b []byte, err error) []byte {
 	var (
 		quorum   *locks.QuorumError

@@ -15,16 +15,15 @@ import (
 // infoSection is the name of the proxy's section of INFO.
 const infoSection = "LOCKPROXY"
 
-// wantsSection says that the proxy's own section is among those that INFO asks for.
+// wantsSection reports whether INFO asks for the proxy's section.
 func wantsSection(sections [][]byte) bool {
 	return len(sections) == 0 || slices.ContainsFunc(sections, func(name []byte) bool {
 		return resp.Is(name, "DEFAULT") || resp.Is(name, "ALL") || resp.Is(name, "EVERYTHING") || resp.Is(name, infoSection)
 	})
 }
 
-// augmentInfo is amend for INFO. The upstream is not asked for the proxy's section, of
-// which it may know no more than that there is none; who asks for that alone must be
-// somebody who may ask for another.
+// augmentInfo is augment for INFO. The upstream is not asked for the proxy's section, which
+// it does not know. A client that asks for that alone must be allowed to ask for another.
 func (s *Session) augmentInfo(raw []byte, args [][]byte) (sent []byte, e relay.Rewrite) {
 	own := s.d.section()
 	asked := slices.DeleteFunc(slices.Clone(args), func(name []byte) bool { return resp.Is(name, infoSection) })
@@ -45,7 +44,7 @@ func (s *Session) augmentInfo(raw []byte, args [][]byte) (sent []byte, e relay.R
 
 func isText(reply []byte) bool { return len(reply) > 0 && (reply[0] == '$' || reply[0] == '=') }
 
-// addSection puts a section behind those that a reply has.
+// addSection appends a section to a reply to INFO.
 func addSection(reply, section []byte) []byte {
 	if !isText(reply) {
 		return reply

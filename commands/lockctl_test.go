@@ -178,7 +178,7 @@ func TestLockctl_Errors(t *testing.T) {
 	p.want(t, "-ERR LOCKCTL is not served here\r\n")
 }
 
-// TestOwnersAreShownToThemselves: a connection sees what it took, though it may not see
+// TestLockctl_ShowsOwnOwner: a connection sees what it took, though it may not see
 // others'.
 func TestLockctl_ShowsOwnOwner(t *testing.T) {
 	b, p := library(t, false)
@@ -191,7 +191,7 @@ func TestLockctl_ShowsOwnOwner(t *testing.T) {
 	}
 }
 
-// TestAdminsWithoutACL: where ACL is not there it is asked about another command for
+// TestIsAdmin_WithoutACL: where ACL is not there it is asked about another command for
 // admins, which before Redis 6 everybody may run.
 func TestIsAdmin_WithoutACL(t *testing.T) {
 	for _, tt := range []struct{ lastSave, want string }{

@@ -14,7 +14,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
-// Brief is a client's word as the log shows it: not long.
+// Brief bounds a text of a client's for the log.
 func Brief(word string) string {
 	const most = 64
 	if len(word) > most {
@@ -23,21 +23,21 @@ func Brief(word string) string {
 	return word
 }
 
-// ownerHash tells owners apart in the log. Whoever knows an owner can unlock in its name,
-// so the log never has one.
+// ownerHash tells owners apart in the log, which never has an owner: whoever knows one can
+// unlock in its name.
 func ownerHash(owner string) string {
 	sum := sha256.Sum256([]byte(owner))
 	return hex.EncodeToString(sum[:4])
 }
 
-// An event is what a verb came to, for the log. Names are clients' words, and may be
-// private: only lines about one lock have one.
+// A lockEvent is the outcome of a verb, for the log. Only lines about one lock have its
+// name, which may be private.
 type lockEvent struct {
 	verb  string // LOCK, RENEW, UNLOCK
 	db    int
 	name  string
-	owner string // empty: it is not known
-	fence int64  // 0: it is not known
+	owner string // empty: unknown
+	fence int64  // 0: unknown
 	began time.Time
 	err   error
 }

@@ -78,7 +78,7 @@ func (p *player) wantParts(t *testing.T, parts ...string) {
 	p.read = len(p.text)
 }
 
-// TestUnlockBehindAWaitingLock: it takes effect at once, and its reply comes in its place.
+// TestPendingLock_UnlockBehind: it takes effect at once, and its reply comes in its place.
 func TestPendingLock_UnlockBehind(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p := s.enter(t)
@@ -102,7 +102,7 @@ func TestPendingLock_UnlockBehind(t *testing.T) {
 	p.wantParts(t, granted(3, "two"), "$6\r\nbefore\r\n", ":1\r\n", "-ERR this connection", "$5\r\nafter\r\n", ":1\r\n")
 }
 
-// TestReleaseOfWhatIsWaitedFor: what can only mean the lock that a LOCK before it brings
+// TestPendingLock_ReleaseOfWhatIsAwaited: what can only mean the lock that a LOCK before it brings
 // waits for that, or the lock would be left behind.
 func TestPendingLock_ReleaseOfWhatIsAwaited(t *testing.T) {
 	for _, tt := range []struct{ name, lock, renew, unlock, release string }{
@@ -129,7 +129,7 @@ func TestPendingLock_ReleaseOfWhatIsAwaited(t *testing.T) {
 	}
 }
 
-// TestReleaseOfAnEarlierGrant: of the same name, taken on the same connection by somebody
+// TestPendingLock_ReleaseOfEarlierGrant: of the same name, taken on the same connection by somebody
 // else who shares it.
 func TestPendingLock_ReleaseOfEarlierGrant(t *testing.T) {
 	s := newStage(t, Options{}, nil)
@@ -151,7 +151,7 @@ func TestPendingLock_ReleaseOfEarlierGrant(t *testing.T) {
 	}
 }
 
-// TestReleaseBehindTheNextWaitingLock: what was held back for a LOCK that has been granted
+// TestPendingLock_ReleaseBehindNext: what was held back for a LOCK that has been granted
 // must not wait for the next one.
 func TestPendingLock_ReleaseBehindNext(t *testing.T) {
 	s := newStage(t, Options{}, nil)
@@ -174,7 +174,7 @@ func TestPendingLock_ReleaseBehindNext(t *testing.T) {
 	}
 }
 
-// TestRenewBehindAWaitingLock: its reply says what is left of the validity when it is
+// TestPendingLock_RenewBehind: its reply says what is left of the validity when it is
 // sent, which may be much later.
 func TestPendingLock_RenewBehind(t *testing.T) {
 	s := newStage(t, Options{}, nil)
@@ -227,7 +227,7 @@ func TestPendingLock_QueueIsBounded(t *testing.T) {
 	}
 }
 
-// TestWaitingLockOfAVanishedClient: it is given up, or taken back if it was granted at
+// TestPendingLock_VanishedClient: it is given up, or taken back if it was granted at
 // that moment.
 func TestPendingLock_VanishedClient(t *testing.T) {
 	s := newStage(t, Options{}, nil)

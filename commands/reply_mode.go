@@ -2,8 +2,8 @@ package commands
 
 import "github.com/lockproxy/lockproxy/backends/resp"
 
-// A hush is what CLIENT REPLY makes of the replies on a connection on which they are not
-// counted. The zero value is: not known.
+// replyMode tracks CLIENT REPLY ON, OFF and SKIP on a passthrough connection. The zero
+// value means unknown.
 type replyMode struct {
 	known bool
 	off   bool
@@ -13,8 +13,8 @@ type replyMode struct {
 // on reports whether the next command is answered.
 func (h *replyMode) on() bool { return h.known && !h.off && !h.skip }
 
-// note takes over a command that goes upstream. What a transaction holds takes effect
-// if it is executed, which is not known.
+// note takes over a command that goes upstream. One inside a transaction takes effect only
+// if that is executed, so the mode is unknown from then on.
 func (h *replyMode) note(args [][]byte, inTx bool) {
 	h.skip = false
 	if len(args) != 3 || !resp.Is(args[0], "CLIENT") || !resp.Is(args[1], "REPLY") {
@@ -32,8 +32,8 @@ func (h *replyMode) note(args [][]byte, inTx bool) {
 	}
 }
 
-// takeReplyMode reports whether the verb which has come is not answered. What the upstream was to
-// leave unanswered it still would: it gets a command in the verb's place.
+// takeReplyMode reports whether a verb goes unanswered. After SKIP the upstream gets a
+// command in the verb's place, or it would skip the reply to the next one.
 func (s *Session) takeReplyMode() bool {
 	if !s.pass.replyMode.skip {
 		return s.pass.replyMode.off

@@ -21,24 +21,24 @@ type lockState struct {
 	adminCheckedAt time.Time // when the upstream was asked
 }
 
-// A Keeper renews locks that are bound to connections; *locks.Service is one.
+// LockSessions renews the locks with SESSION of connections; *locks.Service is one.
 type LockSessions interface {
 	NewSession(lost func(locks.Loss)) *locks.Session
 }
 
-// EndLocks gives up the locks with SESSION: the connection has closed. It may be called
-// by any goroutine.
+// EndLocks gives up the locks with SESSION: the connection has closed. It is safe for
+// concurrent use.
 func (s *Session) EndLocks() { s.locks.sessions.Finish((*locks.Session).End) }
 
-// AbandonLocks stops renewing the locks with SESSION and leaves them to their leases:
-// the proxy ends, the client may still be working. It may be called by any goroutine.
+// AbandonLocks stops renewing the locks with SESSION and leaves them to their leases: the
+// proxy ends, and the client may still be working. It is safe for concurrent use.
 func (s *Session) AbandonLocks() { s.locks.sessions.Finish((*locks.Session).Abandon) }
 
 func (s *Session) lockSession() *locks.Session {
 	return s.locks.sessions.Get(func() *locks.Session { return s.d.opt.Sessions.NewSession(s.lockLost) })
 }
 
-// watchHost has the client's host watched while the client has locks with SESSION.
+// watchHost has the client's host probed for as long as the client has locks with SESSION.
 func (s *Session) watchHost() {
 	if on := s.locks.sessions.Any(); on != s.locks.hostWatched && s.client.Watch != nil {
 		s.locks.hostWatched = on
@@ -46,8 +46,8 @@ func (s *Session) watchHost() {
 	}
 }
 
-// lockLost tells the client that a lock with SESSION is lost, by the end of the connection
-// unless it is to be kept. It may be called by any goroutine.
+// lockLost notifies the client of a lost lock with SESSION: by a push, or by the end of the
+// connection unless that is to be kept. It is safe for concurrent use.
 func (s *Session) lockLost(l locks.Loss) {
 	proto := s.client.Identity().Proto
 	about := lockEvent{verb: "LOCK", db: l.DB, name: l.Name, owner: l.Owner, fence: l.Fence}

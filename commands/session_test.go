@@ -616,7 +616,7 @@ func TestLock_Refused(t *testing.T) {
 	b.want(t, "*-1\r\n*4\r\n:0\r\n$2\r\nme\r\n:2\r\n:0\r\n+OK\r\n_\r\n")
 }
 
-// TestHolderIsShownToAdmins: whoever knows an owner can unlock in its name.
+// TestLock_HolderIsShownToAdmins: whoever knows an owner can unlock in its name.
 func TestLock_HolderIsShownToAdmins(t *testing.T) {
 	s := newStage(t, Options{}, func(_ *link, args []string) (string, bool) {
 		return "-NOPERM this user has no permissions to run the 'acl|dryrun' command\r\n", args[0] == "ACL"

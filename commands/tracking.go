@@ -12,8 +12,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
-// clientInCluster is CLIENT in a Cluster, as far as it concerns all nodes. It is false
-// for what any one of them will do for.
+// clientInCluster runs a CLIENT that concerns all nodes of a Cluster. It reports false, and
+// does nothing, for one that any node can run.
 func (s *Session) clientInCluster(ctx context.Context, raw []byte, args [][]byte) bool {
 	if len(args) < 2 {
 		return false
@@ -37,16 +37,16 @@ func (s *Session) clientInCluster(ctx context.Context, raw []byte, args [][]byte
 	case resp.Is(sub, "CACHING"):
 		s.clientCaching(ctx, bytes.Clone(raw))
 	case resp.Is(sub, "TRACKINGINFO"):
-		s.askHome(ctx, raw)
+		s.askFirst(ctx, raw)
 	default:
 		return false
 	}
 	return true
 }
 
-// track is CLIENT TRACKING in a Cluster: the client gets a connection of its own to
-// every node that it uses, on which its reads are tracked, and whose invalidations go
-// to the client. It is refused as the home node refuses it.
+// track runs CLIENT TRACKING in a Cluster: the client gets a connection of its own to every
+// node that it uses, on which its reads are tracked and from which it gets invalidations.
+// The first master decides whether it is refused.
 func (s *Session) track(ctx context.Context, raw []byte, args [][]byte) {
 	s.openRouter()
 	if s.idle(ctx) != nil || !s.sameView() {
@@ -87,7 +87,7 @@ func (s *Session) track(ctx context.Context, raw []byte, args [][]byte) {
 	s.replies.Local([]byte("+OK\r\n"))
 }
 
-// openTracked opens a connection to the home node that is tracked in this way.
+// openTracked opens a connection to the first master that is tracked by how.
 func (s *Session) openTracked(ctx context.Context, how []byte) (*upstream.Conn, error) {
 	before := s.router.tracking
 	defer func() { s.router.tracking = before }()
@@ -101,28 +101,28 @@ func (s *Session) untrack() {
 	s.router.tracking, s.router.caching = nil, nil
 }
 
-// clientCaching is CLIENT CACHING: it is about the next command, wherever that goes.
+// clientCaching runs CLIENT CACHING, which is about the next command, wherever that goes.
 func (s *Session) clientCaching(ctx context.Context, raw []byte) {
-	if !s.askHome(ctx, raw) {
+	if !s.askFirst(ctx, raw) {
 		return
 	}
-	// At the home node the next command is this one.
+	// On the first master the next command is this one.
 	if _, err := s.ask(ctx, s.router.conn(s.router.view.FirstMaster(), s.connClass), resp.AppendCommand(nil, "PING")); err == nil {
 		s.router.caching = raw
 	}
 }
 
-// askHome asks the home node on the connection that is tracked there, and reports whether
-// it did not refuse.
-func (s *Session) askHome(ctx context.Context, raw []byte) bool {
+// askFirst sends a command to the first master, on the connection that is tracked there. The
+// client gets the reply; it reports whether that is no refusal.
+func (s *Session) askFirst(ctx context.Context, raw []byte) bool {
 	if s.idle(ctx) != nil || !s.sameView() {
 		return false
 	}
-	home := s.router.view.FirstMaster()
-	err := s.connect(ctx, home)
+	first := s.router.view.FirstMaster()
+	err := s.connect(ctx, first)
 	if err == nil {
 		var reply []byte
-		if reply, err = s.ask(ctx, s.router.conn(home, s.connClass), raw); err == nil {
+		if reply, err = s.ask(ctx, s.router.conn(first, s.connClass), raw); err == nil {
 			s.replies.Local(reply)
 			_, refused := resp.Error(reply)
 			return !refused
@@ -132,7 +132,7 @@ func (s *Session) askHome(ctx context.Context, raw []byte) bool {
 	return false
 }
 
-// openNode makes or borrows a connection to a node.
+// openNode opens or, untracked, borrows a connection to a node.
 func (s *Session) openNode(ctx context.Context, pool *upstream.Pool) (*upstream.Conn, error) {
 	if s.router.tracking == nil {
 		return pool.Shared(ctx, s.id, s.connClass, s.hint)
@@ -151,8 +151,8 @@ func (s *Session) openNode(ctx context.Context, pool *upstream.Pool) (*upstream.
 	return c, nil
 }
 
-// beginTracking makes a connection one that is tracked, if the client's are. One that
-// refuses is of no use.
+// beginTracking has a connection tracked, if the client's are. One that refuses is of no
+// use.
 func (s *Session) beginTracking(ctx context.Context, c *upstream.Conn) error {
 	if s.router == nil || s.router.tracking == nil {
 		return nil

@@ -15,16 +15,16 @@ import (
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
-// runVerb runs LOCK, RENEW, UNLOCK or LOCKCTL and replies; a LOCK that waits is Pending
-// instead.
+// runVerb runs LOCK, RENEW, UNLOCK or LOCKCTL, and replies unless it is a LOCK that waits:
+// then that is Pending.
 func (s *Session) runVerb(ctx context.Context, _ []byte, args [][]byte) {
 	if s.mode == onPassthrough && s.tx.in { // the upstream refuses it in its own words, and aborts the EXEC
 		s.pass.replyMode.note(args, true)
 		s.enqueue(resp.AppendCommand(nil, args...))
 		return
 	}
-	quiet := s.takeReplyMode()
-	s.replies.Mute(quiet)
+	muted := s.takeReplyMode()
+	s.replies.Mute(muted)
 	defer s.replies.Mute(false)
 	if !s.awaitReplies(ctx) {
 		return
@@ -39,7 +39,7 @@ func (s *Session) runVerb(ctx context.Context, _ []byte, args [][]byte) {
 	case c.verb != nil:
 		s.replies.Local(s.verbReply(ctx, c, args).Now())
 	default:
-		if err := s.lock(ctx, args, quiet); err != nil {
+		if err := s.lock(ctx, args, muted); err != nil {
 			s.replyErr(err)
 		}
 	}
@@ -57,15 +57,15 @@ func (s *Session) verbReply(ctx context.Context, c *command, args [][]byte) lock
 	return reply
 }
 
-// admitWait bounds how long a LOCK waits for an upstream that is slow to say what
-// it said before: locks must be had while the upstream is not.
+// admitWait bounds how long a LOCK waits for an upstream that has decided before: locks are
+// to work while the upstream does not.
 const admitWait = 100 * time.Millisecond
 
 var errNoAuth = &upstream.RefusedError{Reply: []byte("-NOAUTH Authentication required.\r\n")}
 
-// checkAdmitted is nil for clients that the upstream would not refuse, else the reason. One that
-// has a connection there was let in, and loses it when it no longer is; the upstream is
-// asked about those that have none. What it said last counts while it says nothing.
+// checkAdmitted returns an error for a client that the upstream would not let in. One with
+// a connection there has been let in, and loses it when it no longer is; about others the
+// upstream is asked. Its last answer counts while it does not answer.
 func (s *Session) checkAdmitted(ctx context.Context) error {
 	if s.authenticated() {
 		s.conn().MarkUsed()
@@ -98,13 +98,13 @@ func (s *Session) checkAdmitted(ctx context.Context) error {
 	return nil
 }
 
-// subscriberModeError is Redis's word to a client of RESP2 that has subscriptions.
+// subscriberModeError is Redis's error to a client of RESP2 with subscriptions.
 func subscriberModeError(name []byte) string {
 	return fmt.Sprintf("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context", lower(name))
 }
 
-// lock begins a LOCK, and ends it unless it may wait. A quiet one is not answered.
-func (s *Session) lock(ctx context.Context, args [][]byte, quiet bool) error {
+// lock begins a LOCK, and ends it unless it may wait. A muted one gets no reply.
+func (s *Session) lock(ctx context.Context, args [][]byte, muted bool) error {
 	a, err := s.d.limits.ParseLock(args)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func (s *Session) lock(ctx context.Context, args [][]byte, quiet bool) error {
 		}
 		a.Session = s.lockSession()
 	}
-	p := lockcmd.NewPending(a, quiet)
+	p := lockcmd.NewPending(a, muted)
 	if a.Wait == 0 {
 		p.Ask(s.clientCtx, s.d.opt.Locks)
 		s.endLock(ctx, p)
@@ -133,7 +133,7 @@ func (s *Session) lock(ctx context.Context, args [][]byte, quiet bool) error {
 	return nil
 }
 
-// endLock gives the client the answer to a LOCK, or takes back what it cannot have.
+// endLock replies to a LOCK, and undoes a grant that the client cannot get.
 func (s *Session) endLock(ctx context.Context, p *lockcmd.Pending) {
 	reply, err := s.lockReply(ctx, p)
 	s.logLock(p, err)
@@ -143,7 +143,7 @@ func (s *Session) endLock(ctx context.Context, p *lockcmd.Pending) {
 		s.replies.Local(reply)
 	}
 	if sent := s.replies.Flush(); p.Answer.Granted && (err != nil || !sent) {
-		s.d.opt.Locks.Undo(p.Answer.Grant) // nobody knows of it
+		s.d.opt.Locks.Undo(p.Answer.Grant) // the client does not know of it
 	}
 	if p.BindsToSession {
 		s.watchHost()
@@ -155,11 +155,11 @@ func (s *Session) hasLeft() bool {
 	return s.clientCtx.Err() != nil || s.client.HungUp != nil && s.client.HungUp()
 }
 
-// errDraining is for LOCKs that the end of the proxy ended.
+// errDraining is the reply to LOCKs that wait when the proxy ends.
 var errDraining = &upstream.RefusedError{Reply: []byte("-DRAINING this proxy is shutting down and the lock was not taken; ask another proxy, or this one later\r\n")}
 
-// lockReply is the reply to a LOCK. There is an error for what was granted if nobody can
-// have it.
+// lockReply is the reply to a LOCK. It returns an error for a grant that the client cannot
+// get.
 func (s *Session) lockReply(ctx context.Context, p *lockcmd.Pending) ([]byte, error) {
 	g := p.Answer.Grant
 	switch {
@@ -242,8 +242,8 @@ func (v viewer) Forced(was locks.Holding) {
 		slices.Concat(v.s.About(), about.attrs(), []slog.Attr{slog.String("info", Brief(was.Info))})...)
 }
 
-// isAdmin reports whether the upstream lets the client run admin commands. The error is that
-// of asking it.
+// isAdmin reports whether the upstream lets the client run admin commands, or why it could
+// not be asked.
 func (s *Session) isAdmin(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstDecisionWait)
 	defer cancel()

@@ -34,7 +34,7 @@ func TestHarmlessKill(t *testing.T) {
 	}
 }
 
-// TestKillingMeans: by what the proxy knows of two clients.
+// TestKillFilter_Matches: by what the proxy knows of two clients.
 func TestKillFilter_Matches(t *testing.T) {
 	now := time.Now()
 	r := &Registry{}

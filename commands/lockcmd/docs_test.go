@@ -21,7 +21,7 @@ func entriesOf(d commandFormat) []byte {
 	return b
 }
 
-// TestOwnEntries: what COMMAND says of the verbs is what a client can make a table of,
+// TestVerbDocs_AreACommandTable: what COMMAND says of the verbs is what a client can make a table of,
 // as the proxy does, in each form that there was; and the keys are where they are.
 func TestVerbDocs_AreACommandTable(t *testing.T) {
 	for _, d := range []commandFormat{{proto: 2, columns: 6}, {proto: 2, columns: 7}, {proto: 2, columns: 10},
@@ -52,7 +52,7 @@ func TestVerbDocs_AreACommandTable(t *testing.T) {
 	}
 }
 
-// TestRESP2Entries: RESP2 says the same as RESP3, with arrays for sets and maps.
+// TestVerbDocs_RESP2: RESP2 says the same as RESP3, with arrays for sets and maps.
 func TestVerbDocs_RESP2(t *testing.T) {
 	docs := func(d commandFormat) (b []byte) {
 		for i := range allVerbDocs {
@@ -98,7 +98,7 @@ func TestParseUsage(t *testing.T) {
 	}
 }
 
-// TestAmended: what goes upstream in place of a command, and what becomes of the reply.
+// TestAugment: what goes upstream in place of a command, and what becomes of the reply.
 func TestAugment(t *testing.T) {
 	entry := func(name string, columns int) string {
 		return string(docsOf([]byte(name)).appendTo(nil, commandFormat{proto: 2, columns: columns}))
