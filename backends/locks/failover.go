@@ -55,7 +55,7 @@ func (s *Service) startTracking() {
 			if n.tracker == nil {
 				continue
 			}
-			s.workers.Go(func() { _ = n.tracker.finder.Run(ctx, n.onTopology) }) // ends when told to
+			s.workers.Go(func() { _ = n.tracker.finder.Run(ctx, n.onTopology) }) // its error is that of ctx
 		}
 	})
 }

@@ -9,24 +9,22 @@ import (
 
 const (
 	forceTries = 20   // releases, each of the holds that were read before it
-	forceHolds = 1000 // of which so many at once
+	forceHolds = 1000 // in one release
 )
 
 var errForced = errors.New("the owner takes the lock again faster than it can be taken away")
 
-// Force takes a name away from its holder, and says who that was; held is false
-// when nobody had it. The owner is not asked: whatever it believes to protect, it does
-// not from now on, though its validity may still run. Its RENEW and UNLOCK will say
-// ErrLost, no renewal under way brings the lock back, and the next grant has a larger
-// fence. Nodes that are silent are told until no lease can run any more. Errors are a
+// Force takes a name away from its holder, and returns what that had; held is false when nobody had it. The
+// owner is not asked: whatever it believes to protect is unprotected from now on, though its validity may
+// still run. Its RENEW and UNLOCK get ErrLost, no renewal under way brings the lock back, and the next grant
+// has a larger fence. Nodes that are silent are told until no lease can run any more. Errors are a
 // *QuorumError or that of ctx; then the lock may be gone, or not yet: force it again.
 func (s *Service) Force(ctx context.Context, k Key) (was Holding, held bool, err error) {
 	return s.forceGrant(ctx, k, 0)
 }
 
-// ForceGrant is Force for the grant with this fence only: what somebody saw, and meant.
-// If a later one, or an earlier one, has the name, it says so with an *OtherGrantError
-// and takes nothing away.
+// ForceGrant is Force for the grant with this fence only. If a later or an earlier one has the name, the error
+// is an *OtherGrantError and nothing is taken away.
 func (s *Service) ForceGrant(ctx context.Context, k Key, fence int64) (was Holding, held bool, err error) {
 	if fence <= 0 {
 		return Holding{}, false, fmt.Errorf("%d is not a fence", fence)
@@ -34,7 +32,7 @@ func (s *Service) ForceGrant(ctx context.Context, k Key, fence int64) (was Holdi
 	return s.forceGrant(ctx, k, fence)
 }
 
-// An OtherGrantError says that the name is held under another fence than was meant.
+// An OtherGrantError reports that the name is held under another fence.
 type OtherGrantError struct{ Now Holding }
 
 func (e *OtherGrantError) Error() string {
@@ -95,14 +93,13 @@ func upTo(votes []vote, fence int64) []vote {
 	return votes
 }
 
-// force releases the holds that a read showed. It is not done while a quorum still has
-// some: the owner may have re-entered since.
+// force releases the holds that a read showed. It is not done while a quorum still has some: the owner may
+// have re-entered since.
 //
-// The note comes first, and on a quorum: without it an UNLOCK through the owner's proxy,
-// which knows only that its validity runs, could take a rival's hold for nothing but a
-// try, and say that the lock was given back in time. What is removed are the holds that
-// were read, and only from grants that the note covers: a message that comes late finds
-// another hold, or a larger fence.
+// The note comes first, and on a quorum: without it an UNLOCK through the owner's proxy, which knows only that
+// its validity runs, could take a rival's unfinished try for a release in time. What is removed are the holds
+// that were read, and only from grants that the note covers: a message that comes late finds another hold, or
+// a larger fence.
 func (s *Service) force(ctx context.Context, h holder, votes []vote) (done bool, err error) {
 	fence := int64(0)
 	for i := range votes {

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// prepareFresh has a quorum note the grant that the owner has, if it has one, so that a LOCK with
-// Fresh may drop it. As with Force, the note comes first: without it, an UNLOCK through
-// a proxy that remembers the dropped grant could succeed after a rival's. The acquisition drops
-// no grant with a larger fence, so one that comes late harms no later grant.
+// prepareFresh has a quorum note the grant that the owner has, if any, so that a LOCK with Fresh may drop it.
+// As with Force, the note comes first: without it, an UNLOCK through a proxy that knows the dropped grant
+// could succeed after a rival's. The acquisition drops no grant with a larger fence, so one that comes late
+// harms no later grant.
 func (s *Service) prepareFresh(ctx context.Context, r *LockRequest) error {
 	h := holder{r.Key, r.Owner}
 	votes, err := s.read(ctx, h, s.opts.timeouts(r.TTL))

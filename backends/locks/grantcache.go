@@ -140,7 +140,7 @@ func (m *grantCache) pop(h holder, fence int64, all bool, tag string, now time.D
 	}
 	p.remove(given)
 	if left = liveHolds(p.holds, now); len(left) == 0 {
-		p.grantedAt = 0 // whoever releases it says when it is over
+		p.grantedAt = 0 // the release observes its end
 		m.lru.Remove(h)
 	}
 	return g, given, left, true

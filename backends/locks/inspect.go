@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Holding is who has a name, as one quorum says it at one moment.
+// A Holding is who has a name, by one quorum at one moment.
 type Holding struct {
 	Key
 	Owner     string
@@ -15,21 +15,21 @@ type Holding struct {
 	Holds     int           // how often the owner holds it
 	Remaining time.Duration // of the lease: the Q-th largest among the nodes that agree
 	Held      time.Duration // since the grant
-	Info      string        // what the LOCK said of itself
-	Votes     int           // how many nodes agree that this owner has it
+	Info      string        // of the LOCK
+	Votes     int           // nodes that agree that this owner has it
 	Waiters   int           // how many wait for it at this proxy
 	Session   bool          // this proxy renews it
-	Here      bool          // this proxy granted it, and remembers that
+	Here      bool          // this proxy granted it, and knows that still
 	Waited    time.Duration // if Here: from the call of LOCK to the grant
 }
 
 // HeldFor is one hold of a name.
 type HeldFor struct {
 	Taken time.Duration // since the LOCK
-	Left  time.Duration // until it ends by itself; the latest end that a node gives it
+	Left  time.Duration // until it ends by itself; the latest end of all nodes
 }
 
-// eachHold are the holds that the votes which match show.
+// eachHold are the holds in the votes that match.
 func eachHold(votes []vote, match func(*vote) bool) []HeldFor {
 	seen := map[string]*HeldFor{}
 	for i := range votes {
@@ -57,21 +57,21 @@ func eachHold(votes []vote, match func(*vote) bool) []HeldFor {
 	return all
 }
 
-// A NodeView is what one node says of a name.
+// A NodeView is a name as one node sees it.
 type NodeView struct {
 	Address    string
 	State      NodeState     // NodeVoting: it answered, and what follows counts
-	Since      time.Time     // when State was first seen, if it was when the nodes were last looked at
+	Since      time.Time     // when State was first seen, if it was at the last probe
 	Left       time.Duration // of a quarantine
 	Err        error         // why it does not vote; the fields below count also for a node that only refuses writes
-	Owner      string        // who has the name there; empty: nobody
+	Owner      string        // empty: nobody has the name there
 	Fence      int64         // of the grant, or the largest of the name
 	Remaining  time.Duration
 	Holds      int
-	Reinstated bool // a renewal told it of the grant
+	Reinstated bool // by a renewal: it did not grant it
 }
 
-// An Inspection is what all nodes say of a name.
+// An Inspection is a name as all nodes see it.
 type Inspection struct {
 	Held    bool
 	Holding Holding    // if Held; else only DB, Name and Waiters
@@ -82,9 +82,9 @@ type Inspection struct {
 
 const stableReads = 5 // of a name, until nodes do not differ only because something is under way
 
-// Inspect asks every node who has a name. It never guesses: if the answers do not decide it,
-// because too few nodes voted or because the silent ones could tip the count, the error is a
-// *QuorumError, and the Inspection holds the answers there are.
+// Inspect asks every node who has a name. It never guesses: if the answers do not decide it, because too few
+// nodes voted or because the silent ones could tip the count, the error is a *QuorumError, and the Inspection
+// holds the answers there are.
 func (s *Service) Inspect(ctx context.Context, k Key) (Inspection, error) {
 	if err := s.acquireSlot(ctx); err != nil {
 		return Inspection{}, err
@@ -108,8 +108,8 @@ func (s *Service) Inspect(ctx context.Context, k Key) (Inspection, error) {
 	return in, err
 }
 
-// readStable reads a name, again if the nodes do not agree: most often because a grant or a
-// release is on its way to some of them.
+// readStable reads a name, again if the nodes do not agree: most often because a grant or a release is on its
+// way to some of them.
 func (s *Service) readStable(ctx context.Context, h holder) ([]vote, error) {
 	votes, _, err := s.readUntil(ctx, h, s.opts.timeouts(s.opts.MaxTTL), "", stableReads, linear, stable)
 	return votes, err
@@ -131,7 +131,7 @@ func stable(votes []vote) bool {
 	return true
 }
 
-// An ownership is what votes say of who has a name.
+// An ownership is who has a name, by the votes of a read.
 type ownership uint8
 
 const (
@@ -156,8 +156,7 @@ func ownershipOf(votes []vote, q int) (owner string, n int, fence int64, who own
 	return owner, n, fence, nobody
 }
 
-// holding is who has the name, if the votes say so; where they do not decide it, it is the
-// owner whom most nodes name, if any.
+// holding is who has the name, if the votes decide it; else the owner whom most nodes name, if any.
 func (s *Service) holding(votes []vote, k Key) (Holding, ownership) {
 	h := Holding{Key: k, Waiters: s.waiting.Len(k)}
 	owner, n, fence, who := ownershipOf(votes, s.quorum)
@@ -178,8 +177,7 @@ func (s *Service) holding(votes []vote, k Key) (Holding, ownership) {
 	return h, who
 }
 
-// view is what a node's vote in a read says. A node that refuses writes answers it like
-// any other.
+// view is a node's vote in a read. A node that refuses writes answers it like any other.
 func (s *Service) view(i int, v *vote) NodeView {
 	st, seen := s.status(i, v), s.lastStatus(i)
 	switch {

@@ -59,7 +59,7 @@ type lease struct {
 	lastErr  error              // of the last renewal, nil if it succeeded
 
 	at    time.Duration // key of keepalive.schedule
-	index int           // in keeper.order, or -1
+	index int           // in keepalive.schedule, or -1
 }
 
 // A sessionHold is one hold of a session. It is guarded by keepalive.mu.

@@ -90,7 +90,7 @@ func (s *Service) extendForeign(ctx context.Context, h holder, fence int64, t te
 	}
 	g, result, votes, err = s.takeOver(ctx, h, t.from(s.now()), g, votes, grows)
 	if err != nil || result != applied {
-		return s.undecidedResult(h, votes, err) // whoever changed it meanwhile is found by the next read
+		return s.undecidedResult(h, votes, err) // what has changed meanwhile is found by the next read
 	}
 	until := g.until()
 	g.holds = append(without(all.holds, there), g.holds...)

@@ -38,12 +38,11 @@ const (
 	listTimeout = time.Second // how long a node may take for its part
 )
 
-// List says who holds what, a part at a time, like SCAN: a name that is held from the
-// first call to the last is reported, one that is not all the time may be, and one may
-// be reported twice when a node fails meanwhile. Cursors are good at every proxy that
-// names the nodes in the same order. What a quorum agrees on is on at least one of any
-// N-Q+1 nodes: as many are looked through, one after the other, and any that answer
-// will do. An error is a *CursorError, a *QuorumError, or that of ctx.
+// List returns the names that are held, a part at a time, like SCAN: a name that is held from the first call
+// to the last is reported, one that is not all the time may be, and one may be reported twice when a node
+// fails meanwhile. Cursors are good at every proxy that names the nodes in the same order. What a quorum
+// agrees on is on at least one of any N-Q+1 nodes: as many are looked through, one after the other, and any
+// that answer will do. An error is a *CursorError, a *QuorumError, or that of ctx.
 func (s *Service) List(ctx context.Context, r ListRequest) (Listing, error) {
 	at, err := parseCursor(r.Cursor, len(s.nodes))
 	if err != nil {
@@ -77,9 +76,9 @@ func (s *Service) List(ctx context.Context, r ListRequest) (Listing, error) {
 	return l, nil
 }
 
-// listed is who has a name by a read, or by another one where that does not decide it. An owner
-// that may have it is listed with the votes it has, which are fewer than a quorum: a name that is
-// held must not be missing. Nobody has it if there is no Owner.
+// listed is who has a name by a read, or by another one where that does not decide it. An owner that may have
+// it is listed with the votes it has, which are fewer than a quorum: a name that is held must not be missing.
+// There is no Owner if nobody has it.
 func (s *Service) listed(ctx context.Context, votes []vote, at Key) (Holding, error) {
 	h, who := s.holding(votes, at)
 	if who == undecidedHolder || who == unsettledGrant {
@@ -116,8 +115,8 @@ func (s *Service) scanSome(ctx context.Context, r ListRequest, at cursor) (keys 
 	}
 }
 
-// scannable is the node to look through: the one the cursor is at, else one that votes, else
-// any that was not looked through and has not just failed.
+// scannable is the node to look through: the one the cursor is at, else one that votes, else any that was not
+// looked through and has not just failed.
 func (s *Service) scannable(at cursor, failed []vote) (index int, ok bool) {
 	usable := func(i int) bool { return at.done&(1<<i) == 0 && failed[i].err == nil }
 	if at.node >= 0 && usable(at.node) {
@@ -244,7 +243,7 @@ type cursor struct {
 	scan string // its own cursor
 }
 
-// A CursorError says that a List cannot go on from there.
+// A CursorError reports that a List cannot go on from there.
 type CursorError struct{ Cursor string }
 
 func (e *CursorError) Error() string { return fmt.Sprintf("%.40q is not a cursor", e.Cursor) }
@@ -290,8 +289,8 @@ func (c cursor) after(next string, toScan int) cursor {
 	return cursor{done: done, node: -1}
 }
 
-// reported says that the name was seen on a node that was looked through before: one
-// that has the grant, and not only since a renewal reinstates it there.
+// reported reports whether the name was seen on a node that was looked through before: one that has the grant,
+// and not only since a renewal reinstated it there.
 func (c cursor) reported(votes []vote, fence int64) bool {
 	for i := range votes {
 		v := &votes[i]

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	splitTries     = 10                    // acquisitions that end in a split, before the answer is "nobody, but not you"
+	splitTries     = 10                    // acquisitions that end in a split, before the answer is a refusal without a holder
 	splitLimit     = time.Second           // or the lease, if shorter: how long they may take
 	splitWindow    = 2 * time.Millisecond  // of the first back-off, doubling
 	maxSplitWindow = 64 * time.Millisecond // until
@@ -31,13 +31,12 @@ const (
 // MaxHolds is how many holds of one name an owner may have; the scripts know it too.
 const MaxHolds = 1000
 
-// errSplit says that a quorum voted and nobody has one. It never leaves the package.
+// errSplit reports that a quorum voted and no owner has one. It never leaves the package.
 var errSplit = errors.New("no owner has a majority")
 
-// Lock asks for the name, and waits for it if the request says so. Another owner's
-// lock is an answer: Granted is false. An error is a *QuorumError when too few nodes
-// voted, the error of ctx when that ended first, or says what is wrong with the request.
-// What is not granted has been or will be undone, also after Lock returned, as far as
+// Lock asks for the name, and waits for it if the request says so. Another owner's lock is an answer: Granted
+// is false. An error is a *QuorumError when too few nodes voted, the error of ctx when that ended first, or a
+// fault of the request. What is not granted has been or will be undone, also after Lock returned, as far as
 // nodes can be reached.
 func (s *Service) Lock(ctx context.Context, r LockRequest) (Decision, error) {
 	if err := s.prepare(&r); err != nil {
@@ -63,14 +62,14 @@ func (s *Service) prepare(r *LockRequest) error {
 	return nil
 }
 
-// countDecision counts the answer to a request.
+// countDecision counts the decision on a request.
 func (s *Service) countDecision(r *LockRequest, a Decision, err error) (Decision, error) {
 	now := s.now()
 	s.top.answered(r.Key, a.Granted, now-r.asked, now)
 	return s.counters.locked(a, err, now-r.asked)
 }
 
-// acquireDecided asks for the name once: until a quorum has said who has it.
+// acquireDecided acquires the name, again after splits and repairs, until a quorum has decided who has it.
 func (s *Service) acquireDecided(ctx context.Context, r LockRequest) (Decision, error) {
 	deadline := s.now() + min(r.TTL, splitLimit)
 	repaired := 0
@@ -135,17 +134,21 @@ func (s *Service) checkTTL(ttl time.Duration) error {
 }
 
 // An acquisition is one try to get a name.
+//
+//	asked ──quorum, one fence──────────────▶ granted
+//	  │  └──quorum, several fences─▶ settled ─▶ granted
+//	  └──held, split, too few votes, too late──▶ abandoned: undone wherever it may have been done
 type acquisition struct {
 	LockRequest
 	holder holder
 	keys   redisKeys
 	id     string // of the hold
-	known  grant  // what this proxy knew of the owner's grant, with the holds that live
+	known  grant  // what this proxy knew of the owner's grant, with the live holds
 	began  time.Duration
 }
 
-// errNeedsRepair wraps a *QuorumError of a round in which nodes lacked what recover may
-// give them. It never leaves the package.
+// errNeedsRepair wraps a *QuorumError of a round in which nodes lacked what repairNodes may give them. It
+// never leaves the package.
 var errNeedsRepair = errors.New("nodes need a record")
 
 type needsRepairError struct{ *QuorumError }
@@ -153,8 +156,8 @@ type needsRepairError struct{ *QuorumError }
 func (e needsRepairError) Is(target error) bool { return target == errNeedsRepair }
 func (e needsRepairError) Unwrap() error        { return e.QuorumError }
 
-// acquire is one try: a round, a second one if the nodes numbered the grant
-// differently, and an undo if it failed.
+// acquire is one try: a round, a second one if the nodes numbered the grant differently, and an undo if it
+// failed.
 func (s *Service) acquire(ctx context.Context, r LockRequest) (Decision, error) {
 	if err := s.acquireSlot(ctx); err != nil {
 		return Decision{}, err
@@ -169,7 +172,7 @@ func (s *Service) acquire(ctx context.Context, r LockRequest) (Decision, error) 
 	return s.awaitAcquire(ctx, a, s.ask(askAcquire, j, s.acquireDecides))
 }
 
-// newAcquisition begins a try: its clock runs. The job is the question to every node.
+// newAcquisition begins a try: its clock runs. The call is for every node.
 func (s *Service) newAcquisition(r LockRequest) (*acquisition, scriptCall) {
 	a := &acquisition{LockRequest: r, holder: holder{r.Key, r.Owner}, keys: s.redisKeys(r.Key), id: s.newHold(r), began: s.now()}
 	if !r.generated { // else nobody can ask for a RENEW yet
@@ -194,11 +197,11 @@ func (s *Service) newAcquisition(r LockRequest) (*acquisition, scriptCall) {
 	}
 }
 
-// maxCarried is how many holds of a grant a message about another one takes along.
+// maxCarried is how many holds of a grant a call about another one takes along.
 const maxCarried = 64
 
-// appendHolds adds holds that this proxy knows of a grant to the arguments of a script, so that nodes which
-// lack some add them: the ones taken last, each with the ms it has left.
+// appendHolds adds known holds of a grant to the arguments of a script, so that nodes which lack some add
+// them: the ones taken last, each with the ms it has left.
 func (s *Service) appendHolds(args []string, holds []hold) []string {
 	now := s.now()
 	for _, h := range holds[max(0, len(holds)-maxCarried):] {
@@ -224,11 +227,11 @@ func (s *Service) awaitAcquire(ctx context.Context, a *acquisition, round *round
 	return s.decide(ctx, a, round)
 }
 
-// proposal is a fence above every earlier one of this clock, so that nodes agree on
-// it without a second round: microseconds, as nodes count.
+// proposal is a fence above every earlier one of this clock, so that nodes agree on it without a second round:
+// microseconds, as nodes count.
 func (s *Service) proposal() string { return strconv.FormatInt(time.Now().UnixMicro(), 10) }
 
-// decide turns the votes that are there into an answer.
+// decide is the answer by the votes that are there.
 func (s *Service) decide(ctx context.Context, a *acquisition, round *round) (Decision, error) {
 	round.mu.Lock()
 	t := tallyAcquire(round.votes, s.quorum, true)
@@ -261,8 +264,8 @@ func (s *Service) decide(ctx context.Context, a *acquisition, round *round) (Dec
 	return Decision{}, err
 }
 
-// grant makes the fence safe and counts the validity. Nodes that still have to
-// answer are completed when they do.
+// grant has a quorum store the fence and counts the validity. Nodes that have not voted yet get the fence when
+// they do.
 func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tally) (Decision, error) {
 	var votes []vote
 	if t.reentered {
@@ -308,8 +311,8 @@ func (s *Service) grant(ctx context.Context, a *acquisition, round *round, t tal
 	}}, nil
 }
 
-// forgetReleased forgets holds that were given back through other proxies, if more are remembered
-// of the grant than a quorum counts. It is not done for a node that was late to hear of one.
+// forgetReleased forgets holds that were given back through other proxies, if more are known of the grant than
+// a quorum counts. It goes by a read, so not by a node that was only late to get one.
 func (s *Service) forgetReleased(ctx context.Context, a *acquisition, t tally) {
 	known := s.grants.liveHolds(a.holder, t.fence, s.now())
 	if len(known) == 0 || countHolds(append(known, a.id)) <= t.holds {
@@ -324,14 +327,14 @@ func (s *Service) forgetReleased(ctx context.Context, a *acquisition, t tally) {
 	}
 }
 
-// lateError is a quorum that came after the lease had ended.
+// lateError reports a quorum that came after the lease had ended.
 func (s *Service) lateError(a *acquisition, votes []vote) error {
 	e := s.quorumError("LOCK", a.Name, votes)
 	e.Failed = append(e.Failed, fmt.Errorf("the votes came after the lease of %v", a.TTL))
 	return e
 }
 
-// settle makes a quorum carry the fence, and the others too if they can be reached.
+// settle makes a quorum store the fence, and the other nodes too if they can be reached.
 func (s *Service) settle(ctx context.Context, a *acquisition, votes []vote, fence int64) error {
 	n := 0
 	for i := range votes {
@@ -375,7 +378,7 @@ func countKind(votes []vote, b replyKind) (n int) {
 	return n
 }
 
-// unsettled reports which nodes did not take the fence of a grant.
+// unsettled reports which nodes did not store the fence of a grant.
 func (s *Service) unsettled(a *acquisition, votes, settled []vote, fence int64) error {
 	for i := range votes {
 		if votes[i].kind == yes && !storedFence(&votes[i], fence) && settled[i].kind != yes {
@@ -399,8 +402,8 @@ func (s *Service) complete(a *acquisition, i int, v *vote, fence int64) {
 	}
 }
 
-// abandon ends an acquisition's round and undoes it on every node that did it, and
-// on every node that may have done it or still may. It returns the votes.
+// abandon ends an acquisition's round and undoes it on every node that did it, and on every node that may have
+// done it or still may. It returns the votes.
 func (s *Service) abandon(a *acquisition, round *round) []vote {
 	s.inflight.end(a.holder, a.id)
 	var once sync.Once
@@ -427,13 +430,13 @@ func (s *Service) undoAll(a *acquisition) {
 	}
 }
 
-// undoJob removes a hold.
+// undoJob removes a hold of an acquisition.
 func (s *Service) undoJob(k redisKeys, owner, hold string) scriptCall {
 	return s.releaseJob(k, owner, grant{}, "undo", "", []string{hold}, nil)
 }
 
-// releaseJob removes holds of a grant, in one of the ways of release.lua, and insists until no lease
-// they may have can run. request is what its header calls TAG; left are holds of the grant that stay.
+// releaseJob removes holds of a grant, in one of the ways of release.lua, and is retried until no lease that
+// they may have can run. request is the script's TAG; left are holds of the grant that stay.
 func (s *Service) releaseJob(k redisKeys, owner string, g grant, how, request string, ids []string, left []hold) scriptCall {
 	args := append([]string{owner, strconv.FormatInt(g.fence, 10), how, request, g.id, s.opts.random.id(), strconv.Itoa(len(ids))}, ids...)
 	j := scriptCall{
@@ -447,9 +450,9 @@ func (s *Service) releaseJob(k redisKeys, owner string, g grant, how, request st
 	return j
 }
 
-// Undo takes a grant back, as if it had not been made. It does not wait for nodes. Unlike
-// the undo of an acquisition it is one of a grant that may have been renewed: its fence
-// keeps a renewal that is under way from reinstating the hold.
+// Undo takes a grant back, as if it had not been made. It does not wait for nodes. Other than the undo of an
+// acquisition it is for a grant that may have been renewed: its fence keeps a renewal under way from
+// reinstating the hold.
 func (s *Service) Undo(g Grant) {
 	s.counters.undos.Add(1)
 	h := holder{g.Key, g.Owner}

@@ -1,19 +1,22 @@
 // Package locks decides who holds a lock, by majority vote of N masters.
 //
-// While fewer than half the masters fail or forget, no two owners hold a name at
-// once and every grant carries a larger fence than the last.
+// While fewer than half the masters fail or forget, no two owners hold a name at once and every grant carries
+// a larger fence than the last.
 //
-// What one master decides is in package scripts; here votes are collected (round),
-// counted (tally) and turned into answers (lock, renew, unlock). A node's worker is the
-// only goroutine that talks to it, runs while there is something to send, and
-// completes or undoes what a caller no longer waits for. [Service.Run] owns the worker
-// and looks after nodes that are new or forgot (recovery). What a proxy remembers of
-// grants (memory) is a hint: it is read from a quorum when it is missing or old.
-// What is bound to a connection (session) is renewed by one keepalive.
+// What one master decides is in package scripts. Here votes are collected (round), counted (tally) and turned
+// into answers (lock, renew, unlock). A node's worker is the only goroutine that talks to it, runs while there
+// is something to send, and completes or undoes what a caller no longer waits for. What a proxy knows of
+// grants (grantcache) is a hint: it is read from a quorum where it is missing or invalidated. Locks that are
+// bound to a connection (session) are renewed by one keepalive. Nodes that are new or forgot are probed and
+// repaired (recovery).
 //
-// Waiters for a name stand in line at their proxy (queue), and only the first of
-// them asks the nodes (wait): when a node says that the name was released (notify), with
-// a release of this proxy itself (handover), and now and then in any case.
+// Waiters for a name stand in line at their proxy (package waitq), and only the head of the line asks the
+// nodes (wait): when nodes tell that the name was released (notify), right behind a release through this proxy
+// (handover), and now and then in any case.
+//
+// [Service.Run] owns every goroutine: workers, listeners, the keepalive's and those of resumed waiters. Where
+// a mutex is taken while another is held, the order is: keepalive, waitq, grant cache or inflight; fanOut,
+// node or round; recovery, node.
 package locks
 
 import (
@@ -41,33 +44,32 @@ type LockRequest struct {
 	Key
 	Owner string        // up to 1 KB, any bytes; empty: an owner is generated, which never re-enters
 	TTL   time.Duration // the lease, whole milliseconds, within the limits of the Service
-	Info  string        // up to 256 bytes, shown to whoever looks who holds the lock
+	Info  string        // up to 256 bytes, shown with the holder
 
 	// What a holder that asks again gets, instead of another hold of its grant. Not both; each needs an Owner.
 	Fresh     bool // a new grant, with a new fence; its earlier holds are dropped
-	NoReenter bool // the answer of somebody else who asks: it is held
+	NoReenter bool // the answer of another owner: it is held
 
 	Wait    time.Duration // how long to wait for the name, first come, first served; 0 tries once
 	Session *Session      // not nil: the lease is renewed while the session lives, see Session
 	MaxHold time.Duration // with Session: the lease ends so long after the grant, however long TTL is; MinTTL at least; 0 means Options.MaxHold
 	OnLoss  OnLoss        // with Session: what its Loss says
-	Client  string        // who asks, for Waiters; the nodes are not told
+	Client  string        // of Waiters; the nodes do not get it
 	Req     string        // up to 1 KB; not empty: the same (DB, Name, Owner, Req) is granted once, however often it is asked;
 	// once it is given back the answer is its Grant with no Validity and no Holds
 
-	generated bool          // Owner was, so that it has nothing yet
+	generated bool          // Owner was, so that it can have no hold yet
 	dropped   int64         // with Fresh: the fence of the grant that may be dropped, which a quorum has noted; 0: none
 	asked     time.Duration // when Lock was called
 }
 
-// OnLoss is what a client wants to be done when its session loses a lock. It means
-// nothing to the Service, which passes it on.
+// OnLoss is what a client wants to be done when its session loses a lock. The Service passes it on.
 type OnLoss int8
 
 // Of several holds of one owner the largest counts.
 const (
-	OnLossPush    OnLoss = -1 // it is told
-	OnLossDefault OnLoss = 0  // it did not say
+	OnLossPush    OnLoss = -1 // it is told by a push message
+	OnLossDefault OnLoss = 0  // it has no wish
 	OnLossClose   OnLoss = 1  // its connection ends
 )
 
@@ -78,7 +80,7 @@ type Grant struct {
 	Fence    int64         // larger than that of every earlier holder of the name
 	Validity time.Duration // what is left of the lease when Lock returned, drift taken off
 	Holds    int           // how often the owner holds the name now, this grant included
-	attempt  string        // the id of the hold on the masters, never shown
+	attempt  string        // id of the hold on the masters, never shown
 }
 
 // A Decision is what Lock decided: a grant, or who has the lock instead. Being
@@ -90,10 +92,10 @@ type Decision struct {
 	Remaining time.Duration // if not: what is left of the holder's lease, the Q-th largest among the masters
 	Waiters   int           // if not: how many wait for the name at this proxy
 	fence     int64         // if not: of the holder's grant, or less
-	trigger   waitq.Trigger // if Granted: what made it ask
+	trigger   waitq.Trigger // if Granted: what made the waiter ask
 }
 
-// A RenewRequest moves the end of a lease this owner still has.
+// A RenewRequest moves the end of a lease that the owner still has.
 type RenewRequest struct {
 	Key
 	Owner string
@@ -110,11 +112,11 @@ type UnlockRequest struct {
 	Req   string // up to 1 KB; not empty: the same (DB, Name, Owner, Req) is done once, however often it is asked
 }
 
-// ErrLost says that the owner no longer has the lock: it expired, was forced, or
-// its grant was another one. What it protected may be compromised.
+// ErrLost reports that the owner no longer has the lock: it expired, was forced, or its grant was another one.
+// What it protected may be compromised.
 var ErrLost = errors.New("the lock is no longer held by this owner")
 
-// A NotOwnerError says that somebody else holds the lock.
+// A NotOwnerError reports that another owner holds the lock.
 type NotOwnerError struct {
 	Remaining time.Duration // what is left of the holder's lease
 }

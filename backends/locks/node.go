@@ -1,7 +1,6 @@
 package locks
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -14,7 +13,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/lockproxy/lockproxy/backends"
-	"github.com/lockproxy/lockproxy/scripts"
 )
 
 const (
@@ -50,11 +48,13 @@ type scriptCall struct {
 //
 // Calls that come during a pause are answered with the error.
 type node struct {
+	// Fixed by newNode.
 	index   int
 	server  *backends.Server
 	svc     *Service
 	tracker *masterTracker // nil: the node is server itself
 
+	// Guarded by mu.
 	mu          sync.Mutex
 	queue       []scriptCall
 	retries     []scriptCall  // to be retried until acknowledged
@@ -73,21 +73,16 @@ type node struct {
 
 	wake chan struct{} // a script call came while the worker waited; holds one
 
+	// Safe for concurrent use.
 	meter    nodeMeter
 	refusals atomic.Int64 // of scripts, since it was last seen to do all that they need; see noteRefusal
 
-	// owned by the worker
+	// Owned by the worker.
 	connected      bool
 	scriptsLoaded  bool // on this connection
 	connectionLost bool // that there was before
 	batch          []scriptCall
 	cmds           []rueidis.Completed
-}
-
-// An identity is what a server says that it is; zero while unknown, or if it does not say.
-type identity struct {
-	runID   string
-	cluster bool
 }
 
 // push queues calls, to be sent in one batch if they fit. A call that cannot be sent soon is answered at once,
@@ -404,112 +399,6 @@ func (n *node) succeeded() {
 }
 
 func (j scriptCall) isScript() bool { return j.args[0] == "EVALSHA" }
-
-// ensureConnected makes sure that the node is connected and known, and, with load, has the scripts.
-func (n *node) ensureConnected(ctx context.Context, load bool) error {
-	if err := n.ensureMaster(ctx); err != nil {
-		return err
-	}
-	if n.connected && (n.scriptsLoaded || !load) {
-		return nil
-	}
-	if err := n.dial(); err != nil {
-		return err
-	}
-	err := n.handshake(ctx, load)
-	var answered *rueidis.RedisError
-	if err != nil && ctx.Err() == nil && !errors.As(err, &answered) {
-		err = n.handshake(ctx, load) // the first error may be that of the connection before
-	}
-	if err != nil {
-		return err
-	}
-	err = n.svc.compare(n)
-	n.scriptsLoaded = load
-	if n.connected = err == nil; n.connected && n.connectionLost {
-		n.connectionLost = false
-		n.reconnected()
-	}
-	return err
-}
-
-// dial makes the client, which opens its connection by itself, and opens it again when it broke.
-func (n *node) dial() error {
-	if n.client != nil {
-		return nil
-	}
-	at, err := n.target()
-	if err != nil {
-		return err
-	}
-	c, err := at.Client(n.svc.tune)
-	if err != nil {
-		return err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.closed {
-		c.Close()
-		return ErrClosed
-	}
-	n.client = c
-	return nil
-}
-
-// dialled is the client, nil if the worker has made none yet.
-func (n *node) dialled() rueidis.Client {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.client
-}
-
-// handshake asks who the server is and, with load, loads the scripts.
-func (n *node) handshake(ctx context.Context, load bool) error {
-	b := n.client.B()
-	cmds := []rueidis.Completed{b.Arbitrary("INFO", "server").Build()}
-	if load {
-		for _, s := range scripts.All() {
-			cmds = append(cmds, b.Arbitrary("SCRIPT", "LOAD", s.Source).Build())
-		}
-	}
-	if n.tracker != nil {
-		cmds = append(cmds, b.Arbitrary("INFO", "replication").Build())
-	}
-	res := n.client.DoMulti(ctx, cmds...)
-	for _, r := range res[1:] {
-		if err := r.Error(); err != nil {
-			return err
-		}
-	}
-	if n.tracker != nil {
-		said, err := res[len(res)-1].ToString()
-		if err = cmp.Or(err, checkRole(said)); err != nil {
-			return err
-		}
-	}
-	info, err := res[0].ToString()
-	if err != nil && !strings.Contains(err.Error(), "is not supported") { // embedded nodes do not say who they are
-		return err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.id = parseIdentity(info)
-	return nil
-}
-
-func parseIdentity(info string) identity {
-	var id identity
-	for line := range strings.Lines(info) {
-		k, v, _ := strings.Cut(strings.TrimSpace(line), ":")
-		switch k {
-		case "run_id":
-			id.runID = v
-		case "redis_mode", "server_mode": // Redis's, and Valkey's
-			id.cluster = v == "cluster"
-		}
-	}
-	return id
-}
 
 // close ends the node: waiting calls are answered, a batch that was sent is aborted.
 func (n *node) close() {

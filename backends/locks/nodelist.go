@@ -14,14 +14,14 @@ import (
 	"github.com/lockproxy/lockproxy/backends"
 )
 
-// format is that of the records on the nodes. Another one does not understand them.
+// format is that of the records on the nodes. Proxies of another format do not understand them.
 const format = "2"
 
-// A nodeList is one proxy's list of lock nodes as the scripts know it, see ARGV[4] in
-// prologue.lua. Two proxies have the same if they call the nodes the same, in any order.
+// A nodeList is one proxy's list of lock nodes as the scripts know it, see ARGV[4] in prologue.lua. Two
+// proxies have the same if they name the same nodes, in any order.
 type nodeList struct {
-	fingerprint string // compared
-	names       string // read
+	fingerprint string // for comparing
+	names       string // for reading
 }
 
 // newList is the list of these nodes. A node alone needs no name: the proxies that ask it
@@ -37,8 +37,8 @@ func newList(nodes []*backends.Server, grace string) nodeList {
 	return nodeList{fingerprint: format + " " + grace + " " + hex.EncodeToString(sum[:8]), names: text}
 }
 
-// identities are what the nodes are called, sorted. Masters that several sets of sentinels
-// know by one name are told apart by the sentinels' addresses.
+// identities are the names of the nodes, sorted. Masters that several sets of sentinels know by one name are
+// told apart by the sentinels' addresses.
 func identities(nodes []*backends.Server) []string {
 	count := map[string]int{}
 	for _, n := range nodes {
@@ -56,19 +56,19 @@ func identities(nodes []*backends.Server) []string {
 	return ids
 }
 
-// A nodeSet is what a node's record says of the set of lock nodes that it is in.
+// A nodeSet is the set of lock nodes that a node is in, by its record.
 type nodeSet struct {
 	epoch int64    // how often an operator changed it
-	now   nodeList // that of the proxies
+	now   nodeList // of the proxies
 	next  nodeList // that they are changing to; zero: none
 }
 
-// args are what scripts take.
+// args are the arguments of the scripts that take a set.
 func (n *nodeSet) args() []string {
 	return []string{strconv.FormatInt(n.epoch, 10), n.now.fingerprint, n.now.names, n.next.fingerprint, n.next.names}
 }
 
-// parseSet reads {epoch, word, list, next word, next nodeList}.
+// parseSet reads {epoch, fingerprint, names, next fingerprint, next names}.
 func parseSet(m []rueidis.RedisMessage) (*nodeSet, error) {
 	var n nodeSet
 	if len(m) < 5 {
@@ -77,7 +77,7 @@ func parseSet(m []rueidis.RedisMessage) (*nodeSet, error) {
 	return &n, firstError(readInts(m, &n.epoch), readText(m[1], &n.now.fingerprint), readText(m[2], &n.now.names), readText(m[3], &n.next.fingerprint), readText(m[4], &n.next.names))
 }
 
-// An otherSetError says that a node is in another set of lock nodes than the proxy's.
+// An otherSetError reports that a node is in another set of lock nodes than the proxy's.
 type otherSetError struct{ theirs, ours string }
 
 func (e *otherSetError) Error() string {

@@ -9,6 +9,41 @@ import (
 	"time"
 )
 
+// A NodeState is what a lock node may do.
+type NodeState string
+
+// The states of a lock node.
+const (
+	NodeUnknown    NodeState = "unknown"          // it was not probed yet; in a NodeView, it did not answer this time
+	NodeDown       NodeState = "down"             // it does not answer, or not as a lock node would
+	NodeRefusing   NodeState = "refuses"          // it answers, but not with a vote: it is full, a replica, or forbids what scripts do
+	NodeVoting     NodeState = "voting"           // it takes part
+	NodeNew        NodeState = "unregistered"     // it has no node record yet
+	NodeUnused     NodeState = "unused"           // the same with Options.OnDemand: nothing is written to it before a lock is asked for
+	NodeQuarantine NodeState = "quarantine"       // it may have forgotten leases; Left says for how long still
+	NodeFloorless  NodeState = "fence floor lost" // it may have forgotten fences, and waits for them
+	NodeMismatch   NodeState = "other list"       // it is in another set of lock nodes
+	NodeBarred     NodeState = "refused"          // a Cluster, the same server as another node, or its fences are damaged
+)
+
+// A NodeStatus is what the last probe told of a lock node.
+type NodeStatus struct {
+	Address string
+	Chosen  bool // by sentinels
+	Up      bool // it answered
+	State   NodeState
+	Left    time.Duration // of a quarantine
+	Since   time.Time     // when State was first seen; zero before the first probe
+	Err     error         // why it does not vote; nil if it is Ready
+	RunID   string        // empty while unknown
+	Largest int64         // largest fence it stored, if it votes
+	Took    time.Duration // by its last answer; 0: there was none
+	Queued  int           // calls that wait to be sent to it
+}
+
+// Ready reports whether the node votes, or would when it is asked to; the other states are faults.
+func (n *NodeStatus) Ready() bool { return n.State == NodeVoting || n.State == NodeUnused }
+
 // A RefusalError is the error reply of a node that was reached and did not do what it
 // was asked: its code, as in "OOM", or the whole text where it has none of its own.
 type RefusalError struct{ Text string }
@@ -44,24 +79,23 @@ func standing(state NodeState, err error, since time.Time) string {
 	return brief(state, err) + " since " + since.UTC().Format(time.RFC3339)
 }
 
-// noteRefusal counts a reply in which the node refuses what scripts do. It is tried with
-// every command of theirs until it takes them all: a write that changes nothing may
-// be among those it takes.
+// noteRefusal counts a reply in which the node refuses what scripts do. It is probed with every command of
+// theirs until it takes them all: a write that changes nothing may be among those it takes.
 func (n *node) noteRefusal(v *vote) {
 	if v.refuses != nil || isRefusal(reason(v.err)) {
 		n.refusals.Add(1)
 	}
 }
 
-// clearRefusals ends the doubt there was when the node was asked for v, unless it has refused
-// something since, in v too.
+// clearRefusals forgets the refusals that there were when the node was probed, unless it has refused something
+// since, in v too.
 func (n *node) clearRefusals(doubts int64, v *vote) {
 	if v.kind == yes {
 		n.refusals.CompareAndSwap(doubts, 0)
 	}
 }
 
-// addRefusals makes votes on the state of nodes tell which of them refused an order.
+// addRefusals adds to the votes of a probe which nodes refused a repair.
 func addRefusals(votes, ordered []vote) {
 	for i := range votes {
 		if votes[i].code != 0 && isRefusal(ordered[i].err) {
@@ -70,15 +104,15 @@ func addRefusals(votes, ordered []vote) {
 	}
 }
 
-// lastStatus is what was last seen of a node, as far as a look at it tells.
+// lastStatus is what the last probe told of a node.
 func (s *Service) lastStatus(i int) NodeStatus {
 	s.recovery.mu.Lock()
 	defer s.recovery.mu.Unlock()
 	return s.recovery.status[i]
 }
 
-// logQuorumLocked logs that fewer nodes vote than must agree, and that enough do again,
-// each once. The caller has recovery.mu.
+// logQuorumLocked logs that fewer nodes vote than must agree, and that enough do again, each once. The caller
+// holds recovery.mu.
 func (s *Service) logQuorumLocked() {
 	voting, others := 0, []string(nil)
 	for i := range s.recovery.status {
@@ -105,4 +139,67 @@ func (s *Service) logQuorumLocked() {
 	attrs = append(attrs, slog.Duration("lost_for", (s.now()-*lost).Round(time.Millisecond)))
 	*lost = 0
 	s.opts.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock quorum is back", attrs...)
+}
+
+// recordStatus stores what a probe told and logs what changed.
+func (s *Service) recordStatus(votes []vote) {
+	s.recovery.mu.Lock()
+	defer s.recovery.mu.Unlock()
+	unused := false
+	defer func() { s.recovery.unused.Store(unused) }()
+	defer s.logQuorumLocked()
+	for i := range votes {
+		was, is := s.recovery.status[i], s.status(i, &votes[i])
+		if is.Since = was.Since; was.State != is.State {
+			is.Since = time.Now()
+		}
+		unused = unused || is.State == NodeUnused
+		s.recovery.status[i] = is
+		s.nodes[i].meter.quarantine(&is)
+		if was.State == is.State && was.Up == is.Up && (is.State != NodeRefusing || was.Brief() == is.Brief()) {
+			continue
+		}
+		level, attrs := slog.LevelInfo, []slog.Attr{
+			slog.String("node", s.nodes[i].server.String()), slog.String("state", string(is.State)),
+		}
+		if is.Err != nil {
+			level = slog.LevelWarn
+			attrs = append(attrs, slog.String("reason", is.Err.Error()))
+		}
+		s.opts.Log.LogAttrs(context.Background(), level, "lock node", attrs...)
+	}
+}
+
+func (s *Service) status(i int, v *vote) NodeStatus {
+	n := s.nodes[i]
+	n.mu.Lock()
+	barred := n.barred
+	n.mu.Unlock()
+	st := NodeStatus{Address: n.server.String(), Up: v.kind != silent || v.code != 0, State: NodeDown, Err: v.err, Largest: v.fence}
+	switch {
+	case barred != nil:
+		st.State, st.Err = NodeBarred, barred
+	case v.refuses != nil:
+		st.State, st.Err = NodeRefusing, n.name(v.refuses)
+	case v.kind == yes:
+		st.State = NodeVoting
+	case v.code == unregistered && s.opts.OnDemand:
+		st.State, st.Err = NodeUnused, nil
+	case v.code == unregistered:
+		st.State = NodeNew
+	case v.code == quarantined:
+		st.State, st.Left = NodeQuarantine, millis(v.wait)
+	case v.code == floorless:
+		st.State = NodeFloorless
+	case v.code == otherSet:
+		st.State = NodeMismatch
+	case v.code == damaged:
+		st.State = NodeBarred
+	default:
+		st.Err = n.name(orTimeout(v.err))
+		if isRefusal(st.Err) {
+			st.State, st.Up = NodeRefusing, true
+		}
+	}
+	return st
 }

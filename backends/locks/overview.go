@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// A Queue is a waiter for one name at this proxy.
+// A Queue is the line for one name at this proxy.
 type Queue struct {
 	Key
 	Waiters int
-	Longest time.Duration // how long the first in line has waited
-	Next    string        // the owner it waits as
-	Holder  string        // whom it was told of last; empty: nobody
+	Longest time.Duration // how long the head of the line has waited
+	Next    string        // the owner that the head waits for
+	Holder  string        // the last that it was told of; empty: nobody
 }
 
 // Queues are the longest queues at this proxy, at most so many, and how many there are.
@@ -57,7 +57,7 @@ func (s *Service) Names(ctx context.Context, r NamesRequest) (names []Key, compl
 	return names, false, err
 }
 
-// namesFrom has a turn of its own, so that locks need not wait for all of Names.
+// namesFrom takes a slot of its own, so that locks need not wait for all of Names.
 func (s *Service) namesFrom(ctx context.Context, r ListRequest, at cursor) ([]Key, cursor, error) {
 	if err := s.acquireSlotToList(ctx); err != nil {
 		return nil, at, err

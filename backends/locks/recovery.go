@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,50 +21,14 @@ const (
 	startTimeout = 10 * time.Second
 )
 
-// A NodeState is what a lock node may do.
-type NodeState string
-
-// The states of a lock node.
-const (
-	NodeUnknown    NodeState = "unknown"          // it was not looked at yet; in a NodeView, it did not answer this time
-	NodeDown       NodeState = "down"             // it does not answer, or not as a lock node would
-	NodeRefusing   NodeState = "refuses"          // it answers, but not with a vote: it is full, a replica, or forbids what scripts do
-	NodeVoting     NodeState = "voting"           // it takes part
-	NodeNew        NodeState = "unregistered"     // it has no node record yet
-	NodeUnused     NodeState = "unused"           // the same with Options.OnDemand: nothing is written to it before a lock is asked for
-	NodeQuarantine NodeState = "quarantine"       // it may have forgotten leases; Left says for how long still
-	NodeFloorless  NodeState = "fence floor lost" // it may have forgotten fences, and waits for them
-	NodeMismatch   NodeState = "other list"       // it is in another set of lock nodes
-	NodeBarred     NodeState = "refused"          // a Cluster, the same server as another node, or its fences are damaged
-)
-
-// A NodeStatus is what was last seen of one lock node.
-type NodeStatus struct {
-	Address string
-	Chosen  bool // sentinels say which server it is
-	Up      bool // it answered
-	State   NodeState
-	Left    time.Duration // of a quarantine
-	Since   time.Time     // when State was first seen; zero before the first look
-	Err     error         // why it does not vote; nil if it is Ready
-	RunID   string        // empty while unknown
-	Largest int64         // largest fence it stored, if it votes
-	Took    time.Duration // how long its last answer took; 0: there was none
-	Queued  int           // scripts that wait to be sent to it
-}
-
-// Ready reports whether the node votes, or will as far as is known when it is asked to:
-// the other states are faults.
-func (n *NodeStatus) Ready() bool { return n.State == NodeVoting || n.State == NodeUnused }
-
 // recovery is what a Service knows about nodes that are new or forgot.
 type recovery struct {
-	probes atomic.Int64  // how many looks at the nodes were completed
-	unused atomic.Bool   // some node was seen to be
-	turn   chan struct{} // holds one during a look, so that a waiter for its end can leave
+	probes atomic.Int64  // completed
+	unused atomic.Bool   // some node was, at the last probe
+	turn   chan struct{} // holds one during a probe, so that a caller that waits for its end can leave
 
-	missing  []time.Duration // since when each node is seen without a record; 0: it is not; guarded by one
-	recorded bool            // when nodes last answered some had a record; guarded by one
+	missing  []time.Duration // since when each node is seen without a record; 0: it is not; guarded by turn
+	recorded bool            // when nodes last answered, some had a record; guarded by turn
 
 	mu     sync.Mutex
 	status []NodeStatus
@@ -78,7 +41,7 @@ func (r *recovery) init(nodes int) {
 	r.status = make([]NodeStatus, nodes)
 }
 
-// begin waits until nobody else looks at the nodes. Only without an error must end follow.
+// begin waits until no other probe is under way. Only without an error must end follow.
 func (r *recovery) begin(ctx context.Context) error {
 	select {
 	case r.turn <- struct{}{}:
@@ -90,7 +53,7 @@ func (r *recovery) begin(ctx context.Context) error {
 
 func (r *recovery) end() { <-r.turn }
 
-// Nodes is what was last seen of every node, in the order of Options.Nodes.
+// Nodes is what the last probe told of every node, in the order of Options.Nodes.
 func (s *Service) Nodes() []NodeStatus {
 	s.recovery.mu.Lock()
 	defer s.recovery.mu.Unlock()
@@ -108,9 +71,8 @@ func (s *Service) Nodes() []NodeStatus {
 	return out
 }
 
-// Check contacts every node and reports those that can never be what they are
-// configured as: the same server twice, or a Redis Cluster. A node that does not
-// answer is not reported; Nodes says so.
+// Check contacts every node and reports those that can never be what they are configured as: the same server
+// twice, or a Redis Cluster. Nodes that do not answer are not reported; see Nodes.
 func (s *Service) Check(ctx context.Context) error {
 	if err := s.waitInitialProbe(ctx); err != nil {
 		return err
@@ -124,9 +86,9 @@ func (s *Service) Check(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Init is the operator's word that all nodes are new: no lease and no fence they
-// may have forgotten matters. They vote at once. It changes nothing, and says why,
-// unless every node answers and none votes already; when all vote it has been done.
+// Init takes all nodes for new, on the operator's word that no lease and no fence they may have forgotten
+// matters. They vote at once. It is an error, and nothing changes, unless every node answers and none votes
+// already; when all vote it has been done.
 func (s *Service) Init(ctx context.Context) error {
 	if err := s.recovery.begin(ctx); err != nil {
 		return err
@@ -172,8 +134,8 @@ func orTimeout(err error) error {
 	return err
 }
 
-// waitInitialProbe waits for first contact with every node, for a second at most, and enlists
-// nodes that are new unless that is to be asked for. Only the first callers wait.
+// waitInitialProbe waits for the first probe of every node, for a second at most, and enlists nodes that are
+// new unless that is to be asked for. Only the first callers wait.
 func (s *Service) waitInitialProbe(ctx context.Context) error {
 	if s.recovery.probes.Load() > 0 {
 		return nil
@@ -182,9 +144,9 @@ func (s *Service) waitInitialProbe(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// repairNodes looks at the nodes and does what those in need need. Those without a record are
-// enlisted if enlist says so. A caller that waited for another's look does not look again.
-// It reports whether anything was done meanwhile, so that asking again may help.
+// repairNodes probes the nodes and repairs those in need. Nodes without a record are enlisted if enlist is
+// true. A caller that waited for another's probe does not probe again. It reports whether anything was done
+// meanwhile, so that asking again may help.
 func (s *Service) repairNodes(ctx context.Context, enlist bool) (acted bool) {
 	seen := s.recovery.probes.Load()
 	if s.recovery.begin(ctx) != nil {
@@ -228,9 +190,8 @@ func (s *Service) repairNodes(ctx context.Context, enlist bool) (acted bool) {
 
 func (s *Service) probeTimeout() time.Duration { return max(minProbeTimeout, s.opts.NodeTimeout) }
 
-// probeRecords is probe. Nodes that nobody has used, and nobody is about to, are only asked
-// whether they have a record: where it is the clients' data that the scripts would be
-// among, clients are to see none of them.
+// probeRecords is probe. Unused nodes that nobody is about to use are only asked whether they have a record:
+// where scripts would run among the clients' data, clients are to see none of them.
 func (s *Service) probeRecords(ctx context.Context, timeout time.Duration, enlist bool) ([]vote, error) {
 	if !enlist && !s.recovery.recorded {
 		command := []string{"HLEN", s.opts.Prefix + "node"}
@@ -256,8 +217,7 @@ func recorded(votes []vote, before bool) bool {
 	return used
 }
 
-// probe asks every node for its state, and one that refused something whether it would
-// again.
+// probe asks every node for its state, and one that refused something whether it would again.
 func (s *Service) probe(ctx context.Context, timeout time.Duration) ([]vote, error) {
 	node := s.opts.Prefix + "node"
 	doubts := make([]int64, len(s.nodes))
@@ -286,7 +246,7 @@ func (s *Service) askAllNodes(ctx context.Context, command func(node int) []stri
 // all waits for every vote.
 func all([]vote) bool { return false }
 
-// missingFor keeps count of how long nodes are seen without a record.
+// missingFor is for how long each node has been seen without a record.
 func (s *Service) missingFor(votes []vote) []time.Duration {
 	now := s.now()
 	out := make([]time.Duration, len(votes))
@@ -304,14 +264,14 @@ func (s *Service) missingFor(votes []vote) []time.Duration {
 	return out
 }
 
-// An order is one script that one node needs.
+// A repairAction is one script that one node needs.
 type repairAction struct {
 	node   int
 	script *scripts.Script
 	args   []string
 }
 
-// planRepairs is what to do after a look at all nodes.
+// planRepairs is what the nodes need after a probe.
 func (s *Service) planRepairs(votes []vote, enlist bool) []repairAction {
 	orders := planRepairs(votes, s.missingFor(votes), s.quorum, s.opts, s.nodeList)
 	return slices.DeleteFunc(orders, func(o repairAction) bool { return o.script == scripts.Register && !enlist })
@@ -376,8 +336,8 @@ func conditionOf(votes []vote, maxTTL time.Duration, ours nodeList) *condition {
 	return c
 }
 
-// repair is the script that a node needs which answered v, nil if it needs none. forgot reports
-// whether it has been without a record for so long that it must have forgotten it.
+// repair is the script that a node needs which answered v, nil if it needs none. forgot reports that it has
+// been without a record for so long that it must have forgotten it.
 func (c *condition) repair(v *vote, forgot bool) (script *scripts.Script, args []string) {
 	switch {
 	case v.code == unregistered && c.isNew:
@@ -403,7 +363,7 @@ func needsFloor(orders []repairAction) bool {
 	return slices.ContainsFunc(orders, func(o repairAction) bool { return o.script == scripts.Restore })
 }
 
-// runRepairs gives every node its order and returns the votes, nodes without one silent.
+// runRepairs runs the actions and returns the votes; nodes without an action are silent.
 func (s *Service) runRepairs(ctx context.Context, orders []repairAction) []vote {
 	node := s.opts.Prefix + "node"
 	r := s.askEach(askRepair, all, func(i int) *scriptCall {
@@ -417,76 +377,13 @@ func (s *Service) runRepairs(ctx context.Context, orders []repairAction) []vote 
 		}
 		return nil
 	})
-	_ = r.waitFor(ctx, s.probeTimeout()) // an order that was not carried out is given again at the next look
+	_ = r.waitFor(ctx, s.probeTimeout()) // what was not done is planned again after the next probe
 	votes := r.close(true, nil)
 	s.ended(r, votes, endOf(nil, countKind(votes, yes) == len(orders)))
 	return votes
 }
 
-// recordStatus stores what was seen and logs what changed.
-func (s *Service) recordStatus(votes []vote) {
-	s.recovery.mu.Lock()
-	defer s.recovery.mu.Unlock()
-	unused := false
-	defer func() { s.recovery.unused.Store(unused) }()
-	defer s.logQuorumLocked()
-	for i := range votes {
-		was, is := s.recovery.status[i], s.status(i, &votes[i])
-		if is.Since = was.Since; was.State != is.State {
-			is.Since = time.Now()
-		}
-		unused = unused || is.State == NodeUnused
-		s.recovery.status[i] = is
-		s.nodes[i].meter.quarantine(&is)
-		if was.State == is.State && was.Up == is.Up && (is.State != NodeRefusing || was.Brief() == is.Brief()) {
-			continue
-		}
-		level, attrs := slog.LevelInfo, []slog.Attr{
-			slog.String("node", s.nodes[i].server.String()), slog.String("state", string(is.State)),
-		}
-		if is.Err != nil {
-			level = slog.LevelWarn
-			attrs = append(attrs, slog.String("reason", is.Err.Error()))
-		}
-		s.opts.Log.LogAttrs(context.Background(), level, "lock node", attrs...)
-	}
-}
-
-func (s *Service) status(i int, v *vote) NodeStatus {
-	n := s.nodes[i]
-	n.mu.Lock()
-	barred := n.barred
-	n.mu.Unlock()
-	st := NodeStatus{Address: n.server.String(), Up: v.kind != silent || v.code != 0, State: NodeDown, Err: v.err, Largest: v.fence}
-	switch {
-	case barred != nil:
-		st.State, st.Err = NodeBarred, barred
-	case v.refuses != nil:
-		st.State, st.Err = NodeRefusing, n.name(v.refuses)
-	case v.kind == yes:
-		st.State = NodeVoting
-	case v.code == unregistered && s.opts.OnDemand:
-		st.State, st.Err = NodeUnused, nil
-	case v.code == unregistered:
-		st.State = NodeNew
-	case v.code == quarantined:
-		st.State, st.Left = NodeQuarantine, millis(v.wait)
-	case v.code == floorless:
-		st.State = NodeFloorless
-	case v.code == otherSet:
-		st.State = NodeMismatch
-	case v.code == damaged:
-		st.State = NodeBarred
-	default:
-		st.Err = n.name(orTimeout(v.err))
-		if isRefusal(st.Err) {
-			st.State, st.Up = NodeRefusing, true
-		}
-	}
-	return st
-}
-
-// needsRepair reports whether a node abstains for something that recover may give it.
+// needsRepair reports whether a node abstains for something that repairNodes may give it.
 func needsRepair(votes []vote) bool {
 	for _, v := range votes {
 		if v.code == unregistered || v.code == floorless {
@@ -496,7 +393,7 @@ func needsRepair(votes []vote) bool {
 	return false
 }
 
-// requestProbe asks Run to look at the nodes now, on behalf of somebody who wants them to vote.
+// requestProbe asks Run for a probe now, for a caller that needs votes.
 func (s *Service) requestProbe() {
 	select {
 	case s.probeNow <- struct{}{}:

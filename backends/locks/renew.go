@@ -15,7 +15,8 @@ import (
 // reading and changing it: a session at another proxy renewed it, say, or another UNLOCK took the hold.
 const conflictRetries = 5
 
-// retry calls do, and again while it asks for that, after a random pause. The error is that of ctx.
+// retry calls do, and again while it asks for that, after a random pause, conflictRetries times at most. The
+// error is that of ctx.
 func (s *Service) retry(ctx context.Context, do func() (again bool)) error {
 	for try := 0; do() && try < conflictRetries; try++ {
 		if err := sleep(ctx, s.opts.random.upTo(splitWindow<<try)); err != nil {
@@ -45,7 +46,7 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (validity time.Dura
 	return validity, err
 }
 
-// renew is Renew of what may be renewed, when its turn has come.
+// renew is Renew of a valid request, with a slot.
 func (s *Service) renew(ctx context.Context, h holder, r RenewRequest) (time.Duration, error) {
 	spared, end := s.inflight.startRenewal(h)
 	defer end()
@@ -78,8 +79,7 @@ func (s *Service) renew(ctx context.Context, h holder, r RenewRequest) (time.Dur
 	return validity, s.renewError(h, fence, result, votes, err)
 }
 
-// renewError is the error for what is not carried; what is, is no error. The grant with this
-// fence was asked for.
+// renewError is the error of a renewal of the grant with this fence, nil if it was applied.
 func (s *Service) renewError(h holder, fence int64, result outcome, votes []vote, err error) error {
 	if err != nil {
 		return err
@@ -100,16 +100,16 @@ func (s *Service) renewError(h holder, fence int64, result outcome, votes []vote
 	return s.quorumError("RENEW", h.Name, votes)
 }
 
-// An effect is what a renewal may do to the end of a lease.
+// A leaseChange is what a renewal may do to the end of a lease.
 type leaseChange uint8
 
 const (
-	lengthens leaseChange = iota // to one that is later, as far as this proxy knows
+	lengthens leaseChange = iota // to a later one, as far as this proxy knows
 	shortens                     // to one that is, or may be, earlier: noted by a quorum before it is sent
-	grows                        // never to an earlier one: what the owner did not ask for
+	grows                        // never to an earlier one: a renewal for a session, for which the owner did not ask
 )
 
-// changeOf is the effect of a renewal that somebody asked for.
+// changeOf is the change of a renewal that an owner asked for.
 func changeOf(shorter bool) leaseChange {
 	if shorter {
 		return shortens
@@ -117,10 +117,9 @@ func changeOf(shorter bool) leaseChange {
 	return lengthens
 }
 
-// renewal asks the nodes to renew the holds of a grant. base, if not
-// nil, says which version to replace on each node; nodes without one are not asked,
-// and nothing is reinstated. The result is carried, and until the end of the new
-// validity, only if the votes came before the old one ended and the new one has not.
+// renewal asks the nodes to renew the holds of a grant. base, if not nil, is the version to replace on each
+// node; nodes without one are not asked, and nothing is reinstated. The result is applied, and until the end
+// of the new validity, only if the votes came before the old validity ended and the new one has not.
 func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g grant, base []string, how leaseChange) (until time.Duration, result outcome, votes []vote, err error) {
 	if how == shortens {
 		if votes, err = s.noteShortening(ctx, h, g.fence, s.opts.timeouts(ttl)); err != nil || countKind(votes, yes) < s.quorum {
@@ -128,7 +127,7 @@ func (s *Service) renewal(ctx context.Context, h holder, ttl time.Duration, g gr
 		}
 	}
 	began := s.now()
-	if err := ctx.Err(); err != nil { // whoever gave up must not be renewed any more
+	if err := ctx.Err(); err != nil { // a caller that gave up must not be renewed any more
 		return 0, undecided, nil, err
 	}
 	if began >= g.until() {
@@ -176,14 +175,14 @@ func (s *Service) renewNodes(ctx context.Context, h holder, ttl time.Duration, g
 	return votes, result, nil
 }
 
-// anyNoted reports whether a node has a note that the lease may have been shortened: then only
-// what the votes themselves say of its end is known.
+// anyNoted reports whether a node has a note that the lease may have been shortened: then its end is known
+// from the votes alone.
 func anyNoted(votes []vote) bool {
 	return slices.ContainsFunc(votes, func(v vote) bool { return v.noted })
 }
 
-// noteShortening has every node note that a grant may be shortened. Only after a quorum did may
-// the renewal be sent.
+// noteShortening has every node note that a grant may be shortened. The renewal may be sent only after a
+// quorum has.
 func (s *Service) noteShortening(ctx context.Context, h holder, fence int64, limits timeouts) ([]vote, error) {
 	round := s.ask(askNote, scriptCall{
 		args: s.command(scripts.Note, s.redisKeys(h.Key), strconv.FormatInt(fence, 10)), parse: parseDone,
@@ -208,8 +207,8 @@ func (s *Service) renewJob(h holder, ttl time.Duration, g grant, base, repair st
 	}
 }
 
-// renewRound asks, and adds votes that are known to those that come. late, if not nil,
-// takes those that come after a quorum has done it.
+// renewRound asks, and adds known votes to those that come. late, if not nil, takes votes that come after a
+// quorum has applied it.
 func (s *Service) renewRound(ctx context.Context, h holder, ttl time.Duration, each func(int) *scriptCall, known []vote, late func(int, vote)) ([]vote, outcome, error) {
 	with := func(votes []vote) []vote {
 		if known == nil {
@@ -239,9 +238,9 @@ func (s *Service) renewRound(ctx context.Context, h holder, ttl time.Duration, e
 	return votes, result, err
 }
 
-// repair reinstates the grant where the name is free, and on nodes that may not vote,
-// after at least one node has moved it: a renewal creates nothing. It waits only if
-// the quorum is not there without. A version that is there already is a repeat.
+// repair reinstates the grant where the name is free, and on nodes that may not vote, after at least one node
+// has renewed it: a renewal creates nothing. It waits only if the quorum is not there without. A version that
+// is there already is a repeat.
 func (s *Service) repair(ctx context.Context, h holder, ttl time.Duration, j *scriptCall, votes []vote, result outcome) ([]vote, outcome, error) {
 	if result == applied {
 		for i, n := range s.nodes {
@@ -270,17 +269,16 @@ func canBeReinstated(v *vote) bool {
 	return (v.kind == no && v.owner == "") || v.code == quarantined || v.code == floorless
 }
 
-// otherOwnersRest is what a quorum says is left of another owner's lease.
+// otherOwnersRest is what is left of another owner's lease by a quorum.
 func (s *Service) otherOwnersRest(votes []vote, owner string) time.Duration {
 	return qthRest(votes, s.quorum, func(v *vote) bool {
 		return v.kind != silent && v.owner != "" && v.owner != owner
 	})
 }
 
-// renewForeign renews a grant that another proxy made, or that another proxy may have
-// renewed since: it reads it from a quorum, replaces exactly the versions it read,
-// puts nothing back, and bounds the validity that runs by the ends it read. Where it may
-// shorten the lease it leaves out the spared holds, see underway.
+// renewForeign renews a grant that another proxy made, or may have renewed since: it reads it from a quorum,
+// replaces exactly the versions it read, reinstates nothing, and bounds the validity that runs by the ends it
+// read. Where it may shorten the lease it leaves out the spared holds, see inflightLocks.
 func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest, spared func() []string) (validity time.Duration, result outcome, votes []vote, err error) {
 	before := s.grants.lookup(h)
 	votes, began, err := s.readAgreed(ctx, h, s.opts.timeouts(r.TTL), "")
@@ -323,8 +321,7 @@ func (s *Service) renewForeign(ctx context.Context, h holder, r RenewRequest, sp
 	return validity, applied, nil, nil
 }
 
-// takeOver renews a grant that was read, in a epoch of its own, and returns it as it
-// is then.
+// takeOver renews a grant that was read, under an epoch of its own, and returns it as it is then.
 func (s *Service) takeOver(ctx context.Context, h holder, ttl time.Duration, g grant, read []vote, how leaseChange) (grant, outcome, []vote, error) {
 	g.version = version{epoch: s.opts.random.id(), sequence: 1}
 	base := make([]string, len(read))
@@ -348,7 +345,7 @@ func (s *Service) read(ctx context.Context, h holder, limits timeouts) ([]vote, 
 	return s.readFor(ctx, h, limits, "")
 }
 
-// readFor also asks what was done before for the unlock with this tag, if there is one.
+// readFor also asks what was done before for the UNLOCK with this tag, if there is one.
 func (s *Service) readFor(ctx context.Context, h holder, limits timeouts, tag string) ([]vote, error) {
 	round := s.ask(askRead, scriptCall{
 		args: s.command(scripts.Read, s.redisKeys(h.Key), tag), parse: parseRead,
@@ -360,15 +357,14 @@ func (s *Service) readFor(ctx context.Context, h holder, limits timeouts, tag st
 
 const agreeReads = 10 // of a record on whose fence a quorum does not agree
 
-// readAgreed is readFor, repeated for a while if a quorum has the name for the owner but
-// not under one fence: another LOCK of the owner is between its two rounds, and what it
-// found is no loss.
+// readAgreed is readFor, repeated for a while if a quorum has the name for the owner but not under one fence:
+// another LOCK of the owner is between its two rounds, and its fences are no loss.
 func (s *Service) readAgreed(ctx context.Context, h holder, limits timeouts, tag string) (votes []vote, began time.Duration, err error) {
 	return s.readUntil(ctx, h, limits, tag, agreeReads, doubling, func(votes []vote) bool { return !s.betweenRounds(votes, h.owner) })
 }
 
-// readUntil is readFor, repeated until the votes are good, so many times at most. began is when the
-// read began that the votes are of.
+// readUntil is readFor, repeated until the votes are good, so many times at most. began is when the read of
+// these votes began.
 func (s *Service) readUntil(ctx context.Context, h holder, limits timeouts, tag string, reads int, pause func(read int) time.Duration,
 	good func([]vote) bool) (votes []vote, began time.Duration, err error) {
 	for read := range reads {
@@ -396,14 +392,14 @@ func (s *Service) betweenRounds(votes []vote, owner string) bool {
 	return n >= s.quorum && agreed < s.quorum
 }
 
-// vouchedFence is the fence of the grant that a node vouches for in a read, if it is owner's.
+// vouchedFence is the fence of the owner's grant that a node vouches for in a read.
 func vouchedFence(v *vote, owner string) (fence int64, ok bool) {
 	return v.fence, v.kind == yes && v.owner == owner && !v.read.reinstated
 }
 
-// readGrant finds the grant of h in a read that began at the given time: the fence
-// that a quorum agrees on, the holds that a quorum has, and the end that a quorum
-// will not undercut. The ruling is carried if there is one.
+// readGrant is the grant of h by a read that began at the given time: the fence that a quorum agrees on, the
+// holds that a quorum has, and the end that a quorum will not undercut. The outcome is applied if there is
+// one.
 func (s *Service) readGrant(votes []vote, h holder, fence int64, began time.Duration) (grant, outcome) {
 	mine := func(v *vote) (int64, bool) { return vouchedFence(v, h.owner) }
 	agreed, n := most(votes, mine)
@@ -442,10 +438,10 @@ func (s *Service) commonHolds(votes []vote, owner string, fence int64, began tim
 	return s.holdsOf(votes, owner, fence, began, s.quorum, true)
 }
 
-// possibleHolds are the live holds that a quorum has, or may have with the nodes that did not
-// vouch for the grant. One that was not granted after all is undone, unless its proxy is gone or had not sent
-// it to all nodes; then the owner has a hold too many until the end that RENEW gives it.
-// Model: integration/model/ends, flag names-maybe.
+// possibleHolds are the live holds that a quorum has, or may have with the nodes that did not vouch for the
+// grant. One that was not granted after all is undone, unless its proxy is gone or had not sent the undo to
+// all nodes; then the owner has a hold too many until the end that RENEW gives it. Model:
+// integration/model/ends, flag names-maybe.
 func (s *Service) possibleHolds(votes []vote, owner string, fence int64, began time.Duration) []hold {
 	others := len(votes)
 	for i := range votes {
@@ -486,9 +482,9 @@ func (s *Service) holdsOf(votes []vote, owner string, fence int64, began time.Du
 	return holds
 }
 
-// sortByAge sorts holds by when they were taken, the oldest first, as the votes of a read tell, in
-// milliseconds. Of holds of one millisecond the one that ends first is last: the UNLOCK that
-// gives it back, and meant another, leaves the lock held.
+// sortByAge sorts holds by when they were taken, the oldest first, by the votes of a read, in milliseconds. Of
+// holds of one millisecond the one that ends first is last: an UNLOCK that gives it back in place of another
+// leaves the lock held.
 func sortByAge(holds []hold, votes []vote) {
 	ages := map[string]time.Duration{}
 	for i := range votes {

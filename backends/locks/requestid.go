@@ -14,8 +14,7 @@ import (
 
 const tagLength = 16 // of a hold's id: the tag, a dot, and the attempt
 
-// requestTag is what the nodes know of a request id: the same for the same name, owner and
-// id only.
+// requestTag is a request id as the nodes know it: the same for the same name, owner and id only.
 func requestTag(h holder, req string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %s%s%s", h.DB, len(h.Name), len(h.owner), h.Name, h.owner, req))
 	return base32.StdEncoding.EncodeToString(sum[:])[:tagLength]
@@ -74,27 +73,26 @@ func hasTag(tag string) func(id string) bool {
 	return func(id string) bool { return holdTag(id) == tag }
 }
 
-// A requestKey is what makes two requests the same.
+// A requestKey is the same for the same request.
 type requestKey struct {
 	unlock bool
 	Key
 	owner, req string
 }
 
-// requests are those with an id that are under way here. The same one waits until the
-// first is decided, and is then an attempt of its own: what the nodes know of the first
-// makes its reply the same. The zero value is ready; all methods are safe for
-// concurrent use.
+// requests are those with an id that are under way here. A repeat waits until the first is decided, and is
+// then an attempt of its own: what the nodes know of the first makes its reply the same. The zero value is
+// ready; all methods are safe for concurrent use.
 type requests struct {
 	mu      sync.Mutex
 	pending map[requestKey]chan struct{} // closed when the request is decided
 }
 
-// errDuplicateRequest says that the same request is still under way.
+// errDuplicateRequest reports that the same request is still under way.
 var errDuplicateRequest = errors.New("the same request is under way")
 
-// begin waits until no other request has this key, for at most timeout: then the error
-// is errSame. end must be called when the request is decided.
+// begin waits until no other request has this key, for at most timeout: then the error is errDuplicateRequest.
+// end must be called when the request is decided.
 func (r *requests) begin(ctx context.Context, k requestKey, timeout time.Duration) (end func(), err error) {
 	t := time.NewTimer(timeout)
 	defer t.Stop()
@@ -113,7 +111,7 @@ func (r *requests) begin(ctx context.Context, k requestKey, timeout time.Duratio
 	}
 }
 
-// first is nil for whoever is the first, else closed when the first has ended.
+// first is nil for the first request, else closed when the first has ended.
 func (r *requests) first(k requestKey) chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,10 +142,9 @@ func (s *Service) lockRequest(ctx context.Context, r LockRequest) (Decision, err
 	return s.lockWait(ctx, r)
 }
 
-// beginRequest makes a LOCK the only one with its Req until end is called: every attempt
-// has a hold of its own, so that undoing one takes nothing from another, but the nodes
-// count those of one request as one hold, and give them back together. Without an end the
-// answer is there: nothing, or err.
+// beginRequest makes a LOCK the only one with its Req until end is called: every attempt has a hold of its
+// own, so that undoing one takes nothing from another, but the nodes count those of one request as one hold,
+// and give them back together. Without an end the decision is there: a refusal, or err.
 func (s *Service) beginRequest(ctx context.Context, r *LockRequest) (end func(), err error) {
 	if r.Req == "" {
 		return func() {}, nil
@@ -177,9 +174,8 @@ func checkReq(owner, req string) error {
 	return nil
 }
 
-// finishUnlock ends an unlock that some nodes have done before, as a read told: it gives
-// back the same hold where it was not, and repeats the answer. current is the owner's grant, if
-// the read found one.
+// finishUnlock ends an UNLOCK that some nodes have done before, by a read: it gives back the same hold where
+// that was not done, and repeats the answer. current is the owner's grant, if the read found one.
 func (s *Service) finishUnlock(ctx context.Context, h holder, r UnlockRequest, current grant, votes []vote) (holdsLeft int, err error) {
 	as, n := most(votes, func(v *vote) (string, bool) {
 		if !didUnlock(v) {
@@ -215,11 +211,10 @@ func (s *Service) finishUnlock(ctx context.Context, h holder, r UnlockRequest, c
 	return s.surelyLeft(ctx, h, votes, left), nil
 }
 
-// didUnlock reports whether a node that was read has done the unlock before.
+// didUnlock reports whether a node that was read has done the UNLOCK before.
 func didUnlock(v *vote) bool { return v.read != nil && v.read.unlock.hold != "" }
 
-// holdsUnder are the owner's holds under this fence on nodes that have not done the
-// unlock.
+// holdsUnder are the owner's holds under this fence on nodes that have not done the UNLOCK.
 func holdsUnder(votes []vote, owner string, fence int64) []string {
 	var others []vote
 	for _, v := range votes {

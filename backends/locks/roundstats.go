@@ -84,11 +84,11 @@ type roundMeter struct {
 	took metrics.Histogram
 }
 
-// slowRound is how long a round takes at which the log says so: more than nodes are
-// given by default while a quorum is heard of.
+// slowRound is how long a round that is logged takes: more than nodes have by default
+// while a quorum has answered.
 const slowRound = 100 * time.Millisecond
 
-// ended counts a round and says if it was slow. votes are those that closing it gave.
+// ended counts a round, and logs it if it was slow. votes are those that closing it gave.
 func (s *Service) ended(r *round, votes []vote, e end) {
 	took := s.now() - r.began
 	m := &s.counters.asked[r.question]
@@ -119,7 +119,7 @@ func (s *Service) silentNodes(votes []vote) string {
 	return strings.Join(all, ", ")
 }
 
-// What a node said, or why it said nothing: indexes of said.
+// What a node voted, or why it did not: indexes of replyLabels.
 const (
 	saidYes = iota
 	saidNo

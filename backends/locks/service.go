@@ -26,32 +26,33 @@ const (
 // is made by New and safe for concurrent use. It has at most one worker a node, which starts with work and
 // ends with it; Run owns the workers.
 type Service struct {
+	// Fixed by New.
 	opts       Options
 	nodes      []*node
 	quorum     int
 	now        func() time.Duration
 	nodeList   nodeList // of the nodes
 	commonArgs []string // the first arguments of every script
-	grants     *grantCache
-	keepalive  *keepalive
-	requests   requests
-	inflight   inflightLocks
-	semaphore  chan struct{} // one place for each round that may be undecided
 
-	waiting  *waitq.Queues[Key, *waitingLock]
-	counters counters
-	top      topNames
+	// Each has its own mutex, or needs none.
+	grants    *grantCache
+	keepalive *keepalive
+	requests  requests
+	inflight  inflightLocks
+	waiting   *waitq.Queues[Key, *waitingLock]
+	recovery  recovery
+	counters  counters
+	top       topNames
+	semaphore chan struct{} // one place for each round that may be undecided
+	fanOut    sync.Mutex    // held while a question is given to all nodes, so that all get it in one order
 
-	fanOut   sync.Mutex // held while a question is given to all nodes, so that all get it in one order
-	workers  sync.WaitGroup
-	stop     chan struct{} // closed when Run ends
-	once     sync.Once
-	probeNow chan struct{} // asks Run for a probe
-
+	// Of Run, which ends them.
+	workers      sync.WaitGroup
+	stop         chan struct{} // closed when Run ends
+	once         sync.Once     // for stop
+	probeNow     chan struct{} // asks Run for a probe
 	trackOnce    sync.Once
 	stopTrackers context.CancelFunc // after trackOnce
-
-	recovery recovery
 }
 
 // New makes a Service. It refuses options that cannot work, all of them at once,

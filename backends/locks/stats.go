@@ -10,7 +10,7 @@ import (
 )
 
 // Stats is what a Service has done since it was made, and has now, as INFO and the page
-// say it; Report has the rest. It counts what callers were told, unless said otherwise.
+// show it; Report has the rest. It counts the answers to callers, unless its comment names something else.
 type Stats struct {
 	Nodes       int // of all states
 	Voting      int // Ready

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A verdict is what votes amount to.
+// A verdict is what the votes on an acquisition amount to.
 type verdict uint8
 
 const (
@@ -22,8 +22,8 @@ const (
 type tally struct {
 	verdict   verdict
 	fence     int64         // granted, ended: of the grant; held: of the holder's, or less
-	reentered bool          // granted: the owner was in already, and the fence is that grant's
-	stored    int           // granted: how many nodes have the fence as their largest
+	reentered bool          // granted: the owner had the name already, and the fence is that grant's
+	stored    int           // granted: how many nodes have stored the fence
 	holder    string        // held: who has it
 	rest      time.Duration // granted, held: the Q-th largest end of the lease among the agreeing nodes
 	holds     int           // granted: of the owner, as a quorum counts them
@@ -162,7 +162,7 @@ func qth[T int | time.Duration](votes []vote, q int, match func(*vote) bool, val
 	return all[len(all)-q]
 }
 
-// A ruling is the result of the votes on an existing grant.
+// An outcome is the result of the votes on an existing grant.
 type outcome uint8
 
 const (
@@ -204,8 +204,8 @@ func countOutcome(votes []vote, q int, final bool, owner string, done func(*vote
 	return undecided
 }
 
-// sortVotes counts the votes that count as done, that name another version or a missing hold, that
-// deny, and that may still come.
+// sortVotes counts the votes that count as done, that name another version or a missing hold, that deny, and
+// that may still come.
 func sortVotes(votes []vote, final bool, done func(*vote) bool) (did, disputed, denied, due int) {
 	for i := range votes {
 		switch v := &votes[i]; {
@@ -225,9 +225,9 @@ func sortVotes(votes []vote, final bool, done func(*vote) bool) (did, disputed, 
 
 func didRenew(v *vote) bool { return v.kind == yes }
 
-// renewOutcome counts the votes on a renewal. Where a node has a note that the lease may
-// have been shortened, one where a renewal reinstates the grant, now or before, proves nothing: the lease may have
-// lapsed there. A quorum of votes meets one of the quorum that noted.
+// renewOutcome counts the votes on a renewal. Where a node has a note that the lease may have been shortened,
+// votes of nodes where a renewal reinstated the grant, now or before, do not count: the lease may have lapsed
+// there. A quorum of votes meets one of the quorum that noted.
 func renewOutcome(votes []vote, q int, final bool, owner string) outcome {
 	done := didRenew
 	if anyNoted(votes) {
@@ -236,9 +236,8 @@ func renewOutcome(votes []vote, q int, final bool, owner string) outcome {
 	return countOutcome(votes, q, final, owner, done)
 }
 
-// didRelease says which votes release a grant of which this proxy knows that its
-// validity had not ended: also those that have seen no later grant. fence 0 asks
-// for the hold itself, as it was granted, or the memory of its release.
+// didRelease is which votes release a grant whose validity had not ended, as this proxy knows: also those that
+// have seen no later grant. fence 0 asks for the hold itself, as it was granted, or the record of its release.
 func didRelease(fence int64) func(*vote) bool {
 	return func(v *vote) bool {
 		switch v.kind {
@@ -251,11 +250,10 @@ func didRelease(fence int64) func(*vote) bool {
 	}
 }
 
-// releaseOutcome counts the votes on a release, see didRelease for fence. What this
-// proxy knows of a validity is true unless a renewal it knows nothing of shortened
-// the lease; that is noted by a quorum before it is sent. So a quorum without such a
-// note releases, whatever it says of rivals: they may only be trying. A node that has
-// other holds of the owner says that this one was given back elsewhere.
+// releaseOutcome counts the votes on a release, see didRelease for fence. A validity that this proxy knows is
+// true unless a renewal through another one shortened the lease; that is noted by a quorum before it is sent.
+// So a quorum without such a note releases, also where its nodes name rivals: they may only be trying. A node
+// that has other holds of the owner answers that this one was given back elsewhere.
 func releaseOutcome(votes []vote, q int, final bool, owner string, fence int64) outcome {
 	unnoted := 0
 	for i := range votes {

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	hotNames    = 512                   // names a summary knows
+	hotNames    = 512                   // of a topK
 	hotBytes    = 1 << 10               // of a name; longer ones are not counted
 	hotWait     = 10 * time.Millisecond // a LOCK that took less did not wait
-	hotHalfLife = time.Minute           // after which what was counted counts half
+	hotHalfLife = time.Minute           // after which counts count half
 	hotRebase   = 30 * time.Minute      // after which weights are made small again
 )
 
@@ -25,8 +25,8 @@ type HotName struct {
 	Waited   time.Duration // from the calls of LOCK to their answers, all together
 }
 
-// topNames is which names were asked for most and waited for longest. Its methods are safe
-// for concurrent use, and what they cost does not depend on how many names there are.
+// topNames are the names that were asked for most and waited for longest. Its methods are safe for concurrent
+// use, and their cost does not depend on how many names there are.
 type topNames struct {
 	mu     sync.Mutex
 	asked  topK // by LOCKs
@@ -61,27 +61,26 @@ func (h *topNames) answered(at Key, granted bool, waited, now time.Duration) {
 	}
 }
 
-// A summary knows the heaviest of any number of names (Metwally et al., "Space-Saving"): a
-// name that it does not know takes the place of the lightest, and its weight, of which
-// it may have had as much before. Instead of letting all counts decay, later ones weigh
-// more, which leaves the order alone (Cormode et al., "Forward Decay"). The zero value is
-// ready.
+// A topK knows the heaviest of any number of names (Metwally et al., "Space-Saving"): a name that it does not
+// know takes the place of the lightest, and its weight, of which it may have had as much before. Instead of
+// letting all counts decay, later ones weigh more, which leaves the order alone (Cormode et al., "Forward
+// Decay"). The zero value is ready.
 type topK struct {
 	origin  time.Duration // when a count weighs 1
 	byKey   map[Key]*topEntry
 	entries indexHeap[*topEntry] // the lightest first
 }
 
-// topEntry is what a summary knows of a name.
+// topEntry is what a topK knows of a name.
 type topEntry struct {
 	at     Key
 	weight float64
 	unsure float64 // of weight: what it may have had before it was known
 	topCounts
-	index int // in the order
+	index int // in topK.entries
 }
 
-// topCounts is what happened to a name since it is known, weighted like its weight.
+// topCounts are the answers for a name since it is known, weighted like its weight.
 type topCounts struct{ grants, refusals, waited float64 }
 
 func (s *topK) add(at Key, by float64, c topCounts, now time.Duration) {
@@ -129,8 +128,7 @@ func (s *topK) rebase(now time.Duration) {
 	s.origin = now
 }
 
-// top are the heaviest, by what is sure of their weight. What weighs next to nothing is
-// forgotten.
+// top are the heaviest, by what is sure of their weight. Entries that weigh next to nothing are left out.
 func (s *topK) top(most int, now time.Duration) []HotName {
 	sure := slices.Clone(s.entries)
 	slices.SortFunc(sure, func(a, b *topEntry) int {

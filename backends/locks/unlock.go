@@ -8,12 +8,11 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Unlock gives back the hold this owner took last, or all, and returns how many
-// the owner has left: 0 means that the name is free. Repeating the unlock of the
-// grant last released, or one with the same Req, repeats its answer; a Req that a LOCK of
-// the owner had names the hold that this one took. Errors are
-// ErrLost, *NotOwnerError, *QuorumError or that of ctx. Whatever it answers, nodes that
-// could not be reached are told until no lease can run any more.
+// Unlock gives back the hold this owner took last, or all, and returns how many the owner has left: 0 means
+// that the name is free. Repeating the UNLOCK of the grant last released, or one with the same Req, repeats
+// its answer; a Req that a LOCK of the owner had names the hold that this one took. Errors are ErrLost,
+// *NotOwnerError, *QuorumError or that of ctx. Whatever the answer, nodes that could not be reached are told
+// until no lease can run any more.
 func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, err error) {
 	if err := checkReq(r.Owner, r.Req); err != nil {
 		return 0, err
@@ -29,7 +28,7 @@ func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	return s.counters.released(s.unlock(ctx, r))
 }
 
-// unlock is Unlock, no other with the same Req being under way here.
+// unlock is Unlock while no other with the same Req is under way here.
 func (s *Service) unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, err error) {
 	if err := s.acquireSlot(ctx); err != nil {
 		return 0, err
@@ -80,8 +79,7 @@ func (s *Service) unlockDisputed(ctx context.Context, h holder, r UnlockRequest,
 	return s.unlockForeign(ctx, h, r)
 }
 
-// countLeft is how many holds the owner has after a release of others; left are those that this
-// proxy knew of.
+// countLeft is how many holds the owner has after a release; left are those that this proxy knew of.
 func (s *Service) countLeft(ctx context.Context, h holder, g grant, left []hold, votes []vote) int {
 	n := countHolds(holdIDs(left))
 	if counted := s.holdsLeft(votes); counted > n || g.partial {
@@ -96,10 +94,9 @@ func (s *Service) countLeft(ctx context.Context, h holder, g grant, left []hold,
 // countReads are the reads of a count of holds on which the nodes disagree.
 const countReads = 5
 
-// surelyLeft is left, unless that is none while some node still shows a hold: a LOCK
-// through another proxy may have been granted whose hold has not reached every node
-// that voted here. Then the nodes are asked until a quorum agrees; if none does, the
-// owner is taken to have the hold that was seen.
+// surelyLeft is left, unless that is none while some node still shows a hold: a LOCK through another proxy may
+// have been granted whose hold has not reached every node that voted here. Then the nodes are asked until a
+// quorum agrees; if none does, the owner is taken to have the hold that was seen.
 func (s *Service) surelyLeft(ctx context.Context, h holder, votes []vote, left int) int {
 	shows := func(v vote) bool { return (v.kind == yes || v.kind == duplicate) && v.holds > 0 }
 	if left > 0 || !slices.ContainsFunc(votes, shows) || leftNothing(votes, h.owner) >= s.quorum {
@@ -150,15 +147,15 @@ func (s *Service) holdsLeft(votes []vote) int {
 	return qthHolds(votes, max(1, min(n, s.quorum)), removed)
 }
 
-// release removes holds of a grant on all nodes; left are those of its holds that stay. valid says that the validity which
-// this proxy remembers of every one of these holds runs: of another hold it says nothing, since that
-// may have been given back elsewhere; what was read from others is no such
-// memory. Without it only the holds themselves count, see ruleRelease. tag is that of the
-// unlock, if it has a Req; a node that has done it with another hold disputes this one.
+// release removes holds of a grant on all nodes; left are the holds that stay. valid reports that the validity
+// which this proxy granted or renewed runs for every one of these holds: of another hold that says nothing,
+// since it may have been given back elsewhere, and neither does a read. Without it only the holds themselves
+// count, see releaseOutcome. tag is that of the UNLOCK, if it has a Req; a node that has done it with another
+// hold disputes this one.
 //
-// Where what stays ends earlier than what is given back, the lease is shortened, as by a
-// renewal: a quorum notes it first. Else an UNLOCK through another proxy, which remembers the
-// later end, could succeed after a rival's grant.
+// Where what stays ends earlier than what is given back, the lease is shortened, as by a renewal: a quorum
+// notes it first. Else an UNLOCK through another proxy, which knows the later end, could succeed after a
+// rival's grant.
 func (s *Service) release(ctx context.Context, h holder, g grant, ids []string, left []hold, valid bool, tag string) ([]vote, outcome, error) {
 	limits := s.opts.timeouts(s.opts.MaxTTL)
 	if len(left) > 0 && lastEnd(left) < g.untilOf(ids) {
@@ -188,8 +185,7 @@ func (s *Service) release(ctx context.Context, h holder, g grant, ids []string, 
 	return votes, result, err
 }
 
-// unlockJob is releaseJob for the owner. A node that did this unlock before, with another
-// hold, disputes it.
+// unlockJob is releaseJob for the owner. A node that did this UNLOCK before, with another hold, disputes it.
 func (s *Service) unlockJob(h holder, g grant, ids []string, left []hold, how, tag string) scriptCall {
 	j := s.releaseJob(s.redisKeys(h.Key), h.owner, g, how, tag, ids, left)
 	j.parse = func(m []rueidis.RedisMessage) (vote, error) {
@@ -202,7 +198,7 @@ func (s *Service) unlockJob(h holder, g grant, ids []string, left []hold, how, t
 	return j
 }
 
-// unlockError is the error for what is not carried.
+// unlockError is the error of a release that was not applied.
 func (s *Service) unlockError(h holder, result outcome, votes []vote, err error) error {
 	switch {
 	case err != nil:
@@ -215,10 +211,10 @@ func (s *Service) unlockError(h holder, result outcome, votes []vote, err error)
 	return s.quorumError("UNLOCK", h.Name, votes)
 }
 
-// mayGiveAnother reports whether an UNLOCK that did not give these holds back may read again and
-// give back what it finds, so that no UNLOCK gives back two: the holds are those of its own
-// request, or one other release gave them back at a quorum. Several that did so at one node each have
-// all failed, though the hold is gone.
+// mayGiveAnother reports whether an UNLOCK that did not give these holds back may read again and give back
+// what it finds, so that no UNLOCK gives back two: the holds are those of its own request, or one other
+// release gave them back at a quorum. Where several others did so at one node each, all have failed, though
+// the hold is gone.
 func (s *Service) mayGiveAnother(votes []vote, result outcome, ids []string, r UnlockRequest) bool {
 	if result != conflict && result != lost {
 		return false
@@ -230,8 +226,8 @@ func (s *Service) mayGiveAnother(votes []vote, result outcome, ids []string, r U
 	return n >= s.quorum
 }
 
-// unlockForeign gives back a grant that another proxy made, or of which this one
-// does not know all, after reading it from a quorum.
+// unlockForeign gives back a grant that another proxy made, or of which this one does not know all, after
+// reading it from a quorum.
 func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) (holdsLeft int, err error) {
 	stopped := s.retry(ctx, func() (again bool) {
 		holdsLeft, again, err = s.unlockRead(ctx, h, r)
@@ -243,8 +239,8 @@ func (s *Service) unlockForeign(ctx context.Context, h holder, r UnlockRequest) 
 	return holdsLeft, err
 }
 
-// unlockRead is one try of unlockForeign. retry reports whether the nodes no longer had what was
-// read, and another try may succeed; err is the answer if there is none.
+// unlockRead is one try of unlockForeign. retry reports that the nodes no longer had what was read, and
+// another try may succeed; err is the answer if there is none.
 func (s *Service) unlockRead(ctx context.Context, h holder, r UnlockRequest) (holdsLeft int, retry bool, err error) {
 	votes, began, err := s.readAgreed(ctx, h, s.opts.timeouts(s.opts.MaxTTL), r.tag())
 	if err != nil {

@@ -10,46 +10,49 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// A kind is what one node said in one round.
+// A replyKind is what one node answered in one round.
 type replyKind uint8
 
 const (
 	silent          replyKind = iota // nothing yet, an error, or no entitlement to vote: neither yes nor no
 	yes                              // done as asked
-	duplicate                        // release: this very grant was released before, or this very unlock done
+	duplicate                        // release: this very grant was released before, or this very UNLOCK done
 	no                               // not done: free, another owner's, or another grant
-	versionConflict                  // renew: another version of the lease is here; release: this unlock gave back another hold, or another unlock this one
+	versionConflict                  // renew: another version of the lease is here; release: this UNLOCK gave back another hold, or another UNLOCK this one
 	missingHold                      // renew: the holds were given back here
 	alreadyReleased                  // acquire: this request was granted and given back before
 	tooMany                          // acquire: the owner has as many holds as it may
 )
 
-// A vote is one node's reply, its fields as far as the kind has them.
+// A vote is one node's reply. Each field is set for the kinds, or the questions, that its comment names.
 type vote struct {
 	kind         replyKind
 	owner        string        // no, read: who has the name; empty when it is free
 	rest         time.Duration // yes, no, read: what is left of the lease, when the script ran
-	fence        int64         // yes: granted or proposed; over: granted then; no: the holder's, or the name's largest; state: the node's largest
-	reentered    int64         // acquire: 0, or the fence of the grant the owner was in, or told
+	fence        int64         // yes: granted or proposed; alreadyReleased: granted then; no: the holder's, or the name's largest; state: the node's largest
+	reentered    int64         // acquire: 0, or the fence of the grant that the owner had, or reinstatedFence
 	holds        int           // acquire: the owner's holds, this one included; release: the holds left
 	noted        bool          // release, renew: some renewal may have shortened the lease
-	reinstated   bool          // renew, release: the grant is, or was, here because a renewal had reinstates it
+	reinstated   bool          // renew, release: the grant is, or was, here because a renewal had reinstated it
 	givenBack    bool          // renew: some of the holds were given back here
-	otherRelease string        // release: the name of another one that gave the hold back here; else empty
-	listeners    int           // release: how many subscribers were told of it
-	hold         string        // release: the one that this unlock has given back before, if it has
+	otherRelease string        // release: the id of another one that gave the hold back here; else empty
+	listeners    int           // release: subscribers that were told of it
+	hold         string        // release: the one that this UNLOCK has given back before, if it has
 
-	version version // acquire, read, stale: of the lease
+	// Of acquire, read and list.
+	version version // acquire, read, versionConflict: of the lease
 	grant   string  // acquire, read: the hold whose LOCK numbered the grant, as far as this node knows
 	read    *reading
 	page    *page
 
+	// Of probes.
 	refuses error // state: what a write is answered, if not that it is done
 
+	// Of nodes that did not vote.
 	err         error      // silent: why; nil while nothing came
 	code        abstention // silent: what the node lacks to vote
 	wait        int64      // silent: the number that comes with code, ms
-	replid      string     // unregistered: the node's replication id
+	replid      string     // unregistered: of the node's replication
 	quarantine  string     // floorless: the name of the one that is over
 	maxTTL      int64      // state, quarantined, floorless: how long leases may be that run there, ms
 	set         *nodeSet   // state: that the node is in; otherSet: its epoch
@@ -57,11 +60,11 @@ type vote struct {
 	unsent      bool       // silent: the node was never asked, so there is nothing to undo
 }
 
-// reinstatedFence stands for a fence kept by a node that was told of the grant by a renewal: it
-// cannot vouch for it.
+// reinstatedFence stands for the fence of a grant that is here because of a renewal: the node cannot vouch for
+// it.
 const reinstatedFence = -1
 
-// An abstention says why a node that answered may not vote.
+// An abstention is why a node that answered may not vote.
 type abstention int8
 
 const (
@@ -69,19 +72,19 @@ const (
 	quarantined  abstention = -2 // it may have forgotten leases that still run
 	floorless    abstention = -3 // it may have forgotten fences
 	otherSet     abstention = -4 // it is in another set of lock nodes
-	damaged      abstention = 1  // not a node's word: it did what it was asked, and its answer holds a number that is no fence
+	damaged      abstention = 1  // not the node's answer: it did what it was asked, and its answer holds a number that is no fence
 )
 
-// A version orders the renewals of one lease. Numbers compare within a epoch.
+// A version orders the renewals of one lease. Sequences compare within an epoch.
 type version struct {
 	epoch    string
 	sequence int64
 }
 
-// expected is the form in which a renewal names the version it replaces.
+// expected is the form in which a renewal names the version that it replaces.
 func (v version) expected() string { return fmt.Sprintf("%s:%d", v.epoch, v.sequence) }
 
-// A reading is what only read answers.
+// A reading is what only the question read is answered.
 type reading struct {
 	lastOwner  string // of the last release, or empty
 	lastFence  int64
@@ -90,17 +93,17 @@ type reading struct {
 	age        time.Duration // since the grant
 	reinstated bool          // by a renewal: this node did not grant it
 	holds      []nodeHold    // the most recent first, also those that have ended
-	unlock     unlocked      // what this node remembers of the UNLOCK whose request id the read named
+	unlock     unlocked      // the UNLOCK whose request id the read named
 }
 
-// A nodeHold is what a node says of one hold.
+// A nodeHold is one hold on one node.
 type nodeHold struct {
 	id   string
 	age  time.Duration // since it was taken
 	rest time.Duration // until it ends; 0: it has
 }
 
-// An unlocked is what a node remembers of an unlock with a request id; zero if nothing.
+// An unlocked is what a node knows of an UNLOCK with a request id; zero if nothing.
 type unlocked struct {
 	left  int    // holds
 	fence int64  // of the grant
@@ -122,7 +125,7 @@ func (r *reading) has(id string) bool {
 	return slices.ContainsFunc(r.holds, func(h nodeHold) bool { return h.id == id })
 }
 
-// parse turns a reply into a vote. Each script has its own, see the header of its file.
+// A parse reads a reply's vote. Each script has its own, see the header of its file.
 type parse func(m []rueidis.RedisMessage) (vote, error)
 
 func readInts(m []rueidis.RedisMessage, dst ...*int64) error {
@@ -139,7 +142,7 @@ func readInts(m []rueidis.RedisMessage, dst ...*int64) error {
 	return nil
 }
 
-// readVote reads a reply's vote with p, or an abstention, which reads alike in every script.
+// readVote reads a reply's vote with p, or an abstention, which is the same for every script.
 func readVote(res rueidis.RedisResult, p parse) vote {
 	reply, err := res.ToMessage()
 	if err != nil {
@@ -206,15 +209,15 @@ func parseAbstention(code abstention, m []rueidis.RedisMessage) (vote, error) {
 	return v, fmt.Errorf("unknown refusal %d", code)
 }
 
-// A fenceError is an answer with a number where a fence should be that none can be. If it
-// were counted as one, all nodes would take it over, and could not count any further.
+// A fenceError is an answer with a number that cannot be a fence. If it were counted as one, all nodes would
+// take it over, and could not count any further.
 type fenceError struct{ fence int64 }
 
 func (e *fenceError) Error() string {
 	return fmt.Sprintf("its fence counter is damaged (%d is not within 1 and 2^53); empty that node with FLUSHALL, and it comes back as one that forgot", e.fence)
 }
 
-// checkFence refuses what is no fence. Numbers from 2^53 are not exact in a script.
+// checkFence refuses what cannot be a fence. Numbers from 2^53 are not exact in a script.
 func checkFence(n int64) error {
 	if n <= 0 || n >= 1<<53 {
 		return &fenceError{n}
@@ -222,7 +225,7 @@ func checkFence(n int64) error {
 	return nil
 }
 
-// checkFenceOrNone is checkFence where 0 says that there is none.
+// checkFenceOrNone is checkFence where 0 stands for none.
 func checkFenceOrNone(n int64) error {
 	if n == 0 {
 		return nil
