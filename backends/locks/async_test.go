@@ -14,9 +14,9 @@ import (
 // manyWaiters is how many wait by default at most.
 const manyWaiters = 100_000
 
-// TestManyWait: of a hundred thousand that wait in line none has a goroutine, each costs
+// TestWait_ManyWaiters: of a hundred thousand that wait in line none has a goroutine, each costs
 // little memory, and all are answered when they give up, or the Service ends.
-func TestManyWait(t *testing.T) {
+func TestWait_ManyWaiters(t *testing.T) {
 	n := manyWaiters
 	if testing.Short() {
 		n /= 10
@@ -97,8 +97,8 @@ func inUse() uint64 {
 	return m.HeapAlloc
 }
 
-// TestParkedIsServed: who has no goroutine gets its turn, its time and its owner's lock.
-func TestParkedIsServed(t *testing.T) {
+// TestLockAsync_ParkedIsServed: who has no goroutine gets its turn, its time and its owner's lock.
+func TestLockAsync_ParkedIsServed(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 1)
 	grant := lock(t, s, "job", "holder", 30*time.Second)

@@ -247,9 +247,9 @@ func (w *witness) waitInTurn(t *testing.T, p []*Service, stop <-chan struct{}) {
 	}
 }
 
-// TestWaitThroughFaults runs for 8 s, or as long as LOCKPROXY_FAULTS says: nobody overlaps,
+// TestWait_ThroughFaults runs for 8 s, or as long as LOCKPROXY_FAULTS says: nobody overlaps,
 // and in the end nobody stands in line.
-func TestWaitThroughFaults(t *testing.T) {
+func TestWait_ThroughFaults(t *testing.T) {
 	t.Parallel()
 	long := 8 * time.Second
 	if d, err := time.ParseDuration(os.Getenv("LOCKPROXY_FAULTS")); err == nil {

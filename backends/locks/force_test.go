@@ -66,9 +66,9 @@ func TestForce(t *testing.T) {
 	}
 }
 
-// TestForceIsNotTheOwnersRelease: an UNLOCK that comes again repeats the answer it
+// TestForce_IsNotTheOwnersRelease: an UNLOCK that comes again repeats the answer it
 // got for an earlier grant, not for the one that was forced.
-func TestForceIsNotTheOwnersRelease(t *testing.T) {
+func TestForce_IsNotTheOwnersRelease(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
 	g := lock(t, s, "job", "alice", 30*time.Second)
@@ -81,7 +81,7 @@ func TestForceIsNotTheOwnersRelease(t *testing.T) {
 	}
 }
 
-func TestForceWithNodesDown(t *testing.T) {
+func TestForce_WithNodesDown(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 5)
 	p := rivals(t, 2, nodes)
@@ -115,8 +115,8 @@ func TestForceWithNodesDown(t *testing.T) {
 	}
 }
 
-// TestALateForceHarmsNobody: what comes to a node when the owner has another grant.
-func TestALateForceHarmsNobody(t *testing.T) {
+// TestForce_LateOneTakesNothing: what comes to a node when the owner has another grant.
+func TestForce_LateOneTakesNothing(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
@@ -156,9 +156,9 @@ func renewedBy(t *testing.T, s *Service, g Grant) time.Duration {
 	return v
 }
 
-// TestForceTellsTheSession: at the proxy that keeps the lock at once, and at another one at
+// TestForce_TellsTheSession: at the proxy that keeps the lock at once, and at another one at
 // the next renewal; neither brings the lock back.
-func TestForceTellsTheSession(t *testing.T) {
+func TestForce_TellsTheSession(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	for i, within := range []time.Duration{500 * time.Millisecond, 10 * time.Second} {
@@ -190,9 +190,9 @@ func TestForceTellsTheSession(t *testing.T) {
 	}
 }
 
-// TestForceAgainstRenewals: while an owner renews through two proxies, also shortening,
+// TestForce_AgainstRenewals: while an owner renews through two proxies, also shortening,
 // it is forced out; no renewal asked for later succeeds, and no UNLOCK.
-func TestForceAgainstRenewals(t *testing.T) {
+func TestForce_AgainstRenewals(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 3, redistest.StartNodes(t, 5))
 	rounds := 60
@@ -236,8 +236,8 @@ func TestForceAgainstRenewals(t *testing.T) {
 	}
 }
 
-// TestForceOneGrant: what was granted since somebody looked is not taken away.
-func TestForceOneGrant(t *testing.T) {
+// TestForceGrant: what was granted since somebody looked is not taken away.
+func TestForceGrant(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 5))
 	old := lock(t, p[0], "job", "alice", 30*time.Second)
@@ -268,9 +268,9 @@ func TestForceOneGrant(t *testing.T) {
 	}
 }
 
-// TestForceOneGrantAgainstLaterOnes: an owner takes and gives back without pause; a force of
+// TestForceGrant_AgainstLaterOnes: an owner takes and gives back without pause; a force of
 // one grant leaves each later one alone.
-func TestForceOneGrantAgainstLaterOnes(t *testing.T) {
+func TestForceGrant_AgainstLaterOnes(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 5))
 	for range 30 {

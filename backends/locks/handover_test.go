@@ -11,9 +11,9 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// TestHandOver: whoever waits is given the name in the round that frees it, so that the
+// TestHandOver_OneRoundEach: whoever waits is given the name in the round that frees it, so that the
 // nodes run nothing but one release and one acquisition for each.
-func TestHandOver(t *testing.T) {
+func TestHandOver_OneRoundEach(t *testing.T) {
 	t.Parallel()
 	const line = 50
 	s, nodes := start(t, 3)
@@ -40,9 +40,9 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// TestHandOverAmongFriends: what a proxy hands on to its own is said to others who
+// TestHandOver_PublishesToOtherProxiesOnly: what a proxy hands on to its own is said to others who
 // listen, and to nobody if there are none.
-func TestHandOverAmongFriends(t *testing.T) {
+func TestHandOver_PublishesToOtherProxiesOnly(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 1)
 	p := rivals(t, 2, nodes)
@@ -74,8 +74,8 @@ func TestHandOverAmongFriends(t *testing.T) {
 	granting(t, other)
 }
 
-// TestHandOverRefused: what was offered may be refused, and asked for again.
-func TestHandOverRefused(t *testing.T) {
+// TestHandOver_Refused: what was offered may be refused, and asked for again.
+func TestHandOver_Refused(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	lock(t, p[0], "job", "alice", time.Minute)
@@ -91,9 +91,9 @@ func TestHandOverRefused(t *testing.T) {
 	granting(t, w)
 }
 
-// TestOfferIsNotTaken: a waiter that leaves while the nodes are asked for it leaves no
+// TestHandOver_HeadLeaves: a waiter that leaves while the nodes are asked for it leaves no
 // hold, and the next one is served.
-func TestOfferIsNotTaken(t *testing.T) {
+func TestHandOver_HeadLeaves(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
 	for range 30 {
@@ -115,8 +115,8 @@ func TestOfferIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestProxiesTakeTurns: waiters at one proxy do not keep out those at another.
-func TestProxiesTakeTurns(t *testing.T) {
+// TestHandOver_ProxiesTakeTurns: waiters at one proxy do not keep out those at another.
+func TestHandOver_ProxiesTakeTurns(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	var w witness

@@ -334,8 +334,8 @@ func TestLock_FreshBesideAnUNLOCK(t *testing.T) {
 	}
 }
 
-// TestFresh_ThatComesLate drops no later grant.
-func TestFresh_ThatComesLate(t *testing.T) {
+// TestFresh_LateOneTakesNothing drops no later grant.
+func TestFresh_LateOneTakesNothing(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
@@ -448,7 +448,7 @@ func TestRenew_SparesALOCKUnderWay(t *testing.T) {
 	}
 }
 
-func TestUnderway(t *testing.T) {
+func TestInflightLocks(t *testing.T) {
 	t.Parallel()
 	var u inflightLocks
 	h, other := holder{Key{0, "job"}, "alice"}, holder{Key{0, "job"}, "bob"}
@@ -475,8 +475,8 @@ func TestUnderway(t *testing.T) {
 	}
 }
 
-// TestMemory_Oldest: the grant that was made first and still runs, whoever renews or enters it.
-func TestMemory_Oldest(t *testing.T) {
+// TestGrantCache_Oldest: the grant that was made first and still runs, whoever renews or enters it.
+func TestGrantCache_Oldest(t *testing.T) {
 	t.Parallel()
 	now := time.Second
 	m, err := newGrantCache(10, func() time.Duration { return now }, new(metrics.Histogram))

@@ -64,7 +64,7 @@ func onNode(t *testing.T, s *Service, n *redistest.Server, name, owner, fence st
 	}
 }
 
-func TestInspectWhatNoQuorumHas(t *testing.T) {
+func TestInspect_WithoutQuorum(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	lock(t, s, "other", "warm", time.Second)
@@ -102,7 +102,7 @@ func TestInspectWhatNoQuorumHas(t *testing.T) {
 	}
 }
 
-func TestInspectDuringQuarantine(t *testing.T) {
+func TestInspect_DuringQuarantine(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	lock(t, s, "job", "alice", 30*time.Second)
@@ -192,7 +192,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-func TestListOfWhatNotEveryNodeHas(t *testing.T) {
+func TestList_NotEveryNodeHasIt(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 5)
 	lock(t, s, "warm", "x", time.Minute)
@@ -235,7 +235,7 @@ func TestListOfWhatNotEveryNodeHas(t *testing.T) {
 	}
 }
 
-func TestListGoesOnWhereANodeFails(t *testing.T) {
+func TestList_NodeFails(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	var want []string

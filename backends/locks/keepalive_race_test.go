@@ -12,9 +12,9 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// TestRenewingRacesReleasing: a renewal that is under way while the lock is given back,
+// TestSession_RenewalsRaceReleases: a renewal that is under way while the lock is given back,
 // by UNLOCK or by the end of its session, never brings it back.
-func TestRenewingRacesReleasing(t *testing.T) {
+func TestSession_RenewalsRaceReleases(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	n := conns(t, nodes)
@@ -76,8 +76,8 @@ func evals(t *testing.T, c *redistest.Conn) (n int) {
 	return 0
 }
 
-// TestRenewingRacesExpiry: a lease that ended is not renewed, whatever is under way.
-func TestRenewingRacesExpiry(t *testing.T) {
+// TestRenew_RacesExpiry: a lease that ended is not renewed, whatever is under way.
+func TestRenew_RacesExpiry(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	n := conns(t, nodes)
@@ -121,8 +121,8 @@ func TestRenewingRacesExpiry(t *testing.T) {
 	}
 }
 
-// TestTenThousandLocks are kept by a few goroutines, also while a node hangs.
-func TestTenThousandLocks(t *testing.T) {
+// TestSession_TenThousandLocks are kept by a few goroutines, also while a node hangs.
+func TestSession_TenThousandLocks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a quarter of a minute")
 	}

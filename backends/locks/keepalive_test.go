@@ -74,7 +74,7 @@ func keptBy(s *Service) int {
 	return len(s.keepalive.leases)
 }
 
-func TestASessionKeepsItsLocks(t *testing.T) {
+func TestSession_KeepsItsLocks(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, s *Service) {
 		c := newClient(s)
@@ -91,7 +91,7 @@ func TestASessionKeepsItsLocks(t *testing.T) {
 	})
 }
 
-func TestTheEndOfASessionReleases(t *testing.T) {
+func TestSession_EndReleases(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, s *Service) {
 		c, other := newClient(s), newClient(s)
@@ -117,9 +117,9 @@ func TestTheEndOfASessionReleases(t *testing.T) {
 	})
 }
 
-// TestTheEndOfASessionIsNoUnlock: the release is remembered by a fence that no late
+// TestSession_EndIsNoUnlock: the release is remembered by a fence that no late
 // renewal passes, but not as the owner's own.
-func TestTheEndOfASessionIsNoUnlock(t *testing.T) {
+func TestSession_EndIsNoUnlock(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	c, n := newClient(s), conns(t, nodes)
@@ -141,7 +141,7 @@ func TestTheEndOfASessionIsNoUnlock(t *testing.T) {
 	}
 }
 
-func TestAnAbandonedSessionReleasesNothing(t *testing.T) {
+func TestSession_AbandonReleasesNothing(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 1)
 	c := newClient(s)
@@ -188,9 +188,9 @@ func TestSessionGrace(t *testing.T) {
 	}
 }
 
-// TestTheEndOfASessionThatAnotherProxyRenewed: that proxy remembers a validity, and its
+// TestSession_EndAfterAnotherProxyRenewed: that proxy remembers a validity, and its
 // UNLOCK must not be told yes by it after somebody else had the lock.
-func TestTheEndOfASessionThatAnotherProxyRenewed(t *testing.T) {
+func TestSession_EndAfterAnotherProxyRenewed(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 5)
 	p, n := rivals(t, 2, nodes), conns(t, nodes)
@@ -216,7 +216,7 @@ func TestTheEndOfASessionThatAnotherProxyRenewed(t *testing.T) {
 	}
 }
 
-func TestGivenBackThroughAnotherProxy(t *testing.T) {
+func TestSession_GivenBackThroughAnotherProxy(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	c := newClient(p[0])
@@ -229,9 +229,9 @@ func TestGivenBackThroughAnotherProxy(t *testing.T) {
 	lock(t, p[0], "job", "bob", time.Second)
 }
 
-// TestOneHoldGivenBackThroughAnotherProxy: the lease is kept for the other hold only as
+// TestSession_OneHoldGivenBackThroughAnotherProxy: the lease is kept for the other hold only as
 // long as that is the session's.
-func TestOneHoldGivenBackThroughAnotherProxy(t *testing.T) {
+func TestSession_OneHoldGivenBackThroughAnotherProxy(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	c := newClient(p[0])
@@ -250,7 +250,7 @@ func TestOneHoldGivenBackThroughAnotherProxy(t *testing.T) {
 	}
 }
 
-func TestRenewedThroughAnotherProxyItIsKept(t *testing.T) {
+func TestSession_RenewedThroughAnotherProxy(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	c := newClient(p[0])
@@ -268,7 +268,7 @@ func TestRenewedThroughAnotherProxyItIsKept(t *testing.T) {
 	}
 }
 
-func TestLossesAreTold(t *testing.T) {
+func TestSession_LossesAreTold(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		what, reason string
@@ -318,8 +318,8 @@ func TestLossesAreTold(t *testing.T) {
 	}
 }
 
-// TestRenewingRepairs reinstates the record on a node that lost it.
-func TestRenewingRepairs(t *testing.T) {
+// TestSession_RenewalReinstates reinstates the record on a node that lost it.
+func TestSession_RenewalReinstates(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	n, c := conns(t, nodes), newClient(s)
@@ -334,7 +334,7 @@ func TestRenewingRepairs(t *testing.T) {
 	}
 }
 
-func TestAnUndoneGrantIsNotKept(t *testing.T) {
+func TestSession_UndoneGrantIsNotRenewed(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 1)
 	c := newClient(s)
@@ -348,8 +348,8 @@ func TestAnUndoneGrantIsNotKept(t *testing.T) {
 	free(t, s, "job", patient)
 }
 
-// TestAnUndoneGrantIsNotPutBack by a renewal that was under way.
-func TestAnUndoneGrantIsNotPutBack(t *testing.T) {
+// TestSession_UndoneGrantIsNotReinstated by a renewal that was under way.
+func TestSession_UndoneGrantIsNotReinstated(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 1)
 	s, h := p[0], holder{Key{0, "job"}, "alice"}
@@ -367,9 +367,9 @@ func TestAnUndoneGrantIsNotPutBack(t *testing.T) {
 	nothingLeft(t, s, c)
 }
 
-// TestRenewOfWhatAnotherProxyGrantedSince: what this proxy remembers is an earlier grant,
+// TestRenew_GrantedSinceByAnotherProxy: what this proxy remembers is an earlier grant,
 // whose validity would run still.
-func TestRenewOfWhatAnotherProxyGrantedSince(t *testing.T) {
+func TestRenew_GrantedSinceByAnotherProxy(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
 	for range 2 { // the second time the roles are changed
@@ -391,9 +391,9 @@ func TestRenewOfWhatAnotherProxyGrantedSince(t *testing.T) {
 	}
 }
 
-// TestGrowing: what is remembered of a validity grows only by the renewal that was sent
+// TestGrantCache_Extension: what is remembered of a validity grows only by the renewal that was sent
 // last, and never shrinks by one that the owner did not ask for.
-func TestGrowing(t *testing.T) {
+func TestGrantCache_Extension(t *testing.T) {
 	t.Parallel()
 	m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))
 	if err != nil {
@@ -425,8 +425,8 @@ func TestGrowing(t *testing.T) {
 	}
 }
 
-// TestWhatChangedMeanwhileStays when a grant that was read is remembered.
-func TestWhatChangedMeanwhileStays(t *testing.T) {
+// TestGrantCache_ReplaceKeepsLaterChanges when a grant that was read is remembered.
+func TestGrantCache_ReplaceKeepsLaterChanges(t *testing.T) {
 	t.Parallel()
 	h, first := holder{Key{0, "job"}, "alice"}, version{epoch: "first"}
 	tests := []struct {
@@ -464,8 +464,8 @@ func TestWhatChangedMeanwhileStays(t *testing.T) {
 	}
 }
 
-// TestUnclaimedWhatWasReadMeanwhile is there once.
-func TestUnclaimedWhatWasReadMeanwhile(t *testing.T) {
+// TestGrantCache_RestoreWhatWasRead is there once.
+func TestGrantCache_RestoreWhatWasRead(t *testing.T) {
 	t.Parallel()
 	h, first := holder{Key{0, "job"}, "alice"}, version{epoch: "first"}
 	m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))
@@ -484,9 +484,9 @@ func TestUnclaimedWhatWasReadMeanwhile(t *testing.T) {
 	}
 }
 
-// TestMemory_GrantedWhatWasRead: a RENEW read the hold before its LOCK was decided. It is there once, ends when
+// TestGrantCache_AddHoldThatWasRead: a RENEW read the hold before its LOCK was decided. It is there once, ends when
 // that RENEW lets it end, and the LOCK tells no later end.
-func TestMemory_GrantedWhatWasRead(t *testing.T) {
+func TestGrantCache_AddHoldThatWasRead(t *testing.T) {
 	t.Parallel()
 	for _, renewed := range []time.Duration{5 * time.Second, time.Minute} {
 		h, first := holder{Key{0, "job"}, "alice"}, version{epoch: "first"}
@@ -506,9 +506,9 @@ func TestMemory_GrantedWhatWasRead(t *testing.T) {
 	}
 }
 
-// TestALateWordIsNotAboutALaterGrant: what is said of a grant that is over leaves the
+// TestSession_LateLossSparesALaterGrant: what is said of a grant that is over leaves the
 // owner's next one alone.
-func TestALateWordIsNotAboutALaterGrant(t *testing.T) {
+func TestSession_LateLossSparesALaterGrant(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 1)
 	h := holder{Key{0, "job"}, "alice"}
@@ -544,8 +544,8 @@ func TestALateWordIsNotAboutALaterGrant(t *testing.T) {
 	}
 }
 
-// TestARenewalThatGrowsCutsNothing on the node either.
-func TestARenewalThatGrowsCutsNothing(t *testing.T) {
+// TestScripts_ExtensionShortensNothing on the node either.
+func TestScripts_ExtensionShortensNothing(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
@@ -563,8 +563,8 @@ func TestARenewalThatGrowsCutsNothing(t *testing.T) {
 	}
 }
 
-// TestLossSaysWhatItsLocksAskedFor: of one session's holds the strictest word counts.
-func TestLossSaysWhatItsLocksAskedFor(t *testing.T) {
+// TestSession_LossHasTheLargestOnLoss: of one session's holds the strictest word counts.
+func TestSession_LossHasTheLargestOnLoss(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 1)
 	for i, tt := range []struct {
@@ -609,9 +609,9 @@ func hearsCuts(t *testing.T, s *Service) {
 	})
 }
 
-// TestSessionShortenedElsewhere keeps its lock: it hears that another proxy's RENEW cut the
+// TestSession_ShortenedElsewhere keeps its lock: it hears that another proxy's RENEW cut the
 // lease before that ends.
-func TestSessionShortenedElsewhere(t *testing.T) {
+func TestSession_ShortenedElsewhere(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	s, other := p[0], p[1]
@@ -637,8 +637,8 @@ func TestSessionShortenedElsewhere(t *testing.T) {
 	}
 }
 
-// TestSessionForcedElsewhere hears of it at once, not at its next renewal.
-func TestSessionForcedElsewhere(t *testing.T) {
+// TestSession_ForcedElsewhere hears of it at once, not at its next renewal.
+func TestSession_ForcedElsewhere(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	s, other := p[0], p[1]
@@ -651,8 +651,8 @@ func TestSessionForcedElsewhere(t *testing.T) {
 	c.lostOnce(t, patient, g, "it expired or was taken away")
 }
 
-// TestCutsAreHeardWhileSomethingIsKept, and a while longer.
-func TestCutsAreHeardWhileSomethingIsKept(t *testing.T) {
+// TestNotify_CutsWhileSessionsHaveLocks, and a while longer.
+func TestNotify_CutsWhileSessionsHaveLocks(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	listening := func() (n int) {
@@ -699,9 +699,9 @@ func TestParseCut(t *testing.T) {
 	}
 }
 
-// TestKeeper_WorkThatHangs holds up nothing else: a loss is told while a renewal, or what another
+// TestKeepalive_TaskThatHangs holds up nothing else: a loss is told while a renewal, or what another
 // session had, waits for nodes.
-func TestKeeper_WorkThatHangs(t *testing.T) {
+func TestKeepalive_TaskThatHangs(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 1)
 	c := newClient(s)

@@ -158,7 +158,7 @@ func (s *timeless) left(i int) time.Duration {
 	return ms - time.Duration(time.Now().UnixMilli())*time.Millisecond
 }
 
-func TestRenewalsPerLease(t *testing.T) {
+func TestSession_RenewalsPerLease(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 5, Options{}, func(t *testing.T, s *timeless) {
 		c := newClient(s.Service)
@@ -181,9 +181,9 @@ func TestRenewalsPerLease(t *testing.T) {
 // sleepUntil sleeps until d after the start of the bubble.
 func (s *timeless) sleepUntil(d time.Duration) { time.Sleep(d - time.Since(s.began)) }
 
-// TestMissedRenewals: with a lease of 30 s and a validity of 29.7 s the first renewal is
+// TestSession_MissedRenewals: with a lease of 30 s and a validity of 29.7 s the first renewal is
 // due after 9.9 s; each that fails is followed by one when a third of what is left is over.
-func TestMissedRenewals(t *testing.T) {
+func TestSession_MissedRenewals(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		what     string
@@ -229,9 +229,9 @@ func TestMissedRenewals(t *testing.T) {
 	}
 }
 
-// TestMaxHoldEndsTheLease, however the lease and MAXHOLD compare: the client is told before,
+// TestMaxHold_EndsTheLease, however the lease and MAXHOLD compare: the client is told before,
 // and no validity it was told runs longer.
-func TestMaxHoldEndsTheLease(t *testing.T) {
+func TestMaxHold_EndsTheLease(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		what         string
@@ -285,9 +285,9 @@ func TestMaxHoldEndsTheLease(t *testing.T) {
 	}
 }
 
-// TestMaxHoldOfALeaseReadAnew: a lease that was changed through another proxy is cut to
+// TestMaxHold_LeaseReadAnew: a lease that was changed through another proxy is cut to
 // MAXHOLD as well.
-func TestMaxHoldOfALeaseReadAnew(t *testing.T) {
+func TestMaxHold_LeaseReadAnew(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, Options{}, func(t *testing.T, s *timeless) {
 		c := newClient(s.Service)
@@ -309,9 +309,9 @@ func TestMaxHoldOfALeaseReadAnew(t *testing.T) {
 	})
 }
 
-// TestRenewingByHandSetsTheLease that the session keeps: a shorter one stays short, a
+// TestSession_RenewSetsTheLease that the session keeps: a shorter one stays short, a
 // longer one is not cut.
-func TestRenewingByHandSetsTheLease(t *testing.T) {
+func TestSession_RenewSetsTheLease(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, Options{}, func(t *testing.T, s *timeless) {
 		c := newClient(s.Service)
@@ -333,10 +333,10 @@ func TestRenewingByHandSetsTheLease(t *testing.T) {
 	})
 }
 
-// TestKeeperTrustsNoEndThatMayBeShortened: once a node has a note that the lease may have
+// TestSession_NotedLeaseEndsByItsVotes: once a node has a note that the lease may have
 // been shortened, the session's own renewals are all that is known of its end, and what is
 // remembered of another hold's longer lease does not count.
-func TestKeeperTrustsNoEndThatMayBeShortened(t *testing.T) {
+func TestSession_NotedLeaseEndsByItsVotes(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		what string
@@ -383,9 +383,9 @@ func TestKeeperTrustsNoEndThatMayBeShortened(t *testing.T) {
 	}
 }
 
-// TestSuspectedWhileRenewed: word that a lease was cut, which comes while it is being renewed
+// TestKeepalive_DoubtfulWhileRenewed: word that a lease was cut, which comes while it is being renewed
 // or when too few nodes answer, has it renewed again.
-func TestSuspectedWhileRenewed(t *testing.T) {
+func TestKeepalive_DoubtfulWhileRenewed(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		what    string
@@ -421,8 +421,8 @@ func TestSuspectedWhileRenewed(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotRememberedIsRead: a grant that fell out of the memory is kept as well.
-func TestWhatIsNotRememberedIsRead(t *testing.T) {
+// TestSession_GrantNotInCacheIsRead: a grant that fell out of the memory is kept as well.
+func TestSession_GrantNotInCacheIsRead(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, Options{Memory: 1}, func(t *testing.T, s *timeless) {
 		c := newClient(s.Service)
@@ -444,8 +444,8 @@ func TestWhatIsNotRememberedIsRead(t *testing.T) {
 	})
 }
 
-// TestASleepingMachine: the clock goes on, timers do not.
-func TestASleepingMachine(t *testing.T) {
+// TestSession_MachineSuspended: the clock goes on, timers do not.
+func TestSession_MachineSuspended(t *testing.T) {
 	t.Parallel()
 	var slept atomic.Int64
 	var o Options
@@ -460,9 +460,9 @@ func TestASleepingMachine(t *testing.T) {
 	})
 }
 
-// TestAfterAnUndecidedUnlock renewing does not begin again, and nobody is told: the owner
+// TestSession_AfterUndecidedUnlock renewing does not begin again, and nobody is told: the owner
 // is done, and nodes are told as soon as they answer.
-func TestAfterAnUndecidedUnlock(t *testing.T) {
+func TestSession_AfterUndecidedUnlock(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, Options{}, func(t *testing.T, s *timeless) {
 		c := newClient(s.Service)

@@ -63,7 +63,7 @@ func TestLockAndUnlock(t *testing.T) {
 	})
 }
 
-func TestDatabasesAndBinaryNames(t *testing.T) {
+func TestLock_DatabasesAndBinaryNames(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 1)
 	for _, name := range []string{"a", "a\x00b", "a:b", strings.Repeat("n", MaxName)} {
@@ -114,7 +114,7 @@ func TestReentry(t *testing.T) {
 	})
 }
 
-func TestGeneratedOwnersNeverReenter(t *testing.T) {
+func TestLock_GeneratedOwnersNeverReenter(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 1)
 	g := lock(t, s, "job", "", time.Second)
@@ -173,7 +173,7 @@ func gives(owner string, g Grant, how, request string) []string {
 	return []string{owner, strconv.FormatInt(g.Fence, 10), how, request, g.attempt, how, "1", g.attempt}
 }
 
-func TestLateRenewals(t *testing.T) {
+func TestGrantCache_LateRenewals(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
@@ -215,7 +215,7 @@ func TestLateRenewals(t *testing.T) {
 	}
 }
 
-func TestUndoSparesTheOwnersNextHold(t *testing.T) {
+func TestUndo_SparesTheOwnersNextHold(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, s *Service) {
 		first := lock(t, s, "job", "alice", 10*time.Second)
@@ -254,7 +254,7 @@ func allVote(t *testing.T, services ...*Service) {
 	}
 }
 
-func TestThroughAnotherProxy(t *testing.T) {
+func TestLock_ThroughAnotherProxy(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	renew := func(s *Service, ttl time.Duration) {
@@ -289,7 +289,7 @@ func TestThroughAnotherProxy(t *testing.T) {
 	}
 }
 
-func TestAHoldGivenBackElsewhere(t *testing.T) {
+func TestRenew_HoldGivenBackElsewhere(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	lock(t, p[0], "job", "alice", 10*time.Second)
@@ -299,9 +299,9 @@ func TestAHoldGivenBackElsewhere(t *testing.T) {
 	lock(t, p[1], "job", "bob", time.Second)
 }
 
-// TestHoldsGivenBackElsewhereAreNotCounted: what a proxy remembers of an owner's holds does
+// TestHolds_GivenBackElsewhereAreNotCounted: what a proxy remembers of an owner's holds does
 // not outlive what another proxy did.
-func TestHoldsGivenBackElsewhereAreNotCounted(t *testing.T) {
+func TestHolds_GivenBackElsewhereAreNotCounted(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	holds := func(want int) {
@@ -320,9 +320,9 @@ func TestHoldsGivenBackElsewhereAreNotCounted(t *testing.T) {
 	unlock(t, p[0], "job", "alice", 0)
 }
 
-// TestALeaseThatLapsedIsNotCreatedAnew: if every node has heard of the shortening, that
+// TestRenew_LapsedLeaseIsNotReinstated: if every node has heard of the shortening, that
 // is. What one that was too slow to be asked may do is in docs/decisions/0003.
-func TestALeaseThatLapsedIsNotCreatedAnew(t *testing.T) {
+func TestRenew_LapsedLeaseIsNotReinstated(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	p := rivals(t, 2, nodes)
@@ -350,7 +350,7 @@ func TestALeaseThatLapsedIsNotCreatedAnew(t *testing.T) {
 	lock(t, p[1], name, "bob", time.Second)
 }
 
-func TestRenewalPutsBackWhatAMinorityLost(t *testing.T) {
+func TestRenew_ReinstatesOnAMinority(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 5)
 	lock(t, s, "job", "alice", 30*time.Second)
@@ -380,7 +380,7 @@ func TestRenewalPutsBackWhatAMinorityLost(t *testing.T) {
 	lock(t, s, "job", "bob", time.Second)
 }
 
-func TestUnlockRepeatsOnlyTheLastRelease(t *testing.T) {
+func TestUnlock_RepeatsOnlyTheLastRelease(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
 	first := lock(t, s, "job", "alice", 30*time.Second)
@@ -399,7 +399,7 @@ func TestUnlockRepeatsOnlyTheLastRelease(t *testing.T) {
 	}
 }
 
-func TestOldMemoryDoesNotEndALeaseThatWasRenewedElsewhere(t *testing.T) {
+func TestRenew_LapsedHereRenewedElsewhere(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
 	lock(t, p[0], "job", "alice", 3*time.Second)
@@ -412,7 +412,7 @@ func TestOldMemoryDoesNotEndALeaseThatWasRenewedElsewhere(t *testing.T) {
 	}
 }
 
-func TestConcurrentUnlocksGiveBackDifferentHolds(t *testing.T) {
+func TestUnlock_ConcurrentOnesGiveBackDifferentHolds(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
 	const holds = 8
@@ -431,7 +431,7 @@ func TestConcurrentUnlocksGiveBackDifferentHolds(t *testing.T) {
 	lock(t, s, "job", "bob", time.Second)
 }
 
-func TestContention(t *testing.T) {
+func TestLock_Contention(t *testing.T) {
 	t.Parallel()
 	const workers, grants = 4, 12
 	nodes := redistest.StartNodes(t, 5)
@@ -472,7 +472,7 @@ func TestContention(t *testing.T) {
 	}
 }
 
-func TestKilledNodes(t *testing.T) {
+func TestLock_KilledNodes(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 5)
 	lock(t, s, "before", "alice", 10*time.Second)
@@ -504,7 +504,7 @@ func TestKilledNodes(t *testing.T) {
 	}
 }
 
-func TestNodesThatAnswerErrors(t *testing.T) {
+func TestNode_AnswersErrors(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 5)
 	lock(t, s, "warm", "alice", time.Second)
@@ -531,7 +531,7 @@ func TestNodesThatAnswerErrors(t *testing.T) {
 	}
 }
 
-func TestReleaseWorksWithoutMemory(t *testing.T) {
+func TestUnlock_NodesOutOfMemory(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	lock(t, s, "job", "alice", 10*time.Second)
@@ -543,7 +543,7 @@ func TestReleaseWorksWithoutMemory(t *testing.T) {
 	}
 }
 
-func TestCancelledLockIsUndone(t *testing.T) {
+func TestLock_CancelledIsUndone(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 5)
 	lock(t, s, "warm", "alice", time.Second)
@@ -568,9 +568,9 @@ func TestCancelledLockIsUndone(t *testing.T) {
 	lock(t, s, "job", "bob", time.Second)
 }
 
-// TestWhatMayHaveBeenAskedIsUndone: the nodes stop for longer than a call may take, so
+// TestLock_UndoneWhereItMayHaveBeenDone: the nodes stop for longer than a call may take, so
 // that its connection is given up, and then run what they had received.
-func TestWhatMayHaveBeenAskedIsUndone(t *testing.T) {
+func TestLock_UndoneWhereItMayHaveBeenDone(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 100 * time.Millisecond})
@@ -597,7 +597,7 @@ func TestWhatMayHaveBeenAskedIsUndone(t *testing.T) {
 	}
 }
 
-func TestValidityIsCountedFromTheFirstByte(t *testing.T) {
+func TestLock_ValidityCountsFromTheFirstByte(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	lock(t, s, "warm", "alice", time.Second)
@@ -624,7 +624,7 @@ func TestValidityIsCountedFromTheFirstByte(t *testing.T) {
 	}
 }
 
-func TestAStoppedNodeHoldsUpNobody(t *testing.T) {
+func TestNode_StoppedOneDelaysNothing(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	lock(t, s, "warm", "alice", time.Second)
@@ -646,7 +646,7 @@ func TestAStoppedNodeHoldsUpNobody(t *testing.T) {
 	}
 }
 
-func TestABurstQueuesBeforeItsClockStarts(t *testing.T) {
+func TestLock_BurstQueuesBeforeItsClockStarts(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 2500 * time.Millisecond, Rounds: 1})
@@ -658,10 +658,10 @@ func TestABurstQueuesBeforeItsClockStarts(t *testing.T) {
 	}
 }
 
-// TestBurst runs with the timeouts that are the default: a caller's own time in the
+// TestLock_Burst runs with the timeouts that are the default: a caller's own time in the
 // queue, and that of the process, is none of the nodes'. A machine that has other things
 // to do may make the nodes themselves late, but not every time.
-func TestBurst(t *testing.T) {
+func TestLock_Burst(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Options{Nodes: nodesAt(t, addrs(redistest.StartNodes(t, 5))...)})
 	for _, ttl := range []time.Duration{30 * time.Second, 2 * time.Second} {

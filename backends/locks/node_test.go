@@ -16,7 +16,7 @@ import (
 
 // While a Service ends, and waits for one node's connection, the worker of another that has
 // something to repeat must sleep.
-func TestLaneSleepsWhileTheServiceEnds(t *testing.T) {
+func TestNode_WorkerPausesWhileTheServiceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var looks atomic.Int64

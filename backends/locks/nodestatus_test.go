@@ -95,9 +95,9 @@ func failSaving(t *testing.T, n *redistest.Server) {
 	})
 }
 
-// TestNodesThatRefuseWrites do not vote, whatever they refuse and however they say it,
+// TestNode_RefusesWrites do not vote, whatever they refuse and however they say it,
 // and do again by themselves.
-func TestNodesThatRefuseWrites(t *testing.T) {
+func TestNode_RefusesWrites(t *testing.T) {
 	t.Parallel()
 	for i, way := range waysToRefuse {
 		t.Run(way.code+string(rune('a'+i)), func(t *testing.T) {
@@ -186,9 +186,9 @@ func stays(t *testing.T, looks int64, s *Service, ok func() bool) {
 	}
 }
 
-// TestANodeIsNotWrittenToByLooking, but for when this proxy was last there, once a second:
+// TestNode_ProbesWriteNothing, but for when this proxy was last there, once a second:
 // that is in the node record, for whoever changes the set of nodes.
-func TestANodeIsNotWrittenToByLooking(t *testing.T) {
+func TestNode_ProbesWriteNothing(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 1)
 	s, _ := startLogged(t, nodes, "")
@@ -221,8 +221,8 @@ func TestANodeIsNotWrittenToByLooking(t *testing.T) {
 	}
 }
 
-// TestANodeThatLetsNobodyIn answers, so it is not down.
-func TestANodeThatLetsNobodyIn(t *testing.T) {
+// TestNode_WrongPassword answers, so it is not down.
+func TestNode_WrongPassword(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	for _, n := range nodes {
@@ -238,8 +238,8 @@ func TestANodeThatLetsNobodyIn(t *testing.T) {
 	eventually(t, 20*time.Second, "it votes again", func() bool { return allVoting(s) })
 }
 
-// TestANewNodeThatRefuses says so, and not that it is new, which would seem to pass.
-func TestANewNodeThatRefuses(t *testing.T) {
+// TestNode_NewOneThatRefuses says so, and not that it is new, which would seem to pass.
+func TestNode_NewOneThatRefuses(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 1)
 	nodes[0].Do(t, "CONFIG", "SET", "maxmemory", "1")
@@ -253,8 +253,8 @@ func TestANewNodeThatRefuses(t *testing.T) {
 	eventually(t, 20*time.Second, "it votes", func() bool { return allVoting(s) })
 }
 
-// TestOneRefusalIsNoState: what a node does again when it is looked at keeps its vote.
-func TestOneRefusalIsNoState(t *testing.T) {
+// TestNode_OneRefusalIsNoState: what a node does again when it is looked at keeps its vote.
+func TestNode_OneRefusalIsNoState(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 1)
 	s, log := startLogged(t, nodes, "")
@@ -271,8 +271,8 @@ func TestOneRefusalIsNoState(t *testing.T) {
 	}
 }
 
-// TestAllCommandsOfScriptsAreTried, so that none that is refused goes unnoticed.
-func TestAllCommandsOfScriptsAreTried(t *testing.T) {
+// TestProbe_TriesAllCommandsOfScripts, so that none that is refused goes unnoticed.
+func TestProbe_TriesAllCommandsOfScripts(t *testing.T) {
 	t.Parallel()
 	called := regexp.MustCompile(`\b(?:redis\.p?call|try)\('([A-Z]+)'`)
 	elsewhere := []string{
@@ -289,8 +289,8 @@ func TestAllCommandsOfScriptsAreTried(t *testing.T) {
 	}
 }
 
-// TestANodeThatIsDown is the reason and since when, and a quorum that is lost is told once.
-func TestANodeThatIsDown(t *testing.T) {
+// TestNode_Down is the reason and since when, and a quorum that is lost is told once.
+func TestNode_Down(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	s, log := startLogged(t, nodes, "")

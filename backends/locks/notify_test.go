@@ -27,7 +27,7 @@ func asleep(t *testing.T, s *Service) {
 	})
 }
 
-func TestReleaseElsewhereIsHeard(t *testing.T) {
+func TestNotify_ReleaseThroughAnotherProxy(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, s *Service) { releaseElsewhere(t, s) })
 }
@@ -52,8 +52,8 @@ func releaseElsewhere(t *testing.T, s *Service) {
 	granting(t, w)
 }
 
-// TestSubscriptionDrops: what is released while a connection is lost is found out.
-func TestSubscriptionDrops(t *testing.T) {
+// TestNotify_ConnectionsLost: what is released while a connection is lost is found out.
+func TestNotify_ConnectionsLost(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	p := rivals(t, 2, nodes)
@@ -77,9 +77,9 @@ func TestSubscriptionDrops(t *testing.T) {
 	granting(t, w)
 }
 
-// TestManyNames: names that are waited for cost no goroutines but their callers', and one
+// TestWait_ManyNames: names that are waited for cost no goroutines but their callers', and one
 // connection to a node. It counts goroutines, so that nothing runs beside it.
-func TestManyNames(t *testing.T) {
+func TestWait_ManyNames(t *testing.T) {
 	const names = 3000
 	nodes := redistest.StartNodes(t, 3)
 	p := rivals(t, 2, nodes)
@@ -165,9 +165,9 @@ func TestNotify_UnsubscribesAfterAWhile(t *testing.T) {
 	eventually(t, idleSubscription+2*probeEvery+patient, "no channel is left", func() bool { return channels() == 0 })
 }
 
-// TestWithoutChannels: a user who may not publish or subscribe can lock and unlock, and
+// TestNotify_UserWithoutChannels: a user who may not publish or subscribe can lock and unlock, and
 // a waiter is served, if later.
-func TestWithoutChannels(t *testing.T) {
+func TestNotify_UserWithoutChannels(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	var urls []string

@@ -60,7 +60,7 @@ func TestNamesAndHoldings(t *testing.T) {
 	}
 }
 
-func TestQueuesAndWaited(t *testing.T) {
+func TestQueues(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
 	if longest, total := s.Queues(5); longest != nil || total != 0 {

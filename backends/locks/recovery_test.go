@@ -27,7 +27,7 @@ func allVoting(s *Service) bool {
 	return true
 }
 
-func TestTwoProxiesEnlistNewNodesTogether(t *testing.T) {
+func TestRecovery_TwoProxiesEnlistTogether(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 5)
 	var p []*Service
@@ -55,7 +55,7 @@ func forgetful(t *testing.T, nodes []*redistest.Server) Options {
 	}
 }
 
-func TestANodeThatForgetsSitsOutMaxTTL(t *testing.T) {
+func TestRecovery_NodeThatForgotSitsOutMaxTTL(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	s := serve(t, forgetful(t, nodes))
@@ -93,7 +93,7 @@ func TestANodeThatForgetsSitsOutMaxTTL(t *testing.T) {
 	}
 }
 
-func TestANodeRestartedFromAnOldCopyIsNoticed(t *testing.T) {
+func TestRecovery_NodeRestartedFromOldCopy(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	s := serve(t, forgetful(t, nodes))
@@ -116,7 +116,7 @@ func TestANodeRestartedFromAnOldCopyIsNoticed(t *testing.T) {
 	}
 }
 
-func TestAllNodesForgetAtOnce(t *testing.T) {
+func TestRecovery_AllNodesForgetAtOnce(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	s := serve(t, forgetful(t, nodes))
@@ -159,7 +159,7 @@ func TestInit(t *testing.T) {
 	refused(t, s, "job", "bob", time.Second)
 }
 
-func TestASingleNodeThatRestarts(t *testing.T) {
+func TestRecovery_SingleNodeRestarts(t *testing.T) {
 	t.Parallel()
 	for _, grace := range []string{GraceAvailable, GraceSafe} {
 		t.Run(grace, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestASingleNodeThatRestarts(t *testing.T) {
 	}
 }
 
-func TestTheSameServerTwice(t *testing.T) {
+func TestCheck_SameServerTwice(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 2)
 	other := strings.Replace(nodes[0].Addr(), "127.0.0.1", "localhost", 1)
@@ -203,7 +203,7 @@ func TestTheSameServerTwice(t *testing.T) {
 	}
 }
 
-func TestAClusterIsNoLockNode(t *testing.T) {
+func TestCheck_ClusterIsNoLockNode(t *testing.T) {
 	t.Parallel()
 	n := redistest.Start(t, "--cluster-enabled", "yes")
 	s := serve(t, Options{Nodes: nodesAt(t, n.Addr()), NodeTimeout: patient})
@@ -215,7 +215,7 @@ func TestAClusterIsNoLockNode(t *testing.T) {
 	}
 }
 
-func TestNodesThatComeLater(t *testing.T) {
+func TestRecovery_NodesThatComeLater(t *testing.T) {
 	t.Parallel()
 	n := redistest.Reserve(t)
 	s := serve(t, Options{Nodes: nodesAt(t, n.Addr()), NodeTimeout: patient})
@@ -234,7 +234,7 @@ func TestNodesThatComeLater(t *testing.T) {
 	})
 }
 
-func TestScriptFlushIsQuiet(t *testing.T) {
+func TestNode_ScriptFlush(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	lock(t, s, "job", "alice", time.Second)

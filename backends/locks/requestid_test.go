@@ -64,7 +64,7 @@ func nothingLeft(t *testing.T, s *Service, c []*redistest.Conn) {
 	})
 }
 
-func TestAResentLockIsOneHold(t *testing.T) {
+func TestReq_ResentLockIsOneHold(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
 	first := request(t, p[0], "alice", "x")
@@ -82,7 +82,7 @@ func TestAResentLockIsOneHold(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
-func TestManyRequestsAreManyHolds(t *testing.T) {
+func TestReq_ManyRequestsAreManyHolds(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
 	const many = 30
@@ -100,8 +100,8 @@ func TestManyRequestsAreManyHolds(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
-// TestUndoOfOneAttempt takes nothing from another attempt of the same request.
-func TestUndoOfOneAttempt(t *testing.T) {
+// TestReq_UndoOfOneAttempt takes nothing from another attempt of the same request.
+func TestReq_UndoOfOneAttempt(t *testing.T) {
 	t.Parallel()
 	for i, resent := range []int{0, 1} {
 		t.Run([]string{"same proxy", "another proxy"}[i], func(t *testing.T) {
@@ -128,9 +128,9 @@ func TestUndoOfOneAttempt(t *testing.T) {
 	}
 }
 
-// TestUnlockOfARequestThatTwoAttemptsNumbered: proxies that granted it at the same time
+// TestReq_UnlockOfTwoAttempts: proxies that granted it at the same time
 // agreed on the larger fence, and the smaller one is that of the unlock.
-func TestUnlockOfARequestThatTwoAttemptsNumbered(t *testing.T) {
+func TestReq_UnlockOfTwoAttempts(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
 	first, second := request(t, p[0], "alice", "x"), request(t, p[1], "alice", "x")
@@ -146,8 +146,8 @@ func TestUnlockOfARequestThatTwoAttemptsNumbered(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
-// TestALateLock comes after the lock was given back.
-func TestALateLock(t *testing.T) {
+// TestReq_LateLock comes after the lock was given back.
+func TestReq_LateLock(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
 	g := request(t, p[0], "alice", "x")
@@ -176,8 +176,8 @@ func TestALateLock(t *testing.T) {
 	}
 }
 
-// TestALateLockOnOneNode arrives there after the release, and before it on the others.
-func TestALateLockOnOneNode(t *testing.T) {
+// TestReq_LateLockOnOneNode arrives there after the release, and before it on the others.
+func TestReq_LateLockOnOneNode(t *testing.T) {
 	t.Parallel()
 	p, c, nodes := proxies(t, 2)
 	g := request(t, p[0], "alice", "x")
@@ -192,9 +192,9 @@ func TestALateLockOnOneNode(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
-// TestALateUnlockOfAnEarlierGrant names that grant, and takes nothing from a later one of
+// TestUnlock_LateOneOfAnEarlierGrant names that grant, and takes nothing from a later one of
 // the same request.
-func TestALateUnlockOfAnEarlierGrant(t *testing.T) {
+func TestUnlock_LateOneOfAnEarlierGrant(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
 	first := request(t, p[0], "alice", "x")
@@ -213,7 +213,7 @@ func TestALateUnlockOfAnEarlierGrant(t *testing.T) {
 	refused(t, p[0], "job", "bob", time.Second)
 }
 
-func TestAResentUnlockGivesBackOneHold(t *testing.T) {
+func TestReq_ResentUnlockGivesBackOneHold(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
 	for _, through := range []int{0, 1} {
@@ -233,9 +233,9 @@ func TestAResentUnlockGivesBackOneHold(t *testing.T) {
 	}
 }
 
-// TestAnUnlockThatWasBegun was done by some nodes, by a proxy that gave back another hold
+// TestReq_UnlockBegunOnSomeNodes was done by some nodes, by a proxy that gave back another hold
 // than this one would and then died.
-func TestAnUnlockThatWasBegun(t *testing.T) {
+func TestReq_UnlockBegunOnSomeNodes(t *testing.T) {
 	t.Parallel()
 	for told := 1; told <= 3; told++ {
 		for through := range 2 {
@@ -363,9 +363,9 @@ func TestUnlock_SentBeforeItsLock(t *testing.T) {
 	}
 }
 
-// TestUnlockOfWhatAnotherProxyGaveBack: what a proxy remembers was given back through
+// TestUnlock_GivenBackByAnotherProxy: what a proxy remembers was given back through
 // another, and the owner has the name again.
-func TestUnlockOfWhatAnotherProxyGaveBack(t *testing.T) {
+func TestUnlock_GivenBackByAnotherProxy(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
 	lock(t, p[0], "job", "alice", 30*time.Second)
@@ -375,8 +375,8 @@ func TestUnlockOfWhatAnotherProxyGaveBack(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
-// TestTheSameRequestAtOnce waits for a lock twice.
-func TestTheSameRequestAtOnce(t *testing.T) {
+// TestReq_SameRequestAtOnce waits for a lock twice.
+func TestReq_SameRequestAtOnce(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 1)
 	lock(t, p[0], "job", "bob", 30*time.Second)
@@ -413,8 +413,8 @@ func TestTheSameRequestAtOnce(t *testing.T) {
 	}
 }
 
-// TestAnUnlockWithoutAnswer reached one node of three in time; the others do it later.
-func TestAnUnlockWithoutAnswer(t *testing.T) {
+// TestReq_UnlockWithoutAnswer reached one node of three in time; the others do it later.
+func TestReq_UnlockWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	var p []*Service
@@ -451,7 +451,7 @@ func TestAnUnlockWithoutAnswer(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
-func TestRequestsThatCannotBe(t *testing.T) {
+func TestReq_Invalid(t *testing.T) {
 	t.Parallel()
 	s := serve(t, Options{Nodes: nodesAt(t, embedded(t, 1)[0].Addr())})
 	for _, r := range []LockRequest{{Req: "x"}, {Owner: "alice", Req: string(make([]byte, MaxReq+1))}} {
@@ -465,7 +465,7 @@ func TestRequestsThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestHoldsOfOneRequestCountOnce(t *testing.T) {
+func TestReq_HoldsCountOnce(t *testing.T) {
 	t.Parallel()
 	tag := func(req, id string) string { return requestTag(holder{owner: "alice"}, req) + "." + id }
 	for _, tt := range []struct {
@@ -574,10 +574,10 @@ func (c *resender) hold(n int, w *witness, alone bool) (granted bool) {
 	return true
 }
 
-// TestResends runs for 3 s: clients whose connections break at every point resend
+// TestReq_Resends runs for 3 s: clients whose connections break at every point resend
 // through three proxies. No two own the lock, every lock is given back by its one
 // UNLOCK, and nothing is left behind.
-func TestResends(t *testing.T) {
+func TestReq_Resends(t *testing.T) {
 	t.Parallel()
 	p, conns, _ := proxies(t, 3)
 	var w witness
@@ -613,9 +613,9 @@ func TestResends(t *testing.T) {
 	t.Logf("%d grants", w.grants)
 }
 
-// TestARequestThatTwoSessionsMake outlives the first of them, whose connection is gone,
+// TestReq_InTwoSessions outlives the first of them, whose connection is gone,
 // and ends with the second.
-func TestARequestThatTwoSessionsMake(t *testing.T) {
+func TestReq_InTwoSessions(t *testing.T) {
 	t.Parallel()
 	for resent := range 2 {
 		t.Run([]string{"same proxy", "another proxy"}[resent], func(t *testing.T) {
@@ -649,8 +649,8 @@ func TestARequestThatTwoSessionsMake(t *testing.T) {
 	}
 }
 
-// TestRequestsOnEmbeddedNodes is what lockproxy dev does with them.
-func TestRequestsOnEmbeddedNodes(t *testing.T) {
+// TestReq_EmbeddedNodes is what lockproxy dev does with them.
+func TestReq_EmbeddedNodes(t *testing.T) {
 	t.Parallel()
 	var at []string
 	for _, m := range embedded(t, 3) {

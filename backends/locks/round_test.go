@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestHowLongARoundWaits(t *testing.T) {
+func TestRound_Wait(t *testing.T) {
 	p := timeouts{node: 10 * time.Millisecond, quorum: 100 * time.Millisecond}
 	tests := []struct {
 		name, votes string // y a vote, x failed, - not asked, . never comes
@@ -45,7 +45,7 @@ func TestHowLongARoundWaits(t *testing.T) {
 	}
 }
 
-func TestPatience(t *testing.T) {
+func TestOptions_Timeouts(t *testing.T) {
 	const msec = time.Millisecond
 	tests := []struct {
 		timeout, ttl time.Duration

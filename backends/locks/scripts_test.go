@@ -14,9 +14,9 @@ import (
 
 func inMillis(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).UnixMilli(), 10) }
 
-// TestANodeThatMayNotVote still writes what it is told of a grant, takes holds back
+// TestScripts_NodeThatMayNotVote still writes what it is told of a grant, takes holds back
 // and notes, but grants and reads nothing, and none of its answers counts.
-func TestANodeThatMayNotVote(t *testing.T) {
+func TestScripts_NodeThatMayNotVote(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		state string
@@ -74,7 +74,7 @@ func TestANodeThatMayNotVote(t *testing.T) {
 	}
 }
 
-func TestAClockThatWasSteppedBackDoesNotProlongALease(t *testing.T) {
+func TestScripts_ClockSteppedBackDoesNotProlongLease(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
@@ -95,9 +95,9 @@ func TestAClockThatWasSteppedBackDoesNotProlongALease(t *testing.T) {
 	}
 }
 
-// TestAQuorumCarriesTheFence: one of two nodes that are up knows of a larger fence
+// TestLock_QuorumStoresTheFence: one of two nodes that are up knows of a larger fence
 // than the other would give.
-func TestAQuorumCarriesTheFence(t *testing.T) {
+func TestLock_QuorumStoresTheFence(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	lock(t, s, "warm", "alice", time.Second)
@@ -117,8 +117,8 @@ func TestAQuorumCarriesTheFence(t *testing.T) {
 	}
 }
 
-// TestAProposalFarFromTheClock does not use up the fences.
-func TestAProposalFarFromTheClock(t *testing.T) {
+// TestScripts_ProposalFarFromTheClock does not use up the fences.
+func TestScripts_ProposalFarFromTheClock(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	lock(t, s, "warm", "alice", time.Second)
@@ -133,8 +133,8 @@ func TestAProposalFarFromTheClock(t *testing.T) {
 	}
 }
 
-// TestShorteningCountsWhenSent, not only when it succeeds: some node may apply it.
-func TestShorteningCountsWhenSent(t *testing.T) {
+// TestGrantCache_ShorteningCountsWhenSent, not only when it succeeds: some node may apply it.
+func TestGrantCache_ShorteningCountsWhenSent(t *testing.T) {
 	t.Parallel()
 	m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))
 	if err != nil {
@@ -161,9 +161,9 @@ func TestShorteningCountsWhenSent(t *testing.T) {
 	}
 }
 
-// TestANodeThatForgot sits out max-ttl to the millisecond, and gets its floor only
+// TestScripts_NodeThatForgot sits out max-ttl to the millisecond, and gets its floor only
 // afterwards: from others, or after a further max-ttl from its clock.
-func TestANodeThatForgot(t *testing.T) {
+func TestScripts_NodeThatForgot(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
 	c := redistest.Open(t, redistest.Start(t).Addr())
@@ -209,9 +209,9 @@ func TestANodeThatForgot(t *testing.T) {
 	}
 }
 
-// TestReentryOnTheNode: a renewal that was under way does not shorten the new hold, and a
+// TestReentry_OnTheNode: a renewal that was under way does not shorten the new hold, and a
 // node that was only told of the grant does not vouch for its fence.
-func TestReentryOnTheNode(t *testing.T) {
+func TestReentry_OnTheNode(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())
@@ -236,9 +236,9 @@ func TestReentryOnTheNode(t *testing.T) {
 	}
 }
 
-// TestALeaseThatMayHaveBeenShortenedIsNotPutBack: a proxy that remembers a longer lease
+// TestScripts_NotedLeaseIsNotReinstated: a proxy that remembers a longer lease
 // must not bring back what another proxy shortened and let lapse.
-func TestALeaseThatMayHaveBeenShortenedIsNotPutBack(t *testing.T) {
+func TestScripts_NotedLeaseIsNotReinstated(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
 	n := redistest.Open(t, nodes[0].Addr())

@@ -266,11 +266,11 @@ func oneProcessor() func() {
 	}
 }
 
-// TestSimulationRepeats runs seeds again: all that is told, and what each node does, must be
+// TestSimulation_Repeats runs seeds again: all that is told, and what each node does, must be
 // the same. Where several goroutines may go on at one moment the runtime chooses another
 // one first now and then, mostly on a busy machine, and a run differs from there on: so
 // most seeds have to have two runs among a few that are the same.
-func TestSimulationRepeats(t *testing.T) {
+func TestSimulation_Repeats(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the race detector runs goroutines in a random order")
 	}

@@ -173,7 +173,7 @@ func recount(k *keepalive) (sessions, holds int) {
 }
 
 // However holds come and go, they are counted without looking at all of them.
-func TestSessionCounts(t *testing.T) {
+func TestStats_Sessions(t *testing.T) {
 	s, _ := start(t, 1)
 	a, b, c := newClient(s), newClient(s), newClient(s)
 	steps := []struct {
@@ -201,8 +201,8 @@ func TestSessionCounts(t *testing.T) {
 	}
 }
 
-// TestQuarantinesAreCountedOnce: also if the node cannot be reached for a while.
-func TestQuarantinesAreCountedOnce(t *testing.T) {
+// TestStats_QuarantinesAreCountedOnce: also if the node cannot be reached for a while.
+func TestStats_QuarantinesAreCountedOnce(t *testing.T) {
 	s, err := New(Options{Nodes: nodesAt(t, "127.0.0.1:1")})
 	if err != nil {
 		t.Fatal(err)
@@ -228,8 +228,8 @@ func TestQuarantinesAreCountedOnce(t *testing.T) {
 	}
 }
 
-// TestOneRoundEach: a lock that nobody has costs each node one script, and giving it back another.
-func TestOneRoundEach(t *testing.T) {
+// TestLock_OneRoundEach: a lock that nobody has costs each node one script, and giving it back another.
+func TestLock_OneRoundEach(t *testing.T) {
 	s, nodes := start(t, 5)
 	unlock(t, s, "job", lock(t, s, "job", "", time.Minute).Owner, 0) // the scripts are there, and all votes
 	eventually(t, 5*time.Second, "the nodes vote", func() bool { return s.Stats().Voting == 5 })

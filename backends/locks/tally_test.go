@@ -86,7 +86,7 @@ func grantVotes(letters string) []vote {
 	return votes
 }
 
-func TestRule(t *testing.T) {
+func TestCountOutcome(t *testing.T) {
 	tests := []struct {
 		name, votes string
 		done        func(*vote) bool
@@ -123,7 +123,7 @@ func TestRule(t *testing.T) {
 	}
 }
 
-func TestRuleRelease(t *testing.T) {
+func TestReleaseOutcome(t *testing.T) {
 	tests := []struct {
 		name, votes string
 		fence       int64
@@ -165,7 +165,7 @@ func notedVotes(letters string) []vote {
 	return votes
 }
 
-func TestRuleRenew(t *testing.T) {
+func TestRenewOutcome(t *testing.T) {
 	tests := []struct {
 		name, votes string
 		final       bool
@@ -186,7 +186,7 @@ func TestRuleRenew(t *testing.T) {
 	}
 }
 
-func TestPlan(t *testing.T) {
+func TestPlanRepairs(t *testing.T) {
 	const aged = missingTimeout
 	ours := nodeList{"ours", "our nodes"}
 	tests := []struct {
@@ -243,7 +243,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-func TestRedisReason(t *testing.T) {
+func TestRefusalReason(t *testing.T) {
 	tests := []struct{ msg, want string }{
 		{"MISCONF Redis is configured to save RDB snapshots", "MISCONF"},
 		{"OOM command not allowed when used memory > 'maxmemory'. script: ab, on @user_script:1.", "OOM"},

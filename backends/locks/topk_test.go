@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestHotNames(t *testing.T) {
+func TestTopK(t *testing.T) {
 	t.Parallel()
 	var h topNames
 	now := 5 * time.Minute
@@ -41,9 +41,9 @@ func TestHotNames(t *testing.T) {
 	}
 }
 
-// TestHotNamesAreNotTooMany: what a name is said to have had, it had, however many others come
+// TestTopK_Bounded: what a name is said to have had, it had, however many others come
 // between, and also when weights are made small.
-func TestHotNamesAreNotTooMany(t *testing.T) {
+func TestTopK_Bounded(t *testing.T) {
 	t.Parallel()
 	var h topNames
 	rnd := rand.New(rand.NewPCG(1, 2))

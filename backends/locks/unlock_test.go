@@ -55,9 +55,9 @@ func rivalHas(t *testing.T, s *Service, c *redistest.Conn) {
 	}
 }
 
-// TestUnlockBesideARival kills two of five masters while a rival, which can have no
+// TestUnlock_BesideARival kills two of five masters while a rival, which can have no
 // majority, has a hold on one of the other three.
-func TestUnlockBesideARival(t *testing.T) {
+func TestUnlock_BesideARival(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 5)
 	c := conns(t, nodes)
@@ -72,10 +72,10 @@ func TestUnlockBesideARival(t *testing.T) {
 	}
 }
 
-// TestUnlockAfterAShorteningElsewhere is the model's counterexample "notes": the lease
+// TestUnlock_AfterShorteningElsewhere is the model's counterexample "notes": the lease
 // was shortened through another proxy on one node only, and a rival has been granted
 // the lock on that node and two that never had the hold.
-func TestUnlockAfterAShorteningElsewhere(t *testing.T) {
+func TestUnlock_AfterShorteningElsewhere(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 5)
 	p, c := rivals(t, 2, nodes), conns(t, nodes)
@@ -104,9 +104,9 @@ func TestUnlockAfterAShorteningElsewhere(t *testing.T) {
 	}
 }
 
-// TestShorteningIsNotedFirst: a renewal that shortens goes out only when a quorum
+// TestRenew_ShorteningIsNotedFirst: a renewal that shortens goes out only when a quorum
 // noted it, through the proxy that made the grant and through another one.
-func TestShorteningIsNotedFirst(t *testing.T) {
+func TestRenew_ShorteningIsNotedFirst(t *testing.T) {
 	t.Parallel()
 	for i, through := range []string{"its own proxy", "another proxy"} {
 		t.Run(through, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestShorteningIsNotedFirst(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeNotedIsNotSent(t *testing.T) {
+func TestRenew_NotSentWithoutTheNote(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	lock(t, s, "job", "alice", 30*time.Second)
@@ -157,9 +157,9 @@ func TestWhatCannotBeNotedIsNotSent(t *testing.T) {
 	}
 }
 
-// TestHoldsThatWerePutBackProveNothing: without a memory of the validity they count
+// TestUnlock_ReinstatedHoldsDoNotCount: without a memory of the validity they count
 // neither in a read nor in a release.
-func TestHoldsThatWerePutBackProveNothing(t *testing.T) {
+func TestUnlock_ReinstatedHoldsDoNotCount(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	p, c := rivals(t, 2, nodes), conns(t, nodes)
@@ -188,8 +188,8 @@ func TestHoldsThatWerePutBackProveNothing(t *testing.T) {
 	}
 }
 
-// TestWithoutMemoryTheReleaseIsStrict: what a proxy has just read is no memory.
-func TestWithoutMemoryTheReleaseIsStrict(t *testing.T) {
+// TestUnlock_WithoutCacheIsStrict: what a proxy has just read is no memory.
+func TestUnlock_WithoutCacheIsStrict(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	p, c := rivals(t, 2, nodes), conns(t, nodes)
@@ -208,8 +208,8 @@ func TestWithoutMemoryTheReleaseIsStrict(t *testing.T) {
 	}
 }
 
-// TestUnlockAllOfWhatTwoProxiesGranted frees the name, whoever is asked.
-func TestUnlockAllOfWhatTwoProxiesGranted(t *testing.T) {
+// TestUnlock_AllOfTwoProxies frees the name, whoever is asked.
+func TestUnlock_AllOfTwoProxies(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
 	lock(t, p[0], "job", "alice", 30*time.Second)
@@ -221,9 +221,9 @@ func TestUnlockAllOfWhatTwoProxiesGranted(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
-// TestUnlockWhileAnotherLockSettles: the nodes carry several fences until it has, and a
+// TestUnlock_WhileAnotherLockSettles: the nodes carry several fences until it has, and a
 // read of them is no word that the lock is lost.
-func TestUnlockWhileAnotherLockSettles(t *testing.T) {
+func TestUnlock_WhileAnotherLockSettles(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
 	g := lock(t, p[0], "job", "alice", 30*time.Second)

@@ -64,7 +64,7 @@ func none(t *testing.T, c <-chan result, during time.Duration) {
 	}
 }
 
-func TestFirstComeFirstServed(t *testing.T) {
+func TestWait_FirstComeFirstServed(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
 	fence := lock(t, s, "job", "first", 10*time.Second).Fence
@@ -88,7 +88,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 	}
 }
 
-func TestWaitEndsAtTheDeadline(t *testing.T) {
+func TestWait_EndsAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
 	lock(t, s, "job", "alice", 10*time.Second)
@@ -105,7 +105,7 @@ func TestWaitEndsAtTheDeadline(t *testing.T) {
 	}
 }
 
-func TestWaitLimits(t *testing.T) {
+func TestWait_Limits(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 1)
 	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, MaxWait: time.Minute, MaxWaiters: 2})
@@ -128,9 +128,9 @@ func TestWaitLimits(t *testing.T) {
 	waitFor(t, s, "job", "") // there is room again
 }
 
-// TestNobodyOvertakes: a LOCK that does not wait is refused while others do, also at the
+// TestWait_NobodyOvertakes: a LOCK that does not wait is refused while others do, also at the
 // moment the name is free.
-func TestNobodyOvertakes(t *testing.T) {
+func TestWait_NobodyOvertakes(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
 	lock(t, s, "job", "alice", 10*time.Second)
@@ -152,7 +152,7 @@ func TestNobodyOvertakes(t *testing.T) {
 	lock(t, s, "free", "", time.Second)
 }
 
-func TestReentryWhileOthersWait(t *testing.T) {
+func TestReentry_WhileOthersWait(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	p := rivals(t, 2, nodes)
@@ -170,9 +170,9 @@ func TestReentryWhileOthersWait(t *testing.T) {
 	}
 }
 
-// TestOwnerTwiceInLine: when an owner gets the name, it enters wherever else it stands in
+// TestWait_OwnerTwiceInLine: when an owner gets the name, it enters wherever else it stands in
 // line.
-func TestOwnerTwiceInLine(t *testing.T) {
+func TestWait_OwnerTwiceInLine(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
 	lock(t, s, "job", "first", time.Minute)
@@ -188,8 +188,8 @@ func TestOwnerTwiceInLine(t *testing.T) {
 	granting(t, bob)
 }
 
-// TestWaitBehindAMasterThatHangs: a minority that hangs holds nobody up.
-func TestWaitBehindAMasterThatHangs(t *testing.T) {
+// TestWait_MasterHangs: a minority that hangs holds nobody up.
+func TestWait_MasterHangs(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	var p []*Service
@@ -213,8 +213,8 @@ func TestWaitBehindAMasterThatHangs(t *testing.T) {
 	granting(t, w)
 }
 
-// TestHolderThatCrashed: nothing is published when a lease ends.
-func TestHolderThatCrashed(t *testing.T) {
+// TestWait_HolderCrashed: nothing is published when a lease ends.
+func TestWait_HolderCrashed(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
 	hearing(s) // only the end of the lease has it ask again
@@ -230,7 +230,7 @@ func TestHolderThatCrashed(t *testing.T) {
 	}
 }
 
-func TestKeysDeletedByHand(t *testing.T) {
+func TestWait_KeysDeletedByHand(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	lock(t, s, "job", "alice", time.Minute)
@@ -242,8 +242,8 @@ func TestKeysDeletedByHand(t *testing.T) {
 	granting(t, w)
 }
 
-// TestWaitThroughAnOutage: that too few nodes vote is no answer while there is time.
-func TestWaitThroughAnOutage(t *testing.T) {
+// TestWait_ThroughAnOutage: that too few nodes vote is no answer while there is time.
+func TestWait_ThroughAnOutage(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
 	s := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 100 * time.Millisecond})
@@ -264,9 +264,9 @@ func TestWaitThroughAnOutage(t *testing.T) {
 	nodes[0].Resume()
 }
 
-// TestLeaveTheLine: whoever leaves, wherever in the line and whatever it was doing, leaves
+// TestWait_Leave: whoever leaves, wherever in the line and whatever it was doing, leaves
 // no hold and no gap.
-func TestLeaveTheLine(t *testing.T) {
+func TestWait_Leave(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
 	var w witness
