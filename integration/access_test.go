@@ -9,8 +9,8 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// lockers are users of every sort that ACLs can make; each has the password pw.
-var lockers = []string{
+// aclUsers are users with rules of every kind; each has the password pw.
+var aclUsers = []string{
 	"all allkeys allcommands allchannels",
 	"silent allkeys allcommands resetchannels",
 	"nearly allkeys allcommands -flushall",
@@ -28,10 +28,10 @@ var lockers = []string{
 
 var lockedNames = []string{"a:1", "a:2", "b:1", "r:1", "*"}
 
-// setUsers makes the lockers on a server.
+// setUsers creates the aclUsers on a server.
 func setUsers(t *testing.T, s *redistest.Server) {
 	t.Helper()
-	for _, l := range lockers {
+	for _, l := range aclUsers {
 		args := strings.Fields(l)
 		rules := append([]string{"ACL", "SETUSER", args[0], "on", ">pw"}, joinParens(args[1:])...)
 		if args[0] == "default" {
@@ -43,7 +43,7 @@ func setUsers(t *testing.T, s *redistest.Server) {
 	}
 }
 
-// joinParens puts what stands in one pair of parentheses into one argument.
+// joinParens makes one argument of each pair of parentheses.
 func joinParens(words []string) (joined []string) {
 	for _, w := range words {
 		if n := len(joined) - 1; n >= 0 && strings.HasPrefix(joined[n], "(") && !strings.HasSuffix(joined[n], ")") {
@@ -55,7 +55,7 @@ func joinParens(words []string) (joined []string) {
 	return joined
 }
 
-// expectAccess takes and gives back a lock, or must be refused it.
+// expectAccess takes and releases a lock, or expects to be refused.
 func expectAccess(t *testing.T, c *redistest.Conn, who, name string, may bool) {
 	t.Helper()
 	v := c.Do(t, "LOCK", name, "10s", "OWNER", "me")
@@ -87,7 +87,7 @@ func TestLockVerbs_FollowTheUpstreamsACL(t *testing.T) {
 	admin.Do(t, "ACL", "SETUSER", "root", "on", ">pw", "allkeys", "allcommands", "allchannels")
 	setUsers(t, data)
 	admin = login(t, data.Addr(), "root", "pw")
-	for _, l := range lockers {
+	for _, l := range aclUsers {
 		user, _, _ := strings.Cut(l, " ")
 		for place, commands := range places {
 			c := open[place]

@@ -14,8 +14,8 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// asks is the code and the body of a GET; 0 if nobody answers.
-func asks(t *testing.T, url string) (code int, body string) {
+// adminGet is the status and the body of a GET; 0 if there is no answer.
+func adminGet(t *testing.T, url string) (code int, body string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -43,7 +43,7 @@ func TestAdmin_WhileDraining(t *testing.T) {
 	p := redistest.StartProxy(t, up, nodes, "--admin", admin, "--drain-timeout", "30s")
 	is := func(want int, says string) func() bool {
 		return func() bool {
-			code, body := asks(t, "http://"+admin+"/readyz?verbose")
+			code, body := adminGet(t, "http://"+admin+"/readyz?verbose")
 			return code == want && strings.Contains(body, says)
 		}
 	}
@@ -63,10 +63,10 @@ func TestAdmin_WhileDraining(t *testing.T) {
 		ended <- status
 	}()
 	eventually(t, 10*time.Second, "draining is said", is(503, "[-] clients: draining, 1 left"))
-	if code, _ := asks(t, "http://"+admin+"/healthz"); code != 200 {
+	if code, _ := adminGet(t, "http://"+admin+"/healthz"); code != 200 {
 		t.Errorf("healthz while draining: %d", code)
 	}
-	if _, body := asks(t, "http://"+admin+"/metrics"); !strings.Contains(body, "\nlockproxy_draining 1\n") {
+	if _, body := adminGet(t, "http://"+admin+"/metrics"); !strings.Contains(body, "\nlockproxy_draining 1\n") {
 		t.Error("metrics do not show it")
 	}
 	up.Do(t, "CLIENT", "UNPAUSE")
@@ -76,7 +76,7 @@ func TestAdmin_WhileDraining(t *testing.T) {
 	if status := <-ended; status != nil {
 		t.Error(status)
 	}
-	if code, _ := asks(t, "http://"+admin+"/healthz"); code != 0 {
+	if code, _ := adminGet(t, "http://"+admin+"/healthz"); code != 0 {
 		t.Errorf("after the end: %d", code)
 	}
 }
@@ -98,7 +98,7 @@ func TestAdmin_ShowsNoSecrets(t *testing.T) {
 		"--upstream-file", write("up", "redis://:"+ups+"@"+up.Addr()+"\n"), "--admin", admin,
 		"--admin-password-file", write("admin", admins+"\n"), "--admin-pprof", "--log-level", "debug")
 	eventually(t, 20*time.Second, "ready", func() bool {
-		code, _ := asks(t, "http://"+admin+"/readyz")
+		code, _ := adminGet(t, "http://"+admin+"/readyz")
 		return code == 200
 	})
 	c := redistest.Open(t, p.Addr())
@@ -124,7 +124,7 @@ func TestAdmin_ShowsNoSecrets(t *testing.T) {
 		{"http://" + admin + "/metrics", 200},
 		{"http://" + admin + "/readyz?verbose", 200},
 	} {
-		code, body := asks(t, tt.url)
+		code, body := adminGet(t, tt.url)
 		if code != tt.want {
 			t.Errorf("%s: %d, want %d", tt.url, code, tt.want)
 		}
@@ -137,7 +137,7 @@ func TestAdmin_ShowsNoSecrets(t *testing.T) {
 			t.Errorf("%s shows a lock to everybody", tt.url)
 		}
 	}
-	_, body := asks(t, "http://"+admin+"/metrics")
+	_, body := adminGet(t, "http://"+admin+"/metrics")
 	for _, want := range []string{`commands_total{family="write"} 1`, `commands_total{family="lock"} 1`, `lock_requests_total{outcome="granted"} 1`} {
 		if !strings.Contains(body, "\nlockproxy_"+want+"\n") {
 			t.Errorf("metrics do not say %s", want)

@@ -70,7 +70,7 @@ var usageFaults = []struct{ command, word string }{
 	{"RENEW held 30s me REQ 1", "REQ"},
 }
 
-// ttlFaults are leases no verb takes.
+// ttlFaults are leases that no verb accepts.
 var ttlFaults = []string{
 	"0", "-1", "-30s", "99", "99ms", "1", "60001", "61s", "2m", "1h", "9223372036854775807", "9223372036854775808", "99999999999999999999",
 	"9223372036854775807s", "18446744073709551716", "9999999999999m", "abc", "1.5s", "1e3", "30x", "30ss", "s", "+30s", "0x1000", "30_000", "30s ", `""`, "nan", "inf",

@@ -9,16 +9,16 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// A gathering is the same clients at one address of a twin as at the other, by name. asks is
-// the one that asks about them.
-type gathering struct {
+// A clientSet is the connections of setMembers to one address of a twin, by name; "asks"
+// sends the CLIENT commands.
+type clientSet struct {
 	addr    string
 	clients map[string]*redistest.Conn
 	ids     map[string]string // by name
 }
 
-// people are the clients of a gathering, and what they have sent.
-var people = map[string][]string{
+// setMembers are clients by name, and the commands that they have sent.
+var setMembers = map[string][]string{
 	"asks":      nil,
 	"plain":     nil,
 	"named":     {"CLIENT SETNAME n"},
@@ -36,40 +36,40 @@ var people = map[string][]string{
 	"wrongname": {"HELLO 3 SETNAME wrong BADOPT"},
 }
 
-// gatherAll lets the people come, in the order of their names.
-func gatherAll(t *testing.T, addr string) *gathering {
+// connectAll connects the clients, in the order of their names.
+func connectAll(t *testing.T, addr string) *clientSet {
 	t.Helper()
-	c := &gathering{addr: addr, clients: map[string]*redistest.Conn{}, ids: map[string]string{}}
+	c := &clientSet{addr: addr, clients: map[string]*redistest.Conn{}, ids: map[string]string{}}
 	for _, name := range names() {
-		c.enter(t, name)
+		c.connect(t, name)
 	}
 	return c
 }
 
 func names() []string {
 	var all []string
-	for name := range people {
+	for name := range setMembers {
 		all = append(all, name)
 	}
 	slices.Sort(all)
 	return all
 }
 
-func (c *gathering) enter(t *testing.T, name string) {
+func (c *clientSet) connect(t *testing.T, name string) {
 	t.Helper()
 	conn := redistest.Open(t, c.addr)
 	c.clients[name], c.ids[name] = conn, clientID(t, conn)
-	for _, command := range people[name] {
+	for _, command := range setMembers[name] {
 		if conn.Send(t, lines(command)); !strings.HasPrefix(command, "BLPOP") {
 			conn.Read(t)
 		}
 	}
 }
 
-// ask sends CLIENT and arguments in which a name in braces stands for that client's id,
+// clientCommand sends CLIENT and arguments in which a name in braces stands for that client's id,
 // or, behind an @, its address; and tells who is listed, in that order, or the reply. A
 // Redis lists clients in an order of its own, unless it is asked for one.
-func (c *gathering) ask(t *testing.T, command string) string {
+func (c *clientSet) clientCommand(t *testing.T, command string) string {
 	t.Helper()
 	for name, id := range c.ids {
 		command = strings.ReplaceAll(command, "{"+name+"}", id)
@@ -80,10 +80,10 @@ func (c *gathering) ask(t *testing.T, command string) string {
 	if v.Kind != '$' && v.Kind != '=' {
 		return v.String()
 	}
-	return c.listed(t, v)
+	return c.names(t, v)
 }
 
-func (c *gathering) listed(t *testing.T, v redistest.Value) string {
+func (c *clientSet) names(t *testing.T, v redistest.Value) string {
 	t.Helper()
 	rows, _ := clientRows(t, v)
 	var who []string
@@ -104,16 +104,16 @@ func sorted(list string) string {
 	return strings.Join(who, ", ")
 }
 
-// startGatherings are the same people at both of a twin.
-func startGatherings(t *testing.T) (w *twin, plain, via *gathering) {
+// startClientSets are the same clients at both servers of a twin.
+func startClientSets(t *testing.T) (w *twin, plain, via *clientSet) {
 	t.Helper()
 	w = startTwin(t)
 	w.both(t, "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all")
-	plain, via = gatherAll(t, w.plain.Addr()), gatherAll(t, w.via)
-	for _, c := range []*gathering{plain, via} {
+	plain, via = connectAll(t, w.plain.Addr()), connectAll(t, w.via)
+	for _, c := range []*clientSet{plain, via} {
 		eventually(t, 5*time.Second, "all are there", func() bool {
 			v := c.clients["asks"].Do(t, "CLIENT", "LIST")
-			return sorted(c.listed(t, v)) == strings.Join(names(), ", ") && strings.Contains(v.Text, "cmd=blpop")
+			return sorted(c.names(t, v)) == strings.Join(names(), ", ") && strings.Contains(v.Text, "cmd=blpop")
 		})
 	}
 	return w, plain, via
@@ -123,8 +123,8 @@ func startGatherings(t *testing.T) (w *twin, plain, via *gathering) {
 // are listed, in the same order; what it has not, it refuses in its words.
 func TestClientListFiltersAsUpstream(t *testing.T) {
 	t.Parallel()
-	_, plain, via := startGatherings(t)
-	taken, combined := 0, !strings.HasPrefix(plain.ask(t, "LIST SKIPME no"), "-")
+	_, plain, via := startClientSets(t)
+	taken, combined := 0, !strings.HasPrefix(plain.clientCommand(t, "LIST SKIPME no"), "-")
 	for _, filter := range []string{
 		"ID {plain} {app}", "ID {plain} {app} {plain} 0", "ID {plain} 999999999 {app}", "ID {watching} {app} {plain}", "ID 0", "ID -1", "ID 05", "ID {plain} x", "ID", "ID {plain} {app} TYPE normal", "TYPE pubsub ID {plain} {listener}",
 		"NOT-ID {plain} {app}", "NOT-ID x", "NOT-ID 0",
@@ -141,7 +141,7 @@ func TestClientListFiltersAsUpstream(t *testing.T) {
 		"IP 127.0.0.1", "IP 127.0.0", "IP 1.2.3.4", "NOT-IP 127.0.0.1", "NOT-IP 1.2.3.4",
 		"NOSUCH x", "x",
 	} {
-		want, got := plain.ask(t, "LIST "+filter), via.ask(t, "LIST "+filter)
+		want, got := plain.clientCommand(t, "LIST "+filter), via.clientCommand(t, "LIST "+filter)
 		if !strings.HasPrefix(want, "-") {
 			taken++
 		}
@@ -158,7 +158,7 @@ func TestClientListFiltersAsUpstream(t *testing.T) {
 // TestClientKillFiltersAsUpstream: the same clients are killed.
 func TestClientKillFiltersAsUpstream(t *testing.T) {
 	t.Parallel()
-	_, plain, via := startGatherings(t)
+	_, plain, via := startClientSets(t)
 	taken := 0
 	for _, filter := range []string{
 		"ID {plain} {app}", "ID {plain} ID {app}", "ID {plain} {app} ADDR {@app}", "ID {plain} 0", "ID 0", "ID", "NOT-ID {plain} TYPE pubsub", "NOT-ID {listener} TYPE pubsub",
@@ -166,21 +166,21 @@ func TestClientKillFiltersAsUpstream(t *testing.T) {
 		"FLAGS P", "FLAGS x", "FLAGS b", "FLAGS t", "FLAGS e", "FLAGS O", "FLAGS ?", "FLAGS N NAME nobody", "NOT-FLAGS N TYPE pubsub", "CAPA r", "NOT-CAPA r NAME n", "IP 1.2.3.4", "NOT-IP 127.0.0.1", "IP 127.0.0.1 USER app",
 		"USER app", "NOT-USER default", "TYPE primary", "NOT-TYPE normal", "MAXAGE 1000", "MAXAGE 0", "IDLE 1000", "IDLE x", "SKIPME no NAME nobody", "SKIPME maybe", "LADDR {here} USER app", "NOT-LADDR {here}", "NOSUCH x", "NAME x NOSUCH", "COLOUR ADDR {@app} x",
 	} {
-		want, got := plain.ask(t, "KILL "+filter), via.ask(t, "KILL "+filter)
+		want, got := plain.clientCommand(t, "KILL "+filter), via.clientCommand(t, "KILL "+filter)
 		if !strings.HasPrefix(want, "-") {
 			taken++
 		}
 		if got != want {
 			t.Errorf("CLIENT KILL %s: %s, without a proxy %s", filter, got, want)
 		}
-		want, got = sorted(plain.ask(t, "LIST")), sorted(via.ask(t, "LIST"))
+		want, got = sorted(plain.clientCommand(t, "LIST")), sorted(via.clientCommand(t, "LIST"))
 		if got != want {
 			t.Errorf("CLIENT KILL %s leaves %s, without a proxy %s", filter, got, want)
 		}
 		for _, name := range names() {
-			for _, c := range []*gathering{plain, via} {
-				if !strings.Contains(", "+c.ask(t, "LIST")+",", ", "+name+",") {
-					c.enter(t, name)
+			for _, c := range []*clientSet{plain, via} {
+				if !strings.Contains(", "+c.clientCommand(t, "LIST")+",", ", "+name+",") {
+					c.connect(t, name)
 				}
 			}
 		}
@@ -191,14 +191,14 @@ func TestClientKillFiltersAsUpstream(t *testing.T) {
 // TestClientListFiltersInTransactions, and of a subscriber.
 func TestClientListFiltersInTransactions(t *testing.T) {
 	t.Parallel()
-	_, plain, via := startGatherings(t)
-	combined := !strings.HasPrefix(plain.ask(t, "LIST SKIPME no"), "-")
+	_, plain, via := startClientSets(t)
+	combined := !strings.HasPrefix(plain.clientCommand(t, "LIST SKIPME no"), "-")
 	for _, filter := range []string{"NAME n", "USER app", "USER nosuch", "ID {watching} {plain} {app}", "NOSUCH x", "TYPE pubsub SKIPME yes", "FLAGS x"} {
-		answers := map[*gathering]string{}
-		for _, c := range []*gathering{plain, via} {
+		answers := map[*clientSet]string{}
+		for _, c := range []*clientSet{plain, via} {
 			asks := c.clients["asks"]
 			asks.Do(t, "MULTI")
-			if v := c.ask(t, "LIST "+filter); v != "+QUEUED" {
+			if v := c.clientCommand(t, "LIST "+filter); v != "+QUEUED" {
 				t.Errorf("CLIENT LIST %s in a transaction: %v", filter, v)
 			}
 			v := asks.Do(t, "EXEC")
@@ -206,7 +206,7 @@ func TestClientListFiltersInTransactions(t *testing.T) {
 				t.Fatalf("EXEC: %v", v)
 			}
 			if answers[c] = v.Elems[0].String(); v.Elems[0].Kind == '$' {
-				answers[c] = c.listed(t, v.Elems[0])
+				answers[c] = c.names(t, v.Elems[0])
 			}
 		}
 		if combined || !strings.HasPrefix(filter, "ID") {
@@ -216,13 +216,13 @@ func TestClientListFiltersInTransactions(t *testing.T) {
 			t.Errorf("CLIENT LIST %s in a transaction: %s, without a proxy %s", filter, answers[via], answers[plain])
 		}
 	}
-	for _, c := range []*gathering{plain, via} {
+	for _, c := range []*clientSet{plain, via} {
 		asks := redistest.Open3(t, c.addr)
 		c.clients["asks"], c.ids["asks"] = asks, clientID(t, asks)
 		asks.Do(t, "SUBSCRIBE", "c2")
 	}
 	for _, filter := range []string{"NAME n", "USER app", "USER nosuch", "ID {watching} {app} {plain}", "NOSUCH x", "TYPE pubsub SKIPME yes"} {
-		if got, want := sorted(via.ask(t, "LIST "+filter)), sorted(plain.ask(t, "LIST "+filter)); got != want {
+		if got, want := sorted(via.clientCommand(t, "LIST "+filter)), sorted(plain.clientCommand(t, "LIST "+filter)); got != want {
 			t.Errorf("CLIENT LIST %s of a subscriber: %s, without a proxy %s", filter, got, want)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// blockedIn is how many clients wait in blocking commands of all nodes.
+// blockedIn is the number of clients in blocking commands at all nodes.
 func blockedIn(t *testing.T, c *redistest.Cluster) (n int) {
 	t.Helper()
 	for _, s := range c.Nodes {

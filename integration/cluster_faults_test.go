@@ -37,14 +37,14 @@ func TestClusterFailover(t *testing.T) {
 	}
 }
 
-// calmCluster is for Clusters whose nodes do not fail: none takes another for down because
+// slowFailureDetection is for Clusters whose nodes do not fail: none takes another for down because
 // the machine is busy.
-var calmCluster = []string{"--cluster-node-timeout", "15000"}
+var slowFailureDetection = []string{"--cluster-node-timeout", "15000"}
 
 // TestClusterFailover_Coordinated: a replica that takes over in agreement with its master
 // costs nothing at all.
 func TestClusterFailover_Coordinated(t *testing.T) {
-	c := redistest.StartCluster(t, 2, 1, calmCluster...)
+	c := redistest.StartCluster(t, 2, 1, slowFailureDetection...)
 	p := redistest.StartProxy(t, c, []*redistest.Server{redistest.Start(t)})
 	l := startLoad(t, p.Addr(), 8)
 	l.awaitProgress(t, "before", 50)
@@ -60,7 +60,7 @@ func TestClusterFailover_Coordinated(t *testing.T) {
 
 // TestReshardingUnderLoad: slots that move, with their keys, cost nothing at all.
 func TestReshardingUnderLoad(t *testing.T) {
-	c := redistest.StartCluster(t, 3, 0, calmCluster...)
+	c := redistest.StartCluster(t, 3, 0, slowFailureDetection...)
 	p := redistest.StartProxy(t, c, []*redistest.Server{redistest.Start(t)})
 	began := time.Now()
 	l := startLoad(t, p.Addr(), 8)

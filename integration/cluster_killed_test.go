@@ -10,11 +10,11 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// troubles are what clients may hear while a master is gone.
-var troubles = []string{"-UPSTREAMDOWN ", "-CLUSTERDOWN "}
+// failoverErrors are the errors that clients may get while a master is down.
+var failoverErrors = []string{"-UPSTREAMDOWN ", "-CLUSTERDOWN "}
 
 func isTrouble(reply string) bool {
-	for _, t := range troubles {
+	for _, t := range failoverErrors {
 		if strings.HasPrefix(reply, t) {
 			return true
 		}
@@ -137,15 +137,15 @@ func TestClusterMasterKilled(t *testing.T) {
 	}
 	cluster.AwaitOK(t)
 	time.Sleep(200 * time.Millisecond)
-	before := rejections(t, lost)
+	before := redirectErrors(t, lost)
 	time.Sleep(time.Second)
-	if n := rejections(t, lost) - before; n != 0 {
+	if n := redirectErrors(t, lost) - before; n != 0 {
 		t.Errorf("the node that is a replica now was sent %d commands", n)
 	}
 	l.Stop()
 }
 
-// ownedBy is a hash tag of a slot that the node serves.
+// ownedBy is a hash tag in a slot of the node.
 func ownedBy(t *testing.T, c *redistest.Cluster, n *redistest.Server) string {
 	t.Helper()
 	for i := range 1000 {
@@ -157,8 +157,8 @@ func ownedBy(t *testing.T, c *redistest.Cluster, n *redistest.Server) string {
 	return ""
 }
 
-// rejections is how often a node has sent somebody elsewhere.
-func rejections(t *testing.T, s *redistest.Server) (n int) {
+// redirectErrors is the number of MOVED and ASK errors of a node.
+func redirectErrors(t *testing.T, s *redistest.Server) (n int) {
 	t.Helper()
 	for line := range strings.Lines(s.Info(t, "errorstats")) {
 		if rest, ok := strings.CutPrefix(line, "errorstat_MOVED:count="); ok {

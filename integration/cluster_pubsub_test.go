@@ -166,7 +166,7 @@ func testClusterShardChannelMoves(t *testing.T, cluster *redistest.Cluster, p *r
 		from := cluster.Owner(t, slot)
 		to := cluster.Nodes[(slices.Index(cluster.Nodes, from)+1)%3]
 		m := cluster.StartMove(t, slot, to)
-		hear(t, other, "{s}b", two, three) // half-way
+		awaitMessages(t, other, "{s}b", two, three) // half-way
 		m.Finish(t)
 		late := redistest.Open(t, p.Addr()) // who may still believe in the old node
 		if v := late.Do(t, "SSUBSCRIBE", "{s}a", "{s}c"); v.String() != `*[$"ssubscribe" $"{s}a" :1]` {
@@ -180,7 +180,7 @@ func testClusterShardChannelMoves(t *testing.T, cluster *redistest.Cluster, p *r
 			if name == "{s}a" {
 				all = append(all, late)
 			}
-			hear(t, other, name, all...)
+			awaitMessages(t, other, name, all...)
 		}
 		late.Close()
 		eventually(t, 5*time.Second, "nobody is left", func() bool { return other.Do(t, "SPUBLISH", "{s}c", "x").String() == ":0" })
@@ -197,9 +197,9 @@ func testClusterShardChannelMoves(t *testing.T, cluster *redistest.Cluster, p *r
 	}
 }
 
-// hear publishes until all who are subscribed have been reached, and checks that they
+// awaitMessages publishes until all who are subscribed have been reached, and checks that they
 // hear it.
-func hear(t *testing.T, from *redistest.Conn, channel string, all ...*redistest.Conn) {
+func awaitMessages(t *testing.T, from *redistest.Conn, channel string, all ...*redistest.Conn) {
 	t.Helper()
 	n := 0
 	eventually(t, 5*time.Second, channel+" is heard by all", func() bool {

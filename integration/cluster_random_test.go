@@ -22,8 +22,8 @@ var notInCluster = regexp.MustCompile(`\{d\}|SORT.* (BY|GET)|SWAPDB|REDIRECT|^=?
 // anyKey are the keys that the grammar makes.
 var anyKey = regexp.MustCompile(`^([slhitzxpg][123]|none)$`)
 
-// splitted are the commands that may have keys of several slots.
-var splitted = []string{"MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH"}
+// splitCommands are the commands that may have keys of several slots.
+var splitCommands = []string{"MGET", "MSET", "DEL", "UNLINK", "EXISTS", "TOUCH"}
 
 // keyWords are the words of a template that become keys.
 var keyWords = regexp.MustCompile(`\{([slhitzxpg]|any)\}`)
@@ -59,7 +59,7 @@ func newClusterStream(seed uint64) stream {
 		for i, a := range args {
 			switch {
 			case !anyKey.MatchString(a):
-			case !inTx && slices.Contains(splitted, args[0]):
+			case !inTx && slices.Contains(splitCommands, args[0]):
 				args[i] = s.one("", "{a}", "{b}", "{c}") + a
 			default:
 				args[i] = tag + a

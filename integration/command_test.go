@@ -9,16 +9,16 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// frame is what there is of a reply when texts and numbers are left out, but for the
+// replyShape is what there is of a reply when texts and numbers are left out, but for the
 // names in maps. However many flags there are is one.
-func frame(v redistest.Value) string {
+func replyShape(v redistest.Value) string {
 	var parts []string
 	for i, e := range v.Elems {
 		switch {
 		case v.Kind == '%' && i%2 == 0:
 			parts = append(parts, e.Text)
 		case e.Kind != '+' || i == 0:
-			parts = append(parts, frame(e))
+			parts = append(parts, replyShape(e))
 		}
 	}
 	if parts == nil {
@@ -74,7 +74,7 @@ func looksLikeCommands(t *testing.T, c, plain *redistest.Conn) {
 	entry := func(name string) redistest.Value { return c.Do(t, "COMMAND", "INFO", name).Elems[0] }
 	like := map[string]string{"lock": "incr", "renew": "incr", "unlock": "incr", "lockctl|info": "object|freq", "lockctl|help": "xinfo|help"}
 	for name, other := range like {
-		if got, want := frame(entry(name)), frame(entry(other)); got != want {
+		if got, want := replyShape(entry(name)), replyShape(entry(other)); got != want {
 			t.Errorf("COMMAND INFO %s has the form\n%s\nand %s\n%s", name, got, other, want)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// closeSending ends what a client sends; what it is sent it can still read.
+// closeSending closes a client's sending half; it can still read.
 func closeSending(t *testing.T, c *redistest.Conn) {
 	t.Helper()
 	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
@@ -19,8 +19,8 @@ func closeSending(t *testing.T, c *redistest.Conn) {
 	}
 }
 
-// untilEnd is all that a client is sent until its connection ends.
-func untilEnd(t *testing.T, c *redistest.Conn) string {
+// readToEnd reads until the connection ends.
+func readToEnd(t *testing.T, c *redistest.Conn) string {
 	t.Helper()
 	if err := c.SetReadDeadline(time.Now().Add(redistest.ReplyTimeout)); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestHalfClose_WhileBlocked(t *testing.T) {
 				c.Send(t, lines(strings.Split(tt.send, "\n")...))
 				eventually(t, redistest.ReplyTimeout, "it is blocked upstream", func() bool { return blocked(t, server.Server) == 1 })
 				closeSending(t, c)
-				if got := untilEnd(t, c); got != tt.want {
+				if got := readToEnd(t, c); got != tt.want {
 					t.Errorf("got %q, want %q", got, tt.want)
 				}
 				eventually(t, redistest.ReplyTimeout, "it is gone upstream", func() bool { return blocked(t, server.Server) == 0 })
@@ -79,7 +79,7 @@ func TestHalfClose_AtOnce(t *testing.T) {
 			c := redistest.Open(t, server.addr)
 			c.Send(t, lines(commands...))
 			closeSending(t, c)
-			return untilEnd(t, c)
+			return readToEnd(t, c)
 		}
 		t.Run(server.name, func(t *testing.T) {
 			for range 20 {

@@ -76,8 +76,8 @@ func startHostile(t *testing.T, greeting func(h *hostile, command []byte) string
 	return h
 }
 
-// mostSent bounds what is sent on one connection.
-const mostSent = 16 << 20
+// maxSentBytes bounds the bytes sent on one connection.
+const maxSentBytes = 16 << 20
 
 func (h *hostile) talk(nc net.Conn) {
 	defer nc.Close()
@@ -98,7 +98,7 @@ func (h *hostile) talk(nc net.Conn) {
 	}
 	r := hostileReplies[h.reply.Load()]
 	n, err := nc.Write([]byte(r.head))
-	for total := n; err == nil && r.endless != "" && total < mostSent; total += n {
+	for total := n; err == nil && r.endless != "" && total < maxSentBytes; total += n {
 		n, err = nc.Write([]byte(r.endless))
 	}
 	if err == nil { // until the proxy has had enough, or it has
@@ -128,8 +128,8 @@ func (h *hostile) answers(commands []byte) (said string, all bool) {
 
 func (h *hostile) url() string { return "redis://" + h.Addr().String() }
 
-// resident is how much memory a process has, in MB.
-func resident(t *testing.T, pid int) int {
+// residentMB is the resident memory of a process in MB.
+func residentMB(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -143,9 +143,9 @@ func resident(t *testing.T, pid int) int {
 	return kb >> 10
 }
 
-// rssBound is how much a proxy may need that is told to keep at most 4 MB for a client;
-// the race detector multiplies what a program needs.
-func rssBound() int {
+// maxResidentMB bounds the memory of a proxy with a limit of 4 MB for a client; the race
+// detector multiplies it.
+func maxResidentMB() int {
 	if os.Getenv(redistest.RaceVariable) != "" {
 		return 1500
 	}
@@ -193,7 +193,7 @@ func TestHostileLockNodes(t *testing.T) {
 			eventually(t, 30*time.Second, r.name+": the node is not asked again", func() bool { return locked() && first.seen.Load() > before })
 		}
 	}
-	if mb := resident(t, p.PID()); mb > rssBound() {
+	if mb := residentMB(t, p.PID()); mb > maxResidentMB() {
 		t.Errorf("the proxy has %d MB", mb)
 	}
 }
@@ -215,7 +215,7 @@ func TestHostileUpstream(t *testing.T) {
 			p := redistest.StartServe(t, addr, "--upstream", h.url(), "--upstream-mode", mode, "--lock-node", nodes[0].URL(), "--max-output", "4mb", "--log-level", "error")
 			for i := 0; i < len(hostileReplies); i += each {
 				h.reply.Store(int32(i))
-				pester(t, p.Addr())
+				sendGarbage(t, p.Addr())
 			}
 			h.wellBehaved.Store(true)
 			var said string
@@ -235,7 +235,7 @@ func TestHostileUpstream(t *testing.T) {
 				_ = c.Close()
 			}
 			mustLock(t, redistest.Open(t, p.Addr()), "job")
-			if mb := resident(t, p.PID()); mb > rssBound() {
+			if mb := residentMB(t, p.PID()); mb > maxResidentMB() {
 				t.Errorf("the proxy has %d MB", mb)
 			}
 		})
@@ -255,9 +255,9 @@ func sane(h *hostile, command []byte) string {
 	return said
 }
 
-// pester says something of every kind on a connection of its own, and reads what comes, for
+// sendGarbage says something of every kind on a connection of its own, and reads what comes, for
 // a moment.
-func pester(t *testing.T, addr string) {
+func sendGarbage(t *testing.T, addr string) {
 	t.Helper()
 	var all sync.WaitGroup
 	for _, commands := range []string{

@@ -134,7 +134,7 @@ func undrawn(imports []string, r room, modules map[string]string) (arrows []stri
 	return arrows
 }
 
-// covers says whether pattern, as in a room, names the package.
+// covers reports whether pattern, as in a room, names the package.
 func covers(pattern, name string) bool {
 	base, below := strings.CutSuffix(pattern, "/...")
 	return name == base || below && strings.HasPrefix(name, base+"/")

@@ -47,7 +47,7 @@ func TestLimits_IncompleteCommands(t *testing.T) {
 	r := startRig(t, 1, 1, "--max-clients", "2100", "--node-timeout", "2s")
 	other := redistest.Open(t, r.addr())
 	other.Do(t, "PING")
-	before := resident(t, r.proxies[0].PID())
+	before := residentMB(t, r.proxies[0].PID())
 	halves := []string{"*", "*2\r\n$3\r\nGET\r\n$1000\r\nx", "*1048576\r\n$536870912\r\nx", "*3\r\n$4\r\nLOCK\r\n$65536\r\nx", strings.Repeat("x", 1<<10), "GET \"a"}
 	var conns []*redistest.Conn
 	for i := range 2000 {
@@ -64,13 +64,13 @@ func TestLimits_IncompleteCommands(t *testing.T) {
 		}
 		mustLock(t, other, "job")
 	}
-	if mb := resident(t, r.proxies[0].PID()) - before; mb > 2000*40>>10 && !racing() {
+	if mb := residentMB(t, r.proxies[0].PID()) - before; mb > 2000*40>>10 && !racing() {
 		t.Errorf("%d MB for 2000 halves of a command", mb)
 	}
 }
 
 // racing says that the proxy is built with the race detector, which multiplies memory.
-func racing() bool { return rssBound() > 400 }
+func racing() bool { return maxResidentMB() > 400 }
 
 // TestLimits_IdleInsideACommand: the idle timeout ends a client that stops in the middle of a
 // command, and one that never began.

@@ -25,7 +25,7 @@ func TestLockNodes_OutOfMemory(t *testing.T) {
 	}
 	readyz := func(want int, says string) func() bool {
 		return func() bool {
-			code, body := asks(t, "http://"+admin+"/readyz?verbose")
+			code, body := adminGet(t, "http://"+admin+"/readyz?verbose")
 			return code == want && regexp.MustCompile(says).MatchString(body)
 		}
 	}
@@ -69,7 +69,7 @@ func TestLockNodes_OutOfMemory(t *testing.T) {
 		`lockproxy_lock_node_refuses{error="MISCONF",node="` + nodes[0].Addr() + `"}`: "0",
 		`lockproxy_lock_node_refuses{error="OOM",node="` + nodes[4].Addr() + `"}`:     "0",
 	} {
-		if _, body := asks(t, "http://"+admin+"/metrics"); !strings.Contains(body, "\n"+line+" "+want+"\n") {
+		if _, body := adminGet(t, "http://"+admin+"/metrics"); !strings.Contains(body, "\n"+line+" "+want+"\n") {
 			t.Errorf("/metrics: %s is not %s", line, want)
 		}
 	}

@@ -335,7 +335,7 @@ func tagged(st stream) stream {
 		args = slices.Clone(args)
 		for i, a := range args {
 			if i > 0 && (anyKey.MatchString(a) || slices.Contains([]string{"u1", "v1", "w1"}, a)) {
-				if args[i] = tag + a; slices.Contains(splitted, args[0]) {
+				if args[i] = tag + a; slices.Contains(splitCommands, args[0]) {
 					args[i] = tags[r.IntN(len(tags))] + a
 				}
 			}

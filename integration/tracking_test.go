@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,87 @@ func TestTracking_BrokenRedirectNamesTheClient(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// TestClientTrackingRedirect sends invalidations to a client that is named by the
+// proxy's id, whether it has subscribed before or will.
+func TestClientTrackingRedirect(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1)
+	writer := redistest.Open(t, r.addr())
+	for i, tt := range []struct {
+		name        string
+		late, multi bool
+	}{{"subscribed before", false, false}, {"subscribes later", true, false}, {"in a transaction", false, true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			reader, target := redistest.Open(t, r.addr()), redistest.Open(t, r.addr())
+			id := clientID(t, target)
+			subscribe := func() { target.Do(t, "SUBSCRIBE", "__redis__:invalidate") }
+			if !tt.late {
+				subscribe()
+			}
+			if tt.multi {
+				reader.Do(t, "MULTI")
+			}
+			if v := reader.Do(t, "CLIENT", "TRACKING", "ON", "REDIRECT", id); v.IsError() {
+				t.Fatalf("CLIENT TRACKING: %v", v)
+			}
+			if tt.multi {
+				reader.Do(t, "EXEC")
+			}
+			if tt.late {
+				subscribe()
+			}
+			if v := reader.Do(t, "CLIENT", "GETREDIR"); v.Text != id {
+				t.Errorf("CLIENT GETREDIR: %v, want %s", v, id)
+			}
+			if v := reader.Do(t, "CLIENT", "TRACKINGINFO"); v.Elems[3].Text != id {
+				t.Errorf("CLIENT TRACKINGINFO: %v, want redirect %s", v, id)
+			}
+			if row := rowOf(t, writer, clientID(t, reader)); row["redir"] != id || row["flags"] != "t" {
+				t.Errorf("listed as %v", row)
+			}
+			key := "k" + strconv.Itoa(i)
+			reader.Do(t, "GET", key)
+			writer.Do(t, "SET", key, "v")
+			if v := target.Read(t); v.String() != fmt.Sprintf(`*[$"message" $"__redis__:invalidate" *[$"%s"]]`, key) {
+				t.Errorf("the target got %v", v)
+			}
+		})
+	}
+}
+
+// TestClientTrackingRedirectStays: who is named as the target may become somebody else
+// before it listens.
+func TestClientTrackingRedirectStays(t *testing.T) {
+	t.Parallel()
+	w := startTwin(t)
+	for _, before := range []string{"", "MULTI; EXEC"} { // without, and with, a connection of its own
+		for _, then := range []string{"SELECT 3", "AUTH default x", "HELLO 3", "CLIENT SETNAME me", "PING"} {
+			for _, addr := range []string{w.via, w.plain.Addr()} {
+				reader, target := redistest.Open(t, addr), redistest.Open(t, addr)
+				id := clientID(t, target)
+				for _, command := range strings.Split(before, "; ") {
+					if command != "" {
+						target.Do(t, command)
+					}
+				}
+				reader.Do(t, "CLIENT", "TRACKING", "ON", "REDIRECT", id)
+				if v := target.Do(t, strings.Fields(then)...); v.IsError() {
+					t.Fatalf("%s: %v", then, v)
+				}
+				target.Do(t, "SUBSCRIBE", "__redis__:invalidate")
+				reader.Do(t, "GET", "k")
+				reader.Do(t, "SET", "k", "v")
+				if v := target.Read(t); !strings.Contains(v.String(), `$"k"`) {
+					t.Errorf("%s, %s at %s: the target got %v", before, then, addr, v)
+				}
+				if v := reader.Do(t, "CLIENT", "TRACKINGINFO"); strings.Contains(v.String(), "broken") || !strings.Contains(v.String(), ":"+id) {
+					t.Errorf("%s, %s at %s: %v", before, then, addr, v)
+				}
+			}
 		}
 	}
 }

@@ -32,8 +32,8 @@ func TestUnhealthyUpstream_RepliesAreRelayed(t *testing.T) {
 	for _, tt := range surprises {
 		t.Run(tt.word, func(t *testing.T) {
 			t.Parallel()
-			sick := sicknesses[0]
-			for _, s := range sicknesses {
+			sick := nodeFaults[0]
+			for _, s := range nodeFaults {
 				if s.word == tt.word {
 					sick = s
 				}

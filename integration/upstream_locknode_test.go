@@ -59,7 +59,7 @@ func TestUpstreamAsLockNode_IsLeftAlone(t *testing.T) {
 				if v := c.Do(t, "LOCKCTL", "NODES").String(); !strings.Contains(v, `$"state" $"unused"`) || !strings.Contains(v, `$"error" $""`) {
 					t.Errorf("%s: LOCKCTL NODES says %s", when, v)
 				}
-				if code, says := asks(t, "http://"+admin+"/readyz?verbose"); code != 200 || !strings.Contains(says, "unused") {
+				if code, says := adminGet(t, "http://"+admin+"/readyz?verbose"); code != 200 || !strings.Contains(says, "unused") {
 					t.Errorf("%s: /readyz says %d %s", when, code, says)
 				}
 			}
