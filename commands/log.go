@@ -42,8 +42,8 @@ type lockEvent struct {
 	err   error
 }
 
-// log writes the line that an event is worth: a warning where a lock did not protect what
-// it should have, or could not, else one for debugging. Being refused is nothing worse.
+// log logs an event: as a warning where a lock did not protect what it should have, or could
+// not be decided, else for debugging. Being refused a lock is an answer, not a fault.
 func (s *Session) log(e lockEvent, what string, more ...slog.Attr) {
 	level := slog.LevelDebug
 	var few *locks.QuorumError
@@ -54,12 +54,12 @@ func (s *Session) log(e lockEvent, what string, more ...slog.Attr) {
 		level, what = slog.LevelWarn, "too few lock nodes answered"
 		more = append(more, slog.Int("answered", few.Got), slog.Int("needed", few.Need), slog.String("nodes", reasons(few.Failed)))
 	case errors.As(e.err, &full):
-		level, what = slog.LevelWarn, "too many wait for locks"
+		level, what = slog.LevelWarn, "too many waiters for locks"
 		more = append(more, slog.Int("max", full.Max))
 	case errors.Is(e.err, locks.ErrLost):
-		level, what = slog.LevelWarn, "lock had ended before its owner came back"
+		level, what = slog.LevelWarn, "lock lost: lease ended before RENEW or UNLOCK"
 	case errors.As(e.err, &other):
-		level, what = slog.LevelWarn, "lock was another owner's when its owner came back"
+		level, what = slog.LevelWarn, "lock lost: held by another owner at RENEW or UNLOCK"
 	case e.err != nil:
 		what = "lock command failed"
 		more = append(more, slog.String("error", Brief(e.err.Error())))
@@ -84,7 +84,7 @@ func (e *lockEvent) attrs() []slog.Attr {
 	return about
 }
 
-// reasons are why nodes did not answer.
+// reasons lists why nodes did not answer.
 func reasons(errs []error) string {
 	var all []string
 	for _, err := range errs {
@@ -93,7 +93,7 @@ func reasons(errs []error) string {
 	return strings.Join(all, ", ")
 }
 
-// logLock writes what a LOCK came to. err says why nobody got what was granted.
+// logLock logs the outcome of a LOCK; err is why a grant was undone.
 func (s *Session) logLock(p *lockcmd.Pending, err error) {
 	e := lockEvent{verb: "LOCK", db: p.DB, name: p.Name, owner: p.Owner, began: p.Began, err: p.Err}
 	g := p.Answer.Grant

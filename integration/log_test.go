@@ -72,7 +72,7 @@ func TestLog_LockEvents(t *testing.T) {
 		{"DEBUG", "lock is held by another", "lock=held"},
 		{"DEBUG", "lock renewed", "lock=held"},
 		{"DEBUG", "lock given back", "lock=held"},
-		{"WARN", "lock had ended before its owner came back", "lock=never-taken-by-me"},
+		{"WARN", "lock lost: lease ended before RENEW or UNLOCK", "lock=never-taken-by-me"},
 		{"WARN", "lock forced", "lock=" + long[:64] + "..."},
 		{"WARN", "lock with SESSION is lost", "lock=" + long[:64] + "..."},
 	} {
