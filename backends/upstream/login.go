@@ -19,7 +19,7 @@ const (
 
 // A login is a user and a secret that the upstream has accepted, while there are
 // connections made with them; identities that differ only in database or protocol
-// share it. Clients without credentials share one with an empty key. Its fields are
+// share it. That of clients without credentials has an empty user and secret. Fields are
 // guarded by the pool's mu.
 type login struct {
 	key       loginKey
