@@ -58,9 +58,9 @@ func (s *fake) sent(words ...string) (got []string) {
 	return got
 }
 
-// TestTransactionMovesWhole: a transaction whose first key is another node's is begun
+// TestClusterTx_MovesToTheNodeOfItsKeys: a transaction whose first key is another node's is begun
 // there anew, with everything that was said before, also what must make it fail.
-func TestTransactionMovesWhole(t *testing.T) {
+func TestClusterTx_MovesToTheNodeOfItsKeys(t *testing.T) {
 	const crossed = "-CROSSSLOT Keys in request don't hash to the same slot\r\n"
 	for _, tt := range []struct{ before, reply, again string }{
 		{"PING x", "+OK\r\n", "PING x"},
@@ -86,8 +86,8 @@ func TestTransactionMovesWhole(t *testing.T) {
 	}
 }
 
-// TestTransactionThatCannotMove: what follows in a pipeline must not run by itself.
-func TestTransactionThatCannotMove(t *testing.T) {
+// TestClusterTx_CannotMove: what follows in a pipeline must not run by itself.
+func TestClusterTx_CannotMove(t *testing.T) {
 	for _, how := range []string{"down", "refused"} {
 		d := newDuo(t, nil)
 		d.second.answer = func(_ *link, args []string) (string, bool) {
@@ -104,8 +104,8 @@ func TestTransactionThatCannotMove(t *testing.T) {
 	}
 }
 
-// TestStateLeftBehind: a client may have lost the connection that it was to keep.
-func TestStateLeftBehind(t *testing.T) {
+// TestCluster_PinnedConnectionLost: a client may have lost the connection that it was to keep.
+func TestCluster_PinnedConnectionLost(t *testing.T) {
 	d := newDuo(t, nil)
 	p := d.enter(t)
 	p.do(t, "CLIENT NO-EVICT ON")
@@ -120,9 +120,9 @@ func TestStateLeftBehind(t *testing.T) {
 	p.want(t, "+OK\r\n+OK\r\n")
 }
 
-// TestStateLostInAPipeline: the commands behind a MULTI whose connection is lost must
+// TestCluster_LostTransactionStopsPipeline: the commands behind a MULTI whose connection is lost must
 // not run, whoever hears of the loss first.
-func TestStateLostInAPipeline(t *testing.T) {
+func TestCluster_LostTransactionStopsPipeline(t *testing.T) {
 	for _, state := range []string{"MULTI", "WATCH bar"} {
 		for _, cluster := range []bool{false, true} {
 			d := newDuo(t, nil)
@@ -145,8 +145,8 @@ func TestStateLostInAPipeline(t *testing.T) {
 	}
 }
 
-// TestPushesBetweenReplies: a message between the replies to one burst is no reply.
-func TestPushesBetweenReplies(t *testing.T) {
+// TestTracking_PushBetweenReplies: a message between the replies to one burst is no reply.
+func TestTracking_PushBetweenReplies(t *testing.T) {
 	const push = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n"
 	s := newStage(t, Options{}, func(_ *link, args []string) (string, bool) {
 		return "+before\r\n" + push, args[0] == "SET"
@@ -178,9 +178,9 @@ func (p *player) burst(t *testing.T, lines ...string) {
 	p.Session.Flush()
 }
 
-// TestRelayBehindRoutes: what a subscriber gets is relayed in whatever pieces it comes,
+// TestPassthrough_AfterRouting: what a subscriber gets is relayed in whatever pieces it comes,
 // also to a client that used several nodes before.
-func TestRelayBehindRoutes(t *testing.T) {
+func TestPassthrough_AfterRouting(t *testing.T) {
 	d := newDuo(t, nil)
 	p := d.enter(t)
 	p.do(t, "HELLO 3", "GET bar")
@@ -196,9 +196,9 @@ func TestRelayBehindRoutes(t *testing.T) {
 	p.want(t, "age\r\n$1\r\nc\r\n$1\r\nx\r\n+PONG\r\n")
 }
 
-// TestForgedRedirections: scripts word their errors themselves, and must not send the
+// TestScripts_ForgedRedirections: scripts word their errors themselves, and must not send the
 // proxy to other servers, or make it run them again.
-func TestForgedRedirections(t *testing.T) {
+func TestScripts_ForgedRedirections(t *testing.T) {
 	evil := startFake(t, nil)
 	addr := evil.ln.Addr().String()
 	for _, tt := range []struct{ reply, want string }{
@@ -328,8 +328,8 @@ func TestTracking_LostConnectionEndsClient(t *testing.T) {
 	p.until(t, "the end of the client", func() bool { return p.closed })
 }
 
-// TestWatchedKeysStayWatched: nothing may take the connection away that watches.
-func TestWatchedKeysStayWatched(t *testing.T) {
+// TestClusterWatch_ConnectionIsKept: nothing may take the connection away that watches.
+func TestClusterWatch_ConnectionIsKept(t *testing.T) {
 	for _, between := range []string{"CLIENT TRACKING ON", "BLPOP foo 1", "GET foo"} {
 		d := newDuo(t, func(_ *link, args []string) (string, bool) { return "*-1\r\n", args[0] == "BLPOP" })
 		p := d.enter(t)
@@ -341,8 +341,8 @@ func TestWatchedKeysStayWatched(t *testing.T) {
 	}
 }
 
-// TestScanRefusedInTheNodesWords: also by a client that has not been anywhere yet.
-func TestScanRefusedInTheNodesWords(t *testing.T) {
+// TestClusterScan_RefusedByNode: also by a client that has not been anywhere yet.
+func TestClusterScan_RefusedByNode(t *testing.T) {
 	for _, scan := range []string{"SCAN", "SCAN x"} {
 		d := newDuo(t, func(_ *link, args []string) (string, bool) { return "-ERR no\r\n", args[0] == "SCAN" })
 		p := d.enter(t)
@@ -351,8 +351,8 @@ func TestScanRefusedInTheNodesWords(t *testing.T) {
 	}
 }
 
-// TestOneErrorForOneCommand: whatever cannot be reached.
-func TestOneErrorForOneCommand(t *testing.T) {
+// TestCluster_OneErrorPerCommand: whatever cannot be reached.
+func TestCluster_OneErrorPerCommand(t *testing.T) {
 	for _, command := range []string{"GET bar", "MGET bar foo", "DBSIZE", "SORT bar BY x*", "BLPOP bar 0", "WATCH bar", "PING", "EVAL x 0", "EVAL x 1 bar", "XREAD BLOCK 0 STREAMS bar 0"} {
 		d := newDuo(t, nil)
 		d.ln.Close()

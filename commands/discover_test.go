@@ -187,7 +187,7 @@ func TestDiscover_ForgottenMeanwhile(t *testing.T) {
 	}
 }
 
-func TestRowOfAModulesCommandAllocates(t *testing.T) {
+func TestRow_ModuleCommandAllocatesNothing(t *testing.T) {
 	var asked atomic.Int32
 	s := newStage(t, Options{}, tells(moduleTable, &asked))
 	p := s.enter(t)

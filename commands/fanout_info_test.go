@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestJoinInfo(t *testing.T) {
+func TestMergeInfo(t *testing.T) {
 	node := func(kind byte, keys string) []byte {
 		text := "# Server\r\nredis_mode:cluster\r\n\r\n# Cluster\r\ncluster_enabled:1\r\n\r\n# Keyspace\r\n" + keys
 		return fmt.Appendf(nil, "%c%d\r\n%s\r\n", kind, len(text), text)

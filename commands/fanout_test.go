@@ -15,7 +15,7 @@ func parts(texts ...string) (all [][]byte) {
 
 const cannotJoin = "-ERR the nodes of the Cluster answered in a way that cannot be put together"
 
-func TestJoins(t *testing.T) {
+func TestMerges(t *testing.T) {
 	tests := []struct {
 		name  string
 		join  func([][]byte) []byte
@@ -48,7 +48,7 @@ func TestJoins(t *testing.T) {
 	}
 }
 
-func TestJoinElements(t *testing.T) {
+func TestMergeElements(t *testing.T) {
 	tests := []struct {
 		name   string
 		places [][]int
@@ -82,8 +82,8 @@ func TestFirstError(t *testing.T) {
 	}
 }
 
-// TestJoinCursor: 5461 is the slot that the node is known by, 10922 the next node's.
-func TestJoinCursor(t *testing.T) {
+// TestMergeCursor: 5461 is the slot that the node is known by, 10922 the next node's.
+func TestMergeCursor(t *testing.T) {
 	for _, tt := range []struct {
 		reply string
 		next  int

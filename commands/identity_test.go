@@ -54,7 +54,7 @@ func enterGuarded(t *testing.T) (*stage, *player) {
 
 const noAuth = "-NOAUTH Authentication required.\r\n"
 
-func TestAuthentication(t *testing.T) {
+func TestAuth_ChangesTheUser(t *testing.T) {
 	for _, login := range []string{"AUTH u pw", "HELLO 3 AUTH u pw", "HELLO 2 AUTH u pw"} {
 		t.Run(login, func(t *testing.T) {
 			s, p := enterGuarded(t)
@@ -77,8 +77,8 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
-// TestWrongPasswords: they change nothing, and nothing of them is shown.
-func TestWrongPasswords(t *testing.T) {
+// TestAuth_WrongPassword: they change nothing, and nothing of them is shown.
+func TestAuth_WrongPassword(t *testing.T) {
 	s, p := enterGuarded(t)
 	const wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n"
 	p.do(t, "AUTH u no", "HELLO 3 AUTH u no", "AUTH pw", "WHOAMI")
@@ -95,8 +95,8 @@ func TestWrongPasswords(t *testing.T) {
 	}
 }
 
-// TestIdentitiesTravelApart: what one client is must not become what another is.
-func TestIdentitiesTravelApart(t *testing.T) {
+// TestShared_IdentitiesAreApart: what one client is must not become what another is.
+func TestShared_IdentitiesAreApart(t *testing.T) {
 	s, p := enterGuarded(t)
 	anonymous := s.enter(t)
 	anonymous.do(t, "GET a")
@@ -117,7 +117,7 @@ func TestIdentitiesTravelApart(t *testing.T) {
 	}
 }
 
-func TestSelect(t *testing.T) {
+func TestSelect_ChangesTheDatabase(t *testing.T) {
 	s, p := enterGuarded(t)
 	p.do(t, "AUTH u pw", "SELECT 99", "SELECT 4", "LOCK job 30s OWNER me", "SELECT 0", "LOCK job2 30s OWNER me")
 	p.until(t, "all replies", func() bool { return strings.Count(p.text, "$2\r\nme\r\n") == 2 })
@@ -129,9 +129,9 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// TestStateMovesWithTheClient: identity and database change on the client's own
+// TestPinned_IdentityChangesInPlace: identity and database change on the client's own
 // connection, not by leaving it, while that has state.
-func TestStateMovesWithTheClient(t *testing.T) {
+func TestPinned_IdentityChangesInPlace(t *testing.T) {
 	s, p := enterGuarded(t)
 	p.do(t, "AUTH u pw", "WATCH k", "SELECT 5", "MULTI", "GET a", "EXEC", "GET b")
 	p.want(t, "+OK\r\n+OK\r\n+OK\r\n+OK\r\n$1\r\na\r\n*0\r\n$1\r\nb\r\n")
@@ -146,8 +146,8 @@ func TestStateMovesWithTheClient(t *testing.T) {
 	}
 }
 
-// TestSelectInATransaction: it takes effect at EXEC, on that connection.
-func TestSelectInATransaction(t *testing.T) {
+// TestTransaction_SelectTakesEffectAtExec: it takes effect at EXEC, on that connection.
+func TestTransaction_SelectTakesEffectAtExec(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p := s.enter(t)
 	p.do(t, "MULTI", "SELECT 7", "EXEC", "GET a", "LOCK job 30s OWNER me")
@@ -166,7 +166,7 @@ func TestSelectInATransaction(t *testing.T) {
 	}
 }
 
-func TestClientName(t *testing.T) {
+func TestClientSetName(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p, other := s.enter(t), s.enter(t)
 	p.do(t, "CLIENT GETNAME", "CLIENT SETNAME me", "CLIENT GETNAME", "BLPOP q 0")
@@ -186,7 +186,7 @@ func TestClientName(t *testing.T) {
 	}
 }
 
-func TestResetOfASubscriber(t *testing.T) {
+func TestReset_OfSubscriber(t *testing.T) {
 	s := newStage(t, Options{}, func(_ *link, args []string) (string, bool) {
 		return ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n", args[0] == "SUBSCRIBE"
 	})
@@ -212,9 +212,9 @@ func TestQuit(t *testing.T) {
 	}
 }
 
-// TestSplitPushes: nothing comes between the parts of a message that nobody asked
+// TestPassthrough_PushInParts: nothing comes between the parts of a message that nobody asked
 // for, and replies keep their order around it.
-func TestSplitPushes(t *testing.T) {
+func TestPassthrough_PushInParts(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p := s.enter(t)
 	p.do(t, "HELLO 3", "CLIENT TRACKING ON")
@@ -235,9 +235,9 @@ func TestSplitPushes(t *testing.T) {
 	p.want(t, ":1\r\n")
 }
 
-// TestAfterLostState: what is left of a client whose state is lost must not run,
+// TestPinned_LostStateStopsPipeline: what is left of a client whose state is lost must not run,
 // least of all the rest of a transaction.
-func TestAfterLostState(t *testing.T) {
+func TestPinned_LostStateStopsPipeline(t *testing.T) {
 	for _, tt := range []struct{ state, after string }{
 		{"CLIENT NO-EVICT ON", "SELECT 1"},
 		{"CLIENT NO-EVICT ON", "AUTH pw"},
@@ -258,9 +258,9 @@ func TestAfterLostState(t *testing.T) {
 	}
 }
 
-// TestVerbsKeepTheirPlace: an UNLOCK must not let the next holder in while the
+// TestVerbs_KeepOrder: an UNLOCK must not let the next holder in while the
 // write it protected is still on its way.
-func TestVerbsKeepTheirPlace(t *testing.T) {
+func TestVerbs_KeepOrder(t *testing.T) {
 	for _, verb := range []string{"UNLOCK job me", "LOCK other 30s OWNER me"} {
 		s := newStage(t, Options{}, nil)
 		p := s.enter(t)
@@ -279,9 +279,9 @@ func TestVerbsKeepTheirPlace(t *testing.T) {
 	}
 }
 
-// TestVerbsKeepTheirPlaceAmongMessages: the same on a connection whose replies are
+// TestVerbs_KeepOrderInPassthrough: the same on a connection whose replies are
 // not counted, which in RESP3 takes ordinary commands too.
-func TestVerbsKeepTheirPlaceAmongMessages(t *testing.T) {
+func TestVerbs_KeepOrderInPassthrough(t *testing.T) {
 	questions := make(chan string, 1)
 	s := newStage(t, Options{}, func(_ *link, args []string) (string, bool) {
 		if !isQuestion(args) {
@@ -306,9 +306,9 @@ func TestVerbsKeepTheirPlaceAmongMessages(t *testing.T) {
 	p.want(t, "+late\r\n*4\r\n:1\r\n$2\r\nme\r\n:30000\r\n:1\r\n")
 }
 
-// TestBlockingEndsWithItsClient: also when another command waits behind it, or it
+// TestBlocking_EndsWithClient: also when another command waits behind it, or it
 // would take an element that nobody gets.
-func TestBlockingEndsWithItsClient(t *testing.T) {
+func TestBlocking_EndsWithClient(t *testing.T) {
 	for _, behind := range []string{"SELECT 1", "QUIT", "RESET", "CLIENT LIST"} {
 		s := newStage(t, Options{}, nil)
 		p := s.enter(t)
@@ -327,9 +327,9 @@ func TestBlockingEndsWithItsClient(t *testing.T) {
 	}
 }
 
-// TestRefusedPause: a client that may not pause the others must not get them off
+// TestClientPause_Refused: a client that may not pause the others must not get them off
 // the shared connections.
-func TestRefusedPause(t *testing.T) {
+func TestClientPause_Refused(t *testing.T) {
 	s, p := enterGuarded(t)
 	p.do(t, "CLIENT PAUSE 100000")
 	p.want(t, noAuth)
@@ -341,9 +341,9 @@ func TestRefusedPause(t *testing.T) {
 	}
 }
 
-// TestScriptDebugger: it makes a mode of the connection that other clients' scripts
+// TestScriptDebug_IsPinned: it makes a mode of the connection that other clients' scripts
 // would run in.
-func TestScriptDebugger(t *testing.T) {
+func TestScriptDebug_IsPinned(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p, other := s.enter(t), s.enter(t)
 	other.do(t, "GET a", "EVAL s 0")
@@ -355,9 +355,9 @@ func TestScriptDebugger(t *testing.T) {
 	}
 }
 
-// TestRefusedChange: who may not change users or modules must not make the proxy ask
+// TestChangeUsers_RefusedInvalidatesNothing: who may not change users or modules must not make the proxy ask
 // about everybody, or everything, again.
-func TestRefusedChange(t *testing.T) {
+func TestChangeUsers_RefusedInvalidatesNothing(t *testing.T) {
 	s := newStage(t, Options{}, func(_ *link, args []string) (string, bool) {
 		return "-NOPERM no\r\n", args[0] == "ACL" || args[0] == "CONFIG" || args[0] == "MODULE"
 	})
@@ -386,9 +386,9 @@ func TestRefusedChange(t *testing.T) {
 	}
 }
 
-// TestNameOfARefusedHello is what the upstream makes of it: Redis 7.0 takes the options
+// TestHello_NameWhenRefused is what the upstream makes of it: Redis 7.0 takes the options
 // before the wrong one, others none.
-func TestNameOfARefusedHello(t *testing.T) {
+func TestHello_NameWhenRefused(t *testing.T) {
 	for _, keeps := range []bool{true, false} {
 		s := newStage(t, Options{}, func(_ *link, args []string) (string, bool) {
 			switch text := strings.Join(args, " "); {

@@ -7,7 +7,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-func TestClasses(t *testing.T) {
+func TestClassOf(t *testing.T) {
 	rows := newTable()
 	var counted tally
 	tests := []struct{ command, want string }{
@@ -53,7 +53,7 @@ func TestDispatcher_Report(t *testing.T) {
 }
 
 // Every 64th burst of commands that only read or write is timed, and none that waits.
-func TestTimedBursts(t *testing.T) {
+func TestTally_TimesOneBatchOfMany(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p := s.enter(t)
 	took := func() int64 { return metrics.Registry{s.disp}.Sample("lockproxy_command_seconds").Durations.Count() }
@@ -82,7 +82,7 @@ func (p *player) answered(t *testing.T) {
 	}
 }
 
-func TestCountingAllocatesNothing(t *testing.T) {
+func TestTally_AllocatesNothing(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p := s.enter(t)
 	args := [][]byte{[]byte("GET"), []byte("a")}
