@@ -36,6 +36,11 @@ test: redis ## every test; installs redis-server where it is missing
 	$(GO) list $(PKGS) | grep -vE '$(BUSY)' | xargs -r $(GO) test $(ONEBYONE) -timeout 20m; others=$$?; \
 	wait $$busy && exit $$others
 
+# Four packages at once: their tests wait more than they compute.
+.PHONY: quick
+quick: vet ## at every save, under 30s: vet, gofmt, and the unit tests that start no server. Left out: integration/, tests at real servers, most of the simulation
+	@$(GO) list $(PKGS) | grep -v /integration | LOCKPROXY_TEST_QUICK=1 LOCKPROXY_SIM_SEEDS=8 xargs $(GO) test -p 4 -short -timeout 2m
+
 .PHONY: race
 race: redis ## every test under the race detector, but for the models, which have one goroutine; needs a C compiler
 	CGO_ENABLED=1 $(NICE) $(GO) test $(ONEBYONE) -timeout 20m -race -short $$($(GO) list $(PKGS) | grep -v /integration/model)

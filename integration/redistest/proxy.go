@@ -145,6 +145,7 @@ func (p *Proxy) answers() error {
 // as slow as a busy machine makes them, unless args say otherwise.
 func StartProxy(tb testing.TB, upstream Upstream, nodes []*Server, args ...string) *Proxy {
 	tb.Helper()
+	skipQuick(tb)
 	path, err := Binary()
 	if err != nil {
 		tb.Fatal(err)
@@ -155,6 +156,7 @@ func StartProxy(tb testing.TB, upstream Upstream, nodes []*Server, args ...strin
 // StartBinary is StartProxy with the lockproxy at path instead of the one under test.
 func StartBinary(tb testing.TB, path string, upstream Upstream, nodes []*Server, args ...string) *Proxy {
 	tb.Helper()
+	skipQuick(tb)
 	p, err := LaunchBinary(path, upstream, nodes, append([]string{"--node-timeout", "1s"}, args...)...)
 	if err != nil {
 		tb.Fatal(err)
@@ -167,6 +169,7 @@ func StartBinary(tb testing.TB, path string, upstream Upstream, nodes []*Server,
 // socket, with these arguments and no others, as StartProxy does.
 func StartServe(tb testing.TB, listen string, args ...string) *Proxy {
 	tb.Helper()
+	skipQuick(tb)
 	path, err := Binary()
 	if err != nil {
 		tb.Fatal(err)
@@ -184,6 +187,7 @@ func StartServe(tb testing.TB, listen string, args ...string) *Proxy {
 // ends, and Restart passes it again.
 func StartActivated(tb testing.TB, socket *os.File, addr string, args ...string) *Proxy {
 	tb.Helper()
+	skipQuick(tb)
 	path, err := Binary()
 	if err != nil {
 		tb.Fatal(err)

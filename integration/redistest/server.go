@@ -18,6 +18,18 @@ import (
 // is redis-server. A Valkey or another version takes its place in every test.
 const binaryVariable = "LOCKPROXY_REDIS"
 
+// QuickVariable is the environment variable that, when not empty, skips tests that start
+// a server or a proxy.
+const QuickVariable = "LOCKPROXY_TEST_QUICK"
+
+// skipQuick skips a test that is about to start a process.
+func skipQuick(tb testing.TB) {
+	tb.Helper()
+	if os.Getenv(QuickVariable) != "" {
+		tb.Skip("starts servers")
+	}
+}
+
 // serverPath is where the server that is started is.
 func serverPath() (string, error) {
 	return exec.LookPath(cmp.Or(os.Getenv(binaryVariable), "redis-server"))
@@ -119,6 +131,7 @@ func (s *Server) Close() {
 // Start is Launch for a test: the server ends with it.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
+	skipQuick(tb)
 	s, err := Launch(args...)
 	if err != nil {
 		tb.Fatal(err)
@@ -130,6 +143,7 @@ func Start(tb testing.TB, args ...string) *Server {
 // StartWith is Start with variables on top of the environment ("NAME=value").
 func StartWith(tb testing.TB, env []string, args ...string) *Server {
 	tb.Helper()
+	skipQuick(tb)
 	s, err := launch(func() (*Server, error) {
 		s, err := prepare(args)
 		if s != nil {
@@ -147,6 +161,7 @@ func StartWith(tb testing.TB, env []string, args ...string) *Server {
 // Reserve makes a server without starting it; Restart does that.
 func Reserve(tb testing.TB, args ...string) *Server {
 	tb.Helper()
+	skipQuick(tb)
 	s, err := prepare(args)
 	if err != nil {
 		tb.Fatal(err)
@@ -188,6 +203,7 @@ func StartNodes(tb testing.TB, n int, args ...string) []*Server {
 
 func startAll(tb testing.TB, n int, prepare func() (*Server, error)) []*Server {
 	tb.Helper()
+	skipQuick(tb)
 	nodes, err := launchAll(n, prepare)
 	if err != nil {
 		tb.Fatal(err)
