@@ -154,6 +154,29 @@ func TestFeed_Events(t *testing.T) {
 		t.Fatalf("locks %+v", v)
 	}
 	l := v.Rows[0]
+	checkRow(t, l, g)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	waits := make(chan struct{})
+	go func() {
+		defer close(waits)
+		_, _ = d.locks.Lock(ctx, locks.LockRequest{Key: g.Key, Owner: "bob", TTL: time.Second, Wait: time.Minute, Client: "here"})
+	}()
+	defer func() { cancel(); <-waits }()
+	st = until(s, "state", "bob waits", func(v stateView) bool { return len(v.Queues) == 1 && v.Queues[0].Holder.Text != "" })
+	checkQueue(t, st, l.ID)
+	checkDetail(t, d, l.ID)
+	cancel()
+	<-waits
+	free(t, d, g)
+	until(s, "locks", "nobody holds it", func(v locksView) bool { return len(v.Rows) == 0 })
+	s.close()
+	checkRest(t, d, l.ID)
+}
+
+// checkRow checks the row of g, a lock of alice that was just granted.
+func checkRow(t *testing.T, l lockView, g locks.Grant) {
+	t.Helper()
 	if l.Remaining < 20_000 || l.Remaining > 50_000 || l.Held < 0 || l.Held > 30_000 || l.Waited > 30_000 {
 		t.Errorf("times of %+v", l)
 	}
@@ -164,22 +187,23 @@ func TestFeed_Events(t *testing.T) {
 	}); l != want {
 		t.Errorf("got %+v, want %+v", l, want)
 	}
+}
 
-	ctx, cancel := context.WithCancel(t.Context())
-	waits := make(chan struct{})
-	go func() {
-		defer close(waits)
-		_, _ = d.locks.Lock(ctx, locks.LockRequest{Key: locks.Key{DB: 2, Name: "job\n<b>"}, Owner: "bob", TTL: time.Second, Wait: time.Minute, Client: "here"})
-	}()
-	defer func() { cancel(); <-waits }()
-	st = until(s, "state", "bob waits", func(v stateView) bool { return len(v.Queues) == 1 && v.Queues[0].Holder.Text != "" })
-	if q := st.Queues[0]; q.Waiters != 1 || q.Next.Text != "bob" || q.Holder.Text != "alice" || q.ID != l.ID || st.Lines != 1 {
+// checkQueue checks the state while bob waits for a lock of alice.
+func checkQueue(t *testing.T, st stateView, id string) {
+	t.Helper()
+	if q := st.Queues[0]; q.Waiters != 1 || q.Next.Text != "bob" || q.Holder.Text != "alice" || q.ID != id || st.Lines != 1 {
 		t.Errorf("queues %+v", st.Queues)
 	}
 	if len(st.Asked) != 1 || st.Asked[0].Name.Text != `job\n<b>` || st.Asked[0].Grants <= 0 {
 		t.Errorf("hot %+v", st.Asked)
 	}
-	code, body := d.get(t, "/page/lock?id="+l.ID)
+}
+
+// checkDetail checks the detail of a lock of alice for which bob waits.
+func checkDetail(t *testing.T, d *testServer, id string) {
+	t.Helper()
+	code, body := d.get(t, "/page/lock?id="+id)
 	var detail detailView
 	if err := json.Unmarshal([]byte(body), &detail); err != nil || code != http.StatusOK {
 		t.Fatal(code, body)
@@ -190,20 +214,19 @@ func TestFeed_Events(t *testing.T) {
 	if code, body := d.get(t, "/page/lock?id="+strings.Repeat("0", 24)); code != http.StatusNotFound || !strings.Contains(body, "not on the page") {
 		t.Errorf("of no lock: %d %s", code, body)
 	}
-	cancel()
-	<-waits
-	free(t, d, g)
-	until(s, "locks", "nobody holds it", func(v locksView) bool { return len(v.Rows) == 0 })
-	s.close()
+}
 
-	// Nobody looks, so nothing is asked but what a Service asks by itself.
+// checkRest checks that without viewers nothing is asked but what a Service asks by itself, and
+// that the lock id is forgotten.
+func checkRest(t *testing.T, d *testServer, id string) {
+	t.Helper()
 	eventually(t, "nobody looks", func() bool { d.feed.mu.Lock(); defer d.feed.mu.Unlock(); return len(d.feed.viewers) == 0 })
 	eventually(t, "no lists for longer than there is between two", func() bool {
 		listed := asked(d, "list")
 		time.Sleep(locksInterval + locksInterval/4)
 		return asked(d, "list") == listed
 	})
-	if code, _ := d.get(t, "/page/lock?id="+l.ID); code != http.StatusNotFound {
+	if code, _ := d.get(t, "/page/lock?id="+id); code != http.StatusNotFound {
 		t.Errorf("names are remembered while nobody looks: %d", code)
 	}
 }
