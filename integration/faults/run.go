@@ -187,39 +187,51 @@ func (j *judge) counts() map[string]int {
 	for _, e := range j.events {
 		switch {
 		case e.Op == opLock && e.Reply == granted:
-			n["grants"]++
-			if e.Wait > 0 {
-				n["grants after a wait"]++
-			}
-			if e.Session {
-				n["grants of sessions"]++
-			}
-			kind, _, _ := strings.Cut(e.Name, ":")
-			n["names "+kind+":"]++
-			if k := (ownerOf{e.Name, e.Owner}); fences[k] == e.Granted {
-				n["re-entries"]++
-			} else {
-				fences[k] = e.Granted
-			}
-		case e.Op == opKeep:
-			n["sessions kept, or told: "+e.Reply]++
+			countGrant(n, e, fences)
 		case e.Op == opLock:
 			n["LOCK: "+nothing(e.Reply)]++
+		case e.Op == opKeep:
+			n["sessions kept, or told: "+e.Reply]++
 		case e.Op == opRenew && e.Reply == carried:
 			n["renewals"]++
 		case e.Op == opUnlock && e.Reply == carried && e.First:
 			n["unlocks"]++
 		case e.Op == opUnlock && !e.First && e.Req == "":
 			n["late unlocks"]++
-		case e.Op == opWrite && e.Reply == stale && isFenced(e.Name):
-			n["elements refused by a fence"]++
-		case e.Op == opWrite && e.Reply == carried && isFenced(e.Name):
-			n["elements behind fences"]++
-		case e.Op == opWrite && e.Reply == carried:
-			n["elements behind none"]++
+		case e.Op == opWrite:
+			countWrite(n, e)
 		}
 	}
 	return n
+}
+
+// countGrant counts a grant in n; fences are those of each owner's last one.
+func countGrant(n map[string]int, e *Event, fences map[ownerOf]int64) {
+	n["grants"]++
+	if e.Wait > 0 {
+		n["grants after a wait"]++
+	}
+	if e.Session {
+		n["grants of sessions"]++
+	}
+	kind, _, _ := strings.Cut(e.Name, ":")
+	n["names "+kind+":"]++
+	if k := (ownerOf{e.Name, e.Owner}); fences[k] == e.Granted {
+		n["re-entries"]++
+	} else {
+		fences[k] = e.Granted
+	}
+}
+
+func countWrite(n map[string]int, e *Event) {
+	switch fenced := isFenced(e.Name); {
+	case e.Reply == stale && fenced:
+		n["elements refused by a fence"]++
+	case e.Reply == carried && fenced:
+		n["elements behind fences"]++
+	case e.Reply == carried:
+		n["elements behind none"]++
+	}
 }
 
 func nothing(reply string) string {
