@@ -16,8 +16,8 @@ import (
 	"github.com/lockproxy/lockproxy/scripts"
 )
 
-// A NotYetError reports what a change of the lock nodes has to wait for. Nothing is wrong: the
-// same call, repeated later, goes on where this one ended.
+// A NotYetError reports what a change of the lock nodes has to wait for. Nothing is wrong: the same call,
+// repeated later, goes on where this one ended.
 type NotYetError struct{ Why string }
 
 func (e *NotYetError) Error() string { return e.Why }
@@ -56,9 +56,9 @@ const (
 	changeFinished
 )
 
-// A memberRecord is what a node says of its set.
+// A memberRecord is what one node's record tells of its set.
 type memberRecord struct {
-	err     error // it did not say, or has no record
+	err     error // of a node that did not answer, or has no record
 	empty   bool  // it has no record
 	votes   bool
 	largest int64
@@ -95,13 +95,13 @@ func parseMember(dst *memberRecord) parse {
 	}
 }
 
-// Open has the nodes accept proxies of both lists. First a new node sits out and gets its
-// fence floor, as one that forgot; and max-ttl has passed since the last change, and the
-// fences of a majority of From are known to To, so that nobody counts on a list before.
+// Open has the nodes accept proxies of both lists. Before, a new node sits out and gets its fence floor, as
+// one that forgot; max-ttl has passed since the last change; and the fences of a majority of From are stored
+// on To, so that no proxy counts on a list before.
 func (c Change) Open(ctx context.Context) error { return c.run(ctx, (*change).open) }
 
-// Finish has the nodes accept proxies of the list To only, when none with the list From has
-// been heard of for max-ttl.
+// Finish has the nodes accept proxies of the list To only, when none with the list From has called for
+// max-ttl.
 func (c Change) Finish(ctx context.Context) error { return c.run(ctx, (*change).finish) }
 
 // Begun reports whether the nodes have the list From, so that this change can be made, or
@@ -135,7 +135,7 @@ func (c Change) run(ctx context.Context, do func(*change, context.Context) error
 	return do(s, ctx)
 }
 
-// askEach asks the nodes, and returns what those said that were asked.
+// askEach asks the nodes whose args are not nil, and returns the votes.
 func (c *change) askEach(ctx context.Context, sc *scripts.Script, read func(i int) parse, args func(i int) []string) ([]vote, error) {
 	node := c.svc.opts.Prefix + "node"
 	c.svc.startTracking()
@@ -150,7 +150,7 @@ func (c *change) askEach(ctx context.Context, sc *scripts.Script, read func(i in
 	return r.close(true, nil), err
 }
 
-// readStep learns which step the change has come to.
+// readStep reads which step the change has come to.
 func (c *change) readStep(ctx context.Context) error {
 	c.members = make([]memberRecord, len(c.svc.nodes))
 	votes, err := c.askEach(ctx, scripts.Change, func(i int) parse { return parseMember(&c.members[i]) }, func(int) []string { return []string{"look"} })
@@ -200,7 +200,7 @@ func (c *change) stepOf(record map[string]string) (changeStep, bool) {
 	return 0, false
 }
 
-// same is same of prologue.lua.
+// same is the function of that name in prologue.lua.
 func (l nodeList) same(m nodeList) bool {
 	a, b := strings.Fields(l.fingerprint), strings.Fields(m.fingerprint)
 	return len(a) == 3 && len(b) == 3 && a[0] == b[0] && a[2] == b[2]
@@ -269,7 +269,7 @@ func (c *change) open(ctx context.Context) error {
 	return nil
 }
 
-// ready is what must be so before proxies may have the list To.
+// ready is an error unless proxies may have the list To.
 func (c *change) ready(ctx context.Context) error {
 	for i := range c.members {
 		k := &c.members[i]
@@ -294,7 +294,7 @@ func (c *change) ready(ctx context.Context) error {
 	return c.raiseFloors(ctx, c.From)
 }
 
-// admit has a node that is new sit out, and gives it its floor.
+// admit has a new node sit out, and gives it its floor.
 func (c *change) admit(ctx context.Context, i int) error {
 	n, k := c.svc.nodes[i], &c.members[i]
 	switch {
@@ -369,7 +369,7 @@ func (c *change) raiseFloors(ctx context.Context, list []*backends.Server) error
 	return c.requireMajority("know the fences", told, c.To)
 }
 
-// setNodes tells all nodes their set; a majority of both lists must take it.
+// setNodes gives all nodes their set; a majority of both lists must take it.
 func (c *change) setNodes(ctx context.Context, set *nodeSet) error {
 	told, err := c.askEach(ctx, scripts.Change, func(int) parse { return parseMember(new(memberRecord)) }, func(int) []string {
 		return append([]string{"set"}, set.args()...)
@@ -383,7 +383,7 @@ func (c *change) setNodes(ctx context.Context, set *nodeSet) error {
 	return c.requireMajority("took the change", told, c.To)
 }
 
-// requireMajority is an error unless a majority of a list did as it was told.
+// requireMajority is an error unless a majority of a list took what it was asked to.
 func (c *change) requireMajority(what string, told []vote, list []*backends.Server) error {
 	n := 0
 	for i := range c.members {
@@ -426,7 +426,7 @@ func (c *change) finish(ctx context.Context) error {
 	return nil
 }
 
-// unused returns a NotYetError while a proxy with the list From may still have leases.
+// unused is a NotYetError while a proxy with the list From may still have leases.
 func (c *change) unused() error {
 	for i := range c.members {
 		k := &c.members[i]

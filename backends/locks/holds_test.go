@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -96,31 +95,6 @@ func TestHold_EndsByItself(t *testing.T) {
 	}
 }
 
-// TestRenew_MovesAllHolds, also those taken through another proxy; a session moves its own.
-func TestRenew_MovesAllHolds(t *testing.T) {
-	t.Parallel()
-	p, c, _ := proxies(t, 2)
-	lock(t, p[0], "job", "alice", 20*time.Second)
-	in := lock(t, p[1], "job", "alice", 10*time.Second)
-	left := func(hold string) time.Duration {
-		value := c[0].Do(t, "HGET", p[0].redisKeys(Key{0, "job"}).lock, hold).Text
-		end, _ := strconv.ParseInt(regexp.MustCompile(`^\d+`).FindString(value), 10, 64)
-		return time.Until(time.UnixMilli(end))
-	}
-	everywhere(t, p[0], c)
-	if _, err := p[0].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 40 * time.Second}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, patient, "the other proxy's hold is renewed", func() bool { return left(in.attempt) > 30*time.Second })
-	g, ok := p[1].grants.beginExtension(holder{Key{0, "job"}, "alice"}, in.Fence, []string{in.attempt}, p[1].now())
-	if !ok {
-		g = p[1].grants.lookup(holder{Key{0, "job"}, "alice"})
-	}
-	if len(g.holds) != 1 || g.holds[0].id != in.attempt {
-		t.Errorf("a session would renew %+v", g.holds)
-	}
-}
-
 // TestLock_ConcludedAfterRenew: a RENEW for less was asked for after the LOCK, and was executed
 // after it. What the LOCK tells is no more than the nodes keep.
 func TestLock_ConcludedAfterRenew(t *testing.T) {
@@ -159,45 +133,6 @@ func TestLock_ConcludedAfterRenew(t *testing.T) {
 				t.Errorf("%v is remembered, and a majority keeps it for %v", until-s.now(), rests[1])
 			}
 		})
-	}
-}
-
-// TestRenew_DoesNotReviveALease that another proxy shortened, whose note and whose renewal reached
-// different majorities: neither the first RENEW, which reinstates the grant on one node, nor the next,
-// which finds it there.
-func TestRenew_DoesNotReviveALease(t *testing.T) {
-	t.Parallel()
-	s, nodes := start(t, 3)
-	c := conns(t, nodes)
-	allVote(t, s)
-	g := lock(t, s, "job", "alice", 50*time.Second)
-	everywhere(t, s, c)
-	k, fence := s.redisKeys(Key{0, "job"}), strconv.FormatInt(g.Fence, 10)
-	for _, i := range []int{0, 1} {
-		c[i].Do(t, s.command(scripts.Note, k, fence)...)
-	}
-	for _, i := range []int{1, 2} {
-		v := c[i].Do(t, s.command(scripts.Renew, k, "alice", "100", fence, g.attempt, "another", "1", g.attempt+":0", "0", "0", g.attempt)...)
-		if v.Elems[0].Int() != 1 {
-			t.Fatal(v)
-		}
-	}
-	for _, i := range []int{1, 2} {
-		eventually(t, patient, "it lapses", func() bool { return c[i].Do(t, "EXISTS", k.lock).Int() == 0 })
-	}
-	renew := func() error {
-		_, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 50 * time.Second})
-		return err
-	}
-	refusing(t, c[1], func() {
-		if err := renew(); err == nil {
-			t.Error("renewed while one node is out")
-		}
-	})
-	for range 3 {
-		if err := renew(); err == nil {
-			t.Error("renewed after the lease had lapsed on a majority")
-		}
 	}
 }
 
@@ -274,83 +209,6 @@ func TestLock_NoReenter(t *testing.T) {
 	unlock(t, p[0], "job", "alice", 0)
 }
 
-// TestLock_Fresh: a restarted process takes over at once, and what the one before it still says
-// changes nothing.
-func TestLock_Fresh(t *testing.T) {
-	t.Parallel()
-	p, c, _ := proxies(t, 2)
-	fresh := func(s *Service, req string) Grant {
-		t.Helper()
-		a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Minute, Req: req, Fresh: true})
-		if err != nil || !a.Granted || a.Grant.Holds != 1 {
-			t.Fatalf("FRESH: %+v, %v", a, err)
-		}
-		return a.Grant
-	}
-	first := fresh(p[0], "")
-	kept := newClient(p[0])
-	old := kept.lock(t, "job", "alice", 30*time.Second, 0)
-	now := fresh(p[1], "")
-	if old.Fence != first.Fence || now.Fence <= old.Fence {
-		t.Errorf("fences %d, %d, then FRESH %d", first.Fence, old.Fence, now.Fence)
-	}
-	gone := func(what string, err error) {
-		t.Helper()
-		if !errors.Is(err, ErrLost) {
-			t.Errorf("%s of the grant before: %v", what, err)
-		}
-	}
-	_, err := p[0].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Minute, Fence: old.Fence})
-	gone("RENEW", err)
-	_, err = p[0].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: old.Fence})
-	gone("UNLOCK", err)
-	eventually(t, time.Minute, "the session is told", func() bool { return len(kept.told()) == 1 })
-	if again := fresh(p[0], "r"); again.Fence <= now.Fence {
-		t.Errorf("FRESH %d after %d", again.Fence, now.Fence)
-	} else if same := fresh(p[1], "r"); same.Fence != again.Fence {
-		t.Errorf("the same request: %d, then %d", again.Fence, same.Fence)
-	}
-	left, err := p[1].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Req: "r"})
-	if err != nil || left != 0 {
-		t.Errorf("UNLOCK: %d, %v", left, err)
-	}
-	nothingLeft(t, p[0], c)
-}
-
-// TestLock_FreshBesideAnUNLOCK of the grant before, which its proxy remembers: when a rival has had
-// the name since, it was not given back in time.
-func TestLock_FreshBesideAnUNLOCK(t *testing.T) {
-	t.Parallel()
-	p, _, _ := proxies(t, 2)
-	old := lock(t, p[0], "job", "alice", time.Minute)
-	a, err := p[1].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: time.Minute, Fresh: true})
-	if err != nil || !a.Granted {
-		t.Fatal(a, err)
-	}
-	unlock(t, p[1], "job", "alice", 0)
-	lock(t, p[1], "job", "bob", time.Minute)
-	if left, err := p[0].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: old.Fence}); err == nil {
-		t.Errorf("UNLOCK of the grant before: %d", left)
-	}
-}
-
-// TestFresh_LateOneTakesNothing drops no later grant.
-func TestFresh_LateOneTakesNothing(t *testing.T) {
-	t.Parallel()
-	s, nodes := start(t, 1)
-	n := redistest.Open(t, nodes[0].Addr())
-	old := lock(t, s, "job", "alice", time.Minute)
-	unlock(t, s, "job", "alice", 0)
-	g := lock(t, s, "job", "alice", time.Minute)
-	late := s.command(scripts.Acquire, s.redisKeys(Key{0, "job"}), "alice", "1000", "0", "", "fresh", "late", strconv.FormatInt(old.Fence, 10), "")
-	if v := n.Do(t, late...); v.Elems[0].Int() != 0 {
-		t.Errorf("late: %v", v)
-	}
-	if renewedBy(t, s, g) <= 0 {
-		t.Error("the later grant is gone")
-	}
-}
-
 // TestHold_GivenBackStaysAway: neither a late message nor what a proxy still knows brings it back.
 func TestHold_GivenBackStaysAway(t *testing.T) {
 	t.Parallel()
@@ -421,118 +279,6 @@ func TestUnlock_GoesByTheHoldsOwnValidity(t *testing.T) {
 	}
 }
 
-// TestRenew_SparesALOCKUnderWay: it was asked for before that LOCK was answered, and finds its hold
-// by reading.
-func TestRenew_SparesALOCKUnderWay(t *testing.T) {
-	t.Parallel()
-	s, nodes := start(t, 3)
-	c := conns(t, nodes)
-	allVote(t, s)
-	lock(t, s, "job", "alice", 10*time.Second)
-	h := holder{Key{0, "job"}, "alice"}
-	spared, end := s.inflight.startRenewal(h)
-	defer end()
-	in := lock(t, s, "job", "alice", 50*time.Second)
-	v, result, votes, err := s.renewForeign(t.Context(), h, RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 5 * time.Second}, spared)
-	if err != nil || result != applied || v > 5*time.Second {
-		t.Fatalf("RENEW: %v, %v, %v, %v", v, result, votes, err)
-	}
-	kept := 0
-	for _, n := range c {
-		if n.Do(t, "PTTL", s.redisKeys(Key{0, "job"}).lock).Int() > 30_000 {
-			kept++
-		}
-	}
-	if kept < 2 {
-		t.Errorf("%d nodes keep what LOCK told, %v", kept, in.Validity)
-	}
-}
-
-func TestInflightLocks(t *testing.T) {
-	t.Parallel()
-	var u inflightLocks
-	h, other := holder{Key{0, "job"}, "alice"}, holder{Key{0, "job"}, "bob"}
-	u.begin(h, "over")
-	u.end(h, "over")
-	u.begin(h, "before")
-	u.begin(other, "another's")
-	holds, end := u.startRenewal(h)
-	u.end(h, "before")
-	u.begin(h, "after")
-	u.end(h, "after")
-	u.end(h, "after")
-	u.begin(h, "still")
-	got := holds()
-	slices.Sort(got)
-	if !slices.Equal(got, []string{"after", "before", "still"}) {
-		t.Errorf("under way: %q", got)
-	}
-	end()
-	u.end(h, "still")
-	u.end(other, "another's")
-	if len(u.owners) != 0 {
-		t.Errorf("kept: %v", u.owners)
-	}
-}
-
-// TestGrantCache_Oldest: the grant that was made first and still runs, whoever renews or enters it.
-func TestGrantCache_Oldest(t *testing.T) {
-	t.Parallel()
-	now := time.Second
-	m, err := newGrantCache(10, func() time.Duration { return now }, new(metrics.Histogram))
-	if err != nil {
-		t.Fatal(err)
-	}
-	first := version{epoch: "first"}
-	take := func(owner, id string, until time.Duration) {
-		m.addHold(holder{Key{0, "job"}, owner}, grant{fence: 7, version: first}, hold{id, until}, 0, 1, 0)
-	}
-	for _, step := range []struct {
-		at   time.Duration
-		do   func()
-		want time.Duration
-	}{
-		{1 * time.Second, func() {}, 0},
-		{1 * time.Second, func() { take("crashed", "a", 4*time.Second) }, 0},
-		{3 * time.Second, func() { take("crashed", "b", 20*time.Second); take("bob", "c", 40*time.Second) }, 2 * time.Second},
-		{10 * time.Second, func() {}, 9 * time.Second},
-		{20 * time.Second, func() {}, 17 * time.Second}, // the crashed one's last hold has ended
-		{21 * time.Second, func() { m.pop(holder{Key{0, "job"}, "bob"}, 0, true, "", now) }, 0},
-	} {
-		now = step.at
-		step.do()
-		if got := m.oldest(); got != step.want {
-			t.Errorf("at %v: %v, want %v", step.at, got, step.want)
-		}
-	}
-}
-
-// TestRenew_OfAHoldThatAQuorumMayHave: one node lacks the hold, and another that has it is silent when a
-// proxy that did not grant it renews. What RENEW tells is so for that hold too.
-func TestRenew_OfAHoldThatAQuorumMayHave(t *testing.T) {
-	t.Parallel()
-	p, c, _ := proxies(t, 2)
-	allVote(t, p...)
-	lock(t, p[0], "job", "alice", 30*time.Second)
-	everywhere(t, p[0], c)
-	refusing(t, c[1], func() {
-		if g := lock(t, p[0], "job", "alice", 3*time.Second); g.Holds != 2 {
-			t.Fatalf("%+v", g)
-		}
-	})
-	refusing(t, c[2], func() {
-		if _, err := p[1].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 40 * time.Second}); err != nil {
-			t.Fatal(err)
-		}
-	})
-	unlock(t, p[1], "job", "alice", 1)
-	time.Sleep(4 * time.Second) // the hold's own ttl has passed where the RENEW did not come
-	if a, err := p[1].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: time.Second}); err != nil || a.Granted {
-		t.Errorf("LOCK by bob, while alice has a hold that was renewed: %+v, %v", a, err)
-	}
-	unlock(t, p[0], "job", "alice", 0)
-}
-
 // TestSortByAge_SameMillisecond: the hold that ends first counts as taken last, in whatever order nodes list them.
 func TestSortByAge_SameMillisecond(t *testing.T) {
 	for _, ends := range [][]time.Duration{{time.Minute, time.Second}, {time.Second, time.Minute}} {
@@ -540,37 +286,6 @@ func TestSortByAge_SameMillisecond(t *testing.T) {
 		sortByAge(holds, []vote{{read: &reading{holds: []nodeHold{{"a", 7, 1}, {"b", 7, 1}, {"older", 8, 1}}}}})
 		if holds[0].id != "older" || holds[2].until != time.Second {
 			t.Errorf("%v: sorted %v", ends, holds)
-		}
-	}
-}
-
-// TestRenew_LeavesWhatHasEnded, through whichever proxy: a hold that has ended stays so, and is still the one
-// that an UNLOCK gives back if it was taken last.
-func TestRenew_LeavesWhatHasEnded(t *testing.T) {
-	t.Parallel()
-	for _, through := range []int{0, 1} {
-		for _, tt := range []struct {
-			ttls []time.Duration
-			left int // after one UNLOCK
-		}{{[]time.Duration{time.Second, 30 * time.Second}, 0}, {[]time.Duration{30 * time.Second, time.Second}, 1}} {
-			t.Run(fmt.Sprintf("%v, renewed through proxy %d", tt.ttls, through), func(t *testing.T) {
-				t.Parallel()
-				p, c, _ := proxies(t, 2)
-				for _, ttl := range tt.ttls {
-					lock(t, p[0], "job", "alice", ttl)
-					time.Sleep(5 * time.Millisecond) // nodes tell the age of a hold in milliseconds
-				}
-				everywhere(t, p[0], c)
-				time.Sleep(1500 * time.Millisecond)
-				if _, err := p[through].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 40 * time.Second}); err != nil {
-					t.Fatal(err)
-				}
-				unlock(t, p[through], "job", "alice", tt.left)
-				a, err := p[0].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "bob", TTL: time.Second})
-				if err != nil || a.Granted != (tt.left == 0) {
-					t.Errorf("LOCK by bob: %+v, %v", a, err)
-				}
-			})
 		}
 	}
 }

@@ -2,14 +2,12 @@ package locks
 
 import (
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
@@ -367,145 +365,6 @@ func TestSession_UndoneGrantIsNotReinstated(t *testing.T) {
 	nothingLeft(t, s, c)
 }
 
-// TestRenew_GrantedSinceByAnotherProxy: what this proxy remembers is an earlier grant,
-// whose validity would run still.
-func TestRenew_GrantedSinceByAnotherProxy(t *testing.T) {
-	t.Parallel()
-	p, c, _ := proxies(t, 2)
-	for range 2 { // the second time the roles are changed
-		first := lock(t, p[0], "job", "alice", 30*time.Second)
-		unlock(t, p[1], "job", "alice", 0)
-		second := lock(t, p[1], "job", "alice", 20*time.Second)
-		everywhere(t, p[0], c)
-		if v, err := p[0].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second}); err != nil || v < 25*time.Second {
-			t.Errorf("RENEW: %v, %v", v, err)
-		}
-		if _, err := p[0].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second, Fence: first.Fence}); !errors.Is(err, ErrLost) {
-			t.Errorf("RENEW of the first grant: %v", err)
-		}
-		if v, err := p[1].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 40 * time.Second, Fence: second.Fence}); err != nil || v < 35*time.Second {
-			t.Errorf("RENEW of the second grant: %v, %v", v, err)
-		}
-		unlock(t, p[0], "job", "alice", 0)
-		p[0], p[1] = p[1], p[0]
-	}
-}
-
-// TestGrantCache_Extension: what is remembered of a validity grows only by the renewal that was sent
-// last, and never shrinks by one that the owner did not ask for.
-func TestGrantCache_Extension(t *testing.T) {
-	t.Parallel()
-	m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, first := holder{Key{0, "job"}, "alice"}, version{epoch: "first"}
-	m.addHold(h, grant{fence: 7, version: first}, hold{"first", 30 * time.Second}, 0, 1, 0)
-	grown := func(until time.Duration, before func(), want time.Duration) {
-		t.Helper()
-		g, ok := m.beginExtension(h, 7, []string{"first"}, time.Second)
-		if !ok {
-			t.Fatal("nothing is remembered")
-		}
-		before()
-		if got := m.endExtension(h, g, until); got != want {
-			t.Errorf("validity until %v, want %v", got, want)
-		}
-	}
-	grown(20*time.Second, func() {}, 30*time.Second)
-	grown(40*time.Second, func() {}, 40*time.Second)
-	grown(50*time.Second, func() { m.beginRenewal(h, 0, time.Second, 5*time.Second) }, 5*time.Second)
-	for _, now := range []time.Duration{5 * time.Second, time.Minute} {
-		if _, ok := m.beginExtension(h, 7, []string{"first"}, now); ok {
-			t.Errorf("grows after its end, at %v", now)
-		}
-	}
-	if _, ok := m.beginExtension(h, 8, []string{"first"}, 0); ok {
-		t.Error("another grant grows")
-	}
-}
-
-// TestGrantCache_ReplaceKeepsLaterChanges when a grant that was read is remembered.
-func TestGrantCache_ReplaceKeepsLaterChanges(t *testing.T) {
-	t.Parallel()
-	h, first := holder{Key{0, "job"}, "alice"}, version{epoch: "first"}
-	tests := []struct {
-		what  string
-		after func(m *grantCache)
-		want  string
-		grows bool // without being read again
-	}{
-		{"nothing", func(*grantCache) {}, "read", true},
-		{"a hold came", func(m *grantCache) {
-			m.addHold(h, grant{fence: 7, version: first}, hold{"new", 30 * time.Second}, 0, 2, 0)
-		}, "old new", false},
-		{"the hold went", func(m *grantCache) { m.drop(h, "old") }, "", false},
-		{"it was renewed", func(m *grantCache) { m.beginRenewal(h, 7, 0, time.Minute) }, "old", false},
-		{"it was forgotten", func(m *grantCache) { m.forgetGrant(h, 7) }, "", false},
-		{"there is a later grant", func(m *grantCache) {
-			m.addHold(h, grant{fence: 8, version: first}, hold{"later", 30 * time.Second}, 0, 1, 0)
-		}, "later", false},
-	}
-	for _, tt := range tests {
-		m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))
-		if err != nil {
-			t.Fatal(err)
-		}
-		m.addHold(h, grant{fence: 7, version: first}, hold{"old", 30 * time.Second}, 0, 1, 0)
-		before := m.lookup(h)
-		tt.after(m)
-		m.replace(h, before, grant{fence: 7, holds: []hold{{"read", time.Minute}}})
-		if got := strings.Join(holdIDs(m.lookup(h).holds), " "); got != tt.want {
-			t.Errorf("%s: holds %q, want %q", tt.what, got, tt.want)
-		}
-		if _, ok := m.beginExtension(h, 7, strings.Fields(tt.want), 0); ok != tt.grows {
-			t.Errorf("%s: grows %v", tt.what, ok)
-		}
-	}
-}
-
-// TestGrantCache_RestoreWhatWasRead is there once.
-func TestGrantCache_RestoreWhatWasRead(t *testing.T) {
-	t.Parallel()
-	h, first := holder{Key{0, "job"}, "alice"}, version{epoch: "first"}
-	m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m.addHold(h, grant{fence: 7, version: first}, hold{"old", 30 * time.Second}, 0, 1, 0)
-	g, holds, _, ok := m.pop(h, 0, false, "", 0)
-	if !ok {
-		t.Fatal("nothing is remembered")
-	}
-	m.replace(h, m.lookup(h), grant{fence: 7, holds: []hold{{"old", time.Minute}}})
-	m.restore(h, g, holds)
-	if got := m.lookup(h).holds; len(got) != 1 {
-		t.Errorf("holds %v", got)
-	}
-}
-
-// TestGrantCache_AddHoldThatWasRead: a RENEW read the hold before its LOCK was decided. It is there once, ends when
-// that RENEW lets it end, and the LOCK tells no later end.
-func TestGrantCache_AddHoldThatWasRead(t *testing.T) {
-	t.Parallel()
-	for _, renewed := range []time.Duration{5 * time.Second, time.Minute} {
-		h, first := holder{Key{0, "job"}, "alice"}, version{epoch: "first"}
-		m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))
-		if err != nil {
-			t.Fatal(err)
-		}
-		m.addHold(h, grant{fence: 7, version: first}, hold{"old", 30 * time.Second}, 0, 1, 0)
-		m.replace(h, m.lookup(h), grant{fence: 7, holds: []hold{{"old", renewed}, {"new", renewed}}})
-		holds, until := m.addHold(h, grant{fence: 7, version: first}, hold{"new", 30 * time.Second}, 0, 2, 0)
-		if want := min(renewed, 30*time.Second); holds != 2 || until != want {
-			t.Errorf("renewed for %v: the LOCK tells %d holds until %v, want 2 until %v", renewed, holds, until, want)
-		}
-		if got := m.lookup(h).holds; !slices.Equal(got, []hold{{"old", renewed}, {"new", renewed}}) {
-			t.Errorf("renewed for %v: holds %v", renewed, got)
-		}
-	}
-}
-
 // TestSession_LateLossSparesALaterGrant: what is said of a grant that is over leaves the
 // owner's next one alone.
 func TestSession_LateLossSparesALaterGrant(t *testing.T) {
@@ -597,104 +456,6 @@ func TestSession_LossHasTheLargestOnLoss(t *testing.T) {
 			if l := c.told(); len(l) != 1 || l[0].OnLoss != want {
 				t.Errorf("%v asked for: told %+v, want %d", tt.asked, l, want)
 			}
-		}
-	}
-}
-
-// hearsCuts waits until a proxy hears of leases that the nodes cut.
-func hearsCuts(t *testing.T, s *Service) {
-	t.Helper()
-	eventually(t, patient, "the proxy listens", func() bool {
-		return s.waiting.Line(cutKey).Confirmed == len(s.nodes)
-	})
-}
-
-// TestSession_ShortenedElsewhere keeps its lock: it hears that another proxy's RENEW cut the
-// lease before that ends.
-func TestSession_ShortenedElsewhere(t *testing.T) {
-	t.Parallel()
-	p := rivals(t, 2, redistest.StartNodes(t, 3))
-	s, other := p[0], p[1]
-	for _, owner := range []string{"alice", "a 7 b:\r\n\x00lockproxy:lock:0:job"} {
-		c := newClient(s)
-		name := "job:" + owner
-		g := c.lock(t, name, owner, time.Minute, 0)
-		hearsCuts(t, s)
-		const shorter = 3 * time.Second
-		if _, err := other.Renew(t.Context(), RenewRequest{Key: Key{Name: name}, Owner: owner, TTL: shorter}); err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		eventually(t, shorter, "the session has renewed it", func() bool {
-			h, err := other.Inspect(t.Context(), Key{0, name})
-			return err == nil && h.Held && h.Holding.Fence == g.Fence && h.Holding.Remaining > 30*time.Second
-		})
-		t.Logf("renewed %v after RENEW", time.Since(began))
-		if len(c.told()) > 0 {
-			t.Errorf("told %+v", c.told())
-		}
-		c.End()
-	}
-}
-
-// TestSession_ForcedElsewhere hears of it at once, not at its next renewal.
-func TestSession_ForcedElsewhere(t *testing.T) {
-	t.Parallel()
-	p := rivals(t, 2, redistest.StartNodes(t, 3))
-	s, other := p[0], p[1]
-	c := newClient(s)
-	g := c.lock(t, "job", "alice", time.Minute, 0)
-	hearsCuts(t, s)
-	if _, held, err := other.Force(t.Context(), Key{0, "job"}); err != nil || !held {
-		t.Fatal(held, err)
-	}
-	c.lostOnce(t, patient, g, "it expired or was taken away")
-}
-
-// TestNotify_CutsWhileSessionsHaveLocks, and a while longer.
-func TestNotify_CutsWhileSessionsHaveLocks(t *testing.T) {
-	t.Parallel()
-	s, nodes := start(t, 3)
-	listening := func() (n int) {
-		for _, srv := range nodes {
-			n += len(srv.Do(t, "PUBSUB", "CHANNELS").Elems)
-		}
-		return n
-	}
-	lock(t, s, "other", "alice", time.Minute)
-	c := newClient(s)
-	c.lock(t, "job", "alice", 2*time.Second, 0)
-	hearsCuts(t, s)
-	time.Sleep(idleSubscription + 2*probeEvery)
-	if n := listening(); n != len(nodes) {
-		t.Errorf("%d channels while it is kept", n)
-	}
-	unlock(t, s, "job", "alice", 0)
-	eventually(t, idleSubscription+2*probeEvery+patient, "no channel is left", func() bool { return listening() == 0 })
-}
-
-func TestParseCut(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		message string
-		want    holder
-		ok      bool
-	}{
-		{"5 alicelp:lock:3:job", holder{Key{3, "job"}, "alice"}, true},
-		{"3 a 1lp:lock:0::x:", holder{Key{0, ":x:"}, "a 1"}, true},
-		{"4 alicelp:lock:3:job", holder{}, false},
-		{"5 alicelp:lock:3", holder{}, false},
-		{"5 alicelp:lock:x:job", holder{}, false},
-		{"5 aliceother:lock:3:job", holder{}, false},
-		{"50 alicelp:lock:3:job", holder{}, false},
-		{"-1 alicelp:lock:3:job", holder{}, false},
-		{"alice", holder{}, false},
-		{"", holder{}, false},
-	}
-	for _, tt := range tests {
-		h, ok := parseCut(tt.message, "lp:")
-		if ok != tt.ok || ok && h != tt.want {
-			t.Errorf("%q: %+v, %v", tt.message, h, ok)
 		}
 	}
 }

@@ -124,35 +124,6 @@ func TestLock_GeneratedOwnersNeverReenter(t *testing.T) {
 	refused(t, s, "job", "", time.Second)
 }
 
-func TestRenew(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, s *Service) {
-		g := lock(t, s, "job", "alice", 10*time.Second)
-		renew := func(owner string, ttl time.Duration, fence int64) (time.Duration, error) {
-			return s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: owner, TTL: ttl, Fence: fence})
-		}
-		if v, err := renew("alice", 20*time.Second, 0); err != nil || v < 19*time.Second || v > 19798*time.Millisecond {
-			t.Errorf("longer: %v, %v", v, err)
-		}
-		if _, err := renew("alice", time.Second, g.Fence-1); !errors.Is(err, ErrLost) {
-			t.Errorf("another fence: %v", err)
-		}
-		if v, err := renew("alice", 2*time.Second, g.Fence); err != nil || v <= 0 || v > 2*time.Second {
-			t.Errorf("shorter: %v, %v", v, err)
-		}
-		time.Sleep(2050 * time.Millisecond)
-		if _, err := renew("alice", time.Second, 0); !errors.Is(err, ErrLost) {
-			t.Errorf("after the lease: %v", err)
-		}
-		if _, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice"}); !errors.Is(err, ErrLost) {
-			t.Errorf("UNLOCK after the lease: %v", err)
-		}
-		if h := lock(t, s, "job", "bob", time.Second); h.Fence <= g.Fence {
-			t.Errorf("fence %d after %d", h.Fence, g.Fence)
-		}
-	})
-}
-
 // renewal is the message of a renewal as a proxy sends it, to be delivered whenever a
 // test likes.
 func renewal(s *Service, g Grant, ttl time.Duration, v version, repair string) []string {
@@ -171,48 +142,6 @@ func asks(owner, ttl, proposal, hold string) []string {
 // gives are the arguments of a release of the hold that made the grant g.
 func gives(owner string, g Grant, how, request string) []string {
 	return []string{owner, strconv.FormatInt(g.Fence, 10), how, request, g.attempt, how, "1", g.attempt}
-}
-
-func TestGrantCache_LateRenewals(t *testing.T) {
-	t.Parallel()
-	s, nodes := start(t, 1)
-	n := redistest.Open(t, nodes[0].Addr())
-	g := lock(t, s, "job", "alice", 10*time.Second)
-	late := renewal(s, g, 100*time.Millisecond, version{g.attempt, 1}, "1")
-	pttl := func() int64 { return n.Do(t, "PTTL", s.redisKeys(Key{0, "job"}).lock).Int() }
-	for range 2 {
-		if _, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 20 * time.Second}); err != nil {
-			t.Fatal(err)
-		}
-	}
-
-	if v := n.Do(t, late...); v.Elems[0].Int() != 3 || pttl() < 15000 {
-		t.Errorf("a renewal that was overtaken: %v, %d ms left", v, pttl())
-	}
-	same := renewal(s, g, 100*time.Millisecond, version{g.attempt, 2}, "1")
-	if v := n.Do(t, same...); v.Elems[0].Int() != 1 || pttl() < 15000 {
-		t.Errorf("a renewal that comes twice: %v, %d ms left", v, pttl())
-	}
-	other := renewal(s, g, 100*time.Millisecond, version{"another proxy's", 9}, "1")
-	if v := n.Do(t, other...); v.Elems[0].Int() != 3 || pttl() < 15000 {
-		t.Errorf("a renewal of another lineage: %v, %d ms left", v, pttl())
-	}
-	fenced := g
-	fenced.Fence--
-	if v := n.Do(t, renewal(s, fenced, 100*time.Millisecond, version{g.attempt, 9}, "1")...); v.Elems[0].Int() != 0 || pttl() < 15000 {
-		t.Errorf("a renewal of another grant: %v, %d ms left", v, pttl())
-	}
-	lock(t, s, "job", "alice", 30*time.Second)
-	overtaken := renewal(s, g, 100*time.Millisecond, version{g.attempt, 3}, "1")
-	if v := n.Do(t, overtaken...); pttl() < 25000 {
-		t.Errorf("a renewal sent before a re-entry: %v, %d ms left", v, pttl())
-	}
-	unlock(t, s, "job", "alice", 1)
-	unlock(t, s, "job", "alice", 0)
-	last := renewal(s, g, 10*time.Second, version{g.attempt, 99}, "1")
-	if v := n.Do(t, last...); v.Elems[0].Int() != 0 || pttl() != -2 {
-		t.Errorf("a renewal after the release: %v, %d ms left", v, pttl())
-	}
 }
 
 func TestUndo_SparesTheOwnersNextHold(t *testing.T) {
@@ -289,16 +218,6 @@ func TestLock_ThroughAnotherProxy(t *testing.T) {
 	}
 }
 
-func TestRenew_HoldGivenBackElsewhere(t *testing.T) {
-	t.Parallel()
-	p := rivals(t, 2, redistest.StartNodes(t, 3))
-	lock(t, p[0], "job", "alice", 10*time.Second)
-	lock(t, p[0], "job", "alice", 10*time.Second)
-	unlock(t, p[1], "job", "alice", 1)
-	unlock(t, p[0], "job", "alice", 0)
-	lock(t, p[1], "job", "bob", time.Second)
-}
-
 // TestHolds_GivenBackElsewhereAreNotCounted: what a proxy remembers of an owner's holds does
 // not outlive what another proxy did.
 func TestHolds_GivenBackElsewhereAreNotCounted(t *testing.T) {
@@ -320,66 +239,6 @@ func TestHolds_GivenBackElsewhereAreNotCounted(t *testing.T) {
 	unlock(t, p[0], "job", "alice", 0)
 }
 
-// TestRenew_LapsedLeaseIsNotReinstated: if every node has heard of the shortening, that
-// is. What one that was too slow to be asked may do is in docs/decisions/0003.
-func TestRenew_LapsedLeaseIsNotReinstated(t *testing.T) {
-	t.Parallel()
-	nodes := redistest.StartNodes(t, 3)
-	p := rivals(t, 2, nodes)
-	lapsed := func(name string) bool {
-		lock(t, p[0], name, "alice", 30*time.Second)
-		if _, err := p[1].Renew(t.Context(), RenewRequest{Key: Key{Name: name}, Owner: "alice", TTL: time.Second}); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(1050 * time.Millisecond)
-		left := 0
-		for _, n := range nodes {
-			left += int(n.Do(t, "EXISTS", p[0].redisKeys(Key{0, name}).lock).Int())
-		}
-		return left == 0
-	}
-	name := "job"
-	for tries := 1; !lapsed(name); tries++ {
-		if name = fmt.Sprint("job", tries); tries == 10 {
-			t.Fatal("a shortening never reaches every node")
-		}
-	}
-	if v, err := p[0].Renew(t.Context(), RenewRequest{Key: Key{Name: name}, Owner: "alice", TTL: 30 * time.Second}); !errors.Is(err, ErrLost) {
-		t.Errorf("RENEW: %v, %v", v, err)
-	}
-	lock(t, p[1], name, "bob", time.Second)
-}
-
-func TestRenew_ReinstatesOnAMinority(t *testing.T) {
-	t.Parallel()
-	s, nodes := start(t, 5)
-	lock(t, s, "job", "alice", 30*time.Second)
-	var conns []*redistest.Conn
-	for _, n := range nodes {
-		conns = append(conns, redistest.Open(t, n.Addr()))
-	}
-	key := s.redisKeys(Key{0, "job"}).lock
-	renewed := func(lost int) {
-		t.Helper()
-		for _, c := range conns[:lost] {
-			c.Do(t, "DEL", key)
-		}
-		if _, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second}); err != nil {
-			t.Errorf("%d nodes lost the record: %v", lost, err)
-		}
-	}
-	renewed(3) // waits until a quorum has it again
-	eventually(t, patient, "most have it again", func() bool {
-		n := 0
-		for _, c := range conns {
-			n += int(c.Do(t, "EXISTS", key).Int())
-		}
-		return n >= 3
-	})
-	unlock(t, s, "job", "alice", 0)
-	lock(t, s, "job", "bob", time.Second)
-}
-
 func TestUnlock_RepeatsOnlyTheLastRelease(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)
@@ -396,19 +255,6 @@ func TestUnlock_RepeatsOnlyTheLastRelease(t *testing.T) {
 		if left, err := s.Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: fence}); !errors.Is(err, ErrLost) {
 			t.Errorf("UNLOCK of a grant that lapsed: %d, %v", left, err)
 		}
-	}
-}
-
-func TestRenew_LapsedHereRenewedElsewhere(t *testing.T) {
-	t.Parallel()
-	p := rivals(t, 2, redistest.StartNodes(t, 3))
-	lock(t, p[0], "job", "alice", 3*time.Second)
-	if _, err := p[1].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 20 * time.Second}); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(3 * time.Second)
-	if v, err := p[0].Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 10 * time.Second}); err != nil || v < 9*time.Second {
-		t.Errorf("RENEW: %v, %v", v, err)
 	}
 }
 
@@ -504,33 +350,6 @@ func TestLock_KilledNodes(t *testing.T) {
 	}
 }
 
-func TestNode_AnswersErrors(t *testing.T) {
-	t.Parallel()
-	s, nodes := start(t, 5)
-	lock(t, s, "warm", "alice", time.Second)
-	oom, readonly := redistest.Open(t, nodes[0].Addr()), redistest.Open(t, nodes[1].Addr())
-	oom.Do(t, "CONFIG", "SET", "maxmemory", "1")
-	readonly.Do(t, "CONFIG", "SET", "min-replicas-to-write", "1")
-	lock(t, s, "job", "alice", 30*time.Second)
-	unlock(t, s, "job", "alice", 0)
-	noauth := redistest.Open(t, nodes[2].Addr())
-	noauth.Do(t, "CONFIG", "SET", "requirepass", "secret")
-	noauth.Do(t, "CLIENT", "KILL", "TYPE", "normal")
-	var q *QuorumError
-	eventually(t, 2*time.Second, "three nodes refuse", func() bool {
-		a, err := s.Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, TTL: time.Second})
-		if a.Granted {
-			s.Undo(a.Grant)
-		}
-		return errors.As(err, &q)
-	})
-	for i, code := range []string{"OOM", "NOREPLICAS", "NOAUTH"} {
-		if !strings.Contains(q.Error(), nodes[i].Addr()+" "+code) {
-			t.Errorf("%q does not name %s", q, code)
-		}
-	}
-}
-
 func TestUnlock_NodesOutOfMemory(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
@@ -621,28 +440,6 @@ func TestLock_ValidityCountsFromTheFirstByte(t *testing.T) {
 	v, err := s.Renew(t.Context(), RenewRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 4 * time.Second})
 	if most := 4*time.Second - held; err != nil || v > most {
 		t.Errorf("renewed for %v, %v, want at most %v", v, err, most)
-	}
-}
-
-func TestNode_StoppedOneDelaysNothing(t *testing.T) {
-	t.Parallel()
-	s, nodes := start(t, 3)
-	lock(t, s, "warm", "alice", time.Second)
-	nodes[1].Pause()
-	defer nodes[1].Resume()
-	for i := range 200 {
-		began := time.Now()
-		lock(t, s, "job", "alice", 10*time.Second)
-		unlock(t, s, "job", "alice", 0)
-		if d := time.Since(began); d > patient-time.Second {
-			t.Errorf("cycle %d took %v", i, d)
-		}
-	}
-	n := s.nodes[1]
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.queue) > maxRetries {
-		t.Errorf("%d jobs wait for the stopped node", len(n.queue))
 	}
 }
 

@@ -184,3 +184,101 @@ func TestNotify_UserWithoutChannels(t *testing.T) {
 	s.Undo(g)
 	granting(t, w)
 }
+
+// hearsCuts waits until a proxy hears of leases that the nodes cut.
+func hearsCuts(t *testing.T, s *Service) {
+	t.Helper()
+	eventually(t, patient, "the proxy listens", func() bool {
+		return s.waiting.Line(cutKey).Confirmed == len(s.nodes)
+	})
+}
+
+// TestSession_ShortenedElsewhere keeps its lock: it hears that another proxy's RENEW cut the
+// lease before that ends.
+func TestSession_ShortenedElsewhere(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 3))
+	s, other := p[0], p[1]
+	for _, owner := range []string{"alice", "a 7 b:\r\n\x00lockproxy:lock:0:job"} {
+		c := newClient(s)
+		name := "job:" + owner
+		g := c.lock(t, name, owner, time.Minute, 0)
+		hearsCuts(t, s)
+		const shorter = 3 * time.Second
+		if _, err := other.Renew(t.Context(), RenewRequest{Key: Key{Name: name}, Owner: owner, TTL: shorter}); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		eventually(t, shorter, "the session has renewed it", func() bool {
+			h, err := other.Inspect(t.Context(), Key{0, name})
+			return err == nil && h.Held && h.Holding.Fence == g.Fence && h.Holding.Remaining > 30*time.Second
+		})
+		t.Logf("renewed %v after RENEW", time.Since(began))
+		if len(c.told()) > 0 {
+			t.Errorf("told %+v", c.told())
+		}
+		c.End()
+	}
+}
+
+// TestSession_ForcedElsewhere hears of it at once, not at its next renewal.
+func TestSession_ForcedElsewhere(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 3))
+	s, other := p[0], p[1]
+	c := newClient(s)
+	g := c.lock(t, "job", "alice", time.Minute, 0)
+	hearsCuts(t, s)
+	if _, held, err := other.Force(t.Context(), Key{0, "job"}); err != nil || !held {
+		t.Fatal(held, err)
+	}
+	c.lostOnce(t, patient, g, "it expired or was taken away")
+}
+
+// TestNotify_CutsWhileSessionsHaveLocks, and a while longer.
+func TestNotify_CutsWhileSessionsHaveLocks(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	listening := func() (n int) {
+		for _, srv := range nodes {
+			n += len(srv.Do(t, "PUBSUB", "CHANNELS").Elems)
+		}
+		return n
+	}
+	lock(t, s, "other", "alice", time.Minute)
+	c := newClient(s)
+	c.lock(t, "job", "alice", 2*time.Second, 0)
+	hearsCuts(t, s)
+	time.Sleep(idleSubscription + 2*probeEvery)
+	if n := listening(); n != len(nodes) {
+		t.Errorf("%d channels while it is kept", n)
+	}
+	unlock(t, s, "job", "alice", 0)
+	eventually(t, idleSubscription+2*probeEvery+patient, "no channel is left", func() bool { return listening() == 0 })
+}
+
+func TestParseCut(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		message string
+		want    holder
+		ok      bool
+	}{
+		{"5 alicelp:lock:3:job", holder{Key{3, "job"}, "alice"}, true},
+		{"3 a 1lp:lock:0::x:", holder{Key{0, ":x:"}, "a 1"}, true},
+		{"4 alicelp:lock:3:job", holder{}, false},
+		{"5 alicelp:lock:3", holder{}, false},
+		{"5 alicelp:lock:x:job", holder{}, false},
+		{"5 aliceother:lock:3:job", holder{}, false},
+		{"50 alicelp:lock:3:job", holder{}, false},
+		{"-1 alicelp:lock:3:job", holder{}, false},
+		{"alice", holder{}, false},
+		{"", holder{}, false},
+	}
+	for _, tt := range tests {
+		h, ok := parseCut(tt.message, "lp:")
+		if ok != tt.ok || ok && h != tt.want {
+			t.Errorf("%q: %+v, %v", tt.message, h, ok)
+		}
+	}
+}

@@ -62,6 +62,7 @@ func (r *round) wait(ctx context.Context, p timeouts) error {
 	return err
 }
 
+// waitFor returns when there are enough votes, after d, or with the error of ctx.
 func (r *round) waitFor(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -130,34 +129,6 @@ func TestScripts_ProposalFarFromTheClock(t *testing.T) {
 	}
 	if left := n.Do(t, "PTTL", k.fences).Int(); left < 600_000 {
 		t.Errorf("fences are kept for %d ms", left)
-	}
-}
-
-// TestGrantCache_ShorteningCountsWhenSent, not only when it succeeds: some node may apply it.
-func TestGrantCache_ShorteningCountsWhenSent(t *testing.T) {
-	t.Parallel()
-	m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := holder{Key{0, "job"}, "alice"}
-	first := version{epoch: "first"}
-	m.addHold(h, grant{fence: 7, version: first}, hold{"first", 30 * time.Second}, 0, 1, 0)
-	tests := []struct {
-		now, until   time.Duration
-		shortens, ok bool
-		left         time.Duration
-	}{
-		{1 * time.Second, 40 * time.Second, false, true, 30 * time.Second}, // longer only once it succeeds
-		{2 * time.Second, 5 * time.Second, true, true, 5 * time.Second},
-		{3 * time.Second, 20 * time.Second, false, true, 5 * time.Second},
-		{5 * time.Second, 20 * time.Second, false, false, 0}, // nothing known runs any more
-	}
-	for i, tt := range tests {
-		g, shortens, ok := m.beginRenewal(h, 0, tt.now, tt.until)
-		if shortens != tt.shortens || ok != tt.ok || g.until() != tt.left {
-			t.Errorf("renewal %d: until %v, shortens %v, %v", i, g.until(), shortens, ok)
-		}
 	}
 }
 

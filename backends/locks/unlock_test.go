@@ -309,3 +309,131 @@ func TestUnlock_OfAHoldWhoseLockCameLate(t *testing.T) {
 		t.Error("the hold is still there")
 	}
 }
+
+// TestUnlock_LateOneOfAnEarlierGrant names that grant, and takes nothing from a later one of
+// the same request.
+func TestUnlock_LateOneOfAnEarlierGrant(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	first := request(t, p[0], "alice", "x")
+	if _, held, err := p[1].Force(t.Context(), Key{0, "job"}); !held || err != nil {
+		t.Fatal(held, err)
+	}
+	second := request(t, p[1], "alice", "x")
+	if second.Fence <= first.Fence {
+		t.Fatalf("fence %d after %d", second.Fence, first.Fence)
+	}
+	everywhere(t, p[0], c)
+	left, err := p[0].Unlock(t.Context(), UnlockRequest{Key: Key{Name: "job"}, Owner: "alice", Fence: first.Fence})
+	if !errors.Is(err, ErrLost) {
+		t.Errorf("UNLOCK of the first: %d, %v", left, err)
+	}
+	refused(t, p[0], "job", "bob", time.Second)
+}
+
+// TestRelease_SameUnlockTwice: two proxies got the same UNLOCK with a REQ and read the same hold; the
+// second release answers as the first did. A release for another UNLOCK is told that the hold
+// is gone, and must choose another.
+func TestRelease_SameUnlockTwice(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	n := redistest.Open(t, nodes[0].Addr())
+	outer := lock(t, s, "job", "alice", 30*time.Second)
+	inner := lock(t, s, "job", "alice", 30*time.Second)
+	for _, tt := range []struct {
+		release, unlock string
+		code            int64
+	}{{"first", "u", 1}, {"second", "u", 1}, {"first", "u", 1}, {"third", "w", 5}, {"fourth", "", 5}} {
+		v := n.Do(t, s.command(scripts.Release, s.redisKeys(Key{0, "job"}), "alice", strconv.FormatInt(outer.Fence, 10), "strict",
+			tt.unlock, outer.attempt, tt.release, "1", inner.attempt)...)
+		if v.Elems[0].Int() != tt.code || tt.code == 1 && v.Elems[2].Int() != 1 {
+			t.Errorf("%s release, unlock %q: %v", tt.release, tt.unlock, v)
+		}
+	}
+}
+
+// TestUnlock_ReleasesEveryAttempt: one attempt of the LOCK is on all nodes, another on one only.
+// UNLOCK with the REQ removes both, and neither UNLOCK nor RENEW spreads the second.
+func TestUnlock_ReleasesEveryAttempt(t *testing.T) {
+	t.Parallel()
+	for _, others := range []int{0, 1} {
+		t.Run(fmt.Sprintf("%d other holds", others), func(t *testing.T) {
+			t.Parallel()
+			p, c, _ := proxies(t, 2)
+			k := p[0].redisKeys(Key{0, "job"})
+			var outer Grant
+			for range others {
+				outer = lock(t, p[0], "job", "alice", 30*time.Second)
+			}
+			g := request(t, p[0], "alice", "x")
+			everywhere(t, p[0], c)
+			copied := p[0].newHold(LockRequest{Key: Key{Name: "job"}, Owner: "alice", Req: "x"})
+			c[0].Do(t, p[0].command(scripts.Acquire, k, asks("alice", "30000", "0", copied)...)...)
+			giveBack(t, p[1], "alice", "x", others)
+			if others == 0 {
+				nothingLeft(t, p[0], c)
+				return
+			}
+			eventually(t, patient, "every node has given it back", func() bool {
+				return !slices.ContainsFunc(c, func(n *redistest.Conn) bool { return n.Do(t, "HLEN", k.lock).Int() != fixedFields+1 })
+			})
+			for _, hold := range []string{copied, g.attempt} {
+				c[1].Do(t, p[0].command(scripts.Renew, k, "alice", "30000", strconv.FormatInt(outer.Fence, 10), outer.attempt,
+					outer.attempt, "1", "", "1", "0", outer.attempt, hold)...)
+				if c[1].Do(t, "HEXISTS", k.lock, hold).Int() != 0 {
+					t.Errorf("a RENEW brought %s back", hold)
+				}
+			}
+		})
+	}
+}
+
+// TestUnlock_OfARequestGrantedTwice: the first lease expired, the same REQ was granted again, and one node
+// remembers an UNLOCK of the first. UNLOCK releases the second.
+func TestUnlock_OfARequestGrantedTwice(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	a, err := p[0].Lock(t.Context(), LockRequest{Key: Key{Name: "job"}, Owner: "alice", TTL: 200 * time.Millisecond, Req: "x"})
+	if err != nil || !a.Granted {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	eventually(t, patient, "the lease has ended", func() bool {
+		return !slices.ContainsFunc(c, func(n *redistest.Conn) bool { return n.Do(t, "EXISTS", p[0].redisKeys(Key{0, "job"}).lock).Int() != 0 })
+	})
+	request(t, p[1], "alice", "x")
+	everywhere(t, p[1], c)
+	done := p[0].redisKeys(Key{0, "job"}).node + ":U" + requestTag(holder{Key{0, "job"}, "alice"}, "x")
+	c[2].Do(t, "SET", done, fmt.Sprintf("0 %d %s", a.Grant.Fence, a.Grant.attempt), "PX", "60000")
+	giveBack(t, p[0], "alice", "x", 0)
+	nothingLeft(t, p[0], c)
+}
+
+// TestUnlock_SentBeforeItsLock: the UNLOCK gives back another hold of the owner. Sent again after
+// the LOCK with its REQ was granted, it gives that one back.
+func TestUnlock_SentBeforeItsLock(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	for through := range p {
+		lock(t, p[0], "job", "alice", 30*time.Second)
+		everywhere(t, p[0], c)
+		req := fmt.Sprint("x", through)
+		giveBack(t, p[1], "alice", req, 0)
+		nothingLeft(t, p[0], c)
+		request(t, p[0], "alice", req)
+		everywhere(t, p[0], c)
+		giveBack(t, p[through], "alice", req, 0)
+		nothingLeft(t, p[0], c)
+	}
+}
+
+// TestUnlock_GivenBackByAnotherProxy: what a proxy remembers was given back through
+// another, and the owner has the name again.
+func TestUnlock_GivenBackByAnotherProxy(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	lock(t, p[0], "job", "alice", 30*time.Second)
+	unlock(t, p[1], "job", "alice", 0)
+	lock(t, p[1], "job", "alice", 30*time.Second)
+	unlock(t, p[0], "job", "alice", 0)
+	nothingLeft(t, p[0], c)
+}
