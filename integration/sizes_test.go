@@ -19,9 +19,8 @@ const (
 // tooLarge are packages and files that are larger, and how large they may be. They may only
 // shrink: lower the figure with them, and take out what has become small enough.
 var tooLarge = map[string]int{
-	"backends/locks":            8437,
-	"commands":                  5844,
-	"commands/relay/replies.go": 749,
+	"backends/locks": 8437,
+	"commands":       5844,
 }
 
 // TestSizes: no package and no file of the product is too large to be read.
