@@ -51,7 +51,9 @@ func TestHolds_OnDifferentMajorities(t *testing.T) {
 	})
 	other := serve(t, Options{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient})
 	unlock(t, other, "job", "alice", 2)
+	everywhere(t, s, c) // a node that is late with an UNLOCK shows the hold to the next
 	unlock(t, s, "job", "alice", 1)
+	everywhere(t, s, c)
 	unlock(t, other, "job", "alice", 0)
 	lock(t, s, "job", "bob", time.Second)
 }
