@@ -13,9 +13,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
-var (
-	errNobody = errors.New("no node is known that serves it")
-)
+var errNobody = errors.New("no node is known that serves it")
 
 // leavePinned goes back to the shared connections of a Cluster's nodes between the
 // commands that need one of the session's own, though that may have state: what is

@@ -25,21 +25,26 @@ const (
 // Commands travel in one mode at a time, and change it only when all earlier ones have
 // been answered, so that none overtakes another.
 type conns struct {
-	// Fixed by newConns.
+	// Fixed by NewSession.
 	up        *upstream.Upstream
 	replies   *relay.Replies
 	clientCtx context.Context // ends when the client has left
 	hint      uint32
 
+	// How commands travel now.
 	id   upstream.Identity // as whom commands are sent
 	name []byte            // CLIENT SETNAME, of the pinned connection
 	mode mode
 
+	// Shared.
 	shared    [upstream.ConnClasses]*upstream.Conn // borrowed from the pool; may be nil or broken
 	connClass upstream.ConnClass                   // of shared that commands travel on
 	router    *clusterRouter                       // of an upstream of several nodes; else nil
 	keyArgs   []int                                // scratch: where the keys of a command are
+	// undiscoverable is where the upstream does not say which commands it has; may be nil.
+	undiscoverable *upstream.Conn
 
+	// The session's own.
 	pinned        *upstream.Conn // private; may be nil or broken
 	pinnedPool    *upstream.Pool // of pinned
 	pinnedForLife bool           // pinned has state that lasts: never back to shared
@@ -48,12 +53,11 @@ type conns struct {
 	// upstream connection ends.
 	stateful atomic.Pointer[upstream.Conn]
 
+	// What is on its way.
 	batch     []byte // adjacent commands that will be sent together
 	batched   int
 	blocking  bool // a command that may block upstream is on its way
 	blockedAt time.Time
-
-	undiscoverable *upstream.Conn // where the upstream does not say which commands it has; may be nil
 }
 
 // conn is the connection the next ordinary command travels on; it may be nil.

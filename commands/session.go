@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"strconv"
@@ -82,12 +83,7 @@ type Dispatcher struct {
 
 // New makes a Dispatcher.
 func New(opt Options) *Dispatcher {
-	if opt.MaxKept <= 0 {
-		opt.MaxKept = 256 << 20
-	}
-	if opt.Log == nil {
-		opt.Log = slog.Default()
-	}
+	opt.MaxKept, opt.Log = cmp.Or(max(opt.MaxKept, 0), 256<<20), cmp.Or(opt.Log, slog.Default())
 	limits := lockcmd.Limits{MinTTL: opt.MinTTL, MaxTTL: opt.MaxTTL, MaxHold: opt.MaxHold}.WithDefaults()
 	d := &Dispatcher{opt: opt, limits: limits, rows: newTable(), began: time.Now(), discovering: make(chan struct{}, 1), acl: newACLCache()}
 	d.clients.CommandName = d.commandName

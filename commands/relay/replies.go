@@ -51,36 +51,42 @@ type Replies struct {
 	out Output
 	opt RepliesOptions
 
-	mu           sync.Mutex
-	queue        []slot // queue[head:] is what the client still waits for, in order
-	head         int
-	first        uint64         // how many slots were pushed before queue[head]
-	muted        bool           // the proxy's own replies are not wanted
-	batchStart   time.Time      // when a burst of commands came that is timed
-	batchPending int            // replies to come to it; 0: none is timed
-	local        []byte         // complete replies at the very front, not written yet
-	buffered     int            // bytes in all slots
-	overflowed   bool           // there were more than limit: replies are not complete any more
-	pending      int            // upstream replies still to come, in all slots
-	idle         chan struct{}  // closed when pending and holding are 0 again; may be nil
-	pendingAhead int            // of pending, those of commands before the first command that blocks; not positive: none
-	aheadDone    chan struct{}  // closed when ahead and holding are 0 again; may be nil
-	clientLeft   bool           // the client has left: replies that will not come are not made up
-	midMessage   bool           // a message has been written in part: nothing may come between
-	midFrom      *upstream.Conn // whose message that is
-	midReply     bool           // part of the reply at the front has been written
-	deferred     []byte         // pushes that wait for its end
-	uncounted    chan struct{}  // closed when the last command of ExpectUncounted was answered; nil: there was none
-	barrier      *Barrier       // what the session waits for on a passthrough connection; may be nil
-	barrierBuf   []byte         // the beginning of a message that may be the barrier
+	mu sync.Mutex
 
-	redirect    func(c *Request, reply []byte)             // sends a request elsewhere, must not block; may be nil
+	// The queue.
+	queue      []slot // queue[head:] is what the client still waits for, in order
+	head       int
+	first      uint64 // how many slots were pushed before queue[head]
+	local      []byte // complete replies at the very front, not written yet
+	muted      bool   // the proxy's own replies are not wanted
+	buffered   int    // bytes in all slots
+	overflowed bool   // there were more than Limit: replies are not complete any more
+	clientLeft bool   // the client has left: replies that will not come are not made up
+
+	// Who waits for replies.
+	pending      int           // upstream replies still to come, in all slots
+	idle         chan struct{} // closed when pending and holding are 0 again; may be nil
+	pendingAhead int           // of pending, those of commands before the first command that blocks; not positive: none
+	aheadDone    chan struct{} // closed when pendingAhead and holding are 0 again; may be nil
+	uncounted    chan struct{} // closed when the last command of ExpectUncounted was answered; nil: there was none
+	barrier      *Barrier      // what the session waits for on a passthrough connection; may be nil
+	barrierBuf   []byte        // the beginning of a message that may be the barrier
+	batchStart   time.Time     // when a burst of commands came that is timed
+	batchPending int           // replies to come to it; 0: none is timed
+
+	// What is being written.
+	midMessage bool            // a message has been written in part: nothing may come between
+	midFrom    *upstream.Conn  // whose message that is
+	midReply   bool            // part of the reply at the front has been written
+	deferred   []byte          // pushes that wait for its end
+	partial    PartialMessages // pushes whose end has not come
+	holding    int             // connections that have more to deliver of what they read at once
+	coalesced  []byte          // to be written when none has
+
+	// What else replies go through; may be nil.
+	redirect    func(c *Request, reply []byte)             // sends a request elsewhere, must not block
 	learn       func(c *Request, reply []byte)             // gets the refusal of a request that must not be redirected; as redirect
-	rewritePush func(c *upstream.Conn, push []byte) []byte // what it makes of a push goes to the client; may be nil
-	partial     PartialMessages                            // of pushes whose end has not come
-
-	holding   int    // connections that have more to deliver of what they read at once
-	coalesced []byte // to be written when none has
+	rewritePush func(c *upstream.Conn, push []byte) []byte // what it makes of a push goes to the client
 }
 
 // slot is a stretch of replies that come from one place.

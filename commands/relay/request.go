@@ -18,33 +18,35 @@ const maxRefusal = 64 << 10
 // It is an upstream.Sink. Its fields are guarded by replies.mu, but for those that
 // do not change.
 type Request struct {
-	r    *Replies
-	Raw  []byte // the command
-	Slot int    // of its keys; noSlot: it has none
-	Pool *upstream.Pool
-	As   Sender
-	Read bool // it only reads, and was sent to a node that may be a replica
-	// alone: it may block, and must not travel on a connection shared with others.
-	Alone bool
-	// fixed: it must not travel on. A redirection becomes the error that a transaction
-	// ends with.
-	NoRedirect bool
-	Tracked    bool      // its reply goes into the client's cache
-	Observer   *Observer // gets the beginning of the reply; may be nil
+	// Set before it is expected and sent.
+	Raw        []byte // the command
+	Slot       int    // of its keys; NoSlot: it has none
+	Pool       *upstream.Pool
+	As         Sender
+	Read       bool           // it only reads, and was sent to a node that may be a replica
+	Alone      bool           // it may block, and must not travel on a connection shared with others
+	NoRedirect bool           // a redirection becomes the error that a transaction ends with
+	Tracked    bool           // its reply goes into the client's cache
+	Observer   *Observer      // gets the beginning of the reply; may be nil
+	Skip       int            // replies to come before the command's own
+	Conn       *upstream.Conn // borrowed for this request; may be nil
+	Unbind     func() bool    // of Conn, if it is Alone: it need not end with the session any more
 
+	// Where its reply goes.
+	r     *Replies
 	fanIn *fanIn // what its reply is a part of; nil: it has a place of its own, seq
 	part  int
 	seq   uint64
 
-	Skip          int    // replies to come before the command's own
+	// What has come of its reply.
 	notRedirect   bool   // the reply is no redirection
 	maybeRedirect []byte // the beginning of what may be one
 	reply         []byte // of a part
 	done          bool
-	tries         int            // the redirector's
-	waited        time.Duration  // the redirector's
-	Conn          *upstream.Conn // borrowed for this request; may be nil
-	Unbind        func() bool    // of on, if it is alone: it need not end with the session any more
+
+	// The Redirector's.
+	tries  int
+	waited time.Duration
 }
 
 // NoSlot is the Slot of a request without keys.
