@@ -1,0 +1,5 @@
+//go:build !race
+
+package locks
+
+const raceDetector = false
