@@ -11,6 +11,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/topology"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
 // A duo is a stage whose upstream is a Cluster of two fakes: the key "bar", and the
@@ -130,11 +131,12 @@ func TestCluster_LostTransactionStopsPipeline(t *testing.T) {
 				where, _ := backends.Parse("redis://" + d.ln.Addr().String())
 				d.up.SetTopology(&topology.Topology{Shards: []topology.Shard{{Master: where}}})
 			}
-			p := d.enter(t)
+			p, late := d.enter(t), make(chan struct{})
+			p.replies = relay.NewReplies(p.out, relay.RepliesOptions{
+				Limit: 1 << 20, EndsWith: p.diesWith, Lost: func(c *upstream.Conn) { <-late; p.connLost(c) }, Took: &p.meter.to.took,
+			})
 			p.do(t, state)
 			p.want(t, "+OK\r\n")
-			late := make(chan struct{})
-			p.replies.OnLost(func(c *upstream.Conn) { <-late; p.connLost(c) })
 			p.stateful.Load().Close()
 			p.do(t, "MULTI", "SET bar 1", "EXEC", "SET bar 2")
 			close(late)

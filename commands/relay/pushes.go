@@ -143,7 +143,7 @@ func (r *Replies) betweenLocked(p []byte) {
 	r.writeLocked(p)
 }
 
-// ExpectUncounted notes that something was asked whose replies are not counted.
+// ExpectUncounted notes that a command is about to be sent whose replies are not counted.
 func (r *Replies) ExpectUncounted() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,7 +154,7 @@ func (r *Replies) ExpectUncounted() {
 
 var answered = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// Answered is closed when something has come since the last Ask.
+// Answered is closed when something has come since the last ExpectUncounted.
 func (r *Replies) Answered() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -50,6 +50,7 @@ const (
 	tryAgainEvery = 20 * time.Millisecond
 )
 
+// NewRedirector makes the Redirector of a client of up. End must be called.
 func NewRedirector(up *upstream.Upstream) *Redirector {
 	d := &Redirector{up: up, Timeout: 5 * time.Second}
 	d.Context, d.cancel = context.WithCancel(context.Background())
@@ -74,7 +75,7 @@ func (r *Replies) Serve(d *Redirector) {
 	r.redirect, r.learn = d.add, d.learn
 }
 
-// Go runs f, which must end with ctx, unless the session has ended.
+// Go runs f, which must end with Context, unless the session has ended.
 func (d *Redirector) Go(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -83,8 +84,8 @@ func (d *Redirector) Go(f func()) {
 	}
 }
 
-// End returns when all that add and Go have started has ended. Calls that are sent
-// elsewhere later are dropped.
+// End returns when all that add and Go have started has ended. Requests that are
+// redirected later are dropped.
 func (d *Redirector) End() {
 	d.mu.Lock()
 	d.over = true

@@ -128,13 +128,6 @@ func (t *Observer) add(p []byte, ended int) {
 // NewReplies makes the Replies of a client that is connected by out.
 func NewReplies(out Output, opt RepliesOptions) *Replies { return &Replies{out: out, opt: opt} }
 
-// OnLost calls f in place of RepliesOptions.Lost, once nothing is on its way.
-func (r *Replies) OnLost(f func(*upstream.Conn)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.opt.Lost = f
-}
-
 // Limit is how many bytes may wait for their turn.
 func (r *Replies) Limit() int { return r.opt.Limit }
 
@@ -355,7 +348,7 @@ func (r *Replies) MarkBlocking(unsent int) {
 }
 
 // WaitAhead returns when all has been answered that was asked before the command of
-// Blocks, or ctx ends.
+// MarkBlocking, or ctx ends.
 func (r *Replies) WaitAhead(ctx context.Context) error {
 	r.mu.Lock()
 	if r.pendingAhead <= 0 && r.holding == 0 {

@@ -12,7 +12,7 @@ import (
 const maxRefusal = 64 << 10
 
 // A Request is one command that may have to be sent more than once, because the node it
-// was sent to reports whether another serves it, and the place of its reply. Nothing is
+// was sent to names another that serves it, and the place of its reply. Nothing is
 // executed twice but reads: a node that redirects a command has not run it.
 //
 // It is an upstream.Sink. Its fields are guarded by replies.mu, but for those that
