@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockproxy/lockproxy/commands/relay"
-
 	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/lockproxy/lockproxy/commands/relay"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -116,7 +116,7 @@ func (a *aclCache) decision(s *Session, name ...string) *aclDecision {
 // nothing is known of is let in, as by checkAdmitted: locks are to work while the upstream
 // does not. A limited one needs a decision on the name.
 func (s *Session) mayLock(ctx context.Context, name string) error {
-	if s.mode == onPassthrough && s.anonymous() && s.d.opt.Upstream.Pool().RequiresAuth() { // who it is only that connection knows
+	if s.mode == onPassthrough && s.anonymous() && s.up.Pool().RequiresAuth() { // who it is only that connection knows
 		return s.mayLockPassthrough(ctx, name)
 	}
 	limits, known := s.consult(ctx, s.d.acl.decision(s), s.askLimits)

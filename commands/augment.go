@@ -30,11 +30,11 @@ func (s *Session) tryAugmented(raw []byte, args [][]byte) bool {
 	return true
 }
 
-// augmentFanOut is amend for a command that all masters of a Cluster do.
-func (s *Session) augmentFanOut(join merger, raw []byte, args [][]byte) ([]byte, merger) {
+// augmentFanOut is augment for a command that all masters of a Cluster do.
+func (s *Session) augmentFanOut(merge merger, raw []byte, args [][]byte) ([]byte, merger) {
 	raw, e := s.augment(raw, args)
 	return raw, func(parts [][]byte) []byte {
-		reply, _ := e(join(parts))
+		reply, _ := e(merge(parts))
 		return reply
 	}
 }

@@ -97,7 +97,7 @@ type reach func(c *clients.Client, at *upstream.Conn) int64
 // opening opens a connection for a client that has none of its own.
 func (s *Session) opening(ctx context.Context) reach {
 	return func(c *clients.Client, at *upstream.Conn) int64 {
-		return c.EnsureUpstreamID(ctx, s.d.opt.Upstream.Pool(), at)
+		return c.EnsureUpstreamID(ctx, s.up.Pool(), at)
 	}
 }
 
@@ -215,8 +215,8 @@ func (s *Session) addQueued(ctx context.Context, raw []byte, args [][]byte) bool
 	return true
 }
 
-// runRaw sends a command, translated, on a passthrough connection, and waits for the reply.
-func (s *Session) runRaw(ctx context.Context, raw []byte, args [][]byte) {
+// runPassthrough sends a command, translated, on a passthrough connection, and waits for the reply.
+func (s *Session) runPassthrough(ctx context.Context, raw []byte, args [][]byte) {
 	if !s.awaitReplies(ctx) {
 		s.out.Abort()
 		return
@@ -391,7 +391,7 @@ func (s *Session) killAll(matching []*clients.Client) (self bool) {
 // isAccepted asks the upstream, out of the session's order, whether it accepts a command
 // of the client's.
 func (s *Session) isAccepted(ctx context.Context, args [][]byte) bool {
-	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainClass, s.hint)
+	c, err := s.up.Pool().Shared(ctx, s.id, upstream.MainClass, s.hint)
 	if err != nil {
 		return false
 	}

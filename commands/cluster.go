@@ -7,10 +7,9 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/lockproxy/lockproxy/commands/relay"
-
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
 var errNobody = errors.New("no node is known that serves it")
@@ -329,7 +328,7 @@ func (s *Session) runScriptKill(ctx context.Context, raw []byte, _ [][]byte) boo
 	return true
 }
 
-func (s *Session) replyMerged(parts [][]byte, err error, join func([][]byte) []byte) {
+func (s *Session) replyMerged(parts [][]byte, err error, merge func([][]byte) []byte) {
 	switch refused := firstError(parts); {
 	case err != nil:
 		s.replyErr(err)
@@ -338,7 +337,7 @@ func (s *Session) replyMerged(parts [][]byte, err error, join func([][]byte) []b
 	case len(parts) == 0:
 		s.replyErr(&upstream.DownError{Err: errors.New("no node of the Cluster is known")})
 	default:
-		s.replies.Local(join(parts))
+		s.replies.Local(merge(parts))
 	}
 }
 

@@ -207,7 +207,7 @@ func (s *Session) ensureShared(ctx context.Context) bool {
 		return true
 	}
 	s.returnClass(s.connClass)
-	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, s.connClass, s.hint)
+	c, err := s.up.Pool().Shared(ctx, s.id, s.connClass, s.hint)
 	if err != nil {
 		s.replyOrDisconnect(err)
 		return false
@@ -240,7 +240,7 @@ func (s *Session) replyErr(err error) {
 // replyOrDisconnect answers why a client cannot have a connection. One whose credentials
 // were good before is disconnected, as if the user had been deleted.
 func (s *Session) replyOrDisconnect(err error) {
-	home := s.d.opt.Upstream.DefaultIdentity()
+	home := s.up.DefaultIdentity()
 	var refused *upstream.RefusedError
 	if !errors.As(err, &refused) || !refused.Credentials() || s.id.User == home.User && s.id.Secret == home.Secret {
 		s.replyErr(err)

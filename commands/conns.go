@@ -5,9 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockproxy/lockproxy/commands/relay"
-
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
 // mode is on which connections a session's commands travel.
@@ -68,10 +67,11 @@ func (cs *conns) conn() *upstream.Conn {
 	return cs.pinned
 }
 
-// inCluster reports whether it depends on its keys.
+// inCluster reports whether a command goes to the node of its keys.
 func (cs *conns) inCluster() bool { return cs.up.View().Cluster() }
 
-// perCommandNode reports whether it depends on a command which node it goes to.
+// perCommandNode reports whether the upstream has several nodes, of which a command
+// goes to one or to some.
 func (cs *conns) perCommandNode() bool {
 	v := cs.up.View()
 	return v.Cluster() || v.ReadsReplicas()
@@ -152,7 +152,7 @@ func (cs *conns) flushBatch() {
 	cs.batch, cs.batched = nil, 0
 	if cs.mode == onPassthrough {
 		cs.replies.ExpectUncounted()
-		c.Send(run, 0, cs.replies) // if it fails, lost has closed the client
+		c.Send(run, 0, cs.replies) // if it fails, connLost has closed the client
 		return
 	}
 	cs.replies.Expect(c, n)
@@ -206,16 +206,16 @@ func (cs *conns) returnShared() {
 		cs.router.drop(func(*upstream.Conn) bool { return true })
 		cs.invalidateAll()
 	}
-	for lane := range cs.shared {
-		cs.returnClass(upstream.ConnClass(lane))
+	for class := range cs.shared {
+		cs.returnClass(upstream.ConnClass(class))
 	}
 	cs.connClass = upstream.MainClass
 }
 
-func (cs *conns) returnClass(lane upstream.ConnClass) {
-	if cs.shared[lane] != nil {
-		upstream.Return(cs.shared[lane])
-		cs.shared[lane] = nil
+func (cs *conns) returnClass(class upstream.ConnClass) {
+	if cs.shared[class] != nil {
+		upstream.Return(cs.shared[class])
+		cs.shared[class] = nil
 	}
 }
 
@@ -264,8 +264,7 @@ func (cs *conns) sendRequest(conn *upstream.Conn, c *relay.Request) {
 
 func (cs *conns) openRouter() *clusterRouter {
 	if cs.router == nil {
-		up := cs.up
-		cs.router = &clusterRouter{view: up.View(), conns: map[*upstream.Pool]*[upstream.ConnClasses]*upstream.Conn{}, trackedConns: map[*upstream.Conn]*relay.TrackedConn{}, redirector: relay.NewRedirector(up)}
+		cs.router = &clusterRouter{view: cs.up.View(), conns: map[*upstream.Pool]*[upstream.ConnClasses]*upstream.Conn{}, trackedConns: map[*upstream.Conn]*relay.TrackedConn{}, redirector: relay.NewRedirector(cs.up)}
 		cs.replies.Serve(cs.router.redirector)
 	}
 	return cs.router
@@ -285,9 +284,9 @@ func (cs *conns) sameView() bool {
 	rt.drop(func(c *upstream.Conn) bool {
 		return !c.Alive() || c.Draining() && rt.trackedConns[c] == nil // the client must get the end of what it tracked
 	})
-	for lane, c := range cs.shared {
+	for class, c := range cs.shared {
 		if c != nil && c.Draining() {
-			cs.returnClass(upstream.ConnClass(lane))
+			cs.returnClass(upstream.ConnClass(class))
 		}
 	}
 	return true

@@ -123,7 +123,7 @@ func (s *Session) connToAsk(ctx context.Context) (c *upstream.Conn, giveBack fun
 	if s.mode != onPassthrough && s.mustStayPinned() && s.pinned != nil && s.pinned.Alive() {
 		return s.pinned, func() {}
 	}
-	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainClass, s.hint)
+	c, err := s.up.Pool().Shared(ctx, s.id, upstream.MainClass, s.hint)
 	if err != nil {
 		return nil, nil
 	}

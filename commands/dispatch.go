@@ -112,7 +112,7 @@ func (s *Session) TryPart(name, raw []byte) bool {
 		s.publishInfo()
 	}
 	s.flushBatches()
-	s.pinned.Send(raw, 0, s.replies) // if it fails, lost has closed the client
+	s.pinned.Send(raw, 0, s.replies) // if it fails, connLost has closed the client
 	return true
 }
 
@@ -183,6 +183,9 @@ func (s *Session) run(ctx context.Context, c *command, raw []byte, args [][]byte
 // runSingle is run where it does not depend on the command which node it goes to.
 func (s *Session) runSingle(ctx context.Context, c *command, raw []byte, args [][]byte) {
 	switch {
+	case s.mode == onPassthrough && c.has(changesClient|beginsTx):
+		s.runPassthrough(ctx, raw, args)
+		return
 	case c.isRun(s, args):
 		c.run(s, ctx, raw, args)
 		return

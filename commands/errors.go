@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/lockproxy/lockproxy/commands/relay"
-
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
 // appendErr appends the error reply for err. It is the one place where the errors of locks

@@ -6,26 +6,25 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/lockproxy/lockproxy/commands/relay"
-
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/relay"
 	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
-// A splitting is how a command whose keys are of several slots becomes one command
+// A splitRule is how a command whose keys are of several slots becomes one command
 // for each slot, and their replies one reply.
 type splitRule struct {
 	values int // arguments behind each key
 	merge  func(places [][]int, parts [][]byte) []byte
 }
 
-// anyPlace is a joining for which it does not matter where the keys were.
-func anyPlace(join merger) func([][]int, [][]byte) []byte {
-	return func(_ [][]int, parts [][]byte) []byte { return join(parts) }
+// anyPlace is a merge for which it does not matter where the keys were.
+func anyPlace(merge merger) func([][]int, [][]byte) []byte {
+	return func(_ [][]int, parts [][]byte) []byte { return merge(parts) }
 }
 
-// A joining makes one reply of those of several nodes, none of which is an error.
+// A merger makes one reply of those of several nodes, none of which is an error.
 type merger func(parts [][]byte) []byte
 
 // trySplit sends a command in parts, if there are connections to all nodes that it
@@ -41,13 +40,13 @@ func (s *Session) trySplit(sp *splitRule, args [][]byte) bool {
 		}
 		places[slot] = append(places[slot], place)
 	}
-	calls := make([]*relay.Request, len(slots))
+	requests := make([]*relay.Request, len(slots))
 	conns := make([]*upstream.Conn, len(slots))
 	ordered := make([][]int, len(slots))
 	for n, slot := range slots {
 		pool := s.router.view.Master(slot)
 		if pool == nil {
-			s.d.opt.Upstream.Refresh()
+			s.up.Refresh()
 			return s.reply(slotUncoveredError)
 		}
 		if conns[n] = s.router.conn(pool, s.connClass); conns[n] == nil {
@@ -57,24 +56,24 @@ func (s *Session) trySplit(sp *splitRule, args [][]byte) bool {
 		for _, place := range places[slot] {
 			part = append(part, args[at[place]:at[place]+1+sp.values]...)
 		}
-		calls[n] = s.newRequest(route{kind: oneNode, slot: slot, pool: pool}, resp.AppendCommand(nil, part...))
+		requests[n] = s.newRequest(route{kind: oneNode, slot: slot, pool: pool}, resp.AppendCommand(nil, part...))
 		ordered[n] = places[slot]
 	}
-	s.sendParts(conns, calls, func(parts [][]byte) []byte { return sp.merge(ordered, parts) })
+	s.sendParts(conns, requests, func(parts [][]byte) []byte { return sp.merge(ordered, parts) })
 	return true
 }
 
 // sendParts sends requests, each on its connection, whose replies become one: the first
-// error among them, or what join makes of them.
-func (s *Session) sendParts(conns []*upstream.Conn, calls []*relay.Request, join merger) {
+// error among them, or what merge makes of them.
+func (s *Session) sendParts(conns []*upstream.Conn, requests []*relay.Request, merge merger) {
 	s.flushBatch()
-	s.replies.ExpectFanIn(calls, func(parts [][]byte) []byte {
+	s.replies.ExpectFanIn(requests, func(parts [][]byte) []byte {
 		if refused := firstError(parts); refused != nil {
 			return refused
 		}
-		return join(parts)
+		return merge(parts)
 	})
-	for i, c := range calls {
+	for i, c := range requests {
 		s.router.gather(conns[i], c)
 	}
 }
@@ -99,20 +98,20 @@ func lower(name []byte) string {
 }
 
 // tryFanOut sends a command to all masters, if there are connections to them.
-func (s *Session) tryFanOut(join merger, raw []byte) bool {
+func (s *Session) tryFanOut(merge merger, raw []byte) bool {
 	masters := s.router.view.Masters()
 	conns := make([]*upstream.Conn, len(masters))
-	calls := make([]*relay.Request, len(masters))
+	requests := make([]*relay.Request, len(masters))
 	for i, pool := range masters {
 		if conns[i] = s.router.conn(pool, s.connClass); conns[i] == nil {
 			return false
 		}
-		calls[i] = s.newRequest(route{slot: relay.NoSlot, pool: pool}, raw)
+		requests[i] = s.newRequest(route{slot: relay.NoSlot, pool: pool}, raw)
 	}
-	if len(calls) == 0 {
+	if len(requests) == 0 {
 		return false
 	}
-	s.sendParts(conns, calls, join)
+	s.sendParts(conns, requests, merge)
 	return true
 }
 

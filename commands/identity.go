@@ -7,12 +7,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lockproxy/lockproxy/commands/relay"
-
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
+	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
 // mustStayPinned reports whether the session must keep its pinned connection, whatever it becomes. In
@@ -38,10 +37,6 @@ func (s *Session) authIdentity(args [][]byte) (id upstream.Identity, ok bool) {
 
 // auth changes who the client is, if the upstream agrees.
 func (s *Session) auth(ctx context.Context, raw []byte, args [][]byte) {
-	if s.mode == onPassthrough {
-		s.runRaw(ctx, raw, args)
-		return
-	}
 	if id, ok := s.authIdentity(args); ok {
 		s.changeIdentity(ctx, id, raw, raw)
 		return
@@ -93,7 +88,7 @@ func (s *Session) changeUsers(ctx context.Context, raw []byte, args [][]byte) {
 	c := s.conn()
 	s.replies.ExpectObserved(c, func(begin []byte) {
 		if begin[0] != '-' { // one that may not must not cost the others a question each
-			s.d.opt.Upstream.Revalidate()
+			s.up.Revalidate()
 			s.d.acl.invalidate()
 		}
 	}, nil)
@@ -104,9 +99,6 @@ func (s *Session) changeUsers(ctx context.Context, raw []byte, args [][]byte) {
 func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 	h, ok := parseHello(args)
 	switch {
-	case s.mode == onPassthrough:
-		s.runRaw(ctx, raw, args)
-		return
 	case h.proto == 0:
 		s.runTranslated(ctx, raw, args) // it changes nothing
 		return
@@ -156,7 +148,7 @@ func (s *Session) changeIdentity(ctx context.Context, id upstream.Identity, shar
 	if s.mustStayPinned() && s.pinned != nil {
 		return s.changeIdentityPinned(ctx, id, raw)
 	}
-	pool := s.d.opt.Upstream.Pool()
+	pool := s.up.Pool()
 	c, err := pool.Shared(ctx, id, upstream.MainClass, s.hint)
 	if err != nil {
 		s.replyErr(err)
@@ -164,7 +156,7 @@ func (s *Session) changeIdentity(ctx context.Context, id upstream.Identity, shar
 	}
 	moved, refused := s.moveToIdentity(ctx, c, id, shared)
 	if refused {
-		s.d.opt.Upstream.Forget(id) // connections opened before a password changed must not live on
+		s.up.Forget(id) // connections opened before a password changed must not live on
 	}
 	if moved {
 		s.changeSubscriberIdentity(ctx)
@@ -243,11 +235,7 @@ func (s *Session) changeIdentityPinned(ctx context.Context, id upstream.Identity
 
 func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 	db, ok := dbNumber(args)
-	switch {
-	case s.mode == onPassthrough:
-		s.runRaw(ctx, raw, args)
-		return
-	case !ok:
+	if !ok {
 		s.runForward(ctx, raw)
 		return
 	}
@@ -260,7 +248,7 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 		s.changeIdentityPinned(ctx, id, raw)
 		return
 	}
-	c, err := s.d.opt.Upstream.Pool().Shared(ctx, id, upstream.MainClass, s.hint)
+	c, err := s.up.Pool().Shared(ctx, id, upstream.MainClass, s.hint)
 	if err != nil {
 		s.replyOrDisconnect(err)
 		return
@@ -294,7 +282,7 @@ func (s *Session) reset(ctx context.Context, raw []byte, args [][]byte) {
 	counted := s.mode != onPassthrough
 	s.closePinned()
 	s.returnShared()
-	s.name, s.id = nil, s.d.opt.Upstream.DefaultIdentity()
+	s.name, s.id = nil, s.up.DefaultIdentity()
 	s.watching, s.pinnedForLife, s.pass = false, false, passthrough{}
 	s.client.Unreference()
 	if s.router != nil {
@@ -316,15 +304,10 @@ func (s *Session) quit(ctx context.Context, _ []byte, _ [][]byte) {
 	s.replies.Close()
 }
 
-// onClient is the run of a CLIENT subcommand: on a passthrough connection it is
-// translated, in a Cluster it may be about all nodes.
+// onClient is the run of a CLIENT subcommand, which in a Cluster may be about all nodes.
 func onClient(run func(*Session, context.Context, []byte, [][]byte)) func(*Session, context.Context, []byte, [][]byte) {
 	return func(s *Session, ctx context.Context, raw []byte, args [][]byte) {
-		switch {
-		case s.mode == onPassthrough:
-			s.runRaw(ctx, raw, args)
-		case s.inCluster() && s.clientInCluster(ctx, raw, args):
-		default:
+		if !s.inCluster() || !s.clientInCluster(ctx, raw, args) {
 			run(s, ctx, raw, args)
 		}
 	}
@@ -336,7 +319,7 @@ func (s *Session) forwardClient(ctx context.Context, raw []byte, _ [][]byte) { s
 func (s *Session) setInfo(ctx context.Context, raw []byte, args [][]byte) {
 	s.library.Note(args)
 	s.shown.changed = true
-	onClient((*Session).forwardClient)(s, ctx, raw, args)
+	s.runForward(ctx, raw)
 }
 
 // longestPause is the longest pause that is believed; a longer one, up to for ever,

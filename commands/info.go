@@ -6,10 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lockproxy/lockproxy/commands/relay"
-
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/clients"
+	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
 // infoSection is the name of the proxy's section of INFO.

@@ -137,7 +137,7 @@ func (s *Session) startPassthrough(ctx context.Context, raw []byte, args [][]byt
 	s.noteSync(args)
 	c := s.d.rows.lookup(args)
 	s.pass.mayNotAnswer = s.pass.isReplica || !c.has(messages)
-	refused := s.anonymous() && s.d.opt.Upstream.Pool().RequiresAuth() // as far as known
+	refused := s.anonymous() && s.up.Pool().RequiresAuth() // as far as known
 	s.pass.replyMode = replyMode{known: !s.pass.isReplica && !refused && (c.has(messages) || resp.Is(args[0], "CLIENT"))}
 	s.pass.replyMode.note(args, false)
 	s.publishStateful()

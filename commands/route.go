@@ -4,10 +4,9 @@ import (
 	"bytes"
 	"context"
 
-	"github.com/lockproxy/lockproxy/commands/relay"
-
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/relay"
 	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
@@ -15,7 +14,7 @@ import (
 // command without keys.
 type route struct {
 	kind   routeKind
-	slot   int            // of its keys; noSlot: it has none
+	slot   int            // of its keys; relay.NoSlot: it has none
 	pool   *upstream.Pool // oneNode
 	read   bool           // pool may be a replica's
 	answer string         // badKeys, slotUncovered, refused: what the client gets, and the upstream does not
@@ -122,12 +121,12 @@ func (s *Session) tryCluster(c *command, raw []byte, args [][]byte) bool {
 		}
 		s.connClass = upstream.ScriptClass
 	}
-	return s.sendRouted(s.route(c, args), c, raw, args)
+	return s.sendRouted(s.route(c, args), c, need, raw, args)
 }
 
 // sendRouted sends a command along its route, or answers it. False: a connection is
 // missing, or the route is not known.
-func (s *Session) sendRouted(r route, c *command, raw []byte, args [][]byte) bool {
+func (s *Session) sendRouted(r route, c *command, need need, raw []byte, args [][]byte) bool {
 	switch {
 	case r.kind == unknownKeys:
 		return false
@@ -148,7 +147,7 @@ func (s *Session) sendRouted(r route, c *command, raw []byte, args [][]byte) boo
 			s.up.Refresh()
 		}
 		return s.reply(r.answer)
-	case c.needs(args) == scriptConn:
+	case need == scriptConn:
 		return s.tryScript(raw)
 	case c.augments(args):
 		return s.tryAugmented(raw, args)
@@ -202,7 +201,7 @@ func (s *Session) connect(ctx context.Context, pools ...*upstream.Pool) error {
 		}
 		c, err := s.openNode(ctx, pool)
 		if err != nil {
-			s.d.opt.Upstream.Refresh()
+			s.up.Refresh()
 			return err
 		}
 		s.router.keep(pool, s.connClass, c)
@@ -261,7 +260,7 @@ func (s *Session) runRoute(ctx context.Context, c *command, raw []byte, args [][
 	if err != nil {
 		return s.replyUnreachable(err), true
 	}
-	return s.sendRouted(r, c, raw, args), true
+	return s.sendRouted(r, c, need, raw, args), true
 }
 
 // connectRoute makes sure that there are connections to the nodes of a route. A command
@@ -290,7 +289,7 @@ func (s *Session) connectRoute(ctx context.Context, r route, args [][]byte) (rou
 // replyUnreachable answers that nodes could not be reached. It is false if they have changed
 // their places meanwhile: then others may be.
 func (s *Session) replyUnreachable(err error) bool {
-	if s.router.view != s.d.opt.Upstream.View() {
+	if s.router.view != s.up.View() {
 		return false
 	}
 	s.replyOrDisconnect(err)

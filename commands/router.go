@@ -30,10 +30,10 @@ type batch struct {
 func (rt *clusterRouter) drop(which func(*upstream.Conn) bool) {
 	for pool, cs := range rt.conns {
 		left := 0
-		for lane, c := range cs {
+		for class, c := range cs {
 			if c != nil && which(c) {
 				rt.leave(c)
-				cs[lane] = nil
+				cs[class] = nil
 			} else if c != nil {
 				left++
 			}
@@ -90,22 +90,22 @@ func (rt *clusterRouter) flush() {
 }
 
 // conn is the borrowed connection to a node; nil if there is none of use.
-func (rt *clusterRouter) conn(pool *upstream.Pool, lane upstream.ConnClass) *upstream.Conn {
-	if cs := rt.conns[pool]; cs != nil && cs[lane] != nil && cs[lane].Alive() {
-		return cs[lane]
+func (rt *clusterRouter) conn(pool *upstream.Pool, class upstream.ConnClass) *upstream.Conn {
+	if cs := rt.conns[pool]; cs != nil && cs[class] != nil && cs[class].Alive() {
+		return cs[class]
 	}
 	return nil
 }
 
 // keep makes c the connection to a node.
-func (rt *clusterRouter) keep(pool *upstream.Pool, lane upstream.ConnClass, c *upstream.Conn) {
+func (rt *clusterRouter) keep(pool *upstream.Pool, class upstream.ConnClass, c *upstream.Conn) {
 	cs := rt.conns[pool]
 	if cs == nil {
 		cs = &[upstream.ConnClasses]*upstream.Conn{}
 		rt.conns[pool] = cs
 	}
-	if cs[lane] != nil {
-		rt.leave(cs[lane])
+	if cs[class] != nil {
+		rt.leave(cs[class])
 	}
-	cs[lane] = c
+	cs[class] = c
 }

@@ -49,15 +49,13 @@ func clientRows() []*command {
 	list.runInTx, kill.runInTx = (*Session).queueFiltered, (*Session).queueFiltered
 	reply := row("|reply", (*Session).startPassthrough)
 	reply.tryInTx, reply.effect = mustWait, reply.effect|changesVerbs // then replies can no longer be counted
-	setInfo := row("|setinfo", (*Session).forwardClient)
-	setInfo.run = (*Session).setInfo
 	client := row("", (*Session).forwardClient)
 	client.otherSub = row("|", (*Session).runPinnedForLife)
 	return []*command{client,
 		list, kill, reply, ask("|id"), ask("|info"), ask("|getredir"), ask("|trackinginfo"),
 		row("|unblock", (*Session).runUnblock), row("|setname", (*Session).setName), row("|getname", (*Session).getName),
 		row("|pause", (*Session).pause), row("|unpause", (*Session).pause),
-		setInfo, row("|help", (*Session).forwardClient),
+		row("|setinfo", (*Session).setInfo), row("|help", (*Session).forwardClient),
 		row("|caching", (*Session).runPinnedForLife), row("|no-evict", (*Session).runPinnedForLife), row("|tracking", (*Session).runPinnedForLife),
 	}
 }

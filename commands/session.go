@@ -8,15 +8,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockproxy/lockproxy/commands/pubsub"
-	"github.com/lockproxy/lockproxy/commands/relay"
-
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
+	"github.com/lockproxy/lockproxy/commands/pubsub"
+	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
 // Locker decides about locks; *locks.Service is one.
@@ -157,7 +156,7 @@ func (d *Dispatcher) NewSession(present context.Context, out relay.Output, who P
 
 // Restricted reports whether the client must authenticate and has not, as far as known.
 func (s *Session) Restricted() bool {
-	return s.anonymous() && s.d.opt.Upstream.Pool().RequiresAuth() && !s.authenticated()
+	return s.anonymous() && s.up.Pool().RequiresAuth() && !s.authenticated()
 }
 
 // authenticated reports whether the client has a connection that the upstream lets do things.

@@ -42,7 +42,7 @@ func (s *Session) subscribe(ctx context.Context, args [][]byte) {
 		return
 	}
 	if s.subscriber == nil {
-		s.subscriber = pubsub.NewSubscriber(s.d.opt.Upstream, s.replies, s.openRouter().redirector)
+		s.subscriber = pubsub.NewSubscriber(s.up, s.replies, s.openRouter().redirector)
 	}
 	if err := s.subscriber.Run(ctx, s.id, args); err != nil {
 		s.replyErr(err)
@@ -88,9 +88,9 @@ func (s *Session) runMonitor(ctx context.Context, raw []byte) {
 		return
 	}
 	s.replies.Flush()
-	masters := s.d.opt.Upstream.View().Masters()
+	masters := s.up.View().Masters()
 	if len(masters) == 0 {
-		masters = []*upstream.Pool{s.d.opt.Upstream.Pool()}
+		masters = []*upstream.Pool{s.up.Pool()}
 	}
 	m, err := pubsub.StartMonitor(ctx, s.replies, masters, s.id, raw)
 	if s.monitor = m; err != nil {

@@ -6,10 +6,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lockproxy/lockproxy/commands/relay"
-
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
 // clientInCluster runs a CLIENT that concerns all nodes of a Cluster. It reports false, and

@@ -5,11 +5,10 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/lockproxy/lockproxy/commands/relay"
-
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/clients"
+	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
 // A transaction is what a session knows of MULTI and EXEC on its pinned connection.
@@ -30,7 +29,7 @@ type transaction struct {
 	after     changes // what executed transactions have changed
 }
 
-// A queuedEdit is of the reply to one queued command, which comes in EXEC's.
+// A queuedRewrite is of the reply to one queued command, which comes in EXEC's.
 type queuedRewrite struct {
 	at      int
 	rewrite relay.Rewrite
@@ -164,12 +163,9 @@ func (s *Session) tryBegin(raw []byte, args [][]byte) bool {
 
 // runBegin is the run of MULTI and WATCH.
 func (s *Session) runBegin(ctx context.Context, raw []byte, args [][]byte) {
-	switch {
-	case s.mode == onPassthrough:
-		s.runRaw(ctx, raw, args)
-	case s.pin(ctx):
+	if s.pin(ctx) {
 		s.beginTx(raw, args)
-	case resp.Is(args[0], "MULTI"):
+	} else if resp.Is(args[0], "MULTI") {
 		s.closeAfterReplies() // what the client has sent behind it must not run by itself
 	}
 }

@@ -71,7 +71,7 @@ func (s *Session) checkAdmitted(ctx context.Context) error {
 		s.conn().MarkUsed()
 		return nil
 	}
-	pool := s.d.opt.Upstream.Pool()
+	pool := s.up.Pool()
 	if s.mode == onPassthrough && s.anonymous() && pool.RequiresAuth() { // it may have authenticated there
 		if s.passthroughNoAuth(ctx) {
 			return errNoAuth
@@ -247,7 +247,7 @@ func (v viewer) Forced(was locks.Holding) {
 func (s *Session) isAdmin(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, firstDecisionWait)
 	defer cancel()
-	c, err := s.d.opt.Upstream.Pool().Shared(ctx, s.id, upstream.MainClass, s.hint)
+	c, err := s.up.Pool().Shared(ctx, s.id, upstream.MainClass, s.hint)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return false, &upstream.DownError{Err: errNoDecision}
 	}
