@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
-	"slices"
 	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
@@ -399,12 +398,4 @@ func (s *Session) isAccepted(ctx context.Context, args [][]byte) bool {
 	reply := s.askOn(ctx, c, resp.AppendCommand(nil, args...))
 	_, refused := resp.Error(reply)
 	return reply != nil && !refused
-}
-
-func cloneArgs(args [][]byte) [][]byte {
-	args = slices.Clone(args)
-	for i := range args {
-		args[i] = bytes.Clone(args[i])
-	}
-	return args
 }

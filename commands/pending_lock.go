@@ -40,7 +40,7 @@ func (s *Session) QueueBehind(ctx context.Context, raw []byte, args [][]byte) bo
 		}
 	}
 	if s.runOrQueue(ctx, &q); q.Raw != nil {
-		q.Raw, q.Args = bytes.Clone(raw), cloneArgs(args)
+		q.Raw, q.Args = bytes.Clone(raw), resp.CloneArguments(args)
 	}
 	p.Add(q)
 	return true

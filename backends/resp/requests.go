@@ -3,6 +3,7 @@ package resp
 import (
 	"bytes"
 	"math"
+	"slices"
 )
 
 // scanRequest is Scan for requests.
@@ -251,4 +252,13 @@ func Arguments(p []byte, args [][]byte, maxBulk int) (length int) {
 		at = from + n + 2
 	}
 	return at
+}
+
+// CloneArguments copies arguments, whose memory may be used again.
+func CloneArguments(args [][]byte) [][]byte {
+	args = slices.Clone(args)
+	for i := range args {
+		args[i] = bytes.Clone(args[i])
+	}
+	return args
 }

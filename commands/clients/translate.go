@@ -251,7 +251,7 @@ func isPlainList(args [][]byte) bool {
 // kill asks the upstream whether the client may kill others, and then kills, as far as the
 // proxy by itself knows who is selected.
 func (t *Translator) kill(args [][]byte) Translation {
-	args = cloneArgs(args)
+	args = resp.CloneArguments(args)
 	k, ok := ParseKill(args)
 	k.ResolveIDs(t.Accepts)
 	return Translation{Raw: HarmlessKill(args), Kinds: ":+", Rewrite: func(reply []byte) ([]byte, bool) {
@@ -379,12 +379,4 @@ func (r *Registry) redirectedTo(c *Client, n int64, at *upstream.Conn) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return l.redirect(n, c.redirect)
-}
-
-func cloneArgs(args [][]byte) [][]byte {
-	args = slices.Clone(args)
-	for i := range args {
-		args[i] = bytes.Clone(args[i])
-	}
-	return args
 }
