@@ -360,7 +360,7 @@ func (s *Session) tryScan(args [][]byte) bool {
 	cursor, _ := strconv.ParseUint(string(args[1]), 10, 64)
 	starts := s.router.view.FirstSlots()
 	if len(starts) == 0 {
-		return s.reply(slotUncoveredError)
+		return s.reply(relay.SlotUncovered)
 	}
 	slot := int(cursor & (1<<slotBits - 1))
 	if cursor == 0 {
@@ -368,7 +368,7 @@ func (s *Session) tryScan(args [][]byte) bool {
 	}
 	pool := s.router.view.Master(slot)
 	if pool == nil {
-		return s.reply(slotUncoveredError)
+		return s.reply(relay.SlotUncovered)
 	}
 	conn := s.router.conn(pool, s.connClass)
 	if conn == nil {

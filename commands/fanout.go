@@ -47,7 +47,7 @@ func (s *Session) trySplit(sp *splitRule, args [][]byte) bool {
 		pool := s.router.view.Master(slot)
 		if pool == nil {
 			s.up.Refresh()
-			return s.reply(slotUncoveredError)
+			return s.reply(relay.SlotUncovered)
 		}
 		if conns[n] = s.router.conn(pool, s.connClass); conns[n] == nil {
 			return false

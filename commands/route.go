@@ -34,10 +34,7 @@ const (
 	refused                 // it is about one node, and the client sees a single server
 )
 
-const (
-	crossSlotError     = "-CROSSSLOT Keys in request don't hash to the same slot\r\n"
-	slotUncoveredError = "-CLUSTERDOWN Hash slot not served\r\n"
-)
+const crossSlotError = "-CROSSSLOT Keys in request don't hash to the same slot\r\n"
 
 // route decides where a command goes.
 func (s *Session) route(c *command, args [][]byte) route {
@@ -93,7 +90,7 @@ func (s *Session) routeByKeys(c *command, args [][]byte, read bool) route {
 	r := routeToMaster(v, slot)
 	if read && v.ReadsReplicas() {
 		if r.pool, r.read = v.Reader(slot, s.hint), true; r.pool == nil {
-			r.kind, r.answer = slotUncovered, slotUncoveredError
+			r.kind, r.answer = slotUncovered, relay.SlotUncovered
 		} else {
 			r.kind, r.answer = oneNode, ""
 		}
@@ -105,7 +102,7 @@ func routeToMaster(v *upstream.View, slot int) route {
 	if pool := v.Master(slot); pool != nil {
 		return route{kind: oneNode, slot: slot, pool: pool}
 	}
-	return route{kind: slotUncovered, slot: slot, answer: slotUncoveredError}
+	return route{kind: slotUncovered, slot: slot, answer: relay.SlotUncovered}
 }
 
 // tryCluster is Try for a session that is on shared connections, when it depends on
@@ -272,7 +269,7 @@ func (s *Session) connectRoute(ctx context.Context, r route, args [][]byte) (rou
 	case allMasters, nodeByNode:
 		masters := s.router.view.Masters()
 		if len(masters) == 0 {
-			return route{kind: slotUncovered, slot: relay.NoSlot, answer: slotUncoveredError}, nil
+			return route{kind: slotUncovered, slot: relay.NoSlot, answer: relay.SlotUncovered}, nil
 		}
 		return r, s.connect(ctx, masters...)
 	case oneNode:

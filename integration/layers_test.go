@@ -38,7 +38,7 @@ var drawing = []room{
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "commands/spec"},
 	{pkg: "commands/relay",
-		ours: []string{"backends/upstream", "backends/resp", "backends/metrics"}},
+		ours: []string{"commands/spec", "backends/upstream", "backends/resp", "backends/metrics"}},
 	{pkg: "commands/pubsub",
 		ours: []string{"commands/spec", "commands/relay", "backends/upstream", "backends/resp"}},
 	{pkg: "commands/clients",

@@ -148,7 +148,7 @@ func (l *Subscriber) changeShard(ctx context.Context, id upstream.Identity, comm
 		}
 		slot, addr, ok := relay.ParseRedirection(refused.Reply)
 		if !ok || tries == relay.MaxRedirects {
-			return pool, &upstream.RefusedError{Reply: []byte(slotUncovered)}
+			return pool, &upstream.RefusedError{Reply: []byte(relay.SlotUncovered)}
 		}
 		to := l.up.Moved(slot, relay.AbsoluteAddr(addr, pool))
 		if to == nil {

@@ -14,9 +14,6 @@ import (
 	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
-// slotUncovered is a Redis Cluster's error for a slot that no node serves.
-const slotUncovered = "-CLUSTERDOWN Hash slot not served\r\n"
-
 // A Subscriber has one client's subscriptions in a Cluster: on connections of its own, one
 // to every node with some of them, in RESP3, where messages can be told from replies.
 // Channels and patterns are subscribed to on one node, since nodes pass messages on to each
@@ -140,7 +137,7 @@ func (l *Subscriber) run(ctx context.Context, id upstream.Identity, command, kin
 	}
 	switch {
 	case len(pools) == 0 && begins:
-		return &upstream.RefusedError{Reply: []byte(slotUncovered)}
+		return &upstream.RefusedError{Reply: []byte(relay.SlotUncovered)}
 	case len(pools) == 0:
 		l.mu.Lock()
 		defer l.mu.Unlock()

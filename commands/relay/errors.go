@@ -12,6 +12,9 @@ import (
 // ErrLost is the end of an upstream connection under a command.
 var ErrLost = errors.New("the connection was lost")
 
+// SlotUncovered is a Redis Cluster's error for a slot that no node serves.
+const SlotUncovered = "-CLUSTERDOWN Hash slot not served\r\n"
+
 // AppendError appends the reply that tells a client of err: why it cannot have a
 // connection, or what is wrong with its command. Nothing is appended for a client that has
 // gone.

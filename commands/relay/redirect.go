@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
 // A Redirector sends on, in the order in which their nodes refused them, the requests
@@ -213,7 +214,7 @@ func ParseRedirection(reply []byte) (slot int, addr string, ok bool) {
 		return 0, "", false
 	}
 	slot, err := strconv.Atoi(f[1])
-	return slot, f[2], err == nil && slot >= 0 && slot < slots
+	return slot, f[2], err == nil && slot >= 0 && slot < spec.Slots
 }
 
 // sleep waits, and is false if it has been waited long enough.

@@ -52,8 +52,6 @@ type Request struct {
 // NoSlot is the Slot of a request without keys.
 const NoSlot = -1
 
-const slots = 16384 // of a Cluster
-
 // A fanIn is one reply made of the replies to several requests.
 type fanIn struct {
 	parts [][]byte
