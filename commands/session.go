@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -76,6 +77,7 @@ type Dispatcher struct {
 
 	draining context.Context // done: the proxy is to end
 	drain    context.CancelFunc
+	asking   sync.WaitGroup // the goroutines that ask for LOCKs that wait
 
 	counts metrics.Shards[counts]
 }
@@ -93,6 +95,10 @@ func New(opt Options) *Dispatcher {
 // Drain ends every LOCK that waits, for good: the proxy is to end, and who waits holds
 // nothing here that another proxy could not give.
 func (d *Dispatcher) Drain() { d.drain() }
+
+// Wait returns when all goroutines have ended that asked for LOCKs. Every session must have
+// ended before.
+func (d *Dispatcher) Wait() { d.asking.Wait() }
 
 // CloseUpstream ends all connections to the upstream, for good: what waits for it fails.
 func (d *Dispatcher) CloseUpstream() { d.opt.Upstream.Close() }

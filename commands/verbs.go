@@ -129,7 +129,7 @@ func (s *Session) lock(ctx context.Context, args [][]byte, muted bool) error {
 	}
 	p.Prepare()
 	s.locks.pending = p
-	go p.AskAsync(s.clientCtx, s.d.draining, s.d.opt.Locks)
+	s.d.asking.Go(func() { p.AskAsync(s.clientCtx, s.d.draining, s.d.opt.Locks) })
 	return nil
 }
 

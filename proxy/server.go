@@ -178,11 +178,13 @@ func (s *Server) beginDrain() {
 	s.cmds.Drain()
 }
 
-// await returns when the last session has ended. One that writes to an upstream which does
-// not read notices nothing else: after DrainTimeout and a second the upstream is closed.
+// await returns when the last session has ended, and what its LOCKs began. One that writes to
+// an upstream which does not read notices nothing else: after DrainTimeout and a second the
+// upstream is closed.
 func (s *Server) await() {
 	defer time.AfterFunc(s.opt.DrainTimeout+time.Second, s.cmds.CloseUpstream).Stop()
 	s.sessions.Wait()
+	s.cmds.Wait()
 }
 
 func (s *Server) admit(nc net.Conn) {

@@ -95,10 +95,13 @@ func (u *fakeUpstream) dropSilent() {
 // waitingLocker is a Locker whose Lock ends with its client only.
 type waitingLocker struct {
 	asked, left, unlocked chan struct{}
+
+	afterwards func() // what LockAsync does behind its answer
 }
 
 func (p *waitingLocker) LockAsync(ctx context.Context, r locks.LockRequest, done func(locks.Decision, error)) {
 	done(p.Lock(ctx, r))
+	p.afterwards()
 }
 
 func (p *waitingLocker) Lock(ctx context.Context, _ locks.LockRequest) (locks.Decision, error) {
@@ -137,7 +140,7 @@ func open(t *testing.T, opt Options) *testServer {
 func openWithLog(t *testing.T, opt Options, log *slog.Logger) *testServer {
 	t.Helper()
 	h := &testServer{fakeUpstream: startFakeUpstream(t), ended: make(chan error, 1)}
-	h.locks = &waitingLocker{make(chan struct{}, 10), make(chan struct{}, 10), make(chan struct{}, 10)}
+	h.locks = &waitingLocker{make(chan struct{}, 10), make(chan struct{}, 10), make(chan struct{}, 10), func() {}}
 	where, err := backends.Parse("redis://" + h.fakeUpstream.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -315,6 +318,28 @@ func TestDrain_Timeout(t *testing.T) {
 			h.wantEnded(t)
 		})
 	}
+}
+
+// Serve outlives what a LOCK does behind its answer; the client does not wait for it.
+func TestDrain_AwaitsAnsweredLocks(t *testing.T) {
+	h := open(t, Options{DrainTimeout: calm})
+	finish := make(chan struct{})
+	h.locks.afterwards = func() { <-finish }
+	g := h.connect(t)
+	g.send(t, waitingLocks[1])
+	<-h.locks.asked
+	h.end()
+	if got, err := io.ReadAll(g.in); err != nil || !strings.HasPrefix(string(got), "-DRAINING ") {
+		t.Errorf("got %q, %v", got, err)
+	}
+	g.Close()
+	select {
+	case <-h.ended:
+		t.Error("ended before the goroutine of a LOCK")
+	case <-time.After(hangUpGrace + calm):
+	}
+	close(finish)
+	h.wantEnded(t)
 }
 
 func TestDrain_WaitingLockEnds(t *testing.T) {
