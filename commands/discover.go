@@ -153,35 +153,12 @@ func (s *Session) runModule(ctx context.Context, raw []byte, _ [][]byte) {
 // askOn sends a command with one reply on a shared connection, out of the session's order,
 // and returns the reply; nil if none comes before ctx ends or the client leaves.
 func (s *Session) askOn(ctx context.Context, c *upstream.Conn, raw []byte) []byte {
-	a := &singleReply{done: make(chan struct{})}
-	if err := c.Send(raw, 1, a); err != nil {
-		return nil
-	}
-	select {
-	case <-a.done:
-		return a.reply
-	case <-s.clientCtx.Done():
-	case <-ctx.Done():
-	}
-	return nil
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.clientCtx, cancel)()
+	reply, _ := c.Ask(ctx, raw, maxTable)
+	return reply
 }
 
 // maxTable bounds a reply to COMMAND; that of Redis 8 with its modules has half a megabyte.
 const maxTable = 16 << 20
-
-// A singleReply is an upstream.Sink for one reply.
-type singleReply struct {
-	reply []byte        // nil: the connection was lost
-	done  chan struct{} // closed when it is complete
-}
-
-func (a *singleReply) Deliver(c *upstream.Conn, p []byte, ended int) {
-	if c.Gather(&a.reply, p, ended, maxTable) {
-		close(a.done)
-	}
-}
-
-func (a *singleReply) Fail(*upstream.Conn, int, bool, error) {
-	a.reply = nil
-	close(a.done)
-}

@@ -312,20 +312,6 @@ func (c *Conn) Batch(b BatchSink) bool {
 	return true
 }
 
-// Gather appends p, bytes that Deliver got, to reply, and reports whether the reply is
-// complete. Pushes are left out; a reply of more than limit bytes ends the connection.
-// It is for Deliver only.
-func (c *Conn) Gather(reply *[]byte, p []byte, ended, limit int) (complete bool) {
-	if c.Kind() == '>' {
-		return false
-	}
-	*reply = append(*reply, p...)
-	if ended == 0 && len(*reply) > limit {
-		c.Close()
-	}
-	return ended > 0
-}
-
 // Close ends the connection at once; pending replies fail. It does not wait for the
 // calls of Fail, which the reader makes.
 func (c *Conn) Close() { c.end(errClosed) }

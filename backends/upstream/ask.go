@@ -1,0 +1,87 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+)
+
+// Ping sends PING on the connection that clients of an identity share. It returns nil
+// if the node serves clients, be it not this identity: it refuses the credentials or
+// the command, but not with LOADING or MASTERDOWN. It waits for a node that hangs until
+// ctx ends. Errors are *DownError, *RefusedError or ctx's.
+func (p *Pool) Ping(ctx context.Context, id Identity) error {
+	c, err := p.Shared(ctx, id, MainClass, 0)
+	var refused *RefusedError
+	switch {
+	case errors.As(err, &refused):
+		return notServing(refused.Reply)
+	case err != nil:
+		return err
+	}
+	defer Return(c)
+	reply, err := c.ask(ctx, resp.AppendCommand(nil, "PING"), maxReply, false)
+	if err != nil {
+		return err
+	}
+	return notServing(reply)
+}
+
+// notServing returns an error if a reply means that the node serves no client.
+func notServing(reply []byte) error {
+	for _, word := range []string{"-LOADING", "-MASTERDOWN"} {
+		if bytes.HasPrefix(reply, []byte(word)) {
+			return &RefusedError{Reply: reply}
+		}
+	}
+	return nil
+}
+
+// Ask sends one command, and waits for its reply of up to limit bytes. The error is a
+// *DownError or ctx's.
+func (c *Conn) Ask(ctx context.Context, raw []byte, limit int) (reply []byte, err error) {
+	return c.ask(ctx, raw, limit, true)
+}
+
+// ask is Ask; use reports whether the connection counts as used.
+func (c *Conn) ask(ctx context.Context, raw []byte, limit int, use bool) (reply []byte, err error) {
+	a := &answer{limit: limit, done: make(chan struct{})}
+	if err := c.send(raw, pending{to: a, n: 1}, nil, use); err != nil {
+		return nil, &DownError{err}
+	}
+	select {
+	case <-a.done:
+		return a.reply, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// An answer is the Sink of one reply.
+type answer struct {
+	limit int
+	reply []byte
+	err   error         // valid after done
+	done  chan struct{} // closed when the reply has come, or will not
+}
+
+// Deliver implements Sink. Pushes are left out; a reply over the limit ends the connection.
+func (a *answer) Deliver(c *Conn, p []byte, ended int) {
+	if c.Kind() == '>' {
+		return
+	}
+	a.reply = append(a.reply, p...)
+	if ended > 0 {
+		close(a.done)
+	} else if len(a.reply) > a.limit {
+		c.Close()
+	}
+}
+
+// Fail implements Sink.
+func (a *answer) Fail(_ *Conn, _ int, _ bool, err error) {
+	a.err = &DownError{err}
+	close(a.done)
+}
