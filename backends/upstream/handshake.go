@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -15,8 +16,6 @@ import (
 
 // maxReply bounds a reply to the pool's own commands, which have short ones.
 const maxReply = 64 << 10
-
-var errLongReply = fmt.Errorf("an answer of more than %d bytes", maxReply)
 
 // A handshakeResult is what a handshake learned from a server that accepted it.
 type handshakeResult struct {
@@ -63,7 +62,7 @@ func handshake(nc net.Conn, steps [][]string, db int) (hello handshakeResult, er
 	if err := nc.SetDeadline(time.Now().Add(backends.DefaultDialTimeout)); err != nil {
 		return hello, err
 	}
-	r := replyReader{nc: nc}
+	r := bufio.NewReader(nc)
 	selected := db == 0
 	var refused *RefusedError
 	for i, step := range steps {
@@ -72,7 +71,7 @@ func handshake(nc net.Conn, steps [][]string, db int) (hello handshakeResult, er
 				return hello, err
 			}
 		}
-		reply, err := r.next()
+		reply, err := resp.Read(r, &resp.Limits{Size: maxReply})
 		if err != nil {
 			return hello, fmt.Errorf("no answer to the greeting: %w", err)
 		}
@@ -117,39 +116,6 @@ func nextSteps(steps [][]string) (out []byte) {
 // a new connection: it has too many, or accepts none from other hosts.
 func isTurnedAway(text string) bool {
 	return strings.HasPrefix(text, "ERR max number of clients") || strings.HasPrefix(text, "DENIED ")
-}
-
-// A replyReader reads single replies from a connection that has no Conn yet.
-type replyReader struct {
-	nc   net.Conn
-	buf  []byte
-	have int
-}
-
-func (r *replyReader) next() ([]byte, error) {
-	var s resp.Scanner
-	for at := 0; ; {
-		n, done, err := s.Scan(r.buf[at:r.have])
-		if err != nil {
-			return nil, err
-		}
-		if at += n; done {
-			reply := append([]byte(nil), r.buf[:at]...)
-			r.have = copy(r.buf, r.buf[at:r.have])
-			return reply, nil
-		}
-		if r.have > maxReply {
-			return nil, errLongReply
-		}
-		if r.have == len(r.buf) {
-			r.buf = append(r.buf, make([]byte, 4096)...)
-		}
-		n, err = r.nc.Read(r.buf[r.have:])
-		if err != nil {
-			return nil, err
-		}
-		r.have += n
-	}
 }
 
 // tryLogin is the upstream's reply to a new connection that logs in as id does; nil: it

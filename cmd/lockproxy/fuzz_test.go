@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
 // FuzzWire: whatever a proxy answers lockproxy run, it is one reply after the other, or an
@@ -32,9 +34,9 @@ func FuzzWire(f *testing.F) {
 	})
 }
 
-func sizeOf(v reply) int {
-	n := 1 + len(v.text)
-	for _, e := range v.elems {
+func sizeOf(v resp.Tree) int {
+	n := 1 + len(v.Text)
+	for _, e := range v.Elems {
 		n += sizeOf(e)
 	}
 	return n

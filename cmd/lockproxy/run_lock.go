@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
 const (
@@ -124,20 +125,20 @@ func (a *lockOptions) takeWithin(ctx context.Context, wait time.Duration) (*held
 	switch {
 	case err != nil:
 		w.close()
-		if r := (refusal{}); errors.As(err, &r) && strings.HasPrefix(r.text, "ERR unknown command") {
+		if r := (refusal{}); errors.As(err, &r) && strings.HasPrefix(r.Text, "ERR unknown command") {
 			return nil, &exitError{exitUnavailable, errors.New("LOCK: a Redis answers there, not a lockproxy")}
 		}
 		return nil, exitErrorOf(err, exitMisuse)
-	case v.kind == '_':
+	case v.Kind == '_':
 		w.close()
 		return nil, &exitError{exitBusy, fmt.Errorf("%s is held by another", a.name)}
-	case v.kind != '*' || len(v.elems) != 4:
+	case v.Kind != '*' || len(v.Elems) != 4:
 		w.close()
 		return nil, &exitError{exitUnavailable, errors.New("LOCK: not the answer of a lockproxy")}
 	}
-	h := &heldLock{lockOptions: a, fence: v.elems[0].text, since: now, wire: w, probedAt: now}
+	h := &heldLock{lockOptions: a, fence: v.Elems[0].Text, since: now, wire: w, probedAt: now}
 	h.extend(now, 0)
-	h.extend(sent, v.validity())
+	h.extend(sent, validity(v))
 	return h, nil
 }
 
@@ -200,12 +201,12 @@ func (h *heldLock) keep(ctx context.Context) *loss {
 }
 
 // lossOf reads a push: lock-lost, name, fence, reason. It is nil for another grant.
-func (h *heldLock) lossOf(push reply) *loss {
-	e := push.elems
-	if e[1].text != h.name || e[2].text != h.fence {
+func (h *heldLock) lossOf(push resp.Tree) *loss {
+	e := push.Elems
+	if e[1].Text != h.name || e[2].Text != h.fence {
 		return nil
 	}
-	return &loss{reason: e[3].text, by: time.Now().Add(h.lossNotice()), announced: true}
+	return &loss{reason: e[3].Text, by: time.Now().Add(h.lossNotice()), announced: true}
 }
 
 // probe sends a command that the proxy answers by itself, whatever the state of its upstream.
@@ -324,11 +325,11 @@ func (h *heldLock) reacquire(ctx context.Context, s *backends.Server) attempt {
 	case err != nil:
 		w.close()
 		return attempt{err: err}
-	case v.kind == '*' && len(v.elems) == 4 && v.elems[0].text == h.fence:
-		return attempt{wire: w, sent: sent, validity: v.validity()}
+	case v.Kind == '*' && len(v.Elems) == 4 && v.Elems[0].Text == h.fence:
+		return attempt{wire: w, sent: sent, validity: validity(v)}
 	}
-	if v.kind == '*' && len(v.elems) > 0 { // another grant, which is not wanted
-		_, _ = w.do(ctx, "UNLOCK", h.name, h.owner, "FENCE", v.elems[0].text, "ALL")
+	if v.Kind == '*' && len(v.Elems) > 0 { // another grant, which is not wanted
+		_, _ = w.do(ctx, "UNLOCK", h.name, h.owner, "FENCE", v.Elems[0].Text, "ALL")
 	}
 	w.close()
 	return attempt{lost: "it was lost with the connection"}

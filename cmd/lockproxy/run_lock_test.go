@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
 // heldOn is a lock of a minute's lease that was just granted on a connection to a proxy
@@ -30,14 +31,14 @@ func heldOn(t *testing.T, late time.Duration, heard chan<- string) *heldLock {
 				return
 			}
 			time.Sleep(late)
-			heard <- strings.TrimSpace(v.elems[0].text + " " + v.elems[1].text)
+			heard <- strings.TrimSpace(v.Elems[0].Text + " " + v.Elems[1].Text)
 			if _, err := proxy.Write([]byte(":1\r\n")); err != nil {
 				heard <- "closed"
 				return
 			}
 		}
 	}()
-	w := &wire{conn: conn, replies: make(chan reply, 1), losses: make(chan reply, 1), ended: make(chan struct{})}
+	w := &wire{conn: conn, replies: make(chan resp.Tree, 1), losses: make(chan resp.Tree, 1), ended: make(chan struct{})}
 	go w.read()
 	h := &heldLock{lockOptions: &lockOptions{name: "job", owner: "me", ttl: time.Minute, killAfter: 5 * time.Second, proxies: []*backends.Server{nobody}}, fence: "7", wire: w, probedAt: time.Now()}
 	h.extend(time.Now(), 0)

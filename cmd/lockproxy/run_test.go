@@ -70,8 +70,8 @@ func (s *stand) serve(c net.Conn) {
 			return
 		}
 		var args []string
-		for _, e := range v.elems {
-			args = append(args, e.text)
+		for _, e := range v.Elems {
+			args = append(args, e.Text)
 		}
 		s.mu.Lock()
 		s.said = append(s.said, strings.Join(args, " "))

@@ -21,68 +21,31 @@ const (
 	maxNesting = 16
 )
 
-// A reply is one value of RESP3. Of a map elems are the keys and values in turn.
-type reply struct {
-	kind  byte   // the type byte; '_' for the nulls of both protocols
-	text  string // empty for an aggregate
-	elems []reply
-}
-
-func (r reply) isError() bool { return r.kind == '-' || r.kind == '!' }
-
-// word is the first word of an error.
-func (r reply) word() string {
-	word, _, _ := strings.Cut(r.text, " ")
-	return word
-}
-
 // validity is that of a granted LOCK.
-func (r reply) validity() time.Duration {
-	ms, _ := strconv.ParseInt(r.elems[2].text, 10, 64)
+func validity(granted resp.Tree) time.Duration {
+	ms, _ := strconv.ParseInt(granted.Elems[2].Text, 10, 64)
 	return time.Duration(ms) * time.Millisecond
 }
 
 // readReply reads one value, without its attributes.
-func readReply(r *bufio.Reader) (reply, error) {
-	s := resp.Scanner{Limits: &resp.Limits{Values: maxReply, Depth: maxNesting, Size: maxReply}}
-	var raw []byte
-	for {
-		if _, err := r.Peek(1); err != nil {
-			return reply{}, err
-		}
-		p, _ := r.Peek(r.Buffered())
-		n, done, err := s.Scan(p)
-		if err != nil {
-			return reply{}, fmt.Errorf("not a reply: %w", err)
-		}
-		raw = append(raw, p[:n]...)
-		_, _ = r.Discard(n) // they are buffered
-		if done {
-			v, _ := decode(raw)
-			return v, nil
-		}
+func readReply(r *bufio.Reader) (resp.Tree, error) {
+	raw, err := resp.Read(r, &resp.Limits{Values: maxReply, Depth: maxNesting, Size: maxReply})
+	if bad := (*resp.ScanError)(nil); errors.As(err, &bad) {
+		err = fmt.Errorf("not a reply: %w", err)
 	}
-}
-
-// decode reads the value that a whole reply, or what is left of one, begins with.
-func decode(raw []byte) (v reply, rest []byte) {
-	first, rest, _ := resp.First(raw)
-	v = reply{kind: first.Kind, text: string(first.Text)}
-	for range first.Len {
-		var e reply
-		e, rest = decode(rest)
-		v.elems = append(v.elems, e)
+	if err != nil {
+		return resp.Tree{}, err
 	}
-	return v, rest
+	return resp.Decode(raw), nil
 }
 
 // A wire is one connection to a proxy, in RESP3. It owns the goroutine of read, which close
 // waits for. do and send are not safe for concurrent use.
 type wire struct {
 	conn    net.Conn
-	replies chan reply
-	losses  chan reply    // lock-lost; the first one is kept
-	ended   chan struct{} // closed when the reader has ended; then err is set
+	replies chan resp.Tree
+	losses  chan resp.Tree // lock-lost; the first one is kept
+	ended   chan struct{}  // closed when the reader has ended; then err is set
 	err     error
 }
 
@@ -90,9 +53,15 @@ type wire struct {
 var errNoAnswer = errors.New("no answer")
 
 // A refusal is an error reply.
-type refusal struct{ reply }
+type refusal struct{ resp.Tree }
 
-func (r refusal) Error() string { return r.text }
+func (r refusal) Error() string { return r.Text }
+
+// word is the first word of the error.
+func (r refusal) word() string {
+	word, _, _ := strings.Cut(r.Text, " ")
+	return word
+}
 
 // dialWire connects to the proxy at s, agrees on RESP3 and selects the URL's database.
 // An error reply is a refusal.
@@ -101,7 +70,7 @@ func dialWire(ctx context.Context, s *backends.Server) (*wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{conn: conn, replies: make(chan reply, 1), losses: make(chan reply, 1), ended: make(chan struct{})}
+	w := &wire{conn: conn, replies: make(chan resp.Tree, 1), losses: make(chan resp.Tree, 1), ended: make(chan struct{})}
 	go w.read()
 	if err := w.handshake(ctx, s); err != nil {
 		w.close()
@@ -138,8 +107,8 @@ func (w *wire) read() {
 		case err != nil:
 			w.err = err
 			return
-		case v.kind == '>' && (len(v.elems) < 4 || v.elems[0].text != "lock-lost"):
-		case v.kind == '>':
+		case v.Kind == '>' && (len(v.Elems) < 4 || v.Elems[0].Text != "lock-lost"):
+		case v.Kind == '>':
 			select {
 			case w.losses <- v:
 			default:
@@ -156,9 +125,9 @@ func (w *wire) read() {
 }
 
 // ask is do with error replies as errors.
-func (w *wire) ask(ctx context.Context, args ...string) (reply, error) {
+func (w *wire) ask(ctx context.Context, args ...string) (resp.Tree, error) {
 	v, err := w.do(ctx, args...)
-	if err == nil && v.isError() {
+	if err == nil && (v.Kind == '-' || v.Kind == '!') {
 		err = refusal{v}
 	}
 	return v, err
@@ -166,21 +135,21 @@ func (w *wire) ask(ctx context.Context, args ...string) (reply, error) {
 
 // do sends a command and waits for its reply until ctx ends. After an error the connection
 // cannot be used any more.
-func (w *wire) do(ctx context.Context, args ...string) (reply, error) {
+func (w *wire) do(ctx context.Context, args ...string) (resp.Tree, error) {
 	deadline, _ := ctx.Deadline()
 	if err := w.send(deadline, args...); err != nil {
-		return reply{}, err
+		return resp.Tree{}, err
 	}
 	select {
 	case v := <-w.replies:
 		return v, nil
 	case <-w.ended:
-		return reply{}, w.err
+		return resp.Tree{}, w.err
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return reply{}, errNoAnswer
+			return resp.Tree{}, errNoAnswer
 		}
-		return reply{}, ctx.Err()
+		return resp.Tree{}, ctx.Err()
 	}
 }
 

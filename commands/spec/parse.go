@@ -1,37 +1,42 @@
 package spec
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
 // Parse reads an upstream's reply to COMMAND, in either protocol. What a Redis before
 // 7.0 leaves out (key specifications, policies, subcommands) is taken from [Builtin].
 // It fails on an error reply, and on what is no reply to COMMAND.
 func Parse(reply []byte) (*Table, error) {
-	v, rest, err := readValue(reply, 0)
-	if err != nil {
-		return nil, err
+	scanner := resp.Scanner{Limits: &resp.Limits{Depth: maxDepth}}
+	if n, done, _ := scanner.Scan(reply); !done || n < len(reply) {
+		return nil, errMalformed
 	}
-	if v.kind == '-' || v.kind == '!' {
-		return nil, fmt.Errorf("the upstream's answer to COMMAND: %s", v.text)
+	v := resp.Decode(reply)
+	if v.Kind == '-' || v.Kind == '!' {
+		return nil, fmt.Errorf("the upstream's answer to COMMAND: %s", v.Text)
 	}
-	if len(rest) > 0 || v.elems == nil {
+	if strings.IndexByte("*~%", v.Kind) < 0 {
 		return nil, errMalformed
 	}
 	t := &Table{commands: map[string]*Command{}}
-	for _, e := range v.elems {
+	for _, e := range v.Elems {
 		if err := t.addEntry(e); err != nil {
 			return nil, err
 		}
 	}
 	return t, nil
 }
+
+// maxDepth bounds the nesting; COMMAND's replies have eight levels.
+const maxDepth = 16
 
 var errMalformed = errors.New("not a reply to COMMAND")
 
@@ -52,25 +57,25 @@ const (
 )
 
 // addEntry adds the command of an entry, and its subcommands.
-func (t *Table) addEntry(v value) error {
-	if len(v.elems) <= atStep {
+func (t *Table) addEntry(v resp.Tree) error {
+	if len(v.Elems) <= atStep {
 		return errMalformed
 	}
-	c := &Command{Name: strings.ToLower(v.elems[atName].text)}
+	c := &Command{Name: strings.ToLower(v.Elems[atName].Text)}
 	var err error
-	if c.Arity, err = v.elems[atArity].int(); err != nil {
+	if c.Arity, err = numberIn(v.Elems[atArity]); err != nil {
 		return err
 	}
-	for _, f := range v.elems[atFlags].elems {
-		c.Flags |= flagOf(f.text)
+	for _, f := range v.Elems[atFlags].Elems {
+		c.Flags |= flagOf(f.Text)
 	}
-	if len(v.elems) < columns {
+	if len(v.Elems) < columns {
 		return t.addOldEntry(c, v)
 	}
-	for _, tip := range v.elems[atTips].elems {
-		c.tip(tip.text)
+	for _, tip := range v.Elems[atTips].Elems {
+		c.tip(tip.Text)
 	}
-	for _, e := range v.elems[atSpecs].elems {
+	for _, e := range v.Elems[atSpecs].Elems {
 		s, err := keySpecOf(e)
 		if err != nil {
 			return err
@@ -80,7 +85,7 @@ func (t *Table) addEntry(v value) error {
 	if err := t.add(c); err != nil {
 		return err
 	}
-	for _, sub := range v.elems[atSubcommands].elems {
+	for _, sub := range v.Elems[atSubcommands].Elems {
 		if err := t.addEntry(sub); err != nil {
 			return err
 		}
@@ -89,7 +94,7 @@ func (t *Table) addEntry(v value) error {
 }
 
 // addOldEntry adds a command of an upstream before 7.0.
-func (t *Table) addOldEntry(c *Command, v value) error {
+func (t *Table) addOldEntry(c *Command, v resp.Tree) error {
 	known := Builtin().commands[c.Name]
 	if known == nil || c.Flags&Module != 0 {
 		if err := c.addOldKeys(v); err != nil {
@@ -102,10 +107,10 @@ func (t *Table) addOldEntry(c *Command, v value) error {
 }
 
 // addOldKeys makes a key specification of first key, last key and step.
-func (c *Command) addOldKeys(v value) error {
-	first, err1 := v.elems[atFirst].int()
-	last, err2 := v.elems[atLast].int()
-	step, err3 := v.elems[atStep].int()
+func (c *Command) addOldKeys(v resp.Tree) error {
+	first, err1 := numberIn(v.Elems[atFirst])
+	last, err2 := numberIn(v.Elems[atLast])
+	step, err3 := numberIn(v.Elems[atStep])
 	if first == 0 {
 		return errors.Join(err1, err2, err3)
 	}
@@ -127,19 +132,19 @@ func (c *Command) tip(text string) {
 	}
 }
 
-func keySpecOf(v value) (s keySpec, err error) {
-	for _, f := range v.field("flags").elems {
-		s.flag(f.text)
+func keySpecOf(v resp.Tree) (s keySpec, err error) {
+	for _, f := range v.Field("flags").Elems {
+		s.flag(f.Text)
 	}
-	r := specReader{of: v.field("begin_search").field("spec")}
-	switch v.field("begin_search").field("type").text {
+	r := specReader{of: v.Field("begin_search").Field("spec")}
+	switch v.Field("begin_search").Field("type").Text {
 	case "index":
 		s.begin, s.at = beginIndex, r.int("index")
 	case "keyword":
-		s.begin, s.keyword, s.at = beginKeyword, r.of.field("keyword").text, r.int("startfrom")
+		s.begin, s.keyword, s.at = beginKeyword, r.of.Field("keyword").Text, r.int("startfrom")
 	}
-	r.of = v.field("find_keys").field("spec")
-	switch v.field("find_keys").field("type").text {
+	r.of = v.Field("find_keys").Field("spec")
+	switch v.Field("find_keys").Field("type").Text {
 	case "range":
 		s.find, s.last, s.step, s.limit = findRange, r.int("lastkey"), r.int("keystep"), r.int("limit")
 	case "keynum":
@@ -150,95 +155,23 @@ func keySpecOf(v value) (s keySpec, err error) {
 
 // A specReader reads numbers and keeps the first error.
 type specReader struct {
-	of  value
+	of  resp.Tree
 	err error
 }
 
 func (r *specReader) int(name string) int {
-	n, err := r.of.field(name).int()
+	n, err := numberIn(r.of.Field(name))
 	if r.err == nil {
 		r.err = err
 	}
 	return n
 }
 
-// A value is one decoded reply. Null has no elems.
-type value struct {
-	kind  byte
-	text  string
-	elems []value // nil: not an aggregate; of a map, key and value in turn
-}
-
-// int is the value of an integer reply in the range of a position.
-func (v value) int() (int, error) {
-	n, err := strconv.ParseInt(v.text, 10, 32)
-	if v.kind != ':' || err != nil || n == math.MinInt32 {
+// numberIn is the value of an integer reply in the range of a position.
+func numberIn(v resp.Tree) (int, error) {
+	n, err := strconv.ParseInt(v.Text, 10, 32)
+	if v.Kind != ':' || err != nil || n == math.MinInt32 {
 		return 0, errMalformed
 	}
 	return int(n), nil
-}
-
-// field is the value behind a name in a map or flat array; the zero value if the name is missing.
-func (v value) field(name string) value {
-	for i := 0; i+1 < len(v.elems); i += 2 {
-		if v.elems[i].text == name {
-			return v.elems[i+1]
-		}
-	}
-	return value{}
-}
-
-// maxDepth bounds the nesting; COMMAND's replies have eight levels.
-const maxDepth = 16
-
-// readValue decodes the reply at the start of p.
-func readValue(p []byte, depth int) (v value, rest []byte, err error) {
-	line, rest, whole := bytes.Cut(p, []byte("\r\n"))
-	if !whole || len(line) == 0 || depth > maxDepth {
-		return v, nil, errMalformed
-	}
-	v = value{kind: line[0], text: string(line[1:])}
-	if bytes.IndexByte([]byte("+-:,_#("), v.kind) >= 0 {
-		return v, rest, nil
-	}
-	if bytes.IndexByte([]byte("$!=*~%"), v.kind) < 0 {
-		return v, nil, errMalformed
-	}
-	n, err := strconv.Atoi(v.text)
-	if err != nil || n > len(rest) {
-		return v, nil, errMalformed
-	}
-	v.text = ""
-	if bytes.IndexByte([]byte("$!="), v.kind) >= 0 {
-		return v.readText(rest, n)
-	}
-	if v.kind == '%' {
-		n *= 2
-	}
-	return v.readElems(rest, n, depth)
-}
-
-func (v value) readText(rest []byte, n int) (value, []byte, error) {
-	if n < 0 {
-		return v, rest, nil
-	}
-	if !bytes.HasPrefix(rest[n:], []byte("\r\n")) {
-		return v, nil, errMalformed
-	}
-	v.text = string(rest[:n])
-	return v, rest[n+2:], nil
-}
-
-func (v value) readElems(rest []byte, n, depth int) (_ value, _ []byte, err error) {
-	if n >= 0 {
-		v.elems = []value{}
-	}
-	for range n {
-		var e value
-		if e, rest, err = readValue(rest, depth+1); err != nil {
-			return v, nil, err
-		}
-		v.elems = append(v.elems, e)
-	}
-	return v, rest, nil
 }
