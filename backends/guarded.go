@@ -60,15 +60,8 @@ type guardedConn struct {
 // guardDial makes the connections that opt dials guarded ones.
 func guardDial(server string, opt *rueidis.ClientOption) {
 	dial := opt.DialCtxFn
-	opt.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, t *tls.Config) (nc net.Conn, err error) {
-		switch {
-		case dial != nil:
-			nc, err = dial(ctx, addr, d, t)
-		case t != nil:
-			nc, err = (&tls.Dialer{NetDialer: d, Config: t}).DialContext(ctx, "tcp", addr)
-		default:
-			nc, err = d.DialContext(ctx, "tcp", addr)
-		}
+	opt.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
+		nc, err := dial(ctx, addr, d, t)
 		if err != nil {
 			return nil, err
 		}

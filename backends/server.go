@@ -69,6 +69,9 @@ func Parse(raw string) (*Server, error) {
 	if opt.Dialer.Timeout == 0 {
 		opt.Dialer.Timeout = DefaultDialTimeout
 	}
+	if opt.DialCtxFn == nil { // not a socket
+		opt.DialCtxFn = dialTCP
+	}
 	u, err := url.Parse(raw)
 	if err != nil {
 		return nil, errors.New("not a Redis URL")
@@ -146,7 +149,7 @@ func (s *Server) WithTLS(t *TLS) *Server {
 	}
 	opt := s.opt
 	opt.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, base *tls.Config) (net.Conn, error) {
-		return (&tls.Dialer{NetDialer: d, Config: t.dialing(base)}).DialContext(ctx, "tcp", addr)
+		return dialTCP(ctx, addr, d, t.dialing(base))
 	}
 	return &Server{opt: opt, name: s.name, id: s.id}
 }
@@ -165,7 +168,7 @@ func (s *Server) At(addr string) *Server {
 	opt.InitAddress = []string{addr}
 	opt.Sentinel.MasterSet = ""
 	if strings.Contains(s.name, "/") {
-		opt.DialCtxFn = nil // it dials a socket
+		opt.DialCtxFn = dialTCP
 	}
 	if host, _, err := net.SplitHostPort(addr); err == nil && opt.TLSConfig != nil {
 		opt.TLSConfig = opt.TLSConfig.Clone()
@@ -193,13 +196,15 @@ func (s *Server) Dial(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.opt.Dialer.Timeout)
 	defer cancel()
 	d := s.opt.Dialer
-	if s.opt.DialCtxFn != nil {
-		return s.opt.DialCtxFn(ctx, s.name, &d, s.opt.TLSConfig)
+	return s.opt.DialCtxFn(ctx, s.name, &d, s.opt.TLSConfig)
+}
+
+// dialTCP connects to host:port, over TLS unless t is nil.
+func dialTCP(ctx context.Context, addr string, d *net.Dialer, t *tls.Config) (net.Conn, error) {
+	if t == nil {
+		return d.DialContext(ctx, "tcp", addr)
 	}
-	if s.opt.TLSConfig != nil {
-		return (&tls.Dialer{NetDialer: &d, Config: s.opt.TLSConfig}).DialContext(ctx, "tcp", s.name)
-	}
-	return d.DialContext(ctx, "tcp", s.name)
+	return (&tls.Dialer{NetDialer: d, Config: t}).DialContext(ctx, "tcp", addr)
 }
 
 // Client makes a rueidis client with one pipelined connection, on which commands

@@ -61,10 +61,15 @@ func Wrap(nc net.Conn) *Conn {
 // Abort closes the connection at once. Close over TLS sends an alert first, and waits
 // seconds for a peer that does not read.
 func (c *Conn) Abort() error {
+	return c.transport().Close()
+}
+
+// transport is the connection itself or, over TLS, the one that carries it.
+func (c *Conn) transport() net.Conn {
 	if over, ok := c.Conn.(interface{ NetConn() net.Conn }); ok {
-		return over.NetConn().Close()
+		return over.NetConn()
 	}
-	return c.Conn.Close()
+	return c.Conn
 }
 
 // CloseWrite tells the peer that nothing more will be written. Bytes from the peer can
@@ -75,10 +80,8 @@ func (c *Conn) CloseWrite() error {
 		return c.Conn.Close()
 	}
 	err := half.CloseWrite()
-	if over, ok := c.Conn.(interface{ NetConn() net.Conn }); ok { // half closed its TLS part alone
-		if under, ok := over.NetConn().(interface{ CloseWrite() error }); ok {
-			return errors.Join(err, under.CloseWrite())
-		}
+	if under, ok := c.transport().(interface{ CloseWrite() error }); ok && under != half { // half closed its TLS part alone
+		return errors.Join(err, under.CloseWrite())
 	}
 	return err
 }
@@ -87,11 +90,7 @@ func (c *Conn) CloseWrite() error {
 // acknowledged written bytes for d: the peer has vanished, or does not read. It has no
 // effect on other connections, and on other systems than Linux.
 func (c *Conn) SetUserTimeout(d time.Duration) {
-	nc := c.Conn
-	if over, ok := nc.(interface{ NetConn() net.Conn }); ok {
-		nc = over.NetConn()
-	}
-	if tcp, ok := nc.(*net.TCPConn); ok {
+	if tcp, ok := c.transport().(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			raw.Control(func(fd uintptr) { setTCPUserTimeout(fd, d) })
 		}

@@ -105,7 +105,7 @@ type Conn struct {
 	used        bool  // since takeUsed
 	err         error // why the connection ended
 	settled     bool  // all pending replies have failed
-	carried     traffic
+	carried     Traffic
 
 	// Owned by the reading goroutine.
 	owed        []pending // owed[head:] were taken over from sent and are not complete
@@ -115,7 +115,7 @@ type Conn struct {
 	moreFollows bool // private: the rest of the bytes read is still to be delivered
 	passing     bool // in passthrough
 	batch       []BatchSink
-	recent      traffic // since it last took over
+	recent      Traffic // since it last took over
 }
 
 // pending are the replies that one Send waits for. Entries of one sink are not
@@ -359,14 +359,8 @@ func (c *Conn) borrow() bool {
 
 // Return gives back a connection that Pool.Shared lent.
 func Return(c *Conn) {
-	if c.borrowers.Add(-1) > 0 {
-		return
-	}
-	c.mu.Lock()
-	unused := c.retired && c.borrowers.Load() == 0
-	c.mu.Unlock()
-	if unused {
-		c.Close()
+	if c.borrowers.Add(-1) == 0 {
+		c.closeUnused()
 	}
 }
 
@@ -374,7 +368,14 @@ func Return(c *Conn) {
 func (c *Conn) retire() {
 	c.mu.Lock()
 	c.retired = true
-	unused := c.borrowers.Load() == 0
+	c.mu.Unlock()
+	c.closeUnused()
+}
+
+// closeUnused closes the connection if it is retired and nobody borrows it.
+func (c *Conn) closeUnused() {
+	c.mu.Lock()
+	unused := c.retired && c.borrowers.Load() == 0
 	c.mu.Unlock()
 	if unused {
 		c.Close()

@@ -41,21 +41,19 @@ type Traffic struct {
 	Replies  int64 // to commands
 }
 
-type traffic struct{ Traffic }
-
-func (t *traffic) wrote(p []byte) {
+func (t *Traffic) wrote(p []byte) {
 	t.Writes++
 	t.BytesOut += int64(len(p))
 }
 
 // add moves the counts of u to t.
-func (t *traffic) add(u *traffic) {
+func (t *Traffic) add(u *Traffic) {
 	t.Writes += u.Writes
 	t.BytesOut += u.BytesOut
 	t.Reads += u.Reads
 	t.BytesIn += u.BytesIn
 	t.Replies += u.Replies
-	*u = traffic{}
+	*u = Traffic{}
 }
 
 // counters are those of all pools of an Upstream. Each Conn counts its own traffic,
@@ -69,7 +67,7 @@ type counters struct {
 	mu     sync.Mutex
 	opened int64              // connections
 	live   map[*Conn]struct{} // that have not ended
-	ended  traffic            // of those that have
+	ended  Traffic            // of those that have
 }
 
 func newCounters() *counters { return &counters{live: map[*Conn]struct{}{}} }
@@ -140,7 +138,7 @@ func (u *Upstream) Stats() Stats {
 	for c := range m.live {
 		c.addTo(&st, &sum)
 	}
-	st.Opened, st.Traffic = m.opened, sum.Traffic
+	st.Opened, st.Traffic = m.opened, sum
 	return st
 }
 
@@ -169,7 +167,7 @@ func (u *Upstream) Report(r *metrics.Report) {
 }
 
 // addTo adds a live connection to st, and its traffic to sum.
-func (c *Conn) addTo(st *Stats, sum *traffic) {
+func (c *Conn) addTo(st *Stats, sum *Traffic) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {

@@ -1,7 +1,6 @@
 package clients
 
 import (
-	"bytes"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,18 +111,13 @@ func (r *Registry) listing(reply []byte, at *upstream.Conn, expected map[int64]*
 
 // bulkText is the text of a bulk or verbatim string.
 func bulkText(reply []byte) (text string, ok bool) {
-	if len(reply) == 0 || reply[0] != '$' && reply[0] != '=' {
-		return "", false
+	switch v, _, _ := resp.First(reply); v.Kind {
+	case '$':
+		return string(v.Text), true
+	case '=':
+		return strings.TrimPrefix(string(v.Text), "txt:"), true
 	}
-	_, body, ok := bytes.Cut(reply, []byte("\r\n"))
-	if !ok || len(body) < 2 {
-		return "", false
-	}
-	body = body[:len(body)-2]
-	if reply[0] == '=' {
-		body = bytes.TrimPrefix(body, []byte("txt:"))
-	}
-	return string(body), true
+	return "", false
 }
 
 // AppendTextLike appends a text in the form of like, a bulk or verbatim string.
