@@ -91,9 +91,10 @@ func (l *Subscriber) confirmToClientLocked(kind string, name []byte) {
 
 // confirmationReply is the confirmation of a change to a client; name is a reply.
 func (l *Subscriber) confirmationReply(kind string, name []byte) []byte {
-	n := len(l.confirmed.channels) + len(l.confirmed.patterns)
+	counts := l.confirmed.Counts()
+	n := counts[0] + counts[1]
 	if kind[0] == 's' && kind != "subscribe" {
-		n = len(l.confirmed.shards)
+		n = counts[2]
 	}
 	b := append([]byte{'>'}, "3\r\n"...)
 	b = resp.AppendBulkString(b, kind)

@@ -80,28 +80,14 @@ func (l *Subscriber) Counts() [3]int {
 	return l.confirmed.Counts()
 }
 
-// Begins reports whether a command of the SUBSCRIBE family begins subscriptions; else it
-// ends some.
-func Begins(command []byte) bool { return !bytes.Contains(bytes.ToUpper(command), []byte("UNSUB")) }
-
-// kindOf is the kind of subscriptions that a command, in upper case, is about.
-func kindOf(command string) string {
-	switch command {
-	case "SUBSCRIBE", "UNSUBSCRIBE":
-		return channels
-	case "PSUBSCRIBE", "PUNSUBSCRIBE":
-		return patterns
-	}
-	return shards
-}
-
 // Run runs a command of the SUBSCRIBE family, for a client that is id and is owed no
 // replies. The client sees the confirmations; the error is the reply in place of the next
 // one, and of all behind it.
 func (l *Subscriber) Run(ctx context.Context, id upstream.Identity, args [][]byte) error {
 	l.SetIdentity(id)
 	command := strings.ToUpper(string(args[0]))
-	kind, names := kindOf(command), args[1:]
+	kind, begins, _ := parse(args[0])
+	names := args[1:]
 	if len(names) == 0 {
 		l.mu.Lock()
 		names = l.confirmed.names(kind)
@@ -119,7 +105,7 @@ func (l *Subscriber) Run(ctx context.Context, id upstream.Identity, args [][]byt
 		l.replies.Push(reply)
 	}
 	for _, name := range names {
-		if err := l.run(ctx, id, command, kind, name); err != nil {
+		if err := l.run(ctx, id, command, kind, begins, name); err != nil {
 			return err
 		}
 	}
@@ -127,8 +113,8 @@ func (l *Subscriber) Run(ctx context.Context, id upstream.Identity, args [][]byt
 }
 
 // run begins or ends one subscription.
-func (l *Subscriber) run(ctx context.Context, id upstream.Identity, command, kind string, name []byte) error {
-	key, begins := kind+" "+string(name), Begins([]byte(command))
+func (l *Subscriber) run(ctx context.Context, id upstream.Identity, command, kind string, begins bool, name []byte) error {
+	key := kind + " " + string(name)
 	l.mu.Lock()
 	pools := l.pools[key]
 	l.mu.Unlock()

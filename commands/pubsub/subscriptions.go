@@ -12,13 +12,17 @@
 // Subscriber starts belong to the session's [relay.Redirector], which waits for them.
 package pubsub
 
-import "github.com/lockproxy/lockproxy/backends/resp"
+import (
+	"strings"
 
-// Subscriptions are what a client has asked to be subscribed to, by kind. The zero value
-// is empty. A request that the upstream refused counts until the client takes it back.
-// They are not safe for concurrent use.
+	"github.com/lockproxy/lockproxy/backends/resp"
+)
+
+// Subscriptions are what a client has asked to be subscribed to. The zero value is empty.
+// A request that the upstream refused counts until the client takes it back. They are not
+// safe for concurrent use.
 type Subscriptions struct {
-	channels, patterns, shards map[string]struct{}
+	byKind map[string]map[string]struct{}
 }
 
 // A kind of subscriptions is the first letter of its commands.
@@ -28,69 +32,68 @@ const (
 	shards   = "s"
 )
 
-// Note takes over a command of the SUBSCRIBE family. Others change nothing.
+// parse reads the name of a command of the SUBSCRIBE family: the kind of subscriptions that
+// it is about, and whether it begins some or ends some. It is not ok for other commands.
+func parse(command []byte) (kind string, begins, ok bool) {
+	const family = "SUBSCRIBE"
+	n := len(command) - len(family)
+	if n < 0 || n > len("PUN") || !resp.Is(command[n:], family) {
+		return "", false, false
+	}
+	kind, ends := strings.CutSuffix(strings.ToLower(string(command[:n])), "un")
+	return kind, !ends, kind == channels || kind == patterns || kind == shards
+}
+
+// Begins reports whether a command of the SUBSCRIBE family begins subscriptions; else it
+// ends some.
+func Begins(command []byte) bool {
+	_, begins, _ := parse(command)
+	return begins
+}
+
+// Note takes over a command of the SUBSCRIBE family. Others change nothing. One that ends
+// subscriptions and names none ends all of its kind.
 func (s *Subscriptions) Note(args [][]byte) {
+	kind, begins, ok := parse(args[0])
+	if !ok {
+		return
+	}
+	set, names := s.byKind[kind], args[1:]
 	switch {
-	case resp.Is(args[0], "SUBSCRIBE"):
-		add(&s.channels, args[1:])
-	case resp.Is(args[0], "PSUBSCRIBE"):
-		add(&s.patterns, args[1:])
-	case resp.Is(args[0], "SSUBSCRIBE"):
-		add(&s.shards, args[1:])
-	case resp.Is(args[0], "UNSUBSCRIBE"):
-		remove(s.channels, args[1:])
-	case resp.Is(args[0], "PUNSUBSCRIBE"):
-		remove(s.patterns, args[1:])
-	case resp.Is(args[0], "SUNSUBSCRIBE"):
-		remove(s.shards, args[1:])
+	case begins && s.byKind == nil:
+		s.byKind = map[string]map[string]struct{}{}
+		fallthrough
+	case begins && set == nil:
+		set = make(map[string]struct{}, len(names))
+		s.byKind[kind] = set
+	case !begins && len(names) == 0:
+		clear(set)
+	}
+	for _, n := range names {
+		if begins {
+			set[string(n)] = struct{}{}
+		} else {
+			delete(set, string(n))
+		}
 	}
 }
 
 // Any reports whether any are left: a client of RESP2 may then say little else.
-func (s *Subscriptions) Any() bool { return len(s.channels)+len(s.patterns)+len(s.shards) > 0 }
+func (s *Subscriptions) Any() bool { return s.Counts() != [3]int{} }
 
 // Counts are the numbers of channels, patterns and shard channels.
 func (s *Subscriptions) Counts() [3]int {
-	return [3]int{len(s.channels), len(s.patterns), len(s.shards)}
-}
-
-func (s *Subscriptions) of(kind string) map[string]struct{} {
-	switch kind {
-	case patterns:
-		return s.patterns
-	case shards:
-		return s.shards
-	}
-	return s.channels
+	return [3]int{len(s.byKind[channels]), len(s.byKind[patterns]), len(s.byKind[shards])}
 }
 
 func (s *Subscriptions) has(kind, name string) bool {
-	_, ok := s.of(kind)[name]
+	_, ok := s.byKind[kind][name]
 	return ok
 }
 
 func (s *Subscriptions) names(kind string) (all [][]byte) {
-	for name := range s.of(kind) {
+	for name := range s.byKind[kind] {
 		all = append(all, []byte(name))
 	}
 	return all
-}
-
-func add(set *map[string]struct{}, names [][]byte) {
-	if *set == nil {
-		*set = make(map[string]struct{}, len(names))
-	}
-	for _, n := range names {
-		(*set)[string(n)] = struct{}{}
-	}
-}
-
-// remove removes names, all if there are none.
-func remove(set map[string]struct{}, names [][]byte) {
-	if len(names) == 0 {
-		clear(set)
-	}
-	for _, n := range names {
-		delete(set, string(n))
-	}
 }
