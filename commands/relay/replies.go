@@ -247,21 +247,15 @@ func (r *Replies) Expect(c *upstream.Conn, n int) {
 	r.pushLocked(slot{from: c, n: n})
 }
 
-// ExpectObserved reserves the place of one reply of c, whose beginning heard gets, and
+// ExpectObserved reserves the place of one reply of c, whose beginning observe gets, and
 // which goes through e if that is not nil.
 func (r *Replies) ExpectObserved(c *upstream.Conn, observe func(begin []byte), e Rewrite) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pending++
-	r.pushLocked(slot{from: c, n: 1, observer: &Observer{Observe: observe}, rewrite: e})
+	r.expectOne(slot{from: c, observer: &Observer{Observe: observe}, rewrite: e})
 }
 
 // ExpectRewritten reserves the place of one reply of c, which goes through e.
 func (r *Replies) ExpectRewritten(c *upstream.Conn, e Rewrite) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pending++
-	r.pushLocked(slot{from: c, n: 1, rewrite: e})
+	r.expectOne(slot{from: c, rewrite: e})
 }
 
 // ExpectReplaced reserves the place of one reply of c, which p will stand in for.
@@ -269,13 +263,18 @@ func (r *Replies) ExpectReplaced(c *upstream.Conn, p []byte) {
 	r.ExpectRewritten(c, func([]byte) ([]byte, bool) { return p, false })
 }
 
-// ExpectCaptured makes the next reply of c go to catch instead of the client. catch
+// ExpectCaptured makes the next reply of c go to capture instead of the client. capture
 // runs with the replies locked; it gets nil when c ended first.
 func (r *Replies) ExpectCaptured(c *upstream.Conn, capture func([]byte)) {
+	r.expectOne(slot{from: c, capture: capture})
+}
+
+func (r *Replies) expectOne(s slot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pending++
-	r.pushLocked(slot{from: c, n: 1, capture: capture})
+	s.n = 1
+	r.pushLocked(s)
 }
 
 // pushLocked adds a slot and returns its number: slots are counted from the first on.
@@ -316,21 +315,21 @@ func (r *Replies) Pending() int {
 }
 
 // WaitIdle returns when no reply of an upstream is pending, or ctx ends.
-func (r *Replies) WaitIdle(ctx context.Context) error {
+func (r *Replies) WaitIdle(ctx context.Context) error { return r.wait(ctx, &r.pending, &r.idle) }
+
+// wait returns when none of the n replies is still to come, which signalIdleLocked tells by
+// closing done, or ctx ends.
+func (r *Replies) wait(ctx context.Context, n *int, done *chan struct{}) error {
 	r.mu.Lock()
-	if r.pending == 0 && r.holding == 0 {
+	if *n <= 0 && r.holding == 0 {
 		r.mu.Unlock()
 		return nil
 	}
-	if r.idle == nil {
-		r.idle = make(chan struct{})
+	if *done == nil {
+		*done = make(chan struct{})
 	}
-	idle := r.idle
+	c := *done
 	r.mu.Unlock()
-	return waitClosed(ctx, idle)
-}
-
-func waitClosed(ctx context.Context, c <-chan struct{}) error {
 	select {
 	case <-c:
 		return nil
@@ -350,17 +349,7 @@ func (r *Replies) MarkBlocking(unsent int) {
 // WaitAhead returns when all has been answered that was asked before the command of
 // MarkBlocking, or ctx ends.
 func (r *Replies) WaitAhead(ctx context.Context) error {
-	r.mu.Lock()
-	if r.pendingAhead <= 0 && r.holding == 0 {
-		r.mu.Unlock()
-		return nil
-	}
-	if r.aheadDone == nil {
-		r.aheadDone = make(chan struct{})
-	}
-	served := r.aheadDone
-	r.mu.Unlock()
-	return waitClosed(ctx, served)
+	return r.wait(ctx, &r.pendingAhead, &r.aheadDone)
 }
 
 // ClientLeft notes that the client does not wait for replies any more: it gets
