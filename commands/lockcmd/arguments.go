@@ -165,7 +165,7 @@ func (l Limits) ParseRenew(args [][]byte) (r Release, err error) {
 		if opts.word != "FENCE" {
 			return r, opts.unknown()
 		}
-		if r.Fence, err = opts.fence(); err != nil {
+		if r.Fence, err = opts.positive(64); err != nil {
 			return r, err
 		}
 	}
@@ -187,7 +187,7 @@ func ParseUnlock(args [][]byte) (r Release, err error) {
 	for opts.next() {
 		switch opts.word {
 		case "FENCE":
-			r.Fence, err = opts.fence()
+			r.Fence, err = opts.positive(64)
 		case "ALL":
 			r.All = true
 		case "REQ":
@@ -296,14 +296,15 @@ func (o *options) time() (time.Duration, error) {
 	return t, nil
 }
 
-func (o *options) fence() (int64, error) {
+// positive consumes a positive integer of so many bits.
+func (o *options) positive(bits int) (int64, error) {
 	v, err := o.value()
 	if err != nil {
 		return 0, err
 	}
-	n, err := strconv.ParseInt(string(v), 10, 64)
+	n, err := strconv.ParseInt(string(v), 10, bits)
 	if err != nil || n < 1 {
-		return 0, errors.New("ERR FENCE must be a positive integer")
+		return 0, fmt.Errorf("ERR %s must be a positive integer", o.word)
 	}
 	return n, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -193,7 +192,9 @@ func parseList(args [][]byte) (r locks.ListRequest, err error) {
 		case "CURSOR":
 			r.Cursor, err = opts.bounded(1, 64)
 		case "COUNT":
-			r.Count, err = opts.count()
+			var n int64
+			n, err = opts.positive(32)
+			r.Count = int(n)
 		default:
 			err = opts.unknown()
 		}
@@ -202,19 +203,6 @@ func parseList(args [][]byte) (r locks.ListRequest, err error) {
 		}
 	}
 	return r, opts.err
-}
-
-// count consumes the argument of COUNT, a positive integer.
-func (o *options) count() (int, error) {
-	v, err := o.value()
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(string(v), 10, 32)
-	if err != nil || n < 1 {
-		return 0, errors.New("ERR COUNT must be a positive integer")
-	}
-	return int(n), nil
 }
 
 func (c *Ctl) waiters(ctx context.Context, k locks.Key) ([]byte, error) {

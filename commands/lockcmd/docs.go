@@ -140,22 +140,16 @@ func (e *verbDocs) appendSpecs(b []byte, f commandFormat) []byte {
 	if e.key == 0 {
 		return f.appendSet(b, 0)
 	}
-	b = resp.AppendMap(f.appendSet(b, 1), 3, f.proto)
-	b = f.appendWords(resp.AppendBulkString(b, "flags"), e.access)
-	b = resp.AppendMap(resp.AppendBulkString(b, "begin_search"), 2, f.proto)
-	b = appendPair(b, "type", "index")
-	b = resp.AppendMap(resp.AppendBulkString(b, "spec"), 1, f.proto)
-	b = resp.AppendInt(resp.AppendBulkString(b, "index"), int64(e.key))
-	b = resp.AppendMap(resp.AppendBulkString(b, "find_keys"), 2, f.proto)
-	b = appendPair(b, "type", "range")
-	b = resp.AppendMap(resp.AppendBulkString(b, "spec"), 3, f.proto)
-	b = resp.AppendInt(resp.AppendBulkString(b, "lastkey"), 0)
-	b = resp.AppendInt(resp.AppendBulkString(b, "keystep"), 1)
-	return resp.AppendInt(resp.AppendBulkString(b, "limit"), 0)
+	return fields{
+		{"flags", f.appendWords(nil, e.access)},
+		f.nested("begin_search", text("type", "index"), f.nested("spec", number("index", e.key))),
+		f.nested("find_keys", text("type", "range"), f.nested("spec", number("lastkey", 0), number("keystep", 1), number("limit", 0))),
+	}.appendTo(f.appendSet(b, 1), f.proto)
 }
 
-func appendPair(b []byte, name, text string) []byte {
-	return resp.AppendBulkString(resp.AppendBulkString(b, name), text)
+// nested is a field with a map as its value.
+func (f commandFormat) nested(name string, values ...field) field {
+	return field{name, fields(values).appendTo(nil, f.proto)}
 }
 
 func (f commandFormat) appendSet(b []byte, n int) []byte {
@@ -176,26 +170,27 @@ func (f commandFormat) appendWords(b []byte, words []string) []byte {
 
 // appendDocs appends an entry of COMMAND DOCS, name first.
 func (e *verbDocs) appendDocs(b []byte, f commandFormat) []byte {
-	arguments := parseUsage(e.usage)
-	n := 4 + min(len(arguments), 1) + min(len(e.subs), 1)
-	b = resp.AppendMap(resp.AppendBulkString(b, e.name), n, f.proto)
-	b = appendPair(b, "summary", e.summary)
-	b = appendPair(b, "since", "0.1.0")
-	b = appendPair(b, "group", "lock")
-	b = appendPair(b, "complexity", e.complexity)
-	if len(arguments) > 0 {
-		b = resp.AppendArray(resp.AppendBulkString(b, "arguments"), len(arguments))
-		for _, a := range arguments {
-			b = a.appendTo(b, f)
-		}
+	all := fields{text("summary", e.summary), text("since", "0.1.0"), text("group", "lock"), text("complexity", e.complexity)}
+	if arguments := parseUsage(e.usage); len(arguments) > 0 {
+		all = append(all, f.arguments(arguments))
 	}
 	if len(e.subs) > 0 {
-		b = resp.AppendMap(resp.AppendBulkString(b, "subcommands"), len(e.subs), f.proto)
+		subs := resp.AppendMap(nil, len(e.subs), f.proto)
 		for i := range e.subs {
-			b = e.subs[i].appendDocs(b, f)
+			subs = e.subs[i].appendDocs(subs, f)
 		}
+		all = append(all, field{"subcommands", subs})
 	}
-	return b
+	return all.appendTo(resp.AppendBulkString(b, e.name), f.proto)
+}
+
+// arguments is the field of arguments.
+func (f commandFormat) arguments(all []argument) field {
+	b := resp.AppendArray(nil, len(all))
+	for _, a := range all {
+		b = a.appendTo(b, f)
+	}
+	return field{"arguments", b}
 }
 
 // An argument is one in the docs of a command.
@@ -268,7 +263,7 @@ func newArgument(words []string) (a argument) {
 }
 
 func (a argument) appendTo(b []byte, f commandFormat) []byte {
-	kind, n := "string", 2
+	kind := "string"
 	switch {
 	case a.kind != "":
 		kind = a.kind
@@ -281,32 +276,21 @@ func (a argument) appendTo(b []byte, f commandFormat) []byte {
 	case a.name == "pattern":
 		kind = "pattern"
 	}
-	display := f.display && !a.alone && a.kind == ""
-	for _, has := range []bool{a.kind != "", display, kind == "key", a.token != "", a.optional} {
-		if has {
-			n++
-		}
-	}
-	b = resp.AppendMap(b, n, f.proto)
-	b = appendPair(b, "name", a.name)
-	b = appendPair(b, "type", kind)
-	if display {
-		b = appendPair(b, "display_text", a.name)
+	all := fields{text("name", a.name), text("type", kind)}
+	if f.display && !a.alone && a.kind == "" {
+		all = append(all, text("display_text", a.name))
 	}
 	if kind == "key" {
-		b = resp.AppendInt(resp.AppendBulkString(b, "key_spec_index"), 0)
+		all = append(all, number("key_spec_index", 0))
 	}
 	if a.token != "" {
-		b = appendPair(b, "token", a.token)
+		all = append(all, text("token", a.token))
 	}
 	if a.optional {
-		b = f.appendWords(resp.AppendBulkString(b, "flags"), []string{"optional"})
+		all = append(all, field{"flags", f.appendWords(nil, []string{"optional"})})
 	}
 	if a.kind != "" {
-		b = resp.AppendArray(resp.AppendBulkString(b, "arguments"), len(a.parts))
-		for _, part := range a.parts {
-			b = part.appendTo(b, f)
-		}
+		all = append(all, f.arguments(a.parts))
 	}
-	return b
+	return all.appendTo(b, f.proto)
 }
