@@ -8,22 +8,22 @@ import (
 
 // augment returns what goes upstream in place of a command whose reply is to tell of the
 // proxy too, and what becomes of the reply.
-func (s *Session) augment(raw []byte, args [][]byte) (sent []byte, e relay.Rewrite) {
-	if resp.Is(args[0], "INFO") {
-		return s.augmentInfo(raw, args)
+func (s *Session) augment(q request) (sent []byte, e relay.Rewrite) {
+	if resp.Is(q.args[0], "INFO") {
+		return s.augmentInfo(q)
 	}
-	raw, add := lockcmd.Augment(s.id.Proto, raw, args)
+	raw, add := lockcmd.Augment(s.id.Proto, q.raw, q.args)
 	return raw, func(reply []byte) ([]byte, bool) { return add(reply), false }
 }
 
 // tryAugmented sends a command whose reply is to tell of the proxy too on the current
 // connection.
-func (s *Session) tryAugmented(raw []byte, args [][]byte) bool {
+func (s *Session) tryAugmented(q request) bool {
 	c := s.conn()
 	if c == nil || !c.Alive() {
 		return false
 	}
-	raw, e := s.augment(raw, args)
+	raw, e := s.augment(q)
 	s.flushBatches()
 	s.replies.ExpectRewritten(c, e)
 	s.send(c, raw, 1)
@@ -31,8 +31,8 @@ func (s *Session) tryAugmented(raw []byte, args [][]byte) bool {
 }
 
 // augmentFanOut is augment for a command that all masters of a Cluster do.
-func (s *Session) augmentFanOut(merge merger, raw []byte, args [][]byte) ([]byte, merger) {
-	raw, e := s.augment(raw, args)
+func (s *Session) augmentFanOut(merge merger, q request) ([]byte, merger) {
+	raw, e := s.augment(q)
 	return raw, func(parts [][]byte) []byte {
 		reply, _ := e(merge(parts))
 		return reply

@@ -40,7 +40,7 @@ func TestInfoSection(t *testing.T) {
 	}
 	for _, tt := range tests {
 		args := words(tt.line)
-		sent, e := p.augment(resp.AppendCommand(nil, args...), args)
+		sent, e := p.augment(request{raw: resp.AppendCommand(nil, args...), args: args})
 		if want := string(resp.AppendCommand(nil, words(tt.sent)...)); string(sent) != want {
 			t.Errorf("%s: sent %q", tt.line, sent)
 		}
@@ -49,7 +49,7 @@ func TestInfoSection(t *testing.T) {
 		}
 	}
 	for _, line := range []string{"INFO server", "INFO server clients", "COMMAND HELP"} {
-		if args := words(line); newTable().lookup(args).augments(args) {
+		if args := words(line); (request{row: newTable().lookup(args), args: args}).augmented() {
 			t.Errorf("%s would be changed", line)
 		}
 	}

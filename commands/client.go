@@ -102,9 +102,9 @@ func (s *Session) opening(ctx context.Context) reach {
 
 // translate translates a command that is to be sent on the current connection. It reports
 // false for one that goes upstream as it is.
-func (s *Session) translate(ctx context.Context, to reach, raw []byte, args [][]byte) (x clients.Translation, ok bool) {
-	if resp.Is(args[0], "HELLO") {
-		return clients.Translation{Raw: raw, Rewrite: s.rewriteHello, Kinds: "*%"}, true
+func (s *Session) translate(ctx context.Context, to reach, q request) (x clients.Translation, ok bool) {
+	if resp.Is(q.args[0], "HELLO") {
+		return clients.Translation{Raw: q.raw, Rewrite: s.rewriteHello, Kinds: "*%"}, true
 	}
 	t := clients.Translator{
 		Registry: &s.d.clients, Self: s.client, At: s.conn(), Reach: to, Kill: s.killAll,
@@ -114,7 +114,7 @@ func (s *Session) translate(ctx context.Context, to reach, raw []byte, args [][]
 			s.replies.RewritePushes(func(at *upstream.Conn, push []byte) []byte { return s.d.clients.RewritePush(s.client, at, push) })
 		},
 	}
-	return t.Translate(raw, args)
+	return t.Translate(q.raw, q.args)
 }
 
 // rewriteHello makes a HELLO's reply that of a single server, with the client's id.
@@ -123,18 +123,18 @@ func (s *Session) rewriteHello(reply []byte) ([]byte, bool) {
 }
 
 // runUnblock sends CLIENT UNBLOCK to the node where the other client is blocked.
-func (s *Session) runUnblock(ctx context.Context, raw []byte, args [][]byte) {
+func (s *Session) runUnblock(ctx context.Context, q request) {
 	if !s.ensureConn(ctx) {
 		return
 	}
-	c, _ := s.d.clients.UnblockTarget(args)
+	c, _ := s.d.clients.UnblockTarget(q.args)
 	if c == nil {
-		s.addTranslated(ctx, raw, args)
+		s.addTranslated(ctx, q)
 		return
 	}
 	pool := c.Node()
 	if pool == nil || pool == s.conn().Pool() {
-		s.addTranslated(ctx, raw, args)
+		s.addTranslated(ctx, q)
 		return
 	}
 	if s.idle(ctx) != nil {
@@ -144,7 +144,7 @@ func (s *Session) runUnblock(ctx context.Context, raw []byte, args [][]byte) {
 	if at, leave := s.connTo(ctx, pool); at != nil {
 		defer leave()
 		var err error
-		if reply, err = s.ask(ctx, at, clients.Unblock(c, at, args)); err != nil {
+		if reply, err = s.ask(ctx, at, clients.Unblock(c, at, q.args)); err != nil {
 			s.replyErr(err)
 			return
 		}
@@ -153,18 +153,18 @@ func (s *Session) runUnblock(ctx context.Context, raw []byte, args [][]byte) {
 }
 
 // runTranslated sends a command, translated, on whatever connection the session is on.
-func (s *Session) runTranslated(ctx context.Context, raw []byte, args [][]byte) {
+func (s *Session) runTranslated(ctx context.Context, q request) {
 	if s.ensureConn(ctx) {
-		s.addTranslated(ctx, raw, args)
+		s.addTranslated(ctx, q)
 	}
 }
 
 // addTranslated sends a command, translated, on the current connection, and waits for the
 // reply: rewriting it may take long, and others' replies come on the same connection.
-func (s *Session) addTranslated(ctx context.Context, raw []byte, args [][]byte) {
-	x, ok := s.translate(ctx, s.opening(ctx), raw, args)
+func (s *Session) addTranslated(ctx context.Context, q request) {
+	x, ok := s.translate(ctx, s.opening(ctx), q)
 	if !ok {
-		s.enqueue(raw)
+		s.enqueue(q.raw)
 		return
 	}
 	s.publishInfo() // the list shows it
@@ -188,22 +188,22 @@ func (s *Session) replyLast(reply []byte, last bool) {
 }
 
 // queueTranslated sends a command, translated, inside MULTI. It is always true.
-func (s *Session) queueTranslated(raw []byte, args [][]byte) bool {
-	return s.addQueued(s.clientCtx, raw, args)
+func (s *Session) queueTranslated(q request) bool {
+	return s.addQueued(s.clientCtx, q)
 }
 
 // queueFiltered is queueTranslated of a CLIENT LIST or KILL about which the upstream must
 // be asked. It reports false, and does nothing, if it need not be.
-func (s *Session) queueFiltered(ctx context.Context, raw []byte, args [][]byte) bool {
-	return clients.NeedsProbe(args) && s.addQueued(ctx, raw, args)
+func (s *Session) queueFiltered(ctx context.Context, q request) bool {
+	return clients.NeedsProbe(q.args) && s.addQueued(ctx, q)
 }
 
-func (s *Session) addQueued(ctx context.Context, raw []byte, args [][]byte) bool {
-	s.tx.add(s.d.rows.lookup(args).changesOf(s, args))
-	x, ok := s.translate(ctx, (*clients.Client).UpstreamID, raw, args)
+func (s *Session) addQueued(ctx context.Context, q request) bool {
+	s.tx.add(q.changes(s))
+	x, ok := s.translate(ctx, (*clients.Client).UpstreamID, q)
 	if !ok {
-		s.keepQueued(raw)
-		return s.enqueue(raw)
+		s.keepQueued(q.raw)
+		return s.enqueue(q.raw)
 	}
 	s.tx.rewrites = append(s.tx.rewrites, queuedRewrite{s.tx.length - 1, x.Rewrite})
 	s.keepQueued(x.Raw)
@@ -215,18 +215,17 @@ func (s *Session) addQueued(ctx context.Context, raw []byte, args [][]byte) bool
 }
 
 // runPassthrough sends a command, translated, on a passthrough connection, and waits for the reply.
-func (s *Session) runPassthrough(ctx context.Context, raw []byte, args [][]byte) {
+func (s *Session) runPassthrough(ctx context.Context, q request) {
 	if !s.awaitReplies(ctx) {
 		s.out.Abort()
 		return
 	}
-	x, ok := s.translate(ctx, s.opening(ctx), raw, args)
-	c := s.d.rows.lookup(args)
+	x, ok := s.translate(ctx, s.opening(ctx), q)
 	switch {
-	case resp.Is(args[0], "AUTH"), resp.Is(args[0], "SELECT"), c.has(beginsTx):
+	case resp.Is(q.args[0], "AUTH"), resp.Is(q.args[0], "SELECT"), q.row.has(beginsTx):
 		x.Rewrite, x.Kinds = clients.Unchanged, "+"
 	case !ok:
-		s.enqueue(raw)
+		s.enqueue(q.raw)
 		return
 	}
 	s.publishInfo()
@@ -243,8 +242,8 @@ func (s *Session) runPassthrough(ctx context.Context, raw []byte, args [][]byte)
 		return
 	}
 	if _, refused := resp.Error(reply); !refused {
-		s.applyNow(c.changesOf(s, args))
-		s.tx.in = c.has(beginsTx)
+		s.applyNow(q.changes(s))
+		s.tx.in = q.row.has(beginsTx)
 	}
 	s.replyLast(x.Rewrite(reply))
 }
@@ -264,15 +263,15 @@ func (s *Session) applyNow(c changes) {
 // translateBlind is a CLIENT command as it is sent where its reply cannot be told from
 // others: it must not name connections by the proxy's ids. CLIENT KILL kills nobody, since
 // whether the client may is not known.
-func (s *Session) translateBlind(raw []byte, args [][]byte) []byte {
+func (s *Session) translateBlind(q request) []byte {
 	switch {
-	case resp.Is(args[1], "LIST"):
-		return raw
-	case resp.Is(args[1], "KILL"):
-		return clients.HarmlessKill(args)
+	case resp.Is(q.args[1], "LIST"):
+		return q.raw
+	case resp.Is(q.args[1], "KILL"):
+		return clients.HarmlessKill(q.args)
 	}
-	x, _ := s.translate(s.clientCtx, (*clients.Client).UpstreamID, raw, args)
-	if resp.Is(args[1], "TRACKING") {
+	x, _ := s.translate(s.clientCtx, (*clients.Client).UpstreamID, q)
+	if resp.Is(q.args[1], "TRACKING") {
 		s.setStepping()
 		x.Rewrite([]byte("+OK\r\n")) // nothing is made of the reply
 	}

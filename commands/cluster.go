@@ -26,38 +26,53 @@ func (s *Session) leavePinned(c *command) {
 	}
 }
 
-// runNodes is Run for an upstream of several nodes. It is false for what any one of
-// them will do for.
-func (s *Session) runNodes(ctx context.Context, c *command, raw []byte, args [][]byte) bool {
-	switch {
-	case s.mode == onPassthrough:
-		return false
-	case s.tx.in:
-		return s.inCluster() && s.runTxCluster(ctx, c, raw, args)
-	case s.mode == onPinned && s.inCluster() && !c.has(onTxConn):
+// nodes is the transport of an upstream of several nodes: each command goes to the node, or
+// nodes, that serve it.
+type nodes struct{ s *Session }
+
+func (t nodes) send(q request) bool {
+	s := t.s
+	if s.leavePinned(q.row); s.mode == onShared {
+		return s.tryCluster(q)
+	}
+	if s.inCluster() && !q.row.has(unwatches|beginsTx) {
+		return false // WATCH too: the pinned connection may be to another node
+	}
+	return single{s}.send(q)
+}
+
+func (t nodes) run(ctx context.Context, q request) {
+	if !t.s.runNodes(ctx, q) {
+		single{t.s}.run(ctx, q)
+	}
+}
+
+// runNodes is run but for what any one of the nodes will do for: then it is false.
+func (s *Session) runNodes(ctx context.Context, q request) bool {
+	if s.mode == onPinned && s.inCluster() && !q.row.has(onTxConn) {
 		if s.idle(ctx) != nil {
 			return true
 		}
-		s.leavePinned(c)
-		if s.try(c, raw, args) {
+		s.leavePinned(q.row)
+		if s.try(q) {
 			return true
 		}
 	}
 	if !s.inCluster() {
-		return s.mode == onShared && s.runCluster(ctx, c, raw, args)
+		return s.mode == onShared && s.runCluster(ctx, q)
 	}
 	switch {
-	case c.cluster.refuse != nil && c.needs(args) == pinnedConn:
-		return s.reply(c.cluster.refuse(args))
-	case s.watching && mayUnwatch(c, args):
-		s.runUnwatch(ctx, c, raw, args)
+	case q.row.cluster.refuse != nil && q.needs() == pinnedConn:
+		return s.reply(q.row.cluster.refuse(q.args))
+	case s.watching && mayUnwatch(q.row, q.args):
+		s.runUnwatch(ctx, q)
 		return true
-	case c.cluster.run != nil:
-		return c.cluster.run(s, ctx, raw, args)
-	case c.has(messages):
+	case q.row.cluster.run != nil:
+		return q.row.cluster.run(s, ctx, q)
+	case q.row.has(messages):
 		return false
 	}
-	return s.mode == onShared && s.runCluster(ctx, c, raw, args)
+	return s.mode == onShared && s.runCluster(ctx, q)
 }
 
 // mayUnwatch reports whether a command outside of a transaction ends WATCH: UNWATCH, and an
@@ -113,11 +128,11 @@ func (s *Session) sendAlone(ctx context.Context, p route, raw []byte) {
 
 // runWatch watches keys on the node that serves them. Keys of two nodes cannot be
 // watched by one connection.
-func (s *Session) runWatch(ctx context.Context, raw []byte, args [][]byte) bool {
+func (s *Session) runWatch(ctx context.Context, q request) bool {
 	if !s.awaitSameView(ctx) {
 		return true
 	}
-	r := s.route(s.d.rows.lookup(args), args)
+	r := s.route(q.row, q.args)
 	if r.kind != oneNode {
 		return r.answer != "" && s.reply(r.answer)
 	}
@@ -126,18 +141,18 @@ func (s *Session) runWatch(ctx context.Context, raw []byte, args [][]byte) bool 
 		return s.reply(crossSlotError)
 	}
 	if s.pinTo(ctx, pool) {
-		s.beginTx(raw, args)
+		s.beginTx(q)
 	}
 	return true
 }
 
 // runUnwatch ends what runWatch began, where that was.
-func (s *Session) runUnwatch(ctx context.Context, c *command, raw []byte, args [][]byte) {
+func (s *Session) runUnwatch(ctx context.Context, q request) {
 	if !s.pin(ctx) {
 		return
 	}
-	s.enqueue(raw)
-	if c.has(unwatches) == (len(args) == 1) {
+	s.enqueue(q.raw)
+	if q.row.has(unwatches) == (len(q.args) == 1) {
 		s.watching = false
 		s.publishStateful()
 	}
@@ -161,14 +176,14 @@ func (s *Session) keepQueued(raw []byte) {
 
 // tryTxCluster handles a command inside MULTI as far as nodes are concerned. done is
 // false when it has still to be queued; sent is then of no meaning.
-func (s *Session) tryTxCluster(c *command, raw []byte, args [][]byte) (sent, done bool) {
-	if c.has(watches) && len(args) > 1 { // which is executed at once, and must not choose the node
+func (s *Session) tryTxCluster(q request) (sent, done bool) {
+	if q.row.has(watches) && len(q.args) > 1 { // which is executed at once, and must not choose the node
 		return s.reply("-ERR WATCH inside MULTI is not allowed\r\n"), true
 	}
 	if !s.sameView() && !s.tx.node.fixed {
 		return false, true
 	}
-	r := s.route(c, args)
+	r := s.route(q.row, q.args)
 	switch r.kind {
 	case oneNode:
 		return s.tryTxNode(r)
@@ -177,17 +192,17 @@ func (s *Session) tryTxCluster(c *command, raw []byte, args [][]byte) (sent, don
 	case split:
 		return s.refuseQueued(crossSlotError), true
 	case unknownKeys:
-		return s.refuseQueued(errorAbout(args, "the proxy cannot tell its keys inside a transaction")), true
+		return s.refuseQueued(errorAbout(q.args, "the proxy cannot tell its keys inside a transaction")), true
 	}
-	if cmd := s.d.upstreamTable().Lookup(args); cmd != nil && cmd.Takes(len(args)) {
+	if cmd := s.d.upstreamTable().Lookup(q.args); cmd != nil && cmd.Takes(len(q.args)) {
 		switch r.kind {
 		case allMasters, nodeByNode:
-			return s.refuseQueued(errorAbout(args, "a transaction is executed by one node of the Cluster, and this asks all")), true
+			return s.refuseQueued(errorAbout(q.args, "a transaction is executed by one node of the Cluster, and this asks all")), true
 		case refused:
 			return s.refuseQueued(r.answer), true
 		}
 	}
-	s.keepQueued(raw)
+	s.keepQueued(q.raw)
 	return false, false
 }
 
@@ -225,14 +240,14 @@ func errorAbout(args [][]byte, text string) string {
 
 // runTxCluster moves a transaction whose first key is another node's to that node:
 // nothing of it has been executed yet. It is false if that is not the matter.
-func (s *Session) runTxCluster(ctx context.Context, c *command, raw []byte, args [][]byte) bool {
-	if s.idle(ctx) != nil || s.try(c, raw, args) {
+func (s *Session) runTxCluster(ctx context.Context, q request) bool {
+	if s.idle(ctx) != nil || s.try(q) {
 		return true
 	}
-	if !s.tx.in || s.tx.node.fixed || s.watching || c.has(sessionOnly) {
+	if !s.tx.in || s.tx.node.fixed || s.watching || q.row.has(sessionOnly) {
 		return false
 	}
-	r := s.route(c, args)
+	r := s.route(q.row, q.args)
 	if r.kind != oneNode {
 		return false
 	}
@@ -261,7 +276,7 @@ func (s *Session) runTxCluster(ctx context.Context, c *command, raw []byte, args
 	s.tx.resume(changed, length, edits)
 	s.tx.node = txNode{slot: r.slot, fixed: true}
 	s.publishStateful()
-	if !s.try(c, raw, args) {
+	if !s.try(q) {
 		s.closeAfterReplies()
 	}
 	return true
@@ -303,21 +318,21 @@ func (s *Session) askMasters(ctx context.Context, commands ...[]byte) (replies [
 }
 
 // runWaitMasters is WAIT: the least of what all masters say.
-func (s *Session) runWaitMasters(ctx context.Context, raw []byte, _ [][]byte) bool {
+func (s *Session) runWaitMasters(ctx context.Context, q request) bool {
 	if s.idle(ctx) != nil {
 		return true
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.clientCtx, cancel)()
-	parts, err := s.askMasters(ctx, resp.AppendCommand(nil, "PING"), bytes.Clone(raw))
+	parts, err := s.askMasters(ctx, resp.AppendCommand(nil, "PING"), bytes.Clone(q.raw))
 	s.replyMerged(parts, err, mergeMin)
 	return true
 }
 
 // runScriptKill is SCRIPT KILL and FUNCTION KILL: a script runs on one of the nodes.
-func (s *Session) runScriptKill(ctx context.Context, raw []byte, _ [][]byte) bool {
-	parts, err := s.askMasters(ctx, bytes.Clone(raw))
+func (s *Session) runScriptKill(ctx context.Context, q request) bool {
+	parts, err := s.askMasters(ctx, bytes.Clone(q.raw))
 	for _, p := range parts {
 		if p[0] == '+' {
 			parts = [][]byte{p}

@@ -168,7 +168,7 @@ func (s *Session) runPastOthers(ctx context.Context, raw []byte) {
 // runWait sends WAIT or WAITAOF. Redis waits for the replication offset after the
 // last command of the connection, which need not be the one that the client's
 // writes travelled on; a PING brings the offset up to date, behind all of them.
-func (s *Session) runWait(ctx context.Context, raw []byte, _ [][]byte) {
+func (s *Session) runWait(ctx context.Context, q request) {
 	if !s.pin(ctx) {
 		return
 	}
@@ -176,7 +176,7 @@ func (s *Session) runWait(ctx context.Context, raw []byte, _ [][]byte) {
 		s.replyErr(err)
 		return
 	}
-	s.enqueueBlocking(raw)
+	s.enqueueBlocking(q.raw)
 }
 
 func (s *Session) runForward(ctx context.Context, raw []byte) {

@@ -135,11 +135,11 @@ func (d *Dispatcher) forgetTable() { d.discovered.Store(&discovered{table: d.ups
 
 // runModule sends MODULE LOAD, LOADEX or UNLOAD, and waits for the reply: a command that
 // the module brings may follow.
-func (s *Session) runModule(ctx context.Context, raw []byte, _ [][]byte) {
+func (s *Session) runModule(ctx context.Context, q request) {
 	if !s.pin(ctx) {
 		return
 	}
-	reply, err := s.ask(ctx, s.pinned, raw)
+	reply, err := s.ask(ctx, s.pinned, q.raw)
 	if _, refused := resp.Error(reply); !refused {
 		s.d.forgetTable()
 	}

@@ -3,8 +3,6 @@ package commands
 import (
 	"context"
 	"time"
-
-	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
 // Try handles a command that need not wait, and is false for one that may have to:
@@ -13,72 +11,32 @@ import (
 func (s *Session) Try(raw []byte, args [][]byte) bool {
 	c := s.row(args)
 	s.meter.came()
-	return c != nil && s.try(c, raw, args)
+	return c != nil && s.try(request{c, raw, args})
 }
 
-func (s *Session) try(c *command, raw []byte, args [][]byte) bool {
-	s.shown.command = args
+func (s *Session) try(q request) bool {
+	s.shown.command = q.args
 	if s.backToShared(); s.end.ended.Load() { // in this order: the end of a connection comes before its replies are made up
 		return true
 	}
-	if c.has(isHTTP) {
+	if q.row.has(isHTTP) {
 		s.disconnectHTTP()
 		return true
 	}
 	if s.blockedInCluster() || s.mode == onShared && s.needsPinned() && !s.tryPin() {
 		return false
 	}
-	if s.Restricted() && exceedsRestricted(args) {
+	if s.Restricted() && exceedsRestricted(q.args) {
 		s.flushBatches()
 		s.replies.Local([]byte("-NOAUTH Authentication required.\r\n"))
 		return true
 	}
-	if s.mode == onPassthrough {
-		return s.tryPassthrough(c, raw, args)
-	}
-	if s.subscriber != nil {
-		if answer := s.subscriberModeReply(c, args); answer != nil {
+	if s.subscriber != nil && s.mode != onPassthrough {
+		if answer := s.subscriberModeReply(q.row, q.args); answer != nil {
 			return s.reply(string(answer))
 		}
 	}
-	if s.tx.in {
-		if s.tx.unsure && c.has(changesClient) { // if MULTI was refused it takes effect now
-			return false
-		}
-		return s.tryTx(c, raw, args)
-	}
-	if s.perCommandNode() {
-		if s.leavePinned(c); s.mode == onShared {
-			return s.tryCluster(c, raw, args)
-		}
-		if s.inCluster() && !c.has(unwatches|beginsTx) {
-			return false // WATCH too: the pinned connection may be to another node
-		}
-	}
-	return s.trySingle(c, raw, args)
-}
-
-// trySingle is try where it does not depend on the command which node it goes to.
-func (s *Session) trySingle(c *command, raw []byte, args [][]byte) bool {
-	switch {
-	case c.try != nil:
-		return c.try(s, raw, args)
-	case c.isRun(s, args):
-		return false
-	case c.augments(args):
-		return s.tryAugmented(raw, args)
-	}
-	switch c.needs(args) {
-	case anyConn:
-		return s.tryForward(raw)
-	case scriptConn:
-		return s.tryScript(raw)
-	case pinnedConn:
-		return s.tryPin() && s.enqueue(raw)
-	case blockingConn:
-		return s.tryPin() && s.enqueueBlocking(raw)
-	}
-	return false
+	return s.transport().send(q)
 }
 
 // disconnectHTTP disconnects a client that speaks HTTP, as Redis does: a browser may
@@ -160,62 +118,16 @@ func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	if (s.tx.unsure || s.blockedInCluster()) && s.idle(ctx) != nil {
 		return
 	}
-	s.run(ctx, s.discoverRow(ctx, args), raw, args)
+	s.run(ctx, request{s.discoverRow(ctx, args), raw, args})
 	s.Flush()
 }
 
-func (s *Session) run(ctx context.Context, c *command, raw []byte, args [][]byte) {
-	if s.try(c, raw, args) { // what was in the way may be gone
+func (s *Session) run(ctx context.Context, q request) {
+	if s.try(q) { // what was in the way may be gone
 		return
 	}
-	if s.tx.in && s.mode == onPinned && c.runInTx != nil && c.runInTx(s, ctx, raw, args) {
+	if s.mode == onShared && s.needsPinned() && !q.row.has(lockVerb) && (!s.pin(ctx) || s.try(q)) {
 		return
 	}
-	if s.mode == onShared && s.needsPinned() && !c.has(lockVerb) && (!s.pin(ctx) || s.try(c, raw, args)) {
-		return
-	}
-	if s.perCommandNode() && s.runNodes(ctx, c, raw, args) {
-		return
-	}
-	s.runSingle(ctx, c, raw, args)
-}
-
-// runSingle is run where it does not depend on the command which node it goes to.
-func (s *Session) runSingle(ctx context.Context, c *command, raw []byte, args [][]byte) {
-	switch {
-	case s.mode == onPassthrough && c.has(changesClient|beginsTx):
-		s.runPassthrough(ctx, raw, args)
-		return
-	case c.isRun(s, args):
-		c.run(s, ctx, raw, args)
-		return
-	case c.augments(args) && s.mode != onPassthrough && !s.tx.in:
-		if s.ensureConn(ctx) {
-			s.tryAugmented(raw, args)
-		}
-		return
-	}
-	switch c.needs(args) {
-	case scriptConn:
-		if s.idle(ctx) != nil {
-			return
-		}
-		s.connClass = upstream.ScriptClass
-	case pinnedConn:
-		s.runPastOthers(ctx, raw)
-		return
-	case blockingConn:
-		if s.pin(ctx) {
-			s.enqueueBlocking(raw)
-		}
-		return
-	case passthroughConn:
-		if s.inCluster() {
-			s.runSubscribe(ctx, c, raw, args)
-		} else {
-			s.startPassthrough(ctx, raw, args)
-		}
-		return
-	}
-	s.runForward(ctx, raw)
+	s.transport().run(ctx, q)
 }

@@ -36,12 +36,12 @@ func (s *Session) authIdentity(args [][]byte) (id upstream.Identity, ok bool) {
 }
 
 // auth changes who the client is, if the upstream agrees.
-func (s *Session) auth(ctx context.Context, raw []byte, args [][]byte) {
-	if id, ok := s.authIdentity(args); ok {
-		s.changeIdentity(ctx, id, raw, raw)
+func (s *Session) auth(ctx context.Context, q request) {
+	if id, ok := s.authIdentity(q.args); ok {
+		s.changeIdentity(ctx, id, q.raw, q.raw)
 		return
 	}
-	s.runPinnedForLife(ctx, raw, args)
+	s.runPinnedForLife(ctx, q)
 }
 
 // passthroughIdentity takes over who an AUTH or HELLO has made of the client on its passthrough connection.
@@ -57,11 +57,11 @@ func (s *Session) passthroughIdentity(id upstream.Identity) {
 // runPinnedForLife sends a command that may leave anything behind on a connection of the
 // client's own, which it keeps from now on. Where it is there already nothing is
 // waited for: a client may say NO-EVICT OFF with replies that it does not read.
-func (s *Session) runPinnedForLife(ctx context.Context, raw []byte, args [][]byte) {
+func (s *Session) runPinnedForLife(ctx context.Context, q request) {
 	if s.tryPin() || s.pin(ctx) {
 		s.pinnedForLife = true
 		s.publishStateful()
-		s.addTranslated(ctx, raw, args)
+		s.addTranslated(ctx, q)
 	}
 }
 
@@ -74,8 +74,8 @@ func (s *Session) changesUsersHere() bool {
 // changeUsers sends a command after which the upstream may no longer let in whom it
 // did. What may end the client's own user goes on a connection of its own, which it
 // keeps: if the upstream closes that, the client is disconnected.
-func (s *Session) changeUsers(ctx context.Context, raw []byte, args [][]byte) {
-	if resp.Is(args[1], "LOAD") || resp.Is(args[1], "DELUSER") {
+func (s *Session) changeUsers(ctx context.Context, q request) {
+	if resp.Is(q.args[1], "LOAD") || resp.Is(q.args[1], "DELUSER") {
 		if !s.pin(ctx) {
 			return
 		}
@@ -92,18 +92,18 @@ func (s *Session) changeUsers(ctx context.Context, raw []byte, args [][]byte) {
 			s.d.acl.invalidate()
 		}
 	}, nil)
-	s.send(c, raw, 1)
+	s.send(c, q.raw, 1)
 }
 
 // hello changes the protocol, and maybe who the client is.
-func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
-	h, ok := parseHello(args)
+func (s *Session) hello(ctx context.Context, q request) {
+	h, ok := parseHello(q.args)
 	switch {
 	case h.proto == 0:
-		s.runTranslated(ctx, raw, args) // it changes nothing
+		s.runTranslated(ctx, q) // it changes nothing
 		return
 	case !ok, h.name != nil && !clients.ValidName(h.name), h.auth && len(h.user) == 0:
-		s.runPinnedForLife(ctx, raw, args) // Redis 7.0 authenticates before it looks at the rest
+		s.runPinnedForLife(ctx, q) // Redis 7.0 authenticates before it looks at the rest
 		if h.name != nil {
 			s.askName(ctx)
 		}
@@ -116,7 +116,7 @@ func (s *Session) hello(ctx context.Context, raw []byte, args [][]byte) {
 		id.User, id.Secret = string(h.user), string(h.secret)
 		plain = resp.AppendCommand(nil, "HELLO", strconv.Itoa(h.proto), "AUTH", id.User, id.Secret)
 	}
-	if s.changeIdentity(ctx, id, plain, raw) && h.name != nil {
+	if s.changeIdentity(ctx, id, plain, q.raw) && h.name != nil {
 		s.name = append([]byte(nil), h.name...)
 	}
 }
@@ -233,10 +233,10 @@ func (s *Session) changeIdentityPinned(ctx context.Context, id upstream.Identity
 	return true
 }
 
-func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
-	db, ok := dbNumber(args)
+func (s *Session) selectDB(ctx context.Context, q request) {
+	db, ok := dbNumber(q.args)
 	if !ok {
-		s.runForward(ctx, raw)
+		s.runForward(ctx, q.raw)
 		return
 	}
 	if s.idle(ctx) != nil {
@@ -245,7 +245,7 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 	id := s.id
 	id.DB = db
 	if s.mustStayPinned() && s.pinned != nil {
-		s.changeIdentityPinned(ctx, id, raw)
+		s.changeIdentityPinned(ctx, id, q.raw)
 		return
 	}
 	c, err := s.up.Pool().Shared(ctx, id, upstream.MainClass, s.hint)
@@ -253,13 +253,13 @@ func (s *Session) selectDB(ctx context.Context, raw []byte, args [][]byte) {
 		s.replyOrDisconnect(err)
 		return
 	}
-	s.moveToIdentity(ctx, c, id, raw) // c is in that database, but the user may not be allowed to ask for it
+	s.moveToIdentity(ctx, c, id, q.raw) // c is in that database, but the user may not be allowed to ask for it
 }
 
 // reset is RESET: the session is as that of a client that has sent nothing.
-func (s *Session) reset(ctx context.Context, raw []byte, args [][]byte) {
-	if len(args) > 1 {
-		s.runForward(ctx, raw) // refused
+func (s *Session) reset(ctx context.Context, q request) {
+	if len(q.args) > 1 {
+		s.runForward(ctx, q.raw) // refused
 		return
 	}
 	if s.mode == onPassthrough {
@@ -267,9 +267,9 @@ func (s *Session) reset(ctx context.Context, raw []byte, args [][]byte) {
 		if s.pass.mayNotAnswer { // it may not be answered, but what follows it is
 			var question []byte
 			question, m = s.barrier()
-			raw = slices.Concat(raw, question)
+			q.raw = slices.Concat(q.raw, question)
 		}
-		if !s.sync(ctx, raw, m) {
+		if !s.sync(ctx, q.raw, m) {
 			s.out.Abort()
 			return
 		}
@@ -294,7 +294,7 @@ func (s *Session) reset(ctx context.Context, raw []byte, args [][]byte) {
 	}
 }
 
-func (s *Session) quit(ctx context.Context, _ []byte, _ [][]byte) {
+func (s *Session) quit(ctx context.Context, _ request) {
 	s.because(WhyQuit)
 	s.end.closing = true
 	if s.idle(ctx) != nil {
@@ -305,21 +305,21 @@ func (s *Session) quit(ctx context.Context, _ []byte, _ [][]byte) {
 }
 
 // onClient is the run of a CLIENT subcommand, which in a Cluster may be about all nodes.
-func onClient(run func(*Session, context.Context, []byte, [][]byte)) func(*Session, context.Context, []byte, [][]byte) {
-	return func(s *Session, ctx context.Context, raw []byte, args [][]byte) {
-		if !s.inCluster() || !s.clientInCluster(ctx, raw, args) {
-			run(s, ctx, raw, args)
+func onClient(run func(*Session, context.Context, request)) func(*Session, context.Context, request) {
+	return func(s *Session, ctx context.Context, q request) {
+		if !s.inCluster() || !s.clientInCluster(ctx, q) {
+			run(s, ctx, q)
 		}
 	}
 }
 
-func (s *Session) forwardClient(ctx context.Context, raw []byte, _ [][]byte) { s.runForward(ctx, raw) }
+func (s *Session) forwardClient(ctx context.Context, q request) { s.runForward(ctx, q.raw) }
 
 // setInfo is CLIENT SETINFO.
-func (s *Session) setInfo(ctx context.Context, raw []byte, args [][]byte) {
-	s.library.Note(args)
+func (s *Session) setInfo(ctx context.Context, q request) {
+	s.library.Note(q.args)
 	s.shown.changed = true
-	s.runForward(ctx, raw)
+	s.runForward(ctx, q.raw)
 }
 
 // longestPause is the longest pause that is believed; a longer one, up to for ever,
@@ -327,11 +327,11 @@ func (s *Session) setInfo(ctx context.Context, raw []byte, args [][]byte) {
 const longestPause = 24 * time.Hour
 
 // pause sends CLIENT PAUSE or UNPAUSE, and takes it over if the upstream agrees.
-func (s *Session) pause(ctx context.Context, raw []byte, args [][]byte) {
+func (s *Session) pause(ctx context.Context, q request) {
 	if !s.pin(ctx) {
 		return
 	}
-	reply, err := s.ask(ctx, s.pinned, raw)
+	reply, err := s.ask(ctx, s.pinned, q.raw)
 	if err != nil {
 		s.replyErr(err)
 		return
@@ -340,34 +340,34 @@ func (s *Session) pause(ctx context.Context, raw []byte, args [][]byte) {
 	if _, refused := resp.Error(reply); refused {
 		return
 	}
-	if resp.Is(args[1], "UNPAUSE") {
+	if resp.Is(q.args[1], "UNPAUSE") {
 		s.d.pausedUntil.Store(0)
-	} else if ms, err := strconv.ParseInt(string(args[2]), 10, 64); err == nil {
+	} else if ms, err := strconv.ParseInt(string(q.args[2]), 10, 64); err == nil {
 		s.d.pause(time.Duration(min(ms, longestPause.Milliseconds())) * time.Millisecond)
 	}
 }
 
 // setName is CLIENT SETNAME. A connection that others share has no name: the proxy keeps it.
-func (s *Session) setName(ctx context.Context, raw []byte, args [][]byte) {
-	name, ok := newName(args)
+func (s *Session) setName(ctx context.Context, q request) {
+	name, ok := newName(q.args)
 	if s.mustStayPinned() {
 		if ok {
 			s.name = append([]byte{}, name...)
 		}
 		if !s.inCluster() || s.pin(ctx) {
-			s.runForward(ctx, raw)
+			s.runForward(ctx, q.raw)
 		}
 		return
 	}
 	if !ok {
-		s.runForward(ctx, raw)
+		s.runForward(ctx, q.raw)
 		return
 	}
 	if !s.ensureShared(ctx) {
 		return
 	}
 	if s.shared[s.connClass].NeedsAuth() {
-		s.runForward(ctx, raw)
+		s.runForward(ctx, q.raw)
 		return
 	}
 	if s.idle(ctx) != nil || !s.mayName(ctx, resp.AppendCommand(nil, "CLIENT", "SETNAME", "")) {
@@ -394,9 +394,9 @@ func (s *Session) mayName(ctx context.Context, command []byte) bool {
 }
 
 // getName is CLIENT GETNAME.
-func (s *Session) getName(ctx context.Context, raw []byte, args [][]byte) {
-	if len(args) != 2 || s.mustStayPinned() && !s.inCluster() {
-		s.runForward(ctx, raw)
+func (s *Session) getName(ctx context.Context, q request) {
+	if len(q.args) != 2 || s.mustStayPinned() && !s.inCluster() {
+		s.runForward(ctx, q.raw)
 		return
 	}
 	if !s.ensureShared(ctx) {
@@ -404,8 +404,8 @@ func (s *Session) getName(ctx context.Context, raw []byte, args [][]byte) {
 	}
 	switch {
 	case s.shared[s.connClass].NeedsAuth():
-		s.runForward(ctx, raw)
-	case s.idle(ctx) != nil || !s.mayName(ctx, raw):
+		s.runForward(ctx, q.raw)
+	case s.idle(ctx) != nil || !s.mayName(ctx, q.raw):
 	case len(s.name) > 0:
 		s.replies.Local(resp.AppendBulk(nil, s.name))
 	case s.id.Proto == 3:

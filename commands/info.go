@@ -23,13 +23,13 @@ func wantsSection(sections [][]byte) bool {
 
 // augmentInfo is augment for INFO. The upstream is not asked for the proxy's section, which
 // it does not know. A client that asks for that alone must be allowed to ask for another.
-func (s *Session) augmentInfo(raw []byte, args [][]byte) (sent []byte, e relay.Rewrite) {
+func (s *Session) augmentInfo(q request) (sent []byte, e relay.Rewrite) {
 	own := s.d.section()
-	asked := slices.DeleteFunc(slices.Clone(args), func(name []byte) bool { return resp.Is(name, infoSection) })
+	asked := slices.DeleteFunc(slices.Clone(q.args), func(name []byte) bool { return resp.Is(name, infoSection) })
 	switch {
-	case len(asked) == len(args):
+	case len(asked) == len(q.args):
 	case len(asked) > 1:
-		raw = resp.AppendCommand(nil, asked...)
+		q.raw = resp.AppendCommand(nil, asked...)
 	default:
 		return resp.AppendCommand(nil, "INFO", "clients"), func(reply []byte) ([]byte, bool) {
 			if !isText(reply) {
@@ -38,7 +38,7 @@ func (s *Session) augmentInfo(raw []byte, args [][]byte) (sent []byte, e relay.R
 			return clients.AppendTextLike(nil, reply, own), false
 		}
 	}
-	return raw, func(reply []byte) ([]byte, bool) { return addSection(reply, own), false }
+	return q.raw, func(reply []byte) ([]byte, bool) { return addSection(reply, own), false }
 }
 
 func isText(reply []byte) bool { return len(reply) > 0 && (reply[0] == '$' || reply[0] == '=') }

@@ -26,15 +26,27 @@ type passthrough struct {
 	quitSent               bool
 }
 
-// tryPassthrough relays everything but what must be known of.
-func (s *Session) tryPassthrough(c *command, raw []byte, args [][]byte) bool {
-	if !c.has(lockVerb) && !(resp.Is(args[0], "CLIENT") && s.onlyMessages()) {
-		s.pass.replyMode.note(args, s.tx.in)
+// passing is the transport of a connection on which replies are not counted: it relays
+// everything but what must be known of.
+type passing struct{ s *Session }
+
+func (t passing) send(q request) bool {
+	s := t.s
+	if !q.row.has(lockVerb) && !(resp.Is(q.args[0], "CLIENT") && s.onlyMessages()) {
+		s.pass.replyMode.note(q.args, s.tx.in)
 	}
-	if c.passthrough != nil {
-		return c.passthrough(s, raw, args)
+	if q.row.passthrough != nil {
+		return q.row.passthrough(s, q)
 	}
-	return s.enqueue(raw)
+	return s.enqueue(q.raw)
+}
+
+func (t passing) run(ctx context.Context, q request) {
+	if q.row.has(changesClient | beginsTx) {
+		t.s.runPassthrough(ctx, q)
+	} else {
+		single{t.s}.run(ctx, q)
+	}
 }
 
 // onlyMessages reports whether the client may say little but SUBSCRIBE and UNSUBSCRIBE: in
@@ -45,22 +57,22 @@ func (s *Session) onlyMessages() bool { return s.id.Proto == 2 && s.subscribed()
 // isAnswered reports whether each command on the passthrough connection has its reply.
 func (s *Session) isAnswered() bool { return !s.pass.mayNotAnswer && !s.tx.in }
 
-func (s *Session) passQuit(raw []byte, _ [][]byte) bool {
+func (s *Session) passQuit(q request) bool {
 	s.because(WhyQuit)
 	s.end.closing, s.pass.quitSent = true, true
-	return s.enqueue(raw)
+	return s.enqueue(q.raw)
 }
 
-func (s *Session) passAuth(raw []byte, _ [][]byte) bool {
+func (s *Session) passAuth(q request) bool {
 	if s.isAnswered() {
 		return false
 	}
 	s.pinned.ClearLogin()
-	return s.enqueue(raw)
+	return s.enqueue(q.raw)
 }
 
-func (s *Session) passHello(raw []byte, args [][]byte) bool {
-	h, ok := parseHello(args)
+func (s *Session) passHello(q request) bool {
+	h, ok := parseHello(q.args)
 	if !ok || h.auth && !s.isAnswered() {
 		s.pinned.ClearLogin()
 	}
@@ -70,11 +82,11 @@ func (s *Session) passHello(raw []byte, args [][]byte) bool {
 	if ok && h.proto != 0 && !s.onlyMessages() {
 		s.id.Proto, s.shown.changed = h.proto, true
 	}
-	return s.enqueue(raw)
+	return s.enqueue(q.raw)
 }
 
-func (s *Session) passSelect(raw []byte, args [][]byte) bool {
-	if db, ok := dbNumber(args); ok {
+func (s *Session) passSelect(q request) bool {
+	if db, ok := dbNumber(q.args); ok {
 		if s.isAnswered() { // it may be out of range, too
 			return false
 		}
@@ -82,36 +94,36 @@ func (s *Session) passSelect(raw []byte, args [][]byte) bool {
 			s.id.DB = db
 		}
 	}
-	return s.enqueue(raw)
+	return s.enqueue(q.raw)
 }
 
-func (s *Session) passMulti(raw []byte, args [][]byte) bool {
-	if s.onlyMessages() && s.isAnswered() && len(args) == 1 {
+func (s *Session) passMulti(q request) bool {
+	if s.onlyMessages() && s.isAnswered() && len(q.args) == 1 {
 		return false
 	}
-	s.tx.in = s.tx.in || len(args) == 1 && !s.onlyMessages()
-	return s.enqueue(raw)
+	s.tx.in = s.tx.in || len(q.args) == 1 && !s.onlyMessages()
+	return s.enqueue(q.raw)
 }
 
-func (s *Session) passEnd(raw []byte, args [][]byte) bool {
-	s.tx.in = s.tx.in && len(args) > 1 && !resp.Is(args[0], "EXEC")
-	return s.enqueue(raw)
+func (s *Session) passEnd(q request) bool {
+	s.tx.in = s.tx.in && len(q.args) > 1 && !resp.Is(q.args[0], "EXEC")
+	return s.enqueue(q.raw)
 }
 
-func (s *Session) passSubscribe(raw []byte, args [][]byte) bool {
-	s.pass.subs.Note(args)
-	s.noteSync(args)
+func (s *Session) passSubscribe(q request) bool {
+	s.pass.subs.Note(q.args)
+	s.noteSync(q.args)
 	s.shown.changed = true
-	return s.enqueue(raw)
+	return s.enqueue(q.raw)
 }
 
-func (s *Session) passClient(raw []byte, args [][]byte) bool {
-	s.pass.mayNotAnswer = s.pass.mayNotAnswer || len(args) > 1 && resp.Is(args[1], "REPLY")
-	if !clients.NamesIDs(args) {
-		return s.enqueue(raw)
+func (s *Session) passClient(q request) bool {
+	s.pass.mayNotAnswer = s.pass.mayNotAnswer || len(q.args) > 1 && resp.Is(q.args[1], "REPLY")
+	if !clients.NamesIDs(q.args) {
+		return s.enqueue(q.raw)
 	}
 	if s.pass.mayNotAnswer || s.tx.in {
-		return s.enqueue(s.translateBlind(raw, args))
+		return s.enqueue(s.translateBlind(q))
 	}
 	return false
 }
@@ -126,22 +138,21 @@ func (s *Session) noteSync(args [][]byte) {
 }
 
 // startPassthrough stops counting replies, from a command on that has none or many.
-func (s *Session) startPassthrough(ctx context.Context, raw []byte, args [][]byte) {
+func (s *Session) startPassthrough(ctx context.Context, q request) {
 	if !s.pin(ctx) {
 		return
 	}
 	s.pinned.StartPassthrough()
 	s.setStepping()
 	s.mode = onPassthrough
-	s.pass.subs.Note(args)
-	s.noteSync(args)
-	c := s.d.rows.lookup(args)
-	s.pass.mayNotAnswer = s.pass.isReplica || !c.has(messages)
+	s.pass.subs.Note(q.args)
+	s.noteSync(q.args)
+	s.pass.mayNotAnswer = s.pass.isReplica || !q.row.has(messages)
 	refused := s.anonymous() && s.up.Pool().RequiresAuth() // as far as known
-	s.pass.replyMode = replyMode{known: !s.pass.isReplica && !refused && (c.has(messages) || resp.Is(args[0], "CLIENT"))}
-	s.pass.replyMode.note(args, false)
+	s.pass.replyMode = replyMode{known: !s.pass.isReplica && !refused && (q.row.has(messages) || resp.Is(q.args[0], "CLIENT"))}
+	s.pass.replyMode.note(q.args, false)
 	s.publishStateful()
-	s.enqueue(raw)
+	s.enqueue(q.raw)
 }
 
 // sync sends a command on a connection whose replies are not counted and

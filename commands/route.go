@@ -107,10 +107,10 @@ func routeToMaster(v *upstream.View, slot int) route {
 
 // tryCluster is Try for a session that is on shared connections, when it depends on
 // the command which node it goes to.
-func (s *Session) tryCluster(c *command, raw []byte, args [][]byte) bool {
-	need := c.needs(args)
+func (s *Session) tryCluster(q request) bool {
+	need := q.needs()
 	switch {
-	case !s.sameView(), s.watching && mayUnwatch(c, args), c.isRun(s, args), need != anyConn && need != scriptConn:
+	case !s.sameView(), s.watching && mayUnwatch(q.row, q.args), q.isRun(s), need != anyConn && need != scriptConn:
 		return false
 	case need == scriptConn && s.connClass != upstream.ScriptClass:
 		if s.flushBatches(); s.replies.Pending() > 0 {
@@ -118,38 +118,38 @@ func (s *Session) tryCluster(c *command, raw []byte, args [][]byte) bool {
 		}
 		s.connClass = upstream.ScriptClass
 	}
-	return s.sendRouted(s.route(c, args), c, need, raw, args)
+	return s.sendRouted(s.route(q.row, q.args), need, q)
 }
 
 // sendRouted sends a command along its route, or answers it. False: a connection is
 // missing, or the route is not known.
-func (s *Session) sendRouted(r route, c *command, need need, raw []byte, args [][]byte) bool {
+func (s *Session) sendRouted(r route, need need, q request) bool {
 	switch {
 	case r.kind == unknownKeys:
 		return false
 	case r.kind == oneNode:
-		return s.tryNode(r, raw)
+		return s.tryNode(r, q.raw)
 	case r.kind == split:
-		return s.trySplit(c.cluster.split, args)
+		return s.trySplit(q.row.cluster.split, q.args)
 	case r.kind == allMasters:
-		merge := c.cluster.fanOut
-		if c.augments(args) {
-			raw, merge = s.augmentFanOut(merge, raw, args)
+		merge := q.row.cluster.fanOut
+		if q.augmented() {
+			q.raw, merge = s.augmentFanOut(merge, q)
 		}
-		return s.tryFanOut(merge, raw)
-	case r.kind == nodeByNode && isCursor(args):
-		return s.tryScan(args)
+		return s.tryFanOut(merge, q.raw)
+	case r.kind == nodeByNode && isCursor(q.args):
+		return s.tryScan(q.args)
 	case r.answer != "":
 		if r.kind == slotUncovered {
 			s.up.Refresh()
 		}
 		return s.reply(r.answer)
 	case need == scriptConn:
-		return s.tryScript(raw)
-	case c.augments(args):
-		return s.tryAugmented(raw, args)
+		return s.tryScript(q.raw)
+	case q.augmented():
+		return s.tryAugmented(q)
 	}
-	return s.tryForward(raw)
+	return s.tryForward(q.raw)
 }
 
 func wrongArity(args [][]byte) string {
@@ -208,9 +208,9 @@ func (s *Session) connect(ctx context.Context, pools ...*upstream.Pool) error {
 
 // runCluster is Run for what tryCluster could not do at once. It is false for what
 // does not depend on nodes after all.
-func (s *Session) runCluster(ctx context.Context, c *command, raw []byte, args [][]byte) bool {
+func (s *Session) runCluster(ctx context.Context, q request) bool {
 	for range maxRoutes {
-		if sent, ours := s.runRoute(ctx, c, raw, args); sent || !ours {
+		if sent, ours := s.runRoute(ctx, q); sent || !ours {
 			return ours
 		}
 	}
@@ -224,18 +224,18 @@ const maxRoutes = 5
 
 // runRoute routes a command and sends it, or answers it. ours is false for what does not
 // depend on nodes.
-func (s *Session) runRoute(ctx context.Context, c *command, raw []byte, args [][]byte) (sent, ours bool) {
+func (s *Session) runRoute(ctx context.Context, q request) (sent, ours bool) {
 	if !s.awaitSameView(ctx) {
 		return true, true
 	}
-	need := c.needs(args)
-	if c.isRun(s, args) || need == pinnedConn || need == passthroughConn {
+	need := q.needs()
+	if q.isRun(s) || need == pinnedConn || need == passthroughConn {
 		return false, false
 	}
-	r := s.route(c, args)
+	r := s.route(q.row, q.args)
 	if r.kind == unknownKeys {
 		var err error
-		if r, err = s.askKeys(ctx, args); err != nil {
+		if r, err = s.askKeys(ctx, q.args); err != nil {
 			s.replyOrDisconnect(err)
 			return true, true
 		}
@@ -248,16 +248,16 @@ func (s *Session) runRoute(ctx context.Context, c *command, raw []byte, args [][
 	}
 	switch {
 	case need == blockingConn:
-		ours = s.inCluster() && s.runBlocking(ctx, r, raw)
+		ours = s.inCluster() && s.runBlocking(ctx, r, q.raw)
 		return ours, ours
-	case r.kind == anyNode, r.kind == nodeByNode && !isCursor(args):
+	case r.kind == anyNode, r.kind == nodeByNode && !isCursor(q.args):
 		return false, false
 	}
-	r, err := s.connectRoute(ctx, r, args)
+	r, err := s.connectRoute(ctx, r, q.args)
 	if err != nil {
 		return s.replyUnreachable(err), true
 	}
-	return s.sendRouted(r, c, need, raw, args), true
+	return s.sendRouted(r, need, q), true
 }
 
 // connectRoute makes sure that there are connections to the nodes of a route. A command

@@ -23,7 +23,7 @@ func lockRows() []*command {
 }
 
 // mustWait is the try of a command that always waits.
-func mustWait(*Session, []byte, [][]byte) bool { return false }
+func mustWait(*Session, request) bool { return false }
 
 func identityRows() []*command {
 	const identity = changesClient | changesVerbs | sessionOnly
@@ -40,12 +40,12 @@ func identityRows() []*command {
 // clientRows are CLIENT, whose subcommands mean the client's own connection at the
 // upstream, or others by the proxy's ids.
 func clientRows() []*command {
-	row := func(sub string, run func(*Session, context.Context, []byte, [][]byte)) *command {
+	row := func(sub string, run func(*Session, context.Context, request)) *command {
 		return &command{name: "client" + sub, class: connection, effect: changesClient | sessionOnly, run: onClient(run),
 			tryInTx: (*Session).queueClient, changes: (*Session).clientChanges, passthrough: (*Session).passClient}
 	}
 	ask := func(sub string) *command { return row(sub, (*Session).runTranslated) }
-	list, kill := ask("|list"), row("|kill", func(s *Session, ctx context.Context, _ []byte, args [][]byte) { s.kill(ctx, args) })
+	list, kill := ask("|list"), row("|kill", func(s *Session, ctx context.Context, q request) { s.kill(ctx, q.args) })
 	list.runInTx, kill.runInTx = (*Session).queueFiltered, (*Session).queueFiltered
 	reply := row("|reply", (*Session).startPassthrough)
 	reply.tryInTx, reply.effect = mustWait, reply.effect|changesVerbs // then replies can no longer be counted

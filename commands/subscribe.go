@@ -17,18 +17,18 @@ func (s *Session) subscribed() bool {
 }
 
 // runSubscribe handles the commands that are not one request and one reply.
-func (s *Session) runSubscribe(ctx context.Context, c *command, raw []byte, args [][]byte) {
+func (s *Session) runSubscribe(ctx context.Context, q request) {
 	switch {
 	case s.tx.in:
-		s.refuseQueued(errorAbout(args, "not supported inside a transaction with a Cluster upstream"))
-	case resp.Is(args[0], "MONITOR"):
-		s.runMonitor(ctx, raw)
-	case c.cluster.refuse != nil:
-		s.reply(c.cluster.refuse(args))
-	case !c.has(messages):
-		s.startPassthrough(ctx, raw, args)
+		s.refuseQueued(errorAbout(q.args, "not supported inside a transaction with a Cluster upstream"))
+	case resp.Is(q.args[0], "MONITOR"):
+		s.runMonitor(ctx, q.raw)
+	case q.row.cluster.refuse != nil:
+		s.reply(q.row.cluster.refuse(q.args))
+	case !q.row.has(messages):
+		s.startPassthrough(ctx, q)
 	default:
-		s.subscribe(ctx, args)
+		s.subscribe(ctx, q.args)
 	}
 }
 

@@ -24,9 +24,9 @@ type command struct {
 	augment func(args [][]byte) bool
 	// try handles it at once; false: it would have to wait, and nothing has happened. nil:
 	// it is sent as need says.
-	try func(s *Session, raw []byte, args [][]byte) bool
+	try func(s *Session, q request) bool
 	// run handles it, and may wait; nil: it is sent as need says.
-	run func(s *Session, ctx context.Context, raw []byte, args [][]byte)
+	run func(s *Session, ctx context.Context, q request)
 	// verb does what a lock verb says; nil: it is none, or LOCK, which may be Pending.
 	verb func(s *Session, ctx context.Context, args [][]byte) (lockcmd.Reply, error)
 	// handles reports whether run is for these arguments, in this state of the session;
@@ -35,12 +35,12 @@ type command struct {
 
 	// tryInTx is try inside MULTI; nil: it is queued. runInTx is run there, false for what
 	// is no matter of its own; nil: there is nothing to wait for.
-	tryInTx func(s *Session, raw []byte, args [][]byte) bool
-	runInTx func(s *Session, ctx context.Context, raw []byte, args [][]byte) bool
+	tryInTx func(s *Session, q request) bool
+	runInTx func(s *Session, ctx context.Context, q request) bool
 	// changes are what it changes in the session when it is executed; nil: nothing.
 	changes func(s *Session, args [][]byte) changes
 	// passthrough is try on a passthrough connection; nil: it is relayed.
-	passthrough func(s *Session, raw []byte, args [][]byte) bool
+	passthrough func(s *Session, q request) bool
 
 	effect  effect
 	cluster clusterRule
@@ -90,12 +90,7 @@ type clusterRule struct {
 	cursor  bool                       // SCAN: one node after the other
 	anyNode bool                       // one node's reply is that of all
 	// run handles it; false: it goes where it would anyway. nil: the same.
-	run func(s *Session, ctx context.Context, raw []byte, args [][]byte) bool
-}
-
-// isRun reports whether run is for a command in the session's state.
-func (c *command) isRun(s *Session, args [][]byte) bool {
-	return c.run != nil && (c.handles == nil || c.handles(s, args))
+	run func(s *Session, ctx context.Context, q request) bool
 }
 
 func (c *command) has(e effect) bool { return c.effect&e != 0 }
@@ -106,8 +101,6 @@ func (c *command) needs(args [][]byte) need {
 	}
 	return c.need(args)
 }
-
-func (c *command) augments(args [][]byte) bool { return c.augment != nil && c.augment(args) }
 
 // isOrdinary reports whether a command, with all of its subcommands, is only sent and
 // answered.

@@ -13,14 +13,14 @@ import (
 
 // clientInCluster runs a CLIENT that concerns all nodes of a Cluster. It reports false, and
 // does nothing, for one that any node can run.
-func (s *Session) clientInCluster(ctx context.Context, raw []byte, args [][]byte) bool {
-	if len(args) < 2 {
+func (s *Session) clientInCluster(ctx context.Context, q request) bool {
+	if len(q.args) < 2 {
 		return false
 	}
-	sub := args[1]
+	sub := q.args[1]
 	switch {
 	case resp.Is(sub, "PAUSE") || resp.Is(sub, "UNPAUSE"):
-		parts, err := s.askMasters(ctx, bytes.Clone(raw))
+		parts, err := s.askMasters(ctx, bytes.Clone(q.raw))
 		s.replyMerged(parts, err, mergeFirst)
 	case resp.Is(sub, "REPLY"):
 		refusal := resp.AppendError(nil, "ERR CLIENT REPLY is not supported with a Cluster upstream")
@@ -30,13 +30,13 @@ func (s *Session) clientInCluster(ctx context.Context, raw []byte, args [][]byte
 			s.replies.Local(refusal)
 		}
 	case resp.Is(sub, "TRACKING"):
-		s.track(ctx, bytes.Clone(raw), args)
+		s.track(ctx, request{raw: bytes.Clone(q.raw), args: q.args})
 	case s.openRouter().tracking == nil:
 		return false
 	case resp.Is(sub, "CACHING"):
-		s.clientCaching(ctx, bytes.Clone(raw))
+		s.clientCaching(ctx, bytes.Clone(q.raw))
 	case resp.Is(sub, "TRACKINGINFO"):
-		s.askFirst(ctx, raw)
+		s.askFirst(ctx, q.raw)
 	default:
 		return false
 	}
@@ -46,18 +46,18 @@ func (s *Session) clientInCluster(ctx context.Context, raw []byte, args [][]byte
 // track runs CLIENT TRACKING in a Cluster: the client gets a connection of its own to every
 // node that it uses, on which its reads are tracked and from which it gets invalidations.
 // The first master decides whether it is refused.
-func (s *Session) track(ctx context.Context, raw []byte, args [][]byte) {
+func (s *Session) track(ctx context.Context, q request) {
 	s.openRouter()
 	if s.idle(ctx) != nil || !s.sameView() {
 		return
 	}
-	for _, a := range args[min(3, len(args)):] {
+	for _, a := range q.args[min(3, len(q.args)):] {
 		if resp.Is(a, "REDIRECT") {
 			s.replyErr(fmt.Errorf("ERR CLIENT TRACKING with REDIRECT is not supported with a Cluster upstream; use RESP3"))
 			return
 		}
 	}
-	off := len(args) == 3 && resp.Is(args[2], "OFF")
+	off := len(q.args) == 3 && resp.Is(q.args[2], "OFF")
 	if off && s.router.tracking != nil {
 		if s.untrack(); !s.watching {
 			s.closePinned() // which is tracked, too
@@ -69,7 +69,7 @@ func (s *Session) track(ctx context.Context, raw []byte, args [][]byte) {
 		s.replyErr(errors.New("ERR CLIENT TRACKING cannot begin while keys are watched, with a Cluster upstream"))
 		return
 	}
-	c, err := s.openTracked(ctx, raw)
+	c, err := s.openTracked(ctx, q.raw)
 	switch {
 	case err != nil:
 		s.replyErr(err)
@@ -80,7 +80,7 @@ func (s *Session) track(ctx context.Context, raw []byte, args [][]byte) {
 		s.invalidateAll()
 		s.untrack()
 		s.closePinned()
-		s.router.tracking = raw
+		s.router.tracking = q.raw
 		s.router.keep(s.router.view.FirstMaster(), s.connClass, c)
 	}
 	s.replies.Local([]byte("+OK\r\n"))

@@ -153,46 +153,46 @@ func rewriteElements(reply []byte, length int, edits []queuedRewrite) (edited []
 }
 
 // tryBegin is the try of MULTI and WATCH.
-func (s *Session) tryBegin(raw []byte, args [][]byte) bool {
+func (s *Session) tryBegin(q request) bool {
 	if !s.tryPin() {
 		return false
 	}
-	s.beginTx(raw, args)
+	s.beginTx(q)
 	return true
 }
 
 // runBegin is the run of MULTI and WATCH.
-func (s *Session) runBegin(ctx context.Context, raw []byte, args [][]byte) {
+func (s *Session) runBegin(ctx context.Context, q request) {
 	if s.pin(ctx) {
-		s.beginTx(raw, args)
-	} else if resp.Is(args[0], "MULTI") {
+		s.beginTx(q)
+	} else if resp.Is(q.args[0], "MULTI") {
 		s.closeAfterReplies() // what the client has sent behind it must not run by itself
 	}
 }
 
 // beginTx sends MULTI or WATCH on the pinned connection.
-func (s *Session) beginTx(raw []byte, args [][]byte) {
-	switch multi := resp.Is(args[0], "MULTI"); {
-	case multi && len(args) == 1:
+func (s *Session) beginTx(q request) {
+	switch multi := resp.Is(q.args[0], "MULTI"); {
+	case multi && len(q.args) == 1:
 		if !s.tx.in {
 			s.tx.node = txNode{}
 		}
-		s.sendObserved(raw, s.tx.multi(), nil)
-	case !multi && len(args) > 1:
+		s.sendObserved(q.raw, s.tx.multi(), nil)
+	case !multi && len(q.args) > 1:
 		s.watching = true
-		s.enqueue(raw)
+		s.enqueue(q.raw)
 	default:
-		s.enqueue(raw)
+		s.enqueue(q.raw)
 	}
 	s.publishStateful()
 }
 
 // tryUnwatch is the try of UNWATCH.
-func (s *Session) tryUnwatch(raw []byte, args [][]byte) bool {
-	if !s.tryForward(raw) {
+func (s *Session) tryUnwatch(q request) bool {
+	if !s.tryForward(q.raw) {
 		return false
 	}
-	if len(args) == 1 {
+	if len(q.args) == 1 {
 		s.watching = false
 		s.publishStateful()
 	}
@@ -200,18 +200,18 @@ func (s *Session) tryUnwatch(raw []byte, args [][]byte) bool {
 }
 
 // tryEnd is the try of EXEC and DISCARD outside of a transaction, as far as known.
-func (s *Session) tryEnd(raw []byte, args [][]byte) bool {
+func (s *Session) tryEnd(q request) bool {
 	if s.tx.unsure { // perhaps an earlier one was refused
-		return s.endTx(raw, args)
+		return s.endTx(q)
 	}
-	return s.tryForward(raw)
+	return s.tryForward(q.raw)
 }
 
 // endTx sends EXEC or DISCARD on the pinned connection. It is always true.
-func (s *Session) endTx(raw []byte, args [][]byte) bool {
-	exec := resp.Is(args[0], "EXEC")
-	if len(args) > 1 && !exec {
-		return s.enqueue(raw) // refused, and ends nothing; an EXEC that is refused aborts
+func (s *Session) endTx(q request) bool {
+	exec := resp.Is(q.args[0], "EXEC")
+	if len(q.args) > 1 && !exec {
+		return s.enqueue(q.raw) // refused, and ends nothing; an EXEC that is refused aborts
 	}
 	watching := s.watching
 	s.watching = false
@@ -220,7 +220,7 @@ func (s *Session) endTx(raw []byte, args [][]byte) bool {
 	if exec {
 		e = s.tx.rewriteExec()
 	}
-	s.sendObserved(raw, s.tx.end(watching), e)
+	s.sendObserved(q.raw, s.tx.end(watching), e)
 	s.publishStateful()
 	return true
 }
@@ -241,52 +241,59 @@ func (s *Session) sendObserved(raw []byte, heard func([]byte), e relay.Rewrite) 
 	s.send(s.pinned, raw, 1)
 }
 
-// tryTx handles a command inside MULTI.
-func (s *Session) tryTx(c *command, raw []byte, args [][]byte) bool {
-	if s.inCluster() && !c.has(sessionOnly) {
-		if sent, done := s.tryTxCluster(c, raw, args); done {
+// inTx is the transport inside MULTI, on the pinned connection.
+type inTx struct{ s *Session }
+
+func (t inTx) send(q request) bool {
+	s := t.s
+	if s.tx.unsure && q.row.has(changesClient) { // if MULTI was refused it takes effect now
+		return false
+	}
+	if s.inCluster() && !q.row.has(sessionOnly) {
+		if sent, done := s.tryTxCluster(q); done {
 			return sent
 		}
 	}
-	if c.tryInTx != nil {
-		return c.tryInTx(s, raw, args)
+	if q.row.tryInTx != nil {
+		return q.row.tryInTx(s, q)
 	}
-	if !c.has(notQueued) {
-		s.tx.add(c.changesOf(s, args))
+	if !q.row.has(notQueued) {
+		s.tx.add(q.changes(s))
 	}
-	if c.has(sessionOnly) {
-		s.keepQueued(raw)
+	if q.row.has(sessionOnly) {
+		s.keepQueued(q.raw)
 	}
-	return s.enqueue(raw)
+	return s.enqueue(q.raw)
+}
+
+func (t inTx) run(ctx context.Context, q request) {
+	s := t.s
+	switch {
+	case q.row.runInTx != nil && q.row.runInTx(s, ctx, q):
+	case s.inCluster() && s.runTxCluster(ctx, q):
+	default:
+		single{s}.run(ctx, q)
+	}
 }
 
 // refuseVerbInTx is the tryInTx of a lock verb: the upstream does not know it, refuses it
 // and so aborts the EXEC.
-func (s *Session) refuseVerbInTx(raw []byte, args [][]byte) bool {
+func (s *Session) refuseVerbInTx(q request) bool {
 	s.flushBatches()
-	s.keepQueued(raw)
-	s.replies.ExpectReplaced(s.pinned, appendNoTx(nil, args[0]))
-	s.send(s.pinned, raw, 1)
+	s.keepQueued(q.raw)
+	s.replies.ExpectReplaced(s.pinned, appendNoTx(nil, q.args[0]))
+	s.send(s.pinned, q.raw, 1)
 	return true
 }
 
 // refusedReset sends a RESET that the upstream will refuse; false: it will not.
-func (s *Session) refusedReset(raw []byte, args [][]byte) bool {
-	return len(args) > 1 && s.enqueue(raw)
+func (s *Session) refusedReset(q request) bool {
+	return len(q.args) > 1 && s.enqueue(q.raw)
 }
 
 // queueClient is the tryInTx of CLIENT; false: the upstream must be asked before.
-func (s *Session) queueClient(raw []byte, args [][]byte) bool {
-	return !clients.NeedsProbe(args) && s.queueTranslated(raw, args)
-}
-
-// changesOf are what a command will change in the session when it is executed. c may be
-// nil: nothing.
-func (c *command) changesOf(s *Session, args [][]byte) changes {
-	if c == nil || c.changes == nil {
-		return changes{}
-	}
-	return c.changes(s, args)
+func (s *Session) queueClient(q request) bool {
+	return !clients.NeedsProbe(q.args) && s.queueTranslated(q)
 }
 
 func (s *Session) authChanges(args [][]byte) changes {

@@ -17,10 +17,10 @@ import (
 
 // runVerb runs LOCK, RENEW, UNLOCK or LOCKCTL, and replies unless it is a LOCK that waits:
 // then that is Pending.
-func (s *Session) runVerb(ctx context.Context, _ []byte, args [][]byte) {
+func (s *Session) runVerb(ctx context.Context, q request) {
 	if s.mode == onPassthrough && s.tx.in { // the upstream refuses it in its own words, and aborts the EXEC
-		s.pass.replyMode.note(args, true)
-		s.enqueue(resp.AppendCommand(nil, args...))
+		s.pass.replyMode.note(q.args, true)
+		s.enqueue(resp.AppendCommand(nil, q.args...))
 		return
 	}
 	muted := s.takeReplyMode()
@@ -33,13 +33,13 @@ func (s *Session) runVerb(ctx context.Context, _ []byte, args [][]byte) {
 		s.replyOrDisconnect(err)
 		return
 	}
-	switch c := s.d.rows.lookup(args); {
+	switch {
 	case s.id.Proto == 2 && s.subscribed():
-		s.replyErr(errors.New(subscriberModeError(args[0])))
-	case c.verb != nil:
-		s.replies.Local(s.verbReply(ctx, c, args).Now())
+		s.replyErr(errors.New(subscriberModeError(q.args[0])))
+	case q.row.verb != nil:
+		s.replies.Local(s.verbReply(ctx, q.row, q.args).Now())
 	default:
-		if err := s.lock(ctx, args, muted); err != nil {
+		if err := s.lock(ctx, q.args, muted); err != nil {
 			s.replyErr(err)
 		}
 	}
