@@ -2,6 +2,7 @@ package commands
 
 import (
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/relay"
 )
@@ -26,12 +27,12 @@ func (s *Session) tryAugmented(q request) bool {
 	raw, e := s.augment(q)
 	s.flushBatches()
 	s.replies.ExpectRewritten(c, e)
-	s.send(c, raw, 1)
+	s.replies.Send(c, raw, 1)
 	return true
 }
 
 // augmentFanOut is augment for a command that all masters of a Cluster do.
-func (s *Session) augmentFanOut(merge merger, q request) ([]byte, merger) {
+func (s *Session) augmentFanOut(merge cluster.Merger, q request) ([]byte, cluster.Merger) {
 	raw, e := s.augment(q)
 	return raw, func(parts [][]byte) []byte {
 		reply, _ := e(merge(parts))

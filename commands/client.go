@@ -9,6 +9,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/clients"
+	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/relay"
 )
@@ -119,7 +120,7 @@ func (s *Session) translate(ctx context.Context, to reach, q request) (x clients
 
 // rewriteHello makes a HELLO's reply that of a single server, with the client's id.
 func (s *Session) rewriteHello(reply []byte) ([]byte, bool) {
-	return s.client.RewriteHello(standaloneHello(reply))
+	return s.client.RewriteHello(cluster.StandaloneHello(reply))
 }
 
 // runUnblock sends CLIENT UNBLOCK to the node where the other client is blocked.
@@ -144,7 +145,7 @@ func (s *Session) runUnblock(ctx context.Context, q request) {
 	if at, leave := s.connTo(ctx, pool); at != nil {
 		defer leave()
 		var err error
-		if reply, err = s.ask(ctx, at, clients.Unblock(c, at, q.args)); err != nil {
+		if reply, err = s.replies.Ask(ctx, at, clients.Unblock(c, at, q.args)); err != nil {
 			s.replyErr(err)
 			return
 		}
@@ -171,7 +172,7 @@ func (s *Session) addTranslated(ctx context.Context, q request) {
 	if s.flushBatches(); s.idle(ctx) != nil {
 		return
 	}
-	reply, err := s.ask(ctx, s.conn(), x.Raw)
+	reply, err := s.replies.Ask(ctx, s.conn(), x.Raw)
 	if err != nil {
 		s.replyErr(err)
 		return
@@ -210,7 +211,7 @@ func (s *Session) addQueued(ctx context.Context, q request) bool {
 	s.publishInfo()
 	s.flushBatches()
 	s.replies.ExpectRewritten(s.pinned, x.Rewrite)
-	s.send(s.pinned, x.Raw, 1)
+	s.replies.Send(s.pinned, x.Raw, 1)
 	return true
 }
 
@@ -290,7 +291,7 @@ func (s *Session) askAll(ctx context.Context, c *upstream.Conn, commands [][]byt
 				close(done)
 			}
 		})
-		s.send(c, raw, 1)
+		s.replies.Send(c, raw, 1)
 	}
 	select {
 	case <-done:
@@ -305,7 +306,7 @@ func (s *Session) kill(ctx context.Context, args [][]byte) {
 		return
 	}
 	k, ok := clients.ParseKill(args)
-	reply, err := s.ask(ctx, s.conn(), clients.HarmlessKill(args))
+	reply, err := s.replies.Ask(ctx, s.conn(), clients.HarmlessKill(args))
 	switch {
 	case err != nil:
 		s.replyErr(err)
@@ -330,7 +331,7 @@ func (s *Session) killListing(ctx context.Context, k *clients.KillFilter) *clien
 		return s.d.clients.ProxyListing()
 	}
 	s.publishInfo()
-	reply, err := s.ask(ctx, s.conn(), clients.ListAll)
+	reply, err := s.replies.Ask(ctx, s.conn(), clients.ListAll)
 	if err != nil {
 		return s.d.clients.ProxyListing()
 	}

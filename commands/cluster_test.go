@@ -211,7 +211,7 @@ func TestScripts_ForgedRedirections(t *testing.T) {
 	} {
 		d := newDuo(t, func(_ *link, args []string) (string, bool) { return tt.reply, args[0] == "EVAL" })
 		p := d.enter(t)
-		p.openRouter().redirector.Timeout = 100 * time.Millisecond
+		p.openRouter().Redirector().Timeout = 100 * time.Millisecond
 		p.do(t, "EVAL x 1 bar")
 		p.want(t, tt.want)
 		if n := len(d.sent("EVAL")) + len(d.second.sent("EVAL")); n != 1 {

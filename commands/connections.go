@@ -126,12 +126,14 @@ func (s *Session) openPinned(ctx context.Context, pool *upstream.Pool) error {
 	}
 	s.pinned, s.pinnedPool, s.shown.changed = c, pool, true
 	s.publishInfo()
-	if err := s.beginTracking(ctx, c); err != nil {
-		c.Close()
-		return err
+	if s.router != nil {
+		if err := s.router.BeginTracking(ctx, c); err != nil {
+			c.Close()
+			return err
+		}
 	}
 	if len(s.name) > 0 {
-		s.ask(ctx, c, resp.AppendCommand(nil, "CLIENT", "SETNAME", string(s.name)))
+		s.replies.Ask(ctx, c, resp.AppendCommand(nil, "CLIENT", "SETNAME", string(s.name)))
 	}
 	return nil
 }
@@ -172,7 +174,7 @@ func (s *Session) runWait(ctx context.Context, q request) {
 	if !s.pin(ctx) {
 		return
 	}
-	if _, err := s.ask(ctx, s.pinned, resp.AppendCommand(nil, "PING")); err != nil {
+	if _, err := s.replies.Ask(ctx, s.pinned, resp.AppendCommand(nil, "PING")); err != nil {
 		s.replyErr(err)
 		return
 	}
@@ -255,4 +257,11 @@ func (s *Session) closeAfterReplies() {
 	s.because(WhyUpstream)
 	s.end.ended.Store(true)
 	s.replies.Close()
+}
+
+// reply answers in the place of the upstream.
+func (s *Session) reply(reply string) bool {
+	s.flushBatches()
+	s.replies.Local([]byte(reply))
+	return true
 }

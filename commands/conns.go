@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
@@ -38,8 +39,7 @@ type conns struct {
 	// Shared.
 	shared    [upstream.ConnClasses]*upstream.Conn // borrowed from the pool; may be nil or broken
 	connClass upstream.ConnClass                   // of shared that commands travel on
-	router    *clusterRouter                       // of an upstream of several nodes; else nil
-	keyArgs   []int                                // scratch: where the keys of a command are
+	router    *cluster.Router                      // of an upstream of several nodes; else nil
 	// undiscoverable is where the upstream does not say which commands it has; may be nil.
 	undiscoverable *upstream.Conn
 
@@ -135,7 +135,7 @@ func (cs *conns) markBlocking() {
 func (cs *conns) flushBatches() {
 	cs.flushBatch()
 	if cs.router != nil {
-		cs.router.flush()
+		cs.router.Flush()
 	}
 }
 
@@ -146,7 +146,7 @@ func (cs *conns) flushBatch() {
 		return
 	}
 	if cs.router != nil {
-		cs.router.flush()
+		cs.router.Flush()
 	}
 	run, n, c := cs.batch, cs.batched, cs.conn()
 	cs.batch, cs.batched = nil, 0
@@ -156,14 +156,7 @@ func (cs *conns) flushBatch() {
 		return
 	}
 	cs.replies.Expect(c, n)
-	cs.send(c, run, n)
-}
-
-// send sends commands whose n replies have their place already.
-func (cs *conns) send(c *upstream.Conn, raw []byte, n int) {
-	if err := c.Send(raw, n, cs.replies); err != nil {
-		cs.replies.Fail(c, n, false, err)
-	}
+	cs.replies.Send(c, run, n)
 }
 
 // idle waits until all earlier commands have been answered. Behind one that blocks
@@ -202,8 +195,7 @@ func (cs *conns) pinPool() *upstream.Pool {
 }
 
 func (cs *conns) returnShared() {
-	if cs.router != nil && len(cs.router.conns) > 0 {
-		cs.router.drop(func(*upstream.Conn) bool { return true })
+	if cs.router != nil && cs.router.DropAll() {
 		cs.invalidateAll()
 	}
 	for class := range cs.shared {
@@ -216,26 +208,6 @@ func (cs *conns) returnClass(class upstream.ConnClass) {
 	if cs.shared[class] != nil {
 		upstream.Return(cs.shared[class])
 		cs.shared[class] = nil
-	}
-}
-
-// ask sends a command of a single reply, behind everything sent before, and
-// returns the reply. c may be nil: a connection that was lost.
-func (cs *conns) ask(ctx context.Context, c *upstream.Conn, raw []byte) ([]byte, error) {
-	if c == nil {
-		return nil, &upstream.DownError{Err: relay.ErrLost}
-	}
-	got := make(chan []byte, 1)
-	cs.replies.ExpectCaptured(c, func(reply []byte) { got <- reply })
-	cs.send(c, raw, 1)
-	select {
-	case reply := <-got:
-		if reply == nil {
-			return nil, &upstream.DownError{Err: relay.ErrLost}
-		}
-		return reply, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
 }
 
@@ -252,20 +224,17 @@ func (cs *conns) sendNoRedirect(raw []byte, heard func([]byte)) {
 // sendPinned sends a request on the pinned connection.
 func (cs *conns) sendPinned(c *relay.Request) {
 	cs.flushBatches()
-	cs.sendRequest(cs.pinned, c)
+	cs.replies.SendRequest(cs.pinned, c)
 }
 
-func (cs *conns) sendRequest(conn *upstream.Conn, c *relay.Request) {
-	cs.replies.ExpectRequest(c)
-	if err := conn.SendEach(c.Raw, []upstream.Sink{c}); err != nil {
-		c.Fail(conn, 1, false, err)
-	}
+// sender is as whom, and on which connections, commands travel now.
+func (cs *conns) sender() relay.Sender {
+	return relay.Sender{ID: cs.id, Class: cs.connClass, Hint: cs.hint}
 }
 
-func (cs *conns) openRouter() *clusterRouter {
+func (cs *conns) openRouter() *cluster.Router {
 	if cs.router == nil {
-		cs.router = &clusterRouter{view: cs.up.View(), conns: map[*upstream.Pool]*[upstream.ConnClasses]*upstream.Conn{}, trackedConns: map[*upstream.Conn]*relay.TrackedConn{}, redirector: relay.NewRedirector(cs.up)}
-		cs.replies.Serve(cs.router.redirector)
+		cs.router = cluster.New(cs.up, cs.replies, cs.hint)
 	}
 	return cs.router
 }
@@ -273,17 +242,14 @@ func (cs *conns) openRouter() *clusterRouter {
 // sameView reports whether nothing is under way by an older view of the nodes. Otherwise a
 // command could overtake an earlier one, which still has to be sent on.
 func (cs *conns) sameView() bool {
-	rt, v := cs.openRouter(), cs.up.View()
-	if rt.view == v {
+	rt := cs.openRouter()
+	if rt.View() == cs.up.View() {
 		return true
 	}
 	if cs.replies.Pending() > 0 {
 		return false
 	}
-	rt.view = v
-	rt.drop(func(c *upstream.Conn) bool {
-		return !c.Alive() || c.Draining() && rt.trackedConns[c] == nil // the client must get the end of what it tracked
-	})
+	rt.Renew()
 	for class, c := range cs.shared {
 		if c != nil && c.Draining() {
 			cs.returnClass(upstream.ConnClass(class))
@@ -300,7 +266,7 @@ func (cs *conns) awaitSameView(ctx context.Context) bool {
 
 // invalidateAll tells the client that nothing it knows is tracked any more.
 func (cs *conns) invalidateAll() {
-	if cs.router != nil && cs.router.tracking != nil && cs.id.Proto == 3 {
+	if cs.router != nil && cs.router.Tracks() && cs.id.Proto == 3 {
 		cs.replies.Push([]byte(">2\r\n$10\r\ninvalidate\r\n_\r\n"))
 	}
 }

@@ -139,7 +139,7 @@ func (s *Session) runModule(ctx context.Context, q request) {
 	if !s.pin(ctx) {
 		return
 	}
-	reply, err := s.ask(ctx, s.pinned, q.raw)
+	reply, err := s.replies.Ask(ctx, s.pinned, q.raw)
 	if _, refused := resp.Error(reply); !refused {
 		s.d.forgetTable()
 	}

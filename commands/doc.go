@@ -14,6 +14,10 @@
 //	Run    may wait: for a connection, for earlier replies, for a majority of lock nodes.
 //	Flush  sends what Try has gathered: commands read together are written together.
 //
+// Between the two, the session's state picks the transport that carries the command
+// (transport.go): one connection, a transaction, passthrough, or several nodes (nodes.go, over
+// package cluster). Its send serves Try, and its run serves Run.
+//
 // Commands travel in one mode at a time (conns.go):
 //
 //	          blocks, MULTI, WATCH, CLIENT PAUSE …

@@ -92,7 +92,7 @@ func (s *Session) changeUsers(ctx context.Context, q request) {
 			s.d.acl.invalidate()
 		}
 	}, nil)
-	s.send(c, q.raw, 1)
+	s.replies.Send(c, q.raw, 1)
 }
 
 // hello changes the protocol, and maybe who the client is.
@@ -128,7 +128,7 @@ func (s *Session) askName(ctx context.Context) {
 	if s.pinned == nil || s.idle(ctx) != nil {
 		return
 	}
-	reply, err := s.ask(ctx, s.pinned, resp.AppendCommand(nil, "CLIENT", "GETNAME"))
+	reply, err := s.replies.Ask(ctx, s.pinned, resp.AppendCommand(nil, "CLIENT", "GETNAME"))
 	switch {
 	case err != nil || len(reply) == 0:
 	case reply[0] == '_' || string(reply) == "$-1\r\n":
@@ -167,7 +167,7 @@ func (s *Session) changeIdentity(ctx context.Context, id upstream.Identity, shar
 // moveToIdentity moves the session to c, a borrowed connection of another identity, if the
 // upstream, asked with command on c, agrees. The client gets its reply.
 func (s *Session) moveToIdentity(ctx context.Context, c *upstream.Conn, id upstream.Identity, command []byte) (moved, refused bool) {
-	reply, err := s.ask(ctx, c, command)
+	reply, err := s.replies.Ask(ctx, c, command)
 	if err != nil {
 		upstream.Return(c)
 		s.replyErr(err)
@@ -214,7 +214,7 @@ func (s *Session) changeIdentityPinned(ctx context.Context, id upstream.Identity
 	if s.pinned == nil && !s.pin(ctx) { // a Cluster's node was lost, another is to do
 		return false
 	}
-	reply, err := s.ask(ctx, s.pinned, raw)
+	reply, err := s.replies.Ask(ctx, s.pinned, raw)
 	if err != nil {
 		s.replyErr(err)
 		return false
@@ -286,7 +286,7 @@ func (s *Session) reset(ctx context.Context, q request) {
 	s.watching, s.pinnedForLife, s.pass = false, false, passthrough{}
 	s.client.Unreference()
 	if s.router != nil {
-		s.router.tracking, s.router.caching = nil, nil
+		s.router.ForgetTracking()
 	}
 	s.locks.implicit, s.locks.adminCheckedAt = lockcmd.Owners{}, time.Time{}
 	if counted {
@@ -331,7 +331,7 @@ func (s *Session) pause(ctx context.Context, q request) {
 	if !s.pin(ctx) {
 		return
 	}
-	reply, err := s.ask(ctx, s.pinned, q.raw)
+	reply, err := s.replies.Ask(ctx, s.pinned, q.raw)
 	if err != nil {
 		s.replyErr(err)
 		return
@@ -381,7 +381,7 @@ func (s *Session) setName(ctx context.Context, q request) {
 // mayName asks the upstream with a command about the name of the shared connection,
 // which it leaves without, whether the client may. If not, that has got the reason.
 func (s *Session) mayName(ctx context.Context, command []byte) bool {
-	reply, err := s.ask(ctx, s.shared[s.connClass], command)
+	reply, err := s.replies.Ask(ctx, s.shared[s.connClass], command)
 	if err != nil {
 		s.replyErr(err)
 		return false

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
@@ -65,14 +66,14 @@ func txRows() []*command {
 		return &command{name: name, class: transactions, effect: e, try: (*Session).tryBegin, run: (*Session).runBegin}
 	}
 	end := func(name string) *command {
-		return &command{name: name, class: transactions, effect: endsTx | changesVerbs | sessionOnly, cluster: clusterRule{anyNode: true},
+		return &command{name: name, class: transactions, effect: endsTx | changesVerbs | sessionOnly, cluster: cluster.Rule{AnyNode: true},
 			try: (*Session).tryEnd, tryInTx: (*Session).endTx, passthrough: (*Session).passEnd}
 	}
 	multi, watch := begin("multi", beginsTx|changesVerbs|sessionOnly), begin("watch", watches)
 	multi.passthrough = (*Session).passMulti
-	watch.cluster.run = (*Session).runWatch
+	watch.runInCluster = (*Session).runWatch
 	return []*command{multi, watch, end("exec"), end("discard"),
-		{name: "unwatch", class: transactions, effect: unwatches, cluster: clusterRule{anyNode: true}, try: (*Session).tryUnwatch}}
+		{name: "unwatch", class: transactions, effect: unwatches, cluster: cluster.Rule{AnyNode: true}, try: (*Session).tryUnwatch}}
 }
 
 // subscriptionRows are the commands with replies and messages that are not one per
@@ -83,7 +84,7 @@ func subscriptionRows() []*command {
 		c := &command{name: name, class: pubsubClass, effect: messages | whileSubscribed | sessionOnly, need: always(passthroughConn),
 			tryInTx: mustWait, passthrough: (*Session).passSubscribe}
 		if strings.HasSuffix(name, "sync") || name == "replconf" {
-			c.cluster.refuse = notOne
+			c.cluster.Refuse = cluster.AboutOneNode
 		}
 		all = append(all, c)
 	}
@@ -103,23 +104,23 @@ func blockingRows() []*command {
 	}
 	return append(all,
 		&command{name: "xread", class: blocking, need: unlessAsked}, &command{name: "xreadgroup", class: blocking, need: unlessAsked},
-		&command{name: "wait", class: blocking, run: (*Session).runWait, cluster: clusterRule{run: (*Session).runWaitMasters}},
-		&command{name: "waitaof", class: blocking, run: (*Session).runWait, cluster: clusterRule{run: (*Session).runWaitMasters}})
+		&command{name: "wait", class: blocking, run: (*Session).runWait, runInCluster: (*Session).runWaitMasters},
+		&command{name: "waitaof", class: blocking, run: (*Session).runWait, runInCluster: (*Session).runWaitMasters})
 }
 
 func scriptRows() []*command {
 	var all []*command
 	for _, name := range strings.Fields("eval evalsha fcall eval_ro evalsha_ro fcall_ro") {
-		all = append(all, &command{name: name, class: scripts, need: always(scriptConn), cluster: clusterRule{anyNode: true}})
+		all = append(all, &command{name: name, class: scripts, need: always(scriptConn), cluster: cluster.Rule{AnyNode: true}})
 	}
 	kill := func(name string) *command { // it must overtake the script that it kills
-		return &command{name: name, need: always(pinnedConn), cluster: clusterRule{run: (*Session).runScriptKill}}
+		return &command{name: name, need: always(pinnedConn), runInCluster: (*Session).runScriptKill}
 	}
 	// The debugger takes over the connection.
-	debug := &command{name: "script|debug", need: always(passthroughConn), cluster: clusterRule{anyNode: true}}
+	debug := &command{name: "script|debug", need: always(passthroughConn), cluster: cluster.Rule{AnyNode: true}}
 	return slices.Concat(all, []*command{{name: "script", class: scripts}, {name: "function", class: scripts}, kill("script|kill"), kill("function|kill"), debug},
-		onAllMasters(mergeFirst, "script|load script|flush function|load function|delete function|flush function|restore"),
-		onAllMasters(mergeLeast, "script|exists"),
+		onAllMasters(cluster.First, "script|load script|flush function|load function|delete function|flush function|restore"),
+		onAllMasters(cluster.Least, "script|exists"),
 		onAnyNode("script|help function|dump function|help function|list function|stats"))
 }
 
@@ -128,7 +129,7 @@ func scriptRows() []*command {
 func serverRows() []*command {
 	var all []*command
 	users := func(names string, handles func(*Session, [][]byte) bool) {
-		for _, c := range onAllMasters(mergeFirst, names) {
+		for _, c := range onAllMasters(cluster.First, names) {
 			c.run, c.handles = (*Session).changeUsers, handles
 			all = append(all, c)
 		}
@@ -136,41 +137,41 @@ func serverRows() []*command {
 	users("acl|setuser acl|deluser acl|load", func(s *Session, _ [][]byte) bool { return s.changesUsersHere() })
 	users("config|set", func(s *Session, args [][]byte) bool { return s.changesUsersHere() && setsPassword(args) })
 	for _, sub := range strings.Fields("count list docs info getkeys getkeysandflags") {
-		all = append(all, &command{name: "command|" + sub, augment: augmented, cluster: clusterRule{anyNode: true}})
+		all = append(all, &command{name: "command|" + sub, augment: augmented, cluster: cluster.Rule{AnyNode: true}})
 	}
 	for _, sub := range strings.Fields("load loadex unload") {
-		all = append(all, &command{name: "module|" + sub, effect: sessionOnly, run: (*Session).runModule, cluster: clusterRule{anyNode: true}})
+		all = append(all, &command{name: "module|" + sub, effect: sessionOnly, run: (*Session).runModule, cluster: cluster.Rule{AnyNode: true}})
 	}
 	for _, name := range strings.Fields("shutdown failover") {
-		all = append(all, &command{name: name, class: admin, need: always(pinnedConn), cluster: clusterRule{refuse: notOne}})
+		all = append(all, &command{name: name, class: admin, need: always(pinnedConn), cluster: cluster.Rule{Refuse: cluster.AboutOneNode}})
 	}
 	for _, name := range strings.Fields("readonly readwrite asking") {
-		all = append(all, &command{name: name, class: admin, need: always(pinnedConn), cluster: clusterRule{refuse: noCluster}})
+		all = append(all, &command{name: name, class: admin, need: always(pinnedConn), cluster: cluster.Rule{Refuse: cluster.Disabled}})
 	}
 	for _, name := range strings.Fields("replicaof slaveof") {
-		all = append(all, &command{name: name, class: admin, cluster: clusterRule{refuse: notOne}})
+		all = append(all, &command{name: name, class: admin, cluster: cluster.Rule{Refuse: cluster.AboutOneNode}})
 	}
 	return slices.Concat(all, []*command{
 		{name: "acl", class: admin}, {name: "config", class: admin}, {name: "module", class: admin, effect: sessionOnly},
 		{name: "command", class: admin, augment: func(args [][]byte) bool { return len(args) == 1 }},
-		{name: "info", class: admin, augment: func(args [][]byte) bool { return wantsSection(args[1:]) }, cluster: clusterRule{fanOut: mergeInfo}},
-		{name: "cluster", class: admin, cluster: clusterRule{refuse: noCluster}},
+		{name: "info", class: admin, augment: func(args [][]byte) bool { return wantsSection(args[1:]) }, cluster: cluster.Rule{FanOut: cluster.Info}},
+		{name: "cluster", class: admin, cluster: cluster.Rule{Refuse: cluster.Disabled}},
 	},
-		onAllMasters(mergeFirst, "acl|save config|resetstat config|rewrite"),
+		onAllMasters(cluster.First, "acl|save config|resetstat config|rewrite"),
 		onAnyNode("acl|cat acl|dryrun acl|genpass acl|getuser acl|help acl|list acl|log acl|users acl|whoami config|get config|help command|help module|help module|list"))
 }
 
 func augmented([][]byte) bool { return true }
 
 // onAllMasters are ordinary commands without keys that all masters of a Cluster do.
-func onAllMasters(merge merger, names string) []*command {
-	return ordinary(names, clusterRule{fanOut: merge})
+func onAllMasters(merge cluster.Merger, names string) []*command {
+	return ordinary(names, cluster.Rule{FanOut: merge})
 }
 
 // onAnyNode are ordinary commands without keys of which one node's reply will do.
-func onAnyNode(names string) []*command { return ordinary(names, clusterRule{anyNode: true}) }
+func onAnyNode(names string) []*command { return ordinary(names, cluster.Rule{AnyNode: true}) }
 
-func ordinary(names string, rule clusterRule) (all []*command) {
+func ordinary(names string, rule cluster.Rule) (all []*command) {
 	for _, name := range strings.Fields(names) {
 		c := &command{name: name, cluster: rule}
 		if !strings.Contains(name, "|") {
@@ -183,12 +184,12 @@ func ordinary(names string, rule clusterRule) (all []*command) {
 
 func keylessRows() []*command {
 	return slices.Concat(
-		onAllMasters(mergeSum, "dbsize slowlog|len latency|reset pubsub|numpat"),
-		onAllMasters(mergeUnion, "keys pubsub|channels pubsub|shardchannels"),
-		onAllMasters(mergePairs, "pubsub|numsub pubsub|shardnumsub"),
-		onAllMasters(mergeAny, "randomkey"), onAllMasters(mergeMin, "lastsave"),
-		onAllMasters(mergeFirst, "flushall flushdb save bgsave bgrewriteaof slowlog|reset memory|purge"),
-		[]*command{{name: "scan", class: reads, cluster: clusterRule{cursor: true}}},
+		onAllMasters(cluster.Sum, "dbsize slowlog|len latency|reset pubsub|numpat"),
+		onAllMasters(cluster.Union, "keys pubsub|channels pubsub|shardchannels"),
+		onAllMasters(cluster.Pairs, "pubsub|numsub pubsub|shardnumsub"),
+		onAllMasters(cluster.Any, "randomkey"), onAllMasters(cluster.Min, "lastsave"),
+		onAllMasters(cluster.First, "flushall flushdb save bgsave bgrewriteaof slowlog|reset memory|purge"),
+		[]*command{{name: "scan", class: reads, cluster: cluster.Rule{Cursor: true}}},
 		onAnyNode("debug echo lolwut pfselftest ping publish role swapdb time latency memory pubsub slowlog"),
 		onAnyNode("latency|doctor latency|graph latency|help latency|histogram latency|history latency|latest"),
 		onAnyNode("memory|doctor memory|help memory|malloc-stats memory|stats pubsub|help slowlog|get slowlog|help"),
@@ -197,10 +198,10 @@ func keylessRows() []*command {
 
 // keyedRows are the ordinary commands that go by their keys.
 func keyedRows() []*command {
-	sum := &splitRule{merge: anyPlace(mergeSum)}
-	split := func(name string, rule *splitRule) []*command { return ordinary(name, clusterRule{split: rule}) }
+	sum := &cluster.Split{Merge: cluster.AnyPlace(cluster.Sum)}
+	split := func(name string, rule *cluster.Split) []*command { return ordinary(name, cluster.Rule{Split: rule}) }
 	return slices.Concat(
-		split("mget", &splitRule{merge: mergeElements}), split("mset", &splitRule{values: 1, merge: anyPlace(mergeFirst)}),
+		split("mget", &cluster.Split{Merge: cluster.Elements}), split("mset", &cluster.Split{Values: 1, Merge: cluster.AnyPlace(cluster.First)}),
 		split("del", sum), split("unlink", sum), split("exists", sum), split("touch", sum),
 		ordinary(`
 		append bitcount bitfield bitfield_ro bitop bitpos copy decr decrby dump expire expireat expiretime geoadd
@@ -215,5 +216,5 @@ func keyedRows() []*command {
 		zdiff zdiffstore zincrby zinter zintercard zinterstore zlexcount zmpop zmscore zpopmax zpopmin zrandmember
 		zrange zrangebylex zrangebyscore zrangestore zrank zrem zremrangebylex zremrangebyrank zremrangebyscore
 		zrevrange zrevrangebylex zrevrangebyscore zrevrank zscan zscore zunion zunionstore
-`, clusterRule{}))
+`, cluster.Rule{}))
 }

@@ -223,7 +223,7 @@ func (s *Session) Unblock(ctx context.Context) {
 	}
 	defer upstream.Return(at)
 	// If it fails, as for want of the right to do it, the client waits on.
-	_, _ = s.ask(ctx, at, resp.AppendCommand(nil, "CLIENT", "UNBLOCK", strconv.FormatInt(s.pinned.ID(), 10), "ERROR"))
+	_, _ = s.replies.Ask(ctx, at, resp.AppendCommand(nil, "CLIENT", "UNBLOCK", strconv.FormatInt(s.pinned.ID(), 10), "ERROR"))
 }
 
 // await returns when answered is closed, the pinned connection has ended, the time is
@@ -280,7 +280,7 @@ func (s *Session) End() {
 	s.returnShared()
 	s.closeSubscriber()
 	if s.router != nil {
-		s.router.redirector.End()
+		s.router.End()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/pubsub"
+	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
 // subscribed reports whether the client has subscriptions.
@@ -23,8 +24,8 @@ func (s *Session) runSubscribe(ctx context.Context, q request) {
 		s.refuseQueued(errorAbout(q.args, "not supported inside a transaction with a Cluster upstream"))
 	case resp.Is(q.args[0], "MONITOR"):
 		s.runMonitor(ctx, q.raw)
-	case q.row.cluster.refuse != nil:
-		s.reply(q.row.cluster.refuse(q.args))
+	case q.row.cluster.Refuse != nil:
+		s.reply(q.row.cluster.Refuse(q.args))
 	case !q.row.has(messages):
 		s.startPassthrough(ctx, q)
 	default:
@@ -38,11 +39,11 @@ func (s *Session) subscribe(ctx context.Context, args [][]byte) {
 		return
 	}
 	if pubsub.Begins(args[0]) && len(args) < 2 {
-		s.reply(wrongArity(args))
+		s.reply(relay.WrongArity(args))
 		return
 	}
 	if s.subscriber == nil {
-		s.subscriber = pubsub.NewSubscriber(s.up, s.replies, s.openRouter().redirector)
+		s.subscriber = pubsub.NewSubscriber(s.up, s.replies, s.openRouter().Redirector())
 	}
 	if err := s.subscriber.Run(ctx, s.id, args); err != nil {
 		s.replyErr(err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/spec"
 )
@@ -42,8 +43,11 @@ type command struct {
 	// passthrough is try on a passthrough connection; nil: it is relayed.
 	passthrough func(s *Session, q request) bool
 
-	effect  effect
-	cluster clusterRule
+	effect effect
+	// cluster is where it goes in a Cluster. runInCluster handles it there; false: it goes
+	// where it would anyway. nil: the same.
+	cluster      cluster.Rule
+	runInCluster func(s *Session, ctx context.Context, q request) bool
 
 	// subs are the subcommands; nil: its row is theirs, too. One that has no row there is
 	// as otherSub says.
@@ -80,18 +84,6 @@ const (
 	notQueued       = beginsTx | watches             // refused inside MULTI, which goes on
 	onTxConn        = beginsTx | watches | unwatches
 )
-
-// A clusterRule says where a command without keys goes in a Cluster, and how one with keys
-// of several slots is split. At most one of fanOut, refuse, cursor and anyNode is set.
-type clusterRule struct {
-	split   *splitRule                 // keys of several slots; nil: they are refused
-	fanOut  merger                     // without keys it goes to all masters
-	refuse  func(args [][]byte) string // it is about one node, where a client sees a single server
-	cursor  bool                       // SCAN: one node after the other
-	anyNode bool                       // one node's reply is that of all
-	// run handles it; false: it goes where it would anyway. nil: the same.
-	run func(s *Session, ctx context.Context, q request) bool
-}
 
 func (c *command) has(e effect) bool { return c.effect&e != 0 }
 

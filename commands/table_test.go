@@ -35,8 +35,8 @@ func TestTable_Lookup(t *testing.T) {
 // stated names what a row says of a command that must not go by a default.
 func stated(c *command) (says []string) {
 	for what, is := range map[string]bool{
-		"fan-out": c.cluster.fanOut != nil, "refused": c.cluster.refuse != nil, "cursor": c.cluster.cursor,
-		"any node": c.cluster.anyNode, "run": c.cluster.run != nil, "session only": c.has(sessionOnly),
+		"fan-out": c.cluster.FanOut != nil, "refused": c.cluster.Refuse != nil, "cursor": c.cluster.Cursor,
+		"any node": c.cluster.AnyNode, "run": c.runInCluster != nil, "session only": c.has(sessionOnly),
 	} {
 		if is {
 			says = append(says, what)
@@ -90,7 +90,7 @@ func TestTable_RowsAreConsistent(t *testing.T) {
 		if n := len(stated(c)); n > 1 && !slices.Contains(stated(c), "session only") {
 			t.Errorf("%s says %v", c.name, stated(c))
 		}
-		if c.cluster.split != nil && (known == nil || !known.HasKeys()) {
+		if c.cluster.Split != nil && (known == nil || !known.HasKeys()) {
 			t.Errorf("%s is split by keys that it does not have", c.name)
 		}
 		if !strings.Contains(c.name, "|") && c.class == unclassified && !c.has(isHTTP) {

@@ -7,8 +7,7 @@ import (
 	"fmt"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
-	"github.com/lockproxy/lockproxy/backends/upstream"
-	"github.com/lockproxy/lockproxy/commands/relay"
+	"github.com/lockproxy/lockproxy/commands/cluster"
 )
 
 // clientInCluster runs a CLIENT that concerns all nodes of a Cluster. It reports false, and
@@ -21,7 +20,7 @@ func (s *Session) clientInCluster(ctx context.Context, q request) bool {
 	switch {
 	case resp.Is(sub, "PAUSE") || resp.Is(sub, "UNPAUSE"):
 		parts, err := s.askMasters(ctx, bytes.Clone(q.raw))
-		s.replyMerged(parts, err, mergeFirst)
+		s.replyMerged(parts, err, cluster.First)
 	case resp.Is(sub, "REPLY"):
 		refusal := resp.AppendError(nil, "ERR CLIENT REPLY is not supported with a Cluster upstream")
 		if s.tx.in {
@@ -30,8 +29,8 @@ func (s *Session) clientInCluster(ctx context.Context, q request) bool {
 			s.replies.Local(refusal)
 		}
 	case resp.Is(sub, "TRACKING"):
-		s.track(ctx, request{raw: bytes.Clone(q.raw), args: q.args})
-	case s.openRouter().tracking == nil:
+		s.track(ctx, bytes.Clone(q.raw), q.args)
+	case !s.openRouter().Tracks():
 		return false
 	case resp.Is(sub, "CACHING"):
 		s.clientCaching(ctx, bytes.Clone(q.raw))
@@ -46,20 +45,20 @@ func (s *Session) clientInCluster(ctx context.Context, q request) bool {
 // track runs CLIENT TRACKING in a Cluster: the client gets a connection of its own to every
 // node that it uses, on which its reads are tracked and from which it gets invalidations.
 // The first master decides whether it is refused.
-func (s *Session) track(ctx context.Context, q request) {
+func (s *Session) track(ctx context.Context, raw []byte, args [][]byte) {
 	s.openRouter()
 	if s.idle(ctx) != nil || !s.sameView() {
 		return
 	}
-	for _, a := range q.args[min(3, len(q.args)):] {
+	for _, a := range args[min(3, len(args)):] {
 		if resp.Is(a, "REDIRECT") {
 			s.replyErr(fmt.Errorf("ERR CLIENT TRACKING with REDIRECT is not supported with a Cluster upstream; use RESP3"))
 			return
 		}
 	}
-	off := len(q.args) == 3 && resp.Is(q.args[2], "OFF")
-	if off && s.router.tracking != nil {
-		if s.untrack(); !s.watching {
+	off := len(args) == 3 && resp.Is(args[2], "OFF")
+	if off && s.router.Tracks() {
+		if s.router.Untrack(); !s.watching {
 			s.closePinned() // which is tracked, too
 		}
 		s.replies.Local([]byte("+OK\r\n"))
@@ -69,35 +68,20 @@ func (s *Session) track(ctx context.Context, q request) {
 		s.replyErr(errors.New("ERR CLIENT TRACKING cannot begin while keys are watched, with a Cluster upstream"))
 		return
 	}
-	c, err := s.openTracked(ctx, q.raw)
+	c, err := s.router.OpenTracked(ctx, s.sender(), raw)
 	switch {
 	case err != nil:
 		s.replyErr(err)
 		return
 	case off:
-		s.router.leave(c)
+		s.router.Leave(c)
 	default:
 		s.invalidateAll()
-		s.untrack()
+		s.router.Untrack()
 		s.closePinned()
-		s.router.tracking = q.raw
-		s.router.keep(s.router.view.FirstMaster(), s.connClass, c)
+		s.router.Track(raw, s.connClass, c)
 	}
 	s.replies.Local([]byte("+OK\r\n"))
-}
-
-// openTracked opens a connection to the first master that is tracked by how.
-func (s *Session) openTracked(ctx context.Context, how []byte) (*upstream.Conn, error) {
-	before := s.router.tracking
-	defer func() { s.router.tracking = before }()
-	s.router.tracking = how
-	return s.openNode(ctx, s.router.view.FirstMaster())
-}
-
-// untrack goes back to shared connections.
-func (s *Session) untrack() {
-	s.router.drop(func(*upstream.Conn) bool { return true })
-	s.router.tracking, s.router.caching = nil, nil
 }
 
 // clientCaching runs CLIENT CACHING, which is about the next command, wherever that goes.
@@ -106,8 +90,8 @@ func (s *Session) clientCaching(ctx context.Context, raw []byte) {
 		return
 	}
 	// On the first master the next command is this one.
-	if _, err := s.ask(ctx, s.router.conn(s.router.view.FirstMaster(), s.connClass), resp.AppendCommand(nil, "PING")); err == nil {
-		s.router.caching = raw
+	if _, err := s.replies.Ask(ctx, s.router.Conn(s.router.View().FirstMaster(), s.connClass), resp.AppendCommand(nil, "PING")); err == nil {
+		s.router.CacheNext(raw)
 	}
 }
 
@@ -117,11 +101,11 @@ func (s *Session) askFirst(ctx context.Context, raw []byte) bool {
 	if s.idle(ctx) != nil || !s.sameView() {
 		return false
 	}
-	first := s.router.view.FirstMaster()
-	err := s.connect(ctx, first)
+	first := s.router.View().FirstMaster()
+	err := s.router.ConnectNodes(ctx, s.sender(), first)
 	if err == nil {
 		var reply []byte
-		if reply, err = s.ask(ctx, s.router.conn(first, s.connClass), raw); err == nil {
+		if reply, err = s.replies.Ask(ctx, s.router.Conn(first, s.connClass), raw); err == nil {
 			s.replies.Local(reply)
 			_, refused := resp.Error(reply)
 			return !refused
@@ -129,38 +113,4 @@ func (s *Session) askFirst(ctx context.Context, raw []byte) bool {
 	}
 	s.replyErr(err)
 	return false
-}
-
-// openNode opens or, untracked, borrows a connection to a node.
-func (s *Session) openNode(ctx context.Context, pool *upstream.Pool) (*upstream.Conn, error) {
-	if s.router.tracking == nil {
-		return pool.Shared(ctx, s.id, s.connClass, s.hint)
-	}
-	o := relay.NewTrackedConn(s.replies)
-	c, err := pool.Private(ctx, s.id, o)
-	if err != nil {
-		return nil, err
-	}
-	if err = s.beginTracking(ctx, c); err != nil {
-		o.Abandon()
-		c.Close()
-		return nil, err
-	}
-	s.router.trackedConns[c] = o
-	return c, nil
-}
-
-// beginTracking has a connection tracked, if the client's are. One that refuses is of no
-// use.
-func (s *Session) beginTracking(ctx context.Context, c *upstream.Conn) error {
-	if s.router == nil || s.router.tracking == nil {
-		return nil
-	}
-	reply, err := s.ask(ctx, c, s.router.tracking)
-	if err == nil {
-		if _, refused := resp.Error(reply); refused {
-			err = &upstream.RefusedError{Reply: reply}
-		}
-	}
-	return err
 }

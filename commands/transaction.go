@@ -149,7 +149,7 @@ func rewriteElements(reply []byte, length int, edits []queuedRewrite) (edited []
 		elems[e.at], ends = e.rewrite(elems[e.at])
 		last = last || ends
 	}
-	return appendElements(reply[0], elems), last
+	return resp.AppendElements(nil, reply[0], elems), last
 }
 
 // tryBegin is the try of MULTI and WATCH.
@@ -238,7 +238,7 @@ func (s *Session) sendObserved(raw []byte, heard func([]byte), e relay.Rewrite) 
 		e = func(reply []byte) ([]byte, bool) { return plain(relay.RedirectToTryAgain(reply)) }
 	}
 	s.replies.ExpectObserved(s.pinned, heard, e)
-	s.send(s.pinned, raw, 1)
+	s.replies.Send(s.pinned, raw, 1)
 }
 
 // inTx is the transport inside MULTI, on the pinned connection.
@@ -282,7 +282,7 @@ func (s *Session) refuseVerbInTx(q request) bool {
 	s.flushBatches()
 	s.keepQueued(q.raw)
 	s.replies.ExpectReplaced(s.pinned, appendNoTx(nil, q.args[0]))
-	s.send(s.pinned, q.raw, 1)
+	s.replies.Send(s.pinned, q.raw, 1)
 	return true
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
+	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
 // runVerb runs LOCK, RENEW, UNLOCK or LOCKCTL, and replies unless it is a LOCK that waits:
@@ -100,7 +101,7 @@ func (s *Session) checkAdmitted(ctx context.Context) error {
 
 // subscriberModeError is Redis's error to a client of RESP2 with subscriptions.
 func subscriberModeError(name []byte) string {
-	return fmt.Sprintf("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context", lower(name))
+	return fmt.Sprintf("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context", relay.Lower(name))
 }
 
 // lock begins a LOCK, and ends it unless it may wait. A muted one gets no reply.

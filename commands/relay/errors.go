@@ -42,3 +42,18 @@ func AppendError(b []byte, err error) []byte {
 func AppendLost(b []byte, err error) []byte {
 	return resp.AppendError(b, "UPSTREAMDOWN the connection to the upstream was lost, the command may or may not have run: "+err.Error())
 }
+
+// WrongArity is Redis's error to a command with too many or too few arguments.
+func WrongArity(args [][]byte) string {
+	return string(resp.AppendError(nil, "ERR wrong number of arguments for '"+Lower(args[0])+"' command"))
+}
+
+// Lower is a name in lower case, for error texts; only the beginning of one that is too long for
+// any command.
+func Lower(name []byte) string {
+	const most = 64
+	if len(name) > most {
+		return strings.ToLower(string(name[:most])) + "..."
+	}
+	return strings.ToLower(string(name))
+}

@@ -1,4 +1,4 @@
-package commands
+package cluster
 
 import (
 	"fmt"
@@ -18,17 +18,17 @@ func TestMergeInfo(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			want := fmt.Sprintf("=%d\r\n%s\r\n", len(plain+tt.want), plain+tt.want)
-			if got := mergeInfo([][]byte{node('=', tt.a), node('=', tt.b)}); string(got) != want {
+			if got := Info([][]byte{node('=', tt.a), node('=', tt.b)}); string(got) != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		})
 	}
 	valkey := []byte("$21\r\nserver_mode:cluster\r\n\r\n")
-	if got, want := mergeInfo([][]byte{valkey, valkey}), "$24\r\nserver_mode:standalone\r\n\r\n"; string(got) != want {
+	if got, want := Info([][]byte{valkey, valkey}), "$24\r\nserver_mode:standalone\r\n\r\n"; string(got) != want {
 		t.Errorf("of a Valkey %q, want %q", got, want)
 	}
 	section := []byte("$9\r\n# CPU\r\nx:\r\n")
-	if got := mergeInfo([][]byte{section, section}); string(got) != string(section) {
+	if got := Info([][]byte{section, section}); string(got) != string(section) {
 		t.Errorf("a section without keys became %q", got)
 	}
 }

@@ -1,8 +1,10 @@
-package commands
+package cluster
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
 // parts are replies, with spaces in place of line ends.
@@ -22,21 +24,21 @@ func TestMerges(t *testing.T) {
 		parts [][]byte
 		want  string
 	}{
-		{"sum", mergeSum, parts(":1 ", ":0 ", ":41 "), ":42 "},
-		{"sum of one", mergeSum, parts(":7 "), ":7 "},
-		{"least number", mergeMin, parts(":3 ", ":1 ", ":2 "), ":1 "},
-		{"first", mergeFirst, parts("+OK ", "+OK "), "+OK "},
-		{"union", mergeUnion, parts("*2 $1 a $1 b ", "*0 ", "*2 $1 b $1 c "), "*3 $1 a $1 b $1 c "},
-		{"union of sets", mergeUnion, parts("~1 $1 a ", "~1 $1 a "), "~1 $1 a "},
-		{"union with what is no array", mergeUnion, parts("*0 ", "+OK "), cannotJoin},
-		{"pairs", mergePairs, parts("*4 $1 a :1 $1 b :0 ", "*4 $1 a :2 $1 b :5 "), "*4 $1 a :3 $1 b :5 "},
-		{"pairs of a map", mergePairs, parts("%1 $1 a :1 ", "%1 $1 a :2 "), "%1 $1 a :3 "},
-		{"pairs of other lengths", mergePairs, parts("*2 $1 a :1 ", "*0 "), cannotJoin},
-		{"least of each", mergeLeast, parts("*3 :1 :0 :1 ", "*3 :1 :1 :0 "), "*3 :1 :0 :0 "},
-		{"least of other lengths", mergeLeast, parts("*1 :1 ", "*0 "), cannotJoin},
-		{"any that is there", mergeAny, parts("$-1 ", "$1 a ", "$-1 "), "$1 a "},
-		{"any of none", mergeAny, parts("$-1 ", "$-1 "), "$-1 "},
-		{"any of none in RESP3", mergeAny, parts("_ ", "_ "), "_ "},
+		{"sum", Sum, parts(":1 ", ":0 ", ":41 "), ":42 "},
+		{"sum of one", Sum, parts(":7 "), ":7 "},
+		{"least number", Min, parts(":3 ", ":1 ", ":2 "), ":1 "},
+		{"first", First, parts("+OK ", "+OK "), "+OK "},
+		{"union", Union, parts("*2 $1 a $1 b ", "*0 ", "*2 $1 b $1 c "), "*3 $1 a $1 b $1 c "},
+		{"union of sets", Union, parts("~1 $1 a ", "~1 $1 a "), "~1 $1 a "},
+		{"union with what is no array", Union, parts("*0 ", "+OK "), cannotJoin},
+		{"pairs", Pairs, parts("*4 $1 a :1 $1 b :0 ", "*4 $1 a :2 $1 b :5 "), "*4 $1 a :3 $1 b :5 "},
+		{"pairs of a map", Pairs, parts("%1 $1 a :1 ", "%1 $1 a :2 "), "%1 $1 a :3 "},
+		{"pairs of other lengths", Pairs, parts("*2 $1 a :1 ", "*0 "), cannotJoin},
+		{"least of each", Least, parts("*3 :1 :0 :1 ", "*3 :1 :1 :0 "), "*3 :1 :0 :0 "},
+		{"least of other lengths", Least, parts("*1 :1 ", "*0 "), cannotJoin},
+		{"any that is there", Any, parts("$-1 ", "$1 a ", "$-1 "), "$1 a "},
+		{"any of none", Any, parts("$-1 ", "$-1 "), "$-1 "},
+		{"any of none in RESP3", Any, parts("_ ", "_ "), "_ "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -60,7 +62,7 @@ func TestMergeElements(t *testing.T) {
 		{"one too few", [][]int{{0, 1}, {2}}, parts("*1 $1 a ", "*1 $1 b "), cannotJoin + " "},
 	}
 	for _, tt := range tests {
-		got := strings.ReplaceAll(string(mergeElements(tt.places, tt.parts)), "\r\n", " ")
+		got := strings.ReplaceAll(string(Elements(tt.places, tt.parts)), "\r\n", " ")
 		if got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
@@ -105,4 +107,21 @@ func TestMergeCursor(t *testing.T) {
 			t.Errorf("%q: %q, want %q", tt.reply, got, tt.want)
 		}
 	}
+}
+
+// FuzzMergeCursor: whatever a node answers to SCAN, the client gets one reply.
+func FuzzMergeCursor(f *testing.F) {
+	for _, s := range []string{"*2 $1 5 *1 $1 a ", "*2 $20 18446744073709551615 *0 ", "*2 $1 0 *0 ", "*2 :1 :2 ", "-ERR x ", "*-1 ", "*1 $1 0 "} {
+		f.Add([]byte(strings.ReplaceAll(s, " ", "\r\n")), 3, 5)
+	}
+	f.Fuzz(func(t *testing.T, p []byte, slot, next int) {
+		var in, out resp.Scanner
+		if n, done, err := in.Scan(p); n != len(p) || !done || err != nil {
+			return
+		}
+		got := mergeCursor(p, slot&(1<<slotBits-1), next&(1<<slotBits-1))
+		if n, done, err := out.Scan(got); n != len(got) || !done || err != nil {
+			t.Errorf("%q became %q", p, got)
+		}
+	})
 }

@@ -1,0 +1,244 @@
+package commands
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/cluster"
+	"github.com/lockproxy/lockproxy/commands/relay"
+)
+
+// nodes is the transport of an upstream of several nodes: each command goes to the node, or
+// nodes, that serve it.
+type nodes struct{ s *Session }
+
+func (t nodes) send(q request) bool {
+	s := t.s
+	if s.leavePinned(q.row); s.mode == onShared {
+		return s.tryCluster(q)
+	}
+	if s.inCluster() && !q.row.has(unwatches|beginsTx) {
+		return false // WATCH too: the pinned connection may be to another node
+	}
+	return single{s}.send(q)
+}
+
+func (t nodes) run(ctx context.Context, q request) {
+	if !t.s.runNodes(ctx, q) {
+		single{t.s}.run(ctx, q)
+	}
+}
+
+// runNodes is run but for what any one of the nodes will do for: then it is false.
+func (s *Session) runNodes(ctx context.Context, q request) bool {
+	if s.mode == onPinned && s.inCluster() && !q.row.has(onTxConn) {
+		if s.idle(ctx) != nil {
+			return true
+		}
+		s.leavePinned(q.row)
+		if s.try(q) {
+			return true
+		}
+	}
+	if !s.inCluster() {
+		return s.mode == onShared && s.runCluster(ctx, q)
+	}
+	switch {
+	case q.row.cluster.Refuse != nil && q.needs() == pinnedConn:
+		return s.reply(q.row.cluster.Refuse(q.args))
+	case s.watching && mayUnwatch(q.row, q.args):
+		s.runUnwatch(ctx, q)
+		return true
+	case q.row.runInCluster != nil:
+		return q.row.runInCluster(s, ctx, q)
+	case q.row.has(messages):
+		return false
+	}
+	return s.mode == onShared && s.runCluster(ctx, q)
+}
+
+// leavePinned goes back to the shared connections of a Cluster's nodes between the
+// commands that need one of the session's own, though that may have state: what is
+// sent there, WATCH and what follows MULTI, is sent there by name.
+func (s *Session) leavePinned(c *command) {
+	if s.mode != onPinned || !s.inCluster() || c.has(onTxConn) {
+		return
+	}
+	if s.flushBatches(); s.replies.Pending() == 0 && !s.tx.unsure { // else backToShared has not seen the last replies
+		s.mode = onShared
+	}
+}
+
+// mayUnwatch reports whether a command outside of a transaction ends WATCH: UNWATCH, and an
+// EXEC that is refused for its form.
+func mayUnwatch(c *command, args [][]byte) bool {
+	return c.has(unwatches) || c.has(endsTx) && len(args) > 1 && resp.Is(args[0], "EXEC")
+}
+
+// route decides where a command goes.
+func (s *Session) route(q request) cluster.Route {
+	return s.router.Route(s.d.upstreamTable().Lookup(q.args), &q.row.cluster, q.args)
+}
+
+// tryCluster is Try for a session that is on shared connections, when it depends on
+// the command which node it goes to.
+func (s *Session) tryCluster(q request) bool {
+	need := q.needs()
+	switch {
+	case !s.sameView(), s.watching && mayUnwatch(q.row, q.args), q.isRun(s), need != anyConn && need != scriptConn:
+		return false
+	case need == scriptConn && s.connClass != upstream.ScriptClass:
+		if s.flushBatches(); s.replies.Pending() > 0 {
+			return false
+		}
+		s.connClass = upstream.ScriptClass
+	}
+	return s.sendRouted(s.route(q), need, q)
+}
+
+// sendRouted sends a command along its route, or answers it. False: a connection is
+// missing, or the route is not known.
+func (s *Session) sendRouted(r cluster.Route, need need, q request) bool {
+	switch r.Kind {
+	case cluster.UnknownKeys:
+		return false
+	case cluster.AllMasters:
+		if q.augmented() {
+			q.raw, r.Merge = s.augmentFanOut(r.Merge, q)
+		}
+		return s.sendToNodes(r, q)
+	case cluster.OneNode, cluster.SeveralSlots:
+		return s.sendToNodes(r, q)
+	case cluster.NodeByNode:
+		if cluster.IsCursor(q.args) {
+			return s.sendToNodes(r, q)
+		}
+	case cluster.SlotUncovered:
+		s.up.Refresh()
+	}
+	switch {
+	case r.Answer != "":
+		return s.reply(r.Answer)
+	case need == scriptConn:
+		return s.tryScript(q.raw)
+	case q.augmented():
+		return s.tryAugmented(q)
+	}
+	return s.tryForward(q.raw)
+}
+
+func (s *Session) sendToNodes(r cluster.Route, q request) bool {
+	s.flushBatch()
+	return s.router.Send(r, s.sender(), q.raw, q.args)
+}
+
+// runCluster is Run for what tryCluster could not do at once. It is false for what
+// does not depend on nodes after all.
+func (s *Session) runCluster(ctx context.Context, q request) bool {
+	for range maxRoutes {
+		if sent, ours := s.runRoute(ctx, q); sent || !ours {
+			return ours
+		}
+	}
+	s.replyErr(&upstream.DownError{Err: relay.ErrLost})
+	return true
+}
+
+// maxRoutes is how often a command is routed anew, because nodes changed their places,
+// or a connection was lost, before it was sent.
+const maxRoutes = 5
+
+// runRoute routes a command and sends it, or answers it. ours is false for what does not
+// depend on nodes.
+func (s *Session) runRoute(ctx context.Context, q request) (sent, ours bool) {
+	if !s.awaitSameView(ctx) {
+		return true, true
+	}
+	need := q.needs()
+	if q.isRun(s) || need == pinnedConn || need == passthroughConn {
+		return false, false
+	}
+	r := s.route(q)
+	if r.Kind == cluster.UnknownKeys {
+		var err error
+		if r, err = s.router.AskKeys(ctx, s.sender(), q.args); err != nil {
+			s.replyOrDisconnect(err)
+			return true, true
+		}
+	}
+	if need == scriptConn && s.connClass != upstream.ScriptClass {
+		if s.idle(ctx) != nil {
+			return true, true
+		}
+		s.connClass = upstream.ScriptClass
+	}
+	switch {
+	case need == blockingConn:
+		ours = s.inCluster() && s.runBlocking(ctx, r, q.raw)
+		return ours, ours
+	case r.Kind == cluster.AnyNode, r.Kind == cluster.NodeByNode && !cluster.IsCursor(q.args):
+		return false, false
+	}
+	r, err := s.router.Connect(ctx, s.sender(), r, q.args)
+	if err != nil {
+		return s.replyUnreachable(err), true
+	}
+	return s.sendRouted(r, need, q), true
+}
+
+// replyUnreachable answers that nodes could not be reached. It is false if they have changed
+// their places meanwhile: then others may be.
+func (s *Session) replyUnreachable(err error) bool {
+	if s.router.View() != s.up.View() {
+		return false
+	}
+	s.replyOrDisconnect(err)
+	return true
+}
+
+// runBlocking sends a command that may block to the node that serves its keys, on a
+// connection of the session's own.
+func (s *Session) runBlocking(ctx context.Context, p cluster.Route, raw []byte) bool {
+	switch {
+	case p.Answer != "":
+		return s.reply(p.Answer)
+	case p.Kind == cluster.OneNode:
+		p.Pool, p.Read = s.router.View().Master(p.Slot), false
+	default:
+		p.Pool = s.up.Pool()
+	}
+	if s.watching { // the pinned connection must stay
+		s.sendAlone(ctx, p, raw)
+		return true
+	}
+	if !s.pinTo(ctx, p.Pool) {
+		return true
+	}
+	s.markBlocking()
+	c := s.router.Request(p, s.sender(), bytes.Clone(raw))
+	c.Alone, c.Observer = true, s.blockedUntilReply()
+	s.sendPinned(c)
+	return true
+}
+
+// blockedUntilReply lists the client as blocked until the reply has come.
+func (s *Session) blockedUntilReply() *relay.Observer {
+	s.client.SetBlocked(true)
+	return &relay.Observer{Observe: func([]byte) { s.client.SetBlocked(false) }}
+}
+
+// sendAlone sends a command that may block on a connection for it alone.
+func (s *Session) sendAlone(ctx context.Context, p cluster.Route, raw []byte) {
+	conn, err := p.Pool.Private(ctx, s.id, s.replies)
+	if err != nil {
+		s.replyErr(err)
+		return
+	}
+	s.markBlocking()
+	c := s.router.Request(p, s.sender(), bytes.Clone(raw))
+	c.Alone, c.Conn, c.Observer = true, conn, s.blockedUntilReply()
+	c.Unbind = context.AfterFunc(s.router.Redirector().Context, conn.Close)
+	s.replies.SendRequest(conn, c)
+}

@@ -1,0 +1,43 @@
+package relay
+
+import (
+	"context"
+
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+// Send sends commands whose n replies have their places already. If it fails they get what
+// AppendLost says.
+func (r *Replies) Send(c *upstream.Conn, raw []byte, n int) {
+	if err := c.Send(raw, n, r); err != nil {
+		r.Fail(c, n, false, err)
+	}
+}
+
+// SendRequest gives the reply to a request its place, and sends it on conn.
+func (r *Replies) SendRequest(conn *upstream.Conn, c *Request) {
+	r.ExpectRequest(c)
+	if err := conn.SendEach(c.Raw, []upstream.Sink{c}); err != nil {
+		c.Fail(conn, 1, false, err)
+	}
+}
+
+// Ask sends a command of a single reply, behind everything sent before, and returns that
+// reply. c may be nil: a connection that was lost.
+func (r *Replies) Ask(ctx context.Context, c *upstream.Conn, raw []byte) ([]byte, error) {
+	if c == nil {
+		return nil, &upstream.DownError{Err: ErrLost}
+	}
+	got := make(chan []byte, 1)
+	r.ExpectCaptured(c, func(reply []byte) { got <- reply })
+	r.Send(c, raw, 1)
+	select {
+	case reply := <-got:
+		if reply == nil {
+			return nil, &upstream.DownError{Err: ErrLost}
+		}
+		return reply, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
