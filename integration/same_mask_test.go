@@ -117,7 +117,9 @@ func maskText(s string) string {
 }
 
 // maskClients is the row of the newest client, the one that asks, with the values that do not
-// depend on times, ids and buffers; the clients of other streams may not be gone yet.
+// depend on times, ids and buffers; the clients of other streams may not be gone yet. Of rows
+// that are all of others (LIST ID 5), there is only that there are any: what these said last
+// depends on when they said it.
 func maskClients(rows string) string {
 	newest, row := -1, ""
 	for line := range strings.Lines(rows) {
@@ -125,6 +127,9 @@ func maskClients(rows string) string {
 		if _, err := fmt.Sscanf(line, "id=%d ", &id); err == nil && id > newest {
 			newest, row = id, line
 		}
+	}
+	if row != "" && !strings.Contains(row, " cmd=client") {
+		return "rows of others"
 	}
 	var kept []string
 	for _, field := range strings.Fields(row) {
