@@ -13,7 +13,7 @@ import (
 func (opt Options) listen() (net.Listener, error) {
 	_, unix := opt.Listener.(*net.UnixListener)
 	switch {
-	case opt.TLS != nil && (unix || opt.Listener == nil && isPath(opt.Listen)):
+	case opt.TLS != nil && (unix || opt.Listener == nil && IsSocketPath(opt.Listen)):
 		return nil, errors.New("a Unix socket carries no TLS")
 	case opt.Listener != nil:
 		return opt.Listener, nil
@@ -39,7 +39,7 @@ var probes = net.KeepAliveConfig{Enable: true, Idle: keepIdle, Interval: keepInt
 // socket that nobody listens on any more. Connections have keep-alive probes.
 func Listen(addr string) (net.Listener, error) {
 	network := "tcp"
-	if isPath(addr) {
+	if IsSocketPath(addr) {
 		network = "unix"
 		if err := removeStale(addr); err != nil {
 			return nil, err
@@ -49,8 +49,9 @@ func Listen(addr string) (net.Listener, error) {
 	return lc.Listen(context.Background(), network, addr)
 }
 
-// isPath tells the path of a Unix socket from host:port.
-func isPath(addr string) bool { return strings.ContainsRune(addr, '/') }
+// IsSocketPath reports whether an address is the path of a Unix socket, not host:port: it has
+// a slash.
+func IsSocketPath(addr string) bool { return strings.ContainsRune(addr, '/') }
 
 // removeStale removes a socket that nobody listens on any more.
 func removeStale(path string) error {

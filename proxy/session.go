@@ -70,7 +70,7 @@ func newSession(srv *Server, nc *netio.Conn, id int64, present context.Context) 
 // peerOf describes the other end of nc. Both ends of a Unix socket have its path.
 func peerOf(nc *netio.Conn, id int64) commands.Peer {
 	local := nc.LocalAddr().String()
-	if isPath(local) {
+	if IsSocketPath(local) {
 		return commands.Peer{ID: id, Addr: local + ":0", LocalAddr: local + ":0", HungUp: nc.HungUp}
 	}
 	return commands.Peer{ID: id, Addr: nc.RemoteAddr().String(), LocalAddr: local, HungUp: nc.HungUp, Watch: func(on bool) {

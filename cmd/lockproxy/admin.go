@@ -46,7 +46,7 @@ func (o *options) adminFaults() (bad faults) {
 	if o.adminTLS && o.clientFiles.cert == "" {
 		bad = append(bad, errors.New("admin-tls: needs tls-cert and tls-key, which operators are shown"))
 	}
-	if o.adminTLS && isSocketPath(o.admin) {
+	if o.adminTLS && proxy.IsSocketPath(o.admin) {
 		bad = append(bad, fmt.Errorf("admin-tls: admin is the Unix socket %s, which carries no TLS", o.admin))
 	}
 	if o.admin != "" && o.adminPassword == "" && (o.adminPprof || o.adminForce) && isPublic(o.admin) {
@@ -59,7 +59,7 @@ func (o *options) adminFaults() (bad faults) {
 // without resolving names.
 func isPublic(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
-	if err != nil || isSocketPath(listen) {
+	if err != nil || proxy.IsSocketPath(listen) {
 		return false
 	}
 	ip, err := netip.ParseAddr(host)
@@ -90,13 +90,9 @@ func startAdmin(ctx context.Context, o options, svc *locks.Service, table *comma
 		return nil, nil, fmt.Errorf("admin: %w", err)
 	}
 	log.Info("admin server listening", "address", a.Addr().String(), "tls", o.adminTLS, "password", o.adminPassword != "")
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	return a.Addr(), background(context.WithoutCancel(ctx), func(ctx context.Context) {
 		if err := a.Serve(ctx); err != nil {
 			log.Error("the admin server has ended", "error", err)
 		}
-	}()
-	return a.Addr(), func() { cancel(); <-ended }, nil
+	}), nil
 }

@@ -64,12 +64,9 @@ func watchCertificates(ctx context.Context, all []ownCertificate, log *slog.Logg
 	if len(all) == 0 {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(ctx)
 	w := certificateWatch{all: all, log: log, warned: map[string]warned{}}
 	w.check(time.Now())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	return background(ctx, func(ctx context.Context) {
 		t := time.NewTicker(certificateCheckPause)
 		defer t.Stop()
 		for {
@@ -80,8 +77,7 @@ func watchCertificates(ctx context.Context, all []ownCertificate, log *slog.Logg
 				return
 			}
 		}
-	}()
-	return func() { cancel(); <-ended }
+	})
 }
 
 // A certificateWatch remembers its warnings.

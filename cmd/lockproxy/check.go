@@ -26,9 +26,7 @@ func (p program) checkCommand() *cli.Command {
 		return p.check(c.Context, o, c.String("format"))
 	})
 	cmd.Flags = append(cmd.Flags, &cli.StringFlag{Name: "format", Usage: "text or json", Value: "text"})
-	cmd.OnUsageError = func(c *cli.Context, err error, sub bool) error {
-		return &exitError{exitMisuse, onUsageError(c, err, sub)}
-	}
+	cmd.OnUsageError = onMisuse
 	inner := cmd.Action
 	cmd.Action = func(c *cli.Context) error {
 		err := inner(c)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/lockproxy/lockproxy/proxy"
 )
 
 func (p program) healthcheckCommand() *cli.Command {
@@ -128,7 +130,7 @@ func rejectsWithoutCertificate(conn net.Conn) error {
 // dialAddress is the address at which a client on the same machine reaches a server: an
 // unspecified address becomes the loopback one.
 func dialAddress(listen string) (network, address string) {
-	if isSocketPath(listen) {
+	if proxy.IsSocketPath(listen) {
 		return "unix", listen
 	}
 	host, port, err := net.SplitHostPort(listen)

@@ -91,9 +91,7 @@ func (p program) changeNodes(ctx context.Context, o options, steps []locks.Chang
 			return &exitError{exitNotYet, fmt.Errorf("not yet: %w", err)}
 		}
 		say("waiting: " + notYet.Why)
-		select {
-		case <-time.After(retryPause):
-		case <-ctx.Done():
+		if sleep(ctx, retryPause); ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}

@@ -39,6 +39,11 @@ type exitError struct {
 func (e *exitError) Error() string { return fmt.Sprint(e.err) }
 func (e *exitError) Unwrap() error { return e.err }
 
+// onMisuse is onUsageError of a command with an exit code of its own for that.
+func onMisuse(c *cli.Context, err error, sub bool) error {
+	return &exitError{exitMisuse, onUsageError(c, err, sub)}
+}
+
 // runSettings are the settings of run. They are read into a, those of TLS into o.
 func runSettings(a *lockOptions, o *options) []setting {
 	return append([]setting{
@@ -64,13 +69,11 @@ func (a *lockOptions) readProxy(text string) error {
 
 func (p program) runCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "run",
-		Usage:     "run a command while holding a lock of a lockproxy that is running",
-		ArgsUsage: "-- command [argument ...]",
-		Flags:     flags(runSettings(new(lockOptions), new(options))),
-		OnUsageError: func(c *cli.Context, err error, sub bool) error {
-			return &exitError{exitMisuse, onUsageError(c, err, sub)}
-		},
+		Name:         "run",
+		Usage:        "run a command while holding a lock of a lockproxy that is running",
+		ArgsUsage:    "-- command [argument ...]",
+		Flags:        flags(runSettings(new(lockOptions), new(options))),
+		OnUsageError: onMisuse,
 		Action: func(c *cli.Context) error {
 			a, err := p.readLockOptions(c)
 			if err != nil {

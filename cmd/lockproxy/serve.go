@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -194,13 +195,17 @@ func newUpstream(o options, watcher *topology.Watcher, log *slog.Logger) *upstre
 // runFinder runs the watcher until stop is called, which waits for its end. Draining
 // clients still need to know where the nodes are, so it outlives ctx.
 func runFinder(ctx context.Context, watcher *topology.Watcher, up *upstream.Upstream) (stop func()) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	return background(context.WithoutCancel(ctx), func(ctx context.Context) {
 		_ = watcher.Run(ctx, up.SetTopology) // ends with ctx
-	}()
-	return func() { cancel(); <-ended }
+	})
+}
+
+// background runs f until stop is called, which waits for its end.
+func background(ctx context.Context, f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	return func() { cancel(); running.Wait() }
 }
 
 // startupChecks asks the upstream and the lock nodes for their identity. One that is down is

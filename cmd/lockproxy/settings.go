@@ -14,6 +14,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/topology"
+	"github.com/lockproxy/lockproxy/proxy"
 )
 
 // A setting can be given as a flag (--min-ttl), in the environment (LOCKPROXY_MIN_TTL) and
@@ -158,7 +159,7 @@ func (o *options) readListen(text string) error {
 
 // checkListen returns an error if text is no address to listen at.
 func checkListen(text string) error {
-	if isSocketPath(text) {
+	if proxy.IsSocketPath(text) {
 		return nil
 	}
 	_, port, err := net.SplitHostPort(text)
@@ -170,9 +171,6 @@ func checkListen(text string) error {
 	}
 	return nil
 }
-
-// isSocketPath reports whether listen is a Unix socket's path, not host:port: it has a slash.
-func isSocketPath(listen string) bool { return strings.Contains(listen, "/") }
 
 func (o *options) readUpstream(text string) error {
 	s, err := parseServer(text)

@@ -59,6 +59,31 @@ func (s setting) file() setting {
 	return setting{name: s.name + "-file", usage: usage}
 }
 
+// flags are the command line's side of the settings. The environment is not read
+// by them, so that no URL from it can turn up in --help.
+func flags(all []setting) []cli.Flag {
+	var out []cli.Flag
+	for _, s := range withFiles(all) {
+		out = append(out, flag(s))
+	}
+	return out
+}
+
+func flag(s setting) cli.Flag {
+	usage := s.usage + " [$" + s.env() + "]"
+	switch {
+	case s.list:
+		return &cli.StringSliceFlag{Name: s.name, Usage: usage}
+	case s.toggle:
+		return &cli.BoolFlag{Name: s.name, Usage: usage}
+	}
+	return &cli.StringFlag{Name: s.name, Usage: usage, Value: s.value}
+}
+
+func configFlag() cli.Flag {
+	return &cli.StringFlag{Name: "config", Usage: "a YAML `file` of settings, each as name: value [$LOCKPROXY_CONFIG]"}
+}
+
 func fromFlags(c *cli.Context) source {
 	return func(s setting) (given, bool) {
 		g := given{from: "--" + s.name}
@@ -99,26 +124,21 @@ func fromFile(path string, all []setting) (config, faults) {
 		return nil, faults{fmt.Errorf("config: %w", err)}
 	}
 	defer f.Close()
-	return fromYAML(path, f, all)
-}
-
-// fromYAML is fromFile on an open file; name is what faults call it.
-func fromYAML(name string, r io.Reader, all []setting) (config, faults) {
 	var doc yaml.Node
-	dec := yaml.NewDecoder(r)
+	dec := yaml.NewDecoder(f)
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
 		return config{}, nil
 	} else if err != nil {
-		return nil, faults{fmt.Errorf("config: %s is not YAML: %w", name, err)}
+		return nil, faults{fmt.Errorf("config: %s is not YAML: %w", path, err)}
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, faults{fmt.Errorf("config: %s holds more than one document", name)}
+		return nil, faults{fmt.Errorf("config: %s holds more than one document", path)}
 	}
 	root := doc.Content[0]
 	if root.Kind != yaml.MappingNode {
-		return nil, faults{fmt.Errorf("config: %s is not a list of settings, each as name: value", name)}
+		return nil, faults{fmt.Errorf("config: %s is not a list of settings, each as name: value", path)}
 	}
-	return fromMapping(name, root, all)
+	return fromMapping(path, root, all)
 }
 
 func fromMapping(name string, root *yaml.Node, all []setting) (config, faults) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/proxy"
 )
 
 // tlsSettings are the settings of TLS, first those for clients.
@@ -45,7 +46,7 @@ func (o *options) readTLS() (bad faults) {
 	if f.ca != "" && f.cert == "" && f.key == "" {
 		bad = append(bad, errors.New("tls-client-ca: needs tls-cert and tls-key; clients show certificates over TLS only"))
 	}
-	if f != (tlsFiles{}) && isSocketPath(o.listen) {
+	if f != (tlsFiles{}) && proxy.IsSocketPath(o.listen) {
 		bad = append(bad, fmt.Errorf("tls-cert, tls-key, tls-client-ca: listen is the Unix socket %s, which carries no TLS", o.listen))
 	}
 	return bad
