@@ -5,8 +5,9 @@
 // What a client sent is cut into requests by package request; what a request means is
 // decided in package commands. A [Server] owns one goroutine per client, the reader. There
 // is a second one while a command waits for something other than a lock that another owner
-// has, the worker, and a third while the client does not read its replies, the writer.
-// Serve returns when all have ended.
+// has, the worker, and a third while the client does not read its replies, the writer. While
+// the backlog is full another one looks whether the client has left. Serve returns when all
+// have ended.
 //
 // # A session's reader and worker
 //

@@ -185,29 +185,22 @@ func (s *session) handleReadAhead(ctx context.Context, data []byte) bool {
 
 // watchHangUp looks from time to time whether the client has left, until stop.
 func (s *session) watchHangUp() (stop func()) {
-	var (
-		mu   sync.Mutex
-		done bool
-		t    *time.Timer
-	)
-	look := func() {
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case done:
-		case s.nc.HungUp():
-			s.clientLeft()
-		default:
-			t.Reset(hangUpPoll)
+	done := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		tick := time.NewTicker(hangUpPoll)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-done:
+				return
+			}
+			if s.nc.HungUp() {
+				s.clientLeft()
+				return
+			}
 		}
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	t = time.AfterFunc(hangUpPoll, look)
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		done = true
-		t.Stop()
-	}
+	})
+	return func() { close(done); watching.Wait() }
 }
