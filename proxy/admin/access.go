@@ -34,15 +34,15 @@ func (s *Server) requireOperator(next http.Handler) http.Handler {
 			return
 		}
 		if err := origin.Check(r); err != nil {
-			refuse(w, http.StatusForbidden, "this request comes from a page of another site: "+err.Error())
+			http.Error(w, "this request comes from a page of another site: "+err.Error(), http.StatusForbidden)
 			return
 		}
 		if isCrossSiteLoad(r) {
-			refuse(w, http.StatusForbidden, "a page of another site loads this")
+			http.Error(w, "a page of another site loads this", http.StatusForbidden)
 			return
 		}
 		if r.Method != http.MethodGet && r.Method != http.MethodHead && !isJSON(r) {
-			refuse(w, http.StatusUnsupportedMediaType, "what changes something is sent as application/json")
+			http.Error(w, "what changes something is sent as application/json", http.StatusUnsupportedMediaType)
 			return
 		}
 		s.conns.protect(r)
@@ -56,9 +56,9 @@ func (s *Server) authorized(w http.ResponseWriter, r *http.Request) bool {
 	case s.opt.Password != "":
 		return s.authenticated(w, r)
 	case !s.loopbackOnly:
-		refuse(w, http.StatusForbidden, "this address can be reached from other machines and no admin-password is set: only /healthz, /readyz and /metrics are served")
+		http.Error(w, "this address can be reached from other machines and no admin-password is set: only /healthz, /readyz and /metrics are served", http.StatusForbidden)
 	case !isAddressOrLocalhost(r.Host):
-		refuse(w, http.StatusForbidden, "without admin-password the server is called by its address or as localhost, not by a name that somebody else may have given it")
+		http.Error(w, "without admin-password the server is called by its address or as localhost, not by a name that somebody else may have given it", http.StatusForbidden)
 	default:
 		return true
 	}
@@ -70,7 +70,7 @@ func (s *Server) authenticated(w http.ResponseWriter, r *http.Request) bool {
 	client := clientNetwork(r)
 	if s.logins.blocked(client) {
 		w.Header().Set("Retry-After", "60")
-		refuse(w, http.StatusTooManyRequests, "too many wrong passwords from this address; wait a minute")
+		http.Error(w, "too many wrong passwords from this address; wait a minute", http.StatusTooManyRequests)
 		return false
 	}
 	_, password, given := r.BasicAuth()
@@ -83,7 +83,7 @@ func (s *Server) authenticated(w http.ResponseWriter, r *http.Request) bool {
 		s.opt.Log.Warn("wrong password for the admin server", "from", r.RemoteAddr, "path", r.URL.Path)
 	}
 	w.Header().Set("WWW-Authenticate", `Basic realm="lockproxy", charset="UTF-8"`)
-	refuse(w, http.StatusUnauthorized, "needs the admin-password, with any user name")
+	http.Error(w, "needs the admin-password, with any user name", http.StatusUnauthorized)
 	return false
 }
 
@@ -132,9 +132,4 @@ func isCrossSiteLoad(r *http.Request) bool {
 func isJSON(r *http.Request) bool {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return err == nil && kind == "application/json"
-}
-
-// refuse responds with a reason, in plain text.
-func refuse(w http.ResponseWriter, code int, reason string) {
-	http.Error(w, reason, code)
 }

@@ -23,7 +23,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	checks, err := exclude(s.readiness(), query["exclude"])
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err.Error())
+		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	ready := isReady(checks)

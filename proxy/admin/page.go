@@ -39,13 +39,13 @@ func (s *Server) page(mux *http.ServeMux) {
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	filter := r.URL.Query().Get("filter")
 	if len(filter) > maxFilter {
-		refuse(w, http.StatusBadRequest, "the filter is too long")
+		http.Error(w, "the filter is too long", http.StatusBadRequest)
 		return
 	}
 	v, err := s.feed.join(filter)
 	if err != nil {
 		w.Header().Set("Retry-After", "5")
-		refuse(w, http.StatusServiceUnavailable, err.Error())
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	defer s.feed.leave(v)
@@ -79,7 +79,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 func (s *Server) detail(w http.ResponseWriter, r *http.Request) {
 	n, ok := s.feed.keyOf(r.URL.Query().Get("id"))
 	if !ok {
-		refuse(w, http.StatusNotFound, notOnPage)
+		http.Error(w, notOnPage, http.StatusNotFound)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), lockTimeout)

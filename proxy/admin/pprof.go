@@ -14,7 +14,7 @@ const maxProfile = 120
 func (s *Server) profiles(mux *http.ServeMux) {
 	if !s.opt.Pprof {
 		mux.HandleFunc("/debug/pprof/", func(w http.ResponseWriter, _ *http.Request) {
-			refuse(w, http.StatusNotFound, "profiles are served with --admin-pprof")
+			http.Error(w, "profiles are served with --admin-pprof", http.StatusNotFound)
 		})
 		return
 	}
@@ -23,7 +23,7 @@ func (s *Server) profiles(mux *http.ServeMux) {
 	mux.HandleFunc("GET /debug/pprof/trace", limitSeconds(pprof.Trace))
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/cmdline", func(w http.ResponseWriter, _ *http.Request) {
-		refuse(w, http.StatusNotFound, "not served: a command line may hold passwords")
+		http.Error(w, "not served: a command line may hold passwords", http.StatusNotFound)
 	})
 }
 
@@ -32,7 +32,7 @@ func limitSeconds(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		text := r.FormValue("seconds")
 		if n, err := strconv.ParseFloat(text, 64); text != "" && (err != nil || !(n <= maxProfile)) {
-			refuse(w, http.StatusBadRequest, "seconds is a number up to "+strconv.Itoa(maxProfile))
+			http.Error(w, "seconds is a number up to "+strconv.Itoa(maxProfile), http.StatusBadRequest)
 			return
 		}
 		next(w, r)
