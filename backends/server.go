@@ -65,10 +65,8 @@ func Parse(raw string) (*Server, error) {
 	case strings.HasPrefix(raw, "unix:") && (len(opt.InitAddress) > 1 || opt.Sentinel.MasterSet != ""):
 		return nil, errors.New("not a Redis URL: a socket is one server, and no sentinel")
 	}
-	opt.InitAddress = distinct(opt.InitAddress)
-	if opt.Dialer.Timeout == 0 {
-		opt.Dialer.Timeout = DefaultDialTimeout
-	}
+	opt.InitAddress = Distinct(opt.InitAddress)
+	opt.Dialer.Timeout = cmp.Or(opt.Dialer.Timeout, DefaultDialTimeout)
 	if opt.DialCtxFn == nil { // not a socket
 		opt.DialCtxFn = dialTCP
 	}
@@ -105,8 +103,8 @@ func misread(raw string) bool {
 	return err == nil && (strings.Contains(raw, "#") || u.User == nil && strings.Contains(u.RawQuery, "@") && !strings.Contains(u.RawQuery, "password="))
 }
 
-// distinct is list in its order without repetitions; the caller owns it.
-func distinct(list []string) (out []string) {
+// Distinct is list in its order without repetitions; the caller owns it.
+func Distinct(list []string) (out []string) {
 	for _, s := range list {
 		if !slices.Contains(out, s) {
 			out = append(out, s)
@@ -181,10 +179,7 @@ func (s *Server) At(addr string) *Server {
 // before the caller should give it up: write_timeout=… in the URL, or
 // [DefaultWriteTimeout].
 func (s *Server) WriteTimeout() time.Duration {
-	if s.opt.ConnWriteTimeout > 0 {
-		return s.opt.ConnWriteTimeout
-	}
-	return DefaultWriteTimeout
+	return cmp.Or(max(s.opt.ConnWriteTimeout, 0), DefaultWriteTimeout)
 }
 
 // DB is the database number of the URL.
@@ -221,9 +216,7 @@ func (s *Server) Client(tune func(*rueidis.ClientOption)) (rueidis.Client, error
 	opt.ReadBufferEachConn = 32 << 10
 	opt.WriteBufferEachConn = 32 << 10
 	opt.ClientSetInfo = rueidis.DisableClientSetInfo
-	if opt.ClientName == "" {
-		opt.ClientName = "lockproxy"
-	}
+	opt.ClientName = cmp.Or(opt.ClientName, "lockproxy")
 	if tune != nil {
 		tune(&opt)
 	}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -65,21 +66,11 @@ type Server struct {
 
 // New listens. Clients that connect wait until Serve is called.
 func New(opt Options, cmds *commands.Dispatcher) (*Server, error) {
-	if opt.MaxClients <= 0 {
-		opt.MaxClients = 10000
-	}
-	if opt.MaxBulk <= 0 {
-		opt.MaxBulk = 512 << 20
-	}
-	if opt.MaxOutput <= 0 {
-		opt.MaxOutput = 256 << 20
-	}
-	if opt.DrainTimeout <= 0 {
-		opt.DrainTimeout = 10 * time.Second
-	}
-	if opt.Log == nil {
-		opt.Log = slog.Default()
-	}
+	opt.MaxClients = cmp.Or(max(opt.MaxClients, 0), 10000)
+	opt.MaxBulk = cmp.Or(max(opt.MaxBulk, 0), 512<<20)
+	opt.MaxOutput = cmp.Or(max(opt.MaxOutput, 0), 256<<20)
+	opt.DrainTimeout = cmp.Or(max(opt.DrainTimeout, 0), 10*time.Second)
+	opt.Log = cmp.Or(opt.Log, slog.Default())
 	ln, err := opt.listen()
 	if err != nil {
 		return nil, err

@@ -11,10 +11,9 @@ import (
 func judgeSet(all []*facts, o *Options) []Finding {
 	var nodes, ups []*facts
 	for _, f := range all {
-		switch {
-		case f.node:
+		if f.node {
 			nodes = append(nodes, f)
-		default:
+		} else {
 			ups = append(ups, f)
 		}
 	}

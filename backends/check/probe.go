@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -199,9 +200,7 @@ func (q *querier) config() (map[string]string, error) {
 		if err != nil {
 			return out, err
 		}
-		for k, v := range said {
-			out[k] = v
-		}
+		maps.Copy(out, said)
 	}
 	return out, nil
 }

@@ -3,7 +3,6 @@ package topology
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -107,14 +106,4 @@ func do(ctx context.Context, c rueidis.Client, args ...string) rueidis.RedisResu
 
 func command(c rueidis.Client, args ...string) rueidis.Completed {
 	return c.B().Arbitrary(args[0]).Args(args[1:]...).Build()
-}
-
-// distinct is list in its order without repetitions; the caller owns it.
-func distinct(list []string) (out []string) {
-	for _, s := range list {
-		if !slices.Contains(out, s) {
-			out = append(out, s)
-		}
-	}
-	return out
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends"
 )
 
 // A nodeView is the Cluster as one of its nodes sees it.
@@ -48,7 +50,7 @@ func (w *Watcher) probeCluster(ctx context.Context) (*Topology, error) {
 	views = slices.DeleteFunc(views, func(v *nodeView) bool { return v == nil })
 	w.incomplete = len(views) < len(asked)
 	if len(views) == 0 {
-		w.targets = distinct(append(w.seed.Addresses(), w.targets...))
+		w.targets = backends.Distinct(append(w.seed.Addresses(), w.targets...))
 		return nil, cmp.Or(fault, errNoAnswer)
 	}
 	m := merge(views)
@@ -65,7 +67,7 @@ func (w *Watcher) chooseTargets(m mergedView) {
 	}
 	w.targets = masters
 	if w.incomplete || len(masters) == 0 {
-		w.targets = distinct(slices.Concat(masters, replicas, w.seed.Addresses()))
+		w.targets = backends.Distinct(slices.Concat(masters, replicas, w.seed.Addresses()))
 	}
 }
 

@@ -70,7 +70,7 @@ func candidates(reports []sentinelReport) []string {
 		counts[r.master]++
 		epochs[r.master] = max(epochs[r.master], r.epoch)
 	}
-	named = distinct(named)
+	named = backends.Distinct(named)
 	slices.SortStableFunc(named, func(a, b string) int {
 		return cmp.Or(cmp.Compare(epochs[b], epochs[a]), cmp.Compare(counts[b], counts[a]))
 	})
@@ -84,7 +84,7 @@ func replicasOf(reports []sentinelReport, master string) []string {
 		all = append(all, r.master)
 		all = append(all, r.replicas...)
 	}
-	return slices.DeleteFunc(distinct(all), func(s string) bool { return s == master || s == "" })
+	return slices.DeleteFunc(backends.Distinct(all), func(s string) bool { return s == master || s == "" })
 }
 
 // askSentinels asks all known sentinels, and adds those that they name to the targets
@@ -106,7 +106,7 @@ func (w *Watcher) askSentinels(ctx context.Context) ([]sentinelReport, error) {
 			err = fmt.Errorf("sentinel %s: %w", addr, faults[i])
 		}
 	}
-	w.targets = distinct(known)
+	w.targets = backends.Distinct(known)
 	w.targets = w.targets[:min(len(w.targets), max(maxSentinels, len(seeds)))]
 	w.subscribeAll(ctx)
 	if slices.ContainsFunc(reports, func(r sentinelReport) bool { return r.master != "" }) {

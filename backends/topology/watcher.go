@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"strings"
@@ -63,15 +64,7 @@ type Watcher struct {
 // New makes a Watcher of the upstream that seed names; nothing is dialed yet. The
 // error is CheckMode's.
 func New(seed *backends.Server, opt Options) (*Watcher, error) {
-	if opt.Mode == "" {
-		opt.Mode = ModeAuto
-	}
-	if opt.Subject == "" {
-		opt.Subject = "upstream"
-	}
-	if opt.Log == nil {
-		opt.Log = slog.Default()
-	}
+	opt.Mode, opt.Subject, opt.Log = cmp.Or(opt.Mode, ModeAuto), cmp.Or(opt.Subject, "upstream"), cmp.Or(opt.Log, slog.Default())
 	w := &Watcher{
 		seed: seed, opt: opt, mode: opt.Mode, modeKnown: opt.Mode != ModeAuto,
 		refresh: make(chan struct{}, 1), probed: make(chan struct{}),

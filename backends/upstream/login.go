@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -251,10 +253,7 @@ func (p *Pool) revokeLocked(l *login, err error) (end []*Conn) {
 	if l.id.anonymous() {
 		return nil
 	}
-	for c := range l.conns {
-		end = append(end, c)
-	}
-	return end
+	return slices.Collect(maps.Keys(l.conns))
 }
 
 // endRevoked ends connections that revokeLocked returned. The caller holds no mu.

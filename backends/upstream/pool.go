@@ -20,10 +20,12 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -105,15 +107,9 @@ type Pool struct {
 
 // NewPool makes an empty pool; nothing is dialed yet. The caller closes it.
 func NewPool(opt PoolOptions) *Pool {
-	if opt.Conns <= 0 {
-		opt.Conns = 1
-	}
-	if opt.MaxIdentities <= 0 {
-		opt.MaxIdentities = 1024
-	}
-	if opt.Log == nil {
-		opt.Log = slog.Default()
-	}
+	opt.Conns = cmp.Or(max(opt.Conns, 0), 1)
+	opt.MaxIdentities = cmp.Or(max(opt.MaxIdentities, 0), 1024)
+	opt.Log = cmp.Or(opt.Log, slog.Default())
 	if opt.counters == nil {
 		opt.counters = newCounters()
 	}
@@ -300,10 +296,7 @@ func (p *Pool) Close() {
 	p.cancel()
 	p.mu.Lock()
 	p.closed = true
-	var all []*Conn
-	for c := range p.conns {
-		all = append(all, c)
-	}
+	all := slices.Collect(maps.Keys(p.conns))
 	p.mu.Unlock()
 	for _, c := range all {
 		c.Close()

@@ -2,6 +2,8 @@ package upstream
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -230,11 +232,7 @@ func (u *Upstream) Revalidate() {
 func (u *Upstream) all() []*Pool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	var all []*Pool
-	for _, p := range u.pools {
-		all = append(all, p)
-	}
-	return all
+	return slices.Collect(maps.Values(u.pools))
 }
 
 // Close ends all connections and returns when all goroutines of the Upstream and its

@@ -2,6 +2,7 @@ package clients
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -54,12 +55,7 @@ func (r *Registry) Find(id int64) *Client {
 func (r *Registry) All() []*Client {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make([]*Client, 0, len(r.byID))
-	for _, c := range r.byID {
-		all = append(all, c)
-	}
-	slices.SortFunc(all, func(a, b *Client) int { return cmp.Compare(a.ID, b.ID) })
-	return all
+	return slices.SortedFunc(maps.Values(r.byID), func(a, b *Client) int { return cmp.Compare(a.ID, b.ID) })
 }
 
 // byIDs are the clients with these ids, in their order; all clients for nil.

@@ -1,9 +1,11 @@
 package lockcmd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,15 +29,9 @@ type Limits struct {
 
 // WithDefaults returns l with its defaults in place.
 func (l Limits) WithDefaults() Limits {
-	if l.MinTTL <= 0 {
-		l.MinTTL = 100 * time.Millisecond
-	}
-	if l.MaxTTL <= 0 {
-		l.MaxTTL = time.Minute
-	}
-	if l.MaxHold <= 0 {
-		l.MaxHold = time.Hour
-	}
+	l.MinTTL = cmp.Or(max(l.MinTTL, 0), 100*time.Millisecond)
+	l.MaxTTL = cmp.Or(max(l.MaxTTL, 0), time.Minute)
+	l.MaxHold = cmp.Or(max(l.MaxHold, 0), time.Hour)
 	return l
 }
 
@@ -242,11 +238,9 @@ func (o *options) next() bool {
 	}
 	o.raw, o.rest = o.rest[0], o.rest[1:]
 	o.word = strings.ToUpper(string(o.raw))
-	for _, w := range o.seen {
-		if w == o.word {
-			o.err = fmt.Errorf("ERR option %s was given twice; usage: %s", o.word, o.usage)
-			return false
-		}
+	if slices.Contains(o.seen, o.word) {
+		o.err = fmt.Errorf("ERR option %s was given twice; usage: %s", o.word, o.usage)
+		return false
 	}
 	o.seen = append(o.seen, o.word)
 	return true

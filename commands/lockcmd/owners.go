@@ -1,6 +1,7 @@
 package lockcmd
 
 import (
+	"slices"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -39,13 +40,9 @@ func (o *Owners) Add(g locks.Grant) {
 		o.shrink()
 		o.bytes += len(g.Name)
 	}
-	live := o.byName[g.Key][:0]
-	for _, l := range o.byName[g.Key] {
-		if !l.released {
-			live = append(live, l)
-		}
-	}
-	o.count += len(live) + 1 - len(o.byName[g.Key])
+	all := o.byName[g.Key]
+	live := slices.DeleteFunc(all, func(l implicitLock) bool { return l.released })
+	o.count += len(live) + 1 - len(all)
 	o.byName[g.Key] = append(live, implicitLock{owner: g.Owner, fence: g.Fence, at: time.Now()})
 }
 
@@ -71,22 +68,12 @@ func (o *Owners) Find(k locks.Key, fence int64) (owner string, f int64, n int) {
 
 // Holds reports whether a lock of that name was taken and not released.
 func (o *Owners) Holds(k locks.Key) bool {
-	for _, l := range o.byName[k] {
-		if !l.released {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.byName[k], func(l implicitLock) bool { return !l.released })
 }
 
 // Owns reports whether owner is an implicit owner of that name.
 func (o *Owners) Owns(k locks.Key, owner string) bool {
-	for _, l := range o.byName[k] {
-		if l.owner == owner {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.byName[k], func(l implicitLock) bool { return l.owner == owner })
 }
 
 // Released notes that a lock is no longer held.
@@ -104,12 +91,7 @@ func (o *Owners) Released(k locks.Key, owner string) {
 func (o *Owners) shrink() {
 	o.count, o.bytes = 0, 0
 	for k, ls := range o.byName {
-		keep := ls[:0]
-		for _, l := range ls {
-			if !l.released && time.Since(l.at) < ownerAge {
-				keep = append(keep, l)
-			}
-		}
+		keep := slices.DeleteFunc(ls, func(l implicitLock) bool { return l.released || time.Since(l.at) >= ownerAge })
 		if o.byName[k] = keep; len(keep) == 0 {
 			delete(o.byName, k)
 		}

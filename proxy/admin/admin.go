@@ -12,6 +12,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -96,9 +97,7 @@ const (
 
 // New listens. Clients that connect wait until Serve is called.
 func New(opt Options) (*Server, error) {
-	if opt.Log == nil {
-		opt.Log = slog.Default()
-	}
+	opt.Log = cmp.Or(opt.Log, slog.Default())
 	ln, err := proxy.Listen(opt.Listen)
 	if err != nil {
 		return nil, err
