@@ -12,6 +12,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/relay"
+	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
 // A Peer is a client's end of its connection.
@@ -41,8 +42,8 @@ func (c clientSession) Kill()                    { c.s.disconnect(WhyKilled) }
 // publishInfo publishes what others may know, before the client can have noticed a change.
 func (s *Session) publishInfo() {
 	queued := -1
-	if s.tx.in {
-		queued = s.tx.length
+	if s.tx.In {
+		queued = s.tx.Len()
 	}
 	s.client.Ran(s.shown.command, queued)
 	s.shown.command = nil
@@ -200,13 +201,13 @@ func (s *Session) queueFiltered(ctx context.Context, q request) bool {
 }
 
 func (s *Session) addQueued(ctx context.Context, q request) bool {
-	s.tx.add(q.changes(s))
+	s.tx.Add(q.changes(s))
 	x, ok := s.translate(ctx, (*clients.Client).UpstreamID, q)
 	if !ok {
 		s.keepQueued(q.raw)
 		return s.enqueue(q.raw)
 	}
-	s.tx.rewrites = append(s.tx.rewrites, queuedRewrite{s.tx.length - 1, x.Rewrite})
+	s.tx.RewriteLast(x.Rewrite)
 	s.keepQueued(x.Raw)
 	s.publishInfo()
 	s.flushBatches()
@@ -244,19 +245,19 @@ func (s *Session) runPassthrough(ctx context.Context, q request) {
 	}
 	if _, refused := resp.Error(reply); !refused {
 		s.applyNow(q.changes(s))
-		s.tx.in = q.row.has(beginsTx)
+		s.tx.In = q.row.has(beginsTx)
 	}
 	s.replyLast(x.Rewrite(reply))
 }
 
 // applyNow takes over what a command on a passthrough connection has changed.
-func (s *Session) applyNow(c changes) {
-	if c.id != nil {
-		s.passthroughIdentity(*c.id)
-		s.id.Proto = c.id.Proto
+func (s *Session) applyNow(c tx.Changes) {
+	if c.ID != nil {
+		s.passthroughIdentity(*c.ID)
+		s.id.Proto = c.ID.Proto
 	}
-	if c.db != nil {
-		s.id.DB = *c.db
+	if c.DB != nil {
+		s.id.DB = *c.DB
 	}
 	s.shown.changed = true
 }

@@ -56,8 +56,8 @@ type txNode struct {
 // keepQueued keeps what was sent inside MULTI for the node that it may have to be sent
 // to again.
 func (s *Session) keepQueued(raw []byte) {
-	if s.inCluster() && !s.tx.node.fixed {
-		s.tx.node.queued = append(s.tx.node.queued, bytes.Clone(raw))
+	if s.inCluster() && !s.txNode.fixed {
+		s.txNode.queued = append(s.txNode.queued, bytes.Clone(raw))
 	}
 }
 
@@ -67,7 +67,7 @@ func (s *Session) tryTxCluster(q request) (sent, done bool) {
 	if q.row.has(watches) && len(q.args) > 1 { // which is executed at once, and must not choose the node
 		return s.reply("-ERR WATCH inside MULTI is not allowed\r\n"), true
 	}
-	if !s.sameView() && !s.tx.node.fixed {
+	if !s.sameView() && !s.txNode.fixed {
 		return false, true
 	}
 	r := s.route(q)
@@ -98,14 +98,14 @@ func (s *Session) tryTxCluster(q request) (sent, done bool) {
 func (s *Session) tryTxNode(r cluster.Route) (sent, done bool) {
 	elsewhere := s.router.View().Master(r.Slot) != s.pinnedPool
 	switch {
-	case s.tx.node.fixed && r.Slot != s.tx.node.slot, !s.tx.node.fixed && elsewhere && s.watching:
+	case s.txNode.fixed && r.Slot != s.txNode.slot, !s.txNode.fixed && elsewhere && s.watching:
 		return s.refuseQueued(cluster.CrossSlotError), true
-	case s.tx.node.fixed:
+	case s.txNode.fixed:
 		return false, false
 	case elsewhere:
 		return false, true
 	}
-	s.tx.node = txNode{slot: r.Slot, fixed: true}
+	s.txNode = txNode{slot: r.Slot, fixed: true}
 	return false, false
 }
 
@@ -131,7 +131,7 @@ func (s *Session) runTxCluster(ctx context.Context, q request) bool {
 	if s.idle(ctx) != nil || s.try(q) {
 		return true
 	}
-	if !s.tx.in || s.tx.node.fixed || s.watching || q.row.has(sessionOnly) {
+	if !s.tx.In || s.txNode.fixed || s.watching || q.row.has(sessionOnly) {
 		return false
 	}
 	r := s.route(q)
@@ -142,13 +142,13 @@ func (s *Session) runTxCluster(ctx context.Context, q request) bool {
 	if pool == nil || pool == s.pinnedPool {
 		return false
 	}
-	queued, changed, length, edits := s.tx.node.queued, s.tx.queued, s.tx.length, s.tx.rewrites
+	sent, queue := s.txNode.queued, s.tx.Queue()
 	s.closePinned()
 	if !s.pinTo(ctx, pool) {
 		s.closeAfterReplies() // the client believes to be in a transaction
 		return true
 	}
-	for i, command := range append([][]byte{resp.AppendCommand(nil, "MULTI")}, queued...) {
+	for i, command := range append([][]byte{resp.AppendCommand(nil, "MULTI")}, sent...) {
 		reply, err := s.replies.Ask(ctx, s.pinned, command)
 		if err != nil {
 			s.replyErr(err)
@@ -160,8 +160,8 @@ func (s *Session) runTxCluster(ctx context.Context, q request) bool {
 			return true
 		}
 	}
-	s.tx.resume(changed, length, edits)
-	s.tx.node = txNode{slot: r.Slot, fixed: true}
+	s.tx.Resume(queue)
+	s.txNode = txNode{slot: r.Slot, fixed: true}
 	s.publishStateful()
 	if !s.try(q) {
 		s.closeAfterReplies()

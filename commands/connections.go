@@ -8,6 +8,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/clients"
+	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
 // needsPinned reports whether no command of the session may travel on a shared connection.
@@ -26,40 +27,40 @@ func (s *Session) backToShared() {
 		return
 	}
 	s.blocking, s.connClass = false, upstream.MainClass
-	if s.tx.unsure {
-		s.applyChanges(s.tx.resolve())
+	if s.tx.Unsure {
+		s.applyChanges(s.tx.Resolve())
 		s.publishStateful()
 		s.shown.changed = true
 	}
-	if !s.tx.in && !s.mustStayPinned() {
+	if !s.tx.In && !s.mustStayPinned() {
 		s.mode = onShared
 	}
 }
 
 // applyChanges takes over what an executed transaction changed on the pinned connection.
-func (s *Session) applyChanges(c changes) {
-	if c.id != nil {
+func (s *Session) applyChanges(c tx.Changes) {
+	if c.ID != nil {
 		if s.pinned != nil {
 			s.pinned.ClearLogin()
 		}
-		s.id.User, s.id.Secret, s.id.Proto = c.id.User, c.id.Secret, c.id.Proto
+		s.id.User, s.id.Secret, s.id.Proto = c.ID.User, c.ID.Secret, c.ID.Proto
 		s.locks.adminCheckedAt = time.Time{}
 		s.returnShared()
 	}
-	if c.db != nil && *c.db != s.id.DB {
-		s.id.DB = *c.db
+	if c.DB != nil && *c.DB != s.id.DB {
+		s.id.DB = *c.DB
 		s.returnShared()
 	}
-	if c.name != nil {
-		s.name = c.name
+	if c.Name != nil {
+		s.name = c.Name
 	}
-	s.pinnedForLife = s.pinnedForLife || c.pinnedForLife
-	s.watching = s.watching || c.watches
+	s.pinnedForLife = s.pinnedForLife || c.PinnedForLife
+	s.watching = s.watching || c.Watches
 }
 
 // publishStateful publishes whether the client loses state when its pinned connection ends.
 func (s *Session) publishStateful() {
-	if s.mode == onPassthrough || s.tx.in || s.tx.unsure || s.watching || s.pinnedForLife {
+	if s.mode == onPassthrough || s.tx.In || s.tx.Unsure || s.watching || s.pinnedForLife {
 		if s.stateful.Store(s.pinned); s.pinned != nil && !s.pinned.Alive() {
 			s.connLost(s.pinned) // which was called too early
 		}
@@ -224,7 +225,7 @@ func (s *Session) closePinned() {
 	}
 	s.stateful.Store(nil)
 	s.mode = onShared
-	s.tx.forget()
+	s.tx.Forget()
 	s.client.DropAdopted()
 	if s.pinned != nil {
 		s.invalidateAll()

@@ -48,6 +48,7 @@ type conns struct {
 	pinnedPool    *upstream.Pool // of pinned
 	pinnedForLife bool           // pinned has state that lasts: never back to shared
 	watching      bool           // it WATCHes something
+	txNode        txNode         // where its transaction is, in a Cluster
 	// stateful is pinned while the client's state is lost with it, else nil. Read when an
 	// upstream connection ends.
 	stateful atomic.Pointer[upstream.Conn]

@@ -60,7 +60,7 @@ func (s *Session) row(args [][]byte) *command {
 	if s.meter.of(c); c != nil {
 		return c
 	}
-	if s.mode == onPassthrough || s.tx.in || s.undiscoverable != nil && s.undiscoverable.Alive() {
+	if s.mode == onPassthrough || s.tx.In || s.undiscoverable != nil && s.undiscoverable.Alive() {
 		return ordinaryRow
 	}
 	return s.d.discovered.Load().row(args)

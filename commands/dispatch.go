@@ -3,6 +3,8 @@ package commands
 import (
 	"context"
 	"time"
+
+	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
 // Try handles a command that need not wait, and is false for one that may have to:
@@ -90,8 +92,8 @@ func (s *Session) Rest(raw []byte) {
 	if s.end.ended.Load() {
 		return
 	}
-	if s.tx.in {
-		s.tx.add(changes{})
+	if s.tx.In {
+		s.tx.Add(tx.Changes{})
 	}
 	s.enqueue(raw)
 }
@@ -115,7 +117,7 @@ func exceedsRestricted(args [][]byte) bool {
 func (s *Session) Run(ctx context.Context, raw []byte, args [][]byte) {
 	s.Flush()
 	s.shown.changed = true
-	if (s.tx.unsure || s.blockedInCluster()) && s.idle(ctx) != nil {
+	if (s.tx.Unsure || s.blockedInCluster()) && s.idle(ctx) != nil {
 		return
 	}
 	s.run(ctx, request{s.discoverRow(ctx, args), raw, args})

@@ -68,7 +68,7 @@ func (s *Session) runPinnedForLife(ctx context.Context, q request) {
 // changesUsersHere reports whether an ACL or CONFIG that changes users is the proxy's
 // matter: elsewhere it is an ordinary command.
 func (s *Session) changesUsersHere() bool {
-	return s.mode != onPassthrough && !s.tx.in && !s.inCluster()
+	return s.mode != onPassthrough && !s.tx.In && !s.inCluster()
 }
 
 // changeUsers sends a command after which the upstream may no longer let in whom it

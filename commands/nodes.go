@@ -66,7 +66,7 @@ func (s *Session) leavePinned(c *command) {
 	if s.mode != onPinned || !s.inCluster() || c.has(onTxConn) {
 		return
 	}
-	if s.flushBatches(); s.replies.Pending() == 0 && !s.tx.unsure { // else backToShared has not seen the last replies
+	if s.flushBatches(); s.replies.Pending() == 0 && !s.tx.Unsure { // else backToShared has not seen the last replies
 		s.mode = onShared
 	}
 }

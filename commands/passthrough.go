@@ -33,7 +33,7 @@ type passing struct{ s *Session }
 func (t passing) send(q request) bool {
 	s := t.s
 	if !q.row.has(lockVerb) && !(resp.Is(q.args[0], "CLIENT") && s.onlyMessages()) {
-		s.pass.replyMode.note(q.args, s.tx.in)
+		s.pass.replyMode.note(q.args, s.tx.In)
 	}
 	if q.row.passthrough != nil {
 		return q.row.passthrough(s, q)
@@ -55,7 +55,7 @@ func (t passing) run(ctx context.Context, q request) {
 func (s *Session) onlyMessages() bool { return s.id.Proto == 2 && s.subscribed() }
 
 // isAnswered reports whether each command on the passthrough connection has its reply.
-func (s *Session) isAnswered() bool { return !s.pass.mayNotAnswer && !s.tx.in }
+func (s *Session) isAnswered() bool { return !s.pass.mayNotAnswer && !s.tx.In }
 
 func (s *Session) passQuit(q request) bool {
 	s.because(WhyQuit)
@@ -101,12 +101,12 @@ func (s *Session) passMulti(q request) bool {
 	if s.onlyMessages() && s.isAnswered() && len(q.args) == 1 {
 		return false
 	}
-	s.tx.in = s.tx.in || len(q.args) == 1 && !s.onlyMessages()
+	s.tx.In = s.tx.In || len(q.args) == 1 && !s.onlyMessages()
 	return s.enqueue(q.raw)
 }
 
 func (s *Session) passEnd(q request) bool {
-	s.tx.in = s.tx.in && len(q.args) > 1 && !resp.Is(q.args[0], "EXEC")
+	s.tx.In = s.tx.In && len(q.args) > 1 && !resp.Is(q.args[0], "EXEC")
 	return s.enqueue(q.raw)
 }
 
@@ -122,7 +122,7 @@ func (s *Session) passClient(q request) bool {
 	if !clients.NamesIDs(q.args) {
 		return s.enqueue(q.raw)
 	}
-	if s.pass.mayNotAnswer || s.tx.in {
+	if s.pass.mayNotAnswer || s.tx.In {
 		return s.enqueue(s.translateBlind(q))
 	}
 	return false

@@ -17,6 +17,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/pubsub"
 	"github.com/lockproxy/lockproxy/commands/relay"
+	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
 // Locker decides about locks; *locks.Service is one.
@@ -112,7 +113,7 @@ type Session struct {
 	client *clients.Client // what CLIENT LIST shows of it, and what CLIENT of others does to it
 
 	conns // as whom, and on which connections, its commands travel
-	tx    transaction
+	tx    tx.State
 	pass  passthrough
 	locks lockState
 

@@ -20,7 +20,7 @@ func (s *Session) subscribed() bool {
 // runSubscribe handles the commands that are not one request and one reply.
 func (s *Session) runSubscribe(ctx context.Context, q request) {
 	switch {
-	case s.tx.in:
+	case s.tx.In:
 		s.refuseQueued(errorAbout(q.args, "not supported inside a transaction with a Cluster upstream"))
 	case resp.Is(q.args[0], "MONITOR"):
 		s.runMonitor(ctx, q.raw)

@@ -10,6 +10,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/spec"
+	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
 // A command is one row of the table: everything the proxy knows of a command, or of a
@@ -39,7 +40,7 @@ type command struct {
 	tryInTx func(s *Session, q request) bool
 	runInTx func(s *Session, ctx context.Context, q request) bool
 	// changes are what it changes in the session when it is executed; nil: nothing.
-	changes func(s *Session, args [][]byte) changes
+	changes func(s *Session, args [][]byte) tx.Changes
 	// passthrough is try on a passthrough connection; nil: it is relayed.
 	passthrough func(s *Session, q request) bool
 

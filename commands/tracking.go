@@ -23,7 +23,7 @@ func (s *Session) clientInCluster(ctx context.Context, q request) bool {
 		s.replyMerged(parts, err, cluster.First)
 	case resp.Is(sub, "REPLY"):
 		refusal := resp.AppendError(nil, "ERR CLIENT REPLY is not supported with a Cluster upstream")
-		if s.tx.in {
+		if s.tx.In {
 			s.refuseQueued(string(refusal))
 		} else {
 			s.replies.Local(refusal)

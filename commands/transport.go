@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
 // A request is one command of the client. It is passed by value.
@@ -25,9 +26,9 @@ func (q request) isRun(s *Session) bool {
 func (q request) augmented() bool { return q.row.augment != nil && q.row.augment(q.args) }
 
 // changes are what the command will change in the session when it is executed.
-func (q request) changes(s *Session) changes {
+func (q request) changes(s *Session) tx.Changes {
 	if q.row.changes == nil {
-		return changes{}
+		return tx.Changes{}
 	}
 	return q.row.changes(s, q.args)
 }
@@ -51,7 +52,7 @@ func (s *Session) transport() transport {
 	switch {
 	case s.mode == onPassthrough:
 		return passing{s}
-	case s.tx.in:
+	case s.tx.In:
 		return inTx{s}
 	case s.perCommandNode():
 		return nodes{s}
@@ -91,7 +92,7 @@ func (t single) run(ctx context.Context, q request) {
 	case q.isRun(s):
 		q.row.run(s, ctx, q)
 		return
-	case q.augmented() && s.mode != onPassthrough && !s.tx.in:
+	case q.augmented() && s.mode != onPassthrough && !s.tx.In:
 		if s.ensureConn(ctx) {
 			s.tryAugmented(q)
 		}

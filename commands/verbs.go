@@ -19,7 +19,7 @@ import (
 // runVerb runs LOCK, RENEW, UNLOCK or LOCKCTL, and replies unless it is a LOCK that waits:
 // then that is Pending.
 func (s *Session) runVerb(ctx context.Context, q request) {
-	if s.mode == onPassthrough && s.tx.in { // the upstream refuses it in its own words, and aborts the EXEC
+	if s.mode == onPassthrough && s.tx.In { // the upstream refuses it in its own words, and aborts the EXEC
 		s.pass.replyMode.note(q.args, true)
 		s.enqueue(resp.AppendCommand(nil, q.args...))
 		return

@@ -1,0 +1,168 @@
+// Package tx follows a client into MULTI and out of it, by what was sent and by what the upstream
+// answers.
+//
+// What was sent says at once where commands must travel ([State.In]). What was answered decides,
+// when no reply is pending any more ([State.Resolve]): MULTI and EXEC may be refused, and what
+// was queued takes effect only if it was executed.
+//
+// A [State] belongs to one goroutine at a time, but for the observers that it returns: those
+// may be called on any. It starts no goroutine.
+package tx
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/relay"
+)
+
+// A State is what is known of MULTI and EXEC on one connection. Its zero value is that of a
+// new connection.
+type State struct {
+	In     bool // inside MULTI, as far as what was sent says
+	Unsure bool // what was sent has not all been answered when last looked at
+	queue  Queue
+
+	mu        sync.Mutex
+	confirmed bool    // In, as far as what was answered says
+	after     Changes // what executed transactions have changed
+}
+
+// A Queue is what has been sent inside a MULTI.
+type Queue struct {
+	changes  Changes // what EXEC will change if it is executed
+	length   int     // how many commands
+	rewrites []rewrite
+}
+
+// A rewrite is of the reply to one queued command, which comes in EXEC's.
+type rewrite struct {
+	at int
+	do relay.Rewrite
+}
+
+// Changes are to what is known of a client; nil and zero fields change nothing.
+type Changes struct {
+	ID            *upstream.Identity // AUTH, HELLO: all but the database
+	DB            *int
+	Name          []byte
+	PinnedForLife bool // the connection has state from now on
+
+	Watches bool // what was taken to be over, WATCH, is not
+}
+
+func (c *Changes) add(d Changes) {
+	if d.ID != nil {
+		c.ID = d.ID
+	}
+	if d.DB != nil {
+		c.DB = d.DB
+	}
+	if d.Name != nil {
+		c.Name = d.Name
+	}
+	c.PinnedForLife = c.PinnedForLife || d.PinnedForLife
+	c.Watches = c.Watches || d.Watches
+}
+
+// Begin notes that a MULTI was sent, and returns the observer of its answer.
+func (t *State) Begin() func(answer []byte) {
+	t.In, t.Unsure = true, true
+	return func(begin []byte) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.confirmed = t.confirmed || begin[0] == '+'
+	}
+}
+
+// aborts are the errors of an EXEC after which there is no transaction any more: that
+// of any Redis, and a Cluster's.
+var aborts = []string{"EXECABORT", "MOVED", "ASK", "TRYAGAIN", "CROSSSLOT", "CLUSTERDOWN"}
+
+// End notes that an EXEC or DISCARD was sent by a client that may be watching keys, and returns
+// the observer of its answer. One that is refused (NOPERM, or without MULTI) ends nothing,
+// WATCH neither.
+func (t *State) End(watching bool) func(answer []byte) {
+	queued := t.queue.changes
+	t.In, t.Unsure = false, true
+	t.queue = Queue{}
+	return func(begin []byte) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if begin[0] == '*' { // EXEC, executed
+			t.after.add(queued)
+		}
+		if begin[0] != '-' || slices.ContainsFunc(aborts, func(word string) bool { return resp.HasCode(begin, word) }) {
+			t.confirmed = false
+		} else {
+			t.after.Watches = t.after.Watches || watching
+		}
+	}
+}
+
+// Resolve is called when everything sent has been answered. It returns what has changed.
+func (t *State) Resolve() Changes {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	done := t.after
+	t.In, t.Unsure, t.after = t.confirmed, false, Changes{}
+	return done
+}
+
+// Queue is what is queued, for Resume.
+func (t *State) Queue() Queue { return t.queue }
+
+// Resume is for a transaction that was begun anew, with the same queue, on another connection.
+func (t *State) Resume(q Queue) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.In, t.Unsure, t.confirmed = true, true, true
+	t.queue = q
+}
+
+// Forget is for a connection that is no more.
+func (t *State) Forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.In, t.Unsure, t.confirmed, t.after = false, false, false, Changes{}
+	t.queue = Queue{}
+}
+
+// Add notes that a command was sent that will be queued, and what it changes when it is executed.
+func (t *State) Add(c Changes) {
+	t.queue.changes.add(c)
+	t.queue.length++
+}
+
+// Len is how many commands are queued.
+func (t *State) Len() int { return t.queue.length }
+
+// RewriteLast has the reply to the command that was added last rewritten, in that of EXEC.
+func (t *State) RewriteLast(do relay.Rewrite) {
+	t.queue.rewrites = append(t.queue.rewrites, rewrite{t.queue.length - 1, do})
+}
+
+// RewriteExec is what becomes of the reply to the EXEC of what is queued; nil: it is
+// left as it is.
+func (t *State) RewriteExec() relay.Rewrite {
+	if len(t.queue.rewrites) == 0 {
+		return nil
+	}
+	return t.queue.rewriteReply
+}
+
+// rewriteReply rewrites some of the elements of an EXEC's reply. Another reply is left as it is.
+func (q Queue) rewriteReply(reply []byte) (rewritten []byte, last bool) {
+	elems, ok := resp.Elements(reply)
+	if !ok || len(elems) != q.length {
+		return reply, false
+	}
+	for _, r := range q.rewrites {
+		var ends bool
+		elems[r.at], ends = r.do(elems[r.at])
+		last = last || ends
+	}
+	return resp.AppendElements(nil, reply[0], elems), last
+}

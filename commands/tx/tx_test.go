@@ -1,0 +1,92 @@
+package tx
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+)
+
+// TestState: what is sent says where commands travel, what is answered decides.
+func TestState(t *testing.T) {
+	db := 7
+	tests := []struct {
+		name      string
+		begin     string // the answer to MULTI
+		end       string // the answer to EXEC, with one command queued; empty: it was not sent
+		in        bool
+		db, watch bool // taken over, kept
+	}{
+		{"begun", "+OK", "", true, false, false},
+		{"begin refused", "-ERR MULTI calls can not be nested", "", false, false, false},
+		{"executed", "+OK", "*1\r\n+OK", false, true, false},
+		{"keys had changed", "+OK", "$-1", false, false, false},
+		{"keys had changed, RESP3", "+OK", "_", false, false, false},
+		{"discarded", "+OK", "+OK", false, false, false},
+		{"aborted", "+OK", "-EXECABORT Transaction discarded", false, false, false},
+		{"its node no longer serves the key", "+OK", "-MOVED 1 host:1", false, false, false},
+		{"may not end it", "+OK", "-NOPERM no permissions", true, false, true},
+		{"may neither begin nor end it", "-NOPERM no permissions", "-NOPERM no permissions", false, false, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var s State
+			begun := s.Begin()
+			s.Add(Changes{DB: &db})
+			if !s.In || !s.Unsure || s.Len() != 1 {
+				t.Fatalf("sent MULTI and a command: in %v, unsure %v, length %d", s.In, s.Unsure, s.Len())
+			}
+			ended := func([]byte) {}
+			if tt.end != "" {
+				if ended = s.End(true); s.In || s.Len() != 0 {
+					t.Fatalf("sent EXEC: in %v, length %d", s.In, s.Len())
+				}
+			}
+			begun([]byte(tt.begin + "\r\n"))
+			if tt.end != "" {
+				ended([]byte(tt.end + "\r\n"))
+			}
+			c := s.Resolve()
+			if s.In != tt.in || s.Unsure || (c.DB != nil) != tt.db || c.Watches != tt.watch {
+				t.Errorf("in %v, unsure %v, changed %+v", s.In, s.Unsure, c)
+			}
+			if again := s.Resolve(); again.DB != nil || again.Watches {
+				t.Errorf("resolved again, it has changed %+v", again)
+			}
+		})
+	}
+}
+
+// TestState_Queue: a transaction that is begun anew elsewhere has what was queued, and one whose
+// connection has ended has nothing.
+func TestState_Queue(t *testing.T) {
+	db := 7
+	var s State
+	s.Begin()([]byte("+OK\r\n"))
+	s.Add(Changes{PinnedForLife: true})
+	s.Add(Changes{DB: &db})
+	s.RewriteLast(func(reply []byte) ([]byte, bool) { return []byte(":2\r\n"), true })
+	queue := s.Queue()
+	if s.Forget(); s.In || s.Unsure || s.Len() != 0 || s.RewriteExec() != nil {
+		t.Fatalf("forgotten: in %v, unsure %v, length %d", s.In, s.Unsure, s.Len())
+	}
+	s.Resume(queue)
+	if !s.In || !s.Unsure || s.Len() != 2 {
+		t.Fatalf("resumed: in %v, unsure %v, length %d", s.In, s.Unsure, s.Len())
+	}
+	rewrite := s.RewriteExec()
+	for reply, want := range map[string]string{
+		"*2\r\n+a\r\n+b\r\n":       "*2\r\n+a\r\n:2\r\n",
+		"*1\r\n+a\r\n":             "*1\r\n+a\r\n",
+		"-EXECABORT discarded\r\n": "-EXECABORT discarded\r\n",
+	} {
+		got, last := rewrite([]byte(reply))
+		if string(got) != want || last != strings.Contains(want, ":2") {
+			t.Errorf("%q became %q, last %v", reply, got, last)
+		}
+	}
+	s.End(false)(resp.AppendElements(nil, '*', [][]byte{[]byte("+a\r\n"), []byte("+b\r\n")}))
+	if c := s.Resolve(); s.In || c.DB == nil || *c.DB != db || !c.PinnedForLife {
+		t.Errorf("executed: in %v, changed %+v", s.In, c)
+	}
+}
