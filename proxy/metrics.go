@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/metrics"
@@ -13,24 +12,6 @@ import (
 
 // reasons are why connections end: those of commands.Why, and those only known here.
 var reasons = [...]string{"client", "quit", "protocol", "killed", "lost_lock", "upstream", "output", "idle", "drain"}
-
-// counts are counters of some sessions.
-type counts struct{ reads, bytesIn, writes, bytesOut atomic.Int64 }
-
-func (c *counts) read(n int) {
-	if n > 0 {
-		c.reads.Add(1)
-		c.bytesIn.Add(int64(n))
-	}
-}
-
-// wrote counts a write, unless the client's socket took nothing.
-func (c *counts) wrote(n int) {
-	if n > 0 {
-		c.writes.Add(1)
-		c.bytesOut.Add(int64(n))
-	}
-}
 
 // Report implements metrics.Reporter.
 func (s *Server) Report(r *metrics.Report) {
@@ -41,11 +22,11 @@ func (s *Server) Report(r *metrics.Report) {
 	r.Counter("lockproxy_clients_unsecured_total", "Clients whose TLS handshake failed.", s.unsecured.Load())
 	r.Counters("lockproxy_clients_closed_total", "Clients that are gone: client, they left; quit; idle, for longer than idle-timeout; protocol, they broke it; output, they did not read; drain, the proxy ends; killed; lost_lock, a lock with SESSION was, and its client is told so; upstream, what they had there is lost.",
 		"reason", reasons[:], s.ends[:])
-	for c := range s.counts.All() {
-		r.Counter("lockproxy_client_reads_total", "Reads from clients; each brings a burst of commands, or a part of one.", c.reads.Load())
-		r.Counter("lockproxy_client_writes_total", "Writes to clients.", c.writes.Load())
-		r.Counter("lockproxy_client_received_bytes_total", "Bytes received from clients.", c.bytesIn.Load())
-		r.Counter("lockproxy_client_sent_bytes_total", "Bytes sent to clients.", c.bytesOut.Load())
+	for c := range s.traffic.All() {
+		r.Counter("lockproxy_client_reads_total", "Reads from clients; each brings a burst of commands, or a part of one.", c.Reads.Load())
+		r.Counter("lockproxy_client_writes_total", "Writes to clients.", c.Writes.Load())
+		r.Counter("lockproxy_client_received_bytes_total", "Bytes received from clients.", c.BytesIn.Load())
+		r.Counter("lockproxy_client_sent_bytes_total", "Bytes sent to clients.", c.BytesOut.Load())
 	}
 }
 

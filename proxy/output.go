@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/netio"
 )
 
@@ -14,9 +15,9 @@ import (
 //
 // Its methods are safe for concurrent use.
 type output struct {
-	nc    *netio.Conn
-	count *counts
-	max   int // most bytes queued for a client that does not read
+	nc      *netio.Conn
+	traffic *metrics.Traffic
+	max     int // most bytes queued for a client that does not read
 
 	writer sync.WaitGroup
 
@@ -32,8 +33,8 @@ type output struct {
 	room     chan struct{} // closed when little is queued; nil: nobody waits for it
 }
 
-func newOutput(nc *netio.Conn, count *counts, limit int) *output {
-	return &output{nc: nc, count: count, max: limit}
+func newOutput(nc *netio.Conn, traffic *metrics.Traffic, limit int) *output {
+	return &output{nc: nc, traffic: traffic, max: limit}
 }
 
 // Write implements commands.Output.
@@ -49,7 +50,7 @@ func (o *output) Write(p []byte) bool {
 			o.killLocked()
 			return false
 		}
-		o.count.wrote(n)
+		o.traffic.Wrote(n)
 		if p = p[n:]; len(p) == 0 {
 			return true
 		}
@@ -110,7 +111,7 @@ func (o *output) writePieces(p []byte) {
 			o.Abort()
 			return
 		}
-		o.count.wrote(n)
+		o.traffic.Wrote(n)
 		p = p[n:]
 		o.mu.Lock()
 		o.taken -= n

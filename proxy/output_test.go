@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/netio"
 )
 
@@ -31,7 +32,7 @@ func ends(t *testing.T, limit int) (*output, net.Conn) {
 	}
 	t.Cleanup(func() { client.Close(); server.Close() })
 	client.SetReadDeadline(time.Now().Add(soon))
-	return newOutput(netio.Wrap(server), new(counts), limit), client
+	return newOutput(netio.Wrap(server), new(metrics.Traffic), limit), client
 }
 
 // counted is n bytes of which no two stretches are alike.
@@ -162,7 +163,7 @@ func TestOutput_CountsWrites(t *testing.T) {
 	go io.Copy(io.Discard, client)
 	out.Close()
 	out.Wait()
-	if n, bytes := out.count.writes.Load(), out.count.bytesOut.Load(); n != 1 || bytes != 1 {
+	if n, bytes := out.traffic.Writes.Load(), out.traffic.BytesOut.Load(); n != 1 || bytes != 1 {
 		t.Errorf("%d writes of %d bytes", n, bytes)
 	}
 }

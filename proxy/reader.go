@@ -52,7 +52,7 @@ func (s *session) readOnce(into netio.Buffer) (int, error) {
 		}
 	}
 	n, err := s.nc.ReadInto(into)
-	s.count.read(n)
+	s.traffic.Read(n)
 	if s.stopped.Load() { // TLS hands out what it has decrypted, whatever the deadline
 		return 0, net.ErrClosed
 	}

@@ -61,7 +61,7 @@ type Server struct {
 
 	accepted, refused, unsecured atomic.Int64
 	ends                         [len(reasons)]atomic.Int64
-	counts                       metrics.Shards[counts]
+	traffic                      metrics.Shards[metrics.Traffic]
 }
 
 // New listens. Clients that connect wait until Serve is called.

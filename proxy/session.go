@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/netio"
 	"github.com/lockproxy/lockproxy/commands"
 	"github.com/lockproxy/lockproxy/proxy/request"
@@ -17,7 +18,7 @@ type session struct {
 	srv        *Server
 	nc         *netio.Conn
 	out        *output
-	count      *counts
+	traffic    *metrics.Traffic
 	since      time.Time
 	clientLeft func() // ends what the client waits for
 
@@ -59,8 +60,8 @@ const (
 )
 
 func newSession(srv *Server, nc *netio.Conn, id int64, present context.Context) *session {
-	count := srv.counts.For(uint64(id))
-	s := &session{srv: srv, nc: nc, count: count, since: time.Now(), out: newOutput(nc, count, int(srv.opt.MaxOutput))}
+	traffic := srv.traffic.For(uint64(id))
+	s := &session{srv: srv, nc: nc, traffic: traffic, since: time.Now(), out: newOutput(nc, traffic, int(srv.opt.MaxOutput))}
 	s.changed.L = &s.mu
 	s.requests = request.New(srv.rules)
 	s.cmds = srv.cmds.NewSession(present, s.out, peerOf(nc, id))

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/netio"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
@@ -95,7 +96,7 @@ func TestTLS_ReadDeadlineLeavesItUsable(t *testing.T) {
 func TestOutput_TLS(t *testing.T) {
 	server, client := loopback(t)
 	s, c := agree(t, server, client)
-	o := newOutput(netio.Wrap(s), new(counts), 64<<20)
+	o := newOutput(netio.Wrap(s), new(metrics.Traffic), 64<<20)
 	var want []byte
 	for i := range 1000 {
 		p := bytes.Repeat([]byte{byte(i)}, i*7)
@@ -126,7 +127,7 @@ func TestOutput_TLSDoesNotWaitForClient(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server, client := loopback(t)
 			s, _ := agree(t, server, client)
-			o := newOutput(netio.Wrap(s), new(counts), limit)
+			o := newOutput(netio.Wrap(s), new(metrics.Traffic), limit)
 			if !o.Write(make([]byte, limit)) { // more than any socket buffers
 				t.Fatal("refused")
 			}
@@ -158,7 +159,7 @@ func TestOutput_TLSCloseHoldsUpNobody(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, client := net.Pipe() // buffers nothing
 				s, c := agree(t, server, client)
-				o := newOutput(netio.Wrap(s), new(counts), 1<<20)
+				o := newOutput(netio.Wrap(s), new(metrics.Traffic), 1<<20)
 				o.Write([]byte("all"))
 				if _, err := io.ReadFull(c, make([]byte, 3)); err != nil {
 					t.Fatal(err)

@@ -82,6 +82,7 @@ type Conn struct {
 	needsAuth bool          // the handshake was answered with NOAUTH
 	id        int64         // the server's number of a private connection; 0: not known
 	done      chan struct{} // closed when err is set
+	traffic   *traffic
 
 	broken    atomic.Bool  // err is set
 	borrowers atomic.Int32 // of a shared Conn
@@ -105,7 +106,6 @@ type Conn struct {
 	used        bool  // since takeUsed
 	err         error // why the connection ended
 	settled     bool  // all pending replies have failed
-	carried     Traffic
 
 	// Owned by the reading goroutine.
 	owed        []pending // owed[head:] were taken over from sent and are not complete
@@ -115,7 +115,6 @@ type Conn struct {
 	moreFollows bool // private: the rest of the bytes read is still to be delivered
 	passing     bool // in passthrough
 	batch       []BatchSink
-	recent      Traffic // since it last took over
 }
 
 // pending are the replies that one Send waits for. Entries of one sink are not
@@ -202,7 +201,7 @@ func (c *Conn) send(p []byte, all pending, each []Sink, use bool) error {
 	}
 	if len(p) >= directSize && !c.flushing { // queue is empty
 		c.flushing = true
-		c.carried.wrote(p)
+		c.traffic.Wrote(len(p))
 		c.mu.Unlock()
 		if err := c.write(p); err != nil {
 			c.end(err)
@@ -243,7 +242,7 @@ func (c *Conn) flush() {
 		}
 		buf := c.queue
 		c.queue, c.reuse = c.reuse[:0], nil
-		c.carried.wrote(buf)
+		c.traffic.Wrote(len(buf))
 		c.room.Broadcast()
 		c.mu.Unlock()
 

@@ -18,8 +18,7 @@ func (c *Conn) read() {
 	for {
 		n, err := c.nc.Read(buf)
 		if n > 0 {
-			c.recent.Reads++
-			c.recent.BytesIn += int64(n)
+			c.traffic.Read(n)
 			if routeErr := c.route(buf[:n]); routeErr != nil {
 				err = routeErr
 			}
@@ -74,6 +73,8 @@ func (c *Conn) awaitRoom() {
 // route delivers the replies in p to their sinks, successive replies of one Send at
 // once.
 func (c *Conn) route(p []byte) error {
+	replies := 0
+	defer func() { c.traffic.replies.Add(int64(replies)) }()
 	for len(p) > 0 {
 		if c.head == len(c.owed) {
 			owner, passthrough, singly := c.takeOver()
@@ -88,7 +89,7 @@ func (c *Conn) route(p []byte) error {
 		next := &c.owed[c.head]
 		n, ended, err := c.frame(p, next.n)
 		to := next.to
-		c.recent.Replies += int64(ended)
+		replies += ended
 		if next.n -= ended; next.n == 0 {
 			c.head++
 			c.pool.opt.counters.observe(next.sentAt)
@@ -138,7 +139,6 @@ func (c *Conn) takeOver() (owner Owner, passthrough, singly bool) {
 	defer c.mu.Unlock()
 	clear(c.owed)
 	c.owed, c.sent, c.head = c.sent, c.owed[:0], 0
-	c.carried.add(&c.recent)
 	c.used = c.used || len(c.owed) == 0 // a message came
 	return c.owner, c.passthrough, c.singly
 }

@@ -27,69 +27,42 @@ type Stats struct {
 	Failures   int64 // connections that could not be opened: the upstream did not answer
 	Lost       int64 // connections that ended although the proxy had not closed them
 	Reconnects int64 // shared connections opened again after they were lost
-
-	Traffic
 }
 
-// Traffic is what went over connections to the upstream. The last read of a live one
-// may be missing.
-type Traffic struct {
-	Writes   int64 // of the commands of one client or of many
-	BytesOut int64
-	Reads    int64
-	BytesIn  int64
-	Replies  int64 // to commands
+// traffic is what went over some connections.
+type traffic struct {
+	metrics.Traffic
+	replies atomic.Int64 // to commands
 }
 
-func (t *Traffic) wrote(p []byte) {
-	t.Writes++
-	t.BytesOut += int64(len(p))
-}
-
-// add moves the counts of u to t.
-func (t *Traffic) add(u *Traffic) {
-	t.Writes += u.Writes
-	t.BytesOut += u.BytesOut
-	t.Reads += u.Reads
-	t.BytesIn += u.BytesIn
-	t.Replies += u.Replies
-	*u = Traffic{}
-}
-
-// counters are those of all pools of an Upstream. Each Conn counts its own traffic,
-// which Stats adds up.
+// counters are those of all pools of an Upstream.
 type counters struct {
-	failures, lost, reconnects atomic.Int64
+	opened, failures, lost, reconnects atomic.Int64 // connections
 
+	traffic   metrics.Shards[traffic]
 	errors    metrics.Errors    // error replies, also to the pool's own commands; not of a MONITOR, a SYNC or a RESP2 subscriber
 	replyTime metrics.Histogram // of one in timedSends sends on shared connections
 
-	mu     sync.Mutex
-	opened int64              // connections
-	live   map[*Conn]struct{} // that have not ended
-	ended  Traffic            // of those that have
+	mu   sync.Mutex
+	live map[*Conn]struct{} // that have not ended
 }
 
 func newCounters() *counters { return &counters{live: map[*Conn]struct{}{}} }
 
+// connOpened comes before the first use of c.
 func (m *counters) connOpened(c *Conn) {
+	c.traffic = m.traffic.For(uint64(m.opened.Add(1)))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.opened++
 	m.live[c] = struct{}{}
 }
 
-// connEnded is called on the goroutine of c's reader when that has returned.
 func (m *counters) connEnded(c *Conn) {
 	if c.wasLost() {
 		m.lost.Add(1)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.carried.add(&c.recent)
-	m.ended.add(&c.carried)
 	delete(m.live, c)
 }
 
@@ -124,7 +97,7 @@ func (c *Conn) wasLost() bool {
 // Stats are the present counts. It does no I/O.
 func (u *Upstream) Stats() Stats {
 	m := u.counters
-	st := Stats{Failures: m.failures.Load(), Lost: m.lost.Load(), Reconnects: m.reconnects.Load()}
+	st := Stats{Opened: m.opened.Load(), Failures: m.failures.Load(), Lost: m.lost.Load(), Reconnects: m.reconnects.Load()}
 	for _, p := range u.all() {
 		st.Nodes++
 		if !p.Up() {
@@ -134,11 +107,9 @@ func (u *Upstream) Stats() Stats {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	sum := m.ended
 	for c := range m.live {
-		c.addTo(&st, &sum)
+		c.addTo(&st)
 	}
-	st.Opened, st.Traffic = m.opened, sum
 	return st
 }
 
@@ -147,7 +118,6 @@ func (u *Upstream) Report(r *metrics.Report) {
 	st := u.Stats()
 	r.Histogram("lockproxy_upstream_reply_seconds", "How long the upstream took to answer: one in 64 bursts of commands on shared connections, from its being handed over to the last of its replies.", &u.counters.replyTime)
 	r.Errors("lockproxy_upstream_errors_total", "Error replies of the upstream by their first word; other: one that is not among those that are counted apart.", &u.counters.errors)
-	r.Counter("lockproxy_upstream_replies_total", "Replies of the upstream.", st.Replies)
 	const connections = "Connections to the upstream: shared by clients; pinned, one client's own; spare, opened ahead for one."
 	r.Gauge("lockproxy_upstream_connections", connections, float64(st.Pinned), "kind", "pinned")
 	r.Gauge("lockproxy_upstream_connections", connections, float64(st.Shared), "kind", "shared")
@@ -160,14 +130,17 @@ func (u *Upstream) Report(r *metrics.Report) {
 	r.Counter("lockproxy_upstream_lost_total", "Connections that ended without the proxy having closed them.", st.Lost)
 	r.Counter("lockproxy_upstream_reconnects_total", "Shared connections opened again after they were lost.", st.Reconnects)
 	r.Gauge("lockproxy_upstream_queued_bytes", "Bytes that wait for the upstream to read.", float64(st.Queued))
-	r.Counter("lockproxy_upstream_writes_total", "Writes to the upstream; each carries the commands of one client or of many.", st.Writes)
-	r.Counter("lockproxy_upstream_reads_total", "Reads from the upstream.", st.Reads)
-	r.Counter("lockproxy_upstream_sent_bytes_total", "Bytes sent to the upstream.", st.BytesOut)
-	r.Counter("lockproxy_upstream_received_bytes_total", "Bytes received from the upstream.", st.BytesIn)
+	for t := range u.counters.traffic.All() {
+		r.Counter("lockproxy_upstream_replies_total", "Replies of the upstream.", t.replies.Load())
+		r.Counter("lockproxy_upstream_writes_total", "Writes to the upstream; each carries the commands of one client or of many.", t.Writes.Load())
+		r.Counter("lockproxy_upstream_reads_total", "Reads from the upstream.", t.Reads.Load())
+		r.Counter("lockproxy_upstream_sent_bytes_total", "Bytes sent to the upstream.", t.BytesOut.Load())
+		r.Counter("lockproxy_upstream_received_bytes_total", "Bytes received from the upstream.", t.BytesIn.Load())
+	}
 }
 
-// addTo adds a live connection to st, and its traffic to sum.
-func (c *Conn) addTo(st *Stats, sum *Traffic) {
+// addTo adds a live connection to st.
+func (c *Conn) addTo(st *Stats) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -179,8 +152,6 @@ func (c *Conn) addTo(st *Stats, sum *Traffic) {
 		st.Spare++
 	}
 	st.Queued += int64(len(c.queue))
-	count := c.carried
-	sum.add(&count)
 }
 
 // identities is the number of identities whose connections are kept.
