@@ -8,7 +8,6 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/cluster"
-	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
 var errNobody = errors.New("no node is known that serves it")
@@ -169,39 +168,12 @@ func (s *Session) runTxCluster(ctx context.Context, q request) bool {
 	return true
 }
 
-// askMasters asks every master, each on a connection of its own, and returns the
-// replies to the last of commands.
+// askMasters asks every master, and returns the replies to the last of commands.
 func (s *Session) askMasters(ctx context.Context, commands ...[]byte) (replies [][]byte, err error) {
 	if !s.awaitSameView(ctx) {
 		return nil, context.Canceled
 	}
-	masters := s.router.View().Masters()
-	answers := make([]chan []byte, len(masters))
-	for i, pool := range masters {
-		conn, err := pool.Private(ctx, s.id, s.replies)
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Close()
-		for _, c := range commands {
-			answers[i] = make(chan []byte, 1)
-			got := answers[i]
-			s.replies.ExpectCaptured(conn, func(reply []byte) { got <- reply })
-			s.replies.Send(conn, c, 1)
-		}
-	}
-	for _, got := range answers {
-		select {
-		case reply := <-got:
-			if reply == nil {
-				return nil, &upstream.DownError{Err: relay.ErrLost}
-			}
-			replies = append(replies, reply)
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	return replies, nil
+	return s.router.AskMasters(ctx, s.sender(), commands...)
 }
 
 // runWaitMasters is WAIT: the least of what all masters say.

@@ -97,27 +97,27 @@ func (s *Session) changeUsers(ctx context.Context, q request) {
 
 // hello changes the protocol, and maybe who the client is.
 func (s *Session) hello(ctx context.Context, q request) {
-	h, ok := parseHello(q.args)
+	h, ok := clients.ParseHello(q.args)
 	switch {
-	case h.proto == 0:
+	case h.Proto == 0:
 		s.runTranslated(ctx, q) // it changes nothing
 		return
-	case !ok, h.name != nil && !clients.ValidName(h.name), h.auth && len(h.user) == 0:
+	case !ok, h.Name != nil && !clients.ValidName(h.Name), h.Auth && len(h.User) == 0:
 		s.runPinnedForLife(ctx, q) // Redis 7.0 authenticates before it looks at the rest
-		if h.name != nil {
+		if h.Name != nil {
 			s.askName(ctx)
 		}
 		return
 	}
 	id := s.id
-	id.Proto = h.proto
-	plain := resp.AppendCommand(nil, "HELLO", strconv.Itoa(h.proto))
-	if h.auth {
-		id.User, id.Secret = string(h.user), string(h.secret)
-		plain = resp.AppendCommand(nil, "HELLO", strconv.Itoa(h.proto), "AUTH", id.User, id.Secret)
+	id.Proto = h.Proto
+	plain := resp.AppendCommand(nil, "HELLO", strconv.Itoa(h.Proto))
+	if h.Auth {
+		id.User, id.Secret = string(h.User), string(h.Secret)
+		plain = resp.AppendCommand(nil, "HELLO", strconv.Itoa(h.Proto), "AUTH", id.User, id.Secret)
 	}
-	if s.changeIdentity(ctx, id, plain, q.raw) && h.name != nil {
-		s.name = append([]byte(nil), h.name...)
+	if s.changeIdentity(ctx, id, plain, q.raw) && h.Name != nil {
+		s.name = append([]byte(nil), h.Name...)
 	}
 }
 
@@ -266,7 +266,7 @@ func (s *Session) reset(ctx context.Context, q request) {
 		m := &relay.Barrier{Visible: true, Matches: func(reply []byte) bool { return string(reply) == "+RESET\r\n" }}
 		if s.pass.mayNotAnswer { // it may not be answered, but what follows it is
 			var question []byte
-			question, m = s.barrier()
+			question, m = relay.NewBarrier(s.pinned)
 			q.raw = slices.Concat(q.raw, question)
 		}
 		if !s.sync(ctx, q.raw, m) {
@@ -421,39 +421,4 @@ func newName(args [][]byte) ([]byte, bool) {
 		return nil, false
 	}
 	return args[2], true
-}
-
-// helloArgs is a HELLO that is well formed; proto 0 means it had none.
-type helloArgs struct {
-	proto        int
-	auth         bool
-	user, secret []byte
-	name         []byte
-}
-
-func parseHello(args [][]byte) (h helloArgs, ok bool) {
-	if len(args) == 1 {
-		return h, true
-	}
-	switch string(args[1]) {
-	case "2":
-		h.proto = 2
-	case "3":
-		h.proto = 3
-	default:
-		return h, false
-	}
-	for rest := args[2:]; len(rest) > 0; {
-		switch {
-		case resp.Is(rest[0], "AUTH") && len(rest) >= 3:
-			h.auth, h.user, h.secret = true, rest[1], rest[2]
-			rest = rest[3:]
-		case resp.Is(rest[0], "SETNAME") && len(rest) >= 2:
-			h.name = rest[1]
-			rest = rest[2:]
-		default:
-			return h, false
-		}
-	}
-	return h, true
 }

@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"time"
@@ -19,7 +18,7 @@ const replyGrace = 50 * time.Millisecond
 // passthrough is what a session knows of its connection once replies are not counted on it.
 type passthrough struct {
 	subs                   pubsub.Subscriptions
-	replyMode              replyMode
+	replyMode              clients.ReplyMode
 	mayNotAnswer           bool // the upstream may not answer at all
 	isReplica              bool // the client asked to be a replica
 	redirectsInvalidations bool // the client's invalidations may go to another
@@ -33,7 +32,7 @@ type passing struct{ s *Session }
 func (t passing) send(q request) bool {
 	s := t.s
 	if !q.row.has(lockVerb) && !(resp.Is(q.args[0], "CLIENT") && s.onlyMessages()) {
-		s.pass.replyMode.note(q.args, s.tx.In)
+		s.pass.replyMode.Note(q.args, s.tx.In)
 	}
 	if q.row.passthrough != nil {
 		return q.row.passthrough(s, q)
@@ -72,15 +71,15 @@ func (s *Session) passAuth(q request) bool {
 }
 
 func (s *Session) passHello(q request) bool {
-	h, ok := parseHello(q.args)
-	if !ok || h.auth && !s.isAnswered() {
+	h, ok := clients.ParseHello(q.args)
+	if !ok || h.Auth && !s.isAnswered() {
 		s.pinned.ClearLogin()
 	}
 	if s.isAnswered() {
 		return false
 	}
-	if ok && h.proto != 0 && !s.onlyMessages() {
-		s.id.Proto, s.shown.changed = h.proto, true
+	if ok && h.Proto != 0 && !s.onlyMessages() {
+		s.id.Proto, s.shown.changed = h.Proto, true
 	}
 	return s.enqueue(q.raw)
 }
@@ -128,6 +127,19 @@ func (s *Session) passClient(q request) bool {
 	return false
 }
 
+// takeReplyMode reports whether a verb goes unanswered. After SKIP the upstream gets a
+// command in the verb's place, or it would skip the reply to the next one.
+func (s *Session) takeReplyMode() bool {
+	if !s.pass.replyMode.Skip {
+		return s.pass.replyMode.Off
+	}
+	s.pass.replyMode.Skip = false
+	raw, _ := relay.NewBarrier(s.pinned)
+	s.enqueue(raw)
+	s.flushBatches()
+	return true
+}
+
 // setStepping has a passthrough connection deliver everything that comes together, unless
 // messages must be looked at.
 func (s *Session) setStepping() { s.pinned.DeliverSingly(s.pass.redirectsInvalidations) }
@@ -149,8 +161,8 @@ func (s *Session) startPassthrough(ctx context.Context, q request) {
 	s.noteSync(q.args)
 	s.pass.mayNotAnswer = s.pass.isReplica || !q.row.has(messages)
 	refused := s.anonymous() && s.up.Pool().RequiresAuth() // as far as known
-	s.pass.replyMode = replyMode{known: !s.pass.isReplica && !refused && (q.row.has(messages) || resp.Is(q.args[0], "CLIENT"))}
-	s.pass.replyMode.note(q.args, false)
+	s.pass.replyMode = clients.ReplyMode{Known: !s.pass.isReplica && !refused && (q.row.has(messages) || resp.Is(q.args[0], "CLIENT"))}
+	s.pass.replyMode.Note(q.args, false)
 	s.publishStateful()
 	s.enqueue(q.raw)
 }
@@ -190,25 +202,11 @@ func (s *Session) awaitReplies(ctx context.Context) bool {
 	if s.mode != onPassthrough {
 		return s.idle(ctx) == nil
 	}
-	if s.pass.mayNotAnswer && !s.pass.replyMode.on() {
+	if s.pass.mayNotAnswer && !s.pass.replyMode.On() {
 		return true
 	}
-	question, m := s.barrier()
+	question, m := relay.NewBarrier(s.pinned)
 	return s.sync(ctx, question, m)
-}
-
-// barrier is a command without effect, and its reply, which is that of no other command: one that no upstream
-// knows. Valkey from 9.1 on tells clients that have not authenticated no more than that they must;
-// these are in no subscription and no transaction, and may say HELLO, here with an option that there is not.
-func (s *Session) barrier() (raw []byte, m *relay.Barrier) {
-	token := rand.Text()
-	raw = resp.AppendCommand(nil, token)
-	if s.pinned != nil && s.pinned.Unauthenticated() {
-		raw = resp.AppendCommand(nil, "HELLO", "2", token)
-	}
-	return raw, &relay.Barrier{Matches: func(reply []byte) bool {
-		return len(reply) > 0 && reply[0] == '-' && bytes.Contains(reply, []byte(token))
-	}}
 }
 
 // passthroughNoAuth asks a connection whose replies are not counted, on which everything

@@ -89,7 +89,7 @@ func (s *Session) Resume(ctx context.Context) {
 			if !s.awaitReplies(ctx) {
 				return
 			}
-			if !s.pass.replyMode.off {
+			if !s.pass.replyMode.Off {
 				s.replies.Local(q.Reply.Now())
 			}
 		case !s.Try(q.Raw, q.Args):

@@ -163,15 +163,15 @@ func (s *Session) authChanges(args [][]byte) tx.Changes {
 
 func (s *Session) helloChanges(args [][]byte) tx.Changes {
 	c := tx.Changes{PinnedForLife: true}
-	if h, ok := parseHello(args); ok {
+	if h, ok := clients.ParseHello(args); ok {
 		id := s.id
-		if h.proto != 0 {
-			id.Proto = h.proto
+		if h.Proto != 0 {
+			id.Proto = h.Proto
 		}
-		if h.auth {
-			id.User, id.Secret = string(h.user), string(h.secret)
+		if h.Auth {
+			id.User, id.Secret = string(h.User), string(h.Secret)
 		}
-		c.ID, c.Name = &id, h.name
+		c.ID, c.Name = &id, h.Name
 	}
 	return c
 }

@@ -20,7 +20,7 @@ import (
 // then that is Pending.
 func (s *Session) runVerb(ctx context.Context, q request) {
 	if s.mode == onPassthrough && s.tx.In { // the upstream refuses it in its own words, and aborts the EXEC
-		s.pass.replyMode.note(q.args, true)
+		s.pass.replyMode.Note(q.args, true)
 		s.enqueue(resp.AppendCommand(nil, q.args...))
 		return
 	}

@@ -1,6 +1,12 @@
 package relay
 
-import "github.com/lockproxy/lockproxy/backends/upstream"
+import (
+	"bytes"
+	"crypto/rand"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
 
 // RewritePushes has every push go through f from now on that comes in a Deliver of its
 // own, as all do but those of a passthrough connection that does not deliver singly.
@@ -69,6 +75,21 @@ type Barrier struct {
 	Matches func(reply []byte) bool
 	Visible bool // the client is to see it
 	Reached chan struct{}
+}
+
+// NewBarrier returns a command without effect for a connection, which may be nil, and its reply,
+// which is that of no other command: one that no upstream knows. Valkey from 9.1 on tells clients
+// that have not authenticated no more than that they must; these are in no subscription and
+// no transaction, and may say HELLO, here with an option that there is not.
+func NewBarrier(c *upstream.Conn) (raw []byte, b *Barrier) {
+	token := rand.Text()
+	raw = resp.AppendCommand(nil, token)
+	if c != nil && c.Unauthenticated() {
+		raw = resp.AppendCommand(nil, "HELLO", "2", token)
+	}
+	return raw, &Barrier{Matches: func(reply []byte) bool {
+		return len(reply) > 0 && reply[0] == '-' && bytes.Contains(reply, []byte(token))
+	}}
 }
 
 // SetBarrier makes b the barrier; b.Reached is closed when it has come.
