@@ -133,7 +133,7 @@ func (m *messages) scan(p []byte, each func(message) error) error {
 	return nil
 }
 
-// A message is what counts of one.
+// A message is the part of one that tells which question it answers.
 type message struct {
 	kind   byte
 	values int    // of an aggregate

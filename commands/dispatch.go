@@ -30,7 +30,7 @@ func (s *Session) try(q request) bool {
 	}
 	if s.Restricted() && exceedsRestricted(q.args) {
 		s.flushBatches()
-		s.replies.Local([]byte("-NOAUTH Authentication required.\r\n"))
+		s.replies.Local(errNoAuth.Reply)
 		return true
 	}
 	if s.subscriber != nil && s.mode != onPassthrough {

@@ -62,7 +62,7 @@ func (s *Session) verbReply(ctx context.Context, c *command, args [][]byte) lock
 // to work while the upstream does not.
 const admitWait = 100 * time.Millisecond
 
-var errNoAuth = &upstream.RefusedError{Reply: []byte("-NOAUTH Authentication required.\r\n")}
+var errNoAuth = &upstream.RefusedError{Reply: []byte(upstream.NoAuth)}
 
 // checkAdmitted returns an error for a client that the upstream would not let in. One with
 // a connection there has been let in, and loses it when it no longer is; about others the

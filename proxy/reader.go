@@ -166,10 +166,7 @@ func (s *session) readBacklog(ctx context.Context) bool {
 // no more.
 func (s *session) handleReadAhead(ctx context.Context, data []byte) bool {
 	for len(data) > 0 {
-		n := copy(s.requests.Space(), data)
-		s.requests.Filled(n)
-		data = data[n:]
-		if !s.handleRequests(ctx) {
+		if data = s.feed(data); !s.handleRequests(ctx) {
 			return false
 		}
 		s.mu.Lock()

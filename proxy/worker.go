@@ -13,12 +13,17 @@ func (s *session) work(ctx context.Context, raw []byte, args [][]byte) {
 func (s *session) drainBacklog(ctx context.Context) {
 	for data := s.takeBacklog(ctx); data != nil; data = s.takeBacklog(ctx) {
 		for len(data) > 0 && !s.cmds.Closing() {
-			n := copy(s.requests.Space(), data)
-			s.requests.Filled(n)
-			data = data[n:]
+			data = s.feed(data)
 			s.runRequests(ctx)
 		}
 	}
+}
+
+// feed hands the parser a part of data, and returns the rest.
+func (s *session) feed(data []byte) (rest []byte) {
+	n := copy(s.requests.Space(), data)
+	s.requests.Filled(n)
+	return data[n:]
 }
 
 // takeBacklog takes the backlog. It is nil when there is none: then the worker has ended,

@@ -9,7 +9,7 @@ import (
 )
 
 // minVersion is the first with RESP3, which the proxy speaks to lock nodes, and where
-// scripts are replicated by effect; the tests use triedVersion and later.
+// scripts are replicated by effect; the tests use testedVersion and later.
 const (
 	minVersion    = 6.0
 	testedVersion = 7.0
@@ -179,7 +179,6 @@ func (f *facts) judgeCommands(out *findings, o *Options) {
 	}
 }
 
-// judgeRecord judges the node record.
 func (f *facts) judgeRecord(out *findings, o *Options) {
 	switch {
 	case f.recordErr != nil:

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"errors"
 
@@ -31,10 +30,8 @@ func (p *Pool) Ping(ctx context.Context, id Identity) error {
 
 // notServing returns an error if a reply means that the node serves no client.
 func notServing(reply []byte) error {
-	for _, word := range []string{"-LOADING", "-MASTERDOWN"} {
-		if bytes.HasPrefix(reply, []byte(word)) {
-			return &RefusedError{Reply: reply}
-		}
+	if resp.HasCode(reply, "LOADING") || resp.HasCode(reply, "MASTERDOWN") {
+		return &RefusedError{Reply: reply}
 	}
 	return nil
 }

@@ -32,11 +32,8 @@ func handshakeSteps(id Identity, shared, readOnly bool) (steps [][]string) {
 	if id.DB != 0 && !id.anonymous() {
 		add("SELECT", strconv.Itoa(id.DB))
 	}
-	switch {
-	case id.User != "":
-		add("AUTH", id.User, id.Secret)
-	case id.Secret != "":
-		add("AUTH", id.Secret)
+	if !id.anonymous() {
+		add(id.Auth()...)
 	}
 	switch {
 	case id.Proto == 3:
@@ -136,7 +133,7 @@ func (p *Pool) tryLogin(id Identity) (reply []byte) {
 	case err != nil:
 		return nil
 	case hello.needsAuth:
-		return []byte("-NOAUTH Authentication required.\r\n")
+		return []byte(NoAuth)
 	}
 	return []byte("+OK\r\n")
 }

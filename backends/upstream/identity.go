@@ -16,6 +16,14 @@ type Identity struct {
 
 func (id Identity) anonymous() bool { return id.User == "" && id.Secret == "" }
 
+// Auth is the AUTH with which a connection becomes the identity's, which has credentials.
+func (id Identity) Auth() []string {
+	if id.User == "" {
+		return []string{"AUTH", id.Secret}
+	}
+	return []string{"AUTH", id.User, id.Secret}
+}
+
 // String is the identity without its secret.
 func (id Identity) String() string {
 	return fmt.Sprintf("user %q, database %d, RESP%d", id.User, id.DB, id.Proto)
@@ -33,6 +41,9 @@ type DownError struct{ Err error }
 
 func (e *DownError) Error() string { return "cannot reach the upstream: " + e.Err.Error() }
 func (e *DownError) Unwrap() error { return e.Err }
+
+// NoAuth is Redis's error to a client that must authenticate first.
+const NoAuth = "-NOAUTH Authentication required.\r\n"
 
 // A RefusedError is the upstream's refusal of a connection for an identity: of a wrong
 // password, or of a database out of range.

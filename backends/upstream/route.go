@@ -35,7 +35,6 @@ func (c *Conn) read() {
 	}
 }
 
-// endBatch ends every Batch.
 func (c *Conn) endBatch() {
 	for _, b := range c.batch {
 		b.EndBatch()

@@ -69,7 +69,6 @@ type lineKind struct {
 	message string
 }
 
-// A kindWindow is the current window of one kind.
 type kindWindow struct {
 	began               time.Time
 	written, suppressed int

@@ -31,7 +31,6 @@ const (
 	attemptTimeout   = time.Second           // of one attempt
 )
 
-// lockOptions are the options of run.
 type lockOptions struct {
 	proxies           []*backends.Server // at least one; tried in turn
 	name, owner, info string

@@ -147,7 +147,6 @@ func without(all []setting, names ...string) []setting {
 	return slices.DeleteFunc(slices.Clone(all), func(s setting) bool { return slices.Contains(names, s.name) })
 }
 
-// only is the named settings.
 func only(all []setting, names ...string) []setting {
 	return slices.DeleteFunc(slices.Clone(all), func(s setting) bool { return !slices.Contains(names, s.name) })
 }

@@ -184,7 +184,6 @@ func (e *verbDocs) appendDocs(b []byte, f commandFormat) []byte {
 	return all.appendTo(resp.AppendBulkString(b, e.name), f.proto)
 }
 
-// arguments is the field of arguments.
 func (f commandFormat) arguments(all []argument) field {
 	b := resp.AppendArray(nil, len(all))
 	for _, a := range all {

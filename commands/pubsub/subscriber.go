@@ -263,11 +263,7 @@ func (l *Subscriber) authenticateConn(ctx context.Context, c *upstream.Conn, id 
 	l.logins[c] = id
 	l.awaiting[c] = append(l.awaiting[c], confirmation{command: "auth", done: came})
 	l.mu.Unlock()
-	login := []string{"AUTH", id.User, id.Secret}
-	if id.User == "" {
-		login = []string{"AUTH", id.Secret}
-	}
-	if err := c.Send(resp.AppendCommand(nil, login...), 0, l); err != nil {
+	if err := c.Send(resp.AppendCommand(nil, id.Auth()...), 0, l); err != nil {
 		return &upstream.DownError{Err: err}
 	}
 	if err := awaitConfirmation(ctx, came); err != nil {

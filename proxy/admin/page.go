@@ -90,7 +90,6 @@ func (s *Server) detail(w http.ResponseWriter, r *http.Request) {
 
 const notOnPage = "this lock is not on the page any more"
 
-// writeJSON responds with v as JSON.
 func writeJSON(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)

@@ -28,7 +28,6 @@ type pinger struct {
 	masters map[*upstream.Pool]*pingState
 }
 
-// A pingState is the state of one master.
 type pingState struct {
 	pinging  bool // a PING is not answered yet
 	answered time.Time
