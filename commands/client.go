@@ -108,15 +108,20 @@ func (s *Session) translate(ctx context.Context, to reach, q request) (x clients
 	if resp.Is(q.args[0], "HELLO") {
 		return clients.Translation{Raw: q.raw, Rewrite: s.rewriteHello, Kinds: "*%"}, true
 	}
-	t := clients.Translator{
-		Registry: &s.d.clients, Self: s.client, At: s.conn(), Reach: to, Kill: s.killAll,
+	t := s.translator(ctx, to)
+	return t.Translate(q.raw, q.args)
+}
+
+func (s *Session) translator(ctx context.Context, to reach) clients.Translator {
+	return clients.Translator{
+		Registry: &s.d.clients, Self: s.client, At: s.conn(), Reach: to, Kill: s.killAll, Upstream: s.replies,
+		ConnTo:  func(pool *upstream.Pool) (*upstream.Conn, func()) { return s.connTo(ctx, pool) },
 		Accepts: func(args [][]byte) bool { return s.isAccepted(ctx, args) },
 		Redirects: func() {
 			s.pass.redirectsInvalidations = true
 			s.replies.RewritePushes(func(at *upstream.Conn, push []byte) []byte { return s.d.clients.RewritePush(s.client, at, push) })
 		},
 	}
-	return t.Translate(q.raw, q.args)
 }
 
 // rewriteHello makes a HELLO's reply that of a single server, with the client's id.
@@ -280,83 +285,19 @@ func (s *Session) translateBlind(q request) []byte {
 	return x.Raw
 }
 
-// askAll sends commands, drops their replies, and returns when these have come.
-func (s *Session) askAll(ctx context.Context, c *upstream.Conn, commands [][]byte) {
-	if len(commands) == 0 {
-		return
-	}
-	done, left := make(chan struct{}), len(commands)
-	for _, raw := range commands {
-		s.replies.ExpectCaptured(c, func([]byte) {
-			if left--; left == 0 {
-				close(done)
-			}
-		})
-		s.replies.Send(c, raw, 1)
-	}
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
-}
-
-// kill asks the upstream whether the client may kill others, and then does. Their own
-// connections have ended when the client gets the reply.
+// kill disconnects other clients, if the upstream lets this one.
 func (s *Session) kill(ctx context.Context, args [][]byte) {
 	if !s.ensureConn(ctx) || s.idle(ctx) != nil {
 		return
 	}
-	k, ok := clients.ParseKill(args)
-	reply, err := s.replies.Ask(ctx, s.conn(), clients.HarmlessKill(args))
-	switch {
-	case err != nil:
+	s.publishInfo() // the list shows it
+	t := s.translator(ctx, s.opening(ctx))
+	reply, last, err := t.KillOthers(ctx, args)
+	if err != nil {
 		s.replyErr(err)
 		return
-	case !k.Allowed(reply):
-		s.replies.Local(reply)
-		return
-	case !ok:
-		s.replies.Local(resp.AppendError(nil, "ERR syntax error"))
-		return
 	}
-	k.ResolveIDs(func(args [][]byte) bool { return s.isAccepted(ctx, args) })
-	matching := s.d.clients.Matching(&k, s.client, s.killListing(ctx, &k))
-	s.killUpstream(ctx, matching)
-	s.replyLast(k.Reply(reply, len(matching)), s.killAll(matching))
-}
-
-// killListing is the listing by which a CLIENT KILL is decided: the upstream's, if it is
-// needed and the client may see it.
-func (s *Session) killListing(ctx context.Context, k *clients.KillFilter) *clients.Listing {
-	if !k.NeedsUpstream() {
-		return s.d.clients.ProxyListing()
-	}
-	s.publishInfo()
-	reply, err := s.replies.Ask(ctx, s.conn(), clients.ListAll)
-	if err != nil {
-		return s.d.clients.ProxyListing()
-	}
-	if l, ok := s.d.clients.Listing(reply, s.conn()); ok {
-		return l
-	}
-	return s.d.clients.ProxyListing()
-}
-
-// killUpstream makes the upstream end the other clients' own connections, and returns when
-// it has.
-func (s *Session) killUpstream(ctx context.Context, matching []*clients.Client) {
-	byNode := map[*upstream.Pool][]*clients.Client{}
-	for _, c := range matching {
-		if pool := c.Node(); pool != nil && c != s.client {
-			byNode[pool] = append(byNode[pool], c)
-		}
-	}
-	for pool, there := range byNode {
-		if at, leave := s.connTo(ctx, pool); at != nil {
-			s.askAll(ctx, at, clients.KillCommands(there, at))
-			leave()
-		}
-	}
+	s.replyLast(reply, last)
 }
 
 // connTo is a connection of the client's to a node, for a question, until leave is called;

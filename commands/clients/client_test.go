@@ -67,7 +67,7 @@ func TestKillFilter_Matches(t *testing.T) {
 		{"ID 2 ADDR", false, false, false},
 		{"ID x", false, false, false},
 	} {
-		k, ok := ParseKill(words("CLIENT KILL " + tt.filter))
+		k, ok := parseKill(words("CLIENT KILL " + tt.filter))
 		if ok != tt.ok {
 			t.Errorf("%s: understood %v", tt.filter, ok)
 		}

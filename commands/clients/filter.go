@@ -181,7 +181,7 @@ func (f *Filter) matches(e entry, self bool) bool {
 	return true
 }
 
-// NeedsUpstream reports whether the upstream's entries are needed to tell who is selected.
-func (f *Filter) NeedsUpstream() bool {
+// needsUpstream reports whether the upstream's entries are needed to tell who is selected.
+func (f *Filter) needsUpstream() bool {
 	return slices.ContainsFunc(atUpstream, func(name string) bool { _, ok := f.values[name]; return ok })
 }

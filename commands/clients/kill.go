@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"context"
 	"slices"
 	"strconv"
 
@@ -8,17 +9,17 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
-// A KillFilter selects the clients that a CLIENT KILL is about.
-type KillFilter struct {
+// A killFilter selects the clients that a CLIENT KILL is about.
+type killFilter struct {
 	Filter
 	ByAddr bool // the old form, with an address and another reply
 }
 
-// ParseKill parses a CLIENT KILL. It reports false if the upstream is to refuse it, or
+// parseKill parses a CLIENT KILL. It reports false if the upstream is to refuse it, or
 // takes what is not known here.
-func ParseKill(args [][]byte) (k KillFilter, ok bool) {
+func parseKill(args [][]byte) (k killFilter, ok bool) {
 	if len(args) == 3 {
-		return KillFilter{Filter: Filter{values: map[string]string{"ADDR": string(args[2])}}, ByAddr: true}, true
+		return killFilter{Filter: Filter{values: map[string]string{"ADDR": string(args[2])}}, ByAddr: true}, true
 	}
 	if len(args) < 3 {
 		return k, false
@@ -46,7 +47,7 @@ func HarmlessKill(args [][]byte) []byte {
 		args[2] = noAddress
 		return resp.AppendCommand(nil, args...)
 	}
-	if _, ok := ParseKill(args); ok {
+	if _, ok := parseKill(args); ok {
 		return resp.AppendCommand(nil, append(args, []byte("ADDR"), noAddress)...)
 	}
 	for i := 2; i+1 < len(args); i++ {
@@ -57,14 +58,14 @@ func HarmlessKill(args [][]byte) []byte {
 	return resp.AppendCommand(nil, slices.Insert(args, 2, []byte("ADDR"), noAddress)...)
 }
 
-// Allowed reports whether the upstream, asked with HarmlessKill, has not refused.
-func (k *KillFilter) Allowed(reply []byte) bool {
+// allowed reports whether the upstream, asked with HarmlessKill, has not refused.
+func (k *killFilter) allowed(reply []byte) bool {
 	text, refused := resp.Error(reply)
 	return !refused && string(reply) != queuedReply || k.ByAddr && text == "ERR No such client"
 }
 
 // Reply makes of the upstream's reply to HarmlessKill that to the client, n being killed.
-func (k *KillFilter) Reply(reply []byte, n int) []byte {
+func (k *killFilter) Reply(reply []byte, n int) []byte {
 	switch {
 	case !k.ByAddr:
 		return resp.AppendInt(nil, int64(n))
@@ -74,20 +75,67 @@ func (k *KillFilter) Reply(reply []byte, n int) []byte {
 	return reply
 }
 
-// ResolveIDs is for a command that gives ids more than once, which upstreams take
+// resolveIDs is for a command that gives ids more than once, which upstreams take
 // differently. accepts reports whether the upstream accepts a command.
-func (k *KillFilter) ResolveIDs(accepts func(args [][]byte) bool) {
+func (k *killFilter) resolveIDs(accepts func(args [][]byte) bool) {
 	if k.repeated && !combinesFilters(accepts, listNobody) {
 		k.onlyLastIDs()
 	}
 }
 
-// KillCommands end the own connections of clients at the node that at leads to.
-func KillCommands(of []*Client, at *upstream.Conn) (commands [][]byte) {
+// killCommands end the own connections of clients at the node that at leads to.
+func killCommands(of []*Client, at *upstream.Conn) (commands [][]byte) {
 	for _, c := range of {
 		if id := c.UpstreamID(at); id != 0 {
 			commands = append(commands, resp.AppendCommand(nil, "CLIENT", "KILL", "ID", strconv.FormatInt(id, 10)))
 		}
 	}
 	return commands
+}
+
+// KillOthers asks the upstream whether Self may kill others, and then does. Their own connections
+// have ended when it returns the reply to a CLIENT KILL; last: Self gets nothing after it.
+func (t *Translator) KillOthers(ctx context.Context, args [][]byte) (reply []byte, last bool, err error) {
+	k, ok := parseKill(args)
+	reply, err = t.Upstream.Ask(ctx, t.At, HarmlessKill(args))
+	switch {
+	case err != nil || !k.allowed(reply):
+		return reply, false, err
+	case !ok:
+		return resp.AppendError(nil, "ERR syntax error"), false, nil
+	}
+	k.resolveIDs(t.Accepts)
+	matching := t.Registry.matching(&k, t.Self, t.killListing(ctx, &k))
+	t.killUpstream(ctx, matching)
+	return k.Reply(reply, len(matching)), t.Kill(matching), nil
+}
+
+// killListing is the listing by which a CLIENT KILL is decided: the upstream's, if it is
+// needed and the client may see it.
+func (t *Translator) killListing(ctx context.Context, k *killFilter) *Listing {
+	if k.needsUpstream() {
+		if reply, err := t.Upstream.Ask(ctx, t.At, listAll); err == nil {
+			if l, ok := t.Registry.Listing(reply, t.At); ok {
+				return l
+			}
+		}
+	}
+	return t.Registry.ProxyListing()
+}
+
+// killUpstream makes the upstream end the other clients' own connections, and returns when
+// it has.
+func (t *Translator) killUpstream(ctx context.Context, matching []*Client) {
+	byNode := map[*upstream.Pool][]*Client{}
+	for _, c := range matching {
+		if pool := c.Node(); pool != nil && c != t.Self {
+			byNode[pool] = append(byNode[pool], c)
+		}
+	}
+	for pool, there := range byNode {
+		if at, leave := t.ConnTo(pool); at != nil {
+			t.Upstream.AskAll(ctx, at, killCommands(there, at))
+			leave()
+		}
+	}
 }

@@ -83,8 +83,8 @@ func (r *Registry) byUpstream(at *upstream.Conn) map[int64]*Client {
 	return byNumber
 }
 
-// Matching are the clients that k is about when self asks, by the entries of l.
-func (r *Registry) Matching(k *KillFilter, self *Client, l *Listing) (matching []*Client) {
+// matching are the clients that k is about when self asks, by the entries of l.
+func (r *Registry) matching(k *killFilter, self *Client, l *Listing) (matching []*Client) {
 	now := time.Now()
 	for _, c := range r.All() {
 		if k.matches(l.anyEntryOf(c, now), c == self) {

@@ -3,6 +3,7 @@ package clients
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"math"
 	"slices"
 	"strconv"
@@ -19,8 +20,8 @@ const NoID = math.MaxInt64
 // noAddress is an address that no client of an upstream has.
 var noAddress = []byte("-")
 
-// ListAll is a CLIENT LIST of everybody.
-var ListAll = resp.AppendCommand(nil, "CLIENT", "LIST")
+// listAll is a CLIENT LIST of everybody.
+var listAll = resp.AppendCommand(nil, "CLIENT", "LIST")
 
 // listNobody is a CLIENT LIST that every upstream accepts.
 var listNobody = [][]byte{[]byte("CLIENT"), []byte("LIST"), []byte("ID"), strconv.AppendInt(nil, NoID, 10)}
@@ -81,6 +82,14 @@ type Translator struct {
 	Accepts func(args [][]byte) bool
 	// Kill disconnects clients, and reports whether Self is one of them.
 	Kill func([]*Client) (self bool)
+	// ConnTo is a connection of Self's to a node, for a question, until leave is called; nil
+	// if there is none.
+	ConnTo func(*upstream.Pool) (at *upstream.Conn, leave func())
+	// Upstream asks on a connection, in the order of what Self has sent.
+	Upstream interface {
+		Ask(ctx context.Context, at *upstream.Conn, command []byte) ([]byte, error)
+		AskAll(ctx context.Context, at *upstream.Conn, commands [][]byte)
+	}
 	// Redirects is called when Self's invalidations may go to another client from now on.
 	Redirects func()
 }
@@ -167,7 +176,7 @@ func (t *Translator) list(raw []byte, args [][]byte) Translation {
 	f := t.parseList(args)
 	var expected map[int64]*Client
 	if f.accepted {
-		raw = ListAll
+		raw = listAll
 		expected = t.Registry.byUpstream(t.At)
 	}
 	return Translation{Raw: raw, Kinds: "$=", Rewrite: func(reply []byte) ([]byte, bool) {
@@ -211,7 +220,7 @@ func NeedsProbe(args [][]byte) bool {
 		_, ok := parseFilter(args[2:], false)
 		return ok && !isPlainList(args)
 	case resp.Is(args[1], "KILL"):
-		k, ok := ParseKill(args)
+		k, ok := parseKill(args)
 		return ok && k.repeated
 	}
 	return false
@@ -252,16 +261,16 @@ func isPlainList(args [][]byte) bool {
 // proxy by itself knows who is selected.
 func (t *Translator) kill(args [][]byte) Translation {
 	args = resp.CloneArguments(args)
-	k, ok := ParseKill(args)
-	k.ResolveIDs(t.Accepts)
+	k, ok := parseKill(args)
+	k.resolveIDs(t.Accepts)
 	return Translation{Raw: HarmlessKill(args), Kinds: ":+", Rewrite: func(reply []byte) ([]byte, bool) {
 		switch {
-		case !k.Allowed(reply):
+		case !k.allowed(reply):
 			return reply, false
 		case !ok:
 			return resp.AppendError(nil, "ERR syntax error"), false
 		}
-		matching := t.Registry.Matching(&k, t.Self, t.Registry.ProxyListing())
+		matching := t.Registry.matching(&k, t.Self, t.Registry.ProxyListing())
 		return k.Reply(reply, len(matching)), t.Kill(matching)
 	}}
 }

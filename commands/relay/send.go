@@ -41,3 +41,24 @@ func (r *Replies) Ask(ctx context.Context, c *upstream.Conn, raw []byte) ([]byte
 		return nil, ctx.Err()
 	}
 }
+
+// AskAll sends commands of a single reply each, behind everything sent before, drops their replies,
+// and returns when these have come or ctx ends.
+func (r *Replies) AskAll(ctx context.Context, c *upstream.Conn, commands [][]byte) {
+	if len(commands) == 0 {
+		return
+	}
+	done, left := make(chan struct{}), len(commands)
+	for _, raw := range commands {
+		r.ExpectCaptured(c, func([]byte) {
+			if left--; left == 0 {
+				close(done)
+			}
+		})
+		r.Send(c, raw, 1)
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
