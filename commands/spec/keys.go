@@ -1,6 +1,10 @@
 package spec
 
-import "math"
+import (
+	"bytes"
+	"errors"
+	"strconv"
+)
 
 // Keys appends to dst the positions in args of the command's keys, in the order of
 // COMMAND GETKEYS; none if args are too many, too few or malformed. It does not allocate
@@ -234,48 +238,24 @@ func equalFold(arg []byte, word string) bool {
 }
 
 // number reads an integer as Redis is strict about it: no sign but a minus, no
-// leading zero, and nothing around it.
+// leading zero, and nothing around it. What is too large becomes the largest there is.
 func number(p []byte) (n int64, ok bool) {
-	digits := p
-	negative := len(p) > 0 && p[0] == '-'
-	if negative {
-		digits = p[1:]
-	}
-	if len(digits) == 0 || digits[0] == '0' && len(p) > 1 {
+	n, err := strconv.ParseInt(string(p), 10, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return 0, false
 	}
-	n, rest := leading(digits, negative)
-	return n, len(rest) == 0
+	first := bytes.TrimPrefix(p, []byte("-"))[0]
+	return n, p[0] != '+' && (first != '0' || len(p) == 1)
 }
 
-// atoi is C's: blanks, a sign, and what digits there are, of which 32 bits are kept.
+// atoi is C's: blanks, a sign, and what digits there are, of which 32 bits are kept. What is
+// too large becomes the largest there is before that.
 func atoi(p []byte) int32 {
-	for len(p) > 0 && (p[0] == ' ' || '\t' <= p[0] && p[0] <= '\r') {
-		p = p[1:]
+	p = bytes.TrimLeft(p, " \t\n\v\f\r")
+	end := 0
+	for end < len(p) && ('0' <= p[end] && p[end] <= '9' || end == 0 && (p[0] == '-' || p[0] == '+')) {
+		end++
 	}
-	negative := len(p) > 0 && p[0] == '-'
-	if len(p) > 0 && (negative || p[0] == '+') {
-		p = p[1:]
-	}
-	n, _ := leading(p, negative)
+	n, _ := strconv.ParseInt(string(p[:end]), 10, 64)
 	return int32(n)
-}
-
-// leading reads the digits that p begins with; what is too large becomes the largest
-// there is.
-func leading(p []byte, negative bool) (n int64, rest []byte) {
-	sign, most := int64(1), int64(math.MaxInt64)
-	if negative {
-		sign, most = -1, math.MinInt64
-	}
-	full := false
-	for len(p) > 0 && '0' <= p[0] && p[0] <= '9' {
-		d := sign * int64(p[0]-'0')
-		full = full || negative && n < (most-d)/10 || !negative && n > (most-d)/10
-		n, p = n*10+d, p[1:]
-	}
-	if full {
-		n = most
-	}
-	return n, p
 }
