@@ -121,24 +121,23 @@ func (a *lockOptions) takeWithin(ctx context.Context, wait time.Duration) (*held
 	sent := time.Now()
 	v, err := w.ask(ctx, a.command(wait, a.maxHold)...)
 	now := time.Now()
+	if err == nil && isGrant(v) {
+		h := &heldLock{lockOptions: a, fence: v.Elems[0].Text, since: now, wire: w, probedAt: now}
+		h.extend(now, 0)
+		h.extend(sent, validity(v))
+		return h, nil
+	}
+	w.close()
 	switch {
 	case err != nil:
-		w.close()
 		if r := (refusal{}); errors.As(err, &r) && strings.HasPrefix(r.Text, "ERR unknown command") {
 			return nil, &exitError{exitUnavailable, errors.New("LOCK: a Redis answers there, not a lockproxy")}
 		}
 		return nil, exitErrorOf(err, exitMisuse)
 	case v.Kind == '_':
-		w.close()
 		return nil, &exitError{exitBusy, fmt.Errorf("%s is held by another", a.name)}
-	case v.Kind != '*' || len(v.Elems) != 4:
-		w.close()
-		return nil, &exitError{exitUnavailable, errors.New("LOCK: not the answer of a lockproxy")}
 	}
-	h := &heldLock{lockOptions: a, fence: v.Elems[0].Text, since: now, wire: w, probedAt: now}
-	h.extend(now, 0)
-	h.extend(sent, validity(v))
-	return h, nil
+	return nil, &exitError{exitUnavailable, errors.New("LOCK: not the answer of a lockproxy")}
 }
 
 // connect connects to the first proxy that can be reached.
@@ -324,7 +323,7 @@ func (h *heldLock) reacquire(ctx context.Context, s *backends.Server) attempt {
 	case err != nil:
 		w.close()
 		return attempt{err: err}
-	case v.Kind == '*' && len(v.Elems) == 4 && v.Elems[0].Text == h.fence:
+	case isGrant(v) && v.Elems[0].Text == h.fence:
 		return attempt{wire: w, sent: sent, validity: validity(v)}
 	}
 	if v.Kind == '*' && len(v.Elems) > 0 { // another grant, which is not wanted

@@ -21,6 +21,9 @@ const (
 	maxNesting = 16
 )
 
+// isGrant reports whether a reply is that to a granted LOCK.
+func isGrant(v resp.Tree) bool { return v.Kind == '*' && len(v.Elems) == 4 }
+
 // validity is that of a granted LOCK.
 func validity(granted resp.Tree) time.Duration {
 	ms, _ := strconv.ParseInt(granted.Elems[2].Text, 10, 64)
