@@ -98,3 +98,25 @@ func TestACL_QuestionsByVersion(t *testing.T) {
 		})
 	}
 }
+
+// TestIsAdmin_WithoutACL: where ACL is not there it is asked about another command for
+// admins, which before Redis 6 everybody may run.
+func TestIsAdmin_WithoutACL(t *testing.T) {
+	for _, tt := range []struct {
+		lastSave string
+		want     bool
+	}{
+		{":1700000000\r\n", true},
+		{"-NOPERM this user has no permissions to run the 'lastsave' command\r\n", false},
+	} {
+		s := newStage(t, Options{}, func(_ *link, args []string) (string, bool) {
+			if args[0] == "ACL" {
+				return "-ERR unknown command 'ACL', with args beginning with: \r\n", true
+			}
+			return tt.lastSave, args[0] == "LASTSAVE"
+		})
+		if admin, err := s.enter(t).isAdmin(t.Context()); admin != tt.want || err != nil {
+			t.Errorf("%q: %v, %v", tt.lastSave, admin, err)
+		}
+	}
+}

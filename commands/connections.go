@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -44,7 +43,7 @@ func (s *Session) applyChanges(c tx.Changes) {
 			s.pinned.ClearLogin()
 		}
 		s.id.User, s.id.Secret, s.id.Proto = c.ID.User, c.ID.Secret, c.ID.Proto
-		s.locks.adminCheckedAt = time.Time{}
+		s.locks.ForgetAdmin()
 		s.returnShared()
 	}
 	if c.DB != nil && *c.DB != s.id.DB {

@@ -33,11 +33,11 @@
 // session with state on its own connection, as a transaction, ends when that connection
 // does, as a client of Redis would.
 //
-// Replies come back in order through package relay. Lock verbs are parsed and worded by
-// package lockcmd and decided by package locks; a LOCK that waits is Pending and holds up
-// nothing but what the client has sent behind it.
+// Replies come back in order through package relay. Lock verbs are done by package lockcmd
+// and decided by package locks; a LOCK that waits is Pending and holds up nothing but what
+// the client has sent behind it.
 //
 // A Session's methods are called by one goroutine at a time, unless they say otherwise;
 // a [Dispatcher] is safe for concurrent use. No goroutine is started here but those of
-// the redirector of a session, which End waits for, and LOCKs that wait.
+// the redirector of a session, which End waits for.
 package commands

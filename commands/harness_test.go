@@ -399,7 +399,7 @@ func newStage(t *testing.T, opt Options, answer func(l *link, args []string) (st
 	}
 	s.up = upstream.New(upstream.Options{PoolOptions: upstream.PoolOptions{Server: where, Log: opt.Log}})
 	t.Cleanup(s.up.Close)
-	opt.Upstream, opt.Locks = s.up, s.votes
+	opt.Upstream, opt.Verbs.Locker = s.up, s.votes
 	s.disp = New(opt)
 	return s
 }

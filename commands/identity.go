@@ -10,7 +10,6 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/clients"
-	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
@@ -49,7 +48,8 @@ func (s *Session) passthroughIdentity(id upstream.Identity) {
 	if id.User == s.id.User && id.Secret == s.id.Secret {
 		return
 	}
-	s.id.User, s.id.Secret, s.locks.adminCheckedAt = id.User, id.Secret, time.Time{}
+	s.id.User, s.id.Secret = id.User, id.Secret
+	s.locks.ForgetAdmin()
 	s.pinned.SetLogin(s.id)
 	s.returnShared()
 }
@@ -199,7 +199,8 @@ func (s *Session) replyIdentity(reply []byte) {
 func (s *Session) useIdentity(c *upstream.Conn, id upstream.Identity) {
 	s.closePinned()
 	s.returnShared()
-	s.shared[upstream.MainClass], s.locks.adminCheckedAt = c, time.Time{}
+	s.shared[upstream.MainClass] = c
+	s.locks.ForgetAdmin()
 	s.setIdentity(id)
 }
 
@@ -226,7 +227,7 @@ func (s *Session) changeIdentityPinned(ctx context.Context, id upstream.Identity
 	if id.User != s.id.User || id.Secret != s.id.Secret {
 		s.pinned.SetLogin(id)
 	}
-	s.locks.adminCheckedAt = time.Time{}
+	s.locks.ForgetAdmin()
 	s.setIdentity(id)
 	s.returnShared()
 	s.changeSubscriberIdentity(ctx)
@@ -288,7 +289,7 @@ func (s *Session) reset(ctx context.Context, q request) {
 	if s.router != nil {
 		s.router.ForgetTracking()
 	}
-	s.locks.implicit, s.locks.adminCheckedAt = lockcmd.Owners{}, time.Time{}
+	s.locks.Reset()
 	if counted {
 		s.replies.Local([]byte("+RESET\r\n"))
 	}

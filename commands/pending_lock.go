@@ -12,16 +12,17 @@ import (
 // NotifyAnswer has f called once when Pending is closed, on any goroutine, in place of
 // what an earlier call asked for; f must not wait. It reports false, without calling f, if
 // Pending is closed already.
-func (s *Session) NotifyAnswer(f func()) bool { return s.locks.pending.OnDone(f) }
+func (s *Session) NotifyAnswer(f func()) bool { return s.locks.Pending().OnDone(f) }
 
 // Pending is not nil while a LOCK waits, and closed when its answer has come: then call
 // Resume. Until then commands are for QueueBehind, and not for Try, TryPart or Run. Once
 // the client has left it is closed soon.
 func (s *Session) Pending() <-chan struct{} {
-	if s.locks.pending == nil {
+	p := s.locks.Pending()
+	if p == nil {
 		return nil
 	}
-	return s.locks.pending.Done
+	return p.Done
 }
 
 // QueueBehind takes a command that the client has sent behind a LOCK that waits. UNLOCK,
@@ -29,16 +30,11 @@ func (s *Session) Pending() <-chan struct{} {
 // itself; all others wait. Replies keep their order. It reports false, and does nothing,
 // if the queue takes no more: keep the command until Pending is nil.
 func (s *Session) QueueBehind(ctx context.Context, raw []byte, args [][]byte) bool {
-	p := s.locks.pending
+	p := s.locks.Pending()
 	if !p.Room(len(raw)) || s.changesVerbs(args) {
 		return false
 	}
-	q := lockcmd.Queued{Raw: raw, Args: args}
-	if resp.Is(args[0], "LOCK") {
-		if a, err := s.d.limits.ParseLock(args); err == nil {
-			q.Claims(a)
-		}
-	}
+	q := s.locks.Queued(raw, args)
 	if s.runOrQueue(ctx, &q); q.Raw != nil {
 		q.Raw, q.Args = bytes.Clone(raw), resp.CloneArguments(args)
 	}
@@ -60,7 +56,7 @@ func (s *Session) runOrQueue(ctx context.Context, q *lockcmd.Queued) {
 	}
 	c := s.d.rows.lookup(q.Args)
 	isVerb := c != nil && c.has(lockVerb)
-	if !isVerb || !s.locks.pending.RunsAhead(s.d.limits, q.Args, s.id.DB, &s.locks.implicit) {
+	if !isVerb || !s.locks.RunsAhead(q.Args) {
 		q.Waits(isVerb)
 		return
 	}
@@ -73,13 +69,11 @@ func (s *Session) runOrQueue(ctx context.Context, q *lockcmd.Queued) {
 // Resume gives the client the answer to the LOCK that has waited, and runs what came
 // behind it, up to the next LOCK that has to wait.
 func (s *Session) Resume(ctx context.Context) {
-	p := s.locks.pending
-	s.locks.pending = nil
-	p.Answered()
+	p := s.locks.TakePending()
 	s.replies.Mute(p.Muted)
-	s.endLock(ctx, p)
+	s.locks.Finish(ctx, p)
 	s.replies.Mute(false)
-	for p.Len() > 0 && s.locks.pending == nil {
+	for p.Len() > 0 && s.locks.Pending() == nil {
 		if s.Closing() {
 			return
 		}
@@ -96,8 +90,8 @@ func (s *Session) Resume(ctx context.Context) {
 			s.Run(ctx, q.Raw, q.Args)
 		}
 	}
-	if s.locks.pending != nil {
-		s.locks.pending.TakeOver(p, func(q *lockcmd.Queued) { s.runOrQueue(ctx, q) })
+	if next := s.locks.Pending(); next != nil {
+		next.TakeOver(p, func(q *lockcmd.Queued) { s.runOrQueue(ctx, q) })
 	}
 	s.Flush()
 }

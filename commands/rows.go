@@ -16,11 +16,11 @@ func allRows() []*command {
 }
 
 func lockRows() []*command {
-	row := func(name string, class class, verb func(*Session, context.Context, [][]byte) (lockcmd.Reply, error)) *command {
+	row := func(name string, class class, verb lockcmd.Verb) *command {
 		return &command{name: name, class: class, verb: verb, effect: lockVerb | whileSubscribed | sessionOnly,
 			run: (*Session).runVerb, tryInTx: (*Session).refuseVerbInTx, passthrough: mustWait}
 	}
-	return []*command{row("lock", lockClass, nil), row("renew", renewClass, (*Session).renew), row("unlock", unlockClass, (*Session).unlock), row("lockctl", lockctlClass, (*Session).lockctl)}
+	return []*command{row("lock", lockClass, nil), row("renew", renewClass, (*lockcmd.Client).Renew), row("unlock", unlockClass, (*lockcmd.Client).Unlock), row("lockctl", lockctlClass, (*lockcmd.Client).Ctl)}
 }
 
 // mustWait is the try of a command that always waits.

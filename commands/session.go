@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,32 +19,11 @@ import (
 	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
-// Locker decides about locks; *locks.Service is one.
-type Locker interface {
-	lockcmd.Locker
-	Renew(context.Context, locks.RenewRequest) (time.Duration, error)
-	Unlock(context.Context, locks.UnlockRequest) (holdsLeft int, err error)
-	Undo(locks.Grant)
-}
-
 // Options are read once by New.
 type Options struct {
 	Upstream *upstream.Upstream // required
-	Locks    Locker             // required
-	Sessions LockSessions       // nil: SESSION is refused
+	Verbs    lockcmd.Options    // with a Locker
 
-	Inspector lockcmd.Inspector         // nil: so is LOCKCTL
-	Nodes     func() []locks.NodeStatus // with Inspector
-
-	// KeepOnLoss leaves a client connected that loses a lock with SESSION, unless its
-	// LOCK asked otherwise. In RESP3 it gets a push.
-	KeepOnLoss bool
-	// MinTTL and MaxTTL bound leases; 0 means 100 ms and 60 s.
-	MinTTL, MaxTTL time.Duration
-	// MaxHold is the longest MAXHOLD; 0 means 1 h.
-	MaxHold time.Duration
-	// RequireOwner refuses RENEW and UNLOCK that name no owner.
-	RequireOwner bool
 	// Unshared gives every client a connection of its own to an upstream of one
 	// server, which it keeps. With several, clients share all the same.
 	Unshared bool
@@ -63,7 +41,7 @@ type Options struct {
 // A Dispatcher knows what commands mean. It is safe for concurrent use.
 type Dispatcher struct {
 	opt         Options
-	limits      lockcmd.Limits // of what clients may ask for
+	verbs       *lockcmd.Verbs
 	began       time.Time
 	clients     clients.Registry
 	lastID      atomic.Int64 // of all clients
@@ -76,30 +54,24 @@ type Dispatcher struct {
 	discovering chan struct{}              // has room for the one that asks for them
 	acl         *aclCache
 
-	draining context.Context // done: the proxy is to end
-	drain    context.CancelFunc
-	asking   sync.WaitGroup // the goroutines that ask for LOCKs that wait
-
 	counts metrics.Shards[counts]
 }
 
 // New makes a Dispatcher.
 func New(opt Options) *Dispatcher {
 	opt.MaxKept, opt.Log = cmp.Or(max(opt.MaxKept, 0), 256<<20), cmp.Or(opt.Log, slog.Default())
-	limits := lockcmd.Limits{MinTTL: opt.MinTTL, MaxTTL: opt.MaxTTL, MaxHold: opt.MaxHold}.WithDefaults()
-	d := &Dispatcher{opt: opt, limits: limits, rows: newTable(), began: time.Now(), discovering: make(chan struct{}, 1), acl: newACLCache()}
+	d := &Dispatcher{opt: opt, verbs: lockcmd.New(opt.Verbs, opt.Log), rows: newTable(), began: time.Now(), discovering: make(chan struct{}, 1), acl: newACLCache()}
 	d.clients.CommandName = d.commandName
-	d.draining, d.drain = context.WithCancel(context.Background())
 	return d
 }
 
 // Drain ends every LOCK that waits, for good: the proxy is to end, and who waits holds
 // nothing here that another proxy could not give.
-func (d *Dispatcher) Drain() { d.drain() }
+func (d *Dispatcher) Drain() { d.verbs.Drain() }
 
 // Wait returns when all goroutines have ended that asked for LOCKs. Every session must have
 // ended before.
-func (d *Dispatcher) Wait() { d.asking.Wait() }
+func (d *Dispatcher) Wait() { d.verbs.Wait() }
 
 // CloseUpstream ends all connections to the upstream, for good: what waits for it fails.
 func (d *Dispatcher) CloseUpstream() { d.opt.Upstream.Close() }
@@ -115,7 +87,7 @@ type Session struct {
 	conns // as whom, and on which connections, its commands travel
 	tx    tx.State
 	pass  passthrough
-	locks lockState
+	locks lockcmd.Client
 
 	subscriber *pubsub.Subscriber // its subscriptions in a Cluster; may be nil
 	monitor    *pubsub.Monitor    // of a MONITOR in a Cluster; may be nil
@@ -156,6 +128,7 @@ func (d *Dispatcher) NewSession(present context.Context, out relay.Output, who P
 		Errors: &s.meter.to.errors, Took: &s.meter.to.took,
 	})
 	s.client, s.shown.changed = clients.New(&d.clients, who, clientSession{s}), true
+	s.locks = d.verbs.NewClient(verbConn{s})
 	s.publishInfo()
 	d.clients.Add(s.client)
 	return s
@@ -241,7 +214,7 @@ func (s *Session) await(ctx context.Context, answered <-chan struct{}, most time
 // Busy reports whether the client waits for replies, or for messages, or has locks with SESSION,
 // which would end with its connection while it works.
 func (s *Session) Busy() bool {
-	return s.mode == onPassthrough || s.monitor != nil || s.subscriber != nil && s.subscriber.Any() || s.replies.Pending() > 0 || s.locks.sessions.Any()
+	return s.mode == onPassthrough || s.monitor != nil || s.subscriber != nil && s.subscriber.Any() || s.replies.Pending() > 0 || s.locks.HasLocks()
 }
 
 // Refuse answers input that breaks the protocol, behind what was asked before.

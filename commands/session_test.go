@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
 func TestShared_ClientsShareAConnection(t *testing.T) {
@@ -228,7 +230,7 @@ func TestVerbs_OfSubscriber(t *testing.T) {
 }
 
 func TestRequireOwner(t *testing.T) {
-	s := newStage(t, Options{RequireOwner: true}, nil)
+	s := newStage(t, Options{Verbs: lockcmd.Options{RequireOwner: true}}, nil)
 	p := s.enter(t)
 	p.do(t, "LOCK job 30s")
 	p.want(t, "*4\r\n:1\r\n$2\r\no1\r\n:30000\r\n:1\r\n")

@@ -30,7 +30,7 @@ type command struct {
 	// run handles it, and may wait; nil: it is sent as need says.
 	run func(s *Session, ctx context.Context, q request)
 	// verb does what a lock verb says; nil: it is none, or LOCK, which may be Pending.
-	verb func(s *Session, ctx context.Context, args [][]byte) (lockcmd.Reply, error)
+	verb lockcmd.Verb
 	// handles reports whether run is for these arguments, in this state of the session;
 	// nil: it always is.
 	handles func(s *Session, args [][]byte) bool

@@ -21,6 +21,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
+	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
 // calm is how long what must not happen is waited for.
@@ -150,7 +151,7 @@ func openWithLog(t *testing.T, opt Options, log *slog.Logger) *testServer {
 		opt.Listen = "127.0.0.1:0"
 	}
 	opt.Log = log
-	h.Server, err = New(opt, commands.New(commands.Options{Upstream: h.up, Locks: h.locks, Log: log}))
+	h.Server, err = New(opt, commands.New(commands.Options{Upstream: h.up, Verbs: lockcmd.Options{Locker: h.locks}, Log: log}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/topology"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
+	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/proxy"
 )
 
@@ -84,8 +85,11 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 		log.Warn(anonymousWarning)
 	}
 	table := commands.New(commands.Options{
-		Upstream: up, Locks: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, KeepOnLoss: o.onLoss == "keep",
-		MinTTL: o.minTTL, MaxTTL: o.maxTTL, MaxHold: o.maxHold, RequireOwner: o.requireOwner, MaxKept: o.maxOutput, Unshared: o.upstreamConns == 0,
+		Upstream: up, MaxKept: o.maxOutput, Unshared: o.upstreamConns == 0,
+		Verbs: lockcmd.Options{
+			Locker: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, KeepOnLoss: o.onLoss == "keep", RequireOwner: o.requireOwner,
+			Limits: lockcmd.Limits{MinTTL: o.minTTL, MaxTTL: o.maxTTL, MaxHold: o.maxHold},
+		},
 		Version: moduleVersion(), Mode: watcher.Mode, Stats: svc.Stats, Log: log,
 	})
 	srv, err := proxy.New(proxy.Options{

@@ -43,28 +43,49 @@ var lockctlHelp = []string{
 	"    Print this help.",
 }
 
-// A Viewer tells what the client that sent LOCKCTL may see and do.
-type Viewer interface {
-	// Visible returns another client's owner or address, or an empty string if this
-	// client may not know it.
-	Visible(ctx context.Context, secret string) string
-	// MayForce returns nil if the client may take a lock of that name from its owner.
-	MayForce(ctx context.Context, name string) error
-	// Forced notes that the client has taken a lock from its owner.
-	Forced(was locks.Holding)
+// adminFresh is how long the upstream's answer to IsAdmin is kept.
+const adminFresh = 5 * time.Second
+
+// Ctl runs a LOCKCTL.
+func (c *Client) Ctl(ctx context.Context, args [][]byte) (Reply, error) {
+	reply, err := (&ctl{c, c.conn.Database(), c.conn.Protocol()}).run(ctx, args)
+	return Reply{Bytes: reply}, err
 }
 
-// A Ctl answers LOCKCTL for one client.
-type Ctl struct {
-	Inspector Inspector                 // nil: LOCKCTL is refused
-	Nodes     func() []locks.NodeStatus // not nil, with Inspector
-	DB, Proto int                       // of the client
-	Owners    *Owners                   // of the client: it always sees these
-	Viewer    Viewer
+// visible returns another client's owner or address if this client may know it, else an
+// empty string. Whoever knows an owner can unlock in its name, so only users who may run
+// admin commands see it.
+func (c *Client) visible(ctx context.Context, secret string) string {
+	if time.Since(c.adminCheckedAt) > adminFresh {
+		c.admin, _ = c.conn.IsAdmin(ctx)
+		c.adminCheckedAt = time.Now()
+	}
+	if !c.admin {
+		return ""
+	}
+	return secret
 }
 
-// Run returns the reply to a LOCKCTL, whose name is args[0].
-func (c *Ctl) Run(ctx context.Context, args [][]byte) ([]byte, error) {
+// mayForce returns nil if the client may take a lock of that name from its owner.
+func (c *Client) mayForce(ctx context.Context, name string) error {
+	admin, err := c.conn.IsAdmin(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !admin:
+		return errNoForce
+	}
+	return c.conn.MayLock(ctx, name)
+}
+
+// A ctl answers a LOCKCTL.
+type ctl struct {
+	*Client
+	db, proto int // of the client
+}
+
+// run returns the reply to a LOCKCTL, whose name is args[0].
+func (c *ctl) run(ctx context.Context, args [][]byte) ([]byte, error) {
 	if len(args) < 2 {
 		return nil, errors.New("ERR wrong number of arguments for 'lockctl' command; try LOCKCTL HELP")
 	}
@@ -74,7 +95,7 @@ func (c *Ctl) Run(ctx context.Context, args [][]byte) ([]byte, error) {
 	switch word := strings.ToUpper(string(args[1])); {
 	case word == "HELP" && len(args) == 2:
 		return appendHelp(nil), nil
-	case c.Inspector == nil:
+	case c.verbs.opt.Inspector == nil:
 		return nil, errors.New("ERR LOCKCTL is not served here")
 	case word == "LIST":
 		return c.list(ctx, args[2:])
@@ -85,7 +106,7 @@ func (c *Ctl) Run(ctx context.Context, args [][]byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return ofLock[word](ctx, locks.Key{DB: c.DB, Name: name})
+		return ofLock[word](ctx, locks.Key{DB: c.db, Name: name})
 	case ofLock[word] != nil, word == "NODES", word == "HELP":
 		return nil, fmt.Errorf("ERR wrong number of arguments for 'lockctl|%s' command", lower(args[1]))
 	}
@@ -101,20 +122,20 @@ func appendHelp(b []byte) []byte {
 	return b
 }
 
-func (c *Ctl) info(ctx context.Context, k locks.Key) ([]byte, error) {
-	in, err := c.Inspector.Inspect(ctx, k)
+func (c *ctl) info(ctx context.Context, k locks.Key) ([]byte, error) {
+	in, err := c.verbs.opt.Inspector.Inspect(ctx, k)
 	switch {
 	case err != nil:
 		return nil, err
 	case !in.Held:
-		return resp.AppendNull(nil, c.Proto), nil
+		return resp.AppendNull(nil, c.proto), nil
 	}
 	f := append(c.holding(ctx, in.Holding), number("needed", in.Need), field{"nodes", c.nodeViews(ctx, in)})
-	return f.appendTo(nil, c.Proto), nil
+	return f.appendTo(nil, c.proto), nil
 }
 
 // holding are the fields of a lock that is held.
-func (c *Ctl) holding(ctx context.Context, h locks.Holding) fields {
+func (c *ctl) holding(ctx context.Context, h locks.Holding) fields {
 	return fields{
 		text("name", h.Name),
 		text("owner", c.visibleOwner(ctx, h.Name, h.Owner)),
@@ -130,22 +151,22 @@ func (c *Ctl) holding(ctx context.Context, h locks.Holding) fields {
 }
 
 // visibleOwner is an owner as this client may see it. Its own it always may.
-func (c *Ctl) visibleOwner(ctx context.Context, name, owner string) string {
-	if owner != "" && c.Owners.Owns(locks.Key{DB: c.DB, Name: name}, owner) {
+func (c *ctl) visibleOwner(ctx context.Context, name, owner string) string {
+	if owner != "" && c.implicit.Owns(locks.Key{DB: c.db, Name: name}, owner) {
 		return owner
 	}
-	return c.Viewer.Visible(ctx, owner)
+	return c.visible(ctx, owner)
 }
 
 // nodeViews appends what each node says, as an array of maps.
-func (c *Ctl) nodeViews(ctx context.Context, in locks.Inspection) []byte {
+func (c *ctl) nodeViews(ctx context.Context, in locks.Inspection) []byte {
 	b := resp.AppendArray(nil, len(in.Nodes))
 	for _, v := range in.Nodes {
 		f := fields{text("address", v.Address), text("says", nodeSays(v, in.Holding.Owner))}
 		if v.Owner != "" {
 			f = append(f, text("owner", c.visibleOwner(ctx, in.Holding.Name, v.Owner)), number("fence", v.Fence), number("remaining-ms", ceilMillis(v.Remaining)))
 		}
-		b = f.appendTo(b, c.Proto)
+		b = f.appendTo(b, c.proto)
 	}
 	return b
 }
@@ -165,20 +186,20 @@ func nodeSays(v locks.NodeView, owner string) string {
 	return "held by another owner"
 }
 
-func (c *Ctl) list(ctx context.Context, args [][]byte) ([]byte, error) {
+func (c *ctl) list(ctx context.Context, args [][]byte) ([]byte, error) {
 	r, err := parseList(args)
 	if err != nil {
 		return nil, err
 	}
-	r.DB = c.DB
-	l, err := c.Inspector.List(ctx, r)
+	r.DB = c.db
+	l, err := c.verbs.opt.Inspector.List(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	b := resp.AppendBulkString(resp.AppendArray(nil, 2), l.Cursor)
 	b = resp.AppendArray(b, len(l.Held))
 	for _, h := range l.Held {
-		b = c.holding(ctx, h).appendTo(b, c.Proto)
+		b = c.holding(ctx, h).appendTo(b, c.proto)
 	}
 	return b, nil
 }
@@ -205,8 +226,8 @@ func parseList(args [][]byte) (r locks.ListRequest, err error) {
 	return r, opts.err
 }
 
-func (c *Ctl) waiters(ctx context.Context, k locks.Key) ([]byte, error) {
-	all := c.Inspector.Waiters(k)
+func (c *ctl) waiters(ctx context.Context, k locks.Key) ([]byte, error) {
+	all := c.verbs.opt.Inspector.Waiters(k)
 	b := resp.AppendArray(nil, len(all))
 	for i, w := range all {
 		f := fields{
@@ -215,21 +236,21 @@ func (c *Ctl) waiters(ctx context.Context, k locks.Key) ([]byte, error) {
 			number("gives-up-ms", ceilMillis(w.Left)),
 			text("owner", c.visibleOwner(ctx, k.Name, w.Owner)),
 			text("info", w.Info),
-			text("client", c.Viewer.Visible(ctx, w.Client)),
+			text("client", c.visible(ctx, w.Client)),
 		}
-		b = f.appendTo(b, c.Proto)
+		b = f.appendTo(b, c.proto)
 	}
 	return b, nil
 }
 
-func (c *Ctl) why(ctx context.Context, k locks.Key) ([]byte, error) {
-	in, err := c.Inspector.Inspect(ctx, k)
+func (c *ctl) why(ctx context.Context, k locks.Key) ([]byte, error) {
+	in, err := c.verbs.opt.Inspector.Inspect(ctx, k)
 	var quorum *locks.QuorumError
 	if err != nil && !errors.As(err, &quorum) {
 		return nil, err
 	}
 	e := explanation{
-		Inspection: in, noQuorum: quorum != nil, waiters: c.Inspector.Waiters(k),
+		Inspection: in, noQuorum: quorum != nil, waiters: c.verbs.opt.Inspector.Waiters(k),
 		visible: func(owner string) string { return c.visibleOwner(ctx, k.Name, owner) },
 	}
 	lines := e.lines()
@@ -240,24 +261,24 @@ func (c *Ctl) why(ctx context.Context, k locks.Key) ([]byte, error) {
 	return b, nil
 }
 
-func (c *Ctl) force(ctx context.Context, k locks.Key) ([]byte, error) {
-	if err := c.Viewer.MayForce(ctx, k.Name); err != nil {
+func (c *ctl) force(ctx context.Context, k locks.Key) ([]byte, error) {
+	if err := c.mayForce(ctx, k.Name); err != nil {
 		return nil, err
 	}
-	was, held, err := c.Inspector.Force(ctx, k)
+	was, held, err := c.verbs.opt.Inspector.Force(ctx, k)
 	switch {
 	case err != nil:
 		return nil, err
 	case !held:
-		return resp.AppendNull(nil, c.Proto), nil
+		return resp.AppendNull(nil, c.proto), nil
 	}
 	was.Key = k
-	c.Viewer.Forced(was)
-	return c.holding(ctx, was).appendTo(nil, c.Proto), nil
+	c.logForced(was)
+	return c.holding(ctx, was).appendTo(nil, c.proto), nil
 }
 
-func (c *Ctl) nodes() []byte {
-	all := c.Nodes()
+func (c *ctl) nodes() []byte {
+	all := c.verbs.opt.Nodes()
 	voting := 0
 	nodes := resp.AppendArray(nil, len(all))
 	for _, n := range all {
@@ -277,7 +298,7 @@ func (c *Ctl) nodes() []byte {
 			number("answered-in-us", n.Took.Microseconds()),
 			number("queued", n.Queued),
 		}
-		nodes = f.appendTo(nodes, c.Proto)
+		nodes = f.appendTo(nodes, c.proto)
 	}
 	f := fields{
 		number("voting", voting),
@@ -285,7 +306,7 @@ func (c *Ctl) nodes() []byte {
 		text("hint", nodesHint(len(all))),
 		{"nodes", nodes},
 	}
-	return f.appendTo(nil, c.Proto)
+	return f.appendTo(nil, c.proto)
 }
 
 // sinceMillis is how many milliseconds ago a time was; 0 for the zero time.

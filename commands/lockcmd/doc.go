@@ -1,15 +1,15 @@
-// Package lockcmd holds what the lock verbs mean apart from a client's connection: the
-// arguments of LOCK, RENEW, UNLOCK and LOCKCTL, what a connection remembers of its
-// locks, and the replies.
+// Package lockcmd decides what a lock verb says, and does it: LOCK, RENEW, UNLOCK and
+// LOCKCTL of all clients.
 //
+//   - [Verbs] is what all clients share, and [Client] what the verbs know of one: its
+//     implicit owners, its locks with SESSION, and the LOCK that waits.
+//   - [Connection] is all that the verbs need of a client's connection.
 //   - [Limits] parse LOCK, RENEW and UNLOCK.
-//   - [Owners] are the implicit owners of the locks that a connection took, and [Sessions]
-//     its locks with SESSION.
-//   - [Pending] is a LOCK that waits, with the commands behind it.
-//   - [Ctl] answers LOCKCTL, for a [Viewer].
+//   - [Pending] is a LOCK that waits, with the commands behind it. Their order is package
+//     commands' matter.
 //   - [Augment] adds the verbs to the upstream's replies to COMMAND.
 //
-// It starts no goroutine: what it runs ends before the call returns, or, as [Pending.Ask],
-// when the context does. Errors are texts of replies, "ERR " first, or those of package
-// locks; package commands turns them into replies.
+// The only goroutines are those that ask for LOCKs which wait; [Verbs.Wait] waits for them.
+// Errors are texts of replies, "ERR " first, those that [AppendError] knows, or what a
+// Connection has returned.
 package lockcmd

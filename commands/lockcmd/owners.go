@@ -7,10 +7,10 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// Owners are the implicit owners of a connection: the generated owners of the locks that
+// owners are the implicit owners of a connection: the generated owners of the locks that
 // it took without OWNER, so that RENEW and UNLOCK need not name them. The zero value is
 // empty. It is not safe for concurrent use.
-type Owners struct {
+type owners struct {
 	byName map[locks.Key][]implicitLock
 	count  int
 	bytes  int // of the names added since the last shrink
@@ -32,7 +32,7 @@ const (
 )
 
 // Add remembers a grant, and forgets the released locks of its name.
-func (o *Owners) Add(g locks.Grant) {
+func (o *owners) Add(g locks.Grant) {
 	if o.byName == nil {
 		o.byName = map[locks.Key][]implicitLock{}
 	}
@@ -48,7 +48,7 @@ func (o *Owners) Add(g locks.Grant) {
 
 // Find returns the implicit owner of a name, the one with that fence if it is not 0, and
 // how many there are to choose from: locks still held, or else the one released last.
-func (o *Owners) Find(k locks.Key, fence int64) (owner string, f int64, n int) {
+func (o *owners) Find(k locks.Key, fence int64) (owner string, f int64, n int) {
 	var last implicitLock
 	for _, l := range o.byName[k] {
 		if fence != 0 && l.fence != fence {
@@ -67,17 +67,17 @@ func (o *Owners) Find(k locks.Key, fence int64) (owner string, f int64, n int) {
 }
 
 // Holds reports whether a lock of that name was taken and not released.
-func (o *Owners) Holds(k locks.Key) bool {
+func (o *owners) Holds(k locks.Key) bool {
 	return slices.ContainsFunc(o.byName[k], func(l implicitLock) bool { return !l.released })
 }
 
 // Owns reports whether owner is an implicit owner of that name.
-func (o *Owners) Owns(k locks.Key, owner string) bool {
+func (o *owners) Owns(k locks.Key, owner string) bool {
 	return slices.ContainsFunc(o.byName[k], func(l implicitLock) bool { return l.owner == owner })
 }
 
 // Released notes that a lock is no longer held.
-func (o *Owners) Released(k locks.Key, owner string) {
+func (o *owners) Released(k locks.Key, owner string) {
 	ls := o.byName[k]
 	for i := range ls {
 		if ls[i].owner == owner {
@@ -88,7 +88,7 @@ func (o *Owners) Released(k locks.Key, owner string) {
 
 // shrink forgets what was released and what is older than ownerAge, and if that does not
 // suffice everything.
-func (o *Owners) shrink() {
+func (o *owners) shrink() {
 	o.count, o.bytes = 0, 0
 	for k, ls := range o.byName {
 		keep := slices.DeleteFunc(ls, func(l implicitLock) bool { return l.released || time.Since(l.at) >= ownerAge })

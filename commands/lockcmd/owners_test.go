@@ -9,7 +9,7 @@ import (
 )
 
 func TestOwners(t *testing.T) {
-	var o Owners
+	var o owners
 	o.Add(locks.Grant{Key: locks.Key{Name: "a"}, Owner: "o1", Fence: 1})
 	o.Add(locks.Grant{Key: locks.Key{Name: "a"}, Owner: "o2", Fence: 2})
 	o.Add(locks.Grant{Key: locks.Key{DB: 3, Name: "a"}, Owner: "o3", Fence: 1})
@@ -37,7 +37,7 @@ func TestOwners(t *testing.T) {
 }
 
 func TestOwners_Bounded(t *testing.T) {
-	var o Owners
+	var o owners
 	for i := range 3 * maxOwners {
 		name := "n" + string(rune('a'+i%26)) + strings.Repeat("x", i/26%7) + time.Duration(i).String()
 		o.Add(locks.Grant{Key: locks.Key{Name: name}, Owner: "o", Fence: int64(i + 1)})

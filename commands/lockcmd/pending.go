@@ -15,12 +15,6 @@ const (
 	maxQueued      = 4096
 )
 
-// A Locker grants locks; *locks.Service is one.
-type Locker interface {
-	// LockAsync passes the answer to done: before it returns, if the request waits for nothing.
-	LockAsync(ctx context.Context, r locks.LockRequest, done func(locks.Decision, error))
-}
-
 // A Pending is a LOCK on its way, and the queue of commands behind it.
 //
 // Whoever has the answer sets Answer, Err and AnsweredAt and then closes Done. All else
@@ -59,25 +53,25 @@ type Queued struct {
 
 func (q *Queued) size() int { return len(q.Raw) + len(q.Reply.Bytes) }
 
-// NewPending returns a LOCK that begins now.
-func NewPending(a Lock, muted bool) *Pending {
+// newPending returns a LOCK that begins now.
+func newPending(a Lock, muted bool) *Pending {
 	return &Pending{Lock: a, Muted: muted, Began: time.Now()}
 }
 
-// Ask asks for the lock, without waiting for it. The request ends with ctx.
-func (p *Pending) Ask(ctx context.Context, l Locker) {
+// ask asks for the lock, without waiting for it. The request ends with ctx.
+func (p *Pending) ask(ctx context.Context, l Locker) {
 	l.LockAsync(ctx, p.LockRequest, func(a locks.Decision, err error) { p.Answer, p.Err = a, err })
 }
 
-// Prepare makes p a LOCK that waits, for AskAsync.
-func (p *Pending) Prepare() {
+// prepare makes p a LOCK that waits, for askAsync.
+func (p *Pending) prepare() {
 	p.Done = make(chan struct{})
 	p.claims = map[claim]int{{p.Name, p.Owner}: 1}
 }
 
-// AskAsync asks for the lock, and returns while it is waited for or when Done is closed.
+// askAsync asks for the lock, and returns while it is waited for or when Done is closed.
 // The request ends with either context.
-func (p *Pending) AskAsync(client, draining context.Context, l Locker) {
+func (p *Pending) askAsync(client, draining context.Context, l Locker) {
 	ctx, cancel := context.WithCancel(client)
 	stop := context.AfterFunc(draining, cancel)
 	l.LockAsync(ctx, p.LockRequest, func(a locks.Decision, err error) {
@@ -139,17 +133,14 @@ func (p *Pending) Next() Queued {
 	return q
 }
 
-// Answered notes that the client has its answer: the LOCK claims nothing any more.
-func (p *Pending) Answered() { p.unclaim(claim{p.Name, p.Owner}) }
+// answered notes that the client has its answer: the LOCK claims nothing any more.
+func (p *Pending) answered() { p.unclaim(claim{p.Name, p.Owner}) }
 
 func (p *Pending) unclaim(k claim) {
 	if p.claims[k]--; p.claims[k] <= 0 {
 		delete(p.claims, k)
 	}
 }
-
-// Claims notes the lock that a LOCK behind this one asks for.
-func (q *Queued) Claims(a Lock) { q.claim = claim{a.Name, a.Owner} }
 
 // Waits notes that a command of the client's has to wait for the LOCKs before it. verb
 // tells the lock verbs from others.
@@ -173,9 +164,9 @@ func (p *Pending) TakeOver(before *Pending, rerun func(*Queued)) {
 	}
 }
 
-// RunsAhead reports whether a lock verb need not wait for the LOCKs before it: it is not
+// runsAhead reports whether a lock verb need not wait for the LOCKs before it: it is not
 // for a lock that only they can bring. own are the locks that the connection has.
-func (p *Pending) RunsAhead(l Limits, args [][]byte, db int, own *Owners) bool {
+func (p *Pending) runsAhead(l Limits, args [][]byte, db int, own *owners) bool {
 	var r Release
 	var err error
 	switch {
@@ -207,34 +198,34 @@ func (r Reply) Now() []byte {
 	if r.Bytes != nil {
 		return r.Bytes
 	}
-	return AppendRemaining(nil, r.Validity, r.At)
+	return appendRemaining(nil, r.Validity, r.At)
 }
 
-// Remaining is what is left of a validity that was counted then; zero: just now.
-func Remaining(validity time.Duration, then time.Time) time.Duration {
+// remaining is what is left of a validity that was counted then; zero: just now.
+func remaining(validity time.Duration, then time.Time) time.Duration {
 	if then.IsZero() {
 		return validity
 	}
 	return max(0, validity-time.Since(then))
 }
 
-// AppendRemaining appends Remaining in milliseconds.
-func AppendRemaining(b []byte, validity time.Duration, then time.Time) []byte {
-	return resp.AppendInt(b, Remaining(validity, then).Milliseconds())
+// appendRemaining appends remaining in milliseconds.
+func appendRemaining(b []byte, validity time.Duration, then time.Time) []byte {
+	return resp.AppendInt(b, remaining(validity, then).Milliseconds())
 }
 
-// AppendGrant appends the reply to a granted LOCK, whose answer came then.
-func AppendGrant(b []byte, g locks.Grant, then time.Time) []byte {
+// appendGrant appends the reply to a granted LOCK, whose answer came then.
+func appendGrant(b []byte, g locks.Grant, then time.Time) []byte {
 	b = resp.AppendArray(b, 4)
 	b = resp.AppendInt(b, g.Fence)
 	b = resp.AppendBulkString(b, g.Owner)
-	b = AppendRemaining(b, g.Validity, then)
+	b = appendRemaining(b, g.Validity, then)
 	return resp.AppendInt(b, int64(g.Holds))
 }
 
-// AppendRefusal appends the reply to a refused LOCK with RETRYAFTER. holder is as the
+// appendRefusal appends the reply to a refused LOCK with RETRYAFTER. holder is as the
 // client may see it.
-func AppendRefusal(b []byte, a locks.Decision, holder string) []byte {
+func appendRefusal(b []byte, a locks.Decision, holder string) []byte {
 	b = resp.AppendArray(b, 4)
 	b = resp.AppendInt(b, 0)
 	b = resp.AppendBulkString(b, holder)

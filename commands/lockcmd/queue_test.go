@@ -17,12 +17,12 @@ func pendingOf(t *testing.T, lock string, behind ...string) *Pending {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := NewPending(a, false)
-	p.Prepare()
+	p := newPending(a, false)
+	p.prepare()
 	for _, line := range behind {
 		q := Queued{Raw: []byte(line), Args: words(line)}
 		if a, err := l.ParseLock(q.Args); err == nil && string(q.Args[0]) == "LOCK" {
-			q.Claims(a)
+			q.claim = claim{a.Name, a.Owner}
 		}
 		q.Waits(IsVerb(q.Args[0]))
 		p.Add(q)
@@ -31,11 +31,11 @@ func pendingOf(t *testing.T, lock string, behind ...string) *Pending {
 }
 
 func TestPending_RunsAhead(t *testing.T) {
-	var none, taken Owners
+	var none, taken owners
 	taken.Add(locks.Grant{Key: locks.Key{Name: "a"}, Owner: "o"})
 	tests := []struct {
 		lock, behind, line string
-		own                *Owners
+		own                *owners
 		want               bool
 	}{
 		{"LOCK a 30s OWNER me", "", "UNLOCK a me", &none, false},
@@ -57,7 +57,7 @@ func TestPending_RunsAhead(t *testing.T) {
 			behind = []string{tt.behind}
 		}
 		p := pendingOf(t, tt.lock, behind...)
-		if got := p.RunsAhead(Limits{}.WithDefaults(), words(tt.line), 0, tt.own); got != tt.want {
+		if got := p.runsAhead(Limits{}.WithDefaults(), words(tt.line), 0, tt.own); got != tt.want {
 			t.Errorf("%s behind %s %s: %v", tt.line, tt.lock, tt.behind, got)
 		}
 	}
@@ -85,7 +85,7 @@ func TestPending_TakeOver(t *testing.T) {
 		if release {
 			before = pendingOf(t, "LOCK a 30s OWNER me", "GET 1", "UNLOCK a me")
 		}
-		before.Answered()
+		before.answered()
 		p, asked := pendingOf(t, "LOCK b 30s OWNER me"), 0
 		p.TakeOver(before, func(*Queued) { asked++ })
 		if want := before.Len(); asked != 0 != release || p.Len() != want {
@@ -98,7 +98,10 @@ func TestPending_TakeOver(t *testing.T) {
 }
 
 // asks is a Locker that grants when it is told to.
-type asks struct{ done func(locks.Decision, error) }
+type asks struct {
+	Locker
+	done func(locks.Decision, error)
+}
 
 func (a *asks) LockAsync(_ context.Context, _ locks.LockRequest, done func(locks.Decision, error)) {
 	a.done = done
@@ -106,7 +109,7 @@ func (a *asks) LockAsync(_ context.Context, _ locks.LockRequest, done func(locks
 
 func TestPending_OnDone(t *testing.T) {
 	p, a := pendingOf(t, "LOCK a 30s"), &asks{}
-	p.AskAsync(t.Context(), t.Context(), a)
+	p.askAsync(t.Context(), t.Context(), a)
 	called := 0
 	if !p.OnDone(func() { called += 10 }) || !p.OnDone(func() { called++ }) {
 		t.Fatal("done already")

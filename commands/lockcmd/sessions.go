@@ -7,18 +7,18 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// Sessions are a connection's locks with SESSION: the lease session that they are bound
+// sessions are a connection's locks with SESSION: the lease session that they are bound
 // to, begun with the first of them. The zero value has none. It is safe for concurrent
 // use: whoever notices the end of the connection ends it.
-type Sessions struct {
+type sessions struct {
 	mu      sync.Mutex
 	session *locks.Session       // nil: none yet
 	end     func(*locks.Session) // not nil: the connection is over
 }
 
-// Get returns the session, which begin makes if there is none. On a connection that is
+// get returns the session, which begin makes if there is none. On a connection that is
 // over it has ended already.
-func (k *Sessions) Get(begin func() *locks.Session) *locks.Session {
+func (k *sessions) get(begin func() *locks.Session) *locks.Session {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.session == nil {
@@ -29,9 +29,9 @@ func (k *Sessions) Get(begin func() *locks.Session) *locks.Session {
 	return k.session
 }
 
-// Finish ends the session, now or as soon as it is begun, by end. Only the first call
+// finish ends the session, now or as soon as it is begun, by end. Only the first call
 // has an effect.
-func (k *Sessions) Finish(end func(*locks.Session)) {
+func (k *sessions) finish(end func(*locks.Session)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.end != nil {
@@ -42,15 +42,49 @@ func (k *Sessions) Finish(end func(*locks.Session)) {
 	}
 }
 
-// Any reports whether any lock is held.
-func (k *Sessions) Any() bool {
+// any reports whether any lock is held.
+func (k *sessions) any() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.session != nil && k.session.Holds() > 0
 }
 
-// AppendLoss appends the push that tells a client of RESP3 that a lock is lost.
-func AppendLoss(b []byte, l locks.Loss) []byte {
+// EndLocks gives up the locks with SESSION: the connection has closed. It is safe for
+// concurrent use.
+func (c *Client) EndLocks() { c.sessions.finish((*locks.Session).End) }
+
+// AbandonLocks stops renewing the locks with SESSION and leaves them to their leases: the
+// proxy ends, and the client may still be working. It is safe for concurrent use.
+func (c *Client) AbandonLocks() { c.sessions.finish((*locks.Session).Abandon) }
+
+// HasLocks reports whether the client holds locks with SESSION. It is safe for concurrent use.
+func (c *Client) HasLocks() bool { return c.sessions.any() }
+
+func (c *Client) lockSession() *locks.Session {
+	return c.sessions.get(func() *locks.Session { return c.verbs.opt.Sessions.NewSession(c.lockLost) })
+}
+
+// watchHost has the client's host probed for as long as the client has locks with SESSION.
+func (c *Client) watchHost() {
+	if on := c.sessions.any(); on != c.hostWatched {
+		c.hostWatched = on
+		c.conn.WatchHost(on)
+	}
+}
+
+// lockLost notifies the client of a lost lock with SESSION: by a push, or by the end of the
+// connection unless that is to be kept. It is safe for concurrent use.
+func (c *Client) lockLost(l locks.Loss) {
+	c.logLost(l)
+	keep := l.OnLoss == locks.OnLossDefault && c.verbs.opt.KeepOnLoss
+	pushed := (keep || l.OnLoss == locks.OnLossPush) && c.conn.Push(appendLoss(nil, l))
+	if !pushed && !keep {
+		c.conn.Disconnect()
+	}
+}
+
+// appendLoss appends the push that tells a client of RESP3 that a lock is lost.
+func appendLoss(b []byte, l locks.Loss) []byte {
 	b = append(b, ">4\r\n"...)
 	b = resp.AppendBulkString(b, "lock-lost")
 	b = resp.AppendBulkString(b, l.Name)

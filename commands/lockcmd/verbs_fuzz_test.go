@@ -37,10 +37,10 @@ func FuzzVerbs(f *testing.F) {
 		case resp.Is(args[0], "UNLOCK"):
 			err = checkRelease(t, ParseUnlock, args, false)
 		case resp.Is(args[0], "LOCKCTL") && (len(args) < 2 || !resp.Is(args[1], "FORCE")):
-			c := Ctl{Inspector: oneLock{}, Nodes: oneLock{}.nodes, Proto: 2 + len(line)%2, Owners: &Owners{}, Viewer: oneLock{}}
-			var reply []byte
-			if reply, err = c.Run(t.Context(), args); err == nil {
-				checkReply(t, reply)
+			c := New(Options{Inspector: oneLock{}, Nodes: oneLock{}.nodes}, nil).NewClient(&fakeConn{proto: 2 + len(line)%2, admin: true})
+			var reply Reply
+			if reply, err = c.Ctl(t.Context(), args); err == nil {
+				checkReply(t, reply.Now())
 			}
 		}
 		if err != nil {
@@ -90,7 +90,7 @@ func checkReply(t *testing.T, reply []byte) {
 	}
 }
 
-// oneLock is an Inspector of one lock, and the Viewer of a client that may see it.
+// oneLock is an Inspector of one lock.
 type oneLock struct{}
 
 var theHolding = locks.Holding{
@@ -118,7 +118,3 @@ func (oneLock) Force(context.Context, locks.Key) (locks.Holding, bool, error) {
 func (oneLock) nodes() []locks.NodeStatus {
 	return []locks.NodeStatus{{Address: "n1", Up: true, State: locks.NodeVoting, RunID: "r1", Largest: 9}}
 }
-
-func (oneLock) Visible(_ context.Context, secret string) string { return secret }
-func (oneLock) MayForce(context.Context, string) error          { return nil }
-func (oneLock) Forced(locks.Holding)                            {}

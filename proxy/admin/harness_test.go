@@ -19,6 +19,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
+	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/proxy"
 )
@@ -130,7 +131,7 @@ func allFamilies(t *testing.T) map[string]*metrics.Family {
 	t.Helper()
 	shown := Certificate{"clients", func() *x509.Certificate { return &x509.Certificate{} }}
 	d := open(t, Options{Certificates: []Certificate{shown}}, nowhere, nowhere)
-	table := commands.New(commands.Options{Upstream: d.opt.Upstream, Locks: d.locks})
+	table := commands.New(commands.Options{Upstream: d.opt.Upstream, Verbs: lockcmd.Options{Locker: d.locks}})
 	srv, err := proxy.New(proxy.Options{Listen: "127.0.0.1:0"}, table)
 	if err != nil {
 		t.Fatal(err)

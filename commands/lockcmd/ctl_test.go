@@ -1,14 +1,16 @@
-package commands
+package lockcmd
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
 // book is an Inspector of one lock, job, and what it was asked.
@@ -59,17 +61,25 @@ func (b *book) nodes() []locks.NodeStatus {
 	}
 }
 
-// library is a stage with a book; admin says what the upstream answers of admin commands.
-func library(t *testing.T, admin bool) (*book, *player) {
-	t.Helper()
+// library is a client that may ask about a book.
+func library(admin bool, proto int) (*book, *Client) {
 	b := &book{held: true}
-	s := newStage(t, Options{Inspector: b, Nodes: b.nodes}, func(l *link, args []string) (string, bool) {
-		if strings.Join(args, " ") == "ACL DRYRUN default PING" && !admin {
-			return "-NOPERM this user has no permissions to run the 'acl|dryrun' command\r\n", true
-		}
-		return "", false
-	})
-	return b, s.enter(t)
+	v := New(Options{Inspector: b, Nodes: b.nodes}, slog.New(slog.DiscardHandler))
+	c := v.NewClient(&fakeConn{admin: admin, proto: proto})
+	return b, &c
+}
+
+// answer is the reply to a LOCKCTL.
+func (c *Client) answer(t *testing.T, line string) string {
+	t.Helper()
+	reply, err := c.Do(t.Context(), (*Client).Ctl, words(line))
+	if err == nil {
+		return string(reply.Now())
+	}
+	if b := AppendError(nil, err); b != nil {
+		return string(b)
+	}
+	return string(resp.AppendError(nil, err.Error()))
 }
 
 // flat writes a reply with spaces for the ends of its lines.
@@ -103,13 +113,8 @@ func TestLockctl_Replies(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for proto, want := range []string{tt.two, tt.three} {
-			b, p := library(t, true)
-			p.do(t, fmt.Sprintf("HELLO %d", proto+2))
-			p.until(t, "HELLO is answered", func() bool { return strings.Contains(p.text, "\r\n") })
-			p.read = len(p.text)
-			p.do(t, tt.line)
-			p.until(t, "a reply", func() bool { return len(p.text) > p.read })
-			if got := flat(p.text[p.read:]); got != want {
+			b, c := library(true, proto+2)
+			if got := flat(c.answer(t, tt.line)); got != want {
 				t.Errorf("%s in protocol %d:\ngot  %s\nwant %s", tt.line, proto+2, got, want)
 			}
 			if tt.line == "lockctl list match j* count 10 cursor 0" && b.asked[0] != `list 0 "j*" 10 "0"` {
@@ -118,21 +123,16 @@ func TestLockctl_Replies(t *testing.T) {
 		}
 	}
 	for _, hidden := range []string{job, nobody} {
-		b, p := library(t, hidden == job)
-		b.held = true
-		p.do(t, "LOCKCTL LIST")
-		p.until(t, "a reply", func() bool { return strings.Contains(p.text, "votes\r\n:2\r\n") })
-		if got := flat(p.text); got != "*2 $5 1.0.5 *1 *20 "+hidden {
+		_, c := library(hidden == job, 2)
+		if got := flat(c.answer(t, "LOCKCTL LIST")); got != "*2 $5 1.0.5 *1 *20 "+hidden {
 			t.Errorf("got %s", got)
 		}
 	}
 }
 
 func TestLockctl_Nodes(t *testing.T) {
-	_, p := library(t, false)
-	p.do(t, "LOCKCTL NODES")
-	p.until(t, "a reply", func() bool { return strings.Contains(p.text, "41000") })
-	got := flat(p.text)
+	_, c := library(false, 2)
+	got := flat(c.answer(t, "LOCKCTL NODES"))
 	for _, part := range []string{
 		"*8 $6 voting :1 $6 needed :3 $4 hint $", "tolerates no more",
 		"*4 *22 $7 address $2 n1 $4 kind $10 standalone $2 up $3 yes $5 state $6 voting $8 state-ms :0 $13 quarantine-ms :0 $5 error $0  $6 run-id $2 r1 $13 largest-fence :9 $14 answered-in-us :1000 $6 queued :3 ",
@@ -161,55 +161,34 @@ func TestLockctl_Errors(t *testing.T) {
 		{"LOCKCTL INFO " + strings.Repeat("n", locks.MaxName+1), "-ERR the name of a lock must have 1 to 65536 bytes"},
 	}
 	for _, tt := range tests {
-		b, p := library(t, false)
-		p.do(t, tt.line)
-		p.want(t, tt.want+"\r\n")
+		b, c := library(false, 2)
+		if got := c.answer(t, tt.line); got != tt.want+"\r\n" {
+			t.Errorf("%.40s: got %q, want %q", tt.line, got, tt.want)
+		}
 		if len(b.asked) != 0 {
 			t.Errorf("%.40s: asked %q", tt.line, b.asked)
 		}
 	}
-	b, p := library(t, true)
+	b, c := library(true, 2)
 	b.err = &locks.QuorumError{Nodes: 3, Need: 2, Got: 1}
-	p.do(t, "LOCKCTL INFO job", "LOCKCTL LIST", "LOCKCTL FORCE job")
-	p.want(t, strings.Repeat("-NOQUORUM 1 of 3 answered, 2 needed\r\n", 3))
-
-	p = newStage(t, Options{}, nil).enter(t)
-	p.do(t, "LOCKCTL NODES")
-	p.want(t, "-ERR LOCKCTL is not served here\r\n")
+	for _, line := range []string{"LOCKCTL INFO job", "LOCKCTL LIST", "LOCKCTL FORCE job"} {
+		if got := c.answer(t, line); got != "-NOQUORUM 1 of 3 answered, 2 needed\r\n" {
+			t.Errorf("%s: got %q", line, got)
+		}
+	}
+	none := New(Options{}, nil).NewClient(&fakeConn{})
+	if got := none.answer(t, "LOCKCTL NODES"); got != "-ERR LOCKCTL is not served here\r\n" {
+		t.Errorf("got %q", got)
+	}
 }
 
 // TestLockctl_ShowsOwnOwner: a connection sees what it took, though it may not see
 // others'.
 func TestLockctl_ShowsOwnOwner(t *testing.T) {
-	b, p := library(t, false)
-	p.locks.implicit.Add(locks.Grant{Key: locks.Key{Name: "job"}, Owner: "me", Fence: 7})
-	p.do(t, "LOCKCTL INFO job")
-	p.until(t, "a reply", func() bool { return strings.Contains(p.text, "timeout") })
-	got := flat(p.text)
+	b, c := library(false, 2)
+	c.implicit.Add(locks.Grant{Key: locks.Key{Name: "job"}, Owner: "me", Fence: 7})
+	got := flat(c.answer(t, "LOCKCTL INFO job"))
 	if strings.Count(got, "$5 owner $2 me ") != 2 || !strings.Contains(got, "$5 owner $0  $5 fence :8") || len(b.asked) != 1 {
 		t.Errorf("got %s", got)
-	}
-}
-
-// TestIsAdmin_WithoutACL: where ACL is not there it is asked about another command for
-// admins, which before Redis 6 everybody may run.
-func TestIsAdmin_WithoutACL(t *testing.T) {
-	for _, tt := range []struct{ lastSave, want string }{
-		{":1700000000\r\n", "*20\r\n"},
-		{"-NOPERM this user has no permissions to run the 'lastsave' command\r\n", "-NOPERM this user has no permissions to run the 'lockctl|force' command\r\n"},
-	} {
-		b := &book{held: true}
-		s := newStage(t, Options{Inspector: b, Nodes: b.nodes}, func(l *link, args []string) (string, bool) {
-			switch args[0] {
-			case "ACL":
-				return "-ERR unknown command 'ACL', with args beginning with: \r\n", true
-			case "HELLO":
-				return "-ERR unknown command 'HELLO', with args beginning with: \r\n", len(args) == 1
-			}
-			return tt.lastSave, args[0] == "LASTSAVE"
-		})
-		p := s.enter(t)
-		p.do(t, "LOCKCTL FORCE job")
-		p.until(t, "a reply", func() bool { return strings.HasPrefix(p.text, tt.want) })
 	}
 }

@@ -1,4 +1,4 @@
-package commands
+package lockcmd
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
 // Brief bounds a text of a client's for the log.
@@ -30,9 +29,9 @@ func ownerHash(owner string) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// A lockEvent is the outcome of a verb, for the log. Only lines about one lock have its
+// An event is the outcome of a verb, for the log. Only lines about one lock have its
 // name, which may be private.
-type lockEvent struct {
+type event struct {
 	verb  string // LOCK, RENEW, UNLOCK
 	db    int
 	name  string
@@ -44,7 +43,7 @@ type lockEvent struct {
 
 // log logs an event: as a warning where a lock did not protect what it should have, or could
 // not be decided, else for debugging. Being refused a lock is an answer, not a fault.
-func (s *Session) log(e lockEvent, what string, more ...slog.Attr) {
+func (c *Client) log(e event, what string, more ...slog.Attr) {
 	level := slog.LevelDebug
 	var few *locks.QuorumError
 	var other *locks.NotOwnerError
@@ -64,13 +63,13 @@ func (s *Session) log(e lockEvent, what string, more ...slog.Attr) {
 		what = "lock command failed"
 		more = append(more, slog.String("error", Brief(e.err.Error())))
 	}
-	log := s.d.opt.Log
+	log := c.verbs.log
 	if ctx := context.Background(); log.Enabled(ctx, level) {
-		log.LogAttrs(ctx, level, what, slices.Concat(s.About(), e.attrs(), more)...)
+		log.LogAttrs(ctx, level, what, slices.Concat(c.conn.About(), e.attrs(), more)...)
 	}
 }
 
-func (e *lockEvent) attrs() []slog.Attr {
+func (e *event) attrs() []slog.Attr {
 	about := []slog.Attr{slog.String("verb", e.verb), slog.Int("db", e.db), slog.String("lock", Brief(e.name))}
 	if e.owner != "" {
 		about = append(about, slog.String("owner_hash", ownerHash(e.owner)))
@@ -94,19 +93,35 @@ func reasons(errs []error) string {
 }
 
 // logLock logs the outcome of a LOCK; err is why a grant was undone.
-func (s *Session) logLock(p *lockcmd.Pending, err error) {
-	e := lockEvent{verb: "LOCK", db: p.DB, name: p.Name, owner: p.Owner, began: p.Began, err: p.Err}
+func (c *Client) logLock(p *Pending, err error) {
+	e := event{verb: "LOCK", db: p.DB, name: p.Name, owner: p.Owner, began: p.Began, err: p.Err}
 	g := p.Answer.Grant
 	switch {
 	case p.Err != nil:
-		s.log(e, "")
+		c.log(e, "")
 	case p.Answer.Granted && err != nil:
 		e.owner, e.fence = g.Owner, g.Fence
-		s.log(e, "lock granted and undone", slog.String("error", Brief(err.Error())))
+		c.log(e, "lock granted and undone", slog.String("error", Brief(err.Error())))
 	case p.Answer.Granted:
 		e.owner, e.fence = g.Owner, g.Fence
-		s.log(e, "lock granted", slog.Duration("validity", g.Validity), slog.Int("holds", g.Holds))
+		c.log(e, "lock granted", slog.Duration("validity", g.Validity), slog.Int("holds", g.Holds))
 	default:
-		s.log(e, "lock is held by another", slog.Duration("remaining", p.Answer.Remaining), slog.Int("waiters", p.Answer.Waiters))
+		c.log(e, "lock is held by another", slog.Duration("remaining", p.Answer.Remaining), slog.Int("waiters", p.Answer.Waiters))
 	}
+}
+
+// logForced logs that the client has taken a lock from its owner.
+func (c *Client) logForced(was locks.Holding) {
+	e := event{verb: "LOCKCTL", db: was.DB, name: was.Name, owner: was.Owner, fence: was.Fence}
+	c.warn("lock forced", e, slog.String("info", Brief(was.Info)))
+}
+
+// logLost logs that a lock with SESSION is lost. It is safe for concurrent use.
+func (c *Client) logLost(l locks.Loss) {
+	e := event{verb: "LOCK", db: l.DB, name: l.Name, owner: l.Owner, fence: l.Fence}
+	c.warn("lock with SESSION is lost", e, slog.String("reason", l.Reason))
+}
+
+func (c *Client) warn(what string, e event, more slog.Attr) {
+	c.verbs.log.LogAttrs(context.Background(), slog.LevelWarn, what, append(slices.Concat(c.conn.About(), e.attrs()), more)...)
 }

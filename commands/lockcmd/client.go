@@ -1,0 +1,146 @@
+package lockcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/resp"
+)
+
+// A Connection is a client's connection, as its lock verbs use it. Its methods are called by
+// the goroutine that runs the client's commands, but for those that are safe for concurrent
+// use.
+type Connection interface {
+	// Database and Protocol are what the client has chosen last.
+	Database() int
+	Protocol() int
+	// Address is where the client is, for others that ask who waits.
+	Address() string
+	// Present ends when the client has left.
+	Present() context.Context
+	// HungUp reports whether the client has closed its sending half, though that may not
+	// have been read yet.
+	HungUp() bool
+	// MayLock returns nil if the client may lock that name.
+	MayLock(ctx context.Context, name string) error
+	// IsAdmin reports whether the client may run admin commands, or why that is not known.
+	IsAdmin(context.Context) (bool, error)
+	// Reply gives the client a reply, or that of an error, with all replies before it, and
+	// reports whether it could be sent.
+	Reply(reply []byte, err error) (sent bool)
+	// WatchHost begins or ends keepalive probes that notice in good time that the client's
+	// host has vanished.
+	WatchHost(on bool)
+	// Push sends a push, and reports false to a client of RESP2, which has none. It is safe
+	// for concurrent use.
+	Push(p []byte) bool
+	// Disconnect ends the connection at once. It is safe for concurrent use.
+	Disconnect()
+	// About are the fields of a line in the log that is about the client. It is safe for
+	// concurrent use.
+	About() []slog.Attr
+}
+
+// A Client runs the lock verbs of one client, and is what they know of it. It belongs to
+// the goroutine that runs the client's commands, but for the methods that are safe for
+// concurrent use.
+type Client struct {
+	verbs *Verbs
+	conn  Connection
+
+	pending     *Pending // a LOCK that waits; nil: none
+	implicit    owners   // of locks taken without OWNER
+	sessions    sessions // with SESSION; others touch it, too
+	hostWatched bool     // the client's host is watched
+
+	admin          bool      // may see other clients' owners,
+	adminCheckedAt time.Time // when the upstream was asked
+}
+
+// NewClient is a client that has sent nothing yet.
+func (v *Verbs) NewClient(c Connection) Client { return Client{verbs: v, conn: c} }
+
+// Reset forgets the implicit owners, and what the client may do.
+func (c *Client) Reset() {
+	c.implicit = owners{}
+	c.ForgetAdmin()
+}
+
+// ForgetAdmin forgets whether the client is an admin: it may be somebody else now.
+func (c *Client) ForgetAdmin() { c.adminCheckedAt = time.Time{} }
+
+// A Verb does what a lock verb other than LOCK says: it is (*Client).Renew, Unlock or Ctl.
+type Verb func(c *Client, ctx context.Context, args [][]byte) (Reply, error)
+
+// Do runs a verb other than LOCK.
+func (c *Client) Do(ctx context.Context, verb Verb, args [][]byte) (Reply, error) {
+	if c.hostWatched {
+		defer c.watchHost() // it may have been the last lock
+	}
+	return verb(c, ctx, args)
+}
+
+// Renew runs a RENEW.
+func (c *Client) Renew(ctx context.Context, args [][]byte) (reply Reply, err error) {
+	o, err := c.verbs.opt.Limits.ParseRenew(args)
+	if err != nil {
+		return reply, err
+	}
+	req := locks.RenewRequest{Key: locks.Key{DB: c.conn.Database(), Name: o.Name}, Owner: o.Owner, TTL: o.TTL, Fence: o.Fence}
+	if req.Owner == "" {
+		if req.Owner, req.Fence, err = c.implicitOwner(o, "RENEW"); err != nil {
+			return reply, err
+		}
+	}
+	began := time.Now()
+	reply.Validity, err = c.verbs.opt.Locker.Renew(ctx, req)
+	c.log(event{"RENEW", req.DB, req.Name, req.Owner, req.Fence, began, err}, "lock renewed", slog.Duration("validity", reply.Validity))
+	return reply, err
+}
+
+// Unlock runs an UNLOCK.
+func (c *Client) Unlock(ctx context.Context, args [][]byte) (reply Reply, err error) {
+	o, err := ParseUnlock(args)
+	if err != nil {
+		return reply, err
+	}
+	req := locks.UnlockRequest{Key: locks.Key{DB: c.conn.Database(), Name: o.Name}, Owner: o.Owner, Fence: o.Fence, All: o.All, Req: o.Req}
+	if req.Owner == "" {
+		if req.Owner, req.Fence, err = c.implicitOwner(o, "UNLOCK"); err != nil {
+			return reply, err
+		}
+	}
+	began := time.Now()
+	left, err := c.verbs.opt.Locker.Unlock(ctx, req)
+	c.log(event{"UNLOCK", req.DB, req.Name, req.Owner, req.Fence, began, err}, "lock given back", slog.Int("holds", left))
+	if o.Owner == "" && (err == nil || errors.Is(err, locks.ErrLost)) {
+		c.implicit.Released(req.Key, req.Owner)
+	}
+	if err != nil {
+		return reply, err
+	}
+	released := int64(0)
+	if left == 0 {
+		released = 1
+	}
+	return Reply{Bytes: resp.AppendInt(nil, released)}, nil
+}
+
+// implicitOwner finds who the connection is when a command names no owner.
+func (c *Client) implicitOwner(o Release, verb string) (owner string, fence int64, err error) {
+	if c.verbs.opt.RequireOwner {
+		return "", 0, fmt.Errorf("ERR this proxy wants %s to name the owner", verb)
+	}
+	owner, fence, n := c.implicit.Find(locks.Key{DB: c.conn.Database(), Name: o.Name}, o.Fence)
+	switch n {
+	case 0:
+		return "", 0, fmt.Errorf("ERR this connection has not taken that lock without OWNER; %s must name the owner", verb)
+	case 1:
+		return owner, fence, nil
+	}
+	return "", 0, fmt.Errorf("ERR this connection has taken that lock %d times; %s must name the owner or the FENCE", n, verb)
+}

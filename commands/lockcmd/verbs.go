@@ -1,0 +1,66 @@
+package lockcmd
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// A Locker decides about locks; *locks.Service is one.
+type Locker interface {
+	// LockAsync passes the answer to done: before it returns, if the request waits for nothing.
+	LockAsync(ctx context.Context, r locks.LockRequest, done func(locks.Decision, error))
+	Renew(context.Context, locks.RenewRequest) (time.Duration, error)
+	Unlock(context.Context, locks.UnlockRequest) (holdsLeft int, err error)
+	Undo(locks.Grant)
+}
+
+// LockSessions renews the locks with SESSION of connections; *locks.Service is one.
+type LockSessions interface {
+	NewSession(lost func(locks.Loss)) *locks.Session
+}
+
+// Options are read once by New.
+type Options struct {
+	Locker   Locker       // required
+	Sessions LockSessions // nil: SESSION is refused
+
+	Inspector Inspector                 // nil: so is LOCKCTL
+	Nodes     func() []locks.NodeStatus // with Inspector
+
+	Limits Limits // of what clients may ask for
+	// KeepOnLoss leaves a client connected that loses a lock with SESSION, unless its
+	// LOCK asked otherwise. In RESP3 it gets a push.
+	KeepOnLoss bool
+	// RequireOwner refuses RENEW and UNLOCK that name no owner.
+	RequireOwner bool
+}
+
+// Verbs runs the lock verbs of all clients. It is safe for concurrent use.
+type Verbs struct {
+	opt Options
+	log *slog.Logger
+
+	draining context.Context // done: the proxy is to end
+	drain    context.CancelFunc
+	asking   sync.WaitGroup // the goroutines that ask for LOCKs that wait
+}
+
+// New makes Verbs.
+func New(opt Options, log *slog.Logger) *Verbs {
+	opt.Limits = opt.Limits.WithDefaults()
+	v := &Verbs{opt: opt, log: log}
+	v.draining, v.drain = context.WithCancel(context.Background())
+	return v
+}
+
+// Drain ends every LOCK that waits, for good: the proxy is to end, and who waits holds
+// nothing here that another proxy could not give.
+func (v *Verbs) Drain() { v.drain() }
+
+// Wait returns when all goroutines have ended that asked for LOCKs. No client may send
+// another one.
+func (v *Verbs) Wait() { v.asking.Wait() }
