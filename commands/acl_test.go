@@ -2,64 +2,6 @@ package commands
 
 import "testing"
 
-func TestIsAllPowerful_ByVersion(t *testing.T) {
-	const seven = "*6\r\n$5\r\nflags\r\n*1\r\n$2\r\non\r\n$8\r\ncommands\r\n$5\r\n+@all\r\n$4\r\nkeys\r\n$2\r\n~*\r\n"
-	tests := []struct {
-		reply string
-		want  bool
-	}{
-		{seven, true},
-		{"%3" + seven[2:], true},
-		{"*4\r\n$8\r\ncommands\r\n$5\r\n+@all\r\n$4\r\nkeys\r\n*1\r\n$1\r\n*\r\n", true}, // of Redis 6
-		{"*4\r\n$8\r\ncommands\r\n$5\r\n-@all\r\n$4\r\nkeys\r\n$2\r\n~*\r\n", false},
-		{"*4\r\n$8\r\ncommands\r\n$10\r\n+@all -set\r\n$4\r\nkeys\r\n$2\r\n~*\r\n", false},
-		{"*4\r\n$8\r\ncommands\r\n$5\r\n+@all\r\n$4\r\nkeys\r\n$4\r\n~a:*\r\n", false},
-		{"*4\r\n$8\r\ncommands\r\n$5\r\n+@all\r\n$4\r\nkeys\r\n$4\r\n%R~*\r\n", false},
-		{"*4\r\n$8\r\ncommands\r\n$5\r\n+@all\r\n$4\r\nkeys\r\n*2\r\n$1\r\na\r\n$1\r\n*\r\n", false},
-		{"*2\r\n$8\r\ncommands\r\n$5\r\n+@all\r\n", false},
-		{"*-1\r\n", false},
-		{"-NOPERM this user has no permissions to run the 'acl|getuser' command\r\n", false},
-		{"", false},
-	}
-	for _, tt := range tests {
-		if got := isAllPowerful([]byte(tt.reply)); got != tt.want {
-			t.Errorf("%q: %v", tt.reply, got)
-		}
-	}
-}
-
-// TestACL_DecisionIsPerUser: what the upstream says of one client counts for no other user,
-// database or name, nor for anybody's connection where a client may be somebody else.
-func TestACL_DecisionIsPerUser(t *testing.T) {
-	s := newStage(t, Options{}, nil)
-	p := s.enter(t)
-	a := p.d.acl
-	seen := map[*aclDecision]string{}
-	fresh := func(what string, name ...string) {
-		t.Helper()
-		w := a.decision(p.Session, name...)
-		if before, ok := seen[w]; ok {
-			t.Errorf("%s shares the word of %s", what, before)
-		}
-		if w != a.decision(p.Session, name...) {
-			t.Errorf("%s is asked again each time", what)
-		}
-		seen[w] = what
-	}
-	fresh("default")
-	fresh("a name", "ab")
-	fresh("no name", "")
-	p.id.User, p.id.Secret = "u", "ser"
-	fresh("a user")
-	p.id.User, p.id.Secret = "us", "er"
-	fresh("another user")
-	fresh("another user's name", "ab")
-	p.id.DB = 3
-	fresh("another database")
-	p.pinnedForLife = true
-	fresh("its own connection")
-}
-
 // TestACL_QuestionsByVersion: what a LOCK of two names asks an upstream, and whether it is had.
 func TestACL_QuestionsByVersion(t *testing.T) {
 	const (
@@ -115,7 +57,8 @@ func TestIsAdmin_WithoutACL(t *testing.T) {
 			}
 			return tt.lastSave, args[0] == "LASTSAVE"
 		})
-		if admin, err := s.enter(t).isAdmin(t.Context()); admin != tt.want || err != nil {
+		a := s.enter(t).asker()
+		if admin, err := a.IsAdmin(t.Context()); admin != tt.want || err != nil {
 			t.Errorf("%q: %v, %v", tt.lastSave, admin, err)
 		}
 	}

@@ -116,7 +116,7 @@ func (s *Session) translator(ctx context.Context, to reach) clients.Translator {
 	return clients.Translator{
 		Registry: &s.d.clients, Self: s.client, At: s.conn(), Reach: to, Kill: s.killAll, Upstream: s.replies,
 		ConnTo:  func(pool *upstream.Pool) (*upstream.Conn, func()) { return s.connTo(ctx, pool) },
-		Accepts: func(args [][]byte) bool { return s.isAccepted(ctx, args) },
+		Accepts: s.accepts(ctx),
 		Redirects: func() {
 			s.pass.redirectsInvalidations = true
 			s.replies.RewritePushes(func(at *upstream.Conn, push []byte) []byte { return s.d.clients.RewritePush(s.client, at, push) })
@@ -329,15 +329,11 @@ func (s *Session) killAll(matching []*clients.Client) (self bool) {
 	return self
 }
 
-// isAccepted asks the upstream, out of the session's order, whether it accepts a command
-// of the client's.
-func (s *Session) isAccepted(ctx context.Context, args [][]byte) bool {
-	c, err := s.up.Pool().Shared(ctx, s.id, upstream.MainClass, s.hint)
-	if err != nil {
-		return false
+// accepts returns a function that asks the upstream, out of the session's order, whether it
+// accepts a command of the client's.
+func (s *Session) accepts(ctx context.Context) func(args [][]byte) bool {
+	return func(args [][]byte) bool {
+		a := s.asker()
+		return a.Accepts(ctx, resp.AppendCommand(nil, args...))
 	}
-	defer upstream.Return(c)
-	reply := s.askOn(ctx, c, resp.AppendCommand(nil, args...))
-	_, refused := resp.Error(reply)
-	return reply != nil && !refused
 }

@@ -99,12 +99,13 @@ func (s *Session) discover(ctx context.Context, args [][]byte) {
 	if before.row(args) != nil {
 		return
 	}
-	c, giveBack := s.connToAsk(ctx)
+	a := s.asker()
+	c, giveBack := a.Conn(ctx)
 	if c == nil {
 		return
 	}
 	defer giveBack()
-	reply := s.askOn(ctx, c, resp.AppendCommand(nil, "COMMAND"))
+	reply := a.Ask(ctx, c, resp.AppendCommand(nil, "COMMAND"))
 	if reply == nil || c.NeedsAuth() || bytes.HasPrefix(reply, []byte("-BUSY ")) {
 		return // another time
 	}
@@ -114,20 +115,6 @@ func (s *Session) discover(ctx context.Context, args [][]byte) {
 		return
 	}
 	d.discovered.CompareAndSwap(before, &discovered{table: t, on: c, at: time.Now()}) // unless forgotten meanwhile
-}
-
-// connToAsk is a connection for questions about the upstream, until giveBack is called: the
-// pinned one if the session must stay there, since who the client is there is not always
-// known. It is nil if there is none.
-func (s *Session) connToAsk(ctx context.Context) (c *upstream.Conn, giveBack func()) {
-	if s.mode != onPassthrough && s.mustStayPinned() && s.pinned != nil && s.pinned.Alive() {
-		return s.pinned, func() {}
-	}
-	c, err := s.up.Pool().Shared(ctx, s.id, upstream.MainClass, s.hint)
-	if err != nil {
-		return nil, nil
-	}
-	return c, func() { upstream.Return(c) }
 }
 
 // forgetTable has the upstream's commands discovered again.
@@ -149,16 +136,3 @@ func (s *Session) runModule(ctx context.Context, q request) {
 	}
 	s.replies.Local(reply)
 }
-
-// askOn sends a command with one reply on a shared connection, out of the session's order,
-// and returns the reply; nil if none comes before ctx ends or the client leaves.
-func (s *Session) askOn(ctx context.Context, c *upstream.Conn, raw []byte) []byte {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(s.clientCtx, cancel)()
-	reply, _ := c.Ask(ctx, raw, maxTable)
-	return reply
-}
-
-// maxTable bounds a reply to COMMAND; that of Redis 8 with its modules has half a megabyte.
-const maxTable = 16 << 20

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lockproxy/lockproxy/commands/acl"
 	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
@@ -30,7 +31,7 @@ func (s *Session) try(q request) bool {
 	}
 	if s.Restricted() && exceedsRestricted(q.args) {
 		s.flushBatches()
-		s.replies.Local(errNoAuth.Reply)
+		s.replies.Local(acl.ErrNoAuth.Reply)
 		return true
 	}
 	if s.subscriber != nil && s.mode != onPassthrough {

@@ -89,7 +89,7 @@ func (s *Session) changeUsers(ctx context.Context, q request) {
 	s.replies.ExpectObserved(c, func(begin []byte) {
 		if begin[0] != '-' { // one that may not must not cost the others a question each
 			s.up.Revalidate()
-			s.d.acl.invalidate()
+			s.d.acl.Invalidate()
 		}
 	}, nil)
 	s.replies.Send(c, q.raw, 1)

@@ -12,6 +12,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/acl"
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/pubsub"
@@ -52,7 +53,7 @@ type Dispatcher struct {
 	rows        commandTable
 	discovered  atomic.Pointer[discovered] // of the upstream's commands; nil: not asked yet
 	discovering chan struct{}              // has room for the one that asks for them
-	acl         *aclCache
+	acl         *acl.Cache
 
 	counts metrics.Shards[counts]
 }
@@ -60,8 +61,9 @@ type Dispatcher struct {
 // New makes a Dispatcher.
 func New(opt Options) *Dispatcher {
 	opt.MaxKept, opt.Log = cmp.Or(max(opt.MaxKept, 0), 256<<20), cmp.Or(opt.Log, slog.Default())
-	d := &Dispatcher{opt: opt, verbs: lockcmd.New(opt.Verbs, opt.Log), rows: newTable(), began: time.Now(), discovering: make(chan struct{}, 1), acl: newACLCache()}
+	d := &Dispatcher{opt: opt, verbs: lockcmd.New(opt.Verbs, opt.Log), rows: newTable(), began: time.Now(), discovering: make(chan struct{}, 1)}
 	d.clients.CommandName = d.commandName
+	d.acl = acl.NewCache(d.isPaused)
 	return d
 }
 

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
-	"time"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
-	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/relay"
 )
@@ -77,7 +74,10 @@ func (c verbConn) Disconnect()              { c.s.disconnect(WhyLock) }
 
 func (c verbConn) MayLock(ctx context.Context, name string) error { return c.s.mayLock(ctx, name) }
 
-func (c verbConn) IsAdmin(ctx context.Context) (bool, error) { return c.s.isAdmin(ctx) }
+func (c verbConn) IsAdmin(ctx context.Context) (bool, error) {
+	a := c.s.asker()
+	return a.IsAdmin(ctx)
+}
 
 func (c verbConn) Reply(reply []byte, err error) bool {
 	if err != nil {
@@ -102,72 +102,7 @@ func (c verbConn) Push(p []byte) bool {
 	return true
 }
 
-// admitWait bounds how long a LOCK waits for an upstream that has decided before: locks are
-// to work while the upstream does not.
-const admitWait = 100 * time.Millisecond
-
-var errNoAuth = &upstream.RefusedError{Reply: []byte(upstream.NoAuth)}
-
-// checkAdmitted returns an error for a client that the upstream would not let in. One with
-// a connection there has been let in, and loses it when it no longer is; about others the
-// upstream is asked. Its last answer counts while it does not answer.
-func (s *Session) checkAdmitted(ctx context.Context) error {
-	if s.authenticated() {
-		s.conn().MarkUsed()
-		return nil
-	}
-	pool := s.up.Pool()
-	if s.mode == onPassthrough && s.anonymous() && pool.RequiresAuth() { // it may have authenticated there
-		if s.passthroughNoAuth(ctx) {
-			return errNoAuth
-		}
-		return nil
-	}
-	known := !s.anonymous() || pool.AllowsAnonymous()
-	if known {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, admitWait)
-		defer cancel()
-	}
-	c, err := pool.Shared(ctx, s.id, upstream.MainClass, s.hint)
-	if err != nil {
-		if refused := (*upstream.RefusedError)(nil); known && !errors.As(err, &refused) {
-			return nil
-		}
-		return err
-	}
-	defer upstream.Return(c)
-	if c.NeedsAuth() {
-		return errNoAuth
-	}
-	return nil
-}
-
 // subscriberModeError is Redis's error to a client of RESP2 with subscriptions.
 func subscriberModeError(name []byte) string {
 	return fmt.Sprintf("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context", relay.Lower(name))
-}
-
-// isAdmin reports whether the upstream lets the client run admin commands, or why it could
-// not be asked.
-func (s *Session) isAdmin(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, firstDecisionWait)
-	defer cancel()
-	c, err := s.up.Pool().Shared(ctx, s.id, upstream.MainClass, s.hint)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return false, &upstream.DownError{Err: errNoDecision}
-	}
-	if err != nil {
-		return false, err
-	}
-	defer upstream.Return(c)
-	reply := s.askOn(ctx, c, resp.AppendCommand(nil, "ACL", "DRYRUN", "default", "PING"))
-	if reply != nil && isUnknownCommand(reply) { // there are no ACLs, or somebody has hidden them
-		reply = s.askOn(ctx, c, resp.AppendCommand(nil, "LASTSAVE"))
-	}
-	if reply == nil {
-		return false, &upstream.DownError{Err: errNoDecision}
-	}
-	text, refused := resp.Error(reply)
-	return !refused || !strings.HasPrefix(text, "NOPERM") && !strings.HasPrefix(text, "NOAUTH"), nil
 }
