@@ -10,11 +10,13 @@ import (
 // augment returns what goes upstream in place of a command whose reply is to tell of the
 // proxy too, and what becomes of the reply.
 func (s *Session) augment(q request) (sent []byte, e relay.Rewrite) {
+	var add func(reply []byte) []byte
 	if resp.Is(q.args[0], "INFO") {
-		return s.augmentInfo(q)
+		sent, add = s.d.info.Augment(q.raw, q.args)
+	} else {
+		sent, add = lockcmd.Augment(s.id.Proto, q.raw, q.args)
 	}
-	raw, add := lockcmd.Augment(s.id.Proto, q.raw, q.args)
-	return raw, func(reply []byte) ([]byte, bool) { return add(reply), false }
+	return sent, func(reply []byte) ([]byte, bool) { return add(reply), false }
 }
 
 // tryAugmented sends a command whose reply is to tell of the proxy too on the current

@@ -133,7 +133,7 @@ func TestCluster_LostTransactionStopsPipeline(t *testing.T) {
 			}
 			p, late := d.enter(t), make(chan struct{})
 			p.replies = relay.NewReplies(p.out, relay.RepliesOptions{
-				Limit: 1 << 20, EndsWith: p.diesWith, Lost: func(c *upstream.Conn) { <-late; p.connLost(c) }, Took: &p.meter.to.took,
+				Limit: 1 << 20, EndsWith: p.diesWith, Lost: func(c *upstream.Conn) { <-late; p.connLost(c) }, Took: &p.tally.Took,
 			})
 			p.do(t, state)
 			p.want(t, "+OK\r\n")

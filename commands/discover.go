@@ -57,7 +57,7 @@ func (d *Dispatcher) upstreamTable() *spec.Table {
 // allocate.
 func (s *Session) row(args [][]byte) *command {
 	c := s.d.rows.lookup(args)
-	if s.meter.of(c); c != nil {
+	if s.tally.Note(c.counted()); c != nil {
 		return c
 	}
 	if s.mode == onPassthrough || s.tx.In || s.undiscoverable != nil && s.undiscoverable.Alive() {

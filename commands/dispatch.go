@@ -13,7 +13,7 @@ import (
 // arguments, at least one. raw must stay as it is until Flush.
 func (s *Session) Try(raw []byte, args [][]byte) bool {
 	c := s.row(args)
-	s.meter.came()
+	s.tally.Came()
 	return c != nil && s.try(request{c, raw, args})
 }
 
@@ -68,8 +68,8 @@ func (s *Session) TryPart(name, raw []byte) bool {
 	}
 	if name != nil {
 		s.shown.command = [][]byte{name}
-		s.meter.of(s.d.rows.lookup(s.shown.command))
-		s.meter.came()
+		s.tally.Note(s.d.rows.lookup(s.shown.command).counted())
+		s.tally.Came()
 		s.publishInfo()
 	}
 	s.flushBatches()

@@ -60,8 +60,8 @@ func (s *Session) runOrQueue(ctx context.Context, q *lockcmd.Queued) {
 		q.Waits(isVerb)
 		return
 	}
-	s.meter.of(c) // what waits is counted when its turn comes
-	s.meter.came()
+	s.tally.Note(c.counted()) // what waits is counted when its turn comes
+	s.tally.Came()
 	*q = lockcmd.Queued{Reply: s.verbReply(ctx, c, q.Args)}
 	q.Reply.At = time.Now()
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
+	"github.com/lockproxy/lockproxy/commands/stats"
 )
 
 // allRows are the rows of the table. Each command of Redis 7.0 has one, and each
@@ -16,11 +17,11 @@ func allRows() []*command {
 }
 
 func lockRows() []*command {
-	row := func(name string, class class, verb lockcmd.Verb) *command {
+	row := func(name string, class stats.Class, verb lockcmd.Verb) *command {
 		return &command{name: name, class: class, verb: verb, effect: lockVerb | whileSubscribed | sessionOnly,
 			run: (*Session).runVerb, tryInTx: (*Session).refuseVerbInTx, passthrough: mustWait}
 	}
-	return []*command{row("lock", lockClass, nil), row("renew", renewClass, (*lockcmd.Client).Renew), row("unlock", unlockClass, (*lockcmd.Client).Unlock), row("lockctl", lockctlClass, (*lockcmd.Client).Ctl)}
+	return []*command{row("lock", stats.Lock, nil), row("renew", stats.Renew, (*lockcmd.Client).Renew), row("unlock", stats.Unlock, (*lockcmd.Client).Unlock), row("lockctl", stats.Lockctl, (*lockcmd.Client).Ctl)}
 }
 
 // mustWait is the try of a command that always waits.
@@ -29,12 +30,12 @@ func mustWait(*Session, request) bool { return false }
 func identityRows() []*command {
 	const identity = changesClient | changesVerbs | sessionOnly
 	return []*command{
-		{name: "auth", class: connection, effect: identity, run: (*Session).auth, changes: (*Session).authChanges, passthrough: (*Session).passAuth},
-		{name: "hello", class: connection, effect: identity, run: (*Session).hello, changes: (*Session).helloChanges, passthrough: (*Session).passHello, tryInTx: (*Session).queueTranslated},
-		{name: "select", class: connection, effect: identity, run: (*Session).selectDB, changes: (*Session).selectChanges, passthrough: (*Session).passSelect},
-		{name: "reset", class: connection, effect: changesVerbs | whileSubscribed | sessionOnly, run: (*Session).reset, tryInTx: (*Session).refusedReset, passthrough: (*Session).refusedReset},
-		{name: "quit", class: connection, effect: changesVerbs | whileSubscribed | sessionOnly, run: (*Session).quit, tryInTx: mustWait, passthrough: (*Session).passQuit},
-		{name: "post", class: unclassified, effect: isHTTP}, {name: "host:", class: unclassified, effect: isHTTP},
+		{name: "auth", class: stats.Connection, effect: identity, run: (*Session).auth, changes: (*Session).authChanges, passthrough: (*Session).passAuth},
+		{name: "hello", class: stats.Connection, effect: identity, run: (*Session).hello, changes: (*Session).helloChanges, passthrough: (*Session).passHello, tryInTx: (*Session).queueTranslated},
+		{name: "select", class: stats.Connection, effect: identity, run: (*Session).selectDB, changes: (*Session).selectChanges, passthrough: (*Session).passSelect},
+		{name: "reset", class: stats.Connection, effect: changesVerbs | whileSubscribed | sessionOnly, run: (*Session).reset, tryInTx: (*Session).refusedReset, passthrough: (*Session).refusedReset},
+		{name: "quit", class: stats.Connection, effect: changesVerbs | whileSubscribed | sessionOnly, run: (*Session).quit, tryInTx: mustWait, passthrough: (*Session).passQuit},
+		{name: "post", class: stats.Other, effect: isHTTP}, {name: "host:", class: stats.Other, effect: isHTTP},
 	}
 }
 
@@ -42,7 +43,7 @@ func identityRows() []*command {
 // upstream, or others by the proxy's ids.
 func clientRows() []*command {
 	row := func(sub string, run func(*Session, context.Context, request)) *command {
-		return &command{name: "client" + sub, class: connection, effect: changesClient | sessionOnly, run: onClient(run),
+		return &command{name: "client" + sub, class: stats.Connection, effect: changesClient | sessionOnly, run: onClient(run),
 			tryInTx: (*Session).queueClient, changes: (*Session).clientChanges, passthrough: (*Session).passClient}
 	}
 	ask := func(sub string) *command { return row(sub, (*Session).runTranslated) }
@@ -63,17 +64,17 @@ func clientRows() []*command {
 
 func txRows() []*command {
 	begin := func(name string, e effect) *command {
-		return &command{name: name, class: transactions, effect: e, try: (*Session).tryBegin, run: (*Session).runBegin}
+		return &command{name: name, class: stats.Transactions, effect: e, try: (*Session).tryBegin, run: (*Session).runBegin}
 	}
 	end := func(name string) *command {
-		return &command{name: name, class: transactions, effect: endsTx | changesVerbs | sessionOnly, cluster: cluster.Rule{AnyNode: true},
+		return &command{name: name, class: stats.Transactions, effect: endsTx | changesVerbs | sessionOnly, cluster: cluster.Rule{AnyNode: true},
 			try: (*Session).tryEnd, tryInTx: (*Session).endTx, passthrough: (*Session).passEnd}
 	}
 	multi, watch := begin("multi", beginsTx|changesVerbs|sessionOnly), begin("watch", watches)
 	multi.passthrough = (*Session).passMulti
 	watch.runInCluster = (*Session).runWatch
 	return []*command{multi, watch, end("exec"), end("discard"),
-		{name: "unwatch", class: transactions, effect: unwatches, cluster: cluster.Rule{AnyNode: true}, try: (*Session).tryUnwatch}}
+		{name: "unwatch", class: stats.Transactions, effect: unwatches, cluster: cluster.Rule{AnyNode: true}, try: (*Session).tryUnwatch}}
 }
 
 // subscriptionRows are the commands with replies and messages that are not one per
@@ -81,7 +82,7 @@ func txRows() []*command {
 func subscriptionRows() []*command {
 	var all []*command
 	for _, name := range strings.Fields("subscribe psubscribe ssubscribe unsubscribe punsubscribe sunsubscribe monitor sync psync replconf") {
-		c := &command{name: name, class: pubsubClass, effect: messages | whileSubscribed | sessionOnly, need: always(passthroughConn),
+		c := &command{name: name, class: stats.PubSub, effect: messages | whileSubscribed | sessionOnly, need: always(passthroughConn),
 			tryInTx: mustWait, passthrough: (*Session).passSubscribe}
 		if strings.HasSuffix(name, "sync") || name == "replconf" {
 			c.cluster.Refuse = cluster.AboutOneNode
@@ -94,7 +95,7 @@ func subscriptionRows() []*command {
 func blockingRows() []*command {
 	var all []*command
 	for _, name := range strings.Fields("blpop brpop blmove brpoplpush blmpop bzpopmin bzpopmax bzmpop") {
-		all = append(all, &command{name: name, class: blocking, need: always(blockingConn)})
+		all = append(all, &command{name: name, class: stats.Blocking, need: always(blockingConn)})
 	}
 	unlessAsked := func(args [][]byte) need {
 		if hasBlock(args) {
@@ -103,22 +104,22 @@ func blockingRows() []*command {
 		return anyConn
 	}
 	return append(all,
-		&command{name: "xread", class: blocking, need: unlessAsked}, &command{name: "xreadgroup", class: blocking, need: unlessAsked},
-		&command{name: "wait", class: blocking, run: (*Session).runWait, runInCluster: (*Session).runWaitMasters},
-		&command{name: "waitaof", class: blocking, run: (*Session).runWait, runInCluster: (*Session).runWaitMasters})
+		&command{name: "xread", class: stats.Blocking, need: unlessAsked}, &command{name: "xreadgroup", class: stats.Blocking, need: unlessAsked},
+		&command{name: "wait", class: stats.Blocking, run: (*Session).runWait, runInCluster: (*Session).runWaitMasters},
+		&command{name: "waitaof", class: stats.Blocking, run: (*Session).runWait, runInCluster: (*Session).runWaitMasters})
 }
 
 func scriptRows() []*command {
 	var all []*command
 	for _, name := range strings.Fields("eval evalsha fcall eval_ro evalsha_ro fcall_ro") {
-		all = append(all, &command{name: name, class: scripts, need: always(scriptConn), cluster: cluster.Rule{AnyNode: true}})
+		all = append(all, &command{name: name, class: stats.Scripts, need: always(scriptConn), cluster: cluster.Rule{AnyNode: true}})
 	}
 	kill := func(name string) *command { // it must overtake the script that it kills
 		return &command{name: name, need: always(pinnedConn), runInCluster: (*Session).runScriptKill}
 	}
 	// The debugger takes over the connection.
 	debug := &command{name: "script|debug", need: always(passthroughConn), cluster: cluster.Rule{AnyNode: true}}
-	return slices.Concat(all, []*command{{name: "script", class: scripts}, {name: "function", class: scripts}, kill("script|kill"), kill("function|kill"), debug},
+	return slices.Concat(all, []*command{{name: "script", class: stats.Scripts}, {name: "function", class: stats.Scripts}, kill("script|kill"), kill("function|kill"), debug},
 		onAllMasters(cluster.First, "script|load script|flush function|load function|delete function|flush function|restore"),
 		onAllMasters(cluster.Least, "script|exists"),
 		onAnyNode("script|help function|dump function|help function|list function|stats"))
@@ -143,19 +144,19 @@ func serverRows() []*command {
 		all = append(all, &command{name: "module|" + sub, effect: sessionOnly, run: (*Session).runModule, cluster: cluster.Rule{AnyNode: true}})
 	}
 	for _, name := range strings.Fields("shutdown failover") {
-		all = append(all, &command{name: name, class: admin, need: always(pinnedConn), cluster: cluster.Rule{Refuse: cluster.AboutOneNode}})
+		all = append(all, &command{name: name, class: stats.Admin, need: always(pinnedConn), cluster: cluster.Rule{Refuse: cluster.AboutOneNode}})
 	}
 	for _, name := range strings.Fields("readonly readwrite asking") {
-		all = append(all, &command{name: name, class: admin, need: always(pinnedConn), cluster: cluster.Rule{Refuse: cluster.Disabled}})
+		all = append(all, &command{name: name, class: stats.Admin, need: always(pinnedConn), cluster: cluster.Rule{Refuse: cluster.Disabled}})
 	}
 	for _, name := range strings.Fields("replicaof slaveof") {
-		all = append(all, &command{name: name, class: admin, cluster: cluster.Rule{Refuse: cluster.AboutOneNode}})
+		all = append(all, &command{name: name, class: stats.Admin, cluster: cluster.Rule{Refuse: cluster.AboutOneNode}})
 	}
 	return slices.Concat(all, []*command{
-		{name: "acl", class: admin}, {name: "config", class: admin}, {name: "module", class: admin, effect: sessionOnly},
-		{name: "command", class: admin, augment: func(args [][]byte) bool { return len(args) == 1 }},
-		{name: "info", class: admin, augment: func(args [][]byte) bool { return wantsSection(args[1:]) }, cluster: cluster.Rule{FanOut: cluster.Info}},
-		{name: "cluster", class: admin, cluster: cluster.Rule{Refuse: cluster.Disabled}},
+		{name: "acl", class: stats.Admin}, {name: "config", class: stats.Admin}, {name: "module", class: stats.Admin, effect: sessionOnly},
+		{name: "command", class: stats.Admin, augment: func(args [][]byte) bool { return len(args) == 1 }},
+		{name: "info", class: stats.Admin, augment: func(args [][]byte) bool { return stats.WantsSection(args[1:]) }, cluster: cluster.Rule{FanOut: cluster.Info}},
+		{name: "cluster", class: stats.Admin, cluster: cluster.Rule{Refuse: cluster.Disabled}},
 	},
 		onAllMasters(cluster.First, "acl|save config|resetstat config|rewrite"),
 		onAnyNode("acl|cat acl|dryrun acl|genpass acl|getuser acl|help acl|list acl|log acl|users acl|whoami config|get config|help command|help module|help module|list"))
@@ -189,7 +190,7 @@ func keylessRows() []*command {
 		onAllMasters(cluster.Pairs, "pubsub|numsub pubsub|shardnumsub"),
 		onAllMasters(cluster.Any, "randomkey"), onAllMasters(cluster.Min, "lastsave"),
 		onAllMasters(cluster.First, "flushall flushdb save bgsave bgrewriteaof slowlog|reset memory|purge"),
-		[]*command{{name: "scan", class: reads, cluster: cluster.Rule{Cursor: true}}},
+		[]*command{{name: "scan", class: stats.Reads, cluster: cluster.Rule{Cursor: true}}},
 		onAnyNode("debug echo lolwut pfselftest ping publish role swapdb time latency memory pubsub slowlog"),
 		onAnyNode("latency|doctor latency|graph latency|help latency|histogram latency|history latency|latest"),
 		onAnyNode("memory|doctor memory|help memory|malloc-stats memory|stats pubsub|help slowlog|get slowlog|help"),

@@ -17,6 +17,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/pubsub"
 	"github.com/lockproxy/lockproxy/commands/relay"
+	"github.com/lockproxy/lockproxy/commands/stats"
 	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
@@ -43,7 +44,6 @@ type Options struct {
 type Dispatcher struct {
 	opt         Options
 	verbs       *lockcmd.Verbs
-	began       time.Time
 	clients     clients.Registry
 	lastID      atomic.Int64 // of all clients
 	pausedUntil atomic.Int64 // CLIENT PAUSE: until then, in ms since 1970; 0: not paused
@@ -55,17 +55,24 @@ type Dispatcher struct {
 	discovering chan struct{}              // has room for the one that asks for them
 	acl         *acl.Cache
 
-	counts metrics.Shards[counts]
+	counts stats.Counts
+	info   stats.Info
 }
 
 // New makes a Dispatcher.
 func New(opt Options) *Dispatcher {
 	opt.MaxKept, opt.Log = cmp.Or(max(opt.MaxKept, 0), 256<<20), cmp.Or(opt.Log, slog.Default())
-	d := &Dispatcher{opt: opt, verbs: lockcmd.New(opt.Verbs, opt.Log), rows: newTable(), began: time.Now(), discovering: make(chan struct{}, 1)}
+	d := &Dispatcher{opt: opt, verbs: lockcmd.New(opt.Verbs, opt.Log), rows: newTable(), discovering: make(chan struct{}, 1)}
 	d.clients.CommandName = d.commandName
 	d.acl = acl.NewCache(d.isPaused)
+	d.info = stats.Info{
+		Version: opt.Version, Began: time.Now(), Clients: d.clients.Count, Counts: &d.counts, Upstream: opt.Upstream, Mode: opt.Mode, Locks: opt.Stats,
+	}
 	return d
 }
+
+// Report implements metrics.Reporter.
+func (d *Dispatcher) Report(r *metrics.Report) { d.counts.Report(r) }
 
 // Drain ends every LOCK that waits, for good: the proxy is to end, and who waits holds
 // nothing here that another proxy could not give.
@@ -96,7 +103,7 @@ type Session struct {
 
 	library clients.Library
 	shown   unshown
-	meter   tally
+	tally   stats.Tally
 	end     sessionEnd
 }
 
@@ -114,6 +121,30 @@ type sessionEnd struct {
 	why     atomic.Int32 // a Why
 }
 
+// A Why is the reason for which a client was disconnected.
+type Why int32
+
+const (
+	WhyNot      Why = iota // it was not
+	WhyQuit                // QUIT
+	WhyProtocol            // it broke the protocol
+	WhyKilled              // CLIENT KILL
+	WhyLock                // a lock with SESSION was lost, and its LOCK did not ask for a push instead
+	WhyUpstream            // what it had at the upstream is lost, or it is let in there no more
+	WhyOutput              // more replies wait for earlier ones than may
+)
+
+var whys = [...]string{"", "quit", "protocol", "killed", "lost_lock", "upstream", "output"}
+
+// String is one word; empty for WhyNot.
+func (w Why) String() string { return whys[w] }
+
+// Why is why the session ended, as far as is known here. The first reason counts.
+func (s *Session) Why() Why { return Why(s.end.why.Load()) }
+
+// because keeps the first reason. It may be called by any goroutine.
+func (s *Session) because(why Why) { s.end.why.CompareAndSwap(int32(WhyNot), int32(why)) }
+
 // NewSession is the session of a client that has sent nothing yet. present ends when it
 // leaves. The session is one of those that CLIENT LIST shows until End.
 func (d *Dispatcher) NewSession(present context.Context, out relay.Output, who Peer) *Session {
@@ -124,10 +155,10 @@ func (d *Dispatcher) NewSession(present context.Context, out relay.Output, who P
 			id: d.opt.Upstream.DefaultIdentity(),
 		},
 	}
-	s.meter.to = d.counts.For(uint64(who.ID))
+	s.tally = d.counts.NewTally(who.ID)
 	s.replies = relay.NewReplies(out, relay.RepliesOptions{
 		Limit: int(d.opt.MaxKept), Overflow: func() { s.because(WhyOutput) }, EndsWith: s.diesWith, Lost: s.connLost,
-		Errors: &s.meter.to.errors, Took: &s.meter.to.took,
+		Errors: &s.tally.Errors, Took: &s.tally.Took,
 	})
 	s.client, s.shown.changed = clients.New(&d.clients, who, clientSession{s}), true
 	s.locks = d.verbs.NewClient(verbConn{s})
@@ -156,7 +187,9 @@ func (s *Session) Flush() bool {
 		s.publishInfo()
 		s.shown.changed = false
 	}
-	s.count()
+	if s.tally.EndBurst() && s.mode != onPassthrough {
+		s.replies.TimeBatch(s.client.LastActive(), s.batched)
+	}
 	s.flushBatches()
 	return s.replies.Flush()
 }

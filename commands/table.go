@@ -10,6 +10,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/spec"
+	"github.com/lockproxy/lockproxy/commands/stats"
 	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
@@ -17,8 +18,8 @@ import (
 // subcommand. What a row leaves out is that of an ordinary command: one request and one
 // reply, on any connection, in a Cluster at the node of its keys, queued inside MULTI.
 type command struct {
-	name  string // lower case; of a subcommand with its container's: "config|set"
-	class class  // in which it is counted
+	name  string      // lower case; of a subcommand with its container's: "config|set"
+	class stats.Class // in which it is counted
 
 	// need is the connection that it needs; nil: any.
 	need func(args [][]byte) need
@@ -87,6 +88,14 @@ const (
 )
 
 func (c *command) has(e effect) bool { return c.effect&e != 0 }
+
+// counted is the class in which it is counted; c may be nil.
+func (c *command) counted() stats.Class {
+	if c == nil {
+		return stats.Other
+	}
+	return c.class
+}
 
 func (c *command) needs(args [][]byte) need {
 	if c.need == nil {
@@ -176,23 +185,23 @@ func (t commandTable) add(name string, c *command) {
 }
 
 // classByFlags is the class of an ordinary command.
-func classByFlags(name string) class {
+func classByFlags(name string) stats.Class {
 	c := spec.Builtin().Lookup([][]byte{[]byte(name)})
 	switch {
 	case c == nil:
-		return unclassified
+		return stats.Other
 	case c.Flags&spec.PubSub != 0:
-		return pubsubClass
+		return stats.PubSub
 	case c.Flags&spec.Admin != 0:
-		return admin
+		return stats.Admin
 	case c.Flags&spec.Write != 0:
-		return writes
+		return stats.Writes
 	case c.Flags&spec.ReadOnly != 0:
-		return reads
+		return stats.Reads
 	case c.Flags&spec.NoAuth != 0, name == "ping", name == "echo":
-		return connection
+		return stats.Connection
 	}
-	return admin
+	return stats.Admin
 }
 
 // always is the need of a command whatever its arguments.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lockproxy/lockproxy/commands/spec"
+	"github.com/lockproxy/lockproxy/commands/stats"
 )
 
 func TestTable_Lookup(t *testing.T) {
@@ -93,7 +94,7 @@ func TestTable_RowsAreConsistent(t *testing.T) {
 		if c.cluster.Split != nil && (known == nil || !known.HasKeys()) {
 			t.Errorf("%s is split by keys that it does not have", c.name)
 		}
-		if !strings.Contains(c.name, "|") && c.class == unclassified && !c.has(isHTTP) {
+		if !strings.Contains(c.name, "|") && c.class == stats.Other && !c.has(isHTTP) {
 			t.Errorf("%s is counted nowhere", c.name)
 		}
 	}

@@ -69,3 +69,14 @@ func AppendCommand[T string | []byte](b []byte, args ...T) []byte {
 	}
 	return b
 }
+
+// AppendTextLike appends a text in the form of like, a bulk or verbatim string.
+func AppendTextLike(b, like, text []byte) []byte {
+	if like[0] != '=' {
+		return AppendBulk(b, text)
+	}
+	b = strconv.AppendInt(append(b, '='), int64(len(text)+len("txt:")), 10)
+	b = append(b, "\r\ntxt:"...)
+	b = append(b, text...)
+	return append(b, '\r', '\n')
+}

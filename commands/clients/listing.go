@@ -120,17 +120,6 @@ func bulkText(reply []byte) (text string, ok bool) {
 	return "", false
 }
 
-// AppendTextLike appends a text in the form of like, a bulk or verbatim string.
-func AppendTextLike(b, like, text []byte) []byte {
-	if like[0] != '=' {
-		return resp.AppendBulk(b, text)
-	}
-	b = strconv.AppendInt(append(b, '='), int64(len(text)+len("txt:")), 10)
-	b = append(b, "\r\ntxt:"...)
-	b = append(b, text...)
-	return append(b, '\r', '\n')
-}
-
 // absentFields are fields of a client without a connection of its own at the upstream.
 var absentFields = map[string]string{
 	"fd": "0", "watch": "0",

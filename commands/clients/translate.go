@@ -156,7 +156,7 @@ func (t *Translator) rewriteInfo(raw []byte, args [][]byte) func([]byte) ([]byte
 		if e == nil { // its connection is about to end
 			return reply, false
 		}
-		return AppendTextLike(nil, reply, e.with(sizes).appendTo(nil)), false
+		return resp.AppendTextLike(nil, reply, e.with(sizes).appendTo(nil)), false
 	}
 }
 
@@ -199,7 +199,7 @@ func (t *Translator) list(raw []byte, args [][]byte) Translation {
 			}
 			text = e.appendTo(text)
 		}
-		return AppendTextLike(nil, reply, text), false
+		return resp.AppendTextLike(nil, reply, text), false
 	}}
 }
 

@@ -9,7 +9,6 @@ import (
 
 func TestClassOf(t *testing.T) {
 	rows := newTable()
-	var counted tally
 	tests := []struct{ command, want string }{
 		{"get", "read"}, {"GET", "read"}, {"SET", "write"}, {"GETSET", "write"}, {"KEYS", "read"}, {"FLUSHALL", "write"},
 		{"LOCK", "lock"}, {"renew", "renew"}, {"UNLOCK", "unlock"}, {"LOCKCTL", "lockctl"},
@@ -21,8 +20,7 @@ func TestClassOf(t *testing.T) {
 		{"JSON.SET", "other"}, {"A.NAME.LONGER.THAN.ANY.OF.REDIS", "other"},
 	}
 	for _, tt := range tests {
-		counted.of(rows.lookup([][]byte{[]byte(tt.command)}))
-		if got := classes[counted.class]; got != tt.want {
+		if got := rows.lookup([][]byte{[]byte(tt.command)}).counted().String(); got != tt.want {
 			t.Errorf("%s is of class %s, want %s", tt.command, got, tt.want)
 		}
 	}
@@ -56,16 +54,17 @@ func TestDispatcher_Report(t *testing.T) {
 func TestTally_TimesOneBatchOfMany(t *testing.T) {
 	s := newStage(t, Options{}, nil)
 	p := s.enter(t)
+	const timed = 64 // one of as many is
 	took := func() int64 { return metrics.Registry{s.disp}.Sample("lockproxy_command_seconds").Durations.Count() }
-	for range 2 * timeOne {
+	for range 2 * timed {
 		p.do(t, "GET a", "GET b")
 		p.answered(t)
 	}
 	if n := took(); n != 2 && n != 3 { // the first burst may have been two
-		t.Errorf("%d of %d bursts were timed", n, 2*timeOne)
+		t.Errorf("%d of %d bursts were timed", n, 2*timed)
 	}
 	before := took()
-	for range 2 * timeOne {
+	for range 2 * timed {
 		p.do(t, "PING")
 		p.answered(t)
 	}
@@ -89,9 +88,9 @@ func TestTally_AllocatesNothing(t *testing.T) {
 	refusal := resp.AppendError(nil, "ERR no")
 	n := testing.AllocsPerRun(100, func() {
 		p.row(args)
-		p.meter.came()
-		p.count()
-		p.meter.to.errors.Count(refusal)
+		p.tally.Came()
+		p.tally.EndBurst()
+		p.tally.Errors.Count(refusal)
 	})
 	if n != 0 {
 		t.Errorf("%v allocations", n)

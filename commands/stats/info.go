@@ -1,4 +1,4 @@
-package commands
+package stats
 
 import (
 	"bytes"
@@ -6,39 +6,51 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
-	"github.com/lockproxy/lockproxy/commands/clients"
-	"github.com/lockproxy/lockproxy/commands/relay"
+	"github.com/lockproxy/lockproxy/backends/upstream"
 )
+
+// An Info is what the proxy's section of INFO shows. It is safe for concurrent use.
+type Info struct {
+	Version  string
+	Began    time.Time // when the proxy began
+	Clients  func() int
+	Counts   *Counts
+	Upstream *upstream.Upstream
+	Mode     func() string      // of the upstream; nil: it is not shown
+	Locks    func() locks.Stats // nil: they are not shown
+}
 
 // infoSection is the name of the proxy's section of INFO.
 const infoSection = "LOCKPROXY"
 
-// wantsSection reports whether INFO asks for the proxy's section.
-func wantsSection(sections [][]byte) bool {
+// WantsSection reports whether an INFO asks for the proxy's section.
+func WantsSection(sections [][]byte) bool {
 	return len(sections) == 0 || slices.ContainsFunc(sections, func(name []byte) bool {
 		return resp.Is(name, "DEFAULT") || resp.Is(name, "ALL") || resp.Is(name, "EVERYTHING") || resp.Is(name, infoSection)
 	})
 }
 
-// augmentInfo is augment for INFO. The upstream is not asked for the proxy's section, which
-// it does not know. A client that asks for that alone must be allowed to ask for another.
-func (s *Session) augmentInfo(q request) (sent []byte, e relay.Rewrite) {
-	own := s.d.section()
-	asked := slices.DeleteFunc(slices.Clone(q.args), func(name []byte) bool { return resp.Is(name, infoSection) })
+// Augment returns what goes upstream in place of an INFO that asks for the proxy's section,
+// which the upstream does not know, and a function that adds the section to the reply. A client
+// that asks for that alone must be allowed to ask for another.
+func (i *Info) Augment(raw []byte, args [][]byte) (sent []byte, add func(reply []byte) []byte) {
+	own := i.section()
+	asked := slices.DeleteFunc(slices.Clone(args), func(name []byte) bool { return resp.Is(name, infoSection) })
 	switch {
-	case len(asked) == len(q.args):
+	case len(asked) == len(args):
 	case len(asked) > 1:
-		q.raw = resp.AppendCommand(nil, asked...)
+		raw = resp.AppendCommand(nil, asked...)
 	default:
-		return resp.AppendCommand(nil, "INFO", "clients"), func(reply []byte) ([]byte, bool) {
+		return resp.AppendCommand(nil, "INFO", "clients"), func(reply []byte) []byte {
 			if !isText(reply) {
-				return reply, false
+				return reply
 			}
-			return clients.AppendTextLike(nil, reply, own), false
+			return resp.AppendTextLike(nil, reply, own)
 		}
 	}
-	return q.raw, func(reply []byte) ([]byte, bool) { return addSection(reply, own), false }
+	return raw, func(reply []byte) []byte { return addSection(reply, own) }
 }
 
 func isText(reply []byte) bool { return len(reply) > 0 && (reply[0] == '$' || reply[0] == '=') }
@@ -52,28 +64,28 @@ func addSection(reply, section []byte) []byte {
 	if len(text) > 0 {
 		text = slices.Concat(text, []byte("\r\n"))
 	}
-	return clients.AppendTextLike(nil, reply, slices.Concat(text, section))
+	return resp.AppendTextLike(nil, reply, slices.Concat(text, section))
 }
 
 // section is the proxy's section of INFO. Its fields have names that no Redis has:
 // clients put those of all sections together.
-func (d *Dispatcher) section() []byte {
+func (i *Info) section() []byte {
 	b := []byte("# Lockproxy\r\n")
 	add := func(name string, value any) { b = fmt.Appendf(b, "lockproxy_%s:%v\r\n", name, value) }
-	add("version", d.opt.Version)
-	add("uptime_in_seconds", int64(time.Since(d.began).Seconds()))
-	add("connected_clients", d.clients.Count())
-	add("commands", d.commandsSeen())
-	up := d.opt.Upstream.Stats()
+	add("version", i.Version)
+	add("uptime_in_seconds", int64(time.Since(i.Began).Seconds()))
+	add("connected_clients", i.Clients())
+	add("commands", i.Counts.Commands())
+	up := i.Upstream.Stats()
 	add("upstream_connections", up.Shared+up.Pinned+up.Spare)
 	add("upstream_reconnects", up.Reconnects)
-	if d.opt.Mode != nil {
-		add("upstream_mode", d.opt.Mode())
+	if i.Mode != nil {
+		add("upstream_mode", i.Mode())
 	}
-	if d.opt.Stats == nil {
+	if i.Locks == nil {
 		return b
 	}
-	st := d.opt.Stats()
+	st := i.Locks()
 	add("lock_nodes", st.Nodes)
 	add("lock_nodes_voting", st.Voting)
 	add("lock_nodes_quarantined", st.Quarantined)
