@@ -102,9 +102,6 @@ type Certificate struct {
 	Leaf    *x509.Certificate
 }
 
-// quorum is the number of lock nodes that decide.
-func (o *Options) quorum() int { return len(o.Nodes)/2 + 1 }
-
 // votesAfterLoss reports whether a lock node votes at once after it lost its memory.
 func (o *Options) votesAfterLoss() bool { return len(o.Nodes) < 3 && o.Available }
 

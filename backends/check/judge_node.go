@@ -33,23 +33,17 @@ func (f *facts) judgeVersion(out *findings) {
 
 func (f *facts) judgeReplication(out *findings, o *Options) {
 	replicas := number(f.info["connected_slaves"])
+	needed := number(cmp.Or(f.config["min-replicas-to-write"], f.config["min-slaves-to-write"]))
 	switch {
 	case int64(o.ReplicaAcks) > replicas:
 		out.add(Error, "replicas", fmt.Sprintf("has %d replicas, and replica-acks asks for %d: its votes do not count", replicas, o.ReplicaAcks), "attach replicas, or lower --replica-acks")
-	case f.chosen:
-		f.judgeChosen(out)
-	case replicas > 0 && o.ReplicaAcks == 0:
+	case f.chosen && f.configErr == nil && needed == 0:
+		out.add(Warning, "replicas", "is chosen by sentinels and min-replicas-to-write is 0: cut off from them, it may vote beside its successor", cli(f.server, "CONFIG SET min-replicas-to-write 1"))
+	case !f.chosen && replicas > 0 && o.ReplicaAcks == 0:
 		out.add(Warning, "replicas", fmt.Sprintf("has %d replicas. Replication is asynchronous: one that takes its place has not heard of the last locks, and sits out max-ttl, %s, if it is noticed%s", replicas, o.MaxTTL, o.consequenceOfLoss()), "use independent masters; at each replica: redis-cli REPLICAOF NO ONE")
 	}
-	if n := number(cmp.Or(f.config["min-replicas-to-write"], f.config["min-slaves-to-write"])); n > replicas {
-		out.add(Error, "replicas", fmt.Sprintf("min-replicas-to-write is %d and there are %d: it refuses every vote", n, replicas), cli(f.server, "CONFIG SET min-replicas-to-write 0"))
-	}
-}
-
-// judgeChosen judges a master that sentinels choose.
-func (f *facts) judgeChosen(out *findings) {
-	if f.configErr == nil && number(cmp.Or(f.config["min-replicas-to-write"], f.config["min-slaves-to-write"])) == 0 {
-		out.add(Warning, "replicas", "is chosen by sentinels and min-replicas-to-write is 0: cut off from them, it may vote beside its successor", cli(f.server, "CONFIG SET min-replicas-to-write 1"))
+	if needed > replicas {
+		out.add(Error, "replicas", fmt.Sprintf("min-replicas-to-write is %d and there are %d: it refuses every vote", needed, replicas), cli(f.server, "CONFIG SET min-replicas-to-write 0"))
 	}
 }
 

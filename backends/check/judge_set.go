@@ -93,7 +93,7 @@ func judgeMachines(out *findings, nodes []*facts, o *Options) {
 			continue
 		}
 		says := fmt.Sprintf("%d of %d are at %s (%s): ", here, len(o.Nodes), h, strings.Join(at[h], ", "))
-		if len(o.Nodes)-here < o.quorum() {
+		if len(o.Nodes)-here <= len(o.Nodes)/2 { // no quorum is left
 			out.add(Warning, "one-machine", says+"when that goes down nobody gets a lock", "run each lock node on a machine of its own")
 		} else {
 			out.add(Note, "one-machine", says+"they go down together", "run each lock node on a machine of its own")

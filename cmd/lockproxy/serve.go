@@ -67,7 +67,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	}
 	o = o.withTLS(log)
 	defer watchCertificates(ctx, o.ownCertificates(log), log)()
-	svc, err := newLocks(o, log)
+	svc, err := locks.New(locksOptions(o, log))
 	if err != nil {
 		return err
 	}
@@ -132,17 +132,16 @@ func runBoth(ctx context.Context, srv *proxy.Server, svc *locks.Service, log *sl
 }
 
 // closeServer ends a server whose Serve was not called.
-func closeServer(srv *proxy.Server) error {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return srv.Serve(ctx)
-}
+func closeServer(srv *proxy.Server) error { return srv.Serve(ended()) }
 
 // closeLocks ends a service whose Run was not called, and waits for its goroutines.
-func closeLocks(svc *locks.Service) error {
+func closeLocks(svc *locks.Service) error { return ignoreCanceled(svc.Run(ended())) }
+
+// ended is a context that has ended.
+func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	return ignoreCanceled(svc.Run(ctx))
+	return ctx
 }
 
 // ignoreCanceled drops context.Canceled, the error of a wanted end.
@@ -151,10 +150,6 @@ func ignoreCanceled(err error) error {
 		return nil
 	}
 	return err
-}
-
-func newLocks(o options, log *slog.Logger) (*locks.Service, error) {
-	return locks.New(locksOptions(o, log))
 }
 
 func locksOptions(o options, log *slog.Logger) locks.Options {
@@ -262,7 +257,7 @@ func (p program) initCommand() *cli.Command {
 		ctx, cancel := context.WithTimeout(c.Context, initTimeout)
 		defer cancel()
 		log := newLogger(p.stderr, o)
-		svc, err := newLocks(o.withTLS(log), log)
+		svc, err := locks.New(locksOptions(o.withTLS(log), log))
 		if err != nil {
 			return err
 		}
