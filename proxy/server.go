@@ -57,7 +57,7 @@ type Server struct {
 	drainBy  atomic.Pointer[time.Time] // when draining ends; nil before it has begun
 	quiet    time.Duration             // drainQuiet, except in tests
 	clients  atomic.Int64
-	sessions sync.WaitGroup
+	sessions sync.WaitGroup // and their workers
 
 	accepted, refused, unsecured atomic.Int64
 	ends                         [len(reasons)]atomic.Int64

@@ -65,7 +65,7 @@ func (s *session) unpark(ctx context.Context) {
 func (s *session) unparkLocked(ctx context.Context) {
 	if s.parked {
 		s.parked = false
-		go s.drainBacklog(ctx)
+		s.srv.sessions.Go(func() { s.drainBacklog(ctx) })
 	}
 }
 
