@@ -23,15 +23,8 @@ func (s *Session) mustStayPinned() bool {
 // authIdentity is who an AUTH that can succeed makes of the client.
 func (s *Session) authIdentity(args [][]byte) (id upstream.Identity, ok bool) {
 	id = s.id
-	switch {
-	case len(args) == 2 && len(args[1]) > 0:
-		id.User, id.Secret = "", string(args[1])
-	case len(args) == 3 && len(args[1]) > 0:
-		id.User, id.Secret = string(args[1]), string(args[2])
-	default:
-		return id, false
-	}
-	return id, true
+	id.User, id.Secret, ok = clients.ParseAuth(args)
+	return id, ok
 }
 
 // auth changes who the client is, if the upstream agrees.
@@ -235,7 +228,7 @@ func (s *Session) changeIdentityPinned(ctx context.Context, id upstream.Identity
 }
 
 func (s *Session) selectDB(ctx context.Context, q request) {
-	db, ok := dbNumber(q.args)
+	db, ok := clients.ParseSelect(q.args)
 	if !ok {
 		s.runForward(ctx, q.raw)
 		return
@@ -350,7 +343,7 @@ func (s *Session) pause(ctx context.Context, q request) {
 
 // setName is CLIENT SETNAME. A connection that others share has no name: the proxy keeps it.
 func (s *Session) setName(ctx context.Context, q request) {
-	name, ok := newName(q.args)
+	name, ok := clients.ParseSetName(q.args)
 	if s.mustStayPinned() {
 		if ok {
 			s.name = append([]byte{}, name...)
@@ -414,12 +407,4 @@ func (s *Session) getName(ctx context.Context, q request) {
 	default:
 		s.replies.Local([]byte("$-1\r\n"))
 	}
-}
-
-// newName is the name that a CLIENT SETNAME gives, if it can succeed.
-func newName(args [][]byte) ([]byte, bool) {
-	if len(args) != 3 || !resp.Is(args[1], "SETNAME") || !clients.ValidName(args[2]) {
-		return nil, false
-	}
-	return args[2], true
 }

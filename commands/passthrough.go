@@ -2,7 +2,6 @@ package commands
 
 import (
 	"context"
-	"crypto/rand"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
@@ -85,7 +84,7 @@ func (s *Session) passHello(q request) bool {
 }
 
 func (s *Session) passSelect(q request) bool {
-	if db, ok := dbNumber(q.args); ok {
+	if db, ok := clients.ParseSelect(q.args); ok {
 		if s.isAnswered() { // it may be out of range, too
 			return false
 		}
@@ -167,33 +166,13 @@ func (s *Session) startPassthrough(ctx context.Context, q request) {
 	s.enqueue(q.raw)
 }
 
-// sync sends a command on a connection whose replies are not counted and
-// returns when its reply, which m knows, has come: then everything before has been
-// answered too, which may take as long as a command that blocks. It is false if the
-// connection is lost, ctx ends, or the client has left rawGrace ago.
-func (s *Session) sync(ctx context.Context, command []byte, m *relay.Barrier) bool {
-	m.Reached = make(chan struct{})
-	s.pinned.DeliverSingly(true)
+// sync sends a command on the passthrough connection and returns when its reply, which b
+// knows, has come: then everything before has been answered too, which may take as long as a
+// command that blocks. It is false if the connection is lost, ctx ends, or the client has left
+// replyGrace ago.
+func (s *Session) sync(ctx context.Context, command []byte, b *relay.Barrier) bool {
 	defer s.setStepping()
-	s.replies.SetBarrier(m)
-	defer s.replies.DropBarrier(m)
-	if s.pinned.Send(command, 0, s.replies) != nil {
-		return false
-	}
-	select {
-	case <-m.Reached:
-		return true
-	case <-s.clientCtx.Done():
-		s.await(ctx, m.Reached, replyGrace)
-	case <-s.pinned.Done():
-	case <-ctx.Done():
-	}
-	select {
-	case <-m.Reached:
-		return true
-	default:
-		return false
-	}
+	return s.replies.Sync(ctx, s.pinned, command, b, s.clientCtx, replyGrace)
 }
 
 // awaitReplies waits until everything before has been answered, however the session's
@@ -212,16 +191,10 @@ func (s *Session) awaitReplies(ctx context.Context) bool {
 // passthroughNoAuth asks a connection whose replies are not counted, on which everything
 // has been answered, whether it wants authentication.
 func (s *Session) passthroughNoAuth(ctx context.Context) bool {
-	token, refused := rand.Text(), s.pass.mayNotAnswer
-	ok := s.pass.mayNotAnswer || s.sync(ctx, resp.AppendCommand(nil, "PING", token), &relay.Barrier{Matches: func(reply []byte) bool {
-		refused = resp.HasCode(reply, "NOAUTH")
-		return refused || resp.HasCode(reply, "NOPERM") || isPong(reply, token)
-	}})
-	return refused || !ok
-}
-
-// isPong reports whether a reply answers a PING with token.
-func isPong(reply []byte, token string) bool {
-	bulk := string(resp.AppendBulkString(nil, token))
-	return string(reply) == bulk || string(reply) == "*2\r\n$4\r\npong\r\n"+bulk
+	if s.pass.mayNotAnswer {
+		return true
+	}
+	var refused bool
+	ping, b := relay.NewPing(&refused)
+	return !s.sync(ctx, ping, b) || refused
 }

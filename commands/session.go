@@ -313,12 +313,3 @@ func (d *Dispatcher) isPaused() bool {
 }
 
 func (s *Session) anonymous() bool { return s.id.User == "" && s.id.Secret == "" }
-
-// dbNumber is the argument of a SELECT that can succeed.
-func dbNumber(args [][]byte) (int, bool) {
-	if len(args) != 2 {
-		return 0, false
-	}
-	n, err := strconv.Atoi(string(args[1]))
-	return n, err == nil && n >= 0 && strconv.Itoa(n) == string(args[1])
-}

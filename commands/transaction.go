@@ -178,14 +178,14 @@ func (s *Session) helloChanges(args [][]byte) tx.Changes {
 
 func (s *Session) selectChanges(args [][]byte) tx.Changes {
 	c := tx.Changes{PinnedForLife: true}
-	if db, ok := dbNumber(args); ok {
+	if db, ok := clients.ParseSelect(args); ok {
 		c.DB = &db
 	}
 	return c
 }
 
 func (s *Session) clientChanges(args [][]byte) (c tx.Changes) {
-	if name, ok := newName(args); ok {
+	if name, ok := clients.ParseSetName(args); ok {
 		c.Name = append([]byte{}, name...)
 	}
 	c.PinnedForLife = !clients.NamesIDs(args) || resp.Is(args[1], "TRACKING")

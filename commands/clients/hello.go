@@ -1,6 +1,10 @@
 package clients
 
-import "github.com/lockproxy/lockproxy/backends/resp"
+import (
+	"strconv"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+)
 
 // Hello is the arguments of a HELLO; Proto 0: it names no protocol.
 type Hello struct {
@@ -36,4 +40,33 @@ func ParseHello(args [][]byte) (h Hello, ok bool) {
 		}
 	}
 	return h, true
+}
+
+// ParseAuth reads an AUTH. It reports false for one that cannot succeed.
+func ParseAuth(args [][]byte) (user, secret string, ok bool) {
+	switch {
+	case len(args) == 2 && len(args[1]) > 0:
+		return "", string(args[1]), true
+	case len(args) == 3 && len(args[1]) > 0:
+		return string(args[1]), string(args[2]), true
+	}
+	return "", "", false
+}
+
+// ParseSelect is the database of a SELECT. It reports false for one that cannot succeed.
+func ParseSelect(args [][]byte) (db int, ok bool) {
+	if len(args) != 2 {
+		return 0, false
+	}
+	n, err := strconv.Atoi(string(args[1]))
+	return n, err == nil && n >= 0 && strconv.Itoa(n) == string(args[1])
+}
+
+// ParseSetName is the name that a CLIENT SETNAME gives. It reports false for one that cannot
+// succeed.
+func ParseSetName(args [][]byte) (name []byte, ok bool) {
+	if len(args) != 3 || !resp.Is(args[1], "SETNAME") || !ValidName(args[2]) {
+		return nil, false
+	}
+	return args[2], true
 }

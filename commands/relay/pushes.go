@@ -2,7 +2,9 @@ package relay
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -92,15 +94,56 @@ func NewBarrier(c *upstream.Conn) (raw []byte, b *Barrier) {
 	}}
 }
 
-// SetBarrier makes b the barrier; b.Reached is closed when it has come.
-func (r *Replies) SetBarrier(b *Barrier) {
+// NewPing returns a PING and its reply. noAuth becomes whether that wants authentication.
+func NewPing(noAuth *bool) (raw []byte, b *Barrier) {
+	token := rand.Text()
+	bulk := string(resp.AppendBulkString(nil, token))
+	return resp.AppendCommand(nil, "PING", token), &Barrier{Matches: func(reply []byte) bool {
+		*noAuth = resp.HasCode(reply, "NOAUTH")
+		return *noAuth || resp.HasCode(reply, "NOPERM") || string(reply) == bulk || string(reply) == "*2\r\n$4\r\npong\r\n"+bulk
+	}}
+}
+
+// Sync sends a command on a connection on which replies are not counted, has it deliver singly
+// from now on, and returns when the command's reply, which b knows, has come. It is false if
+// the connection is lost, ctx ends, or present, the client's, has ended for grace.
+func (r *Replies) Sync(ctx context.Context, c *upstream.Conn, command []byte, b *Barrier, present context.Context, grace time.Duration) bool {
+	b.Reached = make(chan struct{})
+	c.DeliverSingly(true)
+	r.setBarrier(b)
+	defer r.dropBarrier(b)
+	if c.Send(command, 0, r) != nil {
+		return false
+	}
+	select {
+	case <-b.Reached:
+	case <-present.Done():
+		select {
+		case <-b.Reached:
+		case <-c.Done():
+		case <-time.After(grace):
+		case <-ctx.Done():
+		}
+	case <-c.Done():
+	case <-ctx.Done():
+	}
+	select {
+	case <-b.Reached:
+		return true
+	default:
+		return false
+	}
+}
+
+// setBarrier makes b the barrier; b.Reached is closed when it has come.
+func (r *Replies) setBarrier(b *Barrier) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.barrier = b
 }
 
-// DropBarrier stops waiting for a barrier that did not come.
-func (r *Replies) DropBarrier(b *Barrier) {
+// dropBarrier stops waiting for a barrier that did not come.
+func (r *Replies) dropBarrier(b *Barrier) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.barrier == b {
