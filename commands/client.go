@@ -23,7 +23,7 @@ func (d *Dispatcher) NextID() int64 { return d.lastID.Add(1) }
 
 // commandName is the name by which CLIENT LIST shows a command; empty for what is none.
 func (d *Dispatcher) commandName(args [][]byte) string {
-	if c := d.upstreamTable().Lookup(args); c != nil {
+	if c := d.discovery.Table().Lookup(args); c != nil {
 		return c.Name
 	}
 	if lockcmd.IsVerb(args[0]) {

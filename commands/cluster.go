@@ -80,7 +80,7 @@ func (s *Session) tryTxCluster(q request) (sent, done bool) {
 	case cluster.UnknownKeys:
 		return s.refuseQueued(errorAbout(q.args, "the proxy cannot tell its keys inside a transaction")), true
 	}
-	if cmd := s.d.upstreamTable().Lookup(q.args); cmd != nil && cmd.Takes(len(q.args)) {
+	if cmd := s.d.discovery.Table().Lookup(q.args); cmd != nil && cmd.Takes(len(q.args)) {
 		switch r.Kind {
 		case cluster.AllMasters, cluster.NodeByNode:
 			return s.refuseQueued(errorAbout(q.args, "a transaction is executed by one node of the Cluster, and this asks all")), true

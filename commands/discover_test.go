@@ -3,10 +3,11 @@ package commands
 import (
 	"bytes"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+
+	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
 // moduleTable is a reply to COMMAND, where a module brings MOD.WAIT and MOD.GET.
@@ -25,6 +26,15 @@ func tells(reply string, asked *atomic.Int32) func(*link, []string) (string, boo
 			return "", true
 		}
 		return "", false
+	}
+}
+
+// learn has a table of commands known, as if it had come on a connection.
+func (s *stage) learn(t *testing.T, table string, on *upstream.Conn) {
+	t.Helper()
+	err := s.disp.discovery.Learn(t.Context(), words("NOSUCH"), func() ([]byte, spec.Source) { return []byte(table), on })
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -64,21 +74,12 @@ func TestDiscover_AsksWhenNeeded(t *testing.T) {
 		{"MODULE LOAD", func() { p.do(t, "module load x"); p.want(t, "+OK\r\n") }, 2},
 		{"MODULE LOADEX", func() { p.do(t, "MODULE loadex x"); p.want(t, "+OK\r\n") }, 3},
 		{"MODULE UNLOAD", func() { p.do(t, "MODULE UNLOAD x"); p.want(t, "+OK\r\n") }, 4},
-		{"a command that was not there a second ago", func() {
-			k := *s.disp.discovered.Load()
-			k.at = k.at.Add(-2 * rediscoverEvery)
-			s.disp.discovered.Store(&k)
-			for range 3 {
-				p.do(t, "NONSENSE")
-				p.want(t, "+OK\r\n")
-			}
-		}, 5},
 		{"a lost connection", func() {
-			on := s.disp.discovered.Load().on
+			on := p.shared[upstream.MainClass]
 			s.drop()
 			<-on.Done()
 			p = s.enter(t)
-		}, 6},
+		}, 5},
 	} {
 		tt.happen()
 		for range 3 {
@@ -88,29 +89,6 @@ func TestDiscover_AsksWhenNeeded(t *testing.T) {
 		if n := asked.Load(); n != tt.want {
 			t.Errorf("after %s: asked %d times, want %d", tt.what, n, tt.want)
 		}
-	}
-}
-
-// Clients that come while the upstream is asked wait for that answer.
-func TestDiscover_AsksOnce(t *testing.T) {
-	var asked atomic.Int32
-	s := newStage(t, Options{}, tells(moduleTable, &asked))
-	s.disp.discovering <- struct{}{}
-	var all []*player
-	var wg sync.WaitGroup
-	for range 5 {
-		p := s.enter(t)
-		all = append(all, p)
-		wg.Go(func() { p.do(t, "MOD.GET k") })
-	}
-	time.Sleep(calm)
-	<-s.disp.discovering
-	wg.Wait()
-	for _, p := range all {
-		p.want(t, "+OK\r\n")
-	}
-	if n := asked.Load(); n != 1 {
-		t.Errorf("asked %d times", n)
 	}
 }
 
@@ -166,24 +144,6 @@ func TestDiscover_InTransaction(t *testing.T) {
 	p.want(t, "+OK\r\n+OK\r\n*0\r\n")
 	if s.await(t, "MOD.GET k") != s.await(t, "MULTI") {
 		t.Error("queued elsewhere")
-	}
-}
-
-// A reply that comes while a module is loaded tells the commands from before.
-func TestDiscover_ForgottenMeanwhile(t *testing.T) {
-	var s *stage
-	var asked atomic.Int32
-	s = newStage(t, Options{}, func(l *link, args []string) (string, bool) {
-		if args[0] == "COMMAND" && asked.Load() == 0 {
-			s.disp.forgetTable()
-		}
-		return tells(moduleTable, &asked)(l, args)
-	})
-	p := s.enter(t)
-	p.do(t, "MOD.GET k", "MOD.GET k", "MOD.GET k")
-	p.want(t, "+OK\r\n+OK\r\n+OK\r\n")
-	if n := asked.Load(); n != 2 {
-		t.Errorf("asked %d times, want 2", n)
 	}
 }
 

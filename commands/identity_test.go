@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lockproxy/lockproxy/commands/spec"
+	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
 // guarded is an upstream that wants its one user, u with password pw, to
@@ -222,7 +222,7 @@ func TestPassthrough_PushInParts(t *testing.T) {
 	l := s.await(t, "CLIENT TRACKING ON")
 	p.do(t, "LOCK warm 30s OWNER me") // what it may is known now
 	p.want(t, "*4\r\n:1\r\n$2\r\nme\r\n:30000\r\n:1\r\n")
-	p.d.discovered.Store(&discovered{table: spec.Builtin(), on: p.pinned, at: time.Now().Add(time.Hour)}) // or it would be asked for SILENCE
+	s.learn(t, "*1\r\n*6\r\n$7\r\nsilence\r\n:-1\r\n*0\r\n:0\r\n:0\r\n:0\r\n", p.pinned) // or it would be asked
 	l.say(t, ">2\r\n$10\r\ninvali")
 	p.want(t, ">2\r\n$10\r\ninvali")
 	p.do(t, "LOCK job 30s OWNER me")
@@ -378,10 +378,9 @@ func TestChangeUsers_RefusedInvalidatesNothing(t *testing.T) {
 			break
 		}
 	}
-	p.do(t, "SOMETHING new")
-	known := s.disp.discovered.Load()
+	s.learn(t, moduleTable, p.shared[upstream.MainClass])
 	p.do(t, "MODULE LOAD x", "MODULE UNLOAD x")
-	if s.disp.discovered.Load() != known {
+	if _, known := s.disp.discovery.Lookup(words("MOD.GET k")); !known {
 		t.Error("the upstream's commands are asked for again")
 	}
 }

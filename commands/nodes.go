@@ -79,7 +79,7 @@ func mayUnwatch(c *command, args [][]byte) bool {
 
 // route decides where a command goes.
 func (s *Session) route(q request) cluster.Route {
-	return s.router.Route(s.d.upstreamTable().Lookup(q.args), &q.row.cluster, q.args)
+	return s.router.Route(s.d.discovery.Table().Lookup(q.args), &q.row.cluster, q.args)
 }
 
 // tryCluster is Try for a session that is on shared connections, when it depends on

@@ -17,6 +17,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/pubsub"
 	"github.com/lockproxy/lockproxy/commands/relay"
+	"github.com/lockproxy/lockproxy/commands/spec"
 	"github.com/lockproxy/lockproxy/commands/stats"
 	"github.com/lockproxy/lockproxy/commands/tx"
 )
@@ -50,10 +51,9 @@ type Dispatcher struct {
 
 	httpLogged atomic.Int64 // when that was last logged, in s since 1970
 
-	rows        commandTable
-	discovered  atomic.Pointer[discovered] // of the upstream's commands; nil: not asked yet
-	discovering chan struct{}              // has room for the one that asks for them
-	acl         *acl.Cache
+	rows      commandTable
+	discovery *spec.Discovery // of the commands beyond these
+	acl       *acl.Cache
 
 	counts stats.Counts
 	info   stats.Info
@@ -62,7 +62,7 @@ type Dispatcher struct {
 // New makes a Dispatcher.
 func New(opt Options) *Dispatcher {
 	opt.MaxKept, opt.Log = cmp.Or(max(opt.MaxKept, 0), 256<<20), cmp.Or(opt.Log, slog.Default())
-	d := &Dispatcher{opt: opt, verbs: lockcmd.New(opt.Verbs, opt.Log), rows: newTable(), discovering: make(chan struct{}, 1)}
+	d := &Dispatcher{opt: opt, verbs: lockcmd.New(opt.Verbs, opt.Log), rows: newTable(), discovery: spec.NewDiscovery()}
 	d.clients.CommandName = d.commandName
 	d.acl = acl.NewCache(d.isPaused)
 	d.info = stats.Info{

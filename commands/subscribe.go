@@ -56,7 +56,7 @@ func (s *Session) subscriberModeReply(c *command, args [][]byte) []byte {
 	if s.id.Proto == 3 || !s.subscriber.Any() {
 		return nil
 	}
-	cmd := s.d.upstreamTable().Lookup(args)
+	cmd := s.d.discovery.Table().Lookup(args)
 	switch {
 	case c.has(whileSubscribed):
 		return nil

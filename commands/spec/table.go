@@ -2,7 +2,8 @@
 // command's arguments are keys, and the hash slots of these.
 //
 // [Parse] makes a [Table] of an upstream's reply to COMMAND; [Builtin] is that of
-// Redis 7.0, for as long as no upstream has been asked. [Command.Keys] finds what
+// Redis 7.0, for as long as no upstream has been asked. A [Discovery] has what an upstream
+// has told, and says when to ask again. [Command.Keys] finds what
 // COMMAND GETKEYS would. Nothing here does I/O or starts a goroutine; a Table never
 // changes and is safe for concurrent use.
 package spec
