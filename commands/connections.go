@@ -11,7 +11,9 @@ import (
 )
 
 // needsPinned reports whether no command of the session may travel on a shared connection.
-func (s *Session) needsPinned() bool { return s.unshared() || s.d.isPaused() || s.client.Referenced() }
+func (s *Session) needsPinned() bool {
+	return s.unshared() || s.d.pause.Active() || s.client.Referenced()
+}
 
 func (s *Session) unshared() bool { return s.d.opt.Unshared && !s.perCommandNode() }
 

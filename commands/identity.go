@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -316,10 +315,6 @@ func (s *Session) setInfo(ctx context.Context, q request) {
 	s.runForward(ctx, q.raw)
 }
 
-// longestPause is the longest pause that is believed; a longer one, up to for ever,
-// only costs that connections are not shared once it is over.
-const longestPause = 24 * time.Hour
-
 // pause sends CLIENT PAUSE or UNPAUSE, and takes it over if the upstream agrees.
 func (s *Session) pause(ctx context.Context, q request) {
 	if !s.pin(ctx) {
@@ -331,13 +326,8 @@ func (s *Session) pause(ctx context.Context, q request) {
 		return
 	}
 	s.replies.Local(reply)
-	if _, refused := resp.Error(reply); refused {
-		return
-	}
-	if resp.Is(q.args[1], "UNPAUSE") {
-		s.d.pausedUntil.Store(0)
-	} else if ms, err := strconv.ParseInt(string(q.args[2]), 10, 64); err == nil {
-		s.d.pause(time.Duration(min(ms, longestPause.Milliseconds())) * time.Millisecond)
+	if _, refused := resp.Error(reply); !refused {
+		s.d.pause.Note(q.args)
 	}
 }
 

@@ -43,11 +43,11 @@ type Options struct {
 
 // A Dispatcher knows what commands mean. It is safe for concurrent use.
 type Dispatcher struct {
-	opt         Options
-	verbs       *lockcmd.Verbs
-	clients     clients.Registry
-	lastID      atomic.Int64 // of all clients
-	pausedUntil atomic.Int64 // CLIENT PAUSE: until then, in ms since 1970; 0: not paused
+	opt     Options
+	verbs   *lockcmd.Verbs
+	clients clients.Registry
+	lastID  atomic.Int64 // of all clients
+	pause   clients.Pause
 
 	httpLogged atomic.Int64 // when that was last logged, in s since 1970
 
@@ -64,7 +64,7 @@ func New(opt Options) *Dispatcher {
 	opt.MaxKept, opt.Log = cmp.Or(max(opt.MaxKept, 0), 256<<20), cmp.Or(opt.Log, slog.Default())
 	d := &Dispatcher{opt: opt, verbs: lockcmd.New(opt.Verbs, opt.Log), rows: newTable(), discovery: spec.NewDiscovery()}
 	d.clients.CommandName = d.commandName
-	d.acl = acl.NewCache(d.isPaused)
+	d.acl = acl.NewCache(d.pause.Active)
 	d.info = stats.Info{
 		Version: opt.Version, Began: time.Now(), Clients: d.clients.Count, Counts: &d.counts, Upstream: opt.Upstream, Mode: opt.Mode, Locks: opt.Stats,
 	}
@@ -291,25 +291,6 @@ func (s *Session) End() {
 	if s.router != nil {
 		s.router.End()
 	}
-}
-
-// pause notes that the upstream holds clients up for a while. A connection that
-// many share would be held up by the first of them that has to wait, so until it
-// is over every client uses one of its own.
-func (d *Dispatcher) pause(length time.Duration) {
-	d.pausedUntil.Store(max(d.pausedUntil.Load(), time.Now().Add(length).UnixMilli()))
-}
-
-func (d *Dispatcher) isPaused() bool {
-	until := d.pausedUntil.Load()
-	if until == 0 {
-		return false
-	}
-	if time.Now().UnixMilli() < until {
-		return true
-	}
-	d.pausedUntil.CompareAndSwap(until, 0)
-	return false
 }
 
 func (s *Session) anonymous() bool { return s.id.User == "" && s.id.Secret == "" }
