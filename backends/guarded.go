@@ -175,8 +175,7 @@ type pendingReplies struct {
 	ping bool     // the writer's: the next PING is what rueidis sends behind UNSUBSCRIBE
 
 	mu         sync.Mutex
-	questions  []question // from head on
-	head       int
+	questions  []question
 	more       int  // confirmations to come of a SUBSCRIBE that counts as answered
 	pong       bool // an UNSUBSCRIBE was refused: the answer to the PING behind it is to come
 	subscribed bool // there was a SUBSCRIBE
@@ -208,9 +207,6 @@ func (r *pendingReplies) sent(p []byte) error {
 		case "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE":
 			q.unsubscribe, r.ping = true, true
 		}
-		if r.head > len(r.questions)/2 { // there may be an open question at all times
-			r.questions, r.head = append(r.questions[:0], r.questions[r.head:]...), 0
-		}
 		r.questions = append(r.questions, q)
 		return nil
 	})
@@ -218,16 +214,18 @@ func (r *pendingReplies) sent(p []byte) error {
 
 // first is the question that is to be answered next; nil: there is none.
 func (r *pendingReplies) first() *question {
-	if r.head == len(r.questions) {
+	if len(r.questions) == 0 {
 		return nil
 	}
-	return &r.questions[r.head]
+	return &r.questions[0]
 }
 
 // next goes on to the question behind the first.
 func (r *pendingReplies) next() {
-	if r.head++; r.head == len(r.questions) {
-		r.questions, r.head = r.questions[:0], 0
+	if len(r.questions) == 1 {
+		r.questions = r.questions[:0] // its memory is used again
+	} else {
+		r.questions = r.questions[1:]
 	}
 }
 
