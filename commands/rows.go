@@ -5,8 +5,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lockproxy/lockproxy/commands/acl"
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
+	"github.com/lockproxy/lockproxy/commands/spec"
 	"github.com/lockproxy/lockproxy/commands/stats"
 )
 
@@ -98,7 +100,7 @@ func blockingRows() []*command {
 		all = append(all, &command{name: name, class: stats.Blocking, need: always(blockingConn)})
 	}
 	unlessAsked := func(args [][]byte) need {
-		if hasBlock(args) {
+		if spec.HasBlock(args) {
 			return blockingConn
 		}
 		return anyConn
@@ -136,7 +138,7 @@ func serverRows() []*command {
 		}
 	}
 	users("acl|setuser acl|deluser acl|load", func(s *Session, _ [][]byte) bool { return s.changesUsersHere() })
-	users("config|set", func(s *Session, args [][]byte) bool { return s.changesUsersHere() && setsPassword(args) })
+	users("config|set", func(s *Session, args [][]byte) bool { return s.changesUsersHere() && acl.SetsPassword(args) })
 	for _, sub := range strings.Fields("count list docs info getkeys getkeysandflags") {
 		all = append(all, &command{name: "command|" + sub, augment: augmented, cluster: cluster.Rule{AnyNode: true}})
 	}
@@ -176,7 +178,7 @@ func ordinary(names string, rule cluster.Rule) (all []*command) {
 	for _, name := range strings.Fields(names) {
 		c := &command{name: name, cluster: rule}
 		if !strings.Contains(name, "|") {
-			c.class = classByFlags(name)
+			c.class = stats.ClassOf(spec.Builtin().Lookup([][]byte{[]byte(name)}))
 		}
 		all = append(all, c)
 	}

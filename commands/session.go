@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -33,11 +32,7 @@ type Options struct {
 	// MaxKept is how many bytes of replies to one client may wait for earlier
 	// ones; 0 means 256 MB.
 	MaxKept int64
-	// Version, Mode and Stats are for INFO: of this program, of the upstream and of the
-	// locks. They may be empty and nil.
-	Version string
-	Mode    func() string
-	Stats   func() locks.Stats
+	Info    stats.Info   // Version, Mode and Locks, which may be empty and nil
 	Log     *slog.Logger // nil means slog.Default()
 }
 
@@ -65,9 +60,8 @@ func New(opt Options) *Dispatcher {
 	d := &Dispatcher{opt: opt, verbs: lockcmd.New(opt.Verbs, opt.Log), rows: newTable(), discovery: spec.NewDiscovery()}
 	d.clients.CommandName = d.commandName
 	d.acl = acl.NewCache(d.pause.Active)
-	d.info = stats.Info{
-		Version: opt.Version, Began: time.Now(), Clients: d.clients.Count, Counts: &d.counts, Upstream: opt.Upstream, Mode: opt.Mode, Locks: opt.Stats,
-	}
+	d.info = opt.Info
+	d.info.Began, d.info.Clients, d.info.Counts, d.info.Upstream = time.Now(), d.clients.Count, &d.counts, opt.Upstream
 	return d
 }
 

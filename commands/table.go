@@ -3,13 +3,10 @@ package commands
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
-	"github.com/lockproxy/lockproxy/commands/spec"
 	"github.com/lockproxy/lockproxy/commands/stats"
 	"github.com/lockproxy/lockproxy/commands/tx"
 )
@@ -184,44 +181,5 @@ func (t commandTable) add(name string, c *command) {
 	t[name] = c
 }
 
-// classByFlags is the class of an ordinary command.
-func classByFlags(name string) stats.Class {
-	c := spec.Builtin().Lookup([][]byte{[]byte(name)})
-	switch {
-	case c == nil:
-		return stats.Other
-	case c.Flags&spec.PubSub != 0:
-		return stats.PubSub
-	case c.Flags&spec.Admin != 0:
-		return stats.Admin
-	case c.Flags&spec.Write != 0:
-		return stats.Writes
-	case c.Flags&spec.ReadOnly != 0:
-		return stats.Reads
-	case c.Flags&spec.NoAuth != 0, name == "ping", name == "echo":
-		return stats.Connection
-	}
-	return stats.Admin
-}
-
 // always is the need of a command whatever its arguments.
 func always(n need) func([][]byte) need { return func([][]byte) need { return n } }
-
-// hasBlock finds the BLOCK option of XREAD and XREADGROUP, which comes before
-// STREAMS.
-func hasBlock(args [][]byte) bool {
-	for _, a := range args[1:] {
-		if resp.Is(a, "BLOCK") {
-			return true
-		}
-		if resp.Is(a, "STREAMS") {
-			return false
-		}
-	}
-	return false
-}
-
-// setsPassword reports whether a CONFIG SET changes who gets in.
-func setsPassword(args [][]byte) bool {
-	return slices.ContainsFunc(args[2:], func(a []byte) bool { return resp.Is(a, "REQUIREPASS") })
-}

@@ -22,7 +22,7 @@ type room struct {
 
 var drawing = []room{
 	{pkg: "cmd/lockproxy",
-		ours:   []string{"proxy", "proxy/admin", "commands", "commands/lockcmd", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/check", "backends/resp", "backends/metrics"},
+		ours:   []string{"proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/check", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/urfave/cli/v2", "github.com/alicebob/miniredis/v2", "go.yaml.in/yaml/v3", "github.com/coreos/go-systemd/v22"}},
 	{pkg: "proxy/admin",
 		ours:   []string{"proxy", "commands", "backends/upstream", "backends/locks", "backends/metrics"},
@@ -34,7 +34,7 @@ var drawing = []room{
 		ours:   []string{"backends/resp"},
 		theirs: []string{"github.com/tidwall/redcon"}},
 	{pkg: "commands",
-		ours: []string{"commands/spec", "commands/relay", "commands/cluster", "commands/tx", "commands/lockcmd", "commands/acl", "commands/stats", "commands/clients", "commands/pubsub", "backends/upstream", "backends/locks", "backends/resp", "backends/metrics"}},
+		ours: []string{"commands/spec", "commands/relay", "commands/cluster", "commands/tx", "commands/lockcmd", "commands/acl", "commands/stats", "commands/clients", "commands/pubsub", "backends/upstream", "backends/resp", "backends/metrics"}},
 	{pkg: "commands/spec",
 		ours: []string{"backends/resp"}},
 	{pkg: "commands/relay",
@@ -51,7 +51,7 @@ var drawing = []room{
 		ours:   []string{"backends/upstream", "backends/resp"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "commands/stats",
-		ours: []string{"backends/upstream", "backends/locks", "backends/resp", "backends/metrics"}},
+		ours: []string{"commands/spec", "backends/upstream", "backends/locks", "backends/resp", "backends/metrics"}},
 	{pkg: "commands/lockcmd",
 		ours: []string{"backends/locks", "backends/resp"}},
 	{pkg: "backends/upstream",

@@ -21,6 +21,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
+	"github.com/lockproxy/lockproxy/commands/stats"
 	"github.com/lockproxy/lockproxy/proxy"
 )
 
@@ -90,7 +91,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 			Locker: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, KeepOnLoss: o.onLoss == "keep", RequireOwner: o.requireOwner,
 			Limits: lockcmd.Limits{MinTTL: o.minTTL, MaxTTL: o.maxTTL, MaxHold: o.maxHold},
 		},
-		Version: moduleVersion(), Mode: watcher.Mode, Stats: svc.Stats, Log: log,
+		Info: stats.Info{Version: moduleVersion(), Mode: watcher.Mode, Locks: svc.Stats}, Log: log,
 	})
 	srv, err := proxy.New(proxy.Options{
 		Listen: o.listen, Listener: o.listener, TLS: o.listenTLS(log), MaxClients: o.maxClients, MaxBulk: o.maxBulk, MaxOutput: o.maxOutput,

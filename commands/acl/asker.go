@@ -193,3 +193,8 @@ func isAllPowerful(reply []byte) bool {
 	}
 	return commands && keys
 }
+
+// SetsPassword reports whether a CONFIG SET changes who is let in.
+func SetsPassword(args [][]byte) bool {
+	return slices.ContainsFunc(args[2:], func(a []byte) bool { return resp.Is(a, "REQUIREPASS") })
+}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"strconv"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
 // Keys appends to dst the positions in args of the command's keys, in the order of
@@ -258,4 +260,18 @@ func atoi(p []byte) int32 {
 	}
 	n, _ := strconv.ParseInt(string(p[:end]), 10, 64)
 	return int32(n)
+}
+
+// HasBlock reports whether an XREAD or XREADGROUP has the BLOCK option, which comes before
+// STREAMS.
+func HasBlock(args [][]byte) bool {
+	for _, a := range args[1:] {
+		if resp.Is(a, "BLOCK") {
+			return true
+		}
+		if resp.Is(a, "STREAMS") {
+			return false
+		}
+	}
+	return false
 }

@@ -13,13 +13,14 @@ import (
 
 // An Info is what the proxy's section of INFO shows. It is safe for concurrent use.
 type Info struct {
-	Version  string
+	Version string
+	Mode    func() string      // of the upstream; nil: it is not shown
+	Locks   func() locks.Stats // nil: they are not shown
+
 	Began    time.Time // when the proxy began
 	Clients  func() int
 	Counts   *Counts
 	Upstream *upstream.Upstream
-	Mode     func() string      // of the upstream; nil: it is not shown
-	Locks    func() locks.Stats // nil: they are not shown
 }
 
 // infoSection is the name of the proxy's section of INFO.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lockproxy/lockproxy/backends/metrics"
+	"github.com/lockproxy/lockproxy/commands/spec"
 )
 
 // A Class is a sort of commands that are counted together: an index of classes.
@@ -32,6 +33,25 @@ const (
 
 var classes = [...]string{
 	"other", "read", "write", "blocking", "script", "transaction", "pubsub", "connection", "admin", "lock", "renew", "unlock", "lockctl",
+}
+
+// ClassOf is the class of an ordinary command; c may be nil.
+func ClassOf(c *spec.Command) Class {
+	switch {
+	case c == nil:
+		return Other
+	case c.Flags&spec.PubSub != 0:
+		return PubSub
+	case c.Flags&spec.Admin != 0:
+		return Admin
+	case c.Flags&spec.Write != 0:
+		return Writes
+	case c.Flags&spec.ReadOnly != 0:
+		return Reads
+	case c.Flags&spec.NoAuth != 0, c.Name == "ping", c.Name == "echo":
+		return Connection
+	}
+	return Admin
 }
 
 // String is the class as metrics show it.
