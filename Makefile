@@ -94,9 +94,9 @@ FIRST ?= 1
 
 .PHONY: simulate
 simulate: ## SEEDS=10000 simulated runs of the lock protocol, from seed FIRST=1 on, half on each of two processors
-	@$(GO) test -c -o bin/locks.test ./backends/locks
-	@cd backends/locks && \
-	run() { LOCKPROXY_SIM_FIRST=$$1 LOCKPROXY_SIM_SEEDS=$$2 $(NICE) ../../bin/locks.test -test.run '^TestSimulation$$' -test.v -test.timeout 24h; }; \
+	@$(GO) test -c -o bin/locks.test ./backends/locks/quorum
+	@cd backends/locks/quorum && \
+	run() { LOCKPROXY_SIM_FIRST=$$1 LOCKPROXY_SIM_SEEDS=$$2 $(NICE) ../../../bin/locks.test -test.run '^TestSimulation$$' -test.v -test.timeout 24h; }; \
 	run $(FIRST) $$(($(SEEDS) / 2)) & first=$$!; \
 	run $$(($(FIRST) + $(SEEDS) / 2)) $$(($(SEEDS) - $(SEEDS) / 2)); second=$$?; \
 	wait $$first && exit $$second

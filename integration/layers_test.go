@@ -22,7 +22,7 @@ type room struct {
 
 var drawing = []room{
 	{pkg: "cmd/lockproxy",
-		ours:   []string{"proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/check", "backends/resp", "backends/metrics"},
+		ours:   []string{"proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/quorum", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/urfave/cli/v2", "github.com/alicebob/miniredis/v2", "go.yaml.in/yaml/v3", "github.com/coreos/go-systemd/v22"}},
 	{pkg: "proxy/admin",
 		ours:   []string{"proxy", "commands", "backends/upstream", "backends/locks", "backends/metrics"},
@@ -60,9 +60,15 @@ var drawing = []room{
 	{pkg: "backends/netio",
 		theirs: []string{"golang.org/x/sys"}},
 	{pkg: "backends/locks",
-		ours:   []string{"backends", "backends/topology", "backends/locks/waitq", "backends/metrics", "scripts"},
-		theirs: []string{"github.com/redis/rueidis", "github.com/hashicorp/golang-lru/v2", "golang.org/x/sync", "golang.org/x/sys"}},
+		ours:   []string{"backends/locks/waitq", "backends/metrics"},
+		theirs: []string{"golang.org/x/sys"}},
 	{pkg: "backends/locks/waitq"},
+	{pkg: "backends/locks/quorum",
+		ours:   []string{"backends/locks", "backends/locks/voters", "backends/metrics", "scripts"},
+		theirs: []string{"github.com/redis/rueidis", "github.com/hashicorp/golang-lru/v2"}},
+	{pkg: "backends/locks/voters",
+		ours:   []string{"backends", "backends/topology", "backends/locks", "backends/metrics", "scripts"},
+		theirs: []string{"github.com/redis/rueidis"}},
 	{pkg: "backends/check",
 		ours:   []string{"backends", "backends/topology"},
 		theirs: []string{"github.com/redis/rueidis"}},
@@ -90,7 +96,7 @@ var drawing = []room{
 
 // inTests is what the tests of any room may import on top of what the room may.
 var inTests = room{
-	ours:   []string{"integration/redistest", "commands/spec", "commands/lockcmd", "backends", "backends/topology", "backends/upstream", "backends/locks"},
+	ours:   []string{"integration/redistest", "commands/spec", "commands/lockcmd", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/waitq", "backends/locks/quorum", "backends/locks/voters"},
 	theirs: []string{"github.com/alicebob/miniredis/v2", "github.com/yuin/gopher-lua", "github.com/redis/rueidis"},
 }
 

@@ -7,27 +7,28 @@ import "context"
 // waits for. One of thousands that wait in line has no goroutine meanwhile, until it is its turn or
 // its time is over.
 func (s *Service) LockAsync(ctx context.Context, r LockRequest, done func(Decision, error)) {
-	if err := s.prepare(&r); err != nil {
+	attempt, err := s.prepare(r)
+	if err != nil {
 		done(Decision{}, err)
 		return
 	}
-	end, err := s.beginRequest(ctx, &r)
+	end, err := s.beginRequest(ctx, &attempt)
 	if end == nil {
-		done(s.countDecision(&r, Decision{}, err))
+		done(s.countDecision(&attempt, Decision{}, err))
 		return
 	}
-	w, a, err := s.join(ctx, r)
+	w, a, err := s.join(ctx, attempt)
 	if w == nil {
 		end()
-		done(s.countDecision(&r, a, err))
+		done(s.countDecision(&attempt, a, err))
 		return
 	}
 	serve := func() {
 		a, err := s.serve(ctx, w)
 		end()
-		done(s.countDecision(&w.Value.LockRequest, a, err))
+		done(s.countDecision(&w.Value.Attempt, a, err))
 	}
-	if !s.waiting.Park(ctx, w, w.Value.Wait-(s.now()-w.Since), serve) {
+	if !s.waiting.Park(ctx, w, w.Value.Wait-(s.store.Now()-w.Since), serve) {
 		serve()
 	}
 }

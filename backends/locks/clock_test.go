@@ -7,9 +7,9 @@ import (
 
 // TestSinceStart goes at the rate of the monotonic clock while the machine is awake.
 func TestSinceStart(t *testing.T) {
-	before, began := sinceStart(), time.Now()
+	before, began := SinceStart(), time.Now()
 	time.Sleep(20 * time.Millisecond)
-	got, want := sinceStart()-before, time.Since(began)
+	got, want := SinceStart()-before, time.Since(began)
 	if got < 20*time.Millisecond || (got-want).Abs() > time.Second {
 		t.Errorf("%v have passed, and not %v", got, want)
 	}
@@ -17,6 +17,6 @@ func TestSinceStart(t *testing.T) {
 
 func BenchmarkSinceStart(b *testing.B) {
 	for b.Loop() {
-		sinceStart()
+		SinceStart()
 	}
 }

@@ -15,7 +15,7 @@ const (
 	maxSleep       = time.Second           // of the scheduler: its timers stand still while the machine sleeps
 )
 
-// A keepalive renews the locks of sessions. One goroutine, the scheduler, knows what is due next; renewals run
+// A Keepalive renews the locks of sessions. One goroutine, the scheduler, knows what is due next; renewals run
 // on up to maxKeepWorkers others, started when there is something to do. All of them end when there are no
 // leases, and with the Service.
 //
@@ -23,13 +23,12 @@ const (
 //	    ▲                 │  │ undecided──▶ scheduled: soon, while the validity runs
 //	    └──not due yet────┘  └──lost, or the validity about to end──▶ the sessions are told, the lease is dropped
 //
-// mu may be held when grantCache.mu is taken, never the other way round: a hold leaves the keepalive in the
-// step in which UNLOCK takes it out of the cache.
-type keepalive struct {
+// A Store has a part in some of its steps, and locks it for them: see Host.
+type Keepalive struct {
 	svc *Service
 
 	mu       sync.Mutex
-	leases   map[holder]*lease
+	leases   map[Holder]*lease
 	schedule indexHeap[*lease] // by lease.at; without those that only wait for a worker
 	due      []*lease          // waiting for a worker
 	tasks    []func()          // waiting for a worker, before those: to tell a session of a loss, or to give back its holds
@@ -45,9 +44,9 @@ type keepalive struct {
 	group sync.WaitGroup
 }
 
-// A lease is what one holder has, as long as a session keeps some of it. It is guarded by keepalive.mu.
+// A lease is what one holder has, as long as a session keeps some of it. It is guarded by Keepalive.mu.
 type lease struct {
-	holder
+	Holder
 	fence    int64
 	ttl      time.Duration // for which it is renewed
 	until    time.Duration // end of the validity, as far as known
@@ -58,11 +57,11 @@ type lease struct {
 	doubtful bool               // it may be lost, or end earlier than is known
 	lastErr  error              // of the last renewal, nil if it succeeded
 
-	at    time.Duration // key of keepalive.schedule
-	index int           // in keepalive.schedule, or -1
+	at    time.Duration // key of Keepalive.schedule
+	index int           // in Keepalive.schedule, or -1
 }
 
-// A sessionHold is one hold of a session. It is guarded by keepalive.mu.
+// A sessionHold is one hold of a session. It is guarded by Keepalive.mu.
 type sessionHold struct {
 	id        string
 	lease     *lease
@@ -74,32 +73,41 @@ type sessionHold struct {
 	releaseAt time.Duration // when it is given back, the session having ended; 0: it has not
 }
 
-func newKeepalive(s *Service) *keepalive {
-	return &keepalive{svc: s, leases: map[holder]*lease{}, wake: make(chan struct{}, 1)}
+func newKeepalive(s *Service) *Keepalive {
+	return &Keepalive{svc: s, leases: map[Holder]*lease{}, wake: make(chan struct{}, 1)}
 }
 
-// addLocked begins to renew the hold of an acquisition for its session, which has not ended.
-func (k *keepalive) addLocked(a *acquisition, fence int64, until time.Duration) {
-	l := k.leases[a.holder]
+// Lock is for a Store, see Host; Unlock must follow.
+func (k *Keepalive) Lock() { k.mu.Lock() }
+
+// Unlock ends what Lock began.
+func (k *Keepalive) Unlock() { k.mu.Unlock() }
+
+// AddLocked begins to renew a hold for the session of its attempt, which has not ended. The try that was
+// granted began at the given time.
+func (k *Keepalive) AddLocked(a *Attempt, id string, fence int64, began, until time.Duration) {
+	h := Holder{a.Key, a.Owner}
+	l := k.leases[h]
 	if l != nil && l.fence != fence {
 		k.loseLocked(l, lossExpired, "it expired")
 		l = nil
 	}
 	if l == nil {
-		l = &lease{holder: a.holder, fence: fence, index: -1}
-		k.leases[a.holder] = l
+		l = &lease{Holder: h, fence: fence, index: -1}
+		k.leases[h] = l
 	}
-	hold := &sessionHold{id: a.id, lease: l, maxHold: a.MaxHold, end: a.began + a.MaxHold, onLoss: a.OnLoss}
+	hold := &sessionHold{id: id, lease: l, maxHold: a.MaxHold, end: began + a.MaxHold, onLoss: a.OnLoss}
 	l.holds = append(l.holds, hold)
 	a.Session.attachLocked(hold)
 	l.ttl = max(l.ttl, a.TTL)
 	l.until = max(l.until, until)
 	l.next = l.until - l.lead()
 	k.scheduleLocked(l)
+	k.svc.watchCuts(true)
 }
 
 // lead is how long before the end of its validity a lease is renewed: when a third has passed.
-func (l *lease) lead() time.Duration { return 2 * (l.ttl - drift(l.ttl)) / 3 }
+func (l *lease) lead() time.Duration { return 2 * (l.ttl - Drift(l.ttl)) / 3 }
 
 // margin is how long before the end of its validity a lease is given up, so that the client is told in time.
 func (l *lease) margin() time.Duration {
@@ -114,17 +122,18 @@ func (l *lease) longest() *sessionHold {
 // atMaxHold reports whether the lease runs to the end of its MAXHOLD, so that no renewal can let
 // it run longer. A renewal is for whole milliseconds.
 func (l *lease) atMaxHold() bool {
-	return l.until >= l.longest().end-drift(l.ttl)-time.Millisecond
+	return l.until >= l.longest().end-Drift(l.ttl)-time.Millisecond
 }
 
-// drop stops renewing holds of h.
-func (k *keepalive) drop(h holder, ids ...string) {
+// Drop stops renewing holds of h.
+func (k *Keepalive) Drop(h Holder, ids ...string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.dropLocked(h, ids)
+	k.DropLocked(h, ids)
 }
 
-func (k *keepalive) dropLocked(h holder, ids []string) {
+// DropLocked is Drop for a Store that has the Keepalive locked.
+func (k *Keepalive) DropLocked(h Holder, ids []string) {
 	l := k.leases[h]
 	if l == nil {
 		return
@@ -137,29 +146,29 @@ func (k *keepalive) dropLocked(h holder, ids []string) {
 }
 
 // detachLocked takes a hold from its session and its lease; with the last one the lease ends.
-func (k *keepalive) detachLocked(hold *sessionHold) {
+func (k *Keepalive) detachLocked(hold *sessionHold) {
 	l := hold.lease
 	hold.session.detachLocked(hold)
 	l.holds = slices.DeleteFunc(l.holds, func(other *sessionHold) bool { return other == hold })
 	if len(l.holds) > 0 {
 		return
 	}
-	delete(k.leases, l.holder)
+	delete(k.leases, l.Holder)
 	k.schedule.remove(l)
 	if l.cancel != nil {
 		l.cancel()
 	}
 }
 
-func (k *keepalive) dropLeaseLocked(l *lease) {
+func (k *Keepalive) dropLeaseLocked(l *lease) {
 	for len(l.holds) > 0 {
 		k.detachLocked(l.holds[0])
 	}
 }
 
-// lose tells the sessions of the grant with this fence, or an earlier one, that it is lost, whatever its
+// Lose tells the sessions of the grant with this fence, or an earlier one, that it is lost, whatever its
 // validity. Nothing is released.
-func (k *keepalive) lose(h holder, fence int64, why lossReason, reason string) {
+func (k *Keepalive) Lose(h Holder, fence int64, why lossReason, reason string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if l := k.leases[h]; l != nil && l.fence <= fence {
@@ -167,9 +176,9 @@ func (k *keepalive) lose(h holder, fence int64, why lossReason, reason string) {
 	}
 }
 
-// supersede ends what sessions have of the grant with this fence, or an earlier one, which its owner has
+// Supersede ends what sessions have of the grant with this fence, or an earlier one, which its owner has
 // dropped for a new one. All of them are told but by, the session that asked for the new one.
-func (k *keepalive) supersede(h holder, fence int64, by *Session) {
+func (k *Keepalive) Supersede(h Holder, fence int64, by *Session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := k.leases[h]
@@ -186,7 +195,7 @@ func (k *keepalive) supersede(h holder, fence int64, by *Session) {
 	}
 }
 
-func (k *keepalive) loseLocked(l *lease, why lossReason, reason string) {
+func (k *Keepalive) loseLocked(l *lease, why lossReason, reason string) {
 	k.svc.counters.losses[why].Add(1)
 	var told []*Session
 	for _, hold := range l.holds {
@@ -195,7 +204,7 @@ func (k *keepalive) loseLocked(l *lease, why lossReason, reason string) {
 			continue
 		}
 		told = append(told, c)
-		loss := Loss{Key: l.Key, Owner: l.owner, Fence: l.fence, OnLoss: l.onLoss(c), Reason: reason}
+		loss := Loss{Key: l.Key, Owner: l.Owner, Fence: l.fence, OnLoss: l.onLoss(c), Reason: reason}
 		k.tasks = append(k.tasks, func() { c.notify(loss) })
 	}
 	k.dropLeaseLocked(l)
@@ -214,7 +223,7 @@ func (l *lease) onLoss(c *Session) OnLoss {
 }
 
 // setTTL notes for how long a RENEW renewed a grant; fence 0 means any.
-func (k *keepalive) setTTL(h holder, fence int64, ttl time.Duration) {
+func (k *Keepalive) setTTL(h Holder, fence int64, ttl time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if l := k.leases[h]; l != nil && (fence == 0 || l.fence == fence) {
@@ -224,10 +233,10 @@ func (k *keepalive) setTTL(h holder, fence int64, ttl time.Duration) {
 
 // recheck makes a lease due now: its end was moved, or, with doubtful, it may be lost. One that is being
 // renewed is due again only if it is doubtful.
-func (k *keepalive) recheck(h holder, suspect bool) { k.recheckIn(0, h, suspect) }
+func (k *Keepalive) recheck(h Holder, suspect bool) { k.RecheckIn(0, h, suspect) }
 
-// recheckIn is recheck after a pause.
-func (k *keepalive) recheckIn(pause time.Duration, h holder, suspect bool) {
+// RecheckIn is recheck after a pause.
+func (k *Keepalive) RecheckIn(pause time.Duration, h Holder, suspect bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := k.leases[h]
@@ -235,21 +244,34 @@ func (k *keepalive) recheckIn(pause time.Duration, h holder, suspect bool) {
 		return
 	}
 	l.doubtful = l.doubtful || suspect
-	if at := k.svc.now() + pause; !l.busy && (pause == 0 || at < l.next) {
+	if at := k.svc.store.Now() + pause; !l.busy && (pause == 0 || at < l.next) {
 		l.next = at
 		k.scheduleLocked(l)
 	}
 }
 
+// Keeps reports whether a session here has the grant with this fence.
+func (k *Keepalive) Keeps(h Holder, fence int64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.KeepsLocked(h, fence)
+}
+
+// KeepsLocked is Keeps for a Store that has the Keepalive locked.
+func (k *Keepalive) KeepsLocked(h Holder, fence int64) bool {
+	l := k.leases[h]
+	return l != nil && l.fence == fence
+}
+
 // any reports whether there are leases.
-func (k *keepalive) any() bool {
+func (k *Keepalive) any() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.leases) > 0
 }
 
 // popEndedLocked takes out the holds that are to be released by now, and has them given back.
-func (k *keepalive) popEndedLocked(l *lease, now time.Duration) {
+func (k *Keepalive) popEndedLocked(l *lease, now time.Duration) {
 	var ids []string
 	for i := len(l.holds) - 1; i >= 0; i-- {
 		if hold := l.holds[i]; hold.releaseAt != 0 && hold.releaseAt <= now {
@@ -258,15 +280,15 @@ func (k *keepalive) popEndedLocked(l *lease, now time.Duration) {
 		}
 	}
 	if len(ids) > 0 {
-		h, fence := l.holder, l.fence
-		k.tasks = append(k.tasks, func() { k.svc.giveBack(h, fence, ids) })
+		h, fence := l.Holder, l.fence
+		k.tasks = append(k.tasks, func() { k.svc.store.GiveBack(h, fence, ids) })
 	}
 }
 
 // renew does what is due for a lease: it is renewed, unless it ended or was renewed otherwise.
-func (k *keepalive) renew(l *lease) {
+func (k *Keepalive) renew(l *lease) {
 	k.mu.Lock()
-	until, known := k.svc.grants.until(l.holder, l.fence, l.ids())
+	until, known := k.svc.store.Until(l.Holder, l.fence, l.ids())
 	if known {
 		l.until = until
 	}
@@ -279,15 +301,15 @@ func (k *keepalive) renew(l *lease) {
 	defer cancel()
 	l.cancel = cancel
 	l.doubtful = false
-	t, ids := term{l.ttl, l.longest().end}, l.ids()
+	t, ids := Term{l.ttl, l.longest().end}, l.ids()
 	k.mu.Unlock()
-	k.applyResult(l, k.svc.extend(ctx, l.holder, l.fence, t, ids))
+	k.applyResult(l, k.svc.store.Extend(ctx, l.Holder, l.fence, t, ids))
 }
 
 // dueLocked reports whether a lease is to be renewed now, and within what time. If not, it is given up or
 // scheduled.
-func (k *keepalive) dueLocked(l *lease) (within time.Duration, due bool) {
-	now := k.svc.now()
+func (k *Keepalive) dueLocked(l *lease) (within time.Duration, due bool) {
+	now := k.svc.store.Now()
 	last := l.until - l.margin()
 	switch {
 	case len(l.holds) == 0 || k.stopped:
@@ -316,36 +338,36 @@ func (l *lease) ids() []string {
 func (l *lease) pause(now time.Duration) time.Duration { return max(minRenewPause, (l.until-now)/3) }
 
 // doneLocked schedules a lease that a worker is done with.
-func (k *keepalive) doneLocked(l *lease, next time.Duration) {
+func (k *Keepalive) doneLocked(l *lease, next time.Duration) {
 	l.busy, l.cancel, l.next = false, nil, next
 	k.scheduleLocked(l)
 }
 
 // applyResult goes on with a lease by the result of its renewal.
-func (k *keepalive) applyResult(l *lease, o keepResult) {
+func (k *Keepalive) applyResult(l *lease, o Extension) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(l.holds) == 0 {
 		return
 	}
-	now := k.svc.now()
-	switch o.outcome {
-	case applied:
+	now := k.svc.store.Now()
+	switch o.Result {
+	case Extended:
 		k.svc.counters.sessionRenewals.Add(1)
-		l.until, l.lastErr = o.until, nil
-		k.dropLocked(l.holder, o.released)
+		l.until, l.lastErr = o.Until, nil
+		k.DropLocked(l.Holder, o.Released)
 		next := max(l.until-l.lead(), now+minRenewPause)
 		if l.doubtful { // since this renewal was sent
 			next = now + minRenewPause
 		}
 		k.doneLocked(l, next)
-	case undecided:
+	case Undecided:
 		k.svc.counters.sessionMisses.Add(1)
-		l.lastErr, l.doubtful = o.err, true
+		l.lastErr, l.doubtful = o.Err, true
 		k.doneLocked(l, max(now, min(now+l.pause(now), l.until-l.margin())))
-	case released:
+	case GivenBack:
 		k.dropLeaseLocked(l)
-	case otherOwner:
+	case Taken:
 		k.loseLocked(l, lossTaken, "another owner has it")
 	default:
 		k.loseLocked(l, lossGone, "it expired or was taken away")
@@ -376,7 +398,7 @@ func short(d time.Duration) string {
 }
 
 // end ends a session: its holds are given back at that time.
-func (k *keepalive) end(c *Session, at time.Duration) {
+func (k *Keepalive) end(c *Session, at time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if c.ended {
@@ -386,7 +408,7 @@ func (k *keepalive) end(c *Session, at time.Duration) {
 	for _, hold := range c.holds {
 		hold.releaseAt = at
 	}
-	now := k.svc.now()
+	now := k.svc.store.Now()
 	for _, hold := range slices.Clone(c.holds) {
 		if hold.session != nil { // else it went with another hold of its lease
 			k.popEndedLocked(hold.lease, now)
@@ -397,7 +419,7 @@ func (k *keepalive) end(c *Session, at time.Duration) {
 }
 
 // abandon ends a session whose holds are neither renewed any more nor given back.
-func (k *keepalive) abandon(c *Session) {
+func (k *Keepalive) abandon(c *Session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if c.ended {
@@ -410,7 +432,7 @@ func (k *keepalive) abandon(c *Session) {
 }
 
 // stop ends renewing. Holds of sessions that ended are still given back.
-func (k *keepalive) stop() {
+func (k *Keepalive) stop() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stopped = true
@@ -426,14 +448,14 @@ func (k *keepalive) stop() {
 }
 
 // close lets no goroutine start any more. Those that run end by themselves.
-func (k *keepalive) close() {
+func (k *Keepalive) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.closed = true
 }
 
 // idle reports whether no task waits or is under way.
-func (k *keepalive) idle() bool {
+func (k *Keepalive) idle() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.workers == 0 && len(k.tasks) == 0

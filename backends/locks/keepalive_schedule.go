@@ -3,7 +3,7 @@ package locks
 import "time"
 
 // scheduleLocked puts a lease where it belongs in the schedule.
-func (k *keepalive) scheduleLocked(l *lease) {
+func (k *Keepalive) scheduleLocked(l *lease) {
 	at, any := l.next, !l.busy
 	for _, hold := range l.holds {
 		if hold.releaseAt != 0 && (!any || hold.releaseAt < at) {
@@ -11,7 +11,7 @@ func (k *keepalive) scheduleLocked(l *lease) {
 		}
 	}
 	l.at = at
-	if !any || k.leases[l.holder] != l {
+	if !any || k.leases[l.Holder] != l {
 		k.schedule.remove(l)
 		return
 	}
@@ -30,7 +30,7 @@ func (k *keepalive) scheduleLocked(l *lease) {
 }
 
 // run hands what is due to workers until nothing will be.
-func (k *keepalive) run() {
+func (k *Keepalive) run() {
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for {
@@ -48,10 +48,10 @@ func (k *keepalive) run() {
 
 // dispatch hands what is due to workers, and reports how long it is until something will be; any is false when
 // nothing will.
-func (k *keepalive) dispatch() (wait time.Duration, any bool) {
+func (k *Keepalive) dispatch() (wait time.Duration, any bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for now := k.svc.now(); len(k.schedule) > 0 && !k.stopped; {
+	for now := k.svc.store.Now(); len(k.schedule) > 0 && !k.stopped; {
 		l := k.schedule[0]
 		if l.at > now {
 			k.startWorkersLocked()
@@ -71,7 +71,7 @@ func (k *keepalive) dispatch() (wait time.Duration, any bool) {
 
 // startWorkersLocked starts a worker for each piece of work that none is about to take: a renewal under way,
 // which may take as long as a lease, holds up nothing else.
-func (k *keepalive) startWorkersLocked() {
+func (k *Keepalive) startWorkersLocked() {
 	for queued := len(k.tasks) + len(k.due); k.workers-k.busy < queued && k.workers < maxKeepWorkers && !k.closed; {
 		k.workers++
 		k.group.Go(k.work)
@@ -79,7 +79,7 @@ func (k *keepalive) startWorkersLocked() {
 }
 
 // work takes tasks and due leases until there are none.
-func (k *keepalive) work() {
+func (k *Keepalive) work() {
 	for {
 		urgent, l := k.take()
 		switch {
@@ -96,7 +96,7 @@ func (k *keepalive) work() {
 	}
 }
 
-func (k *keepalive) take() (urgent func(), l *lease) {
+func (k *Keepalive) take() (urgent func(), l *lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {

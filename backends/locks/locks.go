@@ -1,27 +1,25 @@
-// Package locks decides who holds a lock, by majority vote of N masters.
+// Package locks lets clients take locks: it answers LOCK, RENEW and UNLOCK, by what a [Store] decides.
 //
-// While fewer than half the masters fail or forget, no two owners hold a name at once and every grant carries
-// a larger fence than the last.
+// A [Service] knows which requests are repeats of one that is under way, lets callers wait in line, first come,
+// first served, and renews the locks of sessions. It knows neither nodes nor votes: who holds a name is the
+// Store's question. Package quorum is the Store that proxies use; package memstore, in one process, is for tests.
 //
-// What one master decides is in package scripts. Here votes are collected (round), counted (tally) and turned
-// into answers (lock, renew, unlock). A node's worker is the only goroutine that talks to it, runs while there
-// is something to send, and completes or undoes what a caller no longer waits for. What a proxy knows of
-// grants (grantcache) is a hint: it is read from a quorum where it is missing or invalidated. Locks that are
-// bound to a connection (session) are renewed by one keepalive. Nodes that are new or forgot are probed and
-// repaired (recovery).
+//	LOCK ──▶ one of a Req at a time ──▶ in line (waitq) ──head──▶ Store.Acquire ──▶ granted ──▶ kept for its session
+//	                                       ▲ a wake-up, a hint, a timer │ refused
+//	                                       └────────────────────────────┘
 //
 // Waiters for a name stand in line at their proxy (package waitq), and only the head of the line asks the
-// nodes (wait): when nodes tell that the name was released (notify), right behind a release through this proxy
-// (handover), and now and then in any case.
+// Store: when that tells of a release, right behind a release through this proxy, and now and then in any case.
+// Locks that are bound to a connection (session) are renewed by one [Keepalive].
 //
-// [Service.Run] owns every goroutine: workers, listeners, the keepalive's and those of resumed waiters. Where
-// a mutex is taken while another is held, the order is: keepalive, waitq, grant cache or inflight; fanOut,
-// node or round; recovery, node.
+// [Service.Run] owns every goroutine: the Store's, the Keepalive's and those of resumed waiters.
+//
+// A Store and its Service share single steps, see [Host]. Where a mutex is taken while another is held, the
+// order is: Keepalive, waitq, what the Store has of its own.
 package locks
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -57,10 +55,6 @@ type LockRequest struct {
 	Client  string        // of Waiters; the nodes do not get it
 	Req     string        // up to 1 KB; not empty: the same (DB, Name, Owner, Req) is granted once, however often it is asked;
 	// once it is given back the answer is its Grant with no Validity and no Holds
-
-	generated bool          // Owner was, so that it can have no hold yet
-	dropped   int64         // with Fresh: the fence of the grant that may be dropped, which a quorum has noted; 0: none
-	asked     time.Duration // when Lock was called
 }
 
 // OnLoss is what a client wants to be done when its session loses a lock. The Service passes it on.
@@ -80,7 +74,7 @@ type Grant struct {
 	Fence    int64         // larger than that of every earlier holder of the name
 	Validity time.Duration // what is left of the lease when Lock returned, drift taken off
 	Holds    int           // how often the owner holds the name now, this grant included
-	attempt  string        // id of the hold on the masters, never shown
+	Hold     string        // its id in the Store, for that alone
 }
 
 // A Decision is what Lock decided: a grant, or who has the lock instead. Being
@@ -90,8 +84,8 @@ type Decision struct {
 	Grant     Grant         // if Granted
 	Holder    string        // if not: the owner that has the name, empty when nobody was found to have a majority
 	Remaining time.Duration // if not: what is left of the holder's lease, the Q-th largest among the masters
+	Fence     int64         // if not: of the holder's grant, or less
 	Waiters   int           // if not: how many wait for the name at this proxy
-	fence     int64         // if not: of the holder's grant, or less
 	trigger   waitq.Trigger // if Granted: what made the waiter ask
 }
 
@@ -133,10 +127,3 @@ type QuorumError struct {
 	Need, Got int
 	Failed    []error // one per silent master; each names it
 }
-
-var _ interface {
-	Lock(context.Context, LockRequest) (Decision, error)
-	Renew(context.Context, RenewRequest) (time.Duration, error)
-	Unlock(context.Context, UnlockRequest) (holdsLeft int, err error)
-	Undo(Grant)
-} = (*Service)(nil)

@@ -1,84 +1,29 @@
 package locks
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
-	"regexp"
 	"time"
-
-	"github.com/redis/rueidis"
-
-	"github.com/lockproxy/lockproxy/backends"
 )
 
-// maxQuorumTimeout is how long a round waits by default until a quorum has answered.
-const maxQuorumTimeout = 200 * time.Millisecond
-
-// How a set of nodes without any node record begins.
-const (
-	BootstrapAuto   = "auto"   // taken for new as soon as every node answers
-	BootstrapStrict = "strict" // they sit out a quarantine, unless [Service.Init] says that they are new
-)
-
-// What a node that restarted does when there are fewer than three nodes.
-const (
-	GraceSafe      = "safe"      // it sits out a quarantine of MaxTTL, as with three and more
-	GraceAvailable = "available" // it votes at once: a lease it forgot may be granted again
-)
-
-// Options configure a Service. Only Nodes has no default.
+// Options configure a Service. Everything has a default.
 type Options struct {
-	Nodes []*backends.Server // the masters, or sentinels and the name of theirs; an even number tolerates no more failures than one less
-
 	MinTTL       time.Duration // shortest lease; default 100 ms
-	MaxTTL       time.Duration // longest lease, and quarantine of a node that forgot, unless a proxy with a longer one is there; default 60 s
-	NodeTimeout  time.Duration // how long a round waits for a node; default lease/200, within 5 and 50 ms, and up to 200 ms where no quorum is heard of
-	Retention    time.Duration // how long fences outlive a name's last use; default, and least, the larger of 10 min and 2 MaxTTL
-	Skew         time.Duration // by how much clocks of proxies and nodes may differ; default 1 s
-	Prefix       string        // of every key on the nodes; the same at every proxy; default "lockproxy:"
-	Bootstrap    string        // BootstrapAuto (default) or BootstrapStrict
-	OnDemand     bool          // a node without a record is enlisted only when a lock is asked for, see NodeUnused
-	RestartGrace string        // GraceAvailable (default) or GraceSafe; only matters with fewer than three nodes
-	ReplicaAcks  int           // how many replicas of a node must have a grant or a renewal before it counts there; default 0
-	Rounds       int           // LOCK, RENEW and UNLOCK rounds undecided at once; further callers queue; default 32
 	MaxHold      time.Duration // how long a Session keeps a lock that does not say; default 1 h
 	SessionGrace time.Duration // how long the locks of a session that has ended are kept; default 0
 	MaxWait      time.Duration // longest wait of a LOCK; default 10 min
 	MaxWaiters   int           // LOCKs that wait at once; default 100,000
-	Memory       int           // grants remembered; a forgotten one costs a quorum read; default 100,000
 
-	SentinelUser, SentinelPassword string // for the sentinels of nodes that have some; both empty: none
-
-	Log  *slog.Logger                // transitions of nodes; default slog.Default()
-	Tune func(*rueidis.ClientOption) // may change how nodes are dialled; default nil
-
-	now    func() time.Duration // tests: the clock; default sinceStart
-	random randSource           // tests: what is random; default what cannot be guessed
+	Random RandSource // tests: what is random; default what cannot be guessed
 }
 
-// withDefaults fills in what is zero and reports every fault at once.
-func (o Options) withDefaults() (Options, error) {
+// withDefaults fills in what is zero and reports every fault at once. maxTTL is that of the Store.
+func (o Options) withDefaults(maxTTL time.Duration) (Options, error) {
 	setDefault(&o.MinTTL, 100*time.Millisecond)
-	setDefault(&o.MaxTTL, time.Minute)
-	setDefault(&o.Retention, o.leastRetention())
-	setDefault(&o.Skew, time.Second)
-	setDefault(&o.Prefix, "lockproxy:")
-	setDefault(&o.Bootstrap, BootstrapAuto)
-	setDefault(&o.RestartGrace, GraceAvailable)
-	setDefault(&o.Rounds, 32)
 	setDefault(&o.MaxHold, time.Hour)
 	setDefault(&o.MaxWait, 10*time.Minute)
 	setDefault(&o.MaxWaiters, 100_000)
-	setDefault(&o.Memory, 100_000)
-	if o.Log == nil {
-		o.Log = slog.Default()
-	}
-	if o.now == nil {
-		o.now = sinceStart
-	}
-	return o, o.check()
+	return o, o.check(maxTTL)
 }
 
 func setDefault[T comparable](v *T, def T) {
@@ -88,73 +33,18 @@ func setDefault[T comparable](v *T, def T) {
 	}
 }
 
-func (o *Options) leastRetention() time.Duration { return max(10*time.Minute, 2*o.MaxTTL) }
-
-func (o *Options) check() error {
+func (o *Options) check(maxTTL time.Duration) error {
 	var errs []error
 	refuse := func(bad bool, format string, args ...any) {
 		if bad {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	refuse(len(o.Nodes) == 0, "no lock nodes")
 	refuse(o.MinTTL < time.Millisecond, "min-ttl %v is under 1ms", o.MinTTL)
-	refuse(o.MaxTTL < o.MinTTL, "max-ttl %v is under min-ttl %v", o.MaxTTL, o.MinTTL)
-	refuse(o.NodeTimeout < 0, "node timeout %v is negative", o.NodeTimeout)
-	refuse(o.Retention < o.leastRetention(), "retention of fences %v is under %v", o.Retention, o.leastRetention())
-	refuse(o.Skew < 0, "skew %v is negative", o.Skew)
-	refuse(o.ReplicaAcks < 0, "%d replicas is negative", o.ReplicaAcks)
-	refuse(o.Rounds < 0, "%d rounds at once is negative", o.Rounds)
+	refuse(maxTTL < o.MinTTL, "max-ttl %v is under min-ttl %v", maxTTL, o.MinTTL)
 	refuse(o.MaxHold < o.MinTTL, "max-hold %v is under min-ttl %v", o.MaxHold, o.MinTTL)
 	refuse(o.SessionGrace < 0, "session-grace %v is negative", o.SessionGrace)
 	refuse(o.MaxWait < 0, "max-wait %v is negative", o.MaxWait)
 	refuse(o.MaxWaiters < 0, "%d waiters at once is negative", o.MaxWaiters)
-	refuse(o.Memory < 0, "%d grants remembered is negative", o.Memory)
-	refuse(o.Bootstrap != BootstrapAuto && o.Bootstrap != BootstrapStrict,
-		"bootstrap %q is neither %s nor %s", o.Bootstrap, BootstrapAuto, BootstrapStrict)
-	refuse(o.RestartGrace != GraceSafe && o.RestartGrace != GraceAvailable,
-		"restart-grace %q is neither %s nor %s", o.RestartGrace, GraceSafe, GraceAvailable)
-	if err := CheckPrefix(o.Prefix); err != nil {
-		errs = append(errs, err)
-	}
 	return errors.Join(errs...)
-}
-
-// CheckPrefix is an error if a prefix of keys cannot be used.
-func CheckPrefix(prefix string) error {
-	if at := nested.FindStringIndex(prefix); at != nil {
-		return fmt.Errorf("key prefix %q: keys under it would be those of locks under the prefix %q; leave out %q",
-			prefix, prefix[:at[0]+1], prefix[at[0]+1:at[1]])
-	}
-	return nil
-}
-
-// nested is a prefix that begins as the lock and fence keys of a shorter one do, so that
-// a key under it, be it its node record, would be that of a lock under the shorter one. No
-// other two prefixes share a key: the number in a key is a database, without leading zeros.
-var nested = regexp.MustCompile(`(?s).(lock|fence):(0|[1-9][0-9]*):`)
-
-// grace is the restart-grace for the scripts: a majority of three or more needs no leniency.
-func (o *Options) grace() string { return graceOf(len(o.Nodes), o.RestartGrace) }
-
-func graceOf(nodes int, grace string) string {
-	if nodes >= 3 {
-		return GraceSafe
-	}
-	return cmp.Or(grace, GraceAvailable)
-}
-
-// timeouts are those of a round for a lease of ttl. Where not even a quorum has answered in the time a node
-// has, it is rather this machine that is slow, and only an error is kept waiting: then, by default, the nodes
-// have longer.
-func (o *Options) timeouts(ttl time.Duration) timeouts {
-	if o.NodeTimeout > 0 {
-		return timeouts{node: o.NodeTimeout, quorum: o.NodeTimeout}
-	}
-	node := min(max(ttl/200, 5*time.Millisecond), 50*time.Millisecond)
-	longest := maxQuorumTimeout
-	if o.ReplicaAcks > 0 {
-		longest *= 2 // replicas are heard of within a quarter of it
-	}
-	return timeouts{node: node, quorum: max(node, min(longest, ttl/4))}
 }

@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// A randSource is where random values come from. The zero value is ready; tests replace it, so that a run can
+// A RandSource is where random values come from. The zero value is ready; tests replace it, so that a run can
 // be repeated. It is safe for concurrent use.
-type randSource struct {
-	newText func() string       // nil: rand.Text
-	below   func(d int64) int64 // nil: math/rand's Int64N
+type RandSource struct {
+	NewText func() string       // nil: rand.Text
+	Below   func(d int64) int64 // nil: math/rand's Int64N
 }
 
-// id is a new id, which nobody else has.
-func (c *randSource) id() string {
-	if c.newText != nil {
-		return c.newText()
+// ID is a new id, which nobody else has.
+func (c *RandSource) ID() string {
+	if c.NewText != nil {
+		return c.NewText()
 	}
 	return rand.Text()
 }
 
-// upTo is at least 0 and less than d.
-func (c *randSource) upTo(d time.Duration) time.Duration {
-	if c.below != nil {
-		return time.Duration(c.below(int64(d)))
+// UpTo is at least 0 and less than d.
+func (c *RandSource) UpTo(d time.Duration) time.Duration {
+	if c.Below != nil {
+		return time.Duration(c.Below(int64(d)))
 	}
 	return time.Duration(mathrand.Int64N(int64(d)))
 }

@@ -2,7 +2,6 @@ package locks
 
 import (
 	"errors"
-	"time"
 )
 
 // ErrSessionEnded says that a LOCK was granted to a session that had ended, and undone.
@@ -15,7 +14,7 @@ type Session struct {
 	svc    *Service
 	onLoss func(Loss)
 
-	// guarded by keepalive.mu
+	// guarded by Keepalive.mu
 	ended bool
 	holds []*sessionHold
 }
@@ -37,7 +36,7 @@ func (s *Service) NewSession(lost func(Loss)) *Session {
 
 // End gives up the session's holds, and nothing else that their owners have, Options.SessionGrace from now. It
 // does not block, and no call of lost begins any more. Only the first of End and Abandon counts.
-func (k *Session) End() { k.svc.keepalive.end(k, k.svc.now()+k.svc.opts.SessionGrace) }
+func (k *Session) End() { k.svc.keepalive.end(k, k.svc.store.Now()+k.svc.options.SessionGrace) }
 
 // Abandon stops renewing the session's locks, and does not release them: its client may still be working. It
 // does not block, and no call of lost begins any more.
@@ -49,6 +48,9 @@ func (k *Session) Holds() int {
 	defer k.svc.keepalive.mu.Unlock()
 	return len(k.holds)
 }
+
+// EndedLocked reports whether the session has ended. The caller has the Keepalive locked.
+func (k *Session) EndedLocked() bool { return k.ended }
 
 func (k *Session) attachLocked(hold *sessionHold) {
 	hold.session, hold.index = k, len(k.holds)
@@ -80,40 +82,4 @@ func (k *Session) notify(loss Loss) {
 	if !ended && k.onLoss != nil {
 		k.onLoss(loss)
 	}
-}
-
-// recordGrant stores a hold of grant g in the cache, and has it renewed for its session. It returns how many
-// holds there are, and the end of this one's validity, see grantCache.addHold.
-func (s *Service) recordGrant(a *acquisition, g grant, until time.Duration, count int) (holds int, counts time.Duration, err error) {
-	s.keepalive.mu.Lock()
-	defer s.keepalive.mu.Unlock()
-	if a.Session != nil && a.Session.ended {
-		return 0, 0, ErrSessionEnded
-	}
-	holds, counts = s.grants.addHold(a.holder, g, hold{a.id, until}, a.known.renewals, count, s.now()-a.asked)
-	if a.Session != nil {
-		s.keepalive.addLocked(a, g.fence, counts)
-		s.watchCuts(true)
-	}
-	return holds, counts, nil
-}
-
-// popHolds takes the holds that an UNLOCK gives back out of the cache and out of the keepalive, see
-// grantCache.pop.
-func (s *Service) popHolds(h holder, r UnlockRequest) (g grant, ids []string, left []hold, ok bool) {
-	s.keepalive.mu.Lock()
-	defer s.keepalive.mu.Unlock()
-	g, ids, left, ok = s.grants.pop(h, r.Fence, r.All, r.tag(), s.now())
-	if ok {
-		s.keepalive.dropLocked(h, ids)
-	}
-	return g, ids, left, ok
-}
-
-// dropHolds takes holds out of the cache and out of the keepalive.
-func (s *Service) dropHolds(h holder, ids ...string) {
-	s.keepalive.mu.Lock()
-	defer s.keepalive.mu.Unlock()
-	s.keepalive.dropLocked(h, ids)
-	s.grants.drop(h, ids...)
 }

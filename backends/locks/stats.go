@@ -32,7 +32,7 @@ type Stats struct {
 	Forces   int64 // locks taken away by LOCKCTL FORCE
 	Losses   int64 // locks of sessions that could be kept no longer
 
-	Each []NodeStats // in the order of Options.Nodes
+	Each []NodeStats // in the order of Nodes
 }
 
 // NodeStats is what a Service has counted of one node.
@@ -51,7 +51,7 @@ type lossReason uint8
 
 const (
 	lossExpired lossReason = iota // the lease ended without an answer to why
-	lossForced
+	LossForced
 	lossMaxHold
 	lossQuorum // too few nodes voted, again and again
 	lossTaken  // another owner has it
@@ -60,47 +60,33 @@ const (
 
 var lossReasons = [...]string{"expired", "forced", "maxhold", "noquorum", "taken", "gone"}
 
-// counters are what Stats and Report say. They are safe for concurrent use.
+// counters are what Stats and Report say of the Service itself. They are safe for concurrent use.
 type counters struct {
-	grants, refusals, noQuorum, splits, renewals, releases, undos, rounds atomic.Int64
-
-	reentries, failures, repeats, forces, sessionRenewals, sessionMisses atomic.Int64
+	grants, refusals, noQuorum, releases, reentries, failures, repeats, sessionRenewals, sessionMisses atomic.Int64
 
 	triggers [len(triggers)]atomic.Int64
 	losses   [len(lossReasons)]atomic.Int64
 
-	grantWait, refusalWait, held metrics.Histogram
-
-	asked [len(questions)]roundMeter
+	grantWait, refusalWait metrics.Histogram
 }
 
 // Stats does not wait for anything.
 func (s *Service) Stats() Stats {
 	c := &s.counters
-	st := Stats{
-		Nodes: len(s.nodes), Waiting: s.waiting.Total(),
-		Grants: c.grants.Load(), Refusals: c.refusals.Load(), NoQuorum: c.noQuorum.Load(), Splits: c.splits.Load(),
-		Renewals: c.renewals.Load(), Releases: c.releases.Load(), Undos: c.undos.Load(), Rounds: c.rounds.Load(),
-		Repeats: c.repeats.Load(), Forces: c.forces.Load(),
-	}
+	st := s.store.Stats()
+	st.Waiting = s.waiting.Total()
+	st.Grants, st.Refusals, st.NoQuorum = c.grants.Load(), c.refusals.Load(), c.noQuorum.Load()
+	st.Releases = c.releases.Load()
+	st.Repeats += c.repeats.Load()
 	for i := range c.losses {
 		st.Losses += c.losses[i].Load()
 	}
 	st.Sessions, st.SessionLocks = s.keepalive.count()
-	for i, n := range s.Nodes() {
-		switch {
-		case n.Ready():
-			st.Voting++
-		case n.State == NodeQuarantine:
-			st.Quarantined++
-		}
-		st.Each = append(st.Each, s.nodes[i].stats())
-	}
 	return st
 }
 
 // count is how many sessions have locks, and how many holds these are.
-func (k *keepalive) count() (sessions, holds int) {
+func (k *Keepalive) count() (sessions, holds int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.sessions, k.holds

@@ -36,7 +36,7 @@ type topNames struct {
 // Hot are the names that were asked for most, and those that were waited for longest, at
 // most so many of each, the hottest first. A LOCK that took less than 10 ms did not wait.
 func (s *Service) Hot(most int) (asked, waited []HotName) {
-	now := s.now()
+	now := s.store.Now()
 	s.top.mu.Lock()
 	defer s.top.mu.Unlock()
 	return s.top.asked.top(most, now), s.top.waited.top(most, now)

@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/lockproxy/lockproxy/backends/check"
-	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
 // The exit codes of check, besides exitOK with nothing worse than notes, and exitMisuse for
@@ -50,7 +50,7 @@ func (p program) check(ctx context.Context, o options, format string) error {
 		Upstream: o.upstream, Mode: o.mode, Nodes: o.nodes, UpstreamVotes: o.upstreamVotes,
 		SentinelUser: o.sentinelUser, SentinelPassword: o.sentinelPassword,
 		MaxTTL: o.maxTTL, NodeTimeout: o.nodeTimeout, Prefix: o.prefix,
-		Strict: o.bootstrap == locks.BootstrapStrict, Available: o.restartGrace == locks.GraceAvailable, ReplicaAcks: o.replicaAcks,
+		Strict: o.bootstrap == voters.BootstrapStrict, Available: o.restartGrace == voters.GraceAvailable, ReplicaAcks: o.replicaAcks,
 		MaxClients: o.maxClients, Unshared: o.upstreamConns == 0, Certificates: certificatesToCheck(o.ownCertificates(log)),
 		Exposed: o.exposed, Unguarded: o.unguarded(),
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/lockproxy/lockproxy/backends"
-	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 )
 
 func (p program) nodesCommand() *cli.Command {
-	one := func(name, usage string, args int, argsUsage string, steps func(list []*backends.Server, args []*backends.Server) []locks.Change) *cli.Command {
+	one := func(name, usage string, args int, argsUsage string, steps func(list []*backends.Server, args []*backends.Server) []voters.Change) *cli.Command {
 		cmd := p.command(name, usage, args, func(c *cli.Context, o options) error {
 			var servers []*backends.Server
 			for _, text := range c.Args().Slice() {
@@ -41,16 +41,16 @@ func (p program) nodesCommand() *cli.Command {
 	return &cli.Command{
 		Name: "nodes", Usage: "change the lock nodes under running proxies, one more or one less at a time", HideHelpCommand: true,
 		Subcommands: []*cli.Command{
-			one("add", "a lock node more", 1, "URL", func(list, a []*backends.Server) []locks.Change {
-				return []locks.Change{{From: minus(list, a[0]), To: plus(list, a[0])}}
+			one("add", "a lock node more", 1, "URL", func(list, a []*backends.Server) []voters.Change {
+				return []voters.Change{{From: minus(list, a[0]), To: plus(list, a[0])}}
 			}),
-			one("remove", "a lock node less", 1, "URL", func(list, a []*backends.Server) []locks.Change {
-				return []locks.Change{{From: plus(list, a[0]), To: minus(list, a[0]), Dead: a[0]}}
+			one("remove", "a lock node less", 1, "URL", func(list, a []*backends.Server) []voters.Change {
+				return []voters.Change{{From: plus(list, a[0]), To: minus(list, a[0]), Dead: a[0]}}
 			}),
-			one("replace", "the second lock node more, then the first less", 2, "OLD NEW", func(list, a []*backends.Server) []locks.Change {
+			one("replace", "the second lock node more, then the first less", 2, "OLD NEW", func(list, a []*backends.Server) []voters.Change {
 				before, after := plus(minus(list, a[1]), a[0]), plus(minus(list, a[0]), a[1])
 				both := plus(before, a[1])
-				return []locks.Change{{From: before, To: both, Dead: a[0]}, {From: both, To: after, Dead: a[0]}}
+				return []voters.Change{{From: before, To: both, Dead: a[0]}, {From: both, To: after, Dead: a[0]}}
 			}),
 		},
 		Action: func(c *cli.Context) error {
@@ -71,7 +71,7 @@ func plus(list []*backends.Server, s *backends.Server) []*backends.Server {
 
 // changeNodes makes the half step that is due, of the first change that is not done. It tries
 // again until it has waited for so long.
-func (p program) changeNodes(ctx context.Context, o options, steps []locks.Change, finish bool, wait time.Duration) error {
+func (p program) changeNodes(ctx context.Context, o options, steps []voters.Change, finish bool, wait time.Duration) error {
 	log := newLogger(p.stderr, o)
 	o = o.withTLS(log)
 	said := map[string]bool{}
@@ -83,7 +83,7 @@ func (p program) changeNodes(ctx context.Context, o options, steps []locks.Chang
 	}
 	for end := time.Now().Add(wait); ; {
 		err := p.changeStep(ctx, o, steps, finish, say)
-		var notYet *locks.NotYetError
+		var notYet *voters.NotYetError
 		if !errors.As(err, &notYet) {
 			return err
 		}
@@ -97,11 +97,11 @@ func (p program) changeNodes(ctx context.Context, o options, steps []locks.Chang
 	}
 }
 
-func (p program) changeStep(ctx context.Context, o options, steps []locks.Change, finish bool, say func(string)) error {
+func (p program) changeStep(ctx context.Context, o options, steps []voters.Change, finish bool, say func(string)) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	for i, c := range steps {
-		c.Options, c.Progress = locksOptions(o, newLogger(p.stderr, o)), say
+		c.Options, c.Progress = voterOptions(o, newLogger(p.stderr, o)), say
 		if i+1 < len(steps) { // it is done when the next one has begun, or can begin
 			if next := steps[i+1]; next.From != nil {
 				next.Options, next.Progress = c.Options, say

@@ -17,6 +17,8 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/quorum"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/topology"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
@@ -68,7 +70,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	}
 	o = o.withTLS(log)
 	defer watchCertificates(ctx, o.ownCertificates(log), log)()
-	svc, err := locks.New(locksOptions(o, log))
+	svc, err := newLocks(o, log)
 	if err != nil {
 		return err
 	}
@@ -153,10 +155,19 @@ func ignoreCanceled(err error) error {
 	return err
 }
 
-func locksOptions(o options, log *slog.Logger) locks.Options {
-	return locks.Options{
+func newLocks(o options, log *slog.Logger) (*locks.Service, error) {
+	store, err := quorum.New(quorum.Options{Options: voterOptions(o, log)})
+	if err != nil {
+		return nil, err
+	}
+	return locks.New(store, locks.Options{
+		MinTTL: o.minTTL, MaxHold: o.maxHold, SessionGrace: o.sessionGrace, MaxWait: o.maxWait, MaxWaiters: o.maxWaiters,
+	})
+}
+
+func voterOptions(o options, log *slog.Logger) voters.Options {
+	return voters.Options{
 		Nodes:        o.nodes,
-		MinTTL:       o.minTTL,
 		MaxTTL:       o.maxTTL,
 		NodeTimeout:  o.nodeTimeout,
 		Retention:    o.fenceRetention,
@@ -165,10 +176,6 @@ func locksOptions(o options, log *slog.Logger) locks.Options {
 		OnDemand:     o.upstreamVotes, // the node record would be among the clients' data
 		RestartGrace: o.restartGrace,
 		ReplicaAcks:  o.replicaAcks,
-		MaxHold:      o.maxHold,
-		SessionGrace: o.sessionGrace,
-		MaxWait:      o.maxWait,
-		MaxWaiters:   o.maxWaiters,
 		SentinelUser: o.sentinelUser, SentinelPassword: o.sentinelPassword,
 		Log: log,
 	}
@@ -258,7 +265,7 @@ func (p program) initCommand() *cli.Command {
 		ctx, cancel := context.WithTimeout(c.Context, initTimeout)
 		defer cancel()
 		log := newLogger(p.stderr, o)
-		svc, err := locks.New(locksOptions(o.withTLS(log), log))
+		svc, err := newLocks(o.withTLS(log), log)
 		if err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends"
-	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/topology"
 	"github.com/lockproxy/lockproxy/proxy"
 )
@@ -211,7 +211,7 @@ func (o *options) readPrefix(text string) error {
 	if text == "" {
 		return errors.New("is empty; keys of locks would mix with yours")
 	}
-	return locks.CheckPrefix(text)
+	return voters.CheckPrefix(text)
 }
 
 func (o *options) readLevel(text string) error {

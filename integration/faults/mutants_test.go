@@ -18,7 +18,7 @@ import (
 const (
 	mutantsVariable = "LOCKPROXY_MUTANTS" // not empty: run TestMutants; the names of some, with commas, or 1 for all
 	mutantLives     = 3 * time.Minute     // on real servers, until it counts as not noticed
-	simulation      = "^TestSimulation$"  // of backends/locks
+	simulation      = "^TestSimulation$"  // of backends/locks/quorum
 	simulationLives = 2 * time.Minute     // in the simulation
 	simulationSays  = "LOCKPROXY_SIM_SEEDS=1000000"
 )
@@ -89,8 +89,8 @@ func TestMutants(t *testing.T) {
 // simulated is in how many seconds the simulation fails.
 func simulated(t *testing.T, name string) string {
 	t.Helper()
-	bin := mutants.TestBinary(t, name, "backends/locks")
-	dir, err := filepath.Abs("../../backends/locks")
+	bin := mutants.TestBinary(t, name, "backends/locks/quorum")
+	dir, err := filepath.Abs("../../backends/locks/quorum")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ var All = []Mutant{
 		Name:   "quorum-less-one",
 		Breaks: "a majority decides: half of the nodes, or fewer, grant to one owner while the others grant to another",
 		Edits: []Edit{
-			{"backends/locks/service.go", "quorum: len(o.Nodes)/2 + 1,", "quorum: max(1, len(o.Nodes)/2),"},
+			{"backends/locks/voters/set.go", "Quorum: len(o.Nodes)/2 + 1,", "Quorum: max(1, len(o.Nodes)/2),"},
 		},
 	},
 	{
@@ -27,8 +27,8 @@ local removed, left, told, listeners, freed = 0, 0, false, 0, false
 		Name:   "no-second-round",
 		Breaks: "a quorum carries the fence of a grant before it is told: the next quorum may not have seen it, and fences go backwards",
 		Edits: []Edit{
-			{"backends/locks/lock.go", "if err := s.settle(ctx, a, votes, t.fence); err != nil {", "if err := error(nil); err != nil {"},
-			{"backends/locks/lock.go", "if v.kind == yes && !storedFence(v, fence) {\n\t\ts.nodes[i].push(", "if false {\n\t\ts.nodes[i].push("},
+			{"backends/locks/quorum/acquire.go", "if err := s.settle(ctx, a, votes, t.fence); err != nil {", "if err := error(nil); err != nil {"},
+			{"backends/locks/quorum/acquire.go", "if v.Kind == voters.Yes && !storedFence(v, fence) {\n\t\ts.set.Members[i].Push(", "if false {\n\t\ts.set.Members[i].Push("},
 		},
 	},
 	{
@@ -71,7 +71,7 @@ local removed, left, told, listeners, freed = 0, 0, false, 0, false
 		Name:   "validity-from-the-reply",
 		Breaks: "the clock of a grant starts before the first byte is sent: a slow round is told as much validity as a fast one",
 		Edits: []Edit{
-			{"backends/locks/lock.go", "validity := t.rest - (now - a.began) - drift(t.rest)", "validity := t.rest"},
+			{"backends/locks/quorum/acquire.go", "validity := t.rest - (now - a.began) - locks.Drift(t.rest)", "validity := t.rest"},
 		},
 	},
 	// Exclusion.
@@ -79,7 +79,7 @@ local removed, left, told, listeners, freed = 0, 0, false, 0, false
 		Name:    "kept-by-one",
 		Breaks:  "a re-entry keeps a fence that a quorum knows: by the word of one node an older fence comes back",
 		Profile: "clocks apart",
-		Edits:   []Edit{{"backends/locks/tally.go", "\tcase reenteredBy >= q:\n", "\tcase reenteredBy > 0 && yeses >= q:\n"}},
+		Edits:   []Edit{{"backends/locks/quorum/tally.go", "\tcase reenteredBy >= q:\n", "\tcase reenteredBy > 0 && yeses >= q:\n"}},
 	},
 	{
 		Name:    "no-drift",
@@ -105,14 +105,14 @@ if h and h.owner ~= owner then return`}},
 	{
 		Name:   "fence-of-the-first",
 		Breaks: "a new grant has the largest fence that a node of the quorum gave it: the first one's may be below one told before",
-		Edits:  []Edit{{"backends/locks/tally.go", "t.fence = max(t.fence, votes[i].fence)\n", "t.fence = cmp.Or(t.fence, votes[i].fence)\n"}, {"backends/locks/tally.go", "import (\n", "import (\n\t\"cmp\"\n"}},
+		Edits:  []Edit{{"backends/locks/quorum/tally.go", "t.fence = max(t.fence, votes[i].Fence)\n", "t.fence = cmp.Or(t.fence, votes[i].Fence)\n"}, {"backends/locks/quorum/tally.go", "import (\n", "import (\n\t\"cmp\"\n"}},
 	},
 	{
 		Name:    "force-unnoted",
 		Breaks:  "FORCE notes the grant on a quorum before it takes it: an UNLOCK by the owner's proxy takes a rival's try for a release in time",
 		Profile: "force",
-		Edits: []Edit{{"backends/locks/force.go", "noted, err := s.noteShortening(ctx, h, fence, limits)",
-			"noted, err := slices.Repeat([]vote{{kind: yes}}, len(s.nodes)), error(nil)"}},
+		Edits: []Edit{{"backends/locks/quorum/force.go", "noted, err := s.noteShortening(ctx, h, fence, limits)",
+			"noted, err := slices.Repeat([]voters.Vote{{Kind: voters.Yes}}, len(s.set.Members)), error(nil)"}},
 	},
 	// Holds.
 	{
@@ -125,7 +125,7 @@ if h and h.owner ~= owner then return`}},
 		Name:    "told-votes",
 		Breaks:  "beside a note, a record that a renewal put back proves nothing: a lease that was shortened and lapsed comes back",
 		Profile: "at once",
-		Edits:   []Edit{{"backends/locks/tally.go", "done = func(v *vote) bool { return v.kind == yes && !v.reinstated }", "done = func(v *vote) bool { return v.kind == yes }"}},
+		Edits:   []Edit{{"backends/locks/quorum/tally.go", "done = func(v *voters.Vote) bool { return v.Kind == voters.Yes && !v.Reinstated }", "done = func(v *voters.Vote) bool { return v.Kind == voters.Yes }"}},
 	},
 	// Quarantine.
 	{
@@ -153,24 +153,24 @@ if h and h.owner ~= owner then return`}},
 		Name:    "shortened-unnoted",
 		Breaks:  "a quorum notes a renewal that may shorten before it is sent: another proxy that remembers a longer validity unlocks after a rival's grant",
 		Profile: "at once",
-		Edits:   []Edit{{"backends/locks/renew.go", "if how == shortens {", "if false {"}},
+		Edits:   []Edit{{"backends/locks/quorum/renew.go", "if how == shortens {", "if false {"}},
 	},
 	{
 		Name:    "note-ignored",
 		Breaks:  "a release counts a node with a note only by the hold itself: what the proxy remembers of the validity was shortened",
 		Profile: "force",
-		Edits:   []Edit{{"backends/locks/tally.go", "v.kind != versionConflict && !v.noted &&", "v.kind != versionConflict &&"}},
+		Edits:   []Edit{{"backends/locks/quorum/tally.go", "v.Kind != voters.VersionConflict && !v.Noted &&", "v.Kind != voters.VersionConflict &&"}},
 	},
 	{
 		Name:   "renewal-by-one",
 		Breaks: "a majority decides of a renewal: where one node moved the lease, the others free it before",
-		Edits:  []Edit{{"backends/locks/tally.go", "done = func(v *vote) bool { return v.kind == yes && !v.reinstated }\n\t}\n\treturn countOutcome(votes, q,", "done = func(v *vote) bool { return v.kind == yes && !v.reinstated }\n\t}\n\treturn countOutcome(votes, 1,"}},
+		Edits:  []Edit{{"backends/locks/quorum/tally.go", "done = func(v *voters.Vote) bool { return v.Kind == voters.Yes && !v.Reinstated }\n\t}\n\treturn countOutcome(votes, q,", "done = func(v *voters.Vote) bool { return v.Kind == voters.Yes && !v.Reinstated }\n\t}\n\treturn countOutcome(votes, 1,"}},
 	},
 	{
 		Name:    "renewal-from-the-reply",
 		Breaks:  "the clock of a renewal starts before the first byte is sent: a slow one is told as much validity as a fast one",
 		Profile: "at once",
-		Edits:   []Edit{{"backends/locks/renew.go", "until = began + ttl - drift(ttl)\n", "until = s.now() + ttl - drift(ttl)\n"}},
+		Edits:   []Edit{{"backends/locks/quorum/renew.go", "until = began + ttl - locks.Drift(ttl)\n", "until = s.Now() + ttl - locks.Drift(ttl)\n"}},
 	},
 	{
 		Name:    "session-to-the-end",
@@ -182,9 +182,9 @@ if h and h.owner ~= owner then return`}},
 
 // lateRenewals lets the proxy renew what it remembers, however long ago it ended.
 var lateRenewals = []Edit{
-	{"backends/locks/grantcache.go", "p.until() <= now || (fence != 0 && p.fence != fence)", "(fence != 0 && p.fence != fence)"},
-	{"backends/locks/grantcache.go", "\tg = p.copy()\n\tg.holds = liveHolds(g.holds, now)\n", "\tg = p.copy()\n"},
-	{"backends/locks/grantcache.go", "return h.until <= now || !slices.Contains(ids, h.id)", "return !slices.Contains(ids, h.id)"},
-	{"backends/locks/renew.go", "\tif began >= g.until() {\n\t\treturn 0, lost, nil, nil\n\t}\n", ""},
-	{"backends/locks/renew.go", "(now >= g.until() || now >= until)", "now >= until"},
+	{"backends/locks/quorum/grantcache.go", "p.until() <= now || (fence != 0 && p.fence != fence)", "(fence != 0 && p.fence != fence)"},
+	{"backends/locks/quorum/grantcache.go", "\tg = p.copy()\n\tg.holds = liveHolds(g.holds, now)\n", "\tg = p.copy()\n"},
+	{"backends/locks/quorum/grantcache.go", "return h.until <= now || !slices.Contains(ids, h.id)", "return !slices.Contains(ids, h.id)"},
+	{"backends/locks/quorum/renew.go", "\tif began >= g.until() {\n\t\treturn 0, lost, nil, nil\n\t}\n", ""},
+	{"backends/locks/quorum/renew.go", "(now >= g.until() || now >= until)", "now >= until"},
 }

@@ -24,13 +24,13 @@ func bound(m Mutant) int {
 // TestSimulationNotices: every broken build fails the simulation within some hundred seeds.
 func TestSimulationNotices(t *testing.T) {
 	if testing.Short() {
-		t.Skip("compiles the tests of backends/locks once for every mutant")
+		t.Skip("compiles the tests of backends/locks/quorum once for every mutant")
 	}
 	for _, m := range All {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel() // a simulation takes one processor
-			cmd := exec.Command(TestBinary(t, m.Name, "backends/locks"), "-test.run", "^TestSimulation$", "-test.timeout", "10m")
-			cmd.Dir = filepath.Join("..", "..", "backends", "locks")
+			cmd := exec.Command(TestBinary(t, m.Name, "backends/locks/quorum"), "-test.run", "^TestSimulation$", "-test.timeout", "10m")
+			cmd.Dir = filepath.Join("..", "..", "backends", "locks", "quorum")
 			cmd.Env = append(os.Environ(), "LOCKPROXY_SIM_SEEDS="+strconv.Itoa(bound(m)), "LOCKPROXY_SIM_PROFILE="+m.Profile,
 				"LOCKPROXY_SIM_FIRST=1", "LOCKPROXY_SIM_SEED=", "LOCKPROXY_SIM_TIME=")
 			out, err := cmd.CombinedOutput()

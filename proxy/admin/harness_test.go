@@ -16,6 +16,8 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/quorum"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
@@ -90,7 +92,13 @@ func open(t *testing.T, opt Options, up string, nodes ...string) *testServer {
 	t.Helper()
 	d := &testServer{clients: &fakeClients{}, log: &syncBuffer{}, http: &http.Client{Transport: &http.Transport{}}}
 	opt.Log = slog.New(slog.NewTextHandler(d.log, nil))
-	svc, err := locks.New(locks.Options{Nodes: serversAt(t, nodes...), NodeTimeout: 5 * time.Second, Log: opt.Log})
+	store, err := quorum.New(quorum.Options{Options: voters.Options{
+		Nodes: serversAt(t, nodes...), NodeTimeout: 5 * time.Second, Log: opt.Log,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	svc, err := locks.New(store, locks.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

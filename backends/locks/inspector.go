@@ -1,0 +1,109 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+var errNoInspector = errors.New("the store of locks does not show them")
+
+// Inspect asks every node who has a name. It never guesses: if the answers do not decide it, because too few
+// nodes voted or because the silent ones could tip the count, the error is a *QuorumError, and the Inspection
+// holds the answers there are.
+func (s *Service) Inspect(ctx context.Context, k Key) (Inspection, error) {
+	if s.inspector == nil {
+		return Inspection{}, errNoInspector
+	}
+	return s.inspector.Inspect(ctx, k)
+}
+
+// List returns the names that are held, a part at a time, like SCAN: a name that is held from the first call
+// to the last is reported, one that is not all the time may be, and one may be reported twice when a node
+// fails meanwhile. Cursors are good at every proxy that names the nodes in the same order. What a quorum
+// agrees on is on at least one of any N-Q+1 nodes: as many are looked through, one after the other, and any
+// that answer will do. An error is a *CursorError, a *QuorumError, or that of ctx.
+func (s *Service) List(ctx context.Context, r ListRequest) (Listing, error) {
+	if s.inspector == nil {
+		return Listing{}, errNoInspector
+	}
+	return s.inspector.List(ctx, r)
+}
+
+// Names goes through the names as List does, without asking who has them: that costs a
+// quorum read of each, see Holdings. A name is one that some node has a record of: it is held, or
+// was a moment ago, or somebody tries to get it. complete is false if there was not enough of Looks
+// to see all. The names come in no order, and each once. Errors are those of List.
+func (s *Service) Names(ctx context.Context, r NamesRequest) (names []Key, complete bool, err error) {
+	if s.inspector == nil {
+		return nil, false, errNoInspector
+	}
+	return s.inspector.Names(ctx, r)
+}
+
+// Holdings asks a quorum who has each of these names. Those that nobody has are left out.
+// The error is a *QuorumError or that of ctx.
+func (s *Service) Holdings(ctx context.Context, names []Key) (held []Holding, err error) {
+	if s.inspector == nil {
+		return nil, errNoInspector
+	}
+	return s.inspector.Holdings(ctx, names)
+}
+
+// Force takes a name away from its holder, and returns what that had; held is false when nobody had it. The
+// owner is not asked: whatever it believes to protect is unprotected from now on, though its validity may
+// still run. Its RENEW and UNLOCK get ErrLost, no renewal under way brings the lock back, and the next grant
+// has a larger fence. Nodes that are silent are told until no lease can run any more. Errors are a
+// *QuorumError or that of ctx; then the lock may be gone, or not yet: force it again.
+func (s *Service) Force(ctx context.Context, k Key) (was Holding, held bool, err error) {
+	if s.inspector == nil {
+		return Holding{}, false, errNoInspector
+	}
+	return s.inspector.Force(ctx, k, 0)
+}
+
+// ForceGrant is Force for the grant with this fence only. If a later or an earlier one has the name, the error
+// is an *OtherGrantError and nothing is taken away.
+func (s *Service) ForceGrant(ctx context.Context, k Key, fence int64) (was Holding, held bool, err error) {
+	if fence <= 0 {
+		return Holding{}, false, fmt.Errorf("%d is not a fence", fence)
+	}
+	if s.inspector == nil {
+		return Holding{}, false, errNoInspector
+	}
+	return s.inspector.Force(ctx, k, fence)
+}
+
+// Nodes is what the last probe told of every node, in their order.
+func (s *Service) Nodes() []NodeStatus {
+	if s.inspector == nil {
+		return nil
+	}
+	return s.inspector.Nodes()
+}
+
+// Check contacts every node and reports those that can never be what they are configured as: the same server
+// twice, or a Redis Cluster. Nodes that do not answer are not reported; see Nodes.
+func (s *Service) Check(ctx context.Context) error {
+	if s.inspector == nil {
+		return nil
+	}
+	return s.inspector.Check(ctx)
+}
+
+// Init takes all nodes for new, on the operator's word that no lease and no fence they may have forgotten
+// matters. They vote at once. It is an error, and nothing changes, unless every node answers and none votes
+// already; when all vote it has been done.
+func (s *Service) Init(ctx context.Context) error {
+	if s.inspector == nil {
+		return errNoInspector
+	}
+	return s.inspector.Init(ctx)
+}
+
+// An OtherGrantError reports that the name is held under another fence.
+type OtherGrantError struct{ Now Holding }
+
+func (e *OtherGrantError) Error() string {
+	return fmt.Sprintf("the lock has moved on: it is held under fence %d", e.Now.Fence)
+}

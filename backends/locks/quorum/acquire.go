@@ -1,0 +1,443 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+const (
+	splitTries     = 10                    // acquisitions that end in a split, before the answer is a refusal without a holder
+	splitLimit     = time.Second           // or the lease, if shorter: how long they may take
+	splitWindow    = 2 * time.Millisecond  // of the first back-off, doubling
+	maxSplitWindow = 64 * time.Millisecond // until
+	repairTries    = 5                     // acquisitions that meet nodes in need of a record or floor
+)
+
+// errSplit reports that a quorum voted and no owner has one. It never leaves the package.
+var errSplit = errors.New("no owner has a majority")
+
+// Acquire implements locks.Store: it acquires the name, again after splits and repairs, until a quorum has decided
+// who has it.
+func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, error) {
+	deadline := s.Now() + min(r.TTL, splitLimit)
+	repaired := 0
+	for tries, window := 1, splitWindow; ; {
+		a, err := s.acquire(ctx, r)
+		switch {
+		case errors.Is(err, errNeedsRepair) && repaired < repairTries:
+			repaired++
+			if !s.set.RepairNodes(ctx, true) && repaired > 1 {
+				return locks.Decision{}, errors.Unwrap(err)
+			}
+			continue
+		case errors.Is(err, errNeedsRepair):
+			return locks.Decision{}, errors.Unwrap(err)
+		case !errors.Is(err, errSplit):
+			return a, err
+		}
+		if tries++; tries > splitTries || s.Now() > deadline {
+			return locks.Decision{}, nil
+		}
+		if err := sleep(ctx, s.set.Opts.Random.UpTo(window)); err != nil {
+			return locks.Decision{}, err
+		}
+		window = min(2*window, maxSplitWindow)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// An acquisition is one try to get a name.
+//
+//	asked ──quorum, one fence──────────────▶ granted
+//	  │  └──quorum, several fences─▶ settled ─▶ granted
+//	  └──held, split, too few votes, too late──▶ abandoned: undone wherever it may have been done
+type acquisition struct {
+	locks.Attempt
+	holder  locks.Holder
+	keys    voters.RedisKeys
+	id      string // of the hold
+	known   grant  // what this proxy knew of the owner's grant, with the live holds
+	dropped int64  // with Fresh: the fence of the grant that may be dropped, which a quorum has noted; 0: none
+	began   time.Duration
+}
+
+// errNeedsRepair wraps a *QuorumError of a round in which nodes lacked what RepairNodes may give them. It
+// never leaves the package.
+var errNeedsRepair = errors.New("nodes need a record")
+
+type needsRepairError struct{ *locks.QuorumError }
+
+func (e needsRepairError) Is(target error) bool { return target == errNeedsRepair }
+func (e needsRepairError) Unwrap() error        { return e.QuorumError }
+
+// acquire is one try: a round, a second one if the nodes numbered the grant differently, and an undo if it
+// failed.
+func (s *Store) acquire(ctx context.Context, r locks.Attempt) (locks.Decision, error) {
+	if err := s.set.AcquireSlot(ctx); err != nil {
+		return locks.Decision{}, err
+	}
+	defer s.set.ReleaseSlot()
+	dropped := int64(0)
+	if r.Fresh {
+		var err error
+		if dropped, err = s.prepareFresh(ctx, &r); err != nil {
+			return locks.Decision{}, err
+		}
+	}
+	a, j := s.newAcquisition(r, dropped)
+	return s.awaitAcquire(ctx, a, s.set.Ask(voters.AskAcquire, j, s.acquireDecides))
+}
+
+// newAcquisition begins a try: its clock runs. The call is for every node.
+func (s *Store) newAcquisition(r locks.Attempt, dropped int64) (*acquisition, voters.ScriptCall) {
+	a := &acquisition{Attempt: r, holder: locks.Holder{Key: r.Key, Owner: r.Owner}, keys: s.set.RedisKeys(r.Key), id: s.newHold(r.LockRequest), dropped: dropped, began: s.Now()}
+	if !r.Generated { // else nobody can ask for a RENEW yet
+		s.inflight.begin(a.holder, a.id)
+	}
+	a.known = s.grants.forAcquire(a.holder, a.began)
+	fence, how := a.known.fence, "plain"
+	switch {
+	case r.Fresh:
+		fence, how = dropped, "fresh"
+	case r.NoReenter:
+		how = "alone"
+	}
+	args := append(make([]string, 0, 8+2*len(a.known.holds)), r.Owner, voters.MS(r.TTL), s.proposal(), r.Info, how, a.id,
+		strconv.FormatInt(fence, 10), a.known.id)
+	if !r.Fresh {
+		args = s.appendHolds(args, a.known.holds)
+	}
+	return a, voters.ScriptCall{
+		Args:  s.set.Command(scripts.Acquire, a.keys, args...),
+		Parse: voters.ParseAcquire, Expires: a.began + s.set.Opts.Timeouts(r.TTL).Quorum, Durable: true,
+	}
+}
+
+// maxCarried is how many holds of a grant a call about another one takes along.
+const maxCarried = 64
+
+// appendHolds adds known holds of a grant to the arguments of a script, so that nodes which lack some add
+// them: the ones taken last, each with the ms it has left.
+func (s *Store) appendHolds(args []string, holds []hold) []string {
+	now := s.Now()
+	for _, h := range holds[max(0, len(holds)-maxCarried):] {
+		if h.until > now {
+			args = append(args, h.id, voters.MS(h.until-now))
+		}
+	}
+	return args
+}
+
+// acquireDecides reports whether votes on an acquisition decide it.
+func (s *Store) acquireDecides(v []voters.Vote) bool {
+	return tallyAcquire(v, s.set.Quorum, false).verdict != open
+}
+
+// awaitAcquire waits for the votes on an acquisition.
+func (s *Store) awaitAcquire(ctx context.Context, a *acquisition, round *voters.Round) (locks.Decision, error) {
+	defer s.inflight.end(a.holder, a.id)
+	if err := round.Wait(ctx, s.set.Opts.Timeouts(a.TTL)); err != nil {
+		s.set.Ended(round, s.abandon(a, round), voters.EndCanceled)
+		return locks.Decision{}, err
+	}
+	return s.decide(ctx, a, round)
+}
+
+// proposal is a fence above every earlier one of this clock, so that nodes agree on it without a second round:
+// microseconds, as nodes count.
+func (s *Store) proposal() string { return strconv.FormatInt(time.Now().UnixMicro(), 10) }
+
+// decide is the answer by the votes that are there.
+func (s *Store) decide(ctx context.Context, a *acquisition, round *voters.Round) (locks.Decision, error) {
+	var t tally
+	round.Look(func(votes []voters.Vote) { t = tallyAcquire(votes, s.set.Quorum, true) })
+	switch t.verdict {
+	case granted:
+		return s.grant(ctx, a, round, t)
+	case held:
+		s.set.Ended(round, s.abandon(a, round), voters.EndHeld)
+		return locks.Decision{Holder: t.holder, Remaining: t.rest, Fence: t.fence}, nil
+	case full:
+		s.set.Ended(round, s.abandon(a, round), voters.EndHeld)
+		return locks.Decision{}, &locks.HoldsError{Max: locks.MaxHolds}
+	case ended:
+		s.set.Ended(round, s.abandon(a, round), voters.EndRepeat)
+		s.counters.repeats.Add(1)
+		return locks.Decision{Granted: true, Grant: locks.Grant{Key: a.Key, Owner: a.Owner, Fence: t.fence, Hold: a.id}}, nil
+	case split:
+		s.counters.splits.Add(1)
+		s.set.Ended(round, s.abandon(a, round), voters.EndSplit)
+		return locks.Decision{}, errSplit
+	}
+	votes := s.abandon(a, round)
+	s.set.Ended(round, votes, voters.EndNoQuorum)
+	err := s.set.QuorumError("LOCK", a.Name, votes)
+	if voters.NeedsRepair(votes) {
+		s.set.RequestProbe()
+		return locks.Decision{}, needsRepairError{err}
+	}
+	return locks.Decision{}, err
+}
+
+// grant has a quorum store the fence and counts the validity. Nodes that have not voted yet get the fence when
+// they do.
+func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, t tally) (locks.Decision, error) {
+	var votes []voters.Vote
+	if t.reentered {
+		votes = round.Close(false, nil)
+	} else {
+		votes = round.Close(false, func(i int, v voters.Vote) { s.complete(a, i, &v, t.fence) })
+		if err := s.settle(ctx, a, votes, t.fence); err != nil {
+			s.set.Ended(round, votes, voters.EndUnsettled)
+			s.undoAll(a)
+			return locks.Decision{}, err
+		}
+	}
+	s.forgetReleased(ctx, a, t)
+	now := s.Now()
+	validity := t.rest - (now - a.began) - locks.Drift(t.rest)
+	if validity <= 0 {
+		s.set.Ended(round, votes, voters.EndLate)
+		s.undoAll(a)
+		return locks.Decision{}, s.lateError(a, votes)
+	}
+	s.set.Ended(round, votes, voters.EndGranted)
+	g := grant{fence: t.fence, id: a.id}
+	if t.reentered {
+		g.id, _ = most(votes, func(v *voters.Vote) (string, bool) { return v.Grant, v.Kind == voters.Yes && v.Reentered == t.fence })
+	}
+	if a.Fresh && a.dropped != 0 {
+		s.host.Keepalive.Supersede(a.holder, a.dropped, a.Session)
+	}
+	lineage, n := most(votes, func(v *voters.Vote) (string, bool) { return v.Version.Epoch, v.Kind == voters.Yes })
+	if n >= s.set.Quorum && (lineage == a.id || lineage == a.known.version.Epoch) {
+		g.version.Epoch = lineage
+	}
+	holds, until, err := s.recordGrant(a, g, now+validity, t.holds)
+	if err != nil {
+		s.undoAll(a)
+		return locks.Decision{}, err
+	}
+	if validity = min(validity, until-s.Now()); validity <= 0 {
+		return locks.Decision{}, s.lateError(a, votes)
+	}
+	return locks.Decision{Granted: true, Grant: locks.Grant{
+		Key: a.Key, Owner: a.Owner, Fence: t.fence, Validity: validity, Holds: holds, Hold: a.id,
+	}}, nil
+}
+
+// forgetReleased forgets holds that were given back through other proxies, if more are known of the grant than
+// a quorum counts. It goes by a read, so not by a node that was only late to get one.
+func (s *Store) forgetReleased(ctx context.Context, a *acquisition, t tally) {
+	known := s.grants.liveHolds(a.holder, t.fence, s.Now())
+	if len(known) == 0 || countHolds(append(known, a.id)) <= t.holds {
+		return
+	}
+	votes, err := s.read(ctx, a.holder, s.set.Opts.Timeouts(a.TTL))
+	if err != nil {
+		return
+	}
+	if _, gone := s.stillThere(votes, a.Owner, nil, known); len(gone) > 0 {
+		s.dropHolds(a.holder, gone...)
+	}
+}
+
+// lateError reports a quorum that came after the lease had ended.
+func (s *Store) lateError(a *acquisition, votes []voters.Vote) error {
+	e := s.set.QuorumError("LOCK", a.Name, votes)
+	e.Failed = append(e.Failed, fmt.Errorf("the votes came after the lease of %v", a.TTL))
+	return e
+}
+
+// settle makes a quorum store the fence, and the other nodes too if they can be reached.
+func (s *Store) settle(ctx context.Context, a *acquisition, votes []voters.Vote, fence int64) error {
+	n := 0
+	for i := range votes {
+		if storedFence(&votes[i], fence) {
+			n++
+		}
+	}
+	if n >= s.set.Quorum {
+		for i := range votes {
+			s.complete(a, i, &votes[i], fence)
+		}
+		return nil
+	}
+	limits := s.set.Opts.Timeouts(a.TTL)
+	enough := func(v []voters.Vote) bool { return n+voters.CountKind(v, voters.Yes) >= s.set.Quorum }
+	j := s.settleJob(a, fence, limits)
+	round := s.set.AskEach(voters.AskSettle, enough, func(i int) *voters.ScriptCall {
+		if votes[i].Kind == voters.Yes && !storedFence(&votes[i], fence) {
+			return &j
+		}
+		return nil
+	})
+	err := round.Wait(ctx, limits)
+	settled := round.Close(false, nil)
+	s.set.Ended(round, settled, voters.EndOf(err, n+voters.CountKind(settled, voters.Yes) >= s.set.Quorum))
+	switch {
+	case err != nil:
+		return err
+	case n+voters.CountKind(settled, voters.Yes) < s.set.Quorum:
+		return s.unsettled(a, votes, settled, fence)
+	}
+	return nil
+}
+
+// unsettled reports which nodes did not store the fence of a grant.
+func (s *Store) unsettled(a *acquisition, votes, settled []voters.Vote, fence int64) error {
+	for i := range votes {
+		if votes[i].Kind == voters.Yes && !storedFence(&votes[i], fence) && settled[i].Kind != voters.Yes {
+			votes[i] = voters.Vote{Err: voters.OrTimeout(settled[i].Err)}
+		}
+	}
+	return s.set.QuorumError("LOCK", a.Name, votes)
+}
+
+func (s *Store) settleJob(a *acquisition, fence int64, limits voters.Timeouts) voters.ScriptCall {
+	return voters.ScriptCall{
+		Args:  s.set.Command(scripts.Settle, a.keys, a.Owner, strconv.FormatInt(fence, 10), a.id),
+		Parse: voters.ParseDone, Expires: s.Now() + limits.Quorum, Durable: true,
+	}
+}
+
+// complete gives a node that granted under another fence that of the grant.
+func (s *Store) complete(a *acquisition, i int, v *voters.Vote, fence int64) {
+	if v.Kind == voters.Yes && !storedFence(v, fence) {
+		s.set.Members[i].Push(s.settleJob(a, fence, s.set.Opts.Timeouts(a.TTL)))
+	}
+}
+
+// abandon ends an acquisition's round and undoes it on every node that did it, and on every node that may have
+// done it or still may. It returns the votes.
+func (s *Store) abandon(a *acquisition, round *voters.Round) []voters.Vote {
+	s.inflight.end(a.holder, a.id)
+	var once sync.Once
+	undo := func(i int, v voters.Vote) {
+		if v.Kind == voters.Yes || (v.Kind == voters.Silent && (v.Code == 0 || v.Code == voters.Damaged) && !v.Unsent) {
+			once.Do(func() { s.counters.undos.Add(1) })
+			s.set.Members[i].Push(s.undoJob(a.keys, a.Owner, a.id))
+		}
+	}
+	votes := round.Close(true, undo)
+	for i, v := range votes {
+		if !voters.Due(&v) {
+			undo(i, v)
+		}
+	}
+	return votes
+}
+
+// undoAll undoes a hold everywhere.
+func (s *Store) undoAll(a *acquisition) {
+	s.counters.undos.Add(1)
+	for _, n := range s.set.Members {
+		n.Push(s.undoJob(a.keys, a.Owner, a.id))
+	}
+}
+
+// undoJob removes a hold of an acquisition.
+func (s *Store) undoJob(k voters.RedisKeys, owner, hold string) voters.ScriptCall {
+	return s.releaseJob(k, owner, grant{}, "undo", "", []string{hold}, nil)
+}
+
+// releaseJob removes holds of a grant, in one of the ways of release.lua, and is retried until no lease that
+// they may have can run. request is the script's TAG; left are holds of the grant that stay.
+func (s *Store) releaseJob(k voters.RedisKeys, owner string, g grant, how, request string, ids []string, left []hold) voters.ScriptCall {
+	args := append([]string{owner, strconv.FormatInt(g.fence, 10), how, request, g.id, s.set.Opts.Random.ID(), strconv.Itoa(len(ids))}, ids...)
+	j := voters.ScriptCall{
+		Args: s.set.Command(scripts.Release, k, args...), Parse: voters.ParseRelease,
+		Expires: s.Now() + s.set.Opts.MaxTTL, RetryUntilAcked: true,
+	}
+	if len(left) > 0 {
+		j.RetryArgs = j.Args
+		j.Args = s.appendHolds(slices.Clone(j.Args), left)
+	}
+	return j
+}
+
+// Undo implements locks.Store. Other than the undo of an
+// acquisition it is for a grant that may have been renewed: its fence keeps a renewal under way from
+// reinstating the hold.
+func (s *Store) Undo(g locks.Grant) {
+	s.counters.undos.Add(1)
+	h := locks.Holder{Key: g.Key, Owner: g.Owner}
+	s.dropHolds(h, g.Hold)
+	j := s.endJob(h, grant{fence: g.Fence}, "", []string{g.Hold}, nil)
+	s.set.Push(j)
+	s.host.Lines.Wake(g.Key)
+}
+
+// recordGrant stores a hold of grant g in the cache, and has it renewed for its session. It returns how many
+// holds there are, and the end of this one's validity, see grantCache.addHold.
+func (s *Store) recordGrant(a *acquisition, g grant, until time.Duration, count int) (holds int, counts time.Duration, err error) {
+	s.host.Keepalive.Lock()
+	defer s.host.Keepalive.Unlock()
+	if a.Session != nil && a.Session.EndedLocked() {
+		return 0, 0, locks.ErrSessionEnded
+	}
+	holds, counts = s.grants.addHold(a.holder, g, hold{a.id, until}, a.known.renewals, count, s.Now()-a.Asked)
+	if a.Session != nil {
+		s.host.Keepalive.AddLocked(&a.Attempt, a.id, g.fence, a.began, counts)
+	}
+	return holds, counts, nil
+}
+
+// popHolds takes the holds that an UNLOCK gives back out of the cache and out of the keepalive, see
+// grantCache.pop.
+func (s *Store) popHolds(h locks.Holder, r locks.UnlockRequest) (g grant, ids []string, left []hold, ok bool) {
+	s.host.Keepalive.Lock()
+	defer s.host.Keepalive.Unlock()
+	g, ids, left, ok = s.grants.pop(h, r.Fence, r.All, tagOf(&r), s.Now())
+	if ok {
+		s.host.Keepalive.DropLocked(h, ids)
+	}
+	return g, ids, left, ok
+}
+
+// dropHolds takes holds out of the cache and out of the keepalive.
+func (s *Store) dropHolds(h locks.Holder, ids ...string) {
+	s.host.Keepalive.Lock()
+	defer s.host.Keepalive.Unlock()
+	s.host.Keepalive.DropLocked(h, ids)
+	s.grants.drop(h, ids...)
+}
+
+// Holder implements locks.Store: it reads from a quorum.
+func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error) {
+	if err := s.set.AcquireSlot(ctx); err != nil {
+		return locks.Decision{}, err
+	}
+	defer s.set.ReleaseSlot()
+	votes, err := s.read(ctx, locks.Holder{Key: k}, s.set.Opts.Timeouts(s.set.Opts.MaxTTL))
+	if err != nil {
+		return locks.Decision{}, err
+	}
+	if voters.CountKind(votes, voters.Yes) < s.set.Quorum {
+		return locks.Decision{}, s.set.QuorumError("LOCK", k.Name, votes)
+	}
+	h, who := s.holding(votes, k)
+	if who != oneOwner && who != unsettledGrant {
+		return locks.Decision{}, nil
+	}
+	return locks.Decision{Holder: h.Owner, Remaining: h.Remaining}, nil
+}

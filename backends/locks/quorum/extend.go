@@ -1,0 +1,169 @@
+package quorum
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
+
+const (
+	giveBackTries = 3                     // before a lease that another proxy took over is left to run out
+	giveBackPause = 20 * time.Millisecond // between them, doubling
+)
+
+// Extend implements locks.Store. What is not in the cache, or was changed through another proxy, is read
+// first; so is what seems lost, since its owner may have given it back elsewhere.
+func (s *Store) Extend(ctx context.Context, h locks.Holder, fence int64, t locks.Term, ids []string) locks.Extension {
+	if g, ok := s.grants.beginExtension(h, fence, ids, s.Now()); ok {
+		until, result, votes, err := s.renewal(ctx, h, t.From(s.Now()), g, nil, grows)
+		switch {
+		case err != nil || result == undecided:
+			return s.undecidedResult(h, votes, err)
+		case result == applied:
+			if slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.GivenBack }) {
+				s.grants.invalidate(h) // elsewhere: read the next time
+			}
+			if anyNoted(votes) {
+				s.grants.capEnds(h, fence, until)
+			}
+			return locks.Extension{Result: locks.Extended, Until: s.grants.endExtension(h, g, until)}
+		case result == conflict:
+			s.grants.invalidate(h)
+		}
+	}
+	return s.extendForeign(ctx, h, fence, t, ids)
+}
+
+// extensionOf is the result where a read shows that the owner does not have the grant.
+func extensionOf(o outcome) locks.ExtensionResult {
+	if o == otherOwner {
+		return locks.Taken
+	}
+	return locks.Gone
+}
+
+// undecidedResult is that of a renewal that decided nothing.
+func (s *Store) undecidedResult(h locks.Holder, votes []voters.Vote, err error) locks.Extension {
+	if voters.NeedsRepair(votes) {
+		s.set.RequestProbe()
+	}
+	if votes != nil {
+		err = s.set.QuorumError("RENEW", h.Name, votes)
+	}
+	return locks.Extension{Result: locks.Undecided, Err: err}
+}
+
+// extendForeign is extend for a grant of which this proxy does not know all.
+func (s *Store) extendForeign(ctx context.Context, h locks.Holder, fence int64, t locks.Term, ids []string) locks.Extension {
+	before := s.grants.lookup(h)
+	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(t.TTL), "")
+	if err != nil {
+		return s.undecidedResult(h, nil, err)
+	}
+	g, result := s.readGrant(votes, h, fence, began)
+	switch {
+	case result == undecided:
+		return s.undecidedResult(h, votes, nil)
+	case result != applied && s.releasedBefore(votes, h.Owner, fence):
+		return locks.Extension{Result: locks.GivenBack}
+	case result != applied:
+		s.grants.forgetGrant(h, fence)
+		return locks.Extension{Result: extensionOf(result)}
+	}
+	all := g
+	there, gone := s.stillThere(votes, h.Owner, holdIDs(all.holds), ids)
+	g.holds = slices.DeleteFunc(slices.Clone(all.holds), func(h hold) bool { return !slices.Contains(there, h.id) })
+	if len(g.holds) == 0 {
+		if len(gone) == len(ids) {
+			return locks.Extension{Result: locks.GivenBack}
+		}
+		return s.undecidedResult(h, votes, nil)
+	}
+	g, result, votes, err = s.takeOver(ctx, h, t.From(s.Now()), g, votes, grows)
+	if err != nil || result != applied {
+		return s.undecidedResult(h, votes, err) // what has changed meanwhile is found by the next read
+	}
+	until := g.until()
+	g.holds = append(without(all.holds, there), g.holds...)
+	s.replaceGrant(h, before, g)
+	return locks.Extension{Result: locks.Extended, Until: until, Released: gone}
+}
+
+// stillThere divides holds by a read: those that a quorum has, and those that no quorum can have any more. The
+// rest may be either.
+func (s *Store) stillThere(votes []voters.Vote, owner string, common, ids []string) (there, gone []string) {
+	for _, id := range ids {
+		may := 0
+		for i := range votes {
+			v := &votes[i]
+			if v.Kind == voters.Silent || v.Owner == owner && v.Read.Has(id) {
+				may++
+			}
+		}
+		switch {
+		case slices.Contains(common, id):
+			there = append(there, id)
+		case may < s.set.Quorum:
+			gone = append(gone, id)
+		}
+	}
+	return there, gone
+}
+
+// replaceGrant stores a grant that was taken over for a session, if that still has it.
+func (s *Store) replaceGrant(h locks.Holder, before, g grant) {
+	s.host.Keepalive.Lock()
+	defer s.host.Keepalive.Unlock()
+	if s.host.Keepalive.KeepsLocked(h, g.fence) {
+		s.grants.replace(h, before, g)
+	}
+}
+
+// GiveBack implements locks.Store. Nodes that cannot be reached are told until no lease can run any more.
+//
+// The owner did not ask for it, and another proxy that renewed the lease may know that its validity runs: by
+// that knowledge an UNLOCK there could take a rival's unfinished try for a release in time. So a lease that
+// has been taken over is released after a note on a quorum, as by Force, and so is one that ends earlier
+// without these holds. The proxy that took it over did so on a quorum, which does not release the holds
+// without the note: no rival can have been granted the name before it.
+func (s *Store) GiveBack(h locks.Holder, fence int64, ids []string) {
+	g := s.grants.lookup(h)
+	if g.fence != fence {
+		g = grant{fence: fence}
+	}
+	s.dropHolds(h, ids...)
+	left := liveHolds(without(g.holds, ids), s.Now())
+	if g.ownEpoch != "" && (len(left) == 0 || lastEnd(left) >= g.untilOf(ids)) {
+		votes := s.releaseEnded(h, g, g.ownEpoch, ids, left)
+		if !slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.Kind == voters.VersionConflict }) {
+			return
+		}
+	}
+	for i := range giveBackTries {
+		if i > 0 {
+			_ = sleep(context.Background(), giveBackPause<<i)
+		}
+		noted, err := s.noteShortening(context.Background(), h, fence, s.set.Opts.Timeouts(s.set.Opts.MaxTTL))
+		if err == nil && voters.CountKind(noted, voters.Yes) >= s.set.Quorum {
+			s.releaseEnded(h, g, "", ids, left)
+			return
+		}
+	}
+}
+
+// releaseEnded releases holds on the nodes whose lease is of this epoch, or on all if it is empty. It returns
+// the votes when a majority has answered.
+func (s *Store) releaseEnded(h locks.Holder, g grant, lineage string, ids []string, left []hold) []voters.Vote {
+	round := s.set.Ask(voters.AskRelease, s.endJob(h, g, lineage, ids, left), func(v []voters.Vote) bool { return 2*(len(v)-voters.CountKind(v, voters.Silent)) > len(v) })
+	s.host.Lines.Wake(h.Key)
+	_ = round.Wait(context.Background(), s.set.Opts.Timeouts(s.set.Opts.MaxTTL)) // so that not all of a session's locks queue up at the nodes
+	return s.set.Closed(round, round.Close(false, nil), nil)
+}
+
+// endJob releases holds that their owner did not give back.
+func (s *Store) endJob(h locks.Holder, g grant, lineage string, ids []string, left []hold) voters.ScriptCall {
+	return s.releaseJob(s.set.RedisKeys(h.Key), h.Owner, g, "end", lineage, ids, left)
+}

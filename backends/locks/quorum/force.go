@@ -1,0 +1,112 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
+
+const (
+	forceTries = 20   // releases, each of the holds that were read before it
+	forceHolds = 1000 // in one release
+)
+
+var errForced = errors.New("the owner takes the lock again faster than it can be taken away")
+
+// Force implements locks.Inspector.
+func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.Holding, held bool, err error) {
+	if err := s.set.AcquireSlot(ctx); err != nil {
+		return locks.Holding{}, false, err
+	}
+	defer s.set.ReleaseSlot()
+	for range forceTries {
+		votes, err := s.readStable(ctx, locks.Holder{Key: k})
+		if err != nil {
+			return locks.Holding{}, false, err
+		}
+		now, who := s.holding(votes, k)
+		if who == undecidedHolder {
+			return locks.Holding{}, false, s.set.QuorumError("LOCKCTL", k.Name, votes)
+		}
+		found := who != nobody
+		other := fence != 0 && now.Fence != fence
+		switch {
+		case !found, held && (other || now.Owner != was.Owner):
+			if held {
+				s.counters.forces.Add(1)
+			}
+			return was, held, nil
+		case other:
+			return locks.Holding{}, false, &locks.OtherGrantError{Now: now}
+		case !held:
+			was, held = now, true
+		}
+		done, err := s.force(ctx, locks.Holder{Key: k, Owner: now.Owner}, upTo(votes, fence))
+		if err != nil {
+			return locks.Holding{}, false, err
+		}
+		if done {
+			s.counters.forces.Add(1)
+			return was, true, nil
+		}
+	}
+	return locks.Holding{}, false, errForced
+}
+
+// upTo are the votes without those on a grant with a larger fence than this, if it is not 0.
+func upTo(votes []voters.Vote, fence int64) []voters.Vote {
+	if fence == 0 {
+		return votes
+	}
+	votes = slices.Clone(votes)
+	for i := range votes {
+		if v := &votes[i]; v.Kind == voters.Yes && v.Owner != "" && v.Fence > fence {
+			*v = voters.Vote{Err: voters.ErrNotAsked, Unsent: true}
+		}
+	}
+	return votes
+}
+
+// force releases the holds that a read showed. It is not done while a quorum still has some: the owner may
+// have re-entered since.
+//
+// The note comes first, and on a quorum: without it an UNLOCK through the owner's proxy, which knows only that
+// its validity runs, could take a rival's unfinished try for a release in time. What is removed are the holds
+// that were read, and only from grants that the note covers: a message that comes late finds another hold, or
+// a larger fence.
+func (s *Store) force(ctx context.Context, h locks.Holder, votes []voters.Vote) (done bool, err error) {
+	fence := int64(0)
+	for i := range votes {
+		if v := &votes[i]; v.Kind == voters.Yes && v.Owner == h.Owner {
+			fence = max(fence, v.Fence)
+		}
+	}
+	limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
+	noted, err := s.noteShortening(ctx, h, fence, limits)
+	switch {
+	case err != nil:
+		return false, err
+	case voters.CountKind(noted, voters.Yes) < s.set.Quorum:
+		return false, s.set.QuorumError("LOCKCTL", h.Name, noted)
+	}
+	s.grants.forgetGrant(h, fence)
+	s.host.Keepalive.Lose(h, fence, locks.LossForced, "it was taken away by an operator")
+	holds := everyHold(votes, h.Owner)
+	j := s.releaseJob(s.set.RedisKeys(h.Key), h.Owner, grant{fence: fence}, "force", "", holds[:min(len(holds), forceHolds)], nil)
+	round := s.set.Ask(voters.AskRelease, j, func(v []voters.Vote) bool { return leftNothing(v, h.Owner) >= s.set.Quorum })
+	s.host.Lines.Wake(h.Key)
+	err = round.Wait(ctx, limits)
+	votes = round.Close(false, nil)
+	free := leftNothing(votes, h.Owner)
+	s.set.Ended(round, votes, voters.EndOf(err, free >= s.set.Quorum))
+	switch {
+	case err != nil:
+		return false, err
+	case free < s.set.Quorum && len(votes)-voters.CountKind(votes, voters.Silent) < s.set.Quorum:
+		return false, s.set.QuorumError("LOCKCTL", h.Name, votes)
+	}
+	return free >= s.set.Quorum, nil
+}

@@ -1,0 +1,455 @@
+package quorum
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/metrics"
+)
+
+// A hold is one granted LOCK of an owner.
+type hold struct {
+	id    string
+	until time.Duration // end of its validity, by Store.Now
+}
+
+// holdIDs are the ids of holds, in their order.
+func holdIDs(holds []hold) []string {
+	ids := make([]string, len(holds))
+	for i := range holds {
+		ids[i] = holds[i].id
+	}
+	return ids
+}
+
+// lastEnd is when the last of the holds ends; 0 if there are none.
+func lastEnd(holds []hold) (until time.Duration) {
+	for i := range holds {
+		until = max(until, holds[i].until)
+	}
+	return until
+}
+
+// liveHolds are those that have not ended.
+func liveHolds(holds []hold, now time.Duration) []hold {
+	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool { return h.until <= now })
+}
+
+// without are the holds whose ids are none of these.
+func without(holds []hold, ids []string) []hold {
+	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool { return slices.Contains(ids, h.id) })
+}
+
+// withoutRequests are the holds of other requests than those that took these.
+func withoutRequests(holds []hold, ids []string) []hold {
+	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool {
+		return slices.ContainsFunc(ids, func(id string) bool { return requestOf(id) == requestOf(h.id) })
+	})
+}
+
+// A grant is what this proxy knows of a holder's grant. It is a hint: what is forgotten can be read from a
+// quorum.
+type grant struct {
+	fence     int64
+	id        string         // the hold whose LOCK numbered the grant
+	holds     []hold         // the oldest first
+	version   voters.Version // the largest that was given out
+	renewals  int            // how often the end of its holds was asked for or read after they were granted
+	ownEpoch  string         // of the version under which this proxy was granted it; empty if it was not, or if that is not known
+	grantedAt time.Duration  // when this proxy was granted it; 0: not known, or counted already
+	partial   bool           // other proxies made, or may have made, holds or a version of it
+	here      bool           // this proxy was granted it
+	waited    time.Duration  // if here: from the call of LOCK to the grant
+}
+
+// until is the end of the validity: that of the hold that ends last.
+func (g *grant) until() time.Duration { return lastEnd(g.holds) }
+
+// grantCache is a bounded LRU of grants. All methods are safe for concurrent use.
+type grantCache struct {
+	mu  sync.Mutex
+	lru *simplelru.LRU[locks.Holder, *grant]
+
+	now     func() time.Duration
+	heldFor *metrics.Histogram // of grants that are over
+}
+
+func newGrantCache(size int, now func() time.Duration, held *metrics.Histogram) (*grantCache, error) {
+	m := &grantCache{now: now, heldFor: held}
+	var err error
+	m.lru, err = simplelru.NewLRU(size, func(_ locks.Holder, g *grant) { m.observeEnd(g) })
+	return m, err
+}
+
+// observeEnd counts a grant that is over: given back, lost, or forgotten because its owner did not come back.
+// One without grantedAt has been counted, or cannot be.
+func (m *grantCache) observeEnd(g *grant) {
+	if g.grantedAt != 0 {
+		m.heldFor.Observe(min(m.now(), max(g.until(), g.grantedAt)) - g.grantedAt)
+		g.grantedAt = 0
+	}
+}
+
+// oldest is the age of the oldest grant through this proxy that still runs; 0 if there is none.
+func (m *grantCache) oldest() (age time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	for _, g := range m.lru.Values() {
+		if g.grantedAt != 0 && g.until() > now {
+			age = max(age, now-g.grantedAt)
+		}
+	}
+	return age
+}
+
+func (g *grant) copy() grant {
+	c := *g
+	c.holds = slices.Clone(g.holds)
+	return c
+}
+
+func (g *grant) remove(ids []string) {
+	g.holds = slices.DeleteFunc(g.holds, func(h hold) bool { return slices.Contains(ids, h.id) })
+}
+
+// pop takes the holds that an UNLOCK gives back out of the cache, so that no second UNLOCK gives back the
+// same: all, or those of the request with this tag, or else the last one, even if it has ended, since its
+// owner means no other. left are the live holds that stay, and g is the grant as it was. ok is false when the
+// grant must be read first.
+func (m *grantCache) pop(h locks.Holder, fence int64, all bool, tag string, now time.Duration) (g grant, given []string, left []hold, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.lru.Get(h)
+	if !ok || (fence != 0 && p.fence != fence) || (all && p.partial) {
+		return g, nil, nil, false
+	}
+	g = p.copy()
+	given = holdIDs(p.holds)
+	if !all {
+		given = holdsOfRequest(tag, given)
+	}
+	p.remove(given)
+	if left = liveHolds(p.holds, now); len(left) == 0 {
+		p.grantedAt = 0 // the release observes its end
+		m.lru.Remove(h)
+	}
+	return g, given, left, true
+}
+
+// hasRequest reports whether a hold that the request with this tag took is in the cache.
+func (m *grantCache) hasRequest(h locks.Holder, tag string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.lru.Get(h)
+	return ok && slices.ContainsFunc(p.holds, func(h hold) bool { return holdTag(h.id) == tag })
+}
+
+// requestHolds are the ids of the cached holds of the requests that took these.
+func (m *grantCache) requestHolds(h locks.Holder, ids ...string) (taken []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.lru.Get(h)
+	if !ok {
+		return nil
+	}
+	for i := range p.holds {
+		id := p.holds[i].id
+		if slices.ContainsFunc(ids, func(o string) bool { return requestOf(o) == requestOf(id) }) {
+			taken = append(taken, id)
+		}
+	}
+	return taken
+}
+
+// restore puts back holds that pop took, when their release is undecided.
+func (m *grantCache) restore(h locks.Holder, g grant, ids []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	g.holds = slices.DeleteFunc(g.holds, func(h hold) bool { return !slices.Contains(ids, h.id) })
+	p, ok := m.lru.Get(h)
+	switch {
+	case ok && p.fence == g.fence:
+		p.remove(ids) // a RENEW may have read them meanwhile
+		p.holds = append(p.holds, g.holds...)
+		p.grantedAt = max(p.grantedAt, g.grantedAt)
+	case !ok || p.fence < g.fence: // else the owner has had another grant since
+		m.lru.Add(h, &g)
+	}
+}
+
+// forAcquire is what is known of h when it asks for the name, with the live holds only.
+func (m *grantCache) forAcquire(h locks.Holder, now time.Duration) grant {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.lru.Get(h)
+	if !ok {
+		return grant{}
+	}
+	g := *p
+	g.holds = liveHolds(p.holds, now)
+	return g
+}
+
+// holds reports whether h is known to have the name now.
+func (m *grantCache) holds(h locks.Holder, now time.Duration) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.lru.Get(h)
+	return ok && p.until() > now
+}
+
+// liveHolds are the ids of the known live holds of the grant with this fence.
+func (m *grantCache) liveHolds(h locks.Holder, fence int64, now time.Duration) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.lru.Peek(h); ok && p.fence == fence {
+		return holdIDs(liveHolds(p.holds, now))
+	}
+	return nil
+}
+
+// addHold stores a new hold and returns how many there are, and the end of its validity: where a renewal was
+// asked for since the LOCK began, when the counter had the value renewals, it may have found the hold and
+// shortened it. g is the grant by the votes: its fence, its id, if known, and its epoch, if a quorum has it;
+// count is how many holds a quorum counts. waited is stored for a first hold.
+func (m *grantCache) addHold(h locks.Holder, g grant, taken hold, asked, count int, waited time.Duration) (holds int, until time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	p, ok := m.lru.Get(h)
+	switch {
+	case !ok || p.fence != g.fence:
+		if ok {
+			m.observeEnd(p)
+		}
+		p = &grant{fence: g.fence, id: g.id, here: count <= 1, waited: waited, version: g.version, ownEpoch: g.version.Epoch}
+		if p.here {
+			p.grantedAt = now
+		}
+		m.lru.Add(h, p)
+	case p.renewals != asked:
+		taken.until = min(taken.until, p.until())
+	}
+	if !slices.Contains(holdIDs(p.holds), taken.id) { // else a RENEW has read it meanwhile
+		p.holds = append(p.holds, taken)
+	}
+	if len(p.holds) > locks.MaxHolds {
+		p.holds = liveHolds(p.holds, now)
+	}
+	live := countHolds(holdIDs(liveHolds(p.holds, now)))
+	if g.version.Epoch == "" || p.version.Epoch != g.version.Epoch || count > live {
+		p.partial = true
+	}
+	return max(count, live), taken.until
+}
+
+// beginRenewal gives a renewal its version. until is the validity it aims for: if that is earlier than the one
+// that runs, it counts from now on, also if the renewal fails, since some node may apply it, and shortens is
+// true. ok is false when nothing is known that could be renewed without reading: the known validity may have
+// ended while another proxy renewed the grant.
+func (m *grantCache) beginRenewal(h locks.Holder, fence int64, now, until time.Duration) (g grant, shortens, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.lru.Get(h)
+	if !ok || p.partial || p.until() <= now || (fence != 0 && p.fence != fence) {
+		return g, false, false
+	}
+	p.version.Sequence++
+	p.renewals++
+	shortens = until < p.until()
+	for i := range p.holds {
+		p.holds[i].until = min(p.holds[i].until, until)
+	}
+	g = p.copy()
+	g.holds = liveHolds(g.holds, now)
+	return g, shortens, true
+}
+
+// endRenewal stores the validity that the renewal of g with its version won, and returns the one that counts:
+// a later renewal may already have shortened it.
+func (m *grantCache) endRenewal(h locks.Holder, g grant, until time.Duration) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.lru.Get(h)
+	if !ok || p.fence != g.fence {
+		return until
+	}
+	if p.version != g.version {
+		until = min(until, p.until())
+	}
+	p.end(holdIDs(g.holds), func(time.Duration) time.Duration { return until })
+	return until
+}
+
+// end sets the ends of these holds.
+func (g *grant) end(ids []string, at func(was time.Duration) time.Duration) {
+	for i := range g.holds {
+		if slices.Contains(ids, g.holds[i].id) {
+			g.holds[i].until = at(g.holds[i].until)
+		}
+	}
+}
+
+// beginExtension gives a renewal for a session its version, and returns the grant with the holds ids only.
+// What is known of their validity changes when the renewal succeeds, and then only grows. ok is as in
+// beginRenewal, and false if one of the holds is not known, or has ended.
+func (m *grantCache) beginExtension(h locks.Holder, fence int64, ids []string, now time.Duration) (g grant, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.lru.Get(h)
+	if !ok || p.partial || p.fence != fence {
+		return g, false
+	}
+	g = p.copy()
+	g.holds = slices.DeleteFunc(g.holds, func(h hold) bool { return h.until <= now || !slices.Contains(ids, h.id) })
+	if len(g.holds) < len(ids) {
+		return grant{}, false
+	}
+	p.version.Sequence++
+	g.version = p.version
+	return g, true
+}
+
+// endExtension stores the validity that the renewal for a session won, unless another renewal was sent since,
+// which may have shortened it, and returns the one that counts.
+func (m *grantCache) endExtension(h locks.Holder, g grant, until time.Duration) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.lru.Get(h)
+	if !ok || p.fence != g.fence {
+		return until
+	}
+	ids := holdIDs(g.holds)
+	if p.version == g.version {
+		p.end(ids, func(was time.Duration) time.Duration { return max(was, until) })
+	}
+	return p.untilOf(ids)
+}
+
+// capEnds has every hold of the grant with this fence end at until, at the latest.
+func (m *grantCache) capEnds(h locks.Holder, fence int64, until time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.lru.Get(h); ok && p.fence == fence {
+		for i := range p.holds {
+			p.holds[i].until = min(p.holds[i].until, until)
+		}
+	}
+}
+
+// untilOf is when the last of these holds ends, as far as known.
+func (g *grant) untilOf(ids []string) (until time.Duration) {
+	for i := range g.holds {
+		if slices.Contains(ids, g.holds[i].id) {
+			until = max(until, g.holds[i].until)
+		}
+	}
+	return until
+}
+
+// firstEnd is when the first of these holds ends, as far as known.
+func (g *grant) firstEnd(ids []string) (until time.Duration) {
+	for i := range g.holds {
+		if h := &g.holds[i]; slices.Contains(ids, h.id) && (until == 0 || h.until < until) {
+			until = h.until
+		}
+	}
+	return until
+}
+
+// until is the known end of the validity of these holds of the grant with this fence.
+func (m *grantCache) until(h locks.Holder, fence int64, ids []string) (until time.Duration, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.lru.Peek(h)
+	if !ok || p.fence != fence {
+		return 0, false
+	}
+	until = p.untilOf(ids)
+	return until, until != 0
+}
+
+// waited is how long the first hold of the grant with this fence waited; ok is false if
+// another proxy granted it, or that is not known any more.
+func (m *grantCache) waited(h locks.Holder, fence int64) (waited time.Duration, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, found := m.lru.Peek(h); found && p.fence == fence {
+		return p.waited, p.here
+	}
+	return 0, false
+}
+
+// lookup is what is known of a holder, the zero grant if nothing is.
+func (m *grantCache) lookup(h locks.Holder) grant {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.lru.Peek(h); ok {
+		return p.copy()
+	}
+	return grant{}
+}
+
+// invalidate notes that the grant changed through another proxy.
+func (m *grantCache) invalidate(h locks.Holder) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.lru.Get(h); ok {
+		p.partial = true
+	}
+}
+
+// replace stores a grant that was read from a quorum in place of what was known before it was read. What has
+// changed since stays, and is invalidated.
+func (m *grantCache) replace(h locks.Holder, before, g grant) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var now grant
+	p, ok := m.lru.Peek(h)
+	if ok {
+		now = *p
+	}
+	if now.fence == before.fence && now.version == before.version && slices.Equal(holdIDs(now.holds), holdIDs(before.holds)) {
+		if now.fence == g.fence {
+			g.here, g.waited, g.grantedAt = now.here, now.waited, now.grantedAt
+		} else if ok {
+			m.observeEnd(p)
+		}
+		g.renewals = now.renewals + 1
+		m.lru.Add(h, &g)
+	} else if ok {
+		p.partial = true
+		if p.fence == g.fence { // this renewal may have shortened it
+			p.renewals++
+			p.end(holdIDs(g.holds), func(was time.Duration) time.Duration { return min(was, g.until()) })
+		}
+	}
+}
+
+// drop removes holds; with the last one the grant is forgotten.
+func (m *grantCache) drop(h locks.Holder, ids ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.lru.Get(h)
+	if !ok {
+		return
+	}
+	if p.remove(ids); len(p.holds) == 0 {
+		m.lru.Remove(h)
+	}
+}
+
+// forgetGrant removes the grant with this fence, which is lost, or an earlier one.
+func (m *grantCache) forgetGrant(h locks.Holder, fence int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.lru.Peek(h); ok && p.fence <= fence {
+		m.lru.Remove(h)
+	}
+}

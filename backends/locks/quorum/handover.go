@@ -1,0 +1,65 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
+
+// An offer is an acquisition that an UNLOCK made for the head of the line: every node was given it
+// right behind the release, so that one round trip does both.
+type offer struct {
+	store *Store
+	a     *acquisition
+	round *voters.Round
+}
+
+// Await implements locks.Offer.
+func (o *offer) Await(ctx context.Context) (locks.Decision, error) {
+	a, err := o.store.awaitAcquire(ctx, o.a, o.round)
+	if errors.Is(err, errSplit) || errors.Is(err, errNeedsRepair) {
+		return o.store.Acquire(ctx, o.a.Attempt)
+	}
+	return a, err
+}
+
+// Withdraw implements locks.Offer.
+func (o *offer) Withdraw() {
+	o.store.set.Ended(o.round, o.store.abandon(o.a, o.round), voters.EndCanceled)
+}
+
+// releaseAndHandOver asks all nodes to release a name's last holds, and right behind that for
+// the name on behalf of the next waiter here.
+func (s *Store) releaseAndHandOver(k locks.Key, release func(how string) voters.ScriptCall, enough func([]voters.Vote) bool) *voters.Round {
+	var acquire voters.ScriptCall
+	offered, alone := s.host.Lines.HandOver(k, func(w *locks.Waiting) {
+		a, j := s.newAcquisition(w.Attempt, 0)
+		acquire = j
+		acquire.Round = s.set.Begin(voters.AskAcquire, s.acquireDecides)
+		w.Offer = &offer{store: s, a: a, round: acquire.Round}
+	})
+	if !offered {
+		round := s.set.Ask(voters.AskRelease, release("unlock"), enough)
+		s.host.Lines.Wake(k)
+		return round
+	}
+	how := "handed"
+	if alone {
+		how = "passed"
+	}
+	round := s.set.Ask(voters.AskRelease, release(how), enough, acquire)
+	s.host.Lines.Notify(k)
+	return round
+}
+
+// noteListeners notes, by the votes on a release, whether other proxies were told of it.
+func (s *Store) noteListeners(k locks.Key, votes []voters.Vote) {
+	for i := range votes {
+		if votes[i].Kind == voters.Yes && votes[i].Holds == 0 {
+			s.host.Lines.Listeners(k, func(node int) int { return votes[node].Listeners })
+			return
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package quorum
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// inflightLocks knows the LOCKs of named owners that are under way at this proxy. A RENEW that finds a grant
+// by reading may find the hold of a LOCK that was not answered when the RENEW was asked for, and must not
+// shorten it to less than the LOCK's answer says. The zero value is ready; all methods are safe for concurrent
+// use.
+type inflightLocks struct {
+	mu     sync.Mutex
+	owners map[locks.Holder]*ownerLocks
+}
+
+// ownerLocks are the LOCKs of one owner.
+type ownerLocks struct {
+	locks    map[string]bool // by id of the hold; false: answered, but a RENEW was asked for before that
+	renewals int             // RENEWs that read
+}
+
+func (u *inflightLocks) of(h locks.Holder) *ownerLocks {
+	a := u.owners[h]
+	if a == nil {
+		if u.owners == nil {
+			u.owners = map[locks.Holder]*ownerLocks{}
+		}
+		a = &ownerLocks{locks: map[string]bool{}}
+		u.owners[h] = a
+	}
+	return a
+}
+
+// tidy forgets what no RENEW can ask about any more.
+func (u *inflightLocks) tidy(h locks.Holder, a *ownerLocks) {
+	if a.renewals == 0 {
+		maps.DeleteFunc(a.locks, func(_ string, open bool) bool { return !open })
+		if len(a.locks) == 0 {
+			delete(u.owners, h)
+		}
+	}
+}
+
+// begin notes a LOCK, until end.
+func (u *inflightLocks) begin(h locks.Holder, hold string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.of(h).locks[hold] = true
+}
+
+// end notes that the LOCK is answered. Ending it again changes nothing.
+func (u *inflightLocks) end(h locks.Holder, hold string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if a := u.owners[h]; a != nil && a.locks[hold] {
+		a.locks[hold] = false
+		u.tidy(h, a)
+	}
+}
+
+// startRenewal begins a RENEW. holds are the ids of all LOCKs that have been under way since; end must be
+// called when nobody asks that any more.
+func (u *inflightLocks) startRenewal(h locks.Holder) (holds func() []string, end func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	a := u.of(h)
+	a.renewals++
+	holds = func() []string {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		return slices.Collect(maps.Keys(a.locks))
+	}
+	return holds, func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		a.renewals--
+		u.tidy(h, a)
+	}
+}

@@ -1,0 +1,159 @@
+package quorum
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
+
+const stableReads = 5 // of a name, until nodes do not differ only because something is under way
+
+// Inspect implements locks.Inspector.
+func (s *Store) Inspect(ctx context.Context, k locks.Key) (locks.Inspection, error) {
+	if err := s.set.AcquireSlot(ctx); err != nil {
+		return locks.Inspection{}, err
+	}
+	defer s.set.ReleaseSlot()
+	votes, err := s.readStable(ctx, locks.Holder{Key: k})
+	if err != nil {
+		return locks.Inspection{}, err
+	}
+	in := locks.Inspection{Need: s.set.Quorum}
+	for i := range votes {
+		in.Nodes = append(in.Nodes, s.view(i, &votes[i]))
+	}
+	var who ownership
+	if in.Holding, who = s.holding(votes, k); who == undecidedHolder || who == unsettledGrant {
+		err = s.set.QuorumError("LOCKCTL", k.Name, votes)
+	}
+	if in.Held = who == oneOwner; in.Held {
+		in.Each = eachHold(votes, func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == in.Holding.Owner })
+	}
+	return in, err
+}
+
+// readStable reads a name, again if the nodes do not agree: most often because a grant or a release is on its
+// way to some of them.
+func (s *Store) readStable(ctx context.Context, h locks.Holder) ([]voters.Vote, error) {
+	votes, _, err := s.readUntil(ctx, h, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", stableReads, linear, stable)
+	return votes, err
+}
+
+// stable reports whether all nodes that vote name the same owner, fence and number of holds, or none.
+func stable(votes []voters.Vote) bool {
+	var first *voters.Vote
+	for i := range votes {
+		v := &votes[i]
+		switch {
+		case v.Kind != voters.Yes:
+		case first == nil:
+			first = v
+		case v.Owner != first.Owner, v.Owner != "" && (v.Fence != first.Fence || countHolds(v.Read.Live()) != countHolds(first.Read.Live())):
+			return false
+		}
+	}
+	return true
+}
+
+// An ownership is who has a name, by the votes of a read.
+type ownership uint8
+
+const (
+	nobody          ownership = iota // no owner can have a quorum
+	oneOwner                         // a quorum names one owner, under one fence
+	unsettledGrant                   // a quorum names one owner, under several fences: it is being granted the name
+	undecidedHolder                  // the nodes that do not vote may have what decides
+)
+
+// ownershipOf counts the votes on who has a name. owner is whom most nodes name, n how many do.
+func ownershipOf(votes []voters.Vote, q int) (owner string, n int, fence int64, who ownership) {
+	owner, n = most(votes, func(v *voters.Vote) (string, bool) { return v.Owner, v.Kind == voters.Yes && v.Owner != "" })
+	fence, agreed := most(votes, func(v *voters.Vote) (int64, bool) {
+		return v.Fence, v.Kind == voters.Yes && v.Owner == owner && owner != ""
+	})
+	switch {
+	case agreed >= q:
+		return owner, n, fence, oneOwner
+	case n >= q:
+		return owner, n, fence, unsettledGrant
+	case n+len(votes)-voters.CountKind(votes, voters.Yes) >= q:
+		return owner, n, fence, undecidedHolder
+	}
+	return owner, n, fence, nobody
+}
+
+// holding is who has the name, if the votes decide it; else the owner whom most nodes name, if any.
+func (s *Store) holding(votes []voters.Vote, k locks.Key) (locks.Holding, ownership) {
+	h := locks.Holding{Key: k, Waiters: s.host.Lines.Len(k)}
+	owner, n, fence, who := ownershipOf(votes, s.set.Quorum)
+	if who == nobody || n == 0 {
+		return h, who
+	}
+	its := func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == owner }
+	h.Owner, h.Votes, h.Fence = owner, n, fence
+	h.Session = s.host.Keepalive.Keeps(locks.Holder{Key: k, Owner: owner}, h.Fence)
+	h.Waited, h.Here = s.grants.waited(locks.Holder{Key: k, Owner: owner}, h.Fence)
+	h.Remaining = qthRest(votes, min(n, s.set.Quorum), its)
+	h.Holds = qth(votes, min(n, s.set.Quorum), its, func(v *voters.Vote) int { return countHolds(v.Read.Live()) })
+	for i := range votes {
+		if v := &votes[i]; its(v) && !v.Read.Reinstated {
+			h.Held, h.Info = max(h.Held, v.Read.Age), cmp.Or(h.Info, v.Read.Info)
+		}
+	}
+	return h, who
+}
+
+// view is a node's vote in a read. A node that refuses writes answers it like any other.
+func (s *Store) view(i int, v *voters.Vote) locks.NodeView {
+	st, seen := s.set.Status(i, v), s.set.LastStatus(i)
+	switch {
+	case seen.State == st.State:
+		st.Since = seen.Since
+	case seen.State == locks.NodeRefusing && v.Kind == voters.Yes:
+		st.State, st.Since, st.Err = seen.State, seen.Since, seen.Err
+	case st.State == locks.NodeDown:
+		st.State = locks.NodeUnknown // it may only have been slow
+	}
+	n := locks.NodeView{Address: st.Address, State: st.State, Since: st.Since, Left: st.Left, Err: st.Err}
+	if st.State == locks.NodeUnused {
+		n.Err = v.Err
+	}
+	if v.Kind == voters.Yes {
+		n.Owner, n.Fence, n.Remaining = v.Owner, v.Fence, v.Rest
+		n.Holds, n.Reinstated = countHolds(v.Read.Live()), v.Read.Reinstated && v.Owner != ""
+	}
+	return n
+}
+
+// eachHold are the holds in the votes that match.
+func eachHold(votes []voters.Vote, match func(*voters.Vote) bool) []locks.HeldFor {
+	seen := map[string]*locks.HeldFor{}
+	for i := range votes {
+		v := &votes[i]
+		if !match(v) {
+			continue
+		}
+		for _, h := range v.Read.Holds {
+			if h.Rest <= 0 {
+				continue
+			}
+			held := seen[requestOf(h.ID)]
+			if held == nil {
+				held = &locks.HeldFor{}
+				seen[requestOf(h.ID)] = held
+			}
+			held.Taken, held.Left = max(held.Taken, h.Age), max(held.Left, h.Rest)
+		}
+	}
+	var all []locks.HeldFor
+	for _, h := range seen {
+		all = append(all, *h)
+	}
+	slices.SortFunc(all, func(a, b locks.HeldFor) int {
+		return cmp.Or(cmp.Compare(b.Taken, a.Taken), cmp.Compare(a.Left, b.Left))
+	})
+	return all
+}

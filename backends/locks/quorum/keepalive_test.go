@@ -1,0 +1,462 @@
+package quorum
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// A client is a session and what it was told.
+type client struct {
+	proxy *proxy
+	*locks.Session
+	mu     sync.Mutex
+	losses []locks.Loss
+	at     []time.Time
+}
+
+func newClient(s *proxy) *client {
+	c := &client{proxy: s}
+	c.Session = s.NewSession(func(l locks.Loss) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.losses, c.at = append(c.losses, l), append(c.at, time.Now())
+	})
+	return c
+}
+
+func (c *client) told() []locks.Loss {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]locks.Loss(nil), c.losses...)
+}
+
+// lock takes a name for this session.
+func (c *client) lock(tb testing.TB, name, owner string, ttl, maxHold time.Duration) locks.Grant {
+	tb.Helper()
+	a, err := c.proxy.Lock(tb.Context(), locks.LockRequest{Key: locks.Key{Name: name}, Owner: owner, TTL: ttl, Session: c.Session, MaxHold: maxHold})
+	if err != nil || !a.Granted {
+		tb.Fatalf("LOCK %s by %s: %+v, %v", name, owner, a, err)
+	}
+	return a.Grant
+}
+
+// lostOnce waits until the client was told of exactly one loss, and returns when.
+func (c *client) lostOnce(tb testing.TB, within time.Duration, g locks.Grant, reason string) time.Time {
+	tb.Helper()
+	eventually(tb, within, "the loss is told", func() bool { return len(c.told()) > 0 })
+	l := c.told()
+	if len(l) != 1 || l[0].Name != g.Name || l[0].Owner != g.Owner || l[0].Fence != g.Fence || !strings.Contains(l[0].Reason, reason) {
+		tb.Fatalf("told %+v, want the loss of %s because %q", l, g.Name, reason)
+	}
+	return c.at[0]
+}
+
+// free waits until another owner gets the name.
+func free(tb testing.TB, s *proxy, name string, within time.Duration) {
+	tb.Helper()
+	eventually(tb, within, name+" is free", func() bool {
+		a, err := s.Lock(tb.Context(), locks.LockRequest{Key: locks.Key{Name: name}, Owner: "next", TTL: 100 * time.Millisecond})
+		return err == nil && a.Granted
+	})
+}
+
+// keptBy is how many holds are kept for sessions.
+func keptBy(s *proxy) int {
+	return s.Stats().SessionLocks
+}
+
+func TestSession_KeepsItsLocks(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, s *proxy) {
+		c := newClient(s)
+		c.lock(t, "job", "alice", 4*time.Second, 0)
+		lock(t, s, "other", "alice", 4*time.Second)
+		time.Sleep(9 * time.Second)
+		refused(t, s, "job", "bob", time.Second)
+		lock(t, s, "other", "bob", time.Second)
+		unlock(t, s, "job", "alice", 0)
+		lock(t, s, "job", "bob", time.Second)
+		if l := c.told(); len(l) > 0 || keptBy(s) > 0 {
+			t.Errorf("told %+v, %d holds are kept", l, keptBy(s))
+		}
+	})
+}
+
+func TestSession_EndReleases(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, s *proxy) {
+		c, other := newClient(s), newClient(s)
+		c.lock(t, "job", "alice", 30*time.Second, 0)
+		c.lock(t, "job", "alice", 30*time.Second, 0)
+		c.lock(t, "second", "alice", 30*time.Second, 0)
+		other.lock(t, "second", "alice", 30*time.Second, 0)
+		lock(t, s, "plain", "alice", 30*time.Second)
+		c.End()
+		c.End()
+		free(t, s, "job", patient)
+		for _, name := range []string{"second", "plain"} { // what the same owner has otherwise
+			refused(t, s, name, "bob", time.Second)
+			unlock(t, s, name, "alice", 0)
+		}
+		if a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job2"}, TTL: time.Second, Session: c.Session}); !errors.Is(err, locks.ErrSessionEnded) {
+			t.Errorf("LOCK by a session that has ended: %+v, %v", a, err)
+		}
+		free(t, s, "job2", patient)
+		if l := append(c.told(), other.told()...); len(l) > 0 || keptBy(s) > 0 {
+			t.Errorf("told %+v, %d holds are kept", l, keptBy(s))
+		}
+	})
+}
+
+// TestSession_EndIsNoUnlock: the release is remembered by a fence that no late
+// renewal passes, but not as the owner's own.
+func TestSession_EndIsNoUnlock(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	c, n := newClient(s), conns(t, nodes)
+	g := c.lock(t, "job", "alice", 30*time.Second, 0)
+	everywhere(t, s, n)
+	c.End()
+	k := s.RedisKeys(locks.Key{DB: 0, Name: "job"})
+	for i := range n {
+		eventually(t, patient, "it is released", func() bool { return n[i].Do(t, "EXISTS", k.Lock).Int() == 0 })
+		if top := n[i].Do(t, "HGET", k.Fences, "c").Text; top != strconv.FormatInt(g.Fence+1, 10) {
+			t.Errorf("the largest fence is %s, want %d", top, g.Fence+1)
+		}
+		if last := n[i].Do(t, "HGET", k.Fences, "o").Text; last != "" {
+			t.Errorf("a release by %s is remembered", last)
+		}
+		if v := n[i].Do(t, renewal(s, g, 10*time.Second, voters.Version{Epoch: g.Hold, Sequence: 99}, "1")...); v.Elems[0].Int() != 0 {
+			t.Errorf("a late renewal: %v", v)
+		}
+	}
+}
+
+func TestSession_AbandonReleasesNothing(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 1)
+	c := newClient(s)
+	g := c.lock(t, "job", "alice", time.Second, 0)
+	locked := time.Now()
+	c.Abandon()
+	c.End()
+	free(t, s, "job", 3*time.Second)
+	if d := time.Since(locked); d < g.Validity || len(c.told()) > 0 {
+		t.Errorf("free after %v, of %v; told %v", d, g.Validity, c.told())
+	}
+}
+
+func TestMaxHold(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 1)
+	c := newClient(s)
+	locked := time.Now()
+	g := c.lock(t, "job", "alice", 10*time.Second, 12*time.Second)
+	a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "bob", TTL: time.Second, Wait: time.Minute})
+	if err != nil || !a.Granted {
+		t.Fatal(a, err)
+	}
+	if held := time.Since(locked); held < 11900*time.Millisecond {
+		t.Errorf("held for %v", held)
+	}
+	c.lostOnce(t, 0, g, "MAXHOLD of 12s is over") // a second before the next grant
+}
+
+func TestSessionGrace(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 1)
+	s := serve(t, testOptions{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, SessionGrace: 3 * time.Second})
+	c := newClient(s)
+	c.lock(t, "job", "alice", 5*time.Second, 0)
+	ended := time.Now()
+	c.End()
+	free(t, s, "job", patient)
+	if d := time.Since(ended); d < 3*time.Second {
+		t.Errorf("free after %v", d)
+	}
+	if len(c.told()) > 0 {
+		t.Errorf("told %+v", c.told())
+	}
+}
+
+// TestSession_EndAfterAnotherProxyRenewed: that proxy remembers a validity, and its
+// UNLOCK must not be told yes by it after somebody else had the lock.
+func TestSession_EndAfterAnotherProxyRenewed(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 5)
+	p, n := rivals(t, 2, nodes), conns(t, nodes)
+	c := newClient(p[0])
+	g := c.lock(t, "job", "alice", 30*time.Second, 0)
+	everywhere(t, p[0], n)
+	if _, err := p[1].Renew(t.Context(), locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	c.End()
+	free(t, p[0], "job", patient)
+	noted := 0
+	for i := range n {
+		if n[i].Do(t, "HGET", p[0].RedisKeys(locks.Key{DB: 0, Name: "job"}).Fences, "m").Text == strconv.FormatInt(g.Fence, 10) {
+			noted++
+		}
+	}
+	if noted < 3 {
+		t.Errorf("%d nodes have the note", noted)
+	}
+	if left, err := p[1].Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", Fence: g.Fence}); err == nil {
+		t.Errorf("UNLOCK through the other proxy: %d", left)
+	}
+}
+
+func TestSession_GivenBackThroughAnotherProxy(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 3))
+	c := newClient(p[0])
+	c.lock(t, "job", "alice", 3*time.Second, 0)
+	unlock(t, p[1], "job", "alice", 0)
+	eventually(t, 3*time.Second, "it is no longer kept", func() bool { return keptBy(p[0]) == 0 })
+	if len(c.told()) > 0 {
+		t.Errorf("told %+v", c.told())
+	}
+	lock(t, p[0], "job", "bob", time.Second)
+}
+
+// TestSession_OneHoldGivenBackThroughAnotherProxy: the lease is kept for the other hold only as
+// long as that is the session's.
+func TestSession_OneHoldGivenBackThroughAnotherProxy(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 3))
+	c := newClient(p[0])
+	c.lock(t, "job", "alice", 4*time.Second, 0)
+	in := lock(t, p[1], "job", "alice", 4*time.Second)
+	if in.Holds != 2 {
+		t.Fatalf("re-entry: %+v", in)
+	}
+	unlock(t, p[1], "job", "alice", 1) // the plain one
+	time.Sleep(6 * time.Second)
+	refused(t, p[1], "job", "bob", time.Second)
+	unlock(t, p[1], "job", "alice", 0)
+	eventually(t, 3*time.Second, "it is no longer kept", func() bool { return keptBy(p[0]) == 0 })
+	if len(c.told()) > 0 {
+		t.Errorf("told %+v", c.told())
+	}
+}
+
+func TestSession_RenewedThroughAnotherProxy(t *testing.T) {
+	t.Parallel()
+	p := rivals(t, 2, redistest.StartNodes(t, 3))
+	c := newClient(p[0])
+	c.lock(t, "job", "alice", 3*time.Second, 0)
+	for range 3 {
+		if _, err := p[1].Renew(t.Context(), locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 3 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3300 * time.Millisecond)
+	}
+	refused(t, p[1], "job", "bob", time.Second)
+	unlock(t, p[0], "job", "alice", 0)
+	if len(c.told()) > 0 {
+		t.Errorf("told %+v", c.told())
+	}
+}
+
+func TestSession_LossesAreTold(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		what, reason string
+		happens      func(t *testing.T, s *proxy, n []*redistest.Conn)
+	}{
+		{"another owner has it", "another owner has it", func(t *testing.T, s *proxy, n []*redistest.Conn) {
+			rivalHas(t, s, n[0])
+			rivalHas(t, s, n[1])
+		}},
+		{"deleted by hand", "it expired or was taken away", func(t *testing.T, s *proxy, n []*redistest.Conn) {
+			for i := range n {
+				n[i].Do(t, "DEL", s.RedisKeys(locks.Key{DB: 0, Name: "job"}).Lock)
+			}
+		}},
+		{"FLUSHALL of a quorum", "could not be renewed", func(t *testing.T, s *proxy, n []*redistest.Conn) {
+			n[0].Do(t, "FLUSHALL")
+			n[1].Do(t, "FLUSHALL")
+		}},
+		{"forced here", "taken away by an operator", func(t *testing.T, s *proxy, _ []*redistest.Conn) {
+			if _, held, err := s.Force(t.Context(), locks.Key{DB: 0, Name: "job"}); err != nil || !held {
+				t.Errorf("FORCE: %v, %v", held, err)
+			}
+		}},
+		{"granted anew", "it expired", func(t *testing.T, s *proxy, n []*redistest.Conn) {
+			for i := range n {
+				n[i].Do(t, "DEL", s.RedisKeys(locks.Key{DB: 0, Name: "job"}).Lock)
+			}
+			lock(t, s, "job", "alice", time.Second)
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			s, nodes := start(t, 3)
+			n, c := conns(t, nodes), newClient(s)
+			locked := time.Now()
+			g := c.lock(t, "job", "alice", 9*time.Second, 0)
+			everywhere(t, s, n)
+			tt.happens(t, s, n)
+			if d := c.lostOnce(t, 10*time.Second, g, tt.reason).Sub(locked); d > g.Validity {
+				t.Errorf("told after %v, the validity was %v", d, g.Validity)
+			}
+			if keptBy(s) > 0 {
+				t.Error("it is still kept")
+			}
+		})
+	}
+}
+
+// TestSession_RenewalReinstates reinstates the record on a node that lost it.
+func TestSession_RenewalReinstates(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 3)
+	n, c := conns(t, nodes), newClient(s)
+	c.lock(t, "job", "alice", 3*time.Second, 0)
+	everywhere(t, s, n)
+	for i := range n {
+		n[i].Do(t, "DEL", s.RedisKeys(locks.Key{DB: 0, Name: "job"}).Lock)
+		everywhere(t, s, n)
+	}
+	if len(c.told()) > 0 {
+		t.Errorf("told %+v", c.told())
+	}
+}
+
+func TestSession_UndoneGrantIsNotRenewed(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 1)
+	c := newClient(s)
+	g := c.lock(t, "job", "alice", 30*time.Second, 0)
+	c.lock(t, "job", "alice", 30*time.Second, 0)
+	s.Undo(g)
+	if keptBy(s) != 1 {
+		t.Error("the other hold is not kept")
+	}
+	c.End()
+	free(t, s, "job", patient)
+}
+
+// TestSession_UndoneGrantIsNotReinstated by a renewal that was under way.
+func TestSession_UndoneGrantIsNotReinstated(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 1)
+	s, h := p[0], locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}
+	g := lock(t, s, "job", "alice", 30*time.Second)
+	late := s.renewJob(h, 30*time.Second, s.grants.lookup(h), "", "1", grows, s.Now())
+	s.Undo(g)
+	nothingLeft(t, s, c)
+	round := s.Ask(voters.AskRenew, *late, voters.All)
+	if err := round.Wait(t.Context(), voters.Timeouts{Node: patient, Quorum: patient}); err != nil {
+		t.Fatal(err)
+	}
+	if votes := round.Close(true, nil); voters.CountKind(votes, voters.No) != 3 {
+		t.Errorf("%+v", votes)
+	}
+	nothingLeft(t, s, c)
+}
+
+// TestSession_LateLossSparesALaterGrant: what is said of a grant that is over leaves the
+// owner's next one alone.
+func TestSession_LateLossSparesALaterGrant(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 1)
+	h := locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}
+	first := lock(t, s, "job", "alice", 30*time.Second)
+	before := s.grants.lookup(h)
+	unlock(t, s, "job", "alice", 0)
+	c := newClient(s)
+	a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 20 * time.Second, Session: c.Session})
+	if err != nil || !a.Granted {
+		t.Fatal(a, err)
+	}
+	want := s.grants.lookup(h)
+	for what, say := range map[string]func(){
+		"it was renewed":      func() { s.grants.endRenewal(h, before, time.Millisecond) },
+		"its session renewed": func() { s.grants.endExtension(h, before, s.Now()+time.Hour) },
+		"it is lost":          func() { s.grants.forgetGrant(h, first.Fence) },
+		"it was taken away":   func() { s.keepalive.Lose(h, first.Fence, locks.LossForced, "test") },
+		"its late RENEW fails": func() {
+			_, err := s.Renew(t.Context(), locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: time.Second, Fence: first.Fence})
+			if !errors.Is(err, locks.ErrLost) {
+				t.Errorf("RENEW of the first: %v", err)
+			}
+		},
+	} {
+		say()
+		now := s.grants.lookup(h) // the session may have renewed it, being in doubt
+		if now.fence != want.fence || now.until() < want.until() || now.until() > want.until()+time.Minute || c.Holds() != 1 {
+			t.Errorf("%s: %+v, want %+v; %d holds kept", what, now, want, c.Holds())
+		}
+	}
+	if len(c.told()) != 0 {
+		t.Errorf("the session was told %+v", c.told())
+	}
+}
+
+// TestScripts_ExtensionShortensNothing on the node either.
+func TestScripts_ExtensionShortensNothing(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 1)
+	n := redistest.Open(t, nodes[0].Addr())
+	g := lock(t, s, "job", "alice", 20*time.Second)
+	for i, tt := range []struct {
+		ttl         time.Duration
+		least, most int64
+	}{{time.Second, 15_000, 20_000}, {40 * time.Second, 35_000, 40_000}, {time.Second, 30_000, 40_000}} {
+		args := renewal(s, g, tt.ttl, voters.Version{Epoch: g.Hold, Sequence: int64(i + 1)}, "0")
+		args[len(args)-2] = "1"
+		v := n.Do(t, args...)
+		if left := n.Do(t, "PTTL", s.RedisKeys(locks.Key{DB: 0, Name: "job"}).Lock).Int(); v.Elems[0].Int() != 1 || left < tt.least || left > tt.most {
+			t.Errorf("grown to %v: %v, %d ms left", tt.ttl, v, left)
+		}
+	}
+}
+
+// TestSession_LossHasTheLargestOnLoss: of one session's holds the strictest word counts.
+func TestSession_LossHasTheLargestOnLoss(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, 1)
+	for i, tt := range []struct {
+		asked []locks.OnLoss
+		want  locks.OnLoss
+	}{
+		{[]locks.OnLoss{locks.OnLossPush}, locks.OnLossPush},
+		{[]locks.OnLoss{locks.OnLossDefault}, locks.OnLossDefault},
+		{[]locks.OnLoss{locks.OnLossClose}, locks.OnLossClose},
+		{[]locks.OnLoss{locks.OnLossPush, locks.OnLossPush}, locks.OnLossPush},
+		{[]locks.OnLoss{locks.OnLossPush, locks.OnLossDefault}, locks.OnLossDefault},
+		{[]locks.OnLoss{locks.OnLossClose, locks.OnLossPush, locks.OnLossDefault}, locks.OnLossClose},
+	} {
+		c, other, name := newClient(s), newClient(s), "job"+strconv.Itoa(i)
+		lock := func(c *client, asked locks.OnLoss) {
+			a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: name}, Owner: "alice", TTL: time.Minute, Session: c.Session, OnLoss: asked})
+			if err != nil || !a.Granted {
+				t.Fatal(a, err)
+			}
+		}
+		for _, asked := range tt.asked {
+			lock(c, asked)
+		}
+		lock(other, -tt.want)
+		if _, _, err := s.Force(t.Context(), locks.Key{DB: 0, Name: name}); err != nil {
+			t.Fatal(err)
+		}
+		for c, want := range map[*client]locks.OnLoss{c: tt.want, other: -tt.want} {
+			eventually(t, patient, "the loss is told", func() bool { return len(c.told()) > 0 })
+			if l := c.told(); len(l) != 1 || l[0].OnLoss != want {
+				t.Errorf("%v asked for: told %+v, want %d", tt.asked, l, want)
+			}
+		}
+	}
+}

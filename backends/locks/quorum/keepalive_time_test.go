@@ -1,0 +1,447 @@
+package quorum
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+// A timeless is a Service and its embedded nodes in a synctest bubble, where hours pass
+// in no time.
+type timeless struct {
+	*proxy
+	nodes []*miniredis.Miniredis
+	calls [][]call // of scripts that renew or read, by node
+	mu    sync.Mutex
+	broke int // so many nodes answer with errors
+	began time.Time
+}
+
+// A call is one execution of a script, and when.
+type call struct {
+	sha string
+	at  time.Duration
+}
+
+// inBubble runs a test with n nodes. The clock of the Service is ahead by o.now, if that
+// is not nil.
+func inBubble(t *testing.T, n int, o testOptions, test func(t *testing.T, s *timeless)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &timeless{calls: make([][]call, n), began: time.Now()}
+		var at []string
+		for i := range n {
+			m := miniredis.NewMiniRedis()
+			c, err := m.Dial() // starts it without a listener
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = c.Close()
+			m.Server().SetPreHook(func(p *server.Peer, cmd string, args ...string) bool { return s.sees(i, p, cmd, args) })
+			t.Cleanup(m.Close)
+			s.nodes, at = append(s.nodes, m), append(at, fmt.Sprintf("127.0.0.1:%d", i+1))
+		}
+		o.Nodes = nodesAt(t, at...)
+		skipped := o.now
+		o.now = func() time.Duration {
+			now := time.Since(s.began) + time.Hour
+			if skipped != nil {
+				now += skipped()
+			}
+			return now
+		}
+		o.Tune = func(c *rueidis.ClientOption) {
+			c.DialCtxFn = func(_ context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				s.nodes[slices.Index(at, addr)].Server().ServeConn(newBuffered(theirs))
+				return ours, nil
+			}
+		}
+		s.proxy = serve(t, o)
+		test(t, s)
+	})
+}
+
+// A buffered connection does not wait for its peer to read, unlike a net.Pipe: both sides
+// of a pipeline may write at once.
+type buffered struct {
+	net.Conn
+	out    chan []byte
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newBuffered(c net.Conn) *buffered {
+	b := &buffered{Conn: c, out: make(chan []byte, 1<<16), closed: make(chan struct{})}
+	go func() {
+		for {
+			select {
+			case p := <-b.out:
+				_, _ = c.Write(p)
+			case <-b.closed:
+				return
+			}
+		}
+	}()
+	return b
+}
+
+// Write takes a copy of p.
+func (b *buffered) Write(p []byte) (int, error) {
+	b.out <- slices.Clone(p)
+	return len(p), nil
+}
+
+// Close drops what was not read.
+func (b *buffered) Close() error {
+	b.once.Do(func() { close(b.closed) })
+	return b.Conn.Close()
+}
+
+// sees is called before each command.
+func (s *timeless) sees(node int, p *server.Peer, cmd string, args []string) (done bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if node < s.broke {
+		p.WriteError("LOADING")
+		return true
+	}
+	if cmd == "EVALSHA" {
+		s.calls[node] = append(s.calls[node], call{args[0], time.Since(s.began)})
+	}
+	return false
+}
+
+// down lets the first n nodes answer with errors, and the others not.
+func (s *timeless) down(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broke = n
+}
+
+// ran is how often a node ran a script.
+func (s *timeless) ran(node int, sc *scripts.Script) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.calls[node] {
+		if c.sha == sc.SHA1 {
+			n++
+		}
+	}
+	return n
+}
+
+// left is what remains of the lease of job on node i, 0 if it is free.
+func (s *timeless) left(i int) time.Duration {
+	e := s.nodes[i].HGet(s.RedisKeys(locks.Key{DB: 0, Name: "job"}).Lock, "e")
+	if e == "" {
+		return 0
+	}
+	ms, err := time.ParseDuration(e + "ms")
+	if err != nil {
+		panic(err)
+	}
+	return ms - time.Duration(time.Now().UnixMilli())*time.Millisecond
+}
+
+func TestSession_RenewalsPerLease(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 5, testOptions{}, func(t *testing.T, s *timeless) {
+		c := newClient(s.proxy)
+		c.lock(t, "job", "alice", 30*time.Second, 0)
+		time.Sleep(10 * 30 * time.Second)
+		for i := range s.nodes {
+			if n := s.ran(i, scripts.Renew); n < 30 || n > 31 {
+				t.Errorf("node %d was sent %d renewals in 10 leases, want 3 a lease", i, n)
+			}
+			if left := s.left(i); left < 19*time.Second {
+				t.Errorf("%v left on node %d", left, i)
+			}
+		}
+		if len(c.told()) > 0 {
+			t.Errorf("told %+v", c.told())
+		}
+	})
+}
+
+// sleepUntil sleeps until d after the start of the bubble.
+func (s *timeless) sleepUntil(d time.Duration) { time.Sleep(d - time.Since(s.began)) }
+
+// TestSession_MissedRenewals: with a lease of 30 s and a validity of 29.7 s the first renewal is
+// due after 9.9 s; each that fails is followed by one when a third of what is left is over.
+func TestSession_MissedRenewals(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		what     string
+		from, to time.Duration // too few nodes answer
+		lost     bool
+	}{
+		{"two misses", 5 * time.Second, 18 * time.Second, false},
+		{"all of a lease", 5 * time.Second, time.Hour, true},
+		{"all of a later lease", 25 * time.Second, time.Hour, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+				c := newClient(s.proxy)
+				g := c.lock(t, "job", "alice", 30*time.Second, 0)
+				s.sleepUntil(tt.from)
+				end := time.Now().Add(s.left(2) - locks.Drift(30*time.Second)) // at most
+				s.down(2)
+				if !tt.lost {
+					s.sleepUntil(tt.to)
+					if n := s.ran(2, scripts.Renew); n < 2 {
+						t.Errorf("%d renewals failed", n)
+					}
+					s.down(0)
+					time.Sleep(time.Minute)
+					refused(t, s.proxy, "job", "bob", time.Second)
+					if len(c.told()) > 0 {
+						t.Errorf("told %+v", c.told())
+					}
+					return
+				}
+				time.Sleep(time.Minute)
+				at := c.lostOnce(t, 0, g, "1 of 3 answered, 2 needed")
+				if before := end.Sub(at); before < 900*time.Millisecond || before > 1100*time.Millisecond {
+					t.Errorf("told %v before the end", before)
+				}
+				if n := s.ran(2, scripts.Renew); n < 3 {
+					t.Errorf("%d renewals were tried", n)
+				}
+			})
+		})
+	}
+}
+
+// TestMaxHold_EndsTheLease, however the lease and MAXHOLD compare: the client is told before,
+// and no validity it was told runs longer.
+func TestMaxHold_EndsTheLease(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		what         string
+		ttl, maxHold time.Duration // of LOCK
+		limit        time.Duration // of the Service, 0: its default
+		ends         time.Duration
+	}{
+		{"many leases", 10 * time.Second, 0, time.Minute, time.Minute},
+		{"one and a half", 2 * time.Second, 3 * time.Second, 0, 3 * time.Second},
+		{"a little more than one", 2 * time.Second, 2001 * time.Millisecond, 0, 2001 * time.Millisecond},
+		{"exactly one", 2 * time.Second, 2 * time.Second, 0, 2 * time.Second},
+		{"less than one", 30 * time.Second, 3 * time.Second, 0, 3 * time.Second},
+		{"less than one by default", 30 * time.Second, 0, 3 * time.Second, 3 * time.Second},
+		{"the shortest", 30 * time.Second, 100 * time.Millisecond, 0, 100 * time.Millisecond},
+	}
+	for _, tt := range tests {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, 3, testOptions{MaxHold: tt.limit}, func(t *testing.T, s *timeless) {
+				c := newClient(s.proxy)
+				g := c.lock(t, "job", "alice", tt.ttl, tt.maxHold)
+				granted := time.Now()
+				end := granted.Add(tt.ends)
+				if g.Validity > tt.ends {
+					t.Errorf("LOCK says %v", g.Validity)
+				}
+				for len(c.told()) == 0 && time.Now().Before(end) {
+					time.Sleep(time.Millisecond)
+				}
+				told := end.Sub(c.lostOnce(t, 0, g, "MAXHOLD of "+strings.Replace(tt.ends.String(), "m0s", "m", 1)+" is over"))
+				ttl := min(tt.ttl, tt.ends)
+				if least := max(20*time.Millisecond, min(ttl/10, time.Second)); told < least || told > least+locks.Drift(ttl)+10*time.Millisecond {
+					t.Errorf("told %v before the end", told)
+				}
+				refused(t, s.proxy, "job", "bob", time.Second) // until the end
+				time.Sleep(time.Until(end) - 2*time.Millisecond - locks.Drift(ttl))
+				for i := range s.nodes {
+					if left := s.left(i); left <= 0 {
+						t.Errorf("node %d has ended it before", i)
+					}
+				}
+				time.Sleep(time.Until(end) + 5*time.Millisecond)
+				for i := range s.nodes {
+					if left := s.left(i); left > 0 {
+						t.Errorf("%v left on node %d after the end", left, i)
+					}
+				}
+				lock(t, s.proxy, "job", "bob", time.Second)
+			})
+		})
+	}
+}
+
+// TestMaxHold_LeaseReadAnew: a lease that was changed through another proxy is cut to
+// MAXHOLD as well.
+func TestMaxHold_LeaseReadAnew(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+		c := newClient(s.proxy)
+		g := c.lock(t, "job", "alice", 6*time.Second, 9*time.Second)
+		end := time.Now().Add(9 * time.Second)
+		for time.Until(end) > time.Second && len(c.told()) == 0 {
+			s.grants.invalidate(locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"})
+			time.Sleep(100 * time.Millisecond)
+		}
+		for len(c.told()) == 0 && time.Now().Before(end) {
+			time.Sleep(time.Millisecond)
+		}
+		c.lostOnce(t, 0, g, "MAXHOLD of 9s is over")
+		if n := s.ran(0, scripts.Read); n == 0 {
+			t.Error("nothing was read")
+		}
+		time.Sleep(time.Until(end) + 5*time.Millisecond)
+		lock(t, s.proxy, "job", "bob", time.Second)
+	})
+}
+
+// TestSession_RenewSetsTheLease that the session keeps: a shorter one stays short, a
+// longer one is not cut.
+func TestSession_RenewSetsTheLease(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+		c := newClient(s.proxy)
+		g := c.lock(t, "job", "alice", 20*time.Second, 0)
+		for _, ttl := range []time.Duration{5 * time.Second, 50 * time.Second, 10 * time.Second} {
+			if _, err := s.Renew(t.Context(), locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: ttl, Fence: g.Fence}); err != nil {
+				t.Fatal(err)
+			}
+			for range 200 {
+				time.Sleep(ttl / 33)
+				if left := s.left(0); left > ttl || left < ttl*6/10 {
+					t.Fatalf("renewed for %v by hand, and %v are left", ttl, left)
+				}
+			}
+		}
+		if len(c.told()) > 0 {
+			t.Errorf("told %+v", c.told())
+		}
+	})
+}
+
+// TestSession_NotedLeaseEndsByItsVotes: once a node has a note that the lease may have
+// been shortened, the session's own renewals are all that is known of its end, and what is
+// remembered of another hold's longer lease does not count.
+func TestSession_NotedLeaseEndsByItsVotes(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		what string
+		read bool
+	}{{"renewed as remembered", false}, {"read anew", true}} {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+				c, h := newClient(s.proxy), locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}
+				g := c.lock(t, "job", "alice", 3*time.Second, 0)
+				if _, err := s.inner.Store.Renew(t.Context(), locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: time.Minute}); err != nil { // behind the keepalive's back
+					t.Fatal(err)
+				}
+				look := func() (left time.Duration) {
+					if tt.read {
+						s.grants.invalidate(h)
+					}
+					s.keepalive.RecheckIn(0, h, true)
+					time.Sleep(100 * time.Millisecond)
+					until, _ := s.grants.until(h, g.Fence, []string{g.Hold})
+					return until - s.Now()
+				}
+				if left := look(); left < 50*time.Second {
+					t.Errorf("%v left before the note", left)
+				}
+				votes, err := s.noteShortening(t.Context(), h, g.Fence, s.Opts.Timeouts(time.Second))
+				if err != nil || voters.CountKind(votes, voters.Yes) < s.Quorum {
+					t.Fatal(votes, err)
+				}
+				if left := look(); left > 3*time.Second {
+					t.Errorf("%v left after the note", left)
+				}
+				before := s.ran(0, scripts.Renew)
+				time.Sleep(9 * time.Second)
+				if n := s.ran(0, scripts.Renew) - before; n < 9 {
+					t.Errorf("%d renewals in three leases", n)
+				}
+				if len(c.told()) > 0 {
+					t.Errorf("told %+v", c.told())
+				}
+			})
+		})
+	}
+}
+
+// TestSession_GrantNotInCacheIsRead: a grant that fell out of the memory is kept as well.
+func TestSession_GrantNotInCacheIsRead(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{Memory: 1}, func(t *testing.T, s *timeless) {
+		c := newClient(s.proxy)
+		for _, name := range []string{"job", "second", "third"} {
+			c.lock(t, name, "alice", 10*time.Second, 0)
+		}
+		time.Sleep(time.Minute)
+		for _, name := range []string{"job", "second", "third"} {
+			refused(t, s.proxy, name, "bob", time.Second)
+		}
+		c.End()
+		time.Sleep(time.Second)
+		for _, name := range []string{"job", "second", "third"} {
+			lock(t, s.proxy, name, "bob", time.Second)
+		}
+		if len(c.told()) > 0 {
+			t.Errorf("told %+v", c.told())
+		}
+	})
+}
+
+// TestSession_MachineSuspended: the clock goes on, timers do not.
+func TestSession_MachineSuspended(t *testing.T) {
+	t.Parallel()
+	var slept atomic.Int64
+	var o testOptions
+	o.now = func() time.Duration { return time.Duration(slept.Load()) }
+	inBubble(t, 3, o, func(t *testing.T, s *timeless) {
+		c := newClient(s.proxy)
+		g := c.lock(t, "job", "alice", 30*time.Second, 0)
+		time.Sleep(3 * time.Second)
+		slept.Store(int64(10 * time.Minute))
+		time.Sleep(1100 * time.Millisecond)
+		c.lostOnce(t, 0, g, "it expired")
+	})
+}
+
+// TestSession_AfterUndecidedUnlock renewing does not begin again, and nobody is told: the owner
+// is done, and nodes are told as soon as they answer.
+func TestSession_AfterUndecidedUnlock(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
+		c := newClient(s.proxy)
+		c.lock(t, "job", "alice", 30*time.Second, 0)
+		s.down(2)
+		var q *locks.QuorumError
+		if left, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: "job"}, Owner: "alice"}); !errors.As(err, &q) {
+			t.Errorf("UNLOCK: %d, %v", left, err)
+		}
+		s.down(0)
+		time.Sleep(time.Second)
+		lock(t, s.proxy, "job", "bob", time.Second)
+		time.Sleep(time.Minute)
+		if n := s.ran(2, scripts.Renew); n > 0 || len(c.told()) > 0 || keptBy(s.proxy) > 0 {
+			t.Errorf("%d renewals, told %+v", n, c.told())
+		}
+	})
+}

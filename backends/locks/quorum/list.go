@@ -1,0 +1,273 @@
+package quorum
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+const (
+	listCount   = 100         // keys a call looks at, by default
+	listMost    = 1000        // and at most
+	listTimeout = time.Second // how long a node may take for its part
+)
+
+// List implements locks.Inspector. What a quorum agrees on is on at least one of any N-Q+1 nodes: as many are looked
+// through, one after the other, and any that answer will do.
+func (s *Store) List(ctx context.Context, r locks.ListRequest) (locks.Listing, error) {
+	at, err := parseCursor(r.Cursor, len(s.set.Members))
+	if err != nil {
+		return locks.Listing{}, err
+	}
+	if err := s.set.AcquireSlotToList(ctx); err != nil {
+		return locks.Listing{}, err
+	}
+	defer s.set.ReleaseSlot()
+	keys, next, err := s.scanSome(ctx, r, at)
+	if err != nil {
+		return locks.Listing{}, err
+	}
+	all, err := s.readAll(ctx, keys)
+	if err != nil {
+		return locks.Listing{}, err
+	}
+	l := locks.Listing{Cursor: next.String()}
+	for i, votes := range all {
+		if voters.CountKind(votes, voters.Yes) < s.set.Quorum {
+			return locks.Listing{}, s.set.QuorumError("LOCKCTL", keys[i].Name, votes)
+		}
+		h, err := s.listed(ctx, votes, keys[i])
+		if err != nil {
+			return locks.Listing{}, err
+		}
+		if h.Owner != "" && !at.reported(votes, h.Fence) {
+			l.Held = append(l.Held, h)
+		}
+	}
+	return l, nil
+}
+
+// listed is who has a name by a read, or by another one where that does not decide it. An owner that may have
+// it is listed with the votes it has, which are fewer than a quorum: a name that is held must not be missing.
+// There is no Owner if nobody has it.
+func (s *Store) listed(ctx context.Context, votes []voters.Vote, at locks.Key) (locks.Holding, error) {
+	h, who := s.holding(votes, at)
+	if who == undecidedHolder || who == unsettledGrant {
+		votes, err := s.readStable(ctx, locks.Holder{Key: at})
+		if err != nil {
+			return locks.Holding{}, err
+		}
+		h, _ = s.holding(votes, at)
+	}
+	return h, nil
+}
+
+// scanSome looks at some keys of the node that the cursor is at, or of another one if
+// that does not answer.
+func (s *Store) scanSome(ctx context.Context, r locks.ListRequest, at cursor) (keys []locks.Key, next cursor, err error) {
+	failed := make([]voters.Vote, len(s.set.Members))
+	for {
+		i, ok := s.scannable(at, failed)
+		if !ok {
+			return nil, at, s.scanError(at, failed)
+		}
+		if i != at.node {
+			at.node, at.scan = i, "0"
+		}
+		v, err := s.scan(ctx, i, r, at.scan)
+		switch {
+		case err != nil:
+			return nil, at, err
+		case v.Kind == voters.Yes:
+			return v.Page.Keys, at.after(v.Page.Next, s.toScan()), nil
+		}
+		failed[i] = v
+		at.node = -1
+	}
+}
+
+// scannable is the node to look through: the one the cursor is at, else one that votes, else any that was not
+// looked through and has not just failed.
+func (s *Store) scannable(at cursor, failed []voters.Vote) (index int, ok bool) {
+	usable := func(i int) bool { return at.done&(1<<i) == 0 && failed[i].Err == nil }
+	if at.node >= 0 && usable(at.node) {
+		return at.node, true
+	}
+	for i, st := range s.set.Nodes() {
+		if st.State == locks.NodeVoting && usable(i) {
+			return i, true
+		}
+	}
+	for i := range s.set.Members {
+		if usable(i) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// scan looks at some keys of one node.
+func (s *Store) scan(ctx context.Context, node int, r locks.ListRequest, from string) (voters.Vote, error) {
+	pattern := globEscape(s.set.RedisKeys(locks.Key{DB: r.DB}).Lock)
+	if r.DB == locks.AllDBs {
+		pattern = globEscape(voters.LockPrefix(s.set.Opts.Prefix)) + "*:"
+	}
+	j := voters.ScriptCall{
+		Args:    []string{"SCAN", from, "MATCH", pattern + cmp.Or(r.Match, "*"), "COUNT", strconv.Itoa(listBounds(r.Count))},
+		Parse:   func(m []rueidis.RedisMessage) (voters.Vote, error) { return parsePage(m, s.set.Opts.Prefix) },
+		Expires: s.Now() + listTimeout,
+	}
+	round := s.set.AskEach(voters.AskList, voters.All, func(i int) *voters.ScriptCall {
+		if i == node {
+			return &j
+		}
+		return nil
+	})
+	err := round.WaitFor(ctx, listTimeout)
+	votes := round.Close(true, nil)
+	v := votes[node]
+	s.set.Ended(round, votes, voters.EndOf(err, v.Kind == voters.Yes))
+	if v.Kind != voters.Yes && v.Err == nil {
+		v.Err = s.set.Members[node].Name(voters.ErrTimeout)
+	}
+	return v, err
+}
+
+func listBounds(count int) int {
+	if count <= 0 {
+		return listCount
+	}
+	return min(count, listMost)
+}
+
+// globEscape makes a pattern that matches s alone.
+func globEscape(s string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
+}
+
+// toScan is how many nodes have to be looked through to see what a quorum agrees on.
+func (s *Store) toScan() int { return len(s.set.Members) - s.set.Quorum + 1 }
+
+// scanError reports that not enough nodes can be looked through.
+func (s *Store) scanError(at cursor, failed []voters.Vote) *locks.QuorumError {
+	e := &locks.QuorumError{Op: "LOCKCTL", Nodes: len(s.set.Members), Need: s.toScan(), Got: bits.OnesCount64(at.done)}
+	for i, v := range failed {
+		if v.Err != nil {
+			e.Failed = append(e.Failed, s.set.Members[i].Name(v.Err))
+		}
+	}
+	return e
+}
+
+// readAll reads names, some at a time, so that the nodes' queues have room for others.
+func (s *Store) readAll(ctx context.Context, keys []locks.Key) (votes [][]voters.Vote, err error) {
+	for some := range slices.Chunk(keys, voters.MaxBatch/2) {
+		rounds := make([]*voters.Round, len(some))
+		for i, at := range some {
+			rounds[i] = s.set.Ask(voters.AskRead, voters.ScriptCall{
+				Args: s.set.Command(scripts.Read, s.set.RedisKeys(at)), Parse: voters.ParseRead, Expires: s.Now() + listTimeout,
+			}, voters.All)
+		}
+		limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
+		limits.Quorum = max(limits.Quorum, listTimeout)
+		for _, r := range rounds {
+			if err == nil {
+				err = r.Wait(ctx, limits)
+			}
+			votes = append(votes, s.set.Closed(r, r.Close(true, nil), err))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return votes, nil
+}
+
+// parsePage reads {cursor, keys}. A key that is not of a lock is passed over.
+func parsePage(m []rueidis.RedisMessage, prefix string) (voters.Vote, error) {
+	v := voters.Vote{Kind: voters.Yes, Page: &voters.Page{}}
+	if len(m) != 2 {
+		return v, fmt.Errorf("%d values where 2 were expected", len(m))
+	}
+	if err := voters.ReadText(m[0], &v.Page.Next); err != nil {
+		return v, err
+	}
+	keys, err := m[1].AsStrSlice()
+	for _, k := range keys {
+		if at, ok := voters.ParseLockKey(prefix, k); ok {
+			v.Page.Keys = append(v.Page.Keys, at)
+		}
+	}
+	return v, err
+}
+
+// A cursor is how far a List is.
+type cursor struct {
+	done uint64 // a bit for each node that was looked through
+	node int    // that is being looked through; -1: none yet
+	scan string // its own cursor
+}
+
+// parseCursor reads what String wrote.
+func parseCursor(text string, nodes int) (c cursor, err error) {
+	c.node = -1
+	if text == "" || text == "0" {
+		return c, nil
+	}
+	done, rest, more := strings.Cut(text, ".")
+	node, scan, _ := strings.Cut(rest, ".")
+	c.done, err = strconv.ParseUint(done, 10, 64)
+	if err == nil && more {
+		if c.node, err = strconv.Atoi(node); err == nil {
+			_, err = strconv.ParseUint(scan, 10, 64)
+		}
+		c.scan = scan
+	}
+	if err != nil || c.done>>nodes != 0 || more && (c.node < 0 || c.node >= nodes || c.done&(1<<c.node) != 0) {
+		return c, &locks.CursorError{Cursor: text}
+	}
+	return c, nil
+}
+
+// String is "0" at the beginning, which is also the end.
+func (c cursor) String() string {
+	if c.node < 0 {
+		return strconv.FormatUint(c.done, 10)
+	}
+	return fmt.Sprintf("%d.%d.%s", c.done, c.node, c.scan)
+}
+
+// after is where to go on when the node's own cursor is next; toScan nodes are enough.
+func (c cursor) after(next string, toScan int) cursor {
+	if next != "0" {
+		return cursor{c.done, c.node, next}
+	}
+	done := c.done | 1<<c.node
+	if bits.OnesCount64(done) >= toScan {
+		done = 0
+	}
+	return cursor{done: done, node: -1}
+}
+
+// reported reports whether the name was seen on a node that was looked through before: one that has the grant,
+// and not only since a renewal reinstated it there.
+func (c cursor) reported(votes []voters.Vote, fence int64) bool {
+	for i := range votes {
+		v := &votes[i]
+		if c.done&(1<<i) != 0 && v.Kind == voters.Yes && v.Owner != "" && v.Fence == fence && !v.Read.Reinstated {
+			return true
+		}
+	}
+	return false
+}

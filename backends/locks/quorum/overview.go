@@ -1,0 +1,73 @@
+package quorum
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
+
+// Names implements locks.Inspector.
+func (s *Store) Names(ctx context.Context, r locks.NamesRequest) (names []locks.Key, complete bool, err error) {
+	seen := map[locks.Key]struct{}{}
+	at, err := parseCursor("", len(s.set.Members))
+	for looks := cmp.Or(r.Looks, 100); looks > 0 && err == nil; looks-- {
+		var places []locks.Key
+		places, at, err = s.namesFrom(ctx, locks.ListRequest{DB: r.DB, Match: r.Match, Count: listMost}, at)
+		for _, p := range places {
+			if _, ok := seen[p]; !ok {
+				seen[p] = struct{}{}
+				names = append(names, p)
+			}
+		}
+		if at.String() == "0" {
+			return names, err == nil, err
+		}
+	}
+	return names, false, err
+}
+
+// namesFrom takes a slot of its own, so that locks need not wait for all of Names.
+func (s *Store) namesFrom(ctx context.Context, r locks.ListRequest, at cursor) ([]locks.Key, cursor, error) {
+	if err := s.set.AcquireSlotToList(ctx); err != nil {
+		return nil, at, err
+	}
+	defer s.set.ReleaseSlot()
+	return s.scanSome(ctx, r, at)
+}
+
+// Holdings implements locks.Inspector.
+func (s *Store) Holdings(ctx context.Context, names []locks.Key) (held []locks.Holding, err error) {
+	for some := range slices.Chunk(names, voters.MaxBatch/2) {
+		if held, err = s.addHoldings(ctx, some, held); err != nil {
+			return nil, err
+		}
+	}
+	return held, nil
+}
+
+func (s *Store) addHoldings(ctx context.Context, names []locks.Key, held []locks.Holding) ([]locks.Holding, error) {
+	if err := s.set.AcquireSlotToList(ctx); err != nil {
+		return nil, err
+	}
+	defer s.set.ReleaseSlot()
+	all, err := s.readAll(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	for i, votes := range all {
+		if voters.CountKind(votes, voters.Yes) < s.set.Quorum {
+			return nil, s.set.QuorumError("LOCKCTL", names[i].Name, votes)
+		}
+		h, err := s.listed(ctx, votes, names[i])
+		if err != nil {
+			return nil, err
+		}
+		if h.Owner != "" {
+			held = append(held, h)
+		}
+	}
+	return held, nil
+}

@@ -1,0 +1,487 @@
+package quorum
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+// conflictRetries is how often a RENEW or UNLOCK that reads is tried again where the grant changed between
+// reading and changing it: a session at another proxy renewed it, say, or another UNLOCK took the hold.
+const conflictRetries = 5
+
+// retry calls do, and again while it asks for that, after a random pause, conflictRetries times at most. The
+// error is that of ctx.
+func (s *Store) retry(ctx context.Context, do func() (again bool)) error {
+	for try := 0; do() && try < conflictRetries; try++ {
+		if err := sleep(ctx, s.set.Opts.Random.UpTo(splitWindow<<try)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Renew implements locks.Store.
+func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration, error) {
+	if err := s.set.AcquireSlot(ctx); err != nil {
+		return 0, err
+	}
+	defer s.set.ReleaseSlot()
+	h := locks.Holder{Key: r.Key, Owner: r.Owner}
+	spared, end := s.inflight.startRenewal(h)
+	defer end()
+	now, fence := s.Now(), r.Fence
+	if fence == 0 {
+		fence = s.grants.lookup(h).fence
+	}
+	g, shorter, ok := s.grants.beginRenewal(h, r.Fence, now, now+r.TTL-locks.Drift(r.TTL))
+	if ok {
+		until, result, votes, err := s.renewal(ctx, h, r.TTL, g, nil, changeOf(shorter))
+		if err == nil && result == applied {
+			return s.grants.endRenewal(h, g, until) - s.Now(), nil
+		}
+		if err != nil || result != conflict && result != lost { // gone: perhaps granted anew through another proxy
+			return 0, s.renewError(h, fence, result, votes, err)
+		}
+		s.grants.invalidate(h)
+	}
+	var validity time.Duration
+	var result outcome
+	var votes []voters.Vote
+	var err error
+	stopped := s.retry(ctx, func() (again bool) {
+		validity, result, votes, err = s.renewForeign(ctx, h, r, spared)
+		return err == nil && result == conflict
+	})
+	if stopped != nil {
+		err = stopped
+	}
+	return validity, s.renewError(h, fence, result, votes, err)
+}
+
+// renewError is the error of a renewal of the grant with this fence, nil if it was applied.
+func (s *Store) renewError(h locks.Holder, fence int64, result outcome, votes []voters.Vote, err error) error {
+	if err != nil {
+		return err
+	}
+	switch result {
+	case applied:
+		return nil
+	case otherOwner:
+		s.grants.forgetGrant(h, fence)
+		return &locks.NotOwnerError{Remaining: s.otherOwnersRest(votes, h.Owner)}
+	case lost:
+		s.grants.forgetGrant(h, fence)
+		return locks.ErrLost
+	}
+	if voters.NeedsRepair(votes) {
+		s.set.RequestProbe()
+	}
+	return s.set.QuorumError("RENEW", h.Name, votes)
+}
+
+// A leaseChange is what a renewal may do to the end of a lease.
+type leaseChange uint8
+
+const (
+	lengthens leaseChange = iota // to a later one, as far as this proxy knows
+	shortens                     // to one that is, or may be, earlier: noted by a quorum before it is sent
+	grows                        // never to an earlier one: a renewal for a session, for which the owner did not ask
+)
+
+// changeOf is the change of a renewal that an owner asked for.
+func changeOf(shorter bool) leaseChange {
+	if shorter {
+		return shortens
+	}
+	return lengthens
+}
+
+// renewal asks the nodes to renew the holds of a grant. base, if not nil, is the version to replace on each
+// node; nodes without one are not asked, and nothing is reinstated. The result is applied, and until the end
+// of the new validity, only if the votes came before the old validity ended and the new one has not.
+func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, base []string, how leaseChange) (until time.Duration, result outcome, votes []voters.Vote, err error) {
+	if how == shortens {
+		if votes, err = s.noteShortening(ctx, h, g.fence, s.set.Opts.Timeouts(ttl)); err != nil || voters.CountKind(votes, voters.Yes) < s.set.Quorum {
+			return 0, undecided, votes, err
+		}
+	}
+	began := s.Now()
+	if err := ctx.Err(); err != nil { // a caller that gave up must not be renewed any more
+		return 0, undecided, nil, err
+	}
+	if began >= g.until() {
+		return 0, lost, nil, nil
+	}
+	if votes, result, err = s.renewNodes(ctx, h, ttl, g, base, how, began); votes == nil {
+		return 0, undecided, nil, err
+	}
+	until = began + ttl - locks.Drift(ttl)
+	if now := s.Now(); result == applied && (now >= g.until() || now >= until) {
+		result = lost
+	}
+	if how == grows && !anyNoted(votes) {
+		until = max(until, g.until())
+	}
+	if err == nil && result == applied {
+		s.counters.renewals.Add(1)
+	}
+	return until, result, votes, err
+}
+
+// renewNodes is the round of a renewal, and the reinstating where it has to wait for that. Without votes the
+// round was not decided, and err is that of ctx.
+func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, base []string, how leaseChange, began time.Duration) ([]voters.Vote, outcome, error) {
+	call := func(base, repair string) *voters.ScriptCall { return s.renewJob(h, ttl, g, base, repair, how, began) }
+	votes, result, err := s.renewRound(ctx, h, ttl, func(i int) *voters.ScriptCall {
+		switch {
+		case base == nil:
+			return call("", "0")
+		case base[i] == "":
+			return nil
+		}
+		return call(base[i], "0")
+	}, nil, func(i int, v voters.Vote) {
+		if base == nil && canBeReinstated(&v) {
+			s.set.Members[i].Push(*call("", "1"))
+		}
+	})
+	if err != nil {
+		return nil, undecided, err
+	}
+	if base == nil && voters.CountKind(votes, voters.Yes) > 0 && ctx.Err() == nil {
+		return s.repair(ctx, h, ttl, call("", "1"), votes, result)
+	}
+	return votes, result, nil
+}
+
+// anyNoted reports whether a node has a note that the lease may have been shortened: then its end is known
+// from the votes alone.
+func anyNoted(votes []voters.Vote) bool {
+	return slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.Noted })
+}
+
+// noteShortening has every node note that a grant may be shortened. The renewal may be sent only after a
+// quorum has.
+func (s *Store) noteShortening(ctx context.Context, h locks.Holder, fence int64, limits voters.Timeouts) ([]voters.Vote, error) {
+	round := s.set.Ask(voters.AskNote, voters.ScriptCall{
+		Args: s.set.Command(scripts.Note, s.set.RedisKeys(h.Key), strconv.FormatInt(fence, 10)), Parse: voters.ParseDone,
+		Expires: s.Now() + limits.Quorum,
+	}, func(v []voters.Vote) bool { return voters.CountKind(v, voters.Yes) >= s.set.Quorum })
+	err := round.Wait(ctx, limits)
+	votes := round.Close(err != nil, nil)
+	s.set.Ended(round, votes, voters.EndOf(err, voters.CountKind(votes, voters.Yes) >= s.set.Quorum))
+	return votes, err
+}
+
+func (s *Store) renewJob(h locks.Holder, ttl time.Duration, g grant, base, repair string, how leaseChange, began time.Duration) *voters.ScriptCall {
+	grow := "0"
+	if how == grows {
+		grow = "1"
+	}
+	args := append([]string{h.Owner, voters.MS(ttl), strconv.FormatInt(g.fence, 10), g.id, g.version.Epoch,
+		strconv.FormatInt(g.version.Sequence, 10), base, repair, grow}, holdIDs(g.holds)...)
+	return &voters.ScriptCall{
+		Args: s.set.Command(scripts.Renew, s.set.RedisKeys(h.Key), args...), Parse: voters.ParseRenew,
+		Expires: began + 2*s.set.Opts.Timeouts(ttl).Quorum, Durable: true,
+	}
+}
+
+// renewRound asks, and adds known votes to those that come. late, if not nil, takes votes that come after a
+// quorum has applied it.
+func (s *Store) renewRound(ctx context.Context, h locks.Holder, ttl time.Duration, each func(int) *voters.ScriptCall, known []voters.Vote, late func(int, voters.Vote)) ([]voters.Vote, outcome, error) {
+	with := func(votes []voters.Vote) []voters.Vote {
+		if known == nil {
+			return votes
+		}
+		all := slices.Clone(votes)
+		for i := range all {
+			if didRenew(&known[i]) {
+				all[i] = known[i]
+			}
+		}
+		return all
+	}
+	round := s.set.AskEach(voters.AskRenew, func(v []voters.Vote) bool {
+		r := renewOutcome(with(v), s.set.Quorum, false, h.Owner)
+		return r == applied || r == otherOwner // else one more node may know the grant, so that it may be reinstated
+	}, each)
+	err := round.Wait(ctx, s.set.Opts.Timeouts(ttl))
+	round.Look(func(votes []voters.Vote) {
+		if renewOutcome(with(votes), s.set.Quorum, true, h.Owner) != applied {
+			late = nil
+		}
+	})
+	votes := with(round.Close(err != nil, late))
+	result := renewOutcome(votes, s.set.Quorum, true, h.Owner)
+	s.set.Ended(round, votes, endOfOutcome(err, result))
+	return votes, result, err
+}
+
+// repair reinstates the grant where the name is free, and on nodes that may not vote, after at least one node
+// has renewed it: a renewal creates nothing. It waits only if the quorum is not there without. A version that
+// is there already is a repeat.
+func (s *Store) repair(ctx context.Context, h locks.Holder, ttl time.Duration, j *voters.ScriptCall, votes []voters.Vote, result outcome) ([]voters.Vote, outcome, error) {
+	if result == applied {
+		for i, n := range s.set.Members {
+			if canBeReinstated(&votes[i]) {
+				n.Push(*j)
+			}
+		}
+		return votes, applied, nil
+	}
+	again, _, err := s.renewRound(ctx, h, ttl, func(i int) *voters.ScriptCall {
+		if canBeReinstated(&votes[i]) {
+			return j
+		}
+		return nil
+	}, votes, nil)
+	for i := range again {
+		if errors.Is(again[i].Err, voters.ErrNotAsked) {
+			again[i] = votes[i]
+		}
+	}
+	return again, renewOutcome(again, s.set.Quorum, true, h.Owner), err
+}
+
+// canBeReinstated reports whether a renewal found the name free, or a node that may not vote.
+func canBeReinstated(v *voters.Vote) bool {
+	return (v.Kind == voters.No && v.Owner == "") || v.Code == voters.Quarantined || v.Code == voters.Floorless
+}
+
+// otherOwnersRest is what is left of another owner's lease by a quorum.
+func (s *Store) otherOwnersRest(votes []voters.Vote, owner string) time.Duration {
+	return qthRest(votes, s.set.Quorum, func(v *voters.Vote) bool {
+		return v.Kind != voters.Silent && v.Owner != "" && v.Owner != owner
+	})
+}
+
+// renewForeign renews a grant that another proxy made, or may have renewed since: it reads it from a quorum,
+// replaces exactly the versions it read, reinstates nothing, and bounds the validity that runs by the ends it
+// read. Where it may shorten the lease it leaves out the spared holds, see inflightLocks.
+func (s *Store) renewForeign(ctx context.Context, h locks.Holder, r locks.RenewRequest, spared func() []string) (validity time.Duration, result outcome, votes []voters.Vote, err error) {
+	before := s.grants.lookup(h)
+	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(r.TTL), "")
+	if err != nil {
+		return 0, undecided, nil, err
+	}
+	g, result := s.readGrant(votes, h, r.Fence, began)
+	if result != applied {
+		return 0, result, votes, nil
+	}
+	common, read := g.holds, votes
+	g.holds = s.possibleHolds(votes, h.Owner, g.fence, began)
+	shorter := slices.ContainsFunc(votes, func(v voters.Vote) bool {
+		f, ok := vouchedFence(&v, h.Owner)
+		return ok && f == g.fence && r.TTL-locks.Drift(r.TTL) < v.Rest
+	})
+	if before.fence == g.fence && s.Now()+r.TTL-locks.Drift(r.TTL) < before.until() { // as far as this proxy knew
+		shorter = true
+	}
+	if all := len(g.holds); shorter {
+		if g.holds = without(g.holds, spared()); len(g.holds) == 0 && all > 0 {
+			return 0, undecided, votes, nil
+		}
+	}
+	g, result, votes, err = s.takeOver(ctx, h, r.TTL, g, votes, changeOf(shorter))
+	if err != nil || result != applied {
+		return 0, result, votes, err
+	}
+	validity = g.until() - s.Now()
+	if slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.GivenBack }) { // it may be one that not all have
+		g.holds = slices.DeleteFunc(g.holds, func(x hold) bool { return !slices.Contains(holdIDs(common), x.id) })
+	}
+	for _, c := range without(common, holdIDs(g.holds)) {
+		if c.until <= began { // an UNLOCK of the hold taken last means also one that has ended
+			g.holds = append(g.holds, c)
+		}
+	}
+	sortByAge(g.holds, read)
+	s.grants.replace(h, before, g)
+	return validity, applied, nil, nil
+}
+
+// takeOver renews a grant that was read, under an epoch of its own, and returns it as it is then.
+func (s *Store) takeOver(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, read []voters.Vote, how leaseChange) (grant, outcome, []voters.Vote, error) {
+	g.version = voters.Version{Epoch: s.set.Opts.Random.ID(), Sequence: 1}
+	base := make([]string, len(read))
+	for i := range read {
+		if f, ok := vouchedFence(&read[i], h.Owner); ok && f == g.fence {
+			base[i] = read[i].Version.Expected()
+		}
+	}
+	until, result, votes, err := s.renewal(ctx, h, ttl, g, base, how)
+	if err != nil || result != applied {
+		s.grants.invalidate(h)
+	}
+	for i := range g.holds {
+		g.holds[i].until = until
+	}
+	return g, result, votes, err
+}
+
+// read asks every node who has the name.
+func (s *Store) read(ctx context.Context, h locks.Holder, limits voters.Timeouts) ([]voters.Vote, error) {
+	return s.readFor(ctx, h, limits, "")
+}
+
+// readFor also asks what was done before for the UNLOCK with this tag, if there is one.
+func (s *Store) readFor(ctx context.Context, h locks.Holder, limits voters.Timeouts, tag string) ([]voters.Vote, error) {
+	round := s.set.Ask(voters.AskRead, voters.ScriptCall{
+		Args: s.set.Command(scripts.Read, s.set.RedisKeys(h.Key), tag), Parse: voters.ParseRead,
+		Expires: s.Now() + limits.Quorum,
+	}, voters.All)
+	err := round.Wait(ctx, limits)
+	return s.set.Closed(round, round.Close(true, nil), err), err
+}
+
+const agreeReads = 10 // of a record on whose fence a quorum does not agree
+
+// readAgreed is readFor, repeated for a while if a quorum has the name for the owner but not under one fence:
+// another LOCK of the owner is between its two rounds, and its fences are no loss.
+func (s *Store) readAgreed(ctx context.Context, h locks.Holder, limits voters.Timeouts, tag string) (votes []voters.Vote, began time.Duration, err error) {
+	return s.readUntil(ctx, h, limits, tag, agreeReads, doubling, func(votes []voters.Vote) bool { return !s.betweenRounds(votes, h.Owner) })
+}
+
+// readUntil is readFor, repeated until the votes are good, so many times at most. began is when the read of
+// these votes began.
+func (s *Store) readUntil(ctx context.Context, h locks.Holder, limits voters.Timeouts, tag string, reads int, pause func(read int) time.Duration,
+	good func([]voters.Vote) bool) (votes []voters.Vote, began time.Duration, err error) {
+	for read := range reads {
+		if read > 0 {
+			if err := sleep(ctx, pause(read)); err != nil {
+				return nil, began, err
+			}
+		}
+		began = s.Now()
+		if votes, err = s.readFor(ctx, h, limits, tag); err != nil || good(votes) {
+			break
+		}
+	}
+	return votes, began, err
+}
+
+// Pauses before the second read, the third, and so on.
+func linear(read int) time.Duration   { return time.Duration(read) * time.Millisecond }
+func doubling(read int) time.Duration { return time.Millisecond << (read - 1) }
+
+// betweenRounds reports whether a quorum has the name for the owner, under several fences.
+func (s *Store) betweenRounds(votes []voters.Vote, owner string) bool {
+	_, agreed := most(votes, func(v *voters.Vote) (int64, bool) { return vouchedFence(v, owner) })
+	_, n := most(votes, func(v *voters.Vote) (bool, bool) { _, ok := vouchedFence(v, owner); return true, ok })
+	return n >= s.set.Quorum && agreed < s.set.Quorum
+}
+
+// vouchedFence is the fence of the owner's grant that a node vouches for in a read.
+func vouchedFence(v *voters.Vote, owner string) (fence int64, ok bool) {
+	return v.Fence, v.Kind == voters.Yes && v.Owner == owner && !v.Read.Reinstated
+}
+
+// readGrant is the grant of h by a read that began at the given time: the fence that a quorum agrees on, the
+// holds that a quorum has, and the end that a quorum will not undercut. The outcome is applied if there is
+// one.
+func (s *Store) readGrant(votes []voters.Vote, h locks.Holder, fence int64, began time.Duration) (grant, outcome) {
+	mine := func(v *voters.Vote) (int64, bool) { return vouchedFence(v, h.Owner) }
+	agreed, n := most(votes, mine)
+	if voters.CountKind(votes, voters.Yes) < s.set.Quorum {
+		return grant{}, undecided
+	}
+	if n < s.set.Quorum || (fence != 0 && fence != agreed) {
+		_, others := most(votes, func(v *voters.Vote) (string, bool) {
+			return v.Owner, v.Kind == voters.Yes && v.Owner != "" && v.Owner != h.Owner
+		})
+		switch {
+		case others >= s.set.Quorum:
+			return grant{}, otherOwner
+		case n < s.set.Quorum && n+voters.CountKind(votes, voters.Silent) >= s.set.Quorum:
+			return grant{}, undecided
+		}
+		return grant{}, lost
+	}
+	its := func(v *voters.Vote) bool { f, ok := mine(v); return ok && f == agreed }
+	g := grant{fence: agreed, holds: s.commonHolds(votes, h.Owner, agreed, began)}
+	g.id, _ = most(votes, func(v *voters.Vote) (string, bool) {
+		if !its(v) {
+			return "", false
+		}
+		return v.Grant, true
+	})
+	if len(g.holds) == 0 {
+		return grant{}, lost
+	}
+	return g, applied
+}
+
+// commonHolds are the holds of the grant that a quorum has, the oldest first, with the end of
+// each that a quorum will not undercut.
+func (s *Store) commonHolds(votes []voters.Vote, owner string, fence int64, began time.Duration) []hold {
+	return s.holdsOf(votes, owner, fence, began, s.set.Quorum, true)
+}
+
+// possibleHolds are the live holds that a quorum has, or may have with the nodes that did not vouch for the
+// grant. One that was not granted after all is undone, unless its proxy is gone or had not sent the undo to
+// all nodes; then the owner has a hold too many until the end that RENEW gives it. Model:
+// integration/model/ends, flag names-maybe.
+func (s *Store) possibleHolds(votes []voters.Vote, owner string, fence int64, began time.Duration) []hold {
+	others := len(votes)
+	for i := range votes {
+		if f, ok := vouchedFence(&votes[i], owner); ok && f == fence {
+			others--
+		}
+	}
+	return s.holdsOf(votes, owner, fence, began, max(1, s.set.Quorum-others), false)
+}
+
+// holdsOf are the holds of the grant that so many nodes have, the oldest first, with the end that
+// so many, or a quorum, will not undercut; with ended, also those that have ended.
+func (s *Store) holdsOf(votes []voters.Vote, owner string, fence int64, began time.Duration, nodes int, ended bool) []hold {
+	rests := map[string][]time.Duration{}
+	var ids []string
+	for i := range votes {
+		v := &votes[i]
+		if f, ok := vouchedFence(v, owner); !ok || f != fence {
+			continue
+		}
+		for _, h := range v.Read.Holds {
+			if h.Rest <= 0 && !ended {
+				continue
+			}
+			if rests[h.ID] = append(rests[h.ID], h.Rest); len(rests[h.ID]) == nodes {
+				ids = append(ids, h.ID)
+			}
+		}
+	}
+	var holds []hold
+	for _, id := range ids {
+		all := rests[id]
+		slices.Sort(all)
+		rest := all[max(0, len(all)-s.set.Quorum)]
+		holds = append(holds, hold{id, began + rest - locks.Drift(rest)})
+	}
+	sortByAge(holds, votes)
+	return holds
+}
+
+// sortByAge sorts holds by when they were taken, the oldest first, by the votes of a read, in milliseconds. Of
+// holds of one millisecond the one that ends first is last: an UNLOCK that gives it back in place of another
+// leaves the lock held.
+func sortByAge(holds []hold, votes []voters.Vote) {
+	ages := map[string]time.Duration{}
+	for i := range votes {
+		if r := votes[i].Read; r != nil {
+			for _, h := range r.Holds {
+				ages[h.ID] = max(ages[h.ID], h.Age)
+			}
+		}
+	}
+	slices.SortStableFunc(holds, func(a, b hold) int {
+		return cmp.Or(cmp.Compare(ages[b.id], ages[a.id]), cmp.Compare(b.until, a.until))
+	})
+}

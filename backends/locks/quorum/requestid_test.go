@@ -1,0 +1,366 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/integration/redistest"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+// proxies serve on three real nodes.
+func proxies(t *testing.T, n int) ([]*proxy, []*redistest.Conn, []*redistest.Server) {
+	t.Helper()
+	nodes := redistest.StartNodes(t, 3)
+	var p []*proxy
+	for range n {
+		p = append(p, serve(t, testOptions{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient}))
+	}
+	allVote(t, p...)
+	return p, conns(t, nodes), nodes
+}
+
+func request(t *testing.T, s *proxy, owner, req string) locks.Grant {
+	t.Helper()
+	a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: owner, TTL: 30 * time.Second, Req: req})
+	if err != nil || !a.Granted {
+		t.Fatalf("LOCK by %s, REQ %s: %+v, %v", owner, req, a, err)
+	}
+	return a.Grant
+}
+
+func giveBack(t *testing.T, s *proxy, owner, req string, want int) {
+	t.Helper()
+	left, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: "job"}, Owner: owner, Req: req})
+	if err != nil || left != want {
+		t.Fatalf("UNLOCK by %s, REQ %s: %d, %v, want %d", owner, req, left, err, want)
+	}
+}
+
+// nothingLeft waits until no node has a hold of job.
+func nothingLeft(t *testing.T, s *proxy, c []*redistest.Conn) {
+	t.Helper()
+	var left []string
+	defer func() {
+		if len(left) > 0 {
+			t.Log(left)
+		}
+	}()
+	eventually(t, patient, "no node has a hold", func() bool {
+		left = nil
+		for i := range c {
+			if v := c[i].Do(t, "HGETALL", s.RedisKeys(locks.Key{DB: 0, Name: "job"}).Lock); len(v.Elems) > 0 {
+				left = append(left, fmt.Sprint(i, v))
+			}
+		}
+		return len(left) == 0
+	})
+}
+
+func TestReq_ResentLockIsOneHold(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	first := request(t, p[0], "alice", "x")
+	for i := range 4 {
+		if g := request(t, p[i%2], "alice", "x"); g.Fence != first.Fence || g.Holds != 1 || g.Validity < 20*time.Second {
+			t.Errorf("resent: %+v, first %+v", g, first)
+		}
+	}
+	refused(t, p[1], "job", "bob", time.Second)
+	if g := request(t, p[1], "alice", "y"); g.Holds != 2 || g.Fence != first.Fence {
+		t.Errorf("another request: %+v", g)
+	}
+	unlock(t, p[1], "job", "alice", 1)
+	unlock(t, p[0], "job", "alice", 0)
+	nothingLeft(t, p[0], c)
+}
+
+func TestReq_ManyRequestsAreManyHolds(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	const many = 30
+	for i := range many {
+		for j := range 1 + i%3 {
+			if g := request(t, p[(i+j)%2], "alice", strconv.Itoa(i)); g.Holds != i+1 {
+				t.Fatalf("request %d: %d holds", i, g.Holds)
+			}
+		}
+		everywhere(t, p[0], c) // else the next proxy may count one less
+	}
+	for i := range many {
+		giveBack(t, p[i%2], "alice", "u"+strconv.Itoa(i), many-1-i)
+	}
+	nothingLeft(t, p[0], c)
+}
+
+// TestReq_UndoOfOneAttempt takes nothing from another attempt of the same request.
+func TestReq_UndoOfOneAttempt(t *testing.T) {
+	t.Parallel()
+	for i, resent := range []int{0, 1} {
+		t.Run([]string{"same proxy", "another proxy"}[i], func(t *testing.T) {
+			t.Parallel()
+			p, c, _ := proxies(t, 2)
+			a1 := request(t, p[0], "alice", "x")
+			a2 := request(t, p[resent], "alice", "x")
+			p[0].Undo(a1)
+			everywhere(t, p[0], c)
+			eventually(t, patient, "the undo is done", func() bool {
+				n := int64(0)
+				for i := range c {
+					n += c[i].Do(t, "HEXISTS", p[0].RedisKeys(locks.Key{DB: 0, Name: "job"}).Lock, a1.Hold).Int()
+				}
+				return n == 0
+			})
+			refused(t, p[1], "job", "bob", time.Second)
+			p[resent].Undo(a2)
+			nothingLeft(t, p[0], c)
+			if g := request(t, p[1], "alice", "x"); g.Fence <= a1.Fence || g.Holds != 1 || g.Validity == 0 {
+				t.Errorf("undone, and asked for again: %+v", g)
+			}
+		})
+	}
+}
+
+// TestReq_UnlockOfTwoAttempts: proxies that granted it at the same time
+// agreed on the larger fence, and the smaller one is that of the unlock.
+func TestReq_UnlockOfTwoAttempts(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	first, second := request(t, p[0], "alice", "x"), request(t, p[1], "alice", "x")
+	everywhere(t, p[0], c)
+	everywhere(t, p[1], c)
+	larger := strconv.FormatInt(first.Fence+1000, 10)
+	for i := range c {
+		if v := c[i].Do(t, p[1].Command(scripts.Settle, p[1].RedisKeys(locks.Key{DB: 0, Name: "job"}), "alice", larger, second.Hold)...); v.Elems[0].Int() != 1 {
+			t.Fatal(v)
+		}
+	}
+	giveBack(t, p[0], "alice", "x", 0)
+	nothingLeft(t, p[0], c)
+}
+
+// TestReq_LateLock comes after the lock was given back.
+func TestReq_LateLock(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	g := request(t, p[0], "alice", "x")
+	unlock(t, p[0], "job", "alice", 0)
+	late := func(when string) {
+		t.Helper()
+		for i := range p {
+			if l := request(t, p[i], "alice", "x"); l.Fence != g.Fence || l.Validity != 0 || l.Holds != 0 {
+				t.Errorf("%s: %+v, want fence %d", when, l, g.Fence)
+			}
+		}
+	}
+	late("free")
+	nothingLeft(t, p[0], c)
+	lock(t, p[1], "job", "bob", 30*time.Second)
+	late("another's")
+	unlock(t, p[1], "job", "bob", 0)
+	request(t, p[1], "alice", "y")
+	late("another request's")
+	giveBack(t, p[0], "alice", "u", 0)
+	nothingLeft(t, p[0], c)
+	for i := range c {
+		if left := c[i].Do(t, "PTTL", p[0].RedisKeys(locks.Key{DB: 0, Name: "job"}).Node+":L"+holdTag(g.Hold)).Int(); left < 60_000 {
+			t.Errorf("node %d remembers the request for %d ms", i, left)
+		}
+	}
+}
+
+// TestReq_LateLockOnOneNode arrives there after the release, and before it on the others.
+func TestReq_LateLockOnOneNode(t *testing.T) {
+	t.Parallel()
+	p, c, nodes := proxies(t, 2)
+	g := request(t, p[0], "alice", "x")
+	everywhere(t, p[0], c)
+	nodes[2].Pause()
+	resent := request(t, p[1], "alice", "x") // waits at the third
+	unlock(t, p[0], "job", "alice", 0)
+	nodes[2].Resume()
+	if resent.Fence != g.Fence {
+		t.Errorf("%+v", resent)
+	}
+	nothingLeft(t, p[0], c)
+}
+
+func TestReq_ResentUnlockGivesBackOneHold(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	for _, through := range []int{0, 1} {
+		request(t, p[0], "alice", fmt.Sprint("outer", through))
+		request(t, p[through], "alice", fmt.Sprint("inner", through))
+		first := fmt.Sprint("u", through)
+		for i := range 4 {
+			giveBack(t, p[i/2], "alice", first, 1)
+		}
+		last := fmt.Sprint("v", through)
+		giveBack(t, p[1], "alice", last, 0)
+		lock(t, p[1], "job", "bob", 30*time.Second)
+		giveBack(t, p[0], "alice", last, 0)
+		giveBack(t, p[1], "alice", last, 0)
+		unlock(t, p[0], "job", "bob", 0)
+		nothingLeft(t, p[0], c)
+	}
+}
+
+// TestReq_UnlockBegunOnSomeNodes was done by some nodes, by a proxy that gave back another hold
+// than this one would and then died.
+func TestReq_UnlockBegunOnSomeNodes(t *testing.T) {
+	t.Parallel()
+	for told := 1; told <= 3; told++ {
+		for through := range 2 {
+			t.Run(fmt.Sprintf("told %d, through %d", told, through), func(t *testing.T) {
+				t.Parallel()
+				p, c, _ := proxies(t, 2)
+				outer := lock(t, p[0], "job", "alice", 30*time.Second)
+				everywhere(t, p[0], c)
+				request(t, p[0], "alice", "x")
+				eventually(t, patient, "all nodes have both holds", func() bool {
+					n := int64(0)
+					for i := range c {
+						n += c[i].Do(t, "HLEN", p[0].RedisKeys(locks.Key{DB: 0, Name: "job"}).Lock).Int()
+					}
+					return n == 3*(fixedFields+2)
+				})
+				for i := range told {
+					v := c[i].Do(t, p[0].Command(scripts.Release, p[0].RedisKeys(locks.Key{DB: 0, Name: "job"}),
+						gives("alice", outer, "strict", requestTag(locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, "u"))...)...)
+					if v.Elems[0].Int() != 1 {
+						t.Fatal(v)
+					}
+				}
+				giveBack(t, p[through], "alice", "u", 1)
+				giveBack(t, p[1-through], "alice", "u", 1)
+				unlock(t, p[1], "job", "alice", 0)
+				nothingLeft(t, p[0], c)
+			})
+		}
+	}
+}
+
+// TestReq_SameRequestAtOnce waits for a lock twice.
+func TestReq_SameRequestAtOnce(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 1)
+	lock(t, p[0], "job", "bob", 30*time.Second)
+	ask := func(ctx context.Context) (locks.Decision, error) {
+		return p[0].Lock(ctx, locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second, Req: "x", Wait: 20 * time.Second})
+	}
+	gone, leave := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if a, err := ask(gone); !errors.Is(err, context.Canceled) {
+			t.Errorf("the one that left: %+v, %v", a, err)
+		}
+	})
+	waits := func(n int) func() bool {
+		return func() bool { return p[0].waiting.Len(locks.Key{DB: 0, Name: "job"}) == n }
+	}
+	eventually(t, patient, "one waits", waits(1))
+	for range 3 {
+		wg.Go(func() {
+			if a, err := ask(t.Context()); err != nil || !a.Granted || a.Grant.Holds != 1 || a.Grant.Validity == 0 {
+				t.Errorf("%+v, %v", a, err)
+			}
+		})
+	}
+	time.Sleep(20 * time.Millisecond)
+	if !waits(1)() {
+		t.Error("more than one stands in line")
+	}
+	leave()
+	unlock(t, p[0], "job", "bob", 0)
+	wg.Wait()
+	unlock(t, p[0], "job", "alice", 0)
+	nothingLeft(t, p[0], c)
+}
+
+// TestReq_UnlockWithoutAnswer reached one node of three in time; the others do it later.
+func TestReq_UnlockWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartNodes(t, 3)
+	var p []*proxy
+	for range 2 {
+		p = append(p, serve(t, testOptions{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 2 * time.Second}))
+	}
+	allVote(t, p...)
+	c := conns(t, nodes)
+	request(t, p[0], "alice", "outer")
+	request(t, p[0], "alice", "x")
+	nodes[1].Pause()
+	nodes[2].Pause()
+	left, err := p[0].Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", Req: "u"})
+	if q := (*locks.QuorumError)(nil); !errors.As(err, &q) {
+		t.Fatalf("UNLOCK: %d, %v", left, err)
+	}
+	nodes[1].Resume()
+	nodes[2].Resume()
+	eventually(t, patient, "the unlock is answered", func() bool {
+		left, err = p[1].Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", Req: "u"})
+		return err == nil
+	})
+	if left != 1 {
+		t.Errorf("%d left", left)
+	}
+	eventually(t, patient, "the unlock is answered by the proxy that gave up", func() bool {
+		left, err = p[0].Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", Req: "u"})
+		return err == nil
+	})
+	if left != 1 {
+		t.Errorf("%d left, the second time", left)
+	}
+	giveBack(t, p[0], "alice", "v", 0)
+	nothingLeft(t, p[0], c)
+}
+
+func TestReq_Invalid(t *testing.T) {
+	t.Parallel()
+	s := serve(t, testOptions{Nodes: nodesAt(t, embedded(t, 1)[0].Addr())})
+	for _, r := range []locks.LockRequest{{Req: "x"}, {Owner: "alice", Req: string(make([]byte, locks.MaxReq+1))}} {
+		r.Name, r.TTL = "job", time.Second
+		if a, err := s.Lock(t.Context(), r); err == nil {
+			t.Errorf("LOCK: %+v", a)
+		}
+		if left, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: "job"}, Owner: r.Owner, Req: r.Req}); err == nil {
+			t.Errorf("UNLOCK: %d", left)
+		}
+	}
+}
+
+func TestReq_HoldsCountOnce(t *testing.T) {
+	t.Parallel()
+	tag := func(req, id string) string { return requestTag(locks.Holder{Owner: "alice"}, req) + "." + id }
+	for _, tt := range []struct {
+		holds []string
+		count int
+		last  int // in an unlock with the id z
+	}{
+		{[]string{"A"}, 1, 1},
+		{[]string{"A", "B"}, 2, 1},
+		{[]string{"A", tag("z", "1"), tag("z", "2"), tag("z", "3"), tag("x", "1")}, 3, 3},
+		{[]string{tag("x", "1"), "A", tag("x", "2")}, 2, 2},
+		{[]string{tag("x", "1"), tag("y", "2"), tag("x", "3"), tag("y", "4")}, 2, 2},
+		{[]string{tag("x", "1"), tag("x", "2"), "A"}, 2, 1},
+	} {
+		if n, last := countHolds(tt.holds), holdsOfRequest(requestTag(locks.Holder{Owner: "alice"}, "z"), tt.holds); n != tt.count || len(last) != tt.last {
+			t.Errorf("%v: %d holds, the last is %v", tt.holds, n, last)
+		}
+	}
+	seen := map[string]bool{}
+	for _, h := range []locks.Holder{{Key: locks.Key{DB: 0, Name: "job"}, Owner: "ab"}, {Key: locks.Key{DB: 0, Name: "joba"}, Owner: "b"}, {Key: locks.Key{DB: 1, Name: "job"}, Owner: "ab"}, {Key: locks.Key{DB: 0, Name: "job"}, Owner: "a"}} {
+		for _, req := range []string{"x", "bx", "y"} {
+			seen[requestTag(h, req)] = true
+		}
+	}
+	if len(seen) != 12 {
+		t.Errorf("%d tags of 12 requests", len(seen))
+	}
+}

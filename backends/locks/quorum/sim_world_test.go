@@ -1,0 +1,313 @@
+package quorum
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
+
+// A simWorld is one run: proxies, which are real Services with real clients of rueidis,
+// simulated nodes and the links between them. All that is random comes from the seed, in
+// streams of their own for whoever acts, so that what happens at one moment may happen in
+// any order.
+type simWorld struct {
+	seed    uint64
+	profile *simProfile
+	opts    testOptions
+	began   time.Time
+	history *simHistory
+	trace   bool // the history has what nodes do
+
+	mu      sync.Mutex // taken after those of a Service's nodes, and before none
+	ill     int        // so many faults are under way
+	ills    int        // so many began
+	traps   []*simTrap
+	post    *simPost
+	chance  *rand.Rand // of nodes
+	nodes   []*simNode
+	links   [][]*simLink // by proxy and node
+	proxies []*simProxy
+}
+
+// stream is a source of chance for whoever is named.
+func (w *simWorld) stream(who string, numbers ...int) *rand.Rand {
+	h := fnv.New64a()
+	fmt.Fprint(h, who, numbers)
+	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
+}
+
+// hex is a new replication or run id. The caller holds w.mu, or the world is being made.
+func (w *simWorld) hex() string {
+	return fmt.Sprintf("%016x%016x%08x", w.chance.Uint64(), w.chance.Uint64(), w.chance.Uint32())
+}
+
+// newSimWorld makes what the seed describes. Nothing runs yet.
+func newSimWorld(seed uint64) *simWorld {
+	w := &simWorld{seed: seed, began: time.Now(), profile: profileOf(seed)}
+	w.history = newSimHistory(w.began)
+	w.post = &simPost{mu: &w.mu, timer: time.NewTimer(time.Hour), stop: make(chan struct{})}
+	w.chance = w.stream("world")
+	w.opts = w.profile.options(w.stream("options"))
+	r := w.stream("clocks")
+	for i := range w.profile.nodes {
+		n := &simNode{w: w, index: i, rate: 1 + 0.0045*(2*r.Float64()-1), offset: w.profile.offset(r)}
+		n.restart(map[string]*simKey{})
+		w.nodes = append(w.nodes, n)
+	}
+	for p := range w.profile.proxies {
+		var links []*simLink
+		for _, n := range w.nodes {
+			links = append(links, &simLink{
+				w: w, proxy: p, node: n, loss: w.profile.loss,
+				base:   20*time.Microsecond + time.Duration(r.Int64N(int64(200*time.Microsecond))),
+				chance: [2]*rand.Rand{w.stream("to node", p, n.index), w.stream("to proxy", p, n.index)},
+			})
+		}
+		w.links = append(w.links, links)
+		w.proxies = append(w.proxies, &simProxy{w: w, index: p, rate: 1 + 0.0045*(2*r.Float64()-1)})
+	}
+	return w
+}
+
+// A simProxy is one proxy, again and again.
+type simProxy struct {
+	w          *simWorld
+	index      int
+	generation int
+	rate       float64 // of its clock; 1 is true
+
+	dead bool // guarded by simWorld.mu: nothing leaves or arrives any more
+	svc  *proxy
+	life context.Context // of svc: ends when it is killed, or told to stop
+	stop context.CancelFunc
+	done chan error // Run's result
+}
+
+func (p *simProxy) String() string { return fmt.Sprintf("p%d.%d", p.index, p.generation) }
+
+// start begins a new process. The world's conductor calls it, clients see it from then on.
+func (p *simProxy) start() *simProxy {
+	w := p.w
+	next := &simProxy{w: w, index: p.index, generation: p.generation + 1, rate: p.rate, done: make(chan error, 1)}
+	o := w.opts
+	for i := range w.nodes {
+		o.Nodes = append(o.Nodes, simServers[i])
+	}
+	o.Log = slog.New(slog.DiscardHandler)
+	o.now = func() time.Duration {
+		return time.Hour + time.Duration(float64(time.Since(w.began))*p.rate)
+	}
+	o.random = newSimChance(w.stream("ids", p.index, next.generation), w.stream("pauses", p.index, next.generation))
+	o.Tune = func(c *rueidis.ClientOption) {
+		c.RingScaleEachConn = 2
+		c.ReadBufferEachConn, c.WriteBufferEachConn = 2<<10, 64<<10
+		c.DialCtxFn = func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			_, port, _ := net.SplitHostPort(addr)
+			i, _ := strconv.Atoi(port)
+			return w.links[p.index][i-1].dial(ctx, next)
+		}
+	}
+	svc, err := newProxy(o)
+	if err != nil {
+		panic(err)
+	}
+	next.svc = svc
+	next.life, next.stop = context.WithCancel(context.Background())
+	go func() { next.done <- svc.Run(next.life) }()
+	w.mu.Lock()
+	w.proxies[p.index] = next
+	w.mu.Unlock()
+	return next
+}
+
+// kill ends the process as kill -9 does: what is on its way may still arrive at nodes.
+func (p *simProxy) kill() {
+	p.w.mu.Lock()
+	p.dead = true
+	for _, l := range p.w.links[p.index] {
+		for _, c := range l.conns {
+			c.close()
+		}
+		l.conns = nil
+	}
+	p.w.mu.Unlock()
+	p.stop()
+}
+
+// proxy is the process that a client that connects to proxy i meets.
+func (w *simWorld) proxy(i int) *simProxy {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.proxies[i]
+}
+
+// newSimChance makes a Service's chance of two streams, so that an id and a pause that are
+// asked for at one moment do not depend on which comes first.
+func newSimChance(ids, pauses *rand.Rand) locks.RandSource {
+	var mu sync.Mutex
+	return locks.RandSource{
+		NewText: func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			return fmt.Sprintf("%016x%08x", ids.Uint64(), ids.Uint32())
+		},
+		Below: func(d int64) int64 {
+			mu.Lock()
+			defer mu.Unlock()
+			return pauses.Int64N(d)
+		},
+	}
+}
+
+// begin starts the proxies, and has an operator say that the nodes are new.
+func (w *simWorld) begin() error {
+	go w.post.run()
+	r := w.stream("begin")
+	for i := range w.proxies {
+		w.proxy(i).start()
+		time.Sleep(time.Duration(r.Int64N(int64(50 * time.Millisecond))))
+	}
+	for range 5 {
+		if err := w.proxy(0).svc.Init(context.Background()); err == nil {
+			return nil
+		}
+		time.Sleep(time.Second)
+	}
+	return errors.New("the nodes could not be initialised")
+}
+
+// voting waits until every proxy has seen every node vote, and reports whether they all have.
+func (w *simWorld) voting(within time.Duration) bool {
+	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(250 * time.Millisecond) {
+		all := true
+		for i := range w.proxies {
+			for _, n := range w.proxy(i).svc.Nodes() {
+				all = all && n.State == locks.NodeVoting
+			}
+		}
+		if all {
+			return true
+		}
+	}
+	return false
+}
+
+// states is what the proxies say of the nodes.
+func (w *simWorld) states() string {
+	var b strings.Builder
+	for i := range w.proxies {
+		fmt.Fprintf(&b, "\n  %v:", w.proxy(i))
+		for _, n := range w.proxy(i).svc.Nodes() {
+			fmt.Fprintf(&b, " %s", n.State)
+			if n.Err != nil {
+				fmt.Fprintf(&b, " (%v)", n.Err)
+			}
+		}
+	}
+	return b.String()
+}
+
+// end stops the proxies, and reports which did not end.
+func (w *simWorld) end() (errs []error) {
+	defer close(w.post.stop)
+	for i := range w.proxies {
+		w.proxy(i).stop()
+	}
+	for i := range w.proxies {
+		p := w.proxy(i)
+		select {
+		case err := <-p.done:
+			if err != nil {
+				errs = append(errs, fmt.Errorf("%v: %w", p, err))
+			}
+		case <-time.After(time.Minute):
+			errs = append(errs, fmt.Errorf("%v does not end", p))
+		}
+	}
+	return errs
+}
+
+// live counts the nodes on which the grant's lease runs, by their clocks.
+func (w *simWorld) live(name, owner string, fence int64) (n int) {
+	return w.have(name, owner, fence, "")
+}
+
+// vouched counts the nodes that have a grant otherwise than by a renewal that reinstates it.
+func (w *simWorld) vouched(name, owner string, fence int64) (n int) {
+	return w.have(name, owner, fence, "1")
+}
+
+// have counts the nodes that have a grant, and whose p is not this.
+func (w *simWorld) have(name, owner string, fence int64, not string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, node := range w.nodes {
+		k := node.hash(voters.LockKey("lockproxy:", locks.Key{DB: 0, Name: name}))
+		is := func(field, value string) bool {
+			i := k.field(field)
+			return i >= 0 && k.fields[i].value == value
+		}
+		if is("o", owner) && is("f", strconv.FormatInt(fence, 10)) && !is("p", not) {
+			n++
+		}
+	}
+	return n
+}
+
+// A simWell says that the world was well at some time.
+type simWell struct {
+	well bool
+	ills int
+}
+
+// ail notes that a fault begins; the result ends it.
+func (w *simWorld) ail() (heal func()) {
+	w.with(func() { w.ill++; w.ills++ })
+	return func() { w.with(func() { w.ill-- }) }
+}
+
+// well reports whether nothing fails, or has failed so that a proxy still feels it: all
+// nodes vote, links lead to them as ever, and the proxy has nothing under way and nobody in
+// line, whose last answer, which may be an older NOQUORUM, others would be told.
+func (w *simWorld) well(p *simProxy) simWell {
+	idle := p.life.Err() == nil && p.svc.waiting.Total() == 0
+	for _, n := range p.svc.Members {
+		idle = idle && n.Sound()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return simWell{idle && w.healthyLocked(p), w.ills}
+}
+
+func (w *simWorld) healthyLocked(p *simProxy) bool {
+	healthy := w.ill == 0
+	for i, n := range w.nodes {
+		l := w.links[p.index][i]
+		healthy = healthy && n.votes() && l.loss == 0 && l.slow == 0 && l.blocked == [2]int{}
+		for _, c := range l.conns {
+			healthy = healthy && len(c.held[toNode]) == 0 && len(c.held[toProxy]) == 0
+		}
+	}
+	return healthy
+}
+
+// stayedWell reports whether nothing has failed since the world was well.
+func (w *simWorld) stayedWell(p *simProxy, was simWell) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return was.well && was.ills == w.ills && p.life.Err() == nil && w.healthyLocked(p)
+}

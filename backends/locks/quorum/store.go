@@ -1,0 +1,131 @@
+// Package quorum decides who holds a lock, by majority vote of N masters.
+//
+// While fewer than half the masters fail or forget, no two owners hold a name at once and every grant carries
+// a larger fence than the last.
+//
+// What one master decides is in package scripts, and package voters asks them. Here votes are counted (tally)
+// and turned into answers (acquire, renew, unlock). It knows no waiting: an acquisition is one question, asked
+// again only where nobody has a majority. What a proxy knows of grants (grantcache) is a hint: it is read from
+// a quorum where it is missing or invalidated.
+//
+// A [Store] has no goroutines of its own but the listeners (notify), which its Run starts and Close awaits. Where
+// a mutex is taken while another is held, the order is: locks.Keepalive, waitq, grant cache or inflight.
+package quorum
+
+import (
+	"cmp"
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/backends/metrics"
+)
+
+// Options configure a quorum Store.
+type Options struct {
+	voters.Options
+	Memory int // grants remembered; a forgotten one costs a quorum read; default 100,000
+}
+
+// A Store is a locks.Store that decides by majority vote of the lock nodes, together with every other proxy
+// that uses the same nodes and prefix. It is made by New.
+type Store struct {
+	set      *voters.Set
+	host     *locks.Host
+	grants   *grantCache
+	inflight inflightLocks
+	counters storeCounters
+}
+
+// storeCounters are what Stats and Report say of a store. They are safe for concurrent use.
+type storeCounters struct {
+	splits, renewals, undos, repeats, forces atomic.Int64
+
+	held metrics.Histogram
+}
+
+var _ interface {
+	locks.Store
+	locks.Inspector
+	locks.Notifier
+	metrics.Reporter
+} = (*Store)(nil)
+
+// New makes a Store. It refuses options that cannot work, all of them at once,
+// and needs no network.
+func New(o Options) (*Store, error) {
+	v, err := voters.New(o.Options)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{set: v}
+	s.counters.held.First = time.Millisecond
+	s.grants, err = newGrantCache(cmp.Or(o.Memory, 100_000), v.Clock, &s.counters.held)
+	return s, err
+}
+
+// Attach implements locks.Store.
+func (s *Store) Attach(h *locks.Host) { s.host = h }
+
+// Run implements locks.Store: it looks after the nodes and takes their hints.
+func (s *Store) Run(ctx context.Context) {
+	s.startListening(ctx)
+	s.set.Run(ctx)
+}
+
+// Idle implements locks.Store.
+func (s *Store) Idle() bool { return s.set.Idle() }
+
+// Close implements locks.Store. It fails only if a connection cannot be aborted.
+func (s *Store) Close() error { return s.set.Close(0) }
+
+// Now implements locks.Store.
+func (s *Store) Now() time.Duration { return s.set.Clock() }
+
+// MaxTTL implements locks.Store.
+func (s *Store) MaxTTL() time.Duration { return s.set.Opts.MaxTTL }
+
+// Sources implements locks.Notifier: every node is one.
+func (s *Store) Sources() (all, need int) { return len(s.set.Members), s.set.Quorum }
+
+// Holds implements locks.Store.
+func (s *Store) Holds(h locks.Holder) bool { return s.grants.holds(h, s.Now()) }
+
+// Repeated implements locks.Store.
+func (s *Store) Repeated(h locks.Holder, req string) bool {
+	return s.grants.hasRequest(h, requestTag(h, req))
+}
+
+// Until implements locks.Store.
+func (s *Store) Until(h locks.Holder, fence int64, holds []string) (until time.Duration, known bool) {
+	return s.grants.until(h, fence, holds)
+}
+
+// Nodes implements locks.Inspector.
+func (s *Store) Nodes() []locks.NodeStatus { return s.set.Nodes() }
+
+// Check implements locks.Inspector.
+func (s *Store) Check(ctx context.Context) error { return s.set.Check(ctx) }
+
+// Init implements locks.Inspector.
+func (s *Store) Init(ctx context.Context) error { return s.set.Init(ctx) }
+
+// Stats implements locks.Store.
+func (s *Store) Stats() locks.Stats {
+	c := &s.counters
+	st := locks.Stats{
+		Splits: c.splits.Load(), Renewals: c.renewals.Load(), Undos: c.undos.Load(),
+		Repeats: c.repeats.Load(), Forces: c.forces.Load(),
+	}
+	s.set.Stats(&st)
+	return st
+}
+
+// Report implements metrics.Reporter. It asks no node anything.
+func (s *Store) Report(r *metrics.Report) {
+	r.Histogram("lockproxy_lock_hold_seconds", "From a grant through this proxy to its release through it, its loss, or the end of its validity if nobody came back.", &s.counters.held)
+	r.Gauge("lockproxy_lock_oldest_hold_seconds", "Since the oldest grant through this proxy that still runs, as far as it knows; 0 if there is none. One that only grows is a lock that its owner renews without an end, or takes again and again.", s.grants.oldest().Seconds())
+	s.set.Report(r)
+}

@@ -1,0 +1,368 @@
+package quorum
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
+
+// Release implements locks.Store, while no other with the same Req is under way here.
+func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft int, err error) {
+	if err := s.set.AcquireSlot(ctx); err != nil {
+		return 0, err
+	}
+	defer s.set.ReleaseSlot()
+	h := locks.Holder{Key: r.Key, Owner: r.Owner}
+	if r.Req != "" && !s.grants.hasRequest(h, tagOf(&r)) { // what it gives back may be decided already
+		return s.unlockForeign(ctx, h, r)
+	}
+	g, holds, left, ok := s.popHolds(h, r)
+	if !ok {
+		return s.unlockForeign(ctx, h, r)
+	}
+	votes, result, err := s.release(ctx, h, g, holds, left, g.firstEnd(holds) > s.Now(), tagOf(&r))
+	if err == nil && result != conflict && result != undecided && len(holds) == len(g.holds) {
+		s.grants.observeEnd(&g)
+	}
+	switch {
+	case err != nil || result == undecided:
+		s.grants.restore(h, g, holds)
+		return 0, s.unlockError(h, result, votes, err)
+	case result == conflict:
+		return s.unlockDisputed(ctx, h, r, g, holds, votes)
+	case r.Fence == 0 && voters.CountKind(votes, voters.Duplicate) >= s.set.Quorum: // what this proxy remembers was over, and the owner may have another
+		return s.unlockForeign(ctx, h, r)
+	case result != applied: // perhaps it was given back, or taken anew, through another proxy
+		return s.unlockForeign(ctx, h, r)
+	}
+	n := s.countLeft(ctx, h, g, left, votes)
+	if r.All && n > 0 { // granted through other proxies
+		if rest, err := s.unlockForeign(ctx, h, r); err == nil {
+			return rest, nil
+		}
+	}
+	return n, nil
+}
+
+// unlockDisputed goes on where this UNLOCK gave back another hold before, or another UNLOCK this one, through
+// another proxy.
+func (s *Store) unlockDisputed(ctx context.Context, h locks.Holder, r locks.UnlockRequest, g grant, holds []string, votes []voters.Vote) (holdsLeft int, err error) {
+	beaten := slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.OtherRelease != "" })
+	if !beaten {
+		s.grants.restore(h, g, holds)
+	}
+	if s.grants.invalidate(h); beaten && !s.mayGiveAnother(votes, conflict, holds, r) {
+		return 0, s.unlockError(h, conflict, votes, nil)
+	}
+	return s.unlockForeign(ctx, h, r)
+}
+
+// countLeft is how many holds the owner has after a release; left are those that this proxy knew of.
+func (s *Store) countLeft(ctx context.Context, h locks.Holder, g grant, left []hold, votes []voters.Vote) int {
+	n := countHolds(holdIDs(left))
+	if counted := s.holdsLeft(votes); counted > n || g.partial {
+		n = counted
+	}
+	if leftNothing(votes, h.Owner) >= s.set.Quorum { // other holds were given back through other proxies
+		n = 0
+	}
+	return s.surelyLeft(ctx, h, votes, n)
+}
+
+// countReads are the reads of a count of holds on which the nodes disagree.
+const countReads = 5
+
+// surelyLeft is left, unless that is none while some node still shows a hold: a LOCK through another proxy may
+// have been granted whose hold has not reached every node that voted here. Then the nodes are asked until a
+// quorum agrees; if none does, the owner is taken to have the hold that was seen.
+func (s *Store) surelyLeft(ctx context.Context, h locks.Holder, votes []voters.Vote, left int) int {
+	shows := func(v voters.Vote) bool { return (v.Kind == voters.Yes || v.Kind == voters.Duplicate) && v.Holds > 0 }
+	if left > 0 || !slices.ContainsFunc(votes, shows) || leftNothing(votes, h.Owner) >= s.set.Quorum {
+		return left
+	}
+	has := func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == h.Owner }
+	held := func(votes []voters.Vote) int {
+		return qth(votes, s.set.Quorum, has, func(v *voters.Vote) int { return countHolds(v.Read.Live()) })
+	}
+	none := func(votes []voters.Vote) bool {
+		_, n := most(votes, func(v *voters.Vote) (bool, bool) { return true, v.Kind == voters.Yes && v.Owner != h.Owner })
+		return n >= s.set.Quorum
+	}
+	votes, _, err := s.readUntil(ctx, h, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", countReads, linear, func(votes []voters.Vote) bool {
+		return held(votes) > 0 || none(votes)
+	})
+	switch {
+	case err != nil:
+	case held(votes) > 0:
+		return held(votes)
+	case none(votes):
+		return 0
+	}
+	return 1
+}
+
+// leftNothing counts the nodes on which the owner has no hold any more.
+func leftNothing(votes []voters.Vote, owner string) (n int) {
+	for i := range votes {
+		switch v := &votes[i]; {
+		case (v.Kind == voters.Yes || v.Kind == voters.Duplicate) && v.Holds == 0, v.Kind == voters.No && v.Owner != owner:
+			n++
+		}
+	}
+	return n
+}
+
+// holdsLeft is how many holds the owner has left, as a quorum that removed one
+// counts them, or the node with most where fewer than a quorum had one to remove.
+func (s *Store) holdsLeft(votes []voters.Vote) int {
+	removed := func(v *voters.Vote) bool { return v.Kind == voters.Yes || v.Kind == voters.Duplicate }
+	n := 0
+	for i := range votes {
+		if removed(&votes[i]) {
+			n++
+		}
+	}
+	return qthHolds(votes, max(1, min(n, s.set.Quorum)), removed)
+}
+
+// release removes holds of a grant on all nodes; left are the holds that stay. valid reports that the validity
+// which this proxy granted or renewed runs for every one of these holds: of another hold that says nothing,
+// since it may have been given back elsewhere, and neither does a read. Without it only the holds themselves
+// count, see releaseOutcome. tag is that of the UNLOCK, if it has a Req; a node that has done it with another
+// hold disputes this one.
+//
+// Where what stays ends earlier than what is given back, the lease is shortened, as by a renewal: a quorum
+// notes it first. Else an UNLOCK through another proxy, which knows the later end, could succeed after a
+// rival's grant.
+func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []string, left []hold, valid bool, tag string) ([]voters.Vote, outcome, error) {
+	limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
+	if len(left) > 0 && lastEnd(left) < g.untilOf(ids) {
+		noted, err := s.noteShortening(ctx, h, g.fence, limits)
+		if err != nil || voters.CountKind(noted, voters.Yes) < s.set.Quorum {
+			return noted, undecided, err
+		}
+	}
+	fence, how := int64(0), "strict"
+	if valid {
+		fence, how = g.fence, "unlock"
+	}
+	j := func(how string) voters.ScriptCall { return s.unlockJob(h, g, ids, left, how, tag) }
+	enough := func(v []voters.Vote) bool { return releaseOutcome(v, s.set.Quorum, false, h.Owner, fence) != pending }
+	var round *voters.Round
+	if valid && len(left) == 0 && !g.partial {
+		round = s.releaseAndHandOver(h.Key, j, enough)
+	} else {
+		round = s.set.Ask(voters.AskRelease, j(how), enough)
+		s.host.Lines.Wake(h.Key) // an acquisition given to the nodes from now on runs behind the release
+	}
+	err := round.Wait(ctx, limits)
+	votes := round.Close(false, nil)
+	s.noteListeners(h.Key, votes)
+	result := releaseOutcome(votes, s.set.Quorum, true, h.Owner, fence)
+	s.set.Ended(round, votes, endOfOutcome(err, result))
+	return votes, result, err
+}
+
+// unlockJob is releaseJob for the owner. A node that did this UNLOCK before, with another hold, disputes it.
+func (s *Store) unlockJob(h locks.Holder, g grant, ids []string, left []hold, how, tag string) voters.ScriptCall {
+	j := s.releaseJob(s.set.RedisKeys(h.Key), h.Owner, g, how, tag, ids, left)
+	j.Parse = func(m []rueidis.RedisMessage) (voters.Vote, error) {
+		v, err := voters.ParseRelease(m)
+		if v.Hold != "" && requestOf(v.Hold) != requestOf(ids[0]) {
+			v.Kind = voters.VersionConflict
+		}
+		return v, err
+	}
+	return j
+}
+
+// unlockError is the error of a release that was not applied.
+func (s *Store) unlockError(h locks.Holder, result outcome, votes []voters.Vote, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case result == otherOwner:
+		return &locks.NotOwnerError{Remaining: s.otherOwnersRest(votes, h.Owner)}
+	case result == lost:
+		return locks.ErrLost
+	}
+	return s.set.QuorumError("UNLOCK", h.Name, votes)
+}
+
+// mayGiveAnother reports whether an UNLOCK that did not give these holds back may read again and give back
+// what it finds, so that no UNLOCK gives back two: the holds are those of its own request, or one other
+// release gave them back at a quorum. Where several others did so at one node each, all have failed, though
+// the hold is gone.
+func (s *Store) mayGiveAnother(votes []voters.Vote, result outcome, ids []string, r locks.UnlockRequest) bool {
+	if result != conflict && result != lost {
+		return false
+	}
+	if r.Req != "" && holdTag(ids[0]) == tagOf(&r) {
+		return true
+	}
+	_, n := most(votes, func(v *voters.Vote) (string, bool) { return v.OtherRelease, v.OtherRelease != "" })
+	return n >= s.set.Quorum
+}
+
+// unlockForeign gives back a grant that another proxy made, or of which this one does not know all, after
+// reading it from a quorum.
+func (s *Store) unlockForeign(ctx context.Context, h locks.Holder, r locks.UnlockRequest) (holdsLeft int, err error) {
+	stopped := s.retry(ctx, func() (again bool) {
+		holdsLeft, again, err = s.unlockRead(ctx, h, r)
+		return again
+	})
+	if stopped != nil {
+		return 0, stopped
+	}
+	return holdsLeft, err
+}
+
+// unlockRead is one try of unlockForeign. retry reports that the nodes no longer had what was read, and
+// another try may succeed; err is the answer if there is none.
+func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRequest) (holdsLeft int, retry bool, err error) {
+	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), tagOf(&r))
+	if err != nil {
+		return 0, false, err
+	}
+	g, result := s.readGrant(votes, h, r.Fence, began)
+	// A request that was granted anew, after its first lease had ended, has holds again.
+	anew := r.Req != "" && slices.ContainsFunc(holdIDs(g.holds), hasTag(tagOf(&r)))
+	if !anew && slices.ContainsFunc(votes, func(v voters.Vote) bool { return didUnlock(&v) }) {
+		holdsLeft, err = s.finishUnlock(ctx, h, r, g, votes)
+		return holdsLeft, false, err
+	}
+	if result != applied && s.releasedBefore(votes, h.Owner, r.Fence) {
+		return 0, false, nil
+	}
+	if result != applied {
+		return 0, false, s.unlockError(h, result, votes, nil)
+	}
+	holds := holdsOfRequest(tagOf(&r), holdIDs(g.holds))
+	if r.All {
+		holds = everyHold(votes, h.Owner)
+	}
+	s.host.Keepalive.Drop(h, holds...)
+	left := withoutRequests(s.everyEnd(votes, h.Owner, g.fence, began), holds)
+	votes, result, err = s.release(ctx, h, g, holds, left, false, tagOf(&r))
+	if err != nil || result != applied {
+		return 0, err == nil && s.mayGiveAnother(votes, result, holds, r), s.unlockError(h, result, votes, err)
+	}
+	s.dropHolds(h, holds...)
+	s.grants.invalidate(h)
+	return s.surelyLeft(ctx, h, votes, s.holdsLeft(votes)), false, nil
+}
+
+// releasedBefore reports whether a quorum remembers that the grant last released
+// was this owner's, and the one with this fence; 0 stands for the owner's last grant.
+func (s *Store) releasedBefore(votes []voters.Vote, owner string, fence int64) bool {
+	_, n := most(votes, func(v *voters.Vote) (int64, bool) {
+		if v.Read == nil || v.Read.LastOwner != owner {
+			return 0, false
+		}
+		return v.Read.LastFence, fence == v.Read.LastFence || (fence == 0 && !v.Read.Since)
+	})
+	return n >= s.set.Quorum
+}
+
+// everyEnd is every hold of the owner's grant that any node has in a read that began at the
+// given time, with the earliest end that a node gives it.
+func (s *Store) everyEnd(votes []voters.Vote, owner string, fence int64, began time.Duration) (holds []hold) {
+	for i := range votes {
+		v := &votes[i]
+		if f, ok := vouchedFence(v, owner); !ok || f != fence {
+			continue
+		}
+		for _, h := range v.Read.Holds {
+			end := began + h.Rest - locks.Drift(h.Rest)
+			at := slices.IndexFunc(holds, func(o hold) bool { return o.id == h.ID })
+			if at < 0 {
+				holds = append(holds, hold{h.ID, end})
+			} else {
+				holds[at].until = min(holds[at].until, end)
+			}
+		}
+	}
+	return holds
+}
+
+// everyHold is every hold of the owner that any node has.
+func everyHold(votes []voters.Vote, owner string) []string {
+	seen := map[string]bool{}
+	var ids []string
+	for _, v := range votes {
+		if v.Read == nil || v.Owner != owner {
+			continue
+		}
+		for _, h := range v.Read.Holds {
+			if !seen[h.ID] {
+				seen[h.ID] = true
+				ids = append(ids, h.ID)
+			}
+		}
+	}
+	return ids
+}
+
+// finishUnlock ends an UNLOCK that some nodes have done before, by a read: it gives back the same hold where
+// that was not done, and repeats the answer. current is the owner's grant, if the read found one.
+func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.UnlockRequest, current grant, votes []voters.Vote) (holdsLeft int, err error) {
+	as, n := most(votes, func(v *voters.Vote) (string, bool) {
+		if !didUnlock(v) {
+			return "", false
+		}
+		return requestOf(v.Read.Unlock.Hold), true
+	})
+	s.counters.repeats.Add(1)
+	same := func(v *voters.Vote) bool { return didUnlock(v) && requestOf(v.Read.Unlock.Hold) == as }
+	left := qth(votes, s.set.Quorum, same, func(v *voters.Vote) int { return v.Read.Unlock.Left })
+	done := votes[slices.IndexFunc(votes, func(v voters.Vote) bool { return same(&v) })].Read.Unlock
+	if n == len(votes) {
+		s.dropHolds(h, s.grants.requestHolds(h, done.Hold)...)
+		return left, nil
+	}
+	g := grant{fence: done.Fence}
+	if current.fence == done.Fence {
+		g.id = current.id
+	}
+	ids := []string{done.Hold}
+	if r.All {
+		ids = append(ids, holdsUnder(votes, h.Owner, g.fence)...)
+	}
+	votes, result, err := s.release(ctx, h, g, ids, nil, false, tagOf(&r))
+	if n < s.set.Quorum && (err != nil || result != applied) {
+		return 0, s.unlockError(h, result, votes, err)
+	}
+	s.dropHolds(h, s.grants.requestHolds(h, ids...)...)
+	s.grants.invalidate(h)
+	if n < s.set.Quorum {
+		left = s.holdsLeft(votes)
+	}
+	return s.surelyLeft(ctx, h, votes, left), nil
+}
+
+// didUnlock reports whether a node that was read has done the UNLOCK before.
+func didUnlock(v *voters.Vote) bool { return v.Read != nil && v.Read.Unlock.Hold != "" }
+
+// holdsUnder are the owner's holds under this fence on nodes that have not done the UNLOCK.
+func holdsUnder(votes []voters.Vote, owner string, fence int64) []string {
+	var others []voters.Vote
+	for _, v := range votes {
+		if v.Fence == fence && !didUnlock(&v) {
+			others = append(others, v)
+		}
+	}
+	return everyHold(others, owner)
+}
+
+// tagOf is the tag of an UNLOCK, empty if it has no id.
+func tagOf(r *locks.UnlockRequest) string {
+	if r.Req == "" {
+		return ""
+	}
+	return requestTag(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req)
+}

@@ -1,5 +1,0 @@
-//go:build race
-
-package locks
-
-const raceDetector = true

@@ -1,0 +1,177 @@
+package voters
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/topology"
+)
+
+// confirmFor is how long an answer of the sentinels counts. Afterwards the node does not vote: another server
+// may have taken over, and vote for other proxies.
+const confirmFor = 5 * time.Second
+
+var (
+	errNoMaster    = errors.New("its sentinels name no master")
+	errUnconfirmed = errors.New("its sentinels do not answer")
+	errMoved       = errors.New("another server has become its master")
+	errReplica     = errors.New("is a replica")
+)
+
+// A masterTracker knows where a node is whose master sentinels choose. It is guarded by the node's mu; nil:
+// the node is one server, which stays the same.
+type masterTracker struct {
+	finder     *topology.Watcher
+	found      chan struct{} // closed when they have first been asked
+	hasFound   bool          // found is closed
+	master     *backends.Server
+	answeredAt time.Duration // when they last answered
+	moved      bool          // master is not the server that the worker is connected to
+}
+
+// newNode makes a node of a server, or of the master that sentinels name.
+func (s *Set) newNode(i int, srv *backends.Server) (*Node, error) {
+	n := &Node{index: i, Server: srv, svc: s, wake: make(chan struct{}, 1)}
+	if srv.MasterSet() == "" {
+		return n, nil
+	}
+	f, err := topology.New(srv, topology.Options{
+		Mode: topology.ModeSentinel, Subject: "lock node",
+		SentinelUser: s.Opts.SentinelUser, SentinelPassword: s.Opts.SentinelPassword, Log: s.Opts.Log,
+	})
+	n.tracker = &masterTracker{finder: f, found: make(chan struct{})}
+	return n, err
+}
+
+// startTracking asks the sentinels of the nodes that have some, until the Set is closed.
+func (s *Set) startTracking() {
+	s.trackOnce.Do(func() {
+		ctx, stop := context.WithCancel(context.Background())
+		s.stopTrackers = stop
+		for _, n := range s.Members {
+			if n.tracker == nil {
+				continue
+			}
+			s.workers.Go(func() { _ = n.tracker.finder.Run(ctx, n.onTopology) }) // its error is that of ctx
+		}
+	})
+}
+
+// stopTracking ends what startTracking started, and keeps it from starting.
+func (s *Set) stopTracking() {
+	s.trackOnce.Do(func() { s.stopTrackers = func() {} })
+	s.stopTrackers()
+}
+
+// onTopology notes which server the sentinels name.
+func (n *Node) onTopology(t *topology.Topology) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f := n.tracker
+	f.answeredAt = n.svc.Clock()
+	if !f.hasFound {
+		f.hasFound = true
+		close(f.found)
+	}
+	master := t.Shards[0].Master
+	if master != nil && (f.master == nil || master.String() != f.master.String()) {
+		f.moved = true
+		n.retryAt, n.failures, n.lastErr = 0, 0, nil
+	}
+	f.master = master
+}
+
+// masterErrLocked is why answers of the connected server must not count, nil if they may. The caller holds
+// n.mu.
+func (n *Node) masterErrLocked() error {
+	switch f := n.tracker; {
+	case f == nil || !f.hasFound: // contact waits
+		return nil
+	case f.master == nil:
+		return errNoMaster
+	case n.svc.Clock()-f.answeredAt > confirmFor:
+		return errUnconfirmed
+	}
+	return nil
+}
+
+// ensureMaster makes sure that the worker is connected to no other server than the master that the sentinels
+// name. It waits for their first answer.
+func (n *Node) ensureMaster(ctx context.Context) error {
+	f := n.tracker
+	if f == nil {
+		return nil
+	}
+	select {
+	case <-f.found:
+	case <-ctx.Done():
+		return errUnconfirmed
+	case <-n.svc.stop:
+		return locks.ErrClosed
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err := n.masterErrLocked(); err != nil || !f.moved {
+		return err
+	}
+	f.moved, n.connected = false, false
+	if old := n.client; old != nil {
+		n.client = nil
+		n.svc.workers.Go(old.Close) // who may hang
+	}
+	return nil
+}
+
+// target is the server to connect to.
+func (n *Node) target() (*backends.Server, error) {
+	if n.tracker == nil {
+		return n.Server, nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.tracker.master == nil { // since it was located
+		return nil, errNoMaster
+	}
+	return n.tracker.master, nil
+}
+
+// refreshMaster has the sentinels asked at once.
+func (n *Node) refreshMaster() {
+	if n.tracker != nil {
+		n.tracker.finder.Refresh()
+	}
+}
+
+// addressLocked is how the node is shown: its own address, or that of its master besides the sentinels' name
+// for it. The caller holds n.mu.
+func (n *Node) addressLocked() string {
+	if n.tracker == nil || n.tracker.master == nil {
+		return n.Server.String()
+	}
+	return n.tracker.master.String() + ", " + n.Server.String()
+}
+
+// noLongerMaster is why the answers that have just come must not count, nil if they may.
+func (n *Node) noLongerMaster() error {
+	if n.tracker == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.tracker.moved {
+		return errMoved
+	}
+	return n.masterErrLocked()
+}
+
+// checkRole is an error if a server is a replica; text is of INFO.
+func checkRole(text string) error {
+	if strings.Contains(text, "role:slave") {
+		return errReplica
+	}
+	return nil
+}

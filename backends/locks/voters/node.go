@@ -1,0 +1,432 @@
+package voters
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+const (
+	CallTimeout = 2 * time.Second        // one batch of scripts; then the connection is given up
+	stuckAfter  = 250 * time.Millisecond // a batch without an answer for longer: the node gets nothing that can be left out
+	MaxBatch    = 128                    // scripts in one batch
+	maxQueue    = 1024                   // calls that wait for one node
+	maxRetries  = 8192                   // undos and releases that wait for one node
+	FirstPause  = 20 * time.Millisecond  // after a failed call, doubling
+	longPause   = 500 * time.Millisecond // until
+)
+
+// A ScriptCall is one script to run on one node.
+type ScriptCall struct {
+	Args            []string // the whole command, shared among nodes and never changed
+	Parse           Parse
+	Round           *Round        // takes the vote; nil: nobody does
+	Expires         time.Duration // by Set.Clock; not sent, and not repeated, after it
+	Durable         bool          // a yes counts only when Options.ReplicaAcks replicas have it
+	RetryUntilAcked bool          // what it undoes must not stay
+	RetryArgs       []string      // if not nil, what is sent instead of args when it is repeated, since times in args are over
+	probe           bool          // sent also to a node that must not vote
+	sent            bool          // the node may have run it
+}
+
+// A Node is one master. Its worker, at most one goroutine and none while there is nothing to do, sends waiting
+// calls in order and in batches, one batch at a time: an undo travels behind its acquisition, a node that
+// hangs holds up one goroutine and no caller, and its connection needs no goroutines of its own.
+//
+//	idle ──push──▶ connecting ──▶ sending a batch ──answered──▶ next batch, or idle
+//	                  ▲                │ failed
+//	                  └──── pausing ◀──┘ (20 ms, doubling to 500 ms)
+//
+// Calls that come during a pause are answered with the error.
+type Node struct {
+	// Fixed by newNode.
+	index   int
+	Server  *backends.Server
+	svc     *Set
+	tracker *masterTracker // nil: the node is server itself
+
+	// Guarded by mu.
+	mu          sync.Mutex
+	queue       []ScriptCall
+	retries     []ScriptCall  // to be retried until acknowledged
+	retriesAt   time.Duration // when they are sent again
+	hasWorker   bool
+	workerWaits bool          // for a time, or for wake
+	batchSentAt time.Duration // when the batch without an answer was sent; 0: there is none
+	retryAt     time.Duration // nothing is sent before
+	failures    int           // batches in a row
+	lastErr     error         // of the last batch, nil when it was answered
+	took        time.Duration // by the last batch that was answered
+	closed      bool
+	client      rueidis.Client // made by the worker, closed by close
+	id          identity
+	barred      error // not nil: it must not vote, whatever it answers
+
+	wake chan struct{} // a script call came while the worker waited; holds one
+
+	// Safe for concurrent use.
+	meter    nodeMeter
+	refusals atomic.Int64 // of scripts, since it was last seen to do all that they need; see noteRefusal
+
+	// Owned by the worker.
+	connected      bool
+	scriptsLoaded  bool // on this connection
+	connectionLost bool // that there was before
+	batch          []ScriptCall
+	cmds           []rueidis.Completed
+}
+
+// Push queues calls, to be sent in one batch if they fit. A call that cannot be sent soon is answered at once,
+// unless it is retried until acknowledged.
+func (n *Node) Push(jobs ...ScriptCall) {
+	n.mu.Lock()
+	refused := n.queueLocked(jobs)
+	start := !n.hasWorker && len(n.queue) > 0
+	if start {
+		n.hasWorker = true
+		n.svc.workers.Add(1)
+	}
+	wake := n.workerWaits
+	n.mu.Unlock()
+	for _, r := range refused {
+		n.answer(r.job, Vote{Err: r.err, Unsent: true})
+	}
+	if start {
+		go n.work()
+	} else if wake {
+		n.wakeWorker()
+	}
+}
+
+// A refusedJob is a call that was not queued.
+type refusedJob struct {
+	job *ScriptCall
+	err error
+}
+
+func (n *Node) queueLocked(jobs []ScriptCall) (refused []refusedJob) {
+	for i := range jobs {
+		if err := n.refusalLocked(&jobs[i]); err != nil {
+			refused = append(refused, refusedJob{&jobs[i], err})
+		} else {
+			n.queue = append(n.queue, jobs[i])
+		}
+	}
+	return refused
+}
+
+func (n *Node) wakeWorker() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (n *Node) refusalLocked(j *ScriptCall) error {
+	now := n.svc.Clock()
+	switch {
+	case n.closed:
+		return locks.ErrClosed
+	case n.barred != nil && !j.probe:
+		return n.barred
+	case j.RetryUntilAcked && len(n.queue) < maxRetries:
+		return nil
+	case n.retryAt > now && n.lastErr != nil:
+		return n.lastErr
+	case n.batchSentAt != 0 && now-n.batchSentAt > max(stuckAfter, n.svc.Opts.NodeTimeout):
+		return ErrTimeout
+	case len(n.queue) >= maxQueue:
+		return errBusy
+	}
+	return nil
+}
+
+// answer counts a vote and delivers it to its round.
+func (n *Node) answer(j *ScriptCall, v Vote) {
+	if j.Round != nil {
+		n.meter.vote(&v)
+		j.Round.deliver(n.index, v)
+	}
+}
+
+// work sends batches until there is nothing to send.
+func (n *Node) work() {
+	defer n.svc.workers.Done()
+	for n.nextBatch() {
+		n.send(n.batch)
+		clear(n.batch)
+	}
+}
+
+// nextBatch fills the batch, after the pauses that failures ask for. It reports false when the worker is to
+// end.
+func (n *Node) nextBatch() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.batchSentAt = 0
+	for {
+		wait, ready := n.nextLocked()
+		if ready {
+			break
+		}
+		if wait < 0 || n.closed {
+			n.hasWorker = false
+			return false
+		}
+		n.workerWaits = true
+		n.mu.Unlock()
+		n.sleep(wait)
+		n.mu.Lock()
+		n.workerWaits = false
+	}
+	k := min(len(n.queue), MaxBatch)
+	n.batch = append(n.batch[:0], n.queue[:k]...)
+	rest := copy(n.queue, n.queue[k:])
+	clear(n.queue[rest:])
+	n.queue = n.queue[:rest]
+	n.batchSentAt = n.svc.Clock()
+	return true
+}
+
+// nextLocked reports whether there is something to send now, else how long to wait for it; negative when there
+// is nothing.
+func (n *Node) nextLocked() (wait time.Duration, ready bool) {
+	now := n.svc.Clock()
+	if len(n.retries) > 0 && n.retriesAt <= now {
+		n.queue = append(n.queue, n.retries...)
+		clear(n.retries)
+		n.retries = n.retries[:0]
+	}
+	switch {
+	case len(n.queue) > 0:
+		return n.retryAt - now, n.retryAt <= now
+	case len(n.retries) > 0:
+		return n.retriesAt - now, false
+	}
+	return -1, false
+}
+
+// sleep waits for d, a new call or the end of the node.
+func (n *Node) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-n.wake:
+	}
+}
+
+// send asks what is still wanted and delivers the answers. What a script flush or a lost connection stopped is
+// sent once more: scripts may be repeated.
+func (n *Node) send(jobs []ScriptCall) {
+	again := n.try(n.dropUnwanted(jobs), true)
+	if len(again) > 0 {
+		n.connected = false
+		n.try(n.dropUnwanted(again), false)
+	}
+}
+
+// dropUnwanted answers and removes calls that have expired or that nobody waits for.
+func (n *Node) dropUnwanted(jobs []ScriptCall) []ScriptCall {
+	now := n.svc.Clock()
+	keep := jobs[:0]
+	for _, j := range jobs {
+		if j.Expires > now && (j.RetryUntilAcked || j.Round == nil || j.Round.wanted()) {
+			keep = append(keep, j)
+			continue
+		}
+		err := ErrTimeout
+		if j.Expires > now {
+			err = errUnwanted
+		}
+		n.answer(&j, Vote{Err: err, Unsent: !j.sent})
+	}
+	return keep
+}
+
+// try sends one batch. It returns the calls worth repeating if repeat is true.
+func (n *Node) try(jobs []ScriptCall, repeat bool) (again []ScriptCall) {
+	if len(jobs) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), CallTimeout)
+	defer cancel()
+	if err := n.ensureConnected(ctx, slices.ContainsFunc(jobs, ScriptCall.isScript)); err != nil {
+		n.retryOrFailAll(jobs, err)
+		return nil
+	}
+	n.cmds = n.cmds[:0]
+	for i, j := range jobs {
+		jobs[i].sent = true
+		n.cmds = append(n.cmds, n.client.B().Arbitrary(j.Args...).Build())
+	}
+	acks := n.appendWait(jobs)
+	results := n.client.DoMulti(ctx, n.cmds...)
+	if err := n.noLongerMaster(); err != nil {
+		n.retryOrFailAll(jobs, err)
+		return nil
+	}
+	answered, lost, missing := 0, error(nil), error(nil)
+	if acks {
+		missing = n.missingAcks(results[len(jobs)])
+	}
+	for i, res := range results[:len(jobs)] {
+		j, err := jobs[i], res.NonRedisError()
+		switch {
+		case err != nil:
+			lost = err
+			if repeat && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded) {
+				again = append(again, j)
+			} else {
+				n.retryOrFail(j, reason(err))
+			}
+		case repeat && isNoScript(res.Error()):
+			answered++
+			again = append(again, j)
+		default:
+			answered++
+			n.deliver(j, res, missing)
+		}
+	}
+	if lost != nil {
+		n.connected, n.connectionLost = false, true
+	}
+	if lost != nil && len(again) == 0 {
+		n.failed(lost)
+	} else if answered == len(jobs) {
+		n.succeeded()
+	}
+	return again
+}
+
+func isNoScript(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
+}
+
+// deliver counts one reply; an error is retried where a call must be acknowledged. missing is why replicas do
+// not have what was done, if they must.
+func (n *Node) deliver(j ScriptCall, res rueidis.RedisResult, missing error) {
+	v := ReadVote(res, j.Parse)
+	n.noteRefusal(&v)
+	if j.Durable && missing != nil && v.Kind == Yes {
+		v = Vote{Err: missing}
+	}
+	if v.Err == nil || v.Code != 0 {
+		if other := (*otherSetError)(nil); errors.As(v.Err, &other) {
+			other.ours = n.svc.NodeList.Names
+		}
+		if v.Err != nil {
+			v.Err = n.Name(v.Err)
+		}
+		n.answer(&j, v)
+		return
+	}
+	n.retryOrFail(j, reason(v.Err))
+}
+
+// retryOrFail keeps a call that is retried until acknowledged for later, and answers any other. It undoes by
+// the id of a hold, so that it may run after later calls.
+func (n *Node) retryOrFail(j ScriptCall, err error) {
+	if !j.RetryUntilAcked || j.Expires <= n.svc.Clock() {
+		n.answer(&j, Vote{Err: n.Name(err), Unsent: !j.sent})
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if j.RetryArgs != nil {
+		j.Args = j.RetryArgs
+	}
+	if !n.closed && len(n.retries) < maxRetries {
+		n.retries = append(n.retries, j)
+		n.retriesAt = n.svc.Clock() + FirstPause
+	}
+}
+
+// retryOrFailAll is retryOrFail for a reason that holds for the node.
+func (n *Node) retryOrFailAll(jobs []ScriptCall, err error) {
+	n.failed(err)
+	n.refreshMaster()
+	for _, j := range jobs {
+		n.retryOrFail(j, reason(err))
+	}
+}
+
+// Name adds to err which node it is about.
+func (n *Node) Name(err error) error {
+	if named := (*locks.NodeError)(nil); errors.As(err, &named) {
+		return err
+	}
+	return &locks.NodeError{Node: n.Server.String(), Err: err}
+}
+
+// reconnected logs that a lost connection has been made again.
+func (n *Node) reconnected() {
+	n.meter.reconnects.Add(1)
+	n.mu.Lock()
+	why := n.lastErr
+	n.mu.Unlock()
+	attrs := []slog.Attr{slog.String("node", n.Server.String())}
+	if why != nil {
+		attrs = append(attrs, slog.String("reason", why.Error()))
+	}
+	n.svc.Opts.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock node reconnected", attrs...)
+}
+
+// failed notes a batch without an answer, and pauses, longer each time.
+func (n *Node) failed(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lastErr = n.Name(reason(err))
+	n.retryAt = n.svc.Clock() + min(FirstPause<<min(n.failures, 10), longPause)
+	n.failures++
+}
+
+func (n *Node) succeeded() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.failures, n.lastErr = 0, nil
+	n.took = n.svc.Clock() - n.batchSentAt
+	n.meter.replies.Observe(n.took)
+}
+
+func (j ScriptCall) isScript() bool { return j.Args[0] == "EVALSHA" }
+
+// close ends the node: waiting calls are answered, a batch that was sent is aborted.
+func (n *Node) close() {
+	n.mu.Lock()
+	n.closed = true
+	queue, c := append(n.queue, n.retries...), n.client
+	n.queue, n.retries = nil, nil
+	n.mu.Unlock()
+	n.wakeWorker()
+	for _, j := range queue {
+		n.answer(&j, Vote{Err: n.Name(locks.ErrClosed), Unsent: true})
+	}
+	if c != nil {
+		c.Close()
+	}
+}
+
+// idle reports whether nothing waits and nothing is under way.
+func (n *Node) idle() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.hasWorker
+}
+
+// Sound reports whether the node is idle, and answered the last batch.
+func (n *Node) Sound() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.hasWorker && n.lastErr == nil && n.retryAt <= n.svc.Clock()
+}

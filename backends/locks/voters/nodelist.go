@@ -1,0 +1,86 @@
+package voters
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends"
+)
+
+// format is that of the records on the nodes. Proxies of another format do not understand them.
+const format = "2"
+
+// A NodeList is one proxy's list of lock nodes as the scripts know it, see ARGV[4] in prologue.lua. Two
+// proxies have the same if they name the same nodes, in any order.
+type NodeList struct {
+	Fingerprint string // for comparing
+	Names       string // for reading
+}
+
+// newList is the list of these nodes. A node alone needs no name: the proxies that ask it
+// and no other have one list, whatever they call it.
+func newList(nodes []*backends.Server, grace string) NodeList {
+	ids := identities(nodes)
+	text := strings.Join(ids, " ")
+	named := text
+	if len(ids) == 1 {
+		named = "alone"
+	}
+	sum := sha256.Sum256([]byte(named))
+	return NodeList{Fingerprint: format + " " + grace + " " + hex.EncodeToString(sum[:8]), Names: text}
+}
+
+// identities are the names of the nodes, sorted. Masters that several sets of sentinels know by one name are
+// told apart by the sentinels' addresses.
+func identities(nodes []*backends.Server) []string {
+	count := map[string]int{}
+	for _, n := range nodes {
+		count[n.ID()]++
+	}
+	var ids []string
+	for _, n := range nodes {
+		id := n.ID()
+		if count[id] > 1 {
+			id = strings.ReplaceAll(n.String(), " ", ",")
+		}
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// A nodeSet is the set of lock nodes that a node is in, by its record.
+type nodeSet struct {
+	epoch int64    // how often an operator changed it
+	now   NodeList // of the proxies
+	next  NodeList // that they are changing to; zero: none
+}
+
+// args are the arguments of the scripts that take a set.
+func (n *nodeSet) args() []string {
+	return []string{strconv.FormatInt(n.epoch, 10), n.now.Fingerprint, n.now.Names, n.next.Fingerprint, n.next.Names}
+}
+
+// parseSet reads {epoch, fingerprint, names, next fingerprint, next names}.
+func parseSet(m []rueidis.RedisMessage) (*nodeSet, error) {
+	var n nodeSet
+	if len(m) < 5 {
+		return nil, errors.New("no set of lock nodes")
+	}
+	return &n, firstError(readInts(m, &n.epoch), ReadText(m[1], &n.now.Fingerprint), ReadText(m[2], &n.now.Names), ReadText(m[3], &n.next.Fingerprint), ReadText(m[4], &n.next.Names))
+}
+
+// An otherSetError reports that a node is in another set of lock nodes than the proxy's.
+type otherSetError struct{ theirs, ours string }
+
+func (e *otherSetError) Error() string {
+	return fmt.Sprintf("is one of other lock nodes (%s) than this proxy has (%s): give all proxies one list, with the same names or id=, and change it with lockproxy nodes",
+		strings.Join(strings.Fields(e.theirs), " "), e.ours)
+}

@@ -1,0 +1,404 @@
+package voters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+const (
+	minProbeTimeout = 300 * time.Millisecond
+	// A node without a record next to nodes that have one has forgotten, unless
+	// another proxy is enlisting it at this moment.
+	missingTimeout = time.Second
+	// Where no node that answers has a record, some may still be starting.
+	startTimeout = 10 * time.Second
+)
+
+// recovery is what a Set knows about nodes that are new or forgot.
+type recovery struct {
+	probes atomic.Int64  // completed
+	unused atomic.Bool   // some node was, at the last probe
+	turn   chan struct{} // holds one during a probe, so that a caller that waits for its end can leave
+
+	missing  []time.Duration // since when each node is seen without a record; 0: it is not; guarded by turn
+	recorded bool            // when nodes last answered, some had a record; guarded by turn
+
+	mu     sync.Mutex
+	status []locks.NodeStatus
+	lost   time.Duration // since when fewer than a quorum vote; 0: a quorum does
+}
+
+func (r *recovery) init(nodes int) {
+	r.turn = make(chan struct{}, 1)
+	r.missing = make([]time.Duration, nodes)
+	r.status = make([]locks.NodeStatus, nodes)
+}
+
+// begin waits until no other probe is under way. Only without an error must end follow.
+func (r *recovery) begin(ctx context.Context) error {
+	select {
+	case r.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *recovery) end() { <-r.turn }
+
+// Nodes is what the last probe told of every node, in the order of Options.Nodes.
+func (s *Set) Nodes() []locks.NodeStatus {
+	s.recovery.mu.Lock()
+	defer s.recovery.mu.Unlock()
+	out := append([]locks.NodeStatus(nil), s.recovery.status...)
+	for i, n := range s.Members {
+		n.mu.Lock()
+		out[i].Address, out[i].RunID = n.addressLocked(), n.id.runID
+		out[i].Chosen = n.tracker != nil
+		out[i].Took, out[i].Queued = n.took, len(n.queue)+len(n.retries)
+		n.mu.Unlock()
+		if out[i].State == "" {
+			out[i].State = locks.NodeUnknown
+		}
+	}
+	return out
+}
+
+// Check contacts every node and reports those that can never be what they are configured as: the same server
+// twice, or a Redis Cluster. Nodes that do not answer are not reported; see Nodes.
+func (s *Set) Check(ctx context.Context) error {
+	if err := s.waitInitialProbe(ctx); err != nil {
+		return err
+	}
+	var errs []error
+	for _, n := range s.Members {
+		n.mu.Lock()
+		errs = append(errs, n.barred)
+		n.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// Init takes all nodes for new, on the operator's word that no lease and no fence they may have forgotten
+// matters. They vote at once. It is an error, and nothing changes, unless every node answers and none votes
+// already; when all vote it has been done.
+func (s *Set) Init(ctx context.Context) error {
+	if err := s.recovery.begin(ctx); err != nil {
+		return err
+	}
+	defer s.recovery.end()
+	votes, err := s.probe(ctx, initialProbeTimeout)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	voting := 0
+	for i, v := range votes {
+		switch {
+		case v.Kind == Yes:
+			voting++
+			errs = append(errs, s.Members[i].Name(errors.New("takes part already")))
+		case v.Code == 0 || v.Code == Damaged || v.Code == otherSet:
+			errs = append(errs, s.Members[i].Name(OrTimeout(v.Err)))
+		}
+	}
+	if voting == len(s.Members) {
+		return nil
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	var orders []repairAction
+	for i := range s.Members {
+		orders = append(orders, repairAction{i, scripts.Register, registerArgs(&Vote{}, "force", &nodeSet{now: s.NodeList})})
+	}
+	for i, v := range s.runRepairs(ctx, orders) {
+		if v.Kind != Yes {
+			errs = append(errs, s.Members[i].Name(OrTimeout(v.Err)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// OrTimeout is err, or that of a vote that did not come in time.
+func OrTimeout(err error) error {
+	if err == nil {
+		return ErrTimeout
+	}
+	return err
+}
+
+// waitInitialProbe waits for the first probe of every node, for a second at most, and enlists nodes that are
+// new unless that is to be asked for. Only the first callers wait.
+func (s *Set) waitInitialProbe(ctx context.Context) error {
+	if s.recovery.probes.Load() > 0 {
+		return nil
+	}
+	s.RepairNodes(ctx, !s.Opts.OnDemand)
+	return ctx.Err()
+}
+
+// RepairNodes probes the nodes and repairs those in need. Nodes without a record are enlisted if enlist is
+// true. A caller that waited for another's probe does not probe again. It reports whether anything was done
+// meanwhile, so that asking again may help.
+func (s *Set) RepairNodes(ctx context.Context, enlist bool) (acted bool) {
+	seen := s.recovery.probes.Load()
+	if s.recovery.begin(ctx) != nil {
+		return false
+	}
+	defer s.recovery.end()
+	if s.recovery.probes.Load() != seen {
+		return true
+	}
+	timeout := s.probeTimeout()
+	if seen == 0 {
+		timeout = max(timeout, initialProbeTimeout)
+	}
+	votes, err := s.probeRecords(ctx, timeout, enlist)
+	if err != nil {
+		return false
+	}
+	orders := s.planRepairs(votes, enlist)
+	if needsFloor(orders) {
+		// Fences are read after the quarantine was seen to be over, never before.
+		before := votes
+		if votes, err = s.probe(ctx, timeout); err != nil {
+			return false
+		}
+		orders = slices.DeleteFunc(s.planRepairs(votes, enlist), func(o repairAction) bool {
+			return o.script == scripts.Restore && votes[o.node].quarantine != before[o.node].quarantine
+		})
+	}
+	if len(orders) > 0 {
+		ordered := s.runRepairs(ctx, orders)
+		if votes, err = s.probe(ctx, timeout); err != nil {
+			return false
+		}
+		addRefusals(votes, ordered)
+	}
+	s.recovery.recorded = recorded(votes, s.recovery.recorded)
+	s.recordStatus(votes)
+	s.recovery.probes.Add(1)
+	return len(orders) > 0
+}
+
+func (s *Set) probeTimeout() time.Duration { return max(minProbeTimeout, s.Opts.NodeTimeout) }
+
+// probeRecords is probe. Unused nodes that nobody is about to use are only asked whether they have a record:
+// where scripts would run among the clients' data, clients are to see none of them.
+func (s *Set) probeRecords(ctx context.Context, timeout time.Duration, enlist bool) ([]Vote, error) {
+	if !enlist && !s.recovery.recorded {
+		command := []string{"HLEN", s.Opts.Prefix + "node"}
+		votes, err := s.askAllNodes(ctx, func(int) []string { return command }, parseRecord, timeout)
+		if err != nil || CountKind(votes, Yes) == 0 {
+			return votes, err
+		}
+	}
+	return s.probe(ctx, timeout)
+}
+
+// recorded reports whether some node has a record, or, where none answers, what was known before.
+func recorded(votes []Vote, before bool) bool {
+	used := before
+	for i := range votes {
+		switch v := &votes[i]; {
+		case v.Code == unregistered:
+			used = false
+		case v.Kind == Yes || v.Code != 0:
+			return true
+		}
+	}
+	return used
+}
+
+// probe asks every node for its state, and one that refused something whether it would again.
+func (s *Set) probe(ctx context.Context, timeout time.Duration) ([]Vote, error) {
+	node := s.Opts.Prefix + "node"
+	doubts := make([]int64, len(s.Members))
+	votes, err := s.askAllNodes(ctx, func(i int) []string {
+		var what []string
+		if doubts[i] = s.Members[i].refusals.Load(); doubts[i] > 0 {
+			what = []string{"all"}
+		}
+		return s.Command(scripts.State, RedisKeys{node, node, node}, what...)
+	}, ParseState, timeout)
+	for i := range votes {
+		s.Members[i].clearRefusals(doubts[i], &votes[i])
+	}
+	return votes, err
+}
+
+func (s *Set) askAllNodes(ctx context.Context, command func(node int) []string, p Parse, timeout time.Duration) ([]Vote, error) {
+	s.startTracking()
+	r := s.AskEach(askState, All, func(i int) *ScriptCall {
+		return &ScriptCall{Args: command(i), Parse: p, Expires: s.Clock() + timeout, probe: true}
+	})
+	err := r.WaitFor(ctx, timeout)
+	return s.Closed(r, r.Close(true, nil), err), err
+}
+
+// All waits for every vote.
+func All([]Vote) bool { return false }
+
+// missingFor is for how long each node has been seen without a record.
+func (s *Set) missingFor(votes []Vote) []time.Duration {
+	now := s.Clock()
+	out := make([]time.Duration, len(votes))
+	for i, v := range votes {
+		m := &s.recovery.missing[i]
+		switch {
+		case v.Code != unregistered:
+			*m = 0
+		case *m == 0:
+			*m = now
+		default:
+			out[i] = now - *m
+		}
+	}
+	return out
+}
+
+// A repairAction is one script that one node needs.
+type repairAction struct {
+	node   int
+	script *scripts.Script
+	args   []string
+}
+
+// planRepairs is what the nodes need after a probe.
+func (s *Set) planRepairs(votes []Vote, enlist bool) []repairAction {
+	orders := planRepairs(votes, s.missingFor(votes), s.Quorum, s.Opts, s.NodeList)
+	return slices.DeleteFunc(orders, func(o repairAction) bool { return o.script == scripts.Register && !enlist })
+}
+
+// planRepairs is what nodes need, from one probe of all of them and for how long each has been seen
+// without a record. ours is this proxy's list. Where any node is in another set and no quorum in
+// this one, this proxy is the one that is wrong, or the only one that is right; it enlists and
+// restores nobody.
+func planRepairs(votes []Vote, missing []time.Duration, q int, o Options, ours NodeList) []repairAction {
+	c := conditionOf(votes, o.MaxTTL, ours)
+	if c.others > 0 && c.voting < q {
+		return nil
+	}
+	c.hasQuorum = c.voting >= q
+	c.isNew = c.absent == len(votes) && o.Bootstrap == BootstrapAuto
+	timeout := missingTimeout
+	if c.absent == c.answered {
+		timeout = startTimeout
+	}
+	var actions []repairAction
+	for i := range votes {
+		if script, args := c.repair(&votes[i], missing[i] >= timeout); script != nil {
+			actions = append(actions, repairAction{i, script, args})
+		}
+	}
+	return actions
+}
+
+// A condition is what a probe tells of the nodes together.
+type condition struct {
+	absent, answered, voting, others int // nodes without a record, that answer, that vote, and of other sets
+
+	set           nodeSet // the latest that a voting node is in, or this proxy's
+	floor, maxTTL int64   // largest fence and longest max-ttl of the voting nodes
+	longest       int64   // max-ttl that any node or this proxy has, ms
+
+	hasQuorum bool
+	isNew     bool // the set is
+}
+
+func conditionOf(votes []Vote, maxTTL time.Duration, ours NodeList) *condition {
+	c := &condition{set: nodeSet{now: ours}, longest: maxTTL.Milliseconds()}
+	for _, v := range votes {
+		switch {
+		case v.Code == unregistered && !v.olderFormat:
+			c.absent++
+		case v.Code == otherSet:
+			c.others++
+		case v.Kind == Yes:
+			c.voting++
+			if v.set != nil && v.set.epoch >= c.set.epoch {
+				c.set = *v.set
+			}
+			c.floor, c.maxTTL = max(c.floor, v.Fence), max(c.maxTTL, v.maxTTL)
+		}
+		c.longest = max(c.longest, v.maxTTL)
+		if v.Kind != Silent || v.Code != 0 {
+			c.answered++
+		}
+	}
+	return c
+}
+
+// repair is the script that a node needs which answered v, nil if it needs none. forgot reports that it has
+// been without a record for so long that it must have forgotten it.
+func (c *condition) repair(v *Vote, forgot bool) (script *scripts.Script, args []string) {
+	switch {
+	case v.Code == unregistered && c.isNew:
+		return scripts.Register, registerArgs(v, "new", &c.set)
+	case v.Code == unregistered && (v.olderFormat || forgot):
+		return scripts.Register, registerArgs(v, "forgot", &c.set)
+	case v.set != nil && v.set.epoch < c.set.epoch: // it was out of reach when the operator changed it
+		return scripts.Change, append([]string{"set"}, c.set.args()...)
+	case v.Code == Floorless && c.hasQuorum:
+		return scripts.Restore, []string{fmt.Sprint(c.floor), v.quarantine, fmt.Sprint(c.maxTTL)}
+	case v.Code == Floorless && v.wait >= c.longest:
+		return scripts.Restore, []string{"0", v.quarantine, fmt.Sprint(c.longest)}
+	}
+	return nil, nil
+}
+
+// registerArgs are the arguments of register.lua for a node that answered v.
+func registerArgs(v *Vote, how string, set *nodeSet) []string {
+	return append([]string{how, fmt.Sprint(v.wait), v.replid}, set.args()...)
+}
+
+func needsFloor(orders []repairAction) bool {
+	return slices.ContainsFunc(orders, func(o repairAction) bool { return o.script == scripts.Restore })
+}
+
+// runRepairs runs the actions and returns the votes; nodes without an action are silent.
+func (s *Set) runRepairs(ctx context.Context, orders []repairAction) []Vote {
+	node := s.Opts.Prefix + "node"
+	r := s.AskEach(askRepair, All, func(i int) *ScriptCall {
+		for _, o := range orders {
+			if o.node == i {
+				return &ScriptCall{
+					Args: s.Command(o.script, RedisKeys{node, node, node}, o.args...), Parse: ParseRepair,
+					Expires: s.Clock() + s.probeTimeout(),
+				}
+			}
+		}
+		return nil
+	})
+	_ = r.WaitFor(ctx, s.probeTimeout()) // what was not done is planned again after the next probe
+	votes := r.Close(true, nil)
+	s.Ended(r, votes, EndOf(nil, CountKind(votes, Yes) == len(orders)))
+	return votes
+}
+
+// NeedsRepair reports whether a node abstains for something that RepairNodes may give it.
+func NeedsRepair(votes []Vote) bool {
+	for _, v := range votes {
+		if v.Code == unregistered || v.Code == Floorless {
+			return true
+		}
+	}
+	return false
+}
+
+// RequestProbe asks Run for a probe now, for a caller that needs votes.
+func (s *Set) RequestProbe() {
+	select {
+	case s.probeNow <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,81 @@
+package voters
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+func TestPlanRepairs(t *testing.T) {
+	const aged = missingTimeout
+	ours := NodeList{"ours", "our nodes"}
+	tests := []struct {
+		name, nodes string // v votes (fence 100+i), w does, with a later set, u unregistered, o has an old record, l another list, f without floor, F for max-ttl, q in quarantine, x silent
+		missing     time.Duration
+		bootstrap   string
+		want        string // one letter per node: n new, g forgot, r restored from 104, c from the clock, s told the set, - nothing
+		set         string // that nodes are told to be in
+	}{
+		{"all new", "uuuuu", 0, BootstrapAuto, "nnnnn", "ours our nodes  "},
+		{"all new, strictly", "uuuuu", 0, BootstrapStrict, "-----", "ours our nodes  "},
+		{"all new, strictly, for long", "uuuuu", startTimeout, BootstrapStrict, "ggggg", "ours our nodes  "},
+		{"one has not answered", "uuuux", 0, BootstrapAuto, "-----", "ours our nodes  "},
+		{"one never answers", "uuuux", startTimeout, BootstrapAuto, "gggg-", "ours our nodes  "},
+		{"one forgot", "uvvvv", aged, BootstrapAuto, "g----", "ours our nodes  "},
+		{"one is perhaps being enlisted", "uvvvv", aged / 2, BootstrapAuto, "-----", "ours our nodes  "},
+		{"floor from a quorum", "fvvxv", 0, BootstrapAuto, "r----", "ours our nodes  "},
+		{"no quorum kept its memory", "ffqvv", 0, BootstrapAuto, "-----", "ours our nodes  "},
+		{"and max-ttl is over", "FFFvv", 0, BootstrapAuto, "ccc--", "ours our nodes  "},
+		{"one node", "u", 0, BootstrapAuto, "n", "ours our nodes  "},
+		{"the later set counts", "uvvwv", aged, BootstrapAuto, "gss-s", "theirs their nodes next next nodes"},
+		{"an old record", "ovvvv", 0, BootstrapAuto, "g----", "ours our nodes  "},
+		{"all old, strictly", "ooooo", 0, BootstrapStrict, "ggggg", "ours our nodes  "},
+		{"new ones beside an old record", "ouuuu", 0, BootstrapAuto, "g----", "ours our nodes  "},
+		{"another list, and a quorum with this", "ufvlvv", aged, BootstrapAuto, "------", ""},
+		{"another list, and no quorum with this", "ufFlv", startTimeout, BootstrapAuto, "-----", ""},
+		{"it missed the last change", "lwwwq", 0, BootstrapAuto, "s----", "theirs their nodes next next nodes"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := Options{MaxTTL: time.Minute, Bootstrap: tt.bootstrap}
+			var votes []Vote
+			var missing []time.Duration
+			for i, l := range tt.nodes {
+				votes = append(votes, map[rune]Vote{
+					'v': {Kind: Yes, Fence: int64(100 + i), set: &nodeSet{now: ours}}, 'w': {Kind: Yes, Fence: int64(100 + i), set: &nodeSet{2, NodeList{"theirs", "their nodes"}, NodeList{"next", "next nodes"}}},
+					'o': {Code: unregistered, olderFormat: true, Err: ErrTimeout}, 'l': {Code: otherSet, set: &nodeSet{epoch: 1}, Err: ErrTimeout}, 'u': {Code: unregistered, wait: 7, replid: "id", Err: ErrTimeout},
+					'f': {Code: Floorless, wait: 1, Err: ErrTimeout}, 'F': {Code: Floorless, wait: 60_000, Err: ErrTimeout},
+					'q': {Code: Quarantined, Err: ErrTimeout}, 'x': {Err: ErrTimeout},
+				}[l])
+				missing = append(missing, tt.missing)
+			}
+			got := []byte("------"[:len(votes)])
+			for _, o := range planRepairs(votes, missing, len(votes)/2+1, o, ours) {
+				got[o.node] = map[string]byte{"new": 'n', "forgot": 'g', "104": 'r', "0": 'c', "set": 's'}[o.args[0]]
+				if o.script != scripts.Restore && strings.Join(o.args[len(o.args)-4:], " ") != tt.set {
+					t.Errorf("%s: %q", tt.nodes, o.args)
+				}
+			}
+			if string(got) != tt.want {
+				t.Errorf("%s: %s, want %s", tt.nodes, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestRefusalReason(t *testing.T) {
+	tests := []struct{ msg, want string }{
+		{"MISCONF Redis is configured to save RDB snapshots", "MISCONF"},
+		{"OOM command not allowed when used memory > 'maxmemory'. script: ab, on @user_script:1.", "OOM"},
+		{"ERR Error running script (call to f_ab): @user_script:3: -READONLY You can't write against a read only replica.", "READONLY"},
+		{"NOAUTH HELLO must be called with the client already authenticated", "NOAUTH"},
+		{"ERR unknown command 'EVALSHA'", "ERR unknown command 'EVALSHA'"},
+	}
+	for _, tt := range tests {
+		if got := refusalReason(tt.msg).Error(); got != tt.want {
+			t.Errorf("%q: %q, want %q", tt.msg, got, tt.want)
+		}
+	}
+}

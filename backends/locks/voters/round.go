@@ -1,0 +1,119 @@
+package voters
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// A Round collects the votes on one question and decides nothing. Every node gives exactly one vote, be it
+// that it was not asked; workers deliver them.
+type Round struct {
+	question Question
+	began    time.Duration
+	enough   func([]Vote) bool // pure: do these votes, in the order of the nodes, decide the question?
+
+	mu     sync.Mutex
+	votes  []Vote
+	came   int
+	ready  bool
+	closed bool
+	drop   bool                // closed, and calls that were not sent yet shall not be
+	late   func(i int, v Vote) // takes votes that come after closing, on the worker's goroutine
+	done   chan struct{}
+}
+
+func newRound(nodes int, q Question, began time.Duration, enough func([]Vote) bool) *Round {
+	return &Round{question: q, began: began, enough: enough, votes: make([]Vote, nodes), done: make(chan struct{})}
+}
+
+// deliver takes node i's vote.
+func (r *Round) deliver(i int, v Vote) {
+	r.mu.Lock()
+	if r.closed {
+		late := r.late
+		r.mu.Unlock()
+		if late != nil {
+			late(i, v)
+		}
+		return
+	}
+	defer r.mu.Unlock()
+	r.votes[i] = v
+	r.came++
+	if !r.ready && (r.came == len(r.votes) || r.enough(r.votes)) {
+		r.ready = true
+		close(r.done)
+	}
+}
+
+// Timeouts are how long a round waits: for a node whose vote is due while a quorum has answered, and for a
+// quorum.
+type Timeouts struct{ Node, Quorum time.Duration }
+
+// Wait returns when there are enough votes, when the timeouts are over, or with the error of ctx when that
+// ended first.
+func (r *Round) Wait(ctx context.Context, p Timeouts) error {
+	err := r.WaitFor(ctx, p.Node)
+	if err == nil && p.Quorum > p.Node && r.stillOpen() {
+		err = r.WaitFor(ctx, p.Quorum-p.Node)
+	}
+	return err
+}
+
+// WaitFor returns when there are enough votes, after d, or with the error of ctx.
+func (r *Round) WaitFor(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-r.done:
+		return nil
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// stillOpen reports whether no quorum has answered, and one still may.
+func (r *Round) stillOpen() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	heard, lost := 0, 0
+	for i := range r.votes {
+		switch v := &r.votes[i]; {
+		case v.Kind != Silent:
+			heard++
+		case v.Err != nil && !errors.Is(v.Err, ErrNotAsked):
+			lost++
+		}
+	}
+	return 2*heard <= len(r.votes) && 2*(len(r.votes)-lost) > len(r.votes)
+}
+
+// Close ends the round and returns its votes, which change no more. late, if not nil, is called once for every
+// node whose vote was still due, when it comes. drop takes back calls that no worker has sent yet.
+func (r *Round) Close(drop bool, late func(int, Vote)) []Vote {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed, r.drop, r.late = true, drop, late
+	return r.votes
+}
+
+// Look calls do with the votes that there are, which do not change meanwhile.
+func (r *Round) Look(do func([]Vote)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	do(r.votes)
+}
+
+// wanted reports whether the question is still to be sent.
+func (r *Round) wanted() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.drop
+}
+
+// Due reports whether a vote of a closed round has yet to come.
+func Due(v *Vote) bool { return v.Kind == Silent && v.Err == nil }

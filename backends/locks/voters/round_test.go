@@ -1,0 +1,66 @@
+package voters
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestRound_Wait(t *testing.T) {
+	p := Timeouts{Node: 10 * time.Millisecond, Quorum: 100 * time.Millisecond}
+	tests := []struct {
+		name, votes string // y a vote, x failed, - not asked, . never comes
+		want        time.Duration
+	}{
+		{"all are there", "yyyyy", 0},
+		{"one node is late", "yyyy.", p.Node},
+		{"a quorum is heard of", "yyy..", p.Node},
+		{"no quorum is heard of", "yy...", p.Quorum},
+		{"nobody is heard of", ".....", p.Quorum},
+		{"no quorum can come", "yxxx.", p.Node},
+		{"the few that were asked", "---..", p.Quorum},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRound(len(tt.votes), AskRead, 0, All)
+				for i, l := range tt.votes {
+					switch l {
+					case 'y':
+						r.deliver(i, Vote{Kind: No})
+					case 'x':
+						r.deliver(i, Vote{Err: errors.New("timeout")})
+					case '-':
+						r.deliver(i, Vote{Err: ErrNotAsked})
+					}
+				}
+				began := time.Now()
+				if err := r.Wait(context.Background(), p); err != nil || time.Since(began) != tt.want {
+					t.Errorf("waited %v, %v, want %v", time.Since(began), err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestOptions_Timeouts(t *testing.T) {
+	const msec = time.Millisecond
+	tests := []struct {
+		timeout, ttl time.Duration
+		want         Timeouts
+	}{
+		{0, 100 * msec, Timeouts{5 * msec, 25 * msec}},
+		{0, time.Second, Timeouts{5 * msec, 200 * msec}},
+		{0, 4 * time.Second, Timeouts{20 * msec, 200 * msec}},
+		{0, time.Minute, Timeouts{50 * msec, 200 * msec}},
+		{70 * msec, time.Second, Timeouts{70 * msec, 70 * msec}}, // an operator's word
+	}
+	for _, tt := range tests {
+		o := Options{NodeTimeout: tt.timeout}
+		if got := o.Timeouts(tt.ttl); got != tt.want {
+			t.Errorf("%v, lease %v: %v, want %v", tt.timeout, tt.ttl, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package voters
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/metrics"
+)
+
+// A Question is what a round asks: an index of questions.
+type Question uint8
+
+const (
+	AskAcquire Question = iota
+	AskSettle
+	AskRenew
+	AskNote
+	AskRelease
+	AskRead
+	AskList
+	askState
+	askRepair
+)
+
+var questions = [...]string{"acquire", "settle", "renew", "note", "release", "read", "list", "state", "order"}
+
+// An End is what became of a round: an index of ends.
+type End uint8
+
+const (
+	EndGranted   End = iota // acquire: a quorum granted it
+	EndDone                 // a quorum did it, or answered
+	EndHeld                 // another owner has the name
+	EndLost                 // the owner has it no more
+	EndSplit                // a quorum voted, and nobody has a majority
+	EndRepeat               // it had been done before
+	EndConflict             // the nodes know of another renewal or hold
+	EndLate                 // granted, when the lease was over
+	EndUnsettled            // granted, but a quorum did not take the fence
+	EndNoQuorum             // too few voted
+	EndCanceled             // nobody waited for it any more
+)
+
+var ends = [...]string{"granted", "done", "held", "lost", "split", "repeat", "conflict", "late", "unsettled", "noquorum", "canceled"}
+
+// EndOf is the end of a round that is done or has too few votes. err is that of waiting.
+func EndOf(err error, done bool) End {
+	switch {
+	case err != nil:
+		return EndCanceled
+	case done:
+		return EndDone
+	}
+	return EndNoQuorum
+}
+
+// A roundMeter counts the rounds that ask one question.
+type roundMeter struct {
+	ends [len(ends)]atomic.Int64
+	took metrics.Histogram
+}
+
+// roundCounters count rounds.
+type roundCounters struct {
+	asked atomic.Int64
+	by    [len(questions)]roundMeter
+}
+
+// slowRound is how long a round that is logged takes: more than nodes have by default
+// while a quorum has answered.
+const slowRound = 100 * time.Millisecond
+
+// Ended counts a round, and logs it if it was slow. votes are those that closing it gave.
+func (s *Set) Ended(r *Round, votes []Vote, e End) {
+	took := s.Clock() - r.began
+	m := &s.rounds.by[r.question]
+	m.ends[e].Add(1)
+	m.took.Observe(took)
+	if took >= slowRound && r.question < AskList && e != EndCanceled {
+		s.Opts.Log.LogAttrs(context.Background(), slog.LevelWarn, "lock round was slow",
+			slog.String("question", questions[r.question]), slog.String("end", ends[e]), slog.Duration("took", took),
+			slog.String("silent", s.silentNodes(votes)))
+	}
+}
+
+// Closed is ended for a round that is done when a quorum has answered, and returns its
+// votes.
+func (s *Set) Closed(r *Round, votes []Vote, err error) []Vote {
+	s.Ended(r, votes, EndOf(err, len(votes)-CountKind(votes, Silent) >= s.Quorum))
+	return votes
+}
+
+// silentNodes is which nodes did not vote, and why.
+func (s *Set) silentNodes(votes []Vote) string {
+	var all []string
+	for i := range votes {
+		if v := &votes[i]; v.Kind == Silent && !errors.Is(v.Err, ErrNotAsked) {
+			all = append(all, s.Members[i].Name(OrTimeout(v.Err)).Error())
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// What a node voted, or why it did not: indexes of replyLabels.
+const (
+	saidYes = iota
+	saidNo
+	saidTimeout
+	saidConnection
+	saidQuarantine
+	saidUnregistered
+	saidFloor
+	saidList
+	saidRefused
+	saidBusy
+	saidError
+	saidUnwanted
+	saidClosed
+)
+
+var replyLabels = [...]string{
+	"yes", "no", "timeout", "connection", "quarantine", "unregistered", "floor", "list", "refused", "busy", "error", "unwanted", "closed",
+}
+
+// A nodeMeter is what is counted of one node.
+type nodeMeter struct {
+	votes                   [len(replyLabels)]atomic.Int64
+	replies                 metrics.Histogram
+	reconnects, quarantines atomic.Int64
+
+	left time.Duration // of the quarantine that it was last seen in; 0: it has been seen out of it; guarded by recovery.mu
+}
+
+// quarantine counts one that has begun since the node was last seen. A node that was out
+// of reach meanwhile is in the same one, unless more of it is left than was then.
+func (m *nodeMeter) quarantine(seen *locks.NodeStatus) {
+	switch {
+	case !seen.Up:
+		return
+	case seen.State != locks.NodeQuarantine:
+		m.left = 0
+		return
+	case m.left == 0 || seen.Left > m.left:
+		m.quarantines.Add(1)
+	}
+	m.left = max(seen.Left, 1)
+}
+
+func (m *nodeMeter) vote(v *Vote) { m.votes[replyLabel(v)].Add(1) }
+
+// replyLabel sorts a vote.
+func replyLabel(v *Vote) int {
+	var same *sameServerError
+	switch {
+	case v.Kind == Yes || v.Kind == Duplicate:
+		return saidYes
+	case v.Kind != Silent:
+		return saidNo
+	case v.Code < 0:
+		return [...]int{saidUnregistered, saidQuarantine, saidFloor, saidList}[-v.Code-1]
+	case errors.Is(v.Err, ErrTimeout):
+		return saidTimeout
+	case errors.Is(v.Err, errUnwanted):
+		return saidUnwanted
+	case errors.Is(v.Err, errBusy):
+		return saidBusy
+	case errors.Is(v.Err, locks.ErrClosed):
+		return saidClosed
+	case errors.As(v.Err, &same), errors.Is(v.Err, errCluster), errors.Is(v.Err, errReplica):
+		return saidRefused
+	case isConnection(v.Err):
+		return saidConnection
+	}
+	return saidError
+}
+
+// stats is what was counted of a node.
+func (n *Node) stats() (st locks.NodeStats) {
+	for i := range n.meter.votes {
+		switch votes := n.meter.votes[i].Load(); i {
+		case saidYes:
+			st.Yes = votes
+		case saidNo:
+			st.No = votes
+		case saidUnwanted: // the others had decided it
+		default:
+			st.None += votes
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	st.Paused = n.lastErr != nil && n.retryAt > n.svc.Clock()
+	return st
+}

@@ -1,0 +1,301 @@
+// Package voters asks lock nodes, and tells what each of them voted.
+//
+// A question to all nodes is a [Round], which collects one [Vote] of each and decides nothing. What a script
+// answers is read here (vote); what votes amount to is the caller's business. A [Node]'s worker is the only
+// goroutine that talks to it, runs while there is something to send, and completes or undoes what a caller no
+// longer waits for.
+//
+// Nodes that are new or forgot are probed and repaired (recovery); those whose master sentinels choose are
+// followed to it (failover). The list of nodes is changed by a [Change].
+//
+// [Set.Close] ends and awaits every goroutine: workers, and what Start began. Where a mutex is taken while
+// another is held, the order is: fanOut, node or round; recovery, node.
+package voters
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+const (
+	probeEvery          = time.Second     // between two probes of the nodes
+	initialProbeTimeout = time.Second     // how long the first caller waits for the first probe of every node
+	closeWait           = 3 * time.Second // how long Close waits for a call that does not end
+)
+
+// A Set is the lock nodes of one proxy. It is made by New and safe for concurrent use. It has at
+// most one worker a node, which starts with work and ends with it; Close ends them.
+type Set struct {
+	// Fixed by New.
+	Opts       Options
+	Members    []*Node // in the order of Options.Nodes
+	Quorum     int     // how many of them must agree
+	Clock      func() time.Duration
+	NodeList   NodeList // of the nodes
+	commonArgs []string // the first arguments of every script
+
+	// Each has its own mutex, or needs none.
+	recovery  recovery
+	rounds    roundCounters
+	semaphore chan struct{} // one place for each round that may be undecided
+	fanOut    sync.Mutex    // held while a question is given to all nodes, so that all get it in one order
+
+	// Of goroutines, which Close ends.
+	workers      sync.WaitGroup
+	stop         chan struct{} // closed by Close
+	once         sync.Once     // for stop
+	probeNow     chan struct{} // asks Run for a probe
+	trackOnce    sync.Once
+	stopTrackers context.CancelFunc // after trackOnce
+}
+
+// New makes a Set. It refuses options that cannot work, all of them at once,
+// and needs no network.
+func New(o Options) (*Set, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Set{
+		Opts: o, Quorum: len(o.Nodes)/2 + 1, Clock: o.Now,
+		semaphore: make(chan struct{}, o.Rounds), stop: make(chan struct{}), probeNow: make(chan struct{}, 1),
+	}
+	s.NodeList = newList(o.Nodes, o.grace())
+	s.commonArgs = []string{MS(o.MaxTTL), strconv.FormatInt(o.Skew.Microseconds(), 10), MS(o.Retention), s.NodeList.Fingerprint}
+	for i, srv := range o.Nodes {
+		n, err := s.newNode(i, srv)
+		if err != nil {
+			return nil, err
+		}
+		s.Members = append(s.Members, n)
+	}
+	s.recovery.init(len(s.Members))
+	return s, nil
+}
+
+// MS is a duration as the scripts take it.
+func MS(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// Run looks after the nodes until ctx ends: it enlists new ones (see Options.OnDemand), restores the
+// fence floor of those that forgot, and logs changes. It must be called at most once.
+func (s *Set) Run(ctx context.Context) {
+	t := time.NewTicker(probeEvery)
+	defer t.Stop()
+	for enlist := !s.Opts.OnDemand; ctx.Err() == nil; {
+		s.RepairNodes(ctx, enlist)
+		select {
+		case <-t.C:
+			enlist = !s.Opts.OnDemand
+		case <-s.probeNow:
+			enlist = true
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Close lets undos and releases go out for at most so long, closes every connection, and ends every worker. It
+// fails only if a connection cannot be aborted.
+func (s *Set) Close(drain time.Duration) error {
+	for end := time.Now().Add(drain); !s.Idle() && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	s.stopTracking()
+	s.once.Do(func() { close(s.stop) })
+	for _, n := range s.Members {
+		n.close()
+	}
+	ended := make(chan struct{})
+	go func() {
+		s.workers.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(CallTimeout + backends.DefaultDialTimeout + closeWait):
+		return errors.New("a lock node's connection does not end")
+	}
+}
+
+// Start runs a goroutine that Close waits for.
+func (s *Set) Start(run func()) { s.workers.Go(run) }
+
+// Idle reports whether no node has anything to do.
+func (s *Set) Idle() bool {
+	for _, n := range s.Members {
+		if !n.idle() {
+			return false
+		}
+	}
+	return true
+}
+
+// Push gives every node a call that nobody waits for.
+func (s *Set) Push(j ScriptCall) {
+	for _, n := range s.Members {
+		n.Push(j)
+	}
+}
+
+// tune fits a client to a worker: one caller, which reads and writes by itself, needs neither the client's
+// goroutines nor its pings.
+func (s *Set) tune(o *rueidis.ClientOption) {
+	o.AlwaysPipelining = false
+	o.Dialer.KeepAlive = -1
+	o.ConnWriteTimeout = CallTimeout
+	if s.Opts.Tune != nil {
+		s.Opts.Tune(o)
+	}
+}
+
+// compare notes and returns why n must not vote: it is a Cluster, or the same server as a node before it.
+// Every other node is compared again too.
+func (s *Set) compare(n *Node) error {
+	seen := map[string]*Node{}
+	for _, m := range s.Members {
+		m.mu.Lock()
+		var barred error
+		switch first := seen[m.id.runID]; {
+		case m.id.cluster:
+			barred = m.Name(errCluster)
+		case m.id.runID != "" && first != nil:
+			barred = m.Name(&sameServerError{first.Server.String()})
+		case m.id.runID != "" && m.lastErr == nil:
+			seen[m.id.runID] = m
+		}
+		m.barred = barred
+		m.mu.Unlock()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.barred
+}
+
+type sameServerError struct{ as string }
+
+func (e *sameServerError) Error() string { return "is the same server as " + e.as }
+
+// RedisKeys are the keys of a lock on the nodes.
+type RedisKeys struct{ Lock, Fences, Node string }
+
+// RedisKeys are the keys of a lock.
+func (s *Set) RedisKeys(k locks.Key) RedisKeys {
+	tail := strconv.Itoa(k.DB) + ":" + k.Name
+	return RedisKeys{LockKey(s.Opts.Prefix, k), s.Opts.Prefix + "fence:" + tail, s.Opts.Prefix + "node"}
+}
+
+// LockKey is the key of a name's record, and the channel on which its releases are told.
+func LockKey(prefix string, k locks.Key) string {
+	return LockPrefix(prefix) + strconv.Itoa(k.DB) + ":" + k.Name
+}
+
+// LockPrefix is what the keys of all records of names begin with.
+func LockPrefix(prefix string) string { return prefix + "lock:" }
+
+// ParseLockKey is the reverse of lockKey; ok is false where it is another key.
+func ParseLockKey(prefix, key string) (k locks.Key, ok bool) {
+	tail, ours := strings.CutPrefix(key, LockPrefix(prefix))
+	db, name, found := strings.Cut(tail, ":")
+	n, err := strconv.Atoi(db)
+	return locks.Key{DB: n, Name: name}, ours && found && err == nil
+}
+
+// Command is the command that calls a script.
+func (s *Set) Command(sc *scripts.Script, k RedisKeys, args ...string) []string {
+	c := make([]string, 0, 10+len(args))
+	c = append(c, "EVALSHA", sc.SHA1, "3", k.Lock, k.Fences, k.Node)
+	c = append(c, s.commonArgs...)
+	return append(c, args...)
+}
+
+// Ask puts one question to all nodes, and calls right behind it that have a round of their own.
+func (s *Set) Ask(q Question, j ScriptCall, enough func([]Vote) bool, behind ...ScriptCall) *Round {
+	return s.AskEach(q, enough, func(int) *ScriptCall { return &j }, behind...)
+}
+
+// Begin makes a round, for calls that are given to every node.
+func (s *Set) Begin(q Question, enough func([]Vote) bool) *Round {
+	s.rounds.asked.Add(1)
+	return newRound(len(s.Members), q, s.Clock(), enough)
+}
+
+// AskEach asks every node a question of its own, or none where that is nil.
+func (s *Set) AskEach(q Question, enough func([]Vote) bool, each func(node int) *ScriptCall, behind ...ScriptCall) *Round {
+	r := s.Begin(q, enough)
+	s.fanOut.Lock()
+	defer s.fanOut.Unlock()
+	for i, n := range s.Members {
+		if j := each(i); j != nil {
+			j.Round = r
+			n.Push(append([]ScriptCall{*j}, behind...)...)
+		} else {
+			r.deliver(i, Vote{Err: ErrNotAsked, Unsent: true})
+		}
+	}
+	return r
+}
+
+// AcquireSlot is for callers that need votes: it enlists unused nodes, and takes a slot. ReleaseSlot must
+// follow.
+func (s *Set) AcquireSlot(ctx context.Context) error {
+	if err := s.waitInitialProbe(ctx); err != nil {
+		return err
+	}
+	if s.recovery.unused.Load() {
+		s.RepairNodes(ctx, true)
+	}
+	return s.takeSlot(ctx)
+}
+
+// AcquireSlotToList is AcquireSlot without a need of votes.
+func (s *Set) AcquireSlotToList(ctx context.Context) error {
+	if err := s.waitInitialProbe(ctx); err != nil {
+		return err
+	}
+	return s.takeSlot(ctx)
+}
+
+// takeSlot waits until the caller may have an undecided round, before its clock starts: a burst queues here
+// and does not run into its own timeouts.
+func (s *Set) takeSlot(ctx context.Context) error {
+	select {
+	case s.semaphore <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.stop:
+		return locks.ErrClosed
+	}
+}
+
+// ReleaseSlot gives back what AcquireSlot took.
+func (s *Set) ReleaseSlot() { <-s.semaphore }
+
+// QuorumError reports that the votes decide nothing.
+func (s *Set) QuorumError(op, name string, votes []Vote) *locks.QuorumError {
+	e := &locks.QuorumError{Op: op, Name: name, Nodes: len(s.Members), Need: s.Quorum}
+	for i, v := range votes {
+		switch {
+		case v.Kind != Silent:
+			e.Got++
+		case v.Err == nil:
+			e.Failed = append(e.Failed, s.Members[i].Name(ErrTimeout))
+		default:
+			e.Failed = append(e.Failed, s.Members[i].Name(v.Err))
+		}
+	}
+	if e.Got >= e.Need {
+		e.Failed = append(e.Failed, errDisagree)
+	}
+	return e
+}

@@ -1,0 +1,183 @@
+package voters
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/integration/redistest"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+// servers parses addresses.
+func servers(tb testing.TB, addrs ...string) []*backends.Server {
+	tb.Helper()
+	var out []*backends.Server
+	for _, a := range addrs {
+		s, err := backends.Parse(a)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// within waits until ok, for a minute at most.
+func within(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// While a Service ends, and waits for one node's connection, the worker of another that has
+// something to repeat must sleep.
+func TestNode_WorkerPausesWhileTheServiceEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var looks atomic.Int64
+		s, err := New(Options{
+			Nodes: servers(t, "127.0.0.1:1"), Log: slog.New(slog.DiscardHandler),
+			Now: func() time.Duration {
+				if looks.Add(1) > 10_000 {
+					panic("the lane does not sleep")
+				}
+				return time.Since(began) + time.Hour
+			},
+			Tune: func(c *rueidis.ClientOption) {
+				c.DialCtxFn = func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+					return nil, errors.New("nobody there")
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := s.Members[0]
+		n.Push(ScriptCall{
+			Args: s.Command(scripts.Release, s.RedisKeys(locks.Key{Name: "job"})), Parse: ParseRelease,
+			Expires: s.Clock() + time.Minute, RetryUntilAcked: true,
+		})
+		time.Sleep(time.Second)
+		close(s.stop)
+		time.Sleep(time.Second)
+		n.close()
+		s.workers.Wait()
+	})
+}
+
+// TestParseIdentity: a Redis and a Valkey tell in fields of different names that they
+// belong to a Cluster.
+func TestParseIdentity(t *testing.T) {
+	for info, want := range map[string]identity{
+		"# Server\r\nredis_mode:cluster\r\nrun_id:a\r\n":     {runID: "a", cluster: true},
+		"# Server\r\nserver_mode:cluster\r\nrun_id:b\r\n":    {runID: "b", cluster: true},
+		"# Server\r\nserver_mode:standalone\r\nrun_id:c\r\n": {runID: "c"},
+	} {
+		if got := parseIdentity(info); got != want {
+			t.Errorf("%q: %+v, want %+v", info, got, want)
+		}
+	}
+}
+
+// TestNodeSet_Names: what two proxies call the nodes.
+func TestNodeSet_Names(t *testing.T) {
+	tests := []struct {
+		name, a, b string
+		same       bool
+	}{
+		{"order", "h:1 h:2 h:3", "h:3 h:1 h:2", true},
+		{"credentials and options", "h:1 h:2", "redis://u:p@h:1?write_timeout=1s h:2", true},
+		{"another address", "h:1 h:2", "g:1 h:2", false},
+		{"another address of one id", "h:1?id=a h:2", "redis://g:1?id=a h:2", true},
+		{"another id of one address", "h:1?id=a h:2", "h:1?id=b h:2", false},
+		{"a database", "h:1 h:2", "h:1 redis://h:2/3", false},
+		{"sentinels of one master", "redis://s:1?master_set=m h:2", "redis://s:2?addr=s:3&master_set=m h:2", true},
+		{"masters of one name", "redis://s:1?master_set=m redis://s:2?master_set=m", "redis://s:1?master_set=m redis://s:3?master_set=m", false},
+		{"a node alone", "h:1", "localhost:1", true},
+		{"a node twice", "h:1 h:2", "h:1 h:1 h:2", false},
+	}
+	for _, tt := range tests {
+		a, b := newList(servers(t, strings.Fields(tt.a)...), GraceSafe), newList(servers(t, strings.Fields(tt.b)...), GraceSafe)
+		if (a.Fingerprint == b.Fingerprint) != tt.same {
+			t.Errorf("%s: %+v and %+v", tt.name, a, b)
+		}
+	}
+}
+
+// TestStats_QuarantinesAreCountedOnce: also if the node cannot be reached for a while.
+func TestStats_QuarantinesAreCountedOnce(t *testing.T) {
+	s, err := New(Options{Nodes: servers(t, "127.0.0.1:1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := func(left int64) Vote { return Vote{Code: Quarantined, wait: left} }
+	down := Vote{Err: ErrTimeout}
+	for _, tt := range []struct {
+		seen []Vote
+		want int64
+	}{
+		{[]Vote{in(9000), in(8000), down, in(7000), down, down, in(0), in(0)}, 1},
+		{[]Vote{{Kind: Yes}, in(9000)}, 2},
+		{[]Vote{in(8000), down, in(9000)}, 3},
+		{[]Vote{in(10000)}, 4},
+		{[]Vote{{Code: unregistered}, in(9000), down}, 5},
+	} {
+		for _, v := range tt.seen {
+			s.recordStatus([]Vote{v})
+		}
+		if got := s.Members[0].meter.quarantines.Load(); got != tt.want {
+			t.Errorf("after %+v: %d, want %d", tt.seen, got, tt.want)
+		}
+	}
+}
+
+// TestNode_OneRefusalIsNoState: a node that refused something once is asked with every command of the scripts
+// until it takes them all.
+func TestNode_OneRefusalIsNoState(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartNodes(t, 1)[0]
+	var log bytes.Buffer
+	s, err := New(Options{Nodes: servers(t, server.Addr()), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.Run(ctx) }()
+	votes := func() bool { return s.Nodes()[0].State == locks.NodeVoting }
+	within(t, "the node votes", votes)
+	s.Members[0].noteRefusal(&Vote{Err: &locks.RefusalError{Text: "OOM"}})
+	for last, end := s.recovery.probes.Load(), s.recovery.probes.Load()+3; last < end; last = s.recovery.probes.Load() {
+		within(t, "another look", func() bool { return s.recovery.probes.Load() > last })
+		if !votes() {
+			t.Fatal(s.Nodes()[0].Brief())
+		}
+	}
+	if s.Members[0].refusals.Load() != 0 {
+		t.Error("it is still doubted")
+	}
+	cancel()
+	<-ended
+	if err := s.Close(time.Second); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(log.String(), "refuses") {
+		t.Error(log.String())
+	}
+}

@@ -1,0 +1,142 @@
+package voters
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+func isRefusal(err error) bool {
+	var r *locks.RefusalError
+	return errors.As(err, &r)
+}
+
+// noteRefusal counts a reply in which the node refuses what scripts do. It is probed with every command of
+// theirs until it takes them all: a write that changes nothing may be among those it takes.
+func (n *Node) noteRefusal(v *Vote) {
+	if v.refuses != nil || isRefusal(reason(v.Err)) {
+		n.refusals.Add(1)
+	}
+}
+
+// clearRefusals forgets the refusals that there were when the node was probed, unless it has refused something
+// since, in v too.
+func (n *Node) clearRefusals(doubts int64, v *Vote) {
+	if v.Kind == Yes {
+		n.refusals.CompareAndSwap(doubts, 0)
+	}
+}
+
+// addRefusals adds to the votes of a probe which nodes refused a repair.
+func addRefusals(votes, ordered []Vote) {
+	for i := range votes {
+		if votes[i].Code != 0 && isRefusal(ordered[i].Err) {
+			votes[i].refuses = ordered[i].Err
+		}
+	}
+}
+
+// LastStatus is what the last probe told of a node.
+func (s *Set) LastStatus(i int) locks.NodeStatus {
+	s.recovery.mu.Lock()
+	defer s.recovery.mu.Unlock()
+	return s.recovery.status[i]
+}
+
+// logQuorumLocked logs that fewer nodes vote than must agree, and that enough do again, each once. The caller
+// holds recovery.mu.
+func (s *Set) logQuorumLocked() {
+	voting, others := 0, []string(nil)
+	for i := range s.recovery.status {
+		n := &s.recovery.status[i]
+		if n.Ready() {
+			voting++
+		} else {
+			others = append(others, n.Address+" "+n.Brief())
+		}
+	}
+	lost := &s.recovery.lost
+	if voting >= s.Quorum == (*lost == 0) {
+		return
+	}
+	attrs := []slog.Attr{slog.Int("voting", voting), slog.Int("needed", s.Quorum)}
+	if len(others) > 0 {
+		attrs = append(attrs, slog.String("nodes", strings.Join(others, ", ")))
+	}
+	if *lost == 0 {
+		*lost = max(s.Clock(), 1)
+		s.Opts.Log.LogAttrs(context.Background(), slog.LevelError, "lock quorum lost: no lock can be taken or renewed", attrs...)
+		return
+	}
+	attrs = append(attrs, slog.Duration("lost_for", (s.Clock()-*lost).Round(time.Millisecond)))
+	*lost = 0
+	s.Opts.Log.LogAttrs(context.Background(), slog.LevelInfo, "lock quorum is back", attrs...)
+}
+
+// recordStatus stores what a probe told and logs what changed.
+func (s *Set) recordStatus(votes []Vote) {
+	s.recovery.mu.Lock()
+	defer s.recovery.mu.Unlock()
+	unused := false
+	defer func() { s.recovery.unused.Store(unused) }()
+	defer s.logQuorumLocked()
+	for i := range votes {
+		was, is := s.recovery.status[i], s.Status(i, &votes[i])
+		if is.Since = was.Since; was.State != is.State {
+			is.Since = time.Now()
+		}
+		unused = unused || is.State == locks.NodeUnused
+		s.recovery.status[i] = is
+		s.Members[i].meter.quarantine(&is)
+		if was.State == is.State && was.Up == is.Up && (is.State != locks.NodeRefusing || was.Brief() == is.Brief()) {
+			continue
+		}
+		level, attrs := slog.LevelInfo, []slog.Attr{
+			slog.String("node", s.Members[i].Server.String()), slog.String("state", string(is.State)),
+		}
+		if is.Err != nil {
+			level = slog.LevelWarn
+			attrs = append(attrs, slog.String("reason", is.Err.Error()))
+		}
+		s.Opts.Log.LogAttrs(context.Background(), level, "lock node", attrs...)
+	}
+}
+
+// Status is what a vote tells of a node.
+func (s *Set) Status(i int, v *Vote) locks.NodeStatus {
+	n := s.Members[i]
+	n.mu.Lock()
+	barred := n.barred
+	n.mu.Unlock()
+	st := locks.NodeStatus{Address: n.Server.String(), Up: v.Kind != Silent || v.Code != 0, State: locks.NodeDown, Err: v.Err, Largest: v.Fence}
+	switch {
+	case barred != nil:
+		st.State, st.Err = locks.NodeBarred, barred
+	case v.refuses != nil:
+		st.State, st.Err = locks.NodeRefusing, n.Name(v.refuses)
+	case v.Kind == Yes:
+		st.State = locks.NodeVoting
+	case v.Code == unregistered && s.Opts.OnDemand:
+		st.State, st.Err = locks.NodeUnused, nil
+	case v.Code == unregistered:
+		st.State = locks.NodeNew
+	case v.Code == Quarantined:
+		st.State, st.Left = locks.NodeQuarantine, millis(v.wait)
+	case v.Code == Floorless:
+		st.State = locks.NodeFloorless
+	case v.Code == otherSet:
+		st.State = locks.NodeMismatch
+	case v.Code == Damaged:
+		st.State = locks.NodeBarred
+	default:
+		st.Err = n.Name(OrTimeout(v.Err))
+		if isRefusal(st.Err) {
+			st.State, st.Up = locks.NodeRefusing, true
+		}
+	}
+	return st
+}

@@ -1,0 +1,474 @@
+package voters
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// A ReplyKind is what one node answered in one round.
+type ReplyKind uint8
+
+const (
+	Silent          ReplyKind = iota // nothing yet, an error, or no entitlement to vote: neither yes nor no
+	Yes                              // done as asked
+	Duplicate                        // release: this very grant was released before, or this very UNLOCK done
+	No                               // not done: free, another owner's, or another grant
+	VersionConflict                  // renew: another version of the lease is here; release: this UNLOCK gave back another hold, or another UNLOCK this one
+	MissingHold                      // renew: the holds were given back here
+	AlreadyReleased                  // acquire: this request was granted and given back before
+	TooMany                          // acquire: the owner has as many holds as it may
+)
+
+// A Vote is one node's reply. Each field is set for the kinds, or the questions, that its comment names.
+type Vote struct {
+	Kind         ReplyKind
+	Owner        string        // no, read: who has the name; empty when it is free
+	Rest         time.Duration // yes, no, read: what is left of the lease, when the script ran
+	Fence        int64         // yes: granted or proposed; alreadyReleased: granted then; no: the holder's, or the name's largest; state: the node's largest
+	Reentered    int64         // acquire: 0, or the fence of the grant that the owner had, or reinstatedFence
+	Holds        int           // acquire: the owner's holds, this one included; release: the holds left
+	Noted        bool          // release, renew: some renewal may have shortened the lease
+	Reinstated   bool          // renew, release: the grant is, or was, here because a renewal had reinstated it
+	GivenBack    bool          // renew: some of the holds were given back here
+	OtherRelease string        // release: the id of another one that gave the hold back here; else empty
+	Listeners    int           // release: subscribers that were told of it
+	Hold         string        // release: the one that this UNLOCK has given back before, if it has
+
+	// Of acquire, read and list.
+	Version Version // acquire, read, versionConflict: of the lease
+	Grant   string  // acquire, read: the hold whose LOCK numbered the grant, as far as this node knows
+	Read    *Reading
+	Page    *Page
+
+	// Of probes.
+	refuses error // state: what a write is answered, if not that it is done
+
+	// Of nodes that did not vote.
+	Err         error      // silent: why; nil while nothing came
+	Code        Abstention // silent: what the node lacks to vote
+	wait        int64      // silent: the number that comes with code, ms
+	replid      string     // unregistered: of the node's replication
+	quarantine  string     // floorless: the name of the one that is over
+	maxTTL      int64      // state, quarantined, floorless: how long leases may be that run there, ms
+	set         *nodeSet   // state: that the node is in; otherSet: its epoch
+	olderFormat bool       // unregistered: it has a record of an older format
+	Unsent      bool       // silent: the node was never asked, so there is nothing to undo
+}
+
+// reinstatedFence stands for the fence of a grant that is here because of a renewal: the node cannot vouch for
+// it.
+const reinstatedFence = -1
+
+// An Abstention is why a node that answered may not vote.
+type Abstention int8
+
+const (
+	unregistered Abstention = -1 // no node record
+	Quarantined  Abstention = -2 // it may have forgotten leases that still run
+	Floorless    Abstention = -3 // it may have forgotten fences
+	otherSet     Abstention = -4 // it is in another set of lock nodes
+	Damaged      Abstention = 1  // not the node's answer: it did what it was asked, and its answer holds a number that is no fence
+)
+
+// A Version orders the renewals of one lease. Sequences compare within an epoch.
+type Version struct {
+	Epoch    string
+	Sequence int64
+}
+
+// Expected is the form in which a renewal names the version that it replaces.
+func (v Version) Expected() string { return fmt.Sprintf("%s:%d", v.Epoch, v.Sequence) }
+
+// A Reading is what only the question read is answered.
+type Reading struct {
+	LastOwner  string // of the last release, or empty
+	LastFence  int64
+	Since      bool // that owner had a grant since
+	Info       string
+	Age        time.Duration // since the grant
+	Reinstated bool          // by a renewal: this node did not grant it
+	Holds      []NodeHold    // the most recent first, also those that have ended
+	Unlock     unlocked      // the UNLOCK whose request id the read named
+}
+
+// A NodeHold is one hold on one node.
+type NodeHold struct {
+	ID   string
+	Age  time.Duration // since it was taken
+	Rest time.Duration // until it ends; 0: it has
+}
+
+// An unlocked is what a node knows of an UNLOCK with a request id; zero if nothing.
+type unlocked struct {
+	Left  int    // holds
+	Fence int64  // of the grant
+	Hold  string // that was given back
+}
+
+// Live are the ids of the holds that have not ended.
+func (r *Reading) Live() (ids []string) {
+	for _, h := range r.Holds {
+		if h.Rest > 0 {
+			ids = append(ids, h.ID)
+		}
+	}
+	return ids
+}
+
+// Has reports whether the node has this hold, ended or not.
+func (r *Reading) Has(id string) bool {
+	return slices.ContainsFunc(r.Holds, func(h NodeHold) bool { return h.ID == id })
+}
+
+// A Parse reads a reply's vote. Each script has its own, see the header of its file.
+type Parse func(m []rueidis.RedisMessage) (Vote, error)
+
+func readInts(m []rueidis.RedisMessage, dst ...*int64) error {
+	if len(m) < len(dst) {
+		return fmt.Errorf("%d values where %d were expected", len(m), len(dst))
+	}
+	for i, d := range dst {
+		n, err := m[i].AsInt64()
+		if err != nil {
+			return err
+		}
+		*d = n
+	}
+	return nil
+}
+
+// ReadVote reads a reply's vote with p, or an abstention, which is the same for every script.
+func ReadVote(res rueidis.RedisResult, p Parse) Vote {
+	reply, err := res.ToMessage()
+	if err != nil {
+		return Vote{Err: err}
+	}
+	m := []rueidis.RedisMessage{reply}
+	if !reply.IsInt64() {
+		if m, err = reply.ToArray(); err != nil {
+			return Vote{Err: err}
+		}
+	}
+	var code int64
+	if err := readInts(m, &code); err != nil {
+		return Vote{Err: fmt.Errorf("not a reply of this script: %w", err)}
+	}
+	var v Vote
+	if code < 0 {
+		v, err = parseAbstention(Abstention(code), m[1:])
+	} else {
+		v, err = p(m)
+	}
+	if bad := (*fenceError)(nil); errors.As(err, &bad) {
+		return Vote{Code: Damaged, Err: err}
+	}
+	if err != nil {
+		return Vote{Err: fmt.Errorf("not a reply of this script: %w", err)}
+	}
+	return v
+}
+
+func parseAbstention(code Abstention, m []rueidis.RedisMessage) (Vote, error) {
+	v := Vote{Code: code}
+	if err := readInts(m, &v.wait); err != nil {
+		return v, err
+	}
+	wait := millis(v.wait)
+	switch code {
+	case unregistered:
+		if len(m) < 3 {
+			return v, errors.New("no replication id")
+		}
+		var older int64
+		v.Err = errNoRecord
+		err := firstError(ReadText(m[1], &v.replid), readInts(m[2:], &older))
+		v.olderFormat = older == 1
+		return v, err
+	case Quarantined:
+		v.Err = fmt.Errorf("quarantine for %v", wait)
+		return v, readInts(m[1:], &v.maxTTL)
+	case Floorless:
+		v.Err = fmt.Errorf("waits for its fence floor since %v", wait)
+		if len(m) < 3 {
+			return v, errors.New("no name of the quarantine")
+		}
+		return v, firstError(ReadText(m[1], &v.quarantine), readInts(m[2:], &v.maxTTL))
+	case otherSet:
+		e := &otherSetError{}
+		v.Err, v.set = e, &nodeSet{epoch: v.wait}
+		if len(m) < 2 {
+			return v, errors.New("no list")
+		}
+		return v, ReadText(m[1], &e.theirs)
+	}
+	return v, fmt.Errorf("unknown refusal %d", code)
+}
+
+// A fenceError is an answer with a number that cannot be a fence. If it were counted as one, all nodes would
+// take it over, and could not count any further.
+type fenceError struct{ fence int64 }
+
+func (e *fenceError) Error() string {
+	return fmt.Sprintf("its fence counter is damaged (%d is not within 1 and 2^53); empty that node with FLUSHALL, and it comes back as one that forgot", e.fence)
+}
+
+// checkFence refuses what cannot be a fence. Numbers from 2^53 are not exact in a script.
+func checkFence(n int64) error {
+	if n <= 0 || n >= 1<<53 {
+		return &fenceError{n}
+	}
+	return nil
+}
+
+// checkFenceOrNone is checkFence where 0 stands for none.
+func checkFenceOrNone(n int64) error {
+	if n == 0 {
+		return nil
+	}
+	return checkFence(n)
+}
+
+func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// ParseAcquire reads what acquire answers.
+func ParseAcquire(m []rueidis.RedisMessage) (Vote, error) {
+	var code, rest, holds int64
+	v := Vote{Kind: Yes}
+	if err := readInts(m, &code); err != nil || code == 0 {
+		return parseNo(m, err)
+	}
+	if code == 2 {
+		v.Kind = AlreadyReleased
+		if err := readInts(m, &code, &v.Fence); err != nil {
+			return v, err
+		}
+		return v, checkFence(v.Fence)
+	}
+	if code == 3 {
+		v.Kind = TooMany
+		return v, nil
+	}
+	if err := readInts(m, &code, &v.Fence, &v.Reentered, &rest, &holds); err != nil {
+		return v, err
+	}
+	if len(m) < 8 {
+		return v, fmt.Errorf("%d values where 8 were expected", len(m))
+	}
+	if err := checkFence(v.Fence); err != nil {
+		return v, err
+	}
+	if v.Reentered != reinstatedFence {
+		if err := checkFenceOrNone(v.Reentered); err != nil {
+			return v, err
+		}
+	}
+	v.Rest, v.Holds = millis(rest), int(holds)
+	return v, firstError(parseVersion(m[5:], &v.Version), ReadText(m[7], &v.Grant))
+}
+
+func parseVersion(m []rueidis.RedisMessage, dst *Version) (err error) {
+	if len(m) < 2 {
+		return errors.New("no version")
+	}
+	if dst.Epoch, err = m[0].ToString(); err != nil {
+		return err
+	}
+	dst.Sequence, err = m[1].AsInt64()
+	return err
+}
+
+// parseNo reads {0, owner, ms left, fence}.
+func parseNo(m []rueidis.RedisMessage, err error) (Vote, error) {
+	v := Vote{Kind: No}
+	if err != nil || len(m) == 1 {
+		return v, err
+	}
+	if v.Owner, err = m[1].ToString(); err != nil {
+		return v, err
+	}
+	var rest int64
+	if err = readInts(m[2:], &rest, &v.Fence); err == nil {
+		err = checkFenceOrNone(v.Fence)
+	}
+	v.Rest = millis(rest)
+	return v, err
+}
+
+// ParseDone reads the scripts that answer {1} or {0}.
+func ParseDone(m []rueidis.RedisMessage) (Vote, error) {
+	var code int64
+	if err := readInts(m, &code); err != nil || code == 0 {
+		return Vote{Kind: No}, err
+	}
+	return Vote{Kind: Yes}, nil
+}
+
+// ParseRenew reads what renew answers.
+func ParseRenew(m []rueidis.RedisMessage) (Vote, error) {
+	var code int64
+	err := readInts(m, &code)
+	switch {
+	case err != nil || code == 0:
+		return parseNo(m, err)
+	case code == 3:
+		v := Vote{Kind: VersionConflict}
+		return v, parseVersion(m[1:], &v.Version)
+	case code == 4:
+		return Vote{Kind: MissingHold}, nil
+	}
+	var noted, told, given int64
+	err = readInts(m[1:], &noted, &told, &given)
+	return Vote{Kind: Yes, Noted: noted == 1, Reinstated: told == 1, GivenBack: given > 0}, err
+}
+
+// ParseRelease reads what release answers.
+func ParseRelease(m []rueidis.RedisMessage) (Vote, error) {
+	var code, noted, left, told, listeners int64
+	if err := readInts(m, &code, &noted); err != nil {
+		return Vote{}, err
+	}
+	v := Vote{Kind: Duplicate}
+	var err error
+	switch code {
+	case 0:
+		v, err = parseNo(m[1:], nil)
+	case 1:
+		err = readInts(m[2:], &left, &told, &listeners)
+		v = Vote{Kind: Yes, Holds: int(left), Reinstated: told == 1, Listeners: int(listeners)}
+	case 3:
+		if err = readInts(m[2:], &left); err == nil && len(m) > 3 {
+			v.Holds = int(left)
+			err = ReadText(m[3], &v.Hold)
+		}
+	case 4:
+		v.Kind = VersionConflict
+	case 5:
+		v.Kind = VersionConflict
+		err = ReadText(m[2], &v.OtherRelease)
+	}
+	v.Noted = noted == 1
+	return v, err
+}
+
+// ParseRead reads what read answers.
+func ParseRead(m []rueidis.RedisMessage) (Vote, error) {
+	v := Vote{Kind: Yes, Read: &Reading{}}
+	if len(m) < 14 {
+		return v, fmt.Errorf("%d values where 14 were expected", len(m))
+	}
+	var rest, age, told, since int64
+	err := firstError(
+		ReadText(m[1], &v.Owner), readInts(m[2:], &rest, &v.Fence), parseVersion(m[4:], &v.Version),
+		ReadText(m[6], &v.Read.LastOwner), readInts(m[7:], &v.Read.LastFence), ReadText(m[8], &v.Read.Info), readInts(m[9:], &age, &told, &since), parseUnlocked(m[12], &v.Read.Unlock), ReadText(m[13], &v.Grant))
+	if err != nil {
+		return v, err
+	}
+	if err = firstError(checkFenceOrNone(v.Fence), checkFenceOrNone(v.Read.LastFence), checkFenceOrNone(v.Read.Unlock.Fence)); err != nil {
+		return v, err
+	}
+	v.Rest, v.Read.Age, v.Read.Reinstated = millis(rest), millis(age), told == 1
+	v.Read.Since = since == 1
+	err = parseHolds(m[14:], v.Read)
+	return v, err
+}
+
+// parseUnlocked reads "left fence hold", or nothing.
+func parseUnlocked(m rueidis.RedisMessage, dst *unlocked) error {
+	s, err := m.ToString()
+	if err != nil || s == "" {
+		return err
+	}
+	_, err = fmt.Sscanf(s, "%d %d %s", &dst.Left, &dst.Fence, &dst.Hold)
+	return err
+}
+
+// ReadText reads a text.
+func ReadText(m rueidis.RedisMessage, dst *string) (err error) {
+	*dst, err = m.ToString()
+	return err
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errNoRecord = errors.New("has no node record yet")
+
+// parseRecord reads how many fields a node record has.
+func parseRecord(m []rueidis.RedisMessage) (Vote, error) {
+	var fields int64
+	if err := readInts(m, &fields); err != nil || fields > 0 {
+		return Vote{Kind: Yes}, err
+	}
+	return Vote{Code: unregistered, Err: errNoRecord}, nil
+}
+
+// ParseRepair reads what register and restore answer, {1, largest fence, max-ttl} or {0}.
+func ParseRepair(m []rueidis.RedisMessage) (Vote, error) {
+	var code int64
+	v := Vote{Kind: Yes}
+	if err := readInts(m, &code); err != nil || code == 0 {
+		return Vote{Kind: No}, err
+	}
+	if err := readInts(m, &code, &v.Fence, &v.maxTTL); err != nil {
+		return v, err
+	}
+	return v, checkFence(v.Fence)
+}
+
+// ParseState reads what state answers.
+func ParseState(m []rueidis.RedisMessage) (Vote, error) {
+	v, err := ParseRepair(m)
+	if err == nil {
+		v.set, err = parseSet(m[min(3, len(m)):])
+	}
+	var why string
+	if err == nil && len(m) > 8 {
+		err = ReadText(m[8], &why)
+		v.refuses = refusalReason(why)
+	}
+	return v, err
+}
+
+// parseHolds reads holds, their ages and what is left of them, the youngest first.
+func parseHolds(m []rueidis.RedisMessage, dst *Reading) error {
+	for ; len(m) >= 3; m = m[3:] {
+		var h NodeHold
+		var age, rest int64
+		if err := firstError(ReadText(m[0], &h.ID), readInts(m[1:], &age, &rest)); err != nil {
+			return err
+		}
+		h.Age, h.Rest = millis(age), millis(rest)
+		dst.Holds = append(dst.Holds, h)
+	}
+	slices.SortFunc(dst.Holds, func(a, b NodeHold) int { return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(a.ID, b.ID)) })
+	return nil
+}
+
+// CountKind counts the votes of a kind.
+func CountKind(votes []Vote, b ReplyKind) (n int) {
+	for i := range votes {
+		if votes[i].Kind == b {
+			n++
+		}
+	}
+	return n
+}
+
+// A Page is what SCAN answers.
+type Page struct {
+	Next string      // cursor; "0" at the end
+	Keys []locks.Key // of locks
+}
