@@ -63,6 +63,8 @@ var drawing = []room{
 		ours:   []string{"backends/locks/waitq", "backends/metrics"},
 		theirs: []string{"golang.org/x/sys"}},
 	{pkg: "backends/locks/waitq"},
+	{pkg: "backends/locks/memstore",
+		ours: []string{"backends/locks"}},
 	{pkg: "backends/locks/quorum",
 		ours:   []string{"backends/locks", "backends/locks/voters", "backends/metrics", "scripts"},
 		theirs: []string{"github.com/redis/rueidis", "github.com/hashicorp/golang-lru/v2"}},
@@ -96,7 +98,7 @@ var drawing = []room{
 
 // inTests is what the tests of any room may import on top of what the room may.
 var inTests = room{
-	ours:   []string{"integration/redistest", "commands/spec", "commands/lockcmd", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/waitq", "backends/locks/quorum", "backends/locks/voters"},
+	ours:   []string{"integration/redistest", "commands/spec", "commands/lockcmd", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/waitq", "backends/locks/memstore", "backends/locks/quorum", "backends/locks/voters"},
 	theirs: []string{"github.com/alicebob/miniredis/v2", "github.com/yuin/gopher-lua", "github.com/redis/rueidis"},
 }
 

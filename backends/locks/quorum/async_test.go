@@ -98,23 +98,3 @@ func inUse() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
-
-// TestLockAsync_ParkedIsServed: who has no goroutine gets its turn, its time and its owner's lock.
-func TestLockAsync_ParkedIsServed(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, 1)
-	grant := lock(t, s, "job", "holder", 30*time.Second)
-	first := waitFor(t, s, "job", "")
-	second := waitFor(t, s, "job", "again")
-	hasty := wait(t.Context(), s, locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: 10 * time.Second, Wait: 50 * time.Millisecond})
-	if r := <-hasty; r.err != nil || r.Granted || r.Holder != "holder" || r.Waiters != 2 {
-		t.Errorf("whose time is over: %+v, %v", r.Decision, r.err)
-	}
-	unlock(t, s, "job", grant.Owner, 0)
-	got := granting(t, first)
-	none(t, second, 50*time.Millisecond)
-	unlock(t, s, "job", got.Grant.Owner, 0)
-	if r := granting(t, second); r.Grant.Owner != "again" || r.Grant.Fence <= got.Grant.Fence {
-		t.Errorf("the second: %+v", r.Decision)
-	}
-}

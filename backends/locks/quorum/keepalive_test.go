@@ -73,49 +73,6 @@ func keptBy(s *proxy) int {
 	return s.Stats().SessionLocks
 }
 
-func TestSession_KeepsItsLocks(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, s *proxy) {
-		c := newClient(s)
-		c.lock(t, "job", "alice", 4*time.Second, 0)
-		lock(t, s, "other", "alice", 4*time.Second)
-		time.Sleep(9 * time.Second)
-		refused(t, s, "job", "bob", time.Second)
-		lock(t, s, "other", "bob", time.Second)
-		unlock(t, s, "job", "alice", 0)
-		lock(t, s, "job", "bob", time.Second)
-		if l := c.told(); len(l) > 0 || keptBy(s) > 0 {
-			t.Errorf("told %+v, %d holds are kept", l, keptBy(s))
-		}
-	})
-}
-
-func TestSession_EndReleases(t *testing.T) {
-	t.Parallel()
-	both(t, func(t *testing.T, s *proxy) {
-		c, other := newClient(s), newClient(s)
-		c.lock(t, "job", "alice", 30*time.Second, 0)
-		c.lock(t, "job", "alice", 30*time.Second, 0)
-		c.lock(t, "second", "alice", 30*time.Second, 0)
-		other.lock(t, "second", "alice", 30*time.Second, 0)
-		lock(t, s, "plain", "alice", 30*time.Second)
-		c.End()
-		c.End()
-		free(t, s, "job", patient)
-		for _, name := range []string{"second", "plain"} { // what the same owner has otherwise
-			refused(t, s, name, "bob", time.Second)
-			unlock(t, s, name, "alice", 0)
-		}
-		if a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job2"}, TTL: time.Second, Session: c.Session}); !errors.Is(err, locks.ErrSessionEnded) {
-			t.Errorf("LOCK by a session that has ended: %+v, %v", a, err)
-		}
-		free(t, s, "job2", patient)
-		if l := append(c.told(), other.told()...); len(l) > 0 || keptBy(s) > 0 {
-			t.Errorf("told %+v, %d holds are kept", l, keptBy(s))
-		}
-	})
-}
-
 // TestSession_EndIsNoUnlock: the release is remembered by a fence that no late
 // renewal passes, but not as the owner's own.
 func TestSession_EndIsNoUnlock(t *testing.T) {
@@ -137,53 +94,6 @@ func TestSession_EndIsNoUnlock(t *testing.T) {
 		if v := n[i].Do(t, renewal(s, g, 10*time.Second, voters.Version{Epoch: g.Hold, Sequence: 99}, "1")...); v.Elems[0].Int() != 0 {
 			t.Errorf("a late renewal: %v", v)
 		}
-	}
-}
-
-func TestSession_AbandonReleasesNothing(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, 1)
-	c := newClient(s)
-	g := c.lock(t, "job", "alice", time.Second, 0)
-	locked := time.Now()
-	c.Abandon()
-	c.End()
-	free(t, s, "job", 3*time.Second)
-	if d := time.Since(locked); d < g.Validity || len(c.told()) > 0 {
-		t.Errorf("free after %v, of %v; told %v", d, g.Validity, c.told())
-	}
-}
-
-func TestMaxHold(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, 1)
-	c := newClient(s)
-	locked := time.Now()
-	g := c.lock(t, "job", "alice", 10*time.Second, 12*time.Second)
-	a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "bob", TTL: time.Second, Wait: time.Minute})
-	if err != nil || !a.Granted {
-		t.Fatal(a, err)
-	}
-	if held := time.Since(locked); held < 11900*time.Millisecond {
-		t.Errorf("held for %v", held)
-	}
-	c.lostOnce(t, 0, g, "MAXHOLD of 12s is over") // a second before the next grant
-}
-
-func TestSessionGrace(t *testing.T) {
-	t.Parallel()
-	nodes := redistest.StartNodes(t, 1)
-	s := serve(t, testOptions{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, SessionGrace: 3 * time.Second})
-	c := newClient(s)
-	c.lock(t, "job", "alice", 5*time.Second, 0)
-	ended := time.Now()
-	c.End()
-	free(t, s, "job", patient)
-	if d := time.Since(ended); d < 3*time.Second {
-		t.Errorf("free after %v", d)
-	}
-	if len(c.told()) > 0 {
-		t.Errorf("told %+v", c.told())
 	}
 }
 
@@ -331,20 +241,6 @@ func TestSession_RenewalReinstates(t *testing.T) {
 	if len(c.told()) > 0 {
 		t.Errorf("told %+v", c.told())
 	}
-}
-
-func TestSession_UndoneGrantIsNotRenewed(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, 1)
-	c := newClient(s)
-	g := c.lock(t, "job", "alice", 30*time.Second, 0)
-	c.lock(t, "job", "alice", 30*time.Second, 0)
-	s.Undo(g)
-	if keptBy(s) != 1 {
-		t.Error("the other hold is not kept")
-	}
-	c.End()
-	free(t, s, "job", patient)
 }
 
 // TestSession_UndoneGrantIsNotReinstated by a renewal that was under way.

@@ -1,11 +1,9 @@
 package quorum
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -246,43 +244,6 @@ func TestReq_UnlockBegunOnSomeNodes(t *testing.T) {
 	}
 }
 
-// TestReq_SameRequestAtOnce waits for a lock twice.
-func TestReq_SameRequestAtOnce(t *testing.T) {
-	t.Parallel()
-	p, c, _ := proxies(t, 1)
-	lock(t, p[0], "job", "bob", 30*time.Second)
-	ask := func(ctx context.Context) (locks.Decision, error) {
-		return p[0].Lock(ctx, locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 30 * time.Second, Req: "x", Wait: 20 * time.Second})
-	}
-	gone, leave := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if a, err := ask(gone); !errors.Is(err, context.Canceled) {
-			t.Errorf("the one that left: %+v, %v", a, err)
-		}
-	})
-	waits := func(n int) func() bool {
-		return func() bool { return p[0].waiting.Len(locks.Key{DB: 0, Name: "job"}) == n }
-	}
-	eventually(t, patient, "one waits", waits(1))
-	for range 3 {
-		wg.Go(func() {
-			if a, err := ask(t.Context()); err != nil || !a.Granted || a.Grant.Holds != 1 || a.Grant.Validity == 0 {
-				t.Errorf("%+v, %v", a, err)
-			}
-		})
-	}
-	time.Sleep(20 * time.Millisecond)
-	if !waits(1)() {
-		t.Error("more than one stands in line")
-	}
-	leave()
-	unlock(t, p[0], "job", "bob", 0)
-	wg.Wait()
-	unlock(t, p[0], "job", "alice", 0)
-	nothingLeft(t, p[0], c)
-}
-
 // TestReq_UnlockWithoutAnswer reached one node of three in time; the others do it later.
 func TestReq_UnlockWithoutAnswer(t *testing.T) {
 	t.Parallel()
@@ -319,20 +280,6 @@ func TestReq_UnlockWithoutAnswer(t *testing.T) {
 	}
 	giveBack(t, p[0], "alice", "v", 0)
 	nothingLeft(t, p[0], c)
-}
-
-func TestReq_Invalid(t *testing.T) {
-	t.Parallel()
-	s := serve(t, testOptions{Nodes: nodesAt(t, embedded(t, 1)[0].Addr())})
-	for _, r := range []locks.LockRequest{{Req: "x"}, {Owner: "alice", Req: string(make([]byte, locks.MaxReq+1))}} {
-		r.Name, r.TTL = "job", time.Second
-		if a, err := s.Lock(t.Context(), r); err == nil {
-			t.Errorf("LOCK: %+v", a)
-		}
-		if left, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: "job"}, Owner: r.Owner, Req: r.Req}); err == nil {
-			t.Errorf("UNLOCK: %d", left)
-		}
-	}
 }
 
 func TestReq_HoldsCountOnce(t *testing.T) {

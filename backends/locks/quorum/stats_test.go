@@ -155,33 +155,6 @@ func TestCounters_MeasureHoldsAndWaits(t *testing.T) {
 	}
 }
 
-// However holds come and go, they are counted without looking at all of them.
-func TestStats_Sessions(t *testing.T) {
-	s, _ := start(t, 1)
-	a, b, c := newClient(s), newClient(s), newClient(s)
-	steps := []struct {
-		name            string
-		do              func()
-		sessions, holds int
-	}{
-		{"taken", func() { a.lock(t, "one", "o", time.Minute, 0) }, 1, 1},
-		{"re-entered", func() { a.lock(t, "one", "o", time.Minute, 0) }, 1, 2},
-		{"by another session of the owner", func() { b.lock(t, "one", "o", time.Minute, 0) }, 2, 3},
-		{"others", func() { b.lock(t, "two", "p", time.Minute, 0); c.lock(t, "three", "q", time.Minute, 0) }, 3, 5},
-		{"given back once", func() { unlock(t, s, "one", "o", 2) }, -1, 4},
-		{"forced", func() { s.Force(t.Context(), locks.Key{DB: 0, Name: "three"}) }, -1, 3},
-		{"a session ends", func() { b.End() }, -1, -1},
-		{"another is abandoned", func() { a.Abandon() }, 0, 0},
-	}
-	for _, step := range steps {
-		step.do()
-		eventually(t, 10*time.Second, step.name, func() bool {
-			st := s.Stats()
-			return (step.sessions < 0 || st.Sessions == step.sessions) && (step.holds < 0 || st.SessionLocks == step.holds)
-		})
-	}
-}
-
 // TestLock_OneRoundEach: a lock that nobody has costs each node one script, and giving it back another.
 func TestLock_OneRoundEach(t *testing.T) {
 	s, nodes := start(t, 5)

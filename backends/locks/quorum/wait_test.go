@@ -65,94 +65,6 @@ func none(t *testing.T, c <-chan result, during time.Duration) {
 	}
 }
 
-func TestWait_FirstComeFirstServed(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, 3)
-	fence := lock(t, s, "job", "first", 10*time.Second).Fence
-	var waiters []<-chan result
-	owners := []string{"", "b", "", "d", "e"}
-	for _, o := range owners {
-		waiters = append(waiters, waitFor(t, s, "job", o))
-	}
-	last := "first"
-	for i, w := range waiters {
-		none(t, w, 5*time.Millisecond)
-		unlock(t, s, "job", last, 0)
-		g := granting(t, w).Grant
-		if g.Fence <= fence || (owners[i] != "" && g.Owner != owners[i]) {
-			t.Errorf("waiter %d got %+v after fence %d", i, g, fence)
-		}
-		last, fence = g.Owner, g.Fence
-	}
-	if n := s.waiting.Total(); n != 0 {
-		t.Errorf("%d are left in line", n)
-	}
-}
-
-func TestWait_EndsAtTheDeadline(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, 3)
-	lock(t, s, "job", "alice", 10*time.Second)
-	ask := locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: time.Second, Wait: 100 * time.Millisecond}
-	first, second := wait(t.Context(), s, ask), wait(t.Context(), s, ask)
-	for _, c := range []<-chan result{first, second} {
-		r := <-c
-		if r.err != nil || r.Granted || r.Holder != "alice" || r.Remaining < 9*time.Second || r.took < ask.Wait || r.took > patient {
-			t.Errorf("%+v, %v after %v", r.Decision, r.err, r.took)
-		}
-	}
-	if n := s.waiting.Len(locks.Key{DB: 0, Name: "job"}); n != 0 {
-		t.Errorf("%d still wait", n)
-	}
-}
-
-func TestWait_Limits(t *testing.T) {
-	t.Parallel()
-	nodes := redistest.StartNodes(t, 1)
-	s := serve(t, testOptions{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient, MaxWait: time.Minute, MaxWaiters: 2})
-	lock(t, s, "job", "alice", 10*time.Second)
-	var long *locks.MaxWaitError
-	_, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: time.Second, Wait: time.Minute + 1})
-	if !errors.As(err, &long) || long.Max != time.Minute {
-		t.Errorf("a wait over the longest: %v", err)
-	}
-	a := waitFor(t, s, "job", "")
-	lock(t, s, "other", "alice", 10*time.Second)
-	waitFor(t, s, "other", "")
-	var full *locks.QueueFullError
-	_, err = s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: time.Second, Wait: time.Second})
-	if !errors.As(err, &full) || full.Max != 2 {
-		t.Errorf("a third waiter: %v", err)
-	}
-	unlock(t, s, "job", "alice", 0)
-	granting(t, a)
-	waitFor(t, s, "job", "") // there is room again
-}
-
-// TestWait_NobodyOvertakes: a LOCK that does not wait is refused while others do, also at the
-// moment the name is free.
-func TestWait_NobodyOvertakes(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, 3)
-	lock(t, s, "job", "alice", 10*time.Second)
-	for _, owner := range []string{"", "bob"} {
-		waitFor(t, s, "job", "")
-		a := refused(t, s, "job", owner, time.Second)
-		if want := s.waiting.Len(locks.Key{DB: 0, Name: "job"}); a.Holder != "alice" || a.Remaining < 9*time.Second || a.Waiters != want {
-			t.Errorf("refused with %+v", a)
-		}
-	}
-	w, err := s.waiting.Join(locks.Key{DB: 0, Name: "free"}, "", &locks.Waiting{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a := refused(t, s, "free", "", time.Second); a.Waiters != 1 || a.Holder != "" {
-		t.Errorf("refused with %+v", a)
-	}
-	s.waiting.Leave(w)
-	lock(t, s, "free", "", time.Second)
-}
-
 func TestReentry_WhileOthersWait(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
@@ -169,24 +81,6 @@ func TestReentry_WhileOthersWait(t *testing.T) {
 			holds = a.Grant.Holds
 		}
 	}
-}
-
-// TestWait_OwnerTwiceInLine: when an owner gets the name, it enters wherever else it stands in
-// line.
-func TestWait_OwnerTwiceInLine(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, 3)
-	lock(t, s, "job", "first", time.Minute)
-	alice, bob, again := waitFor(t, s, "job", "alice"), waitFor(t, s, "job", "bob"), waitFor(t, s, "job", "alice")
-	unlock(t, s, "job", "first", 0)
-	a, b := granting(t, alice).Grant, granting(t, again).Grant
-	if a.Fence != b.Fence || a.Holds+b.Holds != 3 {
-		t.Errorf("%+v and %+v", a, b)
-	}
-	unlock(t, s, "job", "alice", 1)
-	none(t, bob, 20*time.Millisecond)
-	unlock(t, s, "job", "alice", 0)
-	granting(t, bob)
 }
 
 // TestWait_MasterHangs: a minority that hangs holds nobody up.
@@ -212,23 +106,6 @@ func TestWait_MasterHangs(t *testing.T) {
 	})
 	unlock(t, p[0], "job", g.Grant.Owner, 0)
 	granting(t, w)
-}
-
-// TestWait_HolderCrashed: nothing is published when a lease ends.
-func TestWait_HolderCrashed(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, 3)
-	hearing(s) // only the end of the lease has it ask again
-	lock(t, s, "job", "crashed", 3*time.Second)
-	began := time.Now()
-	a, b := waitFor(t, s, "job", ""), waitFor(t, s, "job", "")
-	g := granting(t, a)
-	none(t, b, 10*time.Millisecond)
-	unlock(t, s, "job", g.Grant.Owner, 0)
-	granting(t, b)
-	if d := time.Since(began); d < 2900*time.Millisecond {
-		t.Errorf("granted within the lease, after %v", d)
-	}
 }
 
 func TestWait_KeysDeletedByHand(t *testing.T) {

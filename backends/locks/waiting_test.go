@@ -1,0 +1,151 @@
+package locks_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+func TestWait_FirstComeFirstServed(t *testing.T) {
+	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		fence := lock(t, s, locks.LockRequest{Owner: "first"}).Fence
+		var waiters []<-chan result
+		owners := []string{"", "b", "", "d", "e"}
+		for _, o := range owners {
+			waiters = append(waiters, inLine(t, s, "job", o))
+		}
+		last := "first"
+		for i, w := range waiters {
+			none(t, w, 5*time.Millisecond)
+			unlock(t, s, locks.UnlockRequest{Owner: last}, 0)
+			g := granting(t, w).Grant
+			if g.Fence <= fence || (owners[i] != "" && g.Owner != owners[i]) {
+				t.Errorf("waiter %d got %+v after fence %d", i, g, fence)
+			}
+			last, fence = g.Owner, g.Fence
+		}
+		if n := s.Lines().Total(); n != 0 {
+			t.Errorf("%d are left in line", n)
+		}
+	})
+}
+
+func TestWait_EndsAtTheDeadline(t *testing.T) {
+	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		lock(t, s, locks.LockRequest{Owner: "alice"})
+		ask := locks.LockRequest{Key: job, TTL: time.Second, Wait: 100 * time.Millisecond}
+		first, second := wait(t, s, ask), wait(t, s, ask)
+		for _, c := range []<-chan result{first, second} {
+			r := <-c
+			if r.err != nil || r.Granted || r.Holder != "alice" || r.Remaining < 20*time.Second || r.took < ask.Wait || r.took > patient {
+				t.Errorf("%+v, %v after %v", r.Decision, r.err, r.took)
+			}
+		}
+		if n := s.Lines().Len(job); n != 0 {
+			t.Errorf("%d still wait", n)
+		}
+	})
+}
+
+func TestWait_Limits(t *testing.T) {
+	onBoth(t, locks.Options{MaxWait: time.Minute, MaxWaiters: 2}, func(t *testing.T, s *locks.Service) {
+		lock(t, s, locks.LockRequest{Owner: "alice"})
+		var long *locks.MaxWaitError
+		_, err := s.Lock(t.Context(), locks.LockRequest{Key: job, TTL: time.Second, Wait: time.Minute + 1})
+		if !errors.As(err, &long) || long.Max != time.Minute {
+			t.Errorf("a wait over the longest: %v", err)
+		}
+		a := inLine(t, s, "job", "")
+		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "other"}, Owner: "alice"})
+		inLine(t, s, "other", "")
+		var full *locks.QueueFullError
+		_, err = s.Lock(t.Context(), locks.LockRequest{Key: job, TTL: time.Second, Wait: time.Second})
+		if !errors.As(err, &full) || full.Max != 2 {
+			t.Errorf("a third waiter: %v", err)
+		}
+		unlock(t, s, locks.UnlockRequest{Owner: "alice"}, 0)
+		granting(t, a)
+		inLine(t, s, "job", "") // there is room again
+	})
+}
+
+// TestWait_NobodyOvertakes: a LOCK that does not wait is refused while others do, also at the
+// moment the name is free.
+func TestWait_NobodyOvertakes(t *testing.T) {
+	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		lock(t, s, locks.LockRequest{Owner: "alice"})
+		for _, owner := range []string{"", "bob"} {
+			inLine(t, s, "job", "")
+			a := refused(t, s, "job", owner)
+			if want := s.Lines().Len(job); a.Holder != "alice" || a.Remaining < 20*time.Second || a.Waiters != want {
+				t.Errorf("refused with %+v", a)
+			}
+		}
+		w, err := s.Lines().Join(locks.Key{Name: "free"}, "", &locks.Waiting{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := refused(t, s, "free", ""); a.Waiters != 1 || a.Holder != "" {
+			t.Errorf("refused with %+v", a)
+		}
+		s.Lines().Leave(w)
+		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "free"}})
+	})
+}
+
+// TestWait_OwnerTwiceInLine: when an owner gets the name, it enters wherever else it stands in
+// line.
+func TestWait_OwnerTwiceInLine(t *testing.T) {
+	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		lock(t, s, locks.LockRequest{Owner: "first"})
+		alice, bob, again := inLine(t, s, "job", "alice"), inLine(t, s, "job", "bob"), inLine(t, s, "job", "alice")
+		unlock(t, s, locks.UnlockRequest{Owner: "first"}, 0)
+		a, b := granting(t, alice).Grant, granting(t, again).Grant
+		if a.Fence != b.Fence || a.Holds+b.Holds != 3 {
+			t.Errorf("%+v and %+v", a, b)
+		}
+		unlock(t, s, locks.UnlockRequest{Owner: "alice"}, 1)
+		none(t, bob, 20*time.Millisecond)
+		unlock(t, s, locks.UnlockRequest{Owner: "alice"}, 0)
+		granting(t, bob)
+	})
+}
+
+// TestWait_HolderCrashed: nobody tells when a lease ends.
+func TestWait_HolderCrashed(t *testing.T) {
+	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		s.Lines().SetPoll(time.Hour, time.Hour) // only the end of the lease has it ask again
+		lock(t, s, locks.LockRequest{Owner: "crashed", TTL: 3 * time.Second})
+		began := time.Now()
+		a, b := inLine(t, s, "job", ""), inLine(t, s, "job", "")
+		g := granting(t, a)
+		none(t, b, 10*time.Millisecond)
+		unlock(t, s, locks.UnlockRequest{Owner: g.Grant.Owner}, 0)
+		granting(t, b)
+		if d := time.Since(began); d < 2900*time.Millisecond {
+			t.Errorf("granted within the lease, after %v", d)
+		}
+	})
+}
+
+// TestLockAsync_ParkedIsServed: who has no goroutine gets its turn, its time and its owner's lock.
+func TestLockAsync_ParkedIsServed(t *testing.T) {
+	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
+		grant := lock(t, s, locks.LockRequest{Owner: "holder"})
+		first := inLine(t, s, "job", "")
+		second := inLine(t, s, "job", "again")
+		hasty := wait(t, s, locks.LockRequest{Key: job, TTL: 10 * time.Second, Wait: 50 * time.Millisecond})
+		if r := <-hasty; r.err != nil || r.Granted || r.Holder != "holder" || r.Waiters != 2 {
+			t.Errorf("whose time is over: %+v, %v", r.Decision, r.err)
+		}
+		unlock(t, s, locks.UnlockRequest{Owner: grant.Owner}, 0)
+		got := granting(t, first)
+		none(t, second, 50*time.Millisecond)
+		unlock(t, s, locks.UnlockRequest{Owner: got.Grant.Owner}, 0)
+		if r := granting(t, second); r.Grant.Owner != "again" || r.Grant.Fence <= got.Grant.Fence {
+			t.Errorf("the second: %+v", r.Decision)
+		}
+	})
+}
