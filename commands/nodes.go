@@ -27,7 +27,7 @@ func (t nodes) send(q request) bool {
 
 func (t nodes) run(ctx context.Context, q request) {
 	if !t.s.runNodes(ctx, q) {
-		single{t.s}.run(ctx, q)
+		single(t).run(ctx, q)
 	}
 }
 

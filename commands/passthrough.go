@@ -43,7 +43,7 @@ func (t passing) run(ctx context.Context, q request) {
 	if q.row.has(changesClient | beginsTx) {
 		t.s.runPassthrough(ctx, q)
 	} else {
-		single{t.s}.run(ctx, q)
+		single(t).run(ctx, q)
 	}
 }
 

@@ -146,7 +146,7 @@ func find(rows map[string]*command, name []byte) *command {
 }
 
 // newTable is the table of all commands of Redis 7.0, and ours. What an upstream has
-// beyond these is as its own COMMAND says: see knowledge.rowOf.
+// beyond these is as its own COMMAND says: see Session.row.
 func newTable() commandTable {
 	t := commandTable{}
 	var subs []*command
