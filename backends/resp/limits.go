@@ -29,6 +29,27 @@ const (
 	TooLarge
 )
 
+// faultTexts are the errors by their faults, with the limit that was exceeded.
+var faultTexts = [...]string{
+	UnknownType:    "reply of unknown type",
+	BadLength:      "reply with a malformed length",
+	StreamedLength: "reply of streamed length",
+	BadEnd:         "bulk reply not followed by CR LF",
+	NestedPush:     "push inside a reply",
+	LongLine:       "reply with a line of more than %d bytes",
+	LongBulk:       "reply with a string of more than %d bytes",
+	TooManyValues:  "reply of more than %d values",
+	TooDeep:        "reply nested deeper than %d levels",
+	TooLarge:       "reply of more than %d bytes",
+}
+
+func (f Fault) Error() string {
+	if f >= LongLine {
+		return "reply beyond a limit"
+	}
+	return faultTexts[f]
+}
+
 // A ScanError is a Fault of a message, after which a stream cannot be read on.
 type ScanError struct {
 	Fault Fault
@@ -38,41 +59,17 @@ type ScanError struct {
 }
 
 func (e *ScanError) Error() string {
-	switch e.Fault {
-	case UnknownType:
+	switch {
+	case e.Fault == UnknownType:
 		return fmt.Sprintf("%v %q", e.Fault, byte(e.Got))
-	case LongLine:
-		return fmt.Sprintf("reply with a line of more than %d bytes", e.Limit)
-	case LongBulk:
-		return fmt.Sprintf("reply with a string of more than %d bytes", e.Limit)
-	case TooManyValues:
-		return fmt.Sprintf("reply of more than %d values", e.Limit)
-	case TooDeep:
-		return fmt.Sprintf("reply nested deeper than %d levels", e.Limit)
-	case TooLarge:
-		return fmt.Sprintf("reply of more than %d bytes", e.Limit)
+	case e.Fault >= LongLine:
+		return fmt.Sprintf(faultTexts[e.Fault], e.Limit)
 	}
 	return e.Fault.Error()
 }
 
 // Unwrap returns the Fault.
 func (e *ScanError) Unwrap() error { return e.Fault }
-
-func (f Fault) Error() string {
-	switch f {
-	case UnknownType:
-		return "reply of unknown type"
-	case BadLength:
-		return "reply with a malformed length"
-	case StreamedLength:
-		return "reply of streamed length"
-	case BadEnd:
-		return "bulk reply not followed by CR LF"
-	case NestedPush:
-		return "push inside a reply"
-	}
-	return "reply beyond a limit"
-}
 
 // exceeds reports whether n is beyond limit, of which 0 is none.
 func exceeds(n int64, limit int) bool { return limit > 0 && n > int64(limit) }
