@@ -25,6 +25,8 @@ type Store interface {
 	// What is not granted has been or will be undone, also after it returned. Errors are those of Service.Lock.
 	Acquire(context.Context, Attempt) (Decision, error)
 	Holder(context.Context, Key) (Decision, error) // who has the name, as a refusal; none if nobody has
+
+	// Renew and Release are those of Service.Renew and Service.Unlock; of a Req only one Release is under way.
 	Renew(context.Context, RenewRequest) (validity time.Duration, err error)
 	Release(context.Context, UnlockRequest) (holdsLeft int, err error)
 	Undo(Grant) // as if it had not been granted; it does not wait
@@ -47,8 +49,8 @@ type Sessions interface {
 
 // Hints are what a Store knows without asking anybody. They may be wrong.
 type Hints interface {
-	Holds(Holder) bool                // the owner has the name
-	Repeated(h Holder, r string) bool // the request with this id was granted, and its hold is not given back
+	Holds(Holder) bool                  // the owner has the name
+	Repeated(h Holder, req string) bool // the request with this id was granted, and its hold is not given back
 }
 
 // A Notifier is a Store that tells of releases: its Run calls Listen of the Host's Lines.
