@@ -12,14 +12,17 @@ import (
 // Stats is what a Service has done since it was made, and has now, as INFO and the page
 // show it; Report has the rest. It counts the answers to callers, unless its comment names something else.
 type Stats struct {
+	// Nodes now.
 	Nodes       int // of all states
 	Voting      int // Ready
 	Quarantined int
 
+	// Callers now.
 	Waiting      int // in line for a name
 	Sessions     int // that have a lock
 	SessionLocks int // holds that are kept for sessions
 
+	// Since the start.
 	Grants   int64 // LOCKs, re-entered and repeated ones too
 	Refusals int64 // LOCKs that another owner's lock was in the way of, also after waiting
 	NoQuorum int64 // too few nodes answered, of whatever was asked

@@ -39,6 +39,7 @@ type Options struct {
 // A Watcher probes the nodes of one upstream. Run does the work; Mode, Refresh and
 // Probed are safe for concurrent use.
 type Watcher struct {
+	// Fixed by New, and safe for concurrent use.
 	seed      *backends.Server
 	opt       Options
 	refresh   chan struct{} // of capacity 1: a probe is wanted soon

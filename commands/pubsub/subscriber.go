@@ -23,6 +23,7 @@ import (
 // It is the upstream.Owner of those connections. Run, Authenticate, SetIdentity and Close
 // are for the session's goroutine; what comes is written by the connections' goroutines.
 type Subscriber struct {
+	// Fixed by NewSubscriber.
 	up         *upstream.Upstream
 	replies    *relay.Replies
 	redirector *relay.Redirector // runs and awaits what is started here
@@ -30,6 +31,7 @@ type Subscriber struct {
 
 	sending sync.Mutex // held while something is sent to a node; locked before mu
 
+	// Guarded by mu.
 	mu             sync.Mutex
 	id             upstream.Identity // of the client; its protocol is that of messages
 	nodes          map[*upstream.Pool]*upstream.Conn

@@ -31,8 +31,10 @@ const (
 
 // Options say which the lock nodes are, and how they are asked. Only Nodes has no default.
 type Options struct {
+	// Required.
 	Nodes []*backends.Server // the masters, or sentinels and the name of theirs; an even number tolerates no more failures than one less
 
+	// Optional.
 	MaxTTL       time.Duration // longest lease, and quarantine of a node that forgot, unless a proxy with a longer one is there; default 60 s
 	NodeTimeout  time.Duration // how long a round waits for a node; default lease/200, within 5 and 50 ms, and up to 200 ms where no quorum is heard of
 	Retention    time.Duration // how long fences outlive a name's last use; default, and least, the larger of 10 min and 2 MaxTTL
