@@ -407,7 +407,7 @@ func TestLock_UndoneWhereItMayHaveBeenDone(t *testing.T) {
 		}
 		var q *locks.QuorumError
 		job := locks.Key{Name: rand.Text()}
-		if a, err := s.Lock(t.Context(), locks.LockRequest{Key: job, Owner: "alice", TTL: 30 * time.Second}); !errors.As(err, &q) {
+		if a, err := s.Lock(t.Context(), locks.LockRequest{Key: job, Owner: "alice", TTL: time.Minute}); !errors.As(err, &q) {
 			t.Errorf("LOCK: %+v, %v", a, err)
 		}
 		time.Sleep(voters.CallTimeout + 200*time.Millisecond)
