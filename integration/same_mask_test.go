@@ -165,7 +165,8 @@ func TestMaskKeepsWhatMatters(t *testing.T) {
 		{"*2\r\n$10\r\n1795374681\r\n$6\r\n465754\r\n", "*2\r\n$10\r\n1795374682\r\n$1\r\n4\r\n"},
 		{"*4\r\n:1795374681465754\r\n$26\r\nL3UN5JPURB7O6CULKG4MWCR4VA\r\n:29697\r\n:1\r\n", "*4\r\n:1795374681465755\r\n$26\r\nM3UN5JPURB7O6CULKG4MWCR4VA\r\n:29698\r\n:1\r\n"},
 		{"+OK\r\n+1795374681.465754 [0 127.0.0.1:40000] \"PING\"\r\n", "+OK\r\n"},
-		{"$24\r\nid=3 addr=a name=x age=1\r\n", "$25\r\nid=4 addr=a name=x age=22\r\n"},
+		{"$40\r\nid=3 addr=a name=x age=1 cmd=client|list\r\n", "$41\r\nid=4 addr=a name=x age=22 cmd=client|list\r\n"},
+		{"$27\r\nid=3 addr=a name=o cmd=ping\r\n", "$26\r\nid=3 addr=a name=o cmd=get\r\n"}, // what another client said last
 		{"*2\r\n$7\r\nheld-ms\r\n:1\r\n", "*2\r\n$7\r\nheld-ms\r\n:2\r\n"},
 	}
 	for _, tt := range same {
@@ -175,7 +176,7 @@ func TestMaskKeepsWhatMatters(t *testing.T) {
 	}
 	others := [][2]string{
 		{":1\r\n", ":2\r\n"}, {":1\r\n", "$1\r\n1\r\n"}, {"+OK\r\n", ""}, {"$-1\r\n", "*-1\r\n"}, {"-ERR a\r\n", "-ERR b\r\n"}, {"+a\r\n+b\r\n", "+b\r\n+a\r\n"},
-		{"$24\r\nid=3 addr=a name=x age=1\r\n", "$24\r\nid=4 addr=a name=y age=1\r\n"}, {"*1\r\n:1\r\n", "~1\r\n:1\r\n"}, {"+OK\r\n", "+OK"}, {"%1\r\n+a\r\n+b\r\n", "*2\r\n+a\r\n+b\r\n"},
+		{"$40\r\nid=3 addr=a name=x age=1 cmd=client|list\r\n", "$40\r\nid=4 addr=a name=y age=1 cmd=client|list\r\n"}, {"*1\r\n:1\r\n", "~1\r\n:1\r\n"}, {"+OK\r\n", "+OK"}, {"%1\r\n+a\r\n+b\r\n", "*2\r\n+a\r\n+b\r\n"},
 		{"+1795374681.465754 [0 127.0.0.1:40000] \"get\" \"a\"\r\n", "+1795374681.465754 [0 127.0.0.1:40000] \"get\" \"b\"\r\n"},
 	}
 	for _, tt := range others {
