@@ -82,8 +82,7 @@ func (s *Session) route(q request) cluster.Route {
 	return s.router.Route(s.d.discovery.Table().Lookup(q.args), &q.row.cluster, q.args)
 }
 
-// tryCluster is Try for a session that is on shared connections, when it depends on
-// the command which node it goes to.
+// tryCluster is send on shared connections.
 func (s *Session) tryCluster(q request) bool {
 	need := q.needs()
 	switch {
@@ -134,8 +133,8 @@ func (s *Session) sendToNodes(r cluster.Route, q request) bool {
 	return s.router.Send(r, s.sender(), q.raw, q.args)
 }
 
-// runCluster is Run for what tryCluster could not do at once. It is false for what
-// does not depend on nodes after all.
+// runCluster is run for what tryCluster could not send at once. It is false for what does
+// not depend on nodes after all.
 func (s *Session) runCluster(ctx context.Context, q request) bool {
 	for range maxRoutes {
 		if sent, ours := s.runRoute(ctx, q); sent || !ours {

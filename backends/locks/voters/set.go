@@ -202,7 +202,7 @@ func LockKey(prefix string, k locks.Key) string {
 // LockPrefix is what the keys of all records of names begin with.
 func LockPrefix(prefix string) string { return prefix + "lock:" }
 
-// ParseLockKey is the reverse of lockKey; ok is false where it is another key.
+// ParseLockKey is the reverse of LockKey; ok is false where it is another key.
 func ParseLockKey(prefix, key string) (k locks.Key, ok bool) {
 	tail, ours := strings.CutPrefix(key, LockPrefix(prefix))
 	db, name, found := strings.Cut(tail, ":")

@@ -29,9 +29,9 @@ const (
 // A Vote is one node's reply. Each field is set for the kinds, or the questions, that its comment names.
 type Vote struct {
 	Kind         ReplyKind
-	Owner        string        // no, read: who has the name; empty when it is free
-	Rest         time.Duration // yes, no, read: what is left of the lease, when the script ran
-	Fence        int64         // yes: granted or proposed; alreadyReleased: granted then; no: the holder's, or the name's largest; state: the node's largest
+	Owner        string        // No, read: who has the name; empty when it is free
+	Rest         time.Duration // Yes, No, read: what is left of the lease, when the script ran
+	Fence        int64         // Yes: granted or proposed; AlreadyReleased: granted then; No: the holder's, or the name's largest; state: the node's largest
 	Reentered    int64         // acquire: 0, or the fence of the grant that the owner had, or reinstatedFence
 	Holds        int           // acquire: the owner's holds, this one included; release: the holds left
 	Noted        bool          // release, renew: some renewal may have shortened the lease
@@ -42,7 +42,7 @@ type Vote struct {
 	Hold         string        // release: the one that this UNLOCK has given back before, if it has
 
 	// Of acquire, read and list.
-	Version Version // acquire, read, versionConflict: of the lease
+	Version Version // acquire, read, VersionConflict: of the lease
 	Grant   string  // acquire, read: the hold whose LOCK numbered the grant, as far as this node knows
 	Read    *Reading
 	Page    *Page
@@ -51,15 +51,15 @@ type Vote struct {
 	refuses error // state: what a write is answered, if not that it is done
 
 	// Of nodes that did not vote.
-	Err         error      // silent: why; nil while nothing came
-	Code        Abstention // silent: what the node lacks to vote
-	wait        int64      // silent: the number that comes with code, ms
+	Err         error      // Silent: why; nil while nothing came
+	Code        Abstention // Silent: what the node lacks to vote
+	wait        int64      // Silent: the number that comes with code, ms
 	replid      string     // unregistered: of the node's replication
-	quarantine  string     // floorless: the name of the one that is over
-	maxTTL      int64      // state, quarantined, floorless: how long leases may be that run there, ms
+	quarantine  string     // Floorless: the name of the one that is over
+	maxTTL      int64      // state, Quarantined, Floorless: how long leases may be that run there, ms
 	set         *nodeSet   // state: that the node is in; otherSet: its epoch
 	olderFormat bool       // unregistered: it has a record of an older format
-	Unsent      bool       // silent: the node was never asked, so there is nothing to undo
+	Unsent      bool       // Silent: the node was never asked, so there is nothing to undo
 }
 
 // reinstatedFence stands for the fence of a grant that is here because of a renewal: the node cannot vouch for
