@@ -15,7 +15,7 @@ import (
 // changes nothing.
 func TestLock_Fresh(t *testing.T) {
 	t.Parallel()
-	p, c, _ := proxies(t, 2)
+	p, _, _ := proxies(t, 2)
 	fresh := func(s *proxy, req string) locks.Grant {
 		t.Helper()
 		a, err := s.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: time.Minute, Req: req, Fresh: true})
@@ -51,7 +51,7 @@ func TestLock_Fresh(t *testing.T) {
 	if err != nil || left != 0 {
 		t.Errorf("UNLOCK: %d, %v", left, err)
 	}
-	nothingLeft(t, p[0], c)
+	lock(t, p[0], "job", "bob", time.Minute) // a node that was late may keep the grant before until its lease ends
 }
 
 // TestLock_FreshBesideAnUNLOCK of the grant before, which its proxy remembers: when a rival has had
