@@ -21,9 +21,11 @@ type resender struct {
 }
 
 // resend does do again and again, each through another proxy, until one is answered, and
-// lets the ones that were not answered run on for a while.
+// lets the ones that were not answered run on for a while. It is more patient each time: on a busy
+// machine no request might be answered before its client has gone.
 func (c *resender) resend(do func(ctx context.Context, s *proxy, gone func() bool) bool) {
-	for ok := false; !ok; {
+	ok := false
+	for most := 20 * time.Millisecond; !ok; most = min(2*most, patient) {
 		answer := make(chan bool, 1)
 		s := c.p[rand.IntN(len(c.p))]
 		ctx, hangUp := context.WithCancel(context.Background())
@@ -33,7 +35,7 @@ func (c *resender) resend(do func(ctx context.Context, s *proxy, gone func() boo
 		c.late.Go(func() { answer <- do(ctx, s, leave) })
 		select {
 		case ok = <-answer:
-		case <-time.After(time.Duration(rand.IntN(20)) * time.Millisecond):
+		case <-time.After(rand.N(most)):
 			if leave() { // it was answered just now
 				ok = <-answer
 				break
@@ -42,9 +44,12 @@ func (c *resender) resend(do func(ctx context.Context, s *proxy, gone func() boo
 				hangUp()
 			}
 		}
-		c.late.Go(func() { time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond); hangUp() })
+		c.late.Go(func() { time.Sleep(rand.N(most * 3 / 2)); hangUp() })
 	}
 }
+
+// resentTTL is longer than TestReq_Resends waits for the name: no lease ends meanwhile.
+const resentTTL = time.Minute
 
 // hold takes the lock and gives it back, unless it is refused. alone says that no copy
 // of an earlier request of its owner is under way any more: then it is the only hold.
@@ -53,7 +58,7 @@ func (c *resender) hold(n int, w *witness, alone bool) (granted bool) {
 	var g locks.Grant
 	asked := time.Now()
 	c.resend(func(ctx context.Context, s *proxy, gone func() bool) bool {
-		a, err := s.Lock(ctx, locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: c.owner, TTL: 30 * time.Second, Req: req, Wait: time.Duration(rand.IntN(50)) * time.Millisecond})
+		a, err := s.Lock(ctx, locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: c.owner, TTL: resentTTL, Req: req, Wait: time.Duration(rand.IntN(50)) * time.Millisecond})
 		if err != nil || gone() {
 			if a.Granted {
 				s.Undo(a.Grant)
@@ -74,7 +79,7 @@ func (c *resender) hold(n int, w *witness, alone bool) (granted bool) {
 		w.fence = min(w.fence, g.Fence-1)
 		w.mu.Unlock()
 	}
-	w.granted(c.t, asked, 30*time.Second, g)
+	w.granted(c.t, asked, resentTTL, g)
 	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
 	w.told(c.owner, time.Time{}, false)
 	c.resend(func(ctx context.Context, s *proxy, gone func() bool) bool {
@@ -92,10 +97,11 @@ func (c *resender) hold(n int, w *witness, alone bool) (granted bool) {
 
 // TestReq_Resends runs for 3 s: clients whose connections break at every point resend
 // through three proxies. No two own the lock, every lock is given back by its one
-// UNLOCK, and nothing is left behind.
+// UNLOCK, and the name is free. A node that numbered a grant above the others may keep a copy of it
+// until its lease ends: it cannot tell it from a later grant.
 func TestReq_Resends(t *testing.T) {
 	t.Parallel()
-	p, conns, _ := proxies(t, 3)
+	p, _, _ := proxies(t, 3)
 	var w witness
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
@@ -125,7 +131,10 @@ func TestReq_Resends(t *testing.T) {
 	w.watch(t, 3*time.Second, func() bool { return w.grants >= 50 })
 	close(stop)
 	wg.Wait()
-	nothingLeft(t, p[0], conns)
+	eventually(t, patient, "the name is free", func() bool {
+		a, err := p[0].Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "another", TTL: resentTTL})
+		return err == nil && a.Granted
+	})
 	t.Logf("%d grants", w.grants)
 }
 
