@@ -106,40 +106,40 @@ func Union(parts [][]byte) []byte {
 
 // Pairs adds the numbers behind the same names.
 func Pairs(parts [][]byte) []byte {
-	sums, ok := resp.Elements(parts[0])
-	if !ok {
-		return unmergeable()
-	}
-	for _, part := range parts[1:] {
-		elems, ok := resp.Elements(part)
-		if !ok || len(elems) != len(sums) {
-			return unmergeable()
+	return elementwise(parts, func(i int, sum, next []byte) []byte {
+		if i%2 == 0 {
+			return sum
 		}
-		for i := 1; i < len(elems); i += 2 {
-			sums[i] = resp.AppendInt(nil, resp.Int(sums[i])+resp.Int(elems[i]))
-		}
-	}
-	return appendElements(parts[0][0], sums)
+		return resp.AppendInt(nil, resp.Int(sum)+resp.Int(next))
+	})
 }
 
 // Least is, element by element, the least of all numbers.
 func Least(parts [][]byte) []byte {
-	least, ok := resp.Elements(parts[0])
+	return elementwise(parts, func(_ int, least, next []byte) []byte {
+		if resp.Int(next) < resp.Int(least) {
+			return next
+		}
+		return least
+	})
+}
+
+// elementwise puts arrays of one length together, the elements at one index by merge.
+func elementwise(parts [][]byte, merge func(i int, all, next []byte) []byte) []byte {
+	all, ok := resp.Elements(parts[0])
 	if !ok {
 		return unmergeable()
 	}
 	for _, part := range parts[1:] {
 		elems, ok := resp.Elements(part)
-		if !ok || len(elems) != len(least) {
+		if !ok || len(elems) != len(all) {
 			return unmergeable()
 		}
 		for i, e := range elems {
-			if resp.Int(e) < resp.Int(least[i]) {
-				least[i] = e
-			}
+			all[i] = merge(i, all[i], e)
 		}
 	}
-	return appendElements(parts[0][0], least)
+	return appendElements(parts[0][0], all)
 }
 
 // Any is one of the replies that are not null.
