@@ -14,8 +14,8 @@ import (
 func (l *Subscriber) Deliver(c *upstream.Conn, p []byte, _ int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p, whole := l.partial.Add(c, p, l.replies.Limit())
-	if !whole || l.closed {
+	p, complete := l.partial.Add(c, p, l.replies.Limit())
+	if !complete || l.closed {
 		return
 	}
 	switch p[0] {

@@ -68,9 +68,9 @@ func (m *Monitor) Deliver(c *upstream.Conn, p []byte, _ int) {
 	if m.closed {
 		return
 	}
-	line, whole := m.partial.Add(c, p, m.replies.Limit())
+	line, complete := m.partial.Add(c, p, m.replies.Limit())
 	switch {
-	case !whole:
+	case !complete:
 	case m.answered[c] && m.unanswered > 0:
 	case m.answered[c]:
 		m.replies.Push(line)

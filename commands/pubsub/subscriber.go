@@ -180,14 +180,14 @@ func (l *Subscriber) change(ctx context.Context, id upstream.Identity, command s
 		left = &n
 	}
 	for _, pool := range pools {
-		came, err := l.send(ctx, pool, id, confirmation{command: strings.ToLower(command), name: string(name), left: left})
+		confirmed, err := l.send(ctx, pool, id, confirmation{command: strings.ToLower(command), name: string(name), left: left})
 		if err != nil {
 			return err
 		}
-		all = append(all, came)
+		all = append(all, confirmed)
 	}
-	for _, came := range all {
-		if err := awaitConfirmation(ctx, came); err != nil {
+	for _, confirmed := range all {
+		if err := awaitConfirmation(ctx, confirmed); err != nil {
 			return err
 		}
 	}
@@ -195,7 +195,7 @@ func (l *Subscriber) change(ctx context.Context, id upstream.Identity, command s
 }
 
 // send begins or ends one subscription on a node.
-func (l *Subscriber) send(ctx context.Context, pool *upstream.Pool, id upstream.Identity, e confirmation) (came chan []byte, err error) {
+func (l *Subscriber) send(ctx context.Context, pool *upstream.Pool, id upstream.Identity, e confirmation) (confirmed chan []byte, err error) {
 	l.sending.Lock()
 	defer l.sending.Unlock()
 	c, err := l.conn(ctx, pool, id)
@@ -255,7 +255,7 @@ func (l *Subscriber) Authenticate(ctx context.Context, id upstream.Identity) err
 
 // authenticateConn logs a connection in as id, with sending held.
 func (l *Subscriber) authenticateConn(ctx context.Context, c *upstream.Conn, id upstream.Identity) error {
-	came := make(chan []byte, 1)
+	confirmed := make(chan []byte, 1)
 	l.mu.Lock()
 	as := l.logins[c]
 	if as.User == id.User && as.Secret == id.Secret || !c.Alive() {
@@ -263,12 +263,12 @@ func (l *Subscriber) authenticateConn(ctx context.Context, c *upstream.Conn, id 
 		return nil
 	}
 	l.logins[c] = id
-	l.awaiting[c] = append(l.awaiting[c], confirmation{command: "auth", done: came})
+	l.awaiting[c] = append(l.awaiting[c], confirmation{command: "auth", done: confirmed})
 	l.mu.Unlock()
 	if err := c.Send(resp.AppendCommand(nil, id.Auth()...), 0, l); err != nil {
 		return &upstream.DownError{Err: err}
 	}
-	if err := awaitConfirmation(ctx, came); err != nil {
+	if err := awaitConfirmation(ctx, confirmed); err != nil {
 		return err
 	}
 	c.SetLogin(id)
@@ -276,9 +276,9 @@ func (l *Subscriber) authenticateConn(ctx context.Context, c *upstream.Conn, id 
 }
 
 // awaitConfirmation waits for a confirmation. A refusal is an upstream.RefusedError.
-func awaitConfirmation(ctx context.Context, came chan []byte) error {
+func awaitConfirmation(ctx context.Context, confirmed chan []byte) error {
 	select {
-	case refusal := <-came:
+	case refusal := <-confirmed:
 		if refusal != nil {
 			return &upstream.RefusedError{Reply: refusal}
 		}

@@ -35,9 +35,9 @@ const (
 // parse reads the name of a command of the SUBSCRIBE family: the kind of subscriptions that
 // it is about, and whether it begins some or ends some. It is not ok for other commands.
 func parse(command []byte) (kind string, begins, ok bool) {
-	const family = "SUBSCRIBE"
-	n := len(command) - len(family)
-	if n < 0 || n > len("PUN") || !resp.Is(command[n:], family) {
+	const suffix = "SUBSCRIBE"
+	n := len(command) - len(suffix)
+	if n < 0 || n > len("PUN") || !resp.Is(command[n:], suffix) {
 		return "", false, false
 	}
 	kind, ends := strings.CutSuffix(strings.ToLower(string(command[:n])), "un")

@@ -21,8 +21,8 @@ func (r *Replies) RewritePushes(f func(c *upstream.Conn, push []byte) []byte) {
 // pushPartLocked takes part of a push, or, on a passthrough connection, of what ends in one.
 func (r *Replies) pushPartLocked(c *upstream.Conn, p []byte) {
 	if r.rewritePush != nil && !r.midMessage {
-		var whole bool
-		if p, whole = r.partial.Add(c, p, r.opt.Limit); !whole {
+		var complete bool
+		if p, complete = r.partial.Add(c, p, r.opt.Limit); !complete {
 			return
 		}
 		p = r.rewritePush(c, p)
@@ -163,19 +163,19 @@ func (r *Replies) Push(p []byte) {
 // messageLocked writes a push, when all of it has come: other connections' replies may
 // come meanwhile.
 func (r *Replies) messageLocked(c *upstream.Conn, p []byte) {
-	if message, whole := r.partial.Add(c, p, r.opt.Limit); whole {
+	if message, complete := r.partial.Add(c, p, r.opt.Limit); complete {
 		r.betweenLocked(message)
 	}
 }
 
-// PartialMessages are the beginnings of messages that have not come in whole, by the connection
+// PartialMessages are the beginnings of messages that have not come in full, by the connection
 // they come on. The zero value is none.
 type PartialMessages map[*upstream.Conn][]byte
 
 // Add is called by Deliver with what has come, and returns the message once it is
-// whole: p itself, if it came at once. A connection whose message has more than limit
+// complete: p itself, if it came at once. A connection whose message has more than limit
 // bytes is closed.
-func (s *PartialMessages) Add(c *upstream.Conn, p []byte, limit int) (message []byte, whole bool) {
+func (s *PartialMessages) Add(c *upstream.Conn, p []byte, limit int) (message []byte, complete bool) {
 	part := (*s)[c]
 	switch {
 	case c.MidReply():

@@ -14,14 +14,14 @@ type Round struct {
 	began    time.Duration
 	enough   func([]Vote) bool // pure: do these votes, in the order of the nodes, decide the question?
 
-	mu     sync.Mutex
-	votes  []Vote
-	came   int
-	ready  bool
-	closed bool
-	drop   bool                // closed, and calls that were not sent yet shall not be
-	late   func(i int, v Vote) // takes votes that come after closing, on the worker's goroutine
-	done   chan struct{}
+	mu        sync.Mutex
+	votes     []Vote
+	delivered int
+	ready     bool
+	closed    bool
+	drop      bool                // closed, and calls that were not sent yet shall not be
+	late      func(i int, v Vote) // takes votes that come after closing, on the worker's goroutine
+	done      chan struct{}
 }
 
 func newRound(nodes int, q Question, began time.Duration, enough func([]Vote) bool) *Round {
@@ -41,8 +41,8 @@ func (r *Round) deliver(i int, v Vote) {
 	}
 	defer r.mu.Unlock()
 	r.votes[i] = v
-	r.came++
-	if !r.ready && (r.came == len(r.votes) || r.enough(r.votes)) {
+	r.delivered++
+	if !r.ready && (r.delivered == len(r.votes) || r.enough(r.votes)) {
 		r.ready = true
 		close(r.done)
 	}

@@ -108,7 +108,7 @@ type Waiter[K comparable, V any] struct {
 	First bool          // it was the head from the beginning, and may ask at once
 
 	line    *line[K, V]
-	place   *list.Element
+	element *list.Element
 	owner   string        // empty: nobody else has it
 	head    chan struct{} // closed when it has become the head
 	reenter chan struct{} // its owner has the key already; holds one
@@ -146,7 +146,7 @@ func (q *Queues[K, V]) Join(k K, owner string, v V) (*Waiter[K, V], error) {
 		Key: k, Value: v, Since: now, line: l, owner: owner,
 		head: make(chan struct{}), reenter: make(chan struct{}, 1), wakeUps: make(chan struct{}, 1),
 	}
-	w.place = l.waiters.PushBack(w)
+	w.element = l.waiters.PushBack(w)
 	q.waiters++
 	if owner != "" {
 		l.owners++
@@ -166,7 +166,7 @@ func (q *Queues[K, V]) Leave(w *Waiter[K, V]) (left int, unused bool) {
 	defer q.mu.Unlock()
 	l := w.line
 	wasHead := l.head() == w
-	l.waiters.Remove(w.place)
+	l.waiters.Remove(w.element)
 	q.waiters--
 	if w.owner != "" {
 		l.owners--
