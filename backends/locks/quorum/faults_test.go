@@ -177,9 +177,10 @@ func (w *witness) watch(t *testing.T, long time.Duration, enough func() bool) {
 	}
 }
 
-// TestFaults runs for 8 s, or as long as LOCKPROXY_FAULTS says.
-func TestFaults(t *testing.T) {
-	t.Parallel()
+// throughFaults has clients use the lock through three proxies, while the nodes are harmed, for 8 s or as long
+// as LOCKPROXY_FAULTS says, and until that was enough. It returns the proxies.
+func (w *witness) throughFaults(t *testing.T, clients int, client func(*testing.T, []*proxy, <-chan struct{}), enough func() bool) []*proxy {
+	t.Helper()
 	long := 8 * time.Second
 	if d, err := time.ParseDuration(os.Getenv("LOCKPROXY_FAULTS")); err == nil {
 		long = d
@@ -195,17 +196,24 @@ func TestFaults(t *testing.T) {
 	if err := p[0].Init(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var w witness
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
-	for range 6 {
-		wg.Go(func() { w.contend(t, p, stop) })
+	for range clients {
+		wg.Go(func() { client(t, p, stop) })
 	}
 	wg.Go(func() { w.harm(t, nodes, stop) })
-	w.watch(t, long, func() bool { return w.grants >= 10 && w.renewed >= 8 && w.kept >= 1 && w.faults >= 3 })
+	w.watch(t, long, enough)
 	close(stop)
 	wg.Wait()
 	t.Logf("%d grants, %d renewals, %d kept, %d faults", w.grants, w.renewed, w.kept, w.faults)
+	return p
+}
+
+// TestFaults: no two own the lock.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	var w witness
+	w.throughFaults(t, 6, w.contend, func() bool { return w.grants >= 10 && w.renewed >= 8 && w.kept >= 1 && w.faults >= 3 })
 }
 
 // waitInTurn waits for the lock through any of the proxies until stop closes, holds it a
@@ -249,36 +257,11 @@ func (w *witness) waitInTurn(t *testing.T, p []*proxy, stop <-chan struct{}) {
 	}
 }
 
-// TestWait_ThroughFaults runs for 8 s, or as long as LOCKPROXY_FAULTS says: nobody overlaps,
-// and in the end nobody stands in line.
+// TestWait_ThroughFaults: nobody overlaps, and in the end nobody stands in line.
 func TestWait_ThroughFaults(t *testing.T) {
 	t.Parallel()
-	long := 8 * time.Second
-	if d, err := time.ParseDuration(os.Getenv("LOCKPROXY_FAULTS")); err == nil {
-		long = d
-	}
-	nodes := redistest.StartNodes(t, 5)
-	var p []*proxy
-	for range 3 {
-		p = append(p, serve(t, testOptions{
-			Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: 50 * time.Millisecond,
-			MaxTTL: 500 * time.Millisecond, Bootstrap: voters.BootstrapStrict,
-		}))
-	}
-	if err := p[0].Init(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	var w witness
-	var wg sync.WaitGroup
-	stop := make(chan struct{})
-	for range 12 {
-		wg.Go(func() { w.waitInTurn(t, p, stop) })
-	}
-	wg.Go(func() { w.harm(t, nodes, stop) })
-	w.watch(t, long, func() bool { return w.grants >= 100 && w.faults >= 3 })
-	close(stop)
-	wg.Wait()
-	t.Logf("%d grants, %d faults", w.grants, w.faults)
+	p := w.throughFaults(t, 12, w.waitInTurn, func() bool { return w.grants >= 100 && w.faults >= 3 })
 	for _, s := range p {
 		if n := s.waiting.Total(); n != 0 {
 			t.Errorf("%d are left in line", n)
