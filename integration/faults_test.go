@@ -284,6 +284,7 @@ func TestProxyRestarts(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 5, 1)
 	fence := mustLock(t, redistest.Open(t, r.addr()), "job")
+	eventually(t, 5*time.Second, "every node has the grant", func() bool { return r.lockKeys(t) == 5 }) // a majority that answers need not include the three that stay
 	r.proxies[0].Kill()
 	for _, s := range r.nodes[:2] {
 		s.Kill() // known nodes that are down when a proxy starts
