@@ -327,15 +327,15 @@ func (s *Store) complete(a *acquisition, i int, v *voters.Vote, fence int64) {
 	}
 }
 
-// abandon ends an acquisition's round and returns its votes. It undoes the acquisition if a node did it, may have
-// done it or still may. Then it does so on every node: an UNLOCK through another proxy may have read the hold
-// where it was, and would add it to the owner's grant on the others.
+// abandon ends an acquisition's round and undoes it on every node that did it, and on every node that may have
+// done it or still may. It returns the votes.
 func (s *Store) abandon(a *acquisition, round *voters.Round) []voters.Vote {
 	s.inflight.end(a.holder, a.id)
 	var once sync.Once
-	undo := func(_ int, v voters.Vote) {
+	undo := func(i int, v voters.Vote) {
 		if v.Kind == voters.Yes || (v.Kind == voters.Silent && (v.Code == 0 || v.Code == voters.Damaged) && !v.Unsent) {
-			once.Do(func() { s.undoAll(a) })
+			once.Do(func() { s.counters.undos.Add(1) })
+			s.set.Members[i].Push(s.undoJob(a.keys, a.Owner, a.id))
 		}
 	}
 	votes := round.Close(true, undo)
@@ -350,7 +350,9 @@ func (s *Store) abandon(a *acquisition, round *voters.Round) []voters.Vote {
 // undoAll undoes a hold everywhere.
 func (s *Store) undoAll(a *acquisition) {
 	s.counters.undos.Add(1)
-	s.set.Push(s.undoJob(a.keys, a.Owner, a.id))
+	for _, n := range s.set.Members {
+		n.Push(s.undoJob(a.keys, a.Owner, a.id))
+	}
 }
 
 // undoJob removes a hold of an acquisition.

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -296,42 +295,4 @@ func TestSortByAge_SameMillisecond(t *testing.T) {
 			t.Errorf("%v: sorted %v", ends, holds)
 		}
 	}
-}
-
-// TestLock_UndoneOnEveryNode: one node of three grants what the others refuse. All of them remember that it
-// was undone: an UNLOCK through another proxy that has read the hold meanwhile would spread it, and nobody
-// would give it back.
-func TestLock_UndoneOnEveryNode(t *testing.T) {
-	t.Parallel()
-	s, nodes := start(t, 3)
-	c := conns(t, nodes)
-	keys := s.RedisKeys(locks.Key{Name: "job"})
-	for _, n := range c[:2] {
-		if v := n.Do(t, s.Command(scripts.Acquire, keys, "bob", "60000", "0", "", "plain", "rival", "0", "")...); v.IsError() || v.Elems[0].Int() != 1 {
-			t.Fatal(v)
-		}
-	}
-	refused(t, s, "job", "alice", time.Minute)
-	var undone string
-	for i, n := range c[:2] {
-		eventually(t, patient, fmt.Sprintf("node %d remembers the undo", i), func() bool {
-			held := n.Do(t, "KEYS", keys.Node+":H*").Elems
-			for _, k := range held {
-				undone = strings.TrimPrefix(k.Text, keys.Node+":H")
-			}
-			return len(held) == 1
-		})
-	}
-	for _, n := range c[:2] {
-		n.Do(t, s.Command(scripts.Release, keys, "bob", "0", "undo", "", "", "release", "1", "rival")...)
-	}
-	g := lock(t, s, "job", "alice", time.Minute)
-	everywhere(t, s, c)
-	for i, n := range c[:2] { // as the UNLOCK of another hold, with what it has read
-		n.Do(t, s.Command(scripts.Release, keys, "alice", strconv.FormatInt(g.Fence, 10), "strict", "", g.Hold, "another", "1", "nobody", undone, "30000")...)
-		if n.Do(t, "HEXISTS", keys.Lock, undone).Int() != 0 {
-			t.Errorf("node %d has the hold of a LOCK that was refused", i)
-		}
-	}
-	unlock(t, s, "job", "alice", 0)
 }

@@ -53,9 +53,6 @@ func (c *resender) resend(do func(ctx context.Context, s *proxy, gone func() boo
 	return copies
 }
 
-// resentTTL is longer than TestReq_Resends waits for the name: no lease ends meanwhile.
-const resentTTL = time.Minute
-
 // hold takes the lock and gives it back, unless it is refused. alone says that no copy
 // of an earlier request of its owner is under way any more: then it is the only hold. UNLOCK may
 // be told that the lock is lost while a copy of its LOCK is undone: decision 0007, known limits.
@@ -64,7 +61,7 @@ func (c *resender) hold(n int, w *witness, alone bool) (granted bool) {
 	var g locks.Grant
 	asked := time.Now()
 	copies := c.resend(func(ctx context.Context, s *proxy, gone func() bool) bool {
-		a, err := s.Lock(ctx, locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: c.owner, TTL: resentTTL, Req: req, Wait: time.Duration(rand.IntN(50)) * time.Millisecond})
+		a, err := s.Lock(ctx, locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: c.owner, TTL: 30 * time.Second, Req: req, Wait: time.Duration(rand.IntN(50)) * time.Millisecond})
 		if err != nil || gone() {
 			if a.Granted {
 				s.Undo(a.Grant)
@@ -85,7 +82,7 @@ func (c *resender) hold(n int, w *witness, alone bool) (granted bool) {
 		w.fence = min(w.fence, g.Fence-1)
 		w.mu.Unlock()
 	}
-	w.granted(c.t, asked, resentTTL, g)
+	w.granted(c.t, asked, 30*time.Second, g)
 	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
 	w.told(c.owner, time.Time{}, false)
 	c.resend(func(ctx context.Context, s *proxy, gone func() bool) bool {
@@ -107,11 +104,10 @@ func (c *resender) hold(n int, w *witness, alone bool) (granted bool) {
 
 // TestReq_Resends runs for 3 s: clients whose connections break at every point resend
 // through three proxies. No two own the lock, every lock is given back by its one
-// UNLOCK, and the name is free. A node that numbered a grant above the others may keep a copy of it
-// until its lease ends: it cannot tell it from a later grant.
+// UNLOCK, and nothing is left behind but, rarely, for the rest of a lease: decision 0007, known limits.
 func TestReq_Resends(t *testing.T) {
 	t.Parallel()
-	p, _, _ := proxies(t, 3)
+	p, conns, _ := proxies(t, 3)
 	var w witness
 	var wg sync.WaitGroup
 	var lost atomic.Int32
@@ -142,10 +138,7 @@ func TestReq_Resends(t *testing.T) {
 	w.watch(t, 3*time.Second, func() bool { return w.grants >= 50 })
 	close(stop)
 	wg.Wait()
-	eventually(t, patient, "the name is free", func() bool {
-		a, err := p[0].Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: "another", TTL: resentTTL})
-		return err == nil && a.Granted
-	})
+	nothingLeft(t, p[0], conns)
 	if n := lost.Load(); n > 1 {
 		t.Errorf("%d UNLOCKs of %d grants were told that the lock is lost", n, w.grants)
 	}
