@@ -173,7 +173,7 @@ func (r *Replies) messageLocked(c *upstream.Conn, p []byte) {
 type PartialMessages map[*upstream.Conn][]byte
 
 // Add is called by Deliver with what has come, and returns the message once it is
-// complete: p itself, if it came at once. A connection whose message has more than limit
+// complete: p itself, if it arrived in one part. A connection whose message has more than limit
 // bytes is closed.
 func (s *PartialMessages) Add(c *upstream.Conn, p []byte, limit int) (message []byte, complete bool) {
 	part := (*s)[c]

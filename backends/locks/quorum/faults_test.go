@@ -24,7 +24,7 @@ type witness struct {
 	faults  int // of the nodes
 
 	believes func() bool // of the owner's session, or nil: its proxy takes the validity to run
-	kept     int         // grants to sessions that outlived their first lease
+	outlived int         // grants to sessions that outlived their first lease
 }
 
 func (w *witness) granted(t *testing.T, asked time.Time, ttl time.Duration, g locks.Grant) {
@@ -85,7 +85,7 @@ func (w *witness) keep(t *testing.T, s *proxy, ttl time.Duration) {
 		w.believes, w.end = nil, time.Time{}
 	}
 	if len(c.told()) == 0 && time.Since(asked) > ttl {
-		w.kept++
+		w.outlived++
 	}
 	w.mu.Unlock()
 	if rand.IntN(2) == 0 {
@@ -205,7 +205,7 @@ func (w *witness) throughFaults(t *testing.T, clients int, client func(*testing.
 	w.watch(t, long, enough)
 	close(stop)
 	wg.Wait()
-	t.Logf("%d grants, %d renewals, %d kept, %d faults", w.grants, w.renewed, w.kept, w.faults)
+	t.Logf("%d grants, %d renewals, %d outlived a lease, %d faults", w.grants, w.renewed, w.outlived, w.faults)
 	return p
 }
 
@@ -213,7 +213,7 @@ func (w *witness) throughFaults(t *testing.T, clients int, client func(*testing.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	var w witness
-	w.throughFaults(t, 6, w.contend, func() bool { return w.grants >= 10 && w.renewed >= 8 && w.kept >= 1 && w.faults >= 3 })
+	w.throughFaults(t, 6, w.contend, func() bool { return w.grants >= 10 && w.renewed >= 8 && w.outlived >= 1 && w.faults >= 3 })
 }
 
 // waitInTurn waits for the lock through any of the proxies until stop closes, holds it a

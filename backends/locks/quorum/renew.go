@@ -104,10 +104,10 @@ func changeOf(shorter bool) leaseChange {
 	return lengthens
 }
 
-// renewal asks the nodes to renew the holds of a grant. replaced, if not nil, is the version to replace on each
+// renewal asks the nodes to renew the holds of a grant. expected, if not nil, is the version to replace on each
 // node; nodes without one are not asked, and nothing is reinstated. The result is applied, and until the end
 // of the new validity, only if the votes came before the old validity ended and the new one has not.
-func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, replaced []string, how leaseChange) (until time.Duration, result outcome, votes []voters.Vote, err error) {
+func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, expected []string, how leaseChange) (until time.Duration, result outcome, votes []voters.Vote, err error) {
 	if how == shortens {
 		if votes, err = s.noteShortening(ctx, h, g.fence, s.set.Opts.Timeouts(ttl)); err != nil || voters.CountKind(votes, voters.Yes) < s.set.Quorum {
 			return 0, undecided, votes, err
@@ -120,7 +120,7 @@ func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, 
 	if began >= g.until() {
 		return 0, lost, nil, nil
 	}
-	if votes, result, err = s.renewNodes(ctx, h, ttl, g, replaced, how, began); votes == nil {
+	if votes, result, err = s.renewNodes(ctx, h, ttl, g, expected, how, began); votes == nil {
 		return 0, undecided, nil, err
 	}
 	until = began + ttl - locks.Drift(ttl)
@@ -138,27 +138,27 @@ func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, 
 
 // renewNodes is the round of a renewal, and the reinstating where it has to wait for that. Without votes the
 // round was not decided, and err is that of ctx.
-func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, replaced []string, how leaseChange, began time.Duration) ([]voters.Vote, outcome, error) {
-	call := func(replaced, repair string) *voters.ScriptCall {
-		return s.renewJob(h, ttl, g, replaced, repair, how, began)
+func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, expected []string, how leaseChange, began time.Duration) ([]voters.Vote, outcome, error) {
+	call := func(expected, repair string) *voters.ScriptCall {
+		return s.renewJob(h, ttl, g, expected, repair, how, began)
 	}
 	votes, result, err := s.renewRound(ctx, h, ttl, func(i int) *voters.ScriptCall {
 		switch {
-		case replaced == nil:
+		case expected == nil:
 			return call("", "0")
-		case replaced[i] == "":
+		case expected[i] == "":
 			return nil
 		}
-		return call(replaced[i], "0")
+		return call(expected[i], "0")
 	}, nil, func(i int, v voters.Vote) {
-		if replaced == nil && canBeReinstated(&v) {
+		if expected == nil && canBeReinstated(&v) {
 			s.set.Members[i].Push(*call("", "1"))
 		}
 	})
 	if err != nil {
 		return nil, undecided, err
 	}
-	if replaced == nil && voters.CountKind(votes, voters.Yes) > 0 && ctx.Err() == nil {
+	if expected == nil && voters.CountKind(votes, voters.Yes) > 0 && ctx.Err() == nil {
 		return s.repair(ctx, h, ttl, call("", "1"), votes, result)
 	}
 	return votes, result, nil
@@ -183,13 +183,13 @@ func (s *Store) noteShortening(ctx context.Context, h locks.Holder, fence int64,
 	return votes, err
 }
 
-func (s *Store) renewJob(h locks.Holder, ttl time.Duration, g grant, replaced, repair string, how leaseChange, began time.Duration) *voters.ScriptCall {
+func (s *Store) renewJob(h locks.Holder, ttl time.Duration, g grant, expected, repair string, how leaseChange, began time.Duration) *voters.ScriptCall {
 	grow := "0"
 	if how == grows {
 		grow = "1"
 	}
 	args := append([]string{h.Owner, voters.MS(ttl), strconv.FormatInt(g.fence, 10), g.id, g.version.Epoch,
-		strconv.FormatInt(g.version.Sequence, 10), replaced, repair, grow}, holdIDs(g.holds)...)
+		strconv.FormatInt(g.version.Sequence, 10), expected, repair, grow}, holdIDs(g.holds)...)
 	return &voters.ScriptCall{
 		Args: s.set.Command(scripts.Renew, s.set.RedisKeys(h.Key), args...), Parse: voters.ParseRenew,
 		Expires: began + 2*s.set.Opts.Timeouts(ttl).Quorum, Durable: true,
@@ -313,13 +313,13 @@ func (s *Store) renewForeign(ctx context.Context, h locks.Holder, r locks.RenewR
 // takeOver renews a grant that was read, under an epoch of its own, and returns it as it is then.
 func (s *Store) takeOver(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, read []voters.Vote, how leaseChange) (grant, outcome, []voters.Vote, error) {
 	g.version = voters.Version{Epoch: s.set.Opts.Random.ID(), Sequence: 1}
-	replaced := make([]string, len(read))
+	expected := make([]string, len(read))
 	for i := range read {
 		if f, ok := vouchedFence(&read[i], h.Owner); ok && f == g.fence {
-			replaced[i] = read[i].Version.Expected()
+			expected[i] = read[i].Version.Expected()
 		}
 	}
-	until, result, votes, err := s.renewal(ctx, h, ttl, g, replaced, how)
+	until, result, votes, err := s.renewal(ctx, h, ttl, g, expected, how)
 	if err != nil || result != applied {
 		s.grants.invalidate(h)
 	}

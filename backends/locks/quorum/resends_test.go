@@ -22,8 +22,8 @@ type resender struct {
 
 // resend does do again and again, each through another proxy, until one is answered, and
 // lets the ones that were not answered run on for a while. It is more patient each time: on a busy
-// machine no request might be answered before its client has gone.
-func (c *resender) resend(do func(ctx context.Context, s *proxy, gone func() bool) bool) {
+// machine no request might be answered before its client has left.
+func (c *resender) resend(do func(ctx context.Context, s *proxy, abandoned func() bool) bool) {
 	ok := false
 	for most := 20 * time.Millisecond; !ok; most = min(2*most, patient) {
 		answer := make(chan bool, 1)
@@ -54,9 +54,9 @@ func (c *resender) hold(n int, w *witness, alone bool) (granted bool) {
 	req := fmt.Sprint("r", n)
 	var g locks.Grant
 	asked := time.Now()
-	c.resend(func(ctx context.Context, s *proxy, gone func() bool) bool {
+	c.resend(func(ctx context.Context, s *proxy, abandoned func() bool) bool {
 		a, err := s.Lock(ctx, locks.LockRequest{Key: locks.Key{Name: "job"}, Owner: c.owner, TTL: 30 * time.Second, Req: req, Wait: time.Duration(rand.IntN(50)) * time.Millisecond})
-		if err != nil || gone() {
+		if err != nil || abandoned() {
 			if a.Granted {
 				s.Undo(a.Grant)
 			}
@@ -79,9 +79,9 @@ func (c *resender) hold(n int, w *witness, alone bool) (granted bool) {
 	w.granted(c.t, asked, 30*time.Second, g)
 	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
 	w.told(c.owner, time.Time{}, false)
-	c.resend(func(ctx context.Context, s *proxy, gone func() bool) bool {
+	c.resend(func(ctx context.Context, s *proxy, abandoned func() bool) bool {
 		left, err := s.Unlock(ctx, locks.UnlockRequest{Key: locks.Key{Name: "job"}, Owner: c.owner, Req: req})
-		if gone() {
+		if abandoned() {
 			return false
 		}
 		if err != nil || alone && left != 0 {
