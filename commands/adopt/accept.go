@@ -1,0 +1,200 @@
+package adopt
+
+import (
+	"bytes"
+	"slices"
+	"time"
+)
+
+// A Class is what a call is for, by what it does in every state.
+type Class string
+
+// The classes.
+const (
+	Acquire          Class = "ACQ"
+	AcquireOrExtend  Class = "ACQ-OR-EXTEND"
+	AcquireFixTTL    Class = "ACQ-FIX-TTL"
+	ReleaseOwn       Class = "RELEASE"
+	ExtendOwn        Class = "EXTEND"
+	ReadOnly         Class = "READ"
+	ReentrantAcquire Class = "REENTRANT-ACQ"
+	ReentrantRelease Class = "REENTRANT-RELEASE"
+	ReentrantExtend  Class = "HASH-EXTEND"
+	ForceRelease     Class = "FORCE-RELEASE"
+	ForceExtend      Class = "FORCE-EXTEND"
+	Overwrite        Class = "OVERWRITE"
+	Unclear          Class = "unclear"
+)
+
+// Strictness is which classes a pattern allows.
+type Strictness uint8
+
+// From what compares the value only, to what replaces another's lock.
+const (
+	Strict Strictness = iota
+	Usual
+	Full
+)
+
+// Allows reports whether calls of a class are run.
+func (s Strictness) Allows(c Class) bool {
+	switch c {
+	case Unclear:
+		return false
+	case ForceRelease, ForceExtend, AcquireFixTTL:
+		return s >= Usual
+	case Overwrite:
+		return s >= Full
+	}
+	return true
+}
+
+// A Row is what a call does in one state. Refused is why it cannot be run there, or nil.
+type Row struct {
+	Name    string // "absent", "mine", "mine without end", "other", "other without end", "mine twice"
+	State   State
+	Outcome Outcome
+	Refused *Refusal
+}
+
+// Rows are a call's, over all states it may meet.
+type Rows []Row
+
+// sampleLeft is what is left of the leases that a call is tried on.
+const sampleLeft = 7 * time.Second
+
+// sampleOther is the value of somebody else's lock that a call is tried on.
+const sampleOther = "\x00another owner"
+
+// Accept runs a call over all states it may meet, and names what it is for. A call that cannot be run in one of
+// them is Unclear, and so is what no class describes; the rows say why.
+func (c *Call) Accept(now time.Time) (Rows, Class) {
+	rows := c.rows(String, "", now)
+	if rows[0].Outcome.Op.Do == Enter || rows.allWrongType() {
+		return c.accept(Hash, now)
+	}
+	return c.accept(String, now)
+}
+
+// accept tries every argument as the lock's own value, and takes the first that makes a difference.
+func (c *Call) accept(kind Kind, now time.Time) (Rows, Class) {
+	var best Rows
+	for _, mine := range slices.Concat(c.values, []string{"no argument"}) {
+		rows := c.rows(kind, mine, now)
+		if best == nil {
+			best = rows
+		}
+		if rows.differ() {
+			best = rows
+			if class := rows.class(kind); class != Unclear {
+				return rows, class
+			}
+		}
+	}
+	return best, best.class(kind)
+}
+
+func (c *Call) rows(kind Kind, mine string, now time.Time) Rows {
+	states := []struct {
+		name string
+		State
+	}{
+		{"absent", State{}},
+		{"mine", State{Kind: kind, Value: mine, Count: 1, Left: sampleLeft}},
+		{"mine without end", State{Kind: kind, Value: mine, Count: 1, Left: Forever}},
+		{"other", State{Kind: kind, Value: sampleOther, Count: 1, Left: sampleLeft}},
+		{"other without end", State{Kind: kind, Value: sampleOther, Count: 1, Left: Forever}},
+	}
+	if kind == Hash {
+		states[2].name, states[2].State = "mine twice", State{Kind: kind, Value: mine, Count: 2, Left: sampleLeft}
+		states = states[:4]
+	}
+	var rows Rows
+	for _, s := range states {
+		if s.Kind == String {
+			s.Count = 0
+		}
+		row := Row{Name: s.name, State: s.State}
+		var err error
+		if row.Outcome, err = c.Run(s.State, now); err != nil {
+			row.Refused = asRefusal(err)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// allWrongType reports whether the call fails on every string: it may be for a hash.
+func (rows Rows) allWrongType() bool {
+	return !slices.ContainsFunc(rows[1:], func(r Row) bool {
+		return !bytes.HasPrefix(r.Outcome.Reply, []byte("-WRONGTYPE")) && (r.Refused == nil || !r.Refused.wrongType())
+	})
+}
+
+// differ reports whether what is mine and what is another's are told apart.
+func (rows Rows) differ() bool {
+	mine, other := rows[1], rows[3]
+	return mine.Outcome.Op != other.Outcome.Op || !bytes.Equal(mine.Outcome.Reply, other.Outcome.Reply)
+}
+
+func (rows Rows) class(kind Kind) Class {
+	var does [5]Do
+	for i, r := range rows {
+		if r.Refused != nil {
+			return Unclear
+		}
+		does[i] = r.Outcome.Op.Do
+	}
+	absent, mine, other := does[0], does[1], does[3]
+	if kind == Hash {
+		return hashClass(absent, mine, does[2], other)
+	}
+	mineEndless, otherEndless := does[2], does[4]
+	renews := func(d Do) bool { return d == Renew || d == Replace }
+	same := mine == mineEndless && other == otherEndless
+	switch {
+	case absent == Take && same && mine == Nothing && other == Nothing:
+		return Acquire
+	case absent == Take && same && renews(mine) && other == Nothing:
+		return AcquireOrExtend
+	case absent == Take && other == Nothing && otherEndless == Renew:
+		return AcquireFixTTL
+	case absent == Take && other == Replace && otherEndless == Replace:
+		return Overwrite
+	case absent != Nothing:
+		return Unclear
+	case same && mine == Release && other == Nothing:
+		return ReleaseOwn
+	case same && mine == Release && other == Release:
+		return ForceRelease
+	case other == Nothing && otherEndless == Nothing && (renews(mine) || renews(mineEndless)) && mine != Release && mineEndless != Release:
+		return ExtendOwn
+	case other == Renew || otherEndless == Renew:
+		if mine == other && mineEndless == otherEndless {
+			return ForceExtend
+		}
+	case does == [5]Do{}:
+		return ReadOnly
+	}
+	return Unclear
+}
+
+func hashClass(absent, mine, twice, other Do) Class {
+	switch {
+	case absent == Enter && mine == Enter && twice == Enter && other == Nothing:
+		return ReentrantAcquire
+	case absent != Nothing:
+		return Unclear
+	case mine == Release && twice == Leave && other == Nothing:
+		return ReentrantRelease
+	case mine == Renew && twice == Renew && other == Nothing:
+		return ReentrantExtend
+	case mine == Release && twice == Release && other == Release:
+		return ForceRelease
+	case mine == Release && twice == Release && other == Nothing:
+		return ReleaseOwn
+	case mine == Nothing && twice == Nothing && other == Nothing:
+		return ReadOnly
+	}
+	return Unclear
+}

@@ -1,0 +1,89 @@
+// Package adopt says what a command or a script does to a lock that is kept in a key of Redis, as many
+// libraries and applications do: SET NX PX to take it, a script that compares and deletes to give it back.
+//
+// Nothing is recognised by its text. A command is run over what the key is, a State, and yields an Outcome:
+// what is to be done to the lock (an Op), what is to be sent behind it (signals), and the reply. Scripts are
+// run by package lua, and their commands the same way. Accept runs a call over every state that it may meet,
+// and the rows name its Class.
+//
+// What the package cannot do right it refuses, with a *Refusal and nothing done. Where the documentation of
+// lockproxy is silent, the answer is that of one Redis server whose clock and memory never fail; the tests
+// compare with a real one.
+//
+// The package does no I/O and starts no goroutines. All its functions and the methods of Scripts are safe for
+// concurrent use; a Call is used by one goroutine.
+package adopt
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// A Kind is what a key holds.
+type Kind uint8
+
+// The kinds.
+const (
+	Absent Kind = iota
+	String
+	Hash
+	Native // a lock that was taken with LOCK
+)
+
+func (k Kind) String() string { return [...]string{"absent", "string", "hash", "native"}[k] }
+
+// Forever is the rest of a lease without an end.
+const Forever = time.Duration(math.MaxInt64)
+
+// A State is what a key is while it is decided on. The zero State is a key that is not there.
+type State struct {
+	Kind  Kind
+	Value string        // of a String or a Native; the field of a Hash
+	Count int           // of a Hash
+	Left  time.Duration // until it ends, in whole milliseconds, or Forever
+}
+
+// A Do is what is done to a lock.
+type Do uint8
+
+// What is done to a lock.
+const (
+	Nothing Do = iota
+	Take       // of a lock that nobody has
+	Enter      // one more hold of a Hash, or the first
+	Renew      // another end
+	Replace    // another value, and end
+	Leave      // one hold less of a Hash, of several
+	Release
+)
+
+func (d Do) String() string {
+	return [...]string{"nothing", "take", "enter", "renew", "replace", "leave", "release"}[d]
+}
+
+// An Op is what a call does to the one lock it is about. The zero Op does nothing.
+type Op struct {
+	Do    Do
+	Value string        // Take, Replace: the value; Enter: the field
+	TTL   time.Duration // Take, Enter, Renew, Replace: until the end, or Forever; Leave: 0 leaves it as it is
+}
+
+// An Outcome is what a call does in one state.
+type Outcome struct {
+	Op       Op
+	Signals  [][]string // commands for the upstream, behind Op
+	Reply    []byte     // RESP of the client's protocol
+	TimeRead bool       // it depends on what is left of the lease
+}
+
+// A Refusal says why a call is not run on a lock.
+type Refusal struct{ Why string }
+
+func (r *Refusal) Error() string { return r.Why }
+
+func refusef(format string, args ...any) *Refusal { return &Refusal{fmt.Sprintf(format, args...)} }
+
+// wrongType reports whether a script failed since the key is of another kind.
+func (r *Refusal) wrongType() bool { return strings.Contains(r.Why, "WRONGTYPE") }

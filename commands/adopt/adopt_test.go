@@ -1,0 +1,218 @@
+package adopt
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+func isLock(key string) bool { return strings.HasPrefix(key, "lock:") }
+
+func each(t *testing.T, cases []scriptCase, do func(t *testing.T, c scriptCase, text string)) {
+	t.Helper()
+	for _, c := range cases {
+		for i, text := range c.texts {
+			t.Run(fmt.Sprint(c.name, " ", i), func(t *testing.T) { do(t, c, text) })
+		}
+	}
+}
+
+func TestAccept(t *testing.T) {
+	each(t, scriptCases, func(t *testing.T, c scriptCase, text string) {
+		call, err := ParseScript(text).Call(c.keys, c.args, 2, false, isLock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows, class := call.Accept(time.Now())
+		if class != c.class {
+			t.Errorf("%s, want %s", class, c.class)
+			for _, r := range rows {
+				t.Logf("%s: %s %+v %q %v", r.Name, r.Outcome.Op.Do, r.Outcome.Op, r.Outcome.Reply, r.Refused)
+			}
+		}
+	})
+}
+
+func TestAccept_Refuses(t *testing.T) {
+	each(t, refusedScripts, func(t *testing.T, c scriptCase, text string) {
+		call, err := ParseScript(text).Call(c.keys, c.args, 2, false, isLock)
+		if err != nil {
+			t.Log(err)
+			return
+		}
+		rows, class := call.Accept(time.Now())
+		if class != Unclear {
+			t.Errorf("%s", class)
+		}
+		for _, r := range rows {
+			if r.Refused != nil {
+				t.Logf("%s: %v", r.Name, r.Refused)
+			}
+		}
+	})
+}
+
+// states are those that calls are tried in on a real server.
+var states = []State{
+	{},
+	{Kind: String, Value: "me", Left: 7 * time.Second},
+	{Kind: String, Value: "me", Left: Forever},
+	{Kind: String, Value: "", Left: 7 * time.Second},
+	{Kind: String, Value: "other", Left: 7 * time.Second},
+	{Kind: String, Value: "other", Left: Forever},
+	{Kind: Hash, Value: "me", Count: 1, Left: 7 * time.Second},
+	{Kind: Hash, Value: "me", Count: 2, Left: 7 * time.Second},
+	{Kind: Hash, Value: "other", Count: 1, Left: Forever},
+}
+
+// put lets lock:a on a server be in this state.
+func (s State) put(t *testing.T, c *redistest.Conn) {
+	t.Helper()
+	c.Do(t, "FLUSHALL")
+	switch s.Kind {
+	case String:
+		c.Do(t, "SET", "lock:a", s.Value)
+	case Hash:
+		c.Do(t, "HSET", "lock:a", s.Value, strconv.Itoa(s.Count))
+	default:
+		return
+	}
+	if s.Left != Forever {
+		c.Do(t, "PEXPIRE", "lock:a", strconv.FormatInt(s.Left.Milliseconds(), 10))
+	}
+}
+
+// look reads the state of lock:a on a server.
+func look(t *testing.T, c *redistest.Conn) (s State) {
+	t.Helper()
+	switch c.Do(t, "TYPE", "lock:a").Text {
+	case "string":
+		s.Kind, s.Value = String, c.Do(t, "GET", "lock:a").Text
+	case "hash":
+		s.Kind = Hash
+		all := c.Do(t, "HGETALL", "lock:a").Elems
+		s.Value = all[0].Text
+		s.Count, _ = strconv.Atoi(all[1].Text)
+	default:
+		return s
+	}
+	s.Left = Forever
+	if ms := c.Do(t, "PTTL", "lock:a").Int(); ms >= 0 {
+		s.Left = time.Duration(ms) * time.Millisecond
+	}
+	return s
+}
+
+// after is the state that an outcome leads to.
+func after(s State, op Op) State {
+	switch op.Do {
+	case Take, Replace:
+		return State{Kind: String, Value: op.Value, Left: op.TTL}
+	case Enter:
+		return State{Kind: Hash, Value: op.Value, Count: s.Count + 1, Left: op.TTL}
+	case Renew:
+		s.Left = op.TTL
+	case Leave:
+		if s.Count--; op.TTL != 0 {
+			s.Left = op.TTL
+		}
+	case Release:
+		return State{}
+	}
+	return s
+}
+
+// patience is by how much ends may differ: the machine may be busy.
+const patience = 3 * time.Second
+
+func near(a, b time.Duration) bool {
+	if a == Forever || b == Forever {
+		return a == b
+	}
+	return (a - b).Abs() < patience
+}
+
+// same compares a call with the server's answer to the same, in every state.
+func same(t *testing.T, c *redistest.Conn, call *Call, command []string) {
+	t.Helper()
+	for _, s := range states {
+		out, err := call.Run(s, time.Now())
+		if err != nil {
+			t.Logf("%v: %v", s, err)
+			continue
+		}
+		s.put(t, c)
+		raw := c.Do(t, command...).Raw
+		if raw != string(out.Reply) && !(out.TimeRead && sameKindOfNumber(raw, string(out.Reply))) {
+			t.Errorf("%v: Redis answers %q, here %q", s, raw, out.Reply)
+		}
+		got, want := look(t, c), after(s, out.Op)
+		left, wanted := got.Left, want.Left
+		got.Left, want.Left = 0, 0
+		if got != want || !near(left, wanted) {
+			t.Errorf("%v: Redis has %v for %v, here %v for %v", s, got, left, want, wanted)
+		}
+	}
+}
+
+// sameKindOfNumber reports whether both are whole numbers of one sign: what is left of a lease.
+func sameKindOfNumber(a, b string) bool {
+	return len(a) > 1 && len(b) > 1 && a[0] == b[0] && (a[1] == '-') == (b[1] == '-') && a[0] != '-'
+}
+
+// TestScripts_AsRedis runs every script in every state, here and on a server.
+func TestScripts_AsRedis(t *testing.T) {
+	n := redistest.StartNodes(t, 1)
+	for _, proto := range []int{2, 3} {
+		c := redistest.Open(t, n[0].Addr())
+		c.Do(t, "HELLO", strconv.Itoa(proto))
+		each(t, scriptCases, func(t *testing.T, sc scriptCase, text string) {
+			call, err := ParseScript(text).Call(sc.keys, sc.args, proto, false, isLock)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same(t, c, call, append(append([]string{"EVAL", text, strconv.Itoa(len(sc.keys))}, sc.keys...), sc.args...))
+		})
+	}
+}
+
+// plainCommands are those on the key of a lock.
+var plainCommands = []string{
+	"SET K me NX PX 5000", "set K me px 5000 nx", "SET K me EX 5 NX", "SET K me NX", "SETNX K me", "SET K me XX PX 5000", "SET K other2 XX EX 5",
+	"SET K me PX 5000", "SET K me NX GET", "SET K me GET", "SET K me KEEPTTL", "SET K me XX KEEPTTL", "SET K me NX XX", "SET K me PX 0 NX", "SET K me PX -1",
+	"SET K me PX x", "SET K me PX", "SET K me EX 9223372036854775807", "SET K me WHAT", "SET K me EXAT 1", "SET K me PXAT 0", "SET K me PX 5 EX 5", "SET K",
+	"SETEX K 5 me", "PSETEX K 5000 me", "SETEX K 0 me", "SETEX K x me", "GETSET K me", "GET K", "GET", "GET K K", "STRLEN K",
+	"GETRANGE K 0 1", "GETRANGE K -2 -1", "GETRANGE K 5 9", "GETRANGE K x 1", "GETRANGE K -1 -5", "GETRANGE K -9 -8", "SUBSTR K 0 0",
+	"EXISTS K", "TOUCH K", "TYPE K", "TTL K", "PTTL K", "EXPIRETIME K", "PEXPIRETIME K", "DEL K", "UNLINK K", "GETDEL K",
+	"EXPIRE K 5", "PEXPIRE K 5000", "EXPIRE K 0", "EXPIRE K -1", "EXPIRE K x", "EXPIRE K 9223372036854775807", "PEXPIRE K 9223372036854775807", "EXPIREAT K 1", "EXPIREAT K 9999999999",
+	"EXPIRE K 5 NX", "EXPIRE K 5 XX", "EXPIRE K 5 GT", "EXPIRE K 500 GT", "EXPIRE K 5 LT", "EXPIRE K 500 LT", "EXPIRE K 5 WHAT", "PERSIST K",
+	"HEXISTS K me", "HGET K me", "HLEN K", "HKEYS K", "HVALS K", "HGETALL K", "HSTRLEN K me", "HSET K me 1", "HSETNX K me 1", "HINCRBY K me 1", "HINCRBY K me -1", "HINCRBY K me x", "HDEL K me",
+}
+
+// TestPlain_AsRedis runs every command in every state, here and on a server.
+func TestPlain_AsRedis(t *testing.T) {
+	n := redistest.StartNodes(t, 1)
+	for _, proto := range []int{2, 3} {
+		c := redistest.Open(t, n[0].Addr())
+		c.Do(t, "HELLO", strconv.Itoa(proto))
+		for _, line := range plainCommands {
+			args := strings.Fields(strings.ReplaceAll(line, "K", "lock:a"))
+			for i, a := range args { // the K of KEEPTTL and others is no key
+				if strings.Contains(a, "lock:a") && a != "lock:a" {
+					args[i] = strings.ReplaceAll(a, "lock:a", "K")
+				}
+			}
+			t.Run(fmt.Sprint(proto, " ", line), func(t *testing.T) {
+				call, err := Plain(args, proto)
+				if err != nil {
+					t.Skip(err)
+				}
+				same(t, c, call, args)
+			})
+		}
+	}
+}

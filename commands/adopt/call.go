@@ -1,0 +1,129 @@
+package adopt
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/adopt/lua"
+)
+
+// A Call is a command or a script on the key of one lock, ready to run.
+type Call struct {
+	key      string
+	values   []string // arguments that may be the value of the lock
+	proto    int
+	readOnly bool
+	adopted  func(key string) bool
+	run      func(w *world) (lua.Reply, error)
+}
+
+// Key is the key of the lock.
+func (c *Call) Key() string { return c.key }
+
+// Plain makes a call of a command whose one key is that of a lock, right behind its name. proto is the
+// client's, 2 or 3. The error is a *Refusal.
+func Plain(args []string, proto int) (*Call, error) {
+	name := strings.ToUpper(args[0])
+	if _, known := commandTable[name]; !known || len(args) < 2 {
+		return nil, refusef("%s of a lock", name)
+	}
+	key, rest := args[1], args[2:]
+	return &Call{
+		key: key, values: rest, proto: proto, adopted: func(other string) bool { return other == key },
+		run: func(w *world) (lua.Reply, error) {
+			r, err := w.onLock(name, rest)
+			if all, isArray := r.([]any); isArray && name == "HGETALL" {
+				return pairs(all), err
+			}
+			return r, err
+		},
+	}, nil
+}
+
+// Script makes a call of a script. adopted reports whether a key is that of a lock; a script that uses none is
+// no Call: nil. readOnly is that it was sent with EVAL_RO or the like. The error is a *Refusal.
+func (s *Script) Call(keys, args []string, proto int, readOnly bool, adopted func(key string) bool) (*Call, error) {
+	if s.refused != nil {
+		return nil, s.refused
+	}
+	c := &Call{
+		values: args, proto: proto, readOnly: readOnly || s.noWrites, adopted: adopted,
+		run: func(w *world) (lua.Reply, error) { return s.parsed.Run(keys, args, w.call) },
+	}
+	for _, a := range append(append([]string(nil), keys...), args...) {
+		if adopted(a) {
+			if c.key != "" && c.key != a { // a channel may match as well: the script shows which is the key
+				c.key = ""
+				break
+			}
+			c.key = a
+		}
+	}
+	if c.key == "" {
+		w := &world{adopted: adopted, now: time.Now()}
+		if _, err := c.run(w); err != nil && w.key == "" {
+			return nil, asRefusal(err)
+		}
+		if c.key = w.key; c.key == "" {
+			return nil, nil
+		}
+	}
+	return c, nil
+}
+
+// Run runs a call over the state of its lock. It changes nothing. now is what the script takes for the time.
+// The error is a *Refusal.
+func (c *Call) Run(state State, now time.Time) (Outcome, error) {
+	w := &world{key: c.key, was: state, is: state, now: now, adopted: c.adopted, readOnly: c.readOnly}
+	reply, err := c.run(w)
+	if err != nil {
+		return Outcome{}, asRefusal(err)
+	}
+	op, err := w.op()
+	if err != nil {
+		return Outcome{}, err
+	}
+	return Outcome{Op: op, Signals: w.signals, Reply: appendReply(nil, reply, c.proto), TimeRead: w.timeRead}, nil
+}
+
+func asRefusal(err error) *Refusal {
+	if r := (*Refusal)(nil); errors.As(err, &r) {
+		return r
+	}
+	return &Refusal{err.Error()}
+}
+
+// pairs are a map in RESP3.
+type pairs []any
+
+// appendReply appends a reply in RESP.
+func appendReply(b []byte, r lua.Reply, proto int) []byte {
+	switch r := r.(type) {
+	case int64:
+		return resp.AppendInt(b, r)
+	case string:
+		return resp.AppendBulkString(b, r)
+	case lua.Status:
+		return resp.AppendSimple(b, string(r))
+	case lua.Error:
+		return resp.AppendError(b, string(r))
+	case pairs:
+		b = resp.AppendMap(b, len(r)/2, proto)
+		for _, e := range r {
+			b = appendReply(b, e, proto)
+		}
+		return b
+	case []any:
+		b = resp.AppendArray(b, len(r))
+		for _, e := range r {
+			b = appendReply(b, e, proto)
+		}
+		return b
+	}
+	if proto < 3 { // a null bulk string, not the null array of AppendNull
+		return append(b, "$-1\r\n"...)
+	}
+	return resp.AppendNull(b, proto)
+}

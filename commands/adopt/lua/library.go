@@ -1,0 +1,290 @@
+package lua
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/yuin/gopher-lua/ast"
+	"github.com/yuin/gopher-lua/parse"
+)
+
+// A Script is one that was parsed.
+type Script struct{ body []ast.Stmt }
+
+// Parse parses a script. The error is an *Unsupported, also for what is no Lua at all: Redis says what is
+// wrong with it.
+func Parse(text string) (*Script, error) {
+	if len(text) > MaxText {
+		return nil, unsupported(fmt.Sprintf("a script of %d bytes", len(text)))
+	}
+	body, err := parse.Parse(strings.NewReader(text), "script")
+	if err != nil {
+		return nil, unsupported("its syntax")
+	}
+	return &Script{body: body}, nil
+}
+
+// library is what every script sees beside KEYS and ARGV. No script can change it: see machine.assign and
+// modules.
+var library map[string]value
+
+// modules are the names of the tables of the library. What they lack is unsupported, and they are never set.
+var modules = map[*table]string{}
+
+// elsewhere are names that Redis has and this package has not.
+var elsewhere = map[string]bool{}
+
+func init() {
+	for _, name := range strings.Fields("cjson cmsgpack struct bit os next select pcall xpcall assert loadstring load " +
+		"rawget rawset rawequal setmetatable getmetatable collectgarbage coroutine _G print newproxy setfenv getfenv") {
+		elsewhere[name] = true
+	}
+	redis := module("redis", map[string]func(*machine, []value) []value{
+		"call":         func(m *machine, args []value) []value { return m.redis(args, true) },
+		"pcall":        func(m *machine, args []value) []value { return m.redis(args, false) },
+		"error_reply":  func(_ *machine, args []value) []value { return replyTable("err", args) },
+		"status_reply": func(_ *machine, args []value) []value { return replyTable("ok", args) },
+		"log":          func(*machine, []value) []value { return nil },
+	})
+	for i, level := range []string{"LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"} {
+		redis.fields[level] = float64(i)
+	}
+	library = map[string]value{
+		"redis": redis, "server": redis,
+		"string": module("string", map[string]func(*machine, []value) []value{
+			"len":    func(_ *machine, args []value) []value { return one(float64(len(stringArg(args, 0)))) },
+			"sub":    func(_ *machine, args []value) []value { return one(substring(args)) },
+			"lower":  func(_ *machine, args []value) []value { return one(strings.ToLower(ascii(stringArg(args, 0)))) },
+			"upper":  func(_ *machine, args []value) []value { return one(strings.ToUpper(ascii(stringArg(args, 0)))) },
+			"format": func(_ *machine, args []value) []value { return one(format(args)) },
+		}),
+		"math": module("math", map[string]func(*machine, []value) []value{
+			"floor": func(_ *machine, args []value) []value { return one(math.Floor(numberArg(args, 0))) },
+			"ceil":  func(_ *machine, args []value) []value { return one(math.Ceil(numberArg(args, 0))) },
+			"abs":   func(_ *machine, args []value) []value { return one(math.Abs(numberArg(args, 0))) },
+			"max":   func(_ *machine, args []value) []value { return one(reduce(args, math.Max)) },
+			"min":   func(_ *machine, args []value) []value { return one(reduce(args, math.Min)) },
+		}),
+		"table": module("table", map[string]func(*machine, []value) []value{
+			"insert": func(_ *machine, args []value) []value { insert(args); return nil },
+			"getn":   func(_ *machine, args []value) []value { return one(float64(len(tableArg(args, 0).list))) },
+		}),
+	}
+	for name, do := range map[string]func(*machine, []value) []value{
+		"tonumber": func(_ *machine, args []value) []value { return one(toNumber(args)) },
+		"tostring": func(_ *machine, args []value) []value { return one(toString(at(args, 0))) },
+		"type":     func(_ *machine, args []value) []value { return one(typeName(at(args, 0))) },
+		"ipairs":   func(_ *machine, args []value) []value { return one(&elements{of: tableArg(args, 0)}) },
+		"pairs":    func(_ *machine, args []value) []value { return one(pairs(tableArg(args, 0))) },
+		"unpack":   func(_ *machine, args []value) []value { return unpack(args) },
+		"error":    func(_ *machine, args []value) []value { raisef("%v", at(args, 0)); return nil },
+	} {
+		library[name] = &function{name: name, library: do}
+	}
+}
+
+func module(name string, all map[string]func(*machine, []value) []value) *table {
+	t := &table{fields: map[value]value{}}
+	for f, do := range all {
+		t.fields[f] = &function{name: name + "." + f, library: do}
+	}
+	modules[t] = name
+	return t
+}
+
+func one(v value) []value { return []value{v} }
+
+// redis is redis.call, or redis.pcall where an error is not raised.
+func (m *machine) redis(args []value, raise bool) []value {
+	words := make([]string, len(args))
+	for i, a := range args {
+		switch a := a.(type) {
+		case string:
+			words[i] = a
+		case float64:
+			words[i] = argument(a)
+		default:
+			raisef("an argument of redis.call is a %s", typeName(a))
+		}
+	}
+	if len(words) == 0 {
+		raisef("redis.call without arguments")
+	}
+	r, err := m.call(words)
+	if err != nil {
+		panic(callerError{err})
+	}
+	if e, isErr := r.(Error); isErr && raise {
+		raisef("%s", e)
+	}
+	return one(valueOf(r))
+}
+
+// argument is how Redis passes a number on: %.17g, a whole one without a fraction.
+func argument(n float64) string {
+	if i := int64(n); float64(i) == n && math.Abs(n) < 1<<53 {
+		return fmt.Sprint(i)
+	}
+	if math.IsInf(n, 0) || math.IsNaN(n) {
+		panic(unsupported("a number that is not finite"))
+	}
+	return fmt.Sprintf("%.17g", n)
+}
+
+func replyTable(kind string, args []value) []value {
+	text := stringArg(args, 0)
+	if kind == "err" {
+		text = strings.TrimPrefix(text, "-")
+		if !strings.Contains(text, " ") { // from Redis 7 on
+			text = "ERR " + text
+		}
+	}
+	return one(&table{fields: map[value]value{kind: text}})
+}
+
+func stringArg(args []value, i int) string {
+	s, ok := text(at(args, i))
+	if !ok {
+		raisef("argument %d is a %s and no string", i+1, typeName(at(args, i)))
+	}
+	return s
+}
+
+func numberArg(args []value, i int) float64 {
+	n, ok := number(at(args, i))
+	if !ok {
+		raisef("argument %d is a %s and no number", i+1, typeName(at(args, i)))
+	}
+	return n
+}
+
+func tableArg(args []value, i int) *table {
+	t, ok := at(args, i).(*table)
+	if !ok {
+		raisef("argument %d is a %s and no table", i+1, typeName(at(args, i)))
+	}
+	return t
+}
+
+// ascii refuses what lower and upper would change by the server's locale.
+func ascii(s string) string {
+	for i := range len(s) {
+		if s[i] >= 0x80 {
+			panic(unsupported("letters that are not ASCII"))
+		}
+	}
+	return s
+}
+
+// substring is string.sub: positions from 1, negative ones from the end.
+func substring(args []value) string {
+	s := stringArg(args, 0)
+	from, to := int(numberArg(args, 1)), -1
+	if len(args) > 2 {
+		to = int(numberArg(args, 2))
+	}
+	if from < 0 {
+		from = max(len(s)+from+1, 1)
+	}
+	if to < 0 {
+		to = len(s) + to + 1
+	}
+	from, to = max(from, 1), min(to, len(s))
+	if from > to {
+		return ""
+	}
+	return s[from-1 : to]
+}
+
+// format is string.format with %s, %d, %i, %.0f and %%.
+func format(args []value) string {
+	var b strings.Builder
+	layout, next := stringArg(args, 0), 1
+	for len(layout) > 0 {
+		plain, rest, found := strings.Cut(layout, "%")
+		b.WriteString(plain)
+		if !found {
+			break
+		}
+		switch {
+		case strings.HasPrefix(rest, "%"):
+			b.WriteByte('%')
+			layout = rest[1:]
+			continue
+		case strings.HasPrefix(rest, "s"):
+			b.WriteString(stringArg(args, next))
+			layout = rest[1:]
+		case strings.HasPrefix(rest, "d"), strings.HasPrefix(rest, "i"):
+			fmt.Fprint(&b, int64(numberArg(args, next)))
+			layout = rest[1:]
+		case strings.HasPrefix(rest, ".0f"):
+			fmt.Fprintf(&b, "%.0f", numberArg(args, next))
+			layout = rest[3:]
+		default:
+			panic(unsupported("string.format with anything but %s, %d, %i, %.0f"))
+		}
+		next++
+	}
+	if b.Len() > MaxString {
+		panic(unsupported("a string so long"))
+	}
+	return b.String()
+}
+
+func reduce(args []value, by func(a, b float64) float64) float64 {
+	n := numberArg(args, 0)
+	for i := range args[1:] {
+		n = by(n, numberArg(args, i+1))
+	}
+	return n
+}
+
+func insert(args []value) {
+	t := tableArg(args, 0)
+	if modules[t] != "" || len(args) != 2 {
+		panic(unsupported("table.insert at a position"))
+	}
+	t.push(args[1])
+}
+
+func toNumber(args []value) value {
+	if len(args) > 1 {
+		panic(unsupported("tonumber with a base"))
+	}
+	if len(args) == 0 {
+		raisef("tonumber without an argument")
+	}
+	if n, ok := number(args[0]); ok {
+		return n
+	}
+	return nil
+}
+
+func toString(v value) string {
+	switch v := v.(type) {
+	case nil:
+		return "nil"
+	case bool:
+		return fmt.Sprint(v)
+	}
+	s, ok := text(v)
+	if !ok {
+		panic(unsupported("tostring of a " + typeName(v)))
+	}
+	return s
+}
+
+func pairs(t *table) *elements {
+	if len(t.fields) > 0 {
+		panic(unsupported("pairs of a record"))
+	}
+	return &elements{of: t}
+}
+
+func unpack(args []value) []value {
+	if len(args) > 1 {
+		panic(unsupported("unpack of a part"))
+	}
+	return append([]value(nil), tableArg(args, 0).list...)
+}

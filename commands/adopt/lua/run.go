@@ -1,0 +1,359 @@
+package lua
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/yuin/gopher-lua/ast"
+)
+
+// The bounds of a run. What goes beyond is Unsupported.
+const (
+	MaxText   = 16 << 10 // bytes of a script
+	MaxSteps  = 5_000    // statements and expressions
+	MaxDepth  = 30       // calls and expressions within each other
+	MaxString = 64 << 10 // bytes of a string
+	MaxArgs   = 32       // of a call
+)
+
+// An Unsupported error says what in a script this package does not run.
+type Unsupported struct{ What string }
+
+func (e *Unsupported) Error() string { return "not supported: " + e.What }
+
+func unsupported(what string) *Unsupported { return &Unsupported{What: what} }
+
+// A Raised error is one that a script ended with, in Redis too. Its text is not that of Redis.
+type Raised struct{ Text string }
+
+func (e *Raised) Error() string { return "the script fails: " + e.Text }
+
+func raisef(format string, args ...any) { panic(&Raised{fmt.Sprintf(format, args...)}) }
+
+// Replies of redis.call, and of scripts: nil, an int64, a string, a Status, an Error, or a []any of these.
+type (
+	Reply  any
+	Status string // "OK", and other simple strings
+	Error  string // with its first word, without "-"
+)
+
+// Unknown is the Reply of a command that is run later. A script that looks at it is Unsupported.
+type Unknown struct{}
+
+// A Caller answers redis.call. An error ends the run; what Redis would answer as one is an Error.
+type Caller func(args []string) (Reply, error)
+
+// Run runs the script with its keys and arguments, and returns what EVAL would answer. Errors are
+// *Unsupported, *Raised, and those of call.
+func (s *Script) Run(keys, args []string, call Caller) (reply Reply, err error) {
+	m := &machine{call: call, globals: map[string]value{"KEYS": listOf(keys), "ARGV": listOf(args)}}
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case *Unsupported:
+			reply, err = nil, p
+		case *Raised:
+			reply, err = nil, p
+		case callerError:
+			reply, err = nil, p.error
+		default:
+			panic(p)
+		}
+	}()
+	values, _ := m.block(s.body, &scope{})
+	return replyOf(first(values)), nil
+}
+
+// callerError carries an error of a Caller through the machine.
+type callerError struct{ error }
+
+func listOf(all []string) *table {
+	t := &table{list: make([]value, len(all))}
+	for i, s := range all {
+		t.list[i] = s
+	}
+	return t
+}
+
+func first(values []value) value {
+	if len(values) == 0 {
+		return nil
+	}
+	return values[0]
+}
+
+// A machine is one run.
+type machine struct {
+	call         Caller
+	globals      map[string]value // KEYS and ARGV; the library is in library
+	steps, depth int
+}
+
+// step counts a step, and how deep it is, until leave.
+func (m *machine) step() {
+	if m.steps++; m.steps > MaxSteps {
+		panic(unsupported("a run that is so long"))
+	}
+	if m.depth++; m.depth > MaxDepth {
+		panic(unsupported("calls so deep within each other"))
+	}
+}
+
+func (m *machine) leave() { m.depth-- }
+
+// A scope has the local variables of a block.
+type scope struct {
+	names  []string
+	values []value
+	up     *scope
+}
+
+func (s *scope) declare(name string, v value) {
+	s.names, s.values = append(s.names, name), append(s.values, v)
+}
+
+// find returns a local variable; nil if there is none of that name.
+func (s *scope) find(name string) *value {
+	for ; s != nil; s = s.up {
+		for i := len(s.names) - 1; i >= 0; i-- {
+			if s.names[i] == name {
+				return &s.values[i]
+			}
+		}
+	}
+	return nil
+}
+
+// How a block ended.
+type ending uint8
+
+const (
+	ran ending = iota
+	broke
+	returned
+)
+
+type block = []ast.Stmt
+
+// block runs statements in a scope of their own.
+func (m *machine) block(b block, s *scope) (values []value, how ending) {
+	for _, st := range b {
+		if values, how = m.statement(st, s); how != ran {
+			return values, how
+		}
+	}
+	return nil, ran
+}
+
+func (m *machine) statement(st ast.Stmt, s *scope) ([]value, ending) {
+	m.step()
+	defer m.leave()
+	switch st := st.(type) {
+	case *ast.LocalAssignStmt:
+		m.local(st, s)
+	case *ast.AssignStmt:
+		m.assign(st, s)
+	case *ast.FuncCallStmt:
+		m.values(st.Expr, s)
+	case *ast.DoBlockStmt:
+		return m.block(st.Stmts, &scope{up: s})
+	case *ast.IfStmt:
+		if truthy(m.value(st.Condition, s)) {
+			return m.block(st.Then, &scope{up: s})
+		}
+		return m.block(st.Else, &scope{up: s})
+	case *ast.WhileStmt:
+		return m.loop(func() bool { return truthy(m.value(st.Condition, s)) }, func() ([]value, ending) { return m.block(st.Stmts, &scope{up: s}) })
+	case *ast.RepeatStmt:
+		return m.repeat(st, s)
+	case *ast.NumberForStmt:
+		return m.countingFor(st, s)
+	case *ast.GenericForStmt:
+		return m.eachFor(st, s)
+	case *ast.ReturnStmt:
+		return m.list(st.Exprs, s), returned
+	case *ast.BreakStmt:
+		return nil, broke
+	default:
+		panic(unsupported(fmt.Sprintf("%T", st)[len("*ast."):]))
+	}
+	return nil, ran
+}
+
+func (m *machine) local(st *ast.LocalAssignStmt, s *scope) {
+	if f, ok := onlyFunction(st); ok { // "local function f", which f may call
+		s.declare(st.Names[0], nil)
+		*s.find(st.Names[0]) = m.value(f, s)
+		return
+	}
+	values := m.list(st.Exprs, s)
+	for i, name := range st.Names {
+		s.declare(name, at(values, i))
+	}
+}
+
+func onlyFunction(st *ast.LocalAssignStmt) (*ast.FunctionExpr, bool) {
+	if len(st.Names) != 1 || len(st.Exprs) != 1 {
+		return nil, false
+	}
+	f, ok := st.Exprs[0].(*ast.FunctionExpr)
+	return f, ok
+}
+
+func at(values []value, i int) value {
+	if i < len(values) {
+		return values[i]
+	}
+	return nil
+}
+
+func (m *machine) assign(st *ast.AssignStmt, s *scope) {
+	values := m.list(st.Rhs, s)
+	for i, to := range st.Lhs {
+		switch to := to.(type) {
+		case *ast.IdentExpr:
+			v := s.find(to.Value)
+			if v == nil { // Redis allows none, also those that there are
+				raisef("the script sets the global variable %s", to.Value)
+			}
+			*v = at(values, i)
+		case *ast.AttrGetExpr:
+			t, ok := m.value(to.Object, s).(*table)
+			if !ok {
+				raisef("a field is set of what is no table")
+			}
+			key := m.value(to.Key, s)
+			if key == nil {
+				raisef("the key of a field is nil")
+			}
+			t.set(key, at(values, i))
+		}
+	}
+}
+
+// loop runs body while condition holds.
+func (m *machine) loop(condition func() bool, body func() ([]value, ending)) ([]value, ending) {
+	for condition() {
+		m.step()
+		values, how := body()
+		m.leave()
+		switch how {
+		case broke:
+			return nil, ran
+		case returned:
+			return values, how
+		}
+	}
+	return nil, ran
+}
+
+// repeat runs a loop whose condition sees the variables of its body.
+func (m *machine) repeat(st *ast.RepeatStmt, s *scope) ([]value, ending) {
+	again := true
+	return m.loop(func() bool { return again }, func() ([]value, ending) {
+		inner := &scope{up: s}
+		values, how := m.block(st.Stmts, inner)
+		if how == ran {
+			again = !truthy(m.value(st.Condition, inner))
+		}
+		return values, how
+	})
+}
+
+func (m *machine) countingFor(st *ast.NumberForStmt, s *scope) ([]value, ending) {
+	step := 1.0
+	if st.Step != nil {
+		step = m.number(st.Step, s, "the step of a loop")
+	}
+	i, limit := m.number(st.Init, s, "the start of a loop"), m.number(st.Limit, s, "the end of a loop")
+	i -= step
+	return m.loop(func() bool { i += step; return step > 0 && i <= limit || step <= 0 && i >= limit }, func() ([]value, ending) {
+		inner := &scope{up: s}
+		inner.declare(st.Name, i)
+		return m.block(st.Stmts, inner)
+	})
+}
+
+func (m *machine) number(e ast.Expr, s *scope, what string) float64 {
+	n, ok := number(m.value(e, s))
+	if !ok {
+		raisef("%s is no number", what)
+	}
+	return n
+}
+
+// eachFor runs a loop over ipairs or pairs of a list.
+func (m *machine) eachFor(st *ast.GenericForStmt, s *scope) ([]value, ending) {
+	each, ok := first(m.list(st.Exprs, s)).(*elements)
+	if !ok {
+		panic(unsupported("a loop over anything but ipairs and pairs"))
+	}
+	i := -1
+	return m.loop(func() bool { i++; return i < len(each.of.list) }, func() ([]value, ending) {
+		inner := &scope{up: s}
+		inner.declare(st.Names[0], float64(i+1))
+		for n, name := range st.Names[1:] {
+			var v value
+			if n == 0 {
+				v = each.of.list[i]
+			}
+			inner.declare(name, v)
+		}
+		return m.block(st.Stmts, inner)
+	})
+}
+
+// elements is what ipairs and pairs return.
+type elements struct{ of *table }
+
+// replyOf is what Redis makes of a value that a script returns.
+func replyOf(v value) Reply {
+	switch v := known(v).(type) {
+	case float64:
+		return int64(v)
+	case string:
+		return v
+	case bool:
+		if v {
+			return int64(1)
+		}
+	case *table:
+		if text, ok := v.get("err").(string); ok {
+			return Error(text)
+		}
+		if text, ok := v.get("ok").(string); ok {
+			return Status(text)
+		}
+		all := make([]any, len(v.list))
+		for i, e := range v.list {
+			all[i] = replyOf(e)
+		}
+		return all
+	}
+	return nil
+}
+
+// valueOf is what redis.call makes of a reply.
+func valueOf(r Reply) value {
+	switch r := r.(type) {
+	case nil:
+		return false
+	case Unknown:
+		return unknown{}
+	case int64:
+		return float64(r)
+	case string:
+		return r
+	case Status:
+		return &table{fields: map[value]value{"ok": string(r)}}
+	case Error:
+		return &table{fields: map[value]value{"err": string(r)}}
+	case []any:
+		t := &table{}
+		for _, e := range r {
+			t.list = append(t.list, valueOf(e))
+		}
+		return t
+	}
+	panic(errors.New("lua: a reply of an unknown type"))
+}

@@ -1,0 +1,313 @@
+package adopt
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/commands/adopt/lua"
+)
+
+// setOptions are those of SET.
+type setOptions struct {
+	nx, xx, get, keep bool
+	end               string // EX, PX, EXAT, PXAT
+	at                string
+}
+
+func parseSet(args []string) (o setOptions, fine bool) {
+	for i := 0; i < len(args); i++ {
+		switch word := strings.ToUpper(args[i]); word {
+		case "NX":
+			o.nx = true
+		case "XX":
+			o.xx = true
+		case "GET":
+			o.get = true
+		case "KEEPTTL":
+			o.keep = true
+		case "EX", "PX", "EXAT", "PXAT":
+			if i++; o.end != "" || i == len(args) {
+				return o, false
+			}
+			o.end, o.at = word, args[i]
+		default:
+			return o, false
+		}
+	}
+	return o, !(o.nx && o.xx) && !(o.keep && o.end != "")
+}
+
+// longest is what a longer lease is taken for, in milliseconds: more than any lock may have.
+const longest = int64(Forever/time.Millisecond) - 1
+
+func (w *world) set(_ string, args []string) (lua.Reply, error) {
+	o, fine := parseSet(args[1:])
+	if !fine {
+		return syntax, nil
+	}
+	left := Forever
+	if o.end != "" {
+		var fault lua.Error
+		if left, fault = w.left(o.end, o.at, "set"); fault != "" {
+			return fault, nil
+		}
+		if left <= 0 && !strings.HasSuffix(o.end, "AT") {
+			return invalidExpire("set"), nil
+		}
+	}
+	if o.get && w.is.Kind == Hash {
+		return wrongType, nil
+	}
+	var before lua.Reply
+	if w.is.Kind == String || w.is.Kind == Native {
+		before = w.is.Value
+	}
+	refusedBy := o.nx && w.is.Kind != Absent || o.xx && w.is.Kind == Absent
+	switch {
+	case refusedBy && o.get:
+		return before, nil
+	case refusedBy:
+		return nil, nil
+	}
+	if o.keep && w.is.Kind != Absent {
+		left = w.is.Left
+	}
+	if err := w.put(args[0], left); err != nil {
+		return nil, err
+	}
+	if o.get {
+		return before, nil
+	}
+	return ok, nil
+}
+
+// put lets the key be a string.
+func (w *world) put(value string, left time.Duration) error {
+	if len(value) > maxValue {
+		return refusef("a value of %d bytes, more than %d", len(value), maxValue)
+	}
+	if left <= 0 { // an end that has passed
+		w.is = State{}
+		return nil
+	}
+	w.is = State{Kind: String, Value: value, Left: left}
+	w.timed = true
+	return nil
+}
+
+// left is what is left until an end, as EXPIRE and its kin and the options of SET name it.
+func (w *world) left(unit, at, command string) (time.Duration, lua.Error) {
+	n, isInt := integer(at)
+	if !isInt {
+		return 0, notInteger
+	}
+	if strings.HasPrefix(unit, "EX") {
+		if n > math.MaxInt64/1000 || n < math.MinInt64/1000 {
+			return 0, invalidExpire(command)
+		}
+		n *= 1000
+	}
+	now := w.now.UnixMilli()
+	if strings.HasSuffix(unit, "AT") {
+		if command == "set" && n <= 0 {
+			return 0, invalidExpire(command)
+		}
+		n -= now
+	} else if n > math.MaxInt64-now {
+		return 0, invalidExpire(command)
+	}
+	return time.Duration(min(n, longest)) * time.Millisecond, ""
+}
+
+func invalidExpire(command string) lua.Error {
+	return lua.Error("ERR invalid expire time in '" + command + "' command")
+}
+
+func (w *world) setNX(_ string, args []string) (lua.Reply, error) {
+	if w.is.Kind != Absent {
+		return int64(0), nil
+	}
+	return int64(1), w.put(args[0], Forever)
+}
+
+func (w *world) setEX(name string, args []string) (lua.Reply, error) {
+	unit := "PX"
+	if name == "SETEX" {
+		unit = "EX"
+	}
+	left, fault := w.left(unit, args[0], strings.ToLower(name))
+	if fault == "" && left <= 0 {
+		fault = invalidExpire(strings.ToLower(name))
+	}
+	if fault != "" {
+		return fault, nil
+	}
+	return ok, w.put(args[1], left)
+}
+
+func (w *world) getSet(name string, args []string) (lua.Reply, error) {
+	before, err := w.get(name, nil)
+	if before == wrongType || err != nil {
+		return before, err
+	}
+	return before, w.put(args[0], Forever)
+}
+
+func (w *world) get(string, []string) (lua.Reply, error) {
+	switch w.is.Kind {
+	case Absent:
+		return nil, nil
+	case Hash:
+		return wrongType, nil
+	}
+	return w.is.Value, nil
+}
+
+func (w *world) strlen(string, []string) (lua.Reply, error) {
+	if w.is.Kind == Hash {
+		return wrongType, nil
+	}
+	return int64(len(w.is.Value)), nil
+}
+
+func (w *world) getRange(_ string, args []string) (lua.Reply, error) {
+	from, isInt := integer(args[0])
+	to, alsoInt := integer(args[1])
+	switch {
+	case !isInt || !alsoInt:
+		return notInteger, nil
+	case w.is.Kind == Hash:
+		return wrongType, nil
+	}
+	n := int64(len(w.is.Value))
+	if from < 0 && to < 0 && from > to {
+		return "", nil
+	}
+	if from < 0 {
+		from = max(0, n+from)
+	}
+	if to < 0 {
+		to = max(0, n+to)
+	}
+	if to = min(to, n-1); from > to || n == 0 {
+		return "", nil
+	}
+	return w.is.Value[from : to+1], nil
+}
+
+func (w *world) getDel(name string, _ []string) (lua.Reply, error) {
+	before, err := w.get(name, nil)
+	if before != wrongType && err == nil {
+		w.is = State{}
+	}
+	return before, err
+}
+
+func (w *world) exists(string, []string) (lua.Reply, error) { return flag(w.is.Kind != Absent), nil }
+
+func (w *world) typeOf(string, []string) (lua.Reply, error) {
+	switch w.is.Kind {
+	case Absent:
+		return lua.Status("none"), nil
+	case Hash:
+		return lua.Status("hash"), nil
+	}
+	return lua.Status("string"), nil
+}
+
+func flag(b bool) lua.Reply {
+	if b {
+		return int64(1)
+	}
+	return int64(0)
+}
+
+func (w *world) ttl(name string, _ []string) (lua.Reply, error) {
+	switch {
+	case w.is.Kind == Absent:
+		return int64(-2), nil
+	case w.is.Left == Forever:
+		return int64(-1), nil
+	}
+	w.timeRead = true
+	ms := w.is.Left.Milliseconds()
+	if strings.HasSuffix(name, "TIME") {
+		ms += w.now.UnixMilli()
+	}
+	if !strings.HasPrefix(name, "P") {
+		ms = (ms + 500) / 1000
+	}
+	return ms, nil
+}
+
+func (w *world) del(string, []string) (lua.Reply, error) {
+	was := w.is.Kind
+	w.is = State{}
+	return flag(was != Absent), nil
+}
+
+func (w *world) expire(name string, args []string) (lua.Reply, error) {
+	unit := strings.TrimPrefix(name, "P")
+	unit = strings.Replace(unit, "EXPIRE", "EX", 1)
+	if name[0] == 'P' {
+		unit = "PX" + unit[2:]
+	}
+	left, fault := w.left(unit, args[0], strings.ToLower(name))
+	if fault != "" {
+		return fault, nil
+	}
+	if w.is.Kind == Absent {
+		if len(args) > 1 && !expireOption(args[1]) {
+			return unsupportedOption(args[1]), nil
+		}
+		return int64(0), nil
+	}
+	if len(args) > 1 {
+		has := w.is.Left != Forever
+		switch strings.ToUpper(args[1]) {
+		case "NX":
+			if has {
+				return int64(0), nil
+			}
+		case "XX":
+			if !has {
+				return int64(0), nil
+			}
+		case "GT":
+			if w.timeRead = true; !has || left <= w.is.Left {
+				return int64(0), nil
+			}
+		case "LT":
+			if w.timeRead = true; has && left >= w.is.Left {
+				return int64(0), nil
+			}
+		default:
+			return unsupportedOption(args[1]), nil
+		}
+	}
+	w.setEnd(left)
+	return int64(1), nil
+}
+
+func expireOption(word string) bool {
+	switch strings.ToUpper(word) {
+	case "NX", "XX", "GT", "LT":
+		return true
+	}
+	return false
+}
+
+func unsupportedOption(word string) lua.Error { return lua.Error("ERR Unsupported option " + word) }
+
+func (w *world) persist(string, []string) (lua.Reply, error) {
+	if w.is.Kind == Absent || w.is.Left == Forever {
+		return int64(0), nil
+	}
+	w.is.Left, w.timed = Forever, true
+	return int64(1), nil
+}
+
+// count is the text of a Hash's count.
+func (w *world) count() string { return strconv.Itoa(w.is.Count) }

@@ -1,0 +1,173 @@
+package adopt
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/commands/adopt/lua"
+)
+
+// maxSignals is how many signals a script may send.
+const maxSignals = 16
+
+// maxValue is how long a value may be, in bytes: the engine's owners have room for so much.
+const maxValue = 1003
+
+// A world is what one run of a call sees: its lock, and what it has done to it so far.
+type world struct {
+	key      string // of the lock; empty until a command names it
+	was, is  State
+	now      time.Time
+	timed    bool // an end was set
+	timeRead bool
+	adopted  func(key string) bool
+	signals  [][]string
+	readOnly bool
+}
+
+// errors of Redis
+const (
+	wrongType  = lua.Error("WRONGTYPE Operation against a key holding the wrong kind of value")
+	notInteger = lua.Error("ERR value is not an integer or out of range")
+	syntax     = lua.Error("ERR syntax error")
+)
+
+var ok = lua.Status("OK")
+
+// A command is what may be done to the key of a lock. args are those behind the key.
+type command struct {
+	min, max int // arguments behind the key
+	writes   bool
+	run      func(w *world, name string, args []string) (lua.Reply, error)
+}
+
+var commandTable map[string]command
+
+func init() {
+	commandTable = map[string]command{
+		"SET": {1, 8, true, (*world).set}, "SETNX": {1, 1, true, (*world).setNX},
+		"SETEX": {2, 2, true, (*world).setEX}, "PSETEX": {2, 2, true, (*world).setEX}, "GETSET": {1, 1, true, (*world).getSet},
+		"GET": {0, 0, false, (*world).get}, "STRLEN": {0, 0, false, (*world).strlen},
+		"GETRANGE": {2, 2, false, (*world).getRange}, "SUBSTR": {2, 2, false, (*world).getRange},
+		"EXISTS": {0, 0, false, (*world).exists}, "TOUCH": {0, 0, false, (*world).exists}, "TYPE": {0, 0, false, (*world).typeOf},
+		"TTL": {0, 0, false, (*world).ttl}, "PTTL": {0, 0, false, (*world).ttl},
+		"EXPIRETIME": {0, 0, false, (*world).ttl}, "PEXPIRETIME": {0, 0, false, (*world).ttl},
+		"DEL": {0, 0, true, (*world).del}, "UNLINK": {0, 0, true, (*world).del}, "GETDEL": {0, 0, true, (*world).getDel},
+		"EXPIRE": {1, 2, true, (*world).expire}, "PEXPIRE": {1, 2, true, (*world).expire},
+		"EXPIREAT": {1, 2, true, (*world).expire}, "PEXPIREAT": {1, 2, true, (*world).expire},
+		"PERSIST": {0, 0, true, (*world).persist},
+		"HEXISTS": {1, 1, false, (*world).hget}, "HGET": {1, 1, false, (*world).hget}, "HSTRLEN": {1, 1, false, (*world).hget},
+		"HLEN": {0, 0, false, (*world).hash}, "HKEYS": {0, 0, false, (*world).hash}, "HVALS": {0, 0, false, (*world).hash}, "HGETALL": {0, 0, false, (*world).hash},
+		"HSET": {2, 2, true, (*world).hset}, "HSETNX": {2, 2, true, (*world).hset}, "HINCRBY": {2, 2, true, (*world).hincrby}, "HDEL": {1, 1, true, (*world).hdel},
+	}
+}
+
+// signalNames are commands on other keys and channels that may follow a change of the lock.
+var signalNames = map[string]bool{
+	"PUBLISH": true, "SPUBLISH": true, "LPUSH": true, "RPUSH": true, "LTRIM": true, "EXPIRE": true, "PEXPIRE": true, "DEL": true,
+}
+
+// call runs a command of a script.
+func (w *world) call(args []string) (lua.Reply, error) {
+	name := strings.ToUpper(args[0])
+	if name == "TIME" && len(args) == 1 {
+		micro := w.now.UnixMicro()
+		return []any{strconv.FormatInt(micro/1e6, 10), strconv.FormatInt(micro%1e6, 10)}, nil
+	}
+	channel := name == "PUBLISH" || name == "SPUBLISH" // which may match a pattern: it is no key
+	if w.key == "" && len(args) > 1 && !channel && w.adopted(args[1]) {
+		w.key = args[1]
+	}
+	if len(args) < 2 || channel || args[1] != w.key {
+		return w.signal(name, args, channel)
+	}
+	return w.onLock(name, args[2:])
+}
+
+// onLock runs a command on the key of the lock.
+func (w *world) onLock(name string, args []string) (lua.Reply, error) {
+	c, known := commandTable[name]
+	switch {
+	case !known:
+		return nil, refusef("%s of a lock", name)
+	case len(args) < c.min || len(args) > c.max:
+		if many := name == "DEL" || name == "UNLINK" || name == "EXISTS" || name == "TOUCH"; many {
+			return nil, refusef("%s of several keys", name)
+		}
+		return lua.Error("ERR wrong number of arguments for '" + strings.ToLower(name) + "' command"), nil
+	case c.writes && w.readOnly:
+		return nil, refusef("%s in a script that may not write", name)
+	}
+	return c.run(w, name, args)
+}
+
+// signal keeps a command on another key for later.
+func (w *world) signal(name string, args []string, channel bool) (lua.Reply, error) {
+	if !signalNames[name] || len(args) < 2 {
+		return nil, refusef("%s beside the lock", name)
+	}
+	for _, a := range args[1:] {
+		if !channel && w.adopted(a) {
+			return nil, refusef("%s of another lock", name)
+		}
+	}
+	if w.readOnly {
+		return nil, refusef("%s in a script that may not write", name)
+	}
+	if len(w.signals) == maxSignals {
+		return nil, refusef("more than %d signals", maxSignals)
+	}
+	w.signals = append(w.signals, args)
+	return lua.Unknown{}, nil
+}
+
+// op is what the run has done, as one operation.
+func (w *world) op() (Op, error) {
+	was, is := &w.was, &w.is
+	switch {
+	case was.Kind == Native && *was != *is:
+		return Op{}, refusef("a change of a lock that was taken with LOCK")
+	case is.Kind == Absent && was.Kind == Absent:
+		return Op{}, nil
+	case is.Kind == Hash && is.Count == 0:
+		return Op{}, refusef("a hash that stays with a count of 0")
+	case is.Kind == Absent:
+		return Op{Do: Release}, nil
+	case is.Kind == String && was.Kind == Absent:
+		return Op{Do: Take, Value: is.Value, TTL: is.Left}, nil
+	case is.Kind == Hash && is.Count == was.Count+1 && (was.Kind == Absent || was.Kind == Hash && was.Value == is.Value):
+		return Op{Do: Enter, Value: is.Value, TTL: is.Left}, nil
+	case is.Kind == Hash && was.Kind == Hash && is.Value == was.Value && is.Count == was.Count-1:
+		op := Op{Do: Leave}
+		if w.timed {
+			op.TTL = is.Left
+		}
+		return op, nil
+	case is.Kind != was.Kind || is.Value != was.Value:
+		if is.Kind != String {
+			return Op{}, refusef("a hash in place of a lock")
+		}
+		return Op{Do: Replace, Value: is.Value, TTL: is.Left}, nil
+	case is.Count != was.Count:
+		return Op{}, refusef("a count that changes by more than one")
+	case w.timed:
+		return Op{Do: Renew, TTL: is.Left}, nil
+	}
+	return Op{}, nil
+}
+
+// setEnd lets the lock end after left; not positive: now.
+func (w *world) setEnd(left time.Duration) {
+	if left <= 0 {
+		w.is = State{}
+		return
+	}
+	w.is.Left, w.timed = left, true
+}
+
+// integer is how Redis reads an argument.
+func integer(s string) (int64, bool) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil && strconv.FormatInt(n, 10) == s
+}
