@@ -1,9 +1,9 @@
-package adopt
+package idiom
 
 import (
 	"strconv"
 
-	"github.com/lockproxy/lockproxy/commands/adopt/lua"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom/lua"
 )
 
 // notHash is the answer to a command of hashes where the key is a string.

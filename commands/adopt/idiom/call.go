@@ -1,4 +1,4 @@
-package adopt
+package idiom
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
-	"github.com/lockproxy/lockproxy/commands/adopt/lua"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom/lua"
 )
 
 // A Call is a command or a script on the key of one lock, ready to run.

@@ -1,11 +1,11 @@
-package adopt
+package idiom
 
 import (
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/lockproxy/lockproxy/commands/adopt/lua"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom/lua"
 )
 
 // maxSignals is how many signals a script may send.

@@ -1,4 +1,4 @@
-package adopt
+package idiom
 
 // A scriptCase is a script that somebody could have written for a lock, with its arguments: the key is
 // "lock:a", the value "me".

@@ -1,4 +1,4 @@
-package adopt
+package idiom
 
 import (
 	"crypto/sha1"
@@ -7,7 +7,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
-	"github.com/lockproxy/lockproxy/commands/adopt/lua"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom/lua"
 )
 
 // maxScripts is how many scripts are remembered.

@@ -1,4 +1,4 @@
-package adopt
+package idiom
 
 import (
 	"math"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lockproxy/lockproxy/commands/adopt/lua"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom/lua"
 )
 
 // setOptions are those of SET.

@@ -1,4 +1,4 @@
-// Package adopt says what a command or a script does to a lock that is kept in a key of Redis, as many
+// Package idiom says what a command or a script does to a lock that is kept in a key of Redis, as many
 // libraries and applications do: SET NX PX to take it, a script that compares and deletes to give it back.
 //
 // Nothing is recognised by its text. A command is run over what the key is, a State, and yields an Outcome:
@@ -12,7 +12,7 @@
 //
 // The package does no I/O and starts no goroutines. All its functions and the methods of Scripts are safe for
 // concurrent use; a Call is used by one goroutine.
-package adopt
+package idiom
 
 import (
 	"fmt"
