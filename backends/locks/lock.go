@@ -114,5 +114,9 @@ func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	return s.counters.released(s.store.Release(ctx, r))
 }
 
+// Read says who has a name, as soon as that is decided: one owner under one fence, or nobody. Where the votes
+// leave it open it asks again for a while, and then the error is a *QuorumError; else it is that of ctx.
+func (s *Service) Read(ctx context.Context, k Key) (Reading, error) { return s.store.Read(ctx, k) }
+
 // Undo takes a grant back, as if it had not been made. It does not wait for nodes.
 func (s *Service) Undo(g Grant) { s.store.Undo(g) }

@@ -89,6 +89,16 @@ type Decision struct {
 	trigger   waitq.Trigger // if Granted: what made the waiter ask
 }
 
+// A Reading is who has a name. The zero Reading is that nobody has.
+type Reading struct {
+	Held      bool
+	Owner     string
+	Info      string        // that the LOCK came with
+	Fence     int64         // of the grant
+	Remaining time.Duration // of the lease, the Q-th largest among the masters
+	Holds     int           // of the owner
+}
+
 // A RenewRequest moves the end of a lease that the owner still has.
 type RenewRequest struct {
 	Key
@@ -104,6 +114,7 @@ type UnlockRequest struct {
 	Fence int64  // if not 0, act only on the grant with this fence
 	All   bool   // give back every hold of the owner
 	Req   string // up to 1 KB; not empty: the same (DB, Name, Owner, Req) is done once, however often it is asked
+	Once  bool   // a release that was done before, or may have been, is ErrLost
 }
 
 // ErrLost reports that the owner no longer has the lock: it expired, was forced, or its grant was another one.

@@ -25,6 +25,7 @@ type Store interface {
 	// What is not granted has been or will be undone, also after it returned. Errors are those of Service.Lock.
 	Acquire(context.Context, Attempt) (Decision, error)
 	Holder(context.Context, Key) (Decision, error) // who has the name, as a refusal; none if nobody has
+	Read(context.Context, Key) (Reading, error)    // that of Service.Read
 
 	// Renew and Release are those of Service.Renew and Service.Unlock; of a Req only one Release is under way.
 	Renew(context.Context, RenewRequest) (validity time.Duration, err error)

@@ -32,6 +32,7 @@ type Store struct {
 // A record is what is known of a name.
 type record struct {
 	owner string // of the last grant
+	info  string
 	fence int64  // of that grant
 	holds []hold // of that grant; those that have ended are left out by Store.record
 
@@ -166,7 +167,7 @@ func (s *Store) acquire(a *locks.Attempt, began time.Duration) (locks.Decision, 
 	}
 	if len(r.holds) == 0 || a.Fresh && !taken {
 		s.fence++
-		r.owner, r.fence, r.holds = a.Owner, s.fence, nil
+		r.owner, r.info, r.fence, r.holds = a.Owner, a.Info, s.fence, nil
 	}
 	s.ids++
 	h := hold{id: strconv.Itoa(s.ids), req: a.Req, until: began + a.TTL}
@@ -195,6 +196,17 @@ func (s *Store) Holder(_ context.Context, k locks.Key) (locks.Decision, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.refusal(s.record(k)), nil
+}
+
+// Read implements locks.Store.
+func (s *Store) Read(_ context.Context, k locks.Key) (locks.Reading, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.record(k)
+	if len(r.holds) == 0 {
+		return locks.Reading{}, nil
+	}
+	return locks.Reading{Held: true, Owner: r.owner, Info: r.info, Fence: r.fence, Remaining: r.until() - s.now(), Holds: r.count()}, nil
 }
 
 // notHeld is the error of a RENEW or an UNLOCK of an owner that does not have the grant.
@@ -235,6 +247,9 @@ func (s *Store) Release(_ context.Context, q locks.UnlockRequest) (holdsLeft int
 	if !r.held(q.Owner, q.Fence) {
 		since := r.owner == q.Owner && r.fence != r.lastFence
 		if r.lastOwner == q.Owner && (q.Fence == r.lastFence || q.Fence == 0 && !since) {
+			if q.Once {
+				return 0, locks.ErrLost
+			}
 			return 0, nil // a repeat
 		}
 		return 0, s.notHeld(r, q.Owner)

@@ -35,6 +35,30 @@ func (s *Store) Inspect(ctx context.Context, k locks.Key) (locks.Inspection, err
 	return in, err
 }
 
+// Read implements locks.Store: it asks until a quorum agrees, for a while.
+func (s *Store) Read(ctx context.Context, k locks.Key) (locks.Reading, error) {
+	if err := s.set.AcquireSlot(ctx); err != nil {
+		return locks.Reading{}, err
+	}
+	defer s.set.ReleaseSlot()
+	decided := func(votes []voters.Vote) bool {
+		_, _, _, who := ownershipOf(votes, s.set.Quorum)
+		return who == oneOwner || who == nobody
+	}
+	votes, _, err := s.readUntil(ctx, locks.Holder{Key: k}, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", agreeReads, doubling, decided)
+	if err != nil {
+		return locks.Reading{}, err
+	}
+	h, who := s.holding(votes, k)
+	switch who {
+	case nobody:
+		return locks.Reading{}, nil
+	case oneOwner:
+		return locks.Reading{Held: true, Owner: h.Owner, Info: h.Info, Fence: h.Fence, Remaining: h.Remaining, Holds: h.Holds}, nil
+	}
+	return locks.Reading{}, s.set.QuorumError("LOCK", k.Name, votes)
+}
+
 // readStable reads a name, again if the nodes do not agree: most often because a grant or a release is on its
 // way to some of them.
 func (s *Store) readStable(ctx context.Context, h locks.Holder) ([]voters.Vote, error) {

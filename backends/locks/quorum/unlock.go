@@ -33,6 +33,9 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 	case err != nil || result == undecided:
 		s.grants.restore(h, g, holds)
 		return 0, s.unlockError(h, result, votes, err)
+	case r.Once && doneBefore(votes):
+		s.grants.invalidate(h)
+		return 0, locks.ErrLost
 	case result == conflict:
 		return s.unlockDisputed(ctx, h, r, g, holds, votes)
 	case r.Fence == 0 && voters.CountKind(votes, voters.Duplicate) >= s.set.Quorum: // what this proxy remembers was over, and the owner may have another
@@ -48,6 +51,9 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 	}
 	return n, nil
 }
+
+// doneBefore reports whether a node had done this release before.
+func doneBefore(votes []voters.Vote) bool { return voters.CountKind(votes, voters.Duplicate) > 0 }
 
 // unlockDisputed goes on where this UNLOCK gave back another hold before, or another UNLOCK this one, through
 // another proxy.
@@ -237,6 +243,9 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 		return holdsLeft, false, err
 	}
 	if result != applied && s.releasedBefore(votes, h.Owner, r.Fence) {
+		if r.Once {
+			return 0, false, locks.ErrLost
+		}
 		return 0, false, nil
 	}
 	if result != applied {
@@ -251,6 +260,9 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 	votes, result, err = s.release(ctx, h, g, holds, left, false, tagOf(&r))
 	if err != nil || result != applied {
 		return 0, err == nil && s.mayGiveAnother(votes, result, holds, r), s.unlockError(h, result, votes, err)
+	}
+	if r.Once && doneBefore(votes) {
+		return 0, false, locks.ErrLost
 	}
 	s.dropHolds(h, holds...)
 	s.grants.invalidate(h)

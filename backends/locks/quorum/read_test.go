@@ -1,0 +1,65 @@
+package quorum
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+var jobKey = locks.Key{Name: "job"}
+
+func read(t *testing.T, s *proxy) locks.Reading {
+	t.Helper()
+	r, err := s.Service.Read(t.Context(), jobKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestRead says who has a name, through any proxy.
+func TestRead(t *testing.T) {
+	t.Parallel()
+	p, _, nodes := proxies(t, 2)
+	if r := read(t, p[1]); r != (locks.Reading{}) {
+		t.Errorf("free: %+v", r)
+	}
+	g := lock(t, p[0], "job", "alice", time.Minute)
+	r := read(t, p[1])
+	if !r.Held || r.Owner != "alice" || r.Fence != g.Fence || r.Holds != 1 || r.Remaining < 50*time.Second || r.Remaining > time.Minute {
+		t.Errorf("held: %+v, granted %+v", r, g)
+	}
+	nodes[0].Kill()
+	if r := read(t, p[1]); !r.Held || r.Owner != "alice" {
+		t.Errorf("with a node down: %+v", r)
+	}
+	nodes[1].Kill()
+	var few *locks.QuorumError
+	if r, err := p[1].Service.Read(t.Context(), jobKey); !errors.As(err, &few) {
+		t.Errorf("with two nodes down: %+v, %v", r, err)
+	}
+}
+
+// TestUnlock_Once: of two releases of one grant, through any proxies, one succeeds.
+func TestUnlock_Once(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	for first := range p {
+		for second := range p {
+			g := lock(t, p[0], "job", "alice", time.Minute)
+			everywhere(t, p[0], c)
+			release := func(s *proxy) error {
+				_, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: jobKey, Owner: "alice", Fence: g.Fence, Once: true})
+				return err
+			}
+			if err := release(p[first]); err != nil {
+				t.Errorf("first, at %d: %v", first, err)
+			}
+			if err := release(p[second]); !errors.Is(err, locks.ErrLost) {
+				t.Errorf("at %d after %d: %v", second, first, err)
+			}
+		}
+	}
+}
