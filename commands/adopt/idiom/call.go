@@ -127,3 +127,25 @@ func appendReply(b []byte, r lua.Reply, proto int) []byte {
 	}
 	return resp.AppendNull(b, proto)
 }
+
+// PlainClass is what a command of Plain is for.
+func PlainClass(args []string) Class {
+	switch name := strings.ToUpper(args[0]); name {
+	case "DEL", "UNLINK", "GETDEL", "HDEL":
+		return ForceRelease
+	case "EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT", "PERSIST":
+		return ForceExtend
+	case "SETEX", "PSETEX", "GETSET":
+		return Overwrite
+	case "SETNX":
+		return Acquire
+	case "SET":
+		if o, fine := parseSet(args[min(3, len(args)):]); fine && !o.nx && !o.xx {
+			return Overwrite
+		}
+		return Acquire
+	case "HSET", "HSETNX", "HINCRBY":
+		return ReentrantAcquire
+	}
+	return ReadOnly
+}

@@ -1,0 +1,355 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// An Engine decides about locks; *locks.Service is one.
+type Engine interface {
+	Lock(context.Context, locks.LockRequest) (locks.Decision, error)
+	Renew(context.Context, locks.RenewRequest) (time.Duration, error)
+	Unlock(context.Context, locks.UnlockRequest) (holdsLeft int, err error)
+	Read(context.Context, locks.Key) (locks.Reading, error)
+	Undo(locks.Grant)
+}
+
+// A Connection is a client's, as adopted commands use it.
+type Connection interface {
+	Database() int
+	Protocol() int
+	// MayLock returns nil if the client may take, move and release that lock.
+	MayLock(ctx context.Context, name string) error
+	// Ask sends the upstream a command in the client's name, behind what the client has sent, and returns the
+	// reply.
+	Ask(ctx context.Context, args []string) (reply []byte, err error)
+}
+
+// Options are read once by New.
+type Options struct {
+	Engine         Engine
+	MinTTL, MaxTTL time.Duration // of leases
+}
+
+// remembered is how many locks an Adoption remembers.
+const remembered = 16384
+
+// An Adoption decides commands on the keys of its patterns.
+type Adoption struct {
+	opt      Options
+	patterns []*Pattern
+	scripts  *idiom.Scripts
+	guesses  *lru.Cache[locks.Key, guess] // hints: a wrong one costs a round
+	classes  *lru.Cache[string, idiom.Class]
+}
+
+// New makes an Adoption. The first pattern that matches a key counts.
+func New(patterns []*Pattern, o Options) (*Adoption, error) {
+	a := &Adoption{opt: o, patterns: patterns, scripts: idiom.NewScripts()}
+	var err, also error
+	a.guesses, err = lru.New[locks.Key, guess](remembered)
+	a.classes, also = lru.New[string, idiom.Class](remembered)
+	return a, errors.Join(err, also)
+}
+
+// Concerns reports whether an argument may be an adopted key. It does not allocate.
+func (a *Adoption) Concerns(args [][]byte) bool {
+	for _, p := range a.patterns {
+		for _, arg := range args[1:] {
+			if len(arg) >= len(p.literal) && string(arg[:len(p.literal)]) == p.literal {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// pattern is that of a key; nil: it is no lock.
+func (a *Adoption) pattern(db int, key string) *Pattern {
+	for _, p := range a.patterns {
+		if p.adopts(db, key) {
+			return p
+		}
+	}
+	return nil
+}
+
+// A RefusedError says why a command on a lock was not done. Nothing was.
+type RefusedError struct{ Command, Key, Why, Pattern string }
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("ADOPTREFUSED %s %s: %s; adopted by %q", e.Command, e.Key, e.Why, e.Pattern)
+}
+
+// A Call is a command on the key of one lock.
+type Call struct {
+	*idiom.Call
+	pattern *Pattern
+	command string
+	class   idiom.Class
+}
+
+// errNoScript is the answer to EVALSHA of a script that is not known here.
+var errNoScript = errors.New("NOSCRIPT No matching script. Please use EVAL.")
+
+// Call makes a call of a command. keys are the indices of its keys, as the table of commands has them. It is
+// nil for a command that is about no lock. Errors are a *RefusedError and those that the client is to get.
+func (a *Adoption) Call(c Connection, args [][]byte, keys []int) (*Call, error) {
+	words := make([]string, len(args))
+	for i, arg := range args {
+		words[i] = string(arg)
+	}
+	name := strings.ToUpper(words[0])
+	switch name {
+	case "EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO":
+		return a.script(c, name, words)
+	}
+	var p *Pattern
+	for _, at := range keys {
+		if p = a.pattern(c.Database(), words[at]); p == nil {
+			continue
+		}
+		if len(keys) > 1 || at != 1 {
+			return nil, &RefusedError{name, words[at], "it has other keys as well", p.Glob}
+		}
+		break
+	}
+	if p == nil {
+		return nil, nil
+	}
+	call, err := idiom.Plain(words, c.Protocol())
+	if err != nil {
+		return nil, &RefusedError{name, words[1], err.Error(), p.Glob}
+	}
+	return a.accept(&Call{Call: call, pattern: p, command: name, class: idiom.PlainClass(words)})
+}
+
+func (a *Adoption) script(c Connection, name string, words []string) (*Call, error) {
+	n, isInt := 0, false
+	if len(words) > 2 {
+		n, isInt = count(words[2])
+	}
+	if !isInt || n > len(words)-3 {
+		return nil, nil // the upstream says what is wrong with it
+	}
+	keys, args := words[3:3+n], words[3+n:]
+	var first *Pattern
+	var lock string
+	for _, w := range words[3:] {
+		if p := a.pattern(c.Database(), w); p != nil {
+			first, lock = p, w
+			break
+		}
+	}
+	if first == nil {
+		return nil, nil
+	}
+	var s *idiom.Script
+	if strings.HasPrefix(name, "EVALSHA") {
+		if s = a.scripts.Find(words[1]); s == nil {
+			return nil, errNoScript
+		}
+	} else {
+		s = a.scripts.Know(words[1])
+	}
+	adopted := func(key string) bool { return a.pattern(c.Database(), key) != nil }
+	call, err := s.Call(keys, args, c.Protocol(), strings.HasSuffix(name, "_RO"), adopted)
+	if err != nil {
+		return nil, &RefusedError{name, lock, err.Error(), first.Glob}
+	}
+	if call == nil {
+		return nil, nil
+	}
+	shape := fmt.Sprint(s.SHA, " ", n, " ", len(args), " ", call.Key() == lock)
+	class, known := a.classes.Get(shape)
+	if !known {
+		_, class = call.Accept(time.Now())
+		a.classes.Add(shape, class)
+	}
+	return a.accept(&Call{Call: call, pattern: a.pattern(c.Database(), call.Key()), command: name, class: class})
+}
+
+func count(s string) (int, bool) {
+	n := 0
+	for _, c := range s {
+		if c < '0' || c > '9' || n > 1<<20 {
+			return 0, false
+		}
+		n = 10*n + int(c-'0')
+	}
+	return n, s != ""
+}
+
+// accept refuses a call whose class its pattern does not allow.
+func (a *Adoption) accept(c *Call) (*Call, error) {
+	switch {
+	case c.class == idiom.Unclear:
+		return nil, c.refused("what it does to a lock is not clear")
+	case !c.pattern.As.Allows(c.class):
+		return nil, c.refused(fmt.Sprintf("%s does not compare the value", c.class))
+	}
+	return c, nil
+}
+
+func (c *Call) refused(why string) error {
+	return &RefusedError{c.command, c.Key(), why, c.pattern.Glob}
+}
+
+// Remember learns a script's text, of SCRIPT LOAD.
+func (a *Adoption) Remember(text []byte) { a.scripts.Know(string(text)) }
+
+// Forget forgets all scripts.
+func (a *Adoption) Forget() { a.scripts.Flush() }
+
+// A Result is what became of a call.
+type Result struct {
+	Reply []byte
+	Taken locks.Grant // what it has taken, to be undone if the client has left; Fence 0: nothing
+}
+
+// tries are how often a call is decided anew, since what it was decided on had changed.
+const tries = 5
+
+// Decide decides a call. Errors are a *RefusedError, a *locks.QuorumError, and those of the connection and of ctx.
+func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
+	key := locks.Key{DB: conn.Database(), Name: c.Key()}
+	g, _ := a.guesses.Get(key)
+	answered := false // g is an answer of the nodes to this call
+	allowed := false
+	for range tries {
+		now := time.Now()
+		out, err := c.Run(g.state(now), now)
+		if err != nil {
+			return Result{}, c.refused(err.Error())
+		}
+		if out.Op.Do == idiom.Nothing && answered {
+			return Result{Reply: out.Reply}, nil
+		}
+		if out.Op.Do != idiom.Nothing && !allowed {
+			if err := conn.MayLock(ctx, key.Name); err != nil {
+				return Result{}, err
+			}
+			allowed = true
+		}
+		next, grant, err := a.do(ctx, c, key, out.Op, g)
+		switch {
+		case err == nil && next != nil: // done
+			a.note(key, *next)
+			return Result{Reply: out.Reply, Taken: grant}, a.signal(ctx, conn, out.Signals)
+		case err != nil:
+			return Result{}, err
+		}
+		if g, answered, err = a.ask(ctx, key, grant); err != nil {
+			return Result{}, err
+		}
+	}
+	return Result{}, errors.New("NOQUORUM the lock changes hands faster than it can be decided")
+}
+
+// ask asks the nodes what a key is, unless the grant that refused an acquisition says so.
+func (a *Adoption) ask(ctx context.Context, key locks.Key, by locks.Grant) (guess, bool, error) {
+	if by.Owner != "" {
+		g := guess{owner: by.Owner, holds: 1, until: time.Now().Add(by.Validity)}
+		if strings.HasPrefix(by.Owner, OwnerPrefix+"s") {
+			return g, true, nil
+		}
+	}
+	r, err := a.opt.Engine.Read(ctx, key)
+	if err != nil {
+		return guess{}, false, err
+	}
+	g := guessOf(r, time.Now())
+	a.note(key, g)
+	return g, true, nil
+}
+
+// note remembers what a key is.
+func (a *Adoption) note(key locks.Key, g guess) {
+	if g.owner == "" {
+		a.guesses.Remove(key)
+		return
+	}
+	a.guesses.Add(key, g)
+}
+
+// do does an operation to exactly the grant that was guessed. next is what the key is then; nil: nothing was
+// done, and grant names who refused an acquisition, if that is known.
+func (a *Adoption) do(ctx context.Context, c *Call, key locks.Key, op idiom.Op, g guess) (next *guess, grant locks.Grant, err error) {
+	switch op.Do {
+	case idiom.Nothing:
+		return nil, grant, nil
+	case idiom.Take:
+		return a.take(ctx, c, key, op)
+	case idiom.Renew:
+		ttl, err := a.lease(c, op.TTL)
+		if err != nil {
+			return nil, grant, err
+		}
+		began := time.Now()
+		_, err = a.opt.Engine.Renew(ctx, locks.RenewRequest{Key: key, Owner: g.owner, Fence: g.fence, TTL: ttl})
+		if gone(err) {
+			return nil, grant, nil
+		}
+		g.until = began.Add(ttl)
+		return &g, grant, err
+	case idiom.Release:
+		_, err := a.opt.Engine.Unlock(ctx, locks.UnlockRequest{Key: key, Owner: g.owner, Fence: g.fence, All: true, Once: true})
+		if gone(err) {
+			return nil, grant, nil
+		}
+		return &guess{}, grant, err
+	}
+	return nil, grant, c.refused("it would " + op.Do.String() + " a lock")
+}
+
+func gone(err error) bool {
+	notOwner := (*locks.NotOwnerError)(nil)
+	return errors.Is(err, locks.ErrLost) || errors.As(err, &notOwner)
+}
+
+func (a *Adoption) take(ctx context.Context, c *Call, key locks.Key, op idiom.Op) (*guess, locks.Grant, error) {
+	ttl, err := a.lease(c, op.TTL)
+	if err != nil {
+		return nil, locks.Grant{}, err
+	}
+	began := time.Now()
+	d, err := a.opt.Engine.Lock(ctx, locks.LockRequest{Key: key, Owner: ownerOf(op), TTL: ttl, Info: "adopted on"})
+	switch {
+	case err != nil:
+		return nil, locks.Grant{}, err
+	case !d.Granted:
+		return nil, locks.Grant{Owner: d.Holder, Validity: d.Remaining}, nil
+	}
+	return &guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: 1, until: began.Add(ttl)}, d.Grant, nil
+}
+
+// lease is for how long a lock is taken.
+func (a *Adoption) lease(c *Call, ttl time.Duration) (time.Duration, error) {
+	switch {
+	case ttl == idiom.Forever && c.pattern.NoExpiry == 0:
+		return 0, c.refused("it has no end: set no-expiry=lease:DURATION")
+	case ttl == idiom.Forever:
+		return c.pattern.NoExpiry, nil
+	case ttl > a.opt.MaxTTL:
+		return 0, c.refused(fmt.Sprintf("its ttl of %v is over max-ttl, %v", ttl, a.opt.MaxTTL))
+	}
+	return max(ttl, a.opt.MinTTL), nil
+}
+
+// signal sends what follows a change of the lock. It does not undo that if it cannot.
+func (a *Adoption) signal(ctx context.Context, conn Connection, signals [][]string) error {
+	for _, s := range signals {
+		if _, err := conn.Ask(ctx, s); err != nil {
+			break
+		}
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package adopt
+
+import (
+	"crypto/rand"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// OwnerPrefix is what the owners of adopted locks begin with. No client may name such an owner.
+const OwnerPrefix = "\x00lpa"
+
+// randomLength is that of the part that makes an owner of a string unlike all others.
+const randomLength = 16
+
+// ownerOf makes the owner of a new grant.
+func ownerOf(op idiom.Op) string {
+	if op.Do == idiom.Enter {
+		return OwnerPrefix + "h" + op.Value
+	}
+	return OwnerPrefix + "s" + rand.Text()[:randomLength] + op.Value
+}
+
+// A guess is what a key is taken for. The zero guess is that nobody has it.
+type guess struct {
+	owner string
+	fence int64 // 0: not known; a string's owner names its grant alone
+	holds int
+	until time.Time
+}
+
+// state is what the key is at a time.
+func (g *guess) state(now time.Time) idiom.State {
+	left := g.until.Sub(now).Truncate(time.Millisecond)
+	if g.owner == "" || left <= 0 {
+		return idiom.State{}
+	}
+	if rest, isString := strings.CutPrefix(g.owner, OwnerPrefix+"s"); isString && len(rest) >= randomLength {
+		return idiom.State{Kind: idiom.String, Value: rest[randomLength:], Left: left}
+	}
+	if field, isHash := strings.CutPrefix(g.owner, OwnerPrefix+"h"); isHash {
+		return idiom.State{Kind: idiom.Hash, Value: field, Count: g.holds, Left: left}
+	}
+	return idiom.State{Kind: idiom.Native, Value: "lockproxy:" + strconv.FormatInt(g.fence, 10), Left: left}
+}
+
+func guessOf(r locks.Reading, now time.Time) guess {
+	if !r.Held {
+		return guess{}
+	}
+	return guess{owner: r.Owner, fence: r.Fence, holds: r.Holds, until: now.Add(r.Remaining)}
+}
