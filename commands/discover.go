@@ -19,6 +19,9 @@ var (
 // allocate.
 func (s *Session) row(args [][]byte) *command {
 	c := s.d.rows.lookup(args)
+	if s.isAdopted(c, args) {
+		return adoptedRow
+	}
 	if s.tally.Note(c.counted()); c != nil {
 		return c
 	}

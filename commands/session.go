@@ -12,6 +12,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/acl"
+	"github.com/lockproxy/lockproxy/commands/adopt"
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/pubsub"
@@ -25,6 +26,7 @@ import (
 type Options struct {
 	Upstream *upstream.Upstream // required
 	Verbs    lockcmd.Options    // with a Locker
+	Adoption *adopt.Adoption    // nil: no key is a lock
 
 	// Unshared gives every client a connection of its own to an upstream of one
 	// server, which it keeps. With several, clients share all the same.

@@ -22,6 +22,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/topology"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
+	"github.com/lockproxy/lockproxy/commands/adopt"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/stats"
 	"github.com/lockproxy/lockproxy/proxy"
@@ -87,7 +88,12 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	if admitsAnonymous(&o, up) {
 		log.Warn(anonymousWarning)
 	}
+	adoption, err := newAdoption(o, svc)
+	if err != nil {
+		return errors.Join(err, closeLocks(svc))
+	}
 	table := commands.New(commands.Options{
+		Adoption: adoption,
 		Upstream: up, MaxKept: o.maxOutput, Unshared: o.upstreamConns == 0,
 		Verbs: lockcmd.Options{
 			Locker: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, KeepOnLoss: o.onLoss == "keep", RequireOwner: o.requireOwner,
@@ -275,4 +281,12 @@ func (p program) initCommand() *cli.Command {
 		_, err = fmt.Fprintf(p.stdout, "%s: new, voting\n", addresses(o.nodes))
 		return err
 	})
+}
+
+// newAdoption is nil where no key is a lock.
+func newAdoption(o options, svc *locks.Service) (*adopt.Adoption, error) {
+	if len(o.adopt) == 0 {
+		return nil, nil
+	}
+	return adopt.New(o.adopt, adopt.Options{Engine: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/topology"
+	"github.com/lockproxy/lockproxy/commands/adopt"
 	"github.com/lockproxy/lockproxy/proxy"
 )
 
@@ -66,6 +67,7 @@ type options struct {
 	maxWaiters              int
 	maxHold, sessionGrace   time.Duration
 	onLoss                  string
+	adopt                   []*adopt.Pattern
 
 	// Clients and connections.
 	maxClients                int
@@ -116,6 +118,8 @@ func (o *options) settings() []setting {
 		{name: "max-hold", value: "1h", usage: "when a lock with SESSION ends at the latest, unless its MAXHOLD says less; no MAXHOLD may say more", read: duration(time.Millisecond, &o.maxHold)},
 		{name: "session-grace", value: "0", usage: "how long locks with SESSION are kept when their connection has closed", read: duration(0, &o.sessionGrace)},
 		{name: "on-loss", value: "close", usage: "what becomes of a connection that loses a lock with SESSION whose LOCK has no ONLOSS: close it, or keep it; then RESP3 is told by a push, and RENEW or UNLOCK tell", read: oneOf(&o.onLoss, "close", "keep")},
+
+		{name: "adopt", list: true, usage: "keys that are locks, by a `PATTERN` as of KEYS, and words: db, mode, as, no-expiry, guard (docs/adopt.md); repeat it", read: o.readAdopt},
 
 		{name: "max-clients", value: "10000", usage: "how many clients may be connected at once", read: count(1, &o.maxClients)},
 		{name: "max-bulk", value: "512mb", usage: "the largest argument of a command", read: size(&o.maxBulk)},
@@ -309,4 +313,12 @@ func toggle(field *bool) func(string) error {
 		*field = b
 		return nil
 	}
+}
+
+func (o *options) readAdopt(text string) error {
+	p, err := adopt.ParsePattern(text)
+	if err == nil {
+		o.adopt = append(o.adopt, p)
+	}
+	return err
 }

@@ -215,6 +215,24 @@ type Result struct {
 	Taken locks.Grant // what it has taken, to be undone if the client has left; Fence 0: nothing
 }
 
+// Undo takes back what a call has taken: the client has left.
+func (a *Adoption) Undo(g locks.Grant) {
+	a.guesses.Remove(g.Key)
+	a.opt.Engine.Undo(g)
+}
+
+// ReplyText is the text of the error reply for an error of this package; empty for others.
+func ReplyText(err error) string {
+	var refused *RefusedError
+	if errors.As(err, &refused) || errors.Is(err, errNoScript) || errors.Is(err, errChanging) {
+		return err.Error()
+	}
+	return ""
+}
+
+// errChanging is the answer where every try found another state.
+var errChanging = errors.New("NOQUORUM the lock changes hands faster than it can be decided")
+
 // tries are how often a call is decided anew, since what it was decided on had changed.
 const tries = 5
 
@@ -251,7 +269,7 @@ func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result
 			return Result{}, err
 		}
 	}
-	return Result{}, errors.New("NOQUORUM the lock changes hands faster than it can be decided")
+	return Result{}, errChanging
 }
 
 // ask asks the nodes what a key is, unless the grant that refused an acquisition says so.

@@ -1,0 +1,85 @@
+package commands
+
+import (
+	"context"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/stats"
+)
+
+// adoptedRow is that of a command which may be on the key of an adopted lock.
+var adoptedRow = &command{
+	name: "adopted", class: stats.Lock, effect: lockVerb | sessionOnly,
+	run: (*Session).runAdopted, tryInTx: (*Session).refuseVerbInTx, passthrough: mustWait,
+}
+
+// isAdopted reports whether a command may be on the key of an adopted lock.
+func (s *Session) isAdopted(c *command, args [][]byte) bool {
+	a := s.d.opt.Adoption
+	return a != nil && len(args) > 1 && (c == nil || !c.has(lockVerb|messages)) && a.Concerns(args)
+}
+
+// runAdopted runs a command on the key of an adopted lock, and what is none after all.
+func (s *Session) runAdopted(ctx context.Context, q request) {
+	conn := adoptedConn{s}
+	var keys []int
+	if c := s.d.discovery.Table().Lookup(q.args); c != nil {
+		keys, _ = c.Keys(q.args, nil)
+	}
+	call, err := s.d.opt.Adoption.Call(conn, q.args, keys)
+	if call == nil && err == nil {
+		if q.row = s.d.rows.lookup(q.args); q.row == nil {
+			q.row = ordinaryRow
+		}
+		if t := s.transport(); !t.send(q) {
+			t.run(ctx, q)
+		}
+		return
+	}
+	muted := s.takeReplyMode()
+	s.replies.Mute(muted)
+	defer s.replies.Mute(false)
+	if !s.awaitReplies(ctx) {
+		return
+	}
+	if admitted := s.checkAdmitted(ctx); admitted != nil {
+		s.replyOrDisconnect(admitted)
+		return
+	}
+	var result adopt.Result
+	if err == nil {
+		result, err = s.d.opt.Adoption.Decide(ctx, conn, call)
+	}
+	if err != nil {
+		s.replies.Local(appendAdoptErr(err))
+		return
+	}
+	s.replies.Local(result.Reply)
+	if sent := s.replies.Flush(); result.Taken.Fence != 0 && (!sent || verbConn(conn).HungUp()) {
+		s.d.opt.Adoption.Undo(result.Taken)
+	}
+}
+
+// appendAdoptErr is the reply of an error of package adopt.
+func appendAdoptErr(err error) []byte {
+	if text := adopt.ReplyText(err); text != "" {
+		return resp.AppendError(nil, text)
+	}
+	return appendErr([]byte{}, err)
+}
+
+// An adoptedConn is a session as adopted commands use it.
+type adoptedConn struct{ s *Session }
+
+func (c adoptedConn) Database() int { return c.s.id.DB }
+func (c adoptedConn) Protocol() int { return c.s.id.Proto }
+
+func (c adoptedConn) MayLock(ctx context.Context, name string) error { return c.s.mayLock(ctx, name) }
+
+func (c adoptedConn) Ask(ctx context.Context, args []string) ([]byte, error) {
+	if !c.s.ensureConn(ctx) {
+		return nil, context.Canceled
+	}
+	return c.s.replies.Ask(ctx, c.s.conn(), resp.AppendCommand(nil, args...))
+}
