@@ -17,6 +17,9 @@ var adoptedRow = &command{
 // isAdopted reports whether a command may be on the key of an adopted lock.
 func (s *Session) isAdopted(c *command, args [][]byte) bool {
 	a := s.d.opt.Adoption
+	if a != nil {
+		a.NoteScript(args)
+	}
 	return a != nil && len(args) > 1 && (c == nil || !c.has(lockVerb|messages)) && a.Concerns(args)
 }
 

@@ -10,6 +10,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
@@ -49,6 +50,7 @@ type Adoption struct {
 	scripts  *idiom.Scripts
 	guesses  *lru.Cache[locks.Key, guess] // hints: a wrong one costs a round
 	classes  *lru.Cache[string, idiom.Class]
+	flights  flights
 }
 
 // New makes an Adoption. The first pattern that matches a key counts.
@@ -203,11 +205,16 @@ func (c *Call) refused(why string) error {
 	return &RefusedError{c.command, c.Key(), why, c.pattern.Glob}
 }
 
-// Remember learns a script's text, of SCRIPT LOAD.
-func (a *Adoption) Remember(text []byte) { a.scripts.Know(string(text)) }
-
-// Forget forgets all scripts.
-func (a *Adoption) Forget() { a.scripts.Flush() }
+// NoteScript takes over SCRIPT LOAD and SCRIPT FLUSH, which the upstream gets as well.
+func (a *Adoption) NoteScript(args [][]byte) {
+	switch {
+	case !resp.Is(args[0], "SCRIPT"):
+	case len(args) == 3 && resp.Is(args[1], "LOAD"):
+		a.scripts.Know(string(args[2]))
+	case len(args) >= 2 && resp.Is(args[1], "FLUSH"):
+		a.scripts.Flush()
+	}
+}
 
 // A Result is what became of a call.
 type Result struct {
@@ -333,20 +340,37 @@ func gone(err error) bool {
 	return errors.Is(err, locks.ErrLost) || errors.As(err, &notOwner)
 }
 
+// take takes a lock that nobody is guessed to have.
 func (a *Adoption) take(ctx context.Context, c *Call, key locks.Key, op idiom.Op) (*guess, locks.Grant, error) {
 	ttl, err := a.lease(c, op.TTL)
 	if err != nil {
 		return nil, locks.Grant{}, err
 	}
-	began := time.Now()
-	d, err := a.opt.Engine.Lock(ctx, locks.LockRequest{Key: key, Owner: ownerOf(op), TTL: ttl, Info: "adopted on"})
+	var grant locks.Grant
+	fl, leads, err := a.flights.do(ctx, key, func(fl *flight) {
+		began := time.Now()
+		d, err := a.opt.Engine.Lock(ctx, locks.LockRequest{Key: key, Owner: ownerOf(op), TTL: ttl, Info: "adopted on"})
+		if fl.err = err; err != nil {
+			return
+		}
+		if fl.granted = d.Granted; d.Granted {
+			grant = d.Grant
+			fl.after = guess{owner: grant.Owner, fence: grant.Fence, holds: 1, until: began.Add(ttl)}
+		} else {
+			fl.after = guess{owner: d.Holder, holds: 1, until: time.Now().Add(d.Remaining)}
+		}
+	})
 	switch {
 	case err != nil:
-		return nil, locks.Grant{}, err
-	case !d.Granted:
-		return nil, locks.Grant{Owner: d.Holder, Validity: d.Remaining}, nil
+		return nil, grant, err
+	case leads && fl.err != nil:
+		return nil, grant, fl.err
+	case fl.shared() != nil:
+		return nil, grant, fl.shared()
+	case leads && fl.granted:
+		return &fl.after, grant, nil
 	}
-	return &guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: 1, until: began.Add(ttl)}, d.Grant, nil
+	return nil, locks.Grant{Owner: fl.after.owner, Fence: fl.after.fence, Validity: time.Until(fl.after.until)}, nil
 }
 
 // lease is for how long a lock is taken.
