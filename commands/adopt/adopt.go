@@ -256,7 +256,7 @@ func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result
 			return Result{}, c.refused(err.Error())
 		}
 		if out.Op.Do == idiom.Nothing && answered {
-			return Result{Reply: out.Reply}, nil
+			return Result{Reply: out.Reply}, a.signal(ctx, conn, out.Signals)
 		}
 		if out.Op.Do != idiom.Nothing && !allowed {
 			if err := conn.MayLock(ctx, key.Name); err != nil {
