@@ -84,6 +84,7 @@ func (p program) app() *cli.App {
 			p.initCommand(),
 			p.nodesCommand(),
 			p.checkCommand(),
+			p.adoptCommand(),
 			p.healthcheckCommand(),
 			p.versionCommand(),
 		},
@@ -99,7 +100,7 @@ func unknownCommand(c *cli.Context) error {
 	if !c.Args().Present() {
 		return cli.ShowAppHelp(c)
 	}
-	return usageError{fmt.Errorf("no command %q; there are serve, dev, run, init, nodes, check, healthcheck and version", c.Args().First())}
+	return usageError{fmt.Errorf("no command %q; there are serve, dev, run, init, nodes, check, adopt, healthcheck and version", c.Args().First())}
 }
 
 // command is a command that takes all settings of serve, and args arguments behind the
