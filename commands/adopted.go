@@ -81,8 +81,10 @@ func (c adoptedConn) Protocol() int { return c.s.id.Proto }
 func (c adoptedConn) MayLock(ctx context.Context, name string) error { return c.s.mayLock(ctx, name) }
 
 func (c adoptedConn) Ask(ctx context.Context, args []string) ([]byte, error) {
-	if !c.s.ensureConn(ctx) {
-		return nil, context.Canceled
+	if c.s.mode == onShared {
+		if err := c.s.openShared(ctx); err != nil {
+			return nil, err
+		}
 	}
 	return c.s.replies.Ask(ctx, c.s.conn(), resp.AppendCommand(nil, args...))
 }

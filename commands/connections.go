@@ -206,18 +206,25 @@ func (s *Session) ensureConn(ctx context.Context) bool {
 // ensureShared makes sure that there is a live shared connection. If it can't, the
 // client has got the reason.
 func (s *Session) ensureShared(ctx context.Context) bool {
-	c := s.shared[s.connClass]
-	if c != nil && c.Alive() {
-		return true
-	}
-	s.returnClass(s.connClass)
-	c, err := s.up.Pool().Shared(ctx, s.id, s.connClass, s.hint)
-	if err != nil {
+	if err := s.openShared(ctx); err != nil {
 		s.replyOrDisconnect(err)
 		return false
 	}
-	s.shared[s.connClass] = c
 	return true
+}
+
+// openShared is ensureShared that leaves it to the caller to say why not.
+func (s *Session) openShared(ctx context.Context) error {
+	c := s.shared[s.connClass]
+	if c != nil && c.Alive() {
+		return nil
+	}
+	s.returnClass(s.connClass)
+	c, err := s.up.Pool().Shared(ctx, s.id, s.connClass, s.hint)
+	if err == nil {
+		s.shared[s.connClass] = c
+	}
+	return err
 }
 
 func (s *Session) closePinned() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -51,6 +52,8 @@ type Adoption struct {
 	guesses  *lru.Cache[locks.Key, guess] // hints: a wrong one costs a round
 	classes  *lru.Cache[string, idiom.Class]
 	flights  flights
+
+	upstreamHeld atomic.Int64 // locks not taken since the upstream has their keys
 }
 
 // New makes an Adoption. The first pattern that matches a key counts.
@@ -264,7 +267,7 @@ func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result
 			}
 			allowed = true
 		}
-		next, grant, err := a.do(ctx, c, key, out.Op, g)
+		next, grant, err := a.do(ctx, conn, c, key, out.Op, g)
 		switch {
 		case err == nil && next != nil: // done
 			a.note(key, *next)
@@ -307,12 +310,12 @@ func (a *Adoption) note(key locks.Key, g guess) {
 
 // do does an operation to exactly the grant that was guessed. next is what the key is then; nil: nothing was
 // done, and grant names who refused an acquisition, if that is known.
-func (a *Adoption) do(ctx context.Context, c *Call, key locks.Key, op idiom.Op, g guess) (next *guess, grant locks.Grant, err error) {
+func (a *Adoption) do(ctx context.Context, conn Connection, c *Call, key locks.Key, op idiom.Op, g guess) (next *guess, grant locks.Grant, err error) {
 	switch op.Do {
 	case idiom.Nothing:
 		return nil, grant, nil
 	case idiom.Take:
-		return a.take(ctx, c, key, op)
+		return a.take(ctx, conn, c, key, op)
 	case idiom.Renew:
 		ttl, err := a.lease(c, op.TTL)
 		if err != nil {
@@ -341,7 +344,7 @@ func gone(err error) bool {
 }
 
 // take takes a lock that nobody is guessed to have.
-func (a *Adoption) take(ctx context.Context, c *Call, key locks.Key, op idiom.Op) (*guess, locks.Grant, error) {
+func (a *Adoption) take(ctx context.Context, conn Connection, c *Call, key locks.Key, op idiom.Op) (*guess, locks.Grant, error) {
 	ttl, err := a.lease(c, op.TTL)
 	if err != nil {
 		return nil, locks.Grant{}, err
@@ -349,8 +352,13 @@ func (a *Adoption) take(ctx context.Context, c *Call, key locks.Key, op idiom.Op
 	var grant locks.Grant
 	fl, leads, err := a.flights.do(ctx, key, func(fl *flight) {
 		began := time.Now()
-		d, err := a.opt.Engine.Lock(ctx, locks.LockRequest{Key: key, Owner: ownerOf(op), TTL: ttl, Info: "adopted on"})
+		request := locks.LockRequest{Key: key, Owner: ownerOf(op), TTL: ttl, Info: "adopted on"}
+		d, at, err := a.lockGuarded(ctx, conn, c.pattern, request)
 		if fl.err = err; err != nil {
+			return
+		}
+		if at.owner != "" {
+			fl.after = at
 			return
 		}
 		if fl.granted = d.Granted; d.Granted {
@@ -371,6 +379,38 @@ func (a *Adoption) take(ctx context.Context, c *Call, key locks.Key, op idiom.Op
 		return &fl.after, grant, nil
 	}
 	return nil, locks.Grant{Owner: fl.after.owner, Fence: fl.after.fence, Validity: time.Until(fl.after.until)}, nil
+}
+
+// guardFor is how long the upstream may take to say that it has a key.
+const guardFor = 100 * time.Millisecond
+
+// lockGuarded takes a lock unless the upstream has its key: a program that does not go through a proxy has taken
+// it there. Then at is what the key is taken for. An upstream that does not say so in time has nothing: locks are
+// to be had while it is away.
+func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern, r locks.LockRequest) (d locks.Decision, at guess, err error) {
+	if !p.Guard {
+		d, err = a.opt.Engine.Lock(ctx, r)
+		return d, at, err
+	}
+	decided := make(chan struct{})
+	go func() {
+		defer close(decided)
+		d, err = a.opt.Engine.Lock(ctx, r)
+	}()
+	inTime, cancel := context.WithTimeout(ctx, guardFor)
+	defer cancel()
+	reply, askErr := conn.Ask(inTime, []string{"PTTL", r.Name})
+	<-decided
+	if err != nil || !d.Granted || askErr != nil || len(reply) == 0 || reply[0] != ':' || resp.Int(reply) == -2 {
+		return d, at, err
+	}
+	a.opt.Engine.Undo(d.Grant)
+	a.upstreamHeld.Add(1)
+	left := time.Duration(resp.Int(reply)) * time.Millisecond
+	if left < 0 {
+		left = a.opt.MaxTTL
+	}
+	return locks.Decision{}, guess{owner: ownerOf(idiom.Op{Do: idiom.Take}), until: time.Now().Add(max(left, time.Millisecond))}, nil
 }
 
 // lease is for how long a lock is taken.

@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -20,13 +21,17 @@ type client struct {
 	a     *Adoption
 	proto int
 	asked []string
-	no    error // the answer to MayLock
+	has   string // what the upstream answers to PTTL; empty: that it has no such key
+	no    error  // the answer to MayLock
 }
 
 func (c *client) Database() int                         { return 0 }
 func (c *client) Protocol() int                         { return c.proto }
 func (c *client) MayLock(context.Context, string) error { return c.no }
 func (c *client) Ask(_ context.Context, args []string) ([]byte, error) {
+	if args[0] == "PTTL" {
+		return []byte(cmp.Or(c.has, ":-2\r\n")), nil
+	}
 	c.asked = append(c.asked, strings.Join(args, " "))
 	return []byte(":1\r\n"), nil
 }
@@ -174,6 +179,27 @@ func TestDecide_Signals(t *testing.T) {
 	}
 }
 
+// TestDecide_Guard: what the upstream has is held, until it has it no more.
+func TestDecide_Guard(t *testing.T) {
+	p := proxies(t, 2, "lock:* guard=no", "job:*")
+	for _, has := range []string{":5000\r\n", ":-1\r\n"} {
+		p[0].has = has
+		if got := p[0].do("SET", "job:a", "me", "NX", "PX", "5000"); got != "$-1" {
+			t.Errorf("%q: %s", has, got)
+		}
+		if got := p[1].do("GET", "job:a"); got != "$-1" {
+			t.Errorf("it has been taken: %s", got)
+		}
+	}
+	if got := p[0].do("SET", "lock:a", "me", "NX", "PX", "5000"); got != "+OK" {
+		t.Errorf("guard=no: %s", got)
+	}
+	p[0].has = "-ERR it is away\r\n"
+	if got := p[0].do("SET", "job:a", "me", "NX", "PX", "5000"); got != "+OK" {
+		t.Errorf("an upstream that does not say: %s", got)
+	}
+}
+
 // TestDecide_NoRight: who may not lock changes nothing, and may read.
 func TestDecide_NoRight(t *testing.T) {
 	p := proxies(t, 2, "lock:*")
@@ -237,7 +263,7 @@ func TestPattern(t *testing.T) {
 		{"lock:*", "lock:a", true}, {"lock:*", "lock:", true}, {"lock:*", "Lock:a", false}, {"lock:*", "a lock:a", false},
 		{"{job}:lock:?", "{job}:lock:1", true}, {"{job}:lock:?", "{job}:lock:12", false}, {"lock.a", "lockXa", false},
 		{"lock:[ab]*", "lock:b1", true}, {"lock:[ab]*", "lock:c1", false}, {"lock:[^a]", "lock:b", true}, {`lock:\*`, "lock:*", true}, {`lock:\*`, "lock:a", false},
-{`my\x20lock`, "my lock", true}, {"*", "anything\n\xff", true},
+		{`my\x20lock`, "my lock", true}, {"*", "anything\n\xff", true},
 	} {
 		p, err := ParsePattern(tt.pattern)
 		if err != nil {

@@ -11,5 +11,6 @@
 // a string's lock is made by the proxy for each grant, and carries the value. So clients whose values are all
 // the same exclude each other as well.
 //
-// The package starts no goroutines. An Adoption is safe for concurrent use.
+// The one goroutine it starts asks the lock nodes while the upstream is asked for the key, and ends before the
+// call does. An Adoption is safe for concurrent use.
 package adopt
