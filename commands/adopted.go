@@ -11,26 +11,35 @@ import (
 // adoptedRow is that of a command which may be on the key of an adopted lock.
 var adoptedRow = &command{
 	name: "adopted", class: stats.Lock, effect: lockVerb | sessionOnly,
-	run: (*Session).runAdopted, tryInTx: (*Session).refuseVerbInTx, passthrough: mustWait,
+	run: (*Session).runAdopted, tryInTx: (*Session).refuseAdoptedInTx, passthrough: mustWait,
 }
 
-// isAdopted reports whether a command may be on the key of an adopted lock.
+// isAdopted reports whether a command is on the key of an adopted lock.
 func (s *Session) isAdopted(c *command, args [][]byte) bool {
 	a := s.d.opt.Adoption
-	if a != nil {
-		a.NoteScript(args)
+	if a == nil || len(args) == 1 || c != nil && c.has(lockVerb|messages) {
+		return false
 	}
-	return a != nil && len(args) > 1 && (c == nil || !c.has(lockVerb|messages)) && a.Concerns(args)
+	a.NoteScript(args)
+	return a.Concerns(args) && a.Adopts(s.id.DB, args, s.keysOf(args))
+}
+
+// keysOf are the indices of a command's keys.
+func (s *Session) keysOf(args [][]byte) (at []int) {
+	if c := s.d.discovery.Table().Lookup(args); c != nil {
+		at, _ = c.Keys(args, nil)
+	}
+	return at
 }
 
 // runAdopted runs a command on the key of an adopted lock, and what is none after all.
 func (s *Session) runAdopted(ctx context.Context, q request) {
 	conn := adoptedConn{s}
-	var keys []int
-	if c := s.d.discovery.Table().Lookup(q.args); c != nil {
-		keys, _ = c.Keys(q.args, nil)
+	if s.mode == onPassthrough && s.tx.In {
+		s.refuseAdoptedInTx(q)
+		return
 	}
-	call, err := s.d.opt.Adoption.Call(conn, q.args, keys)
+	call, err := s.d.opt.Adoption.Call(conn, q.args, s.keysOf(q.args))
 	if call == nil && err == nil {
 		if q.row = s.d.rows.lookup(q.args); q.row == nil {
 			q.row = ordinaryRow
@@ -62,6 +71,17 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 	if sent := s.replies.Flush(); result.Taken.Fence != 0 && (!sent || verbConn(conn).HungUp()) {
 		s.d.opt.Adoption.Undo(result.Taken)
 	}
+}
+
+// refuseAdoptedInTx refuses a command inside MULTI. The upstream gets one that it does not know in its place,
+// and so aborts the EXEC.
+func (s *Session) refuseAdoptedInTx(q request) bool {
+	unknown := resp.AppendCommand(nil, "ADOPTED")
+	s.flushBatches()
+	s.keepQueued(unknown)
+	s.replies.ExpectReplaced(s.pinned, appendAdoptErr(s.d.opt.Adoption.RefusedInTx(s.id.DB, q.args)))
+	s.replies.Send(s.pinned, unknown, 1)
+	return true
 }
 
 // appendAdoptErr is the reply of an error of package adopt.

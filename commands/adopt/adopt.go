@@ -77,6 +77,45 @@ func (a *Adoption) Concerns(args [][]byte) bool {
 	return false
 }
 
+// Adopts reports whether a command is on the key of a lock, or, if it runs a script, may be. keys are the indices
+// of its keys.
+func (a *Adoption) Adopts(db int, args [][]byte, keys []int) bool {
+	_, p := a.lock(db, args, keys)
+	return p != nil
+}
+
+// lock is the first argument that is the key of a lock, and its pattern; nil: there is none.
+func (a *Adoption) lock(db int, args [][]byte, keys []int) (string, *Pattern) {
+	if runsScript(args[0]) {
+		for _, arg := range args[min(3, len(args)):] {
+			if p := a.pattern(db, string(arg)); p != nil {
+				return string(arg), p
+			}
+		}
+		return "", nil
+	}
+	for _, at := range keys {
+		if p := a.pattern(db, string(args[at])); p != nil {
+			return string(args[at]), p
+		}
+	}
+	return "", nil
+}
+
+func runsScript(name []byte) bool {
+	return resp.Is(name, "EVAL") || resp.Is(name, "EVALSHA") || resp.Is(name, "EVAL_RO") || resp.Is(name, "EVALSHA_RO")
+}
+
+// RefusedInTx is the refusal of a command on a lock inside MULTI.
+func (a *Adoption) RefusedInTx(db int, args [][]byte) error {
+	key, p := a.lock(db, args, []int{1})
+	glob := ""
+	if p != nil {
+		glob = p.Glob
+	}
+	return &RefusedError{strings.ToUpper(string(args[0])), key, "it is inside MULTI", glob}
+}
+
 // pattern is that of a key; nil: it is no lock.
 func (a *Adoption) pattern(db int, key string) *Pattern {
 	for _, p := range a.patterns {
