@@ -49,6 +49,7 @@ type LockRequest struct {
 	NoReenter bool // the answer of another owner: it is held
 
 	Wait    time.Duration // how long to wait for the name, first come, first served; 0 tries once
+	Barge   bool          // without Wait: ask also while others wait at this proxy, rather than be refused for their sake
 	Session *Session      // not nil: the lease is renewed while the session lives, see Session
 	MaxHold time.Duration // with Session: the lease ends so long after the grant, however long TTL is; MinTTL at least; 0 means Options.MaxHold
 	OnLoss  OnLoss        // with Session: what its Loss says

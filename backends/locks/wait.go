@@ -74,6 +74,9 @@ func (s *Service) lockAtOnce(ctx context.Context, r Attempt) (Decision, error) {
 		}
 		return s.store.Acquire(ctx, r)
 	}
+	if r.Barge && r.Wait <= 0 {
+		return s.store.Acquire(ctx, r)
+	}
 	if r.Generated && r.Wait > 0 {
 		return Decision{}, nil
 	}
