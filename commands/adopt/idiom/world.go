@@ -126,7 +126,7 @@ func (w *world) signal(name string, args []string, channel bool) (lua.Reply, err
 func (w *world) op() (Op, error) {
 	was, is := &w.was, &w.is
 	switch {
-	case was.Kind == Native && *was != *is:
+	case was.Kind == Native && (*was != *is || w.timed):
 		return Op{}, refusef("a change of a lock that was taken with LOCK")
 	case is.Kind == Absent && was.Kind == Absent:
 		return Op{}, nil
