@@ -273,7 +273,7 @@ func (a *Adoption) Undo(g locks.Grant) {
 // ReplyText is the text of the error reply for an error of this package; empty for others.
 func ReplyText(err error) string {
 	var refused *RefusedError
-	if errors.As(err, &refused) || errors.Is(err, errNoScript) || errors.Is(err, errChanging) {
+	if errors.As(err, &refused) || errors.Is(err, errNoScript) || errors.Is(err, errChanging) || errors.Is(err, errLate) {
 		return err.Error()
 	}
 	return ""
@@ -282,6 +282,10 @@ func ReplyText(err error) string {
 // errChanging is the answer where every try found another state.
 var errChanging = errors.New("NOQUORUM the lock changes hands faster than it can be decided")
 
+// errLate is the answer to an acquisition that was granted, and over before the upstream had said whether it has
+// the key.
+var errLate = errors.New("NOQUORUM the lease was over before the upstream had answered")
+
 // tries are how often a call is decided anew, since what it was decided on had changed.
 const tries = 5
 
@@ -289,11 +293,11 @@ const tries = 5
 func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	key := locks.Key{DB: conn.Database(), Name: c.Key()}
 	g, _ := a.guesses.Get(key)
-	answered := false // g is an answer of the nodes to this call
+	state := g.state(time.Now())
+	answered := false // state is an answer of the nodes to this call
 	allowed := false
 	for range tries {
-		now := time.Now()
-		out, err := c.Run(g.state(now), now)
+		out, err := c.Run(state, time.Now())
 		if err != nil {
 			return Result{}, c.refused(err.Error())
 		}
@@ -314,28 +318,26 @@ func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result
 		case err != nil:
 			return Result{}, err
 		}
-		if g, answered, err = a.ask(ctx, key, grant); err != nil {
+		if g, err = a.ask(ctx, key, grant); err != nil {
 			return Result{}, err
 		}
+		state, answered = g.read(time.Now()), true
 	}
 	return Result{}, errChanging
 }
 
 // ask asks the nodes what a key is, unless the grant that refused an acquisition says so.
-func (a *Adoption) ask(ctx context.Context, key locks.Key, by locks.Grant) (guess, bool, error) {
-	if by.Owner != "" {
-		g := guess{owner: by.Owner, holds: 1, until: time.Now().Add(by.Validity)}
-		if strings.HasPrefix(by.Owner, OwnerPrefix+"s") {
-			return g, true, nil
-		}
+func (a *Adoption) ask(ctx context.Context, key locks.Key, by locks.Grant) (guess, error) {
+	if strings.HasPrefix(by.Owner, OwnerPrefix+"s") {
+		return guess{owner: by.Owner, holds: 1, until: time.Now().Add(by.Validity)}, nil
 	}
 	r, err := a.opt.Engine.Read(ctx, key)
 	if err != nil {
-		return guess{}, false, err
+		return guess{}, err
 	}
 	g := guessOf(r, time.Now())
 	a.note(key, g)
-	return g, true, nil
+	return g, nil
 }
 
 // note remembers what a key is.
@@ -391,7 +393,7 @@ func (a *Adoption) take(ctx context.Context, conn Connection, c *Call, key locks
 	var grant locks.Grant
 	fl, leads, err := a.flights.do(ctx, key, func(fl *flight) {
 		began := time.Now()
-		request := locks.LockRequest{Key: key, Owner: ownerOf(op), TTL: ttl, Info: "adopted on"}
+		request := locks.LockRequest{Key: key, Owner: ownerOf(op), TTL: ttl, Info: "adopted on", Barge: true}
 		d, at, err := a.lockGuarded(ctx, conn, c.pattern, request)
 		if fl.err = err; err != nil {
 			return
@@ -431,17 +433,25 @@ func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern,
 		d, err = a.opt.Engine.Lock(ctx, r)
 		return d, at, err
 	}
+	var ends time.Time // of what was granted
 	decided := make(chan struct{})
 	go func() {
 		defer close(decided)
 		d, err = a.opt.Engine.Lock(ctx, r)
+		ends = time.Now().Add(d.Grant.Validity)
 	}()
 	inTime, cancel := context.WithTimeout(ctx, guardFor)
 	defer cancel()
 	reply, askErr := conn.Ask(inTime, []string{"PTTL", r.Name})
 	<-decided
-	if err != nil || !d.Granted || askErr != nil || len(reply) == 0 || reply[0] != ':' || resp.Int(reply) == -2 {
+	switch {
+	case err != nil || !d.Granted:
 		return d, at, err
+	case !time.Now().Before(ends):
+		a.opt.Engine.Undo(d.Grant)
+		return locks.Decision{}, at, errLate
+	case askErr != nil || len(reply) == 0 || reply[0] != ':' || resp.Int(reply) == -2:
+		return d, at, nil
 	}
 	a.opt.Engine.Undo(d.Grant)
 	a.upstreamHeld.Add(1)
@@ -465,8 +475,13 @@ func (a *Adoption) lease(c *Call, ttl time.Duration) (time.Duration, error) {
 	return max(ttl, a.opt.MinTTL), nil
 }
 
+// signalsFor is how long the upstream may take to confirm the signals of a call.
+const signalsFor = 100 * time.Millisecond
+
 // signal sends what follows a change of the lock. It does not undo that if it cannot.
 func (a *Adoption) signal(ctx context.Context, conn Connection, signals [][]string) error {
+	ctx, cancel := context.WithTimeout(ctx, signalsFor)
+	defer cancel()
 	for _, s := range signals {
 		if _, err := conn.Ask(ctx, s); err != nil {
 			break

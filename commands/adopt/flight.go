@@ -18,7 +18,8 @@ type flight struct {
 }
 
 // flights are the acquisitions under way, by key: one that asks, and one that is next. A call that comes while
-// one asks waits for the next, since the nodes may have voted before it came. The zero value is ready.
+// one asks waits for the next, whatever becomes of the first: the nodes may have voted before the call came, and
+// what they granted may have been given back since. The zero value is ready.
 type flights struct {
 	mu    sync.Mutex
 	lanes map[locks.Key]*lane
@@ -50,11 +51,6 @@ func (f *flights) do(ctx context.Context, key locks.Key, ask func(*flight)) (fl 
 			fl.err = ctx.Err()
 			f.finish(key, fl)
 			return fl, true, ctx.Err()
-		}
-		if before.granted { // somebody has it now
-			fl.after = before.after
-			f.finish(key, fl)
-			return fl, false, nil
 		}
 	default:
 		fl = l.next

@@ -32,12 +32,21 @@ type guess struct {
 	until time.Time
 }
 
-// state is what the key is at a time.
+// state is what the key is taken for at a time: nothing, if the lease is over by then.
 func (g *guess) state(now time.Time) idiom.State {
-	left := g.until.Sub(now).Truncate(time.Millisecond)
-	if g.owner == "" || left <= 0 {
+	if !now.Before(g.until) {
 		return idiom.State{}
 	}
+	return g.read(now)
+}
+
+// read is what the key is at a time by a guess that the nodes have just answered. Who had it when they answered
+// has it, however little is left of the lease.
+func (g *guess) read(now time.Time) idiom.State {
+	if g.owner == "" {
+		return idiom.State{}
+	}
+	left := max(time.Millisecond, g.until.Sub(now).Truncate(time.Millisecond))
 	if rest, isString := strings.CutPrefix(g.owner, OwnerPrefix+"s"); isString && len(rest) >= randomLength {
 		return idiom.State{Kind: idiom.String, Value: rest[randomLength:], Left: left}
 	}

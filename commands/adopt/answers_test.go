@@ -1,0 +1,196 @@
+package adopt
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+// A scripted engine answers as a test says; what it does not say is nobody's lock.
+type scripted struct {
+	lock  func(locks.LockRequest) (locks.Decision, error)
+	renew func(locks.RenewRequest) error
+	read  locks.Reading
+
+	asked, undone atomic.Int64
+}
+
+func (e *scripted) Lock(_ context.Context, r locks.LockRequest) (locks.Decision, error) {
+	e.asked.Add(1)
+	return e.lock(r)
+}
+
+func (e *scripted) Renew(_ context.Context, r locks.RenewRequest) (time.Duration, error) {
+	if e.renew == nil {
+		return 0, locks.ErrLost
+	}
+	return r.TTL, e.renew(r)
+}
+
+func (e *scripted) Unlock(context.Context, locks.UnlockRequest) (int, error) {
+	return 0, locks.ErrLost
+}
+
+func (e *scripted) Read(context.Context, locks.Key) (locks.Reading, error) {
+	e.asked.Add(1)
+	return e.read, nil
+}
+
+func (e *scripted) Undo(locks.Grant) { e.undone.Add(1) }
+
+func granting(r locks.LockRequest) (locks.Decision, error) {
+	g := locks.Grant{Key: r.Key, Owner: r.Owner, Fence: 1, Validity: r.TTL, Holds: 1}
+	return locks.Decision{Granted: true, Grant: g}, nil
+}
+
+// at makes a client of a proxy with this engine.
+func at(t *testing.T, e Engine, pattern string) *client {
+	t.Helper()
+	p, err := ParsePattern(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := New([]*Pattern{p}, Options{Engine: e, MinTTL: time.Millisecond, MaxTTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &client{t: t, a: a, proto: 2}
+}
+
+// TestFlights_AnswerIsYoungerThanTheCall: a call that comes while another is being granted the lock asks as well.
+// That grant may have been given back through another proxy before the call came.
+func TestFlights_AnswerIsYoungerThanTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		decided := make(chan struct{})
+		e := &scripted{}
+		e.lock = func(r locks.LockRequest) (locks.Decision, error) {
+			if e.asked.Load() == 1 {
+				<-decided
+			}
+			return granting(r)
+		}
+		c := at(t, e, "lock:* guard=no")
+		replies := make(chan string, 2)
+		for range 2 {
+			go func() { replies <- c.do("SET", "lock:a", "me", "NX", "PX", "5000") }()
+			synctest.Wait()
+		}
+		close(decided)
+		for range 2 {
+			if got := <-replies; got != "+OK" {
+				t.Errorf("the nodes grant both: %s", got)
+			}
+		}
+	})
+}
+
+// TestFlights_Share: calls that come together while another asks share one acquisition.
+func TestFlights_Share(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		decided := make(chan struct{})
+		e := &scripted{lock: func(locks.LockRequest) (locks.Decision, error) {
+			<-decided
+			return locks.Decision{Holder: OwnerPrefix + "s0123456789abcdefyou", Remaining: time.Second}, nil
+		}}
+		c := at(t, e, "lock:* guard=no")
+		replies := make(chan string, 50)
+		for range 50 {
+			go func() { replies <- c.do("SET", "lock:a", "me", "NX", "GET", "PX", "5000") }()
+		}
+		synctest.Wait()
+		close(decided)
+		for range 50 {
+			if got := <-replies; got != "$3 you" {
+				t.Errorf("held: %s", got)
+			}
+		}
+		if n := e.asked.Load(); n != 2 {
+			t.Errorf("%d rounds for 50 calls that came together", n)
+		}
+	})
+}
+
+// TestDecide_HeldForNoTime: who has the lock when the nodes answer has it, however little is left of the lease.
+func TestDecide_HeldForNoTime(t *testing.T) {
+	owner := OwnerPrefix + "s0123456789abcdefyou"
+	e := &scripted{
+		lock: func(locks.LockRequest) (locks.Decision, error) { return locks.Decision{Holder: owner}, nil },
+		read: locks.Reading{Held: true, Owner: owner, Fence: 3, Holds: 1},
+	}
+	c := at(t, e, "lock:* guard=no")
+	for args, want := range map[string]string{"SET lock:a me NX PX 5000": "$-1", "GET lock:a": "$3 you", "PTTL lock:a": ":1"} {
+		if got := c.do(strings.Fields(args)...); got != want {
+			t.Errorf("%s: %s, want %s", args, got, want)
+		}
+	}
+}
+
+// TestDecide_Native: no adopted command changes a lock of the verbs, not even to the end that it has.
+func TestDecide_Native(t *testing.T) {
+	renewed := false
+	e := &scripted{
+		renew: func(locks.RenewRequest) error { renewed = true; return nil },
+		read:  locks.Reading{Held: true, Owner: "alice", Fence: 3, Holds: 1, Remaining: time.Hour},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := at(t, e, "lock:* guard=no")
+		for _, args := range []string{"PEXPIRE lock:a 3600000", "PEXPIRE lock:a 1000", "DEL lock:a", "SET lock:a lockproxy:3 XX PX 3600000"} {
+			want := "ADOPTREFUSED " + strings.Fields(args)[0] + ` lock:a: a change of a lock that was taken with LOCK; adopted by "lock:*"`
+			if got := c.do(strings.Fields(args)...); got != want {
+				t.Errorf("%s: %s", args, got)
+			}
+		}
+		if renewed {
+			t.Error("it was renewed")
+		}
+	})
+}
+
+// slowly is a client whose upstream does not answer.
+type slowly struct{ *client }
+
+func (slowly) Ask(ctx context.Context, _ []string) ([]byte, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestDecide_SlowUpstream: a lease that is over when the upstream was asked for long enough is not granted, and
+// signals are not waited for.
+func TestDecide_SlowUpstream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &scripted{lock: granting}
+		c := at(t, e, "lock:*")
+		do := func(args ...string) (string, time.Duration) {
+			t.Helper()
+			var words [][]byte
+			for _, a := range args {
+				words = append(words, []byte(a))
+			}
+			began := time.Now()
+			call, err := c.a.Call(c, words, []int{1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := c.a.Decide(t.Context(), slowly{c}, call)
+			if err != nil {
+				return err.Error(), time.Since(began)
+			}
+			return string(r.Reply), time.Since(began)
+		}
+		if got, took := do("SET", "lock:a", "me", "NX", "PX", "200"); got != "+OK\r\n" || took != guardFor {
+			t.Errorf("an upstream that does not say: %q after %v", got, took)
+		}
+		if got, _ := do("SET", "lock:b", "me", "NX", "PX", "90"); got != errLate.Error() || e.undone.Load() != 1 {
+			t.Errorf("granted for less than it took: %q, %d undone", got, e.undone.Load())
+		}
+		const takeAndTell = `if redis.call('set', KEYS[1], ARGV[1], 'nx', 'px', 9000) then redis.call('publish', 'a', 'b') return 1 end return 0`
+		if got, took := do("EVAL", takeAndTell, "1", "lock:c", "me"); got != ":1\r\n" || took != guardFor+signalsFor {
+			t.Errorf("signals: %q after %v", got, took)
+		}
+	})
+}
