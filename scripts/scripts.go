@@ -34,11 +34,12 @@ var (
 	Register = load("register")
 	Restore  = load("restore")
 	Change   = load("change")
+	Announce = load("announce")
 )
 
 // All returns every script, in no particular order.
 func All() []*Script {
-	return []*Script{Acquire, Settle, Note, Renew, Release, Read, State, Register, Restore, Change}
+	return []*Script{Acquire, Settle, Note, Renew, Release, Read, State, Register, Restore, Change, Announce}
 }
 
 // load panics when a file is missing, which only a broken build can cause.

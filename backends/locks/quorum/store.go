@@ -50,6 +50,7 @@ var _ interface {
 	locks.Store
 	locks.Inspector
 	locks.Notifier
+	locks.Noticeboard
 	metrics.Reporter
 } = (*Store)(nil)
 

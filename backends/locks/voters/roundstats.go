@@ -23,11 +23,12 @@ const (
 	AskRelease
 	AskRead
 	AskList
+	AskAnnounce
 	askState
 	askRepair
 )
 
-var questions = [...]string{"acquire", "settle", "renew", "note", "release", "read", "list", "state", "order"}
+var questions = [...]string{"acquire", "settle", "renew", "note", "release", "read", "list", "announce", "state", "order"}
 
 // An End is what became of a round: an index of ends.
 type End uint8

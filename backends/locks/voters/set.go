@@ -251,11 +251,14 @@ func (s *Set) AcquireSlot(ctx context.Context) error {
 	if err := s.waitInitialProbe(ctx); err != nil {
 		return err
 	}
-	if s.recovery.unused.Load() {
+	if s.Unused() {
 		s.RepairNodes(ctx, true)
 	}
 	return s.takeSlot(ctx)
 }
+
+// Unused reports whether some node was unused when it was last probed (locks.NodeUnused).
+func (s *Set) Unused() bool { return s.recovery.unused.Load() }
 
 // AcquireSlotToList is AcquireSlot without a need of votes.
 func (s *Set) AcquireSlotToList(ctx context.Context) error {

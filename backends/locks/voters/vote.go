@@ -41,11 +41,12 @@ type Vote struct {
 	Listeners    int           // release: subscribers that were told of it
 	Hold         string        // release: the one that this UNLOCK has given back before, if it has
 
-	// Of acquire, read and list.
+	// Of acquire, read, list and announce.
 	Version Version // acquire, read, VersionConflict: of the lease
 	Grant   string  // acquire, read: the hold whose LOCK numbered the grant, as far as this node knows
 	Read    *Reading
 	Page    *Page
+	Notices []locks.Notice
 
 	// Of probes.
 	refuses error // state: what a write is answered, if not that it is done
@@ -236,6 +237,22 @@ func checkFenceOrNone(n int64) error {
 }
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// ParseAnnounce reads what announce answers.
+func ParseAnnounce(m []rueidis.RedisMessage) (Vote, error) {
+	v := Vote{Kind: Yes}
+	for pair := m[1:]; len(pair) > 0; pair = pair[2:] {
+		if len(pair) == 1 {
+			return v, errors.New("an id without a record")
+		}
+		var n locks.Notice
+		if err := firstError(ReadText(pair[0], &n.ID), ReadText(pair[1], &n.Text)); err != nil {
+			return v, err
+		}
+		v.Notices = append(v.Notices, n)
+	}
+	return v, nil
+}
 
 // ParseAcquire reads what acquire answers.
 func ParseAcquire(m []rueidis.RedisMessage) (Vote, error) {

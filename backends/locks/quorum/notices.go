@@ -1,0 +1,52 @@
+package quorum
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+// noticesKey is that of the ids of all notices, below the prefix. A notice has its id behind a colon.
+const noticesKey = "adopt"
+
+// noticeTimeouts are longer than those of locks: no client waits, and every node is to be heard.
+var noticeTimeouts = voters.Timeouts{Node: listTimeout / 4, Quorum: listTimeout}
+
+// Post implements locks.Noticeboard.
+func (s *Store) Post(ctx context.Context, r locks.PostRequest) ([]locks.Notice, error) {
+	slot := s.set.AcquireSlot
+	if r.Unused {
+		slot = s.set.AcquireSlotToList
+	}
+	if err := slot(ctx); err != nil {
+		return nil, err
+	}
+	defer s.set.ReleaseSlot()
+	if r.Unused && s.set.Unused() {
+		return nil, locks.ErrUnused
+	}
+	key := s.set.Opts.Prefix + noticesKey
+	keys := voters.RedisKeys{Lock: key + ":" + r.ID, Fences: key, Node: s.set.Opts.Prefix + "node"}
+	round := s.set.Ask(voters.AskAnnounce, voters.ScriptCall{
+		Args:  s.set.Command(scripts.Announce, keys, r.ID, r.Text, voters.MS(max(r.Keep, time.Millisecond))),
+		Parse: voters.ParseAnnounce, Expires: s.Now() + listTimeout,
+	}, voters.All)
+	err := round.Wait(ctx, noticeTimeouts)
+	votes := s.set.Closed(round, round.Close(true, nil), err)
+	var all []locks.Notice
+	for i := range votes {
+		for _, n := range votes[i].Notices {
+			if !slices.Contains(all, n) {
+				all = append(all, n)
+			}
+		}
+	}
+	if err == nil && voters.CountKind(votes, voters.Yes) < s.set.Quorum {
+		err = s.set.QuorumError("LOCKCTL", "", votes)
+	}
+	return all, err
+}
