@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt"
@@ -97,6 +98,8 @@ type adoptedConn struct{ s *Session }
 
 func (c adoptedConn) Database() int { return c.s.id.DB }
 func (c adoptedConn) Protocol() int { return c.s.id.Proto }
+
+func (c adoptedConn) About() []slog.Attr { return c.s.About() }
 
 func (c adoptedConn) MayLock(ctx context.Context, name string) error { return c.s.mayLock(ctx, name) }
 

@@ -68,7 +68,10 @@ func New(opt Options) *Dispatcher {
 }
 
 // Report implements metrics.Reporter.
-func (d *Dispatcher) Report(r *metrics.Report) { d.counts.Report(r) }
+func (d *Dispatcher) Report(r *metrics.Report) {
+	d.counts.Report(r)
+	d.opt.Adoption.Report(r)
+}
 
 // Drain ends every LOCK that waits, for good: the proxy is to end, and who waits holds
 // nothing here that another proxy could not give.

@@ -55,7 +55,7 @@ var drawing = []room{
 	{pkg: "commands/lockcmd",
 		ours: []string{"backends/locks", "backends/resp"}},
 	{pkg: "commands/adopt",
-		ours:   []string{"commands/adopt/idiom", "backends/locks", "backends/resp"},
+		ours:   []string{"commands/adopt/idiom", "backends/locks", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "commands/adopt/idiom",
 		ours:   []string{"commands/adopt/idiom/lua", "backends/resp"},
@@ -106,7 +106,7 @@ var drawing = []room{
 
 // inTests is what the tests of any room may import on top of what the room may.
 var inTests = room{
-	ours:   []string{"integration/redistest", "commands/spec", "commands/lockcmd", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/waitq", "backends/locks/memstore", "backends/locks/quorum", "backends/locks/voters"},
+	ours:   []string{"integration/redistest", "commands/spec", "commands/lockcmd", "commands/adopt", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/waitq", "backends/locks/memstore", "backends/locks/quorum", "backends/locks/voters"},
 	theirs: []string{"github.com/alicebob/miniredis/v2", "github.com/yuin/gopher-lua", "github.com/redis/rueidis"},
 }
 

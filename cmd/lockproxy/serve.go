@@ -88,7 +88,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	if admitsAnonymous(&o, up) {
 		log.Warn(anonymousWarning)
 	}
-	adoption, err := newAdoption(o, svc)
+	adoption, err := newAdoption(o, svc, log)
 	if err != nil {
 		return errors.Join(err, closeLocks(svc))
 	}
@@ -284,9 +284,9 @@ func (p program) initCommand() *cli.Command {
 }
 
 // newAdoption is nil where no key is a lock.
-func newAdoption(o options, svc *locks.Service) (*adopt.Adoption, error) {
+func newAdoption(o options, svc *locks.Service, log *slog.Logger) (*adopt.Adoption, error) {
 	if len(o.adopt) == 0 {
 		return nil, nil
 	}
-	return adopt.New(o.adopt, adopt.Options{Engine: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL})
+	return adopt.New(o.adopt, adopt.Options{Engine: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, Log: log})
 }

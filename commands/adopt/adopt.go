@@ -1,11 +1,12 @@
 package adopt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -33,12 +34,15 @@ type Connection interface {
 	// Ask sends the upstream a command in the client's name, behind what the client has sent, and returns the
 	// reply.
 	Ask(ctx context.Context, args []string) (reply []byte, err error)
+	// About are the fields of a line in the log that is about the client.
+	About() []slog.Attr
 }
 
 // Options are read once by New.
 type Options struct {
 	Engine         Engine
 	MinTTL, MaxTTL time.Duration // of leases
+	Log            *slog.Logger  // gets what is refused; nil: slog.Default()
 }
 
 // remembered is how many locks an Adoption remembers.
@@ -53,11 +57,13 @@ type Adoption struct {
 	classes  *lru.Cache[string, idiom.Class]
 	flights  flights
 
-	upstreamHeld atomic.Int64 // locks not taken since the upstream has their keys
+	counters counters
+	refusals refusals
 }
 
 // New makes an Adoption. The first pattern that matches a key counts.
 func New(patterns []*Pattern, o Options) (*Adoption, error) {
+	o.Log = cmp.Or(o.Log, slog.Default())
 	a := &Adoption{opt: o, patterns: patterns, scripts: idiom.NewScripts()}
 	var err, also error
 	a.guesses, err = lru.New[locks.Key, guess](remembered)
@@ -113,7 +119,9 @@ func (a *Adoption) RefusedInTx(db int, args [][]byte) error {
 	if p != nil {
 		glob = p.Glob
 	}
-	return &RefusedError{strings.ToUpper(string(args[0])), key, "it is inside MULTI", glob}
+	refused := &RefusedError{Command: strings.ToUpper(string(args[0])), Key: key, Why: "it is inside MULTI", Pattern: glob, Reason: InTransaction}
+	a.counters.end(idiom.Unclear, idiom.Nothing, refused)
+	return refused
 }
 
 // pattern is that of a key; nil: it is no lock.
@@ -126,27 +134,19 @@ func (a *Adoption) pattern(db int, key string) *Pattern {
 	return nil
 }
 
-// A RefusedError says why a command on a lock was not done. Nothing was.
-type RefusedError struct{ Command, Key, Why, Pattern string }
-
-func (e *RefusedError) Error() string {
-	return fmt.Sprintf("ADOPTREFUSED %s %s: %s; adopted by %q", e.Command, e.Key, e.Why, e.Pattern)
-}
-
 // A Call is a command on the key of one lock.
 type Call struct {
 	*idiom.Call
 	pattern *Pattern
 	command string
 	class   idiom.Class
+	script  string // its SHA-1; empty: it runs none
 }
 
 // errNoScript is the answer to EVALSHA of a script that is not known here.
 var errNoScript = errors.New("NOSCRIPT No matching script. Please use EVAL.")
 
-// Call makes a call of a command. keys are the indices of its keys, as the table of commands has them. It is
-// nil for a command that is about no lock. Errors are a *RefusedError and those that the client is to get.
-func (a *Adoption) Call(c Connection, args [][]byte, keys []int) (*Call, error) {
+func (a *Adoption) call(c Connection, args [][]byte, keys []int) (*Call, error) {
 	words := make([]string, len(args))
 	for i, arg := range args {
 		words[i] = string(arg)
@@ -162,7 +162,7 @@ func (a *Adoption) Call(c Connection, args [][]byte, keys []int) (*Call, error) 
 			continue
 		}
 		if len(keys) > 1 || at != 1 {
-			return nil, &RefusedError{name, words[at], "it has other keys as well", p.Glob}
+			return nil, &RefusedError{Command: name, Key: words[at], Why: "it has other keys as well", Pattern: p.Glob, Reason: OtherKeys}
 		}
 		break
 	}
@@ -171,7 +171,7 @@ func (a *Adoption) Call(c Connection, args [][]byte, keys []int) (*Call, error) 
 	}
 	call, err := idiom.Plain(words, c.Protocol())
 	if err != nil {
-		return nil, &RefusedError{name, words[1], err.Error(), p.Glob}
+		return nil, &RefusedError{Command: name, Key: words[1], Why: err.Error(), Pattern: p.Glob, Reason: NotForLocks}
 	}
 	return a.accept(&Call{Call: call, pattern: p, command: name, class: idiom.PlainClass(words)})
 }
@@ -207,7 +207,7 @@ func (a *Adoption) script(c Connection, name string, words []string) (*Call, err
 	adopted := func(key string) bool { return a.pattern(c.Database(), key) != nil }
 	call, err := s.Call(keys, args, c.Protocol(), strings.HasSuffix(name, "_RO"), adopted)
 	if err != nil {
-		return nil, &RefusedError{name, lock, err.Error(), first.Glob}
+		return nil, &RefusedError{Command: name, Key: lock, Why: err.Error(), Pattern: first.Glob, Reason: NotForLocks, Script: s.SHA, private: raised(err)}
 	}
 	if call == nil {
 		return nil, nil
@@ -218,7 +218,7 @@ func (a *Adoption) script(c Connection, name string, words []string) (*Call, err
 		_, class = call.Accept(time.Now())
 		a.classes.Add(shape, class)
 	}
-	return a.accept(&Call{Call: call, pattern: a.pattern(c.Database(), call.Key()), command: name, class: class})
+	return a.accept(&Call{Call: call, pattern: a.pattern(c.Database(), call.Key()), command: name, class: class, script: s.SHA})
 }
 
 func count(s string) (int, bool) {
@@ -236,15 +236,11 @@ func count(s string) (int, bool) {
 func (a *Adoption) accept(c *Call) (*Call, error) {
 	switch {
 	case c.class == idiom.Unclear:
-		return nil, c.refused("what it does to a lock is not clear")
+		return nil, c.refused(NotClear, "what it does to a lock is not clear")
 	case !c.pattern.As.Allows(c.class):
-		return nil, c.refused(fmt.Sprintf("%s does not compare the value", c.class))
+		return nil, c.refused(TooStrict, fmt.Sprintf("%s does not compare the value", c.class))
 	}
 	return c, nil
-}
-
-func (c *Call) refused(why string) error {
-	return &RefusedError{c.command, c.Key(), why, c.pattern.Glob}
 }
 
 // NoteScript takes over SCRIPT LOAD and SCRIPT FLUSH, which the upstream gets as well.
@@ -262,6 +258,8 @@ func (a *Adoption) NoteScript(args [][]byte) {
 type Result struct {
 	Reply []byte
 	Taken locks.Grant // what it has taken, to be undone if the client has left; Fence 0: nothing
+
+	did idiom.Do
 }
 
 // Undo takes back what a call has taken: the client has left.
@@ -289,8 +287,7 @@ var errLate = errors.New("NOQUORUM the lease was over before the upstream had an
 // tries are how often a call is decided anew, since what it was decided on had changed.
 const tries = 5
 
-// Decide decides a call. Errors are a *RefusedError, a *locks.QuorumError, and those of the connection and of ctx.
-func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
+func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	key := locks.Key{DB: conn.Database(), Name: c.Key()}
 	g, _ := a.guesses.Get(key)
 	state := g.state(time.Now())
@@ -299,7 +296,7 @@ func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result
 	for range tries {
 		out, err := c.Run(state, time.Now())
 		if err != nil {
-			return Result{}, c.refused(err.Error())
+			return Result{}, c.cannotRun(state.Kind, err)
 		}
 		if out.Op.Do == idiom.Nothing && answered {
 			return Result{Reply: out.Reply}, a.signal(ctx, conn, out.Signals)
@@ -314,7 +311,7 @@ func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result
 		switch {
 		case err == nil && next != nil: // done
 			a.note(key, *next)
-			return Result{Reply: out.Reply, Taken: grant}, a.signal(ctx, conn, out.Signals)
+			return Result{Reply: out.Reply, Taken: grant, did: out.Op.Do}, a.signal(ctx, conn, out.Signals)
 		case err != nil:
 			return Result{}, err
 		}
@@ -376,7 +373,7 @@ func (a *Adoption) do(ctx context.Context, conn Connection, c *Call, key locks.K
 		}
 		return &guess{}, grant, err
 	}
-	return nil, grant, c.refused("it would " + op.Do.String() + " a lock")
+	return nil, grant, c.refused(NotForLocks, "it would "+op.Do.String()+" a lock")
 }
 
 func gone(err error) bool {
@@ -454,7 +451,7 @@ func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern,
 		return d, at, nil
 	}
 	a.opt.Engine.Undo(d.Grant)
-	a.upstreamHeld.Add(1)
+	a.counters.upstreamHeld.Add(1)
 	left := time.Duration(resp.Int(reply)) * time.Millisecond
 	if left < 0 {
 		left = a.opt.MaxTTL
@@ -466,11 +463,11 @@ func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern,
 func (a *Adoption) lease(c *Call, ttl time.Duration) (time.Duration, error) {
 	switch {
 	case ttl == idiom.Forever && c.pattern.NoExpiry == 0:
-		return 0, c.refused("it has no end: set no-expiry=lease:DURATION")
+		return 0, c.refused(NoExpiry, "it has no end: set no-expiry=lease:DURATION")
 	case ttl == idiom.Forever:
 		return c.pattern.NoExpiry, nil
 	case ttl > a.opt.MaxTTL:
-		return 0, c.refused(fmt.Sprintf("its ttl of %v is over max-ttl, %v", ttl, a.opt.MaxTTL))
+		return 0, c.refused(OverMaxTTL, fmt.Sprintf("its ttl of %v is over max-ttl, %v", ttl, a.opt.MaxTTL))
 	}
 	return max(ttl, a.opt.MinTTL), nil
 }
@@ -482,10 +479,12 @@ const signalsFor = 100 * time.Millisecond
 func (a *Adoption) signal(ctx context.Context, conn Connection, signals [][]string) error {
 	ctx, cancel := context.WithTimeout(ctx, signalsFor)
 	defer cancel()
-	for _, s := range signals {
+	for i, s := range signals {
 		if _, err := conn.Ask(ctx, s); err != nil {
+			a.counters.signalsLost.Add(int64(len(signals) - i))
 			break
 		}
+		a.counters.signalsSent.Add(1)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,14 +24,19 @@ type client struct {
 	asked []string
 	has   string // what the upstream answers to PTTL; empty: that it has no such key
 	no    error  // the answer to MayLock
+	gone  error  // why the upstream does not answer; nil: it does
 }
 
 func (c *client) Database() int                         { return 0 }
 func (c *client) Protocol() int                         { return c.proto }
+func (c *client) About() []slog.Attr                    { return nil }
 func (c *client) MayLock(context.Context, string) error { return c.no }
 func (c *client) Ask(_ context.Context, args []string) ([]byte, error) {
 	if args[0] == "PTTL" {
 		return []byte(cmp.Or(c.has, ":-2\r\n")), nil
+	}
+	if c.gone != nil {
+		return nil, c.gone
 	}
 	c.asked = append(c.asked, strings.Join(args, " "))
 	return []byte(":1\r\n"), nil

@@ -21,6 +21,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
+	"github.com/lockproxy/lockproxy/commands/adopt"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/proxy"
@@ -139,7 +140,11 @@ func allFamilies(t *testing.T) map[string]*metrics.Family {
 	t.Helper()
 	shown := Certificate{"clients", func() *x509.Certificate { return &x509.Certificate{} }}
 	d := open(t, Options{Certificates: []Certificate{shown}}, nowhere, nowhere)
-	table := commands.New(commands.Options{Upstream: d.opt.Upstream, Verbs: lockcmd.Options{Locker: d.locks}})
+	adoption, err := adopt.New(nil, adopt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := commands.New(commands.Options{Adoption: adoption, Upstream: d.opt.Upstream, Verbs: lockcmd.Options{Locker: d.locks}})
 	srv, err := proxy.New(proxy.Options{Listen: "127.0.0.1:0"}, table)
 	if err != nil {
 		t.Fatal(err)

@@ -92,7 +92,8 @@ func asRefusal(err error) *Refusal {
 	if r := (*Refusal)(nil); errors.As(err, &r) {
 		return r
 	}
-	return &Refusal{err.Error()}
+	own := (*lua.Raised)(nil)
+	return &Refusal{Why: err.Error(), Raised: errors.As(err, &own)}
 }
 
 // pairs are a map in RESP3.

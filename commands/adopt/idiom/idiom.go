@@ -79,11 +79,14 @@ type Outcome struct {
 }
 
 // A Refusal says why a call is not run on a lock.
-type Refusal struct{ Why string }
+type Refusal struct {
+	Why    string
+	Raised bool // by the script: Why has its text, which may hold values
+}
 
 func (r *Refusal) Error() string { return r.Why }
 
-func refusef(format string, args ...any) *Refusal { return &Refusal{fmt.Sprintf(format, args...)} }
+func refusef(format string, args ...any) *Refusal { return &Refusal{Why: fmt.Sprintf(format, args...)} }
 
 // wrongType reports whether a script failed since the key is of another kind.
 func (r *Refusal) wrongType() bool { return strings.Contains(r.Why, "WRONGTYPE") }

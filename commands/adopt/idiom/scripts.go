@@ -71,5 +71,8 @@ func (s *Scripts) Find(sha string) *Script {
 	return known
 }
 
+// Len is the number of scripts that are known.
+func (s *Scripts) Len() int { return s.bySHA.Len() }
+
 // Flush forgets all scripts.
 func (s *Scripts) Flush() { s.bySHA.Purge() }

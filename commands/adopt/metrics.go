@@ -1,0 +1,160 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/metrics"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// An outcome is what became of a call.
+type outcome uint8
+
+const (
+	granted  outcome = iota // a lock was taken
+	held                    // it was not, since another has it
+	done                    // a lock was renewed or released
+	none                    // nothing was to be done: it reads, or the lock is not its caller's
+	refused                 // see reasons
+	noQuorum                // too few lock nodes decided
+	failed                  // the client may not, or has left, or a connection was lost
+	numOutcomes
+)
+
+var outcomeNames = [numOutcomes]string{"granted", "held", "done", "none", "refused", "noquorum", "failed"}
+
+// classes are those of calls, in the order of their counters.
+var classes = [...]idiom.Class{
+	idiom.Acquire, idiom.AcquireOrExtend, idiom.AcquireFixTTL, idiom.ReleaseOwn, idiom.ExtendOwn, idiom.ReadOnly,
+	idiom.ReentrantAcquire, idiom.ReentrantRelease, idiom.ReentrantExtend, idiom.ForceRelease, idiom.ForceExtend,
+	idiom.Overwrite, idiom.Unclear,
+}
+
+// operations are what calls that were decided did, in the order of their histograms.
+var operations = [...]string{"take", "change", "read"}
+
+// counters count what became of calls. The zero value is ready, and safe for concurrent use.
+type counters struct {
+	calls        [len(classes)][numOutcomes]atomic.Int64
+	reasons      [numReasons]atomic.Int64
+	took         [len(operations)]metrics.Histogram
+	upstreamHeld atomic.Int64 // locks not taken since the upstream has their keys
+	signalsSent  atomic.Int64
+	signalsLost  atomic.Int64
+}
+
+// end counts a call that did that, or ended with err. A class that there is not is unclear.
+func (c *counters) end(class idiom.Class, did idiom.Do, err error) {
+	at := slices.Index(classes[:], class)
+	if at < 0 {
+		at = len(classes) - 1
+	}
+	row := &c.calls[at]
+	refusal, quorum := (*RefusedError)(nil), (*locks.QuorumError)(nil)
+	switch {
+	case errors.As(err, &refusal):
+		c.reasons[refusal.Reason].Add(1)
+		row[refused].Add(1)
+	case errors.As(err, &quorum), errors.Is(err, errChanging), errors.Is(err, errLate):
+		row[noQuorum].Add(1)
+	case err != nil:
+		row[failed].Add(1)
+	case did == idiom.Take, did == idiom.Enter:
+		row[granted].Add(1)
+	case did != idiom.Nothing:
+		row[done].Add(1)
+	case acquires(class):
+		row[held].Add(1)
+	default:
+		row[none].Add(1)
+	}
+}
+
+// acquires reports whether calls of a class that do nothing have found the lock held.
+func acquires(class idiom.Class) bool {
+	switch class {
+	case idiom.Acquire, idiom.AcquireOrExtend, idiom.AcquireFixTTL, idiom.ReentrantAcquire, idiom.Overwrite:
+		return true
+	}
+	return false
+}
+
+// observe counts how long a call took that was decided.
+func (c *counters) observe(class idiom.Class, did idiom.Do, took time.Duration) {
+	operation := 1
+	switch {
+	case acquires(class):
+		operation = 0
+	case did == idiom.Nothing:
+		operation = 2
+	}
+	c.took[operation].Observe(took)
+}
+
+// Call makes a call of a command. keys are the indices of its keys, as the table of commands has them. It is
+// nil for a command that is about no lock. Errors are a *RefusedError and those that the client is to get.
+func (a *Adoption) Call(c Connection, args [][]byte, keys []int) (*Call, error) {
+	call, err := a.call(c, args, keys)
+	if refusal := (*RefusedError)(nil); errors.As(err, &refusal) {
+		a.counters.end(refusal.Class, idiom.Nothing, err)
+		a.logRefusal(c, err)
+	}
+	return call, err
+}
+
+// Decide decides a call. Errors are a *RefusedError, a *locks.QuorumError, and those of the connection and of ctx.
+func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
+	began := time.Now()
+	result, err := a.decide(ctx, conn, c)
+	a.counters.end(c.class, result.did, err)
+	if err == nil {
+		a.counters.observe(c.class, result.did, time.Since(began))
+	}
+	a.logRefusal(conn, err)
+	return result, err
+}
+
+// Report implements metrics.Reporter. A nil Adoption has none.
+func (a *Adoption) Report(r *metrics.Report) {
+	if a == nil {
+		return
+	}
+	c := &a.counters
+	const calls = "Calls on adopted keys that were decided or refused, by what they are for and what became of them: granted; held, another has the lock; done, it was renewed or released; none, there was nothing to do; refused, see lockproxy_adopt_refused_total; noquorum; failed, the client may not, or has left, or a connection was lost."
+	for i, class := range classes {
+		r.Counters("lockproxy_adopt_calls_total", calls, "outcome", outcomeNames[:], c.calls[i][:], "class", string(class))
+	}
+	r.Counters("lockproxy_adopt_refused_total", "Calls on adopted keys that were answered ADOPTREFUSED, by why: not_for_locks, the command or what a script does has no meaning for a lock; other_keys, beside the lock's; not_clear, what the script does to a lock; strict, the pattern's as does not allow it; no_expiry, a lock without an end; over_max_ttl; transaction, it is inside MULTI; native, it would change a lock that LOCK has taken; other.",
+		"reason", reasonNames[:], c.reasons[:])
+	for i, operation := range operations {
+		r.Histogram("lockproxy_adopt_seconds", "From a call on an adopted key to its decision, without those that were refused or not decided: take, of those that want a lock, also if it is held; change, of releases and renewals that were done; read, of all others.", &c.took[i], "operation", operation)
+	}
+	r.Counter("lockproxy_adopt_upstream_held_total", "Adopted locks that were not taken, since the upstream had their keys: a program that goes past the proxies has them.", c.upstreamHeld.Load())
+	r.Counter("lockproxy_adopt_signals_sent_total", "Commands that scripts on adopted keys send to waiters behind a change, and that the upstream has answered.", c.signalsSent.Load())
+	r.Counter("lockproxy_adopt_signals_lost_total", "Commands to waiters that the upstream has not answered: these go on when their own time is over.", c.signalsLost.Load())
+	r.Gauge("lockproxy_adopt_scripts", "Scripts that are remembered, also those that cannot be run on a lock.", float64(a.scripts.Len()))
+	r.Gauge("lockproxy_adopt_patterns", "Patterns of adopted keys.", float64(len(a.patterns)))
+}
+
+// Info adds what the proxy's section of INFO says of adoption. A nil Adoption adds nothing.
+func (a *Adoption) Info(add func(name string, value any)) {
+	if a == nil {
+		return
+	}
+	calls, refusals := int64(0), int64(0)
+	for i := range a.counters.calls {
+		for j := range a.counters.calls[i] {
+			calls += a.counters.calls[i][j].Load()
+		}
+		refusals += a.counters.calls[i][refused].Load()
+	}
+	add("adopt_patterns", len(a.patterns))
+	add("adopt_calls", calls)
+	add("adopt_refused", refusals)
+	add("adopt_upstream_held", a.counters.upstreamHeld.Load())
+}

@@ -1,0 +1,152 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// A Reason is the kind of a refusal, for metrics and the log.
+type Reason uint8
+
+// The reasons.
+const (
+	Other         Reason = iota
+	NotForLocks          // the command, or what the script does, has no meaning for a lock
+	OtherKeys            // it has keys beside the lock's
+	NotClear             // what the script does to a lock is not clear
+	TooStrict            // the pattern does not allow its class: as
+	NoExpiry             // it would take a lock without an end
+	OverMaxTTL           // its ttl is over max-ttl
+	InTransaction        // it is inside MULTI
+	OnNative             // it would change a lock that was taken with LOCK
+	numReasons
+)
+
+var reasonNames = [numReasons]string{"other", "not_for_locks", "other_keys", "not_clear", "strict", "no_expiry", "over_max_ttl", "transaction", "native"}
+
+func (r Reason) String() string { return reasonNames[r] }
+
+// A RefusedError says why a command on a lock was not done. Nothing was.
+type RefusedError struct {
+	Command, Key string
+	Why          string
+	Pattern      string // that the key matches
+	Reason       Reason
+
+	Script string      // the SHA-1 of the script that it runs; empty: none
+	Class  idiom.Class // of the call; empty: it has not been found
+
+	private bool // Why is the script's text, which may hold values
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("ADOPTREFUSED %s %s: %s; adopted by %q", e.Command, e.Key, e.Why, e.Pattern)
+}
+
+func (c *Call) refused(reason Reason, why string) error {
+	return &RefusedError{Command: c.command, Key: c.Key(), Why: why, Pattern: c.pattern.Glob, Reason: reason, Script: c.script, Class: c.class}
+}
+
+// cannotRun is the refusal of a call that cannot be run on a lock of that kind.
+func (c *Call) cannotRun(on idiom.Kind, err error) error {
+	reason := NotForLocks
+	if on == idiom.Native {
+		reason = OnNative
+	}
+	refused := c.refused(reason, err.Error()).(*RefusedError)
+	refused.private = raised(err)
+	return refused
+}
+
+// raised reports whether a script ended with an error of its own, whose text may hold anything.
+func raised(err error) bool {
+	refusal := (*idiom.Refusal)(nil)
+	return errors.As(err, &refusal) && refusal.Raised
+}
+
+// refusalEvery is how often the refusals of one pattern and command are logged.
+const refusalEvery = time.Minute
+
+// maxRefusalKinds bounds the patterns and commands whose refusals are told apart.
+const maxRefusalKinds = 1000
+
+// refusals bounds the lines about refusals. The zero value is ready, and safe for concurrent use.
+type refusals struct {
+	mu    sync.Mutex
+	kinds map[refusalKind]*refusalWindow
+}
+
+type refusalKind struct{ pattern, command string }
+
+type refusalWindow struct {
+	logged  time.Time
+	leftOut int
+}
+
+// due reports whether a refusal is to be logged, and how many of its kind were left out before it.
+func (r *refusals) due(k refusalKind, now time.Time) (leftOut int, due bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.kinds[k]
+	if w == nil && len(r.kinds) >= maxRefusalKinds {
+		k = refusalKind{k.pattern, "others"}
+		w = r.kinds[k]
+	}
+	if w == nil {
+		if r.kinds == nil {
+			r.kinds = map[refusalKind]*refusalWindow{}
+		}
+		r.kinds[k] = &refusalWindow{logged: now}
+		return 0, true
+	}
+	if now.Sub(w.logged) < refusalEvery {
+		w.leftOut++
+		return 0, false
+	}
+	leftOut, w.leftOut, w.logged = w.leftOut, 0, now
+	return leftOut, true
+}
+
+// logRefusal logs err if it is a *RefusedError, once a minute for each pattern and command. A client's value is
+// never in the line.
+func (a *Adoption) logRefusal(conn Connection, err error) {
+	refused := (*RefusedError)(nil)
+	if !errors.As(err, &refused) {
+		return
+	}
+	leftOut, due := a.refusals.due(refusalKind{refused.Pattern, refused.Command}, time.Now())
+	if !due {
+		return
+	}
+	why := refused.Why
+	if refused.private {
+		why = "the script raises an error"
+	}
+	line := append(conn.About(), slog.String("command", refused.Command), slog.String("lock", brief(refused.Key)), slog.String("pattern", refused.Pattern),
+		slog.String("reason", refused.Reason.String()), slog.String("why", why))
+	if refused.Script != "" {
+		line = append(line, slog.String("script", refused.Script))
+	}
+	if refused.Class != "" {
+		line = append(line, slog.String("class", string(refused.Class)))
+	}
+	if leftOut > 0 {
+		line = append(line, slog.Int("left_out", leftOut))
+	}
+	a.opt.Log.LogAttrs(context.Background(), slog.LevelWarn, "adopted key: command refused", line...)
+}
+
+// brief bounds a text of a client's for the log.
+func brief(s string) string {
+	const most = 64
+	if len(s) > most {
+		return s[:most] + "..."
+	}
+	return s
+}
