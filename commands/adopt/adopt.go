@@ -292,11 +292,19 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 	g, _ := a.guesses.Get(key)
 	state := g.state(time.Now())
 	answered := false // state is an answer of the nodes to this call
+	exact := false    // and what is left of the lease, too
 	allowed := false
 	for range tries {
 		out, err := c.Run(state, time.Now())
 		if err != nil {
 			return Result{}, c.cannotRun(state.Kind, err)
+		}
+		if out.TimeRead && state.Kind != idiom.Absent && !exact { // another proxy may have moved the end
+			if g, err = a.read(ctx, key); err != nil {
+				return Result{}, err
+			}
+			state, answered, exact = g.read(time.Now()), true, true
+			continue
 		}
 		if out.Op.Do == idiom.Nothing && answered {
 			return Result{Reply: out.Reply}, a.signal(ctx, conn, out.Signals)
@@ -315,7 +323,12 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 		case err != nil:
 			return Result{}, err
 		}
-		if g, err = a.ask(ctx, key, grant); err != nil {
+		if exact = !strings.HasPrefix(grant.Owner, OwnerPrefix+"s"); exact {
+			g, err = a.read(ctx, key)
+		} else { // who refused an acquisition
+			g = guess{owner: grant.Owner, holds: 1, until: time.Now().Add(grant.Validity)}
+		}
+		if err != nil {
 			return Result{}, err
 		}
 		state, answered = g.read(time.Now()), true
@@ -323,11 +336,8 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 	return Result{}, errChanging
 }
 
-// ask asks the nodes what a key is, unless the grant that refused an acquisition says so.
-func (a *Adoption) ask(ctx context.Context, key locks.Key, by locks.Grant) (guess, error) {
-	if strings.HasPrefix(by.Owner, OwnerPrefix+"s") {
-		return guess{owner: by.Owner, holds: 1, until: time.Now().Add(by.Validity)}, nil
-	}
+// read asks the nodes what a key is.
+func (a *Adoption) read(ctx context.Context, key locks.Key) (guess, error) {
 	r, err := a.opt.Engine.Read(ctx, key)
 	if err != nil {
 		return guess{}, err

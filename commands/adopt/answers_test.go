@@ -17,11 +17,13 @@ type scripted struct {
 	renew func(locks.RenewRequest) error
 	read  locks.Reading
 
-	asked, undone atomic.Int64
+	owner                   string // of the last LOCK
+	asked, undone, released atomic.Int64
 }
 
 func (e *scripted) Lock(_ context.Context, r locks.LockRequest) (locks.Decision, error) {
 	e.asked.Add(1)
+	e.owner = r.Owner
 	return e.lock(r)
 }
 
@@ -32,8 +34,12 @@ func (e *scripted) Renew(_ context.Context, r locks.RenewRequest) (time.Duration
 	return r.TTL, e.renew(r)
 }
 
-func (e *scripted) Unlock(context.Context, locks.UnlockRequest) (int, error) {
-	return 0, locks.ErrLost
+func (e *scripted) Unlock(_ context.Context, r locks.UnlockRequest) (int, error) {
+	if !e.read.Held || r.Owner != e.read.Owner {
+		return 0, locks.ErrLost
+	}
+	e.released.Add(1)
+	return 0, nil
 }
 
 func (e *scripted) Read(context.Context, locks.Key) (locks.Reading, error) {
@@ -191,6 +197,27 @@ func TestDecide_SlowUpstream(t *testing.T) {
 		const takeAndTell = `if redis.call('set', KEYS[1], ARGV[1], 'nx', 'px', 9000) then redis.call('publish', 'a', 'b') return 1 end return 0`
 		if got, took := do("EVAL", takeAndTell, "1", "lock:c", "me"); got != ":1\r\n" || took != guardFor+signalsFor {
 			t.Errorf("signals: %q after %v", got, took)
+		}
+	})
+}
+
+// TestDecide_EndMovedElsewhere: a script that asks how long the lock is held is decided on the lease as the nodes
+// have it, though this proxy remembers another end.
+func TestDecide_EndMovedElsewhere(t *testing.T) {
+	const unlessShort = `local left = redis.call('pttl', KEYS[1]) if left == -1 or left > 4000 then return redis.call('del', KEYS[1]) end return 0`
+	synctest.Test(t, func(t *testing.T) {
+		e := &scripted{lock: granting}
+		c := at(t, e, "lock:* guard=no")
+		if got := c.do("SET", "lock:a", "me", "NX", "PX", "5000"); got != "+OK" {
+			t.Fatal(got)
+		}
+		e.read = locks.Reading{Held: true, Owner: e.owner, Fence: 1, Holds: 1, Remaining: 3 * time.Second}
+		if got := c.do("EVAL", unlessShort, "1", "lock:a"); got != ":0" || e.released.Load() != 0 {
+			t.Errorf("the nodes have 3 s left: %s, %d released", got, e.released.Load())
+		}
+		e.read.Remaining = 5 * time.Second
+		if got := c.do("EVAL", unlessShort, "1", "lock:a"); got != ":1" || e.released.Load() != 1 {
+			t.Errorf("the nodes have 5 s left: %s, %d released", got, e.released.Load())
 		}
 	})
 }
