@@ -22,7 +22,9 @@ func (m *machine) list(exprs []ast.Expr, s *scope) []value {
 // values evaluates an expression, of which a call may have several values.
 func (m *machine) values(e ast.Expr, s *scope) []value {
 	if call, ok := e.(*ast.FuncCallExpr); ok && !call.AdjustRet {
-		return m.callExpr(call, s)
+		all := m.callExpr(call, s)
+		noElements(first(all))
+		return all
 	}
 	return []value{m.value(e, s)}
 }
@@ -51,18 +53,24 @@ func (m *machine) value(e ast.Expr, s *scope) value {
 	case *ast.AttrGetExpr:
 		return m.field(e, s)
 	case *ast.FuncCallExpr:
-		return first(m.callExpr(e, s))
+		return noElements(first(m.callExpr(e, s)))
 	case *ast.LogicalOpExpr:
 		if left := m.value(e.Lhs, s); truthy(left) == (e.Operator == "or") {
 			return left
 		}
 		return m.value(e.Rhs, s)
 	case *ast.RelationalOpExpr:
-		return compare(e.Operator, m.value(e.Lhs, s), m.value(e.Rhs, s))
+		a, b := m.operands(e.Lhs, e.Rhs, s)
+		m.charge(a, b)
+		return compare(e.Operator, a, b)
 	case *ast.StringConcatOpExpr:
-		return concat(m.value(e.Lhs, s), m.value(e.Rhs, s))
+		a, b := m.value(e.Lhs, s), m.value(e.Rhs, s)
+		m.charge(a, b)
+		return concat(a, b)
 	case *ast.ArithmeticOpExpr:
-		return arithmetic(e.Operator, m.value(e.Lhs, s), m.value(e.Rhs, s))
+		a, b := m.operands(e.Lhs, e.Rhs, s)
+		m.charge(a, b)
+		return arithmetic(e.Operator, a, b)
 	case *ast.UnaryMinusOpExpr:
 		return -m.number(e.Expr, s, "what minus is put before")
 	case *ast.UnaryNotOpExpr:
@@ -75,9 +83,28 @@ func (m *machine) value(e ast.Expr, s *scope) value {
 		if e.ParList.HasVargs {
 			panic(unsupported("a function with ..."))
 		}
-		return &function{params: e.ParList.Names, body: e.Stmts, scope: s}
+		return &function{params: e.ParList.Names, body: e.Stmts, scope: s, seen: len(s.names)}
 	}
 	panic(unsupported(fmt.Sprintf("%T", e)[len("*ast."):]))
+}
+
+// operands evaluates those of an operator. Lua reads a local variable when it computes: behind a call on the
+// other side.
+func (m *machine) operands(left, right ast.Expr, s *scope) (a, b value) {
+	if v, ok := left.(*ast.IdentExpr); ok && s.own(v.Value) {
+		b = m.value(right, s)
+		return m.value(left, s), b
+	}
+	a = m.value(left, s)
+	return a, m.value(right, s)
+}
+
+// noElements refuses what ipairs returns anywhere but in a loop.
+func noElements(v value) value {
+	if _, is := v.(*elements); is {
+		panic(unsupported("ipairs or pairs outside of a loop"))
+	}
+	return v
 }
 
 // variable is a local variable, KEYS, ARGV, or a name of the library. Redis fails for any other.
@@ -99,7 +126,8 @@ func (m *machine) variable(name string, s *scope) value {
 }
 
 func (m *machine) field(e *ast.AttrGetExpr, s *scope) value {
-	of, key := m.value(e.Object, s), m.value(e.Key, s)
+	of, key := m.operands(e.Object, e.Key, s)
+	m.charge(key)
 	t, ok := of.(*table)
 	if !ok {
 		raisef("a field is read of what is no table")
@@ -116,10 +144,14 @@ func (m *machine) table(e *ast.TableExpr, s *scope) value {
 	for i, f := range e.Fields {
 		switch {
 		case f.Key != nil:
-			key := m.value(f.Key, s)
+			key := known(m.value(f.Key, s))
 			if key == nil {
 				raisef("the key of a field is nil")
 			}
+			if _, isNumber := key.(float64); isNumber { // Lua keeps these apart from a list
+				panic(unsupported("a list with keys"))
+			}
+			m.charge(key)
 			t.set(key, m.value(f.Value, s))
 		case i == len(e.Fields)-1:
 			for _, v := range m.values(f.Value, s) {
@@ -170,9 +202,10 @@ func (m *machine) callExpr(e *ast.FuncCallExpr, s *scope) []value {
 
 func (m *machine) invoke(f *function, args []value) []value {
 	if f.library != nil {
+		m.charge(args...)
 		return f.library(m, args)
 	}
-	inner := &scope{up: f.scope}
+	inner := &scope{up: f.scope, seen: f.seen, function: true}
 	for i, name := range f.params {
 		inner.declare(name, at(args, i))
 	}
@@ -224,9 +257,21 @@ func arithmetic(operator string, a, b value) value {
 	case "%":
 		return x - math.Floor(x/y)*y
 	case "^":
-		return math.Pow(x, y)
+		return power(x, y)
 	}
 	panic(unsupported("the operator " + operator))
+}
+
+// power is exact, or refused: C and Go round others apart.
+func power(x, y float64) float64 {
+	if whole(x) != math.Trunc(x) || y != math.Trunc(y) || y < 0 || y > 64 {
+		panic(unsupported("a power that is no integer's"))
+	}
+	n := 1.0
+	for range int(y) {
+		n = whole(n * x)
+	}
+	return n
 }
 
 func compare(operator string, a, b value) value {
@@ -257,11 +302,21 @@ func less(a, b value) bool {
 		}
 	case string:
 		if b, ok := b.(string); ok {
-			return a < b
+			return ordered(a) < ordered(b)
 		}
 	}
 	raisef("a %s and a %s are compared", typeName(a), typeName(b))
 	return false
+}
+
+// ordered refuses what a server's locale may put into another order than that of bytes.
+func ordered(s string) string {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			panic(unsupported("the order of strings that are not of digits"))
+		}
+	}
+	return s
 }
 
 func lessOrEqual(a, b value) bool {

@@ -3,6 +3,7 @@ package lua
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/yuin/gopher-lua/ast"
@@ -45,7 +46,7 @@ func init() {
 		"pcall":        func(m *machine, args []value) []value { return m.redis(args, false) },
 		"error_reply":  func(_ *machine, args []value) []value { return replyTable("err", args) },
 		"status_reply": func(_ *machine, args []value) []value { return replyTable("ok", args) },
-		"log":          func(*machine, []value) []value { return nil },
+		"log":          func(_ *machine, args []value) []value { checkLog(args); return nil },
 	})
 	for i, level := range []string{"LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"} {
 		redis.fields[level] = float64(i)
@@ -63,8 +64,12 @@ func init() {
 			"floor": func(_ *machine, args []value) []value { return one(math.Floor(numberArg(args, 0))) },
 			"ceil":  func(_ *machine, args []value) []value { return one(math.Ceil(numberArg(args, 0))) },
 			"abs":   func(_ *machine, args []value) []value { return one(math.Abs(numberArg(args, 0))) },
-			"max":   func(_ *machine, args []value) []value { return one(reduce(args, math.Max)) },
-			"min":   func(_ *machine, args []value) []value { return one(reduce(args, math.Min)) },
+			"max": func(_ *machine, args []value) []value {
+				return one(reduce(args, func(best, n float64) bool { return n > best }))
+			},
+			"min": func(_ *machine, args []value) []value {
+				return one(reduce(args, func(best, n float64) bool { return n < best }))
+			},
 		}),
 		"table": module("table", map[string]func(*machine, []value) []value{
 			"insert": func(_ *machine, args []value) []value { insert(args); return nil },
@@ -105,11 +110,11 @@ func (m *machine) redis(args []value, raise bool) []value {
 		case float64:
 			words[i] = argument(a)
 		default:
-			raisef("an argument of redis.call is a %s", typeName(a))
+			raiseOrRefuse(raise, "an argument of redis.call is a "+typeName(a))
 		}
 	}
 	if len(words) == 0 {
-		raisef("redis.call without arguments")
+		raiseOrRefuse(raise, "redis.call without arguments")
 	}
 	r, err := m.call(words)
 	if err != nil {
@@ -121,19 +126,45 @@ func (m *machine) redis(args []value, raise bool) []value {
 	return one(valueOf(r))
 }
 
-// argument is how Redis passes a number on: %.17g, a whole one without a fraction.
-func argument(n float64) string {
-	if i := int64(n); float64(i) == n && math.Abs(n) < 1<<53 {
-		return fmt.Sprint(i)
+// raiseOrRefuse raises an error of redis.call. That of redis.pcall is a reply, worded as the server likes.
+func raiseOrRefuse(raise bool, text string) {
+	if !raise {
+		panic(unsupported(text))
 	}
-	if math.IsInf(n, 0) || math.IsNaN(n) {
-		panic(unsupported("a number that is not finite"))
+	raisef("%s", text)
+}
+
+// checkLog raises what redis.log raises.
+func checkLog(args []value) {
+	level, ok := number(at(args, 0))
+	switch {
+	case len(args) < 2:
+		raisef("redis.log without a text")
+	case !ok || level < 0 || level > 3:
+		raisef("redis.log without a level")
+	}
+	for i := range args[1:] {
+		stringArg(args, i+1)
+	}
+}
+
+// argument is how Redis passes a number on: %.17g, a whole one without a fraction. Versions of Redis write very
+// large ones, and minus zero, in different ways.
+func argument(n float64) string {
+	if math.Abs(n) >= 1e17 || math.IsNaN(n) || n == 0 && math.Signbit(n) {
+		panic(unsupported("an argument that is so odd a number"))
+	}
+	if n == math.Trunc(n) {
+		return strconv.FormatInt(int64(n), 10)
 	}
 	return fmt.Sprintf("%.17g", n)
 }
 
 func replyTable(kind string, args []value) []value {
-	text := stringArg(args, 0)
+	text, isString := known(at(args, 0)).(string)
+	if !isString || len(args) != 1 || strings.ContainsAny(text, "\r\n\x00") {
+		panic(unsupported("a " + kind + " reply of anything but one line"))
+	}
 	if kind == "err" {
 		text = strings.TrimPrefix(text, "-")
 		if !strings.Contains(text, " ") { // from Redis 7 on
@@ -180,9 +211,9 @@ func ascii(s string) string {
 // substring is string.sub: positions from 1, negative ones from the end.
 func substring(args []value) string {
 	s := stringArg(args, 0)
-	from, to := int(numberArg(args, 1)), -1
-	if len(args) > 2 {
-		to = int(numberArg(args, 2))
+	from, to := int(whole(numberArg(args, 1))), -1
+	if at(args, 2) != nil {
+		to = int(whole(numberArg(args, 2)))
 	}
 	if from < 0 {
 		from = max(len(s)+from+1, 1)
@@ -213,13 +244,17 @@ func format(args []value) string {
 			layout = rest[1:]
 			continue
 		case strings.HasPrefix(rest, "s"):
-			b.WriteString(stringArg(args, next))
+			s := stringArg(args, next)
+			if strings.Contains(s, "\x00") { // C stops there, at times
+				panic(unsupported("string.format of a zero byte"))
+			}
+			b.WriteString(s)
 			layout = rest[1:]
 		case strings.HasPrefix(rest, "d"), strings.HasPrefix(rest, "i"):
-			fmt.Fprint(&b, int64(numberArg(args, next)))
+			fmt.Fprint(&b, int64(whole(numberArg(args, next))))
 			layout = rest[1:]
 		case strings.HasPrefix(rest, ".0f"):
-			fmt.Fprintf(&b, "%.0f", numberArg(args, next))
+			fmt.Fprintf(&b, "%.0f", whole(numberArg(args, next)))
 			layout = rest[3:]
 		default:
 			panic(unsupported("string.format with anything but %s, %d, %i, %.0f"))
@@ -232,10 +267,13 @@ func format(args []value) string {
 	return b.String()
 }
 
-func reduce(args []value, by func(a, b float64) float64) float64 {
+// reduce is the argument that is better than all before it.
+func reduce(args []value, better func(best, n float64) bool) float64 {
 	n := numberArg(args, 0)
-	for i := range args[1:] {
-		n = by(n, numberArg(args, i+1))
+	for i := range args {
+		if next := numberArg(args, i); better(n, next) {
+			n = next
+		}
 	}
 	return n
 }
@@ -279,12 +317,15 @@ func pairs(t *table) *elements {
 	if len(t.fields) > 0 {
 		panic(unsupported("pairs of a record"))
 	}
-	return &elements{of: t}
+	return &elements{of: t, pairs: true}
 }
 
 func unpack(args []value) []value {
 	if len(args) > 1 {
 		panic(unsupported("unpack of a part"))
+	}
+	if len(tableArg(args, 0).list) > MaxArgs {
+		panic(unsupported("unpack of a list so long"))
 	}
 	return append([]value(nil), tableArg(args, 0).list...)
 }

@@ -10,10 +10,10 @@ import (
 // The bounds of a run. What goes beyond is Unsupported.
 const (
 	MaxText   = 16 << 10 // bytes of a script
-	MaxSteps  = 5_000    // statements and expressions
+	MaxSteps  = 5_000    // statements and expressions, and one for every 64 bytes of text
 	MaxDepth  = 30       // calls and expressions within each other
 	MaxString = 64 << 10 // bytes of a string
-	MaxArgs   = 32       // of a call
+	MaxArgs   = 32       // of a call, and of a script
 )
 
 // An Unsupported error says what in a script this package does not run.
@@ -46,6 +46,9 @@ type Caller func(args []string) (Reply, error)
 // Run runs the script with its keys and arguments, and returns what EVAL would answer. Errors are
 // *Unsupported, *Raised, and those of call.
 func (s *Script) Run(keys, args []string, call Caller) (reply Reply, err error) {
+	if len(keys)+len(args) > MaxArgs {
+		return nil, unsupported(fmt.Sprintf("a script with %d arguments", len(keys)+len(args)))
+	}
 	m := &machine{call: call, globals: map[string]value{"KEYS": listOf(keys), "ARGV": listOf(args)}}
 	defer func() {
 		switch p := recover().(type) {
@@ -101,12 +104,32 @@ func (m *machine) step() {
 
 func (m *machine) leave() { m.depth-- }
 
+// bytesPerStep is how many bytes of a string a step may read or write.
+const bytesPerStep = 64
+
+// charge counts the steps of reading or writing strings.
+func (m *machine) charge(values ...value) {
+	for _, v := range values {
+		if s, ok := v.(string); ok {
+			m.steps += len(s) / bytesPerStep
+		}
+	}
+	if m.steps > MaxSteps {
+		panic(unsupported("a run over so much text"))
+	}
+}
+
 // A scope has the local variables of a block.
 type scope struct {
-	names  []string
-	values []value
-	up     *scope
+	names    []string
+	values   []value
+	up       *scope
+	seen     int  // how many variables of up there were when this block began: it sees no later ones
+	function bool // it has the parameters of a function
 }
+
+// inside makes the scope of a block within s.
+func (s *scope) inside() *scope { return &scope{up: s, seen: len(s.names)} }
 
 func (s *scope) declare(name string, v value) {
 	s.names, s.values = append(s.names, name), append(s.values, v)
@@ -114,14 +137,36 @@ func (s *scope) declare(name string, v value) {
 
 // find returns a local variable; nil if there is none of that name.
 func (s *scope) find(name string) *value {
-	for ; s != nil; s = s.up {
-		for i := len(s.names) - 1; i >= 0; i-- {
+	if s, i := s.lookup(name); s != nil {
+		return &s.values[i]
+	}
+	return nil
+}
+
+func (s *scope) lookup(name string) (*scope, int) {
+	for seen := len(s.names); s != nil; seen, s = s.seen, s.up {
+		for i := seen - 1; i >= 0; i-- {
 			if s.names[i] == name {
-				return &s.values[i]
+				return s, i
 			}
 		}
 	}
-	return nil
+	return nil, 0
+}
+
+// own reports whether a name is a variable of the function that runs, not of one around it.
+func (s *scope) own(name string) bool {
+	for seen := len(s.names); s != nil; seen, s = s.seen, s.up {
+		for _, n := range s.names[:seen] {
+			if n == name {
+				return true
+			}
+		}
+		if s.function {
+			return false
+		}
+	}
+	return false
 }
 
 // How a block ended.
@@ -156,14 +201,14 @@ func (m *machine) statement(st ast.Stmt, s *scope) ([]value, ending) {
 	case *ast.FuncCallStmt:
 		m.values(st.Expr, s)
 	case *ast.DoBlockStmt:
-		return m.block(st.Stmts, &scope{up: s})
+		return m.block(st.Stmts, s.inside())
 	case *ast.IfStmt:
 		if truthy(m.value(st.Condition, s)) {
-			return m.block(st.Then, &scope{up: s})
+			return m.block(st.Then, s.inside())
 		}
-		return m.block(st.Else, &scope{up: s})
+		return m.block(st.Else, s.inside())
 	case *ast.WhileStmt:
-		return m.loop(func() bool { return truthy(m.value(st.Condition, s)) }, func() ([]value, ending) { return m.block(st.Stmts, &scope{up: s}) })
+		return m.loop(func() bool { return truthy(m.value(st.Condition, s)) }, func() ([]value, ending) { return m.block(st.Stmts, s.inside()) })
 	case *ast.RepeatStmt:
 		return m.repeat(st, s)
 	case *ast.NumberForStmt:
@@ -181,7 +226,10 @@ func (m *machine) statement(st ast.Stmt, s *scope) ([]value, ending) {
 }
 
 func (m *machine) local(st *ast.LocalAssignStmt, s *scope) {
-	if f, ok := onlyFunction(st); ok { // "local function f", which f may call
+	if f, ok := onlyFunction(st); ok { // "local function f", which f may call, or "local f = function"
+		if s.find(st.Names[0]) != nil { // in the second it would call this one
+			panic(unsupported("a local function with the name of another variable"))
+		}
 		s.declare(st.Names[0], nil)
 		*s.find(st.Names[0]) = m.value(f, s)
 		return
@@ -209,8 +257,8 @@ func at(values []value, i int) value {
 
 func (m *machine) assign(st *ast.AssignStmt, s *scope) {
 	values := m.list(st.Rhs, s)
-	for i, to := range st.Lhs {
-		switch to := to.(type) {
+	for i := len(st.Lhs) - 1; i >= 0; i-- { // as the original does; the manual leaves it open
+		switch to := st.Lhs[i].(type) {
 		case *ast.IdentExpr:
 			v := s.find(to.Value)
 			if v == nil { // Redis allows none, also those that there are
@@ -218,17 +266,38 @@ func (m *machine) assign(st *ast.AssignStmt, s *scope) {
 			}
 			*v = at(values, i)
 		case *ast.AttrGetExpr:
+			if len(st.Lhs) > 1 || !plain(to.Object) || !plain(to.Key) { // Lua evaluates them first
+				panic(unsupported("an assignment to a field that is so involved"))
+			}
 			t, ok := m.value(to.Object, s).(*table)
 			if !ok {
 				raisef("a field is set of what is no table")
 			}
-			key := m.value(to.Key, s)
+			key := known(m.value(to.Key, s))
 			if key == nil {
 				raisef("the key of a field is nil")
 			}
+			m.charge(key)
 			t.set(key, at(values, i))
 		}
 	}
+}
+
+// plain reports whether it makes no difference when an expression is evaluated.
+func plain(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.IdentExpr, *ast.StringExpr, *ast.NumberExpr, *ast.TrueExpr, *ast.FalseExpr:
+		return true
+	case *ast.UnaryLenOpExpr:
+		return plain(e.Expr)
+	case *ast.ArithmeticOpExpr:
+		return plain(e.Lhs) && plain(e.Rhs)
+	case *ast.StringConcatOpExpr:
+		return plain(e.Lhs) && plain(e.Rhs)
+	case *ast.AttrGetExpr:
+		return plain(e.Object) && plain(e.Key)
+	}
+	return false
 }
 
 // loop runs body while condition holds.
@@ -251,7 +320,7 @@ func (m *machine) loop(condition func() bool, body func() ([]value, ending)) ([]
 func (m *machine) repeat(st *ast.RepeatStmt, s *scope) ([]value, ending) {
 	again := true
 	return m.loop(func() bool { return again }, func() ([]value, ending) {
-		inner := &scope{up: s}
+		inner := s.inside()
 		values, how := m.block(st.Stmts, inner)
 		if how == ran {
 			again = !truthy(m.value(st.Condition, inner))
@@ -261,14 +330,13 @@ func (m *machine) repeat(st *ast.RepeatStmt, s *scope) ([]value, ending) {
 }
 
 func (m *machine) countingFor(st *ast.NumberForStmt, s *scope) ([]value, ending) {
-	step := 1.0
+	i, limit, step := m.number(st.Init, s, "the start of a loop"), m.number(st.Limit, s, "the end of a loop"), 1.0
 	if st.Step != nil {
 		step = m.number(st.Step, s, "the step of a loop")
 	}
-	i, limit := m.number(st.Init, s, "the start of a loop"), m.number(st.Limit, s, "the end of a loop")
 	i -= step
 	return m.loop(func() bool { i += step; return step > 0 && i <= limit || step <= 0 && i >= limit }, func() ([]value, ending) {
-		inner := &scope{up: s}
+		inner := s.inside()
 		inner.declare(st.Name, i)
 		return m.block(st.Stmts, inner)
 	})
@@ -284,13 +352,19 @@ func (m *machine) number(e ast.Expr, s *scope, what string) float64 {
 
 // eachFor runs a loop over ipairs or pairs of a list.
 func (m *machine) eachFor(st *ast.GenericForStmt, s *scope) ([]value, ending) {
-	each, ok := first(m.list(st.Exprs, s)).(*elements)
-	if !ok {
+	var each *elements
+	if call, ok := st.Exprs[0].(*ast.FuncCallExpr); ok && len(st.Exprs) == 1 {
+		each, _ = first(m.callExpr(call, s)).(*elements)
+	}
+	if each == nil {
 		panic(unsupported("a loop over anything but ipairs and pairs"))
 	}
-	i := -1
+	i, began := -1, len(each.of.list)
 	return m.loop(func() bool { i++; return i < len(each.of.list) }, func() ([]value, ending) {
-		inner := &scope{up: s}
+		if i >= began && each.pairs {
+			panic(unsupported("a list that grows in a loop over pairs of it"))
+		}
+		inner := s.inside()
 		inner.declare(st.Names[0], float64(i+1))
 		for n, name := range st.Names[1:] {
 			var v value
@@ -303,14 +377,17 @@ func (m *machine) eachFor(st *ast.GenericForStmt, s *scope) ([]value, ending) {
 	})
 }
 
-// elements is what ipairs and pairs return.
-type elements struct{ of *table }
+// elements is what ipairs and pairs return. Only a loop may have it.
+type elements struct {
+	of    *table
+	pairs bool
+}
 
 // replyOf is what Redis makes of a value that a script returns.
 func replyOf(v value) Reply {
 	switch v := known(v).(type) {
 	case float64:
-		return int64(v)
+		return int64(whole(v))
 	case string:
 		return v
 	case bool:

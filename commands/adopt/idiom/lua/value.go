@@ -1,6 +1,7 @@
 package lua
 
 import (
+	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -75,6 +76,7 @@ type function struct {
 	params  []string
 	body    block
 	scope   *scope
+	seen    int // how many variables of scope it sees
 }
 
 func typeName(v value) string {
@@ -105,6 +107,9 @@ func formatNumber(n float64) string {
 
 // parseNumber is how Lua 5.1 reads one: decimal, with spaces around it.
 func parseNumber(s string) (float64, bool) {
+	if strings.Contains(s, "\x00") { // the C library stops there
+		panic(unsupported("a number with a zero byte in it"))
+	}
 	s = strings.Trim(s, " \t\n\v\f\r")
 	for i := range len(s) {
 		if c := s[i]; (c < '0' || c > '9') && c != '.' && c != '+' && c != '-' && c != 'e' && c != 'E' {
@@ -112,7 +117,18 @@ func parseNumber(s string) (float64, bool) {
 		}
 	}
 	n, err := strconv.ParseFloat(s, 64)
+	if errors.Is(err, strconv.ErrRange) {
+		panic(unsupported("a number that is not finite"))
+	}
 	return n, err == nil
+}
+
+// whole refuses what C makes an integer of in ways of its own.
+func whole(n float64) float64 {
+	if !(math.Abs(n) < 1<<53) {
+		panic(unsupported("a number so large where an integer is needed"))
+	}
+	return n
 }
 
 // refuseOddNumber reports false for a text that is no number. The C library takes some for one, by its
