@@ -69,7 +69,7 @@ const sampleOther = "\x00another owner"
 // Accept runs a call over all states it may meet, and names what it is for. A call that cannot be run in one of
 // them is Unclear, and so is what no class describes; the rows say why.
 func (c *Call) Accept(now time.Time) (Rows, Class) {
-	rows := c.rows(String, "", now)
+	rows := c.rows(String, "", now, nil)
 	if rows[0].Outcome.Op.Do == Enter || rows.allWrongType() {
 		return c.accept(Hash, now)
 	}
@@ -78,11 +78,16 @@ func (c *Call) Accept(now time.Time) (Rows, Class) {
 
 // accept tries every argument as the lock's own value, and takes the first that makes a difference.
 func (c *Call) accept(kind Kind, now time.Time) (Rows, Class) {
-	var best Rows
-	for _, mine := range slices.Concat(c.values, []string{"no argument"}) {
-		rows := c.rows(kind, mine, now)
-		if best == nil {
-			best = rows
+	var first, best Rows
+	for i, mine := range slices.Concat(c.values, []string{"no argument"}) {
+		if slices.Contains(c.values[:min(i, len(c.values))], mine) {
+			continue
+		}
+		rows := c.rows(kind, mine, now, first)
+		if first == nil {
+			if first, best = rows, rows; rows.neverRun() {
+				break
+			}
 		}
 		if rows.differ() {
 			best = rows
@@ -94,7 +99,8 @@ func (c *Call) accept(kind Kind, now time.Time) (Rows, Class) {
 	return best, best.class(kind)
 }
 
-func (c *Call) rows(kind Kind, mine string, now time.Time) Rows {
+// rows runs a call over all states of a kind. Those that are not "mine" are taken from before, if it is not nil.
+func (c *Call) rows(kind Kind, mine string, now time.Time, before Rows) Rows {
 	states := []struct {
 		name string
 		State
@@ -110,7 +116,11 @@ func (c *Call) rows(kind Kind, mine string, now time.Time) Rows {
 		states = states[:4]
 	}
 	var rows Rows
-	for _, s := range states {
+	for i, s := range states {
+		if before != nil && i != 1 && i != 2 {
+			rows = append(rows, before[i])
+			continue
+		}
 		if s.Kind == String {
 			s.Count = 0
 		}
@@ -129,6 +139,11 @@ func (rows Rows) allWrongType() bool {
 	return !slices.ContainsFunc(rows[1:], func(r Row) bool {
 		return !bytes.HasPrefix(r.Outcome.Reply, []byte("-WRONGTYPE")) && (r.Refused == nil || !r.Refused.wrongType())
 	})
+}
+
+// neverRun reports whether the call cannot be run in a state that is the same whatever value is mine.
+func (rows Rows) neverRun() bool {
+	return rows[0].Refused != nil || slices.ContainsFunc(rows[3:], func(r Row) bool { return r.Refused != nil })
 }
 
 // differ reports whether what is mine and what is another's are told apart.

@@ -4,14 +4,19 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"strings"
+	"sync/atomic"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom/lua"
 )
 
-// maxScripts is how many scripts are remembered.
-const maxScripts = 1024
+// maxScripts is how many scripts are remembered, and maxScriptBytes how much text they have in all: parsed they
+// take some 100 times as much.
+const (
+	maxScripts     = 1024
+	maxScriptBytes = 1 << 20
+)
 
 // A Script is a parsed one, or one that cannot be run.
 type Script struct {
@@ -19,12 +24,13 @@ type Script struct {
 	parsed   *lua.Script
 	refused  *Refusal
 	noWrites bool
+	size     int // of its text
 }
 
 // ParseScript parses a script. What cannot be run is refused when it is called.
 func ParseScript(text string) *Script {
 	sum := sha1.Sum([]byte(text))
-	s := &Script{SHA: hex.EncodeToString(sum[:])}
+	s := &Script{SHA: hex.EncodeToString(sum[:]), size: min(len(text), lua.MaxText)}
 	if strings.HasPrefix(text, "#!") {
 		line, rest, _ := strings.Cut(text, "\n")
 		engine, flags, _ := strings.Cut(strings.TrimPrefix(line, "#!"), " ")
@@ -43,15 +49,20 @@ func ParseScript(text string) *Script {
 }
 
 // Scripts remember scripts by their SHA-1, parsed or refused. They are safe for concurrent use.
-type Scripts struct{ bySHA *lru.Cache[string, *Script] }
+type Scripts struct {
+	bySHA *lru.Cache[string, *Script]
+	bytes atomic.Int64
+}
 
 // NewScripts remembers nothing yet.
 func NewScripts() *Scripts {
-	c, err := lru.New[string, *Script](maxScripts)
+	s := &Scripts{}
+	c, err := lru.NewWithEvict(maxScripts, func(_ string, old *Script) { s.bytes.Add(-int64(old.size)) })
 	if err != nil {
 		panic(err)
 	}
-	return &Scripts{c}
+	s.bySHA = c
+	return s
 }
 
 // Know returns the script with this text, and remembers it.
@@ -61,7 +72,12 @@ func (s *Scripts) Know(text string) *Script {
 		return known
 	}
 	made := ParseScript(text)
-	s.bySHA.Add(made.SHA, made)
+	if there, _ := s.bySHA.ContainsOrAdd(made.SHA, made); there {
+		return made
+	}
+	for s.bytes.Add(int64(made.size)); s.bytes.Load() > maxScriptBytes; {
+		s.bySHA.RemoveOldest()
+	}
 	return made
 }
 

@@ -24,6 +24,7 @@ type world struct {
 	adopted  func(key string) bool
 	signals  [][]string
 	readOnly bool
+	inScript bool // errors of arity are worded in another way
 }
 
 // errors of Redis
@@ -46,7 +47,7 @@ var commandTable map[string]command
 
 func init() {
 	commandTable = map[string]command{
-		"SET": {1, 8, true, (*world).set}, "SETNX": {1, 1, true, (*world).setNX},
+		"SET": {1, 64, true, (*world).set}, "SETNX": {1, 1, true, (*world).setNX},
 		"SETEX": {2, 2, true, (*world).setEX}, "PSETEX": {2, 2, true, (*world).setEX}, "GETSET": {1, 1, true, (*world).getSet},
 		"GET": {0, 0, false, (*world).get}, "STRLEN": {0, 0, false, (*world).strlen},
 		"GETRANGE": {2, 2, false, (*world).getRange}, "SUBSTR": {2, 2, false, (*world).getRange},
@@ -63,6 +64,12 @@ func init() {
 	}
 }
 
+// variadic are commands that Redis has with more arguments than are done here: of these.
+var variadic = map[string]string{
+	"DEL": "keys", "UNLINK": "keys", "EXISTS": "keys", "TOUCH": "keys", "HSET": "fields", "HDEL": "fields",
+	"EXPIRE": "options", "PEXPIRE": "options", "EXPIREAT": "options", "PEXPIREAT": "options",
+}
+
 // signalNames are commands on other keys and channels that may follow a change of the lock.
 var signalNames = map[string]bool{
 	"PUBLISH": true, "SPUBLISH": true, "LPUSH": true, "RPUSH": true, "LTRIM": true, "EXPIRE": true, "PEXPIRE": true, "DEL": true,
@@ -70,6 +77,7 @@ var signalNames = map[string]bool{
 
 // call runs a command of a script.
 func (w *world) call(args []string) (lua.Reply, error) {
+	w.inScript = true
 	name := strings.ToUpper(args[0])
 	if name == "TIME" && len(args) == 1 {
 		micro := w.now.UnixMicro()
@@ -91,9 +99,11 @@ func (w *world) onLock(name string, args []string) (lua.Reply, error) {
 	switch {
 	case !known:
 		return nil, refusef("%s of a lock", name)
+	case len(args) > c.max && variadic[name] != "":
+		return nil, refusef("%s of several %s", name, variadic[name])
 	case len(args) < c.min || len(args) > c.max:
-		if many := name == "DEL" || name == "UNLINK" || name == "EXISTS" || name == "TOUCH"; many {
-			return nil, refusef("%s of several keys", name)
+		if w.inScript {
+			return nil, refusef("%s with %d arguments", name, len(args)+1)
 		}
 		return lua.Error("ERR wrong number of arguments for '" + strings.ToLower(name) + "' command"), nil
 	case c.writes && w.readOnly:

@@ -1,0 +1,113 @@
+package idiom
+
+// refusedCases are not to be run on a lock: not in one state, or by no class that as=usual allows.
+var refusedCases = []scriptCase{
+	{name: "31 a latch", keys: []string{"lock:a", "ch:a", "latch:a"}, args: ttlThenMe, texts: []string{
+		`local was = redis.call('get', KEYS[3]) if was ~= false then return tonumber(was) end
+		 if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end
+		 redis.call('del', KEYS[1]) redis.call('set', KEYS[3], 1, 'PX', 10000) return 1`,
+		`if redis.call("EXISTS", KEYS[3]) == 1 then return 1 end redis.call("DEL", KEYS[1]) redis.call("PSETEX", KEYS[3], 10000, 1) return 1`,
+		`local function done() return redis.call('get', KEYS[3]) end if done() then return 1 end return redis.call('del', KEYS[1])`,
+		"redis.call('del', KEYS[1])\r\nredis.call('set', KEYS[3], 'done')\r\nreturn 1",
+	}},
+	{name: "34, 37 two locks", keys: []string{"lock:a", "lock:b"}, args: onlyMe, texts: []string{
+		`redis.call('set', KEYS[1], ARGV[1], 'NX') return redis.call('set', KEYS[2], ARGV[1], 'NX')`,
+		`for _, k in ipairs(KEYS) do if redis.call('get', k) == ARGV[1] then redis.call('pexpire', k, 5000) end end return 1`,
+		`local all = {} for i = 1, #KEYS do all[i] = redis.call('hexists', KEYS[i], ARGV[1]) end return all`,
+		"return redis.call('DEL', KEYS[1], KEYS[2])",
+		"if redis.call('exists', KEYS[1]) == 0 then\r\n  redis.call('set', KEYS[1], ARGV[1], 'PX', 5000)\r\n  redis.call('del', KEYS[2])\r\nend\r\nreturn 1",
+	}},
+	{name: "38 a second field", keys: lockKey, args: onlyMe, texts: []string{
+		`redis.call('hset', KEYS[1], 'mode', 1) redis.call('hset', KEYS[1], ARGV[1], 1) return 1`,
+		`redis.call("HSET", KEYS[1], "mode", "1", ARGV[1], "1") return 1`,
+		`redis.call('hincrby', KEYS[1], ARGV[1], 1) return redis.call('hincrby', KEYS[1], ARGV[1] .. ':w', 1)`,
+		"for _, f in ipairs({'mode', ARGV[1]}) do\r\n  redis.call('hsetnx', KEYS[1], f, 1)\r\nend\r\nreturn 1",
+	}},
+	{name: "39 INCR beside it", keys: []string{"lock:a", "n"}, args: onlyMe, texts: []string{
+		`if redis.call('set', KEYS[1], ARGV[1], 'NX') then return redis.call('incr', KEYS[2]) end return 0`,
+		`if redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", 5000) then redis.call("INCRBY", KEYS[2], 1) return 1 else return 0 end`,
+		`local fence = redis.call('incr', 'fence:' .. KEYS[1]) return redis.call('set', KEYS[1], fence, 'NX', 'PX', 5000)`,
+		"local ok = redis.pcall('set', KEYS[1], ARGV[1], 'nx', 'px', 5000)\r\nif ok then redis.pcall('incr', KEYS[2]) end\r\nreturn ok",
+	}},
+	{name: "40 a sorted set", keys: lockKey, args: onlyMe, texts: []string{
+		`return redis.call('zadd', KEYS[1], redis.call('time')[1], ARGV[1])`,
+		`redis.call("ZREMRANGEBYSCORE", KEYS[1], "-inf", redis.call("TIME")[1]) return redis.call("ZCARD", KEYS[1])`,
+		`if redis.call('zscore', KEYS[1], ARGV[1]) then return 1 end return 0`,
+		"local t = redis.call('TIME')\r\nlocal now = t[1] + t[2] / 1000000\r\nif redis.call('zcount', KEYS[1], now, '+inf') == 0 then redis.call('zadd', KEYS[1], now + 5, ARGV[1]) return 1 end\r\nreturn 0",
+	}},
+	{name: "41 an endless loop", keys: lockKey, args: onlyMe, texts: []string{
+		`while true do redis.call('get', KEYS[1]) end`,
+		`local i = 0 repeat i = i + 1 until false return redis.call('get', KEYS[1])`,
+		`for i = 1, 1000000 do local x = i end return redis.call('del', KEYS[1])`,
+		`local function again(n) return again(n + 1) end return again(redis.call('exists', KEYS[1]))`,
+		"while redis.call('get', KEYS[1]) ~= ARGV[1] do\r\n  local wait = 1\r\nend\r\nreturn redis.call('del', KEYS[1])",
+	}},
+	{name: "42 a long string", keys: lockKey, args: onlyMe, texts: []string{
+		`local s = 'xxxxxxxxxx' for i = 1, 17 do s = s .. s end return redis.call('set', KEYS[1], s, 'NX')`,
+		`local s = ARGV[1] while #s < 1000000 do s = s .. s end return redis.call("SET", KEYS[1], s, "NX", "PX", 5000)`,
+		`local s = ARGV[1] for i = 1, 20 do s = string.format('%s%s', s, s) end return redis.call('get', KEYS[1]) == s`,
+		"local s = ARGV[1]\r\nrepeat s = s .. s until s:len() >= 1000000\r\nreturn redis.call('get', KEYS[1])",
+		`local s = '0123456789' for i = 1, 7 do s = s .. s end return redis.call('set', KEYS[1], s, 'NX', 'PX', 5000)`,
+	}},
+	{name: "43 another key from ARGV is written", keys: lockKey, args: []string{"me", "plain:c", "lock:c"}, texts: []string{
+		`redis.call('set', ARGV[2], ARGV[1]) return redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 5000)`,
+		`if redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", 5000) then redis.call("HSET", ARGV[2], "at", 1) return 1 end return 0`,
+		`local note = ARGV[2] redis.call('append', note, 'x') return redis.call('get', KEYS[1])`,
+		"if redis.call('get', KEYS[1]) == ARGV[1] then\r\n  redis.call('del', KEYS[1])\r\n  redis.call('del', ARGV[3])\r\n  return 1\r\nend\r\nreturn 0",
+	}},
+	{name: "44 a computed key", keys: lockKey, args: onlyMe, texts: []string{
+		`return redis.call('set', KEYS[1] .. ':x', ARGV[1], 'NX', 'PX', 5000)`,
+		`local key = "lock:" .. ARGV[1] if redis.call("GET", key) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`,
+		`local function key(n) return 'lock:' .. n end
+		 if redis.call('exists', key(2)) == 1 then return 0 end
+		 return redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 5000)`,
+		"local k = string.format('%s:%s', KEYS[1], 'w')\r\nif redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', k) return redis.call('del', KEYS[1]) end\r\nreturn 0",
+	}},
+	{name: "45 cjson", keys: lockKey, args: onlyMe, texts: []string{
+		`return redis.call('set', KEYS[1], cjson.encode(ARGV), 'NX')`,
+		`local v = redis.call("GET", KEYS[1]) if v and cjson.decode(v).owner == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`,
+		`local pack = cmsgpack.pack return redis.call('set', KEYS[1], pack({ARGV[1]}), 'NX', 'PX', 5000)`,
+		"local ok, v = pcall(cjson.decode, redis.call('get', KEYS[1]))\r\nreturn ok and v or 0",
+		`return redis.call('set', KEYS[1], redis.sha1hex(ARGV[1]), 'NX', 'PX', 5000)`,
+	}},
+	{name: "46 a write in EVAL_RO", keys: lockKey, args: onlyMe, texts: []string{
+		"#!lua flags=no-writes\nreturn redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 5000)",
+		"#!lua name=x flags=allow-stale,no-writes\nif redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0",
+		"#!lua flags=no-writes\r\nreturn redis.call('PEXPIRE', KEYS[1], 5000)",
+		"#!lua flags=no-writes\nlocal v = redis.call('get', KEYS[1]) redis.call('publish', 'ch:a', 1) return v",
+	}},
+	{name: "47 a lock is stolen", keys: lockKey, args: withTTL, texts: []string{
+		`return redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])`,
+		`redis.call("DEL", KEYS[1]) return redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2])`,
+		`if redis.call('pttl', KEYS[1]) < 10000 then redis.call('psetex', KEYS[1], ARGV[2], ARGV[1]) return 1 end return 0`,
+		"local was = redis.call('getset', KEYS[1], ARGV[1])\r\nredis.call('pexpire', KEYS[1], ARGV[2])\r\nreturn was",
+		`local v = redis.call('get', KEYS[1]) if v and v ~= ARGV[1] then return redis.call('set', KEYS[1], ARGV[1], 'XX', 'PX', ARGV[2]) end return 0`,
+	}},
+	{name: "48 an error is raised in one state", keys: lockKey, args: onlyMe, texts: []string{
+		`local v = redis.call('get', KEYS[1]) if v and v ~= ARGV[1] then error('taken') end return redis.call('del', KEYS[1])`,
+		`if redis.call("GET", KEYS[1]) ~= ARGV[1] then error({err = "NOTMINE"}) end return redis.call("DEL", KEYS[1])`,
+		`local v = redis.call('get', KEYS[1]) if #v == 2 and v == ARGV[1] then return redis.call('del', KEYS[1]) end return 0`,
+		"local v = redis.call('get', KEYS[1])\r\nif ('x' .. v) == 'x' .. ARGV[1] then return redis.call('del', KEYS[1]) end\r\nreturn 0",
+		`if redis.call('exists', KEYS[1]) == 0 then return redis.call('expire', KEYS[1], 'x') end return redis.call('del', KEYS[1])`,
+	}},
+	{name: "49 a count by two", keys: lockKey, args: onlyMe, texts: []string{
+		`redis.call('hincrby', KEYS[1], ARGV[1], 2) return 1`,
+		`redis.call('hincrby', KEYS[1], ARGV[1], 1) redis.call('hincrby', KEYS[1], ARGV[1], 1) return 1`,
+		`for i = 1, 2 do redis.call("HINCRBY", KEYS[1], ARGV[1], "1") end return 1`,
+		"local n = redis.call('hget', KEYS[1], ARGV[1]) or 0\r\nredis.call('hset', KEYS[1], ARGV[1], n + 2)\r\nreturn 1",
+	}},
+	{name: "50 a latch of something else", keys: []string{"lock:a", "latch:a"}, args: onlyMe, texts: []string{
+		`if redis.call('get', KEYS[2]) then return 1 end redis.call('del', KEYS[1]) redis.call('set', KEYS[2], 'x') return 1`,
+		`local was = redis.call("GET", KEYS[2]) if was then return was end redis.call("DEL", KEYS[1]) redis.call("SET", KEYS[2], 0, "PX", 1000) return 1`,
+		`redis.call('del', KEYS[1]) redis.call('setex', KEYS[2], 10, tostring(2)) return 1`,
+		"local n = redis.call('del', KEYS[1])\r\nif redis.call('setnx', KEYS[2], n + 1) == 1 then return n end\r\nreturn 0",
+	}},
+	{name: "a global variable", keys: lockKey, args: onlyMe, texts: []string{
+		`v = redis.call('get', KEYS[1]) return v`, `return redis.call('get', key)`,
+		`local f = function() return later end local later = redis.call('get', KEYS[1]) return f()`}},
+	{name: "what a signal answers", keys: []string{"lock:a", "ch:a"}, args: onlyMe, texts: []string{
+		`return redis.call('publish', KEYS[2], redis.call('del', KEYS[1]))`,
+		`if redis.call('publish', KEYS[2], 1) > 0 then return redis.call('del', KEYS[1]) end return 0`,
+		`local t = {} t[redis.call('lpush', KEYS[2], 1)] = 1 return redis.call('del', KEYS[1])`}},
+	{name: "no Lua", keys: lockKey, texts: []string{`return redis.call(`, `if x`, `return 3..2`}},
+}
