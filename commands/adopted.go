@@ -1,11 +1,15 @@
 package commands
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/cluster"
+	"github.com/lockproxy/lockproxy/commands/relay"
 	"github.com/lockproxy/lockproxy/commands/stats"
 )
 
@@ -103,11 +107,51 @@ func (c adoptedConn) About() []slog.Attr { return c.s.About() }
 
 func (c adoptedConn) MayLock(ctx context.Context, name string) error { return c.s.mayLock(ctx, name) }
 
+// Ask asks past the client's replies: one that comes too late is dropped. It ends with the client where ctx has no
+// deadline.
 func (c adoptedConn) Ask(ctx context.Context, args []string) ([]byte, error) {
-	if c.s.mode == onShared {
-		if err := c.s.openShared(ctx); err != nil {
-			return nil, err
-		}
+	s, raw := c.s, resp.AppendCommand(nil, args...)
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(s.clientCtx, cancel)()
 	}
-	return c.s.replies.Ask(ctx, c.s.conn(), resp.AppendCommand(nil, args...))
+	switch {
+	case s.isUnknown():
+		return s.askPassthrough(ctx, raw)
+	case s.inCluster():
+		words := make([][]byte, len(args))
+		for i, arg := range args {
+			words[i] = []byte(arg)
+		}
+		rule := cluster.Rule{}
+		if row := s.d.rows.lookup(words); row != nil {
+			rule = row.cluster
+		}
+		return cluster.Ask(ctx, s.up, relay.Sender{ID: s.id, Hint: s.hint}, s.d.discovery.Table().Lookup(words), &rule, words)
+	}
+	a := s.asker()
+	conn, giveBack := a.Conn(ctx)
+	if conn == nil {
+		return nil, &upstream.DownError{Err: relay.ErrLost}
+	}
+	defer giveBack()
+	return conn.Ask(ctx, raw, cluster.MaxAnswer)
+}
+
+// askPassthrough asks on a passthrough connection, on which everything has been answered. A client whose reply does
+// not come is disconnected: it would take the reply for another one's.
+func (s *Session) askPassthrough(ctx context.Context, raw []byte) (reply []byte, err error) {
+	if s.sync(ctx, raw, &relay.Barrier{Matches: func(r []byte) bool {
+		if isMessage := len(r) < 2 || r[0] == '>' || r[0] == '+' && '0' <= r[1] && r[1] <= '9'; isMessage { // the latter of MONITOR
+			return false
+		}
+		reply = bytes.Clone(r)
+		return true
+	}}) {
+		return reply, nil
+	}
+	s.out.Abort()
+	return nil, &upstream.DownError{Err: relay.ErrLost}
 }
