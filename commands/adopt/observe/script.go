@@ -1,0 +1,134 @@
+package observe
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// A shapeID is a script, as it is called.
+type shapeID struct {
+	sha        string
+	keys, args int
+	lock       int // which of the keys and arguments is the lock
+}
+
+// A scriptShape is what a script is for, so called.
+type scriptShape struct {
+	class idiom.Class
+	value int // which argument is the lock's value; -1: none
+	why   string
+}
+
+// script is EVAL and its kin. It returns the key of the lock; empty: it is about none that is followed.
+func (t *Tap) script(where Where, db, proto int, words []string) string {
+	o := t.o
+	if len(words) < 3 {
+		return ""
+	}
+	n, err := strconv.Atoi(words[2])
+	if err != nil || n < 0 || n > len(words)-3 {
+		return ""
+	}
+	keys, args := words[3:3+n], words[3+n:]
+	name := strings.ToUpper(words[0])
+	at := slices.IndexFunc(words[3:min(len(words), 3+maxLooked)], func(w string) bool { return o.follows(db, w) })
+	fresh := at < 0
+	if fresh && (!o.opt.All || n == 0) {
+		if !strings.HasPrefix(name, "EVALSHA") {
+			o.know(words[1])
+		}
+		return ""
+	}
+	lock := words[3+max(at, 0)]
+	var s *idiom.Script
+	if strings.HasPrefix(name, "EVALSHA") {
+		if s = o.scripts.Find(words[1]); s == nil {
+			o.noteUnknown(t.by, db, strings.ToLower(words[1]), lock)
+			if fresh {
+				return ""
+			}
+			t.form = formUnknown
+			return lock
+		}
+	} else {
+		s = o.know(words[1])
+	}
+	t.undeclared = !fresh && at >= n
+	call, err := s.Call(keys, args, proto, strings.HasSuffix(name, "_RO"), func(key string) bool { return key == lock })
+	shape := o.shapeOfScript(shapeID{s.SHA, n, len(args), max(at, 0)}, call, err, args)
+	if call == nil && err == nil || fresh && !locks(shape.class) {
+		return ""
+	}
+	t.class = shape.class
+	if t.form = formOfScript(shape.class); t.form == formOther {
+		t.judges, t.verdict, t.more = true, shape.why, true
+		return lock
+	}
+	p := planOf{class: shape.class, why: shape.why}
+	if shape.value >= 0 && shape.value < len(args) {
+		p.value = &args[shape.value]
+	}
+	t.plan(call, p, o.ruleOf(db, lock))
+	return lock
+}
+
+// locks reports whether scripts of a class make their key one that is followed: a cache entry is read and
+// removed without a compare as well.
+func locks(c idiom.Class) bool {
+	switch c {
+	case idiom.Unclear, idiom.ReadOnly, idiom.ForceRelease, idiom.ForceExtend, idiom.Overwrite, "":
+		return false
+	}
+	return true
+}
+
+// shapeOfScript says what a script is for. It runs it only when it is called like this for the first time.
+func (o *Observer) shapeOfScript(id shapeID, call *idiom.Call, refused error, args []string) *scriptShape {
+	o.mu.Lock()
+	known, ok := o.shapes.Get(id)
+	o.mu.Unlock()
+	if ok {
+		return known
+	}
+	s := &scriptShape{class: idiom.Unclear, value: -1}
+	switch {
+	case refused != nil:
+		s.why = refused.Error()
+	case call != nil:
+		var rows idiom.Rows
+		rows, s.class = call.Accept(o.opt.Now())
+		s.value = slices.Index(args, rows[1].State.Value)
+		if s.class == idiom.Unclear {
+			s.why = "what it does to a lock is not clear"
+			if at := slices.IndexFunc(rows, func(r idiom.Row) bool { return r.Refused != nil }); at >= 0 {
+				s.why = rows[at].Refused.Why
+			}
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.shapes.Add(id, s)
+	return s
+}
+
+// noteUnknown counts a script whose text has not come by.
+func (o *Observer) noteUnknown(c *Client, db int, sha, key string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(sha) != 40 {
+		return
+	}
+	r, ok := o.unknown.Get(sha)
+	if !ok {
+		r = &row{db: db, shape: shapeOf(key), example: key, pattern: o.pattern(db, key), script: sha, forms: 1 << formUnknown}
+		o.unknown.Add(sha, r)
+	}
+	since := o.opt.Now().Sub(o.began)
+	r.clients.note(c.ID, since)
+	r.guess.client(c)
+	r.rate.note(since)
+	r.taken++ // calls of it
+}

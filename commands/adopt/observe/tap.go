@@ -1,0 +1,401 @@
+package observe
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// replyLength is how much of a reply is looked at.
+const replyLength = 16
+
+// An aim is what a command is to do to its key.
+type aim uint8
+
+const (
+	toRead aim = iota // or nothing that is known
+	toTake
+	toRelease
+	toExtend
+)
+
+// A Tap is a command on a key that is followed, whose reply is to come.
+type Tap struct {
+	o   *Observer
+	key *key
+	by  *Client
+
+	aim        aim
+	force      bool // it does not compare the value
+	setNX      bool
+	decided    bool // by the lock nodes
+	value      uint64
+	form       form
+	sign       sign // of the value
+	ttl        time.Duration
+	done       []byte // how its reply begins, if it has done it
+	same       bool   // it begins the same if it has not
+	class      idiom.Class
+	more       bool   // a script that is refused
+	undeclared bool   // its key is none of the script's keys
+	verdict    string // why it would be refused; empty: it would not
+	judges     bool   // verdict counts
+	finished   bool
+}
+
+// Reply is told how the reply begins; for a command that the lock nodes have decided, all of it. It may be called by
+// any goroutine.
+func (t *Tap) Reply(begin []byte) {
+	o := t.o
+	now := o.opt.Now()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if t.finished || bytes.HasPrefix(begin, []byte("-MOVED ")) || bytes.HasPrefix(begin, []byte("-ASK ")) {
+		return
+	}
+	t.finished = true
+	k := t.key
+	k.judge(now)
+	switch {
+	case t.decided && bytes.HasPrefix(begin, []byte("-ADOPTREFUSED ")):
+		k.row.refuse(whyOf(string(begin), k.name))
+		return
+	case t.decided && bytes.HasPrefix(begin, []byte("-NOQUORUM ")):
+		k.row.noQuorum++
+		return
+	case t.decided:
+		k.row.allowed++
+	case t.judges && t.verdict != "":
+		k.row.refuse(t.verdict)
+	case t.judges:
+		k.row.allowed++
+	}
+	if len(begin) == 0 || begin[0] == '-' {
+		return
+	}
+	switch did := t.did(begin, now); {
+	case t.aim == toTake && did && k.last.held(now) && k.last.value == t.value && k.last.by == t.by && t.form != formSetNX && t.form != formSETNX:
+		k.extended(t, now) // acquire or extend
+	case t.aim == toTake && did:
+		k.granted(t, now, o.began)
+	case t.aim == toTake:
+		k.refused(t, now)
+	case t.aim == toRelease && did:
+		k.released(t, now)
+	case t.aim == toExtend && did:
+		k.extended(t, now)
+	case t.aim != toRead:
+		k.missed(t, now)
+	}
+}
+
+// did reports whether a command has done what it is for, by its reply, or, where that is always the same, by what
+// is known of the lock.
+func (t *Tap) did(begin []byte, now time.Time) bool {
+	if n := min(len(begin), replyLength); !bytes.Equal(begin[:n], t.done[:min(len(t.done), replyLength)]) {
+		return false
+	}
+	if !t.same {
+		return true
+	}
+	held := t.key.last.held(now)
+	if t.aim == toTake {
+		return !held
+	}
+	return held && (t.force || t.key.last.value == t.value)
+}
+
+func (r *row) refuse(why string) {
+	r.refused++
+	r.why = why
+}
+
+// whyOf is the reason in an error of adoption: ADOPTREFUSED COMMAND key: reason; adopted by "pattern".
+func whyOf(text, key string) string {
+	text = strings.TrimSpace(strings.TrimPrefix(text, "-ADOPTREFUSED "))
+	if at := strings.LastIndex(text, "; adopted by "); at >= 0 {
+		text = text[:at]
+	}
+	if _, why, ok := strings.Cut(text, " "+key+": "); ok {
+		return why
+	}
+	return text
+}
+
+// look makes the Tap of a command that is, or may be, on a key that is followed, or is to be.
+func (o *Observer) look(c *Client, where Where, db, proto int, k kind, args [][]byte) *Tap {
+	words := make([]string, len(args))
+	for i, a := range args {
+		words[i] = string(a)
+	}
+	t := &Tap{o: o, by: c, decided: where == Decided, class: idiom.Unclear}
+	var name string
+	if k == script {
+		name = t.script(where, db, proto, words)
+	} else {
+		name = t.plain(db, proto, k, words)
+	}
+	if name == "" {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t.key = o.follow(db, name)
+	r, now := t.key.row, o.opt.Now()
+	t.key.judge(now)
+	r.forms |= 1 << t.form
+	if t.form == formExpire && t.key.last.endless && t.key.last.by == c {
+		r.forms |= 1 << formThenExpire
+	}
+	r.clients.note(c.ID, now.Sub(o.began))
+	r.guess.client(c)
+	r.calls[t.class]++
+	t.notePlan(c, name)
+	switch where {
+	case InMulti:
+		o.unseen.InMulti++
+		r.hazard(insideMulti, name)
+		r.refuse("it is inside MULTI")
+		return nil
+	case Uncounted:
+		o.unseen.Uncounted++
+		return nil
+	}
+	return t
+}
+
+// notePlan notes the hazards that are seen before a reply is.
+func (t *Tap) notePlan(c *Client, name string) {
+	r := t.key.row
+	if t.form == formWatch {
+		r.hazard(insideMulti, name)
+	}
+	if t.more {
+		r.hazard(scriptDoesMore, name)
+	}
+	if t.undeclared {
+		r.hazard(keysNotDeclared, name)
+	}
+	if t.form == formRead && c.reads.tracks(name) {
+		r.hazard(trackedReads, name)
+	}
+	if t.aim != toTake {
+		return
+	}
+	switch o := t.o; {
+	case t.ttl == idiom.Forever:
+	case t.ttl > o.opt.MaxTTL:
+		r.hazard(overMaxTTL, name)
+	case t.ttl < o.opt.MinTTL:
+		r.hazard(underMinTTL, name)
+	}
+}
+
+// follow returns a key, from now on one that is followed.
+func (o *Observer) follow(db int, name string) *key {
+	hash := o.hash(db, []byte(name))
+	if k, ok := o.keys.Get(hash); ok {
+		o.rows.Get(rowID{db, k.row.shape}) // it is used
+		return k
+	}
+	id := rowID{db, shapeOf(name)}
+	r, ok := o.rows.Get(id)
+	if !ok {
+		r = &row{db: db, shape: id.shape, example: name, pattern: o.pattern(db, name), calls: map[idiom.Class]int64{}}
+		o.rows.Add(id, r)
+	}
+	k := &key{db: db, name: name, hash: hash, row: r}
+	o.keys.Add(hash, k)
+	o.slot(hash).Add(1)
+	for _, s := range o.waiting {
+		if s.of(db) && s.matches(name) {
+			r.hazard(keyspaceEvents, name)
+		}
+	}
+	return k
+}
+
+// forget is called when a key is no longer followed.
+func (o *Observer) forget(hash uint64, k *key) {
+	o.slot(hash).Add(-1)
+	k.judge(o.opt.Now())
+}
+
+// plain is a command that is no script. It returns its key; empty: it is about none that is followed.
+func (t *Tap) plain(db, proto int, k kind, words []string) string {
+	o, name := t.o, words[1]
+	if !t.decided && !(o.opt.All && (k == setNX || k == set && takes(words))) {
+		if k == several {
+			name = o.firstFollowed(db, words[1:])
+		} else if !o.follows(db, name) {
+			name = ""
+		}
+	}
+	command := strings.ToUpper(words[0])
+	if name == "" || noKeys[command] {
+		return ""
+	}
+	t.judges = command != "WATCH"
+	if command == "WATCH" {
+		t.form, t.verdict = formWatch, "it is WATCHed"
+		return name
+	}
+	if k == several && len(words) > 2 {
+		t.form, t.verdict = formOther, "it has other keys as well"
+		return name
+	}
+	call, err := idiom.Plain(words, proto)
+	if err != nil {
+		t.form, t.verdict = formOther, err.Error()
+		return name
+	}
+	t.form = formOf(command, words)
+	t.setNX = t.form == formSETNX
+	t.plan(call, planOf{class: idiom.PlainClass(words), value: valueOf(command, words)}, o.ruleOf(db, name))
+	return name
+}
+
+// noKeys are commands whose first argument is no key, though it may look like one.
+var noKeys = map[string]bool{"PUBLISH": true, "SPUBLISH": true, "UNSUBSCRIBE": true, "PUNSUBSCRIBE": true, "SSUBSCRIBE": true,
+	"SUNSUBSCRIBE": true, "ECHO": true, "PING": true, "AUTH": true, "SELECT": true, "SCAN": true, "KEYS": true, "CONFIG": true, "OBJECT": true}
+
+func takes(words []string) bool {
+	for _, w := range words[3:] {
+		if strings.EqualFold(w, "NX") {
+			return true
+		}
+	}
+	return false
+}
+
+// valueOf is the argument that is the lock's value; nil: there is none.
+func valueOf(command string, words []string) *string {
+	switch {
+	case len(words) > 2 && (command == "SET" || command == "SETNX" || command == "GETSET" || strings.HasPrefix(command, "HSET") || command == "HINCRBY" || command == "HDEL"):
+		return &words[2]
+	case len(words) > 3 && (command == "SETEX" || command == "PSETEX"):
+		return &words[3]
+	}
+	return nil
+}
+
+func (o *Observer) firstFollowed(db int, words []string) string {
+	for _, w := range words[:min(len(words), maxLooked)] {
+		if o.follows(db, w) {
+			return w
+		}
+	}
+	return ""
+}
+
+// ruleOf is what an operator has said of a key, or the defaults.
+func (o *Observer) ruleOf(db int, name string) Pattern {
+	if p := o.pattern(db, name); p != nil {
+		return *p
+	}
+	return Pattern{As: idiom.Usual}
+}
+
+// planOf is what is known of a call but for what this one does.
+type planOf struct {
+	class idiom.Class
+	value *string // the lock's value, or field; nil: the call has none
+	why   string  // it is refused
+}
+
+// plan says what a call is to do, and how it will be answered.
+func (t *Tap) plan(call *idiom.Call, p planOf, rule Pattern) {
+	t.judges, t.verdict, t.class = true, p.why, p.class
+	switch {
+	case p.why != "":
+	case p.class == idiom.Unclear:
+		t.verdict = "what it does to a lock is not clear"
+	case !rule.As.Allows(p.class):
+		t.verdict = fmt.Sprintf("%s does not compare the value", p.class)
+	}
+	if p.value != nil {
+		t.value, t.sign = t.o.hash(0, []byte(*p.value)), signOf(*p.value)
+	}
+	kind := idiom.String
+	mine := idiom.State{Kind: kind, Left: t.o.opt.MaxTTL}
+	if isHash(p.class) {
+		mine.Kind, mine.Count = idiom.Hash, 1
+	}
+	if p.value != nil {
+		mine.Value = *p.value
+	}
+	others := mine
+	others.Value = "\x00another"
+	var done, otherwise idiom.State
+	switch p.class {
+	case idiom.Acquire, idiom.AcquireOrExtend, idiom.AcquireFixTTL, idiom.ReentrantAcquire, idiom.Overwrite:
+		t.aim, otherwise = toTake, others
+	case idiom.ReleaseOwn, idiom.ReentrantRelease:
+		t.aim, done, otherwise = toRelease, mine, others
+	case idiom.ExtendOwn, idiom.ReentrantExtend:
+		t.aim, done, otherwise = toExtend, mine, others
+	case idiom.ForceRelease:
+		t.aim, t.force, done = toRelease, true, mine
+	case idiom.ForceExtend:
+		t.aim, t.force, done = toExtend, true, mine
+	default:
+		return
+	}
+	now := t.o.opt.Now()
+	did, err := call.Run(done, now)
+	if err != nil {
+		t.aim = toRead
+		t.refuse(err.Error())
+		return
+	}
+	if did.Op.Do == idiom.Nothing { // as SET XX of a key that is not there
+		if t.aim, done = toExtend, mine; p.value == nil {
+			t.aim = toRead
+			return
+		}
+		if did, err = call.Run(done, now); err != nil {
+			t.aim = toRead
+			t.refuse(err.Error())
+			return
+		}
+		otherwise = idiom.State{}
+	}
+	t.done, t.ttl = did.Reply, did.Op.TTL
+	if did.Op.Do == idiom.Release { // an end that is not positive
+		t.aim = toRelease
+	}
+	t.judgeTTL(did.Op, rule)
+	if not, err := call.Run(otherwise, now); err == nil {
+		t.same = bytes.Equal(head(not.Reply), head(did.Reply))
+	}
+}
+
+func head(reply []byte) []byte { return reply[:min(len(reply), replyLength)] }
+
+func isHash(c idiom.Class) bool {
+	return c == idiom.ReentrantAcquire || c == idiom.ReentrantRelease || c == idiom.ReentrantExtend
+}
+
+// judgeTTL refuses what adoption refuses for its ttl.
+func (t *Tap) judgeTTL(op idiom.Op, rule Pattern) {
+	switch {
+	case op.Do != idiom.Take && op.Do != idiom.Renew && op.Do != idiom.Enter:
+	case op.TTL == idiom.Forever && rule.NoExpiry == 0:
+		t.refuse("it has no end: set no-expiry=lease:DURATION")
+	case op.TTL != idiom.Forever && op.TTL > t.o.opt.MaxTTL:
+		t.refuse(fmt.Sprintf("its ttl of %v is over max-ttl, %v", op.TTL, t.o.opt.MaxTTL))
+	}
+	if op.Do == idiom.Enter || op.Do == idiom.Leave {
+		t.refuse("it would " + op.Do.String() + " a lock")
+	}
+}
+
+// refuse gives the reason why a call would be refused, if there is none yet.
+func (t *Tap) refuse(why string) {
+	if t.verdict == "" {
+		t.verdict = why
+	}
+}
