@@ -63,3 +63,37 @@ func TestUnlock_Once(t *testing.T) {
 		}
 	}
 }
+
+// TestUnlock_OnceAfterAnother: a release of a grant that was given back through another proxy, and after which the
+// name was granted anew, was done before, also where this proxy takes the grant for valid.
+func TestUnlock_OnceAfterAnother(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	release := func(at int, g locks.Grant) error {
+		_, err := p[at].Unlock(t.Context(), locks.UnlockRequest{Key: jobKey, Owner: g.Owner, Fence: g.Fence, All: true, Once: true})
+		return err
+	}
+	for _, heldAgain := range []bool{false, true} {
+		g := lock(t, p[0], "job", "alice", time.Minute)
+		everywhere(t, p[0], c)
+		if err := release(1, g); err != nil {
+			t.Fatal(err)
+		}
+		next := lock(t, p[1], "job", "bob", time.Minute)
+		everywhere(t, p[1], c)
+		if !heldAgain {
+			if err := release(1, next); err != nil {
+				t.Fatal(err)
+			}
+		}
+		notOwner := (*locks.NotOwnerError)(nil)
+		if err := release(0, g); !errors.Is(err, locks.ErrLost) && !errors.As(err, &notOwner) {
+			t.Errorf("alice's, with bob's held: %t: %v", heldAgain, err)
+		}
+		if heldAgain {
+			if err := release(1, next); err != nil {
+				t.Errorf("bob's: %v", err)
+			}
+		}
+	}
+}

@@ -25,7 +25,7 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 	if !ok {
 		return s.unlockForeign(ctx, h, r)
 	}
-	votes, result, err := s.release(ctx, h, g, holds, left, g.firstEnd(holds) > s.Now(), tagOf(&r))
+	votes, result, err := s.release(ctx, h, g, holds, left, g.firstEnd(holds) > s.Now(), &r)
 	if err == nil && result != conflict && result != undecided && len(holds) == len(g.holds) {
 		s.grants.observeEnd(&g)
 	}
@@ -139,13 +139,14 @@ func (s *Store) holdsLeft(votes []voters.Vote) int {
 // release removes holds of a grant on all nodes; left are the holds that stay. valid reports that the validity
 // which this proxy granted or renewed runs for every one of these holds: of another hold that says nothing,
 // since it may have been given back elsewhere, and neither does a read. Without it only the holds themselves
-// count, see releaseOutcome. tag is that of the UNLOCK, if it has a Req; a node that has done it with another
-// hold disputes this one.
+// count, see releaseOutcome; and they do for a release that must not have been done before, since what this proxy
+// knows may have been given back through another one. A node that has done the UNLOCK, if it has a Req, with
+// another hold disputes this one.
 //
 // Where what stays ends earlier than what is given back, the lease is shortened, as by a renewal: a quorum
 // notes it first. Else an UNLOCK through another proxy, which knows the later end, could succeed after a
 // rival's grant.
-func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []string, left []hold, valid bool, tag string) ([]voters.Vote, outcome, error) {
+func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []string, left []hold, valid bool, r *locks.UnlockRequest) ([]voters.Vote, outcome, error) {
 	limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
 	if len(left) > 0 && lastEnd(left) < g.untilOf(ids) {
 		noted, err := s.noteShortening(ctx, h, g.fence, limits)
@@ -157,7 +158,10 @@ func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []stri
 	if valid {
 		fence, how = g.fence, "unlock"
 	}
-	j := func(how string) voters.ScriptCall { return s.unlockJob(h, g, ids, left, how, tag) }
+	if r.Once {
+		fence = 0
+	}
+	j := func(how string) voters.ScriptCall { return s.unlockJob(h, g, ids, left, how, tagOf(r)) }
 	enough := func(v []voters.Vote) bool { return releaseOutcome(v, s.set.Quorum, false, h.Owner, fence) != pending }
 	var round *voters.Round
 	if valid && len(left) == 0 && !g.partial {
@@ -257,7 +261,7 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 	}
 	s.host.Keepalive.Drop(h, holds...)
 	left := withoutRequests(s.everyEnd(votes, h.Owner, g.fence, began), holds)
-	votes, result, err = s.release(ctx, h, g, holds, left, false, tagOf(&r))
+	votes, result, err = s.release(ctx, h, g, holds, left, false, &r)
 	if err != nil || result != applied {
 		return 0, err == nil && s.mayGiveAnother(votes, result, holds, r), s.unlockError(h, result, votes, err)
 	}
@@ -345,7 +349,7 @@ func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.Unlock
 	if r.All {
 		ids = append(ids, holdsUnder(votes, h.Owner, g.fence)...)
 	}
-	votes, result, err := s.release(ctx, h, g, ids, nil, false, tagOf(&r))
+	votes, result, err := s.release(ctx, h, g, ids, nil, false, &r)
 	if n < s.set.Quorum && (err != nil || result != applied) {
 		return 0, s.unlockError(h, result, votes, err)
 	}
