@@ -162,9 +162,10 @@ func argument(n float64) string {
 
 func replyTable(kind string, args []value) []value {
 	text, isString := known(at(args, 0)).(string)
-	if !isString || len(args) != 1 || strings.ContainsAny(text, "\r\n\x00") {
-		panic(unsupported("a " + kind + " reply of anything but one line"))
+	if !isString || len(args) != 1 {
+		panic(unsupported("a reply of redis." + map[string]string{"err": "error_reply", "ok": "status_reply"}[kind] + " that is no string"))
 	}
+	line(text)
 	if kind == "err" {
 		text = strings.TrimPrefix(text, "-")
 		if !strings.Contains(text, " ") { // from Redis 7 on

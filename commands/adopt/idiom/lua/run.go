@@ -3,6 +3,8 @@ package lua
 import (
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 
 	"github.com/yuin/gopher-lua/ast"
 )
@@ -49,7 +51,14 @@ func (s *Script) Run(keys, args []string, call Caller) (reply Reply, err error) 
 	if len(keys)+len(args) > MaxArgs {
 		return nil, unsupported(fmt.Sprintf("a script with %d arguments", len(keys)+len(args)))
 	}
-	m := &machine{call: call, globals: map[string]value{"KEYS": listOf(keys), "ARGV": listOf(args)}}
+	return newMachine(keys, args, call).run(s.body)
+}
+
+func newMachine(keys, args []string, call Caller) *machine {
+	return &machine{call: call, globals: map[string]value{"KEYS": listOf(keys), "ARGV": listOf(args)}}
+}
+
+func (m *machine) run(body block) (reply Reply, err error) {
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -59,13 +68,18 @@ func (s *Script) Run(keys, args []string, call Caller) (reply Reply, err error) 
 			reply, err = nil, p
 		case callerError:
 			reply, err = nil, p.error
+		case runtime.Error:
+			reply, err = nil, unsupported(internal+p.Error())
 		default:
 			panic(p)
 		}
 	}()
-	values, _ := m.block(s.body, &scope{})
-	return replyOf(first(values)), nil
+	values, _ := m.block(body, &scope{})
+	return m.reply(first(values)), nil
 }
+
+// internal is how a fault of this package begins. The fuzz targets look for it.
+const internal = "internal: "
 
 // callerError carries an error of a Caller through the machine.
 type callerError struct{ error }
@@ -383,8 +397,11 @@ type elements struct {
 	pairs bool
 }
 
-// replyOf is what Redis makes of a value that a script returns.
-func replyOf(v value) Reply {
+// reply is what Redis makes of a value that a script returns.
+func (m *machine) reply(v value) Reply {
+	m.step() // a table may be in itself
+	defer m.leave()
+	m.charge(v)
 	switch v := known(v).(type) {
 	case float64:
 		return int64(whole(v))
@@ -396,18 +413,26 @@ func replyOf(v value) Reply {
 		}
 	case *table:
 		if text, ok := v.get("err").(string); ok {
-			return Error(text)
+			return Error(line(text))
 		}
 		if text, ok := v.get("ok").(string); ok {
-			return Status(text)
+			return Status(line(text))
 		}
 		all := make([]any, len(v.list))
 		for i, e := range v.list {
-			all[i] = replyOf(e)
+			all[i] = m.reply(e)
 		}
 		return all
 	}
 	return nil
+}
+
+// line refuses the text of a status or an error that is not one line: servers differ in what they make of it.
+func line(text string) string {
+	if strings.ContainsAny(text, "\r\n\x00") {
+		panic(unsupported("a status or an error of more than a line"))
+	}
+	return text
 }
 
 // valueOf is what redis.call makes of a reply.

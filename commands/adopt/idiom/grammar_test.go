@@ -1,0 +1,162 @@
+package idiom
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// A grammar writes a script of lock code; its bytes choose among the ways to go on.
+type grammar struct {
+	choices []byte
+	depth   int
+	locals  []string
+}
+
+func (g *grammar) pick(n int) int {
+	if len(g.choices) == 0 {
+		return 0
+	}
+	c := int(g.choices[0]) % n
+	g.choices = g.choices[1:]
+	return c
+}
+
+func (g *grammar) one(of ...string) string { return of[g.pick(len(of))] }
+
+// script writes one that ends with a return.
+func (g *grammar) script() string { return g.block() + "return " + g.value() }
+
+func (g *grammar) block() string {
+	var b strings.Builder
+	known := len(g.locals)
+	for range g.pick(4) {
+		b.WriteString(g.statement())
+		b.WriteString(g.one("\n", " ", "; ", "\r\n", " -- x\n"))
+	}
+	if g.depth > 0 {
+		g.locals = g.locals[:known]
+	}
+	return b.String()
+}
+
+func (g *grammar) statement() string {
+	if g.depth > 3 {
+		return "redis.call('get', KEYS[1])"
+	}
+	g.depth++
+	defer func() { g.depth-- }()
+	switch g.pick(9) {
+	case 0:
+		value := g.value()
+		g.locals = append(g.locals, fmt.Sprintf("v%d", len(g.locals)))
+		return "local " + g.locals[len(g.locals)-1] + " = " + value
+	case 1:
+		return "if " + g.value() + " then " + g.block() + g.leave() + "end"
+	case 2:
+		return "if " + g.value() + " then " + g.block() + g.leave() + "else " + g.block() + g.leave() + "end"
+	case 3:
+		return "if " + g.value() + " then " + g.block() + "elseif " + g.value() + " then " + g.block() + "end"
+	case 4:
+		if len(g.locals) > 0 {
+			return g.local() + " = " + g.value()
+		}
+	case 5:
+		return "for i = " + g.one("1, 2", "2, 1, -1", "1, 0") + " do " + g.block() + "end"
+	case 6:
+		return "for _, e in " + g.one("ipairs", "pairs") + "({'get', 'exists', 'pttl'}) do redis.pcall(e, KEYS[1]) end"
+	case 7:
+		g.locals = append(g.locals, fmt.Sprintf("v%d", len(g.locals)))
+		name := g.locals[len(g.locals)-1]
+		return "local " + name + " = (function(a) " + g.block() + "return a end)(" + g.value() + ")"
+	}
+	return g.call()
+}
+
+func (g *grammar) leave() string {
+	if g.pick(2) == 0 {
+		return "return " + g.value() + " "
+	}
+	return ""
+}
+
+func (g *grammar) local() string { return g.locals[g.pick(len(g.locals))] }
+
+func (g *grammar) value() string {
+	if g.depth > 5 {
+		return g.one("1", "0", "ARGV[1]", "nil", "'me'")
+	}
+	g.depth++
+	defer func() { g.depth-- }()
+	switch g.pick(20) {
+	case 0, 1, 2, 3, 4:
+		return g.call()
+	case 5, 6:
+		return g.call() + g.one(" == ", " ~= ") + g.value()
+	case 7:
+		return "(" + g.value() + g.one(" and ", " or ", " == ", " ~= ") + g.value() + ")"
+	case 8:
+		return "not " + g.value()
+	case 9:
+		return "(tonumber(" + g.value() + ") or 0)" + g.one(" + ", " - ", " * ", " / ", " % ", " < ", " >= ") + g.one("1", "2", "0.5", "1000", "tonumber(ARGV[2])")
+	case 10:
+		return "tostring(" + g.one("ARGV[1]", "nil", "1", "true", "1.5", "ARGV[2] / 3") + ")"
+	case 11:
+		return "type(" + g.value() + ")"
+	case 12:
+		return "{" + g.one("1", "'a'", "{}") + ", " + g.value() + "}"
+	case 13:
+		return g.one("redis.status_reply('OK')", "redis.error_reply('NOT mine')", "{ok = 'x'}", "{err = 'A b'}", "redis.error_reply('WORD')")
+	case 14:
+		return "(ARGV[1] .. " + g.one("''", "1", "ARGV[2]", "0.1") + ")" + g.one("", ":len()", ":upper()", ":sub(1, 2)", ":sub(-2)")
+	case 15:
+		return g.one("math.floor(ARGV[2] / 3)", "math.max(1, 2)", "string.format('%s-%d', ARGV[1], 3)", "#ARGV", "#ARGV[1]", "math.ceil(2.5)", "({unpack(ARGV)})[2]")
+	case 16, 17:
+		if len(g.locals) > 0 {
+			return g.local()
+		}
+	case 18:
+		return g.one("true", "false", "nil", "-1", "3.7", "1e3")
+	}
+	return g.one("ARGV[1]", "1", "0", "'me'", "ARGV[2]", "KEYS[1]", "'other'")
+}
+
+func (g *grammar) call() string {
+	how := g.one("redis.call(", "redis.call(", "redis.call(", "redis.pcall(")
+	ms := g.one("ARGV[2]", "5000", "tonumber(ARGV[2])", "ARGV[2] / 2", "0", "-1", "'x'", "ARGV[2] + 0.5", "2 * ARGV[2]")
+	value := g.one("ARGV[1]", "ARGV[1]", "'other'", "1", "KEYS[1]", "''")
+	args := g.one("'get', KEYS[1]", "'GET', KEYS[1]", "'del', KEYS[1]", "'set', KEYS[1], V, 'NX', 'PX', T", "'set', KEYS[1], V, 'px', T", "'set', KEYS[1], V, 'xx', 'ex', T", "'set', KEYS[1], V, 'nx', 'get'",
+		"'setnx', KEYS[1], V", "'setex', KEYS[1], T, V", "'psetex', KEYS[1], T, V", "'getset', KEYS[1], V", "'exists', KEYS[1]", "'pttl', KEYS[1]", "'ttl', KEYS[1]", "'type', KEYS[1]", "'unlink', KEYS[1]", "'getdel', KEYS[1]",
+		"'expire', KEYS[1], T", "'pexpire', KEYS[1], T", "'pexpire', KEYS[1], T, 'GT'", "'expire', KEYS[1], T, 'nx'", "'persist', KEYS[1]", "'strlen', KEYS[1]", "'getrange', KEYS[1], 0, 1", "'set', KEYS[1], V", "'set', KEYS[1], V, 'KEEPTTL'",
+		"'hexists', KEYS[1], V", "'hget', KEYS[1], V", "'hincrby', KEYS[1], V, 1", "'hincrby', KEYS[1], V, -1", "'hset', KEYS[1], V, 1", "'hdel', KEYS[1], V", "'hlen', KEYS[1]", "'hgetall', KEYS[1]", "'hsetnx', KEYS[1], V, 1",
+		"'publish', 'ch:a', V", "'lpush', 'list:a', V", "'nothing', KEYS[1]", "'get'")
+	return how + strings.ReplaceAll(strings.ReplaceAll(args, "T", ms), "V", value) + ")"
+}
+
+// FuzzGenerated writes scripts out of a grammar and compares what they do in every state with a real server.
+func FuzzGenerated(f *testing.F) {
+	f.Add([]byte{0})
+	f.Add([]byte{2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 5, 0, 0, 0, 0, 0, 0, 17, 2, 1, 0, 0})
+	f.Add([]byte("if it is mine, then delete it, else say no"))
+	f.Add([]byte{3, 1, 7, 0, 0, 0, 3, 1, 9, 18, 0, 2, 1, 1, 1, 3, 3, 4, 26, 28, 30, 5, 1, 0, 7, 9, 11, 13, 15, 17})
+	n := redistest.StartNodes(f, 1)
+	c := redistest.Open(f, n[0].Addr())
+	f.Fuzz(func(t *testing.T, choices []byte) {
+		if len(choices) > 300 {
+			return
+		}
+		text := (&grammar{choices: choices}).script()
+		call, err := ParseScript(text).Call(lockKey, withTTL, 2, false, isLock)
+		if err != nil || call == nil {
+			return
+		}
+		call.Accept(time.Now())
+		same(t, c, call, []string{"EVAL", text, "1", "lock:a", "me", "5000"})
+		if t.Failed() {
+			t.Log(text)
+		}
+	})
+}
