@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"slices"
-	"strconv"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -19,16 +18,9 @@ func (s *Session) mustStayPinned() bool {
 	return s.pinnedForLife || s.watching || s.client.Referenced() && s.pinned != nil && s.pinned.Alive()
 }
 
-// authIdentity is who an AUTH that can succeed makes of the client.
-func (s *Session) authIdentity(args [][]byte) (id upstream.Identity, ok bool) {
-	id = s.id
-	id.User, id.Secret, ok = clients.ParseAuth(args)
-	return id, ok
-}
-
 // auth changes who the client is, if the upstream agrees.
 func (s *Session) auth(ctx context.Context, q request) {
-	if id, ok := s.authIdentity(q.args); ok {
+	if id, ok := clients.ParseAuth(s.id, q.args); ok {
 		s.changeIdentity(ctx, id, q.raw, q.raw)
 		return
 	}
@@ -101,14 +93,7 @@ func (s *Session) hello(ctx context.Context, q request) {
 		}
 		return
 	}
-	id := s.id
-	id.Proto = h.Proto
-	plain := resp.AppendCommand(nil, "HELLO", strconv.Itoa(h.Proto))
-	if h.Auth {
-		id.User, id.Secret = string(h.User), string(h.Secret)
-		plain = resp.AppendCommand(nil, "HELLO", strconv.Itoa(h.Proto), "AUTH", id.User, id.Secret)
-	}
-	if s.changeIdentity(ctx, id, plain, q.raw) && h.Name != nil {
+	if s.changeIdentity(ctx, h.Identity(s.id), h.Nameless(), q.raw) && h.Name != nil {
 		s.name = append([]byte(nil), h.Name...)
 	}
 }

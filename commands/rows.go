@@ -10,6 +10,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/spec"
 	"github.com/lockproxy/lockproxy/commands/stats"
+	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
 // allRows are the rows of the table. Each command of Redis 7.0 has one, and each
@@ -32,9 +33,9 @@ func mustWait(*Session, request) bool { return false }
 func identityRows() []*command {
 	const identity = changesClient | changesVerbs | sessionOnly
 	return []*command{
-		{name: "auth", class: stats.Connection, effect: identity, run: (*Session).auth, changes: (*Session).authChanges, passthrough: (*Session).passAuth},
-		{name: "hello", class: stats.Connection, effect: identity, run: (*Session).hello, changes: (*Session).helloChanges, passthrough: (*Session).passHello, tryInTx: (*Session).queueTranslated},
-		{name: "select", class: stats.Connection, effect: identity, run: (*Session).selectDB, changes: (*Session).selectChanges, passthrough: (*Session).passSelect},
+		{name: "auth", class: stats.Connection, effect: identity, run: (*Session).auth, changes: tx.AuthChanges, passthrough: (*Session).passAuth},
+		{name: "hello", class: stats.Connection, effect: identity, run: (*Session).hello, changes: tx.HelloChanges, passthrough: (*Session).passHello, tryInTx: (*Session).queueTranslated},
+		{name: "select", class: stats.Connection, effect: identity, run: (*Session).selectDB, changes: tx.SelectChanges, passthrough: (*Session).passSelect},
 		{name: "reset", class: stats.Connection, effect: changesVerbs | whileSubscribed | sessionOnly, run: (*Session).reset, tryInTx: (*Session).refusedReset, passthrough: (*Session).refusedReset},
 		{name: "quit", class: stats.Connection, effect: changesVerbs | whileSubscribed | sessionOnly, run: (*Session).quit, tryInTx: mustWait, passthrough: (*Session).passQuit},
 		{name: "post", class: stats.Other, effect: isHTTP}, {name: "host:", class: stats.Other, effect: isHTTP},
@@ -46,7 +47,7 @@ func identityRows() []*command {
 func clientRows() []*command {
 	row := func(sub string, run func(*Session, context.Context, request)) *command {
 		return &command{name: "client" + sub, class: stats.Connection, effect: changesClient | sessionOnly, run: onClient(run),
-			tryInTx: (*Session).queueClient, changes: (*Session).clientChanges, passthrough: (*Session).passClient}
+			tryInTx: (*Session).queueClient, changes: tx.ClientChanges, passthrough: (*Session).passClient}
 	}
 	ask := func(sub string) *command { return row(sub, (*Session).runTranslated) }
 	list, kill := ask("|list"), row("|kill", func(s *Session, ctx context.Context, q request) { s.kill(ctx, q.args) })

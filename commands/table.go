@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/stats"
@@ -37,8 +38,8 @@ type command struct {
 	// is no matter of its own; nil: there is nothing to wait for.
 	tryInTx func(s *Session, q request) bool
 	runInTx func(s *Session, ctx context.Context, q request) bool
-	// changes are what it changes in the session when it is executed; nil: nothing.
-	changes func(s *Session, args [][]byte) tx.Changes
+	// changes are what it changes of a client that is id when it is executed; nil: nothing.
+	changes func(id upstream.Identity, args [][]byte) tx.Changes
 	// passthrough is try on a passthrough connection; nil: it is relayed.
 	passthrough func(s *Session, q request) bool
 

@@ -6,7 +6,6 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/relay"
-	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
 // tryBegin is the try of MULTI and WATCH.
@@ -151,43 +150,4 @@ func (s *Session) refusedReset(q request) bool {
 // queueClient is the tryInTx of CLIENT; false: the upstream must be asked before.
 func (s *Session) queueClient(q request) bool {
 	return !clients.NeedsProbe(q.args) && s.queueTranslated(q)
-}
-
-func (s *Session) authChanges(args [][]byte) tx.Changes {
-	c := tx.Changes{PinnedForLife: true}
-	if id, ok := s.authIdentity(args); ok {
-		c.ID = &id
-	}
-	return c
-}
-
-func (s *Session) helloChanges(args [][]byte) tx.Changes {
-	c := tx.Changes{PinnedForLife: true}
-	if h, ok := clients.ParseHello(args); ok {
-		id := s.id
-		if h.Proto != 0 {
-			id.Proto = h.Proto
-		}
-		if h.Auth {
-			id.User, id.Secret = string(h.User), string(h.Secret)
-		}
-		c.ID, c.Name = &id, h.Name
-	}
-	return c
-}
-
-func (s *Session) selectChanges(args [][]byte) tx.Changes {
-	c := tx.Changes{PinnedForLife: true}
-	if db, ok := clients.ParseSelect(args); ok {
-		c.DB = &db
-	}
-	return c
-}
-
-func (s *Session) clientChanges(args [][]byte) (c tx.Changes) {
-	if name, ok := clients.ParseSetName(args); ok {
-		c.Name = append([]byte{}, name...)
-	}
-	c.PinnedForLife = !clients.NamesIDs(args) || resp.Is(args[1], "TRACKING")
-	return c
 }

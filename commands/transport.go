@@ -30,7 +30,7 @@ func (q request) changes(s *Session) tx.Changes {
 	if q.row.changes == nil {
 		return tx.Changes{}
 	}
-	return q.row.changes(s, q.args)
+	return q.row.changes(s.id, q.args)
 }
 
 // A transport is a way in which commands travel. The session's state says which one it is:

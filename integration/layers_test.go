@@ -42,7 +42,7 @@ var drawing = []room{
 	{pkg: "commands/cluster",
 		ours: []string{"commands/spec", "commands/relay", "backends/upstream", "backends/resp"}},
 	{pkg: "commands/tx",
-		ours: []string{"commands/relay", "backends/upstream", "backends/resp"}},
+		ours: []string{"commands/relay", "commands/clients", "backends/upstream", "backends/resp"}},
 	{pkg: "commands/pubsub",
 		ours: []string{"commands/spec", "commands/relay", "backends/upstream", "backends/resp"}},
 	{pkg: "commands/clients",

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
 )
 
 // Hello is the arguments of a HELLO; Proto 0: it names no protocol.
@@ -42,15 +43,38 @@ func ParseHello(args [][]byte) (h Hello, ok bool) {
 	return h, true
 }
 
-// ParseAuth reads an AUTH. It reports false for one that cannot succeed.
-func ParseAuth(args [][]byte) (user, secret string, ok bool) {
+// Identity is who the HELLO makes of a client that is id.
+func (h *Hello) Identity(id upstream.Identity) upstream.Identity {
+	if h.Proto != 0 {
+		id.Proto = h.Proto
+	}
+	if h.Auth {
+		id.User, id.Secret = string(h.User), string(h.Secret)
+	}
+	return id
+}
+
+// Nameless is the HELLO without SETNAME; it must name a protocol.
+func (h *Hello) Nameless() []byte {
+	args := []string{"HELLO", strconv.Itoa(h.Proto)}
+	if h.Auth {
+		args = append(args, "AUTH", string(h.User), string(h.Secret))
+	}
+	return resp.AppendCommand(nil, args...)
+}
+
+// ParseAuth is who an AUTH makes of a client that is id. It reports false for one that cannot
+// succeed.
+func ParseAuth(id upstream.Identity, args [][]byte) (became upstream.Identity, ok bool) {
 	switch {
 	case len(args) == 2 && len(args[1]) > 0:
-		return "", string(args[1]), true
+		id.User, id.Secret = "", string(args[1])
+		return id, true
 	case len(args) == 3 && len(args[1]) > 0:
-		return string(args[1]), string(args[2]), true
+		id.User, id.Secret = string(args[1]), string(args[2])
+		return id, true
 	}
-	return "", "", false
+	return id, false
 }
 
 // ParseSelect is the database of a SELECT. It reports false for one that cannot succeed.

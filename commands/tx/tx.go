@@ -3,7 +3,7 @@
 //
 // What was sent says at once where commands must travel ([State.In]). What was answered decides,
 // when no reply is pending any more ([State.Resolve]): MULTI and EXEC may be refused, and what
-// was queued takes effect only if it was executed.
+// was queued takes effect only if it was executed. What that is, AuthChanges and the like say.
 //
 // A [State] belongs to one goroutine at a time, but for the observers that it returns: those
 // may be called on any. It starts no goroutine.
@@ -14,7 +14,6 @@ import (
 	"sync"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
-	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
@@ -41,30 +40,6 @@ type Queue struct {
 type rewrite struct {
 	at int
 	do relay.Rewrite
-}
-
-// Changes are to what is known of a client; nil and zero fields change nothing.
-type Changes struct {
-	ID            *upstream.Identity // AUTH, HELLO: all but the database
-	DB            *int
-	Name          []byte
-	PinnedForLife bool // the connection has state from now on
-
-	Watches bool // what was taken to be over, WATCH, is not
-}
-
-func (c *Changes) add(d Changes) {
-	if d.ID != nil {
-		c.ID = d.ID
-	}
-	if d.DB != nil {
-		c.DB = d.DB
-	}
-	if d.Name != nil {
-		c.Name = d.Name
-	}
-	c.PinnedForLife = c.PinnedForLife || d.PinnedForLife
-	c.Watches = c.Watches || d.Watches
 }
 
 // Begin notes that a MULTI was sent, and returns the observer of its answer.
