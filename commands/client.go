@@ -52,7 +52,7 @@ func (s *Session) publishInfo() {
 	}
 	subs, flags := s.subscriptions(), ""
 	switch {
-	case s.monitor != nil:
+	case s.feed.Monitors():
 		flags = "O"
 	case s.pass.isReplica:
 		flags = "S"
@@ -60,14 +60,6 @@ func (s *Session) publishInfo() {
 		flags = "P"
 	}
 	s.client.SetState(clients.State{Identity: s.id, Library: s.library, Pinned: s.pinned, Flags: flags, Subs: subs}, s.name)
-}
-
-// subscriptions are how many the session has: to channels, patterns and shard channels.
-func (s *Session) subscriptions() [3]int {
-	if s.subscriber != nil {
-		return s.subscriber.Counts()
-	}
-	return s.pass.subs.Counts()
 }
 
 // About are the fields of a line in the log that is about the session's client. It is safe

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/commands/acl"
+	"github.com/lockproxy/lockproxy/commands/pubsub"
 	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
@@ -34,8 +35,8 @@ func (s *Session) try(q request) bool {
 		s.replies.Local(acl.ErrNoAuth.Reply)
 		return true
 	}
-	if s.subscriber != nil && s.mode != onPassthrough {
-		if answer := s.subscriberModeReply(q.row, q.args); answer != nil {
+	if s.feed.SubscriberMode(s.id.Proto) && s.mode != onPassthrough && !q.row.has(whileSubscribed) {
+		if answer := pubsub.SubscriberModeReply(s.d.discovery.Table().Lookup(q.args), q.args); answer != nil {
 			return s.reply(string(answer))
 		}
 	}

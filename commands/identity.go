@@ -161,7 +161,7 @@ func (s *Session) moveToIdentity(ctx context.Context, c *upstream.Conn, id upstr
 
 // changeSubscriberIdentity makes the connections that have subscriptions the user's, too.
 func (s *Session) changeSubscriberIdentity(ctx context.Context) {
-	if s.subscriber != nil && s.subscriber.Authenticate(ctx, s.id) != nil {
+	if s.feed.Authenticate(ctx, s.id) != nil {
 		s.closeAfterReplies()
 	}
 }
@@ -183,9 +183,8 @@ func (s *Session) useIdentity(c *upstream.Conn, id upstream.Identity) {
 
 // setIdentity notes who the client is from now on, and in which protocol.
 func (s *Session) setIdentity(id upstream.Identity) {
-	if s.id = id; s.subscriber != nil {
-		s.subscriber.SetIdentity(id)
-	}
+	s.id = id
+	s.feed.SetIdentity(id)
 }
 
 func (s *Session) changeIdentityPinned(ctx context.Context, id upstream.Identity, raw []byte) bool {
@@ -255,7 +254,7 @@ func (s *Session) reset(ctx context.Context, q request) {
 		if s.idle(ctx) != nil {
 			return
 		}
-		s.closeSubscriber()
+		s.feed.Close()
 	}
 	counted := s.mode != onPassthrough
 	s.closePinned()

@@ -96,9 +96,7 @@ type Session struct {
 	tx    tx.State
 	pass  passthrough
 	locks lockcmd.Client
-
-	subscriber *pubsub.Subscriber // its subscriptions in a Cluster; may be nil
-	monitor    *pubsub.Monitor    // of a MONITOR in a Cluster; may be nil
+	feed  pubsub.Feed // its subscriptions, and a MONITOR, in a Cluster
 
 	library clients.Library
 	shown   unshown
@@ -160,7 +158,7 @@ func (d *Dispatcher) NewSession(present context.Context, out relay.Output, who P
 		Errors: &s.tally.Errors, Took: &s.tally.Took,
 	})
 	s.client, s.shown.changed = clients.New(&d.clients, who, clientSession{s}), true
-	s.locks = d.verbs.NewClient(verbConn{s})
+	s.locks, s.feed = d.verbs.NewClient(verbConn{s}), pubsub.NewFeed(s.up, s.replies)
 	s.publishInfo()
 	d.clients.Add(s.client)
 	return s
@@ -248,7 +246,7 @@ func (s *Session) await(ctx context.Context, answered <-chan struct{}, most time
 // Busy reports whether the client waits for replies, or for messages, or has locks with SESSION,
 // which would end with its connection while it works.
 func (s *Session) Busy() bool {
-	return s.mode == onPassthrough || s.monitor != nil || s.subscriber != nil && s.subscriber.Any() || s.replies.Pending() > 0 || s.locks.HasLocks()
+	return s.mode == onPassthrough || s.feed.Active() || s.replies.Pending() > 0 || s.locks.HasLocks()
 }
 
 // Refuse answers input that breaks the protocol, behind what was asked before.
@@ -286,7 +284,7 @@ func (s *Session) End() {
 	s.d.clients.Remove(s.client)
 	s.closePinned()
 	s.returnShared()
-	s.closeSubscriber()
+	s.feed.Close()
 	if s.router != nil {
 		s.router.End()
 	}

@@ -3,12 +3,11 @@ package commands
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
-	"github.com/lockproxy/lockproxy/commands/relay"
+	"github.com/lockproxy/lockproxy/commands/pubsub"
 )
 
 // runVerb runs LOCK, RENEW, UNLOCK or LOCKCTL, and replies unless it is a LOCK that waits:
@@ -31,7 +30,7 @@ func (s *Session) runVerb(ctx context.Context, q request) {
 	}
 	switch {
 	case s.id.Proto == 2 && s.subscribed():
-		s.replyErr(errors.New(subscriberModeError(q.args[0])))
+		s.replyErr(errors.New(pubsub.SubscriberModeError(q.args[0])))
 	case q.row.verb != nil:
 		s.replies.Local(s.verbReply(ctx, q.row, q.args).Now())
 	default:
@@ -100,9 +99,4 @@ func (c verbConn) Push(p []byte) bool {
 	}
 	c.s.replies.Push(p)
 	return true
-}
-
-// subscriberModeError is Redis's error to a client of RESP2 with subscriptions.
-func subscriberModeError(name []byte) string {
-	return fmt.Sprintf("ERR Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context", relay.Lower(name))
 }

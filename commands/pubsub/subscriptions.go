@@ -3,9 +3,9 @@
 //
 //   - [Subscriptions] follow the SUBSCRIBE commands that a client sends on a connection of
 //     its own: there the upstream does the rest.
-//   - A [Subscriber] has the subscriptions of one client of a Cluster, on connections of
-//     its own to the nodes.
-//   - A [Monitor] shows a client what all masters of a Cluster do.
+//   - A [Feed] is what reaches one client of a Cluster besides replies. It has
+//   - a [Subscriber] for the client's subscriptions, on connections of its own to the nodes, and
+//   - a [Monitor], which shows the client what all masters do.
 //
 // Subscriber and Monitor write to the client through [relay.Replies], between replies.
 // What comes is handled by the upstream connections' goroutines. The goroutines that a
@@ -42,13 +42,6 @@ func parse(command []byte) (kind string, begins, ok bool) {
 	}
 	kind, ends := strings.CutSuffix(strings.ToLower(string(command[:n])), "un")
 	return kind, !ends, kind == channels || kind == patterns || kind == shards
-}
-
-// Begins reports whether a command of the SUBSCRIBE family begins subscriptions; else it
-// ends some.
-func Begins(command []byte) bool {
-	_, begins, _ := parse(command)
-	return begins
 }
 
 // Note takes over a command of the SUBSCRIBE family. Others change nothing. One that ends

@@ -48,9 +48,9 @@ func TestSubscriptions(t *testing.T) {
 	}
 }
 
-func TestBegins(t *testing.T) {
+func TestParse_Begins(t *testing.T) {
 	for command, want := range map[string]bool{"SUBSCRIBE": true, "psubscribe": true, "ssubscribe": true, "UNSUBSCRIBE": false, "pUnsubscribe": false, "SUNSUBSCRIBE": false} {
-		if Begins([]byte(command)) != want {
+		if _, begins, _ := parse([]byte(command)); begins != want {
 			t.Errorf("%s: not %v", command, want)
 		}
 	}
