@@ -3,14 +3,11 @@ package commands
 import (
 	"bytes"
 	"context"
-	"errors"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
-	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/cluster"
+	"github.com/lockproxy/lockproxy/commands/relay"
 )
-
-var errNobody = errors.New("no node is known that serves it")
 
 // runWatch watches keys on the node that serves them. Keys of two nodes cannot be
 // watched by one connection.
@@ -168,15 +165,17 @@ func (s *Session) runTxCluster(ctx context.Context, q request) bool {
 	return true
 }
 
-// askMasters asks every master, and returns the replies to the last of commands.
-func (s *Session) askMasters(ctx context.Context, commands ...[]byte) (replies [][]byte, err error) {
-	if !s.awaitSameView(ctx) {
-		return nil, context.Canceled
+// askNodes asks nodes of a Cluster, as and on which connections it is told, for one reply.
+type askNodes func(rt *cluster.Router, ctx context.Context, as relay.Sender, command []byte) (reply []byte, err error)
+
+// askMasters answers with what ask makes of the replies of all masters to raw.
+func (s *Session) askMasters(ctx context.Context, raw []byte, ask askNodes) {
+	if s.awaitSameView(ctx) {
+		s.answer(ask(s.router, ctx, s.sender(), bytes.Clone(raw)))
 	}
-	return s.router.AskMasters(ctx, s.sender(), commands...)
 }
 
-// runWaitMasters is WAIT: the least of what all masters say.
+// runWaitMasters is WAIT and WAITAOF. It is given up when the client leaves.
 func (s *Session) runWaitMasters(ctx context.Context, q request) bool {
 	if s.idle(ctx) != nil {
 		return true
@@ -184,32 +183,12 @@ func (s *Session) runWaitMasters(ctx context.Context, q request) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.clientCtx, cancel)()
-	parts, err := s.askMasters(ctx, resp.AppendCommand(nil, "PING"), bytes.Clone(q.raw))
-	s.replyMerged(parts, err, cluster.Min)
+	s.askMasters(ctx, q.raw, (*cluster.Router).Wait)
 	return true
 }
 
-// runScriptKill is SCRIPT KILL and FUNCTION KILL: a script runs on one of the nodes.
+// runScriptKill is SCRIPT KILL and FUNCTION KILL.
 func (s *Session) runScriptKill(ctx context.Context, q request) bool {
-	parts, err := s.askMasters(ctx, bytes.Clone(q.raw))
-	for _, p := range parts {
-		if p[0] == '+' {
-			parts = [][]byte{p}
-			break
-		}
-	}
-	s.replyMerged(parts, err, cluster.First)
+	s.askMasters(ctx, q.raw, (*cluster.Router).KillScript)
 	return true
-}
-
-// replyMerged answers with what merge makes of the masters' replies, which may be errors.
-func (s *Session) replyMerged(parts [][]byte, err error, merge cluster.Merger) {
-	switch {
-	case err != nil:
-		s.replyErr(err)
-	case len(parts) == 0:
-		s.replyErr(&upstream.DownError{Err: errors.New("no node of the Cluster is known")})
-	default:
-		s.replies.Local(merge.Merge(parts))
-	}
 }

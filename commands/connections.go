@@ -7,6 +7,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/clients"
+	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
@@ -110,7 +111,7 @@ func (s *Session) pinTo(ctx context.Context, pool *upstream.Pool) bool {
 // If it can't, the session is on shared connections.
 func (s *Session) openPinned(ctx context.Context, pool *upstream.Pool) error {
 	if pool == nil {
-		return &upstream.DownError{Err: errNobody}
+		return &upstream.DownError{Err: cluster.ErrNobody}
 	}
 	if s.pinned != nil && s.pinned.Alive() && s.pinnedPool == pool {
 		return nil
@@ -245,6 +246,15 @@ func (s *Session) closePinned() {
 func (s *Session) replyErr(err error) {
 	if p := appendErr(nil, err); p != nil {
 		s.replies.Local(p)
+	}
+}
+
+// answer gives the client a reply of the upstream's, or the reason why there is none.
+func (s *Session) answer(reply []byte, err error) {
+	if err != nil {
+		s.replyErr(err)
+	} else {
+		s.replies.Local(reply)
 	}
 }
 

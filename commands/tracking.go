@@ -19,8 +19,7 @@ func (s *Session) clientInCluster(ctx context.Context, q request) bool {
 	sub := q.args[1]
 	switch {
 	case resp.Is(sub, "PAUSE") || resp.Is(sub, "UNPAUSE"):
-		parts, err := s.askMasters(ctx, bytes.Clone(q.raw))
-		s.replyMerged(parts, err, cluster.First)
+		s.askMasters(ctx, q.raw, (*cluster.Router).AskMasters)
 	case resp.Is(sub, "REPLY"):
 		refusal := resp.AppendError(nil, "ERR CLIENT REPLY is not supported with a Cluster upstream")
 		if s.tx.In {

@@ -160,14 +160,14 @@ func (rt *Router) keep(pool *upstream.Pool, class upstream.ConnClass, c *upstrea
 	cs[class] = c
 }
 
-// errNobody is why there is no connection where no node is known.
-var errNobody = errors.New("no node is known that serves it")
+// ErrNobody is why there is no connection where no node is known.
+var ErrNobody = errors.New("no node is known that serves it")
 
 // ConnectNodes makes sure that there are connections to nodes.
 func (rt *Router) ConnectNodes(ctx context.Context, as relay.Sender, pools ...*upstream.Pool) error {
 	for _, pool := range pools {
 		if pool == nil {
-			return &upstream.DownError{Err: errNobody}
+			return &upstream.DownError{Err: ErrNobody}
 		}
 		if rt.Conn(pool, as.Class) != nil {
 			continue
@@ -251,36 +251,4 @@ func (rt *Router) AskKeys(ctx context.Context, as relay.Sender, args [][]byte) (
 		}
 	}
 	return routeTo(rt.view.Master(slot), slot, false), nil
-}
-
-// AskMasters asks every master, each on a connection of its own, and returns the replies to the
-// last of commands.
-func (rt *Router) AskMasters(ctx context.Context, as relay.Sender, commands ...[]byte) (replies [][]byte, err error) {
-	masters := rt.view.Masters()
-	answers := make([]chan []byte, len(masters))
-	for i, pool := range masters {
-		conn, err := pool.Private(ctx, as.ID, rt.replies)
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Close()
-		for _, c := range commands {
-			answers[i] = make(chan []byte, 1)
-			got := answers[i]
-			rt.replies.ExpectCaptured(conn, func(reply []byte) { got <- reply })
-			rt.replies.Send(conn, c, 1)
-		}
-	}
-	for _, got := range answers {
-		select {
-		case reply := <-got:
-			if reply == nil {
-				return nil, &upstream.DownError{Err: relay.ErrLost}
-			}
-			replies = append(replies, reply)
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	return replies, nil
 }
