@@ -192,3 +192,42 @@ func (s *Session) runScriptKill(ctx context.Context, q request) bool {
 	s.askMasters(ctx, q.raw, (*cluster.Router).KillScript)
 	return true
 }
+
+// clientInCluster runs a CLIENT that concerns all nodes of a Cluster. It reports false, and
+// does nothing, for one that any node can run.
+func (s *Session) clientInCluster(ctx context.Context, q request) bool {
+	if len(q.args) < 2 {
+		return false
+	}
+	switch sub := q.args[1]; {
+	case resp.Is(sub, "PAUSE") || resp.Is(sub, "UNPAUSE"):
+		s.askMasters(ctx, q.raw, (*cluster.Router).AskMasters)
+	case resp.Is(sub, "REPLY"):
+		refusal := resp.AppendError(nil, "ERR CLIENT REPLY is not supported with a Cluster upstream")
+		if s.tx.In {
+			s.refuseQueued(string(refusal))
+		} else {
+			s.replies.Local(refusal)
+		}
+	case resp.Is(sub, "TRACKING"):
+		s.askTracked(ctx, q.raw, func(rt *cluster.Router, ctx context.Context, as relay.Sender, command []byte) ([]byte, error) {
+			return []byte("+OK\r\n"), rt.SetTracking(ctx, as, command, q.args, s.watching, s.closePinned)
+		})
+	case !s.openRouter().Tracks():
+		return false
+	case resp.Is(sub, "CACHING"):
+		s.askTracked(ctx, q.raw, (*cluster.Router).CacheNext)
+	case resp.Is(sub, "TRACKINGINFO"):
+		s.askTracked(ctx, q.raw, (*cluster.Router).AskFirst)
+	default:
+		return false
+	}
+	return true
+}
+
+// askTracked answers with what ask makes of raw, once nothing is under way.
+func (s *Session) askTracked(ctx context.Context, raw []byte, ask askNodes) {
+	if s.idle(ctx) == nil && s.sameView() {
+		s.answer(ask(s.router, ctx, s.sender(), bytes.Clone(raw)))
+	}
+}

@@ -236,11 +236,14 @@ func (s *Session) closePinned() {
 	s.mode = onShared
 	s.tx.Forget()
 	s.client.DropAdopted()
-	if s.pinned != nil {
-		s.invalidateAll()
-		s.pinned.Close()
-		s.pinned = nil
+	if s.pinned == nil {
+		return
 	}
+	if s.router != nil {
+		s.router.Invalidate(s.id.Proto)
+	}
+	s.pinned.Close()
+	s.pinned = nil
 }
 
 func (s *Session) replyErr(err error) {

@@ -196,8 +196,8 @@ func (cs *conns) pinPool() *upstream.Pool {
 }
 
 func (cs *conns) returnShared() {
-	if cs.router != nil && cs.router.DropAll() {
-		cs.invalidateAll()
+	if cs.router != nil {
+		cs.router.DropAll(cs.id.Proto)
 	}
 	for class := range cs.shared {
 		cs.returnClass(upstream.ConnClass(class))
@@ -263,11 +263,4 @@ func (cs *conns) sameView() bool {
 // client is gone.
 func (cs *conns) awaitSameView(ctx context.Context) bool {
 	return cs.sameView() || cs.idle(ctx) == nil && cs.sameView()
-}
-
-// invalidateAll tells the client that nothing it knows is tracked any more.
-func (cs *conns) invalidateAll() {
-	if cs.router != nil && cs.router.Tracks() && cs.id.Proto == 3 {
-		cs.replies.Push([]byte(">2\r\n$10\r\ninvalidate\r\n_\r\n"))
-	}
 }

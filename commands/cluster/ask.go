@@ -22,7 +22,7 @@ func Ask(ctx context.Context, up *upstream.Upstream, as relay.Sender, cmd *spec.
 	replies := relay.NewReplies(answer, relay.RepliesOptions{Limit: MaxAnswer})
 	rt := New(up, replies, as.Hint)
 	defer rt.End()
-	defer rt.DropAll()
+	defer rt.DropAll(as.ID.Proto)
 	r := rt.Route(cmd, rule, args)
 	var err error
 	switch {

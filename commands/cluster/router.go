@@ -67,13 +67,13 @@ func (rt *Router) Renew() {
 	})
 }
 
-// DropAll gives back all connections. It reports whether there were any.
-func (rt *Router) DropAll() bool {
-	if len(rt.conns) == 0 {
-		return false
+// DropAll gives back all connections of a client that speaks proto, which is told so if they were
+// tracked.
+func (rt *Router) DropAll(proto int) {
+	if len(rt.conns) > 0 {
+		rt.drop(func(*upstream.Conn) bool { return true })
+		rt.Invalidate(proto)
 	}
-	rt.drop(func(*upstream.Conn) bool { return true })
-	return true
 }
 
 // drop gives back borrowed connections.

@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"slices"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -11,34 +13,96 @@ import (
 // Tracks reports whether the client's reads are tracked: CLIENT TRACKING is on.
 func (rt *Router) Tracks() bool { return rt.tracking != nil }
 
-// OpenTracked opens a connection to the first master that is tracked as command says, a
-// CLIENT TRACKING, and reports why the master refuses that.
-func (rt *Router) OpenTracked(ctx context.Context, as relay.Sender, command []byte) (*upstream.Conn, error) {
+// Why a CLIENT TRACKING is refused that one server would do.
+var (
+	errRedirect = errors.New("ERR CLIENT TRACKING with REDIRECT is not supported with a Cluster upstream; use RESP3")
+	errWatched  = errors.New("ERR CLIENT TRACKING cannot begin while keys are watched, with a Cluster upstream")
+)
+
+// SetTracking does command, a CLIENT TRACKING with these arguments: from then on the client has
+// connections of its own to every node that it uses, on which its reads are tracked and from which
+// it gets invalidations; or shared ones again. Nothing may be under way. The error says why it is
+// refused; the first master decides that, too. closeOwn closes the connection on which the client
+// may be watching keys, which is tracked as before.
+func (rt *Router) SetTracking(ctx context.Context, as relay.Sender, command []byte, args [][]byte, watching bool, closeOwn func()) error {
+	if slices.ContainsFunc(args[min(3, len(args)):], func(a []byte) bool { return resp.Is(a, "REDIRECT") }) {
+		return errRedirect
+	}
+	off := len(args) == 3 && resp.Is(args[2], "OFF")
+	switch {
+	case off && rt.Tracks():
+		if rt.untrack(); !watching {
+			closeOwn()
+		}
+		return nil
+	case watching && !off:
+		return errWatched
+	}
+	first, err := rt.openTracked(ctx, as, command)
+	if err != nil {
+		return err
+	}
+	if off { // refused by none, and nothing to end
+		rt.Leave(first)
+		return nil
+	}
+	rt.Invalidate(as.ID.Proto)
+	rt.untrack()
+	closeOwn()
+	rt.tracking = command
+	rt.keep(rt.view.FirstMaster(), as.Class, first)
+	return nil
+}
+
+// openTracked opens a connection to the first master that is tracked as command says.
+func (rt *Router) openTracked(ctx context.Context, as relay.Sender, command []byte) (*upstream.Conn, error) {
 	before := rt.tracking
 	defer func() { rt.tracking = before }()
 	rt.tracking = command
 	return rt.open(ctx, as, rt.view.FirstMaster())
 }
 
-// Track has the client's reads tracked from now on as command says: it gets a connection of its
-// own to every node that it uses, from which it gets invalidations. first is that to the first
-// master, by OpenTracked. There must be no others.
-func (rt *Router) Track(command []byte, class upstream.ConnClass, first *upstream.Conn) {
-	rt.tracking = command
-	rt.keep(rt.view.FirstMaster(), class, first)
-}
-
-// Untrack goes back to shared connections.
-func (rt *Router) Untrack() {
+// untrack goes back to shared connections.
+func (rt *Router) untrack() {
 	rt.drop(func(*upstream.Conn) bool { return true })
 	rt.ForgetTracking()
+}
+
+// Invalidate tells a client that speaks proto that nothing it knows is tracked any more, if its reads were.
+func (rt *Router) Invalidate(proto int) {
+	if rt.Tracks() && proto == 3 {
+		rt.replies.Push([]byte(">2\r\n$10\r\ninvalidate\r\n_\r\n"))
+	}
 }
 
 // ForgetTracking notes that nothing is tracked any more, on connections that have been given up.
 func (rt *Router) ForgetTracking() { rt.tracking, rt.caching = nil, nil }
 
-// CacheNext sends command, a CLIENT CACHING, in front of the next one, wherever that goes.
-func (rt *Router) CacheNext(command []byte) { rt.caching = command }
+// CacheNext does command, a CLIENT CACHING: it is about the next command, wherever that goes. The
+// reply is the first master's. Nothing may be under way.
+func (rt *Router) CacheNext(ctx context.Context, as relay.Sender, command []byte) ([]byte, error) {
+	reply, err := rt.AskFirst(ctx, as, command)
+	if err != nil {
+		return nil, err
+	}
+	if _, refused := resp.Error(reply); refused {
+		return reply, nil
+	}
+	// On the first master the next command is this one.
+	if _, err := rt.replies.Ask(ctx, rt.Conn(rt.view.FirstMaster(), as.Class), resp.AppendCommand(nil, "PING")); err == nil {
+		rt.caching = command
+	}
+	return reply, nil
+}
+
+// AskFirst asks the first master, on the connection that is tracked there. Nothing may be under way.
+func (rt *Router) AskFirst(ctx context.Context, as relay.Sender, command []byte) ([]byte, error) {
+	first := rt.view.FirstMaster()
+	if err := rt.ConnectNodes(ctx, as, first); err != nil {
+		return nil, err
+	}
+	return rt.replies.Ask(ctx, rt.Conn(first, as.Class), command)
+}
 
 // open opens or, untracked, borrows a connection to a node.
 func (rt *Router) open(ctx context.Context, as relay.Sender, pool *upstream.Pool) (*upstream.Conn, error) {
