@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/relay"
 )
@@ -41,19 +42,11 @@ func (s *Session) runUnwatch(ctx context.Context, q request) {
 	}
 }
 
-// A txNode is where a transaction in a Cluster is, as far as known: its node is that
-// of its first key.
-type txNode struct {
-	slot   int
-	fixed  bool     // slot is known
-	queued [][]byte // what was sent before it was
-}
-
 // keepQueued keeps what was sent inside MULTI for the node that it may have to be sent
 // to again.
 func (s *Session) keepQueued(raw []byte) {
-	if s.inCluster() && !s.txNode.fixed {
-		s.txNode.queued = append(s.txNode.queued, bytes.Clone(raw))
+	if s.inCluster() {
+		s.txNode.Keep(raw)
 	}
 }
 
@@ -63,45 +56,17 @@ func (s *Session) tryTxCluster(q request) (sent, done bool) {
 	if q.row.has(watches) && len(q.args) > 1 { // which is executed at once, and must not choose the node
 		return s.reply("-ERR WATCH inside MULTI is not allowed\r\n"), true
 	}
-	if !s.sameView() && !s.txNode.fixed {
+	if !s.sameView() && !s.txNode.Placed() {
 		return false, true
 	}
-	r := s.route(q)
-	switch r.Kind {
-	case cluster.OneNode:
-		return s.tryTxNode(r)
-	case cluster.BadKeys, cluster.SlotUncovered:
-		return s.refuseQueued(r.Answer), true
-	case cluster.SeveralSlots:
-		return s.refuseQueued(cluster.CrossSlotError), true
-	case cluster.UnknownKeys:
-		return s.refuseQueued(errorAbout(q.args, "the proxy cannot tell its keys inside a transaction")), true
-	}
-	if cmd := s.d.discovery.Table().Lookup(q.args); cmd != nil && cmd.Takes(len(q.args)) {
-		switch r.Kind {
-		case cluster.AllMasters, cluster.NodeByNode:
-			return s.refuseQueued(errorAbout(q.args, "a transaction is executed by one node of the Cluster, and this asks all")), true
-		case cluster.Refused:
-			return s.refuseQueued(r.Answer), true
-		}
+	cmd := s.d.discovery.Table().Lookup(q.args)
+	switch refusal, moves := s.router.Queue(&s.txNode, s.route(q), cmd, q.args, s.pinnedPool, s.watching); {
+	case refusal != "":
+		return s.refuseQueued(refusal), true
+	case moves:
+		return false, true
 	}
 	s.keepQueued(q.raw)
-	return false, false
-}
-
-// tryTxNode is tryTxCluster of a command with keys of one slot, which all of a transaction
-// have.
-func (s *Session) tryTxNode(r cluster.Route) (sent, done bool) {
-	elsewhere := s.router.View().Master(r.Slot) != s.pinnedPool
-	switch {
-	case s.txNode.fixed && r.Slot != s.txNode.slot, !s.txNode.fixed && elsewhere && s.watching:
-		return s.refuseQueued(cluster.CrossSlotError), true
-	case s.txNode.fixed:
-		return false, false
-	case elsewhere:
-		return false, true
-	}
-	s.txNode = txNode{slot: r.Slot, fixed: true}
 	return false, false
 }
 
@@ -116,18 +81,13 @@ func (s *Session) refuseQueued(reply string) bool {
 	return true
 }
 
-// errorAbout is an error about a command.
-func errorAbout(args [][]byte, text string) string {
-	return string(resp.AppendError(nil, "ERR "+string(bytes.ToUpper(args[0]))+": "+text))
-}
-
 // runTxCluster moves a transaction whose first key is another node's to that node:
 // nothing of it has been executed yet. It is false if that is not the matter.
 func (s *Session) runTxCluster(ctx context.Context, q request) bool {
 	if s.idle(ctx) != nil || s.try(q) {
 		return true
 	}
-	if !s.tx.In || s.txNode.fixed || s.watching || q.row.has(sessionOnly) {
+	if !s.tx.In || s.txNode.Placed() || s.watching || q.row.has(sessionOnly) {
 		return false
 	}
 	r := s.route(q)
@@ -138,31 +98,29 @@ func (s *Session) runTxCluster(ctx context.Context, q request) bool {
 	if pool == nil || pool == s.pinnedPool {
 		return false
 	}
-	sent, queue := s.txNode.queued, s.tx.Queue()
-	s.closePinned()
-	if !s.pinTo(ctx, pool) {
+	if !s.moveTx(ctx, pool, r.Slot) || !s.try(q) {
 		s.closeAfterReplies() // the client believes to be in a transaction
-		return true
-	}
-	for i, command := range append([][]byte{resp.AppendCommand(nil, "MULTI")}, sent...) {
-		reply, err := s.replies.Ask(ctx, s.pinned, command)
-		if err != nil {
-			s.replyErr(err)
-			s.closeAfterReplies()
-			return true
-		}
-		if _, refused := resp.Error(reply); refused && i == 0 {
-			s.closeAfterReplies()
-			return true
-		}
-	}
-	s.tx.Resume(queue)
-	s.txNode = txNode{slot: r.Slot, fixed: true}
-	s.publishStateful()
-	if !s.try(q) {
-		s.closeAfterReplies()
 	}
 	return true
+}
+
+// moveTx begins the transaction anew on the node that serves a slot. If it can't, the client has
+// got the reason.
+func (s *Session) moveTx(ctx context.Context, pool *upstream.Pool, slot int) bool {
+	queue := s.tx.Queue()
+	s.closePinned()
+	if !s.pinTo(ctx, pool) {
+		return false
+	}
+	moved, err := s.txNode.MoveTo(ctx, s.replies, s.pinned, slot)
+	if err != nil {
+		s.replyErr(err)
+	}
+	if moved {
+		s.tx.Resume(queue)
+		s.publishStateful()
+	}
+	return moved
 }
 
 // askNodes asks nodes of a Cluster, as and on which connections it is told, for one reply.

@@ -44,11 +44,11 @@ type conns struct {
 	undiscoverable *upstream.Conn
 
 	// The session's own.
-	pinned        *upstream.Conn // private; may be nil or broken
-	pinnedPool    *upstream.Pool // of pinned
-	pinnedForLife bool           // pinned has state that lasts: never back to shared
-	watching      bool           // it WATCHes something
-	txNode        txNode         // where its transaction is, in a Cluster
+	pinned        *upstream.Conn      // private; may be nil or broken
+	pinnedPool    *upstream.Pool      // of pinned
+	pinnedForLife bool                // pinned has state that lasts: never back to shared
+	watching      bool                // it WATCHes something
+	txNode        cluster.Transaction // where its transaction is, in a Cluster
 	// stateful is pinned while the client's state is lost with it, else nil. Read when an
 	// upstream connection ends.
 	stateful atomic.Pointer[upstream.Conn]

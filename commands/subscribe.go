@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/cluster"
 )
 
 // subscribed reports whether the client has subscriptions.
@@ -22,7 +23,7 @@ func (s *Session) runSubscribe(ctx context.Context, q request) {
 	var err error
 	switch {
 	case s.tx.In:
-		s.refuseQueued(errorAbout(q.args, "not supported inside a transaction with a Cluster upstream"))
+		s.refuseQueued(cluster.ErrorAbout(q.args, "not supported inside a transaction with a Cluster upstream"))
 	case q.row.cluster.Refuse != nil:
 		s.reply(q.row.cluster.Refuse(q.args))
 	case !q.row.has(messages):

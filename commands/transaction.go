@@ -5,6 +5,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/clients"
+	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
@@ -31,7 +32,7 @@ func (s *Session) beginTx(q request) {
 	switch multi := resp.Is(q.args[0], "MULTI"); {
 	case multi && len(q.args) == 1:
 		if !s.tx.In {
-			s.txNode = txNode{}
+			s.txNode = cluster.Transaction{}
 		}
 		s.sendObserved(q.raw, s.tx.Begin(), nil)
 	case !multi && len(q.args) > 1:
@@ -71,7 +72,7 @@ func (s *Session) endTx(q request) bool {
 	}
 	watching := s.watching
 	s.watching = false
-	s.txNode.queued = nil
+	s.txNode.Ended()
 	var e relay.Rewrite
 	if exec {
 		e = s.tx.RewriteExec()

@@ -6,7 +6,8 @@
 // prepares: it opens or borrows the connections that the route needs, and may wait.
 // [Router.Send] sends, and never waits. Replies of several nodes are merged into one, as a
 // single server would have given it (merge.go, disguise.go). What needs more than a route, as WAIT
-// or SCRIPT KILL on all masters, is a method of the Router (masters.go).
+// or SCRIPT KILL on all masters, is a method of the Router (masters.go); where a MULTI goes, a
+// [Transaction] knows.
 //
 // A [Router] belongs to one client, and to one goroutine at a time. It sends by one view of the
 // nodes at a time: [Router.View] may change only when nothing is under way. What a node

@@ -56,3 +56,8 @@ func keyspace(info []byte) (keys, expires, ttl int64) {
 func StandaloneHello(reply []byte) []byte {
 	return bytes.Replace(reply, []byte("$4\r\nmode\r\n$7\r\ncluster\r\n"), []byte("$4\r\nmode\r\n$10\r\nstandalone\r\n"), 1)
 }
+
+// ErrorAbout is an error about a command.
+func ErrorAbout(args [][]byte, text string) string {
+	return string(resp.AppendError(nil, "ERR "+string(bytes.ToUpper(args[0]))+": "+text))
+}
