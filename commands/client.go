@@ -37,7 +37,7 @@ type clientSession struct{ s *Session }
 
 func (c clientSession) Owner() upstream.Owner    { return c.s.replies }
 func (c clientSession) Stateful() *upstream.Conn { return c.s.stateful.Load() }
-func (c clientSession) Kill()                    { c.s.disconnect(WhyKilled) }
+func (c clientSession) Kill()                    { c.s.disconnect(clients.WhyKilled) }
 
 // publishInfo publishes what others may know, before the client can have noticed a change.
 func (s *Session) publishInfo() {
@@ -75,10 +75,9 @@ func (s *Session) About() []slog.Attr {
 
 // disconnect ends the session at once, with what it has of its own at the upstream. It is
 // safe for concurrent use.
-func (s *Session) disconnect(why Why) {
-	s.because(why)
+func (s *Session) disconnect(why clients.Why) {
 	s.d.clients.Remove(s.client)
-	s.end.ended.Store(true)
+	s.end.Now(why)
 	s.out.Abort()
 	s.client.ClosePinned()
 }
@@ -314,9 +313,8 @@ func (s *Session) killAll(matching []*clients.Client) (self bool) {
 			continue
 		}
 		self = true
-		s.because(WhyKilled)
 		s.d.clients.Remove(c)
-		s.end.ended.Store(true)
+		s.end.Now(clients.WhyKilled)
 	}
 	return self
 }

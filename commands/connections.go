@@ -79,8 +79,7 @@ func (s *Session) diesWith(c *upstream.Conn) bool { return s.stateful.Load() == 
 // connLost is called for every upstream connection that has ended, on any goroutine.
 func (s *Session) connLost(c *upstream.Conn) {
 	if s.diesWith(c) {
-		s.because(WhyUpstream)
-		s.end.ended.Store(true)
+		s.end.Now(clients.WhyUpstream)
 		s.out.Close()
 	}
 }
@@ -117,7 +116,7 @@ func (s *Session) openPinned(ctx context.Context, pool *upstream.Pool) error {
 		return nil
 	}
 	given := s.client.Adopt()
-	if s.closePinned(); s.end.ended.Load() {
+	if s.closePinned(); s.end.Ended() {
 		if given != nil {
 			given.Conn.Close()
 		}
@@ -197,7 +196,7 @@ func (s *Session) ensureConn(ctx context.Context) bool {
 		if s.pinned.Alive() {
 			return true
 		}
-		if s.closePinned(); s.end.ended.Load() {
+		if s.closePinned(); s.end.Ended() {
 			return false
 		}
 	}
@@ -276,8 +275,7 @@ func (s *Session) replyOrDisconnect(err error) {
 // closeAfterReplies disconnects the client when it has all replies so far. Nothing that it has
 // sent already may run.
 func (s *Session) closeAfterReplies() {
-	s.because(WhyUpstream)
-	s.end.ended.Store(true)
+	s.end.Now(clients.WhyUpstream)
 	s.replies.Close()
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/commands/acl"
+	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/pubsub"
 	"github.com/lockproxy/lockproxy/commands/tx"
 )
@@ -20,7 +21,7 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 
 func (s *Session) try(q request) bool {
 	s.shown.command = q.args
-	if s.backToShared(); s.end.ended.Load() { // in this order: the end of a connection comes before its replies are made up
+	if s.backToShared(); s.end.Ended() { // in this order: the end of a connection comes before its replies are made up
 		return true
 	}
 	if q.row.has(isHTTP) {
@@ -47,7 +48,7 @@ func (s *Session) try(q request) bool {
 // have been made to send commands in the body of a request. Redis would also close the
 // connection that others share.
 func (s *Session) disconnectHTTP() {
-	s.because(WhyProtocol)
+	s.end.Because(clients.WhyProtocol)
 	s.Flush()
 	if now, last := time.Now().Unix(), s.d.httpLogged.Load(); now-last >= 60 && s.d.httpLogged.CompareAndSwap(last, now) {
 		s.d.opt.Log.Warn("a client sends HTTP and is disconnected: somebody's browser may be used for an attack (said once a minute at most)", "client", s.client.Addr)
@@ -61,7 +62,7 @@ func (s *Session) disconnectHTTP() {
 // in a later part. More parts may follow, and Rest must, before anything else. If it
 // is false nothing has happened.
 func (s *Session) TryPart(name, raw []byte) bool {
-	if s.backToShared(); s.end.ended.Load() {
+	if s.backToShared(); s.end.Ended() {
 		return true
 	}
 	if s.mode != onPinned || !s.pinnedForLife || s.inCluster() || s.Restricted() || !s.d.mayComeInParts(name) {
@@ -91,7 +92,7 @@ func (d *Dispatcher) mayComeInParts(name []byte) bool {
 
 // Rest sends the end of a command whose beginning TryPart has sent.
 func (s *Session) Rest(raw []byte) {
-	if s.end.ended.Load() {
+	if s.end.Ended() {
 		return
 	}
 	if s.tx.In {

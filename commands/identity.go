@@ -272,8 +272,8 @@ func (s *Session) reset(ctx context.Context, q request) {
 }
 
 func (s *Session) quit(ctx context.Context, _ request) {
-	s.because(WhyQuit)
-	s.end.closing = true
+	s.end.Because(clients.WhyQuit)
+	s.closing = true
 	if s.idle(ctx) != nil {
 		return
 	}

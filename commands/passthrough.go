@@ -56,8 +56,8 @@ func (s *Session) onlyMessages() bool { return s.id.Proto == 2 && s.subscribed()
 func (s *Session) isAnswered() bool { return !s.pass.mayNotAnswer && !s.tx.In }
 
 func (s *Session) passQuit(q request) bool {
-	s.because(WhyQuit)
-	s.end.closing, s.pass.quitSent = true, true
+	s.end.Because(clients.WhyQuit)
+	s.closing, s.pass.quitSent = true, true
 	return s.enqueue(q.raw)
 }
 

@@ -101,7 +101,8 @@ type Session struct {
 	library clients.Library
 	shown   unshown
 	tally   stats.Tally
-	end     sessionEnd
+	closing bool // QUIT came, or what breaks the protocol: no more input
+	end     clients.End
 }
 
 // unshown is what CLIENT LIST does not show of a session yet.
@@ -110,37 +111,9 @@ type unshown struct {
 	changed bool     // anything else may have
 }
 
-// sessionEnd is whether, and why, a session ends. ended and why may be set by any
-// goroutine.
-type sessionEnd struct {
-	closing bool         // QUIT came, or what breaks the protocol: no more input
-	ended   atomic.Bool  // nothing more may run
-	why     atomic.Int32 // a Why
-}
-
-// A Why is the reason for which a client was disconnected.
-type Why int32
-
-const (
-	WhyNot      Why = iota // it was not
-	WhyQuit                // QUIT
-	WhyProtocol            // it broke the protocol
-	WhyKilled              // CLIENT KILL
-	WhyLock                // a lock with SESSION was lost, and its LOCK did not ask for a push instead
-	WhyUpstream            // what it had at the upstream is lost, or it is let in there no more
-	WhyOutput              // more replies wait for earlier ones than may
-)
-
-var whys = [...]string{"", "quit", "protocol", "killed", "lost_lock", "upstream", "output"}
-
-// String is one word; empty for WhyNot.
-func (w Why) String() string { return whys[w] }
-
-// Why is why the session ended, as far as is known here. The first reason counts.
-func (s *Session) Why() Why { return Why(s.end.why.Load()) }
-
-// because keeps the first reason. It may be called by any goroutine.
-func (s *Session) because(why Why) { s.end.why.CompareAndSwap(int32(WhyNot), int32(why)) }
+// Why is why the session ended, in one word, as far as is known here; empty: it has not. The first
+// reason counts.
+func (s *Session) Why() string { return s.end.Why().String() }
 
 // NewSession is the session of a client that has sent nothing yet. present ends when it
 // leaves. The session is one of those that CLIENT LIST shows until End.
@@ -154,7 +127,7 @@ func (d *Dispatcher) NewSession(present context.Context, out relay.Output, who P
 	}
 	s.tally = d.counts.NewTally(who.ID)
 	s.replies = relay.NewReplies(out, relay.RepliesOptions{
-		Limit: int(d.opt.MaxKept), Overflow: func() { s.because(WhyOutput) }, EndsWith: s.diesWith, Lost: s.connLost,
+		Limit: int(d.opt.MaxKept), Overflow: func() { s.end.Because(clients.WhyOutput) }, EndsWith: s.diesWith, Lost: s.connLost,
 		Errors: &s.tally.Errors, Took: &s.tally.Took,
 	})
 	s.client, s.shown.changed = clients.New(&d.clients, who, clientSession{s}), true
@@ -176,7 +149,7 @@ func (s *Session) authenticated() bool {
 }
 
 // Closing reports whether the client asked to be disconnected: no more commands.
-func (s *Session) Closing() bool { return s.end.closing || s.end.ended.Load() }
+func (s *Session) Closing() bool { return s.closing || s.end.Ended() }
 
 // Flush sends what Try has gathered. It is false when the client is gone.
 func (s *Session) Flush() bool {
@@ -257,8 +230,8 @@ func (s *Session) Refuse(text string) {
 	}
 	s.replies.Local(resp.AppendError(nil, text))
 	s.replies.Flush()
-	s.because(WhyProtocol)
-	s.end.closing = true
+	s.end.Because(clients.WhyProtocol)
+	s.closing = true
 }
 
 // awaitLastReplies waits for the replies of a connection on which they are not counted, not

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/pubsub"
 )
@@ -69,7 +70,7 @@ func (c verbConn) Address() string          { return c.s.client.Addr }
 func (c verbConn) Present() context.Context { return c.s.clientCtx }
 func (c verbConn) HungUp() bool             { return c.s.client.HungUp != nil && c.s.client.HungUp() }
 func (c verbConn) About() []slog.Attr       { return c.s.About() }
-func (c verbConn) Disconnect()              { c.s.disconnect(WhyLock) }
+func (c verbConn) Disconnect()              { c.s.disconnect(clients.WhyLock) }
 
 func (c verbConn) MayLock(ctx context.Context, name string) error { return c.s.mayLock(ctx, name) }
 

@@ -7,10 +7,9 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/metrics"
-	"github.com/lockproxy/lockproxy/commands"
 )
 
-// reasons are why connections end: those of commands.Why, and those only known here.
+// reasons are why connections end: those of commands.Session.Why, and those only known here.
 var reasons = [...]string{"client", "quit", "protocol", "killed", "lost_lock", "upstream", "output", "idle", "drain"}
 
 // Report implements metrics.Reporter.
@@ -33,10 +32,10 @@ func (s *Server) Report(r *metrics.Report) {
 // why is the reason for which the session has ended.
 func (s *session) why() string {
 	switch why := s.cmds.Why(); {
-	case why != commands.WhyNot:
-		return why.String()
+	case why != "":
+		return why
 	case s.out.Overflowed():
-		return commands.WhyOutput.String()
+		return "output"
 	case s.srv.Draining():
 		return "drain"
 	case s.idled:

@@ -10,6 +10,7 @@
 //     to it; its session publishes.
 //   - A [Listing] joins the upstream's reply to CLIENT LIST with the registry.
 //   - A [Filter] says which clients a LIST or KILL is about.
+//   - An [End] is whether, and why, a client's session ends.
 //   - A [Translator] turns a command into what is sent, and the reply into the client's.
 //
 // It starts no goroutine and, but for [Client.EnsureUpstreamID], does no I/O. Registry and
