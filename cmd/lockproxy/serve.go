@@ -96,7 +96,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 		Adoption: adoption,
 		Upstream: up, MaxKept: o.maxOutput, Unshared: o.upstreamConns == 0,
 		Verbs: lockcmd.Options{
-			Locker: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, KeepOnLoss: o.onLoss == "keep", RequireOwner: o.requireOwner,
+			Locker: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, Reader: svc, KeepOnLoss: o.onLoss == "keep", RequireOwner: o.requireOwner,
 			Limits: lockcmd.Limits{MinTTL: o.minTTL, MaxTTL: o.maxTTL, MaxHold: o.maxHold},
 		},
 		Info: stats.Info{Version: moduleVersion(), Mode: watcher.Mode, Locks: svc.Stats}, Log: log,

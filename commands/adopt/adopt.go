@@ -323,7 +323,8 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 		case err != nil:
 			return Result{}, err
 		}
-		if exact = !strings.HasPrefix(grant.Owner, OwnerPrefix+"s"); exact {
+		_, kind := locks.ShownOwner(grant.Owner)
+		if exact = kind != locks.AdoptedString; exact {
 			g, err = a.read(ctx, key)
 		} else { // who refused an acquisition
 			g = guess{owner: grant.Owner, holds: 1, until: time.Now().Add(grant.Validity)}

@@ -101,7 +101,7 @@ func TestFlights_Share(t *testing.T) {
 		decided := make(chan struct{})
 		e := &scripted{lock: func(locks.LockRequest) (locks.Decision, error) {
 			<-decided
-			return locks.Decision{Holder: OwnerPrefix + "s0123456789abcdefyou", Remaining: time.Second}, nil
+			return locks.Decision{Holder: locks.AdoptedPrefix + "s0123456789abcdefyou", Remaining: time.Second}, nil
 		}}
 		c := at(t, e, "lock:* guard=no")
 		replies := make(chan string, 50)
@@ -123,7 +123,7 @@ func TestFlights_Share(t *testing.T) {
 
 // TestDecide_HeldForNoTime: who has the lock when the nodes answer has it, however little is left of the lease.
 func TestDecide_HeldForNoTime(t *testing.T) {
-	owner := OwnerPrefix + "s0123456789abcdefyou"
+	owner := locks.AdoptedPrefix + "s0123456789abcdefyou"
 	e := &scripted{
 		lock: func(locks.LockRequest) (locks.Decision, error) { return locks.Decision{Holder: owner}, nil },
 		read: locks.Reading{Held: true, Owner: owner, Fence: 3, Holds: 1},

@@ -1,27 +1,19 @@
 package adopt
 
 import (
-	"crypto/rand"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// OwnerPrefix is what the owners of adopted locks begin with. No client may name such an owner.
-const OwnerPrefix = "\x00lpa"
-
-// randomLength is that of the part that makes an owner of a string unlike all others.
-const randomLength = 16
-
 // ownerOf makes the owner of a new grant.
 func ownerOf(op idiom.Op) string {
 	if op.Do == idiom.Enter {
-		return OwnerPrefix + "h" + op.Value
+		return locks.NewAdoptedHash(op.Value)
 	}
-	return OwnerPrefix + "s" + rand.Text()[:randomLength] + op.Value
+	return locks.NewAdoptedString(op.Value)
 }
 
 // A guess is what a key is taken for. The zero guess is that nobody has it.
@@ -47,11 +39,11 @@ func (g *guess) read(now time.Time) idiom.State {
 		return idiom.State{}
 	}
 	left := max(time.Millisecond, g.until.Sub(now).Truncate(time.Millisecond))
-	if rest, isString := strings.CutPrefix(g.owner, OwnerPrefix+"s"); isString && len(rest) >= randomLength {
-		return idiom.State{Kind: idiom.String, Value: rest[randomLength:], Left: left}
-	}
-	if field, isHash := strings.CutPrefix(g.owner, OwnerPrefix+"h"); isHash {
-		return idiom.State{Kind: idiom.Hash, Value: field, Count: g.holds, Left: left}
+	switch value, kind := locks.ShownOwner(g.owner); kind {
+	case locks.AdoptedString:
+		return idiom.State{Kind: idiom.String, Value: value, Left: left}
+	case locks.AdoptedHash:
+		return idiom.State{Kind: idiom.Hash, Value: value, Count: g.holds, Left: left}
 	}
 	return idiom.State{Kind: idiom.Native, Value: "lockproxy:" + strconv.FormatInt(g.fence, 10), Left: left}
 }

@@ -87,6 +87,8 @@ func (a *Lock) check() error {
 
 var errReqOwner = errors.New("ERR REQ needs OWNER: an owner that the proxy generates is another one each time")
 
+var errAdoptedOwner = errors.New(`ERR the owner cannot begin with \x00lpa, as those of adopted locks do`)
+
 // lockOption parses the current option of a LOCK.
 func (l Limits) lockOption(a *Lock, opts *options) (err error) {
 	switch opts.word {
@@ -94,6 +96,8 @@ func (l Limits) lockOption(a *Lock, opts *options) (err error) {
 		a.Owner, err = opts.bounded(1, locks.MaxOwner)
 		if err == nil && isOption(a.Owner) {
 			err = fmt.Errorf("ERR the owner cannot be the word %s", a.Owner)
+		} else if strings.HasPrefix(a.Owner, locks.AdoptedPrefix) {
+			err = errAdoptedOwner
 		}
 	case "FRESH":
 		a.Fresh = true
@@ -206,6 +210,9 @@ func (r *Release) owner(rest [][]byte, usage string) (options, error) {
 	if len(rest) > 0 && !isOption(string(rest[0])) {
 		if r.Owner = string(rest[0]); len(r.Owner) < 1 || len(r.Owner) > locks.MaxOwner {
 			return options{}, fmt.Errorf("ERR the owner must have 1 to %d bytes", locks.MaxOwner)
+		}
+		if strings.HasPrefix(r.Owner, locks.AdoptedPrefix) {
+			return options{}, errAdoptedOwner
 		}
 		rest = rest[1:]
 	}

@@ -72,6 +72,8 @@ func TestParseLock(t *testing.T) {
 		{"LOCK job 30s OWNER", locks.LockRequest{}, "ERR option OWNER needs a value"},
 		{"LOCK job 30s OWNER a OWNER b", locks.LockRequest{}, "ERR option OWNER was given twice"},
 		{"LOCK job 30s OWNER fence", locks.LockRequest{}, "ERR the owner cannot be the word fence"},
+		{"LOCK job 30s OWNER \x00lpasme", locks.LockRequest{}, `ERR the owner cannot begin with \x00lpa, as those of adopted locks do`},
+		{"LOCK job 30s OWNER \x00lp", locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: 30 * time.Second, Owner: "\x00lp"}, ""},
 		{"LOCK job 30s QUICKLY", locks.LockRequest{}, "ERR unknown option 'QUICKLY'; usage: LOCK"},
 		{"LOCK job 30s WAIT 5s", locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: 30 * time.Second, Wait: 5 * time.Second}, ""},
 		{"LOCK job 30s WAIT 0", locks.LockRequest{Key: locks.Key{Name: "job"}, TTL: 30 * time.Second}, ""},

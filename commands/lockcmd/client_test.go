@@ -10,8 +10,9 @@ import (
 
 // A fakeConn is the Connection of a client that may lock everything.
 type fakeConn struct {
-	proto int
-	admin bool
+	proto  int
+	admin  bool
+	mayNot error // the answer to MayLock
 
 	pushes, ends int
 }
@@ -21,7 +22,7 @@ func (c *fakeConn) Protocol() int                         { return c.proto }
 func (c *fakeConn) Address() string                       { return "h:1" }
 func (c *fakeConn) Present() context.Context              { return context.Background() }
 func (c *fakeConn) HungUp() bool                          { return false }
-func (c *fakeConn) MayLock(context.Context, string) error { return nil }
+func (c *fakeConn) MayLock(context.Context, string) error { return c.mayNot }
 func (c *fakeConn) IsAdmin(context.Context) (bool, error) { return c.admin, nil }
 func (c *fakeConn) Reply([]byte, error) bool              { return true }
 func (c *fakeConn) WatchHost(bool)                        {}

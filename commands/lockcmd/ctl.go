@@ -19,6 +19,11 @@ type Inspector interface {
 	Force(ctx context.Context, k locks.Key) (was locks.Holding, held bool, err error)
 }
 
+// A Reader says who has a name, as a quorum decides; *locks.Service is one.
+type Reader interface {
+	Read(context.Context, locks.Key) (locks.Reading, error)
+}
+
 const listUsage = "LOCKCTL LIST [MATCH glob] [COUNT n] [CURSOR c]"
 
 var lockctlHelp = []string{
@@ -34,6 +39,9 @@ var lockctlHelp = []string{
 	"    proxies are not known here.",
 	"WHY <name>",
 	"    Explain in plain words who has a lock, what each node says, and what happens next.",
+	"FENCE <name> <value>",
+	"    The fence of the grant that is there, if its value, field or owner is this one; else",
+	"    null. For users who may take the lock.",
 	"FORCE <name>",
 	"    Take a lock away from its owner, who is told LOCKLOST at its next RENEW or UNLOCK.",
 	"    For users who may run admin commands.",
@@ -99,6 +107,8 @@ func (c *ctl) run(ctx context.Context, args [][]byte) ([]byte, error) {
 		return nil, errors.New("ERR LOCKCTL is not served here")
 	case word == "LIST":
 		return c.list(ctx, args[2:])
+	case word == "FENCE" && len(args) == 4:
+		return c.fence(ctx, args[2], string(args[3]))
 	case word == "NODES" && len(args) == 2:
 		return c.nodes(), nil
 	case ofLock[word] != nil && len(args) == 3:
@@ -107,7 +117,7 @@ func (c *ctl) run(ctx context.Context, args [][]byte) ([]byte, error) {
 			return nil, err
 		}
 		return ofLock[word](ctx, locks.Key{DB: c.db, Name: name})
-	case ofLock[word] != nil, word == "NODES", word == "HELP":
+	case ofLock[word] != nil, word == "FENCE", word == "NODES", word == "HELP":
 		return nil, fmt.Errorf("ERR wrong number of arguments for 'lockctl|%s' command", lower(args[1]))
 	}
 	//lint:ignore ST1005 Redis ends this sentence with a full stop
@@ -136,9 +146,9 @@ func (c *ctl) info(ctx context.Context, k locks.Key) ([]byte, error) {
 
 // holding are the fields of a lock that is held.
 func (c *ctl) holding(ctx context.Context, h locks.Holding) fields {
-	return fields{
+	f := fields{
 		text("name", h.Name),
-		text("owner", c.visibleOwner(ctx, h.Name, h.Owner)),
+		text("owner", shownOwner(c.visibleOwner(ctx, h.Name, h.Owner))),
 		number("fence", h.Fence),
 		number("holds", h.Holds),
 		number("remaining-ms", ceilMillis(h.Remaining)),
@@ -148,6 +158,22 @@ func (c *ctl) holding(ctx context.Context, h locks.Holding) fields {
 		number("waiters", h.Waiters),
 		number("votes", h.Votes),
 	}
+	return append(f, adopted(h.Owner)...)
+}
+
+// adopted are the fields that only an adopted lock has.
+func adopted(owner string) fields {
+	_, kind := locks.ShownOwner(owner)
+	if kind == "" {
+		return nil
+	}
+	return fields{text("adopted", string(kind))}
+}
+
+// shownOwner is an owner for people, if the client may see it.
+func shownOwner(visible string) string {
+	shown, _ := locks.ShownOwner(visible)
+	return shown
 }
 
 // visibleOwner is an owner as this client may see it. Its own it always may.
@@ -164,7 +190,8 @@ func (c *ctl) nodeViews(ctx context.Context, in locks.Inspection) []byte {
 	for _, v := range in.Nodes {
 		f := fields{text("address", v.Address), text("says", nodeSays(v, in.Holding.Owner))}
 		if v.Owner != "" {
-			f = append(f, text("owner", c.visibleOwner(ctx, in.Holding.Name, v.Owner)), number("fence", v.Fence), number("remaining-ms", ceilMillis(v.Remaining)))
+			f = append(f, text("owner", shownOwner(c.visibleOwner(ctx, in.Holding.Name, v.Owner))), number("fence", v.Fence), number("remaining-ms", ceilMillis(v.Remaining)))
+			f = append(f, adopted(v.Owner)...)
 		}
 		b = f.appendTo(b, c.proto)
 	}
@@ -184,6 +211,27 @@ func nodeSays(v locks.NodeView, owner string) string {
 		return "held"
 	}
 	return "held by another owner"
+}
+
+// fence replies the fence of the grant of a name if its client's value, field or owner is this one.
+func (c *ctl) fence(ctx context.Context, arg []byte, value string) ([]byte, error) {
+	name, err := lockName(arg)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.conn.MayLock(ctx, name); err != nil {
+		return nil, err
+	}
+	r, err := c.verbs.opt.Reader.Read(ctx, locks.Key{DB: c.db, Name: name})
+	switch {
+	case err != nil:
+		return nil, err
+	case (!r.Held || shownOwner(r.Owner) != value) && c.proto < 3:
+		return []byte("$-1\r\n"), nil // in place of an integer, not of an array
+	case !r.Held || shownOwner(r.Owner) != value:
+		return resp.AppendNull(nil, c.proto), nil
+	}
+	return resp.AppendInt(nil, r.Fence), nil
 }
 
 func (c *ctl) list(ctx context.Context, args [][]byte) ([]byte, error) {
@@ -234,7 +282,7 @@ func (c *ctl) waiters(ctx context.Context, k locks.Key) ([]byte, error) {
 			number("position", i+1),
 			number("waiting-ms", w.Waiting.Milliseconds()),
 			number("gives-up-ms", ceilMillis(w.Left)),
-			text("owner", c.visibleOwner(ctx, k.Name, w.Owner)),
+			text("owner", shownOwner(c.visibleOwner(ctx, k.Name, w.Owner))),
 			text("info", w.Info),
 			text("client", c.visible(ctx, w.Client)),
 		}

@@ -1,6 +1,7 @@
 package lockcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 // book is an Inspector of one lock, job, and what it was asked.
 type book struct {
 	held  bool
+	owner string // of the lock; empty: me
 	asked []string
 	err   error
 }
@@ -23,6 +25,12 @@ type book struct {
 var jobHeld = locks.Holding{
 	Key: locks.Key{Name: "job"}, Owner: "me", Fence: 7, Holds: 2, Remaining: 1500500 * time.Microsecond, Held: 2 * time.Second,
 	Info: "why", Votes: 2, Waiters: 1,
+}
+
+func (b *book) holding() locks.Holding {
+	h := jobHeld
+	h.Owner = cmp.Or(b.owner, h.Owner)
+	return h
 }
 
 func (b *book) Inspect(_ context.Context, k locks.Key) (locks.Inspection, error) {
@@ -33,14 +41,15 @@ func (b *book) Inspect(_ context.Context, k locks.Key) (locks.Inspection, error)
 		{Address: "n3", Err: errors.New("timeout")},
 	}}
 	if in.Held = b.held && k.Name == "job"; in.Held {
-		in.Holding = jobHeld
+		in.Holding = b.holding()
+		in.Nodes[0].Owner = in.Holding.Owner
 	}
 	return in, b.err
 }
 
 func (b *book) List(_ context.Context, r locks.ListRequest) (locks.Listing, error) {
 	b.asked = append(b.asked, fmt.Sprintf("list %d %q %d %q", r.DB, r.Match, r.Count, r.Cursor))
-	return locks.Listing{Held: []locks.Holding{jobHeld}, Cursor: "1.0.5"}, b.err
+	return locks.Listing{Held: []locks.Holding{b.holding()}, Cursor: "1.0.5"}, b.err
 }
 
 func (b *book) Waiters(k locks.Key) []locks.Waiter {
@@ -49,7 +58,12 @@ func (b *book) Waiters(k locks.Key) []locks.Waiter {
 
 func (b *book) Force(_ context.Context, k locks.Key) (locks.Holding, bool, error) {
 	b.asked = append(b.asked, fmt.Sprintf("force %d/%s", k.DB, k.Name))
-	return jobHeld, b.held, b.err
+	return b.holding(), b.held, b.err
+}
+
+func (b *book) Read(_ context.Context, k locks.Key) (locks.Reading, error) {
+	b.asked = append(b.asked, fmt.Sprintf("read %d/%s", k.DB, k.Name))
+	return locks.Reading{Held: b.held && k.Name == "job", Owner: cmp.Or(b.owner, "me"), Fence: 7}, b.err
 }
 
 func (b *book) nodes() []locks.NodeStatus {
@@ -64,7 +78,7 @@ func (b *book) nodes() []locks.NodeStatus {
 // library is a client that may ask about a book.
 func library(admin bool, proto int) (*book, *Client) {
 	b := &book{held: true}
-	v := New(Options{Inspector: b, Nodes: b.nodes}, slog.New(slog.DiscardHandler))
+	v := New(Options{Inspector: b, Nodes: b.nodes, Reader: b}, slog.New(slog.DiscardHandler))
 	c := v.NewClient(&fakeConn{admin: admin, proto: proto})
 	return b, &c
 }
@@ -157,6 +171,9 @@ func TestLockctl_Errors(t *testing.T) {
 		{"LOCKCTL LIST COUNT 99999999999", "-ERR COUNT must be a positive integer"},
 		{"LOCKCTL LIST MATCH", "-ERR option MATCH needs a value; usage: LOCKCTL LIST [MATCH glob] [COUNT n] [CURSOR c]"},
 		{"LOCKCTL LIST TYPE x", "-ERR unknown option 'TYPE'; usage: LOCKCTL LIST [MATCH glob] [COUNT n] [CURSOR c]"},
+		{"LOCKCTL FENCE job", "-ERR wrong number of arguments for 'lockctl|fence' command"},
+		{"LOCKCTL FENCE job me you", "-ERR wrong number of arguments for 'lockctl|fence' command"},
+		{"LOCKCTL FENCE " + strings.Repeat("n", locks.MaxName+1) + " me", "-ERR the name of a lock must have 1 to 65536 bytes"},
 		{"LOCKCTL FORCE job", "-NOPERM this user has no permissions to run the 'lockctl|force' command"},
 		{"LOCKCTL INFO " + strings.Repeat("n", locks.MaxName+1), "-ERR the name of a lock must have 1 to 65536 bytes"},
 	}
@@ -171,7 +188,7 @@ func TestLockctl_Errors(t *testing.T) {
 	}
 	b, c := library(true, 2)
 	b.err = &locks.QuorumError{Nodes: 3, Need: 2, Got: 1}
-	for _, line := range []string{"LOCKCTL INFO job", "LOCKCTL LIST", "LOCKCTL FORCE job"} {
+	for _, line := range []string{"LOCKCTL INFO job", "LOCKCTL LIST", "LOCKCTL FORCE job", "LOCKCTL FENCE job me"} {
 		if got := c.answer(t, line); got != "-NOQUORUM 1 of 3 answered, 2 needed\r\n" {
 			t.Errorf("%s: got %q", line, got)
 		}

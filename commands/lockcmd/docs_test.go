@@ -33,7 +33,7 @@ func TestVerbDocs_AreACommandTable(t *testing.T) {
 		}
 		for line, want := range map[string]string{
 			"LOCK a 30s WAIT 5s": "[1]", "RENEW a 30s": "[1]", "UNLOCK a": "[1]", "UNLOCK": "[]", "LOCKCTL HELP": "[]",
-			"LOCKCTL INFO a": "[2]", "LOCKCTL FORCE a": "[2]", "LOCKCTL LIST MATCH a": "[]",
+			"LOCKCTL INFO a": "[2]", "LOCKCTL FORCE a": "[2]", "LOCKCTL FENCE a b": "[2]", "LOCKCTL LIST MATCH a": "[]",
 		} {
 			args := words(line)
 			c := learnt.Lookup(args)

@@ -77,7 +77,13 @@ func (e *explanation) holderLine() string {
 }
 
 func (e *explanation) owner(owner string) string {
-	if shown := e.visible(owner); shown != "" {
+	visible := e.visible(owner)
+	switch shown, kind := locks.ShownOwner(visible); {
+	case kind == locks.AdoptedString:
+		return "the value " + quoted(shown, false) + " (adopted)"
+	case kind == locks.AdoptedHash:
+		return "the field " + quoted(shown, false) + " (adopted)"
+	case visible != "":
 		return quoted(shown, false)
 	}
 	return "an owner whom only admin users may see"
@@ -186,9 +192,9 @@ func count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// quoted is a text of a client: as it is if easily read, else in quotes.
+// quoted is a text of a client: as it is if easily read, else in quotes, as is an empty one.
 func quoted(s string, spaces bool) string {
-	if q := strconv.QuoteToASCII(s); q != `"`+s+`"` || !spaces && strings.Contains(s, " ") {
+	if q := strconv.QuoteToASCII(s); q != `"`+s+`"` || !spaces && strings.Contains(s, " ") || s == "" {
 		return q
 	}
 	return s

@@ -98,7 +98,7 @@ func TestQuoted(t *testing.T) {
 		want   string
 	}{
 		{"job:7", false, "job:7"}, {"a b", false, `"a b"`}, {"a b", true, "a b"}, {"a\r\nb", true, `"a\r\nb"`},
-		{"\xff", false, `"\xff"`}, {`a"b`, false, `"a\"b"`}, {"", false, ""}, {"\u202e", true, `"\u202e"`},
+		{"\xff", false, `"\xff"`}, {`a"b`, false, `"a\"b"`}, {"", false, `""`}, {"\u202e", true, `"\u202e"`},
 	} {
 		if got := quoted(tt.in, tt.spaces); got != tt.want {
 			t.Errorf("%q: %s, want %s", tt.in, got, tt.want)

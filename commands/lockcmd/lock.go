@@ -90,7 +90,7 @@ func (c *Client) lockReply(ctx context.Context, p *Pending) ([]byte, error) {
 		}
 		return appendGrant(nil, g, p.AnsweredAt), nil
 	case p.RetryAfter:
-		return appendRefusal(nil, p.Answer, c.visible(ctx, p.Answer.Holder)), nil
+		return appendRefusal(nil, p.Answer, shownOwner(c.visible(ctx, p.Answer.Holder))), nil
 	}
 	return resp.AppendNull(nil, c.conn.Protocol()), nil
 }

@@ -1,0 +1,45 @@
+package locks
+
+import (
+	"crypto/rand"
+	"strings"
+)
+
+// AdoptedPrefix is what the owners of adopted locks begin with: those that clients take with commands of Redis
+// and not with LOCK. A client cannot name such an owner, since its own words are inside.
+const AdoptedPrefix = "\x00lpa"
+
+const (
+	stringPrefix = AdoptedPrefix + "s"
+	hashPrefix   = AdoptedPrefix + "h"
+	randomLength = 16 // of what makes the owner of a string unlike all others
+)
+
+// An AdoptedKind is what a client takes the key of an adopted lock for. It is empty for a lock of LOCK.
+type AdoptedKind string
+
+// The kinds.
+const (
+	AdoptedString AdoptedKind = "string" // with a value, which need not be unlike others
+	AdoptedHash   AdoptedKind = "hash"   // with a field for its owner, which may enter again
+)
+
+// NewAdoptedString makes the owner of a new grant to a client that stores value. No other grant has it.
+func NewAdoptedString(value string) (owner string) {
+	return stringPrefix + rand.Text()[:randomLength] + value
+}
+
+// NewAdoptedHash makes the owner that a field of a hash stands for. It is the same each time.
+func NewAdoptedHash(field string) (owner string) { return hashPrefix + field }
+
+// ShownOwner is an owner for people: of an adopted lock its client's value or field. kind is empty, and the owner
+// itself shown, where LOCK has taken the lock.
+func ShownOwner(owner string) (shown string, kind AdoptedKind) {
+	if rest, isString := strings.CutPrefix(owner, stringPrefix); isString && len(rest) >= randomLength {
+		return rest[randomLength:], AdoptedString
+	}
+	if field, isHash := strings.CutPrefix(owner, hashPrefix); isHash {
+		return field, AdoptedHash
+	}
+	return owner, ""
+}
