@@ -61,7 +61,7 @@ func (s *Server) forceGrant(r *http.Request, n locks.Key, fence int64) (code int
 	var other *locks.OtherGrantError
 	switch {
 	case errors.As(err, &other):
-		return http.StatusConflict, forceReply{Says: "the lock has moved on: " + shown(other.Now.Owner) + " has it under fence " + strconv.FormatInt(other.Now.Fence, 10) + ". Nothing was taken away"}
+		return http.StatusConflict, forceReply{Says: "the lock has moved on: " + shownOwner(other.Now.Owner) + " has it under fence " + strconv.FormatInt(other.Now.Fence, 10) + ". Nothing was taken away"}
 	case err != nil:
 		s.logForce(r, n, fence).Warn("lock not forced", "error", err)
 		return http.StatusServiceUnavailable, forceReply{Says: "it may be done in part, try again: " + shown(err.Error())}
@@ -69,7 +69,7 @@ func (s *Server) forceGrant(r *http.Request, n locks.Key, fence int64) (code int
 		return http.StatusConflict, forceReply{Says: "nobody has the lock any more. Nothing was taken away"}
 	}
 	s.logForce(r, n, fence).Warn("lock forced", "info", commands.Brief(was.Info))
-	return http.StatusOK, forceReply{Done: true, Says: "taken away from " + short(was.Owner).Text + ", who had it under fence " + strconv.FormatInt(was.Fence, 10)}
+	return http.StatusOK, forceReply{Done: true, Says: "taken away from " + shortOwner(was.Owner).Text + ", who had it under fence " + strconv.FormatInt(was.Fence, 10)}
 }
 
 // logForce is a log with the operator and the lock, in the fields of docs/logging.md. The

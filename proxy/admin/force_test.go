@@ -35,11 +35,18 @@ func request(n locks.Key, fence int64, typed string) string {
 }
 
 func TestForce(t *testing.T) {
+	for name, owner := range map[string]string{"lock": "alice", "adopted lock": locks.NewAdoptedString("alice")} {
+		t.Run(name, func(t *testing.T) { testForce(t, owner) })
+	}
+}
+
+// testForce forces a lock whose owner is shown as alice.
+func testForce(t *testing.T, owner string) {
 	t.Parallel()
 	d, _, _ := openReal(t, Options{Force: true, Password: secret}, 3)
 	who := []string{"Authorization", basic("ann", secret)}
 	n := locks.Key{DB: 1, Name: "job\x00<b>"}
-	g := grab(t, d, locks.LockRequest{Key: locks.Key{DB: 1, Name: n.Name}, Owner: "alice"})
+	g := grab(t, d, locks.LockRequest{Key: locks.Key{DB: 1, Name: n.Name}, Owner: owner})
 	if code, _ := takeAway(t, d, request(n, g.Fence, `job\x00<b>`), who...); code != http.StatusNotFound {
 		t.Errorf("a lock that nobody was told of: %d", code)
 	}
@@ -70,7 +77,7 @@ func TestForce(t *testing.T) {
 			t.Errorf("%s: %d %+v", tt.name, code, a)
 		}
 	}
-	if v, err := d.locks.Renew(t.Context(), locks.RenewRequest{Key: locks.Key{DB: 1, Name: n.Name}, Owner: "alice", TTL: g.Validity, Fence: g.Fence}); err != nil {
+	if v, err := d.locks.Renew(t.Context(), locks.RenewRequest{Key: locks.Key{DB: 1, Name: n.Name}, Owner: owner, TTL: g.Validity, Fence: g.Fence}); err != nil {
 		t.Fatalf("after all that was refused: %v, %v", v, err)
 	}
 

@@ -39,6 +39,24 @@ func short(s string) textView {
 	return textView{Text: shown(s[:end]), Cut: true}
 }
 
+// shownOwner is shown of an owner: of an adopted lock's, the value or field that its client stored.
+func shownOwner(owner string) string {
+	o, _ := locks.ShownOwner(owner)
+	return shown(o)
+}
+
+// shortOwner is short of an owner.
+func shortOwner(owner string) textView {
+	o, _ := locks.ShownOwner(owner)
+	return short(o)
+}
+
+// adopted is the kind of an adopted lock with this owner; empty: it is of LOCK.
+func adopted(owner string) string {
+	_, kind := locks.ShownOwner(owner)
+	return string(kind)
+}
+
 // nameID identifies a name in requests of the page, however long or odd the name is.
 func nameID(n locks.Key) string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(n.DB) + ":" + n.Name))

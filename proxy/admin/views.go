@@ -97,7 +97,8 @@ type lockView struct {
 	ID        string   `json:"id"`
 	DB        int      `json:"db"`
 	Name      textView `json:"name"`
-	Owner     textView `json:"owner"`
+	Owner     textView `json:"owner"`             // of an adopted lock the value or field that its client stored
+	Adopted   string   `json:"adopted,omitempty"` // string or hash; empty: LOCK has taken it
 	Info      textView `json:"info"`
 	Fence     string   `json:"fence"`
 	Holds     int      `json:"holds"`
@@ -118,6 +119,7 @@ type detailView struct {
 	Name    string       `json:"name"` // in full, as the other texts
 	Held    bool         `json:"held"`
 	Owner   string       `json:"owner"`
+	Adopted string       `json:"adopted,omitempty"`
 	Info    string       `json:"info"`
 	Fence   string       `json:"fence"`
 	Holds   []holdView   `json:"holds"` // the oldest first
@@ -141,6 +143,7 @@ type voteView struct {
 	Address   string `json:"address"`
 	Says      string `json:"says"`
 	Owner     string `json:"owner"`
+	Adopted   string `json:"adopted,omitempty"`
 	Fence     string `json:"fence"`
 	Remaining int64  `json:"remaining_ms"`
 }
@@ -172,7 +175,7 @@ func viewNode(n locks.NodeStatus, counted locks.NodeStats) nodeView {
 func viewQueue(q locks.Queue) queueView {
 	return queueView{
 		ID: nameID(q.Key), DB: q.DB, Name: short(q.Name),
-		Waiters: q.Waiters, Longest: millis(q.Longest), Next: short(q.Next), Holder: short(q.Holder),
+		Waiters: q.Waiters, Longest: millis(q.Longest), Next: shortOwner(q.Next), Holder: shortOwner(q.Holder),
 	}
 }
 
@@ -185,7 +188,7 @@ func viewHot(h locks.HotName) hotView {
 
 func viewLock(h locks.Holding, nodes int) lockView {
 	return lockView{
-		ID: nameID(h.Key), DB: h.DB, Name: short(h.Name), Owner: short(h.Owner), Info: short(h.Info),
+		ID: nameID(h.Key), DB: h.DB, Name: short(h.Name), Owner: shortOwner(h.Owner), Adopted: adopted(h.Owner), Info: short(h.Info),
 		Fence: strconv.FormatInt(h.Fence, 10), Holds: h.Holds, Held: millis(h.Held), Remaining: millis(h.Remaining),
 		Here: h.Here, Waited: millis(h.Waited), Session: h.Session, Waiters: h.Waiters, Votes: h.Votes, Of: nodes,
 	}
@@ -197,7 +200,7 @@ const detailWaiters = 50
 func viewDetail(n locks.Key, in locks.Inspection, waiters []locks.Waiter, err error) detailView {
 	h := in.Holding
 	d := detailView{
-		ID: nameID(n), DB: n.DB, Name: shown(n.Name), Held: in.Held, Owner: shown(h.Owner), Info: shown(h.Info),
+		ID: nameID(n), DB: n.DB, Name: shown(n.Name), Held: in.Held, Owner: shownOwner(h.Owner), Adopted: adopted(h.Owner), Info: shown(h.Info),
 		Needed: in.Need, Holds: []holdView{}, Nodes: []voteView{}, Waiters: []waiterView{}, Waiting: len(waiters),
 	}
 	if in.Held {
@@ -214,7 +217,7 @@ func viewDetail(n locks.Key, in locks.Inspection, waiters []locks.Waiter, err er
 	}
 	for _, w := range waiters[:min(len(waiters), detailWaiters)] {
 		d.Waiters = append(d.Waiters, waiterView{
-			Owner: short(w.Owner), Client: short(w.Client), Info: short(w.Info), Waiting: millis(w.Waiting), Left: millis(w.Left),
+			Owner: shortOwner(w.Owner), Client: short(w.Client), Info: short(w.Info), Waiting: millis(w.Waiting), Left: millis(w.Left),
 		})
 	}
 	return d
@@ -222,7 +225,7 @@ func viewDetail(n locks.Key, in locks.Inspection, waiters []locks.Waiter, err er
 
 // viewVote is a node's answer, compared with the owner by majority.
 func viewVote(v locks.NodeView, owner string) voteView {
-	s := voteView{Address: v.Address, Says: "held by another owner", Owner: shown(v.Owner), Remaining: millis(v.Remaining)}
+	s := voteView{Address: v.Address, Says: "held by another owner", Owner: shownOwner(v.Owner), Adopted: adopted(v.Owner), Remaining: millis(v.Remaining)}
 	switch {
 	case v.State == locks.NodeQuarantine:
 		s.Says = "does not vote for another " + v.Left.Round(time.Second).String() + ": it may have forgotten leases"

@@ -35,13 +35,13 @@ export async function showDetail(id) {
 
 function fillDetail(d) {
   const pairs = [["Name", d.name], ["Database", String(d.db)]];
-  if (d.held) pairs.push(["Owner", d.owner], ["Fence", d.fence], ["Info", d.info || "none"]);
+  if (d.held) pairs.push([d.adopted === "hash" ? "Field" : d.adopted ? "Value" : "Owner", d.owner || '""'], ["Fence", d.fence], ["Info", d.info || "none"]);
   else pairs.push(["", d.error ? "whether it is held cannot be decided" : "nobody holds it"]);
   if (d.holds.length > 1) pairs.push(["Holds", d.holds.map((h) => "taken " + span(h.taken_ms) + " ago, " + span(h.left_ms + 999) + " left").join("; ")]);
   facts(byId("detail-facts"), pairs);
   for (const n of d.nodes) {
     const li = element("li", n.address + ": " + n.says);
-    if (n.owner) li.append(", by ", element("bdi", n.owner), ", fence " + n.fence + ", " + span(n.remaining_ms + 999) + " left");
+    if (n.owner || n.adopted) li.append(", by ", element("bdi", n.owner || '""'), ", fence " + n.fence + ", " + span(n.remaining_ms + 999) + " left");
     byId("detail-nodes").append(li);
   }
   for (const w of d.waiters) {
