@@ -102,6 +102,9 @@ var refusedCases = []scriptCase{
 		`redis.call('del', KEYS[1]) redis.call('setex', KEYS[2], 10, tostring(2)) return 1`,
 		"local n = redis.call('del', KEYS[1])\r\nif redis.call('setnx', KEYS[2], n + 1) == 1 then return n end\r\nreturn 0",
 	}},
+	{name: "a hash in place of a lock", keys: lockKey, args: onlyMe, texts: []string{
+		`redis.call('del', KEYS[1]) return redis.call('hincrby', KEYS[1], ARGV[1], 1)`,
+		`if redis.call('hdel', KEYS[1], ARGV[1]) == 1 then redis.call('hset', KEYS[1], ARGV[1], 1) end return 1`}},
 	{name: "a global variable", keys: lockKey, args: onlyMe, texts: []string{
 		`v = redis.call('get', KEYS[1]) return v`, `return redis.call('get', key)`,
 		`local f = function() return later end local later = redis.call('get', KEYS[1]) return f()`}},

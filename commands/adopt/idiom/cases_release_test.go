@@ -53,7 +53,7 @@ var releaseCases = []scriptCase{
 		 redis.call('lpush', KEYS[2], 1); redis.call('ltrim', KEYS[2], 0, 0); redis.call('pexpire', KEYS[2], 1000)
 		 return 1`,
 		`if redis.call("GET", KEYS[1]) == ARGV[1] then
-		   redis.call("DEL", KEYS[2]) redis.call("RPUSH", KEYS[2], "free") redis.call("EXPIRE", KEYS[2], 10)
+		   redis.call("DEL", KEYS[2]) redis.call("RPUSH", KEYS[2], KEYS[1]) redis.call("EXPIRE", KEYS[2], 10)
 		   return redis.call("DEL", KEYS[1])
 		 else return 0 end`,
 		`local list = 'signal:' .. KEYS[1]

@@ -69,9 +69,9 @@ func (g *grammar) statement() string {
 	case 6:
 		return "for _, e in " + g.one("ipairs", "pairs") + "({'get', 'exists', 'pttl'}) do redis.pcall(e, KEYS[1]) end"
 	case 7:
+		result := "(function(a) " + g.block() + "return a end)(" + g.value() + ")"
 		g.locals = append(g.locals, fmt.Sprintf("v%d", len(g.locals)))
-		name := g.locals[len(g.locals)-1]
-		return "local " + name + " = (function(a) " + g.block() + "return a end)(" + g.value() + ")"
+		return "local " + g.locals[len(g.locals)-1] + " = " + result
 	}
 	return g.call()
 }
@@ -128,12 +128,12 @@ func (g *grammar) call() string {
 	how := g.one("redis.call(", "redis.call(", "redis.call(", "redis.pcall(")
 	ms := g.one("ARGV[2]", "5000", "tonumber(ARGV[2])", "ARGV[2] / 2", "0", "-1", "'x'", "ARGV[2] + 0.5", "2 * ARGV[2]")
 	value := g.one("ARGV[1]", "ARGV[1]", "'other'", "1", "KEYS[1]", "''")
-	args := g.one("'get', KEYS[1]", "'GET', KEYS[1]", "'del', KEYS[1]", "'set', KEYS[1], V, 'NX', 'PX', T", "'set', KEYS[1], V, 'px', T", "'set', KEYS[1], V, 'xx', 'ex', T", "'set', KEYS[1], V, 'nx', 'get'",
-		"'setnx', KEYS[1], V", "'setex', KEYS[1], T, V", "'psetex', KEYS[1], T, V", "'getset', KEYS[1], V", "'exists', KEYS[1]", "'pttl', KEYS[1]", "'ttl', KEYS[1]", "'type', KEYS[1]", "'unlink', KEYS[1]", "'getdel', KEYS[1]",
-		"'expire', KEYS[1], T", "'pexpire', KEYS[1], T", "'pexpire', KEYS[1], T, 'GT'", "'expire', KEYS[1], T, 'nx'", "'persist', KEYS[1]", "'strlen', KEYS[1]", "'getrange', KEYS[1], 0, 1", "'set', KEYS[1], V", "'set', KEYS[1], V, 'KEEPTTL'",
-		"'hexists', KEYS[1], V", "'hget', KEYS[1], V", "'hincrby', KEYS[1], V, 1", "'hincrby', KEYS[1], V, -1", "'hset', KEYS[1], V, 1", "'hdel', KEYS[1], V", "'hlen', KEYS[1]", "'hgetall', KEYS[1]", "'hsetnx', KEYS[1], V, 1",
-		"'publish', 'ch:a', V", "'lpush', 'list:a', V", "'nothing', KEYS[1]", "'get'")
-	return how + strings.ReplaceAll(strings.ReplaceAll(args, "T", ms), "V", value) + ")"
+	args := g.one("'get', KEYS[1]", "'GET', KEYS[1]", "'del', KEYS[1]", "'set', KEYS[1], %v, 'NX', 'PX', %t", "'set', KEYS[1], %v, 'px', %t", "'set', KEYS[1], %v, 'xx', 'ex', %t", "'set', KEYS[1], %v, 'nx', 'get'",
+		"'setnx', KEYS[1], %v", "'setex', KEYS[1], %t, %v", "'psetex', KEYS[1], %t, %v", "'getset', KEYS[1], %v", "'exists', KEYS[1]", "'pttl', KEYS[1]", "'ttl', KEYS[1]", "'type', KEYS[1]", "'unlink', KEYS[1]", "'getdel', KEYS[1]",
+		"'expire', KEYS[1], %t", "'pexpire', KEYS[1], %t", "'pexpire', KEYS[1], %t, 'GT'", "'expire', KEYS[1], %t, 'nx'", "'persist', KEYS[1]", "'strlen', KEYS[1]", "'getrange', KEYS[1], 0, 1", "'set', KEYS[1], %v", "'set', KEYS[1], %v, 'KEEPTTL'",
+		"'hexists', KEYS[1], %v", "'hget', KEYS[1], %v", "'hincrby', KEYS[1], %v, 1", "'hincrby', KEYS[1], %v, -1", "'hset', KEYS[1], %v, 1", "'hdel', KEYS[1], %v", "'hlen', KEYS[1]", "'hgetall', KEYS[1]", "'hsetnx', KEYS[1], %v, 1",
+		"'publish', 'ch:a', %v", "'lpush', 'list:a', %v", "'nothing', KEYS[1]", "'get'")
+	return how + strings.NewReplacer("%t", ms, "%v", value).Replace(args) + ")"
 }
 
 // FuzzGenerated writes scripts out of a grammar and compares what they do in every state with a real server.

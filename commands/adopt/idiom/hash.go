@@ -54,6 +54,8 @@ func (w *world) enter(field string, count int) error {
 		return refusef("a field of %d bytes, more than %d", len(field), maxValue)
 	case w.is.Kind == Hash && w.is.Value != field:
 		return refusef("a second field")
+	case w.is.Kind == Absent && w.was.Kind != Absent:
+		return refusef("a hash in place of a lock")
 	case count < 1:
 		return refusef("a count under one")
 	}

@@ -1,6 +1,7 @@
 package idiom
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,10 +118,12 @@ func (w *world) signal(name string, args []string, channel bool) (lua.Reply, err
 	if !signalNames[name] || len(args) < 2 {
 		return nil, refusef("%s beside the lock", name)
 	}
-	for _, a := range args[1:] {
-		if !channel && w.adopted(a) {
-			return nil, refusef("%s of another lock", name)
-		}
+	keys := args[1:2]
+	if name == "DEL" {
+		keys = args[1:]
+	}
+	if !channel && slices.ContainsFunc(keys, w.adopted) {
+		return nil, refusef("%s of another lock", name)
 	}
 	if w.readOnly {
 		return nil, refusef("%s in a script that may not write", name)
