@@ -71,6 +71,13 @@ clients: redis ## real clients in four languages against the proxy; fetches them
 	@command -v redis-cli >/dev/null || .ci/debian-install redis-tools
 	LOCKPROXY_CLIENTS=1 $(GO) test -count=1 -timeout 12m ./integration/clients
 
+.PHONY: adopt-clients
+adopt-clients: redis ## lock libraries, unchanged, on adopted keys: 666 updates each while nodes die, and their own tests; RUN picks some
+	@python3 -c 'import ensurepip' 2>/dev/null || .ci/debian-install python3-venv
+	@command -v npm >/dev/null || .ci/debian-install nodejs npm
+	@{ command -v mvn && command -v javac; } >/dev/null || .ci/debian-install maven default-jdk-headless
+	LOCKPROXY_ADOPT_CLIENTS=1 $(GO) test -count=1 -v -timeout 2h -run '$(or $(RUN),^TestAdopted)' ./integration/clients
+
 .PHONY: browser
 browser: redis ## the page of the admin server in headless Chromium; LOCKPROXY_SCREENSHOTS names a directory for pictures
 	@command -v chromium >/dev/null || .ci/debian-install chromium
@@ -127,6 +134,7 @@ lint: vet staticcheck docker-lint shell-lint ## every linter
 vet: ## go vet, and gofmt
 	$(GO) vet $(PKGS)
 	$(GO) -C integration/bench/contend vet .
+	$(GO) -C integration/clients/adopt/go vet .
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'ed: $$unformatted"; exit 1; }
 
 .PHONY: staticcheck

@@ -12,4 +12,12 @@
 // for each: "ok resp2 strings", or "failed resp2 strings: why". At the line
 // "restart" the proxy is restarted, and a line on the program's standard input says
 // when it is back.
+//
+// With LOCKPROXY_ADOPT_CLIENTS ("make adopt-clients") lock libraries are held to proxies
+// that adopt their keys. An update program, in folder adopt, is told the way to lock as its
+// argument, gets a server's host:port in REDIS and a number in UPDATES, and says "ready". At
+// a line on its standard input it starts so many updates at once: each takes the lock, reads
+// the key "counter", writes one more, and gives the lock back. It says "failed: why" for each
+// that was told an error, and at last "done" and how many were not. The libraries' own tests
+// are run as published; a test that cannot pass yet is named in [suites] with the reason.
 package clients

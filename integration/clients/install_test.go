@@ -25,7 +25,12 @@ var (
 )
 
 func installPython() (string, error) {
-	dir, err := folder("python", "requirements.txt", "smoke.py", "resends.py", "lock.py")
+	return pythonEnvironment("python", "smoke.py", "resends.py", "lock.py")
+}
+
+// pythonEnvironment is a folder with these files and the packages of its requirements.txt.
+func pythonEnvironment(name string, files ...string) (string, error) {
+	dir, err := folder(name, append(files, "requirements.txt")...)
 	if err != nil {
 		return "", err
 	}
@@ -39,7 +44,12 @@ func installPython() (string, error) {
 }
 
 func installNode() (string, error) {
-	dir, err := folder("node", "package.json", "package-lock.json", "checks.mjs", "ioredis.mjs", "node-redis.mjs", "resends.mjs", "lock.mjs")
+	return nodeModules("node", "checks.mjs", "ioredis.mjs", "node-redis.mjs", "resends.mjs", "lock.mjs")
+}
+
+// nodeModules is a folder with these files and the packages of its package-lock.json.
+func nodeModules(name string, files ...string) (string, error) {
+	dir, err := folder(name, append(files, "package.json", "package-lock.json")...)
 	if err != nil {
 		return "", err
 	}

@@ -1,0 +1,283 @@
+package clients
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// suiteTimeout bounds one run of a library's tests.
+const suiteTimeout = 4 * time.Minute
+
+// suiteTries are how often a library's tests are run if one fails that should not: theirs depend on the time.
+const suiteTries = 3
+
+// A suite is a library's own tests, as published.
+type suite struct {
+	name, adopt string
+	// run runs the tests against a server and reports of each whether it passed.
+	run func(t *testing.T, addr string) map[string]bool
+	// tests are how many there are.
+	tests int
+	// notYet are the tests that do not pass on adopted keys, and why.
+	notYet map[string]string
+}
+
+// Reasons that several tests have.
+const (
+	noEnd      = "takes a lock without a ttl and wants TTL to answer -1: no-expiry=keep"
+	overwrites = "overwrites the lock with SET: as=full"
+)
+
+var suites = []suite{
+	{name: "redis-py 8.1.0", adopt: "foo no-expiry=lease:10s", run: runRedisPy, tests: 92, notYet: redisPyNotYet()},
+	{name: "redislock 0.9.4", adopt: "__bsm_redislock_unit_test__", run: runRedislock, tests: 17, notYet: map[string]string{
+		"TestObtain_custom_token":  "takes a lock again with its token and other metadata, a new value: Replace",
+		"TestLock_Release_not_own": overwrites,
+	}},
+	{name: "redlock 4.2.0", adopt: "Redlock:test:resource", run: runRedlock, tests: 224},
+}
+
+func redisPyNotYet() map[string]string {
+	notYet := map[string]string{
+		"test_lock.TestLock.test_context_manager_reacquiring_lock_no_longer_owned_raises_error": overwrites,
+		"test_lock.TestLock.test_lock_error_gives_correct_lock_name":                            overwrites,
+	}
+	for test, why := range map[string]string{
+		"test_lock": noEnd, "test_lock_token": noEnd, "test_lock_token_thread_local_false": noEnd,
+		"test_context_manager_raises_when_locked_not_acquired": overwrites, "test_releasing_lock_no_longer_owned_raises_error": overwrites,
+		"test_extending_lock_no_longer_owned_raises_error": overwrites, "test_reacquiring_lock_no_longer_owned_raises_error": overwrites,
+	} {
+		notYet["test_lock.TestLock."+test] = why
+		for _, client := range []string{"single", "pool"} {
+			notYet["test_asyncio.test_lock.TestLock."+test+"["+client+"]"] = why
+		}
+	}
+	return notYet
+}
+
+// TestAdopted_Suites runs the libraries' own tests at a Redis, where all pass, and at a proxy.
+func TestAdopted_Suites(t *testing.T) {
+	if os.Getenv(adoptedSwitch) == "" {
+		t.Skipf("fetches lock libraries; set %s=1", adoptedSwitch)
+	}
+	for _, s := range suites {
+		t.Run(s.name, func(t *testing.T) {
+			plain := s.attempt(t, redistest.Start(t).Addr(), nil)
+			for _, name := range plain.failed() {
+				t.Errorf("%s fails at one Redis as well", name)
+			}
+			if len(plain) != s.tests {
+				t.Errorf("%d tests, want %d", len(plain), s.tests)
+			}
+			adopted := s.attempt(t, newAdoptedSite(t, s.adopt).proxies[0].Addr(), s.notYet)
+			failed := adopted.failed()
+			for _, name := range failed {
+				if s.notYet[name] == "" {
+					t.Errorf("%s fails", name)
+				}
+			}
+			for name, why := range s.notYet {
+				if !slices.Contains(failed, name) {
+					t.Errorf("%s passes, or is not there: it %s", name, why)
+				}
+			}
+			t.Logf("%d of %d tests pass on adopted keys", len(adopted)-len(failed), len(adopted))
+		})
+	}
+}
+
+// An outcome says of each test whether it passed.
+type outcome map[string]bool
+
+func (o outcome) failed() []string {
+	failed := slices.DeleteFunc(slices.Collect(maps.Keys(o)), func(name string) bool { return o[name] })
+	slices.Sort(failed)
+	return failed
+}
+
+// attempt runs the tests, and again while others fail than those that may. A test passes if it passed once.
+func (s suite) attempt(t *testing.T, addr string, mayFail map[string]string) outcome {
+	t.Helper()
+	all := outcome{}
+	for range suiteTries {
+		for name, passed := range s.run(t, addr) {
+			all[name] = all[name] || passed
+		}
+		if !slices.ContainsFunc(all.failed(), func(name string) bool { return mayFail[name] == "" }) {
+			break
+		}
+	}
+	return all
+}
+
+// output runs the tests of a suite, of which some may fail, and returns what the command printed.
+func output(t *testing.T, dir string, env []string, name string, args ...string) []byte {
+	t.Helper()
+	cmd, cancel := bounded(suiteTimeout, name, args...)
+	defer cancel()
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.ExitCode() < 0) {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	return out
+}
+
+// aimed copies the files of a fetched folder and has them name another server: pairs are what to replace, and
+// each must be found.
+func aimed(t *testing.T, from, to string, files []string, pairs ...string) {
+	t.Helper()
+	var all strings.Builder
+	for _, f := range files {
+		b, err := os.ReadFile(filepath.Join(from, f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(b)
+		if err := os.WriteFile(filepath.Join(to, f), []byte(strings.NewReplacer(pairs...).Replace(string(b))), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		if !strings.Contains(all.String(), pairs[i]) {
+			t.Fatalf("%s: no file contains %q", from, pairs[i])
+		}
+	}
+}
+
+func runRedisPy(t *testing.T, addr string) map[string]bool {
+	dir, err := adoptedPython()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const sdist = "redis-8.1.0"
+	if _, err := os.Stat(filepath.Join(dir, sdist)); err != nil {
+		if err := errors.Join(
+			install(dir, venvPython, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-binary", ":all:", "redis==8.1.0"),
+			install(dir, "tar", "xzf", sdist+".tar.gz")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report := filepath.Join(t.TempDir(), "report.xml")
+	out := output(t, filepath.Join(dir, sdist), []string{"PYTHONPATH=" + dir}, filepath.Join(dir, venvPython), "-m", "pytest", "-q", "--tb=line", "-p", "release", "--release", "foo",
+		"--redis-url", "redis://"+addr+"/9", "--junitxml", report, "tests/test_lock.py", "tests/test_asyncio/test_lock.py")
+	b, err := os.ReadFile(report)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var suites struct {
+		Cases []struct {
+			Class   string    `xml:"classname,attr"`
+			Name    string    `xml:"name,attr"`
+			Failure *struct{} `xml:"failure"`
+			Error   *struct{} `xml:"error"`
+			Skipped *struct{} `xml:"skipped"`
+		} `xml:"testsuite>testcase"`
+	}
+	if err := xml.Unmarshal(b, &suites); err != nil {
+		t.Fatal(err)
+	}
+	o := outcome{}
+	for _, c := range suites.Cases {
+		class := strings.TrimPrefix(c.Class, "tests.")
+		o[class+"."+c.Name] = c.Failure == nil && c.Error == nil && c.Skipped == nil
+	}
+	return o
+}
+
+func runRedislock(t *testing.T, addr string) map[string]bool {
+	dir, err := adoptedGo()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return goTests(t, unpacked(t, dir, "github.com/bsm/redislock", "127.0.0.1:6379", addr), nil)
+}
+
+// unpacked is a copy of a module's first folder with other addresses in it.
+func unpacked(t *testing.T, dir, module string, pairs ...string) string {
+	t.Helper()
+	from := strings.TrimSpace(string(output(t, dir, nil, "go", "list", "-m", "-f", "{{.Dir}}", module)))
+	to := t.TempDir()
+	entries, err := fs.Glob(os.DirFS(from), "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := slices.DeleteFunc(entries, func(f string) bool { return !strings.HasSuffix(f, ".go") && !strings.HasPrefix(f, "go.") })
+	aimed(t, from, to, files, pairs...)
+	return to
+}
+
+// goTests runs the tests of a folder.
+func goTests(t *testing.T, dir string, env []string, args ...string) map[string]bool {
+	t.Helper()
+	out := output(t, dir, env, "go", append([]string{"test", "-count=1", "-json", "-timeout", "3m"}, append(args, ".")...)...)
+	o := outcome{}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var e struct{ Action, Test, Output string }
+		if err := d.Decode(&e); err != nil {
+			break
+		}
+		switch {
+		case e.Test != "" && (e.Action == "pass" || e.Action == "fail"):
+			o[e.Test] = e.Action == "pass"
+		case strings.HasPrefix(e.Output, "    "): // what a test reports, not that it runs
+			t.Logf("%s:%s", e.Test, strings.TrimSuffix(e.Output, "\n"))
+		}
+	}
+	return o
+}
+
+func runRedlock(t *testing.T, addr string) map[string]bool {
+	dir, err := nodeModules("adopt/node-tests")
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(dir, "tests")
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	aimed(t, filepath.Join(dir, "node_modules", "redlock"), to, []string{"test.js", "redlock.js"},
+		"createClient()", fmt.Sprintf("createClient(%s, '%s')", port, host),
+		"createClient({", fmt.Sprintf("createClient(%s, '%s', {", port, host),
+		"(require('ioredis'))()", fmt.Sprintf("(require('ioredis'))(%s, '%s')", port, host),
+		"{db: ", fmt.Sprintf("{host: '%s', port: %s, db: ", host, port))
+	out := output(t, to, nil, filepath.Join("..", "node_modules", ".bin", "mocha"), "--exit", "--reporter", "json", "test.js")
+	var report struct {
+		Tests, Failures []struct {
+			FullTitle string
+			Err       struct{ Message string }
+		}
+	}
+	if err := json.Unmarshal(out[max(0, bytes.IndexByte(out, '{')):], &report); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	o := outcome{}
+	for _, test := range report.Tests {
+		o[test.FullTitle] = true
+	}
+	for _, test := range report.Failures {
+		o[test.FullTitle] = false
+		t.Logf("%s: %s", test.FullTitle, test.Err.Message)
+	}
+	return o
+}
