@@ -95,20 +95,25 @@ func (c *Cache) decision(a *Asker, name ...string) *decision {
 	return d
 }
 
-// MayLock returns nil if the upstream lets the client SET the key of that name. The
-// upstream is asked at most once in 5 s: whether the client may do everything, and if
-// not about the name.
+// MayLock returns nil if the upstream lets the client SET the key of that name.
+func (c *Cache) MayLock(ctx context.Context, a *Asker, name string) error {
+	return c.MayAsk(ctx, a, ProbeSet(name), name)
+}
+
+// MayAsk returns nil if the upstream does not refuse the client a question, a command without
+// effect, for want of rights. about is what tells the question from others. The upstream is asked
+// at most once in 5 s: whether the client may do everything, and if not the question.
 //
 // While the upstream does not answer its last decision counts, however old. A client that
 // nothing is known of is let in, as by Admitted: locks are to work while the upstream
-// does not. A limited one needs a decision on the name.
-func (c *Cache) MayLock(ctx context.Context, a *Asker, name string) error {
+// does not. A limited one needs a decision on the question.
+func (c *Cache) MayAsk(ctx context.Context, a *Asker, question []byte, about ...string) error {
 	limits, known := c.consult(ctx, c.decision(a), a, a.limits)
 	if !known || limits == nil {
 		return nil
 	}
-	refusal, known := c.consult(ctx, c.decision(a, name), a, func(ctx context.Context, conn *upstream.Conn) ([]byte, bool) {
-		reply := a.Ask(ctx, conn, ProbeSet(name))
+	refusal, known := c.consult(ctx, c.decision(a, about...), a, func(ctx context.Context, conn *upstream.Conn) ([]byte, bool) {
+		reply := a.Ask(ctx, conn, question)
 		return Refusal(reply), reply != nil
 	})
 	switch {
