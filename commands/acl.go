@@ -5,7 +5,6 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/acl"
-	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
 // asker asks the upstream in the client's name, out of the order of its commands: on the
@@ -47,23 +46,19 @@ func (s *Session) checkAdmitted(ctx context.Context) error {
 
 // mayLock returns nil if the upstream lets the client SET the key of that name.
 func (s *Session) mayLock(ctx context.Context, name string) error {
+	return s.mayAsk(ctx, acl.ProbeSet(name), name)
+}
+
+// mayAsk returns nil if the upstream does not refuse the client a question, a command without effect, for want of
+// rights. about is what tells the question from others.
+func (s *Session) mayAsk(ctx context.Context, question []byte, about ...string) error {
 	if !s.isUnknown() {
 		a := s.asker()
-		return s.d.acl.MayLock(ctx, &a, name)
+		return s.d.acl.MayAsk(ctx, &a, question, about...)
 	}
-	var refusal []byte
-	answered := s.sync(ctx, acl.ProbeSet(name), &relay.Barrier{Matches: func(reply []byte) bool {
-		if len(reply) == 0 || reply[0] != '-' {
-			return false
-		}
-		refusal = acl.Refusal(reply)
-		return true
-	}})
-	switch {
-	case !answered:
-		return &upstream.DownError{Err: relay.ErrLost}
-	case refusal != nil:
-		return &upstream.RefusedError{Reply: refusal}
+	reply, err := s.askPassthrough(ctx, question)
+	if refusal := acl.Refusal(reply); refusal != nil {
+		err = &upstream.RefusedError{Reply: refusal}
 	}
-	return nil
+	return err
 }

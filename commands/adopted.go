@@ -3,55 +3,61 @@ package commands
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/cluster"
+	"github.com/lockproxy/lockproxy/commands/pubsub"
 	"github.com/lockproxy/lockproxy/commands/relay"
-	"github.com/lockproxy/lockproxy/commands/stats"
 )
 
 // adoptedRow is that of a command which may be on the key of an adopted lock.
 var adoptedRow = &command{
-	name: "adopted", class: stats.Lock, effect: lockVerb | sessionOnly,
+	name: "adopted", effect: lockVerb | sessionOnly,
 	run: (*Session).runAdopted, tryInTx: (*Session).refuseAdoptedInTx, passthrough: mustWait,
 }
 
-// isAdopted reports whether a command is on the key of an adopted lock.
+// isAdopted reports whether a command is on the key of an adopted lock, or may be.
 func (s *Session) isAdopted(c *command, args [][]byte) bool {
 	a := s.d.opt.Adoption
 	if a == nil || len(args) == 1 || c != nil && c.has(lockVerb|messages) {
 		return false
 	}
+	s.mayTrack = s.mayTrack || c != nil && c.name == "client|tracking"
 	a.NoteScript(args)
 	return a.Concerns(args) && a.Adopts(s.id.DB, args, s.keysOf(args))
 }
 
-// keysOf are the indices of a command's keys.
-func (s *Session) keysOf(args [][]byte) (at []int) {
+// keysOf are a command's keys.
+func (s *Session) keysOf(args [][]byte) (keys adopt.Keys) {
 	if c := s.d.discovery.Table().Lookup(args); c != nil {
-		at, _ = c.Keys(args, nil)
+		keys.At, keys.Known = c.Keys(args, nil)
+	} else {
+		_, keys.Known = s.d.discovery.Lookup(args)
 	}
-	return at
+	return keys
 }
 
 // runAdopted runs a command on the key of an adopted lock, and what is none after all.
 func (s *Session) runAdopted(ctx context.Context, q request) {
-	conn := adoptedConn{s}
-	if s.mode == onPassthrough && s.tx.In {
-		s.refuseAdoptedInTx(q)
+	if s.mode == onPassthrough && s.tx.In { // the upstream refuses it, and aborts the EXEC
+		s.pass.replyMode.Note(q.args, true)
+		s.enqueue(resp.AppendCommand(nil, append([][]byte{[]byte("LOCKPROXY.ADOPTREFUSED")}, q.args...)...))
 		return
 	}
-	call, err := s.d.opt.Adoption.Call(conn, q.args, s.keysOf(q.args))
+	if !s.keysOf(q.args).Known {
+		s.discover(ctx, q.args)
+	}
+	call, err := s.d.opt.Adoption.Call(adoptedConn{s}, q.args, s.keysOf(q.args))
 	if call == nil && err == nil {
-		if q.row = s.d.rows.lookup(q.args); q.row == nil {
+		if q.row = s.plainRow(q.args); q.row == nil {
 			q.row = ordinaryRow
 		}
-		if t := s.transport(); !t.send(q) {
-			t.run(ctx, q)
-		}
+		s.run(ctx, q)
 		return
 	}
 	muted := s.takeReplyMode()
@@ -65,15 +71,20 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 		return
 	}
 	var result adopt.Result
-	if err == nil {
-		result, err = s.d.opt.Adoption.Decide(ctx, conn, call)
+	switch {
+	case s.id.Proto == 2 && s.subscribed():
+		err = errors.New(pubsub.SubscriberModeError(q.args[0]))
+	case err == nil && !muted && s.keepsReply(ctx, call.Reads()):
+		err = call.RefusedTracked()
+	case err == nil:
+		result, err = s.d.opt.Adoption.Decide(ctx, adoptedConn{s}, call)
 	}
 	if err != nil {
 		s.replies.Local(appendAdoptErr(err))
 		return
 	}
 	s.replies.Local(result.Reply)
-	if sent := s.replies.Flush(); result.Taken.Fence != 0 && (!sent || verbConn(conn).HungUp()) {
+	if sent := s.replies.Flush(); result.Taken.Fence != 0 && (!sent || verbConn{s}.HungUp()) {
 		s.d.opt.Adoption.Undo(result.Taken)
 	}
 }
@@ -81,20 +92,49 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 // refuseAdoptedInTx refuses a command inside MULTI. The upstream gets one that it does not know in its place,
 // and so aborts the EXEC.
 func (s *Session) refuseAdoptedInTx(q request) bool {
-	unknown := resp.AppendCommand(nil, "ADOPTED")
-	s.flushBatches()
-	s.keepQueued(unknown)
-	s.replies.ExpectReplaced(s.pinned, appendAdoptErr(s.d.opt.Adoption.RefusedInTx(s.id.DB, q.args)))
-	s.replies.Send(s.pinned, unknown, 1)
-	return true
+	return s.refuseQueued(string(appendAdoptErr(s.d.opt.Adoption.RefusedInTx(s.id.DB, q.args, s.keysOf(q.args)))))
+}
+
+// keepsReply reports whether the client may keep the reply to a read of one of keys, since CLIENT TRACKING is on.
+func (s *Session) keepsReply(ctx context.Context, keys []string) bool {
+	if !s.mayTrack || len(keys) == 0 {
+		return false
+	}
+	var info []byte
+	var err error
+	question := resp.AppendCommand(nil, "CLIENT", "TRACKINGINFO")
+	switch inCluster := s.inCluster(); {
+	case s.mode == onPassthrough && s.pass.mayNotAnswer && !s.pass.replyMode.On():
+		return true
+	case s.mode == onPassthrough:
+		info, err = s.askPassthrough(ctx, question)
+	case inCluster && !s.openRouter().Tracks(), !inCluster && !s.mustStayPinned():
+		return false
+	case inCluster:
+		info, err = s.replies.Ask(ctx, s.router.Conn(s.router.View().FirstMaster(), s.connClass), question)
+	default:
+		info, err = s.replies.Ask(ctx, s.pinned, question)
+	}
+	return err != nil || clients.KeepsReplies(info, keys)
 }
 
 // appendAdoptErr is the reply of an error of package adopt.
 func appendAdoptErr(err error) []byte {
-	if text := adopt.ReplyText(err); text != "" {
-		return resp.AppendError(nil, text)
+	reply := []byte{}
+	partial := (*adopt.PartialError)(nil)
+	text := adopt.ReplyText(err)
+	switch isPartial := errors.As(err, &partial); {
+	case text != "":
+		reply = resp.AppendError(nil, text)
+	case isPartial && partial.Err == nil:
+		reply = partial.Reply
+	default:
+		reply = appendErr(reply, err)
 	}
-	return appendErr([]byte{}, err)
+	if partial != nil {
+		reply = partial.Amend(reply)
+	}
+	return reply
 }
 
 // An adoptedConn is a session as adopted commands use it.
@@ -106,6 +146,11 @@ func (c adoptedConn) Protocol() int { return c.s.id.Proto }
 func (c adoptedConn) About() []slog.Attr { return c.s.About() }
 
 func (c adoptedConn) MayLock(ctx context.Context, name string) error { return c.s.mayLock(ctx, name) }
+
+// MayAsk implements adopt.Connection.
+func (c adoptedConn) MayAsk(ctx context.Context, command []string) error {
+	return c.s.mayAsk(ctx, resp.AppendCommand(nil, command...), command...)
+}
 
 // Ask asks past the client's replies: one that comes too late is dropped. It ends with the client where ctx has no
 // deadline.

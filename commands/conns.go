@@ -47,6 +47,7 @@ type conns struct {
 	pinned        *upstream.Conn      // private; may be nil or broken
 	pinnedPool    *upstream.Pool      // of pinned
 	pinnedForLife bool                // pinned has state that lasts: never back to shared
+	mayTrack      bool                // it has asked for CLIENT TRACKING; noted only while keys may be locks
 	watching      bool                // it WATCHes something
 	txNode        cluster.Transaction // where its transaction is, in a Cluster
 	// stateful is pinned while the client's state is lost with it, else nil. Read when an

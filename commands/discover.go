@@ -18,10 +18,15 @@ var (
 // row is the row of a command; nil: the upstream must be asked first. It does not
 // allocate.
 func (s *Session) row(args [][]byte) *command {
-	c := s.d.rows.lookup(args)
-	if s.isAdopted(c, args) {
-		return adoptedRow
+	if c := s.plainRow(args); !s.isAdopted(c, args) {
+		return c
 	}
+	return adoptedRow
+}
+
+// plainRow is row where no key is a lock.
+func (s *Session) plainRow(args [][]byte) *command {
+	c := s.d.rows.lookup(args)
 	if s.tally.Note(c.counted()); c != nil {
 		return c
 	}

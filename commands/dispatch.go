@@ -80,11 +80,14 @@ func (s *Session) TryPart(name, raw []byte) bool {
 }
 
 // mayComeInParts reports whether a command may be sent in parts, by what there is of its name: it
-// is an ordinary one, or its name is longer than any.
+// is an ordinary one, or its name is longer than any; and its key cannot be a lock.
 func (d *Dispatcher) mayComeInParts(name []byte) bool {
 	const longest = 1 << 10 // modules' too
 	if name == nil || len(name) > longest {
 		return true
+	}
+	if d.opt.Adoption != nil {
+		return false
 	}
 	c := d.rows.lookup([][]byte{name})
 	return c != nil && c.isOrdinary()

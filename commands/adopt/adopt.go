@@ -31,6 +31,9 @@ type Connection interface {
 	Protocol() int
 	// MayLock returns nil if the client may take, move and release that lock.
 	MayLock(ctx context.Context, name string) error
+	// MayAsk returns nil if the upstream does not refuse the client a command for want of rights. It is sent there,
+	// and must change nothing.
+	MayAsk(ctx context.Context, command []string) error
 	// Ask sends the upstream a command in the client's name, behind what the client has sent, and returns the
 	// reply.
 	Ask(ctx context.Context, args []string) (reply []byte, err error)
@@ -83,24 +86,30 @@ func (a *Adoption) Concerns(args [][]byte) bool {
 	return false
 }
 
-// Adopts reports whether a command is on the key of a lock, or, if it runs a script, may be. keys are the indices
-// of its keys.
-func (a *Adoption) Adopts(db int, args [][]byte, keys []int) bool {
+// Keys are where the keys of a command are. Not Known: nobody has said yet, or only the upstream knows.
+type Keys struct {
+	At    []int // indices of arguments
+	Known bool
+}
+
+// Adopts reports whether a command is on the key of a lock, or may be: one that runs a script, or whose keys are not
+// known, may have it in any argument.
+func (a *Adoption) Adopts(db int, args [][]byte, keys Keys) bool {
 	_, p := a.lock(db, args, keys)
 	return p != nil
 }
 
-// lock is the first argument that is the key of a lock, and its pattern; nil: there is none.
-func (a *Adoption) lock(db int, args [][]byte, keys []int) (string, *Pattern) {
-	if runsScript(args[0]) {
-		for _, arg := range args[min(3, len(args)):] {
+// lock is the first argument that is the key of a lock, or may be, and its pattern; nil: there is none.
+func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *Pattern) {
+	if !keys.Known || runsScript(args[0]) {
+		for _, arg := range args[1:] {
 			if p := a.pattern(db, string(arg)); p != nil {
 				return string(arg), p
 			}
 		}
 		return "", nil
 	}
-	for _, at := range keys {
+	for _, at := range keys.At {
 		if p := a.pattern(db, string(args[at])); p != nil {
 			return string(args[at]), p
 		}
@@ -108,13 +117,15 @@ func (a *Adoption) lock(db int, args [][]byte, keys []int) (string, *Pattern) {
 	return "", nil
 }
 
+// runsScript reports whether a command runs a script or a function, whose keys may be any of its arguments.
 func runsScript(name []byte) bool {
-	return resp.Is(name, "EVAL") || resp.Is(name, "EVALSHA") || resp.Is(name, "EVAL_RO") || resp.Is(name, "EVALSHA_RO")
+	return resp.Is(name, "EVAL") || resp.Is(name, "EVALSHA") || resp.Is(name, "EVAL_RO") || resp.Is(name, "EVALSHA_RO") ||
+		resp.Is(name, "FCALL") || resp.Is(name, "FCALL_RO")
 }
 
 // RefusedInTx is the refusal of a command on a lock inside MULTI.
-func (a *Adoption) RefusedInTx(db int, args [][]byte) error {
-	key, p := a.lock(db, args, []int{1})
+func (a *Adoption) RefusedInTx(db int, args [][]byte, keys Keys) error {
+	key, p := a.lock(db, args, keys)
 	glob := ""
 	if p != nil {
 		glob = p.Glob
@@ -140,13 +151,18 @@ type Call struct {
 	pattern *Pattern
 	command string
 	class   idiom.Class
-	script  string // its SHA-1; empty: it runs none
+	script  string   // its SHA-1; empty: it runs none
+	words   []string // of a command; nil: it runs a script
+	fault   []byte   // the reply to a command that is wrong whatever the key is
+
+	parts []*Call  // one for each lock of a command that has several keys
+	rest  []string // that command with the other keys
 }
 
 // errNoScript is the answer to EVALSHA of a script that is not known here.
 var errNoScript = errors.New("NOSCRIPT No matching script. Please use EVAL.")
 
-func (a *Adoption) call(c Connection, args [][]byte, keys []int) (*Call, error) {
+func (a *Adoption) call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 	words := make([]string, len(args))
 	for i, arg := range args {
 		words[i] = string(arg)
@@ -156,24 +172,37 @@ func (a *Adoption) call(c Connection, args [][]byte, keys []int) (*Call, error) 
 	case "EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO":
 		return a.script(c, name, words)
 	}
-	var p *Pattern
-	for _, at := range keys {
-		if p = a.pattern(c.Database(), words[at]); p == nil {
-			continue
-		}
-		if len(keys) > 1 || at != 1 {
-			return nil, &RefusedError{Command: name, Key: words[at], Why: "it has other keys as well", Pattern: p.Glob, Reason: OtherKeys}
-		}
-		break
+	key, p := a.lock(c.Database(), args, keys)
+	refused := func(reason Reason, why string) (*Call, error) {
+		return nil, &RefusedError{Command: name, Key: key, Why: why, Pattern: p.Glob, Reason: reason}
 	}
-	if p == nil {
+	switch several := len(keys.At) > 1; {
+	case p == nil:
 		return nil, nil
+	case !keys.Known:
+		return refused(NotForLocks, "which of its arguments are keys is not known")
+	case several && splits[name]:
+		return a.several(c, name, words)
+	case several:
+		return refused(OtherKeys, "it has other keys as well")
+	case len(keys.At) == 0 || keys.At[0] != 1:
+		return refused(NotForLocks, name+" of a lock")
 	}
+	return a.plain(c, p, name, words)
+}
+
+// plain makes a call of a command whose one key, a lock, is right behind its name.
+func (a *Adoption) plain(c Connection, p *Pattern, name string, words []string) (*Call, error) {
 	call, err := idiom.Plain(words, c.Protocol())
 	if err != nil {
 		return nil, &RefusedError{Command: name, Key: words[1], Why: err.Error(), Pattern: p.Glob, Reason: NotForLocks}
 	}
-	return a.accept(&Call{Call: call, pattern: p, command: name, class: idiom.PlainClass(words)})
+	made := &Call{Call: call, pattern: p, command: name, class: idiom.PlainClass(words), words: words}
+	if out, err := call.Run(idiom.State{}, time.Now()); err == nil && len(out.Reply) > 0 && out.Reply[0] == '-' {
+		made.fault = out.Reply
+		return made, nil
+	}
+	return a.accept(made)
 }
 
 func (a *Adoption) script(c Connection, name string, words []string) (*Call, error) {
@@ -288,12 +317,20 @@ var errLate = errors.New("NOQUORUM the lease was over before the upstream had an
 const tries = 5
 
 func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
+	if c.parts != nil {
+		return a.decideSeveral(ctx, conn, c)
+	}
+	if err := mayRun(ctx, conn, c); err != nil {
+		return Result{}, err
+	}
+	if c.fault != nil {
+		return Result{Reply: c.fault}, nil
+	}
 	key := locks.Key{DB: conn.Database(), Name: c.Key()}
 	g, _ := a.guesses.Get(key)
 	state := g.state(time.Now())
 	answered := false // state is an answer of the nodes to this call
 	exact := false    // and what is left of the lease, too
-	allowed := false
 	for range tries {
 		out, err := c.Run(state, time.Now())
 		if err != nil {
@@ -308,12 +345,6 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 		}
 		if out.Op.Do == idiom.Nothing && answered {
 			return Result{Reply: out.Reply}, a.signal(ctx, conn, out.Signals)
-		}
-		if out.Op.Do != idiom.Nothing && !allowed {
-			if err := conn.MayLock(ctx, key.Name); err != nil {
-				return Result{}, err
-			}
-			allowed = true
 		}
 		next, grant, err := a.do(ctx, conn, c, key, out.Op, g)
 		switch {

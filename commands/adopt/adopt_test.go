@@ -22,15 +22,22 @@ type client struct {
 	a     *Adoption
 	proto int
 	asked []string
-	has   string // what the upstream answers to PTTL; empty: that it has no such key
-	no    error  // the answer to MayLock
-	gone  error  // why the upstream does not answer; nil: it does
+	// questions are the commands of MayAsk.
+	questions []string
+	has       string // what the upstream answers to PTTL; empty: that it has no such key
+	no        error  // the answer to MayLock
+	gone      error  // why the upstream does not answer; nil: it does
 }
 
 func (c *client) Database() int                         { return 0 }
 func (c *client) Protocol() int                         { return c.proto }
 func (c *client) About() []slog.Attr                    { return nil }
 func (c *client) MayLock(context.Context, string) error { return c.no }
+func (c *client) MayAsk(_ context.Context, command []string) error {
+	c.questions = append(c.questions, strings.Join(command, " "))
+	return nil
+}
+
 func (c *client) Ask(_ context.Context, args []string) ([]byte, error) {
 	if args[0] == "PTTL" {
 		return []byte(cmp.Or(c.has, ":-2\r\n")), nil
@@ -49,7 +56,7 @@ func (c *client) do(args ...string) string {
 	for _, a := range args {
 		words = append(words, []byte(a))
 	}
-	call, err := c.a.Call(c, words, []int{1})
+	call, err := c.a.Call(c, words, Keys{[]int{1}, true})
 	if err == nil && call == nil {
 		return "no lock"
 	}

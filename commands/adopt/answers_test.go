@@ -178,7 +178,7 @@ func TestDecide_SlowUpstream(t *testing.T) {
 				words = append(words, []byte(a))
 			}
 			began := time.Now()
-			call, err := c.a.Call(c, words, []int{1})
+			call, err := c.a.Call(c, words, Keys{[]int{1}, true})
 			if err != nil {
 				t.Fatal(err)
 			}

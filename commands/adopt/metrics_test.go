@@ -24,7 +24,7 @@ func TestReport(t *testing.T) {
 	}
 	p.do("EVAL", compareAndDelete, "1", "lock:a", "me")
 	p.do("EVAL", raises, "1", "lock:a", "me")
-	_ = p.a.RefusedInTx(0, [][]byte{[]byte("GET"), []byte("lock:a")})
+	_ = p.a.RefusedInTx(0, [][]byte{[]byte("GET"), []byte("lock:a")}, Keys{[]int{1}, true})
 	p.no = errors.New("NOPERM")
 	p.do("SET", "lock:b", "me", "NX", "PX", "5000")
 	all := metrics.Registry{p.a}

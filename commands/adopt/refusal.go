@@ -25,10 +25,11 @@ const (
 	OverMaxTTL           // its ttl is over max-ttl
 	InTransaction        // it is inside MULTI
 	OnNative             // it would change a lock that was taken with LOCK
+	Tracked              // the client keeps what it reads: CLIENT TRACKING
 	numReasons
 )
 
-var reasonNames = [numReasons]string{"other", "not_for_locks", "other_keys", "not_clear", "strict", "no_expiry", "over_max_ttl", "transaction", "native"}
+var reasonNames = [numReasons]string{"other", "not_for_locks", "other_keys", "not_clear", "strict", "no_expiry", "over_max_ttl", "transaction", "native", "tracking"}
 
 func (r Reason) String() string { return reasonNames[r] }
 

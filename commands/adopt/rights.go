@@ -1,0 +1,48 @@
+package adopt
+
+import (
+	"context"
+	"strings"
+
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// mayRun returns nil if the client has the rights that a call needs at the upstream: those of LOCK to take, move or
+// release, to read those of the read, and for a script that to run scripts.
+func mayRun(ctx context.Context, conn Connection, c *Call) error {
+	if c.script != "" {
+		question := []string{"EVAL", "return 1", "0"}
+		if strings.HasPrefix(c.command, "EVALSHA") {
+			question = []string{"EVALSHA", strings.Repeat("0", 40), "0"} // of no script
+		}
+		if err := conn.MayAsk(ctx, question); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.class != idiom.ReadOnly:
+		return conn.MayLock(ctx, c.Key())
+	case c.script != "":
+		return conn.MayAsk(ctx, []string{"GET", c.Key()})
+	}
+	return conn.MayAsk(ctx, c.words)
+}
+
+// Reads are the keys that the client reads with a call, and could keep the replies of; none for a script.
+func (c *Call) Reads() (keys []string) {
+	switch {
+	case c.script != "" || c.class != idiom.ReadOnly:
+	case c.parts == nil:
+		keys = []string{c.Key()}
+	default:
+		for _, part := range c.parts {
+			keys = append(keys, part.Key())
+		}
+	}
+	return keys
+}
+
+// RefusedTracked is the refusal of a call whose reply the client would keep: it would never be told of a change.
+func (c *Call) RefusedTracked() error {
+	return c.refused(Tracked, "CLIENT TRACKING is on, and would not be told of changes of a lock")
+}

@@ -1,0 +1,63 @@
+package integration
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// TestAdopt_Rights: what a user may do with an adopted key is what the upstream lets them do with that key.
+func TestAdopt_Rights(t *testing.T) {
+	t.Parallel()
+	data := redistest.Start(t)
+	p := startAdopting(t, data)
+	data.Do(t, "ACL", "SETUSER", "reader", "on", ">pw", "~lock:*", "+get", "+evalsha", "+eval")
+	data.Do(t, "ACL", "SETUSER", "writer", "on", ">pw", "~lock:mine*", "+set", "+evalsha")
+	data.Do(t, "ACL", "SETUSER", "scripts", "on", ">pw", "~lock:*", "+@all", "-eval")
+	data.Do(t, "ACL", "SETUSER", "nothing", "on", ">pw")
+	sha := data.Do(t, "SCRIPT", "LOAD", compareAndDelete).Text
+	admin := redistest.Open(t, p.Addr())
+	admin.Do(t, "SCRIPT", "LOAD", compareAndDelete)
+	wantReplies(t, admin, [2]string{"SET lock:held me NX PX 60000", "+OK"})
+	const refused = "-NOPERM"
+	for _, tt := range []struct {
+		user  string
+		steps [][2]string
+	}{
+		{"reader", [][2]string{
+			{"GET lock:held", `$"me"`}, {"STRLEN lock:held", refused}, {"GET lock:none", "$-1"}, {"TTL lock:held", refused},
+			{"SET lock:a me NX PX 60000", refused}, {"SET lock:held me NX PX 60000", refused}, {"DEL lock:held", refused}, {"EXPIRE lock:held 50", refused},
+			{"EVALSHA " + sha + " 1 lock:held me", refused}, {"EVAL return(redis.call('get',KEYS[1])) 1 lock:held", `$"me"`},
+		}},
+		{"writer", [][2]string{
+			{"SET lock:mine1 me NX PX 60000", "+OK"}, {"SET lock:a me NX PX 60000", refused}, {"GET lock:mine1", refused},
+			{"EVALSHA " + sha + " 1 lock:mine1 me", ":1"}, {"EVAL return(redis.call('del',KEYS[1])) 1 lock:mine1", refused},
+		}},
+		{"scripts", [][2]string{{"EVAL return(redis.call('del',KEYS[1])) 1 lock:held", refused}, {"EVALSHA " + sha + " 1 lock:held you", ":0"}}},
+		{"nothing", [][2]string{{"SET lock:a me NX PX 60000", refused}, {"GET lock:held", refused}, {"EVALSHA " + sha + " 1 lock:held me", refused}}},
+	} {
+		for _, first := range []string{"PING", "CLIENT REPLY ON", "WATCH x"} {
+			c := redistest.Open(t, p.Addr())
+			wantReplies(t, c, [2]string{"AUTH " + tt.user + " pw", "+OK"})
+			c.Do(t, strings.Fields(first)...)
+			for _, s := range tt.steps {
+				v := c.Do(t, strings.Fields(s[0])...)
+				if got := v.String(); got != s[1] && !(s[1] == refused && strings.HasPrefix(got, refused)) {
+					t.Errorf("%s behind %s: %s: %v, want %s", tt.user, first, s[0], v, s[1])
+				}
+			}
+		}
+	}
+}
+
+// TestAdopt_NotAuthenticated: a client that must authenticate is told so, as the upstream words it.
+func TestAdopt_NotAuthenticated(t *testing.T) {
+	t.Parallel()
+	data := redistest.Start(t, "--requirepass", "pw")
+	c := redistest.Open(t, startAdopting(t, data).Addr())
+	for _, command := range []string{"SET lock:a me NX PX 60000", "GET lock:a", "DEL lock:a b", "EVAL return(redis.call('del',KEYS[1])) 1 lock:a"} {
+		wantReplies(t, c, [2]string{command, "-NOAUTH Authentication required."})
+	}
+	wantReplies(t, c, [2]string{"AUTH pw", "+OK"}, [2]string{"SET lock:a me NX PX 60000", "+OK"}, [2]string{"DEL lock:a", ":1"})
+}
