@@ -135,10 +135,13 @@ func (a *Adoption) RefusedInTx(db int, args [][]byte, keys Keys) error {
 	return refused
 }
 
-// pattern is that of a key; nil: it is no lock.
+// pattern is that of a key, the first that matches it; nil: it is no lock.
 func (a *Adoption) pattern(db int, key string) *Pattern {
 	for _, p := range a.patterns {
-		if p.adopts(db, key) {
+		if p.matches(db, key) {
+			if p.Mode != On {
+				return nil
+			}
 			return p
 		}
 	}

@@ -283,7 +283,7 @@ func TestPattern(t *testing.T) {
 			t.Errorf("%s: %v", tt.pattern, err)
 			continue
 		}
-		if got := p.adopts(3, tt.key); got != tt.want {
+		if got := p.matches(3, tt.key); got != tt.want {
 			t.Errorf("%s, %s: %t", tt.pattern, tt.key, got)
 		}
 	}

@@ -3,7 +3,6 @@ package adopt
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +22,8 @@ const (
 
 var modeNames = map[string]Mode{"off": Off, "observe": Observe, "on": On}
 
+func (m Mode) String() string { return [...]string{"off", "observe", "on"}[m] }
+
 // A Pattern names keys that are locks.
 type Pattern struct {
 	Glob     string
@@ -33,7 +34,7 @@ type Pattern struct {
 	Guard    bool          // a key that the upstream has counts as held
 
 	literal string // every key begins with it
-	match   *regexp.Regexp
+	glob    glob
 }
 
 // ParsePattern parses PATTERN [name=value …]. The error names every fault.
@@ -44,14 +45,19 @@ func ParsePattern(text string) (*Pattern, error) {
 	}
 	p := &Pattern{Glob: strings.ReplaceAll(words[0], `\x20`, " "), DB: -1, Mode: On, As: idiom.Usual, Guard: true}
 	var faults []error
+	given := map[string]bool{}
 	for _, w := range words[1:] {
 		name, value, _ := strings.Cut(w, "=")
-		if err := p.set(name, value); err != nil {
+		err := p.set(name, value)
+		if err == nil && given[name] {
+			err = errors.New("is given twice")
+		}
+		if given[name] = true; err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", w, err))
 		}
 	}
 	var err error
-	if p.literal, p.match, err = compileGlob(p.Glob); err != nil {
+	if p.glob, p.literal, err = parseGlob(p.Glob); err != nil {
 		faults = append(faults, err)
 	}
 	return p, errors.Join(faults...)
@@ -68,11 +74,11 @@ func (p *Pattern) set(name, value string) (err error) {
 		}
 	case "mode":
 		if p.Mode, known = modeNames[value]; !known {
-			err = errors.New("is none of off, observe, on")
+			err = errors.New("is none of off, observe, on; both is not there yet")
 		}
 	case "as":
 		if p.As, known = map[string]idiom.Strictness{"strict": idiom.Strict, "usual": idiom.Usual}[value]; !known {
-			err = errors.New("is none of strict, usual")
+			err = errors.New("is none of strict, usual; full is not there yet")
 		}
 	case "no-expiry":
 		lease, isLease := strings.CutPrefix(value, "lease:")
@@ -80,7 +86,7 @@ func (p *Pattern) set(name, value string) (err error) {
 		case value == "refuse":
 			p.NoExpiry = 0
 		case !isLease:
-			err = errors.New("is none of refuse, lease:DURATION")
+			err = errors.New("is none of refuse, lease:DURATION; keep is not there yet")
 		default:
 			if p.NoExpiry, err = time.ParseDuration(lease); err == nil && p.NoExpiry <= 0 {
 				err = errors.New("is no lease")
@@ -96,46 +102,25 @@ func (p *Pattern) set(name, value string) (err error) {
 	return err
 }
 
-// compileGlob compiles a pattern of KEYS. Every match begins with literal.
-func compileGlob(glob string) (literal string, match *regexp.Regexp, err error) {
-	var b strings.Builder
-	b.WriteString(`(?s)\A`)
-	plain := true
-	for i := 0; i < len(glob); i++ {
-		switch c := glob[i]; {
-		case c == '*':
-			b.WriteString(".*")
-			plain = false
-		case c == '?':
-			b.WriteString(".")
-			plain = false
-		case c == '[':
-			end := strings.IndexByte(glob[i:], ']')
-			if end < 0 {
-				return "", nil, fmt.Errorf("%q: a [ without ]", glob)
-			}
-			b.WriteString(glob[i : i+end+1])
-			i += end
-			plain = false
-		default:
-			if c == '\\' && i+1 < len(glob) {
-				i++
-				c = glob[i]
-			}
-			b.WriteString(regexp.QuoteMeta(string(c)))
-			if plain {
-				literal += string(c)
-			}
-		}
-	}
-	b.WriteString(`\z`)
-	if match, err = regexp.Compile(b.String()); err != nil {
-		return "", nil, fmt.Errorf("%q: %w", glob, err)
-	}
-	return literal, match, nil
+// matches reports whether the pattern names a key.
+func (p *Pattern) matches(db int, key string) bool {
+	return (p.DB < 0 || p.DB == db) && strings.HasPrefix(key, p.literal) && p.glob[len(p.literal):].matches(key[len(p.literal):])
 }
 
-// adopts reports whether a key is a lock by this pattern.
-func (p *Pattern) adopts(db int, key string) bool {
-	return p.Mode == On && (p.DB < 0 || p.DB == db) && strings.HasPrefix(key, p.literal) && p.match.MatchString(key)
+// Literal is what every key begins with that the pattern matches. If it is empty, every argument of every command
+// is compared with the pattern.
+func (p *Pattern) Literal() string { return p.literal }
+
+// Hides reports whether another pattern, which stands behind p, is never used: all its keys match p.
+func (p *Pattern) Hides(q *Pattern) bool { return (p.DB < 0 || p.DB == q.DB) && p.glob.covers(q.glob) }
+
+// MatchesPrefix reports whether the pattern matches a key that begins with prefix.
+func (p *Pattern) MatchesPrefix(prefix string) bool {
+	var g glob
+	for i := range len(prefix) {
+		var part globPart
+		part.set.add(prefix[i], prefix[i])
+		g = append(g, part)
+	}
+	return p.glob.overlaps(append(g, globPart{star: true}))
 }
