@@ -26,6 +26,7 @@ type setting struct {
 	value string // the default, as an operator would write it; empty for none
 
 	list   bool // may be given more than once
+	spaced bool // a value has spaces in it: in the environment, a list of such is separated by ";" or line ends
 	toggle bool // true or false; the bare flag means true
 	url    bool // each value is a URL of a Redis
 	secret bool // a password, or a URL that may hold one: never printed; has a -file variant
@@ -119,7 +120,7 @@ func (o *options) settings() []setting {
 		{name: "session-grace", value: "0", usage: "how long locks with SESSION are kept when their connection has closed", read: duration(0, &o.sessionGrace)},
 		{name: "on-loss", value: "close", usage: "what becomes of a connection that loses a lock with SESSION whose LOCK has no ONLOSS: close it, or keep it; then RESP3 is told by a push, and RENEW or UNLOCK tell", read: oneOf(&o.onLoss, "close", "keep")},
 
-		{name: "adopt", list: true, usage: "keys that are locks, by a `PATTERN` as of KEYS, and words: db, mode, as, no-expiry, guard (docs/adopt.md); repeat it", read: o.readAdopt},
+		{name: "adopt", list: true, spaced: true, usage: "keys that are locks, by a `PATTERN` as of KEYS, and words: db, mode, as, no-expiry, guard (docs/adopt.md); repeat it", read: o.readAdopt},
 
 		{name: "max-clients", value: "10000", usage: "how many clients may be connected at once", read: count(1, &o.maxClients)},
 		{name: "max-bulk", value: "512mb", usage: "the largest argument of a command", read: size(&o.maxBulk)},

@@ -100,12 +100,15 @@ func fromFlags(c *cli.Context) source {
 }
 
 // fromEnv reads the environment. A variable that is set to nothing counts as not
-// set; a list is separated by spaces or line ends.
+// set; a list is separated by spaces or line ends, one whose values have spaces by semicolons or line ends.
 func fromEnv(env func(string) (string, bool)) source {
 	return func(s setting) (given, bool) {
 		text, _ := env(s.env())
 		g := given{[]string{text}, s.env()}
-		if s.list {
+		switch {
+		case s.spaced:
+			g.values = strings.FieldsFunc(text, func(r rune) bool { return r == ';' || r == '\n' })
+		case s.list:
 			g.values = strings.Fields(text)
 		}
 		return g, text != ""

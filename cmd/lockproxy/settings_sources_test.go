@@ -64,6 +64,7 @@ func TestPrecedence(t *testing.T) {
 		{"a toggle turned off again", []string{"--require-owner=false"}, m{"LOCKPROXY_REQUIRE_OWNER": "true"}, nil, map[string][]string{"require-owner": {"false"}}},
 		{"a list of flags", []string{"--lock-node", "a:1", "--lock-node", "b:1,2"}, nil, nil, map[string][]string{"lock-node": {"a:1", "b:1,2"}}},
 		{"a list in the environment", nil, m{"LOCKPROXY_LOCK_NODE": "a:1 b:1\nc:1"}, nil, map[string][]string{"lock-node": {"a:1", "b:1", "c:1"}}},
+		{"a list of values with spaces in the environment", nil, m{"LOCKPROXY_ADOPT": "a:* as=strict; b:*\nc:*"}, nil, map[string][]string{"adopt": {"a:* as=strict", " b:*", "c:*"}}},
 		{"a list in the file", []string{"--config", "DIR/f"}, nil, m{"f": "lock-node:\n- a:1\n- b:1"}, map[string][]string{"lock-node": {"a:1", "b:1"}}},
 		{"one for a list in the file", []string{"--config", "DIR/f"}, nil, m{"f": "lock-node: a:1"}, map[string][]string{"lock-node": {"a:1"}}},
 		{"a list is replaced whole", []string{"--lock-node", "a:1"}, m{"LOCKPROXY_LOCK_NODE": "b:1 c:1"}, nil, map[string][]string{"lock-node": {"a:1"}}},
