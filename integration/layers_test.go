@@ -22,7 +22,7 @@ type room struct {
 
 var drawing = []room{
 	{pkg: "cmd/lockproxy",
-		ours:   []string{"proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/idiom", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/quorum", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
+		ours:   []string{"proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/idiom", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/quorum", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/urfave/cli/v2", "github.com/alicebob/miniredis/v2", "go.yaml.in/yaml/v3", "github.com/coreos/go-systemd/v22"}},
 	{pkg: "proxy/admin",
 		ours:   []string{"proxy", "commands", "backends/upstream", "backends/locks", "backends/metrics"},
@@ -55,11 +55,13 @@ var drawing = []room{
 	{pkg: "commands/lockcmd",
 		ours: []string{"backends/locks", "backends/resp"}},
 	{pkg: "commands/adopt",
-		ours:   []string{"commands/adopt/idiom", "backends/locks", "backends/resp", "backends/metrics"},
+		ours:   []string{"commands/adopt/idiom", "commands/adopt/peers", "backends/locks", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "commands/adopt/observe",
 		ours:   []string{"commands/adopt/idiom", "backends/resp"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
+	{pkg: "commands/adopt/peers",
+		ours: []string{"backends/locks", "backends/metrics"}},
 	{pkg: "commands/adopt/idiom",
 		ours:   []string{"commands/adopt/idiom/lua", "backends/resp"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
@@ -109,7 +111,7 @@ var drawing = []room{
 
 // inTests is what the tests of any room may import on top of what the room may.
 var inTests = room{
-	ours:   []string{"integration/redistest", "commands/spec", "commands/lockcmd", "commands/adopt", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/waitq", "backends/locks/memstore", "backends/locks/quorum", "backends/locks/voters"},
+	ours:   []string{"integration/redistest", "commands/spec", "commands/lockcmd", "commands/adopt", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/waitq", "backends/locks/memstore", "backends/locks/quorum", "backends/locks/voters"},
 	theirs: []string{"github.com/alicebob/miniredis/v2", "github.com/yuin/gopher-lua", "github.com/redis/rueidis"},
 }
 

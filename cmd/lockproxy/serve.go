@@ -23,6 +23,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
 	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/peers"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/stats"
 	"github.com/lockproxy/lockproxy/proxy"
@@ -88,7 +89,9 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	if admitsAnonymous(&o, up) {
 		log.Warn(anonymousWarning)
 	}
-	adoption, err := newAdoption(o, svc, log)
+	others := newAnnouncer(o, svc, up, log)
+	announceOnce(ctx, others)
+	adoption, err := newAdoption(o, svc, others, log)
 	if err != nil {
 		return errors.Join(err, closeLocks(svc))
 	}
@@ -96,7 +99,8 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 		Adoption: adoption,
 		Upstream: up, MaxKept: o.maxOutput, Unshared: o.upstreamConns == 0,
 		Verbs: lockcmd.Options{
-			Locker: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, Reader: svc, KeepOnLoss: o.onLoss == "keep", RequireOwner: o.requireOwner,
+			Locker: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, Reader: svc,
+			Proxies: func() []lockcmd.Proxy { return shownProxies(others) }, KeepOnLoss: o.onLoss == "keep", RequireOwner: o.requireOwner,
 			Limits: lockcmd.Limits{MinTTL: o.minTTL, MaxTTL: o.maxTTL, MaxHold: o.maxHold},
 		},
 		Info: stats.Info{Version: moduleVersion(), Mode: watcher.Mode, Locks: svc.Stats}, Log: log,
@@ -108,20 +112,21 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	if err != nil {
 		return errors.Join(err, closeLocks(svc))
 	}
-	where, stopAdmin, err := startAdmin(ctx, o, svc, table, srv, up, log)
+	where, stopAdmin, err := startAdmin(ctx, o, svc, table, srv, up, others, log)
 	if err != nil {
 		return errors.Join(err, closeServer(srv), closeLocks(svc))
 	}
 	defer stopAdmin()
 	log.Info("listening", "address", srv.Addr().String(), "passed_on", o.listener != nil, "tls", o.clientTLS != nil, "upstream", o.upstream.String(), "lock_nodes", addresses(o.nodes))
 	listening(srv.Addr(), where)
-	return runBoth(ctx, srv, svc, log)
+	return runBoth(ctx, srv, svc, background(context.WithoutCancel(ctx), others.Run), log)
 }
 
 // runBoth runs the server and the lock service. The locks outlive the last session,
 // so that what is unlocked while draining still is. A lock service that ends early
-// takes the server with it.
-func runBoth(ctx context.Context, srv *proxy.Server, svc *locks.Service, log *slog.Logger) error {
+// takes the server with it. stopAnnouncing is called between the two: sessions need to know the other proxies, and that this
+// one goes is told by way of the lock nodes.
+func runBoth(ctx context.Context, srv *proxy.Server, svc *locks.Service, stopAnnouncing func(), log *slog.Logger) error {
 	serveCtx, stopServing := context.WithCancel(ctx)
 	defer stopServing()
 	locksCtx, stopLocks := context.WithCancel(context.WithoutCancel(ctx))
@@ -136,6 +141,7 @@ func runBoth(ctx context.Context, srv *proxy.Server, svc *locks.Service, log *sl
 	defer unhook()
 
 	err := srv.Serve(serveCtx)
+	stopAnnouncing()
 	stopLocks()
 	return errors.Join(ignoreCanceled(err), ignoreCanceled(<-ended))
 }
@@ -284,9 +290,9 @@ func (p program) initCommand() *cli.Command {
 }
 
 // newAdoption is nil where no key is a lock.
-func newAdoption(o options, svc *locks.Service, log *slog.Logger) (*adopt.Adoption, error) {
+func newAdoption(o options, svc *locks.Service, others *peers.Announcer, log *slog.Logger) (*adopt.Adoption, error) {
 	if len(o.adopt) == 0 {
 		return nil, nil
 	}
-	return adopt.New(o.adopt, adopt.Options{Engine: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, Log: log})
+	return adopt.New(o.adopt, adopt.Options{Engine: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, Peers: others, Log: log})
 }

@@ -46,6 +46,7 @@ type Options struct {
 	Engine         Engine
 	MinTTL, MaxTTL time.Duration // of leases
 	Log            *slog.Logger  // gets what is refused; nil: slog.Default()
+	Peers          Peers         // nil: there is no other proxy
 }
 
 // remembered is how many locks an Adoption remembers.
@@ -271,6 +272,9 @@ func (a *Adoption) accept(c *Call) (*Call, error) {
 		return nil, c.refused(NotClear, "what it does to a lock is not clear")
 	case !c.pattern.As.Allows(c.class):
 		return nil, c.refused(TooStrict, fmt.Sprintf("%s does not compare the value", c.class))
+	}
+	if err := a.checkPeers(c); err != nil {
+		return nil, err
 	}
 	return c, nil
 }

@@ -129,7 +129,7 @@ func (a *Adoption) Report(r *metrics.Report) {
 	for i, class := range classes {
 		r.Counters("lockproxy_adopt_calls_total", calls, "outcome", outcomeNames[:], c.calls[i][:], "class", string(class))
 	}
-	r.Counters("lockproxy_adopt_refused_total", "Calls on adopted keys that were answered ADOPTREFUSED, by why: not_for_locks, the command or what a script does has no meaning for a lock; other_keys, beside the lock's; not_clear, what the script does to a lock; strict, the pattern's as does not allow it; no_expiry, a lock without an end; over_max_ttl; transaction, it is inside MULTI; native, it would change a lock that LOCK has taken; tracking, the client would keep what it reads; other.",
+	r.Counters("lockproxy_adopt_refused_total", "Calls on adopted keys that were answered ADOPTREFUSED, by why: not_for_locks, the command or what a script does has no meaning for a lock; other_keys, beside the lock's; not_clear, what the script does to a lock; strict, the pattern's as does not allow it; no_expiry, a lock without an end; over_max_ttl; transaction, it is inside MULTI; native, it would change a lock that LOCK has taken; tracking, the client would keep what it reads; peers, another proxy has the key in a mode that does not go with this one's; other.",
 		"reason", reasonNames[:], c.reasons[:])
 	for i, operation := range operations {
 		r.Histogram("lockproxy_adopt_seconds", "From a call on an adopted key to its decision, without those that were refused or not decided: take, of those that want a lock, also if it is held; change, of releases and renewals that were done; read, of all others.", &c.took[i], "operation", operation)

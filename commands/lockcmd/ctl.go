@@ -46,7 +46,7 @@ var lockctlHelp = []string{
 	"    Take a lock away from its owner, who is told LOCKLOST at its next RENEW or UNLOCK.",
 	"    For users who may run admin commands.",
 	"NODES",
-	"    The lock nodes, as they were seen a moment ago.",
+	"    The lock nodes, as they were seen a moment ago, and the other proxies that use them.",
 	"HELP",
 	"    Print this help.",
 }
@@ -353,6 +353,7 @@ func (c *ctl) nodes() []byte {
 		number("needed", len(all)/2+1),
 		text("hint", nodesHint(len(all))),
 		{"nodes", nodes},
+		{"proxies", c.proxies()},
 	}
 	return f.appendTo(nil, c.proto)
 }

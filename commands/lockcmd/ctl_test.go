@@ -78,7 +78,9 @@ func (b *book) nodes() []locks.NodeStatus {
 // library is a client that may ask about a book.
 func library(admin bool, proto int) (*book, *Client) {
 	b := &book{held: true}
-	v := New(Options{Inspector: b, Nodes: b.nodes, Reader: b}, slog.New(slog.DiscardHandler))
+	v := New(Options{Inspector: b, Nodes: b.nodes, Reader: b, Proxies: func() []Proxy {
+		return []Proxy{{ID: "x", Name: "host", SameUpstream: true, Adopts: []string{"a", "b"}, Conflict: "why", Warning: "what"}}
+	}}, slog.New(slog.DiscardHandler))
 	c := v.NewClient(&fakeConn{admin: admin, proto: proto})
 	return b, &c
 }
@@ -148,11 +150,12 @@ func TestLockctl_Nodes(t *testing.T) {
 	_, c := library(false, 2)
 	got := flat(c.answer(t, "LOCKCTL NODES"))
 	for _, part := range []string{
-		"*8 $6 voting :1 $6 needed :3 $4 hint $", "tolerates no more",
+		"*10 $6 voting :1 $6 needed :3 $4 hint $", "tolerates no more",
 		"*4 *22 $7 address $2 n1 $4 kind $10 standalone $2 up $3 yes $5 state $6 voting $8 state-ms :0 $13 quarantine-ms :0 $5 error $0  $6 run-id $2 r1 $13 largest-fence :9 $14 answered-in-us :1000 $6 queued :3 ",
 		"$4 kind $8 sentinel $2 up $3 yes $5 state $10 quarantine $8 state-ms :0 $13 quarantine-ms :41000 $5 error $10 quarantine ",
 		"$7 address $2 n3 $4 kind $10 standalone $2 up $3 yes $5 state $13 refuses (OOM) $8 state-ms :252000",
 		"$7 address $2 n4 $4 kind $10 standalone $2 up $2 no $5 state $14 down (timeout) $8 state-ms :0 ",
+		"$7 proxies *1 *12 $2 id $1 x $5 proxy $4 host $13 same-upstream $3 yes $6 adopts *2 $1 a $1 b $8 conflict $3 why $7 warning $4 what ",
 	} {
 		if !strings.Contains(got, part) {
 			t.Errorf("got %s\nwithout %s", got, part)

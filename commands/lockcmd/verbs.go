@@ -31,6 +31,7 @@ type Options struct {
 	Inspector Inspector                 // nil: so is LOCKCTL
 	Nodes     func() []locks.NodeStatus // with Inspector
 	Reader    Reader                    // with Inspector
+	Proxies   func() []Proxy            // the others that use the lock nodes; nil: none is known
 
 	Limits Limits // of what clients may ask for
 	// KeepOnLoss leaves a client connected that loses a lock with SESSION, unless its

@@ -22,6 +22,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
 	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/peers"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/proxy"
@@ -156,7 +157,7 @@ func allFamilies(t *testing.T) map[string]*metrics.Family {
 	}
 	eventually(t, "the upstream is known", func() bool { return len(d.pinger.statuses()) == 1 })
 	all := map[string]*metrics.Family{}
-	for _, f := range (metrics.Registry{d.Server, srv, table, d.opt.Upstream, d.locks}).Gather() {
+	for _, f := range (metrics.Registry{d.Server, srv, table, d.opt.Upstream, d.locks, peers.New(peers.Options{})}).Gather() {
 		if all[f.Name] != nil {
 			t.Errorf("%s is declared twice", f.Name)
 		}

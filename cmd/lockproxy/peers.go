@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/adopt/peers"
+	"github.com/lockproxy/lockproxy/commands/lockcmd"
+)
+
+// newAnnouncer is what tells other proxies which keys are locks here.
+func newAnnouncer(o options, svc *locks.Service, up *upstream.Upstream, log *slog.Logger) *peers.Announcer {
+	host, _ := os.Hostname()
+	return peers.New(peers.Options{
+		Board: svc, Patterns: o.announced(), Proxy: strings.TrimSpace(host + " " + o.listen), Log: log,
+		Upstream: func(ctx context.Context) []string { return replicationIDs(ctx, up, o.upstreamConns == 0) },
+	})
+}
+
+// announced are the patterns as other proxies are told them.
+func (o *options) announced() (all []peers.Pattern) {
+	for _, p := range o.adopt {
+		all = append(all, p.Announced())
+	}
+	return all
+}
+
+// announceOnce announces the proxy before it serves clients, so that the first need not be refused.
+func announceOnce(ctx context.Context, a *peers.Announcer) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	a.Announce(ctx)
+}
+
+// identifyTimeout bounds asking all masters who they are.
+const identifyTimeout = time.Second
+
+// replicationIDs are those of the upstream's masters, as far as these tell the proxy's own user; also the former ones,
+// which proxies that have not seen a failover yet still know them by. forget closes the connections that this opened.
+func replicationIDs(ctx context.Context, up *upstream.Upstream, forget bool) (ids []string) {
+	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
+	defer cancel()
+	id := up.DefaultIdentity()
+	for _, master := range up.View().Masters() {
+		c, err := master.Shared(ctx, id, upstream.MainClass, 0)
+		if err != nil {
+			continue
+		}
+		reply, err := c.Ask(ctx, resp.AppendCommand(nil, "INFO", "replication"), maxReplication)
+		upstream.Return(c)
+		if err == nil {
+			ids = append(ids, parseReplicationIDs(string(reply))...)
+		}
+	}
+	if forget {
+		up.Forget(id)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// maxReplication is how long a reply to INFO replication may be, in bytes; each replica has a line.
+const maxReplication = 1 << 20
+
+// parseReplicationIDs reads them out of INFO replication. A server that never followed another one has zeros as its
+// former id.
+func parseReplicationIDs(info string) (ids []string) {
+	for line := range strings.Lines(info) {
+		k, v, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if (k == "master_replid" || k == "master_replid2") && strings.Trim(v, "0") != "" {
+			ids = append(ids, v)
+		}
+	}
+	return ids
+}
+
+// shownProxies are the other proxies for LOCKCTL NODES.
+func shownProxies(a *peers.Announcer) (all []lockcmd.Proxy) {
+	for _, p := range a.Peers() {
+		shown := lockcmd.Proxy{ID: p.ID, Name: p.Proxy, SameUpstream: p.Same, Conflict: strings.Join(p.Clashes, "; "), Warning: strings.Join(p.Warnings, "; ")}
+		for _, pattern := range p.Patterns {
+			shown.Adopts = append(shown.Adopts, pattern.String())
+		}
+		all = append(all, shown)
+	}
+	return all
+}

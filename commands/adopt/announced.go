@@ -1,0 +1,45 @@
+package adopt
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/peers"
+)
+
+// Peers are the other proxies; a *peers.Announcer knows them.
+type Peers interface {
+	// May returns nil if the keys of the pattern with this index may be adopted now.
+	May(pattern int) error
+}
+
+// Announced is the pattern as other proxies are told it.
+func (p *Pattern) Announced() peers.Pattern {
+	said := peers.Pattern{Glob: p.Glob, DB: p.DB, Mode: peers.Off, As: "usual", NoExpiry: "refuse", Guard: p.Guard}
+	for name, mode := range modeNames {
+		if mode == p.Mode {
+			said.Mode = name
+		}
+	}
+	if p.As == idiom.Strict {
+		said.As = "strict"
+	}
+	if p.NoExpiry > 0 {
+		said.NoExpiry = "lease:" + p.NoExpiry.String()
+	}
+	return said
+}
+
+// checkPeers refuses a call while another proxy has the keys of its pattern in a mode that does not go with ours: what is
+// a lock here is an ordinary key there.
+func (a *Adoption) checkPeers(c *Call) error {
+	if a.opt.Peers == nil {
+		return nil
+	}
+	err := a.opt.Peers.May(slices.Index(a.patterns, c.pattern))
+	if conflict := (*peers.ConflictError)(nil); errors.As(err, &conflict) {
+		return c.refused(PeerConflict, conflict.Why)
+	}
+	return err
+}
