@@ -66,11 +66,12 @@ func restart(t *testing.T, n *redistest.Server) {
 func nodeFields(t *testing.T, c *redistest.Conn, node int) map[string]string {
 	t.Helper()
 	v := c.Do(t, "LOCKCTL", "NODES")
-	if len(v.Elems) != 8 || len(v.Elems[7].Elems) <= node {
+	nodes := nodesField(v, "nodes").Elems
+	if len(nodes) <= node {
 		t.Fatalf("NODES: %v", v)
 	}
 	out := map[string]string{}
-	for e := v.Elems[7].Elems[node].Elems; len(e) > 0; e = e[2:] {
+	for e := nodes[node].Elems; len(e) > 0; e = e[2:] {
 		out[e[0].Text] = e[1].Text
 	}
 	return out
