@@ -58,7 +58,7 @@ type Adoption struct {
 	patterns []*Pattern
 	scripts  *idiom.Scripts
 	guesses  *lru.Cache[locks.Key, guess] // hints: a wrong one costs a round
-	classes  *lru.Cache[string, idiom.Class]
+	classes  *lru.Cache[string, verdict]  // of scripts
 	flights  flights
 
 	counters counters
@@ -71,7 +71,7 @@ func New(patterns []*Pattern, o Options) (*Adoption, error) {
 	a := &Adoption{opt: o, patterns: patterns, scripts: idiom.NewScripts()}
 	var err, also error
 	a.guesses, err = lru.New[locks.Key, guess](remembered)
-	a.classes, also = lru.New[string, idiom.Class](remembered)
+	a.classes, also = lru.New[string, verdict](remembered)
 	return a, errors.Join(err, also)
 }
 
@@ -246,12 +246,12 @@ func (a *Adoption) script(c Connection, name string, words []string) (*Call, err
 		return nil, nil
 	}
 	shape := fmt.Sprint(s.SHA, " ", n, " ", len(args), " ", call.Key() == lock)
-	class, known := a.classes.Get(shape)
-	if !known {
-		_, class = call.Accept(time.Now())
-		a.classes.Add(shape, class)
+	v := a.classify(call, shape, words[3:])
+	made := &Call{Call: call, pattern: a.pattern(c.Database(), call.Key()), command: name, class: v.class, script: s.SHA}
+	if v.why != "" {
+		return nil, made.refused(NotClear, v.why)
 	}
-	return a.accept(&Call{Call: call, pattern: a.pattern(c.Database(), call.Key()), command: name, class: class, script: s.SHA})
+	return a.accept(made)
 }
 
 func count(s string) (int, bool) {
