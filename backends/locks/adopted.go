@@ -1,9 +1,6 @@
 package locks
 
-import (
-	"crypto/rand"
-	"strings"
-)
+import "strings"
 
 // AdoptedPrefix is what the owners of adopted locks begin with: those that clients take with commands of Redis
 // and not with LOCK. A client cannot name such an owner, since its own words are inside.
@@ -25,8 +22,8 @@ const (
 )
 
 // NewAdoptedString makes the owner of a new grant to a client that stores value. No other grant has it.
-func NewAdoptedString(value string) (owner string) {
-	return stringPrefix + rand.Text()[:randomLength] + value
+func NewAdoptedString(random *RandSource, value string) (owner string) {
+	return stringPrefix + random.ID()[:randomLength] + value
 }
 
 // NewAdoptedHash makes the owner that a field of a hash stands for. It is the same each time.

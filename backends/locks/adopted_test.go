@@ -4,7 +4,7 @@ import "testing"
 
 func TestShownOwner(t *testing.T) {
 	for _, value := range []string{"", "1", "me", AdoptedPrefix + "s", "\x00\xff"} {
-		a, b := NewAdoptedString(value), NewAdoptedString(value)
+		a, b := NewAdoptedString(&RandSource{}, value), NewAdoptedString(&RandSource{}, value)
 		if a == b {
 			t.Errorf("%q: two grants have one owner", value)
 		}

@@ -47,6 +47,7 @@ type Options struct {
 	MinTTL, MaxTTL time.Duration // of leases
 	Log            *slog.Logger  // gets what is refused; nil: slog.Default()
 	Peers          Peers         // nil: there is no other proxy
+	Random         locks.RandSource
 }
 
 // remembered is how many locks an Adoption remembers.
@@ -439,7 +440,7 @@ func (a *Adoption) take(ctx context.Context, conn Connection, c *Call, key locks
 	var grant locks.Grant
 	fl, leads, err := a.flights.do(ctx, key, func(fl *flight) {
 		began := time.Now()
-		request := locks.LockRequest{Key: key, Owner: ownerOf(op), TTL: ttl, Info: "adopted on", Barge: true}
+		request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: "adopted on", Barge: true}
 		d, at, err := a.lockGuarded(ctx, conn, c.pattern, request)
 		if fl.err = err; err != nil {
 			return
@@ -505,7 +506,7 @@ func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern,
 	if left < 0 {
 		left = a.opt.MaxTTL
 	}
-	return locks.Decision{}, guess{owner: ownerOf(idiom.Op{Do: idiom.Take}), until: time.Now().Add(max(left, time.Millisecond))}, nil
+	return locks.Decision{}, guess{owner: a.ownerOf(idiom.Op{Do: idiom.Take}), until: time.Now().Add(max(left, time.Millisecond))}, nil
 }
 
 // lease is for how long a lock is taken.

@@ -9,11 +9,11 @@ import (
 )
 
 // ownerOf makes the owner of a new grant.
-func ownerOf(op idiom.Op) string {
+func (a *Adoption) ownerOf(op idiom.Op) string {
 	if op.Do == idiom.Enter {
 		return locks.NewAdoptedHash(op.Value)
 	}
-	return locks.NewAdoptedString(op.Value)
+	return locks.NewAdoptedString(&a.opt.Random, op.Value)
 }
 
 // A guess is what a key is taken for. The zero guess is that nobody has it.

@@ -13,8 +13,8 @@ func TestLockctl_Adopted(t *testing.T) {
 	for _, tt := range []struct {
 		kind, value, owner, why string
 	}{
-		{"string", "token-1", locks.NewAdoptedString("token-1"), "job is held 2 times by the value token-1 (adopted), fence 7"},
-		{"string", "", locks.NewAdoptedString(""), `job is held 2 times by the value "" (adopted), fence 7`},
+		{"string", "token-1", locks.NewAdoptedString(&locks.RandSource{}, "token-1"), "job is held 2 times by the value token-1 (adopted), fence 7"},
+		{"string", "", locks.NewAdoptedString(&locks.RandSource{}, ""), `job is held 2 times by the value "" (adopted), fence 7`},
 		{"hash", "my id:1", locks.NewAdoptedHash("my id:1"), `job is held 2 times by the field "my id:1" (adopted), fence 7`},
 	} {
 		owner := flat(string(text("owner", tt.value).value))
@@ -47,7 +47,7 @@ func TestLockctl_Adopted(t *testing.T) {
 
 // TestLockctl_Fence: only of the grant that is there, with that value, field or owner.
 func TestLockctl_Fence(t *testing.T) {
-	for _, owner := range []string{"me", locks.NewAdoptedString("me"), locks.NewAdoptedHash("me")} {
+	for _, owner := range []string{"me", locks.NewAdoptedString(&locks.RandSource{}, "me"), locks.NewAdoptedHash("me")} {
 		for _, tt := range []struct {
 			line  string
 			proto int

@@ -25,6 +25,8 @@ type simHistory struct {
 	wrong  []simWrong
 	grants int // of new holders
 	counts map[string]int
+
+	acquirers map[string][]string // owners of LOCKs that a node has done or settled, by key of the nodes
 }
 
 // A simEvent is one line of a history.
@@ -91,7 +93,7 @@ type simAsk struct {
 }
 
 func newSimHistory(began time.Time) *simHistory {
-	return &simHistory{began: began, names: map[string]*simName{}, counts: map[string]int{}}
+	return &simHistory{began: began, names: map[string]*simName{}, counts: map[string]int{}, acquirers: map[string][]string{}}
 }
 
 // log notes an event.
@@ -337,9 +339,10 @@ func (h *simHistory) freed(b *simBelief, now bool) (lapsed bool) {
 
 // acquired notes that a node has done a LOCK of the owner, or settled it, perhaps one that was answered
 // long ago: that makes a lease like any other.
-func (h *simHistory) acquired(owner string) {
+func (h *simHistory) acquired(key, owner string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.acquirers[key] = append(h.acquirers[key], owner)
 	for _, n := range h.names {
 		for _, b := range n.beliefs {
 			b.freed = b.freed && b.owner != owner

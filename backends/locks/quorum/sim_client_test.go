@@ -147,6 +147,12 @@ func (p *simProxy) trueTime(d time.Duration) time.Duration {
 
 // renew is RENEW. It reports whether the owner has the lock as far as it knows.
 func (c *simClient) renew(p *simProxy, b *simBelief, ttl time.Duration, fence int64) bool {
+	_, _ = c.renewal(p, b, ttl, fence)
+	return c.w.history.believes(b)
+}
+
+// renewal is RENEW, and what it answers.
+func (c *simClient) renewal(p *simProxy, b *simBelief, ttl time.Duration, fence int64) (v time.Duration, err error) {
 	c.ponder()
 	h, well := c.w.history, c.w.well(p)
 	late := h.late(b)
@@ -156,8 +162,6 @@ func (c *simClient) renew(p *simProxy, b *simBelief, ttl time.Duration, fence in
 	ask := h.ask(p, b.name, b.owner, ttl)
 	defer h.answered(ask)
 	h.log(c.who, b.name, "%v RENEW %v owner %q fence %d, late %v lapsed %v", p, ttl, b.owner, fence, late, lapsed)
-	var v time.Duration
-	var err error
 	c.bounded(b.name, "RENEW", 0, func() {
 		v, err = p.svc.Renew(p.life, locks.RenewRequest{Key: locks.Key{Name: b.name}, Owner: b.owner, TTL: ttl, Fence: fence})
 	})
@@ -175,7 +179,7 @@ func (c *simClient) renew(p *simProxy, b *simBelief, ttl time.Duration, fence in
 	case errors.Is(err, locks.ErrLost), errors.As(err, &foreign):
 		h.ended(b)
 	}
-	return h.believes(b)
+	return v, err
 }
 
 // unlock is UNLOCK. lost says that the owner does not have the lock any more.

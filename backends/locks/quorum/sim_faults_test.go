@@ -54,6 +54,9 @@ func pick[T any](r *rand.Rand, all []weighted[T]) T {
 const simMaxTTL = 2 * time.Second
 
 func profileOf(seed uint64) *simProfile {
+	if seed >= adoptedSeeds {
+		return adoptedProfiles[seed%uint64(len(adoptedProfiles))]
+	}
 	return simProfiles[seed%uint64(len(simProfiles))]
 }
 

@@ -222,7 +222,7 @@ func (n *simNode) evalsha(a []string) any {
 	name := nameOf(a[0])
 	n.spring(name)
 	if name == "acquire" || name == "settle" {
-		n.w.history.acquired(a[6+keys])
+		n.w.history.acquired(a[2], a[6+keys])
 	}
 	if n.w.trace {
 		n.w.history.log(nodeName(n.index), "", "%s %q -> %v", name, a[6+keys:], reply)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/commands/adopt"
 )
 
 // A simWorld is one run: proxies, which are real Services with real clients of rueidis,
@@ -41,6 +42,8 @@ type simWorld struct {
 	nodes   []*simNode
 	links   [][]*simLink // by proxy and node
 	proxies []*simProxy
+
+	adopted simAdopted
 }
 
 // stream is a source of chance for whoever is named.
@@ -57,7 +60,7 @@ func (w *simWorld) hex() string {
 
 // newSimWorld makes what the seed describes. Nothing runs yet.
 func newSimWorld(seed uint64) *simWorld {
-	w := &simWorld{seed: seed, began: time.Now(), profile: profileOf(seed)}
+	w := &simWorld{seed: seed, began: time.Now(), profile: profileOf(seed), adopted: newSimAdopted()}
 	w.history = newSimHistory(w.began)
 	w.post = &simPost{mu: &w.mu, timer: time.NewTimer(time.Hour), stop: make(chan struct{})}
 	w.chance = w.stream("world")
@@ -90,11 +93,12 @@ type simProxy struct {
 	generation int
 	rate       float64 // of its clock; 1 is true
 
-	dead bool // guarded by simWorld.mu: nothing leaves or arrives any more
-	svc  *proxy
-	life context.Context // of svc: ends when it is killed, or told to stop
-	stop context.CancelFunc
-	done chan error // Run's result
+	dead     bool // guarded by simWorld.mu: nothing leaves or arrives any more
+	svc      *proxy
+	adoption *adopt.Adoption // of the names that profiles with adopted clients use
+	life     context.Context // of svc: ends when it is killed, or told to stop
+	stop     context.CancelFunc
+	done     chan error // Run's result
 }
 
 func (p *simProxy) String() string { return fmt.Sprintf("p%d.%d", p.index, p.generation) }
@@ -125,7 +129,7 @@ func (p *simProxy) start() *simProxy {
 	if err != nil {
 		panic(err)
 	}
-	next.svc = svc
+	next.svc, next.adoption = svc, newSimAdoption(next, svc)
 	next.life, next.stop = context.WithCancel(context.Background())
 	go func() { next.done <- svc.Run(next.life) }()
 	w.mu.Lock()
