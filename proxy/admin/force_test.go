@@ -35,7 +35,7 @@ func request(n locks.Key, fence int64, typed string) string {
 }
 
 func TestForce(t *testing.T) {
-	for name, owner := range map[string]string{"lock": "alice", "adopted lock": locks.NewAdoptedString("alice")} {
+	for name, owner := range map[string]string{"lock": "alice", "adopted lock": locks.NewAdoptedString(&locks.RandSource{}, "alice")} {
 		t.Run(name, func(t *testing.T) { testForce(t, owner) })
 	}
 }
