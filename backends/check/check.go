@@ -94,7 +94,14 @@ type Options struct {
 	Certificates []Certificate
 	Exposed      []string // settings that expose more than they should, as messages
 	Unguarded    bool     // clients on other machines need no certificate
+
+	// Conflicts are those between proxies by what they have announced, and with these settings, if their upstream has these
+	// replication ids. nil: none is looked for.
+	Conflicts func(upstream []string, announced []Announcement) []string
 }
+
+// An Announcement is what a proxy has left at a lock node for the others.
+type Announcement struct{ ID, Text string }
 
 // A Certificate is one of the proxy's, with the setting that names its file.
 type Certificate struct {

@@ -24,7 +24,33 @@ func judgeSet(all []*facts, o *Options) []Finding {
 	judgeMachines(out, nodes, o)
 	judgeClocks(out, nodes)
 	judgeRecords(out, nodes, o)
+	judgeAnnounced(out, nodes, ups, o)
 	return out.list
+}
+
+// judgeAnnounced finds proxies for which a key is a lock, and others for which it is none.
+func judgeAnnounced(out *findings, nodes, ups []*facts, o *Options) {
+	if o.Conflicts == nil {
+		return
+	}
+	var all []Announcement
+	for _, f := range nodes {
+		all = append(all, f.announced...)
+	}
+	if o.UpstreamVotes {
+		ups = nodes
+	}
+	var upstream []string
+	for _, f := range ups {
+		for _, id := range []string{f.info["master_replid"], f.info["master_replid2"]} {
+			if strings.Trim(id, "0") != "" {
+				upstream = append(upstream, id)
+			}
+		}
+	}
+	for _, text := range o.Conflicts(upstream, all) {
+		out.add(Error, "adoption", text+": where it is a lock, it is refused", "the same --adopt at every proxy of the upstream; one that was killed counts for a minute")
+	}
 }
 
 func judgeCount(out *findings, o *Options) {

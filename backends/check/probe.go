@@ -43,6 +43,7 @@ type facts struct {
 
 	record    map[string]string // the node record; empty: there is none
 	recordErr error
+	announced []Announcement
 	tries     []commandTry
 	slow      []slowCommand
 	cluster   map[string]string // CLUSTER INFO, of a Cluster's node
@@ -119,6 +120,7 @@ func (f *facts) probeAll(q *querier, o *Options) {
 		return
 	}
 	f.record, f.recordErr = q.record(o.Prefix + "node")
+	f.announced = q.announced(o.Prefix + "adopt")
 	if f.info["role"] != "slave" && f.mode() != "sentinel" && f.mode() != "cluster" {
 		f.tries = q.tryCommands(o)
 	}
@@ -221,6 +223,17 @@ func (q *querier) record(key string) (map[string]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// announced reads what proxies have left for one another. ids is the key of a hash; what it names is behind it and a colon.
+func (q *querier) announced(ids string) (all []Announcement) {
+	known, _ := q.do("HKEYS", ids).AsStrSlice()
+	for _, id := range known {
+		if text, err := q.do("GET", ids+":"+id).ToString(); err == nil {
+			all = append(all, Announcement{id, text})
+		}
+	}
+	return all
 }
 
 // tryCommands tries each command that the proxy or a script needs at lock nodes, without

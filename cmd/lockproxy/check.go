@@ -52,7 +52,7 @@ func (p program) check(ctx context.Context, o options, format string) error {
 		MaxTTL: o.maxTTL, NodeTimeout: o.nodeTimeout, Prefix: o.prefix,
 		Strict: o.bootstrap == voters.BootstrapStrict, Available: o.restartGrace == voters.GraceAvailable, ReplicaAcks: o.replicaAcks,
 		MaxClients: o.maxClients, Unshared: o.upstreamConns == 0, Certificates: certificatesToCheck(o.ownCertificates(log)),
-		Exposed: o.exposed, Unguarded: o.unguarded(),
+		Exposed: o.exposed, Unguarded: o.unguarded(), Conflicts: o.conflicts,
 	})
 	if err := show(p.stdout, r); err != nil {
 		return &exitError{exitErrors, err}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/check"
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -79,6 +80,15 @@ func parseReplicationIDs(info string) (ids []string) {
 		}
 	}
 	return ids
+}
+
+// conflicts are those between proxies by their announcements, and with a proxy that had these settings, for check.
+func (o *options) conflicts(upstream []string, announced []check.Announcement) []string {
+	var notices []locks.Notice
+	for _, a := range announced {
+		notices = append(notices, locks.Notice(a))
+	}
+	return peers.Judge(&peers.Record{Format: peers.Format, Upstream: upstream, Patterns: o.announced()}, notices)
 }
 
 // shownProxies are the other proxies for LOCKCTL NODES.

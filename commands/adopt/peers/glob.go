@@ -1,9 +1,6 @@
 package peers
 
-import (
-	"slices"
-	"strings"
-)
+import "slices"
 
 // A token is one element of a glob: any number of any bytes, or one byte out of a set.
 type token struct {
@@ -24,13 +21,11 @@ func parseGlob(glob string) (tokens []token) {
 		case '?':
 			t.set = [4]uint64{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}
 		case '[':
-			end := strings.IndexByte(glob[i:], ']')
-			if end < 0 {
+			if end := t.addClass(glob, i+1); end > 0 {
+				i = end
+			} else {
 				t.add(c)
-				break
 			}
-			t.addClass(glob[i+1 : i+end])
-			i += end
 		case '\\':
 			if i+1 < len(glob) {
 				i++
@@ -47,30 +42,38 @@ func parseGlob(glob string) (tokens []token) {
 	return tokens
 }
 
-// addClass adds the bytes of what stands between [ and ].
-func (t *token) addClass(class string) {
-	not := strings.HasPrefix(class, "^")
-	class = strings.TrimPrefix(class, "^")
-	for i := 0; i < len(class); i++ {
-		if class[i] == '\\' && i+1 < len(class) {
-			i++
-			t.add(class[i])
-			continue
-		}
-		if i+2 < len(class) && class[i+1] == '-' {
-			for b := int(min(class[i], class[i+2])); b <= int(max(class[i], class[i+2])); b++ {
-				t.add(byte(b))
-			}
-			i += 2
-			continue
-		}
-		t.add(class[i])
-	}
+// addClass adds the bytes of what stands behind a [, and returns the index of the ]. Where there is none it adds nothing and
+// returns 0.
+func (t *token) addClass(glob string, at int) (end int) {
+	var set token
+	not := at < len(glob) && glob[at] == '^'
 	if not {
-		for i := range t.set {
-			t.set[i] = ^t.set[i]
+		at++
+	}
+	for ; at < len(glob) && glob[at] != ']'; at++ {
+		from, to := glob[at], glob[at]
+		switch {
+		case from == '\\' && at+1 < len(glob):
+			at++
+			from, to = glob[at], glob[at]
+		case at+2 < len(glob) && glob[at+1] == '-' && glob[at+2] != ']':
+			from, to = min(from, glob[at+2]), max(from, glob[at+2])
+			at += 2
+		}
+		for b := int(from); b <= int(to); b++ {
+			set.add(byte(b))
 		}
 	}
+	if at >= len(glob) {
+		return 0
+	}
+	for i := range set.set {
+		if not {
+			set.set[i] = ^set.set[i]
+		}
+		t.set[i] |= set.set[i]
+	}
+	return at
 }
 
 // alphabet is one byte for each group of bytes that no glob tells apart, letters first.
