@@ -50,6 +50,7 @@ func (c config) validate(o *options, bad faults) faults {
 	bad = append(bad, o.durationFaults()...)
 	bad = append(bad, o.upstreamFaults()...)
 	bad = append(bad, o.adminFaults()...)
+	bad = append(bad, o.adoptFaults()...)
 	bad = append(bad, o.readTLS()...)
 	if len(bad) == 0 {
 		bad = append(bad, o.unusedTLS()...)
@@ -147,4 +148,5 @@ func (o *options) complete() {
 	if n := len(o.nodes); n%2 == 0 {
 		o.warnings = append(o.warnings, fmt.Sprintf("%d lock nodes survive the loss of %d, as %d would: an even number only adds a node that can fail", n, n/2-1, n-1))
 	}
+	o.warnings = append(o.warnings, o.adoptWarnings()...)
 }

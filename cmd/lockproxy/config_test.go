@@ -15,8 +15,11 @@ func fromFlagsOf(pairs ...string) config {
 	for i := 0; i < len(pairs); i += 2 {
 		name, text := pairs[i], pairs[i+1]
 		g := given{values: []string{text}, from: "--" + name}
-		if name == "lock-node" {
+		switch name {
+		case "lock-node":
 			g.values = strings.Fields(text)
+		case "adopt":
+			g.values = spacedValues(text)
 		}
 		c[name] = g
 	}
@@ -112,6 +115,12 @@ func TestValidateFaults(t *testing.T) {
 		{"Sentinel without lock nodes", fromFlagsOf("upstream", up+"?master_set=m"), []string{"lock-node: not set; a Cluster"}},
 		{"replicated without lock nodes", fromFlagsOf("upstream", up+"?addr=h:2"), []string{"lock-node: not set; a Cluster"}},
 		{"no sentinels", fromFlagsOf("upstream", up, "sentinel-password", "x"), []string{"sentinel-user, sentinel-password: neither the upstream's URL nor a lock node's names sentinels"}},
+		{"faults of a pattern", fromFlagsOf("upstream", up, "adopt", "lock:* as=full mode=both db=-1 guard=1 no-expiry=keep colour=red ; job:[ ; "),
+			[]string{`adopt: "lock:* as=full mode=both db=-1 guard=1 no-expiry=keep colour=red": as=full: is none of strict, usual; full is not there yet; mode=both: `, `adopt: "job:[": a [ without ]`}},
+		{"a word twice", fromFlagsOf("upstream", up, "adopt", "lock:* as=strict as=usual"), []string{"as=usual: is given twice"}},
+		{"a pattern that another hides", fromFlagsOf("upstream", up, "adopt", "lock:a:* ; lock:* ; lock:b* ; lock:[cd]:* db=3"), []string{`adopt: "lock:b*" is never used: all its keys match "lock:*"`, `adopt: "lock:[cd]:*" is never used`}},
+		{"keys of our own", fromFlagsOf("upstream", up, "adopt", "lock* ; lockproxy:a", "max-ttl", "1m"), []string{`adopt: "lock*" matches keys of the proxy's own`, `adopt: "lockproxy:a" matches keys`, `"lockproxy:a" is never used`}},
+		{"a lease over max-ttl", fromFlagsOf("upstream", up, "adopt", "a* no-expiry=lease:61s ; b* no-expiry=lease:99ms"), []string{`adopt: "a*": no-expiry=lease:1m1s is over max-ttl, 1m0s`, `adopt: "b*": no-expiry=lease:99ms is under min-ttl, 100ms`}},
 		{"all at once", fromFlagsOf("min-ttl", "30", "max-ttl", "1s", "node-timeout", "2s", "log-level", "x"),
 			[]string{"min-ttl: ", "log-level: ", "upstream: not set", "node-timeout: 2s is not shorter"}},
 	}

@@ -294,5 +294,6 @@ func newAdoption(o options, svc *locks.Service, others *peers.Announcer, log *sl
 	if len(o.adopt) == 0 {
 		return nil, nil
 	}
+	logAdoption(log, o.adopt)
 	return adopt.New(o.adopt, adopt.Options{Engine: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, Peers: others, Log: log})
 }

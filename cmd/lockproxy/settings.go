@@ -315,11 +315,3 @@ func toggle(field *bool) func(string) error {
 		return nil
 	}
 }
-
-func (o *options) readAdopt(text string) error {
-	p, err := adopt.ParsePattern(text)
-	if err == nil {
-		o.adopt = append(o.adopt, p)
-	}
-	return err
-}

@@ -107,12 +107,22 @@ func fromEnv(env func(string) (string, bool)) source {
 		g := given{[]string{text}, s.env()}
 		switch {
 		case s.spaced:
-			g.values = strings.FieldsFunc(text, func(r rune) bool { return r == ';' || r == '\n' })
+			g.values = spacedValues(text)
 		case s.list:
 			g.values = strings.Fields(text)
 		}
 		return g, text != ""
 	}
+}
+
+// spacedValues are the values of a list in the environment that may have spaces in them.
+func spacedValues(text string) (all []string) {
+	for _, value := range strings.FieldsFunc(text, func(r rune) bool { return r == ';' || r == '\n' }) {
+		if value = strings.TrimSpace(value); value != "" {
+			all = append(all, value)
+		}
+	}
+	return all
 }
 
 func (c config) source(s setting) (given, bool) {

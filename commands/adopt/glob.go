@@ -1,6 +1,6 @@
 package adopt
 
-import "fmt"
+import "errors"
 
 // A glob is a pattern of KEYS: what each byte of a key may be, and where any number of bytes may stand.
 type glob []globPart
@@ -55,7 +55,7 @@ func parseGlob(text string) (g glob, literal string, err error) {
 		case '[':
 			end := 0
 			if part.set, end = parseClass(text, i+1); end == 0 {
-				return nil, "", fmt.Errorf("%q: a [ without ]", text)
+				return nil, "", errors.New("a [ without ]")
 			}
 			i, plain = end, false
 		default:

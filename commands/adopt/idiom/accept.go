@@ -36,6 +36,8 @@ const (
 	Full
 )
 
+func (s Strictness) String() string { return [...]string{"strict", "usual", "full"}[s] }
+
 // Allows reports whether calls of a class are run.
 func (s Strictness) Allows(c Class) bool {
 	switch c {

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/lockproxy/lockproxy/commands/adopt"
+)
+
+// readAdopt reads one pattern of keys that are locks. Its error has every fault in one line.
+func (o *options) readAdopt(text string) error {
+	p, err := adopt.ParsePattern(text)
+	if err != nil {
+		return fmt.Errorf("%q: %s", text, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	o.adopt = append(o.adopt, p)
+	return nil
+}
+
+// adoptFaults are the faults between patterns, and between one and other settings.
+func (o *options) adoptFaults() (bad faults) {
+	for i, p := range o.adopt {
+		switch {
+		case p.NoExpiry == 0:
+		case o.maxTTL != 0 && p.NoExpiry > o.maxTTL:
+			bad = append(bad, fmt.Errorf("adopt: %q: no-expiry=lease:%s is over max-ttl, %s", p.Glob, p.NoExpiry, o.maxTTL))
+		case p.NoExpiry < o.minTTL:
+			bad = append(bad, fmt.Errorf("adopt: %q: no-expiry=lease:%s is under min-ttl, %s", p.Glob, p.NoExpiry, o.minTTL))
+		}
+		if p.Literal() != "" && o.prefix != "" && p.MatchesPrefix(o.prefix) {
+			bad = append(bad, fmt.Errorf("adopt: %q matches keys of the proxy's own, which begin with key-prefix, %q: name yours more closely, or choose another key-prefix", p.Glob, o.prefix))
+		}
+		for _, earlier := range o.adopt[:i] {
+			if earlier.Hides(p) {
+				bad = append(bad, fmt.Errorf("adopt: %q is never used: all its keys match %q, which stands before it; put it first, or leave it out", p.Glob, earlier.Glob))
+				break
+			}
+		}
+	}
+	return bad
+}
+
+// adoptWarnings are of patterns that are legal but unwise.
+func (o *options) adoptWarnings() (all []string) {
+	on := false
+	for _, p := range o.adopt {
+		on = on || p.Mode == adopt.On
+		if p.Literal() == "" {
+			all = append(all, fmt.Sprintf("adopt: %q begins with no literal text: every argument of every command is compared with it, and it may match keys that are no locks", p.Glob))
+		}
+	}
+	if n := len(o.nodes); on && n < 3 {
+		all = append(all, fmt.Sprintf("adopt: with %s adopted locks cannot be had while one is down, and are no safer than on one Redis: name three or five", plural(n, "lock node")))
+	}
+	return all
+}
+
+// logAdoption logs which keys are locks, a line for each pattern.
+func logAdoption(log *slog.Logger, patterns []*adopt.Pattern) {
+	for _, p := range patterns {
+		db, noExpiry := "*", "refuse"
+		if p.DB >= 0 {
+			db = fmt.Sprint(p.DB)
+		}
+		if p.NoExpiry > 0 {
+			noExpiry = "lease:" + p.NoExpiry.String()
+		}
+		log.Info("pattern of adopted keys", "pattern", p.Glob, "db", db, "mode", p.Mode.String(), "as", p.As.String(), "no_expiry", noExpiry, "guard", p.Guard)
+	}
+}
