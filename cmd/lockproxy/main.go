@@ -34,6 +34,7 @@ func main() {
 // A program is lockproxy with its environment and output.
 type program struct {
 	env            func(string) (string, bool)
+	stdin          io.Reader // nil: os.Stdin
 	stdout, stderr io.Writer
 }
 
@@ -70,6 +71,7 @@ func (p program) app() *cli.App {
 		Name:                      "lockproxy",
 		Usage:                     "a Redis proxy with quorum locks",
 		Version:                   version(),
+		Reader:                    p.stdin,
 		Writer:                    p.stdout,
 		ErrWriter:                 p.stderr,
 		HideHelpCommand:           true,

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const (
+	// The scripts are our own wording.
+	releaseOwn   = "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('publish', 'freed', KEYS[1]) return redis.call('del', KEYS[1]) end return 0"
+	releaseAny   = "return redis.call('del', KEYS[1])"
+	stealing     = "return redis.call('set', KEYS[1], ARGV[1], 'px', 30000)"
+	unsupported  = "return redis.call('set', KEYS[1], cjson.encode(ARGV))"
+	ofAnArgument = "if redis.call('get', ARGV[1]) == ARGV[2] then return redis.call('del', ARGV[1]) end return 0"
+)
+
+// explained runs adopt explain with a script in standard input, and returns what it prints.
+func explained(t *testing.T, script string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	p := program{env: func(string) (string, bool) { return "", false }, stdin: strings.NewReader(script), stdout: &out, stderr: &errs}
+	code = p.run(context.Background(), append([]string{"lockproxy", "adopt", "explain"}, args...))
+	return code, out.String(), errs.String()
+}
+
+func TestExplain_Script(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "release.lua")
+	if err := os.WriteFile(file, []byte(releaseOwn), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, script string
+		args         []string
+		code         int
+		stdout       []string
+	}{
+		{"a file", "", []string{file}, exitOK, []string{"mine               release, PUBLISH freed lock  :1", "other              nothing", ":0", "class RELEASE, adopted\n"}},
+		{"standard input", releaseOwn, []string{"-"}, exitOK, []string{"class RELEASE, adopted\n"}},
+		{"keys and arguments", releaseOwn, []string{"-", "job", "other", ",", "token", "9"}, exitOK, []string{"PUBLISH freed job"}},
+		{"keys alone", releaseAny, []string{"-", "job"}, exitWarnings, []string{"class FORCE-RELEASE, adopted, but not with as=strict: it does not compare the value\n"}},
+		{"a lock among the arguments", ofAnArgument, []string{"--lock", "job", "-", ",", "job", "token"}, exitOK, []string{"class RELEASE, adopted\n"}},
+		{"refused for its class", stealing, []string{"-"}, exitErrors, []string{"replace for 30s", "class OVERWRITE, not adopted: it replaces another's lock\n"}},
+		{"refused", unsupported, []string{"-"}, exitErrors, []string{"be refused: ", "cjson", "not adopted: what it does to a lock is not clear\n"}},
+		{"no Lua", "if", []string{"-"}, exitErrors, []string{"SHA-1 ", "not adopted: "}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			code, stdout, stderr := explained(t, tt.script, tt.args...)
+			if code != tt.code || stderr != "" {
+				t.Errorf("exit code %d, want %d; %s", code, tt.code, stderr)
+			}
+			for _, want := range tt.stdout {
+				if !strings.Contains(stdout, want) {
+					t.Errorf("no %q in\n%s", want, stdout)
+				}
+			}
+		})
+	}
+}
+
+func TestExplain_JSON(t *testing.T) {
+	for script, want := range map[string]explanation{
+		releaseOwn: {Class: "RELEASE", Adopted: adoptedYes},
+		releaseAny: {Class: "FORCE-RELEASE", Adopted: adoptedUsually, Why: "it does not compare the value"},
+		stealing:   {Class: "OVERWRITE", Adopted: adoptedNo, Why: "it replaces another's lock"},
+	} {
+		_, stdout, _ := explained(t, script, "--format", "json", "-", "job", ",", "token")
+		var got explanation
+		dec := json.NewDecoder(strings.NewReader(stdout))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&got); err != nil {
+			t.Fatalf("%v in %s", err, stdout)
+		}
+		if got.Class != want.Class || got.Adopted != want.Adopted || got.Why != want.Why || got.Lock != "job" || len(got.SHA1) != 40 || len(got.Rows) != 5 {
+			t.Errorf("%s: %+v", script, got)
+		}
+		if script == stealing && (got.Rows[0].Does != "take" || got.Rows[0].TTL != 30000 || got.Rows[0].Reply != "+OK") {
+			t.Errorf("%s: %+v", script, got.Rows[0])
+		}
+		if script == releaseOwn && (got.Rows[1].State != "mine" || got.Rows[1].Does != "release" || len(got.Rows[1].Signals) != 1 || got.Rows[1].Signals[0] != "PUBLISH freed job") {
+			t.Errorf("%s: %+v", script, got.Rows[1])
+		}
+	}
+}
+
+func TestExplain_Misuse(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "takes the file of a script"}, {[]string{"/no/such/file.lua"}, "no such file"}, {[]string{"--format", "yaml", "-"}, `"yaml" is not one of text, json`},
+		{[]string{"--lock", "x", "-", "job"}, `"x" is neither a key nor an argument`}, {[]string{"-", ",", "token"}, "no key is named"}, {[]string{"--colour", "-"}, "colour"},
+	} {
+		if code, stdout, stderr := explained(t, releaseOwn, tt.args...); code != exitMisuse || stdout != "" || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%v: exit code %d, %s%s", tt.args, code, stdout, stderr)
+		}
+	}
+	if code, _, stderr := explained(t, strings.Repeat(" ", maxScriptFile+1), "-"); code != exitMisuse || !strings.Contains(stderr, "longer than") {
+		t.Errorf("a long file: exit code %d, %s", code, stderr)
+	}
+	if code, _, stderr := execute(t, nil, "adopt"); code != exitUsage || !strings.Contains(stderr, "adopt explain FILE.lua") {
+		t.Errorf("adopt alone: exit code %d, %s", code, stderr)
+	}
+}
