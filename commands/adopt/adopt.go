@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -76,13 +77,18 @@ func New(patterns []*Pattern, o Options) (*Adoption, error) {
 	return a, errors.Join(err, also)
 }
 
-// Concerns reports whether an argument may be an adopted key. It does not allocate.
+// Concerns reports whether an argument may be an adopted key, or the text of a script may name one. It does not
+// allocate.
 func (a *Adoption) Concerns(args [][]byte) bool {
+	hasText := bringsText(args)
 	for _, p := range a.patterns {
 		for _, arg := range args[1:] {
 			if len(arg) >= len(p.literal) && string(arg[:len(p.literal)]) == p.literal {
 				return true
 			}
+		}
+		if hasText && p.literal != "" && bytes.Contains(args[1], []byte(p.literal)) {
+			return true
 		}
 	}
 	return false
@@ -109,6 +115,9 @@ func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *Pattern) {
 				return string(arg), p
 			}
 		}
+		if p := a.inText(db, args); p != nil {
+			return p.Glob, p
+		}
 		return "", nil
 	}
 	for _, at := range keys.At {
@@ -117,6 +126,26 @@ func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *Pattern) {
 		}
 	}
 	return "", nil
+}
+
+// bringsText reports whether a command has the text of a script with it.
+func bringsText(args [][]byte) bool {
+	return len(args) > 2 && (resp.Is(args[0], "EVAL") || resp.Is(args[0], "EVAL_RO"))
+}
+
+// inText is the pattern of which a script writes the beginning of a key; nil: none. EVALSHA of such a script is not
+// looked at.
+func (a *Adoption) inText(db int, args [][]byte) *Pattern {
+	if !bringsText(args) {
+		return nil
+	}
+	for _, p := range a.patterns {
+		if p.Mode == On && (p.DB < 0 || p.DB == db) && p.literal != "" && bytes.Contains(args[1], []byte(p.literal)) &&
+			a.scripts.Know(string(args[1])).Begins(p.literal) {
+			return p
+		}
+	}
+	return nil
 }
 
 // runsScript reports whether a command runs a script or a function, whose keys may be any of its arguments.
@@ -228,7 +257,10 @@ func (a *Adoption) script(c Connection, name string, words []string) (*Call, err
 		}
 	}
 	if first == nil {
-		return nil, nil
+		if first = a.inText(c.Database(), [][]byte{[]byte(name), []byte(words[1]), nil}); first == nil {
+			return nil, nil
+		}
+		lock = first.Glob
 	}
 	var s *idiom.Script
 	if strings.HasPrefix(name, "EVALSHA") {

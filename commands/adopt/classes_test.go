@@ -28,3 +28,42 @@ func TestClassify_SaysWhy(t *testing.T) {
 		}
 	}
 }
+
+// TestCall_KeyInText reports whether a lock whose key stands in the text of a script is found.
+func TestCall_KeyInText(t *testing.T) {
+	c := proxies(t, 1, "lock:*")[0]
+	eval := func(text string, args ...string) string {
+		words := [][]byte{[]byte("eval"), []byte(text), []byte("0")}
+		for _, a := range args {
+			words = append(words, []byte(a))
+		}
+		if !c.a.Concerns(words) || !c.a.Adopts(0, words, Keys{nil, true}) {
+			return "forwarded"
+		}
+		call, err := c.a.Call(c, words, Keys{nil, true})
+		if err != nil {
+			return err.Error()
+		}
+		if call == nil {
+			return "no lock"
+		}
+		r, err := c.a.Decide(t.Context(), c, call)
+		if err != nil {
+			return err.Error()
+		}
+		return strings.TrimSpace(string(r.Reply))
+	}
+	for _, tt := range []struct{ text, want string }{
+		{`return redis.call('set', 'lock:a', ARGV[1], 'NX', 'PX', 5000)`, "+OK"},
+		{`return redis.call("set", "lock:" .. ARGV[2], ARGV[1], "NX", "PX", 5000)`, "$-1"},
+		{`if redis.call('get', 'lock:a') == ARGV[1] then return redis.call('del', 'lock:a') end return 0`, ":1"},
+		{`return redis.call('set', 'lock:a', cjson.encode(ARGV), 'NX', 'PX', 5000)`, `ADOPTREFUSED EVAL lock:*: not supported: cjson; adopted by "lock:*"`},
+		{`return redis.call('incr', 'block:a')`, "forwarded"},
+		{`return 1 -- lock:a`, "forwarded"},
+		{`return 'lock:a'`, "no lock"},
+	} {
+		if got := eval(tt.text, "me", "a"); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.text, got, tt.want)
+		}
+	}
+}

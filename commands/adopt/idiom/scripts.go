@@ -3,6 +3,7 @@ package idiom
 import (
 	"crypto/sha1"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -46,6 +47,11 @@ func ParseScript(text string) *Script {
 		s.refused = asRefusal(err)
 	}
 	return s
+}
+
+// Begins reports whether a string that is written in the script begins with prefix.
+func (s *Script) Begins(prefix string) bool {
+	return s.parsed != nil && slices.ContainsFunc(s.parsed.Strings(), func(text string) bool { return strings.HasPrefix(text, prefix) })
 }
 
 // Scripts remember scripts by their SHA-1, parsed or refused. They are safe for concurrent use.

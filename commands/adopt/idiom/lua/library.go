@@ -3,6 +3,7 @@ package lua
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -11,7 +12,13 @@ import (
 )
 
 // A Script is one that was parsed.
-type Script struct{ body []ast.Stmt }
+type Script struct {
+	body []ast.Stmt
+	text []string // the strings that are written in it
+}
+
+// Strings are those that are written in the script. They are not to be changed.
+func (s *Script) Strings() []string { return s.text }
 
 // Parse parses a script. The error is an *Unsupported, also for what is no Lua at all: Redis says what is
 // wrong with it.
@@ -23,7 +30,32 @@ func Parse(text string) (*Script, error) {
 	if err != nil {
 		return nil, unsupported("its syntax")
 	}
-	return &Script{body: body}, nil
+	return &Script{body: body, text: stringsIn(reflect.ValueOf(body), nil)}, nil
+}
+
+// stringsIn appends the strings of a part of a syntax tree.
+func stringsIn(part reflect.Value, all []string) []string {
+	switch part.Kind() {
+	case reflect.Interface, reflect.Pointer:
+		if part.IsNil() {
+			return all
+		}
+		if s, ok := part.Interface().(*ast.StringExpr); ok {
+			return append(all, s.Value)
+		}
+		return stringsIn(part.Elem(), all)
+	case reflect.Slice:
+		for i := range part.Len() {
+			all = stringsIn(part.Index(i), all)
+		}
+	case reflect.Struct:
+		for i := range part.NumField() {
+			if part.Type().Field(i).IsExported() {
+				all = stringsIn(part.Field(i), all)
+			}
+		}
+	}
+	return all
 }
 
 // library is what every script sees beside KEYS and ARGV. No script can change it: see machine.assign and
