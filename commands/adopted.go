@@ -42,6 +42,9 @@ func (s *Session) keysOf(args [][]byte) (keys adopt.Keys) {
 	return keys
 }
 
+// errClientLeft is for a client that has closed only its sending half.
+var errClientLeft = errors.New("ERR the lock was given back: the client closed its side of the connection")
+
 // runAdopted runs a command on the key of an adopted lock, and what is none after all.
 func (s *Session) runAdopted(ctx context.Context, q request) {
 	if s.mode == onPassthrough && s.tx.In { // the upstream refuses it, and aborts the EXEC
@@ -79,12 +82,18 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 	case err == nil:
 		result, err = s.d.opt.Adoption.Decide(ctx, adoptedConn{s}, call)
 	}
+	// A client that closes behind the reply holds the lock: only one that has left before does not.
+	taken := result.Taken.Fence != 0
+	if taken && (s.clientCtx.Err() != nil || verbConn{s}.HungUp()) {
+		s.d.opt.Adoption.Undo(result.Taken)
+		taken, err = false, errClientLeft
+	}
 	if err != nil {
 		s.replies.Local(appendAdoptErr(err))
 		return
 	}
 	s.replies.Local(result.Reply)
-	if sent := s.replies.Flush(); result.Taken.Fence != 0 && (!sent || verbConn{s}.HungUp()) {
+	if sent := s.replies.Flush(); taken && !sent {
 		s.d.opt.Adoption.Undo(result.Taken)
 	}
 }

@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -121,6 +123,39 @@ func TestAdopt_LeavesBeforeReply(t *testing.T) {
 			return stays.Do(t, "SET", "lock:left", "you", "NX", "PX", "60000").String() == "+OK"
 		})
 		wantReplies(t, stays, [2]string{"DEL lock:left", ":1"})
+	}
+}
+
+// TestAdopt_LeavesAfterReply: who has the reply to an acquisition holds the lock, also without its connection.
+func TestAdopt_LeavesAfterReply(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 1, "--adopt", "lock:*")
+	const clients, each = 8, 100
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Go(func() {
+			for j := range each {
+				c, err := redistest.Dial(r.addr())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				v, err := c.Try("SET", fmt.Sprint("lock:", i, ":", j), "me", "NX", "PX", "60000")
+				_ = c.Close()
+				if err != nil || v.String() != "+OK" {
+					t.Errorf("%v, %v", v, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	c := redistest.Open(t, r.addr())
+	for i := range clients {
+		for j := range each {
+			if name := fmt.Sprint("lock:", i, ":", j); c.Do(t, "EXISTS", name).Int() != 1 {
+				t.Errorf("%s is free", name)
+			}
+		}
 	}
 }
 
