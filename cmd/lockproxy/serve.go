@@ -103,7 +103,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 			Proxies: func() []lockcmd.Proxy { return shownProxies(others) }, KeepOnLoss: o.onLoss == "keep", RequireOwner: o.requireOwner,
 			Limits: lockcmd.Limits{MinTTL: o.minTTL, MaxTTL: o.maxTTL, MaxHold: o.maxHold},
 		},
-		Info: stats.Info{Version: moduleVersion(), Mode: watcher.Mode, Locks: svc.Stats}, Log: log,
+		Info: stats.Info{Version: moduleVersion(), Mode: watcher.Mode, Locks: svc.Stats, Adoption: adoption.Info}, Log: log,
 	})
 	srv, err := proxy.New(proxy.Options{
 		Listen: o.listen, Listener: o.listener, TLS: o.listenTLS(log), MaxClients: o.maxClients, MaxBulk: o.maxBulk, MaxOutput: o.maxOutput,

@@ -16,6 +16,8 @@ type Info struct {
 	Version string
 	Mode    func() string      // of the upstream; nil: it is not shown
 	Locks   func() locks.Stats // nil: they are not shown
+	// Adoption adds what is shown of adopted keys; nil: nothing is.
+	Adoption func(add func(name string, value any))
 
 	Began    time.Time // when the proxy began
 	Clients  func() int
@@ -82,6 +84,9 @@ func (i *Info) section() []byte {
 	add("upstream_reconnects", up.Reconnects)
 	if i.Mode != nil {
 		add("upstream_mode", i.Mode())
+	}
+	if i.Adoption != nil {
+		i.Adoption(add)
 	}
 	if i.Locks == nil {
 		return b

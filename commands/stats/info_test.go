@@ -24,6 +24,11 @@ func TestInfo_Augment(t *testing.T) {
 			t.Errorf("%q lacks %q", section, line)
 		}
 	}
+	adopts := info
+	adopts.Adoption = func(add func(string, any)) { add("adopt_calls", 5) }
+	if got := string(adopts.section()); !strings.Contains(got, "\r\nlockproxy_adopt_calls:5\r\n") || !strings.Contains(got, "\r\nlockproxy_grants:7\r\n") {
+		t.Errorf("with adopted keys: %q", got)
+	}
 	some := info
 	some.Mode, some.Locks = nil, nil
 	if got := string(some.section()); !strings.HasPrefix(got, "# Lockproxy\r\n") || strings.Contains(got, "mode") || strings.Contains(got, "lock_nodes") {
