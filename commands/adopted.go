@@ -78,7 +78,7 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 	case s.id.Proto == 2 && s.subscribed():
 		err = errors.New(pubsub.SubscriberModeError(q.args[0]))
 	case err == nil && !muted && s.keepsReply(ctx, call.Reads()):
-		err = call.RefusedTracked()
+		err = s.d.opt.Adoption.RefusedTracked(adoptedConn{s}, call)
 	case err == nil:
 		result, err = s.d.opt.Adoption.Decide(ctx, adoptedConn{s}, call)
 	}
@@ -101,7 +101,7 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 // refuseAdoptedInTx refuses a command inside MULTI. The upstream gets one that it does not know in its place,
 // and so aborts the EXEC.
 func (s *Session) refuseAdoptedInTx(q request) bool {
-	return s.refuseQueued(string(appendAdoptErr(s.d.opt.Adoption.RefusedInTx(s.id.DB, q.args, s.keysOf(q.args)))))
+	return s.refuseQueued(string(appendAdoptErr(s.d.opt.Adoption.RefusedInTx(adoptedConn{s}, q.args, s.keysOf(q.args)))))
 }
 
 // keepsReply reports whether the client may keep the reply to a read of one of keys, since CLIENT TRACKING is on.

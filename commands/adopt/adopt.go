@@ -155,14 +155,14 @@ func runsScript(name []byte) bool {
 }
 
 // RefusedInTx is the refusal of a command on a lock inside MULTI.
-func (a *Adoption) RefusedInTx(db int, args [][]byte, keys Keys) error {
-	key, p := a.lock(db, args, keys)
+func (a *Adoption) RefusedInTx(c Connection, args [][]byte, keys Keys) error {
+	key, p := a.lock(c.Database(), args, keys)
 	glob := ""
 	if p != nil {
 		glob = p.Glob
 	}
 	refused := &RefusedError{Command: strings.ToUpper(string(args[0])), Key: key, Why: "it is inside MULTI", Pattern: glob, Reason: InTransaction}
-	a.counters.end(idiom.Unclear, idiom.Nothing, refused)
+	a.noteRefusal(c, refused)
 	return refused
 }
 

@@ -100,11 +100,16 @@ func (c *counters) observe(class idiom.Class, did idiom.Do, took time.Duration) 
 // nil for a command that is about no lock. Errors are a *RefusedError and those that the client is to get.
 func (a *Adoption) Call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 	call, err := a.call(c, args, keys)
+	a.noteRefusal(c, err)
+	return call, err
+}
+
+// noteRefusal counts and logs err if it is a refusal of a call that is not decided.
+func (a *Adoption) noteRefusal(c Connection, err error) {
 	if refusal := (*RefusedError)(nil); errors.As(err, &refusal) {
 		a.counters.end(refusal.Class, idiom.Nothing, err)
 		a.logRefusal(c, err)
 	}
-	return call, err
 }
 
 // Decide decides a call. Errors are a *RefusedError, a *locks.QuorumError, and those of the connection and of ctx.

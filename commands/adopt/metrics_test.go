@@ -24,7 +24,7 @@ func TestReport(t *testing.T) {
 	}
 	p.do("EVAL", compareAndDelete, "1", "lock:a", "me")
 	p.do("EVAL", raises, "1", "lock:a", "me")
-	_ = p.a.RefusedInTx(0, [][]byte{[]byte("GET"), []byte("lock:a")}, Keys{[]int{1}, true})
+	_ = p.a.RefusedInTx(p, [][]byte{[]byte("GET"), []byte("lock:a")}, Keys{[]int{1}, true})
 	p.no = errors.New("NOPERM")
 	p.do("SET", "lock:b", "me", "NX", "PX", "5000")
 	all := metrics.Registry{p.a}
@@ -154,5 +154,27 @@ func TestRefusals_Bounded(t *testing.T) {
 	}
 	if leftOut, due := r.due(refusalKind{"lock:*", "new"}, now.Add(refusalEvery)); !due || leftOut != 2*maxRefusalKinds-1 {
 		t.Errorf("the rest: %d, %t", leftOut, due)
+	}
+}
+
+// TestNoteRefusal: refusals that are told before a call is decided are counted and logged as well.
+func TestNoteRefusal(t *testing.T) {
+	p := proxies(t, 1, "lock:*")[0]
+	var out bytes.Buffer
+	p.a.opt.Log = slog.New(slog.NewTextHandler(&out, nil))
+	get := [][]byte{[]byte("GET"), []byte("lock:a")}
+	_ = p.a.RefusedInTx(p, get, Keys{[]int{1}, true})
+	call, err := p.a.Call(p, [][]byte{[]byte("TTL"), []byte("lock:a")}, Keys{[]int{1}, true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = p.a.RefusedTracked(p, call)
+	for _, reason := range []string{"transaction", "tracking"} {
+		if s := (metrics.Registry{p.a}).Sample("lockproxy_adopt_refused_total", "reason", reason); s == nil || s.Value != 1 {
+			t.Errorf("%s: %+v", reason, s)
+		}
+		if !strings.Contains(out.String(), "reason="+reason) {
+			t.Errorf("no line of %s in\n%s", reason, &out)
+		}
 	}
 }

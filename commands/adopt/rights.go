@@ -43,6 +43,8 @@ func (c *Call) Reads() (keys []string) {
 }
 
 // RefusedTracked is the refusal of a call whose reply the client would keep: it would never be told of a change.
-func (c *Call) RefusedTracked() error {
-	return c.refused(Tracked, "CLIENT TRACKING is on, and would not be told of changes of a lock")
+func (a *Adoption) RefusedTracked(conn Connection, c *Call) error {
+	err := c.refused(Tracked, "CLIENT TRACKING is on, and would not be told of changes of a lock")
+	a.noteRefusal(conn, err)
+	return err
 }
