@@ -1,6 +1,8 @@
 package integration
 
 import (
+	"encoding/json"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +56,50 @@ func TestAdopt_ProxiesThatDisagree(t *testing.T) {
 	if log := elsewhere.Log(); strings.Contains(log, "adoption conflict") {
 		t.Errorf("log of a proxy of another upstream: %s", log)
 	}
+}
+
+// TestAdopt_SameUpstream: proxies of one Cluster, and those at either side of a failover, know that they have one upstream.
+func TestAdopt_SameUpstream(t *testing.T) {
+	t.Parallel()
+	master, replica := redistest.Start(t), redistest.Start(t)
+	host, port, _ := net.SplitHostPort(master.Addr())
+	replica.Do(t, "REPLICAOF", host, port)
+	eventually(t, time.Minute, "replicated", func() bool {
+		return strings.Contains(replica.Do(t, "INFO", "replication").Text, "master_link_status:up")
+	})
+	replica.Do(t, "REPLICAOF", "NO", "ONE")
+	cluster := redistest.StartCluster(t, 3, 0)
+	for name, sides := range map[string][2]redistest.Upstream{"failover": {master, replica}, "cluster": {cluster, cluster}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nodes := redistest.StartNodes(t, 1)
+			ordinary := redistest.StartProxy(t, sides[0], nodes)
+			if n := len(announcedIDs(t, nodes[0])); name == "cluster" && n < 3 {
+				t.Errorf("%d ids of three masters", n)
+			}
+			c := redistest.Open(t, redistest.StartProxy(t, sides[1], nodes, "--adopt", "lock:*").Addr())
+			take := func() string { return c.Do(t, "SET", "lock:a", "v", "NX", "PX", "30000").String() }
+			if got := take(); !strings.Contains(got, "no pattern for it") || strings.Contains(got, "not known") {
+				t.Errorf("beside a proxy of the same upstream: %s", got)
+			}
+			ordinary.Kill()
+			nodes[0].Do(t, "DEL", "lockproxy:adopt") // in place of the minute
+			eventually(t, time.Minute, "adopted", func() bool { return take() == "+OK" })
+		})
+	}
+}
+
+// announcedIDs are the replication ids that proxies have announced at a lock node.
+func announcedIDs(t *testing.T, n *redistest.Server) (ids []string) {
+	t.Helper()
+	for _, proxy := range n.Do(t, "HKEYS", "lockproxy:adopt").Elems {
+		var said struct{ Upstream []string }
+		if err := json.Unmarshal([]byte(n.Do(t, "GET", "lockproxy:adopt:"+proxy.Text).Text), &said); err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, said.Upstream...)
+	}
+	return ids
 }
 
 // nodesField is a field of the reply to LOCKCTL NODES.
