@@ -75,6 +75,16 @@ func (b *board) count() int {
 	return len(b.posts)
 }
 
+// put is a notice that one of the nodes has.
+func (b *board) put(n locks.Notice) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.kept == nil {
+		b.kept = map[locks.Notice]time.Time{}
+	}
+	b.kept[n] = time.Now().Add(time.Hour)
+}
+
 // last is the last announcement.
 func (b *board) last() locks.PostRequest {
 	b.mu.Lock()
@@ -122,6 +132,31 @@ func TestAnnouncer_RenewsAndTakesBack(t *testing.T) {
 		if ids := b.ids(); len(ids) != 0 {
 			t.Errorf("%q are announced by a proxy that has ended", ids)
 		}
+	})
+}
+
+// TestAnnouncer_WithoutPatterns announces, but not at lock nodes that nobody uses, and takes the latest of what nodes have.
+func TestAnnouncer_WithoutPatterns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &board{}
+		for i, list := range []string{"", "lock:* on", ""} {
+			text := Record{Format: Format, Sequence: []int64{3, 5, 4}[i], Upstream: []string{"x"}, Patterns: patterns(list)}.Text()
+			b.put(locks.Notice{ID: "b", Text: text})
+		}
+		a, stop := start(b, "a", "x", "")
+		if p := b.last(); !p.Unused || p.Text == "" {
+			t.Errorf("%+v", p)
+		}
+		if all := a.Peers(); len(all) != 1 || all[0].Sequence != 5 || !all[0].Conflicts() {
+			t.Errorf("%+v", all)
+		}
+		b.fail(locks.ErrUnused)
+		time.Sleep(every)
+		synctest.Wait()
+		if got := (metrics.Registry{a}).Sample("lockproxy_adopt_announcements_lost_total").Value; got != 0 || b.count() != 2 {
+			t.Errorf("%v lost of %d, while the nodes are unused", got, b.count())
+		}
+		stop()
 	})
 }
 
@@ -259,7 +294,7 @@ func TestAnnouncer_Failover(t *testing.T) {
 			}
 			return fmt.Sprint(r.Upstream)
 		}
-		for _, step := range []struct{ is, want string }{{"x", "[x]"}, {"y", "[x y]"}, {"y", "[x y]"}, {"", "[x y]"}, {"y", "[y]"}, {"", "[y]"}, {"", "[y]"}} {
+		for _, step := range []struct{ is, want string }{{"x", "[x]"}, {"y", "[x y]"}, {"y", "[x y]"}, {"", "[x y]"}, {"y", "[y]"}, {"", "[y]"}, {"", "[y]"}, {"", "[y]"}, {"", "[y]"}} {
 			id = step.is
 			if got := told(); got != step.want {
 				t.Errorf("the upstream is %q: %s, want %s", step.is, got, step.want)
