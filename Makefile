@@ -9,8 +9,15 @@ GO      ?= go
 PKGS    := ./...
 NICE    := nice -n 10
 # Two packages that each run a dozen redis-servers make two cores late for leases and
-# node timeouts, which are what the tests are about.
-ONEBYONE := -p 1 -parallel 4
+# node timeouts, which are what the tests are about: they run one by one, the others in pairs.
+CROWDED := /(backends/locks/quorum|cmd/lockproxy|integration|integration/faults)$$
+# $(call tests,packages to leave out,how to start go,flags) runs the tests of all other packages.
+define tests
+{ failed=0; \
+	$(GO) list $(PKGS) | grep -vE '$(1)|$(CROWDED)' | xargs -r $(2) $(GO) test -p 2 -parallel 4 -timeout 20m $(3) || failed=1; \
+	$(GO) list $(PKGS) | grep -vE '$(1)' | grep -E '$(CROWDED)' | xargs -r $(2) $(GO) test -p 1 -parallel 4 -timeout 20m $(3) || failed=1; \
+	[ $$failed = 0 ]; }
+endef
 # Packages that keep a processor busy, and have neither servers nor a clock: they run beside the others.
 BUSY := /integration/(model|mutants)
 FUZZTIME ?= 60s
@@ -33,7 +40,7 @@ dev: ## a proxy, its upstream and five lock nodes in one process
 .PHONY: test
 test: redis ## every test; installs redis-server where it is missing
 	@$(GO) list $(PKGS) | grep -E '$(BUSY)' | xargs -r $(NICE) $(GO) test -timeout 20m & busy=$$!; \
-	$(GO) list $(PKGS) | grep -vE '$(BUSY)' | xargs -r $(GO) test $(ONEBYONE) -timeout 20m; others=$$?; \
+	$(call tests,$(BUSY)); others=$$?; \
 	wait $$busy && exit $$others
 
 # Four packages at once: their tests wait more than they compute.
@@ -43,7 +50,7 @@ quick: vet ## at every save, under 30s: vet, gofmt, and the unit tests that star
 
 .PHONY: race
 race: redis ## every test under the race detector, but for the models, which have one goroutine; needs a C compiler
-	CGO_ENABLED=1 $(NICE) $(GO) test $(ONEBYONE) -timeout 20m -race -short $$($(GO) list $(PKGS) | grep -v /integration/model)
+	@export CGO_ENABLED=1; $(call tests,/integration/model,$(NICE),-race -short)
 
 # Tests that hold the proxy against a plain server, and those of the verbs.
 NEWEST_TESTS := ^Test(PassThrough|Random(Streams|Verbs)$$|Verb|RequireOwner|Client(ID|List|Kill|Unblock|Tracking|Commands)|Subscriber|RESP3|Protocol|Quit|Auth|RevokedLogin|PasswordRotation|Users_DoNotShare|LimitsBefore|ManyConnections|Blocking|PasswordChange_Through|Keyspace|Multi_Refused|WatchSees|NoPermission)
