@@ -61,7 +61,8 @@ type Adoption struct {
 	scripts  *idiom.Scripts
 	guesses  *lru.Cache[locks.Key, guess] // hints: a wrong one costs a round
 	classes  *lru.Cache[string, verdict]  // of scripts
-	flights  flights
+	flights  flights                      // acquisitions
+	reads    flights
 
 	counters counters
 	refusals refusals
@@ -70,7 +71,7 @@ type Adoption struct {
 // New makes an Adoption. The first pattern that matches a key counts.
 func New(patterns []*Pattern, o Options) (*Adoption, error) {
 	o.Log = cmp.Or(o.Log, slog.Default())
-	a := &Adoption{opt: o, patterns: patterns, scripts: idiom.NewScripts()}
+	a := &Adoption{opt: o, patterns: patterns, scripts: idiom.NewScripts(), flights: flights{pace: pollPace}}
 	var err, also error
 	a.guesses, err = lru.New[locks.Key, guess](remembered)
 	a.classes, also = lru.New[string, verdict](remembered)
@@ -335,6 +336,7 @@ type Result struct {
 func (a *Adoption) Undo(g locks.Grant) {
 	a.guesses.Remove(g.Key)
 	a.opt.Engine.Undo(g)
+	a.flights.hurry(g.Key)
 }
 
 // ReplyText is the text of the error reply for an error of this package; empty for others.
@@ -383,6 +385,11 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 			state, answered, exact = g.read(time.Now()), true, true
 			continue
 		}
+		if out.Op.Do == idiom.Nothing && !answered && c.class == idiom.Acquire { // one that is refused costs no more than to read
+			if out, err = c.Run(idiom.State{}, time.Now()); err != nil {
+				return Result{}, c.cannotRun(idiom.Absent, err)
+			}
+		}
 		if out.Op.Do == idiom.Nothing && answered {
 			return Result{Reply: out.Reply}, a.signal(ctx, conn, out.Signals)
 		}
@@ -390,6 +397,9 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 		switch {
 		case err == nil && next != nil: // done
 			a.note(key, *next)
+			if out.Op.Do == idiom.Release {
+				a.flights.hurry(key)
+			}
 			return Result{Reply: out.Reply, Taken: grant, did: out.Op.Do}, a.signal(ctx, conn, out.Signals)
 		case err != nil:
 			return Result{}, err
@@ -406,17 +416,6 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 		state, answered = g.read(time.Now()), true
 	}
 	return Result{}, errChanging
-}
-
-// read asks the nodes what a key is.
-func (a *Adoption) read(ctx context.Context, key locks.Key) (guess, error) {
-	r, err := a.opt.Engine.Read(ctx, key)
-	if err != nil {
-		return guess{}, err
-	}
-	g := guessOf(r, time.Now())
-	a.note(key, g)
-	return g, nil
 }
 
 // note remembers what a key is.
@@ -461,84 +460,6 @@ func (a *Adoption) do(ctx context.Context, conn Connection, c *Call, key locks.K
 func gone(err error) bool {
 	notOwner := (*locks.NotOwnerError)(nil)
 	return errors.Is(err, locks.ErrLost) || errors.As(err, &notOwner)
-}
-
-// take takes a lock that nobody is guessed to have.
-func (a *Adoption) take(ctx context.Context, conn Connection, c *Call, key locks.Key, op idiom.Op) (*guess, locks.Grant, error) {
-	ttl, err := a.lease(c, op.TTL)
-	if err != nil {
-		return nil, locks.Grant{}, err
-	}
-	var grant locks.Grant
-	fl, leads, err := a.flights.do(ctx, key, func(fl *flight) {
-		began := time.Now()
-		request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: "adopted on", Barge: true}
-		d, at, err := a.lockGuarded(ctx, conn, c.pattern, request)
-		if fl.err = err; err != nil {
-			return
-		}
-		if at.owner != "" {
-			fl.after = at
-			return
-		}
-		if fl.granted = d.Granted; d.Granted {
-			grant = d.Grant
-			fl.after = guess{owner: grant.Owner, fence: grant.Fence, holds: 1, until: began.Add(ttl)}
-		} else {
-			fl.after = guess{owner: d.Holder, holds: 1, until: time.Now().Add(d.Remaining)}
-		}
-	})
-	switch {
-	case err != nil:
-		return nil, grant, err
-	case leads && fl.err != nil:
-		return nil, grant, fl.err
-	case fl.shared() != nil:
-		return nil, grant, fl.shared()
-	case leads && fl.granted:
-		return &fl.after, grant, nil
-	}
-	return nil, locks.Grant{Owner: fl.after.owner, Fence: fl.after.fence, Validity: time.Until(fl.after.until)}, nil
-}
-
-// guardFor is how long the upstream may take to say that it has a key.
-const guardFor = 100 * time.Millisecond
-
-// lockGuarded takes a lock unless the upstream has its key: a program that does not go through a proxy has taken
-// it there. Then at is what the key is taken for. An upstream that does not say so in time has nothing: locks are
-// to be had while it is away.
-func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern, r locks.LockRequest) (d locks.Decision, at guess, err error) {
-	if !p.Guard {
-		d, err = a.opt.Engine.Lock(ctx, r)
-		return d, at, err
-	}
-	var ends time.Time // of what was granted
-	decided := make(chan struct{})
-	go func() {
-		defer close(decided)
-		d, err = a.opt.Engine.Lock(ctx, r)
-		ends = time.Now().Add(d.Grant.Validity)
-	}()
-	inTime, cancel := context.WithTimeout(ctx, guardFor)
-	defer cancel()
-	reply, askErr := conn.Ask(inTime, []string{"PTTL", r.Name})
-	<-decided
-	switch {
-	case err != nil || !d.Granted:
-		return d, at, err
-	case !time.Now().Before(ends):
-		a.opt.Engine.Undo(d.Grant)
-		return locks.Decision{}, at, errLate
-	case askErr != nil || len(reply) == 0 || reply[0] != ':' || resp.Int(reply) == -2:
-		return d, at, nil
-	}
-	a.opt.Engine.Undo(d.Grant)
-	a.counters.upstreamHeld.Add(1)
-	left := time.Duration(resp.Int(reply)) * time.Millisecond
-	if left < 0 {
-		left = a.opt.MaxTTL
-	}
-	return locks.Decision{}, guess{owner: a.ownerOf(idiom.Op{Do: idiom.Take}), until: time.Now().Add(max(left, time.Millisecond))}, nil
 }
 
 // lease is for how long a lock is taken.

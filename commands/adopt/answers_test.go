@@ -3,6 +3,7 @@ package adopt
 import (
 	"context"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -48,6 +49,9 @@ func (e *scripted) Read(context.Context, locks.Key) (locks.Reading, error) {
 }
 
 func (e *scripted) Undo(locks.Grant) { e.undone.Add(1) }
+
+// you are the owner of another client's lock.
+var you = locks.NewAdoptedString(&locks.RandSource{}, "you")
 
 func granting(r locks.LockRequest) (locks.Decision, error) {
 	g := locks.Grant{Key: r.Key, Owner: r.Owner, Fence: 1, Validity: r.TTL, Holds: 1}
@@ -101,7 +105,7 @@ func TestFlights_Share(t *testing.T) {
 		decided := make(chan struct{})
 		e := &scripted{lock: func(locks.LockRequest) (locks.Decision, error) {
 			<-decided
-			return locks.Decision{Holder: locks.AdoptedPrefix + "s0123456789abcdefyou", Remaining: time.Second}, nil
+			return locks.Decision{Holder: you, Remaining: time.Second}, nil
 		}}
 		c := at(t, e, "lock:* guard=no")
 		replies := make(chan string, 50)
@@ -121,9 +125,63 @@ func TestFlights_Share(t *testing.T) {
 	})
 }
 
+// TestFlights_Pollers: fifty clients that poll cost the nodes about what one costs, and a release through this proxy is
+// noticed at once.
+func TestFlights_Pollers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rounds := func(pollers int) int64 {
+			e := &scripted{lock: func(locks.LockRequest) (locks.Decision, error) {
+				time.Sleep(500 * time.Microsecond)
+				return locks.Decision{Holder: you, Remaining: time.Minute}, nil
+			}}
+			c, end := at(t, e, "lock:* guard=no"), time.Now().Add(10*time.Second)
+			var all sync.WaitGroup
+			for i := range pollers {
+				all.Go(func() {
+					time.Sleep(time.Duration(i) * 10 * time.Millisecond / time.Duration(pollers))
+					for time.Now().Before(end) {
+						if got := c.do("SET", "lock:a", "me", "NX", "PX", "5000"); got != "$-1" {
+							t.Errorf("held: %s", got)
+						}
+						time.Sleep(10 * time.Millisecond)
+					}
+				})
+			}
+			all.Wait()
+			return e.asked.Load()
+		}
+		if one, fifty := rounds(1), rounds(50); fifty*10 > one*12 {
+			t.Errorf("%d rounds of fifty pollers, %d of one", fifty, one)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		held := true
+		e := &scripted{lock: func(r locks.LockRequest) (locks.Decision, error) {
+			time.Sleep(time.Millisecond)
+			if held {
+				return locks.Decision{Holder: you, Remaining: time.Minute}, nil
+			}
+			return granting(r)
+		}}
+		c := at(t, e, "lock:* guard=no")
+		began, replies := time.Now(), make(chan string, 3)
+		for range 3 {
+			go func() { replies <- c.do("SET", "lock:a", "me", "NX", "PX", "5000") }()
+		}
+		<-replies
+		held = false
+		c.a.flights.hurry(locks.Key{Name: "lock:a"})
+		<-replies
+		<-replies
+		if took := time.Since(began); took != 2*time.Millisecond {
+			t.Errorf("after the release: %v", took)
+		}
+	})
+}
+
 // TestDecide_HeldForNoTime: who has the lock when the nodes answer has it, however little is left of the lease.
 func TestDecide_HeldForNoTime(t *testing.T) {
-	owner := locks.AdoptedPrefix + "s0123456789abcdefyou"
+	owner := you
 	e := &scripted{
 		lock: func(locks.LockRequest) (locks.Decision, error) { return locks.Decision{Holder: owner}, nil },
 		read: locks.Reading{Held: true, Owner: owner, Fence: 3, Holds: 1},

@@ -4,56 +4,60 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// A flight is one acquisition, for the call that leads it and those that share its answer: had they asked the
-// nodes as well, all but one would have been refused, and perhaps all.
+// A flight is one question to the nodes, for the call that leads it and those that share its answer.
 type flight struct {
+	began   time.Time
 	done    chan struct{}
 	granted bool
 	after   guess // what the key is then: the leader's grant, or who has it
 	err     error
+
+	asked  bool // the nodes are being asked: nobody else may share it
+	shared bool // somebody does
 }
 
-// flights are the acquisitions under way, by key: one that asks, and one that is next. A call that comes while
+// flights are the questions under way, by key: one that asks, and one that is next. A call that comes while
 // one asks waits for the next, whatever becomes of the first: the nodes may have voted before the call came, and
 // what they granted may have been given back since. The zero value is ready.
 type flights struct {
+	pace time.Duration // from one question that was shared and refused to the next, unless hurry is called
+
 	mu    sync.Mutex
 	lanes map[locks.Key]*lane
 }
 
-type lane struct{ asking, next *flight }
+type lane struct {
+	asking, next *flight
+	wake         chan struct{} // holds one
+}
 
-// do has one of the calls that come together ask. leads reports whether it was this one: then f has been filled
+// pollPace is how far acquisitions of one lock are apart that many clients ask for again and again. They poll about
+// as often themselves.
+const pollPace = 12 * time.Millisecond
+
+// do has one of the calls that come together ask. leads reports whether it was this one: then fl has been filled
 // by ask. Otherwise it is the answer to share.
 func (f *flights) do(ctx context.Context, key locks.Key, ask func(*flight)) (fl *flight, leads bool, err error) {
 	f.mu.Lock()
 	l := f.lanes[key]
-	switch {
-	case l == nil:
+	if l == nil {
 		if f.lanes == nil {
 			f.lanes = map[locks.Key]*lane{}
 		}
-		fl = &flight{done: make(chan struct{})}
-		f.lanes[key] = &lane{asking: fl}
+		fl = &flight{began: time.Now(), done: make(chan struct{}), asked: true}
+		f.lanes[key] = &lane{asking: fl, wake: make(chan struct{}, 1)}
 		f.mu.Unlock()
-	case l.next == nil:
-		before := l.asking
-		fl = &flight{done: make(chan struct{})}
-		l.next = fl
-		f.mu.Unlock()
-		select {
-		case <-before.done:
-		case <-ctx.Done():
-			fl.err = ctx.Err()
-			f.finish(key, fl)
-			return fl, true, ctx.Err()
-		}
-	default:
-		fl = l.next
+		ask(fl)
+		f.finish(key, fl)
+		return fl, true, nil
+	}
+	if fl = l.open(); fl != nil {
+		fl.shared = true
 		f.mu.Unlock()
 		select {
 		case <-fl.done:
@@ -62,9 +66,68 @@ func (f *flights) do(ctx context.Context, key locks.Key, ask func(*flight)) (fl 
 			return nil, false, ctx.Err()
 		}
 	}
+	before := l.asking
+	fl = &flight{done: make(chan struct{})}
+	l.next = fl
+	f.mu.Unlock()
+	if err := f.await(ctx, l, before, fl); err != nil {
+		fl.err = err
+		f.finish(key, fl)
+		return fl, true, err
+	}
+	f.mu.Lock()
+	fl.began, fl.asked = time.Now(), true
+	f.mu.Unlock()
 	ask(fl)
 	f.finish(key, fl)
 	return fl, true, nil
+}
+
+// open is the flight that a call may still share.
+func (l *lane) open() *flight {
+	switch {
+	case l.next != nil:
+		return l.next
+	case !l.asking.asked:
+		return l.asking
+	}
+	return nil
+}
+
+// await waits until the flight before has ended, and, where calls come so often that they share flights and are
+// refused, until pace or the holder's lease is over.
+func (f *flights) await(ctx context.Context, l *lane, before, fl *flight) error {
+	select {
+	case <-before.done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	f.mu.Lock()
+	crowded := before.shared || fl.shared
+	f.mu.Unlock()
+	if f.pace == 0 || !crowded || before.granted || before.err != nil {
+		return nil
+	}
+	t := time.NewTimer(min(f.pace-time.Since(before.began), time.Until(before.after.until)))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-l.wake:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// hurry has the next question asked at once: the lock has been given back through this proxy.
+func (f *flights) hurry(key locks.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if l := f.lanes[key]; l != nil {
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // finish ends a flight, and lets the next one ask.
@@ -82,10 +145,10 @@ func (f *flights) finish(key locks.Key, fl *flight) {
 	close(fl.done)
 }
 
-// shared is the error of a flight for a call that shares it: nil, if only its leader has left.
-func (fl *flight) shared() error {
-	if errors.Is(fl.err, context.Canceled) || errors.Is(fl.err, context.DeadlineExceeded) {
-		return nil
+// sharedErr is the error of a flight for a call that shares it: nil, if it is about the leader, who may have left.
+func (fl *flight) sharedErr() error {
+	if few := (*locks.QuorumError)(nil); errors.As(fl.err, &few) {
+		return fl.err
 	}
-	return fl.err
+	return nil
 }

@@ -1,0 +1,109 @@
+package adopt
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// read asks the nodes what a key is, once for the calls that come together.
+func (a *Adoption) read(ctx context.Context, key locks.Key) (guess, error) {
+	ask := func(fl *flight) {
+		r, err := a.opt.Engine.Read(ctx, key)
+		if fl.err = err; err == nil {
+			fl.after = guessOf(r, time.Now())
+			a.note(key, fl.after)
+		}
+	}
+	fl, leads, err := a.reads.do(ctx, key, ask)
+	switch {
+	case err != nil:
+		return guess{}, err
+	case leads, fl.err == nil, fl.sharedErr() != nil:
+		return fl.after, fl.err
+	}
+	fl = &flight{} // its leader has left
+	ask(fl)
+	return fl.after, fl.err
+}
+
+// take takes a lock that nobody is guessed to have.
+func (a *Adoption) take(ctx context.Context, conn Connection, c *Call, key locks.Key, op idiom.Op) (*guess, locks.Grant, error) {
+	ttl, err := a.lease(c, op.TTL)
+	if err != nil {
+		return nil, locks.Grant{}, err
+	}
+	var grant locks.Grant
+	fl, leads, err := a.flights.do(ctx, key, func(fl *flight) {
+		began := time.Now()
+		request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: "adopted on", Barge: true}
+		d, at, err := a.lockGuarded(ctx, conn, c.pattern, request)
+		if fl.err = err; err != nil {
+			return
+		}
+		if at.owner != "" {
+			fl.after = at
+			return
+		}
+		if fl.granted = d.Granted; d.Granted {
+			grant = d.Grant
+			fl.after = guess{owner: grant.Owner, fence: grant.Fence, holds: 1, until: began.Add(ttl)}
+		} else {
+			fl.after = guess{owner: d.Holder, holds: 1, until: time.Now().Add(d.Remaining)}
+		}
+	})
+	switch {
+	case err != nil:
+		return nil, grant, err
+	case leads && fl.err != nil:
+		return nil, grant, fl.err
+	case fl.sharedErr() != nil:
+		return nil, grant, fl.sharedErr()
+	case leads && fl.granted:
+		return &fl.after, grant, nil
+	}
+	return nil, locks.Grant{Owner: fl.after.owner, Fence: fl.after.fence, Validity: time.Until(fl.after.until)}, nil
+}
+
+// guardFor is how long the upstream may take to say that it has a key.
+const guardFor = 100 * time.Millisecond
+
+// lockGuarded takes a lock unless the upstream has its key: a program that does not go through a proxy has taken
+// it there. Then at is what the key is taken for. An upstream that does not say so in time has nothing: locks are
+// to be had while it is away.
+func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern, r locks.LockRequest) (d locks.Decision, at guess, err error) {
+	if !p.Guard {
+		d, err = a.opt.Engine.Lock(ctx, r)
+		return d, at, err
+	}
+	var ends time.Time // of what was granted
+	decided := make(chan struct{})
+	go func() {
+		defer close(decided)
+		d, err = a.opt.Engine.Lock(ctx, r)
+		ends = time.Now().Add(d.Grant.Validity)
+	}()
+	inTime, cancel := context.WithTimeout(ctx, guardFor)
+	defer cancel()
+	reply, askErr := conn.Ask(inTime, []string{"PTTL", r.Name})
+	<-decided
+	switch {
+	case err != nil || !d.Granted:
+		return d, at, err
+	case !time.Now().Before(ends):
+		a.opt.Engine.Undo(d.Grant)
+		return locks.Decision{}, at, errLate
+	case askErr != nil || len(reply) == 0 || reply[0] != ':' || resp.Int(reply) == -2:
+		return d, at, nil
+	}
+	a.opt.Engine.Undo(d.Grant)
+	a.counters.upstreamHeld.Add(1)
+	left := time.Duration(resp.Int(reply)) * time.Millisecond
+	if left < 0 {
+		left = a.opt.MaxTTL
+	}
+	return locks.Decision{}, guess{owner: a.ownerOf(idiom.Op{Do: idiom.Take}), until: time.Now().Add(max(left, time.Millisecond))}, nil
+}
