@@ -411,7 +411,7 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 			g = guess{owner: grant.Owner, holds: 1, until: time.Now().Add(grant.Validity)}
 		}
 		if err != nil {
-			return Result{}, err
+			return c.contended(out.Op, err)
 		}
 		state, answered = g.read(time.Now()), true
 	}
