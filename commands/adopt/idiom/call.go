@@ -136,6 +136,10 @@ func PlainClass(args []string) Class {
 		return ForceRelease
 	case "EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT", "PERSIST":
 		return ForceExtend
+	case "GETEX":
+		if len(args) > 2 {
+			return ForceExtend
+		}
 	case "SETEX", "PSETEX", "GETSET":
 		return Overwrite
 	case "SETNX":

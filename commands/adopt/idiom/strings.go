@@ -14,6 +14,7 @@ type setOptions struct {
 	nx, xx, get, keep bool
 	end               string // EX, PX, EXAT, PXAT
 	at                string
+	compares          string // IFEQ or the like, which only newer servers have
 }
 
 func parseSet(args []string) (o setOptions, fine bool) {
@@ -27,8 +28,11 @@ func parseSet(args []string) (o setOptions, fine bool) {
 			o.get = true
 		case "KEEPTTL":
 			o.keep = true
+		case "IFEQ", "IFNE", "IFDEQ", "IFDNE":
+			o.compares = word
+			return o, true
 		case "EX", "PX", "EXAT", "PXAT":
-			if i++; o.end != "" || i == len(args) {
+			if i++; o.end != "" && o.end != word || i == len(args) {
 				return o, false
 			}
 			o.end, o.at = word, args[i]
@@ -44,8 +48,11 @@ const longest = int64(Forever/time.Millisecond) - 1
 
 func (w *world) set(_ string, args []string) (lua.Reply, error) {
 	o, fine := parseSet(args[1:])
-	if !fine {
+	switch {
+	case !fine:
 		return syntax, nil
+	case o.compares != "":
+		return nil, refusef("SET with %s", o.compares)
 	}
 	left := Forever
 	if o.end != "" {
@@ -111,7 +118,7 @@ func (w *world) left(unit, at, command string) (time.Duration, lua.Error) {
 	}
 	now := w.now.UnixMilli()
 	if strings.HasSuffix(unit, "AT") {
-		if command == "set" && n <= 0 {
+		if (command == "set" || command == "getex") && n <= 0 {
 			return 0, invalidExpire(command)
 		}
 		n -= now
@@ -247,59 +254,6 @@ func (w *world) del(string, []string) (lua.Reply, error) {
 	w.is = State{}
 	return flag(was != Absent), nil
 }
-
-func (w *world) expire(name string, args []string) (lua.Reply, error) {
-	unit := strings.TrimPrefix(name, "P")
-	unit = strings.Replace(unit, "EXPIRE", "EX", 1)
-	if name[0] == 'P' {
-		unit = "PX" + unit[2:]
-	}
-	left, fault := w.left(unit, args[0], strings.ToLower(name))
-	if fault != "" {
-		return fault, nil
-	}
-	if w.is.Kind == Absent {
-		if len(args) > 1 && !expireOption(args[1]) {
-			return unsupportedOption(args[1]), nil
-		}
-		return int64(0), nil
-	}
-	if len(args) > 1 {
-		has := w.is.Left != Forever
-		switch strings.ToUpper(args[1]) {
-		case "NX":
-			if has {
-				return int64(0), nil
-			}
-		case "XX":
-			if !has {
-				return int64(0), nil
-			}
-		case "GT":
-			if w.timeRead = true; !has || left <= w.is.Left {
-				return int64(0), nil
-			}
-		case "LT":
-			if w.timeRead = true; has && left >= w.is.Left {
-				return int64(0), nil
-			}
-		default:
-			return unsupportedOption(args[1]), nil
-		}
-	}
-	w.setEnd(left)
-	return int64(1), nil
-}
-
-func expireOption(word string) bool {
-	switch strings.ToUpper(word) {
-	case "NX", "XX", "GT", "LT":
-		return true
-	}
-	return false
-}
-
-func unsupportedOption(word string) lua.Error { return lua.Error("ERR Unsupported option " + word) }
 
 func (w *world) persist(string, []string) (lua.Reply, error) {
 	if w.is.Kind == Absent || w.is.Left == Forever {

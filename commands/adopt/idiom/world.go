@@ -56,8 +56,9 @@ func init() {
 		"TTL": {0, 0, false, (*world).ttl}, "PTTL": {0, 0, false, (*world).ttl},
 		"EXPIRETIME": {0, 0, false, (*world).ttl}, "PEXPIRETIME": {0, 0, false, (*world).ttl},
 		"DEL": {0, 0, true, (*world).del}, "UNLINK": {0, 0, true, (*world).del}, "GETDEL": {0, 0, true, (*world).getDel},
-		"EXPIRE": {1, 2, true, (*world).expire}, "PEXPIRE": {1, 2, true, (*world).expire},
-		"EXPIREAT": {1, 2, true, (*world).expire}, "PEXPIREAT": {1, 2, true, (*world).expire},
+		"GETEX": {0, 64, true, (*world).getEx}, "HMGET": {1, 64, false, (*world).hmget},
+		"EXPIRE": {1, 64, true, (*world).expire}, "PEXPIRE": {1, 64, true, (*world).expire},
+		"EXPIREAT": {1, 64, true, (*world).expire}, "PEXPIREAT": {1, 64, true, (*world).expire},
 		"PERSIST": {0, 0, true, (*world).persist},
 		"HEXISTS": {1, 1, false, (*world).hget}, "HGET": {1, 1, false, (*world).hget}, "HSTRLEN": {1, 1, false, (*world).hget},
 		"HLEN": {0, 0, false, (*world).hash}, "HKEYS": {0, 0, false, (*world).hash}, "HVALS": {0, 0, false, (*world).hash}, "HGETALL": {0, 0, false, (*world).hash},
@@ -67,8 +68,7 @@ func init() {
 
 // variadic are commands that Redis has with more arguments than are done here: of these.
 var variadic = map[string]string{
-	"DEL": "keys", "UNLINK": "keys", "EXISTS": "keys", "TOUCH": "keys", "HSET": "fields", "HDEL": "fields",
-	"EXPIRE": "options", "PEXPIRE": "options", "EXPIREAT": "options", "PEXPIREAT": "options",
+	"DEL": "keys", "UNLINK": "keys", "EXISTS": "keys", "TOUCH": "keys", "HSET": "fields", "HDEL": "fields", "HMGET": "fields",
 }
 
 // signalNames are commands on other keys and channels that may follow a change of the lock.
