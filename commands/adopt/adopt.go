@@ -404,11 +404,12 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 		case err != nil:
 			return Result{}, err
 		}
-		_, kind := locks.ShownOwner(grant.Owner)
-		if exact = kind != locks.AdoptedString; exact {
-			g, err = a.read(ctx, key)
-		} else { // who refused an acquisition
+		if value, kind := locks.ShownOwner(grant.Owner); kind == locks.AdoptedString { // who refused an acquisition
 			g = guess{owner: grant.Owner, holds: 1, until: time.Now().Add(grant.Validity)}
+			exact = isUpstreams(value)
+		} else {
+			g, err = a.read(ctx, key)
+			exact = true
 		}
 		if err != nil {
 			return c.contended(out.Op, err)
@@ -483,11 +484,15 @@ func (a *Adoption) signal(ctx context.Context, conn Connection, signals [][]stri
 	ctx, cancel := context.WithTimeout(ctx, signalsFor)
 	defer cancel()
 	for i, s := range signals {
-		if _, err := conn.Ask(ctx, s); err != nil {
+		switch reply, err := conn.Ask(ctx, s); {
+		case err != nil:
 			a.counters.signalsLost.Add(int64(len(signals) - i))
-			break
+			return nil
+		case len(reply) > 0 && reply[0] == '-':
+			a.counters.signalsLost.Add(1)
+		default:
+			a.counters.signalsSent.Add(1)
 		}
-		a.counters.signalsSent.Add(1)
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ type counters struct {
 	reasons      [numReasons]atomic.Int64
 	took         [len(operations)]metrics.Histogram
 	upstreamHeld atomic.Int64 // locks not taken since the upstream has their keys
+	unguarded    atomic.Int64 // times when the upstream did not say whether it has a key
 	signalsSent  atomic.Int64
 	signalsLost  atomic.Int64
 }
@@ -140,8 +141,9 @@ func (a *Adoption) Report(r *metrics.Report) {
 		r.Histogram("lockproxy_adopt_seconds", "From a call on an adopted key to its decision, without those that were refused or not decided: take, of those that want a lock, also if it is held; change, of releases and renewals that were done; read, of all others.", &c.took[i], "operation", operation)
 	}
 	r.Counter("lockproxy_adopt_upstream_held_total", "Adopted locks that were not taken, since the upstream had their keys: a program that goes past the proxies has them.", c.upstreamHeld.Load())
+	r.Counter("lockproxy_adopt_unguarded_total", "Times when the upstream did not say, or not to that client, whether it has the key of an adopted lock: it counts as not having it.", c.unguarded.Load())
 	r.Counter("lockproxy_adopt_signals_sent_total", "Commands that scripts on adopted keys send to waiters behind a change, and that the upstream has answered.", c.signalsSent.Load())
-	r.Counter("lockproxy_adopt_signals_lost_total", "Commands to waiters that the upstream has not answered: these go on when their own time is over.", c.signalsLost.Load())
+	r.Counter("lockproxy_adopt_signals_lost_total", "Commands to waiters that the upstream has not answered, or has refused: these go on when their own time is over.", c.signalsLost.Load())
 	r.Gauge("lockproxy_adopt_scripts", "Scripts that are remembered, also those that cannot be run on a lock.", float64(a.scripts.Len()))
 	r.Gauge("lockproxy_adopt_patterns", "Patterns of adopted keys.", float64(len(a.patterns)))
 }
