@@ -26,7 +26,7 @@ func TestAdopt_Native(t *testing.T) {
 		{"b", "EVALSHA " + sha + " 1 lock:n lockproxy:<fence>", "-ADOPTREFUSED EVALSHA lock:n: a change of a lock that was taken with LOCK" + refused},
 		{"b", "EVALSHA " + sha + " 1 lock:n me", ":0"},
 		{"a", "UNLOCK lock:n me", ":1"}, {"b", "GET lock:n", "$-1"}, {"b", "SET lock:n me NX PX 30000", "+OK"},
-		{"a", "LOCK lock:n 60s OWNER me", "*-1"}, {"other.a", "LOCK lock:n 60s", "*-1"}, {"a", "UNLOCK lock:n me", "-LOCKLOST <...>"}, {"a", "RENEW lock:n 60s me", "-LOCKLOST <...>"},
+		{"a", "LOCK lock:n 60s OWNER me", "*-1"}, {"other.a", "LOCK lock:n 60s", "*-1"}, {"a", "UNLOCK lock:n you", "-NOTOWNER <...>"}, {"a", "RENEW lock:n 60s you", "-NOTOWNER <...>"},
 		{"b", "GET lock:n", `$"me"`}, {"other.b", "DEL lock:n", ":1"}, {"a", "LOCK lock:n 60s OWNER me", `*[:<later> $"me" :<_> :1]`}, {"less", "fence later", ""},
 		{"a", "UNLOCK lock:n me", ":1"},
 	}})

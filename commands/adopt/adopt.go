@@ -375,10 +375,10 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 	exact := false    // and what is left of the lease, too
 	for range tries {
 		out, err := c.Run(state, time.Now())
-		if err != nil {
+		if err != nil && (answered || state.Kind == idiom.Absent) {
 			return Result{}, c.cannotRun(state.Kind, err)
 		}
-		if out.TimeRead && state.Kind != idiom.Absent && !exact { // another proxy may have moved the end
+		if err != nil || out.TimeRead && state.Kind != idiom.Absent && !exact { // it may be another's by now, and another proxy may have moved the end
 			if g, err = a.read(ctx, key); err != nil {
 				return Result{}, err
 			}
