@@ -61,3 +61,36 @@ func TestAdopt_NotAuthenticated(t *testing.T) {
 	}
 	wantReplies(t, c, [2]string{"AUTH pw", "+OK"}, [2]string{"SET lock:a me NX PX 60000", "+OK"}, [2]string{"DEL lock:a", ":1"})
 }
+
+// TestAdopt_OnlyTheConnectionKnowsWho: a client that has authenticated where the proxy could not see whether it was let
+// in is asked about on its own connection.
+func TestAdopt_OnlyTheConnectionKnowsWho(t *testing.T) {
+	t.Parallel()
+	data := redistest.Start(t, "--requirepass", "pw")
+	p := startAdopting(t, data)
+	there := redistest.Open(t, data.Addr())
+	there.Do(t, "AUTH", "pw")
+	there.Do(t, "ACL", "SETUSER", "reader", "on", ">pw", "~*", "+get")
+	for _, user := range []string{"default", "reader"} {
+		c := redistest.Open(t, p.Addr())
+		for _, command := range []string{"MONITOR", "MULTI", "AUTH " + user + " pw", "EXEC"} {
+			c.Do(t, strings.Fields(command)...)
+		}
+		if user == "reader" {
+			if v := c.Do(t, "SET", "lock:a", "me", "NX", "PX", "60000"); !strings.HasPrefix(v.String(), "-NOPERM") {
+				t.Errorf("a reader: %v", v)
+			}
+			wantReplies(t, c, [2]string{"GET lock:a", "$-1"})
+			continue
+		}
+		there.Do(t, "SET", "lock:a", "direct")
+		wantReplies(t, c, [2]string{"SET lock:a me NX PX 60000", "$-1"})
+		there.Do(t, "DEL", "lock:a")
+		wantReplies(t, c, [2]string{"SET lock:a me NX PX 60000", "+OK"}, [2]string{"GET lock:a", `$"me"`})
+		if v := c.Do(t, "EVAL", releaseAndTell, "1", "lock:a", "me", "free", "list"); v.String() != ":1" {
+			t.Error(v)
+		}
+		wantReplies(t, there, [2]string{"LRANGE list 0 -1", `*[$"token"]`})
+		wantReplies(t, c, [2]string{"GET lock:a", "$-1"}, [2]string{"GET none", "$-1"})
+	}
+}

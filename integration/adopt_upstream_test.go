@@ -90,6 +90,18 @@ func TestAdopt_AsksUpstream(t *testing.T) {
 			wantReplies(t, c, [2]string{"ECHO end", `$"end"`})
 		})
 	}
+	t.Run("Cluster, what else", func(t *testing.T) {
+		c := redistest.Open3(t, clustered.Addr())
+		tracked := `-ADOPTREFUSED GET lock:x: CLIENT TRACKING is on, and would not be told of changes of a lock; adopted by "lock:*"`
+		wantReplies(t, c,
+			[2]string{"SET lock:x me NX PX 30000", "+OK"}, [2]string{"MSET a 1 b 2 c 3 d 4", "+OK"},
+			[2]string{"EXISTS a lock:x b none c", ":4"}, [2]string{"DEL a b lock:x c none", ":4"}, [2]string{"EXISTS lock:x a b c d", ":1"},
+			[2]string{"GET lock:x", "_"}, [2]string{"CLIENT TRACKING ON", "+OK"}, [2]string{"GET lock:x", tracked}, [2]string{"SET lock:x me NX PX 30000", "+OK"},
+			[2]string{"CLIENT TRACKING OFF", "+OK"}, [2]string{"GET lock:x", `$"me"`},
+			[2]string{"MULTI", "+OK"}, [2]string{"GET d", "+QUEUED"}, [2]string{"DEL lock:x", `-ADOPTREFUSED DEL lock:x: it is inside MULTI; adopted by "lock:*"`},
+			[2]string{"EXEC", "-EXECABORT Transaction discarded because of previous errors."}, [2]string{"DEL lock:x", ":1"},
+		)
+	})
 	if n := replicated.Servers[1].Calls(t, "pttl"); n != 0 {
 		t.Errorf("a replica, which may lag behind, was asked %d times whether it has the key", n)
 	}
