@@ -29,7 +29,7 @@ func (s *Session) isAdopted(c *command, args [][]byte) bool {
 	}
 	s.mayTrack = s.mayTrack || c != nil && c.name == "client|tracking"
 	a.NoteScript(args)
-	return a.Concerns(args) && a.Adopts(s.id.DB, args, s.keysOf(args))
+	return a.Concerns(args) && a.Adopts(adoptedConn{s}.Database(), args, s.keysOf(args))
 }
 
 // keysOf are a command's keys.
@@ -149,7 +149,14 @@ func appendAdoptErr(err error) []byte {
 // An adoptedConn is a session as adopted commands use it.
 type adoptedConn struct{ s *Session }
 
-func (c adoptedConn) Database() int { return c.s.id.DB }
+// Database is any while a SELECT inside MULTI may take effect.
+func (c adoptedConn) Database() int {
+	if c.s.tx.Selects {
+		return adopt.AnyDatabase
+	}
+	return c.s.id.DB
+}
+
 func (c adoptedConn) Protocol() int { return c.s.id.Proto }
 
 func (c adoptedConn) About() []slog.Attr { return c.s.About() }

@@ -222,3 +222,33 @@ func TestAdopt_Several(t *testing.T) {
 	}
 	wantReplies(t, c, [2]string{"EXISTS z", ":1"})
 }
+
+// TestAdopt_OfOneDatabase: what is a lock in one database alone is one also where the SELECT is inside MULTI, and is
+// none in the others.
+func TestAdopt_OfOneDatabase(t *testing.T) {
+	t.Parallel()
+	data := redistest.Start(t)
+	p := redistest.StartProxy(t, data, redistest.StartNodes(t, 1), "--adopt", "job:* db=2")
+	for _, tt := range []struct{ sent, want string }{
+		{"SELECT 2|SET job:a me NX PX 60000|DEL job:a", "+OK +OK :1"},
+		{"MULTI|SELECT 2|SET job:a me NX PX 60000|EXEC", `+OK +QUEUED -ADOPTREFUSED SET job:a: it is inside MULTI; adopted by "job:*" -EXECABORT Transaction discarded because of previous errors.`},
+		{"MULTI|SELECT 2|EXEC|SET job:a me NX PX 60000|DEL job:a", "+OK +QUEUED *[+OK] +OK :1"},
+		{"SELECT 2|MULTI|SELECT 0|EXEC|SET job:a me|DEL job:a", "+OK +OK +QUEUED *[+OK] +OK :1"},
+		{"MULTI|SET job:a me|EXEC|DEL job:a", "+OK +QUEUED *[+OK] :1"},
+		{"MULTI|SELECT 2|DISCARD|SET job:a me|DEL job:a", "+OK +QUEUED +OK +OK :1"},
+	} {
+		c := redistest.Open(t, p.Addr())
+		commands := strings.Split(tt.sent, "|")
+		c.Send(t, lines(commands...))
+		var got []string
+		for range commands {
+			got = append(got, c.Read(t).String())
+		}
+		if all := strings.Join(got, " "); all != tt.want {
+			t.Errorf("%s\ngot  %s\nwant %s", tt.sent, all, tt.want)
+		}
+	}
+	if n := data.Calls(t, "set"); n != 3 {
+		t.Errorf("the upstream ran SET %d times", n)
+	}
+}

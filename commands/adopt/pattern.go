@@ -102,9 +102,12 @@ func (p *Pattern) set(name, value string) (err error) {
 	return err
 }
 
+// AnyDatabase stands for a database that is not known.
+const AnyDatabase = -1
+
 // matches reports whether the pattern names a key.
 func (p *Pattern) matches(db int, key string) bool {
-	return (p.DB < 0 || p.DB == db) && strings.HasPrefix(key, p.literal) && p.glob[len(p.literal):].matches(key[len(p.literal):])
+	return (p.DB < 0 || p.DB == db || db == AnyDatabase) && strings.HasPrefix(key, p.literal) && p.glob[len(p.literal):].matches(key[len(p.literal):])
 }
 
 // Literal is what every key begins with that the pattern matches. If it is empty, every argument of every command

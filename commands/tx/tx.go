@@ -24,6 +24,10 @@ type State struct {
 	Unsure bool // what was sent has not all been answered when last looked at
 	queue  Queue
 
+	// Selects is whether the database may be another one, or become it with EXEC: a SELECT was sent inside a MULTI
+	// that is not resolved.
+	Selects bool
+
 	mu        sync.Mutex
 	confirmed bool    // In, as far as what was answered says
 	after     Changes // what executed transactions have changed
@@ -83,6 +87,7 @@ func (t *State) Resolve() Changes {
 	defer t.mu.Unlock()
 	done := t.after
 	t.In, t.Unsure, t.after = t.confirmed, false, Changes{}
+	t.Selects = t.In && t.queue.changes.DB != nil
 	return done
 }
 
@@ -94,7 +99,7 @@ func (t *State) Resume(q Queue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.In, t.Unsure, t.confirmed = true, true, true
-	t.queue = q
+	t.queue, t.Selects = q, q.changes.DB != nil
 }
 
 // Forget is for a connection that is no more.
@@ -102,13 +107,14 @@ func (t *State) Forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.In, t.Unsure, t.confirmed, t.after = false, false, false, Changes{}
-	t.queue = Queue{}
+	t.queue, t.Selects = Queue{}, false
 }
 
 // Add notes that a command was sent that will be queued, and what it changes when it is executed.
 func (t *State) Add(c Changes) {
 	t.queue.changes.add(c)
 	t.queue.length++
+	t.Selects = t.Selects || c.DB != nil
 }
 
 // Len is how many commands are queued.
