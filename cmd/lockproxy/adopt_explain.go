@@ -102,6 +102,11 @@ func explain(stdin io.Reader, words []string, lock string) (*explanation, error)
 			keys, args = rest[:at], rest[at+1:]
 		}
 	}
+	for _, flag := range []string{"--lock", "--format"} {
+		if slices.ContainsFunc(keys, func(k string) bool { return k == flag || strings.HasPrefix(k, flag+"=") }) {
+			return nil, fmt.Errorf("%s stands behind the file, where keys do: put it before", flag)
+		}
+	}
 	switch {
 	case lock == "" && len(keys) == 0:
 		return nil, errors.New("no key is named; give one, or the argument that is the lock's with --lock")

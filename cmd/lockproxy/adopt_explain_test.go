@@ -93,6 +93,7 @@ func TestExplain_Misuse(t *testing.T) {
 		want string
 	}{
 		{nil, "takes the file of a script"}, {[]string{"/no/such/file.lua"}, "no such file"}, {[]string{"--format", "yaml", "-"}, `"yaml" is not one of text, json`},
+		{[]string{"-", "--format", "json"}, "--format stands behind the file"}, {[]string{"-", "job", "--lock=job"}, "--lock stands behind the file"},
 		{[]string{"--lock", "x", "-", "job"}, `"x" is neither a key nor an argument`}, {[]string{"-", ",", "token"}, "no key is named"}, {[]string{"--colour", "-"}, "colour"},
 	} {
 		if code, stdout, stderr := explained(t, releaseOwn, tt.args...); code != exitMisuse || stdout != "" || !strings.Contains(stderr, tt.want) {
