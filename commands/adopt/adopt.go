@@ -195,6 +195,8 @@ type Call struct {
 }
 
 // errNoScript is the answer to EVALSHA of a script that is not known here.
+//
+//lint:ignore ST1005 Redis ends this sentence with a full stop
 var errNoScript = errors.New("NOSCRIPT No matching script. Please use EVAL.")
 
 func (a *Adoption) call(c Connection, args [][]byte, keys Keys) (*Call, error) {
