@@ -2,6 +2,7 @@ package clients
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -42,6 +43,15 @@ var lockClients = []lockClient{
 	{"redis-semaphore 5.8.0 Mutex", "mutex:*", adoptedNode, []string{"node", "update.mjs", "semaphore"}},
 	{"ioredis, SET NX and DEL of a constant", "lock:*", adoptedNode, []string{"node", "update.mjs", "constant"}},
 	{"ioredis, SETNX, EXPIRE and DEL", "lock:* no-expiry=lease:10s", adoptedNode, []string{"node", "update.mjs", "setnx"}},
+	{"Jedis 5.2.0, SET NX PX and a script", "lock:*", adoptedJava, javaUpdate("jedis")},
+	{"Lettuce 7.2.0, SET NX PX and a script", "lock:*", adoptedJava, javaUpdate("lettuce")},
+	{"Spring Integration 7.1.0 RedisLockRegistry, spinning", "lock:*", adoptedJava, javaUpdate("spring-spin")},
+	{"Spring Integration 7.1.0 RedisLockRegistry, pub-sub", "lock:*", adoptedJava, javaUpdate("spring-pubsub")},
+	{"ShedLock 7.10.1, provider for Spring", "job-lock:*", adoptedJava, javaUpdate("shedlock")},
+}
+
+func javaUpdate(kind string) []string {
+	return []string{"java", "-cp", "classes:lib/*", "Update", kind}
 }
 
 var venvPython = filepath.Join("venv", "bin", "python")
@@ -49,6 +59,7 @@ var venvPython = filepath.Join("venv", "bin", "python")
 var (
 	adoptedPython = sync.OnceValues(func() (string, error) { return pythonEnvironment("adopt/python", "update.py", "release.py") })
 	adoptedNode   = sync.OnceValues(func() (string, error) { return nodeModules("adopt/node", "update.mjs") })
+	adoptedJava   = sync.OnceValues(func() (string, error) { return javaClasses("adopt/java", "Update.java") })
 	adoptedGo     = sync.OnceValues(installAdoptedGo)
 )
 
@@ -84,7 +95,7 @@ func TestAdopted_Updates(t *testing.T) {
 			}
 			t.Logf("one Redis %.1fs, two proxies %.1fs", alone.Seconds(), took.Seconds())
 
-			s = newAdoptedSite(t, c.adopt)
+			s = newAdoptedSite(t, c.adopt+" guard=no")
 			if count, _ = c.run(t, s.data, [2]string{s.proxies[0].Addr(), s.data.Addr()}, nil); count == updates {
 				t.Errorf("%d updates although a process went past the proxies: the test cannot fail", count)
 			}
@@ -100,9 +111,12 @@ type adoptedSite struct {
 	proxies [2]*redistest.Proxy
 }
 
+// databases are enough for every suite.
+var databases = []string{"--databases", "64"}
+
 func newAdoptedSite(t *testing.T, adopt string, args ...string) *adoptedSite {
 	t.Helper()
-	s := &adoptedSite{data: redistest.Start(t), nodes: redistest.StartNodes(t, 5)}
+	s := &adoptedSite{data: redistest.Start(t, databases...), nodes: redistest.StartNodes(t, 5)}
 	for i := range s.proxies {
 		s.proxies[i] = redistest.StartProxy(t, s.data, s.nodes, append([]string{"--adopt", adopt, "--max-ttl", "2h", "--fence-retention", "4h", "--min-ttl", "1ms", "--bootstrap", "auto"}, args...)...)
 	}
@@ -173,10 +187,6 @@ type updater struct {
 func startUpdater(t *testing.T, dir string, program []string, addr string) *updater {
 	t.Helper()
 	cmd, cancel := bounded(updateTimeout, program[0], program[1:]...)
-	t.Cleanup(func() {
-		cancel()
-		_ = cmd.Wait()
-	})
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "REDIS="+addr, fmt.Sprint("UPDATES=", updates/2))
 	in, err := cmd.StdinPipe()
@@ -187,7 +197,15 @@ func startUpdater(t *testing.T, dir string, program []string, addr string) *upda
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Stderr = cmd.Stdout
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%.5000s", stderr.String())
+		}
+	})
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

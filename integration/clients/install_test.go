@@ -57,8 +57,12 @@ func nodeModules(name string, files ...string) (string, error) {
 }
 
 func installJava() (string, error) {
-	sources := []string{"Checks.java", "JedisSmoke.java", "LettuceSmoke.java", "Resends.java", "Lock.java"}
-	dir, err := folder("java", append(sources, "pom.xml")...)
+	return javaClasses("java", "Checks.java", "JedisSmoke.java", "LettuceSmoke.java", "Resends.java", "Lock.java")
+}
+
+// javaClasses is a folder with the classes of these sources, and the libraries of its pom.xml.
+func javaClasses(name string, sources ...string) (string, error) {
+	dir, err := folder(name, append(sources, "pom.xml")...)
 	if err != nil {
 		return "", err
 	}

@@ -49,6 +49,7 @@ var suites = []suite{
 		"TestObtain_custom_token":  "takes a lock again with its token and other metadata, a new value: Replace",
 		"TestLock_Release_not_own": overwrites,
 	}},
+	{name: "redsync 4.18.1", adopt: "*test-*", run: runRedsync, tests: 15, notYet: map[string]string{"TestMutexQuorum": overwrites}},
 	{name: "redlock 4.2.0", adopt: "Redlock:test:resource", run: runRedlock, tests: 224},
 }
 
@@ -77,7 +78,7 @@ func TestAdopted_Suites(t *testing.T) {
 	}
 	for _, s := range suites {
 		t.Run(s.name, func(t *testing.T) {
-			plain := s.attempt(t, redistest.Start(t).Addr(), nil)
+			plain := s.attempt(t, redistest.Start(t, databases...).Addr(), nil)
 			for _, name := range plain.failed() {
 				t.Errorf("%s fails at one Redis as well", name)
 			}
@@ -209,17 +210,43 @@ func runRedislock(t *testing.T, addr string) map[string]bool {
 	return goTests(t, unpacked(t, dir, "github.com/bsm/redislock", "127.0.0.1:6379", addr), nil)
 }
 
-// unpacked is a copy of a module's first folder with other addresses in it.
+func runRedsync(t *testing.T, addr string) map[string]bool {
+	dir, err := adoptedGo()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Its ports are among those that connections of others may have.
+	to := unpacked(t, dir, "github.com/go-redsync/redsync/v4", "51200", "12200")
+	standIn := filepath.Join(to, "tempredis")
+	if err := errors.Join(os.Mkdir(standIn, 0o755),
+		os.WriteFile(filepath.Join(standIn, "go.mod"), []byte("module github.com/stvp/tempredis\n\ngo 1.26\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	aimed(t, filepath.Join("adopt", "tempredis"), standIn, []string{"tempredis.go"})
+	output(t, to, nil, "go", "mod", "edit", "-replace", "github.com/stvp/tempredis=./tempredis")
+	// Each alone, since one that is refused ends its process.
+	o := outcome{}
+	for _, name := range strings.Fields(string(output(t, to, nil, "go", "test", "-list", "^Test", "."))) {
+		if strings.HasPrefix(name, "Test") {
+			o[name] = goTests(t, to, []string{"REDIS=" + addr}, "-run", "^"+name+"$")[name]
+		}
+	}
+	return o
+}
+
+// unpacked is a copy of a module with other addresses in the tests of its first folder.
 func unpacked(t *testing.T, dir, module string, pairs ...string) string {
 	t.Helper()
 	from := strings.TrimSpace(string(output(t, dir, nil, "go", "list", "-m", "-f", "{{.Dir}}", module)))
 	to := t.TempDir()
-	entries, err := fs.Glob(os.DirFS(from), "*")
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	tests, err := fs.Glob(os.DirFS(from), "*_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := slices.DeleteFunc(entries, func(f string) bool { return !strings.HasSuffix(f, ".go") && !strings.HasPrefix(f, "go.") })
-	aimed(t, from, to, files, pairs...)
+	aimed(t, from, to, tests, pairs...)
 	return to
 }
 

@@ -28,7 +28,8 @@ def python_redis_lock(r):
 
 def main():
     make_lock = {"redis-py": redis_py, "pottery": pottery_redlock, "python-redis-lock": python_redis_lock}[sys.argv[1]]
-    r = redis.Redis(HOST, int(PORT), max_connections=2 * UPDATES)
+    # python-redis-lock waits for a signal as long as the lock may live.
+    r = redis.Redis(HOST, int(PORT), max_connections=2 * UPDATES, socket_timeout=6 * TTL)
     locks = [make_lock(r) for _ in range(UPDATES)]
     failures = []
 
