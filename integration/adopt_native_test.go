@@ -17,7 +17,7 @@ func TestAdopt_Native(t *testing.T) {
 	const refused = `; adopted by "lock:*"`
 	r.run(t, script{"native, then adopted", []step{
 		{"a", "LOCK lock:n 60s OWNER me", `*[:<fence> $"me" :<_> :1]`},
-		{"b", "SET lock:n me NX PX 30000", "$-1"}, {"other.b", "SET lock:n me NX PX 30000", "$-1"}, {"b", "SETNX lock:n me", ":0"},
+		{"b", "SET lock:n me NX PX 30000", "$-1"}, {"other.b", "SET lock:n me NX PX 30000", "$-1"},
 		{"b", "GET lock:n", `$"lockproxy:<fence>"`}, {"other.b3", "GET lock:n", `$"lockproxy:<fence>"`}, {"b", "TYPE lock:n", "+string"}, {"b", "EXISTS lock:n", ":1"},
 		{"b", "STRLEN lock:n", ":<11..40>"}, {"b", "TTL lock:n", ":<1..60>"}, {"b", "SET lock:n me NX GET PX 30000", `$"lockproxy:<fence>"`}, {"b", "HGET lock:n f", "-WRONGTYPE Operation against a key holding the wrong kind of value"},
 		{"b", "DEL lock:n", "-ADOPTREFUSED DEL lock:n: a change of a lock that was taken with LOCK" + refused},
