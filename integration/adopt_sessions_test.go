@@ -45,11 +45,7 @@ func TestAdopt_InEveryState(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := redistest.Open(t, p.Addr())
-			var sent []string
-			for _, command := range strings.Split(tt.sent, "|") {
-				sent = append(sent, command)
-			}
-			c.Send(t, lines(append(sent, "ECHO end")...))
+			c.Send(t, lines(append(strings.Split(tt.sent, "|"), "ECHO end")...))
 			var got []string
 			for {
 				v := c.Read(t)
