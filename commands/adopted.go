@@ -48,6 +48,7 @@ var errClientLeft = errors.New("ERR the lock was given back: the client closed i
 // runAdopted runs a command on the key of an adopted lock, and what is none after all.
 func (s *Session) runAdopted(ctx context.Context, q request) {
 	if s.mode == onPassthrough && s.tx.In { // the upstream refuses it, and aborts the EXEC
+		s.observeInTx(q)
 		s.pass.replyMode.Note(q.args, true)
 		s.enqueue(resp.AppendCommand(nil, append([][]byte{[]byte("LOCKPROXY.ADOPTREFUSED")}, q.args...)...))
 		return
@@ -89,10 +90,10 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 		taken, err = false, errClientLeft
 	}
 	if err != nil {
-		s.replies.Local(appendAdoptErr(err))
+		s.replyAdopted(q, appendAdoptErr(err))
 		return
 	}
-	s.replies.Local(result.Reply)
+	s.replyAdopted(q, result.Reply)
 	if sent := s.replies.Flush(); taken && !sent {
 		s.d.opt.Adoption.Undo(result.Taken)
 	}
@@ -101,6 +102,7 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 // refuseAdoptedInTx refuses a command inside MULTI. The upstream gets one that it does not know in its place,
 // and so aborts the EXEC.
 func (s *Session) refuseAdoptedInTx(q request) bool {
+	s.observeInTx(q)
 	return s.refuseQueued(string(appendAdoptErr(s.d.opt.Adoption.RefusedInTx(adoptedConn{s}, q.args, s.keysOf(q.args)))))
 }
 

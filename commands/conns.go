@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/adopt/observe"
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/relay"
 )
@@ -57,7 +58,8 @@ type conns struct {
 	// What is on its way.
 	batch     []byte // adjacent commands that will be sent together
 	batched   int
-	blocking  bool // a command that may block upstream is on its way
+	tap       *observe.Tap // of the command that is about to be sent; nil: its reply is of no interest
+	blocking  bool         // a command that may block upstream is on its way
 	blockedAt time.Time
 }
 
@@ -107,6 +109,10 @@ func (cs *conns) tryScript(raw []byte) bool {
 // enqueue gathers a command for the current connection. Commands that lie next to each
 // other in the read buffer become one write. It is always true.
 func (cs *conns) enqueue(raw []byte) bool {
+	if cs.tap != nil {
+		cs.enqueueTapped(raw)
+		return true
+	}
 	if cs.mode == onPinned && cs.inCluster() {
 		cs.sendNoRedirect(raw, nil)
 		return true

@@ -16,6 +16,7 @@ import (
 func (s *Session) Try(raw []byte, args [][]byte) bool {
 	c := s.row(args)
 	s.tally.Came()
+	s.tap, s.observed = nil, false
 	return c != nil && s.try(request{c, raw, args})
 }
 
@@ -40,6 +41,9 @@ func (s *Session) try(q request) bool {
 		if answer := pubsub.SubscriberModeReply(s.d.discovery.Table().Lookup(q.args), q.args); answer != nil {
 			return s.reply(string(answer))
 		}
+	}
+	if s.d.watch != nil {
+		s.observe(q)
 	}
 	return s.transport().send(q)
 }

@@ -130,7 +130,14 @@ func (s *Session) sendRouted(r cluster.Route, need need, q request) bool {
 
 func (s *Session) sendToNodes(r cluster.Route, q request) bool {
 	s.flushBatch()
-	return s.router.Send(r, s.sender(), q.raw, q.args)
+	if s.tap != nil {
+		r.Observe = s.tap.Reply
+	}
+	sent := s.router.Send(r, s.sender(), q.raw, q.args)
+	if sent {
+		s.tap = nil
+	}
+	return sent
 }
 
 // runCluster is run for what tryCluster could not send at once. It is false for what does

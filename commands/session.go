@@ -13,6 +13,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/acl"
 	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/observe"
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/pubsub"
@@ -27,6 +28,7 @@ type Options struct {
 	Upstream *upstream.Upstream // required
 	Verbs    lockcmd.Options    // with a Locker
 	Adoption *adopt.Adoption    // nil: no key is a lock
+	Observer *observe.Observer  // of keys that are used as locks; may be nil
 
 	// Unshared gives every client a connection of its own to an upstream of one
 	// server, which it keeps. With several, clients share all the same.
@@ -45,6 +47,7 @@ type Dispatcher struct {
 	clients clients.Registry
 	lastID  atomic.Int64 // of all clients
 	pause   clients.Pause
+	watch   *observe.Observer // opt.Observer, if it looks at ordinary traffic; else nil
 
 	httpLogged atomic.Int64 // when that was last logged, in s since 1970
 
@@ -62,6 +65,9 @@ func New(opt Options) *Dispatcher {
 	d := &Dispatcher{opt: opt, verbs: lockcmd.New(opt.Verbs, opt.Log), rows: newTable(), discovery: spec.NewDiscovery()}
 	d.clients.CommandName = d.commandName
 	d.acl = acl.NewCache(d.pause.Active)
+	if opt.Observer != nil && opt.Observer.Watches() {
+		d.watch = opt.Observer
+	}
 	d.info = opt.Info
 	d.info.Began, d.info.Clients, d.info.Counts, d.info.Upstream = time.Now(), d.clients.Count, &d.counts, opt.Upstream
 	return d
@@ -98,11 +104,13 @@ type Session struct {
 	locks lockcmd.Client
 	feed  pubsub.Feed // its subscriptions, and a MONITOR, in a Cluster
 
-	library clients.Library
-	shown   unshown
-	tally   stats.Tally
-	closing bool // QUIT came, or what breaks the protocol: no more input
-	end     clients.End
+	library  clients.Library
+	peer     observe.Client // what the Observer knows of it
+	observed bool           // the Observer has been told of the last command
+	shown    unshown
+	tally    stats.Tally
+	closing  bool // QUIT came, or what breaks the protocol: no more input
+	end      clients.End
 }
 
 // unshown is what CLIENT LIST does not show of a session yet.
@@ -119,7 +127,7 @@ func (s *Session) Why() string { return s.end.Why().String() }
 // leaves. The session is one of those that CLIENT LIST shows until End.
 func (d *Dispatcher) NewSession(present context.Context, out relay.Output, who Peer) *Session {
 	s := &Session{
-		d: d, out: out,
+		d: d, out: out, peer: observe.Client{ID: who.ID},
 		conns: conns{
 			up: d.opt.Upstream, clientCtx: present, hint: d.opt.Upstream.Hint(),
 			id: d.opt.Upstream.DefaultIdentity(),
@@ -251,6 +259,7 @@ func (s *Session) awaitLastReplies() {
 // their leases end.
 func (s *Session) End() {
 	s.EndLocks()
+	s.peer.Close()
 	if s.clientCtx.Err() != nil {
 		s.replies.ClientLeft()
 	}

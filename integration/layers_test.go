@@ -22,7 +22,7 @@ type room struct {
 
 var drawing = []room{
 	{pkg: "cmd/lockproxy",
-		ours:   []string{"proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/idiom", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/quorum", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
+		ours:   []string{"proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/idiom", "commands/adopt/observe", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/quorum", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/urfave/cli/v2", "github.com/alicebob/miniredis/v2", "go.yaml.in/yaml/v3", "github.com/coreos/go-systemd/v22"}},
 	{pkg: "proxy/admin",
 		ours:   []string{"proxy", "commands", "backends/upstream", "backends/locks", "backends/metrics"},
@@ -34,7 +34,7 @@ var drawing = []room{
 		ours:   []string{"backends/resp"},
 		theirs: []string{"github.com/tidwall/redcon"}},
 	{pkg: "commands",
-		ours: []string{"commands/spec", "commands/relay", "commands/cluster", "commands/tx", "commands/lockcmd", "commands/adopt", "commands/acl", "commands/stats", "commands/clients", "commands/pubsub", "backends/upstream", "backends/resp", "backends/metrics"}},
+		ours: []string{"commands/spec", "commands/relay", "commands/cluster", "commands/tx", "commands/lockcmd", "commands/adopt", "commands/adopt/observe", "commands/acl", "commands/stats", "commands/clients", "commands/pubsub", "backends/upstream", "backends/resp", "backends/metrics"}},
 	{pkg: "commands/spec",
 		ours: []string{"backends/resp"}},
 	{pkg: "commands/relay",
@@ -53,7 +53,7 @@ var drawing = []room{
 	{pkg: "commands/stats",
 		ours: []string{"commands/spec", "backends/upstream", "backends/locks", "backends/resp", "backends/metrics"}},
 	{pkg: "commands/lockcmd",
-		ours: []string{"backends/locks", "backends/resp"}},
+		ours: []string{"commands/adopt/observe", "backends/locks", "backends/resp"}},
 	{pkg: "commands/adopt",
 		ours:   []string{"commands/adopt/idiom", "commands/adopt/peers", "backends/locks", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},

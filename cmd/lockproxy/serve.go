@@ -95,11 +95,15 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	if err != nil {
 		return errors.Join(err, closeLocks(svc))
 	}
+	observer, err := newObserver(o)
+	if err != nil {
+		return errors.Join(err, closeLocks(svc))
+	}
 	table := commands.New(commands.Options{
-		Adoption: adoption,
+		Adoption: adoption, Observer: observer,
 		Upstream: up, MaxKept: o.maxOutput, Unshared: o.upstreamConns == 0,
 		Verbs: lockcmd.Options{
-			Locker: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, Reader: svc,
+			Locker: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, Reader: svc, Observer: observer,
 			Proxies: func() []lockcmd.Proxy { return shownProxies(others) }, KeepOnLoss: o.onLoss == "keep", RequireOwner: o.requireOwner,
 			Limits: lockcmd.Limits{MinTTL: o.minTTL, MaxTTL: o.maxTTL, MaxHold: o.maxHold},
 		},

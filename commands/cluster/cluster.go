@@ -50,6 +50,8 @@ type Route struct {
 	Answer string         // BadKeys, SlotUncovered, Refused: what the client gets, and the upstream does not
 	Merge  Merger         // AllMasters
 	split  *Split
+
+	Observe func(begin []byte) // OneNode: as relay.Observer; may be nil
 }
 
 // A RouteKind says which nodes a command goes to.

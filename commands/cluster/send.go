@@ -45,6 +45,9 @@ func (rt *Router) sendToNode(r Route, as relay.Sender, raw []byte) bool {
 	if rt.caching != nil {
 		next.Skip, rt.caching = 1, nil
 	}
+	if r.Observe != nil {
+		next.Observer = &relay.Observer{Observe: r.Observe}
+	}
 	rt.replies.ExpectRequest(next)
 	rt.gather(c, next)
 	return true

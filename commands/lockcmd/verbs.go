@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/commands/adopt/observe"
 )
 
 // A Locker decides about locks; *locks.Service is one.
@@ -32,6 +33,7 @@ type Options struct {
 	Nodes     func() []locks.NodeStatus // with Inspector
 	Reader    Reader                    // with Inspector
 	Proxies   func() []Proxy            // the others that use the lock nodes; nil: none is known
+	Observer  *observe.Observer         // of keys that are used as locks; may be nil
 
 	Limits Limits // of what clients may ask for
 	// KeepOnLoss leaves a client connected that loses a lock with SESSION, unless its

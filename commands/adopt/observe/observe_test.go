@@ -301,7 +301,7 @@ func TestRate(t *testing.T) {
 func TestUnseen(t *testing.T) {
 	w := newWorld(t, Options{All: true})
 	w.do("a: SET lock:1 v NX PX 5000 > +OK\na: PASS GET lock:1\na: MULTI DEL lock:1\nb: PSUBSCRIBE __keyevent@0__:del")
-	if r := w.o.Report(); r.Unseen != (Unseen{InMulti: 1, Uncounted: 1}) || r.KeyEvent != 1 {
+	if r := w.o.Report(); r.Unseen != (Unseen{InMulti: 1, Uncounted: 1}) || r.KeyEvents != 1 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -326,8 +326,8 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	r := w.o.Report()
-	if r.Keys != maxKeys || len(r.Rows) != maxRows+maxUnknown || r.Dropped != 1 {
-		t.Errorf("%d keys, %d rows, %d", r.Keys, len(r.Rows), r.Dropped)
+	if r.Keys != maxKeys || len(r.Rows) != maxRows+maxUnknown || !r.Full {
+		t.Errorf("%d keys, %d rows, %t", r.Keys, len(r.Rows), r.Full)
 	}
 	following := 0
 	for i := range w.o.followed {

@@ -8,14 +8,14 @@ import (
 
 // A Report is what an Observer has seen.
 type Report struct {
-	On       bool   `json:"on"`  // there is something to be seen: a setting says so
-	All      bool   `json:"all"` // all traffic is looked at
-	Seconds  int64  `json:"seconds"`
-	Keys     int    `json:"keys"`     // that are followed now
-	Dropped  int    `json:"full"`     // 1: so many keys or rows are followed that the oldest are forgotten
-	Unseen   Unseen `json:"unseen"`   // commands on followed keys whose replies were not seen
-	KeyEvent int64  `json:"keyevent"` // subscriptions to __keyevent channels, which name no key
-	Rows     []Row  `json:"rows"`     // the most used first
+	On        bool   `json:"on"`  // there is something to be seen: a setting says so
+	All       bool   `json:"all"` // all traffic is looked at
+	Seconds   int64  `json:"seconds"`
+	Keys      int    `json:"keys"`      // that are followed now
+	Full      bool   `json:"full"`      // so many keys or rows are followed that the oldest are forgotten
+	Unseen    Unseen `json:"unseen"`    // commands on followed keys whose replies were not seen
+	KeyEvents int64  `json:"keyevents"` // subscriptions to __keyevent channels, which name no key
+	Rows      []Row  `json:"rows"`      // the most used first
 }
 
 // Unseen counts commands on keys that are followed whose replies could not be looked at.
@@ -87,10 +87,8 @@ func (o *Observer) Report() Report {
 		k.judge(now)
 	}
 	since := now.Sub(o.began)
-	r := Report{On: true, All: o.opt.All, Seconds: int64(since.Seconds()), Keys: o.keys.Len(), Unseen: o.unseen, KeyEvent: o.events, Rows: []Row{}}
-	if o.keys.Len() == maxKeys || o.rows.Len() == maxRows {
-		r.Dropped = 1
-	}
+	r := Report{On: true, All: o.opt.All, Seconds: int64(since.Seconds()), Keys: o.keys.Len(), Unseen: o.unseen, KeyEvents: o.events, Rows: []Row{}}
+	r.Full = o.keys.Len() == maxKeys || o.rows.Len() == maxRows
 	for _, row := range slices.Concat(o.rows.Values(), o.unknown.Values()) {
 		r.Rows = append(r.Rows, row.report(since))
 	}

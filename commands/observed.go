@@ -1,0 +1,48 @@
+package commands
+
+import "github.com/lockproxy/lockproxy/commands/adopt/observe"
+
+// observe tells the Observer of a command that is about to travel, once.
+func (s *Session) observe(q request) {
+	if s.observed || q.row.has(lockVerb) {
+		return
+	}
+	s.observed = true
+	where := observe.Plain
+	switch {
+	case s.tx.In:
+		where = observe.InMulti
+	case s.mode == onPassthrough:
+		where = observe.Uncounted
+	}
+	s.tap = s.d.watch.Command(&s.peer, where, s.id.DB, s.id.Proto, q.args)
+}
+
+// enqueueTapped is enqueue of a command whose reply is observed.
+func (cs *conns) enqueueTapped(raw []byte) {
+	tap := cs.tap
+	if cs.tap = nil; cs.mode == onPinned && cs.inCluster() {
+		cs.sendNoRedirect(raw, tap.Reply)
+		return
+	}
+	cs.flushBatches()
+	cs.replies.ExpectObserved(cs.conn(), tap.Reply, nil)
+	cs.replies.Send(cs.conn(), raw, 1)
+}
+
+// replyAdopted answers a command on the key of an adopted lock.
+func (s *Session) replyAdopted(q request, reply []byte) {
+	s.replies.Local(reply)
+	if o := s.d.opt.Observer; o != nil {
+		if tap := o.Command(&s.peer, observe.Decided, s.id.DB, s.id.Proto, q.args); tap != nil {
+			tap.Reply(reply)
+		}
+	}
+}
+
+// observeInTx tells the Observer of a command on the key of an adopted lock that is refused inside MULTI.
+func (s *Session) observeInTx(q request) {
+	if o := s.d.opt.Observer; o != nil {
+		o.Command(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args)
+	}
+}
