@@ -92,7 +92,7 @@ func looksLikeCommands(t *testing.T, c, plain *redistest.Conn) {
 		t.Errorf("COMMAND DOCS has %d elements, want %d", got, want)
 	}
 	list, was := c.Do(t, "COMMAND", "LIST"), plain.Do(t, "COMMAND", "LIST")
-	if len(list.Elems) != len(was.Elems)+11 || list.Kind != was.Kind || !strings.HasSuffix(list.String(), `$"lockctl|help"]`) {
+	if len(list.Elems) != len(was.Elems)+13 || list.Kind != was.Kind || !strings.HasSuffix(list.String(), `$"lockctl|help"]`) {
 		t.Errorf("COMMAND LIST: %v", list)
 	}
 	for command, want := range map[string]string{

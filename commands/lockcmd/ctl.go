@@ -47,6 +47,9 @@ var lockctlHelp = []string{
 	"    For users who may run admin commands.",
 	"NODES",
 	"    The lock nodes, as they were seen a moment ago, and the other proxies that use them.",
+	"ADOPT [MATCH <glob>]",
+	"    Which keys are used as locks, how, and what adoption would make of them, as this",
+	"    proxy has seen. For users who may run admin commands.",
 	"HELP",
 	"    Print this help.",
 }
@@ -105,6 +108,8 @@ func (c *ctl) run(ctx context.Context, args [][]byte) ([]byte, error) {
 		return appendHelp(nil), nil
 	case c.verbs.opt.Inspector == nil:
 		return nil, errors.New("ERR LOCKCTL is not served here")
+	case word == "ADOPT":
+		return c.adopt(ctx, args[2:])
 	case word == "LIST":
 		return c.list(ctx, args[2:])
 	case word == "FENCE" && len(args) == 4:

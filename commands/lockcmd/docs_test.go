@@ -116,7 +116,7 @@ func TestAugment(t *testing.T) {
 		{"COMMAND INFO unlock", "COMMAND INFO ping", "-NOPERM no\r\n", "-NOPERM no\r\n"},
 		{"COMMAND LIST FILTERBY PATTERN LOCK", "COMMAND LIST FILTERBY PATTERN LOCK", "*1\r\n+x\r\n", "*2\r\n+x\r\n$4\r\nlock\r\n"},
 		{"COMMAND LIST FILTERBY MODULE lock", "COMMAND LIST FILTERBY MODULE lock", "*0\r\n", "*0\r\n"},
-		{"COMMAND LIST FILTERBY ACLCAT Dangerous", "COMMAND LIST FILTERBY ACLCAT Dangerous", "*0\r\n", "*1\r\n$13\r\nlockctl|force\r\n"},
+		{"COMMAND LIST FILTERBY ACLCAT Dangerous", "COMMAND LIST FILTERBY ACLCAT Dangerous", "*0\r\n", "*2\r\n$13\r\nlockctl|force\r\n$13\r\nlockctl|adopt\r\n"},
 		{"COMMAND DOCS get lock x UNLOCK", "COMMAND DOCS get get x get", "*6\r\n" + get + get + get, "*6\r\n" + get + docs("lock") + docs("unlock")},
 		{"COMMAND DOCS lock", "COMMAND DOCS get", "-ERR unknown subcommand\r\n", "-ERR unknown subcommand\r\n"},
 		{"COMMAND GETKEYS lock a 1s", "COMMAND GETKEYS lock a 1s", "-ERR Invalid command specified\r\n", "*1\r\n$1\r\na\r\n"},

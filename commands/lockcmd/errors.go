@@ -15,8 +15,9 @@ func (e codedError) Error() string { return string(e) }
 const (
 	// errDraining is the reply to LOCKs that wait when the proxy ends.
 	errDraining codedError = "DRAINING this proxy is shutting down and the lock was not taken; ask another proxy, or this one later"
-	// errNoForce is worded as by Redis 7.0.
+	// errNoForce and errNoAdopt are worded as by Redis 7.0.
 	errNoForce codedError = "NOPERM this user has no permissions to run the 'lockctl|force' command"
+	errNoAdopt codedError = "NOPERM this user has no permissions to run the 'lockctl|adopt' command"
 )
 
 // AppendError appends the error reply for err, if it is one of the lock verbs or of package
