@@ -25,7 +25,7 @@ var drawing = []room{
 		ours:   []string{"proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/idiom", "commands/adopt/observe", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/quorum", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/urfave/cli/v2", "github.com/alicebob/miniredis/v2", "go.yaml.in/yaml/v3", "github.com/coreos/go-systemd/v22"}},
 	{pkg: "proxy/admin",
-		ours:   []string{"proxy", "commands", "backends/upstream", "backends/locks", "backends/metrics"},
+		ours:   []string{"proxy", "commands", "commands/adopt/observe", "backends/upstream", "backends/locks", "backends/metrics"},
 		theirs: []string{"github.com/prometheus/client_golang", "github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "proxy",
 		ours:   []string{"proxy/request", "commands", "backends/netio", "backends/metrics"},

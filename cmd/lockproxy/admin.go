@@ -14,6 +14,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands"
+	"github.com/lockproxy/lockproxy/commands/adopt/observe"
 	"github.com/lockproxy/lockproxy/commands/adopt/peers"
 	"github.com/lockproxy/lockproxy/proxy"
 	"github.com/lockproxy/lockproxy/proxy/admin"
@@ -78,12 +79,12 @@ func (o options) operatorTLS(log *slog.Logger) *tls.Config {
 
 // startAdmin starts the admin server and returns its address, or nil if o has none. stop
 // ends it and waits for its end; it outlives ctx, so that draining can be observed.
-func startAdmin(ctx context.Context, o options, svc *locks.Service, table *commands.Dispatcher, srv *proxy.Server, up *upstream.Upstream, others *peers.Announcer, log *slog.Logger) (addr net.Addr, stop func(), err error) {
+func startAdmin(ctx context.Context, o options, svc *locks.Service, table *commands.Dispatcher, observer *observe.Observer, srv *proxy.Server, up *upstream.Upstream, others *peers.Announcer, log *slog.Logger) (addr net.Addr, stop func(), err error) {
 	if o.admin == "" {
 		return nil, func() {}, nil
 	}
 	a, err := admin.New(admin.Options{
-		Listen: o.admin, Locks: svc, Proxy: srv, Upstream: up, Metrics: metrics.Registry{srv, table, up, svc, others},
+		Listen: o.admin, Locks: svc, Observer: observer, Proxy: srv, Upstream: up, Metrics: metrics.Registry{srv, table, up, svc, others},
 		TLS: o.operatorTLS(log), Password: o.adminPassword, Pprof: o.adminPprof, Force: o.adminForce,
 		Certificates: certificatesToMeasure(o.ownCertificates(log)), Version: moduleVersion(), Log: log,
 	})

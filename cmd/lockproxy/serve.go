@@ -116,7 +116,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	if err != nil {
 		return errors.Join(err, closeLocks(svc))
 	}
-	where, stopAdmin, err := startAdmin(ctx, o, svc, table, srv, up, others, log)
+	where, stopAdmin, err := startAdmin(ctx, o, svc, table, observer, srv, up, others, log)
 	if err != nil {
 		return errors.Join(err, closeServer(srv), closeLocks(svc))
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/adopt/observe"
 	"github.com/lockproxy/lockproxy/proxy"
 )
 
@@ -37,6 +38,8 @@ type Options struct {
 	Locks    *locks.Service     // required
 	Proxy    Clients            // required
 	Upstream *upstream.Upstream // required
+	// Observer has seen which keys are used as locks; nil: nobody looks.
+	Observer *observe.Observer
 	// Metrics are served together with the server's own.
 	Metrics metrics.Registry
 	// TLS is for a TCP listener; nil: plain text. It must not be changed any more.

@@ -50,6 +50,8 @@ func idiomOf(forms uint32) string {
 		switch has := forms&(1<<f) != 0; {
 		case !has, form(f) == formRead && forms&^(1<<formRead|1<<formUnknown) != 0 && forms&(1<<formDel) == 0:
 			continue // reads say something only where they are the compare
+		case form(f) == formUnknown && forms&(1<<formRelease|1<<formExtend|1<<formAcquire|1<<formAcquireOrExtend|1<<formHash) != 0:
+			continue // its text has come by since
 		case form(f) == formThenExpire && len(names) > 0:
 			names[len(names)-1] += ", then expire"
 			continue

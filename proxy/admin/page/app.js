@@ -1,6 +1,7 @@
 // The page. Times come as durations and are counted on from their arrival, so that no two clocks
 // need agree.
 
+import { watchAdopt } from "./adopt.js";
 import { showDetail } from "./detail.js";
 import { byId, cell, element, setClass, setText, Table, textCell } from "./dom.js";
 import { askForce } from "./force.js";
@@ -426,3 +427,4 @@ function released(l, says) {
 }
 
 connect();
+watchAdopt();
