@@ -1,7 +1,12 @@
 package mutants
 
+import "slices"
+
 // All are the mutants.
-var All = []Mutant{
+var All = slices.Concat(engine, adopted)
+
+// engine are those of the engine.
+var engine = []Mutant{
 	{
 		Name:   "quorum-less-one",
 		Breaks: "a majority decides: half of the nodes, or fewer, grant to one owner while the others grant to another",

@@ -1,0 +1,51 @@
+package mutants
+
+// adopted are the mutants of adopted locks.
+var adopted = []Mutant{
+	{
+		Name:    "adopted-value-as-owner",
+		Breaks:  "a client's value is data: as the owner it lets clients with the same value in together, since an owner re-enters",
+		Profile: "adopted",
+		Edits: []Edit{{"commands/adopt/owner.go", "locks.NewAdoptedString(&a.opt.Random, op.Value)",
+			`locks.NewAdoptedString(&locks.RandSource{NewText: func() string { return "0123456789abcdef" }}, op.Value)`}},
+	},
+	{
+		Name:    "adopted-whoever-is-there",
+		Breaks:  "a call changes only the grant that it was run on: without that, what compares one value gives back another's lock",
+		Profile: "adopted and well",
+		Edits: []Edit{{"commands/adopt/adopt.go", "\t\t_, err := a.opt.Engine.Unlock(ctx,", `		if r, err := a.opt.Engine.Read(ctx, key); err == nil && r.Held {
+			g = guessOf(r, time.Now())
+		}
+		_, err := a.opt.Engine.Unlock(ctx,`}},
+	},
+	{
+		Name:    "adopted-nobody-from-memory",
+		Breaks:  "an answer is the nodes': what a proxy does not remember another may have granted",
+		Profile: "adopted",
+		Edits:   []Edit{{"commands/adopt/adopt.go", "if out.Op.Do == idiom.Nothing && answered {", "if out.Op.Do == idiom.Nothing {"}},
+	},
+	{
+		Name:    "adopted-signals-first",
+		Breaks:  "signals follow the release: who is woken before finds the lock held, and sleeps until it ends",
+		Profile: "adopted and well",
+		Edits:   []Edit{{"commands/adopt/adopt.go", "next, grant, err := a.do(", "_ = a.signal(ctx, conn, out.Signals)\n\t\tnext, grant, err := a.do("}},
+	},
+	{
+		Name:    "adopted-undecided-is-nobody",
+		Breaks:  "a read that does not decide says so: a silent node may be the one that makes a majority",
+		Profile: "adopted",
+		Edits:   []Edit{{"backends/locks/quorum/inspect.go", "\tcase nobody:\n\t\treturn locks.Reading{}, nil\n", "\tcase nobody, undecidedHolder:\n\t\treturn locks.Reading{}, nil\n"}},
+	},
+	{
+		Name:    "adopted-unguarded",
+		Breaks:  "a key that the upstream has counts as held: without that a program that takes the lock there and one that takes it here have it together",
+		Profile: "adopted and well",
+		Edits:   []Edit{{"commands/adopt/guard.go", "if !p.Guard {", "if p != nil {"}},
+	},
+	{
+		Name:    "adopted-answer-older-than-its-call",
+		Breaks:  "who shares an answer came before the nodes were asked: what refused another may have been given back since",
+		Profile: "adopted and well",
+		Edits:   []Edit{{"commands/adopt/flight.go", "if fl = l.open(); fl != nil {", "if fl = l.asking; fl != nil {"}},
+	},
+}
