@@ -95,9 +95,5 @@ func (s *Session) runModule(ctx context.Context, q request) {
 	if _, refused := resp.Error(reply); !refused {
 		s.d.discovery.Forget()
 	}
-	if err != nil {
-		s.replyErr(err)
-		return
-	}
-	s.replies.Local(reply)
+	s.answer(reply, err)
 }

@@ -305,12 +305,8 @@ func (s *Session) pause(ctx context.Context, q request) {
 		return
 	}
 	reply, err := s.replies.Ask(ctx, s.pinned, q.raw)
-	if err != nil {
-		s.replyErr(err)
-		return
-	}
-	s.replies.Local(reply)
-	if _, refused := resp.Error(reply); !refused {
+	s.answer(reply, err)
+	if _, refused := resp.Error(reply); err == nil && !refused {
 		s.d.pause.Note(q.args)
 	}
 }

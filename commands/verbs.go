@@ -80,11 +80,7 @@ func (c verbConn) IsAdmin(ctx context.Context) (bool, error) {
 }
 
 func (c verbConn) Reply(reply []byte, err error) bool {
-	if err != nil {
-		c.s.replyErr(err)
-	} else {
-		c.s.replies.Local(reply)
-	}
+	c.s.answer(reply, err)
 	return c.s.replies.Flush()
 }
 
