@@ -9,6 +9,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/observe"
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/pubsub"
@@ -48,7 +49,7 @@ var errClientLeft = errors.New("ERR the lock was given back: the client closed i
 // runAdopted runs a command on the key of an adopted lock, and what is none after all.
 func (s *Session) runAdopted(ctx context.Context, q request) {
 	if s.mode == onPassthrough && s.tx.In { // the upstream refuses it, and aborts the EXEC
-		s.observeInTx(q)
+		s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil)
 		s.pass.replyMode.Note(q.args, true)
 		s.enqueue(resp.AppendCommand(nil, append([][]byte{[]byte("LOCKPROXY.ADOPTREFUSED")}, q.args...)...))
 		return
@@ -102,7 +103,7 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 // refuseAdoptedInTx refuses a command inside MULTI. The upstream gets one that it does not know in its place,
 // and so aborts the EXEC.
 func (s *Session) refuseAdoptedInTx(q request) bool {
-	s.observeInTx(q)
+	s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil)
 	return s.refuseQueued(string(appendAdoptErr(s.d.opt.Adoption.RefusedInTx(adoptedConn{s}, q.args, s.keysOf(q.args)))))
 }
 

@@ -33,16 +33,5 @@ func (cs *conns) enqueueTapped(raw []byte) {
 // replyAdopted answers a command on the key of an adopted lock.
 func (s *Session) replyAdopted(q request, reply []byte) {
 	s.replies.Local(reply)
-	if o := s.d.opt.Observer; o != nil {
-		if tap := o.Command(&s.peer, observe.Decided, s.id.DB, s.id.Proto, q.args); tap != nil {
-			tap.Reply(reply)
-		}
-	}
-}
-
-// observeInTx tells the Observer of a command on the key of an adopted lock that is refused inside MULTI.
-func (s *Session) observeInTx(q request) {
-	if o := s.d.opt.Observer; o != nil {
-		o.Command(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args)
-	}
+	s.d.opt.Observer.Note(&s.peer, observe.Decided, s.id.DB, s.id.Proto, q.args, reply)
 }

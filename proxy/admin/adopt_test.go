@@ -29,6 +29,12 @@ func TestPage_Adopt(t *testing.T) {
 		}
 	}
 	d := open(t, Options{Observer: o, Password: "secret-word"}, nowhere, nowhere)
+	if r, _, err := FetchReport(t.Context(), d.Addr().String(), "secret-word"); err != nil || len(r.Rows) != 1 {
+		t.Errorf("with the password: %v, %v", r, err)
+	}
+	if _, _, err := FetchReport(t.Context(), "http://"+d.Addr().String(), ""); err == nil {
+		t.Error("it needs no password")
+	}
 	if code, body := d.get(t, "/page/adopt"); code != http.StatusUnauthorized {
 		t.Errorf("without the password: %d: %s", code, body)
 	}

@@ -234,6 +234,16 @@ func (o *Observer) Command(c *Client, where Where, db, proto int, args [][]byte)
 	return nil
 }
 
+// Note is Command for one whose whole reply is known, or nil if there is none to be seen. A nil Observer notes nothing.
+func (o *Observer) Note(c *Client, where Where, db, proto int, args [][]byte, reply []byte) {
+	if o == nil {
+		return
+	}
+	if t := o.Command(c, where, db, proto, args); t != nil {
+		t.Reply(reply)
+	}
+}
+
 func hasNX(options [][]byte) bool {
 	for _, a := range options {
 		if len(a) == 2 && resp.Is(a, "NX") {

@@ -180,6 +180,8 @@ func TestRow(t *testing.T) {
 			"acquire script", "", "adopted", "", "1 taken, 1 contended, held 0 for 0, ttl 5000-5000, 2 clients"},
 		{"acquire or extend", "a: EVAL extend 1 lock:1 v 5000 > :1\na: EVAL extend 1 lock:1 v 6000 > :1\nb: EVAL extend 1 lock:1 w 6000 > :0",
 			"acquire-or-extend script", "", "adopted", "", "1 taken, 1 contended, held 0 for 0, ttl 5000-6000, 2 clients"},
+		{"a text that comes by later", "a: SET lock:1 v NX PX 5000 > +OK\na: EVALSHA 0123 1 lock:1 v > -NOSCRIPT\na: EVAL cad 1 lock:1 v > :1",
+			"set-nx-px + cad script", "", "adopted", "", "1 taken, 0 contended, held 1 for 0, ttl 5000-5000, 1 clients"},
 		{"always the same reply", "a: SET lock:1 v NX PX 5000 > +OK\nwait 1s\nb: EVAL ok 1 lock:1 w > +OK\na: EVAL ok 1 lock:1 v > +OK",
 			"set-nx-px + cad script", "", "adopted", "", "1 taken, 0 contended, held 1 for 1000, ttl 5000-5000, 2 clients"},
 		{"error replies do nothing", "a: SET lock:1 v NX PX 5000 > -WRONGTYPE\na: SET lock:1 v NX PX 5000 > -MOVED 1 x",

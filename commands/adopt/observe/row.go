@@ -18,17 +18,20 @@ type rowID struct {
 
 // A row is what is known of the keys of one shape. It is guarded by the Observer's mu.
 type row struct {
+	// Which keys.
 	db      int
 	shape   string
 	example string // its first key
 	pattern *Pattern
 	script  string // the SHA-1 of a script whose text is not known, of which the row is
 
+	// How they are used.
 	forms  uint32 // of its commands, as bits of form
 	calls  map[idiom.Class]int64
 	values values
 	guess  guess
 
+	// How much.
 	clients   crowd
 	taken     int64
 	contended int64 // acquisitions that were refused, since another had the lock
@@ -40,6 +43,7 @@ type row struct {
 		endless     int64
 	}
 
+	// What adoption would say, and what can go wrong.
 	allowed, refused int64
 	why              string // of the last refusal
 	hazards          [hazards]struct {

@@ -24,26 +24,31 @@ const (
 
 // A Tap is a command on a key that is followed, whose reply is to come.
 type Tap struct {
-	o   *Observer
-	key *key
-	by  *Client
+	// What was said.
+	o       *Observer
+	by      *Client
+	key     *key
+	decided bool // by the lock nodes
+	form    form
+	class   idiom.Class
+	value   uint64 // its hash
+	sign    sign   // of the value
+	ttl     time.Duration
 
-	aim        aim
-	force      bool // it does not compare the value
-	setNX      bool
-	decided    bool // by the lock nodes
-	value      uint64
-	form       form
-	sign       sign // of the value
-	ttl        time.Duration
-	done       []byte // how its reply begins, if it has done it
-	same       bool   // it begins the same if it has not
-	class      idiom.Class
-	more       bool   // a script that is refused
-	undeclared bool   // its key is none of the script's keys
-	verdict    string // why it would be refused; empty: it would not
+	// What it is to do, and how that is told from the reply.
+	aim   aim
+	force bool // it does not compare the value
+	setNX bool
+	done  []byte // how its reply begins, if it has done it
+	same  bool   // it begins the same if it has not
+
+	// What adoption would say.
 	judges     bool   // verdict counts
-	finished   bool
+	verdict    string // why it would be refused; empty: it would not
+	more       bool   // it is a script that is refused
+	undeclared bool   // its key is none of the script's keys
+
+	finished bool // the reply has begun
 }
 
 // Reply is told how the reply begins; for a command that the lock nodes have decided, all of it. It may be called by

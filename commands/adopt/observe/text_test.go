@@ -1,20 +1,18 @@
-package main
+package observe
 
 import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/lockproxy/lockproxy/commands/adopt/observe"
 )
 
-func TestShowReport(t *testing.T) {
+func TestReport_WriteText(t *testing.T) {
 	var b strings.Builder
-	err := showReport(&b, observe.Report{On: true, KeyEvents: 1, Full: true, Unseen: observe.Unseen{InMulti: 2}, Rows: []observe.Row{
-		{Keys: "lock:*", Mode: "report", Idiom: "set-nx-px + cad script", Looks: "redis-py", Clients: 12, Rate: 41.3, Held: observe.Held{Count: 9, P50: 8, P99: 120, Most: 4100}, TTL: observe.TTL{Least: 10000, Most: 10000}, Would: "adopted", Allowed: 5},
-		{Keys: "cart:*", DB: 3, Mode: "on", Idiom: "setnx", Rate: 0.1, TTL: observe.TTL{Endless: 4}, Would: "partly refused", Allowed: 3, Refused: 1, Why: "it has no end",
-			Hazards: []observe.Hazard{{Name: "no expiry", Means: "It never ends.", Count: 2, Key: "cart:1"}}},
-	}})
+	err := Report{On: true, KeyEvents: 1, Full: true, Unseen: Unseen{InMulti: 2}, Rows: []Row{
+		{Keys: "lock:*", Mode: "report", Idiom: "set-nx-px + cad script", Looks: "redis-py", Clients: 12, Rate: 41.3, Held: Held{Count: 9, P50: 8, P99: 120, Most: 4100}, TTL: TTL{Least: 10000, Most: 10000}, Would: "adopted", Allowed: 5},
+		{Keys: "cart:*", DB: 3, Mode: "on", Idiom: "setnx", Rate: 0.1, TTL: TTL{Endless: 4}, Would: "partly refused", Allowed: 3, Refused: 1, Why: "it has no end",
+			Hazards: []Hazard{{Name: "no expiry", Means: "It never ends.", Count: 2, Key: "cart:1"}}},
+	}}.WriteText(&b)
 	if err != nil {
 		t.Fatal(err)
 	}

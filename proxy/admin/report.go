@@ -1,0 +1,59 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/lockproxy/lockproxy/commands/adopt/observe"
+	"github.com/lockproxy/lockproxy/proxy"
+)
+
+// maxReport bounds what is read of an answer, in bytes.
+const maxReport = 16 << 20
+
+// FetchReport asks an admin server which keys are used as locks, and returns its answer, also as JSON. at is host:port,
+// the path of a Unix socket, or a URL of the scheme http or https; password is empty if it needs none.
+func FetchReport(ctx context.Context, at, password string) (r observe.Report, text []byte, err error) {
+	network, address, target := "unix", at, "http://localhost/page/adopt"
+	if strings.HasPrefix(at, "http://") || strings.HasPrefix(at, "https://") {
+		u, err := url.Parse(at)
+		if err != nil {
+			return r, nil, errors.New("the address is no URL")
+		}
+		network, address = "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
+		target = u.Scheme + "://" + u.Host + "/page/adopt"
+	} else if !proxy.IsSocketPath(at) {
+		network, target = "tcp", "http://"+address+"/page/adopt"
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}}
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+	if err != nil {
+		return r, nil, err
+	}
+	if password != "" {
+		q.SetBasicAuth("operator", password)
+	}
+	answer, err := client.Do(q)
+	if err != nil {
+		return r, nil, err
+	}
+	defer answer.Body.Close()
+	text, err = io.ReadAll(io.LimitReader(answer.Body, maxReport))
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s answers %s: %s", address, answer.Status, strings.TrimSpace(string(text)))
+	}
+	if err == nil && json.Unmarshal(text, &r) != nil {
+		err = fmt.Errorf("%s does not answer with a report", at)
+	}
+	return r, text, err
+}
