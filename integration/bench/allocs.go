@@ -7,7 +7,7 @@ import (
 )
 
 // packages are those with Go benchmarks of what every command goes through.
-var packages = []string{"./backends/resp", "./backends/upstream", "./commands", "./proxy"}
+var packages = []string{"./backends/resp", "./backends/upstream", "./commands", "./commands/adopt", "./proxy"}
 
 // measureAllocs runs the Go benchmarks and keeps their result lines.
 func measureAllocs(p plan, page *report) error {

@@ -41,6 +41,7 @@ var parts = []part{
 	{"burst", measureBurst},
 	{"contend", measureContend},
 	{"session", measureSessions},
+	{"adopted", measureAdopted},
 	{"relay", measureRelay},
 	{"allocs", measureAllocs},
 }

@@ -1,0 +1,78 @@
+package adopt
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// BenchmarkConcerns is what every command pays while there are patterns, and none matches.
+func BenchmarkConcerns(b *testing.B) {
+	for _, tt := range []struct{ name, patterns, command string }{
+		{"GET, 1 pattern", "lock:*", "GET page:123456"},
+		{"GET, 4 near misses", "lock:* lease:* {job}:lock:* locked:*", "GET lost:123456"},
+		{"SET EX, 1 pattern", "lock:*", "SET page:123456 some-value EX 60"},
+		{"MSET of 200, 1 pattern", "lock:*", "MSET" + strings.Repeat(" page:123456 some-value", 200)},
+	} {
+		b.Run(tt.name, func(b *testing.B) {
+			var all []*Pattern
+			for text := range strings.FieldsSeq(tt.patterns) {
+				p, err := ParsePattern(text)
+				if err != nil {
+					b.Fatal(err)
+				}
+				all = append(all, p)
+			}
+			a, err := New(all, Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			var args [][]byte
+			for word := range strings.FieldsSeq(tt.command) {
+				args = append(args, []byte(word))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if a.Concerns(args) {
+					b.Fatal("it concerns adoption")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkCall is making a call of a script: one that is known, and one that is seen for the first time.
+func BenchmarkCall(b *testing.B) {
+	p, err := ParsePattern("lock:*")
+	if err != nil {
+		b.Fatal(err)
+	}
+	a, err := New([]*Pattern{p}, Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := &client{a: a, proto: 2}
+	for _, seen := range []bool{true, false} {
+		b.Run(fmt.Sprint("known ", seen), func(b *testing.B) {
+			n := 0
+			for b.Loop() {
+				text := compareAndDelete
+				if !seen {
+					n++
+					text += fmt.Sprint(" -- ", n)
+				}
+				words := [][]byte{[]byte("EVAL"), []byte(text), []byte("1"), []byte("lock:a"), []byte("me")}
+				call, err := a.Call(c, words, Keys{[]int{3}, true})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if _, err := call.Run(idiom.State{}, time.Now()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
