@@ -58,6 +58,7 @@ const remembered = 16384
 type Adoption struct {
 	opt      Options
 	patterns []*Pattern
+	begins   [256]bool // first bytes of keys that may match
 	scripts  *idiom.Scripts
 	guesses  *lru.Cache[locks.Key, guess] // hints: a wrong one costs a round
 	classes  *lru.Cache[string, verdict]  // of scripts
@@ -75,20 +76,32 @@ func New(patterns []*Pattern, o Options) (*Adoption, error) {
 	var err, also error
 	a.guesses, err = lru.New[locks.Key, guess](remembered)
 	a.classes, also = lru.New[string, verdict](remembered)
+	for _, p := range patterns {
+		for b := range a.begins {
+			a.begins[b] = a.begins[b] || p.literal == "" || p.literal[0] == byte(b)
+		}
+	}
 	return a, errors.Join(err, also)
 }
 
 // Concerns reports whether an argument may be an adopted key, or the text of a script may name one. It does not
 // allocate.
 func (a *Adoption) Concerns(args [][]byte) bool {
-	hasText := bringsText(args)
-	for _, p := range a.patterns {
-		for _, arg := range args[1:] {
+	for _, arg := range args[1:] {
+		if len(arg) > 0 && !a.begins[arg[0]] {
+			continue
+		}
+		for _, p := range a.patterns {
 			if len(arg) >= len(p.literal) && string(arg[:len(p.literal)]) == p.literal {
 				return true
 			}
 		}
-		if hasText && p.literal != "" && bytes.Contains(args[1], []byte(p.literal)) {
+	}
+	if !bringsText(args) {
+		return false
+	}
+	for _, p := range a.patterns {
+		if p.literal != "" && bytes.Contains(args[1], []byte(p.literal)) {
 			return true
 		}
 	}
