@@ -1,0 +1,117 @@
+package adopt
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+)
+
+// Concerns reports whether an argument may be an adopted key, or the text of a script may name one. It does not
+// allocate.
+func (a *Adoption) Concerns(args [][]byte) bool {
+	for _, arg := range args[1:] {
+		if len(arg) > 0 && !a.begins[arg[0]] {
+			continue
+		}
+		for _, p := range a.patterns {
+			if len(arg) >= len(p.literal) && string(arg[:len(p.literal)]) == p.literal {
+				return true
+			}
+		}
+	}
+	if !bringsText(args) {
+		return false
+	}
+	for _, p := range a.patterns {
+		if p.literal != "" && bytes.Contains(args[1], []byte(p.literal)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Keys are where the keys of a command are. Not Known: nobody has said yet, or only the upstream knows.
+type Keys struct {
+	At    []int // indices of arguments
+	Known bool
+}
+
+// Adopts reports whether a command is on the key of a lock, or may be: one that runs a script, or whose keys are not
+// known, may have it in any argument.
+func (a *Adoption) Adopts(db int, args [][]byte, keys Keys) bool {
+	_, p := a.lock(db, args, keys)
+	return p != nil
+}
+
+// lock is the first argument that is the key of a lock, or may be, and its pattern; nil: there is none.
+func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *Pattern) {
+	if !keys.Known || runsScript(args[0]) {
+		for _, arg := range args[1:] {
+			if p := a.pattern(db, string(arg)); p != nil {
+				return string(arg), p
+			}
+		}
+		if p := a.inText(db, args); p != nil {
+			return p.Glob, p
+		}
+		return "", nil
+	}
+	for _, at := range keys.At {
+		if p := a.pattern(db, string(args[at])); p != nil {
+			return string(args[at]), p
+		}
+	}
+	return "", nil
+}
+
+// bringsText reports whether a command has the text of a script with it.
+func bringsText(args [][]byte) bool {
+	return len(args) > 2 && (resp.Is(args[0], "EVAL") || resp.Is(args[0], "EVAL_RO"))
+}
+
+// inText is the pattern of which a script writes the beginning of a key; nil: none. EVALSHA of such a script is not
+// looked at.
+func (a *Adoption) inText(db int, args [][]byte) *Pattern {
+	if !bringsText(args) {
+		return nil
+	}
+	for _, p := range a.patterns {
+		if p.Mode == On && (p.DB < 0 || p.DB == db) && p.literal != "" && bytes.Contains(args[1], []byte(p.literal)) &&
+			a.scripts.Know(string(args[1])).Begins(p.literal) {
+			return p
+		}
+	}
+	return nil
+}
+
+// runsScript reports whether a command runs a script or a function, whose keys may be any of its arguments.
+func runsScript(name []byte) bool {
+	return resp.Is(name, "EVAL") || resp.Is(name, "EVALSHA") || resp.Is(name, "EVAL_RO") || resp.Is(name, "EVALSHA_RO") ||
+		resp.Is(name, "FCALL") || resp.Is(name, "FCALL_RO")
+}
+
+// RefusedInTx is the refusal of a command on a lock inside MULTI.
+func (a *Adoption) RefusedInTx(c Connection, args [][]byte, keys Keys) error {
+	key, p := a.lock(c.Database(), args, keys)
+	glob := ""
+	if p != nil {
+		glob = p.Glob
+	}
+	refused := &RefusedError{Command: strings.ToUpper(string(args[0])), Key: key, Why: "it is inside MULTI", Pattern: glob, Reason: InTransaction}
+	a.noteRefusal(c, refused)
+	return refused
+}
+
+// pattern is that of a key, the first that matches it; nil: it is no lock.
+func (a *Adoption) pattern(db int, key string) *Pattern {
+	for _, p := range a.patterns {
+		if p.matches(db, key) {
+			if p.Mode != On {
+				return nil
+			}
+			return p
+		}
+	}
+	return nil
+}
