@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -25,13 +26,20 @@ var adoptedRow = &command{
 // isAdopted reports whether a command is on the key of an adopted lock, or may be.
 func (s *Session) isAdopted(c *command, args [][]byte) bool {
 	a := s.d.opt.Adoption
-	if a == nil || len(args) == 1 || c != nil && c.has(lockVerb|messages) {
+	if a == nil {
 		return false
 	}
 	s.mayTrack = s.mayTrack || c != nil && c.name == "client|tracking"
 	a.NoteScript(args)
-	return a.Concerns(args) && a.Adopts(adoptedConn{s}.Database(), args, s.keysOf(args))
+	yes := len(args) > 1 && (c == nil || !c.has(lockVerb|messages)) && a.Concerns(args) && a.Adopts(adoptedConn{s}.Database(), args, s.keysOf(args))
+	if !yes {
+		s.burst = adopt.Burst{}
+	}
+	return yes
 }
+
+// Arrived notes that the commands which follow may have come later than those before.
+func (s *Session) Arrived() { s.burst = adopt.Burst{} }
 
 // keysOf are a command's keys.
 func (s *Session) keysOf(args [][]byte) (keys adopt.Keys) {
@@ -42,9 +50,6 @@ func (s *Session) keysOf(args [][]byte) (keys adopt.Keys) {
 	}
 	return keys
 }
-
-// errClientLeft is for a client that has closed only its sending half.
-var errClientLeft = errors.New("ERR the lock was given back: the client closed its side of the connection")
 
 // runAdopted runs a command on the key of an adopted lock, and what is none after all.
 func (s *Session) runAdopted(ctx context.Context, q request) {
@@ -59,6 +64,7 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 	}
 	call, err := s.d.opt.Adoption.Call(adoptedConn{s}, q.args, s.keysOf(q.args))
 	if call == nil && err == nil {
+		s.burst = adopt.Burst{}
 		if q.row = s.plainRow(q.args); q.row == nil {
 			q.row = ordinaryRow
 		}
@@ -83,12 +89,15 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 		err = s.d.opt.Adoption.RefusedTracked(adoptedConn{s}, call)
 	case err == nil:
 		result, err = s.d.opt.Adoption.Decide(ctx, adoptedConn{s}, call)
+		if err != nil || result.Changed() {
+			s.burst = adopt.Burst{}
+		}
 	}
 	// A client that closes behind the reply holds the lock: only one that has left before does not.
 	taken := result.Taken.Fence != 0
 	if taken && (s.clientCtx.Err() != nil || verbConn{s}.HungUp()) {
 		s.d.opt.Adoption.Undo(result.Taken)
-		taken, err = false, errClientLeft
+		taken, err = false, adopt.ErrClientLeft
 	}
 	if err != nil {
 		s.replyAdopted(q, appendAdoptErr(err))
@@ -165,6 +174,8 @@ func (c adoptedConn) Protocol() int { return c.s.id.Proto }
 func (c adoptedConn) About() []slog.Attr { return c.s.About() }
 
 func (c adoptedConn) MayLock(ctx context.Context, name string) error { return c.s.mayLock(ctx, name) }
+
+func (c adoptedConn) Since() time.Time { return c.s.burst.Since() }
 
 // MayAsk implements adopt.Connection.
 func (c adoptedConn) MayAsk(ctx context.Context, command []string) error {

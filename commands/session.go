@@ -111,6 +111,7 @@ type Session struct {
 	tally    stats.Tally
 	closing  bool // QUIT came, or what breaks the protocol: no more input
 	end      clients.End
+	burst    adopt.Burst
 }
 
 // unshown is what CLIENT LIST does not show of a session yet.

@@ -4,6 +4,7 @@ import "context"
 
 // work runs a request that may wait, and then everything that came meanwhile.
 func (s *session) work(ctx context.Context, raw []byte, args [][]byte) {
+	s.cmds.Arrived()
 	s.cmds.Run(ctx, raw, args)
 	s.runRequests(ctx)
 	s.drainBacklog(ctx)
@@ -12,6 +13,7 @@ func (s *session) work(ctx context.Context, raw []byte, args [][]byte) {
 // drainBacklog runs the backlog, until the worker has ended or is parked.
 func (s *session) drainBacklog(ctx context.Context) {
 	for data := s.takeBacklog(ctx); data != nil; data = s.takeBacklog(ctx) {
+		s.cmds.Arrived()
 		for len(data) > 0 && !s.cmds.Closing() {
 			data = s.feed(data)
 			s.runRequests(ctx)

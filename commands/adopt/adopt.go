@@ -37,6 +37,8 @@ type Connection interface {
 	// Ask sends the upstream a command in the client's name, behind what the client has sent, and returns the
 	// reply.
 	Ask(ctx context.Context, args []string) (reply []byte, err error)
+	// Since is when the Burst of the command began.
+	Since() time.Time
 	// About are the fields of a line in the log that is about the client.
 	About() []slog.Attr
 }
@@ -61,8 +63,8 @@ type Adoption struct {
 	scripts  *idiom.Scripts
 	guesses  *lru.Cache[locks.Key, guess] // hints: a wrong one costs a round
 	classes  *lru.Cache[string, verdict]  // of scripts
-	flights  flights                      // acquisitions
-	reads    flights
+	flights  *flights                     // acquisitions
+	reads    *flights
 
 	counters counters
 	refusals refusals
@@ -71,7 +73,7 @@ type Adoption struct {
 // New makes an Adoption. The first pattern that matches a key counts.
 func New(patterns []*Pattern, o Options) (*Adoption, error) {
 	o.Log = cmp.Or(o.Log, slog.Default())
-	a := &Adoption{opt: o, patterns: patterns, scripts: idiom.NewScripts(), flights: flights{pace: pollPace}}
+	a := &Adoption{opt: o, patterns: patterns, scripts: idiom.NewScripts(), flights: newFlights(pollPace), reads: newFlights(0)}
 	var err, also error
 	a.guesses, err = lru.New[locks.Key, guess](remembered)
 	a.classes, also = lru.New[string, verdict](remembered)
@@ -234,8 +236,12 @@ type Result struct {
 	Reply []byte
 	Taken locks.Grant // what it has taken, to be undone if the client has left; Fence 0: nothing
 
-	did idiom.Do
+	did  idiom.Do
+	told bool // the upstream got a command
 }
+
+// Changed reports whether the call has done something, to the lock or at the upstream.
+func (r Result) Changed() bool { return r.did != idiom.Nothing || r.told }
 
 // Undo takes back what a call has taken: the client has left.
 func (a *Adoption) Undo(g locks.Grant) {
@@ -252,6 +258,9 @@ func ReplyText(err error) string {
 	}
 	return ""
 }
+
+// ErrClientLeft is the answer to a client that has closed only its sending half: its call is undone.
+var ErrClientLeft = errors.New("ERR the lock was given back: the client closed its side of the connection")
 
 // errChanging is the answer where every try found another state.
 var errChanging = errors.New("NOQUORUM the lock changes hands faster than it can be decided")
@@ -278,13 +287,14 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 	state := g.state(time.Now())
 	answered := false // state is an answer of the nodes to this call
 	exact := false    // and what is left of the lease, too
-	for range tries {
+	// What one try has met must not be met again by the next.
+	for tried, since := 0, conn.Since(); tried < tries; tried, since = tried+1, time.Now() {
 		out, err := c.Run(state, time.Now())
 		if err != nil && (answered || state.Kind == idiom.Absent) {
 			return Result{}, c.cannotRun(state.Kind, err)
 		}
 		if err != nil || out.TimeRead && state.Kind != idiom.Absent && !exact { // it may be another's by now, and another proxy may have moved the end
-			if g, err = a.read(ctx, key); err != nil {
+			if g, err = a.read(ctx, since, key); err != nil {
 				return Result{}, err
 			}
 			state, answered, exact = g.read(time.Now()), true, true
@@ -296,9 +306,9 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 			}
 		}
 		if out.Op.Do == idiom.Nothing && answered {
-			return Result{Reply: out.Reply}, a.signal(ctx, conn, out.Signals)
+			return Result{Reply: out.Reply, told: len(out.Signals) > 0}, a.signal(ctx, conn, out.Signals)
 		}
-		next, grant, err := a.do(ctx, conn, c, key, out.Op, g)
+		next, grant, err := a.do(ctx, conn, since, c, key, out.Op, g)
 		switch {
 		case err == nil && next != nil: // done
 			a.note(key, *next)
@@ -313,7 +323,7 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 			g = guess{owner: grant.Owner, holds: 1, until: time.Now().Add(grant.Validity)}
 			exact = isUpstreams(value)
 		} else {
-			g, err = a.read(ctx, key)
+			g, err = a.read(ctx, since, key)
 			exact = true
 		}
 		if err != nil {
@@ -335,12 +345,12 @@ func (a *Adoption) note(key locks.Key, g guess) {
 
 // do does an operation to exactly the grant that was guessed. next is what the key is then; nil: nothing was
 // done, and grant names who refused an acquisition, if that is known.
-func (a *Adoption) do(ctx context.Context, conn Connection, c *Call, key locks.Key, op idiom.Op, g guess) (next *guess, grant locks.Grant, err error) {
+func (a *Adoption) do(ctx context.Context, conn Connection, since time.Time, c *Call, key locks.Key, op idiom.Op, g guess) (next *guess, grant locks.Grant, err error) {
 	switch op.Do {
 	case idiom.Nothing:
 		return nil, grant, nil
 	case idiom.Take:
-		return a.take(ctx, conn, c, key, op)
+		return a.take(ctx, conn, since, c, key, op)
 	case idiom.Renew:
 		ttl, err := a.lease(c, op.TTL)
 		if err != nil {

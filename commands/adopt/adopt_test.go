@@ -24,14 +24,16 @@ type client struct {
 	asked []string
 	// questions are the commands of MayAsk.
 	questions []string
-	has       string // what the upstream answers to PTTL; empty: that it has no such key
-	no        error  // the answer to MayLock
-	gone      error  // why the upstream does not answer; nil: it does
+	has       string    // what the upstream answers to PTTL; empty: that it has no such key
+	no        error     // the answer to MayLock
+	gone      error     // why the upstream does not answer; nil: it does
+	since     time.Time // of Since; zero: now
 }
 
 func (c *client) Database() int                         { return 0 }
 func (c *client) Protocol() int                         { return c.proto }
 func (c *client) About() []slog.Attr                    { return nil }
+func (c *client) Since() time.Time                      { return cmp.Or(c.since, time.Now()) }
 func (c *client) MayLock(context.Context, string) error { return c.no }
 func (c *client) MayAsk(_ context.Context, command []string) error {
 	c.questions = append(c.questions, strings.Join(command, " "))

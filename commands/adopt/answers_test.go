@@ -279,3 +279,76 @@ func TestDecide_EndMovedElsewhere(t *testing.T) {
 		}
 	})
 }
+
+// TestFlights_Since: what has come before a question began, and had to wait behind others on its connection, is
+// answered by it, if the lock was held and still is.
+func TestFlights_Since(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		e := &scripted{}
+		e.lock = func(locks.LockRequest) (locks.Decision, error) {
+			time.Sleep(time.Millisecond)
+			return locks.Decision{Holder: locks.NewAdoptedString(new(locks.RandSource), "you"), Remaining: time.Second}, nil
+		}
+		c := at(t, e, "lock:* guard=no")
+		asks := func(since time.Time, want int64, args ...string) {
+			t.Helper()
+			c.since = since
+			before := e.asked.Load()
+			if got := c.do(args...); got != "$-1" && got != "$3 you" {
+				t.Errorf("%s: %s", args, got)
+			}
+			if n := e.asked.Load() - before; n != want {
+				t.Errorf("%s: the nodes were asked %d times, want %d", args, n, want)
+			}
+		}
+		set := []string{"SET", "lock:a", "me", "NX", "PX", "5000"}
+		c.since = began.Add(-1)
+		asks(c.since, 1, set...)
+		for range 20 {
+			asks(c.since, 0, set...)
+		}
+		asks(c.since, 1, "SET", "lock:b", "me", "NX", "PX", "5000")
+		asks(time.Now(), 1, set...) // it came later
+		asks(began, 0, set...)
+		time.Sleep(time.Second)
+		asks(began, 1, set...) // the lease is over
+
+		e.read = locks.Reading{Held: true, Owner: locks.NewAdoptedString(new(locks.RandSource), "you"), Fence: 1, Holds: 1, Remaining: time.Second}
+		asks(began, 1, "GET", "lock:c")
+		asks(began, 0, "GET", "lock:c")
+		asks(time.Now(), 1, "GET", "lock:c")
+	})
+}
+
+// TestFlights_SinceGranted: a grant answers nobody but who asked for it.
+func TestFlights_SinceGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &scripted{lock: granting}
+		c := at(t, e, "lock:* guard=no")
+		c.since = time.Now().Add(-time.Hour)
+		for range 2 {
+			if got := c.do("SET", "lock:a", "me", "NX", "PX", "5000"); got != "+OK" {
+				t.Error(got)
+			}
+		}
+	})
+}
+
+// TestFlights_SinceGone: an answer that calls share is not met again when the grant it names has gone.
+func TestFlights_SinceGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &scripted{}
+		c := at(t, e, "lock:* guard=no")
+		c.since = time.Now().Add(-time.Hour)
+		yours := locks.Reading{Held: true, Owner: locks.NewAdoptedString(new(locks.RandSource), "you"), Fence: 1, Holds: 1, Remaining: time.Second}
+		e.read = yours
+		if got := c.do("GET", "lock:a"); got != "$3 you" {
+			t.Error(got)
+		}
+		e.read = locks.Reading{} // given back through another proxy
+		if got := c.do("DEL", "lock:a"); got != ":0" {
+			t.Errorf("DEL of a lock that has gone: %s", got)
+		}
+	})
+}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
@@ -23,12 +25,25 @@ type flight struct {
 
 // flights are the questions under way, by key: one that asks, and one that is next. A call that comes while
 // one asks waits for the next, whatever becomes of the first: the nodes may have voted before the call came, and
-// what they granted may have been given back since. The zero value is ready.
+// what they granted may have been given back since. The last answer to be had of a key is kept for calls that had
+// come before the nodes were asked, but could not ask: those behind another one on their connection.
 type flights struct {
 	pace time.Duration // from one question that was shared and refused to the next, unless hurry is called
+	last *lru.Cache[locks.Key, *flight]
 
 	mu    sync.Mutex
 	lanes map[locks.Key]*lane
+}
+
+// remembersFlights is for how many keys the last answer is kept.
+const remembersFlights = 1024
+
+func newFlights(pace time.Duration) *flights {
+	last, err := lru.New[locks.Key, *flight](remembersFlights)
+	if err != nil {
+		panic(err) // the size is a constant
+	}
+	return &flights{pace: pace, last: last, lanes: map[locks.Key]*lane{}}
 }
 
 type lane struct {
@@ -41,14 +56,14 @@ type lane struct {
 const pollPace = 12 * time.Millisecond
 
 // do has one of the calls that come together ask. leads reports whether it was this one: then fl has been filled
-// by ask. Otherwise it is the answer to share.
-func (f *flights) do(ctx context.Context, key locks.Key, ask func(*flight)) (fl *flight, leads bool, err error) {
+// by ask. Otherwise it is the answer to share. A question that began after since may be answered already.
+func (f *flights) do(ctx context.Context, key locks.Key, since time.Time, ask func(*flight)) (fl *flight, leads bool, err error) {
+	if fl, ok := f.last.Get(key); ok && fl.began.After(since) && time.Now().Before(fl.after.until) {
+		return fl, false, nil
+	}
 	f.mu.Lock()
 	l := f.lanes[key]
 	if l == nil {
-		if f.lanes == nil {
-			f.lanes = map[locks.Key]*lane{}
-		}
 		fl = &flight{began: time.Now(), done: make(chan struct{}), asked: true}
 		f.lanes[key] = &lane{asking: fl, wake: make(chan struct{}, 1)}
 		f.mu.Unlock()
@@ -141,6 +156,9 @@ func (f *flights) finish(key locks.Key, fl *flight) {
 		}
 	case l.next: // it ends before it has asked
 		l.next = nil
+	}
+	if fl.asked && fl.err == nil && !fl.granted {
+		f.last.Add(key, fl)
 	}
 	close(fl.done)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// read asks the nodes what a key is, once for the calls that come together.
-func (a *Adoption) read(ctx context.Context, key locks.Key) (guess, error) {
+// read asks the nodes what a key is, once for the calls that come together, and for those since that time.
+func (a *Adoption) read(ctx context.Context, since time.Time, key locks.Key) (guess, error) {
 	ask := func(fl *flight) {
 		r, err := a.opt.Engine.Read(ctx, key)
 		if fl.err = err; err == nil {
@@ -17,7 +17,7 @@ func (a *Adoption) read(ctx context.Context, key locks.Key) (guess, error) {
 			a.note(key, fl.after)
 		}
 	}
-	fl, leads, err := a.reads.do(ctx, key, ask)
+	fl, leads, err := a.reads.do(ctx, key, since, ask)
 	switch {
 	case err != nil:
 		return guess{}, err
@@ -29,14 +29,14 @@ func (a *Adoption) read(ctx context.Context, key locks.Key) (guess, error) {
 	return fl.after, fl.err
 }
 
-// take takes a lock that nobody is guessed to have.
-func (a *Adoption) take(ctx context.Context, conn Connection, c *Call, key locks.Key, op idiom.Op) (*guess, locks.Grant, error) {
+// take takes a lock that nobody is guessed to have. It may be refused by what the nodes have answered since that time.
+func (a *Adoption) take(ctx context.Context, conn Connection, since time.Time, c *Call, key locks.Key, op idiom.Op) (*guess, locks.Grant, error) {
 	ttl, err := a.lease(c, op.TTL)
 	if err != nil {
 		return nil, locks.Grant{}, err
 	}
 	var grant locks.Grant
-	fl, leads, err := a.flights.do(ctx, key, func(fl *flight) {
+	fl, leads, err := a.flights.do(ctx, key, since, func(fl *flight) {
 		began := time.Now()
 		request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: "adopted on", Barge: true}
 		d, at, err := a.lockGuarded(ctx, conn, c.pattern, request)
