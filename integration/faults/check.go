@@ -70,6 +70,7 @@ func (j *judge) check() []string {
 	if !j.unsafe {
 		j.refusals()
 		j.fencedHolders()
+		j.adopted()
 		j.sessions()
 	}
 	j.accepted()
@@ -386,6 +387,15 @@ func (j *judge) fencedHolders() {
 	for _, e := range j.events {
 		if e.Reply == stale && j.within(e) != nil {
 			j.accuse("%s: %s has fence %d, but the set has seen a larger one", e.Name, e.Owner, e.Fence)
+		}
+	}
+}
+
+// adopted accuses where a script found that the value has gone, of who had the lock all the time that it ran.
+func (j *judge) adopted() {
+	for _, e := range j.events {
+		if isAdopted(e.Owner) && e.Reply == lost && j.calm(e.Start, e.End) && j.within(e) != nil {
+			j.accuse("%s: %s of fence %d answered 0, though %s had it", e.Name, e.Op, e.Fence, e.Owner)
 		}
 	}
 }

@@ -84,7 +84,11 @@ func (p *clientProcess) work(i int) {
 	for !w.over() {
 		w.turn++
 		w.Rand = rand.New(rand.NewPCG(p.Seed, uint64(p.ID)<<48|uint64(p.Life)<<40|uint64(i)<<32|uint64(w.turn)))
-		w.play()
+		if w.chance(4) {
+			w.playAdopted()
+		} else {
+			w.play()
+		}
 	}
 }
 

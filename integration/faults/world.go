@@ -135,7 +135,7 @@ func (w *world) startProxy(p int, args []string) *redistest.Proxy {
 	if w.watched != nil {
 		all = append(all, "--lock-node", w.watched.URL())
 	}
-	return redistest.StartServe(w.tb, addr, append(all, args...)...)
+	return redistest.StartServe(w.tb, addr, slices.Concat(all, adopting, args)...)
 }
 
 // A client is a process that locks and works, see RunClient.

@@ -1,0 +1,115 @@
+package faults
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// adopting makes every lock of a run one that commands of Redis can take, too.
+var adopting = []string{"--adopt", mutexNames + "*", "--adopt", updateNames + "*", "--adopt", fencedNames + "*"}
+
+const (
+	compareAndDelete = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end`
+	compareAndExpire = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end`
+)
+
+// playAdopted is one turn of a program that knows no LOCK: SET NX, and scripts that compare the value. The value
+// is what LOCK calls an owner, and no other turn has it.
+func (w *worker) playAdopted() {
+	c := w.claim()
+	c.Event = Event{Op: opLock, Name: c.Name, TTL: c.TTL, Owner: w.who + ".adopted." + strconv.Itoa(w.turn)}
+	if c.line = w.dial(); c.line == nil {
+		return
+	}
+	defer func() { _ = c.line.Close() }()
+	for i := 0; ; i++ {
+		reply := w.set(c)
+		if reply == granted {
+			break
+		}
+		if w.sleep(w.upTo(20 * time.Millisecond)); reply != held || i == polls || w.over() {
+			return
+		}
+	}
+	for range w.IntN(4) {
+		alive := true
+		switch w.IntN(4) {
+		case 0:
+			alive = w.runOn(c, Event{Op: opRenew, TTL: w.lease()}, compareAndExpire)
+		case 1:
+			w.sleep(w.upTo(c.TTL / 2))
+		default:
+			alive = w.update(c)
+		}
+		if !alive {
+			return
+		}
+	}
+	if !w.chance(16) {
+		w.runOn(c, Event{Op: opUnlock, First: true}, compareAndDelete)
+	}
+}
+
+// polls are how often a lock is asked for that another has.
+const polls = 50
+
+// set takes the lock with SET NX, and asks for the fence of what it has taken. It returns the Reply of its Event. A
+// grant whose fence it does not hear of is one that nobody has answered, and nobody uses.
+func (w *worker) set(c *claim) string {
+	args := []string{"SET", c.Name, c.Owner, "NX", "PX", strconv.FormatInt(c.TTL.Milliseconds(), 10)}
+	if w.chance(2) {
+		args = append(args, "GET")
+	}
+	e := c.Event
+	c.TTL = c.TTL.Truncate(time.Millisecond)
+	e.TTL, e.Proxy = c.TTL, c.line.proxy
+	w.begin(&e)
+	v, err := c.line.Try(args...)
+	if err != nil {
+		return ""
+	}
+	end := now()
+	isNull := v.Kind == '_' || v.String() == "$-1"
+	switch {
+	case v.IsError():
+		e.End, e.Reply, e.Text = end, failed, v.Text
+	case isNull == (len(args) == 6):
+		e.End, e.Reply, e.Holder = end, held, v.Text
+	default:
+		fence, err := c.line.Try("LOCKCTL", "FENCE", c.Name, c.Owner)
+		if c.fence = fence.Int(); err != nil || fence.Kind != ':' {
+			return ""
+		}
+		e.End, e.Reply, e.Granted, e.Holds, e.Validity = end, granted, c.fence, 1, believed(c.TTL)
+	}
+	w.journal.write(&e)
+	return e.Reply
+}
+
+// believed is for how long a Redlock client counts on a lease, from before it has asked.
+func believed(ttl time.Duration) time.Duration { return ttl - ttl/100 - margin }
+
+// runOn runs a script that compares the value, perhaps through another proxy. It reports whether the worker still
+// has the lock, as far as it knows.
+func (w *worker) runOn(c *claim, e Event, script string) bool {
+	l, done := w.other(c)
+	defer done()
+	e.Name, e.Owner, e.Fence, e.TTL = c.Name, c.Owner, c.fence, e.TTL.Truncate(time.Millisecond)
+	_, _ = l.askFor(&e, func(v redistest.Value) {
+		switch {
+		case v.IsError():
+			e.Reply, e.Text = failed, v.Text
+		case v.Int() == 0:
+			e.Reply = lost
+		default:
+			e.Reply, e.Freed, e.Validity = carried, e.Op == opUnlock, believed(e.TTL)
+		}
+	}, "EVAL", script, "1", c.Name, c.Owner, strconv.FormatInt(e.TTL.Milliseconds(), 10))
+	return e.Reply != lost
+}
+
+// isAdopted reports whether an owner is one of playAdopted.
+func isAdopted(owner string) bool { return strings.Contains(owner, ".adopted.") }
