@@ -70,7 +70,6 @@ func (j *judge) check() []string {
 	if !j.unsafe {
 		j.refusals()
 		j.fencedHolders()
-		j.adopted()
 		j.sessions()
 	}
 	j.accepted()
@@ -189,6 +188,7 @@ func (j *judge) renewed(b *belief, e *Event) {
 	if e.Fence != b.fence {
 		return
 	}
+	j.scripts(b, e)
 	before := b.until
 	b.renew(e.until(), false) // they may be shorter from now on
 	if e.Reply != carried {
@@ -209,6 +209,13 @@ func (j *judge) renewed(b *belief, e *Event) {
 		return
 	}
 	b.renew(e.Start.add(e.Validity), true)
+}
+
+// scripts accuses where a script that compares the value did not find that of who had the lock all the time.
+func (j *judge) scripts(b *belief, e *Event) {
+	if isAdopted(e.Owner) && e.Reply == lost && !b.unsure && !b.closed && e.End <= b.until && j.calm(b.first, e.End) {
+		j.accuse("%s: a script to %s fence %d did not find the value of %s", e.Name, e.Op, b.fence, e.Owner)
+	}
 }
 
 // renew moves the end of all holds; if it may not have happened, only of those that end later.
@@ -240,6 +247,7 @@ func (j *judge) unlocked(b *belief, e *Event) {
 	if e.Fence != 0 && e.Fence != b.fence {
 		return
 	}
+	j.scripts(b, e)
 	sure := !b.unsure && e.First && !b.closed && e.Reply == carried
 	id := "unlock " + cmp.Or(e.Req, fmt.Sprint("#", e.ID))
 	repeated := b.reqs[id]
@@ -342,8 +350,8 @@ func (j *judge) order(name string) {
 	}
 }
 
-// refusals accuses of a lock that outlives its holder. Only who does not wait is told what
-// the nodes say now; those in line hear what the first of them was told.
+// refusals accuses of a lock that outlives its holder. Those in line hear what the first of them was told, and so
+// does who does not wait where others do, until the message of a release has come: that is to take less than prompt.
 func (j *judge) refusals() {
 	last := map[ownerOf]*belief{}
 	for _, all := range j.beliefs {
@@ -366,7 +374,7 @@ func (j *judge) refusals() {
 		switch {
 		case e.Start > lapse:
 			j.accuse("%s: held by %s, %v after its lease was over", e.Name, b.owner, time.Duration(e.Start-lapse))
-		case b.free != 0 && e.Start > b.free && j.calm(b.first, e.End):
+		case b.free != 0 && e.Start > b.free.add(prompt) && j.calm(b.first, e.End):
 			j.accuse("%s: held by %s, %v after UNLOCK said that it is free", e.Name, b.owner, time.Duration(e.Start-b.free))
 		}
 	}
@@ -387,15 +395,6 @@ func (j *judge) fencedHolders() {
 	for _, e := range j.events {
 		if e.Reply == stale && j.within(e) != nil {
 			j.accuse("%s: %s has fence %d, but the set has seen a larger one", e.Name, e.Owner, e.Fence)
-		}
-	}
-}
-
-// adopted accuses where a script found that the value has gone, of who had the lock all the time that it ran.
-func (j *judge) adopted() {
-	for _, e := range j.events {
-		if isAdopted(e.Owner) && e.Reply == lost && j.calm(e.Start, e.End) && j.within(e) != nil {
-			j.accuse("%s: %s of fence %d answered 0, though %s had it", e.Name, e.Op, e.Fence, e.Owner)
 		}
 	}
 }

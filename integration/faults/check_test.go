@@ -173,6 +173,12 @@ func TestJudge(t *testing.T) {
 		{"held by who gave it back", func(s *script) {
 			s.lock("a", 1, lease, 1)
 			s.unlock("a", true)
+			s.refused("b", "a") // the message of the release is on its way
+		}, ""},
+		{"held by who gave it back well before", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			s.unlock("a", true)
+			s.at += instant(prompt)
 			s.refused("b", "a")
 		}, "after UNLOCK said"},
 		{"held for longer than its lease", func(s *script) {
@@ -212,6 +218,21 @@ func TestJudge(t *testing.T) {
 			s.lock("a", 1, lease, 1)
 			s.say(Event{Op: opRead, Owner: "a", Fence: 1, Reply: stale})
 		}, "has seen a larger one"},
+		{"a script that misses a value", func(s *script) {
+			s.lock("a.adopted.1", 1, lease, 1)
+			s.renew("a.adopted.1", 1, lease).Reply = lost
+		}, "did not find the value"},
+		{"a release that misses a value", func(s *script) {
+			s.lock("a.adopted.1", 1, lease, 1)
+			e := s.unlock("a.adopted.1", false)
+			e.Fence, e.Reply = 1, lost
+		}, "did not find the value"},
+		{"a script that comes late", func(s *script) {
+			s.lock("a.adopted.1", 1, lease, 1)
+			s.at += instant(lease)
+			e := s.unlock("a.adopted.1", false)
+			e.Fence, e.Reply = 1, lost
+		}, ""},
 		{"a late holder that a set refuses", func(s *script) {
 			s.lock("a", 1, lease, 1)
 			s.at += instant(lease)
