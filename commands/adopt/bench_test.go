@@ -76,3 +76,30 @@ func BenchmarkCall(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkPattern(b *testing.B) {
+	for _, glob := range []string{"lock:*", "lock:*:user:?*"} {
+		b.Run(glob, func(b *testing.B) {
+			p, err := ParsePattern(glob)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if !p.matches(0, "lock:eu-west:user:4711") {
+					b.Fatal("no match")
+				}
+			}
+		})
+	}
+}
+
+// TestPatterns_FirstCounts: a pattern that is not on keeps its keys out of those behind it.
+func TestPatterns_FirstCounts(t *testing.T) {
+	p := proxies(t, 1, "lock:public:* mode=off", "lock:seen:* mode=observe", "lock:db:* db=7 mode=off", "lock:*")[0]
+	for key, want := range map[string]string{"lock:a": "$-1", "lock:public:a": "no lock", "lock:seen:a": "no lock", "lock:db:a": "$-1"} {
+		if got := p.do("GET", key); got != want {
+			t.Errorf("%s: %s, not %s", key, got, want)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lockproxy/lockproxy/commands/adopt/glob"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
@@ -34,7 +35,7 @@ type Pattern struct {
 	Guard    bool          // a key that the upstream has counts as held
 
 	literal string // every key begins with it
-	glob    glob
+	glob    glob.Glob
 }
 
 // ParsePattern parses PATTERN [name=value …]. The error names every fault.
@@ -57,7 +58,7 @@ func ParsePattern(text string) (*Pattern, error) {
 		}
 	}
 	var err error
-	if p.glob, p.literal, err = parseGlob(p.Glob); err != nil {
+	if p.glob, p.literal, err = glob.Parse(p.Glob); err != nil {
 		faults = append(faults, err)
 	}
 	return p, errors.Join(faults...)
@@ -107,7 +108,7 @@ const AnyDatabase = -1
 
 // matches reports whether the pattern names a key.
 func (p *Pattern) matches(db int, key string) bool {
-	return (p.DB < 0 || p.DB == db || db == AnyDatabase) && strings.HasPrefix(key, p.literal) && p.glob[len(p.literal):].matches(key[len(p.literal):])
+	return (p.DB < 0 || p.DB == db || db == AnyDatabase) && strings.HasPrefix(key, p.literal) && p.glob[len(p.literal):].Matches(key[len(p.literal):])
 }
 
 // Literal is what every key begins with that the pattern matches. If it is empty, every argument of every command
@@ -115,15 +116,9 @@ func (p *Pattern) matches(db int, key string) bool {
 func (p *Pattern) Literal() string { return p.literal }
 
 // Hides reports whether another pattern, which stands behind p, is never used: all its keys match p.
-func (p *Pattern) Hides(q *Pattern) bool { return (p.DB < 0 || p.DB == q.DB) && p.glob.covers(q.glob) }
+func (p *Pattern) Hides(q *Pattern) bool { return (p.DB < 0 || p.DB == q.DB) && p.glob.Covers(q.glob) }
 
 // MatchesPrefix reports whether the pattern matches a key that begins with prefix.
 func (p *Pattern) MatchesPrefix(prefix string) bool {
-	var g glob
-	for i := range len(prefix) {
-		var part globPart
-		part.set.add(prefix[i], prefix[i])
-		g = append(g, part)
-	}
-	return p.glob.overlaps(append(g, globPart{star: true}))
+	return p.glob.Overlaps(glob.Begins(prefix))
 }

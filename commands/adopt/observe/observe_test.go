@@ -380,21 +380,6 @@ func TestShape(t *testing.T) {
 	}
 }
 
-func TestGlob(t *testing.T) {
-	for _, tt := range []struct {
-		pattern, text string
-		want          bool
-	}{
-		{"*", "", true}, {"", "", true}, {"", "a", false}, {"lock:*", "lock:a", true}, {"lock:*", "lock", false}, {"*a*b", "xaxxb", true}, {"*a*b", "xaxxbc", false},
-		{"a?c", "abc", true}, {"a?c", "ac", false}, {"[ab]x", "bx", true}, {"[^ab]x", "bx", false}, {"[^ab]x", "cx", true}, {"[a-c]", "b", true}, {"[c-a]", "b", true}, {`\*`, "*", true}, {`\*`, "a", false},
-		{"[a", "[a", true}, {`a\`, `a\`, true}, {"a**", "a", true},
-	} {
-		if got := Glob(tt.pattern, tt.text); got != tt.want {
-			t.Errorf("%s, %s: %t", tt.pattern, tt.text, got)
-		}
-	}
-}
-
 // TestMatching takes rows by their shape, or an example.
 func TestMatching(t *testing.T) {
 	w := newWorld(t, Options{All: true})

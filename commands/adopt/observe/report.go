@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/lockproxy/lockproxy/commands/adopt/glob"
 )
 
 // A Report is what an Observer has seen.
@@ -99,8 +101,9 @@ func (o *Observer) Report() Report {
 }
 
 // Matching is the report with the rows only whose shape, or example, match a pattern as of KEYS.
-func (r Report) Matching(glob string) Report {
-	r.Rows = slices.DeleteFunc(slices.Clone(r.Rows), func(row Row) bool { return !Glob(glob, row.Keys) && !Glob(glob, row.Example) })
+func (r Report) Matching(pattern string) Report {
+	g, _, _ := glob.Parse(pattern)
+	r.Rows = slices.DeleteFunc(slices.Clone(r.Rows), func(row Row) bool { return !g.Matches(row.Keys) && !g.Matches(row.Example) })
 	return r
 }
 

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+
+	"github.com/lockproxy/lockproxy/commands/adopt/glob"
 )
 
 // none stands for the index of a pattern where a proxy has none for a key: there it is off.
@@ -50,7 +52,7 @@ func databases(ours, theirs []Pattern) []int {
 
 // compareIn follows all keys of a database, byte by byte, through all globs at once.
 func compareIn(db int, ours, theirs []Pattern) (clashes []Clash) {
-	var globs [][]token
+	var globs []glob.Glob
 	var texts []string
 	index := func(all []Pattern) (of []int) {
 		for _, p := range all {
@@ -61,7 +63,8 @@ func compareIn(db int, ours, theirs []Pattern) (clashes []Clash) {
 			i := slices.Index(texts, p.Glob)
 			if i < 0 {
 				i = len(texts)
-				texts, globs = append(texts, p.Glob), append(globs, parseGlob(p.Glob))
+				g, _, _ := glob.Parse(p.Glob) // --adopt has refused one that is an error, and Redis would read it
+				texts, globs = append(texts, p.Glob), append(globs, g)
 			}
 			of = append(of, i)
 		}

@@ -1,4 +1,4 @@
-package adopt
+package glob
 
 import (
 	"math/rand/v2"
@@ -16,18 +16,21 @@ func TestGlob(t *testing.T) {
 		{"[a-c]", "b", true}, {"[c-a]", "b", true}, {"[a-]", "-", true}, {`[\]]`, "]", true}, {`[\^a]`, "^", true}, {"[]", "]", false}, {`\*`, "*", true}, {`\*`, "a", false},
 		{`a\`, `a\`, true}, {"a**", "a", true}, {"lock.a", "lockXa", false}, {"a|b", "a", false},
 	} {
-		g, _, err := parseGlob(tt.glob)
-		if err != nil || g.matches(tt.key) != tt.want {
+		g, _, err := Parse(tt.glob)
+		if err != nil || g.Matches(tt.key) != tt.want {
 			t.Errorf("%s, %q: %t, %v", tt.glob, tt.key, !tt.want, err)
 		}
 	}
-	for _, bad := range []string{"a[", "[^", `[\]`} {
-		if _, _, err := parseGlob(bad); err == nil {
-			t.Errorf("%s is no fault", bad)
+	for _, tt := range []struct {
+		open, key string
+		want      bool
+	}{{"a[", "a", false}, {"a[bc", "ac", true}, {"a[bc", "a[bc", false}, {"[^", "x", true}, {`[\]`, "]", true}} {
+		if g, _, err := Parse(tt.open); err == nil || g.Matches(tt.key) != tt.want {
+			t.Errorf("%s, %q: %t, %v", tt.open, tt.key, !tt.want, err)
 		}
 	}
 	for glob, want := range map[string]string{"lock:*": "lock:", "*": "", "[l]ock": "", `a\*b?c`: "a*b", "schloß:*": "schloß:", "plain": "plain"} {
-		if _, literal, _ := parseGlob(glob); literal != want {
+		if _, literal, _ := Parse(glob); literal != want {
 			t.Errorf("%s begins with %q, not %q", glob, literal, want)
 		}
 	}
@@ -43,13 +46,13 @@ func TestGlob_Relations(t *testing.T) {
 		{"*:lock", "a:lock", true, true}, {"*:lock", "a*", false, true}, {"a:*", "b:*", false, false}, {"*a*", "*xay*", true, true}, {"a", "a*", false, true}, {"ab", "a", false, false},
 		{"l*", "lockproxy:*", true, true}, {"lock:*", "lockproxy:*", false, false}, {"*", "", true, true}, {"", "*", false, true},
 	} {
-		first, _, _ := parseGlob(tt.first)
-		second, _, _ := parseGlob(tt.second)
-		if got := first.covers(second); got != tt.covers {
+		first, _, _ := Parse(tt.first)
+		second, _, _ := Parse(tt.second)
+		if got := first.Covers(second); got != tt.covers {
 			t.Errorf("%q covers %q: %t", tt.first, tt.second, got)
 		}
-		if got := first.overlaps(second); got != tt.overlaps || second.overlaps(first) != got {
-			t.Errorf("%q overlaps %q: %t, %t", tt.first, tt.second, got, second.overlaps(first))
+		if got := first.Overlaps(second); got != tt.overlaps || second.Overlaps(first) != got {
+			t.Errorf("%q overlaps %q: %t, %t", tt.first, tt.second, got, second.Overlaps(first))
 		}
 	}
 }
@@ -75,11 +78,11 @@ func TestGlob_RelationsHoldForKeys(t *testing.T) {
 	}
 	for range 3000 {
 		a, b := make(), make()
-		g, _, _ := parseGlob(a)
-		h, _, _ := parseGlob(b)
-		covers, overlaps, both := g.covers(h), g.overlaps(h), false
+		g, _, _ := Parse(a)
+		h, _, _ := Parse(b)
+		covers, overlaps, both := g.Covers(h), g.Overlaps(h), false
 		for _, k := range keys {
-			inG, inH := g.matches(k), h.matches(k)
+			inG, inH := g.Matches(k), h.Matches(k)
 			both = both || inG && inH
 			if covers && inH && !inG {
 				t.Fatalf("%q covers %q, but not %q", a, b, k)
@@ -87,33 +90,6 @@ func TestGlob_RelationsHoldForKeys(t *testing.T) {
 		}
 		if both && !overlaps {
 			t.Fatalf("%q and %q overlap", a, b)
-		}
-	}
-}
-
-func BenchmarkPattern(b *testing.B) {
-	for _, glob := range []string{"lock:*", "lock:*:user:?*"} {
-		b.Run(glob, func(b *testing.B) {
-			p, err := ParsePattern(glob)
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				if !p.matches(0, "lock:eu-west:user:4711") {
-					b.Fatal("no match")
-				}
-			}
-		})
-	}
-}
-
-// TestPatterns_FirstCounts: a pattern that is not on keeps its keys out of those behind it.
-func TestPatterns_FirstCounts(t *testing.T) {
-	p := proxies(t, 1, "lock:public:* mode=off", "lock:seen:* mode=observe", "lock:db:* db=7 mode=off", "lock:*")[0]
-	for key, want := range map[string]string{"lock:a": "$-1", "lock:public:a": "no lock", "lock:seen:a": "no lock", "lock:db:a": "$-1"} {
-		if got := p.do("GET", key); got != want {
-			t.Errorf("%s: %s, not %s", key, got, want)
 		}
 	}
 }
