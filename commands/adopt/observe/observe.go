@@ -201,7 +201,7 @@ func (o *Observer) Command(c *Client, where Where, db, proto int, args [][]byte)
 	}
 	switch k {
 	case set:
-		if o.opt.All && len(args) > 3 && hasNX(args[3:]) {
+		if o.opt.All && hasNX(args) {
 			return o.look(c, where, db, proto, k, args)
 		}
 	case setNX:
@@ -244,9 +244,10 @@ func (o *Observer) Note(c *Client, where Where, db, proto int, args [][]byte, re
 	}
 }
 
-func hasNX(options [][]byte) bool {
-	for _, a := range options {
-		if len(a) == 2 && resp.Is(a, "NX") {
+// hasNX reports whether a SET, which may be too short, has the option NX.
+func hasNX[T string | []byte](args []T) bool {
+	for _, a := range args[min(3, len(args)):] {
+		if len(a) == 2 && a[0]|0x20 == 'n' && a[1]|0x20 == 'x' {
 			return true
 		}
 	}

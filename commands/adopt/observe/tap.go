@@ -232,7 +232,7 @@ func (o *Observer) forget(hash uint64, k *key) {
 // plain is a command that is no script. It returns its key; empty: it is about none that is followed.
 func (t *Tap) plain(db, proto int, k kind, words []string) string {
 	o, name := t.o, words[1]
-	if !t.decided && !(o.opt.All && (k == setNX || k == set && takes(words))) {
+	if !t.decided && !(o.opt.All && (k == setNX || k == set && hasNX(words))) {
 		if k == several {
 			name = o.firstFollowed(db, words[1:])
 		} else if !o.follows(db, name) {
@@ -266,15 +266,6 @@ func (t *Tap) plain(db, proto int, k kind, words []string) string {
 // noKeys are commands whose first argument is no key, though it may look like one.
 var noKeys = map[string]bool{"PUBLISH": true, "SPUBLISH": true, "UNSUBSCRIBE": true, "PUNSUBSCRIBE": true, "SSUBSCRIBE": true,
 	"SUNSUBSCRIBE": true, "ECHO": true, "PING": true, "AUTH": true, "SELECT": true, "SCAN": true, "KEYS": true, "CONFIG": true, "OBJECT": true}
-
-func takes(words []string) bool {
-	for _, w := range words[3:] {
-		if strings.EqualFold(w, "NX") {
-			return true
-		}
-	}
-	return false
-}
 
 // valueOf is the argument that is the lock's value; nil: there is none.
 func valueOf(command string, words []string) *string {

@@ -1,0 +1,46 @@
+package adopt
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestCall_AnyArity: commands on locks are answered, however many words they have.
+func TestCall_AnyArity(t *testing.T) {
+	names := strings.Fields(`SET SETNX SETEX PSETEX GETSET GET GETEX GETDEL GETRANGE STRLEN DEL UNLINK EXISTS TOUCH TYPE TTL PTTL EXPIRE PEXPIRE EXPIREAT PERSIST
+		WATCH MGET INCR HSET HSETNX HINCRBY HDEL HGET HMGET HGETALL EVAL EVALSHA EVAL_RO EVALSHA_RO FCALL SCRIPT OBJECT UNHEARDOF`)
+	words := append(strings.Fields("lock:a lock:b job 1 0 -1 9 9999999999999999999 NX XX PX EX EXAT GET KEEPTTL IFEQ LOAD FLUSH me"), "", compareAndDelete, freeAndTell, "return")
+	p := proxies(t, 1, "lock:* no-expiry=lease:1s")[0]
+	r := rand.New(rand.NewPCG(1, 2))
+	decided := 0
+	for range 40_000 {
+		args := [][]byte{[]byte(names[r.IntN(len(names))])}
+		var keys Keys
+		for i := range r.IntN(6) {
+			args = append(args, []byte(words[r.IntN(len(words))]))
+			if r.IntN(3) > 0 {
+				keys.At = append(keys.At, i+1)
+			}
+		}
+		keys.Known = r.IntN(4) > 0
+		p.proto, p.since = 2+r.IntN(2), time.Time{}
+		p.a.NoteScript(args)
+		if !p.a.Concerns(args) || !p.a.Adopts(0, args, keys) {
+			continue
+		}
+		_ = p.a.RefusedInTx(p, args, keys)
+		call, err := p.a.Call(p, args, keys)
+		if call == nil || err != nil {
+			continue
+		}
+		decided++
+		if reply, err := p.a.Decide(t.Context(), p, call); err == nil && len(reply.Reply) == 0 {
+			t.Errorf("%s: no reply", args)
+		}
+	}
+	if decided < 300 {
+		t.Errorf("only %d calls were decided", decided)
+	}
+}
