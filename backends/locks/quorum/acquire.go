@@ -350,9 +350,7 @@ func (s *Store) abandon(a *acquisition, round *voters.Round) []voters.Vote {
 // undoAll undoes a hold everywhere.
 func (s *Store) undoAll(a *acquisition) {
 	s.counters.undos.Add(1)
-	for _, n := range s.set.Members {
-		n.Push(s.undoJob(a.keys, a.Owner, a.id))
-	}
+	s.set.Push(s.undoJob(a.keys, a.Owner, a.id))
 }
 
 // undoJob removes a hold of an acquisition.
