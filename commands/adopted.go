@@ -59,10 +59,12 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 		s.enqueue(resp.AppendCommand(nil, append([][]byte{[]byte("LOCKPROXY.ADOPTREFUSED")}, q.args...)...))
 		return
 	}
-	if !s.keysOf(q.args).Known {
+	keys := s.keysOf(q.args)
+	if !keys.Known {
 		s.discover(ctx, q.args)
+		keys = s.keysOf(q.args)
 	}
-	call, err := s.d.opt.Adoption.Call(adoptedConn{s}, q.args, s.keysOf(q.args))
+	call, err := s.d.opt.Adoption.Call(adoptedConn{s}, q.args, keys)
 	if call == nil && err == nil {
 		s.burst = adopt.Burst{}
 		if q.row = s.plainRow(q.args); q.row == nil {
@@ -74,11 +76,7 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 	muted := s.takeReplyMode()
 	s.replies.Mute(muted)
 	defer s.replies.Mute(false)
-	if !s.awaitReplies(ctx) {
-		return
-	}
-	if admitted := s.checkAdmitted(ctx); admitted != nil {
-		s.replyOrDisconnect(admitted)
+	if !s.awaitTurn(ctx) {
 		return
 	}
 	var result adopt.Result

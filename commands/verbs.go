@@ -22,11 +22,7 @@ func (s *Session) runVerb(ctx context.Context, q request) {
 	muted := s.takeReplyMode()
 	s.replies.Mute(muted)
 	defer s.replies.Mute(false)
-	if !s.awaitReplies(ctx) {
-		return
-	}
-	if err := s.checkAdmitted(ctx); err != nil {
-		s.replyOrDisconnect(err)
+	if !s.awaitTurn(ctx) {
 		return
 	}
 	switch {
@@ -39,6 +35,19 @@ func (s *Session) runVerb(ctx context.Context, q request) {
 			s.replyErr(err)
 		}
 	}
+}
+
+// awaitTurn waits until everything before a command that the lock nodes decide has been answered, and reports
+// whether the upstream would let the client in. If not, that has got the reason.
+func (s *Session) awaitTurn(ctx context.Context) bool {
+	if !s.awaitReplies(ctx) {
+		return false
+	}
+	err := s.checkAdmitted(ctx)
+	if err != nil {
+		s.replyOrDisconnect(err)
+	}
+	return err == nil
 }
 
 // verbReply runs a verb other than LOCK.
