@@ -279,6 +279,11 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 	if err := mayRun(ctx, conn, c); err != nil {
 		return Result{}, err
 	}
+	return a.decideOne(ctx, conn, c)
+}
+
+// decideOne decides a call on one lock of a client that may run it.
+func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	if c.fault != nil {
 		return Result{Reply: c.fault}, nil
 	}

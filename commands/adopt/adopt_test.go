@@ -285,7 +285,7 @@ func TestPattern(t *testing.T) {
 			t.Errorf("%s: %v", tt.pattern, err)
 			continue
 		}
-		if got := p.matches(3, tt.key); got != tt.want {
+		if got := p.Matches(3, tt.key); got != tt.want {
 			t.Errorf("%s, %s: %t", tt.pattern, tt.key, got)
 		}
 	}

@@ -48,10 +48,10 @@ func TestPattern_AnnouncedMatches(t *testing.T) {
 			beside = beside || c.Ours < 0
 		}
 		tried++
-		if p.matches(0, key) {
+		if p.Matches(0, key) {
 			matched++
 		}
-		if p.matches(0, key) == beside {
+		if p.Matches(0, key) == beside {
 			t.Fatalf("%q and %q: adopted %v, compared as if it were %v", p.Glob, key, !beside, beside)
 		}
 	}

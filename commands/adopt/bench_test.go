@@ -86,7 +86,7 @@ func BenchmarkPattern(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if !p.matches(0, "lock:eu-west:user:4711") {
+				if !p.Matches(0, "lock:eu-west:user:4711") {
 					b.Fatal("no match")
 				}
 			}

@@ -106,7 +106,7 @@ func (a *Adoption) RefusedInTx(c Connection, args [][]byte, keys Keys) error {
 // pattern is that of a key, the first that matches it; nil: it is no lock.
 func (a *Adoption) pattern(db int, key string) *Pattern {
 	for _, p := range a.patterns {
-		if p.matches(db, key) {
+		if p.Matches(db, key) {
 			if p.Mode != On {
 				return nil
 			}

@@ -106,8 +106,8 @@ func (p *Pattern) set(name, value string) (err error) {
 // AnyDatabase stands for a database that is not known.
 const AnyDatabase = -1
 
-// matches reports whether the pattern names a key.
-func (p *Pattern) matches(db int, key string) bool {
+// Matches reports whether the pattern names a key, whatever its mode.
+func (p *Pattern) Matches(db int, key string) bool {
 	return (p.DB < 0 || p.DB == db || db == AnyDatabase) && strings.HasPrefix(key, p.literal) && p.glob[len(p.literal):].Matches(key[len(p.literal):])
 }
 

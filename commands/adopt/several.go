@@ -51,7 +51,7 @@ func (a *Adoption) decideSeveral(ctx context.Context, conn Connection, c *Call) 
 		}
 	}
 	for _, part := range c.parts {
-		r, err := a.decide(ctx, conn, part)
+		r, err := a.decideOne(ctx, conn, part)
 		take(part.Key(), r.Reply, err)
 		all.did = max(all.did, r.did)
 	}
