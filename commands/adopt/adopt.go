@@ -206,13 +206,19 @@ func count(s string) (int, bool) {
 	return n, s != ""
 }
 
+// ruleOf is what the pattern of a call allows.
+func (a *Adoption) ruleOf(c *Call) idiom.Rule {
+	return idiom.Rule{As: c.pattern.As, NoExpiry: c.pattern.NoExpiry, MinTTL: a.opt.MinTTL, MaxTTL: a.opt.MaxTTL}
+}
+
 // accept refuses a call whose class its pattern does not allow.
 func (a *Adoption) accept(c *Call) (*Call, error) {
-	switch {
-	case c.class == idiom.Unclear:
-		return nil, c.refused(NotClear, "what it does to a lock is not clear")
-	case !c.pattern.As.Allows(c.class):
-		return nil, c.refused(TooStrict, fmt.Sprintf("%s does not compare the value", c.class))
+	if refused := a.ruleOf(c).Allows(c.class); refused != nil {
+		reason := TooStrict
+		if c.class == idiom.Unclear {
+			reason = NotClear
+		}
+		return nil, c.refused(reason, refused.Why)
 	}
 	if err := a.checkPeers(c); err != nil {
 		return nil, err
@@ -385,15 +391,14 @@ func gone(err error) bool {
 
 // lease is for how long a lock is taken.
 func (a *Adoption) lease(c *Call, ttl time.Duration) (time.Duration, error) {
+	lease, refused := a.ruleOf(c).Lease(ttl)
 	switch {
-	case ttl == idiom.Forever && c.pattern.NoExpiry == 0:
-		return 0, c.refused(NoExpiry, "it has no end: set no-expiry=lease:DURATION")
+	case refused == nil:
+		return lease, nil
 	case ttl == idiom.Forever:
-		return c.pattern.NoExpiry, nil
-	case ttl > a.opt.MaxTTL:
-		return 0, c.refused(OverMaxTTL, fmt.Sprintf("its ttl of %v is over max-ttl, %v", ttl, a.opt.MaxTTL))
+		return 0, c.refused(NoExpiry, refused.Why)
 	}
-	return max(ttl, a.opt.MinTTL), nil
+	return 0, c.refused(OverMaxTTL, refused.Why)
 }
 
 // signalsFor is how long the upstream may take to confirm the signals of a call.

@@ -35,12 +35,7 @@ func (a *Adoption) classify(call *idiom.Call, shape string, words []string) verd
 		a.classes.Add(shape, v)
 		return v
 	}
-	for _, r := range rows {
-		if r.Refused != nil && !r.Refused.Raised {
-			v.why = r.Refused.Why
-			break
-		}
-	}
+	v.why = rows.Why()
 	a.classes.Add(exact, v)
 	return v
 }

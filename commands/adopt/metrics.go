@@ -69,27 +69,18 @@ func (c *counters) end(class idiom.Class, did idiom.Do, err error) {
 		row[granted].Add(1)
 	case did != idiom.Nothing:
 		row[done].Add(1)
-	case acquires(class):
+	case class.Acquires(): // and has done nothing
 		row[held].Add(1)
 	default:
 		row[none].Add(1)
 	}
 }
 
-// acquires reports whether calls of a class that do nothing have found the lock held.
-func acquires(class idiom.Class) bool {
-	switch class {
-	case idiom.Acquire, idiom.AcquireOrExtend, idiom.AcquireFixTTL, idiom.ReentrantAcquire, idiom.Overwrite:
-		return true
-	}
-	return false
-}
-
 // observe counts how long a call took that was decided.
 func (c *counters) observe(class idiom.Class, did idiom.Do, took time.Duration) {
 	operation := 1
 	switch {
-	case acquires(class):
+	case class.Acquires():
 		operation = 0
 	case did == idiom.Nothing:
 		operation = 2

@@ -26,6 +26,15 @@ const (
 	Unclear          Class = "unclear"
 )
 
+// Acquires reports whether calls of the class are to take the lock.
+func (c Class) Acquires() bool {
+	switch c {
+	case Acquire, AcquireOrExtend, AcquireFixTTL, ReentrantAcquire, Overwrite:
+		return true
+	}
+	return false
+}
+
 // Strictness is which classes a pattern allows.
 type Strictness uint8
 
@@ -61,6 +70,17 @@ type Row struct {
 
 // Rows are a call's, over all states it may meet.
 type Rows []Row
+
+// Why is why the call cannot be run in some state; empty: it can in each, or the reason is a text of the script's
+// own, which may hold values.
+func (rows Rows) Why() string {
+	for _, r := range rows {
+		if r.Refused != nil && !r.Refused.Raised {
+			return r.Refused.Why
+		}
+	}
+	return ""
+}
 
 // sampleLeft is what is left of the leases that a call is tried on.
 const sampleLeft = 7 * time.Second

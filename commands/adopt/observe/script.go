@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,7 +72,7 @@ func (t *Tap) script(where Where, db, proto int, words []string) string {
 	if shape.value >= 0 && shape.value < len(args) {
 		p.value = &args[shape.value]
 	}
-	t.plan(call, p, o.ruleOf(db, lock))
+	t.plan(call, p, o.rule(o.pattern(db, lock)))
 	return lock
 }
 
@@ -102,10 +103,7 @@ func (o *Observer) shapeOfScript(id shapeID, call *idiom.Call, refused error, ar
 		rows, s.class = call.Accept(o.opt.Now())
 		s.value = slices.Index(args, rows[1].State.Value)
 		if s.class == idiom.Unclear {
-			s.why = "what it does to a lock is not clear"
-			if at := slices.IndexFunc(rows, func(r idiom.Row) bool { return r.Refused != nil }); at >= 0 {
-				s.why = rows[at].Refused.Why
-			}
+			s.why = cmp.Or(rows.Why(), o.rule(nil).Allows(s.class).Why)
 		}
 	}
 	o.mu.Lock()

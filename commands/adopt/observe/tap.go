@@ -2,7 +2,6 @@ package observe
 
 import (
 	"bytes"
-	"fmt"
 	"strings"
 	"time"
 
@@ -259,7 +258,7 @@ func (t *Tap) plain(db, proto int, k kind, words []string) string {
 	}
 	t.form = formOf(command, words)
 	t.setNX = t.form == formSETNX
-	t.plan(call, planOf{class: idiom.PlainClass(words), value: valueOf(command, words)}, o.ruleOf(db, name))
+	t.plan(call, planOf{class: idiom.PlainClass(words), value: valueOf(command, words)}, o.rule(o.pattern(db, name)))
 	return name
 }
 
@@ -287,12 +286,13 @@ func (o *Observer) firstFollowed(db int, words []string) string {
 	return ""
 }
 
-// ruleOf is what an operator has said of a key, or the defaults.
-func (o *Observer) ruleOf(db int, name string) Pattern {
-	if p := o.pattern(db, name); p != nil {
-		return *p
+// rule is what an operator has said by a pattern; nil: the defaults.
+func (o *Observer) rule(p *Pattern) idiom.Rule {
+	r := idiom.Rule{As: idiom.Usual, MinTTL: o.opt.MinTTL, MaxTTL: o.opt.MaxTTL}
+	if p != nil {
+		r.As, r.NoExpiry = p.As, p.NoExpiry
 	}
-	return Pattern{As: idiom.Usual}
+	return r
 }
 
 // planOf is what is known of a call but for what this one does.
@@ -303,14 +303,10 @@ type planOf struct {
 }
 
 // plan says what a call is to do, and how it will be answered.
-func (t *Tap) plan(call *idiom.Call, p planOf, rule Pattern) {
+func (t *Tap) plan(call *idiom.Call, p planOf, rule idiom.Rule) {
 	t.judges, t.verdict, t.class = true, p.why, p.class
-	switch {
-	case p.why != "":
-	case p.class == idiom.Unclear:
-		t.verdict = "what it does to a lock is not clear"
-	case !rule.As.Allows(p.class):
-		t.verdict = fmt.Sprintf("%s does not compare the value", p.class)
+	if refused := rule.Allows(p.class); refused != nil {
+		t.refuse(refused.Why)
 	}
 	if p.value != nil {
 		t.value, t.sign = t.o.hash(0, []byte(*p.value)), signOf(*p.value)
@@ -326,16 +322,16 @@ func (t *Tap) plan(call *idiom.Call, p planOf, rule Pattern) {
 	others := mine
 	others.Value = "\x00another"
 	var done, otherwise idiom.State
-	switch p.class {
-	case idiom.Acquire, idiom.AcquireOrExtend, idiom.AcquireFixTTL, idiom.ReentrantAcquire, idiom.Overwrite:
+	switch c := p.class; {
+	case c.Acquires():
 		t.aim, otherwise = toTake, others
-	case idiom.ReleaseOwn, idiom.ReentrantRelease:
+	case c == idiom.ReleaseOwn, c == idiom.ReentrantRelease:
 		t.aim, done, otherwise = toRelease, mine, others
-	case idiom.ExtendOwn, idiom.ReentrantExtend:
+	case c == idiom.ExtendOwn, c == idiom.ReentrantExtend:
 		t.aim, done, otherwise = toExtend, mine, others
-	case idiom.ForceRelease:
+	case c == idiom.ForceRelease:
 		t.aim, t.force, done = toRelease, true, mine
-	case idiom.ForceExtend:
+	case c == idiom.ForceExtend:
 		t.aim, t.force, done = toExtend, true, mine
 	default:
 		return
@@ -376,13 +372,11 @@ func isHash(c idiom.Class) bool {
 }
 
 // judgeTTL refuses what adoption refuses for its ttl.
-func (t *Tap) judgeTTL(op idiom.Op, rule Pattern) {
-	switch {
-	case op.Do != idiom.Take && op.Do != idiom.Renew && op.Do != idiom.Enter:
-	case op.TTL == idiom.Forever && rule.NoExpiry == 0:
-		t.refuse("it has no end: set no-expiry=lease:DURATION")
-	case op.TTL != idiom.Forever && op.TTL > t.o.opt.MaxTTL:
-		t.refuse(fmt.Sprintf("its ttl of %v is over max-ttl, %v", op.TTL, t.o.opt.MaxTTL))
+func (t *Tap) judgeTTL(op idiom.Op, rule idiom.Rule) {
+	if op.Do == idiom.Take || op.Do == idiom.Renew || op.Do == idiom.Enter {
+		if _, refused := rule.Lease(op.TTL); refused != nil {
+			t.refuse(refused.Why)
+		}
 	}
 	if op.Do == idiom.Enter || op.Do == idiom.Leave {
 		t.refuse("it would " + op.Do.String() + " a lock")
