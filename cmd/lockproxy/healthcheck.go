@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/lockproxy/lockproxy/proxy"
+	"github.com/lockproxy/lockproxy/proxy/admin"
 )
 
 func (p program) healthcheckCommand() *cli.Command {
@@ -83,13 +83,6 @@ func askReady(ctx context.Context, o options) error {
 		return errors.New("not ready: admin is not set, so there is nobody to ask")
 	}
 	network, address := dialAddress(o.admin)
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, address)
-		},
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // as for ping
-	}}
 	url := "http://localhost/readyz"
 	if o.adminTLS {
 		url = "https://localhost/readyz"
@@ -98,12 +91,7 @@ func askReady(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	answer, err := client.Do(r)
-	if err != nil {
-		return fmt.Errorf("not ready: %w", err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	answer, text, err := admin.Ask(r, network, address, &tls.Config{InsecureSkipVerify: true}, 64<<10) // as for ping
 	if err != nil {
 		return fmt.Errorf("not ready: %w", err)
 	}

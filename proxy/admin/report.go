@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,9 +34,6 @@ func FetchReport(ctx context.Context, at, password string) (r observe.Report, te
 	} else if !proxy.IsSocketPath(at) {
 		network, target = "tcp", "http://"+address+"/page/adopt"
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}}}
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return r, nil, err
@@ -43,12 +41,7 @@ func FetchReport(ctx context.Context, at, password string) (r observe.Report, te
 	if password != "" {
 		q.SetBasicAuth("operator", password)
 	}
-	answer, err := client.Do(q)
-	if err != nil {
-		return r, nil, err
-	}
-	defer answer.Body.Close()
-	text, err = io.ReadAll(io.LimitReader(answer.Body, maxReport))
+	answer, text, err := Ask(q, network, address, nil, maxReport)
 	if err == nil && answer.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s answers %s: %s", address, answer.Status, strings.TrimSpace(string(text)))
 	}
@@ -56,4 +49,21 @@ func FetchReport(ctx context.Context, at, password string) (r observe.Report, te
 		err = fmt.Errorf("%s does not answer with a report", at)
 	}
 	return r, text, err
+}
+
+// Ask sends a request to an admin server at a network address, whatever the URL's host is, and returns the answer, whose
+// body has been read: at most so many bytes. config is for https; nil is the default.
+func Ask(q *http.Request, network, address string, config *tls.Config, most int64) (answer *http.Response, text []byte, err error) {
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: config,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+	}}
+	if answer, err = client.Do(q); err != nil {
+		return nil, nil, err
+	}
+	defer answer.Body.Close()
+	text, err = io.ReadAll(io.LimitReader(answer.Body, most))
+	return answer, text, err
 }
