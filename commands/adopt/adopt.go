@@ -319,7 +319,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 		if out.Op.Do == idiom.Nothing && answered {
 			return Result{Reply: out.Reply, told: len(out.Signals) > 0}, a.signal(ctx, conn, out.Signals)
 		}
-		next, grant, err := a.do(ctx, conn, since, c, key, out.Op, g)
+		next, grant, err := a.do(ctx, conn, since, c, key, &out, g)
 		switch {
 		case err == nil && next != nil: // done
 			a.note(key, *next)
@@ -355,9 +355,27 @@ func (a *Adoption) note(key locks.Key, g guess) {
 }
 
 // do does an operation to exactly the grant that was guessed. next is what the key is then; nil: nothing was
-// done, and grant names who refused an acquisition, if that is known.
-func (a *Adoption) do(ctx context.Context, conn Connection, since time.Time, c *Call, key locks.Key, op idiom.Op, g guess) (next *guess, grant locks.Grant, err error) {
-	switch op.Do {
+// done, and grant names who refused an acquisition, if that is known. out is changed to what was done, where
+// that depends on how many holds of a hash there were.
+func (a *Adoption) do(ctx context.Context, conn Connection, since time.Time, c *Call, key locks.Key, out *idiom.Outcome, g guess) (next *guess, grant locks.Grant, err error) {
+	_, kind := locks.ShownOwner(g.owner)
+	switch op := out.Op; {
+	case op.Do == idiom.Enter:
+		ran, after, grant, err := a.enter(ctx, conn, c, key, op)
+		if ran == nil || err != nil {
+			return nil, grant, err
+		}
+		*out = *ran
+		return &after, grant, nil
+	case op.Do == idiom.Leave, op.Do == idiom.Release && kind == locks.AdoptedHash:
+		ran, after, err := a.leave(ctx, c, key, op, g)
+		if ran == nil || err != nil {
+			return nil, grant, err
+		}
+		*out = *ran
+		return &after, grant, nil
+	}
+	switch op := out.Op; op.Do {
 	case idiom.Nothing:
 		return nil, grant, nil
 	case idiom.Take:
@@ -381,7 +399,7 @@ func (a *Adoption) do(ctx context.Context, conn Connection, since time.Time, c *
 		}
 		return &guess{}, grant, err
 	}
-	return nil, grant, c.refused(NotForLocks, "it would "+op.Do.String()+" a lock")
+	return nil, grant, c.refused(NotForLocks, "it would "+out.Op.Do.String()+" a lock")
 }
 
 func gone(err error) bool {

@@ -29,6 +29,9 @@ func (a *Adoption) read(ctx context.Context, since time.Time, key locks.Key) (gu
 	return fl.after, fl.err
 }
 
+// adoptedOn is the info of grants to commands of Redis.
+const adoptedOn = "adopted on"
+
 // take takes a lock that nobody is guessed to have. It may be refused by what the nodes have answered since that time.
 func (a *Adoption) take(ctx context.Context, conn Connection, since time.Time, c *Call, key locks.Key, op idiom.Op) (*guess, locks.Grant, error) {
 	ttl, err := a.lease(c, op.TTL)
@@ -38,7 +41,7 @@ func (a *Adoption) take(ctx context.Context, conn Connection, since time.Time, c
 	var grant locks.Grant
 	fl, leads, err := a.flights.do(ctx, key, since, func(fl *flight) {
 		began := time.Now()
-		request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: "adopted on", Barge: true}
+		request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: adoptedOn, Barge: true}
 		d, at, err := a.lockGuarded(ctx, conn, c.pattern, request)
 		if fl.err = err; err != nil {
 			return

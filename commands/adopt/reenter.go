@@ -1,0 +1,105 @@
+package adopt
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// A hash is a lock that can be entered again: its field is the owner, its count the owner's holds. The engine counts
+// them, so that the count which a call was run on is confirmed by what became of it: where it was another, the call
+// is run again on the one that was there.
+
+// enter takes one more hold of a hash, or the first. out is what the call does then. nil: nothing was done, and
+// grant names who refused it, if that is known.
+func (a *Adoption) enter(ctx context.Context, conn Connection, c *Call, key locks.Key, op idiom.Op) (out *idiom.Outcome, next guess, grant locks.Grant, err error) {
+	ttl, err := a.lease(c, op.TTL)
+	if err != nil {
+		return nil, next, grant, err
+	}
+	began := time.Now()
+	d, at, err := a.lockGuarded(ctx, conn, c.pattern, locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: adoptedOn, Barge: true})
+	switch {
+	case err != nil:
+		return nil, next, grant, err
+	case at.owner != "": // the upstream has it
+		return nil, next, locks.Grant{Owner: at.owner, Validity: time.Until(at.until)}, nil
+	case !d.Granted:
+		return nil, next, locks.Grant{Owner: d.Holder, Validity: d.Remaining}, nil
+	}
+	before := guess{}
+	if d.Grant.Holds > 1 {
+		before = guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: d.Grant.Holds - 1, until: began.Add(ttl)}
+	}
+	ran, err := c.Run(before.read(began), began)
+	if err != nil || ran.Op.Do != idiom.Enter {
+		a.Undo(d.Grant)
+		return nil, next, grant, err
+	}
+	return &ran, guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: d.Grant.Holds, until: began.Add(ttl)}, d.Grant, nil
+}
+
+// leave gives one hold of a hash back, or all of them, as the call says of who has several. out is what the call does
+// with the count that was there; nil: the grant has gone.
+//
+// In Redis a hash has one end. The engine's holds have one each, so they get that of the call, or of the one that
+// ends last, before one is given back.
+func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.Op, g guess) (out *idiom.Outcome, next guess, err error) {
+	now := time.Now()
+	several := g
+	several.holds = max(2, g.holds)
+	ran, err := c.Run(several.read(now), now)
+	if err != nil {
+		return nil, next, c.cannotRun(idiom.Hash, err)
+	}
+	all := ran.Op.Do == idiom.Release
+	if g.holds > 1 && !all {
+		if gone, err := a.setEnd(ctx, c, key, ran.Op, &g); gone || err != nil {
+			return nil, next, err
+		}
+	}
+	left, err := a.opt.Engine.Unlock(ctx, locks.UnlockRequest{Key: key, Owner: g.owner, Fence: g.fence, All: all, Once: true})
+	switch {
+	case gone(err):
+		return nil, next, nil
+	case err != nil:
+		return nil, next, err
+	case all:
+		return &ran, guess{}, nil
+	}
+	before := g
+	before.holds = left + 1
+	if ran, err = c.Run(before.read(now), now); err != nil {
+		return nil, next, c.cannotRun(idiom.Hash, err)
+	}
+	if left == 0 {
+		return &ran, guess{}, nil
+	}
+	if g.holds <= 1 { // others were taken through another proxy
+		if _, err := a.setEnd(ctx, c, key, ran.Op, &g); err != nil {
+			return nil, next, err
+		}
+	}
+	g.holds = left
+	return &ran, g, nil
+}
+
+// setEnd moves the end of all holds to that of op, or of the hold that ends last. gone reports that nobody has the
+// grant any more.
+func (a *Adoption) setEnd(ctx context.Context, c *Call, key locks.Key, op idiom.Op, g *guess) (noMore bool, err error) {
+	ttl := time.Until(g.until).Truncate(time.Millisecond)
+	if op.TTL > 0 {
+		if ttl, err = a.lease(c, op.TTL); err != nil {
+			return false, err
+		}
+	}
+	ttl = max(ttl, a.opt.MinTTL)
+	began := time.Now()
+	if _, err = a.opt.Engine.Renew(ctx, locks.RenewRequest{Key: key, Owner: g.owner, Fence: g.fence, TTL: ttl}); gone(err) {
+		return true, nil
+	}
+	g.until = began.Add(ttl)
+	return false, err
+}
