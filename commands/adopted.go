@@ -15,12 +15,13 @@ import (
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/pubsub"
 	"github.com/lockproxy/lockproxy/commands/relay"
+	"github.com/lockproxy/lockproxy/commands/table"
 )
 
 // adoptedRow is that of a command which may be on the key of an adopted lock.
 var adoptedRow = &command{
-	name: "adopted", effect: lockVerb | sessionOnly,
-	run: (*Session).runAdopted, tryInTx: (*Session).refuseAdoptedInTx, passthrough: mustWait,
+	Name: "adopted", Effect: table.LockVerb | table.SessionOnly,
+	Do: handlers{run: (*Session).runAdopted, tryInTx: (*Session).refuseAdoptedInTx, passthrough: mustWait},
 }
 
 // isAdopted reports whether a command is on the key of an adopted lock, or may be.
@@ -29,9 +30,9 @@ func (s *Session) isAdopted(c *command, args [][]byte) bool {
 	if a == nil {
 		return false
 	}
-	s.mayTrack = s.mayTrack || c != nil && c.name == "client|tracking"
+	s.mayTrack = s.mayTrack || c != nil && c.Name == "client|tracking"
 	a.NoteScript(args)
-	yes := len(args) > 1 && (c == nil || !c.has(lockVerb|messages)) && a.Concerns(args) && a.Adopts(adoptedConn{s}.Database(), args, s.keysOf(args))
+	yes := len(args) > 1 && (c == nil || !c.Has(table.LockVerb|table.Messages)) && a.Concerns(args) && a.Adopts(adoptedConn{s}.Database(), args, s.keysOf(args))
 	if !yes {
 		s.burst = adopt.Burst{}
 	}
@@ -199,8 +200,8 @@ func (c adoptedConn) Ask(ctx context.Context, args []string) ([]byte, error) {
 			words[i] = []byte(arg)
 		}
 		rule := cluster.Rule{}
-		if row := s.d.rows.lookup(words); row != nil {
-			rule = row.cluster
+		if row := s.d.rows.Lookup(words); row != nil {
+			rule = row.Cluster
 		}
 		return cluster.Ask(ctx, s.up, relay.Sender{ID: s.id, Hint: s.hint}, s.d.discovery.Table().Lookup(words), &rule, words)
 	}

@@ -1,6 +1,10 @@
 package commands
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/lockproxy/lockproxy/commands/table"
+)
 
 // Only replies that would tell of the proxy are changed.
 func TestAugmented(t *testing.T) {
@@ -12,7 +16,7 @@ func TestAugmented(t *testing.T) {
 		{"INFO server", false}, {"INFO server clients", false}, {"COMMAND HELP", false},
 	} {
 		args := words(tt.line)
-		if got := (request{row: newTable().lookup(args), args: args}).augmented(); got != tt.want {
+		if got := (request{row: table.New(allRows()).Lookup(args), args: args}).augmented(); got != tt.want {
 			t.Errorf("%s: %v", tt.line, got)
 		}
 	}

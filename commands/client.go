@@ -12,6 +12,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/relay"
+	"github.com/lockproxy/lockproxy/commands/table"
 	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
@@ -220,7 +221,7 @@ func (s *Session) runPassthrough(ctx context.Context, q request) {
 	}
 	x, ok := s.translate(ctx, s.opening(ctx), q)
 	switch {
-	case resp.Is(q.args[0], "AUTH"), resp.Is(q.args[0], "SELECT"), q.row.has(beginsTx):
+	case resp.Is(q.args[0], "AUTH"), resp.Is(q.args[0], "SELECT"), q.row.Has(table.BeginsTx):
 		x.Rewrite, x.Kinds = clients.Unchanged, "+"
 	case !ok:
 		s.enqueue(q.raw)
@@ -241,7 +242,7 @@ func (s *Session) runPassthrough(ctx context.Context, q request) {
 	}
 	if _, refused := resp.Error(reply); !refused {
 		s.applyNow(q.changes(s))
-		s.tx.In = q.row.has(beginsTx)
+		s.tx.In = q.row.Has(table.BeginsTx)
 	}
 	s.replyLast(x.Rewrite(reply))
 }

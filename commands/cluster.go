@@ -8,6 +8,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/relay"
+	"github.com/lockproxy/lockproxy/commands/table"
 )
 
 // runWatch watches keys on the node that serves them. Keys of two nodes cannot be
@@ -36,7 +37,7 @@ func (s *Session) runUnwatch(ctx context.Context, q request) {
 		return
 	}
 	s.enqueue(q.raw)
-	if q.row.has(unwatches) == (len(q.args) == 1) {
+	if q.row.Has(table.Unwatches) == (len(q.args) == 1) {
 		s.watching = false
 		s.publishStateful()
 	}
@@ -53,7 +54,7 @@ func (s *Session) keepQueued(raw []byte) {
 // tryTxCluster handles a command inside MULTI as far as nodes are concerned. done is
 // false when it has still to be queued; sent is then of no meaning.
 func (s *Session) tryTxCluster(q request) (sent, done bool) {
-	if q.row.has(watches) && len(q.args) > 1 { // which is executed at once, and must not choose the node
+	if q.row.Has(table.Watches) && len(q.args) > 1 { // which is executed at once, and must not choose the node
 		return s.reply("-ERR WATCH inside MULTI is not allowed\r\n"), true
 	}
 	if !s.sameView() && !s.txNode.Placed() {
@@ -87,7 +88,7 @@ func (s *Session) runTxCluster(ctx context.Context, q request) bool {
 	if s.idle(ctx) != nil || s.try(q) {
 		return true
 	}
-	if !s.tx.In || s.txNode.Placed() || s.watching || q.row.has(sessionOnly) {
+	if !s.tx.In || s.txNode.Placed() || s.watching || q.row.Has(table.SessionOnly) {
 		return false
 	}
 	r := s.route(q)

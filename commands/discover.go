@@ -7,12 +7,13 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/spec"
+	"github.com/lockproxy/lockproxy/commands/table"
 )
 
 // The rows of commands that Redis 7.0 does not have.
 var (
 	ordinaryRow = &command{}
-	blockingRow = &command{need: always(blockingConn)}
+	blockingRow = &command{Need: table.Always(table.BlockingConn)}
 )
 
 // row is the row of a command; nil: the upstream must be asked first. It does not
@@ -26,8 +27,8 @@ func (s *Session) row(args [][]byte) *command {
 
 // plainRow is row where no key is a lock.
 func (s *Session) plainRow(args [][]byte) *command {
-	c := s.d.rows.lookup(args)
-	if s.tally.Note(c.counted()); c != nil {
+	c := s.d.rows.Lookup(args)
+	if s.tally.Note(c.Counted()); c != nil {
 		return c
 	}
 	if s.mode == onPassthrough || s.tx.In || s.undiscoverable != nil && s.undiscoverable.Alive() {

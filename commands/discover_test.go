@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/spec"
+	"github.com/lockproxy/lockproxy/commands/table"
 )
 
 // moduleTable is a reply to COMMAND, where a module brings MOD.WAIT and MOD.GET.
@@ -155,7 +156,7 @@ func TestRow_ModuleCommandAllocatesNothing(t *testing.T) {
 	p.want(t, "+OK\r\n")
 	args := bytes.Fields([]byte("Mod.Wait k"))
 	if n := testing.AllocsPerRun(100, func() {
-		if p.row(args).needs(args) != blockingConn {
+		if p.row(args).Needs(args) != table.BlockingConn {
 			t.Error("MOD.WAIT is not known to block")
 		}
 	}); n != 0 {

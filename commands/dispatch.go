@@ -7,6 +7,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/acl"
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/pubsub"
+	"github.com/lockproxy/lockproxy/commands/table"
 	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
@@ -25,7 +26,7 @@ func (s *Session) try(q request) bool {
 	if s.backToShared(); s.end.Ended() { // in this order: the end of a connection comes before its replies are made up
 		return true
 	}
-	if q.row.has(isHTTP) {
+	if q.row.Has(table.IsHTTP) {
 		s.disconnectHTTP()
 		return true
 	}
@@ -37,7 +38,7 @@ func (s *Session) try(q request) bool {
 		s.replies.Local(acl.ErrNoAuth.Reply)
 		return true
 	}
-	if s.feed.SubscriberMode(s.id.Proto) && s.mode != onPassthrough && !q.row.has(whileSubscribed) {
+	if s.feed.SubscriberMode(s.id.Proto) && s.mode != onPassthrough && !q.row.Has(table.WhileSubscribed) {
 		if answer := pubsub.SubscriberModeReply(s.d.discovery.Table().Lookup(q.args), q.args); answer != nil {
 			return s.reply(string(answer))
 		}
@@ -74,7 +75,7 @@ func (s *Session) TryPart(name, raw []byte) bool {
 	}
 	if name != nil {
 		s.shown.command = [][]byte{name}
-		s.tally.Note(s.d.rows.lookup(s.shown.command).counted())
+		s.tally.Note(s.d.rows.Lookup(s.shown.command).Counted())
 		s.tally.Came()
 		s.publishInfo()
 	}
@@ -93,8 +94,8 @@ func (d *Dispatcher) mayComeInParts(name []byte) bool {
 	if d.opt.Adoption != nil {
 		return false
 	}
-	c := d.rows.lookup([][]byte{name})
-	return c != nil && c.isOrdinary()
+	c := d.rows.Lookup([][]byte{name})
+	return c != nil && c.IsOrdinary(isHandled)
 }
 
 // Rest sends the end of a command whose beginning TryPart has sent.
@@ -138,7 +139,7 @@ func (s *Session) run(ctx context.Context, q request) {
 	if s.try(q) { // what was in the way may be gone
 		return
 	}
-	if s.mode == onShared && s.needsPinned() && !q.row.has(lockVerb) && (!s.pin(ctx) || s.try(q)) {
+	if s.mode == onShared && s.needsPinned() && !q.row.Has(table.LockVerb) && (!s.pin(ctx) || s.try(q)) {
 		return
 	}
 	s.transport().run(ctx, q)

@@ -1,7 +1,7 @@
 // Package commands decides what each command of a client means, and has it done: by the
 // upstream, by the lock nodes, or by the proxy itself.
 //
-// The table (rows.go) has one row a command, which is everything the proxy knows of it:
+// The table (rows.go, over package table) has one row a command, which is everything the proxy knows of it:
 // the connection it needs, what it changes in the session, where it goes in a Cluster, and
 // its handlers. Whoever adds a command adds a row; a test fails for a command of Redis that
 // has none.

@@ -8,6 +8,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/relay"
+	"github.com/lockproxy/lockproxy/commands/table"
 )
 
 // nodes is the transport of an upstream of several nodes: each command goes to the node, or
@@ -19,7 +20,7 @@ func (t nodes) send(q request) bool {
 	if s.leavePinned(q.row); s.mode == onShared {
 		return s.tryCluster(q)
 	}
-	if s.inCluster() && !q.row.has(unwatches|beginsTx) {
+	if s.inCluster() && !q.row.Has(table.Unwatches|table.BeginsTx) {
 		return false // WATCH too: the pinned connection may be to another node
 	}
 	return single{s}.send(q)
@@ -33,7 +34,7 @@ func (t nodes) run(ctx context.Context, q request) {
 
 // runNodes is run but for what any one of the nodes will do for: then it is false.
 func (s *Session) runNodes(ctx context.Context, q request) bool {
-	if s.mode == onPinned && s.inCluster() && !q.row.has(onTxConn) {
+	if s.mode == onPinned && s.inCluster() && !q.row.Has(table.OnTxConn) {
 		if s.idle(ctx) != nil {
 			return true
 		}
@@ -46,14 +47,14 @@ func (s *Session) runNodes(ctx context.Context, q request) bool {
 		return s.mode == onShared && s.runCluster(ctx, q)
 	}
 	switch {
-	case q.row.cluster.Refuse != nil && q.needs() == pinnedConn:
-		return s.reply(q.row.cluster.Refuse(q.args))
+	case q.row.Cluster.Refuse != nil && q.needs() == table.PinnedConn:
+		return s.reply(q.row.Cluster.Refuse(q.args))
 	case s.watching && mayUnwatch(q.row, q.args):
 		s.runUnwatch(ctx, q)
 		return true
-	case q.row.runInCluster != nil:
-		return q.row.runInCluster(s, ctx, q)
-	case q.row.has(messages):
+	case q.row.Do.runInCluster != nil:
+		return q.row.Do.runInCluster(s, ctx, q)
+	case q.row.Has(table.Messages):
 		return false
 	}
 	return s.mode == onShared && s.runCluster(ctx, q)
@@ -63,7 +64,7 @@ func (s *Session) runNodes(ctx context.Context, q request) bool {
 // commands that need one of the session's own, though that may have state: what is
 // sent there, WATCH and what follows MULTI, is sent there by name.
 func (s *Session) leavePinned(c *command) {
-	if s.mode != onPinned || !s.inCluster() || c.has(onTxConn) {
+	if s.mode != onPinned || !s.inCluster() || c.Has(table.OnTxConn) {
 		return
 	}
 	if s.flushBatches(); s.replies.Pending() == 0 && !s.tx.Unsure { // else backToShared has not seen the last replies
@@ -74,21 +75,21 @@ func (s *Session) leavePinned(c *command) {
 // mayUnwatch reports whether a command outside of a transaction ends WATCH: UNWATCH, and an
 // EXEC that is refused for its form.
 func mayUnwatch(c *command, args [][]byte) bool {
-	return c.has(unwatches) || c.has(endsTx) && len(args) > 1 && resp.Is(args[0], "EXEC")
+	return c.Has(table.Unwatches) || c.Has(table.EndsTx) && len(args) > 1 && resp.Is(args[0], "EXEC")
 }
 
 // route decides where a command goes.
 func (s *Session) route(q request) cluster.Route {
-	return s.router.Route(s.d.discovery.Table().Lookup(q.args), &q.row.cluster, q.args)
+	return s.router.Route(s.d.discovery.Table().Lookup(q.args), &q.row.Cluster, q.args)
 }
 
 // tryCluster is send on shared connections.
 func (s *Session) tryCluster(q request) bool {
 	need := q.needs()
 	switch {
-	case !s.sameView(), s.watching && mayUnwatch(q.row, q.args), q.isRun(s), need != anyConn && need != scriptConn:
+	case !s.sameView(), s.watching && mayUnwatch(q.row, q.args), q.isRun(s), need != table.AnyConn && need != table.ScriptConn:
 		return false
-	case need == scriptConn && s.connClass != upstream.ScriptClass:
+	case need == table.ScriptConn && s.connClass != upstream.ScriptClass:
 		if s.flushBatches(); s.replies.Pending() > 0 {
 			return false
 		}
@@ -99,7 +100,7 @@ func (s *Session) tryCluster(q request) bool {
 
 // sendRouted sends a command along its route, or answers it. False: a connection is
 // missing, or the route is not known.
-func (s *Session) sendRouted(r cluster.Route, need need, q request) bool {
+func (s *Session) sendRouted(r cluster.Route, need table.Need, q request) bool {
 	switch r.Kind {
 	case cluster.UnknownKeys:
 		return false
@@ -120,7 +121,7 @@ func (s *Session) sendRouted(r cluster.Route, need need, q request) bool {
 	switch {
 	case r.Answer != "":
 		return s.reply(r.Answer)
-	case need == scriptConn:
+	case need == table.ScriptConn:
 		return s.tryScript(q.raw)
 	case q.augmented():
 		return s.tryAugmented(q)
@@ -163,7 +164,7 @@ func (s *Session) runRoute(ctx context.Context, q request) (sent, ours bool) {
 		return true, true
 	}
 	need := q.needs()
-	if q.isRun(s) || need == pinnedConn || need == passthroughConn {
+	if q.isRun(s) || need == table.PinnedConn || need == table.PassthroughConn {
 		return false, false
 	}
 	r := s.route(q)
@@ -174,14 +175,14 @@ func (s *Session) runRoute(ctx context.Context, q request) (sent, ours bool) {
 			return true, true
 		}
 	}
-	if need == scriptConn && s.connClass != upstream.ScriptClass {
+	if need == table.ScriptConn && s.connClass != upstream.ScriptClass {
 		if s.idle(ctx) != nil {
 			return true, true
 		}
 		s.connClass = upstream.ScriptClass
 	}
 	switch {
-	case need == blockingConn:
+	case need == table.BlockingConn:
 		ours = s.inCluster() && s.runBlocking(ctx, r, q.raw)
 		return ours, ours
 	case r.Kind == cluster.AnyNode, r.Kind == cluster.NodeByNode && !cluster.IsCursor(q.args):

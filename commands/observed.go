@@ -1,10 +1,13 @@
 package commands
 
-import "github.com/lockproxy/lockproxy/commands/adopt/observe"
+import (
+	"github.com/lockproxy/lockproxy/commands/adopt/observe"
+	"github.com/lockproxy/lockproxy/commands/table"
+)
 
 // observe tells the Observer of a command that is about to travel, once.
 func (s *Session) observe(q request) {
-	if s.observed || q.row.has(lockVerb) {
+	if s.observed || q.row.Has(table.LockVerb) {
 		return
 	}
 	s.observed = true

@@ -8,6 +8,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/pubsub"
 	"github.com/lockproxy/lockproxy/commands/relay"
+	"github.com/lockproxy/lockproxy/commands/table"
 )
 
 // replyGrace is how long a client that has left may still wait for the answer to the
@@ -30,17 +31,17 @@ type passing struct{ s *Session }
 
 func (t passing) send(q request) bool {
 	s := t.s
-	if !q.row.has(lockVerb) && !(resp.Is(q.args[0], "CLIENT") && s.onlyMessages()) {
+	if !q.row.Has(table.LockVerb) && !(resp.Is(q.args[0], "CLIENT") && s.onlyMessages()) {
 		s.pass.replyMode.Note(q.args, s.tx.In)
 	}
-	if q.row.passthrough != nil {
-		return q.row.passthrough(s, q)
+	if q.row.Do.passthrough != nil {
+		return q.row.Do.passthrough(s, q)
 	}
 	return s.enqueue(q.raw)
 }
 
 func (t passing) run(ctx context.Context, q request) {
-	if q.row.has(changesClient | beginsTx) {
+	if q.row.Has(table.ChangesClient | table.BeginsTx) {
 		t.s.runPassthrough(ctx, q)
 	} else {
 		single(t).run(ctx, q)
@@ -158,9 +159,9 @@ func (s *Session) startPassthrough(ctx context.Context, q request) {
 	s.mode = onPassthrough
 	s.pass.subs.Note(q.args)
 	s.noteSync(q.args)
-	s.pass.mayNotAnswer = s.pass.isReplica || !q.row.has(messages)
+	s.pass.mayNotAnswer = s.pass.isReplica || !q.row.Has(table.Messages)
 	refused := s.anonymous() && s.up.Pool().RequiresAuth() // as far as known
-	s.pass.replyMode = clients.ReplyMode{Known: !s.pass.isReplica && !refused && (q.row.has(messages) || resp.Is(q.args[0], "CLIENT"))}
+	s.pass.replyMode = clients.ReplyMode{Known: !s.pass.isReplica && !refused && (q.row.Has(table.Messages) || resp.Is(q.args[0], "CLIENT"))}
 	s.pass.replyMode.Note(q.args, false)
 	s.publishStateful()
 	s.enqueue(q.raw)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
+	"github.com/lockproxy/lockproxy/commands/table"
 )
 
 // NotifyAnswer has f called once when Pending is closed, on any goroutine, in place of
@@ -45,8 +46,8 @@ func (s *Session) QueueBehind(ctx context.Context, raw []byte, args [][]byte) bo
 // changesVerbs reports whether a command changes what the verbs behind it mean, or
 // whether they are allowed.
 func (s *Session) changesVerbs(args [][]byte) bool {
-	c := s.d.rows.lookup(args)
-	return c != nil && (c.has(changesVerbs) || c.has(messages) && s.id.Proto == 2)
+	c := s.d.rows.Lookup(args)
+	return c != nil && (c.Has(table.ChangesVerbs) || c.Has(table.Messages) && s.id.Proto == 2)
 }
 
 // runOrQueue runs a command that need not wait for the LOCKs before it.
@@ -54,13 +55,13 @@ func (s *Session) runOrQueue(ctx context.Context, q *lockcmd.Queued) {
 	if q.Raw == nil {
 		return
 	}
-	c := s.d.rows.lookup(q.Args)
-	isVerb := c != nil && c.has(lockVerb)
+	c := s.d.rows.Lookup(q.Args)
+	isVerb := c != nil && c.Has(table.LockVerb)
 	if !isVerb || !s.locks.RunsAhead(q.Args) {
 		q.Waits(isVerb)
 		return
 	}
-	s.tally.Note(c.counted()) // what waits is counted when its turn comes
+	s.tally.Note(c.Counted()) // what waits is counted when its turn comes
 	s.tally.Came()
 	*q = lockcmd.Queued{Reply: s.verbReply(ctx, c, q.Args)}
 	q.Reply.At = time.Now()

@@ -52,13 +52,13 @@ func FuzzUpstreamReplies(f *testing.F) {
 			checkReply(t, cluster.Info([][]byte{r}))
 		}
 		for _, c := range allRows() {
-			if c.cluster.FanOut == nil {
+			if c.Cluster.FanOut == nil {
 				continue
 			}
-			out := c.cluster.FanOut.Merge(parts)
+			out := c.Cluster.FanOut.Merge(parts)
 			var fr resp.Scanner
 			if n, done, err := fr.Scan(out); n != len(out) || !done || err != nil {
-				t.Fatalf("%s of %q: not one reply: %q", c.name, parts, out)
+				t.Fatalf("%s of %q: not one reply: %q", c.Name, parts, out)
 			}
 		}
 		places := make([][]int, len(parts))

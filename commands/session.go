@@ -20,6 +20,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/relay"
 	"github.com/lockproxy/lockproxy/commands/spec"
 	"github.com/lockproxy/lockproxy/commands/stats"
+	"github.com/lockproxy/lockproxy/commands/table"
 	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
@@ -51,7 +52,7 @@ type Dispatcher struct {
 
 	httpLogged atomic.Int64 // when that was last logged, in s since 1970
 
-	rows      commandTable
+	rows      table.Table[handlers]
 	discovery *spec.Discovery // of the commands beyond these
 	acl       *acl.Cache
 
@@ -62,7 +63,7 @@ type Dispatcher struct {
 // New makes a Dispatcher.
 func New(opt Options) *Dispatcher {
 	opt.MaxKept, opt.Log = cmp.Or(max(opt.MaxKept, 0), 256<<20), cmp.Or(opt.Log, slog.Default())
-	d := &Dispatcher{opt: opt, verbs: lockcmd.New(opt.Verbs, opt.Log), rows: newTable(), discovery: spec.NewDiscovery()}
+	d := &Dispatcher{opt: opt, verbs: lockcmd.New(opt.Verbs, opt.Log), rows: table.New(allRows()), discovery: spec.NewDiscovery()}
 	d.clients.CommandName = d.commandName
 	d.acl = acl.NewCache(d.pause.Active)
 	if opt.Observer != nil && opt.Observer.Watches() {

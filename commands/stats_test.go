@@ -5,10 +5,11 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/metrics"
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/table"
 )
 
 func TestClassOf(t *testing.T) {
-	rows := newTable()
+	rows := table.New(allRows())
 	tests := []struct{ command, want string }{
 		{"get", "read"}, {"GET", "read"}, {"SET", "write"}, {"GETSET", "write"}, {"KEYS", "read"}, {"FLUSHALL", "write"},
 		{"LOCK", "lock"}, {"renew", "renew"}, {"UNLOCK", "unlock"}, {"LOCKCTL", "lockctl"},
@@ -20,7 +21,7 @@ func TestClassOf(t *testing.T) {
 		{"JSON.SET", "other"}, {"A.NAME.LONGER.THAN.ANY.OF.REDIS", "other"},
 	}
 	for _, tt := range tests {
-		if got := rows.lookup([][]byte{[]byte(tt.command)}).counted().String(); got != tt.want {
+		if got := rows.Lookup([][]byte{[]byte(tt.command)}).Counted().String(); got != tt.want {
 			t.Errorf("%s is of class %s, want %s", tt.command, got, tt.want)
 		}
 	}

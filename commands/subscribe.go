@@ -5,6 +5,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/cluster"
+	"github.com/lockproxy/lockproxy/commands/table"
 )
 
 // subscribed reports whether the client has subscriptions.
@@ -24,9 +25,9 @@ func (s *Session) runSubscribe(ctx context.Context, q request) {
 	switch {
 	case s.tx.In:
 		s.refuseQueued(cluster.ErrorAbout(q.args, "not supported inside a transaction with a Cluster upstream"))
-	case q.row.cluster.Refuse != nil:
-		s.reply(q.row.cluster.Refuse(q.args))
-	case !q.row.has(messages):
+	case q.row.Cluster.Refuse != nil:
+		s.reply(q.row.Cluster.Refuse(q.args))
+	case !q.row.Has(table.Messages):
 		s.startPassthrough(ctx, q)
 	case s.idle(ctx) != nil:
 	case resp.Is(q.args[0], "MONITOR"):

@@ -7,6 +7,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/relay"
+	"github.com/lockproxy/lockproxy/commands/table"
 )
 
 // tryBegin is the try of MULTI and WATCH.
@@ -103,21 +104,21 @@ type inTx struct{ s *Session }
 
 func (t inTx) send(q request) bool {
 	s := t.s
-	if s.tx.Unsure && q.row.has(changesClient) { // if MULTI was refused it takes effect now
+	if s.tx.Unsure && q.row.Has(table.ChangesClient) { // if MULTI was refused it takes effect now
 		return false
 	}
-	if s.inCluster() && !q.row.has(sessionOnly) {
+	if s.inCluster() && !q.row.Has(table.SessionOnly) {
 		if sent, done := s.tryTxCluster(q); done {
 			return sent
 		}
 	}
-	if q.row.tryInTx != nil {
-		return q.row.tryInTx(s, q)
+	if q.row.Do.tryInTx != nil {
+		return q.row.Do.tryInTx(s, q)
 	}
-	if !q.row.has(notQueued) {
+	if !q.row.Has(table.NotQueued) {
 		s.tx.Add(q.changes(s))
 	}
-	if q.row.has(sessionOnly) {
+	if q.row.Has(table.SessionOnly) {
 		s.keepQueued(q.raw)
 	}
 	return s.enqueue(q.raw)
@@ -126,7 +127,7 @@ func (t inTx) send(q request) bool {
 func (t inTx) run(ctx context.Context, q request) {
 	s := t.s
 	switch {
-	case q.row.runInTx != nil && q.row.runInTx(s, ctx, q):
+	case q.row.Do.runInTx != nil && q.row.Do.runInTx(s, ctx, q):
 	case s.inCluster() && s.runTxCluster(ctx, q):
 	default:
 		single{s}.run(ctx, q)

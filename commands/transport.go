@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/table"
 	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
@@ -15,22 +16,22 @@ type request struct {
 }
 
 // needs is the connection that the command needs.
-func (q request) needs() need { return q.row.needs(q.args) }
+func (q request) needs() table.Need { return q.row.Needs(q.args) }
 
 // isRun reports whether the row's run is for the command in the session's state.
 func (q request) isRun(s *Session) bool {
-	return q.row.run != nil && (q.row.handles == nil || q.row.handles(s, q.args))
+	return q.row.Do.run != nil && (q.row.Do.handles == nil || q.row.Do.handles(s, q.args))
 }
 
 // augmented reports whether the reply is to tell of the proxy too.
-func (q request) augmented() bool { return q.row.augment != nil && q.row.augment(q.args) }
+func (q request) augmented() bool { return q.row.Augment != nil && q.row.Augment(q.args) }
 
 // changes are what the command will change in the session when it is executed.
 func (q request) changes(s *Session) tx.Changes {
-	if q.row.changes == nil {
+	if q.row.Changes == nil {
 		return tx.Changes{}
 	}
-	return q.row.changes(s.id, q.args)
+	return q.row.Changes(s.id, q.args)
 }
 
 // A transport is a way in which commands travel. The session's state says which one it is:
@@ -66,21 +67,21 @@ type single struct{ s *Session }
 func (t single) send(q request) bool {
 	s := t.s
 	switch {
-	case q.row.try != nil:
-		return q.row.try(s, q)
+	case q.row.Do.try != nil:
+		return q.row.Do.try(s, q)
 	case q.isRun(s):
 		return false
 	case q.augmented():
 		return s.tryAugmented(q)
 	}
 	switch q.needs() {
-	case anyConn:
+	case table.AnyConn:
 		return s.tryForward(q.raw)
-	case scriptConn:
+	case table.ScriptConn:
 		return s.tryScript(q.raw)
-	case pinnedConn:
+	case table.PinnedConn:
 		return s.tryPin() && s.enqueue(q.raw)
-	case blockingConn:
+	case table.BlockingConn:
 		return s.tryPin() && s.enqueueBlocking(q.raw)
 	}
 	return false
@@ -90,7 +91,7 @@ func (t single) run(ctx context.Context, q request) {
 	s := t.s
 	switch {
 	case q.isRun(s):
-		q.row.run(s, ctx, q)
+		q.row.Do.run(s, ctx, q)
 		return
 	case q.augmented() && s.mode != onPassthrough && !s.tx.In:
 		if s.ensureConn(ctx) {
@@ -99,20 +100,20 @@ func (t single) run(ctx context.Context, q request) {
 		return
 	}
 	switch q.needs() {
-	case scriptConn:
+	case table.ScriptConn:
 		if s.idle(ctx) != nil {
 			return
 		}
 		s.connClass = upstream.ScriptClass
-	case pinnedConn:
+	case table.PinnedConn:
 		s.runPastOthers(ctx, q.raw)
 		return
-	case blockingConn:
+	case table.BlockingConn:
 		if s.pin(ctx) {
 			s.enqueueBlocking(q.raw)
 		}
 		return
-	case passthroughConn:
+	case table.PassthroughConn:
 		if s.inCluster() {
 			s.runSubscribe(ctx, q)
 		} else {

@@ -28,7 +28,7 @@ func (s *Session) runVerb(ctx context.Context, q request) {
 	switch {
 	case s.id.Proto == 2 && s.subscribed():
 		s.replyErr(errors.New(pubsub.SubscriberModeError(q.args[0])))
-	case q.row.verb != nil:
+	case q.row.Do.verb != nil:
 		s.replies.Local(s.verbReply(ctx, q.row, q.args).Now())
 	default:
 		if err := s.locks.Lock(ctx, q.args, muted); err != nil {
@@ -52,7 +52,7 @@ func (s *Session) awaitTurn(ctx context.Context) bool {
 
 // verbReply runs a verb other than LOCK.
 func (s *Session) verbReply(ctx context.Context, c *command, args [][]byte) lockcmd.Reply {
-	reply, err := s.locks.Do(ctx, c.verb, args)
+	reply, err := s.locks.Do(ctx, c.Do.verb, args)
 	if err != nil {
 		return lockcmd.Reply{Bytes: appendErr([]byte{}, err)}
 	}
