@@ -171,6 +171,11 @@ func (k *Keepalive) dropLeaseLocked(l *lease) {
 func (k *Keepalive) Lose(h Holder, fence int64, why lossReason, reason string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.LoseLocked(h, fence, why, reason)
+}
+
+// LoseLocked is Lose for a Store that has the Keepalive locked.
+func (k *Keepalive) LoseLocked(h Holder, fence int64, why lossReason, reason string) {
 	if l := k.leases[h]; l != nil && l.fence <= fence {
 		k.loseLocked(l, why, reason)
 	}
@@ -191,7 +196,7 @@ func (k *Keepalive) Supersede(h Holder, fence int64, by *Session) {
 		}
 	}
 	if len(l.holds) > 0 {
-		k.loseLocked(l, lossTaken, "its owner has taken it afresh")
+		k.loseLocked(l, LossTaken, "its owner has taken it afresh")
 	}
 }
 
@@ -368,7 +373,7 @@ func (k *Keepalive) applyResult(l *lease, o Extension) {
 	case GivenBack:
 		k.dropLeaseLocked(l)
 	case Taken:
-		k.loseLocked(l, lossTaken, "another owner has it")
+		k.loseLocked(l, LossTaken, "another owner has it")
 	default:
 		k.loseLocked(l, lossGone, "it expired or was taken away")
 	}

@@ -66,6 +66,12 @@ func (s *Service) check(r LockRequest) error {
 	if err := checkReq(r.Owner, r.Req); err != nil {
 		return err
 	}
+	if r.Replaces != nil && (r.Wait > 0 || r.Fresh || r.NoReenter) {
+		return errors.New("a LOCK that replaces a grant neither waits nor says whether it re-enters")
+	}
+	if r.Replaces != nil && r.Replaces.Fence <= 0 {
+		return fmt.Errorf("no grant has the fence %d", r.Replaces.Fence)
+	}
 	if r.MaxHold != 0 && r.MaxHold < s.options.MinTTL {
 		return fmt.Errorf("max-hold %v is under the shortest lease of %v", r.MaxHold, s.options.MinTTL)
 	}

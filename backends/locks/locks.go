@@ -48,6 +48,12 @@ type LockRequest struct {
 	Fresh     bool // a new grant, with a new fence; its earlier holds are dropped
 	NoReenter bool // the answer of another owner: it is held
 
+	// The grant to take the place of; nil replaces none. Exactly that grant is given up by each node in the step that
+	// grants the new one; where it is not there any more, the answer is a refusal, also if the name is free. It is
+	// asked for once: not with Wait, Fresh or NoReenter. After an error the named grant may be lost, and nobody have
+	// the name.
+	Replaces *GrantRef
+
 	Wait    time.Duration // how long to wait for the name, first come, first served; 0 tries once
 	Barge   bool          // without Wait: ask also while others wait at this proxy, rather than be refused for their sake
 	Session *Session      // not nil: the lease is renewed while the session lives, see Session
@@ -56,6 +62,12 @@ type LockRequest struct {
 	Client  string        // of Waiters; the nodes do not get it
 	Req     string        // up to 1 KB; not empty: the same (DB, Name, Owner, Req) is granted once, however often it is asked;
 	// once it is given back the answer is its Grant with no Validity and no Holds
+}
+
+// A GrantRef names one grant of a name, whose holds are those of one owner.
+type GrantRef struct {
+	Owner string
+	Fence int64
 }
 
 // OnLoss is what a client wants to be done when its session loses a lock. The Service passes it on.

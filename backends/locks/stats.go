@@ -57,7 +57,7 @@ const (
 	LossForced
 	lossMaxHold
 	lossQuorum // too few nodes voted, again and again
-	lossTaken  // another owner has it
+	LossTaken  // another owner has it
 	lossGone   // it was not there any more when it was to be renewed
 )
 

@@ -125,6 +125,9 @@ type Holder struct {
 	Owner string
 }
 
+// ReplacedReason is what sessions are told of a grant that a LOCK with Replaces has taken the place of.
+const ReplacedReason = "another grant has taken its place"
+
 // A Term is for how long a lease is renewed: for TTL, but not past End.
 type Term struct{ TTL, End time.Duration }
 

@@ -74,7 +74,7 @@ func (s *Service) lockAtOnce(ctx context.Context, r Attempt) (Decision, error) {
 		}
 		return s.store.Acquire(ctx, r)
 	}
-	if r.Barge && r.Wait <= 0 {
+	if (r.Barge || r.Replaces != nil) && r.Wait <= 0 {
 		return s.store.Acquire(ctx, r)
 	}
 	if r.Generated && r.Wait > 0 {

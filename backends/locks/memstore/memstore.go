@@ -154,18 +154,22 @@ func (s *Store) acquire(a *locks.Attempt, began time.Duration) (locks.Decision, 
 	r, id := s.record(a.Key), request{a.Owner, a.Req}
 	taken := a.Req != "" && r.held(a.Owner, 0) && slices.ContainsFunc(r.holds, func(h hold) bool { return h.req == a.Req })
 	before, isRepeat := r.granted[id]
+	replaces := a.Replaces != nil && !taken
 	switch {
 	case a.Req != "" && isRepeat && !taken:
 		s.stats.Repeats++
 		return locks.Decision{Granted: true, Grant: locks.Grant{Key: a.Key, Owner: a.Owner, Fence: before}}, nil
-	case len(r.holds) > 0 && r.owner != a.Owner, a.NoReenter && !taken && len(r.holds) > 0:
+	case replaces && !r.held(a.Replaces.Owner, a.Replaces.Fence), len(r.holds) > 0 && r.owner != a.Owner && !replaces, a.NoReenter && !taken && len(r.holds) > 0:
 		return s.refusal(r), nil
-	case r.count() >= locks.MaxHolds && !taken:
+	case r.count() >= locks.MaxHolds && !taken && !replaces:
 		return locks.Decision{}, &locks.HoldsError{Max: locks.MaxHolds}
 	case a.Session != nil && a.Session.EndedLocked():
 		return locks.Decision{}, locks.ErrSessionEnded
 	}
-	if len(r.holds) == 0 || a.Fresh && !taken {
+	if replaces {
+		s.host.Keepalive.LoseLocked(locks.Holder{Key: a.Key, Owner: r.owner}, r.fence, locks.LossTaken, locks.ReplacedReason)
+	}
+	if len(r.holds) == 0 || a.Fresh && !taken || replaces {
 		s.fence++
 		r.owner, r.info, r.fence, r.holds = a.Owner, a.Info, s.fence, nil
 	}

@@ -28,6 +28,9 @@ var errSplit = errors.New("no owner has a majority")
 // Acquire implements locks.Store: it acquires the name, again after splits and repairs, until a quorum has decided
 // who has it.
 func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, error) {
+	if r.Replaces != nil {
+		return locks.Decision{}, errors.New("lock nodes cannot replace a grant yet")
+	}
 	deadline := s.Now() + min(r.TTL, splitLimit)
 	repaired := 0
 	for tries, window := 1, splitWindow; ; {
