@@ -22,8 +22,10 @@ type room struct {
 
 var drawing = []room{
 	{pkg: "cmd/lockproxy",
-		ours:   []string{"proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/idiom", "commands/adopt/observe", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/quorum", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
+		ours:   []string{"cmd/lockproxy/child", "cmd/lockproxy/loglimit", "proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/explain", "commands/adopt/observe", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/quorum", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/urfave/cli/v2", "github.com/alicebob/miniredis/v2", "go.yaml.in/yaml/v3", "github.com/coreos/go-systemd/v22"}},
+	{pkg: "cmd/lockproxy/child"},
+	{pkg: "cmd/lockproxy/loglimit"},
 	{pkg: "proxy/admin",
 		ours:   []string{"proxy", "commands", "commands/adopt/observe", "backends/upstream", "backends/locks", "backends/metrics"},
 		theirs: []string{"github.com/prometheus/client_golang", "github.com/hashicorp/golang-lru/v2"}},
@@ -59,6 +61,8 @@ var drawing = []room{
 	{pkg: "commands/adopt",
 		ours:   []string{"commands/adopt/idiom", "commands/adopt/peers", "commands/adopt/glob", "backends/locks", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
+	{pkg: "commands/adopt/explain",
+		ours: []string{"commands/adopt/idiom"}},
 	{pkg: "commands/adopt/observe",
 		ours:   []string{"commands/adopt/idiom", "commands/adopt/glob", "backends/resp"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},

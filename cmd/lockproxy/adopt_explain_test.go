@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/lockproxy/lockproxy/commands/adopt/explain"
 )
 
 const (
@@ -63,13 +65,13 @@ func TestExplain_Script(t *testing.T) {
 }
 
 func TestExplain_JSON(t *testing.T) {
-	for script, want := range map[string]explanation{
-		releaseOwn: {Class: "RELEASE", Adopted: adoptedYes},
-		releaseAny: {Class: "FORCE-RELEASE", Adopted: adoptedUsually, Why: "it does not compare the value"},
-		stealing:   {Class: "OVERWRITE", Adopted: adoptedNo, Why: "it replaces another's lock"},
+	for script, want := range map[string]explain.Explanation{
+		releaseOwn: {Class: "RELEASE", Adopted: explain.Yes},
+		releaseAny: {Class: "FORCE-RELEASE", Adopted: explain.Usually, Why: "it does not compare the value"},
+		stealing:   {Class: "OVERWRITE", Adopted: explain.No, Why: "it replaces another's lock"},
 	} {
 		_, stdout, _ := explained(t, script, "--format", "json", "-", "job", ",", "token")
-		var got explanation
+		var got explain.Explanation
 		dec := json.NewDecoder(strings.NewReader(stdout))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&got); err != nil {

@@ -13,18 +13,17 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/child"
 )
 
-// Exit codes of run besides its command's: those of sysexits.h and of shells.
+// Exit codes of run besides its command's, which are those of package child: those of sysexits.h.
 const (
-	exitMisuse       = 64  // the command line has faults, or the proxy refused the request as one
-	exitUnavailable  = 69  // no quorum, or no proxy
-	exitLost         = 70  // the lock was lost while the command ran
-	exitBusy         = 75  // another owner has the lock
-	exitNoPermission = 77  // the proxy refused the user
-	exitNotRunnable  = 126 // the command exists and cannot be run
-	exitNotFound     = 127 // no such command
-	exitSignal       = 128 // plus the number of the signal that ended it
+	exitMisuse       = 64 // the command line has faults, or the proxy refused the request as one
+	exitUnavailable  = 69 // no quorum, or no proxy
+	exitLost         = 70 // the lock was lost while the command ran
+	exitBusy         = 75 // another owner has the lock
+	exitNoPermission = 77 // the proxy refused the user
 )
 
 // maxInfo is the longest INFO of LOCK, in bytes.
@@ -129,9 +128,9 @@ func (a *lockOptions) complete(command string) {
 func (p program) runLocked(a *lockOptions, command []string) error {
 	path, err := exec.LookPath(command[0])
 	if err != nil {
-		return &exitError{notRunnableCode(err), err}
+		return &exitError{child.NotRunnableCode(err), err}
 	}
-	signals, stop := catchSignals()
+	signals, stop := child.CatchSignals()
 	defer stop()
 	h, err := takeUnlessSignaled(a, signals)
 	if err != nil {
@@ -141,9 +140,9 @@ func (p program) runLocked(a *lockOptions, command []string) error {
 	cmd.Args[0] = command[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, p.stdout, p.stderr
 	cmd.Env = append(withoutSecrets(os.Environ()), "LOCK_NAME="+a.name, "LOCK_OWNER="+a.owner, "LOCK_FENCE="+h.fence)
-	c, err := startChild(cmd)
+	c, err := child.Start(cmd)
 	if err != nil {
-		return &exitError{notRunnableCode(err), errors.Join(err, h.release())}
+		return &exitError{child.NotRunnableCode(err), errors.Join(err, h.release())}
 	}
 	return p.outcome(h, c, p.supervise(h, c, signals))
 }
@@ -174,7 +173,7 @@ func takeUnlessSignaled(a *lockOptions, signals <-chan os.Signal) (*heldLock, er
 			if t := <-done; t.h != nil {
 				_ = t.h.release() // otherwise it ends with the connection
 			}
-			return nil, &exitError{code: exitSignal + int(s)}
+			return nil, &exitError{code: child.Signaled + int(s)}
 		}
 	}
 }
@@ -195,23 +194,23 @@ func endsProcess(sig os.Signal) (s syscall.Signal, ends bool) {
 
 // supervise returns when the child has ended, with the loss if the lock was lost, which it has
 // printed.
-func (p program) supervise(h *heldLock, c *child, signals <-chan os.Signal) *loss {
+func (p program) supervise(h *heldLock, c *child.Child, signals <-chan os.Signal) *loss {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	lost := make(chan *loss, 1)
 	go func() { lost <- h.keep(ctx) }()
 	for {
 		select {
-		case <-c.ended:
+		case <-c.Ended:
 			cancel()
 			l := <-lost
 			p.reportLoss(h, l)
 			return l
 		case sig := <-signals:
-			c.forward(sig)
+			c.Forward(sig)
 		case l := <-lost:
 			p.reportLoss(h, l)
-			c.end(l.by)
+			c.End(l.by)
 			return l
 		}
 	}
@@ -225,7 +224,7 @@ func (p program) reportLoss(h *heldLock, l *loss) {
 }
 
 // outcome releases what is left of the lock. Its error has the exit code.
-func (p program) outcome(h *heldLock, c *child, l *loss) error {
+func (p program) outcome(h *heldLock, c *child.Child, l *loss) error {
 	defer h.closeConn()
 	if l != nil {
 		if l.announced {
@@ -233,7 +232,7 @@ func (p program) outcome(h *heldLock, c *child, l *loss) error {
 		}
 		return &exitError{code: exitLost}
 	}
-	code := c.code()
+	code := c.Code()
 	err := h.release()
 	switch {
 	case errors.Is(err, errLockGone) && code == exitOK:

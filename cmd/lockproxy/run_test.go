@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/child"
 )
 
 // A stand is a proxy for run, with answers of the test.
@@ -110,9 +112,9 @@ func TestRun_CommandLines(t *testing.T) {
 		{"run --lock a --ttl 30 -- true", exitMisuse, `ttl: "30" has no unit`},
 		{"run --lock a --proxy redis://a:1?addr=b:2 -- true", exitMisuse, "names several addresses"},
 		{"run --lock a --tls-ca /none/such -- true", exitMisuse, "tls-ca: "},
-		{"run --lock a -- no-such-command", exitNotFound, "no-such-command"},
-		{"run --lock a -- /none/such", exitNotFound, "/none/such"},
-		{"run --lock a -- " + locked, exitNotRunnable, "permission denied"},
+		{"run --lock a -- no-such-command", child.NotFound, "no-such-command"},
+		{"run --lock a -- /none/such", child.NotFound, "/none/such"},
+		{"run --lock a -- " + locked, child.NotRunnable, "permission denied"},
 		{"run --lock a --proxy unix://" + dead + " -- true", exitUnavailable, dead},
 	}
 	for _, tt := range tests {
@@ -164,7 +166,7 @@ func TestRun_ExitCodes(t *testing.T) {
 	}{
 		{"echo $LOCK_NAME $LOCK_OWNER $LOCK_FENCE", ":1", exitOK, "job me 7\n", ""},
 		{"exit 3", ":1", 3, "", ""},
-		{"kill -KILL $$", ":1", exitSignal + 9, "", ""},
+		{"kill -KILL $$", ":1", child.Signaled + 9, "", ""},
 		{"echo err >&2", ":1", exitOK, "", "err\n"},
 		{"true", "-LOCKLOST it is gone", exitLost, "", "lost before the command ended: job"},
 		{"exit 3", "-LOCKLOST it is gone", 3, "", "lost before the command ended: job"},

@@ -21,6 +21,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/backends/topology"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/loglimit"
 	"github.com/lockproxy/lockproxy/commands"
 	"github.com/lockproxy/lockproxy/commands/adopt"
 	"github.com/lockproxy/lockproxy/commands/adopt/peers"
@@ -60,7 +61,7 @@ func newLogger(w io.Writer, o options) *slog.Logger {
 	if o.logJSON {
 		handler = slog.NewJSONHandler(w, opt)
 	}
-	return slog.New(limitLog(handler, o.logLimit))
+	return slog.New(loglimit.Handler(handler, o.logLimit))
 }
 
 // serve runs the proxy that o describes. After ctx ends it drains, and returns when

@@ -1,4 +1,4 @@
-package main
+package loglimit
 
 import (
 	"bytes"
@@ -12,9 +12,9 @@ import (
 )
 
 // A storm costs few lines, and every line that was not written is counted in one that was.
-func TestLimitLog_Storm(t *testing.T) {
+func TestHandler_Storm(t *testing.T) {
 	var out bytes.Buffer
-	h := limitLog(slog.NewTextHandler(&out, nil), 5).WithAttrs([]slog.Attr{slog.String("pid", "1")})
+	h := Handler(slog.NewTextHandler(&out, nil), 5).WithAttrs([]slog.Attr{slog.String("pid", "1")})
 	at := time.Date(2026, 11, 1, 3, 0, 0, 0, time.UTC)
 	say := func(after time.Duration, level slog.Level, message string) {
 		t.Helper()
@@ -47,9 +47,9 @@ func TestLimitLog_Storm(t *testing.T) {
 }
 
 // Messages that are all different are bounded together.
-func TestLimitLog_KindsAreBounded(t *testing.T) {
+func TestHandler_KindsAreBounded(t *testing.T) {
 	var out bytes.Buffer
-	h := limitLog(slog.NewTextHandler(&out, nil), 5)
+	h := Handler(slog.NewTextHandler(&out, nil), 5)
 	log := slog.New(h)
 	for i := range 10_000 {
 		log.Warn(fmt.Sprint("message ", i))
@@ -62,7 +62,7 @@ func TestLimitLog_KindsAreBounded(t *testing.T) {
 	}
 }
 
-func TestLimitLog_Limits(t *testing.T) {
+func TestHandler_Limits(t *testing.T) {
 	tests := []struct {
 		limit int
 		level slog.Level
@@ -75,7 +75,7 @@ func TestLimitLog_Limits(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var out bytes.Buffer
-		h := limitLog(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}), tt.limit)
+		h := Handler(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}), tt.limit)
 		at := time.Now()
 		var wg sync.WaitGroup
 		for range 4 {

@@ -1,4 +1,6 @@
-package main
+// Package child runs a command as a child of this process, passes signals on to it, and ends it; outside
+// of a terminal its descendants end with it.
+package child
 
 import (
 	"errors"
@@ -14,11 +16,19 @@ import (
 // pollEvery is the pause between two checks whether a process group has ended.
 const pollEvery = 20 * time.Millisecond
 
-// A child is the command that runs under the lock.
-type child struct {
+// Exit codes, as of a shell.
+const (
+	NotRunnable = 126 // the command exists and cannot be run
+	NotFound    = 127 // no such command
+	Signaled    = 128 // plus the number of the signal that ended it
+)
+
+// A Child is a command that runs. Its methods are safe for concurrent use.
+type Child struct {
+	Ended <-chan struct{} // closed when it has been waited for
+
 	cmd   *exec.Cmd
-	group bool          // leads a process group of its own
-	ended chan struct{} // closed when it has been waited for
+	group bool // leads a process group of its own
 }
 
 // forwardedSignals are passed on to the child.
@@ -27,25 +37,26 @@ var forwardedSignals = []os.Signal{
 	syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP,
 }
 
-// catchSignals receives forwardedSignals, until stop is called.
-func catchSignals() (signals <-chan os.Signal, stop func()) {
+// CatchSignals receives the signals that are for [Child.Forward], until stop is called.
+func CatchSignals() (signals <-chan os.Signal, stop func()) {
 	c := make(chan os.Signal, 16)
 	signal.Notify(c, forwardedSignals...)
 	return c, func() { signal.Stop(c) }
 }
 
-// startChild starts cmd. If this process is in a terminal's foreground group, which reads
+// Start starts cmd. If this process is in a terminal's foreground group, which reads
 // from it and gets its signals (^C, ^Z), the child stays in that group. Otherwise it gets its
 // own, so that its descendants end with it.
-func startChild(cmd *exec.Cmd) (*child, error) {
-	c := &child{cmd: cmd, group: !inForeground(), ended: make(chan struct{})}
+func Start(cmd *exec.Cmd) (*Child, error) {
+	ended := make(chan struct{})
+	c := &Child{cmd: cmd, group: !inForeground(), Ended: ended}
 	cmd.SysProcAttr = attributes(c.group)
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	go func() {
-		defer close(c.ended)
+		defer close(ended)
 		_ = cmd.Wait() // its result is in cmd.ProcessState
 	}()
 	return c, nil
@@ -63,9 +74,9 @@ func inForeground() bool {
 	return errno == 0 && int(group) == syscall.Getpgrp()
 }
 
-// forward passes a signal on to the child, but for those that a terminal has sent to both.
+// Forward passes a signal on to the child, but for those that a terminal has sent to both.
 // This process stops together with the child.
-func (c *child) forward(sig os.Signal) {
+func (c *Child) Forward(sig os.Signal) {
 	s, ok := sig.(syscall.Signal)
 	if !ok || !c.group && (s == syscall.SIGINT || s == syscall.SIGQUIT) {
 		return
@@ -77,7 +88,7 @@ func (c *child) forward(sig os.Signal) {
 }
 
 // signal does nothing if the child has ended.
-func (c *child) signal(s syscall.Signal) {
+func (c *Child) signal(s syscall.Signal) {
 	if c.group {
 		_ = syscall.Kill(-c.cmd.Process.Pid, s)
 		return
@@ -85,14 +96,14 @@ func (c *child) signal(s syscall.Signal) {
 	_ = c.cmd.Process.Signal(s)
 }
 
-// end ends the child and its group: TERM, and KILL at the deadline.
-func (c *child) end(deadline time.Time) {
+// End ends the child and its group: TERM, and KILL at the deadline.
+func (c *Child) End(deadline time.Time) {
 	c.signal(syscall.SIGTERM)
 	c.signal(syscall.SIGCONT) // a stopped one does not get TERM
 	t := time.NewTimer(time.Until(deadline))
 	defer t.Stop()
 	select {
-	case <-c.ended:
+	case <-c.Ended:
 	case <-t.C:
 	}
 	for c.groupAlive() && time.Now().Before(deadline) {
@@ -101,12 +112,12 @@ func (c *child) end(deadline time.Time) {
 	if c.running() || c.groupAlive() {
 		c.signal(syscall.SIGKILL)
 	}
-	<-c.ended
+	<-c.Ended
 }
 
-func (c *child) running() bool {
+func (c *Child) running() bool {
 	select {
-	case <-c.ended:
+	case <-c.Ended:
 		return false
 	default:
 		return true
@@ -114,23 +125,23 @@ func (c *child) running() bool {
 }
 
 // groupAlive reports whether a process of the child's group is left.
-func (c *child) groupAlive() bool {
+func (c *Child) groupAlive() bool {
 	return c.group && syscall.Kill(-c.cmd.Process.Pid, 0) == nil
 }
 
-// code is the exit code, as of a shell, of a child that has ended.
-func (c *child) code() int {
+// Code is the exit code, as of a shell, of a child that has ended.
+func (c *Child) Code() int {
 	s, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if ok && s.Signaled() {
-		return exitSignal + int(s.Signal())
+		return Signaled + int(s.Signal())
 	}
 	return c.cmd.ProcessState.ExitCode()
 }
 
-// notRunnableCode is the exit code, as of a shell, of a command that cannot be run.
-func notRunnableCode(err error) int {
+// NotRunnableCode is the exit code, as of a shell, of a command that cannot be run, and err why.
+func NotRunnableCode(err error) int {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) || errors.Is(err, exec.ErrDot) {
-		return exitNotFound
+		return NotFound
 	}
-	return exitNotRunnable
+	return NotRunnable
 }

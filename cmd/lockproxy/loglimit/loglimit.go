@@ -1,4 +1,5 @@
-package main
+// Package loglimit keeps a storm of lines of the same kind from filling a log.
+package loglimit
 
 import (
 	"context"
@@ -18,15 +19,16 @@ const (
 // another kind adds one that has it. See docs/decisions/0013.
 type limitedHandler struct {
 	slog.Handler
-	limiter *logLimiter
+	limiter *limiter
 }
 
-// limitLog writes at most limit lines of a kind in a window; 0: all.
-func limitLog(to slog.Handler, limit int) slog.Handler {
+// Handler is a handler that writes at most limit lines of a kind, a level and a message, in ten
+// seconds, and fifty times as many of level debug; 0: all. It is safe for concurrent use if to is.
+func Handler(to slog.Handler, limit int) slog.Handler {
 	if limit == 0 {
 		return to
 	}
-	return &limitedHandler{to, &logLimiter{limit: limit, kinds: map[lineKind]*kindWindow{}}}
+	return &limitedHandler{to, &limiter{limit: limit, kinds: map[lineKind]*kindWindow{}}}
 }
 
 // Handle implements slog.Handler.
@@ -74,8 +76,8 @@ type kindWindow struct {
 	written, suppressed int
 }
 
-// A logLimiter counts lines by kind. It is safe for concurrent use.
-type logLimiter struct {
+// A limiter counts lines by kind. It is safe for concurrent use.
+type limiter struct {
 	limit int
 
 	mu    sync.Mutex
@@ -84,7 +86,7 @@ type logLimiter struct {
 
 // count counts a line. It returns whether to write it and how many of its kind were
 // suppressed before. ended are the suppressed lines of other kinds whose window is over.
-func (s *logLimiter) count(k lineKind, now time.Time) (suppressed int, write bool, ended map[lineKind]int) {
+func (s *limiter) count(k lineKind, now time.Time) (suppressed int, write bool, ended map[lineKind]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.kinds[k] == nil && len(s.kinds) >= maxKinds {
@@ -119,7 +121,7 @@ func (s *logLimiter) count(k lineKind, now time.Time) (suppressed int, write boo
 	return suppressed, true, ended
 }
 
-func (s *logLimiter) limitOf(l slog.Level) int {
+func (s *limiter) limitOf(l slog.Level) int {
 	if l < slog.LevelInfo {
 		return s.limit * debugFactor
 	}
