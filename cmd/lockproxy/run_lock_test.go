@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -100,4 +101,19 @@ func TestHeld_GivesBackOnALateConnection(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A reply counts although the connection has ended behind it.
+func TestWire_ReplyBeforeTheEnd(t *testing.T) {
+	for range 50 { // with a random choice all of them would pass once in 2^50
+		here, there := net.Pipe()
+		defer there.Close()
+		w := &wire{conn: here, replies: make(chan resp.Tree, 1), ended: make(chan struct{}), err: io.EOF}
+		go func() { _, _ = io.Copy(io.Discard, there) }()
+		w.replies <- resp.Tree{Kind: '+', Text: "OK"}
+		close(w.ended)
+		if v, err := w.do(t.Context(), "LOCKCTL", "HELP"); err != nil || v.Text != "OK" {
+			t.Fatalf("%v, %v", v, err)
+		}
+	}
 }

@@ -147,7 +147,12 @@ func (w *wire) do(ctx context.Context, args ...string) (resp.Tree, error) {
 	case v := <-w.replies:
 		return v, nil
 	case <-w.ended:
-		return resp.Tree{}, w.err
+		select {
+		case v := <-w.replies: // the last one
+			return v, nil
+		default:
+			return resp.Tree{}, w.err
+		}
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			return resp.Tree{}, errNoAnswer
