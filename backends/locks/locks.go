@@ -127,7 +127,7 @@ type UnlockRequest struct {
 	Fence int64  // if not 0, act only on the grant with this fence
 	All   bool   // give back every hold of the owner
 	Req   string // up to 1 KB; not empty: the same (DB, Name, Owner, Req) is done once, however often it is asked
-	Once  bool   // a release that was done before, or may have been, is ErrLost
+	Once  bool   // a release that was done before, or may have been, is ErrLost, unless it was for the same Req
 }
 
 // ErrLost reports that the owner no longer has the lock: it expired, was forced, or its grant was another one.

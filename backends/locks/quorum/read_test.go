@@ -2,6 +2,8 @@ package quorum
 
 import (
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,6 +95,43 @@ func TestUnlock_OnceAfterAnother(t *testing.T) {
 		if heldAgain {
 			if err := release(1, next); err != nil {
 				t.Errorf("bob's: %v", err)
+			}
+		}
+	}
+}
+
+// TestUnlock_OnceWithReq: a release that must not have been done before may have been sent before, at the same moment
+// through another proxy as well: both have the answer. Another release of the grant is told that it comes too late.
+// With a fence that no grant has nothing is given back, and the answer is that of the first all the same.
+func TestUnlock_OnceWithReq(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	const noFence = -1
+	for round := range 10 {
+		g := lock(t, p[0], "job", "alice", time.Minute)
+		everywhere(t, p[0], c)
+		req := fmt.Sprint("u", round)
+		release := func(at int, req string, fence int64) (int, error) {
+			return p[at].Unlock(t.Context(), locks.UnlockRequest{Key: jobKey, Owner: "alice", Fence: fence, Once: true, Req: req})
+		}
+		if left, err := release(round%2, req, noFence); !errors.Is(err, locks.ErrLost) {
+			t.Fatalf("asked before it was done: %d left, %v", left, err)
+		}
+		var both sync.WaitGroup
+		for at := range p {
+			both.Go(func() {
+				if left, err := release(at, req, g.Fence); err != nil || left != 0 {
+					t.Errorf("at %d: %d left, %v", at, left, err)
+				}
+			})
+		}
+		both.Wait()
+		for at := range p {
+			if left, err := release(at, "v", 0); !errors.Is(err, locks.ErrLost) {
+				t.Errorf("another, at %d: %d left, %v", at, left, err)
+			}
+			if left, err := release(at, req, noFence); err != nil || left != 0 {
+				t.Errorf("again, at %d: %d left, %v", at, left, err)
 			}
 		}
 	}

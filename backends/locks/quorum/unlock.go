@@ -33,7 +33,7 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 	case err != nil || result == undecided:
 		s.grants.restore(h, g, holds)
 		return 0, s.unlockError(h, result, votes, err)
-	case r.Once && doneBefore(votes):
+	case r.Once && doneBefore(votes, &r):
 		s.grants.invalidate(h)
 		return 0, locks.ErrLost
 	case result == conflict:
@@ -52,8 +52,11 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 	return n, nil
 }
 
-// doneBefore reports whether a node had done this release before.
-func doneBefore(votes []voters.Vote) bool { return voters.CountKind(votes, voters.Duplicate) > 0 }
+// doneBefore reports whether a node had done this release before, other than for the same Req: then it was this
+// very UNLOCK.
+func doneBefore(votes []voters.Vote, r *locks.UnlockRequest) bool {
+	return slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.Kind == voters.Duplicate && (r.Req == "" || v.Hold == "") })
+}
 
 // unlockDisputed goes on where this UNLOCK gave back another hold before, or another UNLOCK this one, through
 // another proxy.
@@ -265,7 +268,7 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 	if err != nil || result != applied {
 		return 0, err == nil && s.mayGiveAnother(votes, result, holds, r), s.unlockError(h, result, votes, err)
 	}
-	if r.Once && doneBefore(votes) {
+	if r.Once && doneBefore(votes, &r) {
 		return 0, false, locks.ErrLost
 	}
 	s.dropHolds(h, holds...)
