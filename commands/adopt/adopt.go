@@ -317,6 +317,9 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			}
 		}
 		if out.Op.Do == idiom.Nothing && answered {
+			if out, err = a.repeated(ctx, c, key, out); err != nil {
+				return Result{}, err
+			}
 			return Result{Reply: out.Reply, told: len(out.Signals) > 0}, a.signal(ctx, conn, out.Signals)
 		}
 		next, grant, err := a.do(ctx, conn, since, c, key, &out, g)
@@ -361,7 +364,7 @@ func (a *Adoption) do(ctx context.Context, conn Connection, since time.Time, c *
 	_, kind := locks.ShownOwner(g.owner)
 	switch op := out.Op; {
 	case op.Do == idiom.Enter:
-		ran, after, grant, err := a.enter(ctx, conn, c, key, op)
+		ran, after, grant, err := a.enter(ctx, conn, c, key, op, g)
 		if ran == nil || err != nil {
 			return nil, grant, err
 		}

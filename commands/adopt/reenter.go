@@ -13,8 +13,8 @@ import (
 // is run again on the one that was there.
 
 // enter takes one more hold of a hash, or the first. out is what the call does then. nil: nothing was done, and
-// grant names who refused it, if that is known.
-func (a *Adoption) enter(ctx context.Context, conn Connection, c *Call, key locks.Key, op idiom.Op) (out *idiom.Outcome, next guess, grant locks.Grant, err error) {
+// grant names who refused it, if that is known. g is what the key is guessed to be.
+func (a *Adoption) enter(ctx context.Context, conn Connection, c *Call, key locks.Key, op idiom.Op, g guess) (out *idiom.Outcome, next guess, grant locks.Grant, err error) {
 	ttl, err := a.lease(c, op.TTL)
 	if err != nil {
 		return nil, next, grant, err
@@ -38,7 +38,37 @@ func (a *Adoption) enter(ctx context.Context, conn Connection, c *Call, key lock
 		a.Undo(d.Grant)
 		return nil, next, grant, err
 	}
-	return &ran, guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: d.Grant.Holds, until: began.Add(ttl)}, d.Grant, nil
+	next = guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: d.Grant.Holds, until: began.Add(ttl)}
+	if next.holds > 1 {
+		if over, err := a.prolong(ctx, key, g, &next); over || err != nil {
+			a.Undo(d.Grant)
+			return nil, next, grant, err
+		}
+	}
+	return &ran, next, d.Grant, nil
+}
+
+// prolong lets all holds of a hash that was entered again end with that which ends last, as in Redis the hash does: an
+// outer hold must not lapse while an inner one lives. g is what was guessed before. over reports that nobody has the
+// grant any more.
+func (a *Adoption) prolong(ctx context.Context, key locks.Key, g guess, next *guess) (over bool, err error) {
+	if g.owner != next.owner || g.fence != next.fence {
+		r, err := a.opt.Engine.Read(ctx, key)
+		if err != nil {
+			return false, err
+		}
+		g = guessOf(r, time.Now())
+	}
+	if g.owner == next.owner && g.until.After(next.until) {
+		next.until = g.until
+	}
+	began := time.Now()
+	ttl := max(next.until.Sub(began).Truncate(time.Millisecond), a.opt.MinTTL)
+	_, err = a.opt.Engine.Renew(ctx, locks.RenewRequest{Key: key, Owner: next.owner, Fence: next.fence, TTL: min(ttl, a.opt.MaxTTL)})
+	if gone(err) {
+		return true, nil
+	}
+	return false, err
 }
 
 // leave gives one hold of a hash back, or all of them, as the call says of who has several. out is what the call does
@@ -60,7 +90,7 @@ func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.O
 			return nil, next, err
 		}
 	}
-	left, err := a.opt.Engine.Unlock(ctx, locks.UnlockRequest{Key: key, Owner: g.owner, Fence: g.fence, All: all, Once: true})
+	left, err := a.opt.Engine.Unlock(ctx, locks.UnlockRequest{Key: key, Owner: g.owner, Fence: g.fence, All: all, Once: true, Req: ran.Op.Latch})
 	switch {
 	case gone(err):
 		return nil, next, nil
@@ -102,4 +132,29 @@ func (a *Adoption) setEnd(ctx context.Context, c *Call, key locks.Key, op idiom.
 	}
 	g.until = began.Add(ttl)
 	return false, err
+}
+
+// noFence is that of no grant.
+const noFence = -1
+
+// repeated is what a release does that finds nothing to give back: if it has a latch, and was done before, what it
+// did then. The nodes remember that for max-ttl and a minute.
+func (a *Adoption) repeated(ctx context.Context, c *Call, key locks.Key, out idiom.Outcome) (idiom.Outcome, error) {
+	op := out.Op
+	if op.Latch == "" {
+		return out, nil
+	}
+	request := locks.UnlockRequest{Key: key, Owner: locks.NewAdoptedHash(op.Value), Fence: noFence, Req: op.Latch, Once: true}
+	left, err := a.opt.Engine.Unlock(ctx, request)
+	if gone(err) {
+		return out, nil
+	}
+	if err != nil {
+		return out, err
+	}
+	first, err := c.Run(idiom.State{Kind: idiom.Hash, Value: op.Value, Count: left + 1, Left: time.Millisecond}, time.Now())
+	if err != nil {
+		return out, c.cannotRun(idiom.Hash, err)
+	}
+	return first, nil
 }

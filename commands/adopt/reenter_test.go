@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,11 @@ const (
 	leaveHashAsItIs = `if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end
 		local left = redis.call('hincrby', KEYS[1], ARGV[2], -1)
 		if left == 0 then redis.call('del', KEYS[1]) end return left`
+	leaveLatched = `local first = redis.call('get', KEYS[2]) if first then return tonumber(first) end
+		if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end
+		local function say(n) redis.call('set', KEYS[2], n, 'px', 20000) return n end
+		if redis.call('hincrby', KEYS[1], ARGV[2], -1) > 0 then redis.call('pexpire', KEYS[1], ARGV[1]) return say(0) end
+		redis.call('del', KEYS[1]) redis.call('publish', 'free', KEYS[1]) return say(1)`
 	extendHash = `if redis.call('hexists', KEYS[1], ARGV[2]) == 1 then redis.call('pexpire', KEYS[1], ARGV[1]) return 1 end return 0`
 	deleteHash = `if redis.call('del', KEYS[1]) == 1 then redis.call('publish', 'free', KEYS[1]) return 1 end return 0`
 	enterCount = `if redis.call('exists', KEYS[1]) == 1 and redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return 0 end
@@ -32,11 +38,22 @@ func TestHash(t *testing.T) {
 		"again":           {"0 enter 5000 me > $-1", "1 enter 5000 me > $-1", "0 leave 5000 me > :0", "0 enter 5000 you > :5000", "1 leave 5000 me > :1", "1 leave 5000 me > $-1", "0 leave 5000 me > $-1"},
 		"counts": {"0 count 5000 me > :1", "0 count 5000 me > :2", "1 count 5000 me > :3", "0 count 5000 me > :4", "1 less 0 me > :3", "0 less 0 me > :2", "1 count 5000 me > :3",
 			"0 less 0 me > :2", "0 less 0 me > :1", "1 less 0 me > :0", "0 less 0 me > $-1"},
-		"released with an old count":          {"0 enter 5000 me > $-1", "1 enter 5000 me > $-1", "0 leave 5000 me > :0", "0 leave 5000 me > :1"},
-		"left once more elsewhere":            {"0 count 5000 me > :1", "0 count 5000 me > :2", "1 leave 5000 me > :0", "0 leave 5000 me > :1", "0 leave 5000 me > $-1"},
-		"deleted, whatever the count":         {"0 enter 5000 me > $-1", "0 enter 5000 me > $-1", "1 delete > :1", "1 delete > :0", "0 leave 5000 me > $-1"},
-		"extended":                            {"0 enter 5000 me > $-1", "1 extend 9000 me > :1", "1 extend 9000 you > :0", "0 enter 5000 you > :9000"},
-		"ends as Redis lets it":               {"0 count 9000 me > :1", "0 count 5000 me > :2", "0 less 0 me > :1", "1 enter 1 you > :5000"},
+		"released with an old count":       {"0 enter 5000 me > $-1", "1 enter 5000 me > $-1", "0 leave 5000 me > :0", "0 leave 5000 me > :1"},
+		"left once more elsewhere":         {"0 count 5000 me > :1", "0 count 5000 me > :2", "1 leave 5000 me > :0", "0 leave 5000 me > :1", "0 leave 5000 me > $-1"},
+		"deleted, whatever the count":      {"0 enter 5000 me > $-1", "0 enter 5000 me > $-1", "1 delete > :1", "1 delete > :0", "0 leave 5000 me > $-1"},
+		"extended":                         {"0 enter 5000 me > $-1", "1 extend 9000 me > :1", "1 extend 9000 you > :0", "0 enter 5000 you > :9000"},
+		"entering again shortens nothing":  {"0 count 9000 me > :1", "0 count 5000 me > :2", "0 less 0 me > :1", "1 enter 1 you > :9000"},
+		"nor does it elsewhere":            {"0 count 9000 me > :1", "1 count 5000 me > :2", "0 less 0 me > :1", "1 enter 1 you > :9000"},
+		"ends as Redis lets it":            {"0 count 9000 me > :1", "0 count 9000 me > :2", "0 leave 5000 me > :0", "1 enter 1 you > :5000"},
+		"an outer hold lives as the inner": {"0 count 5000 me > :1", "sleep 4", "0 count 9000 me > :2", "sleep 4", "1 enter 1 you > :5000", "0 leave 5000 me > :0", "0 leave 5000 me > :1"},
+		"and so elsewhere":                 {"0 count 5000 me > :1", "sleep 4", "1 count 9000 me > :2", "sleep 4", "0 leave 5000 me > :0", "1 leave 5000 me > :1"},
+		"a latch answers again": {"0 count 5000 me > :1", "0 count 5000 me > :2", "0 latched a me > :0", "0 latched a me > :0", "1 latched a me > :0", "1 enter 1 you > :5000", "1 latched b me > :1",
+			"0 latched b me > :1", "1 latched b me > :1", "0 latched a me > :0", "0 latched c me > $-1", "1 latched c me > $-1"},
+		"a latch of one that lapsed":          {"0 count 5000 me > :1", "0 latched a me > :1", "1 count 5000 you > :1", "0 latched a me > :1", "1 latched a me > :1", "1 latched b me > $-1", "0 HGET you > $1 1"},
+		"a latch, and a hold since":           {"0 count 5000 me > :1", "0 latched a me > :1", "1 count 5000 me > :1", "0 latched a me > :1", "1 latched a me > :1", "1 HGET me > $1 1"},
+		"latches of others":                   {"0 count 5000 me > :1", "0 latched a you > $-1", "0 latched a me > :1", "1 latched a you > $-1"},
+		"a latch with an old count":           {"0 count 5000 me > :1", "1 count 5000 me > :2", "0 latched a me > :0", "1 latched a me > :0", "0 latched b me > :1", "1 latched b me > :1"},
+		"string in place of a latch's hash":   {"0 SET me > +OK", "0 latched a me > WRONGTYPE"},
 		"a later end stays with fewer":        {"0 count 5000 me > :1", "0 count 9000 me > :2", "0 less 0 me > :1", "1 enter 1 you > :9000"},
 		"a string is of another kind":         {"0 SET me > +OK", "0 enter 5000 me > " + "WRONGTYPE"},
 		"a hash is of another kind":           {"0 enter 5000 me > $-1", "0 GET > WRONGTYPE", "0 SET me > $-1"},
@@ -48,10 +65,17 @@ func TestHash(t *testing.T) {
 				for _, step := range steps {
 					said, want, _ := strings.Cut(step, " > ")
 					words := strings.Fields(said)
+					if words[0] == "sleep" {
+						n, _ := strconv.Atoi(words[1])
+						time.Sleep(time.Duration(n) * time.Second)
+						continue
+					}
 					c := p[words[0][0]-'0']
 					args := append([]string{words[1], "lock:a"}, words[2:]...)
 					if text := scripts[words[1]]; text != "" {
 						args = append([]string{"EVAL", text, "1", "lock:a"}, words[2:]...)
+					} else if words[1] == "latched" {
+						args = []string{"EVAL", leaveLatched, "2", "lock:a", "latch:" + words[2], "5000", words[3]}
 					} else if words[1] == "SET" {
 						args = append(args, "NX", "PX", "5000")
 					}

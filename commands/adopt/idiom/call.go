@@ -76,12 +76,15 @@ func (s *Script) Call(keys, args []string, proto int, readOnly bool, adopted fun
 // Run runs a call over the state of its lock. It changes nothing. now is what the script takes for the time.
 // The error is a *Refusal.
 func (c *Call) Run(state State, now time.Time) (Outcome, error) {
-	w := &world{key: c.key, was: state, is: state, now: now, adopted: c.adopted, readOnly: c.readOnly}
+	w := c.world(state, now)
 	reply, err := c.run(w)
 	if err != nil {
 		return Outcome{}, asRefusal(err)
 	}
 	op, err := w.op()
+	if err == nil && w.latch.key != "" {
+		op, err = c.latched(w, op, reply)
+	}
 	if err != nil {
 		return Outcome{}, err
 	}

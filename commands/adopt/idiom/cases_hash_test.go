@@ -1,9 +1,12 @@
 package idiom
 
-var ttlThenMe = []string{"5000", "me"}
+var (
+	ttlThenMe = []string{"5000", "me"}
+	withLatch = []string{"lock:a", "ch:a", "latch:a:1"}
+)
 
 // hashCases are locks that can be entered again: a hash with the holder and a count. The rows are absent, mine, mine
-// twice, other. The sentences 31 and 34 wait for what they need: they are among the refused ones.
+// twice, other. The sentence 34 has several locks, see batchCases.
 var hashCases = []scriptCase{
 	{"28 enter: null, or what is left", ReentrantAcquire, "enter enter enter -", lockKey, ttlThenMe, []string{
 		`if redis.call('exists', KEYS[1]) == 0 then redis.call('hset', KEYS[1], ARGV[2], 1) redis.call('pexpire', KEYS[1], ARGV[1]) return nil end
@@ -53,6 +56,47 @@ var hashCases = []scriptCase{
 		 redis.call('pexpire', KEYS[1], ARGV[1])
 		 return 0`,
 		"local function free(k) redis.call('unlink', k) redis.call('publish', KEYS[2], 0) return 1 end\r\nif redis.call('hexists', KEYS[1], ARGV[2]) ~= 1 then return nil end\r\nlocal left = redis.pcall('hincrby', KEYS[1], ARGV[2], -1)\r\nif left <= 0 then return free(KEYS[1]) end\r\nredis.call('pexpire', KEYS[1], ARGV[1]) return 0",
+	}},
+	{"31 give one back, with a latch", ReentrantRelease, "- release leave -", withLatch, []string{"5000", "me", "9000"}, []string{
+		`local said = redis.call('get', KEYS[3])
+		 if said ~= false then return tonumber(said) end
+		 if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end
+		 local left = redis.call('hincrby', KEYS[1], ARGV[2], -1)
+		 if left > 0 then
+		   redis.call('pexpire', KEYS[1], ARGV[1]) redis.call('set', KEYS[3], 0, 'px', ARGV[3]) return 0
+		 end
+		 redis.call('del', KEYS[1]) redis.call('publish', KEYS[2], 0) redis.call('set', KEYS[3], 1, 'px', ARGV[3])
+		 return 1`,
+		`local said = redis.call("GET", KEYS[3])
+		 if said then return said + 0 end
+		 local function done(n) redis.call("PSETEX", KEYS[3], ARGV[3], n) return n end
+		 if not redis.call("HGET", KEYS[1], ARGV[2]) then return nil end
+		 if redis.call("HINCRBY", KEYS[1], ARGV[2], "-1") > 0 then redis.call("PEXPIRE", KEYS[1], ARGV[1]) return done(0) end
+		 redis.call("UNLINK", KEYS[1]) redis.call("PUBLISH", KEYS[2], "free")
+		 return done(1)`,
+		`local n = redis.call('hget', KEYS[1], ARGV[2])
+		 local first = redis.call('get', KEYS[3])
+		 if first then return first end
+		 if not n then return false end
+		 local reply = 'held'
+		 if n == '1' then redis.call('hdel', KEYS[1], ARGV[2]) reply = 'free' else redis.call('hincrby', KEYS[1], ARGV[2], -1) end
+		 redis.call('set', KEYS[3], reply, 'EX', 9, 'NX')
+		 return reply`,
+		"local function keep(n) redis.pcall('Set', KEYS[3], n, 'Ex', math.ceil(ARGV[3] / 1000)) return n end\r\nlocal before = redis.pcall('get', KEYS[3]) -- of this request\r\nif before ~= false then\r\n  return tonumber(before)\r\nend\r\nif redis.call('hexists', KEYS[1], ARGV[2]) < 1 then return nil end\r\nlocal left = redis.call('hincrby', KEYS[1], ARGV[2], tostring(-1))\r\nif left < 1 then redis.call('del', KEYS[1]) return keep(1) end\r\nredis.call('pexpire', KEYS[1], ARGV[1])\r\nreturn keep(0)",
+	}},
+	{"31 give all back, with a latch", ReleaseOwn, "- release release -", withLatch, ttlThenMe, []string{
+		`local said = redis.call('get', KEYS[3]) if said ~= false then return tonumber(said) end
+		 if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end
+		 redis.call('del', KEYS[1]) redis.call('set', KEYS[3], 1, 'PX', ARGV[1]) return 1`,
+		`if not redis.call("HGET", KEYS[1], ARGV[2]) then return redis.call("GET", KEYS[3]) end
+		 if redis.call("GET", KEYS[3]) then return "free" end
+		 redis.call("SETEX", KEYS[3], 10, "free") redis.call("HDEL", KEYS[1], ARGV[2]) return "free"`,
+		`local said = redis.call('get', KEYS[3])
+		 if not said and redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+		   said = redis.call('unlink', KEYS[1]) redis.call('set', KEYS[3], said, 'PX', 5000)
+		 end
+		 return said and tonumber(said) or 0`,
+		"local said = redis.call('get', KEYS[3])\r\nif said then return said end\r\nif redis.call('hstrlen', KEYS[1], ARGV[2]) == 0 then return nil end\r\nredis.call('set', KEYS[3], KEYS[1], 'ex', 5)\r\nredis.call('del', KEYS[1])\r\nreturn KEYS[1]",
 	}},
 	{"32 give one back: absent counts as free", ReentrantRelease, "- release leave -", withChannel, ttlThenMe, []string{
 		`if redis.call('exists', KEYS[1]) == 0 then redis.call('publish', KEYS[2], 0) return 1 end

@@ -2,10 +2,7 @@ package idiom
 
 // refusedCases are not to be run on a lock: not in one state, or by no class that as=usual allows.
 var refusedCases = []scriptCase{
-	{name: "31 a latch", keys: []string{"lock:a", "ch:a", "latch:a"}, args: ttlThenMe, texts: []string{
-		`local was = redis.call('get', KEYS[3]) if was ~= false then return tonumber(was) end
-		 if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end
-		 redis.call('del', KEYS[1]) redis.call('set', KEYS[3], 1, 'PX', 10000) return 1`,
+	{name: "31 a latch of another kind", keys: []string{"lock:a", "ch:a", "latch:a"}, args: ttlThenMe, texts: []string{
 		`if redis.call("EXISTS", KEYS[3]) == 1 then return 1 end redis.call("DEL", KEYS[1]) redis.call("PSETEX", KEYS[3], 10000, 1) return 1`,
 		`local function done() return redis.call('get', KEYS[3]) end if done() then return 1 end return redis.call('del', KEYS[1])`,
 		"redis.call('del', KEYS[1])\r\nredis.call('set', KEYS[3], 'done')\r\nreturn 1",
@@ -102,6 +99,35 @@ var refusedCases = []scriptCase{
 		`redis.call('del', KEYS[1]) redis.call('setex', KEYS[2], 10, tostring(2)) return 1`,
 		"local n = redis.call('del', KEYS[1])\r\nif redis.call('setnx', KEYS[2], n + 1) == 1 then return n end\r\nreturn 0",
 	}},
+	{name: "50 a latch of a hash that stores something else", keys: withLatch, args: []string{"5000", "me", "9000"}, texts: []string{
+		giveBack(`return tonumber(first)`, `redis.call('set', KEYS[3], 5, 'px', ARGV[3])`),
+		giveBack(`return tonumber(first)`, `redis.call('set', KEYS[3], 'x', 'px', ARGV[3])`),
+		giveBack(`return 1`, `redis.call('set', KEYS[3], 1 - left, 'px', ARGV[3])`),
+		giveBack(`return tonumber(first) + 1`, `redis.call('set', KEYS[3], left < 1 and 1 or 0, 'px', ARGV[3])`),
+		giveBack(`return first`, `redis.call('set', KEYS[3], left < 1 and 1 or 0, 'px', ARGV[3])`),
+		giveBack(`redis.call('publish', 'ch:a', 1) return tonumber(first)`, `redis.call('set', KEYS[3], left < 1 and 1 or 0, 'px', ARGV[3])`),
+	}},
+	{name: "a key that is read beside the lock, and is no latch", keys: withLatch, args: []string{"5000", "me", "9000"}, texts: []string{
+		giveBack(`return tonumber(first)`, ``),
+		giveBack(`return tonumber(first)`, `if left == 0 then redis.call('set', KEYS[3], 1, 'px', ARGV[3]) end`),
+		giveBack(`return tonumber(first)`, `redis.call('set', KEYS[3], left < 1 and 1 or 0)`),
+		giveBack(`return tonumber(first)`, `redis.call('set', KEYS[3], left < 1 and 1 or 0, 'px', 0)`),
+		giveBack(`return tonumber(first)`, `redis.call('set', KEYS[3], left < 1 and 1 or 0, 'xx', 'px', ARGV[3])`),
+		giveBack(`return tonumber(first)`, `redis.call('set', KEYS[3], left < 1 and 1 or 0, 'px', ARGV[3]) redis.call('del', KEYS[3])`),
+		giveBack(`return tonumber(first)`, `redis.call('set', KEYS[2], left < 1 and 1 or 0, 'px', ARGV[3])`),
+		giveBack(`return tonumber(first)`, `redis.call('get', KEYS[2]) redis.call('set', KEYS[3], left < 1 and 1 or 0, 'px', ARGV[3])`),
+		`if redis.call('get', KEYS[3]) then return nil end return redis.call('hget', KEYS[1], ARGV[2])`,
+		`if redis.call('get', KEYS[3]) then return 0 end return redis.call('set', KEYS[1], ARGV[2], 'NX', 'PX', ARGV[1])`,
+		`local first = redis.call('get', KEYS[3]) if first then return tonumber(first) end
+		 if redis.call('get', KEYS[1]) ~= ARGV[2] then return nil end
+		 redis.call('del', KEYS[1]) redis.call('set', KEYS[3], 1, 'px', ARGV[3]) return 1`,
+		`local first = redis.call('get', KEYS[3]) if first then return tonumber(first) end
+		 if redis.call('hlen', KEYS[1]) == 0 then return 0 end
+		 redis.call('del', KEYS[1]) redis.call('set', KEYS[3], 1, 'px', ARGV[3]) return 1`,
+		`local first = redis.call('get', KEYS[3]) if first then return tonumber(first) end
+		 redis.call('set', KEYS[3], 1, 'px', ARGV[3])
+		 if redis.call('hexists', KEYS[1], ARGV[2]) == 1 then redis.call('del', KEYS[1]) end return 1`,
+	}},
 	{name: "a hash in place of a lock", keys: lockKey, args: onlyMe, texts: []string{
 		`redis.call('del', KEYS[1]) return redis.call('hincrby', KEYS[1], ARGV[1], 1)`,
 		`if redis.call('hdel', KEYS[1], ARGV[1]) == 1 then redis.call('hset', KEYS[1], ARGV[1], 1) end return 1`}},
@@ -113,4 +139,14 @@ var refusedCases = []scriptCase{
 		`if redis.call('publish', KEYS[2], 1) > 0 then return redis.call('del', KEYS[1]) end return 0`,
 		`local t = {} t[redis.call('lpush', KEYS[2], 1)] = 1 return redis.call('del', KEYS[1])`}},
 	{name: "no Lua", keys: lockKey, texts: []string{`return redis.call(`, `if x`, `return 3..2`}},
+}
+
+// giveBack is a script that gives back one of the holds of a hash, and returns 1 for the last, else 0, unless it has
+// found a latch.
+func giveBack(found, set string) string {
+	return `local first = redis.call('get', KEYS[3]) if first then ` + found + ` end
+		if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end
+		local left = redis.call('hincrby', KEYS[1], ARGV[2], -1)
+		if left == 0 then redis.call('del', KEYS[1]) end ` + set + `
+		if left == 0 then return 1 else return 0 end`
 }

@@ -63,11 +63,12 @@ func (d Do) String() string {
 	return [...]string{"nothing", "take", "enter", "renew", "replace", "leave", "release"}[d]
 }
 
-// An Op is what a call does to the one lock it is about. The zero Op does nothing.
+// An Op is what a call does to the one lock it is about. It does nothing if Do is Nothing.
 type Op struct {
 	Do    Do
-	Value string        // Take, Replace: the value; Enter: the field
+	Value string        // Take, Replace: the value; Enter: the field; Nothing, with a Latch: that of which it would give a hold back
 	TTL   time.Duration // Take, Enter, Renew, Replace: until the end, or Forever; Leave: 0 leaves it as it is
+	Latch string        // Leave, Release, Nothing: the id of this release, which is done once however often it is sent; empty: it has none
 }
 
 // An Outcome is what a call does in one state.

@@ -24,6 +24,7 @@ type world struct {
 	timeRead bool
 	adopted  func(key string) bool
 	signals  [][]string
+	latch    latch
 	readOnly bool
 	inScript bool // errors of arity are worded in another way
 }
@@ -115,6 +116,11 @@ func (w *world) onLock(name string, args []string) (lua.Reply, error) {
 
 // signal keeps a command on another key for later.
 func (w *world) signal(name string, args []string, channel bool) (lua.Reply, error) {
+	if !channel {
+		if reply, isLatch, err := w.onLatch(name, args); isLatch {
+			return reply, err
+		}
+	}
 	if !signalNames[name] || len(args) < 2 {
 		return nil, refusef("%s beside the lock", name)
 	}
