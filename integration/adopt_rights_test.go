@@ -15,10 +15,12 @@ func TestAdopt_Rights(t *testing.T) {
 	data.Do(t, "ACL", "SETUSER", "reader", "on", ">pw", "~lock:*", "+get", "+evalsha", "+eval")
 	data.Do(t, "ACL", "SETUSER", "writer", "on", ">pw", "~lock:mine*", "+set", "+evalsha")
 	data.Do(t, "ACL", "SETUSER", "scripts", "on", ">pw", "~lock:*", "+@all", "-eval")
+	data.Do(t, "ACL", "SETUSER", "hashes", "on", ">pw", "~lock:h*", "+hincrby", "+hget", "+evalsha", "+eval")
 	data.Do(t, "ACL", "SETUSER", "nothing", "on", ">pw")
 	sha := data.Do(t, "SCRIPT", "LOAD", compareAndDelete).Text
 	admin := redistest.Open(t, p.Addr())
 	admin.Do(t, "SCRIPT", "LOAD", compareAndDelete)
+	enter, leave := admin.Do(t, "SCRIPT", "LOAD", enterOrLeft).Text, admin.Do(t, "SCRIPT", "LOAD", leaveLatched).Text
 	wantReplies(t, admin, [2]string{"SET lock:held me NX PX 60000", "+OK"})
 	const refused = "-NOPERM"
 	for _, tt := range []struct {
@@ -35,6 +37,12 @@ func TestAdopt_Rights(t *testing.T) {
 			{"EVALSHA " + sha + " 1 lock:mine1 me", ":1"}, {"EVAL return(redis.call('del',KEYS[1])) 1 lock:mine1", refused},
 		}},
 		{"scripts", [][2]string{{"EVAL return(redis.call('del',KEYS[1])) 1 lock:held", refused}, {"EVALSHA " + sha + " 1 lock:held you", ":0"}}},
+		{"hashes", [][2]string{
+			{"EVALSHA " + enter + " 1 lock:h1 5000 me", "$-1"}, {"EVAL return(redis.call('hget',KEYS[1],ARGV[1])) 1 lock:h1 me", `$"1"`}, {"HGET lock:h1 me", `$"1"`}, {"HLEN lock:h1", refused},
+			{"HINCRBY lock:h1 me 1", ":2"}, {"EVALSHA " + leave + " 2 lock:h1 latch:a@ 5000 me", ":0"}, {"EVALSHA " + leave + " 2 lock:h1 latch:b@ 5000 me", ":1"},
+			{"SET lock:h1 me NX PX 60000", refused}, {"EVALSHA " + enter + " 1 lock:a 5000 me", refused}, {"EVAL return(redis.call('hget',KEYS[1],ARGV[1])) 1 lock:a me", refused},
+		}},
+		{"writer", [][2]string{{"EVALSHA " + enter + " 1 lock:mine1 5000 me", refused}, {"HINCRBY lock:mine1 me 1", refused}}},
 		{"nothing", [][2]string{{"SET lock:a me NX PX 60000", refused}, {"GET lock:held", refused}, {"EVALSHA " + sha + " 1 lock:held me", refused}}},
 	} {
 		for _, first := range []string{"PING", "CLIENT REPLY ON", "WATCH x"} {
@@ -42,7 +50,7 @@ func TestAdopt_Rights(t *testing.T) {
 			wantReplies(t, c, [2]string{"AUTH " + tt.user + " pw", "+OK"})
 			c.Do(t, strings.Fields(first)...)
 			for _, s := range tt.steps {
-				v := c.Do(t, strings.Fields(s[0])...)
+				v := c.Do(t, strings.Fields(strings.ReplaceAll(s[0], "@", strings.Fields(first)[0]))...)
 				if got := v.String(); got != s[1] && !(s[1] == refused && strings.HasPrefix(got, refused)) {
 					t.Errorf("%s behind %s: %s: %v, want %s", tt.user, first, s[0], v, s[1])
 				}

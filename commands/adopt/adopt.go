@@ -91,6 +91,7 @@ type Call struct {
 	pattern *Pattern
 	command string
 	class   idiom.Class
+	onHash  bool     // the lock that it is for is a hash
 	script  string   // its SHA-1; empty: it runs none
 	words   []string // of a command; nil: it runs a script
 	fault   []byte   // the reply to a command that is wrong whatever the key is
@@ -139,7 +140,7 @@ func (a *Adoption) plain(c Connection, p *Pattern, name string, words []string) 
 	if err != nil {
 		return nil, &RefusedError{Command: name, Key: words[1], Why: err.Error(), Pattern: p.Glob, Reason: NotForLocks}
 	}
-	made := &Call{Call: call, pattern: p, command: name, class: idiom.PlainClass(words), words: words}
+	made := &Call{Call: call, pattern: p, command: name, class: idiom.PlainClass(words), onHash: name[0] == 'H', words: words}
 	if out, err := call.Run(idiom.State{}, time.Now()); err == nil && len(out.Reply) > 0 && out.Reply[0] == '-' {
 		made.fault = out.Reply
 		return made, nil
@@ -188,7 +189,7 @@ func (a *Adoption) script(c Connection, name string, words []string) (*Call, err
 	}
 	shape := fmt.Sprint(s.SHA, " ", n, " ", len(args), " ", call.Key() == lock)
 	v := a.classify(call, shape, words[3:])
-	made := &Call{Call: call, pattern: a.pattern(c.Database(), call.Key()), command: name, class: v.class, script: s.SHA}
+	made := &Call{Call: call, pattern: a.pattern(c.Database(), call.Key()), command: name, class: v.class, onHash: v.hash, script: s.SHA}
 	if v.why != "" {
 		return nil, made.refused(NotClear, v.why)
 	}
@@ -302,7 +303,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 	for tried, since := 0, conn.Since(); tried < tries; tried, since = tried+1, time.Now() {
 		out, err := c.Run(state, time.Now())
 		if err != nil && (answered || state.Kind == idiom.Absent) {
-			return Result{}, c.cannotRun(state.Kind, err)
+			return a.repeatedElse(ctx, conn, c, key, c.cannotRun(state.Kind, err))
 		}
 		if err != nil || out.TimeRead && state.Kind != idiom.Absent && !exact { // it may be another's by now, and another proxy may have moved the end
 			if g, err = a.read(ctx, since, key); err != nil {

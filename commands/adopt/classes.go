@@ -11,6 +11,7 @@ import (
 // A verdict is what the calls of a script are for.
 type verdict struct {
 	class idiom.Class
+	hash  bool   // the lock that they are for is a Hash
 	why   string // why the class is Unclear; empty: not known, or it may hold values
 }
 
@@ -30,7 +31,7 @@ func (a *Adoption) classify(call *idiom.Call, shape string, words []string) verd
 		return v
 	}
 	rows, class := call.Accept(time.Now())
-	v := verdict{class: class}
+	v := verdict{class: class, hash: rows.OnHash()}
 	if class != idiom.Unclear {
 		a.classes.Add(shape, v)
 		return v

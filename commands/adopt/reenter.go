@@ -137,8 +137,9 @@ func (a *Adoption) setEnd(ctx context.Context, c *Call, key locks.Key, op idiom.
 // noFence is that of no grant.
 const noFence = -1
 
-// repeated is what a release does that finds nothing to give back: if it has a latch, and was done before, what it
-// did then. The nodes remember that for max-ttl and a minute.
+// repeated is what a release does that finds nothing to give back, by out: if it has a latch, and was done before, what
+// it did then. Its signals are sent once more: the first may have ended before it had sent them. The nodes remember it
+// for max-ttl and a minute.
 func (a *Adoption) repeated(ctx context.Context, c *Call, key locks.Key, out idiom.Outcome) (idiom.Outcome, error) {
 	op := out.Op
 	if op.Latch == "" {
@@ -157,4 +158,21 @@ func (a *Adoption) repeated(ctx context.Context, c *Call, key locks.Key, out idi
 		return out, c.cannotRun(idiom.Hash, err)
 	}
 	return first, nil
+}
+
+// repeatedElse is repeated for a call that cannot be run on what the key is now, which it is refused for if it was
+// not done before.
+func (a *Adoption) repeatedElse(ctx context.Context, conn Connection, c *Call, key locks.Key, refused error) (Result, error) {
+	nothing, err := c.Run(idiom.State{}, time.Now())
+	if err != nil || nothing.Op.Latch == "" {
+		return Result{}, refused
+	}
+	first, err := a.repeated(ctx, c, key, nothing)
+	if err == nil && first.Op.Do == idiom.Nothing {
+		err = refused
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{Reply: first.Reply, told: len(first.Signals) > 0}, a.signal(ctx, conn, first.Signals)
 }

@@ -54,6 +54,7 @@ func TestHash(t *testing.T) {
 		"latches of others":                   {"0 count 5000 me > :1", "0 latched a you > $-1", "0 latched a me > :1", "1 latched a you > $-1"},
 		"a latch with an old count":           {"0 count 5000 me > :1", "1 count 5000 me > :2", "0 latched a me > :0", "1 latched a me > :0", "0 latched b me > :1", "1 latched b me > :1"},
 		"string in place of a latch's hash":   {"0 SET me > +OK", "0 latched a me > WRONGTYPE"},
+		"a string since":                      {"0 count 5000 me > :1", "0 latched a me > :1", "1 SET me > +OK", "0 latched a me > :1", "1 latched a me > :1", "1 latched b me > WRONGTYPE"},
 		"a later end stays with fewer":        {"0 count 5000 me > :1", "0 count 9000 me > :2", "0 less 0 me > :1", "1 enter 1 you > :9000"},
 		"a string is of another kind":         {"0 SET me > +OK", "0 enter 5000 me > " + "WRONGTYPE"},
 		"a hash is of another kind":           {"0 enter 5000 me > $-1", "0 GET > WRONGTYPE", "0 SET me > $-1"},

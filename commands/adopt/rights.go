@@ -8,7 +8,8 @@ import (
 )
 
 // mayRun returns nil if the client has the rights that a call needs at the upstream: those of LOCK to take, move or
-// release, to read those of the read, and for a script that to run scripts.
+// release, or those of HINCRBY where the lock is a hash, to read those of the read, and for a script that to run
+// scripts.
 func mayRun(ctx context.Context, conn Connection, c *Call) error {
 	if c.script != "" {
 		question := []string{"EVAL", "return 1", "0"}
@@ -20,8 +21,12 @@ func mayRun(ctx context.Context, conn Connection, c *Call) error {
 		}
 	}
 	switch {
+	case c.class != idiom.ReadOnly && c.onHash:
+		return conn.MayAsk(ctx, []string{"HINCRBY", c.Key(), "f", "x"}) // x is no integer
 	case c.class != idiom.ReadOnly:
 		return conn.MayLock(ctx, c.Key())
+	case c.script != "" && c.onHash:
+		return conn.MayAsk(ctx, []string{"HGET", c.Key(), "f"})
 	case c.script != "":
 		return conn.MayAsk(ctx, []string{"GET", c.Key()})
 	}

@@ -82,6 +82,9 @@ func (rows Rows) Why() string {
 	return ""
 }
 
+// OnHash reports whether the states are those of a Hash.
+func (rows Rows) OnHash() bool { return len(rows) > 1 && rows[1].State.Kind == Hash }
+
 // sampleLeft is what is left of the leases that a call is tried on.
 const sampleLeft = 7 * time.Second
 
