@@ -120,7 +120,8 @@ type adoptedCall struct {
 	compare *string // the value that it compares with; nil: it compares none
 
 	asks              []*simAsk
-	renewed, released string // the owner of the grant to which that was done
+	renewed, released string         // the owner of the grant to which that was done
+	releases          map[string]int // so many were asked for, by owner
 }
 
 type adoptedCallKey struct{}
@@ -172,6 +173,7 @@ func (e simEngine) Unlock(ctx context.Context, r locks.UnlockRequest) (left int,
 	} else {
 		call.c.w.adopted.mu.Lock()
 		g.releases++
+		call.releases[r.Owner]++
 		call.c.w.adopted.mu.Unlock()
 		call.c.w.history.ended(g.simBelief)
 		left, _, err = call.c.unlock(call.p, g.simBelief, r)
@@ -277,7 +279,7 @@ func (w *simWorld) stillHeld(was simView) bool {
 func (c *simClient) adopted(p *simProxy, name string, compare *string, giveUp time.Duration, args ...string) (call *adoptedCall, reply string, taken locks.Grant) {
 	c.ponder()
 	h, was, well := c.w.history, c.w.view(name), c.w.well(p)
-	call = &adoptedCall{c: c, p: p, name: name, compare: compare}
+	call = &adoptedCall{c: c, p: p, name: name, compare: compare, releases: map[string]int{}}
 	defer func() {
 		for _, a := range call.asks {
 			h.answered(a)
@@ -431,7 +433,7 @@ func (c *simClient) adoptedHold() {
 
 // adoptedGiveBack is compare-and-delete.
 func (c *simClient) adoptedGiveBack(p *simProxy, g *simAdoptedGrant) {
-	h, well := c.w.history, c.w.well(p)
+	h := c.w.history
 	due := h.running(g.simBelief)
 	call, reply, _ := c.adopted(p, g.name, &g.value, 0, "EVAL", simCompareAndDelete, "1", g.name, g.value)
 	switch {
@@ -439,10 +441,8 @@ func (c *simClient) adoptedGiveBack(p *simProxy, g *simAdoptedGrant) {
 		h.blame(g.name, "%s: giving back answers %q, done to %q", c.who, reply, call.released)
 	case g.value != "1" && reply == ":1" && call.released != g.owner:
 		h.blame(g.name, "%s: it gave back %q instead of %q", c.who, call.released, g.owner)
-	case due && reply == ":0" && c.w.adopted.releasesOf(g) == 1:
-		if h.count("adopted: rightful releases told 0"); c.w.stayedWell(p, well) {
-			h.blame(g.name, "%s: giving back fence %d in time answers 0, and nothing has failed", c.who, g.fence)
-		}
+	case due && time.Now().Before(g.until()) && reply == ":0" && c.w.adopted.releasesOf(g) == call.releases[g.owner]:
+		h.blame(g.name, "%s: giving back fence %d in time answers 0, and nobody else has given it back", c.who, g.fence)
 	}
 }
 
