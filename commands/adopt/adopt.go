@@ -338,7 +338,11 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			g = guess{owner: grant.Owner, holds: 1, until: time.Now().Add(grant.Validity)}
 			exact = isUpstreams(value)
 		} else {
+			tried := g
 			g, err = a.read(ctx, since, key)
+			if err == nil && out.Op.Do == idiom.Renew && g.owner == tried.owner && g.fence == tried.fence {
+				a.awaitEnd(ctx, g)
+			}
 			exact = true
 		}
 		if err != nil {
@@ -347,6 +351,15 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 		state, answered = g.read(time.Now()), true
 	}
 	return Result{}, errChanging
+}
+
+// awaitEnd waits until a grant has ended that cannot be renewed any more: its holder counts on it no longer than the
+// clocks of the nodes may differ, and a node keeps it until its end.
+func (a *Adoption) awaitEnd(ctx context.Context, g guess) {
+	select {
+	case <-time.After(min(time.Until(g.until), locks.Drift(a.opt.MaxTTL))):
+	case <-ctx.Done():
+	}
 }
 
 // note remembers what a key is.

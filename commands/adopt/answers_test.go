@@ -352,3 +352,43 @@ func TestFlights_SinceGone(t *testing.T) {
 		}
 	})
 }
+
+// ending is a scripted engine with a lock of "you" that ends then, and cannot be renewed any more.
+type ending struct {
+	*scripted
+	end time.Time
+}
+
+func (e ending) Read(context.Context, locks.Key) (locks.Reading, error) {
+	if left := time.Until(e.end); left > 0 {
+		return locks.Reading{Held: true, Owner: you, Fence: 1, Remaining: left, Holds: 1}, nil
+	}
+	return locks.Reading{}, nil
+}
+
+// TestAnswers_LastMoments: a lease that can no longer be renewed, and is not over yet, is waited for.
+func TestAnswers_LastMoments(t *testing.T) {
+	for text, want := range map[string]string{
+		`return redis.call('get', KEYS[1]) == ARGV[1] and redis.call('pexpire', KEYS[1], ARGV[2]) or 0`: ":0",
+		`if redis.call('set', KEYS[1], ARGV[1], 'nx', 'px', ARGV[2]) then return 2 end
+			if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0`: ":2",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			renewals := 0
+			e := ending{end: time.Now().Add(100 * time.Millisecond), scripted: &scripted{renew: func(locks.RenewRequest) error {
+				renewals++
+				return locks.ErrLost
+			}}}
+			e.lock = func(r locks.LockRequest) (locks.Decision, error) {
+				if left := time.Until(e.end); left > 0 {
+					return locks.Decision{Holder: you, Remaining: left}, nil
+				}
+				return granting(r)
+			}
+			c := at(t, e, "lock:* guard=no")
+			if got := c.do("EVAL", text, "1", "lock:a", "you", "5000"); got != want || renewals > 3 {
+				t.Errorf("%s after %d renewals", got, renewals)
+			}
+		})
+	}
+}
