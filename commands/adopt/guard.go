@@ -27,24 +27,28 @@ func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern,
 		d, err = a.opt.Engine.Lock(ctx, r)
 		return d, at, err
 	}
-	var ends time.Time // of what was granted
-	decided := make(chan struct{})
-	go func() {
-		defer close(decided)
-		d, err = a.opt.Engine.Lock(ctx, r)
-		ends = time.Now().Add(d.Grant.Validity)
-	}()
 	inTime, cancel := context.WithTimeout(ctx, guardFor)
 	defer cancel()
-	reply, askErr := conn.Ask(inTime, []string{"PTTL", r.Name})
-	says := askErr == nil && len(reply) > 0 && reply[0] == ':'
-	if !says {
+	var reply []byte
+	var says bool
+	asked := make(chan struct{})
+	go func() { // the question needs less stack than Lock
+		defer close(asked)
+		var err error
+		reply, err = conn.Ask(inTime, []string{"PTTL", r.Name})
+		says = err == nil && len(reply) > 0 && reply[0] == ':'
+	}()
+	d, err = a.opt.Engine.Lock(ctx, r)
+	ends := time.Now().Add(d.Grant.Validity)
+	if err != nil || !d.Granted {
+		cancel() // nobody needs the answer
+		<-asked
+		return d, at, err
+	}
+	if <-asked; !says {
 		a.counters.unguarded.Add(1)
 	}
-	<-decided
 	switch {
-	case err != nil || !d.Granted:
-		return d, at, err
 	case !time.Now().Before(ends):
 		a.opt.Engine.Undo(d.Grant)
 		return locks.Decision{}, at, errLate
