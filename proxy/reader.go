@@ -89,7 +89,7 @@ func (s *session) handleRequests(ctx context.Context) bool {
 			s.mu.Lock()
 			s.working = true
 			s.mu.Unlock()
-			s.srv.sessions.Go(func() { s.work(ctx, req.Raw, req.Args) })
+			s.srv.goWork(func() { s.work(ctx, req.Raw, req.Args) })
 			return true
 		case s.cmds.Closing():
 			return false

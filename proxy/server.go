@@ -58,6 +58,8 @@ type Server struct {
 	quiet    time.Duration             // drainQuiet, except in tests
 	clients  atomic.Int64
 	sessions sync.WaitGroup // and their workers
+	jobs     chan func()    // for workers
+	idle     atomic.Int64   // workers that wait for a job
 
 	accepted, refused, unsecured atomic.Int64
 	ends                         [len(reasons)]atomic.Int64
@@ -75,7 +77,7 @@ func New(opt Options, cmds *commands.Dispatcher) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opt: opt, cmds: cmds, ln: ln, rules: request.Limits{Bulk: int(opt.MaxBulk)}.Rules(), quiet: drainQuiet}
+	s := &Server{opt: opt, cmds: cmds, ln: ln, rules: request.Limits{Bulk: int(opt.MaxBulk)}.Rules(), quiet: drainQuiet, jobs: make(chan func())}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	return s, nil
 }

@@ -1,0 +1,42 @@
+package proxy
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+)
+
+// TestGoWork: as many run at once as there are, few are kept, and none when the server drains.
+func TestGoWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{jobs: make(chan func())}
+		s.draining, s.drain = context.WithCancel(t.Context())
+		var running atomic.Int64
+		for _, n := range []int64{1, keptWorkers + 10, 1} {
+			end := make(chan struct{})
+			for range n {
+				s.goWork(func() {
+					running.Add(1)
+					<-end
+					running.Add(-1)
+				})
+			}
+			synctest.Wait()
+			if running.Load() != n {
+				t.Errorf("%d of %d run", running.Load(), n)
+			}
+			close(end)
+			synctest.Wait()
+			if want := min(n, keptWorkers); s.idle.Load() < want || s.idle.Load() > keptWorkers {
+				t.Errorf("%d wait after %d", s.idle.Load(), n)
+			}
+		}
+		s.drain()
+		s.sessions.Wait()
+		if s.goWork(func() {}); s.idle.Load() != 0 {
+			t.Errorf("%d wait after the end", s.idle.Load())
+		}
+		s.sessions.Wait()
+	})
+}
