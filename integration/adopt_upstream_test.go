@@ -38,7 +38,7 @@ func TestAdopt_AsksUpstream(t *testing.T) {
 	group := redistest.StartCluster(t, 3, 0)
 	shared, unshared := startAdopting(t, one), startAdopting(t, one, "--upstream-conns", "0")
 	replicas := startAdopting(t, replicated, "--read-from", "replica")
-	clustered, bypass := startAdopting(t, group), startServing(t, group.URL())
+	clustered, bypass := startAdopting(t, group, "--adopt", "drop:* flush=release"), startServing(t, group.URL())
 	for i, tt := range []struct {
 		name   string
 		proxy  *redistest.Proxy
@@ -99,7 +99,8 @@ func TestAdopt_AsksUpstream(t *testing.T) {
 			[2]string{"GET lock:x", "_"}, [2]string{"CLIENT TRACKING ON", "+OK"}, [2]string{"GET lock:x", tracked}, [2]string{"SET lock:x me NX PX 30000", "+OK"},
 			[2]string{"CLIENT TRACKING OFF", "+OK"}, [2]string{"GET lock:x", `$"me"`},
 			[2]string{"MULTI", "+OK"}, [2]string{"GET d", "+QUEUED"}, [2]string{"DEL lock:x", `-ADOPTREFUSED DEL lock:x: it is inside MULTI; adopted by "lock:*"`},
-			[2]string{"EXEC", "-EXECABORT Transaction discarded because of previous errors."}, [2]string{"DEL lock:x", ":1"},
+			[2]string{"EXEC", "-EXECABORT Transaction discarded because of previous errors."},
+			[2]string{"SET drop:x me NX PX 30000", "+OK"}, [2]string{"MSET a 1 b 2 c 3 d 4", "+OK"}, [2]string{"FLUSHALL", "+OK"}, [2]string{"EXISTS a b c d drop:x lock:x", ":1"}, [2]string{"DEL lock:x", ":1"},
 		)
 	})
 	if n := replicated.Servers[1].Calls(t, "pttl"); n != 0 {

@@ -59,13 +59,16 @@ func (o *options) adoptWarnings() (all []string) {
 // logAdoption logs which keys are locks, a line for each pattern.
 func logAdoption(log *slog.Logger, patterns []*adopt.Pattern) {
 	for _, p := range patterns {
-		db, noExpiry := "*", "refuse"
+		db, noExpiry, flush := "*", "refuse", "keep"
 		if p.DB >= 0 {
 			db = fmt.Sprint(p.DB)
 		}
 		if p.NoExpiry > 0 {
 			noExpiry = "lease:" + p.NoExpiry.String()
 		}
-		log.Info("pattern of adopted keys", "pattern", p.Glob, "db", db, "mode", p.Mode.String(), "as", p.As.String(), "no_expiry", noExpiry, "guard", p.Guard)
+		if p.Flush {
+			flush = "release"
+		}
+		log.Info("pattern of adopted keys", "pattern", p.Glob, "db", db, "mode", p.Mode.String(), "as", p.As.String(), "no_expiry", noExpiry, "flush", flush, "guard", p.Guard)
 	}
 }

@@ -300,5 +300,5 @@ func newAdoption(o options, svc *locks.Service, others *peers.Announcer, log *sl
 		return nil, nil
 	}
 	logAdoption(log, o.adopt)
-	return adopt.New(o.adopt, adopt.Options{Engine: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, Peers: others, Log: log})
+	return adopt.New(o.adopt, adopt.Options{Engine: svc, Inspector: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, Peers: others, Log: log})
 }

@@ -46,6 +46,7 @@ type Connection interface {
 // Options are read once by New.
 type Options struct {
 	Engine         Engine
+	Inspector      Inspector     // required for flush=release
 	MinTTL, MaxTTL time.Duration // of leases
 	Log            *slog.Logger  // gets what is refused; nil: slog.Default()
 	Peers          Peers         // nil: there is no other proxy
@@ -60,6 +61,7 @@ type Adoption struct {
 	opt      Options
 	patterns []*Pattern
 	begins   [256]bool // first bytes of keys that may match
+	flush    bool      // a pattern has flush=release
 	scripts  *idiom.Scripts
 	guesses  *lru.Cache[locks.Key, guess] // hints: a wrong one costs a round
 	classes  *lru.Cache[string, verdict]  // of scripts
@@ -78,6 +80,7 @@ func New(patterns []*Pattern, o Options) (*Adoption, error) {
 	a.guesses, err = lru.New[locks.Key, guess](remembered)
 	a.classes, also = lru.New[string, verdict](remembered)
 	for _, p := range patterns {
+		a.flush = a.flush || p.flushes(AnyDatabase)
 		for b := range a.begins {
 			a.begins[b] = a.begins[b] || p.literal == "" || p.literal[0] == byte(b)
 		}
@@ -96,8 +99,9 @@ type Call struct {
 	words   []string // of a command; nil: it runs a script
 	fault   []byte   // the reply to a command that is wrong whatever the key is
 
-	parts []*Call  // one for each lock of a command that has several keys
-	rest  []string // that command with the other keys
+	parts   []*Call  // one for each lock of a command that has several keys
+	rest    []string // that command with the other keys
+	flushes bool     // rest is FLUSHDB or FLUSHALL, which has no key: there is no idiom.Call
 }
 
 // errNoScript is the answer to EVALSHA of a script that is not known here.
@@ -116,6 +120,9 @@ func (a *Adoption) call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 		return a.script(c, name, words)
 	}
 	key, p := a.lock(c.Database(), args, keys)
+	if a.mayFlush(args) && p != nil {
+		return &Call{command: name, pattern: p, class: idiom.ForceRelease, rest: words, flushes: true}, nil
+	}
 	refused := func(reason Reason, why string) (*Call, error) {
 		return nil, &RefusedError{Command: name, Key: key, Why: why, Pattern: p.Glob, Reason: reason}
 	}
@@ -280,8 +287,11 @@ var errLate = errors.New("NOQUORUM the lease was over before the upstream had an
 const tries = 5
 
 func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
-	if c.parts != nil {
+	switch {
+	case c.parts != nil:
 		return a.decideSeveral(ctx, conn, c)
+	case c.flushes:
+		return a.decideFlush(ctx, conn, c)
 	}
 	if err := mayRun(ctx, conn, c); err != nil {
 		return Result{}, err

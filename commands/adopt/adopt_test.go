@@ -25,6 +25,7 @@ type client struct {
 	// questions are the commands of MayAsk.
 	questions []string
 	has       string    // what the upstream answers to PTTL; empty: that it has no such key
+	says      string    // what it answers to all else; empty: 1
 	no        error     // the answer to MayLock
 	gone      error     // why the upstream does not answer; nil: it does
 	since     time.Time // of Since; zero: now
@@ -48,10 +49,10 @@ func (c *client) Ask(_ context.Context, args []string) ([]byte, error) {
 		return nil, c.gone
 	}
 	c.asked = append(c.asked, strings.Join(args, " "))
-	return []byte(":1\r\n"), nil
+	return []byte(cmp.Or(c.says, ":1\r\n")), nil
 }
 
-// do runs a command whose one key is its first argument, and returns the reply in one line.
+// do runs a command whose one key, if it has one, is its first argument, and returns the reply in one line.
 func (c *client) do(args ...string) string {
 	c.t.Helper()
 	var words [][]byte
@@ -262,8 +263,8 @@ func TestDecide_ConstantValues(t *testing.T) {
 }
 
 func TestParsePattern_NamesEveryFault(t *testing.T) {
-	_, err := ParsePattern("lock:[a db=x mode=both as=full no-expiry=never guard=maybe colour=red")
-	for _, want := range []string{"[ without ]", "db=x", "mode=both", "as=full", "no-expiry=never", "guard=maybe", "colour=red"} {
+	_, err := ParsePattern("lock:[a db=x mode=both as=some no-expiry=never flush=some guard=maybe colour=red")
+	for _, want := range []string{"[ without ]", "db=x", "mode=both", "as=some", "no-expiry=never", "flush=some", "guard=maybe", "colour=red"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no word of %s in %v", want, err)
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 	"github.com/lockproxy/lockproxy/commands/adopt/peers"
 )
 
@@ -16,14 +15,14 @@ type Peers interface {
 
 // Announced is the pattern as other proxies are told it.
 func (p *Pattern) Announced() peers.Pattern {
-	said := peers.Pattern{Glob: p.Glob, DB: p.DB, Mode: peers.Off, As: "usual", NoExpiry: "refuse", Guard: p.Guard}
+	said := peers.Pattern{Glob: p.Glob, DB: p.DB, Mode: peers.Off, As: p.As.String(), NoExpiry: "refuse", Guard: p.Guard}
 	for name, mode := range modeNames {
 		if mode == p.Mode {
 			said.Mode = name
 		}
 	}
-	if p.As == idiom.Strict {
-		said.As = "strict"
+	if p.Flush {
+		said.Flush = "release"
 	}
 	if p.NoExpiry > 0 {
 		said.NoExpiry = "lease:" + p.NoExpiry.String()

@@ -7,9 +7,12 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// Concerns reports whether an argument may be an adopted key, or the text of a script may name one. It does not
-// allocate.
+// Concerns reports whether an argument may be an adopted key, the text of a script may name one, or the command may
+// empty a database of them. It does not allocate.
 func (a *Adoption) Concerns(args [][]byte) bool {
+	if a.mayFlush(args) {
+		return true
+	}
 	for _, arg := range args[1:] {
 		if len(arg) > 0 && !a.begins[arg[0]] {
 			continue
@@ -46,6 +49,9 @@ func (a *Adoption) Adopts(db int, args [][]byte, keys Keys) bool {
 
 // lock is the first argument that is the key of a lock, or may be, and its pattern; nil: there is none.
 func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *Pattern) {
+	if p := a.flushing(db, args); p != nil {
+		return p.Glob, p
+	}
 	if !keys.Known || runsScript(args[0]) {
 		for _, arg := range args[1:] {
 			if p := a.pattern(db, string(arg)); p != nil {

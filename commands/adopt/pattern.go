@@ -32,6 +32,7 @@ type Pattern struct {
 	Mode     Mode
 	As       idiom.Strictness
 	NoExpiry time.Duration // the lease of a lock without an end; 0: it is refused
+	Flush    bool          // FLUSHDB and FLUSHALL release the locks
 	Guard    bool          // a key that the upstream has counts as held
 
 	literal string // every key begins with it
@@ -93,12 +94,16 @@ func (p *Pattern) set(name, value string) (err error) {
 				err = errors.New("is no lease")
 			}
 		}
+	case "flush":
+		if p.Flush, known = map[string]bool{"release": true, "keep": false}[value]; !known {
+			err = errors.New("is none of keep, release")
+		}
 	case "guard":
 		if p.Guard, known = map[string]bool{"yes": true, "no": false}[value]; !known {
 			err = errors.New("is none of yes, no")
 		}
 	default:
-		err = errors.New("is no word of a pattern: db, mode, as, no-expiry, guard")
+		err = errors.New("is no word of a pattern: db, mode, as, no-expiry, flush, guard")
 	}
 	return err
 }

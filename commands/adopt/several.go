@@ -67,12 +67,13 @@ func (a *Adoption) decideSeveral(ctx context.Context, conn Connection, c *Call) 
 	return all, nil
 }
 
-// A PartialError is that a command with several keys could not be done for one, or for those that are no locks.
-// For the others it was done.
+// A PartialError is that a command could not be done, and that something was done all the same. Where there is no Note,
+// that is a command with several keys which could not be done for one, or for those that are no locks.
 type PartialError struct {
 	Key   string // the first of these
 	Reply []byte // the upstream's; empty: Err says why
 	Err   error
+	Note  string // what was done; empty: the command, for the other keys
 }
 
 func (e *PartialError) Error() string {
@@ -89,6 +90,9 @@ func (e *PartialError) Amend(reply []byte) []byte {
 	text, isError := resp.Error(reply)
 	if !isError {
 		return reply
+	}
+	if e.Note != "" {
+		return resp.AppendError(nil, fmt.Sprintf("%s (%s)", text, e.Note))
 	}
 	return resp.AppendError(nil, fmt.Sprintf("%s (of %s; it was done for the keys that are served elsewhere)", text, brief(e.Key)))
 }

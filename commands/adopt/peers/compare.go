@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -170,7 +171,7 @@ func Differences(ours, theirs []Pattern) (texts []string) {
 				continue
 			}
 			for _, w := range []struct{ name, ours, theirs string }{
-				{"as", p.As, q.As}, {"no-expiry", p.NoExpiry, q.NoExpiry}, {"guard", yesNo(p.Guard), yesNo(q.Guard)},
+				{"as", p.As, q.As}, {"no-expiry", p.NoExpiry, q.NoExpiry}, {"flush", cmp.Or(p.Flush, "keep"), cmp.Or(q.Flush, "keep")}, {"guard", yesNo(p.Guard), yesNo(q.Guard)},
 			} {
 				if w.ours != w.theirs {
 					texts = append(texts, fmt.Sprintf("%q has %s=%s there and %s=%s here", p.Glob, w.name, w.theirs, w.name, w.ours))

@@ -38,6 +38,7 @@ type Pattern struct {
 	Mode     string `json:"mode"`
 	As       string `json:"as"`
 	NoExpiry string `json:"no-expiry"`
+	Flush    string `json:"flush,omitempty"` // empty: keep
 	Guard    bool   `json:"guard"`
 }
 

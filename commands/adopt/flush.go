@@ -1,0 +1,93 @@
+package adopt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// An Inspector finds locks and takes them away; *locks.Service is one.
+type Inspector interface {
+	List(context.Context, locks.ListRequest) (locks.Listing, error)
+	ForceGrant(ctx context.Context, k locks.Key, fence int64) (was locks.Holding, held bool, err error)
+}
+
+// flushPage is how many keys of a lock node one List looks at.
+const flushPage = 1000
+
+// flushes reports whether FLUSHDB and FLUSHALL release the locks of the pattern in a database, or in one of locks.AllDBs,
+// which is AnyDatabase.
+func (p *Pattern) flushes(db int) bool {
+	return p.Flush && p.Mode == On && (p.DB < 0 || p.DB == db || db == AnyDatabase)
+}
+
+// mayFlush reports whether a command may release locks since it empties databases. It does not allocate.
+func (a *Adoption) mayFlush(args [][]byte) bool {
+	return a.flush && (resp.Is(args[0], "FLUSHDB") || resp.Is(args[0], "FLUSHALL"))
+}
+
+// flushing is the first pattern whose locks a command releases since it empties databases; nil: it does not.
+func (a *Adoption) flushing(db int, args [][]byte) *Pattern {
+	if !a.mayFlush(args) {
+		return nil
+	}
+	if resp.Is(args[0], "FLUSHALL") {
+		db = locks.AllDBs
+	}
+	for _, p := range a.patterns {
+		if p.flushes(db) {
+			return p
+		}
+	}
+	return nil
+}
+
+// decideFlush empties the database at the upstream, or all of them, and then releases the locks of the patterns with
+// flush=release that it finds there: as in Redis, those that are held all the time. One that is taken meanwhile may
+// stay. Locks of LOCK stay.
+func (a *Adoption) decideFlush(ctx context.Context, conn Connection, c *Call) (Result, error) {
+	reply, err := conn.Ask(ctx, c.rest)
+	if err != nil || !bytes.HasPrefix(reply, []byte("+OK")) {
+		return Result{Reply: reply}, err
+	}
+	db := locks.AllDBs
+	if c.command == "FLUSHDB" {
+		db = conn.Database()
+	}
+	for _, p := range a.patterns {
+		if !p.flushes(db) {
+			continue
+		}
+		if err := a.releaseAll(ctx, db, p); err != nil {
+			return Result{}, &PartialError{Key: p.Glob, Err: err, Note: "the upstream is flushed; adopted locks may be left: flush it again"}
+		}
+	}
+	return Result{Reply: reply, did: idiom.Release, told: true}, nil
+}
+
+// releaseAll releases the adopted locks of a pattern in a database, or in locks.AllDBs.
+func (a *Adoption) releaseAll(ctx context.Context, db int, p *Pattern) error {
+	for cursor := ""; cursor != "0"; {
+		page, err := a.opt.Inspector.List(ctx, locks.ListRequest{DB: db, Match: p.Glob, Count: flushPage, Cursor: cursor})
+		if err != nil {
+			return err
+		}
+		for _, l := range page.Held {
+			if _, adopted := locks.ShownOwner(l.Owner); adopted == "" || a.pattern(l.DB, l.Name) != p {
+				continue
+			}
+			a.guesses.Remove(l.Key)
+			_, _, err := a.opt.Inspector.ForceGrant(ctx, l.Key, l.Fence)
+			if other := (*locks.OtherGrantError)(nil); err != nil && !errors.As(err, &other) {
+				return err
+			}
+			a.flights.hurry(l.Key)
+		}
+		cursor = page.Cursor
+	}
+	return nil
+}
