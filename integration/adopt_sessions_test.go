@@ -180,7 +180,7 @@ func TestAdopt_LargeCommands(t *testing.T) {
 	}
 }
 
-// TestAdopt_Several: DEL, UNLINK, EXISTS and TOUCH deal with the keys that are locks, and the upstream with the
+// TestAdopt_Several: DEL, UNLINK, EXISTS, TOUCH and MGET deal with the keys that are locks, and the upstream with the
 // others.
 func TestAdopt_Several(t *testing.T) {
 	t.Parallel()
@@ -194,12 +194,12 @@ func TestAdopt_Several(t *testing.T) {
 	wantReplies(t, c,
 		[2]string{"EXISTS x lock:a lock:a none lock:none y", ":4"},
 		[2]string{"TOUCH lock:a x", ":2"},
+		[2]string{"MGET lock:none z lock:a none x lock:a", `*[$-1 $"3" $"me" $-1 $"1" $"me"]`}, [2]string{"MGET lock:a lock:b", `*[$"me" $"me"]`}, [2]string{"MGET lock:a", `*[$"me"]`},
 		[2]string{"DEL x job:a", `-ADOPTREFUSED DEL job:a: FORCE-RELEASE does not compare the value; adopted by "job:*"`},
 		[2]string{"EXISTS x job:a", ":2"},
 		[2]string{"DEL x lock:a lock:a none", ":2"},
 		[2]string{"UNLINK lock:b y", ":2"},
 		[2]string{"EXISTS lock:a lock:b x y", ":0"},
-		[2]string{"MGET z lock:a", `-ADOPTREFUSED MGET lock:a: it has other keys as well; adopted by "lock:*"`},
 		[2]string{"MSET z 1 lock:a 2", `-ADOPTREFUSED MSET lock:a: it has other keys as well; adopted by "lock:*"`},
 		[2]string{"RENAME z lock:a", `-ADOPTREFUSED RENAME lock:a: it has other keys as well; adopted by "lock:*"`},
 		[2]string{"SET lock:a me NX PX 60000", "+OK"},
@@ -209,6 +209,9 @@ func TestAdopt_Several(t *testing.T) {
 	v := c.Do(t, "DEL", "z", "lock:a")
 	if !strings.HasPrefix(v.String(), "-NOPERM") || !strings.HasSuffix(v.String(), "(of z; it was done for the keys that are served elsewhere)") {
 		t.Errorf("without rights to z: %v", v)
+	}
+	if v := c.Do(t, "MGET", "lock:b", "z"); !strings.HasPrefix(v.String(), "-NOPERM") {
+		t.Errorf("MGET without rights to z: %v", v)
 	}
 	wantReplies(t, c, [2]string{"EXISTS lock:a", ":0"})
 	data.Do(t, "ACL", "SETUSER", "none", "on", ">pw", "~z", "+@all")

@@ -95,7 +95,7 @@ func TestAdopt_AsksUpstream(t *testing.T) {
 		tracked := `-ADOPTREFUSED GET lock:x: CLIENT TRACKING is on, and would not be told of changes of a lock; adopted by "lock:*"`
 		wantReplies(t, c,
 			[2]string{"SET lock:x me NX PX 30000", "+OK"}, [2]string{"MSET a 1 b 2 c 3 d 4", "+OK"},
-			[2]string{"EXISTS a lock:x b none c", ":4"}, [2]string{"DEL a b lock:x c none", ":4"}, [2]string{"EXISTS lock:x a b c d", ":1"},
+			[2]string{"EXISTS a lock:x b none c", ":4"}, [2]string{"MGET c lock:none a lock:x none b", `*[$"3" _ $"1" $"me" _ $"2"]`}, [2]string{"DEL a b lock:x c none", ":4"}, [2]string{"EXISTS lock:x a b c d", ":1"},
 			[2]string{"GET lock:x", "_"}, [2]string{"CLIENT TRACKING ON", "+OK"}, [2]string{"GET lock:x", tracked}, [2]string{"SET lock:x me NX PX 30000", "+OK"},
 			[2]string{"CLIENT TRACKING OFF", "+OK"}, [2]string{"GET lock:x", `$"me"`},
 			[2]string{"MULTI", "+OK"}, [2]string{"GET d", "+QUEUED"}, [2]string{"DEL lock:x", `-ADOPTREFUSED DEL lock:x: it is inside MULTI; adopted by "lock:*"`},

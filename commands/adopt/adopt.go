@@ -101,6 +101,7 @@ type Call struct {
 
 	parts   []*Call  // one for each lock of a command that has several keys
 	rest    []string // that command with the other keys
+	places  []int    // of these among all keys
 	flushes bool     // rest is FLUSHDB or FLUSHALL, which has no key: there is no idiom.Call
 }
 
@@ -131,7 +132,7 @@ func (a *Adoption) call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 		return nil, nil
 	case !keys.Known:
 		return refused(NotForLocks, "which of its arguments are keys is not known")
-	case several && splits[name]:
+	case several && splits[name] != nil:
 		return a.several(c, name, words)
 	case several:
 		return refused(OtherKeys, "it has other keys as well")
@@ -267,7 +268,7 @@ func (a *Adoption) Undo(g locks.Grant) {
 // ReplyText is the text of the error reply for an error of this package; empty for others.
 func ReplyText(err error) string {
 	var refused *RefusedError
-	if errors.As(err, &refused) || errors.Is(err, errNoScript) || errors.Is(err, errChanging) || errors.Is(err, errLate) {
+	if errors.As(err, &refused) || errors.Is(err, errNoScript) || errors.Is(err, errChanging) || errors.Is(err, errLate) || errors.Is(err, errMalformed) {
 		return err.Error()
 	}
 	return ""

@@ -3,22 +3,60 @@ package adopt
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// splits are the commands whose keys, where only some are locks, are dealt with one by one.
-var splits = map[string]bool{"DEL": true, "UNLINK": true, "EXISTS": true, "TOUCH": true}
+// splits are the commands whose keys, where some are locks, are dealt with one by one, and how the replies become one:
+// of each key that is a lock, and of all others; nil: there are none. places are the others' among all keys. No reply:
+// the upstream's is none to the command.
+var splits = map[string]func(locks [][]byte, others []byte, places []int) []byte{
+	"DEL": sum, "UNLINK": sum, "EXISTS": sum, "TOUCH": sum, "MGET": merge,
+}
+
+func sum(locks [][]byte, others []byte, _ []int) []byte {
+	n := int64(0)
+	if len(others) > 0 {
+		locks = append(locks, others)
+	}
+	for _, reply := range locks {
+		if reply[0] != ':' {
+			return nil
+		}
+		n += resp.Int(reply)
+	}
+	return resp.AppendInt(nil, n)
+}
+
+// merge puts the elements of arrays where their keys were.
+func merge(locks [][]byte, others []byte, places []int) []byte {
+	theirs, _ := resp.Elements(others)
+	if len(theirs) != len(places) {
+		return nil
+	}
+	all := make([][]byte, len(locks)+len(places))
+	for i, at := range places {
+		all[at] = theirs[i]
+	}
+	for i := range all {
+		if all[i] == nil {
+			own, _ := resp.Elements(locks[0])
+			all[i], locks = own[0], locks[1:]
+		}
+	}
+	return resp.AppendElements(nil, '*', all)
+}
 
 // several makes a call of a command with several keys, of which some are locks: a part for each of these, and the
 // rest for the upstream.
 func (a *Adoption) several(c Connection, name string, words []string) (*Call, error) {
 	all := &Call{command: name, rest: words[:1:1]}
-	for _, key := range words[1:] {
+	for i, key := range words[1:] {
 		p := a.pattern(c.Database(), key)
 		if p == nil {
-			all.rest = append(all.rest, key)
+			all.rest, all.places = append(all.rest, key), append(all.places, i)
 			continue
 		}
 		part, err := a.plain(c, p, name, []string{words[0], key})
@@ -32,8 +70,8 @@ func (a *Adoption) several(c Connection, name string, words []string) (*Call, er
 	return all, nil
 }
 
-// decideSeveral decides the parts one after the other, and sends the rest. The integers that they answer are
-// summed. The first error is that of the call, a *PartialError; the other parts are done all the same.
+// decideSeveral decides the parts one after the other, and sends the rest. The first error is that of the call, a
+// *PartialError; the other parts are done all the same.
 func (a *Adoption) decideSeveral(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	for _, part := range c.parts {
 		if err := mayRun(ctx, conn, part); err != nil {
@@ -41,31 +79,36 @@ func (a *Adoption) decideSeveral(ctx context.Context, conn Connection, c *Call) 
 		}
 	}
 	all := Result{}
-	sum, fault := int64(0), (*PartialError)(nil)
-	take := func(key string, reply []byte, err error) {
-		switch refused := len(reply) > 0 && reply[0] != ':'; {
-		case err == nil && !refused:
-			sum += resp.Int(reply)
-		case fault == nil:
+	var fault *PartialError
+	take := func(key string, reply []byte, err error) []byte {
+		if _, refused := resp.Error(reply); (err != nil || refused || len(reply) == 0) && fault == nil {
 			fault = &PartialError{Key: key, Reply: reply, Err: err}
 		}
+		return reply
 	}
+	var replies [][]byte
+	var others []byte
 	for _, part := range c.parts {
 		r, err := a.decideOne(ctx, conn, part)
-		take(part.Key(), r.Reply, err)
+		replies = append(replies, take(part.Key(), r.Reply, err))
 		all.did = max(all.did, r.did)
 	}
 	if len(c.rest) > 1 {
 		reply, err := conn.Ask(ctx, c.rest)
-		take(c.rest[1], reply, err)
+		others = take(c.rest[1], reply, err)
 		all.told = true
 	}
 	if fault != nil {
 		return Result{}, fault
 	}
-	all.Reply = resp.AppendInt(nil, sum)
+	if all.Reply = splits[c.command](replies, others, c.places); all.Reply == nil {
+		return Result{}, &PartialError{Key: c.rest[1], Reply: others, Err: errMalformed}
+	}
 	return all, nil
 }
+
+// errMalformed is that the upstream's reply is not one to the command.
+var errMalformed = errors.New("ERR the upstream answered in a way that cannot be put together with the locks")
 
 // A PartialError is that a command could not be done, and that something was done all the same. Where there is no Note,
 // that is a command with several keys which could not be done for one, or for those that are no locks.

@@ -172,6 +172,15 @@ func (w *world) get(string, []string) (lua.Reply, error) {
 	return w.is.Value, nil
 }
 
+// mget is MGET, to which what is no string is not there.
+func (w *world) mget(name string, _ []string) (lua.Reply, error) {
+	value, err := w.get(name, nil)
+	if value == wrongType {
+		value = nil
+	}
+	return []any{value}, err
+}
+
 func (w *world) strlen(string, []string) (lua.Reply, error) {
 	if w.is.Kind == Hash {
 		return wrongType, nil

@@ -51,7 +51,7 @@ func init() {
 	commandTable = map[string]command{
 		"SET": {1, 64, true, (*world).set}, "SETNX": {1, 1, true, (*world).setNX},
 		"SETEX": {2, 2, true, (*world).setEX}, "PSETEX": {2, 2, true, (*world).setEX}, "GETSET": {1, 1, true, (*world).getSet},
-		"GET": {0, 0, false, (*world).get}, "STRLEN": {0, 0, false, (*world).strlen},
+		"GET": {0, 0, false, (*world).get}, "MGET": {0, 0, false, (*world).mget}, "STRLEN": {0, 0, false, (*world).strlen},
 		"GETRANGE": {2, 2, false, (*world).getRange}, "SUBSTR": {2, 2, false, (*world).getRange},
 		"EXISTS": {0, 0, false, (*world).exists}, "TOUCH": {0, 0, false, (*world).exists}, "TYPE": {0, 0, false, (*world).typeOf},
 		"TTL": {0, 0, false, (*world).ttl}, "PTTL": {0, 0, false, (*world).ttl},
@@ -69,7 +69,7 @@ func init() {
 
 // variadic are commands that Redis has with more arguments than are done here: of these.
 var variadic = map[string]string{
-	"DEL": "keys", "UNLINK": "keys", "EXISTS": "keys", "TOUCH": "keys", "HSET": "fields", "HDEL": "fields", "HMGET": "fields",
+	"DEL": "keys", "UNLINK": "keys", "EXISTS": "keys", "TOUCH": "keys", "MGET": "keys", "HSET": "fields", "HDEL": "fields", "HMGET": "fields",
 }
 
 // signalNames are commands on other keys and channels that may follow a change of the lock.
