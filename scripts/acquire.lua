@@ -1,13 +1,14 @@
 -- acquire: grant the owner a hold of the name, unless another owner has it. A re-entry asks in the same way.
 --   ARGV[5..12]  owner, ttl in ms, proposed fence, info, mode, id of the new hold, then the fence and the grant that the
---         proxy knows the owner to have (0 and empty: none)
+--         proxy knows the owner to have (0 and empty: none); to replace, the fence and the owner of what is replaced
 --   ARGV[13..]   pairs: another hold of that grant, and the ms it has left
 --   {1, fence, kept fence, ms left of the new hold, holds, lineage, number, grant}  granted. kept fence is 0 for a new
 --       grant. On a re-entry fence is only a proposal, and no grant has it before a settle; kept fence is that of the
 --       owner's grant, or -1 if a renewal reinstated the grant here, so that this node cannot vouch for it
 --   {2, fence}  this request was granted before, with this fence, and given back; fence 0: this very hold was
 --   {3, holds}  the owner has as many holds as it may have
---   {0, owner, ms left, fence}  another owner has the name
+--   {0, owner, ms left, fence}  another owner has the name; to replace also: the grant that is to be replaced is not here,
+--       and owner is empty if the name is free
 -- Without a grant nothing is written, except that what has ended is removed. Repeating the call changes nothing. The new hold
 -- ends ttl from now and prolongs no other
 -- hold; the version of the lease stays. Known holds of the grant that are missing here are added: see add in the prologue.
@@ -16,6 +17,9 @@
 --   fresh  if the owner's fence here is not above the known one, which a quorum has noted, its holds are dropped, their
 --          requests are over, and the grant is a new one. A late message finds a larger fence, and is refused
 --   alone  refused also if this owner has the name, except for holds of the same request
+--   replace  granted only if exactly the grant named in ARGV[11..12], which a quorum has noted, is here, or holds of the
+--          same request. Its holds are dropped and remembered as given back. Where the name is free nothing is granted:
+--          else that grant could have been given back, or replaced, and be replaced once more
 if refusal then return refusal end
 local owner, ttl, proposal, how = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[9]
 local hold, known = ARGV[10], tonumber(ARGV[11])
@@ -24,19 +28,29 @@ local over = request and recall('L' .. request)
 if over then return {2, tonumber(over)} end
 if recall('H' .. hold) then return {2, 0} end
 local h = holder(10, 10)
-if h and h.owner ~= owner then return {0, h.owner, h.rest, h.fence} end
+local replaces = how == 'replace'
+if h and h.owner ~= owner and not replaces then return {0, h.owner, h.rest, h.fence} end
 
 if h and h.present == 0 and how ~= 'plain' then
   local same = false
-  for _, id in ipairs(request and redis.call('HKEYS', KEYS[1]) or {}) do same = same or tag(id) == request end
-  if not same and (how == 'alone' or h.fence > known) then return {0, h.owner, h.rest, h.fence} end
+  for _, id in ipairs(request and h.owner == owner and redis.call('HKEYS', KEYS[1]) or {}) do same = same or tag(id) == request end
+  local other = h.fence > known
+  if replaces then other = h.fence ~= known or h.owner ~= ARGV[12] end
+  if not same and (how == 'alone' or other) then return {0, h.owner, h.rest, h.fence} end
   if not same then
     for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do
-      if tag(id) then remember('L' .. tag(id), int(h.fence)) end
+      if replaces and #id > 1 then
+        remember('H' .. id, hold)
+      elseif tag(id) then
+        remember('L' .. tag(id), int(h.fence))
+      end
     end
+    if replaces then alert(h.owner) end
     redis.call('DEL', KEYS[1])
     h = nil
   end
+elseif not h and replaces then
+  return {0, '', 0, (fences())}
 end
 
 local c, seen, last = fences()

@@ -101,11 +101,11 @@ local removed, left, told, listeners, freed = 0, 0, false, 0, false
 	{
 		Name:   "lease-cut-short",
 		Breaks: "a node keeps a lease to its end: freed 50 ms before, the name is another's while the validity that was told runs",
-		Edits: []Edit{{"scripts/acquire.lua", "if h and h.owner ~= owner then return", `if h and h.owner ~= owner and h.rest < 50 then
+		Edits: []Edit{{"scripts/acquire.lua", "if h and h.owner ~= owner and not replaces then return", `if h and h.owner ~= owner and not replaces and h.rest < 50 then
   redis.call('DEL', KEYS[1])
   h = nil
 end
-if h and h.owner ~= owner then return`}},
+if h and h.owner ~= owner and not replaces then return`}},
 	},
 	{
 		Name:   "fence-of-the-first",

@@ -28,9 +28,6 @@ var errSplit = errors.New("no owner has a majority")
 // Acquire implements locks.Store: it acquires the name, again after splits and repairs, until a quorum has decided
 // who has it.
 func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, error) {
-	if r.Replaces != nil {
-		return locks.Decision{}, errors.New("lock nodes cannot replace a grant yet")
-	}
 	deadline := s.Now() + min(r.TTL, splitLimit)
 	repaired := 0
 	for tries, window := 1, splitWindow; ; {
@@ -99,12 +96,15 @@ func (s *Store) acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 		return locks.Decision{}, err
 	}
 	defer s.set.ReleaseSlot()
-	dropped := int64(0)
-	if r.Fresh {
-		var err error
-		if dropped, err = s.prepareFresh(ctx, &r); err != nil {
-			return locks.Decision{}, err
-		}
+	dropped, err := int64(0), error(nil)
+	switch {
+	case r.Fresh:
+		dropped, err = s.prepareFresh(ctx, &r)
+	case r.Replaces != nil:
+		err = s.prepareReplace(ctx, &r)
+	}
+	if err != nil {
+		return locks.Decision{}, err
 	}
 	a, j := s.newAcquisition(r, dropped)
 	return s.awaitAcquire(ctx, a, s.set.Ask(voters.AskAcquire, j, s.acquireDecides))
@@ -117,16 +117,18 @@ func (s *Store) newAcquisition(r locks.Attempt, dropped int64) (*acquisition, vo
 		s.inflight.begin(a.holder, a.id)
 	}
 	a.known = s.grants.forAcquire(a.holder, a.began)
-	fence, how := a.known.fence, "plain"
+	fence, id, how := a.known.fence, a.known.id, "plain"
 	switch {
+	case r.Replaces != nil:
+		fence, id, how = r.Replaces.Fence, r.Replaces.Owner, "replace"
 	case r.Fresh:
 		fence, how = dropped, "fresh"
 	case r.NoReenter:
 		how = "alone"
 	}
 	args := append(make([]string, 0, 8+2*len(a.known.holds)), r.Owner, voters.MS(r.TTL), s.proposal(), r.Info, how, a.id,
-		strconv.FormatInt(fence, 10), a.known.id)
-	if !r.Fresh {
+		strconv.FormatInt(fence, 10), id)
+	if how == "plain" || how == "alone" {
 		args = s.appendHolds(args, a.known.holds)
 	}
 	return a, voters.ScriptCall{
@@ -230,6 +232,9 @@ func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, 
 	}
 	if a.Fresh && a.dropped != 0 {
 		s.host.Keepalive.Supersede(a.holder, a.dropped, a.Session)
+	}
+	if a.Replaces != nil {
+		s.loseReplaced(a)
 	}
 	lineage, n := most(votes, func(v *voters.Vote) (string, bool) { return v.Version.Epoch, v.Kind == voters.Yes })
 	if n >= s.set.Quorum && (lineage == a.id || lineage == a.known.version.Epoch) {

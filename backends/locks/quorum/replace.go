@@ -1,0 +1,33 @@
+package quorum
+
+import (
+	"context"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
+
+// prepareReplace has a quorum note the grant that a LOCK is to take the place of, before any node gives it up. As
+// with Force: without the note an UNLOCK through a proxy that remembers the replaced grant could succeed
+// afterwards, and a renewal bring it back where it was dropped and the LOCK undone.
+func (s *Store) prepareReplace(ctx context.Context, r *locks.Attempt) error {
+	limits := s.set.Opts.Timeouts(r.TTL)
+	votes, err := s.noteShortening(ctx, locks.Holder{Key: r.Key, Owner: r.Replaces.Owner}, r.Replaces.Fence, limits)
+	switch {
+	case err != nil:
+		return err
+	case voters.CountKind(votes, voters.Yes) >= s.set.Quorum:
+		return nil
+	case voters.NeedsRepair(votes):
+		s.set.RequestProbe()
+		return needsRepairError{s.set.QuorumError("LOCK", r.Name, votes)}
+	}
+	return s.set.QuorumError("LOCK", r.Name, votes)
+}
+
+// loseReplaced forgets the grant whose place an acquisition has taken.
+func (s *Store) loseReplaced(a *acquisition) {
+	old := locks.Holder{Key: a.Key, Owner: a.Replaces.Owner}
+	s.grants.forgetGrant(old, a.Replaces.Fence)
+	s.host.Keepalive.Lose(old, a.Replaces.Fence, locks.LossTaken, locks.ReplacedReason)
+}

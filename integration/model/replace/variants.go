@@ -1,0 +1,104 @@
+package main
+
+import "github.com/lockproxy/lockproxy/integration/model/explore"
+
+// A variant is the sound rules without one.
+type variant struct {
+	name, about string
+	take        func(*Rules)
+	breaks      string  // the promise it costs
+	world       *Config // in which that shows; nil: no search found one
+}
+
+var variants = []variant{
+	{"notes", "a replacement is sent without a note",
+		func(r *Rules) { r.Notes = false }, "P4", unlocking()},
+	{"only-there", "a node where the name is free grants a replacement",
+		func(r *Rules) { r.OnlyThere = false }, "P5", twice()},
+	{"exact", "a node drops whatever grant is there",
+		func(r *Rules) { r.Exact = false }, "P1", beside()},
+	{"told", "records that were put back count beside a vote that says noted",
+		func(r *Rules) { r.Told = false }, "P6", renewing()},
+	{"quarantine", "nodes that forgot vote",
+		func(r *Rules) { r.VotesOnly = false }, "P1", forgetting()},
+	{"once", "an UNLOCK that must not have been done before goes by memory",
+		func(r *Rules) { r.Once = false }, "P5", unlockingOnce()},
+	{"in-time", "an UNLOCK that goes by memory may be answered when that validity has ended",
+		func(r *Rules) { r.InTime = false }, "P4", unlockingForgotten()},
+	{"bounds", "a RENEW is told when the validity has ended",
+		func(r *Rules) { r.Bounds = false }, "", nil},
+	{"guard", "a renewal puts the grant back also where a later fence was seen",
+		func(r *Rules) { r.Guard = false }, "", nil},
+	{"refuses", "a node with a note puts the grant back",
+		func(r *Rules) { r.Refuses = false }, "", nil},
+	{"marks", "the hold that is dropped is not marked",
+		func(r *Rules) { r.Marks = false }, "", nil},
+}
+
+func sound() *Config {
+	return &Config{Rules: soundRules(), First: 2, Others: 1, Quarantine: 2, AtOnce: true}
+}
+
+// beside is a world in which somebody else wants the lock too.
+func beside() *Config {
+	c := sound()
+	c.Rival = true
+	return c
+}
+
+// renewing is one in which the grant is renewed meanwhile.
+func renewing() *Config {
+	c := sound()
+	c.Renewals = 1
+	return c
+}
+
+// unlocking is one in which the owner unlocks by what its proxy remembers.
+func unlocking() *Config {
+	c := sound()
+	c.Unlocks = true
+	return c
+}
+
+// unlockingForgotten is unlocking where a node forgets.
+func unlockingForgotten() *Config {
+	c := unlocking()
+	c.Losses = 1
+	return c
+}
+
+// unlockingOnce is one in which the UNLOCK must not have been done before.
+func unlockingOnce() *Config {
+	c := sound()
+	c.Unlocks, c.UnlockOnce = true, true
+	return c
+}
+
+// twice is one in which two replace the same grant.
+func twice() *Config {
+	c := sound()
+	c.Second = 1
+	return c
+}
+
+// chain is one in which the second replaces the first, and messages are executed repeatedly.
+func chain() *Config {
+	c := sound()
+	c.Second, c.Dup = 2, true
+	return c
+}
+
+// forgetting is one in which a node forgets.
+func forgetting() *Config {
+	c := sound()
+	c.Losses, c.Rival = 1, true
+	return c
+}
+
+// rulesOf are the rules that a search may do without; taking one away changes r.
+func rulesOf(r *Rules) (all []explore.Rule) {
+	for _, v := range variants {
+		all = append(all, explore.Rule{Name: v.name, About: v.about, Take: func() { v.take(r) }})
+	}
+	return all
+}
