@@ -21,7 +21,7 @@ import (
 // adoptedRow is that of a command which may be on the key of an adopted lock.
 var adoptedRow = &command{
 	Name: "adopted", Effect: table.LockVerb | table.SessionOnly,
-	Do: handlers{run: (*Session).runAdopted, tryInTx: (*Session).refuseAdoptedInTx, passthrough: mustWait},
+	Do: handlers{run: (*Session).runAdopted, tryInTx: mustWait, runInTx: (*Session).queueAdopted, passthrough: mustWait},
 }
 
 // isAdopted reports whether a command is on the key of an adopted lock, or may be.
@@ -60,6 +60,10 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 		s.enqueue(resp.AppendCommand(nil, append([][]byte{[]byte("LOCKPROXY.ADOPTREFUSED")}, q.args...)...))
 		return
 	}
+	if s.mode != onPassthrough && resp.Is(q.args[0], "WATCH") {
+		s.watchLock(ctx, q)
+		return
+	}
 	keys := s.keysOf(q.args)
 	if !keys.Known {
 		s.discover(ctx, q.args)
@@ -92,7 +96,12 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 			s.burst = adopt.Burst{}
 		}
 	}
-	// A client that closes behind the reply holds the lock: only one that has left before does not.
+	s.answerAdopted(q, result, err)
+}
+
+// answerAdopted gives the client the reply to a call that was decided. A client that closes behind the reply holds
+// what it has taken: only one that has left before does not.
+func (s *Session) answerAdopted(q request, result adopt.Result, err error) {
 	taken := result.Taken.Fence != 0
 	if taken && (s.clientCtx.Err() != nil || verbConn{s}.HungUp()) {
 		s.d.opt.Adoption.Undo(result.Taken)
@@ -106,13 +115,6 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 	if sent := s.replies.Flush(); taken && !sent {
 		s.d.opt.Adoption.Undo(result.Taken)
 	}
-}
-
-// refuseAdoptedInTx refuses a command inside MULTI. The upstream gets one that it does not know in its place,
-// and so aborts the EXEC.
-func (s *Session) refuseAdoptedInTx(q request) bool {
-	s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil)
-	return s.refuseQueued(string(appendAdoptErr(s.d.opt.Adoption.RefusedInTx(adoptedConn{s}, q.args, s.keysOf(q.args)))))
 }
 
 // keepsReply reports whether the client may keep the reply to a read of one of keys, since CLIENT TRACKING is on.

@@ -30,6 +30,9 @@ func (s *Session) try(q request) bool {
 		s.disconnectHTTP()
 		return true
 	}
+	if s.locked.Watches() {
+		s.noteUnwatch(q)
+	}
 	if s.blockedInCluster() || s.mode == onShared && s.needsPinned() && !s.tryPin() {
 		return false
 	}

@@ -154,6 +154,10 @@ func (s *Session) startPassthrough(ctx context.Context, q request) {
 	if !s.pin(ctx) {
 		return
 	}
+	if s.locked.Watches() { // MULTI would not heed it there
+		s.replies.Local(s.refuseBesideLock(q))
+		return
+	}
 	s.pinned.StartPassthrough()
 	s.setStepping()
 	s.mode = onPassthrough

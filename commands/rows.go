@@ -105,7 +105,7 @@ func txRows() []*command {
 	}
 	end := func(name string) *command {
 		return &command{Name: name, Class: stats.Transactions, Effect: table.EndsTx | table.ChangesVerbs | table.SessionOnly, Cluster: cluster.Rule{AnyNode: true},
-			Do: handlers{try: (*Session).tryEnd, tryInTx: (*Session).endTx, passthrough: (*Session).passEnd}}
+			Do: handlers{try: (*Session).tryEnd, tryInTx: (*Session).endTx, runInTx: (*Session).endAdoptedTx, passthrough: (*Session).passEnd}}
 	}
 	multi, watch := begin("multi", table.BeginsTx|table.ChangesVerbs|table.SessionOnly), begin("watch", table.Watches)
 	multi.Do.passthrough = (*Session).passMulti

@@ -113,6 +113,7 @@ type Session struct {
 	closing  bool // QUIT came, or what breaks the protocol: no more input
 	end      clients.End
 	burst    adopt.Burst
+	locked   adopt.Transaction // with an adopted lock
 }
 
 // unshown is what CLIENT LIST does not show of a session yet.

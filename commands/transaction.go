@@ -65,8 +65,11 @@ func (s *Session) tryEnd(q request) bool {
 	return s.tryForward(q.raw)
 }
 
-// endTx sends EXEC or DISCARD on the pinned connection. It is always true.
+// endTx sends EXEC or DISCARD on the pinned connection; false: there is an adopted lock in the transaction.
 func (s *Session) endTx(q request) bool {
+	if s.locked.Active() {
+		return false
+	}
 	exec := resp.Is(q.args[0], "EXEC")
 	if len(q.args) > 1 && !exec {
 		return s.enqueue(q.raw) // refused, and ends nothing; an EXEC that is refused aborts
@@ -106,6 +109,9 @@ func (t inTx) send(q request) bool {
 	s := t.s
 	if s.tx.Unsure && q.row.Has(table.ChangesClient) { // if MULTI was refused it takes effect now
 		return false
+	}
+	if s.locked.Active() && !besideLock(q.row) {
+		return s.refuseQueued(string(s.refuseBesideLock(q)))
 	}
 	if s.inCluster() && !q.row.Has(table.SessionOnly) {
 		if sent, done := s.tryTxCluster(q); done {

@@ -20,7 +20,7 @@ func TestAdopt_InEveryState(t *testing.T) {
 	p := startAdopting(t, data)
 	other := redistest.Open(t, p.Addr())
 	wantReplies(t, other, [2]string{"SET lock:held other NX PX 60000", "+OK"})
-	const refusedInTx = `-ADOPTREFUSED SET lock:a: it is inside MULTI; adopted by "lock:*"`
+	const refusedInTx = `-ADOPTREFUSED SET lock:a: it is inside MULTI with commands that are about no lock; adopted by "lock:*"`
 	const subscriber = "-ERR Can't execute 'set': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
 	const tracked = `-ADOPTREFUSED GET lock:held: CLIENT TRACKING is on, and would not be told of changes of a lock; adopted by "lock:*"`
 	for _, tt := range []struct {
@@ -29,8 +29,8 @@ func TestAdopt_InEveryState(t *testing.T) {
 	}{
 		{"pipeline", "INCR n|SET lock:p me NX PX 60000|INCR n|GET lock:p|DEL lock:p|INCR n|GET lock:p", `:1 +OK :2 $"me" :1 :3 $-1`},
 		{"MULTI", "MULTI|INCR m|SET lock:a me NX PX 60000|EXEC|GET m", "+OK +QUEUED " + refusedInTx + " -EXECABORT Transaction discarded because of previous errors. $-1"},
-		{"script in MULTI", "MULTI|EVAL x 0 lock:a|EXEC", `+OK -ADOPTREFUSED EVAL lock:a: it is inside MULTI; adopted by "lock:*" -EXECABORT Transaction discarded because of previous errors.`},
-		{"WATCH", "WATCH lock:a|WATCH a lock:a|WATCH a", `-ADOPTREFUSED WATCH lock:a: WATCH of a lock; adopted by "lock:*" -ADOPTREFUSED WATCH lock:a: it has other keys as well; adopted by "lock:*" +OK`},
+		{"script in MULTI", "MULTI|EVAL x 0 lock:a|EXEC", `+OK -ADOPTREFUSED EVAL lock:a: not supported: its syntax; adopted by "lock:*" -EXECABORT Transaction discarded because of previous errors.`},
+		{"WATCH", "WATCH lock:a|WATCH a lock:a|WATCH a", `+OK -ADOPTREFUSED WATCH lock:a: it has other keys as well; adopted by "lock:*" +OK`},
 		{"CLIENT REPLY OFF", "CLIENT REPLY OFF|SET lock:r me NX PX 60000|CLIENT REPLY ON|GET lock:r|DEL lock:r", `+OK $"me" :1`},
 		{"CLIENT REPLY SKIP", "CLIENT REPLY SKIP|SET lock:s me NX PX 60000|GET lock:s|DEL lock:s|PING", `$"me" :1 +PONG`},
 		{"MULTI behind CLIENT REPLY", "CLIENT REPLY ON|MULTI|SET lock:a me NX PX 60000|EXEC|PING", "+OK +OK -ERR unknown command 'LOCKPROXY.ADOPTREFUSED', with args beginning with: 'SET' 'lock:a' 'me' 'NX' 'PX' '60000'  -EXECABORT Transaction discarded because of previous errors. +PONG"},
@@ -230,7 +230,7 @@ func TestAdopt_OfOneDatabase(t *testing.T) {
 	p := redistest.StartProxy(t, data, redistest.StartNodes(t, 1), "--adopt", "job:* db=2")
 	for _, tt := range []struct{ sent, want string }{
 		{"SELECT 2|SET job:a me NX PX 60000|DEL job:a", "+OK +OK :1"},
-		{"MULTI|SELECT 2|SET job:a me NX PX 60000|EXEC", `+OK +QUEUED -ADOPTREFUSED SET job:a: it is inside MULTI; adopted by "job:*" -EXECABORT Transaction discarded because of previous errors.`},
+		{"MULTI|SELECT 2|SET job:a me NX PX 60000|EXEC", `+OK +QUEUED -ADOPTREFUSED SET job:a: it is inside MULTI with commands that are about no lock; adopted by "job:*" -EXECABORT Transaction discarded because of previous errors.`},
 		{"MULTI|SELECT 2|EXEC|SET job:a me NX PX 60000|DEL job:a", "+OK +QUEUED *[+OK] +OK :1"},
 		{"SELECT 2|MULTI|SELECT 0|EXEC|SET job:a me|DEL job:a", "+OK +OK +QUEUED *[+OK] +OK :1"},
 		{"MULTI|SET job:a me|EXEC|DEL job:a", "+OK +QUEUED *[+OK] :1"},

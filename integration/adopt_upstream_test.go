@@ -98,7 +98,7 @@ func TestAdopt_AsksUpstream(t *testing.T) {
 			[2]string{"EXISTS a lock:x b none c", ":4"}, [2]string{"MGET c lock:none a lock:x none b", `*[$"3" _ $"1" $"me" _ $"2"]`}, [2]string{"DEL a b lock:x c none", ":4"}, [2]string{"EXISTS lock:x a b c d", ":1"},
 			[2]string{"GET lock:x", "_"}, [2]string{"CLIENT TRACKING ON", "+OK"}, [2]string{"GET lock:x", tracked}, [2]string{"SET lock:x me NX PX 30000", "+OK"},
 			[2]string{"CLIENT TRACKING OFF", "+OK"}, [2]string{"GET lock:x", `$"me"`},
-			[2]string{"MULTI", "+OK"}, [2]string{"GET d", "+QUEUED"}, [2]string{"DEL lock:x", `-ADOPTREFUSED DEL lock:x: it is inside MULTI; adopted by "lock:*"`},
+			[2]string{"MULTI", "+OK"}, [2]string{"GET d", "+QUEUED"}, [2]string{"DEL lock:x", `-ADOPTREFUSED DEL lock:x: it is inside MULTI with commands that are about no lock; adopted by "lock:*"`},
 			[2]string{"EXEC", "-EXECABORT Transaction discarded because of previous errors."},
 			[2]string{"SET drop:x me NX PX 30000", "+OK"}, [2]string{"MSET a 1 b 2 c 3 d 4", "+OK"}, [2]string{"FLUSHALL", "+OK"}, [2]string{"EXISTS a b c d drop:x lock:x", ":1"}, [2]string{"DEL lock:x", ":1"},
 		)

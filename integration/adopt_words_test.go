@@ -89,7 +89,7 @@ func TestAdopt_Refuses(t *testing.T) {
 		"SET k v", "SET k v PX 30000", "SET k v XX PX 30000", "SET k mine", "SET k v GET", "SET k mine KEEPTTL", "SET k v NX", "SET k v NX PX 999999999", "SET k v IFEQ mine", "SETEX k 30 v", "PSETEX k 30000 v", "GETSET k v", "SETNX k v", "PERSIST k", "GETEX k PERSIST", "EXPIRE k 99999",
 		"INCR k", "APPEND k v", "SETRANGE k 0 v", "SETBIT k 0 1", "GETBIT k 0", "BITCOUNT k", "RENAME k x", "RENAMENX x k", "COPY k x", "COPY x k", "DUMP k", "MOVE k 1", "OBJECT ENCODING k", "OBJECT FREQ k", "MEMORY USAGE k",
 		"SORT k", "SORT x STORE k", "LPUSH k v", "LLEN k", "BLPOP k 1", "BLPOP x k 1", "BRPOPLPUSH x k 1", "SADD k v", "ZADD k 1 v", "HINCRBYFLOAT k f 1", "HSCAN k 0", "XADD k * f v", "PFADD k v", "GEOADD k 1 1 v", "MSET x 1 k 2", "MSETNX k 1 x 2",
-		"SINTERSTORE x k y", "SUNIONSTORE k x y", "BITOP AND x k y", "LCS k x", "WATCH k", "FCALL f 1 k", "FCALL_RO f 1 k", "FCALL f 0 k", "RESTORE k 0 x", "MIGRATE 127.0.0.1 1 k 0 100", "XREAD STREAMS x k 0 0", "XREADGROUP GROUP g c STREAMS k >", "EVAL return(redis.call('incr',KEYS[1])) 1 k",
+		"SINTERSTORE x k y", "SUNIONSTORE k x y", "BITOP AND x k y", "LCS k x", "FCALL f 1 k", "FCALL_RO f 1 k", "FCALL f 0 k", "RESTORE k 0 x", "MIGRATE 127.0.0.1 1 k 0 100", "XREAD STREAMS x k 0 0", "XREADGROUP GROUP g c STREAMS k >", "EVAL return(redis.call('incr',KEYS[1])) 1 k",
 	} {
 		args := strings.Fields(command)
 		for i := range args {

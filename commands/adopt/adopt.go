@@ -151,9 +151,8 @@ func (a *Adoption) plain(c Connection, p *Pattern, name string, words []string) 
 	made := &Call{Call: call, pattern: p, command: name, class: idiom.PlainClass(words), onHash: name[0] == 'H', words: words}
 	if out, err := call.Run(idiom.State{}, time.Now()); err == nil && len(out.Reply) > 0 && out.Reply[0] == '-' {
 		made.fault = out.Reply
-		return made, nil
 	}
-	return a.accept(made)
+	return made, nil
 }
 
 func (a *Adoption) script(c Connection, name string, words []string) (*Call, error) {
@@ -201,7 +200,7 @@ func (a *Adoption) script(c Connection, name string, words []string) (*Call, err
 	if v.why != "" {
 		return nil, made.refused(NotClear, v.why)
 	}
-	return a.accept(made)
+	return made, nil
 }
 
 func count(s string) (int, bool) {
@@ -221,18 +220,26 @@ func (a *Adoption) ruleOf(c *Call) idiom.Rule {
 }
 
 // accept refuses a call whose class its pattern does not allow.
-func (a *Adoption) accept(c *Call) (*Call, error) {
+func (a *Adoption) accept(c *Call) error {
+	if c.fault != nil || c.flushes {
+		return nil
+	}
+	if c.parts != nil {
+		for _, part := range c.parts {
+			if err := a.accept(part); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	if refused := a.ruleOf(c).Allows(c.class); refused != nil {
 		reason := TooStrict
 		if c.class == idiom.Unclear {
 			reason = NotClear
 		}
-		return nil, c.refused(reason, refused.Why)
+		return c.refused(reason, refused.Why)
 	}
-	if err := a.checkPeers(c); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return a.checkPeers(c)
 }
 
 // NoteScript takes over SCRIPT LOAD and SCRIPT FLUSH, which the upstream gets as well.
@@ -268,7 +275,7 @@ func (a *Adoption) Undo(g locks.Grant) {
 // ReplyText is the text of the error reply for an error of this package; empty for others.
 func ReplyText(err error) string {
 	var refused *RefusedError
-	if errors.As(err, &refused) || errors.Is(err, errNoScript) || errors.Is(err, errChanging) || errors.Is(err, errLate) || errors.Is(err, errMalformed) {
+	if fault := faultError(nil); errors.As(err, &fault) || errors.As(err, &refused) || errors.Is(err, errNoScript) || errors.Is(err, errChanging) || errors.Is(err, errLate) || errors.Is(err, errMalformed) {
 		return err.Error()
 	}
 	return ""

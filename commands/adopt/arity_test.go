@@ -14,7 +14,8 @@ func TestCall_AnyArity(t *testing.T) {
 	words := append(strings.Fields("lock:a lock:b job 1 0 -1 9 9999999999999999999 NX XX PX EX EXAT GET KEEPTTL IFEQ LOAD FLUSH me"), "", compareAndDelete, freeAndTell, "return")
 	p := proxies(t, 1, "lock:* no-expiry=lease:1s")[0]
 	r := rand.New(rand.NewPCG(1, 2))
-	decided := 0
+	decided, executed := 0, 0
+	var tx Transaction
 	for range 40_000 {
 		args := [][]byte{[]byte(names[r.IntN(len(names))])}
 		var keys Keys
@@ -30,7 +31,14 @@ func TestCall_AnyArity(t *testing.T) {
 		if !p.a.Concerns(args) || !p.a.Adopts(0, args, keys) {
 			continue
 		}
-		_ = p.a.RefusedInTx(p, args, keys)
+		if string(args[0]) == "WATCH" {
+			_ = p.a.Watch(t.Context(), p, &tx, args, keys)
+		}
+		if _, err := p.a.Queue(p, &tx, args, keys, Beside{}); err != nil && tx.Active() {
+			executed++
+			_, _ = p.a.Exec(t.Context(), p, &tx)
+			tx.Forget()
+		}
 		call, err := p.a.Call(p, args, keys)
 		if call == nil || err != nil {
 			continue
@@ -40,7 +48,7 @@ func TestCall_AnyArity(t *testing.T) {
 			t.Errorf("%s: no reply", args)
 		}
 	}
-	if decided < 300 {
-		t.Errorf("only %d calls were decided", decided)
+	if decided < 300 || executed < 100 {
+		t.Errorf("only %d calls were decided, %d transactions executed", decided, executed)
 	}
 }

@@ -138,7 +138,7 @@ func TestFlush_Fails(t *testing.T) {
 	if got := c.do("FLUSHALL"); got != "+OK" {
 		t.Error(got)
 	}
-	refused := c.a.RefusedInTx(c, words, Keys{nil, true})
+	_, refused := c.a.Queue(c, &Transaction{}, words, Keys{nil, true}, Beside{})
 	if got := refused.Error(); got != `ADOPTREFUSED FLUSHALL lock:*: it is inside MULTI; adopted by "lock:*"` {
 		t.Error(got)
 	}

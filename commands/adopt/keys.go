@@ -2,7 +2,6 @@ package adopt
 
 import (
 	"bytes"
-	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
@@ -95,18 +94,6 @@ func (a *Adoption) inText(db int, args [][]byte) *Pattern {
 func runsScript(name []byte) bool {
 	return resp.Is(name, "EVAL") || resp.Is(name, "EVALSHA") || resp.Is(name, "EVAL_RO") || resp.Is(name, "EVALSHA_RO") ||
 		resp.Is(name, "FCALL") || resp.Is(name, "FCALL_RO")
-}
-
-// RefusedInTx is the refusal of a command on a lock inside MULTI.
-func (a *Adoption) RefusedInTx(c Connection, args [][]byte, keys Keys) error {
-	key, p := a.lock(c.Database(), args, keys)
-	glob := ""
-	if p != nil {
-		glob = p.Glob
-	}
-	refused := &RefusedError{Command: strings.ToUpper(string(args[0])), Key: key, Why: "it is inside MULTI", Pattern: glob, Reason: InTransaction}
-	a.noteRefusal(c, refused)
-	return refused
 }
 
 // pattern is that of a key, the first that matches it; nil: it is no lock.

@@ -92,8 +92,14 @@ func (c *counters) observe(class idiom.Class, did idiom.Do, took time.Duration) 
 // nil for a command that is about no lock. Errors are a *RefusedError and those that the client is to get.
 func (a *Adoption) Call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 	call, err := a.call(c, args, keys)
-	a.noteRefusal(c, err)
-	return call, err
+	if err == nil && call != nil {
+		err = a.accept(call)
+	}
+	if err != nil {
+		a.noteRefusal(c, err)
+		return nil, err
+	}
+	return call, nil
 }
 
 // noteRefusal counts and logs err if it is a refusal of a call that is not decided.
@@ -126,7 +132,7 @@ func (a *Adoption) Report(r *metrics.Report) {
 	for i, class := range classes {
 		r.Counters("lockproxy_adopt_calls_total", calls, "outcome", outcomeNames[:], c.calls[i][:], "class", string(class))
 	}
-	r.Counters("lockproxy_adopt_refused_total", "Calls on adopted keys that were answered ADOPTREFUSED, by why: not_for_locks, the command or what a script does has no meaning for a lock; other_keys, beside the lock's; not_clear, what the script does to a lock; strict, the pattern's as does not allow it; no_expiry, a lock without an end; over_max_ttl; transaction, it is inside MULTI; native, it would change a lock that LOCK has taken; tracking, the client would keep what it reads; peers, another proxy has the key in a mode that does not go with this one's; other.",
+	r.Counters("lockproxy_adopt_refused_total", "Calls on adopted keys that were answered ADOPTREFUSED, by why: not_for_locks, the command or what a script does has no meaning for a lock; other_keys, beside the lock's; not_clear, what the script does to a lock; strict, the pattern's as does not allow it; no_expiry, a lock without an end; over_max_ttl; transaction, it is in one with other keys; native, it would change a lock that LOCK has taken; tracking, the client would keep what it reads; peers, another proxy has the key in a mode that does not go with this one's; other.",
 		"reason", reasonNames[:], c.reasons[:])
 	for i, operation := range operations {
 		r.Histogram("lockproxy_adopt_seconds", "From a call on an adopted key to its decision, without those that were refused or not decided: take, of those that want a lock, also if it is held; change, of releases and renewals that were done; read, of all others.", &c.took[i], "operation", operation)

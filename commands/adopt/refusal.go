@@ -23,7 +23,7 @@ const (
 	TooStrict            // the pattern does not allow its class: as
 	NoExpiry             // it would take a lock without an end
 	OverMaxTTL           // its ttl is over max-ttl
-	InTransaction        // it is inside MULTI
+	InTransaction        // it is in a transaction with other keys
 	OnNative             // it would change a lock that was taken with LOCK
 	Tracked              // the client keeps what it reads: CLIENT TRACKING
 	PeerConflict         // another proxy has the key in a mode that does not go with this one's

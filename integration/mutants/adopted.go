@@ -47,5 +47,19 @@ var adopted = []Mutant{
 		Breaks:  "who shares an answer came before the nodes were asked: what refused another may have been given back since",
 		Profile: "adopted and well",
 		Edits:   []Edit{{"commands/adopt/flight.go", "if fl = l.open(); fl != nil {", "if fl = l.asking; fl != nil {"}},
+	}, {
+		Name:    "adopted-exec-whoever-is-there",
+		Breaks:  "EXEC changes only the grant that WATCH has found: without that the DEL of a client whose lock has ended gives back the next one's",
+		Profile: "adopted and well",
+		Edits: []Edit{{"commands/adopt/transaction.go", "next, grant, err := a.do(ctx, conn, now,", `if r, err := a.opt.Engine.Read(ctx, key); err == nil && r.Held {
+		g = guessOf(r, time.Now())
+	}
+	next, grant, err := a.do(ctx, conn, now,`}},
+	},
+	{
+		Name:    "adopted-watched-not-compared",
+		Breaks:  "EXEC does nothing if the lock is not what WATCH has found: without that it is done to a lock that was read anew",
+		Profile: "adopted and well",
+		Edits:   []Edit{{"commands/adopt/transaction.go", "if there.owner != g.owner || there.fence != g.fence {", "if false {"}},
 	},
 }

@@ -41,7 +41,7 @@ var adoptedProfiles = []*simProfile{
 
 var adoptedActs = []weighted[func(*simClient)]{
 	{40, (*simClient).adoptedHold}, {16, (*simClient).adoptedRead}, {12, (*simClient).adoptedKeep}, {8, (*simClient).adoptedTakeAway},
-	{6, (*simClient).adoptedLeave}, {4, (*simClient).atUpstream},
+	{8, (*simClient).adoptedWatch}, {6, (*simClient).adoptedLeave}, {4, (*simClient).atUpstream},
 }
 
 // The scripts of adopted clients.
@@ -515,6 +515,57 @@ func (c *simClient) adoptedLeave() {
 		c.w.history.log(c.who, name, "is gone before it heard it")
 		p.adoption.Undo(taken)
 	}
+}
+
+// adoptedWatch takes a lock, and gives it back as programs without scripts do: WATCH, GET, and DEL behind MULTI.
+func (c *simClient) adoptedWatch() {
+	p, name, value := c.anyProxy(), c.anyName(), c.owner()
+	g := c.adoptedTake(p, name, value, 0)
+	if g == nil {
+		return
+	}
+	c.sleep(c.between(0, 500*time.Millisecond))
+	p, h := c.sameOr(p), c.w.history
+	c.ponder()
+	well := c.w.well(p)
+	call := &adoptedCall{c: c, p: p, name: name, compare: &value, releases: map[string]int{}}
+	ctx := context.WithValue(p.life, adoptedCallKey{}, call)
+	keys := adopt.Keys{At: []int{1}, Known: true}
+	words := func(command string) [][]byte { return [][]byte{[]byte(command), []byte(name)} }
+	var tx adopt.Transaction
+	var r adopt.Result
+	var err error
+	h.log(c.who, name, "%v WATCH", p)
+	c.bounded(name, "WATCH", 0, func() { err = p.adoption.Watch(ctx, call, &tx, words("WATCH"), keys) })
+	if err != nil || ctx.Err() != nil {
+		return
+	}
+	if _, reply, _ := c.adopted(p, name, nil, 0, "GET", name); !strings.HasSuffix(reply, "\r\n"+value) {
+		return
+	}
+	if _, err = p.adoption.Queue(call, &tx, words("DEL"), keys, adopt.Beside{}); err != nil {
+		h.blame(name, "%s: DEL is not queued: %v", c.who, err)
+		return
+	}
+	c.sleep(c.between(0, 200*time.Millisecond))
+	due := h.running(g.simBelief)
+	c.bounded(name, "EXEC", 0, func() { r, err = p.adoption.Exec(ctx, call, &tx) })
+	if err != nil || ctx.Err() != nil {
+		h.log(c.who, name, "%v EXEC -> %v", p, err)
+		return
+	}
+	h.log(c.who, name, "%v EXEC -> %q", p, r.Reply)
+	switch done := string(r.Reply) == "*1\r\n:1\r\n"; {
+	case !done && string(r.Reply) != "*-1\r\n":
+		h.blame(name, "%s: EXEC answers %q", c.who, r.Reply)
+	case done != (call.released != ""):
+		h.blame(name, "%s: EXEC answers %q, done to %q", c.who, r.Reply, call.released)
+	case done && call.released != g.owner:
+		h.blame(name, "%s: EXEC gave back %q instead of %q", c.who, call.released, g.owner)
+	case due && !done && time.Now().Before(g.until()) && c.w.adopted.releasesOf(g) == call.releases[g.owner] && c.w.stayedWell(p, well):
+		h.blame(name, "%s: EXEC in time gives fence %d not back, and nothing has failed", c.who, g.fence)
+	}
+	h.count("adopted: transactions")
 }
 
 // atUpstream is a program that takes the lock where it always did.

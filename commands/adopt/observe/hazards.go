@@ -39,6 +39,6 @@ var described = [hazards]struct{ name, means string }{
 	keyspaceEvents:   {"waits by keyspace events", "Somebody subscribes to keyspace notifications of the key. An adopted key is no key of the upstream, so there are none: who waits has to ask again, or wait for a PUBLISH of the releasing script."},
 	keysNotDeclared:  {"keys not declared", "A script got the key as an argument, not as one of its keys. Adoption finds it there; a Redis Cluster would not."},
 	scriptDoesMore:   {"script does more", "A script does something to the lock, or beside it, that cannot be decided by the lock nodes in one step. It is refused when the key is adopted."},
-	insideMulti:      {"inside MULTI", "The key was used inside MULTI, or was WATCHed. Replies are not looked at there, and adoption refuses it."},
+	insideMulti:      {"inside MULTI", "The key was used inside MULTI, or was WATCHed. Replies are not looked at there. Adopted, a transaction is about one lock; one with other keys is refused."},
 	trackedReads:     {"tracked reads", "The key was read on a connection with CLIENT TRACKING. An adopted key is not tracked: the client would keep its copy for ever."},
 }

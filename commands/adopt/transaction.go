@@ -1,0 +1,244 @@
+package adopt
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// A Transaction is what a client has said of a lock with WATCH, and behind MULTI. It is about one lock: what is queued
+// becomes one operation on it. The zero Transaction is none. It belongs to the session's goroutine.
+//
+// The upstream is sent MULTI and EXEC all the same, with nothing between: it says whether the client may, and whether
+// a command was refused. While it has commands or watched keys of its own in the transaction locks are refused there,
+// and the other way round: two places cannot be changed in one step.
+type Transaction struct {
+	watches bool
+	watched locks.Key
+	found   guess // what it was when it was watched
+
+	queue []*Call
+}
+
+// maxQueued is how many commands on a lock a transaction may have.
+const maxQueued = 128
+
+// Active reports whether the client watches a lock, or has queued a command on one.
+func (t *Transaction) Active() bool { return t.watches || len(t.queue) > 0 }
+
+// Watches reports whether the client watches a lock.
+func (t *Transaction) Watches() bool { return t.watches }
+
+// Len is how many commands are queued.
+func (t *Transaction) Len() int { return len(t.queue) }
+
+// Forget is for UNWATCH, and the end of the transaction.
+func (t *Transaction) Forget() { *t = Transaction{} }
+
+// lock is the lock that the transaction is about; only while it is Active.
+func (t *Transaction) lock() (locks.Key, bool) {
+	switch {
+	case t.watches:
+		return t.watched, true
+	case len(t.queue) > 0:
+		return locks.Key{Name: t.queue[0].Key()}, false
+	}
+	return locks.Key{}, false
+}
+
+// inTransaction makes a refusal of a command in a transaction.
+func (a *Adoption) inTransaction(c Connection, name, key string, p *Pattern, why string) error {
+	refused := &RefusedError{Command: name, Key: key, Why: why, Reason: InTransaction}
+	if p != nil {
+		refused.Pattern = p.Glob
+	}
+	a.noteRefusal(c, refused)
+	return refused
+}
+
+// Watch runs WATCH of a lock: what it is now is what EXEC changes, or nothing is.
+func (a *Adoption) Watch(ctx context.Context, conn Connection, t *Transaction, args [][]byte, keys Keys) error {
+	name, p := a.lock(conn.Database(), args, keys)
+	refused := func(reason Reason, why string) error {
+		err := &RefusedError{Command: "WATCH", Key: name, Why: why, Pattern: p.Glob, Reason: reason}
+		a.noteRefusal(conn, err)
+		return err
+	}
+	key := locks.Key{DB: conn.Database(), Name: name}
+	switch {
+	case len(args) > 2:
+		return refused(OtherKeys, "it has other keys as well")
+	case t.watches && t.watched != key:
+		return refused(InTransaction, "another lock is watched: "+brief(t.watched.Name))
+	}
+	if err := a.checkPeers(&Call{pattern: p, command: "WATCH", Call: idiom.Transaction(name, nil, 2)}); err != nil {
+		a.noteRefusal(conn, err)
+		return err
+	}
+	if err := conn.MayAsk(ctx, []string{"GET", name}); err != nil || t.watches { // which goes on as it was
+		return err
+	}
+	found, err := a.read(ctx, conn.Since(), key)
+	if err == nil {
+		t.watches, t.watched, t.found = true, key, found
+	}
+	return err
+}
+
+// Beside is what a transaction has at the upstream.
+type Beside struct {
+	Queued, Watched bool
+	Tracked         bool // the client may keep what it reads
+}
+
+// Queue keeps a command for EXEC. It is nil without an error for a command that is about no lock. An error is for the
+// client, and aborts the transaction.
+func (a *Adoption) Queue(conn Connection, t *Transaction, args [][]byte, keys Keys, b Beside) (queued bool, err error) {
+	call, err := a.call(conn, args, keys)
+	if err != nil {
+		a.noteRefusal(conn, err)
+		return false, err
+	}
+	if call == nil {
+		return false, nil
+	}
+	if call.flushes {
+		return false, a.inTransaction(conn, call.command, call.pattern.Glob, call.pattern, "it is inside MULTI")
+	}
+	refused := func(why string) (bool, error) {
+		return false, a.inTransaction(conn, call.command, call.Key(), call.pattern, why)
+	}
+	switch key, watched := t.lock(); {
+	case bytes.HasPrefix(call.fault, wrongArity): // other faults are for EXEC to answer
+		return false, faultError(call.fault)
+	case b.Queued:
+		return refused("it is inside MULTI with commands that are about no lock")
+	case b.Watched:
+		return refused("it is inside MULTI, and a key that is no lock is watched")
+	case call.parts != nil:
+		return refused("it has other keys as well, inside MULTI")
+	case t.Active() && key.Name != call.Key(), watched && key.DB != conn.Database():
+		return refused("another lock is in the transaction: " + brief(key.Name))
+	case len(t.queue) == maxQueued:
+		return refused("the transaction has too many commands")
+	case b.Tracked && call.class == idiom.ReadOnly:
+		return false, a.RefusedTracked(conn, call)
+	case watched: // it is done to the grant that the client knows: that compares
+		err = a.checkPeers(call)
+	default:
+		err = a.accept(call)
+	}
+	if err != nil {
+		a.noteRefusal(conn, err)
+		return false, err
+	}
+	t.queue = append(t.queue, call)
+	return true, nil
+}
+
+// wrongArity begins the fault for which a command is not queued.
+var wrongArity = []byte("-ERR wrong number of arguments ")
+
+// A faultError is the error reply to a command that is wrong whatever the key is.
+type faultError []byte
+
+func (e faultError) Error() string { return strings.TrimSpace(string(e[1:])) }
+
+// RefusedBeside is the refusal of a command that is about no lock, in a transaction with one.
+func (a *Adoption) RefusedBeside(conn Connection, t *Transaction, args [][]byte) error {
+	key, _ := t.lock()
+	p := a.pattern(AnyDatabase, key.Name)
+	return a.inTransaction(conn, strings.ToUpper(brief(string(args[0]))), key.Name, p, "it is in one transaction with that lock")
+}
+
+// Exec runs what is queued, as one, unless the lock that is watched is not what it was: then the reply is that of an
+// EXEC which is aborted. The upstream has run its EXEC before.
+func (a *Adoption) Exec(ctx context.Context, conn Connection, t *Transaction) (Result, error) {
+	began := time.Now()
+	c := a.transactionCall(conn, t)
+	for _, queued := range t.queue {
+		if err := mayRun(ctx, conn, queued); err != nil {
+			a.counters.end(c.class, idiom.Nothing, err)
+			return Result{}, err
+		}
+	}
+	var result Result
+	var err error
+	if t.watches {
+		result, err = a.execWatched(ctx, conn, c, t)
+	} else {
+		result, err = a.decideOne(ctx, conn, c)
+	}
+	a.counters.end(c.class, result.did, err)
+	if err == nil {
+		a.counters.observe(c.class, result.did, time.Since(began))
+	}
+	a.logRefusal(conn, err)
+	return result, err
+}
+
+// transactionCall is the queue as one call.
+func (a *Adoption) transactionCall(conn Connection, t *Transaction) *Call {
+	key, _ := t.lock()
+	c := &Call{command: "EXEC", class: idiom.ReadOnly}
+	var calls []*idiom.Call
+	for _, queued := range t.queue {
+		calls = append(calls, queued.Call)
+		if c.pattern = queued.pattern; c.class == idiom.ReadOnly {
+			c.class = queued.class
+		}
+	}
+	if c.pattern == nil {
+		c.pattern = a.pattern(key.DB, key.Name)
+	}
+	c.Call = idiom.Transaction(key.Name, calls, conn.Protocol())
+	return c
+}
+
+// execWatched does what is queued to exactly the grant that was found by WATCH, or takes a lock that was free.
+func (a *Adoption) execWatched(ctx context.Context, conn Connection, c *Call, t *Transaction) (Result, error) {
+	aborted := Result{Reply: resp.AppendNull(nil, conn.Protocol())}
+	key, g, now := t.watched, t.found, time.Now()
+	out, err := c.Run(g.read(now), now)
+	if err != nil {
+		return Result{}, c.cannotRun(g.read(now).Kind, err)
+	}
+	ended := g.owner != "" && !now.Before(g.until) // or it was renewed
+	if out.Op.Do == idiom.Nothing || out.TimeRead || ended {
+		there, err := a.read(ctx, now, key)
+		if err != nil {
+			return Result{}, err
+		}
+		if there.owner != g.owner || there.fence != g.fence {
+			return aborted, nil
+		}
+		g, now = there, time.Now()
+		if out, err = c.Run(g.read(now), now); err != nil {
+			return Result{}, c.cannotRun(g.read(now).Kind, err)
+		}
+	}
+	switch out.Op.Do {
+	case idiom.Nothing:
+		return Result{Reply: out.Reply, told: len(out.Signals) > 0}, a.signal(ctx, conn, out.Signals)
+	case idiom.Enter, idiom.Leave: // which count holds that others may have taken since
+		return Result{}, c.refused(NotForLocks, "it would "+out.Op.Do.String()+" a lock that is watched")
+	}
+	did := out.Op.Do
+	next, grant, err := a.do(ctx, conn, now, c, key, &out, g)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case next == nil:
+		return aborted, nil
+	}
+	a.note(key, *next)
+	if did == idiom.Release {
+		a.flights.hurry(key)
+	}
+	return Result{Reply: out.Reply, Taken: grant, did: did}, a.signal(ctx, conn, out.Signals)
+}

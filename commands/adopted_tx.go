@@ -1,0 +1,101 @@
+package commands
+
+import (
+	"context"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/observe"
+	"github.com/lockproxy/lockproxy/commands/table"
+)
+
+// watchLock is WATCH of an adopted lock.
+func (s *Session) watchLock(ctx context.Context, q request) {
+	if !s.awaitTurn(ctx) {
+		return
+	}
+	reply := []byte("+OK\r\n")
+	if err := s.d.opt.Adoption.Watch(ctx, adoptedConn{s}, &s.locked, q.args, s.keysOf(q.args)); err != nil {
+		reply = appendAdoptErr(err)
+	}
+	s.replyAdopted(q, reply)
+}
+
+// noteUnwatch forgets the lock that the client watches if a command outside of a transaction says so.
+func (s *Session) noteUnwatch(q request) {
+	if !s.tx.In && mayUnwatch(q.row, q.args) && q.row.Has(table.Unwatches) == (len(q.args) == 1) {
+		s.locked.Forget()
+	}
+}
+
+// besideLock reports whether a command has its usual meaning in a transaction with a lock.
+func besideLock(c *command) bool {
+	return c.Has(table.EndsTx|table.LockVerb|table.NotQueued) || c.Has(table.WhileSubscribed) && !c.Has(table.Messages)
+}
+
+// refuseBesideLock refuses a command that is about no lock in a transaction with one.
+func (s *Session) refuseBesideLock(q request) []byte {
+	return appendAdoptErr(s.d.opt.Adoption.RefusedBeside(adoptedConn{s}, &s.locked, q.args))
+}
+
+// queueAdopted is the runInTx of a command on the key of an adopted lock. One that is refused has the upstream abort
+// the EXEC. It is always true.
+func (s *Session) queueAdopted(ctx context.Context, q request) bool {
+	switch {
+	case resp.Is(q.args[0], "WATCH"): // refused by the upstream, too
+		return s.reply("-ERR WATCH inside MULTI is not allowed\r\n")
+	case s.idle(ctx) != nil:
+		return true
+	}
+	beside := adopt.Beside{Queued: s.tx.Len() > 0, Watched: s.watching, Tracked: s.mayTrack}
+	queued, err := s.d.opt.Adoption.Queue(adoptedConn{s}, &s.locked, q.args, s.keysOf(q.args), beside)
+	switch {
+	case err != nil:
+		reply := appendAdoptErr(err)
+		s.d.opt.Observer.Note(&s.peer, observe.Decided, s.id.DB, s.id.Proto, q.args, reply)
+		return s.refuseQueued(string(reply))
+	case queued:
+		return s.reply("+QUEUED\r\n")
+	}
+	if q.row = s.plainRow(q.args); q.row == nil {
+		q.row = ordinaryRow
+	}
+	s.run(ctx, q)
+	return true
+}
+
+// endAdoptedTx is the runInTx of EXEC and DISCARD. The upstream ends its transaction, in which there is nothing, and
+// says whether anything was refused there. False: there is no lock in it.
+func (s *Session) endAdoptedTx(ctx context.Context, q request) bool {
+	exec := resp.Is(q.args[0], "EXEC")
+	switch {
+	case !s.locked.Active():
+		return false
+	case len(q.args) > 1 && !exec:
+		return s.enqueue(q.raw) // refused, and ends nothing
+	case s.idle(ctx) != nil:
+		return true
+	}
+	ended := s.tx.End(s.watching)
+	s.watching = false
+	s.txNode.Ended()
+	reply, err := s.replies.Ask(ctx, s.pinned, q.raw)
+	if err != nil {
+		s.closeAfterReplies() // as after any other transaction whose end is not known
+		return true
+	}
+	ended(reply)
+	s.publishStateful()
+	if s.backToShared(); s.tx.In { // the client may not end it
+		return s.reply(string(reply))
+	}
+	t := s.locked
+	s.locked.Forget()
+	if !exec || string(reply) != "*0\r\n" {
+		return s.reply(string(reply))
+	}
+	s.burst = adopt.Burst{}
+	result, err := s.d.opt.Adoption.Exec(ctx, adoptedConn{s}, &t)
+	s.answerAdopted(q, result, err)
+	return true
+}
