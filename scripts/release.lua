@@ -8,7 +8,8 @@
 --   {3, noted, holds left, hold}  this unlock gave back that hold before
 --   {5, noted, name}  missing here although the grant is here: the release of that name gave the hold back before
 --   {4, noted}  not removed: the name would become free, or the lease end earlier, and the lease has another lineage
---   {0, noted, owner or empty, ms left, largest fence}  missing here
+--   {0, noted, owner or empty, ms left, largest fence, before}  missing here; before is 1 if another release gave the hold
+--       back here, or a later grant was given back
 -- noted is 1 if a renewal may have shortened the lease of the grant: see note. The values of how:
 --   unlock  the owner's, while the proxy knows the grant to be valid
 --   handed  the same, and a waiter at this proxy asks for the name next: other proxies need not
@@ -89,6 +90,8 @@ if asked and not before and same and h.present == 0 and #given == final - first 
   local by = recall('H' .. ARGV[first])
   if by and by ~= name then return refusal or {5, noted, by} end
 end
+local by = asked and not mine and recall('H' .. ARGV[first])
+local too_late = (lastfence > fence or by and by ~= name) and 1 or 0
 local removed, left, told, listeners, freed = 0, 0, false, 0, false
 if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.fence > fence) then
   local ends, n = ending_without()
@@ -132,5 +135,5 @@ if refusal then return refusal end
 if removed > 0 or same and h then return {1, noted, left, told and 1 or 0, listeners} end
 if before then return before end
 if unlock and last == owner and (lastfence == fence or lasthold == ARGV[first]) then return {2, noted} end
-if not h then return {0, noted, '', 0, c} end
-return {0, noted, h.owner, h.rest, c}
+if not h then return {0, noted, '', 0, c, too_late} end
+return {0, noted, h.owner, h.rest, c, too_late}

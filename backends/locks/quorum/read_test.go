@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/integration/redistest"
+	"github.com/lockproxy/lockproxy/scripts"
 )
 
 var jobKey = locks.Key{Name: "job"}
@@ -97,6 +99,56 @@ func TestUnlock_OnceAfterAnother(t *testing.T) {
 				t.Errorf("bob's: %v", err)
 			}
 		}
+	}
+}
+
+// TestUnlock_OnceBesideARival: a release that must not have been done before counts nodes that never had the grant, while
+// no node knows of an earlier one. Of five nodes two are dead, and at one or two of the others a rival is trying. The
+// second release must not be told that it was the one, also where the first reached none but nodes without the grant.
+func TestUnlock_OnceBesideARival(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 2} {
+		nodes := redistest.StartNodes(t, 5)
+		p, c := rivals(t, 2, nodes), conns(t, nodes)
+		g := lock(t, p[0], "job", "alice", time.Minute)
+		everywhere(t, p[0], c)
+		for i := range n {
+			rivalHas(t, p[0], c[2+i])
+		}
+		nodes[0].Kill()
+		nodes[1].Kill()
+		once := locks.UnlockRequest{Key: jobKey, Owner: "alice", Fence: g.Fence, All: true, Once: true}
+		if left, err := p[0].Unlock(t.Context(), once); err != nil || left != 0 {
+			t.Errorf("%d rivals: %d left, %v", n, left, err)
+		}
+		for at, s := range p {
+			if left, err := s.Unlock(t.Context(), once); err == nil {
+				t.Errorf("%d rivals, again at %d: %d left", n, at, left)
+			}
+		}
+	}
+}
+
+// TestUnlock_OnceAfterNodesWithoutTheGrant: an earlier release was done by three of five nodes, of which two did not have
+// the grant and the third is dead. One of the others still has it.
+func TestUnlock_OnceAfterNodesWithoutTheGrant(t *testing.T) {
+	t.Parallel()
+	s, nodes := start(t, 5)
+	c := conns(t, nodes)
+	g := lock(t, s, "job", "alice", time.Minute)
+	everywhere(t, s, c)
+	k := s.RedisKeys(jobKey)
+	for _, i := range []int{0, 3, 4} {
+		if i > 0 {
+			c[i].Do(t, "DEL", k.Lock)
+		}
+		c[i].Do(t, s.Command(scripts.Release, k, gives("alice", g, "unlock", "")...)...)
+	}
+	nodes[0].Kill()
+	nodes[1].Kill()
+	_, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: jobKey, Owner: "alice", Fence: g.Fence, All: true, Once: true})
+	if !errors.Is(err, locks.ErrLost) {
+		t.Errorf("%v, want %v", err, locks.ErrLost)
 	}
 }
 

@@ -53,9 +53,12 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 }
 
 // doneBefore reports whether a node had done this release before, other than for the same Req: then it was this
-// very UNLOCK.
+// very UNLOCK. Of the nodes that did an earlier release of the grant, a quorum, at least one votes on this: it
+// remembers that release, or that of a later grant, or that it was told of it without having the hold.
 func doneBefore(votes []voters.Vote, r *locks.UnlockRequest) bool {
-	return slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.Kind == voters.Duplicate && (r.Req == "" || v.Hold == "") })
+	return slices.ContainsFunc(votes, func(v voters.Vote) bool {
+		return v.TooLate || v.Kind == voters.Duplicate && (r.Req == "" || v.Hold == "")
+	})
 }
 
 // unlockDisputed goes on where this UNLOCK gave back another hold before, or another UNLOCK this one, through
@@ -142,9 +145,7 @@ func (s *Store) holdsLeft(votes []voters.Vote) int {
 // release removes holds of a grant on all nodes; left are the holds that stay. valid reports that the validity
 // which this proxy granted or renewed runs for every one of these holds: of another hold that says nothing,
 // since it may have been given back elsewhere, and neither does a read. Without it only the holds themselves
-// count, see releaseOutcome; and they do for a release that must not have been done before, since what this proxy
-// knows may have been given back through another one. A node that has done the UNLOCK, if it has a Req, with
-// another hold disputes this one.
+// count, see releaseOutcome. A node that has done the UNLOCK, if it has a Req, with another hold disputes this one.
 //
 // Where what stays ends earlier than what is given back, the lease is shortened, as by a renewal: a quorum
 // notes it first. Else an UNLOCK through another proxy, which knows the later end, could succeed after a
@@ -160,9 +161,6 @@ func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []stri
 	fence, how := int64(0), "strict"
 	if valid {
 		fence, how = g.fence, "unlock"
-	}
-	if r.Once {
-		fence = 0
 	}
 	j := func(how string) voters.ScriptCall { return s.unlockJob(h, g, ids, left, how, tagOf(r)) }
 	enough := func(v []voters.Vote) bool { return releaseOutcome(v, s.set.Quorum, false, h.Owner, fence) != pending }

@@ -38,6 +38,7 @@ type Vote struct {
 	Reinstated   bool          // renew, release: the grant is, or was, here because a renewal had reinstated it
 	GivenBack    bool          // renew: some of the holds were given back here
 	OtherRelease string        // release: the id of another one that gave the hold back here; else empty
+	TooLate      bool          // release: another one gave the hold back here, or a later grant was given back
 	Listeners    int           // release: subscribers that were told of it
 	Hold         string        // release: the one that this UNLOCK has given back before, if it has
 
@@ -355,7 +356,11 @@ func ParseRelease(m []rueidis.RedisMessage) (Vote, error) {
 	var err error
 	switch code {
 	case 0:
-		v, err = parseNo(m[1:], nil)
+		var before int64
+		if v, err = parseNo(m[1:], nil); err == nil {
+			err = readInts(m[5:], &before)
+		}
+		v.TooLate = before == 1
 	case 1:
 		err = readInts(m[2:], &left, &told, &listeners)
 		v = Vote{Kind: Yes, Holds: int(left), Reinstated: told == 1, Listeners: int(listeners)}
