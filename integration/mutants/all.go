@@ -3,7 +3,7 @@ package mutants
 import "slices"
 
 // All are the mutants.
-var All = slices.Concat(engine, adopted)
+var All = slices.Concat(engine, adopted, replacing)
 
 // engine are those of the engine.
 var engine = []Mutant{

@@ -52,6 +52,7 @@ type simName struct {
 	lost    map[int64]bool // fences of grants of which a session was told that they are lost
 	beliefs []*simBelief
 	asks    []*simAsk
+	simReplaced
 }
 
 // A simBelief is one grant: what its owner may believe about it. It has the name as long
@@ -90,6 +91,7 @@ type simAsk struct {
 	carried     bool      // it is a RENEW that was answered with a validity
 	alone       bool      // the owner asked for nothing else meanwhile
 	taken       int64     // see simName, when it was asked
+	latest      int64     // the fence of the latest grant, when it was asked
 }
 
 func newSimHistory(began time.Time) *simHistory {
@@ -182,7 +184,7 @@ func (h *simHistory) ask(p *simProxy, name, owner string, ttl time.Duration) *si
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	a, n := &simAsk{name: name, owner: owner, proxy: p, alone: true}, h.nameLocked(name)
-	a.taken = n.taken
+	a.taken, a.latest = n.taken, n.fence
 	if ttl > 0 {
 		a.renews = time.Now().Add(ttl - locks.Drift(ttl))
 	}
@@ -260,6 +262,7 @@ func (h *simHistory) granted(a *simAsk, r locks.LockRequest, g locks.Grant) *sim
 	var mine *simBelief
 	for _, b := range n.beliefs {
 		switch {
+		case b.owner != g.Owner && n.drops[g.Fence]: // it was replaced before its owner heard of it
 		case b.owner != g.Owner:
 			h.rivalLocked(b, g, now)
 		case b.fence == g.Fence:
@@ -274,12 +277,13 @@ func (h *simHistory) granted(a *simAsk, r locks.LockRequest, g locks.Grant) *sim
 		n.fence, n.owner = g.Fence, g.Owner
 		h.grants++
 	case g.Fence == n.fence && n.owner == g.Owner:
+	case n.drops[g.Fence]:
 	case g.Fence <= n.taken: // FORCE took it before its owner heard of it
 	default:
 		h.blameLocked(g.Name, "%s was granted fence %d after %d of %s", g.Owner, g.Fence, n.fence, n.owner)
 	}
 	if mine == nil {
-		over := n.forcing > 0 || n.lost[g.Fence] || g.Fence <= n.taken
+		over := n.forcing > 0 || n.lost[g.Fence] || g.Fence <= n.taken || n.drops[g.Fence]
 		mine = &simBelief{name: g.Name, owner: g.Owner, fence: g.Fence, over: over}
 		n.beliefs = append(n.beliefs, mine)
 	}
@@ -361,6 +365,7 @@ func (h *simHistory) renewed(a *simAsk, b *simBelief, validity time.Duration, la
 	case b.fence > a.taken && n.forced:
 	case b.fence <= a.taken:
 		h.blameLocked(b.name, "fence %d of %s was renewed after FORCE had taken it away", b.fence, b.owner)
+	case n.drops[b.fence] && a.latest <= b.fence: // it may have been renewed before it was replaced
 	case n.fence > b.fence && (a.alone || n.owner != b.owner): // else the owner was granted it meanwhile
 		h.blameLocked(b.name, "fence %d of %s was renewed after %d was granted to %s", b.fence, b.owner, n.fence, n.owner)
 	case lapsed && b.freed:

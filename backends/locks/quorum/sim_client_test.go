@@ -155,7 +155,7 @@ func (c *simClient) renew(p *simProxy, b *simBelief, ttl time.Duration, fence in
 func (c *simClient) renewal(p *simProxy, b *simBelief, ttl time.Duration, fence int64) (v time.Duration, err error) {
 	c.ponder()
 	h, well := c.w.history, c.w.well(p)
-	late := h.late(b)
+	late := h.late(b) || h.hasDropped(b)
 	lapsed := h.freed(b, late && c.w.live(b.name, b.owner, b.fence) <= len(c.w.nodes)/2)
 	// Due by what it was told before. What renewals have put back proves nothing to another proxy.
 	due := h.running(b) && c.w.vouched(b.name, b.owner, b.fence) > len(c.w.nodes)/2

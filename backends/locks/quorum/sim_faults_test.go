@@ -187,6 +187,15 @@ var simProfiles = []*simProfile{
 		faults:   []weighted[simFault]{{2, forgetAfter}, {3, forgetInTurn}, {1, cutLink}, {1, saveNode}},
 	},
 	{
+		// Some take the place of whoever has the name.
+		name: "replacing", nodes: 3, proxies: 2, names: 1, clients: 5, long: 3 * time.Second,
+		think: 20 * time.Millisecond, gap: 200 * time.Millisecond, shortest: 100 * time.Millisecond, longest: 700 * time.Millisecond,
+		loss: 0.002, clocks: 300 * time.Millisecond, skew: time.Second,
+		timeouts: []time.Duration{0, 50 * time.Millisecond},
+		acts:     append([]weighted[func(*simClient)]{{14, (*simClient).replace}}, everyAct...),
+		faults:   everyFault,
+	},
+	{
 		// An operator takes names away. Then some promises are not made, see simName.forced.
 		name: "force", nodes: 3, proxies: 2, names: 2, clients: 5, long: 3 * time.Second,
 		think: 20 * time.Millisecond, gap: 300 * time.Millisecond, shortest: 100 * time.Millisecond, longest: 700 * time.Millisecond,

@@ -224,6 +224,9 @@ func (n *simNode) evalsha(a []string) any {
 	if name == "acquire" || name == "settle" {
 		n.w.history.acquired(a[2], a[6+keys])
 	}
+	if r, ok := reply.([]any); ok && name == "acquire" && a[10+keys] == "replace" && r[0] == int64(1) {
+		n.w.history.dropped(a[2], a[13+keys], a[12+keys])
+	}
 	if n.w.trace {
 		n.w.history.log(nodeName(n.index), "", "%s %q -> %v", name, a[6+keys:], reply)
 	}
