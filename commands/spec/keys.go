@@ -24,7 +24,11 @@ func (c *Command) Keys(args [][]byte, dst []int) (keys []int, ok bool) {
 	if c.keyFinder != nil {
 		return c.keyFinder(args, dst), true
 	}
-	return dst, c.Flags&MovableKeys == 0
+	if c.Flags&MovableKeys != 0 {
+		return dst, false
+	}
+	keys, _ = c.specKeys(args, dst, false) // what a later Redis's own function would say: that it has one is not told
+	return keys, true
 }
 
 // Routing is Keys including arguments that decide the slot without being keys, such as

@@ -253,6 +253,7 @@ func TestKeys_ModuleCommand(t *testing.T) {
 		{"+module", "1:#1,3,2", "m a 3 b x c", nil, true},
 		{"+module", "1:#9,3,2", "m a 3 b x c", nil, true},
 		{"+module", "1:-1,0,0", "m a b", nil, true},
+		{"+write +fast", "1:0,1,0!variable_flags", "m a b", []int{1}, true}, // as DELEX of Redis 8.4, which is no module's
 	}
 	for _, tt := range tests {
 		c := &Command{Name: "m", Arity: -1}
