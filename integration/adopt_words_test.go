@@ -33,6 +33,8 @@ func TestAdopt_AnswersLikeRedis(t *testing.T) {
 		"PEXPIRE k 9223372036854775807", "EXPIRE k", "EXPIRE k 20 NX", "EXPIRE k 20 XX", "EXPIRE k 20 GT", "EXPIRE k 50 GT", "EXPIRE k 20 lt", "EXPIRE k 50 LT", "EXPIRE k 20 bogus", "EXPIRE k 20 NX XX", "EXPIRE k 20 GT LT", "EXPIRE k 20 XX LT", "EXPIRE k 20 XX GT", "EXPIRE k 20 NX GT",
 		"EXPIRE k x bogus", "EXPIRE k 20 NX bogus", "PEXPIREAT k 10 XX",
 		"PERSIST", "PERSIST k k", "HGET k f", "HEXISTS k f", "HLEN k", "HGETALL k", "HKEYS k", "HVALS k", "HSTRLEN k f", "HMGET k f g", "HGET k", "HMGET k", "MGET k", "MGET k k x", "MGET",
+		"SET k mine IFEQ mine PX 30000", "SET k mine PX 30000 GET IFEQ mine", "SET k v IFEQ other PX 30000", "SET k v ifeq other GET", "SET k v IFEQ", "SET k v IFEQ v EX 0", "SET k v IFEQ v what", "SET k v NX IFNE",
+		"DELEX k", "DELEX k IFEQ mine", "DELEX k ifeq v", "DELEX k IFEQ", "DELEX", "DELEX k WHAT mine", "DELIFEQ k mine", "DELIFEQ k v", "DELIFEQ k", "DELIFEQ",
 	}
 	for _, hello := range []string{"2", "3"} {
 		direct, through := redistest.Open(t, plain.Addr()), redistest.Open(t, p.Addr())
@@ -86,7 +88,7 @@ func TestAdopt_Refuses(t *testing.T) {
 	c := redistest.Open(t, startAdopting(t, data).Addr())
 	wantReplies(t, c, [2]string{"SET lock:k mine NX PX 60000", "+OK"})
 	for _, command := range []string{
-		"SET k v", "SET k v PX 30000", "SET k v XX PX 30000", "SET k mine", "SET k v GET", "SET k mine KEEPTTL", "SET k v NX", "SET k v NX PX 999999999", "SET k v IFEQ mine", "SETEX k 30 v", "PSETEX k 30000 v", "GETSET k v", "SETNX k v", "PERSIST k", "GETEX k PERSIST", "EXPIRE k 99999",
+		"SET k v", "SET k v PX 30000", "SET k v XX PX 30000", "SET k mine", "SET k v GET", "SET k mine KEEPTTL", "SET k v NX", "SET k v NX PX 999999999", "SETEX k 30 v", "PSETEX k 30000 v", "GETSET k v", "SETNX k v", "PERSIST k", "GETEX k PERSIST", "EXPIRE k 99999",
 		"INCR k", "APPEND k v", "SETRANGE k 0 v", "SETBIT k 0 1", "GETBIT k 0", "BITCOUNT k", "RENAME k x", "RENAMENX x k", "COPY k x", "COPY x k", "DUMP k", "MOVE k 1", "OBJECT ENCODING k", "OBJECT FREQ k", "MEMORY USAGE k",
 		"SORT k", "SORT x STORE k", "LPUSH k v", "LLEN k", "BLPOP k 1", "BLPOP x k 1", "BRPOPLPUSH x k 1", "SADD k v", "ZADD k 1 v", "HINCRBYFLOAT k f 1", "HSCAN k 0", "XADD k * f v", "PFADD k v", "GEOADD k 1 1 v", "MSET x 1 k 2", "MSETNX k 1 x 2",
 		"SINTERSTORE x k y", "SUNIONSTORE k x y", "BITOP AND x k y", "LCS k x", "FCALL f 1 k", "FCALL_RO f 1 k", "FCALL f 0 k", "RESTORE k 0 x", "MIGRATE 127.0.0.1 1 k 0 100", "XREAD STREAMS x k 0 0", "XREADGROUP GROUP g c STREAMS k >", "EVAL return(redis.call('incr',KEYS[1])) 1 k",

@@ -12,16 +12,18 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 	"github.com/lockproxy/lockproxy/commands/adopt/peers"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
 // newAnnouncer is what tells other proxies which keys are locks here.
-func newAnnouncer(o options, svc *locks.Service, up *upstream.Upstream, log *slog.Logger) *peers.Announcer {
+// Each time it asks the upstream what that is called it notes in heard which version it is.
+func newAnnouncer(o options, svc *locks.Service, up *upstream.Upstream, heard *idiom.Heard, log *slog.Logger) *peers.Announcer {
 	host, _ := os.Hostname()
 	return peers.New(peers.Options{
 		Board: svc, Patterns: o.announced(), Proxy: strings.TrimSpace(host + " " + o.listen), Log: log,
-		Upstream: func(ctx context.Context) []string { return replicationIDs(ctx, up, o.upstreamConns == 0) },
+		Upstream: func(ctx context.Context) []string { return replicationIDs(ctx, up, heard, o.upstreamConns == 0) },
 	})
 }
 
@@ -44,22 +46,29 @@ func announceOnce(ctx context.Context, a *peers.Announcer) {
 const identifyTimeout = time.Second
 
 // replicationIDs are those of the upstream's masters, as far as these tell the proxy's own user; also the former ones,
-// which proxies that have not seen a failover yet still know them by. forget closes the connections that this opened.
-func replicationIDs(ctx context.Context, up *upstream.Upstream, forget bool) (ids []string) {
+// which proxies that have not seen a failover yet still know them by. heard gets their versions. forget closes the
+// connections that this opened.
+func replicationIDs(ctx context.Context, up *upstream.Upstream, heard *idiom.Heard, forget bool) (ids []string) {
 	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
 	defer cancel()
 	id := up.DefaultIdentity()
+	var servers []string
 	for _, master := range up.View().Masters() {
 		c, err := master.Shared(ctx, id, upstream.MainClass, 0)
 		if err != nil {
 			continue
 		}
 		reply, err := c.Ask(ctx, resp.AppendCommand(nil, "INFO", "replication"), maxReplication)
+		server, alsoErr := c.Ask(ctx, resp.AppendCommand(nil, "INFO", "server"), maxReplication)
 		upstream.Return(c)
 		if err == nil {
 			ids = append(ids, parseReplicationIDs(string(reply))...)
 		}
+		if alsoErr == nil {
+			servers = append(servers, string(server))
+		}
 	}
+	heard.Note(servers)
 	if forget {
 		up.Forget(id)
 	}

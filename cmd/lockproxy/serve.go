@@ -24,6 +24,7 @@ import (
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/loglimit"
 	"github.com/lockproxy/lockproxy/commands"
 	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 	"github.com/lockproxy/lockproxy/commands/adopt/peers"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 	"github.com/lockproxy/lockproxy/commands/stats"
@@ -90,13 +91,14 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	if admitsAnonymous(&o, up) {
 		log.Warn(anonymousWarning)
 	}
-	others := newAnnouncer(o, svc, up, log)
+	heard := new(idiom.Heard)
+	others := newAnnouncer(o, svc, up, heard, log)
 	announceOnce(ctx, others)
-	adoption, err := newAdoption(o, svc, others, log)
+	adoption, err := newAdoption(o, svc, others, heard, log)
 	if err != nil {
 		return errors.Join(err, closeLocks(svc))
 	}
-	observer, err := newObserver(o)
+	observer, err := newObserver(o, heard)
 	if err != nil {
 		return errors.Join(err, closeLocks(svc))
 	}
@@ -295,10 +297,10 @@ func (p program) initCommand() *cli.Command {
 }
 
 // newAdoption is nil where no key is a lock.
-func newAdoption(o options, svc *locks.Service, others *peers.Announcer, log *slog.Logger) (*adopt.Adoption, error) {
+func newAdoption(o options, svc *locks.Service, others *peers.Announcer, heard *idiom.Heard, log *slog.Logger) (*adopt.Adoption, error) {
 	if len(o.adopt) == 0 {
 		return nil, nil
 	}
 	logAdoption(log, o.adopt)
-	return adopt.New(o.adopt, adopt.Options{Engine: svc, Inspector: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, Peers: others, Log: log})
+	return adopt.New(o.adopt, adopt.Options{Engine: svc, Inspector: svc, MinTTL: o.minTTL, MaxTTL: o.maxTTL, Peers: others, Dialect: heard.Dialect, Log: log})
 }

@@ -51,6 +51,7 @@ type Options struct {
 	Log            *slog.Logger  // gets what is refused; nil: slog.Default()
 	Peers          Peers         // nil: there is no other proxy
 	Random         locks.RandSource
+	Dialect        func() idiom.Dialect // the upstream's, called for every call; nil: not known
 }
 
 // remembered is how many locks an Adoption remembers.
@@ -74,7 +75,9 @@ type Adoption struct {
 
 // New makes an Adoption. The first pattern that matches a key counts.
 func New(patterns []*Pattern, o Options) (*Adoption, error) {
-	o.Log = cmp.Or(o.Log, slog.Default())
+	if o.Log = cmp.Or(o.Log, slog.Default()); o.Dialect == nil {
+		o.Dialect = func() idiom.Dialect { return idiom.Dialect{} }
+	}
 	a := &Adoption{opt: o, patterns: patterns, scripts: idiom.NewScripts(), flights: newFlights(pollPace), reads: newFlights(0)}
 	var err, also error
 	a.guesses, err = lru.New[locks.Key, guess](remembered)
@@ -136,6 +139,8 @@ func (a *Adoption) call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 		return a.several(c, name, words)
 	case several:
 		return refused(OtherKeys, "it has other keys as well")
+	case a.opt.Dialect().Lacks(name): // the upstream says so
+		return nil, nil
 	case len(keys.At) == 0 || keys.At[0] != 1:
 		return refused(NotForLocks, name+" of a lock")
 	}
@@ -148,6 +153,7 @@ func (a *Adoption) plain(c Connection, p *Pattern, name string, words []string) 
 	if err != nil {
 		return nil, &RefusedError{Command: name, Key: words[1], Why: err.Error(), Pattern: p.Glob, Reason: NotForLocks}
 	}
+	call.Speak(a.opt.Dialect())
 	made := &Call{Call: call, pattern: p, command: name, class: idiom.PlainClass(words), onHash: name[0] == 'H', words: words}
 	if out, err := call.Run(idiom.State{}, time.Now()); err == nil && len(out.Reply) > 0 && out.Reply[0] == '-' {
 		made.fault = out.Reply
@@ -194,7 +200,9 @@ func (a *Adoption) script(c Connection, name string, words []string) (*Call, err
 	if call == nil {
 		return nil, nil
 	}
-	shape := fmt.Sprint(s.SHA, " ", n, " ", len(args), " ", call.Key() == lock)
+	dialect := a.opt.Dialect()
+	call.Speak(dialect)
+	shape := fmt.Sprint(s.SHA, " ", n, " ", len(args), " ", call.Key() == lock, " ", dialect.Version)
 	v := a.classify(call, shape, words[3:])
 	made := &Call{Call: call, pattern: a.pattern(c.Database(), call.Key()), command: name, class: v.class, onHash: v.hash, script: s.SHA}
 	if v.why != "" {

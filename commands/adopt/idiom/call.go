@@ -16,8 +16,12 @@ type Call struct {
 	proto    int
 	readOnly bool
 	adopted  func(key string) bool
+	dialect  Dialect
 	run      func(w *world) (lua.Reply, error)
 }
+
+// Speak has the call answered as a server of that dialect answers it; the zero Dialect if it is not called.
+func (c *Call) Speak(d Dialect) { c.dialect = d }
 
 // Key is the key of the lock.
 func (c *Call) Key() string { return c.key }
@@ -50,7 +54,7 @@ func (s *Script) Call(keys, args []string, proto int, readOnly bool, adopted fun
 	}
 	c := &Call{
 		values: args, proto: proto, readOnly: readOnly || s.noWrites, adopted: adopted,
-		run: func(w *world) (lua.Reply, error) { return s.parsed.Run(keys, args, w.call) },
+		run: func(w *world) (lua.Reply, error) { return s.parsed.Run(w.dialect.lua(), keys, args, w.call) },
 	}
 	for _, a := range append(append([]string(nil), keys...), args...) {
 		if adopted(a) {
@@ -137,6 +141,13 @@ func PlainClass(args []string) Class {
 	switch name := strings.ToUpper(args[0]); name {
 	case "DEL", "UNLINK", "GETDEL", "HDEL":
 		return ForceRelease
+	case "DELEX":
+		if len(args) == 2 {
+			return ForceRelease
+		}
+		return ReleaseOwn
+	case "DELIFEQ":
+		return ReleaseOwn
 	case "EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT", "PERSIST":
 		return ForceExtend
 	case "GETEX":
@@ -148,7 +159,10 @@ func PlainClass(args []string) Class {
 	case "SETNX":
 		return Acquire
 	case "SET":
-		if o, fine := parseSet(args[min(3, len(args)):]); fine && !o.nx && !o.xx {
+		switch o, fine := parseSet(args[min(3, len(args)):]); {
+		case fine && o.compares != "":
+			return ExtendOwn
+		case fine && !o.nx && !o.xx:
 			return Overwrite
 		}
 		return Acquire

@@ -3,6 +3,7 @@ package idiom
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom/lua"
 )
@@ -15,6 +16,12 @@ const (
 // expire is EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT. What is wrong with the options comes before what is wrong with
 // the time.
 func (w *world) expire(name string, args []string) (lua.Reply, error) {
+	if len(args) > 1 && w.dialect.old() { // it has no options
+		if w.inScript {
+			return nil, refusef("%s with %d arguments", name, len(args)+1)
+		}
+		return wrongArity(name), nil
+	}
 	var options []string
 	for _, word := range args[1:] {
 		option := strings.ToUpper(word)
@@ -69,21 +76,26 @@ func (w *world) getEx(_ string, args []string) (lua.Reply, error) {
 			return syntax, nil
 		}
 	}
-	value, err := w.get("GET", nil)
-	if value == nil || value == wrongType || err != nil {
-		return value, err
+	var left time.Duration
+	var fault lua.Error
+	if unit != "" {
+		if left, fault = w.left(unit, at, "getex"); fault == "" && left <= 0 && !strings.HasSuffix(unit, "AT") {
+			fault = w.invalidExpire("getex")
+		}
 	}
+	early := w.dialect.is(0, 90100) // Valkey looks at the time before it looks at the key
+	if early && fault != "" {
+		return fault, nil
+	}
+	value, err := w.get("GET", nil)
 	switch {
+	case value == nil || value == wrongType || err != nil:
+		return value, err
+	case fault != "":
+		return fault, nil
 	case persist && w.is.Left != Forever:
 		w.is.Left, w.timed = Forever, true
 	case unit != "":
-		left, fault := w.left(unit, at, "getex")
-		if fault == "" && left <= 0 && !strings.HasSuffix(unit, "AT") {
-			fault = invalidExpire("getex")
-		}
-		if fault != "" {
-			return fault, nil
-		}
 		w.setEnd(left)
 	}
 	return value, nil

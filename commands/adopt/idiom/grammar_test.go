@@ -145,6 +145,7 @@ func FuzzGenerated(f *testing.F) {
 	f.Add([]byte{3, 1, 7, 0, 0, 0, 3, 1, 9, 18, 0, 2, 1, 1, 1, 3, 3, 4, 26, 28, 30, 5, 1, 0, 7, 9, 11, 13, 15, 17})
 	n := redistest.StartNodes(f, 1)
 	c := redistest.Open(f, n[0].Addr())
+	d := dialectOf(f, c)
 	f.Fuzz(func(t *testing.T, choices []byte) {
 		if len(choices) > 300 {
 			return
@@ -154,6 +155,7 @@ func FuzzGenerated(f *testing.F) {
 		if err != nil || call == nil {
 			return
 		}
+		call.Speak(d)
 		call.Accept(time.Now())
 		same(t, c, call, []string{"EVAL", text, "1", "lock:a", "me", "5000"})
 		if t.Failed() {

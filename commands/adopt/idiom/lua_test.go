@@ -21,7 +21,7 @@ var luaScripts = []string{
 	// numbers to text, and to replies
 	`return tostring(5000)`, `return tostring(1/3)`, `return 1e15 .. ''`, `return 1e14 .. '' .. 123456789012345`, `return 0.1 .. ''`, `return 100000 .. ''`,
 	`return -0.5`, `return 3.99`, `return -3.99`, `return 7 % -3`, `return -7 % 3`, `return 5.5 % 2 .. ''`, `return 2^10`, `return -2^2`, `return 2^3^2`,
-	`return redis.call('echo', 5000)`, `return redis.call('echo', 1/3)`, `return redis.call('echo', 2^52)`, `return redis.call('echo', 1e16)`, `return redis.call('echo', 0.1)`, `return redis.call('echo', -1.5e-7)`,
+	`return redis.call('echo', 5000)`, `return redis.call('echo', 1/3)`, `return redis.call('echo', 2^52)`, `return redis.call('echo', 1e16)`, `return redis.call('echo', 0.1)`, `return redis.call('echo', 12345.678901)`, `return redis.call('echo', 12345.6789012)`, `return redis.call('echo', 123.4567890123)`, `return redis.call('echo', -0.0001234567)`, `return redis.call('echo', 0.0012345678)`, `return redis.call('echo', 1e-6)`, `return redis.call('echo', 1e-7)`, `return redis.call('echo', 1.5e-300)`, `return redis.call('echo', 1234567890123.5)`, `return redis.call('echo', 2/3)`, `return redis.call('echo', 1e5/7)`, `return redis.call('echo', -1.5e-7)`,
 	`return tonumber('12')`, `return tonumber(' 12 ') + 1`, `return tonumber('1e3')`, `return tonumber('12x')`, `return tonumber('')`, `return tonumber(nil)`, `return tonumber({}) == nil`, `return '10' + 5`, `return '3' * '4'`, `return 10 .. 20`,
 	`return tonumber('5.')`, `return tonumber('.5') * 2`, `return tonumber('1e')`, `return tonumber('--1')`, `return tonumber('+1')`, `return 1 == '1'`, `return #'abc' .. ''`,
 	`return math.floor(-0.5)`, `return math.ceil(0.2)`, `return math.abs(-3)`, `return math.max(1, 5, 3)`, `return math.min(4, 2, 8)`, `return math.floor('7.9')`, `return math.max(2)`,
@@ -51,12 +51,13 @@ var luaScripts = []string{
 func TestLua_AsRedis(t *testing.T) {
 	n := redistest.StartNodes(t, 1)
 	c := redistest.Open(t, n[0].Addr())
+	on := dialectOf(t, c).lua()
 	for _, text := range luaScripts {
 		raw := c.Do(t, "EVAL", text, "0").Raw
 		s, err := lua.Parse(text)
 		var reply lua.Reply
 		if err == nil {
-			reply, err = s.Run(nil, nil, noKeys)
+			reply, err = s.Run(on, nil, nil, noKeys)
 		}
 		if err != nil {
 			if !strings.HasPrefix(raw, "-") && !strings.Contains(text, "(...)") {
@@ -83,7 +84,7 @@ func TestLua_Refuses(t *testing.T) {
 	for _, text := range refusedLua {
 		s, err := lua.Parse(text)
 		if err == nil {
-			_, err = s.Run(nil, nil, noKeys)
+			_, err = s.Run(lua.Version{}, nil, nil, noKeys)
 		}
 		if err == nil {
 			t.Errorf("%s is run", text)

@@ -14,7 +14,8 @@ type setOptions struct {
 	nx, xx, get, keep bool
 	end               string // EX, PX, EXAT, PXAT
 	at                string
-	compares          string // IFEQ or the like, which only newer servers have
+	compares, with    string // IFEQ or the like, which only newer servers have, and what the value is compared with
+	twice             bool   // it compares twice
 }
 
 func parseSet(args []string) (o setOptions, fine bool) {
@@ -29,8 +30,11 @@ func parseSet(args []string) (o setOptions, fine bool) {
 		case "KEEPTTL":
 			o.keep = true
 		case "IFEQ", "IFNE", "IFDEQ", "IFDNE":
-			o.compares = word
-			return o, true
+			if i++; o.compares != "" && o.compares != word || i == len(args) {
+				return o, false
+			}
+			o.twice = o.compares != ""
+			o.compares, o.with = word, args[i]
 		case "EX", "PX", "EXAT", "PXAT":
 			if i++; o.end != "" && o.end != word || i == len(args) {
 				return o, false
@@ -43,15 +47,26 @@ func parseSet(args []string) (o setOptions, fine bool) {
 	return o, !(o.nx && o.xx) && !(o.keep && o.end != "")
 }
 
+// lacks reports whether the server is known not to take SET with its comparison.
+func (d Dialect) lacks(o *setOptions) bool {
+	switch {
+	case d.Version == 0:
+		return false
+	case d.Valkey:
+		return d.Version < 80100 || o.compares != "IFEQ" || o.nx || o.xx || o.twice
+	}
+	return d.Version < 80400
+}
+
 // longest is what a longer lease is taken for, in milliseconds: more than any lock may have.
 const longest = int64(Forever/time.Millisecond) - 1
 
 func (w *world) set(_ string, args []string) (lua.Reply, error) {
 	o, fine := parseSet(args[1:])
 	switch {
-	case !fine:
+	case !fine, w.dialect.old() && o.nx && o.get, o.compares != "" && w.dialect.lacks(&o):
 		return syntax, nil
-	case o.compares != "":
+	case o.compares != "" && (o.compares != "IFEQ" || o.nx || o.xx || w.dialect.Version == 0):
 		return nil, refusef("SET with %s", o.compares)
 	}
 	left := Forever
@@ -61,17 +76,17 @@ func (w *world) set(_ string, args []string) (lua.Reply, error) {
 			return fault, nil
 		}
 		if left <= 0 && !strings.HasSuffix(o.end, "AT") {
-			return invalidExpire("set"), nil
+			return w.invalidExpire("set"), nil
 		}
 	}
-	if o.get && w.is.Kind == Hash {
+	if (o.get || o.compares != "") && w.is.Kind == Hash {
 		return wrongType, nil
 	}
 	var before lua.Reply
 	if w.is.Kind == String || w.is.Kind == Native {
 		before = w.is.Value
 	}
-	refusedBy := o.nx && w.is.Kind != Absent || o.xx && w.is.Kind == Absent
+	refusedBy := o.nx && w.is.Kind != Absent || o.xx && w.is.Kind == Absent || o.compares != "" && before != lua.Reply(o.with)
 	switch {
 	case refusedBy && o.get:
 		return before, nil
@@ -112,23 +127,26 @@ func (w *world) left(unit, at, command string) (time.Duration, lua.Error) {
 	}
 	if strings.HasPrefix(unit, "EX") {
 		if n > math.MaxInt64/1000 || n < math.MinInt64/1000 {
-			return 0, invalidExpire(command)
+			return 0, w.invalidExpire(command)
 		}
 		n *= 1000
 	}
 	now := w.now.UnixMilli()
 	if strings.HasSuffix(unit, "AT") {
 		if (command == "set" || command == "getex") && n <= 0 {
-			return 0, invalidExpire(command)
+			return 0, w.invalidExpire(command)
 		}
 		n -= now
 	} else if n > math.MaxInt64-now {
-		return 0, invalidExpire(command)
+		return 0, w.invalidExpire(command)
 	}
 	return time.Duration(min(n, longest)) * time.Millisecond, ""
 }
 
-func invalidExpire(command string) lua.Error {
+func (w *world) invalidExpire(command string) lua.Error {
+	if w.dialect.old() {
+		return lua.Error("ERR invalid expire time in " + command)
+	}
 	return lua.Error("ERR invalid expire time in '" + command + "' command")
 }
 
@@ -146,7 +164,7 @@ func (w *world) setEX(name string, args []string) (lua.Reply, error) {
 	}
 	left, fault := w.left(unit, args[0], strings.ToLower(name))
 	if fault == "" && left <= 0 {
-		fault = invalidExpire(strings.ToLower(name))
+		fault = w.invalidExpire(strings.ToLower(name))
 	}
 	if fault != "" {
 		return fault, nil
@@ -262,6 +280,41 @@ func (w *world) del(string, []string) (lua.Reply, error) {
 	was := w.is.Kind
 	w.is = State{}
 	return flag(was != Absent), nil
+}
+
+// delIfEq is Valkey's.
+func (w *world) delIfEq(_ string, args []string) (lua.Reply, error) {
+	value, err := w.get("GET", nil)
+	switch {
+	case value == wrongType, err != nil:
+		return value, err
+	case value != lua.Reply(args[0]):
+		return int64(0), nil
+	}
+	return w.del("DEL", nil)
+}
+
+// delex is DELEX of Redis. Of Valkey's, which is later, only what both have is done.
+func (w *world) delex(name string, args []string) (lua.Reply, error) {
+	condition := ""
+	if len(args) == 2 {
+		condition = strings.ToUpper(args[0])
+	}
+	switch ours := !w.dialect.Valkey; {
+	case condition == "IFEQ" && w.is.Kind != Hash:
+		return w.delIfEq(name, args[1:])
+	case ours && len(args) == 0:
+		return w.del(name, nil)
+	case ours && len(args) == 1 && !w.inScript:
+		return wrongArity(name), nil
+	case ours && len(args) == 2 && w.is.Kind == Absent:
+		return int64(0), nil
+	case ours && len(args) == 2 && w.is.Kind == Hash:
+		return lua.Error("ERR Key should be of string type if conditions are specified"), nil
+	case ours && len(args) == 2 && condition != "IFNE" && condition != "IFDEQ" && condition != "IFDNE":
+		return lua.Error("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE"), nil
+	}
+	return nil, refusef("%s of a lock but with IFEQ", name)
 }
 
 func (w *world) persist(string, []string) (lua.Reply, error) {

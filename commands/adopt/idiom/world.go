@@ -27,6 +27,7 @@ type world struct {
 	latch    latch
 	readOnly bool
 	inScript bool // errors of arity are worded in another way
+	dialect  Dialect
 }
 
 // errors of Redis
@@ -57,6 +58,7 @@ func init() {
 		"TTL": {0, 0, false, (*world).ttl}, "PTTL": {0, 0, false, (*world).ttl},
 		"EXPIRETIME": {0, 0, false, (*world).ttl}, "PEXPIRETIME": {0, 0, false, (*world).ttl},
 		"DEL": {0, 0, true, (*world).del}, "UNLINK": {0, 0, true, (*world).del}, "GETDEL": {0, 0, true, (*world).getDel},
+		"DELEX": {0, 2, true, (*world).delex}, "DELIFEQ": {1, 1, true, (*world).delIfEq},
 		"GETEX": {0, 64, true, (*world).getEx}, "HMGET": {1, 64, false, (*world).hmget},
 		"EXPIRE": {1, 64, true, (*world).expire}, "PEXPIRE": {1, 64, true, (*world).expire},
 		"EXPIREAT": {1, 64, true, (*world).expire}, "PEXPIREAT": {1, 64, true, (*world).expire},
@@ -99,7 +101,7 @@ func (w *world) call(args []string) (lua.Reply, error) {
 func (w *world) onLock(name string, args []string) (lua.Reply, error) {
 	c, known := commandTable[name]
 	switch {
-	case !known:
+	case !known, w.inScript && !w.dialect.has(name):
 		return nil, refusef("%s of a lock", name)
 	case len(args) > c.max && variadic[name] != "":
 		return nil, refusef("%s of several %s", name, variadic[name])
@@ -107,11 +109,15 @@ func (w *world) onLock(name string, args []string) (lua.Reply, error) {
 		if w.inScript {
 			return nil, refusef("%s with %d arguments", name, len(args)+1)
 		}
-		return lua.Error("ERR wrong number of arguments for '" + strings.ToLower(name) + "' command"), nil
+		return wrongArity(name), nil
 	case c.writes && w.readOnly:
 		return nil, refusef("%s in a script that may not write", name)
 	}
 	return c.run(w, name, args)
+}
+
+func wrongArity(name string) lua.Error {
+	return lua.Error("ERR wrong number of arguments for '" + strings.ToLower(name) + "' command")
 }
 
 // signal keeps a command on another key for later.

@@ -50,6 +50,7 @@ type Options struct {
 	Patterns       []Pattern     // the first that matches a key counts
 	MinTTL, MaxTTL time.Duration // of leases
 	Now            func() time.Time
+	Dialect        func() idiom.Dialect // the upstream's, called for every command that is looked at; nil: not known
 }
 
 // An Observer looks at commands and replies, and reports.

@@ -59,6 +59,9 @@ func (t *Tap) script(where Where, db, proto int, words []string) string {
 	}
 	t.undeclared = !fresh && at >= n
 	call, err := s.Call(keys, args, proto, strings.HasSuffix(name, "_RO"), func(key string) bool { return key == lock })
+	if call != nil {
+		call.Speak(o.dialect())
+	}
 	shape := o.shapeOfScript(shapeID{s.SHA, n, len(args), max(at, 0)}, call, err, args)
 	if call == nil && err == nil || fresh && !locks(shape.class) {
 		return ""
@@ -74,6 +77,13 @@ func (t *Tap) script(where Where, db, proto int, words []string) string {
 	}
 	t.plan(call, p, o.rule(o.pattern(db, lock)))
 	return lock
+}
+
+func (o *Observer) dialect() (d idiom.Dialect) {
+	if o.opt.Dialect != nil {
+		d = o.opt.Dialect()
+	}
+	return d
 }
 
 // locks reports whether scripts of a class make their key one that is followed: a cache entry is read and

@@ -256,6 +256,7 @@ func (t *Tap) plain(db, proto int, k kind, words []string) string {
 		t.form, t.verdict = formOther, err.Error()
 		return name
 	}
+	call.Speak(o.dialect())
 	t.form = formOf(command, words)
 	t.setNX = t.form == formSETNX
 	t.plan(call, planOf{class: idiom.PlainClass(words), value: valueOf(command, words)}, o.rule(o.pattern(db, name)))

@@ -27,7 +27,7 @@ func FuzzRun(f *testing.F) {
 			return
 		}
 		read := 0
-		m := newMachine([]string{key}, []string{arg, "5000"}, func(args []string) (Reply, error) {
+		m := newMachine(Version{ShortNumbers: answer%2 == 0}, []string{key}, []string{arg, "5000"}, func(args []string) (Reply, error) {
 			for _, a := range args {
 				read += len(a)
 			}

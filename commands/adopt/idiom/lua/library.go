@@ -76,8 +76,8 @@ func init() {
 	redis := module("redis", map[string]func(*machine, []value) []value{
 		"call":         func(m *machine, args []value) []value { return m.redis(args, true) },
 		"pcall":        func(m *machine, args []value) []value { return m.redis(args, false) },
-		"error_reply":  func(_ *machine, args []value) []value { return replyTable("err", args) },
-		"status_reply": func(_ *machine, args []value) []value { return replyTable("ok", args) },
+		"error_reply":  func(m *machine, args []value) []value { return m.replyTable("err", args) },
+		"status_reply": func(m *machine, args []value) []value { return m.replyTable("ok", args) },
 		"log":          func(_ *machine, args []value) []value { checkLog(args); return nil },
 	})
 	for i, level := range []string{"LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"} {
@@ -140,7 +140,7 @@ func (m *machine) redis(args []value, raise bool) []value {
 		case string:
 			words[i] = a
 		case float64:
-			words[i] = argument(a)
+			words[i] = m.argument(a)
 		default:
 			raiseOrRefuse(raise, "an argument of redis.call is a "+typeName(a))
 		}
@@ -180,27 +180,42 @@ func checkLog(args []value) {
 	}
 }
 
-// argument is how Redis passes a number on: %.17g, a whole one without a fraction. Versions of Redis write very
-// large ones, and minus zero, in different ways.
-func argument(n float64) string {
+// argument is how Redis passes a number on: a whole one without a fraction. Versions of Redis write very large ones, and
+// minus zero, in different ways.
+func (m *machine) argument(n float64) string {
 	if math.Abs(n) >= 1e17 || math.IsNaN(n) || n == 0 && math.Signbit(n) {
 		panic(unsupported("an argument that is so odd a number"))
 	}
 	if n == math.Trunc(n) {
 		return strconv.FormatInt(int64(n), 10)
 	}
+	if m.on.ShortNumbers {
+		return shortest(n)
+	}
 	return fmt.Sprintf("%.17g", n)
 }
 
-func replyTable(kind string, args []value) []value {
+// shortest is how Redis from 7.2 on writes a number with a fraction: with an exponent if there are more than six digits
+// behind the point, and the number is not about one.
+func shortest(n float64) string {
+	mantissa, power, _ := strings.Cut(strconv.FormatFloat(n, 'e', -1, 64), "e")
+	exponent, _ := strconv.Atoi(power)
+	_, fraction, _ := strings.Cut(mantissa, ".")
+	if len(fraction)-exponent < 7 || -4 < exponent && exponent < 4 {
+		return strconv.FormatFloat(n, 'f', -1, 64)
+	}
+	return fmt.Sprintf("%se%+d", mantissa, exponent)
+}
+
+func (m *machine) replyTable(kind string, args []value) []value {
 	text, isString := known(at(args, 0)).(string)
 	if !isString || len(args) != 1 {
 		panic(unsupported("a reply of redis." + map[string]string{"err": "error_reply", "ok": "status_reply"}[kind] + " that is no string"))
 	}
 	line(text)
-	if kind == "err" {
+	if kind == "err" && !m.on.BareErrors {
 		text = strings.TrimPrefix(text, "-")
-		if !strings.Contains(text, " ") { // from Redis 7 on
+		if !strings.Contains(text, " ") {
 			text = "ERR " + text
 		}
 	}

@@ -45,17 +45,23 @@ type Unknown struct{}
 // A Caller answers redis.call. An error ends the run; what Redis would answer as one is an Error.
 type Caller func(args []string) (Reply, error)
 
+// A Version is what differs between servers in how they run scripts. The zero Version is that of Redis 7.0.
+type Version struct {
+	BareErrors   bool // before 7.0: error_reply takes a text as it is
+	ShortNumbers bool // from 7.2 on: a number is passed on with the fewest digits that mean it, not with 17
+}
+
 // Run runs the script with its keys and arguments, and returns what EVAL would answer. Errors are
 // *Unsupported, *Raised, and those of call.
-func (s *Script) Run(keys, args []string, call Caller) (reply Reply, err error) {
+func (s *Script) Run(on Version, keys, args []string, call Caller) (reply Reply, err error) {
 	if len(keys)+len(args) > MaxArgs {
 		return nil, unsupported(fmt.Sprintf("a script with %d arguments", len(keys)+len(args)))
 	}
-	return newMachine(keys, args, call).run(s.body)
+	return newMachine(on, keys, args, call).run(s.body)
 }
 
-func newMachine(keys, args []string, call Caller) *machine {
-	return &machine{call: call, globals: map[string]value{"KEYS": listOf(keys), "ARGV": listOf(args)}}
+func newMachine(on Version, keys, args []string, call Caller) *machine {
+	return &machine{on: on, call: call, globals: map[string]value{"KEYS": listOf(keys), "ARGV": listOf(args)}}
 }
 
 func (m *machine) run(body block) (reply Reply, err error) {
@@ -101,6 +107,7 @@ func first(values []value) value {
 
 // A machine is one run.
 type machine struct {
+	on           Version
 	call         Caller
 	globals      map[string]value // KEYS and ARGV; the library is in library
 	steps, depth int

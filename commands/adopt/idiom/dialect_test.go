@@ -1,0 +1,33 @@
+package idiom
+
+import "testing"
+
+func TestDialectOf(t *testing.T) {
+	for info, want := range map[string]Dialect{
+		"$99\r\n# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n": {70015, false},
+		"redis_version:8.4.0\r\n": {80400, false}, "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n": {90102, true},
+		"redis_version:6.2\n": {60200, false}, "redis_version:255.255.255\r\n": {999999, false}, "redis_version:x.-1.2\r\n": {2, false},
+		"-NOPERM no\r\n": {}, "": {},
+	} {
+		if got := DialectOf(info); got != want {
+			t.Errorf("%q: %v, want %v", info, got, want)
+		}
+	}
+}
+
+// TestHeard: the oldest server counts, and the last answer while there is none.
+func TestHeard(t *testing.T) {
+	var h Heard
+	const old, current, valkey = "redis_version:7.0.1\r\n", "redis_version:8.4.0\r\n", "redis_version:7.2.4\r\nvalkey_version:8.1.0\r\n"
+	for _, tt := range []struct {
+		infos []string
+		want  Dialect
+	}{
+		{nil, Dialect{}}, {[]string{current}, Dialect{80400, false}}, {[]string{current, old, current}, Dialect{70001, false}}, {nil, Dialect{70001, false}},
+		{[]string{"-NOPERM no\r\n"}, Dialect{70001, false}}, {[]string{valkey}, Dialect{80100, true}}, {[]string{valkey, current}, Dialect{}}, {[]string{current, ""}, Dialect{80400, false}},
+	} {
+		if h.Note(tt.infos); h.Dialect() != tt.want {
+			t.Errorf("%q: %v, want %v", tt.infos, h.Dialect(), tt.want)
+		}
+	}
+}
