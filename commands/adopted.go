@@ -104,7 +104,7 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 func (s *Session) answerAdopted(q request, result adopt.Result, err error) {
 	taken := result.Taken.Fence != 0
 	if taken && (s.clientCtx.Err() != nil || verbConn{s}.HungUp()) {
-		s.d.opt.Adoption.Undo(result.Taken)
+		s.d.opt.Adoption.GiveBack(adoptedConn{s}, result)
 		taken, err = false, adopt.ErrClientLeft
 	}
 	if err != nil {
@@ -113,7 +113,7 @@ func (s *Session) answerAdopted(q request, result adopt.Result, err error) {
 	}
 	s.replyAdopted(q, result.Reply)
 	if sent := s.replies.Flush(); taken && !sent {
-		s.d.opt.Adoption.Undo(result.Taken)
+		s.d.opt.Adoption.GiveBack(adoptedConn{s}, result)
 	}
 }
 

@@ -45,7 +45,7 @@ func (o *options) adoptFaults() (bad faults) {
 func (o *options) adoptWarnings() (all []string) {
 	on := false
 	for _, p := range o.adopt {
-		on = on || p.Mode == adopt.On
+		on = on || p.Mode >= adopt.Both
 		if p.Literal() == "" {
 			all = append(all, fmt.Sprintf("adopt: %q begins with no literal text: every argument of every command is compared with it, and it may match keys that are no locks", p.Glob))
 		}

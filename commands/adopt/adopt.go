@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -69,8 +70,9 @@ type Adoption struct {
 	flights  *flights                     // acquisitions
 	reads    *flights
 
-	counters counters
-	refusals refusals
+	counters    counters
+	divergences [][numDivergences]atomic.Int64 // of the patterns
+	refusals    refusals
 }
 
 // New makes an Adoption. The first pattern that matches a key counts.
@@ -78,7 +80,8 @@ func New(patterns []*Pattern, o Options) (*Adoption, error) {
 	if o.Log = cmp.Or(o.Log, slog.Default()); o.Dialect == nil {
 		o.Dialect = func() idiom.Dialect { return idiom.Dialect{} }
 	}
-	a := &Adoption{opt: o, patterns: patterns, scripts: idiom.NewScripts(), flights: newFlights(pollPace), reads: newFlights(0)}
+	a := &Adoption{opt: o, patterns: patterns, scripts: idiom.NewScripts(), flights: newFlights(pollPace), reads: newFlights(0),
+		divergences: make([][numDivergences]atomic.Int64, len(patterns))}
 	var err, also error
 	a.guesses, err = lru.New[locks.Key, guess](remembered)
 	a.classes, also = lru.New[string, verdict](remembered)
@@ -99,7 +102,7 @@ type Call struct {
 	class   idiom.Class
 	onHash  bool     // the lock that it is for is a hash
 	script  string   // its SHA-1; empty: it runs none
-	words   []string // of a command; nil: it runs a script
+	words   []string // as the client has sent it
 	fault   []byte   // the reply to a command that is wrong whatever the key is
 
 	parts   []*Call  // one for each lock of a command that has several keys
@@ -204,7 +207,7 @@ func (a *Adoption) script(c Connection, name string, words []string) (*Call, err
 	call.Speak(dialect)
 	shape := fmt.Sprint(s.SHA, " ", n, " ", len(args), " ", call.Key() == lock, " ", dialect.Version)
 	v := a.classify(call, shape, words[3:])
-	made := &Call{Call: call, pattern: a.pattern(c.Database(), call.Key()), command: name, class: v.class, onHash: v.hash, script: s.SHA}
+	made := &Call{Call: call, pattern: a.pattern(c.Database(), call.Key()), command: name, class: v.class, onHash: v.hash, script: s.SHA, words: words}
 	if v.why != "" {
 		return nil, made.refused(NotClear, v.why)
 	}
@@ -267,7 +270,11 @@ type Result struct {
 	Taken locks.Grant // what it has taken, to be undone if the client has left; Fence 0: nothing
 
 	did  idiom.Do
-	told bool // the upstream got a command
+	told bool  // the upstream got a command
+	at   guess // did is Nothing: what the nodes answered
+
+	copied idiom.Op  // mode both: what the upstream has taken; see GiveBack
+	sent   time.Time // before it was asked
 }
 
 // Changed reports whether the call has done something, to the lock or at the upstream.
@@ -283,7 +290,7 @@ func (a *Adoption) Undo(g locks.Grant) {
 // ReplyText is the text of the error reply for an error of this package; empty for others.
 func ReplyText(err error) string {
 	var refused *RefusedError
-	if fault := faultError(nil); errors.As(err, &fault) || errors.As(err, &refused) || errors.Is(err, errNoScript) || errors.Is(err, errChanging) || errors.Is(err, errLate) || errors.Is(err, errMalformed) {
+	if fault := faultError(nil); errors.As(err, &fault) || errors.As(err, &refused) || errors.Is(err, errNoScript) || errors.Is(err, errChanging) || errors.Is(err, errLate) || errors.Is(err, errMalformed) || errors.Is(err, errUnclear) {
 		return err.Error()
 	}
 	return ""
@@ -312,15 +319,12 @@ func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result
 	if err := mayRun(ctx, conn, c); err != nil {
 		return Result{}, err
 	}
-	return a.decideOne(ctx, conn, c)
+	return a.decideByMode(ctx, conn, c)
 }
 
-// decideOne decides a call on one lock of a client that may run it.
+// decideOne has the nodes decide a call on one lock.
 func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Result, error) {
-	if c.fault != nil {
-		return Result{Reply: c.fault}, nil
-	}
-	key := locks.Key{DB: conn.Database(), Name: c.Key()}
+	key := lockKey(conn, c)
 	g, _ := a.guesses.Get(key)
 	state := g.state(time.Now())
 	answered := false // state is an answer of the nodes to this call
@@ -331,7 +335,8 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 		if err != nil && (answered || state.Kind == idiom.Absent) {
 			return a.repeatedElse(ctx, conn, c, key, c.cannotRun(state.Kind, err))
 		}
-		if err != nil || out.TimeRead && state.Kind != idiom.Absent && !exact { // it may be another's by now, and another proxy may have moved the end
+		unsure := err != nil || out.TimeRead && state.Kind != idiom.Absent && !exact || c.mustKnowOrigin(out.Op, g)
+		if unsure { // it may be another's by now, and another proxy may have moved the end
 			if g, err = a.read(ctx, since, key); err != nil {
 				return Result{}, err
 			}
@@ -347,16 +352,17 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			if out, err = a.repeated(ctx, c, key, out); err != nil {
 				return Result{}, err
 			}
-			return Result{Reply: out.Reply, told: len(out.Signals) > 0}, a.signal(ctx, conn, out.Signals)
+			return Result{Reply: out.Reply, told: len(out.Signals) > 0, at: g}, a.signal(ctx, conn, c.signalsOf(&out))
 		}
 		next, grant, err := a.do(ctx, conn, since, c, key, &out, g)
 		switch {
 		case err == nil && next != nil: // done
+			a.followCopy(ctx, conn, c, key, out.Op, g, next)
 			a.note(key, *next)
 			if out.Op.Do == idiom.Release {
 				a.flights.hurry(key)
 			}
-			return Result{Reply: out.Reply, Taken: grant, did: out.Op.Do}, a.signal(ctx, conn, out.Signals)
+			return Result{Reply: out.Reply, Taken: grant, did: out.Op.Do}, a.signal(ctx, conn, c.signalsOf(&out))
 		case err != nil:
 			return Result{}, err
 		}

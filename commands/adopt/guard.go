@@ -23,6 +23,11 @@ const guardFor = 100 * time.Millisecond
 // it there. Then at is what the key is taken for. An upstream that does not say so in time, or not to this client, has
 // nothing: locks are to be had while it is away.
 func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern, r locks.LockRequest) (d locks.Decision, at guess, err error) {
+	if p.Mode == Both { // the upstream has granted it
+		r.Barge, r.Wait = false, lag
+		d, err = a.opt.Engine.Lock(ctx, r)
+		return d, at, err
+	}
 	if !p.Guard {
 		d, err = a.opt.Engine.Lock(ctx, r)
 		return d, at, err
@@ -52,7 +57,7 @@ func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern,
 	case !time.Now().Before(ends):
 		a.opt.Engine.Undo(d.Grant)
 		return locks.Decision{}, at, errLate
-	case !says || resp.Int(reply) == -2:
+	case !says || resp.Int(reply) == -2 || d.Grant.Holds > 1: // a hold more of what it has, the copy of which the key may be
 		return d, at, nil
 	}
 	a.opt.Engine.Undo(d.Grant)

@@ -82,7 +82,7 @@ func (a *Adoption) inText(db int, args [][]byte) *Pattern {
 		return nil
 	}
 	for _, p := range a.patterns {
-		if p.Mode == On && (p.DB < 0 || p.DB == db) && p.literal != "" && bytes.Contains(args[1], []byte(p.literal)) &&
+		if p.Mode.adopts() && (p.DB < 0 || p.DB == db) && p.literal != "" && bytes.Contains(args[1], []byte(p.literal)) &&
 			a.scripts.Know(string(args[1])).Begins(p.literal) {
 			return p
 		}
@@ -100,7 +100,7 @@ func runsScript(name []byte) bool {
 func (a *Adoption) pattern(db int, key string) *Pattern {
 	for _, p := range a.patterns {
 		if p.Matches(db, key) {
-			if p.Mode != On {
+			if !p.Mode.adopts() {
 				return nil
 			}
 			return p

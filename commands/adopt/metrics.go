@@ -45,6 +45,7 @@ type counters struct {
 	took         [len(operations)]metrics.Histogram
 	upstreamHeld atomic.Int64 // locks not taken since the upstream has their keys
 	unguarded    atomic.Int64 // times when the upstream did not say whether it has a key
+	copiesLeft   atomic.Int64 // copies at the upstream that could not be changed
 	signalsSent  atomic.Int64
 	signalsLost  atomic.Int64
 }
@@ -61,7 +62,7 @@ func (c *counters) end(class idiom.Class, did idiom.Do, err error) {
 	case errors.As(err, &refusal):
 		c.reasons[refusal.Reason].Add(1)
 		row[refused].Add(1)
-	case errors.As(err, &quorum), errors.Is(err, errChanging), errors.Is(err, errLate):
+	case errors.As(err, &quorum), errors.Is(err, errChanging), errors.Is(err, errLate), errors.Is(err, errUnclear):
 		row[noQuorum].Add(1)
 	case err != nil:
 		row[failed].Add(1)
@@ -132,13 +133,20 @@ func (a *Adoption) Report(r *metrics.Report) {
 	for i, class := range classes {
 		r.Counters("lockproxy_adopt_calls_total", calls, "outcome", outcomeNames[:], c.calls[i][:], "class", string(class))
 	}
-	r.Counters("lockproxy_adopt_refused_total", "Calls on adopted keys that were answered ADOPTREFUSED, by why: not_for_locks, the command or what a script does has no meaning for a lock; other_keys, beside the lock's; not_clear, what the script does to a lock; strict, the pattern's as does not allow it; no_expiry, a lock without an end; over_max_ttl; transaction, it is in one with other keys; native, it would change a lock that LOCK has taken; tracking, the client would keep what it reads; peers, another proxy has the key in a mode that does not go with this one's; other.",
+	r.Counters("lockproxy_adopt_refused_total", "Calls on adopted keys that were answered ADOPTREFUSED, by why: not_for_locks, the command or what a script does has no meaning for a lock; other_keys, beside the lock's; not_clear, what the script does to a lock; strict, the pattern's as does not allow it; no_expiry, a lock without an end; over_max_ttl; transaction, it is in one with other keys; native, it would change a lock that LOCK has taken; tracking, the client would keep what it reads; peers, another proxy has the key in a mode that does not go with this one's; not_told, in mode=both its reply would not tell whether it has changed the lock; other.",
 		"reason", reasonNames[:], c.reasons[:])
 	for i, operation := range operations {
 		r.Histogram("lockproxy_adopt_seconds", "From a call on an adopted key to its decision, without those that were refused or not decided: take, of those that want a lock, also if it is held; change, of releases and renewals that were done; read, of all others.", &c.took[i], "operation", operation)
 	}
 	r.Counter("lockproxy_adopt_upstream_held_total", "Adopted locks that were not taken, since the upstream had their keys: a program that goes past the proxies has them.", c.upstreamHeld.Load())
 	r.Counter("lockproxy_adopt_unguarded_total", "Times when the upstream did not say, or not to that client, whether it has the key of an adopted lock: it counts as not having it.", c.unguarded.Load())
+	for i, p := range a.patterns {
+		if p.Mode == Both {
+			r.Counters("lockproxy_adopt_divergence_total", "Times when the upstream and the lock nodes differed about a lock of a pattern in mode=both: nodes_held, the upstream granted it and the nodes have another's; nodes_lack, the upstream renewed or released it and the nodes have no such grant; upstream_lacks, the nodes have a grant with that value that the upstream has not; unclear, the upstream answered what the call never does.",
+				"how", divergenceNames[:], a.divergences[i][:], "pattern", p.Glob)
+		}
+	}
+	r.Counter("lockproxy_adopt_copies_left_total", "Copies at the upstream of grants made in mode=both that were not deleted or moved when the grant was, or not given back when the nodes refused: the upstream did not answer in time, or not to that client. They end by themselves.", c.copiesLeft.Load())
 	r.Counter("lockproxy_adopt_signals_sent_total", "Commands that scripts on adopted keys send to waiters behind a change, and that the upstream has answered.", c.signalsSent.Load())
 	r.Counter("lockproxy_adopt_signals_lost_total", "Commands to waiters that the upstream has not answered, or has refused: these go on when their own time is over.", c.signalsLost.Load())
 	r.Gauge("lockproxy_adopt_scripts", "Scripts that are remembered, also those that cannot be run on a lock.", float64(a.scripts.Len()))

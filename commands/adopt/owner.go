@@ -16,12 +16,18 @@ func (a *Adoption) ownerOf(op idiom.Op) string {
 	return locks.NewAdoptedString(&a.opt.Random, op.Value)
 }
 
+// lockKey is the lock of a call.
+func lockKey(conn Connection, c *Call) locks.Key {
+	return locks.Key{DB: conn.Database(), Name: c.Key()}
+}
+
 // A guess is what a key is taken for. The zero guess is that nobody has it.
 type guess struct {
 	owner string
 	fence int64 // 0: not known; a string's owner names its grant alone
 	holds int
 	until time.Time
+	made  origin
 }
 
 // state is what the key is taken for at a time: nothing, if the lease is over by then.
@@ -52,5 +58,5 @@ func guessOf(r locks.Reading, now time.Time) guess {
 	if !r.Held {
 		return guess{}
 	}
-	return guess{owner: r.Owner, fence: r.Fence, holds: r.Holds, until: now.Add(r.Remaining)}
+	return guess{owner: r.Owner, fence: r.Fence, holds: r.Holds, until: now.Add(r.Remaining), made: originOf(r.Info)}
 }

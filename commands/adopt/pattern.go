@@ -18,12 +18,16 @@ type Mode uint8
 const (
 	Off     Mode = iota // they are keys like any other
 	Observe             // they are, and are reported on
+	Both                // they are locks where the upstream and the nodes both say so
 	On                  // they are locks
 )
 
-var modeNames = map[string]Mode{"off": Off, "observe": Observe, "on": On}
+// adopts reports whether the nodes decide, be it only as well.
+func (m Mode) adopts() bool { return m >= Both }
 
-func (m Mode) String() string { return [...]string{"off", "observe", "on"}[m] }
+var modeNames = map[string]Mode{"off": Off, "observe": Observe, "both": Both, "on": On}
+
+func (m Mode) String() string { return [...]string{"off", "observe", "both", "on"}[m] }
 
 // A Pattern names keys that are locks.
 type Pattern struct {
@@ -76,7 +80,7 @@ func (p *Pattern) set(name, value string) (err error) {
 		}
 	case "mode":
 		if p.Mode, known = modeNames[value]; !known {
-			err = errors.New("is none of off, observe, on; both is not there yet")
+			err = errors.New("is none of off, observe, both, on")
 		}
 	case "as":
 		if p.As, known = map[string]idiom.Strictness{"strict": idiom.Strict, "usual": idiom.Usual}[value]; !known {

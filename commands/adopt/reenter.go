@@ -20,7 +20,7 @@ func (a *Adoption) enter(ctx context.Context, conn Connection, c *Call, key lock
 		return nil, next, grant, err
 	}
 	began := time.Now()
-	d, at, err := a.lockGuarded(ctx, conn, c.pattern, locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: adoptedOn, Barge: true})
+	d, at, err := a.lockGuarded(ctx, conn, c.pattern, locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: c.made().info(), Barge: true})
 	switch {
 	case err != nil:
 		return nil, next, grant, err
@@ -38,7 +38,7 @@ func (a *Adoption) enter(ctx context.Context, conn Connection, c *Call, key lock
 		a.Undo(d.Grant)
 		return nil, next, grant, err
 	}
-	next = guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: d.Grant.Holds, until: began.Add(ttl)}
+	next = guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: d.Grant.Holds, until: began.Add(ttl), made: c.made()}
 	if next.holds > 1 {
 		if over, err := a.prolong(ctx, key, g, &next); over || err != nil {
 			a.Undo(d.Grant)
@@ -59,6 +59,7 @@ func (a *Adoption) prolong(ctx context.Context, key locks.Key, g guess, next *gu
 		}
 		g = guessOf(r, time.Now())
 	}
+	next.made = g.made // that of the first hold
 	if g.owner == next.owner && g.until.After(next.until) {
 		next.until = g.until
 	}
@@ -174,5 +175,5 @@ func (a *Adoption) repeatedElse(ctx context.Context, conn Connection, c *Call, k
 	if err != nil {
 		return Result{}, err
 	}
-	return Result{Reply: first.Reply, told: len(first.Signals) > 0}, a.signal(ctx, conn, first.Signals)
+	return Result{Reply: first.Reply, told: len(first.Signals) > 0}, a.signal(ctx, conn, c.signalsOf(&first))
 }

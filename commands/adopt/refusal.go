@@ -27,10 +27,11 @@ const (
 	OnNative             // it would change a lock that was taken with LOCK
 	Tracked              // the client keeps what it reads: CLIENT TRACKING
 	PeerConflict         // another proxy has the key in a mode that does not go with this one's
+	NotTold              // mode=both: its reply does not tell what it has done
 	numReasons
 )
 
-var reasonNames = [numReasons]string{"other", "not_for_locks", "other_keys", "not_clear", "strict", "no_expiry", "over_max_ttl", "transaction", "native", "tracking", "peers"}
+var reasonNames = [numReasons]string{"other", "not_for_locks", "other_keys", "not_clear", "strict", "no_expiry", "over_max_ttl", "transaction", "native", "tracking", "peers", "not_told"}
 
 func (r Reason) String() string { return reasonNames[r] }
 

@@ -89,7 +89,7 @@ func (a *Adoption) decideSeveral(ctx context.Context, conn Connection, c *Call) 
 	var replies [][]byte
 	var others []byte
 	for _, part := range c.parts {
-		r, err := a.decideOne(ctx, conn, part)
+		r, err := a.decideByMode(ctx, conn, part)
 		replies = append(replies, take(part.Key(), r.Reply, err))
 		all.did = max(all.did, r.did)
 	}

@@ -29,9 +29,6 @@ func (a *Adoption) read(ctx context.Context, since time.Time, key locks.Key) (gu
 	return fl.after, fl.err
 }
 
-// adoptedOn is the info of grants to commands of Redis.
-const adoptedOn = "adopted on"
-
 // take takes a lock that nobody is guessed to have. It may be refused by what the nodes have answered since that time.
 func (a *Adoption) take(ctx context.Context, conn Connection, since time.Time, c *Call, key locks.Key, op idiom.Op) (*guess, locks.Grant, error) {
 	ttl, err := a.lease(c, op.TTL)
@@ -39,9 +36,9 @@ func (a *Adoption) take(ctx context.Context, conn Connection, since time.Time, c
 		return nil, locks.Grant{}, err
 	}
 	var grant locks.Grant
-	fl, leads, err := a.flights.do(ctx, key, since, func(fl *flight) {
+	ask := func(fl *flight) {
 		began := time.Now()
-		request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: adoptedOn, Barge: true}
+		request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: c.made().info(), Barge: true}
 		d, at, err := a.lockGuarded(ctx, conn, c.pattern, request)
 		if fl.err = err; err != nil {
 			return
@@ -52,11 +49,17 @@ func (a *Adoption) take(ctx context.Context, conn Connection, since time.Time, c
 		}
 		if fl.granted = d.Granted; d.Granted {
 			grant = d.Grant
-			fl.after = guess{owner: grant.Owner, fence: grant.Fence, holds: 1, until: began.Add(ttl)}
+			fl.after = guess{owner: grant.Owner, fence: grant.Fence, holds: 1, until: began.Add(ttl), made: c.made()}
 		} else {
 			fl.after = guess{owner: d.Holder, holds: 1, until: time.Now().Add(d.Remaining)}
 		}
-	})
+	}
+	fl, leads := &flight{}, true
+	if c.pattern.Mode == Both { // the upstream lets one at a time come so far
+		ask(fl)
+	} else {
+		fl, leads, err = a.flights.do(ctx, key, since, ask)
+	}
 	switch {
 	case err != nil:
 		return nil, grant, err

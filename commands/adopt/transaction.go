@@ -25,6 +25,9 @@ type Transaction struct {
 	queue []*Call
 }
 
+// noTransactions is why there are none in the mode both: the upstream is sent nothing of them.
+const noTransactions = "transactions are not run in mode=both"
+
 // maxQueued is how many commands on a lock a transaction may have.
 const maxQueued = 128
 
@@ -71,6 +74,8 @@ func (a *Adoption) Watch(ctx context.Context, conn Connection, t *Transaction, a
 	}
 	key := locks.Key{DB: conn.Database(), Name: name}
 	switch {
+	case p.Mode == Both:
+		return refused(InTransaction, noTransactions)
 	case len(args) > 2:
 		return refused(OtherKeys, "it has other keys as well")
 	case t.watches && t.watched != key:
@@ -114,6 +119,8 @@ func (a *Adoption) Queue(conn Connection, t *Transaction, args [][]byte, keys Ke
 		return false, a.inTransaction(conn, call.command, call.Key(), call.pattern, why)
 	}
 	switch key, watched := t.lock(); {
+	case call.pattern.Mode == Both:
+		return refused(noTransactions)
 	case bytes.HasPrefix(call.fault, wrongArity): // other faults are for EXEC to answer
 		return false, faultError(call.fault)
 	case b.Queued:
@@ -236,6 +243,7 @@ func (a *Adoption) execWatched(ctx context.Context, conn Connection, c *Call, t 
 	case next == nil:
 		return aborted, nil
 	}
+	a.followCopy(ctx, conn, c, key, out.Op, g, next)
 	a.note(key, *next)
 	if did == idiom.Release {
 		a.flights.hurry(key)

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,7 +39,7 @@ type Edit struct {
 // Find returns the mutant with this name.
 func Find(name string) (Mutant, error) {
 	var names []string
-	for _, m := range All {
+	for _, m := range slices.Concat(All, Migration) {
 		if m.Name == name {
 			return m, nil
 		}

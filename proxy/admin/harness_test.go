@@ -141,7 +141,7 @@ func allFamilies(t *testing.T) map[string]*metrics.Family {
 	t.Helper()
 	shown := Certificate{"clients", func() *x509.Certificate { return &x509.Certificate{} }}
 	d := open(t, Options{Certificates: []Certificate{shown}}, nowhere, nowhere)
-	adoption, err := adopt.New(nil, adopt.Options{})
+	adoption, err := adopt.New([]*adopt.Pattern{{Glob: "lock:*", Mode: adopt.Both}}, adopt.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

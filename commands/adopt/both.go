@@ -1,0 +1,257 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// In the mode both a call is run by the upstream first, and then decided by the nodes: a lock is held only if both say so.
+// So such a grant excludes those of programs and proxies that know only one of the two. What a call has done at the
+// upstream is read from its reply, and a call whose reply does not tell is refused before it is sent. The argument
+// is in docs/decisions/0027.
+
+// lag is how long the nodes may be behind the upstream: a release reaches them later.
+const lag = 50 * time.Millisecond
+
+// errUnclear is the answer where the upstream answers what the call never does.
+var errUnclear = errors.New("ERR the upstream's reply does not say whether it has changed the lock")
+
+// decideByMode decides a call on one lock of a client that may run it.
+func (a *Adoption) decideByMode(ctx context.Context, conn Connection, c *Call) (Result, error) {
+	switch {
+	case c.pattern.Mode == Both:
+		return a.decideBoth(ctx, conn, c)
+	case c.fault != nil:
+		return Result{Reply: c.fault}, nil
+	}
+	return a.decideOne(ctx, conn, c)
+}
+
+// decideBoth decides a call on one lock of a client that may run it.
+func (a *Adoption) decideBoth(ctx context.Context, conn Connection, c *Call) (Result, error) {
+	if c.fault != nil || c.class == idiom.ReadOnly {
+		reply, err := conn.Ask(ctx, c.words)
+		return Result{Reply: reply}, err
+	}
+	replies, err := a.mayTell(c)
+	if err != nil {
+		return Result{}, err
+	}
+	began := time.Now()
+	reply, err := conn.Ask(ctx, c.words)
+	if err != nil {
+		return Result{}, err
+	}
+	did := replies.Did(reply)
+	switch {
+	case did == nil:
+		a.diverged(ctx, conn, c, unclear, guess{})
+		return Result{}, errUnclear
+	case did[0] != idiom.Nothing:
+		return a.follow(ctx, conn, c, &upstreamRun{replies: replies, did: did, reply: reply, began: began})
+	case c.class.Acquires():
+		return Result{Reply: reply}, nil
+	}
+	return a.decideAlone(ctx, conn, c, reply)
+}
+
+// mayTell returns what a call may answer. It is refused if the reply does not tell whether the lock was changed, or if the
+// nodes would refuse what the upstream does.
+func (a *Adoption) mayTell(c *Call) (*idiom.Replies, error) {
+	r, refused := c.Replies(time.Now())
+	if refused != nil {
+		return nil, c.refused(NotTold, refused.Why+", which mode=both must know")
+	}
+	for _, op := range r.Ops {
+		switch op.Do {
+		case idiom.Replace:
+			return nil, c.refused(NotTold, "it would replace a lock, which is not done in mode=both")
+		case idiom.Take, idiom.Enter, idiom.Renew:
+			if _, err := a.lease(c, op.TTL); err != nil {
+				return nil, err
+			}
+		case idiom.Leave:
+			if op.TTL != 0 {
+				if _, err := a.lease(c, op.TTL); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return r, nil
+}
+
+// An upstreamRun is a call that has changed the upstream's key.
+type upstreamRun struct {
+	replies *idiom.Replies
+	did     []idiom.Do // what it may have done, by its reply
+	reply   []byte
+	began   time.Time // before it was sent
+}
+
+// takes reports whether the call may have taken the lock, or entered it.
+func (u *upstreamRun) takes() bool {
+	return slices.Contains(u.did, idiom.Take) || slices.Contains(u.did, idiom.Enter)
+}
+
+// releases reports whether the call has given the lock back, or one hold of it.
+func (u *upstreamRun) releases() bool {
+	return slices.Contains(u.did, idiom.Release) || slices.Contains(u.did, idiom.Leave)
+}
+
+// taken is what the call has taken, by the value or field and ttl of its own words.
+func (u *upstreamRun) taken() (op idiom.Op) {
+	for _, o := range u.replies.Ops {
+		if o.Do == idiom.Take || o.Do == idiom.Enter {
+			op = o
+		}
+	}
+	return op
+}
+
+// lease is the shortest that the call may have asked for.
+func (u *upstreamRun) lease() time.Duration {
+	least := idiom.Forever
+	for _, o := range u.replies.Ops {
+		if o.Do == idiom.Take || o.Do == idiom.Enter || o.Do == idiom.Renew {
+			least = min(least, o.TTL)
+		}
+	}
+	return least
+}
+
+// follow has the nodes do what the upstream has done.
+func (a *Adoption) follow(ctx context.Context, conn Connection, c *Call, u *upstreamRun) (Result, error) {
+	r, err := a.decideOne(ctx, conn, c)
+	switch took := u.taken(); {
+	case u.releases(): // the client has it no more, whatever the nodes say
+		if err == nil && r.did == idiom.Nothing {
+			a.diverged(ctx, conn, c, nodesLack, r.at)
+		}
+		return Result{Reply: u.reply, did: idiom.Release}, nil
+	case err == nil && r.did != idiom.Nothing && time.Since(u.began) >= u.lease():
+		if r.Taken.Fence != 0 {
+			a.Undo(r.Taken)
+		}
+		return Result{}, errLate
+	case err == nil && r.did != idiom.Nothing:
+		if r.Reply = u.reply; r.Taken.Fence != 0 {
+			r.copied, r.sent = took, u.began
+		}
+		return r, nil
+	case u.takes():
+		if err == nil {
+			a.diverged(ctx, conn, c, nodesHeld, r.at)
+		}
+		// A call that may have found its own lock there gets an error, and goes on having it.
+		if err == nil || !slices.Contains(u.did, idiom.Renew) {
+			a.giveBack(ctx, conn, c.Key(), took, u.began)
+		}
+	case err == nil:
+		a.diverged(ctx, conn, c, nodesLack, r.at)
+	}
+	r.did = idiom.Nothing
+	return r, err
+}
+
+// decideAlone decides a call that has changed nothing at the upstream: a grant that was made in the mode on is at
+// the nodes only, so they alone release it, and renew it if the upstream has nobody else's. One that was made in both,
+// and is gone at the upstream, is lost.
+func (a *Adoption) decideAlone(ctx context.Context, conn Connection, c *Call, reply []byte) (Result, error) {
+	key := lockKey(conn, c)
+	g, err := a.read(ctx, time.Now(), key)
+	if err != nil {
+		return Result{}, err
+	}
+	out, err := c.Run(g.read(time.Now()), time.Now())
+	if err != nil || out.Op.Do == idiom.Nothing {
+		return Result{Reply: reply}, nil
+	}
+	if g.made != madeOn {
+		a.diverged(ctx, conn, c, upstreamLacks, g)
+		return Result{Reply: reply}, nil
+	}
+	if out.Op.Do == idiom.Renew {
+		switch has, err := a.upstreamHas(ctx, conn, c.Key()); {
+		case err != nil:
+			return Result{}, err
+		case has:
+			a.diverged(ctx, conn, c, upstreamLacks, g)
+			return Result{Reply: reply}, nil
+		}
+	}
+	next, _, err := a.do(ctx, conn, time.Now(), c, key, &out, g)
+	switch {
+	case err != nil:
+		return Result{}, err
+	case next == nil: // it has ended since
+		return Result{Reply: reply}, nil
+	}
+	a.note(key, *next)
+	return Result{Reply: out.Reply, did: out.Op.Do}, a.signal(ctx, conn, out.Signals)
+}
+
+// upstreamLooks is how often the upstream is asked whether it has a key, before that is taken for somebody's lock.
+const upstreamLooks = 5
+
+// upstreamHas reports whether the upstream has the key of a lock that the nodes have, and that was made in the mode on.
+// Those who ask for it in the mode both have taken the key as well, until the nodes refuse them: such a key
+// goes away, or another one's takes its place, whose end is later.
+func (a *Adoption) upstreamHas(ctx context.Context, conn Connection, key string) (bool, error) {
+	before := int64(-1)
+	for range upstreamLooks {
+		reply, err := conn.Ask(ctx, []string{"PTTL", key})
+		switch {
+		case err != nil:
+			return false, err
+		case len(reply) == 0 || reply[0] != ':': // not to this client
+			return true, nil
+		}
+		left := resp.Int(reply)
+		if left == -2 || before >= 0 && left > before {
+			return false, nil
+		}
+		before = left
+		select {
+		case <-time.After(lag):
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+	return true, nil
+}
+
+// giveBack takes what a call has taken at the upstream back, if it is there still. Past half of its lease it is left to
+// end: the request may come so late that another client has a lock with the same value.
+func (a *Adoption) giveBack(ctx context.Context, conn Connection, key string, took idiom.Op, since time.Time) {
+	if time.Since(since) >= took.TTL/2 {
+		return
+	}
+	op := idiom.Op{Do: idiom.Release}
+	kind := idiom.String
+	if took.Do == idiom.Enter {
+		kind, op.Do = idiom.Hash, idiom.Leave
+	}
+	a.changeCopy(context.WithoutCancel(ctx), conn, key, kind, took.Value, op)
+}
+
+// signalsOf are the commands for the upstream behind a change. In the mode both the upstream has run them itself.
+func (c *Call) signalsOf(out *idiom.Outcome) [][]string {
+	if c.pattern.Mode == Both {
+		return nil
+	}
+	return out.Signals
+}
+
+// GiveBack takes back what a call has taken: the client has left.
+func (a *Adoption) GiveBack(conn Connection, r Result) {
+	if r.copied.Do != idiom.Nothing {
+		a.giveBack(context.Background(), conn, r.Taken.Name, r.copied, r.sent)
+	}
+	a.Undo(r.Taken)
+}

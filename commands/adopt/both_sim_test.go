@@ -1,0 +1,499 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/memstore"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// A fakeUpstream is one Redis, as far as its keys are locks.
+type fakeUpstream struct {
+	mu   sync.Mutex
+	keys map[string]fakeKey
+}
+
+type fakeKey struct {
+	idiom.State
+	ends time.Time
+}
+
+// do runs a command, or a script, on one key.
+func (u *fakeUpstream) do(args []string) []byte {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := time.Now()
+	call, err := idiom.Plain(args, 2)
+	if strings.EqualFold(args[0], "EVAL") {
+		call, err = idiom.ParseScript(args[1]).Call(args[3:4], args[4:], 2, false, func(k string) bool { return k == args[3] })
+	}
+	if err != nil {
+		return []byte("-ERR " + err.Error() + "\r\n")
+	}
+	k, there := u.keys[call.Key()]
+	if there && !now.Before(k.ends) {
+		k, there = fakeKey{}, false
+		delete(u.keys, call.Key())
+	}
+	if there {
+		k.Left = k.ends.Sub(now)
+	}
+	out, err := call.Run(k.State, now)
+	if err != nil {
+		return []byte("-ERR " + err.Error() + "\r\n")
+	}
+	switch op := out.Op; op.Do {
+	case idiom.Release:
+		delete(u.keys, call.Key())
+		return out.Reply
+	case idiom.Take, idiom.Replace:
+		k.State = idiom.State{Kind: idiom.String, Value: op.Value}
+	case idiom.Enter:
+		k.State = idiom.State{Kind: idiom.Hash, Value: op.Value, Count: k.Count + 1}
+	case idiom.Leave:
+		k.Count--
+	}
+	if out.Op.TTL > 0 {
+		k.ends = now.Add(min(out.Op.TTL, time.Hour))
+	}
+	if out.Op.Do != idiom.Nothing {
+		u.keys[call.Key()] = k
+	}
+	return out.Reply
+}
+
+// A slow engine takes its time, and now and then too few nodes answer.
+type slowEngine struct {
+	Engine
+	s *bothSim
+}
+
+func (e slowEngine) pause(op string) error {
+	time.Sleep(e.s.some(20 * time.Millisecond))
+	if e.s.chance(e.s.faults) {
+		return &locks.QuorumError{Op: op, Nodes: 3, Need: 2, Got: 1}
+	}
+	return nil
+}
+
+func (e slowEngine) Lock(ctx context.Context, r locks.LockRequest) (locks.Decision, error) {
+	if err := e.pause("LOCK"); err != nil {
+		return locks.Decision{}, err
+	}
+	d, err := e.Engine.Lock(ctx, r)
+	if late := e.pause("LOCK"); late != nil && d.Granted {
+		e.Engine.Undo(d.Grant)
+		return locks.Decision{}, late
+	}
+	return d, err
+}
+
+func (e slowEngine) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration, error) {
+	if err := e.pause("RENEW"); err != nil {
+		return 0, err
+	}
+	left, err := e.Engine.Renew(ctx, r)
+	return left, errors.Join(err, e.pause("RENEW"))
+}
+
+func (e slowEngine) Unlock(ctx context.Context, r locks.UnlockRequest) (int, error) {
+	if err := e.pause("UNLOCK"); err != nil {
+		return 0, err
+	}
+	left, err := e.Engine.Unlock(ctx, r)
+	if late := e.pause("UNLOCK"); err == nil && late != nil {
+		return 0, late
+	}
+	return left, err
+}
+
+func (e slowEngine) Read(ctx context.Context, k locks.Key) (locks.Reading, error) {
+	if err := e.pause("READ"); err != nil {
+		return locks.Reading{}, err
+	}
+	r, err := e.Engine.Read(ctx, k)
+	time.Sleep(e.s.some(10 * time.Millisecond))
+	return r, err
+}
+
+// A simProxy is a proxy, or the programs that go past all of them: those have no mode but off.
+type simProxy struct {
+	mu    sync.Mutex // not held while somebody sleeps: synctest could not tell
+	done  *sync.Cond
+	calls int
+
+	mode Mode
+	away bool // its programs are stopped
+	by   map[Mode]*Adoption
+}
+
+// call begins a call in the mode of the proxy. end ends it.
+func (p *simProxy) call() (mode Mode, away bool, end func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls++
+	return p.mode, p.away, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.calls--
+		p.done.Broadcast()
+	}
+}
+
+// change changes the proxy when no call is under way.
+func (p *simProxy) change(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.calls > 0 {
+		p.done.Wait()
+	}
+	f()
+}
+
+// A bothSim is programs that take one lock, at the upstream and through proxies whose modes change meanwhile.
+type bothSim struct {
+	t        *testing.T
+	rnd      *rand.Rand
+	rndMu    sync.Mutex
+	faults   float64
+	up       *fakeUpstream
+	proxies  []*simProxy
+	mu       sync.Mutex
+	holder   string
+	until    time.Time
+	grants   map[string]int // by mode
+	overlaps []string
+	ended    bool
+}
+
+func (s *bothSim) some(most time.Duration) time.Duration {
+	s.rndMu.Lock()
+	defer s.rndMu.Unlock()
+	return time.Duration(s.rnd.Int64N(int64(most)))
+}
+
+func (s *bothSim) chance(p float64) bool {
+	s.rndMu.Lock()
+	defer s.rndMu.Unlock()
+	return s.rnd.Float64() < p
+}
+
+// enter notes that a program believes that it has the lock until then, and whether another does.
+func (s *bothSim) enter(who string, mode Mode, until time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holder != "" && s.holder != who && time.Now().Before(s.until) {
+		s.overlaps = append(s.overlaps, fmt.Sprintf("%v: %s (%v) while %s has it for %v", time.Now().Sub(simEpoch), who, mode, s.holder, time.Until(s.until)))
+	}
+	if s.holder != who {
+		s.grants[mode.String()]++
+	}
+	s.holder, s.until = who, until
+}
+
+func (s *bothSim) leave(who string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.holder == who {
+		s.holder = ""
+	}
+}
+
+var simEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// A simConn is a client's connection, through a proxy or past it.
+type simConn struct{ s *bothSim }
+
+func (c simConn) Database() int                         { return 0 }
+func (c simConn) Protocol() int                         { return 2 }
+func (c simConn) About() []slog.Attr                    { return nil }
+func (c simConn) Since() time.Time                      { return time.Now() }
+func (c simConn) MayLock(context.Context, string) error { return nil }
+
+func (c simConn) MayAsk(context.Context, []string) error { return nil }
+
+func (c simConn) Ask(ctx context.Context, args []string) ([]byte, error) {
+	if c.s.chance(c.s.faults) {
+		return nil, errors.New("the connection was lost")
+	}
+	time.Sleep(c.s.some(10 * time.Millisecond))
+	reply := c.s.up.do(args)
+	time.Sleep(c.s.some(10 * time.Millisecond))
+	if c.s.chance(c.s.faults / 2) {
+		return nil, errors.New("the connection was lost")
+	}
+	return reply, nil
+}
+
+// do runs a command in the mode that the proxy has.
+func (s *bothSim) do(p *simProxy, args []string) (reply string, mode Mode, err error) {
+	mode, _, end := p.call()
+	defer end()
+	a := p.by[mode]
+	if a == nil {
+		raw, err := simConn{s}.Ask(s.t.Context(), args)
+		return string(raw), mode, err
+	}
+	var words [][]byte
+	for _, w := range args {
+		words = append(words, []byte(w))
+	}
+	call, err := a.Call(simConn{s}, words, Keys{[]int{1}, true})
+	if err != nil {
+		s.t.Error(err)
+		return "", mode, err
+	}
+	r, err := a.Decide(s.t.Context(), simConn{s}, call)
+	if err == nil && r.Taken.Fence != 0 && s.chance(0.05) {
+		a.GiveBack(simConn{s}, r)
+		return "", mode, ErrClientLeft
+	}
+	return string(r.Reply), mode, err
+}
+
+const (
+	simTTL     = 5 * time.Second
+	simLongest = 15 * time.Second // that a program has the lock, renewals and all
+)
+
+// A simIdiom is how a program takes, renews and releases the lock. V is its value.
+type simIdiom struct {
+	take, renew, release string
+	taken                string // the reply to take
+	again                bool   // who has it takes it again, so that a value is one program's
+	blind                bool   // to release it again releases whoever has it then
+}
+
+var simIdioms = []simIdiom{
+	{"SET lock:a V NX PX 5000", "EVAL extend 1 lock:a V 5000", "EVAL release 1 lock:a V", "+OK\r\n", false, false},
+	{"EVAL takeOrExtend 1 lock:a V 5000", "EVAL takeOrExtend 1 lock:a V 5000", "EVAL release 1 lock:a V", ":1\r\n", true, false},
+	{"EVAL enter 1 lock:a 5000 V", "EVAL extendHash 1 lock:a 5000 V", "EVAL leave 1 lock:a 5000 V", "$-1\r\n", true, false},
+	{"SET lock:a V NX PX 5000", "PEXPIRE lock:a 5000", "DEL lock:a", "+OK\r\n", false, true},
+}
+
+var simScripts = map[string]string{
+	"extend":       `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0`,
+	"takeOrExtend": `if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0`,
+	"release":      compareAndDelete, "enter": enterHash, "extendHash": extendHash, "leave": leaveHash,
+}
+
+// program takes the lock again and again, through one of the proxies.
+func (s *bothSim) program(n int, p *simProxy, how simIdiom, constant bool) {
+	words := func(text string, value string) []string {
+		args := strings.Fields(text)
+		for i, w := range args {
+			if simScripts[w] != "" {
+				args[i] = simScripts[w]
+			} else if w == "V" {
+				args[i] = value
+			}
+		}
+		return args
+	}
+	for turn := 0; ; turn++ {
+		time.Sleep(s.some(500 * time.Millisecond))
+		s.mu.Lock()
+		ended := s.ended
+		s.mu.Unlock()
+		_, away, end := p.call()
+		end()
+		switch {
+		case ended:
+			return
+		case away:
+			continue
+		}
+		who := "program " + strconv.Itoa(n) + "." + strconv.Itoa(turn)
+		value := who
+		if constant {
+			value = "1"
+		}
+		began := time.Now()
+		reply, mode, err := s.do(p, words(how.take, value))
+		if err != nil || reply != how.taken || time.Since(began) >= simTTL {
+			continue
+		}
+		until := began.Add(simTTL)
+		s.enter(who, mode, until)
+		lost := false
+		for first := began; !lost; {
+			time.Sleep(s.some(simTTL / 2))
+			if s.chance(0.4) || time.Since(first) > simLongest-2*simTTL {
+				break
+			}
+			began := time.Now()
+			reply, mode, err := s.do(p, words(how.renew, value))
+			if now := time.Now(); err != nil || !now.Before(until) {
+				break
+			} else if reply != ":1\r\n" {
+				s.leave(who)
+				lost = true
+				break
+			}
+			until = began.Add(simTTL)
+			s.enter(who, mode, until)
+		}
+		if now := time.Now(); lost {
+			continue
+		} else if until.Sub(now) > simTTL/4 && !s.chance(0.05) {
+			s.leave(who)
+			for range 2 {
+				if _, _, err := s.do(p, words(how.release, value)); err == nil || constant || how.blind {
+					break
+				}
+			}
+		} else {
+			time.Sleep(time.Until(until))
+			s.leave(who)
+		}
+	}
+}
+
+// turnTo switches proxies to a mode, one after the other.
+func (s *bothSim) turnTo(mode Mode) {
+	for _, p := range s.proxies[1:] {
+		time.Sleep(s.some(4 * time.Second))
+		p.change(func() { p.mode = mode })
+	}
+	time.Sleep(s.some(10 * time.Second))
+}
+
+// stop stops or starts the programs that go past the proxies.
+func (s *bothSim) stop(away bool) {
+	s.proxies[0].change(func() { s.proxies[0].away = away })
+}
+
+// simulate walks through modes while programs run, and returns who had the lock together. stay is for how long all proxies
+// are in the mode both before some are on, and before some are off.
+func simulate(t *testing.T, seed uint64, words string, faults float64, walk func(s *bothSim)) (overlaps []string, grants map[string]int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &bothSim{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), faults: faults, up: &fakeUpstream{keys: map[string]fakeKey{}}, grants: map[string]int{}}
+		began := time.Now()
+		svc, err := locks.New(memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour }), locks.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		served := make(chan error, 1)
+		go func() { served <- svc.Run(ctx) }()
+		for i := range 4 {
+			p := &simProxy{by: map[Mode]*Adoption{}}
+			p.done = sync.NewCond(&p.mu)
+			for _, mode := range []Mode{Both, On} {
+				pattern, err := ParsePattern("lock:* mode=" + mode.String() + " " + words)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if p.by[mode], err = New([]*Pattern{pattern}, Options{Engine: slowEngine{svc, s}, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute, Log: slog.New(slog.DiscardHandler)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.away = i == 0
+			s.proxies = append(s.proxies, p)
+		}
+		how := simIdioms[seed%4]
+		var all sync.WaitGroup
+		for i := range 8 {
+			all.Go(func() { s.program(i, s.proxies[i%4], how, seed/4%2 == 1 && !how.again) })
+		}
+		walk(s)
+		s.mu.Lock()
+		s.ended = true
+		s.mu.Unlock()
+		all.Wait()
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		overlaps, grants = s.overlaps, s.grants
+	})
+	return overlaps, grants
+}
+
+// migrate goes all the way there and back, with programs beside where they may be.
+func migrate(s *bothSim) {
+	settle := func() { time.Sleep(simLongest + simTTL) }
+	s.stop(false)
+	settle()
+	s.turnTo(Both)
+	settle()
+	s.stop(true)
+	settle()
+	s.turnTo(On)
+	settle()
+	s.turnTo(Both)
+	settle()
+	s.stop(false)
+	settle()
+	s.turnTo(Off)
+	settle()
+}
+
+// TestBoth_Simulation: while proxies are switched from off to both, to on and back, no two programs have the lock at once.
+func TestBoth_Simulation(t *testing.T) {
+	seeds := 4
+	if n, err := strconv.Atoi(os.Getenv("LOCKPROXY_BOTH_SEEDS")); err == nil {
+		seeds = n
+	}
+	total := map[string]int{}
+	for seed := range seeds {
+		words, faults := []string{"guard=yes", "guard=no"}[seed/2%2], []float64{0.02, 0, 0.1}[seed%3]
+		overlaps, grants := simulate(t, uint64(seed), words, faults, migrate)
+		for mode, n := range grants {
+			total[mode] += n
+		}
+		if len(overlaps) > 0 {
+			t.Errorf("seed %d, %s, faults %v: %d overlaps in %v: %s", seed, words, faults, len(overlaps), grants, overlaps[0])
+		}
+	}
+	for _, mode := range []string{"off", "both", "on"} {
+		if total[mode] < 5*seeds {
+			t.Errorf("%d grants in mode %s: too few to say anything", total[mode], mode)
+		}
+	}
+	t.Log(total)
+}
+
+// TestBoth_AStepLeftOut: who goes from off to on directly, or forgets the programs that go past the proxies, has two
+// who have the lock at once; so the simulation would notice.
+func TestBoth_AStepLeftOut(t *testing.T) {
+	for name, walk := range map[string]func(*bothSim){
+		"off to on": func(s *bothSim) {
+			s.turnTo(On)
+			time.Sleep(simLongest)
+		},
+		"on to off": func(s *bothSim) {
+			s.turnTo(Both)
+			s.turnTo(On)
+			s.turnTo(Off)
+		},
+		"programs beside on": func(s *bothSim) {
+			s.turnTo(Both)
+			s.stop(false)
+			s.turnTo(On)
+			time.Sleep(simLongest)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(40) {
+				if overlaps, _ := simulate(t, seed, "guard=no", 0, walk); len(overlaps) > 0 {
+					return
+				}
+			}
+			t.Error("no overlap, though a step was left out")
+		})
+	}
+}

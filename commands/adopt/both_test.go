@@ -1,0 +1,288 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/memstore"
+	"github.com/lockproxy/lockproxy/backends/metrics"
+)
+
+// A beside is a client whose upstream has keys; a nil Adoption goes past the proxies.
+type beside struct {
+	client
+	up   *fakeUpstream
+	fail error // of the next command to the upstream
+}
+
+func (c *beside) Ask(_ context.Context, args []string) ([]byte, error) {
+	if err := c.fail; err != nil {
+		c.fail = nil
+		return nil, err
+	}
+	c.asked = append(c.asked, args[0])
+	return c.up.do(args), nil
+}
+
+func (c *beside) do(text string) string {
+	c.t.Helper()
+	args := strings.Fields(text)
+	var words [][]byte
+	for i, w := range args {
+		if bothScripts[w] != "" {
+			args[i] = bothScripts[w]
+		}
+		words = append(words, []byte(args[i]))
+	}
+	reply, err := []byte(nil), error(nil)
+	if c.a == nil {
+		reply = c.up.do(args)
+	} else {
+		var call *Call
+		var r Result
+		if call, err = c.a.Call(c, words, Keys{[]int{1}, true}); err == nil {
+			r, err = c.a.Decide(c.t.Context(), c, call)
+		}
+		reply = r.Reply
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return strings.ReplaceAll(strings.TrimSuffix(string(reply), "\r\n"), "\r\n", " ")
+}
+
+var bothScripts = map[string]string{
+	"release": simScripts["release"], "extend": simScripts["extend"], "takeOrExtend": simScripts["takeOrExtend"],
+	"enter": enterHash, "leave": leaveHash, "extendHash": extendHash,
+	"always":   `if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end return 'OK'`,
+	"takeLeft": `if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 9000) then return 1 end return redis.call('pttl', KEYS[1])`,
+}
+
+// modes are clients of one lock: d of the upstream, b through a proxy in the mode both, o through one in the mode on.
+func modes(t *testing.T, words string) map[string]*beside {
+	up := &fakeUpstream{keys: map[string]fakeKey{}}
+	began := time.Now()
+	svc, err := locks.New(memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour }), locks.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- svc.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	all := map[string]*beside{"d": {client: client{t: t}, up: up}}
+	for name, mode := range map[string]string{"b": "both", "poll": "both", "o": "on"} {
+		p, err := ParsePattern("lock:* mode=" + mode + " " + words)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := New([]*Pattern{p}, Options{Engine: svc, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = &beside{client: client{t: t, a: a, proto: 2}, up: up}
+	}
+	return all
+}
+
+// TestBoth: what a program is answered in the mode both, beside programs at the upstream and in the mode on.
+func TestBoth(t *testing.T) {
+	for name, steps := range map[string][]string{
+		"who takes it excludes all":              {"b SET lock:a me NX PX 5000 > +OK", "d SET lock:a you NX PX 5000 > $-1", "o SET lock:a you NX PX 5000 > $-1", "b SET lock:a you NX PX 5000 > $-1", "b EVAL release 1 lock:a you > :0", "b EVAL release 1 lock:a me > :1", "d GET lock:a > $-1", "o GET lock:a > $-1"},
+		"the upstream has it":                    {"d SET lock:a you NX PX 5000 > +OK", "b SET lock:a me NX PX 5000 > $-1", "d DEL lock:a > :1", "b SET lock:a me NX PX 5000 > +OK"},
+		"the nodes have it, and nothing is left": {"o SET lock:a you NX PX 5000 > +OK", "b SET lock:a me NX PX 5000 > $-1", "d EXISTS lock:a > :0", "b SET lock:a you NX PX 5000 > $-1", "d EXISTS lock:a > :0"},
+		"reads are the upstream's":               {"b SET lock:a me NX PX 5000 > +OK", "b GET lock:a > $2 me", "b PTTL lock:a > :5000", "b EXISTS lock:a > :1", "b DEL lock:a > :1", "b GET lock:a > $-1"},
+		"both are renewed":                       {"b SET lock:a me NX PX 2000 > +OK", "b EVAL extend 1 lock:a me 9000 > :1", "d PTTL lock:a > :9000", "o PTTL lock:a > :9000"},
+		"renewed where the nodes have none":      {"d SET lock:a me NX PX 2000 > +OK", "b EVAL extend 1 lock:a me 9000 > :0"},
+		"released where the nodes have none":     {"d SET lock:a me NX PX 2000 > +OK", "b EVAL release 1 lock:a me > :1", "d EXISTS lock:a > :0"},
+		"lost at the upstream":                   {"b SET lock:a me NX PX 5000 > +OK", "d DEL lock:a > :1", "b EVAL extend 1 lock:a me 9000 > :0", "b EVAL release 1 lock:a me > :0", "o EXISTS lock:a > :1"},
+		"taken in on, and then served in both":   {"o SET lock:a me NX PX 5000 > +OK", "b EVAL extend 1 lock:a me 9000 > :1", "o PTTL lock:a > :9000", "b EVAL release 1 lock:a me > :1", "o EXISTS lock:a > :0"},
+		"taken in on, and the upstream has one":  {"o SET lock:a me NX PX 5000 > +OK", "d SET lock:a you NX PX 5000 > +OK", "b EVAL extend 1 lock:a me 9000 > :0", "b EVAL release 1 lock:a me > :1", "o EXISTS lock:a > :0"},
+		"taken in both, and then served in on": {"b SET lock:a me NX PX 5000 > +OK", "o EVAL extend 1 lock:a me 9000 > :1", "d PTTL lock:a > :9000", "b EVAL extend 1 lock:a me 7000 > :1",
+			"o EVAL release 1 lock:a me > :1", "d EXISTS lock:a > :0", "b SET lock:a me NX PX 5000 > +OK"},
+		"acquire or extend":               {"b EVAL takeOrExtend 1 lock:a me 5000 > :1", "b EVAL takeOrExtend 1 lock:a me 9000 > :1", "o PTTL lock:a > :9000", "b EVAL takeOrExtend 1 lock:a you 9000 > :0", "o EVAL takeOrExtend 1 lock:a me 7000 > :1", "d PTTL lock:a > :7000"},
+		"acquire or extend, taken in on":  {"o EVAL takeOrExtend 1 lock:a me 5000 > :1", "b EVAL takeOrExtend 1 lock:a you 5000 > :0", "d EXISTS lock:a > :0", "b EVAL takeOrExtend 1 lock:a me 9000 > :1", "d PTTL lock:a > :9000"},
+		"a hash":                          {"b EVAL enter 1 lock:a 5000 me > $-1", "b EVAL enter 1 lock:a 5000 me > $-1", "d HGET lock:a me > $1 2", "o EVAL enter 1 lock:a 5000 you > :5000", "b EVAL enter 1 lock:a 5000 you > :5000", "b EVAL leave 1 lock:a 5000 me > :0", "o HGET lock:a me > $1 1", "b EVAL extendHash 1 lock:a 9000 me > :1", "o PTTL lock:a > :9000", "b EVAL leave 1 lock:a 5000 me > :1", "o EXISTS lock:a > :0"},
+		"a hash that the nodes have":      {"o EVAL enter 1 lock:a 5000 you > $-1", "b EVAL enter 1 lock:a 5000 me > :4950", "d EXISTS lock:a > :0", "b EVAL extendHash 1 lock:a 9000 you > :1", "b EVAL leave 1 lock:a 5000 you > :1", "o EXISTS lock:a > :0"},
+		"a hash of both in on":            {"b EVAL enter 1 lock:a 5000 me > $-1", "o EVAL enter 1 lock:a 9000 me > $-1", "d HGET lock:a me > $1 2", "d PTTL lock:a > :9000", "o EVAL leave 1 lock:a 9000 me > :0", "d HGET lock:a me > $1 1", "b EVAL leave 1 lock:a 9000 me > :1", "d EXISTS lock:a > :0", "o EXISTS lock:a > :0"},
+		"a hash of both, deleted in on":   {"b EVAL enter 1 lock:a 5000 me > $-1", "b EVAL enter 1 lock:a 5000 me > $-1", "o DEL lock:a > :1", "d EXISTS lock:a > :0"},
+		"without compare":                 {"b SET lock:a me NX PX 5000 > +OK", "b EXPIRE lock:a 9 > :1", "o PTTL lock:a > :9000", "b DEL lock:a > :1", "o EXISTS lock:a > :0", "o SET lock:a me NX PX 5000 > +OK", "b DEL lock:a > :1", "o EXISTS lock:a > :0"},
+		"several keys":                    {"b SET lock:a me NX PX 5000 > +OK", "b SET lock:b me NX PX 5000 > +OK", "b EXISTS lock:a lock:b lock:c > :2", "b DEL lock:a lock:b lock:c > :2", "o EXISTS lock:a > :0", "o EXISTS lock:b > :0"},
+		"its reply does not tell":         {`b EVAL always 1 lock:a me > ADOPTREFUSED EVAL lock:a: its reply does not tell whether it has changed the lock, which mode=both must know; adopted by "lock:*"`},
+		"its reply may be another's rest": {`b EVAL takeLeft 1 lock:a me > ADOPTREFUSED EVAL lock:a: its reply does not tell whether it has changed the lock, which mode=both must know; adopted by "lock:*"`, "d EXISTS lock:a > :0"},
+		"what the nodes would refuse":     {`b SET lock:a me NX PX 90000 > ADOPTREFUSED SET lock:a: its ttl of 1m30s is over max-ttl, 1m0s; adopted by "lock:*"`, "d EXISTS lock:a > :0", `b SET lock:a me NX > ADOPTREFUSED SET lock:a: it has no end: set no-expiry=lease:DURATION; adopted by "lock:*"`, "d EXISTS lock:a > :0"},
+		"a command that is wrong":         {"b SET lock:a me NX PX x > -ERR value is not an integer or out of range", "o EXISTS lock:a > :0"},
+		"the upstream has another kind":   {"d EVAL enter 1 lock:a 5000 you > $-1", "b GET lock:a > -WRONGTYPE Operation against a key holding the wrong kind of value", "b SET lock:a me NX PX 5000 > $-1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := modes(t, "")
+				for _, step := range steps {
+					said, want, _ := strings.Cut(step, " > ")
+					who, command, _ := strings.Cut(said, " ")
+					if command == "DEL lock:a lock:b lock:c" || strings.HasPrefix(command, "EXISTS lock:a lock:b") {
+						words := [][]byte{}
+						for _, w := range strings.Fields(command) {
+							words = append(words, []byte(w))
+						}
+						call, err := m[who].a.Call(m[who], words, Keys{[]int{1, 2, 3}, true})
+						if err != nil {
+							t.Fatal(err)
+						}
+						if r, err := m[who].a.Decide(t.Context(), m[who], call); err != nil || strings.TrimSpace(string(r.Reply)) != want {
+							t.Fatalf("%s: %q, %v", step, r.Reply, err)
+						}
+						continue
+					}
+					if got := m[who].do(command); got != want {
+						t.Fatalf("%s: %s", step, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestBoth_Waits: a release that has reached the upstream and not yet the nodes is waited for.
+func TestBoth_Waits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := modes(t, "guard=no")
+		m["o"].do("SET lock:a you NX PX 5000")
+		go func() {
+			time.Sleep(lag / 2)
+			m["o"].do("EVAL release 1 lock:a you")
+		}()
+		if got := m["b"].do("SET lock:a me NX PX 5000"); got != "+OK" {
+			t.Error(got)
+		}
+		synctest.Wait()
+	})
+}
+
+// TestBoth_GivesBack: what was taken at the upstream is not there any more when the nodes refuse it, or when the client has
+// left; but not past half of the lease, when it may be another's.
+func TestBoth_GivesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := modes(t, "")
+		b := m["b"]
+		m["o"].do("SET lock:a you NX PX 5000")
+		if got := b.do("SET lock:a me NX PX 90"); got != "$-1" || m["d"].do("EXISTS lock:a") != ":1" {
+			t.Errorf("%s; past half of its lease it was given back", got)
+		}
+		words := [][]byte{[]byte("SET"), []byte("lock:b"), []byte("me"), []byte("NX"), []byte("PX"), []byte("5000")}
+		call, err := b.a.Call(b, words, Keys{[]int{1}, true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := b.a.Decide(t.Context(), b, call)
+		if err != nil || m["d"].do("EXISTS lock:b") != ":1" {
+			t.Fatal(err)
+		}
+		b.a.GiveBack(b, r)
+		for _, who := range []string{"d", "o"} {
+			if got := m[who].do("EXISTS lock:b"); got != ":0" {
+				t.Errorf("%s: it is still held", who)
+			}
+		}
+		b.fail = errors.New("lost")
+		if got := b.do("SET lock:c me NX PX 5000"); got != "lost" || m["o"].do("EXISTS lock:c") != ":0" {
+			t.Errorf("the upstream did not answer: %s", got)
+		}
+	})
+}
+
+// TestBoth_Divergence: where upstream and nodes differ is counted.
+func TestBoth_Divergence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := modes(t, "")
+		m["o"].do("SET lock:a you NX PX 5000")
+		m["b"].do("SET lock:a me NX PX 5000")     // nodes_held
+		m["d"].do("SET lock:b me NX PX 5000")     //
+		m["b"].do("EVAL extend 1 lock:b me 5000") // nodes_lack
+		m["b"].do("EVAL release 1 lock:b me")     // nodes_lack
+		m["b"].do("SET lock:c me NX PX 5000")
+		m["d"].do("DEL lock:c")
+		m["b"].do("EVAL release 1 lock:c me") // upstream_lacks
+		for how, want := range map[string]float64{"nodes_held": 1, "nodes_lack": 2, "upstream_lacks": 1, "unclear": 0} {
+			if s := (metrics.Registry{m["b"].a}).Sample("lockproxy_adopt_divergence_total", "pattern", "lock:*", "how", how); s == nil || s.Value != want {
+				t.Errorf("%s: %+v", how, s)
+			}
+		}
+	})
+}
+
+// TestOn_AsksNothingOfCopies: a grant that was made in on has none.
+func TestOn_AsksNothingOfCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := modes(t, "")["o"]
+		o.do("SET lock:a me NX PX 5000")
+		o.do("EVAL extend 1 lock:a me 5000")
+		o.do("EVAL release 1 lock:a me")
+		if got := strings.Join(o.asked, " "); got != "PTTL" {
+			t.Errorf("the upstream was asked %s", got)
+		}
+	})
+}
+
+// TestBoth_ServesOnGrantsAmongPolls: who has taken the lock in the mode on extends and releases it in both, though others ask for
+// it there all the time, and so have its key at the upstream for a moment.
+func TestBoth_ServesOnGrantsAmongPolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := modes(t, "")
+		m["o"].do("SET lock:a me NX PX 5000")
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			for ctx.Err() == nil {
+				m["poll"].do("SET lock:a you NX PX 5000")
+				m["poll"].up.do([]string{"SET", "lock:a", "an attempt", "NX", "PX", "4000"}) // the next one's
+				time.Sleep(lag / 3)
+				m["poll"].up.do([]string{"DEL", "lock:a"})
+			}
+		}()
+		time.Sleep(lag)
+		for _, step := range []string{"EVAL extend 1 lock:a me 9000", "EVAL release 1 lock:a me"} {
+			if got := m["b"].do(step); got != ":1" {
+				t.Errorf("%s: %s", step, got)
+			}
+		}
+		cancel()
+		time.Sleep(time.Second)
+	})
+}
+
+// TestBoth_NoTransactions: they are refused, since the upstream gets nothing of them. EXEC in the mode on deletes the copy
+// of a grant that both made.
+func TestBoth_NoTransactions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := modes(t, "")
+		b, o, words, keys := m["b"], m["o"], [][]byte{[]byte("DEL"), []byte("lock:a")}, Keys{[]int{1}, true}
+		watched := &Transaction{}
+		if err := b.a.Watch(t.Context(), b, watched, [][]byte{[]byte("WATCH"), []byte("lock:a")}, keys); err == nil || watched.Active() {
+			t.Errorf("WATCH: %v", err)
+		}
+		if queued, err := b.a.Queue(b, watched, words, keys, Beside{}); err == nil || queued {
+			t.Errorf("DEL: %v", err)
+		}
+		b.do("SET lock:a me NX PX 5000")
+		if err := o.a.Watch(t.Context(), o, watched, [][]byte{[]byte("WATCH"), []byte("lock:a")}, keys); err != nil {
+			t.Fatal(err)
+		}
+		if queued, err := o.a.Queue(o, watched, words, keys, Beside{}); err != nil || !queued {
+			t.Fatal(err)
+		}
+		if r, err := o.a.Exec(t.Context(), o, watched); err != nil || string(r.Reply) != "*1\r\n:1\r\n" || m["d"].do("EXISTS lock:a") != ":0" {
+			t.Errorf("EXEC: %q, %v; at the upstream the key exists: %s", r.Reply, err, m["d"].do("EXISTS lock:a"))
+		}
+	})
+}

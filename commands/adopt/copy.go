@@ -1,0 +1,115 @@
+package adopt
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// An origin is in which mode a grant was made, as its info says to all proxies.
+type origin uint8
+
+const (
+	unknownOrigin origin = iota // nobody was asked
+	elsewhere                   // it is LOCK's
+	madeOn
+	madeBoth // the upstream has a copy
+)
+
+var origins = map[origin]string{madeOn: "adopted on", madeBoth: "adopted both"}
+
+func (o origin) info() string { return origins[o] }
+
+func originOf(info string) origin {
+	for o, text := range origins {
+		if text == info {
+			return o
+		}
+	}
+	return elsewhere
+}
+
+// made is in which mode the grants of a call are made.
+func (c *Call) made() origin {
+	if c.pattern.Mode == Both {
+		return madeBoth
+	}
+	return madeOn
+}
+
+// Scripts for the upstream's copy of a grant. They change it only if it is that value's, or that field's.
+const (
+	copyOfString = `if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if ARGV[3] == '-1' then return redis.call('DEL', KEYS[1]) end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])`
+	copyOfHash = `if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
+if ARGV[3] == 'all' then return redis.call('DEL', KEYS[1]) end
+if ARGV[3] ~= '0' and redis.call('HINCRBY', KEYS[1], ARGV[1], ARGV[3]) < 1 then return redis.call('DEL', KEYS[1]) end
+if ARGV[2] ~= '0' then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return 1`
+)
+
+// changeCopy does to the upstream's copy of a grant what was done to the grant. It waits for the answer, and not long:
+// the copy ends by itself.
+func (a *Adoption) changeCopy(ctx context.Context, conn Connection, key string, kind idiom.Kind, value string, op idiom.Op) {
+	script, holds := copyOfString, "0"
+	switch {
+	case kind == idiom.Hash && op.Do == idiom.Release:
+		holds = "all"
+	case op.Do == idiom.Release, op.Do == idiom.Leave:
+		holds = "-1"
+	case op.Do == idiom.Enter:
+		holds = "1"
+	}
+	if kind == idiom.Hash {
+		script = copyOfHash
+	}
+	ctx, cancel := context.WithTimeout(ctx, guardFor)
+	defer cancel()
+	reply, err := conn.Ask(ctx, []string{"EVAL", script, "1", key, value, strconv.FormatInt(op.TTL.Milliseconds(), 10), holds})
+	if err != nil || len(reply) == 0 || reply[0] != ':' {
+		a.counters.copiesLeft.Add(1)
+	}
+}
+
+// followCopy is for the mode on with guard: the copy of a grant that both made must not be in the way of the next one,
+// nor end before the grant does. A copy that is about to end is left alone: by the time the request comes the key
+// may be another client's, with the same value.
+//
+// g is what the key was taken for before op was done, and next what it is now.
+func (a *Adoption) followCopy(ctx context.Context, conn Connection, c *Call, key locks.Key, op idiom.Op, g guess, next *guess) {
+	const last = 2 * guardFor
+	if c.pattern.Mode != On || !c.pattern.Guard || op.Do == idiom.Take || op.Do == idiom.Enter && next.holds < 2 {
+		return
+	}
+	if op.Do == idiom.Enter {
+		if next.made == unknownOrigin {
+			r, err := a.opt.Engine.Read(ctx, key)
+			if err != nil || r.Fence != next.fence {
+				return
+			}
+			next.made = originOf(r.Info)
+		}
+		g = *next
+	}
+	if g.made != madeBoth || time.Until(g.until) < last {
+		return
+	}
+	if op.TTL != 0 {
+		op.TTL, _ = a.lease(c, op.TTL) // the nodes had the same
+	}
+	switch value, kind := locks.ShownOwner(g.owner); kind {
+	case locks.AdoptedString:
+		a.changeCopy(ctx, conn, c.Key(), idiom.String, value, op)
+	case locks.AdoptedHash:
+		a.changeCopy(ctx, conn, c.Key(), idiom.Hash, value, op)
+	}
+}
+
+// mustKnowOrigin reports whether it must be known in which mode a grant was made before it is changed.
+func (c *Call) mustKnowOrigin(op idiom.Op, g guess) bool {
+	return g.made == unknownOrigin && c.pattern.Mode == On && c.pattern.Guard && (op.Do == idiom.Renew || op.Do == idiom.Leave || op.Do == idiom.Release)
+}

@@ -1,0 +1,157 @@
+package idiom
+
+import (
+	"bytes"
+	"slices"
+	"time"
+)
+
+// Replies are what a call answers, and what it has done then, over all states that it may meet. With them the reply of a
+// server that ran the call itself tells whether it has changed anything there.
+type Replies struct {
+	Ops  []Op // what it may do, each once
+	rows []told
+}
+
+// A told is what a call has done that answers this.
+type told struct {
+	do     Do
+	reply  []byte // nil: it depends on what is in the key
+	begins string // what all of them begin with, then
+}
+
+// samples are states that a call is run over: two of each sort whose values, ends or counts are different, so that
+// replies which tell of these are found.
+func (c *Call) samples(kind Kind) (sorts [][]State) {
+	values := slices.Compact(slices.Sorted(slices.Values(c.values)))
+	of := func(values []string, left []time.Duration, counts ...int) {
+		var sort []State
+		for _, v := range values {
+			for _, l := range left {
+				for _, n := range counts {
+					sort = append(sort, State{Kind: kind, Value: v, Left: l, Count: n})
+				}
+			}
+		}
+		sorts = append(sorts, sort)
+	}
+	sorts = [][]State{{{}, {}}}
+	owners := [][]string{{sampleOther, sampleOther + " of another length"}}
+	for _, v := range values {
+		owners = append(owners, []string{v})
+	}
+	ends, endless := []time.Duration{sampleLeft, 1234 * time.Millisecond}, []time.Duration{Forever}
+	for _, o := range owners {
+		for _, left := range [][]time.Duration{ends, endless} {
+			if kind == String {
+				of(o, left, 0)
+				continue
+			}
+			of(o, left, 1)
+			of(o, left, 2, 3, 11)
+		}
+	}
+	return sorts
+}
+
+// Replies runs a call over all states that it may meet. It is refused if it fails in one of them, or if a call that has
+// changed the lock may answer what one answers that has not.
+func (c *Call) Replies(now time.Time) (*Replies, *Refusal) {
+	kind := String
+	if rows := c.rows(String, "", now, nil); rows[0].Outcome.Op.Do == Enter || rows.allWrongType() {
+		kind = Hash
+	}
+	r := &Replies{}
+	for _, sort := range c.samples(kind) {
+		if err := r.add(c, sort, now); err != nil {
+			return nil, err
+		}
+	}
+	for _, changed := range r.rows {
+		for _, same := range r.rows {
+			switch {
+			case changed.do == Nothing:
+			case changed.is() == "-":
+				return nil, refusef("it may answer an error when it has changed the lock")
+			case same.do == Nothing && changed.overlaps(&same):
+				return nil, refusef("its reply does not tell whether it has changed the lock")
+			}
+		}
+	}
+	return r, nil
+}
+
+// add runs a call over states of one sort, at two moments.
+func (r *Replies) add(c *Call, states []State, now time.Time) *Refusal {
+	seen := map[Do][]told{}
+	for i, state := range states {
+		out, err := c.Run(state, now.Add(time.Duration(i)*1234567*time.Microsecond))
+		if err != nil {
+			return asRefusal(err)
+		}
+		if !slices.Contains(r.Ops, out.Op) {
+			r.Ops = append(r.Ops, out.Op)
+		}
+		t := told{do: out.Op.Do, reply: out.Reply}
+		if out.TimeRead && state.Kind != Absent && state.Left != Forever {
+			t.reply, t.begins = nil, t.is()
+		}
+		seen[t.do] = append(seen[t.do], t)
+	}
+	for _, all := range seen {
+		vary := slices.ContainsFunc(all, func(t told) bool { return !bytes.Equal(t.reply, all[0].reply) })
+		for _, t := range all {
+			if vary && t.reply != nil {
+				t.begins = t.is()
+				t.reply = nil
+			}
+			if !slices.ContainsFunc(r.rows, func(o told) bool {
+				return o.do == t.do && o.begins == t.begins && (o.reply == nil) == (t.reply == nil) && bytes.Equal(o.reply, t.reply)
+			}) {
+				r.rows = append(r.rows, t)
+			}
+		}
+	}
+	return nil
+}
+
+// is what sort of reply it is: its first byte, or that of a null.
+func (t *told) is() string {
+	if t.reply == nil {
+		return t.begins
+	}
+	return sortOf(t.reply)
+}
+
+func sortOf(reply []byte) string {
+	switch {
+	case len(reply) == 0:
+		return ""
+	case bytes.HasPrefix(reply, []byte("$-1")), bytes.HasPrefix(reply, []byte("*-1")):
+		return "_"
+	}
+	return string(reply[:1])
+}
+
+// overlaps reports whether two may be the same reply.
+func (t *told) overlaps(o *told) bool {
+	if t.reply != nil && o.reply != nil {
+		return bytes.Equal(t.reply, o.reply)
+	}
+	return t.is() == o.is()
+}
+
+// Did is what a call may have done that answers this. An error has done nothing. Of a reply that the call never gives
+// it is nil.
+func (r *Replies) Did(reply []byte) (did []Do) {
+	got := told{reply: reply}
+	for _, t := range r.rows {
+		if t.overlaps(&got) && !slices.Contains(did, t.do) {
+			did = append(did, t.do)
+		}
+	}
+	if did == nil && got.is() == "-" {
+		return []Do{Nothing}
+	}
+	return did
+}

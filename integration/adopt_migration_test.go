@@ -1,0 +1,182 @@
+package integration
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// A way is how some programs reach the lock: through a proxy that is replaced by others, or past all of them.
+type way struct {
+	mu     sync.RWMutex // held for one command
+	client *redis.Client
+	proxy  *redistest.Proxy
+	away   atomic.Bool // its programs take no lock
+	busy   sync.WaitGroup
+}
+
+func (w *way) with(f func(*redis.Client) error) error {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return f(w.client)
+}
+
+// A migration is programs that count under one lock, while proxies change how they take it.
+type migration struct {
+	t       *testing.T
+	data    *redistest.Server
+	nodes   []*redistest.Server
+	counter *redis.Client
+	direct  *way
+	ways    []*way // two proxies
+	done    atomic.Int64
+	end     chan struct{}
+	all     sync.WaitGroup
+}
+
+func startMigration(t *testing.T) *migration {
+	t.Helper()
+	m := &migration{t: t, data: redistest.Start(t), nodes: redistest.StartNodes(t, 3), end: make(chan struct{})}
+	m.counter = goRedis(t, m.data.Addr())
+	m.direct = &way{client: goRedis(t, m.data.Addr())}
+	for i := range 3 {
+		m.all.Go(func() { m.program(i, m.direct) })
+	}
+	m.ways = []*way{{}, {}}
+	m.turnTo("off")
+	for i := range 6 {
+		m.all.Go(func() { m.program(3+i, m.ways[i%2]) })
+	}
+	m.work()
+	return m
+}
+
+// turnTo replaces the proxies, one after the other, by some of that mode.
+func (m *migration) turnTo(mode string) {
+	m.t.Helper()
+	for _, w := range m.ways {
+		p := redistest.StartProxy(m.t, m.data, m.nodes, "--adopt", "lock:* mode="+mode)
+		w.mu.Lock()
+		old := w.proxy
+		w.client, w.proxy = goRedis(m.t, p.Addr()), p
+		w.mu.Unlock()
+		if old != nil {
+			if ended, status := old.Terminate(20 * time.Second); !ended || status != nil {
+				m.t.Errorf("the proxy before: %v, %v", ended, status)
+			}
+		}
+		m.work()
+	}
+}
+
+// work lets the programs count some more.
+func (m *migration) work() {
+	enough := m.done.Load() + 20
+	for began := time.Now(); m.done.Load() < enough && time.Since(began) < 20*time.Second; {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// stop lets the programs that go past the proxies give back what they have, and take nothing.
+func (m *migration) stop() {
+	m.direct.away.Store(true)
+	m.direct.busy.Wait()
+}
+
+// finish returns how many updates there were, and how many of them are in the counter.
+func (m *migration) finish() (updates, counted int) {
+	m.t.Helper()
+	close(m.end)
+	m.all.Wait()
+	counted, err := m.counter.Get(m.t.Context(), "counter").Int()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return int(m.done.Load()), counted
+}
+
+func (m *migration) program(n int, w *way) {
+	ctx := context.Background()
+	for turn := 0; ; turn++ {
+		select {
+		case <-m.end:
+			return
+		case <-time.After(time.Duration(5+n) * time.Millisecond):
+		}
+		if w.away.Load() {
+			continue
+		}
+		w.busy.Add(1)
+		m.update(ctx, w, strconv.Itoa(n)+"."+strconv.Itoa(turn))
+		w.busy.Done()
+	}
+}
+
+// update takes the lock if it can, and then counts.
+func (m *migration) update(ctx context.Context, w *way, value string) {
+	taken := false
+	err := w.with(func(c *redis.Client) (err error) {
+		taken, err = c.SetNX(ctx, "lock:counter", value, updateLease).Result()
+		return err
+	})
+	if err != nil || !taken {
+		return
+	}
+	was, err := m.counter.Get(ctx, "counter").Int()
+	if err != nil && err != redis.Nil {
+		m.t.Error(err)
+	}
+	time.Sleep(2 * time.Millisecond)
+	if err := m.counter.Set(ctx, "counter", was+1, 0).Err(); err != nil {
+		m.t.Error(err)
+	}
+	m.done.Add(1)
+	for range 100 {
+		if w.with(func(c *redis.Client) error {
+			return redis.NewScript(compareAndDelete).Run(ctx, c, []string{"lock:counter"}, value).Err()
+		}) == nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	m.t.Errorf("%s cannot be released", value)
+}
+
+// TestAdopt_Migration: programs move from locks at the upstream to locks at the nodes and back, while they and others that
+// still go to the upstream use them. No update is lost.
+func TestAdopt_Migration(t *testing.T) {
+	t.Parallel()
+	m := startMigration(t)
+	m.turnTo("both") // beside off, and beside programs that go past the proxies
+	m.stop()
+	m.turnTo("on")
+	m.turnTo("both")
+	m.direct.away.Store(false)
+	m.turnTo("off")
+	updates, counted := m.finish()
+	if updates != counted || updates < 100 {
+		t.Errorf("%d of %d updates have counted", counted, updates)
+	}
+}
+
+// TestAdopt_MigrationWithAStepLeftOut: programs that still go past the proxies when these are on lose updates. So the
+// test above would notice.
+func TestAdopt_MigrationWithAStepLeftOut(t *testing.T) {
+	t.Parallel()
+	m := startMigration(t)
+	m.turnTo("both")
+	m.turnTo("on")
+	for range 10 {
+		m.work()
+	}
+	if updates, counted := m.finish(); updates == counted {
+		t.Errorf("%d of %d updates have counted", counted, updates)
+	}
+}

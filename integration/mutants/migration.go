@@ -1,0 +1,46 @@
+package mutants
+
+// Migration are the mutants of locks that upstream and nodes both decide, while programs move. The tests of package
+// adopt notice them.
+var Migration = []Mutant{
+	{
+		Name:   "both-upstream-decides",
+		Breaks: "a lock that the nodes refuse is not held: without that a program beside one in the mode on has it with that",
+		Edits:  []Edit{{"commands/adopt/both.go", "\tcase err == nil && r.did != idiom.Nothing:\n", "\tcase err == nil:\n"}},
+	},
+	{
+		Name:   "both-not-given-back",
+		Breaks: "what the nodes refuse is given back at the upstream: otherwise nobody gets the lock until its ttl is over",
+		Edits:  []Edit{{"commands/adopt/both.go", "if time.Since(since) >= took.TTL/2 {", "if took.TTL > 0 {"}},
+	},
+	{
+		Name:   "both-given-back-late",
+		Breaks: "past half of its lease a key is left to end: it may be another client's, with the same value",
+		Edits:  []Edit{{"commands/adopt/both.go", "if time.Since(since) >= took.TTL/2 {", "if took.TTL == 0 {"}},
+	},
+	{
+		Name:   "both-forgets-on",
+		Breaks: "a grant made in the mode on is at the nodes alone: taken for one of both it can be neither extended nor released where its proxy was switched back",
+		Edits:  []Edit{{"commands/adopt/both.go", "if g.made != madeOn {", "if g.made != elsewhere {"}},
+	},
+	{
+		Name:   "both-without-the-upstream",
+		Breaks: "a grant made in both that is gone at the upstream is lost: a program that goes past the proxies may have the lock",
+		Edits:  []Edit{{"commands/adopt/both.go", "if g.made != madeOn {", "if g.made == elsewhere {"}},
+	},
+	{
+		Name:   "both-believes-attempts",
+		Breaks: "a key that clients in both have at the upstream for a moment is nobody's lock: who has it from the mode on could not extend it",
+		Edits:  []Edit{{"commands/adopt/both.go", "const upstreamLooks = 5", "const upstreamLooks = 1"}},
+	},
+	{
+		Name:   "both-copy-of-each",
+		Breaks: "only a grant made in both has a copy at the upstream: by value, that of another's grant would be deleted",
+		Edits:  []Edit{{"commands/adopt/copy.go", "if g.made != madeBoth ||", "if g.made == elsewhere ||"}},
+	},
+	{
+		Name:   "both-any-reply",
+		Breaks: "a reply must tell whether the upstream's key has changed",
+		Edits:  []Edit{{"commands/adopt/idiom/replies.go", "case same.do == Nothing && changed.overlaps(&same):", "case same.do == Nothing && changed.overlaps(&same) && c.key == \"\":"}},
+	},
+}
