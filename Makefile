@@ -70,6 +70,18 @@ newest: ## those tests with NEWEST_REDIS and NEWEST_VALKEY, paths of servers, as
 	[ $$tried = 1 ] || { echo "newest: nothing was tried; name a server, NEWEST_REDIS=/path/to/redis-server"; exit 2; }; \
 	exit $$failed
 
+DIALECTS ?= $(NEWEST_REDIS) $(NEWEST_VALKEY)
+
+.PHONY: dialects
+dialects: ## that adopted commands and scripts are answered as DIALECTS do, paths of servers of any version; generated scripts for FUZZTIME each
+	@[ -n "$(strip $(DIALECTS))" ] || { echo "dialects: name servers, DIALECTS='/path/to/redis-server /path/to/valkey-server'"; exit 2; }
+	@failed=0; for server in $(DIALECTS); do \
+		echo "dialects: $$("$$server" --version)"; export LOCKPROXY_REDIS="$$server"; \
+		$(NICE) $(GO) test -count=1 -run 'AsRedis$$' ./commands/adopt/idiom || failed=1; \
+		$(NICE) $(GO) test -run '^$$' -fuzz '^FuzzGenerated$$' -fuzztime $(FUZZTIME) ./commands/adopt/idiom || failed=1; \
+		$(NICE) $(GO) test -count=1 -timeout 10m -run '^TestAdopt_AnswersLikeRedis$$' ./integration || failed=1; \
+	done; exit $$failed
+
 .PHONY: clients
 clients: redis ## real clients in four languages against the proxy; fetches them into bin/clients
 	@python3 -c 'import ensurepip' 2>/dev/null || .ci/debian-install python3-venv

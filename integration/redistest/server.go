@@ -7,8 +7,10 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -34,6 +36,16 @@ func skipQuick(tb testing.TB) {
 func serverPath() (string, error) {
 	return exec.LookPath(cmp.Or(os.Getenv(binaryVariable), "redis-server"))
 }
+
+// isOld reports whether the server is a Redis before 7.0, which has fewer settings.
+var isOld = sync.OnceValue(func() bool {
+	path, err := serverPath()
+	if err != nil {
+		return false // it cannot be started either
+	}
+	text, err := exec.Command(path, "--version").Output()
+	return err == nil && regexp.MustCompile(`^Redis server v=[1-6]\.`).Match(text)
+})
 
 // A Server is one real redis-server without persistence in a directory of its
 // own, unless its arguments say otherwise.
@@ -76,8 +88,10 @@ func prepareAt(addr string, args []string) (*Server, error) {
 		return nil, err
 	}
 	_, port, _ := net.SplitHostPort(addr)
-	base := []string{"--port", port, "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "", "--appendonly", "no",
-		"--enable-debug-command", "yes", "--enable-protected-configs", "yes"}
+	base := []string{"--port", port, "--bind", "127.0.0.1", "--dir", s.Dir, "--save", "", "--appendonly", "no"}
+	if !isOld() {
+		base = append(base, "--enable-debug-command", "yes", "--enable-protected-configs", "yes")
+	}
 	s.args = append(base, args...)
 	return s, nil
 }

@@ -1,6 +1,9 @@
 package idiom
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestDialectOf(t *testing.T) {
 	for info, want := range map[string]Dialect{
@@ -29,5 +32,18 @@ func TestHeard(t *testing.T) {
 		if h.Note(tt.infos); h.Dialect() != tt.want {
 			t.Errorf("%q: %v, want %v", tt.infos, h.Dialect(), tt.want)
 		}
+	}
+}
+
+// TestTransaction_Speaks: each command of a transaction is answered in the dialect that it was told.
+func TestTransaction_Speaks(t *testing.T) {
+	call, err := Plain([]string{"SET", "lock:a", "me", "PX", "0"}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call.Speak(Dialect{Version: 60200})
+	out, err := Transaction("lock:a", []*Call{call}, 2).Run(State{}, time.Now())
+	if want := "*1\r\n-ERR invalid expire time in set\r\n"; err != nil || string(out.Reply) != want {
+		t.Errorf("%q, %v, want %q", out.Reply, err, want)
 	}
 }
