@@ -24,6 +24,8 @@ const (
 	formSet
 	formRelease
 	formExtend
+	formDelIfEq
+	formSetIfEq
 	formRead
 	formWatch
 	formDel
@@ -39,6 +41,7 @@ var formNames = [...]string{
 	formSetNXPX: "set-nx-px", formSetNX: "set-nx", formSETNX: "setnx", formThenExpire: "then expire",
 	formAcquire: "acquire script", formAcquireOrExtend: "acquire-or-extend script", formFixTTL: "acquire script that sets a missing end",
 	formHash: "hash", formSetXX: "set-xx", formSet: "set", formRelease: "cad script", formExtend: "extend script",
+	formDelIfEq: "del-ifeq", formSetIfEq: "set-ifeq",
 	formRead: "get", formWatch: "watch", formDel: "del", formExpire: "expire", formForceRelease: "del script",
 	formForceExtend: "expire script", formReadScript: "read script", formUnknown: "script of an unknown text", formOther: "others",
 }
@@ -86,6 +89,8 @@ func formOf(command string, words []string) form {
 			return formSetNX
 		case has("XX"):
 			return formSetXX
+		case has("IFEQ"):
+			return formSetIfEq
 		}
 		return formSet
 	case "SETNX":
@@ -93,6 +98,13 @@ func formOf(command string, words []string) form {
 	case "SETEX", "PSETEX", "GETSET":
 		return formSet
 	case "DEL", "UNLINK", "GETDEL":
+		return formDel
+	case "DELIFEQ":
+		return formDelIfEq
+	case "DELEX":
+		if len(words) > 2 {
+			return formDelIfEq
+		}
 		return formDel
 	case "EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT", "PERSIST":
 		return formExpire

@@ -212,6 +212,27 @@ func TestRow(t *testing.T) {
 }
 
 // TestAll_OnlyLocks: of all traffic only what takes a lock makes a row.
+// TestRow_ComparesInCommand: commands that compare the value are rows of their own, and adopted if the upstream has them.
+func TestRow_ComparesInCommand(t *testing.T) {
+	const take = "a: SET lock:1 v NX PX 5000 > +OK\nwait 1s\n"
+	for _, tt := range []struct {
+		upstream                  idiom.Dialect
+		steps, idiom, would, held string
+	}{
+		{idiom.Dialect{Version: 80400}, "a: DELEX lock:1 IFEQ v > :1", "set-nx-px + del-ifeq", "adopted", "1 for 1000"},
+		{idiom.Dialect{Version: 80400}, "a: SET lock:1 v IFEQ v PX 9000 > +OK\nwait 1s\na: DELEX lock:1 IFEQ w > :0\na: DELEX lock:1 IFEQ v > :1", "set-nx-px + del-ifeq + set-ifeq", "adopted", "1 for 2000"},
+		{idiom.Dialect{Version: 90000, Valkey: true}, "a: DELIFEQ lock:1 v > :1", "set-nx-px + del-ifeq", "adopted", "1 for 1000"},
+		{idiom.Dialect{}, "a: SET lock:1 v IFEQ v PX 9000 > +OK", "set-nx-px + set-ifeq", "partly refused", "0 for 0"},
+	} {
+		w := newWorld(t, Options{All: true, Dialect: func() idiom.Dialect { return tt.upstream }})
+		w.do(take + tt.steps)
+		r, hazards := w.row()
+		if held := fmt.Sprintf("%d for %d", r.Held.Count, r.Held.Most); r.Idiom != tt.idiom || r.Would != tt.would || held != tt.held || hazards != "" {
+			t.Errorf("%s\n%q, %q (%s), held %s, hazards %q", tt.steps, r.Idiom, r.Would, r.Why, held, hazards)
+		}
+	}
+}
+
 func TestAll_OnlyLocks(t *testing.T) {
 	w := newWorld(t, Options{All: true})
 	w.do(`a: GET x > $-1

@@ -2,6 +2,7 @@ package observe
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"time"
 
@@ -270,9 +271,14 @@ var noKeys = map[string]bool{"PUBLISH": true, "SPUBLISH": true, "UNSUBSCRIBE": t
 // valueOf is the argument that is the lock's value; nil: there is none.
 func valueOf(command string, words []string) *string {
 	switch {
+	case command == "SET" && formOf(command, words) == formSetIfEq:
+		at := slices.IndexFunc(words[3:], func(w string) bool { return strings.EqualFold(w, "IFEQ") }) + 4
+		return &words[min(at, len(words)-1)]
+	case len(words) > 2 && command == "DELIFEQ":
+		return &words[2]
 	case len(words) > 2 && (command == "SET" || command == "SETNX" || command == "GETSET" || strings.HasPrefix(command, "HSET") || command == "HINCRBY" || command == "HDEL"):
 		return &words[2]
-	case len(words) > 3 && (command == "SETEX" || command == "PSETEX"):
+	case len(words) > 3 && (command == "SETEX" || command == "PSETEX" || command == "DELEX"):
 		return &words[3]
 	}
 	return nil
