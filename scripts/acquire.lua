@@ -18,8 +18,8 @@
 --          requests are over, and the grant is a new one. A late message finds a larger fence, and is refused
 --   alone  refused also if this owner has the name, except for holds of the same request
 --   replace  granted only if exactly the grant named in ARGV[11..12], which a quorum has noted, is here, or holds of the
---          same request. Its holds are dropped and remembered as given back. Where the name is free nothing is granted:
---          else that grant could have been given back, or replaced, and be replaced once more
+--          same request. Its holds are dropped and remembered as given back, and it is noted here too. Where the name is
+--          free nothing is granted: else that grant could have been given back, or replaced, and be replaced once more
 if refusal then return refusal end
 local owner, ttl, proposal, how = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[9]
 local hold, known = ARGV[10], tonumber(ARGV[11])
@@ -45,7 +45,11 @@ if h and h.present == 0 and how ~= 'plain' then
         remember('L' .. tag(id), int(h.fence))
       end
     end
-    if replaces then alert(h.owner) end
+    if replaces then
+      local _, _, _, _, _, _, noted = fences()
+      if known > noted then redis.call('HSET', KEYS[2], 'm', ARGV[11]) end
+      alert(h.owner)
+    end
     redis.call('DEL', KEYS[1])
     h = nil
   end

@@ -16,8 +16,11 @@ var replacing = []Mutant{
 	},
 	{
 		Name:    "replace-unnoted",
-		Breaks:  "a quorum notes what is to be replaced before: else an UNLOCK of it succeeds by what its proxy remembers",
+		Breaks:  "a quorum notes what is to be replaced: else an UNLOCK of it succeeds by what its proxy remembers",
 		Profile: "replacing",
-		Edits:   []Edit{{"backends/locks/quorum/acquire.go", "err = s.prepareReplace(ctx, &r)", "err = ctx.Err()"}},
+		Edits: []Edit{
+			{"backends/locks/quorum/acquire.go", "err = s.prepareReplace(ctx, &r)", "err = ctx.Err()"},
+			{"scripts/acquire.lua", "if known > noted then", "if false then"},
+		},
 	},
 }

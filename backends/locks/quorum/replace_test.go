@@ -70,6 +70,9 @@ func TestReplace_OnTheNode(t *testing.T) {
 		t.Fatalf("in place of fence %d: %v", old.Fence, first)
 	}
 	owner("bob")
+	if noted := n.Do(t, "HGET", k.Fences, "m").Text; noted != strconv.FormatInt(old.Fence, 10) {
+		t.Errorf("it has noted %q of what it dropped", noted)
+	}
 	if again := ask(replaces(s, old, "bob", "first")); again[0].Int() != 1 || again[2].Int() != first[1].Int() || again[4].Int() != 1 {
 		t.Errorf("repeated: %v, after %v", again, first)
 	}
@@ -124,12 +127,35 @@ func TestReplace_BesideAnUNLOCK(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
+// TestReplace_NotesFirst: before any node drops something, a quorum has noted it, since it may be dropped by some only and
+// the LOCK be undone.
+func TestReplace_NotesFirst(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 1)
+	old := lock(t, p[0], "job", "alice", time.Minute)
+	wrong := old
+	wrong.Owner = "carol" // so that no node drops it
+	if a, err := p[0].Lock(t.Context(), inPlaceOf(wrong, "bob")); err != nil || a.Granted {
+		t.Fatalf("in place of a grant that is not there: %+v, %v", a, err)
+	}
+	noted := 0
+	for i := range c {
+		if c[i].Do(t, "HGET", p[0].RedisKeys(old.Key).Fences, "m").Text == strconv.FormatInt(old.Fence, 10) {
+			noted++
+		}
+	}
+	if noted < 2 {
+		t.Errorf("%d nodes have noted it", noted)
+	}
+}
+
 // TestReplace_SessionElsewhere: the session that keeps what was replaced, through another proxy, is told at once.
 func TestReplace_SessionElsewhere(t *testing.T) {
 	t.Parallel()
 	p, _, _ := proxies(t, 2)
 	kept := newClient(p[0])
 	old := kept.lock(t, "job", "alice", time.Minute, 0)
+	hearsCuts(t, p[0])
 	replaced(t, p[1], old, "bob")
 	began := time.Now()
 	eventually(t, 10*time.Second, "the session is told", func() bool { return len(kept.told()) == 1 })

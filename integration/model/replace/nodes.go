@@ -66,6 +66,9 @@ func (c *Config) acquire(st *state, k, who int, out emit) {
 			if c.Marks {
 				m.marked |= 1 << was
 			}
+			if c.NotesDrop {
+				m.noted = max(m.noted, n.fence)
+			}
 			if was == of {
 				t.lockers[was].void, t.lockers[was].told = 1, 0
 			}
@@ -146,6 +149,9 @@ func (c *Config) release(st *state, k int, out emit) {
 		m.free()
 	case n.owner == 0 && n.counter <= fenceA:
 		answer = none
+	}
+	if n.marked>>a&1 == 1 {
+		answer |= late
 	}
 	m.marked |= 1 << a
 	m.counter = max(m.counter, burnt)

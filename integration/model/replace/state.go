@@ -31,6 +31,7 @@ const (
 	put                       // from a record that a renewal put back
 	none                      // not here, and no later fence was seen
 	clear                     // there is no note of the grant
+	late                      // the hold was given back before
 )
 
 // Rules are what proxies and nodes do about replacements.
@@ -40,16 +41,17 @@ type Rules struct {
 	Exact     bool // a node drops no other grant
 	Guard     bool // a renewal puts back no grant below the largest fence that the node has seen
 	VotesOnly bool // nodes that forgot do not vote
-	Once      bool // an UNLOCK that must not have been done before counts removals only
+	Once      bool // an UNLOCK that must not have been done before fails where a node says that the hold was given back
 	Refuses   bool // a node with a note of the grant does not put it back
 	Told      bool // where a vote of a RENEW says noted, records that a renewal put back do not count
 	Marks     bool // the dropped hold is marked as given back
+	NotesDrop bool // a node notes the grant that it drops, in the same step
 	Bounds    bool // a RENEW must be answered before the validity ends that its proxy remembers
 	InTime    bool // an UNLOCK that goes by what its proxy remembers is answered before that validity ends, by true time: drift is more than a round
 }
 
 func soundRules() Rules {
-	return Rules{Notes: true, OnlyThere: true, Exact: true, Guard: true, VotesOnly: true, Once: true, Refuses: true, Told: true, Marks: true, Bounds: true, InTime: true}
+	return Rules{Notes: true, OnlyThere: true, Exact: true, Guard: true, VotesOnly: true, Once: true, Refuses: true, Told: true, Marks: true, Bounds: true, InTime: true, NotesDrop: true}
 }
 
 // Config bounds a search. Times are ticks; a tick is any wait.
@@ -103,15 +105,15 @@ type state struct {
 	nodes   [nodes]node
 	lockers [owners]locker
 
-	memory                   uint8 // what A's proxy remembers of its validity
-	renewing, renewed        uint8 // 1 + the RENEW under way; how many were asked for
-	elapsed                  uint8 // since that was
-	afterOther, lapsed       uint8 // it was asked for after another grant; when the lease had lapsed
-	unlocking, late, trusted uint8 // 1: under way, 2: over; asked for after another grant; by what is remembered
-	last                     uint8 // the largest fence that was told
-	gaveUp                   uint8 // A's grant was given up: to R, to S or by UNLOCK
-	others                   uint8 // grants but A's
-	losses                   uint8 // left
+	memory                    uint8 // what A's proxy remembers of its validity
+	renewing, renewed         uint8 // 1 + the RENEW under way; how many were asked for
+	elapsed                   uint8 // since that was
+	afterOther, lapsed        uint8 // it was asked for after another grant; when the lease had lapsed
+	unlocking, asked, trusted uint8 // 1: under way, 2: over; asked for after another grant; by what is remembered
+	last                      uint8 // the largest fence that was told
+	gaveUp                    uint8 // A's grant was given up: to R, to S or by UNLOCK
+	others                    uint8 // grants but A's
+	losses                    uint8 // left
 }
 
 func (c *Config) initial() []state {
@@ -176,7 +178,7 @@ func (c *Config) canonical(st state) state {
 		st.elapsed, st.afterOther, st.lapsed = 0, 0, 0
 	}
 	if st.unlocking != 1 {
-		st.late, st.trusted = 0, 0
+		st.asked, st.trusted = 0, 0
 	}
 	for i := 1; i < nodes; i++ {
 		for j := i; j > 0 && bytes.Compare(explore.Bytes(&st.nodes[j]), explore.Bytes(&st.nodes[j-1])) < 0; j-- {

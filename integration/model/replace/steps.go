@@ -287,7 +287,7 @@ func (c *Config) unlockSteps(st *state, out emit) {
 	t := *st
 	switch {
 	case st.unlocking == 0 && c.Unlocks && (st.memory > 0 || c.UnlockOnce):
-		t.unlocking, t.late, t.trusted = 1, bit(st.others != 0), bit(st.memory > 0)
+		t.unlocking, t.asked, t.trusted = 1, bit(st.others != 0), bit(st.memory > 0)
 		t.lockers[a].told = 0
 		for k := range t.nodes {
 			t.nodes[k].releases = 1
@@ -302,7 +302,10 @@ func (c *Config) unlockSteps(st *state, out emit) {
 			}
 			return n
 		}
-		trusts := st.trusted == 1 && (st.memory > 0 || !c.InTime) && !(c.UnlockOnce && c.Once)
+		if c.UnlockOnce && c.Once && count(late) > 0 {
+			return
+		}
+		trusts := st.trusted == 1 && (st.memory > 0 || !c.InTime)
 		if count(removed) < quorum && !(trusts && (count(removed|put|none) >= quorum || count(clear) >= quorum)) {
 			return
 		}
@@ -313,7 +316,7 @@ func (c *Config) unlockSteps(st *state, out emit) {
 				broken = "P5: A's grant is given up twice"
 			}
 		}
-		if st.late == 1 {
+		if st.asked == 1 {
 			broken = "P4: an UNLOCK asked for after another grant succeeds"
 		}
 		out(t, step{unlocked, a}, broken)

@@ -12,7 +12,7 @@ type variant struct {
 
 var variants = []variant{
 	{"notes", "a replacement is sent without a note",
-		func(r *Rules) { r.Notes = false }, "P4", unlocking()},
+		func(r *Rules) { r.Notes = false }, "P4", unlockingBeside()},
 	{"only-there", "a node where the name is free grants a replacement",
 		func(r *Rules) { r.OnlyThere = false }, "P5", twice()},
 	{"exact", "a node drops whatever grant is there",
@@ -21,18 +21,22 @@ var variants = []variant{
 		func(r *Rules) { r.Told = false }, "P6", renewing()},
 	{"quarantine", "nodes that forgot vote",
 		func(r *Rules) { r.VotesOnly = false }, "P1", forgetting()},
-	{"once", "an UNLOCK that must not have been done before goes by memory",
-		func(r *Rules) { r.Once = false }, "P5", unlockingOnce()},
+	{"once", "an UNLOCK that must not have been done before is like any other",
+		func(r *Rules) { r.Once = false }, "", nil},
+	{"forgets", "a node neither notes nor marks what it drops",
+		func(r *Rules) { r.Marks, r.NotesDrop = false, false }, "P5", unlockingOnce()},
 	{"in-time", "an UNLOCK that goes by memory may be answered when that validity has ended",
 		func(r *Rules) { r.InTime = false }, "P4", unlockingForgotten()},
+	{"notes-drop", "a node does not note what it drops",
+		func(r *Rules) { r.NotesDrop = false }, "", nil},
+	{"marks", "the hold that is dropped is not marked",
+		func(r *Rules) { r.Marks = false }, "", nil},
 	{"bounds", "a RENEW is told when the validity has ended",
 		func(r *Rules) { r.Bounds = false }, "", nil},
 	{"guard", "a renewal puts the grant back also where a later fence was seen",
 		func(r *Rules) { r.Guard = false }, "", nil},
 	{"refuses", "a node with a note puts the grant back",
 		func(r *Rules) { r.Refuses = false }, "", nil},
-	{"marks", "the hold that is dropped is not marked",
-		func(r *Rules) { r.Marks = false }, "", nil},
 }
 
 func sound() *Config {
@@ -57,6 +61,13 @@ func renewing() *Config {
 func unlocking() *Config {
 	c := sound()
 	c.Unlocks = true
+	return c
+}
+
+// unlockingBeside is unlocking where somebody else wants the lock too.
+func unlockingBeside() *Config {
+	c := unlocking()
+	c.Rival = true
 	return c
 }
 
