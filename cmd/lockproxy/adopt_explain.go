@@ -11,9 +11,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/lockproxy/lockproxy/commands/adopt/explain"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-const explainUsage = `lockproxy adopt explain [--lock KEY] [--format text|json] FILE.lua|- [KEY … , ARG …]
+const explainUsage = `lockproxy adopt explain [--lock KEY] [--upstream VERSION] [--format text|json] FILE.lua|- [KEY … , ARG …]
 
 Run a script over every state that its lock may be in, and print what it would do and answer there, to a client of
 RESP2. The file - is standard input. Keys and arguments stand as for redis-cli --eval, with a comma of its own
@@ -30,6 +31,7 @@ func (p program) explainCommand() *cli.Command {
 		UsageText: explainUsage, OnUsageError: onMisuse, HideHelpCommand: true,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "lock", Usage: "the `KEY` that is the lock's, also if it is an argument (default: the first key)"},
+			&cli.StringFlag{Name: "upstream", Usage: "the `VERSION` of the upstream, such as 'redis 8.4' or 'valkey 9.0'", Value: "redis 7.0"},
 			&cli.StringFlag{Name: "format", Usage: "text or json", Value: "text"},
 		},
 		Action: func(c *cli.Context) error {
@@ -37,7 +39,11 @@ func (p program) explainCommand() *cli.Command {
 			if !ok {
 				return &exitError{exitMisuse, fmt.Errorf("format: %q is not one of text, json", c.String("format"))}
 			}
-			e, err := explainFile(c.App.Reader, c.Args().Slice(), c.String("lock"))
+			upstream, ok := idiom.ParseDialect(c.String("upstream"))
+			if !ok {
+				return &exitError{exitMisuse, fmt.Errorf("upstream: %q is not such as 'redis 8.4' or 'valkey 9.0'", c.String("upstream"))}
+			}
+			e, err := explainFile(c.App.Reader, c.Args().Slice(), c.String("lock"), upstream)
 			if err != nil {
 				return &exitError{exitMisuse, err}
 			}
@@ -58,7 +64,7 @@ func explainCode(e *explain.Explanation) int {
 }
 
 // explainFile explains the script in a file, or in stdin. words are the file, its keys, a comma and its arguments.
-func explainFile(stdin io.Reader, words []string, lock string) (*explain.Explanation, error) {
+func explainFile(stdin io.Reader, words []string, lock string, upstream idiom.Dialect) (*explain.Explanation, error) {
 	if len(words) == 0 {
 		return nil, errors.New("adopt explain takes the file of a script, and its keys and arguments with a comma of its own between them (--help)")
 	}
@@ -73,7 +79,7 @@ func explainFile(stdin io.Reader, words []string, lock string) (*explain.Explana
 			keys, args = rest[:at], rest[at+1:]
 		}
 	}
-	for _, flag := range []string{"--lock", "--format"} {
+	for _, flag := range []string{"--lock", "--upstream", "--format"} {
 		if slices.ContainsFunc(keys, func(k string) bool { return k == flag || strings.HasPrefix(k, flag+"=") }) {
 			return nil, fmt.Errorf("%s stands behind the file, where keys do: put it before", flag)
 		}
@@ -86,7 +92,7 @@ func explainFile(stdin io.Reader, words []string, lock string) (*explain.Explana
 	case !slices.Contains(keys, lock) && !slices.Contains(args, lock):
 		return nil, fmt.Errorf("lock: %q is neither a key nor an argument", lock)
 	}
-	return explain.Script(text, keys, args, lock), nil
+	return explain.Script(text, keys, args, lock, upstream), nil
 }
 
 func readScript(stdin io.Reader, path string) (string, error) {

@@ -18,6 +18,7 @@ const (
 	releaseAny   = "return redis.call('del', KEYS[1])"
 	stealing     = "return redis.call('set', KEYS[1], ARGV[1], 'px', 30000)"
 	unsupported  = "return redis.call('set', KEYS[1], cjson.encode(ARGV))"
+	ofLater      = "return redis.call('delex', KEYS[1], 'IFEQ', ARGV[1])"
 	ofAnArgument = "if redis.call('get', ARGV[1]) == ARGV[2] then return redis.call('del', ARGV[1]) end return 0"
 )
 
@@ -46,6 +47,8 @@ func TestExplain_Script(t *testing.T) {
 		{"keys and arguments", releaseOwn, []string{"-", "job", "other", ",", "token", "9"}, exitOK, []string{"PUBLISH freed job"}},
 		{"keys alone", releaseAny, []string{"-", "job"}, exitWarnings, []string{"class FORCE-RELEASE, adopted, but not with as=strict: it does not compare the value\n"}},
 		{"a lock among the arguments", ofAnArgument, []string{"--lock", "job", "-", ",", "job", "token"}, exitOK, []string{"class RELEASE, adopted\n"}},
+		{"a command that the upstream has", ofLater, []string{"--upstream", "redis 8.4", "-"}, exitOK, []string{"class RELEASE, adopted\n"}},
+		{"one that it has not", ofLater, []string{"-"}, exitErrors, []string{"be refused: DELEX of a lock"}},
 		{"refused for its class", stealing, []string{"-"}, exitErrors, []string{"replace for 30s", "class OVERWRITE, not adopted: it replaces another's lock\n"}},
 		{"refused", unsupported, []string{"-"}, exitErrors, []string{"be refused: ", "cjson", "not adopted: what it does to a lock is not clear\n"}},
 		{"no Lua", "if", []string{"-"}, exitErrors, []string{"SHA-1 ", "not adopted: "}},
@@ -97,6 +100,7 @@ func TestExplain_Misuse(t *testing.T) {
 		{nil, "takes the file of a script"}, {[]string{"/no/such/file.lua"}, "no such file"}, {[]string{"--format", "yaml", "-"}, `"yaml" is not one of text, json`},
 		{[]string{"-", "--format", "json"}, "--format stands behind the file"}, {[]string{"-", "job", "--lock=job"}, "--lock stands behind the file"},
 		{[]string{"--lock", "x", "-", "job"}, `"x" is neither a key nor an argument`}, {[]string{"-", ",", "token"}, "no key is named"}, {[]string{"--colour", "-"}, "colour"},
+		{[]string{"--upstream", "8.4", "-"}, `upstream: "8.4" is not such as`}, {[]string{"-", "--upstream", "redis 8"}, "--upstream stands behind the file"},
 	} {
 		if code, stdout, stderr := explained(t, releaseOwn, tt.args...); code != exitMisuse || stdout != "" || !strings.Contains(stderr, tt.want) {
 			t.Errorf("%v: exit code %d, %s%s", tt.args, code, stdout, stderr)

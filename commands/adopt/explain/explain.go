@@ -40,8 +40,9 @@ const (
 	No      = "no"
 )
 
-// Script explains a script that is called with keys and args by a client of RESP2, lock being the lock's key.
-func Script(text string, keys, args []string, lock string) *Explanation {
+// Script explains a script that is called with keys and args by a client of RESP2, lock being the lock's key, where the
+// upstream is of that version.
+func Script(text string, keys, args []string, lock string, upstream idiom.Dialect) *Explanation {
 	s := idiom.ParseScript(text)
 	e := &Explanation{SHA1: s.SHA, Lock: lock, Adopted: No}
 	call, err := s.Call(keys, args, 2, false, func(key string) bool { return key == lock })
@@ -53,6 +54,7 @@ func Script(text string, keys, args []string, lock string) *Explanation {
 		e.Why = "it does not use the lock's key, and would go to the upstream"
 		return e
 	}
+	call.Speak(upstream)
 	var rows idiom.Rows
 	rows, e.Class = call.Accept(time.Now())
 	for _, r := range rows {

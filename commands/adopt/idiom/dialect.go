@@ -29,6 +29,16 @@ func DialectOf(info string) (d Dialect) {
 	return d
 }
 
+// ParseDialect reads a name and a version, such as "redis 8.4" and "valkey 9.0". It reports false for anything else.
+func ParseDialect(text string) (d Dialect, ok bool) {
+	name, version, _ := strings.Cut(text, " ")
+	if name != "redis" && name != "valkey" {
+		return d, false
+	}
+	d = DialectOf(name + "_version:" + version)
+	return d, d.Version != 0
+}
+
 // A Heard is the Dialect of an upstream, as far as its servers have said. The zero Heard is ready, and safe for concurrent
 // use.
 type Heard struct{ now atomic.Pointer[Dialect] }

@@ -18,6 +18,14 @@ func TestDialectOf(t *testing.T) {
 	}
 }
 
+func TestParseDialect(t *testing.T) {
+	for text, want := range map[string]Dialect{"redis 8.4": {80400, false}, "valkey 9.0.1": {90001, true}, "8.4": {}, "redis": {}, "redis x": {}, "keydb 6": {}, "": {}} {
+		if got, ok := ParseDialect(text); got != want || ok != (want.Version != 0) {
+			t.Errorf("%q: %v, %t, want %v", text, got, ok, want)
+		}
+	}
+}
+
 // TestHeard: the oldest server counts, and the last answer while there is none.
 func TestHeard(t *testing.T) {
 	var h Heard

@@ -133,6 +133,7 @@ func (g *grammar) call() string {
 		"'expire', KEYS[1], %t", "'pexpire', KEYS[1], %t", "'pexpire', KEYS[1], %t, 'GT'", "'expire', KEYS[1], %t, 'nx'", "'persist', KEYS[1]", "'strlen', KEYS[1]", "'getrange', KEYS[1], 0, 1", "'set', KEYS[1], %v", "'set', KEYS[1], %v, 'KEEPTTL'",
 		"'hexists', KEYS[1], %v", "'hget', KEYS[1], %v", "'hincrby', KEYS[1], %v, 1", "'hincrby', KEYS[1], %v, -1", "'hset', KEYS[1], %v, 1", "'hdel', KEYS[1], %v", "'hlen', KEYS[1]", "'hgetall', KEYS[1]", "'hsetnx', KEYS[1], %v, 1",
 		"'getex', KEYS[1], 'px', %t", "'getex', KEYS[1], 'PERSIST'", "'getex', KEYS[1]", "'hmget', KEYS[1], %v, 'me'", "'expire', KEYS[1], %t, 'xx', 'gt'", "'pexpire', KEYS[1], %t, 'LT', 'XX'", "'substr', KEYS[1], -2, -1", "'hvals', KEYS[1]", "'mget', KEYS[1]", "'touch', KEYS[1]",
+		"'delex', KEYS[1], 'IFEQ', %v", "'delex', KEYS[1]", "'delifeq', KEYS[1], %v", "'set', KEYS[1], %v, 'IFEQ', 'me', 'px', %t", "'set', KEYS[1], %v, 'ifeq', ARGV[1], 'GET'",
 		"'publish', 'ch:a', %v", "'lpush', 'list:a', %v", "'nothing', KEYS[1]", "'get'")
 	return how + strings.NewReplacer("%t", ms, "%v", value).Replace(args) + ")"
 }
