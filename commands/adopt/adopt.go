@@ -410,7 +410,7 @@ func (a *Adoption) do(ctx context.Context, conn Connection, since time.Time, c *
 	_, kind := locks.ShownOwner(g.owner)
 	switch op := out.Op; {
 	case op.Do == idiom.Enter:
-		ran, after, grant, err := a.enter(ctx, conn, c, key, op, g)
+		ran, after, grant, err := a.enter(ctx, conn, since, c, key, op, g)
 		if ran == nil || err != nil {
 			return nil, grant, err
 		}

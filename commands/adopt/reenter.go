@@ -14,20 +14,15 @@ import (
 
 // enter takes one more hold of a hash, or the first. out is what the call does then. nil: nothing was done, and
 // grant names who refused it, if that is known. g is what the key is guessed to be.
-func (a *Adoption) enter(ctx context.Context, conn Connection, c *Call, key locks.Key, op idiom.Op, g guess) (out *idiom.Outcome, next guess, grant locks.Grant, err error) {
+// What the nodes have answered since that time may refuse it.
+func (a *Adoption) enter(ctx context.Context, conn Connection, since time.Time, c *Call, key locks.Key, op idiom.Op, g guess) (out *idiom.Outcome, next guess, grant locks.Grant, err error) {
 	ttl, err := a.lease(c, op.TTL)
 	if err != nil {
 		return nil, next, grant, err
 	}
-	began := time.Now()
-	d, at, err := a.lockGuarded(ctx, conn, c.pattern, locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: c.made().info(), Barge: true})
-	switch {
-	case err != nil:
-		return nil, next, grant, err
-	case at.owner != "": // the upstream has it
-		return nil, next, locks.Grant{Owner: at.owner, Validity: time.Until(at.until)}, nil
-	case !d.Granted:
-		return nil, next, locks.Grant{Owner: d.Holder, Validity: d.Remaining}, nil
+	d, began, refused, err := a.askToEnter(ctx, conn, since, c, locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: c.made().info(), Barge: true}, g)
+	if err != nil || !d.Granted {
+		return nil, next, locks.Grant{Owner: refused.owner, Validity: time.Until(refused.until)}, err
 	}
 	before := guess{}
 	if d.Grant.Holds > 1 {
@@ -46,6 +41,40 @@ func (a *Adoption) enter(ctx context.Context, conn Connection, c *Call, key lock
 		}
 	}
 	return &ran, next, d.Grant, nil
+}
+
+// askToEnter asks the nodes for a hold, once for the calls that come together: all but one of them are refused by who
+// has the lock then. A call whose field is guessed to have it asks for itself, as do those in mode Both, which the
+// upstream lets come one at a time. refused is who has it, if d is not
+// granted and that is known; began is when d was asked for.
+func (a *Adoption) askToEnter(ctx context.Context, conn Connection, since time.Time, c *Call, r locks.LockRequest, g guess) (d locks.Decision, began time.Time, refused guess, err error) {
+	ask := func(fl *flight) {
+		began = time.Now()
+		var at guess // the upstream has it
+		d, at, fl.err = a.lockGuarded(ctx, conn, c.pattern, r)
+		switch {
+		case fl.err != nil:
+		case at.owner != "":
+			fl.after = at
+		case d.Granted:
+			fl.granted, fl.after = true, guess{owner: d.Grant.Owner, until: began.Add(r.TTL)}
+		default:
+			fl.after = guess{owner: d.Holder, until: time.Now().Add(d.Remaining)}
+		}
+	}
+	if c.pattern.Mode == Both || g.owner == r.Owner {
+		fl := &flight{}
+		ask(fl)
+		return d, began, fl.after, fl.err
+	}
+	fl, leads, err := a.flights.do(ctx, r.Key, since, ask)
+	switch {
+	case err != nil:
+		return d, began, refused, err
+	case leads:
+		return d, began, fl.after, fl.err
+	}
+	return d, began, fl.after, fl.sharedErr()
 }
 
 // prolong lets all holds of a hash that was entered again end with that which ends last, as in Redis the hash does: an

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
 const (
@@ -115,6 +117,46 @@ func TestHash_Lapses(t *testing.T) {
 				t.Errorf("%d: %s", i, got)
 			}
 			time.Sleep(6 * time.Second)
+		}
+	})
+}
+
+// TestHash_Share: calls that come together enter with one question to the nodes. One that has the lock is not refused
+// by what another was told.
+func TestHash_Share(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		decided := make(chan struct{})
+		holder := locks.NewAdoptedHash("me")
+		e := &scripted{
+			lock: func(r locks.LockRequest) (locks.Decision, error) {
+				<-decided
+				if r.Owner == holder {
+					return granting(r)
+				}
+				return locks.Decision{Holder: holder, Remaining: time.Minute}, nil
+			},
+			read: locks.Reading{Held: true, Owner: holder, Fence: 1, Remaining: time.Minute, Holds: 1},
+		}
+		c := at(t, e, "lock:* guard=no")
+		replies := make(chan string, 51)
+		for i := range 51 {
+			field := "you" + strconv.Itoa(i)
+			if i == 50 {
+				field = "me"
+			}
+			go func() { replies <- c.do("EVAL", enterHash, "1", "lock:a", "5000", field) }()
+			synctest.Wait()
+		}
+		close(decided)
+		told := map[string]int{}
+		for range 51 {
+			told[<-replies]++
+		}
+		if told[":60000"] != 50 || told["$-1"] != 1 {
+			t.Errorf("told %v", told)
+		}
+		if n := e.asked.Load(); n > 6 { // three acquisitions, and reads of who has it and of what is left
+			t.Errorf("%d rounds for 51 calls that came together", n)
 		}
 	})
 }
