@@ -20,6 +20,7 @@
 // the key "counter", writes one more, and gives the lock back. It says "failed: why" for each
 // that was told an error, and at last "done" and how many were not. Redisson's program Locks gets
 // two servers that share locks, in REDIS and OTHER, and says of each thing that a lock must do "ok"
-// or "failed", and of each kind of lock that is not adopted "refused" or "taken". The libraries' own tests
+// or "failed", and of each kind of lock that is not adopted "refused" or "taken"; its program PageViews serves a page and says where.
+// The libraries' own tests
 // are run as published; a test that cannot pass yet is named in [suites] with the reason.
 package clients

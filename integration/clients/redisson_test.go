@@ -21,14 +21,16 @@ var (
 
 // installRedisson is a folder with that version, and our programs compiled against it.
 func installRedisson(version string) (string, error) {
-	dir, err := folder("adopt/redisson", "pom.xml", "Update.java", "Locks.java")
+	dir, err := folder("adopt/redisson", "pom.xml", "Update.java", "Locks.java", "PageViews.java")
 	if err != nil {
 		return "", err
 	}
 	lib := filepath.Join(version, "lib")
-	return filepath.Join(dir, version), errors.Join(
-		install(dir, "mvn", "-q", "-B", "dependency:copy-dependencies", "-Dredisson="+version, "-DoutputDirectory="+lib),
-		install(dir, "javac", "-cp", filepath.Join(lib, "*"), "-d", filepath.Join(version, "classes"), "Update.java", "Locks.java"))
+	if _, err = os.Stat(filepath.Join(dir, lib)); err != nil {
+		err = install(dir, "mvn", "-q", "-B", "dependency:copy-dependencies", "-Dredisson="+version, "-DoutputDirectory="+lib)
+	}
+	return filepath.Join(dir, version), errors.Join(err,
+		install(dir, "javac", "-cp", filepath.Join(lib, "*"), "-d", filepath.Join(version, "classes"), "Update.java", "Locks.java", "PageViews.java"))
 }
 
 func redissonProgram(args ...string) []string {

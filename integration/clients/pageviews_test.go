@@ -1,0 +1,161 @@
+package clients
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// TestAdopted_PageViews is the page-view scenario with the program that everybody writes first: two services in
+// Java behind a round-robin balancer, 666 requests at once, each counted under Redisson's getLock(key).lock().
+func TestAdopted_PageViews(t *testing.T) {
+	if os.Getenv(adoptedSwitch) == "" {
+		t.Skipf("fetches lock libraries; set %s=1", adoptedSwitch)
+	}
+	for _, r := range redissons {
+		t.Run(r.version, func(t *testing.T) {
+			plain := redistest.Start(t)
+			count, alone := viewPage(t, r.installed, plain, [2]string{plain.Addr(), plain.Addr()}, nil)
+			if count != updates {
+				t.Fatalf("one Redis: %d of %d views: the program is wrong", count, updates)
+			}
+
+			s := newAdoptedSite(t, "lock:*")
+			count, took := viewPage(t, r.installed, s.data, s.addrs(), func() {
+				s.nodes[0].Kill()
+				s.nodes[1].Kill()
+			})
+			if count != updates {
+				t.Errorf("%d of %d views", count, updates)
+			}
+			t.Logf("one Redis %.1fs, two proxies %.1fs", alone.Seconds(), took.Seconds())
+
+			s = newAdoptedSite(t, "lock:* guard=no")
+			if count, _ = viewPage(t, r.installed, s.data, [2]string{s.proxies[0].Addr(), s.data.Addr()}, nil); count == updates {
+				t.Errorf("%d views although a service went past the proxies: the test cannot fail", count)
+			}
+			t.Logf("past the proxies: %d views are lost", updates-count)
+		})
+	}
+}
+
+// viewPage has 666 people look at a page that a service counts at each of these addresses, and calls atThird, if not
+// nil, when a third was counted. It returns how many were, and in which time.
+func viewPage(t *testing.T, installed func() (string, error), data *redistest.Server, addrs [2]string, atThird func()) (count int64, took time.Duration) {
+	t.Helper()
+	dir, err := installed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data.Do(t, "SET", "counter", "0")
+	var services []*updater
+	for _, addr := range addrs {
+		services = append(services, startUpdater(t, dir, redissonProgram("PageViews"), addr))
+	}
+	lb := balancer(t, services)
+
+	client := &http.Client{Timeout: updateTimeout, Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	var together sync.WaitGroup
+	together.Add(updates)
+	var g errgroup.Group
+	start := time.Now()
+	for range updates {
+		g.Go(func() error {
+			together.Done()
+			together.Wait()
+			return look(client, lb)
+		})
+	}
+	watched := watchCount(t, data, atThird)
+	if err := g.Wait(); err != nil {
+		t.Error(err)
+	}
+	took = time.Since(start)
+	watched()
+	for _, s := range services {
+		fmt.Fprintln(s.in)
+	}
+	return data.Do(t, "GET", "counter").Int(), took
+}
+
+// look gets a page.
+func look(client *http.Client, page string) error {
+	resp, err := client.Get(page)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, body)
+	}
+	return err
+}
+
+// balancer sends requests to the services in turns, each of which has said where it is.
+func balancer(t *testing.T, services []*updater) string {
+	t.Helper()
+	var backends []*url.URL
+	for _, s := range services {
+		line := s.line()
+		u, err := url.Parse(line)
+		if err != nil || !strings.HasPrefix(line, "http") {
+			t.Fatalf("%s %s %v", line, s.rest(), err)
+		}
+		backends = append(backends, u)
+	}
+	var next atomic.Uint64
+	transport := &http.Transport{MaxIdleConnsPerHost: updates}
+	t.Cleanup(transport.CloseIdleConnections)
+	lb := httptest.NewServer(&httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(backends[next.Add(1)%uint64(len(backends))]) },
+	})
+	t.Cleanup(lb.Close)
+	return lb.URL
+}
+
+// watchCount calls atThird, if not nil, when a third was counted. The function that it returns ends that.
+func watchCount(t *testing.T, data *redistest.Server, atThird func()) (stop func()) {
+	if atThird == nil {
+		return func() {}
+	}
+	var called atomic.Bool
+	over := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			if data.Do(t, "GET", "counter").Int() >= updates/3 {
+				called.Store(true)
+				atThird()
+				return
+			}
+		}
+	})
+	return func() {
+		close(over)
+		watching.Wait()
+		if !called.Load() {
+			t.Error("all was over before a third was counted")
+		}
+	}
+}
