@@ -60,10 +60,12 @@ func javaUpdate(kind string) []string {
 var venvPython = filepath.Join("venv", "bin", "python")
 
 var (
-	adoptedPython = sync.OnceValues(func() (string, error) { return pythonEnvironment("adopt/python", "update.py", "release.py") })
-	adoptedNode   = sync.OnceValues(func() (string, error) { return nodeModules("adopt/node", "update.mjs") })
-	adoptedJava   = sync.OnceValues(func() (string, error) { return javaClasses("adopt/java", "Update.java") })
-	adoptedGo     = sync.OnceValues(installAdoptedGo)
+	adoptedPython = sync.OnceValues(func() (string, error) {
+		return pythonEnvironment("adopt/python", "update.py", "release.py", "masters.py")
+	})
+	adoptedNode = sync.OnceValues(func() (string, error) { return nodeModules("adopt/node", "update.mjs") })
+	adoptedJava = sync.OnceValues(func() (string, error) { return javaClasses("adopt/java", "Update.java") })
+	adoptedGo   = sync.OnceValues(installAdoptedGo)
 )
 
 func installAdoptedGo() (string, error) {

@@ -3,7 +3,6 @@ package clients
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -45,6 +44,7 @@ const (
 
 var suites = []suite{
 	{name: "redis-py 8.1.0", adopt: "foo no-expiry=lease:10s", run: runRedisPy, tests: 92, notYet: redisPyNotYet()},
+	{name: "pottery 3.0.1", adopt: "redlock:*", run: runPottery, tests: 68},
 	{name: "redislock 0.9.4", adopt: "__bsm_redislock_unit_test__", run: runRedislock, tests: 17, notYet: map[string]string{
 		"TestObtain_custom_token":  "takes a lock again with its token and other metadata, a new value: Replace",
 		"TestLock_Release_not_own": overwrites,
@@ -160,46 +160,6 @@ func aimed(t *testing.T, from, to string, files []string, pairs ...string) {
 			t.Fatalf("%s: no file contains %q", from, pairs[i])
 		}
 	}
-}
-
-func runRedisPy(t *testing.T, addr string) map[string]bool {
-	dir, err := adoptedPython()
-	if err != nil {
-		t.Fatal(err)
-	}
-	const sdist = "redis-8.1.0"
-	if _, err := os.Stat(filepath.Join(dir, sdist)); err != nil {
-		if err := errors.Join(
-			install(dir, venvPython, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-binary", ":all:", "redis==8.1.0"),
-			install(dir, "tar", "xzf", sdist+".tar.gz")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	report := filepath.Join(t.TempDir(), "report.xml")
-	out := output(t, filepath.Join(dir, sdist), []string{"PYTHONPATH=" + dir}, filepath.Join(dir, venvPython), "-m", "pytest", "-q", "--tb=line", "-p", "release", "--release", "foo",
-		"--redis-url", "redis://"+addr+"/9", "--junitxml", report, "tests/test_lock.py", "tests/test_asyncio/test_lock.py")
-	b, err := os.ReadFile(report)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	var suites struct {
-		Cases []struct {
-			Class   string    `xml:"classname,attr"`
-			Name    string    `xml:"name,attr"`
-			Failure *struct{} `xml:"failure"`
-			Error   *struct{} `xml:"error"`
-			Skipped *struct{} `xml:"skipped"`
-		} `xml:"testsuite>testcase"`
-	}
-	if err := xml.Unmarshal(b, &suites); err != nil {
-		t.Fatal(err)
-	}
-	o := outcome{}
-	for _, c := range suites.Cases {
-		class := strings.TrimPrefix(c.Class, "tests.")
-		o[class+"."+c.Name] = c.Failure == nil && c.Error == nil && c.Skipped == nil
-	}
-	return o
 }
 
 func runRedislock(t *testing.T, addr string) map[string]bool {
