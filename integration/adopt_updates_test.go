@@ -18,6 +18,7 @@ import (
 // An existingLock is lock code as programs have it, for one lock. release may be called again after an error.
 type existingLock struct {
 	name    string
+	words   string // of the pattern
 	acquire func(context.Context, *redis.Client, string) (bool, error)
 	release func(context.Context, *redis.Client, string) error
 }
@@ -27,7 +28,7 @@ const updateLease = 50 * time.Second
 
 var existingLocks = []existingLock{
 	{
-		"SET NX and compare-and-delete",
+		"SET NX and compare-and-delete", "",
 		func(ctx context.Context, c *redis.Client, value string) (bool, error) {
 			return c.SetNX(ctx, "lock:counter", value, updateLease).Result()
 		},
@@ -36,7 +37,7 @@ var existingLocks = []existingLock{
 		},
 	},
 	{
-		"a constant value",
+		"a constant value", "",
 		func(ctx context.Context, c *redis.Client, _ string) (bool, error) {
 			return c.SetNX(ctx, "lock:counter", "1", updateLease).Result()
 		},
@@ -45,7 +46,7 @@ var existingLocks = []existingLock{
 		},
 	},
 	{
-		"SETNX, EXPIRE and DEL",
+		"SETNX, EXPIRE and DEL", "no-expiry=lease:60s",
 		func(ctx context.Context, c *redis.Client, value string) (bool, error) {
 			taken, err := c.SetNX(ctx, "lock:counter", value, 0).Result()
 			if err == nil && taken {
@@ -57,6 +58,49 @@ var existingLocks = []existingLock{
 			return c.Del(ctx, "lock:counter").Err()
 		},
 	},
+	{
+		"SET NX, and WATCH, GET, MULTI, DEL, EXEC", "",
+		func(ctx context.Context, c *redis.Client, value string) (bool, error) {
+			return c.SetNX(ctx, "lock:counter", value, updateLease).Result()
+		},
+		func(ctx context.Context, c *redis.Client, value string) error {
+			return c.Watch(ctx, func(tx *redis.Tx) error {
+				if has, err := tx.Get(ctx, "lock:counter").Result(); errors.Is(err, redis.Nil) || err == nil && has != value {
+					return nil // a try before has released it
+				} else if err != nil {
+					return err
+				}
+				_, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.Del(ctx, "lock:counter").Err() })
+				return err
+			}, "lock:counter")
+		},
+	},
+	{
+		"SETNX, GET and GETSET of a deadline, and DEL", "timestamps=ms",
+		func(ctx context.Context, c *redis.Client, _ string) (bool, error) {
+			now := time.Now().UnixMilli()
+			deadline := now + updateLease.Milliseconds()
+			taken, err := c.SetNX(ctx, "lock:counter", deadline, 0).Result()
+			if err != nil || taken {
+				return taken, err
+			}
+			if until, err := c.Get(ctx, "lock:counter").Int64(); err != nil && !errors.Is(err, redis.Nil) || until > now {
+				return false, err
+			}
+			until, err := c.GetSet(ctx, "lock:counter", deadline).Int64()
+			return until <= now, ignoreNil(err)
+		},
+		func(ctx context.Context, c *redis.Client, _ string) error {
+			return c.Del(ctx, "lock:counter").Err()
+		},
+	},
+}
+
+func ignoreNil(err error) error {
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return err
 }
 
 // updates starts so many requests at once, each of which takes the lock through one of the clients, reads a counter,
@@ -117,7 +161,7 @@ func TestAdopt_NoUpdateIsLost(t *testing.T) {
 			n = 222
 		}
 		t.Run(l.name, func(t *testing.T) {
-			r := startRig(t, 5, 2, "--adopt", "lock:* no-expiry=lease:60s")
+			r := startRig(t, 5, 2, "--adopt", "lock:* "+l.words)
 			clients := []*redis.Client{goRedis(t, r.proxies[0].Addr()), goRedis(t, r.proxies[1].Addr())}
 			got := updates(t, goRedis(t, r.data.Addr()), clients, n, l, func(done int64) {
 				if done == int64(n/3) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -69,6 +70,6 @@ func logAdoption(log *slog.Logger, patterns []*adopt.Pattern) {
 		if p.Flush {
 			flush = "release"
 		}
-		log.Info("pattern of adopted keys", "pattern", p.Glob, "db", db, "mode", p.Mode.String(), "as", p.As.String(), "no_expiry", noExpiry, "flush", flush, "guard", p.Guard)
+		log.Info("pattern of adopted keys", "pattern", p.Glob, "db", db, "mode", p.Mode.String(), "as", p.As.String(), "no_expiry", noExpiry, "flush", flush, "guard", p.Guard, "timestamps", cmp.Or(string(p.Deadlines), "off"))
 	}
 }

@@ -152,12 +152,12 @@ func (a *Adoption) call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 
 // plain makes a call of a command whose one key, a lock, is right behind its name.
 func (a *Adoption) plain(c Connection, p *Pattern, name string, words []string) (*Call, error) {
-	call, err := idiom.Plain(words, c.Protocol())
+	call, class, err := a.rule(p).Plain(words, c.Protocol())
 	if err != nil {
 		return nil, &RefusedError{Command: name, Key: words[1], Why: err.Error(), Pattern: p.Glob, Reason: NotForLocks}
 	}
 	call.Speak(a.opt.Dialect())
-	made := &Call{Call: call, pattern: p, command: name, class: idiom.PlainClass(words), onHash: name[0] == 'H', words: words}
+	made := &Call{Call: call, pattern: p, command: name, class: class, onHash: name[0] == 'H', words: words}
 	if out, err := call.Run(idiom.State{}, time.Now()); err == nil && len(out.Reply) > 0 && out.Reply[0] == '-' {
 		made.fault = out.Reply
 	}
@@ -226,8 +226,10 @@ func count(s string) (int, bool) {
 }
 
 // ruleOf is what the pattern of a call allows.
-func (a *Adoption) ruleOf(c *Call) idiom.Rule {
-	return idiom.Rule{As: c.pattern.As, NoExpiry: c.pattern.NoExpiry, MinTTL: a.opt.MinTTL, MaxTTL: a.opt.MaxTTL}
+func (a *Adoption) ruleOf(c *Call) idiom.Rule { return a.rule(c.pattern) }
+
+func (a *Adoption) rule(p *Pattern) idiom.Rule {
+	return idiom.Rule{As: p.As, NoExpiry: p.NoExpiry, Deadlines: p.Deadlines, MinTTL: a.opt.MinTTL, MaxTTL: a.opt.MaxTTL}
 }
 
 // accept refuses a call whose class its pattern does not allow.

@@ -15,7 +15,7 @@ type Peers interface {
 
 // Announced is the pattern as other proxies are told it.
 func (p *Pattern) Announced() peers.Pattern {
-	said := peers.Pattern{Glob: p.Glob, DB: p.DB, Mode: peers.Off, As: p.As.String(), NoExpiry: "refuse", Guard: p.Guard}
+	said := peers.Pattern{Glob: p.Glob, DB: p.DB, Mode: peers.Off, As: p.As.String(), NoExpiry: "refuse", Guard: p.Guard, Timestamps: string(p.Deadlines)}
 	for name, mode := range modeNames {
 		if mode == p.Mode {
 			said.Mode = name

@@ -39,6 +39,8 @@ type Pattern struct {
 	Flush    bool          // FLUSHDB and FLUSHALL release the locks
 	Guard    bool          // a key that the upstream has counts as held
 
+	Deadlines idiom.Unit // of values that say when the lock ends
+
 	literal string // every key begins with it
 	glob    glob.Glob
 }
@@ -106,8 +108,12 @@ func (p *Pattern) set(name, value string) (err error) {
 		if p.Guard, known = map[string]bool{"yes": true, "no": false}[value]; !known {
 			err = errors.New("is none of yes, no")
 		}
+	case "timestamps":
+		if p.Deadlines, known = map[string]idiom.Unit{"off": idiom.NoDeadlines, "s": idiom.Seconds, "ms": idiom.Milliseconds, "float": idiom.Fractions}[value]; !known {
+			err = errors.New("is none of off, s, ms, float")
+		}
 	default:
-		err = errors.New("is no word of a pattern: db, mode, as, no-expiry, flush, guard")
+		err = errors.New("is no word of a pattern: db, mode, as, no-expiry, flush, guard, timestamps")
 	}
 	return err
 }

@@ -36,6 +36,8 @@ var lockClients = []lockClient{
 	{"redis-py 8.1.0", "lock:*", adoptedPython, []string{venvPython, "update.py", "redis-py"}},
 	{"pottery 3.0.1", "redlock:*", adoptedPython, []string{venvPython, "update.py", "pottery"}},
 	{"python-redis-lock 4.0.1", "lock:*", adoptedPython, []string{venvPython, "update.py", "python-redis-lock"}},
+	{"redis-py 8.1.0, WATCH, GET, MULTI, DEL, EXEC", "lock:*", adoptedPython, []string{venvPython, "update.py", "watch"}},
+	{"redis-py 8.1.0, SETNX, GET, GETSET of a deadline", "lock:* timestamps=float", adoptedPython, []string{venvPython, "update.py", "deadlines"}},
 	{"redsync 4.18.1", "lock:*", adoptedGo, []string{"./update", "redsync"}},
 	{"redislock 0.9.4", "lock:*", adoptedGo, []string{"./update", "redislock"}},
 	{"redlock 4.2.0", "lock:*", adoptedNode, []string{"node", "update.mjs", "redlock4"}},

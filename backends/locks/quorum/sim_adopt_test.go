@@ -556,7 +556,7 @@ func (c *simClient) adoptedWatch() {
 	}
 	h.log(c.who, name, "%v EXEC -> %q", p, r.Reply)
 	switch done := string(r.Reply) == "*1\r\n:1\r\n"; {
-	case !done && string(r.Reply) != "*-1\r\n":
+	case !done && string(r.Reply) != "*-1\r\n" && string(r.Reply) != "*1\r\n:0\r\n": // the latter where WATCH has found nobody
 		h.blame(name, "%s: EXEC answers %q", c.who, r.Reply)
 	case done != (call.released != ""):
 		h.blame(name, "%s: EXEC answers %q, done to %q", c.who, r.Reply, call.released)

@@ -18,6 +18,8 @@ type Call struct {
 	adopted  func(key string) bool
 	dialect  Dialect
 	run      func(w *world) (lua.Reply, error)
+
+	deadlines deadlines
 }
 
 // Speak has the call answered as a server of that dialect answers it; the zero Dialect if it is not called.

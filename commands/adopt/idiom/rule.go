@@ -7,6 +7,7 @@ type Rule struct {
 	As             Strictness
 	NoExpiry       time.Duration // the lease of a lock without an end; 0: it is refused
 	MinTTL, MaxTTL time.Duration // of leases
+	Deadlines      Unit          // of values that say when the lock ends
 }
 
 // Allows refuses a call whose class is not allowed, or is Unclear.

@@ -82,6 +82,12 @@ func (w *world) set(_ string, args []string) (lua.Reply, error) {
 	if (o.get || o.compares != "") && w.is.Kind == Hash {
 		return wrongType, nil
 	}
+	if o.nx && o.end == "" && w.is.Kind == Absent {
+		var err error
+		if left, err = w.deadlines.left(args[0], w.now); err != nil {
+			return nil, err
+		}
+	}
 	var before lua.Reply
 	if w.is.Kind == String || w.is.Kind == Native {
 		before = w.is.Value
@@ -154,7 +160,11 @@ func (w *world) setNX(_ string, args []string) (lua.Reply, error) {
 	if w.is.Kind != Absent {
 		return int64(0), nil
 	}
-	return int64(1), w.put(args[0], Forever)
+	left, err := w.deadlines.left(args[0], w.now)
+	if err != nil {
+		return nil, err
+	}
+	return int64(1), w.put(args[0], left)
 }
 
 func (w *world) setEX(name string, args []string) (lua.Reply, error) {
@@ -174,10 +184,17 @@ func (w *world) setEX(name string, args []string) (lua.Reply, error) {
 
 func (w *world) getSet(name string, args []string) (lua.Reply, error) {
 	before, err := w.get(name, nil)
-	if before == wrongType || err != nil {
+	switch {
+	case before == wrongType || err != nil:
 		return before, err
+	case w.deadlines.unit != NoDeadlines && before != nil: // as if somebody had been faster
+		return args[0], nil
 	}
-	return before, w.put(args[0], Forever)
+	left, err := w.deadlines.left(args[0], w.now)
+	if err != nil {
+		return nil, err
+	}
+	return before, w.put(args[0], left)
 }
 
 func (w *world) get(string, []string) (lua.Reply, error) {

@@ -10,7 +10,7 @@ func Transaction(key string, calls []*Call, proto int) *Call {
 		run: func(w *world) (lua.Reply, error) {
 			replies := make([]any, 0, len(calls))
 			for _, c := range calls {
-				w.adopted, w.readOnly, w.inScript, w.dialect = c.adopted, c.readOnly, false, c.dialect
+				w.adopted, w.readOnly, w.inScript, w.deadlines, w.dialect = c.adopted, c.readOnly, false, c.deadlines, c.dialect
 				r, err := c.run(w)
 				if err != nil {
 					return nil, err

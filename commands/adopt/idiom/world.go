@@ -28,6 +28,8 @@ type world struct {
 	readOnly bool
 	inScript bool // errors of arity are worded in another way
 	dialect  Dialect
+
+	deadlines deadlines
 }
 
 // errors of Redis

@@ -40,6 +40,8 @@ type Pattern struct {
 	NoExpiry string `json:"no-expiry"`
 	Flush    string `json:"flush,omitempty"` // empty: keep
 	Guard    bool   `json:"guard"`
+
+	Timestamps string `json:"timestamps,omitempty"` // empty: off
 }
 
 // String is the pattern as --adopt takes it, down to its mode.

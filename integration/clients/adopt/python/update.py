@@ -3,6 +3,8 @@
 import os
 import sys
 import threading
+import time
+import uuid
 
 import pottery
 import redis
@@ -26,8 +28,60 @@ def python_redis_lock(r):
     return redis_lock.Lock(r, "python-redis-lock", expire=TTL)
 
 
+class Watching:
+    """SET NX PX, and a release that compares in the client: WATCH, GET, MULTI, DEL, EXEC."""
+
+    name = "lock:watched"
+
+    def __init__(self, r):
+        self.r, self.token = r, uuid.uuid4().hex.encode()
+
+    def acquire(self, blocking):
+        while not self.r.set(self.name, self.token, nx=True, px=1000 * TTL):
+            time.sleep(PAUSE)
+        return True
+
+    def release(self):
+        with self.r.pipeline(transaction=True) as pipe:
+            pipe.watch(self.name)
+            if pipe.get(self.name) != self.token:
+                raise AssertionError("another has it")
+            pipe.multi()
+            pipe.delete(self.name)
+            if pipe.execute() != [1]:
+                raise AssertionError("it was not released")
+
+
+class Deadlines:
+    """SETNX with the time when the lock ends as its value; GET and GETSET where that is over; GET and DEL."""
+
+    name = "lock:deadline"
+
+    def __init__(self, r):
+        self.r, self.until = r, 0.0
+
+    def acquire(self, blocking):
+        while not self.tried():
+            time.sleep(PAUSE)
+        return True
+
+    def tried(self):
+        now = time.time()
+        until = now + TTL
+        taken = self.r.setnx(self.name, until)
+        if not taken and float(self.r.get(self.name) or 1) < now:
+            taken = float(self.r.getset(self.name, until) or 1) < now
+        if taken:
+            self.until = until
+        return taken
+
+    def release(self):
+        if float(self.r.get(self.name) or 1) < self.until or not self.r.delete(self.name):
+            raise AssertionError("it was over before it was released")
+
+
 def main():
-    make_lock = {"redis-py": redis_py, "pottery": pottery_redlock, "python-redis-lock": python_redis_lock}[sys.argv[1]]
+    make_lock = {"redis-py": redis_py, "pottery": pottery_redlock, "python-redis-lock": python_redis_lock, "watch": Watching, "deadlines": Deadlines}[sys.argv[1]]
     # python-redis-lock waits for a signal as long as the lock may live.
     r = redis.Redis(HOST, int(PORT), max_connections=2 * UPDATES, socket_timeout=6 * TTL)
     locks = [make_lock(r) for _ in range(UPDATES)]
