@@ -55,6 +55,7 @@ func (s *Session) queueAdopted(ctx context.Context, q request) bool {
 		s.d.opt.Observer.Note(&s.peer, observe.Decided, s.id.DB, s.id.Proto, q.args, reply)
 		return s.refuseQueued(string(reply))
 	case queued:
+		s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil)
 		return s.reply("+QUEUED\r\n")
 	}
 	if q.row = s.plainRow(q.args); q.row == nil {
@@ -76,6 +77,7 @@ func (s *Session) endAdoptedTx(ctx context.Context, q request) bool {
 	case s.idle(ctx) != nil:
 		return true
 	}
+	s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil)
 	ended := s.tx.End(s.watching)
 	s.watching = false
 	s.txNode.Ended()

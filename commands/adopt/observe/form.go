@@ -35,6 +35,7 @@ const (
 	formReadScript
 	formUnknown
 	formOther
+	formDeadline
 )
 
 var formNames = [...]string{
@@ -44,6 +45,7 @@ var formNames = [...]string{
 	formDelIfEq: "del-ifeq", formSetIfEq: "set-ifeq",
 	formRead: "get", formWatch: "watch", formDel: "del", formExpire: "expire", formForceRelease: "del script",
 	formForceExtend: "expire script", formReadScript: "read script", formUnknown: "script of an unknown text", formOther: "others",
+	formDeadline: "setnx, getset of a deadline",
 }
 
 // idiomOf names the forms of a row.

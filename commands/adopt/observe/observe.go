@@ -24,12 +24,13 @@ const (
 
 // A Pattern is one of --adopt, as far as its keys are reported on.
 type Pattern struct {
-	Glob     string
-	Literal  string // every key begins with it
-	Match    func(db int, key string) bool
-	Mode     Mode
-	As       idiom.Strictness
-	NoExpiry time.Duration // the lease of a lock without an end; 0: it is refused
+	Glob      string
+	Literal   string // every key begins with it
+	Match     func(db int, key string) bool
+	Mode      Mode
+	As        idiom.Strictness
+	NoExpiry  time.Duration // the lease of a lock without an end; 0: it is refused
+	Deadlines idiom.Unit    // of values that say when the lock ends
 }
 
 // A Mode is what is done with the keys of a row.
@@ -103,6 +104,8 @@ type Client struct {
 	library string
 	name    string
 	reads   tracking
+	watched string // the lock that it WATCHes; empty: none
+	tx      transaction
 }
 
 // Close notes that the connection has closed.
@@ -190,7 +193,21 @@ func kindOf(name []byte) kind {
 // is to be told of the beginning of its reply. It is nil where that need not be known; for a command of a key that is not
 // followed nothing is allocated.
 func (o *Observer) Command(c *Client, where Where, db, proto int, args [][]byte) *Tap {
+	if where == InMulti {
+		o.inMulti(c, db, proto, args)
+		return nil
+	}
+	if c.tx != (transaction{}) {
+		c.tx = transaction{}
+	}
+	return o.command(c, where, db, proto, args)
+}
+
+func (o *Observer) command(c *Client, where Where, db, proto int, args [][]byte) *Tap {
 	if len(args) < 2 {
+		if c.watched != "" && (resp.Is(args[0], "UNWATCH") || resp.Is(args[0], "RESET")) {
+			c.watched = ""
+		}
 		if c.reads != (tracking{}) && resp.Is(args[0], "RESET") {
 			c.reads = tracking{}
 		}

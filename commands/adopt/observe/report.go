@@ -46,7 +46,7 @@ type Row struct {
 	TTL       TTL              `json:"ttl"`
 	Classes   map[string]int64 `json:"classes"` // calls, by class
 
-	Would   string `json:"would_be"` // adopted, refused, partly refused; empty: not known
+	Would   string `json:"would_be"` // adopted, refused, partly refused, with the word that a pattern needs for it; empty: not known
 	Allowed int64  `json:"calls_adopted"`
 	Refused int64  `json:"calls_refused"`
 	Why     string `json:"why"` // of the last refusal
@@ -127,6 +127,9 @@ func (r *row) report(since time.Duration) Row {
 		v.Would = "refused"
 	default:
 		v.Would = "partly refused"
+	}
+	if r.word != "" && r.allowed > 0 {
+		v.Would += " with " + r.word
 	}
 	if r.script != "" { // its calls are no acquisitions
 		v.Idiom += " (" + r.script[:8] + "…)"

@@ -46,6 +46,7 @@ type row struct {
 	// What adoption would say, and what can go wrong.
 	allowed, refused int64
 	why              string // of the last refusal
+	word             string // of a pattern, which some of them need; empty: none does
 	hazards          [hazards]struct {
 		count int64
 		key   string

@@ -44,6 +44,8 @@ type Tap struct {
 
 	// What adoption would say.
 	judges     bool   // verdict counts
+	uncompared string // the verdict on a call that does not compare the value; empty: it does, or may
+	word       string // of the pattern, with which verdict is right; empty: it needs none
 	verdict    string // why it would be refused; empty: it would not
 	more       bool   // it is a script that is refused
 	undeclared bool   // its key is none of the script's keys
@@ -72,11 +74,11 @@ func (t *Tap) Reply(begin []byte) {
 		k.row.noQuorum++
 		return
 	case t.decided:
-		k.row.allowed++
+		k.row.allow("")
 	case t.judges && t.verdict != "":
 		k.row.refuse(t.verdict)
 	case t.judges:
-		k.row.allowed++
+		k.row.allow(t.word)
 	}
 	if len(begin) == 0 || begin[0] == '-' {
 		return
@@ -111,6 +113,14 @@ func (t *Tap) did(begin []byte, now time.Time) bool {
 		return !held
 	}
 	return held && (t.force || t.key.last.value == t.value)
+}
+
+// allow notes a call that would be adopted, given that word of the pattern.
+func (r *row) allow(word string) {
+	r.allowed++
+	if word != "" {
+		r.word = word
+	}
 }
 
 func (r *row) refuse(why string) {
@@ -161,9 +171,7 @@ func (o *Observer) look(c *Client, where Where, db, proto int, k kind, args [][]
 	t.notePlan(c, name)
 	switch where {
 	case InMulti:
-		o.unseen.InMulti++
-		r.hazard(insideMulti, name)
-		r.refuse("it is inside MULTI")
+		t.queued(c)
 		return nil
 	case Uncounted:
 		o.unseen.Uncounted++
@@ -176,6 +184,7 @@ func (o *Observer) look(c *Client, where Where, db, proto int, k kind, args [][]
 func (t *Tap) notePlan(c *Client, name string) {
 	r := t.key.row
 	if t.form == formWatch {
+		c.watched = name
 		r.hazard(insideMulti, name)
 	}
 	if t.more {
@@ -243,25 +252,41 @@ func (t *Tap) plain(db, proto int, k kind, words []string) string {
 	if name == "" || noKeys[command] {
 		return ""
 	}
-	t.judges = command != "WATCH"
-	if command == "WATCH" {
-		t.form, t.verdict = formWatch, "it is WATCHed"
+	t.judges = true
+	if command == "WATCH" && len(words) == 2 {
+		t.form = formWatch
 		return name
 	}
 	if k == several && len(words) > 2 {
-		t.form, t.verdict = formOther, "it has other keys as well"
+		if t.form, t.verdict = formOther, "it has other keys as well"; command == "WATCH" {
+			t.form = formWatch
+		}
 		return name
 	}
-	call, err := idiom.Plain(words, proto)
+	rule, value := o.rule(o.pattern(db, name)), valueOf(command, words)
+	if unit := o.deadline(command, value); rule.Deadlines == idiom.NoDeadlines && unit != idiom.NoDeadlines && !t.decided {
+		rule.Deadlines, t.word = unit, "timestamps="+string(unit)
+	}
+	call, class, err := rule.Plain(words, proto)
 	if err != nil {
 		t.form, t.verdict = formOther, err.Error()
 		return name
 	}
 	call.Speak(o.dialect())
-	t.form = formOf(command, words)
+	if t.form = formOf(command, words); rule.Deadlines != idiom.NoDeadlines && (command == "SETNX" || command == "GETSET") {
+		t.form = formDeadline
+	}
 	t.setNX = t.form == formSETNX
-	t.plan(call, planOf{class: idiom.PlainClass(words), value: valueOf(command, words)}, o.rule(o.pattern(db, name)))
+	t.plan(call, planOf{class: class, value: value}, rule)
 	return name
+}
+
+// deadline is the unit of a value that says when the lock ends; NoDeadlines: it seems to be none.
+func (o *Observer) deadline(command string, value *string) idiom.Unit {
+	if value == nil || command != "SETNX" && command != "GETSET" {
+		return idiom.NoDeadlines
+	}
+	return idiom.Looks(*value, o.opt.Now())
 }
 
 // noKeys are commands whose first argument is no key, though it may look like one.
@@ -297,7 +322,7 @@ func (o *Observer) firstFollowed(db int, words []string) string {
 func (o *Observer) rule(p *Pattern) idiom.Rule {
 	r := idiom.Rule{As: idiom.Usual, MinTTL: o.opt.MinTTL, MaxTTL: o.opt.MaxTTL}
 	if p != nil {
-		r.As, r.NoExpiry = p.As, p.NoExpiry
+		r.As, r.NoExpiry, r.Deadlines = p.As, p.NoExpiry, p.Deadlines
 	}
 	return r
 }
@@ -313,7 +338,8 @@ type planOf struct {
 func (t *Tap) plan(call *idiom.Call, p planOf, rule idiom.Rule) {
 	t.judges, t.verdict, t.class = true, p.why, p.class
 	if refused := rule.Allows(p.class); refused != nil {
-		t.refuse(refused.Why)
+		t.uncompared = refused.Why
+		defer t.refuse(refused.Why) // behind what is refused whether it compares or not
 	}
 	if p.value != nil {
 		t.value, t.sign = t.o.hash(0, []byte(*p.value)), signOf(*p.value)
