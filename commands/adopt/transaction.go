@@ -215,8 +215,7 @@ func (a *Adoption) execWatched(ctx context.Context, conn Connection, c *Call, t 
 	if err != nil {
 		return Result{}, c.cannotRun(g.read(now).Kind, err)
 	}
-	ended := g.owner != "" && !now.Before(g.until) // or it was renewed
-	if out.Op.Do == idiom.Nothing || out.TimeRead || ended {
+	if out.Op.Do == idiom.Nothing || out.TimeRead {
 		there, err := a.read(ctx, now, key)
 		if err != nil {
 			return Result{}, err
