@@ -263,11 +263,14 @@ func TestDecide_ConstantValues(t *testing.T) {
 }
 
 func TestParsePattern_NamesEveryFault(t *testing.T) {
-	_, err := ParsePattern("lock:[a db=x mode=maybe as=some no-expiry=never flush=some guard=maybe colour=red")
-	for _, want := range []string{"[ without ]", "db=x", "mode=maybe", "as=some", "no-expiry=never", "flush=some", "guard=maybe", "colour=red"} {
+	_, err := ParsePattern("lock:[a db=x mode=maybe as=some no-expiry=never flush=some guard=maybe timestamps=min colour=red")
+	for _, want := range []string{"[ without ]", "db=x", "mode=maybe", "as=some", "no-expiry=never", "flush=some", "guard=maybe", "timestamps=min", "colour=red"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no word of %s in %v", want, err)
 		}
+	}
+	if _, err := ParsePattern("lock:* mode=both timestamps=s"); err == nil || !strings.Contains(err.Error(), "mode=both") {
+		t.Errorf("at the upstream such a lock has no end: %v", err)
 	}
 }
 

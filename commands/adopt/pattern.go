@@ -68,6 +68,9 @@ func ParsePattern(text string) (*Pattern, error) {
 	if p.glob, p.literal, err = glob.Parse(p.Glob); err != nil {
 		faults = append(faults, err)
 	}
+	if p.Mode == Both && p.Deadlines != idiom.NoDeadlines { // there such a lock has no end, and GETSET takes it away
+		faults = append(faults, errors.New("timestamps does not go with mode=both: the upstream knows nothing of it"))
+	}
 	return p, errors.Join(faults...)
 }
 
