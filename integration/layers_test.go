@@ -22,7 +22,7 @@ type room struct {
 
 var drawing = []room{
 	{pkg: "cmd/lockproxy",
-		ours:   []string{"cmd/lockproxy/child", "cmd/lockproxy/loglimit", "proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/explain", "commands/adopt/idiom", "commands/adopt/observe", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/quorum", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
+		ours:   []string{"cmd/lockproxy/child", "cmd/lockproxy/loglimit", "proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/explain", "commands/adopt/idiom", "commands/adopt/migrate", "commands/adopt/observe", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/quorum", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/urfave/cli/v2", "github.com/alicebob/miniredis/v2", "go.yaml.in/yaml/v3", "github.com/coreos/go-systemd/v22"}},
 	{pkg: "cmd/lockproxy/child"},
 	{pkg: "cmd/lockproxy/loglimit"},
@@ -57,7 +57,7 @@ var drawing = []room{
 	{pkg: "commands/stats",
 		ours: []string{"commands/spec", "backends/upstream", "backends/locks", "backends/resp", "backends/metrics"}},
 	{pkg: "commands/lockcmd",
-		ours: []string{"commands/adopt/observe", "backends/locks", "backends/resp"}},
+		ours: []string{"commands/adopt/migrate", "commands/adopt/observe", "backends/locks", "backends/resp"}},
 	{pkg: "commands/adopt",
 		ours:   []string{"commands/adopt/idiom", "commands/adopt/peers", "commands/adopt/glob", "backends/locks", "backends/resp", "backends/metrics"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
@@ -66,6 +66,8 @@ var drawing = []room{
 	{pkg: "commands/adopt/observe",
 		ours:   []string{"commands/adopt/idiom", "commands/adopt/glob", "backends/resp"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
+	{pkg: "commands/adopt/migrate",
+		ours: []string{"commands/adopt", "commands/adopt/peers", "commands/adopt/glob", "backends", "backends/upstream", "backends/locks", "backends/resp"}},
 	{pkg: "commands/adopt/peers",
 		ours: []string{"commands/adopt/glob", "backends/locks", "backends/metrics"}},
 	{pkg: "commands/adopt/glob"},

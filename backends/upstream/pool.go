@@ -123,6 +123,9 @@ func NewPool(opt PoolOptions) *Pool {
 	return p
 }
 
+// Server is the pool's node.
+func (p *Pool) Server() *backends.Server { return p.opt.Server }
+
 // Addr is the address of the pool's node; empty if it is not known.
 func (p *Pool) Addr() string { return addrOf(p.opt.Server) }
 

@@ -9,9 +9,9 @@ import (
 func (p program) adoptCommand() *cli.Command {
 	return &cli.Command{
 		Name: "adopt", Usage: "lock code that is there already", OnUsageError: onMisuse, HideHelpCommand: true,
-		Subcommands: []*cli.Command{p.explainCommand(), p.reportCommand()},
+		Subcommands: []*cli.Command{p.explainCommand(), p.reportCommand(), p.adoptCheckCommand()},
 		Action: func(c *cli.Context) error {
-			return usageError{errors.New("adopt explain FILE.lua [KEY … , ARG …], or adopt report ADDRESS")}
+			return usageError{errors.New("adopt explain FILE.lua [KEY … , ARG …], adopt report ADDRESS, or adopt check URL")}
 		},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/migrate"
 	"github.com/lockproxy/lockproxy/commands/adopt/peers"
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
@@ -89,6 +90,14 @@ func parseReplicationIDs(info string) (ids []string) {
 		}
 	}
 	return ids
+}
+
+// newMigration is nil where no key is a lock.
+func newMigration(o options, svc *locks.Service, up *upstream.Upstream, others *peers.Announcer) *migrate.Checker {
+	if len(o.adopt) == 0 {
+		return nil
+	}
+	return migrate.New(migrate.Options{Patterns: o.adopt, Nodes: svc, Upstream: &migrate.Masters{Of: up}, Peers: others.Peers})
 }
 
 // conflicts are those between proxies by their announcements, and with a proxy that had these settings, for check.

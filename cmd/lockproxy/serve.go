@@ -107,7 +107,8 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 		Upstream: up, MaxKept: o.maxOutput, Unshared: o.upstreamConns == 0,
 		Verbs: lockcmd.Options{
 			Locker: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, Reader: svc, Observer: observer,
-			Proxies: func() []lockcmd.Proxy { return shownProxies(others) }, KeepOnLoss: o.onLoss == "keep", RequireOwner: o.requireOwner,
+			Migration: newMigration(o, svc, up, others),
+			Proxies:   func() []lockcmd.Proxy { return shownProxies(others) }, KeepOnLoss: o.onLoss == "keep", RequireOwner: o.requireOwner,
 			Limits: lockcmd.Limits{MinTTL: o.minTTL, MaxTTL: o.maxTTL, MaxHold: o.maxHold},
 		},
 		Info: stats.Info{Version: moduleVersion(), Mode: watcher.Mode, Locks: svc.Stats, Adoption: adoption.Info}, Log: log,

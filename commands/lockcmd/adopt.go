@@ -17,6 +17,9 @@ var errNothingObserved = errors.New("ERR no keys are looked at here; start the p
 
 // adopt shows which keys are used as locks, to whom owners are shown.
 func (c *ctl) adopt(ctx context.Context, args [][]byte) ([]byte, error) {
+	if len(args) > 0 && resp.Is(args[0], "CHECK") {
+		return c.adoptCheck(ctx, args[1:])
+	}
 	match, err := parseAdopt(args)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/commands/adopt/migrate"
 	"github.com/lockproxy/lockproxy/commands/adopt/observe"
 )
 
@@ -34,6 +35,7 @@ type Options struct {
 	Reader    Reader                    // with Inspector
 	Proxies   func() []Proxy            // the others that use the lock nodes; nil: none is known
 	Observer  *observe.Observer         // of keys that are used as locks; may be nil
+	Migration *migrate.Checker          // of what is in the way of another mode of adopted keys; nil: none is adopted
 
 	Limits Limits // of what clients may ask for
 	// KeepOnLoss leaves a client connected that loses a lock with SESSION, unless its

@@ -43,10 +43,11 @@ type Options struct {
 type Peer struct {
 	Record
 	ID         string
-	Same       bool     // it is, or may be, of the same upstream
-	Unreadable error    // the record's; nil: it is understood
-	Clashes    []string // why its patterns do not go with ours; empty: they do
-	Warnings   []string // differences that do not matter for exclusion
+	Since      time.Time // when these patterns of it were first heard
+	Same       bool      // it is, or may be, of the same upstream
+	Unreadable error     // the record's; nil: it is understood
+	Clashes    []string  // why its patterns do not go with ours; empty: they do
+	Warnings   []string  // differences that do not matter for exclusion
 }
 
 // Conflicts reports whether its patterns do not go with ours.
@@ -156,6 +157,12 @@ func (a *Announcer) Announce(ctx context.Context) {
 		return // nobody has a lock, nor adopts one
 	}
 	heard := a.read(notices)
+	for id, p := range heard {
+		if p.Since = time.Now(); slices.Equal(a.known[id].Patterns, p.Patterns) && !a.known[id].Since.IsZero() {
+			p.Since = a.known[id].Since
+		}
+		heard[id] = p
+	}
 	if a.failed = err != nil; err == nil {
 		a.complete, a.known = true, heard
 	} else {

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/lockproxy/lockproxy/backends"
+	"github.com/lockproxy/lockproxy/backends/resp"
+)
+
+const adoptCheckText = `lockproxy adopt check [--watch TIME] [--to MODE] URL
+
+Ask a proxy what is in the way of the next mode of adopted keys: proxies of another mode, and locks that are at the upstream
+or at the lock nodes alone. URL is the proxy's, redis://user:password@host:port/db, of a user who may run admin commands; the
+locks are those of its database. --watch looks for so long at what changes, and so finds programs that go past the proxies by
+locks that they have for a short time. The exit code is 0 if nothing is in the way of any next mode, or of the one that --to
+names; 1 if something is; 2 if it could not be found out; and 64 for a fault in the command line.`
+
+// adoptCheckTimeout is how long a check may take besides watching.
+const adoptCheckTimeout = time.Minute
+
+func (p program) adoptCheckCommand() *cli.Command {
+	return &cli.Command{
+		Name: "check", Usage: "what is in the way of the next mode of adopted keys",
+		UsageText: adoptCheckText, OnUsageError: onMisuse, HideHelpCommand: true,
+		Flags: []cli.Flag{
+			&cli.DurationFlag{Name: "watch", Usage: "look for so long at what changes"},
+			&cli.StringFlag{Name: "to", Usage: "the mode that is to come next: off, both or on"},
+		},
+		Action: func(c *cli.Context) error {
+			if c.NArg() != 1 || c.Duration("watch") < 0 {
+				return &exitError{exitMisuse, errors.New("adopt check takes the URL of a proxy, and --watch a time")}
+			}
+			s, err := backends.Parse(c.Args().First())
+			if err != nil {
+				return &exitError{exitMisuse, err}
+			}
+			ctx, cancel := context.WithTimeout(c.Context, c.Duration("watch")+adoptCheckTimeout)
+			defer cancel()
+			reply, err := askAdoptCheck(ctx, s, c.Duration("watch"))
+			if err != nil {
+				return &exitError{exitErrors, err}
+			}
+			if !showAdoptCheck(p.stdout, reply, c.String("to")) {
+				return &exitError{exitWarnings, errors.New("something is in the way")}
+			}
+			return nil
+		},
+	}
+}
+
+func askAdoptCheck(ctx context.Context, s *backends.Server, watch time.Duration) (resp.Tree, error) {
+	w, err := dialWire(ctx, s)
+	if err != nil {
+		return resp.Tree{}, err
+	}
+	defer w.close()
+	args := []string{"LOCKCTL", "ADOPT", "CHECK"}
+	if watch > 0 {
+		args = append(args, "WATCH", millis(watch))
+	}
+	return w.ask(ctx, args...)
+}
+
+// showAdoptCheck writes what was found, and reports whether nothing is in the way of that mode; empty: of any.
+func showAdoptCheck(out io.Writer, rows resp.Tree, to string) (safe bool) {
+	safe, asked := true, to == ""
+	for _, row := range rows.Elems {
+		fmt.Fprintf(out, "%s mode=%s\n", row.Field("pattern").Text, row.Field("mode").Text)
+		for _, p := range row.Field("proxies").Elems {
+			fmt.Fprintf(out, "  proxy %s: %s, for %ss at least\n", p.Field("proxy").Text, p.Field("mode").Text, p.Field("seconds").Text)
+		}
+		for _, s := range row.Field("steps").Elems {
+			fmt.Fprintf(out, "  %s\n", s.Field("says").Text)
+			if to == "" || s.Field("to").Text == to {
+				safe, asked = safe && s.Field("safe").Text == "yes", true
+			}
+		}
+	}
+	if !asked {
+		fmt.Fprintf(out, "no pattern can go %s next\n", to)
+	}
+	return safe && asked
+}

@@ -1,0 +1,186 @@
+package migrate
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/peers"
+)
+
+// A place is an upstream and nodes: the value of each key there.
+type place struct {
+	mu              sync.Mutex
+	upstream, nodes map[string]string
+	changed         chan string
+}
+
+func (f *place) Keys(context.Context, int, string, int) (keys []string, complete bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for k := range f.upstream {
+		keys = append(keys, k)
+	}
+	return keys, true, nil
+}
+
+func (f *place) Values(_ context.Context, _ int, key string) (values []string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if v, there := f.upstream[key]; there {
+		values = []string{v}
+	}
+	return values, nil
+}
+
+func (f *place) Watch(ctx context.Context, _ int, _ string, changed func(string)) error {
+	for {
+		select {
+		case key := <-f.changed:
+			changed(key)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (f *place) Read(_ context.Context, k locks.Key) (r locks.Reading, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if v, there := f.nodes[k.Name]; there {
+		r = locks.Reading{Held: true, Owner: locks.NewAdoptedString(&locks.RandSource{}, v)}
+	}
+	return r, nil
+}
+
+func (f *place) Names(_ context.Context, r locks.NamesRequest) (names []locks.Key, complete bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for k := range f.nodes {
+		names = append(names, locks.Key{DB: r.DB, Name: k})
+	}
+	return names, true, nil
+}
+
+func (f *place) set(upstream, nodes string) {
+	f.mu.Lock()
+	f.upstream, f.nodes = parse(upstream), parse(nodes)
+	f.mu.Unlock()
+}
+
+func parse(text string) map[string]string {
+	all := map[string]string{}
+	for _, w := range strings.Fields(text) {
+		k, v, _ := strings.Cut(w, "=")
+		all["lock:"+k] = v
+	}
+	return all
+}
+
+func checker(t *testing.T, f *place, mode string, others ...peers.Peer) *Checker {
+	p, err := adopt.ParsePattern("lock:* mode=" + mode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(Options{Patterns: []*adopt.Pattern{p}, Nodes: f, Upstream: f, Peers: func() []peers.Peer { return others }})
+}
+
+func says(t *testing.T, c *Checker, watch time.Duration) string {
+	t.Helper()
+	r, err := c.Check(t.Context(), 0, watch)
+	if err != nil || len(r.Rows) != 1 {
+		t.Fatal(r, err)
+	}
+	var texts []string
+	for _, s := range r.Rows[0].Steps {
+		texts = append(texts, s.Text())
+	}
+	return strings.Join(texts, " | ")
+}
+
+func TestCheck(t *testing.T) {
+	peer := func(patterns ...peers.Pattern) peers.Peer {
+		return peers.Peer{ID: "id", Same: true, Record: peers.Record{Proxy: "p", Patterns: patterns}}
+	}
+	pattern := func(glob, mode string) peers.Pattern { return peers.Pattern{Glob: glob, DB: -1, Mode: mode} }
+	for _, tt := range []struct {
+		name, mode, upstream, nodes string
+		others                      []peers.Peer
+		want                        string
+	}{
+		{"all agree", "both", "a=1 b=2", "a=1 b=2", []peers.Peer{peer(pattern("lock:*", "both"))}, "safe to go on | safe to go off"},
+		{"at the upstream", "both", "a=1 b=2", "a=1", nil, `not safe to go on: the upstream has a lock that the lock nodes have not: "lock:b" | safe to go off`},
+		{"at the nodes", "both", "a=1", "a=1 b=2 c=3", nil, `safe to go on | not safe to go off: the lock nodes have 2 locks that the upstream has not, such as "lock:b"`},
+		{"another value", "both", "a=1", "a=2", nil, `not safe to go on: the upstream has a lock that the lock nodes have not: "lock:a" | not safe to go off: the lock nodes have a lock that the upstream has not: "lock:a"`},
+		{"a proxy without the pattern", "both", "", "", []peers.Peer{peer()}, "not safe to go on: proxy p (id) is off | safe to go off"},
+		{"a proxy with a part", "both", "", "", []peers.Peer{peer(pattern("lock:a*", "both"))}, "not safe to go on: proxy p (id) is off | safe to go off"},
+		{"a proxy that is on", "both", "", "", []peers.Peer{peer(pattern("*", "on"))}, "safe to go on | not safe to go off: proxy p (id) is on"},
+		{"of another upstream", "both", "", "", []peers.Peer{{ID: "other"}}, "safe to go on | safe to go off"},
+		{"from on", "on", "a=1", "", []peers.Peer{peer(pattern("lock:*", "both"))}, "safe to go both"},
+		{"from on, beside off", "on", "", "", []peers.Peer{peer(pattern("lock:*", "observe"))}, "not safe to go both: proxy p (id) is observe"},
+		{"from off", "off", "", "", nil, "safe to go both"},
+		{"from off, beside on", "off", "", "", []peers.Peer{peer(pattern("lock:*", "on"))}, "not safe to go both: proxy p (id) is on"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &place{}
+				f.set(tt.upstream, tt.nodes)
+				if got := says(t, checker(t, f, tt.mode, tt.others...), 0); got != tt.want {
+					t.Error(got)
+				}
+			})
+		})
+	}
+}
+
+// TestCheck_LooksTwice: a call in the mode both changes one place after the other.
+func TestCheck_LooksTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &place{}
+		f.set("a=1", "b=2")
+		time.AfterFunc(secondLook/2, func() { f.set("a=1", "a=1") })
+		if got := says(t, checker(t, f, "both"), 0); got != "safe to go on | safe to go off" {
+			t.Error(got)
+		}
+	})
+}
+
+// TestCheck_Watch: a key is a program's that goes past the proxies if it stays at the upstream for longer than a call in the mode
+// both needs for the nodes.
+func TestCheck_Watch(t *testing.T) {
+	for name, tt := range map[string]struct {
+		upstream, nodes string        // when the key changes
+		then            string        // what the nodes have a moment later
+		stays           time.Duration // the key
+		direct          bool
+	}{
+		"granted by the nodes":         {"a=1", "", "a=1", time.Second, false},
+		"gone at once":                 {"a=1", "", "", grantedWithin / 2, false},
+		"past the proxies":             {"a=1", "", "", 2 * grantedWithin, true},
+		"refused by the nodes":         {"a=1", "a=2", "a=2", givenBackWithin / 2, false},
+		"past the proxies, and beside": {"a=1", "a=2", "a=2", 2 * givenBackWithin, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &place{changed: make(chan string)}
+				go func() {
+					time.Sleep(time.Second)
+					f.set(tt.upstream, tt.nodes)
+					f.changed <- "lock:a"
+					time.Sleep(grantedWithin / 4)
+					f.set(tt.upstream, tt.then)
+					time.Sleep(tt.stays - grantedWithin/4)
+					f.set("", "")
+				}()
+				if got := says(t, checker(t, f, "both"), 5*time.Second); strings.Contains(got, "not safe to go on") != tt.direct {
+					t.Error(got)
+				}
+			})
+		})
+	}
+}
