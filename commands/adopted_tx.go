@@ -42,8 +42,10 @@ func (s *Session) refuseBesideLock(q request) []byte {
 // the EXEC. It is always true.
 func (s *Session) queueAdopted(ctx context.Context, q request) bool {
 	switch {
-	case resp.Is(q.args[0], "WATCH"): // refused by the upstream, too
+	case resp.Is(q.args[0], "WATCH") && s.inCluster(): // its node may be another one
 		return s.reply("-ERR WATCH inside MULTI is not allowed\r\n")
+	case resp.Is(q.args[0], "WATCH"): // the upstream refuses it, and with Valkey the EXEC
+		return s.enqueue(q.raw)
 	case s.idle(ctx) != nil:
 		return true
 	}
