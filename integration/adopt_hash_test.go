@@ -45,3 +45,29 @@ func TestAdopt_Hash(t *testing.T) {
 		t.Errorf("the upstream has %v", v)
 	}
 }
+
+// TestAdopt_Batch: one script renews locks, and keys of the upstream beside them.
+func TestAdopt_Batch(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 2, "--adopt", "lock:*")
+	const extendAll = `local said = {} for i = 1, #KEYS do
+		if redis.call('hexists', KEYS[i], ARGV[i + 1]) == 1 then redis.call('pexpire', KEYS[i], ARGV[1]) table.insert(said, 1) else table.insert(said, 0) end
+		end return said`
+	c, other := redistest.Open(t, r.addr()), redistest.Open(t, r.proxies[1].Addr())
+	for _, key := range []string{"lock:a", "plain", "lock:b"} {
+		c.Do(t, "EVAL", enterOrLeft, "1", key, "20000", "me")
+	}
+	if v := r.data.Do(t, "KEYS", "*"); v.String() != `*[$"plain"]` {
+		t.Errorf("the upstream has %v", v)
+	}
+	for _, c := range []*redistest.Conn{other, c, other} {
+		if v := c.Do(t, "EVAL", extendAll, "5", "lock:a", "plain", "lock:none", "none", "lock:b", "60000", "me", "me", "me", "me", "you"); v.String() != "*[:1 :1 :0 :0 :0]" {
+			t.Error(v)
+		}
+	}
+	for key, want := range map[string]bool{"lock:a": true, "plain": true, "lock:b": false} {
+		if ms := c.Do(t, "PTTL", key).Int(); ms > 20000 != want {
+			t.Errorf("%s ends in %d ms", key, ms)
+		}
+	}
+}

@@ -19,6 +19,7 @@ const (
 	stealing     = "return redis.call('set', KEYS[1], ARGV[1], 'px', 30000)"
 	unsupported  = "return redis.call('set', KEYS[1], cjson.encode(ARGV))"
 	ofLater      = "return redis.call('delex', KEYS[1], 'IFEQ', ARGV[1])"
+	extendAll    = "local t = {} for i, k in ipairs(KEYS) do t[i] = 0 if redis.call('hget', k, ARGV[i + 1]) then t[i] = redis.call('pexpire', k, ARGV[1]) end end return t"
 	ofAnArgument = "if redis.call('get', ARGV[1]) == ARGV[2] then return redis.call('del', ARGV[1]) end return 0"
 )
 
@@ -51,6 +52,7 @@ func TestExplain_Script(t *testing.T) {
 		{"one that it has not", ofLater, []string{"-"}, exitErrors, []string{"be refused: DELEX of a lock"}},
 		{"refused for its class", stealing, []string{"-"}, exitErrors, []string{"replace for 30s", "class OVERWRITE, not adopted: it replaces another's lock\n"}},
 		{"refused", unsupported, []string{"-"}, exitErrors, []string{"be refused: ", "cjson", "not adopted: what it does to a lock is not clear\n"}},
+		{"several locks", extendAll, []string{"-", "a", "b", ",", "5000", "me", "you"}, exitOK, []string{"mine twice   renew for 5s", "class HASH-EXTEND, adopted\n"}},
 		{"no Lua", "if", []string{"-"}, exitErrors, []string{"SHA-1 ", "not adopted: "}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

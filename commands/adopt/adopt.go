@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -108,6 +107,7 @@ type Call struct {
 	parts   []*Call  // one for each lock of a command that has several keys
 	rest    []string // that command with the other keys
 	places  []int    // of these among all keys
+	list    []int    // whose replies are the elements of that to a script: parts, or -1 for the rest; nil: they are summed
 	flushes bool     // rest is FLUSHDB or FLUSHALL, which has no key: there is no idiom.Call
 }
 
@@ -172,7 +172,6 @@ func (a *Adoption) script(c Connection, name string, words []string) (*Call, err
 	if !isInt || n > len(words)-3 {
 		return nil, nil // the upstream says what is wrong with it
 	}
-	keys, args := words[3:3+n], words[3+n:]
 	var first *Pattern
 	var lock string
 	for _, w := range words[3:] {
@@ -195,23 +194,18 @@ func (a *Adoption) script(c Connection, name string, words []string) (*Call, err
 	} else {
 		s = a.scripts.Know(words[1])
 	}
-	adopted := func(key string) bool { return a.pattern(c.Database(), key) != nil }
-	call, err := s.Call(keys, args, c.Protocol(), strings.HasSuffix(name, "_RO"), adopted)
-	if err != nil {
-		return nil, &RefusedError{Command: name, Key: lock, Why: err.Error(), Pattern: first.Glob, Reason: NotForLocks, Script: s.SHA, private: raised(err)}
+	if a.knownBatch(s, n, len(words)-3-n) {
+		if call, err := a.batch(c, s, words, n); call != nil || err != nil {
+			return call, err
+		}
 	}
-	if call == nil {
-		return nil, nil
+	call, err := a.oneLock(c, s, words, n, first, lock)
+	if err != nil && n > 1 {
+		if call, err := a.batch(c, s, words, n); call != nil || err != nil {
+			return call, err
+		}
 	}
-	dialect := a.opt.Dialect()
-	call.Speak(dialect)
-	shape := fmt.Sprint(s.SHA, " ", n, " ", len(args), " ", call.Key() == lock, " ", dialect.Version)
-	v := a.classify(call, shape, words[3:])
-	made := &Call{Call: call, pattern: a.pattern(c.Database(), call.Key()), command: name, class: v.class, onHash: v.hash, script: s.SHA, words: words}
-	if v.why != "" {
-		return nil, made.refused(NotClear, v.why)
-	}
-	return made, nil
+	return call, err
 }
 
 func count(s string) (int, bool) {
@@ -313,6 +307,8 @@ const tries = 5
 
 func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	switch {
+	case c.list != nil:
+		return a.decideBatch(ctx, conn, c)
 	case c.parts != nil:
 		return a.decideSeveral(ctx, conn, c)
 	case c.flushes:

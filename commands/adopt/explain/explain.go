@@ -45,7 +45,7 @@ const (
 func Script(text string, keys, args []string, lock string, upstream idiom.Dialect) *Explanation {
 	s := idiom.ParseScript(text)
 	e := &Explanation{SHA1: s.SHA, Lock: lock, Adopted: No}
-	call, err := s.Call(keys, args, 2, false, func(key string) bool { return key == lock })
+	call, err := s.CallOn(upstream, lock, keys, args, 2, false)
 	switch {
 	case err != nil:
 		e.Why = err.Error()
@@ -54,7 +54,6 @@ func Script(text string, keys, args []string, lock string, upstream idiom.Dialec
 		e.Why = "it does not use the lock's key, and would go to the upstream"
 		return e
 	}
-	call.Speak(upstream)
 	var rows idiom.Rows
 	rows, e.Class = call.Accept(time.Now())
 	for _, r := range rows {

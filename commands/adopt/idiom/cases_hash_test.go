@@ -6,7 +6,7 @@ var (
 )
 
 // hashCases are locks that can be entered again: a hash with the holder and a count. The rows are absent, mine, mine
-// twice, other. The sentence 34 has several locks, see batchCases.
+// twice, other. The sentence 34 has several locks, see batchScripts.
 var hashCases = []scriptCase{
 	{"28 enter: null, or what is left", ReentrantAcquire, "enter enter enter -", lockKey, ttlThenMe, []string{
 		`if redis.call('exists', KEYS[1]) == 0 then redis.call('hset', KEYS[1], ARGV[2], 1) redis.call('pexpire', KEYS[1], ARGV[1]) return nil end

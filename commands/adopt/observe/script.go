@@ -58,10 +58,7 @@ func (t *Tap) script(where Where, db, proto int, words []string) string {
 		s = o.know(words[1])
 	}
 	t.undeclared = !fresh && at >= n
-	call, err := s.Call(keys, args, proto, strings.HasSuffix(name, "_RO"), func(key string) bool { return key == lock })
-	if call != nil {
-		call.Speak(o.dialect())
-	}
+	call, err := s.CallOn(o.dialect(), lock, keys, args, proto, strings.HasSuffix(name, "_RO"))
 	shape := o.shapeOfScript(shapeID{s.SHA, n, len(args), max(at, 0)}, call, err, args)
 	if call == nil && err == nil || fresh && !locks(shape.class) {
 		return ""

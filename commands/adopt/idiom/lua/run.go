@@ -15,7 +15,8 @@ const (
 	MaxSteps  = 5_000    // statements and expressions, and one for every 64 bytes of text
 	MaxDepth  = 30       // calls and expressions within each other
 	MaxString = 64 << 10 // bytes of a string
-	MaxArgs   = 32       // of a call, and of a script
+	MaxArgs   = 32       // of a call
+	MaxInput  = 256      // keys and arguments of a script
 )
 
 // An Unsupported error says what in a script this package does not run.
@@ -54,7 +55,7 @@ type Version struct {
 // Run runs the script with its keys and arguments, and returns what EVAL would answer. Errors are
 // *Unsupported, *Raised, and those of call.
 func (s *Script) Run(on Version, keys, args []string, call Caller) (reply Reply, err error) {
-	if len(keys)+len(args) > MaxArgs {
+	if len(keys)+len(args) > MaxInput {
 		return nil, unsupported(fmt.Sprintf("a script with %d arguments", len(keys)+len(args)))
 	}
 	return newMachine(on, keys, args, call).run(s.body)

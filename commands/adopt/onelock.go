@@ -1,0 +1,31 @@
+package adopt
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// oneLock makes a call of a script that uses one lock; nil: it uses none. first is the pattern of the first argument
+// that may be its key, lock.
+func (a *Adoption) oneLock(c Connection, s *idiom.Script, words []string, n int, first *Pattern, lock string) (*Call, error) {
+	name, keys, args := strings.ToUpper(words[0]), words[3:3+n], words[3+n:]
+	adopted := func(key string) bool { return a.pattern(c.Database(), key) != nil }
+	call, err := s.Call(keys, args, c.Protocol(), strings.HasSuffix(name, "_RO"), adopted)
+	if err != nil {
+		return nil, &RefusedError{Command: name, Key: lock, Why: err.Error(), Pattern: first.Glob, Reason: NotForLocks, Script: s.SHA, private: raised(err)}
+	}
+	if call == nil {
+		return nil, nil
+	}
+	dialect := a.opt.Dialect()
+	call.Speak(dialect)
+	shape := fmt.Sprint(s.SHA, " ", n, " ", len(args), " ", call.Key() == lock, " ", dialect.Version)
+	v := a.classify(call, shape, words[3:])
+	made := &Call{Call: call, pattern: a.pattern(c.Database(), call.Key()), command: name, class: v.class, onHash: v.hash, script: s.SHA, words: words}
+	if v.why != "" {
+		return nil, made.refused(NotClear, v.why)
+	}
+	return made, nil
+}
