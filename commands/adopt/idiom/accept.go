@@ -98,7 +98,18 @@ func (c *Call) Accept(now time.Time) (Rows, Class) {
 	if rows[0].Outcome.Op.Do == Enter || rows.allWrongType() {
 		return c.accept(Hash, now)
 	}
-	return c.accept(String, now)
+	rows, class := c.accept(String, now)
+	if class == ReadOnly { // it may ask for the kind of the key, and do nothing to a string
+		if hash, class := c.accept(Hash, now); hash.change() {
+			return hash, class
+		}
+	}
+	return rows, class
+}
+
+// change reports whether something is done in one of the states.
+func (rows Rows) change() bool {
+	return slices.ContainsFunc(rows, func(r Row) bool { return r.Outcome.Op.Do != Nothing })
 }
 
 // accept tries every argument as the lock's own value, and takes the first that makes a difference.

@@ -115,6 +115,22 @@ var hashCases = []scriptCase{
 		 return 1`,
 		"local there = redis.pcall('exists', KEYS[1])\r\nif there ~= 1 then return 1 end\r\nif redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end\r\nlocal left = redis.call('HINCRBY', KEYS[1], ARGV[2], tostring(-1))\r\nif left < 1 then redis.call('unlink', KEYS[1]) return 1 else return 0 end",
 	}},
+	{"30 give one back, of a hash only", ReentrantRelease, "- release leave -", lockKey, ttlThenMe, []string{
+		`if redis.call('type', KEYS[1]).ok ~= 'hash' or redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end
+		 if redis.call('hincrby', KEYS[1], ARGV[2], -1) > 0 then redis.call('pexpire', KEYS[1], ARGV[1]) return 0 end
+		 redis.call('del', KEYS[1]) return 1`,
+		`local kind = redis.call("TYPE", KEYS[1])["ok"]
+		 if kind ~= "hash" then return false end
+		 local n = redis.call("HGET", KEYS[1], ARGV[2])
+		 if n == "1" then return redis.call("DEL", KEYS[1]) end
+		 if n then redis.call("HINCRBY", KEYS[1], ARGV[2], -1) return 0 end
+		 return false`,
+		`local n = redis.pcall('hget', KEYS[1], ARGV[2])
+		 if type(n) ~= 'string' then return nil end
+		 if tonumber(n) > 1 then redis.call('hincrby', KEYS[1], ARGV[2], -1) return 0 end
+		 return redis.call('hdel', KEYS[1], ARGV[2])`,
+		"local function mine(k, who) return redis.call('type', k).ok == 'hash' and redis.call('hstrlen', k, who) > 0 end\r\nif not mine(KEYS[1], ARGV[2]) then return nil end\r\nlocal left = redis.call('hincrby', KEYS[1], ARGV[2], -1)\r\nif left == 0 then redis.call('unlink', KEYS[1]) end\r\nreturn left == 0 and 1 or 0",
+	}},
 	{"33 expire mine", ReentrantExtend, "- renew renew -", lockKey, ttlThenMe, []string{
 		`if redis.call('hexists', KEYS[1], ARGV[2]) == 1 then return redis.call('pexpire', KEYS[1], ARGV[1]) end return 0`,
 		`if (redis.call("HEXISTS", KEYS[1], ARGV[2]) == 1) then redis.call("PEXPIRE", KEYS[1], ARGV[1]) return 1 else return 0 end`,

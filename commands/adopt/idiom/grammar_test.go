@@ -134,14 +134,38 @@ func (g *grammar) call() string {
 		"'hexists', KEYS[1], %v", "'hget', KEYS[1], %v", "'hincrby', KEYS[1], %v, 1", "'hincrby', KEYS[1], %v, -1", "'hset', KEYS[1], %v, 1", "'hdel', KEYS[1], %v", "'hlen', KEYS[1]", "'hgetall', KEYS[1]", "'hsetnx', KEYS[1], %v, 1",
 		"'getex', KEYS[1], 'px', %t", "'getex', KEYS[1], 'PERSIST'", "'getex', KEYS[1]", "'hmget', KEYS[1], %v, 'me'", "'expire', KEYS[1], %t, 'xx', 'gt'", "'pexpire', KEYS[1], %t, 'LT', 'XX'", "'substr', KEYS[1], -2, -1", "'hvals', KEYS[1]", "'mget', KEYS[1]", "'touch', KEYS[1]",
 		"'delex', KEYS[1], 'IFEQ', %v", "'delex', KEYS[1]", "'delifeq', KEYS[1], %v", "'set', KEYS[1], %v, 'IFEQ', 'me', 'px', %t", "'set', KEYS[1], %v, 'ifeq', ARGV[1], 'GET'",
+		"'hincrby', KEYS[1], 'me', -1", "'hincrby', KEYS[1], 'me', 1", "'hexists', KEYS[1], 'me'", "'hget', KEYS[1], 'me'", "'hdel', KEYS[1], 'me'", "'hkeys', KEYS[1]", "'hstrlen', KEYS[1], %v",
+		"'get', KEYS[2]", "'get', KEYS[2]", "'set', KEYS[2], 1, 'px', 9000", "'set', KEYS[2], %v, 'ex', 9", "'psetex', KEYS[2], 9000, 0",
 		"'publish', 'ch:a', %v", "'lpush', 'list:a', %v", "'nothing', KEYS[1]", "'get'")
 	return how + strings.NewReplacer("%t", ms, "%v", value).Replace(args) + ")"
+}
+
+// hashed writes a script of a hash: enter, leave, extend or read, in a frame of its own.
+func (g *grammar) hashed() string {
+	mine := g.one("redis.call('hexists', KEYS[1], ARGV[1]) == 1", "redis.call('hget', KEYS[1], ARGV[1])", "redis.call('hstrlen', KEYS[1], ARGV[1]) > 0", "redis.call('type', KEYS[1]).ok == 'hash' and redis.call('hexists', KEYS[1], ARGV[1]) == 1")
+	expire := g.one("redis.call('pexpire', KEYS[1], ARGV[2])", "redis.call('expire', KEYS[1], 5)", "redis.call('pexpire', KEYS[1], ARGV[2], 'GT')", "")
+	first, keep := "", g.one("", "redis.call('publish', 'ch:a', n) ")
+	if g.pick(2) == 0 {
+		first = "local first = redis.call('get', KEYS[2]) if first then return tonumber(first) end "
+		keep += g.one("redis.call('set', KEYS[2], n, 'px', 9000) ", "redis.call('setex', KEYS[2], 9, n) ", "redis.call('set', KEYS[2], 0, 'px', 9000) ")
+	}
+	switch g.pick(3) {
+	case 0:
+		return "if redis.call('exists', KEYS[1]) == 0 or " + mine + " then local n = redis.call('hincrby', KEYS[1], ARGV[1], 1) " + expire + " return " + g.one("n", "nil", "1") + " end return redis.call('pttl', KEYS[1])"
+	case 1:
+		return first + "if not (" + mine + ") then return " + g.one("nil", "0", "-1") + " end local n = redis.call('hincrby', KEYS[1], ARGV[1], -1) if n > 0 then " + expire + " else " +
+			g.one("redis.call('del', KEYS[1])", "redis.call('hdel', KEYS[1], ARGV[1])", "redis.call('unlink', KEYS[1])") + " end " + keep + "return n"
+	}
+	return "if " + mine + " then " + expire + " return " + g.one("1", "redis.call('hget', KEYS[1], ARGV[1])", "redis.call('hgetall', KEYS[1])") + " end return 0"
 }
 
 // FuzzGenerated writes scripts out of a grammar and compares what they do in every state with a real server.
 func FuzzGenerated(f *testing.F) {
 	f.Add([]byte{0})
 	f.Add([]byte{2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 5, 0, 0, 0, 0, 0, 0, 17, 2, 1, 0, 0})
+	f.Add([]byte{2, 0, 0, 0, 0, 1, 0, 1, 0})
+	f.Add([]byte{2, 1, 1, 1, 0, 1, 0, 0, 1})
+	f.Add([]byte{2, 2, 0, 0, 1, 2, 1})
 	f.Add([]byte("if it is mine, then delete it, else say no"))
 	f.Add([]byte{3, 1, 7, 0, 0, 0, 3, 1, 9, 18, 0, 2, 1, 1, 1, 3, 3, 4, 26, 28, 30, 5, 1, 0, 7, 9, 11, 13, 15, 17})
 	n := redistest.StartNodes(f, 1)
@@ -151,14 +175,20 @@ func FuzzGenerated(f *testing.F) {
 		if len(choices) > 300 {
 			return
 		}
-		text := (&grammar{choices: choices}).script()
-		call, err := ParseScript(text).Call(lockKey, withTTL, 2, false, isLock)
+		g := &grammar{choices: choices}
+		var text string
+		if g.pick(3) == 2 {
+			text = g.hashed()
+		} else {
+			text = g.script()
+		}
+		call, err := ParseScript(text).Call([]string{"lock:a", "latch:a"}, withTTL, 2, false, isLock)
 		if err != nil || call == nil {
 			return
 		}
 		call.Speak(d)
 		call.Accept(time.Now())
-		same(t, c, call, []string{"EVAL", text, "1", "lock:a", "me", "5000"})
+		same(t, c, call, []string{"EVAL", text, "2", "lock:a", "latch:a", "me", "5000"})
 		if t.Failed() {
 			t.Log(text)
 		}

@@ -187,6 +187,15 @@ func same(t *testing.T, c *redistest.Conn, call *Call, command []string) {
 		if got != want || !near(left, wanted) {
 			t.Errorf("%v: Redis has %v for %v, here %v for %v", s, got, left, want, wanted)
 		}
+		if out.Op.Latch != "" && out.Op.Do != Nothing { // sent again, it has the same answer, and does nothing
+			if again := c.Do(t, command...).Raw; again != raw {
+				t.Errorf("%v: Redis answers %q, and %q when it is sent again", s, raw, again)
+			}
+			again := look(t, c)
+			if again.Left = 0; again != got {
+				t.Errorf("%v: Redis has %v, and %v when it is sent again", s, got, again)
+			}
+		}
 	}
 }
 
