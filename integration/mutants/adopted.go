@@ -62,4 +62,28 @@ var adopted = []Mutant{
 		Profile: "adopted and well",
 		Edits:   []Edit{{"commands/adopt/transaction.go", "if there.owner != g.owner || there.fence != g.fence {", "if false {"}},
 	},
+	{
+		Name:    "adopted-count-from-memory",
+		Breaks:  "how often a hash was entered is what the nodes say: other proxies have entered it, too",
+		Profile: "adopted and well",
+		Edits:   []Edit{{"commands/adopt/reenter.go", "holds: d.Grant.Holds - 1", "holds: max(1, g.holds)"}},
+	},
+	{
+		Name:    "adopted-leave-all",
+		Breaks:  "who gives back one hold of several has the others",
+		Profile: "adopted and well",
+		Edits:   []Edit{{"commands/adopt/reenter.go", "Fence: g.fence, All: all, Once", "Fence: g.fence, All: true, Once"}},
+	},
+	{
+		Name:    "adopted-latch-forgotten",
+		Breaks:  "a release that is sent again is the same one: else it gives back the next hold",
+		Profile: "adopted and well",
+		Edits:   []Edit{{"commands/adopt/reenter.go", ", Req: ran.Op.Latch}", "}"}},
+	},
+	{
+		Name:    "adopted-outer-hold-lapses",
+		Breaks:  "a hash has one end: an outer hold that ended before an inner one would let the next release free the lock",
+		Profile: "adopted and well",
+		Edits:   []Edit{{"commands/adopt/reenter.go", "if next.holds > 1 {", "if next.holds > locks.MaxHolds {"}},
+	},
 }

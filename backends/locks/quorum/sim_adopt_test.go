@@ -41,7 +41,7 @@ var adoptedProfiles = []*simProfile{
 
 var adoptedActs = []weighted[func(*simClient)]{
 	{40, (*simClient).adoptedHold}, {16, (*simClient).adoptedRead}, {12, (*simClient).adoptedKeep}, {8, (*simClient).adoptedTakeAway},
-	{8, (*simClient).adoptedWatch}, {6, (*simClient).adoptedLeave}, {4, (*simClient).atUpstream},
+	{8, (*simClient).adoptedWatch}, {14, (*simClient).adoptedEnter}, {6, (*simClient).adoptedLeave}, {4, (*simClient).atUpstream},
 }
 
 // The scripts of adopted clients.
@@ -65,8 +65,9 @@ type simAdopted struct {
 type simAdoptedGrant struct {
 	*simBelief
 	value    string
-	released bool // a release of it was answered
-	releases int  // so many were asked for
+	released bool        // a release of it was answered
+	releases int         // so many were asked for
+	entered  *simEntered // of a hash; else nil
 }
 
 func newSimAdopted() simAdopted {
@@ -138,12 +139,18 @@ func (e simEngine) Lock(ctx context.Context, r locks.LockRequest) (locks.Decisio
 }
 
 // toChange is the grant that a call is about to change, nil if nobody has heard of it yet.
-func (call *adoptedCall) toChange(owner string) *simAdoptedGrant {
-	a := &call.c.w.adopted
+func (call *adoptedCall) toChange(owner string, fence int64) *simAdoptedGrant {
+	a, id := &call.c.w.adopted, owner
+	if _, kind := locks.ShownOwner(owner); kind == locks.AdoptedHash {
+		id = unheardHash(owner, fence)
+	}
 	a.mu.Lock()
 	g := a.grants[owner]
+	if g != nil && g.entered != nil && g.fence != fence && fence > 0 {
+		g = nil
+	}
 	if g == nil {
-		a.unheard[owner] = true
+		a.unheard[id] = true
 	}
 	a.mu.Unlock()
 	if g != nil && call.compare != nil && g.value != *call.compare {
@@ -154,7 +161,7 @@ func (call *adoptedCall) toChange(owner string) *simAdoptedGrant {
 
 func (e simEngine) Renew(ctx context.Context, r locks.RenewRequest) (v time.Duration, err error) {
 	call := callOf(ctx)
-	if g := call.toChange(r.Owner); g == nil {
+	if g := call.toChange(r.Owner, r.Fence); g == nil {
 		v, err = e.Service.Renew(ctx, r)
 	} else {
 		v, err = call.c.renewal(call.p, g.simBelief, r.TTL, r.Fence)
@@ -167,10 +174,13 @@ func (e simEngine) Renew(ctx context.Context, r locks.RenewRequest) (v time.Dura
 
 func (e simEngine) Unlock(ctx context.Context, r locks.UnlockRequest) (left int, err error) {
 	call := callOf(ctx)
-	g := call.toChange(r.Owner)
-	if g == nil {
+	g := call.toChange(r.Owner, r.Fence)
+	switch {
+	case g == nil:
 		left, err = e.Service.Unlock(ctx, r)
-	} else {
+	case g.entered != nil:
+		return e.unlockHash(call, g, r)
+	default:
 		call.c.w.adopted.mu.Lock()
 		g.releases++
 		call.releases[r.Owner]++
@@ -479,7 +489,10 @@ func (c *simClient) adoptedRead() {
 	}
 	_, value, _ := strings.Cut(reply, "\r\n")
 	right := strings.HasPrefix(value, "lockproxy:")
-	if g := c.w.adopted.grant(was.held.owner); g != nil {
+	switch g := c.w.adopted.grant(was.held.owner); {
+	case g != nil && g.entered != nil:
+		right = strings.HasPrefix(reply, "-WRONGTYPE")
+	case g != nil:
 		right = value == g.value
 	}
 	if !right {
