@@ -12,8 +12,8 @@ import (
 var adopting = []string{"--adopt", mutexNames + "*", "--adopt", updateNames + "*", "--adopt", fencedNames + "*"}
 
 const (
-	compareAndDelete = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end`
-	compareAndExpire = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end`
+	compareAndDelete = `if redis.call('type', KEYS[1]).ok == 'string' and redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end`
+	compareAndExpire = `if redis.call('type', KEYS[1]).ok == 'string' and redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end`
 )
 
 // playAdopted is one turn of a program that knows no LOCK: SET NX, and scripts that compare the value. The value
@@ -74,6 +74,8 @@ func (w *worker) set(c *claim) string {
 	end := now()
 	isNull := v.Kind == '_' || v.String() == "$-1"
 	switch {
+	case v.IsError() && strings.HasPrefix(v.Text, "WRONGTYPE"): // a hash has it
+		e.End, e.Reply = end, held
 	case v.IsError():
 		e.End, e.Reply, e.Text = end, failed, v.Text
 	case isNull == (len(args) == 6):

@@ -84,9 +84,12 @@ func (p *clientProcess) work(i int) {
 	for !w.over() {
 		w.turn++
 		w.Rand = rand.New(rand.NewPCG(p.Seed, uint64(p.ID)<<48|uint64(p.Life)<<40|uint64(i)<<32|uint64(w.turn)))
-		if w.chance(4) {
+		switch w.IntN(8) {
+		case 0, 1:
 			w.playAdopted()
-		} else {
+		case 2:
+			w.playHash()
+		default:
 			w.play()
 		}
 	}
