@@ -88,19 +88,15 @@ var existingLocks = []existingLock{
 				return false, err
 			}
 			until, err := c.GetSet(ctx, "lock:counter", deadline).Int64()
-			return until <= now, ignoreNil(err)
+			if errors.Is(err, redis.Nil) {
+				err = nil
+			}
+			return err == nil && until <= now, err
 		},
 		func(ctx context.Context, c *redis.Client, _ string) error {
 			return c.Del(ctx, "lock:counter").Err()
 		},
 	},
-}
-
-func ignoreNil(err error) error {
-	if errors.Is(err, redis.Nil) {
-		return nil
-	}
-	return err
 }
 
 // updates starts so many requests at once, each of which takes the lock through one of the clients, reads a counter,
