@@ -86,7 +86,8 @@ class Deadlines:
         now = time.time()
         until = now + TTL
         taken = self.r.setnx(self.name, until)
-        if not taken and float(self.r.get(self.name) or 1) < now:
+        # GETSET of a lock that is free by now could put an earlier time in place of the next holder's.
+        if not taken and float(self.r.get(self.name) or until) < now:
             taken = float(self.r.getset(self.name, until) or 1) < now
         if taken:
             self.until = until
