@@ -50,6 +50,7 @@ var lockClients = []lockClient{
 	{"Spring Integration 7.1.0 RedisLockRegistry, spinning", "lock:*", adoptedJava, javaUpdate("spring-spin")},
 	{"Spring Integration 7.1.0 RedisLockRegistry, pub-sub", "lock:*", adoptedJava, javaUpdate("spring-pubsub")},
 	{"ShedLock 7.10.1, provider for Spring", "job-lock:*", adoptedJava, javaUpdate("shedlock")},
+	{"Redisson 4.7.0 RLock, watchdog", "lock:*", adoptedRedisson, redissonProgram("Update", "watchdog")},
 	{"Redisson 3.23.5 RLock, watchdog", "lock:*", oldRedisson, redissonProgram("Update", "watchdog")},
 	{"Redisson 3.23.5 RLock, lease time", "lock:*", oldRedisson, redissonProgram("Update", "lease")},
 	{"Redisson 3.23.5 RLock, tryLock with wait", "lock:*", oldRedisson, redissonProgram("Update", "try")},
