@@ -19,8 +19,8 @@ const explainUsage = `lockproxy adopt explain [--lock KEY] [--upstream VERSION] 
 Run a script over every state that its lock may be in, and print what it would do and answer there, to a client of
 RESP2. The file - is standard input. Keys and arguments stand as for redis-cli --eval, with a comma of its own
 between them; without any there is one key, lock, and one argument, mine. An argument may be the value of the
-lock that is "mine". The exit code is 0 if the script would be adopted, 1 if not with as=strict, 2 if it would
-be refused or uses no lock, and 64 for a fault in the command line or the file.`
+lock that is "mine". The exit code is 0 if the script would be adopted, 1 if not with as=strict, 2 if only
+with as=full, if it would be refused or if it uses no lock, and 64 for a fault in the command line or the file.`
 
 // maxScriptFile bounds what is read of a script. No client's may be as long.
 const maxScriptFile = 1 << 20
@@ -60,7 +60,7 @@ func (p program) explainCommand() *cli.Command {
 
 // explainCode is the exit code of adopt explain.
 func explainCode(e *explain.Explanation) int {
-	return map[string]int{explain.Yes: exitOK, explain.Usually: exitWarnings, explain.No: exitErrors}[e.Adopted]
+	return map[string]int{explain.Yes: exitOK, explain.Usually: exitWarnings, explain.Fully: exitErrors, explain.No: exitErrors}[e.Adopted]
 }
 
 // explainFile explains the script in a file, or in stdin. words are the file, its keys, a comma and its arguments.

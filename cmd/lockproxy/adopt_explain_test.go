@@ -50,7 +50,7 @@ func TestExplain_Script(t *testing.T) {
 		{"a lock among the arguments", ofAnArgument, []string{"--lock", "job", "-", ",", "job", "token"}, exitOK, []string{"class RELEASE, adopted\n"}},
 		{"a command that the upstream has", ofLater, []string{"--upstream", "redis 8.4", "-"}, exitOK, []string{"class RELEASE, adopted\n"}},
 		{"one that it has not", ofLater, []string{"-"}, exitErrors, []string{"be refused: DELEX of a lock"}},
-		{"refused for its class", stealing, []string{"-"}, exitErrors, []string{"replace for 30s", "class OVERWRITE, not adopted: it replaces another's lock\n"}},
+		{"refused for its class", stealing, []string{"-"}, exitErrors, []string{"replace for 30s", "class OVERWRITE, adopted, but only with as=full: it replaces another's lock\n"}},
 		{"refused", unsupported, []string{"-"}, exitErrors, []string{"be refused: ", "cjson", "not adopted: what it does to a lock is not clear\n"}},
 		{"several locks", extendAll, []string{"-", "a", "b", ",", "5000", "me", "you"}, exitOK, []string{"mine twice   renew for 5s", "class HASH-EXTEND, adopted\n"}},
 		{"no Lua", "if", []string{"-"}, exitErrors, []string{"SHA-1 ", "not adopted: "}},
@@ -73,7 +73,7 @@ func TestExplain_JSON(t *testing.T) {
 	for script, want := range map[string]explain.Explanation{
 		releaseOwn: {Class: "RELEASE", Adopted: explain.Yes},
 		releaseAny: {Class: "FORCE-RELEASE", Adopted: explain.Usually, Why: "it does not compare the value"},
-		stealing:   {Class: "OVERWRITE", Adopted: explain.No, Why: "it replaces another's lock"},
+		stealing:   {Class: "OVERWRITE", Adopted: explain.Fully, Why: "it replaces another's lock"},
 	} {
 		_, stdout, _ := explained(t, script, "--format", "json", "-", "job", ",", "token")
 		var got explain.Explanation

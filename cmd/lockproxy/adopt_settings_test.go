@@ -48,7 +48,7 @@ func TestAdopt_Warnings(t *testing.T) {
 
 // TestAdopt_StartLine: the log says which keys are locks, with every word of each pattern.
 func TestAdopt_StartLine(t *testing.T) {
-	o, bad := validated(fromFlagsOf("upstream", "redis://127.0.0.1:6379", "adopt", `my\x20lock:* ; job:* db=3 mode=off as=strict no-expiry=lease:30s guard=no ; foo flush=release`), nil)
+	o, bad := validated(fromFlagsOf("upstream", "redis://127.0.0.1:6379", "adopt", `my\x20lock:* ; job:* db=3 mode=off as=strict no-expiry=lease:30s guard=no ; foo as=full flush=release`), nil)
 	if len(bad) > 0 {
 		t.Fatal(bad)
 	}
@@ -57,7 +57,7 @@ func TestAdopt_StartLine(t *testing.T) {
 	for _, want := range []string{
 		`level=INFO msg="pattern of adopted keys" pattern="my lock:*" db=* mode=on as=usual no_expiry=refuse flush=keep guard=true`,
 		`level=INFO msg="pattern of adopted keys" pattern=job:* db=3 mode=off as=strict no_expiry=lease:30s flush=keep guard=false`,
-		`level=INFO msg="pattern of adopted keys" pattern=foo db=* mode=on as=usual no_expiry=refuse flush=release guard=true`,
+		`level=INFO msg="pattern of adopted keys" pattern=foo db=* mode=on as=full no_expiry=refuse flush=release guard=true`,
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no line %s in\n%s", want, &out)

@@ -116,7 +116,7 @@ func TestValidateFaults(t *testing.T) {
 		{"replicated without lock nodes", fromFlagsOf("upstream", up+"?addr=h:2"), []string{"lock-node: not set; a Cluster"}},
 		{"no sentinels", fromFlagsOf("upstream", up, "sentinel-password", "x"), []string{"sentinel-user, sentinel-password: neither the upstream's URL nor a lock node's names sentinels"}},
 		{"faults of a pattern", fromFlagsOf("upstream", up, "adopt", "lock:* as=some mode=maybe db=-1 guard=1 no-expiry=keep colour=red ; job:[ ; "),
-			[]string{`adopt: "lock:* as=some mode=maybe db=-1 guard=1 no-expiry=keep colour=red": as=some: is none of strict, usual; full is not there yet; mode=maybe: `, `adopt: "job:[": a [ without ]`}},
+			[]string{`adopt: "lock:* as=some mode=maybe db=-1 guard=1 no-expiry=keep colour=red": as=some: is none of strict, usual, full; mode=maybe: `, `adopt: "job:[": a [ without ]`}},
 		{"a word twice", fromFlagsOf("upstream", up, "adopt", "lock:* as=strict as=usual"), []string{"as=usual: is given twice"}},
 		{"a pattern that another hides", fromFlagsOf("upstream", up, "adopt", "lock:a:* ; lock:* ; lock:b* ; lock:[cd]:* db=3"), []string{`adopt: "lock:b*" is never used: all its keys match "lock:*"`, `adopt: "lock:[cd]:*" is never used`}},
 		{"keys of our own", fromFlagsOf("upstream", up, "adopt", "lock* ; lockproxy:a", "max-ttl", "1m"), []string{`adopt: "lock*" matches keys of the proxy's own`, `adopt: "lockproxy:a" matches keys`, `"lockproxy:a" is never used`}},

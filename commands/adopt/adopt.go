@@ -68,6 +68,7 @@ type Adoption struct {
 	classes  *lru.Cache[string, verdict]  // of scripts
 	flights  *flights                     // acquisitions
 	reads    *flights
+	turns    turns // of those that replace locks
 
 	counters    counters
 	divergences [][numDivergences]atomic.Int64 // of the patterns
@@ -328,7 +329,8 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 	answered := false // state is an answer of the nodes to this call
 	exact := false    // and what is left of the lease, too
 	// What one try has met must not be met again by the next.
-	for tried, since := 0, conn.Since(); tried < tries; tried, since = tried+1, time.Now() {
+	most := tries
+	for tried, since := 0, conn.Since(); tried < most; tried, since = tried+1, time.Now() {
 		out, err := c.Run(state, time.Now())
 		if err != nil && (answered || state.Kind == idiom.Absent) {
 			return a.repeatedElse(ctx, conn, c, key, c.cannotRun(state.Kind, err))
@@ -351,6 +353,21 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 				return Result{}, err
 			}
 			return Result{Reply: out.Reply, told: len(out.Signals) > 0, at: g}, a.signal(ctx, conn, c.signalsOf(&out))
+		}
+		if out.Op.Do == idiom.Replace && most == tries {
+			if refused := a.ruleOf(c).AllowsReplace(c.Call, time.Now()); refused != nil {
+				return Result{}, c.refused(TooStrict, refused.Why)
+			}
+			waited, done, err := a.turns.take(ctx, key)
+			if err != nil {
+				return Result{}, err
+			}
+			defer done()
+			if most = replaceTries; waited { // the last one remembers what it has done
+				g, _ = a.guesses.Get(key)
+				state, answered, exact = g.state(time.Now()), false, false
+				continue
+			}
 		}
 		next, grant, err := a.do(ctx, conn, since, c, key, &out, g)
 		switch {
@@ -445,6 +462,8 @@ func (a *Adoption) do(ctx context.Context, conn Connection, since time.Time, c *
 			return nil, grant, nil
 		}
 		return &guess{}, grant, err
+	case idiom.Replace:
+		return a.replace(ctx, c, key, op, g)
 	}
 	return nil, grant, c.refused(NotForLocks, "it would "+out.Op.Do.String()+" a lock")
 }
@@ -464,25 +483,4 @@ func (a *Adoption) lease(c *Call, ttl time.Duration) (time.Duration, error) {
 		return 0, c.refused(NoExpiry, refused.Why)
 	}
 	return 0, c.refused(OverMaxTTL, refused.Why)
-}
-
-// signalsFor is how long the upstream may take to confirm the signals of a call.
-const signalsFor = 100 * time.Millisecond
-
-// signal sends what follows a change of the lock. It does not undo that if it cannot.
-func (a *Adoption) signal(ctx context.Context, conn Connection, signals [][]string) error {
-	ctx, cancel := context.WithTimeout(ctx, signalsFor)
-	defer cancel()
-	for i, s := range signals {
-		switch reply, err := conn.Ask(ctx, s); {
-		case err != nil:
-			a.counters.signalsLost.Add(int64(len(signals) - i))
-			return nil
-		case len(reply) > 0 && reply[0] == '-':
-			a.counters.signalsLost.Add(1)
-		default:
-			a.counters.signalsSent.Add(1)
-		}
-	}
-	return nil
 }

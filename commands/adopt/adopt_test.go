@@ -136,7 +136,7 @@ func TestDecide(t *testing.T) {
 		{0, "TTL lock:a", ":7"},
 		{0, "DEL lock:a", ":1"},
 		{1, "DEL lock:a", ":0"},
-		{0, "SET lock:a me", `ADOPTREFUSED SET lock:a: OVERWRITE does not compare the value; adopted by "lock:*"`},
+		{0, "SET lock:a me", `ADOPTREFUSED SET lock:a: OVERWRITE does not compare the value: set as=full; adopted by "lock:*"`},
 		{0, "INCR lock:a", `ADOPTREFUSED INCR lock:a: INCR of a lock; adopted by "lock:*"`},
 		{0, "SET lock:a me NX EX 90", `ADOPTREFUSED SET lock:a: its ttl of 1m30s is over max-ttl, 1m0s; adopted by "lock:*"`},
 		{0, "SET job:a me NX", `ADOPTREFUSED SET job:a: it has no end: set no-expiry=lease:DURATION; adopted by "job:*"`},

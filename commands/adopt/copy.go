@@ -95,6 +95,9 @@ func (a *Adoption) followCopy(ctx context.Context, conn Connection, c *Call, key
 		}
 		g = *next
 	}
+	if op.Do == idiom.Replace { // the new grant has no copy
+		op = idiom.Op{Do: idiom.Release}
+	}
 	if g.made != madeBoth || time.Until(g.until) < last {
 		return
 	}

@@ -47,7 +47,7 @@ func TestDeadlines(t *testing.T) {
 		"SET NX":                {"0 SET s:a <10> NX > +OK", "1 PTTL s:a > :10000", "1 SET s:a <10> nx > $-1", "1 DEL s:a > :1", "1 SET s:a me NX > ADOPTREFUSED SET s:a: its value is no Unix time in the unit of timestamps=s; adopted by \"s:*\"", "0 SET s:a me NX PX 5000 > +OK"},
 		"other commands":        {"0 SET s:a me NX PX 5000 > +OK", "0 GETSET s:a <10> > $9 946684810", "0 GET s:a > $2 me", "0 DEL s:a > :1"},
 		"in a transaction":      {"0 queue SETNX s:a <10> > QUEUED", "0 queue GETSET s:a <20> > QUEUED", "0 EXEC > *2 :1 $9 946684820", "1 PTTL s:a > :10000"},
-		"off":                   {"0 SETNX off:a <10> > :1", "0 PTTL off:a > :30000", `0 GETSET off:a <10> > ADOPTREFUSED GETSET off:a: OVERWRITE does not compare the value; adopted by "off:*"`},
+		"off":                   {"0 SETNX off:a <10> > :1", "0 PTTL off:a > :30000", `0 GETSET off:a <10> > ADOPTREFUSED GETSET off:a: OVERWRITE does not compare the value: set as=full; adopted by "off:*"`},
 		"strict":                {"0 SETNX strict:a <10> > :1", "0 GETSET strict:a <20> > $9 946684820"},
 		// The owner's clock is the proxy's. What Ruby's redis-mutex says: SETNX, GET, and GETSET if that time is over; GET and DEL.
 		"redis-mutex":                      {"0 SETNX float:a <10> > :1", "1 SETNX float:a <10> > :0", "1 GET float:a > $12 946684810.00", "0 GET float:a > $12 946684810.00", "0 DEL float:a > :1", "1 SETNX float:a <10> > :1"},

@@ -16,7 +16,7 @@ import (
 type outcome uint8
 
 const (
-	granted  outcome = iota // a lock was taken
+	granted  outcome = iota // a lock was taken, be it from its holder
 	held                    // it was not, since another has it
 	done                    // a lock was renewed or released
 	none                    // nothing was to be done: it reads, or the lock is not its caller's
@@ -66,7 +66,7 @@ func (c *counters) end(class idiom.Class, did idiom.Do, err error) {
 		row[noQuorum].Add(1)
 	case err != nil:
 		row[failed].Add(1)
-	case did == idiom.Take, did == idiom.Enter:
+	case did == idiom.Take, did == idiom.Enter, did == idiom.Replace && class.Acquires():
 		row[granted].Add(1)
 	case did != idiom.Nothing:
 		row[done].Add(1)
@@ -133,7 +133,7 @@ func (a *Adoption) Report(r *metrics.Report) {
 	for i, class := range classes {
 		r.Counters("lockproxy_adopt_calls_total", calls, "outcome", outcomeNames[:], c.calls[i][:], "class", string(class))
 	}
-	r.Counters("lockproxy_adopt_refused_total", "Calls on adopted keys that were answered ADOPTREFUSED, by why: not_for_locks, the command or what a script does has no meaning for a lock; other_keys, beside the lock's; not_clear, what the script does to a lock; strict, the pattern's as does not allow it; no_expiry, a lock without an end; over_max_ttl; transaction, it is in one with other keys; native, it would change a lock that LOCK has taken; tracking, the client would keep what it reads; peers, another proxy has the key in a mode that does not go with this one's; not_told, in mode=both its reply would not tell whether it has changed the lock; other.",
+	r.Counters("lockproxy_adopt_refused_total", "Calls on adopted keys that were answered ADOPTREFUSED, by why: not_for_locks, the command or what a script does has no meaning for a lock; other_keys, beside the lock's; not_clear, what the script does to a lock; strict, the pattern's as does not allow it; no_expiry, a lock without an end; over_max_ttl; transaction, it is in one with other keys; native, it would change a lock that LOCK has taken; tracking, the client would keep what it reads; peers, another proxy has the key in a mode that does not go with this one's; not_told, in mode=both its reply would not tell whether it has changed the lock; upstream, it would replace a lock that the upstream has; other.",
 		"reason", reasonNames[:], c.reasons[:])
 	for i, operation := range operations {
 		r.Histogram("lockproxy_adopt_seconds", "From a call on an adopted key to its decision, without those that were refused or not decided: take, of those that want a lock, also if it is held; change, of releases and renewals that were done; read, of all others.", &c.took[i], "operation", operation)

@@ -88,8 +88,8 @@ func (p *Pattern) set(name, value string) (err error) {
 			err = errors.New("is none of off, observe, both, on")
 		}
 	case "as":
-		if p.As, known = map[string]idiom.Strictness{"strict": idiom.Strict, "usual": idiom.Usual}[value]; !known {
-			err = errors.New("is none of strict, usual; full is not there yet")
+		if p.As, known = map[string]idiom.Strictness{"strict": idiom.Strict, "usual": idiom.Usual, "full": idiom.Full}[value]; !known {
+			err = errors.New("is none of strict, usual, full")
 		}
 	case "no-expiry":
 		lease, isLease := strings.CutPrefix(value, "lease:")

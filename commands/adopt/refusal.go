@@ -28,10 +28,11 @@ const (
 	Tracked              // the client keeps what it reads: CLIENT TRACKING
 	PeerConflict         // another proxy has the key in a mode that does not go with this one's
 	NotTold              // mode=both: its reply does not tell what it has done
+	UpstreamHas          // it would replace what a program has that goes past the proxies
 	numReasons
 )
 
-var reasonNames = [numReasons]string{"other", "not_for_locks", "other_keys", "not_clear", "strict", "no_expiry", "over_max_ttl", "transaction", "native", "tracking", "peers", "not_told"}
+var reasonNames = [numReasons]string{"other", "not_for_locks", "other_keys", "not_clear", "strict", "no_expiry", "over_max_ttl", "transaction", "native", "tracking", "peers", "not_told", "upstream"}
 
 func (r Reason) String() string { return reasonNames[r] }
 

@@ -18,7 +18,7 @@ type Explanation struct {
 	SHA1    string      `json:"sha1"`
 	Lock    string      `json:"lock"` // its key
 	Class   idiom.Class `json:"class,omitempty"`
-	Adopted string      `json:"adopted"` // yes, not strict, or no
+	Adopted string      `json:"adopted"` // yes, not strict, only full, or no
 	Why     string      `json:"why,omitempty"`
 	Rows    []Row       `json:"rows,omitempty"`
 }
@@ -37,6 +37,7 @@ type Row struct {
 const (
 	Yes     = "yes"
 	Usually = "not strict"
+	Fully   = "only full"
 	No      = "no"
 )
 
@@ -65,7 +66,7 @@ func Script(text string, keys, args []string, lock string, upstream idiom.Dialec
 	case idiom.Usual.Allows(e.Class):
 		e.Adopted, e.Why = Usually, "it does not compare the value"
 	case idiom.Full.Allows(e.Class):
-		e.Why = "it replaces another's lock"
+		e.Adopted, e.Why = Fully, "it replaces another's lock"
 	default:
 		e.Why = "what it does to a lock is not clear"
 	}
@@ -108,7 +109,7 @@ func (e *Explanation) WriteText(w io.Writer) error {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\n", r.State, does, r.Reply)
 	}
-	says := map[string]string{Yes: "adopted", Usually: "adopted, but not with as=strict: ", No: "not adopted: "}[e.Adopted] + e.Why
+	says := map[string]string{Yes: "adopted", Usually: "adopted, but not with as=strict: ", Fully: "adopted, but only with as=full: ", No: "not adopted: "}[e.Adopted] + e.Why
 	if e.Class != "" {
 		says = "class " + string(e.Class) + ", " + says
 	}

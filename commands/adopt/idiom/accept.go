@@ -210,7 +210,7 @@ func (rows Rows) class(kind Kind) Class {
 		return AcquireOrExtend
 	case absent == Take && other == Nothing && otherEndless == Renew:
 		return AcquireFixTTL
-	case absent == Take && other == Replace && otherEndless == Replace:
+	case (absent == Take || absent == Nothing) && other == Replace && otherEndless == Replace:
 		return Overwrite
 	case absent != Nothing:
 		return Unclear

@@ -140,4 +140,8 @@ var takeCases = []scriptCase{
 		`return redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])`,
 		`redis.call('PSETEX', KEYS[1], ARGV[2], ARGV[1]) return 1`,
 	}},
+	{"overwrite what is there", Overwrite, "- renew renew replace replace", lockKey, withTTL, []string{
+		`return redis.call('set', KEYS[1], ARGV[1], 'XX', 'PX', ARGV[2])`,
+		`if redis.call('exists', KEYS[1]) == 1 then redis.call('psetex', KEYS[1], ARGV[2], ARGV[1]) return 1 end return 0`,
+	}},
 }

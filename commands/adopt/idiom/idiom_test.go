@@ -225,7 +225,7 @@ func TestScripts_AsRedis(t *testing.T) {
 // plainCommands are those on the key of a lock.
 var plainCommands = []string{
 	"SET K me NX PX 5000", "set K me px 5000 nx", "SET K me EX 5 NX", "SET K me NX", "SETNX K me", "SET K me XX PX 5000", "SET K other2 XX EX 5",
-	"SET K me PX 5000", "SET K me NX GET", "SET K me GET", "SET K me KEEPTTL", "SET K me XX KEEPTTL", "SET K me NX XX", "SET K me PX 0 NX", "SET K me PX -1",
+	"SET K me PX 5000", "SET K me NX GET", "SET K me GET", "SET K me KEEPTTL", "SET K me XX KEEPTTL", "SET K you XX KEEPTTL", "SET K you KEEPTTL GET", "SET K me XX GET PX 5000", "SET K me XX", "SET K me NX XX", "SET K me PX 0 NX", "SET K me PX -1",
 	"SET K me PX x", "SET K me PX", "SET K me EX 9223372036854775807", "SET K me WHAT", "SET K me EXAT 1", "SET K me PXAT 0", "SET K me PX 5 EX 5", "SET K",
 	"SETEX K 5 me", "PSETEX K 5000 me", "SETEX K 0 me", "SETEX K x me", "GETSET K me", "GET K", "GET", "GET K K", "STRLEN K",
 	"MGET K", "MGET", "GETRANGE K 0 1", "GETRANGE K -2 -1", "GETRANGE K 5 9", "GETRANGE K x 1", "GETRANGE K -1 -5", "GETRANGE K -9 -8", "SUBSTR K 0 0",

@@ -15,10 +15,24 @@ func (r Rule) Allows(c Class) *Refusal {
 	switch {
 	case c == Unclear:
 		return refusef("what it does to a lock is not clear")
+	case c == Overwrite && !r.As.Allows(c):
+		return refusef("%s does not compare the value: set as=full", c)
 	case !r.As.Allows(c):
 		return refusef("%s does not compare the value", c)
 	}
 	return nil
+}
+
+// AllowsReplace refuses a call that would write another value than the one that is held, unless it has compared that
+// one. What its class was found to be may have been with other arguments, so it is tried with its own.
+func (r Rule) AllowsReplace(c *Call, now time.Time) *Refusal {
+	if r.As >= Full {
+		return nil
+	}
+	if _, class := c.Accept(now); class == AcquireOrExtend || class == ExtendOwn {
+		return nil
+	}
+	return refusef("it would write another value than the one that is held, and does not compare that: set as=full")
 }
 
 // Lease is for how long a lock is taken or renewed that was to be for ttl, which may be Forever.

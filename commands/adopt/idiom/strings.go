@@ -99,10 +99,18 @@ func (w *world) set(_ string, args []string) (lua.Reply, error) {
 	case refusedBy:
 		return nil, nil
 	}
-	if o.keep && w.is.Kind != Absent {
-		left = w.is.Left
+	var err error
+	switch {
+	case o.keep && w.is.Kind == Hash:
+		err = refusef("SET with KEEPTTL of a hash")
+	case o.keep && w.is.Kind == String && w.is.Value == args[0]:
+	case o.keep && w.is.Kind != Absent: // the rest of the lease must be known for that
+		w.timeRead = w.timeRead || w.is.Left != Forever
+		err = w.put(args[0], w.is.Left)
+	default:
+		err = w.put(args[0], left)
 	}
-	if err := w.put(args[0], left); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if o.get {

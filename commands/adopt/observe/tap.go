@@ -406,7 +406,7 @@ func isHash(c idiom.Class) bool {
 
 // judgeTTL refuses what adoption refuses for its ttl.
 func (t *Tap) judgeTTL(op idiom.Op, rule idiom.Rule) {
-	if op.Do == idiom.Take || op.Do == idiom.Renew || op.Do == idiom.Enter {
+	if op.Do == idiom.Take || op.Do == idiom.Renew || op.Do == idiom.Enter || op.Do == idiom.Replace {
 		if _, refused := rule.Lease(op.TTL); refused != nil {
 			t.refuse(refused.Why)
 		}

@@ -1,0 +1,60 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// replaceTries are how often a call is decided anew that is to replace what others replace at the same time, and
+// maxReplacePause how long it waits in between: about as long as a few others take.
+const (
+	replaceTries    = 30
+	maxReplacePause = 10 * time.Millisecond
+)
+
+// replace gives a lock another value: it takes it from exactly the grant that the call was run on, and so makes a new
+// grant. nil: that grant has gone, or is not known exactly, and nothing was done.
+func (a *Adoption) replace(ctx context.Context, c *Call, key locks.Key, op idiom.Op, g guess) (next *guess, grant locks.Grant, err error) {
+	now := time.Now()
+	if value, _ := locks.ShownOwner(g.owner); isUpstreams(value) {
+		return nil, grant, c.refused(UpstreamHas, "the upstream has the key, which a program has taken that goes past the proxies")
+	}
+	if c.pattern.Mode == Both {
+		return nil, grant, c.refused(NotTold, "it would replace a lock, which is not done in mode=both")
+	}
+	ttl, err := a.lease(c, op.TTL)
+	if err != nil || g.fence == 0 || g.made == unknownOrigin {
+		return nil, grant, err
+	}
+	d, err := a.opt.Engine.Lock(ctx, locks.LockRequest{
+		Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: c.made().info(), Barge: true, Replaces: &locks.GrantRef{Owner: g.owner, Fence: g.fence},
+	})
+	switch {
+	case err != nil:
+		a.guesses.Remove(key)
+		if quorum := (*locks.QuorumError)(nil); errors.As(err, &quorum) {
+			err = &PartialError{Key: key.Name, Err: err, Note: "the lock that it was to replace may be lost"}
+		}
+		return nil, grant, err
+	case !d.Granted:
+		return nil, grant, replacePause(ctx)
+	}
+	return &guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: 1, until: now.Add(ttl), made: madeOn}, d.Grant, nil
+}
+
+// replacePause lets others that replace the same lock go first, some of the time.
+func replacePause(ctx context.Context) error {
+	t := time.NewTimer(rand.N(maxReplacePause))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

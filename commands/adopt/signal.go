@@ -1,0 +1,27 @@
+package adopt
+
+import (
+	"context"
+	"time"
+)
+
+// signalsFor is how long the upstream may take to confirm the signals of a call.
+const signalsFor = 100 * time.Millisecond
+
+// signal sends what follows a change of the lock. It does not undo that if it cannot.
+func (a *Adoption) signal(ctx context.Context, conn Connection, signals [][]string) error {
+	ctx, cancel := context.WithTimeout(ctx, signalsFor)
+	defer cancel()
+	for i, s := range signals {
+		switch reply, err := conn.Ask(ctx, s); {
+		case err != nil:
+			a.counters.signalsLost.Add(int64(len(signals) - i))
+			return nil
+		case len(reply) > 0 && reply[0] == '-':
+			a.counters.signalsLost.Add(1)
+		default:
+			a.counters.signalsSent.Add(1)
+		}
+	}
+	return nil
+}
