@@ -9,7 +9,7 @@ import (
 )
 
 // adopting makes every lock of a run one that commands of Redis can take, too.
-var adopting = []string{"--adopt", mutexNames + "*", "--adopt", updateNames + "*", "--adopt", fencedNames + "*"}
+var adopting = []string{"--adopt", mutexNames + "*", "--adopt", updateNames + "*", "--adopt", fencedNames + "* as=full"}
 
 const (
 	compareAndDelete = `if redis.call('type', KEYS[1]).ok == 'string' and redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end`
@@ -36,10 +36,12 @@ func (w *worker) playAdopted() {
 	}
 	for range w.IntN(4) {
 		alive := true
-		switch w.IntN(4) {
+		switch w.IntN(8) {
 		case 0:
+			alive = w.rewrite(c)
+		case 1, 2:
 			alive = w.runOn(c, Event{Op: opRenew, TTL: w.lease()}, compareAndExpire)
-		case 1:
+		case 3, 4:
 			w.sleep(w.upTo(c.TTL / 2))
 		default:
 			alive = w.update(c)
@@ -56,16 +58,12 @@ func (w *worker) playAdopted() {
 // polls are how often a lock is asked for that another has.
 const polls = 50
 
-// set takes the lock with SET NX, and asks for the fence of what it has taken. It returns the Reply of its Event. A
-// grant whose fence it does not hear of is one that nobody has answered, and nobody uses.
+// set takes the lock with SET, and asks for the fence of what it has taken. It returns the Reply of its Event.
 func (w *worker) set(c *claim) string {
-	args := []string{"SET", c.Name, c.Owner, "NX", "PX", strconv.FormatInt(c.TTL.Milliseconds(), 10)}
-	if w.chance(2) {
-		args = append(args, "GET")
-	}
+	args, takes := w.words(c)
 	e := c.Event
 	c.TTL = c.TTL.Truncate(time.Millisecond)
-	e.TTL, e.Proxy = c.TTL, c.line.proxy
+	e.TTL, e.Proxy, e.Takes = c.TTL, c.line.proxy, takes
 	w.begin(&e)
 	v, err := c.line.Try(args...)
 	if err != nil {
@@ -74,18 +72,17 @@ func (w *worker) set(c *claim) string {
 	end := now()
 	isNull := v.Kind == '_' || v.String() == "$-1"
 	switch {
-	case v.IsError() && strings.HasPrefix(v.Text, "WRONGTYPE"): // a hash has it
+	case refusedAs(v), v.IsError() && strings.HasPrefix(v.Text, "WRONGTYPE"): // the latter: a hash has it
 		e.End, e.Reply = end, held
 	case v.IsError():
 		e.End, e.Reply, e.Text = end, failed, v.Text
-	case isNull == (len(args) == 6):
+	case takes == "" && isNull == (len(args) == 6):
 		e.End, e.Reply, e.Holder = end, held, v.Text
 	default:
-		fence, err := c.line.Try("LOCKCTL", "FENCE", c.Name, c.Owner)
-		if c.fence = fence.Int(); err != nil || fence.Kind != ':' {
+		if !w.heard(&e, c.line, end) {
 			return ""
 		}
-		e.End, e.Reply, e.Granted, e.Holds, e.Validity = end, granted, c.fence, 1, believed(c.TTL)
+		c.fence = e.Granted
 	}
 	w.journal.write(&e)
 	return e.Reply

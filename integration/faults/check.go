@@ -112,7 +112,7 @@ func (j *judge) build() {
 		}
 	}
 	for _, e := range j.events {
-		if e.Op == opForce {
+		if e.Op == opForce || e.Takes != "" {
 			j.forced(e)
 		}
 	}
@@ -134,11 +134,11 @@ func (j *judge) killed(e *Event) {
 	}
 }
 
-// forced cuts what FORCE may have taken away.
+// forced cuts what FORCE, or a LOCK that replaces another, may have taken away.
 func (j *judge) forced(e *Event) {
 	end := cmp.Or(e.End, e.Start.add(5*time.Second))
 	for _, b := range j.beliefs[e.Name] {
-		if b.first < end && b.until > e.Start { // also what was granted before and told after
+		if (e.Op == opForce || e.takes(b.owner)) && b.first < end && b.until > e.Start { // also what was granted before and told after
 			b.until = e.Start
 			b.unsure = true
 		}
@@ -213,7 +213,7 @@ func (j *judge) renewed(b *belief, e *Event) {
 
 // scripts accuses where a script that compares the value did not find that of who had the lock all the time.
 func (j *judge) scripts(b *belief, e *Event) {
-	if (isAdopted(e.Owner) || isHash(e.Owner)) && e.Reply == lost && !b.unsure && !b.closed && e.End <= b.until && j.calm(b.first, e.End) {
+	if (isAdopted(e.Owner) || isHash(e.Owner)) && e.Reply == lost && !b.unsure && !b.closed && e.End <= b.until && j.calm(b.first, e.End) && !j.mayLack(b, e) {
 		j.accuse("%s: a script to %s fence %d did not find the value of %s", e.Name, e.Op, b.fence, e.Owner)
 	}
 }

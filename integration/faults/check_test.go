@@ -67,6 +67,29 @@ func TestJudge(t *testing.T) {
 			s.lock("a", 1, lease, 1)
 			s.lock("b", 2, lease, 1)
 		}, "both valid"},
+		{"one that replaces the other", func(s *script) {
+			s.lock("a.adopted.1", 1, lease, 1)
+			s.lock("b.adopted.1", 2, lease, 1).Takes = "a.adopted.1"
+			s.renew("b.adopted.1", 2, lease)
+			s.say(Event{Op: opRenew, Owner: "a.adopted.1", Fence: 1, Reply: lost, TTL: lease})
+		}, ""},
+		{"one that replaces another than it says", func(s *script) {
+			s.lock("a.adopted.1", 1, lease, 1)
+			s.lock("b.adopted.1", 2, lease, 1).Takes = "c.adopted.1"
+		}, "both valid"},
+		{"one that may have replaced another", func(s *script) {
+			s.lock("a.adopted.1", 1, lease, 1)
+			e := s.lock("b.adopted.1", 0, lease, 0)
+			e.Takes, e.Reply, e.End = anybody, "", 0
+			s.say(Event{Op: opRenew, Owner: "a.adopted.1", Fence: 1, Reply: lost, TTL: lease})
+			s.lock("c.adopted.1", 2, lease, 1)
+		}, ""},
+		{"one that may have replaced another, but not LOCK's", func(s *script) {
+			s.lock("a", 1, lease, 1)
+			e := s.lock("b.adopted.1", 0, lease, 0)
+			e.Takes, e.Reply, e.End = anybody, "", 0
+			s.lock("c", 2, lease, 1)
+		}, "both valid"},
 		{"after a renewal", func(s *script) {
 			s.lock("a", 1, lease, 1)
 			s.renew("a", 1, 3*lease)

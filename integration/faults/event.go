@@ -69,6 +69,7 @@ type Event struct {
 	Fence   int64         `json:",omitempty"` // that the command names; of work, that of the grant
 	First   bool          `json:",omitempty"` // UNLOCK: not a repetition
 	All     bool          `json:",omitempty"`
+	Takes   string        `json:",omitempty"` // LOCK: the owner whose lock it replaces, or may have; or anybody
 	Key     string        `json:",omitempty"` // work: of the set
 	Value   string        `json:",omitempty"` // work: the element
 	Proxy   int           `json:",omitempty"`
@@ -147,7 +148,7 @@ func (h history) until(at instant) (past history) {
 		case e.Start > at:
 		case e.End > at:
 			past = append(past, &Event{ID: e.ID, Client: e.Client, Op: e.Op, Name: e.Name, Owner: e.Owner, Start: e.Start,
-				TTL: e.TTL, Wait: e.Wait, Session: e.Session, Req: e.Req, Fence: e.Fence, First: e.First, All: e.All,
+				TTL: e.TTL, Wait: e.Wait, Session: e.Session, Req: e.Req, Fence: e.Fence, First: e.First, All: e.All, Takes: e.Takes,
 				Key: e.Key, Value: e.Value})
 		default:
 			past = append(past, e)

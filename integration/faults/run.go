@@ -214,6 +214,9 @@ func countGrant(n map[string]int, e *Event, fences map[ownerOf]int64) {
 	if isHash(e.Owner) {
 		n["grants of hashes"]++
 	}
+	if e.Takes != "" {
+		n["grants that may replace another"]++
+	}
 	if e.Wait > 0 {
 		n["grants after a wait"]++
 	}

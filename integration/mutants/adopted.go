@@ -86,4 +86,19 @@ var adopted = []Mutant{
 		Profile: "adopted and well",
 		Edits:   []Edit{{"commands/adopt/reenter.go", "if next.holds > 1 {", "if next.holds > locks.MaxHolds {"}},
 	},
+	{
+		Name:    "adopted-replaces-whoever-has-it",
+		Breaks:  "a replacement takes the lock from exactly the grant that it was run on: without that, an acquisition takes it from whoever has it by then, who is told nothing",
+		Profile: "adopted",
+		Edits: []Edit{{"commands/adopt/replace.go", "\td, err := a.opt.Engine.Lock(ctx,", `	if r, err := a.opt.Engine.Read(ctx, key); err == nil && r.Held {
+		g = guessOf(r, time.Now())
+	}
+	d, err := a.opt.Engine.Lock(ctx,`}},
+	},
+	{
+		Name:    "adopted-overwrites-as-usual",
+		Breaks:  "only as=full lets a call replace a lock whose value it has not compared",
+		Profile: "adopted",
+		Edits:   []Edit{{"commands/adopt/idiom/rule.go", "\tif r.As >= Full {\n\t\treturn nil\n\t}\n", "\tif r.As >= Strict {\n\t\treturn nil\n\t}\n"}},
+	},
 }

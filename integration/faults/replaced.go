@@ -1,0 +1,87 @@
+package faults
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// anybody is whose lock an event took that overwrites: that of whom it hears, but also that of another which it, and
+// somebody else, had tried to replace before.
+const anybody = "*"
+
+// takes reports whether an event may have taken the lock from an owner, as it said or as it may have done.
+func (e *Event) takes(owner string) bool {
+	return owner != e.Owner && (e.Takes == owner || e.Takes == anybody && isAdopted(owner))
+}
+
+const compareAndSet = `if redis.call('type', KEYS[1]).ok == 'string' and redis.call('get', KEYS[1]) == ARGV[1] then redis.call('set', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1 else return 0 end`
+
+// words are how a turn asks for its lock: only if nobody has it, most of the time; where as=full, also from whoever has it;
+// and where as=usual, in a way that is refused if another has it.
+func (w *worker) words(c *claim) (args []string, takes string) {
+	args = []string{"SET", c.Name, c.Owner, "NX", "PX", strconv.FormatInt(c.TTL.Milliseconds(), 10)}
+	switch {
+	case isFenced(c.Name) && w.chance(3):
+		return append(slices.Delete(args, 3, 4), "GET"), anybody
+	case !isFenced(c.Name) && w.chance(8):
+		args[3] = "XX"
+	case w.chance(2):
+		args = append(args, "GET")
+	}
+	return args, ""
+}
+
+// rewrite stores another value, by a script that compares the one before: a new grant in its place. It reports
+// whether the worker has the lock, as far as it knows.
+func (w *worker) rewrite(c *claim) bool {
+	l, done := w.other(c)
+	defer done()
+	e := Event{Op: opLock, Name: c.Name, Owner: c.Owner + "'", TTL: w.lease().Truncate(time.Millisecond), Takes: c.Owner, Proxy: l.proxy}
+	w.begin(&e)
+	v, err := l.Try("EVAL", compareAndSet, "1", c.Name, c.Owner, e.Owner, strconv.FormatInt(e.TTL.Milliseconds(), 10))
+	if err != nil {
+		return false
+	}
+	end := now()
+	switch {
+	case v.IsError():
+		e.End, e.Reply, e.Text = end, failed, v.Text
+	case v.Int() == 0:
+		e.End, e.Reply = end, held
+	default:
+		if !w.heard(&e, l, end) {
+			return false
+		}
+		c.Owner, c.TTL, c.fence = e.Owner, e.TTL, e.Granted
+	}
+	w.journal.write(&e)
+	return e.Reply == granted
+}
+
+// heard asks for the fence of what an event has taken, which was answered then. A grant whose fence it does not hear of
+// is one that nobody has answered, and nobody uses.
+func (w *worker) heard(e *Event, l *line, end instant) bool {
+	fence, err := l.Try("LOCKCTL", "FENCE", e.Name, e.Owner)
+	if err != nil || fence.Kind != ':' {
+		return false
+	}
+	e.End, e.Reply, e.Granted, e.Holds, e.Validity = end, granted, fence.Int(), 1, believed(e.TTL)
+	return true
+}
+
+// refusedAs reports whether a command was refused since it would have replaced a lock that it may not replace.
+func refusedAs(v redistest.Value) bool {
+	return strings.HasPrefix(v.Text, "ADOPTREFUSED ") && (strings.Contains(v.Text, "taken with LOCK") || strings.Contains(v.Text, "set as=full"))
+}
+
+// mayLack reports whether somebody may have taken a lock from its owner by the end of an event.
+func (j *judge) mayLack(b *belief, at *Event) bool {
+	return slices.ContainsFunc(j.events, func(e *Event) bool {
+		return e.Takes != "" && e.Name == b.name && e.takes(b.owner) && e.Start < at.End && cmp.Or(e.End, b.until) > b.first
+	})
+}
