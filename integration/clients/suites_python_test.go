@@ -12,7 +12,7 @@ import (
 
 func runRedisPy(t *testing.T, addr string) map[string]bool {
 	dir, sdist := published(t, "redis==8.1.0", "redis-8.1.0")
-	return pythonTests(t, dir, sdist, addr, "-p", "release", "--release", "foo", "--redis-url", "redis://"+addr+"/9", "tests/test_lock.py", "tests/test_asyncio/test_lock.py")
+	return pythonTests(t, dir, sdist, addr, "--redis-url", "redis://"+addr+"/9", "tests/test_lock.py", "tests/test_asyncio/test_lock.py")
 }
 
 // runPottery leaves out one test that fails at one Redis as well: it wants the text of another version of redis-py's client.

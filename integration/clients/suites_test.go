@@ -36,36 +36,21 @@ type suite struct {
 	notYet map[string]string
 }
 
-// Reasons that several tests have.
-const (
-	noEnd      = "takes a lock without a ttl and wants TTL to answer -1: no-expiry=keep"
-	overwrites = "overwrites the lock with SET: as=full"
-)
-
 var suites = []suite{
-	{name: "redis-py 8.1.0", adopt: "foo no-expiry=lease:10s", run: runRedisPy, tests: 92, notYet: redisPyNotYet()},
+	{name: "redis-py 8.1.0", adopt: "foo as=full flush=release no-expiry=lease:10s", run: runRedisPy, tests: 92, notYet: redisPyNotYet()},
 	{name: "pottery 3.0.1", adopt: "redlock:*", run: runPottery, tests: 68},
-	{name: "redislock 0.9.4", adopt: "__bsm_redislock_unit_test__", run: runRedislock, tests: 17, notYet: map[string]string{
-		"TestObtain_custom_token":  "takes a lock again with its token and other metadata, a new value: Replace",
-		"TestLock_Release_not_own": overwrites,
-	}},
-	{name: "redsync 4.18.1", adopt: "*test-*", run: runRedsync, tests: 15, notYet: map[string]string{"TestMutexQuorum": overwrites}},
+	{name: "redislock 0.9.4", adopt: "__bsm_redislock_unit_test__ as=full no-expiry=lease:10s", run: runRedislock, tests: 17},
+	{name: "redsync 4.18.1", adopt: "*test-* as=full no-expiry=lease:10s", run: runRedsync, tests: 15},
 	{name: "redlock 4.2.0", adopt: "Redlock:test:resource", run: runRedlock, tests: 224},
 }
 
 func redisPyNotYet() map[string]string {
-	notYet := map[string]string{
-		"test_lock.TestLock.test_context_manager_reacquiring_lock_no_longer_owned_raises_error": overwrites,
-		"test_lock.TestLock.test_lock_error_gives_correct_lock_name":                            overwrites,
-	}
-	for test, why := range map[string]string{
-		"test_lock": noEnd, "test_lock_token": noEnd, "test_lock_token_thread_local_false": noEnd,
-		"test_context_manager_raises_when_locked_not_acquired": overwrites, "test_releasing_lock_no_longer_owned_raises_error": overwrites,
-		"test_extending_lock_no_longer_owned_raises_error": overwrites, "test_reacquiring_lock_no_longer_owned_raises_error": overwrites,
-	} {
-		notYet["test_lock.TestLock."+test] = why
+	const noEnd = "takes a lock without a ttl and wants TTL to answer -1: no-expiry=keep"
+	notYet := map[string]string{}
+	for _, test := range []string{"test_lock", "test_lock_token", "test_lock_token_thread_local_false"} {
+		notYet["test_lock.TestLock."+test] = noEnd
 		for _, client := range []string{"single", "pool"} {
-			notYet["test_asyncio.test_lock.TestLock."+test+"["+client+"]"] = why
+			notYet["test_asyncio.test_lock.TestLock."+test+"["+client+"]"] = noEnd
 		}
 	}
 	return notYet
