@@ -9,7 +9,7 @@ import (
 )
 
 // adopting makes every lock of a run one that commands of Redis can take, too.
-var adopting = []string{"--adopt", mutexNames + "*", "--adopt", updateNames + "*", "--adopt", fencedNames + "* as=full"}
+var adopting = []string{"--adopt", mutexNames + "*", "--adopt", updateNames + "*", "--adopt", fencedNames + "* as=full", "--adopt", swapNames + "* as=full"}
 
 const (
 	compareAndDelete = `if redis.call('type', KEYS[1]).ok == 'string' and redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end`
@@ -70,13 +70,12 @@ func (w *worker) set(c *claim) string {
 		return ""
 	}
 	end := now()
-	isNull := v.Kind == '_' || v.String() == "$-1"
 	switch {
 	case refusedAs(v), v.IsError() && strings.HasPrefix(v.Text, "WRONGTYPE"): // the latter: a hash has it
 		e.End, e.Reply = end, held
 	case v.IsError():
 		e.End, e.Reply, e.Text = end, failed, v.Text
-	case takes == "" && isNull == (len(args) == 6):
+	case takes == "" && isNull(v) == (len(args) == 6):
 		e.End, e.Reply, e.Holder = end, held, v.Text
 	default:
 		if !w.heard(&e, c.line, end) {

@@ -73,6 +73,7 @@ func (j *judge) check() []string {
 		j.sessions()
 	}
 	j.accepted()
+	j.swaps()
 	j.answers()
 	return j.found
 }

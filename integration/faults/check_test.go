@@ -41,6 +41,11 @@ func (s *script) unlock(owner string, freed bool) *Event {
 	return s.say(Event{Op: opUnlock, Owner: owner, First: true, Reply: carried, Freed: freed})
 }
 
+// swap adds what happens to a value of a name that is replaced; old is the one that it replaces.
+func (s *script) swap(op, value, old, reply string) *Event {
+	return s.say(Event{Op: op, Name: swapNames, Owner: value, Holder: old, TTL: time.Second, Reply: reply})
+}
+
 func (s *script) refused(owner, holder string) *Event {
 	return s.say(Event{Op: opLock, Owner: owner, TTL: time.Second, Reply: held, Holder: holder})
 }
@@ -255,6 +260,62 @@ func TestJudge(t *testing.T) {
 			s.at += instant(lease)
 			e := s.unlock("a.adopted.1", false)
 			e.Fence, e.Reply = 1, lost
+		}, ""},
+		{"values that are replaced in turn", func(s *script) {
+			s.swap(opTake, "a", "", carried)
+			s.swap(opSwap, "b", "a", carried)
+			s.swap(opLook, "b", "", carried).Granted = 2
+			s.swap(opSwap, "c", "b", carried)
+			s.swap(opLook, "c", "", carried).Granted = 3
+			s.swap(opGive, "c", "", carried)
+			s.swap(opTake, "d", "", carried)
+		}, ""},
+		{"a value that is replaced twice", func(s *script) {
+			s.swap(opTake, "a", "", carried)
+			s.swap(opSwap, "b", "a", carried)
+			s.swap(opSwap, "c", "a", carried)
+		}, "was given up to b by swap, and to c"},
+		{"a value that is replaced and given back", func(s *script) {
+			s.swap(opTake, "a", "", carried)
+			s.swap(opGive, "a", "", carried)
+			s.swap(opSwap, "b", "a", carried)
+		}, "was given up to a by give, and to b"},
+		{"a value in place of one with a larger fence", func(s *script) {
+			s.swap(opTake, "a", "", carried)
+			s.swap(opLook, "a", "", carried).Granted = 2
+			s.swap(opSwap, "b", "a", carried)
+			s.swap(opLook, "b", "", carried).Granted = 1
+		}, "took the place of a with fence 2"},
+		{"a value that is moved after it was replaced", func(s *script) {
+			s.swap(opTake, "a", "", carried)
+			s.swap(opSwap, "b", "a", carried)
+			s.swap(opMove, "a", "", carried)
+		}, "was moved after it was given up"},
+		{"a value beside another", func(s *script) {
+			s.swap(opTake, "a", "", carried)
+			s.swap(opTake, "b", "", carried)
+		}, "was there all the time"},
+		{"a value beside one that was perhaps replaced", func(s *script) {
+			s.swap(opTake, "a", "", carried)
+			s.swap(opSwap, "b", "", failed).Text = "NOQUORUM 1 of 3 answered"
+			s.swap(opTake, "c", "", carried)
+		}, ""},
+		{"a value beside one that a swap may have dropped on some nodes", func(s *script) {
+			s.swap(opTake, "a", "", carried)
+			s.swap(opSwap, "b", "", lost)
+			s.swap(opTake, "c", "", carried)
+		}, ""},
+		{"a value beside one that was perhaps given back", func(s *script) {
+			s.swap(opTake, "a", "", carried)
+			s.swap(opGive, "a", "", failed).Text = "NOQUORUM 1 of 3 answered"
+			s.swap(opTake, "b", "", carried)
+		}, ""},
+		{"a value after one whose end was perhaps moved", func(s *script) {
+			s.swap(opTake, "a", "", carried)
+			e := s.swap(opMove, "a", "", failed)
+			e.TTL, e.Text = lease/4, "NOQUORUM 1 of 3 answered"
+			s.at += instant(lease / 2)
+			s.swap(opTake, "b", "", carried)
 		}, ""},
 		{"a late holder that a set refuses", func(s *script) {
 			s.lock("a", 1, lease, 1)

@@ -89,6 +89,8 @@ func (p *clientProcess) work(i int) {
 			w.playAdopted()
 		case 2:
 			w.playHash()
+		case 3:
+			w.playSwap()
 		default:
 			w.play()
 		}

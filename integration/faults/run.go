@@ -38,7 +38,7 @@ const (
 // least is what must have happened in a minute for a run to show anything.
 var least = map[string]int{
 	"grants": 360, "grants after a wait": 120, "grants of sessions": 90, "renewals": 48, "unlocks": 180, "re-entries": 24,
-	"elements behind fences": 24, "elements behind none": 24, "grants of SET NX": 36, "grants of hashes": 12, "names " + mutexNames: 90, "elements refused by a fence": 2, "faults": 6,
+	"elements behind fences": 24, "elements behind none": 24, "grants of SET NX": 36, "grants of hashes": 12, "values replaced": 24, "names " + mutexNames: 90, "elements refused by a fence": 2, "faults": 6,
 }
 
 // Do runs it and fails the test if anything is wrong. It stops as soon as something is.
@@ -200,6 +200,8 @@ func (j *judge) counts() map[string]int {
 			n["late unlocks"]++
 		case e.Op == opWrite:
 			countWrite(n, e)
+		case e.Op == opSwap && e.Reply == carried:
+			n["values replaced"]++
 		}
 	}
 	return n
