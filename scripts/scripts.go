@@ -35,11 +35,12 @@ var (
 	Restore  = load("restore")
 	Change   = load("change")
 	Announce = load("announce")
+	Open     = load("open")
 )
 
 // All returns every script, in no particular order.
 func All() []*Script {
-	return []*Script{Acquire, Settle, Note, Renew, Release, Read, State, Register, Restore, Change, Announce}
+	return []*Script{Acquire, Settle, Note, Renew, Release, Read, State, Register, Restore, Change, Announce, Open}
 }
 
 // load panics when a file is missing, which only a broken build can cause.

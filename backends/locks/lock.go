@@ -33,6 +33,9 @@ func (s *Service) Lock(ctx context.Context, r LockRequest) (Decision, error) {
 
 // prepare checks a request and completes it.
 func (s *Service) prepare(lr LockRequest) (r Attempt, err error) {
+	if lr.Open {
+		lr.TTL = s.openTTL()
+	}
 	if err := s.check(lr); err != nil {
 		return r, err
 	}
@@ -72,6 +75,9 @@ func (s *Service) check(r LockRequest) error {
 	if r.Replaces != nil && r.Replaces.Fence <= 0 {
 		return fmt.Errorf("no grant has the fence %d", r.Replaces.Fence)
 	}
+	if err := s.checkOpen(&r); err != nil {
+		return err
+	}
 	if r.MaxHold != 0 && r.MaxHold < s.options.MinTTL {
 		return fmt.Errorf("max-hold %v is under the shortest lease of %v", r.MaxHold, s.options.MinTTL)
 	}
@@ -89,6 +95,9 @@ func (s *Service) checkTTL(ttl time.Duration) error {
 // returns its validity. It never creates a lock. Errors are ErrLost,
 // *NotOwnerError, *QuorumError or that of ctx.
 func (s *Service) Renew(ctx context.Context, r RenewRequest) (validity time.Duration, err error) {
+	if r.Open {
+		r.TTL = s.openTTL()
+	}
 	if err := s.checkTTL(r.TTL); err != nil {
 		return 0, err
 	}

@@ -41,7 +41,8 @@ func (k Key) compare(other Key) int {
 type LockRequest struct {
 	Key
 	Owner string        // up to 1 KB, any bytes; empty: an owner is generated, which never re-enters
-	TTL   time.Duration // the lease, whole milliseconds, within the limits of the Service
+	TTL   time.Duration // the lease, whole milliseconds, within the limits of the Service; not used with Open
+	Open  bool          // it has no end: see Fosterer. Not with Session or Req
 	Info  string        // up to 256 bytes, shown with the holder
 
 	// What a holder that asks again gets, instead of another hold of its grant. Not both; each needs an Owner.
@@ -110,13 +111,15 @@ type Reading struct {
 	Fence     int64         // of the grant
 	Remaining time.Duration // of the lease, the Q-th largest among the masters
 	Holds     int           // of the owner
+	Open      bool          // it has no end: Remaining is what is left until it has to be renewed
 }
 
 // A RenewRequest moves the end of a lease that the owner still has.
 type RenewRequest struct {
 	Key
 	Owner string
-	TTL   time.Duration // the lease ends this long from now
+	TTL   time.Duration // the lease ends this long from now; not used with Open
+	Open  bool          // it has no end any more, else it has one, also if it had none
 	Fence int64         // if not 0, act only on the grant with this fence
 }
 

@@ -1,8 +1,10 @@
 package locks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 )
 
@@ -13,6 +15,9 @@ type Options struct {
 	SessionGrace time.Duration // how long the locks of a session that has ended are kept; default 0
 	MaxWait      time.Duration // longest wait of a LOCK; default 10 min
 	MaxWaiters   int           // LOCKs that wait at once; default 100,000
+	Foster       bool          // renew locks without an end, also those of other proxies: see Fosterer
+
+	Log *slog.Logger // gets locks without an end that lapse; nil: slog.Default()
 
 	Random RandSource // tests: what is random; default what cannot be guessed
 }
@@ -23,6 +28,7 @@ func (o Options) withDefaults(maxTTL time.Duration) (Options, error) {
 	setDefault(&o.MaxHold, time.Hour)
 	setDefault(&o.MaxWait, 10*time.Minute)
 	setDefault(&o.MaxWaiters, 100_000)
+	o.Log = cmp.Or(o.Log, slog.Default())
 	return o, o.check(maxTTL)
 }
 

@@ -21,6 +21,7 @@ type Service struct {
 	requests  requests
 	waiting   *Lines
 	counters  counters
+	fostered  fosterCounters
 	top       topNames
 }
 
@@ -46,6 +47,11 @@ func (s *Service) Run(ctx context.Context) error {
 		defer close(ended)
 		s.store.Run(ctx)
 	}()
+	fostering := make(chan struct{})
+	go func() {
+		defer close(fostering)
+		s.foster(ctx)
+	}()
 	t := time.NewTicker(sweepEvery)
 	defer t.Stop()
 	for ctx.Err() == nil {
@@ -56,6 +62,7 @@ func (s *Service) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
+	<-fostering
 	<-ended
 	return s.close()
 }

@@ -167,7 +167,11 @@ func (c *ctl) holding(ctx context.Context, h locks.Holding) fields {
 		number("waiters", h.Waiters),
 		number("votes", h.Votes),
 	}
-	return append(f, adopted(h.Owner)...)
+	f = append(f, adopted(h.Owner)...)
+	if h.Open {
+		f = append(f, text("end", "none"))
+	}
+	return f
 }
 
 // adopted are the fields that only an adopted lock has.

@@ -144,6 +144,8 @@ func (e *explanation) nextLine(missing int) string {
 		return "next: " + until + e.quarantineEnds(missing)
 	case e.Held && e.Holding.Session:
 		return "next: this proxy renews it while its client is connected"
+	case e.Held && e.Holding.Open:
+		return "next: it has no end; the proxies keep it until it is given back or given one, for max-hold at most, and for " + span(e.Holding.Remaining) + " if they all stop"
 	case e.Held:
 		return "next: free in at most " + span(e.Holding.Remaining) + ", unless its owner renews it; at once when it is unlocked"
 	case e.freeIn() > 0:

@@ -34,7 +34,7 @@ var adopted = []Mutant{
 		Name:    "adopted-undecided-is-nobody",
 		Breaks:  "a read that does not decide says so: a silent node may be the one that makes a majority",
 		Profile: "adopted",
-		Edits:   []Edit{{"backends/locks/quorum/inspect.go", "\tcase nobody:\n\t\treturn locks.Reading{}, nil\n", "\tcase nobody, undecidedHolder:\n\t\treturn locks.Reading{}, nil\n"}},
+		Edits:   []Edit{{"backends/locks/quorum/inspect.go", "\tcase who == nobody:\n\t\treturn locks.Reading{}, nil\n", "\tcase who == nobody, who == undecidedHolder:\n\t\treturn locks.Reading{}, nil\n"}},
 	},
 	{
 		Name:    "adopted-unguarded",

@@ -107,6 +107,7 @@ type lockView struct {
 	Here      bool     `json:"here"` // this proxy granted it
 	Waited    int64    `json:"waited_ms"`
 	Session   bool     `json:"session"`
+	Open      bool     `json:"open,omitempty"` // it has no end
 	Waiters   int      `json:"waiters"`
 	Votes     int      `json:"votes"`
 	Of        int      `json:"of"` // nodes there are
@@ -190,7 +191,7 @@ func viewLock(h locks.Holding, nodes int) lockView {
 	return lockView{
 		ID: nameID(h.Key), DB: h.DB, Name: short(h.Name), Owner: shortOwner(h.Owner), Adopted: adopted(h.Owner), Info: short(h.Info),
 		Fence: strconv.FormatInt(h.Fence, 10), Holds: h.Holds, Held: millis(h.Held), Remaining: millis(h.Remaining),
-		Here: h.Here, Waited: millis(h.Waited), Session: h.Session, Waiters: h.Waiters, Votes: h.Votes, Of: nodes,
+		Here: h.Here, Waited: millis(h.Waited), Session: h.Session, Open: h.Open, Waiters: h.Waiters, Votes: h.Votes, Of: nodes,
 	}
 }
 

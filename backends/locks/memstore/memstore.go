@@ -33,7 +33,9 @@ type Store struct {
 type record struct {
 	owner string // of the last grant
 	info  string
-	fence int64  // of that grant
+	fence int64 // of that grant
+	open  bool  // it has no end
+	since time.Duration
 	holds []hold // of that grant; those that have ended are left out by Store.record
 
 	lastOwner string // of the grant given back last
@@ -171,7 +173,7 @@ func (s *Store) acquire(a *locks.Attempt, began time.Duration) (locks.Decision, 
 	}
 	if len(r.holds) == 0 || a.Fresh && !taken || replaces {
 		s.fence++
-		r.owner, r.info, r.fence, r.holds = a.Owner, a.Info, s.fence, nil
+		r.owner, r.info, r.fence, r.open, r.since, r.holds = a.Owner, a.Info, s.fence, a.Open, began, nil
 	}
 	s.ids++
 	h := hold{id: strconv.Itoa(s.ids), req: a.Req, until: began + a.TTL}
@@ -210,7 +212,7 @@ func (s *Store) Read(_ context.Context, k locks.Key) (locks.Reading, error) {
 	if len(r.holds) == 0 {
 		return locks.Reading{}, nil
 	}
-	return locks.Reading{Held: true, Owner: r.owner, Info: r.info, Fence: r.fence, Remaining: r.until() - s.now(), Holds: r.count()}, nil
+	return locks.Reading{Held: true, Owner: r.owner, Info: r.info, Fence: r.fence, Remaining: r.until() - s.now(), Holds: r.count(), Open: r.open}, nil
 }
 
 // notHeld is the error of a RENEW or an UNLOCK of an owner that does not have the grant.
@@ -232,6 +234,7 @@ func (s *Store) Renew(_ context.Context, q locks.RenewRequest) (validity time.Du
 	for i := range r.holds {
 		r.holds[i].until = s.now() + q.TTL
 	}
+	r.open = q.Open
 	s.stats.Renewals++
 	return q.TTL, nil
 }

@@ -18,23 +18,32 @@ const (
 // first; so is what seems lost, since its owner may have given it back elsewhere.
 func (s *Store) Extend(ctx context.Context, h locks.Holder, fence int64, t locks.Term, ids []string) locks.Extension {
 	if g, ok := s.grants.beginExtension(h, fence, ids, s.Now()); ok {
-		until, result, votes, err := s.renewal(ctx, h, t.From(s.Now()), g, nil, grows)
-		switch {
-		case err != nil || result == undecided:
-			return s.undecidedResult(h, votes, err)
-		case result == applied:
-			if slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.GivenBack }) {
-				s.grants.invalidate(h) // elsewhere: read the next time
-			}
-			if anyNoted(votes) {
-				s.grants.capEnds(h, fence, until)
-			}
-			return locks.Extension{Result: locks.Extended, Until: s.grants.endExtension(h, g, until)}
-		case result == conflict:
-			s.grants.invalidate(h)
+		if e, decided := s.extendKnown(ctx, h, t, g); decided {
+			return e
 		}
 	}
 	return s.extendForeign(ctx, h, fence, t, ids)
+}
+
+// extendKnown renews the holds of a grant whose version this proxy gave out. Where another one may have changed the
+// grant it is not decided: that is to be read.
+func (s *Store) extendKnown(ctx context.Context, h locks.Holder, t locks.Term, g grant) (e locks.Extension, decided bool) {
+	until, result, votes, err := s.renewal(ctx, h, t.From(s.Now()), g, nil, grows)
+	switch {
+	case err != nil || result == undecided:
+		return s.undecidedResult(h, votes, err), true
+	case result == applied:
+		if slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.GivenBack }) {
+			s.grants.invalidate(h) // elsewhere: read the next time
+		}
+		if anyNoted(votes) {
+			s.grants.capEnds(h, g.fence, until)
+		}
+		return locks.Extension{Result: locks.Extended, Until: s.grants.endExtension(h, g, until)}, true
+	case result == conflict:
+		s.grants.invalidate(h)
+	}
+	return e, false
 }
 
 // extensionOf is the result where a read shows that the owner does not have the grant.
@@ -82,7 +91,7 @@ func (s *Store) extendForeign(ctx context.Context, h locks.Holder, fence int64, 
 		}
 		return s.undecidedResult(h, votes, nil)
 	}
-	g, result, votes, err = s.takeOver(ctx, h, t.From(s.Now()), g, votes, grows)
+	g, result, votes, err = s.takeOver(ctx, h, t.From(s.Now()), g, votes, grows, false)
 	if err != nil || result != applied {
 		return s.undecidedResult(h, votes, err) // what has changed meanwhile is found by the next read
 	}

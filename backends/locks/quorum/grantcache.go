@@ -252,12 +252,13 @@ func (m *grantCache) addHold(h locks.Holder, g grant, taken hold, asked, count i
 // beginRenewal gives a renewal its version. until is the validity it aims for: if that is earlier than the one
 // that runs, it counts from now on, also if the renewal fails, since some node may apply it, and shortens is
 // true. ok is false when nothing is known that could be renewed without reading: the known validity may have
-// ended while another proxy renewed the grant.
-func (m *grantCache) beginRenewal(h locks.Holder, fence int64, now, until time.Duration) (g grant, shortens, ok bool) {
+// ended while another proxy renewed the grant. So is it where the renewal gives an end to a lease without one, or
+// the other way round: that takes another epoch.
+func (m *grantCache) beginRenewal(h locks.Holder, fence int64, now, until time.Duration, open bool) (g grant, shortens, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.lru.Get(h)
-	if !ok || p.partial || p.until() <= now || (fence != 0 && p.fence != fence) {
+	if !ok || p.partial || p.until() <= now || (fence != 0 && p.fence != fence) || isOpen(p.version) != open {
 		return g, false, false
 	}
 	p.version.Sequence++

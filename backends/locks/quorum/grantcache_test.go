@@ -35,7 +35,7 @@ func TestGrantCache_Extension(t *testing.T) {
 	}
 	grown(20*time.Second, func() {}, 30*time.Second)
 	grown(40*time.Second, func() {}, 40*time.Second)
-	grown(50*time.Second, func() { m.beginRenewal(h, 0, time.Second, 5*time.Second) }, 5*time.Second)
+	grown(50*time.Second, func() { m.beginRenewal(h, 0, time.Second, 5*time.Second, false) }, 5*time.Second)
 	for _, now := range []time.Duration{5 * time.Second, time.Minute} {
 		if _, ok := m.beginExtension(h, 7, []string{"first"}, now); ok {
 			t.Errorf("grows after its end, at %v", now)
@@ -61,7 +61,7 @@ func TestGrantCache_ReplaceKeepsLaterChanges(t *testing.T) {
 			m.addHold(h, grant{fence: 7, version: first}, hold{"new", 30 * time.Second}, 0, 2, 0)
 		}, "old new", false},
 		{"the hold went", func(m *grantCache) { m.drop(h, "old") }, "", false},
-		{"it was renewed", func(m *grantCache) { m.beginRenewal(h, 7, 0, time.Minute) }, "old", false},
+		{"it was renewed", func(m *grantCache) { m.beginRenewal(h, 7, 0, time.Minute, false) }, "old", false},
 		{"it was forgotten", func(m *grantCache) { m.forgetGrant(h, 7) }, "", false},
 		{"there is a later grant", func(m *grantCache) {
 			m.addHold(h, grant{fence: 8, version: first}, hold{"later", 30 * time.Second}, 0, 1, 0)
@@ -222,7 +222,7 @@ func TestGrantCache_ShorteningCountsWhenSent(t *testing.T) {
 		{5 * time.Second, 20 * time.Second, false, false, 0}, // nothing known runs any more
 	}
 	for i, tt := range tests {
-		g, shortens, ok := m.beginRenewal(h, 0, tt.now, tt.until)
+		g, shortens, ok := m.beginRenewal(h, 0, tt.now, tt.until, false)
 		if shortens != tt.shortens || ok != tt.ok || g.until() != tt.left {
 			t.Errorf("renewal %d: until %v, shortens %v, %v", i, g.until(), shortens, ok)
 		}

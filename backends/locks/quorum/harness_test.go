@@ -83,7 +83,7 @@ type testOptions struct {
 	MaxHold, SessionGrace, MaxWait               time.Duration
 	MaxWaiters, ReplicaAcks, Rounds, Memory      int
 	Prefix, Bootstrap, RestartGrace              string
-	OnDemand                                     bool
+	OnDemand, Foster                             bool
 	Log                                          *slog.Logger
 	Tune                                         func(*rueidis.ClientOption)
 	now                                          func() time.Duration
@@ -104,7 +104,7 @@ func newProxy(o testOptions) (*proxy, error) {
 		return nil, err
 	}
 	s, err := locks.New(st, locks.Options{
-		MinTTL: o.MinTTL, MaxHold: o.MaxHold, SessionGrace: o.SessionGrace, MaxWait: o.MaxWait, MaxWaiters: o.MaxWaiters, Random: o.random,
+		MinTTL: o.MinTTL, MaxHold: o.MaxHold, SessionGrace: o.SessionGrace, MaxWait: o.MaxWait, MaxWaiters: o.MaxWaiters, Foster: o.Foster, Log: o.Log, Random: o.random,
 	})
 	if err != nil {
 		return nil, err

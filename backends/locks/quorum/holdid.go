@@ -21,7 +21,7 @@ func requestTag(h locks.Holder, req string) string {
 // newHold is the id of a new attempt's hold, with the tag of the request if it has an id.
 func (s *Store) newHold(r locks.LockRequest) string {
 	if r.Req == "" {
-		return s.set.Opts.Random.ID()
+		return s.newEpoch(r.Open) // the hold of a new grant names the first epoch of its lease
 	}
 	return requestTag(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req) + "." + s.set.Opts.Random.ID()
 }

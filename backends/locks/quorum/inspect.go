@@ -42,19 +42,19 @@ func (s *Store) Read(ctx context.Context, k locks.Key) (locks.Reading, error) {
 	}
 	defer s.set.ReleaseSlot()
 	decided := func(votes []voters.Vote) bool {
-		_, _, _, who := ownershipOf(votes, s.set.Quorum)
-		return who == oneOwner || who == nobody
+		owner, _, fence, who := ownershipOf(votes, s.set.Quorum)
+		return who == oneOwner && s.openness(votes, owner, fence) != maybeOpen || who == nobody
 	}
 	votes, _, err := s.readUntil(ctx, locks.Holder{Key: k}, s.set.Opts.Timeouts(s.set.Opts.MaxTTL), "", agreeReads, doubling, decided)
 	if err != nil {
 		return locks.Reading{}, err
 	}
 	h, who := s.holding(votes, k)
-	switch who {
-	case nobody:
+	switch {
+	case who == nobody:
 		return locks.Reading{}, nil
-	case oneOwner:
-		return locks.Reading{Held: true, Owner: h.Owner, Info: h.Info, Fence: h.Fence, Remaining: h.Remaining, Holds: h.Holds}, nil
+	case who == oneOwner && s.openness(votes, h.Owner, h.Fence) != maybeOpen:
+		return locks.Reading{Held: true, Owner: h.Owner, Info: h.Info, Fence: h.Fence, Remaining: h.Remaining, Holds: h.Holds, Open: h.Open}, nil
 	}
 	return locks.Reading{}, s.set.QuorumError("LOCK", k.Name, votes)
 }
@@ -118,6 +118,7 @@ func (s *Store) holding(votes []voters.Vote, k locks.Key) (locks.Holding, owners
 	}
 	its := func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == owner }
 	h.Owner, h.Votes, h.Fence = owner, n, fence
+	h.Open = s.openness(votes, owner, fence) == isWithoutEnd
 	h.Session = s.host.Keepalive.Keeps(locks.Holder{Key: k, Owner: owner}, h.Fence)
 	h.Waited, h.Here = s.grants.waited(locks.Holder{Key: k, Owner: owner}, h.Fence)
 	h.Remaining = qthRest(votes, min(n, s.set.Quorum), its)

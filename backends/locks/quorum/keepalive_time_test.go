@@ -32,6 +32,7 @@ type timeless struct {
 	mu    sync.Mutex
 	broke int // so many nodes answer with errors
 	began time.Time
+	opts  testOptions // of the Service
 }
 
 // A call is one execution of a script, and when.
@@ -74,6 +75,7 @@ func inBubble(t *testing.T, n int, o testOptions, test func(t *testing.T, s *tim
 				return ours, nil
 			}
 		}
+		s.opts = o
 		s.proxy = serve(t, o)
 		test(t, s)
 	})

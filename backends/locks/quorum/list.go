@@ -128,9 +128,14 @@ func (s *Store) scan(ctx context.Context, node int, r locks.ListRequest, from st
 		Parse:   func(m []rueidis.RedisMessage) (voters.Vote, error) { return parsePage(m, s.set.Opts.Prefix) },
 		Expires: s.Now() + listTimeout,
 	}
+	return s.askOne(ctx, node, &j)
+}
+
+// askOne asks one node for a part of what it has. v is why it did not tell.
+func (s *Store) askOne(ctx context.Context, node int, j *voters.ScriptCall) (voters.Vote, error) {
 	round := s.set.AskEach(voters.AskList, voters.All, func(i int) *voters.ScriptCall {
 		if i == node {
-			return &j
+			return j
 		}
 		return nil
 	})

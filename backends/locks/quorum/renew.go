@@ -41,7 +41,7 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration,
 	if fence == 0 {
 		fence = s.grants.lookup(h).fence
 	}
-	g, shorter, ok := s.grants.beginRenewal(h, r.Fence, now, now+r.TTL-locks.Drift(r.TTL))
+	g, shorter, ok := s.grants.beginRenewal(h, r.Fence, now, now+r.TTL-locks.Drift(r.TTL), r.Open)
 	if ok {
 		until, result, votes, err := s.renewal(ctx, h, r.TTL, g, nil, changeOf(shorter))
 		if err == nil && result == applied {
@@ -292,7 +292,7 @@ func (s *Store) renewForeign(ctx context.Context, h locks.Holder, r locks.RenewR
 			return 0, undecided, votes, nil
 		}
 	}
-	g, result, votes, err = s.takeOver(ctx, h, r.TTL, g, votes, changeOf(shorter))
+	g, result, votes, err = s.takeOver(ctx, h, r.TTL, g, votes, changeOf(shorter), r.Open)
 	if err != nil || result != applied {
 		return 0, result, votes, err
 	}
@@ -310,9 +310,10 @@ func (s *Store) renewForeign(ctx context.Context, h locks.Holder, r locks.RenewR
 	return validity, applied, nil, nil
 }
 
-// takeOver renews a grant that was read, under an epoch of its own, and returns it as it is then.
-func (s *Store) takeOver(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, read []voters.Vote, how leaseChange) (grant, outcome, []voters.Vote, error) {
-	g.version = voters.Version{Epoch: s.set.Opts.Random.ID(), Sequence: 1}
+// takeOver renews a grant that was read, under an epoch of its own, and returns it as it is then. open is that it
+// has no end.
+func (s *Store) takeOver(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, read []voters.Vote, how leaseChange, open bool) (grant, outcome, []voters.Vote, error) {
+	g.version = voters.Version{Epoch: s.newEpoch(open), Sequence: 1}
 	expected := make([]string, len(read))
 	for i := range read {
 		if f, ok := vouchedFence(&read[i], h.Owner); ok && f == g.fence {

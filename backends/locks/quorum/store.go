@@ -51,6 +51,7 @@ var _ interface {
 	locks.Inspector
 	locks.Notifier
 	locks.Noticeboard
+	locks.Fosterer
 	metrics.Reporter
 } = (*Store)(nil)
 

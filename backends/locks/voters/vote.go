@@ -493,4 +493,8 @@ func CountKind(votes []Vote, b ReplyKind) (n int) {
 type Page struct {
 	Next string      // cursor; "0" at the end
 	Keys []locks.Key // of locks
+
+	// Of open.
+	Open int         // leases without an end among these keys
+	Due  []OpenLease // of them, those with little left
 }

@@ -120,8 +120,8 @@ const locksTable = new Table("locks", [
     className: "num",
     fill: (td, l) => {
       const left = l.remaining_ms - sinceLocks();
-      setText(td, gone.has(l.id) ? "not held" : (left > 0 ? span(left + 999) : "0 s") + (l.session ? " ↻" : ""));
-      td.title = l.session ? "This proxy renews it while its client is connected." : "";
+      setText(td, gone.has(l.id) ? "not held" : l.open ? "no end" : (left > 0 ? span(left + 999) : "0 s") + (l.session ? " ↻" : ""));
+      td.title = l.open ? "It has no end: the proxies renew it." : l.session ? "This proxy renews it while its client is connected." : "";
     },
   },
   cell("Waiting", "num", (l) => count(l.waiters)),

@@ -1,0 +1,137 @@
+package locks
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/metrics"
+)
+
+// A lock without an end (open) is a lease of the longest ttl that is renewed by every Service with Options.Foster,
+// whoever granted it, until it is given back, is given an end by a Renew, or Options.MaxHold is over. That a lease
+// has no end belongs to the version of the lease, so that a renewal which gives it one cannot be undone by another that
+// did not know of it.
+
+// A Fosterer is a Store that has locks without an end, see LockRequest.Open.
+type Fosterer interface {
+	// Foster looks once through the locks without an end, and renews those that are due: at a third of their lease
+	// those that this Store granted or renewed last, at half of it all others. One that maxHold, counted from its
+	// grant, would be over for before the renewed lease gets that as its end instead. The error says why not all of
+	// them were seen.
+	Foster(ctx context.Context, maxHold time.Duration) (Fostering, error)
+}
+
+// A Fostering is what became of locks without an end in one look.
+type Fostering struct {
+	Open    int       // that there are, as far as the node with the most of them knows
+	Renewed int       // that this Store granted
+	Adopted int       // that were granted elsewhere, and renewed here
+	Missed  int       // that could not be renewed
+	Lapsing []Lapsing // that got an end now
+}
+
+// A Lapsing is a lock without an end that has got one, since Options.MaxHold is about to be over.
+type Lapsing struct {
+	Key
+	Fence int64
+	Left  time.Duration
+}
+
+// fosterCounters count what Foster did. The zero value is ready, and safe for concurrent use.
+type fosterCounters struct {
+	open, renewed, adopted, missed, lapsed atomic.Int64
+
+	failing bool // the last look did; only foster uses it
+}
+
+var errNoFosterer = errors.New("the store of locks has none without an end")
+
+// checkOpen refuses what a lock without an end cannot be.
+func (s *Service) checkOpen(r *LockRequest) error {
+	switch {
+	case !r.Open:
+		return nil
+	case r.Session != nil || r.Req != "" || r.Owner == "":
+		return errors.New("a lock without an end is of an owner, and neither of a session nor of a request")
+	}
+	_, err := s.fosterer()
+	return err
+}
+
+func (s *Service) fosterer() (Fosterer, error) {
+	if f, ok := s.store.(Fosterer); ok {
+		return f, nil
+	}
+	return nil, errNoFosterer
+}
+
+// openTTL is the lease of a lock without an end.
+func (s *Service) openTTL() time.Duration { return min(s.store.MaxTTL(), s.options.MaxHold) }
+
+// fosterEvery is how often all locks without an end are looked through.
+func fosterEvery(maxTTL time.Duration) time.Duration { return maxTTL / 6 }
+
+// foster looks after locks without an end until ctx ends.
+func (s *Service) foster(ctx context.Context) {
+	f, err := s.fosterer()
+	if err != nil || !s.options.Foster {
+		return
+	}
+	every := fosterEvery(s.store.MaxTTL())
+	next := s.store.Now() + s.options.Random.UpTo(every)
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for ; ctx.Err() == nil; next = s.store.Now() + every {
+		for wait := next - s.store.Now(); wait > 0 && ctx.Err() == nil; wait = next - s.store.Now() {
+			t.Reset(min(wait, maxSleep)) // timers stand still while the machine sleeps
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+			}
+		}
+		if ctx.Err() == nil {
+			if found, err := f.Foster(ctx, s.options.MaxHold); ctx.Err() == nil || err == nil {
+				s.noteFostering(&found, err)
+			}
+		}
+	}
+}
+
+// noteFostering counts a look, and logs the locks that will lapse.
+func (s *Service) noteFostering(f *Fostering, err error) {
+	c := &s.fostered
+	if err == nil {
+		c.open.Store(int64(f.Open))
+	} else if c.missed.Add(1); !c.failing {
+		s.options.Log.LogAttrs(context.Background(), slog.LevelWarn, "locks without an end cannot be looked for, nor renewed", slog.String("error", err.Error()))
+	}
+	c.failing = err != nil
+	c.renewed.Add(int64(f.Renewed))
+	c.adopted.Add(int64(f.Adopted))
+	c.missed.Add(int64(f.Missed))
+	c.lapsed.Add(int64(len(f.Lapsing)))
+	for _, l := range f.Lapsing {
+		s.options.Log.LogAttrs(context.Background(), slog.LevelError, "lock without an end lapses: max-hold is over",
+			slog.String("lock", short64(l.Name)), slog.Int("db", l.DB), slog.Int64("fence", l.Fence), slog.Duration("left", l.Left), slog.Duration("max_hold", s.options.MaxHold))
+	}
+}
+
+// short64 bounds a name for the log.
+func short64(s string) string {
+	if len(s) > 64 {
+		return s[:64] + "..."
+	}
+	return s
+}
+
+func (c *fosterCounters) report(r *metrics.Report) {
+	r.Gauge("lockproxy_lock_open", "Locks without an end that there are, whoever granted them, when this proxy last looked.", float64(c.open.Load()))
+	const renewals = "Renewals of locks without an end by this proxy: own, that it had granted; fostered, that another proxy had, which may be gone."
+	r.Counter("lockproxy_lock_open_renewals_total", renewals, c.renewed.Load(), "granted", "own")
+	r.Counter("lockproxy_lock_open_renewals_total", renewals, c.adopted.Load(), "granted", "fostered")
+	r.Counter("lockproxy_lock_open_misses_total", "Looks through the locks without an end, and renewals of one, that too few lock nodes answered; they are tried again at the next look.", c.missed.Load())
+	r.Counter("lockproxy_lock_open_lapsed_total", "Locks without an end to which this proxy gave one, since max-hold would be over: their holders never gave them back.", c.lapsed.Load())
+}

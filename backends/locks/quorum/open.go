@@ -1,0 +1,232 @@
+package quorum
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/scripts"
+)
+
+// openMark begins the epochs of a lease without an end; the script open knows it too. No other id begins with it.
+const openMark = "~"
+
+func isOpen(v voters.Version) bool { return strings.HasPrefix(v.Epoch, openMark) }
+
+// newEpoch is an id for a new epoch of a lease.
+func (s *Store) newEpoch(open bool) string {
+	if open {
+		return openMark + s.set.Opts.Random.ID()
+	}
+	return s.set.Opts.Random.ID()
+}
+
+// An openness is whether a lease has an end, by the votes of a read.
+type openness uint8
+
+const (
+	maybeOpen    openness = iota // no quorum agrees: a renewal that changes it is under way, or failed
+	isWithoutEnd                 // a quorum has a version without an end
+	isWithEnd                    // a quorum has a version with one
+)
+
+// openness is whether the owner's grant has an end.
+func (s *Store) openness(votes []voters.Vote, owner string, fence int64) openness {
+	count := func(open bool) (n int) {
+		for i := range votes {
+			if v := &votes[i]; v.Kind == voters.Yes && v.Owner == owner && v.Fence == fence && isOpen(v.Version) == open {
+				n++
+			}
+		}
+		return n
+	}
+	switch {
+	case count(true) >= s.set.Quorum:
+		return isWithoutEnd
+	case count(false) >= s.set.Quorum:
+		return isWithEnd
+	}
+	return maybeOpen
+}
+
+const (
+	fosterPage    = 200 // keys that a node looks at in one step
+	fosterWorkers = 16  // renewals at once
+)
+
+// A fostered is what became of one lock without an end in a look.
+type fostered uint8
+
+const (
+	leftAlone  fostered = iota // it is not due, or has an end now, or its owner has it no more
+	renewedOwn                 // this proxy had granted it
+	renewedOther
+	givenEnd
+	missed
+)
+
+// Foster implements locks.Fosterer. A lease that a quorum has is on at least one of the nodes that are looked
+// through, and so is one that has little left by a quorum: these are a quorum themselves.
+func (s *Store) Foster(ctx context.Context, maxHold time.Duration) (f locks.Fostering, err error) {
+	due, err := s.scanOpen(ctx, &f)
+	var mu sync.Mutex
+	var workers sync.WaitGroup
+	slots := make(chan struct{}, fosterWorkers)
+	for _, l := range due {
+		slots <- struct{}{}
+		workers.Go(func() {
+			defer func() { <-slots }()
+			did, left := s.fosterOne(ctx, l, maxHold)
+			mu.Lock()
+			defer mu.Unlock()
+			switch did {
+			case renewedOwn:
+				f.Renewed++
+			case renewedOther:
+				f.Adopted++
+			case missed:
+				f.Missed++
+			case givenEnd:
+				f.Lapsing = append(f.Lapsing, locks.Lapsing{Key: l.Key, Fence: l.Fence, Left: left})
+			}
+		})
+	}
+	workers.Wait()
+	return f, err
+}
+
+// scanOpen looks through a quorum of nodes for leases without an end of which a third is over.
+func (s *Store) scanOpen(ctx context.Context, f *locks.Fostering) (due []voters.OpenLease, err error) {
+	at := map[locks.Holder]int{}
+	failed, looked := make([]voters.Vote, len(s.set.Members)), cursor{node: -1}
+	for n := 0; n < s.set.Quorum; {
+		i, ok := s.scannable(looked, failed)
+		if !ok {
+			return due, s.scanError(looked, failed)
+		}
+		leases, open, v, err := s.scanOpenOn(ctx, i)
+		switch {
+		case err != nil:
+			return due, err
+		case v.Kind != voters.Yes:
+			failed[i] = v
+			continue
+		}
+		f.Open = max(f.Open, open)
+		for _, l := range leases {
+			if j, seen := at[l.Holder]; seen && due[j].Fence >= l.Fence {
+				due[j].Rest, due[j].Age = min(due[j].Rest, l.Rest), max(due[j].Age, l.Age)
+			} else if seen {
+				due[j] = l
+			} else {
+				at[l.Holder] = len(due)
+				due = append(due, l)
+			}
+		}
+		looked.done |= 1 << i
+		n++
+	}
+	return due, nil
+}
+
+// scanOpenOn looks through one node. v is why it could not.
+func (s *Store) scanOpenOn(ctx context.Context, node int) (leases []voters.OpenLease, open int, v voters.Vote, err error) {
+	pattern := globEscape(voters.LockPrefix(s.set.Opts.Prefix)) + "*"
+	for next := "0"; ; next = v.Page.Next {
+		if err := s.set.AcquireSlotToList(ctx); err != nil {
+			return nil, 0, v, err
+		}
+		j := voters.ScriptCall{
+			Args:  s.set.Command(scripts.Open, s.set.RedisKeys(locks.Key{}), next, pattern, strconv.Itoa(fosterPage), voters.MS(2*s.set.Opts.MaxTTL/3)),
+			Parse: voters.ParseOpen(s.set.Opts.Prefix), Expires: s.Now() + listTimeout,
+		}
+		v, err = s.askOne(ctx, node, &j)
+		s.set.ReleaseSlot()
+		if err != nil || v.Kind != voters.Yes {
+			return nil, 0, v, err
+		}
+		open += v.Page.Open
+		leases = append(leases, v.Page.Due...)
+		if v.Page.Next == "0" {
+			return leases, open, v, nil
+		}
+	}
+}
+
+// fosterOne renews a lease without an end, if it is due.
+func (s *Store) fosterOne(ctx context.Context, l voters.OpenLease, maxHold time.Duration) (did fostered, left time.Duration) {
+	if s.set.AcquireSlot(ctx) != nil {
+		return missed, 0
+	}
+	defer s.set.ReleaseSlot()
+	maxTTL, _, own := s.set.Opts.MaxTTL, time.Duration(0), false
+	did = renewedOther
+	if _, here := s.grants.waited(l.Holder, l.Fence); here {
+		did = renewedOwn
+	}
+	if left = maxHold - l.Age; left > maxTTL {
+		ids := s.grants.liveHolds(l.Holder, l.Fence, s.Now())
+		if g, ok := s.grants.beginExtension(l.Holder, l.Fence, ids, s.Now()); ok && len(ids) > 0 && isOpen(g.version) {
+			own = true
+			switch e, decided := s.extendKnown(ctx, l.Holder, locks.Term{TTL: maxTTL, End: s.Now() + maxTTL}, g); {
+			case decided && e.Result == locks.Extended:
+				return did, 0
+			case decided:
+				return missed, 0
+			}
+		}
+	}
+	if l.Rest >= maxTTL/2 && !own {
+		return leftAlone, 0
+	}
+	return s.fosterForeign(ctx, l, did, left)
+}
+
+// fosterForeign renews a lease without an end that another proxy may have changed. Only versions without an end are
+// replaced, and only if a quorum has one: else a renewal that gives it an end, and that is under way or has been answered,
+// could be undone. left is what maxHold leaves of it.
+func (s *Store) fosterForeign(ctx context.Context, l voters.OpenLease, did fostered, left time.Duration) (fostered, time.Duration) {
+	h, maxTTL := l.Holder, s.set.Opts.MaxTTL
+	before := s.grants.lookup(h)
+	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(maxTTL), "")
+	if err != nil {
+		return missed, 0
+	}
+	g, result := s.readGrant(votes, h, l.Fence, began)
+	switch {
+	case result == undecided:
+		return missed, 0
+	case result != applied || s.openness(votes, h.Owner, g.fence) == isWithEnd:
+		return leftAlone, 0
+	case s.openness(votes, h.Owner, g.fence) == maybeOpen:
+		return missed, 0
+	}
+	rest := qthRest(votes, s.set.Quorum, func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == h.Owner && v.Fence == g.fence })
+	if rest >= maxTTL/2 { // another proxy has renewed it
+		return leftAlone, 0
+	}
+	votes = slices.Clone(votes)
+	for i := range votes {
+		if !isOpen(votes[i].Version) {
+			votes[i] = voters.Vote{}
+		}
+	}
+	ttl, open := maxTTL, left > maxTTL
+	if !open {
+		did, ttl = givenEnd, max(left, rest).Truncate(time.Millisecond)
+	}
+	g, result, _, err = s.takeOver(ctx, h, ttl, g, votes, grows, open)
+	switch {
+	case err != nil || result == undecided:
+		return missed, 0
+	case result != applied: // another proxy was first, or it has been given back
+		return leftAlone, 0
+	}
+	s.grants.replace(h, before, g) // so that the next renewal reinstates it where a node has lost it
+	return did, ttl
+}

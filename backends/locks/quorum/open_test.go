@@ -1,0 +1,261 @@
+package quorum
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
+)
+
+// lockOpen takes a lock without an end.
+func lockOpen(t *testing.T, s *proxy) locks.Grant {
+	t.Helper()
+	a, err := s.Lock(t.Context(), locks.LockRequest{Key: jobKey, Owner: "alice", Open: true})
+	if err != nil || !a.Granted {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	return a.Grant
+}
+
+// A fosterer is one more proxy on the nodes of a test, which ends with stop.
+type fosterer struct {
+	*proxy
+	stop context.CancelFunc
+}
+
+func (s *timeless) another(t *testing.T) *fosterer {
+	t.Helper()
+	o := s.opts
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	p, err := newProxy(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := p.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	stop := func() { cancel(); <-ended }
+	t.Cleanup(stop)
+	return &fosterer{p, stop}
+}
+
+// renew moves the end of alice's lock, or takes it away.
+func renewTo(t *testing.T, s *proxy, g locks.Grant, ttl time.Duration) {
+	t.Helper()
+	if _, err := s.Service.Renew(t.Context(), locks.RenewRequest{Key: jobKey, Owner: "alice", Fence: g.Fence, TTL: ttl, Open: ttl == 0}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func isHeld(t *testing.T, s *proxy, want bool, open bool) {
+	t.Helper()
+	if r := read(t, s); r.Held != want || r.Open != open {
+		t.Fatalf("after %v: %+v", s.Store.Now()-time.Hour, r)
+	}
+}
+
+// TestOpen: a lock without an end is kept while some proxy lives that fosters, whoever granted it: by the one that
+// granted it, and else by another.
+func TestOpen(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, MaxHold: 24 * time.Hour, Foster: true}, func(t *testing.T, s *timeless) {
+		granted := s.another(t)
+		renewals := func(p *proxy, whose string) int64 { return counter(p, "open_renewals_total", "granted", whose) }
+		g := lockOpen(t, granted.proxy)
+		time.Sleep(time.Minute)
+		isHeld(t, s.proxy, true, true)
+		if r := read(t, s.proxy); r.Fence != g.Fence || r.Remaining > 6*time.Second {
+			t.Errorf("%+v, granted %+v", r, g)
+		}
+		if n := renewals(granted.proxy, "own"); n < 15 || n > 35 || renewals(granted.proxy, "fostered") != 0 {
+			t.Errorf("%d renewals in 30 thirds of a lease by the proxy that granted it", n)
+		}
+		if n := renewals(s.proxy, "fostered"); n > 3 {
+			t.Errorf("%d renewals by another, though it was not due", n)
+		}
+		if n := counter(s.proxy, "open"); n != 1 {
+			t.Errorf("%d locks without an end", n)
+		}
+		granted.stop()
+		time.Sleep(time.Minute)
+		isHeld(t, s.proxy, true, true)
+		if n := renewals(s.proxy, "fostered"); n < 15 {
+			t.Errorf("%d renewals of another's lock", n)
+		}
+		refused(t, s.proxy, "job", "bob", time.Second)
+	})
+}
+
+// TestOpen_Lapses when no proxy is left that fosters it.
+func TestOpen_Lapses(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second}, func(t *testing.T, s *timeless) {
+		lockOpen(t, s.proxy)
+		time.Sleep(5 * time.Second)
+		isHeld(t, s.proxy, true, true)
+		time.Sleep(2 * time.Second)
+		isHeld(t, s.proxy, false, false)
+	})
+}
+
+// TestOpen_End: a renewal gives it an end, or takes that away, through any proxy, and nobody keeps it any longer.
+func TestOpen_End(t *testing.T) {
+	t.Parallel()
+	for _, own := range []bool{true, false} {
+		inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, Foster: true}, func(t *testing.T, s *timeless) {
+			other := s.another(t)
+			by := other.proxy
+			if own {
+				by = s.proxy
+			}
+			g := lockOpen(t, s.proxy)
+			time.Sleep(30 * time.Second)
+			renewTo(t, by, g, 5*time.Second)
+			isHeld(t, other.proxy, true, false)
+			time.Sleep(4 * time.Second)
+			isHeld(t, other.proxy, true, false)
+			renewTo(t, by, g, 0)
+			isHeld(t, s.proxy, true, true)
+			time.Sleep(30 * time.Second)
+			isHeld(t, s.proxy, true, true)
+			renewTo(t, by, g, time.Second)
+			time.Sleep(1100 * time.Millisecond)
+			isHeld(t, s.proxy, false, false)
+			time.Sleep(30 * time.Second)
+			isHeld(t, s.proxy, false, false)
+		})
+	}
+}
+
+// TestOpen_Released: it is free at once, and stays so.
+func TestOpen_Released(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, Foster: true}, func(t *testing.T, s *timeless) {
+		other := s.another(t)
+		lockOpen(t, s.proxy)
+		time.Sleep(30 * time.Second)
+		unlock(t, other.proxy, "job", "alice", 0)
+		isHeld(t, s.proxy, false, false)
+		lock(t, other.proxy, "job", "alice", 6*time.Second)
+		time.Sleep(5 * time.Second)
+		isHeld(t, s.proxy, true, false)
+		time.Sleep(2 * time.Second)
+		isHeld(t, s.proxy, false, false)
+	})
+}
+
+// TestOpen_MaxHold: it lapses then, with one line in the log of one proxy, and says so beforehand by having an end.
+func TestOpen_MaxHold(t *testing.T) {
+	t.Parallel()
+	for _, most := range []time.Duration{time.Minute, 5 * time.Second} {
+		var log bytes.Buffer
+		o := testOptions{MaxTTL: 6 * time.Second, MaxHold: most, Foster: true, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError}))}
+		inBubble(t, 3, o, func(t *testing.T, s *timeless) {
+			other := s.another(t)
+			lockOpen(t, s.proxy)
+			time.Sleep(max(0, most-10*time.Second))
+			if most == time.Minute {
+				isHeld(t, s.proxy, true, true)
+			}
+			time.Sleep(min(most-time.Second, 9*time.Second))
+			isHeld(t, s.proxy, true, false)
+			time.Sleep(2 * time.Second)
+			isHeld(t, s.proxy, false, false)
+			if n := counter(s.proxy, "open_lapsed_total") + counter(other.proxy, "open_lapsed_total"); n != 1 {
+				t.Errorf("%d lapsed", n)
+			}
+		})
+		if n := strings.Count(log.String(), "lock without an end lapses"); n != 1 {
+			t.Errorf("%d lines: %s", n, log.String())
+		}
+	}
+}
+
+// TestOpen_NodesForget: nodes that restart get the lock back, so that it outlives them all, one by one.
+func TestOpen_NodesForget(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, Foster: true, RestartGrace: "safe"}, func(t *testing.T, s *timeless) {
+		lockOpen(t, s.proxy)
+		for _, n := range s.nodes {
+			time.Sleep(30 * time.Second)
+			n.Del(voters.LockKey("lockproxy:", jobKey))
+		}
+		time.Sleep(30 * time.Second)
+		r, err := s.Service.Inspect(t.Context(), jobKey)
+		if err != nil || r.Holding.Votes != 3 || !r.Holding.Open {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
+// TestFoster_EndUnderWay: a renewal that gives an end is not taken back where it has arrived, and nothing is renewed
+// where it may have been answered.
+func TestFoster_EndUnderWay(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		ended int // so many nodes have a version with an end
+		down  int // so many, from the last, do not answer
+		want  locks.Fostering
+	}{
+		{"none", 0, 0, locks.Fostering{Open: 1, Adopted: 1}},
+		{"a minority", 1, 0, locks.Fostering{Open: 1, Adopted: 1}},
+		{"a minority, and one is silent", 1, 1, locks.Fostering{Open: 1, Missed: 1}},
+		{"a majority", 2, 0, locks.Fostering{}},
+		{"all", 3, 0, locks.Fostering{}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second}, func(t *testing.T, s *timeless) {
+				lockOpen(t, s.proxy)
+				other := s.another(t)
+				if _, err := other.Store.Foster(t.Context(), time.Hour); err != nil { // all have it
+					t.Fatal(err)
+				}
+				time.Sleep(3500 * time.Millisecond)
+				record := voters.LockKey("lockproxy:", jobKey)
+				for _, n := range s.nodes[:tt.ended] {
+					n.HSet(record, "l", "of a renewal that gives an end")
+				}
+				for _, n := range s.nodes[3-tt.down:] {
+					n.SetError("LOADING")
+				}
+				got, err := other.Store.Foster(t.Context(), time.Hour)
+				if err != nil || got.Open != tt.want.Open || got.Adopted != tt.want.Adopted || got.Missed != tt.want.Missed {
+					t.Errorf("%+v, %v", got, err)
+				}
+				for i, n := range s.nodes[:tt.ended] {
+					if l := n.HGet(record, "l"); strings.HasPrefix(l, openMark) {
+						t.Errorf("node %d: the renewal is taken back by %s", i, l)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestRead_OpenUndecided: where no majority says whether the lease has an end, no answer is made up.
+func TestRead_OpenUndecided(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second}, func(t *testing.T, s *timeless) {
+		lockOpen(t, s.proxy)
+		s.nodes[0].HSet(voters.LockKey("lockproxy:", jobKey), "l", "of a renewal that gives an end")
+		isHeld(t, s.proxy, true, true)
+		s.nodes[1].SetError("LOADING")
+		if r, err := s.Service.Read(t.Context(), jobKey); err == nil {
+			t.Errorf("%+v", r)
+		}
+	})
+}
