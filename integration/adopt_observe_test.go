@@ -32,7 +32,7 @@ var observedIdioms = []struct {
 	{
 		[]string{"SETNX old:@ 1", "EXPIRE old:@ 30", "SETNX old:@ 1", "DEL old:@", "DEL old:@"},
 		[]string{":1", ":1", ":0", ":1", ":0"},
-		map[string]string{"keys": "old:@", "idiom": "setnx, then expire + del", "acquired": "1", "contended": "1", "held": "1", "would-be": "partly refused", "hazards": "del without compare"},
+		map[string]string{"keys": "old:@", "idiom": "setnx, then expire + del", "acquired": "1", "contended": "1", "held": "1", "would-be": "adopted", "hazards": "del without compare"},
 	},
 	{
 		[]string{"EVAL enter 1 hash:@ me 30000", "EVAL enter 1 hash:@ me 30000", "EVAL leave 1 hash:@ me", "EVAL leave 1 hash:@ me", "EVAL leave 1 hash:@ me"},

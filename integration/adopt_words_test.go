@@ -32,7 +32,7 @@ func TestAdopt_AnswersLikeRedis(t *testing.T) {
 		"EXPIRE k 20", "PEXPIRE k 20000", "EXPIREAT k <at>", "PEXPIREAT k <atms>", "EXPIRE k 0", "EXPIRE k -1", "PEXPIRE k 0", "EXPIREAT k 1", "EXPIRE k x", "EXPIRE k 9223372036854775807", "EXPIRE k -9223372036854775808",
 		"PEXPIRE k 9223372036854775807", "EXPIRE k", "EXPIRE k 20 NX", "EXPIRE k 20 XX", "EXPIRE k 20 GT", "EXPIRE k 50 GT", "EXPIRE k 20 lt", "EXPIRE k 50 LT", "EXPIRE k 20 bogus", "EXPIRE k 20 NX XX", "EXPIRE k 20 GT LT", "EXPIRE k 20 XX LT", "EXPIRE k 20 XX GT", "EXPIRE k 20 NX GT",
 		"EXPIRE k x bogus", "EXPIRE k 20 NX bogus", "PEXPIREAT k 10 XX",
-		"PERSIST", "PERSIST k k", "HGET k f", "HEXISTS k f", "HLEN k", "HGETALL k", "HKEYS k", "HVALS k", "HSTRLEN k f", "HMGET k f g", "HGET k", "HMGET k", "MGET k", "MGET k k x", "MGET",
+		"SETNX k v", "SET k v NX", "SET k v NX GET", "SET k mine XX", "PERSIST k", "GETEX k PERSIST", "PERSIST", "PERSIST k k", "HGET k f", "HEXISTS k f", "HLEN k", "HGETALL k", "HKEYS k", "HVALS k", "HSTRLEN k f", "HMGET k f g", "HGET k", "HMGET k", "MGET k", "MGET k k x", "MGET",
 		"SET k mine IFEQ mine PX 30000", "SET k mine PX 30000 GET IFEQ mine", "SET k v IFEQ other PX 30000", "SET k v ifeq other GET", "SET k v IFEQ", "SET k v IFEQ v EX 0", "SET k v IFEQ v what", "SET k v NX IFNE",
 		"DELEX k", "DELEX k IFEQ mine", "DELEX k ifeq v", "DELEX k IFEQ", "DELEX", "DELEX k WHAT mine", "DELIFEQ k mine", "DELIFEQ k v", "DELIFEQ k", "DELIFEQ",
 	}
@@ -42,12 +42,12 @@ func TestAdopt_AnswersLikeRedis(t *testing.T) {
 			c.Do(t, "HELLO", hello)
 		}
 		for i, command := range commands {
-			for _, held := range []bool{false, true} {
-				key := fmt.Sprintf("lock:%s:%d:%t", hello, i, held)
+			for _, held := range []string{"", "NX PX 45000", "NX"} {
+				key := fmt.Sprintf("lock:%s:%d:%s", hello, i, strings.ReplaceAll(held, " ", "-"))
 				var got [2]redistest.Value
 				for n, c := range []*redistest.Conn{direct, through} {
-					if held {
-						if v := c.Do(t, "SET", key, "mine", "NX", "PX", "45000"); v.String() != "+OK" {
+					if held != "" {
+						if v := c.Do(t, append([]string{"SET", key, "mine"}, strings.Fields(held)...)...); v.String() != "+OK" {
 							t.Fatal(v)
 						}
 					}
@@ -60,7 +60,7 @@ func TestAdopt_AnswersLikeRedis(t *testing.T) {
 					got[n] = c.Do(t, args...)
 				}
 				if got[0].Raw != got[1].Raw && !closeTo(got[0], got[1]) {
-					t.Errorf("RESP%s, held: %t, %s\nRedis     %v\nlockproxy %v", hello, held, command, got[0], got[1])
+					t.Errorf("RESP%s, held: %q, %s\nRedis     %v\nlockproxy %v", hello, held, command, got[0], got[1])
 					continue
 				}
 				var left [2]redistest.Value
@@ -68,7 +68,7 @@ func TestAdopt_AnswersLikeRedis(t *testing.T) {
 					left[n] = c.Do(t, "PTTL", key)
 				}
 				if left[0].Raw != left[1].Raw && !closeTo(left[0], left[1]) {
-					t.Errorf("RESP%s, held: %t, %s: then Redis has %v ms left, lockproxy %v", hello, held, command, left[0], left[1])
+					t.Errorf("RESP%s, held: %q, %s: then Redis has %v ms left, lockproxy %v", hello, held, command, left[0], left[1])
 				}
 			}
 		}
@@ -85,7 +85,7 @@ func closeTo(a, b redistest.Value) bool {
 func TestAdopt_Refuses(t *testing.T) {
 	t.Parallel()
 	data := redistest.Start(t)
-	c := redistest.Open(t, startAdopting(t, data).Addr())
+	c := redistest.Open(t, redistest.StartProxy(t, data, redistest.StartNodes(t, 1), "--adopt", "lock:* no-expiry=refuse").Addr())
 	wantReplies(t, c, [2]string{"SET lock:k mine NX PX 60000", "+OK"})
 	for _, command := range []string{
 		"SET k v", "SET k v PX 30000", "SET k v XX PX 30000", "SET k mine", "SET k v GET", "SET k mine KEEPTTL", "SET k v NX", "SET k v NX PX 999999999", "SETEX k 30 v", "PSETEX k 30000 v", "GETSET k v", "SETNX k v", "PERSIST k", "GETEX k PERSIST", "EXPIRE k 99999",

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
 // readAdopt reads one pattern of keys that are locks. Its error has every fault in one line.
@@ -23,7 +24,7 @@ func (o *options) readAdopt(text string) error {
 func (o *options) adoptFaults() (bad faults) {
 	for i, p := range o.adopt {
 		switch {
-		case p.NoExpiry == 0:
+		case p.NoExpiry == 0, p.NoExpiry == idiom.Forever:
 		case o.maxTTL != 0 && p.NoExpiry > o.maxTTL:
 			bad = append(bad, fmt.Errorf("adopt: %q: no-expiry=lease:%s is over max-ttl, %s", p.Glob, p.NoExpiry, o.maxTTL))
 		case p.NoExpiry < o.minTTL:
@@ -60,16 +61,13 @@ func (o *options) adoptWarnings() (all []string) {
 // logAdoption logs which keys are locks, a line for each pattern.
 func logAdoption(log *slog.Logger, patterns []*adopt.Pattern) {
 	for _, p := range patterns {
-		db, noExpiry, flush := "*", "refuse", "keep"
+		db, flush := "*", "keep"
 		if p.DB >= 0 {
 			db = fmt.Sprint(p.DB)
-		}
-		if p.NoExpiry > 0 {
-			noExpiry = "lease:" + p.NoExpiry.String()
 		}
 		if p.Flush {
 			flush = "release"
 		}
-		log.Info("pattern of adopted keys", "pattern", p.Glob, "db", db, "mode", p.Mode.String(), "as", p.As.String(), "no_expiry", noExpiry, "flush", flush, "guard", p.Guard, "timestamps", cmp.Or(string(p.Deadlines), "off"))
+		log.Info("pattern of adopted keys", "pattern", p.Glob, "db", db, "mode", p.Mode.String(), "as", p.As.String(), "no_expiry", p.NoExpiryText(), "flush", flush, "guard", p.Guard, "timestamps", cmp.Or(string(p.Deadlines), "off"))
 	}
 }

@@ -55,9 +55,9 @@ func TestAdopt_StartLine(t *testing.T) {
 	var out bytes.Buffer
 	logAdoption(slog.New(slog.NewTextHandler(&out, nil)), o.adopt)
 	for _, want := range []string{
-		`level=INFO msg="pattern of adopted keys" pattern="my lock:*" db=* mode=on as=usual no_expiry=refuse flush=keep guard=true`,
+		`level=INFO msg="pattern of adopted keys" pattern="my lock:*" db=* mode=on as=usual no_expiry=keep flush=keep guard=true`,
 		`level=INFO msg="pattern of adopted keys" pattern=job:* db=3 mode=off as=strict no_expiry=lease:30s flush=keep guard=false`,
-		`level=INFO msg="pattern of adopted keys" pattern=foo db=* mode=on as=full no_expiry=refuse flush=release guard=true`,
+		`level=INFO msg="pattern of adopted keys" pattern=foo db=* mode=on as=full no_expiry=keep flush=release guard=true`,
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no line %s in\n%s", want, &out)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -182,6 +183,7 @@ func newLocks(o options, log *slog.Logger) (*locks.Service, error) {
 	}
 	return locks.New(store, locks.Options{
 		MinTTL: o.minTTL, MaxHold: o.maxHold, SessionGrace: o.sessionGrace, MaxWait: o.maxWait, MaxWaiters: o.maxWaiters,
+		Foster: slices.ContainsFunc(o.adopt, func(p *adopt.Pattern) bool { return p.Mode >= adopt.Both }), Log: log,
 	})
 }
 

@@ -117,7 +117,7 @@ func (o *options) settings() []setting {
 		{name: "require-owner", toggle: true, value: "false", usage: "refuse UNLOCK and RENEW that do not name their owner", read: toggle(&o.requireOwner)},
 		{name: "max-wait", value: "10m", usage: "the longest WAIT a client may ask for", read: duration(time.Millisecond, &o.maxWait)},
 		{name: "max-waiters", value: "100000", usage: "how many LOCKs may wait at once", read: count(1, &o.maxWaiters)},
-		{name: "max-hold", value: "1h", usage: "when a lock with SESSION ends at the latest, unless its MAXHOLD says less; no MAXHOLD may say more", read: duration(time.Millisecond, &o.maxHold)},
+		{name: "max-hold", value: "1h", usage: "when a lock with SESSION, or an adopted one without an end, ends at the latest; a MAXHOLD may say less, and none more", read: duration(time.Millisecond, &o.maxHold)},
 		{name: "session-grace", value: "0", usage: "how long locks with SESSION are kept when their connection has closed", read: duration(0, &o.sessionGrace)},
 		{name: "on-loss", value: "close", usage: "what becomes of a connection that loses a lock with SESSION whose LOCK has no ONLOSS: close it, or keep it; then RESP3 is told by a push, and RENEW or UNLOCK tell", read: oneOf(&o.onLoss, "close", "keep")},
 

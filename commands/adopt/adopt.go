@@ -445,16 +445,16 @@ func (a *Adoption) do(ctx context.Context, conn Connection, since time.Time, c *
 	case idiom.Take:
 		return a.take(ctx, conn, since, c, key, op)
 	case idiom.Renew:
-		ttl, err := a.lease(c, op.TTL)
+		ttl, open, err := a.lease(c, kindOf(kind), op.TTL)
 		if err != nil {
 			return nil, grant, err
 		}
 		began := time.Now()
-		_, err = a.opt.Engine.Renew(ctx, locks.RenewRequest{Key: key, Owner: g.owner, Fence: g.fence, TTL: ttl})
+		_, err = a.opt.Engine.Renew(ctx, locks.RenewRequest{Key: key, Owner: g.owner, Fence: g.fence, TTL: ttl, Open: open})
 		if gone(err) {
 			return nil, grant, nil
 		}
-		g.until = began.Add(ttl)
+		g.until, g.open = began.Add(ttl), open
 		return &g, grant, err
 	case idiom.Release:
 		_, err := a.opt.Engine.Unlock(ctx, locks.UnlockRequest{Key: key, Owner: g.owner, Fence: g.fence, All: true, Once: true})
@@ -473,14 +473,23 @@ func gone(err error) bool {
 	return errors.Is(err, locks.ErrLost) || errors.As(err, &notOwner)
 }
 
-// lease is for how long a lock is taken.
-func (a *Adoption) lease(c *Call, ttl time.Duration) (time.Duration, error) {
-	lease, refused := a.ruleOf(c).Lease(ttl)
-	switch {
-	case refused == nil:
-		return lease, nil
-	case ttl == idiom.Forever:
-		return 0, c.refused(NoExpiry, refused.Why)
+func kindOf(k locks.AdoptedKind) idiom.Kind {
+	if k == locks.AdoptedHash {
+		return idiom.Hash
 	}
-	return 0, c.refused(OverMaxTTL, refused.Why)
+	return idiom.String
+}
+
+// lease is for how long a lock is taken; open: it has no end, and the lease is the longest there is.
+func (a *Adoption) lease(c *Call, kind idiom.Kind, ttl time.Duration) (lease time.Duration, open bool, err error) {
+	lease, refused := a.ruleOf(c).Lease(kind, ttl)
+	switch {
+	case refused == nil && lease == idiom.Forever:
+		return a.opt.MaxTTL, true, nil
+	case refused == nil:
+		return lease, false, nil
+	case ttl == idiom.Forever:
+		return 0, false, c.refused(NoExpiry, refused.Why)
+	}
+	return 0, false, c.refused(OverMaxTTL, refused.Why)
 }

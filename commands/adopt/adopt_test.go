@@ -85,7 +85,7 @@ func proxies(t *testing.T, n int, patterns ...string) (all []*client) {
 		ps = append(ps, p)
 	}
 	began := time.Now()
-	svc, err := locks.New(memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour }), locks.Options{})
+	svc, err := locks.New(memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour }), locks.Options{Foster: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ const (
 )
 
 func TestDecide(t *testing.T) {
-	p := proxies(t, 2, "lock:* no-expiry=lease:30s", "job:* as=strict")
+	p := proxies(t, 2, "lock:* no-expiry=lease:30s", "job:* as=strict no-expiry=refuse")
 	for _, step := range []struct {
 		at   int
 		args string
@@ -139,7 +139,7 @@ func TestDecide(t *testing.T) {
 		{0, "SET lock:a me", `ADOPTREFUSED SET lock:a: OVERWRITE does not compare the value: set as=full; adopted by "lock:*"`},
 		{0, "INCR lock:a", `ADOPTREFUSED INCR lock:a: INCR of a lock; adopted by "lock:*"`},
 		{0, "SET lock:a me NX EX 90", `ADOPTREFUSED SET lock:a: its ttl of 1m30s is over max-ttl, 1m0s; adopted by "lock:*"`},
-		{0, "SET job:a me NX", `ADOPTREFUSED SET job:a: it has no end: set no-expiry=lease:DURATION; adopted by "job:*"`},
+		{0, "SET job:a me NX", `ADOPTREFUSED SET job:a: it has no end: set no-expiry=keep or no-expiry=lease:DURATION; adopted by "job:*"`},
 		{0, "SET job:a me NX PX 1", "+OK"}, // for min-ttl
 		{0, "PTTL job:a", ":100"},
 		{0, "DEL job:a", `ADOPTREFUSED DEL job:a: FORCE-RELEASE does not compare the value; adopted by "job:*"`},

@@ -15,7 +15,7 @@ type Peers interface {
 
 // Announced is the pattern as other proxies are told it.
 func (p *Pattern) Announced() peers.Pattern {
-	said := peers.Pattern{Glob: p.Glob, DB: p.DB, Mode: peers.Off, As: p.As.String(), NoExpiry: "refuse", Guard: p.Guard, Timestamps: string(p.Deadlines)}
+	said := peers.Pattern{Glob: p.Glob, DB: p.DB, Mode: peers.Off, As: p.As.String(), Guard: p.Guard, Timestamps: string(p.Deadlines)}
 	for name, mode := range modeNames {
 		if mode == p.Mode {
 			said.Mode = name
@@ -24,9 +24,7 @@ func (p *Pattern) Announced() peers.Pattern {
 	if p.Flush {
 		said.Flush = "release"
 	}
-	if p.NoExpiry > 0 {
-		said.NoExpiry = "lease:" + p.NoExpiry.String()
-	}
+	said.NoExpiry = p.NoExpiryText()
 	return said
 }
 

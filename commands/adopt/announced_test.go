@@ -10,7 +10,8 @@ import (
 
 func TestPattern_Announced(t *testing.T) {
 	for text, want := range map[string]peers.Pattern{
-		"lock:*": {Glob: "lock:*", DB: -1, Mode: "on", As: "usual", NoExpiry: "refuse", Guard: true},
+		"lock:*":                  {Glob: "lock:*", DB: -1, Mode: "on", As: "usual", NoExpiry: "keep", Guard: true},
+		"lock:* no-expiry=refuse": {Glob: "lock:*", DB: -1, Mode: "on", As: "usual", NoExpiry: "refuse", Guard: true},
 		`a\x20b db=3 mode=observe as=strict no-expiry=lease:10s guard=no`: {Glob: "a b", DB: 3, Mode: "observe", As: "strict", NoExpiry: "lease:10s"},
 	} {
 		p, err := ParsePattern(text)

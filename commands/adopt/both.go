@@ -72,12 +72,16 @@ func (a *Adoption) mayTell(c *Call) (*idiom.Replies, error) {
 		case idiom.Replace:
 			return nil, c.refused(NotTold, "it would replace a lock, which is not done in mode=both")
 		case idiom.Take, idiom.Enter, idiom.Renew:
-			if _, err := a.lease(c, op.TTL); err != nil {
+			kind := idiom.String
+			if op.Do == idiom.Enter {
+				kind = idiom.Hash
+			}
+			if _, _, err := a.lease(c, kind, op.TTL); err != nil {
 				return nil, err
 			}
 		case idiom.Leave:
 			if op.TTL != 0 {
-				if _, err := a.lease(c, op.TTL); err != nil {
+				if _, _, err := a.lease(c, idiom.Hash, op.TTL); err != nil {
 					return nil, err
 				}
 			}

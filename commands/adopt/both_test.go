@@ -121,9 +121,11 @@ func TestBoth(t *testing.T) {
 		"several keys":                    {"b SET lock:a me NX PX 5000 > +OK", "b SET lock:b me NX PX 5000 > +OK", "b EXISTS lock:a lock:b lock:c > :2", "b DEL lock:a lock:b lock:c > :2", "o EXISTS lock:a > :0", "o EXISTS lock:b > :0"},
 		"its reply does not tell":         {`b EVAL always 1 lock:a me > ADOPTREFUSED EVAL lock:a: its reply does not tell whether it has changed the lock, which mode=both must know; adopted by "lock:*"`},
 		"its reply may be another's rest": {`b EVAL takeLeft 1 lock:a me > ADOPTREFUSED EVAL lock:a: its reply does not tell whether it has changed the lock, which mode=both must know; adopted by "lock:*"`, "d EXISTS lock:a > :0"},
-		"what the nodes would refuse":     {`b SET lock:a me NX PX 90000 > ADOPTREFUSED SET lock:a: its ttl of 1m30s is over max-ttl, 1m0s; adopted by "lock:*"`, "d EXISTS lock:a > :0", `b SET lock:a me NX > ADOPTREFUSED SET lock:a: it has no end: set no-expiry=lease:DURATION; adopted by "lock:*"`, "d EXISTS lock:a > :0"},
-		"a command that is wrong":         {"b SET lock:a me NX PX x > -ERR value is not an integer or out of range", "o EXISTS lock:a > :0"},
-		"the upstream has another kind":   {"d EVAL enter 1 lock:a 5000 you > $-1", "b GET lock:a > -WRONGTYPE Operation against a key holding the wrong kind of value", "b SET lock:a me NX PX 5000 > $-1"},
+		"what the nodes would refuse":     {`b SET lock:a me NX PX 90000 > ADOPTREFUSED SET lock:a: its ttl of 1m30s is over max-ttl, 1m0s; adopted by "lock:*"`, "d EXISTS lock:a > :0"},
+		"without an end": {"b SETNX lock:a me > :1", "o TTL lock:a > :-1", "d SETNX lock:a you > :0", "o SETNX lock:a you > :0", "o EXPIRE lock:a 9 > :1", "d PTTL lock:a > :9000", "o TTL lock:a > :9",
+			"o PERSIST lock:a > :1", "d PTTL lock:a > :3600000" /* as good as none */, "b EXPIRE lock:a 7 > :1", "o TTL lock:a > :7", "b DEL lock:a > :1", "d EXISTS lock:a > :0", "o EXISTS lock:a > :0"},
+		"a command that is wrong":       {"b SET lock:a me NX PX x > -ERR value is not an integer or out of range", "o EXISTS lock:a > :0"},
+		"the upstream has another kind": {"d EVAL enter 1 lock:a 5000 you > $-1", "b GET lock:a > -WRONGTYPE Operation against a key holding the wrong kind of value", "b SET lock:a me NX PX 5000 > $-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -44,6 +44,7 @@ func (c *Call) made() origin {
 const (
 	copyOfString = `if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 if ARGV[3] == '-1' then return redis.call('DEL', KEYS[1]) end
+if ARGV[2] == '-1' then return redis.call('PERSIST', KEYS[1]) end
 return redis.call('PEXPIRE', KEYS[1], ARGV[2])`
 	copyOfHash = `if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
 if ARGV[3] == 'all' then return redis.call('DEL', KEYS[1]) end
@@ -67,9 +68,13 @@ func (a *Adoption) changeCopy(ctx context.Context, conn Connection, key string, 
 	if kind == idiom.Hash {
 		script = copyOfHash
 	}
+	ttl := strconv.FormatInt(op.TTL.Milliseconds(), 10)
+	if op.TTL == idiom.Forever {
+		ttl = "-1"
+	}
 	ctx, cancel := context.WithTimeout(ctx, guardFor)
 	defer cancel()
-	reply, err := conn.Ask(ctx, []string{"EVAL", script, "1", key, value, strconv.FormatInt(op.TTL.Milliseconds(), 10), holds})
+	reply, err := conn.Ask(ctx, []string{"EVAL", script, "1", key, value, ttl, holds})
 	if err != nil || len(reply) == 0 || reply[0] != ':' {
 		a.counters.copiesLeft.Add(1)
 	}
@@ -98,13 +103,16 @@ func (a *Adoption) followCopy(ctx context.Context, conn Connection, c *Call, key
 	if op.Do == idiom.Replace { // the new grant has no copy
 		op = idiom.Op{Do: idiom.Release}
 	}
-	if g.made != madeBoth || time.Until(g.until) < last {
+	if g.made != madeBoth || time.Until(g.until) < last && !g.open {
 		return
 	}
+	value, kind := locks.ShownOwner(g.owner)
 	if op.TTL != 0 {
-		op.TTL, _ = a.lease(c, op.TTL) // the nodes had the same
+		if lease, open, _ := a.lease(c, kindOf(kind), op.TTL); !open { // the nodes had the same
+			op.TTL = lease
+		}
 	}
-	switch value, kind := locks.ShownOwner(g.owner); kind {
+	switch kind {
 	case locks.AdoptedString:
 		a.changeCopy(ctx, conn, c.Key(), idiom.String, value, op)
 	case locks.AdoptedHash:

@@ -14,7 +14,7 @@ import (
 
 // TestReport: each call is counted once, under its class and with its outcome.
 func TestReport(t *testing.T) {
-	p := proxies(t, 1, "lock:*", "job:* as=strict")[0]
+	p := proxies(t, 1, "lock:* no-expiry=refuse", "job:* as=strict")[0]
 	const raises = `return redis.error_reply('no') .. ARGV[1]`
 	for _, args := range []string{
 		"SET lock:a me NX PX 5000", "SET lock:a you NX PX 5000", "GET lock:a", "PEXPIRE lock:a 9000", "DEL lock:a", "DEL lock:a",

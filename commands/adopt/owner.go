@@ -27,12 +27,13 @@ type guess struct {
 	fence int64 // 0: not known; a string's owner names its grant alone
 	holds int
 	until time.Time
+	open  bool // it has no end; until is when it is lost if nobody keeps it
 	made  origin
 }
 
 // state is what the key is taken for at a time: nothing, if the lease is over by then.
 func (g *guess) state(now time.Time) idiom.State {
-	if !now.Before(g.until) {
+	if !now.Before(g.until) && !g.open {
 		return idiom.State{}
 	}
 	return g.read(now)
@@ -45,6 +46,9 @@ func (g *guess) read(now time.Time) idiom.State {
 		return idiom.State{}
 	}
 	left := max(time.Millisecond, g.until.Sub(now).Truncate(time.Millisecond))
+	if g.open {
+		left = idiom.Forever
+	}
 	switch value, kind := locks.ShownOwner(g.owner); kind {
 	case locks.AdoptedString:
 		return idiom.State{Kind: idiom.String, Value: value, Left: left}
@@ -58,5 +62,5 @@ func guessOf(r locks.Reading, now time.Time) guess {
 	if !r.Held {
 		return guess{}
 	}
-	return guess{owner: r.Owner, fence: r.Fence, holds: r.Holds, until: now.Add(r.Remaining), made: originOf(r.Info)}
+	return guess{owner: r.Owner, fence: r.Fence, holds: r.Holds, until: now.Add(r.Remaining), open: r.Open, made: originOf(r.Info)}
 }

@@ -35,7 +35,7 @@ type Pattern struct {
 	DB       int // -1: every database
 	Mode     Mode
 	As       idiom.Strictness
-	NoExpiry time.Duration // the lease of a lock without an end; 0: it is refused
+	NoExpiry time.Duration // the lease of a lock without an end; idiom.Forever: it has none, and is kept; 0: it is refused
 	Flush    bool          // FLUSHDB and FLUSHALL release the locks
 	Guard    bool          // a key that the upstream has counts as held
 
@@ -51,7 +51,7 @@ func ParsePattern(text string) (*Pattern, error) {
 	if len(words) == 0 {
 		return nil, errors.New("a pattern for keys is missing")
 	}
-	p := &Pattern{Glob: strings.ReplaceAll(words[0], `\x20`, " "), DB: -1, Mode: On, As: idiom.Usual, Guard: true}
+	p := &Pattern{Glob: strings.ReplaceAll(words[0], `\x20`, " "), DB: -1, Mode: On, As: idiom.Usual, NoExpiry: idiom.Forever, Guard: true}
 	var faults []error
 	given := map[string]bool{}
 	for _, w := range words[1:] {
@@ -96,8 +96,10 @@ func (p *Pattern) set(name, value string) (err error) {
 		switch {
 		case value == "refuse":
 			p.NoExpiry = 0
+		case value == "keep":
+			p.NoExpiry = idiom.Forever
 		case !isLease:
-			err = errors.New("is none of refuse, lease:DURATION; keep is not there yet")
+			err = errors.New("is none of refuse, lease:DURATION, keep")
 		default:
 			if p.NoExpiry, err = time.ParseDuration(lease); err == nil && p.NoExpiry <= 0 {
 				err = errors.New("is no lease")
@@ -139,4 +141,15 @@ func (p *Pattern) Hides(q *Pattern) bool { return (p.DB < 0 || p.DB == q.DB) && 
 // MatchesPrefix reports whether the pattern matches a key that begins with prefix.
 func (p *Pattern) MatchesPrefix(prefix string) bool {
 	return p.glob.Overlaps(glob.Begins(prefix))
+}
+
+// NoExpiryText is what is done with locks without an end, as the word no-expiry says it.
+func (p *Pattern) NoExpiryText() string {
+	switch p.NoExpiry {
+	case 0:
+		return "refuse"
+	case idiom.Forever:
+		return "keep"
+	}
+	return "lease:" + p.NoExpiry.String()
 }

@@ -16,7 +16,7 @@ import (
 // grant names who refused it, if that is known. g is what the key is guessed to be.
 // What the nodes have answered since that time may refuse it.
 func (a *Adoption) enter(ctx context.Context, conn Connection, since time.Time, c *Call, key locks.Key, op idiom.Op, g guess) (out *idiom.Outcome, next guess, grant locks.Grant, err error) {
-	ttl, err := a.lease(c, op.TTL)
+	ttl, _, err := a.lease(c, idiom.Hash, op.TTL)
 	if err != nil {
 		return nil, next, grant, err
 	}
@@ -151,7 +151,7 @@ func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.O
 func (a *Adoption) setEnd(ctx context.Context, c *Call, key locks.Key, op idiom.Op, g *guess) (noMore bool, err error) {
 	ttl := time.Until(g.until).Truncate(time.Millisecond)
 	if op.TTL > 0 {
-		if ttl, err = a.lease(c, op.TTL); err != nil {
+		if ttl, _, err = a.lease(c, idiom.Hash, op.TTL); err != nil {
 			return false, err
 		}
 	}

@@ -27,12 +27,12 @@ func (a *Adoption) replace(ctx context.Context, c *Call, key locks.Key, op idiom
 	if c.pattern.Mode == Both {
 		return nil, grant, c.refused(NotTold, "it would replace a lock, which is not done in mode=both")
 	}
-	ttl, err := a.lease(c, op.TTL)
+	ttl, open, err := a.lease(c, idiom.String, op.TTL)
 	if err != nil || g.fence == 0 || g.made == unknownOrigin {
 		return nil, grant, err
 	}
 	d, err := a.opt.Engine.Lock(ctx, locks.LockRequest{
-		Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: c.made().info(), Barge: true, Replaces: &locks.GrantRef{Owner: g.owner, Fence: g.fence},
+		Key: key, Owner: a.ownerOf(op), TTL: ttl, Open: open, Info: c.made().info(), Barge: true, Replaces: &locks.GrantRef{Owner: g.owner, Fence: g.fence},
 	})
 	switch {
 	case err != nil:
@@ -44,7 +44,7 @@ func (a *Adoption) replace(ctx context.Context, c *Call, key locks.Key, op idiom
 	case !d.Granted:
 		return nil, grant, replacePause(ctx)
 	}
-	return &guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: 1, until: now.Add(ttl), made: madeOn}, d.Grant, nil
+	return &guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: 1, until: now.Add(ttl), open: open, made: madeOn}, d.Grant, nil
 }
 
 // replacePause lets others that replace the same lock go first, some of the time.

@@ -31,14 +31,14 @@ func (a *Adoption) read(ctx context.Context, since time.Time, key locks.Key) (gu
 
 // take takes a lock that nobody is guessed to have. It may be refused by what the nodes have answered since that time.
 func (a *Adoption) take(ctx context.Context, conn Connection, since time.Time, c *Call, key locks.Key, op idiom.Op) (*guess, locks.Grant, error) {
-	ttl, err := a.lease(c, op.TTL)
+	ttl, open, err := a.lease(c, idiom.String, op.TTL)
 	if err != nil {
 		return nil, locks.Grant{}, err
 	}
 	var grant locks.Grant
 	ask := func(fl *flight) {
 		began := time.Now()
-		request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: c.made().info(), Barge: true}
+		request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Open: open, Info: c.made().info(), Barge: true}
 		d, at, err := a.lockGuarded(ctx, conn, c.pattern, request)
 		if fl.err = err; err != nil {
 			return
@@ -49,7 +49,7 @@ func (a *Adoption) take(ctx context.Context, conn Connection, since time.Time, c
 		}
 		if fl.granted = d.Granted; d.Granted {
 			grant = d.Grant
-			fl.after = guess{owner: grant.Owner, fence: grant.Fence, holds: 1, until: began.Add(ttl), made: c.made()}
+			fl.after = guess{owner: grant.Owner, fence: grant.Fence, holds: 1, until: began.Add(ttl), open: open, made: c.made()}
 		} else {
 			fl.after = guess{owner: d.Holder, holds: 1, until: time.Now().Add(d.Remaining)}
 		}

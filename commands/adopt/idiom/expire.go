@@ -45,10 +45,13 @@ func (w *world) expire(name string, args []string) (lua.Reply, error) {
 	switch ends := w.is.Left != Forever; {
 	case fault != "":
 		return fault, nil
-	case w.is.Kind == Absent, has("NX") && ends, has("XX") && !ends:
+	case w.is.Kind == Absent:
 		return int64(0), nil
-	case has("GT") || has("LT"):
-		w.timeRead = w.timeRead || ends
+	case len(options) > 0:
+		w.timeRead = true
+		if has("NX") && ends || has("XX") && !ends {
+			return int64(0), nil
+		}
 		if has("GT") && (!ends || left <= w.is.Left) || has("LT") && ends && left >= w.is.Left {
 			return int64(0), nil
 		}
@@ -88,6 +91,7 @@ func (w *world) getEx(_ string, args []string) (lua.Reply, error) {
 		return fault, nil
 	}
 	value, err := w.get("GET", nil)
+	w.timeRead = w.timeRead || persist
 	switch {
 	case value == nil || value == wrongType || err != nil:
 		return value, err

@@ -5,7 +5,7 @@ import "time"
 // A Rule is what an operator allows of calls on a lock.
 type Rule struct {
 	As             Strictness
-	NoExpiry       time.Duration // the lease of a lock without an end; 0: it is refused
+	NoExpiry       time.Duration // the lease of a lock without an end; Forever: it has none; 0: it is refused
 	MinTTL, MaxTTL time.Duration // of leases
 	Deadlines      Unit          // of values that say when the lock ends
 }
@@ -35,11 +35,14 @@ func (r Rule) AllowsReplace(c *Call, now time.Time) *Refusal {
 	return refusef("it would write another value than the one that is held, and does not compare that: set as=full")
 }
 
-// Lease is for how long a lock is taken or renewed that was to be for ttl, which may be Forever.
-func (r Rule) Lease(ttl time.Duration) (time.Duration, *Refusal) {
+// Lease is for how long a lock of a kind is taken or renewed that was to be for ttl. Both may be Forever, but not of a
+// Hash: its holds have ends of their own.
+func (r Rule) Lease(kind Kind, ttl time.Duration) (time.Duration, *Refusal) {
 	switch {
+	case ttl == Forever && r.NoExpiry == Forever && kind == Hash:
+		return 0, refusef("a hash that has no end: give it a ttl")
 	case ttl == Forever && r.NoExpiry == 0:
-		return 0, refusef("it has no end: set no-expiry=lease:DURATION")
+		return 0, refusef("it has no end: set no-expiry=keep or no-expiry=lease:DURATION")
 	case ttl == Forever:
 		return r.NoExpiry, nil
 	case ttl > r.MaxTTL:

@@ -105,7 +105,7 @@ func (w *world) set(_ string, args []string) (lua.Reply, error) {
 		err = refusef("SET with KEEPTTL of a hash")
 	case o.keep && w.is.Kind == String && w.is.Value == args[0]:
 	case o.keep && w.is.Kind != Absent: // the rest of the lease must be known for that
-		w.timeRead = w.timeRead || w.is.Left != Forever
+		w.timeRead = true
 		err = w.put(args[0], w.is.Left)
 	default:
 		err = w.put(args[0], left)
@@ -287,10 +287,11 @@ func (w *world) ttl(name string, _ []string) (lua.Reply, error) {
 	switch {
 	case w.is.Kind == Absent:
 		return int64(-2), nil
-	case w.is.Left == Forever:
-		return int64(-1), nil
 	}
 	w.timeRead = true
+	if w.is.Left == Forever {
+		return int64(-1), nil
+	}
 	ms := w.is.Left.Milliseconds()
 	if strings.HasSuffix(name, "TIME") {
 		ms += w.now.UnixMilli()
@@ -343,6 +344,7 @@ func (w *world) delex(name string, args []string) (lua.Reply, error) {
 }
 
 func (w *world) persist(string, []string) (lua.Reply, error) {
+	w.timeRead = true
 	if w.is.Kind == Absent || w.is.Left == Forever {
 		return int64(0), nil
 	}

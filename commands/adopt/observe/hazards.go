@@ -25,7 +25,7 @@ const (
 
 // described are the names of hazards, and what they mean.
 var described = [hazards]struct{ name, means string }{
-	noExpiry:         {"no expiry", "The lock was taken without an end, and a second later it still had none. If its holder dies it is never free again. Adopted, it is refused, or ends after the lease of no-expiry=lease."},
+	noExpiry:         {"no expiry", "The lock was taken without an end, and a second later it still had none. If its holder dies it is never free again. Adopted, it is kept for max-hold; or it is refused, or ends after a lease, as no-expiry says."},
 	setNXAlone:       {"setnx without expire", "SETNX took the lock, and no EXPIRE followed within a second: a client that dies between the two leaves a lock that nobody can take."},
 	delUncompared:    {"del without compare", "The lock was deleted by a command that does not compare the value. A client whose lock has ended deletes the next one's. as=strict refuses it."},
 	expireUncompared: {"expire without compare", "The end of the lock was moved by a command that does not compare the value. A client whose lock has ended extends the next one's. as=strict refuses it."},

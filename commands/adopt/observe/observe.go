@@ -29,7 +29,7 @@ type Pattern struct {
 	Match     func(db int, key string) bool
 	Mode      Mode
 	As        idiom.Strictness
-	NoExpiry  time.Duration // the lease of a lock without an end; 0: it is refused
+	NoExpiry  time.Duration // the lease of a lock without an end; idiom.Forever: it has none; 0: it is refused
 	Deadlines idiom.Unit    // of values that say when the lock ends
 }
 

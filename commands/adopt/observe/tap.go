@@ -320,7 +320,7 @@ func (o *Observer) firstFollowed(db int, words []string) string {
 
 // rule is what an operator has said by a pattern; nil: the defaults.
 func (o *Observer) rule(p *Pattern) idiom.Rule {
-	r := idiom.Rule{As: idiom.Usual, MinTTL: o.opt.MinTTL, MaxTTL: o.opt.MaxTTL}
+	r := idiom.Rule{As: idiom.Usual, NoExpiry: idiom.Forever, MinTTL: o.opt.MinTTL, MaxTTL: o.opt.MaxTTL}
 	if p != nil {
 		r.As, r.NoExpiry, r.Deadlines = p.As, p.NoExpiry, p.Deadlines
 	}
@@ -406,8 +406,12 @@ func isHash(c idiom.Class) bool {
 
 // judgeTTL refuses what adoption refuses for its ttl.
 func (t *Tap) judgeTTL(op idiom.Op, rule idiom.Rule) {
+	kind := idiom.String
+	if isHash(t.class) {
+		kind = idiom.Hash
+	}
 	if op.Do == idiom.Take || op.Do == idiom.Renew || op.Do == idiom.Enter || op.Do == idiom.Replace {
-		if _, refused := rule.Lease(op.TTL); refused != nil {
+		if _, refused := rule.Lease(kind, op.TTL); refused != nil {
 			t.refuse(refused.Why)
 		}
 	}
