@@ -195,7 +195,7 @@ func (s *bothSim) enter(who string, mode Mode, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.holder != "" && s.holder != who && time.Now().Before(s.until) {
-		s.overlaps = append(s.overlaps, fmt.Sprintf("%v: %s (%v) while %s has it for %v", time.Now().Sub(simEpoch), who, mode, s.holder, time.Until(s.until)))
+		s.overlaps = append(s.overlaps, fmt.Sprintf("%v: %s (%v) while %s has it for %v", time.Since(simEpoch), who, mode, s.holder, time.Until(s.until)))
 	}
 	if s.holder != who {
 		s.grants[mode.String()]++
