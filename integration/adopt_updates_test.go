@@ -87,7 +87,7 @@ var existingLocks = []existingLock{
 			if until, err := c.Get(ctx, "lock:counter").Int64(); err != nil && !errors.Is(err, redis.Nil) || until > now {
 				return false, err
 			}
-			until, err := c.GetSet(ctx, "lock:counter", deadline).Int64()
+			until, err := c.Do(ctx, "GETSET", "lock:counter", deadline).Int64()
 			if errors.Is(err, redis.Nil) {
 				err = nil
 			}

@@ -13,7 +13,7 @@ import (
 // In the mode both a call is run by the upstream first, and then decided by the nodes: a lock is held only if both say so.
 // So such a grant excludes those of programs and proxies that know only one of the two. What a call has done at the
 // upstream is read from its reply, and a call whose reply does not tell is refused before it is sent. The argument
-// is in docs/decisions/0027.
+// is in docs/decisions/0028.
 
 // lag is how long the nodes may be behind the upstream: a release reaches them later.
 const lag = 50 * time.Millisecond

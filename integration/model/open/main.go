@@ -12,7 +12,7 @@
 //	R1: once the release is answered, no quorum has the grant
 //	R2: and no renewal changes the next grant
 //
-// Every rule is a flag; -broken NAME takes one away. The design is docs/decisions/0027.
+// Every rule is a flag; -broken NAME takes one away. The design is docs/decisions/0029.
 package main
 
 import (
