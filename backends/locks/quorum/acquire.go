@@ -257,7 +257,7 @@ func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, 
 // a quorum counts. It goes by a read, so not by a node that was only late to get one.
 func (s *Store) forgetReleased(ctx context.Context, a *acquisition, t tally) {
 	known := s.grants.liveHolds(a.holder, t.fence, s.Now())
-	if len(known) == 0 || countHolds(append(known, a.id)) <= t.holds {
+	if len(known) == 0 || voters.CountHolds(append(known, a.id)) <= t.holds {
 		return
 	}
 	votes, err := s.read(ctx, a.holder, s.set.Opts.Timeouts(a.TTL))
@@ -446,4 +446,12 @@ func (s *Store) Holder(ctx context.Context, k locks.Key) (locks.Decision, error)
 		return locks.Decision{}, nil
 	}
 	return locks.Decision{Holder: h.Owner, Remaining: h.Remaining}, nil
+}
+
+// newHold is the id of a new attempt's hold, with the tag of the request if it has an id.
+func (s *Store) newHold(r locks.LockRequest) string {
+	if r.Req == "" {
+		return s.newEpoch(r.Open) // the hold of a new grant names the first epoch of its lease
+	}
+	return voters.RequestTag(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req) + "." + s.set.Opts.Random.ID()
 }

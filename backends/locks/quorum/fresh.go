@@ -27,14 +27,14 @@ func (s *Store) prepareFresh(ctx context.Context, r *locks.Attempt) (dropped int
 	}
 	tag := ""
 	if r.Req != "" {
-		tag = requestTag(h, r.Req)
+		tag = voters.RequestTag(h, r.Req)
 	}
 	for i := range votes {
 		v := &votes[i]
 		if v.Kind != voters.Yes || v.Owner != r.Owner {
 			continue
 		}
-		if tag != "" && slices.ContainsFunc(v.Read.Holds, func(x voters.NodeHold) bool { return holdTag(x.ID) == tag }) {
+		if tag != "" && slices.ContainsFunc(v.Read.Holds, func(x voters.NodeHold) bool { return voters.HoldTag(x.ID) == tag }) {
 			return dropped, nil // this very request was granted before
 		}
 		dropped = max(dropped, v.Fence)

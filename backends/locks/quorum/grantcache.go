@@ -48,7 +48,7 @@ func without(holds []hold, ids []string) []hold {
 // withoutRequests are the holds of other requests than those that took these.
 func withoutRequests(holds []hold, ids []string) []hold {
 	return slices.DeleteFunc(slices.Clone(holds), func(h hold) bool {
-		return slices.ContainsFunc(ids, func(id string) bool { return requestOf(id) == requestOf(h.id) })
+		return slices.ContainsFunc(ids, func(id string) bool { return voters.RequestOf(id) == voters.RequestOf(h.id) })
 	})
 }
 
@@ -132,7 +132,7 @@ func (m *grantCache) pop(h locks.Holder, fence int64, all bool, tag string, now 
 	g = p.copy()
 	given = holdIDs(p.holds)
 	if !all {
-		given = holdsOfRequest(tag, given)
+		given = voters.HoldsOfRequest(tag, given)
 	}
 	p.remove(given)
 	if left = liveHolds(p.holds, now); len(left) == 0 {
@@ -147,7 +147,7 @@ func (m *grantCache) hasRequest(h locks.Holder, tag string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, ok := m.lru.Get(h)
-	return ok && slices.ContainsFunc(p.holds, func(h hold) bool { return holdTag(h.id) == tag })
+	return ok && slices.ContainsFunc(p.holds, func(h hold) bool { return voters.HoldTag(h.id) == tag })
 }
 
 // requestHolds are the ids of the cached holds of the requests that took these.
@@ -160,7 +160,7 @@ func (m *grantCache) requestHolds(h locks.Holder, ids ...string) (taken []string
 	}
 	for i := range p.holds {
 		id := p.holds[i].id
-		if slices.ContainsFunc(ids, func(o string) bool { return requestOf(o) == requestOf(id) }) {
+		if slices.ContainsFunc(ids, func(o string) bool { return voters.RequestOf(o) == voters.RequestOf(id) }) {
 			taken = append(taken, id)
 		}
 	}
@@ -242,7 +242,7 @@ func (m *grantCache) addHold(h locks.Holder, g grant, taken hold, asked, count i
 	if len(p.holds) > locks.MaxHolds {
 		p.holds = liveHolds(p.holds, now)
 	}
-	live := countHolds(holdIDs(liveHolds(p.holds, now)))
+	live := voters.CountHolds(holdIDs(liveHolds(p.holds, now)))
 	if g.version.Epoch == "" || p.version.Epoch != g.version.Epoch || count > live {
 		p.partial = true
 	}

@@ -75,7 +75,7 @@ func stable(votes []voters.Vote) bool {
 		case v.Kind != voters.Yes:
 		case first == nil:
 			first = v
-		case v.Owner != first.Owner, v.Owner != "" && (v.Fence != first.Fence || countHolds(v.Read.Live()) != countHolds(first.Read.Live())):
+		case v.Owner != first.Owner, v.Owner != "" && (v.Fence != first.Fence || voters.CountHolds(v.Read.Live()) != voters.CountHolds(first.Read.Live())):
 			return false
 		}
 	}
@@ -122,7 +122,7 @@ func (s *Store) holding(votes []voters.Vote, k locks.Key) (locks.Holding, owners
 	h.Session = s.host.Keepalive.Keeps(locks.Holder{Key: k, Owner: owner}, h.Fence)
 	h.Waited, h.Here = s.grants.waited(locks.Holder{Key: k, Owner: owner}, h.Fence)
 	h.Remaining = qthRest(votes, min(n, s.set.Quorum), its)
-	h.Holds = qth(votes, min(n, s.set.Quorum), its, func(v *voters.Vote) int { return countHolds(v.Read.Live()) })
+	h.Holds = qth(votes, min(n, s.set.Quorum), its, func(v *voters.Vote) int { return voters.CountHolds(v.Read.Live()) })
 	for i := range votes {
 		if v := &votes[i]; its(v) && !v.Read.Reinstated {
 			h.Held, h.Info = max(h.Held, v.Read.Age), cmp.Or(h.Info, v.Read.Info)
@@ -148,7 +148,7 @@ func (s *Store) view(i int, v *voters.Vote) locks.NodeView {
 	}
 	if v.Kind == voters.Yes {
 		n.Owner, n.Fence, n.Remaining = v.Owner, v.Fence, v.Rest
-		n.Holds, n.Reinstated = countHolds(v.Read.Live()), v.Read.Reinstated && v.Owner != ""
+		n.Holds, n.Reinstated = voters.CountHolds(v.Read.Live()), v.Read.Reinstated && v.Owner != ""
 	}
 	return n
 }
@@ -165,10 +165,10 @@ func eachHold(votes []voters.Vote, match func(*voters.Vote) bool) []locks.HeldFo
 			if h.Rest <= 0 {
 				continue
 			}
-			held := seen[requestOf(h.ID)]
+			held := seen[voters.RequestOf(h.ID)]
 			if held == nil {
 				held = &locks.HeldFor{}
-				seen[requestOf(h.ID)] = held
+				seen[voters.RequestOf(h.ID)] = held
 			}
 			held.Taken, held.Left = max(held.Taken, h.Age), max(held.Left, h.Rest)
 		}

@@ -108,22 +108,25 @@ func TestUnlock_OnceAfterAnother(t *testing.T) {
 func TestUnlock_OnceBesideARival(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 2} {
-		nodes := redistest.StartNodes(t, 5)
-		p, c := rivals(t, 2, nodes), conns(t, nodes)
-		g := lock(t, p[0], "job", "alice", time.Minute)
-		everywhere(t, p[0], c)
-		for i := range n {
-			rivalHas(t, p[0], c[2+i])
-		}
-		nodes[0].Kill()
-		nodes[1].Kill()
-		once := locks.UnlockRequest{Key: jobKey, Owner: "alice", Fence: g.Fence, All: true, Once: true}
-		if left, err := p[0].Unlock(t.Context(), once); err != nil || left != 0 {
-			t.Errorf("%d rivals: %d left, %v", n, left, err)
-		}
-		for at, s := range p {
-			if left, err := s.Unlock(t.Context(), once); err == nil {
-				t.Errorf("%d rivals, again at %d: %d left", n, at, left)
+		for _, req := range []string{"", "u"} {
+			nodes := redistest.StartNodes(t, 5)
+			p, c := rivals(t, 2, nodes), conns(t, nodes)
+			g := lock(t, p[0], "job", "alice", time.Minute)
+			everywhere(t, p[0], c)
+			for i := range n {
+				rivalHas(t, p[0], c[2+i])
+			}
+			nodes[0].Kill()
+			nodes[1].Kill()
+			once := locks.UnlockRequest{Key: jobKey, Owner: "alice", Fence: g.Fence, All: true, Once: true, Req: req}
+			if left, err := p[0].Unlock(t.Context(), once); err != nil || left != 0 {
+				t.Errorf("%d rivals, %q: %d left, %v", n, req, left, err)
+			}
+			once.Req = "another"
+			for at, s := range p {
+				if left, err := s.Unlock(t.Context(), once); err == nil {
+					t.Errorf("%d rivals, %q, again at %d: %d left", n, req, at, left)
+				}
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -167,7 +168,7 @@ func TestReq_LateLock(t *testing.T) {
 	giveBack(t, p[0], "alice", "u", 0)
 	nothingLeft(t, p[0], c)
 	for i := range c {
-		if left := c[i].Do(t, "PTTL", p[0].RedisKeys(locks.Key{DB: 0, Name: "job"}).Node+":L"+holdTag(g.Hold)).Int(); left < 60_000 {
+		if left := c[i].Do(t, "PTTL", p[0].RedisKeys(locks.Key{DB: 0, Name: "job"}).Node+":L"+voters.HoldTag(g.Hold)).Int(); left < 60_000 {
 			t.Errorf("node %d remembers the request for %d ms", i, left)
 		}
 	}
@@ -230,7 +231,7 @@ func TestReq_UnlockBegunOnSomeNodes(t *testing.T) {
 				})
 				for i := range told {
 					v := c[i].Do(t, p[0].Command(scripts.Release, p[0].RedisKeys(locks.Key{DB: 0, Name: "job"}),
-						gives("alice", outer, "strict", requestTag(locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, "u"))...)...)
+						gives("alice", outer, "strict", voters.RequestTag(locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, "u"))...)...)
 					if v.Elems[0].Int() != 1 {
 						t.Fatal(v)
 					}
@@ -284,7 +285,7 @@ func TestReq_UnlockWithoutAnswer(t *testing.T) {
 
 func TestReq_HoldsCountOnce(t *testing.T) {
 	t.Parallel()
-	tag := func(req, id string) string { return requestTag(locks.Holder{Owner: "alice"}, req) + "." + id }
+	tag := func(req, id string) string { return voters.RequestTag(locks.Holder{Owner: "alice"}, req) + "." + id }
 	for _, tt := range []struct {
 		holds []string
 		count int
@@ -297,14 +298,14 @@ func TestReq_HoldsCountOnce(t *testing.T) {
 		{[]string{tag("x", "1"), tag("y", "2"), tag("x", "3"), tag("y", "4")}, 2, 2},
 		{[]string{tag("x", "1"), tag("x", "2"), "A"}, 2, 1},
 	} {
-		if n, last := countHolds(tt.holds), holdsOfRequest(requestTag(locks.Holder{Owner: "alice"}, "z"), tt.holds); n != tt.count || len(last) != tt.last {
+		if n, last := voters.CountHolds(tt.holds), voters.HoldsOfRequest(voters.RequestTag(locks.Holder{Owner: "alice"}, "z"), tt.holds); n != tt.count || len(last) != tt.last {
 			t.Errorf("%v: %d holds, the last is %v", tt.holds, n, last)
 		}
 	}
 	seen := map[string]bool{}
 	for _, h := range []locks.Holder{{Key: locks.Key{DB: 0, Name: "job"}, Owner: "ab"}, {Key: locks.Key{DB: 0, Name: "joba"}, Owner: "b"}, {Key: locks.Key{DB: 1, Name: "job"}, Owner: "ab"}, {Key: locks.Key{DB: 0, Name: "job"}, Owner: "a"}} {
 		for _, req := range []string{"x", "bx", "y"} {
-			seen[requestTag(h, req)] = true
+			seen[voters.RequestTag(h, req)] = true
 		}
 	}
 	if len(seen) != 12 {

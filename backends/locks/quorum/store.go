@@ -97,7 +97,7 @@ func (s *Store) Holds(h locks.Holder) bool { return s.grants.holds(h, s.Now()) }
 
 // Repeated implements locks.Store.
 func (s *Store) Repeated(h locks.Holder, req string) bool {
-	return s.grants.hasRequest(h, requestTag(h, req))
+	return s.grants.hasRequest(h, voters.RequestTag(h, req))
 }
 
 // Until implements locks.Store.

@@ -25,6 +25,11 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 	if !ok {
 		return s.unlockForeign(ctx, h, r)
 	}
+	return s.unlockKnown(ctx, h, r, g, holds, left)
+}
+
+// unlockKnown gives back holds of a grant that this proxy remembers; left are the others.
+func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockRequest, g grant, holds []string, left []hold) (holdsLeft int, err error) {
 	votes, result, err := s.release(ctx, h, g, holds, left, g.firstEnd(holds) > s.Now(), &r)
 	if err == nil && result != conflict && result != undecided && len(holds) == len(g.holds) {
 		s.grants.observeEnd(&g)
@@ -76,7 +81,7 @@ func (s *Store) unlockDisputed(ctx context.Context, h locks.Holder, r locks.Unlo
 
 // countLeft is how many holds the owner has after a release; left are those that this proxy knew of.
 func (s *Store) countLeft(ctx context.Context, h locks.Holder, g grant, left []hold, votes []voters.Vote) int {
-	n := countHolds(holdIDs(left))
+	n := voters.CountHolds(holdIDs(left))
 	if counted := s.holdsLeft(votes); counted > n || g.partial {
 		n = counted
 	}
@@ -99,7 +104,7 @@ func (s *Store) surelyLeft(ctx context.Context, h locks.Holder, votes []voters.V
 	}
 	has := func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == h.Owner }
 	held := func(votes []voters.Vote) int {
-		return qth(votes, s.set.Quorum, has, func(v *voters.Vote) int { return countHolds(v.Read.Live()) })
+		return qth(votes, s.set.Quorum, has, func(v *voters.Vote) int { return voters.CountHolds(v.Read.Live()) })
 	}
 	none := func(votes []voters.Vote) bool {
 		_, n := most(votes, func(v *voters.Vote) (bool, bool) { return true, v.Kind == voters.Yes && v.Owner != h.Owner })
@@ -184,7 +189,7 @@ func (s *Store) unlockJob(h locks.Holder, g grant, ids []string, left []hold, ho
 	j := s.releaseJob(s.set.RedisKeys(h.Key), h.Owner, g, how, tag, ids, left)
 	j.Parse = func(m []rueidis.RedisMessage) (voters.Vote, error) {
 		v, err := voters.ParseRelease(m)
-		if v.Hold != "" && requestOf(v.Hold) != requestOf(ids[0]) {
+		if v.Hold != "" && voters.RequestOf(v.Hold) != voters.RequestOf(ids[0]) {
 			v.Kind = voters.VersionConflict
 		}
 		return v, err
@@ -213,7 +218,7 @@ func (s *Store) mayGiveAnother(votes []voters.Vote, result outcome, ids []string
 	if result != conflict && result != lost {
 		return false
 	}
-	if r.Req != "" && holdTag(ids[0]) == tagOf(&r) {
+	if r.Req != "" && voters.HoldTag(ids[0]) == tagOf(&r) {
 		return true
 	}
 	_, n := most(votes, func(v *voters.Vote) (string, bool) { return v.OtherRelease, v.OtherRelease != "" })
@@ -242,7 +247,7 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 	}
 	g, result := s.readGrant(votes, h, r.Fence, began)
 	// A request that was granted anew, after its first lease had ended, has holds again.
-	anew := r.Req != "" && slices.ContainsFunc(holdIDs(g.holds), hasTag(tagOf(&r)))
+	anew := r.Req != "" && slices.ContainsFunc(holdIDs(g.holds), voters.HasTag(tagOf(&r)))
 	if !anew && slices.ContainsFunc(votes, func(v voters.Vote) bool { return didUnlock(&v) }) {
 		holdsLeft, err = s.finishUnlock(ctx, h, r, g, votes)
 		return holdsLeft, false, err
@@ -253,10 +258,16 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 		}
 		return 0, false, nil
 	}
+	if result == undecided && r.Req != "" && voters.CountKind(votes, voters.Yes) >= s.set.Quorum { // none of which has done this UNLOCK
+		if known, holds, left, ok := s.popHolds(h, r); ok {
+			holdsLeft, err = s.unlockKnown(ctx, h, r, known, holds, left)
+			return holdsLeft, false, err
+		}
+	}
 	if result != applied {
 		return 0, false, s.unlockError(h, result, votes, nil)
 	}
-	holds := holdsOfRequest(tagOf(&r), holdIDs(g.holds))
+	holds := voters.HoldsOfRequest(tagOf(&r), holdIDs(g.holds))
 	if r.All {
 		holds = everyHold(votes, h.Owner)
 	}
@@ -332,10 +343,10 @@ func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.Unlock
 		if !didUnlock(v) {
 			return "", false
 		}
-		return requestOf(v.Read.Unlock.Hold), true
+		return voters.RequestOf(v.Read.Unlock.Hold), true
 	})
 	s.counters.repeats.Add(1)
-	same := func(v *voters.Vote) bool { return didUnlock(v) && requestOf(v.Read.Unlock.Hold) == as }
+	same := func(v *voters.Vote) bool { return didUnlock(v) && voters.RequestOf(v.Read.Unlock.Hold) == as }
 	left := qth(votes, s.set.Quorum, same, func(v *voters.Vote) int { return v.Read.Unlock.Left })
 	done := votes[slices.IndexFunc(votes, func(v voters.Vote) bool { return same(&v) })].Read.Unlock
 	if n == len(votes) {
@@ -381,5 +392,5 @@ func tagOf(r *locks.UnlockRequest) string {
 	if r.Req == "" {
 		return ""
 	}
-	return requestTag(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req)
+	return voters.RequestTag(locks.Holder{Key: r.Key, Owner: r.Owner}, r.Req)
 }
