@@ -43,9 +43,16 @@ func TestDecide_Split(t *testing.T) {
 			t.Errorf("%d nodes answer: %s: %s, want %s", tt.answer, tt.call, got, tt.want)
 		}
 	}
-	c := at(t, &divided{answer: 3}, "lock:*")
-	const takeOrLeft = `if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 5000) then return -1 end return redis.call('pttl', KEYS[1])`
-	if got := c.do("EVAL", takeOrLeft, "1", "lock:a", "me"); !strings.Contains(got, noQuorum) {
-		t.Errorf("a script that answers what is left: %s", got)
+	const takeOrLeft = `if redis.call('set', KEYS[1], ARGV[2], 'NX', 'PX', ARGV[1]) then return -1 end return redis.call('pttl', KEYS[1])`
+	for script, want := range map[string]string{takeOrLeft: ":20", enterHash: ":20", extendHash: noQuorum} {
+		for _, answer := range []int{3, 2} {
+			if answer == 2 {
+				want = noQuorum
+			}
+			c := at(t, &divided{answer: answer}, "lock:*")
+			if got := c.do("EVAL", script, "1", "lock:a", "5000", "me"); !strings.Contains(got, want) {
+				t.Errorf("%d nodes answer: %s: %s", answer, script, got)
+			}
+		}
 	}
 }
