@@ -18,8 +18,8 @@ type way struct {
 	mu     sync.RWMutex // held for one command
 	client *redis.Client
 	proxy  *redistest.Proxy
-	away   atomic.Bool // its programs take no lock
-	busy   sync.WaitGroup
+	away   atomic.Bool  // its programs take no lock
+	turns  sync.RWMutex // held by a program while it takes its turn
 }
 
 func (w *way) with(f func(*redis.Client) error) error {
@@ -86,8 +86,9 @@ func (m *migration) work() {
 
 // stop lets the programs that go past the proxies give back what they have, and take nothing.
 func (m *migration) stop() {
+	m.direct.turns.Lock() // all turns that began before are over
+	defer m.direct.turns.Unlock()
 	m.direct.away.Store(true)
-	m.direct.busy.Wait()
 }
 
 // finish returns how many updates there were, and how many of them are in the counter.
@@ -110,12 +111,11 @@ func (m *migration) program(n int, w *way) {
 			return
 		case <-time.After(time.Duration(5+n) * time.Millisecond):
 		}
-		if w.away.Load() {
-			continue
+		w.turns.RLock()
+		if !w.away.Load() {
+			m.update(ctx, w, strconv.Itoa(n)+"."+strconv.Itoa(turn))
 		}
-		w.busy.Add(1)
-		m.update(ctx, w, strconv.Itoa(n)+"."+strconv.Itoa(turn))
-		w.busy.Done()
+		w.turns.RUnlock()
 	}
 }
 
