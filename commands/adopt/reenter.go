@@ -35,7 +35,7 @@ func (a *Adoption) enter(ctx context.Context, conn Connection, since time.Time, 
 	}
 	next = guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: d.Grant.Holds, until: began.Add(ttl), made: c.made()}
 	if next.holds > 1 {
-		if over, err := a.prolong(ctx, key, g, &next); over || err != nil {
+		if over, err := a.prolong(ctx, key, &next); over || err != nil {
 			a.Undo(d.Grant)
 			return nil, next, grant, err
 		}
@@ -78,22 +78,19 @@ func (a *Adoption) askToEnter(ctx context.Context, conn Connection, since time.T
 }
 
 // prolong lets all holds of a hash that was entered again end with that which ends last, as in Redis the hash does: an
-// outer hold must not lapse while an inner one lives. g is what was guessed before. over reports that nobody has the
-// grant any more.
-func (a *Adoption) prolong(ctx context.Context, key locks.Key, g guess, next *guess) (over bool, err error) {
-	if g.owner != next.owner || g.fence != next.fence {
-		r, err := a.opt.Engine.Read(ctx, key)
-		if err != nil {
-			return false, err
-		}
-		g = guessOf(r, time.Now())
+// outer hold must not lapse while an inner one lives. It reads what is left: another proxy may have moved the end, and what
+// that one's client was told must not be cut. over reports that nobody has the grant any more.
+func (a *Adoption) prolong(ctx context.Context, key locks.Key, next *guess) (over bool, err error) {
+	r, err := a.opt.Engine.Read(ctx, key)
+	if err != nil {
+		return false, err
 	}
+	g, began := guessOf(r, time.Now()), time.Now()
 	next.made = g.made // that of the first hold
 	if g.owner == next.owner && g.until.After(next.until) {
 		next.until = g.until
 	}
-	began := time.Now()
-	ttl := max(next.until.Sub(began).Truncate(time.Millisecond), a.opt.MinTTL)
+	ttl := max((next.until.Sub(began) + time.Millisecond - 1).Truncate(time.Millisecond), a.opt.MinTTL)
 	_, err = a.opt.Engine.Renew(ctx, locks.RenewRequest{Key: key, Owner: next.owner, Fence: next.fence, TTL: min(ttl, a.opt.MaxTTL)})
 	if gone(err) {
 		return true, nil
@@ -104,8 +101,8 @@ func (a *Adoption) prolong(ctx context.Context, key locks.Key, g guess, next *gu
 // leave gives one hold of a hash back, or all of them, as the call says of who has several. out is what the call does
 // with the count that was there; nil: the grant has gone.
 //
-// In Redis a hash has one end. The engine's holds have one each, so they get that of the call, or of the one that
-// ends last, before one is given back.
+// In Redis a hash has one end. The engine's holds have one each, and enter has them end together: they get another end
+// only if the call says so.
 func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.Op, g guess) (out *idiom.Outcome, next guess, err error) {
 	now := time.Now()
 	several := g
@@ -115,7 +112,7 @@ func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.O
 		return nil, next, c.cannotRun(idiom.Hash, err)
 	}
 	all := ran.Op.Do == idiom.Release
-	if g.holds > 1 && !all {
+	if g.holds > 1 && !all && ran.Op.TTL > 0 {
 		if gone, err := a.setEnd(ctx, c, key, ran.Op, &g); gone || err != nil {
 			return nil, next, err
 		}
@@ -137,7 +134,7 @@ func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.O
 	if left == 0 {
 		return &ran, guess{}, nil
 	}
-	if g.holds <= 1 { // others were taken through another proxy
+	if g.holds <= 1 && ran.Op.TTL > 0 { // others were taken through another proxy
 		if _, err := a.setEnd(ctx, c, key, ran.Op, &g); err != nil {
 			return nil, next, err
 		}
@@ -146,16 +143,12 @@ func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.O
 	return &ran, g, nil
 }
 
-// setEnd moves the end of all holds to that of op, or of the hold that ends last. gone reports that nobody has the
-// grant any more.
+// setEnd moves the end of all holds to that of op. gone reports that nobody has the grant any more.
 func (a *Adoption) setEnd(ctx context.Context, c *Call, key locks.Key, op idiom.Op, g *guess) (noMore bool, err error) {
-	ttl := time.Until(g.until).Truncate(time.Millisecond)
-	if op.TTL > 0 {
-		if ttl, _, err = a.lease(c, idiom.Hash, op.TTL); err != nil {
-			return false, err
-		}
+	ttl, _, err := a.lease(c, idiom.Hash, op.TTL)
+	if err != nil {
+		return false, err
 	}
-	ttl = max(ttl, a.opt.MinTTL)
 	began := time.Now()
 	if _, err = a.opt.Engine.Renew(ctx, locks.RenewRequest{Key: key, Owner: g.owner, Fence: g.fence, TTL: ttl}); gone(err) {
 		return true, nil

@@ -46,6 +46,8 @@ func TestHash(t *testing.T) {
 		"extended":                         {"0 enter 5000 me > $-1", "1 extend 9000 me > :1", "1 extend 9000 you > :0", "0 enter 5000 you > :9000"},
 		"entering again shortens nothing":  {"0 count 9000 me > :1", "0 count 5000 me > :2", "0 less 0 me > :1", "1 enter 1 you > :9000"},
 		"nor does it elsewhere":            {"0 count 9000 me > :1", "1 count 5000 me > :2", "0 less 0 me > :1", "1 enter 1 you > :9000"},
+		"a hold less, extended elsewhere":  {"0 count 5000 me > :1", "0 count 5000 me > :2", "1 extend 9000 me > :1", "0 less 0 me > :1", "1 enter 1 you > :9000"},
+		"a hold more, extended elsewhere":  {"0 count 5000 me > :1", "1 extend 9000 me > :1", "0 count 5000 me > :2", "1 enter 1 you > :9000"},
 		"ends as Redis lets it":            {"0 count 9000 me > :1", "0 count 9000 me > :2", "0 leave 5000 me > :0", "1 enter 1 you > :5000"},
 		"an outer hold lives as the inner": {"0 count 5000 me > :1", "sleep 4", "0 count 9000 me > :2", "sleep 4", "1 enter 1 you > :5000", "0 leave 5000 me > :0", "0 leave 5000 me > :1"},
 		"and so elsewhere":                 {"0 count 5000 me > :1", "sleep 4", "1 count 9000 me > :2", "sleep 4", "0 leave 5000 me > :0", "1 leave 5000 me > :1"},
