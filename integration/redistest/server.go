@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -75,7 +76,11 @@ func launch(prepare func() (*Server, error)) (s *Server, err error) {
 
 // prepare chooses a port and a directory for a server without starting it.
 func prepare(args []string) (*Server, error) {
-	addr, err := FreeAddr()
+	find := FreeAddr
+	if slices.Contains(args, "--cluster-enabled") {
+		find = freeBusAddr
+	}
+	addr, err := find()
 	if err != nil {
 		return nil, err
 	}
