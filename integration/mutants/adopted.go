@@ -72,6 +72,7 @@ var adopted = []Mutant{
 		Name:    "adopted-leave-all",
 		Breaks:  "who gives back one hold of several has the others",
 		Profile: "adopted and well",
+		Rare:    true,
 		Edits:   []Edit{{"commands/adopt/reenter.go", "Fence: g.fence, All: all, Once", "Fence: g.fence, All: true, Once"}},
 	},
 	{
@@ -84,12 +85,14 @@ var adopted = []Mutant{
 		Name:    "adopted-outer-hold-lapses",
 		Breaks:  "a hash has one end: an outer hold that ended before an inner one would let the next release free the lock",
 		Profile: "adopted and well",
+		Rare:    true,
 		Edits:   []Edit{{"commands/adopt/reenter.go", "if next.holds > 1 {", "if next.holds > locks.MaxHolds {"}},
 	},
 	{
 		Name:    "adopted-replaces-whoever-has-it",
 		Breaks:  "a replacement takes the lock from exactly the grant that it was run on: without that, an acquisition takes it from whoever has it by then, who is told nothing",
 		Profile: "adopted",
+		Rare:    true,
 		Edits: []Edit{{"commands/adopt/replace.go", "\td, err := a.opt.Engine.Lock(ctx,", `	if r, err := a.opt.Engine.Read(ctx, key); err == nil && r.Held {
 		g = guessOf(r, time.Now())
 	}
@@ -99,6 +102,7 @@ var adopted = []Mutant{
 		Name:    "adopted-overwrites-as-usual",
 		Breaks:  "only as=full lets a call replace a lock whose value it has not compared",
 		Profile: "adopted",
+		Rare:    true,
 		Edits:   []Edit{{"commands/adopt/idiom/rule.go", "\tif r.As >= Full {\n\t\treturn nil\n\t}\n", "\tif r.As >= Strict {\n\t\treturn nil\n\t}\n"}},
 	},
 }

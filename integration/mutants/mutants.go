@@ -27,6 +27,7 @@ type Mutant struct {
 	Name    string // as Build takes it
 	Breaks  string // the rule that is gone, and what is to be expected without it
 	Profile string // of the simulation, in which it shows soonest; empty: any
+	Rare    bool   // the simulation shows it in none of the runs that are made by default, or in too few
 	Edits   []Edit
 }
 

@@ -27,6 +27,9 @@ func TestSimulationNotices(t *testing.T) {
 		t.Skip("compiles the tests of backends/locks/quorum once for every mutant")
 	}
 	for _, m := range All {
+		if m.Rare { // unit tests and the torture have them
+			continue
+		}
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel() // a simulation takes one processor
 			cmd := exec.Command(TestBinary(t, m.Name, "backends/locks/quorum"), "-test.run", "^TestSimulation$", "-test.timeout", "10m")
