@@ -73,19 +73,24 @@ func (c *client) do(args ...string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(string(r.Reply), "\r\n"), "\r\n", " ")
 }
 
-// proxies are Adoptions at several proxies, over the same store of locks.
-func proxies(t *testing.T, n int, patterns ...string) (all []*client) {
+// parsed are these patterns, none of which has a fault.
+func parsed(t *testing.T, texts ...string) (all []*Pattern) {
 	t.Helper()
-	var ps []*Pattern
-	for _, text := range patterns {
+	for _, text := range texts {
 		p, err := ParsePattern(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ps = append(ps, p)
+		all = append(all, p)
 	}
+	return all
+}
+
+// lockService runs a lock service over a store in memory until the test ends.
+func lockService(t *testing.T, o locks.Options) *locks.Service {
+	t.Helper()
 	began := time.Now()
-	svc, err := locks.New(memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour }), locks.Options{Foster: true})
+	svc, err := locks.New(memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour }), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,6 +103,13 @@ func proxies(t *testing.T, n int, patterns ...string) (all []*client) {
 			t.Error(err)
 		}
 	})
+	return svc
+}
+
+// proxies are Adoptions at several proxies, over the same store of locks.
+func proxies(t *testing.T, n int, patterns ...string) (all []*client) {
+	t.Helper()
+	ps, svc := parsed(t, patterns...), lockService(t, locks.Options{Foster: true})
 	for range n {
 		a, err := New(ps, Options{Engine: svc, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute})
 		if err != nil {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/backends/locks/memstore"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
@@ -381,23 +380,13 @@ func simulate(t *testing.T, seed uint64, words string, faults float64, walk func
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &bothSim{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), faults: faults, up: &fakeUpstream{keys: map[string]fakeKey{}}, grants: map[string]int{}}
-		began := time.Now()
-		svc, err := locks.New(memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour }), locks.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		served := make(chan error, 1)
-		go func() { served <- svc.Run(ctx) }()
+		svc := lockService(t, locks.Options{})
 		for i := range 4 {
 			p := &simProxy{by: map[Mode]*Adoption{}}
 			p.done = sync.NewCond(&p.mu)
 			for _, mode := range []Mode{Both, On} {
-				pattern, err := ParsePattern("lock:* mode=" + mode.String() + " " + words)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if p.by[mode], err = New([]*Pattern{pattern}, Options{Engine: slowEngine{svc, s}, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute, Log: slog.New(slog.DiscardHandler)}); err != nil {
+				var err error
+				if p.by[mode], err = New(parsed(t, "lock:* mode="+mode.String()+" "+words), Options{Engine: slowEngine{svc, s}, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute, Log: slog.New(slog.DiscardHandler)}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -414,10 +403,6 @@ func simulate(t *testing.T, seed uint64, words string, faults float64, walk func
 		s.ended = true
 		s.mu.Unlock()
 		all.Wait()
-		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
 		overlaps, grants = s.overlaps, s.grants
 	})
 	return overlaps, grants

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
-	"github.com/lockproxy/lockproxy/backends/locks/memstore"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
@@ -67,27 +66,10 @@ var bothScripts = map[string]string{
 // modes are clients of one lock: d of the upstream, b through a proxy in the mode both, o through one in the mode on.
 func modes(t *testing.T, words string) map[string]*beside {
 	up := &fakeUpstream{keys: map[string]fakeKey{}}
-	began := time.Now()
-	svc, err := locks.New(memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour }), locks.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- svc.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	svc := lockService(t, locks.Options{})
 	all := map[string]*beside{"d": {client: client{t: t}, up: up}}
 	for name, mode := range map[string]string{"b": "both", "poll": "both", "o": "on"} {
-		p, err := ParsePattern("lock:* mode=" + mode + " " + words)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, err := New([]*Pattern{p}, Options{Engine: svc, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute, Log: slog.New(slog.DiscardHandler)})
+		a, err := New(parsed(t, "lock:* mode="+mode+" "+words), Options{Engine: svc, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

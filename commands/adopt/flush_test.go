@@ -59,15 +59,7 @@ func flushed(t *testing.T, patterns ...string) (*client, *inspected) {
 		}
 		e.held = append(e.held, locks.Holding{Key: locks.Key{DB: i % 2, Name: name}, Owner: owner, Fence: int64(i + 1)})
 	}
-	var ps []*Pattern
-	for _, text := range patterns {
-		p, err := ParsePattern(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ps = append(ps, p)
-	}
-	a, err := New(ps, Options{Engine: e, Inspector: e, MinTTL: time.Millisecond, MaxTTL: time.Minute})
+	a, err := New(parsed(t, patterns...), Options{Engine: e, Inspector: e, MinTTL: time.Millisecond, MaxTTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
