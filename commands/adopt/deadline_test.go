@@ -59,19 +59,7 @@ func TestDeadlines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := proxies(t, 2, "s:* timestamps=s guard=no", "ms:* timestamps=ms guard=no", "float:* timestamps=float guard=no", "off:* no-expiry=lease:30s guard=no", "strict:* as=strict timestamps=s guard=no")
-				txs := make([]Transaction, len(p))
-				for _, step := range steps {
-					if nap, is := strings.CutPrefix(step, "sleep "); is {
-						d, _ := time.ParseDuration(nap)
-						time.Sleep(d)
-						continue
-					}
-					said, want, _ := strings.Cut(step, " > ")
-					at := said[0] - '0'
-					if got := p[at].say(&txs[at], deadlines(said[2:])); got != want {
-						t.Fatalf("%s: %s", step, got)
-					}
-				}
+				follow(t, p, steps)
 			})
 		})
 	}

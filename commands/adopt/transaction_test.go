@@ -57,6 +57,27 @@ func (c *client) say(t *Transaction, line string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(string(r.Reply), "\r\n"), "\r\n", " ")
 }
 
+// follow goes through steps: "N COMMAND > REPLY", which proxy N is sent, with its times filled in by deadlines, or "sleep D".
+func follow(t *testing.T, p []*client, steps []string) {
+	t.Helper()
+	txs := make([]Transaction, len(p))
+	for _, step := range steps {
+		if nap, is := strings.CutPrefix(step, "sleep "); is {
+			d, err := time.ParseDuration(nap)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(d)
+			continue
+		}
+		said, want, _ := strings.Cut(step, " > ")
+		at := said[0] - '0'
+		if got := p[at].say(&txs[at], deadlines(said[2:])); got != want {
+			t.Fatalf("%s: %s", step, got)
+		}
+	}
+}
+
 // TestTransaction: what EXEC does, and answers. Steps are a proxy, what is said through it, and the reply.
 func TestTransaction(t *testing.T) {
 	const refused = "ADOPTREFUSED "
@@ -93,19 +114,7 @@ func TestTransaction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := proxies(t, 2, "lock:* guard=no no-expiry=lease:30s", "job:* as=strict guard=no")
-				txs := make([]Transaction, len(p))
-				for _, step := range steps {
-					if nap, is := strings.CutPrefix(step, "sleep "); is {
-						d, _ := time.ParseDuration(nap)
-						time.Sleep(d)
-						continue
-					}
-					said, want, _ := strings.Cut(step, " > ")
-					at := said[0] - '0'
-					if got := p[at].say(&txs[at], said[2:]); got != want {
-						t.Fatalf("%s: %s", step, got)
-					}
-				}
+				follow(t, p, steps)
 			})
 		})
 	}
