@@ -271,8 +271,8 @@ const (
 type simIdiom struct {
 	take, renew, release string
 	taken                string // the reply to take
-	again                bool   // who has it takes it again, so that a value is one program's
-	blind                bool   // to release it again releases whoever has it then
+	reenters             bool   // a program that has the lock takes it again: two programs must not have the same value
+	blind                bool   // release does not compare the value: sent twice, it may release another program's lock
 }
 
 var simIdioms = []simIdiom{
@@ -374,8 +374,8 @@ func (s *bothSim) stop(away bool) {
 	s.proxies[0].change(func() { s.proxies[0].away = away })
 }
 
-// simulate walks through modes while programs run, and returns who had the lock together. stay is for how long all proxies
-// are in the mode both before some are on, and before some are off.
+// simulate runs programs while walk switches modes, and returns each time when two programs had the lock at once, and how
+// often it was taken in each mode. words are of the pattern, faults how often a request fails, from 0 to 1.
 func simulate(t *testing.T, seed uint64, words string, faults float64, walk func(s *bothSim)) (overlaps []string, grants map[string]int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -396,7 +396,7 @@ func simulate(t *testing.T, seed uint64, words string, faults float64, walk func
 		how := simIdioms[seed%4]
 		var all sync.WaitGroup
 		for i := range 8 {
-			all.Go(func() { s.program(i, s.proxies[i%4], how, seed/4%2 == 1 && !how.again) })
+			all.Go(func() { s.program(i, s.proxies[i%4], how, seed/4%2 == 1 && !how.reenters) })
 		}
 		walk(s)
 		s.mu.Lock()
@@ -452,8 +452,8 @@ func TestBoth_Simulation(t *testing.T) {
 	t.Log(total)
 }
 
-// TestBoth_AStepLeftOut: who goes from off to on directly, or forgets the programs that go past the proxies, has two
-// who have the lock at once; so the simulation would notice.
+// TestBoth_AStepLeftOut: where proxies go from off to on or back without a stay in both, or while programs use the upstream
+// directly, two programs have the lock at once, and the simulation shows it.
 func TestBoth_AStepLeftOut(t *testing.T) {
 	for name, walk := range map[string]func(*bothSim){
 		"off to on": func(s *bothSim) {
