@@ -403,10 +403,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 // awaitEnd waits until a grant has ended that cannot be renewed any more: its holder counts on it no longer than the
 // clocks of the nodes may differ, and a node keeps it until its end.
 func (a *Adoption) awaitEnd(ctx context.Context, g guess) {
-	select {
-	case <-time.After(min(time.Until(g.until), locks.Drift(a.opt.MaxTTL))):
-	case <-ctx.Done():
-	}
+	_ = sleep(ctx, min(time.Until(g.until), locks.Drift(a.opt.MaxTTL))) // where ctx has ended, the next question fails
 }
 
 // note remembers what a key is.

@@ -221,10 +221,8 @@ func (a *Adoption) upstreamHas(ctx context.Context, conn Connection, key string)
 			return false, nil
 		}
 		before = left
-		select {
-		case <-time.After(lag):
-		case <-ctx.Done():
-			return false, ctx.Err()
+		if err := sleep(ctx, lag); err != nil {
+			return false, err
 		}
 	}
 	return true, nil

@@ -10,11 +10,10 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// replaceTries are how often a call is decided anew that is to replace what others replace at the same time, and
-// maxReplacePause how long it waits in between: about as long as a few others take.
+// Several calls may replace one lock at the same time, through several proxies.
 const (
-	replaceTries    = 30
-	maxReplacePause = 10 * time.Millisecond
+	replaceTries    = 30                    // how often such a call is decided before it fails
+	maxReplacePause = 10 * time.Millisecond // between two tries, at most, by chance: about as long as a few other calls take
 )
 
 // replace gives a lock another value: it takes it from exactly the grant that the call was run on, and so makes a new
@@ -42,14 +41,14 @@ func (a *Adoption) replace(ctx context.Context, c *Call, key locks.Key, op idiom
 		}
 		return nil, grant, err
 	case !d.Granted:
-		return nil, grant, replacePause(ctx)
+		return nil, grant, sleep(ctx, rand.N(maxReplacePause))
 	}
 	return &guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: 1, until: now.Add(ttl), open: open, made: madeOn}, d.Grant, nil
 }
 
-// replacePause lets others that replace the same lock go first, some of the time.
-func replacePause(ctx context.Context) error {
-	t := time.NewTimer(rand.N(maxReplacePause))
+// sleep waits for d, or returns the error of ctx when that ends before.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
