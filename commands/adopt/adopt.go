@@ -328,8 +328,9 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 	state := g.state(time.Now())
 	answered := false // state is an answer of the nodes to this call
 	exact := false    // and what is left of the lease, too
-	// What one try has met must not be met again by the next.
+	inTurn := false   // no other call of this proxy replaces the lock
 	most := tries
+	// The first try may share an answer of the nodes to the calls before it. The next must not be given the one that it failed by.
 	for tried, since := 0, conn.Since(); tried < most; tried, since = tried+1, time.Now() {
 		out, err := c.Run(state, time.Now())
 		if err != nil && (answered || state.Kind == idiom.Absent) {
@@ -343,7 +344,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			state, answered, exact = g.read(time.Now()), true, true
 			continue
 		}
-		if out.Op.Do == idiom.Nothing && !answered && c.class == idiom.Acquire { // one that is refused costs no more than to read
+		if out.Op.Do == idiom.Nothing && !answered && c.class == idiom.Acquire { // it is tried on a free key at once: to be refused by the nodes costs no more than to ask them
 			if out, err = c.Run(idiom.State{}, time.Now()); err != nil {
 				return Result{}, c.cannotRun(idiom.Absent, err)
 			}
@@ -354,7 +355,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			}
 			return Result{Reply: out.Reply, told: len(out.Signals) > 0, at: g}, a.signal(ctx, conn, c.signalsOf(&out))
 		}
-		if out.Op.Do == idiom.Replace && most == tries {
+		if out.Op.Do == idiom.Replace && !inTurn {
 			if refused := a.ruleOf(c).AllowsReplace(c.Call, time.Now()); refused != nil {
 				return Result{}, c.refused(TooStrict, refused.Why)
 			}
@@ -363,7 +364,8 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 				return Result{}, err
 			}
 			defer done()
-			if most = replaceTries; waited { // the last one remembers what it has done
+			inTurn, most = true, replaceTries
+			if waited { // for a call that has replaced the lock, and noted with what
 				g, _ = a.guesses.Get(key)
 				state, answered, exact = g.state(time.Now()), false, false
 				continue
@@ -381,23 +383,26 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 		case err != nil:
 			return Result{}, err
 		}
-		if value, kind := locks.ShownOwner(grant.Owner); kind == locks.AdoptedString { // who refused an acquisition
-			g = guess{owner: grant.Owner, holds: 1, until: time.Now().Add(grant.Validity)}
-			exact = isUpstreams(value)
-		} else {
-			tried := g
-			g, err = a.read(ctx, since, key)
-			if err == nil && out.Op.Do == idiom.Renew && g.owner == tried.owner && g.fence == tried.fence {
-				a.awaitEnd(ctx, g)
-			}
-			exact = true
-		}
-		if err != nil {
+		if g, exact, err = a.foundInstead(ctx, since, key, out.Op, g, grant); err != nil {
 			return c.contended(out.Op, err)
 		}
 		state, answered = g.read(time.Now()), true
 	}
 	return Result{}, errChanging
+}
+
+// foundInstead is what the key is where op could not be done to the grant that was guessed: the lock of holder, if the nodes
+// named one when they refused an acquisition, and otherwise what they answer now. exact reports whether what is left of the
+// lease is known as well.
+func (a *Adoption) foundInstead(ctx context.Context, since time.Time, key locks.Key, op idiom.Op, guessed guess, holder locks.Grant) (is guess, exact bool, err error) {
+	if value, kind := locks.ShownOwner(holder.Owner); kind == locks.AdoptedString {
+		return guess{owner: holder.Owner, holds: 1, until: time.Now().Add(holder.Validity)}, isUpstreams(value), nil
+	}
+	is, err = a.read(ctx, since, key)
+	if err == nil && op.Do == idiom.Renew && is.owner == guessed.owner && is.fence == guessed.fence {
+		a.awaitEnd(ctx, is)
+	}
+	return is, true, err
 }
 
 // awaitEnd waits until a grant has ended that cannot be renewed any more: its holder counts on it no longer than the
@@ -415,9 +420,9 @@ func (a *Adoption) note(key locks.Key, g guess) {
 	a.guesses.Add(key, g)
 }
 
-// do does an operation to exactly the grant that was guessed. next is what the key is then; nil: nothing was
-// done, and grant names who refused an acquisition, if that is known. out is changed to what was done, where
-// that depends on how many holds of a hash there were.
+// do does an operation to exactly the grant that was guessed. next is what the key is then, and grant what was taken, if
+// anything. next is nil if nothing was done: then grant is the holder's because of whom the nodes refused an acquisition,
+// or zero if they named none. out is changed to what was done, where that depends on how many holds of a hash there were.
 func (a *Adoption) do(ctx context.Context, conn Connection, since time.Time, c *Call, key locks.Key, out *idiom.Outcome, g guess) (next *guess, grant locks.Grant, err error) {
 	_, kind := locks.ShownOwner(g.owner)
 	switch op := out.Op; {
