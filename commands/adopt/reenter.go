@@ -12,9 +12,9 @@ import (
 // them, so that the count which a call was run on is confirmed by what became of it: where it was another, the call
 // is run again on the one that was there.
 
-// enter takes one more hold of a hash, or the first. out is what the call does then. nil: nothing was done, and
-// grant names who refused it, if that is known. g is what the key is guessed to be.
-// What the nodes have answered since that time may refuse it.
+// enter takes one more hold of a hash, or the first. g is what the key is guessed to be; an answer that the nodes have given
+// since that time may refuse the hold. out is what the call does with the count that was there. It is nil if nothing was
+// done: then grant is the holder's because of whom the nodes refused the hold, or zero if they named none.
 func (a *Adoption) enter(ctx context.Context, conn Connection, since time.Time, c *Call, key locks.Key, op idiom.Op, g guess) (out *idiom.Outcome, next guess, grant locks.Grant, err error) {
 	ttl, _, err := a.lease(c, idiom.Hash, op.TTL)
 	if err != nil {
@@ -43,10 +43,10 @@ func (a *Adoption) enter(ctx context.Context, conn Connection, since time.Time, 
 	return &ran, next, d.Grant, nil
 }
 
-// askToEnter asks the nodes for a hold, once for the calls that come together: all but one of them are refused by who
-// has the lock then. A call whose field is guessed to have it asks for itself, as do those in mode Both, which the
-// upstream lets come one at a time. refused is who has it, if d is not
-// granted and that is known; began is when d was asked for.
+// askToEnter asks the nodes for a hold, once for the calls that come together: all but one of them are refused because of
+// the lock that there is then. A call whose field is guessed to have it asks for itself, as do those in mode Both, which the
+// upstream lets come one at a time. began is when d was asked for. refused is the lock that there is, if d is not granted and
+// that is known.
 func (a *Adoption) askToEnter(ctx context.Context, conn Connection, since time.Time, c *Call, r locks.LockRequest, g guess) (d locks.Decision, began time.Time, refused guess, err error) {
 	ask := func(fl *flight) {
 		began = time.Now()
@@ -113,7 +113,7 @@ func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.O
 	}
 	all := ran.Op.Do == idiom.Release
 	if g.holds > 1 && !all && ran.Op.TTL > 0 {
-		if gone, err := a.setEnd(ctx, c, key, ran.Op, &g); gone || err != nil {
+		if over, err := a.setEnd(ctx, c, key, ran.Op, &g); over || err != nil {
 			return nil, next, err
 		}
 	}
@@ -143,8 +143,8 @@ func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.O
 	return &ran, g, nil
 }
 
-// setEnd moves the end of all holds to that of op. gone reports that nobody has the grant any more.
-func (a *Adoption) setEnd(ctx context.Context, c *Call, key locks.Key, op idiom.Op, g *guess) (noMore bool, err error) {
+// setEnd moves the end of all holds to that of op. over reports that nobody has the grant any more.
+func (a *Adoption) setEnd(ctx context.Context, c *Call, key locks.Key, op idiom.Op, g *guess) (over bool, err error) {
 	ttl, _, err := a.lease(c, idiom.Hash, op.TTL)
 	if err != nil {
 		return false, err
@@ -157,7 +157,7 @@ func (a *Adoption) setEnd(ctx context.Context, c *Call, key locks.Key, op idiom.
 	return false, err
 }
 
-// noFence is that of no grant.
+// noFence is a fence that no grant has: a release with it finds nothing to give back, unless its latch was used before.
 const noFence = -1
 
 // repeated is what a release does that finds nothing to give back, by out: if it has a latch, and was done before, what
@@ -183,8 +183,8 @@ func (a *Adoption) repeated(ctx context.Context, c *Call, key locks.Key, out idi
 	return first, nil
 }
 
-// repeatedElse is repeated for a call that cannot be run on what the key is now, which it is refused for if it was
-// not done before.
+// repeatedElse is repeated for a call that cannot be run on what the key is now. If it was not done before, the error is
+// refused.
 func (a *Adoption) repeatedElse(ctx context.Context, conn Connection, c *Call, key locks.Key, refused error) (Result, error) {
 	nothing, err := c.Run(idiom.State{}, time.Now())
 	if err != nil || nothing.Op.Latch == "" {
