@@ -18,6 +18,9 @@ import (
 // lag is how long the nodes may be behind the upstream: a release reaches them later.
 const lag = 50 * time.Millisecond
 
+// noReplace is why a call that replaces a lock is refused in the mode both.
+const noReplace = "it would replace a lock, which is not done in mode=both"
+
 // errUnclear is the answer where the upstream answers what the call never does.
 var errUnclear = errors.New("ERR the upstream's reply does not say whether it has changed the lock")
 
@@ -70,7 +73,7 @@ func (a *Adoption) mayTell(c *Call) (*idiom.Replies, error) {
 	for _, op := range r.Ops {
 		switch op.Do {
 		case idiom.Replace:
-			return nil, c.refused(NotTold, "it would replace a lock, which is not done in mode=both")
+			return nil, c.refused(NotTold, noReplace)
 		case idiom.Take, idiom.Enter, idiom.Renew:
 			kind := idiom.String
 			if op.Do == idiom.Enter {

@@ -24,7 +24,7 @@ func (a *Adoption) replace(ctx context.Context, c *Call, key locks.Key, op idiom
 		return nil, grant, c.refused(UpstreamHas, "the upstream has the key, which a program has taken that goes past the proxies")
 	}
 	if c.pattern.Mode == Both {
-		return nil, grant, c.refused(NotTold, "it would replace a lock, which is not done in mode=both")
+		return nil, grant, c.refused(NotTold, noReplace)
 	}
 	ttl, open, err := a.lease(c, idiom.String, op.TTL)
 	if err != nil || g.fence == 0 || g.made == unknownOrigin {
