@@ -157,7 +157,8 @@ func (a *Adoption) setEnd(ctx context.Context, c *Call, key locks.Key, op idiom.
 	return false, err
 }
 
-// noFence is a fence that no grant has: a release with it finds nothing to give back, unless its latch was used before.
+// noFence is a fence that no grant has: a release with it gives nothing back, and is answered only if one with the same latch
+// was done before.
 const noFence = -1
 
 // repeated is what a release does that finds nothing to give back, by out: if it has a latch, and was done before, what
