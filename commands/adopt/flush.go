@@ -22,7 +22,7 @@ const flushPage = 1000
 // flushes reports whether FLUSHDB and FLUSHALL release the locks of the pattern in a database, or in one of locks.AllDBs,
 // which is AnyDatabase.
 func (p *Pattern) flushes(db int) bool {
-	return p.Flush && p.Mode.adopts() && (p.DB < 0 || p.DB == db || db == AnyDatabase)
+	return p.Flush && p.Mode.adopts() && p.inDatabase(db)
 }
 
 // mayFlush reports whether a command may release locks since it empties databases. It does not allocate.

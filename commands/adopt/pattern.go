@@ -128,8 +128,11 @@ const AnyDatabase = -1
 
 // Matches reports whether the pattern names a key, whatever its mode.
 func (p *Pattern) Matches(db int, key string) bool {
-	return (p.DB < 0 || p.DB == db || db == AnyDatabase) && strings.HasPrefix(key, p.literal) && p.glob[len(p.literal):].Matches(key[len(p.literal):])
+	return p.inDatabase(db) && strings.HasPrefix(key, p.literal) && p.glob[len(p.literal):].Matches(key[len(p.literal):])
 }
+
+// inDatabase reports whether the pattern has keys in a database, or in some database for AnyDatabase.
+func (p *Pattern) inDatabase(db int) bool { return p.DB < 0 || p.DB == db || db == AnyDatabase }
 
 // Literal is what every key begins with that the pattern matches. If it is empty, every argument of every command
 // is compared with the pattern.
