@@ -158,8 +158,9 @@ func (a *Announcer) Announce(ctx context.Context) {
 	}
 	heard := a.read(notices)
 	for id, p := range heard {
-		if p.Since = time.Now(); slices.Equal(a.known[id].Patterns, p.Patterns) && !a.known[id].Since.IsZero() {
-			p.Since = a.known[id].Since
+		p.Since = time.Now()
+		if before, heardOf := a.known[id]; heardOf && slices.Equal(before.Patterns, p.Patterns) {
+			p.Since = before.Since
 		}
 		heard[id] = p
 	}
