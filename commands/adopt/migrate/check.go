@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -17,21 +18,29 @@ import (
 
 func join(texts []string) string { return strings.Join(texts, "; ") }
 
-// Check looks at all patterns of a database, and for so long at what changes there meanwhile. The error is the
-// upstream's, the nodes' or that of ctx.
+// Check looks at all patterns of a database, and for so long at what changes there meanwhile: at all of them at once. The
+// error is the upstream's, the nodes' or that of ctx.
 func (c *Checker) Check(ctx context.Context, db int, watch time.Duration) (Report, error) {
 	r := Report{DB: db}
+	var patterns []*adopt.Pattern
 	for _, p := range c.opt.Patterns {
-		if p.DB >= 0 && p.DB != db {
-			continue
+		if p.DB < 0 || p.DB == db {
+			patterns = append(patterns, p)
 		}
-		row, err := c.check(ctx, db, p, watch)
-		if err != nil {
-			return r, fmt.Errorf("pattern %q: %w", p.Glob, err)
-		}
-		r.Rows = append(r.Rows, row)
 	}
-	return r, nil
+	r.Rows = make([]Row, len(patterns))
+	errs := make([]error, len(patterns))
+	var all sync.WaitGroup
+	for i, p := range patterns {
+		all.Go(func() {
+			var err error
+			if r.Rows[i], err = c.check(ctx, db, p, watch); err != nil {
+				errs[i] = fmt.Errorf("pattern %q: %w", p.Glob, err)
+			}
+		})
+	}
+	all.Wait()
+	return r, cmp.Or(errs...)
 }
 
 func (c *Checker) check(ctx context.Context, db int, p *adopt.Pattern, watch time.Duration) (Row, error) {

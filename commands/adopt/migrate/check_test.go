@@ -83,11 +83,16 @@ func parse(text string) map[string]string {
 }
 
 func checker(t *testing.T, f *place, mode string, others ...peers.Peer) *Checker {
-	p, err := adopt.ParsePattern("lock:* mode=" + mode)
+	return New(Options{Patterns: []*adopt.Pattern{parsed(t, "lock:* mode="+mode)}, Nodes: f, Upstream: f, Peers: func() []peers.Peer { return others }})
+}
+
+func parsed(t *testing.T, text string) *adopt.Pattern {
+	t.Helper()
+	p, err := adopt.ParsePattern(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(Options{Patterns: []*adopt.Pattern{p}, Nodes: f, Upstream: f, Peers: func() []peers.Peer { return others }})
+	return p
 }
 
 func says(t *testing.T, c *Checker, watch time.Duration) string {
@@ -183,4 +188,27 @@ func TestCheck_Watch(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCheck_WatchesOnce: the patterns are watched together, not for so long each; those of another database are left out.
+func TestCheck_WatchesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &place{}
+		var patterns []*adopt.Pattern
+		for _, text := range []string{"a:* mode=both", "b:* mode=both db=1", "c:* mode=on", "d:* mode=both db=0"} {
+			patterns = append(patterns, parsed(t, text))
+		}
+		began := time.Now()
+		r, err := New(Options{Patterns: patterns, Nodes: f, Upstream: f}).Check(t.Context(), 0, time.Minute)
+		if took := time.Since(began); err != nil || took != time.Minute {
+			t.Errorf("it takes %v: %v", took, err)
+		}
+		var globs []string
+		for _, row := range r.Rows {
+			globs = append(globs, row.Pattern)
+		}
+		if got := strings.Join(globs, " "); got != "a:* c:* d:*" {
+			t.Errorf("rows for %s", got)
+		}
+	})
 }
