@@ -169,10 +169,11 @@ const (
 const mostLooks = 16
 
 // watch follows what changes at the upstream for so long, and returns the keys that it had for longer than a call in the
-// mode both has one which the nodes do not grant.
+// mode both has one which the nodes do not grant. If a key could not be looked at, it returns that error at once.
 func (c *Checker) watch(ctx context.Context, db int, p *adopt.Pattern, d time.Duration) (direct map[string]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
+	var failed error
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	direct = map[string]bool{}
@@ -185,27 +186,35 @@ func (c *Checker) watch(ctx context.Context, db int, p *adopt.Pattern, d time.Du
 		}
 		looking[key] = true
 		all.Go(func() {
-			is := c.isDirect(ctx, db, key)
+			is, err := c.isDirect(ctx, db, key)
+			over := ctx.Err() != nil // and so err is no failure
 			mu.Lock()
 			defer mu.Unlock()
 			delete(looking, key)
 			if is {
 				direct[key] = true
 			}
+			if err != nil && !over && failed == nil {
+				failed = err
+				cancel()
+			}
 		})
 	})
 	all.Wait()
-	if ctx.Err() != nil { // it is over
-		err = nil
+	switch {
+	case failed != nil:
+		return direct, failed
+	case ctx.Err() != nil: // it is over
+		return direct, nil
 	}
 	return direct, err
 }
 
 // isDirect reports whether a key that has changed stays at the upstream alone.
-func (c *Checker) isDirect(ctx context.Context, db int, key string) bool {
+func (c *Checker) isDirect(ctx context.Context, db int, key string) (bool, error) {
 	first, err := c.look(ctx, db, key)
 	if err != nil || !first.atUpstream {
-		return false
+		return false, err
 	}
 	pause := grantedWithin
 	if first.held {
@@ -214,10 +223,10 @@ func (c *Checker) isDirect(ctx context.Context, db int, key string) bool {
 	select {
 	case <-time.After(pause):
 	case <-ctx.Done():
-		return false
+		return false, ctx.Err()
 	}
 	second, err := c.look(ctx, db, key)
-	return err == nil && second.atUpstream && second.held == first.held && slices.Equal(first.values, second.values)
+	return second.atUpstream && second.held == first.held && slices.Equal(first.values, second.values), err
 }
 
 // A glance is where a lock is.

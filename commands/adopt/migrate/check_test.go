@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -13,11 +14,14 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/peers"
 )
 
+var errNodes = errors.New("NOQUORUM")
+
 // A place is an upstream and nodes: the value of each key there.
 type place struct {
 	mu              sync.Mutex
 	upstream, nodes map[string]string
 	changed         chan string
+	fails           bool // the nodes do not answer
 }
 
 func (f *place) Keys(context.Context, int, string, int) (keys []string, complete bool, err error) {
@@ -52,6 +56,9 @@ func (f *place) Watch(ctx context.Context, _ int, _ string, changed func(string)
 func (f *place) Read(_ context.Context, k locks.Key) (r locks.Reading, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.fails {
+		return r, errNodes
+	}
 	if v, there := f.nodes[k.Name]; there {
 		r = locks.Reading{Held: true, Owner: locks.NewAdoptedString(&locks.RandSource{}, v)}
 	}
@@ -211,4 +218,33 @@ func TestCheck_WatchesOnce(t *testing.T) {
 			t.Errorf("rows for %s", got)
 		}
 	})
+}
+
+// TestCheck_WatchFails: nothing is said to be safe if a key could not be looked at when it changed, though all can at the end.
+func TestCheck_WatchFails(t *testing.T) {
+	for _, when := range []time.Duration{0, grantedWithin / 2} { // for the first look, or the second
+		synctest.Test(t, func(t *testing.T) {
+			f := &place{changed: make(chan string)}
+			setFails := func(fails bool) {
+				f.mu.Lock()
+				f.fails = fails
+				f.mu.Unlock()
+			}
+			go func() {
+				time.Sleep(time.Second)
+				f.set("a=1", "")
+				setFails(when == 0)
+				f.changed <- "lock:a"
+				time.Sleep(when)
+				setFails(true)
+				time.Sleep(2 * grantedWithin)
+				setFails(false)
+				f.set("", "")
+			}()
+			if r, err := checker(t, f, "both").Check(t.Context(), 0, 5*time.Second); !errors.Is(err, errNodes) {
+				t.Errorf("after %v: %+v, %v", when, r, err)
+			}
+			time.Sleep(time.Second) // until the goroutine has ended
+		})
+	}
 }
