@@ -16,6 +16,7 @@ func (s *Server) goWork(f func()) {
 	s.sessions.Go(func() {
 		for f != nil {
 			f()
+			f = nil // a worker that waits keeps nothing of what it ran
 			f = s.nextJob()
 		}
 	})

@@ -2,9 +2,11 @@ package proxy
 
 import (
 	"context"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // TestGoWork: as many run at once as there are, few are kept, and none when the server drains.
@@ -39,4 +41,31 @@ func TestGoWork(t *testing.T) {
 		}
 		s.sessions.Wait()
 	})
+}
+
+// TestGoWork_ForgetsTheLast: a worker that waits keeps nothing of what it ran.
+func TestGoWork_ForgetsTheLast(t *testing.T) {
+	s := &Server{jobs: make(chan func())}
+	s.draining, s.drain = context.WithCancel(t.Context())
+	defer s.sessions.Wait()
+	defer s.drain()
+	freed := make(chan struct{})
+	func() {
+		last := new([1 << 20]byte)
+		runtime.AddCleanup(last, func(c chan struct{}) { close(c) }, freed)
+		s.goWork(func() { last[0] = 1 })
+	}()
+	for s.idle.Load() == 0 {
+		runtime.Gosched()
+	}
+	for late := time.After(time.Minute); ; {
+		runtime.GC()
+		select {
+		case <-freed:
+			return
+		case <-late:
+			t.Fatal("it is kept")
+		case <-time.After(time.Millisecond):
+		}
+	}
 }
