@@ -40,7 +40,9 @@ type Rules struct {
 	Fence    bool // a renewal changes the grant only that it names
 }
 
-func soundRules() Rules { return Rules{true, true, true, true, true, true} }
+func soundRules() Rules {
+	return Rules{ByQuorum: true, OpenOnly: true, NewEpoch: true, Exactly: true, NoReturn: true, Fence: true}
+}
 
 // Config bounds a search.
 type Config struct {
@@ -438,10 +440,10 @@ type variant struct {
 }
 
 var variants = []variant{
-	{"by-quorum", "a fosterer goes by one version without an end", func(r *Rules) { r.ByQuorum, r.OpenOnly = false, false }, "O", ending()},
+	{"by-quorum", "a fosterer goes by one version without an end", func(r *Rules) { r.ByQuorum, r.OpenOnly = false, false }, "O1", ending()},
 	{"open-only", "it replaces every version that it has read", func(r *Rules) { r.OpenOnly = false }, "O1", ending()},
-	{"new-epoch", "EXPIRE is a renewal in the lease's epoch", func(r *Rules) { r.NewEpoch = false }, "O", ending()},
-	{"exactly", "a renewal that read replaces any version", func(r *Rules) { r.Exactly = false }, "O", ending()},
+	{"new-epoch", "EXPIRE is a renewal in the lease's epoch", func(r *Rules) { r.NewEpoch = false }, "O1", ending()},
+	{"exactly", "a renewal that read replaces any version", func(r *Rules) { r.Exactly = false }, "O1", ending()},
 	{"no-return", "a node that knows of the release reinstates the lock", func(r *Rules) { r.NoReturn = false }, "R1", releasing()},
 	{"fence", "a renewal does not name the grant, nor the version", func(r *Rules) { r.Fence, r.Exactly = false, false }, "R2", releasing()},
 }
