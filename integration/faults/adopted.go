@@ -60,7 +60,7 @@ const polls = 50
 
 // set takes the lock with SET, and asks for the fence of what it has taken. It returns the Reply of its Event.
 func (w *worker) set(c *claim) string {
-	args, takes := w.words(c)
+	args, takes := w.setArgs(c)
 	e := c.Event
 	c.TTL = c.TTL.Truncate(time.Millisecond)
 	e.TTL, e.Proxy, e.Takes = c.TTL, c.line.proxy, takes
@@ -78,7 +78,7 @@ func (w *worker) set(c *claim) string {
 	case takes == "" && isNull(v) == (len(args) == 6):
 		e.End, e.Reply, e.Holder = end, held, v.Text
 	default:
-		if !w.heard(&e, c.line, end) {
+		if !w.askFence(&e, c.line, end) {
 			return ""
 		}
 		c.fence = e.Granted

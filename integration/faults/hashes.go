@@ -64,8 +64,7 @@ func (w *worker) playHash() {
 	}
 }
 
-// enter takes one hold, and asks for the fence of the lock. It returns the Reply of its Event. A hold of a grant whose
-// fence it does not hear of is one that nobody has answered.
+// enter takes one hold, and asks for the fence of the lock. It returns the Reply of its Event; empty: there was none.
 func (w *worker) enter(c *claim, l *line) string {
 	e := c.Event
 	e.Proxy = l.proxy
@@ -81,12 +80,11 @@ func (w *worker) enter(c *claim, l *line) string {
 	case v.Int() == 0:
 		e.End, e.Reply = end, held
 	default:
-		fence, err := l.Try("LOCKCTL", "FENCE", c.Name, c.Owner)
-		if err != nil || fence.Kind != ':' {
+		if !w.askFence(&e, l, end) {
 			return ""
 		}
-		c.taken, c.fence = int(v.Int()), fence.Int()
-		e.End, e.Reply, e.Granted, e.Holds, e.Validity = end, granted, c.fence, int(v.Int()), believed(c.TTL)
+		e.Holds = int(v.Int())
+		c.taken, c.fence = e.Holds, e.Granted
 	}
 	w.journal.write(&e)
 	return e.Reply

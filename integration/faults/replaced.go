@@ -10,8 +10,8 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// anybody is whose lock an event took that overwrites: that of whom it hears, but also that of another which it, and
-// somebody else, had tried to replace before.
+// anybody is Event.Takes of a command that overwrites whatever is there. It may have taken the lock of the owner that it is
+// told of, and of one before: what a replacement that failed has left.
 const anybody = "*"
 
 // takes reports whether an event may have taken the lock from an owner, as it said or as it may have done.
@@ -21,9 +21,9 @@ func (e *Event) takes(owner string) bool {
 
 const compareAndSet = `if redis.call('type', KEYS[1]).ok == 'string' and redis.call('get', KEYS[1]) == ARGV[1] then redis.call('set', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1 else return 0 end`
 
-// words are how a turn asks for its lock: only if nobody has it, most of the time; where as=full, also from whoever has it;
-// and where as=usual, in a way that is refused if another has it.
-func (w *worker) words(c *claim) (args []string, takes string) {
+// setArgs are the command with which a turn asks for its lock: most of the time only if nobody has it; where as=full, also one
+// that overwrites; and where as=usual, also one that is refused if another has it. takes is for Event.Takes.
+func (w *worker) setArgs(c *claim) (args []string, takes string) {
 	args = []string{"SET", c.Name, c.Owner, "NX", "PX", strconv.FormatInt(c.TTL.Milliseconds(), 10)}
 	switch {
 	case isFenced(c.Name) && w.chance(3):
@@ -54,7 +54,7 @@ func (w *worker) rewrite(c *claim) bool {
 	case v.Int() == 0:
 		e.End, e.Reply = end, held
 	default:
-		if !w.heard(&e, l, end) {
+		if !w.askFence(&e, l, end) {
 			return false
 		}
 		c.Owner, c.TTL, c.fence = e.Owner, e.TTL, e.Granted
@@ -63,9 +63,9 @@ func (w *worker) rewrite(c *claim) bool {
 	return e.Reply == granted
 }
 
-// heard asks for the fence of what an event has taken, which was answered then. A grant whose fence it does not hear of
-// is one that nobody has answered, and nobody uses.
-func (w *worker) heard(e *Event, l *line, end instant) bool {
+// askFence asks for the fence of what an event has taken, whose reply came at end, and fills the event in. It reports whether
+// there was an answer: without one the worker does not use the grant, and the event stays one without a reply.
+func (w *worker) askFence(e *Event, l *line, end instant) bool {
 	fence, err := l.Try("LOCKCTL", "FENCE", e.Name, e.Owner)
 	if err != nil || fence.Kind != ':' {
 		return false
