@@ -335,7 +335,7 @@ func lines(all []simEvent, i int) string {
 
 // replay is the command that repeats a seed.
 func replay(seed uint64) string {
-	return fmt.Sprintf("LOCKPROXY_SIM_SEED=%d go test ./backends/locks -run 'TestSimulation$' -count=1 -v", seed)
+	return fmt.Sprintf("LOCKPROXY_SIM_SEED=%d go test ./backends/locks/quorum -run 'TestSimulation$' -count=1 -v", seed)
 }
 
 // report fails the test for every promise that was broken.
