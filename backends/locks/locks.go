@@ -42,7 +42,7 @@ type LockRequest struct {
 	Key
 	Owner string        // up to 1 KB, any bytes; empty: an owner is generated, which never re-enters
 	TTL   time.Duration // the lease, whole milliseconds, within the limits of the Service; not used with Open
-	Open  bool          // it has no end: see Fosterer. Not with Session or Req
+	Open  bool          // the lease has no end: see Fosterer. Not with Session or Req
 	Info  string        // up to 256 bytes, shown with the holder
 
 	// What a holder that asks again gets, instead of another hold of its grant. Not both; each needs an Owner.
@@ -109,9 +109,9 @@ type Reading struct {
 	Owner     string
 	Info      string        // that the LOCK came with
 	Fence     int64         // of the grant
-	Remaining time.Duration // of the lease, the Q-th largest among the masters
+	Remaining time.Duration // of the lease, the Q-th largest among the masters; with Open, until proxies must have renewed it
 	Holds     int           // of the owner
-	Open      bool          // it has no end: Remaining is what is left until it has to be renewed
+	Open      bool          // the lease has no end
 }
 
 // A RenewRequest moves the end of a lease that the owner still has.
@@ -119,7 +119,7 @@ type RenewRequest struct {
 	Key
 	Owner string
 	TTL   time.Duration // the lease ends this long from now; not used with Open
-	Open  bool          // it has no end any more, else it has one, also if it had none
+	Open  bool          // the lease has no end from now on; false gives it one, also if it had none
 	Fence int64         // if not 0, act only on the grant with this fence
 }
 

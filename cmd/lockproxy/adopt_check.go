@@ -67,9 +67,10 @@ func askAdoptCheck(ctx context.Context, s *backends.Server, watch time.Duration)
 	return w.ask(ctx, args...)
 }
 
-// showAdoptCheck writes what was found, and reports whether nothing is in the way of that mode; empty: of any.
+// showAdoptCheck prints the reply to LOCKCTL ADOPT CHECK. It reports whether the step to the mode is safe for every pattern
+// that can take it next, and one can; with an empty mode, whether every next step is safe.
 func showAdoptCheck(out io.Writer, rows resp.Tree, to string) (safe bool) {
-	safe, asked := true, to == ""
+	safe, found := true, to == ""
 	for _, row := range rows.Elems {
 		fmt.Fprintf(out, "%s mode=%s\n", row.Field("pattern").Text, row.Field("mode").Text)
 		for _, p := range row.Field("proxies").Elems {
@@ -78,12 +79,12 @@ func showAdoptCheck(out io.Writer, rows resp.Tree, to string) (safe bool) {
 		for _, s := range row.Field("steps").Elems {
 			fmt.Fprintf(out, "  %s\n", s.Field("says").Text)
 			if to == "" || s.Field("to").Text == to {
-				safe, asked = safe && s.Field("safe").Text == "yes", true
+				safe, found = safe && s.Field("safe").Text == "yes", true
 			}
 		}
 	}
-	if !asked {
+	if !found {
 		fmt.Fprintf(out, "no pattern can go %s next\n", to)
 	}
-	return safe && asked
+	return safe && found
 }

@@ -262,7 +262,7 @@ func (h *simHistory) granted(a *simAsk, r locks.LockRequest, g locks.Grant) *sim
 	var mine *simBelief
 	for _, b := range n.beliefs {
 		switch {
-		case b.owner != g.Owner && n.drops[g.Fence]: // it was replaced before its owner heard of it
+		case b.owner != g.Owner && n.dropped[g.Fence]: // it was replaced before its owner heard of it
 		case b.owner != g.Owner:
 			h.rivalLocked(b, g, now)
 		case b.fence == g.Fence:
@@ -277,13 +277,13 @@ func (h *simHistory) granted(a *simAsk, r locks.LockRequest, g locks.Grant) *sim
 		n.fence, n.owner = g.Fence, g.Owner
 		h.grants++
 	case g.Fence == n.fence && n.owner == g.Owner:
-	case n.drops[g.Fence]:
+	case n.dropped[g.Fence]:
 	case g.Fence <= n.taken: // FORCE took it before its owner heard of it
 	default:
 		h.blameLocked(g.Name, "%s was granted fence %d after %d of %s", g.Owner, g.Fence, n.fence, n.owner)
 	}
 	if mine == nil {
-		over := n.forcing > 0 || n.lost[g.Fence] || g.Fence <= n.taken || n.drops[g.Fence]
+		over := n.forcing > 0 || n.lost[g.Fence] || g.Fence <= n.taken || n.dropped[g.Fence]
 		mine = &simBelief{name: g.Name, owner: g.Owner, fence: g.Fence, over: over}
 		n.beliefs = append(n.beliefs, mine)
 	}
@@ -365,7 +365,7 @@ func (h *simHistory) renewed(a *simAsk, b *simBelief, validity time.Duration, la
 	case b.fence > a.taken && n.forced:
 	case b.fence <= a.taken:
 		h.blameLocked(b.name, "fence %d of %s was renewed after FORCE had taken it away", b.fence, b.owner)
-	case n.drops[b.fence] && a.latest <= b.fence: // it may have been renewed before it was replaced
+	case n.dropped[b.fence] && a.latest <= b.fence: // it may have been renewed before it was replaced
 	case n.fence > b.fence && (a.alone || n.owner != b.owner): // else the owner was granted it meanwhile
 		h.blameLocked(b.name, "fence %d of %s was renewed after %d was granted to %s", b.fence, b.owner, n.fence, n.owner)
 	case lapsed && b.freed:

@@ -11,7 +11,7 @@ import (
 
 // simReplaced is what has been replaced, or was to be, of one name.
 type simReplaced struct {
-	drops   map[int64]bool   // fences of grants that some node has dropped for another: what was told of them is void
+	dropped map[int64]bool   // fences of grants that a node has dropped to make room for another: their owners are no longer believed
 	givenUp map[int64]string // fences of grants that were given up, and to what
 }
 
@@ -27,13 +27,13 @@ func (h *simHistory) dropped(key, owner, fence string) {
 		if voters.LockKey("lockproxy:", locks.Key{Name: name}) != key {
 			continue
 		}
-		if n.drops == nil {
-			n.drops = map[int64]bool{}
+		if n.dropped == nil {
+			n.dropped = map[int64]bool{}
 		}
-		n.drops[f] = true
+		n.dropped[f] = true
 		for _, b := range n.beliefs {
 			if b.owner == owner && b.fence <= f { // a copy of its LOCK may have been told of a smaller one
-				b.over, n.drops[b.fence] = true, true
+				b.over, n.dropped[b.fence] = true, true
 			}
 		}
 	}
@@ -43,7 +43,7 @@ func (h *simHistory) dropped(key, owner, fence string) {
 func (h *simHistory) hasDropped(b *simBelief) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.nameLocked(b.name).drops[b.fence]
+	return h.nameLocked(b.name).dropped[b.fence]
 }
 
 // gaveUp notes that the grant with this fence was given up, and blames that if it had been before.
