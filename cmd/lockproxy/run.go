@@ -17,7 +17,7 @@ import (
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/child"
 )
 
-// Exit codes of run besides its command's, which are those of package child: those of sysexits.h.
+// Exit codes of run itself, from sysexits.h. Those for its command are in package child.
 const (
 	exitMisuse       = 64 // the command line has faults, or the proxy refused the request as one
 	exitUnavailable  = 69 // no quorum, or no proxy
