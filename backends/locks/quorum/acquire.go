@@ -89,6 +89,16 @@ type needsRepairError struct{ *locks.QuorumError }
 func (e needsRepairError) Is(target error) bool { return target == errNeedsRepair }
 func (e needsRepairError) Unwrap() error        { return e.QuorumError }
 
+// lockError is the error of a LOCK that is not decided by the votes. If a node needs repair, it is looked at now.
+func (s *Store) lockError(name string, votes []voters.Vote) error {
+	err := s.set.QuorumError("LOCK", name, votes)
+	if voters.NeedsRepair(votes) {
+		s.set.RequestProbe()
+		return needsRepairError{err}
+	}
+	return err
+}
+
 // acquire is one try: a round, a second one if the nodes numbered the grant differently, and an undo if it
 // failed.
 func (s *Store) acquire(ctx context.Context, r locks.Attempt) (locks.Decision, error) {
@@ -195,12 +205,7 @@ func (s *Store) decide(ctx context.Context, a *acquisition, round *voters.Round)
 	}
 	votes := s.abandon(a, round)
 	s.set.Ended(round, votes, voters.EndNoQuorum)
-	err := s.set.QuorumError("LOCK", a.Name, votes)
-	if voters.NeedsRepair(votes) {
-		s.set.RequestProbe()
-		return locks.Decision{}, needsRepairError{err}
-	}
-	return locks.Decision{}, err
+	return locks.Decision{}, s.lockError(a.Name, votes)
 }
 
 // grant has a quorum store the fence and counts the validity. Nodes that have not voted yet get the fence when

@@ -19,11 +19,7 @@ func (s *Store) prepareFresh(ctx context.Context, r *locks.Attempt) (dropped int
 		return 0, err
 	}
 	if voters.CountKind(votes, voters.Yes) < s.set.Quorum {
-		if voters.NeedsRepair(votes) {
-			s.set.RequestProbe()
-			return 0, needsRepairError{s.set.QuorumError("LOCK", r.Name, votes)}
-		}
-		return 0, s.set.QuorumError("LOCK", r.Name, votes)
+		return 0, s.lockError(r.Name, votes)
 	}
 	tag := ""
 	if r.Req != "" {

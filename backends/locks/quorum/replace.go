@@ -13,16 +13,10 @@ import (
 func (s *Store) prepareReplace(ctx context.Context, r *locks.Attempt) error {
 	limits := s.set.Opts.Timeouts(r.TTL)
 	votes, err := s.noteShortening(ctx, locks.Holder{Key: r.Key, Owner: r.Replaces.Owner}, r.Replaces.Fence, limits)
-	switch {
-	case err != nil:
-		return err
-	case voters.CountKind(votes, voters.Yes) >= s.set.Quorum:
-		return nil
-	case voters.NeedsRepair(votes):
-		s.set.RequestProbe()
-		return needsRepairError{s.set.QuorumError("LOCK", r.Name, votes)}
+	if err == nil && voters.CountKind(votes, voters.Yes) < s.set.Quorum {
+		err = s.lockError(r.Name, votes)
 	}
-	return s.set.QuorumError("LOCK", r.Name, votes)
+	return err
 }
 
 // loseReplaced forgets the grant whose place an acquisition has taken.
