@@ -17,7 +17,7 @@ type Holding struct {
 	Votes     int           // nodes that agree that this owner has it
 	Waiters   int           // how many wait for it at this proxy
 	Session   bool          // this proxy renews it
-	Open      bool          // it has no end: proxies renew it before Remaining is over
+	Open      bool          // the lease has no end: proxies renew it before Remaining is over
 	Here      bool          // this proxy granted it, and knows that still
 	Waited    time.Duration // if Here: from the call of LOCK to the grant
 }

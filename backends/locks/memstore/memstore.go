@@ -33,10 +33,10 @@ type Store struct {
 type record struct {
 	owner string // of the last grant
 	info  string
-	fence int64 // of that grant
-	open  bool  // it has no end
-	since time.Duration
-	holds []hold // of that grant; those that have ended are left out by Store.record
+	fence int64         // of that grant
+	open  bool          // the lease has no end
+	since time.Duration // when it was granted
+	holds []hold        // of that grant; those that have ended are left out by Store.record
 
 	lastOwner string // of the grant given back last
 	lastFence int64

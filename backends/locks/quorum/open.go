@@ -164,7 +164,7 @@ func (s *Store) fosterOne(ctx context.Context, l voters.OpenLease, maxHold time.
 		return missed, 0
 	}
 	defer s.set.ReleaseSlot()
-	maxTTL, _, own := s.set.Opts.MaxTTL, time.Duration(0), false
+	maxTTL, own := s.set.Opts.MaxTTL, false
 	did = renewedOther
 	if _, here := s.grants.waited(l.Holder, l.Fence); here {
 		did = renewedOwn
@@ -198,12 +198,13 @@ func (s *Store) fosterForeign(ctx context.Context, l voters.OpenLease, did foste
 		return missed, 0
 	}
 	g, result := s.readGrant(votes, h, l.Fence, began)
-	switch {
-	case result == undecided:
+	if result == undecided {
 		return missed, 0
-	case result != applied || s.openness(votes, h.Owner, g.fence) == isWithEnd:
+	}
+	switch is := s.openness(votes, h.Owner, g.fence); {
+	case result != applied || is == isWithEnd:
 		return leftAlone, 0
-	case s.openness(votes, h.Owner, g.fence) == maybeOpen:
+	case is == maybeOpen:
 		return missed, 0
 	}
 	rest := qthRest(votes, s.set.Quorum, func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Owner == h.Owner && v.Fence == g.fence })
