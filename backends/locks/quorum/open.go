@@ -100,9 +100,14 @@ func (s *Store) Foster(ctx context.Context, maxHold time.Duration) (f locks.Fost
 	return f, err
 }
 
-// scanOpen looks through a quorum of nodes for leases without an end of which a third is over.
+// scanOpen looks through a quorum of nodes for leases without an end of which a third is over. Those of one owner under several
+// fences are looked after each by itself: which of them is the grant only a quorum can say.
 func (s *Store) scanOpen(ctx context.Context, f *locks.Fostering) (due []voters.OpenLease, err error) {
-	at := map[locks.Holder]int{}
+	type numbered struct {
+		locks.Holder
+		fence int64
+	}
+	at := map[numbered]int{}
 	failed, looked := make([]voters.Vote, len(s.set.Members)), cursor{node: -1}
 	for n := 0; n < s.set.Quorum; {
 		i, ok := s.scannable(looked, failed)
@@ -119,14 +124,13 @@ func (s *Store) scanOpen(ctx context.Context, f *locks.Fostering) (due []voters.
 		}
 		f.Open = max(f.Open, open)
 		for _, l := range leases {
-			if j, seen := at[l.Holder]; seen && due[j].Fence >= l.Fence {
+			k := numbered{l.Holder, l.Fence}
+			if j, seen := at[k]; seen {
 				due[j].Rest, due[j].Age = min(due[j].Rest, l.Rest), max(due[j].Age, l.Age)
-			} else if seen {
-				due[j] = l
-			} else {
-				at[l.Holder] = len(due)
-				due = append(due, l)
+				continue
 			}
+			at[k] = len(due)
+			due = append(due, l)
 		}
 		looked.done |= 1 << i
 		n++

@@ -3,8 +3,10 @@ package quorum
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -259,4 +261,36 @@ func TestRead_OpenUndecided(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
+}
+
+// TestFoster_OtherFence: a grant is the one whose fence a quorum has, whatever a node has beside it: another fence for the same
+// grant, since its clock is ahead, or an older grant of the same owner, whose release it has missed.
+func TestFoster_OtherFence(t *testing.T) {
+	t.Parallel()
+	for _, own := range []bool{true, false} {
+		for node := range 3 {
+			for _, by := range []int64{-1, 1} {
+				t.Run(fmt.Sprintf("own=%t node %d %+d", own, node, by), func(t *testing.T) {
+					inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second}, func(t *testing.T, s *timeless) {
+						g := lockOpen(t, s.proxy)
+						at, want := s.proxy, locks.Fostering{Open: 1, Renewed: 1}
+						if !own {
+							at, want = s.another(t).proxy, locks.Fostering{Open: 1, Adopted: 1}
+						}
+						time.Sleep(3500 * time.Millisecond)
+						n, record := s.nodes[node], voters.LockKey("lockproxy:", jobKey)
+						n.HSet(record, "f", strconv.FormatInt(g.Fence+by, 10))
+						n.HSet(record, "g", "1")
+						if got, err := at.Store.Foster(t.Context(), time.Hour); err != nil || !reflect.DeepEqual(got, want) {
+							t.Errorf("%+v, %v", got, err)
+						}
+						time.Sleep(5 * time.Second)
+						if r := read(t, s.proxy); !r.Held || r.Fence != g.Fence {
+							t.Errorf("after its first lease: %+v", r)
+						}
+					})
+				})
+			}
+		}
+	}
 }
