@@ -7,6 +7,7 @@
 --   {2, noted}  missing here: the last release of the name was of this grant
 --   {3, noted, holds left, hold}  this unlock gave back that hold before
 --   {5, noted, name}  missing here although the grant is here: the release of that name gave the hold back before
+--   {6, noted}  not removed: the holds of this unlock's request were given back here, and these are another's
 --   {4, noted}  not removed: the name would become free, or the lease end earlier, and the lease has another lineage
 --   {0, noted, owner or empty, ms left, largest fence, before}  missing here; before is 1 if another release gave the hold
 --       back here, or a later grant was given back
@@ -63,6 +64,7 @@ for i = first, final do
   local t = asked and tag(ARGV[i])
   if t then tags[t] = true end
 end
+if asked and request ~= '' and not done and not tags[request] and recall('L' .. request) then return refusal or {6, noted} end
 local sure = mine and (h.fence == fence or h.present > 0 and (h.fence < fence or tag(ARGV[first])))
 if next(tags) and mine and (h.present > 0 or h.fence <= fence) then
   for _, id in ipairs(redis.call('HKEYS', KEYS[1])) do

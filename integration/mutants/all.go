@@ -132,6 +132,12 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Profile: "at once",
 		Edits:   []Edit{{"backends/locks/quorum/tally.go", "done = func(v *voters.Vote) bool { return v.Kind == voters.Yes && !v.Reinstated }", "done = func(v *voters.Vote) bool { return v.Kind == voters.Yes }"}},
 	},
+	{
+		Name:   "late-unlock-takes-another",
+		Breaks: "an UNLOCK whose own hold was given back gives back no other: a late copy of it releases what its owner has taken since",
+		Rare:   true,
+		Edits:  []Edit{{"scripts/release.lua", "if asked and request ~= '' and not done and not tags[request] and recall('L' .. request)", "if false"}},
+	},
 	// Quarantine.
 	{
 		Name:    "short-quarantine",

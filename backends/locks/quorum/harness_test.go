@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -143,6 +144,13 @@ func counter(s *proxy, name string, labels ...string) int64 {
 // serve runs a proxy with these options until the test ends.
 func serve(tb testing.TB, o testOptions) *proxy {
 	tb.Helper()
+	s, _ := serveUntil(tb, o)
+	return s
+}
+
+// serveUntil runs a proxy until stop, or the test ends.
+func serveUntil(tb testing.TB, o testOptions) (s *proxy, stop func()) {
+	tb.Helper()
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -153,13 +161,14 @@ func serve(tb testing.TB, o testOptions) *proxy {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	tb.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			tb.Error(err)
 		}
 	})
-	return s
+	tb.Cleanup(stop)
+	return s, stop
 }
 
 // start serves on real nodes, which vote.

@@ -3,6 +3,7 @@ package quorum
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -142,6 +143,43 @@ func TestReq_UnlockOfTwoAttempts(t *testing.T) {
 	}
 	giveBack(t, p[0], "alice", "x", 0)
 	nothingLeft(t, p[0], c)
+}
+
+// TestReq_LateUnlockBesideARival: the release of x is answered by a node that gives it back, and by one that names
+// a rival and so does not remember what this UNLOCK gave back; it never comes to the third. A copy of the UNLOCK
+// that comes late, when the owner has another hold, must not give back that one.
+func TestReq_LateUnlockBesideARival(t *testing.T) {
+	t.Parallel()
+	for i, via := range []string{"proxy that has the hold", "another proxy"} {
+		t.Run(via, func(t *testing.T) {
+			t.Parallel()
+			p, c, nodes := proxies(t, 2)
+			dying, die := serveUntil(t, testOptions{Nodes: nodesAt(t, addrs(nodes)...), NodeTimeout: patient})
+			allVote(t, dying)
+			request(t, dying, "alice", "x")
+			everywhere(t, dying, c)
+			rivalHas(t, dying, c[2])
+			c[1].Do(t, "CLIENT", "PAUSE", "600000", "WRITE")
+			giveBack(t, dying, "alice", "x", 0)
+			die()
+			c[1].Do(t, "CLIENT", "UNPAUSE")
+			c[2].Do(t, "DEL", p[0].RedisKeys(locks.Key{Name: "job"}).Lock)
+			y := request(t, p[0], "alice", "y")
+			eventually(t, patient, "every node has y", func() bool {
+				return !slices.ContainsFunc(c, func(c *redistest.Conn) bool { return !slices.Contains(fields(t, p[0], c), y.Hold) })
+			})
+
+			// A read that does not ask the node that remembers this UNLOCK.
+			c[0].Do(t, "CLIENT", "PAUSE", "600000", "WRITE")
+			left, err := p[i].Unlock(t.Context(), locks.UnlockRequest{Key: locks.Key{Name: "job"}, Owner: "alice", Req: "x"})
+			if !errors.Is(err, locks.ErrLost) {
+				t.Errorf("a late UNLOCK: %d, %v", left, err)
+			}
+			c[0].Do(t, "CLIENT", "UNPAUSE")
+			refused(t, p[1], "job", "bob", time.Second)
+			giveBack(t, p[0], "alice", "y", 0)
+		})
+	}
 }
 
 // TestReq_LateLock comes after the lock was given back.

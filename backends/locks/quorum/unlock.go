@@ -204,11 +204,14 @@ func (s *Store) unlockError(h locks.Holder, result outcome, votes []voters.Vote,
 		return err
 	case result == otherOwner:
 		return &locks.NotOwnerError{Remaining: s.otherOwnersRest(votes, h.Owner)}
-	case result == lost:
+	case result == lost, result == conflict && slices.ContainsFunc(votes, requestOver):
 		return locks.ErrLost
 	}
 	return s.set.QuorumError("UNLOCK", h.Name, votes)
 }
+
+// requestOver reports whether a node refused to give back another hold for an UNLOCK whose own was given back there.
+func requestOver(v voters.Vote) bool { return v.Kind == voters.VersionConflict && v.TooLate }
 
 // mayGiveAnother reports whether an UNLOCK that did not give these holds back may read again and give back
 // what it finds, so that no UNLOCK gives back two: the holds are those of its own request, or one other

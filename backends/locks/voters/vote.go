@@ -38,7 +38,7 @@ type Vote struct {
 	Reinstated   bool          // renew, release: the grant is, or was, here because a renewal had reinstated it
 	GivenBack    bool          // renew: some of the holds were given back here
 	OtherRelease string        // release: the id of another one that gave the hold back here; else empty
-	TooLate      bool          // release: another one gave the hold back here, or a later grant was given back
+	TooLate      bool          // release: another one gave the hold back here, or that of its own request, or a later grant was given back
 	Listeners    int           // release: subscribers that were told of it
 	Hold         string        // release: the one that this UNLOCK has given back before, if it has
 
@@ -369,8 +369,8 @@ func ParseRelease(m []rueidis.RedisMessage) (Vote, error) {
 			v.Holds = int(left)
 			err = ReadText(m[3], &v.Hold)
 		}
-	case 4:
-		v.Kind = VersionConflict
+	case 4, 6:
+		v.Kind, v.TooLate = VersionConflict, code == 6
 	case 5:
 		v.Kind = VersionConflict
 		err = ReadText(m[2], &v.OtherRelease)
