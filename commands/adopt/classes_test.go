@@ -29,6 +29,26 @@ func TestClassify_SaysWhy(t *testing.T) {
 	}
 }
 
+// TestClassify_Counter: a script that sets a semaphore's permits is refused and nothing is done, also where its calls before
+// were locks, and it does not stand in the way of those behind it.
+func TestClassify_Counter(t *testing.T) {
+	const set = `if redis.call('exists', KEYS[1]) == 1 then return 0 end redis.call('set', KEYS[1], ARGV[1]) redis.call('publish', 'ch', ARGV[1]) return 1`
+	const refused = `ADOPTREFUSED EVAL lock:a: a semaphore or a counter, not a lock: it sets a number, and wakes who waits for that; adopted by "lock:*"`
+	c := proxies(t, 1, "lock:*")[0]
+	for _, tt := range []struct {
+		value, want string
+		told        int
+		is          string
+	}{{"3", refused, 0, "$-1"}, {"me", ":1", 1, "$2 me"}, {"-3", refused, 0, "$-1"}, {"0", refused, 0, "$-1"}, {"3x", ":1", 1, "$2 3x"}} {
+		c.asked = nil
+		got := c.do("EVAL", set, "1", "lock:a", tt.value)
+		if is := c.do("GET", "lock:a"); got != tt.want || len(c.asked) != tt.told || is != tt.is {
+			t.Errorf("%q: %s, and GET says %s; the upstream got %q", tt.value, got, is, c.asked)
+		}
+		c.do("DEL", "lock:a")
+	}
+}
+
 // TestCall_KeyInText reports whether a lock whose key stands in the text of a script is found.
 func TestCall_KeyInText(t *testing.T) {
 	c := proxies(t, 1, "lock:*")[0]

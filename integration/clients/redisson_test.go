@@ -41,7 +41,8 @@ func redissonProgram(args ...string) []string {
 var (
 	redissonLocks = []string{"lock", "spin", "multi", "multi-taken-back", "multi-extended", "lease", "try", "woken-by-message", "watchdog", "watchdog-of-many",
 		"died", "entered-again", "not-the-holder", "forced"}
-	redissonRefused = []string{"fair", "fenced", "read", "write", "semaphore-permits", "semaphore", "expirable-semaphore", "count-down-latch"}
+	redissonRefused = []string{"fair", "fenced", "read", "write", "semaphore-permits", "semaphore-added", "semaphore-released", "semaphore",
+		"expirable-semaphore", "expirable-semaphore-added", "expirable-semaphore-taken", "count-down-latch", "count-down", "counter"}
 )
 
 // redissons are the versions, and what does not pass on adopted keys.

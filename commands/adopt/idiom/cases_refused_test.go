@@ -131,6 +131,28 @@ var refusedCases = []scriptCase{
 	{name: "a hash in place of a lock", keys: lockKey, args: onlyMe, texts: []string{
 		`redis.call('del', KEYS[1]) return redis.call('hincrby', KEYS[1], ARGV[1], 1)`,
 		`if redis.call('hdel', KEYS[1], ARGV[1]) == 1 then redis.call('hset', KEYS[1], ARGV[1], 1) end return 1`}},
+	{name: "a semaphore's permits are set", keys: []string{"lock:a", "ch:a"}, args: []string{"3", "PUBLISH", "60000"}, texts: []string{
+		`if redis.call('get', KEYS[1]) == false then redis.call('set', KEYS[1], ARGV[1]) redis.call(ARGV[2], KEYS[2], ARGV[1]) return 1 end return 0`,
+		`local there = redis.call("GET", KEYS[1]) if there then return 0 end
+		 redis.call("SET", KEYS[1], ARGV[1], "PX", ARGV[3]) redis.call("SPUBLISH", KEYS[2], ARGV[1]) return 1`,
+		`if redis.call('setnx', KEYS[1], ARGV[1]) == 0 then return 0 end
+		 for i = 1, tonumber(ARGV[1]) do redis.call('rpush', KEYS[2], i) end return 1`,
+		`redis.call('publish', 'ch:a', 'more') return redis.call('set', KEYS[1], tonumber(ARGV[1]), 'NX', 'PX', ARGV[3])`,
+		"local n = redis.call('get', KEYS[1]) or 0\r\nif n ~= 0 then return 0 end\r\nredis.call('set', KEYS[1], n + ARGV[1])\r\nredis.call('lpush', KEYS[2], 1)\r\nreturn 1",
+	}},
+	{name: "a count to be counted down is set", keys: []string{"lock:a", "ch:a"}, args: []string{"1", "-7", "PUBLISH"}, texts: []string{
+		`if redis.call('exists', KEYS[1]) == 0 then redis.call('set', KEYS[1], ARGV[2]) redis.call(ARGV[3], KEYS[2], ARGV[1]) return 1 else return 0 end`,
+		`if redis.call("EXISTS", KEYS[1]) ~= 0 then return 0 end
+		 redis.call(ARGV[3], "ch:" .. KEYS[1], ARGV[1]) redis.call("SET", KEYS[1], ARGV[2]) return 1`,
+		`local n = redis.call('setnx', KEYS[1], ARGV[2]) if n == 1 then redis.pcall(ARGV[3], KEYS[2], ARGV[1]) end return n`,
+		"local ok = redis.call('set', KEYS[1], ARGV[2], 'nx')\r\nif ok then redis.call('publish', KEYS[2], 0) end\r\nreturn ok and 1 or 0",
+	}},
+	{name: "a count is changed", keys: lockKey, args: []string{"1"}, texts: []string{
+		`return redis.call('incr', KEYS[1])`,
+		`if tonumber(redis.call('get', KEYS[1]) or 0) >= tonumber(ARGV[1]) then redis.call('decrby', KEYS[1], ARGV[1]) return 1 end return 0`,
+		`local n = redis.call("DECR", KEYS[1]) if n <= 0 then redis.call("DEL", KEYS[1]) end return n`,
+		"local n = redis.call('incrby', KEYS[1], ARGV[1])\r\nredis.call('publish', 'ch:a', n)\r\nreturn n",
+	}},
 	{name: "a global variable", keys: lockKey, args: onlyMe, texts: []string{
 		`v = redis.call('get', KEYS[1]) return v`, `return redis.call('get', key)`,
 		`local f = function() return later end local later = redis.call('get', KEYS[1]) return f()`}},

@@ -136,6 +136,18 @@ var takeCases = []scriptCase{
 		 redis.call("PSETEX", KEYS[1], ARGV[2], ARGV[1])`,
 		"local left = redis.pcall('pttl', KEYS[1]) -- -2: nobody has it\r\nif left ~= -2 then return left end\r\nredis.call('set', KEYS[1], ARGV[1], 'PX', tonumber(ARGV[2]))\r\nreturn nil",
 	}},
+	{"take a lock, and tell", Acquire, "take - - - -", withChannel, withTTL, []string{
+		`if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then redis.call('publish', KEYS[2], ARGV[2]) return 1 end return 0`,
+		`if redis.call("EXISTS", KEYS[1]) == 1 then return 0 end redis.call("SET", KEYS[1], ARGV[1]) redis.call("PUBLISH", KEYS[2], 1) return 1`,
+		`local n = redis.call('setnx', KEYS[1], '7:' .. ARGV[1]) if n == 1 then redis.call('rpush', KEYS[2], 7) end return n`,
+		"if redis.call('get', KEYS[1]) then return 0 end\r\nredis.call('set', KEYS[1], '1.5')\r\nredis.call('lpush', KEYS[2], ARGV[1])\r\nreturn 1",
+	}},
+	{"take a lock with a number, and wake nobody", Acquire, "take - - - -", withChannel, []string{"1", "5000"}, []string{
+		`return redis.call('setnx', KEYS[1], ARGV[1])`,
+		`if redis.call("GET", KEYS[1]) == false then redis.call("SET", KEYS[1], ARGV[1]) return 1 end return 0`,
+		`if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then redis.call('del', KEYS[2]) return 1 end return 0`,
+		"if redis.call('exists', KEYS[1]) == 1 then return 0 end\r\nredis.call('psetex', KEYS[1], ARGV[2], ARGV[1])\r\nredis.call('ltrim', KEYS[2], 1, 0)\r\nredis.call('pexpire', KEYS[2], ARGV[2])\r\nreturn 1",
+	}},
 	{"overwrite", Overwrite, "take renew renew replace replace", lockKey, withTTL, []string{
 		`return redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2])`,
 		`redis.call('PSETEX', KEYS[1], ARGV[2], ARGV[1]) return 1`,

@@ -81,6 +81,9 @@ var signalNames = map[string]bool{
 	"PUBLISH": true, "SPUBLISH": true, "LPUSH": true, "RPUSH": true, "LTRIM": true, "EXPIRE": true, "PEXPIRE": true, "DEL": true,
 }
 
+// wakes are those of them that end somebody's waiting.
+var wakes = map[string]bool{"PUBLISH": true, "SPUBLISH": true, "LPUSH": true, "RPUSH": true}
+
 // call runs a command of a script.
 func (w *world) call(args []string) (lua.Reply, error) {
 	w.inScript = true
@@ -161,6 +164,8 @@ func (w *world) op() (Op, error) {
 		return Op{}, refusef("a hash that stays with a count of 0")
 	case is.Kind == Absent:
 		return Op{Do: Release}, nil
+	case is.Kind == String && was.Kind == Absent && w.counts():
+		return Op{}, refusef("a semaphore or a counter, not a lock: it sets a number, and wakes who waits for that")
 	case is.Kind == String && was.Kind == Absent:
 		return Op{Do: Take, Value: is.Value, TTL: is.Left}, nil
 	case is.Kind == Hash && is.Count == was.Count+1 && (was.Kind == Absent || was.Kind == Hash && was.Value == is.Value):
@@ -182,6 +187,13 @@ func (w *world) op() (Op, error) {
 		return Op{Do: Renew, TTL: is.Left}, nil
 	}
 	return Op{}, nil
+}
+
+// counts reports whether a number was stored and others were told: there is something to be had, or to be counted down.
+// Who takes a lock has no news for those that wait for it.
+func (w *world) counts() bool {
+	_, isInt := integer(w.is.Value)
+	return isInt && slices.ContainsFunc(w.signals, func(s []string) bool { return wakes[strings.ToUpper(s[0])] })
 }
 
 // setEnd lets the lock end after left; not positive: now.

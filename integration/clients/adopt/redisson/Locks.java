@@ -194,8 +194,14 @@ class Locks {
         refusals.put("read", () -> here.getReadWriteLock("lock:read").readLock().lock());
         refusals.put("write", () -> here.getReadWriteLock("lock:write").writeLock().lock());
         refusals.put("semaphore-permits", () -> here.getSemaphore("lock:semaphore-permits").trySetPermits(1));
+        refusals.put("semaphore-added", () -> here.getSemaphore("lock:semaphore-added").addPermits(1));
+        refusals.put("semaphore-released", () -> here.getSemaphore("lock:semaphore-released").release());
         refusals.put("semaphore", () -> here.getSemaphore("lock:semaphore").tryAcquire());
         refusals.put("expirable-semaphore", () -> here.getPermitExpirableSemaphore("lock:expirable-semaphore").trySetPermits(1));
+        refusals.put("expirable-semaphore-added", () -> here.getPermitExpirableSemaphore("lock:expirable-semaphore-added").addPermits(1));
+        refusals.put("expirable-semaphore-taken", () -> here.getPermitExpirableSemaphore("lock:expirable-semaphore-taken").tryAcquire());
+        refusals.put("count-down", () -> here.getCountDownLatch("lock:count-down").countDown());
+        refusals.put("counter", () -> here.getAtomicLong("lock:counter").incrementAndGet());
         refusals.put("count-down-latch", () -> here.getCountDownLatch("lock:count-down-latch").trySetCount(1));
     }
 
