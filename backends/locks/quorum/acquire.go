@@ -231,8 +231,9 @@ func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, 
 		return locks.Decision{}, s.lateError(a, votes)
 	}
 	s.set.Ended(round, votes, voters.EndGranted)
-	g := grant{fence: t.fence, id: a.id}
+	g := grant{fence: t.fence, id: a.id, since: a.began}
 	if t.reentered {
+		g.since = 0
 		g.id, _ = most(votes, func(v *voters.Vote) (string, bool) { return v.Grant, v.Kind == voters.Yes && v.Reentered == t.fence })
 	}
 	if a.Fresh && a.dropped != 0 {

@@ -61,6 +61,7 @@ type grant struct {
 	version   voters.Version // the largest that was given out
 	renewals  int            // how often the end of its holds was asked for or read after they were granted
 	ownEpoch  string         // of the version under which this proxy was granted it; empty if it was not, or if that is not known
+	since     time.Duration  // when the grant was made, by Store.Now; 0: not known
 	grantedAt time.Duration  // when this proxy was granted it; 0: not known, or counted already
 	partial   bool           // other proxies made, or may have made, holds or a version of it
 	here      bool           // this proxy was granted it
@@ -216,7 +217,7 @@ func (m *grantCache) liveHolds(h locks.Holder, fence int64, now time.Duration) [
 
 // addHold stores a new hold and returns how many there are, and the end of its validity: where a renewal was
 // asked for since the LOCK began, when the counter had the value renewals, it may have found the hold and
-// shortened it. g is the grant by the votes: its fence, its id, if known, and its epoch, if a quorum has it;
+// shortened it. g is the grant by the votes: its fence, and, if known, its id, when it was made, and its epoch;
 // count is how many holds a quorum counts. waited is stored for a first hold.
 func (m *grantCache) addHold(h locks.Holder, g grant, taken hold, asked, count int, waited time.Duration) (holds int, until time.Duration) {
 	m.mu.Lock()
@@ -228,7 +229,7 @@ func (m *grantCache) addHold(h locks.Holder, g grant, taken hold, asked, count i
 		if ok {
 			m.observeEnd(p)
 		}
-		p = &grant{fence: g.fence, id: g.id, here: count <= 1, waited: waited, version: g.version, ownEpoch: g.version.Epoch}
+		p = &grant{fence: g.fence, id: g.id, since: g.since, here: count <= 1, waited: waited, version: g.version, ownEpoch: g.version.Epoch}
 		if p.here {
 			p.grantedAt = now
 		}

@@ -126,7 +126,7 @@ func (s *Store) scanOpen(ctx context.Context, f *locks.Fostering) (due []voters.
 		for _, l := range leases {
 			k := numbered{l.Holder, l.Fence}
 			if j, seen := at[k]; seen {
-				due[j].Rest, due[j].Age = min(due[j].Rest, l.Rest), max(due[j].Age, l.Age)
+				due[j].Rest = min(due[j].Rest, l.Rest)
 				continue
 			}
 			at[k] = len(due)
@@ -168,33 +168,38 @@ func (s *Store) fosterOne(ctx context.Context, l voters.OpenLease, maxHold time.
 		return missed, 0
 	}
 	defer s.set.ReleaseSlot()
-	maxTTL, own := s.set.Opts.MaxTTL, false
+	maxTTL := s.set.Opts.MaxTTL
 	did = renewedOther
 	if _, here := s.grants.waited(l.Holder, l.Fence); here {
 		did = renewedOwn
 	}
-	if left = maxHold - l.Age; left > maxTTL {
-		ids := s.grants.liveHolds(l.Holder, l.Fence, s.Now())
-		if g, ok := s.grants.beginExtension(l.Holder, l.Fence, ids, s.Now()); ok && len(ids) > 0 && isOpen(g.version) {
-			own = true
-			switch e, decided := s.extendKnown(ctx, l.Holder, locks.Term{TTL: maxTTL, End: s.Now() + maxTTL}, g); {
-			case decided && e.Result == locks.Extended:
-				return did, 0
-			case decided:
-				return missed, 0
-			}
+	ids := s.grants.liveHolds(l.Holder, l.Fence, s.Now())
+	g, own := s.grants.beginExtension(l.Holder, l.Fence, ids, s.Now())
+	own = own && len(ids) > 0 && isOpen(g.version) && g.since != 0 && s.holdLeft(g, maxHold) > maxTTL
+	if own {
+		switch e, decided := s.extendKnown(ctx, l.Holder, locks.Term{TTL: maxTTL, End: s.Now() + maxTTL}, g); {
+		case decided && e.Result == locks.Extended:
+			return did, 0
+		case decided:
+			return missed, 0
 		}
 	}
 	if l.Rest >= maxTTL/2 && !own {
 		return leftAlone, 0
 	}
-	return s.fosterForeign(ctx, l, did, left)
+	return s.fosterForeign(ctx, l, did, maxHold)
+}
+
+// holdLeft is what maxHold leaves of a grant. A node that has lost it, and got it back from a renewal, does not know how old it
+// is: this proxy does, or those nodes that granted it.
+func (s *Store) holdLeft(g grant, maxHold time.Duration) time.Duration {
+	return maxHold - (s.Now() - g.since)
 }
 
 // fosterForeign renews a lease without an end that another proxy may have changed. Only versions without an end are
 // replaced, and only if a quorum has one: else a renewal that gives it an end, and that is under way or has been answered,
-// could be undone. left is what maxHold leaves of it.
-func (s *Store) fosterForeign(ctx context.Context, l voters.OpenLease, did fostered, left time.Duration) (fostered, time.Duration) {
+// could be undone.
+func (s *Store) fosterForeign(ctx context.Context, l voters.OpenLease, did fostered, maxHold time.Duration) (fostered, time.Duration) {
 	h, maxTTL := l.Holder, s.set.Opts.MaxTTL
 	before := s.grants.lookup(h)
 	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(maxTTL), "")
@@ -221,7 +226,8 @@ func (s *Store) fosterForeign(ctx context.Context, l voters.OpenLease, did foste
 			votes[i] = voters.Vote{}
 		}
 	}
-	ttl, open := maxTTL, left > maxTTL
+	ttl, left := maxTTL, s.holdLeft(g, maxHold)
+	open := left > maxTTL
 	if !open {
 		did, ttl = givenEnd, max(left, rest).Truncate(time.Millisecond)
 	}

@@ -235,9 +235,14 @@ func TestFoster_EndUnderWay(t *testing.T) {
 				for _, n := range s.nodes[3-tt.down:] {
 					n.SetError("LOADING")
 				}
+				next := s.nodes[min(tt.ended, 2)] // the first without an end, if there is one
+				before := next.HGet(record, "e")
 				got, err := other.Store.Foster(t.Context(), time.Hour)
 				if err != nil || !reflect.DeepEqual(got, tt.want) {
 					t.Errorf("%+v, %v", got, err)
+				}
+				if after := next.HGet(record, "e"); (after != before) != (tt.want.Adopted > 0) {
+					t.Errorf("a lease without an end was until %s, and is now until %s", before, after)
 				}
 				for i, n := range s.nodes[:tt.ended] {
 					if l := n.HGet(record, "l"); strings.HasPrefix(l, openMark) {
@@ -292,5 +297,34 @@ func TestFoster_OtherFence(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestOpen_MaxHoldNodesForget: it counts from the grant, also after every node has lost the lock and got it back, and
+// whether the proxy that granted it keeps it or another one.
+func TestOpen_MaxHoldNodesForget(t *testing.T) {
+	t.Parallel()
+	for _, own := range []bool{true, false} {
+		t.Run(fmt.Sprintf("own=%t", own), func(t *testing.T) {
+			o := testOptions{MaxTTL: 6 * time.Second, MaxHold: time.Minute, Foster: true, RestartGrace: "safe"}
+			inBubble(t, 3, o, func(t *testing.T, s *timeless) {
+				granted := s.another(t)
+				by := granted.proxy
+				if own {
+					by = s.proxy
+				}
+				lockOpen(t, by)
+				time.Sleep(5 * time.Second)
+				granted.stop()
+				for _, n := range s.nodes {
+					time.Sleep(10 * time.Second)
+					n.Del(voters.LockKey("lockproxy:", jobKey))
+				}
+				time.Sleep(13 * time.Second)
+				isHeld(t, s.proxy, true, true)
+				time.Sleep(13 * time.Second)
+				isHeld(t, s.proxy, false, false)
+			})
+		})
 	}
 }

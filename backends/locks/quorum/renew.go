@@ -409,11 +409,12 @@ func (s *Store) readGrant(votes []voters.Vote, h locks.Holder, fence int64, bega
 		return grant{}, lost
 	}
 	its := func(v *voters.Vote) bool { f, ok := mine(v); return ok && f == agreed }
-	g := grant{fence: agreed, holds: s.commonHolds(votes, h.Owner, agreed, began)}
+	g := grant{fence: agreed, holds: s.commonHolds(votes, h.Owner, agreed, began), since: began}
 	g.id, _ = most(votes, func(v *voters.Vote) (string, bool) {
 		if !its(v) {
 			return "", false
 		}
+		g.since = min(g.since, began-v.Read.Age)
 		return v.Grant, true
 	})
 	if len(g.holds) == 0 {

@@ -14,7 +14,6 @@ type OpenLease struct {
 	locks.Holder
 	Fence int64
 	Rest  time.Duration // until it has to be renewed
-	Age   time.Duration // since the grant, or since a renewal reinstated it here
 }
 
 // ParseOpen reads what open answers. A key that is not of a lock is passed over.
@@ -22,25 +21,25 @@ func ParseOpen(prefix string) Parse {
 	return func(m []rueidis.RedisMessage) (Vote, error) {
 		v := Vote{Kind: Yes, Page: &Page{}}
 		var n int64
-		if len(m) < 3 || len(m)%5 != 3 {
+		if len(m) < 3 || len(m)%4 != 3 {
 			return v, errors.New("no page of leases")
 		}
 		if err := firstError(ReadText(m[1], &v.Page.Next), readInts(m[2:], &n)); err != nil {
 			return v, err
 		}
 		v.Page.Open = int(n)
-		for m = m[3:]; len(m) > 0; m = m[5:] {
+		for m = m[3:]; len(m) > 0; m = m[4:] {
 			var key string
-			var rest, age int64
+			var rest int64
 			var l OpenLease
-			err := firstError(ReadText(m[0], &key), ReadText(m[1], &l.Owner), readInts(m[2:], &l.Fence, &rest, &age))
+			err := firstError(ReadText(m[0], &key), ReadText(m[1], &l.Owner), readInts(m[2:], &l.Fence, &rest))
 			if err == nil {
 				err = checkFence(l.Fence)
 			}
 			if err != nil {
 				return v, err
 			}
-			l.Rest, l.Age = millis(rest), millis(age)
+			l.Rest = millis(rest)
 			if k, ok := ParseLockKey(prefix, key); ok {
 				l.Key = k
 				v.Page.Due = append(v.Page.Due, l)
