@@ -40,7 +40,7 @@ type Edit struct {
 // Find returns the mutant with this name.
 func Find(name string) (Mutant, error) {
 	var names []string
-	for _, m := range slices.Concat(All, Migration) {
+	for _, m := range slices.Concat(All, Migration, Kept) {
 		if m.Name == name {
 			return m, nil
 		}
