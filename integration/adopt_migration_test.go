@@ -103,6 +103,36 @@ func (m *migration) finish() (updates, counted int) {
 	return int(m.done.Load()), counted
 }
 
+// keep takes locks that are held all the while: one at the upstream itself, and one in a hash, with two holds.
+func (m *migration) keep() {
+	m.t.Helper()
+	ctx := m.t.Context()
+	if taken, err := m.direct.client.SetNX(ctx, "lock:kept", "me", time.Minute).Result(); err != nil || !taken {
+		m.t.Fatal(taken, err)
+	}
+	for range 2 {
+		if err := m.ways[0].client.Eval(ctx, "redis.call('hincrby', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], ARGV[2]) return nil", []string{"lock:hash"}, "me", 60000).Err(); err != redis.Nil {
+			m.t.Fatal(err)
+		}
+	}
+}
+
+// keeps extends the locks that are held all the while.
+func (m *migration) keeps(mode string) {
+	m.t.Helper()
+	for key, script := range map[string]string{
+		"lock:kept": "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0",
+		"lock:hash": "if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then redis.call('pexpire', KEYS[1], ARGV[2]) return 1 end return 0",
+	} {
+		if extended, err := m.ways[0].client.Eval(m.t.Context(), script, []string{key}, "me", 60000).Int(); err != nil || extended != 1 {
+			m.t.Errorf("%s in %s: extended %d, %v", key, mode, extended, err)
+		}
+	}
+	if held, err := m.ways[1].client.HGet(m.t.Context(), "lock:hash", "me").Int(); err != nil || held != 2 {
+		m.t.Errorf("in %s the hash has %d holds, %v", mode, held, err)
+	}
+}
+
 func (m *migration) program(n int, w *way) {
 	ctx := context.Background()
 	for turn := 0; ; turn++ {
@@ -150,16 +180,21 @@ func (m *migration) update(ctx context.Context, w *way, value string) {
 }
 
 // TestAdopt_Migration: programs move from locks at the upstream to locks at the nodes and back, while they and others that
-// still go to the upstream use them. No update is lost.
+// still go to the upstream use them. No update is lost, and no lock that is held all the while and extended.
 func TestAdopt_Migration(t *testing.T) {
 	t.Parallel()
 	m := startMigration(t)
+	m.keep()
 	m.turnTo("both") // beside off, and beside programs that go past the proxies
+	m.keeps("both")
 	m.stop()
 	m.turnTo("on")
+	m.keeps("on")
 	m.turnTo("both")
+	m.keeps("both again")
 	m.direct.away.Store(false)
 	m.turnTo("off")
+	m.keeps("off")
 	updates, counted := m.finish()
 	if updates != counted || updates < 100 {
 		t.Errorf("%d of %d updates have counted", counted, updates)
@@ -179,4 +214,26 @@ func TestAdopt_MigrationWithAStepLeftOut(t *testing.T) {
 	if updates, counted := m.finish(); updates == counted {
 		t.Errorf("%d of %d updates have counted", counted, updates)
 	}
+}
+
+// TestAdopt_TakesOver: a lock that the upstream alone has is taken over when it is extended in both, but not from when on another
+// proxy is on.
+func TestAdopt_TakesOver(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 1, "--adopt", "lock:* mode=both")
+	c := redistest.Open(t, r.addr())
+	extend := func(key string) string {
+		return c.Do(t, "EVAL", "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], 60000) end return 0", "1", key, "me").String()
+	}
+	for _, key := range []string{"lock:a", "lock:b"} {
+		r.data.Do(t, "SET", key, "me", "NX", "PX", "50000")
+	}
+	if got := extend("lock:a"); got != ":1" {
+		t.Errorf("without a proxy that is on: %s", got)
+	}
+	on := redistest.Open(t, redistest.StartProxy(t, r.data, r.nodes, "--adopt", "lock:* mode=on guard=no").Addr())
+	if got := extend("lock:b"); got != ":0" {
+		t.Errorf("beside one that is on: %s", got)
+	}
+	wantReplies(t, on, [2]string{"SET lock:a you NX PX 5000", "$-1"}, [2]string{"SET lock:b you NX PX 5000", "+OK"}, [2]string{"GET lock:a", `$"me"`})
 }

@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"context"
 	"errors"
 	"slices"
 
@@ -11,6 +12,8 @@ import (
 type Peers interface {
 	// May returns nil if the keys of the pattern with this index may be adopted now.
 	May(pattern int) error
+	// AnyOn reports whether another proxy has a key in the mode on, or may have.
+	AnyOn(ctx context.Context, db int, key string) (bool, error)
 }
 
 // Announced is the pattern as other proxies are told it.

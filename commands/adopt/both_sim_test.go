@@ -161,8 +161,25 @@ func (p *simProxy) change(f func()) {
 	f()
 }
 
+// simPeers are the other proxies, as those of the mode on have told them before they granted anything.
+type simPeers struct{ s *bothSim }
+
+func (p simPeers) May(int) error { return nil }
+
+func (p simPeers) AnyOn(context.Context, int, string) (any bool, err error) {
+	time.Sleep(p.s.some(20 * time.Millisecond))
+	for _, other := range p.s.proxies {
+		other.mu.Lock()
+		any = any || other.mode == On
+		other.mu.Unlock()
+	}
+	time.Sleep(p.s.some(20 * time.Millisecond))
+	return any, nil
+}
+
 // A bothSim is programs that take one lock, at the upstream and through proxies whose modes change meanwhile.
 type bothSim struct {
+	seed     uint64
 	t        *testing.T
 	rnd      *rand.Rand
 	rndMu    sync.Mutex
@@ -173,6 +190,7 @@ type bothSim struct {
 	holder   string
 	until    time.Time
 	grants   map[string]int // by mode
+	lost     int            // locks that could not be extended
 	overlaps []string
 	ended    bool
 }
@@ -339,6 +357,9 @@ func (s *bothSim) program(n int, p *simProxy, how simIdiom, constant bool) {
 			} else if reply != ":1\r\n" {
 				s.leave(who)
 				lost = true
+				s.mu.Lock()
+				s.lost++
+				s.mu.Unlock()
 				break
 			}
 			until = began.Add(simTTL)
@@ -375,18 +396,18 @@ func (s *bothSim) stop(away bool) {
 }
 
 // simulate runs programs while walk switches modes, and returns each time when two programs had the lock at once, and how
-// often it was taken in each mode. words are of the pattern, faults how often a request fails, from 0 to 1.
+// often it was taken in each mode, and taken over. words are of the pattern, faults how often a request fails, from 0 to 1.
 func simulate(t *testing.T, seed uint64, words string, faults float64, walk func(s *bothSim)) (overlaps []string, grants map[string]int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &bothSim{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), faults: faults, up: &fakeUpstream{keys: map[string]fakeKey{}}, grants: map[string]int{}}
+		s := &bothSim{t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), faults: faults, up: &fakeUpstream{keys: map[string]fakeKey{}}, grants: map[string]int{}}
 		svc := lockService(t, locks.Options{})
 		for i := range 4 {
 			p := &simProxy{by: map[Mode]*Adoption{}}
 			p.done = sync.NewCond(&p.mu)
 			for _, mode := range []Mode{Both, On} {
 				var err error
-				if p.by[mode], err = New(parsed(t, "lock:* mode="+mode.String()+" "+words), Options{Engine: slowEngine{svc, s}, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute, Log: slog.New(slog.DiscardHandler)}); err != nil {
+				if p.by[mode], err = New(parsed(t, "lock:* mode="+mode.String()+" "+words), Options{Engine: slowEngine{svc, s}, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute, Log: slog.New(slog.DiscardHandler), Peers: simPeers{s}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -404,6 +425,9 @@ func simulate(t *testing.T, seed uint64, words string, faults float64, walk func
 		s.mu.Unlock()
 		all.Wait()
 		overlaps, grants = s.overlaps, s.grants
+		for _, p := range s.proxies {
+			grants["taken over"] += int(p.by[Both].counters.takenOver.Load())
+		}
 	})
 	return overlaps, grants
 }
@@ -414,6 +438,16 @@ func migrate(s *bothSim) {
 	s.stop(false)
 	settle()
 	s.turnTo(Both)
+	settle()
+	s.mu.Lock()
+	if s.faults == 0 && s.lost > 0 {
+		s.t.Errorf("seed %d: %d locks were lost between off and both, where nothing failed", s.seed, s.lost)
+	}
+	s.mu.Unlock()
+	for range 3 { // a release in off leaves what was granted in both at the nodes
+		s.turnTo(Off)
+		s.turnTo(Both)
+	}
 	settle()
 	s.stop(true)
 	settle()
@@ -448,6 +482,9 @@ func TestBoth_Simulation(t *testing.T) {
 		if total[mode] < 5*seeds {
 			t.Errorf("%d grants in mode %s: too few to say anything", total[mode], mode)
 		}
+	}
+	if total["taken over"] < seeds/4 {
+		t.Errorf("%d locks were taken over: too few to say anything", total["taken over"])
 	}
 	t.Log(total)
 }

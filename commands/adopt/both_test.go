@@ -16,9 +16,21 @@ import (
 // A beside is a client whose upstream has keys; a nil Adoption goes past the proxies.
 type beside struct {
 	client
-	up   *fakeUpstream
-	fail error // of the next command to the upstream
+	up     *fakeUpstream
+	fail   error             // of the next command to the upstream
+	before map[string]func() // what happens at the upstream before it gets a command of that name, once
+	others *fleet
 }
+
+// A fleet is the other proxies, of which one may have all keys in the mode on.
+type fleet struct {
+	on  bool
+	err error
+}
+
+func (f *fleet) May(int) error { return nil }
+
+func (f *fleet) AnyOn(context.Context, int, string) (bool, error) { return f.on, f.err }
 
 func (c *beside) Ask(_ context.Context, args []string) ([]byte, error) {
 	if err := c.fail; err != nil {
@@ -26,6 +38,10 @@ func (c *beside) Ask(_ context.Context, args []string) ([]byte, error) {
 		return nil, err
 	}
 	c.asked = append(c.asked, args[0])
+	if f := c.before[args[0]]; f != nil {
+		delete(c.before, args[0])
+		f()
+	}
 	return c.up.do(args), nil
 }
 
@@ -68,17 +84,40 @@ var bothScripts = map[string]string{
 	"takeLeft": `if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 9000) then return 1 end return redis.call('pttl', KEYS[1])`,
 }
 
+// besides are clients by their names.
+type besides map[string]*beside
+
+// run runs steps, each WHO COMMAND > REPLY.
+func (m besides) run(t *testing.T, steps []string) {
+	t.Helper()
+	for _, step := range steps {
+		said, want, _ := strings.Cut(step, " > ")
+		who, command, _ := strings.Cut(said, " ")
+		if got := m[who].do(command); got != want {
+			t.Fatalf("%s: %s", step, got)
+		}
+	}
+}
+
+// when has f happen before the upstream gets the next command of this name from c.
+func (c *beside) when(name string, f func()) {
+	if c.before == nil {
+		c.before = map[string]func(){}
+	}
+	c.before[name] = f
+}
+
 // modes are clients of one lock: d of the upstream, b through a proxy in the mode both, o through one in the mode on.
-func modes(t *testing.T, words string) map[string]*beside {
+func modes(t *testing.T, words string) besides {
 	up := &fakeUpstream{keys: map[string]fakeKey{}}
-	svc := lockService(t, locks.Options{})
-	all := map[string]*beside{"d": {client: client{t: t}, up: up}}
+	svc, others := lockService(t, locks.Options{}), &fleet{}
+	all := besides{"d": {client: client{t: t}, up: up}}
 	for name, mode := range map[string]string{"b": "both", "poll": "both", "o": "on"} {
-		a, err := New(parsed(t, "lock:* mode="+mode+" "+words), Options{Engine: svc, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute, Log: slog.New(slog.DiscardHandler)})
+		a, err := New(parsed(t, "lock:* mode="+mode+" "+words), Options{Engine: svc, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute, Log: slog.New(slog.DiscardHandler), Peers: others})
 		if err != nil {
 			t.Fatal(err)
 		}
-		all[name] = &beside{client: client{t: t, a: a, proto: 2}, up: up}
+		all[name] = &beside{client: client{t: t, a: a, proto: 2}, up: up, others: others}
 	}
 	return all
 }
@@ -91,7 +130,6 @@ func TestBoth(t *testing.T) {
 		"the nodes have it, and nothing is left": {"o SET lock:a you NX PX 5000 > +OK", "b SET lock:a me NX PX 5000 > $-1", "d EXISTS lock:a > :0", "b SET lock:a you NX PX 5000 > $-1", "d EXISTS lock:a > :0"},
 		"reads are the upstream's":               {"b SET lock:a me NX PX 5000 > +OK", "b GET lock:a > $2 me", "b PTTL lock:a > :5000", "b EXISTS lock:a > :1", "b DEL lock:a > :1", "b GET lock:a > $-1"},
 		"both are renewed":                       {"b SET lock:a me NX PX 2000 > +OK", "b EVAL extend 1 lock:a me 9000 > :1", "d PTTL lock:a > :9000", "o PTTL lock:a > :9000"},
-		"renewed where the nodes have none":      {"d SET lock:a me NX PX 2000 > +OK", "b EVAL extend 1 lock:a me 9000 > :0"},
 		"released where the nodes have none":     {"d SET lock:a me NX PX 2000 > +OK", "b EVAL release 1 lock:a me > :1", "d EXISTS lock:a > :0"},
 		"lost at the upstream":                   {"b SET lock:a me NX PX 5000 > +OK", "d DEL lock:a > :1", "b EVAL extend 1 lock:a me 9000 > :0", "b EVAL release 1 lock:a me > :0", "o EXISTS lock:a > :1"},
 		"taken in on, and then served in both":   {"o SET lock:a me NX PX 5000 > +OK", "b EVAL extend 1 lock:a me 9000 > :1", "o PTTL lock:a > :9000", "b EVAL release 1 lock:a me > :1", "o EXISTS lock:a > :0"},
@@ -116,14 +154,7 @@ func TestBoth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := modes(t, "")
-				for _, step := range steps {
-					said, want, _ := strings.Cut(step, " > ")
-					who, command, _ := strings.Cut(said, " ")
-					if got := m[who].do(command); got != want {
-						t.Fatalf("%s: %s", step, got)
-					}
-				}
+				modes(t, "").run(t, steps)
 			})
 		})
 	}
@@ -182,7 +213,8 @@ func TestBoth_Divergence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := modes(t, "")
 		m["o"].do("SET lock:a you NX PX 5000")
-		m["b"].do("SET lock:a me NX PX 5000")     // nodes_held
+		m["b"].do("SET lock:a me NX PX 5000") // nodes_held
+		m["b"].others.on = true
 		m["d"].do("SET lock:b me NX PX 5000")     //
 		m["b"].do("EVAL extend 1 lock:b me 5000") // nodes_lack
 		m["b"].do("EVAL release 1 lock:b me")     // nodes_lack

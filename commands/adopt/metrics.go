@@ -45,6 +45,7 @@ type counters struct {
 	took         [len(operations)]metrics.Histogram
 	upstreamHeld atomic.Int64 // locks not taken since the upstream has their keys
 	unguarded    atomic.Int64 // times when the upstream did not say whether it has a key
+	takenOver    atomic.Int64 // locks that the upstream alone had
 	copiesLeft   atomic.Int64 // copies at the upstream that could not be changed
 	signalsSent  atomic.Int64
 	signalsLost  atomic.Int64
@@ -146,6 +147,7 @@ func (a *Adoption) Report(r *metrics.Report) {
 				"how", divergenceNames[:], a.divergences[i][:], "pattern", p.Glob)
 		}
 	}
+	r.Counter("lockproxy_adopt_taken_over_total", "Locks that the upstream alone had when they were extended in mode=both, and that the lock nodes have granted to their holders since: they were taken in mode=off, or the nodes had lost them.", c.takenOver.Load())
 	r.Counter("lockproxy_adopt_copies_left_total", "Copies at the upstream of grants made in mode=both that were not deleted or moved when the grant was, or not given back when the nodes refused: the upstream did not answer in time, or not to that client. They end by themselves.", c.copiesLeft.Load())
 	r.Counter("lockproxy_adopt_signals_sent_total", "Commands that scripts on adopted keys send to waiters behind a change, and that the upstream has answered.", c.signalsSent.Load())
 	r.Counter("lockproxy_adopt_signals_lost_total", "Commands to waiters that the upstream has not answered, or has refused: these go on when their own time is over.", c.signalsLost.Load())

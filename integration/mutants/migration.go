@@ -43,4 +43,44 @@ var Migration = []Mutant{
 		Breaks: "a reply must tell whether the upstream's key has changed",
 		Edits:  []Edit{{"commands/adopt/idiom/replies.go", "case same.do == Nothing && changed.overlaps(&same):", "case same.do == Nothing && changed.overlaps(&same) && c.key == \"\":"}},
 	},
+	{
+		Name:   "both-takes-nothing-over",
+		Breaks: "a lock that was taken in off goes on when it is extended in both: without that a migration loses each that is held over the step",
+		Edits:  []Edit{{"commands/adopt/both.go", "a.takeOver(ctx, conn, c, u); over || err != nil {", "a.takeOver(ctx, conn, c, u); over && err != nil {"}},
+	},
+	{
+		Name:   "both-over-beside-on",
+		Breaks: "while a proxy is on, another may have had the lock at the nodes: its old holder is not told that it has it still",
+		Edits:  []Edit{{"commands/adopt/over.go", "AnyOn(ctx, key.DB, key.Name); on || err != nil {", "AnyOn(ctx, key.DB, key.Name); on && err != nil {"}},
+	},
+	{
+		Name:   "both-over-any-value",
+		Breaks: "a lock is taken over for who has it by its value: another may have it by now",
+		Edits:  []Edit{{"commands/adopt/over.go", "out.Op.Do != idiom.Renew ||", "out.Op.Do > idiom.Release ||"}},
+	},
+	{
+		Name:   "both-over-the-nodes",
+		Breaks: "what the nodes have granted to another is not taken over",
+		Edits:  []Edit{{"commands/adopt/over.go", "return r.did == idiom.Renew, err", "return r.did <= idiom.Release, err"}},
+	},
+	{
+		Name:   "both-over-by-one-look",
+		Breaks: "the upstream must have the lock when the nodes have granted it: it may have been released before that",
+		Edits:  []Edit{{"commands/adopt/over.go", "case still.Kind != has.Kind || still.Value != has.Value || still.Count != has.Count:", "case still.Kind > idiom.Native:"}},
+	},
+	{
+		Name:   "both-over-not-undone",
+		Breaks: "where the upstream has the lock no more the nodes' grant is undone: otherwise nobody gets it until its ttl is over",
+		Edits:  []Edit{{"commands/adopt/over.go", "undo()\n\t\treturn false, nil", "return false, nil"}},
+	},
+	{
+		Name:   "both-over-late",
+		Breaks: "a lock is not extended by an answer that comes when its lease is over",
+		Edits:  []Edit{{"commands/adopt/over.go", "case time.Since(u.began) >= u.lease():", "case u.lease() == 0:"}},
+	},
+	{
+		Name:   "both-over-one-hold",
+		Breaks: "a hash is taken over with all its holds: the first release of several must not free it",
+		Edits:  []Edit{{"commands/adopt/over.go", "holds <= max(1, has.Count)", "holds <= 1"}},
+	},
 }

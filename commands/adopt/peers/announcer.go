@@ -75,6 +75,7 @@ type Announcer struct {
 
 // An outlook is what is known of the others. It is immutable.
 type outlook struct {
+	ours  *Record // nil: nothing was announced yet
 	peers []Peer
 	may   []error // by pattern of ours: why it must not be adopted
 }
@@ -118,6 +119,30 @@ func (a *Announcer) unheardBecause(err error) []error {
 // May returns nil if the keys of the pattern with this index may be adopted now. The error is a *ConflictError, or a
 // *locks.QuorumError before the first announcement was taken by a majority.
 func (a *Announcer) May(pattern int) error { return a.now.Load().may[pattern] }
+
+// AnyOn reports whether another proxy of the same upstream has a key in the mode on, or may have. It asks the lock nodes: a
+// proxy that is on has told a majority before it grants anything, so a majority that is asked later knows it.
+func (a *Announcer) AnyOn(ctx context.Context, db int, key string) (bool, error) {
+	now := a.now.Load()
+	if now.ours == nil {
+		return true, nil
+	}
+	on := func(p *Peer) bool {
+		return p.Unreadable != nil || sameUpstream(now.ours, &p.Record) && !slices.Contains([]string{Off, Observe, Both}, p.modeOf(db, key))
+	}
+	for i := range now.peers {
+		if on(&now.peers[i]) {
+			return true, nil
+		}
+	}
+	notices, err := a.opt.Board.Post(ctx, locks.PostRequest{Notice: locks.Notice{ID: a.opt.ID + "?"}}) // nobody's: it only reads
+	for _, p := range a.read(notices) {
+		if on(&p) {
+			return true, nil
+		}
+	}
+	return false, err
+}
 
 // Peers are the other proxies that are known to live, by their ids.
 func (a *Announcer) Peers() []Peer { return a.now.Load().peers }
@@ -174,7 +199,7 @@ func (a *Announcer) Announce(ctx context.Context) {
 			}
 		}
 	}
-	out := &outlook{may: make([]error, len(ours.Patterns))}
+	out := &outlook{ours: ours, may: make([]error, len(ours.Patterns))}
 	if quorum := (*locks.QuorumError)(nil); !a.complete && errors.As(err, &quorum) {
 		out.may = a.unheardBecause(quorum)
 	} else if !a.complete {

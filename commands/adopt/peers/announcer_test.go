@@ -359,3 +359,59 @@ func TestJudge(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestAnnouncer_AnyOn: a proxy that is on is known as soon as a majority has been told, long before it is heard of.
+func TestAnnouncer_AnyOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &board{}
+		a, stop := start(b, "a", "x", "lock:* both")
+		defer stop()
+		on := func(key string) bool {
+			t.Helper()
+			any, err := a.AnyOn(t.Context(), 0, key)
+			if err != nil {
+				t.Error(err)
+			}
+			return any
+		}
+		_, endBoth := start(b, "b", "x", "lock:* both")
+		defer endBoth()
+		_, endElsewhere := start(b, "c", "y", "lock:* on")
+		defer endElsewhere()
+		if on("lock:a") {
+			t.Error("no other proxy of this upstream is on")
+		}
+		_, end := start(b, "d", "x", "lock:b both, lock:* on")
+		for key, want := range map[string]bool{"lock:a": true, "lock:b": false, "other": false} {
+			if on(key) != want {
+				t.Errorf("%s: on is %v", key, !want)
+			}
+		}
+		time.Sleep(every)
+		synctest.Wait()
+		b.fail(&locks.QuorumError{Nodes: 3, Need: 2, Got: 1})
+		if !on("lock:a") {
+			t.Error("what was heard is forgotten")
+		}
+		if _, err := a.AnyOn(t.Context(), 0, "lock:b"); err == nil {
+			t.Error("no majority was asked")
+		}
+		b.fail(nil)
+		end()
+		time.Sleep(every)
+		synctest.Wait()
+		if on("lock:a") {
+			t.Error("it has ended")
+		}
+		b.put(locks.Notice{ID: "e", Text: "?"})
+		if !on("lock:a") {
+			t.Error("what a proxy announces that cannot be read may be anything")
+		}
+		if any, _ := New(Options{Board: b}).AnyOn(t.Context(), 0, "lock:a"); !any {
+			t.Error("nothing was heard yet")
+		}
+		if ids := strings.Join(b.ids(), " "); ids != "a b c e" {
+			t.Errorf("on the board: %s", ids)
+		}
+	})
+}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/lockproxy/lockproxy/commands/adopt/glob"
 )
 
 // Modes, in the order in which neighbours stand; observe stands with off.
@@ -91,6 +93,16 @@ func Parse(text string) (Record, error) {
 func sameUpstream(a, b *Record) bool {
 	return len(a.Upstream) == 0 || len(b.Upstream) == 0 ||
 		slices.ContainsFunc(a.Upstream, func(id string) bool { return slices.Contains(b.Upstream, id) })
+}
+
+// modeOf is the mode of a key: that of the first pattern that matches it.
+func (r *Record) modeOf(db int, key string) string {
+	for _, p := range r.Patterns {
+		if g, _, _ := glob.Parse(p.Glob); (p.DB < 0 || p.DB == db) && g.Matches(key) {
+			return p.Mode
+		}
+	}
+	return Off
 }
 
 // name is the proxy for people.

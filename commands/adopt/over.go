@@ -1,0 +1,127 @@
+package adopt
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+)
+
+// mostHolds is how many holds of a hash are taken over; each is asked for by itself.
+const mostHolds = 64
+
+// takeOver has the nodes grant a lock to whom the upstream alone has it for, and who has just extended it there: it was taken in
+// the mode off. False: it is lost to its caller, since the nodes or a proxy in the mode on may have given it to
+// another meanwhile, or since the upstream has it no more once the nodes have it. See docs/decisions/0028.
+func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *upstreamRun) (bool, error) {
+	key := lockKey(conn, c)
+	if a.opt.Peers != nil {
+		if on, err := a.opt.Peers.AnyOn(ctx, key.DB, key.Name); on || err != nil {
+			return false, err
+		}
+	}
+	began := time.Now()
+	has, err := a.upstreamState(ctx, conn, key.Name)
+	if err != nil {
+		return false, err
+	}
+	out, refused := c.Run(has, time.Now())
+	if refused != nil || out.Op.Do != idiom.Renew || has.Count > mostHolds {
+		return false, nil
+	}
+	granted, next, err := a.takeAs(ctx, c, key, has, began)
+	if err != nil {
+		return false, err
+	}
+	if len(granted) == 0 { // unless another call has taken over this very lock
+		r, err := a.decideOne(ctx, conn, c)
+		return r.did == idiom.Renew, err
+	}
+	undo := func() {
+		for _, g := range granted {
+			a.Undo(g)
+		}
+	}
+	still, err := a.upstreamState(ctx, conn, key.Name)
+	switch {
+	case err != nil:
+		undo()
+		return false, err
+	case still.Kind != has.Kind || still.Value != has.Value || still.Count != has.Count: // it was released, which the nodes may have been told too early
+		undo()
+		return false, nil
+	case time.Since(u.began) >= u.lease():
+		undo()
+		return false, errLate
+	}
+	a.note(key, next)
+	a.counters.takenOver.Add(1)
+	return true, nil
+}
+
+// takeAs has the nodes grant what the upstream has since that time, with as many holds. No grants: they have another's.
+func (a *Adoption) takeAs(ctx context.Context, c *Call, key locks.Key, has idiom.State, began time.Time) (granted []locks.Grant, next guess, err error) {
+	ttl, _, err := a.lease(c, has.Kind, has.Left)
+	if err != nil {
+		return nil, next, err
+	}
+	op := idiom.Op{Do: idiom.Take, Value: has.Value}
+	if has.Kind == idiom.Hash {
+		op.Do = idiom.Enter
+	}
+	request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: madeBoth.info(), NoReenter: true}
+	for holds := 1; holds <= max(1, has.Count); holds++ {
+		d, _, err := a.lockGuarded(ctx, nil, c.pattern, request)
+		if err != nil || !d.Granted || d.Grant.Holds != holds {
+			if d.Granted {
+				granted = append(granted, d.Grant)
+			}
+			for _, g := range granted {
+				a.Undo(g)
+			}
+			return nil, next, err
+		}
+		granted = append(granted, d.Grant)
+		next = guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: holds, until: began.Add(ttl), made: madeBoth}
+		request.NoReenter = false
+	}
+	return granted, next, nil
+}
+
+// upstreamState is what the upstream has in the key of a lock. It is Absent also if that is no lock, has no end, or is not to be
+// read by this client.
+func (a *Adoption) upstreamState(ctx context.Context, conn Connection, key string) (s idiom.State, err error) {
+	value, err := conn.Ask(ctx, []string{"GET", key})
+	if err != nil {
+		return s, err
+	}
+	switch text, isError := resp.Error(value); {
+	case strings.HasPrefix(text, "WRONGTYPE"):
+		all, err := conn.Ask(ctx, []string{"HGETALL", key})
+		if err != nil {
+			return s, err
+		}
+		pair, _ := resp.Elements(all)
+		if len(pair) != 2 {
+			return s, nil
+		}
+		s.Kind, s.Value = idiom.Hash, string(resp.Bulk(pair[0]))
+		if s.Count, _ = strconv.Atoi(string(resp.Bulk(pair[1]))); s.Count < 1 {
+			return idiom.State{}, nil
+		}
+	case isError || len(value) < 2 || value[0] != '$' || value[1] == '-':
+		return s, nil
+	default:
+		s.Kind, s.Value = idiom.String, string(resp.Bulk(value))
+	}
+	left, err := conn.Ask(ctx, []string{"PTTL", key})
+	if err != nil || len(left) == 0 || left[0] != ':' || resp.Int(left) < 1 {
+		return idiom.State{}, err
+	}
+	s.Left = time.Duration(resp.Int(left)) * time.Millisecond
+	return s, nil
+}

@@ -1,0 +1,133 @@
+package adopt
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/metrics"
+)
+
+// takenOver is how often a proxy has taken a lock over.
+func (c *beside) takenOver() float64 {
+	return (metrics.Registry{c.a}).Sample("lockproxy_adopt_taken_over_total").Value
+}
+
+// TestBoth_TakesOver: a lock that was taken in off is extended in both, and then is at the nodes as well.
+func TestBoth_TakesOver(t *testing.T) {
+	for name, steps := range map[string][]string{
+		"by a script":  {"d SET lock:a me NX PX 2000 > +OK", "b EVAL extend 1 lock:a me 9000 > :1", "d PTTL lock:a > :9000", "o PTTL lock:a > :9000", "o SET lock:a you NX PX 5000 > $-1", "b EVAL extend 1 lock:a me 8000 > :1", "o PTTL lock:a > :8000", "b EVAL release 1 lock:a me > :1", "d EXISTS lock:a > :0", "o EXISTS lock:a > :0"},
+		"by a command": {"d SET lock:a me NX PX 2000 > +OK", "b PEXPIRE lock:a 9000 > :1", "o GET lock:a > $2 me", "o PTTL lock:a > :9000", "b DEL lock:a > :1", "o EXISTS lock:a > :0"},
+		"a hash":       {"d EVAL enter 1 lock:a 2000 me > $-1", "b EVAL extendHash 1 lock:a 9000 me > :1", "o HGET lock:a me > $1 1", "o PTTL lock:a > :9000", "o EVAL enter 1 lock:a 5000 you > :9000", "b EVAL leave 1 lock:a 5000 me > :1", "o EXISTS lock:a > :0"},
+		"a hash with three holds": {"d EVAL enter 1 lock:a 2000 me > $-1", "d EVAL enter 1 lock:a 2000 me > $-1", "d EVAL enter 1 lock:a 2000 me > $-1", "b EVAL extendHash 1 lock:a 9000 me > :1", "o HGET lock:a me > $1 3", "o PTTL lock:a > :9000",
+			"b EVAL leave 1 lock:a 9000 me > :0", "b EVAL leave 1 lock:a 9000 me > :0", "o HGET lock:a me > $1 1", "b EVAL leave 1 lock:a 9000 me > :1", "o EXISTS lock:a > :0", "d EXISTS lock:a > :0"},
+		"a hash by a command": {"d EVAL enter 1 lock:a 2000 me > $-1", "b PEXPIRE lock:a 9000 > :1", "o HGET lock:a me > $1 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := modes(t, "guard=no")
+				m.run(t, steps)
+				if n := m["b"].takenOver(); n != 1 {
+					t.Errorf("%v locks were taken over", n)
+				}
+			})
+		})
+	}
+}
+
+// TestBoth_TakesNothingOver: a lock that another may have, or may have had meanwhile, is lost, and the nodes are left as they were.
+func TestBoth_TakesNothingOver(t *testing.T) {
+	extend := func(value string) func(m besides) string {
+		return func(m besides) string { return m["b"].do("EVAL extend 1 lock:a " + value + " 9000") }
+	}
+	for name, tt := range map[string]struct {
+		before func(m besides)
+		call   func(m besides) string
+		want   string // the answer, and whether the nodes have it
+	}{
+		"another proxy is on":      {func(m besides) { m["b"].others.on = true }, extend("me"), ":0 :0"},
+		"that cannot be found out": {func(m besides) { m["b"].others.err = errors.New("NOQUORUM few") }, extend("me"), "NOQUORUM few :0"},
+		"the nodes have another's": {func(m besides) { m["o"].do("SET lock:a you NX PX 3000") }, extend("me"), ":0 :1"},
+		"it is another's":          {func(besides) {}, extend("you"), ":0 :0"},
+		"another's since it was": {func(m besides) {
+			m["b"].when("GET", func() { m["d"].do("DEL lock:a"); m["d"].do("SET lock:a you NX PX 5000") })
+		}, extend("me"), ":0 :0"},
+		"gone since it was": {func(m besides) { m["b"].when("GET", func() { m["d"].do("DEL lock:a") }) }, extend("me"), ":0 :0"},
+		"gone when the nodes have it": {func(m besides) {
+			m["b"].when("PTTL", func() { m["b"].when("GET", func() { m["d"].do("DEL lock:a") }) })
+		}, extend("me"), ":0 :0"},
+		"another's when the nodes have it": {func(m besides) {
+			m["b"].when("PTTL", func() { m["b"].when("GET", func() { m["d"].do("DEL lock:a"); m["d"].do("SET lock:a you NX PX 5000") }) })
+		}, extend("me"), ":0 :0"},
+		"the upstream is lost then": {func(m besides) {
+			m["b"].when("PTTL", func() { m["b"].when("GET", func() { m["b"].fail = errors.New("lost") }) })
+		}, extend("me"), "lost :0"},
+		"its lease is over then": {func(m besides) {
+			m["b"].when("PTTL", func() { m["b"].when("GET", func() { m["d"].do("PEXPIRE lock:a 60000"); time.Sleep(9 * time.Second) }) })
+		}, extend("me"), errLate.Error() + " :0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := modes(t, "guard=no")
+				m["d"].do("SET lock:a me NX PX 5000")
+				tt.before(m)
+				got := tt.call(m)
+				synctest.Wait()
+				if got += " " + m["o"].do("EXISTS lock:a"); got != tt.want {
+					t.Errorf("%s, want %s", got, tt.want)
+				}
+				if n := m["b"].takenOver(); n != 0 {
+					t.Errorf("%v locks were taken over", n)
+				}
+			})
+		})
+	}
+}
+
+// TestBoth_TakesOverOnce: two calls that extend the same lock at once, through two proxies, both have it extended, and its holds
+// are counted once.
+func TestBoth_TakesOverOnce(t *testing.T) {
+	for _, steps := range []string{
+		"SET lock:a me NX PX 2000 > EVAL extend 1 lock:a me 9000",
+		"EVAL enter 1 lock:a 2000 me > EVAL extendHash 1 lock:a 9000 me",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			m := modes(t, "guard=no")
+			take, extend, _ := strings.Cut(steps, " > ")
+			m["d"].do(take)
+			m["b"].when("PTTL", func() {
+				if got := m["poll"].do(extend); got != ":1" {
+					t.Errorf("the other proxy: %s", got)
+				}
+			})
+			if got := m["b"].do(extend); got != ":1" {
+				t.Errorf("%s: %s", steps, got)
+			}
+			if n := m["b"].takenOver() + m["poll"].takenOver(); n != 1 {
+				t.Errorf("%v locks were taken over", n)
+			}
+			if strings.Contains(take, "enter") && m["o"].do("HGET lock:a me") != "$1 1" {
+				t.Errorf("the nodes have %s holds", m["o"].do("HGET lock:a me"))
+			}
+		})
+	}
+}
+
+// TestBoth_TakesOverAfterARelease: a release that has reached the upstream and not yet the nodes is waited for.
+func TestBoth_TakesOverAfterARelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := modes(t, "guard=no")
+		m["o"].do("SET lock:a you NX PX 5000")
+		m["d"].do("SET lock:a me NX PX 5000")
+		go func() {
+			time.Sleep(lag / 2)
+			m["o"].do("EVAL release 1 lock:a you")
+		}()
+		if got := m["b"].do("EVAL extend 1 lock:a me 9000"); got != ":1" {
+			t.Error(got)
+		}
+		synctest.Wait()
+	})
+}
