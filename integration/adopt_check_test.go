@@ -53,6 +53,9 @@ func TestAdopt_Check(t *testing.T) {
 	expect(check(1), "the lock nodes have 2 locks that the upstream has not", "is on")
 	check(64, "--watch", "-1s")
 	check(1, "--to", "observe")
+	for _, word := range []string{"sideways", "", "ON"} {
+		expect(check(64, "--to", word), "is none of off, both, on")
+	}
 }
 
 // TestAdopt_CheckWatches: a lock that a program has at the upstream is seen, though it is gone when the check ends.

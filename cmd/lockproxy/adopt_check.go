@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -35,6 +36,9 @@ func (p program) adoptCheckCommand() *cli.Command {
 		Action: func(c *cli.Context) error {
 			if c.NArg() != 1 || c.Duration("watch") < 0 {
 				return &exitError{exitMisuse, errors.New("adopt check takes the URL of a proxy, and --watch a time")}
+			}
+			if to := c.String("to"); c.IsSet("to") && !slices.Contains([]string{"off", "observe", "both", "on"}, to) {
+				return &exitError{exitMisuse, fmt.Errorf("--to %s: is none of off, both, on", to)}
 			}
 			s, err := backends.Parse(c.Args().First())
 			if err != nil {
