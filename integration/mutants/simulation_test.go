@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 )
@@ -26,7 +27,7 @@ func TestSimulationNotices(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles the tests of backends/locks/quorum once for every mutant")
 	}
-	for _, m := range All {
+	for _, m := range slices.Concat(All, Kept) {
 		if m.Rare { // unit tests and the torture have them
 			continue
 		}

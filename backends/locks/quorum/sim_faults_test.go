@@ -24,6 +24,7 @@ type simProfile struct {
 	clocks            time.Duration // by how much clocks are off, at most
 	skew              time.Duration // by how much proxies suppose that they are
 	timeouts          []time.Duration
+	maxHold           time.Duration // proxies look after locks without an end, for so long; 0: there are none
 	acts              []weighted[func(*simClient)]
 	faults            []weighted[simFault]
 }
@@ -54,7 +55,10 @@ func pick[T any](r *rand.Rand, all []weighted[T]) T {
 const simMaxTTL = 2 * time.Second
 
 func profileOf(seed uint64) *simProfile {
-	if seed >= adoptedSeeds {
+	switch {
+	case seed >= keptSeeds:
+		return keptProfiles[seed%uint64(len(keptProfiles))]
+	case seed >= adoptedSeeds:
 		return adoptedProfiles[seed%uint64(len(adoptedProfiles))]
 	}
 	return simProfiles[seed%uint64(len(simProfiles))]
@@ -67,6 +71,7 @@ func (p *simProfile) options(r *rand.Rand) testOptions {
 		MaxTTL: simMaxTTL, Bootstrap: voters.BootstrapStrict, Skew: p.skew,
 		NodeTimeout:  p.timeouts[r.IntN(len(p.timeouts))],
 		SessionGrace: time.Duration(r.IntN(2)) * 150 * time.Millisecond,
+		Foster:       p.maxHold > 0, MaxHold: p.maxHold,
 	}
 }
 

@@ -3,6 +3,7 @@ package quorum
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -162,6 +163,8 @@ func (n *simNode) executeData(name string, a []string) any {
 		return n.hmget(a)
 	case "HLEN":
 		return int64(len(n.hash(a[0]).fields))
+	case "SCAN":
+		return []any{"0", n.matching(a[2])}
 	case "HKEYS":
 		return n.hash(a[0]).list(false)
 	case "HGETALL":
@@ -354,6 +357,17 @@ func (n *simNode) hdel(a []string) any {
 		delete(n.keys, a[0])
 	}
 	return removed
+}
+
+// matching are the keys that match a pattern that ends in an asterisk and has no other.
+func (n *simNode) matching(pattern string) []any {
+	out := []any{}
+	for _, name := range slices.Sorted(maps.Keys(n.keys)) {
+		if strings.HasPrefix(name, strings.TrimSuffix(pattern, "*")) && n.key(name) != nil {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // list is the names of a hash's fields, with their values if asked for.

@@ -259,12 +259,18 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// runsOf are the runs of a number: that seed, and for one in six, or for each, one with adopted clients.
+// runsOf are the runs of a number: that seed, and for one in six, or for each, one with adopted clients and one with locks
+// without an end.
 func runsOf(n int, each bool) []uint64 {
-	if each || n%6 == 0 {
-		return []uint64{uint64(n), adoptedSeeds + uint64(n)}
+	more := n
+	switch {
+	case each:
+	case n%6 == 0:
+		more /= 6 // of every profile
+	default:
+		return []uint64{uint64(n)}
 	}
-	return []uint64{uint64(n)}
+	return []uint64{uint64(n), adoptedSeeds + uint64(more), keptSeeds + uint64(more)}
 }
 
 // oneProcessor has goroutines run one at a time, in an order that does not change as long
