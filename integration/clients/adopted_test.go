@@ -40,6 +40,8 @@ var lockClients = []lockClient{
 	{"redis-py 8.1.0, SETNX, GET, GETSET of a deadline", "lock:* timestamps=float", adoptedPython, []string{venvPython, "update.py", "deadlines"}},
 	{"redsync 4.18.1", "lock:*", adoptedGo, []string{"./update", "redsync"}},
 	{"redislock 0.9.4", "lock:*", adoptedGo, []string{"./update", "redislock"}},
+	{"go-zero 1.10.3 RedisLock", "lock:*", adoptedGo, []string{"./update", "go-zero"}},
+	{"rslock 0.7.0", "lock:*", adoptedRust, []string{filepath.Join("target", "debug", "update")}},
 	{"redlock 4.2.0", "lock:*", adoptedNode, []string{"node", "update.mjs", "redlock4"}},
 	{"redlock 5.0.0-beta.2", "lock:*", adoptedNode, []string{"node", "update.mjs", "redlock5"}},
 	{"redis-semaphore 5.8.0 Mutex", "mutex:*", adoptedNode, []string{"node", "update.mjs", "semaphore"}},
@@ -73,6 +75,7 @@ var (
 	adoptedNode = sync.OnceValues(func() (string, error) { return nodeModules("adopt/node", "update.mjs") })
 	adoptedJava = sync.OnceValues(func() (string, error) { return javaClasses("adopt/java", "Update.java") })
 	adoptedGo   = sync.OnceValues(installAdoptedGo)
+	adoptedRust = sync.OnceValues(installAdoptedRust)
 )
 
 func installAdoptedGo() (string, error) {
@@ -81,6 +84,14 @@ func installAdoptedGo() (string, error) {
 		return "", err
 	}
 	return dir, install(dir, "go", "build", "-o", "update", ".")
+}
+
+func installAdoptedRust() (string, error) {
+	dir, err := folder("adopt/rust", "Cargo.toml", "Cargo.lock", "update.rs")
+	if err != nil {
+		return "", err
+	}
+	return dir, install(dir, "cargo", "build", "--quiet", "--locked")
 }
 
 // TestAdopted_Updates has each client count under its lock through two proxies, while two of five lock nodes are
