@@ -237,3 +237,28 @@ func TestAdopt_TakesOver(t *testing.T) {
 	}
 	wantReplies(t, on, [2]string{"SET lock:a you NX PX 5000", "$-1"}, [2]string{"SET lock:b you NX PX 5000", "+OK"}, [2]string{"GET lock:a", `$"me"`})
 }
+
+// TestAdopt_BothBatch: one script renews several locks in both, as it does at one Redis.
+func TestAdopt_BothBatch(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 1, "--adopt", "lock:* mode=both")
+	c, on := redistest.Open(t, r.addr()), redistest.Open(t, redistest.StartProxy(t, r.data, r.nodes, "--adopt", "lock:* mode=on guard=no").Addr())
+	const enter = "if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[1]) == 1 then redis.call('hincrby', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], 20000) return nil end return redis.call('pttl', KEYS[1])"
+	for key, who := range map[string]string{"lock:a": "me", "lock:b": "you", "other": "me"} {
+		c.Do(t, "EVAL", enter, "1", key, who)
+	}
+	on.Do(t, "EVAL", enter, "1", "lock:c", "me")
+	r.data.Do(t, "EVAL", enter, "1", "lock:d", "me")
+	const extend = "local said = {} for i = 1, #KEYS do if redis.call('hexists', KEYS[i], ARGV[i + 1]) == 1 then redis.call('pexpire', KEYS[i], ARGV[1]) said[i] = 1 else said[i] = 0 end end return said"
+	for range 2 {
+		got := c.Do(t, "EVAL", extend, "6", "lock:a", "lock:b", "other", "lock:c", "lock:d", "lock:e", "60000", "me", "me", "me", "me", "me", "me").String()
+		if want := "*[:1 :0 :1 :1 :0 :0]"; got != want { // of lock:d the nodes know nothing, and a proxy is on
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	for key, least := range map[string]int64{"lock:a": 50, "lock:b": 1, "lock:c": 50} {
+		if ttl := on.Do(t, "TTL", key).Int(); ttl < least || least == 1 && ttl > 20 {
+			t.Errorf("the nodes have %s for %d s", key, ttl)
+		}
+	}
+}

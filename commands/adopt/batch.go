@@ -1,19 +1,21 @@
 package adopt
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
 // batch makes a call of a script that renews several locks, each by itself: a part for each lock, and the same script for
-// the keys that are none. nil: it is no such script.
+// the keys that the upstream has: those that are no locks, and those of the mode both. nil: it is no such script.
 func (a *Adoption) batch(c Connection, s *idiom.Script, words []string, n int) (*Call, error) {
 	keys, args := words[3:3+n], words[3+n:]
 	name := strings.ToUpper(words[0])
@@ -29,13 +31,12 @@ func (a *Adoption) batch(c Connection, s *idiom.Script, words []string, n int) (
 	var others []int
 	for i, key := range keys {
 		p := a.pattern(c.Database(), key)
-		if p == nil {
+		if p == nil || p.Mode == Both {
 			others = append(others, i)
 			all.list[i] = -1
-			continue
 		}
-		if p.Mode == Both {
-			return nil, &RefusedError{Command: name, Key: key, Why: "several locks in one script, which mode=both does not do", Pattern: p.Glob, Reason: OtherKeys, Script: s.SHA, Class: all.class}
+		if p == nil {
+			continue
 		}
 		all.list[i] = len(all.parts)
 		all.parts = append(all.parts, &Call{Call: b.Call(i), pattern: p, command: name, class: all.class, onHash: true, script: s.SHA})
@@ -45,10 +46,13 @@ func (a *Adoption) batch(c Connection, s *idiom.Script, words []string, n int) (
 	}
 	first := all.parts[0]
 	all.Call, all.pattern = first.Call, first.pattern
-	if len(others) > 0 {
+	switch {
+	case len(others) == n:
+		all.rest = words
+	case len(others) > 0:
 		theirKeys, theirArgs, same := b.Only(others)
 		if !same {
-			return nil, all.refused(OtherKeys, "it has keys that are no locks, and which arguments are about them is not known")
+			return nil, all.refused(OtherKeys, "it has keys that the upstream has, and which arguments are about them is not known")
 		}
 		all.rest = slices.Concat(words[:2], []string{strconv.Itoa(len(theirKeys))}, theirKeys, theirArgs)
 	}
@@ -63,66 +67,107 @@ func (a *Adoption) knownBatch(s *idiom.Script, n, args int) bool {
 // atOnce is how many parts of a batch are decided at the same time.
 const atOnce = 16
 
-// decideBatch decides the parts, and sends the rest behind them. Their replies are the elements of a list. The first
-// error is that of the call; the other parts are done all the same.
+// decideBatch decides the parts, and has the upstream run the rest: behind those that the nodes alone decide, and before those of
+// the mode both. The replies are the elements of a list. The first error is that of the call; the other parts are done all
+// the same.
 func (a *Adoption) decideBatch(ctx context.Context, conn Connection, c *Call) (Result, error) {
-	for _, part := range c.parts {
-		if err := mayRun(ctx, conn, part); err != nil {
+	told := make([]*idiom.Replies, len(c.parts)) // of those of the mode both
+	for i, part := range c.parts {
+		err := mayRun(ctx, conn, part)
+		if err == nil && part.pattern.Mode == Both {
+			told[i], err = a.mayTell(part)
+		}
+		if err != nil {
 			return Result{}, err
 		}
 	}
 	conn.Since() // the parts only read it
 	one := &oneAtATime{Connection: conn}
-	type decided struct {
-		Result
-		err error
-	}
-	of := make([]decided, len(c.parts))
-	next := make(chan int, len(c.parts))
-	for i := range c.parts {
-		next <- i
-	}
-	close(next)
-	var working sync.WaitGroup
-	for range min(atOnce, len(c.parts)) {
-		working.Go(func() {
-			for i := range next {
-				of[i].Result, of[i].err = a.decideOne(ctx, one, c.parts[i])
-			}
-		})
-	}
-	working.Wait()
-	all := Result{}
-	for _, d := range of {
-		if d.err != nil {
-			return Result{}, d.err
+	of, all := make([]Result, len(c.parts)), Result{}
+	err := together(len(c.parts), func(i int) (err error) {
+		if told[i] == nil {
+			of[i], err = a.decideOne(ctx, one, c.parts[i])
 		}
-		all.did = max(all.did, d.did)
+		return err
+	})
+	for _, r := range of {
+		all.did = max(all.did, r.did)
 	}
-	var theirs [][]byte
-	if c.rest != nil {
-		reply, err := conn.Ask(ctx, c.rest)
-		if err != nil {
-			return Result{}, err
-		}
-		var isList bool
-		if theirs, isList = resp.Elements(reply); !isList || len(theirs) != len(c.list)-len(c.parts) {
-			return Result{Reply: reply, did: all.did, told: true}, nil // an error
-		}
-		all.told = true
+	if err != nil {
+		return Result{}, err
 	}
+	if c.rest == nil {
+		return c.joined(all, of, nil), nil
+	}
+	began := time.Now()
+	reply, err := conn.Ask(ctx, c.rest)
+	if err != nil {
+		return Result{}, err
+	}
+	all.told = true
+	theirs, said := make([][]byte, len(c.list)), make([][]byte, len(c.parts)) // what the upstream has answered, by key, and by part
+	elements, isList := resp.Elements(reply)
+	for at, i := range c.list {
+		switch {
+		case i >= 0 && told[i] == nil:
+			continue
+		case !isList || len(elements) == 0: // an error
+			all.Reply = reply
+			return all, nil
+		case i >= 0:
+			said[i] = elements[0]
+		}
+		theirs[at], elements = elements[0], elements[1:]
+	}
+	err = together(len(c.parts), func(i int) (err error) {
+		if told[i] != nil {
+			of[i], err = a.decideAfter(ctx, one, c.parts[i], told[i], said[i], began)
+		}
+		return err
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	for _, r := range of {
+		all.did = max(all.did, r.did)
+	}
+	return c.joined(all, of, theirs), nil
+}
+
+// joined is all with the list of what the parts have answered, or the upstream for keys that are no locks.
+func (c *Call) joined(all Result, of []Result, theirs [][]byte) Result {
 	all.Reply = resp.AppendArray(nil, len(c.list))
-	for _, i := range c.list {
+	for at, i := range c.list {
 		switch {
 		case i < 0:
-			all.Reply, theirs = append(all.Reply, theirs[0]...), theirs[1:]
-		case of[i].Reply[0] == '-': // it is no hash
-			return Result{Reply: of[i].Reply, did: all.did, told: all.told}, nil
+			all.Reply = append(all.Reply, theirs[at]...)
+		case len(of[i].Reply) > 0 && of[i].Reply[0] == '-': // it is no hash
+			all.Reply = of[i].Reply
+			return all
 		default:
 			all.Reply = append(all.Reply, of[i].Reply...)
 		}
 	}
-	return all, nil
+	return all
+}
+
+// together calls f for 0 to n-1, some at the same time, and returns the first error.
+func together(n int, f func(i int) error) error {
+	errs, next := make([]error, n), make(chan int, n)
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	var working sync.WaitGroup
+	for range min(atOnce, n) {
+		working.Go(func() {
+			for i := range next {
+				errs[i] = f(i)
+			}
+		})
+	}
+	working.Wait()
+	return cmp.Or(errs...)
 }
 
 // A oneAtATime is a connection for several calls at once, which ask the upstream one after the other.

@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -103,10 +104,105 @@ func TestBatch_Refused(t *testing.T) {
 			}
 		}
 	}
-	if got := proxies(t, 1, "lock:* mode=both")[0].eval(extendAll, []string{"lock:a", "lock:b"}, "9000", "me", "me"); !strings.Contains(got, "which mode=both does not do") {
-		t.Error(got)
-	}
 	if got := c.do("HGET", "lock:a", "me"); got != "$1 1" {
 		t.Error(got)
 	}
+}
+
+// TestBoth_Batch: many locks are renewed with one script in the mode both: each as if it had been renewed by itself.
+func TestBoth_Batch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := modes(t, "guard=no")
+		cases := []struct {
+			before []string
+			want   string
+			left   string // at the nodes
+		}{
+			{[]string{"b enter me"}, ":1", ":9000"},
+			{nil, ":0", ":-2"},
+			{[]string{"b enter you"}, ":0", ":5000"},
+			{[]string{"o enter me"}, ":1", ":9000"},                // the upstream has it not
+			{[]string{"d enter me"}, ":1", ":9000"},                // taken over
+			{[]string{"d enter me", "o enter you"}, ":0", ":5000"}, // the nodes have another's
+			{[]string{"b enter me", "b enter me"}, ":1", ":9000"},
+			{[]string{"b enter me", "d DEL"}, ":0", ":5000"}, // lost at the upstream
+		}
+		var keys, fields, want []string
+		for i := range 96 {
+			keys, fields = append(keys, "lock:"+strconv.Itoa(i)), append(fields, "me")
+			of := cases[i%len(cases)]
+			for _, step := range of.before {
+				who, what, _ := strings.Cut(step, " ")
+				if what == "DEL" {
+					m[who].do("DEL " + keys[i])
+				} else if got := m[who].do("EVAL enter 1 " + keys[i] + " 5000 " + strings.Fields(what)[1]); got != "$-1" {
+					t.Fatalf("%s: %s", step, got)
+				}
+			}
+			want = append(want, of.want)
+		}
+		began := time.Now()
+		m["b"].asked = nil
+		got := m["b"].do("EVAL extendAll 96 " + strings.Join(keys, " ") + " 9000 " + strings.Join(fields, " "))
+		if got != "*96 "+strings.Join(want, " ") {
+			t.Errorf("%s", got)
+		}
+		for i, key := range keys {
+			want, _ := strconv.Atoi(cases[i%len(cases)].left[1:])
+			if want > 0 {
+				want -= int(time.Since(began).Milliseconds())
+			}
+			left, _ := strconv.Atoi(strings.TrimPrefix(m["o"].do("PTTL "+key), ":"))
+			if left < want || left > want+1000 || want < 0 && left != want {
+				t.Errorf("%s: the nodes have it for %d ms, want %d", key, left, want)
+			}
+		}
+		if n := m["b"].takenOver(); n != 12 {
+			t.Errorf("%v locks were taken over", n)
+		}
+		asked := 0
+		for _, name := range m["b"].asked {
+			if name == "EVAL" {
+				asked++
+			}
+		}
+		if asked != 1 {
+			t.Errorf("the upstream was asked to run %d scripts", asked)
+		}
+	})
+}
+
+// TestBoth_BatchBeside: locks of both, of on and no locks in one script.
+func TestBoth_BatchBeside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := modes(t, "", "job:* guard=no")
+		b := m["b"]
+		for _, step := range []string{"b enter 1 lock:a 5000 me", "b enter 1 job:b 5000 me", "d enter 1 c 5000 me", "d enter 1 lock:d 5000 you"} {
+			who, command, _ := strings.Cut(step, " ")
+			if got := m[who].do("EVAL " + command); got != "$-1" {
+				t.Fatalf("%s: %s", step, got)
+			}
+		}
+		for range 2 {
+			if got := b.do("EVAL extendAll 5 lock:a job:b c lock:d job:e 9000 me me me me me"); got != "*5 :1 :1 :1 :0 :0" {
+				t.Error(got)
+			}
+		}
+		for who, key := range map[string]string{"o": "lock:a", "b": "job:b", "d": "c"} {
+			if got := m[who].do("PTTL " + key); got != ":9000" {
+				t.Errorf("%s of %s: %s", key, who, got)
+			}
+		}
+		m["d"].do("SET lock:f me NX PX 5000")
+		if got := b.do("EVAL extendAll 2 lock:f lock:a 8000 me me"); !strings.HasPrefix(got, "-WRONGTYPE") {
+			t.Error(got)
+		}
+		if got := b.do("EVAL extendAll 2 lock:a lock:d 90000 me me"); !strings.Contains(got, "over max-ttl") || m["d"].do("PTTL lock:a") != ":9000" {
+			t.Errorf("%s; the upstream has it for %s", got, m["d"].do("PTTL lock:a"))
+		}
+		b.fail = errors.New("lost")
+		if got := b.do("EVAL extendAll 2 lock:a lock:d 9000 me me"); got != "lost" {
+			t.Error(got)
+		}
+	})
 }

@@ -50,6 +50,11 @@ func (a *Adoption) decideBoth(ctx context.Context, conn Connection, c *Call) (Re
 	if err != nil {
 		return Result{}, err
 	}
+	return a.decideAfter(ctx, conn, c, replies, reply, began)
+}
+
+// decideAfter decides a call that the upstream was asked to run at that time, and has answered so.
+func (a *Adoption) decideAfter(ctx context.Context, conn Connection, c *Call, replies *idiom.Replies, reply []byte, began time.Time) (Result, error) {
 	did := replies.Did(reply)
 	switch {
 	case did == nil:

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
@@ -29,11 +30,26 @@ type fakeKey struct {
 	ends time.Time
 }
 
-// do runs a command, or a script, on one key.
+// do runs a command, or a script, on one key, or one that renews the locks of several.
 func (u *fakeUpstream) do(args []string) []byte {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	now := time.Now()
+	if n := 0; args[0] == "EVAL" && args[2] != "1" {
+		_, _ = fmt.Sscan(args[2], &n)
+		batch, err := idiom.ParseScript(args[1]).Batch(idiom.Dialect{}, args[3:3+n], args[3+n:], 2, false, true)
+		if err != nil {
+			return []byte("-ERR " + err.Error() + "\r\n")
+		}
+		all := resp.AppendArray(nil, n)
+		for i := range n {
+			one := u.run(batch.Call(i))
+			if one[0] == '-' {
+				return one
+			}
+			all = append(all, one...)
+		}
+		return all
+	}
 	call, err := idiom.Plain(args, 2)
 	if strings.EqualFold(args[0], "EVAL") {
 		call, err = idiom.ParseScript(args[1]).Call(args[3:4], args[4:], 2, false, func(k string) bool { return k == args[3] })
@@ -41,6 +57,12 @@ func (u *fakeUpstream) do(args []string) []byte {
 	if err != nil {
 		return []byte("-ERR " + err.Error() + "\r\n")
 	}
+	return u.run(call)
+}
+
+// run runs a call on its key.
+func (u *fakeUpstream) run(call *idiom.Call) []byte {
+	now := time.Now()
 	k, there := u.keys[call.Key()]
 	if there && !now.Before(k.ends) {
 		k, there = fakeKey{}, false

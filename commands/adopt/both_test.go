@@ -80,8 +80,9 @@ func (c *beside) do(text string) string {
 var bothScripts = map[string]string{
 	"release": simScripts["release"], "extend": simScripts["extend"], "takeOrExtend": simScripts["takeOrExtend"],
 	"enter": enterHash, "leave": leaveHash, "extendHash": extendHash,
-	"always":   `if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end return 'OK'`,
-	"takeLeft": `if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 9000) then return 1 end return redis.call('pttl', KEYS[1])`,
+	"extendAll": extendAll,
+	"always":    `if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end return 'OK'`,
+	"takeLeft":  `if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 9000) then return 1 end return redis.call('pttl', KEYS[1])`,
 }
 
 // besides are clients by their names.
@@ -108,12 +109,12 @@ func (c *beside) when(name string, f func()) {
 }
 
 // modes are clients of one lock: d of the upstream, b through a proxy in the mode both, o through one in the mode on.
-func modes(t *testing.T, words string) besides {
+func modes(t *testing.T, words string, more ...string) besides {
 	up := &fakeUpstream{keys: map[string]fakeKey{}}
 	svc, others := lockService(t, locks.Options{}), &fleet{}
 	all := besides{"d": {client: client{t: t}, up: up}}
 	for name, mode := range map[string]string{"b": "both", "poll": "both", "o": "on"} {
-		a, err := New(parsed(t, "lock:* mode="+mode+" "+words), Options{Engine: svc, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute, Log: slog.New(slog.DiscardHandler), Peers: others})
+		a, err := New(parsed(t, append([]string{"lock:* mode=" + mode + " " + words}, more...)...), Options{Engine: svc, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute, Log: slog.New(slog.DiscardHandler), Peers: others})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -83,4 +83,14 @@ var Migration = []Mutant{
 		Breaks: "a hash is taken over with all its holds: the first release of several must not free it",
 		Edits:  []Edit{{"commands/adopt/over.go", "holds <= max(1, has.Count)", "holds <= 1"}},
 	},
+	{
+		Name:   "both-batch-upstream-decides",
+		Breaks: "each lock of a script on several is extended by the nodes as well",
+		Edits:  []Edit{{"commands/adopt/batch.go", "of[i], err = a.decideAfter(ctx, one, c.parts[i], told[i], said[i], began)", "of[i].Reply, _, _ = said[i], one, began"}},
+	},
+	{
+		Name:   "both-batch-another-s-reply",
+		Breaks: "what a script on several locks has done to one of them is told by the element that is about it",
+		Edits:  []Edit{{"commands/adopt/batch.go", "said[i] = elements[0]", "said[i] = elements[len(elements)-1]"}},
+	},
 }
