@@ -50,3 +50,21 @@ func TestAdopt_NoEndMaxHold(t *testing.T) {
 		t.Errorf("not a word in the log:\n%s", log)
 	}
 }
+
+// TestAdopt_NoEndBoth: in both the nodes keep a lock without an end as they do in on. At the upstream it has no end, also when
+// max-hold is over.
+func TestAdopt_NoEndBoth(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 2, "--adopt", "lock:* mode=both", "--max-ttl", "3s", "--max-hold", "9s")
+	c := redistest.Open(t, r.proxies[0].Addr())
+	wantReplies(t, c, [2]string{"SETNX lock:a me", ":1"}, [2]string{"TTL lock:a", ":-1"})
+	r.proxies[0].Kill()
+	time.Sleep(4 * time.Second)
+	c = redistest.Open(t, r.proxies[1].Addr())
+	if v := c.Do(t, "LOCKCTL", "INFO", "lock:a"); !strings.Contains(v.String(), `$"end" $"none"`) {
+		t.Errorf("the nodes have not kept it: %v", v)
+	}
+	wantReplies(t, c, [2]string{"SETNX lock:a you", ":0"})
+	eventually(t, 20*time.Second, "max-hold is over", func() bool { return !strings.Contains(c.Do(t, "LOCKCTL", "INFO", "lock:a").String(), `$"owner"`) })
+	wantReplies(t, c, [2]string{"SETNX lock:a you", ":0"}, [2]string{"GET lock:a", `$"me"`}, [2]string{"EXPIRE lock:a 2", ":1"}, [2]string{"DEL lock:a", ":1"}, [2]string{"SETNX lock:a you", ":1"})
+}
