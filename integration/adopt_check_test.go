@@ -36,7 +36,10 @@ func TestAdopt_Check(t *testing.T) {
 	}
 	c := redistest.Open(t, r.addr())
 	c.Do(t, "SET", "lock:agreed", "me", "NX", "PX", "60000")
-	c.Do(t, "EVAL", "if redis.call('exists', KEYS[1]) == 0 then redis.call('hincrby', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], 60000) return nil end return redis.call('pttl', KEYS[1])", "1", "lock:hash", "me")
+	enter := "if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[1]) == 1 then redis.call('hincrby', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], 60000) return nil end return redis.call('pttl', KEYS[1])"
+	if v := c.Do(t, "EVAL", enter, "1", "lock:hash", "me"); v.String() != "$-1" {
+		t.Errorf("lock:hash is not taken: %v", v)
+	}
 	expect(check(0), "lock:* mode=both", "safe to go on", "safe to go off")
 
 	r.data.Do(t, "SET", "lock:direct", "you", "PX", "60000")
