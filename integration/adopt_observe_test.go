@@ -37,7 +37,7 @@ var observedIdioms = []struct {
 	{
 		[]string{"EVAL enter 1 hash:@ me 30000", "EVAL enter 1 hash:@ me 30000", "EVAL leave 1 hash:@ me", "EVAL leave 1 hash:@ me", "EVAL leave 1 hash:@ me"},
 		[]string{"null", "null", ":0", ":1", "null"},
-		map[string]string{"keys": "hash:@", "idiom": "hash", "contended": "0", "held": "1", "hazards": ""},
+		map[string]string{"keys": "hash:@", "idiom": "hash", "contended": "0", "held": "1", "would-be": "adopted", "hazards": ""},
 	},
 }
 
