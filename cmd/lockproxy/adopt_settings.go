@@ -68,6 +68,6 @@ func logAdoption(log *slog.Logger, patterns []*adopt.Pattern) {
 		if p.Flush {
 			flush = "release"
 		}
-		log.Info("pattern of adopted keys", "pattern", p.Glob, "db", db, "mode", p.Mode.String(), "as", p.As.String(), "no_expiry", p.NoExpiryText(), "flush", flush, "guard", p.Guard, "timestamps", cmp.Or(string(p.Deadlines), "off"))
+		log.Info("pattern of adopted keys", "pattern", p.Glob, "db", db, "mode", p.Mode.String(), "as", p.As.String(), "no_expiry", p.NoExpiryText(), "flush", flush, "guard", p.Guard, "timestamps", cmp.Or(string(p.Deadlines), "off"), "fence_key", p.FenceKey)
 	}
 }

@@ -14,7 +14,7 @@ func newObserver(o options, heard *idiom.Heard) (*observe.Observer, error) {
 	opt := observe.Options{All: o.adoptReport, MinTTL: o.minTTL, MaxTTL: o.maxTTL, Dialect: heard.Dialect}
 	for _, p := range o.adopt {
 		mode := map[adopt.Mode]observe.Mode{adopt.Observe: observe.Observed, adopt.Both: observe.Adopted, adopt.On: observe.Adopted}[p.Mode]
-		opt.Patterns = append(opt.Patterns, observe.Pattern{Glob: p.Glob, Literal: p.Literal(), Match: p.Matches, Mode: mode, As: p.As, NoExpiry: p.NoExpiry, Deadlines: p.Deadlines})
+		opt.Patterns = append(opt.Patterns, observe.Pattern{Glob: p.Glob, Literal: p.Literal(), Match: p.Matches, Mode: mode, As: p.As, NoExpiry: p.NoExpiry, Deadlines: p.Deadlines, FenceOf: p.FenceOf})
 	}
 	return observe.New(opt)
 }

@@ -63,6 +63,7 @@ type Adoption struct {
 	patterns []*Pattern
 	begins   [256]bool // first bytes of keys that may match
 	flush    bool      // a pattern has flush=release
+	fenced   bool      // a pattern has fence-key
 	scripts  *idiom.Scripts
 	guesses  *lru.Cache[locks.Key, guess] // hints: a wrong one costs a round
 	classes  *lru.Cache[string, verdict]  // of scripts
@@ -86,9 +87,9 @@ func New(patterns []*Pattern, o Options) (*Adoption, error) {
 	a.guesses, err = lru.New[locks.Key, guess](remembered)
 	a.classes, also = lru.New[string, verdict](remembered)
 	for _, p := range patterns {
-		a.flush = a.flush || p.flushes(AnyDatabase)
+		a.flush, a.fenced = a.flush || p.flushes(AnyDatabase), a.fenced || p.FenceKey != ""
 		for b := range a.begins {
-			a.begins[b] = a.begins[b] || p.literal == "" || p.literal[0] == byte(b)
+			a.begins[b] = a.begins[b] || p.literal == "" || p.literal[0] == byte(b) || p.FenceKey != "" && p.FenceKey[0] == byte(b)
 		}
 	}
 	return a, errors.Join(err, also)
@@ -109,6 +110,7 @@ type Call struct {
 	rest    []string // that command with the other keys
 	places  []int    // of these among all keys
 	list    []int    // whose replies are the elements of that to a script: parts, or -1 for the rest; nil: they are summed
+	isFence bool     // it is GET of the key of the lock's fence
 	flushes bool     // rest is FLUSHDB or FLUSHALL, which has no key: there is no idiom.Call
 }
 
@@ -130,6 +132,9 @@ func (a *Adoption) call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 	key, p := a.lock(c.Database(), args, keys)
 	if a.mayFlush(args) && p != nil {
 		return &Call{command: name, pattern: p, class: idiom.ForceRelease, rest: words, flushes: true}, nil
+	}
+	if call, p, err := a.onFence(c, name, words, keys); p != nil {
+		return call, err
 	}
 	refused := func(reason Reason, why string) (*Call, error) {
 		return nil, &RefusedError{Command: name, Key: key, Why: why, Pattern: p.Glob, Reason: reason}
@@ -176,7 +181,7 @@ func (a *Adoption) script(c Connection, name string, words []string) (*Call, err
 	var first *Pattern
 	var lock string
 	for _, w := range words[3:] {
-		if p := a.pattern(c.Database(), w); p != nil {
+		if p := a.patternOf(c.Database(), w); p != nil {
 			first, lock = p, w
 			break
 		}
@@ -207,17 +212,6 @@ func (a *Adoption) script(c Connection, name string, words []string) (*Call, err
 		}
 	}
 	return call, err
-}
-
-func count(s string) (int, bool) {
-	n := 0
-	for _, c := range s {
-		if c < '0' || c > '9' || n > 1<<20 {
-			return 0, false
-		}
-		n = 10*n + int(c-'0')
-	}
-	return n, s != ""
 }
 
 // ruleOf is what the pattern of a call allows.
@@ -308,6 +302,8 @@ const tries = 5
 
 func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	switch {
+	case c.isFence:
+		return a.decideFence(ctx, conn, c)
 	case c.list != nil:
 		return a.decideBatch(ctx, conn, c)
 	case c.parts != nil:

@@ -18,7 +18,7 @@ type Peers interface {
 
 // Announced is the pattern as other proxies are told it.
 func (p *Pattern) Announced() peers.Pattern {
-	said := peers.Pattern{Glob: p.Glob, DB: p.DB, Mode: peers.Off, As: p.As.String(), Guard: p.Guard, Timestamps: string(p.Deadlines)}
+	said := peers.Pattern{Glob: p.Glob, DB: p.DB, Mode: peers.Off, As: p.As.String(), Guard: p.Guard, Timestamps: string(p.Deadlines), FenceKey: p.FenceKey}
 	for name, mode := range modeNames {
 		if mode == p.Mode {
 			said.Mode = name

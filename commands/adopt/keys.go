@@ -20,6 +20,9 @@ func (a *Adoption) Concerns(args [][]byte) bool {
 			if len(arg) >= len(p.literal) && string(arg[:len(p.literal)]) == p.literal {
 				return true
 			}
+			if p.FenceKey != "" && len(arg) > len(p.FenceKey) && string(arg[:len(p.FenceKey)]) == p.FenceKey {
+				return true
+			}
 		}
 	}
 	if !bringsText(args) {
@@ -53,7 +56,7 @@ func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *Pattern) {
 	}
 	if !keys.Known || runsScript(args[0]) {
 		for _, arg := range args[1:] {
-			if p := a.pattern(db, string(arg)); p != nil {
+			if p := a.patternOf(db, string(arg)); p != nil {
 				return string(arg), p
 			}
 		}
@@ -63,7 +66,7 @@ func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *Pattern) {
 		return "", nil
 	}
 	for _, at := range keys.At {
-		if p := a.pattern(db, string(args[at])); p != nil {
+		if p := a.patternOf(db, string(args[at])); p != nil {
 			return string(args[at]), p
 		}
 	}
@@ -96,8 +99,23 @@ func runsScript(name []byte) bool {
 		resp.Is(name, "FCALL") || resp.Is(name, "FCALL_RO")
 }
 
+// patternOf is that of a key which is a lock, or the fence of one; nil: it is neither.
+func (a *Adoption) patternOf(db int, key string) *Pattern {
+	if a.fenced {
+		if _, p := a.fenceOf(db, key); p != nil {
+			return p
+		}
+	}
+	return a.pattern(db, key)
+}
+
 // pattern is that of a key, the first that matches it; nil: it is no lock.
 func (a *Adoption) pattern(db int, key string) *Pattern {
+	if a.fenced { // the key of a fence may match as well
+		if _, p := a.fenceOf(db, key); p != nil {
+			return nil
+		}
+	}
 	for _, p := range a.patterns {
 		if p.Matches(db, key) {
 			if !p.Mode.adopts() {

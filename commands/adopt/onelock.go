@@ -12,7 +12,7 @@ import (
 func (a *Adoption) oneLock(c Connection, s *idiom.Script, words []string, n int, first *Pattern, lock string) (*Call, error) {
 	name, keys, args := strings.ToUpper(words[0]), words[3:3+n], words[3+n:]
 	adopted := func(key string) bool { return a.pattern(c.Database(), key) != nil }
-	call, err := s.Call(keys, args, c.Protocol(), strings.HasSuffix(name, "_RO"), adopted)
+	call, err := s.CallFenced(keys, args, c.Protocol(), strings.HasSuffix(name, "_RO"), adopted, a.fences(c.Database()))
 	if err != nil {
 		return nil, &RefusedError{Command: name, Key: lock, Why: err.Error(), Pattern: first.Glob, Reason: NotForLocks, Script: s.SHA, private: raised(err)}
 	}
@@ -28,4 +28,15 @@ func (a *Adoption) oneLock(c Connection, s *idiom.Script, words []string, n int,
 		return nil, made.refused(NotClear, v.why)
 	}
 	return made, nil
+}
+
+func count(s string) (int, bool) {
+	n := 0
+	for _, c := range s {
+		if c < '0' || c > '9' || n > 1<<20 {
+			return 0, false
+		}
+		n = 10*n + int(c-'0')
+	}
+	return n, s != ""
 }

@@ -40,6 +40,7 @@ type Pattern struct {
 	Guard    bool          // a key that the upstream has counts as held
 
 	Deadlines idiom.Unit // of values that say when the lock ends
+	FenceKey  string     // what the key of a lock's fence begins with, before the lock's name; empty: locks have none
 
 	literal string // every key begins with it
 	glob    glob.Glob
@@ -70,6 +71,9 @@ func ParsePattern(text string) (*Pattern, error) {
 	}
 	if p.Mode == Both && p.Deadlines != idiom.NoDeadlines { // there such a lock has no end, and GETSET takes it away
 		faults = append(faults, errors.New("timestamps does not go with mode=both: the upstream knows nothing of it"))
+	}
+	if p.Mode == Both && p.FenceKey != "" { // there the upstream counts, and is far behind
+		faults = append(faults, errors.New("fence-key does not go with mode=both: the upstream has fences of its own"))
 	}
 	return p, errors.Join(faults...)
 }
@@ -117,8 +121,12 @@ func (p *Pattern) set(name, value string) (err error) {
 		if p.Deadlines, known = map[string]idiom.Unit{"off": idiom.NoDeadlines, "s": idiom.Seconds, "ms": idiom.Milliseconds, "float": idiom.Fractions}[value]; !known {
 			err = errors.New("is none of off, s, ms, float")
 		}
+	case "fence-key":
+		if p.FenceKey = value; value == "" {
+			err = errors.New("is no beginning of a key")
+		}
 	default:
-		err = errors.New("is no word of a pattern: db, mode, as, no-expiry, flush, guard, timestamps")
+		err = errors.New("is no word of a pattern: db, mode, as, no-expiry, flush, guard, timestamps, fence-key")
 	}
 	return err
 }

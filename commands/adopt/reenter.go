@@ -28,6 +28,7 @@ func (a *Adoption) enter(ctx context.Context, conn Connection, since time.Time, 
 	if d.Grant.Holds > 1 {
 		before = guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: d.Grant.Holds - 1, until: began.Add(ttl)}
 	}
+	c.Granted(d.Grant.Fence)
 	ran, err := c.Run(before.read(began), began)
 	if err != nil || ran.Op.Do != idiom.Enter {
 		a.Undo(d.Grant)

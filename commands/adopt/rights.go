@@ -38,7 +38,7 @@ func (c *Call) Reads() (keys []string) {
 	switch {
 	case c.script != "" || c.class != idiom.ReadOnly:
 	case c.parts == nil:
-		keys = []string{c.Key()}
+		keys = []string{c.words[1]}
 	default:
 		for _, part := range c.parts {
 			keys = append(keys, part.Key())

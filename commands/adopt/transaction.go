@@ -76,6 +76,8 @@ func (a *Adoption) Watch(ctx context.Context, conn Connection, t *Transaction, a
 	switch {
 	case p.Mode == Both:
 		return refused(InTransaction, noTransactions)
+	case a.pattern(conn.Database(), name) == nil:
+		return refused(NotForLocks, "WATCH of the key of a fence")
 	case len(args) > 2:
 		return refused(OtherKeys, "it has other keys as well")
 	case t.watches && t.watched != key:
@@ -127,6 +129,8 @@ func (a *Adoption) Queue(conn Connection, t *Transaction, args [][]byte, keys Ke
 		return refused("it is inside MULTI with commands that are about no lock")
 	case b.Watched:
 		return refused("it is inside MULTI, and a key that is no lock is watched")
+	case call.isFence:
+		return refused("the fence of a lock is asked for inside MULTI")
 	case call.parts != nil:
 		return refused("it has other keys as well, inside MULTI")
 	case t.Active() && key.Name != call.Key(), watched && key.DB != conn.Database():

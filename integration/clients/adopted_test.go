@@ -57,6 +57,7 @@ var lockClients = []lockClient{
 	{"Redisson 4.7.0 RLock, tryLock with wait", "lock:*", adoptedRedisson, redissonProgram("Update", "try")},
 	{"Redisson 4.7.0 RSpinLock", "lock:*", adoptedRedisson, redissonProgram("Update", "spin")},
 	{"Redisson 4.7.0 MultiLock", "lock:*", adoptedRedisson, redissonProgram("Update", "multi")},
+	{"Redisson 4.7.0 RFencedLock, each token more than the last", "lock:* fence-key=redisson_lock_token:", adoptedRedisson, redissonProgram("Update", "fenced")},
 	{"Redisson 3.23.5 RLock, watchdog", "lock:*", oldRedisson, redissonProgram("Update", "watchdog")},
 	{"Redisson 3.23.5 RLock, lease time", "lock:*", oldRedisson, redissonProgram("Update", "lease")},
 	{"Redisson 3.23.5 RLock, tryLock with wait", "lock:*", oldRedisson, redissonProgram("Update", "try")},

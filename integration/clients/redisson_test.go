@@ -40,8 +40,8 @@ func redissonProgram(args ...string) []string {
 // redissonLocks are what every version must be able to do, and the kinds of locks that are refused.
 var (
 	redissonLocks = []string{"lock", "spin", "multi", "multi-taken-back", "multi-extended", "lease", "try", "woken-by-message", "watchdog", "watchdog-of-many",
-		"died", "entered-again", "not-the-holder", "forced"}
-	redissonRefused = []string{"fair", "fenced", "read", "write", "semaphore-permits", "semaphore-added", "semaphore-released", "semaphore",
+		"died", "entered-again", "not-the-holder", "forced", "fenced", "fenced-plain", "fenced-again", "fenced-watchdog", "fenced-woken"}
+	redissonRefused = []string{"fair", "token-of-nobody", "read", "write", "semaphore-permits", "semaphore-added", "semaphore-released", "semaphore",
 		"expirable-semaphore", "expirable-semaphore-added", "expirable-semaphore-taken", "count-down-latch", "count-down", "counter"}
 )
 
@@ -68,7 +68,7 @@ func TestAdopted_Redisson(t *testing.T) {
 			mustSay(t, said, "ok", redissonLocks)
 			mustSay(t, said, "taken", redissonRefused)
 
-			s := newAdoptedSite(t, "lock:*")
+			s := newAdoptedSite(t, "lock:* fence-key=redisson_lock_token:")
 			said = redissonSays(t, r.installed, s.proxies[0].Addr(), s.proxies[1].Addr())
 			mustSay(t, said, "ok", slices.DeleteFunc(slices.Clone(redissonLocks), func(name string) bool { return slices.Contains(r.notYet, name) }))
 			mustSay(t, said, "failed", r.notYet)

@@ -46,7 +46,7 @@ const (
 func Script(text string, keys, args []string, lock string, upstream idiom.Dialect) *Explanation {
 	s := idiom.ParseScript(text)
 	e := &Explanation{SHA1: s.SHA, Lock: lock, Adopted: No}
-	call, err := s.CallOn(upstream, lock, keys, args, 2, false)
+	call, err := s.CallOn(upstream, lock, keys, args, 2, false, nil)
 	switch {
 	case err != nil:
 		e.Why = err.Error()

@@ -69,8 +69,8 @@ func (b *Batch) Call(i int) *Call {
 }
 
 // CallOn is Call for a script of which the lock of one key is looked at; of a Batch it is what that does to it.
-func (s *Script) CallOn(d Dialect, lock string, keys, args []string, proto int, readOnly bool) (*Call, error) {
-	call, err := s.Call(keys, args, proto, readOnly, func(key string) bool { return key == lock })
+func (s *Script) CallOn(d Dialect, lock string, keys, args []string, proto int, readOnly bool, fenceOf FenceKey) (*Call, error) {
+	call, err := s.CallFenced(keys, args, proto, readOnly, func(key string) bool { return key == lock }, fenceOf)
 	if call != nil {
 		call.Speak(d)
 	}

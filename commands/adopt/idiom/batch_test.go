@@ -166,7 +166,7 @@ func TestBatch_Only(t *testing.T) {
 
 func TestCallOn_Batch(t *testing.T) {
 	for i, text := range batchScripts {
-		call, err := ParseScript(text).CallOn(Dialect{}, "lock:b", batchKeys, batchArgs, 2, false)
+		call, err := ParseScript(text).CallOn(Dialect{}, "lock:b", batchKeys, batchArgs, 2, false, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

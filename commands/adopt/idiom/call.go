@@ -17,6 +17,8 @@ type Call struct {
 	readOnly bool
 	adopted  func(key string) bool
 	dialect  Dialect
+	fenceOf  FenceKey // nil: there are none
+	fence    int64    // of the grant, as far as it is known
 	run      func(w *world) (lua.Reply, error)
 
 	deadlines deadlines
@@ -51,11 +53,16 @@ func Plain(args []string, proto int) (*Call, error) {
 // Script makes a call of a script. adopted reports whether a key is that of a lock; a script that uses none is
 // no Call: nil. readOnly is that it was sent with EVAL_RO or the like. The error is a *Refusal.
 func (s *Script) Call(keys, args []string, proto int, readOnly bool, adopted func(key string) bool) (*Call, error) {
+	return s.CallFenced(keys, args, proto, readOnly, adopted, nil)
+}
+
+// CallFenced is Call where some keys are those of fences.
+func (s *Script) CallFenced(keys, args []string, proto int, readOnly bool, adopted func(key string) bool, fenceOf FenceKey) (*Call, error) {
 	if s.refused != nil {
 		return nil, s.refused
 	}
 	c := &Call{
-		values: args, proto: proto, readOnly: readOnly || s.noWrites, adopted: adopted,
+		values: args, proto: proto, readOnly: readOnly || s.noWrites, adopted: adopted, fenceOf: fenceOf,
 		run: func(w *world) (lua.Reply, error) { return s.parsed.Run(w.dialect.lua(), keys, args, w.call) },
 	}
 	for _, a := range append(append([]string(nil), keys...), args...) {
@@ -68,7 +75,7 @@ func (s *Script) Call(keys, args []string, proto int, readOnly bool, adopted fun
 		}
 	}
 	if c.key == "" {
-		w := &world{adopted: adopted, now: time.Now()}
+		w := &world{adopted: adopted, fenceOf: fenceOf, now: time.Now()}
 		if _, err := c.run(w); err != nil && w.key == "" {
 			return nil, asRefusal(err)
 		}
@@ -88,13 +95,16 @@ func (c *Call) Run(state State, now time.Time) (Outcome, error) {
 		return Outcome{}, asRefusal(err)
 	}
 	op, err := w.op()
+	if err == nil {
+		err = w.checkFence(op)
+	}
 	if err == nil && w.latch.key != "" {
 		op, err = c.latched(w, op, reply)
 	}
 	if err != nil {
 		return Outcome{}, err
 	}
-	return Outcome{Op: op, Signals: w.signals, Reply: appendReply(nil, reply, c.proto), TimeRead: w.timeRead}, nil
+	return Outcome{Op: op, Signals: w.signals, Reply: appendReply(nil, withFence(reply, c.fence), c.proto), TimeRead: w.timeRead}, nil
 }
 
 func asRefusal(err error) *Refusal {

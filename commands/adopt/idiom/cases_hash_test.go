@@ -3,6 +3,8 @@ package idiom
 var (
 	ttlThenMe = []string{"5000", "me"}
 	withLatch = []string{"lock:a", "ch:a", "latch:a:1"}
+
+	withFenceKey = []string{"lock:a", "fence:lock:a"}
 )
 
 // hashCases are locks that can be entered again: a hash with the holder and a count. The rows are absent, mine, mine
@@ -22,6 +24,26 @@ var hashCases = []scriptCase{
 		 if redis.call('hget', KEYS[1], ARGV[2]) then enter(KEYS[1], ARGV[2], ARGV[1]) return nil end
 		 return redis.call('pttl', KEYS[1])`,
 		"if redis.call('exists', KEYS[1]) == 0 and redis.call('hsetnx', KEYS[1], ARGV[2], 1) == 1 then\r\n  redis.call('pexpire', KEYS[1], ARGV[1])\r\n  return\r\nend\r\nif not redis.call('hget', KEYS[1], ARGV[2]) then return redis.call('pttl', KEYS[1]) end\r\nredis.call('hincrby', KEYS[1], ARGV[2], 1)\r\nredis.call('pexpire', KEYS[1], ARGV[1])\r\nreturn nil",
+	}},
+	{"28 enter: the fence, or what is left", ReentrantAcquire, "enter enter enter -", withFenceKey, ttlThenMe, []string{
+		`if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+		   local fence = redis.call('incr', KEYS[2])
+		   redis.call('hincrby', KEYS[1], ARGV[2], 1) redis.call('pexpire', KEYS[1], ARGV[1])
+		   return {0, fence}
+		 end
+		 return {redis.call('pttl', KEYS[1])}`,
+		`if redis.call("EXISTS", KEYS[1]) == 1 and redis.call("HEXISTS", KEYS[1], ARGV[2]) == 0 then return redis.call("PTTL", KEYS[1]) end
+		 redis.call("HINCRBY", KEYS[1], ARGV[2], "1") redis.call("PEXPIRE", KEYS[1], ARGV[1])
+		 return redis.call("INCR", "fence:" .. KEYS[1])`,
+		`local function next() return redis.call('incr', KEYS[2]) end
+		 if redis.call('hlen', KEYS[1]) == 1 and not redis.call('hget', KEYS[1], ARGV[2]) then return redis.call('pttl', KEYS[1]) end
+		 local answer = {{}, {}, 'mine'}
+		 answer[1][1] = next()
+		 redis.call('hincrby', KEYS[1], ARGV[2], 1)
+		 redis.call('pexpire', KEYS[1], ARGV[1])
+		 answer[2] = answer[1]
+		 return answer`,
+		"local mine = redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1\r\nif not mine then return redis.call('pttl', KEYS[1]) end\r\nredis.call('Incr', KEYS[2]) -- for those who ask\r\nredis.call('hincrby', KEYS[1], ARGV[2], 1)\r\nredis.call('pexpire', KEYS[1], ARGV[1])\r\nreturn nil",
 	}},
 	{"29 enter: one condition", ReentrantAcquire, "enter enter enter -", lockKey, ttlThenMe, []string{
 		`if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then

@@ -128,6 +128,30 @@ var refusedCases = []scriptCase{
 		 redis.call('set', KEYS[3], 1, 'px', ARGV[3])
 		 if redis.call('hexists', KEYS[1], ARGV[2]) == 1 then redis.call('del', KEYS[1]) end return 1`,
 	}},
+	{name: "a fence that is looked at", keys: withFenceKey, args: onlyMe, texts: []string{
+		enterWith(`if redis.call('incr', KEYS[2]) > 5 then return 0 end`, `return 1`),
+		enterWith(`local n = redis.call('incr', KEYS[2])`, `return n + 0`),
+		enterWith(`local n = redis.call('incr', KEYS[2])`, `return tostring(n)`),
+		enterWith(`local n = redis.call('incr', KEYS[2])`, `redis.call('publish', 'ch', n) return n`),
+		enterWith(`local n = redis.call('incr', KEYS[2])`, `return 'n' .. n`),
+		enterWith(`local n = redis.call('incr', KEYS[2])`, `if n then return n end`),
+		enterWith(`local n = redis.call('incr', KEYS[2]) local t = {} t[n] = 1`, `return 1`),
+		enterWith(`local n = redis.call('incr', KEYS[2])`, `return n == 1`),
+	}},
+	{name: "a fence is not that of the grant", keys: withFenceKey, args: onlyMe, texts: []string{
+		`return redis.call('incr', KEYS[2])`,
+		`local n = redis.call('incr', KEYS[2]) if redis.call('exists', KEYS[1]) == 1 then return 0 end
+		 redis.call('hincrby', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], 5000) return n`,
+		`if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 5000) then return redis.call('incr', KEYS[2]) end return 0`,
+		`if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('incr', KEYS[2]) return redis.call('del', KEYS[1]) end return 0`,
+		enterWith(`redis.call('incr', KEYS[2]) redis.call('incr', KEYS[2])`, `return 1`),
+		enterWith(`redis.call('incrby', KEYS[2], 1)`, `return 1`),
+		enterWith(`redis.call('set', KEYS[2], 1)`, `return 1`),
+		enterWith(`redis.call('pexpire', KEYS[2], 5000)`, `return 1`),
+		enterWith(`redis.call('del', 'other', KEYS[2])`, `return 1`),
+		enterWith(`redis.call('incr', 'fence:lock:b')`, `return 1`),
+		enterWith(``, `return redis.call('get', KEYS[2])`),
+	}},
 	{name: "a hash in place of a lock", keys: lockKey, args: onlyMe, texts: []string{
 		`redis.call('del', KEYS[1]) return redis.call('hincrby', KEYS[1], ARGV[1], 1)`,
 		`if redis.call('hdel', KEYS[1], ARGV[1]) == 1 then redis.call('hset', KEYS[1], ARGV[1], 1) end return 1`}},
@@ -161,6 +185,12 @@ var refusedCases = []scriptCase{
 		`if redis.call('publish', KEYS[2], 1) > 0 then return redis.call('del', KEYS[1]) end return 0`,
 		`local t = {} t[redis.call('lpush', KEYS[2], 1)] = 1 return redis.call('del', KEYS[1])`}},
 	{name: "no Lua", keys: lockKey, texts: []string{`return redis.call(`, `if x`, `return 3..2`}},
+}
+
+// enterWith is a script that enters a hash, with something before and behind.
+func enterWith(before, behind string) string {
+	return `if redis.call('exists', KEYS[1]) == 1 and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end
+		` + before + ` redis.call('hincrby', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], 5000) ` + behind
 }
 
 // giveBack is a script that gives back one of the holds of a hash, and returns 1 for the last, else 0, unless it has

@@ -13,6 +13,14 @@ import (
 
 func isLock(key string) bool { return strings.HasPrefix(key, "lock:") }
 
+// isFence is of which lock a key is the fence.
+func isFence(key string) string {
+	if lock, is := strings.CutPrefix(key, "fence:"); is && isLock(lock) {
+		return lock
+	}
+	return ""
+}
+
 func each(t *testing.T, cases []scriptCase, do func(t *testing.T, c scriptCase, text string)) {
 	t.Helper()
 	for _, c := range cases {
@@ -27,7 +35,7 @@ var scriptCases = slices.Concat(takeCases, releaseCases, extendCases, hashCases)
 
 func TestAccept(t *testing.T) {
 	each(t, scriptCases, func(t *testing.T, c scriptCase, text string) {
-		call, err := ParseScript(text).Call(c.keys, c.args, 2, false, isLock)
+		call, err := ParseScript(text).CallFenced(c.keys, c.args, 2, false, isLock, isFence)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +65,7 @@ func TestCases_Wordings(t *testing.T) {
 
 func TestAccept_Refuses(t *testing.T) {
 	each(t, refusedCases, func(t *testing.T, c scriptCase, text string) {
-		call, err := ParseScript(text).Call(c.keys, c.args, 2, false, isLock)
+		call, err := ParseScript(text).CallFenced(c.keys, c.args, 2, false, isLock, isFence)
 		if err != nil {
 			t.Log(err)
 			return
@@ -212,11 +220,12 @@ func TestScripts_AsRedis(t *testing.T) {
 		d := dialectOf(t, c)
 		c.Do(t, "HELLO", strconv.Itoa(proto))
 		each(t, scriptCases, func(t *testing.T, sc scriptCase, text string) {
-			call, err := ParseScript(text).Call(sc.keys, sc.args, proto, false, isLock)
+			call, err := ParseScript(text).CallFenced(sc.keys, sc.args, proto, false, isLock, isFence)
 			if err != nil {
 				t.Fatal(err)
 			}
 			call.Speak(d)
+			call.Granted(1) // the server has counted none before
 			same(t, c, call, append(append([]string{"EVAL", text, strconv.Itoa(len(sc.keys))}, sc.keys...), sc.args...))
 		})
 	}

@@ -28,6 +28,8 @@ type world struct {
 	readOnly bool
 	inScript bool // errors of arity are worded in another way
 	dialect  Dialect
+	fenceOf  FenceKey
+	fenced   bool // the fence was incremented
 
 	deadlines deadlines
 }
@@ -93,6 +95,11 @@ func (w *world) call(args []string) (lua.Reply, error) {
 		return []any{strconv.FormatInt(micro/1e6, 10), strconv.FormatInt(micro%1e6, 10)}, nil
 	}
 	channel := name == "PUBLISH" || name == "SPUBLISH" // which may match a pattern: it is no key
+	if !channel {
+		if reply, isFence, err := w.onFence(name, args); isFence {
+			return reply, err
+		}
+	}
 	if w.key == "" && len(args) > 1 && !channel && w.adopted(args[1]) {
 		w.key = args[1]
 	}

@@ -31,6 +31,8 @@ type Pattern struct {
 	As        idiom.Strictness
 	NoExpiry  time.Duration // the lease of a lock without an end; idiom.Forever: it has none; 0: it is refused
 	Deadlines idiom.Unit    // of values that say when the lock ends
+
+	FenceOf func(db int, key string) (lock string) // of which lock a key is the fence, empty: of none; nil: none is
 }
 
 // A Mode is what is done with the keys of a row.

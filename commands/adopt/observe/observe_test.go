@@ -19,10 +19,11 @@ const (
 	alwaysOK         = `if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end return redis.status_reply('OK')`
 	counting         = `redis.call('INCR', 'n') return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])`
 	inArguments      = `return redis.call('DEL', ARGV[1])`
+	enterFenced      = `if redis.call('HLEN', KEYS[1]) == 1 and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {redis.call('PTTL', KEYS[1]), -1} end redis.call('HINCRBY', KEYS[1], ARGV[1], 1) redis.call('PEXPIRE', KEYS[1], ARGV[2]) return {-1, redis.call('INCR', KEYS[2])}`
 	limiter          = `local n = redis.call('INCR', KEYS[1]) if n == 1 then redis.call('EXPIRE', KEYS[1], ARGV[1]) end return n`
 )
 
-var texts = map[string]string{"cad": compareAndDelete, "cae": compareAndExpire, "take": acquireOrRest, "extend": acquireOrExtend, "ok": alwaysOK, "count": counting, "hidden": inArguments, "limit": limiter}
+var texts = map[string]string{"cad": compareAndDelete, "cae": compareAndExpire, "take": acquireOrRest, "extend": acquireOrExtend, "ok": alwaysOK, "count": counting, "hidden": inArguments, "limit": limiter, "fenced": enterFenced}
 
 // A world has an Observer, a clock and clients.
 type world struct {
@@ -91,7 +92,7 @@ func (w *world) do(lines string) {
 				clear(a) // it is the reader's buffer
 			}
 			if reply != "" {
-				tap.Reply([]byte(reply + "\r\n"))
+				tap.Reply([]byte(strings.ReplaceAll(reply, `\r\n`, "\r\n") + "\r\n"))
 			}
 		}
 	}
@@ -290,6 +291,22 @@ func TestPattern(t *testing.T) {
 	on := newWorld(t, Options{Patterns: patterns(t, Adopted)})
 	if on.o.Watches() {
 		t.Error("adopted keys are all that there is, and it watches")
+	}
+}
+
+// TestPattern_FenceKey: a script that increments the fence is what it would be with the pattern's word.
+func TestPattern_FenceKey(t *testing.T) {
+	for _, named := range []bool{false, true} {
+		p := patterns(t, Observed)
+		if named {
+			p[0].FenceOf = func(_ int, key string) string { return map[string]string{"fence:lock:1": "lock:1"}[key] }
+		}
+		w := newWorld(t, Options{Patterns: p})
+		w.do(`a: EVAL fenced 2 lock:1 fence:lock:1 me 5000 > *2\r\n:-1\r\n:8
+			b: EVAL fenced 2 lock:1 fence:lock:1 you 5000 > *2\r\n:5000\r\n:-1`)
+		if r, _ := w.row(); named && (r.Would != "adopted" || r.Acquired != 1 || r.Contended != 1) || !named && r.Why != "INCR beside the lock" {
+			t.Errorf("%v: %+v", named, r)
+		}
 	}
 }
 

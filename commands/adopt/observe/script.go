@@ -58,7 +58,7 @@ func (t *Tap) script(where Where, db, proto int, words []string) string {
 		s = o.know(words[1])
 	}
 	t.undeclared = !fresh && at >= n
-	call, err := s.CallOn(o.dialect(), lock, keys, args, proto, strings.HasSuffix(name, "_RO"))
+	call, err := s.CallOn(o.dialect(), lock, keys, args, proto, strings.HasSuffix(name, "_RO"), o.fenceOf(db, lock))
 	shape := o.shapeOfScript(shapeID{s.SHA, n, len(args), max(at, 0)}, call, err, args)
 	if call == nil && err == nil || fresh && !locks(shape.class) {
 		return ""
@@ -81,6 +81,15 @@ func (o *Observer) dialect() (d idiom.Dialect) {
 		d = o.opt.Dialect()
 	}
 	return d
+}
+
+// fenceOf says of which lock a key is the fence, as the pattern of a lock has it; nil: of none.
+func (o *Observer) fenceOf(db int, lock string) idiom.FenceKey {
+	p := o.pattern(db, lock)
+	if p == nil || p.FenceOf == nil {
+		return nil
+	}
+	return func(key string) string { return p.FenceOf(db, key) }
 }
 
 // locks reports whether scripts of a class make their key one that is followed: a cache entry is read and

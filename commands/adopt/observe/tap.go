@@ -40,6 +40,7 @@ type Tap struct {
 	force bool // it does not compare the value
 	setNX bool
 	done  []byte // how its reply begins, if it has done it
+	begun bool   // what follows done is not known: the lock's fence
 	same  bool   // it begins the same if it has not
 
 	// What adoption would say.
@@ -102,7 +103,7 @@ func (t *Tap) Reply(begin []byte) {
 // did reports whether a command has done what it is for, by its reply, or, where that is always the same, by what
 // is known of the lock.
 func (t *Tap) did(begin []byte, now time.Time) bool {
-	if n := min(len(begin), replyLength); !bytes.Equal(begin[:n], t.done[:min(len(t.done), replyLength)]) {
+	if !t.saysDone(begin) {
 		return false
 	}
 	if !t.same {
@@ -113,6 +114,14 @@ func (t *Tap) did(begin []byte, now time.Time) bool {
 		return !held
 	}
 	return held && (t.force || t.key.last.value == t.value)
+}
+
+// saysDone reports whether a reply begins as that of a command which has done what it is for.
+func (t *Tap) saysDone(begin []byte) bool {
+	if t.begun {
+		return bytes.HasPrefix(begin, head(t.done))
+	}
+	return bytes.Equal(head(begin), head(t.done))
 }
 
 // allow notes a call that would be adopted, given that word of the pattern.
@@ -392,9 +401,17 @@ func (t *Tap) plan(call *idiom.Call, p planOf, rule idiom.Rule) {
 	if did.Op.Do == idiom.Release { // an end that is not positive
 		t.aim = toRelease
 	}
+	call.Granted(1)
+	if next, err := call.Run(done, now); err == nil && !bytes.Equal(next.Reply, did.Reply) {
+		n := 0
+		for n < len(next.Reply) && n < len(did.Reply) && next.Reply[n] == did.Reply[n] {
+			n++
+		}
+		t.done, t.begun = did.Reply[:n], true
+	}
 	t.judgeTTL(did.Op, rule)
 	if not, err := call.Run(otherwise, now); err == nil {
-		t.same = bytes.Equal(head(not.Reply), head(did.Reply))
+		t.same = t.saysDone(not.Reply)
 	}
 }
 

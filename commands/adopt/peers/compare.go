@@ -172,7 +172,7 @@ func Differences(ours, theirs []Pattern) (texts []string) {
 			}
 			for _, w := range []struct{ name, ours, theirs string }{
 				{"as", p.As, q.As}, {"no-expiry", p.NoExpiry, q.NoExpiry}, {"flush", cmp.Or(p.Flush, "keep"), cmp.Or(q.Flush, "keep")}, {"guard", yesNo(p.Guard), yesNo(q.Guard)},
-				{"timestamps", cmp.Or(p.Timestamps, "off"), cmp.Or(q.Timestamps, "off")},
+				{"timestamps", cmp.Or(p.Timestamps, "off"), cmp.Or(q.Timestamps, "off")}, {"fence-key", p.FenceKey, q.FenceKey},
 			} {
 				if w.ours != w.theirs {
 					texts = append(texts, fmt.Sprintf("%q has %s=%s there and %s=%s here", p.Glob, w.name, w.theirs, w.name, w.ours))

@@ -44,6 +44,7 @@ type Pattern struct {
 	Guard    bool   `json:"guard"`
 
 	Timestamps string `json:"timestamps,omitempty"` // empty: off
+	FenceKey   string `json:"fence-key,omitempty"`  // empty: none
 }
 
 // String is the pattern as --adopt takes it, down to its mode.

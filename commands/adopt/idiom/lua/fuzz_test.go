@@ -7,7 +7,7 @@ import (
 )
 
 // answers are what redis.call answers in FuzzRun, in turn.
-var answers = []Reply{nil, "me", int64(1), Status("OK"), Error("WRONGTYPE of a key"), []any{"1", "2"}, Unknown{}, int64(0), "", int64(-1), []any{}}
+var answers = []Reply{nil, "me", int64(1), Status("OK"), Error("WRONGTYPE of a key"), []any{"1", "2"}, Unknown{}, Later{}, int64(0), "", int64(-1), []any{}}
 
 // FuzzRun runs anything as a script: it must not panic, nor go over its bounds, whatever it is.
 func FuzzRun(f *testing.F) {

@@ -33,7 +33,7 @@ func (e *Raised) Error() string { return "the script fails: " + e.Text }
 
 func raisef(format string, args ...any) { panic(&Raised{fmt.Sprintf(format, args...)}) }
 
-// Replies of redis.call, and of scripts: nil, an int64, a string, a Status, an Error, or a []any of these.
+// Replies of redis.call, and of scripts: nil, an int64, a string, a Status, an Error, Later, or a []any of these.
 type (
 	Reply  any
 	Status string // "OK", and other simple strings
@@ -42,6 +42,9 @@ type (
 
 // Unknown is the Reply of a command that is run later. A script that looks at it is Unsupported.
 type Unknown struct{}
+
+// Later is the Reply of a command whose answer will be known. A script may return it, also in a list, and must not look at it.
+type Later struct{}
 
 // A Caller answers redis.call. An error ends the run; what Redis would answer as one is an Error.
 type Caller func(args []string) (Reply, error)
@@ -410,6 +413,9 @@ func (m *machine) reply(v value) Reply {
 	m.step() // a table may be in itself
 	defer m.leave()
 	m.charge(v)
+	if v == (later{}) {
+		return Later{}
+	}
 	switch v := known(v).(type) {
 	case float64:
 		return int64(whole(v))
@@ -450,6 +456,8 @@ func valueOf(r Reply) value {
 		return false
 	case Unknown:
 		return unknown{}
+	case Later:
+		return later{}
 	case int64:
 		return float64(r)
 	case string:

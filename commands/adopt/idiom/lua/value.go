@@ -7,14 +7,20 @@ import (
 	"strings"
 )
 
-// A value of a script is nil, a bool, a float64, a string, a *table, a *function, or unknown.
+// A value of a script is nil, a bool, a float64, a string, a *table, a *function, unknown, or later.
 type value any
 
 // unknown is the reply of a command that is not run yet. A script may drop it, and nothing else.
 type unknown struct{}
 
+// later is a reply that is put in for it when the script has run. A script may return it, and nothing else.
+type later struct{}
+
 // known returns v, and refuses a script that looks at what is unknown.
 func known(v value) value {
+	if v == (later{}) {
+		panic(unsupported("the use of what INCR of a fence answers"))
+	}
 	if v == (unknown{}) {
 		panic(unsupported("the use of what a signal answers"))
 	}

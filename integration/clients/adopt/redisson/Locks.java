@@ -189,8 +189,50 @@ class Locks {
             free("lock:forced");
         });
 
+        checks.put("fenced", () -> {
+            var mine = here.getFencedLock("lock:fenced");
+            var theirs = there.getFencedLock("lock:fenced");
+            long last = 0;
+            for (int i = 0; i < 3; i++) {
+                long token = mine.lockAndGetToken(LONG, TimeUnit.MILLISECONDS);
+                must(token > last, token + " is more than " + last);
+                must(mine.getToken() == token && theirs.getToken() == token, "the token, while it is locked: " + mine.getToken());
+                mustBeHeld("lock:fenced");
+                must(elsewhere(() -> theirs.tryLockAndGetToken(1, LONG, TimeUnit.MILLISECONDS)) == null, "no token elsewhere");
+                mine.unlock();
+                last = theirs.tryLockAndGetToken(1, LONG, TimeUnit.MILLISECONDS);
+                must(last > token, last + " elsewhere is more than " + token);
+                theirs.unlock();
+            }
+            free("lock:fenced");
+        });
+        checks.put("fenced-plain", () -> excludes(here.getFencedLock("lock:fenced-plain"), "lock:fenced-plain"));
+        checks.put("fenced-again", () -> {
+            var lock = here.getFencedLock("lock:fenced-again");
+            long first = lock.lockAndGetToken();
+            long again = lock.tryLockAndGetToken();
+            must(again >= first && lock.getToken() == again, again + " is no less than " + first);
+            must(lock.getHoldCount() == 2, "two holds");
+            lock.unlock();
+            mustBeHeld("lock:fenced-again");
+            lock.unlock();
+            free("lock:fenced-again");
+        });
+        checks.put("fenced-watchdog", () -> {
+            var lock = here.getFencedLock("lock:fenced-watchdog");
+            long token = lock.lockAndGetToken();
+            Thread.sleep(3 * LEASE);
+            mustBeHeld("lock:fenced-watchdog");
+            must(lock.getToken() == token, "the same token");
+            lock.unlock();
+        });
+        checks.put("fenced-woken", () -> {
+            long took = woken(here.getFencedLock("lock:fenced-woken"), there.getFencedLock("lock:fenced-woken"));
+            must(took < SOON, "woken soon: " + took + " ms");
+        });
+
         refusals.put("fair", () -> here.getFairLock("lock:fair").lock());
-        refusals.put("fenced", () -> here.getFencedLock("lock:fenced").lock());
+        refusals.put("token-of-nobody", () -> here.getFencedLock("lock:token-of-nobody").getToken());
         refusals.put("read", () -> here.getReadWriteLock("lock:read").readLock().lock());
         refusals.put("write", () -> here.getReadWriteLock("lock:write").writeLock().lock());
         refusals.put("semaphore-permits", () -> here.getSemaphore("lock:semaphore-permits").trySetPermits(1));

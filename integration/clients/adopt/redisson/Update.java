@@ -33,6 +33,20 @@ class Update {
             case "watchdog", "lease", "try" -> of(r.getLock("lock:redisson"), kind);
             case "spin" -> of(r.getSpinLock("lock:redisson"), kind);
             case "multi" -> () -> of(r.getMultiLock(r.getLock("lock:redisson:1"), r.getLock("lock:redisson:2")), kind).get();
+            case "fenced" -> { // each token is more than that of every update before: else it is turned away
+                var lock = r.getFencedLock("lock:redisson");
+                var last = r.<String>getBucket("token", StringCodec.INSTANCE);
+                yield () -> {
+                    long token = lock.lockAndGetToken();
+                    String before = last.get();
+                    if (before == null || Long.parseLong(before) < token) {
+                        last.set(String.valueOf(token));
+                        return lock;
+                    }
+                    lock.unlock();
+                    return null;
+                };
+            }
             default -> throw new IllegalArgumentException(kind);
         };
     }
@@ -47,6 +61,7 @@ class Update {
         Runnable update = () -> {
             try {
                 var lock = acquire.get();
+                if (lock == null) return;
                 try {
                     counter.set(String.valueOf(Long.parseLong(counter.get()) + 1));
                 } finally {
