@@ -39,9 +39,12 @@ func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *up
 	}
 	if len(granted) == 0 { // unless another call has taken over this very lock
 		r, err := a.decideOne(ctx, conn, c)
+		if err == nil && time.Since(u.began) >= u.lease() {
+			err = errLate
+		}
 		return r.did == idiom.Renew, err
 	}
-	undo := func() {
+	undo := func(granted []locks.Grant) {
 		for _, g := range granted {
 			a.Undo(g)
 		}
@@ -49,14 +52,18 @@ func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *up
 	still, err := a.upstreamState(ctx, conn, key.Name)
 	switch {
 	case err != nil:
-		undo()
+		undo(granted)
 		return false, err
-	case still.Kind != has.Kind || still.Value != has.Value || still.Count != has.Count: // it was released, which the nodes may have been told too early
-		undo()
+	case still.Kind != has.Kind || still.Value != has.Value: // it was released, which the nodes may have been told too early
+		undo(granted)
 		return false, nil
 	case time.Since(u.began) >= u.lease():
-		undo()
+		undo(granted)
 		return false, errLate
+	}
+	if kept := max(1, still.Count); kept < len(granted) { // so were some holds
+		undo(granted[kept:])
+		next.holds = kept
 	}
 	a.note(key, next)
 	a.counters.takenOver.Add(1)

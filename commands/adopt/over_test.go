@@ -131,3 +131,25 @@ func TestBoth_TakesOverAfterARelease(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// TestBoth_TakesOverHoldsThatChange: a hash that is entered again, or left, while it is taken over stays its holder's, with as many
+// holds at the nodes as the upstream has.
+func TestBoth_TakesOverHoldsThatChange(t *testing.T) {
+	for what, want := range map[string]string{"d EVAL leave 1 lock:a 5000 me": "$1 2", "poll EVAL enter 1 lock:a 5000 me": "$1 4"} {
+		synctest.Test(t, func(t *testing.T) {
+			m := modes(t, "guard=no")
+			for range 3 {
+				m["d"].do("EVAL enter 1 lock:a 5000 me")
+			}
+			who, command, _ := strings.Cut(what, " ")
+			m["b"].when("PTTL", func() { m["b"].when("GET", func() { m[who].do(command) }) })
+			if got := m["b"].do("EVAL extendHash 1 lock:a 9000 me"); got != ":1" {
+				t.Errorf("%s: %s", what, got)
+			}
+			synctest.Wait()
+			if nodes, up := m["o"].do("HGET lock:a me"), m["d"].do("HGET lock:a me"); nodes != want || up != want {
+				t.Errorf("%s: the nodes have %s holds, the upstream %s, want %s", what, nodes, up, want)
+			}
+		})
+	}
+}

@@ -66,12 +66,12 @@ var Migration = []Mutant{
 	{
 		Name:   "both-over-by-one-look",
 		Breaks: "the upstream must have the lock when the nodes have granted it: it may have been released before that",
-		Edits:  []Edit{{"commands/adopt/over.go", "case still.Kind != has.Kind || still.Value != has.Value || still.Count != has.Count:", "case still.Kind > idiom.Native:"}},
+		Edits:  []Edit{{"commands/adopt/over.go", "case still.Kind != has.Kind || still.Value != has.Value:", "case still.Kind > idiom.Native:"}},
 	},
 	{
 		Name:   "both-over-not-undone",
 		Breaks: "where the upstream has the lock no more the nodes' grant is undone: otherwise nobody gets it until its ttl is over",
-		Edits:  []Edit{{"commands/adopt/over.go", "undo()\n\t\treturn false, nil", "return false, nil"}},
+		Edits:  []Edit{{"commands/adopt/over.go", "undo(granted)\n\t\treturn false, nil", "return false, nil"}},
 	},
 	{
 		Name:   "both-over-late",
@@ -92,5 +92,10 @@ var Migration = []Mutant{
 		Name:   "both-batch-another-s-reply",
 		Breaks: "what a script on several locks has done to one of them is told by the element that is about it",
 		Edits:  []Edit{{"commands/adopt/batch.go", "said[i] = elements[0]", "said[i] = elements[len(elements)-1]"}},
+	},
+	{
+		Name:   "both-over-all-holds",
+		Breaks: "holds of a hash that are given back while it is taken over do not stay at the nodes",
+		Edits:  []Edit{{"commands/adopt/over.go", "undo(granted[kept:])", "undo(granted[:0])"}},
 	},
 }
