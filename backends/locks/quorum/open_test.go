@@ -3,6 +3,7 @@ package quorum
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -200,6 +201,32 @@ func TestOpen_NodesForget(t *testing.T) {
 		if err != nil || r.Holding.Votes != 3 || !r.Holding.Open {
 			t.Errorf("%+v, %v", r, err)
 		}
+	})
+}
+
+// TestOpen_ReleasedWhereNodesForgot: where a majority got the lock back from a renewal, another proxy cannot tell whose grant it
+// is, and says so; but the lock is free then, and nobody keeps it on.
+func TestOpen_ReleasedWhereNodesForgot(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, Foster: true, RestartGrace: "safe"}, func(t *testing.T, s *timeless) {
+		granted := s.another(t)
+		g := lockOpen(t, granted.proxy)
+		for _, n := range s.nodes[:2] {
+			time.Sleep(10 * time.Second)
+			n.Del(voters.LockKey("lockproxy:", jobKey))
+		}
+		time.Sleep(10 * time.Second)
+		isHeld(t, s.proxy, true, true)
+		for _, fence := range []int64{g.Fence - 1, g.Fence} {
+			isHeld(t, s.proxy, true, true)
+			if _, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: jobKey, Owner: "alice", Fence: fence}); !errors.Is(err, locks.ErrLost) {
+				t.Error(err)
+			}
+		}
+		isHeld(t, s.proxy, false, false)
+		time.Sleep(20 * time.Second)
+		isHeld(t, s.proxy, false, false)
+		lock(t, s.proxy, "job", "bob", time.Second)
 	})
 }
 

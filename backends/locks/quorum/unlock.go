@@ -268,6 +268,11 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 		}
 	}
 	if result != applied {
+		if result == lost && s.keptUnvouched(votes, h.Owner, r.Fence) {
+			if _, err := s.force(ctx, h, votes); err != nil {
+				return 0, false, err
+			}
+		}
 		return 0, false, s.unlockError(h, result, votes, nil)
 	}
 	holds := voters.HoldsOfRequest(tagOf(&r), holdIDs(g.holds))
@@ -286,6 +291,14 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 	s.dropHolds(h, holds...)
 	s.grants.invalidate(h)
 	return s.surelyLeft(ctx, h, votes, s.holdsLeft(votes)), false, nil
+}
+
+// keptUnvouched reports whether a quorum has one hold of the owner, without an end, for which no quorum can vouch, since
+// nodes have lost it and got it back from a renewal. What its owner gives back would be kept on until max-hold.
+func (s *Store) keptUnvouched(votes []voters.Vote, owner string, fence int64) bool {
+	has, _, agreed, who := ownershipOf(votes, s.set.Quorum)
+	return who == oneOwner && has == owner && (fence == 0 || fence == agreed) && s.openness(votes, owner, agreed) == isWithoutEnd &&
+		len(everyHold(votes, owner)) == 1
 }
 
 // releasedBefore reports whether a quorum remembers that the grant last released
