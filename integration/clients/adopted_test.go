@@ -71,7 +71,7 @@ var venvPython = filepath.Join("venv", "bin", "python")
 
 var (
 	adoptedPython = sync.OnceValues(func() (string, error) {
-		return pythonEnvironment("adopt/python", "update.py", "masters.py")
+		return pythonEnvironment("adopt/python", "update.py", "masters.py", "standin.py")
 	})
 	adoptedNode = sync.OnceValues(func() (string, error) { return nodeModules("adopt/node", "update.mjs") })
 	adoptedJava = sync.OnceValues(func() (string, error) { return javaClasses("adopt/java", "Update.java") })

@@ -20,7 +20,7 @@ import (
 )
 
 // suiteTimeout bounds one run of a library's tests.
-const suiteTimeout = 4 * time.Minute
+const suiteTimeout = 12 * time.Minute
 
 // suiteTries are how often a library's tests are run if one fails that should not: theirs depend on the time.
 const suiteTries = 3
@@ -37,6 +37,7 @@ type suite struct {
 var suites = []suite{
 	{name: "redis-py 8.1.0", adopt: "foo as=full flush=release", run: runRedisPy, tests: 92},
 	{name: "pottery 3.0.1", adopt: "redlock:*", run: runPottery, tests: 68},
+	{name: "python-redis-lock 4.0.1", adopt: "lock:* flush=release", run: runPythonRedisLock, tests: 159},
 	{name: "redislock 0.9.4", adopt: "__bsm_redislock_unit_test__ as=full", run: runRedislock, tests: 17},
 	{name: "redsync 4.18.1", adopt: "*test-* as=full", run: runRedsync, tests: 15},
 	{name: "redlock 4.2.0", adopt: "Redlock:test:resource", run: runRedlock, tests: 224},
