@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -61,9 +62,9 @@ type simBelief struct {
 	name, owner string
 	fence       int64
 	holds       []*simHold
-	over        bool // given up, lost, or taken away
-	unlocked    bool // its client has asked to give it back; only that uses it
-	freed       bool // a RENEW that was too late found that most nodes had freed it
+	over        bool        // given up, lost, or taken away
+	unlocked    atomic.Bool // a client has asked to give it back; of adopted ones, any may
+	freed       bool        // a RENEW that was too late found that most nodes had freed it
 }
 
 // A simHold is one hold of a grant. It runs until the end of the validity it was told

@@ -189,7 +189,7 @@ func (c *simClient) unlock(p *simProxy, b *simBelief, r locks.UnlockRequest) (le
 	r.Name, r.Owner = b.name, b.owner
 	// The next UNLOCK through another proxy may name a hold that was given back before, and repeats
 	// that answer, whatever became of the others.
-	later := r.Req == "" && !b.unlocked && h.later(b)
+	later := r.Req == "" && !b.unlocked.Load() && h.later(b)
 	h.log(c.who, b.name, "%v UNLOCK %q fence %d req %q all %v", p, r.Owner, r.Fence, r.Req, r.All)
 	c.bounded(b.name, "UNLOCK", 0, func() { left, err = p.svc.Unlock(p.life, r) })
 	if p.life.Err() != nil {
@@ -201,7 +201,7 @@ func (c *simClient) unlock(p *simProxy, b *simBelief, r locks.UnlockRequest) (le
 	}
 	c.explain(p, b.name, well, err)
 	if r.Req == "" {
-		b.unlocked = true
+		b.unlocked.Store(true)
 	}
 	foreign := (*locks.NotOwnerError)(nil)
 	return left, errors.Is(err, locks.ErrLost) || errors.As(err, &foreign), err
@@ -418,7 +418,7 @@ func (c *simClient) resendAtOnce() {
 		})
 	}
 	under.Wait()
-	if b.unlocked = true; outer != nil {
+	if b.unlocked.Store(true); outer != nil {
 		_, _, _ = c.unlock(c.anyProxy(), b, locks.UnlockRequest{})
 	}
 }

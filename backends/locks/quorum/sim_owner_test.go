@@ -211,7 +211,7 @@ func (c *simClient) besideSession() {
 				taken--
 				h.gaveBack(b)
 				_, _, _ = c.unlock(c.sameOr(p), b, locks.UnlockRequest{Fence: b.fence})
-				b.unlocked = false
+				b.unlocked.Store(false)
 			}
 		}
 		if !h.believes(b) {
