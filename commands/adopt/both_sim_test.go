@@ -505,7 +505,7 @@ func TestBoth_Simulation(t *testing.T) {
 			t.Errorf("%d grants in mode %s: too few to say anything", total[mode], mode)
 		}
 	}
-	if total["taken over"] < seeds/4 {
+	if seeds > 50 && total["taken over"] < seeds/4 { // few seeds may have none
 		t.Errorf("%d locks were taken over: too few to say anything", total["taken over"])
 	}
 	t.Log(total)
