@@ -466,7 +466,7 @@ func migrate(s *bothSim) {
 		s.t.Errorf("seed %d: %d locks were lost between off and both, where nothing failed", s.seed, s.lost)
 	}
 	s.mu.Unlock()
-	for range 3 { // a release in off leaves what was granted in both at the nodes
+	for range 3 { // locks of off are held over more steps; and a release through off does not reach the nodes
 		s.turnTo(Off)
 		s.turnTo(Both)
 	}
@@ -490,7 +490,7 @@ func TestBoth_Simulation(t *testing.T) {
 		seeds = n
 	}
 	total := map[string]int{}
-	for seed := range seeds {
+	for seed := 0; seed < seeds || total["taken over"] < seeds/4 && seed < 10*seeds; seed++ { // of few seeds, none may have a lock taken over
 		words, faults := []string{"guard=yes", "guard=no"}[seed/2%2], []float64{0.02, 0, 0.1}[seed%3]
 		overlaps, grants := simulate(t, uint64(seed), words, faults, migrate)
 		for mode, n := range grants {
@@ -505,7 +505,7 @@ func TestBoth_Simulation(t *testing.T) {
 			t.Errorf("%d grants in mode %s: too few to say anything", total[mode], mode)
 		}
 	}
-	if seeds > 50 && total["taken over"] < seeds/4 { // few seeds may have none
+	if total["taken over"] < seeds/4 {
 		t.Errorf("%d locks were taken over: too few to say anything", total["taken over"])
 	}
 	t.Log(total)
