@@ -32,13 +32,17 @@ func (w *walk) change(from, to []string, dead string) voters.Change {
 	return c
 }
 
-// slow reports whether a half has to wait for a node that did not answer in time, as on a busy machine.
-func slow(err error) bool {
+// answered calls a half, and again while a node does not answer in time, as on a busy machine.
+func answered(half func() error) error {
 	var notYet *voters.NotYetError
-	return errors.As(err, &notYet) && strings.Contains(notYet.Why, " timeout")
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		if err := half(); !errors.As(err, &notYet) || !strings.Contains(notYet.Why, " timeout") || time.Now().After(end) {
+			return err
+		}
+	}
 }
 
-// until calls a half again while it has to wait. It returns how often, and for what last, but for slow nodes.
+// until calls a half again while it has to wait. It returns how often, and for what last.
 func (w *walk) until(what string, half func() error) (waits int, last string) {
 	w.t.Helper()
 	var notYet *voters.NotYetError
@@ -50,25 +54,21 @@ func (w *walk) until(what string, half func() error) (waits int, last string) {
 		case !errors.As(err, &notYet) || time.Now().After(end):
 			w.t.Fatalf("%s: %v", what, err)
 		}
-		if !slow(err) {
-			waits++
-			last = notYet.Why
-		}
+		waits++
+		last = notYet.Why
 	}
 }
 
 func (w *walk) wholly(f *fleet, c voters.Change, o testOptions) {
 	w.t.Helper()
 	w.until("open", func() error { return c.Open(w.t.Context()) })
-	err := c.Finish(w.t.Context())
-	for end := time.Now().Add(time.Minute); slow(err) && time.Now().Before(end); {
-		err = c.Finish(w.t.Context())
-	}
-	if notYet := (*voters.NotYetError)(nil); !errors.As(err, &notYet) || !strings.Contains(notYet.Why, "was heard of") {
+	finish := func() error { return answered(func() error { return c.Finish(w.t.Context()) }) }
+	var notYet *voters.NotYetError
+	if err := finish(); !errors.As(err, &notYet) || !strings.Contains(notYet.Why, "was heard of") {
 		w.t.Errorf("finishing while proxies have the list before: %v", err)
 	}
 	f.rollOut(o)
-	if waits, last := w.until("finish", func() error { return c.Finish(w.t.Context()) }); waits > 0 && !strings.Contains(last, "was heard of") {
+	if waits, last := w.until("finish", finish); waits > 0 && !strings.Contains(last, "was heard of") {
 		w.t.Errorf("%d waits, the last for something else than proxies with the list before: %s", waits, last)
 	}
 	for _, half := range []func() error{func() error { return c.Finish(w.t.Context()) }, func() error { return c.Open(w.t.Context()) }} {
