@@ -83,60 +83,55 @@ func (a *Adoption) decideBatch(ctx context.Context, conn Connection, c *Call) (R
 	}
 	conn.Since() // the parts only read it
 	one := &oneAtATime{Connection: conn}
-	of, all := make([]Result, len(c.parts)), Result{}
+	of := make([]Result, len(c.parts))
 	err := together(len(c.parts), func(i int) (err error) {
 		if told[i] == nil {
 			of[i], err = a.decideOne(ctx, one, c.parts[i])
 		}
 		return err
 	})
-	for _, r := range of {
-		all.did = max(all.did, r.did)
-	}
 	if err != nil {
 		return Result{}, err
 	}
 	if c.rest == nil {
-		return c.joined(all, of, nil), nil
+		return c.joined(of, nil), nil
 	}
 	began := time.Now()
 	reply, err := conn.Ask(ctx, c.rest)
 	if err != nil {
 		return Result{}, err
 	}
-	all.told = true
-	theirs, said := make([][]byte, len(c.list)), make([][]byte, len(c.parts)) // what the upstream has answered, by key, and by part
+	theirs := make([][]byte, len(c.list)) // what the upstream has answered, by key
 	elements, isList := resp.Elements(reply)
 	for at, i := range c.list {
-		switch {
-		case i >= 0 && told[i] == nil:
+		if i >= 0 && told[i] == nil {
 			continue
-		case !isList || len(elements) == 0: // an error
-			all.Reply = reply
-			return all, nil
-		case i >= 0:
-			said[i] = elements[0]
+		}
+		if !isList || len(elements) == 0 { // an error
+			return Result{Reply: reply, did: mostDone(of), told: true}, nil
 		}
 		theirs[at], elements = elements[0], elements[1:]
 	}
-	err = together(len(c.parts), func(i int) (err error) {
-		if told[i] != nil {
-			of[i], err = a.decideAfter(ctx, one, c.parts[i], told[i], said[i], began)
+	err = together(len(c.list), func(at int) (err error) {
+		if i := c.list[at]; i >= 0 && told[i] != nil {
+			of[i], err = a.decideAfter(ctx, one, c.parts[i], told[i], theirs[at], began)
 		}
 		return err
 	})
 	if err != nil {
 		return Result{}, err
 	}
-	for _, r := range of {
-		all.did = max(all.did, r.did)
-	}
-	return c.joined(all, of, theirs), nil
+	return c.joined(of, theirs), nil
 }
 
-// joined is all with the list of what the parts have answered, or the upstream for keys that are no locks.
-func (c *Call) joined(all Result, of []Result, theirs [][]byte) Result {
-	all.Reply = resp.AppendArray(nil, len(c.list))
+func mostDone(of []Result) idiom.Do {
+	return slices.MaxFunc(of, func(a, b Result) int { return cmp.Compare(a.did, b.did) }).did
+}
+
+// joined has the list of what the parts have answered, or the upstream for keys that are no locks; theirs is nil if it was not
+// asked.
+func (c *Call) joined(of []Result, theirs [][]byte) Result {
+	all := Result{Reply: resp.AppendArray(nil, len(c.list)), did: mostDone(of), told: theirs != nil}
 	for at, i := range c.list {
 		switch {
 		case i < 0:

@@ -86,12 +86,12 @@ var Migration = []Mutant{
 	{
 		Name:   "both-batch-upstream-decides",
 		Breaks: "each lock of a script on several is extended by the nodes as well",
-		Edits:  []Edit{{"commands/adopt/batch.go", "of[i], err = a.decideAfter(ctx, one, c.parts[i], told[i], said[i], began)", "of[i].Reply, _, _ = said[i], one, began"}},
+		Edits:  []Edit{{"commands/adopt/batch.go", "of[i], err = a.decideAfter(ctx, one, c.parts[i], told[i], theirs[at], began)", "of[i].Reply, _, _ = theirs[at], one, began"}},
 	},
 	{
 		Name:   "both-batch-another-s-reply",
 		Breaks: "what a script on several locks has done to one of them is told by the element that is about it",
-		Edits:  []Edit{{"commands/adopt/batch.go", "said[i] = elements[0]", "said[i] = elements[len(elements)-1]"}},
+		Edits:  []Edit{{"commands/adopt/batch.go", "theirs[at], elements = elements[0], elements[1:]", "theirs[at], elements = elements[len(elements)-1], elements[1:]"}},
 	},
 	{
 		Name:   "both-over-all-holds",
