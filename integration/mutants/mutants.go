@@ -37,10 +37,13 @@ type Edit struct {
 	Old, New string
 }
 
+// every mutant there is.
+var every = slices.Concat(All, Migration, Kept)
+
 // Find returns the mutant with this name.
 func Find(name string) (Mutant, error) {
 	var names []string
-	for _, m := range slices.Concat(All, Migration, Kept) {
+	for _, m := range every {
 		if m.Name == name {
 			return m, nil
 		}

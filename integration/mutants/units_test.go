@@ -18,6 +18,15 @@ func TestKeptNotices(t *testing.T) {
 	unitTestsNotice(t, Kept, "backends/locks/quorum", "^TestOpen|^TestFoster")
 }
 
+// TestLateUnlockNotices: the tests of request ids fail where a late UNLOCK takes another hold.
+func TestLateUnlockNotices(t *testing.T) {
+	m, err := Find("late-unlock-takes-another")
+	if err != nil {
+		t.Fatal(err)
+	}
+	unitTestsNotice(t, []Mutant{m}, "backends/locks/quorum", "^TestReq_Late")
+}
+
 func unitTestsNotice(t *testing.T, all []Mutant, pkg, run string) {
 	if os.Getenv("LOCKPROXY_MUTANTS") == "" {
 		t.Skip("compiles the tests of " + pkg + " once for every mutant; set LOCKPROXY_MUTANTS")
