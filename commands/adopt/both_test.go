@@ -163,18 +163,23 @@ func TestBoth(t *testing.T) {
 
 // TestBoth_Waits: a release that has reached the upstream and not yet the nodes is waited for.
 func TestBoth_Waits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := modes(t, "guard=no")
-		m["o"].do("SET lock:a you NX PX 5000")
-		go func() {
-			time.Sleep(lag / 2)
-			m["o"].do("EVAL release 1 lock:a you")
-		}()
-		if got := m["b"].do("SET lock:a me NX PX 5000"); got != "+OK" {
-			t.Error(got)
-		}
-		synctest.Wait()
-	})
+	for name, steps := range map[string][]string{
+		"to take it":      {"b SET lock:a me NX PX 5000 > +OK"},
+		"to take it over": {"d SET lock:a me NX PX 5000 > +OK", "b EVAL extend 1 lock:a me 9000 > :1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := modes(t, "guard=no")
+				m["o"].do("SET lock:a you NX PX 5000")
+				go func() {
+					time.Sleep(lag / 2)
+					m["o"].do("EVAL release 1 lock:a you")
+				}()
+				m.run(t, steps)
+				synctest.Wait()
+			})
+		})
+	}
 }
 
 // TestBoth_GivesBack: what was taken at the upstream is not there any more when the nodes refuse it, or when the client has

@@ -115,23 +115,6 @@ func TestBoth_TakesOverOnce(t *testing.T) {
 	}
 }
 
-// TestBoth_TakesOverAfterARelease: a release that has reached the upstream and not yet the nodes is waited for.
-func TestBoth_TakesOverAfterARelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := modes(t, "guard=no")
-		m["o"].do("SET lock:a you NX PX 5000")
-		m["d"].do("SET lock:a me NX PX 5000")
-		go func() {
-			time.Sleep(lag / 2)
-			m["o"].do("EVAL release 1 lock:a you")
-		}()
-		if got := m["b"].do("EVAL extend 1 lock:a me 9000"); got != ":1" {
-			t.Error(got)
-		}
-		synctest.Wait()
-	})
-}
-
 // TestBoth_TakesOverHoldsThatChange: a hash that is entered again, or left, while it is taken over stays its holder's, with as many
 // holds at the nodes as the upstream has.
 func TestBoth_TakesOverHoldsThatChange(t *testing.T) {
