@@ -63,7 +63,7 @@ func (a *Adoption) onFence(c Connection, name string, words []string, keys Keys)
 	return &Call{Call: get, pattern: p, command: name, class: idiom.ReadOnly, words: words, isFence: true}, p, err
 }
 
-// decideFence answers the fence of who has the lock, as the nodes say.
+// decideFence answers GET of the key of a fence: the fence of the grant that a quorum has, or a refusal if there is none.
 func (a *Adoption) decideFence(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	if err := mayRun(ctx, conn, c); err != nil {
 		return Result{}, err

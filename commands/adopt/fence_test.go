@@ -94,7 +94,8 @@ func TestFenceOf(t *testing.T) {
 	}
 }
 
-// TestFence_Refused is what is done with the key of a fence but INCR and GET, and with keys that are none.
+// TestFence_Refused: other commands than INCR by a script and GET are refused on the key of a fence. Keys that only look like one
+// are no fences.
 func TestFence_Refused(t *testing.T) {
 	c := proxies(t, 1, "block:*", "clock:* mode=off", "lock:{*} fence-key=n:", "*lock:* fence-key=fence:")[0]
 	for _, tt := range []struct{ line, want string }{

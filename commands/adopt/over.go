@@ -14,9 +14,9 @@ import (
 // mostHolds is how many holds of a hash are taken over; each is asked for by itself.
 const mostHolds = 64
 
-// takeOver has the nodes grant a lock to whom the upstream alone has it for, and who has just extended it there: it was taken in
-// the mode off. False: it is lost to its caller, since the nodes or a proxy in the mode on may have given it to
-// another meanwhile, or since the upstream has it no more once the nodes have it. See docs/decisions/0028.
+// takeOver has the lock nodes grant a lock that only the upstream has, since it was taken in the mode off, to the caller who has
+// just extended it there. It reports false if the caller has lost it: the nodes have another's, a proxy in the mode on may have
+// granted it meanwhile, or it was released at the upstream before the nodes had granted it. See docs/decisions/0028.
 func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *upstreamRun) (bool, error) {
 	key := lockKey(conn, c)
 	if a.opt.Peers != nil {

@@ -94,8 +94,8 @@ func (c *simClient) keep() {
 	h.count("kept: " + strings.TrimPrefix(what, "it was "))
 }
 
-// hasKept reads whether a lock without an end is there, by a proxy, and what is left until it has to be renewed. Nobody
-// else may have it then, and until then it has no end.
+// hasKept asks a proxy whether a lock without an end is held still, and for how long if nobody renews it. No other owner may have
+// it then, and before lasts it must have no end. An error counts as held.
 func (c *simClient) hasKept(p *simProxy, b *simBelief, lasts time.Time) (held bool, left time.Duration) {
 	h, others := c.w.history, c.w.rivals(b)
 	r, err := c.read(p, b.name)
@@ -111,7 +111,7 @@ func (c *simClient) hasKept(p *simProxy, b *simBelief, lasts time.Time) (held bo
 	return held || err != nil, r.Remaining
 }
 
-// read asks who has a name.
+// read asks a proxy who has a lock.
 func (c *simClient) read(p *simProxy, name string) (r locks.Reading, err error) {
 	c.ponder()
 	c.bounded(name, "a look", 0, func() { r, err = p.svc.Read(p.life, locks.Key{Name: name}) })

@@ -40,7 +40,7 @@ type Tap struct {
 	force bool // it does not compare the value
 	setNX bool
 	done  []byte // how its reply begins, if it has done it
-	begun bool   // what follows done is not known: the lock's fence
+	begun bool   // done is how the reply begins, not all of it: the lock's fence follows
 	same  bool   // it begins the same if it has not
 
 	// What adoption would say.
