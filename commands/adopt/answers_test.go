@@ -17,6 +17,7 @@ type scripted struct {
 	lock  func(locks.LockRequest) (locks.Decision, error)
 	renew func(locks.RenewRequest) error
 	read  locks.Reading
+	takes time.Duration // a read
 
 	owner                   string // of the last LOCK
 	asked, undone, released atomic.Int64
@@ -45,6 +46,7 @@ func (e *scripted) Unlock(_ context.Context, r locks.UnlockRequest) (int, error)
 
 func (e *scripted) Read(context.Context, locks.Key) (locks.Reading, error) {
 	e.asked.Add(1)
+	time.Sleep(e.takes)
 	return e.read, nil
 }
 

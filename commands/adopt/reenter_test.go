@@ -137,7 +137,8 @@ func TestHash_Share(t *testing.T) {
 				}
 				return locks.Decision{Holder: holder, Remaining: time.Minute}, nil
 			},
-			read: locks.Reading{Held: true, Owner: holder, Fence: 1, Remaining: time.Minute, Holds: 1},
+			read:  locks.Reading{Held: true, Owner: holder, Fence: 1, Remaining: time.Minute, Holds: 1},
+			takes: time.Millisecond, // else a read is over before the next call comes to share it
 		}
 		c := at(t, e, "lock:* guard=no")
 		replies := make(chan string, 51)
