@@ -20,9 +20,6 @@ func TestLockNodes_OutOfMemory(t *testing.T) {
 	up, nodes, admin := redistest.Start(t), redistest.StartNodes(t, 5), freeAddr(t)
 	p := redistest.StartProxy(t, up, nodes, "--admin", admin, "--node-timeout", "2s")
 	c := redistest.Open(t, p.Addr())
-	if v := c.Do(t, "LOCK", "held", "50s", "OWNER", "alice", "SESSION"); v.IsError() {
-		t.Fatalf("LOCK: %v", v)
-	}
 	readyz := func(want int, says string) func() bool {
 		return func() bool {
 			code, body := adminGet(t, "http://"+admin+"/readyz?verbose")
@@ -30,6 +27,11 @@ func TestLockNodes_OutOfMemory(t *testing.T) {
 		}
 	}
 	eventually(t, 20*time.Second, "ready", readyz(200, `5 of 5 vote`))
+	if v := c.Do(t, "LOCK", "held", "50s", "OWNER", "alice", "SESSION"); v.IsError() {
+		t.Fatalf("LOCK: %v", v)
+	}
+	r := &rig{nodes: nodes}
+	eventually(t, 20*time.Second, "every node has the lock", func() bool { return r.lockKeys(t) == 5 })
 
 	for _, n := range nodes[:3] {
 		n.Do(t, "CONFIG", "SET", "maxmemory", "1")
