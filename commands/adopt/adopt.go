@@ -326,6 +326,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 	exact := false    // and what is left of the lease, too
 	inTurn := false   // no other call of this proxy replaces the lock
 	most := tries
+	var holder locks.Grant // because of whom the nodes refused the last try, if it was an acquisition
 	// The first try may share an answer of the nodes to the calls before it. The next must not be given the one that it failed by.
 	for tried, since := 0, conn.Since(); tried < most; tried, since = tried+1, time.Now() {
 		out, err := c.Run(state, time.Now())
@@ -368,6 +369,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			}
 		}
 		next, grant, err := a.do(ctx, conn, since, c, key, &out, g)
+		holder = grant
 		switch {
 		case err == nil && next != nil: // done
 			a.followCopy(ctx, conn, c, key, out.Op, g, next)
@@ -384,7 +386,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 		}
 		state, answered = g.read(time.Now()), true
 	}
-	return Result{}, errChanging
+	return c.refusedBy(holder)
 }
 
 // foundInstead is what the key is where op could not be done to the grant that was guessed: the lock of holder, if the nodes
@@ -392,7 +394,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 // lease is known as well.
 func (a *Adoption) foundInstead(ctx context.Context, since time.Time, key locks.Key, op idiom.Op, guessed guess, holder locks.Grant) (is guess, exact bool, err error) {
 	if value, kind := locks.ShownOwner(holder.Owner); kind == locks.AdoptedString {
-		return guess{owner: holder.Owner, holds: 1, until: time.Now().Add(holder.Validity)}, isUpstreams(value), nil
+		return refusalOf(holder, time.Now()), isUpstreams(value), nil
 	}
 	is, err = a.read(ctx, since, key)
 	if err == nil && op.Do == idiom.Renew && is.owner == guessed.owner && is.fence == guessed.fence {

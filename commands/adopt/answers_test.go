@@ -394,3 +394,53 @@ func TestAnswers_LastMoments(t *testing.T) {
 		})
 	}
 }
+
+// TestDecide_ChangesHands: an acquisition that is refused at every try, and finds the lock free whenever it looks, is
+// told of the last who had it. Nothing else is answered by a guess.
+func TestDecide_ChangesHands(t *testing.T) {
+	heldBy := func(owner string) func(locks.LockRequest) (locks.Decision, error) {
+		return func(locks.LockRequest) (locks.Decision, error) {
+			return locks.Decision{Holder: owner, Remaining: 3 * time.Second}, nil
+		}
+	}
+	const remaining = `if redis.call('set', KEYS[1], ARGV[2], 'nx', 'px', ARGV[1]) then return -1 end return redis.call('pttl', KEYS[1])`
+	const count = `if redis.call('exists', KEYS[1]) == 0 then redis.call('hincrby', KEYS[1], ARGV[2], 1) redis.call('pexpire', KEYS[1], ARGV[1]) return 0 end
+		if redis.call('type', KEYS[1]).ok ~= 'hash' then return -1 end
+		if redis.call('hexists', KEYS[1], ARGV[2]) == 1 then redis.call('hincrby', KEYS[1], ARGV[2], 1) redis.call('pexpire', KEYS[1], ARGV[1]) return 0 end
+		return tonumber(redis.call('hvals', KEYS[1])[1])`
+	const value = `if redis.call('set', KEYS[1], ARGV[2], 'nx', 'px', ARGV[1]) then return 'mine' end return redis.call('get', KEYS[1])`
+	changing := errChanging.Error()
+	for name, c := range map[string]struct{ script, holder, want string }{
+		"a hash":               {enterHash, locks.NewAdoptedHash("you"), ":3000"},
+		"a string":             {remaining, you, ":3000"},
+		"its own hash":         {enterHash, locks.NewAdoptedHash("me"), changing},
+		"a LOCK":               {remaining, "alice", ":3000"},
+		"the fence of a LOCK":  {value, "alice", changing},
+		"the value":            {value, you, "$3 you"},
+		"another's holds":      {count, locks.NewAdoptedHash("you"), changing},
+		"nobody known":         {enterHash, "", changing},
+		"nobody known, string": {remaining, "", changing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &scripted{lock: heldBy(c.holder)}
+				if got := at(t, e, "lock:* guard=no").do("EVAL", c.script, "1", "lock:a", "5000", "me"); got != c.want {
+					t.Errorf("%s; want %s", got, c.want)
+				}
+			})
+		})
+	}
+	t.Run("a release", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			e := &scripted{read: locks.Reading{Held: true, Owner: locks.NewAdoptedHash("me"), Fence: 1, Holds: 1, Remaining: time.Second}}
+			if got := at(t, &forgetful{e}, "lock:* guard=no").do("EVAL", leaveHash, "1", "lock:a", "5000", "me"); got != changing {
+				t.Errorf("%s; want %s", got, changing)
+			}
+		})
+	})
+}
+
+// forgetful has lost whatever is given back.
+type forgetful struct{ *scripted }
+
+func (forgetful) Unlock(context.Context, locks.UnlockRequest) (int, error) { return 0, locks.ErrLost }

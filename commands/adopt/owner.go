@@ -64,3 +64,8 @@ func guessOf(r locks.Reading, now time.Time) guess {
 	}
 	return guess{owner: r.Owner, fence: r.Fence, holds: r.Holds, until: now.Add(r.Remaining), open: r.Open, made: originOf(r.Info)}
 }
+
+// refusalOf is what a key is by a refusal of the nodes that named the holder. They do not tell its holds: it is taken to have one.
+func refusalOf(holder locks.Grant, now time.Time) guess {
+	return guess{owner: holder.Owner, holds: 1, until: now.Add(holder.Validity)}
+}

@@ -21,13 +21,40 @@ func (c *Call) contended(op idiom.Op, err error) (Result, error) {
 	if kind == idiom.Absent || !errors.As(err, &quorum) || quorum.Got < quorum.Need {
 		return Result{}, err
 	}
-	var reply []byte
-	for _, value := range []string{"\x00somebody", "\x00somebody else"} {
-		out, runErr := c.Run(idiom.State{Kind: kind, Value: value, Count: 1, Left: splitLeft}, time.Now())
-		if runErr != nil || out.Op.Do != idiom.Nothing || len(out.Signals) > 0 || reply != nil && !bytes.Equal(reply, out.Reply) {
-			return Result{}, err
+	somebody := idiom.State{Kind: kind, Value: "\x00somebody", Count: 1, Left: splitLeft}
+	other := somebody
+	other.Value += " else"
+	if reply, ok := c.refusal(somebody, other); ok {
+		return Result{Reply: reply}, nil
+	}
+	return Result{}, err
+}
+
+// refusedBy is the answer to a call that found the lock free or another's at every try: an acquisition is refused
+// because of holder, who had the lock when the nodes were asked last, where the reply does not depend on what they did not
+// tell: the holds, and the fence. The zero holder is nobody.
+func (c *Call) refusedBy(holder locks.Grant) (Result, error) {
+	if holder.Owner == "" {
+		return Result{}, errChanging
+	}
+	now := time.Now()
+	g := refusalOf(holder, now)
+	other := g
+	other.holds, other.fence = g.holds+1, g.fence+1
+	if reply, ok := c.refusal(g.read(now), other.read(now)); ok {
+		return Result{Reply: reply, at: g}, nil
+	}
+	return Result{}, errChanging
+}
+
+// refusal is the reply of a call that does nothing in any of the states. ok reports whether it is one, the same in all.
+func (c *Call) refusal(states ...idiom.State) (reply []byte, ok bool) {
+	for _, state := range states {
+		out, err := c.Run(state, time.Now())
+		if err != nil || out.Op.Do != idiom.Nothing || len(out.Signals) > 0 || reply != nil && !bytes.Equal(reply, out.Reply) {
+			return nil, false
 		}
 		reply = out.Reply
 	}
-	return Result{Reply: reply}, nil
+	return reply, true
 }
