@@ -66,24 +66,33 @@ func pythonTests(t *testing.T, dir, in string, env []string, args ...string) map
 	report := filepath.Join(t.TempDir(), "report.xml")
 	args = append([]string{"-m", "pytest", "-q", "--tb=line", "--junitxml", report}, args...)
 	out := output(t, in, append(env, "PYTHONPATH="+dir), filepath.Join(dir, venvPython), args...)
+	return reported(t, report, out)
+}
+
+// reported reads a report of JUnit's kind, of a run that printed out.
+func reported(t *testing.T, report string, out []byte) map[string]bool {
+	t.Helper()
 	b, err := os.ReadFile(report)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	var suites struct {
-		Cases []struct {
-			Class   string    `xml:"classname,attr"`
-			Name    string    `xml:"name,attr"`
-			Failure *struct{} `xml:"failure"`
-			Error   *struct{} `xml:"error"`
-			Skipped *struct{} `xml:"skipped"`
-		} `xml:"testsuite>testcase"`
+	type testcase struct {
+		Class   string    `xml:"classname,attr"`
+		Name    string    `xml:"name,attr"`
+		Failure *struct{} `xml:"failure"`
+		Error   *struct{} `xml:"error"`
+		Skipped *struct{} `xml:"skipped"`
 	}
-	if err := xml.Unmarshal(b, &suites); err != nil {
+	// The root is one suite, or has suites.
+	var root struct {
+		Cases  []testcase `xml:"testcase"`
+		Nested []testcase `xml:"testsuite>testcase"`
+	}
+	if err := xml.Unmarshal(b, &root); err != nil {
 		t.Fatal(err)
 	}
 	o := outcome{}
-	for _, c := range suites.Cases {
+	for _, c := range append(root.Cases, root.Nested...) {
 		class := strings.TrimPrefix(c.Class, "tests.")
 		o[class+"."+c.Name] = c.Failure == nil && c.Error == nil && c.Skipped == nil
 	}

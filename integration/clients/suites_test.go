@@ -32,6 +32,7 @@ type suite struct {
 	run func(t *testing.T, addr string) map[string]bool
 	// tests are how many there are.
 	tests int
+	args  []string // of the proxies
 }
 
 var suites = []suite{
@@ -41,6 +42,7 @@ var suites = []suite{
 	{name: "redislock 0.9.4", adopt: "__bsm_redislock_unit_test__ as=full", run: runRedislock, tests: 17},
 	{name: "redsync 4.18.1", adopt: "*test-* as=full", run: runRedsync, tests: 15},
 	{name: "redlock 4.2.0", adopt: "Redlock:test:resource", run: runRedlock, tests: 224},
+	{name: "ShedLock 6.6.1", adopt: "job-lock:* as=full", run: runShedLock, tests: 36, args: []string{"--min-ttl", "20ms"}},
 }
 
 // TestAdopted_Suites runs the libraries' own tests at a Redis, where all pass, and at a proxy.
@@ -57,7 +59,7 @@ func TestAdopted_Suites(t *testing.T) {
 			if len(plain) != s.tests {
 				t.Errorf("%d tests, want %d", len(plain), s.tests)
 			}
-			adopted := s.attempt(t, newAdoptedSite(t, s.adopt).proxies[0].Addr())
+			adopted := s.attempt(t, newAdoptedSite(t, s.adopt, s.args...).proxies[0].Addr())
 			failed := adopted.failed()
 			for _, name := range failed {
 				t.Errorf("%s fails", name)
