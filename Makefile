@@ -143,6 +143,10 @@ same: redis ## that this tree answers random streams as OLD does, a revision or 
 bench: redis ## the table of docs/benchmarks.md, measured on this machine; AGAINST=<binary> compares with another build instead
 	$(GO) run ./integration/bench $(if $(AGAINST),-against $(AGAINST))
 
+.PHONY: tour
+tour: redis ## docs/tour.svg, the animation of the README, from a real session on this machine
+	LOCKPROXY_TOUR=$(CURDIR)/docs/tour.svg $(GO) test -count=1 -run '^TestTour$$' ./integration
+
 .PHONY: bounds
 bounds: redis ## what hostile clients cost, and others feel: the table of docs/bounds.md
 	$(GO) run ./integration/bench -only bounds
