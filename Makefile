@@ -30,8 +30,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## bin/lockproxy, static
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/lockproxy ./cmd/lockproxy
+build: ## bin/lockproxy, static and stripped; it knows its commit
+	CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -ldflags='-s -w' -o bin/lockproxy ./cmd/lockproxy
 
 .PHONY: dev
 dev: ## a proxy, its upstream and five lock nodes in one process

@@ -8,7 +8,7 @@ import (
 
 func (p program) adoptCommand() *cli.Command {
 	return &cli.Command{
-		Name: "adopt", Usage: "lock code that is there already", OnUsageError: onMisuse, HideHelpCommand: true,
+		Name: "adopt", Usage: "lock code that is there already", OnUsageError: onMisuse,
 		Subcommands: []*cli.Command{p.explainCommand(), p.reportCommand(), p.adoptCheckCommand()},
 		Action: func(c *cli.Context) error {
 			return usageError{errors.New("adopt explain FILE.lua [KEY … , ARG …], adopt report ADDRESS, or adopt check URL")}

@@ -28,7 +28,7 @@ const adoptCheckTimeout = time.Minute
 func (p program) adoptCheckCommand() *cli.Command {
 	return &cli.Command{
 		Name: "check", Usage: "what is in the way of the next mode of adopted keys",
-		UsageText: adoptCheckText, OnUsageError: onMisuse, HideHelpCommand: true,
+		UsageText: adoptCheckText, OnUsageError: onMisuse,
 		Flags: []cli.Flag{
 			&cli.DurationFlag{Name: "watch", Usage: "look for so long at what changes"},
 			&cli.StringFlag{Name: "to", Usage: "the mode that is to come next: off, both or on"},

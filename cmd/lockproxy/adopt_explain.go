@@ -28,7 +28,7 @@ const maxScriptFile = 1 << 20
 func (p program) explainCommand() *cli.Command {
 	return &cli.Command{
 		Name: "explain", Usage: "what a Lua script does to a lock, in every state, and whether it would be adopted",
-		UsageText: explainUsage, OnUsageError: onMisuse, HideHelpCommand: true,
+		UsageText: explainUsage, OnUsageError: onMisuse,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "lock", Usage: "the `KEY` that is the lock's, also if it is an argument (default: the first key)"},
 			&cli.StringFlag{Name: "upstream", Usage: "the `VERSION` of the upstream, such as 'redis 8.4' or 'valkey 9.0'", Value: "redis 7.0"},
@@ -43,7 +43,7 @@ func (p program) explainCommand() *cli.Command {
 			if !ok {
 				return &exitError{exitMisuse, fmt.Errorf("upstream: %q is not such as 'redis 8.4' or 'valkey 9.0'", c.String("upstream"))}
 			}
-			e, err := explainFile(c.App.Reader, c.Args().Slice(), c.String("lock"), upstream)
+			e, err := explainFile(p.input(), c.Args().Slice(), c.String("lock"), upstream)
 			if err != nil {
 				return &exitError{exitMisuse, err}
 			}

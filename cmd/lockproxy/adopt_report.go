@@ -23,7 +23,7 @@ const reportTimeout = 10 * time.Second
 func (p program) reportCommand() *cli.Command {
 	return &cli.Command{
 		Name: "report", Usage: "which keys are used as locks, as a proxy has seen",
-		UsageText: reportUsage, OnUsageError: onMisuse, HideHelpCommand: true,
+		UsageText: reportUsage, OnUsageError: onMisuse,
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print what the admin server answers"}},
 		Action: func(c *cli.Context) error {
 			if c.NArg() != 1 {

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -38,10 +39,17 @@ type program struct {
 	stdout, stderr io.Writer
 }
 
+func (p program) input() io.Reader {
+	if p.stdin == nil {
+		return os.Stdin
+	}
+	return p.stdin
+}
+
 // run executes one command line, args[0] being the program's name, until it is
 // done or ctx ends, and returns the exit code.
 func (p program) run(ctx context.Context, args []string) int {
-	err := p.app().RunContext(ctx, args)
+	err := p.execute(ctx, "lockproxy", p.root(), args[1:])
 	if err == nil {
 		return exitOK
 	}
@@ -66,20 +74,16 @@ func (p program) run(ctx context.Context, args []string) int {
 // A usageError is a command line that cannot be understood.
 type usageError struct{ error }
 
-func (p program) app() *cli.App {
-	return &cli.App{
-		Name:                      "lockproxy",
-		Usage:                     "a Redis proxy with quorum locks",
-		Version:                   version(),
-		Reader:                    p.stdin,
-		Writer:                    p.stdout,
-		ErrWriter:                 p.stderr,
-		HideHelpCommand:           true,
-		DisableSliceFlagSeparator: true,
-		ExitErrHandler:            func(*cli.Context, error) {},
-		OnUsageError:              onUsageError,
-		Action:                    unknownCommand,
-		Commands: []*cli.Command{
+// root is the command line without a command.
+func (p program) root() *cli.Command {
+	root := &cli.Command{
+		Usage: "a Redis proxy with distributed locks that a majority of masters decides",
+		Description: `Try it: lockproxy dev
+Run it: lockproxy serve --upstream redis://10.0.0.1:6379 --lock-node redis://10.0.1.1:6379 --lock-node … --lock-node …
+Each setting is a flag, a variable (LOCKPROXY_MAX_TTL) and a key of a YAML file (max-ttl).`,
+		Flags:        []cli.Flag{&cli.BoolFlag{Name: "version", Usage: "say which build this is"}},
+		OnUsageError: onUsageError,
+		Subcommands: []*cli.Command{
 			p.serveCommand(),
 			p.devCommand(),
 			p.runCommand(),
@@ -91,18 +95,29 @@ func (p program) app() *cli.App {
 			p.versionCommand(),
 		},
 	}
+	root.Action = func(c *cli.Context) error {
+		switch {
+		case c.Args().Present():
+			return unknownCommand(c.Args().First(), root.Subcommands)
+		case c.Bool("version"):
+			return p.printVersion()
+		}
+		return p.help("lockproxy", root)
+	}
+	return root
 }
 
 func onUsageError(_ *cli.Context, err error, _ bool) error {
 	return usageError{fmt.Errorf("%w (--help lists the flags)", err)}
 }
 
-// unknownCommand runs if the first argument is no command.
-func unknownCommand(c *cli.Context) error {
-	if !c.Args().Present() {
-		return cli.ShowAppHelp(c)
+// unknownCommand is the error of a first argument that is no command.
+func unknownCommand(name string, known []*cli.Command) error {
+	var names []string
+	for _, c := range known {
+		names = append(names, c.Name)
 	}
-	return usageError{fmt.Errorf("no command %q; there are serve, dev, run, init, nodes, check, adopt, healthcheck and version", c.Args().First())}
+	return usageError{fmt.Errorf("no command %q; there are %s", name, strings.Join(names, ", "))}
 }
 
 // command is a command that takes all settings of serve, and args arguments behind the
@@ -112,7 +127,8 @@ func (p program) command(name, usage string, args int, action func(*cli.Context,
 	return &cli.Command{
 		Name:         name,
 		Usage:        usage,
-		Flags:        append(flags(o.settings()), configFlag()),
+		Description:  "All settings of serve can be given, as it is given them: lockproxy serve --help lists them.",
+		Flags:        append(hidden(flags(o.settings()), groupServers), configFlag()),
 		OnUsageError: onUsageError,
 		Action: func(c *cli.Context) error {
 			switch {

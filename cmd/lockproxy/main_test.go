@@ -62,7 +62,15 @@ func TestCommandLines(t *testing.T) {
 		{"server", exitUsage, "", `no command "server"`},
 		{"serve", exitUsage, "", "1 fault in the settings:\n  upstream: not set"},
 		{"serve --upstream u:1 --min-ttl 30 --log-level loud", exitUsage, "", "2 faults in the settings:"},
-		{"serve --upstrem u:1", exitUsage, "", "not defined: -upstrem"},
+		{"--version", exitOK, "lockproxy ", ""},
+		{"nodes --help", exitOK, "replace      the second lock node more", ""},
+		{"nodes add --help", exitOK, "usage: lockproxy nodes add [flags] URL", ""},
+		{"nodes add --finish --help", exitOK, "--finish", ""},
+		{"adopt explain -h", exitOK, "FILE.lua", ""},
+		{"run --help", exitOK, "-- command", ""},
+		{"serve --upstrem u:1", exitUsage, "", "not defined: -upstrem; did you mean --upstream? (--help lists the flags)"},
+		{"serve --nonsense", exitUsage, "", "not defined: -nonsense (--help lists the flags)"},
+		{"check --nodes-timeout 1s", exitMisuse, "", "did you mean --node-timeout?"},
 		{"serve --upstream", exitUsage, "", "needs an argument"},
 		{"serve redis://127.0.0.1:6379", exitUsage, "", "serve takes no arguments"},
 		{"dev now", exitUsage, "", "dev takes no arguments"},
@@ -82,6 +90,45 @@ func TestCommandLines(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestHelp_Groups: serve lists every setting, under the heading of its group; check those that say which servers there are, and
+// its own.
+func TestHelp_Groups(t *testing.T) {
+	_, serve, _ := execute(t, nil, "serve", "--help")
+	at := 0
+	for _, s := range new(options).settings() {
+		heading := strings.Index(serve, "\n"+s.group+":\n")
+		flag := strings.Index(serve, "\n  --"+s.name+" ")
+		if s.toggle {
+			flag = strings.Index(serve, "\n  --"+s.name+"\n")
+		}
+		if s.group == "" || heading < 0 || flag < max(at, heading) {
+			t.Errorf("--%s of group %q: the heading is at %d, the flag at %d, the flag before at %d", s.name, s.group, heading, flag, at)
+		}
+		at = flag
+	}
+	for _, line := range strings.Split(serve, "\n") {
+		if len([]rune(line)) > helpWidth {
+			t.Errorf("%d columns: %s", len([]rune(line)), line)
+		}
+	}
+	_, check, _ := execute(t, nil, "check", "--help")
+	for _, want := range []string{"--format", "--config", "--lock-node-file"} {
+		if !strings.Contains(check, want) {
+			t.Errorf("check --help lacks %s", want)
+		}
+	}
+	if strings.Contains(check, "--max-ttl") {
+		t.Errorf("check --help lists settings that have nothing to do with it:\n%s", check)
+	}
+}
+
+// TestHiddenFlags: what --help does not list can be given all the same.
+func TestHiddenFlags(t *testing.T) {
+	if _, _, stderr := execute(t, nil, "check", "--upstream", "redis://127.0.0.1:1", "--max-ttl", "soon"); !strings.Contains(stderr, "max-ttl") || !strings.Contains(stderr, "soon") {
+		t.Errorf("%s", stderr)
 	}
 }
 

@@ -39,7 +39,7 @@ func (p program) nodesCommand() *cli.Command {
 		return cmd
 	}
 	return &cli.Command{
-		Name: "nodes", Usage: "change the lock nodes under running proxies, one more or one less at a time", HideHelpCommand: true,
+		Name: "nodes", Usage: "change the lock nodes under running proxies, one more or one less at a time",
 		Subcommands: []*cli.Command{
 			one("add", "a lock node more", 1, "URL", func(list, a []*backends.Server) []voters.Change {
 				return []voters.Change{{From: minus(list, a[0]), To: plus(list, a[0])}}

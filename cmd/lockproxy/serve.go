@@ -36,7 +36,7 @@ import (
 const startTimeout = 3 * time.Second
 
 func (p program) serveCommand() *cli.Command {
-	return p.command("serve", "serve clients until SIGTERM, then drain", 0, func(c *cli.Context, o options) error {
+	cmd := p.command("serve", "serve clients until SIGTERM, then drain", 0, func(c *cli.Context, o options) error {
 		setThreads(o.procs)
 		log := newLogger(p.stderr, o)
 		var err error
@@ -45,6 +45,16 @@ func (p program) serveCommand() *cli.Command {
 		}
 		return serve(c.Context, o, log, func(_, _ net.Addr) { announce(c.Context, log) })
 	})
+	cmd.Flags = append(flags(new(options).settings()), configFlag())
+	cmd.Description = `Locks decided by the upstream alone, to begin with:
+  lockproxy serve --upstream redis://10.0.0.1:6379
+Three lock nodes, a Cluster as upstream, and a page for operators:
+  lockproxy serve --upstream 'redis://10.0.0.1:6379?addr=10.0.0.2:6379' --admin 127.0.0.1:6381 \
+    --lock-node redis://10.0.1.1:6379 --lock-node redis://10.0.1.2:6379 --lock-node redis://10.0.1.3:6379
+Lock code that is there already, seen first and then decided by the lock nodes:
+  lockproxy serve … --adopt-report
+  lockproxy serve … --adopt 'lock:*'`
+	return cmd
 }
 
 // setThreads sets the number of threads that run Go code at once (docs/decisions/0004).

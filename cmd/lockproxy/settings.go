@@ -22,6 +22,7 @@ import (
 // in the configuration file (min-ttl:).
 type setting struct {
 	name  string
+	group string // the heading in --help that it stands under; empty: none
 	usage string
 	value string // the default, as an operator would write it; empty for none
 
@@ -97,7 +98,7 @@ type options struct {
 
 // settings are those of serve, in the order of --help. Each is read into o.
 func (o *options) settings() []setting {
-	return slices.Concat([]setting{
+	return slices.Concat(under(groupServers, []setting{
 		{name: "listen", value: "127.0.0.1:6380", usage: "where clients connect: `host:port`, or the path of a Unix socket", read: o.readListen},
 		{name: "upstream", url: true, secret: true, usage: "the Redis that ordinary commands go to, as a `URL` (redis://, rediss://, unix://)", read: o.readUpstream},
 		{name: "upstream-mode", value: "auto", usage: "standalone, replicated (the URL names the master and its replicas), sentinel (it names sentinels), cluster, or auto: as the URL and the servers say", read: oneOf(&o.mode, modes...)},
@@ -105,7 +106,7 @@ func (o *options) settings() []setting {
 		{name: "sentinel-user", usage: "who the proxy is to sentinels; the user in the upstream's URL is for the servers that they watch", read: word(&o.sentinelUser)},
 		{name: "sentinel-password", secret: true, usage: "the password for sentinels", read: word(&o.sentinelPassword)},
 		{name: "lock-node", url: true, secret: true, list: true, usage: "a master that votes on locks, as a `URL`; repeat it, an odd number is best (default: the upstream alone)", read: o.readNode},
-	}, o.tlsSettings(), []setting{
+	}), under("TLS", o.tlsSettings()), under("Locks", []setting{
 		{name: "min-ttl", value: "100ms", usage: "the shortest lease a client may ask for", read: duration(time.Millisecond, &o.minTTL)},
 		{name: "max-ttl", value: "60s", usage: "the longest lease; also how long a lock node that forgot sits out", read: duration(time.Millisecond, &o.maxTTL)},
 		{name: "node-timeout", value: "0", usage: "how long a lock node may take to vote; 0: a 200th of the lease, within 5ms and 50ms", read: duration(0, &o.nodeTimeout)},
@@ -120,10 +121,10 @@ func (o *options) settings() []setting {
 		{name: "max-hold", value: "1h", usage: "when a lock with SESSION, or an adopted one without an end, ends at the latest; a MAXHOLD may say less, and none more", read: duration(time.Millisecond, &o.maxHold)},
 		{name: "session-grace", value: "0", usage: "how long locks with SESSION are kept when their connection has closed", read: duration(0, &o.sessionGrace)},
 		{name: "on-loss", value: "close", usage: "what becomes of a connection that loses a lock with SESSION whose LOCK has no ONLOSS: close it, or keep it; then RESP3 is told by a push, and RENEW or UNLOCK tell", read: oneOf(&o.onLoss, "close", "keep")},
-
+	}), under("Lock code that is there already", []setting{
 		{name: "adopt", list: true, spaced: true, usage: "keys that are locks, by a `PATTERN` as of KEYS, and words: db, mode, as, no-expiry, flush, guard, timestamps, fence-key (docs/adopt.md); repeat it", read: o.readAdopt},
 		{name: "adopt-report", toggle: true, value: "false", usage: "look at all traffic for keys that are used as locks, and report on them, without a change to anything (docs/adopt.md)", read: toggle(&o.adoptReport)},
-
+	}), under("Clients and connections", []setting{
 		{name: "max-clients", value: "10000", usage: "how many clients may be connected at once", read: count(1, &o.maxClients)},
 		{name: "max-bulk", value: "512mb", usage: "the largest argument of a command", read: size(&o.maxBulk)},
 		{name: "max-output", value: "256mb", usage: "how much may wait for a client that does not read, before it is closed", read: size(&o.maxOutput)},
@@ -131,19 +132,29 @@ func (o *options) settings() []setting {
 		{name: "drain-timeout", value: "10s", usage: "how long running commands may take to finish after SIGTERM", read: duration(time.Millisecond, &o.drainTimeout)},
 		{name: "upstream-conns", value: "1", usage: "shared upstream connections for each identity (user, database, protocol); 0: one for each client, shared with nobody", read: count(0, &o.upstreamConns)},
 		{name: "max-identities", value: "1024", usage: "how many identities keep their shared connections open", read: count(1, &o.maxIdentities)},
-
 		{name: "procs", value: "0", usage: "threads that run Go code at once; 0: GOMAXPROCS if it is set, else half the cores, since each wake-up across cores costs more than relaying a command", read: count(0, &o.procs)},
-
+	}), under("Operators", []setting{
 		{name: "admin", usage: "where operators look, over HTTP: `host:port`, or the path of a Unix socket; nowhere if it is not said (docs/admin.md)", read: o.readAdmin},
 		{name: "admin-password", secret: true, usage: "what operators must know, with any user name; without, the page is for a loopback address or a Unix socket only", read: o.readAdminPassword},
 		{name: "admin-tls", toggle: true, value: "false", usage: "operators must speak TLS; they are shown tls-cert, and need no certificate themselves", read: toggle(&o.adminTLS)},
 		{name: "admin-pprof", toggle: true, value: "false", usage: "serve profiles of the process to operators, at /debug/pprof/", read: toggle(&o.adminPprof)},
 		{name: "admin-force", toggle: true, value: "false", usage: "let operators take locks away on the page", read: toggle(&o.adminForce)},
-
+	}), under("Log", []setting{
 		{name: "log-level", value: "info", usage: "debug, info, warn or error", read: o.readLevel},
 		{name: "log-format", value: "text", usage: "text or json", read: o.readFormat},
 		{name: "log-limit", value: "20", usage: "at most so many lines with the same message in ten seconds, and 50 times as many of level debug; 0: all (docs/logging.md)", read: count(0, &o.logLimit)},
-	})
+	}))
+}
+
+// groupServers is the heading of the settings that say which servers there are.
+const groupServers = "Servers"
+
+// under is these settings with their heading in --help.
+func under(group string, all []setting) []setting {
+	for i := range all {
+		all[i].group = group
+	}
+	return all
 }
 
 // modes are what an upstream may be.

@@ -56,7 +56,7 @@ func (s setting) file() setting {
 	if s.list {
 		usage += ", one on a line"
 	}
-	return setting{name: s.name + "-file", usage: usage}
+	return setting{name: s.name + "-file", group: s.group, usage: usage}
 }
 
 // flags are the command line's side of the settings. The environment is not read
@@ -64,21 +64,46 @@ func (s setting) file() setting {
 func flags(all []setting) []cli.Flag {
 	var out []cli.Flag
 	for _, s := range withFiles(all) {
-		out = append(out, flag(s))
+		out = append(out, settingFlag(s))
 	}
 	return out
 }
 
-func flag(s setting) cli.Flag {
+func settingFlag(s setting) cli.Flag {
 	usage := s.usage + " [$" + s.env() + "]"
 	switch {
 	case s.list:
-		return &cli.StringSliceFlag{Name: s.name, Usage: usage}
+		return &cli.GenericFlag{Name: s.name, Category: s.group, Usage: usage, Value: new(values)}
 	case s.toggle:
-		return &cli.BoolFlag{Name: s.name, Usage: usage}
+		return &cli.BoolFlag{Name: s.name, Category: s.group, Usage: usage}
 	}
-	return &cli.StringFlag{Name: s.name, Usage: usage, Value: s.value}
+	return &cli.StringFlag{Name: s.name, Category: s.group, Usage: usage, Value: s.value}
 }
+
+// hidden is these flags, of which --help shows only those under one heading.
+func hidden(all []cli.Flag, but string) []cli.Flag {
+	for _, f := range all {
+		switch f := f.(type) {
+		case *cli.GenericFlag:
+			f.Hidden = f.Category != but
+		case *cli.BoolFlag:
+			f.Hidden = f.Category != but
+		case *cli.StringFlag:
+			f.Hidden = f.Category != but
+		}
+	}
+	return all
+}
+
+// values are those of a flag that may be repeated. Each is taken as it is, with its commas.
+type values []string
+
+func (v *values) Set(text string) error {
+	*v = append(*v, text)
+	return nil
+}
+
+func (v *values) String() string { return strings.Join(*v, " ") }
 
 func configFlag() cli.Flag {
 	return &cli.StringFlag{Name: "config", Usage: "a YAML `file` of settings, each as name: value [$LOCKPROXY_CONFIG]"}
@@ -89,7 +114,9 @@ func fromFlags(c *cli.Context) source {
 		g := given{from: "--" + s.name}
 		switch {
 		case s.list:
-			g.values = c.StringSlice(s.name)
+			if v, ok := c.Generic(s.name).(*values); ok {
+				g.values = *v
+			}
 		case s.toggle:
 			g.values = []string{fmt.Sprint(c.Bool(s.name))}
 		default:
@@ -185,7 +212,11 @@ func fromMapping(name string, root *yaml.Node, all []setting) (config, faults) {
 
 func checkKey(known map[string]setting, seen config, key string) error {
 	if _, ok := known[key]; !ok {
-		return fmt.Errorf("no such setting; there are %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		names := slices.Sorted(maps.Keys(known))
+		if meant := didYouMean("", key, names); meant != "" {
+			return errors.New("no such setting" + meant)
+		}
+		return fmt.Errorf("no such setting; there are %s", strings.Join(names, ", "))
 	}
 	if earlier, ok := seen[key]; ok {
 		return fmt.Errorf("was set before, at %s", earlier.from)
