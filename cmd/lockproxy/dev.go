@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
@@ -17,8 +18,10 @@ const (
 	// devNodeTimeout is generous: an embedded server compiles a script anew for each
 	// call, and six of them share the process with the proxy.
 	devNodeTimeout = "250ms"
-	// devAdmin is the admin server's address: a free port.
-	devAdmin = "127.0.0.1:0"
+	// devAdmin is the admin server's address; if something listens there, it gets a free port instead.
+	devAdmin = "127.0.0.1:6381"
+	// devLogLevel leaves the first lines to the banner.
+	devLogLevel = "warn"
 )
 
 func (p program) devCommand() *cli.Command {
@@ -50,11 +53,10 @@ func (p program) dev(ctx context.Context, raw config, bad faults) error {
 		return err
 	}
 	defer closeEmbedded(servers)
-	if _, isGiven := raw["node-timeout"]; !isGiven {
-		raw["node-timeout"] = given{values: []string{devNodeTimeout}}
-	}
-	if _, isGiven := raw["admin"]; !isGiven {
-		raw["admin"] = given{values: []string{devAdmin}}
+	for name, value := range map[string]string{"node-timeout": devNodeTimeout, "admin": freeOr(devAdmin), "log-level": devLogLevel} {
+		if _, isGiven := raw[name]; !isGiven {
+			raw[name] = given{values: []string{value}}
+		}
 	}
 	raw["upstream"] = given{values: embeddedURLs(servers[:1])}
 	raw["upstream-mode"] = given{values: []string{topology.ModeStandalone}}
@@ -64,6 +66,16 @@ func (p program) dev(ctx context.Context, raw config, bad faults) error {
 		return bad
 	}
 	return serve(ctx, o, newLogger(p.stderr, o), p.printBanner)
+}
+
+// freeOr is a loopback address if nothing listens there, else that of a port of the system's choice.
+func freeOr(addr string) string {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "127.0.0.1:0"
+	}
+	l.Close()
+	return addr
 }
 
 // startEmbedded starts n in-process servers on free loopback ports. Their keys expire by the

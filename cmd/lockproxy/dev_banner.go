@@ -28,6 +28,8 @@ and from a second one, between LOCK and UNLOCK:
 
 No redis-cli? The same over plain %s
 %s
+Next: LOCK job 30s SESSION in one terminal, LOCK job 30s WAIT 60s in another,
+and kill the first: the second has the lock at once.
 `, devLockNodes, cli, bash, adminHint(operators))
 }
 

@@ -129,10 +129,29 @@ func TestDev(t *testing.T) {
 	if code := s.stop(); code != exitOK {
 		t.Errorf("exit code %d, want %d\n%s", code, exitOK, s.stderr.String())
 	}
-	for _, want := range []string{"memory-only", "redis-cli -s " + s.socket, "LOCK job 30s"} {
+	for _, want := range []string{"memory-only", "redis-cli -s " + s.socket, "LOCK job 30s", "http://127.0.0.1:", "Next: LOCK job 30s SESSION"} {
 		if !strings.Contains(s.stdout.String(), want) {
 			t.Errorf("the first session does not say %q:\n%s", want, s.stdout.String())
 		}
+	}
+	if log := s.stderr.String(); strings.Contains(log, "level=INFO") {
+		t.Errorf("the first session is not alone on the screen:\n%s", log)
+	}
+}
+
+// TestDev_AdminPort: the page is where the README says, unless something else is there.
+func TestDev_AdminPort(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	if got := freeOr(addr); got != "127.0.0.1:0" {
+		t.Errorf("where something listens: %s", got)
+	}
+	l.Close()
+	if got := freeOr(addr); got != addr {
+		t.Errorf("where nothing listens: %s, want %s", got, addr)
 	}
 }
 
