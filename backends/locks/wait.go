@@ -41,7 +41,7 @@ func (s *Service) join(ctx context.Context, r Attempt) (*waiter, Decision, error
 	if r.Generated {
 		owner = ""
 	}
-	w, err := s.waiting.Join(r.Key, owner, &Waiting{Attempt: r})
+	w, err := s.waiting.Join(r.Key, owner, r.Req, &Waiting{Attempt: r})
 	if full := (*waitq.FullError)(nil); errors.As(err, &full) {
 		err = &QueueFullError{Max: full.Max}
 	}
@@ -54,7 +54,7 @@ func (s *Service) serve(ctx context.Context, w *waiter) (Decision, error) {
 	if errors.Is(err, waitq.ErrClosed) {
 		err = ErrClosed
 	}
-	left, unused := s.waiting.Leave(w)
+	left, unused := s.waiting.Leave(w, a.Granted)
 	if unused {
 		w.Value.Offer.Withdraw()
 		s.waiting.Wake(w.Key) // the next one may have asked before it was undone
@@ -120,18 +120,20 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (Decision, error) {
 	r := w.Value.Attempt
 	within, cancel := context.WithTimeout(ctx, r.Wait-(s.store.Now()-w.Since))
 	defer cancel()
-	limit := within
-	if w.First {
-		limit = ctx // it may take as long as it would without a wait
-	} else if a, err := s.awaitTurn(within, w, r); err != nil {
-		return s.unserved(ctx, w, err)
-	} else if a.Granted {
-		return a, nil
-	} else if err := s.waiting.Sleep(within, w); err != nil {
-		return s.unserved(ctx, w, err)
-	}
-	for ; ; limit = within {
+	atOnce := w.First
+	for {
+		limit := within
+		if atOnce {
+			limit, atOnce = ctx, false // it may take as long as it would without a wait
+		} else if a, err := s.sleepInLine(within, w, r); err != nil {
+			return s.unserved(ctx, w, err)
+		} else if a.Granted {
+			return a, nil
+		}
 		a, err := s.askInLine(limit, w, r)
+		if errors.Is(err, waitq.ErrOvertaken) {
+			continue
+		}
 		if few := (*QuorumError)(nil); err != nil && !errors.As(err, &few) {
 			return s.unserved(ctx, w, err)
 		}
@@ -142,8 +144,17 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (Decision, error) {
 			a.trigger = w.Trigger()
 			return a, nil
 		}
-		if err := s.waiting.Sleep(within, w); err != nil {
-			return s.unserved(ctx, w, err)
+	}
+}
+
+// sleepInLine returns when w is the head of its line and is to ask, or with the grant of its owner who has re-entered.
+func (s *Service) sleepInLine(ctx context.Context, w *waiter, r Attempt) (Decision, error) {
+	for {
+		if a, err := s.awaitTurn(ctx, w, r); err != nil || a.Granted {
+			return a, err
+		}
+		if err := s.waiting.Sleep(ctx, w); !errors.Is(err, waitq.ErrOvertaken) {
+			return Decision{}, err
 		}
 	}
 }
@@ -174,9 +185,12 @@ func (s *Service) awaitTurn(ctx context.Context, w *waiter, r Attempt) (Decision
 	}
 }
 
-// askInLine is Acquire, or the rest of the acquisition that was offered.
+// askInLine is Acquire, or the rest of the acquisition that was offered; with waitq.ErrOvertaken nothing was asked.
 func (s *Service) askInLine(ctx context.Context, w *waiter, r Attempt) (Decision, error) {
-	if s.waiting.Ask(w) {
+	switch offered, err := s.waiting.Ask(w); {
+	case err != nil:
+		return Decision{}, err
+	case offered:
 		return w.Value.Offer.Await(ctx)
 	}
 	return s.store.Acquire(ctx, r)

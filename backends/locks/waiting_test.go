@@ -83,14 +83,14 @@ func TestWait_NobodyOvertakes(t *testing.T) {
 				t.Errorf("refused with %+v", a)
 			}
 		}
-		w, err := s.Lines().Join(locks.Key{Name: "free"}, "", &locks.Waiting{})
+		w, err := s.Lines().Join(locks.Key{Name: "free"}, "", "", &locks.Waiting{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if a := refused(t, s, "free", ""); a.Waiters != 1 || a.Holder != "" {
 			t.Errorf("refused with %+v", a)
 		}
-		s.Lines().Leave(w)
+		s.Lines().Leave(w, false)
 		lock(t, s, locks.LockRequest{Key: locks.Key{Name: "free"}})
 	})
 }

@@ -142,7 +142,7 @@ func FuzzHints(f *testing.F) {
 		}
 		l := &listener{svc: svc.inner.Store, source: svc.waiting.Listen()[1]}
 		job := locks.Key{DB: 0, Name: "job"}
-		w, err := svc.waiting.Join(job, "", &locks.Waiting{Attempt: locks.Attempt{LockRequest: locks.LockRequest{Key: job}}})
+		w, err := svc.waiting.Join(job, "", "", &locks.Waiting{Attempt: locks.Attempt{LockRequest: locks.LockRequest{Key: job}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func FuzzHints(f *testing.F) {
 		if k, _ := svc.waiting.Known(job); !k.Answers(time.Second) && !bytes.ContainsAny(text, "0123456789") {
 			t.Fatalf("%q made it doubtful who has the name", text)
 		}
-		if left, unused := svc.waiting.Leave(w); left != 0 || unused {
+		if left, unused := svc.waiting.Leave(w, false); left != 0 || unused {
 			t.Fatalf("%d left, %v", left, unused)
 		}
 	})

@@ -62,8 +62,11 @@ func (q *Queues[K, V]) Known(k K) (known Known, sure bool) {
 // AwaitTurn returns when w is the head, or, with reenter, when its owner has the key already; with the
 // error of ctx when that ended first, or ErrClosed.
 func (q *Queues[K, V]) AwaitTurn(ctx context.Context, w *Waiter[K, V]) (reenter bool, err error) {
+	q.mu.Lock()
+	head := w.head
+	q.mu.Unlock()
 	select {
-	case <-w.head:
+	case <-head:
 		return false, nil
 	case <-w.reenter:
 		return true, nil
@@ -74,11 +77,14 @@ func (q *Queues[K, V]) AwaitTurn(ctx context.Context, w *Waiter[K, V]) (reenter 
 	}
 }
 
-// Sleep returns when w, the head, is to ask; with the error of ctx when that has ended, or
+// Sleep returns when w, the head, is to ask; with the error of ctx when that has ended, ErrOvertaken, or
 // ErrClosed.
 func (q *Queues[K, V]) Sleep(ctx context.Context, w *Waiter[K, V]) error {
 	for {
-		d := q.pause(w)
+		d, head := q.pause(w)
+		if !head {
+			return ErrOvertaken
+		}
 		if d <= 0 {
 			return ctx.Err()
 		}
@@ -103,27 +109,29 @@ func (q *Queues[K, V]) sleepFor(ctx context.Context, w *Waiter[K, V], d time.Dur
 	}
 }
 
-// pause is for how long w, the head, has nothing to ask for. Negative or 0: it has.
-func (q *Queues[K, V]) pause(w *Waiter[K, V]) time.Duration {
+// pause is for how long w has nothing to ask for. Negative or 0: it has. head reports whether it is the head.
+func (q *Queues[K, V]) pause(w *Waiter[K, V]) (d time.Duration, head bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l, now := w.line, q.opt.Now()
 	switch {
+	case l.head() != w:
+		return 0, false
 	case w.offered:
-		return 0
+		return 0, true
 	case l.subscription.backOff(now) > 0:
-		return l.subscription.backOff(now)
+		return l.subscription.backOff(now), true
 	case l.woken, !l.known.Asked, l.freed(q.opt.Need):
-		return 0
+		return 0, true
 	}
 	q.watchLine(l)
 	if w.nextAsk == 0 { // the head before it was told what is known
 		w.nextAsk = q.planAsk(w, now)
 	}
 	if l.askAt != 0 {
-		return min(l.askAt, w.nextAsk) - now
+		return min(l.askAt, w.nextAsk) - now, true
 	}
-	return w.nextAsk - now
+	return w.nextAsk - now, true
 }
 
 // planAsk is when a head asks again without hints: when the holder's lease is over, and now and
@@ -143,16 +151,19 @@ func (q *Queues[K, V]) planAsk(w *Waiter[K, V], now time.Duration) time.Duration
 	return min(now+poll, k.Until+lapseMargin+q.opt.Random(lapseSpread))
 }
 
-// Ask notes that w, the head, asks now. It reports whether an offer has asked for it.
-func (q *Queues[K, V]) Ask(w *Waiter[K, V]) (offered bool) {
+// Ask notes that w, the head, asks now. It reports whether an offer has asked for it. The error is ErrOvertaken.
+func (q *Queues[K, V]) Ask(w *Waiter[K, V]) (offered bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if w.line.head() != w {
+		return false, ErrOvertaken
+	}
 	w.trigger = q.triggerOf(w)
 	if offered, w.offered = w.offered, false; !offered {
 		w.asking = true
 		w.line.forgetHints()
 	}
-	return offered
+	return offered, nil
 }
 
 func (q *Queues[K, V]) triggerOf(w *Waiter[K, V]) Trigger {

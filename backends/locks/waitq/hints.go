@@ -106,10 +106,11 @@ func (q *Queues[K, V]) makeIdle(s *subscription[K, V]) {
 	s.idle = q.idle.PushBack(s)
 }
 
-// Sweep ends the subscriptions that have been idle for long.
+// Sweep ends the subscriptions that have been idle for long, and the places of waiters that do not come back.
 func (q *Queues[K, V]) Sweep() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.dropOldPlaces()
 	now := q.opt.Now()
 	for e := q.idle.Front(); e != nil; e = q.idle.Front() {
 		s := e.Value.(*subscription[K, V])

@@ -12,6 +12,10 @@
 // One that joins an empty line is the head at once, and asks. Park lets a waiter do without a
 // goroutine until something happens to it; Leave may come in every state.
 //
+// A waiter that leaves unserved and comes back within two seconds, with the same owner and request, has its place
+// again. If that is in front of a head that sleeps, that head waits for its turn anew. A lock that becomes free meanwhile does
+// not wait for it.
+//
 // The head is woken by Wake, by an offer of HandOver, and by hints of sources, each of which tells of
 // the releases it has seen: of a key that is watched, a release that Need sources tell of cannot be
 // missed. Hints are no truth: a lost one costs time, since timers ask in any case, and a wrong one
@@ -31,6 +35,9 @@ import (
 
 // ErrClosed reports that the Queues have been closed.
 var ErrClosed = errors.New("the queues are closed")
+
+// ErrOvertaken reports that a waiter is the head no longer, since one that came before it is back: it must AwaitTurn.
+var ErrOvertaken = errors.New("another waiter is back in its place in front")
 
 // A FullError reports that Options.Limit is reached.
 type FullError struct{ Max int }
@@ -60,6 +67,9 @@ type Queues[K comparable, V any] struct {
 	subscriptions map[K]*subscription[K, V]
 	idle          list.List       // of the subscriptions without a use, the longest idle first
 	sources       []*Source[K, V] // none before Listen
+	numbers       uint64          // of places, given out so far
+	places        map[placeKey[K]]*list.Element
+	placesByAge   list.List // of place, the longest left first
 	closed        bool
 
 	done    chan struct{}  // closed by Close
@@ -75,7 +85,7 @@ func New[K comparable, V any](o Options) *Queues[K, V] {
 		o.LongPoll = longPoll
 	}
 	return &Queues[K, V]{
-		opt: o, lines: map[K]*line[K, V]{}, subscriptions: map[K]*subscription[K, V]{}, done: make(chan struct{}),
+		opt: o, lines: map[K]*line[K, V]{}, subscriptions: map[K]*subscription[K, V]{}, places: map[placeKey[K]]*list.Element{}, done: make(chan struct{}),
 	}
 }
 
@@ -89,7 +99,7 @@ func (q *Queues[K, V]) SetPoll(first, longest time.Duration) {
 // A line is the waiters for one key. It is guarded by Queues.mu.
 type line[K comparable, V any] struct {
 	key          K
-	waiters      list.List // of *Waiter
+	waiters      list.List // of *Waiter, by their numbers; but for a head that was asking when one before it came back
 	known        Known     // by the last question
 	owners       int       // waiters with an owner
 	subscription *subscription[K, V]
@@ -110,7 +120,9 @@ type Waiter[K comparable, V any] struct {
 	line    *line[K, V]
 	element *list.Element
 	owner   string        // empty: nobody else has it
-	head    chan struct{} // closed when it has become the head
+	req     string        // of the request; empty: it has no place to come back to
+	number  uint64        // of its place: who came first has the smallest
+	head    chan struct{} // closed when it has become the head; a new one when it is overtaken
 	reenter chan struct{} // its owner has the key already; holds one
 	wakeUps chan struct{} // the head should look at its line; holds one
 	parked  *parked       // not nil: it has no goroutine
@@ -127,9 +139,9 @@ type Waiter[K comparable, V any] struct {
 // Trigger is what made the waiter ask last.
 func (w *Waiter[K, V]) Trigger() Trigger { return w.trigger }
 
-// Join puts a waiter at the end of a line; it must Leave. Waiters with the same owner are woken when
-// it has the key; an empty owner is nobody else's. The error is a *FullError.
-func (q *Queues[K, V]) Join(k K, owner string, v V) (*Waiter[K, V], error) {
+// Join puts a waiter at the end of a line, or where the waiter of the same owner and request was; it must Leave. Waiters with the
+// same owner are woken when it has the key; an empty owner, or request, is nobody else's. The error is a *FullError.
+func (q *Queues[K, V]) Join(k K, owner, req string, v V) (*Waiter[K, V], error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.waiters >= q.opt.Limit {
@@ -143,10 +155,10 @@ func (q *Queues[K, V]) Join(k K, owner string, v V) (*Waiter[K, V], error) {
 		q.attach(l)
 	}
 	w := &Waiter[K, V]{
-		Key: k, Value: v, Since: now, line: l, owner: owner,
+		Key: k, Value: v, Since: now, line: l, owner: owner, req: req, number: q.number(placeKey[K]{k, owner, req}),
 		head: make(chan struct{}), reenter: make(chan struct{}, 1), wakeUps: make(chan struct{}, 1),
 	}
-	w.element = l.waiters.PushBack(w)
+	w.element = l.insert(w)
 	q.waiters++
 	if owner != "" {
 		l.owners++
@@ -159,13 +171,16 @@ func (q *Queues[K, V]) Join(k K, owner string, v V) (*Waiter[K, V], error) {
 	return w, nil
 }
 
-// Leave takes a waiter out of its line. It returns how many are left in it, and whether there is an
-// offer that the waiter did not take.
-func (q *Queues[K, V]) Leave(w *Waiter[K, V]) (left int, unused bool) {
+// Leave takes a waiter out of its line, in which it may come back to its place unless it was served. It returns how many
+// are left in the line, and whether there is an offer that the waiter did not take.
+func (q *Queues[K, V]) Leave(w *Waiter[K, V], served bool) (left int, unused bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := w.line
 	wasHead := l.head() == w
+	if !served && w.owner != "" && w.req != "" {
+		q.keepPlace(w)
+	}
 	l.waiters.Remove(w.element)
 	q.waiters--
 	if w.owner != "" {

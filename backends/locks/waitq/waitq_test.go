@@ -36,7 +36,7 @@ func running(t *testing.T) *Queues[string, *string] {
 
 func join(t *testing.T, q *Queues[string, *string], owner string) *Waiter[string, *string] {
 	t.Helper()
-	w, err := q.Join("job", owner, new(string))
+	w, err := q.Join("job", owner, "", new(string))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestQueues_FirstComeFirstServed(t *testing.T) {
 	for range 4 {
 		line = append(line, join(t, q, ""))
 	}
-	if _, err := q.Join("other", "", nil); !errors.As(err, new(*FullError)) {
+	if _, err := q.Join("other", "", "", nil); !errors.As(err, new(*FullError)) {
 		t.Errorf("over the limit: %v", err)
 	}
 	for _, leaves := range []int{2, 0, 1, 3} { // the third leaves from within the line
@@ -74,7 +74,7 @@ func TestQueues_FirstComeFirstServed(t *testing.T) {
 				t.Errorf("waiter %d is the head: %v", i, isHead(w))
 			}
 		}
-		q.Leave(line[leaves])
+		q.Leave(line[leaves], false)
 		line[leaves] = nil
 	}
 	if q.Total() != 0 || q.Len("job") != 0 || len(q.lines) != 0 {
@@ -108,13 +108,13 @@ func TestQueues_HeadLeaves(t *testing.T) {
 		refuse(q, first)
 		q.pause(first)
 		tt.last(q, first)
-		if _, unused := q.Leave(first); unused != (*first.Value == "offer") {
+		if _, unused := q.Leave(first, false); unused != (*first.Value == "offer") {
 			t.Errorf("%s: an unused offer: %v", tt.name, unused)
 		}
 		if !isHead(second) {
 			t.Fatalf("%s: the next one is not the head", tt.name)
 		}
-		if d := q.pause(second); (d > 0) != tt.sleep {
+		if d, _ := q.pause(second); (d > 0) != tt.sleep {
 			t.Errorf("%s: the next one pauses for %v", tt.name, d)
 		}
 	}
@@ -127,7 +127,7 @@ func TestSource_Confirm(t *testing.T) {
 	w := join(t, q, "")
 	pauses := func(when string, want bool) {
 		t.Helper()
-		if d := q.pause(w); (d > 0) != want {
+		if d, _ := q.pause(w); (d > 0) != want {
 			t.Errorf("%s: a pause of %v", when, d)
 		}
 	}
@@ -185,7 +185,7 @@ func TestSource_Released(t *testing.T) {
 		for _, h := range tt.hints {
 			src[h.source].Released("job", h.fence, h.kind)
 		}
-		if d := q.pause(w); d != tt.want {
+		if d, _ := q.pause(w); d != tt.want {
 			t.Errorf("%s: a pause of %v, not %v", tt.name, d, tt.want)
 		}
 		if k, _ := q.Known("job"); k.Answers(at) == tt.outdated {
@@ -247,7 +247,7 @@ func TestQueues_AwaitTurn(t *testing.T) {
 		if len(woken) != 1 || !woken["bob"] {
 			t.Errorf("woken: %v", woken)
 		}
-		q.Leave(first)
+		q.Leave(first, false)
 		synctest.Wait()
 		if reenter, ok := woken["alice"]; !ok || reenter {
 			t.Errorf("woken when the first leaves: %v", woken)
@@ -259,7 +259,7 @@ func TestQueues_AwaitTurn(t *testing.T) {
 // TestQueues_Park: a parked waiter is resumed once, by what comes first.
 func TestQueues_Park(t *testing.T) {
 	tests := map[string]func(q *Queues[string, *string], head *Waiter[string, *string], cancel func()){
-		"its turn": func(q *Queues[string, *string], head *Waiter[string, *string], _ func()) { q.Leave(head) },
+		"its turn": func(q *Queues[string, *string], head *Waiter[string, *string], _ func()) { q.Leave(head, false) },
 		"its owner": func(q *Queues[string, *string], head *Waiter[string, *string], _ func()) {
 			q.Asked(head, Known{Asked: true, Holder: "alice"})
 		},
@@ -341,7 +341,9 @@ func TestQueues_HandOver(t *testing.T) {
 		if !offered || alone != want {
 			t.Errorf("%d sources confirmed: offered %v, alone %v", i+1, offered, alone)
 		}
-		if q.pause(w) > 0 || !q.Ask(w) || w.Trigger() != Handed || *w.Value != "offer" {
+		d, _ := q.pause(w)
+		offered, err := q.Ask(w)
+		if d > 0 || !offered || err != nil || w.Trigger() != Handed || *w.Value != "offer" {
 			t.Error("the offer is not there")
 		}
 		q.Asked(w, Known{Asked: true, Holder: "alice", Fence: 7, Until: 2 * time.Hour})
@@ -358,7 +360,7 @@ func TestQueues_HandOver(t *testing.T) {
 	if n != maxReleases-3 {
 		t.Errorf("%d more releases until others get the key", n)
 	}
-	if d := q.pause(w); d < yieldFor || d > yieldFor+yieldMax {
+	if d, _ := q.pause(w); d < yieldFor || d > yieldFor+yieldMax {
 		t.Errorf("a pause of %v for others", d)
 	}
 }
@@ -376,13 +378,13 @@ func TestQueues_Sweep(t *testing.T) {
 		if slices.Sort(wanted); strings.Join(wanted, " ") != "job other" || len(unwanted) != 0 || !src.Needed() {
 			t.Errorf("wanted %v, unwanted %v", wanted, unwanted)
 		}
-		q.Leave(w)
+		q.Leave(w, false)
 		time.Sleep(idleFor - 1)
 		q.Sweep()
 		if _, unwanted := src.Changes(); len(unwanted) != 0 {
 			t.Errorf("%v left after %v", unwanted, idleFor-1)
 		}
-		q.Leave(join(t, q, ""))
+		q.Leave(join(t, q, ""), false)
 		q.Watch("other", false)
 		time.Sleep(idleFor)
 		q.Sweep()
@@ -395,7 +397,7 @@ func TestQueues_Sweep(t *testing.T) {
 func TestQueues_Longest(t *testing.T) {
 	q := still(10)
 	for _, k := range []string{"a", "b", "b", "c"} {
-		if _, err := q.Join(k, "", &k); err != nil {
+		if _, err := q.Join(k, "", "", &k); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,0 +1,85 @@
+package waitq
+
+import (
+	"container/list"
+	"time"
+)
+
+// placeFor is how long a waiter that has left may come back to its place.
+const placeFor = 2 * time.Second
+
+// A placeKey names a place: the line, the owner and the request that it is for.
+type placeKey[K comparable] struct {
+	key        K
+	owner, req string
+}
+
+// A place is where a waiter stood when it left.
+type place[K comparable] struct {
+	of     placeKey[K]
+	number uint64
+	left   time.Duration
+}
+
+// keepPlace remembers the place of a waiter that leaves unserved; of the waiters that are too many, the longest gone lose
+// theirs. The caller has mu.
+func (q *Queues[K, V]) keepPlace(w *Waiter[K, V]) {
+	of := placeKey[K]{w.Key, w.owner, w.req}
+	q.dropPlace(of)
+	if q.placesByAge.Len() >= q.opt.Limit {
+		q.dropPlace(q.placesByAge.Front().Value.(place[K]).of)
+	}
+	q.places[of] = q.placesByAge.PushBack(place[K]{of, w.number, q.opt.Now()})
+}
+
+func (q *Queues[K, V]) dropPlace(of placeKey[K]) {
+	if e := q.places[of]; e != nil {
+		q.placesByAge.Remove(e)
+		delete(q.places, of)
+	}
+}
+
+// dropOldPlaces drops those of waiters that have been gone for too long. The caller has mu.
+func (q *Queues[K, V]) dropOldPlaces() {
+	for e := q.placesByAge.Front(); e != nil; e = q.placesByAge.Front() {
+		p := e.Value.(place[K])
+		if q.opt.Now()-p.left <= placeFor {
+			return
+		}
+		q.dropPlace(p.of)
+	}
+}
+
+// number is that of the place that a waiter had, or of one at the end of the line. The caller has mu.
+func (q *Queues[K, V]) number(of placeKey[K]) uint64 {
+	q.dropOldPlaces()
+	if e := q.places[of]; e != nil {
+		q.dropPlace(of)
+		return e.Value.(place[K]).number
+	}
+	q.numbers++
+	return q.numbers
+}
+
+// insert puts a waiter in front of those that have come after it, but of no head that asks just now. A head that
+// sleeps is one no longer: see ErrOvertaken. The caller has mu.
+func (l *line[K, V]) insert(w *Waiter[K, V]) *list.Element {
+	e := l.waiters.Back()
+	for e != nil && e.Value.(*Waiter[K, V]).number > w.number {
+		e = e.Prev()
+	}
+	if e != nil {
+		return l.waiters.InsertAfter(w, e)
+	}
+	head := l.head()
+	switch {
+	case head == nil:
+		return l.waiters.PushFront(w)
+	case head.asking:
+		return l.waiters.InsertAfter(w, l.waiters.Front())
+	}
+	head.head, head.nextAsk = make(chan struct{}), 0
+	l.notify() // it sleeps no longer
+	close(w.head)
+	return l.waiters.PushFront(w)
+}
