@@ -67,13 +67,11 @@ func (s *Session) queueAdopted(ctx context.Context, q request) bool {
 	return true
 }
 
-// endAdoptedTx is the runInTx of EXEC and DISCARD. The upstream ends its transaction, in which there is nothing, and
-// says whether anything was refused there. False: there is no lock in it.
+// endAdoptedTx is EXEC or DISCARD of a transaction with an adopted lock. The upstream ends its transaction, in which there is nothing, and
+// says whether anything was refused there. It is always true.
 func (s *Session) endAdoptedTx(ctx context.Context, q request) bool {
 	exec := resp.Is(q.args[0], "EXEC")
 	switch {
-	case !s.locked.Active():
-		return false
 	case len(q.args) > 1 && !exec:
 		return s.enqueue(q.raw) // refused, and ends nothing
 	case s.idle(ctx) != nil:

@@ -198,9 +198,13 @@ func (s *Session) queueFiltered(ctx context.Context, q request) bool {
 }
 
 func (s *Session) addQueued(ctx context.Context, q request) bool {
+	known := s.tx.PlaceKnown()
 	s.tx.Add(q.changes(s))
+	if !known && resp.Is(q.args[0], "CLIENT") && clients.NamesIDs(q.args) {
+		return s.enqueue(s.translateBlind(q))
+	}
 	x, ok := s.translate(ctx, (*clients.Client).UpstreamID, q)
-	if !ok {
+	if !ok || !known {
 		s.keepQueued(q.raw)
 		return s.enqueue(q.raw)
 	}

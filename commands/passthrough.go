@@ -158,18 +158,25 @@ func (s *Session) startPassthrough(ctx context.Context, q request) {
 		s.replies.Local(s.refuseBesideLock(q))
 		return
 	}
-	s.pinned.StartPassthrough()
-	s.setStepping()
-	s.mode = onPassthrough
+	s.beginPassthrough()
 	s.pass.subs.Note(q.args)
 	s.noteSync(q.args)
 	s.pass.mayNotAnswer = s.pass.isReplica || !q.row.Has(table.Messages)
-	refused := s.anonymous() && s.up.Pool().RequiresAuth() // as far as known
-	s.pass.replyMode = clients.ReplyMode{Known: !s.pass.isReplica && !refused && (q.row.Has(table.Messages) || resp.Is(q.args[0], "CLIENT"))}
+	s.pass.replyMode = clients.ReplyMode{Known: !s.pass.isReplica && !s.refusedLogin() && (q.row.Has(table.Messages) || resp.Is(q.args[0], "CLIENT"))}
 	s.pass.replyMode.Note(q.args, false)
 	s.publishStateful()
 	s.enqueue(q.raw)
 }
+
+// beginPassthrough stops counting replies on the pinned connection, of which none may be pending.
+func (s *Session) beginPassthrough() {
+	s.pinned.StartPassthrough()
+	s.setStepping()
+	s.mode = onPassthrough
+}
+
+// refusedLogin reports whether the upstream wants the client to authenticate first, as far as known.
+func (s *Session) refusedLogin() bool { return s.anonymous() && s.up.Pool().RequiresAuth() }
 
 // sync sends a command on the passthrough connection and returns when its reply, which b
 // knows, has come: then everything before has been answered too, which may take as long as a

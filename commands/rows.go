@@ -105,7 +105,7 @@ func txRows() []*command {
 	}
 	end := func(name string) *command {
 		return &command{Name: name, Class: stats.Transactions, Effect: table.EndsTx | table.ChangesVerbs | table.SessionOnly, Cluster: cluster.Rule{AnyNode: true},
-			Do: handlers{try: (*Session).tryEnd, tryInTx: (*Session).endTx, runInTx: (*Session).endAdoptedTx, passthrough: (*Session).passEnd}}
+			Do: handlers{try: (*Session).tryEnd, tryInTx: (*Session).endTx, runInTx: (*Session).runEndTx, passthrough: (*Session).passEnd}}
 	}
 	multi, watch := begin("multi", table.BeginsTx|table.ChangesVerbs|table.SessionOnly), begin("watch", table.Watches)
 	multi.Do.passthrough = (*Session).passMulti
@@ -120,9 +120,9 @@ func subscriptionRows() []*command {
 	var all []*command
 	for _, name := range strings.Fields("subscribe psubscribe ssubscribe unsubscribe punsubscribe sunsubscribe monitor sync psync replconf") {
 		c := &command{Name: name, Class: stats.PubSub, Effect: table.Messages | table.WhileSubscribed | table.SessionOnly, Need: table.Always(table.PassthroughConn),
-			Do: handlers{tryInTx: mustWait, passthrough: (*Session).passSubscribe}}
-		if strings.HasSuffix(name, "sync") || name == "replconf" {
-			c.Cluster.Refuse = cluster.AboutOneNode
+			Do: handlers{tryInTx: (*Session).queueMessages, passthrough: (*Session).passSubscribe}}
+		if strings.HasSuffix(name, "sync") || name == "replconf" { // which need not be answered
+			c.Do.tryInTx, c.Cluster.Refuse = mustWait, cluster.AboutOneNode
 		}
 		all = append(all, c)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/cluster"
 	"github.com/lockproxy/lockproxy/commands/relay"
 	"github.com/lockproxy/lockproxy/commands/table"
+	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
 // tryBegin is the try of MULTI and WATCH.
@@ -65,12 +66,12 @@ func (s *Session) tryEnd(q request) bool {
 	return s.tryForward(q.raw)
 }
 
-// endTx sends EXEC or DISCARD on the pinned connection; false: there is an adopted lock in the transaction.
+// endTx sends EXEC or DISCARD on the pinned connection; false: it is for runEndTx.
 func (s *Session) endTx(q request) bool {
-	if s.locked.Active() {
+	exec := resp.Is(q.args[0], "EXEC")
+	if s.locked.Active() || exec && s.tx.HasMessages() {
 		return false
 	}
-	exec := resp.Is(q.args[0], "EXEC")
 	if len(q.args) > 1 && !exec {
 		return s.enqueue(q.raw) // refused, and ends nothing; an EXEC that is refused aborts
 	}
@@ -84,6 +85,63 @@ func (s *Session) endTx(q request) bool {
 	s.sendObserved(q.raw, s.tx.End(watching), e)
 	s.publishStateful()
 	return true
+}
+
+// runEndTx is the runInTx of EXEC and DISCARD; false: they need not wait.
+func (s *Session) runEndTx(ctx context.Context, q request) bool {
+	switch {
+	case s.locked.Active():
+		return s.endAdoptedTx(ctx, q)
+	case resp.Is(q.args[0], "EXEC") && s.tx.HasMessages():
+		s.execMessages(ctx, q)
+		return true
+	}
+	return false
+}
+
+// queueMessages is the tryInTx of the SUBSCRIBE family and MONITOR: they are answered once like any other
+// command, and what they do begins with EXEC. False: they may not be queued, or it is not known yet
+// whether they will be.
+func (s *Session) queueMessages(q request) bool {
+	if s.inCluster() || s.tx.Unsure {
+		return false
+	}
+	known, m := s.tx.PlaceKnown(), &tx.Messages{Args: resp.CloneArguments(q.args)}
+	s.tx.Add(tx.Changes{Messages: []*tx.Messages{m}})
+	if known && s.tx.PlaceKnown() {
+		s.tx.RewriteLast(func(reply []byte) ([]byte, bool) {
+			_, m.Refused = resp.Error(reply)
+			return reply, false
+		})
+	}
+	return s.enqueue(q.raw)
+}
+
+// execMessages sends an EXEC behind which replies are not counted any more, and waits for its own, which is.
+func (s *Session) execMessages(ctx context.Context, q request) {
+	s.flushBatches()
+	if s.idle(ctx) != nil {
+		return
+	}
+	s.beginPassthrough()
+	s.pass.replyMode.Known = !s.refusedLogin()
+	rewrite, ended := s.tx.RewriteExec(), s.tx.End(s.watching)
+	s.watching = false
+	s.publishStateful()
+	s.replies.ExpectObserved(s.pinned, ended, rewrite)
+	s.replies.Send(s.pinned, q.raw, 1)
+	if s.replies.WaitIdle(ctx) != nil {
+		s.out.Abort()
+		return
+	}
+	changed := s.tx.Resolve()
+	s.applyChanges(changed)
+	for _, m := range changed.Messages {
+		if !m.Refused {
+			s.pass.subs.Note(m.Args)
+		}
+	}
+	s.shown.changed = true
 }
 
 // sendObserved sends a command on the pinned connection whose answer must be known, and

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -226,4 +227,62 @@ func TestClientListFiltersInTransactions(t *testing.T) {
 			t.Errorf("CLIENT LIST %s of a subscriber: %s, without a proxy %s", filter, got, want)
 		}
 	}
+}
+
+// TestClientListFiltersBesideSubscriptions: a transaction that begins or ends subscriptions lists whom any other does, before
+// and behind them, in both protocols.
+func TestClientListFiltersBesideSubscriptions(t *testing.T) {
+	t.Parallel()
+	_, plain, via := startClientSets(t)
+	combined := !strings.HasPrefix(plain.clientCommand(t, "LIST SKIPME no"), "-")
+	opens := map[string]func(testing.TB, string) *redistest.Conn{"RESP2": redistest.Open, "RESP3": redistest.Open3}
+	for _, filter := range []string{"", "TYPE master", "TYPE pubsub", "TYPE normal", "ID {app} {plain} 0", "ID {asks}", "USER app", "NAME n", "FLAGS x", "TYPE pubsub SKIPME yes", "NOSUCH x"} {
+		for _, command := range []string{"SUBSCRIBE c2", "PSUBSCRIBE c*", "SSUBSCRIBE s", "UNSUBSCRIBE c2", "PUNSUBSCRIBE c*", "SUNSUBSCRIBE s", "MONITOR", "SUBSCRIBE c2 c3"} {
+			for proto, open := range opens {
+				answers := map[*clientSet]string{}
+				for _, c := range []*clientSet{plain, via} {
+					answers[c] = c.listBeside(t, open(t, c.addr), filter, command, combined)
+				}
+				if answers[via] != answers[plain] {
+					t.Errorf("CLIENT LIST %s before and behind %s with %s: %s, without a proxy %s", filter, command, proto, answers[via], answers[plain])
+				}
+			}
+		}
+	}
+}
+
+// listBeside tells who is listed, or the errors, by a transaction of a client, with CLIENT LIST, another command, which if it has one
+// reply is also followed by CLIENT LIST, and CLIENT ID before both. Of an id it tells whether it is the client's.
+func (c *clientSet) listBeside(t *testing.T, asks *redistest.Conn, filter, command string, combined bool) string {
+	t.Helper()
+	defer asks.Close()
+	c.clients["asks"], c.ids["asks"] = asks, clientID(t, asks)
+	list := strings.TrimSpace("LIST " + filter)
+	asks.Do(t, "MULTI")
+	asks.Do(t, "CLIENT", "ID")
+	c.clientCommand(t, list)
+	asks.Do(t, strings.Fields(command)...)
+	if len(strings.Fields(command)) < 3 {
+		c.clientCommand(t, list)
+	}
+	v := asks.Do(t, "EXEC")
+	if len(v.Elems) == 0 {
+		return v.String()
+	}
+	var all []string
+	for i, e := range v.Elems {
+		switch {
+		case i == 0:
+			all = append(all, "the client's id: "+strconv.FormatBool(e.String() == ":"+c.ids["asks"]))
+		case e.Kind == '$' || e.Kind == '=':
+			who := c.names(t, e)
+			if combined || !strings.HasPrefix(filter, "ID") {
+				who = sorted(who)
+			}
+			all = append(all, who)
+		default:
+			all = append(all, e.String())
+		}
+	}
+	return strings.Join(all, "; ")
 }

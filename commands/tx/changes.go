@@ -14,6 +14,19 @@ type Changes struct {
 	PinnedForLife bool // the connection has state from now on
 
 	Watches bool // what was taken to be over, WATCH, is not
+
+	Messages []*Messages // in order; from the first on replies are not counted
+}
+
+// Messages is a command of the SUBSCRIBE family, or MONITOR, as it was sent.
+type Messages struct {
+	Args    [][]byte
+	Refused bool // in EXEC
+}
+
+// oneReply reports whether it has one reply, also if it is refused.
+func (m *Messages) oneReply() bool {
+	return len(m.Args) == 2 || resp.Is(m.Args[0], "MONITOR")
 }
 
 func (c *Changes) add(d Changes) {
@@ -28,6 +41,7 @@ func (c *Changes) add(d Changes) {
 	}
 	c.PinnedForLife = c.PinnedForLife || d.PinnedForLife
 	c.Watches = c.Watches || d.Watches
+	c.Messages = append(c.Messages, d.Messages...)
 }
 
 // AuthChanges are what an AUTH changes of a client that is id.

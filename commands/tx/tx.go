@@ -120,6 +120,15 @@ func (t *State) Add(c Changes) {
 // Len is how many commands are queued.
 func (t *State) Len() int { return t.queue.length }
 
+// HasMessages reports whether a command is queued behind whose execution replies are not counted.
+func (t *State) HasMessages() bool { return len(t.queue.changes.Messages) > 0 }
+
+// PlaceKnown reports whether each command that is queued has one reply in that of EXEC: only then it
+// is known which one is that of the next, and RewriteLast may be called.
+func (t *State) PlaceKnown() bool {
+	return !slices.ContainsFunc(t.queue.changes.Messages, func(m *Messages) bool { return !m.oneReply() })
+}
+
 // RewriteLast has the reply to the command that was added last rewritten, in that of EXEC.
 func (t *State) RewriteLast(do relay.Rewrite) {
 	t.queue.rewrites = append(t.queue.rewrites, rewrite{t.queue.length - 1, do})
