@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
-	"syscall"
 )
 
 const (
@@ -25,7 +22,7 @@ const (
 var ports struct {
 	once  sync.Once
 	base  int
-	mine  *os.File // locked while this process lives
+	mine  *net.UnixListener // open while this process lives
 	mu    sync.Mutex
 	calls int
 }
@@ -46,16 +43,17 @@ func claimPortBlock() {
 	for i := range blocks {
 		n := (begin + i) % blocks
 		ports.base = firstPort + n*blockSize
-		f, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprint("redistest-ports-", n)), os.O_CREATE|os.O_RDWR, 0o666)
-		if err != nil {
-			continue
-		}
-		if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-			ports.mine = f
+		var err error
+		if ports.mine, err = claim(n); err == nil {
 			return
 		}
-		_ = f.Close()
 	}
+}
+
+// claim takes block n until it is closed or the process ends. The name is abstract: processes that share
+// ports share it, whatever directories they have.
+func claim(n int) (*net.UnixListener, error) {
+	return net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: fmt.Sprint("@redistest-ports-", n)})
 }
 
 // FreeAddr is a host:port of 127.0.0.1 that nobody listens on, and that other test

@@ -80,3 +80,25 @@ func TestReadValue(t *testing.T) {
 		}
 	}
 }
+
+// TestClaim_WhateverTheDirectory: a process with a directory of its own for temporary files takes no
+// ports of another's.
+func TestClaim_WhateverTheDirectory(t *testing.T) {
+	n := blocks + os.Getpid() // a block that no process uses
+	t.Setenv("TMPDIR", t.TempDir())
+	mine, err := claim(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	if again, err := claim(n); err == nil {
+		again.Close()
+		t.Error("two have one block")
+	}
+	mine.Close()
+	again, err := claim(n)
+	if err != nil {
+		t.Fatalf("given back: %v", err)
+	}
+	again.Close()
+}
