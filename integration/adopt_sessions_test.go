@@ -22,6 +22,10 @@ func TestAdopt_InEveryState(t *testing.T) {
 	wantReplies(t, other, [2]string{"SET lock:held other NX PX 60000", "+OK"})
 	const refusedInTx = `-ADOPTREFUSED SET lock:a: it is inside MULTI with commands that are about no lock; adopted by "lock:*"`
 	const subscriber = "-ERR Can't execute 'set': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+	const (
+		followed = "EVAL redis.call('SET',KEYS[1],ARGV[1],'NX','PX','60000')redis.call('get',KEYS[1])return(1) 1"
+		compared = "EVAL return(redis.call('GET',KEYS[1])==ARGV[1]and(redis.call('DEL',KEYS[1]))) 1"
+	)
 	const tracked = `-ADOPTREFUSED GET lock:held: CLIENT TRACKING is on, and would not be told of changes of a lock; adopted by "lock:*"`
 	for _, tt := range []struct {
 		name, sent string // commands, with a bar between them
@@ -42,6 +46,10 @@ func TestAdopt_InEveryState(t *testing.T) {
 		{"tracking as asked", "HELLO 3|CLIENT TRACKING ON OPTIN|GET lock:held|CLIENT CACHING YES|GET lock:held", `<...> +OK $"other" +OK ` + tracked},
 		{"tracking of a subscriber", "HELLO 3|SUBSCRIBE c|CLIENT TRACKING ON|GET lock:held", `<...> >[$"subscribe" $"c" :1] +OK ` + tracked},
 		{"tracking refused", "CLIENT TRACKING NO|GET lock:held", `-ERR syntax error $"other"`},
+		{"tracking by a script", "HELLO 3|CLIENT TRACKING ON OPTOUT|" + followed + " lock:a me|EXISTS x|" + compared + " lock:held me|CLIENT TRACKING OFF|" + followed + " lock:a me|DEL lock:a",
+			`<...> +OK -ADOPTREFUSED EVAL lock:a: CLIENT TRACKING is on, and would not be told of changes of a lock; adopted by "lock:*" :0 _ +OK :1 :1`},
+		{"tracking by a script in MULTI", "HELLO 3|CLIENT TRACKING ON|MULTI|" + followed + " lock:a me|EXEC",
+			`<...> +OK +OK -ADOPTREFUSED EVAL lock:a: CLIENT TRACKING is on, and would not be told of changes of a lock; adopted by "lock:*" -EXECABORT Transaction discarded because of previous errors.`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := redistest.Open(t, p.Addr())

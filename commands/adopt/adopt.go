@@ -103,6 +103,7 @@ type Call struct {
 	class   idiom.Class
 	onHash  bool     // the lock that it is for is a hash
 	script  string   // its SHA-1; empty: it runs none
+	follows bool     // the script wants the client to be told of changes
 	words   []string // as the client has sent it
 	fault   []byte   // the reply to a command that is wrong whatever the key is
 

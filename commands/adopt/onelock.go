@@ -23,7 +23,7 @@ func (a *Adoption) oneLock(c Connection, s *idiom.Script, words []string, n int,
 	call.Speak(dialect)
 	shape := fmt.Sprint(s.SHA, " ", n, " ", len(args), " ", call.Key() == lock, " ", dialect.Version)
 	v := a.classify(call, shape, words[3:])
-	made := &Call{Call: call, pattern: a.pattern(c.Database(), call.Key()), command: name, class: v.class, onHash: v.hash, script: s.SHA, words: words}
+	made := &Call{Call: call, pattern: a.pattern(c.Database(), call.Key()), command: name, class: v.class, onHash: v.hash, script: s.SHA, follows: s.Follows(), words: words}
 	if v.why != "" {
 		return nil, made.refused(NotClear, v.why)
 	}

@@ -33,9 +33,12 @@ func mayRun(ctx context.Context, conn Connection, c *Call) error {
 	return conn.MayAsk(ctx, c.words)
 }
 
-// Reads are the keys that the client reads with a call, and could keep the replies of; none for a script.
+// Reads are the keys that the client reads with a call, and could keep the replies of. A script's reply is no key's, so
+// it has none, but if it reads its key only to have the client told of changes.
 func (c *Call) Reads() (keys []string) {
 	switch {
+	case c.follows:
+		keys = []string{c.Key()}
 	case c.script != "" || c.class != idiom.ReadOnly:
 	case c.parts == nil:
 		keys = []string{c.words[1]}
@@ -47,7 +50,7 @@ func (c *Call) Reads() (keys []string) {
 	return keys
 }
 
-// RefusedTracked is the refusal of a call whose reply the client would keep: it would never be told of a change.
+// RefusedTracked is the refusal of a call that reads for a client which is told of changes: of a lock it would never be.
 func (a *Adoption) RefusedTracked(conn Connection, c *Call) error {
 	err := c.refused(Tracked, "CLIENT TRACKING is on, and would not be told of changes of a lock")
 	a.noteRefusal(conn, err)

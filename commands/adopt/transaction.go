@@ -137,7 +137,7 @@ func (a *Adoption) Queue(conn Connection, t *Transaction, args [][]byte, keys Ke
 		return refused("another lock is in the transaction: " + brief(key.Name))
 	case len(t.queue) == maxQueued:
 		return refused("the transaction has too many commands")
-	case b.Tracked && call.class == idiom.ReadOnly:
+	case b.Tracked && (call.class == idiom.ReadOnly || call.follows):
 		return false, a.RefusedTracked(conn, call)
 	case watched: // it is done to the grant that the client knows: that compares
 		err = a.checkPeers(call)

@@ -61,6 +61,7 @@ var lockClients = []lockClient{
 	{"Redisson 3.23.5 RLock, watchdog", "lock:*", oldRedisson, redissonProgram("Update", "watchdog")},
 	{"Redisson 3.23.5 RLock, lease time", "lock:*", oldRedisson, redissonProgram("Update", "lease")},
 	{"Redisson 3.23.5 RLock, tryLock with wait", "lock:*", oldRedisson, redissonProgram("Update", "try")},
+	{"Redisson 3.23.5 RSpinLock", "lock:*", oldRedisson, redissonProgram("Update", "spin")},
 }
 
 func javaUpdate(kind string) []string {

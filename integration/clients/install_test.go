@@ -14,8 +14,8 @@ import (
 )
 
 // installTimeout bounds each command that fetches or compiles a library. With nothing
-// cached the slowest takes half a minute.
-const installTimeout = 2 * time.Minute
+// cached the slowest takes half a minute, and more than two on a busy machine.
+const installTimeout = 6 * time.Minute
 
 // Each of these fetches libraries, once, and returns the folder to run programs in.
 var (

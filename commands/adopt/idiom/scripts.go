@@ -60,6 +60,15 @@ type Scripts struct {
 	bytes atomic.Int64
 }
 
+// Follows reports whether the script reads a key and drops the reply. It does so to have a server with CLIENT TRACKING
+// tell the client when the key changes.
+func (s *Script) Follows() bool {
+	return s.parsed != nil && slices.ContainsFunc(s.parsed.Dropped(), func(name string) bool {
+		c, known := commandTable[name]
+		return known && !c.writes
+	})
+}
+
 // NewScripts remembers nothing yet.
 func NewScripts() *Scripts {
 	s := &Scripts{}

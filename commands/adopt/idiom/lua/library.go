@@ -15,10 +15,15 @@ import (
 type Script struct {
 	body []ast.Stmt
 	text []string // the strings that are written in it
+	drop []string
 }
 
 // Strings are those that are written in the script. They are not to be changed.
 func (s *Script) Strings() []string { return s.text }
+
+// Dropped are the commands, in upper case, that are called for something else than their replies: by redis.call or
+// redis.pcall as a statement.
+func (s *Script) Dropped() []string { return s.drop }
 
 // Parse parses a script. The error is an *Unsupported, also for what is no Lua at all: Redis says what is
 // wrong with it.
@@ -30,32 +35,55 @@ func Parse(text string) (*Script, error) {
 	if err != nil {
 		return nil, unsupported("its syntax")
 	}
-	return &Script{body: body, text: stringsIn(reflect.ValueOf(body), nil)}, nil
+	s := &Script{body: body}
+	s.note(reflect.ValueOf(body))
+	return s, nil
 }
 
-// stringsIn appends the strings of a part of a syntax tree.
-func stringsIn(part reflect.Value, all []string) []string {
+// note keeps what Strings and Dropped tell of a part of the syntax tree.
+func (s *Script) note(part reflect.Value) {
 	switch part.Kind() {
 	case reflect.Interface, reflect.Pointer:
 		if part.IsNil() {
-			return all
+			return
 		}
-		if s, ok := part.Interface().(*ast.StringExpr); ok {
-			return append(all, s.Value)
+		switch node := part.Interface().(type) {
+		case *ast.StringExpr:
+			s.text = append(s.text, node.Value)
+		case *ast.FuncCallStmt:
+			if name, ok := redisCommand(node.Expr); ok {
+				s.drop = append(s.drop, name)
+			}
 		}
-		return stringsIn(part.Elem(), all)
+		s.note(part.Elem())
 	case reflect.Slice:
 		for i := range part.Len() {
-			all = stringsIn(part.Index(i), all)
+			s.note(part.Index(i))
 		}
 	case reflect.Struct:
 		for i := range part.NumField() {
 			if part.Type().Field(i).IsExported() {
-				all = stringsIn(part.Field(i), all)
+				s.note(part.Field(i))
 			}
 		}
 	}
-	return all
+}
+
+// redisCommand is the command that an expression calls, if its name is written there.
+func redisCommand(e ast.Expr) (name string, ok bool) {
+	call, isCall := e.(*ast.FuncCallExpr)
+	if !isCall || len(call.Args) == 0 {
+		return "", false
+	}
+	f, isField := call.Func.(*ast.AttrGetExpr)
+	command, isText := call.Args[0].(*ast.StringExpr)
+	if !isField || !isText {
+		return "", false
+	}
+	of, isName := f.Object.(*ast.IdentExpr)
+	key, isKey := f.Key.(*ast.StringExpr)
+	ok = isName && isKey && (of.Value == "redis" || of.Value == "server") && (key.Value == "call" || key.Value == "pcall")
+	return strings.ToUpper(command.Value), ok
 }
 
 // library is what every script sees beside KEYS and ARGV. No script can change it: see machine.assign and
