@@ -10,17 +10,19 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/lockproxy/lockproxy/commands/adopt"
 	"github.com/lockproxy/lockproxy/commands/adopt/explain"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-const explainUsage = `lockproxy adopt explain [--lock KEY] [--upstream VERSION] [--format text|json] FILE.lua|- [KEY … , ARG …]
+const explainUsage = `lockproxy adopt explain [--adopt 'PATTERN WORD=…'] [--lock KEY] [--upstream VERSION] [--format text|json] FILE.lua|- [KEY … , ARG …]
 
 Run a script over every state that its lock may be in, and print what it would do and answer there, to a client of
 RESP2. The file - is standard input. Keys and arguments stand as for redis-cli --eval, with a comma of its own
 between them; without any there is one key, lock, and one argument, mine. An argument may be the value of the
-lock that is "mine". The exit code is 0 if the script would be adopted, 1 if not with as=strict, 2 if only
-with as=full, if it would be refused or if it uses no lock, and 64 for a fault in the command line or the file.`
+lock that is "mine". With --adopt the lock is the first key, or else argument, that the pattern matches, and the script is
+judged by the pattern's as, no-expiry, fence-key and mode=both. The exit code is 0 if the script would be adopted, 1 if not with as=strict, 2 if only
+with as=full, if it would be refused (with --adopt: by that pattern) or if it uses no lock, and 64 for a fault in the command line or the file.`
 
 // maxScriptFile bounds what is read of a script. No client's may be as long.
 const maxScriptFile = 1 << 20
@@ -30,6 +32,7 @@ func (p program) explainCommand() *cli.Command {
 		Name: "explain", Usage: "what a Lua script does to a lock, in every state, and whether it would be adopted",
 		UsageText: explainUsage, OnUsageError: onMisuse,
 		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "adopt", Usage: "the `PATTERN` of the lock's keys and its words, as for serve"},
 			&cli.StringFlag{Name: "lock", Usage: "the `KEY` that is the lock's, also if it is an argument (default: the first key)"},
 			&cli.StringFlag{Name: "upstream", Usage: "the `VERSION` of the upstream, such as 'redis 8.4' or 'valkey 9.0'", Value: "redis 7.0"},
 			&cli.StringFlag{Name: "format", Usage: "text or json", Value: "text"},
@@ -43,7 +46,14 @@ func (p program) explainCommand() *cli.Command {
 			if !ok {
 				return &exitError{exitMisuse, fmt.Errorf("upstream: %q is not such as 'redis 8.4' or 'valkey 9.0'", c.String("upstream"))}
 			}
-			e, err := explainFile(p.input(), c.Args().Slice(), c.String("lock"), upstream)
+			var pattern *adopt.Pattern
+			if c.IsSet("adopt") {
+				var err error
+				if pattern, err = adopt.ParsePattern(c.String("adopt")); err != nil {
+					return &exitError{exitMisuse, fmt.Errorf("adopt: %q: %s", c.String("adopt"), strings.ReplaceAll(err.Error(), "\n", "; "))}
+				}
+			}
+			e, err := explainFile(p.input(), c.Args().Slice(), c.String("lock"), pattern, explain.Setting{Upstream: upstream})
 			if err != nil {
 				return &exitError{exitMisuse, err}
 			}
@@ -63,8 +73,8 @@ func explainCode(e *explain.Explanation) int {
 	return map[string]int{explain.Yes: exitOK, explain.Usually: exitWarnings, explain.Fully: exitErrors, explain.No: exitErrors}[e.Adopted]
 }
 
-// explainFile explains the script in a file, or in stdin. words are the file, its keys, a comma and its arguments.
-func explainFile(stdin io.Reader, words []string, lock string, upstream idiom.Dialect) (*explain.Explanation, error) {
+// explainFile explains the script in a file, or in stdin. words are the file, its keys, a comma and its arguments; pattern may be nil.
+func explainFile(stdin io.Reader, words []string, lock string, pattern *adopt.Pattern, set explain.Setting) (*explain.Explanation, error) {
 	if len(words) == 0 {
 		return nil, errors.New("adopt explain takes the file of a script, and its keys and arguments with a comma of its own between them (--help)")
 	}
@@ -79,10 +89,25 @@ func explainFile(stdin io.Reader, words []string, lock string, upstream idiom.Di
 			keys, args = rest[:at], rest[at+1:]
 		}
 	}
-	for _, flag := range []string{"--lock", "--upstream", "--format"} {
+	for _, flag := range []string{"--adopt", "--lock", "--upstream", "--format"} {
 		if slices.ContainsFunc(keys, func(k string) bool { return k == flag || strings.HasPrefix(k, flag+"=") }) {
 			return nil, fmt.Errorf("%s stands behind the file, where keys do: put it before", flag)
 		}
+	}
+	if pattern != nil {
+		matches := func(key string) bool { return pattern.Matches(adopt.AnyDatabase, key) }
+		all := slices.Concat(keys, args)
+		switch first := slices.IndexFunc(all, matches); {
+		case first < 0:
+			return nil, fmt.Errorf("adopt: %q matches no key and no argument", pattern.Glob)
+		case lock != "" && !matches(lock):
+			return nil, fmt.Errorf("lock: %q does not match %q", lock, pattern.Glob)
+		case lock == "":
+			lock = all[first]
+		}
+		set.Rule = &idiom.Rule{As: pattern.As, NoExpiry: pattern.NoExpiry, MaxTTL: idiom.Forever}
+		set.Both = pattern.Mode == adopt.Both
+		set.FenceOf = func(key string) string { return pattern.FenceOf(adopt.AnyDatabase, key) }
 	}
 	switch {
 	case lock == "" && len(keys) == 0:
@@ -92,7 +117,7 @@ func explainFile(stdin io.Reader, words []string, lock string, upstream idiom.Di
 	case !slices.Contains(keys, lock) && !slices.Contains(args, lock):
 		return nil, fmt.Errorf("lock: %q is neither a key nor an argument", lock)
 	}
-	return explain.Script(text, keys, args, lock, upstream), nil
+	return explain.Script(text, keys, args, lock, set), nil
 }
 
 func readScript(stdin io.Reader, path string) (string, error) {

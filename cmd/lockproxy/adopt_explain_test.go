@@ -20,6 +20,9 @@ const (
 	unsupported  = "return redis.call('set', KEYS[1], cjson.encode(ARGV))"
 	ofLater      = "return redis.call('delex', KEYS[1], 'IFEQ', ARGV[1])"
 	extendAll    = "local t = {} for i, k in ipairs(KEYS) do t[i] = 0 if redis.call('hget', k, ARGV[i + 1]) then t[i] = redis.call('pexpire', k, ARGV[1]) end end return t"
+	fenced       = "if redis.call('exists', KEYS[1]) == 1 and redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return {redis.call('pttl', KEYS[1]), -1} end redis.call('hincrby', KEYS[1], ARGV[2], 1) redis.call('pexpire', KEYS[1], ARGV[1]) return {-1, redis.call('incr', KEYS[2])}"
+	takeForever  = "return redis.call('setnx', KEYS[1], ARGV[1])"
+	always       = "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end return 'OK'"
 	ofAnArgument = "if redis.call('get', ARGV[1]) == ARGV[2] then return redis.call('del', ARGV[1]) end return 0"
 )
 
@@ -53,6 +56,20 @@ func TestExplain_Script(t *testing.T) {
 		{"refused for its class", stealing, []string{"-"}, exitErrors, []string{"replace for 30s", "class OVERWRITE, adopted, but only with as=full: it replaces another's lock\n"}},
 		{"refused", unsupported, []string{"-"}, exitErrors, []string{"be refused: ", "cjson", "not adopted: what it does to a lock is not clear\n"}},
 		{"several locks", extendAll, []string{"-", "a", "b", ",", "5000", "me", "you"}, exitOK, []string{"mine twice   renew for 5s", "class HASH-EXTEND, adopted\n"}},
+		{"a fence beside it", fenced, []string{"-", "lock:a", "fence:{lock:a}", ",", "5000", "me"}, exitErrors, []string{"INCR beside the lock"}},
+		{"a fence that the pattern names", fenced, []string{"--adopt", "lock:* fence-key=fence:", "-", "lock:a", "fence:{lock:a}", ",", "5000", "me"}, exitOK, []string{"absent       enter for 5s  *2 :-1 the fence\n", "class REENTRANT-ACQ, adopted\n"}},
+		{"a fence that it does not", fenced, []string{"--adopt", "lock:* fence-key=token:", "-", "lock:a", "fence:{lock:a}", ",", "5000", "me"}, exitErrors, []string{"INCR beside the lock"}},
+		{"the fence of another lock", fenced, []string{"--adopt", "lock:* fence-key=fence:", "-", "lock:a", "fence:{lock:b}", ",", "5000", "me"}, exitErrors, []string{"INCR of the fence of another lock"}},
+		{"the lock is what the pattern matches", ofAnArgument, []string{"--adopt", "job*", "-", "x", ",", "job", "token"}, exitOK, []string{"class RELEASE, adopted\n"}},
+		{"as=strict", releaseAny, []string{"--adopt", "l* as=strict", "-"}, exitErrors, []string{"class FORCE-RELEASE, not adopted: FORCE-RELEASE does not compare the value\n"}},
+		{"as=full", stealing, []string{"--adopt", "l* as=full", "-"}, exitOK, []string{"class OVERWRITE, adopted\n"}},
+		{"as by itself is usual", stealing, []string{"--adopt", "l*", "-"}, exitErrors, []string{"not adopted: OVERWRITE does not compare the value: set as=full\n"}},
+		{"no-expiry by itself is keep", takeForever, []string{"--adopt", "l*", "-"}, exitOK, []string{"take without an end"}},
+		{"no-expiry=lease", takeForever, []string{"--adopt", "l* no-expiry=lease:10s", "-"}, exitOK, []string{"take for 10s"}},
+		{"no-expiry=refuse", takeForever, []string{"--adopt", "l* no-expiry=refuse", "-"}, exitErrors, []string{"absent             be refused: it has no end", "class ACQ, not adopted: it has no end"}},
+		{"mode=both, and its reply tells", releaseOwn, []string{"--adopt", "l* mode=both", "-"}, exitOK, []string{"class RELEASE, adopted\n"}},
+		{"mode=both, and its reply does not", always, []string{"--adopt", "l* mode=both", "-"}, exitErrors, []string{"class RELEASE, not adopted: its reply does not tell whether it has changed the lock, which mode=both must know\n"}},
+		{"any mode but both", always, []string{"--adopt", "l* mode=observe", "-"}, exitOK, []string{"class RELEASE, adopted\n"}},
 		{"no Lua", "if", []string{"-"}, exitErrors, []string{"SHA-1 ", "not adopted: "}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -102,6 +119,8 @@ func TestExplain_Misuse(t *testing.T) {
 		{nil, "takes the file of a script"}, {[]string{"/no/such/file.lua"}, "no such file"}, {[]string{"--format", "yaml", "-"}, `"yaml" is not one of text, json`},
 		{[]string{"-", "--format", "json"}, "--format stands behind the file"}, {[]string{"-", "job", "--lock=job"}, "--lock stands behind the file"},
 		{[]string{"--lock", "x", "-", "job"}, `"x" is neither a key nor an argument`}, {[]string{"-", ",", "token"}, "no key is named"}, {[]string{"--colour", "-"}, "colour"},
+		{[]string{"--adopt", "lock:* fence-kay=x as=y", "-"}, "fence-kay=x: is no word of a pattern"}, {[]string{"--adopt", "lock:*", "-", "job"}, `adopt: "lock:*" matches no key and no argument`},
+		{[]string{"--adopt", "lock:*", "--lock", "job", "-", "job", "lock:a"}, `lock: "job" does not match "lock:*"`}, {[]string{"-", "job", "--adopt=j*"}, "--adopt stands behind the file"},
 		{[]string{"--upstream", "8.4", "-"}, `upstream: "8.4" is not such as`}, {[]string{"-", "--upstream", "redis 8"}, "--upstream stands behind the file"},
 	} {
 		if code, stdout, stderr := explained(t, releaseOwn, tt.args...); code != exitMisuse || stdout != "" || !strings.Contains(stderr, tt.want) {

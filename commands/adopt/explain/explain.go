@@ -41,12 +41,22 @@ const (
 	No      = "no"
 )
 
-// Script explains a script that is called with keys and args by a client of RESP2, lock being the lock's key, where the
-// upstream is of that version.
-func Script(text string, keys, args []string, lock string, upstream idiom.Dialect) *Explanation {
+// A Setting is what a script is explained for. The zero Setting is a pattern with no words, at an upstream of no known version.
+type Setting struct {
+	Upstream idiom.Dialect
+	FenceOf  idiom.FenceKey // nil: locks have no fences
+	Rule     *idiom.Rule    // what the pattern allows; nil: it is said what allows the script
+	Both     bool           // mode=both, where the reply must tell whether the lock was changed
+}
+
+// sampleFence is the fence of a grant in an explanation.
+const sampleFence = 4611686018427387903
+
+// Script explains a script that is called with keys and args by a client of RESP2, lock being the lock's key.
+func Script(text string, keys, args []string, lock string, set Setting) *Explanation {
 	s := idiom.ParseScript(text)
 	e := &Explanation{SHA1: s.SHA, Lock: lock, Adopted: No}
-	call, err := s.CallOn(upstream, lock, keys, args, 2, false, nil)
+	call, err := s.CallOn(set.Upstream, lock, keys, args, 2, false, set.FenceOf)
 	switch {
 	case err != nil:
 		e.Why = err.Error()
@@ -55,10 +65,17 @@ func Script(text string, keys, args []string, lock string, upstream idiom.Dialec
 		e.Why = "it does not use the lock's key, and would go to the upstream"
 		return e
 	}
+	call.Granted(sampleFence)
 	var rows idiom.Rows
 	rows, e.Class = call.Accept(time.Now())
 	for _, r := range rows {
-		e.Rows = append(e.Rows, explained(r))
+		e.Rows = append(e.Rows, explained(r, set.Rule))
+	}
+	if set.Rule != nil {
+		if e.Why = set.whyNot(call, e); e.Why == "" {
+			e.Adopted = Yes
+		}
+		return e
 	}
 	switch {
 	case idiom.Strict.Allows(e.Class):
@@ -73,12 +90,45 @@ func Script(text string, keys, args []string, lock string, upstream idiom.Dialec
 	return e
 }
 
-func explained(r idiom.Row) Row {
+// whyNot is why the pattern does not allow the call; empty: it does.
+func (set *Setting) whyNot(call *idiom.Call, e *Explanation) string {
+	if refused := set.Rule.Allows(e.Class); refused != nil {
+		return refused.Why
+	}
+	for _, row := range e.Rows {
+		if row.Refused != "" {
+			return row.Refused
+		}
+	}
+	if !set.Both || e.Class == idiom.ReadOnly {
+		return ""
+	}
+	if _, refused := call.Replies(time.Now()); refused != nil {
+		return refused.Why + ", which mode=both must know"
+	}
+	return ""
+}
+
+// explained is a row in words. rule, if there is one, gives a lock without an end its lease, or refuses it.
+func explained(r idiom.Row, rule *idiom.Rule) Row {
 	if r.Refused != nil {
 		return Row{State: r.Name, Refused: r.Refused.Why}
 	}
-	row := Row{State: r.Name, Does: r.Outcome.Op.Do.String(), Reply: strings.ReplaceAll(strings.TrimSpace(string(r.Outcome.Reply)), "\r\n", " ")}
-	if row.TTL = r.Outcome.Op.TTL.Milliseconds(); r.Outcome.Op.TTL == idiom.Forever {
+	op := r.Outcome.Op
+	row := Row{State: r.Name, Does: op.Do.String(), Reply: strings.ReplaceAll(strings.TrimSpace(string(r.Outcome.Reply)), "\r\n", " ")}
+	row.Reply = strings.ReplaceAll(row.Reply, fmt.Sprint(":", sampleFence), "the fence")
+	if rule != nil && op.TTL != 0 {
+		kind := r.State.Kind
+		if op.Do == idiom.Enter {
+			kind = idiom.Hash
+		}
+		lease, refused := rule.Lease(kind, op.TTL)
+		if refused != nil {
+			return Row{State: r.Name, Refused: refused.Why}
+		}
+		op.TTL = lease
+	}
+	if row.TTL = op.TTL.Milliseconds(); op.TTL == idiom.Forever {
 		row.TTL = -1
 	}
 	for _, signal := range r.Outcome.Signals {
