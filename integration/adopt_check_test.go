@@ -2,6 +2,7 @@ package integration
 
 import (
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -79,4 +80,48 @@ func TestAdopt_CheckWatches(t *testing.T) {
 		<-ended
 		return strings.Contains(said, "not safe to go on") && strings.Contains(said, "lock:a")
 	})
+}
+
+// TestAdopt_CheckWhileSlotsMove: a key of a Cluster is not taken for absent, nor one that is absent for present, wherever it is
+// between two masters; where that cannot be found out, nothing is said to be safe.
+func TestAdopt_CheckWhileSlotsMove(t *testing.T) {
+	t.Parallel()
+	group := redistest.StartCluster(t, 3, 0, slowFailureDetection...)
+	p := redistest.StartProxy(t, group, redistest.StartNodes(t, 1), "--adopt", "{x}:lock:* mode=both")
+	c, direct := redistest.Open(t, p.Addr()), redistest.Open(t, startServing(t, group.URL()).Addr())
+	eventually(t, time.Minute, "the first lock is taken", func() bool {
+		return c.Do(t, "SETNX", "{x}:lock:both", "me").String() == ":1"
+	})
+	slot := group.SlotOf(t, "x")
+	from := group.Owner(t, slot)
+	to := group.Nodes[0]
+	if to == from {
+		to = group.Nodes[1]
+	}
+	expect := func(when, want string) {
+		t.Helper()
+		if said := c.Do(t, "LOCKCTL", "ADOPT", "CHECK").String(); !strings.Contains(said, want) {
+			t.Errorf("%s: no %q in %s", when, want, said)
+		}
+	}
+	const alone = `"upstream-alone" :1 $"upstream-example" $"{x}:lock:direct"`
+	expect("before", `"upstream-alone" :0`)
+	m := group.StartMove(t, slot, to)
+	expect("no key has moved", `"upstream-alone" :0`)
+	m.MoveKeys(t, "{x}:lock:both")
+	expect("the key has moved", `"upstream-alone" :0`)
+	expect("the key has moved", `"nodes-alone" :0`)
+	direct.Do(t, "SET", "{x}:lock:direct", "you", "PX", "600000")
+	expect("a key that was made while the slot moves", alone)
+	m.MoveKeys(t, "{x}:lock:direct")
+	expect("that key has moved too", alone)
+	m.Finish(t)
+	expect("the slot has moved", alone)
+	direct.Do(t, "DEL", "{x}:lock:direct")
+	expect("it is released", `"upstream-alone" :0`)
+
+	direct.Do(t, "DEL", "{x}:lock:both")
+	expect("the nodes alone have it", `"nodes-alone" :1`)
+	to.Do(t, "CLUSTER", "SETSLOT", strconv.Itoa(slot), "NODE", group.ID(t, from)) // who does not know of it
+	expect("no master says that the slot is its own", `could not look at`)
 }

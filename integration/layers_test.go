@@ -67,7 +67,7 @@ var drawing = []room{
 		ours:   []string{"commands/adopt/idiom", "commands/adopt/glob", "backends/resp"},
 		theirs: []string{"github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "commands/adopt/migrate",
-		ours: []string{"commands/adopt", "commands/adopt/peers", "commands/adopt/glob", "backends", "backends/upstream", "backends/locks", "backends/resp"}},
+		ours: []string{"commands/relay", "commands/adopt", "commands/adopt/peers", "commands/adopt/glob", "backends", "backends/upstream", "backends/locks", "backends/resp"}},
 	{pkg: "commands/adopt/peers",
 		ours: []string{"commands/adopt/glob", "backends/locks", "backends/metrics"}},
 	{pkg: "commands/adopt/glob"},

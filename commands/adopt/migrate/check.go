@@ -126,10 +126,8 @@ func (c *Checker) alone(ctx context.Context, db int, p *adopt.Pattern, watch tim
 		}
 	}
 	if len(seen) > 0 {
-		select {
-		case <-time.After(secondLook):
-		case <-ctx.Done():
-			return atUpstream, atNodes, ctx.Err()
+		if err := pause(ctx, secondLook); err != nil {
+			return atUpstream, atNodes, err
 		}
 	}
 	atUpstream.Complete, atNodes.Complete = allKeys, allNames && len(names) <= mostKeys
@@ -216,14 +214,12 @@ func (c *Checker) isDirect(ctx context.Context, db int, key string) (bool, error
 	if err != nil || !first.atUpstream {
 		return false, err
 	}
-	pause := grantedWithin
+	within := grantedWithin
 	if first.held {
-		pause = givenBackWithin
+		within = givenBackWithin
 	}
-	select {
-	case <-time.After(pause):
-	case <-ctx.Done():
-		return false, ctx.Err()
+	if err := pause(ctx, within); err != nil {
+		return false, err
 	}
 	second, err := c.look(ctx, db, key)
 	return second.atUpstream && second.held == first.held && slices.Equal(first.values, second.values), err
@@ -239,6 +235,11 @@ type glance struct {
 // look reports whether a lock is at the upstream alone, or at the nodes alone. The upstream is asked before and after the
 // nodes: what it has both times it had when they said that nobody has it.
 func (c *Checker) look(ctx context.Context, db int, key string) (g glance, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("could not look at %q: %w", key, err)
+		}
+	}()
 	before, err := c.opt.Upstream.Values(ctx, db, key)
 	if err != nil {
 		return g, err
