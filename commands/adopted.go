@@ -10,6 +10,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/adopt"
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 	"github.com/lockproxy/lockproxy/commands/adopt/observe"
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/cluster"
@@ -55,7 +56,7 @@ func (s *Session) keysOf(args [][]byte) (keys adopt.Keys) {
 // runAdopted runs a command on the key of an adopted lock, and what is none after all.
 func (s *Session) runAdopted(ctx context.Context, q request) {
 	if s.mode == onPassthrough && s.tx.In { // the upstream refuses it, and aborts the EXEC
-		s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil)
+		s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil, idiom.Op{})
 		s.pass.replyMode.Note(q.args, true)
 		s.enqueue(resp.AppendCommand(nil, append([][]byte{[]byte("LOCKPROXY.ADOPTREFUSED")}, q.args...)...))
 		return
@@ -108,10 +109,10 @@ func (s *Session) answerAdopted(q request, result adopt.Result, err error) {
 		taken, err = false, adopt.ErrClientLeft
 	}
 	if err != nil {
-		s.replyAdopted(q, appendAdoptErr(err))
+		s.replyAdopted(q, appendAdoptErr(err), idiom.Op{})
 		return
 	}
-	s.replyAdopted(q, result.Reply)
+	s.replyAdopted(q, result.Reply, result.Op())
 	if sent := s.replies.Flush(); taken && !sent {
 		s.d.opt.Adoption.GiveBack(adoptedConn{s}, result)
 	}
@@ -214,6 +215,24 @@ func (c adoptedConn) Ask(ctx context.Context, args []string) ([]byte, error) {
 	}
 	defer giveBack()
 	return conn.Ask(ctx, raw, cluster.MaxAnswer)
+}
+
+// Begin asks on the shared connection that the client has, if it has one.
+func (c adoptedConn) Begin(args []string) adopt.Answer {
+	s := c.s
+	if s.isUnknown() || s.inCluster() {
+		return nil
+	}
+	a := s.asker()
+	conn := a.Shared
+	if conn == nil || !conn.Alive() || conn.NeedsAuth() || conn.Pool() != s.up.Pool() {
+		return nil
+	}
+	answer, err := conn.Begin(resp.AppendCommand(make([]byte, 0, 128), args...), cluster.MaxAnswer)
+	if err != nil {
+		return nil
+	}
+	return answer
 }
 
 // askPassthrough asks on a passthrough connection, on which everything has been answered. A client whose reply does

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 	"github.com/lockproxy/lockproxy/commands/adopt/observe"
 	"github.com/lockproxy/lockproxy/commands/table"
 )
@@ -33,8 +34,8 @@ func (cs *conns) enqueueTapped(raw []byte) {
 	cs.replies.Send(cs.conn(), raw, 1)
 }
 
-// replyAdopted answers a command on the key of an adopted lock.
-func (s *Session) replyAdopted(q request, reply []byte) {
+// replyAdopted answers a command on the key of an adopted lock, by which that was done.
+func (s *Session) replyAdopted(q request, reply []byte, did idiom.Op) {
 	s.replies.Local(reply)
-	s.d.opt.Observer.Note(&s.peer, observe.Decided, s.id.DB, s.id.Proto, q.args, reply)
+	s.d.opt.Observer.Note(&s.peer, observe.Decided, s.id.DB, s.id.Proto, q.args, reply, did)
 }

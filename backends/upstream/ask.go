@@ -44,10 +44,34 @@ func (c *Conn) Ask(ctx context.Context, raw []byte, limit int) (reply []byte, er
 
 // ask is Ask; use reports whether the connection counts as used.
 func (c *Conn) ask(ctx context.Context, raw []byte, limit int, use bool) (reply []byte, err error) {
-	a := &answer{limit: limit, done: make(chan struct{})}
+	a, err := c.begin(raw, limit, use)
+	if err != nil {
+		return nil, err
+	}
+	return a.Await(ctx)
+}
+
+// Begin sends one command whose reply has up to limit bytes, and does not wait for it. The error is a *DownError.
+func (c *Conn) Begin(raw []byte, limit int) (*Answer, error) { return c.begin(raw, limit, true) }
+
+func (c *Conn) begin(raw []byte, limit int, use bool) (*Answer, error) {
+	a := &Answer{limit: limit, done: make(chan struct{})}
 	if err := c.send(raw, pending{to: a, n: 1}, nil, use); err != nil {
 		return nil, &DownError{err}
 	}
+	return a, nil
+}
+
+// An Answer is the reply to one command, which may be on its way. Nobody has to wait for it.
+type Answer struct {
+	limit int
+	reply []byte
+	err   error         // valid after done
+	done  chan struct{} // closed when the reply has come, or will not
+}
+
+// Await waits for the reply. The error is a *DownError or ctx's.
+func (a *Answer) Await(ctx context.Context) (reply []byte, err error) {
 	select {
 	case <-a.done:
 		return a.reply, a.err
@@ -56,16 +80,18 @@ func (c *Conn) ask(ctx context.Context, raw []byte, limit int, use bool) (reply 
 	}
 }
 
-// An answer is the Sink of one reply.
-type answer struct {
-	limit int
-	reply []byte
-	err   error         // valid after done
-	done  chan struct{} // closed when the reply has come, or will not
+// Ready reports whether Await would not wait.
+func (a *Answer) Ready() bool {
+	select {
+	case <-a.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // Deliver implements Sink. Pushes are left out; a reply over the limit ends the connection.
-func (a *answer) Deliver(c *Conn, p []byte, ended int) {
+func (a *Answer) Deliver(c *Conn, p []byte, ended int) {
 	if c.Kind() == '>' {
 		return
 	}
@@ -78,7 +104,7 @@ func (a *answer) Deliver(c *Conn, p []byte, ended int) {
 }
 
 // Fail implements Sink.
-func (a *answer) Fail(_ *Conn, _ int, _ bool, err error) {
+func (a *Answer) Fail(_ *Conn, _ int, _ bool, err error) {
 	a.err = &DownError{err}
 	close(a.done)
 }

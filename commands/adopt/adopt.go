@@ -37,10 +37,20 @@ type Connection interface {
 	// Ask sends the upstream a command in the client's name, behind what the client has sent, and returns the
 	// reply.
 	Ask(ctx context.Context, args []string) (reply []byte, err error)
+	// Begin is Ask without waiting, neither for the reply nor for a connection; nil: it needs one, and nothing was sent.
+	Begin(args []string) Answer
 	// Since is when the Burst of the command began.
 	Since() time.Time
 	// About are the fields of a line in the log that is about the client.
 	About() []slog.Attr
+}
+
+// An Answer is a reply of the upstream's on its way. Nobody has to wait for it.
+type Answer interface {
+	// Ready reports whether Await returns at once, or knows by itself when to.
+	Ready() bool
+	// Await waits for it until ctx ends.
+	Await(ctx context.Context) (reply []byte, err error)
 }
 
 // Options are read once by New.
@@ -262,8 +272,9 @@ type Result struct {
 	Taken locks.Grant // what it has taken, to be undone if the client has left; Fence 0: nothing
 
 	did  idiom.Do
-	told bool  // the upstream got a command
-	at   guess // did is Nothing: what the nodes answered
+	op   idiom.Op // what was done to the one lock of the call; zero: nothing, or it is not known
+	told bool     // the upstream got a command
+	at   guess    // did is Nothing: what the nodes answered
 
 	copied idiom.Op  // mode both: what the upstream has taken; see GiveBack
 	sent   time.Time // before it was asked
@@ -271,6 +282,9 @@ type Result struct {
 
 // Changed reports whether the call has done something, to the lock or at the upstream.
 func (r Result) Changed() bool { return r.did != idiom.Nothing || r.told }
+
+// Op is what a call has done to its one lock; zero: nothing, or something that is not known in full.
+func (r Result) Op() idiom.Op { return r.op }
 
 // Undo takes back what a call has taken: the client has left.
 func (a *Adoption) Undo(g locks.Grant) {
@@ -378,7 +392,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			if out.Op.Do == idiom.Release {
 				a.flights.hurry(key)
 			}
-			return Result{Reply: out.Reply, Taken: grant, did: out.Op.Do}, a.signal(ctx, conn, c.signalsOf(&out))
+			return Result{Reply: out.Reply, Taken: grant, did: out.Op.Do, op: out.Op}, a.signal(ctx, conn, c.signalsOf(&out))
 		case err != nil:
 			return Result{}, err
 		}

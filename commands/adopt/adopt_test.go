@@ -29,6 +29,7 @@ type client struct {
 	no        error     // the answer to MayLock
 	gone      error     // why the upstream does not answer; nil: it does
 	since     time.Time // of Since; zero: now
+	ahead     bool      // the upstream can be asked without waiting for a connection
 }
 
 func (c *client) Database() int                         { return 0 }
@@ -39,6 +40,16 @@ func (c *client) MayLock(context.Context, string) error { return c.no }
 func (c *client) MayAsk(_ context.Context, command []string) error {
 	c.questions = append(c.questions, strings.Join(command, " "))
 	return nil
+}
+
+func (c *client) Begin(args []string) Answer {
+	if !c.ahead {
+		return nil
+	}
+	q := &asking{done: make(chan struct{})}
+	close(q.done)
+	q.reply, q.err = c.Ask(context.Background(), args)
+	return q
 }
 
 func (c *client) Ask(_ context.Context, args []string) ([]byte, error) {

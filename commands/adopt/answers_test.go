@@ -225,12 +225,36 @@ func (slowly) Ask(ctx context.Context, _ []string) ([]byte, error) {
 	return nil, ctx.Err()
 }
 
+// Begin is the same where a connection need not be waited for.
+func (s slowly) Begin([]string) Answer {
+	if !s.ahead {
+		return nil
+	}
+	return never{}
+}
+
+// never is an Answer that does not come.
+type never struct{}
+
+func (never) Ready() bool { return false }
+
+func (never) Await(ctx context.Context) ([]byte, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
 // TestDecide_SlowUpstream: a lease that is over when the upstream was asked for long enough is not granted, and
 // signals are not waited for.
 func TestDecide_SlowUpstream(t *testing.T) {
+	t.Run("with a connection", func(t *testing.T) { testSlowUpstream(t, true) })
+	t.Run("without", func(t *testing.T) { testSlowUpstream(t, false) })
+}
+
+func testSlowUpstream(t *testing.T, ahead bool) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &scripted{lock: granting}
 		c := at(t, e, "lock:*")
+		c.ahead = ahead
 		do := func(args ...string) (string, time.Duration) {
 			t.Helper()
 			var words [][]byte

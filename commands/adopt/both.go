@@ -170,7 +170,7 @@ func (a *Adoption) follow(ctx context.Context, conn Connection, c *Call, u *upst
 		}
 		a.diverged(ctx, conn, c, nodesLack, r.at)
 	}
-	r.did = idiom.Nothing
+	r.did, r.op = idiom.Nothing, idiom.Op{}
 	return r, err
 }
 

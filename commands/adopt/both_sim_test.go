@@ -263,6 +263,8 @@ func (c simConn) MayLock(context.Context, string) error { return nil }
 
 func (c simConn) MayAsk(context.Context, []string) error { return nil }
 
+func (c simConn) Begin([]string) Answer { return nil }
+
 func (c simConn) Ask(ctx context.Context, args []string) ([]byte, error) {
 	if c.s.chance(c.s.faults) {
 		return nil, errors.New("the connection was lost")

@@ -36,8 +36,11 @@ func (a *Adoption) fenceOf(db int, key string) (lock string, p *Pattern) {
 	return "", nil
 }
 
-// fences says of which lock a key is the fence.
+// fences says of which lock a key is the fence; nil: there are none.
 func (a *Adoption) fences(db int) idiom.FenceKey {
+	if !a.fenced {
+		return nil
+	}
 	return func(key string) string {
 		lock, _ := a.fenceOf(db, key)
 		return lock

@@ -32,25 +32,22 @@ func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern,
 		d, err = a.opt.Engine.Lock(ctx, r)
 		return d, at, err
 	}
-	inTime, cancel := context.WithTimeout(ctx, guardFor)
-	defer cancel()
-	var reply []byte
-	var says bool
-	asked := make(chan struct{})
-	go func() { // the question needs less stack than Lock
-		defer close(asked)
-		var err error
-		reply, err = conn.Ask(inTime, []string{"PTTL", r.Name})
-		says = err == nil && len(reply) > 0 && reply[0] == ':'
-	}()
+	by := time.Now().Add(guardFor)
+	question := []string{"PTTL", r.Name}
+	answer := conn.Begin(question)
+	if answer == nil {
+		beside := askBeside(ctx, conn, question, by)
+		defer beside.stop()
+		answer = beside
+	}
 	d, err = a.opt.Engine.Lock(ctx, r)
 	ends := time.Now().Add(d.Grant.Validity)
-	if err != nil || !d.Granted {
-		cancel() // nobody needs the answer
-		<-asked
+	if err != nil || !d.Granted { // nobody needs the answer
 		return d, at, err
 	}
-	if <-asked; !says {
+	reply, err := await(ctx, answer, by)
+	says := err == nil && len(reply) > 0 && reply[0] == ':'
+	if !says {
 		a.counters.unguarded.Add(1)
 	}
 	switch {
@@ -67,4 +64,48 @@ func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern,
 		left = a.opt.MaxTTL
 	}
 	return locks.Decision{}, guess{owner: locks.NewAdoptedString(&a.opt.Random, upstreamValue+rand.Text()), until: time.Now().Add(max(left, time.Millisecond))}, nil
+}
+
+// await returns the answer if it comes by that time.
+func await(ctx context.Context, answer Answer, by time.Time) ([]byte, error) {
+	if !answer.Ready() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, by)
+		defer cancel()
+	}
+	return answer.Await(ctx)
+}
+
+// An asking is a question for which a connection may have to be waited for first.
+type asking struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	reply  []byte // valid after done
+	err    error
+}
+
+// askBeside asks on a goroutine of its own, which ends by that time or with stop.
+func askBeside(ctx context.Context, conn Connection, question []string, by time.Time) *asking {
+	q := &asking{done: make(chan struct{})}
+	ctx, q.cancel = context.WithDeadline(ctx, by)
+	go func() {
+		defer close(q.done)
+		q.reply, q.err = conn.Ask(ctx, question)
+	}()
+	return q
+}
+
+// stop gives the question up, and waits for the goroutine.
+func (q *asking) stop() {
+	q.cancel()
+	<-q.done
+}
+
+// Ready implements Answer: Await has no need of a deadline.
+func (q *asking) Ready() bool { return true }
+
+// Await implements Answer.
+func (q *asking) Await(context.Context) ([]byte, error) {
+	<-q.done
+	return q.reply, q.err
 }

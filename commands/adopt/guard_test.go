@@ -2,6 +2,7 @@ package adopt
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -12,8 +13,14 @@ import (
 // TestGuard_IsNobodysOwn: no client takes a lock that the upstream has for its own, and what is left of it there is
 // what the client is told.
 func TestGuard_IsNobodysOwn(t *testing.T) {
+	for _, ahead := range []bool{true, false} {
+		t.Run(fmt.Sprint("ahead ", ahead), func(t *testing.T) { testNobodysOwn(t, ahead) })
+	}
+}
+
+func testNobodysOwn(t *testing.T, ahead bool) {
 	c := proxies(t, 1, "lock:*")[0]
-	c.has = ":5000\r\n"
+	c.has, c.ahead = ":5000\r\n", ahead
 	const takeOrExtend = `if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
 		if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('pexpire', KEYS[1], ARGV[2]) return 1 end return 0`
 	const takeOrLeft = `if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 9000) then return -1 end return redis.call('pttl', KEYS[1])`
@@ -34,11 +41,14 @@ func TestGuard_IsNobodysOwn(t *testing.T) {
 func TestGuard_Unanswered(t *testing.T) {
 	c := proxies(t, 1, "lock:*")[0]
 	c.has = "-NOPERM no\r\n"
-	if got := c.do("SET", "lock:a", "me", "NX", "PX", "5000"); got != "+OK" {
-		t.Error(got)
-	}
-	if s := (metrics.Registry{c.a}).Sample("lockproxy_adopt_unguarded_total"); s == nil || s.Value != 1 {
-		t.Errorf("counted %+v", s)
+	for i, key := range []string{"lock:a", "lock:b"} {
+		c.ahead = i == 1
+		if got := c.do("SET", key, "me", "NX", "PX", "5000"); got != "+OK" {
+			t.Error(got)
+		}
+		if s := (metrics.Registry{c.a}).Sample("lockproxy_adopt_unguarded_total"); s == nil || s.Value != float64(i+1) {
+			t.Errorf("counted %+v", s)
+		}
 	}
 }
 

@@ -7,8 +7,11 @@ import "github.com/lockproxy/lockproxy/commands/adopt/idiom/lua"
 // itself, so the key is never written.
 type FenceKey func(key string) (lock string)
 
-// Granted has the call answer with the fence of the grant that it was run for.
-func (c *Call) Granted(fence int64) { c.fence = fence }
+// Granted has the call answer with the fence of the grant that it was run for, and reports whether it may answer with one.
+func (c *Call) Granted(fence int64) bool {
+	c.fence = fence
+	return c.fenceOf != nil
+}
 
 // onFence runs a command on the key of a fence, or may: isFence.
 func (w *world) onFence(name string, args []string) (reply lua.Reply, isFence bool, err error) {

@@ -108,6 +108,7 @@ type Client struct {
 	reads   tracking
 	watched string // the lock that it WATCHes; empty: none
 	tx      transaction
+	did     idiom.Op // what the command that is looked at has done to its lock; zero: its reply tells
 }
 
 // Close notes that the connection has closed.
@@ -254,14 +255,17 @@ func (o *Observer) command(c *Client, where Where, db, proto int, args [][]byte)
 	return nil
 }
 
-// Note is Command for one whose whole reply is known, or nil if there is none to be seen. A nil Observer notes nothing.
-func (o *Observer) Note(c *Client, where Where, db, proto int, args [][]byte, reply []byte) {
+// Note is Command for one whose whole reply is known, or nil if there is none to be seen, and what it did to its lock;
+// the zero did: nothing, or the reply tells. A nil Observer notes nothing.
+func (o *Observer) Note(c *Client, where Where, db, proto int, args [][]byte, reply []byte, did idiom.Op) {
 	if o == nil {
 		return
 	}
+	c.did = did
 	if t := o.Command(c, where, db, proto, args); t != nil {
 		t.Reply(reply)
 	}
+	c.did = idiom.Op{}
 }
 
 // hasNX reports whether a SET, which may be too short, has the option NX.

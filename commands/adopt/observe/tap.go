@@ -42,6 +42,7 @@ type Tap struct {
 	done  []byte // how its reply begins, if it has done it
 	begun bool   // done is how the reply begins, not all of it: the lock's fence follows
 	same  bool   // it begins the same if it has not
+	knows bool   // it has done it, whatever the reply is
 
 	// What adoption would say.
 	judges     bool   // verdict counts
@@ -103,8 +104,8 @@ func (t *Tap) Reply(begin []byte) {
 // did reports whether a command has done what it is for, by its reply, or, where that is always the same, by what
 // is known of the lock.
 func (t *Tap) did(begin []byte, now time.Time) bool {
-	if !t.saysDone(begin) {
-		return false
+	if t.knows || !t.saysDone(begin) {
+		return t.knows
 	}
 	if !t.same {
 		return true
@@ -378,6 +379,9 @@ func (t *Tap) plan(call *idiom.Call, p planOf, rule idiom.Rule) {
 	default:
 		return
 	}
+	if t.takeOver(t.by.did, rule) {
+		return
+	}
 	now := t.o.opt.Now()
 	did, err := call.Run(done, now)
 	if err != nil {
@@ -401,18 +405,43 @@ func (t *Tap) plan(call *idiom.Call, p planOf, rule idiom.Rule) {
 	if did.Op.Do == idiom.Release { // an end that is not positive
 		t.aim = toRelease
 	}
-	call.Granted(1)
-	if next, err := call.Run(done, now); err == nil && !bytes.Equal(next.Reply, did.Reply) {
-		n := 0
-		for n < len(next.Reply) && n < len(did.Reply) && next.Reply[n] == did.Reply[n] {
-			n++
+	if call.Granted(1) {
+		if next, err := call.Run(done, now); err == nil && !bytes.Equal(next.Reply, did.Reply) {
+			n := 0
+			for n < len(next.Reply) && n < len(did.Reply) && next.Reply[n] == did.Reply[n] {
+				n++
+			}
+			t.done, t.begun = did.Reply[:n], true
 		}
-		t.done, t.begun = did.Reply[:n], true
 	}
 	t.judgeTTL(did.Op, rule)
 	if not, err := call.Run(otherwise, now); err == nil {
 		t.same = t.saysDone(not.Reply)
 	}
+}
+
+// takeOver takes over what the lock nodes have done for the call, so that it need not be run to tell that from its reply. It
+// reports false where only that tells what became of the caller's lock.
+func (t *Tap) takeOver(op idiom.Op, rule idiom.Rule) bool {
+	switch op.Do {
+	case idiom.Take, idiom.Enter, idiom.Replace:
+		t.knows = t.aim == toTake
+	case idiom.Renew:
+		if t.class == idiom.Acquire { // as SET XX
+			t.aim = toExtend
+		}
+		t.knows = t.aim == toExtend || t.class == idiom.AcquireOrExtend
+	case idiom.Release:
+		if t.aim == toExtend { // to an end that is not positive
+			t.aim = toRelease
+		}
+		t.knows = t.aim == toRelease
+	}
+	if t.knows {
+		t.ttl = op.TTL
+		t.judgeTTL(op, rule)
+	}
+	return t.knows
 }
 
 func head(reply []byte) []byte { return reply[:min(len(reply), replyLength)] }
