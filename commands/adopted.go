@@ -181,6 +181,9 @@ func (c adoptedConn) Since() time.Time { return c.s.burst.Since() }
 
 // MayAsk implements adopt.Connection.
 func (c adoptedConn) MayAsk(ctx context.Context, command []string) error {
+	if c.s.unlimited(ctx) {
+		return nil
+	}
 	return c.s.mayAsk(ctx, resp.AppendCommand(nil, command...), command...)
 }
 

@@ -44,19 +44,22 @@ func (c *Conn) Ask(ctx context.Context, raw []byte, limit int) (reply []byte, er
 
 // ask is Ask; use reports whether the connection counts as used.
 func (c *Conn) ask(ctx context.Context, raw []byte, limit int, use bool) (reply []byte, err error) {
-	a, err := c.begin(raw, limit, use)
+	a, err := c.begin(raw, limit, sending{use: use})
 	if err != nil {
 		return nil, err
 	}
 	return a.Await(ctx)
 }
 
-// Begin sends one command whose reply has up to limit bytes, and does not wait for it. The error is a *DownError.
-func (c *Conn) Begin(raw []byte, limit int) (*Answer, error) { return c.begin(raw, limit, true) }
+// Begin has one command sent whose reply has up to limit bytes, and waits neither for that nor for the server to read. The
+// error is a *DownError.
+func (c *Conn) Begin(raw []byte, limit int) (*Answer, error) {
+	return c.begin(raw, limit, sending{use: true, beside: true})
+}
 
-func (c *Conn) begin(raw []byte, limit int, use bool) (*Answer, error) {
+func (c *Conn) begin(raw []byte, limit int, how sending) (*Answer, error) {
 	a := &Answer{limit: limit, done: make(chan struct{})}
-	if err := c.send(raw, pending{to: a, n: 1}, nil, use); err != nil {
+	if err := c.send(raw, pending{to: a, n: 1}, nil, how); err != nil {
 		return nil, &DownError{err}
 	}
 	return a, nil

@@ -72,7 +72,7 @@ const (
 //     calls Fail for all that it took over before; later sends return err.
 //
 // A connection's goroutines are its reader, which its Pool starts and awaits, and at
-// most one that flushes when a sender has written flushTurns times. The reader waits
+// most one that flushes, when a sender has written flushTurns times or does not write itself. The reader waits
 // for that one before it returns: none is started once err is set.
 type Conn struct {
 	// Fixed before others see the Conn.
@@ -128,6 +128,7 @@ type pending struct {
 var (
 	errClosed      = errors.New("connection closed")
 	errUnsolicited = errors.New("a reply that nobody asked for")
+	errFull        = errors.New("the server takes no more commands for now")
 )
 
 func newConn(pool *Pool, nc net.Conn, shared bool) *Conn {
@@ -168,17 +169,28 @@ func (c *Conn) MarkUsed() {
 // these. If it returns an error, nothing was sent and s is not called. It blocks only
 // while the upstream does not read and more than maxQueued bytes are queued.
 func (c *Conn) Send(p []byte, n int, s Sink) error {
-	return c.send(p, pending{to: s, n: n}, nil, true)
+	return c.send(p, pending{to: s, n: n}, nil, sending{use: true})
 }
 
 // SendEach is Send with one reply for each of sinks.
-func (c *Conn) SendEach(p []byte, sinks []Sink) error { return c.send(p, pending{}, sinks, true) }
+func (c *Conn) SendEach(p []byte, sinks []Sink) error {
+	return c.send(p, pending{}, sinks, sending{use: true})
+}
 
-// send is Send for all, and SendEach for each. The pool's own commands do not use the
-// connection.
-func (c *Conn) send(p []byte, all pending, each []Sink, use bool) error {
+// sending is how commands are sent.
+type sending struct {
+	use    bool // the connection counts as used: they are not the pool's own
+	beside bool // another goroutine writes them: send does not block, and fails with errFull where it would
+}
+
+// send is Send for all, and SendEach for each.
+func (c *Conn) send(p []byte, all pending, each []Sink, how sending) error {
 	c.mu.Lock()
-	c.used = c.used || use
+	c.used = c.used || how.use
+	if how.beside && len(c.queue) > maxQueued {
+		defer c.mu.Unlock()
+		return errFull
+	}
 	for len(c.queue) > maxQueued && c.err == nil {
 		c.room.Wait()
 	}
@@ -199,7 +211,7 @@ func (c *Conn) send(p []byte, all pending, each []Sink, use bool) error {
 		c.mu.Unlock()
 		return nil
 	}
-	if len(p) >= directSize && !c.flushing { // queue is empty
+	if len(p) >= directSize && !c.flushing && !how.beside { // queue is empty
 		c.flushing = true
 		c.traffic.Wrote(len(p))
 		c.mu.Unlock()
@@ -215,7 +227,13 @@ func (c *Conn) send(p []byte, all pending, each []Sink, use bool) error {
 		return nil
 	}
 	c.flushing = true
+	if how.beside {
+		c.flusher.Go(c.flush)
+	}
 	c.mu.Unlock()
+	if how.beside {
+		return nil
+	}
 	if c.shared {
 		// Let senders that are ready to run queue their commands, so that one write
 		// carries all. Returns at once if none is ready.

@@ -76,13 +76,14 @@ func (d *decision) last() (refusal []byte, known bool) {
 
 // decision is that on a client, or with a name on the client's right to lock it.
 func (c *Cache) decision(a *Asker, name ...string) *decision {
-	b := c.salt[:len(c.salt):len(c.salt)]
+	var room [256]byte
+	b := append(room[:0], c.salt[:]...)
 	for _, n := range []int64{a.Own, int64(a.Identity.DB), int64(len(name))} {
 		b = binary.AppendVarint(b, n)
 	}
-	for _, text := range append([]string{a.Identity.User, a.Identity.Secret}, name...) {
-		b = binary.AppendVarint(b, int64(len(text)))
-		b = append(b, text...)
+	b = appendText(appendText(b, a.Identity.User), a.Identity.Secret)
+	for _, text := range name {
+		b = appendText(b, text)
 	}
 	key := sha256.Sum256(b)
 	if d, ok := c.decisions.Get(key); ok {
@@ -93,6 +94,16 @@ func (c *Cache) decision(a *Asker, name ...string) *decision {
 		return before
 	}
 	return d
+}
+
+func appendText(b []byte, text string) []byte {
+	return append(binary.AppendVarint(b, int64(len(text))), text...)
+}
+
+// Unlimited reports whether the client may do everything, as far as the upstream has said: MayAsk and MayLock return nil.
+func (c *Cache) Unlimited(ctx context.Context, a *Asker) bool {
+	limits, known := c.consult(ctx, c.decision(a), a, a.limits)
+	return !known || limits == nil
 }
 
 // MayLock returns nil if the upstream lets the client SET the key of that name.
@@ -108,8 +119,7 @@ func (c *Cache) MayLock(ctx context.Context, a *Asker, name string) error {
 // nothing is known of is let in, as by Admitted: locks are to work while the upstream
 // does not. A limited one needs a decision on the question.
 func (c *Cache) MayAsk(ctx context.Context, a *Asker, question []byte, about ...string) error {
-	limits, known := c.consult(ctx, c.decision(a), a, a.limits)
-	if !known || limits == nil {
+	if c.Unlimited(ctx, a) {
 		return nil
 	}
 	refusal, known := c.consult(ctx, c.decision(a, about...), a, func(ctx context.Context, conn *upstream.Conn) ([]byte, bool) {

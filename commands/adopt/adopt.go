@@ -76,7 +76,7 @@ type Adoption struct {
 	fenced   bool      // a pattern has fence-key
 	scripts  *idiom.Scripts
 	guesses  *lru.Cache[locks.Key, guess] // hints: a wrong one costs a round
-	classes  *lru.Cache[string, verdict]  // of scripts
+	classes  *lru.Cache[shape, verdict]   // of scripts
 	flights  *flights                     // acquisitions
 	reads    *flights
 	turns    turns // of those that replace locks
@@ -95,7 +95,7 @@ func New(patterns []*Pattern, o Options) (*Adoption, error) {
 		divergences: make([][numDivergences]atomic.Int64, len(patterns))}
 	var err, also error
 	a.guesses, err = lru.New[locks.Key, guess](remembered)
-	a.classes, also = lru.New[string, verdict](remembered)
+	a.classes, also = lru.New[shape, verdict](remembered)
 	for _, p := range patterns {
 		a.flush, a.fenced = a.flush || p.flushes(AnyDatabase), a.fenced || p.FenceKey != ""
 		for b := range a.begins {
@@ -116,6 +116,9 @@ type Call struct {
 	follows bool     // the script wants the client to be told of changes
 	words   []string // as the client has sent it
 	fault   []byte   // the reply to a command that is wrong whatever the key is
+
+	absent   idiom.Outcome // where nobody has the lock, at
+	absentAt int64         // this time, in ms since 1970; 0: it is not known
 
 	parts   []*Call  // one for each lock of a command that has several keys
 	rest    []string // that command with the other keys
@@ -175,10 +178,21 @@ func (a *Adoption) plain(c Connection, p *Pattern, name string, words []string) 
 	}
 	call.Speak(a.opt.Dialect())
 	made := &Call{Call: call, pattern: p, command: name, class: class, onHash: name[0] == 'H', words: words}
-	if out, err := call.Run(idiom.State{}, time.Now()); err == nil && len(out.Reply) > 0 && out.Reply[0] == '-' {
+	now := time.Now()
+	if out, err := call.Run(idiom.State{}, now); err == nil && len(out.Reply) > 0 && out.Reply[0] == '-' {
 		made.fault = out.Reply
+	} else if err == nil {
+		made.absent, made.absentAt = out, now.UnixMilli()
 	}
 	return made, nil
+}
+
+// run is Run, without doing again what plain has done in the same millisecond: commands know no shorter time.
+func (c *Call) run(state idiom.State, now time.Time) (idiom.Outcome, error) {
+	if state.Kind == idiom.Absent && c.absentAt == now.UnixMilli() {
+		return c.absent, nil
+	}
+	return c.Run(state, now)
 }
 
 func (a *Adoption) script(c Connection, name string, words []string) (*Call, error) {
@@ -344,7 +358,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 	var holder locks.Grant // because of whom the nodes refused the last try, if it was an acquisition
 	// The first try may share an answer of the nodes to the calls before it. The next must not be given the one that it failed by.
 	for tried, since := 0, conn.Since(); tried < most; tried, since = tried+1, time.Now() {
-		out, err := c.Run(state, time.Now())
+		out, err := c.run(state, time.Now())
 		if err != nil && (answered || state.Kind == idiom.Absent) {
 			return a.repeatedElse(ctx, conn, c, key, c.cannotRun(state.Kind, err))
 		}
@@ -357,7 +371,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			continue
 		}
 		if out.Op.Do == idiom.Nothing && !answered && c.class == idiom.Acquire { // it is tried on a free key at once: to be refused by the nodes costs no more than to ask them
-			if out, err = c.Run(idiom.State{}, time.Now()); err != nil {
+			if out, err = c.run(idiom.State{}, time.Now()); err != nil {
 				return Result{}, c.cannotRun(idiom.Absent, err)
 			}
 		}

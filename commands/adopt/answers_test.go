@@ -2,6 +2,8 @@ package adopt
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -468,3 +470,34 @@ func TestDecide_ChangesHands(t *testing.T) {
 type forgetful struct{ *scripted }
 
 func (forgetful) Unlock(context.Context, locks.UnlockRequest) (int, error) { return 0, locks.ErrLost }
+
+// TestDecide_EndIsOfItsTime: a lock that is to end at a time of day has what is left until then when the nodes are asked,
+// though the command came earlier.
+func TestDecide_EndIsOfItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked time.Duration
+		e := &scripted{lock: func(r locks.LockRequest) (locks.Decision, error) {
+			asked = r.TTL
+			return granting(r)
+		}}
+		c := at(t, e, "lock:* guard=no")
+		for waits, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 700 * time.Microsecond: 5 * time.Second, time.Millisecond: 4999 * time.Millisecond} {
+			whole := time.Now().Truncate(time.Millisecond).Add(time.Hour)
+			time.Sleep(time.Until(whole))
+			end := whole.Add(5 * time.Second)
+			args := []string{"SET", fmt.Sprint("lock:", waits), "me", "NX", "PXAT", strconv.FormatInt(end.UnixMilli(), 10)}
+			var words [][]byte
+			for _, a := range args {
+				words = append(words, []byte(a))
+			}
+			call, err := c.a.Call(c, words, Keys{[]int{1}, true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(waits)
+			if _, err := c.a.Decide(t.Context(), c, call); err != nil || asked != want {
+				t.Errorf("after %v: %v, for %v", waits, err, asked)
+			}
+		}
+	})
+}

@@ -3,7 +3,6 @@ package adopt
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +19,7 @@ func (a *Adoption) batch(c Connection, s *idiom.Script, words []string, n int) (
 	keys, args := words[3:3+n], words[3+n:]
 	name := strings.ToUpper(words[0])
 	dialect := a.opt.Dialect()
-	shape := fmt.Sprint("batch ", s.SHA, " ", n, " ", len(args))
+	shape := shape{script: s.SHA, keys: n, args: len(args), batch: true}
 	_, known := a.classes.Get(shape)
 	b, err := s.Batch(dialect, keys, args, c.Protocol(), strings.HasSuffix(name, "_RO"), known)
 	if err != nil {
@@ -61,7 +60,7 @@ func (a *Adoption) batch(c Connection, s *idiom.Script, words []string, n int) (
 
 // knownBatch reports whether scripts like this one were batches before.
 func (a *Adoption) knownBatch(s *idiom.Script, n, args int) bool {
-	return n > 1 && a.classes.Contains(fmt.Sprint("batch ", s.SHA, " ", n, " ", args))
+	return n > 1 && a.classes.Contains(shape{script: s.SHA, keys: n, args: args, batch: true})
 }
 
 // atOnce is how many parts of a batch are decided at the same time.

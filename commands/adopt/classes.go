@@ -15,25 +15,36 @@ type verdict struct {
 	why   string // why the class is Unclear; empty: not known, or it may hold values
 }
 
+// A shape is how a script is called.
+type shape struct {
+	script     string // its SHA-1
+	keys, args int    // how many
+	first      bool   // the lock is the first argument that a pattern matches
+	version    int    // of the upstream
+	batch      bool   // it is called as one that renews several locks
+	words      string // a hash of them; empty: it is the same with all
+}
+
 // classify says what a call of a script is for. A class is remembered for all calls of the same shape, words
 // aside. That a call is unclear may lie in its words, a ttl that is no number, say: it is remembered for
 // these words only.
-func (a *Adoption) classify(call *idiom.Call, shape string, words []string) verdict {
-	if v, known := a.classes.Get(shape); known {
+func (a *Adoption) classify(call *idiom.Call, as shape, words []string) verdict {
+	if v, known := a.classes.Get(as); known {
 		return v
 	}
 	hash := sha1.New()
 	for _, w := range words {
 		fmt.Fprintf(hash, "%d:%s", len(w), w)
 	}
-	exact := shape + string(hash.Sum(nil))
+	exact := as
+	exact.words = string(hash.Sum(nil))
 	if v, known := a.classes.Get(exact); known {
 		return v
 	}
 	rows, class := call.Accept(time.Now())
 	v := verdict{class: class, hash: rows.OnHash()}
 	if class != idiom.Unclear {
-		a.classes.Add(shape, v)
+		a.classes.Add(as, v)
 		return v
 	}
 	v.why = rows.Why()

@@ -13,16 +13,11 @@ func (a *Adoption) Concerns(args [][]byte) bool {
 		return true
 	}
 	for _, arg := range args[1:] {
-		if len(arg) > 0 && !a.begins[arg[0]] {
+		if len(arg) > 0 && !a.begins[arg[0]] { // most
 			continue
 		}
-		for _, p := range a.patterns {
-			if len(arg) >= len(p.literal) && string(arg[:len(p.literal)]) == p.literal {
-				return true
-			}
-			if p.FenceKey != "" && len(arg) > len(p.FenceKey) && string(arg[:len(p.FenceKey)]) == p.FenceKey {
-				return true
-			}
+		if a.mayMatch(arg) {
+			return true
 		}
 	}
 	if !bringsText(args) {
@@ -30,6 +25,22 @@ func (a *Adoption) Concerns(args [][]byte) bool {
 	}
 	for _, p := range a.patterns {
 		if p.literal != "" && bytes.Contains(args[1], []byte(p.literal)) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayMatch reports whether an argument begins as the keys of a pattern do. It does not allocate.
+func (a *Adoption) mayMatch(arg []byte) bool {
+	if len(arg) > 0 && !a.begins[arg[0]] {
+		return false
+	}
+	for _, p := range a.patterns {
+		if len(arg) >= len(p.literal) && string(arg[:len(p.literal)]) == p.literal {
+			return true
+		}
+		if p.FenceKey != "" && len(arg) > len(p.FenceKey) && string(arg[:len(p.FenceKey)]) == p.FenceKey {
 			return true
 		}
 	}
@@ -56,8 +67,12 @@ func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *Pattern) {
 	}
 	if !keys.Known || runsScript(args[0]) {
 		for _, arg := range args[1:] {
-			if p := a.patternOf(db, string(arg)); p != nil {
-				return string(arg), p
+			if !a.mayMatch(arg) {
+				continue
+			}
+			key := string(arg)
+			if p := a.patternOf(db, key); p != nil {
+				return key, p
 			}
 		}
 		if p := a.inText(db, args); p != nil {
@@ -66,8 +81,12 @@ func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *Pattern) {
 		return "", nil
 	}
 	for _, at := range keys.At {
-		if p := a.patternOf(db, string(args[at])); p != nil {
-			return string(args[at]), p
+		if !a.mayMatch(args[at]) {
+			continue
+		}
+		key := string(args[at])
+		if p := a.patternOf(db, key); p != nil {
+			return key, p
 		}
 	}
 	return "", nil

@@ -1,7 +1,6 @@
 package adopt
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
@@ -21,8 +20,7 @@ func (a *Adoption) oneLock(c Connection, s *idiom.Script, words []string, n int,
 	}
 	dialect := a.opt.Dialect()
 	call.Speak(dialect)
-	shape := fmt.Sprint(s.SHA, " ", n, " ", len(args), " ", call.Key() == lock, " ", dialect.Version)
-	v := a.classify(call, shape, words[3:])
+	v := a.classify(call, shape{script: s.SHA, keys: n, args: len(args), first: call.Key() == lock, version: dialect.Version}, words[3:])
 	made := &Call{Call: call, pattern: a.pattern(c.Database(), call.Key()), command: name, class: v.class, onHash: v.hash, script: s.SHA, follows: s.Follows(), words: words}
 	if v.why != "" {
 		return nil, made.refused(NotClear, v.why)

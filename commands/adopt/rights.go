@@ -7,14 +7,20 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
+// What a client is asked about that runs a script: to run one that does nothing, or none.
+var (
+	mayEval    = []string{"EVAL", "return 1", "0"}
+	mayEvalSHA = []string{"EVALSHA", strings.Repeat("0", 40), "0"}
+)
+
 // mayRun returns nil if the client has the rights that a call needs at the upstream: those of LOCK to take, move or
 // release, or those of HINCRBY where the lock is a hash, to read those of the read, and for a script that to run
 // scripts.
 func mayRun(ctx context.Context, conn Connection, c *Call) error {
 	if c.script != "" {
-		question := []string{"EVAL", "return 1", "0"}
+		question := mayEval
 		if strings.HasPrefix(c.command, "EVALSHA") {
-			question = []string{"EVALSHA", strings.Repeat("0", 40), "0"} // of no script
+			question = mayEvalSHA
 		}
 		if err := conn.MayAsk(ctx, question); err != nil {
 			return err

@@ -199,6 +199,9 @@ func (w *world) op() (Op, error) {
 // counts reports whether a number was stored and others were told: there is something to be had, or to be counted down.
 // Who takes a lock has no news for those that wait for it.
 func (w *world) counts() bool {
+	if len(w.signals) == 0 {
+		return false
+	}
 	_, isInt := integer(w.is.Value)
 	return isInt && slices.ContainsFunc(w.signals, func(s []string) bool { return wakes[strings.ToUpper(s[0])] })
 }

@@ -11,7 +11,7 @@ import (
 func (m *machine) list(exprs []ast.Expr, s *scope) []value {
 	values := make([]value, 0, len(exprs))
 	for i, e := range exprs {
-		if i == len(exprs)-1 {
+		if call, ok := e.(*ast.FuncCallExpr); ok && !call.AdjustRet && i == len(exprs)-1 {
 			return append(values, m.values(e, s)...)
 		}
 		values = append(values, m.value(e, s))
@@ -112,8 +112,11 @@ func (m *machine) variable(name string, s *scope) value {
 	if v := s.find(name); v != nil {
 		return *v
 	}
-	if v, ok := m.globals[name]; ok {
-		return v
+	switch name {
+	case "KEYS":
+		return m.keys
+	case "ARGV":
+		return m.argv
 	}
 	if v, ok := library[name]; ok {
 		return v
@@ -189,7 +192,11 @@ func (m *machine) callExpr(e *ast.FuncCallExpr, s *scope) []value {
 	} else {
 		called = m.value(e.Func, s)
 	}
-	args = append(args, m.list(e.Args, s)...)
+	if of := m.list(e.Args, s); args == nil {
+		args = of
+	} else {
+		args = append(args, of...)
+	}
 	if len(args) > MaxArgs {
 		panic(unsupported("a call with so many arguments"))
 	}

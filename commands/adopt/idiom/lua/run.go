@@ -65,7 +65,7 @@ func (s *Script) Run(on Version, keys, args []string, call Caller) (reply Reply,
 }
 
 func newMachine(on Version, keys, args []string, call Caller) *machine {
-	return &machine{on: on, call: call, globals: map[string]value{"KEYS": listOf(keys), "ARGV": listOf(args)}}
+	return &machine{on: on, call: call, keys: listOf(keys), argv: listOf(args)}
 }
 
 func (m *machine) run(body block) (reply Reply, err error) {
@@ -113,7 +113,7 @@ func first(values []value) value {
 type machine struct {
 	on           Version
 	call         Caller
-	globals      map[string]value // KEYS and ARGV; the library is in library
+	keys, argv   *table // KEYS and ARGV; what else is global is in library
 	steps, depth int
 }
 
