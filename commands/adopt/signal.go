@@ -10,6 +10,9 @@ const signalsFor = 100 * time.Millisecond
 
 // signal sends what follows a change of the lock. It does not undo that if it cannot.
 func (a *Adoption) signal(ctx context.Context, conn Connection, signals [][]string) error {
+	if len(signals) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, signalsFor)
 	defer cancel()
 	for i, s := range signals {
