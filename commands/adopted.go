@@ -10,7 +10,6 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
 	"github.com/lockproxy/lockproxy/commands/adopt"
-	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 	"github.com/lockproxy/lockproxy/commands/adopt/observe"
 	"github.com/lockproxy/lockproxy/commands/clients"
 	"github.com/lockproxy/lockproxy/commands/cluster"
@@ -43,8 +42,11 @@ func (s *Session) isAdopted(c *command, args [][]byte) bool {
 // Arrived notes that the commands which follow may have come later than those before.
 func (s *Session) Arrived() { s.burst = adopt.Burst{} }
 
-// keysOf are a command's keys.
+// keysOf are a command's keys, as far as adoption has to know them.
 func (s *Session) keysOf(args [][]byte) (keys adopt.Keys) {
+	if adopt.IsScript(args[0]) {
+		return adopt.Keys{Known: true}
+	}
 	if c := s.d.discovery.Table().Lookup(args); c != nil {
 		keys.At, keys.Known = c.Keys(args, nil)
 	} else {
@@ -56,7 +58,7 @@ func (s *Session) keysOf(args [][]byte) (keys adopt.Keys) {
 // runAdopted runs a command on the key of an adopted lock, and what is none after all.
 func (s *Session) runAdopted(ctx context.Context, q request) {
 	if s.mode == onPassthrough && s.tx.In { // the upstream refuses it, and aborts the EXEC
-		s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil, idiom.Op{})
+		s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil, adopt.Op{})
 		s.pass.replyMode.Note(q.args, true)
 		s.enqueue(resp.AppendCommand(nil, append([][]byte{[]byte("LOCKPROXY.ADOPTREFUSED")}, q.args...)...))
 		return
@@ -109,7 +111,7 @@ func (s *Session) answerAdopted(q request, result adopt.Result, err error) {
 		taken, err = false, adopt.ErrClientLeft
 	}
 	if err != nil {
-		s.replyAdopted(q, appendAdoptErr(err), idiom.Op{})
+		s.replyAdopted(q, appendAdoptErr(err), adopt.Op{})
 		return
 	}
 	s.replyAdopted(q, result.Reply, result.Op())

@@ -5,7 +5,6 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt"
-	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 	"github.com/lockproxy/lockproxy/commands/adopt/observe"
 	"github.com/lockproxy/lockproxy/commands/table"
 )
@@ -19,7 +18,7 @@ func (s *Session) watchLock(ctx context.Context, q request) {
 	if err := s.d.opt.Adoption.Watch(ctx, adoptedConn{s}, &s.locked, q.args, s.keysOf(q.args)); err != nil {
 		reply = appendAdoptErr(err)
 	}
-	s.replyAdopted(q, reply, idiom.Op{})
+	s.replyAdopted(q, reply, adopt.Op{})
 }
 
 // noteUnwatch forgets the lock that the client watches if a command outside of a transaction says so.
@@ -55,10 +54,10 @@ func (s *Session) queueAdopted(ctx context.Context, q request) bool {
 	switch {
 	case err != nil:
 		reply := appendAdoptErr(err)
-		s.d.opt.Observer.Note(&s.peer, observe.Decided, s.id.DB, s.id.Proto, q.args, reply, idiom.Op{})
+		s.d.opt.Observer.Note(&s.peer, observe.Decided, s.id.DB, s.id.Proto, q.args, reply, adopt.Op{})
 		return s.refuseQueued(string(reply))
 	case queued:
-		s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil, idiom.Op{})
+		s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil, adopt.Op{})
 		return s.reply("+QUEUED\r\n")
 	}
 	if q.row = s.plainRow(q.args); q.row == nil {
@@ -78,7 +77,7 @@ func (s *Session) endAdoptedTx(ctx context.Context, q request) bool {
 	case s.idle(ctx) != nil:
 		return true
 	}
-	s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil, idiom.Op{})
+	s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil, adopt.Op{})
 	ended := s.tx.End(s.watching)
 	s.watching = false
 	s.txNode.Ended()

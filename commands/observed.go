@@ -1,7 +1,7 @@
 package commands
 
 import (
-	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt"
 	"github.com/lockproxy/lockproxy/commands/adopt/observe"
 	"github.com/lockproxy/lockproxy/commands/table"
 )
@@ -35,7 +35,7 @@ func (cs *conns) enqueueTapped(raw []byte) {
 }
 
 // replyAdopted answers a command on the key of an adopted lock, by which that was done.
-func (s *Session) replyAdopted(q request, reply []byte, did idiom.Op) {
+func (s *Session) replyAdopted(q request, reply []byte, did adopt.Op) {
 	s.replies.Local(reply)
 	s.d.opt.Observer.Note(&s.peer, observe.Decided, s.id.DB, s.id.Proto, q.args, reply, did)
 }

@@ -45,14 +45,6 @@ type Connection interface {
 	About() []slog.Attr
 }
 
-// An Answer is a reply of the upstream's on its way. Nobody has to wait for it.
-type Answer interface {
-	// Ready reports whether Await returns at once, or knows by itself when to.
-	Ready() bool
-	// Await waits for it until ctx ends.
-	Await(ctx context.Context) (reply []byte, err error)
-}
-
 // Options are read once by New.
 type Options struct {
 	Engine         Engine
@@ -170,31 +162,6 @@ func (a *Adoption) call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 	return a.plain(c, p, name, words)
 }
 
-// plain makes a call of a command whose one key, a lock, is right behind its name.
-func (a *Adoption) plain(c Connection, p *Pattern, name string, words []string) (*Call, error) {
-	call, class, err := a.rule(p).Plain(words, c.Protocol())
-	if err != nil {
-		return nil, &RefusedError{Command: name, Key: words[1], Why: err.Error(), Pattern: p.Glob, Reason: NotForLocks}
-	}
-	call.Speak(a.opt.Dialect())
-	made := &Call{Call: call, pattern: p, command: name, class: class, onHash: name[0] == 'H', words: words}
-	now := time.Now()
-	if out, err := call.Run(idiom.State{}, now); err == nil && len(out.Reply) > 0 && out.Reply[0] == '-' {
-		made.fault = out.Reply
-	} else if err == nil {
-		made.absent, made.absentAt = out, now.UnixMilli()
-	}
-	return made, nil
-}
-
-// run is Run, without doing again what plain has done in the same millisecond: commands know no shorter time.
-func (c *Call) run(state idiom.State, now time.Time) (idiom.Outcome, error) {
-	if state.Kind == idiom.Absent && c.absentAt == now.UnixMilli() {
-		return c.absent, nil
-	}
-	return c.Run(state, now)
-}
-
 func (a *Adoption) script(c Connection, name string, words []string) (*Call, error) {
 	n, isInt := 0, false
 	if len(words) > 2 {
@@ -297,8 +264,11 @@ type Result struct {
 // Changed reports whether the call has done something, to the lock or at the upstream.
 func (r Result) Changed() bool { return r.did != idiom.Nothing || r.told }
 
+// An Op is what a call does to a lock.
+type Op = idiom.Op
+
 // Op is what a call has done to its one lock; zero: nothing, or something that is not known in full.
-func (r Result) Op() idiom.Op { return r.op }
+func (r Result) Op() Op { return r.op }
 
 // Undo takes back what a call has taken: the client has left.
 func (a *Adoption) Undo(g locks.Grant) {

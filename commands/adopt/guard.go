@@ -19,6 +19,14 @@ func isUpstreams(value string) bool { return strings.HasPrefix(value, upstreamVa
 // guardFor is how long the upstream may take to say that it has a key.
 const guardFor = 100 * time.Millisecond
 
+// An Answer is a reply of the upstream's on its way. Nobody has to wait for it.
+type Answer interface {
+	// Ready reports whether Await returns at once, or knows by itself when to.
+	Ready() bool
+	// Await waits for it until ctx ends.
+	Await(ctx context.Context) (reply []byte, err error)
+}
+
 // lockGuarded takes a lock unless the upstream has its key: a program that does not go through a proxy has taken
 // it there. Then at is what the key is taken for. An upstream that does not say so in time, or not to this client, has
 // nothing: locks are to be had while it is away.

@@ -114,8 +114,12 @@ func (a *Adoption) inText(db int, args [][]byte) *Pattern {
 
 // runsScript reports whether a command runs a script or a function, whose keys may be any of its arguments.
 func runsScript(name []byte) bool {
-	return resp.Is(name, "EVAL") || resp.Is(name, "EVALSHA") || resp.Is(name, "EVAL_RO") || resp.Is(name, "EVALSHA_RO") ||
-		resp.Is(name, "FCALL") || resp.Is(name, "FCALL_RO")
+	return IsScript(name) || resp.Is(name, "FCALL") || resp.Is(name, "FCALL_RO")
+}
+
+// IsScript reports whether a command runs a script. Which of its arguments are keys need not be known.
+func IsScript(name []byte) bool {
+	return resp.Is(name, "EVAL") || resp.Is(name, "EVALSHA") || resp.Is(name, "EVAL_RO") || resp.Is(name, "EVALSHA_RO")
 }
 
 // patternOf is that of a key which is a lock, or the fence of one; nil: it is neither.

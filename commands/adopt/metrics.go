@@ -58,15 +58,9 @@ func (c *counters) end(class idiom.Class, did idiom.Do, err error) {
 		at = len(classes) - 1
 	}
 	row := &c.calls[at]
-	refusal, quorum := (*RefusedError)(nil), (*locks.QuorumError)(nil)
 	switch {
-	case errors.As(err, &refusal):
-		c.reasons[refusal.Reason].Add(1)
-		row[refused].Add(1)
-	case errors.As(err, &quorum), errors.Is(err, errChanging), errors.Is(err, errLate), errors.Is(err, errUnclear):
-		row[noQuorum].Add(1)
 	case err != nil:
-		row[failed].Add(1)
+		c.fail(row, err)
 	case did == idiom.Take, did == idiom.Enter, did == idiom.Replace && class.Acquires():
 		row[granted].Add(1)
 	case did != idiom.Nothing:
@@ -75,6 +69,19 @@ func (c *counters) end(class idiom.Class, did idiom.Do, err error) {
 		row[held].Add(1)
 	default:
 		row[none].Add(1)
+	}
+}
+
+func (c *counters) fail(row *[numOutcomes]atomic.Int64, err error) {
+	refusal, quorum := (*RefusedError)(nil), (*locks.QuorumError)(nil)
+	switch {
+	case errors.As(err, &refusal):
+		c.reasons[refusal.Reason].Add(1)
+		row[refused].Add(1)
+	case errors.As(err, &quorum), errors.Is(err, errChanging), errors.Is(err, errLate), errors.Is(err, errUnclear):
+		row[noQuorum].Add(1)
+	default:
+		row[failed].Add(1)
 	}
 }
 

@@ -65,15 +65,7 @@ func (s *Script) CallFenced(keys, args []string, proto int, readOnly bool, adopt
 		values: args, proto: proto, readOnly: readOnly || s.noWrites, adopted: adopted, fenceOf: fenceOf,
 		run: func(w *world) (lua.Reply, error) { return s.parsed.Run(w.dialect.lua(), keys, args, w.call) },
 	}
-	for _, a := range append(append([]string(nil), keys...), args...) {
-		if adopted(a) {
-			if c.key != "" && c.key != a { // a channel may match as well: the script shows which is the key
-				c.key = ""
-				break
-			}
-			c.key = a
-		}
-	}
+	c.key = soleLock(adopted, keys, args)
 	if c.key == "" {
 		w := &world{adopted: adopted, fenceOf: fenceOf, now: time.Now()}
 		if _, err := c.run(w); err != nil && w.key == "" {
@@ -84,6 +76,23 @@ func (s *Script) CallFenced(keys, args []string, proto int, readOnly bool, adopt
 		}
 	}
 	return c, nil
+}
+
+// soleLock is the one key of a lock among the arguments of a script; empty: there is none, or several, of which one may be a channel: the script
+// shows which is the key.
+func soleLock(adopted func(key string) bool, all ...[]string) (key string) {
+	for _, some := range all {
+		for _, a := range some {
+			if !adopted(a) {
+				continue
+			}
+			if key != "" && key != a {
+				return ""
+			}
+			key = a
+		}
+	}
+	return key
 }
 
 // Run runs a call over the state of its lock. It changes nothing. now is what the script takes for the time.
