@@ -228,19 +228,25 @@ func (c *Conn) send(p []byte, all pending, each []Sink, how sending) error {
 	}
 	c.flushing = true
 	if how.beside {
-		c.flusher.Go(c.flush)
+		c.flusher.Go(c.flushLater)
 	}
 	c.mu.Unlock()
 	if how.beside {
 		return nil
 	}
-	if c.shared {
-		// Let senders that are ready to run queue their commands, so that one write
-		// carries all. Returns at once if none is ready.
-		runtime.Gosched()
+	if !c.shared {
+		c.flush()
+		return nil
 	}
-	c.flush()
+	c.flushLater()
 	return nil
+}
+
+// flushLater is flush, but lets senders that are ready to run queue their commands first, so that
+// one write carries all.
+func (c *Conn) flushLater() {
+	runtime.Gosched() // returns at once if none is ready
+	c.flush()
 }
 
 // flush writes the queue until it is empty, and clears flushing. After flushTurns it
