@@ -25,8 +25,9 @@ func (a *adopter) acquire() error {
 }
 
 func (a *adopter) release() error {
+	undecided := a.undecided
 	v, err := a.decided("EVALSHA", a.sha, "1", a.name, a.owner)
-	if err == nil && v.Int() != 1 {
+	if err == nil && v.Int() != 1 && a.undecided == undecided { // what was not decided may have been done
 		err = fmt.Errorf("compare-and-delete: %s", v)
 	}
 	return err
@@ -50,7 +51,8 @@ func (g *ground) adopters(n int) (all []cycler, err error) {
 	return all, nil
 }
 
-// measureAdopted compares adopted locks with LOCK and UNLOCK, and many that poll with one.
+// measureAdopted compares adopted locks with LOCK and UNLOCK, many that poll with one, existing code with what it was on one
+// Redis, and ordinary commands with and without patterns.
 func measureAdopted(p plan, page *report) error {
 	g, err := openGround(5, "--adopt", "lock:*")
 	if err != nil {
@@ -58,7 +60,7 @@ func measureAdopted(p plan, page *report) error {
 	}
 	defer g.close()
 	page.linef("\n## Adopted locks\n")
-	page.linef("Five masters. A cycle is LOCK then UNLOCK, or SET NX PX then a script that compares and deletes, in turns of %v. CPU is the proxy's.\n", p.slice)
+	page.linef("Five masters. A cycle is LOCK then UNLOCK, or SET NX PX then a script that compares and deletes, in %d turns of %v each. Each ratio is the median over the turns, with the least and the greatest. CPU is the proxy's.\n", 8*p.rounds, p.slice/2)
 	page.table("clients", "LOCK cycle p50 ms", "adopted p50 ms", "ratio", "LOCK CPU µs a cycle", "adopted CPU µs", "ratio")
 	for _, n := range []int{1, 16} {
 		if err := g.adoptedBesideVerbs(p, page, n); err != nil {
@@ -78,7 +80,35 @@ func measureAdopted(p plan, page *report) error {
 		}
 		page.row(fmt.Sprint(n), fmt.Sprintf("%.0f", polls), fmt.Sprintf("%.0f", rounds), ratio(rounds, one))
 	}
-	return nil
+	if err := g.measureIdioms(p, page); err != nil {
+		return err
+	}
+	if err := measureUnmatched(p, page); err != nil {
+		return err
+	}
+	page.linef("\nWhat such a command pays, and what the call of a script costs that is known, or seen first:\n")
+	return goBenchmarks(p, page, "Concerns|Call", "./commands/adopt")
+}
+
+// A turns is what one kind of clients did, turn by turn.
+type turns struct {
+	clients  []cycler
+	p50, cpu []float64 // s, and µs of the proxy's a cycle
+}
+
+func (t *turns) take(g *ground, d time.Duration) error {
+	_, before, err := g.spent()
+	if err != nil {
+		return err
+	}
+	s, err := drive(t.clients, d)
+	if err != nil {
+		return err
+	}
+	_, after, err := g.spent()
+	t.p50 = append(t.p50, quantile(s.both, 0.5).Seconds())
+	t.cpu = append(t.cpu, 1e6*(after-before)/float64(s.cycles))
+	return err
 }
 
 func (g *ground) adoptedBesideVerbs(p plan, page *report, n int) error {
@@ -92,29 +122,22 @@ func (g *ground) adoptedBesideVerbs(p plan, page *report, n int) error {
 	if err != nil {
 		return err
 	}
-	var samples [2]sample
-	var cpu [2]float64
-	for range p.rounds + 1 {
-		for i, clients := range [][]cycler{verbs, existing} {
-			_, before, err := g.spent()
-			if err != nil {
+	both := []*turns{{clients: verbs}, {clients: existing}}
+	for turn := range 8*p.rounds + 1 {
+		for i := range both {
+			if err := both[(i+turn)%2].take(g, p.slice/2); err != nil {
 				return err
 			}
-			s, err := drive(clients, p.slice)
-			if err != nil {
-				return err
+		}
+		if turn == 0 { // it warms up
+			for _, t := range both {
+				t.p50, t.cpu = nil, nil
 			}
-			_, after, err := g.spent()
-			if err != nil {
-				return err
-			}
-			samples[i].add(s)
-			cpu[i] += after - before
 		}
 	}
-	v, a := quantile(samples[0].both, 0.5), quantile(samples[1].both, 0.5)
-	cv, ca := 1e6*cpu[0]/float64(samples[0].cycles), 1e6*cpu[1]/float64(samples[1].cycles)
-	page.row(fmt.Sprint(n), inMillis(v), inMillis(a), ratio(a.Seconds(), v.Seconds()), fmt.Sprintf("%.0f", cv), fmt.Sprintf("%.0f", ca), ratio(ca, cv))
+	v, a := both[0], both[1]
+	page.row(fmt.Sprint(n), fmt.Sprintf("%.2f", 1000*median(v.p50)), fmt.Sprintf("%.2f", 1000*median(a.p50)), spread(a.p50, v.p50),
+		fmt.Sprintf("%.0f", median(v.cpu)), fmt.Sprintf("%.0f", median(a.cpu)), spread(a.cpu, v.cpu))
 	return nil
 }
 

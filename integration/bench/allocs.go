@@ -11,13 +11,17 @@ var packages = []string{"./backends/resp", "./backends/upstream", "./commands", 
 
 // measureAllocs runs the Go benchmarks and keeps their result lines.
 func measureAllocs(p plan, page *report) error {
-	args := []string{"test", "-run", "^$", "-bench", ".", "-benchmem", "-benchtime", fmt.Sprintf("%.0fms", 100*p.scale)}
+	page.linef("\n## Time and allocations of the parts\n")
+	page.linef("`go test -run '^$' -bench . -benchmem %s`\n", strings.Join(packages, " "))
+	return goBenchmarks(p, page, ".", packages...)
+}
+
+func goBenchmarks(p plan, page *report, names string, packages ...string) error {
+	args := []string{"test", "-run", "^$", "-bench", names, "-benchmem", "-benchtime", fmt.Sprintf("%.0fms", 100*p.scale)}
 	out, err := exec.Command("go", append(args, packages...)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("go test: %w\n%s", err, out)
 	}
-	page.linef("\n## Time and allocations of the parts\n")
-	page.linef("`go test -run '^$' -bench . -benchmem %s`\n", strings.Join(packages, " "))
 	page.linef("```")
 	for line := range strings.Lines(string(out)) {
 		if strings.HasPrefix(line, "Benchmark") && strings.Contains(line, "allocs/op") {

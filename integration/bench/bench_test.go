@@ -35,6 +35,19 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
+func TestParseTail(t *testing.T) {
+	out := "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n" +
+		"\"SET\",\"81967.21\",\"0.315\",\"0.080\",\"0.311\",\"0.455\",\"0.719\",\"2.223\"\n"
+	if tail, err := parseTail([]byte(out)); tail != 0.719 || err != nil {
+		t.Errorf("got %v, %v", tail, err)
+	}
+	for _, none := range []string{"WARNING\n", "\"test\",\"rps\"\n\"SET\",\"1\"\n", ""} {
+		if _, err := parseTail([]byte(none)); err == nil {
+			t.Errorf("%q: no figure, no error", none)
+		}
+	}
+}
+
 func TestQuantiles(t *testing.T) {
 	var d []time.Duration
 	for i := range 100 {
