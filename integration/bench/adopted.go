@@ -51,8 +51,7 @@ func (g *ground) adopters(n int) (all []cycler, err error) {
 	return all, nil
 }
 
-// measureAdopted compares adopted locks with LOCK and UNLOCK, many that poll with one, existing code with what it was on one
-// Redis, and ordinary commands with and without patterns.
+// measureAdopted compares adopted locks with LOCK and UNLOCK, and many that poll with one.
 func measureAdopted(p plan, page *report) error {
 	g, err := openGround(5, "--adopt", "lock:*")
 	if err != nil {
@@ -80,14 +79,8 @@ func measureAdopted(p plan, page *report) error {
 		}
 		page.row(fmt.Sprint(n), fmt.Sprintf("%.0f", polls), fmt.Sprintf("%.0f", rounds), ratio(rounds, one))
 	}
-	if err := g.measureIdioms(p, page); err != nil {
-		return err
-	}
-	if err := measureUnmatched(p, page); err != nil {
-		return err
-	}
-	page.linef("\nWhat such a command pays, and what the call of a script costs that is known, or seen first:\n")
-	return goBenchmarks(p, page, "Concerns|Call", "./commands/adopt")
+	page.linef("\nWhat a command pays whose keys are no locks, and what the call of a script costs that is known, or seen first:\n")
+	return goBenchmarks(p, page, "IsAdopted|Concerns|Call", "./commands", "./commands/adopt")
 }
 
 // A turns is what one kind of clients did, turn by turn.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"os"
 	"testing"
 	"time"
 )
@@ -32,6 +33,23 @@ func TestParseRate(t *testing.T) {
 	}
 	if _, err := parseRate([]byte("WARNING\n")); err == nil {
 		t.Error("no figure, no error")
+	}
+}
+
+// TestRunSeconds grows by what the process works.
+func TestRunSeconds(t *testing.T) {
+	before, err := runSeconds(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for until, _ := cpuSeconds(os.Getpid()); ; {
+		if now, err := cpuSeconds(os.Getpid()); err != nil || now > until+0.1 {
+			break
+		}
+	}
+	after, err := runSeconds(os.Getpid())
+	if err != nil || after-before < 0.05 || after-before > 60 {
+		t.Errorf("%v s after 0.1 s of work, %v", after-before, err)
 	}
 }
 

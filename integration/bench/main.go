@@ -3,8 +3,8 @@
 // beside libraries that lock without a proxy; what held locks cost; and
 // GET/SET through the proxy beside the same without it.
 //
-// It starts everything it needs on free ports of 127.0.0.1, takes about nine
-// minutes, prints a page of Markdown, and with -write also stores it. What is
+// It starts everything it needs on free ports of 127.0.0.1, takes about a quarter of
+// an hour, prints a page of Markdown, and with -write also stores it. What is
 // compared is measured alternately in one run. With -against it only compares two
 // builds, in about three minutes.
 package main
@@ -42,6 +42,8 @@ var parts = []part{
 	{"contend", measureContend},
 	{"session", measureSessions},
 	{"adopted", measureAdopted},
+	{"idioms", measureIdioms},
+	{"unmatched", measureUnmatched},
 	{"relay", measureRelay},
 	{"allocs", measureAllocs},
 }
