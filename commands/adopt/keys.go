@@ -13,9 +13,6 @@ func (a *Adoption) Concerns(args [][]byte) bool {
 		return true
 	}
 	for _, arg := range args[1:] {
-		if len(arg) > 0 && !a.begins[arg[0]] { // most
-			continue
-		}
 		if a.mayMatch(arg) {
 			return true
 		}
@@ -33,9 +30,10 @@ func (a *Adoption) Concerns(args [][]byte) bool {
 
 // mayMatch reports whether an argument begins as the keys of a pattern do. It does not allocate.
 func (a *Adoption) mayMatch(arg []byte) bool {
-	if len(arg) > 0 && !a.begins[arg[0]] {
-		return false
-	}
+	return (len(arg) == 0 || a.begins[arg[0]]) && a.beginsAsOne(arg)
+}
+
+func (a *Adoption) beginsAsOne(arg []byte) bool {
 	for _, p := range a.patterns {
 		if len(arg) >= len(p.literal) && string(arg[:len(p.literal)]) == p.literal {
 			return true
