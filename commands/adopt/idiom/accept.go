@@ -62,7 +62,7 @@ func (s Strictness) Allows(c Class) bool {
 
 // A Row is what a call does in one state. Refused is why it cannot be run there, or nil.
 type Row struct {
-	Name    string // "absent", "mine", "mine without end", "other", "other without end", "mine twice"
+	Name    string // "absent", "mine", "mine without end", "other", "other without end", "mine twice", "mine, soon over"
 	State   State
 	Outcome Outcome
 	Refused *Refusal
@@ -82,11 +82,17 @@ func (rows Rows) Why() string {
 	return ""
 }
 
+// Kind is what the lock is in the states where somebody has it.
+func (rows Rows) Kind() Kind { return rows[1].State.Kind }
+
 // OnHash reports whether the states are those of a Hash.
 func (rows Rows) OnHash() bool { return len(rows) > 1 && rows[1].State.Kind == Hash }
 
 // sampleLeft is what is left of the leases that a call is tried on.
 const sampleLeft = 7 * time.Second
+
+// sampleSoon is what is left of a lease that is about to end.
+const sampleSoon = 50 * time.Millisecond
 
 // sampleOther is the value of somebody else's lock that a call is tried on.
 const sampleOther = "\x00another owner"
@@ -95,13 +101,26 @@ const sampleOther = "\x00another owner"
 // them is Unclear, and so is what no class describes; the rows say why.
 func (c *Call) Accept(now time.Time) (Rows, Class) {
 	rows := c.rows(String, "", now, nil)
-	if rows[0].Outcome.Op.Do == Enter || rows.allWrongType() {
+	switch op := rows[0].Outcome.Op; {
+	case op.Do == Enter:
 		return c.accept(Hash, now)
+	case op.Kind == Sorted:
+		return c.accept(Sorted, now)
+	case rows.allWrongType():
+		rows, class := c.accept(Hash, now)
+		if rows.allWrongType() {
+			return c.accept(Sorted, now)
+		}
+		return rows, class
 	}
 	rows, class := c.accept(String, now)
-	if class == ReadOnly { // it may ask for the kind of the key, and do nothing to a string
-		if hash, class := c.accept(Hash, now); hash.change() {
-			return hash, class
+	if class != ReadOnly {
+		return rows, class
+	}
+	for _, kind := range []Kind{Hash, Sorted} { // it may ask for the kind of the key, and do nothing to a string
+		others, class := c.accept(kind, now)
+		if others.change() || class == ReadOnly && others.differ() && !rows.differ() {
+			return others, class
 		}
 	}
 	return rows, class
@@ -151,13 +170,17 @@ func (c *Call) rows(kind Kind, mine string, now time.Time, before Rows) Rows {
 		states[2].name, states[2].State = "mine twice", State{Kind: kind, Value: mine, Count: 2, Left: sampleLeft}
 		states = states[:4]
 	}
+	if kind == Sorted {
+		states[2].name, states[2].State = "mine, soon over", State{Kind: kind, Value: mine, Left: sampleSoon}
+		states = states[:4]
+	}
 	var rows Rows
 	for i, s := range states {
 		if before != nil && i != 1 && i != 2 {
 			rows = append(rows, before[i])
 			continue
 		}
-		if s.Kind == String {
+		if s.Kind != Hash {
 			s.Count = 0
 		}
 		row := Row{Name: s.name, State: s.State}
@@ -197,8 +220,11 @@ func (rows Rows) class(kind Kind) Class {
 		does[i] = r.Outcome.Op.Do
 	}
 	absent, mine, other := does[0], does[1], does[3]
-	if kind == Hash {
+	switch kind {
+	case Hash:
 		return hashClass(absent, mine, does[2], other)
+	case Sorted:
+		return sortedClass(absent, mine, does[2], other)
 	}
 	mineEndless, otherEndless := does[2], does[4]
 	renews := func(d Do) bool { return d == Renew || d == Replace }
@@ -245,6 +271,31 @@ func hashClass(absent, mine, twice, other Do) Class {
 	case mine == Release && twice == Release && other == Nothing:
 		return ReleaseOwn
 	case mine == Nothing && twice == Nothing && other == Nothing:
+		return ReadOnly
+	}
+	return Unclear
+}
+
+// sortedClass is for what does not depend on when the lock ends.
+func sortedClass(absent, mine, soon, other Do) Class {
+	switch {
+	case mine != soon:
+		return Unclear
+	case absent == Take && mine == Nothing && other == Nothing:
+		return Acquire
+	case absent == Take && mine == Renew && other == Nothing:
+		return AcquireOrExtend
+	case absent != Nothing:
+		return Unclear
+	case mine == Release && other == Nothing:
+		return ReleaseOwn
+	case mine == Release && other == Release:
+		return ForceRelease
+	case mine == Renew && other == Nothing:
+		return ExtendOwn
+	case mine == Renew && other == Renew:
+		return ForceExtend
+	case mine == Nothing && other == Nothing:
 		return ReadOnly
 	}
 	return Unclear

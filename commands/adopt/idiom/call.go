@@ -34,7 +34,7 @@ func (c *Call) Key() string { return c.key }
 // client's, 2 or 3. The error is a *Refusal.
 func Plain(args []string, proto int) (*Call, error) {
 	name := strings.ToUpper(args[0])
-	if _, known := commandTable[name]; !known || len(args) < 2 {
+	if _, known := commandTable[name]; !known || len(args) < 2 || inScriptsOnly[name] {
 		return nil, refusef("%s of a lock", name)
 	}
 	key, rest := args[1], args[2:]
@@ -138,6 +138,10 @@ func appendReply(b []byte, r lua.Reply, proto int) []byte {
 		return resp.AppendSimple(b, string(r))
 	case lua.Error:
 		return resp.AppendError(b, string(r))
+	case score:
+		return appendScore(b, r, proto)
+	case scored:
+		return r.append(b, proto)
 	case pairs:
 		b = resp.AppendMap(b, len(r)/2, proto)
 		for _, e := range r {

@@ -26,11 +26,40 @@ var refusedCases = []scriptCase{
 		`local fence = redis.call('incr', 'fence:' .. KEYS[1]) return redis.call('set', KEYS[1], fence, 'NX', 'PX', 5000)`,
 		"local ok = redis.pcall('set', KEYS[1], ARGV[1], 'nx', 'px', 5000)\r\nif ok then redis.pcall('incr', KEYS[2]) end\r\nreturn ok",
 	}},
-	{name: "40 a sorted set", keys: lockKey, args: onlyMe, texts: []string{
+	{name: "40 a sorted set of times in seconds", keys: lockKey, args: onlyMe, texts: []string{
 		`return redis.call('zadd', KEYS[1], redis.call('time')[1], ARGV[1])`,
-		`redis.call("ZREMRANGEBYSCORE", KEYS[1], "-inf", redis.call("TIME")[1]) return redis.call("ZCARD", KEYS[1])`,
-		`if redis.call('zscore', KEYS[1], ARGV[1]) then return 1 end return 0`,
+		`local t = redis.call("TIME") redis.call("ZADD", KEYS[1], t[1] + 5, ARGV[1], t[1] + 5, "__write__") redis.call("EXPIREAT", KEYS[1], t[1] + 5) return redis.call("ZCARD", KEYS[1])`,
+		`if redis.call('zcard', KEYS[1]) == 0 then redis.call('zadd', KEYS[1], 1, ARGV[1]) return 1 end return 0`,
 		"local t = redis.call('TIME')\r\nlocal now = t[1] + t[2] / 1000000\r\nif redis.call('zcount', KEYS[1], now, '+inf') == 0 then redis.call('zadd', KEYS[1], now + 5, ARGV[1]) return 1 end\r\nreturn 0",
+	}},
+	{name: "a read lock in a sorted set", keys: lockKey, args: withTTL, texts: []string{
+		nowIs + `if redis.call('zscore', KEYS[1], '__write__') then return false end
+		 redis.call('zadd', KEYS[1], now + ARGV[2], ARGV[1]) redis.call('pexpireat', KEYS[1], now + ARGV[2]) return true`,
+		nowIs + `redis.call("ZREMRANGEBYSCORE", KEYS[1], "-inf", now)
+		 if not redis.call("ZSCORE", KEYS[1], ARGV[1]) and redis.call("ZCARD", KEYS[1]) > 0 and redis.call("ZSCORE", KEYS[1], "__write__") then return 0 end
+		 redis.call("ZADD", KEYS[1], now + ARGV[2], ARGV[1]) redis.call("ZREM", KEYS[1], "__write__") redis.call("PEXPIRE", KEYS[1], ARGV[2]) return 1`,
+		nowIs + `if redis.call('zcard', KEYS[1]) == 0 then redis.call('zadd', KEYS[1], now + ARGV[2], ARGV[1]) redis.call('pexpireat', KEYS[1], now + ARGV[2]) return 1 end return 0`,
+		nowIs + `redis.call('zadd', KEYS[1], now + ARGV[2], ARGV[1], now + ARGV[2], '__write__') redis.call('pexpireat', KEYS[1], now + ARGV[2]) return 1`,
+		`if redis.call('zscore', KEYS[1], ARGV[1]) then return redis.call('zrem', KEYS[1], '__write__') end return 0`,
+		`return redis.call('zrem', KEYS[1], ARGV[1])`,
+	}},
+	{name: "a sorted set whose end is not its scores'", keys: lockKey, args: withTTL, texts: []string{
+		nowIs + `if redis.call('zcard', KEYS[1]) > 0 then return 0 end return redis.call('zadd', KEYS[1], now + ARGV[2], ARGV[1], now + ARGV[2], '__write__')`,
+		nowIs + `if redis.call('exists', KEYS[1]) == 1 then return 0 end redis.call('zadd', KEYS[1], now + ARGV[2], ARGV[1], now + ARGV[2], '__write__') return redis.call('pexpire', KEYS[1], ARGV[2] - 1000)`,
+		nowIs + `if redis.call('exists', KEYS[1]) == 1 then return 0 end redis.call('zadd', KEYS[1], now + ARGV[2], ARGV[1], now + 3000, '__write__') return redis.call('pexpire', KEYS[1], ARGV[2])`,
+		nowIs + `if redis.call('zscore', KEYS[1], ARGV[1]) then redis.call('zadd', KEYS[1], now + ARGV[2], ARGV[1]) return redis.call('pexpireat', KEYS[1], now + ARGV[2]) end return 0`,
+		nowIs + `if redis.call('zscore', KEYS[1], ARGV[1]) then return redis.call('zadd', KEYS[1], now + ARGV[2], ARGV[1], now + ARGV[2], '__write__') end return 0`,
+	}},
+	{name: "a sorted set that is over when it is made", keys: lockKey, args: withTTL, texts: []string{
+		nowIs + `redis.call('zadd', KEYS[1], now, ARGV[1], now, '__write__') redis.call('pexpireat', KEYS[1], now) return 1`,
+		nowIs + `if redis.call('zcard', KEYS[1]) == 0 then redis.call("ZADD", KEYS[1], now - 10, ARGV[1]) redis.call("ZADD", KEYS[1], now - 10, "__write__") redis.call("PEXPIREAT", KEYS[1], now - 10) end return true`,
+		nowIs + `if redis.call('zcard', KEYS[1]) == 0 then redis.call('zadd', KEYS[1], '+inf', ARGV[1], '+inf', '__write__') end return 1`,
+	}},
+	{name: "a sorted set that is another's", keys: lockKey, args: withTTL, texts: []string{
+		nowIs + `redis.call('zremrangebyscore', KEYS[1], '-inf', '+inf') redis.call('zadd', KEYS[1], now + ARGV[2], ARGV[1], now + ARGV[2], '__write__') return redis.call('pexpireat', KEYS[1], now + ARGV[2])`,
+		nowIs + `redis.call("DEL", KEYS[1]) redis.call("ZADD", KEYS[1], now + ARGV[2], ARGV[1], now + ARGV[2], "__write__") return redis.call("PEXPIREAT", KEYS[1], now + ARGV[2])`,
+		nowIs + `for _, m in ipairs(redis.call('zrange', KEYS[1], 0, -1)) do if m ~= '__write__' then redis.call('zrem', KEYS[1], m) end end
+		 redis.call('zadd', KEYS[1], now + ARGV[2], ARGV[1], now + ARGV[2], '__write__') redis.call('pexpire', KEYS[1], ARGV[2]) return 1`,
 	}},
 	{name: "41 an endless loop", keys: lockKey, args: onlyMe, texts: []string{
 		`while true do redis.call('get', KEYS[1]) end`,

@@ -135,6 +135,7 @@ func (g *grammar) call() string {
 		"'getex', KEYS[1], 'px', %t", "'getex', KEYS[1], 'PERSIST'", "'getex', KEYS[1]", "'hmget', KEYS[1], %v, 'me'", "'expire', KEYS[1], %t, 'xx', 'gt'", "'pexpire', KEYS[1], %t, 'LT', 'XX'", "'substr', KEYS[1], -2, -1", "'hvals', KEYS[1]", "'mget', KEYS[1]", "'touch', KEYS[1]",
 		"'delex', KEYS[1], 'IFEQ', %v", "'delex', KEYS[1]", "'delifeq', KEYS[1], %v", "'set', KEYS[1], %v, 'IFEQ', 'me', 'px', %t", "'set', KEYS[1], %v, 'ifeq', ARGV[1], 'GET'",
 		"'hincrby', KEYS[1], 'me', -1", "'hincrby', KEYS[1], 'me', 1", "'hexists', KEYS[1], 'me'", "'hget', KEYS[1], 'me'", "'hdel', KEYS[1], 'me'", "'hkeys', KEYS[1]", "'hstrlen', KEYS[1], %v",
+		"'zscore', KEYS[1], %v", "'zcard', KEYS[1]", "'zcount', KEYS[1], '-inf', '+inf'", "'zrange', KEYS[1], 0, -1", "'zrem', KEYS[1], 'me', '__write__'", "'zadd', KEYS[1], %t, %v", "'zrevrange', KEYS[1], 0, 0, 'withscores'",
 		"'get', KEYS[2]", "'get', KEYS[2]", "'set', KEYS[2], 1, 'px', 9000", "'set', KEYS[2], %v, 'ex', 9", "'psetex', KEYS[2], 9000, 0",
 		"'publish', 'ch:a', %v", "'lpush', 'list:a', %v", "'nothing', KEYS[1]", "'get'")
 	return how + strings.NewReplacer("%t", ms, "%v", value).Replace(args) + ")"
@@ -159,6 +160,36 @@ func (g *grammar) hashed() string {
 	return "if " + mine + " then " + expire + " return " + g.one("1", "redis.call('hget', KEYS[1], ARGV[1])", "redis.call('hgetall', KEYS[1])") + " end return 0"
 }
 
+// sorted writes a script of a sorted set: take, extend, release or read, in a frame of its own.
+func (g *grammar) sorted() string {
+	now := g.one("local t = redis.call('time') local now = t[1] * 1000 + math.floor(t[2] / 1000) ", "local t = redis.call('TIME') local now = t[1] * 1000 + t[2] / 1000 ")
+	if g.pick(3) > 0 {
+		now += "redis.call('zremrangebyscore', KEYS[1], '-inf', " + g.one("now", "now - 5", "'(' .. math.floor(now)", "now + 100000", "'+inf'", "0") + ") "
+	}
+	if g.pick(2) == 0 {
+		now = "if redis.call('type', KEYS[1]).ok == 'string' then return " + g.one("0", "false") + " end " + now
+	}
+	mine := g.one("redis.call('zscore', KEYS[1], ARGV[1])", "(redis.call('zscore', KEYS[1], ARGV[1]) ~= false)", "(tonumber(redis.call('zscore', KEYS[1], ARGV[1]) or 0) > now)", "redis.call('zrange', KEYS[1], 0, -1)[2] == ARGV[1]", "redis.call('zcard', KEYS[1]) == 2")
+	ends := g.one("now + ARGV[2]", "now + tonumber(ARGV[2])", "math.floor(now) + ARGV[2]", "now + 5000", "now", "'x'")
+	add := g.one("redis.call('zadd', KEYS[1], E, ARGV[1], E, '__write__') ", "redis.call('zadd', KEYS[1], E, ARGV[1]) redis.call('zadd', KEYS[1], E, '__write__') ", "redis.call('zadd', KEYS[1], E, '__write__') redis.call('zadd', KEYS[1], E, ARGV[1]) ",
+		"redis.call('zadd', KEYS[1], E, ARGV[1]) ", "redis.call('zadd', KEYS[1], E, ARGV[1], E, '__write__', E, 'more') redis.call('zrem', KEYS[1], 'more') ")
+	add = strings.ReplaceAll(add, "E", ends)
+	add += g.one("redis.call('pexpireat', KEYS[1], redis.call('zrevrange', KEYS[1], 0, 0, 'withscores')[2]) ", "redis.call('pexpireat', KEYS[1], math.floor("+ends+")) ", "redis.call('pexpire', KEYS[1], ARGV[2]) ", "")
+	free := g.one("redis.call('zcard', KEYS[1]) == 0", "redis.call('zcount', KEYS[1], now, '+inf') == 0", "redis.call('zcount', KEYS[1], '-inf', 'inf') < 1", "not redis.call('zscore', KEYS[1], '__write__')", "#redis.call('zrevrange', KEYS[1], 0, -1) == 0", "redis.call('exists', KEYS[1]) == 0")
+	remove := g.one("redis.call('zrem', KEYS[1], ARGV[1], '__write__')", "redis.call('zrem', KEYS[1], ARGV[1]) + redis.call('zrem', KEYS[1], '__write__')", "redis.call('del', KEYS[1])", "redis.call('zremrangebyscore', KEYS[1], 0, 'inf')", "redis.call('zrem', KEYS[1], ARGV[1])")
+	says := g.one("1", "true", "redis.call('zcard', KEYS[1])", "redis.call('zrange', KEYS[1], 0, -1)", "redis.call('pttl', KEYS[1])", "redis.call('zscore', KEYS[1], ARGV[1])", "redis.call('zrevrange', KEYS[1], 0, -1, 'WITHSCORES')")
+	no := " return " + g.one("0", "false", "redis.call('pttl', KEYS[1])", "redis.call('zscore', KEYS[1], 'me')")
+	switch g.pick(4) {
+	case 0:
+		return now + "if " + free + g.one(" or "+mine, "") + " then " + add + "return " + says + " end" + no
+	case 1:
+		return now + "if not " + mine + " then" + no + " end " + add + "return " + says
+	case 2:
+		return now + "if " + mine + " then local n = " + remove + " return n end" + no
+	}
+	return now + "if " + mine + " then return " + says + " end" + no
+}
+
 // FuzzGenerated writes scripts out of a grammar and compares what they do in every state with a real server.
 func FuzzGenerated(f *testing.F) {
 	f.Add([]byte{0})
@@ -166,6 +197,8 @@ func FuzzGenerated(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 0, 0, 1, 0, 1, 0})
 	f.Add([]byte{2, 1, 1, 1, 0, 1, 0, 0, 1})
 	f.Add([]byte{2, 2, 0, 0, 1, 2, 1})
+	f.Add([]byte{3, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte{3, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1})
 	f.Add([]byte("if it is mine, then delete it, else say no"))
 	f.Add([]byte{3, 1, 7, 0, 0, 0, 3, 1, 9, 18, 0, 2, 1, 1, 1, 3, 3, 4, 26, 28, 30, 5, 1, 0, 7, 9, 11, 13, 15, 17})
 	n := redistest.StartNodes(f, 1)
@@ -177,9 +210,12 @@ func FuzzGenerated(f *testing.F) {
 		}
 		g := &grammar{choices: choices}
 		var text string
-		if g.pick(3) == 2 {
+		switch g.pick(4) {
+		case 2:
 			text = g.hashed()
-		} else {
+		case 3:
+			text = g.sorted()
+		default:
 			text = g.script()
 		}
 		call, err := ParseScript(text).Call([]string{"lock:a", "latch:a"}, withTTL, 2, false, isLock)

@@ -6,8 +6,8 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom/lua"
 )
 
-// notHash is the answer to a command of hashes where the key is a string.
-func (w *world) notHash() bool { return w.is.Kind == String || w.is.Kind == Native }
+// notHash reports whether a command of hashes fails, since the key is something else.
+func (w *world) notHash() bool { return w.is.Kind != Absent && w.is.Kind != Hash }
 
 // hget is HGET, HEXISTS and HSTRLEN.
 func (w *world) hget(name string, args []string) (lua.Reply, error) {

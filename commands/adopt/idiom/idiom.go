@@ -29,10 +29,13 @@ const (
 	Absent Kind = iota
 	String
 	Hash
+	Sorted // a sorted set: see sorted.go
 	Native // a lock that was taken with LOCK
 )
 
-func (k Kind) String() string { return [...]string{"absent", "string", "hash", "native"}[k] }
+func (k Kind) String() string {
+	return [...]string{"absent", "string", "hash", "sorted set", "native"}[k]
+}
 
 // Forever is the rest of a lease without an end.
 const Forever = time.Duration(math.MaxInt64)
@@ -40,7 +43,7 @@ const Forever = time.Duration(math.MaxInt64)
 // A State is what a key is while it is decided on. The zero State is a key that is not there.
 type State struct {
 	Kind  Kind
-	Value string        // of a String or a Native; the field of a Hash
+	Value string        // of a String or a Native; the field of a Hash; the token of a Sorted
 	Count int           // of a Hash
 	Left  time.Duration // until it ends, in whole milliseconds, or Forever
 }
@@ -66,8 +69,9 @@ func (d Do) String() string {
 // An Op is what a call does to the one lock it is about. It does nothing if Do is Nothing.
 type Op struct {
 	Do    Do
-	Value string        // Take, Replace: the value; Enter: the field; Nothing, with a Latch: that of which it would give a hold back
+	Value string        // Take, Replace: the value, or token; Enter: the field; Nothing, with a Latch: that of which it would give a hold back
 	TTL   time.Duration // Take, Enter, Renew, Replace: until the end, or Forever; Leave: 0 leaves it as it is
+	Kind  Kind          // Take: Sorted for a lock in a sorted set; otherwise it is a String
 	Latch string        // Leave, Release, Nothing: the id of this release, which is done once however often it is sent; empty: it has none
 }
 

@@ -2,6 +2,7 @@ package idiom
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +32,7 @@ func each(t *testing.T, cases []scriptCase, do func(t *testing.T, c scriptCase, 
 }
 
 // scriptCases are all that are to be adopted.
-var scriptCases = slices.Concat(takeCases, releaseCases, extendCases, hashCases)
+var scriptCases = slices.Concat(takeCases, releaseCases, extendCases, hashCases, sortedCases)
 
 func TestAccept(t *testing.T) {
 	each(t, scriptCases, func(t *testing.T, c scriptCase, text string) {
@@ -96,6 +97,8 @@ var states = []State{
 	{Kind: Hash, Value: "me", Count: 1, Left: 7 * time.Second},
 	{Kind: Hash, Value: "me", Count: 2, Left: 7 * time.Second},
 	{Kind: Hash, Value: "other", Count: 1, Left: Forever},
+	{Kind: Sorted, Value: "me", Left: 7 * time.Second},
+	{Kind: Sorted, Value: "other", Left: 7 * time.Second},
 }
 
 // put lets lock:a on a server be in this state.
@@ -107,6 +110,10 @@ func (s State) put(t *testing.T, c *redistest.Conn) {
 		c.Do(t, "SET", "lock:a", s.Value)
 	case Hash:
 		c.Do(t, "HSET", "lock:a", s.Value, strconv.Itoa(s.Count))
+	case Sorted:
+		for _, m := range membersOf(s, time.Now()) {
+			c.Do(t, "ZADD", "lock:a", strconv.FormatFloat(m.score, 'f', -1, 64), m.name)
+		}
 	default:
 		return
 	}
@@ -126,6 +133,13 @@ func look(t *testing.T, c *redistest.Conn) (s State) {
 		all := c.Do(t, "HGETALL", "lock:a").Elems
 		s.Value = all[0].Text
 		s.Count, _ = strconv.Atoi(all[1].Text)
+	case "zset":
+		s.Kind = Sorted
+		var names []string
+		for _, m := range setOn(t, c) {
+			names = append(names, m.name)
+		}
+		s.Value = strings.Join(slices.DeleteFunc(names, func(name string) bool { return name == writer }), " and ")
 	default:
 		return s
 	}
@@ -136,10 +150,39 @@ func look(t *testing.T, c *redistest.Conn) (s State) {
 	return s
 }
 
+// setOn are the members of lock:a on a server.
+func setOn(t *testing.T, c *redistest.Conn) (all []member) {
+	t.Helper()
+	flat := c.Do(t, "EVAL", "return redis.call('zrange', KEYS[1], 0, -1, 'WITHSCORES')", "1", "lock:a").Elems
+	for i := 0; i+1 < len(flat); i += 2 {
+		f, err := strconv.ParseFloat(flat[i+1].Text, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, member{name: flat[i].Text, score: f})
+	}
+	return all
+}
+
+// sameSet compares the members of a sorted set on a server with those that a run of a call leaves.
+func sameSet(t *testing.T, c *redistest.Conn, call *Call, s State) {
+	t.Helper()
+	w := call.world(s, time.Now())
+	_, _ = call.run(w)
+	if got := setOn(t, c); !slices.EqualFunc(got, w.members, func(a, b member) bool {
+		return a.name == b.name && math.Abs(a.score-b.score) < float64(patience.Milliseconds())
+	}) {
+		t.Errorf("%v: Redis has %v, here %v", s, got, w.members)
+	}
+}
+
 // after is the state that an outcome leads to.
 func after(s State, op Op) State {
 	switch op.Do {
 	case Take, Replace:
+		if op.Kind == Sorted {
+			return State{Kind: Sorted, Value: op.Value, Left: op.TTL}
+		}
 		return State{Kind: String, Value: op.Value, Left: op.TTL}
 	case Enter:
 		return State{Kind: Hash, Value: op.Value, Count: s.Count + 1, Left: op.TTL}
@@ -195,6 +238,9 @@ func same(t *testing.T, c *redistest.Conn, call *Call, command []string) {
 		if got != want || !near(left, wanted) {
 			t.Errorf("%v: Redis has %v for %v, here %v for %v", s, got, left, want, wanted)
 		}
+		if want.Kind == Sorted {
+			sameSet(t, c, call, s)
+		}
 		if out.Op.Latch != "" && out.Op.Do != Nothing { // sent again, it has the same answer, and does nothing
 			if again := c.Do(t, command...).Raw; again != raw {
 				t.Errorf("%v: Redis answers %q, and %q when it is sent again", s, raw, again)
@@ -245,6 +291,8 @@ var plainCommands = []string{
 	"SET K me NX NX NX NX NX NX NX NX NX", "HSET K me 1 you 1", "HSET K me", "HDEL K me you", "HDEL K", "GETEX K", "GETEX K PX 5000", "GETEX K EX x", "GETEX K EX 0", "GETEX K EXAT 0", "GETEX K EX", "GETEX K PERSIST EX 5", "EXPIRE K 5 XX GT", "EXPIRE K",
 	"SET K me IFEQ me PX 5000", "SET K you2 IFEQ me PX 5000", "SET K me ifeq other GET", "SET K me EX 5 GET IFEQ me", "SET K me IFEQ", "SET K me IFEQ me EX 0", "SET K me2 IFEQ other KEEPTTL", "SET K me IFEQ me IFEQ me", "SET K me IFEQ me IFNE me",
 	"SET K me NX IFEQ me", "SET K me IFEQ me XX", "SET K me IFNE me", "SET K me IFDEQ me", "DELEX K IFEQ me", "DELEX K IFEQ", "DELEX K", "DELEX", "DELEX K ifeq other", "DELEX K WHAT me", "DELEX K IFNE me", "DELEX K IFEQ me me",
+	"ZSCORE K me", "ZSCORE K __write__", "ZSCORE K", "ZCARD K", "ZCOUNT K -inf +inf", "ZCOUNT K (5 inf", "ZCOUNT K -inf 5", "ZCOUNT K x 1", "ZCOUNT K 99999999999999 inf", "ZCOUNT K 1 (",
+	"ZRANGE K 0 -1", "ZRANGE K 0 -1 WITHSCORES", "ZREVRANGE K 0 0 withscores", "ZRANGE K 1 0", "ZRANGE K -9 9", "ZRANGE K x 1", "ZREVRANGE K -1 -1", "ZRANGE K 0 -1 REV", "ZREVRANGE K 5 9 WITHSCORES",
 	"DELIFEQ K me", "DELIFEQ K", "DELIFEQ K other",
 }
 

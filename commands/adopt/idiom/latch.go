@@ -134,5 +134,5 @@ func latchText(reply lua.Reply) (string, bool) {
 
 // world is what a run of a call sees.
 func (c *Call) world(state State, now time.Time) *world {
-	return &world{key: c.key, was: state, is: state, now: now, adopted: c.adopted, readOnly: c.readOnly, dialect: c.dialect, fenceOf: c.fenceOf, deadlines: c.deadlines}
+	return &world{key: c.key, was: state, is: state, members: membersOf(state, now), now: now, adopted: c.adopted, readOnly: c.readOnly, dialect: c.dialect, fenceOf: c.fenceOf, deadlines: c.deadlines}
 }

@@ -43,7 +43,10 @@ func (c *Call) samples(kind Kind) (sorts [][]State) {
 	ends, endless := []time.Duration{sampleLeft, 1234 * time.Millisecond}, []time.Duration{Forever}
 	for _, o := range owners {
 		for _, left := range [][]time.Duration{ends, endless} {
-			if kind == String {
+			switch {
+			case kind == Sorted && left[0] == Forever:
+				continue
+			case kind != Hash:
 				of(o, left, 0)
 				continue
 			}
@@ -57,12 +60,9 @@ func (c *Call) samples(kind Kind) (sorts [][]State) {
 // Replies runs a call over all states that it may meet. It is refused if it fails in one of them, or if a call that has
 // changed the lock may answer what one answers that has not.
 func (c *Call) Replies(now time.Time) (*Replies, *Refusal) {
-	kind := String
-	if rows := c.rows(String, "", now, nil); rows[0].Outcome.Op.Do == Enter || rows.allWrongType() {
-		kind = Hash
-	}
+	rows, _ := c.Accept(now)
 	r := &Replies{}
-	for _, sort := range c.samples(kind) {
+	for _, sort := range c.samples(rows.Kind()) {
 		if err := r.add(c, sort, now); err != nil {
 			return nil, err
 		}

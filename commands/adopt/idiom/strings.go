@@ -79,7 +79,7 @@ func (w *world) set(_ string, args []string) (lua.Reply, error) {
 			return w.invalidExpire("set"), nil
 		}
 	}
-	if (o.get || o.compares != "") && w.is.Kind == Hash {
+	if (o.get || o.compares != "") && w.notString() {
 		return wrongType, nil
 	}
 	if o.nx && o.end == "" && w.is.Kind == Absent {
@@ -209,11 +209,14 @@ func (w *world) get(string, []string) (lua.Reply, error) {
 	switch w.is.Kind {
 	case Absent:
 		return nil, nil
-	case Hash:
+	case Hash, Sorted:
 		return wrongType, nil
 	}
 	return w.is.Value, nil
 }
+
+// notString reports whether a command of strings fails, since the key is something else.
+func (w *world) notString() bool { return w.is.Kind == Hash || w.is.Kind == Sorted }
 
 // mget is MGET, to which what is no string is not there.
 func (w *world) mget(name string, _ []string) (lua.Reply, error) {
@@ -225,7 +228,7 @@ func (w *world) mget(name string, _ []string) (lua.Reply, error) {
 }
 
 func (w *world) strlen(string, []string) (lua.Reply, error) {
-	if w.is.Kind == Hash {
+	if w.notString() {
 		return wrongType, nil
 	}
 	return int64(len(w.is.Value)), nil
@@ -237,7 +240,7 @@ func (w *world) getRange(_ string, args []string) (lua.Reply, error) {
 	switch {
 	case !isInt || !alsoInt:
 		return notInteger, nil
-	case w.is.Kind == Hash:
+	case w.notString():
 		return wrongType, nil
 	}
 	n := int64(len(w.is.Value))
@@ -272,6 +275,8 @@ func (w *world) typeOf(string, []string) (lua.Reply, error) {
 		return lua.Status("none"), nil
 	case Hash:
 		return lua.Status("hash"), nil
+	case Sorted:
+		return lua.Status("zset"), nil
 	}
 	return lua.Status("string"), nil
 }
@@ -327,7 +332,7 @@ func (w *world) delex(name string, args []string) (lua.Reply, error) {
 		condition = strings.ToUpper(args[0])
 	}
 	switch ours := !w.dialect.Valkey; {
-	case condition == "IFEQ" && w.is.Kind != Hash:
+	case condition == "IFEQ" && !w.notString():
 		return w.delIfEq(name, args[1:])
 	case ours && len(args) == 0:
 		return w.del(name, nil)
@@ -335,7 +340,7 @@ func (w *world) delex(name string, args []string) (lua.Reply, error) {
 		return wrongArity(name), nil
 	case ours && len(args) == 2 && w.is.Kind == Absent:
 		return int64(0), nil
-	case ours && len(args) == 2 && w.is.Kind == Hash:
+	case ours && len(args) == 2 && w.notString():
 		return lua.Error("ERR Key should be of string type if conditions are specified"), nil
 	case ours && len(args) == 2 && condition != "IFNE" && condition != "IFDEQ" && condition != "IFDNE":
 		return lua.Error("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE"), nil

@@ -19,6 +19,7 @@ const maxValue = 1003
 type world struct {
 	key      string // of the lock; empty until a command names it
 	was, is  State
+	members  []member // of is, if that is Sorted
 	now      time.Time
 	timed    bool // an end was set
 	timeRead bool
@@ -69,6 +70,9 @@ func init() {
 		"PERSIST": {0, 0, true, (*world).persist},
 		"HEXISTS": {1, 1, false, (*world).hget}, "HGET": {1, 1, false, (*world).hget}, "HSTRLEN": {1, 1, false, (*world).hget},
 		"HLEN": {0, 0, false, (*world).hash}, "HKEYS": {0, 0, false, (*world).hash}, "HVALS": {0, 0, false, (*world).hash}, "HGETALL": {0, 0, false, (*world).hash},
+		"ZSCORE": {1, 1, false, (*world).zscore}, "ZCARD": {0, 0, false, (*world).zcard}, "ZCOUNT": {2, 2, false, (*world).zcount},
+		"ZRANGE": {2, 64, false, (*world).zrange}, "ZREVRANGE": {2, 64, false, (*world).zrange},
+		"ZADD": {2, 64, true, (*world).zadd}, "ZREM": {1, 64, true, (*world).zrem}, "ZREMRANGEBYSCORE": {2, 2, true, (*world).zremRange},
 		"HSET": {2, 2, true, (*world).hset}, "HSETNX": {2, 2, true, (*world).hset}, "HINCRBY": {2, 2, true, (*world).hincrby}, "HDEL": {1, 1, true, (*world).hdel},
 	}
 }
@@ -171,6 +175,8 @@ func (w *world) op() (Op, error) {
 		return Op{}, refusef("a hash that stays with a count of 0")
 	case is.Kind == Absent:
 		return Op{Do: Release}, nil
+	case is.Kind == Sorted:
+		return w.opSorted()
 	case is.Kind == String && was.Kind == Absent && w.counts():
 		return Op{}, refusef("a semaphore or a counter, not a lock: it sets a number, and wakes who waits for that")
 	case is.Kind == String && was.Kind == Absent:

@@ -74,7 +74,7 @@ func (m *machine) value(e ast.Expr, s *scope) value {
 	case *ast.UnaryMinusOpExpr:
 		return -m.number(e.Expr, s, "what minus is put before")
 	case *ast.UnaryNotOpExpr:
-		return !truthy(m.value(e.Expr, s))
+		return !m.truth(e.Expr, s)
 	case *ast.UnaryLenOpExpr:
 		return length(m.value(e.Expr, s))
 	case *ast.TableExpr:
@@ -175,7 +175,43 @@ func (t *table) push(v value) {
 	t.list = append(t.list, v)
 }
 
+// truth evaluates an expression of which is needed only whether it is true.
+func (m *machine) truth(e ast.Expr, s *scope) bool {
+	switch e := e.(type) {
+	case *ast.FuncCallExpr:
+		v := first(m.rawCall(e, s))
+		if _, is := v.(seen); is {
+			return true
+		}
+		return truthy(noElements(v))
+	case *ast.UnaryNotOpExpr:
+		m.step()
+		defer m.leave()
+		return !m.truth(e.Expr, s)
+	case *ast.LogicalOpExpr:
+		m.step()
+		defer m.leave()
+		if left := m.truth(e.Lhs, s); left == (e.Operator == "or") {
+			return left
+		}
+		return m.truth(e.Rhs, s)
+	}
+	return truthy(m.value(e, s))
+}
+
+// callExpr calls a function, whose values may be looked at.
 func (m *machine) callExpr(e *ast.FuncCallExpr, s *scope) []value {
+	values := m.rawCall(e, s)
+	if len(values) == 1 {
+		if v, is := values[0].(seen); is {
+			v.Look()
+			return one(v.Text)
+		}
+	}
+	return values
+}
+
+func (m *machine) rawCall(e *ast.FuncCallExpr, s *scope) []value {
 	m.step()
 	defer m.leave()
 	var args []value

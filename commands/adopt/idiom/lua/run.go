@@ -46,6 +46,12 @@ type Unknown struct{}
 // Later is the Reply of a command whose answer will be known. A script may return it, also in a list, and must not look at it.
 type Later struct{}
 
+// A Seen is the Reply of a command whose text is told to Look, if the script looks at it and not only whether it is there.
+type Seen struct {
+	Text string
+	Look func()
+}
+
 // A Caller answers redis.call. An error ends the run; what Redis would answer as one is an Error.
 type Caller func(args []string) (Reply, error)
 
@@ -228,12 +234,12 @@ func (m *machine) statement(st ast.Stmt, s *scope) ([]value, ending) {
 	case *ast.DoBlockStmt:
 		return m.block(st.Stmts, s.inside())
 	case *ast.IfStmt:
-		if truthy(m.value(st.Condition, s)) {
+		if m.truth(st.Condition, s) {
 			return m.block(st.Then, s.inside())
 		}
 		return m.block(st.Else, s.inside())
 	case *ast.WhileStmt:
-		return m.loop(func() bool { return truthy(m.value(st.Condition, s)) }, func() ([]value, ending) { return m.block(st.Stmts, s.inside()) })
+		return m.loop(func() bool { return m.truth(st.Condition, s) }, func() ([]value, ending) { return m.block(st.Stmts, s.inside()) })
 	case *ast.RepeatStmt:
 		return m.repeat(st, s)
 	case *ast.NumberForStmt:
@@ -348,7 +354,7 @@ func (m *machine) repeat(st *ast.RepeatStmt, s *scope) ([]value, ending) {
 		inner := s.inside()
 		values, how := m.block(st.Stmts, inner)
 		if how == ran {
-			again = !truthy(m.value(st.Condition, inner))
+			again = !m.truth(st.Condition, inner)
 		}
 		return values, how
 	})
@@ -458,6 +464,8 @@ func valueOf(r Reply) value {
 		return unknown{}
 	case Later:
 		return later{}
+	case Seen:
+		return seen(r)
 	case int64:
 		return float64(r)
 	case string:

@@ -16,6 +16,9 @@ type unknown struct{}
 // later is a reply that is put in for it when the script has run. A script may return it, and nothing else.
 type later struct{}
 
+// seen is a reply whose text is told when it is looked at. Only a condition is given one: see machine.truth.
+type seen Seen
+
 // known returns v, and refuses a script that looks at what is unknown.
 func known(v value) value {
 	if v == (later{}) {
