@@ -392,7 +392,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 // named one when they refused an acquisition, and otherwise what they answer now. exact reports whether what is left of the
 // lease is known as well.
 func (a *Adoption) foundInstead(ctx context.Context, since time.Time, key locks.Key, op idiom.Op, guessed guess, holder locks.Grant) (is guess, exact bool, err error) {
-	if value, kind := locks.ShownOwner(holder.Owner); kind == locks.AdoptedString {
+	if value, kind := locks.ShownOwner(holder.Owner); kind == locks.AdoptedString || kind == locks.AdoptedSorted {
 		return refusalOf(holder, time.Now()), isUpstreams(value), nil
 	}
 	is, err = a.read(ctx, since, key)

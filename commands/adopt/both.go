@@ -247,8 +247,11 @@ func (a *Adoption) giveBack(ctx context.Context, conn Connection, key string, to
 	}
 	op := idiom.Op{Do: idiom.Release}
 	kind := idiom.String
-	if took.Do == idiom.Enter {
+	switch {
+	case took.Do == idiom.Enter:
 		kind, op.Do = idiom.Hash, idiom.Leave
+	case took.Kind == idiom.Sorted:
+		kind = idiom.Sorted
 	}
 	a.changeCopy(context.WithoutCancel(ctx), conn, key, kind, took.Value, op)
 }

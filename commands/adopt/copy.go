@@ -40,7 +40,7 @@ func (c *Call) made() origin {
 	return madeOn
 }
 
-// Scripts for the upstream's copy of a grant. They change it only if it is that value's, or that field's.
+// Scripts for the upstream's copy of a grant. They change it only if it is that value's, that field's or that token's.
 const (
 	copyOfString = `if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 if ARGV[3] == '-1' then return redis.call('DEL', KEYS[1]) end
@@ -51,6 +51,12 @@ if ARGV[3] == 'all' then return redis.call('DEL', KEYS[1]) end
 if ARGV[3] ~= '0' and redis.call('HINCRBY', KEYS[1], ARGV[1], ARGV[3]) < 1 then return redis.call('DEL', KEYS[1]) end
 if ARGV[2] ~= '0' then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return 1`
+	copyOfSorted = `if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return 0 end
+if ARGV[3] == '-1' then return redis.call('ZREM', KEYS[1], ARGV[1], '__write__') end
+local t = redis.call('TIME')
+local ends = t[1] * 1000 + math.floor(t[2] / 1000) + ARGV[2]
+redis.call('ZADD', KEYS[1], ends, ARGV[1], ends, '__write__')
+return redis.call('PEXPIREAT', KEYS[1], ends)`
 )
 
 // changeCopy does to the upstream's copy of a grant what was done to the grant. It waits for the answer, and not long:
@@ -65,8 +71,11 @@ func (a *Adoption) changeCopy(ctx context.Context, conn Connection, key string, 
 	case op.Do == idiom.Enter:
 		holds = "1"
 	}
-	if kind == idiom.Hash {
+	switch kind {
+	case idiom.Hash:
 		script = copyOfHash
+	case idiom.Sorted:
+		script = copyOfSorted
 	}
 	ttl := strconv.FormatInt(op.TTL.Milliseconds(), 10)
 	if op.TTL == idiom.Forever {
@@ -117,6 +126,8 @@ func (a *Adoption) followCopy(ctx context.Context, conn Connection, c *Call, key
 		a.changeCopy(ctx, conn, c.Key(), idiom.String, value, op)
 	case locks.AdoptedHash:
 		a.changeCopy(ctx, conn, c.Key(), idiom.Hash, value, op)
+	case locks.AdoptedSorted:
+		a.changeCopy(ctx, conn, c.Key(), idiom.Sorted, value, op)
 	}
 }
 

@@ -77,8 +77,11 @@ func (a *Adoption) takeAs(ctx context.Context, c *Call, key locks.Key, has idiom
 		return nil, next, err
 	}
 	op := idiom.Op{Do: idiom.Take, Value: has.Value}
-	if has.Kind == idiom.Hash {
+	switch has.Kind {
+	case idiom.Hash:
 		op.Do = idiom.Enter
+	case idiom.Sorted:
+		op.Kind = idiom.Sorted
 	}
 	request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: madeBoth.info(), NoReenter: true}
 	for holds := 1; holds <= max(1, has.Count); holds++ {
@@ -112,6 +115,17 @@ func (a *Adoption) upstreamState(ctx context.Context, conn Connection, key strin
 		if err != nil {
 			return s, err
 		}
+		if text, _ := resp.Error(all); strings.HasPrefix(text, "WRONGTYPE") {
+			members, err := conn.Ask(ctx, []string{"ZRANGE", key, "0", "-1"})
+			if err != nil {
+				return s, err
+			}
+			s.Kind, s.Value = idiom.Sorted, idiom.Holder(bulks(members))
+			if s.Value == "" {
+				return idiom.State{}, nil
+			}
+			break
+		}
 		pair, _ := resp.Elements(all)
 		if len(pair) != 2 {
 			return s, nil
@@ -131,4 +145,13 @@ func (a *Adoption) upstreamState(ctx context.Context, conn Connection, key strin
 	}
 	s.Left = time.Duration(resp.Int(left)) * time.Millisecond
 	return s, nil
+}
+
+// bulks are the elements of a reply that is a list of strings.
+func bulks(reply []byte) (all []string) {
+	elements, _ := resp.Elements(reply)
+	for _, e := range elements {
+		all = append(all, string(resp.Bulk(e)))
+	}
+	return all
 }

@@ -10,8 +10,11 @@ import (
 
 // ownerOf makes the owner of a new grant.
 func (a *Adoption) ownerOf(op idiom.Op) string {
-	if op.Do == idiom.Enter {
+	switch {
+	case op.Do == idiom.Enter:
 		return locks.NewAdoptedHash(op.Value)
+	case op.Kind == idiom.Sorted:
+		return locks.NewAdoptedSorted(&a.opt.Random, op.Value)
 	}
 	return locks.NewAdoptedString(&a.opt.Random, op.Value)
 }
@@ -24,7 +27,7 @@ func lockKey(conn Connection, c *Call) locks.Key {
 // A guess is what a key is taken for. The zero guess is that nobody has it.
 type guess struct {
 	owner string
-	fence int64 // 0: not known; a string's owner names its grant alone
+	fence int64 // 0: not known; the owner of a string or a sorted set names its grant alone
 	holds int
 	until time.Time
 	open  bool // it has no end; until is when it is lost if nobody keeps it
@@ -54,6 +57,8 @@ func (g *guess) read(now time.Time) idiom.State {
 		return idiom.State{Kind: idiom.String, Value: value, Left: left}
 	case locks.AdoptedHash:
 		return idiom.State{Kind: idiom.Hash, Value: value, Count: g.holds, Left: left}
+	case locks.AdoptedSorted:
+		return idiom.State{Kind: idiom.Sorted, Value: value, Left: left}
 	}
 	return idiom.State{Kind: idiom.Native, Value: "lockproxy:" + strconv.FormatInt(g.fence, 10), Left: left}
 }

@@ -18,6 +18,9 @@ const splitLeft = 20 * time.Millisecond
 func (c *Call) contended(op idiom.Op, err error) (Result, error) {
 	quorum := (*locks.QuorumError)(nil)
 	kind := map[idiom.Do]idiom.Kind{idiom.Take: idiom.String, idiom.Enter: idiom.Hash}[op.Do]
+	if op.Kind != idiom.Absent {
+		kind = op.Kind
+	}
 	if kind == idiom.Absent || !errors.As(err, &quorum) || quorum.Got < quorum.Need {
 		return Result{}, err
 	}

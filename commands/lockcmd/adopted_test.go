@@ -15,6 +15,7 @@ func TestLockctl_Adopted(t *testing.T) {
 	}{
 		{"string", "token-1", locks.NewAdoptedString(&locks.RandSource{}, "token-1"), "job is held 2 times by the value token-1 (adopted), fence 7"},
 		{"string", "", locks.NewAdoptedString(&locks.RandSource{}, ""), `job is held 2 times by the value "" (adopted), fence 7`},
+		{"sorted set", "token-1", locks.NewAdoptedSorted(&locks.RandSource{}, "token-1"), "job is held 2 times by the token token-1 (adopted), fence 7"},
 		{"hash", "my id:1", locks.NewAdoptedHash("my id:1"), `job is held 2 times by the field "my id:1" (adopted), fence 7`},
 	} {
 		owner := flat(string(text("owner", tt.value).value))

@@ -83,6 +83,8 @@ func (e *explanation) owner(owner string) string {
 		return "the value " + quoted(shown, false) + " (adopted)"
 	case kind == locks.AdoptedHash:
 		return "the field " + quoted(shown, false) + " (adopted)"
+	case kind == locks.AdoptedSorted:
+		return "the token " + quoted(shown, false) + " (adopted)"
 	case visible != "":
 		return quoted(shown, false)
 	}

@@ -10,7 +10,7 @@ import (
 
 // TestViews_AdoptedOwners: the page shows the value or field of an adopted lock, and which it is, wherever it shows an owner.
 func TestViews_AdoptedOwners(t *testing.T) {
-	for kind, owner := range map[string]string{"string": locks.NewAdoptedString(&locks.RandSource{}, "token-1"), "hash": locks.NewAdoptedHash("token-1"), "": "token-1"} {
+	for kind, owner := range map[string]string{"string": locks.NewAdoptedString(&locks.RandSource{}, "token-1"), "hash": locks.NewAdoptedHash("token-1"), "sorted set": locks.NewAdoptedSorted(&locks.RandSource{}, "token-1"), "": "token-1"} {
 		k := locks.Key{Name: "job"}
 		h := locks.Holding{Key: k, Owner: owner, Fence: 7}
 		row := viewLock(h, 3)

@@ -164,7 +164,7 @@ func (g *grammar) hashed() string {
 func (g *grammar) sorted() string {
 	now := g.one("local t = redis.call('time') local now = t[1] * 1000 + math.floor(t[2] / 1000) ", "local t = redis.call('TIME') local now = t[1] * 1000 + t[2] / 1000 ")
 	if g.pick(3) > 0 {
-		now += "redis.call('zremrangebyscore', KEYS[1], '-inf', " + g.one("now", "now - 5", "'(' .. math.floor(now)", "now + 100000", "'+inf'", "0") + ") "
+		now += "redis.call('zremrangebyscore', KEYS[1], '-inf', " + g.one("now", "now - 5", "'(' .. math.floor(now)", "'+inf'", "0") + ") "
 	}
 	if g.pick(2) == 0 {
 		now = "if redis.call('type', KEYS[1]).ok == 'string' then return " + g.one("0", "false") + " end " + now

@@ -39,6 +39,14 @@ func inOrder(all []member) []member {
 	return all
 }
 
+// Holder is the token among all members of a sorted set; empty: it is no lock that one holder has alone.
+func Holder(members []string) string {
+	if i := slices.Index(members, writer); len(members) == 2 && i >= 0 {
+		return members[1-i]
+	}
+	return ""
+}
+
 // inScriptsOnly are commands that make no lock of a sorted set each by itself, nor end one.
 var inScriptsOnly = map[string]bool{"ZADD": true, "ZREM": true, "ZREMRANGEBYSCORE": true}
 

@@ -26,7 +26,7 @@ type Nodes interface {
 type Upstream interface {
 	// Keys are those that match, of all masters, most of them at most.
 	Keys(ctx context.Context, db int, match string, most int) (keys []string, complete bool, err error)
-	// Values are what a key has: the value of a string, the fields of a hash, or one empty value if it is of another type, which
+	// Values are what a key has: the value of a string, the fields of a hash, the members of a sorted set, or one empty value if it is of another type, which
 	// is in the way of a lock all the same; none: there is no such key.
 	Values(ctx context.Context, db int, key string) ([]string, error)
 	// Watch passes on the names of keys that change and begin with a prefix, until the context ends.

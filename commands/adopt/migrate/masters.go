@@ -117,6 +117,9 @@ func (m *Masters) Values(ctx context.Context, db int, key string) (values []stri
 		return nil, refused
 	}
 	fields, err := m.askOwner(ctx, db, "HKEYS", key)
+	if refused := refusal(fields); err == nil && refused != nil && strings.HasPrefix(refused.Error(), "WRONGTYPE") {
+		fields, err = m.askOwner(ctx, db, "ZRANGE", key, "0", "-1")
+	}
 	switch refused := refusal(fields); {
 	case err != nil:
 		return nil, err
