@@ -96,6 +96,7 @@ adopt-clients: redis ## lock libraries, unchanged, on adopted keys: 666 updates 
 	@command -v npm >/dev/null || .ci/debian-install nodejs npm
 	@{ command -v mvn && command -v javac; } >/dev/null || .ci/debian-install maven default-jdk-headless
 	@command -v cargo >/dev/null || .ci/debian-install cargo
+	@php -r 'exit((int) !(extension_loaded("redis") && @include "Symfony/Component/Lock/autoload.php"));' 2>/dev/null || .ci/debian-install php-cli php-redis php-symfony-lock
 	LOCKPROXY_ADOPT_CLIENTS=1 $(GO) test -count=1 -v -timeout 2h -run '$(or $(RUN),^TestAdopted)' ./integration/clients
 
 .PHONY: browser

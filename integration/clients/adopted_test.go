@@ -62,6 +62,7 @@ var lockClients = []lockClient{
 	{"Redisson 3.23.5 RLock, lease time", "lock:*", oldRedisson, redissonProgram("Update", "lease")},
 	{"Redisson 3.23.5 RLock, tryLock with wait", "lock:*", oldRedisson, redissonProgram("Update", "try")},
 	{"Redisson 3.23.5 RSpinLock", "lock:*", oldRedisson, redissonProgram("Update", "spin")},
+	{"Symfony Lock 5.4.53 RedisStore", "lock:*", adoptedPHP, []string{"php", "update.php"}},
 }
 
 func javaUpdate(kind string) []string {
@@ -76,6 +77,7 @@ var (
 	})
 	adoptedNode = sync.OnceValues(func() (string, error) { return nodeModules("adopt/node", "update.mjs") })
 	adoptedJava = sync.OnceValues(func() (string, error) { return javaClasses("adopt/java", "Update.java") })
+	adoptedPHP  = sync.OnceValues(func() (string, error) { return folder("adopt/php", "update.php", "promises.php") })
 	adoptedGo   = sync.OnceValues(installAdoptedGo)
 	adoptedRust = sync.OnceValues(installAdoptedRust)
 )
