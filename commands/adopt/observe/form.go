@@ -36,6 +36,7 @@ const (
 	formUnknown
 	formOther
 	formDeadline
+	formSorted
 )
 
 var formNames = [...]string{
@@ -45,7 +46,7 @@ var formNames = [...]string{
 	formDelIfEq: "del-ifeq", formSetIfEq: "set-ifeq",
 	formRead: "get", formWatch: "watch", formDel: "del", formExpire: "expire", formForceRelease: "del script",
 	formForceExtend: "expire script", formReadScript: "read script", formUnknown: "script of an unknown text", formOther: "others",
-	formDeadline: "setnx, getset of a deadline",
+	formDeadline: "setnx, getset of a deadline", formSorted: "sorted set",
 }
 
 // idiomOf names the forms of a row.
@@ -55,7 +56,7 @@ func idiomOf(forms uint32) string {
 		switch has := forms&(1<<f) != 0; {
 		case !has, form(f) == formRead && forms&^(1<<formRead|1<<formUnknown) != 0 && forms&(1<<formDel) == 0:
 			continue // reads say something only where they are the compare
-		case form(f) == formUnknown && forms&(1<<formRelease|1<<formExtend|1<<formAcquire|1<<formAcquireOrExtend|1<<formHash) != 0:
+		case form(f) == formUnknown && forms&(1<<formRelease|1<<formExtend|1<<formAcquire|1<<formAcquireOrExtend|1<<formHash|1<<formSorted) != 0:
 			continue // its text has come by since
 		case form(f) == formThenExpire && len(names) > 0:
 			names[len(names)-1] += ", then expire"
@@ -111,8 +112,11 @@ func formOf(command string, words []string) form {
 	case "EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT", "PERSIST":
 		return formExpire
 	}
-	if strings.HasPrefix(command, "H") {
+	switch command[0] {
+	case 'H':
 		return formHash
+	case 'Z':
+		return formSorted
 	}
 	return formRead
 }
@@ -153,17 +157,19 @@ const (
 	signUUID
 	signBase64
 	signBase64Raw
+	signBase64Long
 	signUUIDAndThread
 	signAdded
 )
 
 var (
-	hex32     = regexp.MustCompile(`\A[0-9a-f]{32}\z`)
-	hex40     = regexp.MustCompile(`\A[0-9a-f]{40}\z`)
-	uuidAlone = regexp.MustCompile(`\A[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\z`)
-	uuidOfOne = regexp.MustCompile(`\A[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:[0-9]+\z`)
-	base64    = regexp.MustCompile(`\A[A-Za-z0-9+/]{22}==\z`)
-	base64Raw = regexp.MustCompile(`\A[A-Za-z0-9_-]{22}\z`)
+	hex32      = regexp.MustCompile(`\A[0-9a-f]{32}\z`)
+	hex40      = regexp.MustCompile(`\A[0-9a-f]{40}\z`)
+	uuidAlone  = regexp.MustCompile(`\A[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\z`)
+	uuidOfOne  = regexp.MustCompile(`\A[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:[0-9]+\z`)
+	base64     = regexp.MustCompile(`\A[A-Za-z0-9+/]{22}==\z`)
+	base64Long = regexp.MustCompile(`\A[A-Za-z0-9+/]{43}=\z`)
+	base64Raw  = regexp.MustCompile(`\A[A-Za-z0-9_-]{22}\z`)
 )
 
 func signOf(value string) sign {
@@ -178,6 +184,8 @@ func signOf(value string) sign {
 		return signUUIDAndThread
 	case base64.MatchString(value):
 		return signBase64
+	case base64Long.MatchString(value):
+		return signBase64Long
 	case base64Raw.MatchString(value):
 		return signBase64Raw
 	case strings.HasPrefix(value, "ADDED:"):
@@ -223,6 +231,8 @@ func (g *guess) text(forms uint32) string {
 	switch {
 	case g.sign == signUUIDAndThread && forms&(1<<formHash) != 0:
 		return "Redisson"
+	case g.sign == signBase64Long && forms&(1<<formSorted) != 0:
+		return "Symfony"
 	case g.sign == signAdded:
 		return "ShedLock"
 	case g.sign == signHex32 && g.form == formSetNXPX && releases && from("redis-py"):

@@ -20,10 +20,13 @@ const (
 	counting         = `redis.call('INCR', 'n') return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2])`
 	inArguments      = `return redis.call('DEL', ARGV[1])`
 	enterFenced      = `if redis.call('HLEN', KEYS[1]) == 1 and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return {redis.call('PTTL', KEYS[1]), -1} end redis.call('HINCRBY', KEYS[1], ARGV[1], 1) redis.call('PEXPIRE', KEYS[1], ARGV[2]) return {-1, redis.call('INCR', KEYS[2])}`
+	sortedTake       = `local t = redis.call('TIME') local ends = t[1] * 1000 + ARGV[2] if redis.call('ZCARD', KEYS[1]) > 0 and not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return false end redis.call('ZADD', KEYS[1], ends, ARGV[1], ends, '__write__') redis.call('PEXPIREAT', KEYS[1], ends) return true`
+	sortedRelease    = `if redis.call('TYPE', KEYS[1]).ok == 'string' or not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return false end redis.call('ZREM', KEYS[1], ARGV[1], '__write__') return true`
+	sortedRead       = `local t = redis.call('TIME') local ends = t[1] * 1000 + ARGV[2] redis.call('ZADD', KEYS[1], ends, ARGV[1]) redis.call('PEXPIREAT', KEYS[1], ends) return true`
 	limiter          = `local n = redis.call('INCR', KEYS[1]) if n == 1 then redis.call('EXPIRE', KEYS[1], ARGV[1]) end return n`
 )
 
-var texts = map[string]string{"cad": compareAndDelete, "cae": compareAndExpire, "take": acquireOrRest, "extend": acquireOrExtend, "ok": alwaysOK, "count": counting, "hidden": inArguments, "limit": limiter, "fenced": enterFenced}
+var texts = map[string]string{"cad": compareAndDelete, "cae": compareAndExpire, "take": acquireOrRest, "extend": acquireOrExtend, "ok": alwaysOK, "count": counting, "hidden": inArguments, "limit": limiter, "fenced": enterFenced, "sorted": sortedTake, "unsorted": sortedRelease, "sortedread": sortedRead}
 
 // A world has an Observer, a clock and clients.
 type world struct {
@@ -231,6 +234,22 @@ func TestRow_ComparesInCommand(t *testing.T) {
 		if held := fmt.Sprintf("%d for %d", r.Held.Count, r.Held.Most); r.Idiom != tt.idiom || r.Would != tt.would || held != tt.held || hazards != "" {
 			t.Errorf("%s\n%q, %q (%s), held %s, hazards %q", tt.steps, r.Idiom, r.Would, r.Why, held, hazards)
 		}
+	}
+}
+
+// TestSorted: locks in sorted sets are named, would be adopted, and are seen to be taken and given back; read locks would
+// be refused.
+func TestSorted(t *testing.T) {
+	token := strings.Repeat("a", 43) + "="
+	w := newWorld(t, Options{All: true})
+	w.do("a: EVAL sorted 1 lock:a " + token + " 5000 > :1\nb: EVAL sorted 1 lock:a you 5000 > $-1\nwait 2s\na: EVAL unsorted 1 lock:a " + token + " > :1\na: EVAL sorted 1 lock:a " + token + " 5000 > :1")
+	r, _ := w.row()
+	if r.Idiom != "sorted set" || r.Looks != "Symfony" || r.Would != "adopted" || r.Acquired != 2 || r.Contended != 1 || r.Held.Count != 1 {
+		t.Errorf("%+v", r)
+	}
+	w.do("a: EVAL sortedread 1 lock:a you 5000 > :1")
+	if r, _ := w.row(); r.Would != "partly refused" || !strings.Contains(r.Why, "read lock") {
+		t.Errorf("%+v", r)
 	}
 }
 

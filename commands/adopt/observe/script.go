@@ -19,7 +19,8 @@ type shapeID struct {
 // A scriptShape is what a script is for, so called.
 type scriptShape struct {
 	class idiom.Class
-	value int // which argument is the lock's value; -1: none
+	kind  idiom.Kind // of the lock
+	value int        // which argument is the lock's value; -1: none
 	why   string
 }
 
@@ -68,7 +69,10 @@ func (t *Tap) script(where Where, db, proto int, words []string) string {
 		t.judges, t.verdict, t.more = true, shape.why, true
 		return lock
 	}
-	p := planOf{class: shape.class, why: shape.why}
+	p := planOf{class: shape.class, kind: shape.kind, why: shape.why}
+	if shape.kind == idiom.Sorted {
+		t.form = formSorted
+	}
 	if shape.value >= 0 && shape.value < len(args) {
 		p.value = &args[shape.value]
 	}
@@ -117,7 +121,7 @@ func (o *Observer) shapeOfScript(id shapeID, call *idiom.Call, refused error, ar
 	case call != nil:
 		var rows idiom.Rows
 		rows, s.class = call.Accept(o.opt.Now())
-		s.value = slices.Index(args, rows[1].State.Value)
+		s.value, s.kind = slices.Index(args, rows[1].State.Value), rows.Kind()
 		if s.class == idiom.Unclear {
 			s.why = cmp.Or(rows.Why(), o.rule(nil).Allows(s.class).Why)
 		}

@@ -340,8 +340,9 @@ func (o *Observer) rule(p *Pattern) idiom.Rule {
 // planOf is what is known of a call but for what this one does.
 type planOf struct {
 	class idiom.Class
-	value *string // the lock's value, or field; nil: the call has none
-	why   string  // it is refused
+	kind  idiom.Kind // of the lock, if it is Sorted
+	value *string    // the lock's value, or field; nil: the call has none
+	why   string     // it is refused
 }
 
 // plan says what a call is to do, and how it will be answered.
@@ -356,8 +357,11 @@ func (t *Tap) plan(call *idiom.Call, p planOf, rule idiom.Rule) {
 	}
 	kind := idiom.String
 	mine := idiom.State{Kind: kind, Left: t.o.opt.MaxTTL}
-	if isHash(p.class) {
+	switch {
+	case isHash(p.class):
 		mine.Kind, mine.Count = idiom.Hash, 1
+	case p.kind == idiom.Sorted:
+		mine.Kind = idiom.Sorted
 	}
 	if p.value != nil {
 		mine.Value = *p.value
