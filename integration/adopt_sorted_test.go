@@ -56,3 +56,33 @@ func TestAdopt_Sorted(t *testing.T) {
 		t.Errorf("the upstream has %v", v)
 	}
 }
+
+// TestAdopt_SortedBoth: with mode=both a lock in a sorted set is at the upstream, too, and is taken back there if the lock nodes
+// have another's. One that the upstream alone has is taken over when it is extended.
+func TestAdopt_SortedBoth(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 1, 2, "--adopt", "lock:* mode=both")
+	c := redistest.Open(t, r.addr())
+	direct := redistest.Open(t, r.data.Addr())
+	want := func(c *redistest.Conn, script, who, want string) {
+		t.Helper()
+		if got := c.Do(t, "EVAL", script, "1", "lock:a", who, "50000").String(); got != want {
+			t.Errorf("%s: %s, want %s", who, got, want)
+		}
+	}
+	want(c, saveSorted, "me", ":1")
+	wantReplies(t, c, [2]string{"LOCK lock:a 10s OWNER you", "*-1"})
+	want(direct, saveSorted, "you", "$-1")
+	want(c, moveSorted, "me", ":1")
+	want(c, releaseSorted, "me", ":2")
+	wantReplies(t, direct, [2]string{"EXISTS lock:a", ":0"})
+	want(c, saveSorted, "me", ":1")
+	wantReplies(t, direct, [2]string{"DEL lock:a", ":1"})
+	want(c, saveSorted, "you", "$-1")
+	wantReplies(t, direct, [2]string{"EXISTS lock:a", ":0"})
+	want(c, saveSorted, "me", ":1")
+	want(c, releaseSorted, "me", ":2")
+	want(direct, saveSorted, "old", ":1")
+	want(c, moveSorted, "old", ":1")
+	wantReplies(t, c, [2]string{"LOCK lock:a 10s OWNER you", "*-1"})
+}
