@@ -71,3 +71,23 @@ func TestSorted_LooksAtTheEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestSorted_Steals: a run that would give somebody's lock to another holder is refused, whatever its class is.
+func TestSorted_Steals(t *testing.T) {
+	for _, c := range refusedCases {
+		if c.name != "a sorted set that is another's" {
+			continue
+		}
+		for _, text := range c.texts {
+			call, err := ParseScript(text).Call(c.keys, c.args, 2, false, isLock)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out, err := call.Run(State{Kind: Sorted, Value: "you", Left: 3 * time.Second}, time.Now()); err == nil {
+				t.Errorf("%s: %+v", text, out.Op)
+			}
+		}
+		return
+	}
+	t.Error("there is no such case")
+}
