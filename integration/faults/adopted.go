@@ -9,7 +9,8 @@ import (
 )
 
 // adopting makes every lock of a run one that commands of Redis can take, too.
-var adopting = []string{"--adopt", mutexNames + "*", "--adopt", updateNames + "*", "--adopt", fencedNames + "* as=full", "--adopt", swapNames + "* as=full"}
+var adopting = []string{"--adopt", mutexNames + "*", "--adopt", updateNames + "*", "--adopt", fencedNames + "* as=full", "--adopt", swapNames + "* as=full",
+	"--adopt", timedNames + "* timestamps=float", "--max-hold", maxHold.String()}
 
 const (
 	compareAndDelete = `if redis.call('type', KEYS[1]).ok == 'string' and redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end`
@@ -25,22 +26,23 @@ func (w *worker) playAdopted() {
 		return
 	}
 	defer func() { _ = c.line.Close() }()
-	for i := 0; ; i++ {
-		reply := w.set(c)
-		if reply == granted {
-			break
-		}
-		if w.sleep(w.upTo(20 * time.Millisecond)); reply != held || i == polls || w.over() {
-			return
-		}
+	take := w.set
+	if w.chance(4) {
+		take = w.setInTransaction
+	}
+	if !w.poll(func() string { return take(c) }) {
+		return
 	}
 	for range w.IntN(4) {
 		alive := true
 		switch w.IntN(8) {
 		case 0:
 			alive = w.rewrite(c)
-		case 1, 2:
+		case 1:
 			alive = w.runOn(c, Event{Op: opRenew, TTL: w.lease()}, compareAndExpire)
+		case 2:
+			ttl := w.lease().Truncate(time.Millisecond)
+			alive = w.inTransaction(c, Event{Op: opRenew, TTL: ttl}, "PEXPIRE", c.Name, strconv.FormatInt(ttl.Milliseconds(), 10))
 		case 3, 4:
 			w.sleep(w.upTo(c.TTL / 2))
 		default:
@@ -50,8 +52,42 @@ func (w *worker) playAdopted() {
 			return
 		}
 	}
-	if !w.chance(16) {
+	switch w.IntN(16) {
+	case 0:
+	case 1, 2, 3, 4, 5:
+		w.inTransaction(c, Event{Op: opUnlock, First: true}, "DEL", c.Name)
+	default:
 		w.runOn(c, Event{Op: opUnlock, First: true}, compareAndDelete)
+	}
+}
+
+// playConstant is one turn of a program whose values are all the same. It leaves the lock to its lease: to release it by such a value
+// may release another's. LOCKCTL FENCE could not tell them apart, either, so the grant is without one here.
+func (w *worker) playConstant() {
+	c := w.claim()
+	for isFenced(c.Name) { // where others overwrite
+		c.Name = w.Names[w.IntN(len(w.Names))]
+	}
+	ttl := 200*time.Millisecond + w.upTo(300*time.Millisecond).Truncate(time.Millisecond)
+	if c.line = w.dial(); c.line == nil {
+		return
+	}
+	defer func() { _ = c.line.Close() }()
+	if w.poll(func() string {
+		e := Event{Op: opLock, Name: c.Name, TTL: ttl, Owner: w.who + ".adopted." + strconv.Itoa(w.turn)}
+		_, _ = c.line.askFor(&e, func(v redistest.Value) {
+			switch {
+			case v.IsError():
+				e.Reply, e.Text = failed, v.Text
+			case v.Null:
+				e.Reply = held
+			default:
+				e.Reply, e.Holds, e.Validity = granted, 1, believed(ttl)
+			}
+		}, "SET", c.Name, "1", "NX", "PX", strconv.FormatInt(ttl.Milliseconds(), 10))
+		return e.Reply
+	}) {
+		w.sleep(w.upTo(ttl))
 	}
 }
 
@@ -75,7 +111,7 @@ func (w *worker) set(c *claim) string {
 		e.End, e.Reply = end, held
 	case v.IsError():
 		e.End, e.Reply, e.Text = end, failed, v.Text
-	case takes == "" && isNull(v) == (len(args) == 6):
+	case takes == "" && v.Null == (len(args) == 6):
 		e.End, e.Reply, e.Holder = end, held, v.Text
 	default:
 		if !w.askFence(&e, c.line, end) {
@@ -109,5 +145,5 @@ func (w *worker) runOn(c *claim, e Event, script string) bool {
 	return e.Reply != lost
 }
 
-// isAdopted reports whether an owner is one of playAdopted.
-func isAdopted(owner string) bool { return strings.Contains(owner, ".adopted.") }
+// isAdopted reports whether an owner is the value of a lock that was taken by commands of Redis, or stands for one.
+func isAdopted(owner string) bool { return strings.Contains(owner, ".adopted.") || isDeadline(owner) }

@@ -56,6 +56,7 @@ type belief struct {
 	reqs    map[string]bool // LOCKs and UNLOCKs that were counted
 	free    instant         // when UNLOCK had said that the lock is free
 	first   instant         // when it was asked for
+	open    bool            // it has no end, as far as the owner knows
 }
 
 // check returns what is wrong.
@@ -84,6 +85,8 @@ type ownerOf struct{ name, owner string }
 func (j *judge) build() {
 	j.beliefs = map[string][]*belief{}
 	newest := map[ownerOf]*belief{}
+	var blind history           // what may have been done to another's lock
+	own := map[*Event]*belief{} // what was done to the owner's, unless somebody has taken that
 	for _, e := range j.events {
 		switch e.Op {
 		case opKill:
@@ -97,6 +100,7 @@ func (j *judge) build() {
 		if b == nil {
 			b = &belief{name: e.Name, owner: e.Owner, closed: true, reqs: map[string]bool{}}
 		}
+		until, unsure := b.until, b.unsure
 		switch e.Op {
 		case opLock:
 			b = j.locked(b, e)
@@ -104,9 +108,16 @@ func (j *judge) build() {
 			j.renewed(b, e)
 		case opUnlock:
 			j.unlocked(b, e)
+		case opSee:
+			j.seen(b, e)
 		case opClose:
 			b.least = 0
 			b.end(e.Start)
+		}
+		if e.Blind && (unsure || e.Fence != b.fence || !e.answered() || e.End > until) {
+			blind = append(blind, e)
+		} else if e.Blind {
+			own[e] = b
 		}
 		if e.Owner != "" {
 			newest[k] = b
@@ -115,6 +126,18 @@ func (j *judge) build() {
 	for _, e := range j.events {
 		if e.Op == opForce || e.Takes != "" {
 			j.forced(e)
+		}
+	}
+	for len(blind) > 0 { // what they may have done makes others' uncertain, too
+		for _, e := range blind {
+			j.forced(e)
+		}
+		blind = nil
+		for e, b := range own {
+			if b.unsure {
+				blind = append(blind, e)
+				delete(own, e)
+			}
 		}
 	}
 }
@@ -150,7 +173,12 @@ func (j *judge) forced(e *Event) {
 func (e *Event) until() instant { return e.Start.add(e.TTL - e.TTL/100 - margin) }
 
 // lapse is when a lease that was answered is over on the nodes that gave it.
-func (e *Event) lapse() instant { return e.End.add(e.TTL + e.TTL/50 + 5*margin) }
+func (e *Event) lapse() instant {
+	if e.Open {
+		return e.End.add(maxHold + e.TTL + lateBy)
+	}
+	return e.End.add(e.TTL + e.TTL/50 + 5*margin)
+}
 
 // locked takes a LOCK of the owner of b and returns its newest belief.
 func (j *judge) locked(b *belief, e *Event) *belief {
@@ -177,7 +205,7 @@ func (j *judge) locked(b *belief, e *Event) *belief {
 	b.ends = append(b.ends, e.Start.add(e.Validity))
 	b.until = slices.Max(b.ends)
 	b.lapse = max(b.lapse, e.lapse())
-	b.session = b.session || e.Session
+	b.session, b.open = b.session || e.Session, e.Open
 	// While nodes are late, or others try, an attempt of the proxy may be there until it is undone.
 	if (e.Holds > b.most && e.Wait == 0 || e.Holds < b.least && !b.unsure) && j.calm(b.first, e.End) {
 		j.accuse("%s: fence %d of %s has %d holds, it has taken %d to %d", e.Name, e.Granted, e.Owner, e.Holds, b.least, b.most)
@@ -204,7 +232,10 @@ func (j *judge) renewed(b *belief, e *Event) {
 	if b.closed && b.free != 0 && b.free < e.Start {
 		j.accuse("%s: fence %d of %s was renewed after UNLOCK said that the lock is free", e.Name, b.fence, e.Owner)
 	}
-	b.lapse = max(b.lapse, e.lapse())
+	if b.lapse = max(b.lapse, e.lapse()); b.open && !e.Open && !b.unsure && !b.closed {
+		b.lapse = e.lapse() // it has an end now
+	}
+	b.open = e.Open
 	if b.closed {
 		b.until = before
 		return
@@ -212,10 +243,21 @@ func (j *judge) renewed(b *belief, e *Event) {
 	b.renew(e.Start.add(e.Validity), true)
 }
 
+// seen takes a read of the value. A lock without an end was its owner's till then, and nobody else's.
+func (j *judge) seen(b *belief, e *Event) {
+	if e.Fence != b.fence {
+		return
+	}
+	j.scripts(b, e)
+	if e.Reply == carried && b.open && !b.closed && e.Start > b.until {
+		b.renew(e.Start, true)
+	}
+}
+
 // scripts accuses where a script that compares the value did not find that of who had the lock all the time.
 func (j *judge) scripts(b *belief, e *Event) {
 	if (isAdopted(e.Owner) || isHash(e.Owner)) && e.Reply == lost && !b.unsure && !b.closed && e.End <= b.until && j.calm(b.first, e.End) && !j.mayLack(b, e) {
-		j.accuse("%s: a script to %s fence %d did not find the value of %s", e.Name, e.Op, b.fence, e.Owner)
+		j.accuse("%s: a command to %s fence %d did not find the value of %s", e.Name, e.Op, b.fence, e.Owner)
 	}
 }
 
@@ -343,7 +385,7 @@ func (j *judge) order(name string) {
 			next++
 		}
 		switch {
-		case e.Op == opLock && e.Reply == granted && (e.Granted < top.Granted || e.Granted == top.Granted && e.Owner != top.Owner):
+		case e.Op == opLock && e.Reply == granted && e.Granted != 0 && (e.Granted < top.Granted || e.Granted == top.Granted && e.Owner != top.Owner):
 			j.accuse("%s: %s was granted fence %d after %s had been told %d", name, e.Owner, e.Granted, top.Owner, top.Granted)
 		case e.Op == opRenew && e.Reply == carried && e.Fence < top.Granted:
 			j.accuse("%s: fence %d of %s was renewed after %s had been told %d", name, e.Fence, e.Owner, top.Owner, top.Granted)

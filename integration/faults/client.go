@@ -74,22 +74,29 @@ type clientProcess struct {
 type worker struct {
 	*clientProcess
 	*rand.Rand        // of this turn
+	nth        int    // of its client
 	who        string // of its owners
 	turn       int
 	last       *Event // a LOCK of its lasting owner that was granted before
 }
 
 func (p *clientProcess) work(i int) {
-	w := &worker{clientProcess: p, who: fmt.Sprintf("c%d.%d.%d", p.ID, p.Life, i)}
+	w := &worker{clientProcess: p, nth: i, who: fmt.Sprintf("c%d.%d.%d", p.ID, p.Life, i)}
 	for !w.over() {
 		w.turn++
 		w.Rand = rand.New(rand.NewPCG(p.Seed, uint64(p.ID)<<48|uint64(p.Life)<<40|uint64(i)<<32|uint64(w.turn)))
-		switch w.IntN(8) {
-		case 0, 1:
+		switch w.IntN(16) {
+		case 0, 1, 2:
 			w.playAdopted()
-		case 2:
-			w.playHash()
 		case 3:
+			w.playConstant()
+		case 4, 5:
+			w.playHash()
+		case 6:
+			w.playEndless()
+		case 7:
+			w.playTimed()
+		case 8, 9:
 			w.playSwap()
 		default:
 			w.play()

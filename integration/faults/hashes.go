@@ -32,14 +32,8 @@ func (w *worker) playHash() {
 		return
 	}
 	defer func() { _ = c.line.Close() }()
-	for i := 0; ; i++ {
-		reply := w.enter(c, c.line)
-		if reply == granted {
-			break
-		}
-		if w.sleep(w.upTo(20 * time.Millisecond)); reply != held || i == polls || w.over() {
-			return
-		}
+	if !w.poll(func() string { return w.enter(c, c.line) }) {
+		return
 	}
 	for range w.IntN(5) {
 		alive := true

@@ -78,6 +78,9 @@ func firstGrants(all []*belief) []belief {
 	slices.SortFunc(sorted, func(a, b *belief) int { return cmp.Or(cmp.Compare(a.fence, b.fence), cmp.Compare(a.from, b.from)) })
 	var grants []belief
 	for _, b := range sorted {
+		if b.fence == 0 { // it is not known
+			continue
+		}
 		if n := len(grants); n > 0 && grants[n-1].fence == b.fence && grants[n-1].owner == b.owner {
 			grants[n-1].until = max(grants[n-1].until, b.until)
 			continue

@@ -14,9 +14,9 @@ import (
 // told of, and of one before: what a replacement that failed has left.
 const anybody = "*"
 
-// takes reports whether an event may have taken the lock from an owner, as it said or as it may have done.
+// takes reports whether an event may have taken the lock from an owner, or moved its end, as it said or as it may have done.
 func (e *Event) takes(owner string) bool {
-	return owner != e.Owner && (e.Takes == owner || e.Takes == anybody && isAdopted(owner))
+	return owner != e.Owner && (e.Takes == owner || e.Takes == anybody && isAdopted(owner) || e.Blind && (isAdopted(owner) || isHash(owner)))
 }
 
 const compareAndSet = `if redis.call('type', KEYS[1]).ok == 'string' and redis.call('get', KEYS[1]) == ARGV[1] then redis.call('set', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1 else return 0 end`
@@ -82,6 +82,6 @@ func refusedAs(v redistest.Value) bool {
 // mayLack reports whether somebody may have taken a lock from its owner by the end of an event.
 func (j *judge) mayLack(b *belief, at *Event) bool {
 	return slices.ContainsFunc(j.events, func(e *Event) bool {
-		return e.Takes != "" && e.Name == b.name && e.takes(b.owner) && e.Start < at.End && cmp.Or(e.End, b.until) > b.first
+		return e.Name == b.name && e.takes(b.owner) && e.Start < at.End && cmp.Or(e.End, b.until) > b.first
 	})
 }

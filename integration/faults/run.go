@@ -185,6 +185,7 @@ func (j *judge) counts() map[string]int {
 	n := map[string]int{}
 	fences := map[ownerOf]int64{}
 	for _, e := range j.events {
+		countTransaction(n, e)
 		switch {
 		case e.Op == opLock && e.Reply == granted:
 			countGrant(n, e, fences)
@@ -210,8 +211,18 @@ func (j *judge) counts() map[string]int {
 // countGrant counts a grant in n; fences are those of each owner's last one.
 func countGrant(n map[string]int, e *Event, fences map[ownerOf]int64) {
 	n["grants"]++
-	if isAdopted(e.Owner) {
+	switch {
+	case isDeadline(e.Owner):
+		n["grants until a time"]++
+	case e.Open:
+		n["grants without an end"]++
+	case e.Granted == 0:
+		n["grants of one value"]++
+	case isAdopted(e.Owner):
 		n["grants of SET NX"]++
+	}
+	if isAdopted(e.Owner) || isHash(e.Owner) {
+		n["grants of adopted keys"]++
 	}
 	if isHash(e.Owner) {
 		n["grants of hashes"]++
@@ -227,10 +238,21 @@ func countGrant(n map[string]int, e *Event, fences map[ownerOf]int64) {
 	}
 	kind, _, _ := strings.Cut(e.Name, ":")
 	n["names "+kind+":"]++
-	if k := (ownerOf{e.Name, e.Owner}); fences[k] == e.Granted {
+	if k := (ownerOf{e.Name, e.Owner}); fences[k] == e.Granted && e.Granted != 0 {
 		n["re-entries"]++
 	} else {
 		fences[k] = e.Granted
+	}
+}
+
+func countTransaction(n map[string]int, e *Event) {
+	switch {
+	case e.Tx && (e.Reply == granted || e.Reply == carried):
+		n["transactions"]++
+	case e.Tx && e.Reply == lost:
+		n["transactions that did nothing"]++
+	case e.Tx && e.Reply != held:
+		n["transactions: "+nothing(e.Reply)]++
 	}
 }
 

@@ -21,9 +21,6 @@ const (
 	opLook = "look" // LOCKCTL FENCE; Granted is the fence
 )
 
-// isNull reports whether a reply is null, of either protocol.
-func isNull(v redistest.Value) bool { return v.Kind == '_' || v.String() == "$-1" }
-
 // playSwap is one turn: it replaces the value that is there, or takes the lock where there is none, and may move the
 // end, and give it back.
 func (w *worker) playSwap() {
@@ -35,10 +32,10 @@ func (w *worker) playSwap() {
 	c := &claim{line: l, Event: Event{Name: swapNames + strconv.Itoa(w.IntN(2)), Owner: w.who + "." + strconv.Itoa(w.turn), TTL: w.lease().Truncate(time.Millisecond)}}
 	ms := strconv.FormatInt(c.TTL.Milliseconds(), 10)
 	e := Event{Op: opSwap, Name: c.Name, Owner: c.Owner, TTL: c.TTL}
-	_, _ = l.askFor(&e, func(v redistest.Value) { e.swapped(v, !isNull(v)) }, "SET", c.Name, c.Owner, "XX", "GET", "PX", ms)
+	_, _ = l.askFor(&e, func(v redistest.Value) { e.swapped(v, !v.Null) }, "SET", c.Name, c.Owner, "XX", "GET", "PX", ms)
 	if e.Reply == lost {
 		e = Event{Op: opTake, Name: c.Name, Owner: c.Owner, TTL: c.TTL}
-		_, _ = l.askFor(&e, func(v redistest.Value) { e.swapped(v, !isNull(v)) }, "SET", c.Name, c.Owner, "NX", "PX", ms)
+		_, _ = l.askFor(&e, func(v redistest.Value) { e.swapped(v, !v.Null) }, "SET", c.Name, c.Owner, "NX", "PX", ms)
 	}
 	if e.Reply != carried {
 		w.sleep(w.upTo(20 * time.Millisecond))

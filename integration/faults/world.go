@@ -20,7 +20,7 @@ import (
 )
 
 // names are of the locks that clients fight for.
-var names = []string{mutexNames + "a", mutexNames + "b", updateNames + "c", fencedNames + "d"}
+var names = []string{mutexNames + "a", mutexNames + "b", updateNames + "c", fencedNames + "d", timedNames + "e"}
 
 // A world is what a run happens in. Everything ends with the test.
 type world struct {
