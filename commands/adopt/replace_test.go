@@ -144,6 +144,35 @@ func TestReplace_ExactlyTheGrant(t *testing.T) {
 	}
 }
 
+// A moving engine is another one after each read.
+type moving struct {
+	*scripted
+	move func()
+}
+
+func (e moving) Read(ctx context.Context, k locks.Key) (locks.Reading, error) {
+	r, err := e.scripted.Read(ctx, k)
+	e.move()
+	return r, err
+}
+
+// TestReplace_TellsWhatItReplaces: a lock that changes hands when a call has read it is replaced only by a try that has read its
+// new holder.
+func TestReplace_TellsWhatItReplaces(t *testing.T) {
+	later := locks.NewAdoptedString(&locks.RandSource{}, "later")
+	e := &scripted{read: locks.Reading{Held: true, Owner: you, Fence: 7, Holds: 1, Remaining: time.Minute}}
+	e.lock = func(r locks.LockRequest) (locks.Decision, error) {
+		if r.Replaces == nil || r.Replaces.Owner != e.read.Owner || r.Replaces.Fence != e.read.Fence {
+			return locks.Decision{Holder: e.read.Owner, Remaining: e.read.Remaining}, nil
+		}
+		return granting(r)
+	}
+	c := at(t, moving{e, func() { e.read.Owner, e.read.Fence = later, 9 }}, "lock:* as=full guard=no no-expiry=lease:30s")
+	if got := c.do("GETSET", "lock:a", "me"); got != "$5 later" {
+		t.Errorf("it took the lock from %q, and answers %s", "later", got)
+	}
+}
+
 // TestReplace_Copy: the copy at the upstream of a lock that was taken in the mode both goes with it. In that mode nothing
 // is replaced.
 func TestReplace_Copy(t *testing.T) {

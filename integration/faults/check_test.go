@@ -46,6 +46,22 @@ func (s *script) swap(op, value, old, reply string) *Event {
 	return s.say(Event{Op: op, Name: swapNames, Owner: value, Holder: old, TTL: time.Second, Reply: reply})
 }
 
+// open is a lock without an end, of which a second is sure.
+func (s *script) open(owner string, fence int64) *Event {
+	e := s.lock(owner, fence, time.Second, 1)
+	e.Open = true
+	return e
+}
+
+// blindly is what is done to whoever has the lock.
+func (s *script) blindly(op, owner string, fence int64, ttl time.Duration) *Event {
+	return s.say(Event{Op: op, Owner: owner, Fence: fence, TTL: ttl, Validity: believed(ttl), Reply: carried, First: true, Freed: op == opUnlock, Blind: true})
+}
+
+func (s *script) see(owner string, fence int64, reply string) *Event {
+	return s.say(Event{Op: opSee, Owner: owner, Fence: fence, Reply: reply})
+}
+
 func (s *script) refused(owner, holder string) *Event {
 	return s.say(Event{Op: opLock, Owner: owner, TTL: time.Second, Reply: held, Holder: holder})
 }
@@ -317,6 +333,100 @@ func TestJudge(t *testing.T) {
 			s.at += instant(lease / 2)
 			s.swap(opTake, "b", "", carried)
 		}, ""},
+		{"a lock without an end that is read, and another's in between", func(s *script) {
+			s.open("a.adopted.1", 1)
+			s.at += instant(lease)
+			s.lock("b", 2, lease, 1)
+			s.see("a.adopted.1", 1, carried)
+		}, "both valid"},
+		{"a lock without an end that nobody read again", func(s *script) {
+			s.open("a.adopted.1", 1)
+			s.see("a.adopted.1", 1, carried)
+			s.at += instant(lease)
+			s.lock("b", 2, lease, 1)
+			s.see("a.adopted.1", 1, lost)
+		}, ""},
+		{"a lock with an end that is read late", func(s *script) { // as a node's slow clock may have it
+			s.lock("a.adopted.1", 1, lease, 1)
+			s.at += instant(lease)
+			s.see("a.adopted.1", 1, carried)
+			s.lock("b", 2, lease, 1)
+		}, ""},
+		{"a read that misses a value", func(s *script) {
+			s.open("a.adopted.1", 1)
+			s.see("a.adopted.1", 1, lost)
+		}, "did not find the value"},
+		{"a lock without an end, till max-hold", func(s *script) {
+			s.open("a.adopted.1", 1)
+			s.at += instant(maxHold)
+			s.refused("b", "a.adopted.1")
+		}, ""},
+		{"a lock without an end, after max-hold", func(s *script) {
+			s.open("a.adopted.1", 1)
+			s.at += instant(maxHold + lateBy + lease + 2*back)
+			s.refused("b", "a.adopted.1")
+		}, "after its lease was over"},
+		{"a lock that has an end now", func(s *script) {
+			s.open("a.adopted.1", 1)
+			s.blindly(opRenew, "a.adopted.1", 1, lease/4)
+			s.at += instant(lease/2 + back)
+			s.refused("b", "a.adopted.1")
+		}, "after its lease was over"},
+		{"a lock that perhaps has an end now", func(s *script) {
+			s.open("a.adopted.1", 1)
+			s.blindly(opRenew, "a.adopted.1", 1, lease/4).Reply = failed
+			s.history[1].Text = "NOQUORUM 1 of 3 answered"
+			s.at += instant(lease/2 + back)
+			s.refused("b", "a.adopted.1")
+			s.lock("b", 2, lease, 1)
+		}, ""},
+		{"a lock that has no end any more", func(s *script) {
+			s.lock("a.adopted.1", 1, lease, 1)
+			s.blindly(opRenew, "a.adopted.1", 1, lease).Open = true
+			s.at += instant(2 * lease)
+			s.refused("b", "a.adopted.1")
+			s.see("a.adopted.1", 1, carried)
+			s.lock("b", 2, lease, 1)
+		}, ""},
+		{"DEL that came late, and may have been of another's", func(s *script) {
+			s.lock("a.adopted.1", 1, lease/10, 1)
+			s.at += instant(lease)
+			s.lock("b.adopted.1", 2, lease, 1)
+			s.blindly(opUnlock, "a.adopted.1", 1, 0)
+			s.renew("b.adopted.1", 2, lease).Reply = lost
+			s.lock("c", 3, lease, 1)
+		}, ""},
+		{"DEL that came late, but does nothing to one of LOCK", func(s *script) {
+			s.lock("a.adopted.1", 1, lease/10, 1)
+			s.at += instant(lease)
+			s.lock("b", 2, lease, 1)
+			s.blindly(opUnlock, "a.adopted.1", 1, 0)
+			s.lock("c", 3, lease, 1)
+		}, "both valid"},
+		{"DEL in time, of the owner's alone", func(s *script) {
+			s.lock("a.adopted.1", 1, lease, 1)
+			del := s.blindly(opUnlock, "a.adopted.1", 1, 0)
+			s.lock("b.adopted.1", 2, lease, 1)
+			del.End = s.at
+			s.lock("c", 3, lease, 1)
+		}, "both valid"},
+		{"DEL in time, of a lock that FORCE took away", func(s *script) {
+			s.lock("a.adopted.1", 1, lease, 1)
+			s.say(Event{Op: opForce})
+			s.lock("b.adopted.1", 2, lease, 1)
+			s.blindly(opUnlock, "a.adopted.1", 1, 0)
+			s.lock("c", 3, lease, 1)
+		}, ""},
+		{"EXPIRE in time, of a lock that a late DEL took away", func(s *script) {
+			s.lock("a.adopted.1", 1, lease/10, 1)
+			s.at += instant(lease)
+			s.lock("b.adopted.1", 2, 2*lease, 1)
+			s.blindly(opUnlock, "a.adopted.1", 1, 0)
+			s.lock("c.adopted.1", 3, lease, 1)
+			s.blindly(opRenew, "b.adopted.1", 2, lease/10)
+			s.at += instant(lease / 5)
+			s.lock("d", 4, lease, 1)
+		}, ""},
 		{"a late holder that a set refuses", func(s *script) {
 			s.lock("a", 1, lease, 1)
 			s.at += instant(lease)
@@ -336,6 +446,31 @@ func TestJudge(t *testing.T) {
 		illegal := strings.Contains(tt.wrong, "both valid") || strings.Contains(tt.wrong, "had been told")
 		if illegal != (len(j.found) > 0) {
 			t.Errorf("%s: porcupine says %q", tt.what, j.found)
+		}
+	}
+}
+
+// TestJudge_UnknownFence: a grant of which nobody knows the fence excludes others, and has no place in the order of fences.
+func TestJudge_UnknownFence(t *testing.T) {
+	for _, tt := range []struct {
+		pause time.Duration
+		wrong string
+	}{{0, "both valid"}, {time.Second, ""}} {
+		var s script
+		s.lock("a", 3, time.Second, 1)
+		s.unlock("a", true)
+		s.lock("b.adopted.1", 0, time.Second, 1)
+		s.at += instant(tt.pause)
+		s.lock("c.adopted.2", 0, time.Second, 1)
+		s.at += instant(time.Second)
+		s.lock("d", 4, time.Second, 1)
+		j := &judge{events: s.history}
+		j.check()
+		if found := strings.Join(j.found, "\n"); tt.wrong == "" && found != "" || !strings.Contains(found, tt.wrong) {
+			t.Errorf("%v: %q", tt.pause, j.found)
+		}
+		if j.found = nil; len(j.linear(time.Minute)) > 0 || len(j.found) > 0 {
+			t.Errorf("porcupine says %q", j.found)
 		}
 	}
 }

@@ -21,25 +21,25 @@ const (
 	opLook = "look" // LOCKCTL FENCE; Granted is the fence
 )
 
-// playSwap is one turn: it replaces the value that is there, or takes the lock where there is none, and may move the
-// end, and give it back.
+// playSwap is one turn: it replaces the value that is there, or takes the lock where there is none, now and then many times in
+// a row, in the way of others that do so; and it may move the end of its last value, and give that back.
 func (w *worker) playSwap() {
 	l := w.dial()
 	if l == nil {
 		return
 	}
 	defer func() { _ = l.Close() }()
-	c := &claim{line: l, Event: Event{Name: swapNames + strconv.Itoa(w.IntN(2)), Owner: w.who + "." + strconv.Itoa(w.turn), TTL: w.lease().Truncate(time.Millisecond)}}
-	ms := strconv.FormatInt(c.TTL.Milliseconds(), 10)
-	e := Event{Op: opSwap, Name: c.Name, Owner: c.Owner, TTL: c.TTL}
-	_, _ = l.askFor(&e, func(v redistest.Value) { e.swapped(v, !v.Null) }, "SET", c.Name, c.Owner, "XX", "GET", "PX", ms)
-	if e.Reply == lost {
-		e = Event{Op: opTake, Name: c.Name, Owner: c.Owner, TTL: c.TTL}
-		_, _ = l.askFor(&e, func(v redistest.Value) { e.swapped(v, !v.Null) }, "SET", c.Name, c.Owner, "NX", "PX", ms)
+	name, again := swapNames+strconv.Itoa(w.IntN(2)), 1
+	if w.chance(3) {
+		again += w.IntN(10)
 	}
-	if e.Reply != carried {
-		w.sleep(w.upTo(20 * time.Millisecond))
-		return
+	c := &claim{line: l}
+	for i := range again {
+		c.Event = Event{Name: name, Owner: w.who + "." + strconv.Itoa(w.turn) + "." + strconv.Itoa(i), TTL: w.lease().Truncate(time.Millisecond)}
+		if !w.swap(c) {
+			w.sleep(w.upTo(20 * time.Millisecond))
+			return
+		}
 	}
 	w.fenceOf(c)
 	for range w.IntN(3) {
@@ -51,6 +51,18 @@ func (w *worker) playSwap() {
 	if w.chance(2) {
 		w.onSwap(c, opGive, compareAndDelete)
 	}
+}
+
+// swap stores one value. It reports whether it was told that it did.
+func (w *worker) swap(c *claim) bool {
+	ms := strconv.FormatInt(c.TTL.Milliseconds(), 10)
+	e := Event{Op: opSwap, Name: c.Name, Owner: c.Owner, TTL: c.TTL}
+	_, _ = c.line.askFor(&e, func(v redistest.Value) { e.swapped(v, !v.Null) }, "SET", c.Name, c.Owner, "XX", "GET", "PX", ms)
+	if e.Reply == lost {
+		e = Event{Op: opTake, Name: c.Name, Owner: c.Owner, TTL: c.TTL}
+		_, _ = c.line.askFor(&e, func(v redistest.Value) { e.swapped(v, !v.Null) }, "SET", c.Name, c.Owner, "NX", "PX", ms)
+	}
+	return e.Reply == carried
 }
 
 func (e *Event) swapped(v redistest.Value, done bool) {

@@ -122,6 +122,8 @@ func (w *worker) setInTransaction(c *claim) string {
 	}
 	end := now()
 	switch {
+	case refusedAs(v): // LOCK had it when it was watched
+		e.End, e.Reply = end, held
 	case v.IsError():
 		e.End, e.Reply, e.Text = end, failed, v.Text
 	case v.Null || len(v.Elems) != 2:

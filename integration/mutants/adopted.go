@@ -1,5 +1,12 @@
 package mutants
 
+// The tests that notice some of them.
+var (
+	adoptTests  = Units{"commands/adopt", "^TestTransaction|^TestReplace|^TestHash|^TestFence|^TestClassify|^TestDeadlines|^TestOpen|^TestDecide"}
+	readTests   = Units{"backends/locks/quorum", "^TestRead"}
+	scriptTests = Units{"commands/adopt/idiom", "^TestAccept"}
+)
+
 // adopted are the mutants of adopted locks.
 var adopted = []Mutant{
 	{
@@ -34,6 +41,7 @@ var adopted = []Mutant{
 		Name:    "adopted-undecided-is-nobody",
 		Breaks:  "a read that does not decide says so: a silent node may be the one that makes a majority",
 		Profile: "adopted",
+		Units:   readTests,
 		Edits:   []Edit{{"backends/locks/quorum/inspect.go", "\tcase who == nobody:\n\t\treturn locks.Reading{}, nil\n", "\tcase who == nobody, who == undecidedHolder:\n\t\treturn locks.Reading{}, nil\n"}},
 	},
 	{
@@ -60,6 +68,7 @@ var adopted = []Mutant{
 		Name:    "adopted-watched-not-compared",
 		Breaks:  "EXEC does nothing if the lock is not what WATCH has found: without that it is done to a lock that was read anew",
 		Profile: "adopted and well",
+		Units:   adoptTests,
 		Edits:   []Edit{{"commands/adopt/transaction.go", "if there.owner != g.owner || there.fence != g.fence {", "if false {"}},
 	},
 	{
@@ -73,6 +82,7 @@ var adopted = []Mutant{
 		Breaks:  "who gives back one hold of several has the others",
 		Profile: "adopted and well",
 		Rare:    true,
+		Units:   adoptTests,
 		Edits:   []Edit{{"commands/adopt/reenter.go", "Fence: g.fence, All: all, Once", "Fence: g.fence, All: true, Once"}},
 	},
 	{
@@ -86,6 +96,7 @@ var adopted = []Mutant{
 		Breaks:  "a hash has one end: an outer hold that ended before an inner one would let the next release free the lock",
 		Profile: "adopted and well",
 		Rare:    true,
+		Units:   adoptTests,
 		Edits:   []Edit{{"commands/adopt/reenter.go", "if next.holds > 1 {", "if next.holds > locks.MaxHolds {"}},
 	},
 	{
@@ -93,6 +104,7 @@ var adopted = []Mutant{
 		Breaks:  "a replacement takes the lock from exactly the grant that it was run on: without that, an acquisition takes it from whoever has it by then, who is told nothing",
 		Profile: "adopted",
 		Rare:    true,
+		Units:   adoptTests,
 		Edits: []Edit{{"commands/adopt/replace.go", "\td, err := a.opt.Engine.Lock(ctx,", `	if r, err := a.opt.Engine.Read(ctx, key); err == nil && r.Held {
 		g = guessOf(r, time.Now())
 	}
@@ -103,6 +115,7 @@ var adopted = []Mutant{
 		Breaks:  "only as=full lets a call replace a lock whose value it has not compared",
 		Profile: "adopted",
 		Rare:    true,
+		Units:   adoptTests,
 		Edits:   []Edit{{"commands/adopt/idiom/rule.go", "\tif r.As >= Full {\n\t\treturn nil\n\t}\n", "\tif r.As >= Strict {\n\t\treturn nil\n\t}\n"}},
 	},
 }

@@ -136,6 +136,7 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Name:   "late-unlock-takes-another",
 		Breaks: "an UNLOCK whose own hold was given back gives back no other: a late copy of it releases what its owner has taken since",
 		Rare:   true,
+		Units:  Units{"backends/locks/quorum", "^TestReq_Late"},
 		Edits:  []Edit{{"scripts/release.lua", "if asked and request ~= '' and not done and not tags[request] and recall('L' .. request)", "if false"}},
 	},
 	// Quarantine.

@@ -28,8 +28,18 @@ type Mutant struct {
 	Breaks  string // the rule that is gone, and what is to be expected without it
 	Profile string // of the simulation, in which it shows soonest; empty: any
 	Rare    bool   // the simulation shows it in none of the runs that are made by default, or in too few
+	Units   Units  // that notice it; zero: none is named here
 	Edits   []Edit
 }
+
+// Units are tests of one package, and take seconds.
+type Units struct {
+	Package string // below the module's root
+	Run     string // as for -run
+}
+
+// hard reports whether the simulation notices the mutant late, and tests that take seconds at once.
+func (m Mutant) hard() bool { return !m.Rare && m.Units != (Units{}) && m.Profile != "" }
 
 // An Edit replaces a text that a file has exactly once.
 type Edit struct {
@@ -38,7 +48,7 @@ type Edit struct {
 }
 
 // every mutant there is.
-var every = slices.Concat(All, Migration, Kept)
+var every = slices.Concat(All, Migration, Kept, Decisions)
 
 // Find returns the mutant with this name.
 func Find(name string) (Mutant, error) {

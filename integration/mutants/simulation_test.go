@@ -28,7 +28,7 @@ func TestSimulationNotices(t *testing.T) {
 		t.Skip("compiles the tests of backends/locks/quorum once for every mutant")
 	}
 	for _, m := range slices.Concat(All, Kept) {
-		if m.Rare { // unit tests and the torture have them
+		if m.Rare || m.hard() { // unit tests and the torture have them
 			continue
 		}
 		t.Run(m.Name, func(t *testing.T) {

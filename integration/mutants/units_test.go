@@ -10,34 +10,56 @@ import (
 
 // TestMigrationNotices: the tests of package adopt fail with every broken build.
 func TestMigrationNotices(t *testing.T) {
-	unitTestsNotice(t, Migration, "commands/adopt", "^TestBoth|^TestOn_")
+	unitTestsNotice(t, Migration, Units{"commands/adopt", "^TestBoth|^TestOn_"})
 }
 
 // TestKeptNotices: the tests of package quorum fail with every broken build.
 func TestKeptNotices(t *testing.T) {
-	unitTestsNotice(t, Kept, "backends/locks/quorum", "^TestOpen|^TestFoster")
+	unitTestsNotice(t, Kept, Units{"backends/locks/quorum", "^TestOpen|^TestFoster"})
 }
 
-// TestLateUnlockNotices: the tests of request ids fail where a late UNLOCK takes another hold.
-func TestLateUnlockNotices(t *testing.T) {
-	m, err := Find("late-unlock-takes-another")
-	if err != nil {
-		t.Fatal(err)
+// TestUnitsNotice: the tests that are named fail with every broken build. Of those that the simulation might notice, but after
+// hundreds of seeds, it is shown in every run.
+func TestUnitsNotice(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles the tests of a package once for every mutant")
 	}
-	unitTestsNotice(t, []Mutant{m}, "backends/locks/quorum", "^TestReq_Late")
+	for _, m := range every {
+		if m.Units != (Units{}) && (m.hard() || os.Getenv("LOCKPROXY_MUTANTS") != "") {
+			t.Run(m.Name, func(t *testing.T) {
+				t.Parallel()
+				m.noticedBy(t, m.Units)
+			})
+		}
+	}
 }
 
-func unitTestsNotice(t *testing.T, all []Mutant, pkg, run string) {
+func unitTestsNotice(t *testing.T, all []Mutant, by Units) {
+	t.Helper()
 	if os.Getenv("LOCKPROXY_MUTANTS") == "" {
-		t.Skip("compiles the tests of " + pkg + " once for every mutant; set LOCKPROXY_MUTANTS")
+		t.Skip("compiles the tests of " + by.Package + " once for every mutant; set LOCKPROXY_MUTANTS")
 	}
 	for _, m := range all {
-		t.Run(m.Name, func(t *testing.T) {
-			cmd := exec.Command(TestBinary(t, m.Name, pkg), "-test.run", run, "-test.timeout", "5m")
-			cmd.Dir = filepath.Join("..", "..", filepath.FromSlash(pkg))
-			if out, err := cmd.CombinedOutput(); err == nil || !bytes.Contains(out, []byte("--- FAIL")) {
-				t.Errorf("no test noticed it: %s\n%s", m.Breaks, out)
-			}
-		})
+		t.Run(m.Name, func(t *testing.T) { m.noticedBy(t, by) })
 	}
+}
+
+// noticedBy fails the test if these do not fail.
+func (m Mutant) noticedBy(t *testing.T, by Units) {
+	t.Helper()
+	cmd := exec.Command(TestBinary(t, m.Name, by.Package), "-test.run", by.Run, "-test.timeout", "5m")
+	cmd.Dir = filepath.Join("..", "..", filepath.FromSlash(by.Package))
+	out, err := cmd.CombinedOutput()
+	if err == nil || !bytes.Contains(out, []byte("--- FAIL")) {
+		t.Errorf("no test noticed it: %s\n%s", m.Breaks, out)
+		return
+	}
+	t.Logf("%s", firstFailure(out))
+}
+
+// firstFailure is the name of the test that failed first.
+func firstFailure(out []byte) []byte {
+	_, rest, _ := bytes.Cut(out, []byte("--- FAIL: "))
+	name, _, _ := bytes.Cut(rest, []byte("\n"))
+	return name
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/voters"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 	"github.com/lockproxy/lockproxy/scripts"
 )
@@ -43,6 +44,19 @@ func TestRead(t *testing.T) {
 	var few *locks.QuorumError
 	if r, err := p[1].Service.Read(t.Context(), jobKey); !errors.As(err, &few) {
 		t.Errorf("with two nodes down: %+v, %v", r, err)
+	}
+}
+
+// TestRead_Undecided: where the node that is silent may be the one which makes a majority, a read says so.
+func TestRead_Undecided(t *testing.T) {
+	t.Parallel()
+	p, _, nodes := proxies(t, 2)
+	lock(t, p[0], "job", "alice", time.Minute)
+	nodes[0].Kill()
+	nodes[1].Do(t, "DEL", voters.LockKey("lockproxy:", jobKey))
+	var few *locks.QuorumError
+	if r, err := p[1].Service.Read(t.Context(), jobKey); !errors.As(err, &few) {
+		t.Errorf("one says yes, one no, and one nothing: %+v, %v", r, err)
 	}
 }
 
