@@ -19,8 +19,11 @@ func (c *client) say(t *Transaction, line string) string {
 	}
 	var args [][]byte
 	for _, w := range words {
-		if w == "cad" {
+		switch w {
+		case "cad":
 			w = compareAndDelete
+		case "enter":
+			w = enterHash
 		}
 		args = append(args, []byte(w))
 	}
@@ -86,6 +89,7 @@ func TestTransaction(t *testing.T) {
 		"through another proxy":              {"0 SET lock:a me NX PX 5000 > +OK", "1 WATCH lock:a > OK", "1 GET lock:a > $2 me", "1 queue DEL lock:a > QUEUED", "1 EXEC > *1 :1", "0 GET lock:a > $-1"},
 		"another's by then":                  {"0 SET lock:a me NX PX 5000 > +OK", "0 WATCH lock:a > OK", "1 DEL lock:a > :1", "1 SET lock:a you NX PX 5000 > +OK", "0 queue DEL lock:a > QUEUED", "0 EXEC > *-1", "0 GET lock:a > $3 you"},
 		"another's of the same value":        {"0 SET lock:a 1 NX PX 5000 > +OK", "0 WATCH lock:a > OK", "1 DEL lock:a > :1", "1 SET lock:a 1 NX PX 5000 > +OK", "0 queue DEL lock:a > QUEUED", "0 EXEC > *-1", "0 GET lock:a > $1 1"},
+		"a hash, entered anew by the same":   {"0 EVAL enter 1 lock:a 5000 me > $-1", "0 WATCH lock:a > OK", "1 DEL lock:a > :1", "1 EVAL enter 1 lock:a 5000 me > $-1", "0 queue DEL lock:a > QUEUED", "0 EXEC > *-1", "0 HGET lock:a me > $1 1"},
 		"free by then":                       {"0 SET lock:a me NX PX 5000 > +OK", "0 WATCH lock:a > OK", "1 DEL lock:a > :1", "0 queue DEL lock:a > QUEUED", "0 EXEC > *-1"},
 		"its end has come":                   {"0 SET lock:a me NX PX 5000 > +OK", "0 WATCH lock:a > OK", "sleep 6s", "0 queue DEL lock:a > QUEUED", "0 EXEC > *-1"},
 		"another's behind its end":           {"0 SET lock:a me NX PX 5000 > +OK", "0 WATCH lock:a > OK", "sleep 6s", "1 SET lock:a you NX PX 9000 > +OK", "0 queue PEXPIRE lock:a 9000 > QUEUED", "0 EXEC > *-1", "0 GET lock:a > $3 you"},

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -18,7 +17,6 @@ import (
 const (
 	mutantsVariable = "LOCKPROXY_MUTANTS" // not empty: run TestMutants; the names of some, with commas, or 1 for all
 	mutantLives     = 3 * time.Minute     // on real servers, until it counts as not noticed
-	simulation      = "^TestSimulation$"  // of backends/locks/quorum
 	simulationLives = 2 * time.Minute     // in the simulation
 	simulationSays  = "LOCKPROXY_SIM_SEEDS=1000000"
 )
@@ -67,12 +65,13 @@ func TestMutants(t *testing.T) {
 		t.Skip(mutantsVariable + " is not set: this takes many minutes (make mutants)")
 	}
 	var table strings.Builder
+	var simulations mutants.Simulations
 	fmt.Fprintf(&table, "%-24s %-12s %-12s %s\n", "mutant", "simulation", "real servers", "first sign there")
 	for _, m := range mutants.All {
 		if which != "1" && !strings.Contains(","+which+",", ","+m.Name+",") {
 			continue
 		}
-		simulated := simulated(t, m.Name)
+		simulated := simulated(t, &simulations, m.Name)
 		took, sign := tortured(t, m.Name)
 		if took == "" {
 			took = notNoticed
@@ -87,20 +86,14 @@ func TestMutants(t *testing.T) {
 }
 
 // simulated is in how many seconds the simulation fails.
-func simulated(t *testing.T, name string) string {
+func simulated(t *testing.T, s *mutants.Simulations, name string) string {
 	t.Helper()
-	bin := mutants.TestBinary(t, name, "backends/locks/quorum")
-	dir, err := filepath.Abs("../../backends/locks/quorum")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(bin, "-test.run", simulation, "-test.timeout", simulationLives.String(), "-test.failfast")
-	cmd.Dir = dir
+	cmd := s.Command(t, t, name, "-test.timeout", simulationLives.String(), "-test.failfast")
 	m, err := mutants.Find(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Env = append(os.Environ(), simulationSays, "LOCKPROXY_SIM_PROFILE="+m.Profile)
+	cmd.Env = append(cmd.Env, simulationSays, "LOCKPROXY_SIM_PROFILE="+m.Profile)
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	if err == nil || !simulationSign.Match(out) {

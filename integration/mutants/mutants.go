@@ -65,13 +65,19 @@ func Find(name string) (Mutant, error) {
 // Overlay writes the edited files and the description that `go build -overlay` wants into
 // dir and returns the path of the latter. It is an error if a text to be replaced is not
 // there exactly once: then the source has changed and the mutant must follow.
-func (m Mutant) Overlay(dir string) (string, error) {
+func (m Mutant) Overlay(dir string) (string, error) { return m.overlay(dir, nil) }
+
+// overlay is Overlay, without these files, which are paths.
+func (m Mutant) overlay(dir string, without []string) (string, error) {
 	root, err := moduleRoot()
 	if err != nil {
 		return "", err
 	}
 	var overlay struct{ Replace map[string]string }
 	overlay.Replace = map[string]string{}
+	for _, path := range without {
+		overlay.Replace[path] = ""
+	}
 	for _, e := range m.Edits {
 		from := filepath.Join(root, filepath.FromSlash(e.File))
 		to := filepath.Join(dir, strings.ReplaceAll(e.File, "/", "_"))
@@ -146,7 +152,7 @@ var moduleRoot = sync.OnceValues(func() (string, error) {
 func Build(tb testing.TB, name string) string {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "lockproxy")
-	compile(tb, name, "build", "-o", path, module+"/cmd/lockproxy")
+	compile(tb, find(tb, name), nil, "build", "-o", path, module+"/cmd/lockproxy")
 	return path
 }
 
@@ -156,22 +162,27 @@ func Build(tb testing.TB, name string) string {
 func TestBinary(tb testing.TB, name, pkg string) string {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "mutant.test")
-	compile(tb, name, "test", "-c", "-o", path, module+"/"+pkg)
+	compile(tb, find(tb, name), nil, "test", "-c", "-vet=off", "-o", path, module+"/"+pkg)
 	return path
 }
 
-func compile(tb testing.TB, name, command string, args ...string) {
+func find(tb testing.TB, name string) Mutant {
 	tb.Helper()
 	m, err := Find(name)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	overlay, err := m.Overlay(tb.TempDir())
+	return m
+}
+
+func compile(tb testing.TB, m Mutant, without []string, command string, args ...string) {
+	tb.Helper()
+	overlay, err := m.overlay(tb.TempDir(), without)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	cmd := exec.Command("go", append([]string{command, "-overlay", overlay}, args...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		tb.Fatalf("%s: %v\n%s", name, err, out)
+		tb.Fatalf("%s: %v\n%s", m.Name, err, out)
 	}
 }

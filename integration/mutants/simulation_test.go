@@ -1,9 +1,6 @@
 package mutants
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -24,18 +21,19 @@ func bound(m Mutant) int {
 
 // TestSimulationNotices: every broken build fails the simulation within some hundred seeds.
 func TestSimulationNotices(t *testing.T) {
+	all := t
 	if testing.Short() {
 		t.Skip("compiles the tests of backends/locks/quorum once for every mutant")
 	}
+	var simulations Simulations
 	for _, m := range slices.Concat(All, Kept) {
 		if m.Rare || m.hard() { // unit tests and the torture have them
 			continue
 		}
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel() // a simulation takes one processor
-			cmd := exec.Command(TestBinary(t, m.Name, "backends/locks/quorum"), "-test.run", "^TestSimulation$", "-test.timeout", "10m")
-			cmd.Dir = filepath.Join("..", "..", "backends", "locks", "quorum")
-			cmd.Env = append(os.Environ(), "LOCKPROXY_SIM_SEEDS="+strconv.Itoa(bound(m)), "LOCKPROXY_SIM_PROFILE="+m.Profile,
+			cmd := simulations.Command(all, t, m.Name, "-test.timeout", "10m")
+			cmd.Env = append(cmd.Env, "LOCKPROXY_SIM_SEEDS="+strconv.Itoa(bound(m)), "LOCKPROXY_SIM_PROFILE="+m.Profile,
 				"LOCKPROXY_SIM_FIRST=1", "LOCKPROXY_SIM_SEED=", "LOCKPROXY_SIM_TIME=")
 			out, err := cmd.CombinedOutput()
 			switch sign := found.Find(out); {
@@ -44,7 +42,7 @@ func TestSimulationNotices(t *testing.T) {
 			case sign == nil:
 				t.Errorf("the simulation did not run: %v\n%s", err, out)
 			default:
-				t.Logf("%s", sign)
+				t.Logf("after %v of a processor: %s", cmd.ProcessState.UserTime(), sign)
 			}
 		})
 	}

@@ -1,9 +1,11 @@
 package quorum
 
 import (
+	"crypto/sha1"
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/scripts"
 )
 
 // simServers are the addresses of simulated nodes.
@@ -211,6 +214,9 @@ func simEnv(name string, otherwise int) int {
 // set; with LOCKPROXY_SIM_SEED one, whose history it prints.
 func TestSimulation(t *testing.T) {
 	defer oneProcessor()()
+	if dir := os.Getenv("LOCKPROXY_SIM_SCRIPTS"); dir != "" {
+		useScripts(t, dir)
+	}
 	if s := os.Getenv("LOCKPROXY_SIM_SEED"); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
@@ -256,6 +262,22 @@ func TestSimulation(t *testing.T) {
 		if !t.Failed() && n >= 5 && grants[profile] < 4*n {
 			t.Errorf("void: %q made only %d grants in %d runs", profile, grants[profile], n)
 		}
+	}
+}
+
+// useScripts has nodes run the scripts of a directory, from now on.
+func useScripts(t *testing.T, dir string) {
+	t.Helper()
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(dir, name+".lua"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	for _, s := range scripts.All() {
+		s.Source = read("prologue") + read(s.Name)
+		s.SHA1 = fmt.Sprintf("%x", sha1.Sum([]byte(s.Source)))
 	}
 }
 
