@@ -85,18 +85,18 @@ func (p *clientProcess) work(i int) {
 	for !w.over() {
 		w.turn++
 		w.Rand = rand.New(rand.NewPCG(p.Seed, uint64(p.ID)<<48|uint64(p.Life)<<40|uint64(i)<<32|uint64(w.turn)))
-		switch w.IntN(16) {
-		case 0, 1, 2:
+		switch w.IntN(24) { // half of it is LOCK's
+		case 0, 1, 2, 3:
 			w.playAdopted()
-		case 3:
-			w.playConstant()
 		case 4, 5:
 			w.playHash()
-		case 6:
+		case 6, 7:
 			w.playEndless()
-		case 7:
+		case 8:
 			w.playTimed()
-		case 8, 9:
+		case 9:
+			w.playConstant()
+		case 10, 11:
 			w.playSwap()
 		default:
 			w.play()
