@@ -41,7 +41,7 @@ var Decisions = []Mutant{
 	{
 		Name:   "number-is-a-counter",
 		Breaks: "a lock may have a number as its value, if nobody is told of it: SETNX of 1, or of a deadline",
-		Units:  adoptTests,
+		Units:  Units{"commands/adopt", "^TestDeadlines$"},
 		Edits:  []Edit{{"commands/adopt/idiom/world.go", "return isInt && slices.ContainsFunc(w.signals,", "return isInt || slices.ContainsFunc(w.signals,"}},
 	},
 	{
