@@ -48,27 +48,16 @@ func suggesting(err error, flags []cli.Flag) error {
 	if !unknown {
 		return err
 	}
-	return fmt.Errorf("%w%s", err, didYouMean("--", name, flagNames(flags)))
+	return fmt.Errorf("%w%s", err, didYouMean("--", name, flags))
 }
 
-// didYouMean asks whether the known name that is most like an unknown one was meant; empty if none is like it.
-func didYouMean(prefix, unknown string, known []string) string {
-	var flags []cli.Flag
-	for _, name := range known {
-		flags = append(flags, &cli.BoolFlag{Name: name})
-	}
+// didYouMean asks whether the flag that is most like an unknown one was meant; empty if none is like it.
+func didYouMean(prefix, unknown string, flags []cli.Flag) string {
 	name := strings.TrimPrefix(cli.SuggestFlag(flags, unknown, true), "--")
 	if name == "" || unknown == "" || name[0] != unknown[0] || max(len(name), len(unknown))-min(len(name), len(unknown)) > 3 {
 		return ""
 	}
 	return "; did you mean " + prefix + name + "?"
-}
-
-func flagNames(flags []cli.Flag) (all []string) {
-	for _, f := range flags {
-		all = append(all, f.Names()[0])
-	}
-	return all
 }
 
 // helpWidth is how many columns help takes at most.

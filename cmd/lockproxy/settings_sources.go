@@ -212,11 +212,10 @@ func fromMapping(name string, root *yaml.Node, all []setting) (config, faults) {
 
 func checkKey(known map[string]setting, seen config, key string) error {
 	if _, ok := known[key]; !ok {
-		names := slices.Sorted(maps.Keys(known))
-		if meant := didYouMean("", key, names); meant != "" {
+		if meant := didYouMean("", key, flags(slices.Collect(maps.Values(known)))); meant != "" {
 			return errors.New("no such setting" + meant)
 		}
-		return fmt.Errorf("no such setting; there are %s", strings.Join(names, ", "))
+		return fmt.Errorf("no such setting; there are %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
 	if earlier, ok := seen[key]; ok {
 		return fmt.Errorf("was set before, at %s", earlier.from)

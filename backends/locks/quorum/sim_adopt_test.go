@@ -209,11 +209,13 @@ func (e simEngine) Read(ctx context.Context, k locks.Key) (locks.Reading, error)
 
 func (e simEngine) Undo(g locks.Grant) { e.Service.Undo(g) }
 
-func (*adoptedCall) Database() int                          { return 0 }
-func (*adoptedCall) Protocol() int                          { return 2 }
-func (*adoptedCall) About() []slog.Attr                     { return nil }
-func (*adoptedCall) Since() time.Time                       { return time.Now() }
-func (*adoptedCall) MayLock(context.Context, string) error  { return nil }
+func (*adoptedCall) Database() int                         { return 0 }
+func (*adoptedCall) Protocol() int                         { return 2 }
+func (*adoptedCall) About() []slog.Attr                    { return nil }
+func (*adoptedCall) Since() time.Time                      { return time.Now() }
+func (*adoptedCall) MayLock(context.Context, string) error { return nil }
+func (*adoptedCall) Begin([]string) adopt.Answer           { return nil }
+
 func (*adoptedCall) MayAsk(context.Context, []string) error { return nil }
 
 // Ask is the upstream's answer.
