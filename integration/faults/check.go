@@ -227,17 +227,18 @@ func (j *judge) renewed(b *belief, e *Event) {
 		}
 		return
 	}
-	if !b.session && !b.unsure && e.Start > b.lapse.add(j.back) {
+	late := e.Blind && (b.unsure || e.End > before) // perhaps it was another's lock
+	if !late && !b.session && !b.unsure && e.Start > b.lapse.add(j.back) {
 		j.accuse("%s: fence %d of %s was renewed %v after its lease was over", e.Name, b.fence, e.Owner, time.Duration(e.Start-b.lapse))
 	}
 	if b.closed && b.free != 0 && b.free < e.Start {
 		j.accuse("%s: fence %d of %s was renewed after UNLOCK said that the lock is free", e.Name, b.fence, e.Owner)
 	}
-	if b.lapse = max(b.lapse, e.lapse()); b.open && !e.Open && !b.unsure && !b.closed {
+	if b.lapse = max(b.lapse, e.lapse()); b.open && !e.Open && !late && !b.unsure && !b.closed {
 		b.lapse = e.lapse() // it has an end now
 	}
 	b.open = e.Open
-	if b.closed {
+	if b.closed || late {
 		b.until = before
 		return
 	}

@@ -427,6 +427,20 @@ func TestJudge(t *testing.T) {
 			s.at += instant(lease / 5)
 			s.lock("d", 4, lease, 1)
 		}, ""},
+		{"EXPIRE that came late, and was of another's", func(s *script) {
+			s.lock("a.adopted.1", 1, lease/10, 1)
+			s.at += instant(lease)
+			s.lock("b.hash.1", 2, 2*lease, 1)
+			s.blindly(opRenew, "a.adopted.1", 1, lease)
+			s.at += instant(lease / 2)
+			s.refused("c", "b.hash.1")
+		}, ""},
+		{"EXPIRE in time, of the owner's alone", func(s *script) {
+			s.lock("a.adopted.1", 1, lease, 1)
+			s.blindly(opRenew, "a.adopted.1", 1, 2*lease)
+			s.at += instant(lease)
+			s.lock("b", 2, lease, 1)
+		}, "both valid"},
 		{"a late holder that a set refuses", func(s *script) {
 			s.lock("a", 1, lease, 1)
 			s.at += instant(lease)
