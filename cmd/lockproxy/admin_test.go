@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
@@ -75,7 +76,7 @@ func TestAdminCannotListen(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("it goes on")
 	}
-	if s.code != exitFailed || !strings.Contains(s.stderr.String(), "admin: ") {
+	if s.code != exit.Failed || !strings.Contains(s.stderr.String(), "admin: ") {
 		t.Errorf("exit code %d\n%s", s.code, s.stderr.String())
 	}
 }
@@ -86,7 +87,7 @@ func TestHealthcheckReady(t *testing.T) {
 	s.dial(t).do("PING", 1)
 	eventually(t, "ready", func() bool {
 		code, _, _ := execute(t, nil, "healthcheck", "--ready", "--admin", path)
-		return code == exitOK
+		return code == exit.OK
 	})
 	s.stop()
 	tests := []struct {
@@ -99,7 +100,7 @@ func TestHealthcheckReady(t *testing.T) {
 		{"TLS is not spoken there", []string{"--admin", answerOverTLS(t, nil, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"), "--admin-tls"}, "not ready: "},
 	}
 	for _, tt := range tests {
-		if code, _, stderr := execute(t, nil, append([]string{"healthcheck", "--ready"}, tt.args...)...); code != exitFailed || !strings.Contains(stderr, tt.says) {
+		if code, _, stderr := execute(t, nil, append([]string{"healthcheck", "--ready"}, tt.args...)...); code != exit.Failed || !strings.Contains(stderr, tt.says) {
 			t.Errorf("%s: exit code %d, %q", tt.name, code, stderr)
 		}
 	}
@@ -113,8 +114,8 @@ func TestHealthcheckReady(t *testing.T) {
 		reply string
 		code  int
 	}{
-		{"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nready\n", exitOK},
-		{"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 10\r\n\r\nnot ready\n", exitFailed},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nready\n", exit.OK},
+		{"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 10\r\n\r\nnot ready\n", exit.Failed},
 	} {
 		addr := answerOverTLS(t, &tls.Config{Certificates: []tls.Certificate{pair}}, tt.reply)
 		if code, _, stderr := execute(t, nil, "healthcheck", "--ready", "--admin", addr, "--admin-tls"); code != tt.code {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/client"
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 )
 
 const adoptCheckText = `lockproxy adopt check [--watch TIME] [--to MODE] URL
@@ -35,23 +37,23 @@ func (p program) adoptCheckCommand() *cli.Command {
 		},
 		Action: func(c *cli.Context) error {
 			if c.NArg() != 1 || c.Duration("watch") < 0 {
-				return &exitError{exitMisuse, errors.New("adopt check takes the URL of a proxy, and --watch a time")}
+				return exit.With(exit.Misuse, errors.New("adopt check takes the URL of a proxy, and --watch a time"))
 			}
 			if to := c.String("to"); c.IsSet("to") && !slices.Contains([]string{"off", "observe", "both", "on"}, to) {
-				return &exitError{exitMisuse, fmt.Errorf("--to %s: is none of off, both, on", to)}
+				return exit.With(exit.Misuse, fmt.Errorf("--to %s: is none of off, both, on", to))
 			}
 			s, err := backends.Parse(c.Args().First())
 			if err != nil {
-				return &exitError{exitMisuse, err}
+				return exit.With(exit.Misuse, err)
 			}
 			ctx, cancel := context.WithTimeout(c.Context, c.Duration("watch")+adoptCheckTimeout)
 			defer cancel()
 			reply, err := askAdoptCheck(ctx, s, c.Duration("watch"))
 			if err != nil {
-				return &exitError{exitErrors, err}
+				return exit.With(exitErrors, err)
 			}
 			if !showAdoptCheck(p.stdout, reply, c.String("to")) {
-				return &exitError{exitWarnings, errors.New("something is in the way")}
+				return exit.With(exitWarnings, errors.New("something is in the way"))
 			}
 			return nil
 		},
@@ -59,16 +61,16 @@ func (p program) adoptCheckCommand() *cli.Command {
 }
 
 func askAdoptCheck(ctx context.Context, s *backends.Server, watch time.Duration) (resp.Tree, error) {
-	w, err := dialWire(ctx, s)
+	w, err := client.Dial(ctx, s)
 	if err != nil {
 		return resp.Tree{}, err
 	}
-	defer w.close()
+	defer w.Close()
 	args := []string{"LOCKCTL", "ADOPT", "CHECK"}
 	if watch > 0 {
-		args = append(args, "WATCH", millis(watch))
+		args = append(args, "WATCH", client.Millis(watch))
 	}
-	return w.ask(ctx, args...)
+	return w.Ask(ctx, args...)
 }
 
 // showAdoptCheck prints the reply to LOCKCTL ADOPT CHECK. It reports whether the step to the mode is safe for every pattern

@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 	"github.com/lockproxy/lockproxy/commands/adopt"
 	"github.com/lockproxy/lockproxy/commands/adopt/explain"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
@@ -40,28 +41,28 @@ func (p program) explainCommand() *cli.Command {
 		Action: func(c *cli.Context) error {
 			show, ok := map[string]func(*explain.Explanation, io.Writer) error{"text": (*explain.Explanation).WriteText, "json": (*explain.Explanation).WriteJSON}[c.String("format")]
 			if !ok {
-				return &exitError{exitMisuse, fmt.Errorf("format: %q is not one of text, json", c.String("format"))}
+				return exit.With(exit.Misuse, fmt.Errorf("format: %q is not one of text, json", c.String("format")))
 			}
 			upstream, ok := idiom.ParseDialect(c.String("upstream"))
 			if !ok {
-				return &exitError{exitMisuse, fmt.Errorf("upstream: %q is not such as 'redis 8.4' or 'valkey 9.0'", c.String("upstream"))}
+				return exit.With(exit.Misuse, fmt.Errorf("upstream: %q is not such as 'redis 8.4' or 'valkey 9.0'", c.String("upstream")))
 			}
 			var pattern *adopt.Pattern
 			if c.IsSet("adopt") {
 				var err error
 				if pattern, err = adopt.ParsePattern(c.String("adopt")); err != nil {
-					return &exitError{exitMisuse, fmt.Errorf("adopt: %q: %s", c.String("adopt"), strings.ReplaceAll(err.Error(), "\n", "; "))}
+					return exit.With(exit.Misuse, fmt.Errorf("adopt: %q: %s", c.String("adopt"), strings.ReplaceAll(err.Error(), "\n", "; ")))
 				}
 			}
 			e, err := explainFile(p.input(), c.Args().Slice(), c.String("lock"), pattern, explain.Setting{Upstream: upstream})
 			if err != nil {
-				return &exitError{exitMisuse, err}
+				return exit.With(exit.Misuse, err)
 			}
 			if err := show(e, p.stdout); err != nil {
-				return &exitError{exitErrors, err}
+				return exit.With(exitErrors, err)
 			}
-			if code := explainCode(e); code != exitOK {
-				return &exitError{code: code}
+			if code := explainCode(e); code != exit.OK {
+				return exit.Silently(code)
 			}
 			return nil
 		},
@@ -70,7 +71,7 @@ func (p program) explainCommand() *cli.Command {
 
 // explainCode is the exit code of adopt explain.
 func explainCode(e *explain.Explanation) int {
-	return map[string]int{explain.Yes: exitOK, explain.Usually: exitWarnings, explain.Fully: exitErrors, explain.No: exitErrors}[e.Adopted]
+	return map[string]int{explain.Yes: exit.OK, explain.Usually: exitWarnings, explain.Fully: exitErrors, explain.No: exitErrors}[e.Adopted]
 }
 
 // explainFile explains the script in a file, or in stdin. words are the file, its keys, a comma and its arguments; pattern may be nil.

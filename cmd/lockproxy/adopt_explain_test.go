@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 	"github.com/lockproxy/lockproxy/commands/adopt/explain"
 )
 
@@ -46,30 +47,30 @@ func TestExplain_Script(t *testing.T) {
 		code         int
 		stdout       []string
 	}{
-		{"a file", "", []string{file}, exitOK, []string{"mine               release, PUBLISH freed lock  :1", "other              nothing", ":0", "class RELEASE, adopted\n"}},
-		{"standard input", releaseOwn, []string{"-"}, exitOK, []string{"class RELEASE, adopted\n"}},
-		{"keys and arguments", releaseOwn, []string{"-", "job", "other", ",", "token", "9"}, exitOK, []string{"PUBLISH freed job"}},
+		{"a file", "", []string{file}, exit.OK, []string{"mine               release, PUBLISH freed lock  :1", "other              nothing", ":0", "class RELEASE, adopted\n"}},
+		{"standard input", releaseOwn, []string{"-"}, exit.OK, []string{"class RELEASE, adopted\n"}},
+		{"keys and arguments", releaseOwn, []string{"-", "job", "other", ",", "token", "9"}, exit.OK, []string{"PUBLISH freed job"}},
 		{"keys alone", releaseAny, []string{"-", "job"}, exitWarnings, []string{"class FORCE-RELEASE, adopted, but not with as=strict: it does not compare the value\n"}},
-		{"a lock among the arguments", ofAnArgument, []string{"--lock", "job", "-", ",", "job", "token"}, exitOK, []string{"class RELEASE, adopted\n"}},
-		{"a command that the upstream has", ofLater, []string{"--upstream", "redis 8.4", "-"}, exitOK, []string{"class RELEASE, adopted\n"}},
+		{"a lock among the arguments", ofAnArgument, []string{"--lock", "job", "-", ",", "job", "token"}, exit.OK, []string{"class RELEASE, adopted\n"}},
+		{"a command that the upstream has", ofLater, []string{"--upstream", "redis 8.4", "-"}, exit.OK, []string{"class RELEASE, adopted\n"}},
 		{"one that it has not", ofLater, []string{"-"}, exitErrors, []string{"be refused: DELEX of a lock"}},
 		{"refused for its class", stealing, []string{"-"}, exitErrors, []string{"replace for 30s", "class OVERWRITE, adopted, but only with as=full: it replaces another's lock\n"}},
 		{"refused", unsupported, []string{"-"}, exitErrors, []string{"be refused: ", "cjson", "not adopted: what it does to a lock is not clear\n"}},
-		{"several locks", extendAll, []string{"-", "a", "b", ",", "5000", "me", "you"}, exitOK, []string{"mine twice   renew for 5s", "class HASH-EXTEND, adopted\n"}},
+		{"several locks", extendAll, []string{"-", "a", "b", ",", "5000", "me", "you"}, exit.OK, []string{"mine twice   renew for 5s", "class HASH-EXTEND, adopted\n"}},
 		{"a fence beside it", fenced, []string{"-", "lock:a", "fence:{lock:a}", ",", "5000", "me"}, exitErrors, []string{"INCR beside the lock"}},
-		{"a fence that the pattern names", fenced, []string{"--adopt", "lock:* fence-key=fence:", "-", "lock:a", "fence:{lock:a}", ",", "5000", "me"}, exitOK, []string{"absent       enter for 5s  *2 :-1 the fence\n", "class REENTRANT-ACQ, adopted\n"}},
+		{"a fence that the pattern names", fenced, []string{"--adopt", "lock:* fence-key=fence:", "-", "lock:a", "fence:{lock:a}", ",", "5000", "me"}, exit.OK, []string{"absent       enter for 5s  *2 :-1 the fence\n", "class REENTRANT-ACQ, adopted\n"}},
 		{"a fence that it does not", fenced, []string{"--adopt", "lock:* fence-key=token:", "-", "lock:a", "fence:{lock:a}", ",", "5000", "me"}, exitErrors, []string{"INCR beside the lock"}},
 		{"the fence of another lock", fenced, []string{"--adopt", "lock:* fence-key=fence:", "-", "lock:a", "fence:{lock:b}", ",", "5000", "me"}, exitErrors, []string{"INCR of the fence of another lock"}},
-		{"the lock is what the pattern matches", ofAnArgument, []string{"--adopt", "job*", "-", "x", ",", "job", "token"}, exitOK, []string{"class RELEASE, adopted\n"}},
+		{"the lock is what the pattern matches", ofAnArgument, []string{"--adopt", "job*", "-", "x", ",", "job", "token"}, exit.OK, []string{"class RELEASE, adopted\n"}},
 		{"as=strict", releaseAny, []string{"--adopt", "l* as=strict", "-"}, exitErrors, []string{"class FORCE-RELEASE, not adopted: FORCE-RELEASE does not compare the value\n"}},
-		{"as=full", stealing, []string{"--adopt", "l* as=full", "-"}, exitOK, []string{"class OVERWRITE, adopted\n"}},
+		{"as=full", stealing, []string{"--adopt", "l* as=full", "-"}, exit.OK, []string{"class OVERWRITE, adopted\n"}},
 		{"as by itself is usual", stealing, []string{"--adopt", "l*", "-"}, exitErrors, []string{"not adopted: OVERWRITE does not compare the value: set as=full\n"}},
-		{"no-expiry by itself is keep", takeForever, []string{"--adopt", "l*", "-"}, exitOK, []string{"take without an end"}},
-		{"no-expiry=lease", takeForever, []string{"--adopt", "l* no-expiry=lease:10s", "-"}, exitOK, []string{"take for 10s"}},
+		{"no-expiry by itself is keep", takeForever, []string{"--adopt", "l*", "-"}, exit.OK, []string{"take without an end"}},
+		{"no-expiry=lease", takeForever, []string{"--adopt", "l* no-expiry=lease:10s", "-"}, exit.OK, []string{"take for 10s"}},
 		{"no-expiry=refuse", takeForever, []string{"--adopt", "l* no-expiry=refuse", "-"}, exitErrors, []string{"absent             be refused: it has no end", "class ACQ, not adopted: it has no end"}},
-		{"mode=both, and its reply tells", releaseOwn, []string{"--adopt", "l* mode=both", "-"}, exitOK, []string{"class RELEASE, adopted\n"}},
+		{"mode=both, and its reply tells", releaseOwn, []string{"--adopt", "l* mode=both", "-"}, exit.OK, []string{"class RELEASE, adopted\n"}},
 		{"mode=both, and its reply does not", always, []string{"--adopt", "l* mode=both", "-"}, exitErrors, []string{"class RELEASE, not adopted: its reply does not tell whether it has changed the lock, which mode=both must know\n"}},
-		{"any mode but both", always, []string{"--adopt", "l* mode=observe", "-"}, exitOK, []string{"class RELEASE, adopted\n"}},
+		{"any mode but both", always, []string{"--adopt", "l* mode=observe", "-"}, exit.OK, []string{"class RELEASE, adopted\n"}},
 		{"no Lua", "if", []string{"-"}, exitErrors, []string{"SHA-1 ", "not adopted: "}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -123,14 +124,14 @@ func TestExplain_Misuse(t *testing.T) {
 		{[]string{"--adopt", "lock:*", "--lock", "job", "-", "job", "lock:a"}, `lock: "job" does not match "lock:*"`}, {[]string{"-", "job", "--adopt=j*"}, "--adopt stands behind the file"},
 		{[]string{"--upstream", "8.4", "-"}, `upstream: "8.4" is not such as`}, {[]string{"-", "--upstream", "redis 8"}, "--upstream stands behind the file"},
 	} {
-		if code, stdout, stderr := explained(t, releaseOwn, tt.args...); code != exitMisuse || stdout != "" || !strings.Contains(stderr, tt.want) {
+		if code, stdout, stderr := explained(t, releaseOwn, tt.args...); code != exit.Misuse || stdout != "" || !strings.Contains(stderr, tt.want) {
 			t.Errorf("%v: exit code %d, %s%s", tt.args, code, stdout, stderr)
 		}
 	}
-	if code, _, stderr := explained(t, strings.Repeat(" ", maxScriptFile+1), "-"); code != exitMisuse || !strings.Contains(stderr, "longer than") {
+	if code, _, stderr := explained(t, strings.Repeat(" ", maxScriptFile+1), "-"); code != exit.Misuse || !strings.Contains(stderr, "longer than") {
 		t.Errorf("a long file: exit code %d, %s", code, stderr)
 	}
-	if code, _, stderr := execute(t, nil, "adopt"); code != exitUsage || !strings.Contains(stderr, "adopt explain FILE.lua") {
+	if code, _, stderr := execute(t, nil, "adopt"); code != exit.Usage || !strings.Contains(stderr, "adopt explain FILE.lua") {
 		t.Errorf("adopt alone: exit code %d, %s", code, stderr)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 	"github.com/lockproxy/lockproxy/proxy/admin"
 )
 
@@ -27,16 +28,16 @@ func (p program) reportCommand() *cli.Command {
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print what the admin server answers"}},
 		Action: func(c *cli.Context) error {
 			if c.NArg() != 1 {
-				return &exitError{exitMisuse, errors.New("adopt report takes the address of an admin server")}
+				return exit.With(exit.Misuse, errors.New("adopt report takes the address of an admin server"))
 			}
 			ctx, cancel := context.WithTimeout(c.Context, reportTimeout)
 			defer cancel()
 			r, text, err := admin.FetchReport(ctx, c.Args().First(), os.Getenv("LOCKPROXY_ADMIN_PASSWORD"))
 			if err != nil {
-				return &exitError{exitErrors, err}
+				return exit.With(exitErrors, err)
 			}
 			if !r.On {
-				return &exitError{exitErrors, errors.New("this proxy looks at nothing; start it with --adopt-report, or name keys with --adopt 'PATTERN mode=observe'")}
+				return exit.With(exitErrors, errors.New("this proxy looks at nothing; start it with --adopt-report, or name keys with --adopt 'PATTERN mode=observe'"))
 			}
 			if c.Bool("json") {
 				_, err = p.stdout.Write(text)

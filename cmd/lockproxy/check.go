@@ -12,9 +12,10 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/check"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 )
 
-// The exit codes of check, besides exitOK with nothing worse than notes, and exitMisuse for
+// The exit codes of check, besides exit.OK with nothing worse than notes, and exit.Misuse for
 // faults in the settings or the command line.
 const (
 	exitWarnings = 1
@@ -30,15 +31,15 @@ func (p program) checkCommand() *cli.Command {
 	inner := cmd.Action
 	cmd.Action = func(c *cli.Context) error {
 		err := inner(c)
-		if own := (*exitError)(nil); err != nil && !errors.As(err, &own) {
-			return &exitError{exitMisuse, err}
+		if own := (*exit.Error)(nil); err != nil && !errors.As(err, &own) {
+			return exit.With(exit.Misuse, err)
 		}
 		return err
 	}
 	return cmd
 }
 
-// check prints its findings. Its error, if any, is an *exitError or that of the format.
+// check prints its findings. Its error, if any, is an *exit.Error or that of the format.
 func (p program) check(ctx context.Context, o options, format string) error {
 	show, ok := map[string]func(io.Writer, *check.Report) error{"text": showText, "json": showJSON}[format]
 	if !ok {
@@ -55,13 +56,13 @@ func (p program) check(ctx context.Context, o options, format string) error {
 		Exposed: o.exposed, Unguarded: o.unguarded(), Conflicts: o.conflicts,
 	})
 	if err := show(p.stdout, r); err != nil {
-		return &exitError{exitErrors, err}
+		return exit.With(exitErrors, err)
 	}
 	switch r.Worst() {
 	case check.Error:
-		return &exitError{code: exitErrors}
+		return exit.Silently(exitErrors)
 	case check.Warning:
-		return &exitError{code: exitWarnings}
+		return exit.Silently(exitWarnings)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/check"
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
@@ -66,7 +67,7 @@ func (s *site) args(nodes ...string) []string {
 // enlist lets the nodes vote, so that they have records.
 func (s *site) enlist(t *testing.T) {
 	t.Helper()
-	if code, _, stderr := execute(t, nil, append([]string{"init"}, s.args()...)...); code != exitOK {
+	if code, _, stderr := execute(t, nil, append([]string{"init"}, s.args()...)...); code != exit.OK {
 		t.Fatal(stderr)
 	}
 }
@@ -104,7 +105,7 @@ func TestCheckFindsNothing(t *testing.T) {
 	s.enlist(t)
 	before := dumps(t, s)
 	code, stdout, stderr := execute(t, nil, append([]string{"check"}, s.args()...)...)
-	if code != exitOK || !strings.Contains(stdout, "nothing found that would hurt\n") || stderr != "" {
+	if code != exit.OK || !strings.Contains(stdout, "nothing found that would hurt\n") || stderr != "" {
 		t.Errorf("exit code %d:\n%s%s", code, stdout, stderr)
 	}
 	if after := dumps(t, s); before != after {
@@ -424,8 +425,8 @@ func TestCheckUpstreams(t *testing.T) {
 
 func TestCheckCommandLine(t *testing.T) {
 	for _, line := range []string{"check", "check --upstream u:1 --format yaml", "check --upstream u:1 now", "check --nothing", "check --upstream u:1 --min-ttl 30"} {
-		if code, _, stderr := execute(t, nil, strings.Fields(line)...); code != exitMisuse || stderr == "" {
-			t.Errorf("%s: exit code %d, want %d (%s)", line, code, exitMisuse, stderr)
+		if code, _, stderr := execute(t, nil, strings.Fields(line)...); code != exit.Misuse || stderr == "" {
+			t.Errorf("%s: exit code %d, want %d (%s)", line, code, exit.Misuse, stderr)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 )
 
 // A started is a long-running command line of a test.
@@ -46,14 +48,14 @@ func start(t *testing.T, args ...string) *started {
 }
 
 // dial connects, once that is possible.
-func (s *started) dial(t *testing.T) *client {
+func (s *started) dial(t *testing.T) *inline {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		conn, err := net.Dial("unix", s.socket)
 		if err == nil {
 			t.Cleanup(func() { conn.Close() })
 			conn.SetDeadline(time.Now().Add(20 * time.Second))
-			return &client{t, conn, bufio.NewReader(conn)}
+			return &inline{t, conn, bufio.NewReader(conn)}
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("%v\n%s", err, s.stderr.String())
@@ -61,15 +63,15 @@ func (s *started) dial(t *testing.T) *client {
 	}
 }
 
-// A client sends inline commands and reads the lines of their replies.
-type client struct {
+// An inline sends inline commands and reads the lines of their replies.
+type inline struct {
 	t    *testing.T
 	conn net.Conn
 	r    *bufio.Reader
 }
 
 // do sends a command and returns the next lines, joined by spaces.
-func (c *client) do(command string, lines int) string {
+func (c *inline) do(command string, lines int) string {
 	c.t.Helper()
 	if _, err := fmt.Fprintf(c.conn, "%s\r\n", command); err != nil {
 		c.t.Fatalf("%s: %v", command, err)
@@ -90,7 +92,7 @@ func TestDev(t *testing.T) {
 	c := s.dial(t)
 	other := s.dial(t)
 	steps := []struct {
-		client  *client
+		client  *inline
 		command string
 		lines   int
 		prefix  string // of the reply's lines
@@ -126,8 +128,8 @@ func TestDev(t *testing.T) {
 	if got := c.do("EXISTS brief", 1); got != ":0" {
 		t.Errorf("a key lives for a second with an expiry of 200ms: EXISTS answers %s", got)
 	}
-	if code := s.stop(); code != exitOK {
-		t.Errorf("exit code %d, want %d\n%s", code, exitOK, s.stderr.String())
+	if code := s.stop(); code != exit.OK {
+		t.Errorf("exit code %d, want %d\n%s", code, exit.OK, s.stderr.String())
 	}
 	for _, want := range []string{"memory-only", "redis-cli -s " + s.socket, "LOCK job 30s", "http://127.0.0.1:", "Next: LOCK job 30s SESSION"} {
 		if !strings.Contains(s.stdout.String(), want) {
@@ -203,7 +205,7 @@ func TestServe_NoServerReachable(t *testing.T) {
 	if got := c.do("LOCK a 30s", 1); !strings.HasPrefix(got, "-NOQUORUM 0 of 1 answered, 1 needed: ") {
 		t.Errorf("LOCK answers %q", got)
 	}
-	if code, _, stderr := execute(t, nil, "healthcheck", "--listen", s.socket); code != exitFailed || !strings.Contains(stderr, "UPSTREAMDOWN") {
+	if code, _, stderr := execute(t, nil, "healthcheck", "--listen", s.socket); code != exit.Failed || !strings.Contains(stderr, "UPSTREAMDOWN") {
 		t.Errorf("healthcheck: exit code %d, %q", code, stderr)
 	}
 	if log := s.stderr.String(); !strings.Contains(log, "serving anyway") || strings.Contains(log, "hunter2") {
@@ -213,7 +215,7 @@ func TestServe_NoServerReachable(t *testing.T) {
 
 func TestServe_CannotListen(t *testing.T) {
 	code, _, stderr := execute(t, nil, "serve", "--upstream", "unix:///none/such", "--listen", "/none/such/s")
-	if code != exitFailed || !strings.Contains(stderr, "/none/such/s") {
+	if code != exit.Failed || !strings.Contains(stderr, "/none/such/s") {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 }

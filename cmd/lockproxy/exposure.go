@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lockproxy/lockproxy/backends/upstream"
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/client"
 )
 
 // exposures are the settings that let others see or do more than they should, as messages
@@ -49,7 +50,7 @@ const anonymousWarning = "other machines reach listen, and clients need no passw
 // lockproxy. Those that name a file stay.
 func withoutSecrets(environ []string) []string {
 	secret := map[string]setting{}
-	for _, s := range slices.Concat(new(options).settings(), runSettings(new(lockOptions), new(options))) {
+	for _, s := range slices.Concat(new(options).settings(), runSettings(new(client.Options), new(options))) {
 		if s.secret {
 			secret[s.env()] = s
 		}

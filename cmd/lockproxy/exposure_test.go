@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
@@ -101,7 +102,7 @@ func TestFaults_HideMisplacedSecrets(t *testing.T) {
 		{"run", "--lock", "l", "--proxy", "redis://:hunter2", "--", "true"},
 	} {
 		code, stdout, stderr := execute(t, nil, args...)
-		if code == exitOK || stderr == "" || strings.Contains(stdout+stderr, "hunter2") {
+		if code == exit.OK || stderr == "" || strings.Contains(stdout+stderr, "hunter2") {
 			t.Errorf("%v: exit code %d\n%s%s", args, code, stdout, stderr)
 		}
 	}

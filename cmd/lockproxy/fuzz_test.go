@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/client"
 )
 
 // FuzzWire: whatever a proxy answers lockproxy run, it is one reply after the other, or an
@@ -23,7 +24,7 @@ func FuzzWire(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		r := bufio.NewReader(bytes.NewReader(in))
 		for {
-			v, err := readReply(r)
+			v, err := client.ReadReply(r)
 			if err != nil {
 				return
 			}

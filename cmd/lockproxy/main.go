@@ -16,13 +16,8 @@ import (
 	"syscall"
 
 	"github.com/urfave/cli/v2"
-)
 
-// Exit codes of the process.
-const (
-	exitOK     = 0
-	exitFailed = 1 // it could not do what was asked
-	exitUsage  = 2 // the command line or the settings have faults; nothing was started
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 )
 
 func main() {
@@ -51,11 +46,11 @@ func (p program) input() io.Reader {
 func (p program) run(ctx context.Context, args []string) int {
 	err := p.execute(ctx, "lockproxy", p.root(), args[1:])
 	if err == nil {
-		return exitOK
+		return exit.OK
 	}
-	var own *exitError
-	if errors.As(err, &own) && own.err == nil {
-		return own.code
+	var own *exit.Error
+	if errors.As(err, &own) && own.Err == nil {
+		return own.Code
 	}
 	fmt.Fprintln(p.stderr, "lockproxy:", err)
 	var (
@@ -63,12 +58,12 @@ func (p program) run(ctx context.Context, args []string) int {
 		bad   faults
 	)
 	if own != nil {
-		return own.code
+		return own.Code
 	}
 	if errors.As(err, &usage) || errors.As(err, &bad) {
-		return exitUsage
+		return exit.Usage
 	}
-	return exitFailed
+	return exit.Failed
 }
 
 // A usageError is a command line that cannot be understood.

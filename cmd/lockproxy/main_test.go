@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 )
 
 // A buffer is a bytes.Buffer for a program and its test to share.
@@ -55,28 +57,28 @@ func TestCommandLines(t *testing.T) {
 		code           int
 		stdout, stderr string // parts of what is printed; empty: nothing is
 	}{
-		{"", exitOK, "serve clients until SIGTERM", ""},
-		{"--help", exitOK, "healthcheck", ""},
-		{"version", exitOK, "lockproxy ", ""},
-		{"serve --help", exitOK, "$LOCKPROXY_UPSTREAM", ""},
-		{"server", exitUsage, "", `no command "server"`},
-		{"serve", exitUsage, "", "1 fault in the settings:\n  upstream: not set"},
-		{"serve --upstream u:1 --min-ttl 30 --log-level loud", exitUsage, "", "2 faults in the settings:"},
-		{"--version", exitOK, "lockproxy ", ""},
-		{"nodes --help", exitOK, "replace      the second lock node more", ""},
-		{"nodes add --help", exitOK, "usage: lockproxy nodes add [flags] URL", ""},
-		{"nodes add --finish --help", exitOK, "--finish", ""},
-		{"adopt explain -h", exitOK, "FILE.lua", ""},
-		{"run --help", exitOK, "-- command", ""},
-		{"serve --upstrem u:1", exitUsage, "", "not defined: -upstrem; did you mean --upstream? (--help lists the flags)"},
-		{"serve --nonsense", exitUsage, "", "not defined: -nonsense (--help lists the flags)"},
-		{"check --nodes-timeout 1s", exitMisuse, "", "did you mean --node-timeout?"},
-		{"serve --upstream", exitUsage, "", "needs an argument"},
-		{"serve redis://127.0.0.1:6379", exitUsage, "", "serve takes no arguments"},
-		{"dev now", exitUsage, "", "dev takes no arguments"},
-		{"dev --upstream u:1", exitUsage, "", "not defined: -upstream"},
-		{"healthcheck --listen nowhere", exitUsage, "", `"nowhere" is neither`},
-		{"healthcheck --listen /none/such.sock", exitFailed, "", "not healthy: "},
+		{"", exit.OK, "serve clients until SIGTERM", ""},
+		{"--help", exit.OK, "healthcheck", ""},
+		{"version", exit.OK, "lockproxy ", ""},
+		{"serve --help", exit.OK, "$LOCKPROXY_UPSTREAM", ""},
+		{"server", exit.Usage, "", `no command "server"`},
+		{"serve", exit.Usage, "", "1 fault in the settings:\n  upstream: not set"},
+		{"serve --upstream u:1 --min-ttl 30 --log-level loud", exit.Usage, "", "2 faults in the settings:"},
+		{"--version", exit.OK, "lockproxy ", ""},
+		{"nodes --help", exit.OK, "replace      the second lock node more", ""},
+		{"nodes add --help", exit.OK, "usage: lockproxy nodes add [flags] URL", ""},
+		{"nodes add --finish --help", exit.OK, "--finish", ""},
+		{"adopt explain -h", exit.OK, "FILE.lua", ""},
+		{"run --help", exit.OK, "-- command", ""},
+		{"serve --upstrem u:1", exit.Usage, "", "not defined: -upstrem; did you mean --upstream? (--help lists the flags)"},
+		{"serve --nonsense", exit.Usage, "", "not defined: -nonsense (--help lists the flags)"},
+		{"check --nodes-timeout 1s", exit.Misuse, "", "did you mean --node-timeout?"},
+		{"serve --upstream", exit.Usage, "", "needs an argument"},
+		{"serve redis://127.0.0.1:6379", exit.Usage, "", "serve takes no arguments"},
+		{"dev now", exit.Usage, "", "dev takes no arguments"},
+		{"dev --upstream u:1", exit.Usage, "", "not defined: -upstream"},
+		{"healthcheck --listen nowhere", exit.Usage, "", `"nowhere" is neither`},
+		{"healthcheck --listen /none/such.sock", exit.Failed, "", "not healthy: "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {
@@ -146,11 +148,11 @@ func TestHealthcheck(t *testing.T) {
 		reply string
 		code  int
 	}{
-		{"+PONG\r\n", exitOK},
-		{"-NOAUTH Authentication required.\r\n", exitOK},
-		{"-ERR cannot reach the upstream\r\n", exitFailed},
-		{"HTTP/1.1 400 Bad Request\r\n", exitFailed},
-		{"", exitFailed},
+		{"+PONG\r\n", exit.OK},
+		{"-NOAUTH Authentication required.\r\n", exit.OK},
+		{"-ERR cannot reach the upstream\r\n", exit.Failed},
+		{"HTTP/1.1 400 Bad Request\r\n", exit.Failed},
+		{"", exit.Failed},
 	}
 	for _, tt := range tests {
 		path := filepath.Join(t.TempDir(), "s")

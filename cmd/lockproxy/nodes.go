@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 )
 
 const (
@@ -88,11 +89,13 @@ func (p program) changeNodes(ctx context.Context, o options, steps []voters.Chan
 			return err
 		}
 		if time.Now().After(end) {
-			return &exitError{exitNotYet, fmt.Errorf("not yet: %w", err)}
+			return exit.With(exitNotYet, fmt.Errorf("not yet: %w", err))
 		}
 		say("waiting: " + notYet.Why)
-		if sleep(ctx, retryPause); ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return ctx.Err()
+		case <-time.After(retryPause):
 		}
 	}
 }

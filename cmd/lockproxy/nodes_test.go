@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
@@ -16,7 +17,7 @@ func TestNodes(t *testing.T) {
 		return append([]string{"nodes", args[0], "--upstream", nodes[0].URL(), "--node-timeout", "900ms", "--max-ttl", "1s",
 			"--lock-node", nodes[0].URL(), "--lock-node", nodes[1].URL(), "--lock-node", nodes[2].URL()}, args[1:]...)
 	}
-	if code, _, stderr := execute(t, nil, append([]string{"init"}, args("")[2:]...)...); code != exitOK {
+	if code, _, stderr := execute(t, nil, append([]string{"init"}, args("")[2:]...)...); code != exit.OK {
 		t.Fatal(stderr)
 	}
 	steps := []struct {
@@ -24,16 +25,16 @@ func TestNodes(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"add"}, exitUsage, "takes 1 URL"},
-		{[]string{"replace", nodes[0].URL()}, exitUsage, "takes 2 URLs"},
-		{[]string{"add", "--finish", nodes[3].URL()}, exitFailed, "has not begun"},
+		{[]string{"add"}, exit.Usage, "takes 1 URL"},
+		{[]string{"replace", nodes[0].URL()}, exit.Usage, "takes 2 URLs"},
+		{[]string{"add", "--finish", nodes[3].URL()}, exit.Failed, "has not begun"},
 		{[]string{"replace", nodes[0].URL(), nodes[3].URL()}, exitNotYet, "quarantine for"},
-		{[]string{"replace", "--wait", "30s", nodes[0].URL(), nodes[3].URL()}, exitOK, "Restart them one by one"},
-		{[]string{"replace", "--wait", "30s", "--finish", nodes[0].URL(), nodes[3].URL()}, exitOK, "Done. The lock nodes are"},
-		{[]string{"replace", "--wait", "30s", nodes[0].URL(), nodes[3].URL()}, exitOK, "Restart them one by one"},
-		{[]string{"replace", "--wait", "30s", "--finish", nodes[0].URL(), nodes[3].URL()}, exitOK, "Done. The lock nodes are"},
-		{[]string{"replace", nodes[0].URL(), nodes[3].URL()}, exitOK, "have the new list already"},
-		{[]string{"add", nodes[0].URL()}, exitFailed, "other lock nodes"},
+		{[]string{"replace", "--wait", "30s", nodes[0].URL(), nodes[3].URL()}, exit.OK, "Restart them one by one"},
+		{[]string{"replace", "--wait", "30s", "--finish", nodes[0].URL(), nodes[3].URL()}, exit.OK, "Done. The lock nodes are"},
+		{[]string{"replace", "--wait", "30s", nodes[0].URL(), nodes[3].URL()}, exit.OK, "Restart them one by one"},
+		{[]string{"replace", "--wait", "30s", "--finish", nodes[0].URL(), nodes[3].URL()}, exit.OK, "Done. The lock nodes are"},
+		{[]string{"replace", nodes[0].URL(), nodes[3].URL()}, exit.OK, "have the new list already"},
+		{[]string{"add", nodes[0].URL()}, exit.Failed, "other lock nodes"},
 	}
 	for _, s := range steps {
 		began := time.Now()

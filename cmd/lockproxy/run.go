@@ -15,54 +15,38 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/child"
-)
-
-// Exit codes of run itself, from sysexits.h. Those for its command are in package child.
-const (
-	exitMisuse       = 64 // the command line has faults, or the proxy refused the request as one
-	exitUnavailable  = 69 // no quorum, or no proxy
-	exitLost         = 70 // the lock was lost while the command ran
-	exitBusy         = 75 // another owner has the lock
-	exitNoPermission = 77 // the proxy refused the user
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/client"
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 )
 
 // maxInfo is the longest INFO of LOCK, in bytes.
 const maxInfo = 256
 
-// An exitError ends the process with a code of its own.
-type exitError struct {
-	code int
-	err  error // nil: nothing is printed
-}
-
-func (e *exitError) Error() string { return fmt.Sprint(e.err) }
-func (e *exitError) Unwrap() error { return e.err }
-
 // onMisuse is onUsageError of a command with an exit code of its own for that.
 func onMisuse(c *cli.Context, err error, sub bool) error {
-	return &exitError{exitMisuse, onUsageError(c, err, sub)}
+	return exit.With(exit.Misuse, onUsageError(c, err, sub))
 }
 
 // runSettings are the settings of run. They are read into a, those of TLS into o.
-func runSettings(a *lockOptions, o *options) []setting {
+func runSettings(a *client.Options, o *options) []setting {
 	return append([]setting{
-		{name: "lock", usage: "the `name` of the lock", read: word(&a.name)},
-		{name: "ttl", value: "30s", usage: "the lease; the proxy renews it while the command runs, and it is for how long the lock outlives a proxy that died", read: duration(time.Millisecond, &a.ttl)},
-		{name: "wait", value: "0", usage: "how long to wait for the lock; 0: not at all", read: duration(0, &a.wait)},
-		{name: "max-hold", value: "0", usage: "the longest that the command may have the lock; 0: what the proxy allows", read: duration(0, &a.maxHold)},
-		{name: "owner", usage: "who has the lock (default: a random word); the same owner may enter twice", read: word(&a.owner)},
-		{name: "info", usage: "what LOCKCTL INFO shows to whoever looks who has the lock (default: host, process id and command)", read: word(&a.info)},
-		{name: "kill-after", value: "5s", usage: "how long the command may take to end when the lock is lost, at most", read: duration(0, &a.killAfter)},
-		{name: "proxy", value: "redis://127.0.0.1:6380", url: true, secret: true, list: true, usage: "a lockproxy, as a `URL`; repeat it for more that share its lock nodes, to be tried in turn", read: a.readProxy},
+		{name: "lock", usage: "the `name` of the lock", read: word(&a.Name)},
+		{name: "ttl", value: "30s", usage: "the lease; the proxy renews it while the command runs, and it is for how long the lock outlives a proxy that died", read: duration(time.Millisecond, &a.TTL)},
+		{name: "wait", value: "0", usage: "how long to wait for the lock; 0: not at all", read: duration(0, &a.Wait)},
+		{name: "max-hold", value: "0", usage: "the longest that the command may have the lock; 0: what the proxy allows", read: duration(0, &a.MaxHold)},
+		{name: "owner", usage: "who has the lock (default: a random word); the same owner may enter twice", read: word(&a.Owner)},
+		{name: "info", usage: "what LOCKCTL INFO shows to whoever looks who has the lock (default: host, process id and command)", read: word(&a.Info)},
+		{name: "kill-after", value: "5s", usage: "how long the command may take to end when the lock is lost, at most", read: duration(0, &a.KillAfter)},
+		{name: "proxy", value: "redis://127.0.0.1:6380", url: true, secret: true, list: true, usage: "a lockproxy, as a `URL`; repeat it for more that share its lock nodes, to be tried in turn", read: func(text string) error { return readProxy(a, text) }},
 	}, only(o.tlsSettings(), "tls-ca", "tls-server-cert", "tls-server-key")...)
 }
 
-func (a *lockOptions) readProxy(text string) error {
+func readProxy(a *client.Options, text string) error {
 	s, err := parseServer(text)
 	if err == nil && !s.Single() {
 		err = errors.New("names several addresses, or sentinels; repeat the setting instead")
 	}
-	a.proxies = append(a.proxies, s)
+	a.Proxies = append(a.Proxies, s)
 	return err
 }
 
@@ -71,12 +55,12 @@ func (p program) runCommand() *cli.Command {
 		Name:         "run",
 		Usage:        "run a command while holding a lock of a lockproxy that is running",
 		ArgsUsage:    "-- command [argument ...]",
-		Flags:        flags(runSettings(new(lockOptions), new(options))),
+		Flags:        flags(runSettings(new(client.Options), new(options))),
 		OnUsageError: onMisuse,
 		Action: func(c *cli.Context) error {
 			a, err := p.readLockOptions(c)
 			if err != nil {
-				return &exitError{exitMisuse, err}
+				return exit.With(exit.Misuse, err)
 			}
 			return p.runLocked(a, c.Args().Slice())
 		},
@@ -84,12 +68,12 @@ func (p program) runCommand() *cli.Command {
 }
 
 // readLockOptions reads the options of run from flags and environment.
-func (p program) readLockOptions(c *cli.Context) (*lockOptions, error) {
-	a, o := new(lockOptions), new(options)
+func (p program) readLockOptions(c *cli.Context) (*client.Options, error) {
+	a, o := new(client.Options), new(options)
 	all := runSettings(a, o)
 	raw, bad := merge([]source{fromFlags(c), fromEnv(p.env)}, all)
 	bad = append(bad, raw.read(all)...)
-	if a.name == "" {
+	if a.Name == "" {
 		bad = append(bad, errors.New("lock: not set; give --lock name"))
 	}
 	if !c.Args().Present() {
@@ -100,35 +84,35 @@ func (p program) readLockOptions(c *cli.Context) (*lockOptions, error) {
 		return nil, bad
 	}
 	if tls != nil {
-		for i, s := range a.proxies {
-			a.proxies[i] = s.WithTLS(tls)
+		for i, s := range a.Proxies {
+			a.Proxies[i] = s.WithTLS(tls)
 		}
 	}
-	a.complete(c.Args().First())
+	complete(a, c.Args().First())
 	return a, nil
 }
 
 // complete fills in defaults. INFO has no arguments of the command: they may hold passwords.
-func (a *lockOptions) complete(command string) {
-	if a.owner == "" {
-		a.owner = rand.Text()
+func complete(a *client.Options, command string) {
+	if a.Owner == "" {
+		a.Owner = rand.Text()
 	}
-	if a.maxHold > 0 { // as the proxy does: no lease is longer
-		a.ttl = min(a.ttl, a.maxHold)
+	if a.MaxHold > 0 { // as the proxy does: no lease is longer
+		a.TTL = min(a.TTL, a.MaxHold)
 	}
-	if a.info == "" {
+	if a.Info == "" {
 		host, _ := os.Hostname()
-		a.info = fmt.Sprintf("%s %d %s", host, os.Getpid(), filepath.Base(command))
-		a.info = strings.ToValidUTF8(a.info[:min(len(a.info), maxInfo)], "")
+		a.Info = fmt.Sprintf("%s %d %s", host, os.Getpid(), filepath.Base(command))
+		a.Info = strings.ToValidUTF8(a.Info[:min(len(a.Info), maxInfo)], "")
 	}
 }
 
 // runLocked acquires the lock, runs the command and releases the lock. Its error, if any, is
-// an *exitError.
-func (p program) runLocked(a *lockOptions, command []string) error {
+// an *exit.Error.
+func (p program) runLocked(a *client.Options, command []string) error {
 	path, err := exec.LookPath(command[0])
 	if err != nil {
-		return &exitError{child.NotRunnableCode(err), err}
+		return exit.With(child.NotRunnableCode(err), err)
 	}
 	signals, stop := child.CatchSignals()
 	defer stop()
@@ -139,25 +123,25 @@ func (p program) runLocked(a *lockOptions, command []string) error {
 	cmd := exec.Command(path, command[1:]...)
 	cmd.Args[0] = command[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, p.stdout, p.stderr
-	cmd.Env = append(withoutSecrets(os.Environ()), "LOCK_NAME="+a.name, "LOCK_OWNER="+a.owner, "LOCK_FENCE="+h.fence)
+	cmd.Env = append(withoutSecrets(os.Environ()), "LOCK_NAME="+a.Name, "LOCK_OWNER="+a.Owner, "LOCK_FENCE="+h.Fence)
 	c, err := child.Start(cmd)
 	if err != nil {
-		return &exitError{child.NotRunnableCode(err), errors.Join(err, h.release())}
+		return exit.With(child.NotRunnableCode(err), errors.Join(err, h.Release()))
 	}
 	return p.outcome(h, c, p.supervise(h, c, signals))
 }
 
 // takeUnlessSignaled acquires the lock, unless a signal ends the process first.
-func takeUnlessSignaled(a *lockOptions, signals <-chan os.Signal) (*heldLock, error) {
+func takeUnlessSignaled(a *client.Options, signals <-chan os.Signal) (*client.Held, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	type taken struct {
-		h   *heldLock
+		h   *client.Held
 		err error
 	}
 	done := make(chan taken, 1)
 	go func() {
-		h, err := a.take(ctx)
+		h, err := a.Take(ctx)
 		done <- taken{h, err}
 	}()
 	for {
@@ -171,9 +155,9 @@ func takeUnlessSignaled(a *lockOptions, signals <-chan os.Signal) (*heldLock, er
 			}
 			cancel()
 			if t := <-done; t.h != nil {
-				_ = t.h.release() // otherwise it ends with the connection
+				_ = t.h.Release() // otherwise it ends with the connection
 			}
-			return nil, &exitError{code: child.Signaled + int(s)}
+			return nil, exit.Silently(child.Signaled + int(s))
 		}
 	}
 }
@@ -194,11 +178,11 @@ func endsProcess(sig os.Signal) (s syscall.Signal, ends bool) {
 
 // supervise returns when the child has ended, with the loss if the lock was lost, which it has
 // printed.
-func (p program) supervise(h *heldLock, c *child.Child, signals <-chan os.Signal) *loss {
+func (p program) supervise(h *client.Held, c *child.Child, signals <-chan os.Signal) *client.Loss {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	lost := make(chan *loss, 1)
-	go func() { lost <- h.keep(ctx) }()
+	lost := make(chan *client.Loss, 1)
+	go func() { lost <- h.Keep(ctx) }()
 	for {
 		select {
 		case <-c.Ended:
@@ -210,40 +194,40 @@ func (p program) supervise(h *heldLock, c *child.Child, signals <-chan os.Signal
 			c.Forward(sig)
 		case l := <-lost:
 			p.reportLoss(h, l)
-			c.End(l.by)
+			c.End(l.By)
 			return l
 		}
 	}
 }
 
 // reportLoss prints a loss, unless it is nil.
-func (p program) reportLoss(h *heldLock, l *loss) {
+func (p program) reportLoss(h *client.Held, l *client.Loss) {
 	if l != nil {
-		fmt.Fprintf(p.stderr, "lockproxy: the lock %s was lost: %s\n", h.name, l.reason)
+		fmt.Fprintf(p.stderr, "lockproxy: the lock %s was lost: %s\n", h.Name, l.Reason)
 	}
 }
 
 // outcome releases what is left of the lock. Its error has the exit code.
-func (p program) outcome(h *heldLock, c *child.Child, l *loss) error {
-	defer h.closeConn()
+func (p program) outcome(h *client.Held, c *child.Child, l *client.Loss) error {
+	defer h.Close()
 	if l != nil {
-		if l.announced {
-			_ = h.release() // a rest of the lease may run; other grants have other fences
+		if l.Announced {
+			_ = h.Release() // a rest of the lease may run; other grants have other fences
 		}
-		return &exitError{code: exitLost}
+		return exit.Silently(exit.Lost)
 	}
 	code := c.Code()
-	err := h.release()
+	err := h.Release()
 	switch {
-	case errors.Is(err, errLockGone) && code == exitOK:
-		return &exitError{exitLost, fmt.Errorf("%w: %s", err, h.name)}
-	case errors.Is(err, errLockGone):
-		fmt.Fprintf(p.stderr, "lockproxy: %v: %s\n", err, h.name)
+	case errors.Is(err, client.ErrGone) && code == exit.OK:
+		return exit.With(exit.Lost, fmt.Errorf("%w: %s", err, h.Name))
+	case errors.Is(err, client.ErrGone):
+		fmt.Fprintf(p.stderr, "lockproxy: %v: %s\n", err, h.Name)
 	case err != nil:
-		fmt.Fprintf(p.stderr, "lockproxy: %s stays locked until its lease ends: %v\n", h.name, err)
+		fmt.Fprintf(p.stderr, "lockproxy: %s stays locked until its lease ends: %v\n", h.Name, err)
 	}
-	if code == exitOK {
+	if code == exit.OK {
 		return nil
 	}
-	return &exitError{code: code}
+	return exit.Silently(code)
 }

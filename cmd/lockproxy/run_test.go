@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/child"
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/client"
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 )
 
 // A stand is a proxy for run, with answers of the test.
@@ -67,7 +69,7 @@ func (s *stand) serve(c net.Conn) {
 	defer c.Close()
 	r := bufio.NewReader(c)
 	for {
-		v, err := readReply(r)
+		v, err := client.ReadReply(r)
 		if err != nil {
 			return
 		}
@@ -105,17 +107,17 @@ func TestRun_CommandLines(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		{"run", exitMisuse, "lock: not set"},
-		{"run", exitMisuse, "no command to run"},
-		{"run --lock a", exitMisuse, "no command to run"},
-		{"run --lok a -- true", exitMisuse, "not defined: -lok"},
-		{"run --lock a --ttl 30 -- true", exitMisuse, `ttl: "30" has no unit`},
-		{"run --lock a --proxy redis://a:1?addr=b:2 -- true", exitMisuse, "names several addresses"},
-		{"run --lock a --tls-ca /none/such -- true", exitMisuse, "tls-ca: "},
+		{"run", exit.Misuse, "lock: not set"},
+		{"run", exit.Misuse, "no command to run"},
+		{"run --lock a", exit.Misuse, "no command to run"},
+		{"run --lok a -- true", exit.Misuse, "not defined: -lok"},
+		{"run --lock a --ttl 30 -- true", exit.Misuse, `ttl: "30" has no unit`},
+		{"run --lock a --proxy redis://a:1?addr=b:2 -- true", exit.Misuse, "names several addresses"},
+		{"run --lock a --tls-ca /none/such -- true", exit.Misuse, "tls-ca: "},
 		{"run --lock a -- no-such-command", child.NotFound, "no-such-command"},
 		{"run --lock a -- /none/such", child.NotFound, "/none/such"},
 		{"run --lock a -- " + locked, child.NotRunnable, "permission denied"},
-		{"run --lock a --proxy unix://" + dead + " -- true", exitUnavailable, dead},
+		{"run --lock a --proxy unix://" + dead + " -- true", exit.Unavailable, dead},
 	}
 	for _, tt := range tests {
 		if code, _, stderr := execute(t, nil, strings.Fields(tt.args)...); code != tt.code || !strings.Contains(stderr, tt.stderr) {
@@ -130,19 +132,19 @@ func TestRun_RefusedLocks(t *testing.T) {
 		code           int
 		stderr         string
 	}{
-		{"LOCK", "_\r\n", exitBusy, "a is held by another"},
-		{"LOCK", "*-1\r\n", exitBusy, "a is held by another"},
-		{"LOCK", "-QUEUEFULL 9 wait already\r\n", exitBusy, "QUEUEFULL 9 wait"},
-		{"LOCK", "-NOQUORUM 1 of 3 answered\r\n", exitUnavailable, "NOQUORUM 1 of 3"},
-		{"LOCK", "-ERR ttl 30s is over the maximum\r\n", exitMisuse, "over the maximum"},
-		{"LOCK", "-NOPERM no\r\n", exitNoPermission, "NOPERM"},
-		{"HELLO", "-WRONGPASS no\r\n", exitNoPermission, "WRONGPASS"},
-		{"HELLO", "-UPSTREAMDOWN no\r\n", exitUnavailable, "UPSTREAMDOWN"},
-		{"HELLO", "-ERR unknown command\r\n", exitUnavailable, "unknown command"},
-		{"HELLO", "HTTP/1.1 400 Bad Request\r\n", exitUnavailable, "not a reply"},
-		{"LOCK", "-ERR unknown command 'LOCK', with args beginning with: 'a'\r\n", exitUnavailable, "a Redis answers there, not a lockproxy"},
-		{"LOCK", "-DRAINING no\r\n", exitUnavailable, "DRAINING"},
-		{"LOCK", "+OK\r\n", exitUnavailable, "not the answer of a lockproxy"},
+		{"LOCK", "_\r\n", exit.Busy, "a is held by another"},
+		{"LOCK", "*-1\r\n", exit.Busy, "a is held by another"},
+		{"LOCK", "-QUEUEFULL 9 wait already\r\n", exit.Busy, "QUEUEFULL 9 wait"},
+		{"LOCK", "-NOQUORUM 1 of 3 answered\r\n", exit.Unavailable, "NOQUORUM 1 of 3"},
+		{"LOCK", "-ERR ttl 30s is over the maximum\r\n", exit.Misuse, "over the maximum"},
+		{"LOCK", "-NOPERM no\r\n", exit.NoPermission, "NOPERM"},
+		{"HELLO", "-WRONGPASS no\r\n", exit.NoPermission, "WRONGPASS"},
+		{"HELLO", "-UPSTREAMDOWN no\r\n", exit.Unavailable, "UPSTREAMDOWN"},
+		{"HELLO", "-ERR unknown command\r\n", exit.Unavailable, "unknown command"},
+		{"HELLO", "HTTP/1.1 400 Bad Request\r\n", exit.Unavailable, "not a reply"},
+		{"LOCK", "-ERR unknown command 'LOCK', with args beginning with: 'a'\r\n", exit.Unavailable, "a Redis answers there, not a lockproxy"},
+		{"LOCK", "-DRAINING no\r\n", exit.Unavailable, "DRAINING"},
+		{"LOCK", "+OK\r\n", exit.Unavailable, "not the answer of a lockproxy"},
 	}
 	for _, tt := range tests {
 		s := standIn(t, func(c net.Conn, args []string) string {
@@ -164,13 +166,13 @@ func TestRun_ExitCodes(t *testing.T) {
 		code           int
 		stdout, stderr string
 	}{
-		{"echo $LOCK_NAME $LOCK_OWNER $LOCK_FENCE", ":1", exitOK, "job me 7\n", ""},
+		{"echo $LOCK_NAME $LOCK_OWNER $LOCK_FENCE", ":1", exit.OK, "job me 7\n", ""},
 		{"exit 3", ":1", 3, "", ""},
 		{"kill -KILL $$", ":1", child.Signaled + 9, "", ""},
-		{"echo err >&2", ":1", exitOK, "", "err\n"},
-		{"true", "-LOCKLOST it is gone", exitLost, "", "lost before the command ended: job"},
+		{"echo err >&2", ":1", exit.OK, "", "err\n"},
+		{"true", "-LOCKLOST it is gone", exit.Lost, "", "lost before the command ended: job"},
 		{"exit 3", "-LOCKLOST it is gone", 3, "", "lost before the command ended: job"},
-		{"true", "-NOQUORUM 0 of 1", exitOK, "", "stays locked until its lease ends: NOQUORUM"},
+		{"true", "-NOQUORUM 0 of 1", exit.OK, "", "stays locked until its lease ends: NOQUORUM"},
 	}
 	for _, tt := range tests {
 		s := standIn(t, func(c net.Conn, args []string) string {
@@ -228,7 +230,7 @@ func TestRun_EndsTheChildOfALostLock(t *testing.T) {
 	})
 	code, stdout, stderr := s.run(t, "--lock", "job", "--ttl", "10s", "--", "sh", "-c",
 		`trap 'echo TERM; exit 0' TERM; echo set >`+ready+`; while :; do sleep 0.01; done`)
-	if code != exitLost || stdout != "TERM\n" || !strings.Contains(stderr, "the lock job was lost: expired") {
+	if code != exit.Lost || stdout != "TERM\n" || !strings.Contains(stderr, "the lock job was lost: expired") {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
 	if heard := s.heard(); !strings.HasSuffix(heard[len(heard)-1], " FENCE 7 ALL") {
@@ -253,7 +255,7 @@ func TestRun_KillsAChildThatStays(t *testing.T) {
 	})
 	code, _, stderr := s.run(t, "--lock", "job", "--ttl", "10s", "--kill-after", "100ms", "--", "sh", "-c",
 		`trap '' TERM; sh -c "trap '' TERM; while :; do sleep 1; done" & echo $$ $! >`+pids+`; while :; do sleep 1; done`)
-	if code != exitLost {
+	if code != exit.Lost {
 		t.Errorf("exit code %d, %q", code, stderr)
 	}
 	text, err := os.ReadFile(pids)
@@ -287,10 +289,10 @@ func TestRun_Reconnects(t *testing.T) {
 		code  int
 		heard string // by the second proxy, last
 	}{
-		{"the same lock", "*4\r\n:7\r\n$2\r\nme\r\n:29000\r\n:2\r\n", "20s", exitOK, "UNLOCK job me FENCE 7 ALL"},
-		{"another one", "*4\r\n:8\r\n$2\r\nme\r\n:29000\r\n:1\r\n", "20s", exitLost, "UNLOCK job me FENCE 8 ALL"},
-		{"held by another", "_\r\n", "20s", exitLost, "LOCK job 20000ms OWNER me SESSION ONLOSS PUSH INFO x"},
-		{"no quorum for long", "-NOQUORUM 1 of 3\r\n", "3s", exitLost, "LOCK job 3000ms OWNER me SESSION ONLOSS PUSH INFO x"},
+		{"the same lock", "*4\r\n:7\r\n$2\r\nme\r\n:29000\r\n:2\r\n", "20s", exit.OK, "UNLOCK job me FENCE 7 ALL"},
+		{"another one", "*4\r\n:8\r\n$2\r\nme\r\n:29000\r\n:1\r\n", "20s", exit.Lost, "UNLOCK job me FENCE 8 ALL"},
+		{"held by another", "_\r\n", "20s", exit.Lost, "LOCK job 20000ms OWNER me SESSION ONLOSS PUSH INFO x"},
+		{"no quorum for long", "-NOQUORUM 1 of 3\r\n", "3s", exit.Lost, "LOCK job 3000ms OWNER me SESSION ONLOSS PUSH INFO x"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -346,7 +348,7 @@ func TestRun_ReconnectsFromALateProxy(t *testing.T) {
 	})
 	code, _, stderr := execute(t, nil, "run", "--lock", "job", "--owner", "me", "--ttl", "10s",
 		"--proxy", "unix://"+first.socket, "--proxy", "unix://"+second.socket, "--", "sh", "-c", "until [ -s "+resumed+" ]; do sleep 0.02; done")
-	if heard := second.heard(); code != exitOK || len(heard) == 0 || heard[len(heard)-1] != "UNLOCK job me FENCE 7 ALL" {
+	if heard := second.heard(); code != exit.OK || len(heard) == 0 || heard[len(heard)-1] != "UNLOCK job me FENCE 7 ALL" {
 		t.Errorf("exit code %d; the second proxy heard %q; %s", code, heard, stderr)
 	}
 }
@@ -368,7 +370,7 @@ func TestReadReply(t *testing.T) {
 		{"$5\r\nab", ""},
 	}
 	for _, tt := range tests {
-		v, err := readReply(bufio.NewReader(strings.NewReader(tt.raw)))
+		v, err := client.ReadReply(bufio.NewReader(strings.NewReader(tt.raw)))
 		if got := fmt.Sprint(v); (err != nil) != (tt.want == "") || err == nil && got != tt.want {
 			t.Errorf("%q: %s, %v, want %s", tt.raw, got, err, tt.want)
 		}

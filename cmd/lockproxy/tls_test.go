@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
@@ -73,12 +74,12 @@ func TestHealthcheckOverTLS(t *testing.T) {
 		said   []string
 		code   int
 	}{
-		{"PONG", open, "+PONG\r\n", []string{"--tls-cert", cert}, exitOK},
-		{"upstream down", open, "-UPSTREAMDOWN\r\n", []string{"--tls-cert", cert}, exitFailed},
-		{"plain text", nil, "+PONG\r\n", []string{"--tls-cert", cert}, exitFailed},
-		{"asked for a certificate", closed, "", []string{"--tls-cert", cert, "--tls-client-ca", ca.File}, exitOK},
-		{"asked for a certificate, TLS 1.2", older, "", []string{"--tls-cert", cert, "--tls-client-ca", ca.File}, exitOK},
-		{"let in without", open, "+PONG\r\n", []string{"--tls-cert", cert, "--tls-client-ca", ca.File}, exitFailed},
+		{"PONG", open, "+PONG\r\n", []string{"--tls-cert", cert}, exit.OK},
+		{"upstream down", open, "-UPSTREAMDOWN\r\n", []string{"--tls-cert", cert}, exit.Failed},
+		{"plain text", nil, "+PONG\r\n", []string{"--tls-cert", cert}, exit.Failed},
+		{"asked for a certificate", closed, "", []string{"--tls-cert", cert, "--tls-client-ca", ca.File}, exit.OK},
+		{"asked for a certificate, TLS 1.2", older, "", []string{"--tls-cert", cert, "--tls-client-ca", ca.File}, exit.OK},
+		{"let in without", open, "+PONG\r\n", []string{"--tls-cert", cert, "--tls-client-ca", ca.File}, exit.Failed},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

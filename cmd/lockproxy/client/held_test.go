@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"bufio"
@@ -16,9 +16,9 @@ import (
 
 // heldOn is a lock of a minute's lease that was just granted on a connection to a proxy
 // which answers each command so much later. heard gets the commands, and "closed".
-func heldOn(t *testing.T, late time.Duration, heard chan<- string) *heldLock {
+func heldOn(t *testing.T, late time.Duration, heard chan<- string) *Held {
 	t.Helper()
-	nobody, err := parseServer("unix:///none/such")
+	nobody, err := backends.Parse("unix:///none/such")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +26,7 @@ func heldOn(t *testing.T, late time.Duration, heard chan<- string) *heldLock {
 	go func() {
 		r := bufio.NewReader(proxy)
 		for {
-			v, err := readReply(r)
+			v, err := ReadReply(r)
 			if err != nil {
 				heard <- "closed"
 				return
@@ -39,9 +39,9 @@ func heldOn(t *testing.T, late time.Duration, heard chan<- string) *heldLock {
 			}
 		}
 	}()
-	w := &wire{conn: conn, replies: make(chan resp.Tree, 1), losses: make(chan resp.Tree, 1), ended: make(chan struct{})}
+	w := &Conn{conn: conn, replies: make(chan resp.Tree, 1), losses: make(chan resp.Tree, 1), ended: make(chan struct{})}
 	go w.read()
-	h := &heldLock{lockOptions: &lockOptions{name: "job", owner: "me", ttl: time.Minute, killAfter: 5 * time.Second, proxies: []*backends.Server{nobody}}, fence: "7", wire: w, probedAt: time.Now()}
+	h := &Held{Options: &Options{Name: "job", Owner: "me", TTL: time.Minute, KillAfter: 5 * time.Second, Proxies: []*backends.Server{nobody}}, Fence: "7", wire: w, probedAt: time.Now()}
 	h.extend(time.Now(), 0)
 	return h
 }
@@ -66,11 +66,11 @@ func TestHeld_AnswersThatAreLate(t *testing.T) {
 				began := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				l := h.keep(ctx)
+				l := h.Keep(ctx)
 				switch took := time.Since(began); {
 				case tt.lost == 0 && l != nil:
-					t.Errorf("lost after %v: %s", took, l.reason)
-				case tt.lost != 0 && (l == nil || took != tt.lost || !l.by.Equal(began.Add(silenceLimit))):
+					t.Errorf("lost after %v: %s", took, l.Reason)
+				case tt.lost != 0 && (l == nil || took != tt.lost || !l.By.Equal(began.Add(silenceLimit))):
 					t.Errorf("lost after %v: %+v", took, l)
 				}
 				for len(heard) > 0 {
@@ -78,7 +78,7 @@ func TestHeld_AnswersThatAreLate(t *testing.T) {
 						t.Errorf("the proxy saw %s while the lock was held", what)
 					}
 				}
-				h.closeConn()
+				h.Close()
 				time.Sleep(2 * time.Hour)
 			})
 		})
@@ -91,8 +91,8 @@ func TestHeld_GivesBackOnALateConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		heard := make(chan string, 10)
 		h := heldOn(t, 1900*time.Millisecond, heard)
-		h.ttl = 2 * time.Second
-		if err := h.release(); err != nil {
+		h.TTL = 2 * time.Second
+		if err := h.Release(); err != nil {
 			t.Error(err)
 		}
 		for _, want := range []string{"LOCKCTL HELP", "UNLOCK job", "closed"} {
@@ -104,15 +104,15 @@ func TestHeld_GivesBackOnALateConnection(t *testing.T) {
 }
 
 // A reply counts although the connection has ended behind it.
-func TestWire_ReplyBeforeTheEnd(t *testing.T) {
+func TestConn_ReplyBeforeTheEnd(t *testing.T) {
 	for range 50 { // with a random choice all of them would pass once in 2^50
 		here, there := net.Pipe()
 		defer there.Close()
-		w := &wire{conn: here, replies: make(chan resp.Tree, 1), ended: make(chan struct{}), err: io.EOF}
+		w := &Conn{conn: here, replies: make(chan resp.Tree, 1), ended: make(chan struct{}), err: io.EOF}
 		go func() { _, _ = io.Copy(io.Discard, there) }()
 		w.replies <- resp.Tree{Kind: '+', Text: "OK"}
 		close(w.ended)
-		if v, err := w.do(t.Context(), "LOCKCTL", "HELP"); err != nil || v.Text != "OK" {
+		if v, err := w.Do(t.Context(), "LOCKCTL", "HELP"); err != nil || v.Text != "OK" {
 			t.Fatalf("%v, %v", v, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package client
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 )
 
 const (
@@ -31,122 +32,124 @@ const (
 	attemptTimeout   = time.Second           // of one attempt
 )
 
-type lockOptions struct {
-	proxies           []*backends.Server // at least one; tried in turn
-	name, owner, info string
-	ttl, wait         time.Duration
-	maxHold           time.Duration // 0: the proxy's own limit
-	killAfter         time.Duration
+// Options say which lock is to be held, where, and for how long.
+type Options struct {
+	Proxies           []*backends.Server // at least one; tried in turn
+	Name, Owner, Info string
+	TTL, Wait         time.Duration
+	MaxHold           time.Duration // 0: the proxy's own limit
+	KillAfter         time.Duration // for the child to end when the lock is lost
 }
 
 // maxSilence is the time for which the lock counts as held after a proxy's last answer. A
 // proxy renews at a third of the lease, so half of it is left then, unless renewals fail.
-func (a *lockOptions) maxSilence() time.Duration { return min(a.ttl/2, silenceLimit) }
+func (a *Options) maxSilence() time.Duration { return min(a.TTL/2, silenceLimit) }
 
 // childGrace is the part of the silence that is left for the child to end.
-func (a *lockOptions) childGrace() time.Duration { return min(a.killAfter, a.maxSilence()/3) }
+func (a *Options) childGrace() time.Duration { return min(a.KillAfter, a.maxSilence()/3) }
 
 // probeInterval is the time between two probes, and the time for an answer: after it the lock
 // is acquired on another connection too.
-func (a *lockOptions) probeInterval() time.Duration { return min(a.maxSilence()/4, maxProbeInterval) }
+func (a *Options) probeInterval() time.Duration { return min(a.maxSilence()/4, maxProbeInterval) }
 
 // lossNotice is the least time from the announcement of a loss to the end of the lease: the
 // child has no longer.
-func (a *lockOptions) lossNotice() time.Duration {
-	return min(a.killAfter, max(20*time.Millisecond, min(a.ttl/10, time.Second)))
+func (a *Options) lossNotice() time.Duration {
+	return min(a.KillAfter, max(20*time.Millisecond, min(a.TTL/10, time.Second)))
 }
 
 // command is LOCK with SESSION. maxHold is the rest of it.
-func (a *lockOptions) command(wait, maxHold time.Duration) []string {
-	args := []string{"LOCK", a.name, millis(a.ttl), "OWNER", a.owner, "SESSION", "ONLOSS", "PUSH", "INFO", a.info}
+func (a *Options) command(wait, maxHold time.Duration) []string {
+	args := []string{"LOCK", a.Name, Millis(a.TTL), "OWNER", a.Owner, "SESSION", "ONLOSS", "PUSH", "INFO", a.Info}
 	if wait > 0 {
-		args = append(args, "WAIT", millis(wait))
+		args = append(args, "WAIT", Millis(wait))
 	}
 	if maxHold > 0 {
-		args = append(args, "MAXHOLD", millis(maxHold))
+		args = append(args, "MAXHOLD", Millis(maxHold))
 	}
 	return args
 }
 
-func millis(d time.Duration) string {
+// Millis is a duration as an argument of LOCK: whole milliseconds, at least one.
+func Millis(d time.Duration) string {
 	return strconv.FormatInt(max(d.Milliseconds(), 1), 10) + "ms"
 }
 
-// A loss is the end of a lock before that of the child, which must be gone by then.
-type loss struct {
-	reason    string
-	by        time.Time
-	announced bool // by the proxy
+// A Loss is the end of a lock before that of the child, which must be gone by then.
+type Loss struct {
+	Reason    string
+	By        time.Time
+	Announced bool // by the proxy
 }
 
-// A heldLock is a lock that a proxy keeps for this process. It is not safe for concurrent use.
-type heldLock struct {
-	*lockOptions
-	fence    string
+// A Held is a lock that a proxy keeps for this process. It is not safe for concurrent use.
+type Held struct {
+	*Options
+	Fence    string
 	since    time.Time
 	until    time.Time // the lock counts as held until then, and the child must be gone
-	wire     *wire     // may be broken
+	wire     *Conn     // may be broken
 	probedAt time.Time // when the last probe was sent
 	probing  bool      // the last probe is not answered yet
 }
 
 // extend moves h.until, by an answer to a request that was sent at that time. validity is that
 // of the lease in the answer, or 0.
-func (h *heldLock) extend(sent time.Time, validity time.Duration) {
-	if until := sent.Add(max(h.maxSilence(), min(validity, h.ttl, silenceLimit))); until.After(h.until) {
+func (h *Held) extend(sent time.Time, validity time.Duration) {
+	if until := sent.Add(max(h.maxSilence(), min(validity, h.TTL, silenceLimit))); until.After(h.until) {
 		h.until = until
 	}
 }
 
-// take acquires the lock. If the proxy shuts down meanwhile, it asks the next one that can be
-// reached, for the rest of the wait. An error is an *exitError.
-func (a *lockOptions) take(ctx context.Context) (*heldLock, error) {
-	until := time.Now().Add(a.wait)
-	for wait := a.wait; ; wait = max(0, time.Until(until)) {
+// Take acquires the lock. If the proxy shuts down meanwhile, it asks the next one that can be
+// reached, for the rest of the wait. An error is an *exit.Error.
+func (a *Options) Take(ctx context.Context) (*Held, error) {
+	until := time.Now().Add(a.Wait)
+	for wait := a.Wait; ; wait = max(0, time.Until(until)) {
 		h, err := a.takeWithin(ctx, wait)
-		if r := (refusal{}); !errors.As(err, &r) || r.word() != "DRAINING" || !time.Now().Before(until) {
+		if r := (Refusal{}); !errors.As(err, &r) || r.Word() != "DRAINING" || !time.Now().Before(until) {
 			return h, err
 		}
 		sleep(ctx, reconnectPause)
 	}
 }
 
-func (a *lockOptions) takeWithin(ctx context.Context, wait time.Duration) (*heldLock, error) {
+func (a *Options) takeWithin(ctx context.Context, wait time.Duration) (*Held, error) {
 	w, err := a.connect(ctx)
 	if err != nil {
-		return nil, exitErrorOf(err, exitUnavailable)
+		return nil, exitErrorOf(err, exit.Unavailable)
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait+takeSlack)
 	defer cancel()
 	sent := time.Now()
-	v, err := w.ask(ctx, a.command(wait, a.maxHold)...)
+	v, err := w.Ask(ctx, a.command(wait, a.MaxHold)...)
 	now := time.Now()
 	if err == nil && isGrant(v) {
-		h := &heldLock{lockOptions: a, fence: v.Elems[0].Text, since: now, wire: w, probedAt: now}
+		h := &Held{Options: a, Fence: v.Elems[0].Text, since: now, wire: w, probedAt: now}
 		h.extend(now, 0)
 		h.extend(sent, validity(v))
 		return h, nil
 	}
-	w.close()
+	w.Close()
 	switch {
 	case err != nil:
-		if r := (refusal{}); errors.As(err, &r) && strings.HasPrefix(r.Text, "ERR unknown command") {
-			return nil, &exitError{exitUnavailable, errors.New("LOCK: a Redis answers there, not a lockproxy")}
+		if r := (Refusal{}); errors.As(err, &r) && strings.HasPrefix(r.Text, "ERR unknown command") {
+			return nil, exit.With(exit.Unavailable, errors.New("LOCK: a Redis answers there, not a lockproxy"))
 		}
-		return nil, exitErrorOf(err, exitMisuse)
+		return nil, exitErrorOf(err, exit.Misuse)
 	case v.Kind == '_':
-		return nil, &exitError{exitBusy, fmt.Errorf("%s is held by another", a.name)}
+		return nil, exit.With(exit.Busy, fmt.Errorf("%s is held by another", a.Name))
 	}
-	return nil, &exitError{exitUnavailable, errors.New("LOCK: not the answer of a lockproxy")}
+	return nil, exit.With(exit.Unavailable, errors.New("LOCK: not the answer of a lockproxy"))
 }
 
 // connect connects to the first proxy that can be reached.
-func (a *lockOptions) connect(ctx context.Context) (*wire, error) {
+func (a *Options) connect(ctx context.Context) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	var errs []error
-	for _, s := range a.proxies {
-		w, err := dialWire(ctx, s)
+	for _, s := range a.Proxies {
+		w, err := Dial(ctx, s)
 		if err == nil {
 			return w, nil
 		}
@@ -158,22 +161,22 @@ func (a *lockOptions) connect(ctx context.Context) (*wire, error) {
 // exitErrorOf is a failure to acquire the lock with its exit code; misuse is that of an error
 // reply without a code of its own.
 func exitErrorOf(err error, misuse int) error {
-	code := exitUnavailable
-	if r := (refusal{}); errors.As(err, &r) {
-		switch r.word() {
+	code := exit.Unavailable
+	if r := (Refusal{}); errors.As(err, &r) {
+		switch r.Word() {
 		case "ERR", "MAXWAIT":
 			code = misuse
 		case "QUEUEFULL":
-			code = exitBusy
+			code = exit.Busy
 		case "NOAUTH", "NOPERM", "WRONGPASS":
-			code = exitNoPermission
+			code = exit.NoPermission
 		}
 	}
-	return &exitError{code, err}
+	return exit.With(code, err)
 }
 
-// keep probes the proxy until the lock is lost, or ctx ends, which is no loss: nil.
-func (h *heldLock) keep(ctx context.Context) *loss {
+// Keep probes the proxy until the lock is lost, or ctx ends, which is no loss: nil.
+func (h *Held) Keep(ctx context.Context) *Loss {
 	for {
 		select {
 		case <-ctx.Done():
@@ -199,17 +202,17 @@ func (h *heldLock) keep(ctx context.Context) *loss {
 }
 
 // lossOf reads a push: lock-lost, name, fence, reason. It is nil for another grant.
-func (h *heldLock) lossOf(push resp.Tree) *loss {
+func (h *Held) lossOf(push resp.Tree) *Loss {
 	e := push.Elems
-	if e[1].Text != h.name || e[2].Text != h.fence {
+	if e[1].Text != h.Name || e[2].Text != h.Fence {
 		return nil
 	}
-	return &loss{reason: e[3].Text, by: time.Now().Add(h.lossNotice()), announced: true}
+	return &Loss{Reason: e[3].Text, By: time.Now().Add(h.lossNotice()), Announced: true}
 }
 
 // probe sends a command that the proxy answers by itself, whatever the state of its upstream.
 // Any answer will do.
-func (h *heldLock) probe() error {
+func (h *Held) probe() error {
 	now := time.Now()
 	if err := h.wire.send(now.Add(h.probeInterval()), "LOCKCTL", "HELP"); err != nil {
 		return err
@@ -219,7 +222,7 @@ func (h *heldLock) probe() error {
 }
 
 // probeAnswered notes the answer.
-func (h *heldLock) probeAnswered() {
+func (h *Held) probeAnswered() {
 	h.extend(h.probedAt, 0)
 	h.probing = false
 }
@@ -229,7 +232,7 @@ func (h *heldLock) probeAnswered() {
 // then the old connection stays open, since a proxy gives the lock away at its end. It
 // returns nil when that is done, or ctx has ended. Otherwise the lock is lost: no proxy
 // answered in time, or another grant has the lock.
-func (h *heldLock) reconnect(ctx context.Context) *loss {
+func (h *Held) reconnect(ctx context.Context) *Loss {
 	trying, stop := context.WithDeadline(ctx, h.until.Add(-h.childGrace()))
 	defer stop()
 	tried := make(chan attempt, 1)
@@ -254,15 +257,15 @@ func (h *heldLock) reconnect(ctx context.Context) *loss {
 }
 
 // finish takes over an attempt's connection. Its error means that the time is over.
-func (h *heldLock) finish(ctx context.Context, a attempt) *loss {
+func (h *Held) finish(ctx context.Context, a attempt) *Loss {
 	if a.err == nil && a.wire != nil {
-		h.wire.close()
+		h.wire.Close()
 		h.wire, h.probedAt, h.probing = a.wire, a.sent, false
 		h.extend(a.sent, a.validity)
 		return nil
 	}
 	if a.err == nil {
-		return &loss{reason: a.lost, by: time.Now().Add(h.lossNotice())}
+		return &Loss{Reason: a.lost, By: time.Now().Add(h.lossNotice())}
 	}
 	select {
 	case <-h.wire.replies: // at the last moment
@@ -273,14 +276,14 @@ func (h *heldLock) finish(ctx context.Context, a attempt) *loss {
 	if ctx.Err() != nil {
 		return nil
 	}
-	return &loss{reason: "the proxy is gone: " + a.err.Error(), by: h.until}
+	return &Loss{Reason: "the proxy is gone: " + a.err.Error(), By: h.until}
 }
 
 // An attempt is the result of acquiring the held lock on another connection.
 type attempt struct {
 	err      error         // not nil: not known
 	lost     string        // the reason of a loss; empty: none
-	wire     *wire         // has the lock as well
+	wire     *Conn         // has the lock as well
 	sent     time.Time     // when LOCK was sent
 	validity time.Duration // of the lease
 }
@@ -288,15 +291,15 @@ type attempt struct {
 // closeConn closes the connection; it may be nil.
 func (a attempt) closeConn() {
 	if a.wire != nil {
-		a.wire.close()
+		a.wire.Close()
 	}
 }
 
 // reacquireAnywhere asks one proxy after the other until one answers, or ctx ends.
-func (h *heldLock) reacquireAnywhere(ctx context.Context) attempt {
+func (h *Held) reacquireAnywhere(ctx context.Context) attempt {
 	last := attempt{err: h.wire.fault()}
 	for i := 0; ctx.Err() == nil; i++ {
-		if last = h.reacquire(ctx, h.proxies[i%len(h.proxies)]); last.err == nil {
+		if last = h.reacquire(ctx, h.Proxies[i%len(h.Proxies)]); last.err == nil {
 			break
 		}
 		sleep(ctx, reconnectPause)
@@ -306,30 +309,30 @@ func (h *heldLock) reacquireAnywhere(ctx context.Context) attempt {
 
 // reacquire re-enters the held lock through a proxy, under the same fence. With another fence
 // it was lost in between.
-func (h *heldLock) reacquire(ctx context.Context, s *backends.Server) attempt {
+func (h *Held) reacquire(ctx context.Context, s *backends.Server) attempt {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	left := h.maxHold - time.Since(h.since)
-	if h.maxHold > 0 && left <= 0 {
+	left := h.MaxHold - time.Since(h.since)
+	if h.MaxHold > 0 && left <= 0 {
 		return attempt{lost: "MAXHOLD is over"}
 	}
-	w, err := dialWire(ctx, s)
+	w, err := Dial(ctx, s)
 	if err != nil {
 		return attempt{err: err}
 	}
 	sent := time.Now()
-	v, err := w.ask(ctx, h.command(0, max(left, 0))...)
+	v, err := w.Ask(ctx, h.command(0, max(left, 0))...)
 	switch {
 	case err != nil:
-		w.close()
+		w.Close()
 		return attempt{err: err}
-	case isGrant(v) && v.Elems[0].Text == h.fence:
+	case isGrant(v) && v.Elems[0].Text == h.Fence:
 		return attempt{wire: w, sent: sent, validity: validity(v)}
 	}
 	if v.Kind == '*' && len(v.Elems) > 0 { // another grant, which is not wanted
-		_, _ = w.do(ctx, "UNLOCK", h.name, h.owner, "FENCE", v.Elems[0].Text, "ALL")
+		_, _ = w.Do(ctx, "UNLOCK", h.Name, h.Owner, "FENCE", v.Elems[0].Text, "ALL")
 	}
-	w.close()
+	w.Close()
 	return attempt{lost: "it was lost with the connection"}
 }
 
@@ -341,32 +344,32 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// errLockGone: UNLOCK found that the lock was lost.
-var errLockGone = errors.New("the lock was lost before the command ended")
+// ErrGone: UNLOCK found that the lock was lost.
+var ErrGone = errors.New("the lock was lost before the command ended")
 
-// release unlocks and closes the connection. Its error is errLockGone, or the reason why the
+// Release unlocks and closes the connection. Its error is ErrGone, or the reason why the
 // lock stays until its lease ends.
-func (h *heldLock) release() error {
+func (h *Held) Release() error {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
-	defer h.closeConn()
+	defer h.Close()
 	w := h.wire
 	if !h.alive() {
 		var err error
 		if w, err = h.connect(ctx); err != nil {
 			return err
 		}
-		defer w.close()
+		defer w.Close()
 	}
-	_, err := w.ask(ctx, "UNLOCK", h.name, h.owner, "FENCE", h.fence, "ALL")
-	if r := (refusal{}); errors.As(err, &r) && (r.word() == "LOCKLOST" || r.word() == "NOTOWNER") {
-		return errLockGone
+	_, err := w.Ask(ctx, "UNLOCK", h.Name, h.Owner, "FENCE", h.Fence, "ALL")
+	if r := (Refusal{}); errors.As(err, &r) && (r.Word() == "LOCKLOST" || r.Word() == "NOTOWNER") {
+		return ErrGone
 	}
 	return err
 }
 
 // alive reports whether the connection answers a probe.
-func (h *heldLock) alive() bool {
+func (h *Held) alive() bool {
 	if !h.probing && h.probe() != nil {
 		return false
 	}
@@ -380,4 +383,5 @@ func (h *heldLock) alive() bool {
 	return false
 }
 
-func (h *heldLock) closeConn() { h.wire.close() }
+// Close closes the connection, at the end of which the proxy gives back what is not released.
+func (h *Held) Close() { h.wire.Close() }

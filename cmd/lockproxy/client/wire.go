@@ -1,4 +1,6 @@
-package main
+// Package client is lockproxy as a client of a lockproxy that is running: one connection, and on it a lock that is held while
+// a command runs. Its errors have the exit codes of package exit.
+package client
 
 import (
 	"bufio"
@@ -14,8 +16,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// maxReply bounds a reply in bytes and in values, maxNesting in levels. The replies to run
-// are short.
+// maxReply bounds a reply in bytes and in values, maxNesting in levels. What a lockproxy answers to
+// its own commands is shorter.
 const (
 	maxReply   = 1 << 20
 	maxNesting = 16
@@ -30,8 +32,8 @@ func validity(granted resp.Tree) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// readReply reads one value, without its attributes.
-func readReply(r *bufio.Reader) (resp.Tree, error) {
+// ReadReply reads one value, without its attributes.
+func ReadReply(r *bufio.Reader) (resp.Tree, error) {
 	raw, err := resp.Read(r, &resp.Limits{Values: maxReply, Depth: maxNesting, Size: maxReply})
 	if bad := (*resp.ScanError)(nil); errors.As(err, &bad) {
 		err = fmt.Errorf("not a reply: %w", err)
@@ -42,9 +44,9 @@ func readReply(r *bufio.Reader) (resp.Tree, error) {
 	return resp.Decode(raw), nil
 }
 
-// A wire is one connection to a proxy, in RESP3. It owns the goroutine of read, which close
-// waits for. do and send are not safe for concurrent use.
-type wire struct {
+// A Conn is one connection to a proxy, in RESP3. It owns the goroutine of read, which Close
+// waits for. Its methods are not safe for concurrent use.
+type Conn struct {
 	conn    net.Conn
 	replies chan resp.Tree
 	losses  chan resp.Tree // lock-lost; the first one is kept
@@ -55,34 +57,34 @@ type wire struct {
 // errNoAnswer: a proxy did not answer in time.
 var errNoAnswer = errors.New("no answer")
 
-// A refusal is an error reply.
-type refusal struct{ resp.Tree }
+// A Refusal is an error reply.
+type Refusal struct{ resp.Tree }
 
-func (r refusal) Error() string { return r.Text }
+func (r Refusal) Error() string { return r.Text }
 
-// word is the first word of the error.
-func (r refusal) word() string {
+// Word is the first word of the error.
+func (r Refusal) Word() string {
 	word, _, _ := strings.Cut(r.Text, " ")
 	return word
 }
 
-// dialWire connects to the proxy at s, agrees on RESP3 and selects the URL's database.
-// An error reply is a refusal.
-func dialWire(ctx context.Context, s *backends.Server) (*wire, error) {
+// Dial connects to the proxy at s, agrees on RESP3 and selects the URL's database.
+// An error reply is a Refusal.
+func Dial(ctx context.Context, s *backends.Server) (*Conn, error) {
 	conn, err := s.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{conn: conn, replies: make(chan resp.Tree, 1), losses: make(chan resp.Tree, 1), ended: make(chan struct{})}
+	w := &Conn{conn: conn, replies: make(chan resp.Tree, 1), losses: make(chan resp.Tree, 1), ended: make(chan struct{})}
 	go w.read()
 	if err := w.handshake(ctx, s); err != nil {
-		w.close()
+		w.Close()
 		return nil, err
 	}
 	return w, nil
 }
 
-func (w *wire) handshake(ctx context.Context, s *backends.Server) error {
+func (w *Conn) handshake(ctx context.Context, s *backends.Server) error {
 	hello := []string{"HELLO", "3"}
 	if user, password := s.Credentials(); user != "" || password != "" {
 		if user == "" {
@@ -90,22 +92,22 @@ func (w *wire) handshake(ctx context.Context, s *backends.Server) error {
 		}
 		hello = append(hello, "AUTH", user, password)
 	}
-	if _, err := w.ask(ctx, hello...); err != nil {
+	if _, err := w.Ask(ctx, hello...); err != nil {
 		return err
 	}
 	if s.DB() == 0 {
 		return nil
 	}
-	_, err := w.ask(ctx, "SELECT", strconv.Itoa(s.DB()))
+	_, err := w.Ask(ctx, "SELECT", strconv.Itoa(s.DB()))
 	return err
 }
 
 // read distributes replies and pushes until the connection ends.
-func (w *wire) read() {
+func (w *Conn) read() {
 	defer close(w.ended)
 	r := bufio.NewReader(w.conn)
 	for {
-		v, err := readReply(r)
+		v, err := ReadReply(r)
 		switch {
 		case err != nil:
 			w.err = err
@@ -127,18 +129,18 @@ func (w *wire) read() {
 	}
 }
 
-// ask is do with error replies as errors.
-func (w *wire) ask(ctx context.Context, args ...string) (resp.Tree, error) {
-	v, err := w.do(ctx, args...)
+// Ask is [Conn.Do] with error replies as errors.
+func (w *Conn) Ask(ctx context.Context, args ...string) (resp.Tree, error) {
+	v, err := w.Do(ctx, args...)
 	if err == nil && (v.Kind == '-' || v.Kind == '!') {
-		err = refusal{v}
+		err = Refusal{v}
 	}
 	return v, err
 }
 
-// do sends a command and waits for its reply until ctx ends. After an error the connection
+// Do sends a command and waits for its reply until ctx ends. After an error the connection
 // cannot be used any more.
-func (w *wire) do(ctx context.Context, args ...string) (resp.Tree, error) {
+func (w *Conn) Do(ctx context.Context, args ...string) (resp.Tree, error) {
 	deadline, _ := ctx.Deadline()
 	if err := w.send(deadline, args...); err != nil {
 		return resp.Tree{}, err
@@ -163,14 +165,14 @@ func (w *wire) do(ctx context.Context, args ...string) (resp.Tree, error) {
 
 // send sends a command; its reply comes to w.replies. After an error the connection cannot be
 // used any more.
-func (w *wire) send(deadline time.Time, args ...string) error {
+func (w *Conn) send(deadline time.Time, args ...string) error {
 	_ = w.conn.SetWriteDeadline(deadline) // fails only on a closed connection, as the write then does
 	_, err := w.conn.Write(resp.AppendCommand(nil, args...))
 	return err
 }
 
 // fault is the reason for a missing answer.
-func (w *wire) fault() error {
+func (w *Conn) fault() error {
 	select {
 	case <-w.ended:
 		return w.err
@@ -179,8 +181,8 @@ func (w *wire) fault() error {
 	}
 }
 
-// close closes the connection and waits for its reader.
-func (w *wire) close() {
+// Close closes the connection and waits for its reader.
+func (w *Conn) Close() {
 	_ = w.conn.Close()
 	<-w.ended
 }
