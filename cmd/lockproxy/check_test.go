@@ -72,8 +72,8 @@ func (s *site) enlist(t *testing.T) {
 	}
 }
 
-// inspect runs check and returns its report and exit code.
-func inspect(t *testing.T, args ...string) (check.Report, int) {
+// runCheck runs check and returns its report and exit code.
+func runCheck(t *testing.T, args ...string) (check.Report, int) {
 	t.Helper()
 	code, stdout, stderr := execute(t, nil, append([]string{"check", "--format", "json"}, args...)...)
 	var r check.Report
@@ -168,7 +168,7 @@ func TestCheckFindsNodes(t *testing.T) {
 				n.Do(t, fields(tt.do)...)
 			}
 			args := append(s.args("redis://"+tt.user+at(n, 3)), fields(tt.args)...)
-			r, code := inspect(t, args...)
+			r, code := runCheck(t, args...)
 			if got := strings.Join(about(r), ", "); got != tt.want && !slower(got, tt.want) {
 				t.Errorf("%s, want %s\n%v", got, tt.want, r.Findings)
 			}
@@ -243,7 +243,7 @@ func TestCheckFindsSets(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r, _ := inspect(t, tt.args...)
+			r, _ := runCheck(t, tt.args...)
 			if got := strings.Join(about(r), ", "); got != tt.want {
 				t.Errorf("%s, want %s\n%v", got, tt.want, r.Findings)
 			}
@@ -264,14 +264,14 @@ func TestCheckReplicas(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if r, code := inspect(t, s.args()...); !slices.Contains(about(r), "warning replicas") || code != exitWarnings {
+	if r, code := runCheck(t, s.args()...); !slices.Contains(about(r), "warning replicas") || code != exitWarnings {
 		t.Errorf("a node with a replica: exit code %d, %v", code, r.Findings)
 	}
-	if r, code := inspect(t, s.args(at(replica, 3))...); !slices.Contains(about(r), "error role") || code != exitErrors {
+	if r, code := runCheck(t, s.args(at(replica, 3))...); !slices.Contains(about(r), "error role") || code != exitErrors {
 		t.Errorf("a replica for a node: exit code %d, %v", code, r.Findings)
 	}
 	args := append([]string{"--upstream", replica.URL()}, s.args()[2:]...)
-	if r, _ := inspect(t, args...); !slices.Contains(about(r), "error role") {
+	if r, _ := runCheck(t, args...); !slices.Contains(about(r), "error role") {
 		t.Errorf("a replica for an upstream: %v", r.Findings)
 	}
 }
@@ -281,14 +281,14 @@ func TestCheckRestart(t *testing.T) {
 	n := startAt(t, 3, "--appendonly", "yes", "--appendfsync", "always")
 	s.nodes[2] = at(n, 3)
 	s.enlist(t)
-	if r, _ := inspect(t, s.args()...); slices.Contains(about(r), "warning forgot") {
+	if r, _ := runCheck(t, s.args()...); slices.Contains(about(r), "warning forgot") {
 		t.Fatalf("before the restart: %v", r.Findings)
 	}
 	n.Kill()
 	if err := n.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	if r, _ := inspect(t, s.args()...); !slices.Contains(about(r), "warning forgot") {
+	if r, _ := runCheck(t, s.args()...); !slices.Contains(about(r), "warning forgot") {
 		t.Errorf("after it: %v", r.Findings)
 	}
 }
@@ -300,7 +300,7 @@ func TestCheckHungServers(t *testing.T) {
 		defer n.Resume()
 	}
 	began := time.Now()
-	r, code := inspect(t, s.args()...)
+	r, code := runCheck(t, s.args()...)
 	if code != exitErrors || len(r.Findings) != 3 || r.Findings[2].ID != "unreachable" {
 		t.Errorf("exit code %d, %v", code, r.Findings)
 	}
@@ -317,7 +317,7 @@ func TestCheckClocks(t *testing.T) {
 		want string
 	}{{5, "error clock"}, {-5, "error clock"}} {
 		wrong := skewed(t, s.nodes[1], tt.add)
-		if r, _ := inspect(t, append(s.args()[:4], "--lock-node", s.nodes[0], "--lock-node", wrong, "--lock-node", s.nodes[2])...); !slices.Contains(about(r), tt.want) {
+		if r, _ := runCheck(t, append(s.args()[:4], "--lock-node", s.nodes[0], "--lock-node", wrong, "--lock-node", s.nodes[2])...); !slices.Contains(about(r), tt.want) {
 			t.Errorf("%+d s: %v", tt.add, r.Findings)
 		}
 	}
@@ -384,7 +384,7 @@ func TestCheckTLS(t *testing.T) {
 		if tt.ca != "" {
 			args = append(args, "--tls-ca", tt.ca)
 		}
-		if r, _ := inspect(t, args...); strings.Join(about(r), ", ") != tt.want {
+		if r, _ := runCheck(t, args...); strings.Join(about(r), ", ") != tt.want {
 			t.Errorf("%s with --tls-ca %q: %v, want %q", tt.url, tt.ca, r.Findings, tt.want)
 		}
 	}
@@ -415,7 +415,7 @@ func TestCheckUpstreams(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r, _ := inspect(t, slices.Concat([]string{"--upstream", tt.url}, s.args()[2:], tt.args)...)
+			r, _ := runCheck(t, slices.Concat([]string{"--upstream", tt.url}, s.args()[2:], tt.args)...)
 			if got := strings.Join(about(r), ", "); got != tt.want {
 				t.Errorf("%s, want %s\n%v", got, tt.want, r.Findings)
 			}
@@ -449,7 +449,7 @@ func TestCheckFindsMasters(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r, _ := inspect(t, tt.args...)
+			r, _ := runCheck(t, tt.args...)
 			if got := strings.Join(about(r), ", "); got != tt.want && got != tt.want+", warning one-machine" || len(r.Servers) != tt.servers {
 				t.Errorf("%s, want %s\n%v of %v", got, tt.want, r.Findings, r.Servers)
 			}

@@ -39,25 +39,25 @@ func (p program) nodesCommand() *cli.Command {
 			&cli.DurationFlag{Name: "wait", Usage: "how long to wait where something has to be waited for"})
 		return cmd
 	}
-	return &cli.Command{
-		Name: "nodes", Usage: "change the lock nodes under running proxies, one more or one less at a time",
-		Subcommands: []*cli.Command{
-			one("add", "a lock node more", 1, "URL", func(list, a []*backends.Server) []voters.Change {
-				return []voters.Change{{From: minus(list, a[0]), To: plus(list, a[0])}}
-			}),
-			one("remove", "a lock node less", 1, "URL", func(list, a []*backends.Server) []voters.Change {
-				return []voters.Change{{From: plus(list, a[0]), To: minus(list, a[0]), Dead: a[0]}}
-			}),
-			one("replace", "the second lock node more, then the first less", 2, "OLD NEW", func(list, a []*backends.Server) []voters.Change {
-				before, after := plus(minus(list, a[1]), a[0]), plus(minus(list, a[0]), a[1])
-				both := plus(before, a[1])
-				return []voters.Change{{From: before, To: both, Dead: a[0]}, {From: both, To: after, Dead: a[0]}}
-			}),
-		},
-		Action: func(c *cli.Context) error {
-			return usageError{errors.New("nodes add URL, nodes remove URL, or nodes replace OLD NEW")}
-		},
+	show := p.inspectCommand(inspection{
+		name: "nodes", usage: "how a proxy's lock nodes are; and to change them under running proxies, one more or one less at a time",
+		flags: []cli.Flag{jsonFlag()}, ask: asking(p.showNodes),
+	})
+	show.Description = "It exits with 69 if no majority votes. " + show.Name + " add URL, remove URL and replace OLD NEW change the list."
+	show.Subcommands = []*cli.Command{
+		one("add", "a lock node more", 1, "URL", func(list, a []*backends.Server) []voters.Change {
+			return []voters.Change{{From: minus(list, a[0]), To: plus(list, a[0])}}
+		}),
+		one("remove", "a lock node less", 1, "URL", func(list, a []*backends.Server) []voters.Change {
+			return []voters.Change{{From: plus(list, a[0]), To: minus(list, a[0]), Dead: a[0]}}
+		}),
+		one("replace", "the second lock node more, then the first less", 2, "OLD NEW", func(list, a []*backends.Server) []voters.Change {
+			before, after := plus(minus(list, a[1]), a[0]), plus(minus(list, a[0]), a[1])
+			both := plus(before, a[1])
+			return []voters.Change{{From: before, To: both, Dead: a[0]}, {From: both, To: after, Dead: a[0]}}
+		}),
 	}
+	return show
 }
 
 // minus is list without servers of s's ID.

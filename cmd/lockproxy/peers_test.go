@@ -39,7 +39,7 @@ func TestCheck_Adoption(t *testing.T) {
 	}
 	conflicts := func(args ...string) (texts []string) {
 		t.Helper()
-		r, code := inspect(t, append(s.args(), args...)...)
+		r, code := runCheck(t, append(s.args(), args...)...)
 		for _, f := range r.Findings {
 			if f.ID == "adoption" {
 				texts = append(texts, f.Problem)

@@ -37,6 +37,12 @@ func runSettings(a *client.Options, o *options) []setting {
 		{name: "owner", usage: "who has the lock (default: a random word); the same owner may enter twice", read: word(&a.Owner)},
 		{name: "info", usage: "what LOCKCTL INFO shows to whoever looks who has the lock (default: host, process id and command)", read: word(&a.Info)},
 		{name: "kill-after", value: "5s", usage: "how long the command may take to end when the lock is lost, at most", read: duration(0, &a.KillAfter)},
+	}, proxySettings(a, o)...)
+}
+
+// proxySettings say which proxy is asked. They are read into a, those of TLS into o.
+func proxySettings(a *client.Options, o *options) []setting {
+	return append([]setting{
 		{name: "proxy", value: "redis://127.0.0.1:6380", url: true, secret: true, list: true, usage: "a lockproxy, as a `URL`; repeat it for more that share its lock nodes, to be tried in turn", read: func(text string) error { return readProxy(a, text) }},
 	}, only(o.tlsSettings(), "tls-ca", "tls-server-cert", "tls-server-key")...)
 }
@@ -70,26 +76,31 @@ func (p program) runCommand() *cli.Command {
 // readLockOptions reads the options of run from flags and environment.
 func (p program) readLockOptions(c *cli.Context) (*client.Options, error) {
 	a, o := new(client.Options), new(options)
-	all := runSettings(a, o)
-	raw, bad := merge([]source{fromFlags(c), fromEnv(p.env)}, all)
-	bad = append(bad, raw.read(all)...)
+	bad := p.readProxies(c, a, o, runSettings(a, o))
 	if a.Name == "" {
 		bad = append(bad, errors.New("lock: not set; give --lock name"))
 	}
 	if !c.Args().Present() {
 		bad = append(bad, errors.New("no command to run; write lockproxy run --lock name -- command"))
 	}
-	tls, more := o.serverFiles.read("tls-server-cert", "tls-server-key", "tls-ca")
-	if bad = append(bad, more...); len(bad) > 0 {
+	if len(bad) > 0 {
 		return nil, bad
 	}
+	complete(a, c.Args().First())
+	return a, nil
+}
+
+// readProxies reads settings with those of proxySettings among them, and gives the proxies their TLS.
+func (p program) readProxies(c *cli.Context, a *client.Options, o *options, all []setting) faults {
+	raw, bad := merge([]source{fromFlags(c), fromEnv(p.env)}, all)
+	bad = append(bad, raw.read(all)...)
+	tls, more := o.serverFiles.read("tls-server-cert", "tls-server-key", "tls-ca")
 	if tls != nil {
 		for i, s := range a.Proxies {
 			a.Proxies[i] = s.WithTLS(tls)
 		}
 	}
-	complete(a, c.Args().First())
-	return a, nil
+	return append(bad, more...)
 }
 
 // complete fills in defaults. INFO has no arguments of the command: they may hold passwords.

@@ -115,9 +115,9 @@ func (a *Options) Take(ctx context.Context) (*Held, error) {
 }
 
 func (a *Options) takeWithin(ctx context.Context, wait time.Duration) (*Held, error) {
-	w, err := a.connect(ctx)
+	w, err := a.Dial(ctx)
 	if err != nil {
-		return nil, exitErrorOf(err, exit.Unavailable)
+		return nil, WithCode(err, exit.Unavailable)
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait+takeSlack)
 	defer cancel()
@@ -136,15 +136,15 @@ func (a *Options) takeWithin(ctx context.Context, wait time.Duration) (*Held, er
 		if r := (Refusal{}); errors.As(err, &r) && strings.HasPrefix(r.Text, "ERR unknown command") {
 			return nil, exit.With(exit.Unavailable, errors.New("LOCK: a Redis answers there, not a lockproxy"))
 		}
-		return nil, exitErrorOf(err, exit.Misuse)
+		return nil, WithCode(err, exit.Misuse)
 	case v.Kind == '_':
 		return nil, exit.With(exit.Busy, fmt.Errorf("%s is held by another", a.Name))
 	}
 	return nil, exit.With(exit.Unavailable, errors.New("LOCK: not the answer of a lockproxy"))
 }
 
-// connect connects to the first proxy that can be reached.
-func (a *Options) connect(ctx context.Context) (*Conn, error) {
+// Dial connects to the first proxy that can be reached.
+func (a *Options) Dial(ctx context.Context) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	var errs []error
@@ -158,9 +158,9 @@ func (a *Options) connect(ctx context.Context) (*Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
-// exitErrorOf is a failure to acquire the lock with its exit code; misuse is that of an error
-// reply without a code of its own.
-func exitErrorOf(err error, misuse int) error {
+// WithCode is an error with its exit code: that of what a proxy refused, or that no proxy answered. misuse is the code of an
+// error reply that has none of its own.
+func WithCode(err error, misuse int) error {
 	code := exit.Unavailable
 	if r := (Refusal{}); errors.As(err, &r) {
 		switch r.Word() {
@@ -356,7 +356,7 @@ func (h *Held) Release() error {
 	w := h.wire
 	if !h.alive() {
 		var err error
-		if w, err = h.connect(ctx); err != nil {
+		if w, err = h.Dial(ctx); err != nil {
 			return err
 		}
 		defer w.Close()

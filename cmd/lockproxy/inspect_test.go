@@ -1,0 +1,162 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/inspect"
+)
+
+// held starts a proxy with a few locks, one of which has a name that would act on a terminal, and returns its URL.
+func held(t *testing.T) (s *started, c *inline, url string) {
+	t.Helper()
+	s = start(t, "dev", "--node-timeout", "5s", "--admin", "")
+	c = s.dial(t)
+	for _, lock := range []string{"a 20s OWNER first", "b 30s OWNER second INFO nightly", `"c\x1b[2J" 40s OWNER third`} {
+		if got := c.do("LOCK "+lock, 6); !strings.HasPrefix(got, "*4 :") {
+			t.Fatal(got)
+		}
+	}
+	return s, c, "unix://" + s.socket
+}
+
+func TestLocks(t *testing.T) {
+	_, _, url := held(t)
+	for _, tt := range []struct {
+		args  string
+		names []string // of the rows, in order
+	}{
+		{"", []string{"a", "b", `"c\x1b[2J"`}},
+		{"--sort waiting", []string{"a", "b", `"c\x1b[2J"`}},
+		{"--sort left", []string{"a", "b", `"c\x1b[2J"`}},
+		{"--match [ab]", []string{"a", "b"}},
+		{"--most 1 --match b", []string{"b"}},
+	} {
+		code, stdout, stderr := execute(t, nil, append([]string{"locks", "--proxy", url}, strings.Fields(tt.args)...)...)
+		lines := strings.Split(strings.TrimSpace(stdout), "\n")
+		if code != exit.OK || stderr != "" || len(lines) != 1+len(tt.names) || !strings.HasPrefix(lines[0], "NAME ") {
+			t.Errorf("%s: %d %s\n%s", tt.args, code, stderr, stdout)
+			continue
+		}
+		column := strings.Index(lines[0], "OWNER")
+		for i, name := range tt.names {
+			if row := lines[i+1]; !strings.HasPrefix(row, name+" ") || row[column-1] != ' ' || row[column] == ' ' {
+				t.Errorf("%s: row %d is %q, below %q", tt.args, i, row, lines[0])
+			}
+		}
+	}
+	code, stdout, stderr := execute(t, nil, "locks", "--proxy", url, "--most", "2")
+	if code != exit.OK || strings.Count(stdout, "\n") != 3 || !strings.Contains(stderr, "more than these 2") {
+		t.Errorf("two of three: %d %s\n%s", code, stderr, stdout)
+	}
+	code, stdout, stderr = execute(t, nil, "locks", "--proxy", url, "--match", "none*")
+	if code != exit.OK || stdout != "" || !strings.Contains(stderr, "nothing is held") {
+		t.Errorf("none: %d %s\n%s", code, stderr, stdout)
+	}
+}
+
+func TestLocks_JSON(t *testing.T) {
+	_, _, url := held(t)
+	_, stdout, _ := execute(t, nil, "locks", "--proxy", url, "--json", "--match", "b")
+	var locks []inspect.Lock
+	if err := json.Unmarshal([]byte(stdout), &locks); err != nil {
+		t.Fatalf("%v: %s", err, stdout)
+	}
+	if len(locks) != 1 {
+		t.Fatal(stdout)
+	}
+	if l := locks[0]; l.Name != "b" || l.Owner != "second" || l.Info != "nightly" || l.Fence <= 0 || l.Holds != 1 || l.Votes < 3 || l.Remaining <= 0 || l.Remaining > 30000 || l.Session {
+		t.Errorf("%+v", l)
+	}
+	if _, stdout, _ := execute(t, nil, "locks", "--proxy", url, "--json", "--match", "none"); strings.TrimSpace(stdout) != "[]" {
+		t.Errorf("no lock: %q", stdout)
+	}
+}
+
+func TestWhy_NodesAndTop(t *testing.T) {
+	_, _, url := held(t)
+	for _, tt := range []struct {
+		args string
+		says []string
+	}{
+		{"why a", []string{"a is held by first, fence ", "nobody waits for it"}},
+		{"why none", []string{"nobody"}},
+		{"nodes", []string{"5 of 5 nodes vote, 3 are needed: a majority votes\nNODE ", " voting "}},
+		{"nodes --json", []string{`"voting": 5`, `"state": "voting"`}},
+		{"top --times 2 --every 100ms", []string{"lockproxy ", "a second: commands ", " grants ", "5 of 5 nodes vote", "3 held, by waiting\nNAME ", "\nb ", "nightly"}},
+		{"top --times 1 --match b", []string{"1 held, by waiting\nNAME "}},
+	} {
+		args := strings.Fields(tt.args)
+		args = append([]string{args[0], "--proxy", url}, args[1:]...)
+		code, stdout, stderr := execute(t, nil, args...)
+		if code != exit.OK || stderr != "" || strings.Contains(stdout, "\x1b") {
+			t.Errorf("%s: %d %s\n%q", tt.args, code, stderr, stdout)
+		}
+		for _, part := range tt.says {
+			if !strings.Contains(stdout, part) {
+				t.Errorf("%s: no %q in\n%s", tt.args, part, stdout)
+			}
+		}
+	}
+}
+
+func TestForce(t *testing.T) {
+	s, c, url := held(t)
+	for _, tt := range []struct {
+		what, typed string
+		args        []string
+		code        int
+		stdout      string
+		stderr      string
+		left        bool // somebody has a afterwards
+	}{
+		{"another name typed", "b\n", []string{"a"}, exit.Failed, "first", "not the name", true},
+		{"nothing typed", "", []string{"a"}, exit.Failed, "first", "not the name", true},
+		{"the name typed", "a\n", []string{"a"}, exit.OK, "taken away:\nNAME", "", false},
+		{"nobody has it", "a\n", []string{"a"}, exit.Failed, "", "nobody has it", false},
+		{"nobody has it, unasked", "", []string{"--yes", "a"}, exit.Failed, "", "nobody has it", false},
+	} {
+		var out, errs buffer
+		p := program{env: func(string) (string, bool) { return "", false }, stdin: strings.NewReader(tt.typed), stdout: &out, stderr: &errs}
+		code := p.run(t.Context(), append([]string{"lockproxy", "force", "--proxy", url}, tt.args...))
+		if code != tt.code || !strings.Contains(out.String(), tt.stdout) || !strings.Contains(errs.String(), tt.stderr) {
+			t.Errorf("%s: %d %s\n%s", tt.what, code, errs.String(), out.String())
+		}
+		want := ":0"
+		if tt.left {
+			want = ":1"
+		}
+		if got := c.do("UNLOCK a nobody", 1); strings.HasPrefix(got, "-NOTOWNER") != tt.left {
+			t.Errorf("%s: %s, want %s", tt.what, got, want)
+		}
+	}
+	if code, stdout, stderr := execute(t, nil, "force", "--proxy", url, "--yes", "b"); code != exit.OK || !strings.Contains(stdout, "second") {
+		t.Errorf("--yes: %d %s\n%s", code, stderr, stdout)
+	}
+	if got := s.dial(t).do("LOCK b 30s OWNER x", 6); !strings.HasPrefix(got, "*4 :") {
+		t.Errorf("after it was taken away: %s", got)
+	}
+}
+
+func TestInspect_ExitCodes(t *testing.T) {
+	for _, tt := range []struct {
+		args   string
+		code   int
+		stderr string
+	}{
+		{"why", exit.Misuse, "write lockproxy why [flags] NAME"},
+		{"locks extra", exit.Misuse, "write lockproxy locks [flags]"},
+		{"locks --sort size", exit.Misuse, `"size" is not one of name, held`},
+		{"nodes what", exit.Misuse, "write lockproxy nodes [flags]"},
+		{"top --proxy nonsense://", exit.Misuse, "proxy: "},
+		{"locks --proxy unix:///none/such", exit.Unavailable, "/none/such"},
+		{"top --times 1 --proxy unix:///none/such", exit.Unavailable, "/none/such"},
+		{"force --yes --proxy unix:///none/such a", exit.Unavailable, "/none/such"},
+	} {
+		if code, stdout, stderr := execute(t, nil, strings.Fields(tt.args)...); code != tt.code || !strings.Contains(stderr, tt.stderr) || stdout != "" {
+			t.Errorf("%s: %d %s%s", tt.args, code, stderr, stdout)
+		}
+	}
+}
