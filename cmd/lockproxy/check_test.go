@@ -57,7 +57,7 @@ func at(s *redistest.Server, i int) string {
 // args are those of a command about the site, with these lock nodes in place of its own
 // from the last on.
 func (s *site) args(nodes ...string) []string {
-	args := []string{"--upstream", s.up.URL(), "--node-timeout", "2s"}
+	args := []string{"--upstream", s.up.URL(), "--node-timeout", "10s"} // a busy machine may need it
 	for _, n := range slices.Concat(s.nodes[:max(0, 3-len(nodes))], nodes) {
 		args = append(args, "--lock-node", n)
 	}
