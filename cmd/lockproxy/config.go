@@ -17,6 +17,7 @@ type config map[string]given
 type given struct {
 	values []string
 	from   string // where it was given, for faults: --min-ttl, LOCKPROXY_MIN_TTL, lockproxy.yaml:3
+	file   bool   // from is a file that holds nothing else
 }
 
 // faults are all that is wrong with the settings, in the order of --help.

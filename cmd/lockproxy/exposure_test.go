@@ -25,11 +25,11 @@ func TestExposures(t *testing.T) {
 		{"a URL without a password", config{"lock-node": flag("redis://n:1")}, nil},
 		{"a URL with one", config{"lock-node": flag("redis://n:1", "redis://:hunter2@m:1")}, []string{"lock-node: a password"}},
 		{"another form", config{"lock-node": flag("redis://n:1?password=hunter2")}, []string{"lock-node: a password"}},
-		{"from the environment", config{"lock-node": {[]string{"redis://:hunter2@m:1"}, "LOCKPROXY_LOCK_NODE"}}, nil},
-		{"from a file", config{"lock-node": {[]string{"redis://:hunter2@m:1"}, "/run/nodes"}}, nil},
+		{"from the environment", config{"lock-node": {values: []string{"redis://:hunter2@m:1"}, from: "LOCKPROXY_LOCK_NODE"}}, nil},
+		{"from a file", config{"lock-node": {values: []string{"redis://:hunter2@m:1"}, from: "/run/nodes"}}, nil},
 		{"all addresses", config{"listen": flag("0.0.0.0:1")}, []string{"listen: other machines"}},
 		{"all addresses, unsaid", config{"listen": flag(":1")}, []string{"listen: other machines"}},
-		{"operators", config{"admin": flag("0.0.0.0:1"), "admin-password": {[]string{"hunter2hunter2"}, "/run/p"}}, []string{"admin: other machines"}},
+		{"operators", config{"admin": flag("0.0.0.0:1"), "admin-password": {values: []string{"hunter2hunter2"}, from: "/run/p"}}, []string{"admin: other machines"}},
 		{"operators without a password", config{"admin": flag("0.0.0.0:1")}, nil}, // who are shown nothing that is secret
 		{"a password for operators", config{"admin": flag("127.0.0.1:1"), "admin-password": flag("hunter2hunter2")}, []string{"admin-password: a password"}},
 		{"loopback", config{"listen": flag("[::1]:1")}, nil},
@@ -38,7 +38,7 @@ func TestExposures(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			raw := config{"upstream": {[]string{"redis://u:1"}, "--upstream"}}
+			raw := config{"upstream": {values: []string{"redis://u:1"}, from: "--upstream"}}
 			for name, g := range tt.with {
 				if g.from == "" {
 					g.from = "--" + name

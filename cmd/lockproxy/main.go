@@ -89,6 +89,7 @@ Each setting is a flag, a variable (LOCKPROXY_MAX_TTL) and a key of a YAML file 
 			p.forceCommand(),
 			p.nodesCommand(),
 			p.checkCommand(),
+			p.configCommand(),
 			p.adoptCommand(),
 			p.healthcheckCommand(),
 			p.versionCommand(),

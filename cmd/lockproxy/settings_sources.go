@@ -131,7 +131,7 @@ func fromFlags(c *cli.Context) source {
 func fromEnv(env func(string) (string, bool)) source {
 	return func(s setting) (given, bool) {
 		text, _ := env(s.env())
-		g := given{[]string{text}, s.env()}
+		g := given{values: []string{text}, from: s.env()}
 		switch {
 		case s.spaced:
 			g.values = spacedValues(text)
@@ -296,7 +296,7 @@ func readSecret(s setting, file given) (given, error) {
 	if err != nil {
 		return given{}, fmt.Errorf("%s: %w", file.label(s.name), err)
 	}
-	g := given{from: path}
+	g := given{from: path, file: true}
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
 			g.values = append(g.values, line)
