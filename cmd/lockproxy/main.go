@@ -93,6 +93,8 @@ Each setting is a flag, a variable (LOCKPROXY_MAX_TTL) and a key of a YAML file 
 			p.adoptCommand(),
 			p.healthcheckCommand(),
 			p.versionCommand(),
+			p.completionCommand(p.root),
+			p.manCommand(p.root),
 		},
 	}
 	root.Action = func(c *cli.Context) error {
