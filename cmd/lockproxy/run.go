@@ -61,14 +61,18 @@ func (p program) runCommand() *cli.Command {
 		Name:         "run",
 		Usage:        "run a command while holding a lock of a lockproxy that is running",
 		ArgsUsage:    "-- command [argument ...]",
-		Flags:        flags(runSettings(new(client.Options), new(options))),
+		Flags:        append(flags(runSettings(new(client.Options), new(options))), &cli.BoolFlag{Name: "v", Usage: "say who has the lock while waiting (at a terminal it is said anyway), and when it is had and given back"}),
 		OnUsageError: onMisuse,
 		Action: func(c *cli.Context) error {
 			a, err := p.readLockOptions(c)
 			if err != nil {
 				return exit.With(exit.Misuse, err)
 			}
-			return p.runLocked(a, c.Args().Slice())
+			verbose := c.Bool("v")
+			if file, ok := p.stderr.(*os.File); verbose || ok && isTerminal(file) {
+				a.Say = p.say
+			}
+			return p.runLocked(a, verbose, c.Args().Slice())
 		},
 	}
 }
@@ -120,16 +124,22 @@ func complete(a *client.Options, command string) {
 
 // runLocked acquires the lock, runs the command and releases the lock. Its error, if any, is
 // an *exit.Error.
-func (p program) runLocked(a *client.Options, command []string) error {
+func (p program) runLocked(a *client.Options, verbose bool, command []string) error {
 	path, err := exec.LookPath(command[0])
 	if err != nil {
 		return exit.With(child.NotRunnableCode(err), err)
 	}
 	signals, stop := child.CatchSignals()
 	defer stop()
+	began := time.Now()
 	h, err := takeUnlessSignaled(a, signals)
 	if err != nil {
 		return err
+	}
+	if verbose {
+		p.say(fmt.Sprintf("%s is held, fence %s, after %v", a.Name, h.Fence, since(began)))
+		began = time.Now()
+		defer func() { p.say(fmt.Sprintf("%s was held for %v", a.Name, since(began))) }()
 	}
 	cmd := exec.Command(path, command[1:]...)
 	cmd.Args[0] = command[0]
@@ -141,6 +151,11 @@ func (p program) runLocked(a *client.Options, command []string) error {
 	}
 	return p.outcome(h, c, p.supervise(h, c, signals))
 }
+
+// say prints what a person at a terminal wants to know.
+func (p program) say(text string) { fmt.Fprintln(p.stderr, "lockproxy:", text) }
+
+func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }
 
 // takeUnlessSignaled acquires the lock, unless a signal ends the process first.
 func takeUnlessSignaled(a *client.Options, signals <-chan os.Signal) (*client.Held, error) {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -374,5 +375,33 @@ func TestReadReply(t *testing.T) {
 		if got := fmt.Sprint(v); (err != nil) != (tt.want == "") || err == nil && got != tt.want {
 			t.Errorf("%q: %s, %v, want %s", tt.raw, got, err, tt.want)
 		}
+	}
+}
+
+func TestRun_SaysWhoHasTheLock(t *testing.T) {
+	_, c, url := held(t)
+	code, _, stderr := execute(t, nil, "run", "--proxy", url, "--lock", "b", "--", "true")
+	if code != exit.Busy || !regexp.MustCompile(`^lockproxy: b is held by second for \d+(\.\d)?m?s \(nightly\)\n$`).MatchString(stderr) {
+		t.Errorf("not waiting: %d %q", code, stderr)
+	}
+	if code, _, stderr = execute(t, nil, "run", "--proxy", url, "--lock", "free", "--", "true"); code != exit.OK || stderr != "" {
+		t.Errorf("a free lock: %d %q", code, stderr)
+	}
+
+	var out, errs buffer
+	p := program{env: func(string) (string, bool) { return "", false }, stdout: &out, stderr: &errs}
+	ended := make(chan int)
+	go func() {
+		ended <- p.run(t.Context(), []string{"lockproxy", "run", "-v", "--proxy", url, "--lock", "b", "--wait", "5m", "--", "true"})
+	}()
+	for !strings.Contains(errs.String(), "lockproxy: waiting up to 5m0s: b is held by second for ") {
+		time.Sleep(time.Millisecond)
+	}
+	if strings.Contains(errs.String(), "fence") {
+		t.Errorf("too early: %s", errs.String())
+	}
+	c.do("UNLOCK b second", 1)
+	if code := <-ended; code != exit.OK || !regexp.MustCompile(`\nlockproxy: b is held, fence \d+, after .*s\nlockproxy: b was held for .*s\n$`).MatchString(errs.String()) {
+		t.Errorf("%d %q", code, errs.String())
 	}
 }

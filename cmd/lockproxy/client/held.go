@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,8 @@ type Options struct {
 	TTL, Wait         time.Duration
 	MaxHold           time.Duration // 0: the proxy's own limit
 	KillAfter         time.Duration // for the child to end when the lock is lost
+
+	Say func(string) // is told who has the lock that is waited for; nil: nobody is
 }
 
 // maxSilence is the time for which the lock counts as held after a proxy's last answer. A
@@ -121,6 +124,11 @@ func (a *Options) takeWithin(ctx context.Context, wait time.Duration) (*Held, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait+takeSlack)
 	defer cancel()
+	if a.Say != nil && wait > 0 {
+		if who := holder(ctx, w, a.Name); who != "" {
+			a.Say("waiting up to " + wait.Round(time.Second).String() + ": " + who)
+		}
+	}
 	sent := time.Now()
 	v, err := w.Ask(ctx, a.command(wait, a.MaxHold)...)
 	now := time.Now()
@@ -130,6 +138,10 @@ func (a *Options) takeWithin(ctx context.Context, wait time.Duration) (*Held, er
 		h.extend(sent, validity(v))
 		return h, nil
 	}
+	who := ""
+	if err == nil && v.Kind == '_' {
+		who = holder(ctx, w, a.Name)
+	}
 	w.Close()
 	switch {
 	case err != nil:
@@ -138,9 +150,23 @@ func (a *Options) takeWithin(ctx context.Context, wait time.Duration) (*Held, er
 		}
 		return nil, WithCode(err, exit.Misuse)
 	case v.Kind == '_':
-		return nil, exit.With(exit.Busy, fmt.Errorf("%s is held by another", a.Name))
+		return nil, exit.With(exit.Busy, errors.New(cmp.Or(who, a.Name+" is held by another")))
 	}
 	return nil, exit.With(exit.Unavailable, errors.New("LOCK: not the answer of a lockproxy"))
+}
+
+// holder says who has a lock, for how long, and what it said of itself; empty if nobody has it, or that cannot be told.
+func holder(ctx context.Context, w *Conn, name string) string {
+	v, err := w.Ask(ctx, "LOCKCTL", "INFO", name)
+	ms, bad := strconv.ParseInt(v.Field("held-ms").Text, 10, 64)
+	if err != nil || bad != nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s is held by %s for %v", Printable(name), cmp.Or(Printable(v.Field("owner").Text), "another"), time.Duration(ms/100*100)*time.Millisecond)
+	if info := v.Field("info").Text; info != "" {
+		text += " (" + Printable(info) + ")"
+	}
+	return text
 }
 
 // Dial connects to the first proxy that can be reached.

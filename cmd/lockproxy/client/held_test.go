@@ -117,3 +117,14 @@ func TestConn_ReplyBeforeTheEnd(t *testing.T) {
 		}
 	}
 }
+
+func TestPrintable(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "nightly job": "nightly job", `say "hi"`: `say "hi"`, "作業": "作業",
+		"\x1b[2J": `"\x1b[2J"`, "a\nb": `"a\nb"`, "a\tb": `"a\tb"`, "\xff": `"\xff"`, "\u202e": `"\u202e"`,
+	} {
+		if got := Printable(text); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}

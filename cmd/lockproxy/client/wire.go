@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/lockproxy/lockproxy/backends"
 	"github.com/lockproxy/lockproxy/backends/resp"
@@ -185,4 +187,12 @@ func (w *Conn) fault() error {
 func (w *Conn) Close() {
 	_ = w.conn.Close()
 	<-w.ended
+}
+
+// Printable is text without what would act on a terminal, or on the table.
+func Printable(text string) string {
+	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return text
+	}
+	return strconv.Quote(text)
 }

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/client"
@@ -130,7 +128,7 @@ func Why(ctx context.Context, c *client.Conn, w io.Writer, name string) error {
 	v, err := c.Ask(ctx, "LOCKCTL", "WHY", name)
 	for _, line := range v.Elems {
 		if err == nil {
-			_, err = fmt.Fprintln(w, printable(line.Text))
+			_, err = fmt.Fprintln(w, client.Printable(line.Text))
 		}
 	}
 	return err
@@ -197,7 +195,7 @@ func (q Quorum) Write(w io.Writer) error {
 	}
 	_, err := fmt.Fprintf(w, "%d of %d nodes vote, %d are needed: %s\n", q.Voting, len(q.Nodes), q.Needed, said)
 	if err == nil && q.Hint != "" {
-		_, err = fmt.Fprintf(w, "%s\n", printable(q.Hint))
+		_, err = fmt.Fprintf(w, "%s\n", client.Printable(q.Hint))
 	}
 	if err != nil {
 		return err
@@ -228,7 +226,7 @@ func table(w io.Writer, head []string, rows [][]string) error {
 		var cells []string
 		for i, cell := range r {
 			if used[i] || i == 0 {
-				cells = append(cells, printable(cell))
+				cells = append(cells, client.Printable(cell))
 			}
 		}
 		fmt.Fprintln(t, strings.Join(cells, "\t"))
@@ -240,14 +238,6 @@ func table(w io.Writer, head []string, rows [][]string) error {
 		}
 	}
 	return nil
-}
-
-// printable is text without what would act on a terminal, or on the table.
-func printable(text string) string {
-	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return text
-	}
-	return strconv.Quote(text)
 }
 
 // short is a time for people: 27ms, 4.2s, 3m05s, 2h10m, 4d03h.

@@ -28,17 +28,6 @@ func TestTable_EmptyCellsAndColumns(t *testing.T) {
 	}
 }
 
-func TestPrintable(t *testing.T) {
-	for text, want := range map[string]string{
-		"": "", "nightly job": "nightly job", `say "hi"`: `say "hi"`, "作業": "作業",
-		"\x1b[2J": `"\x1b[2J"`, "a\nb": `"a\nb"`, "a\tb": `"a\tb"`, "\xff": `"\xff"`, "\u202e": `"\u202e"`,
-	} {
-		if got := printable(text); got != want {
-			t.Errorf("%q: %s, want %s", text, got, want)
-		}
-	}
-}
-
 func TestSort(t *testing.T) {
 	locks := []Lock{{Name: "b", Held: 1, Remaining: 9, Waiters: 1}, {Name: "a", Held: 2, Remaining: 8, Waiters: 1}, {Name: "c", Held: 3, Remaining: 7}}
 	for by, want := range map[string]string{"name": "abc", "held": "cab", "left": "cab", "waiting": "bac"} {

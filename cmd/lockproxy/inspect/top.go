@@ -67,7 +67,7 @@ func (t *Top) Run(ctx context.Context, out io.Writer) error {
 			return err
 		}
 		if err != nil {
-			picture = fmt.Sprintf("no answer: %s\n", printable(err.Error()))
+			picture = fmt.Sprintf("no answer: %s\n", client.Printable(err.Error()))
 		}
 		if _, err := io.WriteString(out, t.fit(picture)); err != nil {
 			return err
@@ -123,7 +123,7 @@ func (t *Top) draw(ctx context.Context, c *client.Conn) (string, error) {
 	b.WriteByte('\n')
 	locks, more, err := Locks(ctx, c, t.Glob, mostShown)
 	if refused := (client.Refusal{}); errors.As(err, &refused) { // NOQUORUM: the nodes are what to look at
-		fmt.Fprintln(&b, printable(refused.Error()))
+		fmt.Fprintln(&b, client.Printable(refused.Error()))
 		return b.String(), nil
 	}
 	if err != nil {
