@@ -366,7 +366,7 @@ func (h *simHistory) renewed(a *simAsk, b *simBelief, validity time.Duration, la
 	case b.fence > a.taken && n.forced:
 	case b.fence <= a.taken:
 		h.blameLocked(b.name, "fence %d of %s was renewed after FORCE had taken it away", b.fence, b.owner)
-	case n.dropped[b.fence] && a.latest <= b.fence: // it may have been renewed before it was replaced
+	case (n.dropped[b.fence] || b.over) && a.latest <= b.fence: // it may have been renewed before it was replaced, or given back
 	case n.fence > b.fence && (a.alone || n.owner != b.owner): // else the owner was granted it meanwhile
 		h.blameLocked(b.name, "fence %d of %s was renewed after %d was granted to %s", b.fence, b.owner, n.fence, n.owner)
 	case lapsed && b.freed:
