@@ -131,7 +131,7 @@ simulate: ## SEEDS=10000 simulated runs of the lock protocol, from seed FIRST=1 
 
 .PHONY: mutants
 mutants: redis ## broken builds of lockproxy, and in how many seconds the simulation and the torture notice
-	LOCKPROXY_MUTANTS=1 $(NICE) $(GO) test -p 1 -count=1 -v -timeout 2h -run '^TestMutants$$|^TestMigrationNotices$$|^TestKeptNotices$$' ./integration/faults ./integration/mutants
+	LOCKPROXY_MUTANTS=1 $(NICE) $(GO) test -p 1 -count=1 -v -timeout 2h -run '^TestMutants$$|^TestMigrationNotices$$|^TestKeptNotices$$|^TestSettlingNotices$$' ./integration/faults ./integration/mutants
 
 .PHONY: same
 same: TIME = 150s

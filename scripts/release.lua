@@ -2,8 +2,9 @@
 --   ARGV[5..10]  owner, fence of the grant (0 in an undo), how, TAG of the unlock or empty (in an end: the lineage that the
 --         lease must have, or empty for any), the grant or empty, a name of this release
 --   ARGV[11..]   the number of holds, these holds, then pairs: another hold of the grant, and the ms it has left
---   {1, noted, holds left, reinstated, listeners}  removed, or missing here although the grant is here; reinstated is 1 if
---       a renewal reinstated the grant here; listeners is the number of subscribers that got the message
+--   {1, noted, holds left, reinstated, listeners}  removed, or missing here although the grant is here; holds left is -1 if
+--       some are, and their record has another fence: then this node may lack others; reinstated is 1 if a renewal reinstated
+--       the grant here; listeners is the number of subscribers that got the message
 --   {2, noted}  missing here: the last release of the name was of this grant
 --   {3, noted, holds left, hold}  this unlock gave back that hold before
 --   {5, noted, name}  missing here although the grant is here: the release of that name gave the hold back before
@@ -108,7 +109,7 @@ if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.f
   else
     redis.call('HDEL', KEYS[1], unpack(given))
     if ends < h.ends then extend(ends) end
-    left = holds(ends)
+    left = h.fence == fence and holds(ends) or -1
   end
 elseif same then
   told, left = h.told, holds(h.ends)

@@ -48,7 +48,7 @@ type Edit struct {
 }
 
 // every mutant there is.
-var every = slices.Concat(All, Migration, Kept, Decisions)
+var every = slices.Concat(All, Migration, Kept, Settling, Decisions)
 
 // Find returns the mutant with this name.
 func Find(name string) (Mutant, error) {

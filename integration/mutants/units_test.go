@@ -18,6 +18,11 @@ func TestKeptNotices(t *testing.T) {
 	unitTestsNotice(t, Kept, Units{"backends/locks/quorum", "^TestOpen|^TestFoster"})
 }
 
+// TestSettlingNotices: the tests of package quorum fail with every broken build.
+func TestSettlingNotices(t *testing.T) {
+	unitTestsNotice(t, Settling, Units{"backends/locks/quorum", "^TestLateVote|^TestUndo|^TestUnlock_CountsHolds"})
+}
+
 // TestUnitsNotice: the tests that are named fail with every broken build. Of those that the simulation might notice, but after
 // hundreds of seeds, it is shown in every run.
 func TestUnitsNotice(t *testing.T) {

@@ -98,7 +98,7 @@ const countReads = 5
 // have been granted whose hold has not reached every node that voted here. Then the nodes are asked until a
 // quorum agrees; if none does, the owner is taken to have the hold that was seen.
 func (s *Store) surelyLeft(ctx context.Context, h locks.Holder, votes []voters.Vote, left int) int {
-	shows := func(v voters.Vote) bool { return (v.Kind == voters.Yes || v.Kind == voters.Duplicate) && v.Holds > 0 }
+	shows := func(v voters.Vote) bool { return (v.Kind == voters.Yes || v.Kind == voters.Duplicate) && v.Holds != 0 }
 	if left > 0 || !slices.ContainsFunc(votes, shows) || leftNothing(votes, h.Owner) >= s.set.Quorum {
 		return left
 	}
@@ -134,17 +134,24 @@ func leftNothing(votes []voters.Vote, owner string) (n int) {
 	return n
 }
 
-// holdsLeft is how many holds the owner has left, as a quorum that removed one
-// counts them, or the node with most where fewer than a quorum had one to remove.
+// holdsLeft is how many holds the owner has left, as a quorum that removed one counts them, see leftBy.
 func (s *Store) holdsLeft(votes []voters.Vote) int {
-	removed := func(v *voters.Vote) bool { return v.Kind == voters.Yes || v.Kind == voters.Duplicate }
+	return s.leftBy(votes, func(v *voters.Vote) int { return v.Holds }, func(v *voters.Vote) bool {
+		return v.Kind == voters.Yes || v.Kind == voters.Duplicate
+	})
+}
+
+// leftBy is how many holds are left by a quorum of the nodes that match, or by those that there are. Nodes that have
+// them under another fence do not count: they may lack some.
+func (s *Store) leftBy(votes []voters.Vote, left func(*voters.Vote) int, match func(*voters.Vote) bool) int {
+	counts := func(v *voters.Vote) bool { return match(v) && left(v) != voters.UnknownHolds }
 	n := 0
 	for i := range votes {
-		if removed(&votes[i]) {
+		if counts(&votes[i]) {
 			n++
 		}
 	}
-	return qthHolds(votes, max(1, min(n, s.set.Quorum)), removed)
+	return qth(votes, max(1, min(n, s.set.Quorum)), counts, left)
 }
 
 // release removes holds of a grant on all nodes; left are the holds that stay. valid reports that the validity
@@ -363,7 +370,7 @@ func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.Unlock
 	})
 	s.counters.repeats.Add(1)
 	same := func(v *voters.Vote) bool { return didUnlock(v) && voters.RequestOf(v.Read.Unlock.Hold) == as }
-	left := qth(votes, s.set.Quorum, same, func(v *voters.Vote) int { return v.Read.Unlock.Left })
+	left := s.leftBy(votes, func(v *voters.Vote) int { return v.Read.Unlock.Left }, same)
 	done := votes[slices.IndexFunc(votes, func(v voters.Vote) bool { return same(&v) })].Read.Unlock
 	if n == len(votes) {
 		s.dropHolds(h, s.grants.requestHolds(h, done.Hold)...)

@@ -12,6 +12,10 @@ import (
 
 const tagLength = 16 // of a hold's id: the tag, a dot, and the attempt
 
+// UnknownHolds stands for the number of holds left on a node that has them under another fence than their grant's: it
+// may lack some.
+const UnknownHolds = -1
+
 // RequestTag is a request id as the nodes know it: the same for the same name, owner and id only.
 func RequestTag(h locks.Holder, req string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %d %d %s%s%s", h.DB, len(h.Name), len(h.Owner), h.Name, h.Owner, req))

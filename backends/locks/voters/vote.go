@@ -33,7 +33,7 @@ type Vote struct {
 	Rest         time.Duration // Yes, No, read: what is left of the lease, when the script ran
 	Fence        int64         // Yes: granted or proposed; AlreadyReleased: granted then; No: the holder's, or the name's largest; state: the node's largest
 	Reentered    int64         // acquire: 0, or the fence of the grant that the owner had, or reinstatedFence
-	Holds        int           // acquire: the owner's holds, this one included; release: the holds left
+	Holds        int           // acquire: the owner's holds, this one included; release: the holds left, or UnknownHolds
 	Noted        bool          // release, renew: some renewal may have shortened the lease
 	Reinstated   bool          // renew, release: the grant is, or was, here because a renewal had reinstated it
 	GivenBack    bool          // renew: some of the holds were given back here
@@ -109,7 +109,7 @@ type NodeHold struct {
 
 // An unlocked is what a node knows of an UNLOCK with a request id; zero if nothing.
 type unlocked struct {
-	Left  int    // holds
+	Left  int    // holds, or UnknownHolds
 	Fence int64  // of the grant
 	Hold  string // that was given back
 }
