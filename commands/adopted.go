@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"time"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/backends/upstream"
@@ -95,9 +94,7 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 		err = s.d.opt.Adoption.RefusedTracked(adoptedConn{s}, call)
 	case err == nil:
 		result, err = s.d.opt.Adoption.Decide(ctx, adoptedConn{s}, call)
-		if err != nil || result.Changed() {
-			s.burst = adopt.Burst{}
-		}
+		s.burst = result.Burst
 	}
 	s.answerAdopted(q, result, err)
 }
@@ -179,7 +176,7 @@ func (c adoptedConn) About() []slog.Attr { return c.s.About() }
 
 func (c adoptedConn) MayLock(ctx context.Context, name string) error { return c.s.mayLock(ctx, name) }
 
-func (c adoptedConn) Since() time.Time { return c.s.burst.Since() }
+func (c adoptedConn) Burst() adopt.Burst { return c.s.burst }
 
 // MayAsk implements adopt.Connection.
 func (c adoptedConn) MayAsk(ctx context.Context, command []string) error {

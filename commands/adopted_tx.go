@@ -18,6 +18,7 @@ func (s *Session) watchLock(ctx context.Context, q request) {
 	if err := s.d.opt.Adoption.Watch(ctx, adoptedConn{s}, &s.locked, q.args, s.keysOf(q.args)); err != nil {
 		reply = appendAdoptErr(err)
 	}
+	s.burst = adopt.Burst{}
 	s.replyAdopted(q, reply, adopt.Op{})
 }
 

@@ -39,8 +39,8 @@ type Connection interface {
 	Ask(ctx context.Context, args []string) (reply []byte, err error)
 	// Begin is Ask without waiting, neither for the reply nor for a connection; nil: it needs one, and nothing was sent.
 	Begin(args []string) Answer
-	// Since is when the Burst of the command began.
-	Since() time.Time
+	// Burst is that of the command.
+	Burst() Burst
 	// About are the fields of a line in the log that is about the client.
 	About() []slog.Attr
 }
@@ -257,6 +257,8 @@ type Result struct {
 	told bool     // the upstream got a command
 	at   guess    // did is Nothing: what the nodes answered
 
+	Burst Burst // that of the client's next command, if all had come before; zero: that begins one
+
 	copied idiom.Op  // mode both: what the upstream has taken; see GiveBack
 	sent   time.Time // before it was asked
 }
@@ -326,15 +328,17 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 	inTurn := false   // no other call of this proxy replaces the lock
 	most := tries
 	var holder locks.Grant // because of whom the nodes refused the last try, if it was an acquisition
+	burst := conn.Burst()
+	on := burst.basis()
 	// The first try may share an answer of the nodes to the calls before it. The next must not be given the one that it failed by.
-	for tried, since := 0, conn.Since(); tried < most; tried, since = tried+1, time.Now() {
+	for tried := 0; tried < most; tried, on.burst = tried+1, newBurst() {
 		out, err := c.run(state, time.Now())
 		if err != nil && (answered || state.Kind == idiom.Absent) {
 			return a.repeatedElse(ctx, conn, c, key, c.cannotRun(state.Kind, err))
 		}
 		unsure := err != nil || out.TimeRead && state.Kind != idiom.Absent && !exact || c.mustKnowOrigin(out.Op, g)
 		if unsure { // it may be another's by now, and another proxy may have moved the end
-			if g, err = a.read(ctx, since, key); err != nil {
+			if g, err = a.read(ctx, on, key); err != nil {
 				return Result{}, err
 			}
 			state, answered, exact = g.read(time.Now()), true, true
@@ -349,7 +353,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			if out, err = a.repeated(ctx, c, key, out); err != nil {
 				return Result{}, err
 			}
-			return Result{Reply: out.Reply, told: len(out.Signals) > 0, at: g}, a.signal(ctx, conn, c.signalsOf(&out))
+			return Result{Reply: out.Reply, told: len(out.Signals) > 0, at: g, Burst: burst.next(on.rests)}, a.signal(ctx, conn, c.signalsOf(&out))
 		}
 		if out.Op.Do == idiom.Replace && !inTurn {
 			if refused := a.ruleOf(c).AllowsReplace(c.Call, time.Now()); refused != nil {
@@ -367,7 +371,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 				continue
 			}
 		}
-		next, grant, err := a.do(ctx, conn, since, c, key, &out, g)
+		next, grant, err := a.do(ctx, conn, on, c, key, &out, g)
 		holder = grant
 		switch {
 		case err == nil && next != nil: // done
@@ -380,7 +384,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 		case err != nil:
 			return Result{}, err
 		}
-		if g, exact, err = a.foundInstead(ctx, since, key, out.Op, g, grant); err != nil {
+		if g, exact, err = a.foundInstead(ctx, on, key, out.Op, g, grant); err != nil {
 			return c.contended(out.Op, err)
 		}
 		state, answered = g.read(time.Now()), true
@@ -391,11 +395,11 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 // foundInstead is what the key is where op could not be done to the grant that was guessed: the lock of holder, if the nodes
 // named one when they refused an acquisition, and otherwise what they answer now. exact reports whether what is left of the
 // lease is known as well.
-func (a *Adoption) foundInstead(ctx context.Context, since time.Time, key locks.Key, op idiom.Op, guessed guess, holder locks.Grant) (is guess, exact bool, err error) {
+func (a *Adoption) foundInstead(ctx context.Context, on *basis, key locks.Key, op idiom.Op, guessed guess, holder locks.Grant) (is guess, exact bool, err error) {
 	if value, kind := locks.ShownOwner(holder.Owner); kind == locks.AdoptedString || kind == locks.AdoptedSorted {
 		return refusalOf(holder, time.Now()), isUpstreams(value), nil
 	}
-	is, err = a.read(ctx, since, key)
+	is, err = a.read(ctx, on, key)
 	if err == nil && op.Do == idiom.Renew && is.owner == guessed.owner && is.fence == guessed.fence {
 		a.awaitEnd(ctx, is)
 	}
@@ -420,11 +424,11 @@ func (a *Adoption) note(key locks.Key, g guess) {
 // do does an operation to exactly the grant that was guessed. next is what the key is then, and grant what was taken, if
 // anything. next is nil if nothing was done: then grant is the holder's because of whom the nodes refused an acquisition,
 // or zero if they named none. out is changed to what was done, where that depends on how many holds of a hash there were.
-func (a *Adoption) do(ctx context.Context, conn Connection, since time.Time, c *Call, key locks.Key, out *idiom.Outcome, g guess) (next *guess, grant locks.Grant, err error) {
+func (a *Adoption) do(ctx context.Context, conn Connection, on *basis, c *Call, key locks.Key, out *idiom.Outcome, g guess) (next *guess, grant locks.Grant, err error) {
 	_, kind := locks.ShownOwner(g.owner)
 	switch op := out.Op; {
 	case op.Do == idiom.Enter:
-		ran, after, grant, err := a.enter(ctx, conn, since, c, key, op, g)
+		ran, after, grant, err := a.enter(ctx, conn, on, c, key, op, g)
 		if ran == nil || err != nil {
 			return nil, grant, err
 		}
@@ -442,7 +446,7 @@ func (a *Adoption) do(ctx context.Context, conn Connection, since time.Time, c *
 	case idiom.Nothing:
 		return nil, grant, nil
 	case idiom.Take:
-		return a.take(ctx, conn, since, c, key, op)
+		return a.take(ctx, conn, on, c, key, op)
 	case idiom.Renew:
 		ttl, open, err := a.lease(c, kindOf(kind), op.TTL)
 		if err != nil {

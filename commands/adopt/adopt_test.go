@@ -24,18 +24,19 @@ type client struct {
 	asked []string
 	// questions are the commands of MayAsk.
 	questions []string
-	has       string    // what the upstream answers to PTTL; empty: that it has no such key
-	says      string    // what it answers to all else; empty: 1
-	no        error     // the answer to MayLock
-	gone      error     // why the upstream does not answer; nil: it does
-	since     time.Time // of Since; zero: now
-	ahead     bool      // the upstream can be asked without waiting for a connection
+	has       string // what the upstream answers to PTTL; empty: that it has no such key
+	says      string // what it answers to all else; empty: 1
+	no        error  // the answer to MayLock
+	gone      error  // why the upstream does not answer; nil: it does
+	burst     Burst  // in which it sends its next command
+	pipelines bool   // its commands had all come before the first ran
+	ahead     bool   // the upstream can be asked without waiting for a connection
 }
 
 func (c *client) Database() int                         { return 0 }
 func (c *client) Protocol() int                         { return c.proto }
 func (c *client) About() []slog.Attr                    { return nil }
-func (c *client) Since() time.Time                      { return cmp.Or(c.since, time.Now()) }
+func (c *client) Burst() Burst                          { return c.burst }
 func (c *client) MayLock(context.Context, string) error { return c.no }
 func (c *client) MayAsk(_ context.Context, command []string) error {
 	c.questions = append(c.questions, strings.Join(command, " "))
@@ -77,6 +78,9 @@ func (c *client) do(args ...string) string {
 	var r Result
 	if err == nil {
 		r, err = c.a.Decide(c.t.Context(), c, call)
+	}
+	if c.pipelines {
+		c.burst = r.Burst
 	}
 	if err != nil {
 		return err.Error()

@@ -321,7 +321,7 @@ func TestFlights_Since(t *testing.T) {
 		c := at(t, e, "lock:* guard=no")
 		asks := func(since time.Time, want int64, args ...string) {
 			t.Helper()
-			c.since = since
+			c.burst = Burst{began: since}
 			before := e.asked.Load()
 			if got := c.do(args...); got != "$-1" && got != "$3 you" {
 				t.Errorf("%s: %s", args, got)
@@ -331,12 +331,12 @@ func TestFlights_Since(t *testing.T) {
 			}
 		}
 		set := []string{"SET", "lock:a", "me", "NX", "PX", "5000"}
-		c.since = began.Add(-1)
-		asks(c.since, 1, set...)
+		before := began.Add(-1)
+		asks(before, 1, set...)
 		for range 20 {
-			asks(c.since, 0, set...)
+			asks(before, 0, set...)
 		}
-		asks(c.since, 1, "SET", "lock:b", "me", "NX", "PX", "5000")
+		asks(before, 1, "SET", "lock:b", "me", "NX", "PX", "5000")
 		asks(time.Now(), 1, set...) // it came later
 		asks(began, 0, set...)
 		time.Sleep(time.Second)
@@ -354,7 +354,7 @@ func TestFlights_SinceGranted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &scripted{lock: granting}
 		c := at(t, e, "lock:* guard=no")
-		c.since = time.Now().Add(-time.Hour)
+		c.burst = Burst{began: time.Now().Add(-time.Hour)}
 		for range 2 {
 			if got := c.do("SET", "lock:a", "me", "NX", "PX", "5000"); got != "+OK" {
 				t.Error(got)
@@ -368,7 +368,7 @@ func TestFlights_SinceGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &scripted{}
 		c := at(t, e, "lock:* guard=no")
-		c.since = time.Now().Add(-time.Hour)
+		c.burst = Burst{began: time.Now().Add(-time.Hour)}
 		yours := locks.Reading{Held: true, Owner: locks.NewAdoptedString(new(locks.RandSource), "you"), Fence: 1, Holds: 1, Remaining: time.Second}
 		e.read = yours
 		if got := c.do("GET", "lock:a"); got != "$3 you" {
@@ -498,6 +498,51 @@ func TestDecide_EndIsOfItsTime(t *testing.T) {
 			if _, err := c.a.Decide(t.Context(), c, call); err != nil || asked != want {
 				t.Errorf("after %v: %v, for %v", waits, err, asked)
 			}
+		}
+	})
+}
+
+// TestFlights_InOrder: what a client was told is not followed by what was so before: neither by another client's older
+// answer, nor by one to a question that was sent before the client was told.
+func TestFlights_InOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &scripted{lock: func(locks.LockRequest) (locks.Decision, error) {
+			return locks.Decision{Holder: you, Remaining: time.Minute}, nil
+		}}
+		c := at(t, e, "lock:* guard=no")
+		mine := &client{t: t, a: c.a, proto: 2, burst: newBurst(), pipelines: true}
+		set := []string{"SET", "lock:a", "me", "NX", "PX", "5000"}
+		time.Sleep(time.Millisecond)
+		if got := c.do(set...); got != "$-1" {
+			t.Fatal(got)
+		}
+		e.lock = granting // given back through another proxy
+		time.Sleep(time.Millisecond)
+		if got := mine.do("GET", "lock:a"); got != "$-1" {
+			t.Errorf("GET: %s", got)
+		}
+		if got := mine.do(set...); got != "+OK" {
+			t.Errorf("the client was told that nobody has it, and then: %s", got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		e := &scripted{read: locks.Reading{Held: true, Owner: you, Fence: 1, Holds: 1, Remaining: time.Minute}}
+		c := at(t, e, "lock:* guard=no")
+		mine := &client{t: t, a: c.a, proto: 2, burst: newBurst(), pipelines: true}
+		for _, key := range []string{"lock:a", "lock:b", "lock:c"} {
+			time.Sleep(time.Millisecond)
+			c.do("GET", key)
+		}
+		for _, one := range []struct {
+			key  string
+			asks int64
+		}{{"lock:a", 0}, {"lock:a", 0}, {"lock:b", 1}, {"lock:b", 0}, {"lock:a", 1}} {
+			before := e.asked.Load()
+			mine.do("GET", one.key)
+			if n := e.asked.Load() - before; n != one.asks {
+				t.Errorf("%s: the nodes were asked %d times, want %d", one.key, n, one.asks)
+			}
+			time.Sleep(time.Millisecond)
 		}
 	})
 }

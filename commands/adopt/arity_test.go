@@ -4,7 +4,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestCall_AnyArity: commands on locks are answered, however many words they have.
@@ -26,7 +25,7 @@ func TestCall_AnyArity(t *testing.T) {
 			}
 		}
 		keys.Known = r.IntN(4) > 0
-		p.proto, p.since = 2+r.IntN(2), time.Time{}
+		p.proto, p.burst = 2+r.IntN(2), Burst{}
 		p.a.NoteScript(args)
 		if !p.a.Concerns(args) || !p.a.Adopts(0, args, keys) {
 			continue

@@ -80,7 +80,6 @@ func (a *Adoption) decideBatch(ctx context.Context, conn Connection, c *Call) (R
 			return Result{}, err
 		}
 	}
-	conn.Since() // the parts only read it
 	one := &oneAtATime{Connection: conn}
 	of := make([]Result, len(c.parts))
 	err := together(len(c.parts), func(i int) (err error) {

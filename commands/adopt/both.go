@@ -179,7 +179,7 @@ func (a *Adoption) follow(ctx context.Context, conn Connection, c *Call, u *upst
 // and is gone at the upstream, is lost.
 func (a *Adoption) decideAlone(ctx context.Context, conn Connection, c *Call, reply []byte) (Result, error) {
 	key := lockKey(conn, c)
-	g, err := a.read(ctx, time.Now(), key)
+	g, err := a.read(ctx, newBurst().basis(), key)
 	if err != nil {
 		return Result{}, err
 	}
@@ -200,7 +200,7 @@ func (a *Adoption) decideAlone(ctx context.Context, conn Connection, c *Call, re
 			return Result{Reply: reply}, nil
 		}
 	}
-	next, _, err := a.do(ctx, conn, time.Now(), c, key, &out, g)
+	next, _, err := a.do(ctx, conn, newBurst().basis(), c, key, &out, g)
 	switch {
 	case err != nil:
 		return Result{}, err

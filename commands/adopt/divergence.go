@@ -30,7 +30,7 @@ func (a *Adoption) diverged(ctx context.Context, conn Connection, c *Call, how d
 		return
 	}
 	if g.owner != "" && g.fence == 0 { // who refused an acquisition is named by the owner alone
-		if read, err := a.read(ctx, time.Now(), lockKey(conn, c)); err == nil {
+		if read, err := a.read(ctx, newBurst().basis(), lockKey(conn, c)); err == nil {
 			g = read
 		}
 	}

@@ -71,7 +71,7 @@ func (a *Adoption) decideFence(ctx context.Context, conn Connection, c *Call) (R
 	if err := mayRun(ctx, conn, c); err != nil {
 		return Result{}, err
 	}
-	g, err := a.read(ctx, conn.Since(), lockKey(conn, c))
+	g, err := a.read(ctx, conn.Burst().basis(), lockKey(conn, c))
 	switch {
 	case err != nil:
 		return Result{}, err

@@ -56,9 +56,10 @@ type lane struct {
 const pollPace = 12 * time.Millisecond
 
 // do has one of the calls that come together ask. leads reports whether it was this one: then fl has been filled
-// by ask. Otherwise it is the answer to share. A question that began after since may be answered already.
-func (f *flights) do(ctx context.Context, key locks.Key, since time.Time, ask func(*flight)) (fl *flight, leads bool, err error) {
-	if fl, ok := f.last.Get(key); ok && fl.began.After(since) && time.Now().Before(fl.after.until) {
+// by ask. Otherwise it is the answer to share, which may have come before. The call rests on it.
+func (f *flights) do(ctx context.Context, key locks.Key, on *basis, ask func(*flight)) (fl *flight, leads bool, err error) {
+	defer func() { on.rests = fl }()
+	if fl, ok := f.last.Get(key); ok && on.may(fl) && time.Now().Before(fl.after.until) {
 		return fl, false, nil
 	}
 	f.mu.Lock()

@@ -123,6 +123,9 @@ func (a *Adoption) noteRefusal(c Connection, err error) {
 func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	began := time.Now()
 	result, err := a.decide(ctx, conn, c)
+	if err != nil || result.Changed() {
+		result.Burst = Burst{}
+	}
 	a.counters.end(c.class, result.did, err)
 	if err == nil {
 		a.counters.observe(c.class, result.did, time.Since(began))

@@ -12,15 +12,15 @@ import (
 // them, so that the count which a call was run on is confirmed by what became of it: where it was another, the call
 // is run again on the one that was there.
 
-// enter takes one more hold of a hash, or the first. g is what the key is guessed to be; an answer that the nodes have given
-// since that time may refuse the hold. out is what the call does with the count that was there. It is nil if nothing was
+// enter takes one more hold of a hash, or the first. g is what the key is guessed to be; an answer that the call may
+// rest on may refuse the hold. out is what the call does with the count that was there. It is nil if nothing was
 // done: then grant is the holder's because of whom the nodes refused the hold, or zero if they named none.
-func (a *Adoption) enter(ctx context.Context, conn Connection, since time.Time, c *Call, key locks.Key, op idiom.Op, g guess) (out *idiom.Outcome, next guess, grant locks.Grant, err error) {
+func (a *Adoption) enter(ctx context.Context, conn Connection, on *basis, c *Call, key locks.Key, op idiom.Op, g guess) (out *idiom.Outcome, next guess, grant locks.Grant, err error) {
 	ttl, _, err := a.lease(c, idiom.Hash, op.TTL)
 	if err != nil {
 		return nil, next, grant, err
 	}
-	d, began, refused, err := a.askToEnter(ctx, conn, since, c, locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: c.made().info(), Barge: true}, g)
+	d, began, refused, err := a.askToEnter(ctx, conn, on, c, locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: c.made().info(), Barge: true}, g)
 	if err != nil || !d.Granted {
 		return nil, next, locks.Grant{Owner: refused.owner, Validity: time.Until(refused.until)}, err
 	}
@@ -48,7 +48,7 @@ func (a *Adoption) enter(ctx context.Context, conn Connection, since time.Time, 
 // the lock that there is then. A call whose field is guessed to have it asks for itself, as do those in mode Both, which the
 // upstream lets come one at a time. began is when d was asked for. refused is the lock that there is, if d is not granted and
 // that is known.
-func (a *Adoption) askToEnter(ctx context.Context, conn Connection, since time.Time, c *Call, r locks.LockRequest, g guess) (d locks.Decision, began time.Time, refused guess, err error) {
+func (a *Adoption) askToEnter(ctx context.Context, conn Connection, on *basis, c *Call, r locks.LockRequest, g guess) (d locks.Decision, began time.Time, refused guess, err error) {
 	ask := func(fl *flight) {
 		began = time.Now()
 		var at guess // the upstream has it
@@ -68,7 +68,7 @@ func (a *Adoption) askToEnter(ctx context.Context, conn Connection, since time.T
 		ask(fl)
 		return d, began, fl.after, fl.err
 	}
-	fl, leads, err := a.flights.do(ctx, r.Key, since, ask)
+	fl, leads, err := a.flights.do(ctx, r.Key, on, ask)
 	switch {
 	case err != nil:
 		return d, began, refused, err

@@ -8,8 +8,8 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// read asks the nodes what a key is, once for the calls that come together, and for those since that time.
-func (a *Adoption) read(ctx context.Context, since time.Time, key locks.Key) (guess, error) {
+// read asks the nodes what a key is, once for the calls that come together, and for those that may rest on the answer.
+func (a *Adoption) read(ctx context.Context, on *basis, key locks.Key) (guess, error) {
 	ask := func(fl *flight) {
 		r, err := a.opt.Engine.Read(ctx, key)
 		if fl.err = err; err == nil {
@@ -17,7 +17,7 @@ func (a *Adoption) read(ctx context.Context, since time.Time, key locks.Key) (gu
 			a.note(key, fl.after)
 		}
 	}
-	fl, leads, err := a.reads.do(ctx, key, since, ask)
+	fl, leads, err := a.reads.do(ctx, key, on, ask)
 	switch {
 	case err != nil:
 		return guess{}, err
@@ -25,12 +25,13 @@ func (a *Adoption) read(ctx context.Context, since time.Time, key locks.Key) (gu
 		return fl.after, fl.err
 	}
 	fl = &flight{} // its leader has left
+	on.rests = fl
 	ask(fl)
 	return fl.after, fl.err
 }
 
-// take takes a lock that nobody is guessed to have. It may be refused by what the nodes have answered since that time.
-func (a *Adoption) take(ctx context.Context, conn Connection, since time.Time, c *Call, key locks.Key, op idiom.Op) (*guess, locks.Grant, error) {
+// take takes a lock that nobody is guessed to have. It may be refused by an answer that it may rest on.
+func (a *Adoption) take(ctx context.Context, conn Connection, on *basis, c *Call, key locks.Key, op idiom.Op) (*guess, locks.Grant, error) {
 	ttl, open, err := a.lease(c, idiom.String, op.TTL)
 	if err != nil {
 		return nil, locks.Grant{}, err
@@ -58,7 +59,7 @@ func (a *Adoption) take(ctx context.Context, conn Connection, since time.Time, c
 	if c.pattern.Mode == Both { // the upstream lets one at a time come so far
 		ask(fl)
 	} else {
-		fl, leads, err = a.flights.do(ctx, key, since, ask)
+		fl, leads, err = a.flights.do(ctx, key, on, ask)
 	}
 	switch {
 	case err != nil:

@@ -90,7 +90,7 @@ func (a *Adoption) Watch(ctx context.Context, conn Connection, t *Transaction, a
 	if err := conn.MayAsk(ctx, []string{"GET", name}); err != nil || t.watches { // which goes on as it was
 		return err
 	}
-	found, err := a.read(ctx, conn.Since(), key)
+	found, err := a.read(ctx, conn.Burst().basis(), key)
 	if err == nil {
 		t.watches, t.watched, t.found = true, key, found
 	}
@@ -220,7 +220,7 @@ func (a *Adoption) execWatched(ctx context.Context, conn Connection, c *Call, t 
 		return Result{}, c.cannotRun(g.read(now).Kind, err)
 	}
 	if out.Op.Do == idiom.Nothing || out.TimeRead {
-		there, err := a.read(ctx, now, key)
+		there, err := a.read(ctx, newBurst().basis(), key)
 		if err != nil {
 			return Result{}, err
 		}
@@ -239,7 +239,7 @@ func (a *Adoption) execWatched(ctx context.Context, conn Connection, c *Call, t 
 		return Result{}, c.refused(NotForLocks, "it would "+out.Op.Do.String()+" a lock that is watched")
 	}
 	did := out.Op.Do
-	next, grant, err := a.do(ctx, conn, now, c, key, &out, g)
+	next, grant, err := a.do(ctx, conn, newBurst().basis(), c, key, &out, g)
 	switch {
 	case err != nil:
 		return Result{}, err

@@ -2,7 +2,7 @@ package mutants
 
 // The tests that notice some of them.
 var (
-	adoptTests  = Units{"commands/adopt", "^TestTransaction|^TestReplace|^TestHash|^TestFence|^TestClassify|^TestDeadlines|^TestOpen|^TestDecide"}
+	adoptTests  = Units{"commands/adopt", "^TestTransaction|^TestReplace|^TestHash|^TestFence|^TestClassify|^TestDeadlines|^TestOpen|^TestDecide|^TestFlights"}
 	readTests   = Units{"backends/locks/quorum", "^TestRead"}
 	scriptTests = Units{"commands/adopt/idiom", "^TestAccept"}
 )
@@ -55,7 +55,22 @@ var adopted = []Mutant{
 		Breaks:  "who shares an answer came before the nodes were asked: what refused another may have been given back since",
 		Profile: "adopted and well",
 		Edits:   []Edit{{"commands/adopt/flight.go", "if fl = l.open(); fl != nil {", "if fl = l.asking; fl != nil {"}},
-	}, {
+	},
+	{
+		Name:   "adopted-answer-older-than-its-burst",
+		Breaks: "a command is answered by a question that was sent after it had come: a client that polls at another's heels would be told what was so before",
+		Rare:   true,
+		Units:  adoptTests,
+		Edits:  []Edit{{"commands/adopt/burst.go", "fl.began.After(b.burst.began)", "!b.burst.began.IsZero()"}},
+	},
+	{
+		Name:   "adopted-answers-out-of-order",
+		Breaks: "what a client was told is not followed by an older answer: told that nobody has the lock, it would be refused by who had it before",
+		Rare:   true,
+		Units:  adoptTests,
+		Edits:  []Edit{{"commands/adopt/burst.go", "	return Burst{began: time.Now(), told: rests}", "	return b"}},
+	},
+	{
 		Name:    "adopted-exec-whoever-is-there",
 		Breaks:  "EXEC changes only the grant that WATCH has found: without that the DEL of a client whose lock has ended gives back the next one's",
 		Profile: "adopted and well",
