@@ -74,10 +74,10 @@ var adopted = []Mutant{
 		Name:    "adopted-exec-whoever-is-there",
 		Breaks:  "EXEC changes only the grant that WATCH has found: without that the DEL of a client whose lock has ended gives back the next one's",
 		Profile: "adopted and well",
-		Edits: []Edit{{"commands/adopt/transaction.go", "next, grant, err := a.do(ctx, conn, now,", `if r, err := a.opt.Engine.Read(ctx, key); err == nil && r.Held {
+		Edits: []Edit{{"commands/adopt/transaction.go", "next, grant, err := a.do(ctx, conn, newBurst().basis(),", `if r, err := a.opt.Engine.Read(ctx, key); err == nil && r.Held {
 		g = guessOf(r, time.Now())
 	}
-	next, grant, err := a.do(ctx, conn, now,`}},
+	next, grant, err := a.do(ctx, conn, newBurst().basis(),`}},
 	},
 	{
 		Name:    "adopted-watched-not-compared",

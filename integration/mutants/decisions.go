@@ -50,10 +50,10 @@ var Decisions = []Mutant{
 		Units:  adoptTests,
 		Edits: []Edit{
 			{"commands/adopt/transaction.go", "if there.owner != g.owner || there.fence != g.fence {", "if there.read(now).Value != g.read(now).Value {"},
-			{"commands/adopt/transaction.go", "next, grant, err := a.do(ctx, conn, now,", `if there, err := a.read(ctx, now, key); err == nil && there.read(now).Value == g.read(now).Value {
+			{"commands/adopt/transaction.go", "next, grant, err := a.do(ctx, conn, newBurst().basis(),", `if there, err := a.read(ctx, newBurst().basis(), key); err == nil && there.read(now).Value == g.read(now).Value {
 		g = there
 	}
-	next, grant, err := a.do(ctx, conn, now,`},
+	next, grant, err := a.do(ctx, conn, newBurst().basis(),`},
 		},
 	},
 	{
@@ -66,7 +66,7 @@ var Decisions = []Mutant{
 		Name:   "watch-from-memory",
 		Breaks: "WATCH asks the nodes: what another proxy has granted is not what this one remembers",
 		Units:  adoptTests,
-		Edits:  []Edit{{"commands/adopt/transaction.go", "found, err := a.read(ctx, conn.Since(), key)", "found, _ := a.guesses.Get(key)\n\tvar err error"}},
+		Edits:  []Edit{{"commands/adopt/transaction.go", "found, err := a.read(ctx, conn.Burst().basis(), key)", "found, _ := a.guesses.Get(key)\n\tvar err error"}},
 	},
 	{
 		Name:   "exec-beside-other-keys",
