@@ -1,0 +1,138 @@
+"""What both clients share: what is sent, what an answer means, and when a lock is over."""
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import weakref
+
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    ConnectionError,
+    LockError,
+    LockNotOwnedError,
+    ResponseError,
+    TimeoutError,
+)
+
+PAUSE = 0.1  # s between two tries
+MAX_HOLD = 3600.0  # s, as lockproxy's own
+ENDED = "its validity ended"
+
+
+class LockNotAcquired(LockError):
+    """Somebody else has the lock, and still had it when the wait was over."""
+
+
+class LockLost(LockNotOwnedError):
+    """The lock was lost before it was released: somebody else may have it."""
+
+
+def longest_wait(client) -> float:
+    """For how many seconds a LOCK may wait at the proxy: half of the client's read timeout, so that
+    waiting never looks like a lost reply."""
+    timeout = client.connection_pool.connection_kwargs.get("socket_timeout", 5.0)
+    return min(5.0, timeout / 2) if timeout else 5.0
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether the same command may be answered when it is sent again."""
+    if isinstance(error, (AuthenticationError, AuthorizationError)):  # redis-py has them as ConnectionErrors
+        return False
+    if isinstance(error, (ConnectionError, TimeoutError)):
+        return True
+    return str(error).startswith(("NOQUORUM", "DRAINING", "UPSTREAMDOWN"))
+
+
+def is_loss(error: Exception) -> bool:
+    return isinstance(error, ResponseError) and str(error).startswith(("LOCKLOST", "NOTOWNER"))
+
+
+def milliseconds(seconds: float) -> int:
+    return math.ceil(seconds * 1000)
+
+
+class Request:
+    """One acquisition. Its owner is new, and the id of its LOCK and UNLOCK as well, so that either counts
+    once, however often it is sent."""
+
+    def __init__(self, name, ttl: float, session: bool, max_hold: float | None, info: str):
+        self.name, self.ttl, self.owner = name, ttl, secrets.token_hex(16)
+        self._lock = ["LOCK", name, milliseconds(ttl), "OWNER", self.owner, "REQ", self.owner]
+        if info:
+            self._lock += ["INFO", info]
+        if session:
+            self._lock += ["SESSION", "ONLOSS", "CLOSE"]
+            if max_hold is not None:
+                self._lock += ["MAXHOLD", milliseconds(max_hold)]
+
+    def lock(self, wait: float) -> list:
+        return self._lock + (["WAIT", milliseconds(wait)] if wait > 0 else [])
+
+    def renew(self, fence: int) -> list:
+        return ["RENEW", self.name, milliseconds(self.ttl), self.owner, "FENCE", fence]
+
+    def unlock(self) -> list:
+        return ["UNLOCK", self.name, self.owner, "REQ", self.owner]
+
+
+class Lease:
+    """When a lock is to be renewed, and when it is lost. It has neither a clock nor a connection: times are
+    those of time.monotonic(), and whoever keeps the lock calls next() at wake_at and answered() with each
+    answer to RENEW. reason says why the lock is lost, None while it is not."""
+
+    def __init__(self, ttl: float, asked: float, validity: int, renew: bool, max_hold: float | None, session: bool):
+        self.reason: str | None = None
+        self._ttl, self._session, self._asked = ttl, session, None
+        self._renews = renew or session
+        self._renews_until = asked + (MAX_HOLD if max_hold is None else max_hold)
+        self._extend(asked, validity)
+
+    def _extend(self, asked: float, validity: int) -> None:
+        self.until, self._why = asked + validity / 1000, ENDED
+        self._renew_at = asked + self._ttl / 3 if self._renews else math.inf
+        if self._renews and self._renew_at > self._renews_until:
+            self._renew_at, self._why = math.inf, ENDED + ", it was held for max_hold"
+
+    def wake_at(self) -> float:
+        return self.until if self._asked is not None else min(self.until, self._renew_at)
+
+    def next(self, now: float) -> bool:
+        """Whether RENEW is to be sent now. The lock may be lost afterwards."""
+        if now >= self.until:
+            self.reason = self._why
+        elif self._asked is None and now >= self._renew_at:
+            self._asked = now
+            return True
+        return False
+
+    def answered(self, answer, now: float) -> None:
+        """The answer to RENEW, or the error; or, of a session, the end of its connection."""
+        asked, self._asked = self._asked, None
+        if not isinstance(answer, Exception):
+            if asked is not None and now < self.until:
+                self._extend(asked, answer)
+        elif is_loss(answer):
+            self.reason = str(answer)
+        elif self._session and not isinstance(answer, ResponseError):
+            self.reason = f"its connection ended: {answer}"
+        else:
+            self._renew_at = now + PAUSE
+            self._why = f"{ENDED}, it could not be renewed: {answer}"
+
+
+# Connections that locks are bound to. A forked child must not keep them open when its parent is killed.
+bound: weakref.WeakSet = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for connection in list(bound):
+        if (fd := connection.fileno()) >= 0:
+            os.dup2(nowhere, fd, inheritable=False)
+    os.close(nowhere)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)

@@ -1,0 +1,299 @@
+"""Locks for redis.Redis."""
+from __future__ import annotations
+
+import os
+import queue
+import selectors
+import socket
+import threading
+import time
+from contextlib import ContextDecorator, suppress
+from functools import partial
+from typing import Callable
+
+from redis.exceptions import ConnectionError, RedisError, ResponseError
+
+from lockproxy._lease import ENDED, PAUSE, Lease, LockLost, LockNotAcquired, Request, bound, is_loss, is_transient, longest_wait
+
+_STOP = object()
+
+
+class Locks:
+    """Takes locks of a lockproxy, to which client is connected. It is safe for threads, as client is. Times are
+    in seconds."""
+
+    def __init__(self, client):
+        self._client = client
+
+    def lock(self, name, ttl: float = 30.0, wait: float = 0.0, *, renew: bool = True, max_hold: float | None = None,
+             session: bool = False, on_lost: Callable[[str], object] | None = None, info: str = "") -> _Attempt:
+        """A context manager, and a decorator, that takes the lock as acquire does. It raises LockNotAcquired when
+        somebody else has the lock; at its end LockLost, if the lock was lost before and the body has raised nothing."""
+        return _Attempt(name, partial(self.acquire, name, ttl, wait, renew=renew, max_hold=max_hold, session=session,
+                                      on_lost=on_lost, info=info))
+
+    def acquire(self, name, ttl: float = 30.0, wait: float = 0.0, *, renew: bool = True, max_hold: float | None = None,
+                session: bool = False, on_lost: Callable[[str], object] | None = None, info: str = "") -> Lock | None:
+        """Takes the lock for ttl and renews it until it is released, for max_hold at most (an hour); renew=False
+        leaves it to end by itself. Who wants it while another has it waits in line for as long as wait says, and
+        gets None if it is still not free.
+
+        session=True binds the lock to a connection of its own: it is free milliseconds after this process has died.
+        on_lost is called once, with the reason, in a thread, when the lock is lost; info is shown by LOCKCTL."""
+        end, piece = time.monotonic() + wait, longest_wait(self._client)
+        line = _Own(self._client.connection_pool) if session else _Pooled(self._client)
+        request = Request(name, ttl, session, max_hold, info)
+        lock = None
+        try:
+            while lock is None:
+                asked = time.monotonic()
+                try:
+                    reply = line.execute(*request.lock(min(piece, max(0.0, end - asked))))
+                except RedisError as e:
+                    if not is_transient(e) or time.monotonic() >= end:
+                        raise
+                    time.sleep(PAUSE)
+                    continue
+                if reply is not None:
+                    lease = Lease(ttl, asked, reply[2], renew, max_hold, session)
+                    if time.monotonic() < lease.until:
+                        lock = Lock(self._client, line, request, int(reply[0]), lease, on_lost)
+                        break
+                    _give_back(self._client, request)  # it was over when it arrived
+                    request = Request(name, ttl, session, max_hold, info)
+                if time.monotonic() >= end:
+                    break
+        except BaseException:  # it may be granted, and the reply lost
+            line.close()
+            _give_back(self._client, request)
+            raise
+        if lock is None:
+            line.close()
+        return lock
+
+
+class _Attempt(ContextDecorator):
+    def __init__(self, name, acquire):
+        self._name, self._acquire = name, acquire
+
+    def _recreate_cm(self):  # each call of a decorated function takes the lock anew
+        return _Attempt(self._name, self._acquire)
+
+    def __enter__(self) -> Lock:
+        self._lock = self._acquire()
+        if self._lock is None:
+            raise LockNotAcquired(f"somebody else has the lock {self._name!r}")
+        return self._lock
+
+    def __exit__(self, *raised) -> None:
+        self._lock.__exit__(*raised)
+
+
+class Lock:
+    """A lock that we have until it is released or lost. fence is larger with every new holder of the name. Any thread
+    may use it; a forked child has no part in it: there release does nothing."""
+
+    def __init__(self, client, line, request: Request, fence: int, lease: Lease, on_lost):
+        self.name, self.owner, self.fence = request.name, request.owner, fence
+        self._client, self._line, self._request, self._lease, self._on_lost = client, line, request, lease, on_lost
+        self._pid, self._released = os.getpid(), threading.Lock()
+        line.watch()
+        self._keeper = threading.Thread(target=self._keep, name=f"lockproxy {self.name}", daemon=True)
+        self._keeper.start()
+
+    @property
+    def valid_until(self) -> float:
+        """Until when, of time.monotonic(), it is safe to work; later after each renewal."""
+        return self._lease.until
+
+    @property
+    def remaining(self) -> float:
+        """For how many seconds it is safe to work, if the lock is not renewed."""
+        return 0.0 if self._lease.reason else max(0.0, self._lease.until - time.monotonic())
+
+    @property
+    def lost(self) -> bool:
+        return self.remaining == 0.0
+
+    def check(self) -> None:
+        """Raises LockLost if the lock is lost."""
+        if self.lost:
+            raise LockLost(f"the lock {self.name!r} is lost: {self._lease.reason or ENDED}")
+
+    def release(self) -> None:
+        """Gives the lock back. It raises LockLost if the lock was lost before. A second call does nothing."""
+        if os.getpid() != self._pid or not self._released.acquire(blocking=False):
+            return
+        try:
+            self._line.wake()
+            if threading.current_thread() is not self._keeper:
+                self._keeper.join()
+            if self.lost:
+                _give_back(self._client, self._request, once=True)
+                self.check()
+            self._unlock()
+        except BaseException as e:
+            if not isinstance(e, RedisError):  # we were interrupted
+                _give_back(self._client, self._request)
+            raise
+        finally:
+            self._line.close()
+
+    def _unlock(self) -> None:
+        send = self._line.execute
+        while True:
+            try:
+                send(*self._request.unlock())
+                return
+            except RedisError as e:
+                if is_loss(e):
+                    raise LockLost(f"the lock {self.name!r} is lost: {e}") from None
+                if not is_transient(e) or time.monotonic() >= self._lease.until:
+                    raise
+            send = self._client.execute_command  # a connection of its own has ended, and with it the lock
+            time.sleep(PAUSE)
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        try:
+            self.release()
+        except RedisError:
+            if kind is None:
+                raise
+
+    def _keep(self) -> None:
+        """Renews the lock until it is released or lost."""
+        lease = self._lease
+        while lease.reason is None:
+            try:
+                answer = self._line.wait(lease.wake_at() - time.monotonic())
+                if answer is _STOP:
+                    return
+                if answer is not None:
+                    lease.answered(answer, time.monotonic())
+                elif lease.next(time.monotonic()):
+                    self._line.begin(self._request.renew(self.fence))
+            except Exception as e:  # it could not even be sent
+                lease.answered(e, time.monotonic())
+        self._line.close()
+        if self._on_lost:
+            self._on_lost(lease.reason)
+
+
+def _give_back(client, request: Request, once: bool = False) -> None:
+    """Sends UNLOCK until it is answered, in the background if that takes long."""
+    end = time.monotonic() + (0 if once else request.ttl)
+
+    def unlock():
+        while True:
+            try:
+                client.execute_command(*request.unlock())
+                return
+            except RedisError as e:
+                if not is_transient(e) or time.monotonic() >= end:
+                    return
+            time.sleep(PAUSE)
+
+    thread = threading.Thread(target=unlock, name="lockproxy UNLOCK", daemon=True)
+    thread.start()
+    thread.join(1.0)
+
+
+class _Pooled:
+    """Commands over connections of the client's pool."""
+
+    def __init__(self, client):
+        self.execute = client.execute_command
+        self._events: queue.SimpleQueue = queue.SimpleQueue()
+
+    def watch(self) -> None:
+        pass
+
+    def begin(self, command) -> None:
+        """Sends a command; wait returns its answer. It has a thread, so that one which hangs delays nothing."""
+        threading.Thread(target=self._run, args=(command,), name="lockproxy RENEW", daemon=True).start()
+
+    def _run(self, command) -> None:
+        try:
+            self._events.put(self.execute(*command))
+        except Exception as e:
+            self._events.put(e)
+
+    def wait(self, seconds: float):
+        """An answer, or the error in its place; None when the time is over, _STOP after wake."""
+        try:
+            return self._events.get(timeout=max(0.0, seconds))
+        except queue.Empty:
+            return None
+
+    def wake(self) -> None:
+        self._events.put(_STOP)
+
+    def close(self) -> None:
+        pass
+
+
+class _Own:
+    """Commands over a connection that is made for one lock, with the settings of a pool. One thread uses it at a
+    time, but for wake and close."""
+
+    def __init__(self, pool):
+        self._connection = pool.connection_class(**pool.connection_kwargs)
+        self._selector = None
+        self._owed = 0  # answers that are still to come
+
+    def fileno(self) -> int:
+        sock = self._connection._sock
+        return sock.fileno() if sock else -1
+
+    def execute(self, *command):
+        self.begin(command)
+        try:
+            for _ in range(self._owed - 1):
+                with suppress(ResponseError):
+                    self._connection.read_response()
+            return self._connection.read_response()
+        finally:
+            self._owed = 0  # after another error than a reply redis-py has closed the connection
+
+    def begin(self, command) -> None:
+        self._connection.send_command(*command, check_health=False)  # which would connect again unseen
+        self._owed += 1
+
+    def watch(self) -> None:
+        """Is called when the lock is granted: from now on the end of the connection is its loss."""
+        bound.add(self)
+        self._awake, self._waker = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._awake, selectors.EVENT_READ)
+        self._selector.register(self._connection._sock, selectors.EVENT_READ)
+
+    def wait(self, seconds: float):
+        end = time.monotonic() + seconds
+        while ready := self._selector.select(max(0.0, end - time.monotonic())):
+            if any(key.fileobj is self._awake for key, _ in ready):
+                return _STOP
+            try:
+                if not self._connection.can_read(0):
+                    continue  # it was TLS's own
+                if self._owed == 0:
+                    raise ConnectionError("an answer that nobody asked for")
+                self._owed -= 1
+                return self._connection.read_response()
+            except RedisError as e:
+                return e
+        return None
+
+    def wake(self) -> None:
+        with suppress(OSError):
+            self._waker.send(b"!")
+
+    def close(self) -> None:
+        bound.discard(self)
+        self._connection.disconnect()
+        if self._selector:
+            self._selector.close()
+            self._awake.close()
+            self._waker.close()

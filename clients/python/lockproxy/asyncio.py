@@ -1,0 +1,349 @@
+"""Locks for redis.asyncio.Redis.
+
+    locks = Locks(redis.asyncio.Redis(port=6380))
+    async with locks.lock("report", ttl=30, wait=10) as lock:
+        await write(report, fence=lock.fence)
+"""
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import time
+from collections import deque
+from contextlib import AsyncContextDecorator, suppress
+from functools import partial
+from typing import Callable
+
+from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
+
+from lockproxy._lease import ENDED, PAUSE, Lease, LockLost, LockNotAcquired, Request, bound, is_loss, is_transient, longest_wait
+
+__all__ = ["Lock", "LockLost", "LockNotAcquired", "Locks"]
+
+_background: set[asyncio.Task] = set()  # the loop itself keeps no task alive
+
+
+def _start(work) -> asyncio.Task:
+    task = asyncio.create_task(work)
+    _background.add(task)
+    task.add_done_callback(_background.discard)
+    return task
+
+
+class Locks:
+    """Takes locks of a lockproxy, to which client is connected. It belongs to the loop of client. Times are in seconds."""
+
+    def __init__(self, client):
+        self._client = client
+
+    def lock(self, name, ttl: float = 30.0, wait: float = 0.0, *, renew: bool = True, max_hold: float | None = None,
+             session: bool = False, on_lost: Callable[[str], object] | None = None, info: str = "") -> _Attempt:
+        """A context manager for async with, and a decorator, that takes the lock as acquire does. It raises
+        LockNotAcquired when somebody else has the lock. When the lock is lost the body is cancelled, and LockLost
+        raised in its place."""
+        return _Attempt(name, partial(self.acquire, name, ttl, wait, renew=renew, max_hold=max_hold, session=session,
+                                      on_lost=on_lost, info=info))
+
+    async def acquire(self, name, ttl: float = 30.0, wait: float = 0.0, *, renew: bool = True,
+                      max_hold: float | None = None, session: bool = False,
+                      on_lost: Callable[[str], object] | None = None, info: str = "") -> Lock | None:
+        """Takes the lock for ttl and renews it until it is released, for max_hold at most (an hour); renew=False
+        leaves it to end by itself. Who wants it while another has it waits in line for as long as wait says, and
+        gets None if it is still not free. Who is cancelled meanwhile leaves the line.
+
+        session=True binds the lock to a connection of its own: it is free milliseconds after this process has died.
+        on_lost, a function or a coroutine function, is called once, with the reason, when the lock is lost; info is
+        shown by LOCKCTL."""
+        end, piece = time.monotonic() + wait, longest_wait(self._client)
+        line = _Own(self._client.connection_pool) if session else _Pooled(self._client)
+        request = Request(name, ttl, session, max_hold, info)
+        lock = None
+        try:
+            while lock is None:
+                asked = time.monotonic()
+                try:
+                    reply = await line.execute(*request.lock(min(piece, max(0.0, end - asked))))
+                except RedisError as e:
+                    if not is_transient(e) or time.monotonic() >= end:
+                        raise
+                    await asyncio.sleep(PAUSE)
+                    continue
+                if reply is not None:
+                    lease = Lease(ttl, asked, reply[2], renew, max_hold, session)
+                    if time.monotonic() < lease.until:
+                        lock = Lock(self._client, line, request, int(reply[0]), lease, on_lost)
+                        break
+                    await _give_back(self._client, request)  # it was over when it arrived
+                    request = Request(name, ttl, session, max_hold, info)
+                if time.monotonic() >= end:
+                    break
+        except BaseException:  # it may be granted, and the reply lost
+            await _in_background(line.close(), _give_back(self._client, request))
+            raise
+        if lock is None:
+            await line.close()
+        return lock
+
+
+class _Attempt(AsyncContextDecorator):
+    def __init__(self, name, acquire):
+        self._name, self._acquire = name, acquire
+
+    def _recreate_cm(self):  # each call of a decorated function takes the lock anew
+        return _Attempt(self._name, self._acquire)
+
+    async def __aenter__(self) -> Lock:
+        self._lock = await self._acquire()
+        if self._lock is None:
+            raise LockNotAcquired(f"somebody else has the lock {self._name!r}")
+        return await self._lock.__aenter__()
+
+    async def __aexit__(self, *raised) -> None:
+        await self._lock.__aexit__(*raised)
+
+
+class Lock:
+    """A lock that we have until it is released or lost. fence is larger with every new holder of the name."""
+
+    def __init__(self, client, line, request: Request, fence: int, lease: Lease, on_lost):
+        self.name, self.owner, self.fence = request.name, request.owner, fence
+        self._client, self._line, self._request, self._lease, self._on_lost = client, line, request, lease, on_lost
+        self._released = False
+        self._body: asyncio.Task | None = None  # is cancelled when the lock is lost
+        self._cut = False  # we have cancelled it
+        line.watch()
+        self._keeper = _start(self._keep())
+
+    @property
+    def valid_until(self) -> float:
+        """Until when, of time.monotonic(), it is safe to work; later after each renewal."""
+        return self._lease.until
+
+    @property
+    def remaining(self) -> float:
+        """For how many seconds it is safe to work, if the lock is not renewed."""
+        return 0.0 if self._lease.reason else max(0.0, self._lease.until - time.monotonic())
+
+    @property
+    def lost(self) -> bool:
+        return self.remaining == 0.0
+
+    def check(self) -> None:
+        """Raises LockLost if the lock is lost."""
+        if self.lost:
+            raise LockLost(f"the lock {self.name!r} is lost: {self._lease.reason or ENDED}")
+
+    async def release(self) -> None:
+        """Gives the lock back, also if the caller is cancelled meanwhile. It raises LockLost if the lock was lost
+        before. A second call does nothing."""
+        if not self._released:
+            self._released = True
+            released = _start(self._release())
+            released.add_done_callback(lambda task: task.cancelled() or task.exception())
+            await asyncio.shield(released)
+
+    async def _release(self) -> None:
+        try:
+            if self._lease.reason is None:
+                self._keeper.cancel()
+                await asyncio.wait({self._keeper})
+            if self.lost:
+                await _give_back(self._client, self._request, once=True)
+                self.check()
+            await self._unlock()
+        finally:
+            await self._line.close()
+
+    async def _unlock(self) -> None:
+        send = self._line.execute
+        while True:
+            try:
+                await send(*self._request.unlock())
+                return
+            except RedisError as e:
+                if is_loss(e):
+                    raise LockLost(f"the lock {self.name!r} is lost: {e}") from None
+                if not is_transient(e) or time.monotonic() >= self._lease.until:
+                    raise
+            send = self._client.execute_command  # a connection of its own has ended, and with it the lock
+            await asyncio.sleep(PAUSE)
+
+    async def __aenter__(self) -> Lock:
+        self._body = asyncio.current_task()
+        self._cancelling = self._body.cancelling() if hasattr(self._body, "cancelling") else 0  # since Python 3.11
+        if self._lease.reason:
+            self._cut_body()
+        return self
+
+    async def __aexit__(self, kind, *_) -> None:
+        body, self._body = self._body, None
+        ours = False
+        if self._cut:
+            if kind is not asyncio.CancelledError:  # the body ended before it heard of it
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)
+            left = body.uncancel() if hasattr(body, "uncancel") else 0
+            ours = kind is asyncio.CancelledError and left <= self._cancelling
+        try:
+            await self.release()
+        except RedisError:
+            if kind is None or ours:
+                raise
+
+    def _cut_body(self) -> None:
+        if self._body:
+            self._cut = True
+            self._body.cancel()
+
+    async def _keep(self) -> None:
+        """Renews the lock until it is released or lost."""
+        lease = self._lease
+        while lease.reason is None:
+            try:
+                answer = await self._line.wait(lease.wake_at() - time.monotonic())
+                if answer is not None:
+                    lease.answered(answer, time.monotonic())
+                elif lease.next(time.monotonic()):
+                    await self._line.begin(self._request.renew(self.fence))
+            except Exception as e:  # it could not even be sent
+                lease.answered(e, time.monotonic())
+        self._cut_body()
+        _start(self._line.close())
+        if self._on_lost and inspect.isawaitable(told := self._on_lost(lease.reason)):
+            await told
+
+
+async def _give_back(client, request: Request, once: bool = False) -> None:
+    """Sends UNLOCK until it is answered, in the background if that takes long."""
+    end = time.monotonic() + (0 if once else request.ttl)
+
+    async def unlock():
+        while True:
+            try:
+                await client.execute_command(*request.unlock())
+                return
+            except RedisError as e:
+                if not is_transient(e) or time.monotonic() >= end:
+                    return
+            await asyncio.sleep(PAUSE)
+
+    await asyncio.wait({_start(unlock())}, timeout=1.0)
+
+
+async def _in_background(*works) -> None:
+    """Does them one after the other, to their ends also if the caller is cancelled once more."""
+
+    async def all_of_them():
+        for work in works:
+            await work
+
+    await asyncio.shield(_start(all_of_them()))
+
+
+class _Pooled:
+    """Commands over connections of the client's pool."""
+
+    def __init__(self, client):
+        self.execute = client.execute_command
+        self._asking: asyncio.Task | None = None
+
+    def watch(self) -> None:
+        pass
+
+    async def begin(self, command) -> None:
+        """Sends a command; wait returns its answer."""
+        self._asking = _start(self.execute(*command))
+
+    async def wait(self, seconds: float):
+        """An answer, or the error in its place; None when the time is over."""
+        if self._asking is None:
+            return await asyncio.sleep(seconds)
+        await asyncio.wait({self._asking}, timeout=max(0.0, seconds))
+        if not self._asking.done():
+            return None
+        answer, self._asking = self._asking, None
+        return answer.exception() or answer.result()
+
+    async def close(self) -> None:
+        if self._asking:
+            self._asking.cancel()
+            await asyncio.wait({self._asking})
+
+
+class _Own:
+    """Commands over a connection that is made for one lock, with the settings of a pool."""
+
+    def __init__(self, pool):
+        self._connection = pool.connection_class(**pool.connection_kwargs)
+        self._reader: asyncio.Task | None = None
+        self._due: deque[asyncio.Future] = deque()  # answers that are still to come
+        self._asking: asyncio.Future | None = None
+
+    def fileno(self) -> int:
+        writer = self._connection._writer
+        return writer.get_extra_info("socket").fileno() if writer else -1
+
+    async def execute(self, *command):
+        if self._reader is None:
+            await self._connection.send_command(*command, check_health=False)
+            return await self._connection.read_response()
+        answer = await self._send(command)
+        try:
+            return await asyncio.wait_for(answer, self._connection.socket_timeout)
+        except asyncio.TimeoutError:
+            raise TimeoutError("no answer on the lock's own connection") from None
+
+    async def _send(self, command) -> asyncio.Future:
+        if self._reader.done():
+            raise self._reader.result()
+        answer = asyncio.get_running_loop().create_future()
+        self._due.append(answer)
+        await self._connection.send_command(*command, check_health=False)  # which would connect again unseen
+        return answer
+
+    def watch(self) -> None:
+        """Is called when the lock is granted: from now on the end of the connection is its loss."""
+        bound.add(self)
+        self._reader = _start(self._read())
+
+    async def _read(self) -> Exception:
+        """Reads answers until the connection ends, and returns why."""
+        while True:
+            try:
+                answer = await self._connection.read_response(timeout=math.inf, disconnect_on_error=False)
+            except ResponseError as e:
+                answer = e
+            except Exception as e:
+                for due in self._due:
+                    if not due.done():
+                        due.set_exception(e)
+                        due.exception()  # nobody may wait for it
+                return e
+            if not self._due:
+                return ConnectionError("an answer that nobody asked for")
+            due = self._due.popleft()
+            if due.done():
+                continue  # nobody waits for it any more
+            if isinstance(answer, Exception):
+                due.set_exception(answer)
+            else:
+                due.set_result(answer)
+
+    async def begin(self, command) -> None:
+        self._asking = await self._send(command)
+
+    async def wait(self, seconds: float):
+        awaited = {self._reader, self._asking} - {None}
+        await asyncio.wait(awaited, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
+        if self._asking and self._asking.done():
+            answer, self._asking = self._asking, None
+            return answer.exception() or answer.result()
+        return self._reader.result() if self._reader.done() else None
+
+    async def close(self) -> None:
+        bound.discard(self)
+        if self._reader and not self._reader.done():
+            self._reader.cancel()
+            await asyncio.wait({self._reader})
+        await self._connection.disconnect(nowait=True)
