@@ -11,7 +11,7 @@ import inspect
 import math
 import time
 from collections import deque
-from contextlib import AsyncContextDecorator, suppress
+from contextlib import AsyncContextDecorator
 from functools import partial
 from typing import Callable
 
@@ -172,17 +172,12 @@ class Lock:
     async def __aenter__(self) -> Lock:
         self._body = asyncio.current_task()
         self._cancelling = self._body.cancelling() if hasattr(self._body, "cancelling") else 0  # since Python 3.11
-        if self._lease.reason:
-            self._cut_body()
         return self
 
     async def __aexit__(self, kind, *_) -> None:
         body, self._body = self._body, None
         ours = False
         if self._cut:
-            if kind is not asyncio.CancelledError:  # the body ended before it heard of it
-                with suppress(asyncio.CancelledError):
-                    await asyncio.sleep(0)
             left = body.uncancel() if hasattr(body, "uncancel") else 0
             ours = kind is asyncio.CancelledError and left <= self._cancelling
         try:
@@ -190,11 +185,6 @@ class Lock:
         except RedisError:
             if kind is None or ours:
                 raise
-
-    def _cut_body(self) -> None:
-        if self._body:
-            self._cut = True
-            self._body.cancel()
 
     async def _keep(self) -> None:
         """Renews the lock until it is released or lost."""
@@ -208,7 +198,9 @@ class Lock:
                     await self._line.begin(self._request.renew(self.fence))
             except Exception as e:  # it could not even be sent
                 lease.answered(e, time.monotonic())
-        self._cut_body()
+        if self._body:
+            self._cut = True
+            self._body.cancel()
         _start(self._line.close())
         if self._on_lost and inspect.isawaitable(told := self._on_lost(lease.reason)):
             await told
