@@ -25,7 +25,7 @@ var (
 )
 
 func installPython() (string, error) {
-	return pythonEnvironment("python", "smoke.py", "resends.py", "lock.py")
+	return pythonEnvironment("python", "smoke.py")
 }
 
 // pythonEnvironment is a folder with these files and the packages of its requirements.txt.

@@ -13,13 +13,14 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// resending are programs that take and give back one lock with the helpers of docs/clients.
+// resending are programs that take and give back one lock with our packages, or the helpers of docs/clients.
 var resending = []struct {
 	name      string
 	installed func() (string, error)
 	args      []string
 }{
-	{"redis-py", pythonPrograms, []string{filepath.Join("venv", "bin", "python"), "resends.py"}},
+	{"redis-py", pythonPackage, []string{venvPython, filepath.Join("package", "tests", "resends.py"), "sync"}},
+	{"redis-py asyncio", pythonPackage, []string{venvPython, filepath.Join("package", "tests", "resends.py"), "asyncio"}},
 	{"ioredis", nodePrograms, []string{"node", "resends.mjs"}},
 	{"Jedis", javaPrograms, []string{"java", "-cp", "classes:lib/*", "Resends"}},
 }
