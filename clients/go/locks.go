@@ -1,0 +1,338 @@
+// Package lockproxy takes and gives back locks of lockproxy on a client that the application
+// has already: package lockgoredis makes [Locks] of one of go-redis, lockrueidis of one of rueidis.
+//
+// While a lock is held it is renewed. It may be lost all the same, when no proxy answers for as
+// long as the lease lasts or an operator takes it away: the holder is told, and what it writes should
+// carry the lock's fence, by which data can turn away a holder that is late.
+package lockproxy
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var (
+	// ErrNotAcquired reports that another has the lock, and still had when the wait was over.
+	ErrNotAcquired = errors.New("lockproxy: another has the lock")
+	// ErrLost reports that a lock was lost before it was given back.
+	ErrLost = errors.New("lockproxy: the lock was lost")
+)
+
+// errLate reports that granted leases were over before their answers came.
+var errLate = errors.New("the lease was over when the answer came")
+
+const (
+	defaultTTL     = 30 * time.Second
+	defaultMaxHold = time.Hour
+
+	maxPiece  = 5 * time.Second        // of a wait, in one LOCK
+	minAnswer = time.Second            // the least time for an answer on a connection of its own
+	pause     = 100 * time.Millisecond // before a command that failed is sent again
+)
+
+// A Client is what an adapter makes of a client library. It is safe for concurrent use.
+type Client interface {
+	// Do sends a command over connections that others use too, and returns its reply: nil, an int64,
+	// a string or a []any. An error of the server is a ReplyError; any other says that it is not known whether
+	// the command was executed. Do need not return as soon as ctx ends.
+	Do(ctx context.Context, args ...string) (any, error)
+	// Open returns a connection for one user. It may connect later, in its first Do.
+	Open() Conn
+	// Timeout is how long the client waits for an answer, 0 if that is not known.
+	Timeout() time.Duration
+}
+
+// A Conn is a connection, and never another after it.
+type Conn interface {
+	// Do is Client.Do over this connection, until the deadline of ctx. It is called by one goroutine at a time.
+	Do(ctx context.Context, args ...string) (any, error)
+	// Closed is closed when the connection is, by either side. It may be nil where that cannot be noticed.
+	Closed() <-chan struct{}
+	// Close ends the connection, also while Do is under way, and may be called again.
+	Close()
+}
+
+// A ReplyError is an error that a proxy answered. Its first word says which.
+type ReplyError string
+
+func (e ReplyError) Error() string { return string(e) }
+
+func (e ReplyError) word() string {
+	word, _, _ := strings.Cut(string(e), " ")
+	return word
+}
+
+// again reports whether the same command may do better: its answer was lost, too few lock nodes or
+// no upstream answered, or the proxy shuts down.
+func again(err error) bool {
+	var answer ReplyError
+	if !errors.As(err, &answer) {
+		return true
+	}
+	switch answer.word() {
+	case "NOQUORUM", "DRAINING", "UPSTREAMDOWN":
+		return true
+	}
+	return false
+}
+
+// isLoss reports whether err says that this owner does not have the lock any more.
+func isLoss(err error) bool {
+	var answer ReplyError
+	return errors.As(err, &answer) && (answer.word() == "LOCKLOST" || answer.word() == "NOTOWNER")
+}
+
+// Options say how a lock is taken and kept. The zero value is good for most.
+type Options struct {
+	TTL  time.Duration // of the lease, what the proxy allows: 100 ms to 60 s unless set otherwise; 0: 30 s
+	Wait time.Duration // for the lock while another has it; 0: ask once; negative: until the context ends
+
+	// Session binds the lock to a connection of its own: lockproxy renews it, and frees it within
+	// milliseconds when this process dies. It is lost with the connection.
+	Session bool
+
+	NoRenew bool          // leave the lease to end by itself; ignored with Session
+	MaxHold time.Duration // renew for so long, so that a program that hangs does not hold it for ever; 0: 1 h, with Session the proxy's own limit
+
+	// OnLost is called once if the lock is lost before Release, with an error that is ErrLost, on a goroutine of its own.
+	OnLost func(error)
+
+	Info string // what LOCKCTL and the page show of the holder
+}
+
+// Locks are the locks of a lockproxy. They are safe for concurrent use.
+type Locks struct {
+	client Client
+	idle   idle
+}
+
+// New returns the locks of a client that an adapter made. Applications call New of the adapter.
+func New(c Client) *Locks { return &Locks{client: c} }
+
+// Do runs f while it has the lock. The context that f gets ends when the lock is lost, with a cause that is ErrLost. Do
+// returns when the lock has been given back, or its lease is over. Its error is ErrNotAcquired, ErrLost, that of
+// f or of ctx, or the reason why nobody knows who has the lock.
+func (s *Locks) Do(ctx context.Context, name string, opts Options, f func(context.Context, *Lock) error) (err error) {
+	within, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	onLost := opts.OnLost
+	opts.OnLost = func(lost error) {
+		cancel(lost)
+		if onLost != nil {
+			onLost(lost)
+		}
+	}
+	l, err := s.Acquire(ctx, name, opts)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		switch released := l.Release(context.WithoutCancel(ctx)); {
+		case err == nil:
+			err = released
+		case released != nil:
+			err = errors.Join(err, released)
+		}
+	}()
+	return f(within, l)
+}
+
+// Acquire takes the lock, and returns as soon as ctx ends. The lock outlives ctx: it is for the caller to Release. Its error
+// is ErrNotAcquired, that of ctx, or the reason why nobody knows who has the lock; then what may have been granted
+// is given back in the background.
+func (s *Locks) Acquire(ctx context.Context, name string, opts Options) (*Lock, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	r := &request{Options: opts, client: s.client, idle: &s.idle, name: name, owner: rand.Text()}
+	r.TTL = cmp.Or(r.TTL, defaultTTL)
+	r.timeout = cmp.Or(max(s.client.Timeout(), 0), 2*maxPiece)
+	type result struct {
+		lock *Lock
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		l, err := r.take(ctx)
+		done <- result{l, err}
+	}()
+	select {
+	case d := <-done:
+		return d.lock, d.err
+	case <-ctx.Done():
+	}
+	go func() { // the client may not heed ctx
+		if d := <-done; d.lock != nil {
+			_ = d.lock.Release(context.Background())
+		}
+	}()
+	return nil, context.Cause(ctx)
+}
+
+// A request is one acquisition.
+type request struct {
+	Options
+	client  Client
+	idle    *idle
+	timeout time.Duration
+	name    string
+	owner   string // also the id of the request, so that a LOCK or UNLOCK which is sent again counts once
+	conn    Conn   // of its own; nil: none
+	asked   time.Time
+	unsure  bool // a LOCK was not answered: it may be granted
+}
+
+// take asks for the lock until it is granted, the wait is over or ctx ends.
+func (r *request) take(ctx context.Context) (l *Lock, err error) {
+	defer func() {
+		switch {
+		case r.unsure && l == nil:
+			r.closeConn()
+			go unlock(r.client, r.name, r.owner, r.asked.Add(r.TTL))
+		case r.conn != nil && !r.Session:
+			r.idle.put(r.conn)
+		case l == nil:
+			r.closeConn()
+		}
+	}()
+	deadline := time.Now().Add(r.Wait)
+	if r.Wait < 0 {
+		deadline = time.Now().Add(math.MaxInt64 / 2)
+	}
+	for first := true; ; first = false {
+		reply, err := r.ask(ctx, first, time.Until(deadline))
+		switch {
+		case err == nil && reply == nil:
+			err = ErrNotAcquired
+		case err == nil:
+			if l, err = r.granted(reply); err == nil {
+				return l, nil
+			}
+		default:
+			r.unsure = r.unsure || again(err)
+			r.closeConn()
+		}
+		switch {
+		case ctx.Err() != nil:
+			r.unsure = true
+			return nil, context.Cause(ctx)
+		case err != ErrNotAcquired && !again(err), !time.Now().Before(deadline):
+			return nil, r.failure(err)
+		case err != ErrNotAcquired:
+			sleep(ctx, pause)
+		}
+	}
+}
+
+// ask sends LOCK once. First it is sent like every other command; then it waits, which would hold up what is
+// behind it, over a connection of its own.
+func (r *request) ask(ctx context.Context, first bool, left time.Duration) (any, error) {
+	args := []string{"LOCK", r.name, millis(r.TTL), "OWNER", r.owner, "REQ", r.owner}
+	if r.Info != "" {
+		args = append(args, "INFO", r.Info)
+	}
+	if r.Session {
+		args = append(args, "SESSION", "ONLOSS", "CLOSE")
+		if r.MaxHold > 0 {
+			args = append(args, "MAXHOLD", millis(r.MaxHold))
+		}
+	}
+	r.asked = time.Now()
+	if first && !r.Session {
+		return r.client.Do(ctx, args...)
+	}
+	wait := max(0, min(left, r.timeout/2, maxPiece))
+	if wait > 0 {
+		args = append(args, "WAIT", millis(wait))
+	}
+	if r.conn == nil && !r.Session {
+		r.conn = r.idle.get()
+	}
+	if r.conn == nil {
+		r.conn = r.client.Open()
+	}
+	defer context.AfterFunc(ctx, r.conn.Close)() // at its end lockproxy takes back what it was about to grant
+	within, cancel := context.WithDeadline(ctx, r.asked.Add(wait+max(r.timeout, minAnswer)))
+	defer cancel()
+	return r.conn.Do(within, args...)
+}
+
+// granted is the lock of the reply, or errLate.
+func (r *request) granted(reply any) (*Lock, error) {
+	fence, validity, ok := readGrant(reply)
+	if !ok {
+		return nil, ReplyError(fmt.Sprintf("ERR no answer of a lockproxy to LOCK: %v", reply))
+	}
+	if l := newLock(r, fence, validity); time.Now().Before(l.until) {
+		l.start()
+		return l, nil
+	}
+	go unlock(r.client, r.name, r.owner, r.asked.Add(r.TTL))
+	r.owner = rand.Text() // the request has been used up
+	return nil, errLate
+}
+
+// readGrant reads the fence and the validity of LOCK's reply.
+func readGrant(reply any) (fence int64, validity time.Duration, ok bool) {
+	list, _ := reply.([]any)
+	if len(list) != 4 {
+		return 0, 0, false
+	}
+	fence, isFence := list[0].(int64)
+	ms, isTime := list[2].(int64)
+	return fence, time.Duration(ms) * time.Millisecond, isFence && isTime
+}
+
+func (r *request) closeConn() {
+	if r.conn != nil {
+		r.conn.Close()
+		r.conn = nil
+	}
+}
+
+func (r *request) failure(err error) error {
+	if err == ErrNotAcquired {
+		return err
+	}
+	return fmt.Errorf("lockproxy: LOCK %q: %w", r.name, err)
+}
+
+// unlock gives back what the owner has, or may have, and tries until the given time, at least once.
+func unlock(c Client, name, owner string, until time.Time) error {
+	for {
+		ctx, cancel := context.WithDeadline(context.Background(), latest(until, time.Now().Add(minAnswer)))
+		_, err := c.Do(ctx, "UNLOCK", name, owner, "REQ", owner)
+		cancel()
+		if err == nil || !again(err) || !time.Now().Before(until) {
+			return err
+		}
+		time.Sleep(pause)
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// millis is a time for the wire, rounded up: a lease or a wait of 0 would mean something else.
+func millis(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
+}
+
+// sleep returns after d, or when ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
