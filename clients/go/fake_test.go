@@ -89,6 +89,13 @@ func (f *fake) open() (n int) {
 	return n
 }
 
+// last is what was sent last.
+func (f *fake) last() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.sent[len(f.sent)-1]
+}
+
 type fakeConn struct {
 	*fake
 	once   sync.Once

@@ -91,7 +91,8 @@ func TestLock_Lost(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake(tt.answer())
 				l, losses := hold(t, f, tt.opts)
-				time.Sleep(3 * time.Hour)
+				time.Sleep(3*time.Hour + time.Second)
+				synctest.Wait()
 				if lost := tt.reason != ""; len(*losses) != map[bool]int{true: 1}[lost] || lost != errors.Is(l.Err(), ErrLost) {
 					t.Fatalf("told %v, Err is %v", *losses, l.Err())
 				} else if lost && ((*losses)[0].at != tt.at || !strings.Contains(l.Err().Error(), tt.reason) || (*losses)[0].err != l.Err()) {
@@ -100,7 +101,7 @@ func TestLock_Lost(t *testing.T) {
 				if err := l.Release(t.Context()); err != l.Err() {
 					t.Errorf("Release: %v", err)
 				}
-				if last := f.sent[len(f.sent)-1]; !strings.Contains(last, "UNLOCK job") {
+				if last := f.last(); !strings.Contains(last, "UNLOCK job") {
 					t.Errorf("the last is %s", last)
 				}
 			})
@@ -170,7 +171,8 @@ func TestLock_Session(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake(tt.answer())
 				l, losses := hold(t, f, Options{Session: true, TTL: tt.ttl})
-				time.Sleep(2 * time.Hour)
+				time.Sleep(2*time.Hour + time.Second)
+				synctest.Wait()
 				if tt.reason == "" && (len(*losses) > 0 || f.open() != 1) {
 					t.Errorf("told %v, %d open connections", *losses, f.open())
 				}
@@ -210,6 +212,7 @@ func TestLock_Release(t *testing.T) {
 					t.Errorf("got %v and %v, want %v", first, second, tt.err)
 				}
 				time.Sleep(time.Hour)
+				synctest.Wait()
 				f.want(t, slices.Concat([]string{"0.0 LOCK job 30000 OWNER A REQ A"}, tt.sent)...)
 				if len(*losses) > 0 {
 					t.Errorf("told %v", *losses)
@@ -236,16 +239,16 @@ func TestLock_ReleaseTriesUntilTheLeaseIsOver(t *testing.T) {
 	})
 }
 
-// TestLock_ReleaseInOnLost, and at the moment of the loss, does not wait for itself.
+// TestLock_ReleaseInOnLost does not wait for itself.
 func TestLock_ReleaseInOnLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(after(0, replies(lockLost)))
-		var l *Lock
-		done := make(chan error, 1)
-		l, err := New(f).Acquire(t.Context(), "job", Options{OnLost: func(error) { done <- l.Release(context.Background()) }})
+		held, done := make(chan *Lock, 1), make(chan error, 1)
+		l, err := New(f).Acquire(t.Context(), "job", Options{OnLost: func(error) { done <- (<-held).Release(context.Background()) }})
 		if err != nil {
 			t.Fatal(err)
 		}
+		held <- l
 		if err := <-done; !errors.Is(err, ErrLost) {
 			t.Error(err)
 		}

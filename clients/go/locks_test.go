@@ -304,7 +304,7 @@ func TestDo(t *testing.T) {
 				}
 				synctest.Wait()
 				lost := time.Since(f.began) == 29*time.Second
-				if last := f.sent[len(f.sent)-1]; !strings.Contains(last, "UNLOCK") || lost != (told == 1) || lost != errors.Is(err, ErrLost) {
+				if last := f.last(); !strings.Contains(last, "UNLOCK") || lost != (told == 1) || lost != errors.Is(err, ErrLost) {
 					t.Errorf("at the end %q; told %d times of a loss; %v", last, told, err)
 				}
 			})
