@@ -43,12 +43,19 @@ func Binary() (string, error) {
 	return binary.path, binary.err
 }
 
+// build runs in the tree of the module, also for the tests of another module that replaces it by a path.
 func build(path string) error {
+	const module = "github.com/lockproxy/lockproxy"
+	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return fmt.Errorf("go list -m %s: %w", module, err)
+	}
 	args := []string{"build", "-o", path}
 	if os.Getenv(RaceVariable) != "" {
 		args = append(args, "-race")
 	}
-	cmd := exec.Command("go", append(args, "github.com/lockproxy/lockproxy/cmd/lockproxy")...)
+	cmd := exec.Command("go", append(args, module+"/cmd/lockproxy")...)
+	cmd.Dir = strings.TrimSpace(string(dir))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
