@@ -8,7 +8,7 @@ import (
 
 const (
 	maxIdle  = 8
-	idleTime = 10 * time.Second
+	idleTime = time.Second
 )
 
 // idle are connections that LOCKs have waited on, for the next ones that wait. The zero value has none.

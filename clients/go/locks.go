@@ -219,6 +219,9 @@ func (r *request) take(ctx context.Context) (l *Lock, err error) {
 			r.unsure = r.unsure || again(err)
 			r.closeConn()
 		}
+		if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+			<-ctx.Done() // the client may have noticed a moment before
+		}
 		switch {
 		case ctx.Err() != nil:
 			r.unsure = true

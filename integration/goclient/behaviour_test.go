@@ -1,0 +1,257 @@
+package goclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	lockproxy "github.com/lockproxy/lockproxy/clients/go"
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// TestLost: whoever's lock is taken away by force, or whose proxy dies, is told once, and its context ends.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	s.eachKind(t, settings{}, func(t *testing.T, open func() *client, name string) {
+		for _, how := range []struct {
+			name string
+			lockproxy.Options
+		}{
+			{"renewed", lockproxy.Options{TTL: 3 * time.Second}},
+			{"session", lockproxy.Options{TTL: time.Minute, Session: true}},
+		} {
+			t.Run(how.name, func(t *testing.T) {
+				var told atomic.Int32
+				how.OnLost = func(err error) {
+					if told.Add(1); !errors.Is(err, lockproxy.ErrLost) {
+						t.Error(err)
+					}
+				}
+				err := open().Do(t.Context(), name, how.Options, func(ctx context.Context, _ *lockproxy.Lock) error {
+					redistest.Open(t, s.proxies[0].Addr()).Do(t, "LOCKCTL", "FORCE", name)
+					select {
+					case <-ctx.Done():
+						return context.Cause(ctx)
+					case <-time.After(40 * time.Second): // before the minute of the session is over
+						return errors.New("not told")
+					}
+				})
+				if n := told.Load(); n != 1 || !errors.Is(err, lockproxy.ErrLost) || strings.Contains(err.Error(), "not told") {
+					t.Errorf("told %d times; %v", n, err)
+				}
+				t.Log(err)
+			})
+		}
+	})
+}
+
+// TestLost_WithItsProxy: a session ends with the proxy, also when that dies.
+func TestLost_WithItsProxy(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	var held []*lockproxy.Lock
+	for _, k := range kinds {
+		c, err := k.open(settings{dial: s.dialFirst})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.close)
+		l, err := c.Acquire(t.Context(), k.name, lockproxy.Options{TTL: time.Minute, Session: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, l)
+	}
+	s.proxies[0].Kill()
+	for i, l := range held {
+		select {
+		case <-l.Lost():
+		case <-time.After(40 * time.Second):
+			t.Errorf("%s: not told", kinds[i].name)
+		}
+		if err := l.Release(t.Context()); !errors.Is(err, lockproxy.ErrLost) {
+			t.Errorf("%s: Release: %v", kinds[i].name, err)
+		}
+	}
+	s.awaitNoLocks(t, "") // they were given back through the other proxy
+}
+
+// TestRenewed: the lock is kept for longer than a lease, while another waits.
+func TestRenewed(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	s.eachKind(t, settings{}, func(t *testing.T, open func() *client, name string) {
+		holder, other := open(), open()
+		first, err := holder.Acquire(t.Context(), name, lockproxy.Options{TTL: 3 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fence := make(chan int64, 1)
+		go func() {
+			err := other.Do(t.Context(), name, lockproxy.Options{Wait: time.Minute}, func(_ context.Context, l *lockproxy.Lock) error {
+				fence <- l.Fence
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+				close(fence)
+			}
+		}()
+		began := first.Until()
+		eventually(t, "a lease and a half", func() bool { return time.Since(began) > 1500*time.Millisecond })
+		select {
+		case f := <-fence:
+			t.Errorf("another has it, with fence %d after %d; the holder knows %v", f, first.Fence, first.Err())
+		default:
+		}
+		if err := first.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if f := <-fence; f <= first.Fence {
+			t.Errorf("fence %d after %d", f, first.Fence)
+		}
+	})
+}
+
+// TestWaiting_FirstComeFirstServed, in a wait that is much longer than the client's timeout, of one client with one connection for all of
+// its other commands, which are answered meanwhile.
+func TestWaiting_FirstComeFirstServed(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	const timeout = time.Second
+	s.eachKind(t, settings{timeout: timeout, few: true}, func(t *testing.T, open func() *client, name string) {
+		c := open()
+		holder, err := c.Acquire(t.Context(), name, lockproxy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const n = 3
+		turns := make(chan int, n)
+		for i := range n {
+			go func() {
+				err := c.Do(t.Context(), name, lockproxy.Options{Wait: time.Minute}, func(context.Context, *lockproxy.Lock) error {
+					turns <- i
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+					turns <- -1
+				}
+			}()
+			s.awaitWaiters(t, name, i+1)
+		}
+		time.Sleep(2 * timeout) // they ask again and again
+		if err := c.ping(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := holder.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for i := range n {
+			if turn := <-turns; turn != i {
+				t.Errorf("%d came in place of %d", turn, i)
+			}
+		}
+	})
+}
+
+// TestCancelled: who gives up waiting, or asking silent nodes, leaves nothing behind.
+func TestCancelled(t *testing.T) {
+	t.Parallel()
+	s := startSite(t)
+	t.Run("while it waits", func(t *testing.T) {
+		s.eachKind(t, settings{}, func(t *testing.T, open func() *client, name string) {
+			c := open()
+			holder, err := c.Acquire(t.Context(), name, lockproxy.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, session := range []bool{false, true} {
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() {
+					_, err := c.Acquire(ctx, name, lockproxy.Options{Wait: -1, Session: session})
+					done <- err
+				}()
+				s.awaitWaiters(t, name, 1)
+				cancel()
+				if err := <-done; err != context.Canceled {
+					t.Error(err)
+				}
+				s.awaitWaiters(t, name, 0)
+			}
+			if err := holder.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			s.awaitNoLocks(t, name)
+		})
+	})
+	t.Run("while nodes are silent", func(t *testing.T) {
+		var acquire []func(ctx context.Context) error
+		for _, k := range kinds {
+			c, err := k.open(settings{addr: s.proxies[0].Addr()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(c.close)
+			for _, session := range []bool{false, true} {
+				acquire = append(acquire, func(ctx context.Context) error {
+					l, err := c.Acquire(ctx, fmt.Sprint(k.name, session), lockproxy.Options{TTL: time.Minute, Session: session})
+					if err == nil { // the nodes were heard in time
+						err = l.Release(context.Background())
+					}
+					return err
+				})
+			}
+		}
+		for _, n := range s.nodes {
+			n.Do(t, "CLIENT", "PAUSE", "500", "ALL")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		errs := make(chan error)
+		for _, a := range acquire {
+			go func() { errs <- a(ctx) }()
+		}
+		for range acquire {
+			if err := <-errs; err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		}
+		s.awaitNoLocks(t, "")
+	})
+}
+
+// TestOwnConnections have the settings of the client: TLS, user and password, database.
+func TestOwnConnections(t *testing.T) {
+	t.Parallel()
+	s := &site{data: redistest.Start(t), nodes: redistest.StartNodes(t, 3)}
+	s.data.Do(t, "ACL", "SETUSER", "app", "on", ">pw", "~app:*", "+@all")
+	ca := redistest.NewAuthority(t)
+	cert, key := ca.Issue(t, "proxy")
+	s.proxies = append(s.proxies, redistest.StartProxy(t, s.data, s.nodes, "--tls-cert", cert, "--tls-key", key))
+	s.eachKind(t, settings{tls: ca.Client(t, "", ""), user: "app", password: "pw", db: 3}, func(t *testing.T, open func() *client, name string) {
+		c := open()
+		for _, opts := range []lockproxy.Options{{Session: true}, {Wait: 300 * time.Millisecond}} {
+			l, err := c.Acquire(t.Context(), "app:"+name, lockproxy.Options{Session: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Acquire(t.Context(), "app:"+name, opts); err != lockproxy.ErrNotAcquired {
+				t.Errorf("with %+v: %v", opts, err)
+			}
+			if err := l.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+			_, err = c.Acquire(t.Context(), name, opts)
+			if answer := lockproxy.ReplyError(""); !errors.As(err, &answer) || !strings.HasPrefix(string(answer), "NOPERM ") {
+				t.Errorf("with %+v, where the user may not: %v", opts, err)
+			}
+		}
+	})
+}
