@@ -12,9 +12,9 @@ func (s *Service) LockAsync(ctx context.Context, r LockRequest, done func(Decisi
 		done(Decision{}, err)
 		return
 	}
-	end, err := s.beginRequest(ctx, &attempt)
+	end, refused, err := s.beginRequest(ctx, &attempt)
 	if end == nil {
-		done(s.countDecision(&attempt, Decision{}, err))
+		done(s.countDecision(&attempt, refused, err))
 		return
 	}
 	w, a, err := s.join(ctx, attempt)

@@ -56,6 +56,7 @@ type LockRequest struct {
 	Replaces *GrantRef
 
 	Wait    time.Duration // how long to wait for the name, first come, first served; 0 tries once
+	Queue   QueueListener // with Wait and Req: is told when the request is refused for now and waits; may be nil
 	Barge   bool          // without Wait: ask also while others wait at this proxy, rather than be refused for their sake
 	Session *Session      // not nil: the lease is renewed while the session lives, see Session
 	MaxHold time.Duration // with Session: the lease ends so long after the grant, however long TTL is; MinTTL at least; 0 means Options.MaxHold
@@ -64,6 +65,10 @@ type LockRequest struct {
 	Req     string        // up to 1 KB; not empty: the same (DB, Name, Owner, Req) is granted once, however often it is asked;
 	// once it is given back the answer is its Grant with no Validity and no Holds
 }
+
+// A QueueListener is told once, if at all, that a request has begun to wait: who has the lock, as far as that is known, and as
+// Waiters how many stand before it. It must not block.
+type QueueListener interface{ Queued(Decision) }
 
 // A GrantRef names one grant of a name, whose holds are those of one owner.
 type GrantRef struct {

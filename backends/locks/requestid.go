@@ -72,9 +72,9 @@ func (r *requests) end(k requestKey) {
 
 // lockRequest is Lock, granted once for every Req.
 func (s *Service) lockRequest(ctx context.Context, r Attempt) (Decision, error) {
-	end, err := s.beginRequest(ctx, &r)
+	end, refused, err := s.beginRequest(ctx, &r)
 	if end == nil {
-		return Decision{}, err
+		return refused, err
 	}
 	defer end()
 	return s.lockWait(ctx, r)
@@ -82,24 +82,40 @@ func (s *Service) lockRequest(ctx context.Context, r Attempt) (Decision, error) 
 
 // beginRequest makes a LOCK the only one with its Req until end is called: every attempt has a hold of its
 // own, so that undoing one takes nothing from another, but the nodes count those of one request as one hold,
-// and give them back together. Without an end the decision is there: a refusal, or err.
-func (s *Service) beginRequest(ctx context.Context, r *Attempt) (end func(), err error) {
+// and give them back together. Without an end the decision is there: a refusal, or err. One that does not wait, while the
+// same stands in line, is told of its place.
+func (s *Service) beginRequest(ctx context.Context, r *Attempt) (end func(), refused Decision, err error) {
 	if r.Req == "" {
-		return func() {}, nil
+		return func() {}, refused, nil
+	}
+	if r.Wait <= 0 {
+		if place, waits := s.place(r.Key, r.Owner, r.Req); waits {
+			return nil, place, nil
+		}
 	}
 	began := s.store.Now()
 	end, err = s.requests.begin(ctx, requestKey{false, r.Key, r.Owner, r.Req}, r.Wait+duplicateWait)
 	if errors.Is(err, errDuplicateRequest) { // it waits, and would have been granted if anybody were
-		return nil, nil
+		return nil, refused, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, refused, err
 	}
 	r.Wait = max(0, r.Wait-(s.store.Now()-began))
 	if s.store.Repeated(Holder{r.Key, r.Owner}, r.Req) {
 		s.counters.repeats.Add(1)
 	}
-	return end, nil
+	return end, refused, nil
+}
+
+// place is the answer to a request that waits here: who has the lock, and how many stand before it.
+func (s *Service) place(k Key, owner, req string) (refused Decision, waits bool) {
+	ahead, known, waits := s.waiting.Place(k, owner, req)
+	if waits {
+		refused, _ = s.refusal(known) // an error is no decision: who has it is not known
+		refused.Waiters = ahead
+	}
+	return refused, waits
 }
 
 func checkReq(owner, req string) error {

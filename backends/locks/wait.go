@@ -45,7 +45,20 @@ func (s *Service) join(ctx context.Context, r Attempt) (*waiter, Decision, error
 	if full := (*waitq.FullError)(nil); errors.As(err, &full) {
 		err = &QueueFullError{Max: full.Max}
 	}
+	if err == nil && !w.First {
+		s.queued(r)
+	}
 	return w, Decision{}, err
+}
+
+// queued tells of a request that waits.
+func (s *Service) queued(r Attempt) {
+	if r.Queue == nil {
+		return
+	}
+	if place, waits := s.place(r.Key, r.Owner, r.Req); waits {
+		r.Queue.Queued(place)
+	}
 }
 
 // serve is Lock of a waiter.
@@ -120,11 +133,10 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (Decision, error) {
 	r := w.Value.Attempt
 	within, cancel := context.WithTimeout(ctx, r.Wait-(s.store.Now()-w.Since))
 	defer cancel()
-	atOnce := w.First
-	for {
+	for first := w.First; ; first = false {
 		limit := within
-		if atOnce {
-			limit, atOnce = ctx, false // it may take as long as it would without a wait
+		if first {
+			limit = ctx // it may take as long as it would without a wait
 		} else if a, err := s.sleepInLine(within, w, r); err != nil {
 			return s.unserved(ctx, w, err)
 		} else if a.Granted {
@@ -132,6 +144,9 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (Decision, error) {
 		}
 		a, err := s.askInLine(limit, w, r)
 		if errors.Is(err, waitq.ErrOvertaken) {
+			if first {
+				s.queued(r)
+			}
 			continue
 		}
 		if few := (*QuorumError)(nil); err != nil && !errors.As(err, &few) {
@@ -143,6 +158,9 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (Decision, error) {
 		if a.Granted {
 			a.trigger = w.Trigger()
 			return a, nil
+		}
+		if first {
+			s.queued(r)
 		}
 	}
 }

@@ -119,7 +119,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 		Verbs: lockcmd.Options{
 			Locker: svc, Sessions: svc, Inspector: svc, Nodes: svc.Nodes, Reader: svc, Observer: observer,
 			Migration: newMigration(o, svc, up, others),
-			Proxies:   func() []lockcmd.Proxy { return shownProxies(others) }, KeepOnLoss: o.onLoss == "keep", RequireOwner: o.requireOwner,
+			Proxies:   func() []lockcmd.Proxy { return shownProxies(others) }, KeepOnLoss: o.onLoss == "keep", RequireOwner: o.requireOwner, Publish: publisher(up, log),
 			Limits: lockcmd.Limits{MinTTL: o.minTTL, MaxTTL: o.maxTTL, MaxHold: o.maxHold},
 		},
 		Info: stats.Info{Version: moduleVersion(), Mode: watcher.Mode, Locks: svc.Stats, Adoption: adoption.Info}, Log: log,

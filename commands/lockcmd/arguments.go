@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	lockUsage   = "LOCK name ttl [OWNER owner] [FRESH | NOREENTER] [WAIT time] [SESSION [ONLOSS CLOSE|PUSH]] [MAXHOLD time] [REQ id] [INFO text] [RETRYAFTER]"
+	lockUsage   = "LOCK name ttl [OWNER owner] [FRESH | NOREENTER] [WAIT time [ASYNC]] [SESSION [ONLOSS CLOSE|PUSH]] [MAXHOLD time] [REQ id] [INFO text] [RETRYAFTER]"
 	renewUsage  = "RENEW name ttl [owner] [FENCE n]"
 	unlockUsage = "UNLOCK name [owner] [FENCE n] [REQ id] [ALL]"
 )
@@ -41,6 +41,7 @@ type Lock struct {
 	locks.LockRequest
 	BindsToSession bool // SESSION
 	RetryAfter     bool // a refusal tells who holds the lock and for how long
+	Async          bool // the wait is answered at once, and the client told of the grant
 }
 
 // ParseLock parses a LOCK, whose name is args[0].
@@ -75,6 +76,8 @@ func (a *Lock) check() error {
 		return errors.New("ERR ONLOSS needs SESSION: nothing else tells of a loss")
 	case a.Req != "" && a.Owner == "":
 		return errReqOwner
+	case a.Async && (a.Wait <= 0 || a.Req == ""):
+		return errors.New("ERR ASYNC needs WAIT, OWNER and REQ: with them the grant is collected")
 	case a.Fresh && a.NoReenter:
 		return errors.New("ERR FRESH and NOREENTER exclude each other")
 	case a.Fresh && a.Owner == "":
@@ -117,6 +120,8 @@ func (l Limits) lockOption(a *Lock, opts *options) (err error) {
 		a.Info, err = opts.bounded(0, locks.MaxInfo)
 	case "RETRYAFTER":
 		a.RetryAfter = true
+	case "ASYNC":
+		a.Async = true
 	default:
 		err = opts.unknown()
 	}

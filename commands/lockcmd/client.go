@@ -115,6 +115,7 @@ func (c *Client) Unlock(ctx context.Context, args [][]byte) (reply Reply, err er
 		}
 	}
 	began := time.Now()
+	c.verbs.waits.giveUp(req.Key, req.Owner, req.Req)
 	left, err := c.verbs.opt.Locker.Unlock(ctx, req)
 	c.log(event{"UNLOCK", req.DB, req.Name, req.Owner, req.Fence, began, err}, "lock given back", slog.Int("holds", left))
 	if o.Owner == "" && (err == nil || errors.Is(err, locks.ErrLost)) {

@@ -27,6 +27,10 @@ func (c *Client) Lock(ctx context.Context, args [][]byte, muted bool) error {
 		}
 		a.Session = c.lockSession()
 	}
+	if a.Async {
+		c.lockAsync(ctx, a, muted)
+		return nil
+	}
 	p := newPending(a, muted)
 	if a.Wait == 0 {
 		p.ask(c.conn.Present(), c.verbs.opt.Locker)

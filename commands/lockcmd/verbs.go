@@ -38,6 +38,8 @@ type Options struct {
 	Migration *migrate.Checker          // of what is in the way of another mode of adopted keys; nil: none is adopted
 
 	Limits Limits // of what clients may ask for
+	// Publish has a message published on a channel of the upstream, without waiting for that. It may be nil.
+	Publish func(channel, message string)
 	// KeepOnLoss leaves a client connected that loses a lock with SESSION, unless its
 	// LOCK asked otherwise. In RESP3 it gets a push.
 	KeepOnLoss bool
@@ -53,6 +55,7 @@ type Verbs struct {
 	draining context.Context // done: the proxy is to end
 	drain    context.CancelFunc
 	asking   sync.WaitGroup // the goroutines that ask for LOCKs that wait
+	waits    waits          // with ASYNC
 }
 
 // New makes Verbs.

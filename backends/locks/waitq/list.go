@@ -45,6 +45,24 @@ func (q *Queues[K, V]) List(k K) (all []Entry[V]) {
 	return all
 }
 
+// Place is how many stand before the waiter of an owner and a request, neither of them empty, and what its line knows. ok is
+// false if there is none.
+func (q *Queues[K, V]) Place(k K, owner, req string) (ahead int, known Known, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.lines[k]
+	if l == nil || owner == "" || req == "" {
+		return 0, Known{}, false
+	}
+	for e := l.waiters.Front(); e != nil; e = e.Next() {
+		if w := e.Value.(*Waiter[K, V]); w.owner == owner && w.req == req {
+			return ahead, l.known, true
+		}
+		ahead++
+	}
+	return 0, Known{}, false
+}
+
 // A Line is a line as others see it.
 type Line[K comparable, V any] struct {
 	Key   K

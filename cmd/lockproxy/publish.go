@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/resp"
+	"github.com/lockproxy/lockproxy/backends/upstream"
+)
+
+const (
+	publishTimeout = 2 * time.Second
+	publishAtOnce  = 64 // more wait for none: they are not published
+)
+
+// publisher publishes messages at the upstream, as the user of its URL. A message that cannot be published is logged: who waits
+// for it asks again.
+func publisher(up *upstream.Upstream, log *slog.Logger) func(channel, message string) {
+	room := make(chan struct{}, publishAtOnce)
+	return func(channel, message string) {
+		select {
+		case room <- struct{}{}:
+		default:
+			log.Warn("grant not published", "error", "too many are being published")
+			return
+		}
+		go func() {
+			defer func() { <-room }()
+			ctx, cancel := context.WithTimeout(context.Background(), publishTimeout)
+			defer cancel()
+			if err := publish(ctx, up, channel, message); err != nil {
+				log.Warn("grant not published", "error", err)
+			}
+		}()
+	}
+}
+
+func publish(ctx context.Context, up *upstream.Upstream, channel, message string) error {
+	c, err := up.Pool().Shared(ctx, up.DefaultIdentity(), upstream.MainClass, 0)
+	if err != nil {
+		return err
+	}
+	defer upstream.Return(c)
+	reply, err := c.Ask(ctx, resp.AppendCommand(nil, "PUBLISH", channel, message), maxReplication)
+	if err == nil && reply[0] == '-' {
+		err = &upstream.RefusedError{Reply: reply}
+	}
+	return err
+}
