@@ -293,6 +293,9 @@ func (s *Store) renewForeign(ctx context.Context, h locks.Holder, r locks.RenewR
 		}
 	}
 	g, result, votes, err = s.takeOver(ctx, h, r.TTL, g, votes, changeOf(shorter), r.Open)
+	if result == undecided && err == nil && !slices.ContainsFunc(votes, failed) {
+		result = conflict // it has been given back meanwhile, on some of the nodes that had it
+	}
 	if err != nil || result != applied {
 		return 0, result, votes, err
 	}
@@ -308,6 +311,11 @@ func (s *Store) renewForeign(ctx context.Context, h locks.Holder, r locks.RenewR
 	sortByAge(g.holds, read)
 	s.grants.replace(h, before, g)
 	return validity, applied, nil, nil
+}
+
+// failed reports whether a node that was asked has not voted.
+func failed(v voters.Vote) bool {
+	return v.Kind == voters.Silent && !errors.Is(v.Err, voters.ErrNotAsked)
 }
 
 // takeOver renews a grant that was read, under an epoch of its own, and returns it as it is then. open is that it

@@ -296,3 +296,20 @@ func TestRenew_GrantedSinceByAnotherProxy(t *testing.T) {
 		p[0], p[1] = p[1], p[0]
 	}
 }
+
+// TestRenew_GivenBackSinceItWasRead: another client gives the lock back between the read and the renewal, and not all
+// nodes had it: the RENEW is to read again.
+func TestRenew_GivenBackSinceItWasRead(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	k := p[0].RedisKeys(locks.Key{Name: "job"})
+	lock(t, p[0], "job", "alice", 30*time.Second)
+	everywhere(t, p[0], c)
+	c[0].Do(t, "DEL", k.Lock)
+	meanwhile := func() []string { c[1].Do(t, "DEL", k.Lock); return nil }
+	_, result, _, err := p[1].renewForeign(t.Context(), locks.Holder{Key: locks.Key{Name: "job"}, Owner: "alice"},
+		locks.RenewRequest{Key: locks.Key{Name: "job"}, Owner: "alice", TTL: 10 * time.Second}, meanwhile)
+	if result != conflict || err != nil {
+		t.Errorf("outcome %v, %v", result, err)
+	}
+}
