@@ -83,8 +83,9 @@ func New(patterns []*Pattern, o Options) (*Adoption, error) {
 	if o.Log = cmp.Or(o.Log, slog.Default()); o.Dialect == nil {
 		o.Dialect = func() idiom.Dialect { return idiom.Dialect{} }
 	}
-	a := &Adoption{opt: o, patterns: patterns, scripts: idiom.NewScripts(), flights: newFlights(pollPace), reads: newFlights(0),
+	a := &Adoption{opt: o, patterns: patterns, scripts: idiom.NewScripts(), reads: newFlights(0, nil),
 		divergences: make([][numDivergences]atomic.Int64, len(patterns))}
+	a.flights = newFlights(pollPace, a.reads)
 	var err, also error
 	a.guesses, err = lru.New[locks.Key, guess](remembered)
 	a.classes, also = lru.New[shape, verdict](remembered)
@@ -393,11 +394,18 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 }
 
 // foundInstead is what the key is where op could not be done to the grant that was guessed: the lock of holder, if the nodes
-// named one when they refused an acquisition, and otherwise what they answer now. exact reports whether what is left of the
-// lease is known as well.
+// named one when they refused an acquisition, and otherwise what they answer now. Where nothing was to be done, it may be whom
+// they named when they refused another call's. exact reports whether what is left of the lease is known as well.
 func (a *Adoption) foundInstead(ctx context.Context, on *basis, key locks.Key, op idiom.Op, guessed guess, holder locks.Grant) (is guess, exact bool, err error) {
-	if value, kind := locks.ShownOwner(holder.Owner); kind == locks.AdoptedString || kind == locks.AdoptedSorted {
+	if saysAll(holder.Owner) {
+		value, _ := locks.ShownOwner(holder.Owner)
 		return refusalOf(holder, time.Now()), isUpstreams(value), nil
+	}
+	if fl := a.flights.answered(key, on); op.Do == idiom.Nothing && fl != nil && saysAll(fl.after.owner) {
+		if value, _ := locks.ShownOwner(fl.after.owner); !isUpstreams(value) {
+			on.rests = fl
+			return fl.after, fl.after.fence != 0, nil
+		}
 	}
 	is, err = a.read(ctx, on, key)
 	if err == nil && op.Do == idiom.Renew && is.owner == guessed.owner && is.fence == guessed.fence {

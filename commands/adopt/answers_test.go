@@ -518,8 +518,8 @@ func TestFlights_InOrder(t *testing.T) {
 		}
 		e.lock = granting // given back through another proxy
 		time.Sleep(time.Millisecond)
-		if got := mine.do("GET", "lock:a"); got != "$-1" {
-			t.Errorf("GET: %s", got)
+		if got := mine.do("PTTL", "lock:a"); got != ":-2" { // not to be told from a refusal
+			t.Errorf("PTTL: %s", got)
 		}
 		if got := mine.do(set...); got != "+OK" {
 			t.Errorf("the client was told that nobody has it, and then: %s", got)
@@ -545,4 +545,119 @@ func TestFlights_InOrder(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	})
+}
+
+// TestFlights_OneQuestion: what asks for a lock and what asks about it are answered by one question, if all had come
+// before it was sent.
+func TestFlights_OneQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &scripted{
+			lock: func(locks.LockRequest) (locks.Decision, error) {
+				return locks.Decision{Holder: you, Remaining: time.Minute}, nil
+			},
+			read: locks.Reading{Held: true, Owner: you, Fence: 1, Holds: 1, Remaining: time.Minute},
+		}
+		set, release := []string{"SET", "lock:a", "me", "NX", "PX", "5000"}, []string{"EVAL", compareAndDelete, "1", "lock:a", "me"}
+		for _, burst := range [][][]string{{set, release, set, {"GET", "lock:a"}, release}, {{"PTTL", "lock:a"}, set, release, {"EXISTS", "lock:a"}, set}} {
+			c := at(t, e, "lock:* guard=no")
+			c.pipelines, c.burst = true, newBurst()
+			time.Sleep(time.Millisecond)
+			before := e.asked.Load()
+			for i, command := range burst {
+				want := map[string]string{"SET": "$-1", "EVAL": ":0", "GET": "$3 you", "PTTL": ":60000", "EXISTS": ":1"}[command[0]]
+				if got := c.do(command...); got != want {
+					t.Errorf("%s: %s, want %s", command[0], got, want)
+				}
+				if n := e.asked.Load() - before; n != 1 {
+					t.Errorf("the nodes were asked %d times at command %d, %s", n, i+1, command[0])
+				}
+			}
+			later := &client{t: t, a: c.a, proto: 2, burst: newBurst()}
+			later.do(burst[1]...)
+			if n := e.asked.Load() - before; n != 2 {
+				t.Errorf("a command that came after the answer: the nodes were asked %d times", n)
+			}
+		}
+	})
+}
+
+// TestFlights_NotBothWays: a refusal answers no question about what it does not say.
+func TestFlights_NotBothWays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hash := locks.NewAdoptedHash("you")
+		e := &scripted{
+			lock: func(locks.LockRequest) (locks.Decision, error) {
+				return locks.Decision{Holder: hash, Remaining: time.Minute}, nil
+			},
+			read: locks.Reading{Held: true, Owner: hash, Fence: 1, Holds: 3, Remaining: time.Minute},
+		}
+		c := at(t, e, "lock:*")
+		mine := &client{t: t, a: c.a, proto: 2, burst: newBurst()}
+		time.Sleep(time.Millisecond)
+		c.do("SET", "lock:a", "me", "NX", "PX", "5000")
+		if got := mine.do("HGET", "lock:a", "you"); got != "$1 3" {
+			t.Errorf("holds of a hash: %s", got)
+		}
+		c.pipelines, c.burst, c.has, e.lock, e.read = true, newBurst(), ":5000\r\n", granting, locks.Reading{}
+		time.Sleep(time.Millisecond)
+		if got := c.do("SET", "lock:b", "me", "NX", "PX", "5000"); got != "$-1" {
+			t.Errorf("what the upstream has: %s", got)
+		}
+		if got := c.do("GET", "lock:b"); got != "$-1" {
+			t.Errorf("the nodes have nothing: %s", got)
+		}
+	})
+}
+
+// TestFlights_WhileTheyWait: acquisitions that wait for the next question are answered by another that was sent when all of
+// them had come, and by none that was sent before one of them came. A release through this proxy takes such an answer back.
+func TestFlights_WhileTheyWait(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		reads, comes  time.Duration // when another client reads, and the last acquisition comes
+		released      bool          // after that
+		asked         int64         // for acquisitions
+		granted, held int
+	}{
+		{"read when all had come", 6 * time.Millisecond, 4 * time.Millisecond, false, 1, 0, 4},
+		{"read before one came", 4 * time.Millisecond, 6 * time.Millisecond, false, 2, 1, 3},
+		{"read, and released", 6 * time.Millisecond, 4 * time.Millisecond, true, 2, 1, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &scripted{read: locks.Reading{Held: true, Owner: you, Fence: 1, Holds: 1, Remaining: time.Minute}}
+				asked := int64(0)
+				e.lock = func(r locks.LockRequest) (locks.Decision, error) {
+					time.Sleep(time.Millisecond)
+					if asked++; asked > 1 {
+						return granting(r)
+					}
+					return locks.Decision{Holder: you, Remaining: time.Minute}, nil
+				}
+				c, replies := at(t, e, "lock:* guard=no"), make(chan string, 4)
+				for _, comes := range []time.Duration{0, time.Millisecond / 4, time.Millisecond / 2, tt.comes} {
+					go func() {
+						time.Sleep(comes)
+						replies <- c.do("SET", "lock:a", "me", "NX", "PX", "5000")
+					}()
+				}
+				time.Sleep(tt.reads)
+				if got := c.do("GET", "lock:a"); got != "$3 you" {
+					t.Errorf("GET: %s", got)
+				}
+				if tt.released {
+					if got := c.do("DEL", "lock:a"); got != ":1" {
+						t.Errorf("DEL: %s", got)
+					}
+				}
+				got := map[string]int{}
+				for range 4 {
+					got[<-replies]++
+				}
+				if asked != tt.asked || got["+OK"] != tt.granted || got["$-1"] != tt.held {
+					t.Errorf("%v, and the nodes were asked %d times", got, asked)
+				}
+			})
+		})
+	}
 }

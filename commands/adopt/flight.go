@@ -19,17 +19,20 @@ type flight struct {
 	after   guess // what the key is then: the leader's grant, or who has it
 	err     error
 
-	asked  bool // the nodes are being asked: nobody else may share it
-	shared bool // somebody does
+	asked  bool      // the nodes are being asked, or have answered another: nobody else may share it
+	shared bool      // somebody does
+	latest time.Time // when the last of those who share it came
 }
 
 // flights are the questions under way, by key: one that asks, and one that is next. A call that comes while
 // one asks waits for the next, whatever becomes of the first: the nodes may have voted before the call came, and
 // what they granted may have been given back since. The last answer to be had of a key is kept for calls that had
-// come before the nodes were asked, but could not ask: those behind another one on their connection.
+// come before the nodes were asked, but could not ask: those behind another one on their connection, or that wait for the
+// next question.
 type flights struct {
 	pace time.Duration // from one question that was shared and refused to the next, unless hurry is called
 	last *lru.Cache[locks.Key, *flight]
+	also *flights // whose answers answer these questions, too; nil: none
 
 	mu    sync.Mutex
 	lanes map[locks.Key]*lane
@@ -38,12 +41,12 @@ type flights struct {
 // remembersFlights is for how many keys the last answer is kept.
 const remembersFlights = 1024
 
-func newFlights(pace time.Duration) *flights {
+func newFlights(pace time.Duration, also *flights) *flights {
 	last, err := lru.New[locks.Key, *flight](remembersFlights)
 	if err != nil {
 		panic(err) // the size is a constant
 	}
-	return &flights{pace: pace, last: last, lanes: map[locks.Key]*lane{}}
+	return &flights{pace: pace, last: last, also: also, lanes: map[locks.Key]*lane{}}
 }
 
 type lane struct {
@@ -59,7 +62,7 @@ const pollPace = 12 * time.Millisecond
 // by ask. Otherwise it is the answer to share, which may have come before. The call rests on it.
 func (f *flights) do(ctx context.Context, key locks.Key, on *basis, ask func(*flight)) (fl *flight, leads bool, err error) {
 	defer func() { on.rests = fl }()
-	if fl, ok := f.last.Get(key); ok && on.may(fl) && time.Now().Before(fl.after.until) {
+	if fl := f.answered(key, on); fl != nil {
 		return fl, false, nil
 	}
 	f.mu.Lock()
@@ -74,6 +77,7 @@ func (f *flights) do(ctx context.Context, key locks.Key, on *basis, ask func(*fl
 	}
 	if fl = l.open(); fl != nil {
 		fl.shared = true
+		fl.hasWaiter(on)
 		f.mu.Unlock()
 		select {
 		case <-fl.done:
@@ -84,6 +88,7 @@ func (f *flights) do(ctx context.Context, key locks.Key, on *basis, ask func(*fl
 	}
 	before := l.asking
 	fl = &flight{done: make(chan struct{})}
+	fl.hasWaiter(on)
 	l.next = fl
 	f.mu.Unlock()
 	if err := f.await(ctx, l, before, fl); err != nil {
@@ -93,10 +98,34 @@ func (f *flights) do(ctx context.Context, key locks.Key, on *basis, ask func(*fl
 	}
 	f.mu.Lock()
 	fl.began, fl.asked = time.Now(), true
+	other := f.answered(key, &basis{burst: Burst{began: fl.latest}})
 	f.mu.Unlock()
-	ask(fl)
+	if other != nil {
+		fl.began, fl.after = other.began, other.after
+	} else {
+		ask(fl)
+	}
 	f.finish(key, fl)
-	return fl, true, nil
+	return fl, other == nil, nil
+}
+
+// answered is a question that was answered, names who has the lock, and may answer a call; nil: there is none.
+func (f *flights) answered(key locks.Key, on *basis) *flight {
+	fl, _ := f.last.Get(key)
+	switch {
+	case fl != nil && on.may(fl) && time.Now().Before(fl.after.until):
+		return fl
+	case f.also != nil:
+		return f.also.answered(key, on)
+	}
+	return nil
+}
+
+// hasWaiter notes that a call waits for the answer. flights.mu is held.
+func (fl *flight) hasWaiter(on *basis) {
+	if on.burst.began.After(fl.latest) {
+		fl.latest = on.burst.began
+	}
 }
 
 // open is the flight that a call may still share.
@@ -134,8 +163,12 @@ func (f *flights) await(ctx context.Context, l *lane, before, fl *flight) error 
 	return ctx.Err()
 }
 
-// hurry has the next question asked at once: the lock has been given back through this proxy.
+// hurry has the next question asked at once: the lock has been given back through this proxy, and whom the last answers
+// name has it no more.
 func (f *flights) hurry(key locks.Key) {
+	for all := f; all != nil; all = all.also {
+		all.last.Remove(key)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if l := f.lanes[key]; l != nil {

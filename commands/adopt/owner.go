@@ -63,6 +63,13 @@ func (g *guess) read(now time.Time) idiom.State {
 	return idiom.State{Kind: idiom.Native, Value: "lockproxy:" + strconv.FormatInt(g.fence, 10), Left: left}
 }
 
+// saysAll reports whether an owner says what its lock is, but for the end: of a hash the count is not known, nor of a native
+// lock the fence.
+func saysAll(owner string) bool {
+	_, kind := locks.ShownOwner(owner)
+	return kind == locks.AdoptedString || kind == locks.AdoptedSorted
+}
+
 func guessOf(r locks.Reading, now time.Time) guess {
 	if !r.Held {
 		return guess{}

@@ -71,6 +71,20 @@ var adopted = []Mutant{
 		Edits:  []Edit{{"commands/adopt/burst.go", "	return Burst{began: time.Now(), told: rests}", "	return b"}},
 	},
 	{
+		Name:   "adopted-answer-older-than-who-waits",
+		Breaks: "acquisitions that wait are answered by a question that was sent when the last of them had come: it would be refused by what was so before",
+		Rare:   true,
+		Units:  adoptTests,
+		Edits:  []Edit{{"commands/adopt/flight.go", "&basis{burst: Burst{began: fl.latest}}", "&basis{}"}},
+	},
+	{
+		Name:   "adopted-refusal-tells-holds",
+		Breaks: "a refusal answers only what it says: of a hash it does not say how often that was entered",
+		Rare:   true,
+		Units:  adoptTests,
+		Edits:  []Edit{{"commands/adopt/adopt.go", "fl != nil && saysAll(fl.after.owner) {", "fl != nil {"}},
+	},
+	{
 		Name:    "adopted-exec-whoever-is-there",
 		Breaks:  "EXEC changes only the grant that WATCH has found: without that the DEL of a client whose lock has ended gives back the next one's",
 		Profile: "adopted and well",
