@@ -393,33 +393,6 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 	return c.refusedBy(holder)
 }
 
-// foundInstead is what the key is where op could not be done to the grant that was guessed: the lock of holder, if the nodes
-// named one when they refused an acquisition, and otherwise what they answer now. Where nothing was to be done, it may be whom
-// they named when they refused another call's. exact reports whether what is left of the lease is known as well.
-func (a *Adoption) foundInstead(ctx context.Context, on *basis, key locks.Key, op idiom.Op, guessed guess, holder locks.Grant) (is guess, exact bool, err error) {
-	if saysAll(holder.Owner) {
-		value, _ := locks.ShownOwner(holder.Owner)
-		return refusalOf(holder, time.Now()), isUpstreams(value), nil
-	}
-	if fl := a.flights.answered(key, on); op.Do == idiom.Nothing && fl != nil && saysAll(fl.after.owner) {
-		if value, _ := locks.ShownOwner(fl.after.owner); !isUpstreams(value) {
-			on.rests = fl
-			return fl.after, fl.after.fence != 0, nil
-		}
-	}
-	is, err = a.read(ctx, on, key)
-	if err == nil && op.Do == idiom.Renew && is.owner == guessed.owner && is.fence == guessed.fence {
-		a.awaitEnd(ctx, is)
-	}
-	return is, true, err
-}
-
-// awaitEnd waits until a grant has ended that cannot be renewed any more: its holder counts on it no longer than the
-// clocks of the nodes may differ, and a node keeps it until its end.
-func (a *Adoption) awaitEnd(ctx context.Context, g guess) {
-	_ = sleep(ctx, min(time.Until(g.until), locks.Drift(a.opt.MaxTTL))) // where ctx has ended, the next question fails
-}
-
 // note remembers what a key is.
 func (a *Adoption) note(key locks.Key, g guess) {
 	if g.owner == "" {

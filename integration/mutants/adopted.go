@@ -82,7 +82,7 @@ var adopted = []Mutant{
 		Breaks: "a refusal answers only what it says: of a hash it does not say how often that was entered",
 		Rare:   true,
 		Units:  adoptTests,
-		Edits:  []Edit{{"commands/adopt/adopt.go", "fl != nil && saysAll(fl.after.owner) {", "fl != nil {"}},
+		Edits:  []Edit{{"commands/adopt/take.go", "fl != nil && saysAll(fl.after.owner) {", "fl != nil {"}},
 	},
 	{
 		Name:    "adopted-exec-whoever-is-there",
