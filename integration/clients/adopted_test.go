@@ -163,7 +163,7 @@ func (c lockClient) run(t *testing.T, data *redistest.Server, addrs [2]string, a
 	data.Do(t, "SET", "counter", "0")
 	var processes [2]*updater
 	for i, addr := range addrs {
-		processes[i] = startUpdater(t, dir, c.program, addr)
+		processes[i] = startUpdater(t, dir, c.program, addr, updates/2)
 	}
 	for _, p := range processes {
 		if line := p.line(); line != "ready" {
@@ -208,14 +208,15 @@ func (c lockClient) run(t *testing.T, data *redistest.Server, addrs [2]string, a
 type updater struct {
 	in   io.Writer
 	out  *bufio.Reader
+	kill func()
 	said string // behind "ready"
 }
 
-func startUpdater(t *testing.T, dir string, program []string, addr string) *updater {
+func startUpdater(t *testing.T, dir string, program []string, addr string, n int, env ...string) *updater {
 	t.Helper()
 	cmd, cancel := bounded(updateTimeout, program[0], program[1:]...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "REDIS="+addr, fmt.Sprint("UPDATES=", updates/2))
+	cmd.Env = append(os.Environ(), append(env, "REDIS="+addr, fmt.Sprint("UPDATES=", n))...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +237,7 @@ func startUpdater(t *testing.T, dir string, program []string, addr string) *upda
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return &updater{in: in, out: bufio.NewReader(out)}
+	return &updater{in: in, out: bufio.NewReader(out), kill: cancel}
 }
 
 func (u *updater) line() string {

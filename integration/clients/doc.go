@@ -18,7 +18,8 @@
 // argument, gets a server's host:port in REDIS and a number in UPDATES, and says "ready". At
 // a line on its standard input it starts so many updates at once: each takes the lock, reads
 // the key "counter", writes one more, and gives the lock back. It says "failed: why" for each
-// that was told an error, and at last "done" and how many were not. Redisson's program Locks gets
+// that was told an error, and at last "done" and how many were not. With HOLD each says "held" when it has the lock,
+// whose lease is LEASE seconds, and goes on at another line. Redisson's program Locks gets
 // two servers that share locks, in REDIS and OTHER, and says of each thing that a lock must do "ok"
 // or "failed", and of each kind of lock that is not adopted "refused" or "taken"; its program PageViews serves a page and says where.
 // The libraries' own tests

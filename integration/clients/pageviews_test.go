@@ -63,7 +63,7 @@ func viewPage(t *testing.T, installed func() (string, error), data *redistest.Se
 	data.Do(t, "SET", "counter", "0")
 	var services []*updater
 	for _, addr := range addrs {
-		services = append(services, startUpdater(t, dir, redissonProgram("PageViews"), addr))
+		services = append(services, startUpdater(t, dir, redissonProgram("PageViews"), addr, 0))
 	}
 	lb := balancer(t, services)
 

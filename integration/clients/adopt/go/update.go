@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -19,8 +20,16 @@ import (
 	gozero "github.com/zeromicro/go-zero/core/stores/redis"
 )
 
+// ttl is that of locks, in LEASE.
+var ttl = func() time.Duration {
+	seconds, err := strconv.Atoi(cmp.Or(os.Getenv("LEASE"), "10"))
+	if err != nil {
+		panic(err)
+	}
+	return time.Duration(seconds) * time.Second
+}()
+
 const (
-	ttl      = 10 * time.Second
 	pause    = 500 * time.Millisecond // between two tries to take a lock
 	patience = 10 * time.Minute
 )
@@ -140,6 +149,11 @@ func update(ctx context.Context, r *redis.Client, acquire func(context.Context) 
 	release, err := acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("taking the lock: %w", err)
+	}
+	if os.Getenv("HOLD") != "" {
+		fmt.Println("held")
+		var line string
+		fmt.Scanln(&line)
 	}
 	n, err := r.Get(ctx, "counter").Int()
 	if err == nil {

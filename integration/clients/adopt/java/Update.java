@@ -20,7 +20,7 @@ import redis.clients.jedis.JedisPooled;
 import redis.clients.jedis.params.SetParams;
 
 class Update {
-    static final Duration TTL = Duration.ofSeconds(10);
+    static final Duration TTL = Duration.ofSeconds(Long.parseLong(System.getenv().getOrDefault("LEASE", "10")));
     static final long PAUSE = 500; // ms between two tries to take a lock, about
     static final String RELEASE = "local mine = redis.call('get', KEYS[1]) == ARGV[1]\n"
             + "if mine then redis.call('del', KEYS[1]) end\nreturn mine";
@@ -111,6 +111,10 @@ class Update {
             try {
                 Step release = acquire.get();
                 try {
+                    if (System.getenv("HOLD") != null) {
+                        System.out.println("held");
+                        System.in.read();
+                    }
                     r.set("counter", String.valueOf(Long.parseLong(r.get("counter")) + 1));
                 } finally {
                     release.run();

@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 const [host, port] = process.env.REDIS.split(':')
 const updates = Number(process.env.UPDATES)
-const ttl = 10_000 // ms
+const ttl = 1000 * Number(process.env.LEASE ?? 10) // ms
 const pause = 500 // between two tries to take a lock, in ms
 const patience = { retryCount: 1_000, retryDelay: pause, retryJitter: pause / 2 } // of both versions of redlock
 const r = new Redis({ host, port: Number(port), lazyConnect: true })
@@ -60,6 +60,10 @@ async function update() {
   try {
     const release = await acquire()
     try {
+      if (process.env.HOLD) {
+        console.log('held')
+        await once(process.stdin, 'data')
+      }
       await r.set('counter', Number(await r.get('counter')) + 1)
     } finally {
       await release()

@@ -13,7 +13,8 @@ import redis_lock
 
 HOST, PORT = os.environ["REDIS"].rsplit(":", 1)
 UPDATES = int(os.environ["UPDATES"])
-TTL = 10  # seconds
+TTL = int(os.environ.get("LEASE", 10))  # seconds
+HOLD = "HOLD" in os.environ
 PAUSE = 0.5  # between two tries to take a lock, in seconds
 
 
@@ -113,6 +114,9 @@ def main():
             if not lock.acquire(blocking=True):
                 raise AssertionError("not acquired")
             try:
+                if HOLD:
+                    print("held", flush=True)
+                    sys.stdin.readline()
                 r.set("counter", int(r.get("counter")) + 1)
             finally:
                 lock.release()

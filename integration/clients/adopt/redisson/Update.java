@@ -9,6 +9,7 @@ import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
 class Update {
+    static final long LEASE = Long.parseLong(System.getenv().getOrDefault("LEASE", "10"));
     static final int UPDATES = Integer.parseInt(System.getenv("UPDATES"));
 
     interface Acquire {
@@ -18,7 +19,7 @@ class Update {
     static Acquire of(RLock lock, String how) {
         return () -> {
             switch (how) {
-                case "lease" -> lock.lock(10, TimeUnit.SECONDS);
+                case "lease" -> lock.lock(LEASE, TimeUnit.SECONDS);
                 case "try" -> {
                     if (!lock.tryLock(3, 10, TimeUnit.MINUTES)) throw new IllegalStateException("not acquired");
                 }
@@ -63,6 +64,10 @@ class Update {
                 var lock = acquire.get();
                 if (lock == null) return;
                 try {
+                    if (System.getenv("HOLD") != null) {
+                        System.out.println("held");
+                        System.in.read();
+                    }
                     counter.set(String.valueOf(Long.parseLong(counter.get()) + 1));
                 } finally {
                     lock.unlock();

@@ -3,15 +3,22 @@ use redis::AsyncCommands;
 use rslock::{LockError, LockManager};
 use std::{env, io, time::Duration};
 
-const TTL: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(500); // between two tries to take a lock, at most
 const TRIES: u32 = 1200;
 
+fn ttl() -> Duration {
+    Duration::from_secs(env::var("LEASE").map_or(10, |s| s.parse().expect("seconds")))
+}
+
 async fn update(locks: LockManager, mut data: redis::aio::MultiplexedConnection) -> Result<(), String> {
     let lock = locks
-        .lock(b"lock:rslock", TTL)
+        .lock(b"lock:rslock", ttl())
         .await
         .map_err(|e: LockError| format!("taking the lock: {e}"))?;
+    if env::var("HOLD").is_ok() {
+        println!("held");
+        io::stdin().read_line(&mut String::new()).expect("a line");
+    }
     let counted = async {
         let n: i64 = data.get("counter").await?;
         data.set("counter", n + 1).await
