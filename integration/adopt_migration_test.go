@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -236,6 +237,37 @@ func TestAdopt_TakesOver(t *testing.T) {
 		t.Errorf("beside one that is on: %s", got)
 	}
 	wantReplies(t, on, [2]string{"SET lock:a you NX PX 5000", "$-1"}, [2]string{"SET lock:b you NX PX 5000", "+OK"}, [2]string{"GET lock:a", `$"me"`})
+}
+
+// TestAdopt_BothReplaces: what overwrites a lock in both does so at the upstream and at the lock nodes, and is answered as by one Redis.
+func TestAdopt_BothReplaces(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 1, "--adopt", "lock:* mode=both as=full")
+	c, on := redistest.Open(t, r.addr()), redistest.Open(t, redistest.StartProxy(t, r.data, r.nodes, "--adopt", "lock:* as=full").Addr())
+	r.data.Do(t, "SET", "lock:a", "old", "NX", "PX", "50000")
+	for _, command := range []string{"SET lock:a v1 PX 40000 > +OK", `GETSET lock:a v2 > $"v1"`, `SET lock:a v3 PX 40000 GET > $"v2"`, "PSETEX lock:a 40000 v4 > +OK", "SET lock:a v5 XX PX 40000 > +OK"} {
+		command, reply, _ := strings.Cut(command, " > ")
+		wantReplies(t, c, [2]string{command, reply})
+		has := r.data.Do(t, "GET", "lock:a").String()
+		wantReplies(t, on, [2]string{"GET lock:a", has}, [2]string{"SET lock:a other NX PX 5000", "$-1"})
+	}
+	const compareAndSet = "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('set', KEYS[1], ARGV[2], 'PX', ARGV[3]) return 1 end return 0"
+	for _, step := range []struct {
+		at   *redistest.Conn
+		args []string
+		want string
+	}{{c, []string{"v4", "v6", "40000"}, ":0"}, {c, []string{"v5", "v6", "40000"}, ":1"}, {on, []string{"v6", "v7", "40000"}, ":1"}, {c, []string{"v6", "v8", "40000"}, ":0"}, {c, []string{"v7", "v8", "40000"}, ":1"}} {
+		if got := step.at.Do(t, append([]string{"EVAL", compareAndSet, "1", "lock:a"}, step.args...)...).String(); got != step.want {
+			t.Errorf("%v: %s, want %s", step.args, got, step.want)
+		}
+	}
+	wantReplies(t, on, [2]string{"GET lock:a", `$"v8"`})
+	wantReplies(t, c, [2]string{"SET lock:a v9 PX 40000", "+OK"}) // by a grant of on
+	if has := r.data.Do(t, "GET", "lock:a").String(); has != `$"v9"` {
+		t.Errorf("the upstream has %s", has)
+	}
+	wantReplies(t, on, [2]string{"GET lock:a", `$"v9"`}, [2]string{"DEL lock:a", ":1"})
+	wantReplies(t, c, [2]string{"EXISTS lock:a", ":0"})
 }
 
 // TestAdopt_BothBatch: one script renews several locks in both, as it does at one Redis.

@@ -109,6 +109,8 @@ type Call struct {
 	follows bool     // the script wants the client to be told of changes
 	words   []string // as the client has sent it
 	fault   []byte   // the reply to a command that is wrong whatever the key is
+	inTurn  bool     // no other call of this proxy replaces the lock
+	alone   bool     // in the mode both, that the nodes alone decide it
 
 	absent   idiom.Outcome // where nobody has the lock, at
 	absentAt int64         // this time, in ms since 1970; 0: it is not known
@@ -326,8 +328,10 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 	state := g.state(time.Now())
 	answered := false // state is an answer of the nodes to this call
 	exact := false    // and what is left of the lease, too
-	inTurn := false   // no other call of this proxy replaces the lock
-	most := tries
+	inTurn, most := c.inTurn, tries
+	if inTurn {
+		most = replaceTries
+	}
 	var holder locks.Grant // because of whom the nodes refused the last try, if it was an acquisition
 	burst := conn.Burst()
 	on := burst.basis()
@@ -357,8 +361,8 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			return Result{Reply: out.Reply, told: len(out.Signals) > 0, at: g, Burst: burst.next(on.rests)}, a.signal(ctx, conn, c.signalsOf(&out))
 		}
 		if out.Op.Do == idiom.Replace && !inTurn {
-			if refused := a.ruleOf(c).AllowsReplace(c.Call, time.Now()); refused != nil {
-				return Result{}, c.refused(TooStrict, refused.Why)
+			if err := a.mayReplace(c); err != nil {
+				return Result{}, err
 			}
 			waited, done, err := a.turns.take(ctx, key)
 			if err != nil {

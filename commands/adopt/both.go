@@ -18,9 +18,6 @@ import (
 // lag is how long the nodes may be behind the upstream: a release reaches them later.
 const lag = 50 * time.Millisecond
 
-// noReplace is why a call that replaces a lock is refused in the mode both.
-const noReplace = "it would replace a lock, which is not done in mode=both"
-
 // errUnclear is the answer where the upstream answers what the call never does.
 var errUnclear = errors.New("ERR the upstream's reply does not say whether it has changed the lock")
 
@@ -45,6 +42,14 @@ func (a *Adoption) decideBoth(ctx context.Context, conn Connection, c *Call) (Re
 	if err != nil {
 		return Result{}, err
 	}
+	if replies.May(idiom.Replace) { // two of this proxy's reach upstream and nodes in one order
+		_, done, err := a.turns.take(ctx, lockKey(conn, c))
+		if err != nil {
+			return Result{}, err
+		}
+		defer done()
+		c.inTurn = true
+	}
 	began := time.Now()
 	reply, err := conn.Ask(ctx, c.words)
 	if err != nil {
@@ -62,7 +67,7 @@ func (a *Adoption) decideAfter(ctx context.Context, conn Connection, c *Call, re
 		return Result{}, errUnclear
 	case did[0] != idiom.Nothing:
 		return a.follow(ctx, conn, c, &upstreamRun{replies: replies, did: did, reply: reply, began: began})
-	case c.class.Acquires():
+	case replies.May(idiom.Take), replies.May(idiom.Enter):
 		return Result{Reply: reply}, nil
 	}
 	return a.decideAlone(ctx, conn, c, reply)
@@ -76,22 +81,18 @@ func (a *Adoption) mayTell(c *Call) (*idiom.Replies, error) {
 		return nil, c.refused(NotTold, refused.Why+", which mode=both must know")
 	}
 	for _, op := range r.Ops {
+		kind := idiom.String
 		switch op.Do {
+		case idiom.Enter, idiom.Leave:
+			kind = idiom.Hash
 		case idiom.Replace:
-			return nil, c.refused(NotTold, noReplace)
-		case idiom.Take, idiom.Enter, idiom.Renew:
-			kind := idiom.String
-			if op.Do == idiom.Enter {
-				kind = idiom.Hash
-			}
-			if _, _, err := a.lease(c, kind, op.TTL); err != nil {
+			if err := a.mayReplace(c); err != nil {
 				return nil, err
 			}
-		case idiom.Leave:
-			if op.TTL != 0 {
-				if _, _, err := a.lease(c, idiom.Hash, op.TTL); err != nil {
-					return nil, err
-				}
+		}
+		if op.TTL != 0 {
+			if _, _, err := a.lease(c, kind, op.TTL); err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -119,7 +120,7 @@ func (u *upstreamRun) releases() bool {
 // taken is what the call has taken, by the value or field and ttl of its own words.
 func (u *upstreamRun) taken() (op idiom.Op) {
 	for _, o := range u.replies.Ops {
-		if o.Do == idiom.Take || o.Do == idiom.Enter {
+		if o.Do == idiom.Take || o.Do == idiom.Enter || o.Do == idiom.Replace {
 			op = o
 		}
 	}
@@ -130,7 +131,7 @@ func (u *upstreamRun) taken() (op idiom.Op) {
 func (u *upstreamRun) lease() time.Duration {
 	least := idiom.Forever
 	for _, o := range u.replies.Ops {
-		if o.Do == idiom.Take || o.Do == idiom.Enter || o.Do == idiom.Renew {
+		if o.Do == idiom.Take || o.Do == idiom.Enter || o.Do == idiom.Renew || o.Do == idiom.Replace {
 			least = min(least, o.TTL)
 		}
 	}
@@ -140,6 +141,7 @@ func (u *upstreamRun) lease() time.Duration {
 // follow has the nodes do what the upstream has done.
 func (a *Adoption) follow(ctx context.Context, conn Connection, c *Call, u *upstreamRun) (Result, error) {
 	r, err := a.decideOne(ctx, conn, c)
+	refused := (*RefusedError)(nil)
 	switch took := u.taken(); {
 	case u.releases(): // the client has it no more, whatever the nodes say
 		if err == nil && r.did == idiom.Nothing {
@@ -161,16 +163,19 @@ func (a *Adoption) follow(ctx context.Context, conn Connection, c *Call, u *upst
 			a.diverged(ctx, conn, c, nodesHeld, r.at)
 		}
 		// A call that may have found its own lock there gets an error, and goes on having it.
-		if err == nil || !slices.Contains(u.did, idiom.Renew) {
+		if err == nil || errors.As(err, &refused) || !slices.Contains(u.did, idiom.Renew) && !slices.Contains(u.did, idiom.Replace) {
 			a.giveBack(ctx, conn, c.Key(), took, u.began)
 		}
 	case err == nil:
-		if over, err := a.takeOver(ctx, conn, c, u); over || err != nil {
+		if over, err := a.takeOver(ctx, conn, c, u, r.at); over || err != nil {
 			return Result{Reply: u.reply, did: idiom.Renew}, err
 		}
 		a.diverged(ctx, conn, c, nodesLack, r.at)
 	}
 	r.did, r.op = idiom.Nothing, idiom.Op{}
+	if slices.Contains(u.did, idiom.Replace) {
+		err = mayBeLost(c.Key(), err)
+	}
 	return r, err
 }
 
@@ -191,7 +196,7 @@ func (a *Adoption) decideAlone(ctx context.Context, conn Connection, c *Call, re
 		a.diverged(ctx, conn, c, upstreamLacks, g)
 		return Result{Reply: reply}, nil
 	}
-	if out.Op.Do == idiom.Renew {
+	if out.Op.Do == idiom.Renew || out.Op.Do == idiom.Replace {
 		switch has, err := a.upstreamHas(ctx, conn, c.Key()); {
 		case err != nil:
 			return Result{}, err
@@ -200,6 +205,7 @@ func (a *Adoption) decideAlone(ctx context.Context, conn Connection, c *Call, re
 			return Result{Reply: reply}, nil
 		}
 	}
+	c.alone = true
 	next, _, err := a.do(ctx, conn, newBurst().basis(), c, key, &out, g)
 	switch {
 	case err != nil:

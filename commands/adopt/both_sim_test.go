@@ -633,6 +633,9 @@ func TestBoth_Simulation(t *testing.T) {
 			t.Errorf("%d grants in mode %s: too few to say anything", total[mode], mode)
 		}
 	}
+	if total["overwritten in both"] < seeds/2 {
+		t.Errorf("%d locks were overwritten in both: too few to say anything", total["overwritten in both"])
+	}
 	if total["taken over"] < seeds/4 {
 		t.Errorf("%d locks were taken over: too few to say anything", total["taken over"])
 	}

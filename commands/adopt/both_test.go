@@ -1,10 +1,12 @@
 package adopt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,9 +82,11 @@ func (c *beside) do(text string) string {
 var bothScripts = map[string]string{
 	"release": simScripts["release"], "extend": simScripts["extend"], "takeOrExtend": simScripts["takeOrExtend"],
 	"enter": enterHash, "leave": leaveHash, "extendHash": extendHash,
-	"extendAll": extendAll,
-	"always":    `if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end return 'OK'`,
-	"takeLeft":  `if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 9000) then return 1 end return redis.call('pttl', KEYS[1])`,
+	"extendAll": extendAll, "compareAndSet": compareAndSet, "takeOrRewrite": simScripts["takeOrRewrite"],
+	"takeSorted": takeSorted, "extendSorted": extendSorted, "releaseSorted": releaseSorted,
+	"keepLeft": `local left = redis.call('pttl', KEYS[1]) if left > 0 and redis.call('get', KEYS[1]) == ARGV[1] then redis.call('set', KEYS[1], ARGV[2], 'PX', left) return 1 end return 0`,
+	"always":   `if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end return 'OK'`,
+	"takeLeft": `if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 9000) then return 1 end return redis.call('pttl', KEYS[1])`,
 }
 
 // besides are clients by their names.
@@ -159,6 +163,153 @@ func TestBoth(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestBoth_Replaces: what writes another value than the one that is held does so in both places, and takes the lock from whoever has it
+// in either.
+func TestBoth_Replaces(t *testing.T) {
+	refused := func(command, why string) string {
+		return "ADOPTREFUSED " + command + " lock:a: " + why + `; adopted by "lock:*"`
+	}
+	for name, steps := range map[string][]string{
+		"nobody's":                 {"b SET lock:a me PX 5000 > +OK", "d GET lock:a > $2 me", "o GET lock:a > $2 me", "b EVAL release 1 lock:a me > :1", "o EXISTS lock:a > :0"},
+		"one of both":              {"b SET lock:a me NX PX 5000 > +OK", "b SET lock:a you PX 9000 > +OK", "d GET lock:a > $3 you", "o GET lock:a > $3 you", "o PTTL lock:a > :9000", "b EVAL extend 1 lock:a me 5000 > :0", "b EVAL release 1 lock:a me > :0", "b EVAL extend 1 lock:a you 8000 > :1", "o PTTL lock:a > :8000", "b EVAL release 1 lock:a you > :1", "d EXISTS lock:a > :0", "o EXISTS lock:a > :0"},
+		"the upstream's":           {"d SET lock:a me NX PX 5000 > +OK", "b SET lock:a you PX 9000 > +OK", "d GET lock:a > $3 you", "o GET lock:a > $3 you", "b EVAL extend 1 lock:a me 5000 > :0", "b EVAL release 1 lock:a you > :1"},
+		"the nodes'":               {"o SET lock:a me NX PX 5000 > +OK", "b SET lock:a you PX 9000 > +OK", "d GET lock:a > $3 you", "o GET lock:a > $3 you", "b EVAL extend 1 lock:a me 5000 > :0", "o EVAL release 1 lock:a me > :0", "b EVAL release 1 lock:a you > :1", "o EXISTS lock:a > :0"},
+		"one of each":              {"o SET lock:a me NX PX 5000 > +OK", "d SET lock:a you NX PX 5000 > +OK", "b SET lock:a third PX 9000 > +OK", "d GET lock:a > $5 third", "o GET lock:a > $5 third"},
+		"the same value":           {"b SET lock:a me PX 5000 > +OK", "b SET lock:a me PX 9000 > +OK", "d PTTL lock:a > :9000", "o PTTL lock:a > :9000", "b EVAL release 1 lock:a me > :1", "o EXISTS lock:a > :0"},
+		"SETEX":                    {"b SETEX lock:a 5 me > +OK", "b PSETEX lock:a 9000 you > +OK", "o GET lock:a > $3 you", "o PTTL lock:a > :9000"},
+		"SET GET":                  {"b SET lock:a me PX 5000 GET > $-1", "b SET lock:a you PX 9000 GET > $2 me", "o GET lock:a > $3 you"},
+		"GETSET":                   {"b GETSET lock:a me > $-1", "o TTL lock:a > :-1", "b GETSET lock:a you > $2 me", "o GET lock:a > $3 you", "o TTL lock:a > :-1"},
+		"SET XX":                   {"b SET lock:a me XX PX 5000 > $-1", "o EXISTS lock:a > :0", "b SET lock:a me NX PX 5000 > +OK", "b SET lock:a you XX PX 9000 > +OK", "d GET lock:a > $3 you", "o GET lock:a > $3 you", "o PTTL lock:a > :9000", "b SET lock:a you XX PX 7000 > +OK", "o PTTL lock:a > :7000"},
+		"SET XX, taken in on":      {"o SET lock:a me NX PX 5000 > +OK", "b SET lock:a me XX PX 9000 > +OK", "o PTTL lock:a > :9000", "d EXISTS lock:a > :0", "b SET lock:a you XX PX 8000 > +OK", "o GET lock:a > $3 you", "d EXISTS lock:a > :0", "b EVAL extend 1 lock:a you 7000 > :1", "b EVAL release 1 lock:a you > :1", "o EXISTS lock:a > :0"},
+		"SET XX, and both have it": {"o SET lock:a me NX PX 5000 > +OK", "d SET lock:a you NX PX 5000 > +OK", "b SET lock:a me XX PX 9000 > +OK", "d GET lock:a > $2 me", "o GET lock:a > $2 me", "b EVAL release 1 lock:a me > :1", "o EXISTS lock:a > :0"},
+		"a hash":                   {"b EVAL enter 1 lock:a 5000 me > $-1", "b EVAL enter 1 lock:a 5000 me > $-1", "b SET lock:a you PX 9000 > +OK", "d GET lock:a > $3 you", "o GET lock:a > $3 you", "b EVAL release 1 lock:a you > :1", "o EXISTS lock:a > :0"},
+		"compare and set":          {"b SET lock:a me NX PX 5000 > +OK", "b EVAL compareAndSet 1 lock:a you x 9000 > :0", "b EVAL compareAndSet 1 lock:a me you 9000 > :1", "d GET lock:a > $3 you", "o GET lock:a > $3 you", "b EVAL release 1 lock:a you > :1", "o EXISTS lock:a > :0"},
+		"compare and set in on":    {"b SET lock:a me NX PX 5000 > +OK", "o EVAL compareAndSet 1 lock:a me you 9000 > :1", "d EXISTS lock:a > :0", "b EVAL compareAndSet 1 lock:a me x 9000 > :0", "b EVAL compareAndSet 1 lock:a you x 8000 > :1", "d EXISTS lock:a > :0", "o GET lock:a > $1 x", "b EVAL extend 1 lock:a x 7000 > :1", "b EVAL release 1 lock:a x > :1", "o EXISTS lock:a > :0"},
+		"compare, and the upstream has another's": {"o SET lock:a me NX PX 5000 > +OK", "d SET lock:a you NX PX 5000 > +OK", "b EVAL compareAndSet 1 lock:a me x 9000 > :0", "o GET lock:a > $2 me"},
+		"take or rewrite":                         {"b EVAL takeOrRewrite 1 lock:a me me 5000 > :1", "b EVAL takeOrRewrite 1 lock:a me you 9000 > :1", "d GET lock:a > $3 you", "o GET lock:a > $3 you", "b EVAL takeOrRewrite 1 lock:a me x 9000 > :0", "o EVAL takeOrRewrite 1 lock:a you x 8000 > :1", "d EXISTS lock:a > :0", "b EVAL takeOrRewrite 1 lock:a x y 7000 > :1", "d GET lock:a > $1 y", "o GET lock:a > $1 y", "b EVAL release 1 lock:a y > :1", "o EXISTS lock:a > :0"},
+		"the nodes have another's":                {"o SET lock:a you NX PX 5000 > +OK", "b EVAL takeOrRewrite 1 lock:a me me 5000 > :0", "d EXISTS lock:a > :0"},
+		"for what is left":                        {"b SET lock:a me PX 5000 > +OK", "b SET lock:a you KEEPTTL > " + refused("SET", "it would replace a lock for what is left of its lease, which mode=both must know"), "b EVAL keepLeft 1 lock:a me you > " + refused("EVAL", "it would replace a lock for what is left of its lease, which mode=both must know"), "d GET lock:a > $2 me"},
+		"a sorted set":                            {"b EVAL takeSorted 1 lock:a me 5000 > :1", "b EVAL takeSorted 1 lock:a you 5000 > $-1", "o EVAL extendSorted 1 lock:a me 9000 > :1", "d PTTL lock:a > :9000", "b EVAL extendSorted 1 lock:a me 8000 > :1", "o PTTL lock:a > :8000", "b SET lock:a you PX 5000 > +OK", "o GET lock:a > $3 you"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				modes(t, "as=full").run(t, steps)
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		modes(t, "as=usual").run(t, []string{
+			"b SET lock:a me PX 5000 > " + refused("SET", "OVERWRITE does not compare the value: set as=full"), "b SET lock:a me NX PX 5000 > +OK",
+			"b SET lock:a you XX PX 5000 > " + refused("SET", "it would write another value than the one that is held, and does not compare that: set as=full"), "d GET lock:a > $2 me",
+			"b EVAL compareAndSet 1 lock:a me you 9000 > :1", "d GET lock:a > $3 you", "o GET lock:a > $3 you",
+		})
+	})
+}
+
+// TestBoth_ReplacesNoNative: what LOCK has taken is not replaced, and the upstream does not keep what was to replace it.
+func TestBoth_ReplacesNoNative(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := modes(t, "as=full")
+		if d, err := m["b"].a.opt.Engine.Lock(t.Context(), locks.LockRequest{Key: locks.Key{Name: "lock:a"}, Owner: "somebody", TTL: time.Minute}); err != nil || !d.Granted {
+			t.Fatal(d, err)
+		}
+		m.run(t, []string{`b SET lock:a me PX 5000 > ADOPTREFUSED SET lock:a: a change of a lock that was taken with LOCK; adopted by "lock:*"`, "d EXISTS lock:a > :0"})
+	})
+}
+
+// TestBoth_ReplacesInOrder: of two programs of one proxy that overwrite a lock at once, one is the last in both places.
+func TestBoth_ReplacesInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := modes(t, "as=full")
+		m["b"].a.opt.Engine = &delayed{Engine: m["b"].a.opt.Engine, first: time.Second}
+		second := &beside{client: client{t: t, a: m["b"].a, proto: 2}, up: m["b"].up}
+		var all sync.WaitGroup
+		all.Go(func() { m.run(t, []string{"b SET lock:a me PX 5000 > +OK"}) })
+		synctest.Wait()
+		all.Go(func() { besides{"second": second}.run(t, []string{"second SET lock:a you PX 5000 > +OK"}) })
+		all.Wait()
+		m.run(t, []string{"d GET lock:a > $3 you", "o GET lock:a > $3 you"})
+	})
+}
+
+// A delayed engine lets the first LOCK wait.
+type delayed struct {
+	Engine
+	first time.Duration
+}
+
+func (e *delayed) Lock(ctx context.Context, r locks.LockRequest) (locks.Decision, error) {
+	wait := e.first
+	e.first = 0
+	time.Sleep(wait)
+	return e.Engine.Lock(ctx, r)
+}
+
+// An unread engine cannot be asked what it has.
+type unread struct {
+	Engine
+	why error
+}
+
+func (e unread) Read(context.Context, locks.Key) (locks.Reading, error) {
+	return locks.Reading{}, e.why
+}
+
+// TestBoth_ReplaceFails: the reply says that the lock may be lost, since the upstream has it no more.
+func TestBoth_ReplaceFails(t *testing.T) {
+	for command, forgets := range map[string]bool{"SET lock:a you PX 5000": false, "EVAL compareAndSet 1 lock:a me you 5000": true} {
+		synctest.Test(t, func(t *testing.T) {
+			m := modes(t, "as=full")
+			b := m["b"]
+			m.run(t, []string{"b SET lock:a me NX PX 5000 > +OK"})
+			few := &locks.QuorumError{Op: "LOCK", Name: "lock:a", Nodes: 3, Need: 2, Got: 1}
+			b.a.opt.Engine = unread{&scripted{lock: func(locks.LockRequest) (locks.Decision, error) { return locks.Decision{}, few }}, few}
+			if forgets {
+				b.a.guesses.Purge()
+			}
+			args := strings.Fields(command)
+			for i, w := range args {
+				args[i] = cmp.Or(bothScripts[w], w)
+			}
+			var words [][]byte
+			for _, w := range args {
+				words = append(words, []byte(w))
+			}
+			call, err := b.a.Call(b, words, Keys{[]int{1}, true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = b.a.Decide(t.Context(), b, call)
+			partial, isPartial := err.(*PartialError)
+			if !isPartial || string(partial.Amend([]byte("-NOQUORUM why\r\n"))) != "-NOQUORUM why (the lock that it was to replace may be lost)\r\n" {
+				t.Errorf("%s: %v", command, err)
+			}
+			if got := m["d"].do("GET lock:a"); got != "$3 you" {
+				t.Errorf("%s: the upstream has %s; its client may have it still", command, got)
+			}
+		})
+	}
+}
+
+// TestBoth_ReplacedGoesWithItsClient: what a client has written over a lock is in neither place when it has left.
+func TestBoth_ReplacedGoesWithItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := modes(t, "as=full")
+		b := m["b"]
+		m.run(t, []string{"b SET lock:a me NX PX 5000 > +OK"})
+		call, err := b.a.Call(b, [][]byte{[]byte("EVAL"), []byte(compareAndSet), []byte("1"), []byte("lock:a"), []byte("me"), []byte("you"), []byte("5000")}, Keys{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := b.a.Decide(t.Context(), b, call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.a.GiveBack(b, r)
+		m.run(t, []string{"d EXISTS lock:a > :0", "o EXISTS lock:a > :0"})
+	})
 }
 
 // TestBoth_Waits: a release that has reached the upstream and not yet the nodes is waited for.

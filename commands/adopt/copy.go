@@ -34,7 +34,7 @@ func originOf(info string) origin {
 
 // made is in which mode the grants of a call are made.
 func (c *Call) made() origin {
-	if c.pattern.Mode == Both {
+	if c.pattern.Mode == Both && !c.alone {
 		return madeBoth
 	}
 	return madeOn

@@ -32,7 +32,9 @@ type Answer interface {
 // nothing: locks are to be had while it is away.
 func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern, r locks.LockRequest) (d locks.Decision, at guess, err error) {
 	if p.Mode == Both { // the upstream has granted it
-		r.Barge, r.Wait = false, lag
+		if r.Barge = false; r.Replaces == nil {
+			r.Wait = lag
+		}
 		d, err = a.opt.Engine.Lock(ctx, r)
 		return d, at, err
 	}

@@ -17,7 +17,9 @@ const mostHolds = 64
 // takeOver has the lock nodes grant a lock that only the upstream has, since it was taken in the mode off, to the caller who has
 // just extended it there. It reports false if the caller has lost it: the nodes have another's, a proxy in the mode on may have
 // granted it meanwhile, or it was released at the upstream before the nodes had granted it. See docs/decisions/0028.
-func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *upstreamRun) (bool, error) {
+//
+// at is what the nodes have: a grant of both, whose value the upstream has not any more, is lost, and goes.
+func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *upstreamRun, at guess) (bool, error) {
 	key := lockKey(conn, c)
 	if a.opt.Peers != nil {
 		if on, err := a.opt.Peers.AnyOn(ctx, key.DB, key.Name); on || err != nil {
@@ -30,10 +32,15 @@ func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *up
 		return false, err
 	}
 	out, refused := c.Run(has, time.Now())
-	if refused != nil || out.Op.Do != idiom.Renew || has.Count > mostHolds {
+	written := u.taken().Do == idiom.Replace && u.taken().Value == has.Value // by this call, in place of what its caller had
+	if refused != nil || out.Op.Do != idiom.Renew && !written || has.Count > mostHolds {
 		return false, nil
 	}
-	granted, next, err := a.takeAs(ctx, c, key, has, began)
+	var lost *locks.GrantRef
+	if is := at.read(time.Now()); at.made == madeBoth && at.fence != 0 && (is.Kind != has.Kind || is.Value != has.Value) {
+		lost = &locks.GrantRef{Owner: at.owner, Fence: at.fence}
+	}
+	granted, next, err := a.takeAs(ctx, c, key, has, lost, began)
 	if err != nil {
 		return false, err
 	}
@@ -42,7 +49,7 @@ func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *up
 		if err == nil && time.Since(u.began) >= u.lease() {
 			err = errLate
 		}
-		return r.did == idiom.Renew, err
+		return r.did != idiom.Nothing, err
 	}
 	undo := func(granted []locks.Grant) {
 		for _, g := range granted {
@@ -70,8 +77,9 @@ func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *up
 	return true, nil
 }
 
-// takeAs has the nodes grant what the upstream has since that time, with as many holds. No grants: they have another's.
-func (a *Adoption) takeAs(ctx context.Context, c *Call, key locks.Key, has idiom.State, began time.Time) (granted []locks.Grant, next guess, err error) {
+// takeAs has the nodes grant what the upstream has since that time, with as many holds, in place of what is lost. No grants:
+// they have another's.
+func (a *Adoption) takeAs(ctx context.Context, c *Call, key locks.Key, has idiom.State, lost *locks.GrantRef, began time.Time) (granted []locks.Grant, next guess, err error) {
 	ttl, _, err := a.lease(c, has.Kind, has.Left)
 	if err != nil {
 		return nil, next, err
@@ -83,7 +91,7 @@ func (a *Adoption) takeAs(ctx context.Context, c *Call, key locks.Key, has idiom
 	case idiom.Sorted:
 		op.Kind = idiom.Sorted
 	}
-	request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: madeBoth.info(), NoReenter: true}
+	request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: madeBoth.info(), Replaces: lost, NoReenter: lost == nil}
 	for holds := 1; holds <= max(1, has.Count); holds++ {
 		d, _, err := a.lockGuarded(ctx, nil, c.pattern, request)
 		if err != nil || !d.Granted || d.Grant.Holds != holds {
@@ -97,7 +105,7 @@ func (a *Adoption) takeAs(ctx context.Context, c *Call, key locks.Key, has idiom
 		}
 		granted = append(granted, d.Grant)
 		next = guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: holds, until: began.Add(ttl), made: madeBoth}
-		request.NoReenter = false
+		request.NoReenter, request.Replaces = false, nil
 	}
 	return granted, next, nil
 }

@@ -23,11 +23,18 @@ func TestBoth_TakesOver(t *testing.T) {
 		"a hash":       {"d EVAL enter 1 lock:a 2000 me > $-1", "b EVAL extendHash 1 lock:a 9000 me > :1", "o HGET lock:a me > $1 1", "o PTTL lock:a > :9000", "o EVAL enter 1 lock:a 5000 you > :9000", "b EVAL leave 1 lock:a 5000 me > :1", "o EXISTS lock:a > :0"},
 		"a hash with three holds": {"d EVAL enter 1 lock:a 2000 me > $-1", "d EVAL enter 1 lock:a 2000 me > $-1", "d EVAL enter 1 lock:a 2000 me > $-1", "b EVAL extendHash 1 lock:a 9000 me > :1", "o HGET lock:a me > $1 3", "o PTTL lock:a > :9000",
 			"b EVAL leave 1 lock:a 9000 me > :0", "b EVAL leave 1 lock:a 9000 me > :0", "o HGET lock:a me > $1 1", "b EVAL leave 1 lock:a 9000 me > :1", "o EXISTS lock:a > :0", "d EXISTS lock:a > :0"},
+		"with another value":        {"d SET lock:a me NX PX 2000 > +OK", "b EVAL compareAndSet 1 lock:a me you 9000 > :1", "d PTTL lock:a > :9000", "o PTTL lock:a > :9000", "b EVAL extend 1 lock:a you 8000 > :1", "o PTTL lock:a > :8000", "b EVAL release 1 lock:a you > :1", "o EXISTS lock:a > :0"},
+		"by SET XX":                 {"d SET lock:a me NX PX 2000 > +OK", "b SET lock:a me XX PX 9000 > +OK", "o GET lock:a > $2 me", "o PTTL lock:a > :9000"},
+		"from another by SET XX":    {"d SET lock:a me NX PX 2000 > +OK", "b SET lock:a you XX PX 9000 > +OK", "d GET lock:a > $3 you", "o GET lock:a > $3 you", "b EVAL release 1 lock:a you > :1", "o EXISTS lock:a > :0"},
+		"a sorted set":              {"d EVAL takeSorted 1 lock:a me 2000 > :1", "b EVAL extendSorted 1 lock:a me 9000 > :1", "o PTTL lock:a > :9000", "b EVAL releaseSorted 1 lock:a me > :2", "o EXISTS lock:a > :0"},
+		"where one of both is lost": {"b SET lock:a you NX PX 8000 > +OK", "d DEL lock:a > :1", "d SET lock:a me NX PX 2000 > +OK", "b EVAL extend 1 lock:a me 9000 > :1", "o GET lock:a > $2 me", "o PTTL lock:a > :9000", "b EVAL release 1 lock:a you > :0", "b EVAL release 1 lock:a me > :1", "o EXISTS lock:a > :0"},
+		"a hash where one of both is lost": {"b EVAL enter 1 lock:a 8000 you > $-1", "b EVAL enter 1 lock:a 8000 you > $-1", "d DEL lock:a > :1", "d EVAL enter 1 lock:a 2000 me > $-1", "d EVAL enter 1 lock:a 2000 me > $-1", "b EVAL extendHash 1 lock:a 9000 me > :1", "o HGET lock:a me > $1 2", "o PTTL lock:a > :9000",
+			"b EVAL leave 1 lock:a 9000 me > :0", "b EVAL leave 1 lock:a 9000 me > :1", "o EXISTS lock:a > :0"},
 		"a hash by a command": {"d EVAL enter 1 lock:a 2000 me > $-1", "b PEXPIRE lock:a 9000 > :1", "o HGET lock:a me > $1 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := modes(t, "guard=no")
+				m := modes(t, "guard=no as=full")
 				m.run(t, steps)
 				if n := m["b"].takenOver(); n != 1 {
 					t.Errorf("%v locks were taken over", n)
@@ -51,6 +58,13 @@ func TestBoth_TakesNothingOver(t *testing.T) {
 		"that cannot be found out": {func(m besides) { m["b"].others.err = errors.New("NOQUORUM few") }, extend("me"), "NOQUORUM few :0"},
 		"the nodes have another's": {func(m besides) { m["o"].do("SET lock:a you NX PX 3000") }, extend("me"), ":0 :1"},
 		"it is another's":          {func(besides) {}, extend("you"), ":0 :0"},
+		"another proxy is on, and the nodes have one of both": {func(m besides) {
+			m["d"].do("DEL lock:a")
+			m["b"].do("SET lock:a you NX PX 5000")
+			m["d"].do("DEL lock:a")
+			m["d"].do("SET lock:a me NX PX 5000")
+			m["b"].others.on = true
+		}, extend("me"), ":0 :1"},
 		"another's since it was": {func(m besides) {
 			m["b"].when("GET", func() { m["d"].do("DEL lock:a"); m["d"].do("SET lock:a you NX PX 5000") })
 		}, extend("me"), ":0 :0"},

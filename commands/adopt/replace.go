@@ -23,9 +23,6 @@ func (a *Adoption) replace(ctx context.Context, c *Call, key locks.Key, op idiom
 	if value, _ := locks.ShownOwner(g.owner); isUpstreams(value) {
 		return nil, grant, c.refused(UpstreamHas, "the upstream has the key, which a program has taken that goes past the proxies")
 	}
-	if c.pattern.Mode == Both {
-		return nil, grant, c.refused(NotTold, noReplace)
-	}
 	ttl, open, err := a.lease(c, idiom.String, op.TTL)
 	if err != nil || g.fence == 0 || g.made == unknownOrigin {
 		return nil, grant, err
@@ -36,14 +33,27 @@ func (a *Adoption) replace(ctx context.Context, c *Call, key locks.Key, op idiom
 	switch {
 	case err != nil:
 		a.guesses.Remove(key)
-		if quorum := (*locks.QuorumError)(nil); errors.As(err, &quorum) {
-			err = &PartialError{Key: key.Name, Err: err, Note: "the lock that it was to replace may be lost"}
-		}
-		return nil, grant, err
+		return nil, grant, mayBeLost(key.Name, err)
 	case !d.Granted:
 		return nil, grant, sleep(ctx, rand.N(maxReplacePause))
 	}
-	return &guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: 1, until: now.Add(ttl), open: open, made: madeOn}, d.Grant, nil
+	return &guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: 1, until: now.Add(ttl), open: open, made: c.made()}, d.Grant, nil
+}
+
+// mayBeLost is err, with a note if too few nodes have answered a call that replaces a lock.
+func mayBeLost(key string, err error) error {
+	if quorum := (*locks.QuorumError)(nil); errors.As(err, &quorum) {
+		return &PartialError{Key: key, Err: err, Note: "the lock that it was to replace may be lost"}
+	}
+	return err
+}
+
+// mayReplace refuses a call that replaces a lock, unless its pattern allows it or it has compared the value.
+func (a *Adoption) mayReplace(c *Call) error {
+	if refused := a.ruleOf(c).AllowsReplace(c.Call, time.Now()); refused != nil {
+		return c.refused(TooStrict, refused.Why)
+	}
+	return nil
 }
 
 // sleep waits for d, or returns the error of ctx when that ends before.

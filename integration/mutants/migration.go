@@ -46,7 +46,7 @@ var Migration = []Mutant{
 	{
 		Name:   "both-takes-nothing-over",
 		Breaks: "a lock that was taken in off goes on when it is extended in both: without that a migration loses each that is held over the step",
-		Edits:  []Edit{{"commands/adopt/both.go", "a.takeOver(ctx, conn, c, u); over || err != nil {", "a.takeOver(ctx, conn, c, u); over && err != nil {"}},
+		Edits:  []Edit{{"commands/adopt/both.go", "a.takeOver(ctx, conn, c, u, r.at); over || err != nil {", "a.takeOver(ctx, conn, c, u, r.at); over && err != nil {"}},
 	},
 	{
 		Name:   "both-over-beside-on",
@@ -56,12 +56,12 @@ var Migration = []Mutant{
 	{
 		Name:   "both-over-any-value",
 		Breaks: "a lock is taken over for who has it by its value: another may have it by now",
-		Edits:  []Edit{{"commands/adopt/over.go", "out.Op.Do != idiom.Renew ||", "out.Op.Do > idiom.Release ||"}},
+		Edits:  []Edit{{"commands/adopt/over.go", "out.Op.Do != idiom.Renew && !written ||", "out.Op.Do > idiom.Release && !written ||"}},
 	},
 	{
 		Name:   "both-over-the-nodes",
 		Breaks: "what the nodes have granted to another is not taken over",
-		Edits:  []Edit{{"commands/adopt/over.go", "return r.did == idiom.Renew, err", "return r.did <= idiom.Release, err"}},
+		Edits:  []Edit{{"commands/adopt/over.go", "return r.did != idiom.Nothing, err", "return r.did <= idiom.Release, err"}},
 	},
 	{
 		Name:   "both-over-by-one-look",
@@ -92,6 +92,56 @@ var Migration = []Mutant{
 		Name:   "both-batch-another-s-reply",
 		Breaks: "what a script on several locks has done to one of them is told by the element that is about it",
 		Edits:  []Edit{{"commands/adopt/batch.go", "theirs[at], elements = elements[0], elements[1:]", "theirs[at], elements = elements[len(elements)-1], elements[1:]"}},
+	},
+	{
+		Name:   "both-replaces-as-usual",
+		Breaks: "what is not allowed to replace a lock is refused before the upstream has done it",
+		Edits:  []Edit{{"commands/adopt/both.go", "if err := a.mayReplace(c); err != nil {", "if err := a.mayReplace(c); err != nil && c == nil {"}},
+	},
+	{
+		Name:   "both-replaces-in-any-order",
+		Breaks: "of two programs of one proxy that overwrite a lock, one is the last in both places: else the upstream has one's value and the nodes the other's",
+		Edits:  []Edit{{"commands/adopt/both.go", "if replies.May(idiom.Replace) {", "if replies.May(idiom.Replace) && c == nil {"}},
+	},
+	{
+		Name:   "both-replaces-for-what-is-left",
+		Breaks: "how long the upstream keeps what was written must be known",
+		Edits:  []Edit{{"commands/adopt/idiom/replies.go", "if out.Op.Do == Replace && out.TimeRead {", "if out.Op.Do == Replace && out.Reply == nil {"}},
+	},
+	{
+		Name:   "both-replaces-alone-for-both",
+		Breaks: "what the nodes alone replace is at the nodes alone: taken for a grant of both it can be neither extended nor released",
+		Edits:  []Edit{{"commands/adopt/both.go", "c.alone = true", "c.alone = false"}},
+	},
+	{
+		Name:   "both-replaced-goes-silently",
+		Breaks: "who has overwritten a lock at the upstream is told that it may be lost, though the nodes do not decide",
+		Edits:  []Edit{{"commands/adopt/both.go", "err = mayBeLost(c.Key(), err)", "_ = mayBeLost(c.Key(), err)"}},
+	},
+	{
+		Name:   "both-refused-not-given-back",
+		Breaks: "what the nodes refuse to replace is given back at the upstream",
+		Edits:  []Edit{{"commands/adopt/both.go", "errors.As(err, &refused) || ", ""}},
+	},
+	{
+		Name:   "both-replaced-not-given-back",
+		Breaks: "what a client that has left has written over a lock is given back at the upstream as well",
+		Edits:  []Edit{{"commands/adopt/both.go", "o.Do == idiom.Take || o.Do == idiom.Enter || o.Do == idiom.Replace {\n\t\t\top = o", "o.Do == idiom.Take || o.Do == idiom.Enter {\n\t\t\top = o"}},
+	},
+	{
+		Name:   "both-over-beside-the-lost",
+		Breaks: "a grant of both whose value the upstream has not any more is in nobody's way: else a lock of off that came after it is lost when it is extended",
+		Edits:  []Edit{{"commands/adopt/over.go", "at.made == madeBoth && at.fence != 0", "at.made == madeBoth && at.fence < 0"}},
+	},
+	{
+		Name:   "both-over-those-of-on",
+		Breaks: "a grant of on is at the nodes alone, and not lost: nothing is taken over in its place",
+		Edits:  []Edit{{"commands/adopt/over.go", "at.made == madeBoth && at.fence != 0", "at.made != elsewhere && at.fence != 0"}},
+	},
+	{
+		Name:   "both-over-not-what-was-written",
+		Breaks: "a lock of off goes on when its holder writes another value in both",
+		Edits:  []Edit{{"commands/adopt/over.go", "!written ||", "!written || written ||"}},
 	},
 	{
 		Name:   "both-over-all-holds",

@@ -81,6 +81,11 @@ func (c *Call) Replies(now time.Time) (*Replies, *Refusal) {
 	return r, nil
 }
 
+// May reports whether the call does that in some state.
+func (r *Replies) May(do Do) bool {
+	return slices.ContainsFunc(r.Ops, func(op Op) bool { return op.Do == do })
+}
+
 // add runs a call over states of one sort, at two moments.
 func (r *Replies) add(c *Call, states []State, now time.Time) *Refusal {
 	seen := map[Do][]told{}
@@ -88,6 +93,9 @@ func (r *Replies) add(c *Call, states []State, now time.Time) *Refusal {
 		out, err := c.Run(state, now.Add(time.Duration(i)*1234567*time.Microsecond))
 		if err != nil {
 			return asRefusal(err)
+		}
+		if out.Op.Do == Replace && out.TimeRead {
+			return refusef("it would replace a lock for what is left of its lease")
 		}
 		if !slices.Contains(r.Ops, out.Op) {
 			r.Ops = append(r.Ops, out.Op)
