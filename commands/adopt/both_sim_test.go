@@ -490,10 +490,13 @@ func (s *bothSim) program(n int, p *simProxy, how simIdiom, constant bool) {
 				break
 			}
 			asked, then, again := time.Now(), value+"'", s.ask(who, false)
+			rewrites := strings.Contains(how.renew, "W")
+			if rewrites { // it may fail, and then what it was to replace may be lost
+				s.leave(b)
+			}
 			reply, mode, err := s.do(p, simWords(how.renew, value, then))
-			if strings.Contains(how.renew, "W") {
-				if value = then; err != nil { // what it was to replace may be lost
-					s.leave(b)
+			if rewrites {
+				if value = then; err != nil {
 					time.Sleep(time.Until(until))
 					break
 				}

@@ -121,7 +121,7 @@ var Migration = []Mutant{
 	{
 		Name:   "both-refused-not-given-back",
 		Breaks: "what the nodes refuse to replace is given back at the upstream",
-		Edits:  []Edit{{"commands/adopt/both.go", "errors.As(err, &refused) || ", ""}},
+		Edits:  []Edit{{"commands/adopt/both.go", "errors.As(err, &refused) || ", "errors.As(err, &refused) && err == nil || "}},
 	},
 	{
 		Name:   "both-replaced-not-given-back",
