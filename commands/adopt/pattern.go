@@ -72,8 +72,8 @@ func ParsePattern(text string) (*Pattern, error) {
 	if p.Mode == Both && p.Deadlines != idiom.NoDeadlines { // there such a lock has no end, and GETSET takes it away
 		faults = append(faults, errors.New("timestamps does not go with mode=both: the upstream knows nothing of it"))
 	}
-	if p.Mode == Both && p.FenceKey != "" { // there the upstream counts, and is far behind
-		faults = append(faults, errors.New("fence-key does not go with mode=both: the upstream has fences of its own"))
+	if p.Mode == Both && p.FenceKey != "" {
+		faults = append(faults, errors.New("fence-key does not go with mode=both: programs that are off get the upstream's tokens, which are smaller than the lock nodes' fences"))
 	}
 	return p, errors.Join(faults...)
 }
