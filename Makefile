@@ -18,6 +18,12 @@ define tests
 	$(GO) list $(PKGS) | grep -vE '$(1)' | grep -E '$(CROWDED)' | xargs -r $(2) $(GO) test -p 1 -parallel 4 -timeout 20m $(3) || failed=1; \
 	[ $$failed = 0 ]; }
 endef
+# Modules of their own that are tested like the packages of this one.
+MODULES := clients/go integration/goclient
+# $(call modules,how to start go,its command and flags) runs a command of go on all of their packages.
+define modules
+{ failed=0; for m in $(MODULES); do $(1) $(GO) -C $$m $(2) ./... || failed=1; done; [ $$failed = 0 ]; }
+endef
 # Packages that keep a processor busy, and have neither servers nor a clock: they run beside the others.
 BUSY := /integration/(model|mutants)
 FUZZTIME ?= 60s
@@ -41,16 +47,19 @@ dev: ## a proxy, its upstream and five lock nodes in one process
 test: redis ## every test; installs redis-server where it is missing
 	@$(GO) list $(PKGS) | grep -E '$(BUSY)' | xargs -r $(NICE) $(GO) test -timeout 20m & busy=$$!; \
 	$(call tests,$(BUSY)); others=$$?; \
-	wait $$busy && exit $$others
+	$(call modules,,test -p 1 -parallel 4 -timeout 20m); modules=$$?; \
+	wait $$busy && exit $$((others + modules))
 
 # Four packages at once: their tests wait more than they compute.
 .PHONY: quick
 quick: vet ## at every save, under 30s: vet, gofmt, and the unit tests that start no server. Left out: integration/, tests at real servers, most of the simulation
 	@$(GO) list $(PKGS) | grep -v /integration | LOCKPROXY_TEST_QUICK=1 LOCKPROXY_SIM_SEEDS=8 xargs $(GO) test -p 4 -short -timeout 2m
+	@$(GO) -C clients/go test -timeout 2m ./...
 
 .PHONY: race
 race: redis ## every test under the race detector, but for the models, which have one goroutine; needs a C compiler
-	@export CGO_ENABLED=1; $(call tests,/integration/model,$(NICE),-race -short)
+	@export CGO_ENABLED=1; $(call tests,/integration/model,$(NICE),-race -short); others=$$?; \
+	$(call modules,$(NICE),test -p 1 -parallel 4 -timeout 20m -race -short) && exit $$others
 
 # Tests that hold the proxy against a plain server, and those of the verbs.
 NEWEST_TESTS := ^Test(PassThrough|Random(Streams|Verbs)$$|Verb|RequireOwner|Client(ID|List|Kill|Unblock|Tracking|Commands)|Subscriber|RESP3|Protocol|Quit|Auth|RevokedLogin|PasswordRotation|Users_DoNotShare|LimitsBefore|ManyConnections|Blocking|PasswordChange_Through|Keyspace|Multi_Refused|WatchSees|NoPermission)
@@ -158,6 +167,7 @@ lint: vet staticcheck docker-lint shell-lint ## every linter
 .PHONY: vet
 vet: ## go vet, and gofmt
 	$(GO) vet $(PKGS)
+	@$(call modules,,vet)
 	$(GO) -C integration/bench/contend vet .
 	$(GO) -C integration/clients/adopt/go vet .
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not gofmt'ed: $$unformatted"; exit 1; }
@@ -165,6 +175,7 @@ vet: ## go vet, and gofmt
 .PHONY: staticcheck
 staticcheck: ## staticcheck, pinned
 	$(NICE) $(GO) run $(STATICCHECK) $(PKGS)
+	@$(call modules,$(NICE),run $(STATICCHECK))
 
 .PHONY: docker-lint
 docker-lint: bin/hadolint-$(HADOLINT)/bin/hadolint ## hadolint on the Dockerfile, pinned
