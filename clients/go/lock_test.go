@@ -255,3 +255,18 @@ func TestLock_ReleaseInOnLost(t *testing.T) {
 		<-l.Lost()
 	})
 }
+
+// TestLock_NotLostWhileItIsGivenBack: what ends then is no loss.
+func TestLock_NotLostWhileItIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(holding)
+		l, losses := hold(t, f, Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = l.Release(ctx)
+		l.lose(errOver)
+		if err := l.Release(t.Context()); err != nil || l.Err() != nil || len(*losses) > 0 {
+			t.Errorf("Release: %v; Err is %v; told %v", err, l.Err(), *losses)
+		}
+	})
+}

@@ -224,7 +224,6 @@ func (r *request) take(ctx context.Context) (l *Lock, err error) {
 		}
 		switch {
 		case ctx.Err() != nil:
-			r.unsure = true
 			return nil, context.Cause(ctx)
 		case err != ErrNotAcquired && !again(err), !time.Now().Before(deadline):
 			return nil, r.failure(err)
@@ -255,7 +254,7 @@ func (r *request) ask(ctx context.Context, first bool, left time.Duration) (any,
 	if wait > 0 {
 		args = append(args, "WAIT", millis(wait))
 	}
-	if r.conn == nil && !r.Session {
+	if r.conn == nil && !r.Session { // one that has died unnoticed would cost the only try
 		r.conn = r.idle.get()
 	}
 	if r.conn == nil {

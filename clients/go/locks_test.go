@@ -146,21 +146,24 @@ func TestAcquire_KeepsConnections(t *testing.T) {
 		f := newFake(waiting)
 		s := New(f)
 		for range 3 {
-			if _, err := s.Acquire(t.Context(), "job", Options{Wait: time.Second}); err != ErrNotAcquired {
+			if _, err := s.Acquire(t.Context(), "job", Options{Wait: idleTime / 8}); err != ErrNotAcquired {
 				t.Fatal(err)
 			}
 		}
 		if len(f.conns) != 1 || f.open() != 1 {
 			t.Errorf("%d connections were made, %d are open", len(f.conns), f.open())
 		}
+		if _, err := s.Acquire(t.Context(), "job", Options{Session: true}); err != ErrNotAcquired || len(f.conns) != 2 || f.open() != 1 {
+			t.Errorf("%v; a session took a connection that was kept, or kept its own: %d were made, %d are open", err, len(f.conns), f.open())
+		}
 		f.conns[0].Close() // by the other side
-		if _, err := s.Acquire(t.Context(), "job", Options{Wait: time.Second}); err != ErrNotAcquired || len(f.conns) != 2 {
+		if _, err := s.Acquire(t.Context(), "job", Options{Wait: idleTime / 8}); err != ErrNotAcquired || len(f.conns) != 3 {
 			t.Errorf("%v, %d connections were made", err, len(f.conns))
 		}
 		done := make(chan error)
 		for range 20 {
 			go func() {
-				_, err := s.Acquire(t.Context(), "job", Options{Wait: time.Second})
+				_, err := s.Acquire(t.Context(), "job", Options{Wait: idleTime / 8})
 				done <- err
 			}()
 		}
