@@ -112,13 +112,11 @@ var drawing = []room{
 	{pkg: "scripts"},
 	{pkg: "docs/recipes",
 		theirs: []string{"github.com/redis/go-redis/v9"}},
-	{pkg: "docs/clients/go",
-		theirs: []string{"github.com/redis/go-redis/v9"}},
 	{pkg: "integration/model/explore"},
 	{pkg: "integration/model/...",
 		ours: []string{"integration/model/explore"}},
 	{pkg: "integration/...",
-		ours: []string{"integration/...", "docs/recipes", "docs/clients/go", "scripts"}, // faults are aimed at scripts, by their SHA
+		ours: []string{"integration/...", "docs/recipes", "scripts"}, // faults are aimed at scripts, by their SHA
 		theirs: []string{"golang.org/x/sync", "golang.org/x/sys", "github.com/redis/go-redis/v9", "modernc.org/sqlite", "github.com/chromedp/chromedp", "github.com/chromedp/cdproto",
 			"github.com/Shopify/toxiproxy/v2", "github.com/rs/zerolog", "github.com/anishathalye/porcupine"}},
 }
