@@ -23,6 +23,8 @@ var (
 	ErrNotAcquired = errors.New("lockproxy: another has the lock")
 	// ErrLost reports that a lock was lost before it was given back.
 	ErrLost = errors.New("lockproxy: the lock was lost")
+	// ErrClosed reports that the application has closed its client.
+	ErrClosed = errors.New("lockproxy: the client is closed")
 )
 
 // errLate reports that granted leases were over before their answers came.
@@ -74,7 +76,7 @@ func (e ReplyError) word() string {
 func again(err error) bool {
 	var answer ReplyError
 	if !errors.As(err, &answer) {
-		return true
+		return !errors.Is(err, ErrClosed)
 	}
 	switch answer.word() {
 	case "NOQUORUM", "DRAINING", "UPSTREAMDOWN":
@@ -217,7 +219,9 @@ func (r *request) take(ctx context.Context) (l *Lock, err error) {
 			}
 		default:
 			r.unsure = r.unsure || again(err)
-			r.closeConn()
+			if answer := ReplyError(""); !errors.As(err, &answer) || answer.word() == "DRAINING" {
+				r.closeConn() // the next one may lead to another proxy
+			}
 		}
 		if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 			<-ctx.Done() // the client may have noticed a moment before

@@ -22,7 +22,7 @@ func TestAcquire_Asks(t *testing.T) {
 	tests := []struct {
 		name    string
 		opts    Options
-		timeout time.Duration
+		conns   int // of its own that were made
 		replies []any
 		err     error // what Acquire returns is one
 		sent    string
@@ -33,31 +33,33 @@ func TestAcquire_Asks(t *testing.T) {
 			"0.0 LOCK job 1000 OWNER A REQ A"},
 		{"with an info", Options{Info: "why", NoRenew: true}, 0, []any{grant(7, time.Second)}, nil,
 			"0.0 LOCK job 30000 OWNER A REQ A INFO why"},
-		{"a session", Options{Session: true, MaxHold: time.Minute}, 0, []any{grant(7, 29*time.Second)}, nil,
+		{"a session", Options{Session: true, MaxHold: time.Minute}, 1, []any{grant(7, 29*time.Second)}, nil,
 			"own 0.0 LOCK job 30000 OWNER A REQ A SESSION ONLOSS CLOSE MAXHOLD 60000"},
-		{"a session, refused", Options{Session: true}, 0, []any{nil}, ErrNotAcquired,
+		{"a session, refused", Options{Session: true}, 1, []any{nil}, ErrNotAcquired,
 			"own 0.0 LOCK job 30000 OWNER A REQ A SESSION ONLOSS CLOSE"},
 		{"no permission", Options{Wait: time.Minute}, 0, []any{noPermission}, noPermission,
 			"0.0 LOCK job 30000 OWNER A REQ A"},
 		{"no lockproxy", Options{Wait: time.Minute}, 0, []any{"OK"}, ReplyError("ERR no answer of a lockproxy to LOCK: OK"),
 			"0.0 LOCK job 30000 OWNER A REQ A"},
+		{"a closed client", Options{Wait: time.Minute}, 0, []any{ErrClosed}, ErrClosed,
+			"0.0 LOCK job 30000 OWNER A REQ A"},
 		{"no quorum", Options{}, 0, []any{quorumFailed, int64(1)}, quorumFailed,
 			"0.0 LOCK job 30000 OWNER A REQ A\n0.0 UNLOCK job A REQ A"},
 		{"not answered", Options{}, 0, []any{errBroken, int64(1)}, errBroken,
 			"0.0 LOCK job 30000 OWNER A REQ A\n0.0 UNLOCK job A REQ A"},
-		{"granted after a fault", Options{Wait: time.Second, NoRenew: true}, 0, []any{errBroken, quorumFailed, draining, upstreamDown, grant(7, time.Minute)}, nil,
+		{"granted after a fault", Options{Wait: time.Second, NoRenew: true}, 2, []any{errBroken, quorumFailed, draining, upstreamDown, grant(7, time.Minute)}, nil,
 			"0.0 LOCK job 30000 OWNER A REQ A\n" +
 				"own 0.1 LOCK job 30000 OWNER A REQ A WAIT 900\n" +
 				"own 0.2 LOCK job 30000 OWNER A REQ A WAIT 800\n" +
 				"own 0.3 LOCK job 30000 OWNER A REQ A WAIT 700\n" +
 				"own 0.4 LOCK job 30000 OWNER A REQ A WAIT 600"},
-		{"not granted after a fault", Options{Wait: 150 * time.Millisecond}, 0, []any{errBroken, quorumFailed, quorumFailed, draining, int64(1)}, quorumFailed,
+		{"not granted after a fault", Options{Wait: 150 * time.Millisecond}, 1, []any{errBroken, quorumFailed, quorumFailed, draining, int64(1)}, quorumFailed,
 			"0.0 LOCK job 30000 OWNER A REQ A\n" +
 				"own 0.1 LOCK job 30000 OWNER A REQ A WAIT 50\n" +
 				"own 0.2 LOCK job 30000 OWNER A REQ A\n" +
 				"0.2 UNLOCK job A REQ A\n" +
 				"0.3 UNLOCK job A REQ A"},
-		{"over before it came", Options{Wait: time.Second, NoRenew: true}, 0, []any{grant(7, 0), int64(1), grant(8, time.Second)}, nil,
+		{"over before it came", Options{Wait: time.Second, NoRenew: true}, 1, []any{grant(7, 0), int64(1), grant(8, time.Second)}, nil,
 			"0.0 LOCK job 30000 OWNER A REQ A\n" +
 				"0.0 UNLOCK job A REQ A\n" +
 				"own 0.1 LOCK job 30000 OWNER B REQ B WAIT 900"},
@@ -66,12 +68,14 @@ func TestAcquire_Asks(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake(replies(tt.replies...))
-				f.timeout = tt.timeout
 				l, err := New(f).Acquire(t.Context(), "job", tt.opts)
 				time.Sleep(time.Second) // for what goes on in the background
 				f.want(t, tt.sent)
 				if !errors.Is(err, tt.err) || (l != nil) != (tt.err == nil) {
 					t.Errorf("got %v, %v, want %v", l, err, tt.err)
+				}
+				if len(f.conns) != tt.conns {
+					t.Errorf("%d connections were made, want %d", len(f.conns), tt.conns)
 				}
 				if l != nil {
 					_ = l.Release(t.Context())

@@ -21,7 +21,13 @@ func New(rdb *redis.Client) *lockproxy.Locks { return lockproxy.New(&client{rdb}
 
 type client struct{ rdb *redis.Client }
 
-func (c *client) Do(ctx context.Context, args ...string) (any, error) { return do(ctx, c.rdb, args) }
+func (c *client) Do(ctx context.Context, args ...string) (any, error) {
+	reply, err := do(ctx, c.rdb, args)
+	if errors.Is(err, redis.ErrClosed) {
+		err = lockproxy.ErrClosed
+	}
+	return reply, err
+}
 
 func (c *client) Timeout() time.Duration { return max(c.rdb.Options().ReadTimeout, 0) }
 
