@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -92,7 +94,9 @@ func TestRenewed(t *testing.T) {
 			t.Fatal(err)
 		}
 		fence := make(chan int64, 1)
-		go func() {
+		var ended sync.WaitGroup
+		defer ended.Wait()
+		ended.Go(func() {
 			err := other.Do(t.Context(), name, lockproxy.Options{Wait: time.Minute}, func(_ context.Context, l *lockproxy.Lock) error {
 				fence <- l.Fence
 				return nil
@@ -101,7 +105,7 @@ func TestRenewed(t *testing.T) {
 				t.Error(err)
 				close(fence)
 			}
-		}()
+		})
 		began := first.Until()
 		eventually(t, "a lease and a half", func() bool { return time.Since(began) > 1500*time.Millisecond })
 		select {
@@ -132,17 +136,17 @@ func TestWaiting_FirstComeFirstServed(t *testing.T) {
 		}
 		const n = 3
 		turns := make(chan int, n)
+		var all sync.WaitGroup
 		for i := range n {
-			go func() {
+			all.Go(func() {
 				err := c.Do(t.Context(), name, lockproxy.Options{Wait: time.Minute}, func(context.Context, *lockproxy.Lock) error {
 					turns <- i
 					return nil
 				})
 				if err != nil {
-					t.Error(err)
-					turns <- -1
+					t.Errorf("waiter %d: %v", i, err)
 				}
-			}()
+			})
 			s.awaitWaiters(t, name, i+1)
 		}
 		time.Sleep(2 * timeout) // they ask again and again
@@ -152,10 +156,14 @@ func TestWaiting_FirstComeFirstServed(t *testing.T) {
 		if err := holder.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
-		for i := range n {
-			if turn := <-turns; turn != i {
-				t.Errorf("%d came in place of %d", turn, i)
-			}
+		all.Wait()
+		close(turns)
+		var order []int
+		for turn := range turns {
+			order = append(order, turn)
+		}
+		if !slices.Equal(order, []int{0, 1, 2}) {
+			t.Errorf("they had their turns in the order %v", order)
 		}
 	})
 }
