@@ -31,6 +31,15 @@ def _start(work) -> asyncio.Task:
     return task
 
 
+async def _end(task: asyncio.Task) -> None:
+    """Cancels a task until it has ended: wait_for of Python 3.11 and before, with which redis-py sends, may overlook it."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=PAUSE)
+    if not task.cancelled():
+        task.exception()  # nobody waits for it any more
+
+
 class Locks:
     """Takes locks of a lockproxy, to which client is connected. It belongs to the loop of client. Times are in seconds."""
 
@@ -58,12 +67,14 @@ class Locks:
         end, piece = time.monotonic() + wait, longest_wait(self._client)
         line = _Own(self._client.connection_pool) if session else _Pooled(self._client)
         request = Request(name, ttl, session, max_hold, info)
-        lock = None
+        lock, asking = None, None
         try:
             while lock is None:
                 asked = time.monotonic()
                 try:
-                    reply = await line.execute(*request.lock(min(piece, max(0.0, end - asked))))
+                    asking = _start(line.execute(*request.lock(min(piece, max(0.0, end - asked)))))
+                    await asyncio.wait({asking})
+                    reply = asking.result()
                 except RedisError as e:
                     if not is_transient(e) or time.monotonic() >= end:
                         raise
@@ -79,11 +90,17 @@ class Locks:
                 if time.monotonic() >= end:
                     break
         except BaseException:  # it may be granted, and the reply lost
-            await _in_background(line.close(), _give_back(self._client, request))
+            await asyncio.shield(_start(self._give_up(asking, line, request)))
             raise
         if lock is None:
             await line.close()
         return lock
+
+    async def _give_up(self, asking: asyncio.Task | None, line, request: Request) -> None:
+        if asking:
+            await _end(asking)
+        await line.close()
+        await _give_back(self._client, request)
 
 
 class _Attempt(AsyncContextDecorator):
@@ -146,8 +163,7 @@ class Lock:
     async def _release(self) -> None:
         try:
             if self._lease.reason is None:
-                self._keeper.cancel()
-                await asyncio.wait({self._keeper})
+                await _end(self._keeper)
             if self.lost:
                 await _give_back(self._client, self._request, once=True)
                 self.check()
@@ -189,7 +205,7 @@ class Lock:
     async def _keep(self) -> None:
         """Renews the lock until it is released or lost."""
         lease = self._lease
-        while lease.reason is None:
+        while lease.reason is None and not self._released:
             try:
                 answer = await self._line.wait(lease.wake_at() - time.monotonic())
                 if answer is not None:
@@ -198,6 +214,8 @@ class Lock:
                     await self._line.begin(self._request.renew(self.fence))
             except Exception as e:  # it could not even be sent
                 lease.answered(e, time.monotonic())
+        if lease.reason is None:
+            return
         if self._body:
             self._cut = True
             self._body.cancel()
@@ -221,16 +239,6 @@ async def _give_back(client, request: Request, once: bool = False) -> None:
             await asyncio.sleep(PAUSE)
 
     await asyncio.wait({_start(unlock())}, timeout=1.0)
-
-
-async def _in_background(*works) -> None:
-    """Does them one after the other, to their ends also if the caller is cancelled once more."""
-
-    async def all_of_them():
-        for work in works:
-            await work
-
-    await asyncio.shield(_start(all_of_them()))
 
 
 class _Pooled:
@@ -259,8 +267,7 @@ class _Pooled:
 
     async def close(self) -> None:
         if self._asking:
-            self._asking.cancel()
-            await asyncio.wait({self._asking})
+            await _end(self._asking)
 
 
 class _Own:
@@ -335,7 +342,6 @@ class _Own:
 
     async def close(self) -> None:
         bound.discard(self)
-        if self._reader and not self._reader.done():
-            self._reader.cancel()
-            await asyncio.wait({self._reader})
+        if self._reader:
+            await _end(self._reader)
         await self._connection.disconnect(nowait=True)
