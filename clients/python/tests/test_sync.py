@@ -214,7 +214,7 @@ class Tests:
 
     def test_the_proxy_ends_a_session_after_max_hold(self):
         lock = self.locks.acquire(self.name, ttl=LONG, max_hold=0.5, session=True, on_lost=self.reasons.append)
-        self.assertRegex(self.told(), "^its connection ended")
+        self.assertRegex(self.told(), "^its connection ended|max_hold$")  # told by whoever is first
         self.assertRaises(LockLost, lock.release)
 
     def test_session_ends_with_the_lock(self):
