@@ -1,0 +1,207 @@
+// What is sent, and over which connection, when a client answers as a test says.
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { LockLost, LockNotAcquired, Locks } from 'lockproxy'
+import { LONG, until } from './world.js'
+
+const GRANT = [7, 'me', 29_000, 1]
+const gone = new Error('Connection is closed.')
+const said = text => new Error(text)
+const never = new Promise(() => {})
+
+/** Looks like a Redis of ioredis. Each command is answered by the next of the answers: a reply, an error or a promise; what is behind them by 1. */
+class Scripted {
+  status = 'ready'
+  options = {}
+  sent = []
+  made = []
+
+  constructor(...answers) {
+    this.answers = answers
+  }
+
+  async call(...command) {
+    this.sent.push(command)
+    const answer = await (this.answers.length ? this.answers.shift() : 1)
+    if (answer instanceof Error) throw answer
+    return answer
+  }
+
+  duplicate() {
+    const own = new Scripted()
+    own.listeners = {}
+    own.on = (event, listener) => { own.listeners[event] = listener }
+    own.call = async (...command) => this.call('own', ...command)
+    own.disconnect = () => {
+      own.status = 'end'
+      own.listeners.end()
+    }
+    this.made.push(own)
+    return own
+  }
+
+  /** The verbs that were sent, with "own" in front of one that was over a connection of its own. */
+  verbs() {
+    return this.sent.map(([first, second]) => first === 'own' ? `own ${second}` : first)
+  }
+
+  async becomes(...verbs) {
+    await until(() => this.sent.length >= verbs.length, `sent ${this.verbs()}`)
+    assert.deepEqual(this.verbs(), verbs)
+  }
+}
+
+test('tried again as it was', async () => {
+  const client = new Scripted(gone, said('Command timed out'), said('NOQUORUM 1 of 3'), said('DRAINING'), said('UPSTREAMDOWN'), GRANT)
+  const lock = await new Locks(client).acquire('job', { wait: LONG })
+  assert.deepEqual(client.verbs(), ['LOCK', ...Array(5).fill('own LOCK')])
+  for (const c of client.sent) assert.deepEqual(c.slice(c.indexOf('LOCK')).slice(0, 7), ['LOCK', 'job', '30000', 'OWNER', lock.owner, 'REQ', lock.owner])
+  client.answers = [gone, said('NOQUORUM'), 1]
+  await lock.release()
+  assert.deepEqual(client.sent.slice(6), Array(3).fill(['UNLOCK', 'job', lock.owner, 'REQ', lock.owner]))
+  assert.equal(client.made.filter(c => c.status === 'end').length, 4, 'a connection with an error is used no more')
+})
+
+test('what cannot succeed is not tried again', async () => {
+  for (const text of ['NOPERM no', 'MAXWAIT too long', 'WRONGPASS wrong']) {
+    const client = new Scripted(said(text))
+    await assert.rejects(new Locks(client).acquire('job', { wait: LONG }), said(text))
+    assert.deepEqual(client.verbs(), ['LOCK'])
+  }
+})
+
+test('a client that is closed is not asked again', async () => {
+  const client = new Scripted(gone, gone)
+  client.status = 'end'
+  await assert.rejects(new Locks(client).acquire('job', { wait: LONG }), gone)
+  await client.becomes('LOCK', 'UNLOCK')
+})
+
+test('asked once', async () => {
+  const client = new Scripted(null)
+  assert.equal(await new Locks(client).acquire('job'), null)
+  assert.deepEqual(client.verbs(), ['LOCK'])
+  client.answers = [null]
+  await assert.rejects(new Locks(client).using('job', () => assert.fail('two have the lock')), LockNotAcquired)
+})
+
+test('it may have been granted', async () => {
+  const client = new Scripted(gone, gone)
+  await assert.rejects(new Locks(client).acquire('job'), gone)
+  await client.becomes('LOCK', 'UNLOCK', 'UNLOCK')
+  assert.deepEqual(client.sent[1].slice(2), [client.sent[0][4], 'REQ', client.sent[0][6]])
+})
+
+test('refused in the end, but it may have been granted before', async () => {
+  const client = new Scripted(gone, sleep(400, null))
+  const lock = await new Locks(client).acquire('job', { wait: 300 }).catch(e => assert.equal(e, gone)) // on a busy machine that was the only try
+  assert.ok(!lock)
+  await until(() => client.verbs().includes('UNLOCK'), 'it is not given back')
+})
+
+test('over when it arrives', async () => {
+  const client = new Scripted([7, 'me', 0, 0], 1, GRANT)
+  const lock = await new Locks(client).acquire('job', { wait: LONG })
+  await client.becomes('LOCK', 'UNLOCK', 'own LOCK')
+  const [first, givenBack, second] = client.sent
+  assert.equal(givenBack[2], first[4])
+  assert.notEqual(second[5], first[4])
+  assert.equal(lock.owner, second[5])
+  await lock.release()
+  client.answers = [[7, 'me', 0, 0]]
+  await assert.rejects(new Locks(client).acquire('job'), /over when the answer came/)
+})
+
+test('a wait is cut into pieces of half the client\'s timeout', async () => {
+  for (const [timeout, piece] of [[undefined, '5000'], [400, '200'], [60_000, '5000']]) {
+    const client = new Scripted(null, null, GRANT)
+    client.options.commandTimeout = timeout
+    const lock = await new Locks(client).acquire('job', { wait: LONG })
+    assert.deepEqual(client.verbs(), ['LOCK', 'own LOCK', 'own LOCK'])
+    assert.equal(new Set(client.sent.map(c => c.at(c.indexOf('OWNER') + 1))).size, 1, 'it asked as another')
+    for (const c of client.sent.slice(1)) assert.deepEqual(c.slice(-2), ['WAIT', piece])
+    assert.equal(client.made.length, 1)
+    await lock.release()
+  }
+})
+
+test('aborted', async () => {
+  for (const session of [false, true]) {
+    const client = new Scripted(...session ? [never] : [null, never])
+    const abort = new AbortController(), why = said('STOP it')
+    const acquiring = new Locks(client).acquire('job', { wait: LONG, session, signal: abort.signal })
+    await until(() => client.made.length === 1, 'it does not wait')
+    abort.abort(why)
+    await assert.rejects(acquiring, why)
+    await until(() => client.verbs().at(-1) === 'UNLOCK', 'it is not given back')
+    assert.equal(client.made[0].status, 'end')
+    await assert.rejects(new Locks(client).acquire('job', { signal: abort.signal }), why)
+    assert.equal(client.verbs().filter(v => v === 'LOCK').length, session ? 0 : 1, 'it was asked though it was aborted before')
+  }
+})
+
+test('a silent connection is given up', async () => {
+  const client = new Scripted(never, never, GRANT)
+  client.options.commandTimeout = 10
+  const lock = await new Locks(client).acquire('job', { wait: LONG })
+  assert.deepEqual(client.verbs(), ['LOCK', 'own LOCK', 'own LOCK'])
+  assert.deepEqual(client.made.map(c => c.status), ['end', 'ready'])
+  await lock.release()
+})
+
+test('connections that are not used are closed', async () => {
+  const client = new Scripted()
+  const locks = new Locks(client)
+  for (let i = 0; i < 3; i++) {
+    client.answers = [null, GRANT]
+    await (await locks.acquire('job', { wait: LONG })).release()
+  }
+  assert.equal(client.made.length, 1)
+  client.made[0].disconnect() // by the other side
+  client.answers = [null, GRANT]
+  await (await locks.acquire('job', { wait: LONG })).release()
+  assert.equal(client.made.length, 2)
+  client.answers = [...Array(20).fill(null), ...Array(20).fill(GRANT)]
+  await Promise.all(Array.from({ length: 20 }, async () => (await locks.acquire('job', { wait: LONG })).release()))
+  const open = () => client.made.filter(c => c.status !== 'end').length
+  assert.ok(open() <= 8, `${open()} are kept`)
+  await until(() => open() === 0, 'they are kept')
+})
+
+test('lost when it is given back', async () => {
+  for (const text of ['LOCKLOST gone', 'NOTOWNER another']) {
+    const lost = e => e instanceof LockLost && e.message.includes(text)
+    await assert.rejects(new Locks(new Scripted(GRANT, said(text))).using('job', () => {}), lost)
+    const lock = await new Locks(new Scripted(GRANT, said(text))).acquire('job')
+    await assert.rejects(lock[Symbol.asyncDispose](), lost)
+    await lock.release()
+  }
+})
+
+test('given back until the lease is over', async () => {
+  const client = new Scripted([7, 'me', 300, 1], ...Array(100).fill(gone))
+  const lock = await new Locks(client).acquire('job', { renew: false })
+  await assert.rejects(lock.release(), gone)
+  assert.ok(performance.now() >= lock.validUntil)
+})
+
+test('an answer that is no time does not keep a lock', async () => {
+  const losses = []
+  const client = new Scripted([7, 'me', 500, 1], 'OK', 'OK', 'OK', 'OK', 'OK', 'OK', 'OK')
+  const lock = await new Locks(client).acquire('job', { ttl: 300, onLost: loss => losses.push(loss) })
+  await until(() => losses.length, 'the loss is not told')
+  assert.match(losses[0].message, /no answer of a lockproxy: OK/)
+  assert.equal(lock.signal.reason, losses[0])
+})
+
+test('told of a loss while it is given back', async () => {
+  let answer
+  const client = new Scripted([7, 'me', 400, 1], new Promise(resolve => { answer = resolve }))
+  const lock = await new Locks(client).acquire('job', { renew: false, onLost: () => assert.fail('told of a loss') })
+  const released = lock.release()
+  await sleep(500)
+  answer(1)
+  await released
+  assert.equal(lock.signal.aborted, false)
+})
