@@ -1,0 +1,196 @@
+package io.github.lockproxy;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import java.util.function.Consumer;
+
+/** A lock that we have until it is released or lost. It is safe for threads: any may release it. */
+public final class Lock implements AutoCloseable {
+    private static final long PATIENCE_OF_THE_INTERRUPTED = 1_000_000_000;
+
+    private final Client client;
+    private final Client.Conn own; // of the session; null: none
+    private final Request request;
+    private final long fence;
+    private final Lease lease;
+    private boolean released;
+    private CompletableFuture<Void> timer;
+
+    Lock(Client client, Client.Conn own, Request request, long asked, long fence, long validity) {
+        this.client = client;
+        this.own = own;
+        this.request = request;
+        this.fence = fence;
+        this.lease = new Lease(request, asked, validity);
+    }
+
+    void start() {
+        keep();
+        if (own != null) own.closed().thenAccept(why -> lose("its connection ended: " + why));
+    }
+
+    public String name() {
+        return request.name;
+    }
+
+    /** A text that is of this acquisition alone, by which lockproxy knows us. */
+    public String owner() {
+        return request.owner;
+    }
+
+    /** A number that is larger with every new holder of the name. */
+    public long fence() {
+        return fence;
+    }
+
+    /** Up to which time of {@link System#nanoTime()} it is safe to work; later after each renewal. */
+    public synchronized long validUntil() {
+        return lease.until();
+    }
+
+    /** For how long it is safe to work, if the lock is not renewed. */
+    public synchronized Duration remaining() {
+        return lease.reason() != null ? Duration.ZERO : Duration.ofNanos(Math.max(0, lease.until() - System.nanoTime()));
+    }
+
+    public boolean isLost() {
+        return remaining().isZero();
+    }
+
+    /** Does nothing unless the lock is lost. */
+    public synchronized void check() throws LockLostException {
+        if (isLost()) throw lost();
+    }
+
+    private LockLostException lost() {
+        return new LockLostException(request.name, lease.reason() != null ? lease.reason() : Lease.ENDED);
+    }
+
+    /** Has the lock held for so long from now, at most, instead of maxHold. */
+    public void extend(Duration maxHold) throws InterruptedException {
+        while (true) {
+            CompletableFuture<Object> answer;
+            long asked = System.nanoTime();
+            synchronized (this) {
+                check();
+                answer = renew(lease.hold(asked, Request.ns(maxHold)), asked);
+            }
+            try {
+                answer.get();
+                return;
+            } catch (ExecutionException e) {
+                check();
+                if (!Client.isTransient(e.getCause())) throw Client.failure("RENEW \"" + request.name + "\"", e.getCause());
+            }
+            TimeUnit.NANOSECONDS.sleep(Locks.PAUSE);
+        }
+    }
+
+    /** Gives the lock back. A second call does nothing. */
+    @Override
+    public void close() throws LockLostException {
+        release();
+    }
+
+    /**
+     * Gives the lock back, and tries that until the lease is over. A second call does nothing. If the thread is interrupted
+     * it goes on in the background, and the thread remains interrupted.
+     *
+     * @throws LockLostException if the lock was lost before
+     */
+    public void release() throws LockLostException {
+        LockLostException lost;
+        synchronized (this) {
+            if (released) return;
+            released = true;
+            if (timer != null) timer.cancel(false);
+            lost = isLost() ? lost() : null;
+        }
+        var unlocked = request.unlock(client, lost == null ? validUntil() : System.nanoTime());
+        if (own != null) unlocked.whenComplete((answer, failure) -> own.close());
+        if (lost != null) throw lost;
+        Throwable failure = settled(unlocked, request.ttl);
+        if (Client.isLoss(failure)) throw new LockLostException(request.name, failure.getMessage());
+        if (failure != null) throw Client.failure("UNLOCK \"" + request.name + "\"", failure);
+    }
+
+    /** Gives the lock back after that time, in the background. Until then it is kept as before. */
+    public void releaseAfter(Duration time) {
+        Background.after(Request.ns(time), () -> {
+            try {
+                release();
+            } catch (LockException e) {
+                // it is over, which is all that was to be achieved
+            }
+        });
+    }
+
+    /** Waits for a future, for so many ns at most. Returns why it has failed; null: it has not, or it goes on. */
+    static Throwable settled(CompletableFuture<?> future, long patience) {
+        boolean interrupted = false;
+        try {
+            for (long end = System.nanoTime() + patience;;) {
+                try {
+                    future.get(end - System.nanoTime(), TimeUnit.NANOSECONDS);
+                    return null;
+                } catch (InterruptedException e) {
+                    if (!interrupted) end = System.nanoTime() + Math.min(patience, PATIENCE_OF_THE_INTERRUPTED);
+                    interrupted = true;
+                } catch (ExecutionException e) {
+                    return e.getCause();
+                } catch (TimeoutException e) {
+                    return null;
+                }
+            }
+        } finally {
+            if (interrupted) Thread.currentThread().interrupt();
+        }
+    }
+
+    /** Renews the lock if it is time to, and sees to it that it is looked at again. */
+    private synchronized void keep() {
+        if (released) return;
+        long now = System.nanoTime();
+        long ttl = lease.next(now);
+        if (ttl > 0) renew(ttl, now);
+        if (lease.reason() == null) schedule();
+        else tellLoss();
+    }
+
+    private void schedule() {
+        if (timer != null) timer.cancel(false);
+        timer = Background.after(lease.wakeAt() - System.nanoTime(), this::keep);
+    }
+
+    private CompletableFuture<Object> renew(long ttl, long asked) {
+        List<String> command = request.renew(fence, ttl);
+        // A connection that is dead without a word leaves time for another.
+        long patience = Math.min(client.timeout(), request.ttl / 3);
+        var answer = own != null ? own.send(command, lease.until() - asked) : client.send(command, patience);
+        return answer.whenComplete((validity, failure) -> renewed(asked, validity, Client.cause(failure)));
+    }
+
+    private synchronized void renewed(long asked, Object validity, Throwable failure) {
+        if (released || lease.reason() != null) return;
+        lease.answered(asked, validity, failure, System.nanoTime());
+        if (lease.reason() == null) schedule();
+        else tellLoss();
+    }
+
+    private synchronized void lose(String reason) {
+        if (released || lease.reason() != null) return;
+        lease.lose(reason);
+        tellLoss();
+    }
+
+    private void tellLoss() {
+        if (timer != null) timer.cancel(false);
+        if (own != null) own.close();
+        Consumer<String> onLost = request.options.onLost();
+        if (onLost != null) Background.THREADS.execute(() -> onLost.accept(lease.reason()));
+    }
+}

@@ -1,0 +1,134 @@
+package io.github.lockproxy;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * Takes locks of a lockproxy, on a client that the application has already: {@link JedisLocks} and {@link LettuceLocks} make one. It is safe for
+ * threads, and one is enough for a program.
+ */
+public final class Locks implements AutoCloseable {
+    static final long PAUSE = 100_000_000; // ns between two tries
+    private static final long LONGEST_WAIT = 5_000_000_000L; // in one LOCK
+    private static final long SHORTEST_ANSWER = 1_000_000_000; // on a connection of its own
+
+    final Client client;
+    private final Idle idle;
+
+    Locks(Client client) {
+        this.client = client;
+        this.idle = new Idle(client::open);
+    }
+
+    /** {@link #acquire(String, LockOptions)} with these options and no others. */
+    public Lock acquire(String name, Duration ttl, Duration waitTime) throws InterruptedException {
+        return acquire(name, LockOptions.of(ttl, waitTime));
+    }
+
+    /**
+     * Takes the lock. Who wants it while another has it waits in line.
+     *
+     * @throws LockNotAcquiredException if another still has it when the wait is over
+     * @throws LockException if nobody can tell who has it
+     * @throws InterruptedException if the thread is interrupted; then it leaves the line
+     */
+    public Lock acquire(String name, LockOptions options) throws InterruptedException {
+        Lock lock = tryAcquire(name, options);
+        if (lock == null) throw new LockNotAcquiredException(name);
+        return lock;
+    }
+
+    /** As {@link #acquire(String, LockOptions)}, but returns null if another still has the lock when the wait is over. */
+    public Lock tryAcquire(String name, LockOptions options) throws InterruptedException {
+        return new Attempt(name, options).take();
+    }
+
+    /** Ends the connections that no lock is bound to. They are made anew when they are needed. */
+    @Override
+    public void close() {
+        idle.close();
+        client.close();
+    }
+
+    /** One call of tryAcquire. */
+    private final class Attempt {
+        private final LockOptions options;
+        private final long end;
+        private Request request;
+        private Client.Conn own; // null: none
+        private CompletableFuture<Object> asking;
+        private boolean unsure; // a LOCK was not answered: it may have been granted
+
+        Attempt(String name, LockOptions options) {
+            this.options = options;
+            this.end = System.nanoTime() + Request.ns(options.waitTime());
+            this.request = new Request(name, options);
+        }
+
+        Lock take() throws InterruptedException {
+            Lock lock = null;
+            try {
+                for (boolean first = true;; first = false) {
+                    long asked = System.nanoTime();
+                    try {
+                        asking = ask(first);
+                        Object grant = asking.get();
+                        if (grant != null) lock = granted(asked, grant);
+                        if (lock != null || System.nanoTime() - end >= 0) return lock;
+                    } catch (ExecutionException e) {
+                        closeOwn();
+                        boolean again = Client.isTransient(e.getCause());
+                        unsure |= again;
+                        if (!again || System.nanoTime() - end >= 0) throw Client.failure("LOCK \"" + request.name + "\"", e.getCause());
+                        TimeUnit.NANOSECONDS.sleep(PAUSE);
+                    }
+                }
+            } catch (InterruptedException e) {
+                unsure = true;
+                throw e;
+            } finally {
+                if (lock == null && (unsure || options.session())) closeOwn();
+                if (lock == null && unsure) giveBack();
+                if (own != null && !options.session()) idle.put(own);
+            }
+        }
+
+        /** Sends LOCK: first as every other command; then it waits, which would hold up what is behind it, over a connection of its own. */
+        private CompletableFuture<Object> ask(boolean first) {
+            if (first && !options.session()) return client.send(request.lock(0), client.timeout());
+            long wait = Math.max(0, Math.min(end - System.nanoTime(), Math.min(client.timeout() / 2, LONGEST_WAIT)));
+            if (own == null) own = options.session() ? client.open() : idle.take();
+            return own.send(request.lock(wait), wait + Math.max(client.timeout(), SHORTEST_ANSWER));
+        }
+
+        /** The lock that has been granted; null: it was over when the answer came. */
+        private Lock granted(long asked, Object grant) {
+            if (!(grant instanceof List<?> list && list.size() == 4 && list.get(0) instanceof Long fence && list.get(2) instanceof Long validity)) {
+                throw new LockException("no answer of a lockproxy to LOCK: " + grant, null);
+            }
+            var lock = new Lock(client, options.session() ? own : null, request, asked, fence, validity);
+            if (!lock.isLost()) {
+                lock.start();
+                return lock;
+            }
+            giveBack();
+            request = new Request(request.name, options); // the other has been used up
+            return null;
+        }
+
+        /** Sends UNLOCK, when LOCK is under way no more, until it is answered: in the background if that takes long. */
+        private void giveBack() {
+            Request r = request;
+            long until = System.nanoTime() + r.ttl;
+            Lock.settled(asking.handle((a, e) -> a).thenCompose(a -> r.unlock(client, until)), SHORTEST_ANSWER);
+        }
+
+        private void closeOwn() {
+            if (own != null) own.close();
+            own = null;
+        }
+    }
+}
