@@ -32,6 +32,7 @@ func (s *Service) reportLocks(r *metrics.Report, st Stats) {
 	r.Counter("lockproxy_lock_splits_total", "Acquisitions in which several owners had some nodes and none a majority; they are tried again.", st.Splits)
 	r.Counter("lockproxy_lock_undos_total", "Acquisitions taken back that some lock node may have done.", st.Undos)
 	r.Gauge("lockproxy_lock_sessions", "Connections that have locks with SESSION.", float64(st.Sessions))
+	r.Gauge("lockproxy_lock_max_hold_seconds", "The setting max-hold: for how long the proxy renews a lock at most. Owners that renew for themselves may have one for longer.", s.options.MaxHold.Seconds())
 	r.Gauge("lockproxy_lock_session_holds", "Holds that are kept for connections with SESSION.", float64(st.SessionLocks))
 	r.Counter("lockproxy_lock_session_renewals_total", "Renewals of locks with SESSION that a quorum took.", c.sessionRenewals.Load())
 	r.Counter("lockproxy_lock_session_misses_total", "Renewals of locks with SESSION that decided nothing, and are tried again while the lease runs.", c.sessionMisses.Load())

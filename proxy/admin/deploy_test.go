@@ -94,6 +94,10 @@ func TestAlerts_UseExistingMetrics(t *testing.T) {
 		if !strings.Contains(string(doc), a[1]) {
 			t.Errorf("docs/metrics.md does not say what to do about %s", a[1])
 		}
+		anchor := strings.ToLower(a[1])
+		if !strings.Contains(string(text), "/docs/metrics.md#"+anchor+"\n") || !strings.Contains(string(doc), `<a id="`+anchor+`"></a>`) {
+			t.Errorf("the runbook of %s leads nowhere", a[1])
+		}
 	}
 	if !slices.ContainsFunc(alerts, func(a []string) bool { return strings.Contains(a[2], "absent(") && strings.Contains(a[2], "up{") }) {
 		t.Error("no alert tells of a proxy that is gone: of metrics that are not there nothing is true")
