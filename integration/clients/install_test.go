@@ -44,7 +44,7 @@ func pythonEnvironment(name string, files ...string) (string, error) {
 }
 
 func installNode() (string, error) {
-	return nodeModules("node", "checks.mjs", "ioredis.mjs", "node-redis.mjs", "resends.mjs", "lock.mjs")
+	return nodeModules("node", "checks.mjs", "ioredis.mjs", "node-redis.mjs")
 }
 
 // nodeModules is a folder with these files and the packages of its package-lock.json.

@@ -21,7 +21,8 @@ var resending = []struct {
 }{
 	{"redis-py", pythonPackage, []string{venvPython, filepath.Join("package", "tests", "resends.py"), "sync"}},
 	{"redis-py asyncio", pythonPackage, []string{venvPython, filepath.Join("package", "tests", "resends.py"), "asyncio"}},
-	{"ioredis", nodePrograms, []string{"node", "resends.mjs"}},
+	{"ioredis", javascriptPackage, []string{"node", filepath.Join("package", "test", "resends.js"), "ioredis RESP3"}},
+	{"node-redis", javascriptPackage, []string{"node", filepath.Join("package", "test", "resends.js"), "node-redis RESP3"}},
 	{"Jedis", javaPrograms, []string{"java", "-cp", "classes:lib/*", "Resends"}},
 }
 
