@@ -39,12 +39,17 @@ help: ## list the targets
 build: ## bin/lockproxy, static and stripped; it knows its commit
 	CGO_ENABLED=0 $(GO) build -buildvcs=auto -trimpath -ldflags='-s -w' -o bin/lockproxy ./cmd/lockproxy
 
+.PHONY: first-minute
+first-minute: redis ## how long the first steps of the README take; COLD=1 compiles everything
+	@PORT=$(PORT) .ci/first-minute
+
 .PHONY: dev
 dev: ## a proxy, its upstream and five lock nodes in one process
 	$(GO) run ./cmd/lockproxy dev
 
 .PHONY: test
-test: redis ## every test; installs redis-server where it is missing
+test: redis ## every test, about ten minutes on two cores; installs redis-server where it is missing
+	@echo 'every test: about ten minutes on two cores, and a line for each package when its tests have passed'
 	@$(GO) list $(PKGS) | grep -E '$(BUSY)' | xargs -r $(NICE) $(GO) test -timeout 20m & busy=$$!; \
 	$(call tests,$(BUSY)); others=$$?; \
 	$(call modules,,test -p 1 -parallel 4 -timeout 20m); modules=$$?; \
@@ -190,7 +195,7 @@ bin/hadolint-$(HADOLINT)/bin/hadolint:
 .PHONY: shell-lint
 shell-lint: ## shellcheck on the shell scripts
 	@command -v shellcheck >/dev/null || .ci/debian-install shellcheck
-	shellcheck .ci/run .ci/vuln .ci/debian-install deploy/image/base.sh deploy/compose/secrets.sh
+	shellcheck .ci/run .ci/vuln .ci/debian-install .ci/first-minute deploy/image/base.sh deploy/compose/secrets.sh
 
 .PHONY: vuln
 vuln: ## known vulnerabilities that can be reached, by govulncheck, pinned; LOCKPROXY_VULNDB names a mirror
