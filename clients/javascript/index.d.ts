@@ -13,7 +13,7 @@ export interface Ioredis {
 /** What createClient of node-redis returns. */
 export interface NodeRedis {
   readonly isOpen: boolean
-  readonly isReady: boolean
+  readonly isPubSubActive: boolean
   readonly options?: { socket?: object | undefined } | undefined
   sendCommand(args: (string | Buffer)[]): Promise<unknown>
   duplicate(overrides?: any): NodeRedis

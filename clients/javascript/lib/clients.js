@@ -22,7 +22,7 @@
  */
 export function adapt(client) {
   if (typeof client?.call === 'function' && typeof client.status === 'string' && !client.isCluster) return ioredis(client)
-  if (typeof client?.sendCommand === 'function' && typeof client.isReady === 'boolean' && !('masters' in client)) return nodeRedis(client)
+  if (typeof client?.sendCommand === 'function' && typeof client.isPubSubActive === 'boolean') return nodeRedis(client)
   throw new TypeError('lockproxy: the client is neither a Redis of ioredis nor one that createClient of node-redis made')
 }
 

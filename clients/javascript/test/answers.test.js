@@ -2,6 +2,8 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { Cluster } from 'ioredis'
+import { createClientPool, createCluster, createSentinel } from 'redis'
 import { LockLost, LockNotAcquired, Locks } from 'lockproxy'
 import { LONG, until } from './world.js'
 
@@ -51,6 +53,15 @@ class Scripted {
     assert.deepEqual(this.verbs(), verbs)
   }
 }
+
+test('what is no client of one server', () => {
+  const nodes = { rootNodes: [{ url: 'redis://127.0.0.1:1' }] }
+  const cluster = new Cluster([{ host: '127.0.0.1', port: 1 }], { lazyConnect: true })
+  for (const client of [cluster, createCluster(nodes), createSentinel({ name: 'locks', sentinelRootNodes: [] }), createClientPool(), 'redis://locks', undefined]) {
+    assert.throws(() => new Locks(client), TypeError)
+  }
+  cluster.disconnect()
+})
 
 test('tried again as it was', async () => {
   const client = new Scripted(gone, said('Command timed out'), said('NOQUORUM 1 of 3'), said('DRAINING'), said('UPSTREAMDOWN'), GRANT)

@@ -1,6 +1,6 @@
 // What TypeScript must accept, and what it must not. It is compiled, and not run.
 import { Cluster, Redis } from 'ioredis'
-import { createClient, createClientPool, createCluster } from 'redis'
+import { createClient, createClientPool, createCluster, createSentinel } from 'redis'
 import { LockLost, Locks, type Lock, type LockOptions } from 'lockproxy'
 
 const locks = new Locks(new Redis())
@@ -12,6 +12,8 @@ new Locks(new Cluster(['locks']))
 new Locks(createCluster({ rootNodes: [] }))
 // @ts-expect-error
 new Locks(createClientPool())
+// @ts-expect-error
+new Locks(createSentinel({ name: 'locks', sentinelRootNodes: [] }))
 // @ts-expect-error
 new Locks('redis://locks')
 
