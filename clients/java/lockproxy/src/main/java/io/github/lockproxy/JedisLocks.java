@@ -1,7 +1,6 @@
 package io.github.lockproxy;
 
 import java.io.Closeable;
-import java.net.SocketTimeoutException;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
@@ -60,7 +59,7 @@ public final class JedisLocks {
 
         @Override
         public CompletableFuture<Object> send(List<String> command, long patience) {
-            var answer = Background.within(patience);
+            var answer = Background.within(2 * patience); // the pool may have to connect first, or to wait for a connection
             Background.THREADS.execute(() -> {
                 try {
                     answer.complete(call(command, answer));
@@ -78,15 +77,6 @@ public final class JedisLocks {
                 timeout = c.getSoTimeout();
                 // Nobody would give back what is granted after waiting for the pool for too long.
                 return answer.isDone() ? null : c.executeCommand(arguments(command));
-            } catch (JedisConnectionException e) {
-                if (e.getCause() instanceof SocketTimeoutException || answer.isDone()) throw e;
-            }
-            // The connections of the pool may all have ended, since they were used last.
-            Connection c = make();
-            try {
-                return c.executeCommand(arguments(command));
-            } finally {
-                c.disconnect();
             }
         }
 
@@ -154,7 +144,7 @@ public final class JedisLocks {
         public CompletableFuture<Object> send(List<String> command, long patience) {
             var answer = Background.within(patience);
             answer.whenComplete((a, e) -> {
-                if (e instanceof Client.Unanswered) close();
+                if (e instanceof Client.Unanswered) end(e);
             });
             made.whenComplete((c, e) -> {
                 if (e != null) answer.completeExceptionally(e);

@@ -128,7 +128,7 @@ public final class LettuceLocks {
             due.add(answer);
             answer.whenComplete((a, e) -> {
                 due.remove(answer);
-                if (e instanceof Client.Unanswered) close();
+                if (e instanceof Client.Unanswered) end(e);
             });
             made.whenComplete((c, e) -> {
                 if (e != null) answer.completeExceptionally(failure(e));
@@ -154,6 +154,7 @@ public final class LettuceLocks {
         private void end(Throwable why) {
             if (!closed.complete(String.valueOf(why.getMessage()))) return;
             due.forEach(answer -> answer.completeExceptionally(why));
+            if (made != null) made.thenAccept(StatefulRedisConnection::closeAsync); // null: it could not even be begun
         }
 
         @Override
@@ -164,7 +165,6 @@ public final class LettuceLocks {
         @Override
         public void close() {
             end(new Client.Unanswered("we have closed it", null));
-            made.thenAccept(StatefulRedisConnection::closeAsync);
         }
     }
 }

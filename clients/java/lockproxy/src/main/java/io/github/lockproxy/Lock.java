@@ -18,6 +18,7 @@ public final class Lock implements AutoCloseable {
     private final long fence;
     private final Lease lease;
     private boolean released;
+    private boolean told; // that it is lost
     private CompletableFuture<Void> timer;
 
     Lock(Client client, Client.Conn own, Request request, long asked, long fence, long validity) {
@@ -153,17 +154,23 @@ public final class Lock implements AutoCloseable {
 
     /** Renews the lock if it is time to, and sees to it that it is looked at again. */
     private synchronized void keep() {
-        if (released) return;
+        if (released || told) return;
         long now = System.nanoTime();
         long ttl = lease.next(now);
         if (ttl > 0) renew(ttl, now);
-        if (lease.reason() == null) schedule();
-        else tellLoss();
+        goOn();
     }
 
-    private void schedule() {
+    private void goOn() {
         if (timer != null) timer.cancel(false);
-        timer = Background.after(lease.wakeAt() - System.nanoTime(), this::keep);
+        if (lease.reason() == null) {
+            timer = Background.after(lease.wakeAt() - System.nanoTime(), this::keep);
+        } else if (!told) {
+            told = true;
+            if (own != null) own.close();
+            Consumer<String> onLost = request.options.onLost();
+            if (onLost != null) Background.THREADS.execute(() -> onLost.accept(lease.reason()));
+        }
     }
 
     private CompletableFuture<Object> renew(long ttl, long asked) {
@@ -175,22 +182,14 @@ public final class Lock implements AutoCloseable {
     }
 
     private synchronized void renewed(long asked, Object validity, Throwable failure) {
-        if (released || lease.reason() != null) return;
+        if (released || told) return;
         lease.answered(asked, validity, failure, System.nanoTime());
-        if (lease.reason() == null) schedule();
-        else tellLoss();
+        goOn();
     }
 
     private synchronized void lose(String reason) {
-        if (released || lease.reason() != null) return;
+        if (released || told) return;
         lease.lose(reason);
-        tellLoss();
-    }
-
-    private void tellLoss() {
-        if (timer != null) timer.cancel(false);
-        if (own != null) own.close();
-        Consumer<String> onLost = request.options.onLost();
-        if (onLost != null) Background.THREADS.execute(() -> onLost.accept(lease.reason()));
+        goOn();
     }
 }

@@ -77,12 +77,18 @@ public final class Locks implements AutoCloseable {
                         asking = ask(first);
                         Object grant = asking.get();
                         if (grant != null) lock = granted(asked, grant);
-                        if (lock != null || System.nanoTime() - end >= 0) return lock;
+                        if (lock != null) return lock;
+                        if (System.nanoTime() - end >= 0) {
+                            if (grant == null) return null;
+                            throw new LockException("LOCK \"" + request.name + "\": the lease was over when the answer came", null);
+                        }
                     } catch (ExecutionException e) {
                         closeOwn();
                         boolean again = Client.isTransient(e.getCause());
                         unsure |= again;
-                        if (!again || System.nanoTime() - end >= 0) throw Client.failure("LOCK \"" + request.name + "\"", e.getCause());
+                        // The connections that the client had may have ended since they were used last.
+                        boolean stale = first && e.getCause() instanceof Client.Unanswered && System.nanoTime() - asked < client.timeout() / 2;
+                        if (!again || System.nanoTime() - end >= 0 && !stale) throw Client.failure("LOCK \"" + request.name + "\"", e.getCause());
                         TimeUnit.NANOSECONDS.sleep(PAUSE);
                     }
                 }

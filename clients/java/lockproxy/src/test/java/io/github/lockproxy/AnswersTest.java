@@ -137,9 +137,10 @@ class AnswersTest {
 
     @Test
     void itMayHaveBeenGranted() {
-        var client = new Scripted(GONE, GONE);
+        var client = new Scripted(GONE, GONE, GONE);
         assertThrows(LockException.class, () -> new Locks(client).acquire("job", LockOptions.DEFAULT));
-        assertEquals(List.of("LOCK", "UNLOCK", "UNLOCK"), client.verbs());
+        assertEquals(List.of("LOCK", "LOCK", "UNLOCK", "UNLOCK"), client.verbs());
+        assertEquals(List.of("LOCK", "close"), client.own, "those that the client has may all have ended");
         assertEquals(1, ids(client.sent).size());
     }
 
@@ -163,6 +164,8 @@ class AnswersTest {
         assertEquals(client.sent.get(0).get(4), client.sent.get(1).get(2));
         assertNotEquals(client.sent.get(0).get(4), client.sent.get(2).get(4));
         assertEquals(client.sent.get(2).get(4), lock.owner());
+        var e = assertThrows(LockException.class, () -> new Locks(new Scripted(grant(0))).acquire("job", LockOptions.DEFAULT));
+        assertTrue(e.getMessage().contains("over when the answer came"), e.getMessage());
     }
 
     @Test

@@ -60,7 +60,7 @@ final class World {
 
         /** At the proxy of TLS, as its user. */
         static Settings overTls() {
-            return new Settings(Address.of(System.getenv("TLS_PROXY")), null, true, 3);
+            return new Settings(Address.of(System.getenv("TLS_PROXY")), Duration.ofSeconds(10), true, 3);
         }
 
         Settings timeout(Duration timeout) {
@@ -202,7 +202,8 @@ final class World {
 
         /** Kills it with -9, and returns the last that it said, or 0. */
         long kill() throws Exception {
-            process.destroyForcibly().waitFor();
+            process.toHandle().destroyForcibly(); // which leaves what it has said to be read
+            process.waitFor();
             long last = 0;
             for (String line; (line = out.readLine()) != null;) last = Long.parseLong(line);
             return last;

@@ -1,0 +1,80 @@
+package clients
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"testing"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// javaModules are the folders of clients/java in which classes are.
+var javaModules = []string{"lockproxy"}
+
+// javaPackage is a folder with clients/java, compiled and packed, and the libraries of each module in its target/dependency.
+var javaPackage = sync.OnceValues(func() (string, error) {
+	from := filepath.Join("..", "..", "clients", "java")
+	dir, err := filepath.Abs(filepath.Join("..", "..", "bin", "clients", "java-package"))
+	if err != nil {
+		return "", err
+	}
+	copied := []string{"pom.xml"}
+	for _, m := range javaModules {
+		copied = append(copied, filepath.Join(m, "pom.xml"), filepath.Join(m, "src"))
+	}
+	for _, name := range copied {
+		if err := copyAnew(filepath.Join(from, name), filepath.Join(dir, name)); err != nil {
+			return "", err
+		}
+	}
+	return dir, install(dir, "mvn", "-q", "-B", "-DskipTests", "package", "dependency:copy-dependencies")
+})
+
+// copyAnew copies a file or a folder, in place of what was there.
+func copyAnew(from, to string) error {
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	if info, err := os.Stat(from); err != nil {
+		return err
+	} else if info.IsDir() {
+		return os.CopyFS(to, os.DirFS(from))
+	}
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o644)
+}
+
+// TestPackageJava runs the tests of clients/java, at two proxies that share lock nodes and one that speaks TLS.
+func TestPackageJava(t *testing.T) {
+	if os.Getenv(switchVariable) == "" {
+		t.Skipf("fetches client libraries; set %s=1", switchVariable)
+	}
+	dir, err := javaPackage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, nodes, ca := redistest.Start(t), redistest.StartNodes(t, 3), redistest.NewAuthority(t)
+	data.Do(t, "ACL", "SETUSER", "app", "on", ">pw", "~app:*", "+@all")
+	cert, key := ca.Issue(t, "proxy")
+	one, other := redistest.StartProxy(t, data, nodes), redistest.StartProxy(t, data, nodes)
+	secure := redistest.StartProxy(t, data, nodes, "--tls-cert", cert, "--tls-key", key)
+	cmd, cancel := bounded(suiteTimeout, "mvn", "-B", "package")
+	defer cancel()
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PROXIES="+one.Addr()+" "+other.Addr(), "TLS_PROXY="+secure.Addr(), "TLS_CA="+ca.File)
+	passed := regexp.MustCompile(`\nTests run: [1-9]\d*, Failures: 0, Errors: 0, Skipped: 0\n`)
+	out, err := cmd.CombinedOutput()
+	out = regexp.MustCompile(`\x1b\[[\d;]*m|\[\w+\] `).ReplaceAll(out, nil)
+	if n := len(passed.FindAll(out, -1)); err != nil || n != len(javaModules) {
+		t.Errorf("the tests of %d modules of %d passed: %v\n%s", n, len(javaModules), err, out)
+	}
+	nothingLeft(t, nodes)
+}
