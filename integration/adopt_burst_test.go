@@ -60,3 +60,37 @@ func TestAdopt_Burst(t *testing.T) {
 		})
 	}
 }
+
+// TestAdopt_BurstUndecided: where nobody can tell whether a lock is held, since two of five nodes are dead of which it was on, the commands of one
+// connection wait for that together: so the holder's release behind them is done while its lease lasts.
+func TestAdopt_BurstUndecided(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 5, 1, "--adopt", "lock:*")
+	c := redistest.Open(t, r.addr())
+	wantReplies(t, c, [2]string{"SET lock:u holder NX PX 60000", "+OK"})
+	for _, node := range r.nodes[3:] {
+		for _, key := range node.Do(t, "KEYS", "lockproxy:lock:*").Elems {
+			node.Do(t, "DEL", key.Text)
+		}
+	}
+	r.nodes[0].Kill()
+	r.nodes[1].Kill()
+	const polls = 100
+	before := r.nodes[2].Calls(t, "evalsha")
+	release := func(value string) string { return redistest.Command("EVAL", compareAndDelete, "1", "lock:u", value) }
+	c.Send(t, strings.Repeat(lines("SET lock:u me NX PX 60000")+release("me"), polls)+release("holder"))
+	for range polls {
+		if v := c.Read(t); v.String() != "$-1" {
+			t.Fatalf("SET: %v", v)
+		}
+		if v := c.Read(t); !strings.HasPrefix(v.String(), "-NOQUORUM") {
+			t.Fatalf("a release of what it has not: %v", v)
+		}
+	}
+	if v := c.Read(t); v.String() != ":1" {
+		t.Errorf("the holder's release: %v", v)
+	}
+	if n := r.nodes[2].Calls(t, "evalsha") - before; n > 2*polls { // an answer takes many questions
+		t.Errorf("%d polls asked a node %d times", polls, n)
+	}
+}

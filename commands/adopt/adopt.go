@@ -344,7 +344,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 		unsure := err != nil || out.TimeRead && state.Kind != idiom.Absent && !exact || c.mustKnowOrigin(out.Op, g)
 		if unsure { // it may be another's by now, and another proxy may have moved the end
 			if g, err = a.read(ctx, on, key); err != nil {
-				return Result{}, err
+				return Result{Burst: burst.failed(on.rests, err)}, err
 			}
 			state, answered, exact = g.read(time.Now()), true, true
 			continue
@@ -387,10 +387,10 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			}
 			return Result{Reply: out.Reply, Taken: grant, did: out.Op.Do, op: out.Op}, a.signal(ctx, conn, c.signalsOf(&out))
 		case err != nil:
-			return Result{}, err
+			return Result{Burst: burst.failed(on.rests, err)}, err
 		}
 		if g, exact, err = a.foundInstead(ctx, on, key, out.Op, g, grant); err != nil {
-			return c.contended(out.Op, err)
+			return c.contended(out.Op, burst.failed(on.rests, err), err)
 		}
 		state, answered = g.read(time.Now()), true
 	}

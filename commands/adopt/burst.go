@@ -34,6 +34,14 @@ func (b Burst) basis() *basis {
 // that the client was given before, when that was answered.
 func (b *basis) may(fl *flight) bool { return fl == b.burst.told || fl.began.After(b.burst.began) }
 
+// failed is the burst behind a call that an answer has failed. Any other failure ends it: the call may have changed the lock.
+func (b Burst) failed(rests *flight, err error) Burst {
+	if rests == nil || rests.err != err {
+		return Burst{}
+	}
+	return b.next(rests)
+}
+
 // next is the burst behind a call that rests on an answer.
 func (b Burst) next(rests *flight) Burst {
 	switch rests {

@@ -101,7 +101,7 @@ func (f *flights) do(ctx context.Context, key locks.Key, on *basis, ask func(*fl
 	other := f.answered(key, &basis{burst: Burst{began: fl.latest}})
 	f.mu.Unlock()
 	if other != nil {
-		fl.began, fl.after = other.began, other.after
+		fl.began, fl.after, fl.err = other.began, other.after, other.err
 	} else {
 		ask(fl)
 	}
@@ -109,16 +109,38 @@ func (f *flights) do(ctx context.Context, key locks.Key, on *basis, ask func(*fl
 	return fl, other == nil, nil
 }
 
-// answered is a question that was answered, names who has the lock, and may answer a call; nil: there is none.
+// answered is a question whose answer a call may be given; nil: there is none. It names who has the lock, or is that too few
+// nodes agree, to a question of the same kind.
 func (f *flights) answered(key locks.Key, on *basis) *flight {
-	fl, _ := f.last.Get(key)
-	switch {
-	case fl != nil && on.may(fl) && time.Now().Before(fl.after.until):
+	if fl := f.kept(key, on); fl != nil {
 		return fl
-	case f.also != nil:
-		return f.also.answered(key, on)
+	}
+	if f.also != nil {
+		if fl := f.also.kept(key, on); fl != nil && fl.err == nil {
+			return fl
+		}
 	}
 	return nil
+}
+
+// kept is the last answer, if a call may rest on it.
+func (f *flights) kept(key locks.Key, on *basis) *flight {
+	fl, _ := f.last.Get(key)
+	if fl != nil && on.may(fl) && (fl.err != nil || time.Now().Before(fl.after.until)) {
+		return fl
+	}
+	return nil
+}
+
+// undecided reports whether the nodes were asked for long what the key is, and did not agree, when the call had come: to ask them
+// for the lock would take as long and be answered alike. The call rests on that.
+func (f *flights) undecided(key locks.Key, on *basis) bool {
+	fl := f.kept(key, on)
+	if fl == nil || fl.err == nil {
+		return false
+	}
+	on.rests = fl
+	return true
 }
 
 // hasWaiter notes that a call waits for the answer. flights.mu is held.
@@ -191,7 +213,7 @@ func (f *flights) finish(key locks.Key, fl *flight) {
 	case l.next: // it ends before it has asked
 		l.next = nil
 	}
-	if fl.asked && fl.err == nil && !fl.granted {
+	if fl.asked && !fl.granted && (fl.err == nil || fl.sharedErr() != nil) {
 		f.last.Add(key, fl)
 	}
 	close(fl.done)

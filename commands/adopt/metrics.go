@@ -123,7 +123,7 @@ func (a *Adoption) noteRefusal(c Connection, err error) {
 func (a *Adoption) Decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	began := time.Now()
 	result, err := a.decide(ctx, conn, c)
-	if err != nil || result.Changed() {
+	if result.Changed() || c.pattern.Mode == Both {
 		result.Burst = Burst{}
 	}
 	a.counters.end(c.class, result.did, err)

@@ -68,6 +68,9 @@ func (a *Adoption) askToEnter(ctx context.Context, conn Connection, on *basis, c
 		ask(fl)
 		return d, began, fl.after, fl.err
 	}
+	if a.reads.undecided(r.Key, on) {
+		return d, began, refused, nil
+	}
 	fl, leads, err := a.flights.do(ctx, r.Key, on, ask)
 	switch {
 	case err != nil:

@@ -15,22 +15,22 @@ const splitLeft = 20 * time.Millisecond
 // contended is the answer to a call whose acquisition nobody refused in particular: others asked as well, and the
 // nodes, read with this error, did not agree on one. If enough nodes answered, that is contention, and the reply is
 // that of a lock which somebody else has, where it does not depend on who that is.
-func (c *Call) contended(op idiom.Op, err error) (Result, error) {
+func (c *Call) contended(op idiom.Op, next Burst, err error) (Result, error) {
 	quorum := (*locks.QuorumError)(nil)
 	kind := map[idiom.Do]idiom.Kind{idiom.Take: idiom.String, idiom.Enter: idiom.Hash}[op.Do]
 	if op.Kind != idiom.Absent {
 		kind = op.Kind
 	}
 	if kind == idiom.Absent || !errors.As(err, &quorum) || quorum.Got < quorum.Need {
-		return Result{}, err
+		return Result{Burst: next}, err
 	}
 	somebody := idiom.State{Kind: kind, Value: "\x00somebody", Count: 1, Left: splitLeft}
 	other := somebody
 	other.Value += " else"
 	if reply, ok := c.refusal(somebody, other); ok {
-		return Result{Reply: reply}, nil
+		return Result{Reply: reply, Burst: next}, nil
 	}
-	return Result{}, err
+	return Result{Burst: next}, err
 }
 
 // refusedBy is the answer to a call that found the lock free or another's at every try: an acquisition is refused

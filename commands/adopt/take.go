@@ -83,9 +83,12 @@ func (a *Adoption) take(ctx context.Context, conn Connection, on *basis, c *Call
 		}
 	}
 	fl, leads := &flight{}, true
-	if c.pattern.Mode == Both { // the upstream lets one at a time come so far
+	switch {
+	case c.pattern.Mode == Both: // the upstream lets one at a time come so far
 		ask(fl)
-	} else {
+	case a.reads.undecided(key, on):
+		return nil, grant, nil
+	default:
 		fl, leads, err = a.flights.do(ctx, key, on, ask)
 	}
 	switch {

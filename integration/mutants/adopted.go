@@ -78,6 +78,13 @@ var adopted = []Mutant{
 		Edits:  []Edit{{"commands/adopt/flight.go", "&basis{burst: Burst{began: fl.latest}}", "&basis{}"}},
 	},
 	{
+		Name:   "adopted-answer-older-than-a-failed-change",
+		Breaks: "what a client was told answers nothing behind a change of its own, also one of which nobody knows whether it was done",
+		Rare:   true,
+		Units:  adoptTests,
+		Edits:  []Edit{{"commands/adopt/burst.go", "if rests == nil || rests.err != err {", "if rests == nil {"}},
+	},
+	{
 		Name:   "adopted-refusal-tells-holds",
 		Breaks: "a refusal answers only what it says: of a hash it does not say how often that was entered",
 		Rare:   true,
