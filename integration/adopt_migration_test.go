@@ -270,6 +270,31 @@ func TestAdopt_BothReplaces(t *testing.T) {
 	wantReplies(t, c, [2]string{"EXISTS lock:a", ":0"})
 }
 
+// TestAdopt_BothPersists: PERSIST takes the end away in both places, also of a lock that the upstream alone had, and is refused
+// where the lock nodes would not keep the lock.
+func TestAdopt_BothPersists(t *testing.T) {
+	t.Parallel()
+	r := startRig(t, 3, 1, "--adopt", "lock:* mode=both")
+	c, nodes := redistest.Open(t, r.addr()), redistest.Open(t, r.addr())
+	r.data.Do(t, "SET", "lock:off", "me", "NX", "PX", "50000")
+	wantReplies(t, c, [2]string{"SET lock:a me NX PX 50000", "+OK"}, [2]string{"PERSIST lock:a", ":1"}, [2]string{"PERSIST lock:a", ":0"}, [2]string{"PERSIST lock:off", ":1"}, [2]string{"PERSIST lock:none", ":0"})
+	for _, key := range []string{"lock:a", "lock:off"} {
+		if got := r.data.Do(t, "TTL", key).Int(); got != -1 {
+			t.Errorf("the upstream has %s for %d s", key, got)
+		}
+		if got := nodes.Do(t, "LOCKCTL", "INFO", key).String(); !strings.Contains(got, `$"end" $"none"`) {
+			t.Errorf("the lock nodes have %s: %s", key, got)
+		}
+		wantReplies(t, c, [2]string{"PEXPIRE " + key + " 40000", ":1"}, [2]string{"DEL " + key, ":1"})
+	}
+	if got := c.Do(t, "EVAL", "if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[1]) == 1 then redis.call('hincrby', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], 40000) return 1 end return 0", "1", "lock:hash", "me").String(); got != ":1" {
+		t.Fatal(got)
+	}
+	if got := c.Do(t, "PERSIST", "lock:hash").String(); !strings.HasPrefix(got, "-ADOPTREFUSED PERSIST lock:hash: a hash that has no end") || r.data.Do(t, "TTL", "lock:hash").Int() < 1 {
+		t.Errorf("%s; it has no end at the upstream", got)
+	}
+}
+
 // TestAdopt_BothBatch: one script renews several locks in both, as it does at one Redis.
 func TestAdopt_BothBatch(t *testing.T) {
 	t.Parallel()

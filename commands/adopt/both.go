@@ -42,6 +42,18 @@ func (a *Adoption) decideBoth(ctx context.Context, conn Connection, c *Call) (Re
 	if err != nil {
 		return Result{}, err
 	}
+	if slices.Contains(replies.Ops, idiom.Op{Do: idiom.Renew, TTL: idiom.Forever}) { // not each kind may lose its end
+		has, err := a.upstreamState(ctx, conn, c.Key())
+		if err != nil {
+			return Result{}, err
+		}
+		if _, err := c.Run(has, time.Now()); err != nil {
+			return Result{}, c.cannotRun(has.Kind, err)
+		}
+		if _, _, err := a.lease(c, has.Kind, idiom.Forever); err != nil {
+			return Result{}, err
+		}
+	}
 	if replies.May(idiom.Replace) { // two of this proxy's reach upstream and nodes in one order
 		_, done, err := a.turns.take(ctx, lockKey(conn, c))
 		if err != nil {

@@ -27,7 +27,7 @@ type fakeUpstream struct {
 
 type fakeKey struct {
 	idiom.State
-	ends time.Time
+	ends time.Time // zero: it has no end
 }
 
 // do runs a command, or a script, on one key, or one that renews the locks of several.
@@ -64,12 +64,15 @@ func (u *fakeUpstream) do(args []string) []byte {
 func (u *fakeUpstream) run(call *idiom.Call) []byte {
 	now := time.Now()
 	k, there := u.keys[call.Key()]
-	if there && !now.Before(k.ends) {
+	if there && !k.ends.IsZero() && !now.Before(k.ends) {
 		k, there = fakeKey{}, false
 		delete(u.keys, call.Key())
 	}
-	if there {
-		k.Left = k.ends.Sub(now)
+	if k.Left = k.ends.Sub(now); k.ends.IsZero() {
+		k.Left = idiom.Forever
+	}
+	if !there {
+		k.State = idiom.State{}
 	}
 	out, err := call.Run(k.State, now)
 	if err != nil {
@@ -87,7 +90,9 @@ func (u *fakeUpstream) run(call *idiom.Call) []byte {
 		k.Count--
 	}
 	if out.Op.TTL > 0 {
-		k.ends = now.Add(min(out.Op.TTL, time.Hour))
+		if k.ends = now.Add(out.Op.TTL); out.Op.TTL == idiom.Forever {
+			k.ends = time.Time{}
+		}
 	}
 	if out.Op.Do != idiom.Nothing {
 		u.keys[call.Key()] = k
@@ -400,12 +405,13 @@ type simIdiom struct {
 	reenters             bool   // a program that has the lock takes it again: two programs must not have the same value
 	blind                bool   // release does not compare the value: sent twice, it may release another program's lock
 	retakes              bool   // renew takes it, if nobody has it any more
+	persist              string // how it takes the end away from it, before it renews it; empty: it does not
 	over                 string // how some take it from whoever has it; empty: nobody does
 }
 
 // simIdioms are tried by one seed after the other.
 var simIdioms = []simIdiom{
-	{take: "SET lock:a V NX PX 5000", renew: "EVAL extend 1 lock:a V 5000", release: "EVAL release 1 lock:a V", taken: "+OK", renewed: ":1"},
+	{take: "SET lock:a V NX PX 5000", renew: "EVAL extend 1 lock:a V 5000", release: "EVAL release 1 lock:a V", taken: "+OK", renewed: ":1", persist: "EVAL persist 1 lock:a V"},
 	{take: "EVAL takeOrExtend 1 lock:a V 5000", renew: "EVAL takeOrExtend 1 lock:a V 5000", release: "EVAL release 1 lock:a V", taken: ":1", renewed: ":1", reenters: true, retakes: true},
 	{take: "EVAL enter 1 lock:a 5000 V", renew: "EVAL extendHash 1 lock:a 5000 V", release: "EVAL leave 1 lock:a 5000 V", taken: "$-1", renewed: ":1", reenters: true},
 	{take: "SET lock:a V NX PX 5000", renew: "PEXPIRE lock:a 5000", release: "DEL lock:a", taken: "+OK", renewed: ":1", blind: true},
@@ -417,6 +423,7 @@ var simIdioms = []simIdiom{
 
 var simScripts = map[string]string{
 	"extend":       `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0`,
+	"persist":      `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('persist', KEYS[1]) end return 0`,
 	"takeOrExtend": `if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0`,
 	"release":      compareAndDelete, "enter": enterHash, "extendHash": extendHash, "leave": leaveHash,
 	"takeSorted": takeSorted, "extendSorted": extendSorted, "releaseSorted": releaseSorted,
@@ -488,6 +495,12 @@ func (s *bothSim) program(n int, p *simProxy, how simIdiom, constant bool) {
 			time.Sleep(s.some(simTTL / 2))
 			if s.chance(0.4) || time.Since(first) > simLongest-2*simTTL {
 				break
+			}
+			if how.persist != "" && !constant && s.chance(0.3) {
+				_, _, _ = s.do(p, simWords(how.persist, value, ""))
+				for _, _, err := s.do(p, simWords(how.renew, value, "")); err != nil; { // or nobody ever gets it
+					_, _, err = s.do(p, simWords(how.renew, value, ""))
+				}
 			}
 			asked, then, again := time.Now(), value+"'", s.ask(who, false)
 			rewrites := strings.Contains(how.renew, "W")

@@ -84,6 +84,7 @@ var bothScripts = map[string]string{
 	"enter": enterHash, "leave": leaveHash, "extendHash": extendHash,
 	"extendAll": extendAll, "compareAndSet": compareAndSet, "takeOrRewrite": simScripts["takeOrRewrite"],
 	"takeSorted": takeSorted, "extendSorted": extendSorted, "releaseSorted": releaseSorted,
+	"persist":  simScripts["persist"],
 	"keepLeft": `local left = redis.call('pttl', KEYS[1]) if left > 0 and redis.call('get', KEYS[1]) == ARGV[1] then redis.call('set', KEYS[1], ARGV[2], 'PX', left) return 1 end return 0`,
 	"always":   `if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end return 'OK'`,
 	"takeLeft": `if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 9000) then return 1 end return redis.call('pttl', KEYS[1])`,
@@ -153,9 +154,14 @@ func TestBoth(t *testing.T) {
 		"its reply may be another's rest": {`b EVAL takeLeft 1 lock:a me > ADOPTREFUSED EVAL lock:a: its reply does not tell whether it has changed the lock, which mode=both must know; adopted by "lock:*"`, "d EXISTS lock:a > :0"},
 		"what the nodes would refuse":     {`b SET lock:a me NX PX 90000 > ADOPTREFUSED SET lock:a: its ttl of 1m30s is over max-ttl, 1m0s; adopted by "lock:*"`, "d EXISTS lock:a > :0"},
 		"without an end": {"b SETNX lock:a me > :1", "o TTL lock:a > :-1", "d SETNX lock:a you > :0", "o SETNX lock:a you > :0", "o EXPIRE lock:a 9 > :1", "d PTTL lock:a > :9000", "o TTL lock:a > :9",
-			"o PERSIST lock:a > :1", "d PTTL lock:a > :3600000" /* as good as none */, "b EXPIRE lock:a 7 > :1", "o TTL lock:a > :7", "b DEL lock:a > :1", "d EXISTS lock:a > :0", "o EXISTS lock:a > :0"},
-		"a command that is wrong":       {"b SET lock:a me NX PX x > -ERR value is not an integer or out of range", "o EXISTS lock:a > :0"},
-		"the upstream has another kind": {"d EVAL enter 1 lock:a 5000 you > $-1", "b GET lock:a > -WRONGTYPE Operation against a key holding the wrong kind of value", "b SET lock:a me NX PX 5000 > $-1"},
+			"o PERSIST lock:a > :1", "d PTTL lock:a > :-1", "b EXPIRE lock:a 7 > :1", "o TTL lock:a > :7", "b DEL lock:a > :1", "d EXISTS lock:a > :0", "o EXISTS lock:a > :0"},
+		"that it has no end any more": {"b SET lock:a me NX PX 5000 > +OK", "b PERSIST lock:a > :1", "d TTL lock:a > :-1", "o TTL lock:a > :-1", "b PERSIST lock:a > :0", "b EVAL extend 1 lock:a me 9000 > :1", "d PTTL lock:a > :9000", "o PTTL lock:a > :9000",
+			"b EVAL persist 1 lock:a you > :0", "b EVAL persist 1 lock:a me > :1", "o TTL lock:a > :-1", "b DEL lock:a > :1", "b PERSIST lock:a > :0", "o EXISTS lock:a > :0"},
+		"that has no end any more, taken in on": {"o SET lock:a me NX PX 5000 > +OK", "b PERSIST lock:a > :1", "o TTL lock:a > :-1", "d EXISTS lock:a > :0", "b EVAL extend 1 lock:a me 9000 > :1", "o PTTL lock:a > :9000"},
+		"a hash has an end":                     {"b EVAL enter 1 lock:a 5000 me > $-1", `b PERSIST lock:a > ADOPTREFUSED PERSIST lock:a: a hash that has no end: give it a ttl; adopted by "lock:*"`, "d PTTL lock:a > :5000", "o PTTL lock:a > :5000"},
+		"a sorted set has an end":               {"b EVAL takeSorted 1 lock:a me 5000 > :1", `b PERSIST lock:a > ADOPTREFUSED PERSIST lock:a: a sorted set without an end; adopted by "lock:*"`, "d PTTL lock:a > :5000", "o PTTL lock:a > :5000"},
+		"a command that is wrong":               {"b SET lock:a me NX PX x > -ERR value is not an integer or out of range", "o EXISTS lock:a > :0"},
+		"the upstream has another kind":         {"d EVAL enter 1 lock:a 5000 you > $-1", "b GET lock:a > -WRONGTYPE Operation against a key holding the wrong kind of value", "b SET lock:a me NX PX 5000 > $-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -199,6 +205,9 @@ func TestBoth_Replaces(t *testing.T) {
 			})
 		})
 	}
+	synctest.Test(t, func(t *testing.T) {
+		modes(t, "no-expiry=refuse").run(t, []string{"b SET lock:a me NX PX 5000 > +OK", "b PERSIST lock:a > " + refused("PERSIST", "it has no end: set no-expiry=keep or no-expiry=lease:DURATION"), "d PTTL lock:a > :5000"})
+	})
 	synctest.Test(t, func(t *testing.T) {
 		modes(t, "as=usual").run(t, []string{
 			"b SET lock:a me PX 5000 > " + refused("SET", "OVERWRITE does not compare the value: set as=full"), "b SET lock:a me NX PX 5000 > +OK",

@@ -31,7 +31,9 @@ func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *up
 	if err != nil {
 		return false, err
 	}
-	out, refused := c.Run(has, time.Now())
+	was := has
+	was.Left = min(has.Left, a.opt.MaxTTL) // it may be this call that has taken the end away
+	out, refused := c.Run(was, time.Now())
 	written := u.taken().Do == idiom.Replace && u.taken().Value == has.Value // by this call, in place of what its caller had
 	if refused != nil || out.Op.Do != idiom.Renew && !written || has.Count > mostHolds {
 		return false, nil
@@ -80,7 +82,7 @@ func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *up
 // takeAs has the nodes grant what the upstream has since that time, with as many holds, in place of what is lost. No grants:
 // they have another's.
 func (a *Adoption) takeAs(ctx context.Context, c *Call, key locks.Key, has idiom.State, lost *locks.GrantRef, began time.Time) (granted []locks.Grant, next guess, err error) {
-	ttl, _, err := a.lease(c, has.Kind, has.Left)
+	ttl, open, err := a.lease(c, has.Kind, has.Left)
 	if err != nil {
 		return nil, next, err
 	}
@@ -91,7 +93,7 @@ func (a *Adoption) takeAs(ctx context.Context, c *Call, key locks.Key, has idiom
 	case idiom.Sorted:
 		op.Kind = idiom.Sorted
 	}
-	request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: madeBoth.info(), Replaces: lost, NoReenter: lost == nil}
+	request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Open: open, Info: madeBoth.info(), Replaces: lost, NoReenter: lost == nil}
 	for holds := 1; holds <= max(1, has.Count); holds++ {
 		d, _, err := a.lockGuarded(ctx, nil, c.pattern, request)
 		if err != nil || !d.Granted || d.Grant.Holds != holds {
@@ -104,14 +106,14 @@ func (a *Adoption) takeAs(ctx context.Context, c *Call, key locks.Key, has idiom
 			return nil, next, err
 		}
 		granted = append(granted, d.Grant)
-		next = guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: holds, until: began.Add(ttl), made: madeBoth}
+		next = guess{owner: d.Grant.Owner, fence: d.Grant.Fence, holds: holds, until: began.Add(ttl), open: open, made: madeBoth}
 		request.NoReenter, request.Replaces = false, nil
 	}
 	return granted, next, nil
 }
 
-// upstreamState is what the upstream has in the key of a lock. It is Absent also if that is no lock, has no end, or is not to be
-// read by this client.
+// upstreamState is what the upstream has in the key of a lock. It is Absent also if that is no lock, or is not to be read by
+// this client.
 func (a *Adoption) upstreamState(ctx context.Context, conn Connection, key string) (s idiom.State, err error) {
 	value, err := conn.Ask(ctx, []string{"GET", key})
 	if err != nil {
@@ -148,10 +150,12 @@ func (a *Adoption) upstreamState(ctx context.Context, conn Connection, key strin
 		s.Kind, s.Value = idiom.String, string(resp.Bulk(value))
 	}
 	left, err := conn.Ask(ctx, []string{"PTTL", key})
-	if err != nil || len(left) == 0 || left[0] != ':' || resp.Int(left) < 1 {
+	if err != nil || len(left) == 0 || left[0] != ':' || resp.Int(left) < -1 || resp.Int(left) == 0 {
 		return idiom.State{}, err
 	}
-	s.Left = time.Duration(resp.Int(left)) * time.Millisecond
+	if s.Left = time.Duration(resp.Int(left)) * time.Millisecond; s.Left < 0 {
+		s.Left = idiom.Forever
+	}
 	return s, nil
 }
 

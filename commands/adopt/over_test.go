@@ -24,6 +24,7 @@ func TestBoth_TakesOver(t *testing.T) {
 		"a hash with three holds": {"d EVAL enter 1 lock:a 2000 me > $-1", "d EVAL enter 1 lock:a 2000 me > $-1", "d EVAL enter 1 lock:a 2000 me > $-1", "b EVAL extendHash 1 lock:a 9000 me > :1", "o HGET lock:a me > $1 3", "o PTTL lock:a > :9000",
 			"b EVAL leave 1 lock:a 9000 me > :0", "b EVAL leave 1 lock:a 9000 me > :0", "o HGET lock:a me > $1 1", "b EVAL leave 1 lock:a 9000 me > :1", "o EXISTS lock:a > :0", "d EXISTS lock:a > :0"},
 		"with another value":        {"d SET lock:a me NX PX 2000 > +OK", "b EVAL compareAndSet 1 lock:a me you 9000 > :1", "d PTTL lock:a > :9000", "o PTTL lock:a > :9000", "b EVAL extend 1 lock:a you 8000 > :1", "o PTTL lock:a > :8000", "b EVAL release 1 lock:a you > :1", "o EXISTS lock:a > :0"},
+		"that has no end":           {"d SET lock:a me NX PX 2000 > +OK", "b PERSIST lock:a > :1", "o GET lock:a > $2 me", "o TTL lock:a > :-1", "b EVAL extend 1 lock:a me 8000 > :1", "o PTTL lock:a > :8000"},
 		"by SET XX":                 {"d SET lock:a me NX PX 2000 > +OK", "b SET lock:a me XX PX 9000 > +OK", "o GET lock:a > $2 me", "o PTTL lock:a > :9000"},
 		"from another by SET XX":    {"d SET lock:a me NX PX 2000 > +OK", "b SET lock:a you XX PX 9000 > +OK", "d GET lock:a > $3 you", "o GET lock:a > $3 you", "b EVAL release 1 lock:a you > :1", "o EXISTS lock:a > :0"},
 		"a sorted set":              {"d EVAL takeSorted 1 lock:a me 2000 > :1", "b EVAL extendSorted 1 lock:a me 9000 > :1", "o PTTL lock:a > :9000", "b EVAL releaseSorted 1 lock:a me > :2", "o EXISTS lock:a > :0"},

@@ -106,7 +106,7 @@ var Migration = []Mutant{
 	{
 		Name:   "both-replaces-for-what-is-left",
 		Breaks: "how long the upstream keeps what was written must be known",
-		Edits:  []Edit{{"commands/adopt/idiom/replies.go", "if out.Op.Do == Replace && out.TimeRead {", "if out.Op.Do == Replace && out.Reply == nil {"}},
+		Edits:  []Edit{{"commands/adopt/idiom/replies.go", "if out.Op.Do == Replace && out.LeftRead {", "if out.Op.Do == Replace && out.Reply == nil {"}},
 	},
 	{
 		Name:   "both-replaces-alone-for-both",
@@ -142,6 +142,21 @@ var Migration = []Mutant{
 		Name:   "both-over-not-what-was-written",
 		Breaks: "a lock of off goes on when its holder writes another value in both",
 		Edits:  []Edit{{"commands/adopt/over.go", "!written ||", "!written || written ||"}},
+	},
+	{
+		Name:   "both-persists-any-lock",
+		Breaks: "PERSIST of a lock that the nodes would not keep without an end is refused before the upstream has done it",
+		Edits:  []Edit{{"commands/adopt/both.go", "TTL: idiom.Forever}) {", "TTL: idiom.Forever}) && c == nil {"}},
+	},
+	{
+		Name:   "both-over-persisted",
+		Breaks: "a lock of off goes on when PERSIST takes its end away in both",
+		Edits:  []Edit{{"commands/adopt/over.go", "was.Left = min(has.Left, a.opt.MaxTTL)", "was.Left = max(has.Left, a.opt.MinTTL)"}},
+	},
+	{
+		Name:   "both-over-with-an-end",
+		Breaks: "a lock that has no end at the upstream is taken over without one",
+		Edits:  []Edit{{"commands/adopt/over.go", "Open: open, Info", "Open: false, Info"}},
 	},
 	{
 		Name:   "both-over-all-holds",

@@ -113,7 +113,7 @@ func (c *Call) Run(state State, now time.Time) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	return Outcome{Op: op, Signals: w.signals, Reply: appendReply(nil, withFence(reply, c.fence), c.proto), TimeRead: w.timeRead}, nil
+	return Outcome{Op: op, Signals: w.signals, Reply: appendReply(nil, withFence(reply, c.fence), c.proto), TimeRead: w.timeRead || w.endRead, LeftRead: w.timeRead}, nil
 }
 
 func asRefusal(err error) *Refusal {

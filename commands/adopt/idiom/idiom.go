@@ -81,6 +81,7 @@ type Outcome struct {
 	Signals  [][]string // commands for the upstream, behind Op
 	Reply    []byte     // RESP of the client's protocol
 	TimeRead bool       // it depends on what is left of the lease
+	LeftRead bool       // and not only on whether it has an end
 }
 
 // A Refusal says why a call is not run on a lock.

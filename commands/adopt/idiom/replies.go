@@ -94,14 +94,14 @@ func (r *Replies) add(c *Call, states []State, now time.Time) *Refusal {
 		if err != nil {
 			return asRefusal(err)
 		}
-		if out.Op.Do == Replace && out.TimeRead {
+		if out.Op.Do == Replace && out.LeftRead {
 			return refusef("it would replace a lock for what is left of its lease")
 		}
 		if !slices.Contains(r.Ops, out.Op) {
 			r.Ops = append(r.Ops, out.Op)
 		}
 		t := told{do: out.Op.Do, reply: out.Reply}
-		if out.TimeRead && state.Kind != Absent && state.Left != Forever {
+		if out.LeftRead && state.Kind != Absent && state.Left != Forever {
 			t.reply, t.begins = nil, t.is()
 		}
 		seen[t.do] = append(seen[t.do], t)

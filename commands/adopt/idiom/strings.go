@@ -349,7 +349,7 @@ func (w *world) delex(name string, args []string) (lua.Reply, error) {
 }
 
 func (w *world) persist(string, []string) (lua.Reply, error) {
-	w.timeRead = true
+	w.endRead = true
 	if w.is.Kind == Absent || w.is.Left == Forever {
 		return int64(0), nil
 	}

@@ -22,7 +22,8 @@ type world struct {
 	members  []member // of is, if that is Sorted
 	now      time.Time
 	timed    bool // an end was set
-	timeRead bool
+	timeRead bool // what is left of the lease
+	endRead  bool // that it has an end, or none
 	adopted  func(key string) bool
 	signals  [][]string
 	latch    latch
