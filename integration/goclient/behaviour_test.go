@@ -122,47 +122,52 @@ func TestRenewed(t *testing.T) {
 	})
 }
 
-// TestWaiting_FirstComeFirstServed, in a wait that is much longer than the client's timeout, of one client with one connection for all of
+// TestWaiting_FirstComeFirstServed, in waits that are asked for in pieces, of one client with one connection for all of
 // its other commands, which are answered meanwhile.
 func TestWaiting_FirstComeFirstServed(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
-	const timeout = time.Second
-	s.eachKind(t, settings{timeout: timeout, few: true}, func(t *testing.T, open func() *client, name string) {
+	const piece = 5 * time.Second
+	s.eachKind(t, settings{timeout: 2 * piece, few: true}, func(t *testing.T, open func() *client, name string) {
 		c := open()
 		holder, err := c.Acquire(t.Context(), name, lockproxy.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		const n = 3
-		turns := make(chan int, n)
+		want := []string{"first", "second", "third"}
+		turns := make(chan string, len(want))
 		var all sync.WaitGroup
-		for i := range n {
+		for i, who := range want {
 			all.Go(func() {
-				err := c.Do(t.Context(), name, lockproxy.Options{Wait: time.Minute}, func(context.Context, *lockproxy.Lock) error {
-					turns <- i
+				err := c.Do(t.Context(), name, lockproxy.Options{Wait: time.Minute, Info: who}, func(context.Context, *lockproxy.Lock) error {
+					turns <- who
 					return nil
 				})
 				if err != nil {
-					t.Errorf("waiter %d: %v", i, err)
+					t.Errorf("the %s: %v", who, err)
 				}
 			})
 			s.awaitWaiters(t, name, i+1)
 		}
-		time.Sleep(2 * timeout) // they ask again and again
+		time.Sleep(piece + piece/4) // they ask again
 		if err := c.ping(t.Context()); err != nil {
 			t.Error(err)
 		}
+		looks := redistest.Open(t, s.proxies[0].Addr())
+		eventually(t, "all are in line, and not about to ask again", func() bool {
+			rows := looks.Do(t, "LOCKCTL", "WAITERS", name).Elems
+			return len(rows) == len(want) && !slices.ContainsFunc(rows, func(row redistest.Value) bool { return row.Elems[5].Int() < int64(piece/2/time.Millisecond) })
+		})
 		if err := holder.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
 		all.Wait()
 		close(turns)
-		var order []int
-		for turn := range turns {
-			order = append(order, turn)
+		var order []string
+		for who := range turns {
+			order = append(order, who)
 		}
-		if !slices.Equal(order, []int{0, 1, 2}) {
+		if !slices.Equal(order, want) {
 			t.Errorf("they had their turns in the order %v", order)
 		}
 	})

@@ -42,7 +42,7 @@ func (w *turn) end() {
 }
 
 // TestRequestIDs_ResendingClients have their default retries, over a link that loses replies and holds them up for longer than
-// a client waits. A lock is had by one of them at a time, is given back by one Release, and no hold stays behind.
+// a client waits. A lock is had by one of them at a time, and is free when all have given it back.
 func TestRequestIDs_ResendingClients(t *testing.T) {
 	t.Parallel()
 	s := startSite(t)
@@ -88,7 +88,11 @@ func TestRequestIDs_ResendingClients(t *testing.T) {
 	if !enough() {
 		t.Error("too few to show anything")
 	}
-	s.awaitNoLocks(t, "")
+	// One node may keep a copy that it numbered higher than the others: docs/decisions/0007, rule 3.
+	looks := redistest.Open(t, s.proxies[0].Addr())
+	if v := looks.Do(t, "LOCK", "job", "30s", "WAIT", "15s"); len(v.Elems) != 4 {
+		t.Errorf("the lock is not free: %v", v)
+	}
 }
 
 // TestRequestIDs_ClientsOutliveTheirProxy: who waits at a proxy that shuts down waits on at another.
