@@ -223,7 +223,7 @@ func (r *request) take(ctx context.Context) (l *Lock, err error) {
 				r.closeConn() // the next one may lead to another proxy
 			}
 		}
-		if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
 			<-ctx.Done() // the client may have noticed a moment before
 		}
 		switch {
