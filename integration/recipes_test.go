@@ -45,8 +45,8 @@ func TestRecipesShowTheirCode(t *testing.T) {
 			t.Errorf("the page does not show %s as it is", f)
 		}
 	}
-	blocks := regexp.MustCompile("(?s)```(?:go|lua|sql)\n(.*?)```\n").FindAllStringSubmatch(string(page), -1)
-	if len(blocks) < 8 {
+	blocks := regexp.MustCompile("(?s)```(?:go|lua|sql|python|crontab)\n(.*?)```\n").FindAllStringSubmatch(string(page), -1)
+	if len(blocks) < 12 {
 		t.Errorf("%d blocks of code", len(blocks))
 	}
 	for _, b := range blocks {
