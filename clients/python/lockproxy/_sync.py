@@ -27,8 +27,9 @@ class Locks:
 
     def lock(self, name, ttl: float = 30.0, wait: float = 0.0, *, renew: bool = True, max_hold: float | None = None,
              session: bool = False, on_lost: Callable[[str], object] | None = None, info: str = "") -> _Attempt:
-        """A context manager, and a decorator, that takes the lock as acquire does. It raises LockNotAcquired when
-        somebody else has the lock; at its end LockLost, if the lock was lost before and the body has raised nothing."""
+        """A context manager, for one use at a time, and a decorator, that takes the lock as acquire does. It raises
+        LockNotAcquired when somebody else has the lock; at its end LockLost, if the lock was lost before and the body
+        has raised nothing."""
         return _Attempt(name, partial(self.acquire, name, ttl, wait, renew=renew, max_hold=max_hold, session=session,
                                       on_lost=on_lost, info=info))
 

@@ -48,7 +48,7 @@ class Locks:
 
     def lock(self, name, ttl: float = 30.0, wait: float = 0.0, *, renew: bool = True, max_hold: float | None = None,
              session: bool = False, on_lost: Callable[[str], object] | None = None, info: str = "") -> _Attempt:
-        """A context manager for async with, and a decorator, that takes the lock as acquire does. It raises
+        """A context manager for async with, for one use at a time, and a decorator, that takes the lock as acquire does. It raises
         LockNotAcquired when somebody else has the lock. When the lock is lost the body is cancelled, and LockLost
         raised in its place."""
         return _Attempt(name, partial(self.acquire, name, ttl, wait, renew=renew, max_hold=max_hold, session=session,
@@ -295,7 +295,7 @@ class _Own:
 
     async def _send(self, command) -> asyncio.Future:
         if self._reader.done():
-            raise self._reader.result()
+            raise ConnectionError("the lock's own connection has ended")
         answer = asyncio.get_running_loop().create_future()
         self._due.append(answer)
         await self._connection.send_command(*command, check_health=False)  # which would connect again unseen
