@@ -120,8 +120,33 @@ test('over when it arrives', async () => {
   assert.notEqual(second[5], first[4])
   assert.equal(lock.owner, second[5])
   await lock.release()
-  client.answers = [[7, 'me', 0, 0]]
+  client.answers = [sleep(300, [7, 'me', 200, 1])]
   await assert.rejects(new Locks(client).acquire('job'), /over when the answer came/)
+})
+
+test('a session is over its own connection', async () => {
+  const client = new Scripted(null, GRANT, gone)
+  const lock = await new Locks(client).acquire('job', { session: true, wait: LONG })
+  await lock.release()
+  assert.deepEqual(client.verbs(), ['own LOCK', 'own LOCK', 'own UNLOCK', 'UNLOCK'])
+  assert.deepEqual(client.made.map(c => c.status), ['end'])
+  client.answers = [null]
+  assert.equal(await new Locks(client).acquire('job', { session: true }), null)
+  assert.deepEqual(client.made.map(c => c.status), ['end', 'end'])
+})
+
+test('the loss of a session', async () => {
+  for (const lose of [client => client.made[0].disconnect(), client => { client.answers = [said('LOCKLOST gone')] }]) {
+    const client = new Scripted(GRANT)
+    const losses = []
+    const lock = await new Locks(client).acquire('job', { ttl: 6_000, session: true, onLost: loss => losses.push(loss) })
+    lose(client)
+    await until(() => losses.length, 'the loss is not told')
+    assert.equal(client.made[0].status, 'end')
+    assert.equal(client.verbs().includes('own RENEW'), losses[0].message.includes('LOCKLOST'), 'a connection that ends is noticed by itself')
+    await assert.rejects(lock.release(), LockLost)
+    assert.equal(losses.length, 1)
+  }
 })
 
 test('a wait is cut into pieces of half the client\'s timeout', async () => {
