@@ -48,14 +48,14 @@ const tests = {
   },
 
   /** One client has three who wait for longer than its timeout, while it goes on with its other work. Asking again and again does not cost a place. */
-  async 'served in turn'({ connect, link, look, name }, kind) {
+  async 'served in turn'({ connect, link, locks: others, look, name }, kind) {
     for (let tries = 0; tries < 5; tries++) { // who is kept from asking again for 2 s, on a busy machine, may lose its place
       const l = await link()
       const client = await connect({ ...l.address, timeout: 1_000 })
       const sent = record(client)
       const locks = new Locks(client)
       const order = []
-      const turns = await locks.using(name, { ttl: LONG }, async () => {
+      const turns = await others.using(name, { ttl: LONG }, async () => {
         const turns = []
         for (const i of [0, 1, 2]) {
           turns.push(locks.using(name, { ttl: LONG, wait: LONG }, () => order.push(i)))
@@ -63,7 +63,7 @@ const tests = {
         }
         const asked = sent.length
         await until(() => sent.length > asked + 6, 'they do not ask again')
-        await kind.ping(client)
+        await until(() => kind.ping(client).then(() => true, () => false), 'no other command is answered') // one may time out on a busy machine
         return turns
       })
       await Promise.all(turns)
