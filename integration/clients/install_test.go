@@ -57,7 +57,7 @@ func nodeModules(name string, files ...string) (string, error) {
 }
 
 func installJava() (string, error) {
-	return javaClasses("java", "Checks.java", "JedisSmoke.java", "LettuceSmoke.java", "Resends.java", "Lock.java")
+	return javaClasses("java", "Checks.java", "JedisSmoke.java", "LettuceSmoke.java")
 }
 
 // javaClasses is a folder with the classes of these sources, and the libraries of its pom.xml.

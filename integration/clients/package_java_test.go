@@ -13,6 +13,9 @@ import (
 // javaModules are the folders of clients/java in which classes are.
 var javaModules = []string{"lockproxy"}
 
+// javaTests is the class path of the programs in the tests of the first module.
+const javaTests = "lockproxy/target/classes:lockproxy/target/test-classes:lockproxy/target/dependency/*"
+
 // javaPackage is a folder with clients/java, compiled and packed, and the libraries of each module in its target/dependency.
 var javaPackage = sync.OnceValues(func() (string, error) {
 	from := filepath.Join("..", "..", "clients", "java")

@@ -23,7 +23,8 @@ var resending = []struct {
 	{"redis-py asyncio", pythonPackage, []string{venvPython, filepath.Join("package", "tests", "resends.py"), "asyncio"}},
 	{"ioredis", javascriptPackage, []string{"node", filepath.Join("package", "test", "resends.js"), "ioredis RESP3"}},
 	{"node-redis", javascriptPackage, []string{"node", filepath.Join("package", "test", "resends.js"), "node-redis RESP3"}},
-	{"Jedis", javaPrograms, []string{"java", "-cp", "classes:lib/*", "Resends"}},
+	{"Jedis", javaPackage, []string{"java", "-cp", javaTests, "io.github.lockproxy.Resends", "JEDIS_RESP2"}},
+	{"Lettuce", javaPackage, []string{"java", "-cp", javaTests, "io.github.lockproxy.Resends", "LETTUCE_RESP3"}},
 }
 
 // TestResends runs each program twice at once, for 4 s, over a link that loses replies and

@@ -20,12 +20,10 @@ final class Background {
         return timer;
     }
 
-    /** A future that fails after so many ns if it is not completed before. */
-    static CompletableFuture<Object> within(long ns) {
-        var answer = new CompletableFuture<Object>();
+    /** Has an answer fail after so many ns if it has not come before. */
+    static void limit(CompletableFuture<Object> answer, long ns) {
         var timer = after(ns, () -> answer.completeExceptionally(new Client.Unanswered("no answer in " + ns / 1_000_000 + " ms", null)));
         answer.whenComplete((a, e) -> timer.cancel(false));
-        return answer;
     }
 
     private Background() {}

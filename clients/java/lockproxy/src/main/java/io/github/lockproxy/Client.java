@@ -11,7 +11,7 @@ import java.util.concurrent.CompletionException;
  * it is not known whether the command was executed, or another exception after which it is no use to try again.
  */
 interface Client {
-    /** Sends a command over connections that others use too, and gives up on the answer after so many ns. */
+    /** Sends a command over connections that others use too, and gives up on the answer after so many ns. Before that it may take as long to have a connection. */
     CompletableFuture<Object> send(List<String> command, long patience);
 
     /** A connection for one user, which may still be about to be made. */
@@ -25,7 +25,7 @@ interface Client {
 
     /** A connection, and never another after it. */
     interface Conn {
-        /** Sends a command; when the answer does not come in time the connection is closed. */
+        /** Sends a command when the connection has been made; if the answer does not come in so many ns then, the connection is closed. */
         CompletableFuture<Object> send(List<String> command, long patience);
 
         /** Completes with the reason when the connection has ended, by either side. */

@@ -59,7 +59,8 @@ public final class JedisLocks {
 
         @Override
         public CompletableFuture<Object> send(List<String> command, long patience) {
-            var answer = Background.within(2 * patience); // the pool may have to connect first, or to wait for a connection
+            var answer = new CompletableFuture<Object>();
+            Background.limit(answer, 2 * patience);
             Background.THREADS.execute(() -> {
                 try {
                     answer.complete(call(command, answer));
@@ -142,22 +143,23 @@ public final class JedisLocks {
 
         @Override
         public CompletableFuture<Object> send(List<String> command, long patience) {
-            var answer = Background.within(patience);
+            var answer = new CompletableFuture<Object>();
             answer.whenComplete((a, e) -> {
                 if (e instanceof Client.Unanswered) end(e);
             });
             made.whenComplete((c, e) -> {
                 if (e != null) answer.completeExceptionally(e);
-                else write(c, command, answer);
+                else write(c, command, answer, patience);
             });
             return answer;
         }
 
-        private synchronized void write(Connection c, List<String> command, CompletableFuture<Object> answer) {
+        private synchronized void write(Connection c, List<String> command, CompletableFuture<Object> answer, long patience) {
             if (closed.isDone()) { // Jedis would connect again
                 answer.completeExceptionally(new Client.Unanswered(closed.join(), null));
                 return;
             }
+            Background.limit(answer, patience);
             due.add(answer);
             try {
                 c.sendCommand(arguments(command));

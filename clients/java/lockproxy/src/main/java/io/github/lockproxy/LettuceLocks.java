@@ -124,7 +124,7 @@ public final class LettuceLocks {
 
         @Override
         public CompletableFuture<Object> send(List<String> command, long patience) {
-            var answer = Background.within(patience);
+            var answer = new CompletableFuture<Object>();
             due.add(answer);
             answer.whenComplete((a, e) -> {
                 due.remove(answer);
@@ -132,13 +132,14 @@ public final class LettuceLocks {
             });
             made.whenComplete((c, e) -> {
                 if (e != null) answer.completeExceptionally(failure(e));
-                else if (!answer.isDone() && !closed.isDone()) write(c, command, answer);
+                else if (!closed.isDone()) write(c, command, answer, patience);
                 if (closed.isDone()) answer.completeExceptionally(new Client.Unanswered(closed.join(), null));
             });
             return answer;
         }
 
-        private void write(StatefulRedisConnection<String, String> c, List<String> command, CompletableFuture<Object> answer) {
+        private void write(StatefulRedisConnection<String, String> c, List<String> command, CompletableFuture<Object> answer, long patience) {
+            Background.limit(answer, patience);
             var args = new CommandArgs<>(StringCodec.UTF8);
             command.subList(1, command.size()).forEach(args::add);
             boolean lock = command.get(0).equals("LOCK");
