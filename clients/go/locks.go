@@ -103,7 +103,8 @@ type Options struct {
 	NoRenew bool          // leave the lease to end by itself; ignored with Session
 	MaxHold time.Duration // renew for so long, so that a program that hangs does not hold it for ever; 0: 1 h, with Session the proxy's own limit
 
-	// OnLost is called once if the lock is lost before Release, with an error that is ErrLost, on a goroutine of its own.
+	// OnLost is called once if the lock is lost before Release, with an error that is ErrLost, on a goroutine of its own. It may
+	// still run when Release or Do returns.
 	OnLost func(error)
 
 	Info string // what LOCKCTL and the page show of the holder
@@ -139,7 +140,7 @@ func (s *Locks) Do(ctx context.Context, name string, opts Options, f func(contex
 		switch released := l.Release(context.WithoutCancel(ctx)); {
 		case err == nil:
 			err = released
-		case released != nil:
+		case released != nil && !errors.Is(err, released):
 			err = errors.Join(err, released)
 		}
 	}()

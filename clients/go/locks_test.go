@@ -285,20 +285,25 @@ func TestDo(t *testing.T) {
 		name string
 		f    func(context.Context, *Lock) error
 		err  error
+		text string
 	}{
-		{"nothing happens", func(context.Context, *Lock) error { return nil }, nil},
-		{"it fails", func(context.Context, *Lock) error { return failed }, failed},
+		{"nothing happens", func(context.Context, *Lock) error { return nil }, nil, ""},
+		{"it fails", func(context.Context, *Lock) error { return failed }, failed, "failed"},
 		{"its time is over", func(ctx context.Context, _ *Lock) error {
 			<-ctx.Done()
 			if !errors.Is(context.Cause(ctx), ErrLost) {
 				return context.Cause(ctx)
 			}
 			return nil
-		}, ErrLost},
+		}, ErrLost, "lockproxy: the lock was lost: its time is over"},
+		{"its time is over, and it says so", func(ctx context.Context, _ *Lock) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}, ErrLost, "lockproxy: the lock was lost: its time is over"},
 		{"its time is over, and it fails", func(ctx context.Context, _ *Lock) error {
 			<-ctx.Done()
 			return failed
-		}, failed},
+		}, failed, "failed\nlockproxy: the lock was lost: its time is over"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -306,8 +311,8 @@ func TestDo(t *testing.T) {
 				f := newFake(holding)
 				told := 0
 				err := New(f).Do(t.Context(), "job", Options{NoRenew: true, OnLost: func(error) { told++ }}, tt.f)
-				if !errors.Is(err, tt.err) {
-					t.Errorf("got %v, want %v", err, tt.err)
+				if !errors.Is(err, tt.err) || err != nil && err.Error() != tt.text {
+					t.Errorf("got %v, want %q", err, tt.text)
 				}
 				synctest.Wait()
 				lost := time.Since(f.began) == 29*time.Second
