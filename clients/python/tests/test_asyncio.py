@@ -267,12 +267,14 @@ class Scripted:
     first cancellation. What is behind them is answered 1."""
 
     def __init__(self, *answers):
-        self.answers, self.sent = list(answers), []
+        self.answers, self.sent, self.asked_at = list(answers), [], []
         self.connection_pool = self
         self.connection_kwargs = {}
 
     async def execute_command(self, *command):
         self.sent.append(command)
+        self.asked_at.append(time.monotonic())
+        await asyncio.sleep(0.001)
         answer = self.answers.pop(0) if self.answers else 1
         if answer == "deaf":  # as redis-py may be, with a Python before 3.12
             with suppress(asyncio.CancelledError):
@@ -350,6 +352,13 @@ class AnswersTest(unittest.IsolatedAsyncioTestCase):
             await task
         await until(lambda: client.verbs().count("UNLOCK") == 4, "it gives up")
 
+    async def test_valid_from_before_it_was_asked_for(self):
+        client = Scripted(redis.ConnectionError("gone"), GRANT)
+        lock = await Locks(client).acquire("job", wait=LONG)
+        self.assertLessEqual(lock.valid_until, client.asked_at[1] + 29)
+        self.assertGreater(lock.valid_until, client.asked_at[0] + 29)
+        await lock.release()
+
     async def test_over_when_it_arrives(self):
         client = Scripted([7, b"me", 0, 0], 1, GRANT)
         lock = await Locks(client).acquire("job", wait=LONG)
@@ -359,6 +368,12 @@ class AnswersTest(unittest.IsolatedAsyncioTestCase):
         self.assertNotEqual(second[4], first[4])
         self.assertEqual(lock.owner, second[4])
         await lock.release()
+
+    async def test_lost_while_a_renewal_hangs(self):
+        reasons = []
+        await Locks(Scripted([7, b"me", 100, 1], "never")).acquire("job", ttl=0.06, on_lost=reasons.append)
+        await until(lambda: reasons, "the loss is not told")
+        self.assertEqual(reasons, ["its validity ended"])
 
     async def test_lost_when_it_is_given_back(self):
         for said in ("LOCKLOST gone", "NOTOWNER another"):

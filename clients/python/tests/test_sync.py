@@ -262,16 +262,22 @@ class Resp3(Tests, unittest.TestCase):
 
 
 class Scripted:
-    """A client whose commands are answered as a test says: by a reply or an error. What is behind them is answered 1."""
+    """A client whose commands are answered as a test says: by a reply or an error, or not before an event. What is behind
+    them is answered 1."""
 
     def __init__(self, *answers):
-        self.answers, self.sent = list(answers), []
+        self.answers, self.sent, self.asked_at = list(answers), [], []
         self.connection_pool = self
         self.connection_kwargs = {}
 
     def execute_command(self, *command):
         self.sent.append(command)
+        self.asked_at.append(time.monotonic())
+        time.sleep(0.001)
         answer = self.answers.pop(0) if self.answers else 1
+        if isinstance(answer, threading.Event):
+            answer.wait(2 * LONG)
+            answer = 1
         if isinstance(answer, BaseException):
             raise answer
         return answer
@@ -308,6 +314,13 @@ class AnswersTest(unittest.TestCase):
                 self.assertEqual(client.verbs(), ["LOCK", "UNLOCK", "UNLOCK"])
                 self.assertEqual(client.sent[1][2:], (client.sent[0][4], "REQ", client.sent[0][6]))
 
+    def test_valid_from_before_it_was_asked_for(self):
+        client = Scripted(redis.ConnectionError("gone"), GRANT)
+        lock = Locks(client).acquire("job", wait=LONG)
+        self.assertLessEqual(lock.valid_until, client.asked_at[1] + 29)
+        self.assertGreater(lock.valid_until, client.asked_at[0] + 29)
+        lock.release()
+
     def test_over_when_it_arrives(self):
         client = Scripted([7, b"me", 0, 0], 1, GRANT)
         lock = Locks(client).acquire("job", wait=LONG)
@@ -318,12 +331,25 @@ class AnswersTest(unittest.TestCase):
         self.assertEqual(lock.owner, second[4])
         lock.release()
 
+    def test_lost_while_a_renewal_hangs(self):
+        answered, reasons = threading.Event(), []
+        self.addCleanup(answered.set)
+        Locks(Scripted([7, b"me", 100, 1], answered)).acquire("job", ttl=0.06, on_lost=reasons.append)
+        until(lambda: reasons, "the loss is not told")
+        self.assertEqual(reasons, ["its validity ended"])
+
     def test_lost_when_it_is_given_back(self):
         for said in ("LOCKLOST gone", "NOTOWNER another"):
             client = Scripted(GRANT, ResponseError(said))
             with self.assertRaisesRegex(LockLost, said):
                 with Locks(client).lock("job"):
                     pass
+
+    def test_interrupted_while_it_gives_back(self):
+        client = Scripted(GRANT, KeyboardInterrupt())
+        lock = Locks(client).acquire("job")
+        self.assertRaises(KeyboardInterrupt, lock.release)
+        self.assertEqual(client.verbs(), ["LOCK", "UNLOCK", "UNLOCK"])
 
     def test_given_back_until_the_lease_is_over(self):
         client = Scripted([7, b"me", 300, 1], *[redis.ConnectionError("gone")] * 100)
