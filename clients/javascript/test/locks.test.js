@@ -1,8 +1,14 @@
 // Locks of both clients, at proxies, in RESP2 and RESP3.
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
-import { LockLost, LockNotAcquired, Locks } from 'lockproxy'
+import { LockLost, Locks } from 'lockproxy'
 import { clock, Holder, holdsOn, kinds, Link, Look, LONG, proxies, record, SOON, strict, until } from './world.js'
+
+const HOLD = { ttl: LONG, wait: LONG } // a wait for those who find too few lock nodes, on a busy machine
+
+/** The lock is another's, as soon as enough lock nodes answer to know. */
+const refused = (locks, name, options) =>
+  until(async () => await locks.acquire(name, options).catch(e => e.message.startsWith('NOQUORUM') || Promise.reject(e)) === null, 'it is not refused')
 
 /** What a test has: locks of a client of that kind, and a name for them. It ends with the test. */
 async function world(t, kind) {
@@ -30,17 +36,16 @@ async function world(t, kind) {
 
 const tests = {
   async 'taken and given back'({ locks, look, name }) {
-    const first = await locks.using(name, { ttl: LONG }, async lock => {
+    const first = await locks.using(name, HOLD, async lock => {
       assert.deepEqual([lock.name, lock.lost], [name, false])
       assert.ok(SOON < lock.remaining && lock.remaining <= LONG)
       assert.equal(await look.holder(name), lock.owner)
       lock.check()
-      assert.equal(await locks.acquire(name), null)
-      await assert.rejects(locks.using(name, () => assert.fail('two have the lock')), LockNotAcquired)
+      await refused(locks, name)
       return lock.fence
     })
     assert.equal(await look.holder(name), null)
-    const again = await locks.acquire(Buffer.from(name), { info: 'me' })
+    const again = await locks.acquire(Buffer.from(name), { ...HOLD, info: 'me' })
     assert.ok(again.fence > first)
     await again[Symbol.asyncDispose]()
     await again.release()
@@ -55,10 +60,10 @@ const tests = {
       const sent = record(client)
       const locks = new Locks(client)
       const order = []
-      const turns = await others.using(name, { ttl: LONG }, async () => {
+      const turns = await others.using(name, HOLD, async () => {
         const turns = []
         for (const i of [0, 1, 2]) {
-          turns.push(locks.using(name, { ttl: LONG, wait: LONG }, () => order.push(i)))
+          turns.push(locks.using(name, HOLD, () => order.push(i)))
           await until(async () => await look.waiting(name) === i + 1, 'it is not in line')
         }
         const asked = sent.length
@@ -77,7 +82,7 @@ const tests = {
 
   async 'aborted while it waits'({ locks, look, name }) {
     for (const session of [false, true]) {
-      await locks.using(name, { ttl: LONG }, async () => {
+      await locks.using(name, HOLD, async () => {
         const abort = new AbortController()
         const acquiring = locks.acquire(name, { wait: LONG, session, signal: abort.signal })
         await until(() => look.waiting(name), 'it is not in line')
@@ -90,8 +95,8 @@ const tests = {
   },
 
   async 'killed in a session'({ locks, look, name }, kind) {
-    const holder = await Holder.start(kind.name, name, JSON.stringify({ ttl: LONG, session: true }))
-    const acquiring = locks.acquire(name, { ttl: LONG, wait: LONG })
+    const holder = await Holder.start(kind.name, name, JSON.stringify({ ...HOLD, session: true }))
+    const acquiring = locks.acquire(name, HOLD)
     await until(() => look.waiting(name), 'it is not in line')
     const killed = performance.now()
     await holder.kill()
@@ -102,18 +107,18 @@ const tests = {
   },
 
   async 'killed while it renews'({ locks, name }, kind) {
-    const [holder, said] = await holdsOn(kind.name, name, JSON.stringify({ ttl: 1_000 }))
+    const [holder, said] = await holdsOn(kind.name, name, JSON.stringify({ ttl: 1_000, wait: LONG }))
     const validUntil = await holder.kill() ?? said
-    const lock = await locks.acquire(name, { ttl: LONG, wait: LONG })
+    const lock = await locks.acquire(name, HOLD)
     assert.ok(clock() >= validUntil)
     assert.ok(lock.fence > holder.fence)
     await lock.release()
   },
 
   async 'told of a loss'({ locks, look, name, losses, onLost }) {
-    for (const options of [{ ttl: 3_000 }, { ttl: LONG, session: true }]) {
+    for (const options of [{ ttl: 3_000 }, { session: true }]) {
       losses.length = 0
-      await assert.rejects(locks.using(name, { ...options, onLost }, async lock => {
+      await assert.rejects(locks.using(name, { ...HOLD, ...options, onLost }, async lock => {
         await look.force(name)
         await until(() => lock.signal.aborted, 'the loss is not told')
         assert.match(losses[0].message, /LOCKLOST|its connection ended/)
@@ -127,7 +132,7 @@ const tests = {
 
   async 'forced and released at once'({ locks, look, name }) {
     for (const session of [false, true]) {
-      const lock = await locks.acquire(name, { ttl: LONG, session })
+      const lock = await locks.acquire(name, { ...HOLD, session })
       await look.force(name)
       await assert.rejects(lock.release(), LockLost)
       await lock.release()
@@ -136,9 +141,9 @@ const tests = {
 
   async 'what the body throws comes first'({ locks, look, name }) {
     const failed = new Error('failed')
-    await assert.rejects(locks.using(name, { ttl: LONG }, () => { throw failed }), failed)
+    await assert.rejects(locks.using(name, HOLD, () => { throw failed }), failed)
     assert.equal(await look.holder(name), null)
-    await assert.rejects(locks.using(name, { ttl: LONG }, async () => {
+    await assert.rejects(locks.using(name, HOLD, async () => {
       await look.force(name)
       throw failed
     }), failed)
@@ -146,7 +151,7 @@ const tests = {
 
   async 'the end of a session\'s connection'({ connect, link, locks, look, name, losses, onLost, told }) {
     const l = await link()
-    const held = await new Locks(await connect(l.address)).acquire(name, { ttl: LONG, session: true, onLost })
+    const held = await new Locks(await connect(l.address)).acquire(name, { ...HOLD, session: true, onLost })
     assert.equal(held.lost, false)
     l.hangUp()
     assert.match((await told()).message, /its connection ended/)
@@ -180,7 +185,7 @@ const tests = {
   },
 
   async 'a session ends after maxHold'({ locks, name, onLost, told }) {
-    const lock = await locks.acquire(name, { ttl: LONG, maxHold: 500, session: true, wait: LONG, onLost })
+    const lock = await locks.acquire(name, { ...HOLD, maxHold: 500, session: true, onLost })
     assert.match((await told()).message, /its connection ended|it was held for maxHold/) // whoever is first, the proxy or we
     await assert.rejects(lock.release(), LockLost)
   },
@@ -188,13 +193,13 @@ const tests = {
   async 'a session has a connection while it lasts'({ connect, link, name }) {
     const l = await link()
     const locks = new Locks(await connect(l.address))
-    await locks.using(name, { session: true }, () => assert.equal(l.open.size, 2))
+    await locks.using(name, { ...HOLD, session: true }, () => assert.equal(l.open.size, 2))
     await until(() => l.open.size === 1, 'its connection is left')
   },
 
   async 'through another proxy'({ connect, link, locks, look, name }) {
     const l = await link()
-    await new Locks(await connect(l.address)).using(name, { ttl: LONG }, async () => {
+    await new Locks(await connect(l.address)).using(name, HOLD, async () => {
       l.to = proxies[1]
       l.hangUp()
     })
@@ -203,23 +208,22 @@ const tests = {
 
   async 'a lock outlives the connection that took it'({ connect, link, locks, name }) {
     const l = await link()
-    await new Locks(await connect(l.address)).using(name, { ttl: 3_000 }, async lock => {
+    await new Locks(await connect(l.address)).using(name, { ttl: 3_000, wait: LONG }, async lock => {
       for (let i = 0; i < 2; i++) {
         const before = lock.validUntil
         l.hangUp()
         await until(() => lock.validUntil > before, 'it is not renewed')
       }
-      assert.equal(await locks.acquire(name), null)
+      await refused(locks, name)
     })
   },
 
   async 'own connections have the settings of the client'({ connect, name }) {
     const locks = new Locks(await connect(strict()))
-    await locks.using(`app:${name}`, { session: true }, async () => {
-      assert.equal(await locks.acquire(`app:${name}`, { session: true }), null)
-      assert.equal(await locks.acquire(`app:${name}`, { wait: 300 }), null)
+    await locks.using(`app:${name}`, { ...HOLD, session: true }, async () => {
+      for (const options of [{ session: true }, { wait: 300 }]) await refused(locks, `app:${name}`, options)
     })
-    for (const session of [false, true]) await assert.rejects(locks.acquire(name, { session }), /NOPERM/)
+    for (const session of [false, true]) await assert.rejects(locks.acquire(name, { ...HOLD, session }), /NOPERM/)
   },
 
   async 'a client that is closed'({ connect, name }, kind) {
