@@ -89,7 +89,7 @@ function nodeRedis(client) {
       })
       const close = () => {
         end(new Error('closed'))
-        connected?.then(() => own.destroy()).catch(() => {}) // while it connects, destroy would leave the socket open
+        Promise.resolve(connected).catch(() => {}).then(() => own.destroy()).catch(() => {}) // while it connects, that would leave the socket open
       }
       own.on('error', why => {
         end(why)
