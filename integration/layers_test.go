@@ -32,7 +32,7 @@ var drawing = []room{
 		ours: []string{"cmd/lockproxy/client", "backends/resp"}},
 	{pkg: "cmd/lockproxy/loglimit"},
 	{pkg: "proxy/admin",
-		ours:   []string{"proxy", "commands", "commands/adopt/observe", "backends/upstream", "backends/locks", "backends/metrics"},
+		ours:   []string{"proxy", "commands", "commands/lockcmd", "commands/adopt/observe", "backends/upstream", "backends/locks", "backends/metrics"},
 		theirs: []string{"github.com/prometheus/client_golang", "github.com/hashicorp/golang-lru/v2"}},
 	{pkg: "proxy",
 		ours:   []string{"proxy/request", "commands", "backends/netio", "backends/metrics"},

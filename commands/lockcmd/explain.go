@@ -20,6 +20,12 @@ type explanation struct {
 
 const maxShownWaiters = 20
 
+// Explain is what LOCKCTL WHY replies, line by line, to somebody who may see every owner. err is that of the inspection.
+func Explain(in locks.Inspection, waiters []locks.Waiter, err error) []string {
+	all := func(owner string) string { return owner }
+	return (&explanation{Inspection: in, noQuorum: err != nil, waiters: waiters, visible: all}).lines()
+}
+
 func (e *explanation) lines() (out []string) {
 	out = append(out, e.holderLine())
 	if e.Held && len(e.Each) > 1 {

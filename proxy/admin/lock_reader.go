@@ -67,7 +67,7 @@ func (r *lockReader) listNames(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(all, func(a, b locks.Key) int { return cmp.Or(cmp.Compare(a.DB, b.DB), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(all, compareNames)
 	r.names, r.complete, r.seen = all, complete, began
 	r.next = time.Now().Add(pauseAfter(time.Since(began)) - locksInterval/10) // before the next turn, not just after it
 	return nil
@@ -88,7 +88,7 @@ func (f *feed) filters() []string {
 // readHoldings reads the rows for all filters at once, and no others.
 func (r *lockReader) readHoldings(ctx context.Context, filters []string) (map[string]locksView, error) {
 	svc := r.feed.srv.opt.Locks
-	some, more := selectNames(r.names, filters)
+	some, more := selectNames(r.names, waitedFor(svc), filters)
 	held, err := svc.Holdings(ctx, union(some))
 	if err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func (r *lockReader) readHoldings(ctx context.Context, filters []string) (map[st
 	r.feed.mu.Unlock()
 	parts := map[string]locksView{}
 	for _, filter := range filters {
-		v := locksView{Rows: []lockView{}, More: more[filter], Complete: r.complete}
+		v := locksView{Rows: []lockView{}, More: more[filter], Names: len(some[filter]) + more[filter], Complete: r.complete}
 		for _, n := range some[filter] {
 			if row, ok := rows[n]; ok {
 				v.Rows = append(v.Rows, row)
@@ -115,21 +115,38 @@ func (r *lockReader) readHoldings(ctx context.Context, filters []string) (map[st
 	return parts, nil
 }
 
-// selectNames is, for each filter, the first names that contain it, and the number of others.
-func selectNames(all []locks.Key, filters []string) (some map[string][]locks.Key, more map[string]int) {
+// waitedFor are the names with the longest queues at this proxy.
+func waitedFor(svc *locks.Service) (names []locks.Key) {
+	queues, _ := svc.Queues(maxRows)
+	for _, q := range queues {
+		names = append(names, q.Key)
+	}
+	return names
+}
+
+// selectNames is, for each filter, some names that contain it, in their order, and the number of others: all that are
+// waited for, so that a page can tell which are waited for most, and then the first ones.
+func selectNames(all, waited []locks.Key, filters []string) (some map[string][]locks.Key, more map[string]int) {
 	some, more = map[string][]locks.Key{}, map[string]int{}
 	for _, filter := range filters {
-		for _, n := range all {
+		taken := map[locks.Key]struct{}{}
+		for _, n := range slices.Concat(waited, all) {
+			_, again := taken[n]
 			switch {
-			case filter != "" && !strings.Contains(strings.ToLower(n.Name), filter):
-			case len(some[filter]) < maxRows:
-				some[filter] = append(some[filter], n)
+			case again, filter != "" && !strings.Contains(strings.ToLower(n.Name), filter):
+			case len(taken) < maxRows:
+				taken[n] = struct{}{}
 			default:
 				more[filter]++
 			}
 		}
+		some[filter] = slices.SortedFunc(maps.Keys(taken), compareNames)
 	}
 	return some, more
+}
+
+func compareNames(a, b locks.Key) int {
+	return cmp.Or(cmp.Compare(a.DB, b.DB), cmp.Compare(a.Name, b.Name))
 }
 
 func union(some map[string][]locks.Key) []locks.Key {

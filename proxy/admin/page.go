@@ -26,7 +26,7 @@ func (s *Server) page(mux *http.ServeMux) {
 		})
 	}
 	file("/{$}", "index.html")
-	for _, name := range []string{"adopt.js", "app.js", "detail.js", "dom.js", "force.js", "format.js", "style.css", "icon.svg"} {
+	for _, name := range []string{"adopt.js", "app.js", "detail.js", "dom.js", "force.js", "format.js", "locks.js", "style.css", "icon.svg"} {
 		file("/"+name, name)
 	}
 	mux.HandleFunc("GET /page/events", s.events)

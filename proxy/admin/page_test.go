@@ -211,6 +211,9 @@ func checkDetail(t *testing.T, d *testServer, id string) {
 	if detail.Owner != "alice" || detail.Waiting != 1 || detail.Waiters[0].Client.Text != "here" || len(detail.Nodes) != 5 || detail.Nodes[0].Says != "held" || detail.Needed != 3 {
 		t.Errorf("detail %+v", detail)
 	}
+	if why := strings.Join(detail.Why, "\n"); !strings.Contains(why, "is held by alice, fence "+detail.Fence) || !strings.Contains(why, "1. bob at here") {
+		t.Errorf("why: %s", why)
+	}
 	if code, body := d.get(t, "/page/lock?id="+strings.Repeat("0", 24)); code != http.StatusNotFound || !strings.Contains(body, "not on the page") {
 		t.Errorf("of no lock: %d %s", code, body)
 	}
@@ -334,7 +337,8 @@ func TestFeed_ManyLocks(t *testing.T) {
 	for i := range 3000 {
 		all = append(all, locks.Key{Name: fmt.Sprintf("Job:%04d", i)})
 	}
-	some, more := selectNames(all, []string{"", "job:1", ":0007", "none"})
+	waited := locks.Key{Name: "Job:2999"}
+	some, more := selectNames(all, []locks.Key{waited}, []string{"", "job:1", ":0007", "none"})
 	for filter, want := range map[string][2]int{"": {maxRows, 2500}, "job:1": {maxRows, 500}, ":0007": {1, 0}, "none": {0, 0}} {
 		if got := [2]int{len(some[filter]), more[filter]}; got != want {
 			t.Errorf("%q: %v, want %v", filter, got, want)
@@ -342,6 +346,9 @@ func TestFeed_ManyLocks(t *testing.T) {
 	}
 	if n := len(union(some)); n != 2*maxRows {
 		t.Errorf("%d names to read, want %d", n, 2*maxRows)
+	}
+	if first, last := some[""][0], some[""][maxRows-1]; first != all[0] || last != waited || some["job:1"][0] != all[1000] {
+		t.Errorf("from %v to %v, want the first ones in order and the one that is waited for", first, last)
 	}
 }
 

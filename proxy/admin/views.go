@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
 // The data of the page's events, as JSON. Times are durations in milliseconds at the moment
@@ -86,6 +87,7 @@ type locksView struct {
 	Rows     []lockView `json:"rows"`
 	Filter   string     `json:"filter"`
 	More     int        `json:"more"`     // names without a row
+	Names    int        `json:"names"`    // those that the filter lets through, held or not
 	Complete bool       `json:"complete"` // all names are listed; else there are more than More
 	Age      int64      `json:"age_ms"`
 	Seen     int64      `json:"seen_ms"`  // since the names were listed
@@ -128,6 +130,7 @@ type detailView struct {
 	Nodes   []voteView   `json:"nodes"`
 	Waiters []waiterView `json:"waiters"` // the first
 	Waiting int          `json:"waiting"`
+	Why     []string     `json:"why"` // the lines of LOCKCTL WHY
 	Error   string       `json:"error"`
 }
 
@@ -203,6 +206,7 @@ func viewDetail(n locks.Key, in locks.Inspection, waiters []locks.Waiter, err er
 	d := detailView{
 		ID: nameID(n), DB: n.DB, Name: shown(n.Name), Held: in.Held, Owner: shownOwner(h.Owner), Adopted: adopted(h.Owner), Info: shown(h.Info),
 		Needed: in.Need, Holds: []holdView{}, Nodes: []voteView{}, Waiters: []waiterView{}, Waiting: len(waiters),
+		Why: lockcmd.Explain(in, waiters, err),
 	}
 	if in.Held {
 		d.Fence = strconv.FormatInt(h.Fence, 10)

@@ -2,48 +2,20 @@
 // need agree.
 
 import { watchAdopt } from "./adopt.js";
-import { showDetail } from "./detail.js";
 import { byId, cell, element, setClass, setText, Table, textCell } from "./dom.js";
-import { askForce } from "./force.js";
-import { clock, count, day, rate, span, took, whole } from "./format.js";
+import { clock, count, day, rate, span, took } from "./format.js";
+import { nameCell, takeLocks, tick } from "./locks.js";
 
-const GONE_MS = 4000; // for which the row of a lock that is not held any more stays
-const NOTE_MS = 60000; // the same, with a note, of one that was released by force
 const SILENT_MS = 4000; // without an event: the page is not live
 const STUCK_MS = 12000; // without an event: connect again
 const HIDDEN_MS = 60000; // in the background: disconnect
 
 let state = null; // the last event of its kind, and when it came
 let stateAt = 0;
-let locks = null;
-let locksAt = 0;
-let still = false; // the rows of locks are frozen
-let waitingLocks = null; // the last event meanwhile
 let source = null;
 let heardAt = performance.now();
 let lostAt = null; // a Date, while the page is not live
 let retry = 0;
-const gone = new Map(); // rows of locks that are not held any more, by id
-const notes = new Map(); // outcomes of FORCE, by id
-const since = new Map(); // when a grant was made, by id and fence
-
-// nameCell is the name of a lock, and opens its dialog.
-const nameCell = {
-  label: "Lock",
-  className: "text head",
-  make: (td, row) => {
-    const button = element("button", undefined, "name");
-    button.type = "button";
-    button.append(element("bdi"));
-    button.addEventListener("click", () => showDetail(row.data.id));
-    td.append(element("span", undefined, "db"), button, element("span", undefined, "times"));
-  },
-  fill: (td, d) => {
-    setText(td.children[0], d.db ? "db " + d.db : "");
-    setText(td.children[1].firstChild, whole(d.name));
-    setText(td.children[2], d.holds > 1 ? "×" + d.holds : "");
-  },
-};
 
 // refusals explain the errors with which a node refuses to vote.
 const refusals = {
@@ -102,59 +74,6 @@ const nodesTable = new Table("nodes", [
   },
 ]);
 
-const locksTable = new Table("locks", [
-  nameCell,
-  textCell("Owner", "text wide", (l) => l.owner),
-  cell("Since", "since", (l) => clock.format(grantedAt(l))),
-  cell("Held", "num", (l) => (gone.has(l.id) ? "" : span(l.held_ms + sinceLocks()))),
-  {
-    label: "Waited",
-    className: "num",
-    fill: (td, l) => {
-      setText(td, l.here ? took(l.waited_ms) : "elsewhere");
-      td.title = l.here ? "" : "Another proxy granted it, or this one before it was started again; only that one knew how long it was waited for.";
-    },
-  },
-  {
-    label: "Left",
-    className: "num",
-    fill: (td, l) => {
-      const left = l.remaining_ms - sinceLocks();
-      setText(td, gone.has(l.id) ? "not held" : l.open ? "no end" : (left > 0 ? span(left + 999) : "0 s") + (l.session ? " ↻" : ""));
-      td.title = l.open ? "It has no end: the proxies renew it." : l.session ? "This proxy renews it while its client is connected." : "";
-    },
-  },
-  cell("Waiting", "num", (l) => count(l.waiters)),
-  {
-    label: "Votes",
-    className: "num",
-    fill: (td, l) => {
-      setText(td, l.votes + "/" + l.of);
-      setClass(td, l.votes < l.of ? "num warn" : "num");
-    },
-  },
-  cell("Fence", "num fence", (l) => l.fence),
-  textCell("Info", "text wide", (l) => l.info),
-  {
-    label: "",
-    className: "act",
-    make: (td, row) => {
-      const button = element("button", "Release…", "danger");
-      button.type = "button";
-      button.addEventListener("click", () => askForce(row.data, released));
-      td.append(element("span", undefined, "says"), button);
-    },
-    fill: (td, l) => {
-      const note = notes.get(l.id);
-      setText(td.firstChild, note ? note.text : "");
-      const button = td.lastChild;
-      button.hidden = !(state && state.force) || gone.has(l.id);
-      button.setAttribute("aria-label", "Take the lock " + whole(l.name) + " away");
-      td.classList.toggle("none", button.hidden && !note);
-    },
-  },
-]);
-
 const queuesTable = new Table("queues", [
   nameCell,
   cell("Waiting", "num", (q) => count(q.waiters)),
@@ -176,14 +95,6 @@ const waitedTable = new Table("waited", [
 ]);
 
 const sinceState = () => (lostAt ? 0 : performance.now() - stateAt);
-const sinceLocks = () => (locks ? performance.now() - locksAt + locks.age_ms : 0);
-
-// grantedAt stays the same for a grant, although the durations of its events differ a little.
-function grantedAt(l) {
-  const key = l.id + " " + l.fence;
-  if (!since.has(key)) since.set(key, Date.now() - l.held_ms - sinceLocks());
-  return since.get(key);
-}
 
 // Events.
 
@@ -271,59 +182,6 @@ function showHealth() {
   setClass(live, lostAt ? "lost" : "");
 }
 
-const inOrder = (a, b) => a.db - b.db || (a.name.text < b.name.text ? -1 : a.name.text > b.name.text ? 1 : a.id < b.id ? -1 : a.id > b.id ? 1 : 0);
-
-// takeLocks takes who holds what. The row of a lock that is not held any more stays for a moment, so
-// that rows do not jump under a finger.
-function takeLocks(next) {
-  const now = performance.now();
-  if (!next.error) {
-    const held = new Set(next.rows.map((l) => l.id));
-    const sameFilter = locks && locks.filter === next.filter;
-    if (sameFilter) {
-      for (const l of locks.rows) if (!held.has(l.id) && !gone.has(l.id)) gone.set(l.id, { row: l, until: now + GONE_MS });
-    } else {
-      gone.clear();
-    }
-    for (const [id, g] of gone) {
-      const note = notes.get(id);
-      if (held.has(id) || (g.until < now && !note)) gone.delete(id);
-    }
-    locks = next;
-    locksAt = now;
-    const alive = new Set([...next.rows, ...[...gone.values()].map((g) => g.row)].map((l) => l.id + " " + l.fence));
-    for (const key of since.keys()) if (!alive.has(key)) since.delete(key);
-  } else if (locks) {
-    locks = { ...locks, error: next.error };
-  } else {
-    locks = { ...next, rows: [], more: 0, complete: true };
-    locksAt = now;
-  }
-}
-
-function showLocks() {
-  if (!locks) return;
-  const rows = [...locks.rows, ...[...gone.values()].map((g) => g.row)].sort(inOrder);
-  locksTable.show(rows, (l) => l.id);
-  for (const row of locksTable.rows.values()) row.tr.classList.toggle("gone", gone.has(row.data.id));
-  const error = byId("locks-error");
-  error.hidden = !locks.error;
-  setText(error, locks.error ? "Who holds what cannot be decided: " + locks.error + (rows.length ? ". Shown is what was." : ".") : "");
-  setText(byId("locks-empty"), locks.error ? "" : locks.filter ? "No held lock has a name like this." : "Nobody holds a lock.");
-  const more = byId("locks-more");
-  more.hidden = locks.more === 0 && locks.complete;
-  setText(more, locks.complete ? "and " + count(locks.more) + " more; filter to see them" : "and more than " + count(locks.more) + " more: there are too many to go through; filter to see some");
-  showAge();
-}
-
-function showAge() {
-  if (!locks) return;
-  const age = sinceLocks();
-  const old = performance.now() - locksAt + locks.seen_ms;
-  const text = count(locks.rows.length) + (locks.more || !locks.complete ? " shown" : "") + ", as of " + (age < 1000 ? "now" : span(age) + " ago") + (old - age > 5000 ? "; names as of " + span(old) + " ago" : "") + (still ? ", held still" : "");
-  setText(byId("locks-note"), text);
-}
-
 // Staying live.
 
 function connect() {
@@ -336,16 +194,11 @@ function connect() {
     state = JSON.parse(e.data);
     stateAt = performance.now();
     showState();
+    tick(state.force);
   });
   source.addEventListener("locks", (e) => {
     heard();
-    const next = JSON.parse(e.data);
-    if (still) {
-      waitingLocks = next;
-      return;
-    }
-    takeLocks(next);
-    showLocks();
+    takeLocks(JSON.parse(e.data));
   });
   source.addEventListener("error", () => {
     lost();
@@ -374,13 +227,8 @@ setInterval(() => {
     heardAt = performance.now();
     connect();
   }
-  const now = performance.now();
-  for (const [id, note] of notes) if (note.until < now) notes.delete(id);
   if (state && !lostAt) showState();
-  if (locks) {
-    locksTable.refill();
-    showAge();
-  }
+  tick(state !== null && state.force);
 }, 1000);
 
 let hiding = 0;
@@ -405,26 +253,6 @@ byId("filter").addEventListener("input", () => {
     connect();
   }, 300);
 });
-
-byId("still").addEventListener("click", () => {
-  still = !still;
-  byId("still").setAttribute("aria-pressed", String(still));
-  if (!still && waitingLocks) {
-    takeLocks(waitingLocks);
-    waitingLocks = null;
-    showLocks();
-  }
-  showAge();
-});
-
-// released notes on the page that a lock was released by force.
-function released(l, says) {
-  const now = performance.now();
-  notes.set(l.id, { text: says + ", at " + clock.format(new Date()), until: now + NOTE_MS });
-  gone.set(l.id, { row: l, until: now + NOTE_MS });
-  if (locks) locks = { ...locks, rows: locks.rows.filter((row) => row.id !== l.id) };
-  showLocks();
-}
 
 connect();
 watchAdopt();

@@ -20,6 +20,7 @@ export async function showDetail(id) {
   byId("detail-nodes").replaceChildren();
   byId("detail-waiters").replaceChildren();
   setText(byId("detail-waiting"), "");
+  setText(byId("detail-why"), "");
   byId("detail-error").hidden = true;
   detail.showModal();
   try {
@@ -37,7 +38,7 @@ function fillDetail(d) {
   const pairs = [["Name", d.name], ["Database", String(d.db)]];
   if (d.held) pairs.push([d.adopted === "hash" ? "Field" : d.adopted ? "Value" : "Owner", d.owner || '""'], ["Fence", d.fence], ["Info", d.info || "none"]);
   else pairs.push(["", d.error ? "whether it is held cannot be decided" : "nobody holds it"]);
-  if (d.holds.length > 1) pairs.push(["Holds", d.holds.map((h) => "taken " + span(h.taken_ms) + " ago, " + span(h.left_ms + 999) + " left").join("; ")]);
+  if (d.holds.length > 0) pairs.push(["Holds", d.holds.map((h) => "taken " + span(h.taken_ms) + " ago, " + span(h.left_ms + 999) + " left").join("; ")]);
   facts(byId("detail-facts"), pairs);
   for (const n of d.nodes) {
     const li = element("li", n.address + ": " + n.says);
@@ -52,6 +53,7 @@ function fillDetail(d) {
     byId("detail-waiters").append(li);
   }
   setText(byId("detail-waiting"), d.waiting === 0 ? "nobody" : d.waiting > d.waiters.length ? "the first " + d.waiters.length + " of " + count(d.waiting) : "");
+  setText(byId("detail-why"), d.why.join("\n"));
   byId("detail-error").hidden = !d.error;
   setText(byId("detail-error"), d.error);
 }

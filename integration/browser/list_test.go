@@ -1,0 +1,68 @@
+package browser
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/lockproxy/lockproxy/integration/redistest"
+)
+
+// names is the expression of the names of the rows of held locks that begin with a prefix, in their order.
+func names(prefix string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll("#locks tr td:first-child bdi")].map(e => e.textContent).filter(n => n.startsWith(%q)).join(" ")`, prefix)
+}
+
+// choose sets a control of the page as somebody does who uses it.
+func (b *tab) choose(id, value, event string) {
+	b.Helper()
+	eval[any](b, fmt.Sprintf(`{ const e = document.getElementById(%q); e.value = %q; e.dispatchEvent(new Event(%q)); } undefined`, id, value, event))
+}
+
+func ordered(t *testing.T, s *site) {
+	c := redistest.Open(t, s.proxy.Addr())
+	b := open(t, s.chromium, s.page)
+	for _, l := range []struct{ name, lease, owner string }{{"o:c", "200s", "carol"}, {"o:a", "100s", "alice"}, {"o:b", "150s", "bob"}} {
+		lock(t, c, l.name, l.lease, "OWNER", l.owner, "INFO", "batch of "+l.owner)
+		defer c.Do(t, "UNLOCK", l.name, l.owner)
+		b.sees(l.name, row("locks", l.name)+` !== undefined`)
+	}
+	w := redistest.Open(t, s.proxy.Addr())
+	w.Send(t, redistest.Command("LOCK", "o:b", lease, "OWNER", "dave", "WAIT", lease))
+	b.sees("who waits", cell("locks", "o:b", "Waiting")+` === "1"`)
+	for _, o := range []struct{ by, want string }{{"left", "o:a o:b o:c"}, {"held", "o:c o:a o:b"}, {"waiting", "o:b o:a o:c"}, {"name", "o:a o:b o:c"}} {
+		b.choose("sort", o.by, "change")
+		b.sees("the order by "+o.by, names("o:")+fmt.Sprintf(` === %q && document.querySelectorAll("th[aria-sort]").length === 1`, o.want))
+	}
+
+	b.click(`document.querySelector("th[data-sort=left]")`)
+	b.sees("the order of a column that is clicked on", names("o:")+` === "o:a o:b o:c" && document.getElementById("sort").value === "left"`)
+	at := eval[[]float64](b, `(() => { const r = `+row("locks", "o:a")+`; r.scrollIntoView({block: "center"}); const p = r.getBoundingClientRect(); return [p.x + 5, p.y + 5]; })()`)
+	b.run(chromedp.MouseEvent(chromedp.MouseMoved, at[0], at[1]))
+	b.sees("the pointer on the rows", `document.querySelector("#locks tr:hover") !== null`)
+	c.Do(t, "RENEW", "o:a", "250s", "alice")
+	lock(t, c, "o:d", "60s", "OWNER", "erin")
+	b.sees("a new one last, and no other that moves", row("locks", "o:d")+` !== undefined && `+names("o:")+` === "o:a o:b o:c o:d"`)
+	c.Do(t, "UNLOCK", "o:d", "erin")
+	b.sees("one that is given back, where it was", row("locks", "o:d")+`?.className === "gone" && `+names("o:")+` === "o:a o:b o:c o:d"`)
+	b.run(chromedp.MouseEvent(chromedp.MouseMoved, 1, 1))
+	b.sees("the order, when the pointer has left", names("o:")+` === "o:b o:c o:a"`)
+
+	b.choose("owner", "BATCH OF C", "input")
+	b.sees("whose info is like this", names("")+` === "o:c" && document.getElementById("locks-note").textContent.startsWith("1 of ")`)
+	b.choose("owner", "nobody", "input")
+	b.sees("that there is none", `document.getElementById("locks-empty").checkVisibility() && document.getElementById("locks-empty").textContent.includes("is like this")`)
+	b.choose("owner", "", "input")
+
+	b.click(row("locks", "o:b") + `.querySelector("button")`)
+	b.sees("why, in words", `document.getElementById("detail-why").textContent.includes("o:b is held by bob, fence ") && document.getElementById("detail-why").textContent.includes("\nnext: free in at most ")`)
+	if facts := eval[string](b, `document.getElementById("detail-facts").innerText`); !strings.Contains(facts, "Holds") || !strings.Contains(facts, "taken ") {
+		t.Errorf("facts %q", facts)
+	}
+	b.run(chromedp.EmulateViewport(390, 900, chromedp.EmulateMobile))
+	b.screenshot("detail-phone")
+	b.run(chromedp.EmulateViewport(1280, 900))
+	b.screenshot("detail")
+}
