@@ -20,6 +20,10 @@ PAUSE = 0.1  # s between two tries
 MAX_HOLD = 3600.0  # s, as lockproxy's own
 ENDED = "its validity ended"
 
+# For how many seconds a lock with session counts as held after an answer: less than a proxy takes to notice that a
+# client's host has vanished, after which it gives the lock away.
+SILENCE = 12.0
+
 
 class LockNotAcquired(LockError):
     """Somebody else has the lock, and still had it when the wait was over."""
@@ -90,8 +94,9 @@ class Lease:
         self._extend(asked, validity)
 
     def _extend(self, asked: float, validity: int) -> None:
-        self.until, self._why = asked + validity / 1000, ENDED
-        self._renew_at = asked + self._ttl / 3 if self._renews else math.inf
+        longest = SILENCE if self._session else math.inf
+        self.until, self._why = asked + min(validity / 1000, longest), ENDED
+        self._renew_at = asked + min(self._ttl, longest) / 3 if self._renews else math.inf
         if self._renews and self._renew_at > self._renews_until:
             self._renew_at, self._why = math.inf, ENDED + ", it was held for max_hold"
 

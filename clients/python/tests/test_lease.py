@@ -63,6 +63,14 @@ class LeaseTest(unittest.TestCase):
         l.answered(ResponseError("NOQUORUM 1 of 3"), 111)
         self.assertIsNone(l.reason)
 
+    def test_a_session_is_not_held_for_longer_than_its_silence_is_noticed(self):
+        l = lease(ttl=60, validity=59_000, session=True)
+        self.assertEqual(l.wake_at(), 104)
+        self.assertTrue(l.next(104))
+        self.assertEqual(l.wake_at(), 112)
+        l.answered(59_000, 105)
+        self.assertEqual(l.until, 116)
+
     def test_max_hold(self):
         l = lease(max_hold=15)
         self.assertTrue(l.next(110))
