@@ -41,6 +41,7 @@ var lockClients = []lockClient{
 	{"redsync 4.18.1", "lock:*", adoptedGo, []string{"./update", "redsync"}},
 	{"redislock 0.9.4", "lock:*", adoptedGo, []string{"./update", "redislock"}},
 	{"go-zero 1.10.3 RedisLock", "lock:*", adoptedGo, []string{"./update", "go-zero"}},
+	{"rueidislock 1.0.79, without its cache", "lock:*", adoptedGo, []string{"./update", "rueidislock"}},
 	{"rslock 0.7.0", "lock:*", adoptedRust, []string{filepath.Join("target", "debug", "update")}},
 	{"redlock 4.2.0", "lock:*", adoptedNode, []string{"node", "update.mjs", "redlock4"}},
 	{"redlock 5.0.0-beta.2", "lock:*", adoptedNode, []string{"node", "update.mjs", "redlock5"}},
