@@ -232,8 +232,10 @@ class Tests:
     async def end_of_a_sessions_connection(self, locks, hang_up):
         lock = await locks.acquire(self.name, ttl=LONG, session=True, on_lost=self.reasons.append)
         self.assertFalse(lock.lost)
+        hung_up = time.monotonic()
         hang_up(lock._line._connection._writer.get_extra_info("socket"))
         await until(lambda: self.reasons, "the loss is not told")
+        self.assertLess(time.monotonic(), hung_up + LONG / 4)  # before a renewal would notice
         self.assertRegex(self.reasons[0], "^its connection ended")
         other = await self.locks.acquire(self.name, ttl=LONG, wait=SOON)
         self.assertIsNotNone(other)

@@ -172,8 +172,10 @@ class Tests:
     def end_of_a_sessions_connection(self, locks, hang_up):
         lock = locks.acquire(self.name, ttl=LONG, session=True, on_lost=self.reasons.append)
         self.assertFalse(lock.lost)
+        hung_up = time.monotonic()
         hang_up(lock._line._connection._sock)
         self.assertRegex(self.told(), "^its connection ended")
+        self.assertLess(time.monotonic(), hung_up + LONG / 4)  # before a renewal would notice
         other = self.locks.acquire(self.name, ttl=LONG, wait=SOON)
         self.assertIsNotNone(other)
         self.assertRaises(LockLost, lock.release)
