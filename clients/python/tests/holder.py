@@ -12,7 +12,7 @@ import lockproxy
 import lockproxy.asyncio
 
 kind, protocol, name, ttl, *more = sys.argv[1:]
-options = {"ttl": float(ttl), "session": "session" in more}
+options = {"ttl": float(ttl), "wait": 60.0, "session": "session" in more}
 
 
 def moved(lock, seen=[0.0]):

@@ -125,7 +125,7 @@ class Tests:
                 lock.release()
 
     def test_killed_while_it_renews(self):
-        holder, valid_until = holds_on("sync", str(self.protocol), self.name, "1")
+        holder, valid_until = holds_on("sync", str(self.protocol), self.name, "2")
         self.addCleanup(holder.close)
         valid_until = holder.kill() or valid_until
         lock = self.locks.acquire(self.name, ttl=LONG, wait=LONG)

@@ -102,7 +102,11 @@ class Holder:
     def __init__(self, *args):
         script = os.path.join(os.path.dirname(__file__), "holder.py")
         self._process = subprocess.Popen([sys.executable, script, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.fence = int(self.says())
+        try:
+            self.fence = int(self.says())
+        except AssertionError:
+            self.close()
+            raise
 
     def says(self):
         line = self._process.stdout.readline()
@@ -134,7 +138,7 @@ def holds_on(*args):
     for _ in range(10):  # on a busy machine one may lose its lock
         holder = Holder(*args)
         try:
-            for _ in range(5):
+            for _ in range(5):  # it is renewed at a third of its ttl
                 valid_until = holder.says()
             return holder, valid_until
         except AssertionError:
