@@ -259,7 +259,7 @@ class Tests:
                 link, told = Link(), []
                 self.addCleanup(link.close)
                 locks = Locks(self.connect(**link.address, **impatient(5)))
-                lock = await locks.acquire(self.name, ttl=1, session=session, on_lost=lambda why: told.append((time.monotonic(), why)))
+                lock = await locks.acquire(self.name, ttl=1, wait=LONG, session=session, on_lost=lambda why: told.append((time.monotonic(), why)))
                 link.fall_silent()
                 await until(lambda: told, "the loss is not told")
                 self.assertGreaterEqual(told[0][0], lock.valid_until)
@@ -271,7 +271,7 @@ class Tests:
                 await until(lambda: self.look.holder(self.name) is None, "it is not free")
 
     async def test_not_renewed(self):
-        lock = await self.locks.acquire(self.name, ttl=0.5, renew=False, on_lost=self.reasons.append)
+        lock = await self.locks.acquire(self.name, ttl=0.5, wait=LONG, renew=False, on_lost=self.reasons.append)
         await until(lambda: self.reasons, "the loss is not told")
         self.assertEqual(self.reasons, ["its validity ended"])
         self.assertEqual(self.client.said("RENEW"), [])
@@ -396,7 +396,7 @@ class AnswersTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_lost_while_a_renewal_hangs(self):
         reasons = []
-        await Locks(Scripted([7, b"me", 100, 1], "never")).acquire("job", ttl=0.06, on_lost=reasons.append)
+        await Locks(Scripted([7, b"me", 1000, 1], "never")).acquire("job", ttl=0.06, on_lost=reasons.append)
         await until(lambda: reasons, "the loss is not told")
         self.assertEqual(reasons, ["its validity ended"])
 

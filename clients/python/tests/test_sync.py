@@ -197,7 +197,7 @@ class Tests:
                 link, told_at = Link(), []
                 self.addCleanup(link.close)
                 locks = Locks(self.connect(**link.address, **impatient(5)))
-                lock = locks.acquire(self.name, ttl=1, session=session, on_lost=lambda why: (told_at.append(time.monotonic()), self.reasons.append(why)))
+                lock = locks.acquire(self.name, ttl=1, wait=LONG, session=session, on_lost=lambda why: (told_at.append(time.monotonic()), self.reasons.append(why)))
                 link.fall_silent()
                 until(lambda: self.reasons, "the loss is not told")
                 self.assertGreaterEqual(told_at[0], lock.valid_until)
@@ -208,7 +208,7 @@ class Tests:
                 self.free()
 
     def test_not_renewed(self):
-        lock = self.locks.acquire(self.name, ttl=0.5, renew=False, on_lost=self.reasons.append)
+        lock = self.locks.acquire(self.name, ttl=0.5, wait=LONG, renew=False, on_lost=self.reasons.append)
         self.assertEqual(self.told(), "its validity ended")
         self.assertEqual(self.client.said("RENEW"), [])
         self.assertRaises(LockLost, lock.release)
@@ -336,7 +336,7 @@ class AnswersTest(unittest.TestCase):
     def test_lost_while_a_renewal_hangs(self):
         answered, reasons = threading.Event(), []
         self.addCleanup(answered.set)
-        Locks(Scripted([7, b"me", 100, 1], answered)).acquire("job", ttl=0.06, on_lost=reasons.append)
+        Locks(Scripted([7, b"me", 1000, 1], answered)).acquire("job", ttl=0.06, on_lost=reasons.append)
         until(lambda: reasons, "the loss is not told")
         self.assertEqual(reasons, ["its validity ended"])
 
@@ -354,7 +354,7 @@ class AnswersTest(unittest.TestCase):
         self.assertEqual(client.verbs(), ["LOCK", "UNLOCK", "UNLOCK"])
 
     def test_given_back_until_the_lease_is_over(self):
-        client = Scripted([7, b"me", 300, 1], *[redis.ConnectionError("gone")] * 100)
+        client = Scripted([7, b"me", 1000, 1], *[redis.ConnectionError("gone")] * 100)
         lock = Locks(client).acquire("job", renew=False)
         self.assertRaises((redis.ConnectionError, LockLost), lock.release)
         self.assertGreaterEqual(time.monotonic(), lock.valid_until)
