@@ -25,6 +25,9 @@ interface Client {
 
     /** A connection, and never another after it. */
     interface Conn {
+        /** Completes when the connection has been made. */
+        CompletableFuture<?> made();
+
         /** Sends a command when the connection has been made; if the answer does not come in so many ns then, the connection is closed. */
         CompletableFuture<Object> send(List<String> command, long patience);
 

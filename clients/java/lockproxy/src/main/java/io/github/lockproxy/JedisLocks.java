@@ -182,6 +182,11 @@ public final class JedisLocks {
         }
 
         @Override
+        public CompletableFuture<?> made() {
+            return made;
+        }
+
+        @Override
         public CompletableFuture<String> closed() {
             return closed;
         }

@@ -95,7 +95,7 @@ public final class LettuceLocks {
     }
 
     private static final class Own implements Client.Conn {
-        private final CompletableFuture<StatefulRedisConnection<String, String>> made;
+        private final CompletableFuture<StatefulRedisConnection<String, String>> made = new CompletableFuture<>();
         private final CompletableFuture<String> closed = new CompletableFuture<>();
         private final Set<CompletableFuture<Object>> due = ConcurrentHashMap.newKeySet(); // answers that are still to come
 
@@ -106,9 +106,9 @@ public final class LettuceLocks {
             } catch (RuntimeException e) { // the client is closed
                 connecting = CompletableFuture.failedFuture(e);
             }
-            made = connecting.whenComplete((c, e) -> {
-                if (e != null) end(failure(e));
-                else watch(c);
+            connecting.whenComplete((c, e) -> {
+                if (e == null) watch(c);
+                else end(failure(e));
             });
         }
 
@@ -119,7 +119,9 @@ public final class LettuceLocks {
                     end(new Client.Unanswered("the other side has closed it", null));
                 }
             });
+            made.complete(c);
             if (!c.isOpen()) end(new Client.Unanswered("the other side has closed it", null));
+            if (closed.isDone()) c.closeAsync();
         }
 
         @Override
@@ -131,7 +133,7 @@ public final class LettuceLocks {
                 if (e instanceof Client.Unanswered) end(e);
             });
             made.whenComplete((c, e) -> {
-                if (e != null) answer.completeExceptionally(failure(e));
+                if (e != null) answer.completeExceptionally(e);
                 else if (!closed.isDone()) write(c, command, answer, patience);
                 if (closed.isDone()) answer.completeExceptionally(new Client.Unanswered(closed.join(), null));
             });
@@ -155,7 +157,12 @@ public final class LettuceLocks {
         private void end(Throwable why) {
             if (!closed.complete(String.valueOf(why.getMessage()))) return;
             due.forEach(answer -> answer.completeExceptionally(why));
-            if (made != null) made.thenAccept(StatefulRedisConnection::closeAsync); // null: it could not even be begun
+            if (!made.completeExceptionally(why)) made.thenAccept(StatefulRedisConnection::closeAsync);
+        }
+
+        @Override
+        public CompletableFuture<?> made() {
+            return made;
         }
 
         @Override

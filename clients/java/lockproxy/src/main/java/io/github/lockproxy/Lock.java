@@ -71,8 +71,13 @@ public final class Lock implements AutoCloseable {
         return new LockLostException(request.name, lease.reason() != null ? lease.reason() : Lease.ENDED);
     }
 
-    /** Has the lock held for so long from now, at most, instead of maxHold. */
+    /**
+     * Has the lock held for so long from now, at most, instead of maxHold.
+     *
+     * @throws UnsupportedOperationException for a session with a maxHold, which lockproxy ends then
+     */
     public void extend(Duration maxHold) throws InterruptedException {
+        if (request.options.session() && request.options.maxHold() != null) throw new UnsupportedOperationException("a session with a maxHold");
         while (true) {
             CompletableFuture<Object> answer;
             long asked = System.nanoTime();

@@ -59,7 +59,7 @@ public final class Locks implements AutoCloseable {
         private final long end;
         private Request request;
         private Client.Conn own; // null: none
-        private CompletableFuture<Object> asking;
+        private CompletableFuture<Object> asking = CompletableFuture.completedFuture(null);
         private boolean unsure; // a LOCK was not answered: it may have been granted
 
         Attempt(String name, LockOptions options) {
@@ -72,9 +72,11 @@ public final class Locks implements AutoCloseable {
             Lock lock = null;
             try {
                 for (boolean first = true;; first = false) {
-                    long asked = System.nanoTime();
+                    long began = System.nanoTime();
                     try {
-                        asking = ask(first);
+                        if (!first || options.session()) connect();
+                        long asked = System.nanoTime();
+                        asking = ask();
                         Object grant = asking.get();
                         if (grant != null) lock = granted(asked, grant);
                         if (lock != null) return lock;
@@ -87,7 +89,7 @@ public final class Locks implements AutoCloseable {
                         boolean again = Client.isTransient(e.getCause());
                         unsure |= again;
                         // The connections that the client had may have ended since they were used last.
-                        boolean stale = first && e.getCause() instanceof Client.Unanswered && System.nanoTime() - asked < client.timeout() / 2;
+                        boolean stale = first && e.getCause() instanceof Client.Unanswered && System.nanoTime() - began < client.timeout() / 2;
                         if (!again || System.nanoTime() - end >= 0 && !stale) throw Client.failure("LOCK \"" + request.name + "\"", e.getCause());
                         TimeUnit.NANOSECONDS.sleep(PAUSE);
                     }
@@ -102,11 +104,16 @@ public final class Locks implements AutoCloseable {
             }
         }
 
-        /** Sends LOCK: first as every other command; then it waits, which would hold up what is behind it, over a connection of its own. */
-        private CompletableFuture<Object> ask(boolean first) {
-            if (first && !options.session()) return client.send(request.lock(0), client.timeout());
-            long wait = Math.max(0, Math.min(end - System.nanoTime(), Math.min(client.timeout() / 2, LONGEST_WAIT)));
+        /** Has a connection of its own. Only LOCK is sent over it, so it may wait, and it knows from when on a lease counts. */
+        private void connect() throws InterruptedException, ExecutionException {
             if (own == null) own = options.session() ? client.open() : idle.take();
+            own.made().get();
+        }
+
+        /** Sends LOCK: over its own connection, else as every other command, and then it does not wait: that would hold up what is behind it. */
+        private CompletableFuture<Object> ask() {
+            if (own == null) return client.send(request.lock(0), client.timeout());
+            long wait = Math.max(0, Math.min(end - System.nanoTime(), Math.min(client.timeout() / 2, LONGEST_WAIT)));
             return own.send(request.lock(wait), wait + Math.max(client.timeout(), SHORTEST_ANSWER));
         }
 

@@ -36,6 +36,8 @@ class AnswersTest {
     private static final class Scripted implements Client {
         final List<List<String>> sent = new ArrayList<>();
         final List<String> own = new ArrayList<>(); // verbs over connections of their own, and "close"
+        final CompletableFuture<Object> pending = new CompletableFuture<>(); // what never comes, as long as a test does not say so
+        long askedAt;
         private final Deque<Object> answers = new ArrayDeque<>();
 
         Scripted(Object... answers) {
@@ -45,9 +47,10 @@ class AnswersTest {
         @Override
         public synchronized CompletableFuture<Object> send(List<String> command, long patience) {
             sent.add(command);
+            askedAt = System.nanoTime();
             Object answer = answers.isEmpty() ? (Object) 1L : answers.poll();
             if (answer instanceof Throwable e) return CompletableFuture.failedFuture(e);
-            return answer == NEVER ? new CompletableFuture<>() : CompletableFuture.completedFuture(answer == NULL ? null : answer);
+            return answer == NEVER ? pending.copy() : CompletableFuture.completedFuture(answer == NULL ? null : answer);
         }
 
         synchronized List<String> verbs() {
@@ -66,6 +69,11 @@ class AnswersTest {
                     var answer = client.send(command, patience);
                     closed.thenAccept(why -> answer.completeExceptionally(GONE));
                     return answer;
+                }
+
+                @Override
+                public CompletableFuture<?> made() {
+                    return CompletableFuture.completedFuture(null);
                 }
 
                 @Override
@@ -166,6 +174,24 @@ class AnswersTest {
         assertEquals(client.sent.get(2).get(4), lock.owner());
         var e = assertThrows(LockException.class, () -> new Locks(new Scripted(grant(0))).acquire("job", LockOptions.DEFAULT));
         assertTrue(e.getMessage().contains("over when the answer came"), e.getMessage());
+    }
+
+    @Test
+    void validFromBeforeItWasAskedFor() throws Exception {
+        var client = new Scripted(grant(29_000));
+        Lock lock = new Locks(client).acquire("job", LONG);
+        assertTrue(lock.validUntil() - (client.askedAt + 29_000_000_000L) <= 0);
+    }
+
+    /** UNLOCK over another connection must not overtake it. */
+    @Test
+    void givenBackWhenItIsUnderWayNoMore() throws Exception {
+        var client = new Scripted(NEVER);
+        Thread.currentThread().interrupt();
+        assertThrows(InterruptedException.class, () -> new Locks(client).acquire("job", LONG));
+        assertEquals(List.of("LOCK"), client.verbs());
+        client.pending.complete(grant(29_000));
+        World.until(() -> client.verbs().equals(List.of("LOCK", "UNLOCK")), "it is not given back");
     }
 
     @Test
