@@ -11,7 +11,7 @@ import (
 )
 
 // javaModules are the folders of clients/java in which classes are.
-var javaModules = []string{"lockproxy"}
+var javaModules = []string{"lockproxy", "lockproxy-spring", "lockproxy-shedlock"}
 
 // javaTests is the class path of the programs in the tests of the first module.
 const javaTests = "lockproxy/target/classes:lockproxy/target/test-classes:lockproxy/target/dependency/*"
