@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"math/bits"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -80,4 +81,33 @@ func (s *Snapshot) Add(t Snapshot) {
 		s.Counts[i] += c
 	}
 	s.Sum += t.Sum
+}
+
+// Since is what was counted after t, an earlier Snapshot of the same Histogram, or the zero one.
+func (s Snapshot) Since(t Snapshot) Snapshot {
+	d := Snapshot{Bounds: s.Bounds, Counts: slices.Clone(s.Counts), Sum: s.Sum - t.Sum}
+	for i, c := range t.Counts {
+		d.Counts[i] -= c
+	}
+	return d
+}
+
+// Quantile is about the time in seconds under which the part q of the durations is: within their bucket they are taken to
+// be spread evenly, and one beyond the last bound counts as that. ok is false if there are none.
+func (s Snapshot) Quantile(q float64) (seconds float64, ok bool) {
+	wanted, below := q*float64(s.Count()), 0.0
+	for i, n := range s.Counts {
+		if n > 0 && below+float64(n) >= wanted {
+			if i == len(s.Bounds) {
+				return s.Bounds[i-1], true
+			}
+			from := 0.0
+			if i > 0 {
+				from = s.Bounds[i-1]
+			}
+			return from + (s.Bounds[i]-from)*(wanted-below)/float64(n), true
+		}
+		below += float64(n)
+	}
+	return 0, false
 }

@@ -71,6 +71,33 @@ func TestHistogram_ConcurrentAndSummed(t *testing.T) {
 	}
 }
 
+func TestSnapshot_QuantileSince(t *testing.T) {
+	var h Histogram
+	if _, ok := h.Snapshot().Quantile(0.5); ok {
+		t.Error("there is a quantile of nothing")
+	}
+	h.Observe(time.Hour)
+	before := h.Snapshot()
+	if got, ok := before.Quantile(0.99); !ok || math.Abs(got-before.Bounds[bounds-1]) > 1e-9 {
+		t.Errorf("of an hour %v, %v, want the last bound", got, ok)
+	}
+	for range 98 {
+		h.Observe(15 * time.Microsecond) // over 10, up to 20
+	}
+	for range 2 {
+		h.Observe(30 * time.Millisecond) // over 20.48, up to 40.96
+	}
+	since := h.Snapshot().Since(before)
+	if n := since.Count(); n != 100 || before.Count() != 1 {
+		t.Errorf("%d since, and %d before", n, before.Count())
+	}
+	for q, want := range map[float64]float64{0.49: 15e-6, 0.98: 20e-6, 0.99: 30.72e-3, 1: 40.96e-3} {
+		if got, ok := since.Quantile(q); !ok || math.Abs(got-want) > 1e-9 {
+			t.Errorf("%v: %v, %v, want %v", q, got, ok, want)
+		}
+	}
+}
+
 func TestHistogram_ObserveDoesNotAllocate(t *testing.T) {
 	var h Histogram
 	if n := testing.AllocsPerRun(100, func() { h.Observe(time.Millisecond) }); n != 0 {

@@ -85,6 +85,7 @@ func TestPage(t *testing.T) {
 		{"who holds what, without a reload", holders},
 		{"who waits", waiters},
 		{"order and search", ordered},
+		{"drawings, and words for them", drawings},
 		{"hostile names", hostile},
 		{"a phone", phone},
 		{"colours", colours},
@@ -197,7 +198,7 @@ func hostile(t *testing.T, s *site) {
 		b.sees(shown, text)
 	}
 	b.sees("the beginning of the long one", row("locks", "<b>long</b>")+` !== undefined`)
-	if n := eval[int](b, `document.querySelectorAll("main img, main svg, main b, main script, #detail img").length`); n != 0 {
+	if n := eval[int](b, `document.querySelectorAll("main img, bdi *, main svg:not(.drawn), #locks b, main script, #detail img").length`); n != 0 {
 		t.Errorf("%d elements came out of names", n)
 	}
 	if eval[bool](b, `window.pwned !== undefined`) {
@@ -456,12 +457,14 @@ func failing(t *testing.T, s *site) {
 		t.Fatal(err)
 	}
 	b.sees("quarantine, and for how long", `/^quarantine, .* left$/.test(`+state(4)+`)`)
+	b.sees("it in the quorum", `document.querySelectorAll("#quorum g.warn").length === 1 && document.getElementById("quorum").ariaLabel.includes("4 of 5 lock nodes vote, 3 are needed. `+s.nodes[4].Addr()+`: quarantine, ")`)
 	left := eval[string](b, state(4))
 	b.sees("the countdown", state(4)+fmt.Sprintf(` !== %q && /^quarantine, .* left$/.test(`, left)+state(4)+`)`)
 	pictures(t, s, b)
 	s.nodes[0].Kill()
 	s.nodes[1].Kill()
 	b.sees("no quorum", `document.getElementById("health").innerText.startsWith("No quorum: 2 of 5")`)
+	b.sees("silent ones in the quorum", `document.querySelectorAll("#quorum g.bad").length === 2 && document.getElementById("quorum").textContent.startsWith("2 of 5")`)
 	b.sees("what was, and that it is old", `!document.getElementById("locks-error").hidden && `+row("locks", "report:nightly")+` !== undefined`)
 	b.screenshot("noquorum")
 }

@@ -66,3 +66,21 @@ func ordered(t *testing.T, s *site) {
 	b.run(chromedp.EmulateViewport(1280, 900))
 	b.screenshot("detail")
 }
+
+func drawings(t *testing.T, s *site) {
+	c := redistest.Open(t, s.proxy.Addr())
+	lock(t, c, "drawn", lease, "OWNER", "worker-1")
+	defer c.Do(t, "UNLOCK", "drawn", "worker-1")
+	b := open(t, s.chromium, s.page)
+	says := func(of, part string) string {
+		return fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e => e.role === "img" && e.ariaLabel.includes(%q))`, of, part)
+	}
+	b.sees("the quorum", `document.querySelectorAll("#quorum g.good").length === 5 && `+says("#quorum", "5 of 5 lock nodes vote, 3 are needed."))
+	b.sees("grants of a while ago", `document.querySelector("#history path[d]")?.getTotalLength() > 0 && `+says("#history svg", "granted per s in the last 15 minutes: now "))
+	b.sees("the times of answers, and votes", `document.querySelectorAll("#nodes .spark path[d^=M]").length === 20 && `+
+		says("#nodes svg", "Times of answers of "+s.nodes[0].Addr())+` && `+says("#nodes svg", "Votes per second of "+s.nodes[0].Addr()))
+	if mute := eval[[]string](b, `[...document.querySelectorAll("svg.drawn")].filter(e => !e.ariaLabel && e.ariaHidden !== "true").map(e => e.outerHTML)`); len(mute) > 0 {
+		t.Errorf("without words: %v", mute)
+	}
+	b.sees("that nothing is announced", `document.querySelectorAll("[aria-live] svg, svg[aria-live], svg *[aria-live]").length === 0`)
+}

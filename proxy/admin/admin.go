@@ -6,8 +6,8 @@
 // socket, or those that have the password.
 //
 // A [Server] owns the goroutines of its connections, the pinger, which asks the upstream's
-// masters for a sign of life, and the feed, which produces the events of the page. Serve
-// returns when all have ended.
+// masters for a sign of life, the feed, which produces the events of the page, and the history,
+// which samples what it draws. Serve returns when all have ended.
 package admin
 
 import (
@@ -79,6 +79,7 @@ type Server struct {
 	logins       *loginThrottle
 	pinger       *pinger
 	feed         *feed
+	history      *history
 	http         *http.Server
 	ending       context.Context // parent of all requests'; done: long ones must end
 	end          context.CancelFunc
@@ -106,7 +107,7 @@ func New(opt Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opt: opt, ln: ln, loopbackOnly: isLoopback(ln.Addr()), logins: newLoginThrottle(), pinger: newPinger(opt.Upstream), conns: newConnLimit()}
-	s.feed = newFeed(s)
+	s.feed, s.history = newFeed(s), &history{registry: metrics.Registry{opt.Locks}}
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.http = &http.Server{
 		Handler:           s.routes(),
@@ -168,6 +169,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(func() { s.pinger.run(ctx) })
 	background.Go(func() { s.feed.run(ctx) })
+	background.Go(func() { s.history.run(ctx) })
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)

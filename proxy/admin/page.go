@@ -26,12 +26,13 @@ func (s *Server) page(mux *http.ServeMux) {
 		})
 	}
 	file("/{$}", "index.html")
-	for _, name := range []string{"adopt.js", "app.js", "detail.js", "dom.js", "force.js", "format.js", "locks.js", "style.css", "icon.svg"} {
+	for _, name := range []string{"adopt.js", "app.js", "detail.js", "dom.js", "force.js", "format.js", "history.js", "locks.js", "spark.js", "style.css", "icon.svg"} {
 		file("/"+name, name)
 	}
 	mux.HandleFunc("GET /page/events", s.events)
 	mux.HandleFunc("GET /page/lock", s.detail)
 	mux.HandleFunc("GET /page/adopt", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.opt.Observer.Report()) })
+	mux.HandleFunc("GET /page/history", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.history.view()) })
 	mux.HandleFunc("POST /page/force", s.force)
 }
 

@@ -4,7 +4,9 @@
 import { watchAdopt } from "./adopt.js";
 import { byId, cell, element, setClass, setText, Table, textCell } from "./dom.js";
 import { clock, count, day, rate, span, took } from "./format.js";
+import { drawNode, watchHistory } from "./history.js";
 import { nameCell, takeLocks, tick } from "./locks.js";
+import { bar, drawBar, drawQuorum, spark } from "./spark.js";
 
 const SILENT_MS = 4000; // without an event: the page is not live
 const STUCK_MS = 12000; // without an event: connect again
@@ -40,29 +42,61 @@ function stateSince(td, n) {
   return " since " + (Date.now() - date < 86400000 ? "" : day.format(date) + ", ") + clock.format(date);
 }
 
+// quarantines are the longest that was left of each node's quarantine, so that what is left is a part of it.
+const quarantines = new Map();
+
+function quarantinePart(n) {
+  if (n.state !== "quarantine") {
+    quarantines.delete(n.address);
+    return 0;
+  }
+  quarantines.set(n.address, Math.max(quarantines.get(n.address) || 1, n.quarantine_ms));
+  return Math.max(0, n.quarantine_ms - sinceState()) / quarantines.get(n.address);
+}
+
+function stateWords(n, td) {
+  const left = n.quarantine_ms - sinceState();
+  return n.state === "unused" ? "unused until a LOCK" : n.votes ? "votes" : n.state === "quarantine" ? "quarantine, " + span(left + 999) + " left" : n.state + (td ? stateSince(td, n) : "");
+}
+
+function showQuorum() {
+  const nodes = state.nodes.map((n) => ({ ...n, part: quarantinePart(n) }));
+  const others = state.nodes.filter((n) => !n.votes).map((n) => n.address + ": " + stateWords(n));
+  drawQuorum(nodes, state.needed, nodes.filter((n) => n.votes).length + " of " + nodes.length + " lock nodes vote, " + state.needed + " are needed. " + others.join(". "));
+}
+
 const nodesTable = new Table("nodes", [
-  cell("Node", "head", (n) => n.address),
+  {
+    label: "Node",
+    className: "head",
+    make: (td) => td.append(element("span", undefined, "number"), element("span")),
+    fill: (td, n) => {
+      setText(td.children[0], String(state.nodes.indexOf(n) + 1));
+      setText(td.children[1], n.address);
+    },
+  },
   {
     label: "State",
     className: "",
     fill: (td, n) => {
       setClass(td, n.votes ? "good" : n.state === "quarantine" ? "warn" : "bad");
-      const left = n.quarantine_ms - sinceState();
-      setText(td, n.state === "unused" ? "unused until a LOCK" : n.votes ? "votes" : n.state === "quarantine" ? "quarantine, " + span(left + 999) + " left" : n.state + stateSince(td, n));
+      setText(td, stateWords(n, td));
     },
   },
+  {
+    label: "Answers in",
+    className: "drawing",
+    make: (td) => td.append(element("span"), spark()),
+    fill: (td, n) => {
+      setText(td.firstChild, n.latency_us ? (n.latency_us / 1000).toFixed(2) + " ms" : "–");
+      drawNode(td.lastChild, td.nextSibling.lastChild, n.address);
+    },
+  },
+  { label: "Votes", className: "drawing", make: (td) => td.append(spark()), fill: () => {} },
   cell("Voted yes", "num", (n) => count(n.yes)),
   cell("Voted no", "num", (n) => count(n.no)),
   cell("Did not vote", "num", (n) => count(n.none)),
-  cell("Answers in", "num", (n) => (n.latency_us ? (n.latency_us / 1000).toFixed(2) + " ms" : "–")),
-  {
-    label: "Queued",
-    className: "num",
-    fill: (td, n) => {
-      setText(td, count(n.queued));
-      td.classList.toggle("none", n.queued === 0);
-    },
-  },
+  cell("Queued", "num", (n) => count(n.queued)),
   {
     label: "Trouble",
     className: "wide",
@@ -76,7 +110,15 @@ const nodesTable = new Table("nodes", [
 
 const queuesTable = new Table("queues", [
   nameCell,
-  cell("Waiting", "num", (q) => count(q.waiters)),
+  {
+    label: "Waiting",
+    className: "num bars",
+    make: (td) => td.append(bar(), element("span")),
+    fill: (td, q) => {
+      setText(td.lastChild, count(q.waiters));
+      drawBar(td.firstChild, q.waiters / Math.max(...state.queues.map((one) => one.waiters)));
+    },
+  },
   cell("Longest", "num", (q) => span(q.longest_ms + sinceState())),
   textCell("Next", "text wide", (q) => q.next),
   textCell("Held by", "text wide", (q) => q.holder),
@@ -113,6 +155,7 @@ function showState() {
   figure("sessions with locks", count(p.sessions));
   figure("locks renewed for them", count(p.session_locks));
   setText(byId("nodes-note"), count(state.needed) + " of " + count(state.nodes.length) + " must agree");
+  showQuorum();
   nodesTable.show(state.nodes, (n) => n.address);
   queuesTable.show(state.queues, (q) => q.id);
   const more = state.lines - state.queues.length;
@@ -256,3 +299,4 @@ byId("filter").addEventListener("input", () => {
 
 connect();
 watchAdopt();
+watchHistory();
