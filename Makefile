@@ -102,7 +102,7 @@ clients: redis ## real clients in four languages against the proxy; fetches them
 	@command -v npm >/dev/null || .ci/debian-install nodejs npm
 	@{ command -v mvn && command -v javac; } >/dev/null || .ci/debian-install maven default-jdk-headless
 	@command -v redis-cli >/dev/null || .ci/debian-install redis-tools
-	LOCKPROXY_CLIENTS=1 $(GO) test -count=1 -timeout 12m ./integration/clients
+	LOCKPROXY_CLIENTS=1 $(GO) test -count=1 -timeout 40m ./integration/clients
 
 .PHONY: adopt-clients
 adopt-clients: redis ## lock libraries, unchanged, on adopted keys: 666 updates each while nodes die, and their own tests; RUN picks some
