@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
@@ -153,6 +154,11 @@ func (u *upstreamRun) lease() time.Duration {
 // follow has the nodes do what the upstream has done.
 func (a *Adoption) follow(ctx context.Context, conn Connection, c *Call, u *upstreamRun) (Result, error) {
 	r, err := a.decideOne(ctx, conn, c)
+	if err == nil && r.did == idiom.Enter {
+		if err = a.level(ctx, conn, c, u, r.Taken); err != nil {
+			a.Undo(r.Taken)
+		}
+	}
 	refused := (*RefusedError)(nil)
 	switch took := u.taken(); {
 	case u.releases(): // the client has it no more, whatever the nodes say
@@ -184,7 +190,7 @@ func (a *Adoption) follow(ctx context.Context, conn Connection, c *Call, u *upst
 		}
 		a.diverged(ctx, conn, c, nodesLack, r.at)
 	}
-	r.did, r.op = idiom.Nothing, idiom.Op{}
+	r.did, r.op, r.Taken = idiom.Nothing, idiom.Op{}, locks.Grant{}
 	if slices.Contains(u.did, idiom.Replace) {
 		err = mayBeLost(c.Key(), err)
 	}

@@ -212,6 +212,7 @@ type bothSim struct {
 	rndMu    sync.Mutex
 	faults   float64
 	up       *fakeUpstream
+	svc      *locks.Service
 	proxies  []*simProxy
 	mu       sync.Mutex
 	beliefs  []*belief
@@ -405,6 +406,7 @@ type simIdiom struct {
 	reenters             bool   // a program that has the lock takes it again: two programs must not have the same value
 	blind                bool   // release does not compare the value: sent twice, it may release another program's lock
 	retakes              bool   // renew takes it, if nobody has it any more
+	left                 string // the reply to release where it has taken it twice; empty: it does not
 	persist              string // how it takes the end away from it, before it renews it; empty: it does not
 	over                 string // how some take it from whoever has it; empty: nobody does
 }
@@ -413,7 +415,7 @@ type simIdiom struct {
 var simIdioms = []simIdiom{
 	{take: "SET lock:a V NX PX 5000", renew: "EVAL extend 1 lock:a V 5000", release: "EVAL release 1 lock:a V", taken: "+OK", renewed: ":1", persist: "EVAL persist 1 lock:a V"},
 	{take: "EVAL takeOrExtend 1 lock:a V 5000", renew: "EVAL takeOrExtend 1 lock:a V 5000", release: "EVAL release 1 lock:a V", taken: ":1", renewed: ":1", reenters: true, retakes: true},
-	{take: "EVAL enter 1 lock:a 5000 V", renew: "EVAL extendHash 1 lock:a 5000 V", release: "EVAL leave 1 lock:a 5000 V", taken: "$-1", renewed: ":1", reenters: true},
+	{take: "EVAL enter 1 lock:a 5000 V", renew: "EVAL extendHash 1 lock:a 5000 V", release: "EVAL leave 1 lock:a 5000 V", taken: "$-1", renewed: ":1", reenters: true, left: ":0"},
 	{take: "SET lock:a V NX PX 5000", renew: "PEXPIRE lock:a 5000", release: "DEL lock:a", taken: "+OK", renewed: ":1", blind: true},
 	{take: "EVAL takeSorted 1 lock:a V 5000", renew: "EVAL extendSorted 1 lock:a V 5000", release: "EVAL releaseSorted 1 lock:a V", taken: ":1", renewed: ":1", reenters: true},
 	{take: "SET lock:a V NX PX 5000", renew: "EVAL extend 1 lock:a V 5000", release: "EVAL release 1 lock:a V", taken: "+OK", renewed: ":1", reenters: true, over: "SET lock:a V PX 5000"},
@@ -490,11 +492,33 @@ func (s *bothSim) program(n int, p *simProxy, how simIdiom, constant bool) {
 		}
 		until := b.asked.Add(simTTL)
 		s.answered(b, mode, until)
-		lost := false
+		lost, holds := false, 1
 		for first := b.asked; !lost; {
 			time.Sleep(s.some(simTTL / 2))
 			if s.chance(0.4) || time.Since(first) > simLongest-2*simTTL {
 				break
+			}
+			if how.left != "" && s.chance(0.5) { // one hold more, or less
+				words, want := how.take, how.taken
+				if holds == 2 {
+					words, want = how.release, how.left
+				}
+				asked := time.Now()
+				reply, mode, err := s.do(p, simWords(words, value, ""))
+				if err != nil || !time.Now().Before(until) {
+					break
+				}
+				if holds = 3 - holds; reply != want {
+					s.lose(b) // who gives back a hold of two does not look
+					if lost = holds == 2; lost {
+						break
+					}
+					b.until = until
+					continue
+				}
+				until = asked.Add(simTTL)
+				s.extend(b, mode, asked, until)
+				continue
 			}
 			if how.persist != "" && !constant && s.chance(0.3) {
 				_, _, _ = s.do(p, simWords(how.persist, value, ""))
@@ -532,9 +556,11 @@ func (s *bothSim) program(n int, p *simProxy, how simIdiom, constant bool) {
 			continue
 		} else if until.Sub(now) > simTTL/4 && !s.chance(0.05) {
 			s.leave(b)
-			for range 2 {
-				if _, _, err := s.do(p, simWords(how.release, value, "")); err == nil || constant || how.blind {
-					break
+			for range holds {
+				for range 2 {
+					if _, _, err := s.do(p, simWords(how.release, value, "")); err == nil || constant || how.blind {
+						break
+					}
 				}
 			}
 		} else {
@@ -568,13 +594,13 @@ func simulate(t *testing.T, seed uint64, words string, faults float64, walk func
 		if how.over != "" {
 			words += " as=full"
 		}
-		svc := lockService(t, locks.Options{})
+		s.svc = lockService(t, locks.Options{})
 		for i := range 4 {
 			p := &simProxy{by: map[Mode]*Adoption{}}
 			p.done = sync.NewCond(&p.mu)
 			for _, mode := range []Mode{Both, On} {
 				var err error
-				if p.by[mode], err = New(parsed(t, "lock:* mode="+mode.String()+" "+words), Options{Engine: slowEngine{svc, s}, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute, Log: slog.New(slog.DiscardHandler), Peers: simPeers{s}}); err != nil {
+				if p.by[mode], err = New(parsed(t, "lock:* mode="+mode.String()+" "+words), Options{Engine: slowEngine{s.svc, s}, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute, Log: slog.New(slog.DiscardHandler), Peers: simPeers{s}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -627,8 +653,55 @@ func migrate(s *bothSim) {
 	settle()
 }
 
+// alone reports whether the upstream has a lock, or the nodes have one, that the other place has not, as `lockproxy adopt check` does.
+func (s *bothSim) alone(upstream bool) bool {
+	s.up.mu.Lock()
+	k, there := s.up.keys["lock:a"]
+	s.up.mu.Unlock()
+	there = there && (k.ends.IsZero() || time.Now().Before(k.ends))
+	r, err := s.svc.Read(s.t.Context(), locks.Key{Name: "lock:a"})
+	if err != nil {
+		return true
+	}
+	value, _ := locks.ShownOwner(r.Owner)
+	agree := there && r.Held && value == k.Value
+	return !agree && (upstream && there || !upstream && r.Held)
+}
+
+// await waits until two looks, a second apart, find that no lock is there alone.
+func (s *bothSim) await(upstream bool) {
+	for looks := 0; looks < 2; looks++ {
+		time.Sleep(time.Second)
+		if s.alone(upstream) {
+			looks = -1
+		}
+	}
+}
+
+// hurry goes there and back a few times, and takes each step as soon as `lockproxy adopt check` says that it is safe.
+func hurry(s *bothSim) {
+	s.stop(false)
+	for range 3 {
+		time.Sleep(s.some(5 * time.Second))
+		s.turnTo(Both)
+		s.stop(true)
+		s.await(true)
+		s.turnTo(On)
+		s.turnTo(Both)
+		s.await(false)
+		s.stop(false)
+		s.turnTo(Off)
+	}
+}
+
 // TestBoth_Simulation: while proxies are switched from off to both, to on and back, no two programs have the lock at once.
 func TestBoth_Simulation(t *testing.T) {
+	for name, walk := range map[string]func(*bothSim){"slowly": migrate, "as adopt check allows": hurry} {
+		t.Run(name, func(t *testing.T) { testBothSimulation(t, walk) })
+	}
+}
+
+func testBothSimulation(t *testing.T, walk func(*bothSim)) {
 	seeds := len(simIdioms)
 	if n, err := strconv.Atoi(os.Getenv("LOCKPROXY_BOTH_SEEDS")); err == nil {
 		seeds = n
@@ -636,7 +709,7 @@ func TestBoth_Simulation(t *testing.T) {
 	total := map[string]int{}
 	for seed := 0; seed < seeds || total["taken over"] < seeds/4 && seed < 10*seeds; seed++ { // of few seeds, none may have a lock taken over
 		words, faults := []string{"guard=yes", "guard=no"}[seed/3%2], []float64{0.02, 0, 0.1}[seed%3]
-		overlaps, grants := simulate(t, uint64(seed), words, faults, migrate)
+		overlaps, grants := simulate(t, uint64(seed), words, faults, walk)
 		for mode, n := range grants {
 			total[mode] += n
 		}

@@ -60,8 +60,8 @@ return redis.call('PEXPIREAT', KEYS[1], ends)`
 )
 
 // changeCopy does to the upstream's copy of a grant what was done to the grant. It waits for the answer, and not long:
-// the copy ends by itself.
-func (a *Adoption) changeCopy(ctx context.Context, conn Connection, key string, kind idiom.Kind, value string, op idiom.Op) {
+// the copy ends by itself. It reports false if there is no answer.
+func (a *Adoption) changeCopy(ctx context.Context, conn Connection, key string, kind idiom.Kind, value string, op idiom.Op) bool {
 	script, holds := copyOfString, "0"
 	switch {
 	case kind == idiom.Hash && op.Do == idiom.Release:
@@ -84,9 +84,11 @@ func (a *Adoption) changeCopy(ctx context.Context, conn Connection, key string, 
 	ctx, cancel := context.WithTimeout(ctx, guardFor)
 	defer cancel()
 	reply, err := conn.Ask(ctx, []string{"EVAL", script, "1", key, value, ttl, holds})
-	if err != nil || len(reply) == 0 || reply[0] != ':' {
+	done := err == nil && len(reply) > 0 && reply[0] == ':'
+	if !done {
 		a.counters.copiesLeft.Add(1)
 	}
+	return done
 }
 
 // followCopy is for the mode on with guard: the copy of a grant that both made must not be in the way of the next one,

@@ -2,6 +2,7 @@ package adopt
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -77,6 +78,40 @@ func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *up
 	a.note(key, next)
 	a.counters.takenOver.Add(1)
 	return true, nil
+}
+
+// level has upstream and nodes count as many holds of a hash that was just entered in both: whoever took it in another mode has
+// the holds before in one place alone, and the release of this one would free the lock in the other.
+func (a *Adoption) level(ctx context.Context, conn Connection, c *Call, u *upstreamRun, taken locks.Grant) error {
+	field, _ := locks.ShownOwner(taken.Owner)
+	reply, err := conn.Ask(ctx, []string{"HGET", c.Key(), field})
+	if err != nil {
+		return err
+	}
+	holds, err := strconv.Atoi(string(resp.Bulk(reply)))
+	if err != nil { // it is gone, or not to be read by this client
+		return nil
+	}
+	if holds > mostHolds {
+		return c.refused(NotTold, fmt.Sprintf("its holder has entered it more than %d times at the upstream", mostHolds))
+	}
+	g, _ := a.guesses.Get(taken.Key)
+	for n := holds; n < taken.Holds && g.made == madeOn; n++ {
+		if !a.changeCopy(ctx, conn, c.Key(), idiom.Hash, field, idiom.Op{Do: idiom.Enter}) {
+			return errUnclear
+		}
+	}
+	ttl, _, err := a.lease(c, idiom.Hash, u.taken().TTL)
+	for n := taken.Holds; n < holds && err == nil; n++ {
+		var d locks.Decision
+		d, _, err = a.lockGuarded(ctx, nil, c.pattern, locks.LockRequest{Key: taken.Key, Owner: taken.Owner, TTL: ttl, Info: madeBoth.info()})
+		if d.Granted && (d.Grant.Fence != taken.Fence || d.Grant.Holds <= n) { // it was released meanwhile
+			a.Undo(d.Grant)
+			err = errChanging
+		}
+		a.guesses.Remove(taken.Key)
+	}
+	return err
 }
 
 // takeAs has the nodes grant what the upstream has since that time, with as many holds, in place of what is lost. No grants:

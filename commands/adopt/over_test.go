@@ -1,12 +1,14 @@
 package adopt
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
@@ -128,6 +130,67 @@ func TestBoth_TakesOverOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBoth_CountsHoldsInBothPlaces: a hash that was taken in another mode, and is entered again in both, has as many holds in both
+// places: the release of one of them frees it in neither.
+func TestBoth_CountsHoldsInBothPlaces(t *testing.T) {
+	for name, steps := range map[string][]string{
+		"taken in off": {"d EVAL enter 1 lock:a 5000 me > $-1", "d EVAL enter 1 lock:a 5000 me > $-1", "b EVAL enter 1 lock:a 9000 me > $-1", "d HGET lock:a me > $1 3", "o HGET lock:a me > $1 3", "o PTTL lock:a > :9000", "b EVAL leave 1 lock:a 8000 me > :0", "b EVAL enter 1 lock:a 9000 me > $-1", "d HGET lock:a me > $1 3", "o HGET lock:a me > $1 3",
+			"b EVAL leave 1 lock:a 8000 me > :0", "b EVAL leave 1 lock:a 8000 me > :0", "o EVAL enter 1 lock:a 5000 you > :8000", "b EVAL leave 1 lock:a 8000 me > :1", "d EXISTS lock:a > :0", "o EXISTS lock:a > :0"},
+		"taken in on":   {"o EVAL enter 1 lock:a 5000 me > $-1", "o EVAL enter 1 lock:a 5000 me > $-1", "b EVAL enter 1 lock:a 9000 me > $-1", "d HGET lock:a me > $1 3", "o HGET lock:a me > $1 3", "b EVAL leave 1 lock:a 8000 me > :0", "b EVAL leave 1 lock:a 8000 me > :0", "d EVAL enter 1 lock:a 5000 you > :8000", "b EVAL leave 1 lock:a 8000 me > :1", "d EXISTS lock:a > :0", "o EXISTS lock:a > :0"},
+		"taken in both": {"b EVAL enter 1 lock:a 5000 me > $-1", "b EVAL enter 1 lock:a 5000 me > $-1", "o EVAL enter 1 lock:a 5000 me > $-1", "d HGET lock:a me > $1 3", "o HGET lock:a me > $1 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { modes(t, "").run(t, steps) })
+		})
+	}
+}
+
+// TestBoth_HoldsThatCannotBeCounted: what was entered is given back where the holds cannot be made the same.
+func TestBoth_HoldsThatCannotBeCounted(t *testing.T) {
+	lost := errors.New("lost")
+	for name, tt := range map[string]struct {
+		before func(m besides)
+		want   string // the answer, and the holds at the upstream and at the nodes
+	}{
+		"too many": {func(m besides) {
+			for range mostHolds - 1 {
+				m["d"].do("EVAL enter 1 lock:a 5000 me")
+			}
+		}, `ADOPTREFUSED EVAL lock:a: its holder has entered it more than 64 times at the upstream; adopted by "lock:*", $2 64, $-1`},
+		"the upstream is lost":     {func(m besides) { m["b"].when("EVAL", func() { m["b"].fail = lost }) }, "lost, $1 1, $-1"},
+		"the nodes do not vote":    {func(m besides) { m["b"].a.opt.Engine = &onceOnly{Engine: m["b"].a.opt.Engine, then: lost} }, "lost, $1 1, $-1"},
+		"it is released meanwhile": {func(m besides) { m["b"].when("HGET", func() { m["d"].do("DEL lock:a") }) }, "$-1, $-1, $1 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := modes(t, "")
+				m["d"].do("EVAL enter 1 lock:a 5000 me")
+				tt.before(m)
+				got := m["b"].do("EVAL enter 1 lock:a 5000 me")
+				synctest.Wait()
+				if got += ", " + m["d"].do("HGET lock:a me") + ", " + m["o"].do("HGET lock:a me"); got != tt.want {
+					t.Errorf("%s, want %s", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// A onceOnly engine grants once.
+type onceOnly struct {
+	Engine
+	granted bool
+	then    error
+}
+
+func (e *onceOnly) Lock(ctx context.Context, r locks.LockRequest) (locks.Decision, error) {
+	if e.granted {
+		return locks.Decision{}, e.then
+	}
+	e.granted = true
+	return e.Engine.Lock(ctx, r)
 }
 
 // TestBoth_TakesOverHoldsThatChange: a hash that is entered again, or left, while it is taken over stays its holder's, with as many

@@ -159,6 +159,21 @@ var Migration = []Mutant{
 		Edits:  []Edit{{"commands/adopt/over.go", "Open: open, Info", "Open: false, Info"}},
 	},
 	{
+		Name:   "both-holds-of-off",
+		Breaks: "a hash of off that is entered again has all its holds at the nodes: else giving back the inner one frees it there",
+		Edits:  []Edit{{"commands/adopt/over.go", "n < holds && err == nil; n++ {", "n < holds && n > mostHolds; n++ {"}},
+	},
+	{
+		Name:   "both-holds-of-on",
+		Breaks: "a hash of on that is entered again has all its holds at the upstream: else giving back the inner one frees it there",
+		Edits:  []Edit{{"commands/adopt/over.go", "n < taken.Holds && g.made == madeOn; n++ {", "n < taken.Holds && g.made == elsewhere; n++ {"}},
+	},
+	{
+		Name:   "both-holds-not-given-back",
+		Breaks: "what was entered is given back where the holds cannot be made the same",
+		Edits:  []Edit{{"commands/adopt/both.go", "err = a.level(ctx, conn, c, u, r.Taken); err != nil {", "err = a.level(ctx, conn, c, u, r.Taken); err != nil && c == nil {"}},
+	},
+	{
 		Name:   "both-over-all-holds",
 		Breaks: "holds of a hash that are given back while it is taken over do not stay at the nodes",
 		Edits:  []Edit{{"commands/adopt/over.go", "undo(granted[kept:])", "undo(granted[:0])"}},
