@@ -23,8 +23,8 @@ func TestLost(t *testing.T) {
 			name string
 			lockproxy.Options
 		}{
-			{"renewed", lockproxy.Options{TTL: 3 * time.Second}},
-			{"session", lockproxy.Options{TTL: time.Minute, Session: true}},
+			{"renewed", lockproxy.Options{TTL: 3 * time.Second, Wait: time.Minute}},
+			{"session", lockproxy.Options{TTL: time.Minute, Wait: time.Minute, Session: true}},
 		} {
 			t.Run(how.name, func(t *testing.T) {
 				var told atomic.Int32
@@ -65,11 +65,7 @@ func TestLost_WithItsProxy(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(c.close)
-		l, err := c.Acquire(t.Context(), k.name, lockproxy.Options{TTL: time.Minute, Session: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		held = append(held, l)
+		held = append(held, c.mustAcquire(t, k.name, lockproxy.Options{TTL: time.Minute, Session: true}))
 	}
 	s.proxies[0].Kill()
 	for i, l := range held {
@@ -91,10 +87,7 @@ func TestRenewed(t *testing.T) {
 	s := startSite(t)
 	s.eachKind(t, settings{}, func(t *testing.T, open func() *client, name string) {
 		holder, other := open(), open()
-		first, err := holder.Acquire(t.Context(), name, lockproxy.Options{TTL: 3 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := holder.mustAcquire(t, name, lockproxy.Options{TTL: 3 * time.Second})
 		fence := make(chan int64, 1)
 		var ended sync.WaitGroup
 		defer ended.Wait()
@@ -132,10 +125,7 @@ func TestWaiting_KeepsItsPlace(t *testing.T) {
 	const piece = 5 * time.Second
 	s.eachKind(t, settings{timeout: 2 * piece, few: true}, func(t *testing.T, open func() *client, name string) {
 		c := open()
-		holder, err := c.Acquire(t.Context(), name, lockproxy.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		holder := c.mustAcquire(t, name, lockproxy.Options{})
 		var all sync.WaitGroup
 		defer all.Wait()
 		for i, who := range []string{"first", "second", "third"} {
@@ -180,10 +170,7 @@ func TestCancelled(t *testing.T) {
 	t.Run("while it waits", func(t *testing.T) {
 		s.eachKind(t, settings{}, func(t *testing.T, open func() *client, name string) {
 			c := open()
-			holder, err := c.Acquire(t.Context(), name, lockproxy.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			holder := c.mustAcquire(t, name, lockproxy.Options{})
 			for _, session := range []bool{false, true} {
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan error, 1)
@@ -251,17 +238,12 @@ func TestOwnConnections(t *testing.T) {
 	s.eachKind(t, settings{tls: ca.Client(t, "", ""), user: "app", password: "pw", db: 3}, func(t *testing.T, open func() *client, name string) {
 		c := open()
 		for _, opts := range []lockproxy.Options{{Session: true}, {Wait: 300 * time.Millisecond}} {
-			l, err := c.Acquire(t.Context(), "app:"+name, lockproxy.Options{Session: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := c.Acquire(t.Context(), "app:"+name, opts); err != lockproxy.ErrNotAcquired {
-				t.Errorf("with %+v: %v", opts, err)
-			}
+			l := c.mustAcquire(t, "app:"+name, lockproxy.Options{Session: true})
+			c.wantHeld(t, "app:"+name, opts)
 			if err := l.Release(t.Context()); err != nil {
 				t.Error(err)
 			}
-			_, err = c.Acquire(t.Context(), name, opts)
+			_, err := c.Acquire(t.Context(), name, opts)
 			if answer := lockproxy.ReplyError(""); !errors.As(err, &answer) || !strings.HasPrefix(string(answer), "NOPERM ") {
 				t.Errorf("with %+v, where the user may not: %v", opts, err)
 			}

@@ -116,9 +116,7 @@ func TestKilledHolder_Session(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer next.close()
-			if _, err := next.Acquire(t.Context(), k.name, lockproxy.Options{}); err != lockproxy.ErrNotAcquired {
-				t.Fatalf("while it is held: %v", err)
-			}
+			next.wantHeld(t, k.name, lockproxy.Options{})
 			time.AfterFunc(100*time.Millisecond, func() { _ = h.cmd.Process.Kill() })
 			l, err := next.Acquire(t.Context(), k.name, lockproxy.Options{Wait: 30 * time.Second, Session: true})
 			if err != nil {

@@ -176,3 +176,26 @@ func (s *site) awaitNoLocks(t *testing.T, name string) {
 		}
 	}
 }
+
+// mustAcquire takes a lock that nobody has, also when the nodes are late.
+func (c *client) mustAcquire(t *testing.T, name string, opts lockproxy.Options) *lockproxy.Lock {
+	t.Helper()
+	opts.Wait = time.Minute
+	l, err := c.Acquire(t.Context(), name, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// wantHeld fails unless another has the lock, as soon as enough nodes say so.
+func (c *client) wantHeld(t *testing.T, name string, opts lockproxy.Options) {
+	t.Helper()
+	eventually(t, "refused", func() bool {
+		l, err := c.Acquire(t.Context(), name, opts)
+		if l != nil {
+			t.Fatalf("%s with %+v: granted", name, opts)
+		}
+		return err == lockproxy.ErrNotAcquired
+	})
+}

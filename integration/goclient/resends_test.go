@@ -107,11 +107,7 @@ func TestRequestIDs_ClientsOutliveTheirProxy(t *testing.T) {
 	results := make(chan error)
 	var held []*lockproxy.Lock
 	for _, k := range kinds {
-		l, err := holder.Acquire(t.Context(), k.name, lockproxy.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		held = append(held, l)
+		held = append(held, holder.mustAcquire(t, k.name, lockproxy.Options{}))
 		waiter, err := k.open(settings{dial: s.dialFirst})
 		if err != nil {
 			t.Fatal(err)
