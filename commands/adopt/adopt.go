@@ -14,6 +14,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/resp"
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
+	"github.com/lockproxy/lockproxy/commands/adopt/turns"
 )
 
 // An Engine decides about locks; *locks.Service is one.
@@ -71,7 +72,7 @@ type Adoption struct {
 	classes  *lru.Cache[shape, verdict]   // of scripts
 	flights  *flights                     // acquisitions
 	reads    *flights
-	turns    turns // of those that replace locks
+	turns    turns.Turns[locks.Key] // of calls that replace one lock: if several asked at once, each might get some nodes, and the lock be gone
 
 	counters    counters
 	divergences [][numDivergences]atomic.Int64 // of the patterns
@@ -364,7 +365,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			if err := a.mayReplace(c); err != nil {
 				return Result{}, err
 			}
-			waited, done, err := a.turns.take(ctx, key)
+			waited, done, err := a.turns.Take(ctx, key)
 			if err != nil {
 				return Result{}, err
 			}

@@ -56,7 +56,7 @@ func (a *Adoption) decideBoth(ctx context.Context, conn Connection, c *Call) (Re
 		}
 	}
 	if replies.May(idiom.Replace) { // two of this proxy's reach upstream and nodes in one order
-		_, done, err := a.turns.take(ctx, lockKey(conn, c))
+		_, done, err := a.turns.Take(ctx, lockKey(conn, c))
 		if err != nil {
 			return Result{}, err
 		}

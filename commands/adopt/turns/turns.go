@@ -1,17 +1,15 @@
-package adopt
+// Package turns lets callers go one after the other, those of one key.
+package turns
 
 import (
 	"context"
 	"sync"
-
-	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// turns let the calls of this proxy that replace one lock go one after the other: if several asked the nodes at once,
-// each might get some of them, and the lock be gone. The zero turns is ready, and safe for concurrent use.
-type turns struct {
+// Turns are the turns of keys. The zero value is ready, and safe for concurrent use.
+type Turns[K comparable] struct {
 	mu    sync.Mutex
-	taken map[locks.Key]*turn
+	taken map[K]*turn
 }
 
 type turn struct {
@@ -19,11 +17,11 @@ type turn struct {
 	users int
 }
 
-// take waits for the turn of a key, to be given back by done. waited reports whether another had it.
-func (t *turns) take(ctx context.Context, key locks.Key) (waited bool, done func(), err error) {
+// Take waits for the turn of a key, to be given back by done. waited reports whether another had it. The error is that of ctx.
+func (t *Turns[K]) Take(ctx context.Context, key K) (waited bool, done func(), err error) {
 	t.mu.Lock()
 	if t.taken == nil {
-		t.taken = map[locks.Key]*turn{}
+		t.taken = map[K]*turn{}
 	}
 	one := t.taken[key]
 	if waited = one != nil; !waited {
