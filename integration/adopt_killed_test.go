@@ -195,7 +195,7 @@ func TestAdopt_Killed(t *testing.T) {
 		{"two nodes", func(*testing.T, []*succession) { r.nodes[2].Kill() }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			all := holdAll(t, r, 2*time.Second)
+			all := holdAll(t, r, time.Second)
 			tt.kill(t, all)
 			for _, s := range all {
 				s.succeeds(t)
@@ -210,7 +210,7 @@ func TestAdopt_Killed(t *testing.T) {
 func TestAdopt_NodesStopped(t *testing.T) {
 	t.Parallel()
 	r := startRig(t, 5, 2, "--adopt", "lock:*")
-	for name, lease := range map[string]time.Duration{"leases end": 2 * time.Second, "locks are given back": 50 * time.Second} {
+	for name, lease := range map[string]time.Duration{"leases end": time.Second, "locks are given back": 50 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			all := holdAll(t, r, lease)
 			stopped := []*redistest.Server{r.nodes[1], r.nodes[3]}
