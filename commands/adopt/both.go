@@ -223,6 +223,11 @@ func (a *Adoption) decideAlone(ctx context.Context, conn Connection, c *Call, re
 			return Result{Reply: reply}, nil
 		}
 	}
+	if out.Op.Do == idiom.Replace {
+		if err := a.mayReplace(c); err != nil {
+			return Result{}, err
+		}
+	}
 	c.alone = true
 	next, _, err := a.do(ctx, conn, newBurst().basis(), c, key, &out, g)
 	switch {

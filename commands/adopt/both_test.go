@@ -85,6 +85,7 @@ var bothScripts = map[string]string{
 	"extendAll": extendAll, "compareAndSet": compareAndSet, "takeOrRewrite": simScripts["takeOrRewrite"],
 	"takeSorted": takeSorted, "extendSorted": extendSorted, "releaseSorted": releaseSorted,
 	"persist":  simScripts["persist"],
+	"oddly":    `local v = redis.call('get', KEYS[1]) if not v then return 0 end if #v == 3 then redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2]) else redis.call('pexpire', KEYS[1], ARGV[2]) end return 1`,
 	"keepLeft": `local left = redis.call('pttl', KEYS[1]) if left > 0 and redis.call('get', KEYS[1]) == ARGV[1] then redis.call('set', KEYS[1], ARGV[2], 'PX', left) return 1 end return 0`,
 	"always":   `if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('del', KEYS[1]) end return 'OK'`,
 	"takeLeft": `if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 9000) then return 1 end return redis.call('pttl', KEYS[1])`,
@@ -205,6 +206,9 @@ func TestBoth_Replaces(t *testing.T) {
 			})
 		})
 	}
+	synctest.Test(t, func(t *testing.T) {
+		modes(t, "as=usual").run(t, []string{"o SET lock:a you NX PX 5000 > +OK", "b EVAL oddly 1 lock:a me 5000 > " + refused("EVAL", "it would write another value than the one that is held, and does not compare that: set as=full"), "o GET lock:a > $3 you"})
+	})
 	synctest.Test(t, func(t *testing.T) {
 		modes(t, "no-expiry=refuse").run(t, []string{"b SET lock:a me NX PX 5000 > +OK", "b PERSIST lock:a > " + refused("PERSIST", "it has no end: set no-expiry=keep or no-expiry=lease:DURATION"), "d PTTL lock:a > :5000"})
 	})

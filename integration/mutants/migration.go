@@ -96,7 +96,7 @@ var Migration = []Mutant{
 	{
 		Name:   "both-replaces-as-usual",
 		Breaks: "what is not allowed to replace a lock is refused before the upstream has done it",
-		Edits:  []Edit{{"commands/adopt/both.go", "if err := a.mayReplace(c); err != nil {", "if err := a.mayReplace(c); err != nil && c == nil {"}},
+		Edits:  []Edit{{"commands/adopt/both.go", "a.mayReplace(c); err != nil {\n\t\t\t\treturn nil, err", "a.mayReplace(c); err != nil && c == nil {\n\t\t\t\treturn nil, err"}},
 	},
 	{
 		Name:   "both-replaces-in-any-order",
@@ -112,6 +112,11 @@ var Migration = []Mutant{
 		Name:   "both-replaces-alone-for-both",
 		Breaks: "what the nodes alone replace is at the nodes alone: taken for a grant of both it can be neither extended nor released",
 		Edits:  []Edit{{"commands/adopt/both.go", "c.alone = true", "c.alone = false"}},
+	},
+	{
+		Name:   "both-replaces-alone-as-usual",
+		Breaks: "the nodes alone do not replace a lock either, where that is not allowed",
+		Edits:  []Edit{{"commands/adopt/both.go", "\tif out.Op.Do == idiom.Replace {", "\tif out.Op.Do == idiom.Replace && c == nil {"}},
 	},
 	{
 		Name:   "both-replaced-goes-silently",
