@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,37 +24,24 @@ var javaPackage = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	copied := []string{"pom.xml"}
-	for _, m := range javaModules {
-		copied = append(copied, filepath.Join(m, "pom.xml"), filepath.Join(m, "src"))
+	if err := os.RemoveAll(dir); err != nil { // libraries of other versions would stay
+		return "", err
 	}
-	for _, name := range copied {
-		if err := copyAnew(filepath.Join(from, name), filepath.Join(dir, name)); err != nil {
+	files := []string{"pom.xml"}
+	for _, m := range javaModules {
+		if err := os.CopyFS(filepath.Join(dir, m, "src"), os.DirFS(filepath.Join(from, m, "src"))); err != nil {
+			return "", err
+		}
+		files = append(files, filepath.Join(m, "pom.xml"))
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(filepath.Join(from, name))
+		if err := errors.Join(err, os.WriteFile(filepath.Join(dir, name), b, 0o644)); err != nil {
 			return "", err
 		}
 	}
 	return dir, install(dir, "mvn", "-q", "-B", "-DskipTests", "package", "dependency:copy-dependencies")
 })
-
-// copyAnew copies a file or a folder, in place of what was there.
-func copyAnew(from, to string) error {
-	if err := os.RemoveAll(to); err != nil {
-		return err
-	}
-	if info, err := os.Stat(from); err != nil {
-		return err
-	} else if info.IsDir() {
-		return os.CopyFS(to, os.DirFS(from))
-	}
-	b, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(to, b, 0o644)
-}
 
 // TestPackageJava runs the tests of clients/java, at two proxies that share lock nodes and one that speaks TLS.
 func TestPackageJava(t *testing.T) {

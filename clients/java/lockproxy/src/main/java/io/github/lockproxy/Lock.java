@@ -31,7 +31,7 @@ public final class Lock implements AutoCloseable {
 
     void start() {
         keep();
-        if (own != null) own.closed().thenAccept(why -> lose("its connection ended: " + why));
+        if (own != null) own.closed().thenAcceptAsync(why -> lose("its connection ended: " + why), Background.THREADS);
     }
 
     public String name() {
@@ -183,7 +183,8 @@ public final class Lock implements AutoCloseable {
         // A connection that is dead without a word leaves time for another.
         long patience = Math.min(client.timeout(), request.ttl / 3);
         var answer = own != null ? own.send(command, lease.until() - asked) : client.send(command, patience);
-        return answer.whenComplete((validity, failure) -> renewed(asked, validity, Client.cause(failure)));
+        // In another thread, which does not have the monitor of a lock already.
+        return answer.whenCompleteAsync((validity, failure) -> renewed(asked, validity, Client.cause(failure)), Background.THREADS);
     }
 
     private synchronized void renewed(long asked, Object validity, Throwable failure) {

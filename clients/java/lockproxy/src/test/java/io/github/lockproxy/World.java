@@ -25,10 +25,11 @@ import java.util.function.BooleanSupplier;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.TrustManagerFactory;
 import org.junit.jupiter.api.Assumptions;
+import redis.clients.jedis.ConnectionPool;
 import redis.clients.jedis.ConnectionPoolConfig;
 import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.HostAndPort;
-import redis.clients.jedis.JedisPooled;
+import redis.clients.jedis.Jedis;
 import redis.clients.jedis.RedisProtocol;
 import redis.clients.jedis.exceptions.JedisDataException;
 
@@ -91,8 +92,8 @@ final class World {
             if (s.secure) config.ssl(true).sslSocketFactory(trusting().getSocketFactory()).user("app").password("pw");
             var few = new ConnectionPoolConfig();
             few.setMaxTotal(1); // neither a LOCK that waits nor a session is to take it
-            var jedis = new JedisPooled(few, new HostAndPort(s.to.host, s.to.port), config.build());
-            return new Opened(JedisLocks.of(jedis.getPool()), jedis);
+            var pool = new ConnectionPool(new HostAndPort(s.to.host, s.to.port), config.build(), few);
+            return new Opened(JedisLocks.of(pool), pool);
         }
 
         private Opened lettuce(Settings s) {
@@ -133,11 +134,11 @@ final class World {
 
     /** Looks at locks, and takes them away, as an operator does. */
     static final class Look implements AutoCloseable {
-        private final JedisPooled jedis;
+        private final Jedis jedis;
 
         Look() {
             Address to = proxy(0);
-            jedis = new JedisPooled(new HostAndPort(to.host, to.port), DefaultJedisClientConfig.builder().socketTimeoutMillis((int) LONG.toMillis()).build());
+            jedis = new Jedis(new HostAndPort(to.host, to.port), DefaultJedisClientConfig.builder().socketTimeoutMillis((int) LONG.toMillis()).build());
         }
 
         private Object lockctl(String... words) {

@@ -17,31 +17,35 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import redis.clients.jedis.CommandArguments;
+import redis.clients.jedis.ConnectionPool;
+import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.HostAndPort;
-import redis.clients.jedis.JedisPooled;
 
 /** ShedLock's own tests of a provider, and what is ours, at the first proxy of PROXIES. */
 class LockproxyLockProviderTest extends AbstractExtensibleLockProviderIntegrationTest {
     private final String prefix = UUID.randomUUID() + ":"; // all tests name their locks alike
-    private JedisPooled jedis;
+    private ConnectionPool pool;
     private Locks locks;
 
     @BeforeEach
     void connect() {
         String all = System.getenv("PROXIES");
         Assumptions.assumeTrue(all != null, "PROXIES names no proxy");
-        jedis = new JedisPooled(HostAndPort.from(all.split(" ")[0]));
-        locks = JedisLocks.of(jedis.getPool());
+        pool = new ConnectionPool(HostAndPort.from(all.split(" ")[0]), DefaultJedisClientConfig.builder().build());
+        locks = JedisLocks.of(pool);
     }
 
     @AfterEach
     void close() {
         force(); // what theirs leave behind
-        jedis.close();
+        pool.close();
     }
 
     private void force() {
-        jedis.sendCommand(() -> "LOCKCTL".getBytes(), "FORCE", prefix + LOCK_NAME1);
+        try (var c = pool.getResource()) {
+            c.executeCommand(new CommandArguments(() -> "LOCKCTL".getBytes()).add("FORCE").add(prefix + LOCK_NAME1));
+        }
     }
 
     @Override

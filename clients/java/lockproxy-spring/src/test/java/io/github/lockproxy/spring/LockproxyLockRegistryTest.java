@@ -29,13 +29,15 @@ import org.springframework.integration.leader.Context;
 import org.springframework.integration.leader.DefaultCandidate;
 import org.springframework.integration.support.leader.LockRegistryLeaderInitiator;
 import org.springframework.integration.support.locks.LockRegistry;
+import redis.clients.jedis.CommandArguments;
+import redis.clients.jedis.ConnectionPool;
+import redis.clients.jedis.DefaultJedisClientConfig;
 import redis.clients.jedis.HostAndPort;
-import redis.clients.jedis.JedisPooled;
 
 /** Two registries, as of two programs, at two proxies of PROXIES. */
 class LockproxyLockRegistryTest {
     private static final Duration LONG = Duration.ofMinutes(1);
-    private static final List<JedisPooled> CLIENTS = new ArrayList<>();
+    private static final List<ConnectionPool> CLIENTS = new ArrayList<>();
 
     private final LockOptions options = LockOptions.DEFAULT.withTtl(LONG);
     private final String prefix = UUID.randomUUID() + ":";
@@ -45,20 +47,22 @@ class LockproxyLockRegistryTest {
     static void connect() {
         String all = System.getenv("PROXIES");
         Assumptions.assumeTrue(all != null, "PROXIES names no two proxies");
-        for (String addr : all.split(" ")) CLIENTS.add(new JedisPooled(HostAndPort.from(addr)));
+        for (String addr : all.split(" ")) CLIENTS.add(new ConnectionPool(HostAndPort.from(addr), DefaultJedisClientConfig.builder().build()));
     }
 
     @AfterAll
     static void close() {
-        CLIENTS.forEach(JedisPooled::close);
+        CLIENTS.forEach(ConnectionPool::close);
     }
 
     private LockRegistry registry(int proxy, LockOptions options) {
-        return new LockproxyLockRegistry(JedisLocks.of(CLIENTS.get(proxy).getPool()), prefix, options);
+        return new LockproxyLockRegistry(JedisLocks.of(CLIENTS.get(proxy)), prefix, options);
     }
 
     private void force(String key) {
-        CLIENTS.get(0).sendCommand(() -> "LOCKCTL".getBytes(), "FORCE", prefix + key);
+        try (var c = CLIENTS.get(0).getResource()) {
+            c.executeCommand(new CommandArguments(() -> "LOCKCTL".getBytes()).add("FORCE").add(prefix + key));
+        }
     }
 
     private static <T> T elsewhere(Callable<T> work) throws Exception {
@@ -104,11 +108,15 @@ class LockproxyLockRegistryTest {
             LockRegistry registry = i < 2 ? one : other;
             var task = new FutureTask<Void>(() -> {
                 for (int j = 0; j < 10; j++) {
-                    registry.executeLocked("key", () -> {
+                    Lock lock = registry.obtain("key");
+                    lock.lock();
+                    try {
                         int read = counter[0];
                         Thread.sleep(1);
                         counter[0] = read + 1;
-                    });
+                    } finally {
+                        lock.unlock();
+                    }
                 }
                 return null;
             });
