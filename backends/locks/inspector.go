@@ -59,7 +59,8 @@ func (s *Service) Force(ctx context.Context, k Key) (was Holding, held bool, err
 	if s.inspector == nil {
 		return Holding{}, false, errNoInspector
 	}
-	return s.inspector.Force(ctx, k, 0)
+	was, held, err = s.inspector.Force(ctx, k, 0)
+	return s.tellForced(k, was, held, err)
 }
 
 // ForceGrant is Force for the grant with this fence only. If a later or an earlier one has the name, the error
@@ -71,7 +72,8 @@ func (s *Service) ForceGrant(ctx context.Context, k Key, fence int64) (was Holdi
 	if s.inspector == nil {
 		return Holding{}, false, errNoInspector
 	}
-	return s.inspector.Force(ctx, k, fence)
+	was, held, err = s.inspector.Force(ctx, k, fence)
+	return s.tellForced(k, was, held, err)
 }
 
 // Nodes is what the last probe told of every node, in their order.

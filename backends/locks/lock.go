@@ -54,6 +54,7 @@ func (s *Service) prepare(lr LockRequest) (r Attempt, err error) {
 func (s *Service) countDecision(r *Attempt, a Decision, err error) (Decision, error) {
 	now := s.store.Now()
 	s.top.answered(r.Key, a.Granted, now-r.Asked, now)
+	s.tellDecision(r, a, err, now-r.Asked)
 	return s.counters.locked(a, err, now-r.Asked)
 }
 
@@ -106,6 +107,7 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (validity time.Dura
 	validity, err = s.store.Renew(ctx, r)
 	notOwner := (*NotOwnerError)(nil)
 	s.keepalive.recheck(h, errors.Is(err, ErrLost) || errors.As(err, &notOwner))
+	s.tellLost(r.Key, r.Owner, r.Fence, "RENEW", err)
 	s.counters.failed(err)
 	return validity, err
 }
@@ -126,7 +128,10 @@ func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 		}
 		defer end()
 	}
-	return s.counters.released(s.store.Release(ctx, r))
+	at := time.Now()
+	holdsLeft, err = s.counters.released(s.store.Release(ctx, r))
+	s.tellRelease(r, at, holdsLeft, err)
+	return holdsLeft, err
 }
 
 // Read says who has a name, as soon as that is decided: one owner under one fence, or nobody. Where the votes

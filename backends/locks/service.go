@@ -2,6 +2,7 @@ package locks
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,6 +24,7 @@ type Service struct {
 	counters  counters
 	fostered  fosterCounters
 	top       topNames
+	watcher   atomic.Pointer[func(Event)]
 }
 
 // New makes a Service with a Store of its own. It refuses options that cannot work, all of them at once.

@@ -61,6 +61,18 @@ func ordered(t *testing.T, s *site) {
 	if facts := eval[string](b, `document.getElementById("detail-facts").innerText`); !strings.Contains(facts, "Holds") || !strings.Contains(facts, "taken ") {
 		t.Errorf("facts %q", facts)
 	}
+	b.sees("what happened, the newest first", `[...document.querySelectorAll("#detail-timeline li")].map(e => e.innerText).some(s => /^\d\d:\d\d:\d\d granted bob, .*fence \d+, at 127\.0\.0\.1:\d+$/.test(s))`)
+	b.sees("where the holder is", `/Client\s+127\.0\.0\.1:\d+/.test(document.getElementById("detail-facts").innerText)`)
+	b.click(`document.getElementById("detail-close")`)
+	c.Do(t, "UNLOCK", "o:b", "bob")
+	if v := w.Read(t); v.IsError() {
+		t.Fatal(v)
+	}
+	c.Do(t, "LOCKCTL", "FORCE", "o:b")
+	lock(t, c, "o:b", lease, "OWNER", "bob")
+	b.sees("bob again", cell("locks", "o:b", "Owner")+` === "bob"`)
+	b.click(row("locks", "o:b") + `.querySelector("button")`)
+	b.sees("the hand-over and the force", `["granted bob", "taken away by an operator dave", "handed over dave", "given back bob", "granted bob"].every((says, i) => document.querySelectorAll("#detail-timeline li")[i]?.innerText.includes(says))`)
 	b.run(chromedp.EmulateViewport(390, 900, chromedp.EmulateMobile))
 	b.screenshot("detail-phone")
 	b.run(chromedp.EmulateViewport(1280, 900))

@@ -80,6 +80,7 @@ type Server struct {
 	pinger       *pinger
 	feed         *feed
 	history      *history
+	timelines    *timelines
 	http         *http.Server
 	ending       context.Context // parent of all requests'; done: long ones must end
 	end          context.CancelFunc
@@ -107,6 +108,8 @@ func New(opt Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{opt: opt, ln: ln, loopbackOnly: isLoopback(ln.Addr()), logins: newLoginThrottle(), pinger: newPinger(opt.Upstream), conns: newConnLimit()}
+	s.timelines = newTimelines()
+	opt.Locks.Watch(s.timelines.add)
 	s.feed, s.history = newFeed(s), &history{registry: metrics.Registry{opt.Locks}}
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.http = &http.Server{

@@ -87,7 +87,7 @@ func (s *Server) detail(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), lockTimeout)
 	defer cancel()
 	in, err := s.opt.Locks.Inspect(ctx, n)
-	writeJSON(w, http.StatusOK, viewDetail(n, in, s.opt.Locks.Waiters(n), err))
+	writeJSON(w, http.StatusOK, viewDetail(n, in, s.opt.Locks.Waiters(n), s.timelines, err))
 }
 
 const notOnPage = "this lock is not on the page any more"

@@ -143,7 +143,7 @@ func TestFeed_Events(t *testing.T) {
 	t.Parallel()
 	d, _, _ := openReal(t, Options{Force: true, Version: "v9"}, 5)
 	d.run(t)
-	g := grab(t, d, locks.LockRequest{Key: locks.Key{DB: 2, Name: "job\n<b>"}, Owner: "alice", Info: "why"})
+	g := grab(t, d, locks.LockRequest{Key: locks.Key{DB: 2, Name: "job\n<b>"}, Owner: "alice", Info: "why", Client: "there"})
 	s := d.look(t, "")
 	st := until(s, "state", "the first node's vote", func(v stateView) bool { return len(v.Nodes) > 0 && v.Nodes[0].Yes > 0 })
 	if !st.Force || st.Proxy.Version != "v9" || st.Proxy.Clients != 7 || st.Needed != 3 || len(st.Nodes) != 5 || !st.Nodes[4].Votes || st.Viewers != 1 || len(st.Health) != 3 {
@@ -210,6 +210,9 @@ func checkDetail(t *testing.T, d *testServer, id string) {
 	}
 	if detail.Owner != "alice" || detail.Waiting != 1 || detail.Waiters[0].Client.Text != "here" || len(detail.Nodes) != 5 || detail.Nodes[0].Says != "held" || detail.Needed != 3 {
 		t.Errorf("detail %+v", detail)
+	}
+	if l := detail.Timeline; len(l) != 1 || l[0].Kind != "granted" || l[0].Owner.Text != "alice" || l[0].Fence != detail.Fence || detail.Client != "there" {
+		t.Errorf("timeline %+v, held at %q", l, detail.Client)
 	}
 	if why := strings.Join(detail.Why, "\n"); !strings.Contains(why, "is held by alice, fence "+detail.Fence) || !strings.Contains(why, "1. bob at here") {
 		t.Errorf("why: %s", why)

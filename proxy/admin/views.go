@@ -131,7 +131,11 @@ type detailView struct {
 	Waiters []waiterView `json:"waiters"` // the first
 	Waiting int          `json:"waiting"`
 	Why     []string     `json:"why"` // the lines of LOCKCTL WHY
-	Error   string       `json:"error"`
+
+	Client   string          `json:"client"`   // where the holder was when this proxy granted it the lock; empty: not known
+	HeldFor  int64           `json:"held_ms"`  // if held
+	Timeline []happeningView `json:"timeline"` // the oldest first
+	Error    string          `json:"error"`
 }
 
 // A holdView is one of the owner's holds.
@@ -201,7 +205,7 @@ func viewLock(h locks.Holding, nodes int) lockView {
 // detailWaiters is the number of waiters in a detailView.
 const detailWaiters = 50
 
-func viewDetail(n locks.Key, in locks.Inspection, waiters []locks.Waiter, err error) detailView {
+func viewDetail(n locks.Key, in locks.Inspection, waiters []locks.Waiter, lines *timelines, err error) detailView {
 	h := in.Holding
 	d := detailView{
 		ID: nameID(n), DB: n.DB, Name: shown(n.Name), Held: in.Held, Owner: shownOwner(h.Owner), Adopted: adopted(h.Owner), Info: shown(h.Info),
@@ -209,11 +213,12 @@ func viewDetail(n locks.Key, in locks.Inspection, waiters []locks.Waiter, err er
 		Why: lockcmd.Explain(in, waiters, err),
 	}
 	if in.Held {
-		d.Fence = strconv.FormatInt(h.Fence, 10)
+		d.Fence, d.HeldFor = strconv.FormatInt(h.Fence, 10), millis(h.Held)
 		for _, each := range in.Each[:min(len(in.Each), detailHolds)] {
 			d.Holds = append(d.Holds, holdView{Taken: millis(each.Taken), Left: millis(each.Left)})
 		}
 	}
+	d.Timeline, d.Client = lines.view(n, h.Fence)
 	if err != nil {
 		d.Error = shown(err.Error())
 	}

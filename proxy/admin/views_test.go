@@ -17,7 +17,7 @@ func TestViews_AdoptedOwners(t *testing.T) {
 		if row.Owner.Text != "token-1" || row.Adopted != kind {
 			t.Errorf("the row of %q: %+v", owner, row)
 		}
-		d := viewDetail(k, locks.Inspection{Held: true, Holding: h, Nodes: []locks.NodeView{{State: locks.NodeVoting, Owner: owner, Fence: 7}}}, []locks.Waiter{{Owner: owner}}, nil)
+		d := viewDetail(k, locks.Inspection{Held: true, Holding: h, Nodes: []locks.NodeView{{State: locks.NodeVoting, Owner: owner, Fence: 7}}}, []locks.Waiter{{Owner: owner}}, newTimelines(), nil)
 		if d.Owner != "token-1" || d.Adopted != kind || d.Nodes[0].Owner != "token-1" || d.Nodes[0].Adopted != kind || d.Nodes[0].Says != "held" || d.Waiters[0].Owner.Text != "token-1" {
 			t.Errorf("all about the lock of %q: %+v", owner, d)
 		}

@@ -1,0 +1,84 @@
+package locks
+
+import (
+	"errors"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks/waitq"
+)
+
+// An EventKind is what happened to a name.
+type EventKind string
+
+const (
+	EventGranted EventKind = "granted"
+	EventRefused EventKind = "refused" // also after waiting
+	EventGiven   EventKind = "given back"
+	EventLeft    EventKind = "left"   // the session ended, and what it held is given back
+	EventForced  EventKind = "forced" // an operator took it away through this proxy
+	EventLost    EventKind = "lost"   // its owner was told so
+)
+
+// An Event is what this Service saw happen to a name; what others do it does not see.
+type Event struct {
+	Kind EventKind
+	Key
+	At     time.Time     // of a release, when it was asked for: the next grant may be known before its answer
+	Owner  string        // whose grant it is, or who was refused it
+	Client string        // of the LockRequest
+	Fence  int64         // 0: not known
+	Waited time.Duration // EventGranted, EventRefused: from the call of LOCK
+	Handed bool          // EventGranted: it was next in line at this proxy, and told of a release
+	Holds  int           // EventGranted, EventGiven: that the owner has now
+	Why    string        // EventLost
+}
+
+// Watch has one function told of all events from now on. It must neither block nor call the Service. nil tells nobody.
+func (s *Service) Watch(f func(Event)) {
+	if f == nil {
+		s.watcher.Store(nil)
+		return
+	}
+	s.watcher.Store(&f)
+}
+
+func (s *Service) tell(e Event) {
+	if f := s.watcher.Load(); f != nil {
+		(*f)(e)
+	}
+}
+
+func (s *Service) tellDecision(r *Attempt, a Decision, err error, took time.Duration) {
+	e := Event{Kind: EventRefused, Key: r.Key, At: time.Now(), Owner: r.Owner, Client: r.Client, Waited: took}
+	switch {
+	case err != nil:
+		return
+	case a.Granted:
+		e.Kind, e.Fence, e.Holds, e.Handed = EventGranted, a.Grant.Fence, a.Grant.Holds, a.trigger == waitq.Handed || a.trigger == waitq.Woken
+	}
+	s.tell(e)
+}
+
+// tellRelease tells of the answer to an UNLOCK that was asked for at a time.
+func (s *Service) tellRelease(r UnlockRequest, at time.Time, holdsLeft int, err error) {
+	if err == nil {
+		s.tell(Event{Kind: EventGiven, Key: r.Key, At: at, Owner: r.Owner, Fence: r.Fence, Holds: holdsLeft})
+		return
+	}
+	s.tellLost(r.Key, r.Owner, r.Fence, "UNLOCK", err)
+}
+
+// tellLost tells of an owner who learns that it has the lock no more.
+func (s *Service) tellLost(k Key, owner string, fence int64, asked string, err error) {
+	if notOwner := (*NotOwnerError)(nil); errors.Is(err, ErrLost) || errors.As(err, &notOwner) {
+		s.tell(Event{Kind: EventLost, Key: k, At: time.Now(), Owner: owner, Fence: fence, Why: "so its " + asked + " was told"})
+	}
+}
+
+// tellForced tells of a lock that was taken away.
+func (s *Service) tellForced(k Key, was Holding, held bool, err error) (Holding, bool, error) {
+	if held && err == nil {
+		s.tell(Event{Kind: EventForced, Key: k, At: time.Now(), Owner: was.Owner, Fence: was.Fence})
+	}
+	return was, held, err
+}

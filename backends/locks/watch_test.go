@@ -1,0 +1,64 @@
+package locks_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockproxy/lockproxy/backends/locks"
+)
+
+func TestWatch(t *testing.T) { onBoth(t, locks.Options{}, testWatch) }
+
+func testWatch(t *testing.T, s *locks.Service) {
+	var mu sync.Mutex
+	var told []locks.Event
+	s.Watch(func(e locks.Event) { mu.Lock(); defer mu.Unlock(); told = append(told, e) })
+	expect := func(what string, wanted locks.Event) (got locks.Event) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			for i, e := range told {
+				if e.Kind == wanted.Kind && e.Owner == wanted.Owner {
+					got, told = e, slices.Delete(told, i, i+1)
+					return true
+				}
+			}
+			return false
+		})
+		if got.Key != job || got.Fence != wanted.Fence || got.Client != wanted.Client || got.Holds != wanted.Holds || got.Handed != wanted.Handed || time.Since(got.At) > time.Minute {
+			t.Errorf("%s: %+v, want %+v", what, got, wanted)
+		}
+		return got
+	}
+	g := lock(t, s, locks.LockRequest{Owner: "alice", Client: "here"})
+	expect("a grant", locks.Event{Kind: locks.EventGranted, Owner: "alice", Client: "here", Fence: g.Fence, Holds: 1})
+	refused(t, s, "job", "bob")
+	expect("a refusal", locks.Event{Kind: locks.EventRefused, Owner: "bob"})
+	next := inLine(t, s, "job", "carol")
+	unlock(t, s, locks.UnlockRequest{Owner: "alice", Fence: g.Fence}, 0)
+	handed := granting(t, next)
+	given := expect("what is given back", locks.Event{Kind: locks.EventGiven, Owner: "alice", Fence: g.Fence})
+	if e := expect("a hand-over", locks.Event{Kind: locks.EventGranted, Owner: "carol", Fence: handed.Grant.Fence, Holds: 1, Handed: true}); e.At.Before(given.At) {
+		t.Errorf("granted at %v, before the release at %v", e.At, given.At)
+	}
+	if s.Nodes() == nil { // in memory nothing is forced
+		unlock(t, s, locks.UnlockRequest{Owner: "carol"}, 0)
+		expect("what carol gave back", locks.Event{Kind: locks.EventGiven, Owner: "carol"})
+	} else {
+		if _, held, err := s.Force(t.Context(), job); err != nil || !held {
+			t.Fatal(held, err)
+		}
+		expect("what is forced", locks.Event{Kind: locks.EventForced, Owner: "carol", Fence: handed.Grant.Fence})
+	}
+	if _, err := s.Unlock(t.Context(), locks.UnlockRequest{Key: job, Owner: "carol", Once: true}); err == nil {
+		t.Error("what was forced was given back")
+	}
+	expect("who is told", locks.Event{Kind: locks.EventLost, Owner: "carol"})
+	c := newClient(s)
+	kept := lock(t, s, locks.LockRequest{Owner: "dave", Session: c.Session})
+	c.End()
+	expect("a session that left", locks.Event{Kind: locks.EventLeft, Owner: "dave", Fence: kept.Fence})
+}
