@@ -585,8 +585,9 @@ func (s *bothSim) stop(away bool) {
 }
 
 // simulate runs programs while walk switches modes, and returns each time when two programs had the lock at once, and how
-// often it was taken in each mode, and taken over. words are of the pattern, faults how often a request fails, from 0 to 1.
-func simulate(t *testing.T, seed uint64, words string, faults float64, walk func(s *bothSim)) (overlaps []string, grants map[string]int) {
+// often it was taken in each mode, and taken over. words are of the pattern, faults how often a request fails, from 0 to 1. unique is that
+// no two programs have the same value.
+func simulate(t *testing.T, seed uint64, words string, faults float64, unique bool, walk func(s *bothSim)) (overlaps []string, grants map[string]int) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &bothSim{t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), faults: faults, up: &fakeUpstream{keys: map[string]fakeKey{}}, grants: map[string]int{}}
@@ -609,7 +610,9 @@ func simulate(t *testing.T, seed uint64, words string, faults float64, walk func
 		}
 		var all sync.WaitGroup
 		for i := range 8 {
-			all.Go(func() { s.program(i, s.proxies[i%4], how, seed/uint64(len(simIdioms))%2 == 1 && !how.reenters) })
+			all.Go(func() {
+				s.program(i, s.proxies[i%4], how, seed/uint64(len(simIdioms))%2 == 1 && !how.reenters && !unique)
+			})
 		}
 		walk(s)
 		s.mu.Lock()
@@ -664,7 +667,7 @@ func (s *bothSim) alone(upstream bool) bool {
 		return true
 	}
 	value, _ := locks.ShownOwner(r.Owner)
-	agree := there && r.Held && value == k.Value
+	agree := there && r.Held && value == k.Value && (k.ends.IsZero() || !r.Open && (time.Until(k.ends)-r.Remaining).Abs() <= 500*time.Millisecond)
 	return !agree && (upstream && there || !upstream && r.Held)
 }
 
@@ -696,12 +699,11 @@ func hurry(s *bothSim) {
 
 // TestBoth_Simulation: while proxies are switched from off to both, to on and back, no two programs have the lock at once.
 func TestBoth_Simulation(t *testing.T) {
-	for name, walk := range map[string]func(*bothSim){"slowly": migrate, "as adopt check allows": hurry} {
-		t.Run(name, func(t *testing.T) { testBothSimulation(t, walk) })
-	}
+	t.Run("slowly", func(t *testing.T) { testBothSimulation(t, false, migrate) })
+	t.Run("as adopt check allows", func(t *testing.T) { testBothSimulation(t, true, hurry) }) // it cannot tell for certain whose a value is that all have
 }
 
-func testBothSimulation(t *testing.T, walk func(*bothSim)) {
+func testBothSimulation(t *testing.T, unique bool, walk func(*bothSim)) {
 	seeds := len(simIdioms)
 	if n, err := strconv.Atoi(os.Getenv("LOCKPROXY_BOTH_SEEDS")); err == nil {
 		seeds = n
@@ -709,7 +711,7 @@ func testBothSimulation(t *testing.T, walk func(*bothSim)) {
 	total := map[string]int{}
 	for seed := 0; seed < seeds || total["taken over"] < seeds/4 && seed < 10*seeds; seed++ { // of few seeds, none may have a lock taken over
 		words, faults := []string{"guard=yes", "guard=no"}[seed/3%2], []float64{0.02, 0, 0.1}[seed%3]
-		overlaps, grants := simulate(t, uint64(seed), words, faults, walk)
+		overlaps, grants := simulate(t, uint64(seed), words, faults, unique, walk)
 		for mode, n := range grants {
 			total[mode] += n
 		}
@@ -753,7 +755,7 @@ func TestBoth_AStepLeftOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(40) {
-				if overlaps, _ := simulate(t, seed, "guard=no", 0, walk); len(overlaps) > 0 {
+				if overlaps, _ := simulate(t, seed, "guard=no", 0, false, walk); len(overlaps) > 0 {
 					return
 				}
 			}

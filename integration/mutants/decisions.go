@@ -33,6 +33,18 @@ var Decisions = []Mutant{
 		Edits:  []Edit{{"commands/adopt/fence.go", "case name != \"GET\" || len(words) != 2:", "case name == \"INCR\":"}},
 	},
 	{
+		Name:   "check-without-ends-of-the-nodes",
+		Breaks: "a lock that ends at the nodes first will be at the upstream alone: programs that go on then have it as well",
+		Units:  Units{"commands/adopt/migrate", "^TestCheck$"},
+		Edits:  []Edit{{"commands/adopt/migrate/check.go", "stays && !r.Open && late > endsWithin", "stays && !r.Open && late == endsWithin"}},
+	},
+	{
+		Name:   "check-without-ends-of-the-upstream",
+		Breaks: "a lock that ends at the upstream first will be at the nodes alone: programs that go off then have it as well",
+		Units:  Units{"commands/adopt/migrate", "^TestCheck$"},
+		Edits:  []Edit{{"commands/adopt/migrate/check.go", "r.Open || late.Abs() > endsWithin", "r.Open || late > endsWithin"}},
+	},
+	{
 		Name:   "counter-is-a-lock",
 		Breaks: "a script that stores a number and wakes who waits sets permits, or a count: as a lock it would let one in",
 		Units:  adoptTests,

@@ -232,8 +232,12 @@ type glance struct {
 	values              []string
 }
 
+// endsWithin is how far the ends of one lock may be apart in the two places: a call in the mode both moves one after the other.
+const endsWithin = 500 * time.Millisecond
+
 // look reports whether a lock is at the upstream alone, or at the nodes alone. The upstream is asked before and after the
-// nodes: what it has both times it had when they said that nobody has it.
+// nodes: what it has both times it had when they said that nobody has it. One that ends in one place before the other will be in that one
+// alone; and a key whose end is another is perhaps the attempt of a client that has the same value as the holder.
 func (c *Checker) look(ctx context.Context, db int, key string) (g glance, err error) {
 	defer func() {
 		if err != nil {
@@ -256,7 +260,16 @@ func (c *Checker) look(ctx context.Context, db int, key string) (g glance, err e
 	adopted := r.Held && kind != ""
 	stays := len(before) > 0 && slices.Equal(before, after)
 	has := func(values []string) bool { return adopted && slices.Contains(values, value) }
-	return glance{atUpstream: stays && !has(before), atNodes: r.Held && !has(before) && !has(after), held: r.Held, values: before}, nil
+	g = glance{atUpstream: stays && !has(before), atNodes: r.Held && !has(before) && !has(after), held: r.Held, values: before}
+	if !has(before) && !has(after) {
+		return g, nil
+	}
+	left, ends, err := c.opt.Upstream.Left(ctx, db, key)
+	if late := left - r.Remaining; err == nil && ends {
+		g.atUpstream = g.atUpstream || stays && !r.Open && late > endsWithin
+		g.atNodes = g.atNodes || r.Open || late.Abs() > endsWithin
+	}
+	return g, err
 }
 
 // steps are what may come next, and what is in the way.

@@ -16,7 +16,7 @@ import (
 
 var errNodes = errors.New("NOQUORUM")
 
-// A place is an upstream and nodes: the value of each key there.
+// A place is an upstream and nodes: the value of each key there, and behind an @ for how long; it has no end if that is missing.
 type place struct {
 	mu              sync.Mutex
 	upstream, nodes map[string]string
@@ -37,9 +37,23 @@ func (f *place) Values(_ context.Context, _ int, key string) (values []string, e
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if v, there := f.upstream[key]; there {
+		v, _, _ = strings.Cut(v, "@")
 		values = []string{v}
 	}
 	return values, nil
+}
+
+func (f *place) Left(_ context.Context, _ int, key string) (left time.Duration, ends bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fails {
+		return 0, false, errNodes
+	}
+	_, at, ends := strings.Cut(f.upstream[key], "@")
+	if ends {
+		left, err = time.ParseDuration(at)
+	}
+	return left, ends, err
 }
 
 func (f *place) Watch(ctx context.Context, _ int, _ string, changed func(string)) error {
@@ -60,9 +74,13 @@ func (f *place) Read(_ context.Context, k locks.Key) (r locks.Reading, err error
 		return r, errNodes
 	}
 	if v, there := f.nodes[k.Name]; there {
-		r = locks.Reading{Held: true, Owner: locks.NewAdoptedString(&locks.RandSource{}, v)}
+		v, at, ends := strings.Cut(v, "@")
+		r = locks.Reading{Held: true, Owner: locks.NewAdoptedString(&locks.RandSource{}, v), Open: !ends}
+		if ends {
+			r.Remaining, err = time.ParseDuration(at)
+		}
 	}
-	return r, nil
+	return r, err
 }
 
 func (f *place) Names(_ context.Context, r locks.NamesRequest) (names []locks.Key, complete bool, err error) {
@@ -129,6 +147,11 @@ func TestCheck(t *testing.T) {
 		{"at the upstream", "both", "a=1 b=2", "a=1", nil, `not safe to go on: the upstream has a lock that the lock nodes have not: "lock:b" | safe to go off`},
 		{"at the nodes", "both", "a=1", "a=1 b=2 c=3", nil, `safe to go on | not safe to go off: the lock nodes have 2 locks that the upstream has not, such as "lock:b"`},
 		{"another value", "both", "a=1", "a=2", nil, `not safe to go on: the upstream has a lock that the lock nodes have not: "lock:a" | not safe to go off: the lock nodes have a lock that the upstream has not: "lock:a"`},
+		{"the ends agree", "both", "a=1@5s", "a=1@5.1s", nil, "safe to go on | safe to go off"},
+		{"the upstream's end is earlier", "both", "a=1@5s", "a=1@9s", nil, `safe to go on | not safe to go off: the lock nodes have a lock that the upstream has not: "lock:a"`},
+		{"the nodes' end is earlier", "both", "a=1@9s", "a=1@5s", nil, `not safe to go on: the upstream has a lock that the lock nodes have not: "lock:a" | not safe to go off: the lock nodes have a lock that the upstream has not: "lock:a"`},
+		{"the nodes' has no end", "both", "a=1@9s", "a=1", nil, `safe to go on | not safe to go off: the lock nodes have a lock that the upstream has not: "lock:a"`},
+		{"the upstream's has no end", "both", "a=1", "a=1@9s", nil, "safe to go on | safe to go off"}, // no-expiry=lease:TIME
 		{"a proxy without the pattern", "both", "", "", []peers.Peer{peer()}, "not safe to go on: proxy p (id) is off | safe to go off"},
 		{"a proxy with a part", "both", "", "", []peers.Peer{peer(pattern("lock:a*", "both"))}, "not safe to go on: proxy p (id) is off | safe to go off"},
 		{"a proxy that is on", "both", "", "", []peers.Peer{peer(pattern("*", "on"))}, "safe to go on | not safe to go off: proxy p (id) is on"},

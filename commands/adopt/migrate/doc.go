@@ -29,6 +29,8 @@ type Upstream interface {
 	// Values are what a key has: the value of a string, the fields of a hash, the members of a sorted set, or one empty value if it is of another type, which
 	// is in the way of a lock all the same; none: there is no such key.
 	Values(ctx context.Context, db int, key string) ([]string, error)
+	// Left is how long a key has until it ends; ends is false if it never does, or is not there.
+	Left(ctx context.Context, db int, key string) (left time.Duration, ends bool, err error)
 	// Watch passes on the names of keys that change and begin with a prefix, until the context ends.
 	Watch(ctx context.Context, db int, prefix string, changed func(key string)) error
 }

@@ -134,6 +134,16 @@ func (m *Masters) Values(ctx context.Context, db int, key string) (values []stri
 	return values, nil
 }
 
+// Left implements Upstream.
+func (m *Masters) Left(ctx context.Context, db int, key string) (left time.Duration, ends bool, err error) {
+	reply, err := m.askOwner(ctx, db, "PTTL", key)
+	if err = cmp.Or(err, refusal(reply)); err != nil {
+		return 0, false, err
+	}
+	ms := resp.Int(reply)
+	return time.Duration(ms) * time.Millisecond, ms >= 0, nil
+}
+
 // Watch implements Upstream. The servers need CLIENT TRACKING: Redis 6.
 func (m *Masters) Watch(ctx context.Context, db int, prefix string, changed func(key string)) error {
 	watched := m.Of.View().Masters()
