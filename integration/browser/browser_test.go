@@ -106,6 +106,9 @@ func TestPage(t *testing.T) {
 func holders(t *testing.T, s *site) {
 	b := open(t, s.chromium, s.page)
 	b.sees("health", `document.getElementById("health").innerText.startsWith("Ready: all 5 lock nodes vote, 3 must agree")`)
+	if first := eval[string](b, `fetch(".").then(r => r.text())`); !strings.Contains(first, "lock nodes: 5 of 5 vote") || !strings.Contains(first, "data-first=") {
+		t.Errorf("the page comes with %.2000s", first)
+	}
 	b.sees("five nodes that vote", `[...document.querySelectorAll("#nodes tr")].filter(r => r.innerText.includes("votes")).length === 5`)
 	b.sees("no lock", `!document.getElementById("locks-empty").hidden && document.getElementById("locks-empty").innerText === "Nobody holds a lock."`)
 	eval[any](b, `window.loaded = "once"; undefined`)
@@ -231,6 +234,11 @@ func phone(t *testing.T, s *site) {
 			t.Errorf("at %d pixels too small to be touched: %v", width, small)
 		}
 	}
+	box := func(of string) string { return fmt.Sprintf("document.querySelector(%q).getBoundingClientRect()", of) }
+	b.sees("the locks first", box(".held")+`.bottom <= `+box(".side")+`.top && `+box(".held")+`.bottom <= `+box(".now")+`.top`)
+	b.run(chromedp.EmulateViewport(1280, 900))
+	b.sees("two columns, on a desktop", box(".held")+`.right < `+box(".side")+`.left && `+box(".held")+`.top === `+box(".side")+`.top && `+box(".now")+`.bottom <= `+box(".held")+`.top`)
+	b.sees("that they fit", `document.documentElement.scrollWidth <= window.innerWidth`)
 	b.run(chromedp.EmulateViewport(901, 740))
 	b.sees("a table that fits, from there on", `document.documentElement.scrollWidth <= window.innerWidth && getComputedStyle(`+row("locks", "phone:1")+`).display === "table-row"`)
 	b.run(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
@@ -489,9 +497,9 @@ func pictures(t *testing.T, s *site, b *tab) {
 	b.sees("no others", `!document.querySelector("#locks tr.gone")`)
 	for _, scheme := range []string{"light", "dark"} {
 		b.light(scheme)
-		b.run(chromedp.EmulateViewport(1280, 1000), chromedp.Sleep(300*time.Millisecond))
+		b.run(chromedp.EmulateViewport(1280, 900), chromedp.Sleep(300*time.Millisecond))
 		b.screenshot("desktop-" + scheme)
-		b.run(chromedp.EmulateViewport(390, 1600, chromedp.EmulateMobile), chromedp.Sleep(300*time.Millisecond))
+		b.run(chromedp.EmulateViewport(390, 900, chromedp.EmulateMobile), chromedp.Sleep(300*time.Millisecond))
 		b.screenshot("phone-" + scheme)
 	}
 	b.light("")

@@ -40,7 +40,8 @@ type feed struct {
 	queuedKeys map[string]locks.Key // of the last state, by id
 	listedKeys map[string]locks.Key // of the last rows, by id
 
-	samples []rateSample // owned by sendState; the oldest first
+	rates   sync.Mutex   // for samples
+	samples []rateSample // the oldest first
 }
 
 // A rateSample is the counters at one time.
@@ -229,6 +230,8 @@ func (f *feed) viewProxy(now locks.Stats) proxyView {
 		Clients: f.srv.opt.Proxy.Clients(), Draining: f.srv.opt.Proxy.Draining(),
 		Waiting: now.Waiting, Sessions: now.Sessions, Kept: now.SessionLocks, Failed: now.NoQuorum,
 	}
+	f.rates.Lock()
+	defer f.rates.Unlock()
 	at := rateSample{time.Now(), now.Grants, now.Refusals, now.NoQuorum}
 	f.samples = append(slices.DeleteFunc(f.samples, func(s rateSample) bool { return at.at.Sub(s.at) > rateWindow }), at)
 	if first := f.samples[0]; first != at {

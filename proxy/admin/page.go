@@ -1,9 +1,11 @@
 package admin
 
 import (
+	"bytes"
 	"context"
 	"embed"
 	"encoding/json"
+	"html/template"
 	"net/http"
 	"time"
 )
@@ -25,7 +27,7 @@ func (s *Server) page(mux *http.ServeMux) {
 			http.ServeFileFS(w, r, pageFS, "page/"+name)
 		})
 	}
-	file("/{$}", "index.html")
+	mux.HandleFunc("GET /{$}", s.index)
 	for _, name := range []string{"adopt.js", "app.js", "detail.js", "dom.js", "force.js", "format.js", "history.js", "locks.js", "spark.js", "style.css", "icon.svg"} {
 		file("/"+name, name)
 	}
@@ -34,6 +36,25 @@ func (s *Server) page(mux *http.ServeMux) {
 	mux.HandleFunc("GET /page/adopt", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.opt.Observer.Report()) })
 	mux.HandleFunc("GET /page/history", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.history.view()) })
 	mux.HandleFunc("POST /page/force", s.force)
+}
+
+// index is the page with what the proxy knows by itself, so that there is something to see before the first event.
+var index = template.Must(template.ParseFS(pageFS, "page/index.html"))
+
+func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
+	state, _ := s.feed.state()
+	first, err := json.Marshal(map[string]any{"state": state, "history": s.history.view()})
+	var page bytes.Buffer
+	if err == nil {
+		err = index.Execute(&page, map[string]any{"State": state, "First": string(first)})
+	}
+	if err != nil {
+		s.opt.Log.Error("the page cannot be made", "error", err)
+		http.Error(w, "the page cannot be made", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = page.WriteTo(w) // fails only if the client has left
 }
 
 // events sends server-sent events to one page, until it leaves, is too slow, or the server

@@ -29,6 +29,9 @@ func TestPage_Files(t *testing.T) {
 			t.Errorf("%s: %d, %q, %d bytes", path, resp.StatusCode, resp.Header.Get("Content-Type"), len(body))
 		}
 	}
+	if _, body := d.ask(t, http.MethodGet, "/"); !strings.Contains(body, "</h1>") || !strings.Contains(body, "✗ upstream: ") || !strings.Contains(body, `data-first="{&#34;history&#34;:{`) || strings.Contains(body, "{{") {
+		t.Errorf("the page: %.3000s", body)
+	}
 	html := regexp.MustCompile(`(?i)<script>|<script [^>]*>[^<]|<style|\s(style|on[a-z]+)=|src="[^"]*:|href="[^"]*:`)
 	script := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|https?://|\.style\b|cssText`)
 	css := regexp.MustCompile(`url\(|@import|https?:`)

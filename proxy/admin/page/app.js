@@ -4,7 +4,7 @@
 import { watchAdopt } from "./adopt.js";
 import { byId, cell, element, setClass, setText, Table, textCell } from "./dom.js";
 import { clock, count, day, rate, span, took } from "./format.js";
-import { drawNode, watchHistory } from "./history.js";
+import { drawNode, showHistory, watchHistory } from "./history.js";
 import { nameCell, takeLocks, tick } from "./locks.js";
 import { bar, drawBar, drawQuorum, spark } from "./spark.js";
 
@@ -297,6 +297,11 @@ byId("filter").addEventListener("input", () => {
   }, 300);
 });
 
+// What came with the page is shown at once.
+const first = JSON.parse(document.querySelector("main").dataset.first);
+state = first.state;
+stateAt = performance.now();
+showState();
 connect();
 watchAdopt();
-watchHistory();
+setTimeout(watchHistory, showHistory(first.history));

@@ -49,6 +49,15 @@ export function drawNode(answers, votes, address) {
     words("Votes per second of " + address, m, [["yes ", n.yes_per_s, rate], ["no ", n.no_per_s, rate], ["none ", none, rate]]));
 }
 
+// showHistory draws a history, and returns how long it is until there is more.
+export function showHistory(h) {
+  last = h;
+  draw(last, "granted per s", last.grants_per_s, rate);
+  draw(last, "refused per s", last.refusals_per_s, rate);
+  draw(last, "wait for a grant, 99 of 100", last.wait_p99_ms, times);
+  return Math.max(1000, h.every_ms - h.age_ms + 500);
+}
+
 // watchHistory keeps it up to date while the page is seen.
 export async function watchHistory() {
   let next = 2000;
@@ -56,11 +65,7 @@ export async function watchHistory() {
     try {
       const answer = await fetch("page/history");
       if (answer.ok) {
-        last = await answer.json();
-        draw(last, "granted per s", last.grants_per_s, rate);
-        draw(last, "refused per s", last.refusals_per_s, rate);
-        draw(last, "wait for a grant, 99 of 100", last.wait_p99_ms, times);
-        next = Math.max(1000, last.every_ms - last.age_ms + 500);
+        next = showHistory(await answer.json());
       }
     } catch {
       // The page says that it is not live.
