@@ -172,6 +172,8 @@ func (c adoptedConn) Database() int {
 
 func (c adoptedConn) Protocol() int { return c.s.id.Proto }
 
+func (c adoptedConn) Address() string { return c.s.client.Addr }
+
 func (c adoptedConn) About() []slog.Attr { return c.s.About() }
 
 func (c adoptedConn) MayLock(ctx context.Context, name string) error { return c.s.mayLock(ctx, name) }

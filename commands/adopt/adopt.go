@@ -30,6 +30,8 @@ type Engine interface {
 type Connection interface {
 	Database() int
 	Protocol() int
+	// Address is where the client is, for an operator to see.
+	Address() string
 	// MayLock returns nil if the client may take, move and release that lock.
 	MayLock(ctx context.Context, name string) error
 	// MayAsk returns nil if the upstream does not refuse the client a command for want of rights. It is sent there,

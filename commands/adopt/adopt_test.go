@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,7 @@ type client struct {
 
 func (c *client) Database() int                         { return 0 }
 func (c *client) Protocol() int                         { return c.proto }
+func (c *client) Address() string                       { return "its address" }
 func (c *client) About() []slog.Attr                    { return nil }
 func (c *client) Burst() Burst                          { return c.burst }
 func (c *client) MayLock(context.Context, string) error { return c.no }
@@ -208,6 +210,27 @@ func TestDecide_EndsWithTheLease(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestDecide_NamesTheClient: the lock service is told where the client is that takes or enters an adopted lock.
+func TestDecide_NamesTheClient(t *testing.T) {
+	svc := lockService(t, locks.Options{})
+	var where []string // only this goroutine takes locks
+	svc.Watch(func(e locks.Event) {
+		if e.Kind == locks.EventGranted {
+			where = append(where, e.Name+" at "+e.Client)
+		}
+	})
+	a, err := New(parsed(t, "lock:*"), Options{Engine: svc, MinTTL: 100 * time.Millisecond, MaxTTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &client{t: t, a: a, proto: 2}
+	c.do("SET", "lock:a", "me", "NX", "PX", "5000")
+	c.do("EVAL", enterHash, "1", "lock:b", "5000", "me")
+	if want := []string{"lock:a at its address", "lock:b at its address"}; !slices.Equal(where, want) {
+		t.Errorf("told %q, want %q", where, want)
+	}
 }
 
 // TestDecide_Signals: they follow the release, and only one that was done.

@@ -347,6 +347,7 @@ type simConn struct{ s *bothSim }
 
 func (c simConn) Database() int                         { return 0 }
 func (c simConn) Protocol() int                         { return 2 }
+func (c simConn) Address() string                       { return "" }
 func (c simConn) About() []slog.Attr                    { return nil }
 func (c simConn) Burst() Burst                          { return Burst{} }
 func (c simConn) MayLock(context.Context, string) error { return nil }

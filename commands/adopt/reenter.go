@@ -20,7 +20,7 @@ func (a *Adoption) enter(ctx context.Context, conn Connection, on *basis, c *Cal
 	if err != nil {
 		return nil, next, grant, err
 	}
-	d, began, refused, err := a.askToEnter(ctx, conn, on, c, locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: c.made().info(), Barge: true}, g)
+	d, began, refused, err := a.askToEnter(ctx, conn, on, c, locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Info: c.made().info(), Client: addressOf(conn), Barge: true}, g)
 	if err != nil || !d.Granted {
 		return nil, next, locks.Grant{Owner: refused.owner, Validity: time.Until(refused.until)}, err
 	}

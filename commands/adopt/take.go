@@ -57,6 +57,14 @@ func (a *Adoption) awaitEnd(ctx context.Context, g guess) {
 	_ = sleep(ctx, min(time.Until(g.until), locks.Drift(a.opt.MaxTTL))) // where ctx has ended, the next question fails
 }
 
+// addressOf is where a client is; empty: the call is nobody's.
+func addressOf(conn Connection) string {
+	if conn == nil {
+		return ""
+	}
+	return conn.Address()
+}
+
 // take takes a lock that nobody is guessed to have. It may be refused by an answer that it may rest on.
 func (a *Adoption) take(ctx context.Context, conn Connection, on *basis, c *Call, key locks.Key, op idiom.Op) (*guess, locks.Grant, error) {
 	ttl, open, err := a.lease(c, idiom.String, op.TTL)
@@ -66,7 +74,7 @@ func (a *Adoption) take(ctx context.Context, conn Connection, on *basis, c *Call
 	var grant locks.Grant
 	ask := func(fl *flight) {
 		began := time.Now()
-		request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Open: open, Info: c.made().info(), Barge: true}
+		request := locks.LockRequest{Key: key, Owner: a.ownerOf(op), TTL: ttl, Open: open, Info: c.made().info(), Client: addressOf(conn), Barge: true}
 		d, at, err := a.lockGuarded(ctx, conn, c.pattern, request)
 		if fl.err = err; err != nil {
 			return
