@@ -54,7 +54,7 @@ func TestRequireOperator(t *testing.T) {
 			d := open(t, tt.opt, nowhere, nowhere)
 			log := d.log
 			if tt.public {
-				d = serveHandler(t, (&Server{opt: d.opt, logins: newLoginThrottle(), pinger: d.pinger, conns: newConnLimit()}).routes())
+				d = serveHandler(t, (&Server{opt: d.opt, logins: newLoginThrottle(), pinger: d.pinger, feed: d.feed, history: d.history, conns: newConnLimit()}).routes())
 			}
 			for _, path := range []string{"/", "/debug/pprof/", "/nothing"} {
 				code, body := d.get(t, path, tt.header...)
