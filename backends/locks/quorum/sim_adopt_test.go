@@ -211,6 +211,7 @@ func (e simEngine) Undo(g locks.Grant) { e.Service.Undo(g) }
 
 func (*adoptedCall) Database() int                         { return 0 }
 func (*adoptedCall) Protocol() int                         { return 2 }
+func (*adoptedCall) Address() string                       { return "" }
 func (*adoptedCall) About() []slog.Attr                    { return nil }
 func (*adoptedCall) Burst() adopt.Burst                    { return adopt.Burst{} }
 func (*adoptedCall) MayLock(context.Context, string) error { return nil }
