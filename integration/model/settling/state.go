@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"math/bits"
 	"strings"
 
 	"github.com/lockproxy/lockproxy/integration/model/explore"
@@ -281,5 +280,3 @@ func (s state) String() string {
 	}
 	return b.String()
 }
-
-func count(mask uint8) int { return bits.OnesCount8(mask) }
