@@ -107,6 +107,9 @@ func (c *Client) lockAsync(ctx context.Context, a Lock, muted bool) {
 	w.Done = make(chan struct{})
 	w.Queue = w
 	k := waitKey{a.Key, a.Owner, a.Req}
+	if a.BindsToSession {
+		c.sessionWaits.Add(1)
+	}
 	c.verbs.waits.begin(k, w)
 	stop := context.AfterFunc(c.verbs.draining, cancel)
 	c.verbs.asking.Go(func() {
@@ -115,6 +118,9 @@ func (c *Client) lockAsync(ctx context.Context, a Lock, muted bool) {
 			cancel()
 			w.Answer, w.Err, w.AnsweredAt = d, err, time.Now()
 			c.verbs.waits.remove(k, w)
+			if a.BindsToSession {
+				c.sessionWaits.Add(-1)
+			}
 			c.granted(w)
 			close(w.Done)
 		})
@@ -130,10 +136,7 @@ func (c *Client) lockAsync(ctx context.Context, a Lock, muted bool) {
 		w.RetryAfter = true
 		c.Finish(ctx, w.Pending)
 	}
-	if a.BindsToSession && !c.hostWatched { // until the next verb, when it may have been granted
-		c.hostWatched = true
-		c.conn.WatchHost(true)
-	}
+	c.watchHost()
 }
 
 // granted notes the answer to a LOCK with ASYNC. It is safe for concurrent use.

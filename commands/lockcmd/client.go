@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -56,6 +57,8 @@ type Client struct {
 	implicit    owners   // of locks taken without OWNER
 	sessions    sessions // with SESSION; others touch it, too
 	hostWatched bool     // the client's host is watched
+
+	sessionWaits atomic.Int32 // LOCKs with SESSION and ASYNC that wait
 
 	admin          bool      // may see other clients' owners,
 	adminCheckedAt time.Time // when the upstream was asked

@@ -64,9 +64,9 @@ func (c *Client) lockSession() *locks.Session {
 	return c.sessions.get(func() *locks.Session { return c.verbs.opt.Sessions.NewSession(c.lockLost) })
 }
 
-// watchHost has the client's host probed for as long as the client has locks with SESSION.
+// watchHost has the client's host probed for as long as the client has locks with SESSION, or waits for one with ASYNC.
 func (c *Client) watchHost() {
-	if on := c.sessions.any(); on != c.hostWatched {
+	if on := c.sessions.any() || c.sessionWaits.Load() > 0; on != c.hostWatched {
 		c.hostWatched = on
 		c.conn.WatchHost(on)
 	}
