@@ -68,7 +68,7 @@ if h then
     end
     if h.fence == known and h.grant == ARGV[12] then add(h, 13) end
     ends = math.max(ends, now + ttl)
-    redis.call('HSET', KEYS[1], hold, (now + ttl) .. ' ' .. now)
+    redis.call('HSET', KEYS[1], hold, (now + ttl) .. ' ' .. now, 'p', entered(h))
     if ends > h.ends then extend(ends) end
   else -- a RENEW has added it, maybe with less time
     ttl = math.min(ttl, ending(h.values[10]) - taken(h.values[10]))
@@ -76,7 +76,7 @@ if h then
   return {1, fence, h.told and -1 or h.fence, ttl, holds(ends), h.lineage, h.number, h.grant}
 end
 
-create({hold}, hold, owner, now + ttl, fence, hold, '0', ARGV[8], '0')
+create({hold}, hold, owner, now + ttl, fence, hold, '0', ARGV[8], '0 ' .. int(math.max(seen or 0, floor)))
 if last == owner then redis.call('HSET', KEYS[2], 'n', '1') end
 raise(fence, seen)
 return {1, fence, 0, ttl, 1, hold, 0, hold}

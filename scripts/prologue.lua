@@ -3,7 +3,8 @@
 --            o  owner                     e  end of the lease, the latest end of a hold, in ms of this node's clock
 --            f  fence of the grant        a  the hold whose LOCK gave the grant its fence; names the grant
 --            l, s  version of the lease: lineage and number            i  info     g  when it was granted, in ms
---            p  1 if this node did not grant it: a renewal reinstated it
+--            p  "1": this node did not grant it, a renewal reinstated it. Else "0 F" or "0+F", where F is the largest fence that
+--               the name may have had here before it, and the + says that other holds or renewals came since; "0": not known
 --            every longer field is the id of one hold, with the value "end taken", both in ms. A hold that has ended
 --            stays until e, and is not live: an unlock of the hold taken last means the same whether it has ended or
 --            not. A hold that was requested under a request id has the id TAG.id, with a TAG of 16 bytes; holds with
@@ -168,9 +169,13 @@ local function holder(from, to)
     values[i] = h[8 + i - from]
     if values[i] then present = present + 1 end
   end
+  local others, before = string.match(h[7] or '', '^0([ +])(%d+)$')
   return {owner = h[1], ends = e, rest = e - now, fence = tonumber(h[3]), grant = h[4], lineage = h[5],
-    number = tonumber(h[6]), told = h[7] == '1', present = present, values = values}
+    number = tonumber(h[6]), told = h[7] == '1', before = tonumber(before), alone = others == ' ', present = present, values = values}
 end
+
+-- entered is p of a record that gets another hold, or a renewal.
+local function entered(h) return h.told and '1' or h.before and '0+' .. int(h.before) or '0' end
 
 -- tag is the TAG of a hold; nil: it has none.
 local function tag(hold)
@@ -212,7 +217,7 @@ local function add(h, from)
   local there = redis.call('HMGET', KEYS[1], unpack(ids))
   for i, id in ipairs(ids) do
     if not there[i] and not given_back(id) then
-      redis.call('HSET', KEYS[1], id, math.min(now + tonumber(ARGV[from + 2 * i - 1]), h.ends) .. ' ' .. now)
+      redis.call('HSET', KEYS[1], id, math.min(now + tonumber(ARGV[from + 2 * i - 1]), h.ends) .. ' ' .. now, 'p', entered(h))
     end
   end
 end
@@ -235,15 +240,15 @@ local function raise(f, seen)
   if f > largest and f < 2^53 then redis.call('HSET', KEYS[3], 'g', int(f)) end
 end
 
--- create writes the record of a grant with these holds, which all end at e. told is '1' if a renewal reinstates it.
-local function create(ids, grant, owner, e, fence, lineage, number, text, told)
+-- create writes the record of a grant with these holds, which all end at e.
+local function create(ids, grant, owner, e, fence, lineage, number, text, p)
   local fields = {}
   for _, id in ipairs(ids) do
     fields[#fields + 1] = id
     fields[#fields + 1] = e .. ' ' .. now
   end
   redis.call('HSET', KEYS[1], 'o', owner, 'e', e, 'f', int(fence), 'a', grant, 'l', lineage, 's', number, 'i', text,
-    'g', now, 'p', told, unpack(fields))
+    'g', now, 'p', p, unpack(fields))
   redis.call('PEXPIREAT', KEYS[1], e)
   spoke(redis.call)
 end

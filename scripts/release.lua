@@ -23,7 +23,7 @@
 --   end     the session that kept the holds has ended, or the grant reached no client: not remembered as the owner's
 --           release either, and a request that the owner sends again is a new one. A lease that another proxy took over is
 --           given back only after a note, as by force: that proxy may rely on its validity
---   undo    there was no grant; nothing is remembered
+--   undo    there was no grant; nothing is remembered, and the fence is forgotten where no other hold has been in the record
 -- An undo, a force and an end remove exactly these holds. The others remove the owner's holds with the same TAGs as well:
 -- one request may have been granted several times, and is over. If only such are found, under another fence, they are no
 -- vote: this node may have numbered the grant differently. Under a larger fence and without these holds they stay: the
@@ -103,6 +103,9 @@ if mine and (h.present > 0 or #given > final - first + 1) and not (force and h.f
   if force then alert(owner) end
   if n == 0 then
     redis.call('DEL', KEYS[1])
+    if not unlock and h.alone and seen == h.fence then -- no later grant need be above it
+      if h.before > floor then redis.call('HSET', KEYS[2], 'c', int(h.before)) else redis.call('HDEL', KEYS[2], 'c') end
+    end
     local ears = ARGV[7] == 'passed' and redis.pcall('PUBSUB', 'NUMSUB', KEYS[1])[2] -- an ACL may forbid both
     listeners = ears == 1 and 1 or tonumber(redis.pcall('PUBLISH', KEYS[1], int(h.fence) .. ' ' .. said)) or 0
     h, freed = nil, true

@@ -44,7 +44,7 @@ if h.lineage == lineage and tonumber(number) == h.number then return refusal or 
 local follows = h.lineage == lineage and tonumber(number) > h.number
 if not follows and base_version ~= h.lineage .. ':' .. int(h.number) then return refusal or {3, h.lineage, h.number} end
 if #named == 0 then return refusal or {4} end
-local ends, cut, fields = now + ttl, false, {'l', lineage, 's', number}
+local ends, cut, fields = now + ttl, false, {'l', lineage, 's', number, 'p', entered(h)}
 for _, id in ipairs(named) do
   local at = now + ttl
   if grow then at = math.max(at, ending(value[id])) end

@@ -297,14 +297,16 @@ func TestSortByAge_SameMillisecond(t *testing.T) {
 	}
 }
 
-// TestUnlock_CountsHoldsOfTheGrant: a node that has lost the lock has made a record of its own of the holds since. It
-// lacks the first, and how many it has does not count.
+// TestUnlock_CountsHoldsOfTheGrant: a node that has lost the lock, and has seen a larger fence since, has made a record of its
+// own of the holds that came later. It lacks the first, and how many it has does not count.
 func TestUnlock_CountsHoldsOfTheGrant(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
 	lock(t, p[0], "job", "alice", 30*time.Second)
 	everywhere(t, p[0], c)
-	c[2].Do(t, "DEL", p[0].RedisKeys(locks.Key{Name: "job"}).Lock)
+	k := p[0].RedisKeys(locks.Key{Name: "job"})
+	c[2].Do(t, "DEL", k.Lock)
+	c[2].Do(t, "HSET", k.Fences, "c", soon())
 	request(t, p[1], "alice", "x")
 	request(t, p[0], "alice", "y")
 	eventually(t, patient, "all nodes have what they were asked for", func() bool {
