@@ -27,12 +27,6 @@ var Settling = []Mutant{
 		Edits:  []Edit{{"scripts/settle.lua", "if fence < c and seen == h.fence then", "if false then"}},
 	},
 	{
-		Name:   "entry-is-another-grant",
-		Breaks: "a node that lacks the grant is told its fence when the owner enters again: else it has one of its own",
-		Rare:   true,
-		Edits:  []Edit{{"backends/locks/quorum/acquire.go", "other = v.Reentered >= 0 && v.Reentered != t.fence", "other = false"}},
-	},
-	{
 		Name:   "undo-leaves-its-fence",
 		Breaks: "an undo forgets its fence: else no renewal gives the node the grant of the LOCK that won",
 		Rare:   true,

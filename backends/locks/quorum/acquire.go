@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -212,11 +211,16 @@ func (s *Store) decide(ctx context.Context, a *acquisition, round *voters.Round)
 // grant has a quorum store the fence and counts the validity. Nodes that have not voted yet get the fence when
 // they do.
 func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, t tally) (locks.Decision, error) {
-	votes := round.Close(false, func(i int, v voters.Vote) { s.complete(a, i, &v, t) })
-	if err := s.settle(ctx, a, votes, t); err != nil {
-		s.set.Ended(round, votes, voters.EndUnsettled)
-		s.undoAll(a)
-		return locks.Decision{}, err
+	var votes []voters.Vote
+	if t.reentered {
+		votes = round.Close(false, nil)
+	} else {
+		votes = round.Close(false, func(i int, v voters.Vote) { s.complete(a, i, &v, t.fence) })
+		if err := s.settle(ctx, a, votes, t.fence); err != nil {
+			s.set.Ended(round, votes, voters.EndUnsettled)
+			s.undoAll(a)
+			return locks.Decision{}, err
+		}
 	}
 	s.forgetReleased(ctx, a, t)
 	now := s.Now()
@@ -229,7 +233,8 @@ func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, 
 	s.set.Ended(round, votes, voters.EndGranted)
 	g := grant{fence: t.fence, id: a.id, since: a.began}
 	if t.reentered {
-		g.since, g.id = 0, t.grant
+		g.since = 0
+		g.id, _ = most(votes, func(v *voters.Vote) (string, bool) { return v.Grant, v.Kind == voters.Yes && v.Reentered == t.fence })
 	}
 	if a.Fresh && a.dropped != 0 {
 		s.host.Keepalive.Supersede(a.holder, a.dropped, a.Session)
@@ -278,17 +283,22 @@ func (s *Store) lateError(a *acquisition, votes []voters.Vote) error {
 }
 
 // settle makes a quorum store the fence, and the other nodes too if they can be reached.
-func (s *Store) settle(ctx context.Context, a *acquisition, votes []voters.Vote, t tally) error {
-	fence, n := t.fence, t.stored
+func (s *Store) settle(ctx context.Context, a *acquisition, votes []voters.Vote, fence int64) error {
+	n := 0
+	for i := range votes {
+		if storedFence(&votes[i], fence) {
+			n++
+		}
+	}
 	if n >= s.set.Quorum {
 		for i := range votes {
-			s.complete(a, i, &votes[i], t)
+			s.complete(a, i, &votes[i], fence)
 		}
 		return nil
 	}
 	limits := s.set.Opts.Timeouts(a.TTL)
 	enough := func(v []voters.Vote) bool { return n+voters.CountKind(v, voters.Yes) >= s.set.Quorum }
-	j := s.settleJob(a, t, limits)
+	j := s.settleJob(a, fence, limits)
 	round := s.set.AskEach(voters.AskSettle, enough, func(i int) *voters.ScriptCall {
 		if votes[i].Kind == voters.Yes && !storedFence(&votes[i], fence) {
 			return &j
@@ -317,22 +327,17 @@ func (s *Store) unsettled(a *acquisition, votes, settled []voters.Vote, fence in
 	return s.set.QuorumError("LOCK", a.Name, votes)
 }
 
-func (s *Store) settleJob(a *acquisition, t tally, limits voters.Timeouts) voters.ScriptCall {
+func (s *Store) settleJob(a *acquisition, fence int64, limits voters.Timeouts) voters.ScriptCall {
 	return voters.ScriptCall{
-		Args:  s.set.Command(scripts.Settle, a.keys, a.Owner, strconv.FormatInt(t.fence, 10), a.id, cmp.Or(t.grant, a.id)),
+		Args:  s.set.Command(scripts.Settle, a.keys, a.Owner, strconv.FormatInt(fence, 10), a.id),
 		Parse: voters.ParseDone, Expires: s.Now() + limits.Quorum, Durable: true,
 	}
 }
 
-// complete gives a node that granted under another fence that of the grant. Where a renewal reinstated an owner's grant, a
-// re-entry changes nothing: the node cannot vouch for it.
-func (s *Store) complete(a *acquisition, i int, v *voters.Vote, t tally) {
-	other := !storedFence(v, t.fence)
-	if t.reentered {
-		other = v.Reentered >= 0 && v.Reentered != t.fence
-	}
-	if v.Kind == voters.Yes && other {
-		s.set.Members[i].Push(s.settleJob(a, t, s.set.Opts.Timeouts(a.TTL)))
+// complete gives a node that granted under another fence that of the grant.
+func (s *Store) complete(a *acquisition, i int, v *voters.Vote, fence int64) {
+	if v.Kind == voters.Yes && !storedFence(v, fence) {
+		s.set.Members[i].Push(s.settleJob(a, fence, s.set.Opts.Timeouts(a.TTL)))
 	}
 }
 

@@ -84,22 +84,6 @@ func TestLateVote_Entered(t *testing.T) {
 	worksWithout(t, c, p, g, 2)
 }
 
-// TestLateVote_WhereTheGrantIsMissing: a node that has lost the lock makes a record of a re-entry, which is not yet the
-// grant's. It gets the fence of the grant, and with the next message the hold that it lacks.
-func TestLateVote_WhereTheGrantIsMissing(t *testing.T) {
-	t.Parallel()
-	p, c, _ := proxies(t, 2)
-	g := lock(t, p[0], "job", "alice", 30*time.Second)
-	everywhere(t, p[0], c)
-	c[2].Do(t, "DEL", p[0].RedisKeys(locks.Key{Name: "job"}).Lock)
-	lock(t, p[0], "job", "alice", 30*time.Second)
-	numbered(t, p[0], c[2], g.Fence)
-	if grant := c[2].Do(t, "HGET", p[0].RedisKeys(locks.Key{Name: "job"}).Lock, "a"); grant.Text != g.Hold {
-		t.Errorf("the record is of the grant %q, want %q", grant.Text, g.Hold)
-	}
-	worksWithout(t, c, p, g, 2)
-}
-
 // TestLateVote_AfterALaterGrant: a node that had a larger fence before it voted may have been of the quorum of a later grant.
 // It does not vouch for the earlier one.
 func TestLateVote_AfterALaterGrant(t *testing.T) {
@@ -112,7 +96,7 @@ func TestLateVote_AfterALaterGrant(t *testing.T) {
 	n.Do(t, s.Command(scripts.Acquire, k, "alice", "30000", "0", "", "plain", "LATE", "0", "")...)
 	was, _ := numbers(t, s, n)
 	earlier := later.Fence - 1
-	if v := n.Do(t, s.Command(scripts.Settle, k, "alice", strconv.FormatInt(earlier, 10), "LATE", "LATE")...); v.Elems[0].Int() != 1 {
+	if v := n.Do(t, s.Command(scripts.Settle, k, "alice", strconv.FormatInt(earlier, 10), "LATE")...); v.Elems[0].Int() != 1 {
 		t.Fatal(v)
 	}
 	if f, largest := numbers(t, s, n); f != was || largest != was {

@@ -137,7 +137,7 @@ func TestReq_UnlockOfTwoAttempts(t *testing.T) {
 	everywhere(t, p[1], c)
 	larger := strconv.FormatInt(first.Fence+1000, 10)
 	for i := range c {
-		if v := c[i].Do(t, p[1].Command(scripts.Settle, p[1].RedisKeys(locks.Key{DB: 0, Name: "job"}), "alice", larger, second.Hold, second.Hold)...); v.Elems[0].Int() != 1 {
+		if v := c[i].Do(t, p[1].Command(scripts.Settle, p[1].RedisKeys(locks.Key{DB: 0, Name: "job"}), "alice", larger, second.Hold)...); v.Elems[0].Int() != 1 {
 			t.Fatal(v)
 		}
 	}

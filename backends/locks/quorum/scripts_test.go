@@ -47,7 +47,7 @@ func TestScripts_NodeThatMayNotVote(t *testing.T) {
 				t.Error("it granted")
 			}
 			abstains(scripts.Read, k)
-			abstains(scripts.Settle, k, "alice", fence, g.Hold, g.Hold)
+			abstains(scripts.Settle, k, "alice", fence, g.Hold)
 			renew := renewal(s, g, 40*time.Second, voters.Version{Epoch: g.Hold, Sequence: 1}, "1")
 			for _, what := range []string{"moved", "put back"} {
 				if v := n.Do(t, renew...); v.Elems[0].Int() != tt.code {

@@ -25,7 +25,6 @@ type tally struct {
 	verdict   verdict
 	fence     int64         // granted, ended: of the grant; held: of the holder's, or less
 	reentered bool          // granted: the owner had the name already, and the fence is that grant's
-	grant     string        // reentered: the hold whose LOCK numbered the grant
 	stored    int           // granted: how many nodes have stored the fence
 	holder    string        // held: who has it
 	rest      time.Duration // granted, held: the Q-th largest end of the lease among the agreeing nodes
@@ -59,8 +58,7 @@ func tallyAcquire(votes []voters.Vote, q int, final bool) tally {
 	switch {
 	case reenteredBy >= q:
 		agree := func(v *voters.Vote) bool { return v.Kind == voters.Yes && v.Reentered == existing }
-		grant, _ := most(votes, func(v *voters.Vote) (string, bool) { return v.Grant, agree(v) })
-		return tally{verdict: granted, fence: existing, reentered: true, grant: grant, stored: reenteredBy,
+		return tally{verdict: granted, fence: existing, reentered: true, stored: reenteredBy,
 			rest: qthRest(votes, q, agree), holds: qthHolds(votes, q, agree)}
 	case fresh >= q || (yeses >= q && due == 0):
 		return countNew(votes, q)

@@ -232,7 +232,7 @@ func TestUnlock_WhileAnotherLockSettles(t *testing.T) {
 	everywhere(t, p[0], c)
 	settle := func(i int, fence int64) {
 		t.Helper()
-		c[i].Do(t, p[0].Command(scripts.Settle, p[0].RedisKeys(locks.Key{DB: 0, Name: "job"}), "alice", strconv.FormatInt(fence, 10), g.Hold, g.Hold)...)
+		c[i].Do(t, p[0].Command(scripts.Settle, p[0].RedisKeys(locks.Key{DB: 0, Name: "job"}), "alice", strconv.FormatInt(fence, 10), g.Hold)...)
 	}
 	for i := range c {
 		settle(i, g.Fence+int64(i))

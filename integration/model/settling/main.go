@@ -1,5 +1,5 @@
-// Command settling explores the numbers that nodes give to a grant: votes that come when it is decided, attempts
-// that are undone, and re-entries at nodes that lack it.
+// Command settling explores the numbers that nodes give to a grant: votes that come when it is decided, and attempts
+// that are undone.
 //
 // Owner A asks for the name, and may enter again through another proxy; B and C want it too. Messages are executed late or
 // never, in any order, votes may be lost, and a lease may lapse at a node at any time. That somebody else may have the name
@@ -10,8 +10,9 @@
 //	F: fences grow in the order of the grants
 //	K: no LOCK is told the fence of an earlier grant that was asked for after a later one was told
 //	V: once a later grant was told, no quorum has an earlier one under its fence
-//	L: when everything was executed, and nothing has lapsed, every node has the latest grant under its fence, or
-//	   a renewal may reinstate it there
+//	L: when everything was executed, every node has the latest grant under its fence, or a renewal may reinstate it
+//	   there. Not where a lease has lapsed, a vote was lost, a node forgot, a LOCK of the same owner was undone or
+//	   came first, or an UNLOCK overtook the LOCK or the settling
 //
 // Every rule is a flag; -broken NAME takes one away. The design is docs/decisions/0031.
 package main
@@ -27,7 +28,7 @@ func main() {
 	c := Config{Rules: soundRules()}
 	flag.IntVar(&c.Rivals, "rivals", 1, "owners that want the name too, at most 2")
 	flag.BoolVar(&c.Again, "again", false, "A enters again")
-	flag.BoolVar(&c.AtOnce, "atonce", false, "and may do so before its first LOCK is answered")
+	flag.BoolVar(&c.AtOnce, "atonce", false, "and may do so before its first LOCK is answered: L is not looked at")
 	flag.BoolVar(&c.After, "after", false, "rivals ask when A's LOCKs are over")
 	flag.BoolVar(&c.Releases, "releases", false, "what was granted may be given back")
 	flag.BoolVar(&c.Lossy, "lossy", false, "votes may be lost")

@@ -30,8 +30,6 @@ type Rules struct {
 	Floor   bool // or may have forgotten one
 	Own     bool // and only if it was this LOCK that numbered the record
 	Counter bool // and the counter too, if that is the fence it gave
-	Enter   bool // a node where a re-entry has made a record of its own is told the fence of the grant
-	Named   bool // and its name
 	Forget  bool // an undo forgets the fence of the record that it removes
 	Alone   bool // but not if others have been in that record
 	Same    bool // or the counter is another by now; that is so for Counter as well
@@ -40,7 +38,7 @@ type Rules struct {
 }
 
 func soundRules() Rules {
-	return Rules{Lower: true, Earlier: true, Floor: true, Own: true, Counter: true, Enter: true, Named: true, Forget: true, Alone: true, Same: true,
+	return Rules{Lower: true, Earlier: true, Floor: true, Own: true, Counter: true, Forget: true, Alone: true, Same: true,
 		Expired: true, Carried: true}
 }
 
@@ -49,7 +47,7 @@ type Config struct {
 	Rules
 	Rivals         int  // owners that want the name too
 	Again          bool // A enters again
-	AtOnce         bool // and may do so before its first LOCK is answered
+	AtOnce         bool // and may do so before its first LOCK is answered: L is not looked at
 	After          bool // rivals ask when A's LOCKs are over
 	Releases       bool // what was granted may be given back
 	Lossy          bool // votes may be lost
@@ -95,7 +93,7 @@ type attempt struct {
 type state struct {
 	nodes    [nodes]node
 	attempts [attempts]attempt
-	spoiled  uint8 // a lease has lapsed, a vote was lost, or a node has forgotten: L is not promised
+	spoiled  uint8 // L is not promised any more
 	lapses   uint8
 	losses   uint8
 	past     uint8 // the fence of a grant so old that the nodes have forgotten its counter
@@ -120,7 +118,7 @@ func (c *Config) initial() (all []state) {
 	if c.Ahead {
 		s.nodes[nodes-1].counter, s.nodes[nodes-1].largest = 0, ahead
 	}
-	s.spoiled = bit(c.Out)
+	s.spoiled = bit(c.Out || c.AtOnce)
 	return []state{s}
 }
 

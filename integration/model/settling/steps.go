@@ -74,9 +74,6 @@ func (c *Config) proxy(s *state, x int, out emit) {
 		}
 		t := *s
 		t.attempts[x].phase, t.attempts[x].latest = asking, s.others(x)
-		if other := s.attempts[x^1].phase; x <= again && (other == asking || other == settling) {
-			t.spoiled = 1 // which number the grant of two LOCKs at once has, they may not agree
-		}
 		for k := range c.reached() {
 			t.nodes[k].acquires |= 1 << x
 		}
@@ -163,11 +160,6 @@ func (c *Config) decide(s *state, x int, out emit) {
 			continue
 		}
 		a.phase, a.fence, a.grant = settling, f, grant
-		for k := range t.nodes {
-			if s.nodes[k].vote[x] != 0 {
-				c.complete(&t, x, k, s.nodes[k].vote[x], s.nodes[k].kept[x])
-			}
-		}
 		out(t, step{"a quorum has the grant", x, -1}, "")
 		return
 	}
@@ -184,14 +176,9 @@ func (c *Config) decide(s *state, x int, out emit) {
 	out(t, step{"a quorum has voted", x, -1}, "")
 }
 
-// complete tells a node which voted for a LOCK that was decided the fence of its grant, unless it has that.
-func (c *Config) complete(s *state, x, k int, vote, kept uint8) {
-	a := &s.attempts[x]
-	entry := int(a.grant) != x+1
-	switch {
-	case kept == 0 && vote == a.fence && !entry, kept == a.fence:
-	case entry && !c.Enter:
-	default:
+// complete tells a node which voted for a LOCK when that was granted the fence, unless it has it. A re-entry tells nothing.
+func (s *state) complete(x, k int, vote, kept uint8) {
+	if a := &s.attempts[x]; int(a.grant) == x+1 && (kept != 0 || vote != a.fence) {
 		s.nodes[k].settles |= 1 << x
 	}
 }
@@ -256,6 +243,9 @@ func (c *Config) acquire(s *state, k, x int, out emit) {
 		m.holds |= 1 << x
 		m.alone = 0
 	} else {
+		if x == again {
+			t.spoiled = 1 // it lacks the grant
+		}
 		largest := m.counter
 		if c.Floor {
 			largest = max(largest, m.floor)
@@ -272,7 +262,7 @@ func (c *Config) acquire(s *state, k, x int, out emit) {
 	case asking:
 		m.vote[x], m.kept[x], m.grants[x] = f, kept, grant
 	case settling, holding:
-		c.complete(&t, x, k, f, kept)
+		t.complete(x, k, f, kept)
 	}
 	out(t, step{"a node grants", x, k}, "")
 }
@@ -298,9 +288,7 @@ func (c *Config) settle(s *state, k, x int, out emit) {
 			m.counter = f
 		}
 		m.fence = f
-		if c.Named || int(a.grant) == x+1 {
-			m.grant = a.grant
-		}
+		m.grant = uint8(x + 1)
 	}
 	m.counter = max(m.counter, f)
 	m.largest = max(m.largest, f)
