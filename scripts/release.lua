@@ -18,6 +18,7 @@
 --   passed  the same, and this proxy is subscribed at all nodes: without another subscriber nothing is published
 --   strict  the owner's, while the proxy does not know that: a reinstated hold proves nothing, and its removal is not
 --           remembered as a release
+--   finish  as strict, of an UNLOCK that another node has done: it is remembered also where another release was before it
 --   force   another one takes the grant away, after a note of it: holds of a later grant stay, and the removal is not
 --           remembered as the owner's release
 --   end     the session that kept the holds has ended, or the grant reached no client: not remembered as the owner's
@@ -35,7 +36,7 @@
 -- missing here are added: see add in the prologue. The lease ends with the last of the holds left.
 -- Repeating it changes nothing. A node that may not vote does all of it, and replies with its refusal.
 local owner, fence, unlock, request = ARGV[5], tonumber(ARGV[6]), ARGV[7] ~= 'undo', ARGV[8]
-local said = ARGV[7] == 'passed' and 'handed' or ARGV[7]
+local said = ARGV[7] == 'passed' and 'handed' or ARGV[7] == 'finish' and 'strict' or ARGV[7]
 local how = said == 'handed' and 'unlock' or said
 local force = how == 'force'
 local lineage = how == 'end' and request or ''
@@ -140,6 +141,9 @@ end
 if refusal then return refusal end
 if removed > 0 or same and h then return {1, noted, left, told and 1 or 0, listeners} end
 if before then return before end
-if unlock and last == owner and (lastfence == fence or lasthold == ARGV[first]) then return {2, noted} end
+if unlock and last == owner and (lastfence == fence or lasthold == ARGV[first]) then
+  if ARGV[7] == 'finish' then remember('U' .. request, '0 ' .. int(fence) .. ' ' .. ARGV[first]) end
+  return {2, noted}
+end
 if not h then return {0, noted, '', 0, c, too_late} end
 return {0, noted, h.owner, h.rest, c, too_late}

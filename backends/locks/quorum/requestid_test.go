@@ -350,3 +350,24 @@ func TestReq_HoldsCountOnce(t *testing.T) {
 		t.Errorf("%d tags of 12 requests", len(seen))
 	}
 }
+
+// TestReq_UnlockThatAnotherOneFinished: one node had done it when an UNLOCK of everything came to the others. The answer to it
+// stays the same when the name has been another's since.
+func TestReq_UnlockThatAnotherOneFinished(t *testing.T) {
+	t.Parallel()
+	p, c, _ := proxies(t, 2)
+	g := lock(t, p[0], "job", "alice", 30*time.Second)
+	everywhere(t, p[0], c)
+	k := locks.Key{Name: "job"}
+	tag := voters.RequestTag(locks.Holder{Key: k, Owner: "alice"}, "u")
+	c[0].Do(t, p[0].Command(scripts.Release, p[0].RedisKeys(k), gives("alice", g, "strict", tag)...)...)
+	if left, err := p[1].Unlock(t.Context(), locks.UnlockRequest{Key: k, Owner: "alice", All: true}); err != nil || left != 0 {
+		t.Fatalf("UNLOCK ALL: %d, %v", left, err)
+	}
+	nothingLeft(t, p[0], c)
+	giveBack(t, p[0], "alice", "u", 0)
+	lock(t, p[0], "job", "bob", 30*time.Second)
+	giveBack(t, p[1], "alice", "u", 0)
+	unlock(t, p[0], "job", "bob", 0)
+	giveBack(t, p[1], "alice", "u", 0)
+}

@@ -30,7 +30,11 @@ func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft i
 
 // unlockKnown gives back holds of a grant that this proxy remembers; left are the others.
 func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockRequest, g grant, holds []string, left []hold) (holdsLeft int, err error) {
-	votes, result, err := s.release(ctx, h, g, holds, left, g.firstEnd(holds) > s.Now(), &r)
+	how := "strict"
+	if g.firstEnd(holds) > s.Now() {
+		how = "unlock"
+	}
+	votes, result, err := s.release(ctx, h, g, holds, left, how, &r)
 	if err == nil && result != conflict && result != undecided && len(holds) == len(g.holds) {
 		s.grants.observeEnd(&g)
 	}
@@ -154,15 +158,15 @@ func (s *Store) leftBy(votes []voters.Vote, left func(*voters.Vote) int, match f
 	return qth(votes, max(1, min(n, s.set.Quorum)), counts, left)
 }
 
-// release removes holds of a grant on all nodes; left are the holds that stay. valid reports that the validity
+// release removes holds of a grant on all nodes; left are the holds that stay. how is as in release.lua: "unlock" if the validity
 // which this proxy granted or renewed runs for every one of these holds: of another hold that says nothing,
-// since it may have been given back elsewhere, and neither does a read. Without it only the holds themselves
+// since it may have been given back elsewhere, and neither does a read. Else only the holds themselves
 // count, see releaseOutcome. A node that has done the UNLOCK, if it has a Req, with another hold disputes this one.
 //
 // Where what stays ends earlier than what is given back, the lease is shortened, as by a renewal: a quorum
 // notes it first. Else an UNLOCK through another proxy, which knows the later end, could succeed after a
 // rival's grant.
-func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []string, left []hold, valid bool, r *locks.UnlockRequest) ([]voters.Vote, outcome, error) {
+func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []string, left []hold, how string, r *locks.UnlockRequest) ([]voters.Vote, outcome, error) {
 	limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
 	if len(left) > 0 && lastEnd(left) < g.untilOf(ids) {
 		noted, err := s.noteShortening(ctx, h, g.fence, limits)
@@ -170,9 +174,9 @@ func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []stri
 			return noted, undecided, err
 		}
 	}
-	fence, how := int64(0), "strict"
+	fence, valid := int64(0), how == "unlock"
 	if valid {
-		fence, how = g.fence, "unlock"
+		fence = g.fence
 	}
 	j := func(how string) voters.ScriptCall { return s.unlockJob(h, g, ids, left, how, tagOf(r)) }
 	enough := func(v []voters.Vote) bool { return releaseOutcome(v, s.set.Quorum, false, h.Owner, fence) != pending }
@@ -288,7 +292,7 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 	}
 	s.host.Keepalive.Drop(h, holds...)
 	left := withoutRequests(s.everyEnd(votes, h.Owner, g.fence, began), holds)
-	votes, result, err = s.release(ctx, h, g, holds, left, false, &r)
+	votes, result, err = s.release(ctx, h, g, holds, left, "strict", &r)
 	if err != nil || result != applied {
 		return 0, err == nil && s.mayGiveAnother(votes, result, holds, r), s.unlockError(h, result, votes, err)
 	}
@@ -384,7 +388,7 @@ func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.Unlock
 	if r.All {
 		ids = append(ids, holdsUnder(votes, h.Owner, g.fence)...)
 	}
-	votes, result, err := s.release(ctx, h, g, ids, nil, false, &r)
+	votes, result, err := s.release(ctx, h, g, ids, nil, "finish", &r)
 	if n < s.set.Quorum && (err != nil || result != applied) {
 		return 0, s.unlockError(h, result, votes, err)
 	}
