@@ -139,6 +139,13 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Units:  Units{"backends/locks/quorum", "^TestReq_Late"},
 		Edits:  []Edit{{"scripts/release.lua", "if asked and request ~= '' and not done and not tags[request] and recall('L' .. request)", "if false"}},
 	},
+	{
+		Name:   "finished-and-forgotten",
+		Breaks: "an UNLOCK that was finished is remembered by all: sent again after another grant, it is answered that the lock was lost",
+		Rare:   true,
+		Units:  Units{"backends/locks/quorum", "^TestReq_Unlock"},
+		Edits:  []Edit{{"scripts/release.lua", "if ARGV[7] == 'finish' then", "if false then"}},
+	},
 	// Quarantine.
 	{
 		Name:    "short-quarantine",
