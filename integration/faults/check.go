@@ -259,7 +259,7 @@ func (j *judge) seen(b *belief, e *Event) {
 // scripts accuses where a script that compares the value did not find that of who had the lock all the time.
 func (j *judge) scripts(b *belief, e *Event) {
 	if (isAdopted(e.Owner) || isHash(e.Owner)) && e.Reply == lost && !b.unsure && !b.closed && e.End <= b.until && j.calm(b.first, e.End) && !j.mayLack(b, e) {
-		j.accuse("%s: a command to %s fence %d did not find the value of %s", e.Name, e.Op, b.fence, e.Owner)
+		j.accuse("%s: a command to %s fence %d did not find the value of %s: %+v", e.Name, e.Op, b.fence, e.Owner, *e)
 	}
 }
 

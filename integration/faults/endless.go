@@ -26,14 +26,18 @@ func (w *worker) playEndless() {
 	if !w.poll(func() string { return w.setNX(c, "SETNX", c.Name, c.Owner) }) {
 		return
 	}
-	if w.chance(2) && !w.expire(c, w.lease()) {
+	ends := w.chance(2)
+	if ends && !w.expire(c, w.lease()) {
 		return
 	}
 	for range w.IntN(4) {
 		alive := true
 		switch w.IntN(6) {
 		case 0:
-			alive = w.blindly(c, Event{Op: opRenew, TTL: w.MaxTTL, Open: true}, "PERSIST", c.Name) != lost
+			if ends { // else it answers 0, as if nobody had the lock
+				alive = w.blindly(c, Event{Op: opRenew, TTL: w.MaxTTL, Open: true}, "PERSIST", c.Name) != lost
+				ends = false
+			}
 		case 1:
 			w.sleep(w.upTo(c.TTL / 2))
 		case 2:
@@ -43,6 +47,7 @@ func (w *worker) playEndless() {
 			alive = w.see(c, c.line, false).Reply != lost
 		case 3:
 			alive = w.expire(c, w.lease())
+			ends = true
 		default:
 			alive = w.update(c)
 		}

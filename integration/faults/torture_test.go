@@ -67,7 +67,7 @@ func TestClockThatStepsForward(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip(errNoCompiler)
 	}
-	Run{Seed: rand.Uint64(), Length: 5 * time.Second, Kinds: []string{stepForward, "node-pause", "proxy-pause"}, Nodes: 3}.Do(t)
+	Run{Seed: rand.Uint64(), Length: 5 * time.Second, Kinds: []string{stepForward, "node-pause", "proxy-pause"}, Nodes: 3, Keep: os.Getenv(keepVariable)}.Do(t)
 }
 
 // TestFailover: a lock node that fails over, with Sentinel, to a replica that may not have
@@ -76,7 +76,7 @@ func TestFailover(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one torture is enough")
 	}
-	Run{Seed: rand.Uint64(), Length: 8 * time.Second, Kinds: []string{failover, "node-pause", "cut"}, Nodes: 2, Watch: true}.Do(t)
+	Run{Seed: rand.Uint64(), Length: 8 * time.Second, Kinds: []string{failover, "node-pause", "cut"}, Nodes: 2, Watch: true, Keep: os.Getenv(keepVariable)}.Do(t)
 }
 
 func duration(t *testing.T, variable string, otherwise time.Duration) time.Duration {
