@@ -66,9 +66,10 @@ const remembered = 16384
 type Adoption struct {
 	opt      Options
 	patterns []*Pattern
-	begins   [256]bool // first bytes of keys that may match
-	flush    bool      // a pattern has flush=release
-	fenced   bool      // a pattern has fence-key
+	begins   [256]bool     // first bytes of keys that may match
+	starts   [256][]string // what these begin with, by that byte
+	flush    bool          // a pattern has flush=release
+	fenced   bool          // a pattern has fence-key
 	scripts  *idiom.Scripts
 	guesses  *lru.Cache[locks.Key, guess] // hints: a wrong one costs a round
 	classes  *lru.Cache[shape, verdict]   // of scripts
@@ -94,8 +95,9 @@ func New(patterns []*Pattern, o Options) (*Adoption, error) {
 	a.classes, also = lru.New[shape, verdict](remembered)
 	for _, p := range patterns {
 		a.flush, a.fenced = a.flush || p.flushes(AnyDatabase), a.fenced || p.FenceKey != ""
-		for b := range a.begins {
-			a.begins[b] = a.begins[b] || p.literal == "" || p.literal[0] == byte(b) || p.FenceKey != "" && p.FenceKey[0] == byte(b)
+		a.mayBegin(p.literal)
+		if p.FenceKey != "" {
+			a.mayBegin(p.FenceKey)
 		}
 	}
 	return a, errors.Join(err, also)

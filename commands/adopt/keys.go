@@ -28,17 +28,28 @@ func (a *Adoption) Concerns(args [][]byte) bool {
 	return false
 }
 
-// mayMatch reports whether an argument begins as the keys of a pattern do. It does not allocate.
+// mayBegin notes what keys begin with.
+func (a *Adoption) mayBegin(start string) {
+	for b := range a.starts {
+		if start == "" || start[0] == byte(b) {
+			a.begins[b] = true
+			a.starts[b] = append(a.starts[b], start)
+		}
+	}
+}
+
+// mayMatch reports whether an argument begins as the keys of a pattern do. It does not allocate, and is inlined.
 func (a *Adoption) mayMatch(arg []byte) bool {
 	return (len(arg) == 0 || a.begins[arg[0]]) && a.beginsAsOne(arg)
 }
 
 func (a *Adoption) beginsAsOne(arg []byte) bool {
-	for _, p := range a.patterns {
-		if len(arg) >= len(p.literal) && string(arg[:len(p.literal)]) == p.literal {
-			return true
-		}
-		if p.FenceKey != "" && len(arg) > len(p.FenceKey) && string(arg[:len(p.FenceKey)]) == p.FenceKey {
+	var first byte // of an empty argument: any
+	if len(arg) > 0 {
+		first = arg[0]
+	}
+	for _, start := range a.starts[first] {
+		if len(arg) >= len(start) && string(arg[:len(start)]) == start {
 			return true
 		}
 	}
