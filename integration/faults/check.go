@@ -239,7 +239,6 @@ func (j *judge) renewed(b *belief, e *Event) {
 	}
 	b.open = e.Open
 	if b.closed || late {
-		b.until = before
 		return
 	}
 	b.renew(e.Start.add(e.Validity), true)

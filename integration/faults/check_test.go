@@ -435,6 +435,14 @@ func TestJudge(t *testing.T) {
 			s.at += instant(lease / 2)
 			s.refused("c", "b.hash.1")
 		}, ""},
+		{"EXPIRE that brings the end nearer, after one that nobody knows of", func(s *script) {
+			s.open("a.adopted.1", 1)
+			s.blindly(opRenew, "a.adopted.1", 1, 2*lease).Reply = failed
+			s.history[1].Text = "NOQUORUM 1 of 3 answered"
+			s.blindly(opRenew, "a.adopted.1", 1, lease/4)
+			s.at += instant(lease / 2)
+			s.lock("b", 2, lease, 1)
+		}, ""},
 		{"EXPIRE in time, of the owner's alone", func(s *script) {
 			s.lock("a.adopted.1", 1, lease, 1)
 			s.blindly(opRenew, "a.adopted.1", 1, 2*lease)
