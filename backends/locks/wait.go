@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks/waitq"
 )
@@ -98,7 +99,8 @@ func (s *Service) lockAtOnce(ctx context.Context, r Attempt) (Decision, error) {
 	}
 	k, sure := s.waiting.Known(r.Key)
 	if !k.Answers(s.store.Now()) || (!r.Generated && !sure) {
-		k = s.known(s.store.Holder(ctx, r.Key))
+		a, err := s.store.Holder(ctx, r.Key)
+		k = s.known(s.store.Now(), a, err) // for this answer only
 	}
 	if !r.Generated && k.Holder == r.Owner {
 		return s.store.Acquire(ctx, r)
@@ -106,13 +108,14 @@ func (s *Service) lockAtOnce(ctx context.Context, r Attempt) (Decision, error) {
 	return s.refusal(k)
 }
 
-// known is what a decision tells a line.
-func (s *Service) known(a Decision, err error) waitq.Known {
+// known is what a decision tells a line. The holder's lease is counted from when it was asked for: the answer may have been
+// late, and who is in line is not to sleep for longer because of that.
+func (s *Service) known(asked time.Duration, a Decision, err error) waitq.Known {
 	if a.Granted {
 		lease := a.Grant.Validity + Drift(a.Grant.Validity)
 		return waitq.Known{Asked: true, Fresh: a.Grant.Holds == 1, Holder: a.Grant.Owner, Fence: a.Grant.Fence, Until: s.store.Now() + lease}
 	}
-	return waitq.Known{Asked: true, Holder: a.Holder, Fence: a.Fence, Until: s.store.Now() + a.Remaining, Err: err}
+	return waitq.Known{Asked: true, Holder: a.Holder, Fence: a.Fence, Until: asked + a.Remaining, Err: err}
 }
 
 // refusal is the answer by what a line knows.
@@ -142,6 +145,7 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (Decision, error) {
 		} else if a.Granted {
 			return a, nil
 		}
+		asked := s.store.Now()
 		a, err := s.askInLine(limit, w, r)
 		if errors.Is(err, waitq.ErrOvertaken) {
 			if first {
@@ -152,7 +156,7 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (Decision, error) {
 		if few := (*QuorumError)(nil); err != nil && !errors.As(err, &few) {
 			return s.unserved(ctx, w, err)
 		}
-		k := s.known(a, err)
+		k := s.known(asked, a, err)
 		k.Elsewhere = !a.Granted && k.Holder != "" && !s.store.Holds(Holder{r.Key, k.Holder})
 		s.waiting.Asked(w, k)
 		if a.Granted {

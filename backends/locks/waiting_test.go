@@ -1,11 +1,14 @@
 package locks_test
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
+	"github.com/lockproxy/lockproxy/backends/locks/memstore"
 )
 
 func TestWait_FirstComeFirstServed(t *testing.T) {
@@ -28,6 +31,34 @@ func TestWait_FirstComeFirstServed(t *testing.T) {
 		}
 		if n := s.Lines().Total(); n != 0 {
 			t.Errorf("%d are left in line", n)
+		}
+	})
+}
+
+// A lateStore answers refusals late.
+type lateStore struct {
+	*memstore.Store
+	by time.Duration
+}
+
+func (s lateStore) Acquire(ctx context.Context, a locks.Attempt) (locks.Decision, error) {
+	d, err := s.Store.Acquire(ctx, a)
+	if !d.Granted {
+		time.Sleep(s.by)
+	}
+	return d, err
+}
+
+// TestWait_LateAnswer: how long the holder's lease lasted when the nodes were asked does not put off its end where the
+// answer is late.
+func TestWait_LateAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		store := lateStore{memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour }), 1500 * time.Millisecond}
+		s := serve(t, store, locks.Options{})
+		lock(t, s, locks.LockRequest{Owner: "alice", TTL: 2 * time.Second})
+		if r := granting(t, inLine(t, s, "job", "bob")); r.took > 2100*time.Millisecond {
+			t.Errorf("granted after %v", r.took)
 		}
 	})
 }
