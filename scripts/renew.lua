@@ -1,6 +1,7 @@
 -- renew: let holds of a grant end ttl from now, earlier than before as well, unless they may only grow.
 --   ARGV[5..13]  owner, ttl in ms, fence and grant, lineage, number, the version it replaces (lineage:number, or empty), 1 to
---         reinstate the grant if the name is free, 1 to grow only: no hold ends earlier, and other holds are left alone
+--         reinstate the grant if the name is free, 1 to grow only: no hold ends earlier, and other holds are left alone; 2 if it
+--         may shorten the lease: that is noted here with it, as a quorum has done before
 --   ARGV[14..]   the holds
 --   {1, noted, reinstated, given back}  applied, now or before; noted is 1 if a renewal may have shortened the lease: see
 --       note; reinstated is 1 if a renewal reinstated the grant here, now or before; the last is the number of the holds
@@ -16,6 +17,7 @@
 if refusal and refusal[1] ~= -2 and refusal[1] ~= -3 then return refusal end
 local owner, ttl, fence, grant = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 local lineage, number, base_version, repair, grow = ARGV[9], ARGV[10], ARGV[11], ARGV[12] == '1', ARGV[13] == '1'
+local shorten = ARGV[13] == '2'
 local h = holder(14, #ARGV)
 if h and (h.owner ~= owner or h.fence ~= fence or h.grant ~= grant) then return refusal or {0, h.owner, h.rest, h.fence} end
 
@@ -65,6 +67,7 @@ if redis.call('HLEN', KEYS[1]) - base > h.present then -- the owner has others
   end
 end
 redis.call('HSET', KEYS[1], unpack(fields))
+if shorten and fence > last then redis.call('HSET', KEYS[2], 'm', int(fence)) end
 extend(ends)
 raise(fence, seen)
 if cut then alert(owner) end

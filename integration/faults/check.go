@@ -234,8 +234,8 @@ func (j *judge) renewed(b *belief, e *Event) {
 	if b.closed && b.free != 0 && b.free < e.Start {
 		j.accuse("%s: fence %d of %s was renewed after UNLOCK said that the lock is free", e.Name, b.fence, e.Owner)
 	}
-	if b.lapse = max(b.lapse, e.lapse()); b.open && !e.Open && !late && !b.unsure && !b.closed {
-		b.lapse = e.lapse() // it has an end now
+	if b.lapse = max(b.lapse, e.lapse()); b.open && !e.Open && !late && !b.unsure && !b.closed && j.calm(e.Start, e.End.add(2*j.maxTTL)) {
+		b.lapse = e.lapse() // it has an end now; a node that fails may forget that, see docs/decisions/0029
 	}
 	b.open = e.Open
 	if b.closed || late {

@@ -605,3 +605,27 @@ func TestVoid(t *testing.T) {
 		}
 	}
 }
+
+// TestJudge_ForgottenEnd: a node that fails may forget that a lock has an end now. Then it ends at max-hold.
+func TestJudge_ForgottenEnd(t *testing.T) {
+	const lease = time.Second
+	for _, tt := range []struct {
+		fault, asked time.Duration // after EXPIRE
+		wrong        string
+	}{
+		{lease, lease, ""},
+		{lease, maxHold + 2*lateBy, "after its lease was over"},
+		{5 * lease, lease, "after its lease was over"},
+	} {
+		var s script
+		s.open("a.adopted.1", 1)
+		at := s.blindly(opRenew, "a.adopted.1", 1, lease/4).End
+		s.at += instant(tt.asked)
+		s.refused("b", "a.adopted.1")
+		j := &judge{events: s.history, maxTTL: lease, faults: []window{{at.add(tt.fault), at.add(tt.fault)}}}
+		j.check()
+		if found := strings.Join(j.found, "\n"); tt.wrong == "" && found != "" || !strings.Contains(found, tt.wrong) {
+			t.Errorf("a fault after %v, asked after %v: %q", tt.fault, tt.asked, j.found)
+		}
+	}
+}

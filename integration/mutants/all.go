@@ -146,6 +146,13 @@ if h and h.owner ~= owner and not replaces then return`}},
 		Units:  Units{"backends/locks/quorum", "^TestReq_Unlock"},
 		Edits:  []Edit{{"scripts/release.lua", "if ARGV[7] == 'finish' then", "if false then"}},
 	},
+	{
+		Name:   "lapses-and-returns",
+		Breaks: "a node where a lease was made shorter reinstates it no more: one that was given an end, which is over, is kept on",
+		Rare:   true,
+		Units:  Units{"backends/locks/quorum", "^TestFoster_Lapsed"},
+		Edits:  []Edit{{"scripts/renew.lua", "if shorten and fence > last then", "if false then"}},
+	},
 	// Quarantine.
 	{
 		Name:    "short-quarantine",

@@ -30,7 +30,8 @@ type timeless struct {
 	nodes []*miniredis.Miniredis
 	calls [][]call // of scripts that renew or read, by node
 	mu    sync.Mutex
-	broke int // so many nodes answer with errors
+	broke int                     // so many nodes answer with errors
+	mute  map[int]*scripts.Script // each of these nodes does so when it is to run the script
 	began time.Time
 	opts  testOptions // of the Service
 }
@@ -121,7 +122,8 @@ func (b *buffered) Close() error {
 func (s *timeless) sees(node int, p *server.Peer, cmd string, args []string) (done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if node < s.broke {
+	sc := s.mute[node]
+	if node < s.broke || cmd == "EVALSHA" && sc != nil && args[0] == sc.SHA1 {
 		p.WriteError("LOADING")
 		return true
 	}
@@ -136,6 +138,13 @@ func (s *timeless) down(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broke = n
+}
+
+// deaf has each of these nodes answer one script with errors, and the others none.
+func (s *timeless) deaf(to map[int]*scripts.Script) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mute = to
 }
 
 // ran is how often a node ran a script.

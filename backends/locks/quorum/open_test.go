@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockproxy/lockproxy/backends/locks"
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
+	"github.com/lockproxy/lockproxy/scripts"
 )
 
 // lockOpen takes a lock without an end.
@@ -279,6 +280,32 @@ func TestFoster_EndUnderWay(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFoster_LapsedWhereNotNoted: a renewal through another proxy gave it an end, and that is over. One node has missed the renewal, and
+// another one the note before it. They do not make up a quorum that has the lock again.
+func TestFoster_LapsedWhereNotNoted(t *testing.T) {
+	t.Parallel()
+	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second}, func(t *testing.T, s *timeless) {
+		g := lockOpen(t, s.proxy)
+		other := s.another(t)
+		if _, err := other.Store.Foster(t.Context(), time.Hour); err != nil { // all have it
+			t.Fatal(err)
+		}
+		time.Sleep(2100 * time.Millisecond)
+		s.deaf(map[int]*scripts.Script{0: scripts.Renew, 2: scripts.Note})
+		renewTo(t, other.proxy, g, 100*time.Millisecond)
+		s.deaf(nil)
+		time.Sleep(200 * time.Millisecond)
+		if s.left(0) <= 0 || s.left(1) > 0 || s.left(2) > 0 {
+			t.Fatalf("left: %v %v %v", s.left(0), s.left(1), s.left(2))
+		}
+		if _, err := s.Store.Foster(t.Context(), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		isHeld(t, other.proxy, false, false)
+		lock(t, other.proxy, "job", "bob", time.Second)
+	})
 }
 
 // TestRead_OpenUndecided: where no majority says whether the lease has an end, no answer is made up.

@@ -96,6 +96,11 @@ const (
 	grows                        // never to an earlier one: a renewal for a session, for which the owner did not ask
 )
 
+// argument is what the script renew calls it.
+func (c leaseChange) argument() string {
+	return [...]string{lengthens: "0", grows: "1", shortens: "2"}[c]
+}
+
 // changeOf is the change of a renewal that an owner asked for.
 func changeOf(shorter bool) leaseChange {
 	if shorter {
@@ -184,12 +189,8 @@ func (s *Store) noteShortening(ctx context.Context, h locks.Holder, fence int64,
 }
 
 func (s *Store) renewJob(h locks.Holder, ttl time.Duration, g grant, expected, repair string, how leaseChange, began time.Duration) *voters.ScriptCall {
-	grow := "0"
-	if how == grows {
-		grow = "1"
-	}
 	args := append([]string{h.Owner, voters.MS(ttl), strconv.FormatInt(g.fence, 10), g.id, g.version.Epoch,
-		strconv.FormatInt(g.version.Sequence, 10), expected, repair, grow}, holdIDs(g.holds)...)
+		strconv.FormatInt(g.version.Sequence, 10), expected, repair, how.argument()}, holdIDs(g.holds)...)
 	return &voters.ScriptCall{
 		Args: s.set.Command(scripts.Renew, s.set.RedisKeys(h.Key), args...), Parse: voters.ParseRenew,
 		Expires: began + 2*s.set.Opts.Timeouts(ttl).Quorum, Durable: true,

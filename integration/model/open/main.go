@@ -2,7 +2,8 @@
 // gives it an end, a release, and a grant to another owner.
 //
 // One of three nodes may lack the grant. There is no clock: every renewal is due at any time. Messages are executed
-// late or never, and nobody need wait for an answer before asking anew. That a lease lapses, shortens or is forgotten, and who may
+// late or never, and nobody need wait for an answer before asking anew. The end that EXPIRE gives may be over at any time, on one node
+// sooner than on another. That a lease lapses otherwise, shortens or is forgotten, and who may
 // renew it then, is in the other models; a fosterer's renewal is a RENEW there.
 //
 // The promises:
@@ -37,17 +38,19 @@ type Rules struct {
 	NewEpoch bool // EXPIRE takes an epoch of its own
 	Exactly  bool // a renewal that read replaces exactly the version that it read
 	NoReturn bool // a node that knows of the release reinstates nothing
+	Notes    bool // nor does one that has given the grant an end
 	Fence    bool // a renewal changes the grant only that it names
 }
 
 func soundRules() Rules {
-	return Rules{ByQuorum: true, OpenOnly: true, NewEpoch: true, Exactly: true, NoReturn: true, Fence: true}
+	return Rules{ByQuorum: true, OpenOnly: true, NewEpoch: true, Exactly: true, NoReturn: true, Notes: true, Fence: true}
 }
 
 // Config bounds a search.
 type Config struct {
 	Rules
 	Fosters, Keeps, Expires int  // rounds of fosterers, in an epoch that is known, and of EXPIRE
+	Lapses                  bool // the end that EXPIRE gave is over
 	Release                 bool // the grant is released, and the name granted again
 }
 
@@ -65,6 +68,7 @@ type node struct {
 	at              version
 	releasing       uint8 // a release is on its way
 	knows           uint8 // it was executed here
+	ended           uint8 // EXPIRE was executed here
 	acquiring       uint8
 	sent            uint8 // bit r: the renewal of round r is on its way
 	fixing          uint8 // bit r: and may reinstate
@@ -151,6 +155,22 @@ func (c *Config) successors(s *state, out emit) {
 	}
 	if c.Release {
 		c.release(s, emit)
+	}
+	if c.Lapses {
+		lapse(s, emit)
+	}
+}
+
+// lapse is that the end which EXPIRE gave is over on a node.
+func lapse(s *state, emit report) {
+	for k := range s.n {
+		n := &s.n[k]
+		if n.has == mine && n.at.epoch != first && s.r[n.at.epoch-1].what == expire {
+			t := *s
+			m := &t.n[k]
+			m.has, m.open, m.told, m.at = free, 0, 0, version{}
+			emit(t, "the lease is over", k, -1, "")
+		}
 	}
 }
 
@@ -298,9 +318,9 @@ func (c *Config) renew(s *state, k, r int, emit report) {
 		}
 		m.at, m.open = p.as, 1
 		if p.what == expire {
-			m.open = 0
+			m.open, m.ended = 0, 1
 		}
-	case n.has == free && n.fixing>>r&1 == 1 && (n.knows == 0 || !c.NoReturn):
+	case n.has == free && n.fixing>>r&1 == 1 && (n.knows == 0 || !c.NoReturn) && (n.ended == 0 || !c.Notes):
 		m.has, m.told, m.at, m.open = mine, 1, p.as, 1
 	case n.has == free && p.what == keep && n.fixing>>r&1 == 0:
 		return // it waits to be told whether it may
@@ -445,6 +465,7 @@ var variants = []variant{
 	{"new-epoch", "EXPIRE is a renewal in the lease's epoch", func(r *Rules) { r.NewEpoch = false }, "O1", ending()},
 	{"exactly", "a renewal that read replaces any version", func(r *Rules) { r.Exactly = false }, "O1", ending()},
 	{"no-return", "a node that knows of the release reinstates the lock", func(r *Rules) { r.NoReturn = false }, "R1", releasing()},
+	{"notes", "a node that gave the lease an end, which is over, reinstates the lock", func(r *Rules) { r.Notes = false }, "O1", lapsing()},
 	{"fence", "a renewal does not name the grant, nor the version", func(r *Rules) { r.Fence, r.Exactly = false, false }, "R2", releasing()},
 }
 
@@ -457,6 +478,9 @@ func fostering() Config { return Config{Rules: soundRules(), Fosters: 2, Expires
 // endingTwice is one in which EXPIRE is tried again.
 func endingTwice() Config { return Config{Rules: soundRules(), Fosters: 1, Expires: 2} }
 
+// lapsing is one in which the end that it gives is over.
+func lapsing() Config { return Config{Rules: soundRules(), Keeps: 1, Expires: 1, Lapses: true} }
+
 // releasing is one in which it is released.
 func releasing() Config { return Config{Rules: soundRules(), Fosters: 1, Keeps: 1, Release: true} }
 
@@ -465,6 +489,7 @@ func main() {
 	flag.IntVar(&c.Fosters, "fosters", 2, "how often fosterers look")
 	flag.IntVar(&c.Keeps, "keeps", 1, "how often one renews in an epoch that it knows")
 	flag.IntVar(&c.Expires, "expires", 1, "how often EXPIRE is tried")
+	flag.BoolVar(&c.Lapses, "lapses", false, "the end that EXPIRE gave is over")
 	flag.BoolVar(&c.Release, "release", false, "the lock is released, and granted again")
 	explore.Main(rulesOf(&c.Rules), c.search)
 }
