@@ -30,7 +30,7 @@ func (s *Server) page(mux *http.ServeMux) {
 		})
 	}
 	mux.HandleFunc("GET /{$}", s.index)
-	for _, name := range []string{"adopt.js", "app.js", "detail.js", "dom.js", "force.js", "format.js", "history.js", "locks.js", "spark.js", "style.css", "icon.svg"} {
+	for _, name := range []string{"adopt.js", "app.js", "detail.js", "dom.js", "force.js", "format.js", "history.js", "locks.js", "spark.js", "timeline.js", "style.css", "icon.svg"} {
 		file("/"+name, name)
 	}
 	mux.HandleFunc("GET /page/events", s.events)

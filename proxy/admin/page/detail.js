@@ -1,7 +1,8 @@
 // The dialog with all about one lock.
 
 import { byId, element, setText } from "./dom.js";
-import { clock, count, span, took, whole } from "./format.js";
+import { clock, count, span, whole } from "./format.js";
+import { showTimeline } from "./timeline.js";
 
 const detail = byId("detail");
 byId("detail-close").addEventListener("click", () => detail.close());
@@ -21,6 +22,7 @@ export async function showDetail(id) {
   byId("detail-waiters").replaceChildren();
   setText(byId("detail-waiting"), "");
   byId("detail-timeline").replaceChildren();
+  byId("detail-axis-figure").hidden = true;
   setText(byId("detail-why"), "");
   byId("detail-error").hidden = true;
   detail.showModal();
@@ -35,37 +37,13 @@ export async function showDetail(id) {
   }
 }
 
-// marks are what a happening is called, and the kind of its mark; what another proxy did is not among them.
-const marks = {
-  granted: (h) => [h.holds > 1 ? "held " + h.holds + " times" : h.handed ? "handed over" : "granted", "good"],
-  refused: (h) => [h.times > 1 ? "refused " + count(h.times) + " times, last" : "refused", "quiet"],
-  "given back": (h) => [h.holds > 0 ? "gave one back, " + h.holds + " left" : "given back", "quiet"],
-  left: () => ["given back: its connection ended", "quiet"],
-  forced: () => ["taken away by an operator", "bad"],
-  lost: () => ["lost", "bad"],
-};
-
-// drawTimeline is the items of what this proxy saw, the newest first. Each says by words what its mark says by colour.
-function drawTimeline(d) {
-  return d.timeline.toReversed().map((h) => {
-    const [word, kind] = marks[h.kind](h);
-    const li = element("li", undefined, kind);
-    li.append(element("time", clock.format(Date.now() - h.ago_ms)), " ", element("b", word), " ", element("bdi", whole(h.owner) || '""'));
-    if (h.waited_ms >= 1) li.append(", waited " + took(h.waited_ms));
-    if (h.fence) li.append(", fence " + h.fence);
-    if (h.client.text) li.append(", at ", element("bdi", whole(h.client)));
-    if (h.says) li.append(", " + h.says);
-    return li;
-  });
-}
-
 function fillDetail(d) {
   const pairs = [["Name", d.name], ["Database", String(d.db)]];
   if (d.held) pairs.push([d.adopted === "hash" ? "Field" : d.adopted ? "Value" : "Owner", d.owner || '""'], ["Client", d.client || "not known to this proxy"], ["Since", clock.format(Date.now() - d.held_ms)], ["Fence", d.fence], ["Info", d.info || "none"]);
   else pairs.push(["", d.error ? "whether it is held cannot be decided" : "nobody holds it"]);
   if (d.holds.length > 0) pairs.push(["Holds", d.holds.map((h) => "taken " + span(h.taken_ms) + " ago, " + span(h.left_ms + 999) + " left").join("; ")]);
   facts(byId("detail-facts"), pairs);
-  byId("detail-timeline").replaceChildren(...drawTimeline(d));
+  showTimeline(d);
   for (const n of d.nodes) {
     const li = element("li", n.address + ": " + n.says);
     if (n.owner || n.adopted) li.append(", by ", element("bdi", n.owner || '""'), ", fence " + n.fence + ", " + span(n.remaining_ms + 999) + " left");
