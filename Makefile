@@ -18,8 +18,8 @@ define tests
 	$(GO) list $(PKGS) | grep -vE '$(1)' | grep -E '$(CROWDED)' | xargs -r $(2) $(GO) test -p 1 -parallel 4 -timeout 20m $(3) || failed=1; \
 	[ $$failed = 0 ]; }
 endef
-# Modules of their own that are tested like the packages of this one.
-MODULES := clients/go integration/goclient
+# Modules of their own that are tested like the packages of this one, one package at a time.
+MODULES := clients/go integration/browser integration/goclient
 # $(call modules,how to start go,its command and flags) runs a command of go on all of their packages.
 define modules
 { failed=0; for m in $(MODULES); do $(1) $(GO) -C $$m $(2) ./... || failed=1; done; [ $$failed = 0 ]; }
@@ -116,7 +116,7 @@ adopt-clients: redis ## lock libraries, unchanged, on adopted keys: 666 updates 
 .PHONY: browser
 browser: redis ## the page of the admin server in headless Chromium; LOCKPROXY_SCREENSHOTS names a directory for pictures
 	@command -v chromium >/dev/null || .ci/debian-install chromium
-	LOCKPROXY_BROWSER=1 $(GO) test -count=1 -timeout 8m ./integration/browser
+	LOCKPROXY_BROWSER=1 $(GO) -C integration/browser test -count=1 -timeout 8m ./...
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME each, 60s by default
@@ -199,7 +199,7 @@ shell-lint: ## shellcheck on the shell scripts
 
 .PHONY: vuln
 vuln: ## known vulnerabilities that can be reached, by govulncheck, pinned; LOCKPROXY_VULNDB names a mirror
-	@GOVULNCHECK=$(GOVULNCHECK) $(NICE) .ci/vuln
+	@GOVULNCHECK=$(GOVULNCHECK) MODULES='$(MODULES)' $(NICE) .ci/vuln
 
 # An engine that answers: Docker's client may be there without its daemon.
 ENGINE ?= $(shell for e in docker podman; do $$e info >/dev/null 2>&1 && echo $$e && break; done)
@@ -228,6 +228,10 @@ deploy-check: ## the files of deploy/ against the schemas of Compose and Kuberne
 .PHONY: redis
 redis:
 	@command -v redis-server >/dev/null || .ci/debian-install redis-server
+
+.PHONY: modules
+modules:
+	@echo $(MODULES)
 
 .PHONY: ci
 ci: ## what the continuous integration runs
