@@ -10,7 +10,7 @@ PKGS    := ./...
 NICE    := nice -n 10
 # Two packages that each run a dozen redis-servers make two cores late for leases and
 # node timeouts, which are what the tests are about: they run one by one, the others in pairs.
-CROWDED := /(backends/locks/quorum|cmd/lockproxy|integration|integration/faults)$$
+CROWDED := /(backends/locks/quorum|cmd/lockproxy|integration)$$
 # $(call tests,packages to leave out,how to start go,flags) runs the tests of all other packages.
 define tests
 { failed=0; \
@@ -19,7 +19,7 @@ define tests
 	[ $$failed = 0 ]; }
 endef
 # Modules of their own that are tested like the packages of this one, one package at a time.
-MODULES := clients/go integration/browser integration/goclient
+MODULES := clients/go integration/browser integration/faults integration/goclient
 # $(call modules,how to start go,its command and flags) runs a command of go on all of their packages.
 define modules
 { failed=0; for m in $(MODULES); do $(1) $(GO) -C $$m $(2) ./... || failed=1; done; [ $$failed = 0 ]; }
@@ -129,7 +129,7 @@ fuzz: ## every fuzz target for FUZZTIME each, 60s by default
 .PHONY: torture
 torture: redis ## clients, proxies and lock nodes while everything fails, for TIME; prints a SEED that replays it; FAULTS picks some
 	LOCKPROXY_TORTURE_TIME=$(TIME) LOCKPROXY_TORTURE_SEED=$(SEED) LOCKPROXY_TORTURE_FAULTS=$(FAULTS) LOCKPROXY_TORTURE_KEEP=$(CURDIR)/bin \
-		$(GO) test -count=1 -v -timeout 24h -run '^TestTorture$$' ./integration/faults
+		$(GO) -C integration/faults test -count=1 -v -timeout 24h -run '^TestTorture$$' .
 
 SEEDS ?= 10000
 FIRST ?= 1
@@ -145,7 +145,10 @@ simulate: ## SEEDS=10000 simulated runs of the lock protocol, from seed FIRST=1 
 
 .PHONY: mutants
 mutants: redis ## broken builds of lockproxy, and in how many seconds the simulation and the torture notice
-	LOCKPROXY_MUTANTS=1 $(NICE) $(GO) test -p 1 -count=1 -v -timeout 2h -run '^TestMutants$$|^TestMigrationNotices$$|^TestKeptNotices$$|^TestSettlingNotices$$' ./integration/faults ./integration/mutants
+	@failed=0; export LOCKPROXY_MUTANTS=1; \
+	$(NICE) $(GO) -C integration/faults test -count=1 -v -timeout 2h -run '^TestMutants$$' . || failed=1; \
+	$(NICE) $(GO) test -count=1 -v -timeout 2h -run '^Test(Migration|Kept|Settling)Notices$$' ./integration/mutants || failed=1; \
+	exit $$failed
 
 .PHONY: same
 same: TIME = 150s

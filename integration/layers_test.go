@@ -120,10 +120,12 @@ var drawing = []room{
 		ours: []string{"integration/model/explore"}},
 	{pkg: "integration/browser", apart: true,
 		theirs: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto"}},
+	{pkg: "integration/faults", apart: true,
+		ours:   []string{"integration/redistest", "integration/mutants", "scripts"}, // faults are aimed at scripts, by their SHA
+		theirs: []string{"golang.org/x/sys", "github.com/Shopify/toxiproxy/v2", "github.com/rs/zerolog", "github.com/anishathalye/porcupine"}},
 	{pkg: "integration/...",
-		ours: []string{"integration/...", "docs/recipes", "scripts"}, // faults are aimed at scripts, by their SHA
-		theirs: []string{"golang.org/x/sync", "golang.org/x/sys", "github.com/redis/go-redis/v9", "modernc.org/sqlite",
-			"github.com/Shopify/toxiproxy/v2", "github.com/rs/zerolog", "github.com/anishathalye/porcupine"}},
+		ours:   []string{"integration/...", "docs/recipes"},
+		theirs: []string{"golang.org/x/sync", "golang.org/x/sys", "github.com/redis/go-redis/v9", "modernc.org/sqlite"}},
 }
 
 // inTests is what the tests of any room may import on top of what the room may.

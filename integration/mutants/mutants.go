@@ -177,11 +177,16 @@ func find(tb testing.TB, name string) Mutant {
 
 func compile(tb testing.TB, m Mutant, without []string, command string, args ...string) {
 	tb.Helper()
+	root, err := moduleRoot()
+	if err != nil {
+		tb.Fatal(err)
+	}
 	overlay, err := m.overlay(tb.TempDir(), without)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	cmd := exec.Command("go", append([]string{command, "-overlay", overlay}, args...)...)
+	cmd.Dir = root // also for the tests of another module that replaces it by a path
 	if out, err := cmd.CombinedOutput(); err != nil {
 		tb.Fatalf("%s: %v\n%s", m.Name, err, out)
 	}
