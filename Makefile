@@ -19,7 +19,7 @@ define tests
 	[ $$failed = 0 ]; }
 endef
 # Modules of their own that are tested like the packages of this one, one package at a time.
-MODULES := clients/go integration/browser integration/faults integration/goclient
+MODULES := clients/go docs/recipes integration/browser integration/clients integration/faults integration/goclient
 # $(call modules,how to start go,its command and flags) runs a command of go on all of their packages.
 define modules
 { failed=0; for m in $(MODULES); do $(1) $(GO) -C $$m $(2) ./... || failed=1; done; [ $$failed = 0 ]; }
@@ -102,7 +102,7 @@ clients: redis ## real clients in four languages against the proxy; fetches them
 	@command -v npm >/dev/null || .ci/debian-install nodejs npm
 	@{ command -v mvn && command -v javac; } >/dev/null || .ci/debian-install maven default-jdk-headless
 	@command -v redis-cli >/dev/null || .ci/debian-install redis-tools
-	LOCKPROXY_CLIENTS=1 $(GO) test -count=1 -timeout 40m ./integration/clients
+	LOCKPROXY_CLIENTS=1 $(GO) -C integration/clients test -count=1 -timeout 40m .
 
 .PHONY: adopt-clients
 adopt-clients: redis ## lock libraries, unchanged, on adopted keys: 666 updates each while nodes die, and their own tests; RUN picks some
@@ -111,7 +111,7 @@ adopt-clients: redis ## lock libraries, unchanged, on adopted keys: 666 updates 
 	@{ command -v mvn && command -v javac; } >/dev/null || .ci/debian-install maven default-jdk-headless
 	@command -v cargo >/dev/null || .ci/debian-install cargo
 	@php -r 'exit((int) !(extension_loaded("redis") && @include "Symfony/Component/Lock/autoload.php"));' 2>/dev/null || .ci/debian-install php-cli php-redis php-symfony-lock
-	LOCKPROXY_ADOPT_CLIENTS=1 $(GO) test -count=1 -v -timeout 2h -run '$(or $(RUN),^TestAdopted)' ./integration/clients
+	LOCKPROXY_ADOPT_CLIENTS=1 $(GO) -C integration/clients test -count=1 -v -timeout 2h -run '$(or $(RUN),^TestAdopted)' .
 
 .PHONY: browser
 browser: redis ## the page of the admin server in headless Chromium; LOCKPROXY_SCREENSHOTS names a directory for pictures

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -16,8 +15,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
@@ -134,7 +131,6 @@ func TestTLSEndToEnd(t *testing.T) {
 			t.Errorf("got %q, %v", got, err)
 		}
 	})
-	t.Run("go-redis", func(t *testing.T) { pipelinesWithGoRedis(t, r) })
 	t.Run("redis-cli", func(t *testing.T) {
 		out := r.redisCLI(t, "--cacert", r.ca.File, "SET", "cli", "1")
 		if out != "OK\n" {
@@ -175,33 +171,6 @@ func idles(t *testing.T, c *redistest.Conn) {
 	}
 	if got, closed := c.ReadUntilQuiet(time.Minute); got != "" || !closed {
 		t.Errorf("idle: got %q, closed %v", got, closed)
-	}
-}
-
-func pipelinesWithGoRedis(t *testing.T, r *secureRig) {
-	t.Helper()
-	c := redis.NewClient(&redis.Options{Addr: r.proxy.Addr(), TLSConfig: r.ca.Client(t, "", "")})
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), redistest.ReplyTimeout)
-	defer cancel()
-	const n = 1000
-	cmds, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i := range n {
-			p.Set(ctx, fmt.Sprint("k", i), bytes.Repeat([]byte{'v'}, i), 0)
-			p.StrLen(ctx, fmt.Sprint("k", i))
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range n {
-		if got := cmds[2*i+1].(*redis.IntCmd).Val(); got != int64(i) {
-			t.Fatalf("STRLEN k%d answers %d", i, got)
-		}
-	}
-	if grant, err := c.Do(ctx, "LOCK", "go", "30s", "OWNER", "me").Slice(); err != nil || len(grant) != 4 || grant[1] != "me" {
-		t.Errorf("LOCK: %v, %v", grant, err)
 	}
 }
 

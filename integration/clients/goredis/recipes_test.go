@@ -1,4 +1,4 @@
-package integration
+package goredis
 
 import (
 	"context"
@@ -26,11 +26,11 @@ import (
 
 // TestRecipesShowTheirCode holds the page to the code that the tests below run.
 func TestRecipesShowTheirCode(t *testing.T) {
-	page, err := os.ReadFile("../docs/recipes.md")
+	page, err := os.ReadFile("../../../docs/recipes.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob("../docs/recipes/*")
+	files, err := filepath.Glob("../../../docs/recipes/*")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestRecipePutOff(t *testing.T) {
 	r := startRig(t, 3, 1)
 	const jobs, resources, workers, ttl = 60, 4, 6, 400 * time.Millisecond
 	name := func(i int) string { return fmt.Sprintf("%d@account:%d", i, i%resources) }
-	text, err := os.ReadFile("../docs/recipes/finish.lua")
+	text, err := os.ReadFile("../../../docs/recipes/finish.lua")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestRecipePutOff_WorkerDiesBeforeLocking(t *testing.T) {
 	r := startRig(t, 1, 1)
 	rdb := recipeClient(t, r.addr())
 	q := &recipes.Queue{Redis: rdb, Key: "jobs", TTL: 200 * time.Millisecond}
-	text, err := os.ReadFile("../docs/recipes/take.lua")
+	text, err := os.ReadFile("../../../docs/recipes/take.lua")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,31 @@
+// A module of its own: lockproxy itself needs no client and no database.
+module github.com/lockproxy/lockproxy/integration/clients
+
+go 1.26.0
+
+require (
+	github.com/lockproxy/lockproxy v0.0.0
+	github.com/lockproxy/lockproxy/docs/recipes v0.0.0
+	github.com/redis/go-redis/v9 v9.23.0
+	golang.org/x/sync v0.24.0
+	modernc.org/sqlite v1.60.1
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/dustin/go-humanize v1.0.1 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/mattn/go-isatty v0.0.24 // indirect
+	github.com/ncruces/go-strftime v1.0.0 // indirect
+	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	go.uber.org/atomic v1.12.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	modernc.org/libc v1.77.1 // indirect
+	modernc.org/mathutil v1.7.1 // indirect
+	modernc.org/memory v1.12.1 // indirect
+)
+
+replace (
+	github.com/lockproxy/lockproxy => ../..
+	github.com/lockproxy/lockproxy/docs/recipes => ../../docs/recipes
+)
