@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -70,4 +71,21 @@ func checkRecorded(t *testing.T, by string, asked map[string]bool, table string)
 			t.Errorf("%s asks for %s, which is not in its table, or has no licence or reason there", by, path)
 		}
 	}
+}
+
+// TestModulesAreTested: go test ./... leaves out what is a module of its own, so the Makefile lists each that has tests.
+func TestModulesAreTested(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := append(strings.Fields(string(regexp.MustCompile(`(?m)^MODULES := .*$`).Find(makefile))),
+		"..", "integration/deploy", // has a target of its own
+		"integration/bench/contend", "integration/clients/adopt/go") // programs, without tests
+	eachFile(t, "go.mod", func(path string, _ []byte) {
+		if dir := strings.TrimPrefix(filepath.ToSlash(filepath.Dir(path)), "../"); !slices.Contains(known, dir) {
+			t.Errorf("the Makefile does not list the module in %s", dir)
+		}
+	})
 }
