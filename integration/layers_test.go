@@ -24,11 +24,14 @@ type room struct {
 
 var drawing = []room{
 	{pkg: "cmd/lockproxy",
-		ours:   []string{"cmd/lockproxy/child", "cmd/lockproxy/client", "cmd/lockproxy/exit", "cmd/lockproxy/inspect", "cmd/lockproxy/loglimit", "proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/explain", "commands/adopt/idiom", "commands/adopt/migrate", "commands/adopt/observe", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/quorum", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
-		theirs: []string{"github.com/urfave/cli/v2", "github.com/alicebob/miniredis/v2", "go.yaml.in/yaml/v3", "github.com/coreos/go-systemd/v22", "golang.org/x/sys"}},
+		ours:   []string{"cmd/lockproxy/child", "cmd/lockproxy/client", "cmd/lockproxy/embedded", "cmd/lockproxy/exit", "cmd/lockproxy/inspect", "cmd/lockproxy/loglimit", "proxy", "proxy/admin", "commands", "commands/lockcmd", "commands/stats", "commands/adopt", "commands/adopt/explain", "commands/adopt/idiom", "commands/adopt/migrate", "commands/adopt/observe", "commands/adopt/peers", "backends", "backends/topology", "backends/upstream", "backends/locks", "backends/locks/quorum", "backends/locks/voters", "backends/check", "backends/resp", "backends/metrics"},
+		theirs: []string{"github.com/urfave/cli/v2", "go.yaml.in/yaml/v3", "github.com/coreos/go-systemd/v22", "golang.org/x/sys"}},
 	{pkg: "cmd/lockproxy/child"},
 	{pkg: "cmd/lockproxy/client",
 		ours: []string{"cmd/lockproxy/exit", "backends", "backends/resp"}},
+	{pkg: "cmd/lockproxy/embedded",
+		ours:   []string{"commands/spec", "backends/resp"},
+		theirs: []string{"github.com/alicebob/miniredis/v2"}},
 	{pkg: "cmd/lockproxy/exit"},
 	{pkg: "cmd/lockproxy/inspect",
 		ours: []string{"cmd/lockproxy/client", "backends/resp"}},

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/alicebob/miniredis/v2/server"
 	"github.com/urfave/cli/v2"
 
 	"github.com/lockproxy/lockproxy/backends/topology"
+	"github.com/lockproxy/lockproxy/cmd/lockproxy/embedded"
 )
 
 const (
@@ -48,19 +47,19 @@ func (p program) devCommand() *cli.Command {
 
 // dev serves raw's settings over embedded servers, until ctx ends.
 func (p program) dev(ctx context.Context, raw config, bad faults) error {
-	servers, err := startEmbedded(1 + devLockNodes)
+	servers, err := embedded.Start(1 + devLockNodes)
 	if err != nil {
 		return err
 	}
-	defer closeEmbedded(servers)
+	defer embedded.Close(servers)
 	for name, value := range map[string]string{"node-timeout": devNodeTimeout, "admin": freeOr(devAdmin), "log-level": devLogLevel} {
 		if _, isGiven := raw[name]; !isGiven {
 			raw[name] = given{values: []string{value}}
 		}
 	}
-	raw["upstream"] = given{values: embeddedURLs(servers[:1])}
+	raw["upstream"] = given{values: urls(servers[:1])}
 	raw["upstream-mode"] = given{values: []string{topology.ModeStandalone}}
-	raw["lock-node"] = given{values: embeddedURLs(servers[1:])}
+	raw["lock-node"] = given{values: urls(servers[1:])}
 	var o options
 	if bad = raw.validate(&o, bad); len(bad) > 0 {
 		return bad
@@ -78,58 +77,10 @@ func freeOr(addr string) string {
 	return addr
 }
 
-// startEmbedded starts n in-process servers on free loopback ports. Their keys expire by the
-// clock of this process: each command first subtracts the time since the last from all
-// TTLs, so that a command's cost grows with the number of keys.
-func startEmbedded(n int) ([]*miniredis.Miniredis, error) {
-	var servers []*miniredis.Miniredis
-	for range n {
-		m := miniredis.NewMiniRedis()
-		if err := m.Start(); err != nil {
-			closeEmbedded(servers)
-			return nil, fmt.Errorf("embedded server: %w", err)
-		}
-		m.ClockTTL(true)
-		m.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
-			return refuseSubcommands(c, cmd, args...) || abortTransaction(m, c, cmd)
-		})
-		servers = append(servers, m)
+func urls(servers []*embedded.Server) []string {
+	all := make([]string, len(servers))
+	for i, s := range servers {
+		all[i] = s.URL()
 	}
-	return servers, nil
-}
-
-// refuseSubcommands refuses those of COMMAND, as an old Redis does: the embedded server takes
-// each for COMMAND, and redis-cli aborts on that reply to COMMAND DOCS.
-func refuseSubcommands(c *server.Peer, cmd string, args ...string) (answered bool) {
-	if cmd != "COMMAND" || len(args) == 0 {
-		return false
-	}
-	c.WriteError("ERR Unknown subcommand or wrong number of arguments for '" + args[0] + "'. Try COMMAND HELP.")
-	return true
-}
-
-// abortTransaction refuses the proxy's own commands, which the proxy forwards only in a
-// transaction, to abort it. In the embedded server an unknown command aborts none, but one
-// without its arguments does.
-func abortTransaction(m *miniredis.Miniredis, c *server.Peer, cmd string) (answered bool) {
-	switch cmd {
-	case "LOCK", "RENEW", "UNLOCK", "LOCKCTL":
-		m.Server().Dispatch(c, []string{"GET"})
-		return true
-	}
-	return false
-}
-
-func closeEmbedded(servers []*miniredis.Miniredis) {
-	for _, m := range servers {
-		m.Close()
-	}
-}
-
-func embeddedURLs(servers []*miniredis.Miniredis) []string {
-	urls := make([]string, len(servers))
-	for i, m := range servers {
-		urls[i] = "redis://" + m.Addr()
-	}
-	return urls
+	return all
 }
