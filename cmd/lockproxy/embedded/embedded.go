@@ -29,10 +29,11 @@ type Server struct {
 	runID, replID string
 	started       time.Time
 
-	mu     sync.Mutex
-	conns  map[*server.Peer]*conn
-	lastID int
-	peak   uint64 // the most memory that was seen
+	mu       sync.Mutex
+	conns    map[*server.Peer]*conn
+	lastID   int
+	answered int    // commands that miniredis does not know of
+	peak     uint64 // the most memory that was seen
 }
 
 // Start starts n servers on free loopback ports. Their keys expire by the clock of this
@@ -90,6 +91,9 @@ func (s *Server) handle(p *server.Peer, cmd string, args ...string) (done bool) 
 		s.m.Server().Dispatch(p, append([]string{"EVAL"}, literal(reply)...))
 		return true
 	}
+	s.mu.Lock()
+	s.answered++
+	s.mu.Unlock()
 	p.WriteRaw(string(reply))
 	return true
 }

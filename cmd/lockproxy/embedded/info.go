@@ -134,6 +134,9 @@ aof_last_write_status:ok
 
 func (s *Server) aboutStats() string {
 	on := s.m.Server()
+	s.mu.Lock()
+	commands := s.answered + on.TotalCommands()
+	s.mu.Unlock()
 	return fmt.Sprintf(`total_connections_received:%d
 total_commands_processed:%d
 rejected_connections:0
@@ -150,7 +153,7 @@ total_forks:0
 tracking_total_keys:0
 tracking_total_items:0
 tracking_total_prefixes:0
-`, on.TotalConnections(), on.TotalCommands(), len(s.m.PubSubChannels("")), s.m.PubSubNumPat())
+`, on.TotalConnections(), commands, len(s.m.PubSubChannels("")), s.m.PubSubNumPat())
 }
 
 func (s *Server) aboutReplication() string {
