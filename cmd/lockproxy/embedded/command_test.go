@@ -146,7 +146,9 @@ func TestCommands_AreThere(t *testing.T) {
 		for len(words) < max(command.arity, -command.arity) {
 			words = append(words, "x")
 		}
-		if v := redistest.Open(t, addr).Do(t, words...); strings.Contains(v.Text, "unknown command") || len(command.subs) == 0 && strings.Contains(v.Text, "unknown subcommand") {
+		c := redistest.Open(t, addr)
+		c.Do(t, "FLUSHALL") // SRANDMEMBER of what SUNIONSTORE has left empty would panic in miniredis
+		if v := c.Do(t, words...); strings.Contains(v.Text, "unknown command") || len(command.subs) == 0 && strings.Contains(v.Text, "unknown subcommand") {
 			t.Errorf("COMMAND has %s: %v", name, v)
 		}
 	}
