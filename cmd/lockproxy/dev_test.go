@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
+	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
 // A started is a long-running command line of a test.
@@ -135,6 +137,44 @@ func TestDev(t *testing.T) {
 	}
 	if log := s.stderr.String(); strings.Contains(log, "level=INFO") {
 		t.Errorf("the first session is not alone on the screen:\n%s", log)
+	}
+}
+
+// TestDev_AnswersClientsAsTheyStart: what clients and tools send as they connect is answered as by a real server.
+func TestDev_AnswersClientsAsTheyStart(t *testing.T) {
+	s := start(t, "dev", "--node-timeout", "5s")
+	s.dial(t)
+	info := `^[$=]"(txt:)?# Server\\r\\nredis_version:8[^ ]*\\r\\n.*maxmemory_policy:noeviction\\r\\n.*loading:0\\r\\n.*role:master\\r\\n.*# Keyspace.*# Lockproxy`
+	for client, asked := range map[string][][2]string{
+		"redis-py, Jedis, Lettuce, go-redis, node-redis": {
+			{"HELLO 3", `^%\[\$"server" \$"redis" \$"version" \$"8\.[0-9.]+" \$"proto" :3 \$"id" :\d+ \$"mode" \$"standalone" \$"role" \$"master" `},
+			{"CLIENT SETINFO LIB-NAME x", `^\+OK$`}, {"CLIENT SETINFO LIB-VER 1.2", `^\+OK$`}, {"CLIENT ID", `^:\d+$`}, {"ROLE", `^\*\[\$"master" :0 \*\[\]\]$`},
+		},
+		"ioredis, Sidekiq, BullMQ": {{"INFO", info}, {"SELECT 1", `^\+OK$`}},
+		"StackExchange.Redis": {
+			{"CLIENT SETNAME here", `^\+OK$`}, {"CONFIG GET slave-read-only", `^\*\[\$"slave-read-only" \$"yes"\]$`}, {"CONFIG GET databases", `^\*\[\$"databases" \$"16"\]$`},
+			{"CONFIG GET timeout", `^\*\[\$"timeout" \$"0"\]$`}, {"INFO replication", `^\$"# Replication\\r\\nrole:master\\r\\n`}, {"INFO server", `^\$"# Server\\r\\nredis_version:8`},
+			{"CLUSTER NODES", `^-ERR This instance has cluster support disabled$`}, {"GET __Booksleeve_TieBreak", `^\$-1$`}, {"ECHO x", `^\$"x"$`},
+			{"SUBSCRIBE __Booksleeve_MasterChanged", `^\*\[\$"subscribe" \$"__Booksleeve_MasterChanged" :1\]$`},
+		},
+		"health check of Spring Boot": {{"INFO server", `redis_version:8[0-9.]+\\r\\n`}, {"INFO", info}},
+		"Laravel, phpredis":           {{"CLIENT SETNAME web", `^\+OK$`}, {"SELECT 0", `^\+OK$`}, {"CLIENT GETNAME", `^\$"web"$`}},
+		"redis-cli": {
+			{"COMMAND DOCS", `^\*\[\$"acl" .*\$"lock" .*\$"lockctl" `}, {"COMMAND DOCS get", `^\*\[\$"get" \*\[\$"summary" `}, {"COMMAND DOCS lock", `^\*\[\$"lock" \*\[\$"summary" \$"Take a lock`},
+			{"COMMAND INFO get lock nosuch", `^\*\[\*\[\$"get" :2 .*\*\[\$"lock" :-3 .* \$-1\]$`}, {"COMMAND GETKEYS LOCK a 1s", `^\*\[\$"a"\]$`}, {"COMMAND GETKEYS GET a", `^\*\[\$"a"\]$`},
+			{"COMMAND LIST", `\$"lockctl\|help"\]$`}, {"COMMAND COUNT", `^:2\d\d$`}, {"COMMAND", `^\*\[\*\[\$"acl" `},
+		},
+		"RedisInsight, redis_exporter": {
+			{"INFO all", info}, {"CONFIG GET *", `^\*\[\$"appendonly" `}, {"SLOWLOG LEN", `^:0$`}, {"SLOWLOG GET 10", `^\*\[\]$`}, {"LATENCY LATEST", `^\*\[\]$`}, {"MODULE LIST", `^\*\[\]$`},
+			{"DBSIZE", `^:0$`}, {"CLIENT LIST", `^\$"(id=\d+ addr=.* cmd=.*\\n)+"$`}, {"ACL WHOAMI", `^\$"default"$`}, {"MEMORY USAGE nosuch SAMPLES 5", `^\$-1$`},
+		},
+	} {
+		c := redistest.Open(t, s.socket)
+		for _, a := range asked {
+			if v := c.Do(t, strings.Fields(a[0])...); !regexp.MustCompile(a[1]).MatchString(v.String()) {
+				t.Errorf("%s: %s: %.1000v, want %s", client, a[0], v, a[1])
+			}
+		}
 	}
 }
 

@@ -33,10 +33,10 @@ const (
 	controlC = "\x03"
 )
 
-// openTerminal starts redis-cli against the site. It is killed at the end of the test.
-func openTerminal(t *testing.T, s *site, args string) *terminal {
+// openTerminal starts redis-cli against a proxy. It is killed at the end of the test.
+func openTerminal(t *testing.T, p *redistest.Proxy, args string) *terminal {
 	t.Helper()
-	host, port, _ := strings.Cut(s.Addr(), ":")
+	host, port, _ := strings.Cut(p.Addr(), ":")
 	line := "stty cols 100 rows 40 && exec redis-cli -h " + host + " -p " + port + " " + args
 	cmd, cancel := bounded(programTimeout, "script", "--quiet", "--flush", "--command", line, "/dev/null")
 	cmd.Env = append(cmd.Environ(), "TERM=xterm", "SHELL=/bin/sh", "REDISCLI_HISTFILE=/dev/null")
@@ -157,11 +157,7 @@ func redisCLITerminal(t *testing.T, s *site) {
 			if tt.single && !s.single {
 				t.Skip("for an upstream that is one server")
 			}
-			term := openTerminal(t, s, tt.args)
-			for _, step := range tt.steps {
-				term.press(t, step.keys)
-				term.expect(t, step.want)
-			}
+			openTerminal(t, s.Proxy, tt.args).follow(t, tt.steps)
 		})
 	}
 	t.Run("subscribe", func(t *testing.T) { leaveSubscription(t, s) })
@@ -172,9 +168,54 @@ func redisCLITerminal(t *testing.T, s *site) {
 // A step of a test types keys and waits for what is shown.
 type step struct{ keys, want string }
 
+func (term *terminal) follow(t *testing.T, steps []step) {
+	t.Helper()
+	for _, step := range steps {
+		term.press(t, step.keys)
+		term.expect(t, step.want)
+	}
+}
+
+// TestDevAtATerminal: who tries lockproxy dev with redis-cli finds what a real server has: hints, help, INFO.
+func TestDevAtATerminal(t *testing.T) {
+	for _, program := range []string{"redis-cli", "script"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip(err)
+		}
+	}
+	p := redistest.StartDev(t, "--admin", "127.0.0.1:0")
+	for _, tt := range []struct {
+		args  string
+		steps []step
+	}{
+		{"", []step{
+			{"", prompt},
+			{"SET ", `SET key value \[NX\|XX\] \[GET\] \[EX seconds\|PX milliseconds\|EXAT unix-time-seconds`},
+			{"greeting hello" + enter, `\r\nOK\r\n` + prompt},
+			{"lock ", `lock name ttl \[OWNER owner\]`},
+			{"job 30s OWNER me" + enter, `\r\n1\) \(integer\) \d+\r\n2\) "me"\r\n(?s:.*)` + prompt},
+			{"help LOCK" + enter, `LOCK name ttl (?s:.*)Take a lock, or wait for it(?s:.*)group: lock(?s:.*)` + prompt},
+			{"help GET" + enter, `GET key(?s:.*)Get the value of a key(?s:.*)group: string(?s:.*)` + prompt},
+			{"help @geo" + enter, `GEOADD key (?s:.*)GEOSEARCH key (?s:.*)` + prompt},
+			{"zrangebysc" + tab + " ", `zrangebysc.*ZRANGEBYSCORE key min max \[WITHSCORES\] \[LIMIT offset count\]`},
+			{"greeting 0 1" + enter, `\r\n\(error\) WRONGTYPE .*\r\n` + prompt},
+			{"INFO keyspace" + enter, `# Keyspace\s+db0:keys=1,expires=0,avg_ttl=0\s+` + prompt},
+			{"COMMAND GETKEYS LOCK job 30s" + enter, `\r\n1\) "job"\r\n` + prompt},
+		}},
+		{"-3", []step{{"", prompt}, {"CONFIG GET maxmemory" + enter, `\r\n1# "maxmemory" => "0"\r\n` + prompt}, {"help UNLOCK" + enter, `Give a lock back(?s:.*)` + prompt}}},
+		{"--stat -i 0.1", []step{{"", `keys +mem +clients(?s:.*)\r\n1 +[\d.]+[BKM] +\d+ +0 +\d+ \(\+\d+\)`}}},
+		{"--bigkeys", []step{{"", `Biggest string found '"greeting"' has 5 bytes`}}},
+		{"--memkeys", []step{{"", `Sampled 1 keys in the keyspace!`}}},
+		{"--scan", []step{{"", `"greeting"\r\n`}}},
+		{"--latency -i 1", []step{{"", `min: \d+, max: \d+, avg: [\d.]+ \(\d+ samples\)`}}},
+	} {
+		t.Run("redis-cli "+tt.args, func(t *testing.T) { openTerminal(t, p, tt.args).follow(t, tt.steps) })
+	}
+}
+
 // leaveSubscription ends a subscription with Ctrl-C, which goes back to the prompt.
 func leaveSubscription(t *testing.T, s *site) {
-	term, other := openTerminal(t, s, ""), redistest.Open(t, s.Addr())
+	term, other := openTerminal(t, s.Proxy, ""), redistest.Open(t, s.Addr())
 	term.expect(t, prompt)
 	term.press(t, "SUBSCRIBE left"+enter)
 	term.expect(t, `1\) "subscribe"\r\n2\) "left"\r\n3\) \(integer\) 1\r\n`)
@@ -191,7 +232,7 @@ func leaveSubscription(t *testing.T, s *site) {
 
 // leaveMonitor ends MONITOR with Ctrl-C, which goes back to the prompt.
 func leaveMonitor(t *testing.T, s *site) {
-	term, other := openTerminal(t, s, ""), redistest.Open(t, s.Addr())
+	term, other := openTerminal(t, s.Proxy, ""), redistest.Open(t, s.Addr())
 	term.expect(t, prompt)
 	term.press(t, "MONITOR"+enter)
 	term.expect(t, `\r\nOK\r\n`)
@@ -205,7 +246,7 @@ func leaveMonitor(t *testing.T, s *site) {
 
 // leaveBlocked ends a blocking pop with Ctrl-C: the pop is over upstream too.
 func leaveBlocked(t *testing.T, s *site) {
-	term, other := openTerminal(t, s, ""), redistest.Open(t, s.Addr())
+	term, other := openTerminal(t, s.Proxy, ""), redistest.Open(t, s.Addr())
 	term.expect(t, prompt)
 	term.press(t, "BLPOP left 0"+enter)
 	await(t, "blocked", func() bool { return s.blocked(t) == 1 })

@@ -176,12 +176,28 @@ func StartBinary(tb testing.TB, path string, upstream Upstream, nodes []*Server,
 // socket, with these arguments and no others, as StartProxy does.
 func StartServe(tb testing.TB, listen string, args ...string) *Proxy {
 	tb.Helper()
+	return startAlone(tb, "serve", listen, args)
+}
+
+// StartDev starts `lockproxy dev` at a free port with these arguments, as StartProxy does.
+func StartDev(tb testing.TB, args ...string) *Proxy {
+	tb.Helper()
+	addr, err := FreeAddr()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return startAlone(tb, "dev", addr, append([]string{"--node-timeout", "1s"}, args...))
+}
+
+// startAlone starts a command of lockproxy that listens, without servers of the test's.
+func startAlone(tb testing.TB, command, listen string, args []string) *Proxy {
+	tb.Helper()
 	skipQuick(tb)
 	path, err := Binary()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p := &Proxy{process{path: path, args: append([]string{"serve", "--listen", listen}, args...), addr: listen}}
+	p := &Proxy{process{path: path, args: append([]string{command, "--listen", listen}, args...), addr: listen}}
 	if err := p.Restart(); err != nil {
 		tb.Fatal(err)
 	}
