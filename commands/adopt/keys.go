@@ -2,12 +2,12 @@ package adopt
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// Concerns reports whether an argument may be an adopted key, the text of a script may name one, or the command may
-// empty a database of them. It does not allocate.
+// Concerns reports whether a command may be on adopted keys, also by a script's text, or empty a database. It does not allocate.
 func (a *Adoption) Concerns(args [][]byte) bool {
 	if a.mayFlush(args) {
 		return true
@@ -17,15 +17,9 @@ func (a *Adoption) Concerns(args [][]byte) bool {
 			return true
 		}
 	}
-	if !bringsText(args) {
-		return false
-	}
-	for _, p := range a.patterns {
-		if p.literal != "" && bytes.Contains(args[1], []byte(p.literal)) {
-			return true
-		}
-	}
-	return false
+	return bringsText(args) && slices.ContainsFunc(a.patterns, func(p *Pattern) bool {
+		return p.literal != "" && bytes.Contains(args[1], []byte(p.literal))
+	})
 }
 
 // mayBegin notes what keys begin with.
