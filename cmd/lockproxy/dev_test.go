@@ -178,6 +178,22 @@ func TestDev_AnswersClientsAsTheyStart(t *testing.T) {
 	}
 }
 
+// TestDev_KillsClients: CLIENT KILL at a prompt ends another's connection, and the lock that depends on it.
+func TestDev_KillsClients(t *testing.T) {
+	s := start(t, "dev", "--node-timeout", "5s", "--session-grace", "0s")
+	holder, other := s.dial(t), s.dial(t)
+	if got := holder.do("LOCK job 30s SESSION", 6); !strings.HasPrefix(got, "*4 :") {
+		t.Fatalf("LOCK with SESSION answers %s", got)
+	}
+	id := strings.TrimPrefix(holder.do("CLIENT ID", 1), ":")
+	if got := other.do("CLIENT KILL ID "+id, 1); got != ":1" {
+		t.Fatalf("CLIENT KILL answers %s", got)
+	}
+	if got := other.do("LOCK job 30s WAIT 15s", 6); !strings.HasPrefix(got, "*4 :") {
+		t.Errorf("LOCK after the holder was killed answers %s", got)
+	}
+}
+
 // TestDev_AdminPort: the page is where the README says, unless something else is there.
 func TestDev_AdminPort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

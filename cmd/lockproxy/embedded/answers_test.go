@@ -22,7 +22,7 @@ func TestAnswers_AsOfARealServer(t *testing.T) {
 			"CONFIG GET maxmem?ry", "CONFIG GET save", "CONFIG GET databases", "CONFIG GET slave-read-only", "CONFIG GET appendonly nosuch", "CONFIG GET nosuch",
 			"CONFIG GET notify-keyspace-events", "CLUSTER NODES", "CLUSTER SLOTS", "CLUSTER INFO", "ROLE", "SLOWLOG GET", "SLOWLOG LEN", "SLOWLOG RESET",
 			"LATENCY LATEST", "LATENCY HISTORY x", "LATENCY RESET", "MODULE LIST", "ACL WHOAMI", "ACL", "CLIENT GETNAME", "CLIENT SETNAME me", "CLIENT GETNAME", "CLIENT SETNAME",
-			"CLIENT LIST TYPE replica", "CLIENT LIST ID 999999", "MEMORY USAGE nosuch SAMPLES 5", "SLOWLOG",
+			"CLIENT LIST TYPE replica", "CLIENT LIST ID 999999", "CLIENT KILL 1.2.3.4:5", "CLIENT KILL ADDR 1.2.3.4:5", "CLIENT KILL ID 9999 ADDR -", "CLIENT KILL ID", "MEMORY USAGE nosuch SAMPLES 5", "SLOWLOG",
 		} {
 			got, want := here.Do(t, strings.Fields(asked)...), there.Do(t, strings.Fields(asked)...)
 			if got.String() != want.String() && (!got.IsError() || !want.IsError()) {

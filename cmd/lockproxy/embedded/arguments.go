@@ -86,6 +86,9 @@ func (p *argumentParser) argument() (a argument) {
 	case p.skip(":"):
 		a.kind = p.word()
 		p.dots(&a.kind, &a)
+		if a.kind == "port" { // of ip:port, which is a name
+			a.name, a.kind = a.name+":port", "string"
+		}
 	case a.token == "" && a.name == strings.ToUpper(a.name):
 		a.kind, a.token, a.name = "pure-token", a.name, strings.ToLower(a.name)
 	default:

@@ -111,6 +111,10 @@ func (s *Server) client(c *conn, args []string) []byte {
 	case sub == "SETNAME" && len(args) == 1 && !strings.ContainsAny(args[0], " \r\n"):
 		c.name = args[0]
 		return ok()
+	case sub == "KILL" && len(args) == 1: // the proxy kills its clients itself, and asks whether that is allowed
+		return resp.AppendError(nil, "ERR No such client")
+	case sub == "KILL" && len(args) > 0 && len(args)%2 == 0:
+		return resp.AppendInt(nil, 0)
 	case sub == "SETINFO" && len(args) == 2:
 		return c.setInfo(args[0], args[1])
 	}
