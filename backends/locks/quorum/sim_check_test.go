@@ -417,6 +417,13 @@ func (h *simHistory) ended(b *simBelief) {
 	b.over = true
 }
 
+// hasEnded reports whether the owner believes no more, or somebody took the grant away.
+func (h *simHistory) hasEnded(b *simBelief) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return b.over
+}
+
 // running reports whether the owner may believe that it has the lock, by what it was told.
 func (h *simHistory) running(b *simBelief) bool {
 	h.mu.Lock()

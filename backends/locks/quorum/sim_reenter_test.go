@@ -137,6 +137,7 @@ func (c *simClient) adoptedEnter() {
 // grant; nil: it has no hold more than before.
 func (c *simClient) enter(p *simProxy, name, field string, held int, g *simAdoptedGrant, wells map[*simProxy]simWell) *simAdoptedGrant {
 	h, a, ttl := c.w.history, &c.w.adopted, c.ttl()
+	ended := g != nil && h.hasEnded(g.simBelief)
 	call, reply, taken := c.adopted(p, name, &field, 0, "EVAL", simEnter, "1", name, field, inMS(ttl))
 	count, _ := strconv.Atoi(reply[min(1, len(reply)):])
 	if (count > 0) != (taken.Fence != 0) {
@@ -148,7 +149,7 @@ func (c *simClient) enter(p *simProxy, name, field string, held int, g *simAdopt
 	a.mu.Lock()
 	changed := a.unheard[unheardHash(taken.Owner, taken.Fence)]
 	a.mu.Unlock()
-	if changed {
+	if changed || g != nil && g.fence == taken.Fence && !ended && h.hasEnded(g.simBelief) { // by DEL of others
 		h.count("adopted: changed before they were heard of")
 		return nil
 	}
