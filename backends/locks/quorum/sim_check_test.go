@@ -475,14 +475,17 @@ func (h *simHistory) lost(l locks.Loss) {
 }
 
 // force notes that somebody begins to take the name away (1), or has ended to (-1), and
-// which fence was taken, 0 if none.
-func (h *simHistory) force(name string, by int, fence int64) {
+// what was taken, if anything.
+func (h *simHistory) force(name string, by int, was locks.Holding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.nameLocked(name)
 	n.forced = true
 	n.forcing += by
-	n.taken = max(n.taken, fence)
+	if was.Fence == n.fence && was.Owner != n.owner { // it found a LOCK that was undone; nobody was told of its fence, but of another's grant under it
+		was.Fence--
+	}
+	n.taken = max(n.taken, was.Fence)
 	for _, b := range n.beliefs {
 		b.over = true
 	}

@@ -453,7 +453,7 @@ func (c *simClient) force() {
 func (c *simClient) forceName(p *simProxy, name string) (was locks.Holding, held bool) {
 	h, well := c.w.history, c.w.well(p)
 	h.log(c.who, name, "%v FORCE", p)
-	h.force(name, +1, 0)
+	h.force(name, +1, was)
 	var err error
 	c.bounded(name, "FORCE", 0, func() { was, held, err = p.svc.Force(p.life, locks.Key{DB: 0, Name: name}) })
 	h.log(c.who, name, "%v -> %q, %v, %v", p, was.Owner, held, err)
@@ -461,6 +461,6 @@ func (c *simClient) forceName(p *simProxy, name string) (was locks.Holding, held
 	if held = held && err == nil && p.life.Err() == nil; !held {
 		was = locks.Holding{}
 	}
-	h.force(name, -1, was.Fence)
+	h.force(name, -1, was)
 	return was, held
 }
