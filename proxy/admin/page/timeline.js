@@ -62,6 +62,7 @@ function drawAxis(d) {
     else if (h.kind === "refused") box({ x: Math.min(x(h.ago_ms), WIDTH - 3) - 1, y: 2, width: 3, height: 4 }, "quiet", word);
   }
   set(svg, { viewBox: "0 0 " + WIDTH + " 32" });
+  svg.removeAttribute("aria-hidden");
   const bad = d.timeline.filter((h) => marks[h.kind](h)[1] === "bad").length;
   say(svg, "Who had it in the last " + span(from) + ": " + count(all.length) + " in turn, " + count(bad) + " lost or taken away. The list below says it in words.");
   setText(byId("detail-axis-from"), clock.format(Date.now() - from));
