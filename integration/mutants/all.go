@@ -177,9 +177,10 @@ if h and h.owner ~= owner and not replaces then return`}},
 	// Renewal.
 	{
 		Name:    "shortened-unnoted",
-		Breaks:  "a quorum notes a renewal that may shorten before it is sent: another proxy that remembers a longer validity unlocks after a rival's grant",
+		Breaks:  "a renewal that may shorten is noted, by a quorum before it is sent and where it is done: another proxy that remembers a longer validity unlocks after a rival's grant",
 		Profile: "at once",
-		Edits:   []Edit{{"backends/locks/quorum/renew.go", "if how == shortens {", "if false {"}},
+		Edits: []Edit{{"backends/locks/quorum/renew.go", "if how == shortens {", "if false {"},
+			{"scripts/renew.lua", "if shorten and fence > last then", "if false then"}},
 	},
 	{
 		Name:    "note-ignored",
