@@ -373,9 +373,7 @@ func (s *Session) getName(ctx context.Context, q request) {
 	case s.idle(ctx) != nil || !s.mayName(ctx, q.raw):
 	case len(s.name) > 0:
 		s.replies.Local(resp.AppendBulk(nil, s.name))
-	case s.id.Proto == 3:
-		s.replies.Local([]byte("_\r\n"))
 	default:
-		s.replies.Local([]byte("$-1\r\n"))
+		s.replies.Local(resp.AppendNullBulk(nil, s.id.Proto))
 	}
 }

@@ -61,6 +61,14 @@ func AppendNull(b []byte, proto int) []byte {
 	return append(b, "*-1\r\n"...)
 }
 
+// AppendNullBulk appends the null of protocol 3, or in protocol 2 the null bulk string, which stands in place of a text or an integer.
+func AppendNullBulk(b []byte, proto int) []byte {
+	if proto >= 3 {
+		return AppendNull(b, proto)
+	}
+	return append(b, "$-1\r\n"...)
+}
+
 // AppendCommand appends a command as clients send it: an array of bulk strings.
 func AppendCommand[T string | []byte](b []byte, args ...T) []byte {
 	b = AppendArray(b, len(args))

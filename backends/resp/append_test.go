@@ -23,6 +23,8 @@ func TestAppend(t *testing.T) {
 		{"map in 3", AppendMap(nil, 3, 3), "%3\r\n"},
 		{"null in 2", AppendNull(nil, 2), "*-1\r\n"},
 		{"null in 3", AppendNull(nil, 3), "_\r\n"},
+		{"null text in 2", AppendNullBulk(nil, 2), "$-1\r\n"},
+		{"null text in 3", AppendNullBulk(nil, 3), "_\r\n"},
 		{"command", AppendCommand(nil, "GET", ""), "*2\r\n$3\r\nGET\r\n$0\r\n\r\n"},
 		{"command of bytes", AppendCommand(nil, []byte("PING")), "*1\r\n$4\r\nPING\r\n"},
 	}

@@ -239,10 +239,8 @@ func (c *ctl) fence(ctx context.Context, arg []byte, value string) ([]byte, erro
 	switch {
 	case err != nil:
 		return nil, err
-	case (!r.Held || shownOwner(r.Owner) != value) && c.proto < 3:
-		return []byte("$-1\r\n"), nil // in place of an integer, not of an array
 	case !r.Held || shownOwner(r.Owner) != value:
-		return resp.AppendNull(nil, c.proto), nil
+		return resp.AppendNullBulk(nil, c.proto), nil
 	}
 	return resp.AppendInt(nil, r.Fence), nil
 }

@@ -98,11 +98,7 @@ func (l *Subscriber) Run(ctx context.Context, id upstream.Identity, args [][]byt
 	l.replies.Flush()
 	if len(names) == 0 {
 		l.mu.Lock()
-		null := "$-1\r\n"
-		if id.Proto == 3 {
-			null = "_\r\n"
-		}
-		reply := l.confirmationReply(strings.ToLower(command), []byte(null))
+		reply := l.confirmationReply(strings.ToLower(command), resp.AppendNullBulk(nil, id.Proto))
 		l.mu.Unlock()
 		l.replies.Push(reply)
 	}

@@ -126,7 +126,7 @@ func (t *table) keys(args []string) []byte {
 // appendInfo appends an entry of COMMAND; of nil, nothing.
 func (c *command) appendInfo(b []byte, proto int) []byte {
 	if c == nil {
-		return appendNull(b, proto)
+		return resp.AppendNullBulk(b, proto)
 	}
 	b = resp.AppendBulkString(resp.AppendArray(b, 10), c.name)
 	b = appendFlags(resp.AppendInt(b, int64(c.arity)), c.flags, proto)
@@ -256,14 +256,6 @@ func text(name, value string) field { return field{name, resp.AppendBulkString(n
 
 // number is a field whose value is written as a number.
 func number(name, digits string) field { return field{name, []byte(":" + digits + "\r\n")} }
-
-// appendNull appends nothing where a text would be.
-func appendNull(b []byte, proto int) []byte {
-	if proto == 3 {
-		return append(b, "_\r\n"...)
-	}
-	return append(b, "$-1\r\n"...)
-}
 
 func appendSet(b []byte, n, proto int) []byte {
 	at := len(b)

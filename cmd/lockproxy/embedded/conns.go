@@ -105,7 +105,7 @@ func (s *Server) client(c *conn, args []string) []byte {
 	case sub == "LIST":
 		return s.list(c, args)
 	case sub == "GETNAME" && len(args) == 0 && c.name == "":
-		return appendNull(nil, c.proto)
+		return resp.AppendNullBulk(nil, c.proto)
 	case sub == "GETNAME" && len(args) == 0:
 		return resp.AppendBulkString(nil, c.name)
 	case sub == "SETNAME" && len(args) == 1 && !strings.ContainsAny(args[0], " \r\n"):

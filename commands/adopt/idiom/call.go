@@ -155,10 +155,7 @@ func appendReply(b []byte, r lua.Reply, proto int) []byte {
 		}
 		return b
 	}
-	if proto < 3 { // a null bulk string, not the null array of AppendNull
-		return append(b, "$-1\r\n"...)
-	}
-	return resp.AppendNull(b, proto)
+	return resp.AppendNullBulk(b, proto)
 }
 
 // PlainClass is what a command of Plain is for.
