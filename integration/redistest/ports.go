@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"syscall"
 )
 
 const (
@@ -85,7 +86,11 @@ func freeBusAddr() (string, error) {
 
 func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
+// isFree listens for a moment. Nothing is forked meanwhile: a new process would have the listener until it runs its program, and
+// who connects then would take it for the server that is to come.
 func isFree(addr string) bool {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	l, err := net.Listen("tcp", addr)
 	return err == nil && l.Close() == nil
 }

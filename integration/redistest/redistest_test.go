@@ -3,7 +3,9 @@ package redistest
 import (
 	"bufio"
 	"os"
+	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -101,4 +103,33 @@ func TestClaim_WhateverTheDirectory(t *testing.T) {
 		t.Fatalf("given back: %v", err)
 	}
 	again.Close()
+}
+
+// TestFreeAddr_WhileOthersFork: nobody listens at an address that was found free, not for a moment either.
+func TestFreeAddr_WhileOthersFork(t *testing.T) {
+	var forking sync.WaitGroup
+	defer forking.Wait()
+	stop := make(chan struct{})
+	defer close(stop)
+	for range 4 {
+		forking.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = exec.Command("true").Run()
+				}
+			}
+		})
+	}
+	for range 1000 {
+		addr, err := FreeAddr()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if accepts(addr) == nil {
+			t.Fatalf("somebody listens at %s", addr)
+		}
+	}
 }
