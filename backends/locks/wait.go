@@ -108,8 +108,8 @@ func (s *Service) lockAtOnce(ctx context.Context, r Attempt) (Decision, error) {
 	return s.refusal(k)
 }
 
-// known is what a decision tells a line. The holder's lease is counted from when it was asked for: the answer may have been
-// late, and who is in line is not to sleep for longer because of that.
+// known is what a decision tells a line. The holder's lease is counted from when the question was sent, so that a late answer does not
+// make those in line wait longer.
 func (s *Service) known(asked time.Duration, a Decision, err error) waitq.Known {
 	if a.Granted {
 		lease := a.Grant.Validity + Drift(a.Grant.Validity)

@@ -31,7 +31,7 @@ type timeless struct {
 	calls [][]call // of scripts that renew or read, by node
 	mu    sync.Mutex
 	broke int                     // so many nodes answer with errors
-	mute  map[int]*scripts.Script // each of these nodes does so when it is to run the script
+	fails map[int]*scripts.Script // each of these nodes answers this script with an error
 	began time.Time
 	opts  testOptions // of the Service
 }
@@ -122,7 +122,7 @@ func (b *buffered) Close() error {
 func (s *timeless) sees(node int, p *server.Peer, cmd string, args []string) (done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sc := s.mute[node]
+	sc := s.fails[node]
 	if node < s.broke || cmd == "EVALSHA" && sc != nil && args[0] == sc.SHA1 {
 		p.WriteError("LOADING")
 		return true
@@ -140,11 +140,11 @@ func (s *timeless) down(n int) {
 	s.broke = n
 }
 
-// deaf has each of these nodes answer one script with errors, and the others none.
-func (s *timeless) deaf(to map[int]*scripts.Script) {
+// failScripts has each of these nodes answer one script with errors, and the others none.
+func (s *timeless) failScripts(fails map[int]*scripts.Script) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mute = to
+	s.fails = fails
 }
 
 // ran is how often a node ran a script.

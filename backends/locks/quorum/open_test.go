@@ -293,9 +293,9 @@ func TestFoster_LapsedWhereNotNoted(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(2100 * time.Millisecond)
-		s.deaf(map[int]*scripts.Script{0: scripts.Renew, 2: scripts.Note})
+		s.failScripts(map[int]*scripts.Script{0: scripts.Renew, 2: scripts.Note})
 		renewTo(t, other.proxy, g, 100*time.Millisecond)
-		s.deaf(nil)
+		s.failScripts(nil)
 		time.Sleep(200 * time.Millisecond)
 		if s.left(0) <= 0 || s.left(1) > 0 || s.left(2) > 0 {
 			t.Fatalf("left: %v %v %v", s.left(0), s.left(1), s.left(2))

@@ -474,8 +474,7 @@ func (h *simHistory) lost(l locks.Loss) {
 	}
 }
 
-// force notes that somebody begins to take the name away (1), or has ended to (-1), and
-// what was taken, if anything.
+// force notes that a FORCE begins (1) or has been answered (-1), and the lock that it took away; the zero Holding: none.
 func (h *simHistory) force(name string, by int, was locks.Holding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 // version is that of the Redis that miniredis follows, as its HELLO has it.
 const version = "8.4.0"
 
-// answer answers what miniredis does not, or would answer wrongly; nil: it does it itself.
+// answer is the reply to a command that miniredis lacks, or would answer wrongly; nil: miniredis runs it.
 func (s *Server) answer(c *conn, p *server.Peer, cmd string, args []string) []byte {
 	switch cmd {
 	case "COMMAND":
@@ -44,8 +44,8 @@ func (s *Server) answer(c *conn, p *server.Peer, cmd string, args []string) []by
 	return nil
 }
 
-// watchesNothing answers what has nothing to tell: there are no modules and no other users,
-// and nobody looks for what is slow.
+// watchesNothing answers commands about modules, users and slow commands: there are no modules, no users but the default one,
+// and slow commands are not recorded.
 func watchesNothing(cmd string, args []string) []byte {
 	if len(args) == 0 {
 		return wrongNumber(cmd)

@@ -11,8 +11,7 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// TestAnswers_AsOfARealServer: what is answered here in place of miniredis is answered as by a
-// real server, in both protocols.
+// TestAnswers_AsOfARealServer: the replies that this package makes have the shape of a real server's, in both protocols.
 func TestAnswers_AsOfARealServer(t *testing.T) {
 	real := startReal(t)
 	_, addr := startOne(t)
@@ -61,7 +60,7 @@ func shape(v redistest.Value) string {
 	return fmt.Sprintf("%c%s", v.Kind, parts)
 }
 
-// TestClients_AreListed: with what is known of them, and only while they are connected.
+// TestClients_AreListed: CLIENT LIST shows connections while they are open, with their names and databases.
 func TestClients_AreListed(t *testing.T) {
 	s, addr := startOne(t)
 	a := redistest.Open(t, addr)
@@ -91,7 +90,7 @@ $`)
 	}
 }
 
-// TestTransactions_QueueAnswers: inside MULTI they come with EXEC, and errors abort it.
+// TestTransactions_QueueAnswers: inside MULTI the replies of this package come with EXEC, and its errors abort it.
 func TestTransactions_QueueAnswers(t *testing.T) {
 	_, addr := startOne(t)
 	c := redistest.Open(t, addr)
@@ -126,7 +125,7 @@ func TestTransactions_QueueAnswers(t *testing.T) {
 	}
 }
 
-// TestScripts_AskMiniredis: a command in a script waits for nothing that the script itself holds.
+// TestScripts_AskMiniredis: a command in a script does not wait for the lock that the script holds.
 func TestScripts_AskMiniredis(t *testing.T) {
 	_, addr := startOne(t)
 	var all sync.WaitGroup

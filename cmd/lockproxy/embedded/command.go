@@ -8,7 +8,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// answerCommand answers COMMAND, of which args are what follows the name.
+// answerCommand is the reply to COMMAND with these arguments.
 func (t *table) answerCommand(proto int, args []string) []byte {
 	if len(args) == 0 {
 		return t.info(proto)

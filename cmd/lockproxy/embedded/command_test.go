@@ -33,8 +33,8 @@ func startReal(t *testing.T) *redistest.Server {
 	return real
 }
 
-// told is a reply on one line, without these fields of maps; what is in sets, and of a
-// command's subcommands those that are here, in the order of the alphabet.
+// told is a reply on one line, for comparison: without these fields of maps, with the members of sets and the subcommands
+// that both servers have in alphabetical order.
 func told(v redistest.Value, leftOut ...string) string {
 	var parts []string
 	switch {
@@ -69,8 +69,7 @@ func isMissingSub(name string) bool {
 	return strings.Contains(name, "|") && (commands().byName[name] == nil || slices.Contains(newer, name))
 }
 
-// TestCommands_AsARealServerTells: what commands take and do is told as by a real server, but
-// for texts to read.
+// TestCommands_AsARealServerTells: COMMAND INFO and DOCS are those of a real server, but for summaries and other prose.
 func TestCommands_AsARealServerTells(t *testing.T) {
 	real := startReal(t)
 	_, addr := startOne(t)
@@ -111,7 +110,7 @@ func field3(v redistest.Value, name string) string {
 	return ""
 }
 
-// TestCommands_RESP2SaysTheSame: in lists, as it has no maps and no sets.
+// TestCommands_RESP2SaysTheSame: the replies in RESP2 are those in RESP3, with lists in place of maps and sets.
 func TestCommands_RESP2SaysTheSame(t *testing.T) {
 	_, addr := startOne(t)
 	for _, asked := range [][]string{{"COMMAND"}, {"COMMAND", "DOCS"}, {"COMMAND", "INFO", "get", "nosuch", "config|get"}, {"CONFIG", "GET", "*"}} {
@@ -137,8 +136,7 @@ func inLists(v redistest.Value) string {
 	return v.String()
 }
 
-// TestCommands_AreThere: every command of COMMAND is one, and miniredis has no other that a
-// client may need.
+// TestCommands_AreThere: every command that COMMAND lists can be run, and it leaves out none that miniredis runs.
 func TestCommands_AreThere(t *testing.T) {
 	s, addr := startOne(t)
 	for name, command := range commands().byName {

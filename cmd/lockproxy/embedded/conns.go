@@ -90,7 +90,7 @@ func (s *Server) blocked() (n int) {
 	return n
 }
 
-// client answers CLIENT, of which args are what follows the name.
+// client is the reply to CLIENT with these arguments; nil: miniredis runs it.
 func (s *Server) client(c *conn, args []string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +133,7 @@ func (c *conn) setInfo(what, value string) []byte {
 	return ok()
 }
 
-// list answers CLIENT LIST to c, of all or those selected by TYPE or ID.
+// list is the reply to c's CLIENT LIST: all connections, or those selected by TYPE or ID.
 func (s *Server) list(c *conn, args []string) []byte {
 	selects := func(*conn) bool { return true }
 	switch {
@@ -170,7 +170,7 @@ func (c *conn) line(port string) string {
 		c.id, port, c.name, int(now.Sub(c.since).Seconds()), int(now.Sub(c.last).Seconds()), flags, c.db, c.queued, c.command, c.proto, c.libName, c.libVersion)
 }
 
-// hello answers a HELLO that does not log in.
+// hello is the reply to a HELLO without AUTH; nil: miniredis runs it.
 func (s *Server) hello(c *conn, p *server.Peer, args []string) []byte {
 	proto := c.proto
 	if len(args) > 0 {

@@ -54,7 +54,7 @@ func infoFields(t *testing.T, text string) map[string]string {
 
 var form = regexp.MustCompile(`^-?\d+$|^-?\d+\.\d+$|^[\d.]+%$|^[\d.]+[BKMGT]$|^[0-9a-f]{40}$|^keys=\d+,expires=\d+,avg_ttl=\d+$`)
 
-// formOf is the value without its figures.
+// formOf is a value with its digits removed.
 func formOf(value string) string {
 	if form.MatchString(value) {
 		return regexp.MustCompile(`[0-9a-f]{40}|[\d.]+`).ReplaceAllString(strings.TrimPrefix(value, "-"), "0")
@@ -62,8 +62,8 @@ func formOf(value string) string {
 	return "a text"
 }
 
-// TestInfo_AsOfARealServer: each field is one of a real server's, in the same section and of
-// the same form, and what is left out is left out on purpose.
+// TestInfo_AsOfARealServer: each field is in the same section of a real server's INFO and has the same form, and the fields
+// that are missing are on the list above.
 func TestInfo_AsOfARealServer(t *testing.T) {
 	real := startReal(t)
 	_, addr := startOne(t)
@@ -93,8 +93,7 @@ func TestInfo_AsOfARealServer(t *testing.T) {
 	}
 }
 
-// TestInfo_Sections: as many as are asked for, in the server's order; all of them look alike
-// in RESP3.
+// TestInfo_Sections: INFO has the sections that are asked for, in the server's order, in RESP2 and RESP3.
 func TestInfo_Sections(t *testing.T) {
 	real := startReal(t)
 	_, addr := startOne(t)
@@ -118,7 +117,7 @@ func TestInfo_Sections(t *testing.T) {
 	}
 }
 
-// TestInfo_IsTrue: what is told is what there is.
+// TestInfo_IsTrue: INFO's numbers of clients, keys and commands are the real ones.
 func TestInfo_IsTrue(t *testing.T) {
 	s, addr := startOne(t)
 	c, waiting := redistest.Open(t, addr), redistest.Open(t, addr)
