@@ -10,7 +10,7 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-const compareAndDelete = `if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end`
+const compareAndDelete = redistest.CompareAndDelete
 
 // TestAdopt_InEveryState: an adopted command keeps its turn, and does in every state of a connection what a lock verb
 // does there.

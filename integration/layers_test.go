@@ -124,7 +124,7 @@ var drawing = []room{
 	{pkg: "integration/browser", apart: true,
 		theirs: []string{"github.com/chromedp/chromedp", "github.com/chromedp/cdproto"}},
 	{pkg: "integration/clients/...", apart: true,
-		ours:   []string{"integration/redistest", "docs/recipes"},
+		ours:   []string{"integration/redistest", "integration/clients/visits", "docs/recipes"},
 		theirs: []string{"golang.org/x/sync", "github.com/redis/go-redis/v9", "modernc.org/sqlite"}},
 	{pkg: "integration/faults", apart: true,
 		ours:   []string{"integration/redistest", "integration/mutants", "scripts"}, // faults are aimed at scripts, by their SHA

@@ -1,14 +1,9 @@
 package integration
 
 import (
-	"os"
 	"testing"
 
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	redistest.RemoveBinary()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { redistest.Main(m) }

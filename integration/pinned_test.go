@@ -10,17 +10,10 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// eventually polls until cond holds and fails the test if it never does. A machine that
-// has other things to do gets more time than within: it says how soon one looks for it.
+// eventually is redistest.Eventually.
 func eventually(t *testing.T, within time.Duration, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(max(within, 30*time.Second))
-	for !cond() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", within, what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	redistest.Eventually(t, within, what, cond)
 }
 
 var blockedClients = regexp.MustCompile(`blocked_clients:(\d+)`)

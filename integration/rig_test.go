@@ -19,14 +19,11 @@ type rig struct {
 	proxies []*redistest.Proxy
 }
 
-// startRig starts everything with its default settings; args are the proxies'.
+// startRig is redistest.StartRig.
 func startRig(t *testing.T, nodes, proxies int, args ...string) *rig {
 	t.Helper()
-	r := &rig{data: redistest.Start(t), nodes: redistest.StartNodes(t, nodes)}
-	for range proxies {
-		r.proxies = append(r.proxies, redistest.StartProxy(t, r.data, r.nodes, args...))
-	}
-	return r
+	r := redistest.StartRig(t, nodes, proxies, args...)
+	return &rig{r.Data, r.Nodes, r.Proxies}
 }
 
 func (r *rig) addr() string { return r.proxies[0].Addr() }

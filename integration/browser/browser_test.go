@@ -19,9 +19,7 @@ import (
 const switchVariable = "LOCKPROXY_BROWSER"
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	redistest.RemoveBinary()
-	os.Exit(code)
+	redistest.Main(m)
 }
 
 // lease is long enough for the slowest scene, so that no lock ends by itself.

@@ -29,9 +29,7 @@ var protocols = []string{"resp2", "resp3"}
 const programTimeout = 10 * time.Minute
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	redistest.RemoveBinary()
-	os.Exit(code)
+	redistest.Main(m)
 }
 
 // A site is a proxy with its upstream, and what clients can be held to there.

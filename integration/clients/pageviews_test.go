@@ -2,10 +2,6 @@ package clients
 
 import (
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"os"
 	"strings"
@@ -14,8 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/lockproxy/lockproxy/integration/clients/visits"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
@@ -67,43 +62,13 @@ func viewPage(t *testing.T, installed func() (string, error), data *redistest.Se
 	}
 	lb := balancer(t, services)
 
-	client := &http.Client{Timeout: updateTimeout, Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
-	var together sync.WaitGroup
-	together.Add(updates)
-	var g errgroup.Group
-	start := time.Now()
-	for range updates {
-		g.Go(func() error {
-			together.Done()
-			together.Wait()
-			return look(client, lb)
-		})
-	}
 	watched := watchCount(t, data, atThird)
-	if err := g.Wait(); err != nil {
-		t.Error(err)
-	}
-	took = time.Since(start)
+	took = visits.AtOnce(t, lb, updates, updateTimeout)
 	watched()
 	for _, s := range services {
 		fmt.Fprintln(s.in)
 	}
 	return data.Do(t, "GET", "counter").Int(), took
-}
-
-// look gets a page.
-func look(client *http.Client, page string) error {
-	resp, err := client.Get(page)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", resp.Status, body)
-	}
-	return err
 }
 
 // balancer sends requests to the services in turns, each of which has said where it is.
@@ -118,15 +83,7 @@ func balancer(t *testing.T, services []*updater) string {
 		}
 		backends = append(backends, u)
 	}
-	var next atomic.Uint64
-	transport := &http.Transport{MaxIdleConnsPerHost: updates}
-	t.Cleanup(transport.CloseIdleConnections)
-	lb := httptest.NewServer(&httputil.ReverseProxy{
-		Transport: transport,
-		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(backends[next.Add(1)%uint64(len(backends))]) },
-	})
-	t.Cleanup(lb.Close)
-	return lb.URL
+	return visits.Balance(t, backends, updates)
 }
 
 // watchCount calls atThird, if not nil, when a third was counted. The function that it returns ends that.

@@ -25,9 +25,7 @@ func TestMain(m *testing.M) {
 	if kind := os.Getenv(holderVariable); kind != "" {
 		holdForEver(kind)
 	}
-	code := m.Run()
-	redistest.RemoveBinary()
-	os.Exit(code)
+	redistest.Main(m)
 }
 
 // settings are of a client. Only where it connects to must be said.

@@ -179,7 +179,7 @@ func (m *migration) update(ctx context.Context, w *way, value string) {
 	m.done.Add(1)
 	for range 100 {
 		if w.with(func(c *redis.Client) error {
-			return redis.NewScript(compareAndDelete).Run(ctx, c, []string{"lock:counter"}, value).Err()
+			return redis.NewScript(redistest.CompareAndDelete).Run(ctx, c, []string{"lock:counter"}, value).Err()
 		}) == nil {
 			return
 		}

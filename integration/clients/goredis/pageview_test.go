@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -15,8 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 
+	"github.com/lockproxy/lockproxy/integration/clients/visits"
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
@@ -115,7 +113,7 @@ func (s *pageview) count(ctx context.Context, fence int64) error {
 }
 
 // balance puts a round-robin load balancer in front of the services.
-func balance(t *testing.T, services ...*pageview) *httptest.Server {
+func balance(t *testing.T, services ...*pageview) string {
 	var backends []*url.URL
 	for _, s := range services {
 		srv := httptest.NewServer(s)
@@ -126,50 +124,7 @@ func balance(t *testing.T, services ...*pageview) *httptest.Server {
 		}
 		backends = append(backends, u)
 	}
-	var next atomic.Uint64
-	transport := &http.Transport{MaxIdleConnsPerHost: views}
-	t.Cleanup(transport.CloseIdleConnections)
-	lb := httptest.NewServer(&httputil.ReverseProxy{
-		Transport: transport,
-		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(backends[next.Add(1)%uint64(len(backends))]) },
-	})
-	t.Cleanup(lb.Close)
-	return lb
-}
-
-// visit sends all views at once and returns when the last is answered.
-func visit(t *testing.T, target string) time.Duration {
-	t.Helper()
-	client := &http.Client{Timeout: 2 * time.Minute, Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
-	var together sync.WaitGroup
-	together.Add(views)
-	var g errgroup.Group
-	start := time.Now()
-	for range views {
-		g.Go(func() error {
-			together.Done()
-			together.Wait()
-			return get(client, target)
-		})
-	}
-	if err := g.Wait(); err != nil {
-		t.Error(err)
-	}
-	return time.Since(start)
-}
-
-func get(client *http.Client, target string) error {
-	resp, err := client.Get(target)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", resp.Status, body)
-	}
-	return err
+	return visits.Balance(t, backends, views)
 }
 
 // pageCount is the count that the data Redis holds in the end.
@@ -199,16 +154,16 @@ func TestPageViews(t *testing.T) {
 		{"with a lock, two proxies and two lock nodes killed", 2, true, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := startRig(t, 5, tt.proxies)
+			r := redistest.StartRig(t, 5, tt.proxies)
 			sum := &tally{}
 			var services []*pageview
 			for i := range 2 {
-				services = append(services, newPageview(t, r.proxies[i%tt.proxies].Addr(), tt.locked, sum))
+				services = append(services, newPageview(t, r.Proxies[i%tt.proxies].Addr(), tt.locked, sum))
 			}
 			lb := balance(t, services...)
-			defer killHalfway(t, sum, r.nodes[:tt.kill])()
-			took := visit(t, lb.URL)
-			got := pageCount(t, r.data)
+			defer killHalfway(t, sum, r.Nodes[:tt.kill])()
+			took := visits.AtOnce(t, lb, views, 2*time.Minute)
+			got := pageCount(t, r.Data)
 			t.Logf("%d views counted of %d in %v", got, views, took.Round(time.Millisecond))
 			if sum.counted.Load() != views {
 				t.Errorf("%d requests were served", sum.counted.Load())

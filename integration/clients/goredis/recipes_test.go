@@ -22,6 +22,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/lockproxy/lockproxy/docs/recipes"
+	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
 // TestRecipesShowTheirCode holds the page to the code that the tests below run.
@@ -79,10 +80,10 @@ func request(t *testing.T, target string) int {
 
 func TestRecipeFailAtOnce(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 3, 1)
+	r := redistest.StartRig(t, 3, 1)
 	busy, free := make(chan struct{}, 3), make(chan struct{})
 	slow := func(http.ResponseWriter, *http.Request) { busy <- struct{}{}; <-free }
-	srv := httptest.NewServer(recipes.Exclusive(recipeClient(t, r.addr()), 10*time.Second, 0, http.HandlerFunc(slow)))
+	srv := httptest.NewServer(recipes.Exclusive(recipeClient(t, r.Addr()), 10*time.Second, 0, http.HandlerFunc(slow)))
 	defer srv.Close()
 	var holders sync.WaitGroup
 	begin := func(path string) { // returns when the request is being served
@@ -111,8 +112,8 @@ func TestRecipeFailAtOnce(t *testing.T) {
 
 func TestRecipeWait(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 3, 1)
-	rdb := recipeClient(t, r.addr())
+	r := redistest.StartRig(t, 3, 1)
+	rdb := recipeClient(t, r.Addr())
 	const visitors = 30
 	inside, seen := 0, 0 // written by whoever has the lock
 	var others atomic.Int64
@@ -163,7 +164,7 @@ var errDied = errors.New("died")
 // are paused. Each job adds 1 to a balance of its own.
 func TestRecipePutOff(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 3, 1)
+	r := redistest.StartRig(t, 3, 1)
 	const jobs, resources, workers, ttl = 60, 4, 6, 400 * time.Millisecond
 	name := func(i int) string { return fmt.Sprintf("%d@account:%d", i, i%resources) }
 	text, err := os.ReadFile("../../../docs/recipes/finish.lua")
@@ -174,7 +175,7 @@ func TestRecipePutOff(t *testing.T) {
 	var deaths, late, done atomic.Int64
 	queues := make([]*recipes.Queue, workers)
 	for i := range queues {
-		queues[i] = &recipes.Queue{Redis: recipeClient(t, r.addr()), Key: "jobs", TTL: ttl}
+		queues[i] = &recipes.Queue{Redis: recipeClient(t, r.Addr()), Key: "jobs", TTL: ttl}
 	}
 	do := func(q *recipes.Queue, step int) func(context.Context, string) error {
 		return func(ctx context.Context, job string) error {
@@ -229,11 +230,11 @@ func TestRecipePutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range jobs {
-		if v := r.data.Do(t, "GET", "balance:"+name(i)); v.Text != "1" {
+		if v := r.Data.Do(t, "GET", "balance:"+name(i)); v.Text != "1" {
 			t.Errorf("%s ran %s times", name(i), v.Text)
 		}
 	}
-	if n := r.data.Do(t, "ZCARD", "jobs").Int(); n != 0 {
+	if n := r.Data.Do(t, "ZCARD", "jobs").Int(); n != 0 {
 		t.Errorf("%d jobs are left in the queue", n)
 	}
 	t.Logf("%d deaths, %d workers too late", deaths.Load(), late.Load())
@@ -245,8 +246,8 @@ func TestRecipePutOff(t *testing.T) {
 // A worker that dies between taking a job and asking for the lock leaves no trace.
 func TestRecipePutOff_WorkerDiesBeforeLocking(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 1, 1)
-	rdb := recipeClient(t, r.addr())
+	r := redistest.StartRig(t, 1, 1)
+	rdb := recipeClient(t, r.Addr())
 	q := &recipes.Queue{Redis: rdb, Key: "jobs", TTL: 200 * time.Millisecond}
 	text, err := os.ReadFile("../../../docs/recipes/take.lua")
 	if err != nil {
@@ -293,7 +294,7 @@ func stale(t *testing.T, rdb *redis.Client, name string) (first, second *recipes
 
 func TestRecipeFenceSQL(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 3, 1)
+	r := redistest.StartRig(t, 3, 1)
 	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "accounts"))
 	if err != nil {
 		t.Fatal(err)
@@ -307,7 +308,7 @@ func TestRecipeFenceSQL(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first, second := stale(t, recipeClient(t, r.addr()), "account:7")
+	first, second := stale(t, recipeClient(t, r.Addr()), "account:7")
 	if err := second.Store(t.Context(), db, 7, "second"); err != nil {
 		t.Error(err)
 	}
@@ -322,8 +323,8 @@ func TestRecipeFenceSQL(t *testing.T) {
 
 func TestRecipeFenceRedis(t *testing.T) {
 	t.Parallel()
-	r := startRig(t, 3, 1)
-	rdb := recipeClient(t, r.addr())
+	r := redistest.StartRig(t, 3, 1)
+	rdb := recipeClient(t, r.Addr())
 	first, second := stale(t, rdb, "account:7")
 	for _, value := range []string{"second", "again"} {
 		if err := second.Set(t.Context(), "account:7", value); err != nil {

@@ -249,18 +249,18 @@ func rolls(t *testing.T) int {
 // no ordinary command of a client that sends again what was not answered fails, and none
 // is executed twice.
 func TestRollingRestart(t *testing.T) {
-	r := startRig(t, 3, 2, "--node-timeout", "2s")
-	c := gather(t, dialEither(r.proxies))
+	r := redistest.StartRig(t, 3, 2, "--node-timeout", "2s")
+	c := gather(t, dialEither(r.Proxies))
 	for i := range rolls(t) {
 		before := c.done.Load()
-		p := r.proxies[i%2]
+		p := r.Proxies[i%2]
 		if ended, status := p.Terminate(time.Minute); !ended || status != nil {
 			t.Fatalf("SIGTERM: ended %v, status %v", ended, status)
 		}
 		if err := p.Restart(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, time.Minute, "the crowd goes on", func() bool { return t.Failed() || c.done.Load() > before+50 })
+		redistest.Eventually(t, time.Minute, "the crowd goes on", func() bool { return t.Failed() || c.done.Load() > before+50 })
 	}
 	c.goHome()
 	t.Logf("%d restarts, %d steps, the longest took %v; %d LOCKs were told to ask elsewhere", rolls(t), c.done.Load(), time.Duration(c.slow.Load()), c.told.Load())
@@ -300,7 +300,7 @@ func TestRestartOnOneSocket(t *testing.T) {
 		if err := p.Restart(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, time.Minute, "the crowd goes on", func() bool { return t.Failed() || c.done.Load() > before+50 })
+		redistest.Eventually(t, time.Minute, "the crowd goes on", func() bool { return t.Failed() || c.done.Load() > before+50 })
 	}
 	c.goHome()
 	t.Logf("%d restarts, %d steps, the longest took %v; %d LOCKs were told to ask elsewhere", max(1, rolls(t)/2), c.done.Load(), time.Duration(c.slow.Load()), c.told.Load())

@@ -33,7 +33,7 @@ var existingLocks = []existingLock{
 			return c.SetNX(ctx, "lock:counter", value, updateLease).Result()
 		},
 		func(ctx context.Context, c *redis.Client, value string) error {
-			return redis.NewScript(compareAndDelete).Run(ctx, c, []string{"lock:counter"}, value).Err()
+			return redis.NewScript(redistest.CompareAndDelete).Run(ctx, c, []string{"lock:counter"}, value).Err()
 		},
 	},
 	{
@@ -42,7 +42,7 @@ var existingLocks = []existingLock{
 			return c.SetNX(ctx, "lock:counter", "1", updateLease).Result()
 		},
 		func(ctx context.Context, c *redis.Client, _ string) error {
-			return redis.NewScript(compareAndDelete).Run(ctx, c, []string{"lock:counter"}, "1").Err()
+			return redis.NewScript(redistest.CompareAndDelete).Run(ctx, c, []string{"lock:counter"}, "1").Err()
 		},
 	},
 	{
@@ -159,18 +159,18 @@ func TestAdopt_NoUpdateIsLost(t *testing.T) {
 			n = 222
 		}
 		t.Run(l.name, func(t *testing.T) {
-			r := startRig(t, 5, 2, "--adopt", "lock:* "+l.words)
-			clients := []*redis.Client{goRedis(t, r.proxies[0].Addr()), goRedis(t, r.proxies[1].Addr())}
-			got := updates(t, goRedis(t, r.data.Addr()), clients, n, l, func(done int64) {
+			r := redistest.StartRig(t, 5, 2, "--adopt", "lock:* "+l.words)
+			clients := []*redis.Client{goRedis(t, r.Proxies[0].Addr()), goRedis(t, r.Proxies[1].Addr())}
+			got := updates(t, goRedis(t, r.Data.Addr()), clients, n, l, func(done int64) {
 				if done == int64(n/3) {
-					r.nodes[0].Kill()
-					r.nodes[3].Kill()
+					r.Nodes[0].Kill()
+					r.Nodes[3].Kill()
 				}
 			})
 			if got != n {
 				t.Errorf("%d of %d updates", got, n)
 			}
-			if calls := r.data.Calls(t, "setnx") + r.data.Calls(t, "eval") + r.data.Calls(t, "evalsha") + r.data.Calls(t, "del"); calls != 0 {
+			if calls := r.Data.Calls(t, "setnx") + r.Data.Calls(t, "eval") + r.Data.Calls(t, "evalsha") + r.Data.Calls(t, "del"); calls != 0 {
 				t.Errorf("the upstream got %d commands on the lock", calls)
 			}
 		})
