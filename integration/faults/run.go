@@ -26,8 +26,10 @@ type Run struct {
 	Args   []string      // of the proxies
 	Watch  bool          // one more lock node is the master of a set that Sentinel watches over
 	Mutant string        // whose build the proxies are; empty: none
-	Keep   string        // a directory for the journals of a run that failed; empty: none
 }
+
+// keepVariable names a directory for the journals of runs that failed; the Makefile sets it.
+const keepVariable = "LOCKPROXY_TORTURE_KEEP"
 
 const (
 	patience     = 4                // times its length a run may take, until enough has happened
@@ -157,10 +159,11 @@ func (r Run) report(t *testing.T, w *world, j *judge, sets setReport, undecided 
 // keep copies the journals of a run that failed.
 func (r Run) keep(t *testing.T, w *world) {
 	t.Helper()
-	if r.Keep == "" {
+	to := os.Getenv(keepVariable)
+	if to == "" {
 		return
 	}
-	dir := filepath.Join(r.Keep, fmt.Sprint("torture-", r.Seed))
+	dir := filepath.Join(to, fmt.Sprint("torture-", r.Seed))
 	if err := os.RemoveAll(dir); err != nil {
 		t.Error(err)
 	}

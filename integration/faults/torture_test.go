@@ -21,16 +21,13 @@ const (
 	paceVariable   = "LOCKPROXY_TORTURE_PACE"    // faults in a storm are up to so far apart
 	ttlVariable    = "LOCKPROXY_TORTURE_MAX_TTL" // of the proxies; 2s without it
 	mutantVariable = "LOCKPROXY_TORTURE_MUTANT"  // of which the proxies are a build, see integration/mutants
-	keepVariable   = "LOCKPROXY_TORTURE_KEEP"    // a directory for the journals of a run that failed
 )
 
 func TestMain(m *testing.M) {
 	if RunClient() {
 		return
 	}
-	code := m.Run()
-	redistest.RemoveBinary()
-	os.Exit(code)
+	redistest.Main(m)
 }
 
 // TestTorture: whatever fails, nobody has what another has, fences grow, and what is
@@ -42,7 +39,7 @@ func TestTorture(t *testing.T) {
 	}
 	r := Run{
 		Seed: rand.Uint64(), Length: duration(t, timeVariable, 10*time.Second), Pace: duration(t, paceVariable, 0),
-		Kinds: only, Nodes: 3, MaxTTL: duration(t, ttlVariable, 0), Keep: os.Getenv(keepVariable), Mutant: os.Getenv(mutantVariable),
+		Kinds: only, Nodes: 3, MaxTTL: duration(t, ttlVariable, 0), Mutant: os.Getenv(mutantVariable),
 	}
 	if s := os.Getenv(seedVariable); s != "" {
 		if r.Seed, err = strconv.ParseUint(s, 10, 64); err != nil {
@@ -67,7 +64,7 @@ func TestClockThatStepsForward(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip(errNoCompiler)
 	}
-	Run{Seed: rand.Uint64(), Length: 5 * time.Second, Kinds: []string{stepForward, "node-pause", "proxy-pause"}, Nodes: 3, Keep: os.Getenv(keepVariable)}.Do(t)
+	Run{Seed: rand.Uint64(), Length: 5 * time.Second, Kinds: []string{stepForward, "node-pause", "proxy-pause"}, Nodes: 3}.Do(t)
 }
 
 // TestFailover: a lock node that fails over, with Sentinel, to a replica that may not have
@@ -76,7 +73,7 @@ func TestFailover(t *testing.T) {
 	if testing.Short() {
 		t.Skip("one torture is enough")
 	}
-	Run{Seed: rand.Uint64(), Length: 8 * time.Second, Kinds: []string{failover, "node-pause", "cut"}, Nodes: 2, Watch: true, Keep: os.Getenv(keepVariable)}.Do(t)
+	Run{Seed: rand.Uint64(), Length: 8 * time.Second, Kinds: []string{failover, "node-pause", "cut"}, Nodes: 2, Watch: true}.Do(t)
 }
 
 func duration(t *testing.T, variable string, otherwise time.Duration) time.Duration {
