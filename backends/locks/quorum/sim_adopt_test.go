@@ -454,7 +454,7 @@ func (c *simClient) adoptedGiveBack(p *simProxy, g *simAdoptedGrant) {
 		h.blame(g.name, "%s: giving back answers %q, done to %q", c.who, reply, call.released)
 	case g.value != "1" && reply == ":1" && call.released != g.owner:
 		h.blame(g.name, "%s: it gave back %q instead of %q", c.who, call.released, g.owner)
-	case due && time.Now().Before(g.until()) && reply == ":0" && c.w.adopted.releasesOf(g) == call.releases[g.owner]:
+	case due && h.promised(g.simBelief) && reply == ":0" && c.w.adopted.releasesOf(g) == call.releases[g.owner]:
 		h.blame(g.name, "%s: giving back fence %d in time answers 0, and nobody else has given it back", c.who, g.fence)
 	}
 }
@@ -578,7 +578,7 @@ func (c *simClient) adoptedWatch() {
 		h.blame(name, "%s: EXEC answers %q, done to %q", c.who, r.Reply, call.released)
 	case done && call.released != g.owner:
 		h.blame(name, "%s: EXEC gave back %q instead of %q", c.who, call.released, g.owner)
-	case due && !done && time.Now().Before(g.until()) && c.w.adopted.releasesOf(g) == call.releases[g.owner] && c.w.stayedWell(p, well):
+	case due && !done && h.promised(g.simBelief) && c.w.adopted.releasesOf(g) == call.releases[g.owner] && c.w.stayedWell(p, well):
 		h.blame(name, "%s: EXEC in time gives fence %d not back, and nothing has failed", c.who, g.fence)
 	}
 	h.count("adopted: transactions")

@@ -431,6 +431,13 @@ func (h *simHistory) running(b *simBelief) bool {
 	return !b.over && time.Now().Before(b.until())
 }
 
+// promised reports whether the validity that the owner was told of has not ended, whether or not it has the lock still.
+func (h *simHistory) promised(b *simBelief) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Now().Before(b.until())
+}
+
 // later reports whether a larger fence than the belief's has been granted, or FORCE has
 // taken the grant away.
 func (h *simHistory) later(b *simBelief) bool {

@@ -314,14 +314,16 @@ func (w *simWorld) lose(n *simNode, r *rand.Rand, downFor time.Duration) {
 	}
 	w.say("node %d is killed, proxies are told: %v", n.index, told)
 	lasts(r, downFor)
+	var clock time.Duration
 	w.with(func() {
 		n.restart(kept)
 		n.old = n.copyKeys()
 		if r.IntN(4) == 0 {
 			n.offset = w.profile.offset(r)
 		}
+		clock = n.offset
 	})
-	w.say("node %d is back, with %s, its clock at %v", n.index, [...]string{"a snapshot", "a snapshot", "all it knew", "nothing"}[memory], n.offset)
+	w.say("node %d is back, with %s, its clock at %v", n.index, [...]string{"a snapshot", "a snapshot", "all it knew", "nothing"}[memory], clock)
 }
 
 // saveNode has a node make the snapshot from which it may start again.
@@ -466,10 +468,10 @@ func restartProxy(w *simWorld, r *rand.Rand) {
 // early, which no proxy can notice: the one thing about clocks that is not promised.
 func stepBack(w *simWorld, r *rand.Rand) {
 	n := w.anyNode(r)
+	var clock time.Duration
 	w.with(func() {
-		if to := w.profile.offset(r); to < n.offset {
-			n.offset = to
-		}
+		n.offset = min(n.offset, w.profile.offset(r))
+		clock = n.offset
 	})
-	w.say("the clock of node %d is set back to %v", n.index, n.offset)
+	w.say("the clock of node %d is set back to %v", n.index, clock)
 }

@@ -262,6 +262,7 @@ func (c *simClient) apart(oneOnly bool) (third *simNode, well func()) {
 	at := c.r.Perm(len(c.w.nodes))
 	noted, third, early := c.w.nodes[at[0]], c.w.nodes[at[2]], c.w.refuse(c.w.nodes[at[1]])
 	t := c.w.trap(noted, "note")
+	pause := c.between(0, time.Millisecond) // taken here: the client goes on with its chance meanwhile
 	end := make(chan func(), 1)
 	go func() {
 		n := t.wait(c.w, 50*time.Millisecond)
@@ -270,7 +271,7 @@ func (c *simClient) apart(oneOnly bool) (third *simNode, well func()) {
 		case n == nil:
 			end <- func() {}
 		case oneOnly:
-			c.sleep(c.between(0, time.Millisecond))
+			c.sleep(pause)
 			first, second := c.w.refuse(noted), c.w.refuse(third)
 			end <- func() { first(); second() }
 		default:
