@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -93,12 +94,33 @@ func TestPage(t *testing.T) {
 		{"where nothing may be taken away", forbidden},
 		{"many locks", many},
 		{"scripts of others do not run", policy},
+		{"first, before any event", firstPaint},
 		{"not live", notLive},
 		{"lock nodes that refuse writes", refusing},
 		{"lock nodes that fail", failing},
 	} {
 		t.Run(scene.name, func(t *testing.T) { scene.play(t, s) })
 	}
+}
+
+// firstPaint is what a page shows that no event has reached.
+func firstPaint(t *testing.T, s *site) {
+	c := redistest.Open(t, s.proxy.Addr())
+	lock(t, c, "first", lease, "OWNER", "worker-1", "INFO", "before any event")
+	defer c.Do(t, "UNLOCK", "first", "worker-1")
+	b := open(t, s.chromium, "about:blank")
+	deaf := page.AddScriptToEvaluateOnNewDocumentParams{Source: `window.EventSource = class extends EventTarget { close() {} }`}
+	if _, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument, deaf); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, patience, "the page comes with the lock", func() bool {
+		b.run(chromedp.Navigate(s.page))
+		return eval[bool](b, row("locks", "first")+" !== undefined")
+	})
+	b.sees("who holds it", cell("locks", "first", "Owner")+` === "worker-1" && `+cell("locks", "first", "Info")+` === "before any event"`)
+	b.sees("how the nodes are", `document.getElementById("health").innerText.startsWith("Ready: all 5 lock nodes vote")`)
+	b.click(row("locks", "first") + `.querySelector("button")`)
+	b.sees("all about it", `document.getElementById("detail-why").textContent.includes("first is held by worker-1")`)
 }
 
 func holders(t *testing.T, s *site) {
@@ -500,6 +522,35 @@ func pictures(t *testing.T, s *site, b *tab) {
 		b.run(chromedp.EmulateViewport(390, 900, chromedp.EmulateMobile), chromedp.Sleep(300*time.Millisecond))
 		b.screenshot("phone-" + scheme)
 	}
+	busy := redistest.Open(t, s.proxy.Addr())
+	for i := range 3 {
+		lock(t, busy, "deploy", "20s", "OWNER", fmt.Sprint("ci-", i))
+		w := redistest.Open(t, s.proxy.Addr())
+		w.Send(t, redistest.Command("LOCK", "deploy", "20s", "OWNER", fmt.Sprint("ci-", i+10), "INFO", "build 1207", "WAIT", lease))
+		b.sees("who waits", cell("queues", "deploy", "Next")+fmt.Sprintf(` === "ci-%d"`, i+10))
+		time.Sleep(time.Duration(i+1) * 700 * time.Millisecond)
+		if i == 1 {
+			busy.Do(t, "LOCKCTL", "FORCE", "deploy")
+		} else {
+			busy.Do(t, "UNLOCK", "deploy", fmt.Sprint("ci-", i))
+		}
+		if v := w.Read(t); v.IsError() {
+			t.Fatal(v)
+		}
+		time.Sleep(time.Duration(i+1) * 500 * time.Millisecond)
+		if i < 2 {
+			w.Do(t, "UNLOCK", "deploy", fmt.Sprint("ci-", i+10))
+		}
+	}
+	b.sees("the lock", cell("locks", "deploy", "Owner")+` === "ci-12"`)
+	b.click(row("locks", "deploy") + `.querySelector("button")`)
+	b.sees("the axis", `document.querySelectorAll("#detail-axis .holds").length === 6`)
+	for _, scheme := range []string{"light", "dark"} {
+		b.light(scheme)
+		b.run(chromedp.EmulateViewport(760, 900), chromedp.Sleep(300*time.Millisecond))
+		b.screenshot("detail-" + scheme)
+	}
+	b.click(`document.getElementById("detail-close")`)
 	b.light("")
 	b.run(chromedp.EmulateViewport(1280, 900))
 }

@@ -25,7 +25,8 @@ const (
 	rateWindow       = 10 * time.Second
 )
 
-// A feed makes the events of the page, once for all viewers, and rests while there are none.
+// A feed makes the events of the page, once for all viewers, and rests while there are none. It also makes what a page that is
+// opened shows first.
 // Its methods are safe for concurrent use.
 type feed struct {
 	srv   *Server
@@ -39,6 +40,8 @@ type feed struct {
 	viewers    map[*viewer]struct{}
 	queuedKeys map[string]locks.Key // of the last state, by id
 	listedKeys map[string]locks.Key // of the last rows, by id
+
+	first firstLook
 
 	rates   sync.Mutex   // for samples
 	samples []rateSample // the oldest first
@@ -57,10 +60,12 @@ type viewer struct {
 }
 
 func newFeed(s *Server) *feed {
-	return &feed{
+	f := &feed{
 		srv: s, began: time.Now(), hasViewer: make(chan struct{}), viewers: map[*viewer]struct{}{},
 		wakeState: make(chan struct{}, 1), wakeLocks: make(chan struct{}, 1),
 	}
+	f.first.r.feed = f
+	return f
 }
 
 var errTooManyViewers = errors.New("too many pages are open")
@@ -205,6 +210,7 @@ func (f *feed) state() (v stateView, names map[string]locks.Key) {
 		v.Nodes = append(v.Nodes, viewNode(n, stats.Each[i]))
 	}
 	v.Needed = len(v.Nodes)/2 + 1
+	v.Summary = summarize(v)
 	queues, lines := svc.Queues(maxQueues)
 	v.Lines = lines
 	for _, q := range queues {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -32,15 +33,30 @@ type lockReader struct {
 
 // read broadcasts who holds what, and returns how long to pause.
 func (r *lockReader) read(ctx context.Context) (pause time.Duration) {
-	within, cancel := context.WithTimeout(ctx, locksTimeout)
+	filters := r.feed.filters()
+	parts, listed, pause := r.look(ctx, filters)
+	if listed != nil {
+		r.feed.mu.Lock()
+		r.feed.listedKeys = listed
+		r.feed.mu.Unlock()
+	}
+	for _, filter := range filters {
+		r.feed.broadcast("locks", parts[filter], func(w *viewer) bool { return w.filter == filter })
+	}
+	return pause
+}
+
+// look reads what read broadcasts, and the names in it by id; nil: it could not be read, as each part says.
+func (r *lockReader) look(ctx context.Context, filters []string) (parts map[string]locksView, listed map[string]locks.Key, pause time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, locksTimeout)
 	defer cancel()
-	f := r.feed
-	err := r.listNames(within)
+	err := r.listNames(ctx)
 	began := time.Now()
-	filters := f.filters()
-	var parts map[string]locksView
 	if err == nil {
-		parts, err = r.readHoldings(within, filters)
+		parts, listed, err = r.readHoldings(ctx, filters)
+	}
+	if err != nil {
+		parts = map[string]locksView{}
 	}
 	pause = pauseAfter(time.Since(began))
 	for _, filter := range filters {
@@ -49,9 +65,54 @@ func (r *lockReader) read(ctx context.Context) (pause time.Duration) {
 		if v.Seen = millis(time.Since(r.seen)); err != nil {
 			v.Error = shown(err.Error())
 		}
-		f.broadcast("locks", v, func(w *viewer) bool { return w.filter == filter })
+		parts[filter] = v
 	}
-	return pause
+	return parts, listed, pause
+}
+
+// firstTimeout is how long a page that is opened waits for the nodes.
+const firstTimeout = 300 * time.Millisecond
+
+// A firstLook is who holds what for pages that are opened. It is safe for concurrent use.
+type firstLook struct {
+	mu   sync.Mutex
+	r    lockReader
+	view *locksView // the last, nil if it could not be read
+	at   time.Time  // when view was read
+	next time.Time  // when to read it again
+}
+
+// locks is who holds what, read now unless that was done just before; nil if the nodes do not say in time.
+func (l *firstLook) locks(ctx context.Context) *locksView {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !time.Now().Before(l.next) {
+		ctx, cancel := context.WithTimeout(ctx, firstTimeout)
+		defer cancel()
+		parts, listed, pause := l.r.look(ctx, []string{""})
+		l.view, l.at, l.next = nil, time.Now(), time.Now().Add(pause)
+		if listed != nil {
+			v := parts[""]
+			l.view = &v
+			l.r.feed.addListed(listed)
+		}
+	}
+	if l.view == nil {
+		return nil
+	}
+	v := *l.view
+	v.Age += millis(time.Since(l.at))
+	return &v
+}
+
+// addListed has the details of these locks be found, until the next event tells of others.
+func (f *feed) addListed(listed map[string]locks.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.listedKeys == nil {
+		f.listedKeys = map[string]locks.Key{}
+	}
+	maps.Copy(f.listedKeys, listed)
 }
 
 // pauseAfter is the pause after something that took so long, so that it takes its share.
@@ -85,13 +146,13 @@ func (f *feed) filters() []string {
 	return slices.Compact(all)
 }
 
-// readHoldings reads the rows for all filters at once, and no others.
-func (r *lockReader) readHoldings(ctx context.Context, filters []string) (map[string]locksView, error) {
+// readHoldings reads the rows for all filters at once, and no others, and the names in them by id.
+func (r *lockReader) readHoldings(ctx context.Context, filters []string) (map[string]locksView, map[string]locks.Key, error) {
 	svc := r.feed.srv.opt.Locks
 	some, more := selectNames(r.names, waitedFor(svc), filters)
 	held, err := svc.Holdings(ctx, union(some))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	rows, listed := map[locks.Key]lockView{}, map[string]locks.Key{}
 	for _, h := range held {
@@ -99,9 +160,6 @@ func (r *lockReader) readHoldings(ctx context.Context, filters []string) (map[st
 		rows[n] = viewLock(h, len(svc.Nodes()))
 		listed[rows[n].ID] = n
 	}
-	r.feed.mu.Lock()
-	r.feed.listedKeys = listed
-	r.feed.mu.Unlock()
 	parts := map[string]locksView{}
 	for _, filter := range filters {
 		v := locksView{Rows: []lockView{}, More: more[filter], Names: len(some[filter]) + more[filter], Complete: r.complete}
@@ -112,7 +170,7 @@ func (r *lockReader) readHoldings(ctx context.Context, filters []string) (map[st
 		}
 		parts[filter] = v
 	}
-	return parts, nil
+	return parts, listed, nil
 }
 
 // waitedFor are the names with the longest queues at this proxy.

@@ -45,11 +45,10 @@ func (s *Server) page(mux *http.ServeMux) {
 //go:embed page/index.html
 var indexHTML string
 
-// index is the page with what the proxy knows by itself, so that there is something to see before the first event. It has two
-// gaps to fill: html/template would cost 12 MB for that (docs/decisions/0030).
-func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
+// index is the page with all that it shows first, so that there is something to see before the first event. It has a few gaps to fill: html/template would cost 12 MB for that (docs/decisions/0030).
+func (s *Server) index(w http.ResponseWriter, r *http.Request) {
 	state, _ := s.feed.state()
-	first, err := json.Marshal(map[string]any{"state": state, "history": s.history.view()})
+	first, err := json.Marshal(map[string]any{"state": state, "locks": s.feed.first.locks(r.Context()), "history": s.history.view()})
 	if err != nil {
 		s.opt.Log.Error("the page cannot be made", "error", err)
 		http.Error(w, "the page cannot be made", http.StatusInternalServerError)
@@ -64,7 +63,8 @@ func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(&checks, "<li%s>%s %s: %s</li>", class, mark, html.EscapeString(c.Of), html.EscapeString(c.Says))
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	page := strings.NewReplacer("{{first}}", html.EscapeString(string(first)), "{{checks}}", checks.String()).Replace(indexHTML)
+	page := strings.NewReplacer("{{first}}", html.EscapeString(string(first)), "{{checks}}", checks.String(),
+		"{{kind}}", state.Summary.Kind, "{{says}}", html.EscapeString(state.Summary.Says)).Replace(indexHTML)
 	_, _ = io.WriteString(w, page) // fails only if the client has left
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io/fs"
 	"net/http"
 	"path"
@@ -32,7 +33,7 @@ func TestPage_Files(t *testing.T) {
 	if _, body := d.ask(t, http.MethodGet, "/"); !strings.Contains(body, "</h1>") || !strings.Contains(body, "✗ upstream: ") || !strings.Contains(body, `data-first="{&#34;history&#34;:{`) || strings.Contains(body, "{{") {
 		t.Errorf("the page: %.3000s", body)
 	}
-	html := regexp.MustCompile(`(?i)<script>|<script [^>]*>[^<]|<style|\s(style|on[a-z]+)=|src="[^"]*:|href="[^"]*:`)
+	markup := regexp.MustCompile(`(?i)<script>|<script [^>]*>[^<]|<style|\s(style|on[a-z]+)=|src="[^"]*:|href="[^"]*:`)
 	script := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|https?://|\.style\b|cssText`)
 	css := regexp.MustCompile(`url\(|@import|https?:`)
 	files, err := fs.ReadDir(pageFS, "page")
@@ -41,7 +42,7 @@ func TestPage_Files(t *testing.T) {
 	}
 	for _, file := range files {
 		name := file.Name()
-		bad := map[string]*regexp.Regexp{".html": html, ".js": script, ".css": css}[path.Ext(name)]
+		bad := map[string]*regexp.Regexp{".html": markup, ".js": script, ".css": css}[path.Ext(name)]
 		if bad == nil {
 			continue
 		}
@@ -55,6 +56,48 @@ func TestPage_Files(t *testing.T) {
 	}
 	if code, _ := d.get(t, "/page/"); code != http.StatusNotFound {
 		t.Errorf("a listing of the files: %d", code)
+	}
+}
+
+// What the page has before any event: locks too, whose details can be asked for, unless too few nodes answer.
+func TestPage_First(t *testing.T) {
+	t.Parallel()
+	d, _, nodes := openReal(t, Options{}, 3)
+	g := grab(t, d, locks.LockRequest{Key: locks.Key{Name: "job \"1\""}, Owner: "alice"})
+	first := func() (v struct {
+		State   stateView
+		Locks   *locksView
+		History historyView
+	}) {
+		_, body := d.ask(t, http.MethodGet, "/")
+		_, rest, _ := strings.Cut(body, `data-first="`)
+		data, _, _ := strings.Cut(rest, `"`)
+		if err := json.Unmarshal([]byte(html.UnescapeString(data)), &v); err != nil {
+			t.Fatal(err)
+		}
+		if says := html.EscapeString(v.State.Summary.Says); says == "" || !strings.Contains(body, `class="status `+v.State.Summary.Kind+`" role="status" aria-live="polite">`+says+"</p>") {
+			t.Errorf("%q does not stand in the page: %.3000s", says, body)
+		}
+		return v
+	}
+	v := first()
+	if v.Locks == nil || len(v.Locks.Rows) != 1 || v.Locks.Rows[0].Owner.Text != "alice" || !v.Locks.Complete || v.Locks.Names != 1 || len(v.State.Nodes) != 3 || v.History.Every == 0 {
+		t.Fatalf("first %+v", v)
+	}
+	if code, body := d.get(t, "/page/lock?id="+v.Locks.Rows[0].ID); code != http.StatusOK || !strings.Contains(body, fmt.Sprint(g.Fence)) {
+		t.Errorf("details: %d %s", code, body)
+	}
+	look := &d.feed.first
+	for _, n := range nodes {
+		n.Kill()
+	}
+	look.next = time.Now().Add(time.Hour)
+	if again := first(); again.Locks == nil || len(again.Locks.Rows) != 1 || again.Locks.Age < v.Locks.Age {
+		t.Errorf("before it is time to look again: %+v", again)
+	}
+	look.next = time.Time{}
+	if after := first(); after.Locks != nil {
+		t.Errorf("no node answers: %+v", after)
 	}
 }
 

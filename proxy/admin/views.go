@@ -1,7 +1,9 @@
 package admin
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lockproxy/lockproxy/backends/locks"
@@ -14,6 +16,7 @@ import (
 
 // A stateView is the proxy's own state. It causes no request.
 type stateView struct {
+	Summary summaryView `json:"summary"`
 	Health  []checkView `json:"health"`
 	Proxy   proxyView   `json:"proxy"`
 	Nodes   []nodeView  `json:"nodes"`
@@ -24,6 +27,12 @@ type stateView struct {
 	Waited  []hotView   `json:"waited"` // names by time waited
 	Force   bool        `json:"force"`  // --admin-force is set
 	Viewers int         `json:"viewers"`
+}
+
+// A summaryView says in a sentence how the proxy and its nodes are.
+type summaryView struct {
+	Kind string `json:"kind"` // good, warn or bad
+	Says string `json:"says"`
 }
 
 // A checkView is a line of /readyz.
@@ -54,7 +63,7 @@ type nodeView struct {
 	Up         bool   `json:"up"`
 	Votes      bool   `json:"votes"`         // it takes part
 	Quarantine int64  `json:"quarantine_ms"` // for how long still
-	Latency    int64  `json:"latency_us"`    // of its last answer
+	Latency    int64  `json:"latency_us"`    // of its last answer; 0: it is not up
 	Queued     int    `json:"queued"`
 	Error      string `json:"error"`
 	Paused     bool   `json:"paused"` // it failed just now and is not asked for a moment
@@ -172,7 +181,38 @@ func sinceMillis(t time.Time) int64 {
 	return millis(max(0, time.Since(t)))
 }
 
+// summarize is the summary of a state without one.
+func summarize(v stateView) summaryView {
+	voting := 0
+	for _, n := range v.Nodes {
+		if n.Votes {
+			voting++
+		}
+	}
+	var failed []string
+	for _, c := range v.Health {
+		if !c.OK {
+			failed = append(failed, c.Of+" "+c.Says)
+		}
+	}
+	vote := fmt.Sprintf("%d of %d lock nodes vote, %d must agree.", voting, len(v.Nodes), v.Needed)
+	switch spare := voting - v.Needed; {
+	case spare < 0:
+		return summaryView{"bad", "No quorum: " + vote + " No lock can be taken or renewed."}
+	case len(failed) > 0:
+		return summaryView{"bad", "Not ready: " + strings.Join(failed, "; ") + "."}
+	case voting < len(v.Nodes) && spare == 0:
+		return summaryView{"warn", "Ready, but " + vote + " Locks go on; no other node may fail."}
+	case voting < len(v.Nodes):
+		return summaryView{"warn", fmt.Sprintf("Ready, but %s Locks go on; %d more may fail.", vote, spare)}
+	}
+	return summaryView{"good", fmt.Sprintf("Ready: all %d lock nodes vote, %d must agree.", voting, v.Needed)}
+}
+
 func viewNode(n locks.NodeStatus, counted locks.NodeStats) nodeView {
+	if !n.Up {
+		n.Took = 0
+	}
 	return nodeView{
 		Address: n.Address, State: shown(n.Brief()), Since: sinceMillis(n.Since), Up: n.Up, Votes: n.Ready(),
 		Quarantine: millis(n.Left), Latency: n.Took.Microseconds(), Queued: n.Queued, Error: shown(locks.WhySilent(n.Err)),

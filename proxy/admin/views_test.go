@@ -31,3 +31,30 @@ func TestViews_AdoptedOwners(t *testing.T) {
 		}
 	}
 }
+
+func TestSummarize(t *testing.T) {
+	nodes := func(votes string) (all []nodeView) {
+		for _, v := range votes {
+			all = append(all, nodeView{Votes: v == '+'})
+		}
+		return all
+	}
+	bad := []checkView{{Of: "clients", Says: "accepting", OK: true}, {Of: "upstream", Says: "timeout"}, {Of: "lock nodes", Says: "few"}}
+	for _, c := range []struct {
+		votes  string
+		health []checkView
+		want   summaryView
+	}{
+		{"+++++", bad[:1], summaryView{"good", "Ready: all 5 lock nodes vote, 3 must agree."}},
+		{"+", nil, summaryView{"good", "Ready: all 1 lock nodes vote, 1 must agree."}},
+		{"++-++", bad[:1], summaryView{"warn", "Ready, but 4 of 5 lock nodes vote, 3 must agree. Locks go on; 1 more may fail."}},
+		{"--+++", nil, summaryView{"warn", "Ready, but 3 of 5 lock nodes vote, 3 must agree. Locks go on; no other node may fail."}},
+		{"--++-", bad, summaryView{"bad", "No quorum: 2 of 5 lock nodes vote, 3 must agree. No lock can be taken or renewed."}},
+		{"+++", bad, summaryView{"bad", "Not ready: upstream timeout; lock nodes few."}},
+	} {
+		v := stateView{Nodes: nodes(c.votes), Needed: len(c.votes)/2 + 1, Health: c.health}
+		if got := summarize(v); got != c.want {
+			t.Errorf("%s, %v: %v", c.votes, c.health, got)
+		}
+	}
+}

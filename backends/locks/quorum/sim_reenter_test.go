@@ -151,6 +151,9 @@ func (c *simClient) enter(p *simProxy, name, field string, held int, g *simAdopt
 	a.mu.Unlock()
 	if changed || g != nil && g.fence == taken.Fence && !ended && h.hasEnded(g.simBelief) { // by DEL of others
 		h.count("adopted: changed before they were heard of")
+		if g != nil && g.fence != taken.Fence { // the grant that it had is over, as it has heard
+			h.ended(g.simBelief)
+		}
 		return nil
 	}
 	expected := 1

@@ -102,7 +102,7 @@ const nodesTable = new Table("nodes", [
     className: "wide",
     fill: (td, n) => {
       const says = n.state === "quarantine" ? "it may have forgotten leases, and waits until none can run" : n.state.startsWith("refuses") ? refusals[n.error] || "it answers, but not with votes" : n.state.startsWith("down") ? "" : n.error;
-      setText(td, says + (n.paused ? (says ? "; " : "") + "left alone for a moment" : ""));
+      setText(td, says + (n.paused && !n.state.startsWith("down") ? (says ? "; " : "") + "left alone for a moment" : ""));
       td.classList.toggle("none", td.textContent === "");
     },
   },
@@ -159,7 +159,7 @@ function showState() {
   nodesTable.show(state.nodes, (n) => n.address);
   queuesTable.show(state.queues, (q) => q.id);
   const more = state.lines - state.queues.length;
-  setText(byId("queues-note"), count(p.waiting) + " in " + count(state.lines) + (state.lines === 1 ? " queue" : " queues") + (more > 0 ? "; the longest are shown" : ""));
+  setText(byId("queues-note"), state.lines === 0 ? "" : count(p.waiting) + " in " + count(state.lines) + (state.lines === 1 ? " queue" : " queues") + (more > 0 ? "; the longest are shown" : ""));
   askedTable.show(state.asked, (h) => h.id);
   waitedTable.show(state.waited, (h) => h.id);
 }
@@ -178,50 +178,27 @@ function figure(name, value, className) {
   setClass(dd, className || "");
 }
 
-// showHealth sums it up in one sentence, which screen readers read when it changes.
+// showHealth shows the summary, which screen readers read when it changes.
 function showHealth() {
-  let kind = "good";
-  let says = "Ready.";
-  let title = "lockproxy";
-  if (state) {
-    const bad = state.health.filter((c) => !c.ok);
-    const voting = state.nodes.filter((n) => n.votes).length;
-    const of = " of " + state.nodes.length + " lock nodes vote, " + state.needed + " must agree.";
-    if (voting < state.needed) {
-      kind = "bad";
-      says = "No quorum: " + voting + of + " No lock can be taken or renewed.";
-    } else if (bad.length > 0) {
-      kind = "bad";
-      says = "Not ready: " + bad.map((c) => c.of + " " + c.says).join("; ") + ".";
-    } else if (voting < state.nodes.length) {
-      kind = "warn";
-      says = "Ready, but " + voting + of + " Locks go on; " + (voting === state.needed ? "no other node may fail." : voting - state.needed + " more may fail.");
-    } else {
-      says = "Ready: all " + voting + " lock nodes vote, " + state.needed + " must agree.";
-    }
-    const list = byId("checks");
-    while (list.children.length > state.health.length) list.lastChild.remove();
-    state.health.forEach((c, i) => {
-      const li = list.children[i] || list.appendChild(element("li"));
-      setText(li, (c.ok ? "✓ " : "✗ ") + c.of + ": " + c.says);
-      setClass(li, c.ok ? "" : "bad");
-    });
-  }
+  let { kind, says } = state.summary;
+  const list = byId("checks");
+  while (list.children.length > state.health.length) list.lastChild.remove();
+  state.health.forEach((c, i) => {
+    const li = list.children[i] || list.appendChild(element("li"));
+    setText(li, (c.ok ? "✓ " : "✗ ") + c.of + ": " + c.says);
+    setClass(li, c.ok ? "" : "bad");
+  });
   if (lostAt) {
     kind = "bad";
     says = "Not live since " + clock.format(lostAt) + ". What is shown is as of then. Trying to reach the proxy again.";
-  } else if (!state) {
-    kind = "";
-    says = "Connecting.";
   }
-  if (kind === "bad") title = "✗ lockproxy";
-  if (kind === "warn") title = "! lockproxy";
+  const title = (kind === "bad" ? "✗ " : kind === "warn" ? "! " : "") + "lockproxy";
   const health = byId("health");
   setText(health, says);
   setClass(health, "status " + kind);
   if (document.title !== title) document.title = title;
   const live = byId("live");
-  setText(live, lostAt ? "not live since " + clock.format(lostAt) : state ? "live" : "connecting");
+  setText(live, lostAt ? "not live since " + clock.format(lostAt) : source ? "live" : "connecting");
   setClass(live, lostAt ? "lost" : "");
 }
 
@@ -302,6 +279,8 @@ const first = JSON.parse(document.querySelector("main").dataset.first);
 state = first.state;
 stateAt = performance.now();
 showState();
+if (first.locks) takeLocks(first.locks);
+tick(state.force);
 connect();
 watchAdopt();
 setTimeout(watchHistory, showHistory(first.history));

@@ -1,4 +1,4 @@
-// The dialog that releases a lock by force: the grant that was on the page when it was opened.
+// The dialog that takes a lock away: the grant that was on the page when it was opened.
 
 import { byId, setClass, setText } from "./dom.js";
 import { whole } from "./format.js";
@@ -6,12 +6,12 @@ import { whole } from "./format.js";
 const force = byId("force");
 const typed = byId("force-typed");
 let shown = null; // the row that the dialog is about
-let onReleased = null;
+let onTaken = null;
 
-// askForce opens the dialog for a row. released is called with the row and the proxy's words.
-export function askForce(l, released) {
+// askForce opens the dialog for a row. taken is called with the row and the proxy's words.
+export function askForce(l, taken) {
   shown = l;
-  onReleased = released;
+  onTaken = taken;
   setText(byId("force-name"), l.name.text);
   setText(byId("force-owner"), whole(l.owner));
   setText(byId("force-fence"), l.fence);
@@ -26,12 +26,12 @@ typed.addEventListener("input", () => {
   byId("force-do").disabled = typed.value !== shown.name.text;
 });
 typed.addEventListener("keydown", (e) => {
-  if (e.key === "Enter" && !byId("force-do").disabled) release();
+  if (e.key === "Enter" && !byId("force-do").disabled) takeAway();
 });
 byId("force-cancel").addEventListener("click", () => force.close());
-byId("force-do").addEventListener("click", release);
+byId("force-do").addEventListener("click", takeAway);
 
-async function release() {
+async function takeAway() {
   const l = shown;
   const says = byId("force-says");
   byId("force-do").disabled = true;
@@ -57,6 +57,6 @@ async function release() {
     setText(says, answer.says);
     return;
   }
-  onReleased(l, answer.says);
+  onTaken(l, answer.says);
   force.close();
 }

@@ -6,7 +6,7 @@ import { askForce } from "./force.js";
 import { clock, count, span, took, whole } from "./format.js";
 
 const GONE_MS = 4000; // for which the row of a lock that is not held any more stays
-const NOTE_MS = 60000; // the same, with a note, of one that was released by force
+const NOTE_MS = 60000; // the same, with a note, of one that was taken away
 const MOST_GONE = 500; // rows of such locks
 const TOUCHED_MS = 3000; // after a touch or a scroll, in which rows keep their places
 
@@ -78,9 +78,9 @@ const table = new Table("locks", [
     label: "",
     className: "act",
     make: (td, row) => {
-      const button = element("button", "Release…", "danger");
+      const button = element("button", "Take away…", "danger");
       button.type = "button";
-      button.addEventListener("click", () => askForce(row.data, released));
+      button.addEventListener("click", () => askForce(row.data, takenAway));
       td.append(element("span", undefined, "says"), button);
     },
     fill: (td, l) => {
@@ -239,8 +239,8 @@ byId("still").addEventListener("click", () => {
   showAge();
 });
 
-// released notes on the page that a lock was released by force.
-function released(l, says) {
+// takenAway notes on the page that a lock was taken away.
+function takenAway(l, says) {
   const now = performance.now();
   notes.set(l.id, { text: says + ", at " + clock.format(new Date()), until: now + NOTE_MS });
   gone.set(l.id, { row: l, until: now + NOTE_MS });
