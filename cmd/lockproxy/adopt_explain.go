@@ -32,6 +32,7 @@ func (p program) explainCommand() *cli.Command {
 	return &cli.Command{
 		Name: "explain", Usage: "what a Lua script does to a lock, in every state, and whether it would be adopted",
 		UsageText: explainUsage, OnUsageError: onMisuse,
+		SkipFlagParsing: true, // behind the file, where an argument of the script may begin with "-"
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "adopt", Usage: "the `PATTERN` of the lock's keys and its words, as for serve"},
 			&cli.StringFlag{Name: "lock", Usage: "the `KEY` that is the lock's, also if it is an argument (default: the first key)"},

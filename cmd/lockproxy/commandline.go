@@ -28,6 +28,9 @@ func (p program) execute(ctx context.Context, path string, cmd *cli.Command, arg
 	}
 	c := cli.NewContext(nil, set, nil)
 	c.Context, c.Command = ctx, cmd
+	if len(cmd.Subcommands) == 0 && !cmd.SkipFlagParsing { // which means, behind the first argument
+		args = flagsFirst(set, args)
+	}
 	switch err := set.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return p.help(path, cmd)
@@ -40,6 +43,34 @@ func (p program) execute(ctx context.Context, path string, cmd *cli.Command, arg
 		}
 	}
 	return cmd.Action(c)
+}
+
+// flagsFirst is the arguments of a command with its flags before its names. Behind "--" there are only names.
+func flagsFirst(set *flag.FlagSet, args []string) []string {
+	var flags, names []string
+	for i := 0; i < len(args); i++ {
+		word := args[i]
+		switch {
+		case word == "--":
+			names, args = append(names, args[i+1:]...), nil
+		case len(word) < 2 || word[0] != '-':
+			names = append(names, word)
+		default:
+			flags = append(flags, word)
+			f := set.Lookup(strings.TrimLeft(word, "-"))
+			if f == nil { // its value stands behind "=", or nobody knows it
+				continue
+			}
+			if toggle, ok := f.Value.(interface{ IsBoolFlag() bool }); ok && toggle.IsBoolFlag() {
+				continue
+			}
+			if i++; i == len(args) {
+				return flags
+			}
+			flags = append(flags, args[i])
+		}
+	}
+	return append(append(flags, "--"), names...)
 }
 
 // suggesting is err with the flag that may have been meant, if err is of an unknown flag.

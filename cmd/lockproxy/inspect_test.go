@@ -88,8 +88,7 @@ func TestWhy_NodesAndTop(t *testing.T) {
 		{"top --times 2 --every 100ms", []string{"lockproxy ", "a second: commands ", " grants ", "5 of 5 nodes vote", "3 held, by waiting\nNAME ", "\nb ", "nightly"}},
 		{"top --times 1 --match b", []string{"1 held, by waiting\nNAME "}},
 	} {
-		args := strings.Fields(tt.args)
-		args = append([]string{args[0], "--proxy", url}, args[1:]...)
+		args := append(strings.Fields(tt.args), "--proxy", url)
 		code, stdout, stderr := execute(t, nil, args...)
 		if code != exit.OK || stderr != "" || strings.Contains(stdout, "\x1b") {
 			t.Errorf("%s: %d %s\n%q", tt.args, code, stderr, stdout)
@@ -116,7 +115,7 @@ func TestForce(t *testing.T) {
 		{"nothing typed", "", []string{"a"}, exit.Failed, "first", "not the name", true},
 		{"the name typed", "a\n", []string{"a"}, exit.OK, "taken away:\nNAME", "", false},
 		{"nobody has it", "a\n", []string{"a"}, exit.Failed, "", "nobody has it", false},
-		{"nobody has it, unasked", "", []string{"--yes", "a"}, exit.Failed, "", "nobody has it", false},
+		{"nobody has it, unasked", "", []string{"a", "--yes"}, exit.Failed, "", "nobody has it", false},
 	} {
 		var out, errs buffer
 		p := program{env: func(string) (string, bool) { return "", false }, stdin: strings.NewReader(tt.typed), stdout: &out, stderr: &errs}
@@ -147,13 +146,15 @@ func TestInspect_ExitCodes(t *testing.T) {
 		stderr string
 	}{
 		{"why", exit.Misuse, "write lockproxy why [flags] NAME"},
+		{"why a -- --proxy unix:///none/such", exit.Misuse, "write lockproxy why [flags] NAME"},
+		{"why a --proxi unix:///none/such", exit.Misuse, "did you mean --proxy?"},
 		{"locks extra", exit.Misuse, "write lockproxy locks [flags]"},
 		{"locks --sort size", exit.Misuse, `"size" is not one of name, held`},
 		{"nodes what", exit.Misuse, "write lockproxy nodes [flags]"},
 		{"top --proxy nonsense://", exit.Misuse, "proxy: "},
 		{"locks --proxy unix:///none/such", exit.Unavailable, "/none/such"},
 		{"top --times 1 --proxy unix:///none/such", exit.Unavailable, "/none/such"},
-		{"force --yes --proxy unix:///none/such a", exit.Unavailable, "/none/such"},
+		{"force a --yes --proxy unix:///none/such", exit.Unavailable, "/none/such"},
 	} {
 		if code, stdout, stderr := execute(t, nil, strings.Fields(tt.args)...); code != tt.code || !strings.Contains(stderr, tt.stderr) || stdout != "" {
 			t.Errorf("%s: %d %s%s", tt.args, code, stderr, stdout)

@@ -122,8 +122,8 @@ func unknownCommand(name string, known []*cli.Command) error {
 	return usageError{fmt.Errorf("no command %q; there are %s", name, strings.Join(names, ", "))}
 }
 
-// command is a command that takes all settings of serve, and args arguments behind the
-// flags. Its action gets valid options.
+// command is a command that takes all settings of serve, and args arguments. Its action gets
+// valid options.
 func (p program) command(name, usage string, args int, action func(*cli.Context, options) error) *cli.Command {
 	var o options
 	return &cli.Command{
@@ -137,7 +137,7 @@ func (p program) command(name, usage string, args int, action func(*cli.Context,
 			case args == 0 && c.Args().Present():
 				return usageError{fmt.Errorf("%s takes no arguments, only flags", name)}
 			case c.Args().Len() != args:
-				return usageError{fmt.Errorf("%s takes %s, behind the flags", name, plural(args, "URL"))}
+				return usageError{fmt.Errorf("%s takes %s", name, plural(args, "URL"))}
 			}
 			raw, bad := load(c, p.env, o.settings())
 			if bad = raw.validate(&o, bad); len(bad) > 0 {

@@ -27,7 +27,7 @@ func TestNodes(t *testing.T) {
 	}{
 		{[]string{"add"}, exit.Usage, "takes 1 URL"},
 		{[]string{"replace", nodes[0].URL()}, exit.Usage, "takes 2 URLs"},
-		{[]string{"add", "--finish", nodes[3].URL()}, exit.Failed, "has not begun"},
+		{[]string{"add", nodes[3].URL(), "--finish"}, exit.Failed, "has not begun"},
 		{[]string{"replace", nodes[0].URL(), nodes[3].URL()}, exitNotYet, "quarantine for"},
 		{[]string{"replace", "--wait", "30s", nodes[0].URL(), nodes[3].URL()}, exit.OK, "Restart them one by one"},
 		{[]string{"replace", "--wait", "30s", "--finish", nodes[0].URL(), nodes[3].URL()}, exit.OK, "Done. The lock nodes are"},

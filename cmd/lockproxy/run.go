@@ -63,6 +63,8 @@ func (p program) runCommand() *cli.Command {
 		ArgsUsage:    "-- command [argument ...]",
 		Flags:        append(flags(runSettings(new(client.Options), new(options))), &cli.BoolFlag{Name: "v", Usage: "say who has the lock while waiting (at a terminal it is said anyway), and when it is had and given back"}),
 		OnUsageError: onMisuse,
+
+		SkipFlagParsing: true, // behind the command, where they are its own
 		Action: func(c *cli.Context) error {
 			a, err := p.readLockOptions(c)
 			if err != nil {

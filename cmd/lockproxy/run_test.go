@@ -388,7 +388,7 @@ func TestRun_SaysWhoHasTheLock(t *testing.T) {
 	if code != exit.Busy || !regexp.MustCompile(`^lockproxy: b is held by second for \d+(\.\d)?m?s \(nightly\)\n$`).MatchString(stderr) {
 		t.Errorf("not waiting: %d %q", code, stderr)
 	}
-	if code, _, stderr = execute(t, nil, "run", "--proxy", url, "--lock", "free", "--", "true"); code != exit.OK || stderr != "" {
+	if code, _, stderr = execute(t, nil, "run", "--proxy", url, "--lock", "free", "test", "-n", "x"); code != exit.OK || stderr != "" {
 		t.Errorf("a free lock: %d %q", code, stderr)
 	}
 
