@@ -150,6 +150,14 @@ func usageLine(path string, cmd *cli.Command) string {
 	return strings.TrimSpace(line + " " + cmd.ArgsUsage)
 }
 
+// dashed is a flag as it is typed.
+func dashed(f cli.Flag) string {
+	if name := f.Names()[0]; len(name) > 1 {
+		return "--" + name
+	}
+	return "-" + f.Names()[0]
+}
+
 // describeFlag writes a flag, and below it what it means.
 func describeFlag(b *strings.Builder, f cli.Flag) {
 	d, ok := f.(cli.DocGenerationFlag)
@@ -157,7 +165,7 @@ func describeFlag(b *strings.Builder, f cli.Flag) {
 		return
 	}
 	value, usage := flag.UnquoteUsage(&flag.Flag{Usage: d.GetUsage(), Value: new(values)})
-	fmt.Fprintf(b, "  --%s", f.Names()[0])
+	fmt.Fprintf(b, "  %s", dashed(f))
 	if d.TakesValue() {
 		fmt.Fprintf(b, " %s", strings.ToUpper(value))
 	}

@@ -45,7 +45,7 @@ func words(cmd *cli.Command) string {
 		all = append(all, sub.Name)
 	}
 	for _, f := range cmd.Flags {
-		all = append(all, "--"+f.Names()[0])
+		all = append(all, dashed(f))
 	}
 	return strings.Join(append(all, "--help"), " ")
 }
@@ -82,11 +82,14 @@ func fishCompletion(w io.Writer, root *cli.Command) {
 		}
 		for _, f := range cmd.Flags {
 			if d, ok := f.(cli.DocGenerationFlag); ok {
-				argument := ""
+				argument, kind := "", "-l"
+				if len(f.Names()[0]) == 1 {
+					kind = "-s"
+				}
 				if d.TakesValue() {
 					argument = " -r"
 				}
-				fmt.Fprintf(w, "complete -c lockproxy -n %s -l %s%s -d %s\n", seen, f.Names()[0], argument, quote(d.GetUsage()))
+				fmt.Fprintf(w, "complete -c lockproxy -n %s %s %s%s -d %s\n", seen, kind, f.Names()[0], argument, quote(d.GetUsage()))
 			}
 		}
 	})
@@ -126,7 +129,7 @@ func manual(w io.Writer, root *cli.Command) {
 				continue
 			}
 			if d, ok := f.(cli.DocGenerationFlag); ok {
-				fmt.Fprintf(w, ".TP\n.B \\-\\-%s\n%s\n", text(f.Names()[0]), text(d.GetUsage()))
+				fmt.Fprintf(w, ".TP\n.B %s\n%s\n", text(dashed(f)), text(d.GetUsage()))
 			}
 		}
 	})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -11,23 +12,24 @@ import (
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/embedded"
 )
 
-const (
-	// devLockNodes is how many in-process masters vote on the locks of dev.
-	devLockNodes = 5
-	// devNodeTimeout is generous: an embedded server compiles a script anew for each
-	// call, and six of them share the process with the proxy.
-	devNodeTimeout = "250ms"
-	// devAdmin is the admin server's address; if something listens there, it gets a free port instead.
-	devAdmin = "127.0.0.1:6381"
-	// devLogLevel leaves the first lines to the banner.
-	devLogLevel = "warn"
-)
+// devLockNodes is how many in-process masters vote on the locks of dev.
+const devLockNodes = 5
+
+// devDefaults are the defaults of dev that are not those of serve.
+var devDefaults = map[string]string{
+	"node-timeout": "250ms",          // generous: an embedded server compiles a script anew for each call, and six of them share the process with the proxy
+	"admin":        "127.0.0.1:6381", // if something listens there, it gets a free port instead
+	"log-level":    "warn",           // leaves the first lines to the banner
+}
 
 func (p program) devCommand() *cli.Command {
 	o := new(options)
 	all := without(o.settings(), "upstream", "lock-node", "upstream-mode", "read-from", "sentinel-user", "sentinel-password", "admin-tls")
 	for _, s := range o.tlsSettings() { // it stays within one machine
 		all = without(all, s.name)
+	}
+	for i, s := range all {
+		all[i].value = cmp.Or(devDefaults[s.name], s.value)
 	}
 	const usage = "try it: a proxy, its upstream and five lock nodes in this one process; nothing is kept"
 	return &cli.Command{
@@ -52,10 +54,14 @@ func (p program) dev(ctx context.Context, raw config, bad faults) error {
 		return err
 	}
 	defer embedded.Close(servers)
-	for name, value := range map[string]string{"node-timeout": devNodeTimeout, "admin": freeOr(devAdmin), "log-level": devLogLevel} {
-		if _, isGiven := raw[name]; !isGiven {
-			raw[name] = given{values: []string{value}}
+	for name, value := range devDefaults {
+		if _, isGiven := raw[name]; isGiven {
+			continue
 		}
+		if name == "admin" {
+			value = freeOr(value)
+		}
+		raw[name] = given{values: []string{value}}
 	}
 	raw["upstream"] = given{values: urls(servers[:1])}
 	raw["upstream-mode"] = given{values: []string{topology.ModeStandalone}}

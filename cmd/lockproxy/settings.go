@@ -134,7 +134,7 @@ func (o *options) settings() []setting {
 		{name: "max-identities", value: "1024", usage: "how many identities keep their shared connections open", read: count(1, &o.maxIdentities)},
 		{name: "procs", value: "0", usage: "threads that run Go code at once; 0: GOMAXPROCS if it is set, else half the cores, since each wake-up across cores costs more than relaying a command", read: count(0, &o.procs)},
 	}), under("Operators", []setting{
-		{name: "admin", usage: "where operators look, over HTTP: `host:port`, or the path of a Unix socket; nowhere if it is not said (docs/admin.md)", read: o.readAdmin},
+		{name: "admin", usage: "where operators look, over HTTP: `host:port`, or the path of a Unix socket; empty: nowhere (docs/admin.md)", read: o.readAdmin},
 		{name: "admin-password", secret: true, usage: "what operators must know, with any user name; without, the page is for a loopback address or a Unix socket only", read: o.readAdminPassword},
 		{name: "admin-tls", toggle: true, value: "false", usage: "operators must speak TLS; they are shown tls-cert, and need no certificate themselves", read: toggle(&o.adminTLS)},
 		{name: "admin-pprof", toggle: true, value: "false", usage: "serve profiles of the process to operators, at /debug/pprof/", read: toggle(&o.adminPprof)},

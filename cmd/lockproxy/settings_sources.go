@@ -73,7 +73,7 @@ func settingFlag(s setting) cli.Flag {
 	usage := s.usage + " [$" + s.env() + "]"
 	switch {
 	case s.list:
-		return &cli.GenericFlag{Name: s.name, Category: s.group, Usage: usage, Value: new(values)}
+		return &cli.GenericFlag{Name: s.name, Category: s.group, Usage: usage, Value: new(values), DefaultText: s.value}
 	case s.toggle:
 		return &cli.BoolFlag{Name: s.name, Category: s.group, Usage: usage}
 	}
