@@ -158,6 +158,7 @@ type Quorum struct {
 type Node struct {
 	Address    string `json:"address"`
 	Kind       string `json:"kind"`
+	Up         bool   `json:"up"` // it answered when last asked
 	State      string `json:"state"`
 	For        int64  `json:"state_ms"` // for how long the proxy has seen it so
 	Quarantine int64  `json:"quarantine_ms"`
@@ -176,7 +177,7 @@ func Nodes(ctx context.Context, c *client.Conn) (Quorum, error) {
 	q := Quorum{Voting: number(v, "voting"), Needed: number(v, "needed"), Hint: v.Field("hint").Text}
 	for _, n := range v.Field("nodes").Elems {
 		q.Nodes = append(q.Nodes, Node{
-			Address: n.Field("address").Text, Kind: n.Field("kind").Text, State: n.Field("state").Text, Error: n.Field("error").Text,
+			Address: n.Field("address").Text, Kind: n.Field("kind").Text, Up: n.Field("up").Text == "yes", State: n.Field("state").Text, Error: n.Field("error").Text,
 			For: number(n, "state-ms"), Quarantine: number(n, "quarantine-ms"), Answered: number(n, "answered-in-us"),
 			Queued: number(n, "queued"), Fence: number(n, "largest-fence"),
 		})
@@ -202,12 +203,18 @@ func (q Quorum) Write(w io.Writer) error {
 	}
 	var rows [][]string
 	for _, n := range q.Nodes {
-		until := ""
+		until, answered, why := "", "–", n.Error
 		if n.Quarantine > 0 {
 			until = short(n.Quarantine)
 		}
-		rows = append(rows, []string{n.Address, n.State, short(n.For), until, time.Duration(n.Answered * int64(time.Microsecond)).String(),
-			strconv.FormatInt(n.Queued, 10), strconv.FormatInt(n.Fence, 10), n.Error})
+		if n.Up {
+			answered = time.Duration(n.Answered * int64(time.Microsecond)).String()
+		}
+		if strings.Contains(n.State, why) || n.State == "quarantine" { // another column says for how long
+			why = ""
+		}
+		rows = append(rows, []string{n.Address, n.State, short(n.For), until, answered,
+			strconv.FormatInt(n.Queued, 10), strconv.FormatInt(n.Fence, 10), why})
 	}
 	return table(w, []string{"NODE", "STATE", "FOR", "QUARANTINE", "ANSWERED IN", "QUEUED", "LARGEST FENCE", "ERROR"}, rows)
 }

@@ -28,6 +28,36 @@ func TestTable_EmptyCellsAndColumns(t *testing.T) {
 	}
 }
 
+// A node's fault is said once, and how fast it answers only while it does.
+func TestQuorum_Write(t *testing.T) {
+	voting := Node{Address: "n1", Up: true, State: "voting", Answered: 332, Fence: 9}
+	down := Node{Address: "n2", State: "down (connection refused)", For: 1000, Answered: 332, Error: "connection refused"}
+	forgot := Node{Address: "n4", Up: true, State: "quarantine", Quarantine: 58000, Error: "quarantine for 58s"}
+	list := Node{Address: "n3", Up: true, State: "other list", Answered: 1000, Error: "has n1,n2"}
+	for _, tt := range []struct {
+		other Node
+		want  string
+	}{
+		{down, "NODE  STATE                      FOR   ANSWERED IN  QUEUED  LARGEST FENCE\n" +
+			"n1    voting                     0ms   332µs        0       9\n" +
+			"n2    down (connection refused)  1.0s  –            0       0\n"},
+		{forgot, "NODE  STATE       FOR  QUARANTINE  ANSWERED IN  QUEUED  LARGEST FENCE\n" +
+			"n1    voting      0ms              332µs        0       9\n" +
+			"n4    quarantine  0ms  58.0s       0s           0       0\n"},
+		{list, "NODE  STATE       FOR  ANSWERED IN  QUEUED  LARGEST FENCE  ERROR\n" +
+			"n1    voting      0ms  332µs        0       9\n" +
+			"n3    other list  0ms  1ms          0       0              has n1,n2\n"},
+	} {
+		var b strings.Builder
+		if err := (Quorum{Voting: 1, Needed: 2, Nodes: []Node{voting, tt.other}}).Write(&b); err != nil {
+			t.Fatal(err)
+		}
+		if want := "1 of 2 nodes vote, 2 are needed: NO QUORUM: no lock is granted\n" + tt.want; b.String() != want {
+			t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+		}
+	}
+}
+
 func TestSort(t *testing.T) {
 	locks := []Lock{{Name: "b", Held: 1, Remaining: 9, Waiters: 1}, {Name: "a", Held: 2, Remaining: 8, Waiters: 1}, {Name: "c", Held: 3, Remaining: 7}}
 	for by, want := range map[string]string{"name": "abc", "held": "cab", "left": "cab", "waiting": "bac"} {
