@@ -42,6 +42,9 @@ func (p program) execute(ctx context.Context, path string, cmd *cli.Command, arg
 			return p.execute(ctx, path+" "+sub.Name, sub, set.Args()[1:])
 		}
 	}
+	if len(cmd.Subcommands) > 0 && set.NArg() > 0 {
+		return cmd.OnUsageError(c, unknownCommand(set.Arg(0), cmd.Subcommands), false)
+	}
 	return cmd.Action(c)
 }
 
@@ -79,11 +82,28 @@ func suggesting(err error, flags []cli.Flag) error {
 	if !unknown {
 		return err
 	}
-	return fmt.Errorf("%w%s", err, didYouMean("--", name, flags))
+	var names []string
+	for _, f := range flags {
+		names = append(names, f.Names()[0])
+	}
+	return fmt.Errorf("%w%s", err, didYouMean("--", name, names))
 }
 
-// didYouMean asks whether the flag that is most like an unknown one was meant; empty if none is like it.
-func didYouMean(prefix, unknown string, flags []cli.Flag) string {
+// unknownCommand is the error of a word that is none of these commands.
+func unknownCommand(word string, known []*cli.Command) error {
+	var names []string
+	for _, c := range known {
+		names = append(names, c.Name)
+	}
+	return fmt.Errorf("no command %q%s", word, cmp.Or(didYouMean("", word, names), "; there are "+strings.Join(names, ", ")))
+}
+
+// didYouMean asks whether the name that is most like an unknown one was meant; empty if none is like it.
+func didYouMean(prefix, unknown string, names []string) string {
+	var flags []cli.Flag // which is what can be asked for
+	for _, name := range names {
+		flags = append(flags, &cli.BoolFlag{Name: name})
+	}
 	name := strings.TrimPrefix(cli.SuggestFlag(flags, unknown, true), "--")
 	if name == "" || unknown == "" || name[0] != unknown[0] || max(len(name), len(unknown))-min(len(name), len(unknown)) > 3 {
 		return ""

@@ -150,7 +150,7 @@ func TestInspect_ExitCodes(t *testing.T) {
 		{"why a --proxi unix:///none/such", exit.Misuse, "did you mean --proxy?"},
 		{"locks extra", exit.Misuse, "write lockproxy locks [flags]"},
 		{"locks --sort size", exit.Misuse, `"size" is not one of name, held`},
-		{"nodes what", exit.Misuse, "write lockproxy nodes [flags]"},
+		{"nodes what", exit.Misuse, `no command "what"; there are add, remove, replace`},
 		{"top --proxy nonsense://", exit.Misuse, "proxy: "},
 		{"locks --proxy unix:///none/such", exit.Unavailable, "/none/such"},
 		{"top --times 1 --proxy unix:///none/such", exit.Unavailable, "/none/such"},

@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -98,10 +97,7 @@ Each setting is a flag, a variable (LOCKPROXY_MAX_TTL) and a key of a YAML file 
 		},
 	}
 	root.Action = func(c *cli.Context) error {
-		switch {
-		case c.Args().Present():
-			return unknownCommand(c.Args().First(), root.Subcommands)
-		case c.Bool("version"):
+		if c.Bool("version") {
 			return p.printVersion()
 		}
 		return p.help("lockproxy", root)
@@ -110,16 +106,7 @@ Each setting is a flag, a variable (LOCKPROXY_MAX_TTL) and a key of a YAML file 
 }
 
 func onUsageError(_ *cli.Context, err error, _ bool) error {
-	return usageError{fmt.Errorf("%w (--help lists the flags)", err)}
-}
-
-// unknownCommand is the error of a first argument that is no command.
-func unknownCommand(name string, known []*cli.Command) error {
-	var names []string
-	for _, c := range known {
-		names = append(names, c.Name)
-	}
-	return usageError{fmt.Errorf("no command %q; there are %s", name, strings.Join(names, ", "))}
+	return usageError{fmt.Errorf("%w (--help tells more)", err)}
 }
 
 // command is a command that takes all settings of serve, and args arguments. Its action gets

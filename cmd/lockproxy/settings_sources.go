@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -212,10 +213,8 @@ func fromMapping(name string, root *yaml.Node, all []setting) (config, faults) {
 
 func checkKey(known map[string]setting, seen config, key string) error {
 	if _, ok := known[key]; !ok {
-		if meant := didYouMean("", key, flags(slices.Collect(maps.Values(known)))); meant != "" {
-			return errors.New("no such setting" + meant)
-		}
-		return fmt.Errorf("no such setting; there are %s", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		names := slices.Sorted(maps.Keys(known))
+		return errors.New("no such setting" + cmp.Or(didYouMean("", key, names), "; there are "+strings.Join(names, ", ")))
 	}
 	if earlier, ok := seen[key]; ok {
 		return fmt.Errorf("was set before, at %s", earlier.from)
