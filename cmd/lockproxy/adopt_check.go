@@ -16,24 +16,26 @@ import (
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 )
 
-const adoptCheckText = `lockproxy adopt check [--watch TIME] [--to MODE] URL
+const adoptCheckText = `usage: lockproxy adopt check [--watch TIME] [--to MODE] URL
 
-Ask a proxy what is in the way of the next mode of adopted keys: proxies of another mode, and locks that are at the upstream
-or at the lock nodes alone. URL is the proxy's, redis://user:password@host:port/db, of a user who may run admin commands; the
-locks are those of its database. --watch looks for so long at what changes, and so finds programs that go past the proxies by
-locks that they have for a short time. The exit code is 0 if nothing is in the way of any next mode, or of the one that --to
-names; 1 if something is; 2 if it could not be found out; and 64 for a fault in the command line.`
+Ask a proxy what is in the way of the next mode of adopted keys: proxies of another mode, and locks that are at the
+upstream or at the lock nodes alone. URL is the proxy's, redis://user:password@host:port/db, of a user who may run
+admin commands; the locks are those of its database. --watch looks for so long at what changes, and so finds
+programs that go past the proxies by locks that they hold only briefly.
+
+The exit code is 0 if nothing is in the way of any next mode, or of the one that --to names; 1 if something is; 2
+if it could not be found out; and 64 for a fault in the command line.`
 
 // adoptCheckTimeout is how long a check may take besides watching.
 const adoptCheckTimeout = time.Minute
 
 func (p program) adoptCheckCommand() *cli.Command {
 	return &cli.Command{
-		Name: "check", Usage: "what is in the way of the next mode of adopted keys",
+		Name: "check", Usage: "say what is in the way of the next mode of adopted keys",
 		UsageText: adoptCheckText, OnUsageError: onMisuse,
 		Flags: []cli.Flag{
 			&cli.DurationFlag{Name: "watch", Usage: "look for so long at what changes"},
-			&cli.StringFlag{Name: "to", Usage: "the mode that is to come next: off, both or on"},
+			&cli.StringFlag{Name: "to", Usage: "the `mode` that is to come next: off, both or on"},
 		},
 		Action: func(c *cli.Context) error {
 			if c.NArg() != 1 || c.Duration("watch") < 0 {

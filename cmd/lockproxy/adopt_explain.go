@@ -16,21 +16,24 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-const explainUsage = `lockproxy adopt explain [--adopt 'PATTERN WORD=…'] [--lock KEY] [--upstream VERSION] [--format text|json] FILE.lua|- [KEY … , ARG …]
+const explainUsage = `usage: lockproxy adopt explain [--adopt 'PATTERN WORD=…'] [--lock KEY] [--upstream VERSION] [--format text|json]
+                               FILE.lua|- [KEY … , ARG …]
 
 Run a script over every state that its lock may be in, and print what it would do and answer there, to a client of
 RESP2. The file - is standard input. Keys and arguments stand as for redis-cli --eval, with a comma of its own
 between them; without any there is one key, lock, and one argument, mine. An argument may be the value of the
-lock that is "mine". With --adopt the lock is the first key, or else argument, that the pattern matches, and the script is
-judged by the pattern's as, no-expiry, fence-key and mode=both. The exit code is 0 if the script would be adopted, 1 if not with as=strict, 2 if only
-with as=full, if it would be refused (with --adopt: by that pattern) or if it uses no lock, and 64 for a fault in the command line or the file.`
+lock that is "mine". With --adopt the lock is the first key, or else argument, that the pattern matches, and the
+script is judged by the pattern's as, no-expiry, fence-key and mode=both. Flags stand before the file.
+
+The exit code is 0 if the script would be adopted, 1 if not with as=strict, 2 if only with as=full, if it would be
+refused (with --adopt: by that pattern) or if it uses no lock, and 64 for a fault in the command line or the file.`
 
 // maxScriptFile bounds what is read of a script. No client's may be as long.
 const maxScriptFile = 1 << 20
 
 func (p program) explainCommand() *cli.Command {
 	return &cli.Command{
-		Name: "explain", Usage: "what a Lua script does to a lock, in every state, and whether it would be adopted",
+		Name: "explain", Usage: "say what a Lua script does to a lock, in every state, and whether it would be adopted",
 		UsageText: explainUsage, OnUsageError: onMisuse,
 		SkipFlagParsing: true, // behind the file, where an argument of the script may begin with "-"
 		Flags: []cli.Flag{

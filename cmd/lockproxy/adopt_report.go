@@ -12,7 +12,7 @@ import (
 	"github.com/lockproxy/lockproxy/proxy/admin"
 )
 
-const reportUsage = `lockproxy adopt report [--json] ADDRESS
+const reportUsage = `usage: lockproxy adopt report [--json] ADDRESS
 
 Ask the admin server of a proxy which keys are used as locks, how, and what adoption would make of them. ADDRESS is
 what the proxy's --admin says: host:port, the path of a Unix socket, or http:// or https:// in front of the former. The
@@ -23,7 +23,7 @@ const reportTimeout = 10 * time.Second
 
 func (p program) reportCommand() *cli.Command {
 	return &cli.Command{
-		Name: "report", Usage: "which keys are used as locks, as a proxy has seen",
+		Name: "report", Usage: "print which keys are used as locks, as a proxy has seen",
 		UsageText: reportUsage, OnUsageError: onMisuse,
 		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "print what the admin server answers"}},
 		Action: func(c *cli.Context) error {

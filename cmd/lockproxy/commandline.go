@@ -162,9 +162,12 @@ func (p program) help(path string, cmd *cli.Command) error {
 // usageLine is how a command without a text of its own is called.
 func usageLine(path string, cmd *cli.Command) string {
 	line := "usage: " + path
-	if len(cmd.Subcommands) > 0 {
+	if len(cmd.Subcommands) > 0 && len(cmd.Flags) > 0 {
+		line += " [COMMAND]"
+	} else if len(cmd.Subcommands) > 0 {
 		line += " COMMAND"
-	} else if len(cmd.Flags) > 0 {
+	}
+	if len(cmd.Flags) > 0 {
 		line += " [flags]"
 	}
 	return strings.TrimSpace(line + " " + cmd.ArgsUsage)

@@ -121,9 +121,9 @@ func manual(w io.Writer, root *cli.Command) {
 	eachCommand(root, "", func(path string, cmd *cli.Command) {
 		usage := cmd.UsageText
 		if usage == "" {
-			usage = strings.TrimPrefix(usageLine("lockproxy "+path, cmd), "usage: ") + "\n" + cmd.Description
+			usage = usageLine("lockproxy "+path, cmd) + "\n" + cmd.Description
 		}
-		fmt.Fprintf(w, ".SS %s\n%s\n.PP\n.nf\n%s\n.fi\n", text(path), text(cmd.Usage), text(strings.TrimSpace(usage)))
+		fmt.Fprintf(w, ".SS %s\n%s\n.PP\n.nf\n%s\n.fi\n", text(path), text(cmd.Usage), text(strings.TrimSpace(strings.TrimPrefix(usage, "usage: "))))
 		for _, f := range cmd.Flags {
 			if v, ok := f.(cli.VisibleFlag); ok && !v.IsVisible() {
 				continue

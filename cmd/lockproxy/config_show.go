@@ -12,9 +12,9 @@ import (
 
 func (p program) configCommand() *cli.Command {
 	return &cli.Command{
-		Name: "config", Usage: "the settings as serve would have them, and where each comes from",
-		Description: `Takes all settings of serve, as it is given them, and prints a configuration file, without passwords. Faults in the
-settings are printed behind it, and the exit code is 2.`,
+		Name: "config", Usage: "print the settings as serve would have them, and where each comes from",
+		Description: `Takes all settings of serve, and prints a configuration file, without passwords. Faults in the settings are printed
+after it; the exit code is then 2.`,
 		Flags:        append(hidden(flags(new(options).settings()), groupServers), configFlag()),
 		OnUsageError: onUsageError,
 		Action: func(c *cli.Context) error {

@@ -31,7 +31,7 @@ func (p program) devCommand() *cli.Command {
 	for i, s := range all {
 		all[i].value = cmp.Or(devDefaults[s.name], s.value)
 	}
-	const usage = "try it: a proxy, its upstream and five lock nodes in this one process; nothing is kept"
+	const usage = "try lockproxy: a proxy, its upstream and five lock nodes in one process; nothing is kept"
 	return &cli.Command{
 		Name:         "dev",
 		Usage:        usage,

@@ -25,7 +25,7 @@ func (p program) healthcheckCommand() *cli.Command {
 		Name:  "healthcheck",
 		Usage: "PING the proxy at --listen; exit 0 if it and its upstream answer",
 		Flags: append(flags(all), configFlag(), &cli.BoolFlag{
-			Name: "ready", Usage: "ask the admin server at --admin instead; exit 0 if clients are better sent here than elsewhere",
+			Name: "ready", Usage: "ask the admin server at --admin instead; exit 0 if it says that the proxy is ready for clients",
 		}),
 		OnUsageError: onUsageError,
 		Action: func(c *cli.Context) error {

@@ -40,7 +40,7 @@ func (p program) inspectCommand(i inspection) *cli.Command {
 		Flags: append(i.flags, flags(proxySettings(new(client.Options), new(options)))...),
 		Action: func(c *cli.Context) error {
 			if c.NArg() != i.arity {
-				return exit.With(exit.Misuse, fmt.Errorf("write lockproxy %s", strings.TrimSpace(i.name+" [flags] "+i.args)))
+				return exit.With(exit.Misuse, fmt.Errorf("usage: lockproxy %s", strings.TrimSpace(i.name+" [flags] "+i.args)))
 			}
 			if by := c.String("sort"); by != "" && !slices.Contains(inspect.Orders, by) {
 				return exit.With(exit.Misuse, fmt.Errorf("sort: %q is not one of %s", by, strings.Join(inspect.Orders, ", ")))
@@ -78,24 +78,24 @@ func orderFlag(by string) *cli.StringFlag {
 }
 
 func matchFlag() *cli.StringFlag {
-	return &cli.StringFlag{Name: "match", Value: "*", Usage: "only names that a `glob` matches"}
+	return &cli.StringFlag{Name: "match", Value: "*", Usage: "only locks whose names match a `glob`"}
 }
 
 func jsonFlag() *cli.BoolFlag {
-	return &cli.BoolFlag{Name: "json", Usage: "as JSON, for scripts"}
+	return &cli.BoolFlag{Name: "json", Usage: "print JSON, for scripts"}
 }
 
 func (p program) locksCommand() *cli.Command {
 	return p.inspectCommand(inspection{
-		name: "locks", usage: "who holds what",
-		flags: []cli.Flag{matchFlag(), orderFlag("name"), &cli.IntFlag{Name: "most", Value: 10000, Usage: "show so many `locks` at most"}, jsonFlag()},
+		name: "locks", usage: "list the locks that are held, and who holds them",
+		flags: []cli.Flag{matchFlag(), orderFlag("name"), &cli.IntFlag{Name: "most", Value: 10000, Usage: "show at most so many `locks`"}, jsonFlag()},
 		ask: asking(func(ctx context.Context, c *cli.Context, conn *client.Conn) error {
 			locks, more, err := inspect.Locks(ctx, conn, c.String("match"), max(c.Int("most"), 1))
 			if err != nil {
 				return err
 			}
 			if more {
-				fmt.Fprintf(p.stderr, "lockproxy: there are more than these %d; --match or --most\n", len(locks))
+				fmt.Fprintf(p.stderr, "lockproxy: more than these %d are held; see --match and --most\n", len(locks))
 			}
 			inspect.Sort(locks, c.String("sort"))
 			if c.Bool("json") {
@@ -118,7 +118,7 @@ func (p program) writeJSON(v any) error {
 
 func (p program) whyCommand() *cli.Command {
 	return p.inspectCommand(inspection{
-		name: "why", args: "NAME", arity: 1, usage: "why somebody does not get a lock: holder, votes, who waits, what comes next",
+		name: "why", args: "NAME", arity: 1, usage: "say why somebody does not get a lock: holder, votes, who waits, what comes next",
 		ask: asking(func(ctx context.Context, c *cli.Context, conn *client.Conn) error {
 			return inspect.Why(ctx, conn, p.stdout, c.Args().First())
 		}),
@@ -127,8 +127,8 @@ func (p program) whyCommand() *cli.Command {
 
 func (p program) forceCommand() *cli.Command {
 	return p.inspectCommand(inspection{
-		name: "force", args: "NAME", arity: 1, usage: "take a lock away from its owner, whose work that does not stop",
-		flags: []cli.Flag{&cli.BoolFlag{Name: "yes", Usage: "do not ask"}},
+		name: "force", args: "NAME", arity: 1, usage: "take a lock away from its owner; this does not stop the owner's work",
+		flags: []cli.Flag{&cli.BoolFlag{Name: "yes", Usage: "do not ask for confirmation"}},
 		ask: func(c *cli.Context, dial dialer) error {
 			name := c.Args().First()
 			if !c.Bool("yes") {
@@ -197,10 +197,10 @@ func (p program) showNodes(ctx context.Context, c *cli.Context, conn *client.Con
 
 func (p program) topCommand() *cli.Command {
 	return p.inspectCommand(inspection{
-		name: "top", usage: "locks, waiters, nodes and rates as they change, until Ctrl-C",
+		name: "top", usage: "watch locks, waiters, nodes and rates as they change, until Ctrl-C",
 		flags: []cli.Flag{matchFlag(), orderFlag("waiting"),
-			&cli.DurationFlag{Name: "every", Value: time.Second, Usage: "the time between two pictures"},
-			&cli.IntFlag{Name: "times", Usage: "end after so many `pictures`; 0: never"}},
+			&cli.DurationFlag{Name: "every", Value: time.Second, Usage: "the time between updates"},
+			&cli.IntFlag{Name: "times", Usage: "end after so many `updates`; 0: never"}},
 		ask: func(c *cli.Context, dial dialer) error {
 			t := inspect.Top{Dial: dial, Glob: c.String("match"), Order: c.String("sort"), Every: max(c.Duration("every"), 100*time.Millisecond), Times: c.Int("times")}
 			if file, ok := p.stdout.(*os.File); ok && isTerminal(file) {

@@ -145,10 +145,10 @@ func TestInspect_ExitCodes(t *testing.T) {
 		code   int
 		stderr string
 	}{
-		{"why", exit.Misuse, "write lockproxy why [flags] NAME"},
-		{"why a -- --proxy unix:///none/such", exit.Misuse, "write lockproxy why [flags] NAME"},
+		{"why", exit.Misuse, "usage: lockproxy why [flags] NAME"},
+		{"why a -- --proxy unix:///none/such", exit.Misuse, "usage: lockproxy why [flags] NAME"},
 		{"why a --proxi unix:///none/such", exit.Misuse, "did you mean --proxy?"},
-		{"locks extra", exit.Misuse, "write lockproxy locks [flags]"},
+		{"locks extra", exit.Misuse, "usage: lockproxy locks [flags]"},
 		{"locks --sort size", exit.Misuse, `"size" is not one of name, held`},
 		{"nodes what", exit.Misuse, `no command "what"; there are add, remove, replace`},
 		{"top --proxy nonsense://", exit.Misuse, "proxy: "},

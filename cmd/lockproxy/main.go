@@ -116,7 +116,7 @@ func (p program) command(name, usage string, args int, action func(*cli.Context,
 	return &cli.Command{
 		Name:         name,
 		Usage:        usage,
-		Description:  "All settings of serve can be given, as it is given them: lockproxy serve --help lists them.",
+		Description:  "Takes all settings of serve; lockproxy serve --help lists them.",
 		Flags:        append(hidden(flags(o.settings()), groupServers), configFlag()),
 		OnUsageError: onUsageError,
 		Action: func(c *cli.Context) error {

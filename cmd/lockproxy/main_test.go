@@ -70,7 +70,7 @@ func TestCommandLines(t *testing.T) {
 		{"serve", exit.Usage, "", "1 fault in the settings:\n  upstream: not set"},
 		{"serve --upstream u:1 --min-ttl 30 --log-level loud", exit.Usage, "", "2 faults in the settings:"},
 		{"--version", exit.OK, "lockproxy ", ""},
-		{"nodes --help", exit.OK, "replace      the second lock node more", ""},
+		{"nodes --help", exit.OK, "replace      add NEW, then remove OLD", ""},
 		{"nodes add --help", exit.OK, "usage: lockproxy nodes add [flags] URL", ""},
 		{"nodes add --finish --help", exit.OK, "--finish", ""},
 		{"adopt explain -h", exit.OK, "FILE.lua", ""},

@@ -35,23 +35,23 @@ func (p program) nodesCommand() *cli.Command {
 		})
 		cmd.ArgsUsage = argsUsage
 		cmd.Flags = append(cmd.Flags,
-			&cli.BoolFlag{Name: "finish", Usage: "all proxies have the new list: refuse those with the old one"},
-			&cli.DurationFlag{Name: "wait", Usage: "how long to wait where something has to be waited for"})
+			&cli.BoolFlag{Name: "finish", Usage: "say that all proxies have the new list: those with the old one are refused from now on"},
+			&cli.DurationFlag{Name: "wait", Usage: "how long to keep trying if the change has to wait for something"})
 		return cmd
 	}
 	show := p.inspectCommand(inspection{
-		name: "nodes", usage: "how a proxy's lock nodes are; and to change them under running proxies, one more or one less at a time",
+		name: "nodes", usage: "show the state of the lock nodes; add, remove or replace one under running proxies",
 		flags: []cli.Flag{jsonFlag()}, ask: asking(p.showNodes),
 	})
-	show.Description = "It exits with 69 if no majority votes. " + show.Name + " add URL, remove URL and replace OLD NEW change the list."
+	show.Description = "Without a command it shows them. The exit code is 69 if no majority votes."
 	show.Subcommands = []*cli.Command{
-		one("add", "a lock node more", 1, "URL", func(list, a []*backends.Server) []voters.Change {
+		one("add", "add a lock node", 1, "URL", func(list, a []*backends.Server) []voters.Change {
 			return []voters.Change{{From: minus(list, a[0]), To: plus(list, a[0])}}
 		}),
-		one("remove", "a lock node less", 1, "URL", func(list, a []*backends.Server) []voters.Change {
+		one("remove", "remove a lock node", 1, "URL", func(list, a []*backends.Server) []voters.Change {
 			return []voters.Change{{From: plus(list, a[0]), To: minus(list, a[0]), Dead: a[0]}}
 		}),
-		one("replace", "the second lock node more, then the first less", 2, "OLD NEW", func(list, a []*backends.Server) []voters.Change {
+		one("replace", "add NEW, then remove OLD", 2, "OLD NEW", func(list, a []*backends.Server) []voters.Change {
 			before, after := plus(minus(list, a[1]), a[0]), plus(minus(list, a[0]), a[1])
 			both := plus(before, a[1])
 			return []voters.Change{{From: before, To: both, Dead: a[0]}, {From: both, To: after, Dead: a[0]}}

@@ -31,19 +31,19 @@ func onMisuse(c *cli.Context, err error, sub bool) error {
 func runSettings(a *client.Options, o *options) []setting {
 	return append([]setting{
 		{name: "lock", usage: "the `name` of the lock", read: word(&a.Name)},
-		{name: "ttl", value: "30s", usage: "the lease; the proxy renews it while the command runs, and it is for how long the lock outlives a proxy that died", read: duration(time.Millisecond, &a.TTL)},
+		{name: "ttl", value: "30s", usage: "the lease: the proxy renews it while the command runs; the lock outlives a proxy that died by at most so long", read: duration(time.Millisecond, &a.TTL)},
 		{name: "wait", value: "0", usage: "how long to wait for the lock; 0: not at all", read: duration(0, &a.Wait)},
 		{name: "max-hold", value: "0", usage: "the longest that the command may have the lock; 0: what the proxy allows", read: duration(0, &a.MaxHold)},
-		{name: "owner", usage: "who has the lock (default: a random word); the same owner may enter twice", read: word(&a.Owner)},
-		{name: "info", usage: "what LOCKCTL INFO shows to whoever looks who has the lock (default: host, process id and command)", read: word(&a.Info)},
-		{name: "kill-after", value: "5s", usage: "how long the command may take to end when the lock is lost, at most", read: duration(0, &a.KillAfter)},
+		{name: "owner", usage: "the owner of the lock (default: a random word); the same owner may enter twice", read: word(&a.Owner)},
+		{name: "info", usage: "a text about the owner, which LOCKCTL INFO shows (default: host, process id and command)", read: word(&a.Info)},
+		{name: "kill-after", value: "5s", usage: "how long the command may take to end after the lock is lost", read: duration(0, &a.KillAfter)},
 	}, proxySettings(a, o)...)
 }
 
 // proxySettings say which proxy is asked. They are read into a, those of TLS into o.
 func proxySettings(a *client.Options, o *options) []setting {
 	return append([]setting{
-		{name: "proxy", value: "redis://127.0.0.1:6380", url: true, secret: true, list: true, usage: "a lockproxy, as a `URL`; repeat it for more that share its lock nodes, to be tried in turn", read: func(text string) error { return readProxy(a, text) }},
+		{name: "proxy", value: "redis://127.0.0.1:6380", url: true, secret: true, list: true, usage: "the `URL` of a lockproxy; repeat it for others that share its lock nodes: they are tried in turn", read: func(text string) error { return readProxy(a, text) }},
 	}, only(o.tlsSettings(), "tls-ca", "tls-server-cert", "tls-server-key")...)
 }
 
@@ -59,9 +59,9 @@ func readProxy(a *client.Options, text string) error {
 func (p program) runCommand() *cli.Command {
 	return &cli.Command{
 		Name:         "run",
-		Usage:        "run a command while holding a lock of a lockproxy that is running",
+		Usage:        "run a command while holding a lock of a running lockproxy",
 		ArgsUsage:    "-- command [argument ...]",
-		Flags:        append(flags(runSettings(new(client.Options), new(options))), &cli.BoolFlag{Name: "v", Usage: "say who has the lock while waiting (at a terminal it is said anyway), and when it is had and given back"}),
+		Flags:        append(flags(runSettings(new(client.Options), new(options))), &cli.BoolFlag{Name: "v", Usage: "say who has the lock while waiting (at a terminal this is said anyway), and when it is taken and given back"}),
 		OnUsageError: onMisuse,
 
 		SkipFlagParsing: true, // behind the command, where they are its own
@@ -87,7 +87,7 @@ func (p program) readLockOptions(c *cli.Context) (*client.Options, error) {
 		bad = append(bad, errors.New("lock: not set; give --lock name"))
 	}
 	if !c.Args().Present() {
-		bad = append(bad, errors.New("no command to run; write lockproxy run --lock name -- command"))
+		bad = append(bad, errors.New("no command to run; usage: lockproxy run --lock name -- command"))
 	}
 	if len(bad) > 0 {
 		return nil, bad

@@ -48,10 +48,10 @@ func (p program) serveCommand() *cli.Command {
 	cmd.Flags = append(flags(new(options).settings()), configFlag())
 	cmd.Description = `Locks decided by the upstream alone, to begin with:
   lockproxy serve --upstream redis://10.0.0.1:6379
-Three lock nodes, a Cluster as upstream, and a page for operators:
+Three lock nodes, a Redis Cluster as upstream, and a page for operators:
   lockproxy serve --upstream 'redis://10.0.0.1:6379?addr=10.0.0.2:6379' --admin 127.0.0.1:6381 \
     --lock-node redis://10.0.1.1:6379 --lock-node redis://10.0.1.2:6379 --lock-node redis://10.0.1.3:6379
-Lock code that is there already, seen first and then decided by the lock nodes:
+Existing lock code, at first only watched, then decided by the lock nodes:
   lockproxy serve … --adopt-report
   lockproxy serve … --adopt 'lock:*'`
 	return cmd
@@ -292,7 +292,7 @@ func addresses(nodes []*backends.Server) string {
 const initTimeout = 10 * time.Second
 
 func (p program) initCommand() *cli.Command {
-	const usage = "say that the lock nodes are new, so that they vote at once (with --bootstrap strict)"
+	const usage = "declare that the lock nodes are new, so that they vote at once (with --bootstrap strict)"
 	return p.command("init", usage, 0, func(c *cli.Context, o options) error {
 		ctx, cancel := context.WithTimeout(c.Context, initTimeout)
 		defer cancel()

@@ -121,7 +121,7 @@ func (o *options) settings() []setting {
 		{name: "max-hold", value: "1h", usage: "when a lock with SESSION, or an adopted one without an end, ends at the latest; a MAXHOLD may say less, and none more", read: duration(time.Millisecond, &o.maxHold)},
 		{name: "session-grace", value: "0", usage: "how long locks with SESSION are kept when their connection has closed", read: duration(0, &o.sessionGrace)},
 		{name: "on-loss", value: "close", usage: "what becomes of a connection that loses a lock with SESSION whose LOCK has no ONLOSS: close it, or keep it; then RESP3 is told by a push, and RENEW or UNLOCK tell", read: oneOf(&o.onLoss, "close", "keep")},
-	}), under("Lock code that is there already", []setting{
+	}), under("Existing lock code", []setting{
 		{name: "adopt", list: true, spaced: true, usage: "keys that are locks, by a `PATTERN` as of KEYS, and words: db, mode, as, no-expiry, flush, guard, timestamps, fence-key (docs/adopt.md); repeat it", read: o.readAdopt},
 		{name: "adopt-report", toggle: true, value: "false", usage: "look at all traffic for keys that are used as locks, and report on them, without a change to anything (docs/adopt.md)", read: toggle(&o.adoptReport)},
 	}), under("Clients and connections", []setting{
