@@ -175,10 +175,8 @@ func usageLine(path string, cmd *cli.Command) string {
 
 // dashed is a flag as it is typed.
 func dashed(f cli.Flag) string {
-	if name := f.Names()[0]; len(name) > 1 {
-		return "--" + name
-	}
-	return "-" + f.Names()[0]
+	name := f.Names()[0]
+	return "--"[:min(len(name), 2)] + name
 }
 
 // describeFlag writes a flag, and below it what it means.

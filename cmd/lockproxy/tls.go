@@ -13,11 +13,11 @@ import (
 // tlsSettings are the settings of TLS, first those for clients.
 func (o *options) tlsSettings() []setting {
 	return []setting{
-		{name: "tls-cert", usage: "clients must speak TLS, 1.2 or later; the PEM `file` of the certificate and its chain that they are shown", read: fileName(&o.clientFiles.cert)},
+		{name: "tls-cert", usage: "the PEM `file` of the certificate, with its chain, that clients are shown; they must then speak TLS, 1.2 or later", read: fileName(&o.clientFiles.cert)},
 		{name: "tls-key", usage: "the PEM `file` of the private key of tls-cert", read: fileName(&o.clientFiles.key)},
 		{name: "tls-client-ca", usage: "clients must show a certificate signed by an authority in this PEM `file`", read: fileName(&o.clientFiles.ca)},
 		{name: "tls-ca", usage: "a PEM `file` of authorities that rediss:// servers may be signed by, besides the system's", read: fileName(&o.serverFiles.ca)},
-		{name: "tls-server-cert", usage: "the PEM `file` of the certificate and its chain that rediss:// servers are shown", read: fileName(&o.serverFiles.cert)},
+		{name: "tls-server-cert", usage: "the PEM `file` of the certificate, with its chain, that rediss:// servers are shown", read: fileName(&o.serverFiles.cert)},
 		{name: "tls-server-key", usage: "the PEM `file` of the private key of tls-server-cert", read: fileName(&o.serverFiles.key)},
 	}
 }
