@@ -69,6 +69,32 @@ func TestLinksInDocs(t *testing.T) {
 	}
 }
 
+// TestPathsInDocs: a path of the project that a page names is there.
+func TestPathsInDocs(t *testing.T) {
+	t.Parallel()
+	path := regexp.MustCompile(`(?:^|[^\w/.:@~-])(?:\./)?((?:\.ci|backends|clients|cmd|commands|deploy|docs|integration|proxy|scripts)/[\w./*-]*\w)`)
+	ofOthers := map[string]bool{"commands/s": true, "integration/redis-cli": true, "integration/replication-buffer": true} // a unit; tests of Redis
+	paths := 0
+	eachFile(t, ".md", func(page string, text []byte) {
+		for _, m := range path.FindAllSubmatch(text, -1) {
+			name := string(m[1])
+			if ofOthers[name] {
+				continue
+			}
+			paths++
+			// A record of a decision is named by its number.
+			here, _ := filepath.Glob(filepath.Join("..", name+"*"))
+			beside, _ := filepath.Glob(filepath.Join(filepath.Dir(page), name+"*"))
+			if len(here)+len(beside) == 0 {
+				t.Errorf("%s: there is no %s", page, name)
+			}
+		}
+	})
+	if paths < 100 {
+		t.Errorf("only %d paths were found", paths)
+	}
+}
+
 // headings is the anchors of a page, as its readers' programs make them of the headings.
 func headings(t *testing.T, file string) map[string]bool {
 	t.Helper()
