@@ -2,9 +2,7 @@ package clients
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,7 +71,7 @@ func javaClasses(name string, sources ...string) (string, error) {
 }
 
 // folder is the folder of that name below bin/clients, with copies of these files
-// from the folder of the same name here, or from that of docs/clients.
+// from the folder of the same name here.
 func folder(name string, files ...string) (string, error) {
 	dir, err := filepath.Abs(filepath.Join("..", "..", "bin", "clients", name))
 	if err != nil {
@@ -84,9 +82,6 @@ func folder(name string, files ...string) (string, error) {
 	}
 	for _, f := range files {
 		b, err := os.ReadFile(filepath.Join(name, f))
-		if errors.Is(err, fs.ErrNotExist) {
-			b, err = os.ReadFile(filepath.Join("..", "..", "docs", "clients", name, f))
-		}
 		if err != nil {
 			return "", err
 		}

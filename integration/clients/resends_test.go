@@ -13,7 +13,7 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// resending are programs that take and give back one lock with our packages, or the helpers of docs/clients.
+// resending are programs that take and give back one lock with our packages.
 var resending = []struct {
 	name      string
 	installed func() (string, error)
