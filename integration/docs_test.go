@@ -41,10 +41,10 @@ func testsOfTheProject(t *testing.T) map[string]bool {
 	return there
 }
 
-// TestLinksInDocs: a link to a file of the project, or to a heading of a page, leads there.
+// TestLinksInDocs: a link to a file of the project, a picture or a heading of a page leads there.
 func TestLinksInDocs(t *testing.T) {
 	t.Parallel()
-	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	link := regexp.MustCompile(`(?:\]\(|\bsrc(?:set)?=")([^)"\s]+)[)"]`)
 	links := 0
 	eachFile(t, ".md", func(path string, text []byte) {
 		for _, m := range link.FindAllSubmatch(text, -1) {

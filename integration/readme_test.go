@@ -37,10 +37,10 @@ func TestReadme_Chinese(t *testing.T) {
 }
 
 // skeleton is what is the same in every language of a page: its code, and of the rest the kinds of headings and items, the
-// numbers of columns, what stands in backquotes, and where links lead; these in the order of the alphabet within a
+// numbers of columns, what stands in backquotes, and where links and pictures lead; these in the order of the alphabet within a
 // paragraph, since languages have orders of their own.
 func skeleton(page string) (parts []string) {
-	inline := regexp.MustCompile("`[^`]+`" + `|\]\([^)]+\)`)
+	inline := regexp.MustCompile("`[^`]+`" + `|\]\([^)]+\)|\bsrc(?:set)?="[^"]+"`)
 	var paragraph []string
 	end := func(part string) {
 		slices.Sort(paragraph)
@@ -78,8 +78,8 @@ func skeleton(page string) (parts []string) {
 // TestReadme_SkeletonNotices: a comparison that cannot fail shows nothing.
 func TestReadme_SkeletonNotices(t *testing.T) {
 	t.Parallel()
-	const page = "# T\n\n- a `x` [b](c.md)\n\n| a | b |\n|---|---|\n\n```\nrun me\n```\n"
-	for _, edit := range [][2]string{{"# T", "## T"}, {"- a", "a"}, {"`x`", "x"}, {"c.md", "d.md"}, {"| a | b |", "| a |"}, {"run me", "run you"}, {"```\nrun", "```sh\nrun"}} {
+	const page = "# T\n\n- a `x` [b](c.md)\n\n| a | b |\n|---|---|\n\n```\nrun me\n```\n\n<img src=\"a.png\">\n"
+	for _, edit := range [][2]string{{"# T", "## T"}, {"- a", "a"}, {"`x`", "x"}, {"c.md", "d.md"}, {"a.png", "b.png"}, {"| a | b |", "| a |"}, {"run me", "run you"}, {"```\nrun", "```sh\nrun"}} {
 		if slices.Equal(skeleton(page), skeleton(strings.Replace(page, edit[0], edit[1], 1))) {
 			t.Errorf("%q in place of %q goes unnoticed", edit[1], edit[0])
 		}
