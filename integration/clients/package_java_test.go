@@ -27,7 +27,7 @@ var javaPackage = sync.OnceValues(func() (string, error) {
 	if err := os.RemoveAll(dir); err != nil { // libraries of other versions would stay
 		return "", err
 	}
-	files := []string{"pom.xml"}
+	files := []string{"pom.xml", "LICENSE"}
 	for _, m := range javaModules {
 		if err := os.CopyFS(filepath.Join(dir, m, "src"), os.DirFS(filepath.Join(from, m, "src"))); err != nil {
 			return "", err

@@ -28,7 +28,7 @@ var pythonPackage = sync.OnceValues(func() (string, error) {
 			return "", err
 		}
 	}
-	for _, file := range []string{"pyproject.toml", "README.md"} {
+	for _, file := range []string{"pyproject.toml", "README.md", "LICENSE"} {
 		b, err := os.ReadFile(filepath.Join(from, file))
 		if err := errors.Join(err, os.WriteFile(filepath.Join(to, file), b, 0o644)); err != nil {
 			return "", err
