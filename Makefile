@@ -45,7 +45,8 @@ first-minute: redis ## how long the first steps of the README take; COLD=1 compi
 
 .PHONY: dev
 dev: ## a proxy, its upstream and five lock nodes in one process
-	$(GO) run ./cmd/lockproxy dev
+	@echo 'the first time, Go fetches and compiles for about a minute'
+	@$(GO) run ./cmd/lockproxy dev
 
 .PHONY: test
 test: redis ## every test, about ten minutes on two cores; installs redis-server where it is missing
@@ -57,9 +58,16 @@ test: redis ## every test, about ten minutes on two cores; installs redis-server
 
 # Four packages at once: their tests wait more than they compute.
 .PHONY: quick
-quick: vet ## at every save, under 30s: vet, gofmt, and the unit tests that start no server. Left out: integration/, tests at real servers, most of the simulation
+quick: ## at every save, under 30s: vet, gofmt, and the unit tests that start no server. Left out: integration/, tests at real servers, most of the simulation
+	@echo 'vet, gofmt and the unit tests that start no server: under 30 s. Left out: integration/, tests at real servers, most of the simulation'
+	@$(MAKE) --no-print-directory vet
 	@$(GO) list $(PKGS) | grep -v /integration | LOCKPROXY_TEST_QUICK=1 LOCKPROXY_SIM_SEEDS=8 xargs $(GO) test -p 4 -short -timeout 2m
 	@$(GO) -C clients/go test -timeout 2m ./...
+
+.PHONY: slow
+slow: redis ## the locks by themselves, in full: what -short skips or cuts, 10,000 sessions, 100,000 waiters, all seeds; two to three minutes
+	@echo 'every test of backends/locks, also those that -short leaves out: two to three minutes on two cores'
+	@$(NICE) $(GO) test -count=1 -p 1 -parallel 4 -timeout 20m ./backends/locks/...
 
 .PHONY: race
 race: redis ## every test under the race detector, but for the models, which have one goroutine; needs a C compiler

@@ -95,6 +95,31 @@ func TestPathsInDocs(t *testing.T) {
 	}
 }
 
+// TestTargetsInDocs: what a page says to make is a target of the Makefile.
+func TestTargetsInDocs(t *testing.T) {
+	t.Parallel()
+	makefile, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^([a-z-]+):(?:[^=]|$)`).FindAllSubmatch(makefile, -1) {
+		targets[string(m[1])] = true
+	}
+	named := 0
+	eachFile(t, ".md", func(page string, text []byte) {
+		for _, m := range regexp.MustCompile("(?m)(?:`make ([a-z][a-z-]*)|^make ([a-z-]+)$)").FindAllSubmatch(text, -1) {
+			target := string(m[1]) + string(m[2])
+			if named++; !targets[target] {
+				t.Errorf("%s: there is no make %s", page, target)
+			}
+		}
+	})
+	if named < 40 {
+		t.Errorf("only %d targets were found", named)
+	}
+}
+
 // headings is the anchors of a page, as its readers' programs make them of the headings.
 func headings(t *testing.T, file string) map[string]bool {
 	t.Helper()
