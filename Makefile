@@ -43,6 +43,10 @@ build: ## bin/lockproxy, static and stripped; it knows its commit
 first-minute: redis ## how long the first steps of the README take; COLD=1 compiles everything
 	@PORT=$(PORT) .ci/first-minute
 
+.PHONY: fresh
+fresh: ## the two commands of the README in an empty Debian that has Go, git and make; by root, about fifteen minutes
+	.ci/fresh
+
 .PHONY: dev
 dev: ## a proxy, its upstream and five lock nodes in one process
 	@echo 'the first time, Go fetches and compiles for about a minute'
