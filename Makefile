@@ -170,7 +170,7 @@ same: redis ## that this tree answers random streams as OLD does, a revision or 
 		$(GO) test -count=1 -v -timeout 24h -run '^TestSame$$' ./integration
 
 .PHONY: bench
-bench: redis ## the table of docs/benchmarks.md, measured on this machine; AGAINST=<binary> compares with another build instead
+bench: redis ## the table of docs/benchmarks.md, measured on this machine; AGAINST=<binary> compares with another build instead, and fails if this tree is worse
 	$(GO) run ./integration/bench $(if $(AGAINST),-against $(AGAINST))
 
 .PHONY: tour

@@ -125,3 +125,33 @@ func TestSpread(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestConfidence(t *testing.T) {
+	nine := []float64{1.9, 1.1, 1.8, 1.2, 1.7, 1.3, 1.6, 1.4, 1.5}
+	if least, most := confidence(nine); least != 1.2 || most != 1.8 { // outside of it with 2*(1+9)/512
+		t.Errorf("of nine: %v to %v", least, most)
+	}
+	if least, most := confidence(nine[:6]); least != 1.1 || most != 1.9 { // 2*1/64
+		t.Errorf("of six: %v to %v", least, most)
+	}
+	if least, most := confidence(nine[:5]); !math.IsInf(least, -1) || !math.IsInf(most, 1) { // 2*1/32
+		t.Errorf("of five: %v to %v", least, most)
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	for _, tt := range []struct {
+		ratios []float64
+		want   string
+	}{
+		{[]float64{0.9, 1.04, 1.04, 1.1, 1.2, 1.2, 1.3, 1.3, 1.5}, isWorse}, // one round may say otherwise
+		{[]float64{0.9, 1.02, 1.04, 1.1, 1.2, 1.2, 1.3, 1.3, 1.5}, "open"},
+		{[]float64{0.5, 0.8, 0.8, 0.8, 0.9, 0.9, 0.9, 0.96, 2}, "better"},
+		{[]float64{0.1, 0.98, 0.99, 1, 1, 1, 1.01, 1.02, 9}, "same"},
+		{[]float64{1.5, 1.5, 1.5, 1.5, 1.5}, "open"},
+	} {
+		if got := verdict(tt.ratios); got != tt.want {
+			t.Errorf("%v: %s, want %s", tt.ratios, got, tt.want)
+		}
+	}
+}

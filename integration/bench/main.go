@@ -10,6 +10,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -77,7 +78,7 @@ func main() {
 	write := flag.String("write", "", "also write the page to this `file`")
 	scale := flag.Float64("scale", 1, "do this `part` of the work: 0.1 shows that everything runs")
 	only := flag.String("only", "", "measure only these `parts`, separated by commas: "+strings.Join(names(), ", "))
-	against := flag.String("against", "", "compare with this `binary` of lockproxy instead, in turns: throughput, and CPU a command")
+	against := flag.String("against", "", "compare with this `binary` of lockproxy instead, in turns: throughput, and CPU a command; fails if this tree is worse")
 	flag.Parse()
 	p := plan{rounds: 3, scale: *scale}
 	p.slice = time.Duration(*scale * float64(1500*time.Millisecond))
@@ -110,11 +111,9 @@ func run(p plan, measure func(*report) error, file string) error {
 	defer redistest.RemoveBinary()
 	page := &report{}
 	page.head(p.scale)
-	if err := measure(page); err != nil {
-		return err
-	}
-	if _, err := io.WriteString(os.Stdout, page.String()); err != nil || file == "" {
-		return err
+	err := measure(page)
+	if _, failed := io.WriteString(os.Stdout, page.String()); err != nil || failed != nil || file == "" {
+		return errors.Join(err, failed)
 	}
 	return os.WriteFile(file, []byte(page.String()), 0o644)
 }
