@@ -26,7 +26,7 @@ type Engine interface {
 	Undo(locks.Grant)
 }
 
-// A Connection is a client's, as adopted commands use it.
+// A Connection is a client's connection, as adopted commands need it.
 type Connection interface {
 	Database() int
 	Protocol() int
@@ -34,17 +34,17 @@ type Connection interface {
 	Address() string
 	// MayLock returns nil if the client may take, move and release that lock.
 	MayLock(ctx context.Context, name string) error
-	// MayAsk returns nil if the upstream does not refuse the client a command for want of rights. It is sent there,
-	// and must change nothing.
+	// MayAsk returns nil if the client's rights at the upstream allow a command. The command is sent there, so it must
+	// change nothing.
 	MayAsk(ctx context.Context, command []string) error
-	// Ask sends the upstream a command in the client's name, behind what the client has sent, and returns the
-	// reply.
+	// Ask sends the upstream a command with the client's rights, after what the client has sent, and returns the reply.
 	Ask(ctx context.Context, args []string) (reply []byte, err error)
-	// Begin is Ask without waiting, neither for the reply nor for a connection; nil: it needs one, and nothing was sent.
+	// Begin is Ask without waiting for the reply. It returns nil, with nothing sent, if it would have to wait for a
+	// connection.
 	Begin(args []string) Answer
-	// Burst is that of the command.
+	// Burst returns the Burst that the command belongs to.
 	Burst() Burst
-	// About are the fields of a line in the log that is about the client.
+	// About returns the attributes that identify the client in a line of the log.
 	About() []slog.Attr
 }
 
@@ -53,7 +53,7 @@ type Options struct {
 	Engine         Engine
 	Inspector      Inspector     // required for flush=release
 	MinTTL, MaxTTL time.Duration // of leases
-	Log            *slog.Logger  // gets what is refused; nil: slog.Default()
+	Log            *slog.Logger  // for refused calls; nil: slog.Default()
 	Peers          Peers         // nil: there is no other proxy
 	Random         locks.RandSource
 	Dialect        func() idiom.Dialect // the upstream's, called for every call; nil: not known
@@ -66,16 +66,16 @@ const remembered = 16384
 type Adoption struct {
 	opt      Options
 	patterns []*Pattern
-	begins   [256]bool     // first bytes of keys that may match
-	starts   [256][]string // what these begin with, by that byte
+	begins   [256]bool     // first bytes of keys that may match a pattern
+	starts   [256][]string // literal prefixes of patterns and fence keys, by first byte
 	flush    bool          // a pattern has flush=release
 	fenced   bool          // a pattern has fence-key
 	scripts  *idiom.Scripts
-	guesses  *lru.Cache[locks.Key, guess] // hints: a wrong one costs a round
+	guesses  *lru.Cache[locks.Key, guess] // what each lock was last known to be; a wrong guess costs a round
 	classes  *lru.Cache[shape, verdict]   // of scripts
-	flights  *flights                     // acquisitions
+	flights  *flights                     // acquisitions under way
 	reads    *flights
-	turns    turns.Turns[locks.Key] // of calls that replace one lock: if several asked at once, each might get some nodes, and the lock be gone
+	turns    turns.Turns[locks.Key] // orders calls that replace the same lock: if two asked at once, each might get some nodes
 
 	counters    counters
 	divergences [][numDivergences]atomic.Int64 // of the patterns
@@ -109,26 +109,26 @@ type Call struct {
 	pattern *Pattern
 	command string
 	class   idiom.Class
-	onHash  bool     // the lock that it is for is a hash
-	script  string   // its SHA-1; empty: it runs none
-	follows bool     // the script wants the client to be told of changes
+	onHash  bool     // its lock is a hash
+	script  string   // SHA-1 of the script that it runs; empty: none
+	follows bool     // the script reads its key only for CLIENT TRACKING
 	words   []string // as the client has sent it
-	fault   []byte   // the reply to a command that is wrong whatever the key is
-	inTurn  bool     // no other call of this proxy replaces the lock
-	alone   bool     // in the mode both, that the nodes alone decide it
+	fault   []byte   // the error reply to a command that is malformed, whatever the key holds
+	inTurn  bool     // it has the turn of its lock in Adoption.turns
+	alone   bool     // mode both: the nodes alone decide it
 
-	absent   idiom.Outcome // where nobody has the lock, at
-	absentAt int64         // this time, in ms since 1970; 0: it is not known
+	absent   idiom.Outcome // what it does if nobody has the lock, at the time absentAt
+	absentAt int64         // in ms since 1970; 0: absent is not known
 
 	parts   []*Call  // one for each lock of a command that has several keys
-	rest    []string // that command with the other keys
-	places  []int    // of these among all keys
-	list    []int    // whose replies are the elements of that to a script: parts, or -1 for the rest; nil: they are summed
-	isFence bool     // it is GET of the key of the lock's fence
-	flushes bool     // rest is FLUSHDB or FLUSHALL, which has no key: there is no idiom.Call
+	rest    []string // the command for the other keys, which the upstream has
+	places  []int    // positions of those keys among all keys
+	list    []int    // of a script on several locks: by key, the index of its part, or -1 if only the upstream has the key
+	isFence bool     // it is GET of the fence key of the lock
+	flushes bool     // rest is FLUSHDB or FLUSHALL, which has no key; the embedded Call is nil
 }
 
-// errNoScript is the answer to EVALSHA of a script that is not known here.
+// errNoScript answers EVALSHA of a script that the proxy does not know.
 //
 //lint:ignore ST1005 Redis ends this sentence with a full stop
 var errNoScript = errors.New("NOSCRIPT No matching script. Please use EVAL.")
@@ -244,7 +244,7 @@ func (a *Adoption) accept(c *Call) error {
 	return a.checkPeers(c)
 }
 
-// NoteScript takes over SCRIPT LOAD and SCRIPT FLUSH, which the upstream gets as well.
+// NoteScript follows SCRIPT LOAD and SCRIPT FLUSH, which the upstream gets as well.
 func (a *Adoption) NoteScript(args [][]byte) {
 	switch {
 	case !resp.Is(args[0], "SCRIPT"):
@@ -255,20 +255,20 @@ func (a *Adoption) NoteScript(args [][]byte) {
 	}
 }
 
-// A Result is what became of a call.
+// A Result is the outcome of a call.
 type Result struct {
 	Reply []byte
-	Taken locks.Grant // what it has taken, to be undone if the client has left; Fence 0: nothing
+	Taken locks.Grant // the grant it has taken, to be undone if the client has left; Fence 0: none
 
 	did  idiom.Do
 	op   idiom.Op // what was done to the one lock of the call; zero: nothing, or it is not known
-	told bool     // the upstream got a command
+	told bool     // a command was sent to the upstream
 	at   guess    // did is Nothing: what the nodes answered
 
-	Burst Burst // that of the client's next command, if all had come before; zero: that begins one
+	Burst Burst // for the client's next command, if that had come by then; zero: it begins a new one
 
-	copied idiom.Op  // mode both: what the upstream has taken; see GiveBack
-	sent   time.Time // before it was asked
+	copied idiom.Op  // mode both: how the upstream has granted the lock; see GiveBack
+	sent   time.Time // when the upstream was asked
 }
 
 // Changed reports whether the call has done something, to the lock or at the upstream.
@@ -280,7 +280,7 @@ type Op = idiom.Op
 // Op is what a call has done to its one lock; zero: nothing, or something that is not known in full.
 func (r Result) Op() Op { return r.op }
 
-// Undo takes back what a call has taken: the client has left.
+// Undo releases what a call has taken for a client that has left.
 func (a *Adoption) Undo(g locks.Grant) {
 	a.guesses.Remove(g.Key)
 	a.opt.Engine.Undo(g)
@@ -299,14 +299,13 @@ func ReplyText(err error) string {
 // ErrClientLeft is the answer to a client that has closed only its sending half: its call is undone.
 var ErrClientLeft = errors.New("ERR the lock was given back: the client closed its side of the connection")
 
-// errChanging is the answer where every try found another state.
+// errChanging answers a call that found the lock changed at every try.
 var errChanging = errors.New("NOQUORUM the lock changes hands faster than it can be decided")
 
-// errLate is the answer to an acquisition that was granted, and over before the upstream had said whether it has
-// the key.
+// errLate answers an acquisition whose lease ended before the upstream had said whether it has the key.
 var errLate = errors.New("NOQUORUM the lease was over before the upstream had answered")
 
-// tries are how often a call is decided anew, since what it was decided on had changed.
+// tries is how often a call is tried before it fails, if the lock has changed each time meanwhile.
 const tries = 5
 
 func (a *Adoption) decide(ctx context.Context, conn Connection, c *Call) (Result, error) {
@@ -332,29 +331,30 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 	g, _ := a.guesses.Get(key)
 	state := g.state(time.Now())
 	answered := false // state is an answer of the nodes to this call
-	exact := false    // and what is left of the lease, too
+	exact := false    // and so is what is left of the lease
 	inTurn, most := c.inTurn, tries
 	if inTurn {
 		most = replaceTries
 	}
-	var holder locks.Grant // because of whom the nodes refused the last try, if it was an acquisition
+	var holder locks.Grant // for whose sake the nodes refused the last try, if that was an acquisition
 	burst := conn.Burst()
 	on := burst.basis()
-	// The first try may share an answer of the nodes to the calls before it. The next must not be given the one that it failed by.
+	// The first try may share an answer that the nodes gave to earlier calls. A later try must not get again the answer on
+	// which it failed.
 	for tried := 0; tried < most; tried, on.burst = tried+1, newBurst() {
 		out, err := c.run(state, time.Now())
 		if err != nil && (answered || state.Kind == idiom.Absent) {
 			return a.repeatedElse(ctx, conn, c, key, c.cannotRun(state.Kind, err))
 		}
 		unsure := err != nil || out.TimeRead && state.Kind != idiom.Absent && !exact || c.mustKnowOrigin(out.Op, g)
-		if unsure { // it may be another's by now, and another proxy may have moved the end
+		if unsure { // the lock may have changed hands, or another proxy have moved its end
 			if g, err = a.read(ctx, on, key); err != nil {
 				return Result{Burst: burst.failed(on.rests, err)}, err
 			}
 			state, answered, exact = g.read(time.Now()), true, true
 			continue
 		}
-		if out.Op.Do == idiom.Nothing && !answered && c.class == idiom.Acquire { // it is tried on a free key at once: to be refused by the nodes costs no more than to ask them
+		if out.Op.Do == idiom.Nothing && !answered && c.class == idiom.Acquire { // try it on a free key: a refusal by the nodes costs no more than a read
 			if out, err = c.run(idiom.State{}, time.Now()); err != nil {
 				return Result{}, c.cannotRun(idiom.Absent, err)
 			}
@@ -375,7 +375,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 			}
 			defer done()
 			inTurn, most = true, replaceTries
-			if waited { // for a call that has replaced the lock, and noted with what
+			if waited { // another call has replaced the lock meanwhile, and noted its new state
 				g, _ = a.guesses.Get(key)
 				state, answered, exact = g.state(time.Now()), false, false
 				continue
@@ -402,7 +402,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 	return c.refusedBy(holder)
 }
 
-// note remembers what a key is.
+// note remembers the state of a key.
 func (a *Adoption) note(key locks.Key, g guess) {
 	if g.owner == "" {
 		a.guesses.Remove(key)
@@ -411,9 +411,9 @@ func (a *Adoption) note(key locks.Key, g guess) {
 	a.guesses.Add(key, g)
 }
 
-// do does an operation to exactly the grant that was guessed. next is what the key is then, and grant what was taken, if
-// anything. next is nil if nothing was done: then grant is the holder's because of whom the nodes refused an acquisition,
-// or zero if they named none. out is changed to what was done, where that depends on how many holds of a hash there were.
+// do applies the operation in out to exactly the grant g. next is the state of the key afterwards, and grant what was taken,
+// if anything. A nil next means that nothing was done: then grant is the holder's for whom the nodes refused an acquisition,
+// or zero if they named none. If the result depends on the number of holds of a hash, out is changed to what was done.
 func (a *Adoption) do(ctx context.Context, conn Connection, on *basis, c *Call, key locks.Key, out *idiom.Outcome, g guess) (next *guess, grant locks.Grant, err error) {
 	_, kind := locks.ShownOwner(g.owner)
 	switch op := out.Op; {
@@ -473,7 +473,7 @@ func kindOf(k locks.AdoptedKind) idiom.Kind {
 	return idiom.String
 }
 
-// lease is for how long a lock is taken; open: it has no end, and the lease is the longest there is.
+// lease returns for how long a call may take a lock. If open, the lock has no end, and lease is max-ttl.
 func (a *Adoption) lease(c *Call, kind idiom.Kind, ttl time.Duration) (lease time.Duration, open bool, err error) {
 	lease, refused := a.ruleOf(c).Lease(kind, ttl)
 	switch {

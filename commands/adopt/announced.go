@@ -16,7 +16,7 @@ type Peers interface {
 	AnyOn(ctx context.Context, db int, key string) (bool, error)
 }
 
-// Announced is the pattern as other proxies are told it.
+// Announced returns the pattern in the form that other proxies are told.
 func (p *Pattern) Announced() peers.Pattern {
 	said := peers.Pattern{Glob: p.Glob, DB: p.DB, Mode: peers.Off, As: p.As.String(), Guard: p.Guard, Timestamps: string(p.Deadlines), FenceKey: p.FenceKey}
 	for name, mode := range modeNames {

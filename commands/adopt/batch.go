@@ -13,8 +13,9 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// batch makes a call of a script that renews several locks, each by itself: a part for each lock, and the same script for
-// the keys that the upstream has: those that are no locks, and those of the mode both. nil: it is no such script.
+// batch makes a call of a script that renews several locks independently of each other: a part for each lock, and the same
+// script for the keys that the upstream has (no locks, or locks in mode both). It returns nil if the script is of another
+// kind.
 func (a *Adoption) batch(c Connection, s *idiom.Script, words []string, n int) (*Call, error) {
 	keys, args := words[3:3+n], words[3+n:]
 	name := strings.ToUpper(words[0])
@@ -58,7 +59,7 @@ func (a *Adoption) batch(c Connection, s *idiom.Script, words []string, n int) (
 	return all, nil
 }
 
-// knownBatch reports whether scripts like this one were batches before.
+// knownBatch reports whether the script was a batch before, with as many keys and arguments.
 func (a *Adoption) knownBatch(s *idiom.Script, n, args int) bool {
 	return n > 1 && a.classes.Contains(shape{script: s.SHA, keys: n, args: args, batch: true})
 }
@@ -66,15 +67,15 @@ func (a *Adoption) knownBatch(s *idiom.Script, n, args int) bool {
 // atOnce is how many parts of a batch are decided at the same time.
 const atOnce = 16
 
-// decideBatch decides the parts, and has the upstream run the rest: behind those that the nodes alone decide, and before those of
-// the mode both. The replies are the elements of a list. The first error is that of the call; the other parts are done all
-// the same.
+// decideBatch decides the parts, and has the upstream run the rest: after the parts that the nodes alone decide, and before
+// those in mode both. The reply is the list of their replies. The first error is that of the call; it does not stop the
+// other parts.
 func (a *Adoption) decideBatch(ctx context.Context, conn Connection, c *Call) (Result, error) {
-	told := make([]*idiom.Replies, len(c.parts)) // of those of the mode both
+	told := make([]*idiom.Replies, len(c.parts)) // possible replies of the parts in mode both
 	for i, part := range c.parts {
 		err := mayRun(ctx, conn, part)
 		if err == nil && part.pattern.Mode == Both {
-			told[i], err = a.mayTell(part)
+			told[i], err = a.possibleReplies(part)
 		}
 		if err != nil {
 			return Result{}, err
@@ -126,8 +127,8 @@ func mostDone(of []Result) idiom.Do {
 	return slices.MaxFunc(of, func(a, b Result) int { return cmp.Compare(a.did, b.did) }).did
 }
 
-// joined has the list of what the parts have answered, or the upstream for keys that are no locks; theirs is nil if it was not
-// asked.
+// joined returns the list of replies: a part's for its lock, the upstream's for any other key. theirs is nil if the upstream
+// was not asked.
 func (c *Call) joined(of []Result, theirs [][]byte) Result {
 	all := Result{Reply: resp.AppendArray(nil, len(c.list)), did: mostDone(of), told: theirs != nil}
 	for at, i := range c.list {
@@ -144,7 +145,7 @@ func (c *Call) joined(of []Result, theirs [][]byte) Result {
 	return all
 }
 
-// together calls f for 0 to n-1, some at the same time, and returns the first error.
+// together calls f for 0 to n-1, up to atOnce at a time, and returns the first error.
 func together(n int, f func(i int) error) error {
 	errs, next := make([]error, n), make(chan int, n)
 	for i := range n {
@@ -163,7 +164,7 @@ func together(n int, f func(i int) error) error {
 	return cmp.Or(errs...)
 }
 
-// A oneAtATime is a connection for several calls at once, which ask the upstream one after the other.
+// A oneAtATime lets concurrent calls share a connection: they ask the upstream one after the other.
 type oneAtATime struct {
 	Connection
 	mu sync.Mutex

@@ -19,7 +19,7 @@ import (
 // lag is how long the nodes may be behind the upstream: a release reaches them later.
 const lag = 50 * time.Millisecond
 
-// errUnclear is the answer where the upstream answers what the call never does.
+// errUnclear answers a call to which the upstream gave a reply that the call cannot have.
 var errUnclear = errors.New("ERR the upstream's reply does not say whether it has changed the lock")
 
 // decideByMode decides a call on one lock of a client that may run it.
@@ -33,17 +33,17 @@ func (a *Adoption) decideByMode(ctx context.Context, conn Connection, c *Call) (
 	return a.decideOne(ctx, conn, c)
 }
 
-// decideBoth decides a call on one lock of a client that may run it.
+// decideBoth has the upstream run a call on one lock, and then the nodes decide it.
 func (a *Adoption) decideBoth(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	if c.fault != nil || c.class == idiom.ReadOnly {
 		reply, err := conn.Ask(ctx, c.words)
 		return Result{Reply: reply}, err
 	}
-	replies, err := a.mayTell(c)
+	replies, err := a.possibleReplies(c)
 	if err != nil {
 		return Result{}, err
 	}
-	if slices.Contains(replies.Ops, idiom.Op{Do: idiom.Renew, TTL: idiom.Forever}) { // not each kind may lose its end
+	if slices.Contains(replies.Ops, idiom.Op{Do: idiom.Renew, TTL: idiom.Forever}) { // whether a lock may lose its end depends on its kind
 		has, err := a.upstreamState(ctx, conn, c.Key())
 		if err != nil {
 			return Result{}, err
@@ -55,7 +55,7 @@ func (a *Adoption) decideBoth(ctx context.Context, conn Connection, c *Call) (Re
 			return Result{}, err
 		}
 	}
-	if replies.May(idiom.Replace) { // two of this proxy's reach upstream and nodes in one order
+	if replies.May(idiom.Replace) { // so that two calls of this proxy reach the upstream and the nodes in the same order
 		_, done, err := a.turns.Take(ctx, lockKey(conn, c))
 		if err != nil {
 			return Result{}, err
@@ -71,7 +71,7 @@ func (a *Adoption) decideBoth(ctx context.Context, conn Connection, c *Call) (Re
 	return a.decideAfter(ctx, conn, c, replies, reply, began)
 }
 
-// decideAfter decides a call that the upstream was asked to run at that time, and has answered so.
+// decideAfter decides a call that was sent to the upstream at began, and that the upstream has answered with reply.
 func (a *Adoption) decideAfter(ctx context.Context, conn Connection, c *Call, replies *idiom.Replies, reply []byte, began time.Time) (Result, error) {
 	did := replies.Did(reply)
 	switch {
@@ -86,9 +86,9 @@ func (a *Adoption) decideAfter(ctx context.Context, conn Connection, c *Call, re
 	return a.decideAlone(ctx, conn, c, reply)
 }
 
-// mayTell returns what a call may answer. It is refused if the reply does not tell whether the lock was changed, or if the
-// nodes would refuse what the upstream does.
-func (a *Adoption) mayTell(c *Call) (*idiom.Replies, error) {
+// possibleReplies returns the replies that a call may get from the upstream. It refuses the call if they would not tell
+// whether the lock was changed, or if the nodes would refuse what the upstream does.
+func (a *Adoption) possibleReplies(c *Call) (*idiom.Replies, error) {
 	r, refused := c.Replies(time.Now())
 	if refused != nil {
 		return nil, c.refused(NotTold, refused.Why+", which mode=both must know")
@@ -130,7 +130,7 @@ func (u *upstreamRun) releases() bool {
 	return slices.Contains(u.did, idiom.Release) || slices.Contains(u.did, idiom.Leave)
 }
 
-// taken is what the call has taken, by the value or field and ttl of its own words.
+// taken returns the operation that takes the lock, with the value or field and the ttl that the call asks for.
 func (u *upstreamRun) taken() (op idiom.Op) {
 	for _, o := range u.replies.Ops {
 		if o.Do == idiom.Take || o.Do == idiom.Enter || o.Do == idiom.Replace {
@@ -140,7 +140,7 @@ func (u *upstreamRun) taken() (op idiom.Op) {
 	return op
 }
 
-// lease is the shortest that the call may have asked for.
+// lease returns the shortest lease that the call may have asked for.
 func (u *upstreamRun) lease() time.Duration {
 	least := idiom.Forever
 	for _, o := range u.replies.Ops {
@@ -180,7 +180,7 @@ func (a *Adoption) follow(ctx context.Context, conn Connection, c *Call, u *upst
 		if err == nil {
 			a.diverged(ctx, conn, c, nodesHeld, r.at)
 		}
-		// A call that may have found its own lock there gets an error, and goes on having it.
+		// A call that may have extended or replaced its own lock keeps it, and gets an error.
 		if err == nil || errors.As(err, &refused) || !slices.Contains(u.did, idiom.Renew) && !slices.Contains(u.did, idiom.Replace) {
 			a.giveBack(ctx, conn, c.Key(), took, u.began)
 		}
@@ -197,9 +197,9 @@ func (a *Adoption) follow(ctx context.Context, conn Connection, c *Call, u *upst
 	return r, err
 }
 
-// decideAlone decides a call that has changed nothing at the upstream: a grant that was made in the mode on is at
-// the nodes only, so they alone release it, and renew it if the upstream has nobody else's. One that was made in both,
-// and is gone at the upstream, is lost.
+// decideAlone decides a call that has changed nothing at the upstream. A grant made in mode on is at the nodes only, so they
+// alone release it, and renew it unless somebody has the key at the upstream. A grant made in mode both that is gone at the
+// upstream is lost.
 func (a *Adoption) decideAlone(ctx context.Context, conn Connection, c *Call, reply []byte) (Result, error) {
 	key := lockKey(conn, c)
 	g, err := a.read(ctx, newBurst().basis(), key)
@@ -233,19 +233,19 @@ func (a *Adoption) decideAlone(ctx context.Context, conn Connection, c *Call, re
 	switch {
 	case err != nil:
 		return Result{}, err
-	case next == nil: // it has ended since
+	case next == nil: // the grant has ended since
 		return Result{Reply: reply}, nil
 	}
 	a.note(key, *next)
 	return Result{Reply: out.Reply, did: out.Op.Do}, a.signal(ctx, conn, out.Signals)
 }
 
-// upstreamLooks is how often the upstream is asked whether it has a key, before that is taken for somebody's lock.
+// upstreamLooks is how often the upstream is asked whether it has a key, before the key counts as somebody's lock.
 const upstreamLooks = 5
 
-// upstreamHas reports whether the upstream has the key of a lock that the nodes have, and that was made in the mode on.
-// Those who ask for it in the mode both have taken the key as well, until the nodes refuse them: such a key
-// goes away, or another one's takes its place, whose end is later.
+// upstreamHas reports whether somebody has, at the upstream, the key of a lock that the nodes granted in mode on. A client
+// that tries to take it in mode both has the key for a moment, until the nodes refuse it: such a key goes away, or another
+// client's takes its place, whose end is later.
 func (a *Adoption) upstreamHas(ctx context.Context, conn Connection, key string) (bool, error) {
 	before := int64(-1)
 	for range upstreamLooks {
@@ -253,7 +253,7 @@ func (a *Adoption) upstreamHas(ctx context.Context, conn Connection, key string)
 		switch {
 		case err != nil:
 			return false, err
-		case len(reply) == 0 || reply[0] != ':': // not to this client
+		case len(reply) == 0 || reply[0] != ':': // this client may not read it
 			return true, nil
 		}
 		left := resp.Int(reply)
@@ -268,8 +268,8 @@ func (a *Adoption) upstreamHas(ctx context.Context, conn Connection, key string)
 	return true, nil
 }
 
-// giveBack takes what a call has taken at the upstream back, if it is there still. Past half of its lease it is left to
-// end: the request may come so late that another client has a lock with the same value.
+// giveBack releases what a call has taken at the upstream, if it is still there. After half of its lease it is left to
+// expire: the request may arrive so late that another client has a lock with the same value.
 func (a *Adoption) giveBack(ctx context.Context, conn Connection, key string, took idiom.Op, since time.Time) {
 	if time.Since(since) >= took.TTL/2 {
 		return
@@ -285,7 +285,7 @@ func (a *Adoption) giveBack(ctx context.Context, conn Connection, key string, to
 	a.changeCopy(context.WithoutCancel(ctx), conn, key, kind, took.Value, op)
 }
 
-// signalsOf are the commands for the upstream behind a change. In the mode both the upstream has run them itself.
+// signalsOf returns the commands that follow a change at the upstream. In mode both the upstream has run them itself.
 func (c *Call) signalsOf(out *idiom.Outcome) [][]string {
 	if c.pattern.Mode == Both {
 		return nil
@@ -293,7 +293,7 @@ func (c *Call) signalsOf(out *idiom.Outcome) [][]string {
 	return out.Signals
 }
 
-// GiveBack takes back what a call has taken: the client has left.
+// GiveBack releases what a call has taken, also at the upstream, for a client that has left.
 func (a *Adoption) GiveBack(conn Connection, r Result) {
 	if r.copied.Do != idiom.Nothing {
 		a.giveBack(context.Background(), conn, r.Taken.Name, r.copied, r.sent)

@@ -2,25 +2,25 @@ package adopt
 
 import "time"
 
-// A Burst is the latest commands of one client that had all come when the first of them ran, and of which none has
-// done more than ask about adopted locks. The zero Burst begins with the next command. Each command but such a one
-// ends it, and so does whatever is read from the client.
+// A Burst is a run of commands of one client that had all been received when the first of them ran, and of which none did
+// more than ask about adopted locks. Any other command ends it, and so does reading more from the client. The zero Burst
+// begins with the next command.
 //
-// It is for clients that send everything over one connection, and poll: one question to the nodes answers a burst of
-// them. Each reply rests on an answer that is not older than its command, and none on one that is older than what
-// the client has changed or was told before; the rules are in integration/model/shared.
+// It serves clients that poll over one connection: one question to the nodes may answer a whole burst. No reply rests on an
+// answer that is older than its command, or older than what the client has changed or was told before. The rules are in
+// integration/model/shared.
 type Burst struct {
-	began time.Time // or when the client was given the answer to told
-	told  *flight   // the latest question whose answer it was given; nil: none
+	began time.Time // when the first command ran, or the client was given the answer to told
+	told  *flight   // the question whose answer the client was given last; nil: none
 }
 
-// A basis is what the reply to a call of a burst may rest on, and does.
+// A basis says on which answers of the nodes the reply to a call may rest, and on which it does.
 type basis struct {
 	burst Burst
-	rests *flight // nil: on nothing yet
+	rests *flight // the one it rests on; nil: none yet
 }
 
-// newBurst begins now: answers to questions that were sent before do not count.
+// newBurst returns a Burst that begins now: the answer to an earlier question does not count.
 func newBurst() Burst { return Burst{began: time.Now()} }
 
 func (b Burst) basis() *basis {
@@ -30,11 +30,12 @@ func (b Burst) basis() *basis {
 	return &basis{burst: b}
 }
 
-// may reports whether the call may be given the answer to a question: it was sent when the call had come, and, but for one
-// that the client was given before, when that was answered.
+// may reports whether the reply may rest on the answer to a question: one that was sent after the burst began, or the one
+// whose answer the client was given last.
 func (b *basis) may(fl *flight) bool { return fl == b.burst.told || fl.began.After(b.burst.began) }
 
-// failed is the burst behind a call that an answer has failed. Any other failure ends it: the call may have changed the lock.
+// failed returns the burst after a call that failed with the error of an answer. Any other failure ends the burst: the call
+// may have changed the lock.
 func (b Burst) failed(rests *flight, err error) Burst {
 	if rests == nil || rests.err != err {
 		return Burst{}
@@ -42,7 +43,7 @@ func (b Burst) failed(rests *flight, err error) Burst {
 	return b.next(rests)
 }
 
-// next is the burst behind a call that rests on an answer.
+// next returns the burst after a call whose reply rests on an answer; nil ends it.
 func (b Burst) next(rests *flight) Burst {
 	switch rests {
 	case nil:

@@ -8,26 +8,25 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// A verdict is what the calls of a script are for.
+// A verdict is the class of a script's calls.
 type verdict struct {
 	class idiom.Class
-	hash  bool   // the lock that they are for is a Hash
+	hash  bool   // their lock is a Hash
 	why   string // why the class is Unclear; empty: not known, or it may hold values
 }
 
-// A shape is how a script is called.
+// A shape identifies calls of a script that are classified alike.
 type shape struct {
 	script     string // its SHA-1
 	keys, args int    // how many
 	first      bool   // the lock is the first argument that a pattern matches
 	version    int    // of the upstream
 	batch      bool   // it is called as one that renews several locks
-	words      string // a hash of them; empty: it is the same with all
+	words      string // hash of the arguments; empty: the class does not depend on them
 }
 
-// classify says what a call of a script is for. A class is remembered for all calls of the same shape, words
-// aside. That a call is unclear may lie in its words, a ttl that is no number, say: it is remembered for
-// these words only.
+// classify returns the class of a call of a script. It is remembered for all calls of the same shape, whatever their
+// arguments, but Unclear only for these arguments: one of them may be the cause, such as a ttl that is no number.
 func (a *Adoption) classify(call *idiom.Call, as shape, words []string) verdict {
 	if v, known := a.classes.Get(as); known {
 		return v

@@ -9,12 +9,12 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// An origin is in which mode a grant was made, as its info says to all proxies.
+// An origin is the mode in which a grant was made. The grant's info tells it to all proxies.
 type origin uint8
 
 const (
-	unknownOrigin origin = iota // nobody was asked
-	elsewhere                   // it is LOCK's
+	unknownOrigin origin = iota // the nodes were not asked
+	elsewhere                   // by LOCK
 	madeOn
 	madeBoth // the upstream has a copy
 )
@@ -32,7 +32,7 @@ func originOf(info string) origin {
 	return elsewhere
 }
 
-// made is in which mode the grants of a call are made.
+// made returns the origin of the grants that a call makes.
 func (c *Call) made() origin {
 	if c.pattern.Mode == Both && !c.alone {
 		return madeBoth
@@ -40,7 +40,7 @@ func (c *Call) made() origin {
 	return madeOn
 }
 
-// Scripts for the upstream's copy of a grant. They change it only if it is that value's, that field's or that token's.
+// Scripts for the upstream's copy of a grant. They change it only if it has that value, field or token.
 const (
 	copyOfString = `if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 if ARGV[3] == '-1' then return redis.call('DEL', KEYS[1]) end
@@ -59,8 +59,8 @@ redis.call('ZADD', KEYS[1], ends, ARGV[1], ends, '__write__')
 return redis.call('PEXPIREAT', KEYS[1], ends)`
 )
 
-// changeCopy does to the upstream's copy of a grant what was done to the grant. It waits for the answer, and not long:
-// the copy ends by itself. It reports false if there is no answer.
+// changeCopy applies op to the upstream's copy of a grant. It does not wait longer than guardFor, since the copy ends by
+// itself. It reports false if there was no answer.
 func (a *Adoption) changeCopy(ctx context.Context, conn Connection, key string, kind idiom.Kind, value string, op idiom.Op) bool {
 	script, holds := copyOfString, "0"
 	switch {
@@ -91,11 +91,11 @@ func (a *Adoption) changeCopy(ctx context.Context, conn Connection, key string, 
 	return done
 }
 
-// followCopy is for the mode on with guard: the copy of a grant that both made must not be in the way of the next one,
-// nor end before the grant does. A copy that is about to end is left alone: by the time the request comes the key
-// may be another client's, with the same value.
+// followCopy updates the upstream's copy of a grant that was made in mode both, after a call in mode on (with guard) has
+// applied op to the grant: the copy must neither block the next grant nor end before its own. A copy that is about to end is
+// left alone: when the request arrives the key may be another client's, with the same value.
 //
-// g is what the key was taken for before op was done, and next what it is now.
+// g is the state of the key before op, and next the state after it.
 func (a *Adoption) followCopy(ctx context.Context, conn Connection, c *Call, key locks.Key, op idiom.Op, g guess, next *guess) {
 	const last = 2 * guardFor
 	if c.pattern.Mode != On || !c.pattern.Guard || op.Do == idiom.Take || op.Do == idiom.Enter && next.holds < 2 {
@@ -119,7 +119,7 @@ func (a *Adoption) followCopy(ctx context.Context, conn Connection, c *Call, key
 	}
 	value, kind := locks.ShownOwner(g.owner)
 	if op.TTL != 0 {
-		if lease, open, _ := a.lease(c, kindOf(kind), op.TTL); !open { // the nodes had the same
+		if lease, open, _ := a.lease(c, kindOf(kind), op.TTL); !open { // the same as at the nodes
 			op.TTL = lease
 		}
 	}
@@ -133,7 +133,7 @@ func (a *Adoption) followCopy(ctx context.Context, conn Connection, c *Call, key
 	}
 }
 
-// mustKnowOrigin reports whether it must be known in which mode a grant was made before it is changed.
+// mustKnowOrigin reports whether op needs the origin of the grant g, and it is not known.
 func (c *Call) mustKnowOrigin(op idiom.Op, g guess) bool {
 	return g.made == unknownOrigin && c.pattern.Mode == On && c.pattern.Guard && (op.Do == idiom.Renew || op.Do == idiom.Leave || op.Do == idiom.Release)
 }

@@ -29,7 +29,7 @@ func (a *Adoption) diverged(ctx context.Context, conn Connection, c *Call, how d
 	if !due {
 		return
 	}
-	if g.owner != "" && g.fence == 0 { // who refused an acquisition is named by the owner alone
+	if g.owner != "" && g.fence == 0 { // a refusal of an acquisition names only the owner
 		if read, err := a.read(ctx, newBurst().basis(), lockKey(conn, c)); err == nil {
 			g = read
 		}

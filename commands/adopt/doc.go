@@ -1,15 +1,15 @@
-// Package adopt decides commands and scripts on keys that are locks: those that an operator has named with
-// --adopt. Such a key is no key of the upstream any more but a name of the lock engine; what clients send for
-// it, package idiom turns into an operation on the lock, and a majority of the lock nodes decides it.
+// Package adopt makes quorum locks of keys that match a pattern of --adopt. Package idiom translates what a client
+// sends for such a key, a command or a script, into an operation on the lock of that name, and a majority of the lock
+// nodes decides it. The upstream does not have the key, except in mode=both, where both must agree.
 //
 //	guess what the key is ──▶ run the call on it ──▶ take, renew or release exactly that grant ──▶ reply
 //	      ▲                        │                        │
-//	      └── ask the lock nodes ◀─┴── it only reads, and   └── it is not there any more
-//	                                   nobody was asked
+//	      └── ask the lock nodes ◀─┴── it changes nothing,  └── that grant is gone
+//	                                   and the nodes were not asked
 //
-// Every reply rests on one answer of a quorum inside the call. A value that a client stores is data: the owner of
-// a string's lock is made by the proxy for each grant, and carries the value. So clients whose values are all
-// the same exclude each other as well.
+// Every reply rests on an answer of a quorum to a question that was sent after the command had come. The value that
+// a client stores does not identify it: for each grant of a string's lock the proxy makes a new owner, which carries
+// the value. So clients that all store the same value exclude each other as well.
 //
 // The one goroutine it starts asks the lock nodes while the upstream is asked for the key, and ends before the
 // call does. An Adoption is safe for concurrent use.

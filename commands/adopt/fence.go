@@ -9,7 +9,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// FenceOf is the lock of which a key is the fence; empty: of none.
+// FenceOf returns the lock whose fence key is key; empty: it is no fence key.
 func (p *Pattern) FenceOf(db int, key string) (lock string) {
 	rest, begins := strings.CutPrefix(key, p.FenceKey)
 	if p.FenceKey == "" || !begins {
@@ -26,7 +26,7 @@ func (p *Pattern) FenceOf(db int, key string) (lock string) {
 	return ""
 }
 
-// fenceOf is the lock of which a key is the fence, and its pattern; nil: it is no such key.
+// fenceOf returns the lock whose fence key is key, and its pattern; nil: it is no fence key.
 func (a *Adoption) fenceOf(db int, key string) (lock string, p *Pattern) {
 	for _, p := range a.patterns {
 		if lock := p.FenceOf(db, key); lock != "" && a.pattern(db, lock) == p {
@@ -36,7 +36,7 @@ func (a *Adoption) fenceOf(db int, key string) (lock string, p *Pattern) {
 	return "", nil
 }
 
-// fences says of which lock a key is the fence; nil: there are none.
+// fences returns a function that finds the lock of a fence key; nil: no pattern has fence keys.
 func (a *Adoption) fences(db int) idiom.FenceKey {
 	if !a.fenced {
 		return nil
@@ -47,7 +47,7 @@ func (a *Adoption) fences(db int) idiom.FenceKey {
 	}
 }
 
-// onFence makes a call of a command that has the key of a fence: of GET. p is nil if it has none.
+// onFence makes a call of GET of a fence key, and refuses any other command with one. p is nil if there is none.
 func (a *Adoption) onFence(c Connection, name string, words []string, keys Keys) (call *Call, p *Pattern, err error) {
 	key, lock := "", ""
 	for _, at := range keys.At {
@@ -66,7 +66,7 @@ func (a *Adoption) onFence(c Connection, name string, words []string, keys Keys)
 	return &Call{Call: get, pattern: p, command: name, class: idiom.ReadOnly, words: words, isFence: true}, p, err
 }
 
-// decideFence answers GET of the key of a fence: the fence of the grant that a quorum has, or a refusal if there is none.
+// decideFence answers GET of a fence key with the fence of the grant that a quorum has. It refuses if there is none.
 func (a *Adoption) decideFence(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	if err := mayRun(ctx, conn, c); err != nil {
 		return Result{}, err

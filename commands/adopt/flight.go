@@ -16,21 +16,20 @@ type flight struct {
 	began   time.Time
 	done    chan struct{}
 	granted bool
-	after   guess // what the key is then: the leader's grant, or who has it
+	after   guess // the state of the key afterwards: the leader's grant, or the holder's
 	err     error
 
-	asked  bool      // the nodes are being asked, or have answered another: nobody else may share it
-	shared bool      // somebody does
+	asked  bool      // the question was sent, or another one has answered it: nobody else may share it
+	shared bool      // another call shares it
 	latest time.Time // when the last of those who share it came
 }
 
-// flights are the questions under way, by key: one that asks, and one that is next. A call that comes while
-// one asks waits for the next, whatever becomes of the first: the nodes may have voted before the call came, and
-// what they granted may have been given back since. The last answer to be had of a key is kept for calls that had
-// come before the nodes were asked, but could not ask: those behind another one on their connection, or that wait for the
-// next question.
+// flights are the questions under way: for each key one that is being asked, and the next one. A call that comes while one
+// is being asked waits for the next: the nodes may have voted before the call came, and what they granted may have been
+// released since. The last answer for a key is kept for calls that had come before the question was sent but could not ask
+// it themselves: they stood behind another call on their connection, or waited for the next question.
 type flights struct {
-	pace time.Duration // from one question that was shared and refused to the next, unless hurry is called
+	pace time.Duration // time between two questions about a contended lock, unless hurry is called
 	last *lru.Cache[locks.Key, *flight]
 	also *flights // whose answers answer these questions, too; nil: none
 
@@ -54,12 +53,11 @@ type lane struct {
 	wake         chan struct{} // holds one
 }
 
-// pollPace is how far acquisitions of one lock are apart that many clients ask for again and again. They poll about
-// as often themselves.
+// pollPace is the time between two acquisitions of a lock that many clients poll for, about as often as this.
 const pollPace = 12 * time.Millisecond
 
-// do has one of the calls that come together ask. leads reports whether it was this one: then fl has been filled
-// by ask. Otherwise it is the answer to share, which may have come before. The call rests on it.
+// do lets one of several concurrent calls ask the nodes. If leads, it was this one, and ask has filled fl. Otherwise fl has
+// the answer to share, perhaps an earlier one. The reply to the call rests on fl.
 func (f *flights) do(ctx context.Context, key locks.Key, on *basis, ask func(*flight)) (fl *flight, leads bool, err error) {
 	defer func() { on.rests = fl }()
 	if fl := f.answered(key, on); fl != nil {
@@ -109,8 +107,8 @@ func (f *flights) do(ctx context.Context, key locks.Key, on *basis, ask func(*fl
 	return fl, other == nil, nil
 }
 
-// answered is a question whose answer a call may be given; nil: there is none. It names who has the lock, or is that too few
-// nodes agree, to a question of the same kind.
+// answered returns a question whose answer the call may share; nil: there is none. The answer names the holder or, if the
+// question was of this kind, may be that too few nodes agree.
 func (f *flights) answered(key locks.Key, on *basis) *flight {
 	if fl := f.kept(key, on); fl != nil {
 		return fl
@@ -123,7 +121,7 @@ func (f *flights) answered(key locks.Key, on *basis) *flight {
 	return nil
 }
 
-// kept is the last answer, if a call may rest on it.
+// kept returns the last question of this kind if the call may share its answer.
 func (f *flights) kept(key locks.Key, on *basis) *flight {
 	fl, _ := f.last.Get(key)
 	if fl != nil && on.may(fl) && (fl.err != nil || time.Now().Before(fl.after.until)) {
@@ -132,8 +130,8 @@ func (f *flights) kept(key locks.Key, on *basis) *flight {
 	return nil
 }
 
-// undecided reports whether the nodes were asked for long what the key is, and did not agree, when the call had come: to ask them
-// for the lock would take as long and be answered alike. The call rests on that.
+// undecided reports whether the nodes did not agree when they were asked to read the key, after the call had come: to ask
+// them for the lock would take as long and end alike. Then the reply rests on that answer.
 func (f *flights) undecided(key locks.Key, on *basis) bool {
 	fl := f.kept(key, on)
 	if fl == nil || fl.err == nil {
@@ -150,7 +148,7 @@ func (fl *flight) hasWaiter(on *basis) {
 	}
 }
 
-// open is the flight that a call may still share.
+// open returns the flight that a call may still share; nil: there is none.
 func (l *lane) open() *flight {
 	switch {
 	case l.next != nil:
@@ -161,8 +159,8 @@ func (l *lane) open() *flight {
 	return nil
 }
 
-// await waits until the flight before has ended, and, where calls come so often that they share flights and are
-// refused, until pace or the holder's lease is over.
+// await waits until the flight before has ended. If calls come so often that they share flights, and are refused, it also
+// waits until pace is over, the lease of the holder has ended, or hurry is called.
 func (f *flights) await(ctx context.Context, l *lane, before, fl *flight) error {
 	select {
 	case <-before.done:
@@ -185,8 +183,7 @@ func (f *flights) await(ctx context.Context, l *lane, before, fl *flight) error 
 	return ctx.Err()
 }
 
-// hurry has the next question asked at once: the lock has been given back through this proxy, and whom the last answers
-// name has it no more.
+// hurry has the next question asked at once, and drops the last answers: the lock was released through this proxy.
 func (f *flights) hurry(key locks.Key) {
 	for all := f; all != nil; all = all.also {
 		all.last.Remove(key)
@@ -210,7 +207,7 @@ func (f *flights) finish(key locks.Key, fl *flight) {
 		if l.asking, l.next = l.next, nil; l.asking == nil {
 			delete(f.lanes, key)
 		}
-	case l.next: // it ends before it has asked
+	case l.next: // it ends without having asked
 		l.next = nil
 	}
 	if fl.asked && !fl.granted && (fl.err == nil || fl.sharedErr() != nil) {
@@ -219,7 +216,7 @@ func (f *flights) finish(key locks.Key, fl *flight) {
 	close(fl.done)
 }
 
-// sharedErr is the error of a flight for a call that shares it: nil, if it is about the leader, who may have left.
+// sharedErr returns the error for calls that share the flight; nil if the error concerns only the leader, who may have left.
 func (fl *flight) sharedErr() error {
 	if few := (*locks.QuorumError)(nil); errors.As(fl.err, &few) {
 		return fl.err

@@ -10,7 +10,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// An Inspector finds locks and takes them away; *locks.Service is one.
+// An Inspector lists locks, and releases them by force; *locks.Service is one.
 type Inspector interface {
 	List(context.Context, locks.ListRequest) (locks.Listing, error)
 	ForceGrant(ctx context.Context, k locks.Key, fence int64) (was locks.Holding, held bool, err error)
@@ -19,8 +19,8 @@ type Inspector interface {
 // flushPage is how many keys of a lock node one List looks at.
 const flushPage = 1000
 
-// flushes reports whether FLUSHDB and FLUSHALL release the locks of the pattern in a database, or in one of locks.AllDBs,
-// which is AnyDatabase.
+// flushes reports whether FLUSHDB and FLUSHALL release the locks of the pattern in a database; locks.AllDBs, which is
+// AnyDatabase, stands for any.
 func (p *Pattern) flushes(db int) bool {
 	return p.Flush && p.Mode.adopts() && p.inDatabase(db)
 }
@@ -30,7 +30,7 @@ func (a *Adoption) mayFlush(args [][]byte) bool {
 	return a.flush && (resp.Is(args[0], "FLUSHDB") || resp.Is(args[0], "FLUSHALL"))
 }
 
-// flushing is the first pattern whose locks a command releases since it empties databases; nil: it does not.
+// flushing returns the first pattern whose locks a FLUSHDB or FLUSHALL releases; nil: there is none.
 func (a *Adoption) flushing(db int, args [][]byte) *Pattern {
 	if !a.mayFlush(args) {
 		return nil
@@ -47,8 +47,7 @@ func (a *Adoption) flushing(db int, args [][]byte) *Pattern {
 }
 
 // decideFlush empties the database at the upstream, or all of them, and then releases the locks of the patterns with
-// flush=release that it finds there: as in Redis, those that are held all the time. One that is taken meanwhile may
-// stay. Locks of LOCK stay.
+// flush=release there. A lock that is taken meanwhile may stay, and locks that were taken with LOCK do.
 func (a *Adoption) decideFlush(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	reply, err := conn.Ask(ctx, c.rest)
 	if err != nil || !bytes.HasPrefix(reply, []byte("+OK")) {

@@ -10,8 +10,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// upstreamValue begins what the value of a lock is taken for whose key the upstream has. Random text follows, so that
-// no client takes it for its own.
+// upstreamValue is the prefix of the value that a lock is taken to have while the upstream has its key. Random text follows,
+// so that no client takes it for its own.
 const upstreamValue = "lockproxy:upstream:"
 
 func isUpstreams(value string) bool { return strings.HasPrefix(value, upstreamValue) }
@@ -19,17 +19,17 @@ func isUpstreams(value string) bool { return strings.HasPrefix(value, upstreamVa
 // guardFor is how long the upstream may take to say that it has a key.
 const guardFor = 100 * time.Millisecond
 
-// An Answer is a reply of the upstream's on its way. Nobody has to wait for it.
+// An Answer is a reply of the upstream that may not have come yet. It need not be waited for.
 type Answer interface {
-	// Ready reports whether Await returns at once, or knows by itself when to.
+	// Ready reports whether Await needs no deadline: it returns at once, or has one of its own.
 	Ready() bool
 	// Await waits for it until ctx ends.
 	Await(ctx context.Context) (reply []byte, err error)
 }
 
-// lockGuarded takes a lock unless the upstream has its key: a program that does not go through a proxy has taken
-// it there. Then at is what the key is taken for. An upstream that does not say so in time, or not to this client, has
-// nothing: locks are to be had while it is away.
+// lockGuarded takes a lock unless the upstream has its key: a program that bypasses the proxies may have taken it there.
+// Then at describes that holder. If the upstream does not answer in time, or not to this client, the key counts as absent:
+// locks can be taken while the upstream is down.
 func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern, r locks.LockRequest) (d locks.Decision, at guess, err error) {
 	if p.Mode == Both { // the upstream has granted it
 		if r.Barge = false; r.Replaces == nil {
@@ -52,7 +52,7 @@ func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern,
 	}
 	d, err = a.opt.Engine.Lock(ctx, r)
 	ends := time.Now().Add(d.Grant.Validity)
-	if err != nil || !d.Granted { // nobody needs the answer
+	if err != nil || !d.Granted { // the answer is not needed
 		return d, at, err
 	}
 	reply, err := await(ctx, answer, by)
@@ -64,7 +64,7 @@ func (a *Adoption) lockGuarded(ctx context.Context, conn Connection, p *Pattern,
 	case !time.Now().Before(ends):
 		a.opt.Engine.Undo(d.Grant)
 		return locks.Decision{}, at, errLate
-	case !says || resp.Int(reply) == -2 || d.Grant.Holds > 1: // a hold more of what it has, the copy of which the key may be
+	case !says || resp.Int(reply) == -2 || d.Grant.Holds > 1: // one hold more of a lock that the client has: the key may be the copy of that
 		return d, at, nil
 	}
 	a.opt.Engine.Undo(d.Grant)
@@ -86,7 +86,7 @@ func await(ctx context.Context, answer Answer, by time.Time) ([]byte, error) {
 	return answer.Await(ctx)
 }
 
-// An asking is a question for which a connection may have to be waited for first.
+// An asking is a question to the upstream on a goroutine of its own, since it may have to wait for a connection.
 type asking struct {
 	cancel context.CancelFunc
 	done   chan struct{}

@@ -7,7 +7,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// Concerns reports whether a command may be on adopted keys, also by a script's text, or empty a database. It does not allocate.
+// Concerns reports whether a command may touch adopted keys: by an argument, by the text of a script, or by emptying a
+// database. It does not allocate.
 func (a *Adoption) Concerns(args [][]byte) bool {
 	if a.mayFlush(args) {
 		return true
@@ -22,7 +23,7 @@ func (a *Adoption) Concerns(args [][]byte) bool {
 	})
 }
 
-// mayBegin notes what keys begin with.
+// mayBegin adds a prefix that adopted keys may have.
 func (a *Adoption) mayBegin(start string) {
 	for b := range a.starts {
 		if start == "" || start[0] == byte(b) {
@@ -32,7 +33,7 @@ func (a *Adoption) mayBegin(start string) {
 	}
 }
 
-// mayMatch reports whether an argument begins as the keys of a pattern do. It does not allocate, and is inlined.
+// mayMatch reports whether an argument has a prefix of adopted keys. It does not allocate, and is inlined.
 func (a *Adoption) mayMatch(arg []byte) bool {
 	return (len(arg) == 0 || a.begins[arg[0]]) && a.beginsAsOne(arg)
 }
@@ -50,10 +51,10 @@ func (a *Adoption) beginsAsOne(arg []byte) bool {
 	return false
 }
 
-// Keys are where the keys of a command are. Not Known: nobody has said yet, or only the upstream knows.
+// Keys are the arguments of a command that are keys.
 type Keys struct {
 	At    []int // indices of arguments
-	Known bool
+	Known bool  // false while nobody has said yet, or if only the upstream knows
 }
 
 // Adopts reports whether a command is on the key of a lock, or may be: one that runs a script, or whose keys are not
@@ -63,7 +64,7 @@ func (a *Adoption) Adopts(db int, args [][]byte, keys Keys) bool {
 	return p != nil
 }
 
-// lock is the first argument that is the key of a lock, or may be, and its pattern; nil: there is none.
+// lock returns the first argument that is, or may be, the key of a lock, and its pattern; nil: there is none.
 func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *Pattern) {
 	if p := a.flushing(db, args); p != nil {
 		return p.Glob, p
@@ -95,13 +96,13 @@ func (a *Adoption) lock(db int, args [][]byte, keys Keys) (string, *Pattern) {
 	return "", nil
 }
 
-// bringsText reports whether a command has the text of a script with it.
+// bringsText reports whether a command contains the text of a script.
 func bringsText(args [][]byte) bool {
 	return len(args) > 2 && (resp.Is(args[0], "EVAL") || resp.Is(args[0], "EVAL_RO"))
 }
 
-// inText is the pattern of which a script writes the beginning of a key; nil: none. EVALSHA of such a script is not
-// looked at.
+// inText returns the pattern whose literal prefix begins a string in the text of a script; nil: there is none. Scripts that
+// are called by EVALSHA are not searched.
 func (a *Adoption) inText(db int, args [][]byte) *Pattern {
 	if !bringsText(args) {
 		return nil
@@ -125,7 +126,7 @@ func IsScript(name []byte) bool {
 	return resp.Is(name, "EVAL") || resp.Is(name, "EVALSHA") || resp.Is(name, "EVAL_RO") || resp.Is(name, "EVALSHA_RO")
 }
 
-// patternOf is that of a key which is a lock, or the fence of one; nil: it is neither.
+// patternOf returns the pattern of a key that is a lock or the fence key of one; nil: it is neither.
 func (a *Adoption) patternOf(db int, key string) *Pattern {
 	if a.fenced {
 		if _, p := a.fenceOf(db, key); p != nil {
@@ -135,7 +136,7 @@ func (a *Adoption) patternOf(db int, key string) *Pattern {
 	return a.pattern(db, key)
 }
 
-// pattern is that of a key, the first that matches it; nil: it is no lock.
+// pattern returns the first pattern that matches a key; nil: the key is no lock.
 func (a *Adoption) pattern(db int, key string) *Pattern {
 	if a.fenced { // the key of a fence may match as well
 		if _, p := a.fenceOf(db, key); p != nil {

@@ -12,17 +12,17 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// An outcome is what became of a call.
+// An outcome is how a call ended.
 type outcome uint8
 
 const (
-	granted  outcome = iota // a lock was taken, be it from its holder
-	held                    // it was not, since another has it
+	granted  outcome = iota // a lock was taken, perhaps from its holder
+	held                    // the lock was not taken, since another client has it
 	done                    // a lock was renewed or released
 	none                    // nothing was to be done: it reads, or the lock is not its caller's
 	refused                 // see reasons
 	noQuorum                // too few lock nodes decided
-	failed                  // the client may not, or has left, or a connection was lost
+	failed                  // the client lacks the rights, or has left, or a connection was lost
 	numOutcomes
 )
 
@@ -43,15 +43,15 @@ type counters struct {
 	calls        [len(classes)][numOutcomes]atomic.Int64
 	reasons      [numReasons]atomic.Int64
 	took         [len(operations)]metrics.Histogram
-	upstreamHeld atomic.Int64 // locks not taken since the upstream has their keys
+	upstreamHeld atomic.Int64 // locks not taken, because the upstream has their keys
 	unguarded    atomic.Int64 // times when the upstream did not say whether it has a key
-	takenOver    atomic.Int64 // locks that the upstream alone had
+	takenOver    atomic.Int64 // locks that only the upstream had
 	copiesLeft   atomic.Int64 // copies at the upstream that could not be changed
 	signalsSent  atomic.Int64
 	signalsLost  atomic.Int64
 }
 
-// end counts a call that did that, or ended with err. A class that there is not is unclear.
+// end counts a call that did did, or failed with err. An unknown class counts as Unclear.
 func (c *counters) end(class idiom.Class, did idiom.Do, err error) {
 	at := slices.Index(classes[:], class)
 	if at < 0 {
@@ -85,7 +85,7 @@ func (c *counters) fail(row *[numOutcomes]atomic.Int64, err error) {
 	}
 }
 
-// observe counts how long a call took that was decided.
+// observe records how long it took to decide a call.
 func (c *counters) observe(class idiom.Class, did idiom.Do, took time.Duration) {
 	operation := 1
 	switch {
@@ -97,8 +97,8 @@ func (c *counters) observe(class idiom.Class, did idiom.Do, took time.Duration) 
 	c.took[operation].Observe(took)
 }
 
-// Call makes a call of a command. keys are those that the table of commands has. It is
-// nil for a command that is about no lock. Errors are a *RefusedError and those that the client is to get.
+// Call makes a call of a command, whose keys are those in the command table. It returns nil for a command that concerns no
+// lock. The error is a *RefusedError, or one for the client.
 func (a *Adoption) Call(c Connection, args [][]byte, keys Keys) (*Call, error) {
 	call, err := a.call(c, args, keys)
 	if err == nil && call != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// oneLock makes a call of a script that uses one lock; nil: it uses none. first is the pattern of the first argument
-// that may be its key, lock.
+// oneLock makes a call of a script that uses one lock; nil: it uses none. lock is the first argument that may be its key,
+// and first the pattern of that.
 func (a *Adoption) oneLock(c Connection, s *idiom.Script, words []string, n int, first *Pattern, lock string) (*Call, error) {
 	name, keys, args := strings.ToUpper(words[0]), words[3:3+n], words[3+n:]
 	adopted := func(key string) bool { return a.pattern(c.Database(), key) != nil }

@@ -12,14 +12,15 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// mostHolds is how many holds of a hash are taken over; each is asked for by itself.
+// mostHolds is how many holds of a hash can be taken over; each takes a request of its own.
 const mostHolds = 64
 
-// takeOver has the lock nodes grant a lock that only the upstream has, since it was taken in the mode off, to the caller who has
-// just extended it there. It reports false if the caller has lost it: the nodes have another's, a proxy in the mode on may have
-// granted it meanwhile, or it was released at the upstream before the nodes had granted it. See docs/decisions/0028.
+// takeOver has the lock nodes grant a lock that only the upstream has, since it was taken in mode off, to the caller that
+// has just extended it there. It reports false if the caller has lost it: the nodes have another's, a proxy in mode on may
+// have granted it meanwhile, or it was released at the upstream before the nodes had granted it. See docs/decisions/0028.
 //
-// at is what the nodes have: a grant of both, whose value the upstream has not any more, is lost, and goes.
+// at is what the nodes have: if that is a grant made in mode both, whose value the upstream no longer has, it is lost, and
+// replaced.
 func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *upstreamRun, at guess) (bool, error) {
 	key := lockKey(conn, c)
 	if a.opt.Peers != nil {
@@ -33,9 +34,9 @@ func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *up
 		return false, err
 	}
 	was := has
-	was.Left = min(has.Left, a.opt.MaxTTL) // it may be this call that has taken the end away
+	was.Left = min(has.Left, a.opt.MaxTTL) // this call itself may have removed the end
 	out, refused := c.Run(was, time.Now())
-	written := u.taken().Do == idiom.Replace && u.taken().Value == has.Value // by this call, in place of what its caller had
+	written := u.taken().Do == idiom.Replace && u.taken().Value == has.Value // this call has replaced the caller's value
 	if refused != nil || out.Op.Do != idiom.Renew && !written || has.Count > mostHolds {
 		return false, nil
 	}
@@ -47,7 +48,7 @@ func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *up
 	if err != nil {
 		return false, err
 	}
-	if len(granted) == 0 { // unless another call has taken over this very lock
+	if len(granted) == 0 { // another call may have taken over this very lock
 		r, err := a.decideOne(ctx, conn, c)
 		if err == nil && time.Since(u.began) >= u.lease() {
 			err = errLate
@@ -64,14 +65,14 @@ func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *up
 	case err != nil:
 		undo(granted)
 		return false, err
-	case still.Kind != has.Kind || still.Value != has.Value: // it was released, which the nodes may have been told too early
+	case still.Kind != has.Kind || still.Value != has.Value: // it was released, perhaps before the nodes had granted it
 		undo(granted)
 		return false, nil
 	case time.Since(u.began) >= u.lease():
 		undo(granted)
 		return false, errLate
 	}
-	if kept := max(1, still.Count); kept < len(granted) { // so were some holds
+	if kept := max(1, still.Count); kept < len(granted) { // some holds were released
 		undo(granted[kept:])
 		next.holds = kept
 	}
@@ -80,8 +81,9 @@ func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *up
 	return true, nil
 }
 
-// level has upstream and nodes count as many holds of a hash that was just entered in both: whoever took it in another mode has
-// the holds before in one place alone, and the release of this one would free the lock in the other.
+// level makes the upstream and the nodes count as many holds of a hash that was just entered in mode both. If the lock was
+// taken in another mode, the earlier holds are in one place only, and releasing the new one would free the lock in the other
+// place.
 func (a *Adoption) level(ctx context.Context, conn Connection, c *Call, u *upstreamRun, taken locks.Grant) error {
 	field, _ := locks.ShownOwner(taken.Owner)
 	reply, err := conn.Ask(ctx, []string{"HGET", c.Key(), field})
@@ -89,7 +91,7 @@ func (a *Adoption) level(ctx context.Context, conn Connection, c *Call, u *upstr
 		return err
 	}
 	holds, err := strconv.Atoi(string(resp.Bulk(reply)))
-	if err != nil { // it is gone, or not to be read by this client
+	if err != nil { // it is gone, or this client may not read it
 		return nil
 	}
 	if holds > mostHolds {
@@ -114,8 +116,8 @@ func (a *Adoption) level(ctx context.Context, conn Connection, c *Call, u *upstr
 	return err
 }
 
-// takeAs has the nodes grant what the upstream has since that time, with as many holds, in place of what is lost. No grants:
-// they have another's.
+// takeAs has the nodes grant the lock that the upstream was found to have at began, with as many holds, and in place of the
+// grant lost, if any. It returns no grants if the nodes have another's.
 func (a *Adoption) takeAs(ctx context.Context, c *Call, key locks.Key, has idiom.State, lost *locks.GrantRef, began time.Time) (granted []locks.Grant, next guess, err error) {
 	ttl, open, err := a.lease(c, has.Kind, has.Left)
 	if err != nil {
@@ -147,8 +149,8 @@ func (a *Adoption) takeAs(ctx context.Context, c *Call, key locks.Key, has idiom
 	return granted, next, nil
 }
 
-// upstreamState is what the upstream has in the key of a lock. It is Absent also if that is no lock, or is not to be read by
-// this client.
+// upstreamState returns the state of a key at the upstream. It is Absent also if the key holds no lock, or this client may
+// not read it.
 func (a *Adoption) upstreamState(ctx context.Context, conn Connection, key string) (s idiom.State, err error) {
 	value, err := conn.Ask(ctx, []string{"GET", key})
 	if err != nil {

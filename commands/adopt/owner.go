@@ -24,17 +24,17 @@ func lockKey(conn Connection, c *Call) locks.Key {
 	return locks.Key{DB: conn.Database(), Name: c.Key()}
 }
 
-// A guess is what a key is taken for. The zero guess is that nobody has it.
+// A guess is what the proxy last knew of a lock. The zero guess is that nobody has it.
 type guess struct {
 	owner string
-	fence int64 // 0: not known; the owner of a string or a sorted set names its grant alone
+	fence int64 // 0: not known; the owner of a string or a sorted set identifies its grant alone
 	holds int
 	until time.Time
 	open  bool // it has no end; until is when it is lost if nobody keeps it
 	made  origin
 }
 
-// state is what the key is taken for at a time: nothing, if the lease is over by then.
+// state returns the guessed state at a time. It is Absent once the lease is over.
 func (g *guess) state(now time.Time) idiom.State {
 	if !now.Before(g.until) && !g.open {
 		return idiom.State{}
@@ -42,8 +42,8 @@ func (g *guess) state(now time.Time) idiom.State {
 	return g.read(now)
 }
 
-// read is what the key is at a time by a guess that the nodes have just answered. Who had it when they answered
-// has it, however little is left of the lease.
+// read returns the state at a time by a guess that the nodes have just confirmed. The holder they named has the lock,
+// however little is left of the lease.
 func (g *guess) read(now time.Time) idiom.State {
 	if g.owner == "" {
 		return idiom.State{}
@@ -63,8 +63,8 @@ func (g *guess) read(now time.Time) idiom.State {
 	return idiom.State{Kind: idiom.Native, Value: "lockproxy:" + strconv.FormatInt(g.fence, 10), Left: left}
 }
 
-// saysAll reports whether an owner says what its lock is, but for the end: of a hash the count is not known, nor of a native
-// lock the fence.
+// saysAll reports whether the owner alone gives the state of a lock, except its end. It does not for a hash, which has a
+// count, nor for a native lock, which has a fence.
 func saysAll(owner string) bool {
 	_, kind := locks.ShownOwner(owner)
 	return kind == locks.AdoptedString || kind == locks.AdoptedSorted
@@ -77,7 +77,8 @@ func guessOf(r locks.Reading, now time.Time) guess {
 	return guess{owner: r.Owner, fence: r.Fence, holds: r.Holds, until: now.Add(r.Remaining), open: r.Open, made: originOf(r.Info)}
 }
 
-// refusalOf is what a key is by a refusal of the nodes that named the holder. They do not tell its holds: it is taken to have one.
+// refusalOf returns what a refusal of the nodes that names the holder tells of a lock. It does not tell the holds: one is
+// assumed.
 func refusalOf(holder locks.Grant, now time.Time) guess {
 	return guess{owner: holder.Owner, holds: 1, until: now.Add(holder.Validity)}
 }

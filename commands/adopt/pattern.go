@@ -16,13 +16,13 @@ type Mode uint8
 
 // The modes.
 const (
-	Off     Mode = iota // they are keys like any other
-	Observe             // they are, and are reported on
-	Both                // they are locks where the upstream and the nodes both say so
-	On                  // they are locks
+	Off     Mode = iota // they are ordinary keys
+	Observe             // they are ordinary keys, and reported on
+	Both                // they are locks, held only if the upstream and the nodes both say so
+	On                  // they are locks, which the nodes alone decide
 )
 
-// adopts reports whether the nodes decide, be it only as well.
+// adopts reports whether the nodes decide, alone or together with the upstream.
 func (m Mode) adopts() bool { return m >= Both }
 
 var modeNames = map[string]Mode{"off": Off, "observe": Observe, "both": Both, "on": On}
@@ -39,10 +39,10 @@ type Pattern struct {
 	Flush    bool          // FLUSHDB and FLUSHALL release the locks
 	Guard    bool          // a key that the upstream has counts as held
 
-	Deadlines idiom.Unit // of values that say when the lock ends
-	FenceKey  string     // what the key of a lock's fence begins with, before the lock's name; empty: locks have none
+	Deadlines idiom.Unit // unit of values that are the time when the lock ends
+	FenceKey  string     // prefix of fence keys, before the lock's name; empty: locks have none
 
-	literal string // every key begins with it
+	literal string // prefix of every key
 	glob    glob.Glob
 }
 
@@ -69,7 +69,7 @@ func ParsePattern(text string) (*Pattern, error) {
 	if p.glob, p.literal, err = glob.Parse(p.Glob); err != nil {
 		faults = append(faults, err)
 	}
-	if p.Mode == Both && p.Deadlines != idiom.NoDeadlines { // there such a lock has no end, and GETSET takes it away
+	if p.Mode == Both && p.Deadlines != idiom.NoDeadlines { // at the upstream such a lock has no end, and GETSET takes it from its holder
 		faults = append(faults, errors.New("timestamps does not go with mode=both: the upstream knows nothing of it"))
 	}
 	if p.Mode == Both && p.FenceKey != "" {
@@ -142,11 +142,11 @@ func (p *Pattern) Matches(db int, key string) bool {
 // inDatabase reports whether the pattern has keys in a database, or in some database for AnyDatabase.
 func (p *Pattern) inDatabase(db int) bool { return p.DB < 0 || p.DB == db || db == AnyDatabase }
 
-// Literal is what every key begins with that the pattern matches. If it is empty, every argument of every command
-// is compared with the pattern.
+// Literal returns the literal prefix of all keys of the pattern. If it is empty, every argument of every command is compared
+// with the pattern.
 func (p *Pattern) Literal() string { return p.literal }
 
-// Hides reports whether another pattern, which stands behind p, is never used: all its keys match p.
+// Hides reports whether q, a pattern after p, is never used, because p matches all its keys.
 func (p *Pattern) Hides(q *Pattern) bool { return (p.DB < 0 || p.DB == q.DB) && p.glob.Covers(q.glob) }
 
 // MatchesPrefix reports whether the pattern matches a key that begins with prefix.
@@ -154,7 +154,7 @@ func (p *Pattern) MatchesPrefix(prefix string) bool {
 	return p.glob.Overlaps(glob.Begins(prefix))
 }
 
-// NoExpiryText is what is done with locks without an end, as the word no-expiry says it.
+// NoExpiryText returns NoExpiry as it is written in a pattern.
 func (p *Pattern) NoExpiryText() string {
 	switch p.NoExpiry {
 	case 0:

@@ -6,7 +6,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// plain makes a call of a command whose one key, a lock, is right behind its name.
+// plain makes a call of a command whose first argument is its only key, and a lock.
 func (a *Adoption) plain(c Connection, p *Pattern, name string, words []string) (*Call, error) {
 	call, class, err := a.rule(p).Plain(words, c.Protocol())
 	if err != nil {
@@ -23,7 +23,7 @@ func (a *Adoption) plain(c Connection, p *Pattern, name string, words []string) 
 	return made, nil
 }
 
-// run is Run, without doing again what plain has done in the same millisecond: commands know no shorter time.
+// run is Run, but uses the outcome that plain has found if that was in the same millisecond: commands know no shorter time.
 func (c *Call) run(state idiom.State, now time.Time) (idiom.Outcome, error) {
 	if state.Kind == idiom.Absent && c.absentAt == now.UnixMilli() {
 		return c.absent, nil

@@ -8,13 +8,12 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// A hash is a lock that can be entered again: its field is the owner, its count the owner's holds. The engine counts
-// them, so that the count which a call was run on is confirmed by what became of it: where it was another, the call
-// is run again on the one that was there.
+// A hash is a reentrant lock: its field is the owner, its count the owner's holds. The engine counts the holds. Its
+// answer shows whether the count that a call was run on was right; if not, the call is run again on the right one.
 
-// enter takes one more hold of a hash, or the first. g is what the key is guessed to be; an answer that the call may
-// rest on may refuse the hold. out is what the call does with the count that was there. It is nil if nothing was
-// done: then grant is the holder's because of whom the nodes refused the hold, or zero if they named none.
+// enter takes one more hold of a hash, or the first. g is the guessed state; an earlier answer that the call may rest on may
+// refuse the hold. out is what the call does with the count that was there. A nil out means that nothing was done: then
+// grant is the holder's for whom the nodes refused the hold, or zero if they named none.
 func (a *Adoption) enter(ctx context.Context, conn Connection, on *basis, c *Call, key locks.Key, op idiom.Op, g guess) (out *idiom.Outcome, next guess, grant locks.Grant, err error) {
 	ttl, _, err := a.lease(c, idiom.Hash, op.TTL)
 	if err != nil {
@@ -44,10 +43,9 @@ func (a *Adoption) enter(ctx context.Context, conn Connection, on *basis, c *Cal
 	return &ran, next, d.Grant, nil
 }
 
-// askToEnter asks the nodes for a hold, once for the calls that come together: all but one of them are refused because of
-// the lock that there is then. A call whose field is guessed to have it asks for itself, as do those in mode Both, which the
-// upstream lets come one at a time. began is when d was asked for. refused is the lock that there is, if d is not granted and
-// that is known.
+// askToEnter asks the nodes for a hold, once for concurrent calls: at most one of them gets it. A call whose field is
+// guessed to have the lock asks for itself, and so do calls in mode Both, which the upstream admits one at a time. began is
+// when the nodes were asked. refused is the state of the lock if d is not granted and the state is known.
 func (a *Adoption) askToEnter(ctx context.Context, conn Connection, on *basis, c *Call, r locks.LockRequest, g guess) (d locks.Decision, began time.Time, refused guess, err error) {
 	ask := func(fl *flight) {
 		began = time.Now()
@@ -81,9 +79,9 @@ func (a *Adoption) askToEnter(ctx context.Context, conn Connection, on *basis, c
 	return d, began, fl.after, fl.sharedErr()
 }
 
-// prolong lets all holds of a hash that was entered again end with that which ends last, as in Redis the hash does: an
-// outer hold must not lapse while an inner one lives. It reads what is left: another proxy may have moved the end, and what
-// that one's client was told must not be cut. over reports that nobody has the grant any more.
+// prolong gives all holds of a re-entered hash the latest of their ends, since a hash in Redis has one end: an outer hold
+// must not lapse while an inner one lives. It reads the current end: another proxy may have moved it, and the lease that its
+// client was promised must not be cut. over reports that the grant is gone.
 func (a *Adoption) prolong(ctx context.Context, key locks.Key, next *guess) (over bool, err error) {
 	r, err := a.opt.Engine.Read(ctx, key)
 	if err != nil {
@@ -102,11 +100,11 @@ func (a *Adoption) prolong(ctx context.Context, key locks.Key, next *guess) (ove
 	return false, err
 }
 
-// leave gives one hold of a hash back, or all of them, as the call says of who has several. out is what the call does
-// with the count that was there; nil: the grant has gone.
+// leave releases one hold of a hash, or all of them if the call does so for a holder of several. out is what the call does
+// with the count that was there; nil: the grant is gone.
 //
-// In Redis a hash has one end. The engine's holds have one each, and enter has them end together: they get another end
-// only if the call says so.
+// In Redis a hash has one end. The engine's holds have one each, and enter gives them all the same: leave changes it only if
+// the call says so.
 func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.Op, g guess) (out *idiom.Outcome, next guess, err error) {
 	now := time.Now()
 	several := g
@@ -138,7 +136,7 @@ func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.O
 	if left == 0 {
 		return &ran, guess{}, nil
 	}
-	if g.holds <= 1 && ran.Op.TTL > 0 { // others were taken through another proxy
+	if g.holds <= 1 && ran.Op.TTL > 0 { // the other holds were taken through another proxy
 		if _, err := a.setEnd(ctx, c, key, ran.Op, &g); err != nil {
 			return nil, next, err
 		}
@@ -147,7 +145,7 @@ func (a *Adoption) leave(ctx context.Context, c *Call, key locks.Key, op idiom.O
 	return &ran, g, nil
 }
 
-// setEnd moves the end of all holds to that of op. over reports that nobody has the grant any more.
+// setEnd moves the end of all holds to that of op. over reports that the grant is gone.
 func (a *Adoption) setEnd(ctx context.Context, c *Call, key locks.Key, op idiom.Op, g *guess) (over bool, err error) {
 	ttl, _, err := a.lease(c, idiom.Hash, op.TTL)
 	if err != nil {
@@ -161,13 +159,13 @@ func (a *Adoption) setEnd(ctx context.Context, c *Call, key locks.Key, op idiom.
 	return false, err
 }
 
-// noFence is a fence that no grant has: a release with it gives nothing back, and is answered only if one with the same latch
-// was done before.
+// noFence is a fence that no grant has. A release with it releases nothing, and succeeds only if one with the same latch was
+// done before.
 const noFence = -1
 
-// repeated is what a release does that finds nothing to give back, by out: if it has a latch, and was done before, what
-// it did then. Its signals are sent once more: the first may have ended before it had sent them. The nodes remember it
-// for max-ttl and a minute.
+// repeated returns what a release does that found nothing to release, as out says: if it has a latch and was done before,
+// what it did then. Its signals are sent once more: the first call may have failed before it sent them. The nodes remember a
+// latch for max-ttl and a minute.
 func (a *Adoption) repeated(ctx context.Context, c *Call, key locks.Key, out idiom.Outcome) (idiom.Outcome, error) {
 	op := out.Op
 	if op.Latch == "" {
@@ -188,7 +186,7 @@ func (a *Adoption) repeated(ctx context.Context, c *Call, key locks.Key, out idi
 	return first, nil
 }
 
-// repeatedElse is repeated for a call that cannot be run on what the key is now. If it was not done before, the error is
+// repeatedElse is repeated for a call that cannot be run on the state of its lock. If it was not done before, the error is
 // refused.
 func (a *Adoption) repeatedElse(ctx context.Context, conn Connection, c *Call, key locks.Key, refused error) (Result, error) {
 	nothing, err := c.Run(idiom.State{}, time.Now())

@@ -20,7 +20,7 @@ const (
 	NotForLocks          // the command, or what the script does, has no meaning for a lock
 	OtherKeys            // it has keys beside the lock's
 	NotClear             // what the script does to a lock is not clear
-	TooStrict            // the pattern does not allow its class: as
+	TooStrict            // the pattern's as does not allow its class
 	NoExpiry             // it would take a lock without an end
 	OverMaxTTL           // its ttl is over max-ttl
 	InTransaction        // it is in a transaction with other keys
@@ -28,7 +28,7 @@ const (
 	Tracked              // the client keeps what it reads: CLIENT TRACKING
 	PeerConflict         // another proxy has the key in a mode that does not go with this one's
 	NotTold              // mode=both: its reply does not tell what it has done
-	UpstreamHas          // it would replace what a program has that goes past the proxies
+	UpstreamHas          // it would replace the lock of a program that bypasses the proxies
 	numReasons
 )
 
@@ -36,7 +36,7 @@ var reasonNames = [numReasons]string{"other", "not_for_locks", "other_keys", "no
 
 func (r Reason) String() string { return reasonNames[r] }
 
-// A RefusedError says why a command on a lock was not done. Nothing was.
+// A RefusedError says why a command on a lock was refused. Nothing was done.
 type RefusedError struct {
 	Command, Key string
 	Why          string
@@ -77,10 +77,10 @@ func raised(err error) bool {
 // refusalEvery is how often the refusals of one pattern and command are logged.
 const refusalEvery = time.Minute
 
-// maxRefusalKinds bounds the patterns and commands whose refusals are told apart.
+// maxRefusalKinds is how many pairs of pattern and command are logged separately.
 const maxRefusalKinds = 1000
 
-// refusals bounds the lines about refusals. The zero value is ready, and safe for concurrent use.
+// refusals limits how often refusals are logged. The zero value is ready, and safe for concurrent use.
 type refusals struct {
 	mu    sync.Mutex
 	kinds map[refusalKind]*refusalWindow
@@ -146,7 +146,7 @@ func (a *Adoption) logRefusal(conn Connection, err error) {
 	a.opt.Log.LogAttrs(context.Background(), slog.LevelWarn, "adopted key: command refused", line...)
 }
 
-// brief bounds a text of a client's for the log.
+// brief shortens a text of a client for the log.
 func brief(s string) string {
 	const most = 64
 	if len(s) > most {

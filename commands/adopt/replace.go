@@ -16,8 +16,8 @@ const (
 	maxReplacePause = 10 * time.Millisecond // between two tries, at most, by chance: about as long as a few other calls take
 )
 
-// replace gives a lock another value: it takes it from exactly the grant that the call was run on, and so makes a new
-// grant. nil: that grant has gone, or is not known exactly, and nothing was done.
+// replace gives a lock another value by a new grant in place of exactly the grant g. A nil next means that nothing was done:
+// that grant is gone, or not known exactly.
 func (a *Adoption) replace(ctx context.Context, c *Call, key locks.Key, op idiom.Op, g guess) (next *guess, grant locks.Grant, err error) {
 	now := time.Now()
 	if value, _ := locks.ShownOwner(g.owner); isUpstreams(value) {

@@ -7,15 +7,14 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// What a client is asked about that runs a script: to run one that does nothing, or none.
+// Commands that show whether a client may run scripts: the first does nothing, and no script has the SHA-1 of the second.
 var (
 	mayEval    = []string{"EVAL", "return 1", "0"}
 	mayEvalSHA = []string{"EVALSHA", strings.Repeat("0", 40), "0"}
 )
 
-// mayRun returns nil if the client has the rights that a call needs at the upstream: those of LOCK to take, move or
-// release, or those of HINCRBY where the lock is a hash, to read those of the read, and for a script that to run
-// scripts.
+// mayRun returns nil if the client has the rights at the upstream that a call needs: to change a lock those of LOCK, or of
+// HINCRBY for a hash; to read it those of the read; and for a script also that to run scripts.
 func mayRun(ctx context.Context, conn Connection, c *Call) error {
 	if c.script != "" {
 		question := mayEval
@@ -39,8 +38,8 @@ func mayRun(ctx context.Context, conn Connection, c *Call) error {
 	return conn.MayAsk(ctx, c.words)
 }
 
-// Reads are the keys that the client reads with a call, and could keep the replies of. A script's reply is no key's, so
-// it has none, but if it reads its key only to have the client told of changes.
+// Reads returns the keys whose values a client with CLIENT TRACKING would keep after a call. A script has none, unless it
+// reads its key only for the tracking.
 func (c *Call) Reads() (keys []string) {
 	switch {
 	case c.follows:
@@ -56,7 +55,7 @@ func (c *Call) Reads() (keys []string) {
 	return keys
 }
 
-// RefusedTracked is the refusal of a call that reads for a client which is told of changes: of a lock it would never be.
+// RefusedTracked refuses a call that reads a lock for a client with CLIENT TRACKING: it would never be told of changes.
 func (a *Adoption) RefusedTracked(conn Connection, c *Call) error {
 	err := c.refused(Tracked, "CLIENT TRACKING is on, and would not be told of changes of a lock")
 	a.noteRefusal(conn, err)

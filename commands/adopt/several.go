@@ -9,9 +9,9 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// splits are the commands whose keys, where some are locks, are dealt with one by one, and how the replies become one:
-// of each key that is a lock, and of all others; nil: there are none. places are the others' among all keys. No reply:
-// the upstream's is none to the command.
+// splits are the commands of which some keys may be locks, each with the function that joins the replies: one for each lock,
+// and others for all other keys (nil: there are none), which stand at places among all keys. It returns nil if others is no
+// reply to the command.
 var splits = map[string]func(locks [][]byte, others []byte, places []int) []byte{
 	"DEL": sum, "UNLINK": sum, "EXISTS": sum, "TOUCH": sum, "MGET": merge,
 }
@@ -71,7 +71,7 @@ func (a *Adoption) several(c Connection, name string, words []string) (*Call, er
 }
 
 // decideSeveral decides the parts one after the other, and sends the rest. The first error is that of the call, a
-// *PartialError; the other parts are done all the same.
+// *PartialError; it does not stop the other parts.
 func (a *Adoption) decideSeveral(ctx context.Context, conn Connection, c *Call) (Result, error) {
 	for _, part := range c.parts {
 		if err := mayRun(ctx, conn, part); err != nil {
@@ -107,13 +107,13 @@ func (a *Adoption) decideSeveral(ctx context.Context, conn Connection, c *Call) 
 	return all, nil
 }
 
-// errMalformed is that the upstream's reply is not one to the command.
+// errMalformed says that the upstream's reply is not one to the command.
 var errMalformed = errors.New("ERR the upstream answered in a way that cannot be put together with the locks")
 
-// A PartialError is that a command could not be done, and that something was done all the same. Where there is no Note,
-// that is a command with several keys which could not be done for one, or for those that are no locks.
+// A PartialError says that a command failed after it had done something. Without a Note it is a command with several keys,
+// which failed for one lock, or for the keys that are no locks.
 type PartialError struct {
-	Key   string // the first of these
+	Key   string // the first one that it failed for
 	Reply []byte // the upstream's; empty: Err says why
 	Err   error
 	Note  string // what was done; empty: the command, for the other keys
@@ -128,7 +128,7 @@ func (e *PartialError) Error() string {
 
 func (e *PartialError) Unwrap() error { return e.Err }
 
-// Amend makes an error reply say what was done.
+// Amend adds to an error reply what was done.
 func (e *PartialError) Amend(reply []byte) []byte {
 	text, isError := resp.Error(reply)
 	if !isError {

@@ -8,7 +8,7 @@ import (
 // signalsFor is how long the upstream may take to confirm the signals of a call.
 const signalsFor = 100 * time.Millisecond
 
-// signal sends what follows a change of the lock. It does not undo that if it cannot.
+// signal sends the commands that follow a change of the lock. If that fails, the change stays.
 func (a *Adoption) signal(ctx context.Context, conn Connection, signals [][]string) error {
 	if len(signals) == 0 {
 		return nil

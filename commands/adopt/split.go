@@ -9,12 +9,12 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// splitLeft is what is left of the lease where nobody has one yet: the nodes soon agree on one who asks.
+// splitLeft is what is left of the lease of a lock that several clients are just asking for: the nodes soon agree on one.
 const splitLeft = 20 * time.Millisecond
 
-// contended is the answer to a call whose acquisition nobody refused in particular: others asked as well, and the
-// nodes, read with this error, did not agree on one. If enough nodes answered, that is contention, and the reply is
-// that of a lock which somebody else has, where it does not depend on who that is.
+// contended answers an acquisition for which the nodes named no holder, and did not agree on one when they were read, as err
+// says. If enough nodes answered, several clients are asking at once: the reply is that of a lock which somebody else has,
+// if it does not depend on who that is.
 func (c *Call) contended(op idiom.Op, next Burst, err error) (Result, error) {
 	quorum := (*locks.QuorumError)(nil)
 	kind := map[idiom.Do]idiom.Kind{idiom.Take: idiom.String, idiom.Enter: idiom.Hash}[op.Do]
@@ -33,9 +33,9 @@ func (c *Call) contended(op idiom.Op, next Burst, err error) (Result, error) {
 	return Result{Burst: next}, err
 }
 
-// refusedBy is the answer to a call that found the lock free or another's at every try: an acquisition is refused
-// because of holder, who had the lock when the nodes were asked last, where the reply does not depend on what they did not
-// tell: the holds, and the fence. The zero holder is nobody.
+// refusedBy answers a call that failed at every try. An acquisition is refused for holder, which had the lock when the nodes
+// were asked last, if the reply does not depend on what they did not tell: the holds and the fence. The zero holder is
+// nobody.
 func (c *Call) refusedBy(holder locks.Grant) (Result, error) {
 	if holder.Owner == "" {
 		return Result{}, errChanging
@@ -50,7 +50,8 @@ func (c *Call) refusedBy(holder locks.Grant) (Result, error) {
 	return Result{}, errChanging
 }
 
-// refusal is the reply of a call that does nothing in any of the states. ok reports whether it is one, the same in all.
+// refusal returns the reply of a call that changes nothing in any of the states. ok reports whether there is one, the same
+// in all.
 func (c *Call) refusal(states ...idiom.State) (reply []byte, ok bool) {
 	for _, state := range states {
 		out, err := c.Run(state, time.Now())

@@ -8,7 +8,8 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// read asks the nodes what a key is, once for the calls that come together, and for those that may rest on the answer.
+// read asks the nodes for the state of a key. Concurrent calls share the question, and a call gets an earlier answer if it
+// may rest on that.
 func (a *Adoption) read(ctx context.Context, on *basis, key locks.Key) (guess, error) {
 	ask := func(fl *flight) {
 		r, err := a.opt.Engine.Read(ctx, key)
@@ -24,15 +25,15 @@ func (a *Adoption) read(ctx context.Context, on *basis, key locks.Key) (guess, e
 	case leads, fl.err == nil, fl.sharedErr() != nil:
 		return fl.after, fl.err
 	}
-	fl = &flight{} // its leader has left
+	fl = &flight{} // the leader has left
 	on.rests = fl
 	ask(fl)
 	return fl.after, fl.err
 }
 
-// foundInstead is what the key is where op could not be done to the grant that was guessed: the lock of holder, if the nodes
-// named one when they refused an acquisition, and otherwise what they answer now. Where nothing was to be done, it may be whom
-// they named when they refused another call's. exact reports whether what is left of the lease is known as well.
+// foundInstead returns the state of a key when op could not be applied to the guessed grant: the lock of holder, if the
+// nodes named one when they refused an acquisition, otherwise what they answer now. If op is Nothing, it may be the holder
+// that they named to another call. exact reports whether what is left of the lease is known as well.
 func (a *Adoption) foundInstead(ctx context.Context, on *basis, key locks.Key, op idiom.Op, guessed guess, holder locks.Grant) (is guess, exact bool, err error) {
 	if saysAll(holder.Owner) {
 		value, _ := locks.ShownOwner(holder.Owner)
@@ -51,13 +52,13 @@ func (a *Adoption) foundInstead(ctx context.Context, on *basis, key locks.Key, o
 	return is, true, err
 }
 
-// awaitEnd waits until a grant has ended that cannot be renewed any more: its holder counts on it no longer than the
-// clocks of the nodes may differ, and a node keeps it until its end.
+// awaitEnd waits for the end of a grant that can no longer be renewed: its holder gives it up earlier than the nodes do, by
+// no more than their clocks may differ.
 func (a *Adoption) awaitEnd(ctx context.Context, g guess) {
 	_ = sleep(ctx, min(time.Until(g.until), locks.Drift(a.opt.MaxTTL))) // where ctx has ended, the next question fails
 }
 
-// addressOf is where a client is; empty: the call is nobody's.
+// addressOf returns a client's address; empty: there is no client.
 func addressOf(conn Connection) string {
 	if conn == nil {
 		return ""
@@ -65,7 +66,7 @@ func addressOf(conn Connection) string {
 	return conn.Address()
 }
 
-// take takes a lock that nobody is guessed to have. It may be refused by an answer that it may rest on.
+// take takes a lock that is guessed to be free. An earlier answer that the call may rest on may refuse it.
 func (a *Adoption) take(ctx context.Context, conn Connection, on *basis, c *Call, key locks.Key, op idiom.Op) (*guess, locks.Grant, error) {
 	ttl, open, err := a.lease(c, idiom.String, op.TTL)
 	if err != nil {
@@ -92,7 +93,7 @@ func (a *Adoption) take(ctx context.Context, conn Connection, on *basis, c *Call
 	}
 	fl, leads := &flight{}, true
 	switch {
-	case c.pattern.Mode == Both: // the upstream lets one at a time come so far
+	case c.pattern.Mode == Both: // the upstream admits one at a time
 		ask(fl)
 	case a.reads.undecided(key, on):
 		return nil, grant, nil

@@ -11,12 +11,12 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// A Transaction is what a client has said of a lock with WATCH, and behind MULTI. It is about one lock: what is queued
-// becomes one operation on it. The zero Transaction is none. It belongs to the session's goroutine.
+// A Transaction is the lock that a client watches, and the commands on it that are queued after MULTI. It is about one lock:
+// EXEC runs the queue as one operation. The zero Transaction is none. It belongs to the session's goroutine.
 //
-// The upstream is sent MULTI and EXEC all the same, with nothing between: it says whether the client may, and whether
-// a command was refused. While it has commands or watched keys of its own in the transaction locks are refused there,
-// and the other way round: two places cannot be changed in one step.
+// The upstream gets MULTI and EXEC all the same, with nothing between: it says whether the client may run them, and whether
+// a command was refused. A transaction has its keys either at the upstream or at the nodes, and commands on the other are
+// refused: two places cannot be changed in one step.
 type Transaction struct {
 	watches bool
 	watched locks.Key
@@ -43,7 +43,7 @@ func (t *Transaction) Len() int { return len(t.queue) }
 // Forget is for UNWATCH, and the end of the transaction.
 func (t *Transaction) Forget() { *t = Transaction{} }
 
-// lock is the lock that the transaction is about; only while it is Active.
+// lock returns the lock of an Active transaction, and whether it is watched; if not, without its database.
 func (t *Transaction) lock() (locks.Key, bool) {
 	switch {
 	case t.watches:
@@ -54,7 +54,7 @@ func (t *Transaction) lock() (locks.Key, bool) {
 	return locks.Key{}, false
 }
 
-// inTransaction makes a refusal of a command in a transaction.
+// inTransaction refuses a command in a transaction.
 func (a *Adoption) inTransaction(c Connection, name, key string, p *Pattern, why string) error {
 	refused := &RefusedError{Command: name, Key: key, Why: why, Reason: InTransaction}
 	if p != nil {
@@ -64,7 +64,7 @@ func (a *Adoption) inTransaction(c Connection, name, key string, p *Pattern, why
 	return refused
 }
 
-// Watch runs WATCH of a lock: what it is now is what EXEC changes, or nothing is.
+// Watch runs WATCH of a lock. It reads the lock: EXEC changes the grant that was found, or nothing.
 func (a *Adoption) Watch(ctx context.Context, conn Connection, t *Transaction, args [][]byte, keys Keys) error {
 	name, p := a.lock(conn.Database(), args, keys)
 	refused := func(reason Reason, why string) error {
@@ -87,7 +87,7 @@ func (a *Adoption) Watch(ctx context.Context, conn Connection, t *Transaction, a
 		a.noteRefusal(conn, err)
 		return err
 	}
-	if err := conn.MayAsk(ctx, []string{"GET", name}); err != nil || t.watches { // which goes on as it was
+	if err := conn.MayAsk(ctx, []string{"GET", name}); err != nil || t.watches { // if the lock is watched already, that goes on
 		return err
 	}
 	found, err := a.read(ctx, conn.Burst().basis(), key)
@@ -103,8 +103,8 @@ type Beside struct {
 	Tracked         bool // the client may keep what it reads
 }
 
-// Queue keeps a command for EXEC. It is nil without an error for a command that is about no lock. An error is for the
-// client, and aborts the transaction.
+// Queue keeps a command for EXEC. queued is false, without an error, if the command concerns no lock. An error is the reply
+// to the client, and aborts the transaction.
 func (a *Adoption) Queue(conn Connection, t *Transaction, args [][]byte, keys Keys, b Beside) (queued bool, err error) {
 	call, err := a.call(conn, args, keys)
 	if err != nil {
@@ -139,7 +139,7 @@ func (a *Adoption) Queue(conn Connection, t *Transaction, args [][]byte, keys Ke
 		return refused("the transaction has too many commands")
 	case b.Tracked && (call.class == idiom.ReadOnly || call.follows):
 		return false, a.RefusedTracked(conn, call)
-	case watched: // it is done to the grant that the client knows: that compares
+	case watched: // EXEC compares the lock with what WATCH has found
 		err = a.checkPeers(call)
 	default:
 		err = a.accept(call)
@@ -160,15 +160,15 @@ type faultError []byte
 
 func (e faultError) Error() string { return strings.TrimSpace(string(e[1:])) }
 
-// RefusedBeside is the refusal of a command that is about no lock, in a transaction with one.
+// RefusedBeside refuses a command that concerns no lock, in a transaction with one.
 func (a *Adoption) RefusedBeside(conn Connection, t *Transaction, args [][]byte) error {
 	key, _ := t.lock()
 	p := a.pattern(AnyDatabase, key.Name)
 	return a.inTransaction(conn, strings.ToUpper(brief(string(args[0]))), key.Name, p, "it is in one transaction with that lock")
 }
 
-// Exec runs what is queued, as one, unless the lock that is watched is not what it was: then the reply is that of an
-// EXEC which is aborted. The upstream has run its EXEC before.
+// Exec runs the queue as one call, unless the watched lock has changed: then the reply is that of an aborted EXEC. The
+// upstream has run its EXEC before.
 func (a *Adoption) Exec(ctx context.Context, conn Connection, t *Transaction) (Result, error) {
 	began := time.Now()
 	c := a.transactionCall(conn, t)
@@ -193,7 +193,7 @@ func (a *Adoption) Exec(ctx context.Context, conn Connection, t *Transaction) (R
 	return result, err
 }
 
-// transactionCall is the queue as one call.
+// transactionCall returns the queue as one call.
 func (a *Adoption) transactionCall(conn Connection, t *Transaction) *Call {
 	key, _ := t.lock()
 	c := &Call{command: "EXEC", class: idiom.ReadOnly}
@@ -211,7 +211,7 @@ func (a *Adoption) transactionCall(conn Connection, t *Transaction) *Call {
 	return c
 }
 
-// execWatched does what is queued to exactly the grant that was found by WATCH, or takes a lock that was free.
+// execWatched applies the queue to exactly the grant that WATCH has found, or takes a lock that was free.
 func (a *Adoption) execWatched(ctx context.Context, conn Connection, c *Call, t *Transaction) (Result, error) {
 	aborted := Result{Reply: resp.AppendNull(nil, conn.Protocol())}
 	key, g, now := t.watched, t.found, time.Now()
@@ -235,7 +235,7 @@ func (a *Adoption) execWatched(ctx context.Context, conn Connection, c *Call, t 
 	switch out.Op.Do {
 	case idiom.Nothing:
 		return Result{Reply: out.Reply, told: len(out.Signals) > 0}, a.signal(ctx, conn, out.Signals)
-	case idiom.Enter, idiom.Leave: // which count holds that others may have taken since
+	case idiom.Enter, idiom.Leave: // they depend on the number of holds, which may have changed
 		return Result{}, c.refused(NotForLocks, "it would "+out.Op.Do.String()+" a lock that is watched")
 	}
 	did := out.Op.Do

@@ -13,7 +13,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// An Explanation is what there is to say of a script.
+// An Explanation says what a script would do to a lock, and whether it would be adopted.
 type Explanation struct {
 	SHA1    string      `json:"sha1"`
 	Lock    string      `json:"lock"` // its key
@@ -45,7 +45,7 @@ const (
 type Setting struct {
 	Upstream idiom.Dialect
 	FenceOf  idiom.FenceKey // nil: locks have no fences
-	Rule     *idiom.Rule    // what the pattern allows; nil: it is said what allows the script
+	Rule     *idiom.Rule    // what the pattern allows; nil: the explanation says which setting would allow the script
 	Both     bool           // mode=both, where the reply must tell whether the lock was changed
 }
 

@@ -1,4 +1,4 @@
-// Package turns lets callers go one after the other, those of one key.
+// Package turns is a mutex for each key, for which callers wait no longer than their context allows.
 package turns
 
 import (
@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// Turns are the turns of keys. The zero value is ready, and safe for concurrent use.
+// Turns are the mutexes of the keys in use. The zero value is ready, and safe for concurrent use.
 type Turns[K comparable] struct {
 	mu    sync.Mutex
 	taken map[K]*turn
 }
 
 type turn struct {
-	free  chan struct{} // holds one while it is nobody's
+	free  chan struct{} // holds a token while nobody has the turn
 	users int
 }
 
