@@ -7,9 +7,8 @@ import (
 	"github.com/lockproxy/lockproxy/commands/acl"
 )
 
-// asker asks the upstream in the client's name, out of the order of its commands: on the
-// pinned connection if the session must stay there, since who the client is there is not
-// always known.
+// asker returns an Asker that asks the upstream as the client, out of the order of its commands. If the session must
+// stay on its pinned connection it asks there: who the client is on that connection is not always known here.
 func (s *Session) asker() acl.Asker {
 	a := acl.Asker{Upstream: s.up, Identity: s.id, Hint: s.hint, Present: s.clientCtx, Shared: s.shared[upstream.MainClass]}
 	if s.mustStayPinned() {
@@ -21,15 +20,14 @@ func (s *Session) asker() acl.Asker {
 	return a
 }
 
-// isUnknown reports whether who the client is only its passthrough connection knows, where it
-// may have authenticated.
+// isUnknown reports whether only the passthrough connection knows who the client is: it may have authenticated there.
 func (s *Session) isUnknown() bool {
 	return s.mode == onPassthrough && s.anonymous() && s.up.Pool().RequiresAuth()
 }
 
-// checkAdmitted returns an error for a client that the upstream would not let in. One with
-// a connection there has been let in, and loses it when it no longer is; about others the
-// upstream is asked. Its last answer counts while it does not answer.
+// checkAdmitted returns an error for a client that the upstream would not let in. A client with a connection has been
+// let in, and loses the connection when that changes; for others the upstream is asked. While it does not answer, its
+// last answer counts.
 func (s *Session) checkAdmitted(ctx context.Context) error {
 	switch {
 	case s.authenticated():
@@ -52,7 +50,8 @@ func (s *Session) mayLock(ctx context.Context, name string) error {
 	return s.mayAsk(ctx, acl.ProbeSet(name), name)
 }
 
-// unlimited reports whether the upstream lets the client do everything: it need not be asked anything.
+// unlimited reports whether the client may do everything at the upstream, so that it need not be asked about single
+// commands.
 func (s *Session) unlimited(ctx context.Context) bool {
 	if s.isUnknown() {
 		return false
@@ -61,8 +60,8 @@ func (s *Session) unlimited(ctx context.Context) bool {
 	return s.d.acl.Unlimited(ctx, &a)
 }
 
-// mayAsk returns nil if the upstream does not refuse the client a question, a command without effect, for want of
-// rights. about is what tells the question from others.
+// mayAsk returns nil if the client has the right to run question, a command without effect. about identifies the
+// question in the cache of answers.
 func (s *Session) mayAsk(ctx context.Context, question []byte, about ...string) error {
 	if !s.isUnknown() {
 		a := s.asker()

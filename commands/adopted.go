@@ -17,7 +17,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/table"
 )
 
-// adoptedRow is that of a command which may be on the key of an adopted lock.
+// adoptedRow is the row of commands that are, or may be, on the key of an adopted lock.
 var adoptedRow = &command{
 	Name: "adopted", Effect: table.LockVerb | table.SessionOnly,
 	Do: handlers{run: (*Session).runAdopted, tryInTx: mustWait, runInTx: (*Session).queueAdopted, passthrough: mustWait},
@@ -38,10 +38,10 @@ func (s *Session) isAdopted(c *command, args [][]byte) bool {
 	return yes
 }
 
-// Arrived notes that the commands which follow may have come later than those before.
+// Arrived notes that more was read from the client: the commands that follow may have come later than those before.
 func (s *Session) Arrived() { s.burst = adopt.Burst{} }
 
-// keysOf are a command's keys, as far as adoption has to know them.
+// keysOf returns a command's keys, as far as adoption needs them.
 func (s *Session) keysOf(args [][]byte) (keys adopt.Keys) {
 	if adopt.IsScript(args[0]) {
 		return adopt.Keys{Known: true}
@@ -54,7 +54,7 @@ func (s *Session) keysOf(args [][]byte) (keys adopt.Keys) {
 	return keys
 }
 
-// runAdopted runs a command on the key of an adopted lock, and what is none after all.
+// runAdopted runs a command that may be on the key of an adopted lock. One that is not is run as usual.
 func (s *Session) runAdopted(ctx context.Context, q request) {
 	if s.mode == onPassthrough && s.tx.In { // the upstream refuses it, and aborts the EXEC
 		s.d.opt.Observer.Note(&s.peer, observe.InMulti, s.id.DB, s.id.Proto, q.args, nil, adopt.Op{})
@@ -99,8 +99,8 @@ func (s *Session) runAdopted(ctx context.Context, q request) {
 	s.answerAdopted(q, result, err)
 }
 
-// answerAdopted gives the client the reply to a call that was decided. A client that closes behind the reply holds
-// what it has taken: only one that has left before does not.
+// answerAdopted gives the client the reply to a call that was decided. If the client has left before the reply is sent,
+// what it has taken is released; one that closes after the reply keeps it.
 func (s *Session) answerAdopted(q request, result adopt.Result, err error) {
 	taken := result.Taken.Fence != 0
 	if taken && (s.clientCtx.Err() != nil || verbConn{s}.HungUp()) {
@@ -140,7 +140,7 @@ func (s *Session) keepsReply(ctx context.Context, keys []string) bool {
 	return err != nil || clients.KeepsReplies(info, keys)
 }
 
-// appendAdoptErr is the reply of an error of package adopt.
+// appendAdoptErr returns the error reply for an error of package adopt.
 func appendAdoptErr(err error) []byte {
 	reply := []byte{}
 	partial := (*adopt.PartialError)(nil)
@@ -162,7 +162,7 @@ func appendAdoptErr(err error) []byte {
 // An adoptedConn is a session as adopted commands use it.
 type adoptedConn struct{ s *Session }
 
-// Database is any while a SELECT inside MULTI may take effect.
+// Database is AnyDatabase while a SELECT inside MULTI may take effect.
 func (c adoptedConn) Database() int {
 	if c.s.tx.Selects {
 		return adopt.AnyDatabase
@@ -188,8 +188,8 @@ func (c adoptedConn) MayAsk(ctx context.Context, command []string) error {
 	return c.s.mayAsk(ctx, resp.AppendCommand(nil, command...), command...)
 }
 
-// Ask asks past the client's replies: one that comes too late is dropped. It ends with the client where ctx has no
-// deadline.
+// Ask asks out of the order of the client's commands; a reply that comes too late is dropped. If ctx has no deadline it
+// ends when the client leaves.
 func (c adoptedConn) Ask(ctx context.Context, args []string) ([]byte, error) {
 	s, raw := c.s, resp.AppendCommand(nil, args...)
 	if _, bounded := ctx.Deadline(); !bounded {
@@ -239,8 +239,8 @@ func (c adoptedConn) Begin(args []string) adopt.Answer {
 	return answer
 }
 
-// askPassthrough asks on a passthrough connection, on which everything has been answered. A client whose reply does
-// not come is disconnected: it would take the reply for another one's.
+// askPassthrough asks on a passthrough connection on which all earlier commands have been answered. If no reply comes
+// the client is disconnected: it would take a late one for the reply to another command.
 func (s *Session) askPassthrough(ctx context.Context, raw []byte) (reply []byte, err error) {
 	if s.sync(ctx, raw, &relay.Barrier{Matches: func(r []byte) bool {
 		if isMessage := len(r) < 2 || r[0] == '>' || r[0] == '+' && '0' <= r[1] && r[1] <= '9'; isMessage { // the latter of MONITOR

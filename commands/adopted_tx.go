@@ -39,8 +39,8 @@ func (s *Session) refuseBesideLock(q request) []byte {
 	return appendAdoptErr(s.d.opt.Adoption.RefusedBeside(adoptedConn{s}, &s.locked, q.args))
 }
 
-// queueAdopted is the runInTx of a command on the key of an adopted lock. One that is refused has the upstream abort
-// the EXEC. It is always true.
+// queueAdopted is the runInTx of a command on the key of an adopted lock. If it refuses the command, the upstream aborts
+// the EXEC. It always returns true.
 func (s *Session) queueAdopted(ctx context.Context, q request) bool {
 	switch {
 	case resp.Is(q.args[0], "WATCH") && s.inCluster(): // its node may be another one
@@ -68,8 +68,8 @@ func (s *Session) queueAdopted(ctx context.Context, q request) bool {
 	return true
 }
 
-// endAdoptedTx is EXEC or DISCARD of a transaction with an adopted lock. The upstream ends its transaction, in which there is nothing, and
-// says whether anything was refused there. It is always true.
+// endAdoptedTx runs EXEC or DISCARD of a transaction with an adopted lock. First the upstream ends its own transaction,
+// which is empty, and says whether it has refused anything in it. It always returns true.
 func (s *Session) endAdoptedTx(ctx context.Context, q request) bool {
 	exec := resp.Is(q.args[0], "EXEC")
 	switch {

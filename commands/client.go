@@ -19,7 +19,7 @@ import (
 // A Peer is a client's end of its connection.
 type Peer = clients.Peer
 
-// NextID is the id of the client that has come last: ids grow, and none is given twice.
+// NextID returns the id for a new client. Ids grow, and none is given twice.
 func (d *Dispatcher) NextID() int64 { return d.lastID.Add(1) }
 
 // commandName is the name by which CLIENT LIST shows a command; empty for what is none.
@@ -33,14 +33,14 @@ func (d *Dispatcher) commandName(args [][]byte) string {
 	return ""
 }
 
-// A clientSession is a session as its clients.Client uses it.
+// A clientSession is what a clients.Client sees of its session.
 type clientSession struct{ s *Session }
 
 func (c clientSession) Owner() upstream.Owner    { return c.s.replies }
 func (c clientSession) Stateful() *upstream.Conn { return c.s.stateful.Load() }
 func (c clientSession) Kill()                    { c.s.disconnect(clients.WhyKilled) }
 
-// publishInfo publishes what others may know, before the client can have noticed a change.
+// publishInfo publishes what CLIENT LIST shows of the session, before the client can notice a change.
 func (s *Session) publishInfo() {
 	queued := -1
 	if s.tx.In {
@@ -63,8 +63,7 @@ func (s *Session) publishInfo() {
 	s.client.SetState(clients.State{Identity: s.id, Library: s.library, Pinned: s.pinned, Flags: flags, Subs: subs}, s.name)
 }
 
-// About are the fields of a line in the log that is about the session's client. It is safe
-// for concurrent use.
+// About returns the attributes that identify the session's client in a line of the log. It is safe for concurrent use.
 func (s *Session) About() []slog.Attr {
 	user, name := s.client.User()
 	about := []slog.Attr{slog.Int64("client_id", s.client.ID), slog.String("client", s.client.Addr), slog.String("user", Brief(user))}
@@ -74,8 +73,7 @@ func (s *Session) About() []slog.Attr {
 	return about
 }
 
-// disconnect ends the session at once, with what it has of its own at the upstream. It is
-// safe for concurrent use.
+// disconnect ends the session at once, and closes its own connection to the upstream. It is safe for concurrent use.
 func (s *Session) disconnect(why clients.Why) {
 	s.d.clients.Remove(s.client)
 	s.end.Now(why)
@@ -83,19 +81,19 @@ func (s *Session) disconnect(why clients.Why) {
 	s.client.ClosePinned()
 }
 
-// A reach returns the number, at the node that at leads to, of a connection on which
-// messages reach a client; 0 if there is none.
+// A reach returns the upstream's id of a connection on which messages reach client c, at the node of connection at; 0:
+// there is none.
 type reach func(c *clients.Client, at *upstream.Conn) int64
 
-// opening opens a connection for a client that has none of its own.
+// opening returns a reach that opens a connection for a client that has none of its own.
 func (s *Session) opening(ctx context.Context) reach {
 	return func(c *clients.Client, at *upstream.Conn) int64 {
 		return c.EnsureUpstreamID(ctx, s.up.Pool(), at)
 	}
 }
 
-// translate translates a command that is to be sent on the current connection. It reports
-// false for one that goes upstream as it is.
+// translate prepares a command for the current connection: client ids in it and in its reply are those of the proxy
+// here, and those of the upstream there. ok is false for a command that goes upstream as it is.
 func (s *Session) translate(ctx context.Context, to reach, q request) (x clients.Translation, ok bool) {
 	if resp.Is(q.args[0], "HELLO") {
 		return clients.Translation{Raw: q.raw, Rewrite: s.rewriteHello, Kinds: "*%"}, true
@@ -178,7 +176,7 @@ func (s *Session) addTranslated(ctx context.Context, q request) {
 	s.replyLast(x.Rewrite(reply))
 }
 
-// replyLast gives the client a reply, which may be its last.
+// replyLast gives the client a reply, and disconnects it then if that is the last.
 func (s *Session) replyLast(reply []byte, last bool) {
 	s.replies.Local(reply)
 	if last {
@@ -263,9 +261,8 @@ func (s *Session) applyNow(c tx.Changes) {
 	s.shown.changed = true
 }
 
-// translateBlind is a CLIENT command as it is sent where its reply cannot be told from
-// others: it must not name connections by the proxy's ids. CLIENT KILL kills nobody, since
-// whether the client may is not known.
+// translateBlind returns a CLIENT command as it is sent if its reply cannot be told from others: ids in that
+// cannot be replaced. CLIENT KILL is made to kill nobody, since the client's rights are not known.
 func (s *Session) translateBlind(q request) []byte {
 	switch {
 	case resp.Is(q.args[1], "LIST"):
@@ -296,8 +293,8 @@ func (s *Session) kill(ctx context.Context, args [][]byte) {
 	s.replyLast(reply, last)
 }
 
-// connTo is a connection of the client's to a node, for a question, until leave is called;
-// nil if there is none.
+// connTo returns a connection to a node, on which a question of the client can be asked; nil: there is none. leave gives
+// it back.
 func (s *Session) connTo(ctx context.Context, pool *upstream.Pool) (at *upstream.Conn, leave func()) {
 	if at = s.conn(); at.Pool() == pool {
 		return at, func() {}
@@ -309,8 +306,8 @@ func (s *Session) connTo(ctx context.Context, pool *upstream.Pool) (at *upstream
 	return at, func() { upstream.Return(at) }
 }
 
-// killAll disconnects clients, and reports whether the session's own is one of them, which
-// ends with the reply.
+// killAll disconnects clients. self reports whether the session's own is one of them; it is disconnected after the
+// reply.
 func (s *Session) killAll(matching []*clients.Client) (self bool) {
 	for _, c := range matching {
 		if c != s.client {

@@ -31,7 +31,7 @@ func (s *Session) runWatch(ctx context.Context, q request) bool {
 	return true
 }
 
-// runUnwatch ends what runWatch began, where that was.
+// runUnwatch sends a command that ends WATCH to the node where runWatch has watched keys.
 func (s *Session) runUnwatch(ctx context.Context, q request) {
 	if !s.pin(ctx) {
 		return
@@ -51,8 +51,8 @@ func (s *Session) keepQueued(raw []byte) {
 	}
 }
 
-// tryTxCluster handles a command inside MULTI as far as nodes are concerned. done is
-// false when it has still to be queued; sent is then of no meaning.
+// tryTxCluster checks that a command inside MULTI can run on the transaction's node. If done, it was handled, and sent
+// is what Try returns; otherwise it has still to be queued.
 func (s *Session) tryTxCluster(q request) (sent, done bool) {
 	if q.row.Has(table.Watches) && len(q.args) > 1 { // which is executed at once, and must not choose the node
 		return s.reply("-ERR WATCH inside MULTI is not allowed\r\n"), true
@@ -82,8 +82,8 @@ func (s *Session) refuseQueued(reply string) bool {
 	return true
 }
 
-// runTxCluster moves a transaction whose first key is another node's to that node:
-// nothing of it has been executed yet. It is false if that is not the matter.
+// runTxCluster moves a transaction to the node of its first key, before anything of it has been executed. It returns
+// false if it need not move.
 func (s *Session) runTxCluster(ctx context.Context, q request) bool {
 	if s.idle(ctx) != nil || s.try(q) {
 		return true
@@ -105,8 +105,7 @@ func (s *Session) runTxCluster(ctx context.Context, q request) bool {
 	return true
 }
 
-// moveTx begins the transaction anew on the node that serves a slot. If it can't, the client has
-// got the reason.
+// moveTx begins the transaction anew on the node that serves a slot. If that fails it answers the client why.
 func (s *Session) moveTx(ctx context.Context, pool *upstream.Pool, slot int) bool {
 	queue := s.tx.Queue()
 	s.closePinned()
@@ -124,7 +123,8 @@ func (s *Session) moveTx(ctx context.Context, pool *upstream.Pool, slot int) boo
 	return moved
 }
 
-// askNodes asks nodes of a Cluster, as and on which connections it is told, for one reply.
+// askNodes sends a command to nodes of a Cluster, with the identity and connections of as, and makes one reply of
+// theirs.
 type askNodes func(rt *cluster.Router, ctx context.Context, as relay.Sender, command []byte) (reply []byte, err error)
 
 // askMasters answers with what ask makes of the replies of all masters to raw.
@@ -134,7 +134,7 @@ func (s *Session) askMasters(ctx context.Context, raw []byte, ask askNodes) {
 	}
 }
 
-// runWaitMasters is WAIT and WAITAOF. It is given up when the client leaves.
+// runWaitMasters is WAIT and WAITAOF in a Cluster. It ends when the client leaves.
 func (s *Session) runWaitMasters(ctx context.Context, q request) bool {
 	if s.idle(ctx) != nil {
 		return true
@@ -184,7 +184,7 @@ func (s *Session) clientInCluster(ctx context.Context, q request) bool {
 	return true
 }
 
-// askTracked answers with what ask makes of raw, once nothing is under way.
+// askTracked answers with what ask makes of raw, after all earlier commands have been answered.
 func (s *Session) askTracked(ctx context.Context, raw []byte, ask askNodes) {
 	if s.idle(ctx) == nil && s.sameView() {
 		s.answer(ask(s.router, ctx, s.sender(), bytes.Clone(raw)))

@@ -71,9 +71,8 @@ func (s *Session) publishStateful() {
 	}
 }
 
-// diesWith reports whether a connection takes the client with it: one that has the
-// client's state, as a Redis that went away would, or one on which the client was
-// somebody that the upstream no longer lets in.
+// diesWith reports whether the client is disconnected when a connection ends: one that holds the client's state, or
+// whose user the upstream no longer lets in.
 func (s *Session) diesWith(c *upstream.Conn) bool { return s.stateful.Load() == c || c.Revoked() }
 
 // connLost is called for every upstream connection that has ended, on any goroutine.
@@ -84,11 +83,11 @@ func (s *Session) connLost(c *upstream.Conn) {
 	}
 }
 
-// pin moves the session to its pinned connection, opening it if need be, when all
-// earlier commands have been answered. If it can't, the client has got the reason.
+// pin waits until all earlier commands have been answered, and moves the session to its pinned connection, which it
+// opens if need be. If that fails it answers the client why.
 func (s *Session) pin(ctx context.Context) bool { return s.pinTo(ctx, s.pinPool()) }
 
-// pinTo is pin with a connection to one node. A connection to another is closed.
+// pinTo is pin with a connection to one node. It closes one to another node.
 func (s *Session) pinTo(ctx context.Context, pool *upstream.Pool) bool {
 	s.flushBatches()
 	if s.idle(ctx) != nil {
@@ -106,8 +105,8 @@ func (s *Session) pinTo(ctx context.Context, pool *upstream.Pool) bool {
 	return true
 }
 
-// openPinned makes sure that there is a live connection of the session's own to a node.
-// If it can't, the session is on shared connections.
+// openPinned makes sure that the session has a live connection of its own to a node. If that fails the session is on
+// shared connections.
 func (s *Session) openPinned(ctx context.Context, pool *upstream.Pool) error {
 	if pool == nil {
 		return &upstream.DownError{Err: cluster.ErrNobody}
@@ -140,8 +139,8 @@ func (s *Session) openPinned(ctx context.Context, pool *upstream.Pool) error {
 	return nil
 }
 
-// takePinned is a connection for the session alone: what it was given, unless the client
-// has become somebody else since, or a new one.
+// takePinned returns a connection for the session alone: given, unless the client's identity has changed since, or a new
+// one.
 func (s *Session) takePinned(ctx context.Context, pool *upstream.Pool, given *clients.AdoptedConn) (*upstream.Conn, error) {
 	if given != nil && given.Identity == s.id && given.Conn.Alive() {
 		return given.Conn, nil
@@ -152,8 +151,9 @@ func (s *Session) takePinned(ctx context.Context, pool *upstream.Pool, given *cl
 	return pool.Private(ctx, s.id, s.replies)
 }
 
-// runPastOthers sends a command past what others wait for. An upstream that is BUSY
-// lets no new connection select its database; then a shared one must do.
+// runPastOthers sends a command on the session's own connection, so that it overtakes what others wait for, such as the
+// script that it is to kill. While the upstream is BUSY no new connection can select its database: then a shared one is
+// used.
 func (s *Session) runPastOthers(ctx context.Context, raw []byte) {
 	s.flushBatches()
 	if s.idle(ctx) != nil {
@@ -189,8 +189,8 @@ func (s *Session) runForward(ctx context.Context, raw []byte) {
 	}
 }
 
-// ensureConn makes sure that there is a live connection for an ordinary command. If it
-// can't, the client has got the reason.
+// ensureConn makes sure that there is a live connection for an ordinary command. If that fails it answers the client
+// why.
 func (s *Session) ensureConn(ctx context.Context) bool {
 	if s.mode != onShared {
 		if s.pinned.Alive() {
@@ -203,8 +203,7 @@ func (s *Session) ensureConn(ctx context.Context) bool {
 	return s.ensureShared(ctx)
 }
 
-// ensureShared makes sure that there is a live shared connection. If it can't, the
-// client has got the reason.
+// ensureShared makes sure that there is a live shared connection. If that fails it answers the client why.
 func (s *Session) ensureShared(ctx context.Context) bool {
 	if err := s.openShared(ctx); err != nil {
 		s.replyOrDisconnect(err)
@@ -213,7 +212,7 @@ func (s *Session) ensureShared(ctx context.Context) bool {
 	return true
 }
 
-// openShared is ensureShared that leaves it to the caller to say why not.
+// openShared is ensureShared, but returns the error instead of answering the client.
 func (s *Session) openShared(ctx context.Context) error {
 	c := s.shared[s.connClass]
 	if c != nil && c.Alive() {

@@ -41,7 +41,7 @@ type conns struct {
 	shared    [upstream.ConnClasses]*upstream.Conn // borrowed from the pool; may be nil or broken
 	connClass upstream.ConnClass                   // of shared that commands travel on
 	router    *cluster.Router                      // of an upstream of several nodes; else nil
-	// undiscoverable is where the upstream does not say which commands it has; may be nil.
+	// undiscoverable is a connection on which the upstream does not tell its commands; may be nil.
 	undiscoverable *upstream.Conn
 
 	// The session's own.
@@ -81,8 +81,8 @@ func (cs *conns) perCommandNode() bool {
 	return v.Cluster() || v.ReadsReplicas()
 }
 
-// blockedInCluster reports whether a command may be blocking at another node than that of those
-// behind it, which must not overtake it.
+// blockedInCluster reports whether a command may be blocked at one node of a Cluster while later ones, which must not
+// overtake it, would go to another.
 func (cs *conns) blockedInCluster() bool { return cs.blocking && cs.inCluster() }
 
 func (cs *conns) tryForward(raw []byte) bool {
@@ -106,8 +106,8 @@ func (cs *conns) tryScript(raw []byte) bool {
 	return cs.tryForward(raw)
 }
 
-// enqueue gathers a command for the current connection. Commands that lie next to each
-// other in the read buffer become one write. It is always true.
+// enqueue gathers a command for the current connection. Commands that lie next to each other in the read buffer become
+// one write. It always returns true.
 func (cs *conns) enqueue(raw []byte) bool {
 	if cs.tap != nil {
 		cs.enqueueTapped(raw)
@@ -219,8 +219,8 @@ func (cs *conns) returnClass(class upstream.ConnClass) {
 	}
 }
 
-// sendNoRedirect sends a command on the pinned connection whose node must not change:
-// heard, if not nil, gets the beginning of its reply.
+// sendNoRedirect sends a command on the pinned connection, and does not follow a redirect to another node. heard, if not
+// nil, gets the beginning of its reply.
 func (cs *conns) sendNoRedirect(raw []byte, heard func([]byte)) {
 	c := &relay.Request{Raw: raw, Slot: relay.NoSlot, Pool: cs.pinnedPool, NoRedirect: true}
 	if heard != nil {
@@ -235,7 +235,7 @@ func (cs *conns) sendPinned(c *relay.Request) {
 	cs.replies.SendRequest(cs.pinned, c)
 }
 
-// sender is as whom, and on which connections, commands travel now.
+// sender returns the identity and the connection class with which commands are sent now.
 func (cs *conns) sender() relay.Sender {
 	return relay.Sender{ID: cs.id, Class: cs.connClass, Hint: cs.hint}
 }
@@ -247,8 +247,8 @@ func (cs *conns) openRouter() *cluster.Router {
 	return cs.router
 }
 
-// sameView reports whether nothing is under way by an older view of the nodes. Otherwise a
-// command could overtake an earlier one, which still has to be sent on.
+// sameView reports whether no pending command was routed by an older view of the nodes. Such a one may still be
+// redirected, and a new command would overtake it.
 func (cs *conns) sameView() bool {
 	rt := cs.openRouter()
 	if rt.View() == cs.up.View() {
@@ -266,8 +266,7 @@ func (cs *conns) sameView() bool {
 	return true
 }
 
-// awaitSameView is sameView when what is under way has been answered. It is false if the
-// client is gone.
+// awaitSameView is sameView, but waits for pending replies first. It returns false if the client is gone.
 func (cs *conns) awaitSameView(ctx context.Context) bool {
 	return cs.sameView() || cs.idle(ctx) == nil && cs.sameView()
 }

@@ -25,7 +25,7 @@ func (s *Session) row(args [][]byte) *command {
 	return adoptedRow
 }
 
-// plainRow is row where no key is a lock.
+// plainRow is row without regard to adopted locks.
 func (s *Session) plainRow(args [][]byte) *command {
 	c := s.d.rows.Lookup(args)
 	if s.tally.Note(c.Counted()); c != nil {
@@ -43,8 +43,8 @@ func (s *Session) plainRow(args [][]byte) *command {
 	return ordinaryRow
 }
 
-// discoverRow is row that asks the upstream. What that does not tell is an ordinary
-// command.
+// discoverRow is row, but asks the upstream about a command that is not known. If it does not tell, the command is an
+// ordinary one.
 func (s *Session) discoverRow(ctx context.Context, args [][]byte) *command {
 	c := s.row(args)
 	if c == nil {
@@ -57,8 +57,8 @@ func (s *Session) discoverRow(ctx context.Context, args [][]byte) *command {
 	return c
 }
 
-// discover asks the upstream for its commands because of one, for all sessions. It
-// reports no error: the command that needed it will meet the reason.
+// discover asks the upstream for its commands, for all sessions, because that in args is not known. It returns no error:
+// the command itself will fail with it.
 func (s *Session) discover(ctx context.Context, args [][]byte) {
 	if s.mustStayPinned() && s.idle(ctx) != nil { // its pinned connection will be asked
 		return

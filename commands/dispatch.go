@@ -11,9 +11,8 @@ import (
 	"github.com/lockproxy/lockproxy/commands/tx"
 )
 
-// Try handles a command that need not wait, and is false for one that may have to:
-// then nothing has happened and Run must be called. raw is the command as multibulk, args its
-// arguments, at least one. raw must stay as it is until Flush.
+// Try handles a command that need not wait. It returns false, and has done nothing, if the command may have to wait:
+// then call Run. raw is the command as multibulk, args its arguments, at least one. raw must stay as it is until Flush.
 func (s *Session) Try(raw []byte, args [][]byte) bool {
 	c := s.row(args)
 	s.tally.Came()
@@ -23,7 +22,7 @@ func (s *Session) Try(raw []byte, args [][]byte) bool {
 
 func (s *Session) try(q request) bool {
 	s.shown.command = q.args
-	if s.backToShared(); s.end.Ended() { // in this order: the end of a connection comes before its replies are made up
+	if s.backToShared(); s.end.Ended() { // in this order: when a connection is lost, the session ends before its replies are made up
 		return true
 	}
 	if q.row.Has(table.IsHTTP) {

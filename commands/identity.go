@@ -11,9 +11,8 @@ import (
 	"github.com/lockproxy/lockproxy/commands/relay"
 )
 
-// mustStayPinned reports whether the session must keep its pinned connection, whatever it becomes. In
-// a Cluster it may have none all the same, when another node was needed and could not
-// be reached.
+// mustStayPinned reports whether the session must keep its pinned connection in every mode. In a Cluster it may have
+// none all the same, if another node was needed and could not be reached.
 func (s *Session) mustStayPinned() bool {
 	return s.pinnedForLife || s.watching || s.client.Referenced() && s.pinned != nil && s.pinned.Alive()
 }
@@ -27,7 +26,7 @@ func (s *Session) auth(ctx context.Context, q request) {
 	s.runPinnedForLife(ctx, q)
 }
 
-// passthroughIdentity takes over who an AUTH or HELLO has made of the client on its passthrough connection.
+// passthroughIdentity notes the identity that an AUTH or HELLO has given the client on its passthrough connection.
 func (s *Session) passthroughIdentity(id upstream.Identity) {
 	if id.User == s.id.User && id.Secret == s.id.Secret {
 		return
@@ -38,9 +37,9 @@ func (s *Session) passthroughIdentity(id upstream.Identity) {
 	s.returnShared()
 }
 
-// runPinnedForLife sends a command that may leave anything behind on a connection of the
-// client's own, which it keeps from now on. Where it is there already nothing is
-// waited for: a client may say NO-EVICT OFF with replies that it does not read.
+// runPinnedForLife sends a command whose effect on the connection is not known here: the client gets a connection of its
+// own, and keeps it. If it has one already nothing is waited for: a client may send NO-EVICT OFF while it does not read
+// its replies.
 func (s *Session) runPinnedForLife(ctx context.Context, q request) {
 	if s.tryPin() || s.pin(ctx) {
 		s.pinnedForLife = true
@@ -49,15 +48,15 @@ func (s *Session) runPinnedForLife(ctx context.Context, q request) {
 	}
 }
 
-// changesUsersHere reports whether an ACL or CONFIG that changes users is the proxy's
-// matter: elsewhere it is an ordinary command.
+// changesUsersHere reports whether changeUsers handles a command that changes users. In other states of the session it
+// is an ordinary command.
 func (s *Session) changesUsersHere() bool {
 	return s.mode != onPassthrough && !s.tx.In && !s.inCluster()
 }
 
-// changeUsers sends a command after which the upstream may no longer let in whom it
-// did. What may end the client's own user goes on a connection of its own, which it
-// keeps: if the upstream closes that, the client is disconnected.
+// changeUsers sends a command that may change which users the upstream lets in. A command that may remove the client's
+// own user goes on a connection of its own, which the client keeps: if the upstream closes that, the client is
+// disconnected.
 func (s *Session) changeUsers(ctx context.Context, q request) {
 	if resp.Is(q.args[1], "LOAD") || resp.Is(q.args[1], "DELUSER") {
 		if !s.pin(ctx) {
@@ -71,7 +70,7 @@ func (s *Session) changeUsers(ctx context.Context, q request) {
 	s.flushBatches()
 	c := s.conn()
 	s.replies.ExpectObserved(c, func(begin []byte) {
-		if begin[0] != '-' { // one that may not must not cost the others a question each
+		if begin[0] != '-' { // a refused command must not make all others ask again
 			s.up.Revalidate()
 			s.d.acl.Invalidate()
 		}
@@ -98,9 +97,8 @@ func (s *Session) hello(ctx context.Context, q request) {
 	}
 }
 
-// askName takes over what the client is called on its pinned connection, after a HELLO
-// that may have been refused: Redis 7.0 takes options one by one, up to the wrong one,
-// later ones and Valkey all or none.
+// askName asks for the client's name on its pinned connection, after a HELLO that may have been refused: Redis 7.0
+// applies options one by one, up to the wrong one, later versions and Valkey all or none.
 func (s *Session) askName(ctx context.Context) {
 	if s.pinned == nil || s.idle(ctx) != nil {
 		return
@@ -233,7 +231,7 @@ func (s *Session) selectDB(ctx context.Context, q request) {
 	s.moveToIdentity(ctx, c, id, q.raw) // c is in that database, but the user may not be allowed to ask for it
 }
 
-// reset is RESET: the session is as that of a client that has sent nothing.
+// reset is RESET: it makes the session that of a new client.
 func (s *Session) reset(ctx context.Context, q request) {
 	if len(q.args) > 1 {
 		s.runForward(ctx, q.raw) // refused
@@ -282,7 +280,7 @@ func (s *Session) quit(ctx context.Context, _ request) {
 	s.replies.Close()
 }
 
-// onClient is the run of a CLIENT subcommand, which in a Cluster may be about all nodes.
+// onClient returns the run of a CLIENT subcommand, which in a Cluster may concern all nodes.
 func onClient(run func(*Session, context.Context, request)) func(*Session, context.Context, request) {
 	return func(s *Session, ctx context.Context, q request) {
 		if !s.inCluster() || !s.clientInCluster(ctx, q) {
@@ -300,7 +298,7 @@ func (s *Session) setInfo(ctx context.Context, q request) {
 	s.runForward(ctx, q.raw)
 }
 
-// pause sends CLIENT PAUSE or UNPAUSE, and takes it over if the upstream agrees.
+// pause sends CLIENT PAUSE or UNPAUSE, and notes it if the upstream agrees.
 func (s *Session) pause(ctx context.Context, q request) {
 	if !s.pin(ctx) {
 		return
@@ -343,8 +341,8 @@ func (s *Session) setName(ctx context.Context, q request) {
 	s.replies.Local([]byte("+OK\r\n"))
 }
 
-// mayName asks the upstream with a command about the name of the shared connection,
-// which it leaves without, whether the client may. If not, that has got the reason.
+// mayName reports whether the client may run CLIENT SETNAME or GETNAME: the upstream is asked with command, which leaves
+// the shared connection without a name. If it refuses, the client gets its reply.
 func (s *Session) mayName(ctx context.Context, command []byte) bool {
 	reply, err := s.replies.Ask(ctx, s.shared[s.connClass], command)
 	if err != nil {

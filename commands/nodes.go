@@ -32,7 +32,7 @@ func (t nodes) run(ctx context.Context, q request) {
 	}
 }
 
-// runNodes is run but for what any one of the nodes will do for: then it is false.
+// runNodes is run for commands that need particular nodes. It returns false for a command that any node can run.
 func (s *Session) runNodes(ctx context.Context, q request) bool {
 	if s.mode == onPinned && s.inCluster() && !q.row.Has(table.OnTxConn) {
 		if s.idle(ctx) != nil {
@@ -60,9 +60,8 @@ func (s *Session) runNodes(ctx context.Context, q request) bool {
 	return s.mode == onShared && s.runCluster(ctx, q)
 }
 
-// leavePinned goes back to the shared connections of a Cluster's nodes between the
-// commands that need one of the session's own, though that may have state: what is
-// sent there, WATCH and what follows MULTI, is sent there by name.
+// leavePinned goes back to the shared connections of a Cluster's nodes, unless a command needs the session's own. State
+// on that is not in the way: WATCH and what follows MULTI are sent there explicitly.
 func (s *Session) leavePinned(c *command) {
 	if s.mode != onPinned || !s.inCluster() || c.Has(table.OnTxConn) {
 		return
@@ -98,8 +97,8 @@ func (s *Session) tryCluster(q request) bool {
 	return s.sendRouted(s.route(q), need, q)
 }
 
-// sendRouted sends a command along its route, or answers it. False: a connection is
-// missing, or the route is not known.
+// sendRouted sends a command along its route, or answers it. It returns false if a connection is missing, or the route
+// is not known.
 func (s *Session) sendRouted(r cluster.Route, need table.Need, q request) bool {
 	switch r.Kind {
 	case cluster.UnknownKeys:
@@ -141,8 +140,8 @@ func (s *Session) sendToNodes(r cluster.Route, q request) bool {
 	return sent
 }
 
-// runCluster is run for what tryCluster could not send at once. It is false for what does
-// not depend on nodes after all.
+// runCluster is run for a command that tryCluster could not send at once. It returns false for one that does not depend
+// on nodes.
 func (s *Session) runCluster(ctx context.Context, q request) bool {
 	for range maxRoutes {
 		if sent, ours := s.runRoute(ctx, q); sent || !ours {
@@ -153,8 +152,7 @@ func (s *Session) runCluster(ctx context.Context, q request) bool {
 	return true
 }
 
-// maxRoutes is how often a command is routed anew, because nodes changed their places,
-// or a connection was lost, before it was sent.
+// maxRoutes is how often a command is routed anew, because slots have moved or a connection was lost before it was sent.
 const maxRoutes = 5
 
 // runRoute routes a command and sends it, or answers it. ours is false for what does not
@@ -195,8 +193,8 @@ func (s *Session) runRoute(ctx context.Context, q request) (sent, ours bool) {
 	return s.sendRouted(r, need, q), true
 }
 
-// replyUnreachable answers that nodes could not be reached. It is false if they have changed
-// their places meanwhile: then others may be.
+// replyUnreachable answers that nodes could not be reached. It returns false if the view of the nodes has changed
+// meanwhile: then others may be reached.
 func (s *Session) replyUnreachable(err error) bool {
 	if s.router.View() != s.up.View() {
 		return false

@@ -6,7 +6,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/table"
 )
 
-// observe tells the Observer of a command that is about to travel, once.
+// observe tells the Observer of a command that is about to be sent, once.
 func (s *Session) observe(q request) {
 	if s.observed || q.row.Has(table.LockVerb) {
 		return
@@ -34,7 +34,7 @@ func (cs *conns) enqueueTapped(raw []byte) {
 	cs.replies.Send(cs.conn(), raw, 1)
 }
 
-// replyAdopted answers a command on the key of an adopted lock, by which that was done.
+// replyAdopted answers a command on the key of an adopted lock, and tells the Observer that it did did.
 func (s *Session) replyAdopted(q request, reply []byte, did adopt.Op) {
 	s.replies.Local(reply)
 	s.d.opt.Observer.Note(&s.peer, observe.Decided, s.id.DB, s.id.Proto, q.args, reply, did)

@@ -15,7 +15,7 @@ import (
 // last thing it asked, on a connection whose replies are not counted, or if it may block.
 const replyGrace = 50 * time.Millisecond
 
-// passthrough is what a session knows of its connection once replies are not counted on it.
+// passthrough is what a session knows of its passthrough connection, on which replies are not counted.
 type passthrough struct {
 	subs                   pubsub.Subscriptions
 	replyMode              clients.ReplyMode
@@ -25,8 +25,8 @@ type passthrough struct {
 	quitSent               bool
 }
 
-// passing is the transport of a connection on which replies are not counted: it relays
-// everything but what must be known of.
+// passing is the transport of a passthrough connection: it relays commands, and notes those that change what the session
+// must know.
 type passing struct{ s *Session }
 
 func (t passing) send(q request) bool {
@@ -48,9 +48,8 @@ func (t passing) run(ctx context.Context, q request) {
 	}
 }
 
-// onlyMessages reports whether the client may say little but SUBSCRIBE and UNSUBSCRIBE: in
-// RESP2, with subscriptions. A SUBSCRIBE may have been refused, so what changes the client
-// is decided by the reply, if there is one.
+// onlyMessages reports whether the client may send little but SUBSCRIBE and UNSUBSCRIBE: in RESP2, with subscriptions. A
+// SUBSCRIBE may have been refused, so what changes the client is decided by the reply, if there is one.
 func (s *Session) onlyMessages() bool { return s.id.Proto == 2 && s.subscribed() }
 
 // isAnswered reports whether each command on the passthrough connection has its reply.
@@ -140,8 +139,8 @@ func (s *Session) takeReplyMode() bool {
 	return true
 }
 
-// setStepping has a passthrough connection deliver everything that comes together, unless
-// messages must be looked at.
+// setStepping makes a passthrough connection deliver replies one by one if messages must be looked at, and otherwise all
+// that have come together.
 func (s *Session) setStepping() { s.pinned.DeliverSingly(s.pass.redirectsInvalidations) }
 
 // noteSync notes that the client is a replica from now on.
@@ -149,12 +148,12 @@ func (s *Session) noteSync(args [][]byte) {
 	s.pass.isReplica = s.pass.isReplica || resp.Is(args[0], "SYNC") || resp.Is(args[0], "PSYNC")
 }
 
-// startPassthrough stops counting replies, from a command on that has none or many.
+// startPassthrough sends a command that has no reply or many, and stops counting replies.
 func (s *Session) startPassthrough(ctx context.Context, q request) {
 	if !s.pin(ctx) {
 		return
 	}
-	if s.locked.Watches() { // MULTI would not heed it there
+	if s.locked.Watches() { // MULTI would ignore the watched lock there
 		s.replies.Local(s.refuseBesideLock(q))
 		return
 	}

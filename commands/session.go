@@ -50,7 +50,7 @@ type Dispatcher struct {
 	pause   clients.Pause
 	watch   *observe.Observer // opt.Observer, if it looks at ordinary traffic; else nil
 
-	httpLogged atomic.Int64 // when that was last logged, in s since 1970
+	httpLogged atomic.Int64 // when a client that speaks HTTP was last logged, in s since 1970
 
 	rows      table.Table[handlers]
 	discovery *spec.Discovery // of the commands beyond these
@@ -80,8 +80,8 @@ func (d *Dispatcher) Report(r *metrics.Report) {
 	d.opt.Adoption.Report(r)
 }
 
-// Drain ends every LOCK that waits, for good: the proxy is to end, and who waits holds
-// nothing here that another proxy could not give.
+// Drain ends every LOCK that waits, and lets none wait again: the proxy is about to stop, and its clients can wait at
+// another one.
 func (d *Dispatcher) Drain() { d.verbs.Drain() }
 
 // Wait returns when all goroutines have ended that asked for LOCKs. Every session must have
@@ -97,7 +97,7 @@ type Session struct {
 	// Fixed by NewSession.
 	d      *Dispatcher
 	out    relay.Output
-	client *clients.Client // what CLIENT LIST shows of it, and what CLIENT of others does to it
+	client *clients.Client // how CLIENT commands of others see it
 
 	conns // as whom, and on which connections, its commands travel
 	tx    tx.State
@@ -122,12 +122,11 @@ type unshown struct {
 	changed bool     // anything else may have
 }
 
-// Why is why the session ended, in one word, as far as is known here; empty: it has not. The first
-// reason counts.
+// Why returns in one word why the session ended, as far as is known here; empty: it has not. The first reason counts.
 func (s *Session) Why() string { return s.end.Why().String() }
 
-// NewSession is the session of a client that has sent nothing yet. present ends when it
-// leaves. The session is one of those that CLIENT LIST shows until End.
+// NewSession returns the session of a client that has sent nothing yet. present ends when the client leaves. CLIENT LIST
+// shows the session until End.
 func (d *Dispatcher) NewSession(present context.Context, out relay.Output, who Peer) *Session {
 	s := &Session{
 		d: d, out: out, peer: observe.Client{ID: who.ID},

@@ -117,7 +117,7 @@ func (s *Session) queueMessages(q request) bool {
 	return s.enqueue(q.raw)
 }
 
-// execMessages sends an EXEC behind which replies are not counted any more, and waits for its own, which is.
+// execMessages sends an EXEC after which replies are no longer counted, and waits for its own reply, which still is.
 func (s *Session) execMessages(ctx context.Context, q request) {
 	s.flushBatches()
 	if s.idle(ctx) != nil {
@@ -144,8 +144,8 @@ func (s *Session) execMessages(ctx context.Context, q request) {
 	s.shown.changed = true
 }
 
-// sendObserved sends a command on the pinned connection whose answer must be known, and
-// goes through e if that is not nil.
+// sendObserved sends a command on the pinned connection. heard gets the beginning of the reply, and e rewrites it if
+// that is not nil.
 func (s *Session) sendObserved(raw []byte, heard func([]byte), e relay.Rewrite) {
 	s.flushBatches()
 	if s.inCluster() && e == nil {

@@ -38,7 +38,7 @@ func (s *Session) runVerb(ctx context.Context, q request) {
 }
 
 // awaitTurn waits until everything before a command that the lock nodes decide has been answered, and reports
-// whether the upstream would let the client in. If not, that has got the reason.
+// whether the upstream would let the client in. If not, it has answered the client.
 func (s *Session) awaitTurn(ctx context.Context) bool {
 	if !s.awaitReplies(ctx) {
 		return false
@@ -67,7 +67,7 @@ func (s *Session) EndLocks() { s.locks.EndLocks() }
 // proxy ends, and the client may still be working. It is safe for concurrent use.
 func (s *Session) AbandonLocks() { s.locks.AbandonLocks() }
 
-// Brief bounds a text of a client's for the log.
+// Brief shortens a text of a client for the log.
 func Brief(word string) string { return lockcmd.Brief(word) }
 
 // A verbConn is a session as its lock verbs use it.
