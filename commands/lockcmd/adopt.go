@@ -15,7 +15,7 @@ const adoptUsage = "LOCKCTL ADOPT [MATCH glob]"
 // errNothingObserved is the reply to LOCKCTL ADOPT where there is nothing to be reported.
 var errNothingObserved = errors.New("ERR no keys are looked at here; start the proxy with --adopt-report, or name keys with --adopt 'PATTERN mode=observe'")
 
-// adopt shows which keys are used as locks, to whom owners are shown.
+// adopt is LOCKCTL ADOPT: it shows admin users which keys are used as locks.
 func (c *ctl) adopt(ctx context.Context, args [][]byte) ([]byte, error) {
 	if len(args) > 0 && resp.Is(args[0], "CHECK") {
 		return c.adoptCheck(ctx, args[1:])

@@ -18,7 +18,7 @@ const longestWatch = time.Hour
 // errNothingAdopted is the reply to LOCKCTL ADOPT CHECK where there is nothing to look at.
 var errNothingAdopted = errors.New("ERR no keys are adopted here; name them with --adopt")
 
-// adoptCheck says what is in the way of the next mode of each pattern, to whom owners are shown.
+// adoptCheck is LOCKCTL ADOPT CHECK: it tells admin users what is in the way of the next mode of each pattern.
 func (c *ctl) adoptCheck(ctx context.Context, args [][]byte) ([]byte, error) {
 	watch, err := parseAdoptCheck(args)
 	if err != nil {

@@ -10,10 +10,11 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// GrantedChannel begins the name of the channel on which grants to LOCK ASYNC are told; the owner follows.
+// GrantedChannel is the prefix of the channel on which the grant of a LOCK with ASYNC is published; the owner
+// follows.
 const GrantedChannel = "lockproxy:granted:"
 
-// A waitKey is the same for the same request.
+// A waitKey identifies a LOCK with ASYNC: it is the same if that is sent again.
 type waitKey struct {
 	locks.Key
 	owner, req string
@@ -29,15 +30,16 @@ type waits struct {
 type asyncWait struct {
 	*Pending
 	cancel context.CancelFunc
-	queued chan struct{}  // closed when it is refused for now
-	place  locks.Decision // valid then
+	queued chan struct{}  // closed when the lock is not granted at once
+	place  locks.Decision // the place in line, once queued is closed
 
 	mu      sync.Mutex
 	replied bool // the client knows that it waits
-	granted bool // it has its answer, a grant, and the client is to be told
+	granted bool // it was granted, and the client has not been told yet
 }
 
-// begin puts a wait in the place of one of the same request, which it ends: its client may have lost its connection, unseen yet.
+// begin adds a wait, and ends an earlier one of the same request: the client of that may have lost its
+// connection, unnoticed.
 func (w *waits) begin(k waitKey, a *asyncWait) {
 	w.mu.Lock()
 	before := w.all[k]
@@ -57,7 +59,8 @@ func (w *waits) remove(k waitKey, a *asyncWait) {
 	}
 }
 
-// giveUp ends the waits of an owner that gives up: that of a request or, without one, all. It returns when each has its answer.
+// giveUp ends the waits of an owner for a lock: the one with that req or, if req is empty, all. It returns when
+// each has its answer.
 func (w *waits) giveUp(k locks.Key, owner, req string) {
 	var ended []*asyncWait
 	w.mu.Lock()
@@ -82,7 +85,7 @@ func (a *asyncWait) Queued(place locks.Decision) {
 	close(a.queued)
 }
 
-// waited reports whether it was refused at first.
+// waited reports whether the lock was not granted at once.
 func (a *asyncWait) waited() bool {
 	select {
 	case <-a.queued:
@@ -92,7 +95,7 @@ func (a *asyncWait) waited() bool {
 	}
 }
 
-// end ends a wait, and returns when it has its answer; nil is none.
+// end ends a wait, and returns when it has its answer. A nil wait has ended.
 func (a *asyncWait) end() {
 	if a != nil {
 		a.cancel()
@@ -139,9 +142,9 @@ func (c *Client) lockAsync(ctx context.Context, a Lock, muted bool) {
 	c.watchHost()
 }
 
-// granted notes the answer to a LOCK with ASYNC. It is safe for concurrent use.
+// granted handles the answer to a LOCK with ASYNC. It is safe for concurrent use.
 func (c *Client) granted(w *asyncWait) {
-	if !w.waited() { // the reply is yet to come: it has the answer
+	if !w.waited() { // the reply has not been sent yet, and will be the answer
 		return
 	}
 	w.mu.Lock()

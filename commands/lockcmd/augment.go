@@ -9,9 +9,8 @@ import (
 	"github.com/lockproxy/lockproxy/backends/resp"
 )
 
-// Augment returns what goes upstream in place of a COMMAND whose reply is to tell of the lock
-// verbs too, which may be raw itself, and a function that turns the upstream's reply into the client's. proto is
-// the protocol of both.
+// Augment adds the lock verbs to the reply to a COMMAND. sent is what goes upstream, perhaps raw itself, and add
+// turns the upstream's reply into the client's. proto is the protocol of both.
 func Augment(proto int, raw []byte, args [][]byte) (sent []byte, add func(reply []byte) []byte) {
 	f := commandFormat{proto: proto}
 	switch {
@@ -35,8 +34,8 @@ func Augment(proto int, raw []byte, args [][]byte) (sent []byte, add func(reply 
 	return raw, add
 }
 
-// withStandIns is a COMMAND INFO or DOCS that asks about another command in place of each
-// lock verb: the upstream's entry shows the format for the verb's.
+// withStandIns returns a COMMAND INFO or DOCS that asks about the command name in place of each lock verb: the
+// upstream's entry for that shows the format of the verb's.
 func withStandIns(args [][]byte, name string) []byte {
 	asked := slices.Clone(args)
 	for i := 2; i < len(args); i++ {

@@ -19,7 +19,7 @@ type Connection interface {
 	// Database and Protocol are what the client has chosen last.
 	Database() int
 	Protocol() int
-	// Address is where the client is, for others that ask who waits.
+	// Address is the client's, shown to others that ask who waits.
 	Address() string
 	// Present ends when the client has left.
 	Present() context.Context
@@ -41,8 +41,7 @@ type Connection interface {
 	Push(p []byte) bool
 	// Disconnect ends the connection at once. It is safe for concurrent use.
 	Disconnect()
-	// About are the fields of a line in the log that is about the client. It is safe for
-	// concurrent use.
+	// About returns the attributes that identify the client in a line of the log. It is safe for concurrent use.
 	About() []slog.Attr
 }
 
@@ -55,7 +54,7 @@ type Client struct {
 
 	pending     *Pending // a LOCK that waits; nil: none
 	implicit    owners   // of locks taken without OWNER
-	sessions    sessions // with SESSION; others touch it, too
+	sessions    sessions // its locks with SESSION; other goroutines use it, too
 	hostWatched bool     // the client's host is watched
 
 	sessionWaits atomic.Int32 // LOCKs with SESSION and ASYNC that wait
@@ -64,7 +63,7 @@ type Client struct {
 	adminCheckedAt time.Time // when the upstream was asked
 }
 
-// NewClient is a client that has sent nothing yet.
+// NewClient returns a client that has sent nothing yet.
 func (v *Verbs) NewClient(c Connection) Client { return Client{verbs: v, conn: c} }
 
 // Reset forgets the implicit owners, and what the client may do.
@@ -134,7 +133,7 @@ func (c *Client) Unlock(ctx context.Context, args [][]byte) (reply Reply, err er
 	return Reply{Bytes: resp.AppendInt(nil, released)}, nil
 }
 
-// implicitOwner finds who the connection is when a command names no owner.
+// implicitOwner finds the owner for a command that names none.
 func (c *Client) implicitOwner(o Release, verb string) (owner string, fence int64, err error) {
 	if c.verbs.opt.RequireOwner {
 		return "", 0, fmt.Errorf("ERR this proxy wants %s to name the owner", verb)

@@ -189,7 +189,7 @@ func shownOwner(visible string) string {
 	return shown
 }
 
-// visibleOwner is an owner as this client may see it. Its own it always may.
+// visibleOwner returns an owner if this client may see it: its own, or as an admin.
 func (c *ctl) visibleOwner(ctx context.Context, name, owner string) string {
 	if owner != "" && c.implicit.Owns(locks.Key{DB: c.db, Name: name}, owner) {
 		return owner
@@ -226,7 +226,7 @@ func nodeSays(v locks.NodeView, owner string) string {
 	return "held by another owner"
 }
 
-// fence replies the fence of the grant of a name if its client's value, field or owner is this one.
+// fence is LOCKCTL FENCE: it replies the fence of a lock if its value, field or owner is value.
 func (c *ctl) fence(ctx context.Context, arg []byte, value string) ([]byte, error) {
 	name, err := lockName(arg)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks"
 )
 
-// Brief bounds a text of a client's for the log.
+// Brief shortens a text of a client for the log.
 func Brief(word string) string {
 	const most = 64
 	if len(word) > most {

@@ -30,12 +30,12 @@ type Options struct {
 	Locker   Locker       // required
 	Sessions LockSessions // nil: SESSION is refused
 
-	Inspector Inspector                 // nil: so is LOCKCTL
+	Inspector Inspector                 // nil: LOCKCTL is refused
 	Nodes     func() []locks.NodeStatus // with Inspector
 	Reader    Reader                    // with Inspector
 	Proxies   func() []Proxy            // the others that use the lock nodes; nil: none is known
 	Observer  *observe.Observer         // of keys that are used as locks; may be nil
-	Migration *migrate.Checker          // of what is in the way of another mode of adopted keys; nil: none is adopted
+	Migration *migrate.Checker          // finds what is in the way of another mode of adopted keys; nil: none is adopted
 
 	Limits Limits // of what clients may ask for
 	// Publish has a message published on a channel of the upstream, without waiting for that. It may be nil.
@@ -66,8 +66,8 @@ func New(opt Options, log *slog.Logger) *Verbs {
 	return v
 }
 
-// Drain ends every LOCK that waits, for good: the proxy is to end, and who waits holds
-// nothing here that another proxy could not give.
+// Drain ends every LOCK that waits, and lets none wait again: the proxy is about to stop, and its clients can
+// wait at another one.
 func (v *Verbs) Drain() { v.drain() }
 
 // Wait returns when all goroutines have ended that asked for LOCKs. No client may send
