@@ -120,7 +120,7 @@ func (o *output) writePieces(p []byte) {
 	}
 }
 
-// full is how much may be queued of what is read only for this client.
+// full is how many bytes may be queued before Full tells those who read for this client alone to pause.
 const full = 1 << 20
 
 // Full implements commands.Output.

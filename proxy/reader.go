@@ -17,8 +17,7 @@ const (
 	// has taken everything that the client sent before.
 	maxBacklog = 1 << 20
 	hangUpPoll = 200 * time.Millisecond
-	// partSize is how much must have arrived of a command that has not in whole to be
-	// sent ahead.
+	// partSize is how many bytes of a command must have arrived before they are sent ahead of the rest.
 	partSize = 64 << 10
 )
 
@@ -62,8 +61,8 @@ func (s *session) readOnce(into netio.Buffer) (int, error) {
 	return n, err
 }
 
-// onlyIdle reports whether a read failed only because nothing came for the idle timeout,
-// of a client that is busy: one that waits for the proxy.
+// onlyIdle reports whether a read failed only because nothing came for the idle timeout, from a client that is
+// busy, as one that waits for a reply. Then the session goes on.
 func (s *session) onlyIdle(err error, busy func() bool) bool {
 	s.idled = errors.Is(err, os.ErrDeadlineExceeded) && !s.stopped.Load()
 	return s.idled && busy()
@@ -104,14 +103,15 @@ func (s *session) sendPart() {
 	}
 }
 
-// Sizes of the buffer for what comes while a client waits for a reply. That is little, and
-// many may wait: the buffer is small until it has been filled once.
+// Sizes of a readAheadBuffer. Little comes while a client waits, and many may wait: the
+// buffer is small until it has been filled once.
 const (
 	minReadAhead = 512
 	maxReadAhead = 4 << 10
 )
 
-// A readAheadBuffer is that buffer, a netio.Buffer. It has no memory while nothing comes.
+// A readAheadBuffer takes what comes while a client waits for a reply; it is a netio.Buffer. It has no memory
+// while nothing comes.
 type readAheadBuffer struct {
 	buf  []byte
 	full bool // it was filled, the last time
@@ -131,7 +131,7 @@ func (b *readAheadBuffer) Space() []byte {
 // Release implements netio.Buffer.
 func (b *readAheadBuffer) Release() { b.buf = nil }
 
-// filled is the first n bytes, which have been read.
+// filled returns the first n bytes, which have been read.
 func (b *readAheadBuffer) filled(n int) []byte {
 	b.full = n == len(b.buf)
 	return b.buf[:n]
@@ -162,8 +162,7 @@ func (s *session) readBacklog(ctx context.Context) bool {
 	return s.handleReadAhead(ctx, data)
 }
 
-// handleReadAhead handles data that was read while the worker was the owner, which it is
-// no more.
+// handleReadAhead handles data that was read while the worker was the owner, after that has ended.
 func (s *session) handleReadAhead(ctx context.Context, data []byte) bool {
 	for len(data) > 0 {
 		if data = s.feed(data); !s.handleRequests(ctx) {

@@ -171,9 +171,9 @@ func (s *Server) beginDrain() {
 	s.cmds.Drain()
 }
 
-// await returns when the last session has ended, and what its LOCKs began. One that writes to
-// an upstream which does not read notices nothing else: after DrainTimeout and a second the
-// upstream is closed.
+// await returns when the last session has ended, and the goroutines of its LOCKs. A session that is writing to
+// an upstream which does not read can be ended only by closing the upstream: that is done after DrainTimeout and
+// a second.
 func (s *Server) await() {
 	defer time.AfterFunc(s.opt.DrainTimeout+time.Second, s.cmds.CloseUpstream).Stop()
 	s.sessions.Wait()

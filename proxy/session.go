@@ -53,7 +53,7 @@ const (
 	// try one after the other.
 	drainQuiet    = 50 * time.Millisecond
 	drainDeadline = 250 * time.Millisecond
-	// hangUpGrace is how long a client of a draining server has to close, too. What it
+	// hangUpGrace is how long a client of a draining server has to close its side. What it
 	// sends meanwhile is thrown away: left unread it would reset the connection, which may
 	// cost the client replies that are on their way.
 	hangUpGrace = 500 * time.Millisecond

@@ -10,9 +10,8 @@ import (
 // handshakeTime is how long a client may take to agree on TLS.
 const handshakeTime = 10 * time.Second
 
-// secure is nc after the TLS handshake, or nc itself if clients speak plain text.
-// ok is false, and nc closed, if the client cannot be understood or trusted within
-// handshakeTime, or the server is to end.
+// secure returns nc after the TLS handshake, or nc itself if clients speak plain text. ok is false, and nc
+// closed, if the handshake fails, takes longer than handshakeTime, or the server drains.
 func (s *Server) secure(nc net.Conn) (_ net.Conn, ok bool) {
 	if s.opt.TLS == nil {
 		return nc, true

@@ -2,11 +2,11 @@ package proxy
 
 import "context"
 
-// keptWorkers are how many goroutines at most wait for the next request that may wait.
+// keptWorkers is how many idle workers are kept for the next request that may wait.
 const keptWorkers = 64
 
-// goWork runs f on a goroutine that has run another one before, or on a new one. It is a tenth of what a LOCK
-// costs to grow the stack of a new goroutine as far as a LOCK needs.
+// goWork runs f on an idle worker, or on a new one. Reusing a goroutine saves a tenth of what a LOCK costs: the
+// stack of a new one must grow first.
 func (s *Server) goWork(f func()) {
 	select {
 	case s.jobs <- f:
@@ -22,7 +22,7 @@ func (s *Server) goWork(f func()) {
 	})
 }
 
-// nextJob waits for one. It is nil where enough others do, and when the server drains.
+// nextJob waits for a job. It returns nil if enough other workers wait, or the server drains.
 func (s *Server) nextJob() func() {
 	defer s.idle.Add(-1)
 	if s.idle.Add(1) > keptWorkers {
@@ -36,7 +36,7 @@ func (s *Server) nextJob() func() {
 	}
 }
 
-// work runs a request that may wait, and then everything that came meanwhile.
+// work runs a request that may wait, and then everything that has come meanwhile.
 func (s *session) work(ctx context.Context, raw []byte, args [][]byte) {
 	s.cmds.Arrived()
 	s.cmds.Run(ctx, raw, args)
@@ -62,8 +62,8 @@ func (s *session) feed(data []byte) (rest []byte) {
 	return data[n:]
 }
 
-// takeBacklog takes the backlog. It is nil when there is none: then the worker has ended,
-// or, while a LOCK waits, is parked.
+// takeBacklog takes the backlog. It returns nil if that is empty: then the worker has ended or, while a LOCK
+// waits, is parked.
 func (s *session) takeBacklog(ctx context.Context) (data []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
