@@ -122,8 +122,8 @@ func isAddressOrLocalhost(host string) bool {
 	return err == nil || host == "localhost" || host == ""
 }
 
-// isCrossSiteLoad reports whether a page of another site loads this as a part of itself. It
-// could not read it, but cause work: a profile takes a minute. A link to it is allowed.
+// isCrossSiteLoad reports whether a page of another site loads a URL as a part of itself. That page could not read it,
+// but cause work: a profile takes a minute. Following a link to it is allowed.
 func isCrossSiteLoad(r *http.Request) bool {
 	site, mode := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Sec-Fetch-Mode")
 	return (site == "cross-site" || site == "same-site") && mode != "navigate"

@@ -25,14 +25,13 @@ const (
 	rateWindow       = 10 * time.Second
 )
 
-// A feed makes the events of the page, once for all viewers, and rests while there are none. It also makes what a page that is
-// opened shows first.
-// Its methods are safe for concurrent use.
+// A feed makes the events of the page, once for all viewers, and rests while there are none. It also makes what a page
+// shows first when it is opened. Its methods are safe for concurrent use.
 type feed struct {
 	srv   *Server
 	began time.Time
 
-	// A viewer has joined: do not sleep for long. Each holds one.
+	// Each holds one signal: a viewer has joined, so do not sleep for long.
 	wakeState, wakeLocks chan struct{}
 
 	mu         sync.Mutex

@@ -24,7 +24,7 @@ type history struct {
 	periods []period // the oldest first, maxPeriods at most
 }
 
-// counted is what the metrics have counted since the start.
+// counted is what the metrics had counted at one time, since the start of the process.
 type counted struct {
 	at               time.Time
 	grants, refusals float64
@@ -38,7 +38,8 @@ type nodeCounted struct {
 	yes, no, none float64
 }
 
-// A period is what was counted between two looks. Rates are per second, times in milliseconds, negative if there are none.
+// A period is what was counted between two times. Rates are per second, times in milliseconds, negative if there are
+// none.
 type period struct {
 	grants, refusals, wait float32
 	nodes                  []nodePeriod
@@ -68,7 +69,7 @@ func (h *history) take(now time.Time) {
 	h.last = next
 }
 
-// look reads the counters out of the metrics, by the names that docs/metrics.md lists.
+// look reads the counters from the metrics, by the names that docs/metrics.md lists.
 func (h *history) look() *counted {
 	c := &counted{}
 	node := func(address string) *nodeCounted {
@@ -111,7 +112,7 @@ func (h *history) look() *counted {
 	return c
 }
 
-// since is what was counted since an earlier look, at which there were the same nodes.
+// since returns what was counted since last, at which time there were the same nodes.
 func (c *counted) since(last *counted) period {
 	took := max(c.at.Sub(last.at).Seconds(), 1e-3)
 	rate := func(now, then float64) float32 { return rounded((now - then) / took) }
@@ -123,7 +124,7 @@ func (c *counted) since(last *counted) period {
 	return s
 }
 
-// p99 is the time, in milliseconds, that all but one of a hundred stayed under between two looks; -1 if there were none.
+// p99 returns the time, in milliseconds, that 99 % stayed under between two snapshots; -1 if there were none.
 func p99(now, then metrics.Snapshot) float32 {
 	of, ok := now.Since(then).Quantile(0.99)
 	if !ok {

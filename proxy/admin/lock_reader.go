@@ -14,7 +14,7 @@ import (
 
 const (
 	locksInterval = 2 * time.Second  // between events of the locks, at least
-	locksShare    = 20               // names and holders each take at most one part in so many of the time
+	locksShare    = 20               // listing names and reading holders may each take 1/locksShare of the time
 	locksTimeout  = 10 * time.Second // of one event
 	maxScans      = 300              // of a node's keys, a thousand each
 	maxRows       = 500              // for one viewer
@@ -73,7 +73,7 @@ func (r *lockReader) look(ctx context.Context, filters []string) (parts map[stri
 // firstTimeout is how long a page that is opened waits for the nodes.
 const firstTimeout = 300 * time.Millisecond
 
-// A firstLook is who holds what for pages that are opened. It is safe for concurrent use.
+// A firstLook reads who holds what for pages that are just opened. It is safe for concurrent use.
 type firstLook struct {
 	mu   sync.Mutex
 	r    lockReader
@@ -82,7 +82,7 @@ type firstLook struct {
 	next time.Time  // when to read it again
 }
 
-// locks is who holds what, read now unless that was done just before; nil if the nodes do not say in time.
+// locks returns who holds what, read now unless that was done just before; nil if the nodes do not answer in time.
 func (l *firstLook) locks(ctx context.Context) *locksView {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,7 +105,7 @@ func (l *firstLook) locks(ctx context.Context) *locksView {
 	return &v
 }
 
-// addListed has the details of these locks be found, until the next event tells of others.
+// addListed makes keyOf know these locks until the next event lists others.
 func (f *feed) addListed(listed map[string]locks.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,7 +115,7 @@ func (f *feed) addListed(listed map[string]locks.Key) {
 	maps.Copy(f.listedKeys, listed)
 }
 
-// pauseAfter is the pause after something that took so long, so that it takes its share.
+// pauseAfter returns how long to pause after work that took so long, so that the work takes 1/locksShare of the time.
 func pauseAfter(took time.Duration) time.Duration { return max(locksInterval, locksShare*took) }
 
 // listNames lists the names, if it is time to.

@@ -51,8 +51,8 @@ func FetchReport(ctx context.Context, at, password string) (r observe.Report, te
 	return r, text, err
 }
 
-// Ask sends a request to an admin server at a network address, whatever the URL's host is, and returns the answer, whose
-// body has been read: at most so many bytes. config is for https; nil is the default.
+// Ask sends a request to an admin server at a network address, whatever the URL's host is. It returns the answer and its
+// body, of which it reads most bytes at most. config is for https; nil is the default.
 func Ask(q *http.Request, network, address string, config *tls.Config, most int64) (answer *http.Response, text []byte, err error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true, TLSClientConfig: config,

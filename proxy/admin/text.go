@@ -39,7 +39,7 @@ func short(s string) textView {
 	return textView{Text: shown(s[:end]), Cut: true}
 }
 
-// shownOwner is shown of an owner: of an adopted lock's, the value or field that its client stored.
+// shownOwner is shown for an owner; that of an adopted lock is shown as the value or field that its client stored.
 func shownOwner(owner string) string {
 	o, _ := locks.ShownOwner(owner)
 	return shown(o)
@@ -51,7 +51,7 @@ func shortOwner(owner string) textView {
 	return short(o)
 }
 
-// adopted is the kind of an adopted lock with this owner; empty: it is of LOCK.
+// adopted returns the kind of an adopted lock with this owner; empty: LOCK has taken it.
 func adopted(owner string) string {
 	_, kind := locks.ShownOwner(owner)
 	return string(kind)

@@ -71,7 +71,7 @@ func (t *timelines) add(e locks.Event) {
 	t.lru.Add(e.Key, slices.Insert(all, i, h))
 }
 
-// kept is the beginning of a text, without the rest of what it was cut from.
+// kept returns a copy of the beginning of a text, so that the text it was cut from can be freed.
 func kept(text string) string {
 	if adopted(text) != "" {
 		text, _ = locks.ShownOwner(text)
