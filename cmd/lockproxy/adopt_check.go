@@ -75,8 +75,8 @@ func askAdoptCheck(ctx context.Context, s *backends.Server, watch time.Duration)
 	return w.Ask(ctx, args...)
 }
 
-// showAdoptCheck prints the reply to LOCKCTL ADOPT CHECK. It reports whether the step to the mode is safe for every pattern
-// that can take it next, and one can; with an empty mode, whether every next step is safe.
+// showAdoptCheck prints the reply to LOCKCTL ADOPT CHECK. It reports whether the step to mode to is safe: some pattern
+// can take it next, and it is safe for each that can. If to is empty, it reports whether every next step is safe.
 func showAdoptCheck(out io.Writer, rows resp.Tree, to string) (safe bool) {
 	safe, found := true, to == ""
 	for _, row := range rows.Elems {

@@ -13,11 +13,11 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// execute parses the arguments of a command and runs it, or that of its subcommands which they name. path is how the
-// command is called.
+// execute parses the arguments of a command and runs it, or the subcommand that they name. path is how the command is
+// called.
 //
-// cli.App would do so too. But its help is made by text/template, which calls methods by name, so that the linker must keep
-// every exported method of every type: 12 MB of the program (docs/decisions/0030).
+// cli.App would do so too. But its help is made by text/template, which calls methods by name, so that the linker must
+// keep every exported method of every type: 12 MB of the program (docs/decisions/0030).
 func (p program) execute(ctx context.Context, path string, cmd *cli.Command, args []string) error {
 	set := flag.NewFlagSet(path, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
@@ -28,7 +28,7 @@ func (p program) execute(ctx context.Context, path string, cmd *cli.Command, arg
 	}
 	c := cli.NewContext(nil, set, nil)
 	c.Context, c.Command = ctx, cmd
-	if len(cmd.Subcommands) == 0 && !cmd.SkipFlagParsing { // which means, behind the first argument
+	if len(cmd.Subcommands) == 0 && !cmd.SkipFlagParsing { // SkipFlagParsing is about what stands behind the first argument
 		args = flagsFirst(set, args)
 	}
 	switch err := set.Parse(args); {
@@ -48,7 +48,7 @@ func (p program) execute(ctx context.Context, path string, cmd *cli.Command, arg
 	return cmd.Action(c)
 }
 
-// flagsFirst is the arguments of a command with its flags before its names. Behind "--" there are only names.
+// flagsFirst returns the arguments of a command with all flags before the names. Behind "--" there are only names.
 func flagsFirst(set *flag.FlagSet, args []string) []string {
 	var flags, names []string
 	for i := 0; i < len(args); i++ {
@@ -76,7 +76,7 @@ func flagsFirst(set *flag.FlagSet, args []string) []string {
 	return append(append(flags, "--"), names...)
 }
 
-// suggesting is err with the flag that may have been meant, if err is of an unknown flag.
+// suggesting adds to an error about an unknown flag the one that may have been meant.
 func suggesting(err error, flags []cli.Flag) error {
 	_, name, unknown := strings.Cut(err.Error(), "flag provided but not defined: -")
 	if !unknown {
@@ -89,7 +89,7 @@ func suggesting(err error, flags []cli.Flag) error {
 	return fmt.Errorf("%w%s", err, didYouMean("--", name, names))
 }
 
-// unknownCommand is the error of a word that is none of these commands.
+// unknownCommand returns the error for a word that is none of the known commands.
 func unknownCommand(word string, known []*cli.Command) error {
 	var names []string
 	for _, c := range known {
@@ -98,9 +98,9 @@ func unknownCommand(word string, known []*cli.Command) error {
 	return fmt.Errorf("no command %q%s", word, cmp.Or(didYouMean("", word, names), "; there are "+strings.Join(names, ", ")))
 }
 
-// didYouMean asks whether the name that is most like an unknown one was meant; empty if none is like it.
+// didYouMean returns a question for the name that is most like an unknown one; empty: none is like it.
 func didYouMean(prefix, unknown string, names []string) string {
-	var flags []cli.Flag // which is what can be asked for
+	var flags []cli.Flag // cli.SuggestFlag compares flags only
 	for _, name := range names {
 		flags = append(flags, &cli.BoolFlag{Name: name})
 	}

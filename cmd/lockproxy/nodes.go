@@ -60,18 +60,18 @@ func (p program) nodesCommand() *cli.Command {
 	return show
 }
 
-// minus is list without servers of s's ID.
+// minus returns list without servers of the ID of s.
 func minus(list []*backends.Server, s *backends.Server) []*backends.Server {
 	return slices.DeleteFunc(slices.Clone(list), func(o *backends.Server) bool { return o.ID() == s.ID() })
 }
 
-// plus is list with s in place of servers of its ID.
+// plus returns list with s in place of servers of its ID.
 func plus(list []*backends.Server, s *backends.Server) []*backends.Server {
 	return append(minus(list, s), s)
 }
 
-// changeNodes makes the half step that is due, of the first change that is not done. It tries
-// again until it has waited for so long.
+// changeNodes takes the next half step of the first change that is not done. If that has to wait it tries again, for as
+// long as wait.
 func (p program) changeNodes(ctx context.Context, o options, steps []voters.Change, finish bool, wait time.Duration) error {
 	log := newLogger(p.stderr, o)
 	o = o.withTLS(log)

@@ -6,7 +6,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/observe"
 )
 
-// newObserver is nil where no setting asks for a report on keys that are used as locks.
+// newObserver returns nil if no setting asks for a report on keys that are used as locks.
 func newObserver(o options, heard *idiom.Heard) (*observe.Observer, error) {
 	if !o.adoptReport && len(o.adopt) == 0 {
 		return nil, nil

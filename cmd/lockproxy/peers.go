@@ -18,8 +18,8 @@ import (
 	"github.com/lockproxy/lockproxy/commands/lockcmd"
 )
 
-// newAnnouncer is what tells other proxies which keys are locks here.
-// Each time it asks the upstream what that is called it notes in heard which version it is.
+// newAnnouncer makes the announcer, which tells other proxies which keys are locks here. Each time it asks the upstream
+// for its replication ids it notes the upstream's version in heard.
 func newAnnouncer(o options, svc *locks.Service, up *upstream.Upstream, heard *idiom.Heard, log *slog.Logger) *peers.Announcer {
 	host, _ := os.Hostname()
 	return peers.New(peers.Options{
@@ -28,7 +28,7 @@ func newAnnouncer(o options, svc *locks.Service, up *upstream.Upstream, heard *i
 	})
 }
 
-// announced are the patterns as other proxies are told them.
+// announced returns the patterns in the form that other proxies are told.
 func (o *options) announced() (all []peers.Pattern) {
 	for _, p := range o.adopt {
 		all = append(all, p.Announced())
@@ -46,8 +46,8 @@ func announceOnce(ctx context.Context, a *peers.Announcer) {
 // identifyTimeout bounds asking all masters who they are.
 const identifyTimeout = time.Second
 
-// replicationIDs are those of the upstream's masters, as far as these tell the proxy's own user; also the former ones,
-// which proxies that have not seen a failover yet still know them by. heard gets their versions. forget closes the
+// replicationIDs returns the ids of the upstream's masters, as far as they tell the proxy's own user; also their former
+// ids, which proxies that have not seen a failover yet still use. heard gets their versions. forget closes the
 // connections that this opened.
 func replicationIDs(ctx context.Context, up *upstream.Upstream, heard *idiom.Heard, forget bool) (ids []string) {
 	ctx, cancel := context.WithTimeout(ctx, identifyTimeout)
@@ -92,7 +92,7 @@ func parseReplicationIDs(info string) (ids []string) {
 	return ids
 }
 
-// newMigration is nil where no key is a lock.
+// newMigration returns nil if no key is a lock.
 func newMigration(o options, svc *locks.Service, up *upstream.Upstream, others *peers.Announcer) *migrate.Checker {
 	if len(o.adopt) == 0 {
 		return nil
@@ -100,7 +100,7 @@ func newMigration(o options, svc *locks.Service, up *upstream.Upstream, others *
 	return migrate.New(migrate.Options{Patterns: o.adopt, Nodes: svc, Upstream: &migrate.Masters{Of: up}, Peers: others.Peers})
 }
 
-// conflicts are those between proxies by their announcements, and with a proxy that had these settings, for check.
+// conflicts returns the conflicts of announced proxies with each other, and with one that had these settings, for check.
 func (o *options) conflicts(upstream []string, announced []check.Announcement) []string {
 	var notices []locks.Notice
 	for _, a := range announced {

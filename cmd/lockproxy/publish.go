@@ -11,11 +11,11 @@ import (
 
 const (
 	publishTimeout = 2 * time.Second
-	publishAtOnce  = 64 // more wait for none: they are not published
+	publishAtOnce  = 64 // while so many are under way, others are not published
 )
 
-// publisher publishes messages at the upstream, as the user of its URL. A message that cannot be published is logged: who waits
-// for it asks again.
+// publisher returns a function that publishes messages at the upstream, as the user of its URL. A message that cannot be
+// published is logged: clients that wait for it ask again.
 func publisher(up *upstream.Upstream, log *slog.Logger) func(channel, message string) {
 	room := make(chan struct{}, publishAtOnce)
 	return func(channel, message string) {

@@ -22,7 +22,7 @@ import (
 // maxInfo is the longest INFO of LOCK, in bytes.
 const maxInfo = 256
 
-// onMisuse is onUsageError of a command with an exit code of its own for that.
+// onMisuse is onUsageError for a command that has an exit code of its own for misuse.
 func onMisuse(c *cli.Context, err error, sub bool) error {
 	return exit.With(exit.Misuse, onUsageError(c, err, sub))
 }

@@ -141,10 +141,9 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	return runBoth(ctx, srv, svc, background(context.WithoutCancel(ctx), others.Run), log)
 }
 
-// runBoth runs the server and the lock service. The locks outlive the last session,
-// so that what is unlocked while draining still is. A lock service that ends early
-// takes the server with it. stopAnnouncing is called between the two: sessions need to know the other proxies, and that this
-// one goes is told by way of the lock nodes.
+// runBoth runs the server and the lock service. The service ends after the last session, so that locks can be unlocked
+// while clients are drained. If the service ends early it ends the server. stopAnnouncing is called between the two:
+// sessions need to know the other proxies, and these are told through the lock nodes that this one ends.
 func runBoth(ctx context.Context, srv *proxy.Server, svc *locks.Service, stopAnnouncing func(), log *slog.Logger) error {
 	serveCtx, stopServing := context.WithCancel(ctx)
 	defer stopServing()
@@ -171,7 +170,7 @@ func closeServer(srv *proxy.Server) error { return srv.Serve(ended()) }
 // closeLocks ends a service whose Run was not called, and waits for its goroutines.
 func closeLocks(svc *locks.Service) error { return ignoreCanceled(svc.Run(ended())) }
 
-// ended is a context that has ended.
+// ended returns a context that has ended.
 func ended() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -220,7 +219,7 @@ func newWatcher(o options, log *slog.Logger) (*topology.Watcher, error) {
 	})
 }
 
-// newUpstream is of the nodes that the watcher knows before its first probe.
+// newUpstream makes the upstream of the nodes that the watcher knows before its first probe.
 func newUpstream(o options, watcher *topology.Watcher, log *slog.Logger) *upstream.Upstream {
 	up := upstream.New(upstream.Options{
 		PoolOptions: upstream.PoolOptions{Server: o.upstream, Conns: o.upstreamConns, MaxIdentities: o.maxIdentities, Log: log},
@@ -309,7 +308,7 @@ func (p program) initCommand() *cli.Command {
 	})
 }
 
-// newAdoption is nil where no key is a lock.
+// newAdoption returns nil if no key is a lock.
 func newAdoption(o options, svc *locks.Service, others *peers.Announcer, heard *idiom.Heard, log *slog.Logger) (*adopt.Adoption, error) {
 	if len(o.adopt) == 0 {
 		return nil, nil
