@@ -38,7 +38,7 @@ func (c Class) Acquires() bool {
 // Strictness is which classes a pattern allows.
 type Strictness uint8
 
-// From what compares the value only, to what replaces another's lock.
+// Strict allows only calls that compare the value, Full also those that replace another's lock.
 const (
 	Strict Strictness = iota
 	Usual
@@ -68,11 +68,11 @@ type Row struct {
 	Refused *Refusal
 }
 
-// Rows are a call's, over all states it may meet.
+// Rows are what a call does in all states that it may meet.
 type Rows []Row
 
-// Why is why the call cannot be run in some state; empty: it can in each, or the reason is a text of the script's
-// own, which may hold values.
+// Why returns why the call cannot be run in some state; empty: it can be run in each, or the reason is a text of the
+// script itself, which may hold values.
 func (rows Rows) Why() string {
 	for _, r := range rows {
 		if r.Refused != nil && !r.Refused.Raised {
@@ -82,7 +82,7 @@ func (rows Rows) Why() string {
 	return ""
 }
 
-// Kind is what the lock is in the states where somebody has it.
+// Kind returns what the lock is in the states where somebody has it.
 func (rows Rows) Kind() Kind { return rows[1].State.Kind }
 
 // OnHash reports whether the states are those of a Hash.
@@ -200,12 +200,12 @@ func (rows Rows) allWrongType() bool {
 	})
 }
 
-// neverRun reports whether the call cannot be run in a state that is the same whatever value is mine.
+// neverRun reports whether the call is refused in a state that does not depend on the caller's value.
 func (rows Rows) neverRun() bool {
 	return rows[0].Refused != nil || slices.ContainsFunc(rows[3:], func(r Row) bool { return r.Refused != nil })
 }
 
-// differ reports whether what is mine and what is another's are told apart.
+// differ reports whether the call treats the caller's lock and another's differently.
 func (rows Rows) differ() bool {
 	mine, other := rows[1], rows[3]
 	return mine.Outcome.Op != other.Outcome.Op || !bytes.Equal(mine.Outcome.Reply, other.Outcome.Reply)
@@ -276,7 +276,7 @@ func hashClass(absent, mine, twice, other Do) Class {
 	return Unclear
 }
 
-// sortedClass is for what does not depend on when the lock ends.
+// sortedClass names the class of a call on a sorted set. The call must do the same however soon the lock ends.
 func sortedClass(absent, mine, soon, other Do) Class {
 	switch {
 	case mine != soon:

@@ -19,9 +19,9 @@ type Batch struct {
 	args    []string
 	at      map[string]int // where a key stands among keys
 	proto   int
-	fields  []string // that a lock is asked for
+	fields  []string // by key: the field that the script reads
 
-	// what is done to each lock, and answered for it, where nobody has it, its own field, another one
+	// what the script does to each lock, and answers, if nobody has it, its own field has it, or another one
 	absent, mine, other []part
 }
 
@@ -31,9 +31,9 @@ type part struct {
 	reply lua.Reply
 }
 
-// Batch makes a batch of a script. The error is a *Refusal, also where the script does to its keys anything but renew
-// those whose field it names, each whatever the others are. That they do not depend on each other need not be found
-// out again where it is known of calls with as many keys and arguments.
+// Batch makes a batch of a script. It refuses, with a *Refusal, a script that does anything but renew the locks whose
+// fields it names, or for which one lock depends on another. If known, calls with as many keys and arguments are known not
+// to depend on each other, and that is not tried again.
 func (s *Script) Batch(d Dialect, keys, args []string, proto int, readOnly, known bool) (*Batch, error) {
 	if s.refused != nil {
 		return nil, s.refused
@@ -59,7 +59,7 @@ func (s *Script) Batch(d Dialect, keys, args []string, proto int, readOnly, know
 	return b, nil
 }
 
-// Call is what the batch does to the i-th of its keys, and its reply the element that is about it.
+// Call makes the call for the i-th key of the batch: what the batch does to that, with its element of the reply.
 func (b *Batch) Call(i int) *Call {
 	key := b.keys[i]
 	return &Call{
@@ -68,7 +68,8 @@ func (b *Batch) Call(i int) *Call {
 	}
 }
 
-// CallOn is Call for a script of which the lock of one key is looked at; of a Batch it is what that does to it.
+// CallOn makes a call of a script of which only the key lock is looked at. If the script is a Batch it is the part for
+// that key.
 func (s *Script) CallOn(d Dialect, lock string, keys, args []string, proto int, readOnly bool, fenceOf FenceKey) (*Call, error) {
 	call, err := s.CallFenced(keys, args, proto, readOnly, func(key string) bool { return key == lock }, fenceOf)
 	if call != nil {
@@ -87,8 +88,8 @@ func (s *Script) CallOn(d Dialect, lock string, keys, args []string, proto int, 
 	return call, nil
 }
 
-// Only is the batch for some of its keys alone, in their order: those that are no locks. ok reports whether it is the
-// same for them.
+// Only returns the keys and arguments of a call of the script on some of its keys alone, in their order. ok reports
+// whether the script does the same to them then.
 func (b *Batch) Only(some []int) (keys, args []string, ok bool) {
 	before := len(b.args) - len(b.keys)
 	if before < 0 || !slices.Equal(b.args[before:], b.fields) {
@@ -110,7 +111,7 @@ func (b *Batch) Only(some []int) (keys, args []string, ok bool) {
 	return keys, args, true
 }
 
-// runOne does its part to one lock.
+// runOne does to the i-th lock what the batch does to it.
 func (b *Batch) runOne(i int, w *world) (lua.Reply, error) {
 	p := b.absent[i]
 	switch {
@@ -154,7 +155,7 @@ func (b *Batch) learn(now time.Time) (err error) {
 	return nil
 }
 
-// state is that of a lock which has its own field.
+// state returns the state of the i-th lock if its own field has it.
 func (b *Batch) state(i, count int) State {
 	return State{Kind: Hash, Value: b.fields[i], Count: count, Left: sampleLeft}
 }

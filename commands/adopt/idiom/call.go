@@ -24,14 +24,14 @@ type Call struct {
 	deadlines deadlines
 }
 
-// Speak has the call answered as a server of that dialect answers it; the zero Dialect if it is not called.
+// Speak makes the call answer as a server of that dialect does. Without it the dialect is the zero Dialect.
 func (c *Call) Speak(d Dialect) { c.dialect = d }
 
 // Key is the key of the lock.
 func (c *Call) Key() string { return c.key }
 
-// Plain makes a call of a command whose one key is that of a lock, right behind its name. proto is the
-// client's, 2 or 3. The error is a *Refusal.
+// Plain makes a call of a command whose first argument is its only key, that of a lock. proto is the client's, 2 or 3. The
+// error is a *Refusal.
 func Plain(args []string, proto int) (*Call, error) {
 	name := strings.ToUpper(args[0])
 	if _, known := commandTable[name]; !known || len(args) < 2 || inScriptsOnly[name] {
@@ -50,13 +50,13 @@ func Plain(args []string, proto int) (*Call, error) {
 	}, nil
 }
 
-// Script makes a call of a script. adopted reports whether a key is that of a lock; a script that uses none is
-// no Call: nil. readOnly is that it was sent with EVAL_RO or the like. The error is a *Refusal.
+// Call makes a call of the script. adopted reports whether a key is that of a lock; a script that uses none makes no Call:
+// nil. readOnly: it was sent with EVAL_RO or EVALSHA_RO. The error is a *Refusal.
 func (s *Script) Call(keys, args []string, proto int, readOnly bool, adopted func(key string) bool) (*Call, error) {
 	return s.CallFenced(keys, args, proto, readOnly, adopted, nil)
 }
 
-// CallFenced is Call where some keys are those of fences.
+// CallFenced is Call where some keys are fence keys.
 func (s *Script) CallFenced(keys, args []string, proto int, readOnly bool, adopted func(key string) bool, fenceOf FenceKey) (*Call, error) {
 	if s.refused != nil {
 		return nil, s.refused
@@ -78,8 +78,8 @@ func (s *Script) CallFenced(keys, args []string, proto int, readOnly bool, adopt
 	return c, nil
 }
 
-// soleLock is the one key of a lock among the arguments of a script; empty: there is none, or several, of which one may be a channel: the script
-// shows which is the key.
+// soleLock returns the only argument of a script that is the key of a lock; empty: there is none, or several. Of several
+// one may be a channel, so the script must be run to see which one is the key.
 func soleLock(adopted func(key string) bool, all ...[]string) (key string) {
 	for _, some := range all {
 		for _, a := range some {
@@ -158,7 +158,7 @@ func appendReply(b []byte, r lua.Reply, proto int) []byte {
 	return resp.AppendNullBulk(b, proto)
 }
 
-// PlainClass is what a command of Plain is for.
+// PlainClass returns the class of a command that Plain takes.
 func PlainClass(args []string) Class {
 	switch name := strings.ToUpper(args[0]); name {
 	case "DEL", "UNLINK", "GETDEL", "HDEL":

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// A Unit is that of Unix times which are the values of locks: each says when its lock ends.
+// A Unit is the unit of Unix times that clients store as values of locks: such a value says when its lock ends.
 type Unit string
 
 // The units.
 const (
-	NoDeadlines  Unit = ""      // values are what clients like
+	NoDeadlines  Unit = ""      // values are no times
 	Seconds      Unit = "s"     // whole ones
 	Milliseconds Unit = "ms"    // whole ones
 	Fractions    Unit = "float" // seconds with a fraction
@@ -34,7 +34,7 @@ func (u Unit) parse(value string) (ms int64, fine bool) {
 	return n, true
 }
 
-// Looks is the unit in which a value is a time within a day of now; NoDeadlines: in none.
+// Looks returns the unit in which a value is a time within a day of now; NoDeadlines: in none.
 func Looks(value string, now time.Time) Unit {
 	for _, u := range []Unit{Seconds, Milliseconds, Fractions} {
 		if ms, fine := u.parse(value); fine && now.Sub(time.UnixMilli(ms)).Abs() < 24*time.Hour {
@@ -44,13 +44,13 @@ func Looks(value string, now time.Time) Unit {
 	return NoDeadlines
 }
 
-// deadlines are what the values of a lock say, and for how long it may be taken.
+// deadlines say how values give the end of a lock, and for how long it may be taken.
 type deadlines struct {
 	unit        Unit
 	least, most time.Duration
 }
 
-// left is for how long a lock with that value is taken.
+// left returns for how long a lock with that value is taken.
 func (d deadlines) left(value string, now time.Time) (time.Duration, error) {
 	if d.unit == NoDeadlines {
 		return Forever, nil
@@ -66,7 +66,7 @@ func (d deadlines) left(value string, now time.Time) (time.Duration, error) {
 	return left, nil
 }
 
-// Plain is the function Plain for a lock whose values may be deadlines, and what the command is for.
+// Plain is the function Plain for a lock whose values may be deadlines. It also returns the class of the command.
 func (r Rule) Plain(args []string, proto int) (*Call, Class, error) {
 	c, err := Plain(args, proto)
 	if err != nil {
@@ -74,7 +74,7 @@ func (r Rule) Plain(args []string, proto int) (*Call, Class, error) {
 	}
 	c.deadlines = deadlines{r.Deadlines, r.MinTTL, r.MaxTTL}
 	class := PlainClass(args)
-	if r.Deadlines != NoDeadlines && strings.EqualFold(args[0], "GETSET") { // it takes what nobody has, and nothing else
+	if r.Deadlines != NoDeadlines && strings.EqualFold(args[0], "GETSET") { // it takes the lock only if nobody has it
 		class = Acquire
 	}
 	return c, class, nil

@@ -39,11 +39,11 @@ func ParseDialect(text string) (d Dialect, ok bool) {
 	return d, d.Version != 0
 }
 
-// A Heard is the Dialect of an upstream, as far as its servers have said. The zero Heard is ready, and safe for concurrent
-// use.
+// A Heard keeps the Dialect that the servers of an upstream have reported. The zero Heard is ready, and safe for
+// concurrent use.
 type Heard struct{ now atomic.Pointer[Dialect] }
 
-// Dialect is that of the oldest server of those that were noted last; the zero Dialect if there are none.
+// Dialect returns that of the oldest server in the last Note; the zero Dialect if there is none.
 func (h *Heard) Dialect() Dialect {
 	if d := h.now.Load(); d != nil {
 		return *d
@@ -98,7 +98,7 @@ func (d Dialect) lua() lua.Version {
 	return lua.Version{BareErrors: d.old(), ShortNumbers: d.is(70200, 1)}
 }
 
-// since are the versions of Redis and Valkey that have commands which those that are spoken by default have not.
+// since are commands newer than the default dialect, with the versions of Redis and Valkey that have them.
 var since = map[string][2]int{"DELEX": {80400, 90200}, "DELIFEQ": {0, 90000}}
 
 // has reports whether scripts of the server may run a command.

@@ -2,18 +2,18 @@ package idiom
 
 import "github.com/lockproxy/lockproxy/commands/adopt/idiom/lua"
 
-// A FenceKey says of which lock a key is the fence; empty: of none. Such a key is a counter beside the lock: the script
-// that enters a Hash increments it, and its answer tells one acquisition from those before. The engine counts grants by
+// A FenceKey returns the lock whose fence a key is; empty: it is none. Such a key is a counter beside the lock: the script
+// that enters a Hash increments it, and its reply tells one acquisition from those before. The engine counts grants by
 // itself, so the key is never written.
 type FenceKey func(key string) (lock string)
 
-// Granted has the call answer with the fence of the grant that it was run for, and reports whether it may answer with one.
+// Granted sets the fence that the call may answer with, that of its grant, and reports whether it may.
 func (c *Call) Granted(fence int64) bool {
 	c.fence = fence
 	return c.fenceOf != nil
 }
 
-// onFence runs a command on the key of a fence, or may: isFence.
+// onFence runs a command that has a fence key among its keys. isFence is false if it has none.
 func (w *world) onFence(name string, args []string) (reply lua.Reply, isFence bool, err error) {
 	if w.fenceOf == nil {
 		return nil, false, nil
@@ -52,7 +52,7 @@ func withFence(r lua.Reply, fence int64) lua.Reply {
 	return r
 }
 
-// checkFence refuses a run that increments the fence without a grant that it is the fence of.
+// checkFence refuses a run that increments the fence without entering a hash.
 func (w *world) checkFence(op Op) error {
 	if w.fenced && op.Do != Enter {
 		return refusef("INCR of a fence where no hash is entered")

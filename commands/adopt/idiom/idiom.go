@@ -54,11 +54,11 @@ type Do uint8
 // What is done to a lock.
 const (
 	Nothing Do = iota
-	Take       // of a lock that nobody has
+	Take       // take a lock that nobody has
 	Enter      // one more hold of a Hash, or the first
-	Renew      // another end
-	Replace    // another value, and end
-	Leave      // one hold less of a Hash, of several
+	Renew      // give the lock another end
+	Replace    // give the lock another value and end
+	Leave      // give back one of several holds of a Hash
 	Release
 )
 
@@ -80,8 +80,8 @@ type Outcome struct {
 	Op       Op
 	Signals  [][]string // commands for the upstream, behind Op
 	Reply    []byte     // RESP of the client's protocol
-	TimeRead bool       // it depends on what is left of the lease
-	LeftRead bool       // and not only on whether it has an end
+	TimeRead bool       // the call has read what is left of the lease, or whether it has an end
+	LeftRead bool       // it has read what is left
 }
 
 // A Refusal says why a call is not run on a lock.
@@ -94,5 +94,5 @@ func (r *Refusal) Error() string { return r.Why }
 
 func refusef(format string, args ...any) *Refusal { return &Refusal{Why: fmt.Sprintf(format, args...)} }
 
-// wrongType reports whether a script failed since the key is of another kind.
+// wrongType reports whether a script failed because the key is of another kind.
 func (r *Refusal) wrongType() bool { return strings.Contains(r.Why, "WRONGTYPE") }

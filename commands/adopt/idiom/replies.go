@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// Replies are what a call answers, and what it has done then, over all states that it may meet. With them the reply of a
-// server that ran the call itself tells whether it has changed anything there.
+// Replies are all replies that a call may have, and what it has done when it has them. So the reply of a server that ran
+// the call tells whether it has changed anything there.
 type Replies struct {
 	Ops  []Op // what it may do, each once
 	rows []told
 }
 
-// A told is what a call has done that answers this.
+// A told is a reply, and what a call has done that has it.
 type told struct {
 	do     Do
 	reply  []byte // nil: it depends on what is in the key
-	begins string // what all of them begin with, then
+	begins string // then: what all such replies begin with
 }
 
 // samples are states that a call is run over: two of each sort whose values, ends or counts are different, so that
@@ -123,7 +123,7 @@ func (r *Replies) add(c *Call, states []State, now time.Time) *Refusal {
 	return nil
 }
 
-// is what sort of reply it is: its first byte, or that of a null.
+// is returns the sort of a reply: its first byte, or "_" for a null.
 func (t *told) is() string {
 	if t.reply == nil {
 		return t.begins
@@ -149,8 +149,8 @@ func (t *told) overlaps(o *told) bool {
 	return t.is() == o.is()
 }
 
-// Did is what a call may have done that answers this. An error has done nothing. Of a reply that the call never gives
-// it is nil.
+// Did returns what a call may have done that has this reply. If it is an error, that is Nothing. nil: the call never has
+// this reply.
 func (r *Replies) Did(reply []byte) (did []Do) {
 	got := told{reply: reply}
 	for _, t := range r.rows {

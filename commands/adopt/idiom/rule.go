@@ -23,8 +23,8 @@ func (r Rule) Allows(c Class) *Refusal {
 	return nil
 }
 
-// AllowsReplace refuses a call that would write another value than the one that is held, unless it has compared that
-// one. What its class was found to be may have been with other arguments, so it is tried with its own.
+// AllowsReplace refuses a call that would write another value than the one that is held, unless it has compared that one.
+// The class of a script may have been found with other arguments, so the call is tried with its own.
 func (r Rule) AllowsReplace(c *Call, now time.Time) *Refusal {
 	if r.As >= Full {
 		return nil
@@ -35,8 +35,8 @@ func (r Rule) AllowsReplace(c *Call, now time.Time) *Refusal {
 	return refusef("it would write another value than the one that is held, and does not compare that: set as=full")
 }
 
-// Lease is for how long a lock of a kind is taken or renewed that was to be for ttl. Both may be Forever, but not of a
-// Hash: its holds have ends of their own.
+// Lease returns for how long a lock is taken or renewed if a call asks for ttl. Both may be Forever, except for a Hash,
+// whose holds have ends of their own.
 func (r Rule) Lease(kind Kind, ttl time.Duration) (time.Duration, *Refusal) {
 	switch {
 	case ttl == Forever && r.NoExpiry == Forever && kind == Hash:

@@ -19,7 +19,7 @@ const (
 	maxScriptBytes = 1 << 20
 )
 
-// A Script is a parsed one, or one that cannot be run.
+// A Script is one that was parsed, or that is refused whenever it is called.
 type Script struct {
 	SHA      string
 	parsed   *lua.Script
@@ -69,7 +69,7 @@ func (s *Script) Follows() bool {
 	})
 }
 
-// NewScripts remembers nothing yet.
+// NewScripts returns an empty Scripts.
 func NewScripts() *Scripts {
 	s := &Scripts{}
 	c, err := lru.NewWithEvict(maxScripts, func(_ string, old *Script) { s.bytes.Add(-int64(old.size)) })

@@ -18,11 +18,11 @@ import (
 // tokens alone it is a read lock, which several may have; the engine has none, so that what leads to one is refused.
 const writer = "__write__"
 
-// A member is one of a sorted set.
+// A member is one member of a sorted set.
 type member struct {
 	name   string
 	score  float64
-	before bool // the run has found it so
+	before bool // the run has not changed it
 }
 
 // membersOf are the members of a Sorted, in the order of the set.
@@ -47,7 +47,7 @@ func Holder(members []string) string {
 	return ""
 }
 
-// inScriptsOnly are commands that make no lock of a sorted set each by itself, nor end one.
+// inScriptsOnly are commands that by themselves neither make a lock of a sorted set nor end one.
 var inScriptsOnly = map[string]bool{"ZADD": true, "ZREM": true, "ZREMRANGEBYSCORE": true}
 
 const (
@@ -64,7 +64,7 @@ var (
 // notSorted reports whether a command of sorted sets fails, since the key is something else.
 func (w *world) notSorted() bool { return w.is.Kind != Absent && w.is.Kind != Sorted }
 
-// zset is the members that are there.
+// zset returns the members that are there.
 func (w *world) zset() []member {
 	if w.is.Kind != Sorted {
 		return nil
@@ -72,7 +72,7 @@ func (w *world) zset() []member {
 	return w.members
 }
 
-// setMembers lets the key have these members, in order.
+// setMembers makes these the members of the key, in order.
 func (w *world) setMembers(all []member) {
 	if w.members = all; len(all) == 0 {
 		w.is = State{}
@@ -87,7 +87,7 @@ func (w *world) setMembers(all []member) {
 	}
 }
 
-// opSorted is what the run has done, where the key is a sorted set now.
+// opSorted is op for a key that is now a sorted set.
 func (w *world) opSorted() (Op, error) {
 	was, is, all := &w.was, &w.is, w.members
 	changed := slices.ContainsFunc(all, func(m member) bool { return !m.before })
@@ -318,7 +318,7 @@ func scoreOf(s string) (f float64, fine bool, err error) {
 	return f, err == nil && !math.IsNaN(f), nil
 }
 
-// A scoreRange is from one score to another. It leaves out an end that is not whole.
+// A scoreRange is from one score to another. Each end is included if it is whole.
 type scoreRange struct {
 	min, max           float64
 	wholeMin, wholeMax bool
@@ -335,8 +335,8 @@ func rangeOf(args []string) (r scoreRange, fine bool, err error) {
 	return r, fine, err
 }
 
-// within reports whether a member has a score in the range. What is there ends after now, however long that is known to
-// be.
+// within reports whether the score of a member is in the range. A member that was there ends after now, so a range up to
+// now tells nothing about what is left.
 func (w *world) within(r scoreRange, m member) bool {
 	now := float64(w.now.UnixMilli())
 	if m.before && (r.min > now || r.max > now && !math.IsInf(r.max, 1)) {

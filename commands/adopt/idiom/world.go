@@ -15,20 +15,20 @@ const maxSignals = 16
 // maxValue is how long a value may be, in bytes: the engine's owners have room for so much.
 const maxValue = 1003
 
-// A world is what one run of a call sees: its lock, and what it has done to it so far.
+// A world is what one run of a call sees: the state of its lock, and what it has done to it so far.
 type world struct {
-	key      string // of the lock; empty until a command names it
-	was, is  State
+	key      string   // of the lock; empty until a command names it
+	was, is  State    // before the run, and now
 	members  []member // of is, if that is Sorted
 	now      time.Time
-	timed    bool // an end was set
-	timeRead bool // what is left of the lease
-	endRead  bool // that it has an end, or none
+	timed    bool // the run has set an end
+	timeRead bool // it has read what is left of the lease
+	endRead  bool // it has read whether there is an end
 	adopted  func(key string) bool
 	signals  [][]string
 	latch    latch
 	readOnly bool
-	inScript bool // errors of arity are worded in another way
+	inScript bool // errors about the number of arguments are worded differently
 	dialect  Dialect
 	fenceOf  FenceKey
 	fenced   bool // the fence was incremented
@@ -78,7 +78,7 @@ func init() {
 	}
 }
 
-// variadic are commands that Redis has with more arguments than are done here: of these.
+// variadic are commands that take several keys or fields in Redis, and only one here.
 var variadic = map[string]string{
 	"DEL": "keys", "UNLINK": "keys", "EXISTS": "keys", "TOUCH": "keys", "MGET": "keys", "HSET": "fields", "HDEL": "fields", "HMGET": "fields",
 }
@@ -88,7 +88,7 @@ var signalNames = map[string]bool{
 	"PUBLISH": true, "SPUBLISH": true, "LPUSH": true, "RPUSH": true, "LTRIM": true, "EXPIRE": true, "PEXPIRE": true, "DEL": true,
 }
 
-// wakes are those of them that end somebody's waiting.
+// wakes are the signals that wake a waiting client.
 var wakes = map[string]bool{"PUBLISH": true, "SPUBLISH": true, "LPUSH": true, "RPUSH": true}
 
 // call runs a command of a script.
@@ -137,7 +137,7 @@ func wrongArity(name string) lua.Error {
 	return lua.Error("ERR wrong number of arguments for '" + strings.ToLower(name) + "' command")
 }
 
-// signal keeps a command on another key for later.
+// signal keeps a command on another key or channel, to be sent after the lock has been changed.
 func (w *world) signal(name string, args []string, channel bool) (lua.Reply, error) {
 	if !channel {
 		if reply, isLatch, err := w.onLatch(name, args); isLatch {
@@ -164,7 +164,7 @@ func (w *world) signal(name string, args []string, channel bool) (lua.Reply, err
 	return lua.Unknown{}, nil
 }
 
-// op is what the run has done, as one operation.
+// op returns what the run has done, as one operation.
 func (w *world) op() (Op, error) {
 	was, is := &w.was, &w.is
 	switch {
@@ -203,8 +203,8 @@ func (w *world) op() (Op, error) {
 	return Op{}, nil
 }
 
-// counts reports whether a number was stored and others were told: there is something to be had, or to be counted down.
-// Who takes a lock has no news for those that wait for it.
+// counts reports whether the run has stored a number and woken waiters: that is a semaphore or a counter. A client that
+// takes a lock has no reason to wake others.
 func (w *world) counts() bool {
 	if len(w.signals) == 0 {
 		return false
@@ -213,7 +213,7 @@ func (w *world) counts() bool {
 	return isInt && slices.ContainsFunc(w.signals, func(s []string) bool { return wakes[strings.ToUpper(s[0])] })
 }
 
-// setEnd lets the lock end after left; not positive: now.
+// setEnd lets the lock end after left; at once if that is not positive.
 func (w *world) setEnd(left time.Duration) {
 	if left <= 0 {
 		w.is = State{}
