@@ -22,7 +22,7 @@ const (
 	no
 )
 
-// note takes over a CLIENT command.
+// note notes what a CLIENT command says about tracking.
 func (c *Client) note(args [][]byte) {
 	switch sub := args[1]; {
 	case resp.Is(sub, "SETNAME") && len(args) == 3:
@@ -52,10 +52,10 @@ func (c *Client) note(args [][]byte) {
 	}
 }
 
-// short is what is kept of a text of a client.
+// short returns the beginning of a text of a client, as much of it as is kept.
 func short(text []byte) string { return string(text[:min(len(text), 64)]) }
 
-// tracks reports whether the client keeps what it reads of a key.
+// tracks reports whether the client keeps what it reads from a key.
 func (t *tracking) tracks(key string) bool {
 	switch {
 	case !t.on:

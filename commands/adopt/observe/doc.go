@@ -1,5 +1,5 @@
-// Package observe shows which keys are used as locks, and how, before anything is changed: it is told of
-// commands and of the beginning of their replies, and makes a table of them.
+// Package observe reports which keys are used as locks, and how, before any is adopted. It looks at commands and
+// the beginning of their replies, and changes nothing.
 //
 //	command ──▶ does it take a lock, or name a key that is followed? ──▶ Tap ──▶ reply ──▶ what it did ──▶ row
 //

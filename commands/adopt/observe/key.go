@@ -6,7 +6,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// A key is one that is followed. It is guarded by the Observer's mu.
+// A key is a key that is followed. It is guarded by the Observer's mu.
 type key struct {
 	db   int
 	name string
@@ -16,7 +16,7 @@ type key struct {
 	last, before grant // the last ones
 }
 
-// A grant is one acquisition, as far as it was seen. The zero grant is none.
+// A grant is one acquisition of a lock, as far as it was seen. The zero grant is none.
 type grant struct {
 	by       *Client
 	value    uint64 // its hash
@@ -31,7 +31,7 @@ type grant struct {
 // endlessAfter is how long a lock may be without an end.
 const endlessAfter = time.Second
 
-// held reports whether a grant may still be one.
+// held reports whether a grant may still be in force.
 func (g *grant) held(now time.Time) bool {
 	return g.by != nil && !g.released && (g.endless || now.Before(g.ends))
 }
@@ -115,7 +115,7 @@ func (k *key) extended(t *Tap, now time.Time) {
 	}
 }
 
-// anothers notes that somebody whose lock has ended was at the next one's.
+// anothers notes that a client whose lock had ended touched the next holder's.
 func (k *key) anothers(t *Tap, now time.Time) {
 	if k.last.by != t.by {
 		k.tooLate(&k.before, t, now)
@@ -128,7 +128,7 @@ func (k *key) missed(t *Tap, now time.Time) {
 	k.tooLate(&k.before, t, now)
 }
 
-// tooLate notes that the holder of a grant comes back to it when its ttl has run out.
+// tooLate notes that the holder of a grant uses it after its ttl has run out.
 func (k *key) tooLate(g *grant, t *Tap, now time.Time) {
 	mine := g.value == t.value
 	if t.force { // which names no value

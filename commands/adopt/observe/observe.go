@@ -40,8 +40,8 @@ type Mode uint8
 
 // The modes.
 const (
-	Reported Mode = iota // they are keys like any other; no pattern matches, or one that is off
-	Observed             // they are, and an operator wants to know of them
+	Reported Mode = iota // ordinary keys: no pattern matches, or one that is off
+	Observed             // ordinary keys of a pattern with mode=observe
 	Adopted              // they are locks
 )
 
@@ -114,10 +114,10 @@ type Client struct {
 // Close notes that the connection has closed.
 func (c *Client) Close() { c.closed.Store(true) }
 
-// Where is how a command travels.
+// Where says how a command is sent.
 type Where uint8
 
-// The ways.
+// The ways in which a command can be sent.
 const (
 	Plain     Where = iota // with one reply, which can be seen
 	InMulti                // it is queued
@@ -192,9 +192,9 @@ func kindOf(name []byte) kind {
 	return other
 }
 
-// Command is told of a command, at least its name, that is about to travel; the arguments are not kept. The Tap
-// is to be told of the beginning of its reply. It is nil where that need not be known; for a command of a key that is not
-// followed nothing is allocated.
+// Command notes a command that is about to be sent. args has at least the name, and is not kept. The Tap must be given the
+// beginning of the reply; it is nil if the reply is of no interest. For a command of a key that is not followed nothing is
+// allocated.
 func (o *Observer) Command(c *Client, where Where, db, proto int, args [][]byte) *Tap {
 	if where == InMulti {
 		o.inMulti(c, db, proto, args)
@@ -255,7 +255,7 @@ func (o *Observer) command(c *Client, where Where, db, proto int, args [][]byte)
 	return nil
 }
 
-// Note is Command for one whose whole reply is known, or nil if there is none to be seen, and what it did to its lock;
+// Note is Command for a command whose whole reply is known (nil: there is none to be seen), and what it did to its lock;
 // the zero did: nothing, or the reply tells. A nil Observer notes nothing.
 func (o *Observer) Note(c *Client, where Where, db, proto int, args [][]byte, reply []byte, did idiom.Op) {
 	if o == nil {
@@ -328,7 +328,7 @@ func (o *Observer) pattern(db int, key string) *Pattern {
 	return nil
 }
 
-// follows reports whether a key is followed by now, or is to be as a pattern says.
+// follows reports whether a key is followed already, or is to be since a pattern matches it.
 func (o *Observer) follows(db int, key string) bool {
 	if p := o.pattern(db, key); p != nil && p.Mode != Reported {
 		return true
@@ -337,15 +337,14 @@ func (o *Observer) follows(db int, key string) bool {
 	return o.slot(h).Load() > 0 && o.isKey(h)
 }
 
-// noteScript takes over SCRIPT LOAD. What SCRIPT FLUSH does not say is which scripts are unknown to the
-// client: they stay known here.
+// noteScript notes SCRIPT LOAD. It ignores SCRIPT FLUSH: the texts of scripts stay known here.
 func (o *Observer) noteScript(args [][]byte) {
 	if len(args) == 3 && resp.Is(args[1], "LOAD") {
 		o.know(string(args[2]))
 	}
 }
 
-// know remembers the text of a script. It is no row of its own any more.
+// know remembers the text of a script, which then has no row of its own any more.
 func (o *Observer) know(text string) *idiom.Script {
 	s := o.scripts.Know(text)
 	o.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// A rowID is what keys share that share a row.
+// A rowID is the same for keys that share a row.
 type rowID struct {
 	db    int
 	shape string
@@ -131,7 +131,7 @@ func (r *rate) turn(since time.Duration) {
 	r.at = max(r.at, now)
 }
 
-// note counts an event, so long after the Observer began.
+// note counts an event at a time since the Observer began.
 func (r *rate) note(since time.Duration) {
 	r.turn(since)
 	r.slots[int(r.at%int64(len(r.slots)))]++
@@ -148,7 +148,7 @@ func (r *rate) perSecond(since time.Duration) float64 {
 	return float64(total) / max(min(window, since), time.Second).Seconds()
 }
 
-// A crowd estimates how many connections there were in the last ten to twenty minutes: exactly for few.
+// A crowd estimates how many connections there were in the last ten to twenty minutes. It is exact for few.
 type crowd struct {
 	now, before [crowdBits / 64]uint64
 	window      int64

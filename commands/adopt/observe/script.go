@@ -9,14 +9,14 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// A shapeID is a script, as it is called.
+// A shapeID identifies calls of a script that are alike.
 type shapeID struct {
 	sha        string
 	keys, args int
 	lock       int // which of the keys and arguments is the lock
 }
 
-// A scriptShape is what a script is for, so called.
+// A scriptShape is what such calls are for.
 type scriptShape struct {
 	class idiom.Class
 	kind  idiom.Kind // of the lock
@@ -24,7 +24,7 @@ type scriptShape struct {
 	why   string
 }
 
-// script is EVAL and its kin. It returns the key of the lock; empty: it is about none that is followed.
+// script handles EVAL and its like. It returns the key of the lock; empty: there is none that is followed.
 func (t *Tap) script(where Where, db, proto int, words []string) string {
 	o := t.o
 	if len(words) < 3 {
@@ -132,7 +132,7 @@ func (o *Observer) shapeOfScript(id shapeID, call *idiom.Call, refused error, ar
 	return s
 }
 
-// noteUnknown counts a script whose text has not come by.
+// noteUnknown counts a call of a script whose text is not known.
 func (o *Observer) noteUnknown(c *Client, db int, sha, key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // replyLength is how much of a reply is looked at.
 const replyLength = 16
 
-// An aim is what a command is to do to its key.
+// An aim is what a command is meant to do to its key.
 type aim uint8
 
 const (
@@ -22,7 +22,7 @@ const (
 	toExtend
 )
 
-// A Tap is a command on a key that is followed, whose reply is to come.
+// A Tap is a command on a key that is followed, whose reply has not come yet.
 type Tap struct {
 	// What was said.
 	o       *Observer
@@ -55,8 +55,8 @@ type Tap struct {
 	finished bool // the reply has begun
 }
 
-// Reply is told how the reply begins; for a command that the lock nodes have decided, all of it. It may be called by
-// any goroutine.
+// Reply is given the beginning of the reply; for a command that the lock nodes have decided, all of it. It may be called
+// on any goroutine.
 func (t *Tap) Reply(begin []byte) {
 	o := t.o
 	now := o.opt.Now()
@@ -101,8 +101,8 @@ func (t *Tap) Reply(begin []byte) {
 	}
 }
 
-// did reports whether a command has done what it is for, by its reply, or, where that is always the same, by what
-// is known of the lock.
+// did reports whether a command has done what it is for: its reply tells or, if that is the same in both cases, what is
+// known of the lock.
 func (t *Tap) did(begin []byte, now time.Time) bool {
 	if t.knows || !t.saysDone(begin) {
 		return t.knows
@@ -150,7 +150,7 @@ func whyOf(text, key string) string {
 	return text
 }
 
-// look makes the Tap of a command that is, or may be, on a key that is followed, or is to be.
+// look makes the Tap of a command that may be on a key that is followed, or is to be.
 func (o *Observer) look(c *Client, where Where, db, proto int, k kind, args [][]byte) *Tap {
 	words := make([]string, len(args))
 	for i, a := range args {
@@ -190,7 +190,7 @@ func (o *Observer) look(c *Client, where Where, db, proto int, k kind, args [][]
 	return t
 }
 
-// notePlan notes the hazards that are seen before a reply is.
+// notePlan notes the hazards that can be seen without the reply.
 func (t *Tap) notePlan(c *Client, name string) {
 	r := t.key.row
 	if t.form == formWatch {
@@ -248,7 +248,7 @@ func (o *Observer) forget(hash uint64, k *key) {
 	k.judge(o.opt.Now())
 }
 
-// plain is a command that is no script. It returns its key; empty: it is about none that is followed.
+// plain handles a command that runs no script. It returns its key; empty: there is none that is followed.
 func (t *Tap) plain(db, proto int, k kind, words []string) string {
 	o, name := t.o, words[1]
 	if !t.decided && !(o.opt.All && (k == setNX || k == set && hasNX(words))) {
@@ -337,7 +337,7 @@ func (o *Observer) rule(p *Pattern) idiom.Rule {
 	return r
 }
 
-// planOf is what is known of a call but for what this one does.
+// A planOf is what is known of a call without running it.
 type planOf struct {
 	class idiom.Class
 	kind  idiom.Kind // of the lock, if it is Sorted
@@ -345,7 +345,7 @@ type planOf struct {
 	why   string     // it is refused
 }
 
-// plan says what a call is to do, and how it will be answered.
+// plan finds out what a call is to do, and which reply tells that it has.
 func (t *Tap) plan(call *idiom.Call, p planOf, rule idiom.Rule) {
 	t.judges, t.verdict, t.class = true, p.why, p.class
 	if refused := rule.Allows(p.class); refused != nil {
@@ -424,8 +424,8 @@ func (t *Tap) plan(call *idiom.Call, p planOf, rule idiom.Rule) {
 	}
 }
 
-// takeOver takes over what the lock nodes have done for the call, so that it need not be run to tell that from its reply. It
-// reports false where only that tells what became of the caller's lock.
+// takeOver notes what the lock nodes have done for the call, so that it need not be run to read that from its reply. It
+// reports false if only the reply tells what became of the caller's lock.
 func (t *Tap) takeOver(op idiom.Op, rule idiom.Rule) bool {
 	switch op.Do {
 	case idiom.Take, idiom.Enter, idiom.Replace:
@@ -454,7 +454,7 @@ func isHash(c idiom.Class) bool {
 	return c == idiom.ReentrantAcquire || c == idiom.ReentrantRelease || c == idiom.ReentrantExtend
 }
 
-// judgeTTL refuses what adoption refuses for its ttl.
+// judgeTTL refuses a call whose ttl adoption would refuse.
 func (t *Tap) judgeTTL(op idiom.Op, rule idiom.Rule) {
 	kind := idiom.String
 	if isHash(t.class) {
@@ -467,7 +467,7 @@ func (t *Tap) judgeTTL(op idiom.Op, rule idiom.Rule) {
 	}
 }
 
-// refuse gives the reason why a call would be refused, if there is none yet.
+// refuse notes why a call would be refused, unless there is a reason already.
 func (t *Tap) refuse(why string) {
 	if t.verdict == "" {
 		t.verdict = why
