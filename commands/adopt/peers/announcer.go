@@ -21,10 +21,10 @@ const (
 	lives      = time.Minute      // how long an announcement counts
 	soon       = time.Second      // between two while something is in the way
 	retractFor = 2 * time.Second  // how long taking the last one back may take
-	mostIDs    = 2000             // replication ids that are remembered: of a Cluster's masters, and before failovers
+	mostIDs    = 2000             // replication ids that are remembered, of a Cluster's masters and from before failovers
 )
 
-// A Board is where announcements are left; *locks.Service is one.
+// A Board keeps announcements; *locks.Service is one.
 type Board interface {
 	Post(context.Context, locks.PostRequest) ([]locks.Notice, error)
 }
@@ -73,7 +73,7 @@ type Announcer struct {
 	warned   string
 }
 
-// An outlook is what is known of the others. It is immutable.
+// An outlook is what is known of the other proxies. It is immutable.
 type outlook struct {
 	ours  *Record // nil: nothing was announced yet
 	peers []Peer
@@ -85,7 +85,7 @@ type ConflictError struct{ Why string }
 
 func (e *ConflictError) Error() string { return e.Why }
 
-// errUnheard is until the first announcement.
+// errUnheard is the answer before the first announcement.
 var errUnheard = &ConflictError{"this proxy has not yet heard from the lock nodes what other proxies have"}
 
 // New makes an Announcer. Nothing may be adopted before its first announcement.
@@ -105,7 +105,7 @@ func New(o Options) *Announcer {
 	return a
 }
 
-// unheardBecause is why no pattern may be adopted before the first announcement was taken.
+// unheardBecause returns, for each pattern, why it must not be adopted before the first announcement was taken.
 func (a *Announcer) unheardBecause(err error) []error {
 	may := make([]error, len(a.opt.Patterns))
 	for i, p := range a.opt.Patterns {
@@ -163,7 +163,8 @@ func (a *Announcer) Run(ctx context.Context) {
 	}
 }
 
-// pause is until the next announcement: not long while something is in the way of adoption, or of announcing.
+// pause returns how long to wait until the next announcement: not long while something is in the way of adoption, or of
+// announcing.
 func (a *Announcer) pause() time.Duration {
 	if a.failed || slices.ContainsFunc(a.now.Load().may, func(err error) bool { return err != nil }) {
 		return soon
@@ -212,7 +213,7 @@ func (a *Announcer) Announce(ctx context.Context) {
 	a.log(out.peers)
 }
 
-// record is what is announced now.
+// record returns what is announced now.
 func (a *Announcer) record(ctx context.Context) *Record {
 	if now := time.Now(); len(a.upstream) == 0 || now.Sub(a.asked) >= every {
 		a.asked = now
@@ -222,8 +223,8 @@ func (a *Announcer) record(ctx context.Context) *Record {
 			}
 		}
 	}
-	// What the upstream was called a moment ago stays: others may not have seen yet that it is called otherwise. While
-	// it does not answer, it is the one it was.
+	// Ids that the upstream had a moment ago are kept: other proxies may not have seen yet that they have changed. While
+	// it does not answer, all are kept.
 	latest := time.Time{}
 	for _, at := range a.upstream {
 		if at.After(latest) {
@@ -238,7 +239,7 @@ func (a *Announcer) record(ctx context.Context) *Record {
 	}
 }
 
-// read are the latest records of the others, by id.
+// read returns the latest record of each other proxy, by id.
 func (a *Announcer) read(notices []locks.Notice) map[string]Peer {
 	heard := map[string]Peer{}
 	for _, n := range notices {
@@ -254,7 +255,7 @@ func (a *Announcer) read(notices []locks.Notice) map[string]Peer {
 	return heard
 }
 
-// judge compares another proxy with ours, and adds to may what it stands in the way of.
+// judge compares another proxy with ours, and adds to may the patterns that it is in the way of.
 func (a *Announcer) judge(p Peer, ours *Record, may []error) Peer {
 	p.Same = p.Unreadable != nil || sameUpstream(ours, &p.Record)
 	if !p.Same {
@@ -335,7 +336,7 @@ func (a *Announcer) Report(r *metrics.Report) {
 	r.Counter("lockproxy_adopt_announcements_lost_total", "Announcements of this proxy that no majority of the lock nodes took.", a.unheard.Load())
 }
 
-// Judge compares announcements with one another, and with ours if that has patterns: for lockproxy check, which is no
+// Judge compares announcements with each other, and with ours if that has patterns. It is for lockproxy check, which is no
 // proxy itself. The texts name both sides.
 func Judge(ours *Record, notices []locks.Notice) (texts []string) {
 	a := &Announcer{}

@@ -9,10 +9,10 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/glob"
 )
 
-// none stands for the index of a pattern where a proxy has none for a key: there it is off.
+// none is the index for keys for which a proxy has no pattern: they are off.
 const none = -1
 
-// A Clash is that two proxies have keys in modes that are no neighbours.
+// A Clash says that two proxies have keys in modes that do not go together.
 type Clash struct {
 	Ours, Theirs int    // indices of the patterns that count for the keys; -1: there is none
 	DB           int    // one of the databases; -1: none that a pattern names
@@ -128,7 +128,7 @@ func identify(spots []spot) string {
 	return string(id)
 }
 
-// unknown is that everything may clash that is a lock at either proxy.
+// unknown returns clashes for all keys that are locks at either proxy.
 func unknown(db int, ours, theirs []Pattern) (clashes []Clash) {
 	for i, p := range ours {
 		if Adopts(p.Mode) {
@@ -151,7 +151,7 @@ func has(all []Pattern, i int) string {
 	return fmt.Sprintf("%q", all[i].String())
 }
 
-// text says what a clash is, to those who have ours.
+// text describes a clash, from the side of ours.
 func (c Clash) text(ours, theirs []Pattern) string {
 	if c.Unknown {
 		return "its patterns differ from those here, and are too many to be compared"

@@ -1,4 +1,4 @@
-// Package peers answers which other proxies there are, and whether what they do with keys goes with what we do.
+// Package peers finds the other proxies, and tells whether the modes in which they have keys go together with ours.
 //
 // Every proxy tells the others by way of the lock nodes which keys are locks there, in which mode, and of which
 // upstream ([Announcer]); also one without patterns. It says so every 20 s and is believed for 60 s; one that ends

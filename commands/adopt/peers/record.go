@@ -19,7 +19,7 @@ const (
 	On      = "on"
 )
 
-// Adopts reports whether keys of a mode are decided by the lock nodes, be it only as well.
+// Adopts reports whether the lock nodes decide keys of a mode, alone or together with the upstream.
 func Adopts(mode string) bool { return mode == Both || mode == On }
 
 // Neighbours reports whether proxies may have a key in these two modes at the same time. A mode that is not known
@@ -33,7 +33,7 @@ func Neighbours(a, b string) bool {
 	return max(ra, rb)-min(ra, rb) <= 1
 }
 
-// A Pattern is one of --adopt as proxies tell it.
+// A Pattern is one of --adopt as it is announced.
 type Pattern struct {
 	Glob     string `json:"glob"`
 	DB       int    `json:"db"` // -1: every database
@@ -96,7 +96,7 @@ func sameUpstream(a, b *Record) bool {
 		slices.ContainsFunc(a.Upstream, func(id string) bool { return slices.Contains(b.Upstream, id) })
 }
 
-// modeOf is the mode of a key: that of the first pattern that matches it.
+// modeOf returns the mode of a key: that of the first pattern that matches it.
 func (r *Record) modeOf(db int, key string) string {
 	for _, p := range r.Patterns {
 		if g, _, _ := glob.Parse(p.Glob); (p.DB < 0 || p.DB == db) && g.Matches(key) {
