@@ -18,8 +18,8 @@ import (
 
 func join(texts []string) string { return strings.Join(texts, "; ") }
 
-// Check looks at all patterns of a database, and for so long at what changes there meanwhile: at all of them at once. The
-// error is the upstream's, the nodes' or that of ctx.
+// Check checks all patterns in a database, and watches meanwhile what changes there, for all of them at once. The error is
+// the upstream's, the nodes' or that of ctx.
 func (c *Checker) Check(ctx context.Context, db int, watch time.Duration) (Report, error) {
 	r := Report{DB: db}
 	var patterns []*adopt.Pattern
@@ -55,7 +55,7 @@ func (c *Checker) check(ctx context.Context, db int, p *adopt.Pattern, watch tim
 	return row, nil
 }
 
-// proxies are the modes in which the others have keys of a pattern.
+// proxies returns the modes in which other proxies have the keys of a pattern.
 func (c *Checker) proxies(p *adopt.Pattern) (all []Proxy) {
 	if c.opt.Peers == nil {
 		return nil
@@ -89,7 +89,8 @@ func (c *Checker) proxies(p *adopt.Pattern) (all []Proxy) {
 	return all
 }
 
-// alone looks for locks that are in one place alone: at all that are there now, and at those that change while it watches.
+// alone finds locks that are in one place alone: it looks at all that are there now, and at those that change while it
+// watches.
 func (c *Checker) alone(ctx context.Context, db int, p *adopt.Pattern, watch time.Duration) (atUpstream, atNodes Alone, err error) {
 	direct := map[string]bool{}
 	if watch > 0 {
@@ -166,8 +167,9 @@ const (
 // changes again.
 const mostLooks = 16
 
-// watch follows what changes at the upstream for so long, and returns the keys that it had for longer than a call in the
-// mode both has one which the nodes do not grant. If a key could not be looked at, it returns that error at once.
+// watch follows what changes at the upstream for the duration d. It returns the keys that were at the upstream alone for
+// longer than a call in mode both leaves one there that the nodes do not grant. If a key could not be looked at, it
+// returns that error at once.
 func (c *Checker) watch(ctx context.Context, db int, p *adopt.Pattern, d time.Duration) (direct map[string]bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -225,7 +227,7 @@ func (c *Checker) isDirect(ctx context.Context, db int, key string) (bool, error
 	return second.atUpstream && second.held == first.held && slices.Equal(first.values, second.values), err
 }
 
-// A glance is where a lock is.
+// A glance says where a lock is.
 type glance struct {
 	atUpstream, atNodes bool // there alone
 	held                bool // the nodes have one
@@ -236,8 +238,9 @@ type glance struct {
 const endsWithin = 500 * time.Millisecond
 
 // look reports whether a lock is at the upstream alone, or at the nodes alone. The upstream is asked before and after the
-// nodes: what it has both times it had when they said that nobody has it. One that ends in one place before the other will be in that one
-// alone; and a key whose end is another is perhaps the attempt of a client that has the same value as the holder.
+// nodes: what it had both times it had when they said that nobody has the lock. A lock that ends in one place before the
+// other will be in that one alone; and a key with another end may be the attempt of a client that has the same value as
+// the holder.
 func (c *Checker) look(ctx context.Context, db int, key string) (g glance, err error) {
 	defer func() {
 		if err != nil {
@@ -272,7 +275,7 @@ func (c *Checker) look(ctx context.Context, db int, key string) (g glance, err e
 	return g, err
 }
 
-// steps are what may come next, and what is in the way.
+// steps returns the modes that may come next, and what is in the way.
 func steps(r *Row) (all []Step) {
 	is := func(modes ...string) (texts []string) {
 		for _, p := range r.Proxies {

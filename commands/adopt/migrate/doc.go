@@ -1,5 +1,5 @@
-// Package migrate answers what is in the way of the next step, while programs move from locks at the upstream to locks at
-// the lock nodes, or back: which proxies are in which mode, and which locks are in one of the two places alone.
+// Package migrate finds what is in the way of the next mode, while programs move from locks at the upstream to locks at the
+// lock nodes, or back: which proxies are in which mode, and which locks are in one of the two places alone.
 //
 // It changes nothing. What it finds is of a moment: a lock is looked at twice, a second apart, since a call in the mode
 // both changes one place after the other. Programs that go past the proxies are seen by the locks that they have; Watch
