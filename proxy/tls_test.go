@@ -63,8 +63,8 @@ func agree(t *testing.T, server, client net.Conn) (s, c *tls.Conn) {
 	return s, c
 }
 
-// What is written past TLS would be plain text.
-func TestTLS_IsNeverTried(t *testing.T) {
+// TestTLS_NoWritePastTheLibrary: a TLS connection is not written to directly, which would send plain text.
+func TestTLS_NoWritePastTheLibrary(t *testing.T) {
 	server, client := loopback(t)
 	s, c := agree(t, server, client)
 	nc := netio.Wrap(s)

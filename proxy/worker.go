@@ -2,8 +2,8 @@ package proxy
 
 import "context"
 
-// keptWorkers is how many idle workers are kept for the next request that may wait.
-const keptWorkers = 64
+// maxIdleWorkers is how many idle workers are kept for the next request that may wait.
+const maxIdleWorkers = 64
 
 // goWork runs f on an idle worker, or on a new one. Reusing a goroutine saves a tenth of what a LOCK costs: the
 // stack of a new one must grow first.
@@ -25,7 +25,7 @@ func (s *Server) goWork(f func()) {
 // nextJob waits for a job. It returns nil if enough other workers wait, or the server drains.
 func (s *Server) nextJob() func() {
 	defer s.idle.Add(-1)
-	if s.idle.Add(1) > keptWorkers {
+	if s.idle.Add(1) > maxIdleWorkers {
 		return nil
 	}
 	select {

@@ -15,7 +15,7 @@ func TestGoWork(t *testing.T) {
 		s := &Server{jobs: make(chan func())}
 		s.draining, s.drain = context.WithCancel(t.Context())
 		var running atomic.Int64
-		for _, n := range []int64{1, keptWorkers + 10, 1} {
+		for _, n := range []int64{1, maxIdleWorkers + 10, 1} {
 			end := make(chan struct{})
 			for range n {
 				s.goWork(func() {
@@ -30,7 +30,7 @@ func TestGoWork(t *testing.T) {
 			}
 			close(end)
 			synctest.Wait()
-			if want := min(n, keptWorkers); s.idle.Load() < want || s.idle.Load() > keptWorkers {
+			if want := min(n, maxIdleWorkers); s.idle.Load() < want || s.idle.Load() > maxIdleWorkers {
 				t.Errorf("%d wait after %d", s.idle.Load(), n)
 			}
 		}
@@ -43,8 +43,8 @@ func TestGoWork(t *testing.T) {
 	})
 }
 
-// TestGoWork_ForgetsTheLast: a worker that waits keeps nothing of what it ran.
-func TestGoWork_ForgetsTheLast(t *testing.T) {
+// TestGoWork_IdleWorkerKeepsNothing: a worker that waits keeps nothing of what it ran.
+func TestGoWork_IdleWorkerKeepsNothing(t *testing.T) {
 	s := &Server{jobs: make(chan func())}
 	s.draining, s.drain = context.WithCancel(t.Context())
 	defer s.sessions.Wait()
