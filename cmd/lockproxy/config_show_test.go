@@ -10,8 +10,8 @@ import (
 	"github.com/lockproxy/lockproxy/cmd/lockproxy/exit"
 )
 
-// What config prints is what serve would have: as a configuration file it says the same again.
-func TestConfig_IsAFileOfTheSame(t *testing.T) {
+// TestConfig_OutputIsAnEqualFile: what config prints, used as a configuration file, gives the same settings again.
+func TestConfig_OutputIsAnEqualFile(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)

@@ -239,8 +239,8 @@ func TestRun_EndsTheChildOfALostLock(t *testing.T) {
 	}
 }
 
-// TestRun_KillsAChildThatStays: a child that ends at no TERM, and what it started, is killed.
-func TestRun_KillsAChildThatStays(t *testing.T) {
+// TestRun_KillsChildThatIgnoresTERM: a child that does not end at TERM is killed, and so is what it has started.
+func TestRun_KillsChildThatIgnoresTERM(t *testing.T) {
 	var broken atomic.Bool
 	pids := filepath.Join(t.TempDir(), "pids")
 	s := standIn(t, func(c net.Conn, args []string) string {

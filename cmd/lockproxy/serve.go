@@ -95,7 +95,7 @@ func serve(ctx context.Context, o options, log *slog.Logger, listening func(clie
 	}
 	up := newUpstream(o, watcher, log)
 	defer up.Close()
-	defer runFinder(ctx, watcher, up)()
+	defer runWatcher(ctx, watcher, up)()
 	if err := startupChecks(ctx, o, watcher, up, svc, log); err != nil {
 		return errors.Join(err, closeLocks(svc))
 	}
@@ -230,9 +230,9 @@ func newUpstream(o options, watcher *topology.Watcher, log *slog.Logger) *upstre
 	return up
 }
 
-// runFinder runs the watcher until stop is called, which waits for its end. Draining
+// runWatcher runs the watcher until stop is called, which waits for its end. Draining
 // clients still need to know where the nodes are, so it outlives ctx.
-func runFinder(ctx context.Context, watcher *topology.Watcher, up *upstream.Upstream) (stop func()) {
+func runWatcher(ctx context.Context, watcher *topology.Watcher, up *upstream.Upstream) (stop func()) {
 	return background(context.WithoutCancel(ctx), func(ctx context.Context) {
 		_ = watcher.Run(ctx, up.SetTopology) // ends with ctx
 	})
