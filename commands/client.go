@@ -272,7 +272,7 @@ func (s *Session) translateBlind(q request) []byte {
 	}
 	x, _ := s.translate(s.clientCtx, (*clients.Client).UpstreamID, q)
 	if resp.Is(q.args[1], "TRACKING") {
-		s.setStepping()
+		s.setDelivery()
 		x.Rewrite([]byte("+OK\r\n")) // nothing is made of the reply
 	}
 	return x.Raw

@@ -139,9 +139,9 @@ func (s *Session) takeReplyMode() bool {
 	return true
 }
 
-// setStepping makes a passthrough connection deliver replies one by one if messages must be looked at, and otherwise all
+// setDelivery makes a passthrough connection deliver replies one by one if messages must be looked at, and otherwise all
 // that have come together.
-func (s *Session) setStepping() { s.pinned.DeliverSingly(s.pass.redirectsInvalidations) }
+func (s *Session) setDelivery() { s.pinned.DeliverSingly(s.pass.redirectsInvalidations) }
 
 // noteSync notes that the client is a replica from now on.
 func (s *Session) noteSync(args [][]byte) {
@@ -170,7 +170,7 @@ func (s *Session) startPassthrough(ctx context.Context, q request) {
 // beginPassthrough stops counting replies on the pinned connection, of which none may be pending.
 func (s *Session) beginPassthrough() {
 	s.pinned.StartPassthrough()
-	s.setStepping()
+	s.setDelivery()
 	s.mode = onPassthrough
 }
 
@@ -182,7 +182,7 @@ func (s *Session) refusedLogin() bool { return s.anonymous() && s.up.Pool().Requ
 // command that blocks. It is false if the connection is lost, ctx ends, or the client has left
 // replyGrace ago.
 func (s *Session) sync(ctx context.Context, command []byte, b *relay.Barrier) bool {
-	defer s.setStepping()
+	defer s.setDelivery()
 	return s.replies.Sync(ctx, s.pinned, command, b, s.clientCtx, replyGrace)
 }
 
