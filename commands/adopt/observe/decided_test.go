@@ -14,8 +14,8 @@ const (
 	leave = `if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return nil end if redis.call('HINCRBY', KEYS[1], ARGV[1], -1) > 0 then return 0 end redis.call('DEL', KEYS[1]) return 1`
 )
 
-// TestNote_DidAsReplied: what the lock nodes say that a call has done makes the same row as what its reply says.
-func TestNote_DidAsReplied(t *testing.T) {
+// TestNote_SameRowByDecisionAndReply: what the lock nodes say that a call has done makes the same row as what its reply says.
+func TestNote_SameRowByDecisionAndReply(t *testing.T) {
 	const ttl = 5 * time.Second
 	long := 2 * time.Second
 	take, renew, release := idiom.Op{Do: idiom.Take, TTL: ttl}, idiom.Op{Do: idiom.Renew, TTL: ttl}, idiom.Op{Do: idiom.Release}
@@ -88,8 +88,8 @@ func TestNote_DidAsReplied(t *testing.T) {
 	}
 }
 
-// TestNote_DidBesideReply: what overwrites another's lock has taken it, which its reply does not say.
-func TestNote_DidBesideReply(t *testing.T) {
+// TestNote_OverwriteTakesTheLock: a call that overwrites another's lock has taken it, which its reply does not say.
+func TestNote_OverwriteTakesTheLock(t *testing.T) {
 	for command, reply := range map[string]string{"GETSET lock:1 b": "$1\r\na\r\n", "SET lock:1 b PX 5000": "+OK\r\n"} {
 		w := newWorld(t, adoptedLocks())
 		var args [][]byte

@@ -85,7 +85,7 @@ func (k *key) released(t *Tap, now time.Time) {
 	g := &k.last
 	if t.force {
 		k.row.hazard(delUncompared, k.name)
-		k.anothers(t, now)
+		k.touchedNext(t, now)
 	}
 	if g.by == nil || g.released {
 		return
@@ -104,7 +104,7 @@ func (k *key) extended(t *Tap, now time.Time) {
 		k.row.hazard(expireUncompared, k.name)
 	}
 	if t.force {
-		k.anothers(t, now)
+		k.touchedNext(t, now)
 	}
 	if g.by == nil || g.released {
 		return
@@ -115,8 +115,8 @@ func (k *key) extended(t *Tap, now time.Time) {
 	}
 }
 
-// anothers notes that a client whose lock had ended touched the next holder's.
-func (k *key) anothers(t *Tap, now time.Time) {
+// touchedNext notes that a client whose lock had ended touched the next holder's.
+func (k *key) touchedNext(t *Tap, now time.Time) {
 	if k.last.by != t.by {
 		k.tooLate(&k.before, t, now)
 	}

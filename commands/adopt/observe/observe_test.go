@@ -215,7 +215,7 @@ func TestRow(t *testing.T) {
 	}
 }
 
-// TestAll_OnlyLocks: of all traffic only what takes a lock makes a row.
+// TestObserver_AllTrafficOnlyLocksMakeRows: of all traffic only what takes a lock makes a row.
 // TestRow_ComparesInCommand: commands that compare the value are rows of their own, and adopted if the upstream has them.
 func TestRow_ComparesInCommand(t *testing.T) {
 	const take = "a: SET lock:1 v NX PX 5000 > +OK\nwait 1s\n"
@@ -253,7 +253,7 @@ func TestSorted(t *testing.T) {
 	}
 }
 
-func TestAll_OnlyLocks(t *testing.T) {
+func TestObserver_AllTrafficOnlyLocksMakeRows(t *testing.T) {
 	w := newWorld(t, Options{All: true})
 	w.do(`a: GET x > $-1
 		a: SET x 1 > +OK
@@ -356,8 +356,8 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestUnseen: commands whose replies cannot be seen are counted.
-func TestUnseen(t *testing.T) {
+// TestObserver_CountsUnseenReplies: commands whose replies cannot be seen are counted.
+func TestObserver_CountsUnseenReplies(t *testing.T) {
 	w := newWorld(t, Options{All: true})
 	w.do("a: SET lock:1 v NX PX 5000 > +OK\na: PASS GET lock:1\na: MULTI DEL lock:1\nb: PSUBSCRIBE __keyevent@0__:del")
 	if r := w.o.Report(); r.Unseen != (Unseen{InMulti: 1, Uncounted: 1}) || r.KeyEvents != 1 {
@@ -365,8 +365,8 @@ func TestUnseen(t *testing.T) {
 	}
 }
 
-// TestBounds: no traffic makes it keep more than it may.
-func TestBounds(t *testing.T) {
+// TestObserver_MemoryIsBounded: no traffic makes the Observer keep more than its bounds.
+func TestObserver_MemoryIsBounded(t *testing.T) {
 	w := newWorld(t, Options{All: true})
 	c := w.client("a")
 	name := func(i int) []byte { // as many shapes
@@ -451,8 +451,8 @@ func TestMatching(t *testing.T) {
 	}
 }
 
-// TestCheap: what is of no lock allocates nothing.
-func TestCheap(t *testing.T) {
+// TestCommand_OtherKeysAllocateNothing: a command on a key that is no lock allocates nothing.
+func TestCommand_OtherKeysAllocateNothing(t *testing.T) {
 	w := newWorld(t, Options{All: true, Patterns: patterns(t, Observed)})
 	w.do("a: SETNX other:1 v > :1")
 	c := w.client("b")
