@@ -26,8 +26,8 @@ func TestParseDialect(t *testing.T) {
 	}
 }
 
-// TestHeard: the oldest server counts, and the last answer while there is none.
-func TestHeard(t *testing.T) {
+// TestHeard_OldestServerCounts: the oldest server counts, and the last answer while there is none.
+func TestHeard_OldestServerCounts(t *testing.T) {
 	var h Heard
 	const old, current, valkey = "redis_version:7.0.1\r\n", "redis_version:8.4.0\r\n", "redis_version:7.2.4\r\nvalkey_version:8.1.0\r\n"
 	for _, tt := range []struct {
@@ -43,8 +43,8 @@ func TestHeard(t *testing.T) {
 	}
 }
 
-// TestTransaction_Speaks: each command of a transaction is answered in the dialect that it was told.
-func TestTransaction_Speaks(t *testing.T) {
+// TestTransaction_AnswersInDialect: each command of a transaction is answered in the dialect that it was told.
+func TestTransaction_AnswersInDialect(t *testing.T) {
 	call, err := Plain([]string{"SET", "lock:a", "me", "PX", "0"}, 2)
 	if err != nil {
 		t.Fatal(err)

@@ -55,8 +55,8 @@ func TestAccept(t *testing.T) {
 	})
 }
 
-// TestCases_Wordings reports whether every sentence of what is adopted has several scripts.
-func TestCases_Wordings(t *testing.T) {
+// TestCases_SeveralScriptsEach: every sentence about what is adopted is tested with several scripts.
+func TestCases_SeveralScriptsEach(t *testing.T) {
 	for _, c := range scriptCases {
 		if len(c.texts) < 4 && c.class != Overwrite {
 			t.Errorf("%s: %d scripts", c.name, len(c.texts))

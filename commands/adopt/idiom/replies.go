@@ -10,11 +10,11 @@ import (
 // the call tells whether it has changed anything there.
 type Replies struct {
 	Ops  []Op // what it may do, each once
-	rows []told
+	rows []possibleReply
 }
 
-// A told is a reply, and what a call has done that has it.
-type told struct {
+// A possibleReply is a reply, and what a call has done that has it.
+type possibleReply struct {
 	do     Do
 	reply  []byte // nil: it depends on what is in the key
 	begins string // then: what all such replies begin with
@@ -71,7 +71,7 @@ func (c *Call) Replies(now time.Time) (*Replies, *Refusal) {
 		for _, same := range r.rows {
 			switch {
 			case changed.do == Nothing:
-			case changed.is() == "-":
+			case changed.kind() == "-":
 				return nil, refusef("it may answer an error when it has changed the lock")
 			case same.do == Nothing && changed.overlaps(&same):
 				return nil, refusef("its reply does not tell whether it has changed the lock")
@@ -88,7 +88,7 @@ func (r *Replies) May(do Do) bool {
 
 // add runs a call over states of one sort, at two moments.
 func (r *Replies) add(c *Call, states []State, now time.Time) *Refusal {
-	seen := map[Do][]told{}
+	seen := map[Do][]possibleReply{}
 	for i, state := range states {
 		out, err := c.Run(state, now.Add(time.Duration(i)*1234567*time.Microsecond))
 		if err != nil {
@@ -100,20 +100,20 @@ func (r *Replies) add(c *Call, states []State, now time.Time) *Refusal {
 		if !slices.Contains(r.Ops, out.Op) {
 			r.Ops = append(r.Ops, out.Op)
 		}
-		t := told{do: out.Op.Do, reply: out.Reply}
+		t := possibleReply{do: out.Op.Do, reply: out.Reply}
 		if out.LeftRead && state.Kind != Absent && state.Left != Forever {
-			t.reply, t.begins = nil, t.is()
+			t.reply, t.begins = nil, t.kind()
 		}
 		seen[t.do] = append(seen[t.do], t)
 	}
 	for _, all := range seen {
-		vary := slices.ContainsFunc(all, func(t told) bool { return !bytes.Equal(t.reply, all[0].reply) })
+		vary := slices.ContainsFunc(all, func(t possibleReply) bool { return !bytes.Equal(t.reply, all[0].reply) })
 		for _, t := range all {
 			if vary && t.reply != nil {
-				t.begins = t.is()
+				t.begins = t.kind()
 				t.reply = nil
 			}
-			if !slices.ContainsFunc(r.rows, func(o told) bool {
+			if !slices.ContainsFunc(r.rows, func(o possibleReply) bool {
 				return o.do == t.do && o.begins == t.begins && (o.reply == nil) == (t.reply == nil) && bytes.Equal(o.reply, t.reply)
 			}) {
 				r.rows = append(r.rows, t)
@@ -123,15 +123,15 @@ func (r *Replies) add(c *Call, states []State, now time.Time) *Refusal {
 	return nil
 }
 
-// is returns the sort of a reply: its first byte, or "_" for a null.
-func (t *told) is() string {
+// kind returns the kind of a reply: its first byte, or "_" for a null.
+func (t *possibleReply) kind() string {
 	if t.reply == nil {
 		return t.begins
 	}
-	return sortOf(t.reply)
+	return replyKind(t.reply)
 }
 
-func sortOf(reply []byte) string {
+func replyKind(reply []byte) string {
 	switch {
 	case len(reply) == 0:
 		return ""
@@ -142,23 +142,23 @@ func sortOf(reply []byte) string {
 }
 
 // overlaps reports whether two may be the same reply.
-func (t *told) overlaps(o *told) bool {
+func (t *possibleReply) overlaps(o *possibleReply) bool {
 	if t.reply != nil && o.reply != nil {
 		return bytes.Equal(t.reply, o.reply)
 	}
-	return t.is() == o.is()
+	return t.kind() == o.kind()
 }
 
 // Did returns what a call may have done that has this reply. If it is an error, that is Nothing. nil: the call never has
 // this reply.
 func (r *Replies) Did(reply []byte) (did []Do) {
-	got := told{reply: reply}
+	got := possibleReply{reply: reply}
 	for _, t := range r.rows {
 		if t.overlaps(&got) && !slices.Contains(did, t.do) {
 			did = append(did, t.do)
 		}
 	}
-	if did == nil && got.is() == "-" {
+	if did == nil && got.kind() == "-" {
 		return []Do{Nothing}
 	}
 	return did

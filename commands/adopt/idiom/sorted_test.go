@@ -38,8 +38,8 @@ func TestSorted_ClientsClock(t *testing.T) {
 	}
 }
 
-// TestSorted_LooksAtTheEnd: only a script that looks at the scores of the lock as it was needs to know exactly how long it lasts.
-func TestSorted_LooksAtTheEnd(t *testing.T) {
+// TestSorted_ReadsTheEnd: only a script that looks at the scores of the lock as it was needs to know exactly how long it lasts.
+func TestSorted_ReadsTheEnd(t *testing.T) {
 	mine := State{Kind: Sorted, Value: "me", Left: 3 * time.Second}
 	for text, want := range map[string]bool{
 		sortedCases[0].texts[0]:                                                    false,
@@ -72,8 +72,8 @@ func TestSorted_LooksAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestSorted_Steals: a run that would give somebody's lock to another holder is refused, whatever its class is.
-func TestSorted_Steals(t *testing.T) {
+// TestSorted_RefusesNewHolder: a run that would give somebody's lock to another holder is refused, whatever its class is.
+func TestSorted_RefusesNewHolder(t *testing.T) {
 	for _, c := range refusedCases {
 		if c.name != "a sorted set that is another's" {
 			continue
