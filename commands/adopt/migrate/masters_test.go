@@ -138,8 +138,8 @@ func TestMasters_KeysThatMove(t *testing.T) {
 	}
 }
 
-// TestMasters_MastersThatCome: keys may be at a master that the proxy does not know yet.
-func TestMasters_MastersThatCome(t *testing.T) {
+// TestMasters_NewMaster: keys may be at a master that the proxy does not know yet.
+func TestMasters_NewMaster(t *testing.T) {
 	for name, says := range map[string][]string{
 		"has slots":                      {"myself,master 0-1", "myself,master 2-3"},
 		"is about to get its first slot": {"myself,master 0-3 [1->-b]", "myself,master [1-<-a]"},
