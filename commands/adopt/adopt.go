@@ -64,18 +64,18 @@ const remembered = 16384
 
 // An Adoption decides commands on the keys of its patterns.
 type Adoption struct {
-	opt      Options
-	patterns []*Pattern
-	begins   [256]bool     // first bytes of keys that may match a pattern
-	starts   [256][]string // literal prefixes of patterns and fence keys, by first byte
-	flush    bool          // a pattern has flush=release
-	fenced   bool          // a pattern has fence-key
-	scripts  *idiom.Scripts
-	guesses  *lru.Cache[locks.Key, guess] // what each lock was last known to be; a wrong guess costs a round
-	classes  *lru.Cache[shape, verdict]   // of scripts
-	flights  *flights                     // acquisitions under way
-	reads    *flights
-	turns    turns.Turns[locks.Key] // orders calls that replace the same lock: if two asked at once, each might get some nodes
+	opt        Options
+	patterns   []*Pattern
+	firstBytes [256]bool     // first bytes of keys that may match a pattern
+	prefixes   [256][]string // literal prefixes of patterns and fence keys, by first byte
+	flush      bool          // a pattern has flush=release
+	fenced     bool          // a pattern has fence-key
+	scripts    *idiom.Scripts
+	guesses    *lru.Cache[locks.Key, guess] // what each lock was last known to be; a wrong guess costs a round
+	classes    *lru.Cache[shape, verdict]   // of scripts
+	flights    *flights                     // acquisitions under way
+	reads      *flights
+	turns      turns.Turns[locks.Key] // orders calls that replace the same lock: if two asked at once, each might get some nodes
 
 	counters    counters
 	divergences [][numDivergences]atomic.Int64 // of the patterns
@@ -95,9 +95,9 @@ func New(patterns []*Pattern, o Options) (*Adoption, error) {
 	a.classes, also = lru.New[shape, verdict](remembered)
 	for _, p := range patterns {
 		a.flush, a.fenced = a.flush || p.flushes(AnyDatabase), a.fenced || p.FenceKey != ""
-		a.mayBegin(p.literal)
+		a.addPrefix(p.literal)
 		if p.FenceKey != "" {
-			a.mayBegin(p.FenceKey)
+			a.addPrefix(p.FenceKey)
 		}
 	}
 	return a, errors.Join(err, also)
@@ -386,7 +386,7 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 		switch {
 		case err == nil && next != nil: // done
 			a.followCopy(ctx, conn, c, key, out.Op, g, next)
-			a.note(key, *next)
+			a.remember(key, *next)
 			if out.Op.Do == idiom.Release {
 				a.flights.hurry(key)
 			}
@@ -402,8 +402,8 @@ func (a *Adoption) decideOne(ctx context.Context, conn Connection, c *Call) (Res
 	return c.refusedBy(holder)
 }
 
-// note remembers the state of a key.
-func (a *Adoption) note(key locks.Key, g guess) {
+// remember keeps the state of a key as a guess for later calls.
+func (a *Adoption) remember(key locks.Key, g guess) {
 	if g.owner == "" {
 		a.guesses.Remove(key)
 		return

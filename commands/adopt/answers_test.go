@@ -183,8 +183,8 @@ func TestFlights_Pollers(t *testing.T) {
 	})
 }
 
-// TestDecide_HeldForNoTime: who has the lock when the nodes answer has it, however little is left of the lease.
-func TestDecide_HeldForNoTime(t *testing.T) {
+// TestDecide_HeldWithNoTimeLeft: the holder that the nodes name has the lock, however little is left of the lease.
+func TestDecide_HeldWithNoTimeLeft(t *testing.T) {
 	owner := you
 	e := &scripted{
 		lock: func(locks.LockRequest) (locks.Decision, error) { return locks.Decision{Holder: owner}, nil },
@@ -308,9 +308,9 @@ func TestDecide_EndMovedElsewhere(t *testing.T) {
 	})
 }
 
-// TestFlights_Since: what has come before a question began, and had to wait behind others on its connection, is
-// answered by it, if the lock was held and still is.
-func TestFlights_Since(t *testing.T) {
+// TestFlights_AnswerCommandsThatCameBefore: a command that came before a question began, and waited behind others on its
+// connection, is answered by it, if the lock was held and still is.
+func TestFlights_AnswerCommandsThatCameBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		e := &scripted{}
@@ -349,8 +349,8 @@ func TestFlights_Since(t *testing.T) {
 	})
 }
 
-// TestFlights_SinceGranted: a grant answers nobody but who asked for it.
-func TestFlights_SinceGranted(t *testing.T) {
+// TestFlights_GrantAnswersOnlyItsCaller: a grant answers only the call that asked for it.
+func TestFlights_GrantAnswersOnlyItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &scripted{lock: granting}
 		c := at(t, e, "lock:* guard=no")
@@ -363,8 +363,9 @@ func TestFlights_SinceGranted(t *testing.T) {
 	})
 }
 
-// TestFlights_SinceGone: an answer that calls share is not met again when the grant it names has gone.
-func TestFlights_SinceGone(t *testing.T) {
+// TestFlights_NoAnswerByReleasedGrant: an answer that calls share is not used any more when the grant it names was
+// released.
+func TestFlights_NoAnswerByReleasedGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &scripted{}
 		c := at(t, e, "lock:* guard=no")
@@ -394,8 +395,9 @@ func (e ending) Read(context.Context, locks.Key) (locks.Reading, error) {
 	return locks.Reading{}, nil
 }
 
-// TestAnswers_LastMoments: a lease that can no longer be renewed, and is not over yet, is waited for.
-func TestAnswers_LastMoments(t *testing.T) {
+// TestDecide_AwaitsLeaseThatCannotBeRenewed: a call waits for the end of a lease that can no longer be renewed, and is
+// not over yet.
+func TestDecide_AwaitsLeaseThatCannotBeRenewed(t *testing.T) {
 	for text, want := range map[string]string{
 		`return redis.call('get', KEYS[1]) == ARGV[1] and redis.call('pexpire', KEYS[1], ARGV[2]) or 0`: ":0",
 		`if redis.call('set', KEYS[1], ARGV[1], 'nx', 'px', ARGV[2]) then return 2 end
@@ -421,8 +423,8 @@ func TestAnswers_LastMoments(t *testing.T) {
 	}
 }
 
-// TestDecide_ChangesHands: an acquisition that is refused at every try, and finds the lock free whenever it looks, is
-// told of the last who had it. Nothing else is answered by a guess.
+// TestDecide_ChangesHands: an acquisition that is refused at every try, and finds the lock free whenever it reads it, is
+// refused for the last holder. Nothing else is answered by a guess.
 func TestDecide_ChangesHands(t *testing.T) {
 	heldBy := func(owner string) func(locks.LockRequest) (locks.Decision, error) {
 		return func(locks.LockRequest) (locks.Decision, error) {
@@ -471,9 +473,9 @@ type forgetful struct{ *scripted }
 
 func (forgetful) Unlock(context.Context, locks.UnlockRequest) (int, error) { return 0, locks.ErrLost }
 
-// TestDecide_EndIsOfItsTime: a lock that is to end at a time of day has what is left until then when the nodes are asked,
-// though the command came earlier.
-func TestDecide_EndIsOfItsTime(t *testing.T) {
+// TestDecide_DeadlineCountsFromTheAnswer: a lock that is to end at a given time has what is left until then when the
+// nodes are asked, though the command came earlier.
+func TestDecide_DeadlineCountsFromTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked time.Duration
 		e := &scripted{lock: func(r locks.LockRequest) (locks.Decision, error) {
@@ -502,9 +504,9 @@ func TestDecide_EndIsOfItsTime(t *testing.T) {
 	})
 }
 
-// TestFlights_InOrder: what a client was told is not followed by what was so before: neither by another client's older
-// answer, nor by one to a question that was sent before the client was told.
-func TestFlights_InOrder(t *testing.T) {
+// TestFlights_NoOlderAnswerLater: once a client was told something it gets no older answer: neither another client's,
+// nor one to a question that was sent before it was told.
+func TestFlights_NoOlderAnswerLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &scripted{lock: func(locks.LockRequest) (locks.Decision, error) {
 			return locks.Decision{Holder: you, Remaining: time.Minute}, nil
@@ -581,8 +583,8 @@ func TestFlights_OneQuestion(t *testing.T) {
 	})
 }
 
-// TestFlights_NotBothWays: a refusal answers no question about what it does not say.
-func TestFlights_NotBothWays(t *testing.T) {
+// TestFlights_RefusalAnswersOnlyWhatItSays: a refusal does not answer a question about what it does not say.
+func TestFlights_RefusalAnswersOnlyWhatItSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hash := locks.NewAdoptedHash("you")
 		e := &scripted{
@@ -609,9 +611,9 @@ func TestFlights_NotBothWays(t *testing.T) {
 	})
 }
 
-// TestFlights_WhileTheyWait: acquisitions that wait for the next question are answered by another that was sent when all of
+// TestFlights_AnswerWaitingAcquisitions: acquisitions that wait for the next question are answered by another that was sent when all of
 // them had come, and by none that was sent before one of them came. A release through this proxy takes such an answer back.
-func TestFlights_WhileTheyWait(t *testing.T) {
+func TestFlights_AnswerWaitingAcquisitions(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		reads, comes  time.Duration // when another client reads, and the last acquisition comes

@@ -67,8 +67,8 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// TestBatch_Beside: keys that are no locks are the upstream's, in the same script.
-func TestBatch_Beside(t *testing.T) {
+// TestBatch_WithOtherKeys: keys that are no locks are the upstream's, in the same script.
+func TestBatch_WithOtherKeys(t *testing.T) {
 	c := proxies(t, 1, "lock:* guard=no")[0]
 	c.eval(enterHash, []string{"lock:b"}, "5000", "b")
 	c.says = "*2\r\n:7\r\n:8\r\n"
@@ -172,8 +172,8 @@ func TestBoth_Batch(t *testing.T) {
 	})
 }
 
-// TestBoth_BatchBeside: locks of both, of on and no locks in one script.
-func TestBoth_BatchBeside(t *testing.T) {
+// TestBoth_BatchWithOtherKeys: locks of both, of on and no locks in one script.
+func TestBoth_BatchWithOtherKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := modes(t, "", "job:* guard=no")
 		b := m["b"]

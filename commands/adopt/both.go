@@ -155,7 +155,7 @@ func (u *upstreamRun) lease() time.Duration {
 func (a *Adoption) follow(ctx context.Context, conn Connection, c *Call, u *upstreamRun) (Result, error) {
 	r, err := a.decideOne(ctx, conn, c)
 	if err == nil && r.did == idiom.Enter {
-		if err = a.level(ctx, conn, c, u, r.Taken); err != nil {
+		if err = a.equalizeHolds(ctx, conn, c, u, r.Taken); err != nil {
 			a.Undo(r.Taken)
 		}
 	}
@@ -236,7 +236,7 @@ func (a *Adoption) decideAlone(ctx context.Context, conn Connection, c *Call, re
 	case next == nil: // the grant has ended since
 		return Result{Reply: reply}, nil
 	}
-	a.note(key, *next)
+	a.remember(key, *next)
 	return Result{Reply: out.Reply, did: out.Op.Do}, a.signal(ctx, conn, out.Signals)
 }
 

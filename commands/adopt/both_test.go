@@ -306,7 +306,8 @@ func TestBoth_ReplaceFails(t *testing.T) {
 	}
 }
 
-// TestBoth_ReplacedGoesWithItsClient: what a client has written over a lock is in neither place when it has left.
+// TestBoth_ReplacedGoesWithItsClient: what a client has written over a lock is in neither place after the client has
+// left.
 func TestBoth_ReplacedGoesWithItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := modes(t, "as=full")
@@ -325,8 +326,8 @@ func TestBoth_ReplacedGoesWithItsClient(t *testing.T) {
 	})
 }
 
-// TestBoth_Waits: a release that has reached the upstream and not yet the nodes is waited for.
-func TestBoth_Waits(t *testing.T) {
+// TestBoth_AwaitsReleaseAtNodes: a call waits for a release that has reached the upstream and not yet the nodes.
+func TestBoth_AwaitsReleaseAtNodes(t *testing.T) {
 	for name, steps := range map[string][]string{
 		"to take it":      {"b SET lock:a me NX PX 5000 > +OK"},
 		"to take it over": {"d SET lock:a me NX PX 5000 > +OK", "b EVAL extend 1 lock:a me 9000 > :1"},
@@ -346,8 +347,8 @@ func TestBoth_Waits(t *testing.T) {
 	}
 }
 
-// TestBoth_GivesBack: what was taken at the upstream is not there any more when the nodes refuse it, or when the client has
-// left; but not past half of the lease, when it may be another's.
+// TestBoth_GivesBack: what was taken at the upstream is released there when the nodes refuse it, or when the client has
+// left; but not past half of the lease, when the key may be another client's.
 func TestBoth_GivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := modes(t, "")
@@ -399,8 +400,9 @@ func TestBoth_Divergence(t *testing.T) {
 	})
 }
 
-// TestOn_AsksNothingOfCopies: a grant that was made in on has none.
-func TestOn_AsksNothingOfCopies(t *testing.T) {
+// TestOn_GrantWithoutCopyAsksNothing: a grant that was made in mode on has no copy, and the upstream is not asked about
+// one.
+func TestOn_GrantWithoutCopyAsksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := modes(t, "")["o"]
 		o.do("SET lock:a me NX PX 5000")
@@ -412,8 +414,8 @@ func TestOn_AsksNothingOfCopies(t *testing.T) {
 	})
 }
 
-// TestBoth_ServesOnGrantsAmongPolls: who has taken the lock in the mode on extends and releases it in both, though others ask for
-// it there all the time, and so have its key at the upstream for a moment.
+// TestBoth_ServesOnGrantsAmongPolls: a client that has taken the lock in mode on extends and releases it in both, though
+// others poll for it in both, and so have its key at the upstream for a moment.
 func TestBoth_ServesOnGrantsAmongPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := modes(t, "")

@@ -34,7 +34,7 @@ type flights struct {
 	also *flights // whose answers answer these questions, too; nil: none
 
 	mu    sync.Mutex
-	lanes map[locks.Key]*lane
+	byKey map[locks.Key]*keyFlights
 }
 
 // remembersFlights is for how many keys the last answer is kept.
@@ -45,10 +45,10 @@ func newFlights(pace time.Duration, also *flights) *flights {
 	if err != nil {
 		panic(err) // the size is a constant
 	}
-	return &flights{pace: pace, last: last, also: also, lanes: map[locks.Key]*lane{}}
+	return &flights{pace: pace, last: last, also: also, byKey: map[locks.Key]*keyFlights{}}
 }
 
-type lane struct {
+type keyFlights struct {
 	asking, next *flight
 	wake         chan struct{} // holds one
 }
@@ -64,10 +64,10 @@ func (f *flights) do(ctx context.Context, key locks.Key, on *basis, ask func(*fl
 		return fl, false, nil
 	}
 	f.mu.Lock()
-	l := f.lanes[key]
+	l := f.byKey[key]
 	if l == nil {
 		fl = &flight{began: time.Now(), done: make(chan struct{}), asked: true}
-		f.lanes[key] = &lane{asking: fl, wake: make(chan struct{}, 1)}
+		f.byKey[key] = &keyFlights{asking: fl, wake: make(chan struct{}, 1)}
 		f.mu.Unlock()
 		ask(fl)
 		f.finish(key, fl)
@@ -149,7 +149,7 @@ func (fl *flight) hasWaiter(on *basis) {
 }
 
 // open returns the flight that a call may still share; nil: there is none.
-func (l *lane) open() *flight {
+func (l *keyFlights) open() *flight {
 	switch {
 	case l.next != nil:
 		return l.next
@@ -161,7 +161,7 @@ func (l *lane) open() *flight {
 
 // await waits until the flight before has ended. If calls come so often that they share flights, and are refused, it also
 // waits until pace is over, the lease of the holder has ended, or hurry is called.
-func (f *flights) await(ctx context.Context, l *lane, before, fl *flight) error {
+func (f *flights) await(ctx context.Context, l *keyFlights, before, fl *flight) error {
 	select {
 	case <-before.done:
 	case <-ctx.Done():
@@ -190,7 +190,7 @@ func (f *flights) hurry(key locks.Key) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if l := f.lanes[key]; l != nil {
+	if l := f.byKey[key]; l != nil {
 		select {
 		case l.wake <- struct{}{}:
 		default:
@@ -202,10 +202,10 @@ func (f *flights) hurry(key locks.Key) {
 func (f *flights) finish(key locks.Key, fl *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	switch l := f.lanes[key]; fl {
+	switch l := f.byKey[key]; fl {
 	case l.asking:
 		if l.asking, l.next = l.next, nil; l.asking == nil {
-			delete(f.lanes, key)
+			delete(f.byKey, key)
 		}
 	case l.next: // it ends without having asked
 		l.next = nil

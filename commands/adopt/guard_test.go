@@ -10,9 +10,9 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// TestGuard_IsNobodysOwn: no client takes a lock that the upstream has for its own, and what is left of it there is
-// what the client is told.
-func TestGuard_IsNobodysOwn(t *testing.T) {
+// TestGuard_UpstreamsLockIsAnothers: no client takes a lock that the upstream has for its own. What is left of it there
+// is what the client is told.
+func TestGuard_UpstreamsLockIsAnothers(t *testing.T) {
 	for _, ahead := range []bool{true, false} {
 		t.Run(fmt.Sprint("ahead ", ahead), func(t *testing.T) { testNobodysOwn(t, ahead) })
 	}
@@ -52,7 +52,7 @@ func TestGuard_Unanswered(t *testing.T) {
 	}
 }
 
-// TestRights: what the upstream is asked before a call is decided, in the words of the call.
+// TestRights: which questions about rights the upstream is asked before a call is decided, by the command of the call.
 func TestRights(t *testing.T) {
 	c := proxies(t, 1, "lock:*")[0]
 	c.do("EVAL", compareAndDelete, "1", "lock:a", "me")

@@ -23,27 +23,27 @@ func (a *Adoption) Concerns(args [][]byte) bool {
 	})
 }
 
-// mayBegin adds a prefix that adopted keys may have.
-func (a *Adoption) mayBegin(start string) {
-	for b := range a.starts {
+// addPrefix adds a prefix that adopted keys may have.
+func (a *Adoption) addPrefix(start string) {
+	for b := range a.prefixes {
 		if start == "" || start[0] == byte(b) {
-			a.begins[b] = true
-			a.starts[b] = append(a.starts[b], start)
+			a.firstBytes[b] = true
+			a.prefixes[b] = append(a.prefixes[b], start)
 		}
 	}
 }
 
 // mayMatch reports whether an argument has a prefix of adopted keys. It does not allocate, and is inlined.
 func (a *Adoption) mayMatch(arg []byte) bool {
-	return (len(arg) == 0 || a.begins[arg[0]]) && a.beginsAsOne(arg)
+	return (len(arg) == 0 || a.firstBytes[arg[0]]) && a.hasPrefix(arg)
 }
 
-func (a *Adoption) beginsAsOne(arg []byte) bool {
+func (a *Adoption) hasPrefix(arg []byte) bool {
 	var first byte // of an empty argument: any
 	if len(arg) > 0 {
 		first = arg[0]
 	}
-	for _, start := range a.starts[first] {
+	for _, start := range a.prefixes[first] {
 		if len(arg) >= len(start) && string(arg[:len(start)]) == start {
 			return true
 		}

@@ -76,15 +76,15 @@ func (a *Adoption) takeOver(ctx context.Context, conn Connection, c *Call, u *up
 		undo(granted[kept:])
 		next.holds = kept
 	}
-	a.note(key, next)
+	a.remember(key, next)
 	a.counters.takenOver.Add(1)
 	return true, nil
 }
 
-// level makes the upstream and the nodes count as many holds of a hash that was just entered in mode both. If the lock was
+// equalizeHolds makes the upstream and the nodes count as many holds of a hash that was just entered in mode both. If it was
 // taken in another mode, the earlier holds are in one place only, and releasing the new one would free the lock in the other
 // place.
-func (a *Adoption) level(ctx context.Context, conn Connection, c *Call, u *upstreamRun, taken locks.Grant) error {
+func (a *Adoption) equalizeHolds(ctx context.Context, conn Connection, c *Call, u *upstreamRun, taken locks.Grant) error {
 	field, _ := locks.ShownOwner(taken.Owner)
 	reply, err := conn.Ask(ctx, []string{"HGET", c.Key(), field})
 	if err != nil {

@@ -156,9 +156,9 @@ func (e moving) Read(ctx context.Context, k locks.Key) (locks.Reading, error) {
 	return r, err
 }
 
-// TestReplace_TellsWhatItReplaces: a lock that changes hands when a call has read it is replaced only by a try that has read its
-// new holder.
-func TestReplace_TellsWhatItReplaces(t *testing.T) {
+// TestReplace_ReadsTheNewHolder: a lock that changes hands after a call has read it is replaced only by a try that has
+// read its new holder.
+func TestReplace_ReadsTheNewHolder(t *testing.T) {
 	later := locks.NewAdoptedString(&locks.RandSource{}, "later")
 	e := &scripted{read: locks.Reading{Held: true, Owner: you, Fence: 7, Holds: 1, Remaining: time.Minute}}
 	e.lock = func(r locks.LockRequest) (locks.Decision, error) {
@@ -182,8 +182,8 @@ func TestReplace_Copy(t *testing.T) {
 	})
 }
 
-// TestReplace_Gone: a lock that is free by now is no answer to one that reads what it overwrites.
-func TestReplace_Gone(t *testing.T) {
+// TestReplace_LockReleasedMeanwhile: a call that reads what it overwrites does not answer with a lock that was released since.
+func TestReplace_LockReleasedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := proxies(t, 2, "lock:* as=full no-expiry=lease:30s guard=no")
 		p[0].do("SET", "lock:a", "me", "PX", "5000")
@@ -218,8 +218,9 @@ func TestReplace_NoQuorum(t *testing.T) {
 	}
 }
 
-// TestReplace_Together: each of many that overwrite one lock at once gets it, and each reads what another has written.
-func TestReplace_Together(t *testing.T) {
+// TestReplace_Concurrent: each of many calls that overwrite one lock at once gets it, and each reads what another has
+// written.
+func TestReplace_Concurrent(t *testing.T) {
 	p := proxies(t, 2, "lock:* as=full no-expiry=lease:30s guard=no")
 	const writers, times = 8, 25
 	var wg sync.WaitGroup

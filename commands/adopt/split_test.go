@@ -26,8 +26,8 @@ func (e *divided) Read(_ context.Context, k locks.Key) (locks.Reading, error) {
 	return locks.Reading{}, &locks.QuorumError{Op: "LOCK", Name: k.Name, Nodes: 5, Need: 3, Got: e.answer}
 }
 
-// TestDecide_Split: a split that lasts is contention if enough nodes answer, and NOQUORUM where the reply depends
-// on who has the lock.
+// TestDecide_Split: if the nodes do not agree, but enough of them answer, an acquisition is refused; it is NOQUORUM if the
+// reply depends on who has the lock.
 func TestDecide_Split(t *testing.T) {
 	const noQuorum = "answered, 3 needed"
 	for _, tt := range []struct {
@@ -61,14 +61,14 @@ func TestDecide_Split(t *testing.T) {
 	}
 }
 
-// TestDecide_SplitBurst: where the nodes do not agree for long, one command of a burst waits for that, and not each of them; but for one that
-// gives back a lock which this proxy has granted. What comes later asks again.
+// TestDecide_SplitBurst: if the nodes do not agree for long, one command of a burst waits for that, and not each of
+// them, except one that releases a lock which this proxy has granted. Later commands ask again.
 func TestDecide_SplitBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &divided{answer: 3}
 		c := at(t, e, "lock:* guard=no")
 		mine := locks.NewAdoptedString(new(locks.RandSource), "holder")
-		c.a.note(locks.Key{Name: "lock:a"}, guess{owner: mine, fence: 1, holds: 1, until: time.Now().Add(time.Minute)})
+		c.a.remember(locks.Key{Name: "lock:a"}, guess{owner: mine, fence: 1, holds: 1, until: time.Now().Add(time.Minute)})
 		e.scripted.read = locks.Reading{Held: true, Owner: mine} // as Unlock knows it
 		c.pipelines, c.burst = true, newBurst()
 		time.Sleep(time.Millisecond)
@@ -109,8 +109,8 @@ func (e *halfway) Unlock(_ context.Context, r locks.UnlockRequest) (int, error) 
 	return 0, &locks.QuorumError{Op: "UNLOCK", Name: r.Name, Nodes: 5, Need: 3, Got: 2}
 }
 
-// TestFlights_FailedChange: what a call has found before it changed the lock answers nothing behind it, though nobody knows whether that
-// was done.
+// TestFlights_FailedChange: what a call has found before it tried to change the lock answers nothing after it, even if
+// nobody knows whether the change was made.
 func TestFlights_FailedChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &halfway{}

@@ -15,7 +15,7 @@ func (a *Adoption) read(ctx context.Context, on *basis, key locks.Key) (guess, e
 		r, err := a.opt.Engine.Read(ctx, key)
 		if fl.err = err; err == nil {
 			fl.after = guessOf(r, time.Now())
-			a.note(key, fl.after)
+			a.remember(key, fl.after)
 		}
 	}
 	fl, leads, err := a.reads.do(ctx, key, on, ask)

@@ -247,7 +247,7 @@ func (a *Adoption) execWatched(ctx context.Context, conn Connection, c *Call, t 
 		return aborted, nil
 	}
 	a.followCopy(ctx, conn, c, key, out.Op, g, next)
-	a.note(key, *next)
+	a.remember(key, *next)
 	if did == idiom.Release {
 		a.flights.hurry(key)
 	}

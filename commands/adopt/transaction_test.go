@@ -203,8 +203,9 @@ func TestTransaction_Rights(t *testing.T) {
 	})
 }
 
-// TestTransaction_Beside: locks and other keys do not mix, and neither do locks and CLIENT TRACKING.
-func TestTransaction_Beside(t *testing.T) {
+// TestTransaction_RefusesOtherKeys: a transaction with a lock refuses other keys and the other way round, and so do
+// locks and CLIENT TRACKING.
+func TestTransaction_RefusesOtherKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := proxies(t, 1, "lock:*")[0]
 		for b, why := range map[Beside]string{

@@ -176,7 +176,7 @@ var Migration = []Mutant{
 	{
 		Name:   "both-holds-not-given-back",
 		Breaks: "what was entered is given back where the holds cannot be made the same",
-		Edits:  []Edit{{"commands/adopt/both.go", "err = a.level(ctx, conn, c, u, r.Taken); err != nil {", "err = a.level(ctx, conn, c, u, r.Taken); err != nil && c == nil {"}},
+		Edits:  []Edit{{"commands/adopt/both.go", "err = a.equalizeHolds(ctx, conn, c, u, r.Taken); err != nil {", "err = a.equalizeHolds(ctx, conn, c, u, r.Taken); err != nil && c == nil {"}},
 	},
 	{
 		Name:   "both-over-all-holds",
