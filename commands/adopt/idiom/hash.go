@@ -6,7 +6,7 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom/lua"
 )
 
-// notHash reports whether a command of hashes fails, since the key is something else.
+// notHash reports whether a command of hashes fails because the key holds something else.
 func (w *world) notHash() bool { return w.is.Kind != Absent && w.is.Kind != Hash }
 
 // hget is HGET, HEXISTS and HSTRLEN.
@@ -47,7 +47,7 @@ func (w *world) hash(name string, _ []string) (lua.Reply, error) {
 	return []any{w.is.Value, w.count()}, nil
 }
 
-// enter lets the key be a hash with one field.
+// enter makes the key a hash with one field.
 func (w *world) enter(field string, count int) error {
 	switch {
 	case len(field) > maxValue:

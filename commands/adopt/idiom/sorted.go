@@ -61,7 +61,7 @@ var (
 	errOtherEnd = refusef("a sorted set whose scores and end are not one time")
 )
 
-// notSorted reports whether a command of sorted sets fails, since the key is something else.
+// notSorted reports whether a command of sorted sets fails because the key holds something else.
 func (w *world) notSorted() bool { return w.is.Kind != Absent && w.is.Kind != Sorted }
 
 // zset returns the members that are there.

@@ -9,12 +9,12 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom/lua"
 )
 
-// setOptions are those of SET.
+// setOptions are the options of a SET.
 type setOptions struct {
 	nx, xx, get, keep bool
 	end               string // EX, PX, EXAT, PXAT
 	at                string
-	compares, with    string // IFEQ or the like, which only newer servers have, and what the value is compared with
+	compares, with    string // IFEQ or the like, which only newer servers have, and the value to compare with
 	twice             bool   // it compares twice
 }
 
@@ -58,7 +58,7 @@ func (d Dialect) lacks(o *setOptions) bool {
 	return d.Version < 80400
 }
 
-// longest is what a longer lease is taken for, in milliseconds: more than any lock may have.
+// longest replaces a longer lease, in milliseconds: it is more than any lock may have.
 const longest = int64(Forever/time.Millisecond) - 1
 
 func (w *world) set(_ string, args []string) (lua.Reply, error) {
@@ -195,7 +195,7 @@ func (w *world) getSet(name string, args []string) (lua.Reply, error) {
 	switch {
 	case before == wrongType || err != nil:
 		return before, err
-	case w.deadlines.unit != NoDeadlines && before != nil: // as if somebody had been faster
+	case w.deadlines.unit != NoDeadlines && before != nil: // answer as if another client had taken it first
 		return args[0], nil
 	}
 	left, err := w.deadlines.left(args[0], w.now)
@@ -215,10 +215,10 @@ func (w *world) get(string, []string) (lua.Reply, error) {
 	return w.is.Value, nil
 }
 
-// notString reports whether a command of strings fails, since the key is something else.
+// notString reports whether a command of strings fails because the key holds something else.
 func (w *world) notString() bool { return w.is.Kind == Hash || w.is.Kind == Sorted }
 
-// mget is MGET, to which what is no string is not there.
+// mget is MGET. A key that holds no string counts as absent.
 func (w *world) mget(name string, _ []string) (lua.Reply, error) {
 	value, err := w.get(name, nil)
 	if value == wrongType {
@@ -325,7 +325,7 @@ func (w *world) delIfEq(_ string, args []string) (lua.Reply, error) {
 	return w.del("DEL", nil)
 }
 
-// delex is DELEX of Redis. Of Valkey's, which is later, only what both have is done.
+// delex is DELEX of Redis. Of the later DELEX of Valkey, only what both have in common is supported.
 func (w *world) delex(name string, args []string) (lua.Reply, error) {
 	condition := ""
 	if len(args) == 2 {

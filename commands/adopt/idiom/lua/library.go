@@ -11,22 +11,21 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// A Script is one that was parsed.
+// A Script is a parsed script.
 type Script struct {
 	body []ast.Stmt
 	text []string // the strings that are written in it
 	drop []string
 }
 
-// Strings are those that are written in the script. They are not to be changed.
+// Strings returns the strings that are written in the script. They must not be changed.
 func (s *Script) Strings() []string { return s.text }
 
-// Dropped are the commands, in upper case, that are called for something else than their replies: by redis.call or
-// redis.pcall as a statement.
+// Dropped returns the commands, in upper case, whose replies the script does not use: redis.call or redis.pcall as a
+// statement.
 func (s *Script) Dropped() []string { return s.drop }
 
-// Parse parses a script. The error is an *Unsupported, also for what is no Lua at all: Redis says what is
-// wrong with it.
+// Parse parses a script. The error is an *Unsupported, also for a text that is no Lua: then Redis says what is wrong.
 func Parse(text string) (*Script, error) {
 	if len(text) > MaxText {
 		return nil, unsupported(fmt.Sprintf("a script of %d bytes", len(text)))
@@ -40,7 +39,7 @@ func Parse(text string) (*Script, error) {
 	return s, nil
 }
 
-// note keeps what Strings and Dropped tell of a part of the syntax tree.
+// note collects what Strings and Dropped return from a part of the syntax tree.
 func (s *Script) note(part reflect.Value) {
 	switch part.Kind() {
 	case reflect.Interface, reflect.Pointer:
@@ -69,7 +68,7 @@ func (s *Script) note(part reflect.Value) {
 	}
 }
 
-// redisCommand is the command that an expression calls, if its name is written there.
+// redisCommand returns the command that an expression calls, if its name is written there.
 func redisCommand(e ast.Expr) (name string, ok bool) {
 	call, isCall := e.(*ast.FuncCallExpr)
 	if !isCall || len(call.Args) == 0 {
@@ -90,10 +89,10 @@ func redisCommand(e ast.Expr) (name string, ok bool) {
 // modules.
 var library map[string]value
 
-// modules are the names of the tables of the library. What they lack is unsupported, and they are never set.
+// modules are the names of the tables of the library. A field that they lack is unsupported, and none can be set.
 var modules = map[*table]string{}
 
-// elsewhere are names that Redis has and this package has not.
+// elsewhere are names of the library of Redis that this package does not have.
 var elsewhere = map[string]bool{}
 
 func init() {

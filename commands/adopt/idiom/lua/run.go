@@ -19,14 +19,14 @@ const (
 	MaxInput  = 256      // keys and arguments of a script
 )
 
-// An Unsupported error says what in a script this package does not run.
+// An Unsupported error names the part of a script that this package does not run.
 type Unsupported struct{ What string }
 
 func (e *Unsupported) Error() string { return "not supported: " + e.What }
 
 func unsupported(what string) *Unsupported { return &Unsupported{What: what} }
 
-// A Raised error is one that a script ended with, in Redis too. Its text is not that of Redis.
+// A Raised error is one that the script itself ended with, as it would in Redis. Its text is not that of Redis.
 type Raised struct{ Text string }
 
 func (e *Raised) Error() string { return "the script fails: " + e.Text }
@@ -40,25 +40,26 @@ type (
 	Error  string // with its first word, without "-"
 )
 
-// Unknown is the Reply of a command that is run later. A script that looks at it is Unsupported.
+// Unknown is the Reply of a command that is run only after the script. A script that looks at it is Unsupported.
 type Unknown struct{}
 
-// Later is the Reply of a command whose answer will be known. A script may return it, also in a list, and must not look at it.
+// Later is the Reply of a command whose answer is put in after the run. A script may return it, also in a list, and must
+// not look at it.
 type Later struct{}
 
-// A Seen is the Reply of a command whose text is told to Look, if the script looks at it and not only whether it is there.
+// A Seen is a Reply with a Text. Look is called if the script looks at the text, and not only whether there is a reply.
 type Seen struct {
 	Text string
 	Look func()
 }
 
-// A Caller answers redis.call. An error ends the run; what Redis would answer as one is an Error.
+// A Caller answers redis.call. An error ends the run; an error reply of Redis is an Error.
 type Caller func(args []string) (Reply, error)
 
-// A Version is what differs between servers in how they run scripts. The zero Version is that of Redis 7.0.
+// A Version says how a server differs in running scripts. The zero Version is that of Redis 7.0.
 type Version struct {
 	BareErrors   bool // before 7.0: error_reply takes a text as it is
-	ShortNumbers bool // from 7.2 on: a number is passed on with the fewest digits that mean it, not with 17
+	ShortNumbers bool // from 7.2 on: numbers are passed on with the fewest digits that are exact, not with 17
 }
 
 // Run runs the script with its keys and arguments, and returns what EVAL would answer. Errors are
@@ -94,7 +95,7 @@ func (m *machine) run(body block) (reply Reply, err error) {
 	return m.reply(first(values)), nil
 }
 
-// internal is how a fault of this package begins. The fuzz targets look for it.
+// internal begins the text of an error that is a fault of this package. The fuzz targets look for it.
 const internal = "internal: "
 
 // callerError carries an error of a Caller through the machine.

@@ -10,16 +10,16 @@ import (
 // A value of a script is nil, a bool, a float64, a string, a *table, a *function, unknown, or later.
 type value any
 
-// unknown is the reply of a command that is not run yet. A script may drop it, and nothing else.
+// unknown is the reply of a command that has not been run yet. A script may do nothing with it but drop it.
 type unknown struct{}
 
-// later is a reply that is put in for it when the script has run. A script may return it, and nothing else.
+// later stands for a reply that is put in after the run. A script may do nothing with it but return it.
 type later struct{}
 
-// seen is a reply whose text is told when it is looked at. Only a condition is given one: see machine.truth.
+// seen is a Seen. Only a condition is given one: see machine.truth.
 type seen Seen
 
-// known returns v, and refuses a script that looks at what is unknown.
+// known returns v. It refuses a script that looks at an unknown or a later.
 func known(v value) value {
 	if v == (later{}) {
 		panic(unsupported("the use of what INCR of a fence answers"))
