@@ -10,7 +10,7 @@ import (
 // longestWatched bounds the pattern of a subscription, in bytes.
 const longestWatched = 512
 
-// A subscription is one to keyspace events, of keys that match.
+// A subscription is one to the keyspace events of keys that match.
 type subscription struct {
 	db   int // -1: of every one
 	keys glob.Glob
@@ -18,7 +18,7 @@ type subscription struct {
 
 func (s subscription) matches(key string) bool { return s.keys.Matches(key) }
 
-// noteSubscribe takes over SUBSCRIBE and PSUBSCRIBE.
+// noteSubscribe notes subscriptions to key events by SUBSCRIBE and PSUBSCRIBE.
 func (o *Observer) noteSubscribe(channels [][]byte) {
 	for _, c := range channels[:min(len(channels), maxLooked)] {
 		if len(c) < 6 || string(c[:5]) != "__key" {
@@ -32,7 +32,7 @@ func (o *Observer) noteKeyEvents(channel string) {
 	kind, keys, ok := strings.Cut(strings.TrimPrefix(channel, "__key"), "__:")
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !ok || !strings.HasPrefix(kind, "space@") || len(keys) > longestWatched { // of an event, or of both, or too long to be kept
+	if !ok || !strings.HasPrefix(kind, "space@") || len(keys) > longestWatched { // the channel is for events, or for both, or too long to be kept
 		o.events++
 		return
 	}

@@ -49,15 +49,15 @@ var formNames = [...]string{
 	formDeadline: "setnx, getset of a deadline", formSorted: "sorted set",
 }
 
-// idiomOf names the forms of a row.
+// idiomOf describes the forms of a row in words.
 func idiomOf(forms uint32) string {
 	var names []string
 	for f, name := range formNames {
 		switch has := forms&(1<<f) != 0; {
 		case !has, form(f) == formRead && forms&^(1<<formRead|1<<formUnknown) != 0 && forms&(1<<formDel) == 0:
-			continue // reads say something only where they are the compare
+			continue // reads are listed only if they are the compare before a DEL
 		case form(f) == formUnknown && forms&(1<<formRelease|1<<formExtend|1<<formAcquire|1<<formAcquireOrExtend|1<<formHash|1<<formSorted) != 0:
-			continue // its text has come by since
+			continue // the text of the script has been seen since
 		case form(f) == formThenExpire && len(names) > 0:
 			names[len(names)-1] += ", then expire"
 			continue
@@ -194,7 +194,7 @@ func signOf(value string) sign {
 	return signNone
 }
 
-// A guess is what a row may be the locks of. The last say counts.
+// A guess is which library a row is from. The latest guess counts.
 type guess struct {
 	library, name string
 	form          form

@@ -1,6 +1,6 @@
 package observe
 
-// A hazard is something about the use of a lock that can go wrong, or goes otherwise once it is adopted.
+// A hazard is something in the use of a lock that can go wrong, or that changes when it is adopted.
 type hazard uint8
 
 const (

@@ -23,7 +23,7 @@ type row struct {
 	shape   string
 	example string // its first key
 	pattern *Pattern
-	script  string // the SHA-1 of a script whose text is not known, of which the row is
+	script  string // if the row is that of a script whose text is not known: its SHA-1
 
 	// How they are used.
 	forms  uint32 // of its commands, as bits of form
@@ -46,7 +46,7 @@ type row struct {
 	// What adoption would say, and what can go wrong.
 	allowed, refused int64
 	why              string // of the last refusal
-	word             string // of a pattern, which some of them need; empty: none does
+	word             string // the word of a pattern that some calls need; empty: none does
 	hazards          [hazards]struct {
 		count int64
 		key   string
@@ -91,7 +91,7 @@ type valueUse struct {
 // maxValues is how many values of a row are remembered.
 const maxValues = 64
 
-// many is how many grants with one value make it that of a process.
+// many is how many grants with one value make it count as the value of a process.
 const many = 3
 
 // note counts a grant with a value, and returns the hazard that it is, if any.
@@ -137,7 +137,7 @@ func (r *rate) note(since time.Duration) {
 	r.slots[int(r.at%int64(len(r.slots)))]++
 }
 
-// perSecond is over the last minute, or since the beginning.
+// perSecond returns the rate in the last minute, or since the beginning.
 func (r *rate) perSecond(since time.Duration) float64 {
 	r.turn(since)
 	total := int64(0)
@@ -207,7 +207,7 @@ func (h *histogram) note(d time.Duration) {
 	h.most = max(h.most, d)
 }
 
-// quantile is the end of the bucket that it is in: 19 % too much at most.
+// quantile returns the upper end of the bucket that a quantile is in, which is 19 % too much at most.
 func (h *histogram) quantile(q float64) time.Duration {
 	rank := int64(math.Ceil(q * float64(h.count)))
 	for i, n := range h.buckets {

@@ -18,7 +18,7 @@ var (
 	globSigns = regexp.MustCompile(`[*?\[\]\\]`)
 )
 
-// shapeOf is a key with * in place of what differs from lock to lock: digits, hex, UUIDs and base64. It is a
+// shapeOf returns a key with * in place of what differs from lock to lock: digits, hex, UUIDs and base64. It is a
 // pattern for --adopt.
 func shapeOf(key string) string {
 	const star = "\x00"

@@ -5,12 +5,12 @@ import (
 	"github.com/lockproxy/lockproxy/commands/adopt/idiom"
 )
 
-// A transaction is what a client has said behind MULTI. Adopted, it is about one lock.
+// A transaction is what a client has sent after MULTI. If adopted, it is about one lock.
 type transaction struct {
 	lock    *key   // nil: none so far
 	others  bool   // it is about something else, too
 	looked  bool   // the last command was on a lock
-	endless string // why the lock is refused that it has taken without an end; empty: it has not, or has set one since
+	endless string // why a lock that it has taken without an end is refused; empty: it has taken none, or has set an end since
 }
 
 // Why a transaction would be refused.
@@ -49,7 +49,7 @@ func (t *Tap) queued(c *Client) {
 	r := t.key.row
 	t.o.unseen.InMulti++
 	r.hazard(insideMulti, t.key.name)
-	compares := c.watched == t.key.name && t.class != idiom.Unclear // it is done to the grant that the client knows
+	compares := c.watched == t.key.name && t.class != idiom.Unclear // EXEC compares the lock with what WATCH has found
 	switch {
 	case c.tx.others:
 		r.refuse(mixedTransaction)
