@@ -92,8 +92,8 @@ func (s *Session) opening(ctx context.Context) reach {
 	}
 }
 
-// translate prepares a command for the current connection: client ids in it and in its reply are those of the proxy
-// here, and those of the upstream there. ok is false for a command that goes upstream as it is.
+// translate prepares a command for the current connection: the proxy's client ids in it become the upstream's, and the
+// other way round in its reply. ok is false for a command that goes upstream as it is.
 func (s *Session) translate(ctx context.Context, to reach, q request) (x clients.Translation, ok bool) {
 	if resp.Is(q.args[0], "HELLO") {
 		return clients.Translation{Raw: q.raw, Rewrite: s.rewriteHello, Kinds: "*%"}, true
@@ -261,8 +261,8 @@ func (s *Session) applyNow(c tx.Changes) {
 	s.shown.changed = true
 }
 
-// translateBlind returns a CLIENT command as it is sent if its reply cannot be told from others: ids in that
-// cannot be replaced. CLIENT KILL is made to kill nobody, since the client's rights are not known.
+// translateBlind returns a CLIENT command as it is sent if its reply cannot be told from others, so that ids in the
+// reply cannot be replaced. CLIENT KILL is made to kill nobody, since the client's rights are not known.
 func (s *Session) translateBlind(q request) []byte {
 	switch {
 	case resp.Is(q.args[1], "LIST"):
