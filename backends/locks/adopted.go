@@ -2,25 +2,25 @@ package locks
 
 import "strings"
 
-// AdoptedPrefix is what the owners of adopted locks begin with: those that clients take with commands of Redis
-// and not with LOCK. A client cannot name such an owner, since its own words are inside.
+// AdoptedPrefix begins the owner of every adopted lock: one that a client takes with commands of Redis and not
+// with LOCK. LOCK refuses owners that begin so.
 const AdoptedPrefix = "\x00lpa"
 
 const (
 	stringPrefix = AdoptedPrefix + "s"
 	hashPrefix   = AdoptedPrefix + "h"
 	sortedPrefix = AdoptedPrefix + "z"
-	randomLength = 16 // of what makes the owner of a string, or of a sorted set, unlike all others
+	randomLength = 16 // of the random text that makes the owner of a string, or of a sorted set, unique
 )
 
-// An AdoptedKind is what a client takes the key of an adopted lock for. It is empty for a lock of LOCK.
+// An AdoptedKind is the type that the key of an adopted lock has for its client. It is empty for a lock of LOCK.
 type AdoptedKind string
 
 // The kinds.
 const (
-	AdoptedString AdoptedKind = "string"     // with a value, which need not be unlike others
-	AdoptedHash   AdoptedKind = "hash"       // with a field for its owner, which may enter again
-	AdoptedSorted AdoptedKind = "sorted set" // with a token, which need not be unlike others
+	AdoptedString AdoptedKind = "string"     // with a value, which need not be unique
+	AdoptedHash   AdoptedKind = "hash"       // with a field for its owner, which may re-enter
+	AdoptedSorted AdoptedKind = "sorted set" // with a token, which need not be unique
 )
 
 // NewAdoptedString makes the owner of a new grant to a client that stores value. No other grant has it.
@@ -36,8 +36,8 @@ func NewAdoptedSorted(random *RandSource, token string) (owner string) {
 // NewAdoptedHash makes the owner that a field of a hash stands for. It is the same each time.
 func NewAdoptedHash(field string) (owner string) { return hashPrefix + field }
 
-// ShownOwner is an owner for people: of an adopted lock its client's value, field or token. kind is empty, and the owner
-// itself shown, where LOCK has taken the lock.
+// ShownOwner is an owner as people are shown it: for an adopted lock the client's value, field or token, for a lock of
+// LOCK the owner itself, with an empty kind.
 func ShownOwner(owner string) (shown string, kind AdoptedKind) {
 	if rest, isString := strings.CutPrefix(owner, stringPrefix); isString && len(rest) >= randomLength {
 		return rest[randomLength:], AdoptedString

@@ -2,10 +2,9 @@ package locks
 
 import "context"
 
-// LockAsync is Lock with the answer given to done, which is called once and must not
-// block. It may return before that: then done is called on a goroutine that ends with it, and which Run
-// waits for. One of thousands that wait in line has no goroutine meanwhile, until it is its turn or
-// its time is over.
+// LockAsync is Lock that gives its answer to done, which is called once and must not block. It may return before
+// that: then done is called on a goroutine that ends afterwards, and which Run waits for. While a request waits in
+// line it has no goroutine, so that many thousands may wait.
 func (s *Service) LockAsync(ctx context.Context, r LockRequest, done func(Decision, error)) {
 	attempt, err := s.prepare(r)
 	if err != nil {

@@ -7,13 +7,13 @@ var (
 	started = bootTime()
 )
 
-// SinceStart is the time since the program started, what the machine slept included: a lease ends on
-// the masters while this machine is suspended.
+// SinceStart is the time since the program started. Time in which this machine was suspended counts, since leases
+// go on running on the masters.
 func SinceStart() time.Duration { return bootTime() - started }
 
 // awakeTime stands still while the machine sleeps.
 func awakeTime() time.Duration { return time.Since(loaded) }
 
-// Drift is what a lease of d may be shorter on a master than here: clock rates
-// that differ by up to 1 %, and rounding.
+// Drift is by how much a lease of d may be shorter on a master than here: clock rates
+// differ by up to 1 %, and times are rounded.
 func Drift(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootTime is the time since the machine booted, what it slept included, or awakeTime where a sandbox
+// bootTime is the time since the machine booted, with the time it was suspended, or awakeTime where a sandbox
 // does not have that clock.
 func bootTime() time.Duration {
 	var ts unix.Timespec

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestSinceStart goes at the rate of the monotonic clock while the machine is awake.
+// TestSinceStart: the clock goes at the rate of the monotonic clock while the machine is awake.
 func TestSinceStart(t *testing.T) {
 	before, began := SinceStart(), time.Now()
 	time.Sleep(20 * time.Millisecond)

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// ErrClosed says that the Service has ended, or is ending.
+// ErrClosed reports that the Service has ended, or is ending.
 var ErrClosed = errors.New("the lock service is closed")
 
-// A QueueFullError reports that as many LOCKs wait as may.
+// A QueueFullError reports that Options.MaxWaiters LOCKs wait already.
 type QueueFullError struct{ Max int }
 
 func (e *QueueFullError) Error() string {
@@ -31,7 +31,7 @@ func (e *MaxWaitError) Error() string {
 	return fmt.Sprintf("a wait of %v is longer than %v; wait again afterwards, or raise --max-wait", e.Wait, e.Max)
 }
 
-// A NodeError is one node's reason not to vote.
+// A NodeError names a node that did not vote, and says why.
 type NodeError struct {
 	Node string // its address
 	Err  error
@@ -40,7 +40,7 @@ type NodeError struct {
 func (e *NodeError) Error() string { return e.Node + " " + e.Err.Error() }
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// WhySilent is why a node does not vote, without its address; empty for nil.
+// WhySilent is the text of err, why a node does not vote, without the node's address; empty for nil.
 func WhySilent(err error) string {
 	var named *NodeError
 	switch {

@@ -31,8 +31,8 @@ type HeldFor struct {
 // A NodeView is a name as one node sees it.
 type NodeView struct {
 	Address    string
-	State      NodeState     // NodeVoting: it answered, and what follows counts
-	Since      time.Time     // when State was first seen, if it was at the last probe
+	State      NodeState     // NodeVoting: it answered, and the fields below count
+	Since      time.Time     // when State was first seen, if the last probe saw it too
 	Left       time.Duration // of a quarantine
 	Err        error         // why it does not vote; the fields below count also for a node that only refuses writes
 	Owner      string        // empty: nobody has the name there
@@ -61,7 +61,7 @@ type Waiter struct {
 }
 
 // Waiters are the LOCKs that wait for a name at this proxy, the next one first.
-// What waits at other proxies is not known.
+// Those at other proxies are not known.
 func (s *Service) Waiters(k Key) (all []Waiter) {
 	for _, e := range s.waiting.List(k) {
 		r := e.Value

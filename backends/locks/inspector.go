@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-var errNoInspector = errors.New("the store of locks does not show them")
+var errNoInspector = errors.New("this lock store cannot be inspected")
 
 // Inspect asks every node who has a name. It never guesses: if the answers do not decide it, because too few
 // nodes voted or because the silent ones could tip the count, the error is a *QuorumError, and the Inspection
@@ -18,11 +18,11 @@ func (s *Service) Inspect(ctx context.Context, k Key) (Inspection, error) {
 	return s.inspector.Inspect(ctx, k)
 }
 
-// List returns the names that are held, a part at a time, like SCAN: a name that is held from the first call
-// to the last is reported, one that is not all the time may be, and one may be reported twice when a node
-// fails meanwhile. Cursors are good at every proxy that names the nodes in the same order. What a quorum
-// agrees on is on at least one of any N-Q+1 nodes: as many are looked through, one after the other, and any
-// that answer will do. An error is a *CursorError, a *QuorumError, or that of ctx.
+// List returns the names that are held, a part at a time, like SCAN. A name that is held from the first call to
+// the last is reported; one that is held for a part of that time may be; one may be reported twice if a node
+// fails meanwhile. A cursor works at every proxy that names the nodes in the same order. A lock that a quorum
+// has is on at least one of any N-Q+1 nodes, so List scans that many, one after the other, whichever of them
+// answer. An error is a *CursorError, a *QuorumError, or that of ctx.
 func (s *Service) List(ctx context.Context, r ListRequest) (Listing, error) {
 	if s.inspector == nil {
 		return Listing{}, errNoInspector
@@ -32,8 +32,8 @@ func (s *Service) List(ctx context.Context, r ListRequest) (Listing, error) {
 
 // Names goes through the names as List does, without asking who has them: that costs a
 // quorum read of each, see Holdings. A name is one that some node has a record of: it is held, or
-// was a moment ago, or somebody tries to get it. complete is false if there was not enough of Looks
-// to see all. The names come in no order, and each once. Errors are those of List.
+// was a moment ago, or somebody tries to get it. complete is false if r.Looks did not suffice to see
+// all names. They come in no order, each once. Errors are those of List.
 func (s *Service) Names(ctx context.Context, r NamesRequest) (names []Key, complete bool, err error) {
 	if s.inspector == nil {
 		return nil, false, errNoInspector
@@ -50,10 +50,10 @@ func (s *Service) Holdings(ctx context.Context, names []Key) (held []Holding, er
 	return s.inspector.Holdings(ctx, names)
 }
 
-// Force takes a name away from its holder, and returns what that had; held is false when nobody had it. The
+// Force takes a name away from its holder, and returns what it had; held is false when nobody had it. The
 // owner is not asked: whatever it believes to protect is unprotected from now on, though its validity may
 // still run. Its RENEW and UNLOCK get ErrLost, no renewal under way brings the lock back, and the next grant
-// has a larger fence. Nodes that are silent are told until no lease can run any more. Errors are a
+// has a larger fence. The call is repeated to silent nodes until no lease can run any more. Errors are a
 // *QuorumError or that of ctx; then the lock may be gone, or not yet: force it again.
 func (s *Service) Force(ctx context.Context, k Key) (was Holding, held bool, err error) {
 	if s.inspector == nil {
@@ -76,7 +76,7 @@ func (s *Service) ForceGrant(ctx context.Context, k Key, fence int64) (was Holdi
 	return s.tellForced(k, was, held, err)
 }
 
-// Nodes is what the last probe told of every node, in their order.
+// Nodes is what the last probe told of every node, in the order of the Store's options.
 func (s *Service) Nodes() []NodeStatus {
 	if s.inspector == nil {
 		return nil
@@ -93,9 +93,9 @@ func (s *Service) Check(ctx context.Context) error {
 	return s.inspector.Check(ctx)
 }
 
-// Init takes all nodes for new, on the operator's word that no lease and no fence they may have forgotten
-// matters. They vote at once. It is an error, and nothing changes, unless every node answers and none votes
-// already; when all vote it has been done.
+// Init declares all nodes new, so that they vote at once. The operator vouches that no lease and no fence matters
+// which they may have forgotten. If a node does not answer, or some vote already, Init fails and changes nothing;
+// if all vote already, there is nothing to do.
 func (s *Service) Init(ctx context.Context) error {
 	if s.inspector == nil {
 		return errNoInspector

@@ -23,7 +23,7 @@ const (
 //	    ▲                 │  │ undecided──▶ scheduled: soon, while the validity runs
 //	    └──not due yet────┘  └──lost, or the validity about to end──▶ the sessions are told, the lease is dropped
 //
-// A Store has a part in some of its steps, and locks it for them: see Host.
+// A Store takes part in some of its steps, and locks the Keepalive for them: see Host.
 type Keepalive struct {
 	svc *Service
 
@@ -31,28 +31,28 @@ type Keepalive struct {
 	leases   map[Holder]*lease
 	schedule indexHeap[*lease] // by lease.at; without those that only wait for a worker
 	due      []*lease          // waiting for a worker
-	tasks    []func()          // waiting for a worker, before those: to tell a session of a loss, or to give back its holds
+	tasks    []func()          // waiting for a worker, and taken before due: to tell a session of a loss, or to give back its holds
 	workers  int
 	busy     int  // workers that have taken something
-	running  bool // the scheduler is
+	running  bool // the scheduler runs
 	stopped  bool // renewing has ended
 	closed   bool // no goroutine may start any more
 
 	sessions, holds int // sessions that have holds, and how many these are; counted as they come and go
 
-	wake  chan struct{} // the first of schedule has changed; holds one
+	wake  chan struct{} // tells the scheduler that the first of schedule has changed; holds one
 	group sync.WaitGroup
 }
 
-// A lease is what one holder has, as long as a session keeps some of it. It is guarded by Keepalive.mu.
+// A lease is a holder's lease of which sessions have holds. It is guarded by Keepalive.mu.
 type lease struct {
 	Holder
 	fence    int64
-	ttl      time.Duration // for which it is renewed
-	until    time.Duration // end of the validity, as far as known
-	next     time.Duration // when it is due, if not busy
-	holds    []*sessionHold
-	busy     bool               // a worker has it, or will
+	ttl      time.Duration      // for which it is renewed
+	until    time.Duration      // end of the validity, as far as known
+	next     time.Duration      // when it is due, if not busy
+	holds    []*sessionHold     // those of sessions
+	busy     bool               // a worker has it, or is to take it
 	cancel   context.CancelFunc // of the renewal under way
 	doubtful bool               // it may be lost, or end earlier than is known
 	lastErr  error              // of the last renewal, nil if it succeeded
@@ -69,8 +69,8 @@ type sessionHold struct {
 	index     int // in session.holds
 	maxHold   time.Duration
 	onLoss    OnLoss
-	end       time.Duration // past which it is not renewed
-	releaseAt time.Duration // when it is given back, the session having ended; 0: it has not
+	end       time.Duration // of MaxHold: it is not renewed past that
+	releaseAt time.Duration // when it is given back, since the session has ended; 0: it has not
 }
 
 func newKeepalive(s *Service) *Keepalive {
@@ -114,7 +114,7 @@ func (l *lease) margin() time.Duration {
 	return max(minRenewPause, min(l.ttl/10, time.Second))
 }
 
-// longest is the hold that is renewed longest.
+// longest is the hold whose MaxHold ends last.
 func (l *lease) longest() *sessionHold {
 	return slices.MaxFunc(l.holds, func(a, b *sessionHold) int { return cmp.Compare(a.end, b.end) })
 }
@@ -181,8 +181,8 @@ func (k *Keepalive) LoseLocked(h Holder, fence int64, why lossReason, reason str
 	}
 }
 
-// Supersede ends what sessions have of the grant with this fence, or an earlier one, which its owner has
-// dropped for a new one. All of them are told but by, the session that asked for the new one.
+// Supersede ends the holds that sessions have of the grant with this fence, or an earlier one: its owner has
+// dropped that grant for a new one. All these sessions are told of the loss, except by, which asked for the new one.
 func (k *Keepalive) Supersede(h Holder, fence int64, by *Session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -217,7 +217,7 @@ func (k *Keepalive) loseLocked(l *lease, why lossReason, reason string) {
 	k.startWorkersLocked()
 }
 
-// onLoss is what a session wants to be done: the largest of its holds' wishes.
+// onLoss is what a session wants to happen: the largest OnLoss of its holds.
 func (l *lease) onLoss(c *Session) OnLoss {
 	wish := OnLossPush
 	for _, hold := range l.holds {
@@ -228,7 +228,7 @@ func (l *lease) onLoss(c *Session) OnLoss {
 	return wish
 }
 
-// setTTL notes for how long a RENEW renewed a grant; fence 0 means any.
+// setTTL notes the TTL of a RENEW of a grant, for further renewals; fence 0 means any.
 func (k *Keepalive) setTTL(h Holder, fence int64, ttl time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -237,19 +237,19 @@ func (k *Keepalive) setTTL(h Holder, fence int64, ttl time.Duration) {
 	}
 }
 
-// recheck makes a lease due now: its end was moved, or, with doubtful, it may be lost. One that is being
-// renewed is due again only if it is doubtful.
-func (k *Keepalive) recheck(h Holder, suspect bool) { k.RecheckIn(0, h, suspect) }
+// recheck makes a lease due now, since its end was moved or, if it is doubtful, since it may be lost. A lease that
+// is being renewed becomes due again only if it is doubtful.
+func (k *Keepalive) recheck(h Holder, doubtful bool) { k.RecheckIn(0, h, doubtful) }
 
 // RecheckIn is recheck after a pause.
-func (k *Keepalive) RecheckIn(pause time.Duration, h Holder, suspect bool) {
+func (k *Keepalive) RecheckIn(pause time.Duration, h Holder, doubtful bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := k.leases[h]
 	if l == nil {
 		return
 	}
-	l.doubtful = l.doubtful || suspect
+	l.doubtful = l.doubtful || doubtful
 	if at := k.svc.store.Now() + pause; !l.busy && (pause == 0 || at < l.next) {
 		l.next = at
 		k.scheduleLocked(l)
@@ -276,7 +276,7 @@ func (k *Keepalive) any() bool {
 	return len(k.leases) > 0
 }
 
-// popEndedLocked takes out the holds that are to be released by now, and has them given back.
+// popEndedLocked takes out the holds whose time of release has come, and has them given back.
 func (k *Keepalive) popEndedLocked(l *lease, now time.Duration) {
 	var ids []string
 	for i := len(l.holds) - 1; i >= 0; i-- {
@@ -292,7 +292,7 @@ func (k *Keepalive) popEndedLocked(l *lease, now time.Duration) {
 	}
 }
 
-// renew does what is due for a lease: it is renewed, unless it ended or was renewed otherwise.
+// renew renews a lease that is due, unless it has ended or the owner's own RENEW came first.
 func (k *Keepalive) renew(l *lease) {
 	k.mu.Lock()
 	until, known := k.svc.store.Until(l.Holder, l.fence, l.ids())
@@ -313,8 +313,8 @@ func (k *Keepalive) renew(l *lease) {
 	k.applyResult(l, k.svc.store.Extend(ctx, l.Holder, l.fence, t, ids))
 }
 
-// dueLocked reports whether a lease is to be renewed now, and within what time. If not, it is given up or
-// scheduled.
+// dueLocked reports whether a lease is to be renewed now, and how long that may take. If not, it has given the
+// lease up or scheduled it.
 func (k *Keepalive) dueLocked(l *lease) (within time.Duration, due bool) {
 	now := k.svc.store.Now()
 	last := l.until - l.margin()
@@ -350,7 +350,7 @@ func (k *Keepalive) doneLocked(l *lease, next time.Duration) {
 	k.scheduleLocked(l)
 }
 
-// applyResult goes on with a lease by the result of its renewal.
+// applyResult applies the result of a renewal to its lease.
 func (k *Keepalive) applyResult(l *lease, o Extension) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -364,7 +364,7 @@ func (k *Keepalive) applyResult(l *lease, o Extension) {
 		l.until, l.lastErr = o.Until, nil
 		k.DropLocked(l.Holder, o.Released)
 		next := max(l.until-l.lead(), now+minRenewPause)
-		if l.doubtful { // since this renewal was sent
+		if l.doubtful { // it became so after this renewal was sent
 			next = now + minRenewPause
 		}
 		k.doneLocked(l, next)
@@ -381,7 +381,7 @@ func (k *Keepalive) applyResult(l *lease, o Extension) {
 	}
 }
 
-// reason is why a lease is given up.
+// reason is why the keepalive gives a lease up.
 func (l *lease) reason() (why lossReason, text string) {
 	switch {
 	case l.atMaxHold():
@@ -404,7 +404,7 @@ func short(d time.Duration) string {
 	return s
 }
 
-// end ends a session: its holds are given back at that time.
+// end ends a session; its holds are given back at the given time.
 func (k *Keepalive) end(c *Session, at time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -417,7 +417,7 @@ func (k *Keepalive) end(c *Session, at time.Duration) {
 	}
 	now := k.svc.store.Now()
 	for _, hold := range slices.Clone(c.holds) {
-		if hold.session != nil { // else it went with another hold of its lease
+		if hold.session != nil { // else popEndedLocked has taken it out with another hold of its lease
 			k.popEndedLocked(hold.lease, now)
 			k.scheduleLocked(hold.lease)
 		}

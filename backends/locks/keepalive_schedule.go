@@ -2,7 +2,8 @@ package locks
 
 import "time"
 
-// scheduleLocked puts a lease where it belongs in the schedule.
+// scheduleLocked puts a lease into the schedule, at the time when there is something to do for it next, or takes it
+// out if there is nothing.
 func (k *Keepalive) scheduleLocked(l *lease) {
 	at, any := l.next, !l.busy
 	for _, hold := range l.holds {
@@ -29,7 +30,7 @@ func (k *Keepalive) scheduleLocked(l *lease) {
 	}
 }
 
-// run hands what is due to workers until nothing will be.
+// run is the scheduler: it hands what is due to workers, and ends when nothing is scheduled.
 func (k *Keepalive) run() {
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -46,8 +47,8 @@ func (k *Keepalive) run() {
 	}
 }
 
-// dispatch hands what is due to workers, and reports how long it is until something will be; any is false when
-// nothing will.
+// dispatch hands what is due to workers. wait is how long it is until something will be due; any is false when
+// nothing is scheduled.
 func (k *Keepalive) dispatch() (wait time.Duration, any bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -69,8 +70,8 @@ func (k *Keepalive) dispatch() (wait time.Duration, any bool) {
 	return 0, false
 }
 
-// startWorkersLocked starts a worker for each piece of work that none is about to take: a renewal under way,
-// which may take as long as a lease, holds up nothing else.
+// startWorkersLocked starts a worker for each piece of work that no idle worker will take, so that a renewal under
+// way, which may take as long as a lease, holds up nothing else.
 func (k *Keepalive) startWorkersLocked() {
 	for queued := len(k.tasks) + len(k.due); k.workers-k.busy < queued && k.workers < maxKeepWorkers && !k.closed; {
 		k.workers++

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Limits on what a request says, in bytes.
+// Limits on the fields of a request, in bytes.
 const (
 	MaxName  = 64 << 10
 	MaxOwner = 1 << 10
@@ -18,10 +18,10 @@ const (
 // MaxHolds is how many holds of one name an owner may have; the scripts know it too.
 const MaxHolds = 1000
 
-// Lock asks for the name, and waits for it if the request says so. Another owner's lock is an answer: Granted
-// is false. An error is a *QuorumError when too few nodes voted, the error of ctx when that ended first, or a
-// fault of the request. What is not granted has been or will be undone, also after Lock returned, as far as
-// nodes can be reached.
+// Lock asks for the name, and waits for it if the request says so. If another owner has it, Granted is false;
+// that is no error. An error is a *QuorumError when too few nodes voted, that of ctx when it ended first, or
+// reports an invalid request. If Lock grants nothing, what some nodes granted is undone on all that can be
+// reached, perhaps after Lock has returned.
 func (s *Service) Lock(ctx context.Context, r LockRequest) (Decision, error) {
 	attempt, err := s.prepare(r)
 	if err != nil {
@@ -31,7 +31,7 @@ func (s *Service) Lock(ctx context.Context, r LockRequest) (Decision, error) {
 	return s.countDecision(&attempt, a, err)
 }
 
-// prepare checks a request and completes it.
+// prepare checks a request and fills in its defaults.
 func (s *Service) prepare(lr LockRequest) (r Attempt, err error) {
 	if lr.Open {
 		lr.TTL = s.openTTL()
@@ -92,7 +92,7 @@ func (s *Service) checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// Renew lets the lease end TTL from now, also earlier than it would have, and
+// Renew makes the lease end TTL from now, which may be earlier than before, and
 // returns its validity. It never creates a lock. Errors are ErrLost,
 // *NotOwnerError, *QuorumError or that of ctx.
 func (s *Service) Renew(ctx context.Context, r RenewRequest) (validity time.Duration, err error) {
@@ -113,10 +113,10 @@ func (s *Service) Renew(ctx context.Context, r RenewRequest) (validity time.Dura
 }
 
 // Unlock gives back the hold this owner took last, or all, and returns how many the owner has left: 0 means
-// that the name is free. Repeating the UNLOCK of the grant last released, or one with the same Req, repeats
-// its answer; a Req that a LOCK of the owner had names the hold that this one took. Errors are ErrLost,
-// *NotOwnerError, *QuorumError or that of ctx. Whatever the answer, nodes that could not be reached are told
-// until no lease can run any more.
+// that the name is free. A repeat gets the first answer again: an UNLOCK with the same Req, or another one for
+// the grant that was released last. If a LOCK of the owner had the same Req, the hold which that LOCK took is
+// given back. Errors are ErrLost, *NotOwnerError, *QuorumError or that of ctx. Whatever the answer, the release
+// is repeated to nodes that could not be reached until no lease can run any more.
 func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, err error) {
 	if err := checkReq(r.Owner, r.Req); err != nil {
 		return 0, err
@@ -134,8 +134,8 @@ func (s *Service) Unlock(ctx context.Context, r UnlockRequest) (holdsLeft int, e
 	return holdsLeft, err
 }
 
-// Read says who has a name, as soon as that is decided: one owner under one fence, or nobody. Where the votes
-// leave it open it asks again for a while, and then the error is a *QuorumError; else it is that of ctx.
+// Read returns who has a name: one owner under one fence, or nobody. While the votes do not decide that, it asks
+// again; after a while the error is a *QuorumError. Any other error is that of ctx.
 func (s *Service) Read(ctx context.Context, k Key) (Reading, error) { return s.store.Read(ctx, k) }
 
 // Undo takes a grant back, as if it had not been made. It does not wait for nodes.

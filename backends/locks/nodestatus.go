@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A NodeState is what a lock node may do.
+// A NodeState tells whether a lock node votes, or why it does not.
 type NodeState string
 
 // The states of a lock node.
@@ -15,7 +15,7 @@ const (
 	NodeRefusing   NodeState = "refuses"          // it answers, but not with a vote: it is full, a replica, or forbids what scripts do
 	NodeVoting     NodeState = "voting"           // it takes part
 	NodeNew        NodeState = "unregistered"     // it has no node record yet
-	NodeUnused     NodeState = "unused"           // the same with Options.OnDemand: nothing is written to it before a lock is asked for
+	NodeUnused     NodeState = "unused"           // it has no node record and, by Options.OnDemand, gets one only when a lock is asked for
 	NodeQuarantine NodeState = "quarantine"       // it may have forgotten leases; Left says for how long still
 	NodeFloorless  NodeState = "fence floor lost" // it may have forgotten fences, and waits for them
 	NodeMismatch   NodeState = "other list"       // it is in another set of lock nodes
@@ -25,7 +25,7 @@ const (
 // A NodeStatus is what the last probe told of a lock node.
 type NodeStatus struct {
 	Address string
-	Chosen  bool // by sentinels
+	Chosen  bool // sentinels choose the node's master
 	Up      bool // it answered
 	State   NodeState
 	Left    time.Duration // of a quarantine
@@ -33,7 +33,7 @@ type NodeStatus struct {
 	Err     error         // why it does not vote; nil if it is Ready
 	RunID   string        // empty while unknown
 	Largest int64         // largest fence it stored, if it votes
-	Took    time.Duration // by its last answer; 0: there was none
+	Took    time.Duration // how long its last answer took; 0: there was none
 	Queued  int           // calls that wait to be sent to it
 }
 
@@ -50,10 +50,10 @@ func (e *RefusalError) Error() string { return e.Text }
 // "refuses (OOM)". What is before " (" is one of the NodeStates.
 func (n *NodeStatus) Brief() string { return brief(n.State, n.Err) }
 
-// Standing is Brief with since when the node is down or refuses.
+// Standing is Brief and, for a node that is down or refuses, since when.
 func (n *NodeStatus) Standing() string { return standing(n.State, n.Err, n.Since) }
 
-// Standing is that of the node, as in NodeStatus.
+// Standing is what NodeStatus.Standing is.
 func (n *NodeView) Standing() string { return standing(n.State, n.Err, n.Since) }
 
 func brief(state NodeState, err error) string {

@@ -11,29 +11,28 @@ import (
 )
 
 // A lock without an end (open) is a lease of the longest ttl that is renewed by every Service with Options.Foster,
-// whoever granted it, until it is given back, is given an end by a Renew, or Options.MaxHold is over. That a lease
-// has no end belongs to the version of the lease, so that a renewal which gives it one cannot be undone by another that
-// did not know of it.
+// whoever granted it, until it is given back, is given an end by a Renew, or Options.MaxHold is over. Whether a lease
+// has an end is part of its version, so that a renewal which gives it an end cannot be undone by one that did not know
+// of it.
 
 // A Fosterer is a Store that has locks without an end, see LockRequest.Open.
 type Fosterer interface {
-	// Foster looks once through the locks without an end, and renews those that are due: at a third of their lease
-	// those that this Store granted or renewed last, at half of it all others. One that maxHold, counted from its
-	// grant, would be over for before the renewed lease gets that as its end instead. The error says why not all of
-	// them were seen.
+	// Foster goes once through the locks without an end, and renews those that are due: after a third of the lease
+	// those that this Store granted or renewed last, after half of it all others. A lease that would run past maxHold,
+	// counted from the grant, is made to end then instead. The error says why not all of them were seen.
 	Foster(ctx context.Context, maxHold time.Duration) (Fostering, error)
 }
 
-// A Fostering is what became of locks without an end in one look.
+// A Fostering counts the locks without an end that one pass of Foster found.
 type Fostering struct {
-	Open    int       // that there are, as far as the node with the most of them knows
-	Renewed int       // that this Store granted
-	Adopted int       // that were granted elsewhere, and renewed here
-	Missed  int       // that could not be renewed
-	Lapsing []Lapsing // that got an end now
+	Open    int       // all of them, as counted by the node that has most
+	Renewed int       // granted by this Store, and renewed
+	Adopted int       // granted elsewhere, and renewed here
+	Missed  int       // could not be renewed
+	Lapsing []Lapsing // were given an end
 }
 
-// A Lapsing is a lock without an end that has got one, since Options.MaxHold is about to be over.
+// A Lapsing is a lock that was without an end, and was given one because Options.MaxHold is nearly over.
 type Lapsing struct {
 	Key
 	Fence int64
@@ -44,12 +43,12 @@ type Lapsing struct {
 type fosterCounters struct {
 	open, renewed, adopted, missed, lapsed atomic.Int64
 
-	failing bool // the last look did; only foster uses it
+	failing bool // the last pass failed; only foster uses it
 }
 
-var errNoFosterer = errors.New("the store of locks has none without an end")
+var errNoFosterer = errors.New("this lock store has no locks without an end")
 
-// checkOpen refuses what a lock without an end cannot be.
+// checkOpen refuses options that a lock without an end cannot have.
 func (s *Service) checkOpen(r *LockRequest) error {
 	switch {
 	case !r.Open:
@@ -100,7 +99,7 @@ func (s *Service) foster(ctx context.Context) {
 	}
 }
 
-// noteFostering counts a look, and logs the locks that will lapse.
+// noteFostering counts what one pass did, and logs the locks that will lapse.
 func (s *Service) noteFostering(f *Fostering, err error) {
 	c := &s.fostered
 	if err == nil {

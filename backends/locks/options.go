@@ -11,15 +11,15 @@ import (
 // Options configure a Service. Everything has a default.
 type Options struct {
 	MinTTL       time.Duration // shortest lease; default 100 ms
-	MaxHold      time.Duration // how long a Session keeps a lock that does not say; default 1 h
-	SessionGrace time.Duration // how long the locks of a session that has ended are kept; default 0
+	MaxHold      time.Duration // how long a lock of a Session is renewed whose LOCK has no MaxHold, and a lock without an end; default 1 h
+	SessionGrace time.Duration // how long the locks of a session that has ended are still renewed; default 0
 	MaxWait      time.Duration // longest wait of a LOCK; default 10 min
 	MaxWaiters   int           // LOCKs that wait at once; default 100,000
 	Foster       bool          // renew locks without an end, also those of other proxies: see Fosterer
 
-	Log *slog.Logger // gets locks without an end that lapse; nil: slog.Default()
+	Log *slog.Logger // gets warnings about locks without an end; nil: slog.Default()
 
-	Random RandSource // tests: what is random; default what cannot be guessed
+	Random RandSource // for tests: where random values come from; default: values that cannot be guessed
 }
 
 // withDefaults fills in what is zero and reports every fault at once. maxTTL is that of the Store.

@@ -60,8 +60,8 @@ func TestWait_ShortWaitsKeepTheirPlaces(t *testing.T) {
 	})
 }
 
-// TestWait_NobodyWaitsForWhoIsAway: a lock that becomes free while the first in line is away goes to the next.
-func TestWait_NobodyWaitsForWhoIsAway(t *testing.T) {
+// TestWait_AbsentWaiterIsPassedOver: a lock that becomes free while the first in line is away goes to the next.
+func TestWait_AbsentWaiterIsPassedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		s := serve(t, memstore.New(time.Minute, func() time.Duration { return time.Since(began) + time.Hour }), locks.Options{})

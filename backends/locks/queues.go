@@ -7,11 +7,11 @@ type Queue struct {
 	Key
 	Waiters int
 	Longest time.Duration // how long the head of the line has waited
-	Next    string        // the owner that the head waits for
-	Holder  string        // the last that it was told of; empty: nobody
+	Next    string        // the owner for whom the head of the line waits
+	Holder  string        // the last holder that the head was told of; empty: none
 }
 
-// Queues are the longest queues at this proxy, at most so many, and how many there are.
+// Queues are the longest queues at this proxy, at most so many; total is how many queues there are.
 func (s *Service) Queues(most int) (longest []Queue, total int) {
 	lines, total := s.waiting.Longest(most, Key.compare)
 	for _, l := range lines {

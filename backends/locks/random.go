@@ -13,7 +13,7 @@ type RandSource struct {
 	Below   func(d int64) int64 // nil: math/rand's Int64N
 }
 
-// ID is a new id, which nobody else has.
+// ID returns a new unique id.
 func (c *RandSource) ID() string {
 	if c.NewText != nil {
 		return c.NewText()
@@ -21,7 +21,7 @@ func (c *RandSource) ID() string {
 	return rand.Text()
 }
 
-// UpTo is at least 0 and less than d.
+// UpTo returns a random duration of at least 0 and less than d.
 func (c *RandSource) UpTo(d time.Duration) time.Duration {
 	if c.Below != nil {
 		return time.Duration(c.Below(int64(d)))

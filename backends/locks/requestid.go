@@ -11,16 +11,16 @@ import (
 // duplicateWait is how long a repeat waits for the first beyond its own Wait.
 const duplicateWait = time.Second
 
-// A requestKey is the same for the same request.
+// A requestKey identifies a LOCK or UNLOCK that has a request id.
 type requestKey struct {
 	unlock bool
 	Key
 	owner, req string
 }
 
-// requests are those with an id that are under way here. A repeat waits until the first is decided, and is
-// then an attempt of its own: what the nodes know of the first makes its reply the same. The zero value is
-// ready; all methods are safe for concurrent use.
+// requests are the LOCKs and UNLOCKs with a request id that are under way here. A repeat waits until the first is
+// decided, and is then an attempt of its own; the nodes remember the first, so its reply is the same. The zero
+// value is ready; all methods are safe for concurrent use.
 type requests struct {
 	mu      sync.Mutex
 	pending map[requestKey]chan struct{} // closed when the request is decided
@@ -49,7 +49,8 @@ func (r *requests) begin(ctx context.Context, k requestKey, timeout time.Duratio
 	}
 }
 
-// first is nil for the first request, else closed when the first has ended.
+// first returns nil if no request with this key is under way, and notes this one. Else it returns a channel that is
+// closed when the one under way has ended.
 func (r *requests) first(k requestKey) chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +71,7 @@ func (r *requests) end(k requestKey) {
 	delete(r.pending, k)
 }
 
-// lockRequest is Lock, granted once for every Req.
+// lockRequest is lockWait for one request of a Req at a time.
 func (s *Service) lockRequest(ctx context.Context, r Attempt) (Decision, error) {
 	end, refused, err := s.beginRequest(ctx, &r)
 	if end == nil {
@@ -80,10 +81,10 @@ func (s *Service) lockRequest(ctx context.Context, r Attempt) (Decision, error) 
 	return s.lockWait(ctx, r)
 }
 
-// beginRequest makes a LOCK the only one with its Req until end is called: every attempt has a hold of its
-// own, so that undoing one takes nothing from another, but the nodes count those of one request as one hold,
-// and give them back together. Without an end the decision is there: a refusal, or err. One that does not wait, while the
-// same stands in line, is told of its place.
+// beginRequest makes a LOCK the only one with its Req until end is called. Every attempt has a hold of its own, so
+// that undoing one takes nothing from another; the nodes count the holds of one request as one, and give them back
+// together. If end is nil, the answer is refused or err. A LOCK without Wait whose request stands in line already is
+// told its place.
 func (s *Service) beginRequest(ctx context.Context, r *Attempt) (end func(), refused Decision, err error) {
 	if r.Req == "" {
 		return func() {}, refused, nil
@@ -95,7 +96,7 @@ func (s *Service) beginRequest(ctx context.Context, r *Attempt) (end func(), ref
 	}
 	began := s.store.Now()
 	end, err = s.requests.begin(ctx, requestKey{false, r.Key, r.Owner, r.Req}, r.Wait+duplicateWait)
-	if errors.Is(err, errDuplicateRequest) { // it waits, and would have been granted if anybody were
+	if errors.Is(err, errDuplicateRequest) { // the first still waits, so this one would have to wait as well
 		return nil, refused, nil
 	}
 	if err != nil {

@@ -49,7 +49,7 @@ func TestReq_ManyRequestsAreManyHolds(t *testing.T) {
 	})
 }
 
-// TestReq_UndoOfOneAttempt takes nothing from another attempt of the same request.
+// TestReq_UndoOfOneAttempt: the undo of one attempt takes nothing from another attempt of the same request.
 func TestReq_UndoOfOneAttempt(t *testing.T) {
 	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		one := lock(t, s, locks.LockRequest{Owner: "alice", Req: "x"})
@@ -65,7 +65,7 @@ func TestReq_UndoOfOneAttempt(t *testing.T) {
 	})
 }
 
-// TestReq_LateLock comes after the lock was given back.
+// TestReq_LateLock: a LOCK that comes once more after its lock was given back gets the old grant, without a hold.
 func TestReq_LateLock(t *testing.T) {
 	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		g := lock(t, s, locks.LockRequest{Owner: "alice", Req: "x"})
@@ -117,7 +117,7 @@ func TestReq_UnlockOfItsLock(t *testing.T) {
 	})
 }
 
-// TestReq_SameRequestAtOnce waits for a lock several times, one of which leaves.
+// TestReq_SameRequestAtOnce: the same request waits for a lock several times at once, and one of them leaves.
 func TestReq_SameRequestAtOnce(t *testing.T) {
 	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		lock(t, s, locks.LockRequest{Owner: "bob"})

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	sweepEvery = time.Second // between two looks at what is listened for
+	sweepEvery = time.Second // between two sweeps of unused subscriptions and of places in line
 	drainFor   = time.Second // how long Run, when it ends, lets undos and releases go out
 )
 
@@ -16,7 +16,7 @@ const (
 type Service struct {
 	options   Options
 	store     Store
-	inspector Inspector // nil: the Store is none
+	inspector Inspector // the Store, if it is one, else nil
 
 	keepalive *Keepalive
 	requests  requests
@@ -27,7 +27,7 @@ type Service struct {
 	watcher   atomic.Pointer[func(Event)]
 }
 
-// New makes a Service with a Store of its own. It refuses options that cannot work, all of them at once.
+// New makes a Service that decides by st, which no other Service may use. It reports all invalid options at once.
 func New(st Store, o Options) (*Service, error) {
 	o, err := o.withDefaults(st.MaxTTL())
 	if err != nil {
@@ -78,17 +78,17 @@ func (s *Service) close() error {
 	s.waiting.Close()
 	s.keepalive.close()
 	if err := s.store.Close(); err != nil {
-		return err // what waits for it may not end either
+		return err // goroutines that wait for the Store may not end either
 	}
 	s.keepalive.group.Wait()
 	s.waiting.Wait()
 	return nil
 }
 
-// CutKey is listened for like a name, but stands for the leases of sessions: a Source tells when one of them
-// was cut, by Keepalive.RecheckIn. No name is empty.
+// CutKey is subscribed to like a name, but stands for the leases of sessions: when one of them was cut, which
+// means that it ends earlier than before, the Store calls Keepalive.RecheckIn. No name is empty.
 var CutKey = Key{}
 
-// watchCuts has Sources tell when a lease is cut, or after a while no longer. What they tell is a
-// hint: it comes sooner than the next renewal would find it, if at all.
+// watchCuts subscribes to CutKey, or lets the subscription end after a while. A message is a hint that may get
+// lost: then the next renewal finds out.
 func (s *Service) watchCuts(wanted bool) { s.waiting.Watch(CutKey, wanted) }

@@ -4,12 +4,12 @@ import (
 	"errors"
 )
 
-// ErrSessionEnded says that a LOCK was granted to a session that had ended, and undone.
+// ErrSessionEnded reports that a LOCK was granted after its session had ended, and is undone.
 var ErrSessionEnded = errors.New("the session has ended")
 
 // A Session is a connection that locks are bound to: see LockRequest.Session. While it
-// lives the Service renews what it has at a third of the lease, until MaxHold after the
-// grant. It is made by NewSession and safe for concurrent use.
+// lives the Service renews its locks, each when a third of the lease has passed, until
+// MaxHold after the grant. It is made by NewSession and safe for concurrent use.
 type Session struct {
 	svc    *Service
 	onLoss func(Loss)
@@ -19,7 +19,7 @@ type Session struct {
 	holds []*sessionHold
 }
 
-// A Loss is a lock of a session that cannot be kept any longer.
+// A Loss reports a lock that a session has lost, or that cannot be renewed any more.
 type Loss struct {
 	Key
 	Owner  string
@@ -34,52 +34,52 @@ func (s *Service) NewSession(lost func(Loss)) *Session {
 	return &Session{svc: s, onLoss: lost}
 }
 
-// End gives up the session's holds, and nothing else that their owners have, Options.SessionGrace from now. It
-// does not block, and no call of lost begins any more. Only the first of End and Abandon counts.
-func (k *Session) End() { k.svc.keepalive.end(k, k.svc.store.Now()+k.svc.options.SessionGrace) }
+// End ends the session. Its holds are given back Options.SessionGrace from now; other holds of their owners
+// stay. It does not block, and no call of lost begins any more. Only the first of End and Abandon counts.
+func (c *Session) End() { c.svc.keepalive.end(c, c.svc.store.Now()+c.svc.options.SessionGrace) }
 
 // Abandon stops renewing the session's locks, and does not release them: its client may still be working. It
 // does not block, and no call of lost begins any more.
-func (k *Session) Abandon() { k.svc.keepalive.abandon(k) }
+func (c *Session) Abandon() { c.svc.keepalive.abandon(c) }
 
 // Holds is how many holds the session keeps.
-func (k *Session) Holds() int {
-	k.svc.keepalive.mu.Lock()
-	defer k.svc.keepalive.mu.Unlock()
-	return len(k.holds)
+func (c *Session) Holds() int {
+	c.svc.keepalive.mu.Lock()
+	defer c.svc.keepalive.mu.Unlock()
+	return len(c.holds)
 }
 
 // EndedLocked reports whether the session has ended. The caller has the Keepalive locked.
-func (k *Session) EndedLocked() bool { return k.ended }
+func (c *Session) EndedLocked() bool { return c.ended }
 
-func (k *Session) attachLocked(hold *sessionHold) {
-	hold.session, hold.index = k, len(k.holds)
-	k.holds = append(k.holds, hold)
-	k.svc.keepalive.holds++
-	if len(k.holds) == 1 {
-		k.svc.keepalive.sessions++
+func (c *Session) attachLocked(hold *sessionHold) {
+	hold.session, hold.index = c, len(c.holds)
+	c.holds = append(c.holds, hold)
+	c.svc.keepalive.holds++
+	if len(c.holds) == 1 {
+		c.svc.keepalive.sessions++
 	}
 }
 
-func (k *Session) detachLocked(hold *sessionHold) {
-	last := len(k.holds) - 1
-	k.holds[hold.index] = k.holds[last]
-	k.holds[hold.index].index = hold.index
-	k.holds[last] = nil
-	k.holds = k.holds[:last]
+func (c *Session) detachLocked(hold *sessionHold) {
+	last := len(c.holds) - 1
+	c.holds[hold.index] = c.holds[last]
+	c.holds[hold.index].index = hold.index
+	c.holds[last] = nil
+	c.holds = c.holds[:last]
 	hold.session = nil
-	k.svc.keepalive.holds--
+	c.svc.keepalive.holds--
 	if last == 0 {
-		k.svc.keepalive.sessions--
+		c.svc.keepalive.sessions--
 	}
 }
 
 // notify tells the client of a loss, unless the session has ended.
-func (k *Session) notify(loss Loss) {
-	k.svc.keepalive.mu.Lock()
-	ended := k.ended
-	k.svc.keepalive.mu.Unlock()
-	if !ended && k.onLoss != nil {
-		k.onLoss(loss)
+func (c *Session) notify(loss Loss) {
+	c.svc.keepalive.mu.Lock()
+	ended := c.ended
+	c.svc.keepalive.mu.Unlock()
+	if !ended && c.onLoss != nil {
+		c.onLoss(loss)
 	}
 }

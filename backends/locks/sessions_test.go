@@ -107,7 +107,7 @@ func TestSession_UndoneGrantIsNotRenewed(t *testing.T) {
 	})
 }
 
-// TestSession_RenewSetsTheLease that the session keeps, be it shorter.
+// TestSession_RenewSetsTheLease: after a RENEW the session renews the lock for that TTL, even if it is shorter.
 func TestSession_RenewSetsTheLease(t *testing.T) {
 	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		c := newClient(s)
@@ -145,7 +145,7 @@ func TestSession_FreshTellsTheOthers(t *testing.T) {
 	})
 }
 
-// However holds come and go, they are counted without looking at all of them.
+// TestSession_Counts: the counts are right however holds come and go, though they are not counted anew.
 func TestSession_Counts(t *testing.T) {
 	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		a, b, c := newClient(s), newClient(s), newClient(s)
@@ -177,8 +177,8 @@ func TestSession_Counts(t *testing.T) {
 	})
 }
 
-// TestKeepalive_TaskThatHangs holds up nothing else: a loss is told while a renewal, or what another
-// session had, waits for nodes.
+// TestKeepalive_TaskThatHangs: a task that hangs delays no other. A session is told of a loss while a renewal, or
+// the release of another session's holds, waits for nodes.
 func TestKeepalive_TaskThatHangs(t *testing.T) {
 	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		c := newClient(s)
@@ -213,8 +213,8 @@ func TestKeepalive_FewWorkers(t *testing.T) {
 	})
 }
 
-// TestKeepalive_DoubtfulWhileRenewed: word that a lease was cut, which comes while it is being renewed
-// or when too few nodes answer, has it renewed again.
+// TestKeepalive_DoubtfulWhileRenewed: after a message that a lease was cut it is renewed again, also if the message
+// comes while it is being renewed, or while too few nodes answer.
 func TestKeepalive_DoubtfulWhileRenewed(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -9,12 +9,12 @@ import (
 	"github.com/lockproxy/lockproxy/backends/metrics"
 )
 
-// Stats is what a Service has done since it was made, and has now, as INFO and the page
-// show it; Report has the rest. It counts the answers to callers, unless its comment names something else.
+// Stats are the figures of a Service that INFO and the admin page show; Report has the rest. Unless its comment says
+// otherwise, a field counts answers to callers.
 type Stats struct {
 	// Nodes now.
 	Nodes       int // of all states
-	Voting      int // Ready
+	Voting      int // that are Ready
 	Quarantined int
 
 	// Callers now.
@@ -24,10 +24,10 @@ type Stats struct {
 
 	// Since the start.
 	Grants   int64 // LOCKs, re-entered and repeated ones too
-	Refusals int64 // LOCKs that another owner's lock was in the way of, also after waiting
+	Refusals int64 // LOCKs refused because another owner has the name, also after waiting
 	NoQuorum int64 // too few nodes answered, of whatever was asked
 	Splits   int64 // acquisitions in which nobody got a majority; they are tried again
-	Renewals int64 // asked for and of sessions
+	Renewals int64 // of leases: by RENEW, and for sessions
 	Releases int64 // holds given back, and repeats of that
 	Undos    int64 // acquisitions taken back that some node may have done
 	Rounds   int64 // questions put to the nodes
@@ -53,12 +53,12 @@ var triggers = [...]string{
 type lossReason uint8
 
 const (
-	lossExpired lossReason = iota // the lease ended without an answer to why
+	lossExpired lossReason = iota // the lease ended, and nothing says why
 	LossForced
 	lossMaxHold
 	lossQuorum // too few nodes voted, again and again
 	LossTaken  // another owner has it
-	lossGone   // it was not there any more when it was to be renewed
+	lossGone   // a renewal did not find it
 )
 
 var lossReasons = [...]string{"expired", "forced", "maxhold", "noquorum", "taken", "gone"}
@@ -95,7 +95,7 @@ func (k *Keepalive) count() (sessions, holds int) {
 	return k.sessions, k.holds
 }
 
-// locked counts the answer to a LOCK that came so long ago.
+// locked counts the answer to a LOCK that took this long.
 func (c *counters) locked(a Decision, err error, took time.Duration) (Decision, error) {
 	switch {
 	case err != nil:
@@ -124,7 +124,7 @@ func (c *counters) released(holdsLeft int, err error) (int, error) {
 	return holdsLeft, err
 }
 
-// failed counts an error, nil too, if it is for want of a quorum.
+// failed counts err if it is a *QuorumError; nil is none.
 func (c *counters) failed(err error) {
 	if few := (*QuorumError)(nil); errors.As(err, &few) {
 		c.noQuorum.Add(1)

@@ -7,27 +7,28 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks/waitq"
 )
 
-// A Store decides, atomically, who holds which names. It neither queues nor renews by itself: that is the
-// Service's. All methods are safe for concurrent use; Attach comes before all others.
+// A Store decides, atomically, who holds which names. It neither queues nor renews by itself: the Service does.
+// All methods are safe for concurrent use; Attach is called before all others.
 //
-// What the Service must hear of at once it gets through the Host, see there.
+// A Store tells its Service of releases and losses through the Host.
 type Store interface {
 	Attach(*Host)
 	Run(context.Context) // looks after the Store until the context ends; called once at most
-	Idle() bool          // nothing is under way that nobody waits for
+	Idle() bool          // no undo or release is under way for which no caller waits
 	Close() error        // ends everything; an error if something does not end
 
 	Now() time.Duration    // the clock of all times here; it goes on while the machine sleeps
 	MaxTTL() time.Duration // the longest lease
 	Stats() Stats          // what the Store counts
 
-	// Acquire decides on an attempt. It does not wait for the name, but may take as long as finding out does.
-	// What is not granted has been or will be undone, also after it returned. Errors are those of Service.Lock.
+	// Acquire decides on an attempt. It does not wait until the name is free. If it grants nothing, what some
+	// nodes granted is undone, perhaps after it has returned. Errors are those of Service.Lock.
 	Acquire(context.Context, Attempt) (Decision, error)
 	Holder(context.Context, Key) (Decision, error) // who has the name, as a refusal; none if nobody has
 	Read(context.Context, Key) (Reading, error)    // that of Service.Read
 
-	// Renew and Release are those of Service.Renew and Service.Unlock; of a Req only one Release is under way.
+	// Renew and Release do what Service.Renew and Service.Unlock say. The Service has one Release of a Req under
+	// way at a time.
 	Renew(context.Context, RenewRequest) (validity time.Duration, err error)
 	Release(context.Context, UnlockRequest) (holdsLeft int, err error)
 	Undo(Grant) // as if it had not been granted; it does not wait
@@ -36,15 +37,15 @@ type Store interface {
 	Hints
 }
 
-// Sessions are what a Store does for the leases of sessions.
+// Sessions are the methods of a Store for the leases of sessions.
 type Sessions interface {
-	// Extend renews holds of the grant with this fence. It never brings their end forward, but finds out if a
-	// RENEW did, and begins nothing once the context has ended.
+	// Extend renews holds of the grant with this fence. It never makes them end earlier, but finds out whether a
+	// RENEW did. It sends nothing once the context has ended.
 	Extend(ctx context.Context, h Holder, fence int64, t Term, holds []string) Extension
 	// Until is the end of the validity of these holds, as far as known without asking. It is called with the
 	// Keepalive locked.
 	Until(h Holder, fence int64, holds []string) (until time.Duration, known bool)
-	// GiveBack releases exactly these holds, for which their owner did not ask. It retries by itself.
+	// GiveBack releases exactly these holds, without a request of their owner. It retries by itself.
 	GiveBack(h Holder, fence int64, holds []string)
 }
 
@@ -56,7 +57,7 @@ type Hints interface {
 
 // A Notifier is a Store that tells of releases: its Run calls Listen of the Host's Lines.
 type Notifier interface {
-	Sources() (all, need int) // of hints; a release that need of them tell of cannot be missed
+	Sources() (all, need int) // of hints; while need of them tell of a name, none of its releases is missed
 }
 
 // An Inspector is a Store that shows who holds what, and takes it away. The methods are those of Service.
@@ -74,13 +75,13 @@ type Inspector interface {
 
 // A Host is the Service as its Store sees it.
 //
-// Where a Store changes what it knows of a grant, and that decides what a session keeps, both happen in one
-// step: it locks the Keepalive, changes its own, calls methods of the Keepalive that end in Locked, and
-// unlocks. So a hold leaves the Keepalive in the step in which UNLOCK takes it out of the Store's cache. The
-// Store's own mutexes are taken inside, never the other way round.
+// A Store that changes its record of a grant changes what sessions keep of it in the same step: it locks the
+// Keepalive, changes its record, calls methods of the Keepalive whose names end in Locked, and unlocks. So
+// UNLOCK takes a hold out of the Store's cache and out of the Keepalive at once. The Store takes its own mutexes
+// while the Keepalive is locked, never the other way round.
 //
-// Lines are told of a release as soon as an acquisition that begins cannot overtake it: by Wake, or by
-// HandOver and Notify, with which the Store begins the acquisition of the next in line itself. See Offer.
+// A Store tells Lines of a release as soon as an acquisition that begins from now on runs behind it: by Wake, or
+// by HandOver and Notify if it begins the acquisition for the next waiter itself, see Offer.
 type Host struct {
 	Keepalive *Keepalive
 	Lines     *Lines
@@ -95,28 +96,28 @@ type Source = waitq.Source[Key, *Waiting]
 // How a grant was released, as a Source is told.
 const (
 	Freed  = waitq.Freed  // by its owner, or for it
-	Undone = waitq.Undone // it had not been granted by all that are needed
+	Undone = waitq.Undone // it was undone: too few nodes had granted it
 	Passed = waitq.Passed // it was handed over to a waiter elsewhere, who may have left
 )
 
 // An Attempt is a LOCK that a Store is to decide on.
 type Attempt struct {
 	LockRequest
-	Generated bool          // Owner was, so that it can have no hold yet
+	Generated bool          // Owner was generated for this LOCK, so it has no hold yet
 	Asked     time.Duration // when Lock was called
 }
 
 // Waiting is a LOCK in line.
 type Waiting struct {
 	Attempt
-	Offer Offer // not nil: the Store has begun to ask on its behalf
+	Offer Offer // not nil: the Store has begun to acquire the name for it
 }
 
 // An Offer is an acquisition that a Store began for the head of a line, right behind a release, so that one
 // round trip does both. Exactly one of its methods is called.
 type Offer interface {
-	Await(context.Context) (Decision, error) // goes on as Acquire
-	Withdraw()                               // undoes what was done: the waiter has left
+	Await(context.Context) (Decision, error) // returns what Acquire would
+	Withdraw()                               // undoes the acquisition, since the waiter has left
 }
 
 // A Holder is one owner of one name.
@@ -125,7 +126,7 @@ type Holder struct {
 	Owner string
 }
 
-// ReplacedReason is what sessions are told of a grant that a LOCK with Replaces has taken the place of.
+// ReplacedReason is the reason of a Loss when a LOCK with Replaces has taken the place of the grant.
 const ReplacedReason = "another grant has taken its place"
 
 // A Term is for how long a lease is renewed: for TTL, but not past End.
@@ -136,7 +137,7 @@ func (t Term) From(now time.Duration) time.Duration {
 	return min(t.TTL, t.End-now).Truncate(time.Millisecond)
 }
 
-// An Extension is what became of a renewal for a session.
+// An Extension is a renewal's result for a session.
 type Extension struct {
 	Result   ExtensionResult
 	Until    time.Duration // Extended: end of the validity
@@ -151,7 +152,7 @@ type ExtensionResult uint8
 const (
 	Gone      ExtensionResult = iota // it expired or was taken away
 	Extended                         // it is renewed
-	Undecided                        // that could not be found out
+	Undecided                        // the votes did not decide
 	GivenBack                        // its owner gave it back elsewhere
 	Taken                            // another owner has the name
 )

@@ -13,11 +13,11 @@ const (
 	hotBytes    = 1 << 10               // of a name; longer ones are not counted
 	hotWait     = 10 * time.Millisecond // a LOCK that took less did not wait
 	hotHalfLife = time.Minute           // after which counts count half
-	hotRebase   = 30 * time.Minute      // after which weights are made small again
+	hotRebase   = 30 * time.Minute      // after which weights are scaled down again
 )
 
-// A HotName is a name that was asked for much in the last minutes, at this proxy. The
-// numbers are per minute, what is older counting less, and rather too small than too large.
+// A HotName is a name that was asked for often in the last minutes, at this proxy. The
+// figures are rates per minute; older events count less, and errors are on the small side.
 type HotName struct {
 	Key
 	Grants   float64
@@ -61,8 +61,8 @@ func (h *topNames) answered(at Key, granted bool, waited, now time.Duration) {
 	}
 }
 
-// A topK knows the heaviest of any number of names (Metwally et al., "Space-Saving"): a name that it does not
-// know takes the place of the lightest, and its weight, of which it may have had as much before. Instead of
+// A topK keeps the heaviest of any number of names (Metwally et al., "Space-Saving"): a new name replaces the
+// lightest one, and begins with its weight, which is the most that the new name can have had before. Instead of
 // letting all counts decay, later ones weigh more, which leaves the order alone (Cormode et al., "Forward
 // Decay"). The zero value is ready.
 type topK struct {
@@ -75,7 +75,7 @@ type topK struct {
 type topEntry struct {
 	at     Key
 	weight float64
-	unsure float64 // of weight: what it may have had before it was known
+	unsure float64 // the part of weight that was taken over from the name before
 	topCounts
 	index int // in topK.entries
 }
@@ -110,12 +110,12 @@ func (s *topK) add(at Key, by float64, c topCounts, now time.Duration) {
 	s.entries.place(w)
 }
 
-// factor is what counts weigh at a time.
+// factor is the weight of one event at the given time.
 func (s *topK) factor(now time.Duration) float64 {
 	return math.Exp2(float64(now-s.origin) / float64(hotHalfLife))
 }
 
-// rebase lets counts weigh 1 now, before the weights grow too large for their type.
+// rebase scales all weights so that an event weighs 1 now, before they grow too large for their type.
 func (s *topK) rebase(now time.Duration) {
 	f := s.factor(now)
 	for _, w := range s.entries {
@@ -128,7 +128,7 @@ func (s *topK) rebase(now time.Duration) {
 	s.origin = now
 }
 
-// top are the heaviest, by what is sure of their weight. Entries that weigh next to nothing are left out.
+// top are the heaviest, by the certain part of their weight. Entries that weigh next to nothing are left out.
 func (s *topK) top(most int, now time.Duration) []HotName {
 	sure := slices.Clone(s.entries)
 	slices.SortFunc(sure, func(a, b *topEntry) int {

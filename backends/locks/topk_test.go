@@ -41,8 +41,8 @@ func TestTopK(t *testing.T) {
 	}
 }
 
-// TestTopK_Bounded: what a name is said to have had, it had, however many others come
-// between, and also when weights are made small.
+// TestTopK_Bounded: no count is too large, however many other names come between, and
+// also after the weights are scaled down.
 func TestTopK_Bounded(t *testing.T) {
 	t.Parallel()
 	var h topNames

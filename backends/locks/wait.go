@@ -18,7 +18,7 @@ func newWaiting(o *Options, st Store) *Lines {
 	return waitq.New[Key, *Waiting](w)
 }
 
-// lockWait is Lock in its turn among the waiters of this proxy.
+// lockWait answers a LOCK, which may have to stand in line first.
 func (s *Service) lockWait(ctx context.Context, r Attempt) (Decision, error) {
 	w, a, err := s.join(ctx, r)
 	if w == nil {
@@ -62,7 +62,7 @@ func (s *Service) queued(r Attempt) {
 	}
 }
 
-// serve is Lock of a waiter.
+// serve waits in line until the request is decided, and takes the waiter out of the line.
 func (s *Service) serve(ctx context.Context, w *waiter) (Decision, error) {
 	a, err := s.waitInLine(ctx, w)
 	if errors.Is(err, waitq.ErrClosed) {
@@ -79,8 +79,8 @@ func (s *Service) serve(ctx context.Context, w *waiter) (Decision, error) {
 	return a, err
 }
 
-// lockAtOnce is Lock without standing in line: for a request that does not wait, where nobody
-// waits, and for an owner that has the name already.
+// lockAtOnce answers a LOCK that need not stand in line: one without Wait, and one of an owner that has the name
+// already. If a LOCK with Wait gets no grant and no error here, it must stand in line.
 func (s *Service) lockAtOnce(ctx context.Context, r Attempt) (Decision, error) {
 	if s.waiting.Len(r.Key) == 0 {
 		if r.Wait > 0 {
@@ -108,8 +108,8 @@ func (s *Service) lockAtOnce(ctx context.Context, r Attempt) (Decision, error) {
 	return s.refusal(k)
 }
 
-// known is what a decision tells a line. The holder's lease is counted from when the question was sent, so that a late answer does not
-// make those in line wait longer.
+// known turns the Store's answer into what a line knows. The holder's lease is counted from when the question was
+// sent, so that a late answer does not make waiters wait longer.
 func (s *Service) known(asked time.Duration, a Decision, err error) waitq.Known {
 	if a.Granted {
 		lease := a.Grant.Validity + Drift(a.Grant.Validity)
@@ -118,7 +118,7 @@ func (s *Service) known(asked time.Duration, a Decision, err error) waitq.Known 
 	return waitq.Known{Asked: true, Holder: a.Holder, Fence: a.Fence, Until: asked + a.Remaining, Err: err}
 }
 
-// refusal is the answer by what a line knows.
+// refusal is the answer to a LOCK by what its line knows, without asking the Store.
 func (s *Service) refusal(k waitq.Known) (Decision, error) {
 	now := s.store.Now()
 	if k.Err != nil {
@@ -130,8 +130,8 @@ func (s *Service) refusal(k waitq.Known) (Decision, error) {
 	return Decision{Holder: k.Holder, Remaining: k.Until - now}, nil
 }
 
-// waitInLine is Lock of a waiter: it sleeps until its turn, then asks until it is granted or its
-// time is over.
+// waitInLine sleeps until it is the waiter's turn, then asks the Store again and again, until the name is granted or
+// the waiter's time is over.
 func (s *Service) waitInLine(ctx context.Context, w *waiter) (Decision, error) {
 	r := w.Value.Attempt
 	within, cancel := context.WithTimeout(ctx, r.Wait-(s.store.Now()-w.Since))
@@ -169,7 +169,8 @@ func (s *Service) waitInLine(ctx context.Context, w *waiter) (Decision, error) {
 	}
 }
 
-// sleepInLine returns when w is the head of its line and is to ask, or with the grant of its owner who has re-entered.
+// sleepInLine returns when w is the head of its line and it is time to ask, or with a grant if w's owner has got the
+// name meanwhile, so that w re-enters.
 func (s *Service) sleepInLine(ctx context.Context, w *waiter, r Attempt) (Decision, error) {
 	for {
 		if a, err := s.awaitTurn(ctx, w, r); err != nil || a.Granted {
@@ -181,8 +182,8 @@ func (s *Service) sleepInLine(ctx context.Context, w *waiter, r Attempt) (Decisi
 	}
 }
 
-// unserved is the answer to a waiter that stopped with err: what is known if only its time is
-// over.
+// unserved is the answer to a waiter that stopped with err. If only its time is over, that is a refusal by what the
+// line knows.
 func (s *Service) unserved(ctx context.Context, w *waiter, err error) (Decision, error) {
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		k, _ := s.waiting.Known(w.Key)
@@ -207,7 +208,8 @@ func (s *Service) awaitTurn(ctx context.Context, w *waiter, r Attempt) (Decision
 	}
 }
 
-// askInLine is Acquire, or the rest of the acquisition that was offered; with waitq.ErrOvertaken nothing was asked.
+// askInLine asks the Store, or awaits the acquisition that was begun as an Offer. With waitq.ErrOvertaken nothing was
+// asked.
 func (s *Service) askInLine(ctx context.Context, w *waiter, r Attempt) (Decision, error) {
 	switch offered, err := s.waiting.Ask(w); {
 	case err != nil:

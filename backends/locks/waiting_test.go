@@ -49,8 +49,8 @@ func (s lateStore) Acquire(ctx context.Context, a locks.Attempt) (locks.Decision
 	return d, err
 }
 
-// TestWait_LateAnswer: how long the holder's lease lasted when the nodes were asked does not put off its end where the
-// answer is late.
+// TestWait_LateAnswer: what is left of the holder's lease counts from when the nodes were asked, so that a late answer
+// does not put off its end.
 func TestWait_LateAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -126,8 +126,7 @@ func TestWait_NobodyOvertakes(t *testing.T) {
 	})
 }
 
-// TestWait_OwnerTwiceInLine: when an owner gets the name, it enters wherever else it stands in
-// line.
+// TestWait_OwnerTwiceInLine: when an owner gets the name, its other waiters in the line re-enter.
 func TestWait_OwnerTwiceInLine(t *testing.T) {
 	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		lock(t, s, locks.LockRequest{Owner: "first"})
@@ -144,7 +143,7 @@ func TestWait_OwnerTwiceInLine(t *testing.T) {
 	})
 }
 
-// TestWait_HolderCrashed: nobody tells when a lease ends.
+// TestWait_HolderCrashed: no release is told when a lease ends; the next in line gets the lock all the same.
 func TestWait_HolderCrashed(t *testing.T) {
 	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		s.Lines().SetPoll(time.Hour, time.Hour) // only the end of the lease has it ask again
@@ -161,7 +160,8 @@ func TestWait_HolderCrashed(t *testing.T) {
 	})
 }
 
-// TestLockAsync_ParkedIsServed: who has no goroutine gets its turn, its time and its owner's lock.
+// TestLockAsync_ParkedIsServed: a parked waiter is resumed when it is its turn, when its time is over, and when its
+// owner gets the lock.
 func TestLockAsync_ParkedIsServed(t *testing.T) {
 	onBoth(t, locks.Options{}, func(t *testing.T, s *locks.Service) {
 		grant := lock(t, s, locks.LockRequest{Owner: "holder"})

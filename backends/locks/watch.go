@@ -16,10 +16,10 @@ const (
 	EventGiven   EventKind = "given back"
 	EventLeft    EventKind = "left"   // the session ended, and what it held is given back
 	EventForced  EventKind = "forced" // an operator took it away through this proxy
-	EventLost    EventKind = "lost"   // its owner was told so
+	EventLost    EventKind = "lost"   // its owner was told that it is lost
 )
 
-// An Event is what this Service saw happen to a name; what others do it does not see.
+// An Event is what this Service did, or was told by the nodes, about a name. Other proxies have their own events.
 type Event struct {
 	Kind EventKind
 	Key
@@ -28,12 +28,13 @@ type Event struct {
 	Client string        // of the LockRequest
 	Fence  int64         // 0: not known
 	Waited time.Duration // EventGranted, EventRefused: from the call of LOCK
-	Handed bool          // EventGranted: it was next in line at this proxy, and told of a release
+	Handed bool          // EventGranted: the LOCK was next in line at this proxy, and woken by a release
 	Holds  int           // EventGranted, EventGiven: that the owner has now
 	Why    string        // EventLost
 }
 
-// Watch has one function told of all events from now on. It must neither block nor call the Service. nil tells nobody.
+// Watch has f called with every event from now on, in place of an earlier function; nil ends that. f must neither
+// block nor call the Service.
 func (s *Service) Watch(f func(Event)) {
 	if f == nil {
 		s.watcher.Store(nil)
@@ -59,7 +60,7 @@ func (s *Service) tellDecision(r *Attempt, a Decision, err error, took time.Dura
 	s.tell(e)
 }
 
-// tellRelease tells of the answer to an UNLOCK that was asked for at a time.
+// tellRelease tells of the answer to an UNLOCK that came at the given time.
 func (s *Service) tellRelease(r UnlockRequest, at time.Time, holdsLeft int, err error) {
 	if err == nil {
 		s.tell(Event{Kind: EventGiven, Key: r.Key, At: at, Owner: r.Owner, Fence: r.Fence, Holds: holdsLeft})
@@ -68,7 +69,7 @@ func (s *Service) tellRelease(r UnlockRequest, at time.Time, holdsLeft int, err 
 	s.tellLost(r.Key, r.Owner, r.Fence, "UNLOCK", err)
 }
 
-// tellLost tells of an owner who learns that it has the lock no more.
+// tellLost tells of a loss, if err reports to an owner that it no longer has the lock.
 func (s *Service) tellLost(k Key, owner string, fence int64, asked string, err error) {
 	if notOwner := (*NotOwnerError)(nil); errors.Is(err, ErrLost) || errors.As(err, &notOwner) {
 		s.tell(Event{Kind: EventLost, Key: k, At: time.Now(), Owner: owner, Fence: fence, Why: "so its " + asked + " was told"})
