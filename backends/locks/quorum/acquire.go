@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	splitTries     = 10                    // acquisitions that end in a split, before the answer is a refusal without a holder
-	splitLimit     = time.Second           // or the lease, if shorter: how long they may take
-	splitWindow    = 2 * time.Millisecond  // of the first back-off, doubling
-	maxSplitWindow = 64 * time.Millisecond // until
-	repairTries    = 5                     // acquisitions that meet nodes in need of a record or floor
+	splitTries     = 10                    // tries that end in a split, before the answer is a refusal without a holder
+	splitLimit     = time.Second           // how long these tries may take, or the lease if that is shorter
+	splitWindow    = 2 * time.Millisecond  // the longest first pause between them, doubling
+	maxSplitWindow = 64 * time.Millisecond // up to this
+	repairTries    = 5                     // further tries after nodes lacked a record or floor
 )
 
-// errSplit reports that a quorum voted and no owner has one. It never leaves the package.
+// errSplit reports that a quorum voted, but no owner has a majority. It never leaves the package.
 var errSplit = errors.New("no owner has a majority")
 
-// Acquire implements locks.Store: it acquires the name, again after splits and repairs, until a quorum has decided
-// who has it.
+// Acquire implements locks.Store. It tries again after splits and repairs, until a quorum has decided who has the
+// name.
 func (s *Store) Acquire(ctx context.Context, r locks.Attempt) (locks.Decision, error) {
 	deadline := s.Now() + min(r.TTL, splitLimit)
 	repaired := 0
@@ -75,7 +75,7 @@ type acquisition struct {
 	holder  locks.Holder
 	keys    voters.RedisKeys
 	id      string // of the hold
-	known   grant  // what this proxy knew of the owner's grant, with the live holds
+	known   grant  // the owner's grant as this proxy knew it, with the live holds only
 	dropped int64  // with Fresh: the fence of the grant that may be dropped, which a quorum has noted; 0: none
 	began   time.Duration
 }
@@ -89,7 +89,7 @@ type needsRepairError struct{ *locks.QuorumError }
 func (e needsRepairError) Is(target error) bool { return target == errNeedsRepair }
 func (e needsRepairError) Unwrap() error        { return e.QuorumError }
 
-// lockError is the error of a LOCK that is not decided by the votes. If a node needs repair, it is looked at now.
+// lockError is the error of a LOCK that the votes do not decide. If a node needs repair, a probe is asked for now.
 func (s *Store) lockError(name string, votes []voters.Vote) error {
 	err := s.set.QuorumError("LOCK", name, votes)
 	if voters.NeedsRepair(votes) {
@@ -120,7 +120,7 @@ func (s *Store) acquire(ctx context.Context, r locks.Attempt) (locks.Decision, e
 	return s.awaitAcquire(ctx, a, s.set.Ask(voters.AskAcquire, j, s.acquireDecides))
 }
 
-// newAcquisition begins a try: its clock runs. The call is for every node.
+// newAcquisition begins a try, whose clock runs from now on. It returns the call that is to be sent to every node.
 func (s *Store) newAcquisition(r locks.Attempt, dropped int64) (*acquisition, voters.ScriptCall) {
 	a := &acquisition{Attempt: r, holder: locks.Holder{Key: r.Key, Owner: r.Owner}, keys: s.set.RedisKeys(r.Key), id: s.newHold(r.LockRequest), dropped: dropped, began: s.Now()}
 	if !r.Generated { // else nobody can ask for a RENEW yet
@@ -147,7 +147,7 @@ func (s *Store) newAcquisition(r locks.Attempt, dropped int64) (*acquisition, vo
 	}
 }
 
-// maxCarried is how many holds of a grant a call about another one takes along.
+// maxCarried is how many other holds of the grant a call takes along at most.
 const maxCarried = 64
 
 // appendHolds adds known holds of a grant to the arguments of a script, so that nodes which lack some add
@@ -181,7 +181,7 @@ func (s *Store) awaitAcquire(ctx context.Context, a *acquisition, round *voters.
 // microseconds, as nodes count.
 func (s *Store) proposal() string { return strconv.FormatInt(time.Now().UnixMicro(), 10) }
 
-// decide is the answer by the votes that are there.
+// decide is the answer to an acquisition by the votes that have come.
 func (s *Store) decide(ctx context.Context, a *acquisition, round *voters.Round) (locks.Decision, error) {
 	var t tally
 	round.Look(func(votes []voters.Vote) { t = tallyAcquire(votes, s.set.Quorum, true) })
@@ -208,8 +208,8 @@ func (s *Store) decide(ctx context.Context, a *acquisition, round *voters.Round)
 	return locks.Decision{}, s.lockError(a.Name, votes)
 }
 
-// grant has a quorum store the fence and counts the validity. Nodes that have not voted yet get the fence when
-// they do.
+// grant makes sure that a quorum has stored the fence, computes the validity and records the grant. Nodes that vote
+// later get the fence then.
 func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, t tally) (locks.Decision, error) {
 	var votes []voters.Vote
 	if t.reentered {
@@ -242,9 +242,9 @@ func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, 
 	if a.Replaces != nil {
 		s.loseReplaced(a)
 	}
-	lineage, n := most(votes, func(v *voters.Vote) (string, bool) { return v.Version.Epoch, v.Kind == voters.Yes })
-	if n >= s.set.Quorum && (lineage == a.id || lineage == a.known.version.Epoch) {
-		g.version.Epoch = lineage
+	epoch, n := most(votes, func(v *voters.Vote) (string, bool) { return v.Version.Epoch, v.Kind == voters.Yes })
+	if n >= s.set.Quorum && (epoch == a.id || epoch == a.known.version.Epoch) {
+		g.version.Epoch = epoch
 	}
 	holds, until, err := s.recordGrant(a, g, now+validity, t.holds)
 	if err != nil {
@@ -259,8 +259,8 @@ func (s *Store) grant(ctx context.Context, a *acquisition, round *voters.Round, 
 	}}, nil
 }
 
-// forgetReleased forgets holds that were given back through other proxies, if more are known of the grant than
-// a quorum counts. It goes by a read, so not by a node that was only late to get one.
+// forgetReleased drops holds from the cache that were given back through other proxies, if the cache has more than
+// a quorum counts. A read decides which, so that no hold is dropped which only came late to a node.
 func (s *Store) forgetReleased(ctx context.Context, a *acquisition, t tally) {
 	known := s.grants.liveHolds(a.holder, t.fence, s.Now())
 	if len(known) == 0 || voters.CountHolds(append(known, a.id)) <= t.holds {
@@ -298,7 +298,7 @@ func (s *Store) settle(ctx context.Context, a *acquisition, votes []voters.Vote,
 	}
 	limits := s.set.Opts.Timeouts(a.TTL)
 	enough := func(v []voters.Vote) bool { return n+voters.CountKind(v, voters.Yes) >= s.set.Quorum }
-	j := s.settleJob(a, fence, limits)
+	j := s.settleCall(a, fence, limits)
 	round := s.set.AskEach(voters.AskSettle, enough, func(i int) *voters.ScriptCall {
 		if votes[i].Kind == voters.Yes && !storedFence(&votes[i], fence) {
 			return &j
@@ -327,29 +327,29 @@ func (s *Store) unsettled(a *acquisition, votes, settled []voters.Vote, fence in
 	return s.set.QuorumError("LOCK", a.Name, votes)
 }
 
-func (s *Store) settleJob(a *acquisition, fence int64, limits voters.Timeouts) voters.ScriptCall {
+func (s *Store) settleCall(a *acquisition, fence int64, limits voters.Timeouts) voters.ScriptCall {
 	return voters.ScriptCall{
 		Args:  s.set.Command(scripts.Settle, a.keys, a.Owner, strconv.FormatInt(fence, 10), a.id),
 		Parse: voters.ParseDone, Expires: s.Now() + limits.Quorum, Durable: true,
 	}
 }
 
-// complete gives a node that granted under another fence that of the grant.
+// complete sends the grant's fence to a node that granted under another one.
 func (s *Store) complete(a *acquisition, i int, v *voters.Vote, fence int64) {
 	if v.Kind == voters.Yes && !storedFence(v, fence) {
-		s.set.Members[i].Push(s.settleJob(a, fence, s.set.Opts.Timeouts(a.TTL)))
+		s.set.Members[i].Push(s.settleCall(a, fence, s.set.Opts.Timeouts(a.TTL)))
 	}
 }
 
-// abandon ends an acquisition's round and undoes it on every node that did it, and on every node that may have
-// done it or still may. It returns the votes.
+// abandon ends an acquisition's round, and undoes the acquisition on every node that has granted it, may have or
+// still may. It returns the votes.
 func (s *Store) abandon(a *acquisition, round *voters.Round) []voters.Vote {
 	s.inflight.end(a.holder, a.id)
 	var once sync.Once
 	undo := func(i int, v voters.Vote) {
 		if v.Kind == voters.Yes || (v.Kind == voters.Silent && (v.Code == 0 || v.Code == voters.Damaged) && !v.Unsent) {
 			once.Do(func() { s.counters.undos.Add(1) })
-			s.set.Members[i].Push(s.undoJob(a.keys, a.Owner, a.id))
+			s.set.Members[i].Push(s.undoCall(a.keys, a.Owner, a.id))
 		}
 	}
 	votes := round.Close(true, undo)
@@ -364,17 +364,17 @@ func (s *Store) abandon(a *acquisition, round *voters.Round) []voters.Vote {
 // undoAll undoes a hold everywhere.
 func (s *Store) undoAll(a *acquisition) {
 	s.counters.undos.Add(1)
-	s.set.Push(s.undoJob(a.keys, a.Owner, a.id))
+	s.set.Push(s.undoCall(a.keys, a.Owner, a.id))
 }
 
-// undoJob removes a hold of an acquisition.
-func (s *Store) undoJob(k voters.RedisKeys, owner, hold string) voters.ScriptCall {
-	return s.releaseJob(k, owner, grant{}, "undo", "", []string{hold}, nil)
+// undoCall removes a hold of an acquisition.
+func (s *Store) undoCall(k voters.RedisKeys, owner, hold string) voters.ScriptCall {
+	return s.releaseCall(k, owner, grant{}, "undo", "", []string{hold}, nil)
 }
 
-// releaseJob removes holds of a grant, in one of the ways of release.lua, and is retried until no lease that
-// they may have can run. request is the script's TAG; left are holds of the grant that stay.
-func (s *Store) releaseJob(k voters.RedisKeys, owner string, g grant, how, request string, ids []string, left []hold) voters.ScriptCall {
+// releaseCall removes holds of a grant, and is retried until no lease of theirs can run any more. how and request
+// are the script's how and TAG, see release.lua; left are holds of the grant that stay.
+func (s *Store) releaseCall(k voters.RedisKeys, owner string, g grant, how, request string, ids []string, left []hold) voters.ScriptCall {
 	args := append([]string{owner, strconv.FormatInt(g.fence, 10), how, request, g.id, s.set.Opts.Random.ID(), strconv.Itoa(len(ids))}, ids...)
 	j := voters.ScriptCall{
 		Args: s.set.Command(scripts.Release, k, args...), Parse: voters.ParseRelease,
@@ -387,14 +387,13 @@ func (s *Store) releaseJob(k voters.RedisKeys, owner string, g grant, how, reque
 	return j
 }
 
-// Undo implements locks.Store. Other than the undo of an
-// acquisition it is for a grant that may have been renewed: its fence keeps a renewal under way from
-// reinstating the hold.
+// Undo implements locks.Store. Unlike the undo of an acquisition, it takes back a grant that may have been renewed:
+// with its fence it keeps a renewal under way from reinstating the hold.
 func (s *Store) Undo(g locks.Grant) {
 	s.counters.undos.Add(1)
 	h := locks.Holder{Key: g.Key, Owner: g.Owner}
 	s.dropHolds(h, g.Hold)
-	j := s.endJob(h, grant{fence: g.Fence}, "", []string{g.Hold}, nil)
+	j := s.endCall(h, grant{fence: g.Fence}, "", []string{g.Hold}, nil)
 	s.set.Push(j)
 	s.host.Lines.Wake(g.Key)
 }

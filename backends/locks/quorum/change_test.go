@@ -78,7 +78,7 @@ func (w *walk) wholly(f *fleet, c voters.Change, o testOptions) {
 	}
 }
 
-// TestChange_ThreeToFive: two nodes more, one by one, under load, and what may not be.
+// TestChange_ThreeToFive adds two nodes, one by one, under load, and tries what a change must refuse.
 func TestChange_ThreeToFive(t *testing.T) {
 	t.Parallel()
 	at := addrs(redistest.StartNodes(t, 6))
@@ -114,8 +114,8 @@ func TestChange_ThreeToFive(t *testing.T) {
 	f.stop(100)
 }
 
-// TestChange_ReplaceADeadNode: under load, and no proxy is told NOQUORUM, although there is
-// never a node to spare.
+// TestChange_ReplaceADeadNode: a dead node is replaced under load. No proxy is told NOQUORUM,
+// although there is never a node to spare.
 func TestChange_ReplaceADeadNode(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 4)
@@ -137,7 +137,7 @@ func TestChange_ReplaceADeadNode(t *testing.T) {
 	f.stop(50)
 }
 
-// TestChange_ANodeThatMissedIt: proxies tell a node that was down while the list was changed.
+// TestChange_ANodeThatMissedIt: a node that was down while the list was changed gets the new one from the proxies.
 func TestChange_ANodeThatMissedIt(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 4)

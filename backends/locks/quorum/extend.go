@@ -14,8 +14,8 @@ const (
 	giveBackPause = 20 * time.Millisecond // between them, doubling
 )
 
-// Extend implements locks.Store. What is not in the cache, or was changed through another proxy, is read
-// first; so is what seems lost, since its owner may have given it back elsewhere.
+// Extend implements locks.Store. A grant that is not in the cache, or was changed through another proxy, is read
+// first. A grant that seems lost is read as well, since its owner may have given it back elsewhere.
 func (s *Store) Extend(ctx context.Context, h locks.Holder, fence int64, t locks.Term, ids []string) locks.Extension {
 	if g, ok := s.grants.beginExtension(h, fence, ids, s.Now()); ok {
 		if e, decided := s.extendKnown(ctx, h, t, g); decided {
@@ -25,8 +25,8 @@ func (s *Store) Extend(ctx context.Context, h locks.Holder, fence int64, t locks
 	return s.extendForeign(ctx, h, fence, t, ids)
 }
 
-// extendKnown renews the holds of a grant whose version this proxy gave out. Where another one may have changed the
-// grant it is not decided: that is to be read.
+// extendKnown renews the holds of a grant whose version this proxy gave out. decided is false where another proxy
+// may have changed the grant, so that it must be read.
 func (s *Store) extendKnown(ctx context.Context, h locks.Holder, t locks.Term, g grant) (e locks.Extension, decided bool) {
 	until, result, votes, err := s.renewal(ctx, h, t.From(s.Now()), g, nil, grows)
 	switch {
@@ -34,7 +34,7 @@ func (s *Store) extendKnown(ctx context.Context, h locks.Holder, t locks.Term, g
 		return s.undecidedResult(h, votes, err), true
 	case result == applied:
 		if slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.GivenBack }) {
-			s.grants.invalidate(h) // elsewhere: read the next time
+			s.grants.invalidate(h) // another proxy gave a hold back: read the grant the next time
 		}
 		if anyNoted(votes) {
 			s.grants.capEnds(h, g.fence, until)
@@ -54,7 +54,7 @@ func extensionOf(o outcome) locks.ExtensionResult {
 	return locks.Gone
 }
 
-// undecidedResult is that of a renewal that decided nothing.
+// undecidedResult is the result of a renewal that the votes do not decide.
 func (s *Store) undecidedResult(h locks.Holder, votes []voters.Vote, err error) locks.Extension {
 	if voters.NeedsRepair(votes) {
 		s.set.RequestProbe()
@@ -65,7 +65,7 @@ func (s *Store) undecidedResult(h locks.Holder, votes []voters.Vote, err error) 
 	return locks.Extension{Result: locks.Undecided, Err: err}
 }
 
-// extendForeign is extend for a grant of which this proxy does not know all.
+// extendForeign is Extend for a grant that this proxy does not know, or not in full: it reads the grant first.
 func (s *Store) extendForeign(ctx context.Context, h locks.Holder, fence int64, t locks.Term, ids []string) locks.Extension {
 	before := s.grants.lookup(h)
 	votes, began, err := s.readAgreed(ctx, h, s.set.Opts.Timeouts(t.TTL), "")
@@ -133,11 +133,11 @@ func (s *Store) replaceGrant(h locks.Holder, before, g grant) {
 
 // GiveBack implements locks.Store. Nodes that cannot be reached are told until no lease can run any more.
 //
-// The owner did not ask for it, and another proxy that renewed the lease may know that its validity runs: by
-// that knowledge an UNLOCK there could take a rival's unfinished try for a release in time. So a lease that
-// has been taken over is released after a note on a quorum, as by Force, and so is one that ends earlier
-// without these holds. The proxy that took it over did so on a quorum, which does not release the holds
-// without the note: no rival can have been granted the name before it.
+// The owner did not ask for it. Another proxy that has renewed the lease may know that its validity runs, so that
+// an UNLOCK there succeeds even where nodes name a rival, taking the rival's grant for an unfinished try. So if
+// another proxy took the lease over, or if it ends earlier without these holds, a quorum notes that first, as for
+// Force. The take-over was stored by a quorum, whose nodes do not release the holds without the note: no rival
+// can have been granted the name before it.
 func (s *Store) GiveBack(h locks.Holder, fence int64, ids []string) {
 	g := s.grants.lookup(h)
 	if g.fence != fence {
@@ -165,14 +165,14 @@ func (s *Store) GiveBack(h locks.Holder, fence int64, ids []string) {
 
 // releaseEnded releases holds on the nodes whose lease is of this epoch, or on all if it is empty. It returns
 // the votes when a majority has answered.
-func (s *Store) releaseEnded(h locks.Holder, g grant, lineage string, ids []string, left []hold) []voters.Vote {
-	round := s.set.Ask(voters.AskRelease, s.endJob(h, g, lineage, ids, left), func(v []voters.Vote) bool { return 2*(len(v)-voters.CountKind(v, voters.Silent)) > len(v) })
+func (s *Store) releaseEnded(h locks.Holder, g grant, epoch string, ids []string, left []hold) []voters.Vote {
+	round := s.set.Ask(voters.AskRelease, s.endCall(h, g, epoch, ids, left), func(v []voters.Vote) bool { return 2*(len(v)-voters.CountKind(v, voters.Silent)) > len(v) })
 	s.host.Lines.Wake(h.Key)
 	_ = round.Wait(context.Background(), s.set.Opts.Timeouts(s.set.Opts.MaxTTL)) // so that not all of a session's locks queue up at the nodes
 	return s.set.Closed(round, round.Close(false, nil), nil)
 }
 
-// endJob releases holds that their owner did not give back.
-func (s *Store) endJob(h locks.Holder, g grant, lineage string, ids []string, left []hold) voters.ScriptCall {
-	return s.releaseJob(s.set.RedisKeys(h.Key), h.Owner, g, "end", lineage, ids, left)
+// endCall releases holds without a request of their owner; epoch is as in releaseEnded.
+func (s *Store) endCall(h locks.Holder, g grant, epoch string, ids []string, left []hold) voters.ScriptCall {
+	return s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, g, "end", epoch, ids, left)
 }

@@ -209,7 +209,7 @@ func (w *witness) throughFaults(t *testing.T, clients int, client func(*testing.
 	return p
 }
 
-// TestFaults: no two own the lock.
+// TestFaults: no two owners have the lock at once, whatever faults nodes and connections have.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	var w witness
@@ -257,7 +257,7 @@ func (w *witness) waitInTurn(t *testing.T, p []*proxy, stop <-chan struct{}) {
 	}
 }
 
-// TestWait_ThroughFaults: nobody overlaps, and in the end nobody stands in line.
+// TestWait_ThroughFaults: no two waiters have the lock at once, and in the end nobody stands in line.
 func TestWait_ThroughFaults(t *testing.T) {
 	t.Parallel()
 	var w witness

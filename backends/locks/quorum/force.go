@@ -56,7 +56,7 @@ func (s *Store) Force(ctx context.Context, k locks.Key, fence int64) (was locks.
 	return locks.Holding{}, false, errForced
 }
 
-// upTo are the votes without those on a grant with a larger fence than this, if it is not 0.
+// upTo are the votes without those on a grant with a larger fence than this one; fence 0 leaves all.
 func upTo(votes []voters.Vote, fence int64) []voters.Vote {
 	if fence == 0 {
 		return votes
@@ -70,13 +70,13 @@ func upTo(votes []voters.Vote, fence int64) []voters.Vote {
 	return votes
 }
 
-// force releases the holds that a read showed. It is not done while a quorum still has some: the owner may
-// have re-entered since.
+// force releases the holds that a read showed. done reports that a quorum has none any more; else the owner may
+// have re-entered since the read.
 //
-// The note comes first, and on a quorum: without it an UNLOCK through the owner's proxy, which knows only that
-// its validity runs, could take a rival's unfinished try for a release in time. What is removed are the holds
-// that were read, and only from grants that the note covers: a message that comes late finds another hold, or
-// a larger fence.
+// A quorum notes it first: without the note an UNLOCK through the owner's proxy, which knows only that its
+// validity runs, would succeed even where nodes name a rival, as GiveBack explains. Only the holds that were read
+// are removed, and only from grants that the note covers: a message that comes late finds other holds, or a larger
+// fence, and removes nothing.
 func (s *Store) force(ctx context.Context, h locks.Holder, votes []voters.Vote) (done bool, err error) {
 	fence := int64(0)
 	for i := range votes {
@@ -95,7 +95,7 @@ func (s *Store) force(ctx context.Context, h locks.Holder, votes []voters.Vote) 
 	s.grants.forgetGrant(h, fence)
 	s.host.Keepalive.Lose(h, fence, locks.LossForced, "it was taken away by an operator")
 	holds := everyHold(votes, h.Owner)
-	j := s.releaseJob(s.set.RedisKeys(h.Key), h.Owner, grant{fence: fence}, "force", "", holds[:min(len(holds), forceHolds)], nil)
+	j := s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, grant{fence: fence}, "force", "", holds[:min(len(holds), forceHolds)], nil)
 	round := s.set.Ask(voters.AskRelease, j, func(v []voters.Vote) bool { return leftNothing(v, h.Owner) >= s.set.Quorum })
 	s.host.Lines.Wake(h.Key)
 	err = round.Wait(ctx, limits)

@@ -116,7 +116,7 @@ func TestForce_WithNodesDown(t *testing.T) {
 	}
 }
 
-// TestForce_LateOneTakesNothing: what comes to a node when the owner has another grant.
+// TestForce_LateOneTakesNothing: a force that reaches a node late, when the owner has another grant, removes nothing.
 func TestForce_LateOneTakesNothing(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
@@ -157,8 +157,8 @@ func renewedBy(t *testing.T, s *proxy, g locks.Grant) time.Duration {
 	return v
 }
 
-// TestForce_TellsTheSession: at the proxy that keeps the lock at once, and at another one at
-// the next renewal; neither brings the lock back.
+// TestForce_TellsTheSession: the session is told at once if the proxy that forces keeps its
+// lock, else at its next renewal. Neither proxy brings the lock back.
 func TestForce_TellsTheSession(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))

@@ -61,8 +61,8 @@ func TestLock_Fresh(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
-// TestLock_FreshBesideAnUNLOCK of the grant before, which its proxy remembers: when a rival has had
-// the name since, it was not given back in time.
+// TestLock_FreshBesideAnUNLOCK: another proxy remembers the grant that a LOCK with Fresh dropped. Its UNLOCK of that
+// grant must not succeed when a rival has had the name since.
 func TestLock_FreshBesideAnUNLOCK(t *testing.T) {
 	t.Parallel()
 	p, _, _ := proxies(t, 2)
@@ -78,7 +78,7 @@ func TestLock_FreshBesideAnUNLOCK(t *testing.T) {
 	}
 }
 
-// TestFresh_LateOneTakesNothing drops no later grant.
+// TestFresh_LateOneTakesNothing: a LOCK with Fresh that reaches a node late drops no later grant.
 func TestFresh_LateOneTakesNothing(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)

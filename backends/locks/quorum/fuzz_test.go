@@ -140,7 +140,7 @@ func FuzzHints(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &listener{svc: svc.inner.Store, source: svc.waiting.Listen()[1]}
+		l := &listener{store: svc.inner.Store, source: svc.waiting.Listen()[1]}
 		job := locks.Key{DB: 0, Name: "job"}
 		w, err := svc.waiting.Join(job, "", "", &locks.Waiting{Attempt: locks.Attempt{LockRequest: locks.LockRequest{Key: job}}})
 		if err != nil {

@@ -59,11 +59,11 @@ type grant struct {
 	id        string         // the hold whose LOCK numbered the grant
 	holds     []hold         // the oldest first
 	version   voters.Version // the largest that was given out
-	renewals  int            // how often the end of its holds was asked for or read after they were granted
-	ownEpoch  string         // of the version under which this proxy was granted it; empty if it was not, or if that is not known
+	renewals  int            // counts the renewals and reads that may have changed the end of its holds
+	ownEpoch  string         // the epoch of its version when this proxy was granted it; empty: another proxy was, or it is not known
 	since     time.Duration  // when the grant was made, by Store.Now; 0: not known
-	grantedAt time.Duration  // when this proxy was granted it; 0: not known, or counted already
-	partial   bool           // other proxies made, or may have made, holds or a version of it
+	grantedAt time.Duration  // when this proxy was granted it; 0: not known, or observed by heldFor already
+	partial   bool           // other proxies took, or may have taken, holds of it, or made a version
 	here      bool           // this proxy was granted it
 	waited    time.Duration  // if here: from the call of LOCK to the grant
 }
@@ -120,8 +120,8 @@ func (g *grant) remove(ids []string) {
 }
 
 // pop takes the holds that an UNLOCK gives back out of the cache, so that no second UNLOCK gives back the
-// same: all, or those of the request with this tag, or else the last one, even if it has ended, since its
-// owner means no other. left are the live holds that stay, and g is the grant as it was. ok is false when the
+// same: all, or those of the request with this tag, or else the last one, even if it has ended, since that is
+// the one its owner means. left are the live holds that stay, and g is the grant as it was. ok is false when the
 // grant must be read first.
 func (m *grantCache) pop(h locks.Holder, fence int64, all bool, tag string, now time.Duration) (g grant, given []string, left []hold, ok bool) {
 	m.mu.Lock()
@@ -215,10 +215,10 @@ func (m *grantCache) liveHolds(h locks.Holder, fence int64, now time.Duration) [
 	return nil
 }
 
-// addHold stores a new hold and returns how many there are, and the end of its validity: where a renewal was
-// asked for since the LOCK began, when the counter had the value renewals, it may have found the hold and
-// shortened it. g is the grant by the votes: its fence, and, if known, its id, when it was made, and its epoch;
-// count is how many holds a quorum counts. waited is stored for a first hold.
+// addHold stores a new hold, and returns how many there are and the end of its validity. asked is grant.renewals
+// when the LOCK began: if it has changed since, a renewal may have found the hold and shortened it. g is the grant
+// by the votes: its fence and, if known, its id, when it was made, and its epoch. count is how many holds a quorum
+// counts. waited is stored for a first hold.
 func (m *grantCache) addHold(h locks.Holder, g grant, taken hold, asked, count int, waited time.Duration) (holds int, until time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -250,11 +250,11 @@ func (m *grantCache) addHold(h locks.Holder, g grant, taken hold, asked, count i
 	return max(count, live), taken.until
 }
 
-// beginRenewal gives a renewal its version. until is the validity it aims for: if that is earlier than the one
-// that runs, it counts from now on, also if the renewal fails, since some node may apply it, and shortens is
-// true. ok is false when nothing is known that could be renewed without reading: the known validity may have
-// ended while another proxy renewed the grant. So is it where the renewal gives an end to a lease without one, or
-// the other way round: that takes another epoch.
+// beginRenewal gives a renewal its version. until is the end of the validity that it aims for. If that is earlier
+// than the present end, shortens is true, and it counts from now on, even if the renewal fails, since some node
+// may apply it. ok is false if the grant must be read first: it is not known in full; or its known validity has
+// ended, while another proxy may have renewed it; or the renewal gives an end to a lease without one, or takes the
+// end away, which needs a new epoch.
 func (m *grantCache) beginRenewal(h locks.Holder, fence int64, now, until time.Duration, open bool) (g grant, shortens, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -298,9 +298,9 @@ func (g *grant) end(ids []string, at func(was time.Duration) time.Duration) {
 	}
 }
 
-// beginExtension gives a renewal for a session its version, and returns the grant with the holds ids only.
-// What is known of their validity changes when the renewal succeeds, and then only grows. ok is as in
-// beginRenewal, and false if one of the holds is not known, or has ended.
+// beginExtension gives a renewal for a session its version, and returns the grant with the holds ids only. Their
+// known validity changes only when the renewal succeeds, and only grows. ok is false if the grant must be read
+// first, since it is not known in full, or one of the holds is not known or has ended.
 func (m *grantCache) beginExtension(h locks.Holder, fence int64, ids []string, now time.Duration) (g grant, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -388,7 +388,7 @@ func (m *grantCache) waited(h locks.Holder, fence int64) (waited time.Duration, 
 	return 0, false
 }
 
-// lookup is what is known of a holder, the zero grant if nothing is.
+// lookup returns the grant that is known of a holder; the zero grant if none is.
 func (m *grantCache) lookup(h locks.Holder) grant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -398,7 +398,7 @@ func (m *grantCache) lookup(h locks.Holder) grant {
 	return grant{}
 }
 
-// invalidate notes that the grant changed through another proxy.
+// invalidate notes that the grant was, or may have been, changed through another proxy: it must be read.
 func (m *grantCache) invalidate(h locks.Holder) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -407,8 +407,8 @@ func (m *grantCache) invalidate(h locks.Holder) {
 	}
 }
 
-// replace stores a grant that was read from a quorum in place of what was known before it was read. What has
-// changed since stays, and is invalidated.
+// replace stores a grant that was read from a quorum, in place of before, the known one when the read began. If the
+// known grant has changed since, it stays and is invalidated.
 func (m *grantCache) replace(h locks.Holder, before, g grant) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/lockproxy/lockproxy/integration/redistest"
 )
 
-// TestGrantCache_Extension: what is remembered of a validity grows only by the renewal that was sent
-// last, and never shrinks by one that the owner did not ask for.
+// TestGrantCache_Extension: only the renewal that was sent last makes the cached validity longer, and none that the
+// owner did not ask for makes it shorter.
 func TestGrantCache_Extension(t *testing.T) {
 	t.Parallel()
 	m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))
@@ -46,7 +46,7 @@ func TestGrantCache_Extension(t *testing.T) {
 	}
 }
 
-// TestGrantCache_ReplaceKeepsLaterChanges when a grant that was read is remembered.
+// TestGrantCache_ReplaceKeepsLaterChanges: a grant that was read does not overwrite what has changed since.
 func TestGrantCache_ReplaceKeepsLaterChanges(t *testing.T) {
 	t.Parallel()
 	h, first := locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, voters.Version{Epoch: "first"}
@@ -85,7 +85,7 @@ func TestGrantCache_ReplaceKeepsLaterChanges(t *testing.T) {
 	}
 }
 
-// TestGrantCache_RestoreWhatWasRead is there once.
+// TestGrantCache_RestoreWhatWasRead: a hold that is restored, and was read meanwhile, is in the cache once.
 func TestGrantCache_RestoreWhatWasRead(t *testing.T) {
 	t.Parallel()
 	h, first := locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}, voters.Version{Epoch: "first"}
@@ -201,7 +201,8 @@ func TestGrantCache_Oldest(t *testing.T) {
 	}
 }
 
-// TestGrantCache_ShorteningCountsWhenSent, not only when it succeeds: some node may apply it.
+// TestGrantCache_ShorteningCountsWhenSent: a shorter end counts when the renewal is sent, not only when it succeeds,
+// since some node may apply it.
 func TestGrantCache_ShorteningCountsWhenSent(t *testing.T) {
 	t.Parallel()
 	m, err := newGrantCache(10, func() time.Duration { return 0 }, new(metrics.Histogram))

@@ -41,8 +41,8 @@ func TestHandOver_OneRoundEach(t *testing.T) {
 	}
 }
 
-// TestHandOver_PublishesToOtherProxiesOnly: what a proxy hands on to its own is said to others who
-// listen, and to nobody if there are none.
+// TestHandOver_PublishesToOtherProxiesOnly: a hand-over at one proxy is published if other proxies are subscribed,
+// and not at all if there are none.
 func TestHandOver_PublishesToOtherProxiesOnly(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 1)
@@ -75,7 +75,7 @@ func TestHandOver_PublishesToOtherProxiesOnly(t *testing.T) {
 	granting(t, other)
 }
 
-// TestHandOver_Refused: what was offered may be refused, and asked for again.
+// TestHandOver_Refused: the acquisition of a hand-over may be refused; the waiter then asks again.
 func TestHandOver_Refused(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))

@@ -100,8 +100,8 @@ func TestHold_EndsByItself(t *testing.T) {
 	}
 }
 
-// TestLock_ConcludedAfterRenew: a RENEW for less was asked for after the LOCK, and was executed
-// after it. What the LOCK tells is no more than the nodes keep.
+// TestLock_ConcludedAfterRenew: a RENEW for less was sent after a LOCK, and nodes executed it before the LOCK was
+// answered. The LOCK tells no longer validity than the nodes keep.
 func TestLock_ConcludedAfterRenew(t *testing.T) {
 	t.Parallel()
 	for _, reads := range []bool{false, true} {
@@ -144,8 +144,8 @@ func TestLock_ConcludedAfterRenew(t *testing.T) {
 }
 
 // TestUnlock_ThatEndsTheLeaseEarlier: through one proxy the owner gives back the hold that ends
-// last, which another proxy remembers. When a rival has had the name since, that one must not
-// say that the lock was given back in time.
+// last, which another proxy remembers. When a rival has had the name since, an UNLOCK through the
+// other proxy must not succeed.
 func TestUnlock_ThatEndsTheLeaseEarlier(t *testing.T) {
 	t.Parallel()
 	p, _, _ := proxies(t, 2)
@@ -216,7 +216,8 @@ func TestLock_NoReenter(t *testing.T) {
 	unlock(t, p[0], "job", "alice", 0)
 }
 
-// TestHold_GivenBackStaysAway: neither a late message nor what a proxy still knows brings it back.
+// TestHold_GivenBackStaysAway: neither a late message, nor a proxy that still remembers it, brings back a hold that was
+// given back.
 func TestHold_GivenBackStaysAway(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
@@ -243,7 +244,8 @@ func TestHold_GivenBackStaysAway(t *testing.T) {
 	}
 }
 
-// TestHold_AddedEndsNoLaterThanTheLease where it is added: what a proxy knows prolongs nothing.
+// TestHold_AddedEndsNoLaterThanTheLease: a hold that a proxy adds on a node which lacks it does not prolong the lease
+// there.
 func TestHold_AddedEndsNoLaterThanTheLease(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)

@@ -20,7 +20,7 @@ type inflightLocks struct {
 // ownerLocks are the LOCKs of one owner.
 type ownerLocks struct {
 	locks    map[string]bool // by id of the hold; false: answered, but a RENEW was asked for before that
-	renewals int             // RENEWs that read
+	renewals int             // RENEWs under way
 }
 
 func (u *inflightLocks) of(h locks.Holder) *ownerLocks {
@@ -35,7 +35,7 @@ func (u *inflightLocks) of(h locks.Holder) *ownerLocks {
 	return a
 }
 
-// tidy forgets what no RENEW can ask about any more.
+// tidy forgets the LOCKs that no RENEW under way can ask about any more.
 func (u *inflightLocks) tidy(h locks.Holder, a *ownerLocks) {
 	if a.renewals == 0 {
 		maps.DeleteFunc(a.locks, func(_ string, open bool) bool { return !open })
@@ -62,8 +62,8 @@ func (u *inflightLocks) end(h locks.Holder, hold string) {
 	}
 }
 
-// startRenewal begins a RENEW. holds are the ids of all LOCKs that have been under way since; end must be
-// called when nobody asks that any more.
+// startRenewal begins a RENEW. holds returns the ids of the holds of all LOCKs that have been under way since. end
+// must be called when the RENEW has ended.
 func (u *inflightLocks) startRenewal(h locks.Holder) (holds func() []string, end func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

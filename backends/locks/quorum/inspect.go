@@ -9,7 +9,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
-const stableReads = 5 // of a name, until nodes do not differ only because something is under way
+const stableReads = 5 // reads of a name at most, while nodes differ, perhaps only since something is under way
 
 // Inspect implements locks.Inspector.
 func (s *Store) Inspect(ctx context.Context, k locks.Key) (locks.Inspection, error) {

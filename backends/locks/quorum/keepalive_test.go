@@ -73,8 +73,8 @@ func keptBy(s *proxy) int {
 	return s.Stats().SessionLocks
 }
 
-// TestSession_EndIsNoUnlock: the release is remembered by a fence that no late
-// renewal passes, but not as the owner's own.
+// TestSession_EndIsNoUnlock: after a session's end a late renewal does not bring the lock back,
+// and the release is not remembered as an UNLOCK of the owner.
 func TestSession_EndIsNoUnlock(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
@@ -97,8 +97,8 @@ func TestSession_EndIsNoUnlock(t *testing.T) {
 	}
 }
 
-// TestSession_EndAfterAnotherProxyRenewed: that proxy remembers a validity, and its
-// UNLOCK must not be told yes by it after somebody else had the lock.
+// TestSession_EndAfterAnotherProxyRenewed: that proxy remembers the validity, but its
+// UNLOCK must not succeed after another owner has had the lock.
 func TestSession_EndAfterAnotherProxyRenewed(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 5)
@@ -243,13 +243,13 @@ func TestSession_RenewalReinstates(t *testing.T) {
 	}
 }
 
-// TestSession_UndoneGrantIsNotReinstated by a renewal that was under way.
+// TestSession_UndoneGrantIsNotReinstated: a renewal that was under way does not bring back a grant that was undone.
 func TestSession_UndoneGrantIsNotReinstated(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 1)
 	s, h := p[0], locks.Holder{Key: locks.Key{DB: 0, Name: "job"}, Owner: "alice"}
 	g := lock(t, s, "job", "alice", 30*time.Second)
-	late := s.renewJob(h, 30*time.Second, s.grants.lookup(h), "", "1", grows, s.Now())
+	late := s.renewCall(h, 30*time.Second, s.grants.lookup(h), "", "1", grows, s.Now())
 	s.Undo(g)
 	nothingLeft(t, s, c)
 	round := s.Ask(voters.AskRenew, *late, voters.All)
@@ -262,8 +262,8 @@ func TestSession_UndoneGrantIsNotReinstated(t *testing.T) {
 	nothingLeft(t, s, c)
 }
 
-// TestSession_LateLossSparesALaterGrant: what is said of a grant that is over leaves the
-// owner's next one alone.
+// TestSession_LateLossSparesALaterGrant: the late loss of a grant that is over does not end
+// the session's hold of the owner's next grant.
 func TestSession_LateLossSparesALaterGrant(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 1)
@@ -300,7 +300,7 @@ func TestSession_LateLossSparesALaterGrant(t *testing.T) {
 	}
 }
 
-// TestScripts_ExtensionShortensNothing on the node either.
+// TestScripts_ExtensionShortensNothing: a renewal for a session makes no hold on a node end earlier.
 func TestScripts_ExtensionShortensNothing(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
@@ -319,7 +319,7 @@ func TestScripts_ExtensionShortensNothing(t *testing.T) {
 	}
 }
 
-// TestSession_LossHasTheLargestOnLoss: of one session's holds the strictest word counts.
+// TestSession_LossHasTheLargestOnLoss: if a session loses several holds, the largest OnLoss counts.
 func TestSession_LossHasTheLargestOnLoss(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 1)

@@ -243,8 +243,8 @@ func TestSession_MissedRenewals(t *testing.T) {
 	}
 }
 
-// TestMaxHold_EndsTheLease, however the lease and MAXHOLD compare: the client is told before,
-// and no validity it was told runs longer.
+// TestMaxHold_EndsTheLease: MAXHOLD ends a lease, whether it is shorter or longer than TTL. The
+// client is told before, and no validity that it was told runs longer.
 func TestMaxHold_EndsTheLease(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -323,8 +323,8 @@ func TestMaxHold_LeaseReadAnew(t *testing.T) {
 	})
 }
 
-// TestSession_RenewSetsTheLease that the session keeps: a shorter one stays short, a
-// longer one is not cut.
+// TestSession_RenewSetsTheLease: after a RENEW the session renews for that TTL: a shorter lease
+// stays short, a longer one is not cut.
 func TestSession_RenewSetsTheLease(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {
@@ -396,7 +396,7 @@ func TestSession_NotedLeaseEndsByItsVotes(t *testing.T) {
 	}
 }
 
-// TestSession_GrantNotInCacheIsRead: a grant that fell out of the memory is kept as well.
+// TestSession_GrantNotInCacheIsRead: a grant that fell out of the cache is renewed all the same.
 func TestSession_GrantNotInCacheIsRead(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, testOptions{Memory: 1}, func(t *testing.T, s *timeless) {
@@ -435,8 +435,8 @@ func TestSession_MachineSuspended(t *testing.T) {
 	})
 }
 
-// TestSession_AfterUndecidedUnlock renewing does not begin again, and nobody is told: the owner
-// is done, and nodes are told as soon as they answer.
+// TestSession_AfterUndecidedUnlock: after an UNLOCK that is not decided the session does not renew
+// the lock again, and gets no loss: the owner is done, and nodes are told as soon as they answer.
 func TestSession_AfterUndecidedUnlock(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, testOptions{}, func(t *testing.T, s *timeless) {

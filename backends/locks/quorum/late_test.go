@@ -54,8 +54,8 @@ func worksWithout(t *testing.T, c []*redistest.Conn, p []*proxy, g locks.Grant, 
 	})
 }
 
-// TestLateVote: a node votes when a LOCK is decided, under a larger fence than that of the grant, since it had not seen
-// the name, and had stored a fence of another one by a proxy whose clock is ahead. It takes over that of the grant.
+// TestLateVote: a node votes after a LOCK is decided, under a larger fence than the grant's: it had not seen the name, but
+// had stored the fence of another name, which a proxy proposed whose clock is ahead. The node takes over the grant's fence.
 func TestLateVote(t *testing.T) {
 	t.Parallel()
 	p, c, nodes := proxies(t, 2)
@@ -70,7 +70,8 @@ func TestLateVote(t *testing.T) {
 	worksWithout(t, c, p, g, 1)
 }
 
-// TestLateVote_Entered: the owner enters again before a late node has voted. That has both holds, under the fence of the grant.
+// TestLateVote_Entered: the owner re-enters before a late node has voted. That node then has both holds, under the grant's
+// fence.
 func TestLateVote_Entered(t *testing.T) {
 	t.Parallel()
 	p, c, nodes := proxies(t, 2)

@@ -23,8 +23,8 @@ const (
 	listTimeout = time.Second // how long a node may take for its part
 )
 
-// List implements locks.Inspector. What a quorum agrees on is on at least one of any N-Q+1 nodes: as many are looked
-// through, one after the other, and any that answer will do.
+// List implements locks.Inspector. A lock that a quorum has is on at least one of any N-Q+1 nodes, so that many are
+// scanned, one after the other, whichever of them answer.
 func (s *Store) List(ctx context.Context, r locks.ListRequest) (locks.Listing, error) {
 	at, err := parseCursor(r.Cursor, len(s.set.Members))
 	if err != nil {
@@ -58,9 +58,9 @@ func (s *Store) List(ctx context.Context, r locks.ListRequest) (locks.Listing, e
 	return l, nil
 }
 
-// listed is who has a name by a read, or by another one where that does not decide it. An owner that may have
-// it is listed with the votes it has, which are fewer than a quorum: a name that is held must not be missing.
-// There is no Owner if nobody has it.
+// listed is who has a name by the votes of a read, or by those of another read if they do not decide it. An owner
+// that may have the name is listed with the votes it has, fewer than a quorum: a name that is held must not be
+// missing. Owner is empty if nobody has the name.
 func (s *Store) listed(ctx context.Context, votes []voters.Vote, at locks.Key) (locks.Holding, error) {
 	h, who := s.holding(votes, at)
 	if who == undecidedHolder || who == unsettledGrant {
@@ -131,7 +131,7 @@ func (s *Store) scan(ctx context.Context, node int, r locks.ListRequest, from st
 	return s.askOne(ctx, node, &j)
 }
 
-// askOne asks one node for a part of what it has. v is why it did not tell.
+// askOne asks one node for a page of its keys or leases. If the vote is not Yes, its Err says why.
 func (s *Store) askOne(ctx context.Context, node int, j *voters.ScriptCall) (voters.Vote, error) {
 	round := s.set.AskEach(voters.AskList, voters.All, func(i int) *voters.ScriptCall {
 		if i == node {

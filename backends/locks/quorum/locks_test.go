@@ -225,8 +225,8 @@ func TestLock_ThroughAnotherProxy(t *testing.T) {
 	}
 }
 
-// TestHolds_GivenBackElsewhereAreNotCounted: what a proxy remembers of an owner's holds does
-// not outlive what another proxy did.
+// TestHolds_GivenBackElsewhereAreNotCounted: a proxy does not go on counting holds which it
+// remembers, and which were given back through another proxy.
 func TestHolds_GivenBackElsewhereAreNotCounted(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
@@ -395,7 +395,7 @@ func TestLock_CancelledIsUndone(t *testing.T) {
 }
 
 // TestLock_UndoneWhereItMayHaveBeenDone: the nodes stop for longer than a call may take, so
-// that its connection is given up, and then run what they had received.
+// that the connection is given up; then they run the LOCK that they had received, which is undone.
 func TestLock_UndoneWhereItMayHaveBeenDone(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
@@ -471,9 +471,9 @@ func TestLock_BurstQueuesBeforeItsClockStarts(t *testing.T) {
 	}
 }
 
-// TestLock_Burst runs with the timeouts that are the default: a caller's own time in the
-// queue, and that of the process, is none of the nodes'. A machine that has other things
-// to do may make the nodes themselves late, but not every time.
+// TestLock_Burst runs with the default timeouts: time that callers spend in the queue, or
+// waiting for the processor, does not count as the nodes'. On a busy machine the nodes
+// themselves may be late, but not every time.
 func TestLock_Burst(t *testing.T) {
 	t.Parallel()
 	s := serve(t, testOptions{Nodes: nodesAt(t, addrs(redistest.StartNodes(t, 5))...)})

@@ -83,7 +83,7 @@ func TestMaxTTL_Rollout(t *testing.T) {
 	f.stop(50)
 }
 
-// TestMaxTTL_OfANode: which max-ttl a node works with, after proxies with several.
+// TestMaxTTL_OfANode: which max-ttl a node works with, after proxies with different ones have used it.
 func TestMaxTTL_OfANode(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

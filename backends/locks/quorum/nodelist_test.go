@@ -30,8 +30,8 @@ func refusesList(t *testing.T, s *proxy, theirs, ours []string) {
 	}
 }
 
-// TestNodeSet_OtherLists: whatever list a proxy has that is not that of the nodes, it is
-// told so and gets no vote of theirs, also beside nodes that are new.
+// TestNodeSet_OtherLists: a proxy with any other list than the nodes' gets no votes and is
+// told why, even if some of its nodes are new.
 func TestNodeSet_OtherLists(t *testing.T) {
 	t.Parallel()
 	at := addrs(redistest.StartNodes(t, 5))
@@ -91,8 +91,8 @@ func TestNodeSet_TwoOfThree(t *testing.T) {
 	}
 }
 
-// TestNodeSet_StricterGrace: once a proxy said safe, a node that restarts sits out, whoever
-// asks it first.
+// TestNodeSet_StricterGrace: once a proxy has used a node with restart-grace safe, the node sits
+// out a quarantine when it restarts, whichever proxy asks it first.
 func TestNodeSet_StricterGrace(t *testing.T) {
 	t.Parallel()
 	for _, order := range [][]string{{voters.GraceSafe, voters.GraceAvailable}, {voters.GraceAvailable, voters.GraceSafe}, {voters.GraceAvailable}} {

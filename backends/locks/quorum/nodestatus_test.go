@@ -96,8 +96,8 @@ func failSaving(t *testing.T, n *redistest.Server) {
 	})
 }
 
-// TestNode_RefusesWrites do not vote, whatever they refuse and however they say it,
-// and do again by themselves.
+// TestNode_RefusesWrites: nodes that refuse writes do not vote, whatever they refuse and
+// with whatever error, and vote again by themselves.
 func TestNode_RefusesWrites(t *testing.T) {
 	t.Parallel()
 	for i, way := range waysToRefuse {
@@ -188,8 +188,8 @@ func stays(t *testing.T, looks int64, s *proxy, ok func() bool) {
 	}
 }
 
-// TestNode_ProbesWriteNothing, but for when this proxy was last there, once a second:
-// that is in the node record, for whoever changes the set of nodes.
+// TestNode_ProbesWriteNothing: probes write nothing but the time of this proxy's last use of
+// the node, once a second. A change of the set of nodes reads that from the node record.
 func TestNode_ProbesWriteNothing(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 1)
@@ -223,7 +223,7 @@ func TestNode_ProbesWriteNothing(t *testing.T) {
 	}
 }
 
-// TestNode_WrongPassword answers, so it is not down.
+// TestNode_WrongPassword: a node that answers with WRONGPASS refuses, and is not down.
 func TestNode_WrongPassword(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
@@ -240,7 +240,8 @@ func TestNode_WrongPassword(t *testing.T) {
 	eventually(t, 20*time.Second, "it votes again", func() bool { return allVoting(s) })
 }
 
-// TestNode_NewOneThatRefuses says so, and not that it is new, which would seem to pass.
+// TestNode_NewOneThatRefuses: a new node that refuses writes is shown as refusing, not as new,
+// which would seem to pass by itself.
 func TestNode_NewOneThatRefuses(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 1)
@@ -255,7 +256,7 @@ func TestNode_NewOneThatRefuses(t *testing.T) {
 	eventually(t, 20*time.Second, "it votes", func() bool { return allVoting(s) })
 }
 
-// TestProbe_TriesAllCommandsOfScripts, so that none that is refused goes unnoticed.
+// TestProbe_TriesAllCommandsOfScripts: a probe finds each command of the scripts that a node refuses.
 func TestProbe_TriesAllCommandsOfScripts(t *testing.T) {
 	t.Parallel()
 	called := regexp.MustCompile(`\b(?:redis\.p?call|try)\('([A-Z]+)'`)
@@ -274,7 +275,7 @@ func TestProbe_TriesAllCommandsOfScripts(t *testing.T) {
 	}
 }
 
-// TestNode_Down is the reason and since when, and a quorum that is lost is told once.
+// TestNode_Down: a node that is down is shown with the reason and since when; a lost quorum is logged once.
 func TestNode_Down(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)

@@ -53,7 +53,7 @@ func TestPost(t *testing.T) {
 	}
 }
 
-// TestPost_Unused leaves an upstream alone that is the lock node by default, until it is used.
+// TestPost_Unused: with Unused, Post writes nothing to an upstream that is a lock node by default, until a lock is asked for.
 func TestPost_Unused(t *testing.T) {
 	t.Parallel()
 	node := redistest.Start(t)

@@ -23,21 +23,21 @@ const (
 // cutChannel is the channel on which nodes tell that a lease was cut.
 func (s *Store) cutChannel() string { return s.set.Opts.Prefix + "node:cut" }
 
-// startListening starts the goroutines that take hints. They end with ctx; s.workers waits for them.
+// startListening starts the goroutines that take hints. They end with ctx; closing s.set waits for them.
 func (s *Store) startListening(ctx context.Context) {
 	for i, source := range s.host.Lines.Listen() {
-		l := &listener{svc: s, node: s.set.Members[i], source: source}
+		l := &listener{store: s, node: s.set.Members[i], source: source}
 		s.set.Start(func() { l.run(ctx) })
 	}
 }
 
-// A listener keeps the one connection on which a node tells what is released. It is
-// opened when somebody waits, and opened again when it is lost.
+// A listener keeps the one connection on which a node tells of releases. It is
+// opened when a caller waits for a lock, and opened again when it is lost.
 type listener struct {
-	svc     *Store
+	store   *Store
 	node    *voters.Node
 	source  *locks.Source
-	refused bool // the node does not let us, and the log says so
+	refused bool // the node answered a subscription with an error, which has been logged
 }
 
 // run listens until ctx ends.
@@ -56,8 +56,8 @@ func (l *listener) run(ctx context.Context) {
 	}
 }
 
-// listen follows what is wanted on one connection, until that is lost or ctx ends. It
-// reports whether the node answered.
+// listen keeps one connection subscribed to what is wanted, until it is lost or ctx
+// ends. It reports whether the node answered.
 func (l *listener) listen(ctx context.Context) (answered bool) {
 	client := l.node.Dialled()
 	if client == nil {
@@ -87,8 +87,8 @@ func (l *listener) listen(ctx context.Context) (answered bool) {
 	return answered
 }
 
-// follow subscribes to what is wanted and leaves what is not. It reports whether the node
-// answered.
+// follow subscribes to keys that have become wanted, and unsubscribes from those that no
+// longer are. It reports whether the node answered.
 func (l *listener) follow(ctx context.Context, c rueidis.DedicatedClient) bool {
 	wanted, unwanted := l.source.Changes()
 	for some := range slices.Chunk(wanted, subscribeBatch) {
@@ -107,8 +107,8 @@ func (l *listener) follow(ctx context.Context, c rueidis.DedicatedClient) bool {
 func (l *listener) channels(keys []locks.Key) []string {
 	all := make([]string, len(keys))
 	for i, k := range keys {
-		if all[i] = voters.LockKey(l.svc.set.Opts.Prefix, k); k == locks.CutKey {
-			all[i] = l.svc.cutChannel()
+		if all[i] = voters.LockKey(l.store.set.Opts.Prefix, k); k == locks.CutKey {
+			all[i] = l.store.cutChannel()
 		}
 	}
 	return all
@@ -116,10 +116,10 @@ func (l *listener) channels(keys []locks.Key) []string {
 
 // keyOf is the key of a channel.
 func (l *listener) keyOf(channel string) (k locks.Key, ok bool) {
-	if channel == l.svc.cutChannel() {
+	if channel == l.store.cutChannel() {
 		return locks.CutKey, true
 	}
-	return voters.ParseLockKey(l.svc.set.Opts.Prefix, channel)
+	return voters.ParseLockKey(l.store.set.Opts.Prefix, channel)
 }
 
 func (l *listener) do(ctx context.Context, c rueidis.DedicatedClient, cmd rueidis.Completed) error {
@@ -128,7 +128,7 @@ func (l *listener) do(ctx context.Context, c rueidis.DedicatedClient, cmd rueidi
 	err := c.Do(ctx, cmd).Error()
 	if answer := (*rueidis.RedisError)(nil); errors.As(err, &answer) && !l.refused {
 		l.refused = true
-		l.svc.set.Opts.Log.Warn("lock node does not tell what is released, so that waiting takes longer", "node", l.node.Server.String(), "reason", err)
+		l.store.set.Opts.Log.Warn("lock node does not tell what is released, so that waiting takes longer", "node", l.node.Server.String(), "reason", err)
 	}
 	l.refused = l.refused && err != nil
 	return err
@@ -140,15 +140,15 @@ func (l *listener) subscription(m rueidis.PubSubSubscription) {
 	}
 }
 
-// cutPause is how long a session waits, up to twice, when the first node tells that its lease was
-// cut: the renewal that does so is still on its way to the others, and one that came between would make both begin anew.
+// cutPause is how long a session waits, or up to twice as long, before it renews a lease that a node says was cut: the
+// renewal that cut it is still on its way to the other nodes, and another one meanwhile would make both start again.
 const cutPause = 5 * time.Millisecond
 
 // message reads what the scripts publish.
 func (l *listener) message(m rueidis.PubSubMessage) {
-	if m.Channel == l.svc.cutChannel() {
-		if h, ok := parseCut(m.Message, l.svc.set.Opts.Prefix); ok {
-			l.svc.host.Keepalive.RecheckIn(cutPause+l.svc.set.Opts.Random.UpTo(cutPause), h, true)
+	if m.Channel == l.store.cutChannel() {
+		if h, ok := parseCut(m.Message, l.store.set.Opts.Prefix); ok {
+			l.store.host.Keepalive.RecheckIn(cutPause+l.store.set.Opts.Random.UpTo(cutPause), h, true)
 		}
 		return
 	}

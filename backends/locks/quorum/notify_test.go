@@ -53,7 +53,7 @@ func releaseElsewhere(t *testing.T, s *proxy) {
 	granting(t, w)
 }
 
-// TestNotify_ConnectionsLost: what is released while a connection is lost is found out.
+// TestNotify_ConnectionsLost: a waiter gets a lock that was released while the connections were lost.
 func TestNotify_ConnectionsLost(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
@@ -194,8 +194,8 @@ func hearsCuts(t *testing.T, s *proxy) {
 	})
 }
 
-// TestSession_ShortenedElsewhere keeps its lock: it hears that another proxy's RENEW cut the
-// lease before that ends.
+// TestSession_ShortenedElsewhere: a session keeps its lock, since it hears that a RENEW through
+// another proxy cut the lease before the lease ends.
 func TestSession_ShortenedElsewhere(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
@@ -222,7 +222,8 @@ func TestSession_ShortenedElsewhere(t *testing.T) {
 	}
 }
 
-// TestSession_ForcedElsewhere hears of it at once, not at its next renewal.
+// TestSession_ForcedElsewhere: a session whose lock is forced through another proxy is told at once, not at its next
+// renewal.
 func TestSession_ForcedElsewhere(t *testing.T) {
 	t.Parallel()
 	p := rivals(t, 2, redistest.StartNodes(t, 3))
@@ -236,7 +237,7 @@ func TestSession_ForcedElsewhere(t *testing.T) {
 	c.lostOnce(t, patient, g, "it expired or was taken away")
 }
 
-// TestNotify_CutsWhileSessionsHaveLocks, and a while longer.
+// TestNotify_CutsWhileSessionsHaveLocks: a proxy is subscribed to cuts while its sessions have locks, and a while longer.
 func TestNotify_CutsWhileSessionsHaveLocks(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)

@@ -59,19 +59,19 @@ const (
 	fosterWorkers = 16  // renewals at once
 )
 
-// A fostered is what became of one lock without an end in a look.
+// A fostered is what one pass of Foster did with one lock without an end.
 type fostered uint8
 
 const (
-	leftAlone  fostered = iota // it is not due, or has an end now, or its owner has it no more
-	renewedOwn                 // this proxy had granted it
+	leftAlone  fostered = iota // nothing: it is not due, or has an end now, or its owner has it no more
+	renewedOwn                 // renewed it; this proxy had granted it
 	renewedOther
 	givenEnd
 	missed
 )
 
-// Foster implements locks.Fosterer. A lease that a quorum has is on at least one of the nodes that are looked
-// through, and so is one that has little left by a quorum: these are a quorum themselves.
+// Foster implements locks.Fosterer. The nodes that are scanned are a quorum, so at least one of them has each lease
+// that a quorum has, and sees that little of it is left if a quorum does.
 func (s *Store) Foster(ctx context.Context, maxHold time.Duration) (f locks.Fostering, err error) {
 	due, err := s.scanOpen(ctx, &f)
 	var mu sync.Mutex
@@ -100,8 +100,8 @@ func (s *Store) Foster(ctx context.Context, maxHold time.Duration) (f locks.Fost
 	return f, err
 }
 
-// scanOpen looks through a quorum of nodes for leases without an end of which a third is over. Those of one owner under several
-// fences are looked after each by itself: which of them is the grant only a quorum can say.
+// scanOpen scans a quorum of nodes for leases without an end of which a third is over. Leases of one owner under several
+// fences are kept apart: only a quorum can decide which of them is the grant.
 func (s *Store) scanOpen(ctx context.Context, f *locks.Fostering) (due []voters.OpenLease, err error) {
 	type numbered struct {
 		locks.Holder
@@ -138,7 +138,7 @@ func (s *Store) scanOpen(ctx context.Context, f *locks.Fostering) (due []voters.
 	return due, nil
 }
 
-// scanOpenOn looks through one node. v is why it could not.
+// scanOpenOn scans one node. If v is not Yes, its Err says why.
 func (s *Store) scanOpenOn(ctx context.Context, node int) (leases []voters.OpenLease, open int, v voters.Vote, err error) {
 	pattern := globEscape(voters.LockPrefix(s.set.Opts.Prefix)) + "*"
 	for next := "0"; ; next = v.Page.Next {
@@ -190,8 +190,8 @@ func (s *Store) fosterOne(ctx context.Context, l voters.OpenLease, maxHold time.
 	return s.fosterForeign(ctx, l, did, maxHold)
 }
 
-// holdLeft is what maxHold leaves of a grant. A node that has lost it, and got it back from a renewal, does not know how old it
-// is: this proxy does, or those nodes that granted it.
+// holdLeft is how long maxHold lets the grant be renewed from now. g.since, its beginning, comes from this proxy or from
+// nodes that granted it: a node that lost the grant, and got it back from a renewal, does not know it.
 func (s *Store) holdLeft(g grant, maxHold time.Duration) time.Duration {
 	return maxHold - (s.Now() - g.since)
 }
@@ -235,7 +235,7 @@ func (s *Store) fosterForeign(ctx context.Context, l voters.OpenLease, did foste
 	switch {
 	case err != nil || result == undecided:
 		return missed, 0
-	case result != applied: // another proxy was first, or it has been given back
+	case result != applied: // another proxy was first, or the lock has been given back
 		return leftAlone, 0
 	}
 	s.grants.replace(h, before, g) // so that the next renewal reinstates it where a node has lost it

@@ -71,8 +71,8 @@ func isHeld(t *testing.T, s *proxy, want bool, open bool) {
 	}
 }
 
-// TestOpen: a lock without an end is kept while some proxy lives that fosters, whoever granted it: by the one that
-// granted it, and else by another.
+// TestOpen: a lock without an end is renewed while a proxy with Foster lives: by the proxy that granted it, or else by
+// another one.
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, MaxHold: 24 * time.Hour, Foster: true}, func(t *testing.T, s *timeless) {
@@ -103,7 +103,7 @@ func TestOpen(t *testing.T) {
 	})
 }
 
-// TestOpen_Lapses when no proxy is left that fosters it.
+// TestOpen_Lapses: a lock without an end lapses when no proxy with Foster is left.
 func TestOpen_Lapses(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second}, func(t *testing.T, s *timeless) {
@@ -115,7 +115,7 @@ func TestOpen_Lapses(t *testing.T) {
 	})
 }
 
-// TestOpen_End: a renewal gives it an end, or takes that away, through any proxy, and nobody keeps it any longer.
+// TestOpen_End: a renewal through any proxy gives a lock an end, or takes the end away; with an end no proxy renews it.
 func TestOpen_End(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{true, false} {
@@ -144,7 +144,7 @@ func TestOpen_End(t *testing.T) {
 	}
 }
 
-// TestOpen_Released: it is free at once, and stays so.
+// TestOpen_Released: a lock without an end that is given back is free at once, and stays free.
 func TestOpen_Released(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, Foster: true}, func(t *testing.T, s *timeless) {
@@ -161,7 +161,8 @@ func TestOpen_Released(t *testing.T) {
 	})
 }
 
-// TestOpen_MaxHold: it lapses then, with one line in the log of one proxy, and says so beforehand by having an end.
+// TestOpen_MaxHold: a lock without an end lapses when max-hold is over. Before that it is given an end, and one proxy
+// logs one line.
 func TestOpen_MaxHold(t *testing.T) {
 	t.Parallel()
 	for _, most := range []time.Duration{time.Minute, 5 * time.Second} {
@@ -188,7 +189,8 @@ func TestOpen_MaxHold(t *testing.T) {
 	}
 }
 
-// TestOpen_NodesForget: nodes that restart get the lock back, so that it outlives them all, one by one.
+// TestOpen_NodesForget: a node that restarts gets the lock back, so that the lock outlives the restart of every node, one
+// by one.
 func TestOpen_NodesForget(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, Foster: true, RestartGrace: "safe"}, func(t *testing.T, s *timeless) {
@@ -205,8 +207,8 @@ func TestOpen_NodesForget(t *testing.T) {
 	})
 }
 
-// TestOpen_ReleasedWhereNodesForgot: where a majority got the lock back from a renewal, another proxy cannot tell whose grant it
-// is, and says so; but the lock is free then, and nobody keeps it on.
+// TestOpen_ReleasedWhereNodesForgot: where a majority got the lock back from a renewal, another proxy cannot vouch for the
+// grant, and its UNLOCK fails. But the lock is free afterwards, and no proxy renews it.
 func TestOpen_ReleasedWhereNodesForgot(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second, Foster: true, RestartGrace: "safe"}, func(t *testing.T, s *timeless) {
@@ -231,8 +233,8 @@ func TestOpen_ReleasedWhereNodesForgot(t *testing.T) {
 	})
 }
 
-// TestFoster_EndUnderWay: a renewal that gives an end is not taken back where it has arrived, and nothing is renewed
-// where it may have been answered.
+// TestFoster_EndUnderWay: Foster does not undo a renewal that gives the lock an end on nodes which that has reached, and
+// renews nothing if the renewal may have been answered.
 func TestFoster_EndUnderWay(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -282,8 +284,8 @@ func TestFoster_EndUnderWay(t *testing.T) {
 	}
 }
 
-// TestFoster_LapsedWhereNotNoted: a renewal through another proxy gave it an end, and that is over. One node has missed the renewal, and
-// another one the note before it. They do not make up a quorum that has the lock again.
+// TestFoster_LapsedWhereNotNoted: a renewal through another proxy gave the lock an end, and that is over. One node has
+// missed the renewal, and another one the note before it. These two do not become a quorum that has the lock again.
 func TestFoster_LapsedWhereNotNoted(t *testing.T) {
 	t.Parallel()
 	inBubble(t, 3, testOptions{MaxTTL: 6 * time.Second}, func(t *testing.T, s *timeless) {
@@ -354,8 +356,8 @@ func TestFoster_OtherFence(t *testing.T) {
 	}
 }
 
-// TestOpen_MaxHoldNodesForget: it counts from the grant, also after every node has lost the lock and got it back, and
-// whether the proxy that granted it keeps it or another one.
+// TestOpen_MaxHoldNodesForget: max-hold counts from the grant, even if every node has lost the lock and got it back, and
+// whichever proxy renews it.
 func TestOpen_MaxHoldNodesForget(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{true, false} {

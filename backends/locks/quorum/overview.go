@@ -29,7 +29,7 @@ func (s *Store) Names(ctx context.Context, r locks.NamesRequest) (names []locks.
 	return names, false, err
 }
 
-// namesFrom takes a slot of its own, so that locks need not wait for all of Names.
+// namesFrom is one step of Names. It takes a slot of its own, so that locks need not wait for all steps.
 func (s *Store) namesFrom(ctx context.Context, r locks.ListRequest, at cursor) ([]locks.Key, cursor, error) {
 	if err := s.set.AcquireSlotToList(ctx); err != nil {
 		return nil, at, err

@@ -47,7 +47,7 @@ func (s *Store) Renew(ctx context.Context, r locks.RenewRequest) (time.Duration,
 		if err == nil && result == applied {
 			return s.grants.endRenewal(h, g, until) - s.Now(), nil
 		}
-		if err != nil || result != conflict && result != lost { // gone: perhaps granted anew through another proxy
+		if err != nil || result != conflict && result != lost { // a lost one may have been granted anew through another proxy
 			return 0, s.renewError(h, fence, result, votes, err)
 		}
 		s.grants.invalidate(h)
@@ -141,11 +141,11 @@ func (s *Store) renewal(ctx context.Context, h locks.Holder, ttl time.Duration, 
 	return until, result, votes, err
 }
 
-// renewNodes is the round of a renewal, and the reinstating where it has to wait for that. Without votes the
-// round was not decided, and err is that of ctx.
+// renewNodes runs the round of a renewal, and a second one that reinstates the grant on nodes without it, if there is
+// no quorum otherwise. If it returns no votes, nothing is decided, and err is that of ctx.
 func (s *Store) renewNodes(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, expected []string, how leaseChange, began time.Duration) ([]voters.Vote, outcome, error) {
 	call := func(expected, repair string) *voters.ScriptCall {
-		return s.renewJob(h, ttl, g, expected, repair, how, began)
+		return s.renewCall(h, ttl, g, expected, repair, how, began)
 	}
 	votes, result, err := s.renewRound(ctx, h, ttl, func(i int) *voters.ScriptCall {
 		switch {
@@ -175,8 +175,8 @@ func anyNoted(votes []voters.Vote) bool {
 	return slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.Noted })
 }
 
-// noteShortening has every node note that a grant may be shortened. The renewal may be sent only after a
-// quorum has.
+// noteShortening has every node note that a grant may be shortened. What shortens it, such as a renewal, may be sent
+// only after a quorum has noted that.
 func (s *Store) noteShortening(ctx context.Context, h locks.Holder, fence int64, limits voters.Timeouts) ([]voters.Vote, error) {
 	round := s.set.Ask(voters.AskNote, voters.ScriptCall{
 		Args: s.set.Command(scripts.Note, s.set.RedisKeys(h.Key), strconv.FormatInt(fence, 10)), Parse: voters.ParseDone,
@@ -188,7 +188,7 @@ func (s *Store) noteShortening(ctx context.Context, h locks.Holder, fence int64,
 	return votes, err
 }
 
-func (s *Store) renewJob(h locks.Holder, ttl time.Duration, g grant, expected, repair string, how leaseChange, began time.Duration) *voters.ScriptCall {
+func (s *Store) renewCall(h locks.Holder, ttl time.Duration, g grant, expected, repair string, how leaseChange, began time.Duration) *voters.ScriptCall {
 	args := append([]string{h.Owner, voters.MS(ttl), strconv.FormatInt(g.fence, 10), g.id, g.version.Epoch,
 		strconv.FormatInt(g.version.Sequence, 10), expected, repair, how.argument()}, holdIDs(g.holds)...)
 	return &voters.ScriptCall{
@@ -197,8 +197,8 @@ func (s *Store) renewJob(h locks.Holder, ttl time.Duration, g grant, expected, r
 	}
 }
 
-// renewRound asks, and adds known votes to those that come. late, if not nil, takes votes that come after a
-// quorum has applied it.
+// renewRound asks the nodes, and counts the known votes with those that come. late, if not nil, takes votes that come
+// after a quorum has applied the renewal.
 func (s *Store) renewRound(ctx context.Context, h locks.Holder, ttl time.Duration, each func(int) *voters.ScriptCall, known []voters.Vote, late func(int, voters.Vote)) ([]voters.Vote, outcome, error) {
 	with := func(votes []voters.Vote) []voters.Vote {
 		if known == nil {
@@ -228,9 +228,9 @@ func (s *Store) renewRound(ctx context.Context, h locks.Holder, ttl time.Duratio
 	return votes, result, err
 }
 
-// repair reinstates the grant where the name is free, and on nodes that may not vote, after at least one node
-// has renewed it: a renewal creates nothing. It waits only if the quorum is not there without. A version that
-// is there already is a repeat.
+// repair reinstates the grant where the name is free, and on nodes that may not vote, after at least one node has
+// renewed it: a renewal alone creates no lock. It waits for the votes only if there is no quorum without them. A
+// node that has this version already takes the call for a repeat.
 func (s *Store) repair(ctx context.Context, h locks.Holder, ttl time.Duration, j *voters.ScriptCall, votes []voters.Vote, result outcome) ([]voters.Vote, outcome, error) {
 	if result == applied {
 		for i, n := range s.set.Members {
@@ -295,13 +295,13 @@ func (s *Store) renewForeign(ctx context.Context, h locks.Holder, r locks.RenewR
 	}
 	g, result, votes, err = s.takeOver(ctx, h, r.TTL, g, votes, changeOf(shorter), r.Open)
 	if result == undecided && err == nil && !slices.ContainsFunc(votes, failed) {
-		result = conflict // it has been given back meanwhile, on some of the nodes that had it
+		result = conflict // the grant has been given back meanwhile, on some of the nodes that had it
 	}
 	if err != nil || result != applied {
 		return 0, result, votes, err
 	}
 	validity = g.until() - s.Now()
-	if slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.GivenBack }) { // it may be one that not all have
+	if slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.GivenBack }) { // perhaps a hold that not all nodes had
 		g.holds = slices.DeleteFunc(g.holds, func(x hold) bool { return !slices.Contains(holdIDs(common), x.id) })
 	}
 	for _, c := range without(common, holdIDs(g.holds)) {
@@ -319,8 +319,8 @@ func failed(v voters.Vote) bool {
 	return v.Kind == voters.Silent && !errors.Is(v.Err, voters.ErrNotAsked)
 }
 
-// takeOver renews a grant that was read, under an epoch of its own, and returns it as it is then. open is that it
-// has no end.
+// takeOver renews a grant that was read, under a new epoch, and returns it as it is after that. open makes the lease
+// one without an end.
 func (s *Store) takeOver(ctx context.Context, h locks.Holder, ttl time.Duration, g grant, read []voters.Vote, how leaseChange, open bool) (grant, outcome, []voters.Vote, error) {
 	g.version = voters.Version{Epoch: s.newEpoch(open), Sequence: 1}
 	expected := make([]string, len(read))
@@ -354,10 +354,10 @@ func (s *Store) readFor(ctx context.Context, h locks.Holder, limits voters.Timeo
 	return s.set.Closed(round, round.Close(true, nil), err), err
 }
 
-const agreeReads = 10 // of a record on whose fence a quorum does not agree
+const agreeReads = 10 // reads of a name at most, while no quorum agrees on the fence
 
-// readAgreed is readFor, repeated for a while if a quorum has the name for the owner but not under one fence:
-// another LOCK of the owner is between its two rounds, and its fences are no loss.
+// readAgreed is readFor, repeated for a while if a quorum has the name for the owner but not under one fence: then
+// another LOCK of the owner is between its two rounds, and the grant is not lost.
 func (s *Store) readAgreed(ctx context.Context, h locks.Holder, limits voters.Timeouts, tag string) (votes []voters.Vote, began time.Duration, err error) {
 	return s.readUntil(ctx, h, limits, tag, agreeReads, doubling, func(votes []voters.Vote) bool { return !s.betweenRounds(votes, h.Owner) })
 }

@@ -52,8 +52,8 @@ func TestRenew_HoldGivenBackElsewhere(t *testing.T) {
 	lock(t, p[1], "job", "bob", time.Second)
 }
 
-// TestRenew_LapsedLeaseIsNotReinstated: if every node has heard of the shortening, that
-// is. What one that was too slow to be asked may do is in docs/decisions/0003.
+// TestRenew_LapsedLeaseIsNotReinstated: a shortened lease that has lapsed is not reinstated, if every node has noted
+// the shortening. What a node may do that was too slow to note it is in docs/decisions/0003.
 func TestRenew_LapsedLeaseIsNotReinstated(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
@@ -155,9 +155,9 @@ func TestRenew_MovesAllHolds(t *testing.T) {
 	}
 }
 
-// TestRenew_DoesNotReviveALease that another proxy shortened, whose note and whose renewal reached
-// different majorities: neither the first RENEW, which reinstates the grant on one node, nor the next,
-// which finds it there.
+// TestRenew_DoesNotReviveALease: another proxy shortened the lease; its note and its renewal reached different
+// majorities. Neither the first RENEW, which reinstates the grant on one node, nor the next, which finds it
+// there, revives the lease.
 func TestRenew_DoesNotReviveALease(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
@@ -194,8 +194,8 @@ func TestRenew_DoesNotReviveALease(t *testing.T) {
 	}
 }
 
-// TestRenew_SparesALOCKUnderWay: it was asked for before that LOCK was answered, and finds its hold
-// by reading.
+// TestRenew_SparesALOCKUnderWay: a RENEW that was sent before a LOCK was answered, and finds the hold of that LOCK
+// by reading, does not shorten it.
 func TestRenew_SparesALOCKUnderWay(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 3)
@@ -221,8 +221,8 @@ func TestRenew_SparesALOCKUnderWay(t *testing.T) {
 	}
 }
 
-// TestRenew_OfAHoldThatAQuorumMayHave: one node lacks the hold, and another that has it is silent when a
-// proxy that did not grant it renews. What RENEW tells is so for that hold too.
+// TestRenew_OfAHoldThatAQuorumMayHave: one node lacks a hold, and another that has it is silent when a proxy that
+// did not grant it renews. The validity that RENEW returns is true of that hold too.
 func TestRenew_OfAHoldThatAQuorumMayHave(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
@@ -247,8 +247,8 @@ func TestRenew_OfAHoldThatAQuorumMayHave(t *testing.T) {
 	unlock(t, p[0], "job", "alice", 0)
 }
 
-// TestRenew_LeavesWhatHasEnded, through whichever proxy: a hold that has ended stays so, and is still the one
-// that an UNLOCK gives back if it was taken last.
+// TestRenew_LeavesWhatHasEnded: a RENEW through any proxy does not renew a hold that has ended, and the next UNLOCK
+// gives that hold back if it was taken last.
 func TestRenew_LeavesWhatHasEnded(t *testing.T) {
 	t.Parallel()
 	for _, through := range []int{0, 1} {

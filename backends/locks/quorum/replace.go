@@ -7,9 +7,9 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
-// prepareReplace has a quorum note the grant that a LOCK is to take the place of, before any node gives it up. As
-// with Force: without the note an UNLOCK through a proxy that remembers the replaced grant could succeed
-// afterwards, and a renewal bring it back where it was dropped and the LOCK undone.
+// prepareReplace has a quorum note the grant that a LOCK is to replace, before any node drops it. Without the note an
+// UNLOCK through a proxy that remembers the replaced grant could succeed afterwards, as with Force; and if the LOCK is
+// undone, a renewal could bring the replaced grant back where it was dropped.
 func (s *Store) prepareReplace(ctx context.Context, r *locks.Attempt) error {
 	limits := s.set.Opts.Timeouts(r.TTL)
 	votes, err := s.noteShortening(ctx, locks.Holder{Key: r.Key, Owner: r.Replaces.Owner}, r.Replaces.Fence, limits)

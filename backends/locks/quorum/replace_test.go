@@ -108,7 +108,7 @@ func TestReplace_OnTheNode(t *testing.T) {
 	}
 }
 
-// TestReplace_BesideAnUNLOCK of the replaced grant, whose proxy remembers that its validity runs.
+// TestReplace_BesideAnUNLOCK: an UNLOCK of the replaced grant fails, though its proxy remembers that the validity runs.
 func TestReplace_BesideAnUNLOCK(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)

@@ -99,7 +99,7 @@ func TestReq_ManyRequestsAreManyHolds(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
-// TestReq_UndoOfOneAttempt takes nothing from another attempt of the same request.
+// TestReq_UndoOfOneAttempt: the undo of one attempt takes nothing from another attempt of the same request.
 func TestReq_UndoOfOneAttempt(t *testing.T) {
 	t.Parallel()
 	for i, resent := range []int{0, 1} {
@@ -127,8 +127,8 @@ func TestReq_UndoOfOneAttempt(t *testing.T) {
 	}
 }
 
-// TestReq_UnlockOfTwoAttempts: proxies that granted it at the same time
-// agreed on the larger fence, and the smaller one is that of the unlock.
+// TestReq_UnlockOfTwoAttempts: two proxies granted a request at the same
+// time and agreed on the larger fence; the UNLOCK names the smaller one.
 func TestReq_UnlockOfTwoAttempts(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
@@ -145,9 +145,9 @@ func TestReq_UnlockOfTwoAttempts(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
-// TestReq_LateUnlockBesideARival: the release of x is answered by a node that gives it back, and by one that names
-// a rival and so does not remember what this UNLOCK gave back; it never comes to the third. A copy of the UNLOCK
-// that comes late, when the owner has another hold, must not give back that one.
+// TestReq_LateUnlockBesideARival: the UNLOCK of request x is answered by one node that gives the hold back, and by one
+// that names a rival and so does not remember what this UNLOCK gave back; it never reaches the third. A copy of the
+// UNLOCK that comes late, when the owner has another hold, must not give back that one.
 func TestReq_LateUnlockBesideARival(t *testing.T) {
 	t.Parallel()
 	for i, via := range []string{"proxy that has the hold", "another proxy"} {
@@ -182,7 +182,7 @@ func TestReq_LateUnlockBesideARival(t *testing.T) {
 	}
 }
 
-// TestReq_LateLock comes after the lock was given back.
+// TestReq_LateLock: a LOCK that comes once more after its lock was given back gets the old grant, without a hold.
 func TestReq_LateLock(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
@@ -212,7 +212,7 @@ func TestReq_LateLock(t *testing.T) {
 	}
 }
 
-// TestReq_LateLockOnOneNode arrives there after the release, and before it on the others.
+// TestReq_LateLockOnOneNode: a LOCK reaches one node after the release of its lock, and the others before it.
 func TestReq_LateLockOnOneNode(t *testing.T) {
 	t.Parallel()
 	p, c, nodes := proxies(t, 2)
@@ -248,8 +248,8 @@ func TestReq_ResentUnlockGivesBackOneHold(t *testing.T) {
 	}
 }
 
-// TestReq_UnlockBegunOnSomeNodes was done by some nodes, by a proxy that gave back another hold
-// than this one would and then died.
+// TestReq_UnlockBegunOnSomeNodes: a proxy began an UNLOCK on some nodes, with another hold than this proxy would give
+// back, and died.
 func TestReq_UnlockBegunOnSomeNodes(t *testing.T) {
 	t.Parallel()
 	for told := 1; told <= 3; told++ {
@@ -283,7 +283,7 @@ func TestReq_UnlockBegunOnSomeNodes(t *testing.T) {
 	}
 }
 
-// TestReq_UnlockWithoutAnswer reached one node of three in time; the others do it later.
+// TestReq_UnlockWithoutAnswer: an UNLOCK reached one node of three in time; the others do it later.
 func TestReq_UnlockWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
@@ -351,8 +351,8 @@ func TestReq_HoldsCountOnce(t *testing.T) {
 	}
 }
 
-// TestReq_UnlockThatAnotherOneFinished: one node had done it when an UNLOCK of everything came to the others. The answer to it
-// stays the same when the name has been another's since.
+// TestReq_UnlockThatAnotherOneFinished: one node had done an UNLOCK when an UNLOCK of all holds reached the others. A
+// repeat of the first gets the same answer, even if another owner has had the name since.
 func TestReq_UnlockThatAnotherOneFinished(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)

@@ -131,8 +131,8 @@ func TestReq_Resends(t *testing.T) {
 	t.Logf("%d grants", w.grants)
 }
 
-// TestReq_InTwoSessions outlives the first of them, whose connection is gone,
-// and ends with the second.
+// TestReq_InTwoSessions: a lock whose request came in two sessions outlives the first of
+// them, whose connection is gone, and ends with the second.
 func TestReq_InTwoSessions(t *testing.T) {
 	t.Parallel()
 	for resent := range 2 {
@@ -167,7 +167,7 @@ func TestReq_InTwoSessions(t *testing.T) {
 	}
 }
 
-// TestReq_EmbeddedNodes is what lockproxy dev does with them.
+// TestReq_EmbeddedNodes: request ids work on the embedded nodes of lockproxy dev.
 func TestReq_EmbeddedNodes(t *testing.T) {
 	t.Parallel()
 	var at []string

@@ -118,7 +118,7 @@ func TestLock_QuorumStoresTheFence(t *testing.T) {
 	}
 }
 
-// TestScripts_ProposalFarFromTheClock does not use up the fences.
+// TestScripts_ProposalFarFromTheClock: a proposed fence far ahead of the clock does not use up the fences.
 func TestScripts_ProposalFarFromTheClock(t *testing.T) {
 	t.Parallel()
 	s, nodes := start(t, 1)
@@ -134,8 +134,8 @@ func TestScripts_ProposalFarFromTheClock(t *testing.T) {
 	}
 }
 
-// TestScripts_NodeThatForgot sits out max-ttl to the millisecond, and gets its floor only
-// afterwards: from others, or after a further max-ttl from its clock.
+// TestScripts_NodeThatForgot: a node that forgot sits out max-ttl to the millisecond, and gets its floor only
+// afterwards: from other nodes, or after a further max-ttl from its clock.
 func TestScripts_NodeThatForgot(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, 3)

@@ -88,7 +88,7 @@ func addUp(s *proxy) bool {
 		durations(s, "wait_seconds", "outcome", "refused").Count() == st.Refusals
 }
 
-func TestCounters_GroundsLossesAndRepeats(t *testing.T) {
+func TestCounters_TriggersLossesAndRepeats(t *testing.T) {
 	s, _ := start(t, 3)
 	first := lock(t, s, "job", "first", time.Minute)
 	came := make(chan locks.Decision, 1)

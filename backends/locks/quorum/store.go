@@ -3,13 +3,13 @@
 // While fewer than half the masters fail or forget, no two owners hold a name at once and every grant carries
 // a larger fence than the last.
 //
-// What one master decides is in package scripts, and package voters asks them. Here votes are counted (tally)
-// and turned into answers (acquire, renew, unlock). It knows no waiting: an acquisition is one question, asked
-// again only where nobody has a majority. What a proxy knows of grants (grantcache) is a hint: it is read from
-// a quorum where it is missing or invalidated.
+// Package scripts has what one master decides; package voters asks the masters. This package counts their votes
+// (tally) and turns them into answers (acquire, renew, unlock). It does not queue callers: an acquisition is one
+// question, asked again only where nobody has a majority. A proxy remembers grants (grantcache) only as a hint:
+// what is missing or invalidated there is read from a quorum.
 //
-// A [Store] has no goroutines of its own but the listeners (notify), which its Run starts and Close awaits. Where
-// a mutex is taken while another is held, the order is: locks.Keepalive, waitq, grant cache or inflight.
+// The only goroutines of a [Store] are its listeners (notify), which Run starts and Close awaits. Where a mutex is
+// taken while another is held, the order is: locks.Keepalive, waitq, grant cache or inflight.
 package quorum
 
 import (
@@ -55,8 +55,8 @@ var _ interface {
 	metrics.Reporter
 } = (*Store)(nil)
 
-// New makes a Store. It refuses options that cannot work, all of them at once,
-// and needs no network.
+// New makes a Store. It reports all invalid options at once, and needs no
+// network.
 func New(o Options) (*Store, error) {
 	v, err := voters.New(o.Options)
 	if err != nil {

@@ -16,14 +16,14 @@ const (
 	held                   // a quorum names one other owner
 	ended                  // a quorum says that this request was granted and given back
 	full                   // a quorum says that the owner has as many holds as it may
-	split                  // a quorum voted, and nobody has one
+	split                  // a quorum voted, but no owner has a majority
 	tooFew                 // fewer than a quorum voted
 )
 
 // A tally is the result of an acquisition's votes.
 type tally struct {
 	verdict   verdict
-	fence     int64         // granted, ended: of the grant; held: of the holder's, or less
+	fence     int64         // granted, ended: of the grant; held: of the holder's grant, or a smaller one
 	reentered bool          // granted: the owner had the name already, and the fence is that grant's
 	stored    int           // granted: how many nodes have stored the fence
 	holder    string        // held: who has it
@@ -73,7 +73,7 @@ func tallyAcquire(votes []voters.Vote, q int, final bool) tally {
 		return tally{verdict: open}
 	case voted >= q:
 		return tally{verdict: split}
-	case due > 0: // decided, but the error should not blame who is about to answer
+	case due > 0: // it is decided, but the error should not name nodes that are about to answer
 		return tally{verdict: open}
 	}
 	return tally{verdict: tooFew}
@@ -97,14 +97,14 @@ func countNew(votes []voters.Vote, q int) tally {
 	}
 	if t.stored >= q {
 		t.rest = qthRest(votes, q, func(v *voters.Vote) bool { return storedFence(v, t.fence) })
-	} else { // any of them may be the quorum that will carry it
+	} else { // any quorum of these nodes may be the one that stores the fence in the second round
 		t.rest = qthRest(votes, yeses, agree)
 	}
 	return t
 }
 
-// leastFence is a fence not above that of the grant which the votes that match name: a
-// node that numbered it otherwise may not have been settled.
+// leastFence is the smallest fence among the votes that match. It is not above that of
+// their grant, under which not all of these nodes may have it yet.
 func leastFence(votes []voters.Vote, match func(*voters.Vote) bool) (fence int64) {
 	for i := range votes {
 		if v := &votes[i]; match(v) && (fence == 0 || v.Fence < fence) {
@@ -172,13 +172,13 @@ const (
 	applied                   // a quorum did it
 	lost                      // a quorum can no longer do it
 	otherOwner                // a quorum names one other owner
-	conflict                  // a quorum could, were it not for another version or a missing hold
+	conflict                  // a quorum could do it, but some nodes have another version or lack the hold
 	undecided                 // fewer than a quorum voted, or the rest could have decided
 	released                  // a quorum remembers that the owner gave it back
 )
 
 // countOutcome counts votes on a grant of owner: those that count as done against those
-// that name another owner, those that deny, and those that came not at all.
+// that name another owner, those that deny, and those that did not come.
 func countOutcome(votes []voters.Vote, q int, final bool, owner string, done func(*voters.Vote) bool) outcome {
 	did, disputed, denied, due := sortVotes(votes, final, done)
 	voted := did + disputed + denied
@@ -196,7 +196,7 @@ func countOutcome(votes []voters.Vote, q int, final bool, owner string, done fun
 		return conflict
 	case due > 0 && did+disputed+due >= q:
 		return pending
-	case voted < q && due > 0: // the error should not blame who is about to answer
+	case voted < q && due > 0: // the error should not name nodes that are about to answer
 		return pending
 	case voted < q:
 		return undecided
@@ -238,8 +238,8 @@ func renewOutcome(votes []voters.Vote, q int, final bool, owner string) outcome 
 	return countOutcome(votes, q, final, owner, done)
 }
 
-// didRelease is which votes release a grant whose validity had not ended, as this proxy knows: also those that
-// have seen no later grant. fence 0 asks for the hold itself, as it was granted, or the record of its release.
+// didRelease reports whether a vote counts as a release. A fence means that this proxy knows the grant to be valid:
+// then nodes that have seen no later grant count too. With 0 the node must have granted the hold or remember its release.
 func didRelease(fence int64) func(*voters.Vote) bool {
 	return func(v *voters.Vote) bool {
 		switch v.Kind {
@@ -252,10 +252,10 @@ func didRelease(fence int64) func(*voters.Vote) bool {
 	}
 }
 
-// releaseOutcome counts the votes on a release, see didRelease for fence. A validity that this proxy knows is
-// true unless a renewal through another one shortened the lease; that is noted by a quorum before it is sent.
-// So a quorum without such a note releases, also where its nodes name rivals: they may only be trying. A node
-// that has other holds of the owner answers that this one was given back elsewhere.
+// releaseOutcome counts the votes on a release, see didRelease for fence. The validity that this proxy knows is
+// right unless a renewal through another proxy shortened the lease, and a quorum notes that before it is sent. So
+// a quorum without such a note is a release, even where its nodes name rivals: these may only be trying. A No from
+// a node where the owner has other holds does not count: this hold was given back elsewhere.
 func releaseOutcome(votes []voters.Vote, q int, final bool, owner string, fence int64) outcome {
 	unnoted := 0
 	for i := range votes {

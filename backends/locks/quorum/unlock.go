@@ -11,7 +11,7 @@ import (
 	"github.com/lockproxy/lockproxy/backends/locks/voters"
 )
 
-// Release implements locks.Store, while no other with the same Req is under way here.
+// Release implements locks.Store. No other Release with the same Req may be under way here.
 func (s *Store) Release(ctx context.Context, r locks.UnlockRequest) (holdsLeft int, err error) {
 	if err := s.set.AcquireSlot(ctx); err != nil {
 		return 0, err
@@ -47,7 +47,7 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 		return 0, locks.ErrLost
 	case result == conflict:
 		return s.unlockDisputed(ctx, h, r, g, holds, votes)
-	case r.Fence == 0 && voters.CountKind(votes, voters.Duplicate) >= s.set.Quorum: // what this proxy remembers was over, and the owner may have another
+	case r.Fence == 0 && voters.CountKind(votes, voters.Duplicate) >= s.set.Quorum: // the grant that this proxy remembers was released before; the owner may have another
 		return s.unlockForeign(ctx, h, r)
 	case result != applied: // perhaps it was given back, or taken anew, through another proxy
 		return s.unlockForeign(ctx, h, r)
@@ -61,17 +61,17 @@ func (s *Store) unlockKnown(ctx context.Context, h locks.Holder, r locks.UnlockR
 	return n, nil
 }
 
-// doneBefore reports whether a node had done this release before, other than for the same Req: then it was this
-// very UNLOCK. Of the nodes that did an earlier release of the grant, a quorum, at least one votes on this: it
-// remembers that release, or that of a later grant, or that it was told of it without having the hold.
+// doneBefore reports whether the grant was released before by another UNLOCK; one with the same Req is this very one.
+// A quorum did the earlier release, so at least one of its nodes votes on this one: it remembers that release, or
+// the release of a later grant, or that it was to release a hold that it did not have.
 func doneBefore(votes []voters.Vote, r *locks.UnlockRequest) bool {
 	return slices.ContainsFunc(votes, func(v voters.Vote) bool {
 		return v.TooLate || v.Kind == voters.Duplicate && (r.Req == "" || v.Hold == "")
 	})
 }
 
-// unlockDisputed goes on where this UNLOCK gave back another hold before, or another UNLOCK this one, through
-// another proxy.
+// unlockDisputed goes on after a conflict: through another proxy, this UNLOCK gave back another hold before, or
+// another UNLOCK gave back this hold.
 func (s *Store) unlockDisputed(ctx context.Context, h locks.Holder, r locks.UnlockRequest, g grant, holds []string, votes []voters.Vote) (holdsLeft int, err error) {
 	beaten := slices.ContainsFunc(votes, func(v voters.Vote) bool { return v.OtherRelease != "" })
 	if !beaten {
@@ -92,16 +92,16 @@ func (s *Store) countLeft(ctx context.Context, h locks.Holder, g grant, left []h
 	if leftNothing(votes, h.Owner) >= s.set.Quorum { // other holds were given back through other proxies
 		n = 0
 	}
-	return s.surelyLeft(ctx, h, votes, n)
+	return s.confirmLeft(ctx, h, votes, n)
 }
 
-// countReads are the reads of a count of holds on which the nodes disagree.
+// countReads is how often the number of holds is read at most, while the nodes disagree on it.
 const countReads = 5
 
-// surelyLeft is left, unless that is none while some node still shows a hold: a LOCK through another proxy may
-// have been granted whose hold has not reached every node that voted here. Then the nodes are asked until a
-// quorum agrees; if none does, the owner is taken to have the hold that was seen.
-func (s *Store) surelyLeft(ctx context.Context, h locks.Holder, votes []voters.Vote, left int) int {
+// confirmLeft returns left, but checks a 0 if some node still shows a hold: a LOCK through another proxy may have
+// been granted whose hold has not reached every node that voted here. Then the nodes are asked until a quorum
+// agrees; if none does, the owner is taken to have the hold that was seen.
+func (s *Store) confirmLeft(ctx context.Context, h locks.Holder, votes []voters.Vote, left int) int {
 	shows := func(v voters.Vote) bool { return (v.Kind == voters.Yes || v.Kind == voters.Duplicate) && v.Holds != 0 }
 	if left > 0 || !slices.ContainsFunc(votes, shows) || leftNothing(votes, h.Owner) >= s.set.Quorum {
 		return left
@@ -145,8 +145,8 @@ func (s *Store) holdsLeft(votes []voters.Vote) int {
 	})
 }
 
-// leftBy is how many holds are left by a quorum of the nodes that match, or by those that there are. Nodes that have
-// them under another fence do not count: they may lack some.
+// leftBy is how many holds are left, as counted by a quorum of the nodes that match, or by all of them if they are
+// fewer. Nodes that have the holds under another fence do not count: they may lack some.
 func (s *Store) leftBy(votes []voters.Vote, left func(*voters.Vote) int, match func(*voters.Vote) bool) int {
 	counts := func(v *voters.Vote) bool { return match(v) && left(v) != voters.UnknownHolds }
 	n := 0
@@ -158,13 +158,13 @@ func (s *Store) leftBy(votes []voters.Vote, left func(*voters.Vote) int, match f
 	return qth(votes, max(1, min(n, s.set.Quorum)), counts, left)
 }
 
-// release removes holds of a grant on all nodes; left are the holds that stay. how is as in release.lua: "unlock" if the validity
-// which this proxy granted or renewed runs for every one of these holds: of another hold that says nothing,
-// since it may have been given back elsewhere, and neither does a read. Else only the holds themselves
-// count, see releaseOutcome. A node that has done the UNLOCK, if it has a Req, with another hold disputes this one.
+// release removes holds of a grant on all nodes; left are the holds that stay. how is as in release.lua: "unlock" if
+// every one of these holds is still valid by this proxy's own grant or renewal. A read does not prove that, nor does
+// the validity of another hold, since this one may have been given back elsewhere. Otherwise only nodes that had the
+// holds count, see releaseOutcome. If the UNLOCK has a Req, a node that did it before with another hold disputes this.
 //
-// Where what stays ends earlier than what is given back, the lease is shortened, as by a renewal: a quorum
-// notes it first. Else an UNLOCK through another proxy, which knows the later end, could succeed after a
+// If the holds that stay end earlier than those given back, the release shortens the lease, as a renewal may, and a
+// quorum notes that first. Else an UNLOCK through another proxy, which knows the later end, could succeed after a
 // rival's grant.
 func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []string, left []hold, how string, r *locks.UnlockRequest) ([]voters.Vote, outcome, error) {
 	limits := s.set.Opts.Timeouts(s.set.Opts.MaxTTL)
@@ -178,7 +178,7 @@ func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []stri
 	if valid {
 		fence = g.fence
 	}
-	j := func(how string) voters.ScriptCall { return s.unlockJob(h, g, ids, left, how, tagOf(r)) }
+	j := func(how string) voters.ScriptCall { return s.unlockCall(h, g, ids, left, how, tagOf(r)) }
 	enough := func(v []voters.Vote) bool { return releaseOutcome(v, s.set.Quorum, false, h.Owner, fence) != pending }
 	var round *voters.Round
 	if valid && len(left) == 0 && !g.partial {
@@ -195,9 +195,9 @@ func (s *Store) release(ctx context.Context, h locks.Holder, g grant, ids []stri
 	return votes, result, err
 }
 
-// unlockJob is releaseJob for the owner. A node that did this UNLOCK before, with another hold, disputes it.
-func (s *Store) unlockJob(h locks.Holder, g grant, ids []string, left []hold, how, tag string) voters.ScriptCall {
-	j := s.releaseJob(s.set.RedisKeys(h.Key), h.Owner, g, how, tag, ids, left)
+// unlockCall is releaseCall for the owner. If a node did this UNLOCK before, with another hold, its vote is a conflict.
+func (s *Store) unlockCall(h locks.Holder, g grant, ids []string, left []hold, how, tag string) voters.ScriptCall {
+	j := s.releaseCall(s.set.RedisKeys(h.Key), h.Owner, g, how, tag, ids, left)
 	j.Parse = func(m []rueidis.RedisMessage) (voters.Vote, error) {
 		v, err := voters.ParseRelease(m)
 		if v.Hold != "" && voters.RequestOf(v.Hold) != voters.RequestOf(ids[0]) {
@@ -221,13 +221,13 @@ func (s *Store) unlockError(h locks.Holder, result outcome, votes []voters.Vote,
 	return s.set.QuorumError("UNLOCK", h.Name, votes)
 }
 
-// requestOver reports whether a node refused to give back another hold for an UNLOCK whose own was given back there.
+// requestOver reports whether a node refused to give back this hold since the one of the UNLOCK's request was given back there.
 func requestOver(v voters.Vote) bool { return v.Kind == voters.VersionConflict && v.TooLate }
 
-// mayGiveAnother reports whether an UNLOCK that did not give these holds back may read again and give back
-// what it finds, so that no UNLOCK gives back two: the holds are those of its own request, or one other
-// release gave them back at a quorum. Where several others did so at one node each, all have failed, though
-// the hold is gone.
+// mayGiveAnother reports whether an UNLOCK that did not give these holds back may read again and give back what it
+// finds. Since no UNLOCK may give back two holds, it may only if the holds are those of its own request, or if one
+// other release gave them back at a quorum. If several others did so at one node each, all of them fail, though the
+// hold is gone.
 func (s *Store) mayGiveAnother(votes []voters.Vote, result outcome, ids []string, r locks.UnlockRequest) bool {
 	if result != conflict && result != lost {
 		return false
@@ -239,8 +239,8 @@ func (s *Store) mayGiveAnother(votes []voters.Vote, result outcome, ids []string
 	return n >= s.set.Quorum
 }
 
-// unlockForeign gives back a grant that another proxy made, or of which this one does not know all, after
-// reading it from a quorum.
+// unlockForeign gives back a grant that another proxy made, or that this one does not know in full, after reading it
+// from a quorum.
 func (s *Store) unlockForeign(ctx context.Context, h locks.Holder, r locks.UnlockRequest) (holdsLeft int, err error) {
 	stopped := s.retry(ctx, func() (again bool) {
 		holdsLeft, again, err = s.unlockRead(ctx, h, r)
@@ -301,11 +301,11 @@ func (s *Store) unlockRead(ctx context.Context, h locks.Holder, r locks.UnlockRe
 	}
 	s.dropHolds(h, holds...)
 	s.grants.invalidate(h)
-	return s.surelyLeft(ctx, h, votes, s.holdsLeft(votes)), false, nil
+	return s.confirmLeft(ctx, h, votes, s.holdsLeft(votes)), false, nil
 }
 
-// keptUnvouched reports whether a quorum has one hold of the owner, without an end, for which no quorum can vouch, since
-// nodes have lost it and got it back from a renewal. What its owner gives back would be kept on until max-hold.
+// keptUnvouched reports whether a quorum has exactly one hold of the owner, without an end, for which no quorum vouches,
+// since nodes have lost it and got it back from a renewal. If it were not removed, proxies would renew it until max-hold.
 func (s *Store) keptUnvouched(votes []voters.Vote, owner string, fence int64) bool {
 	has, _, agreed, who := ownershipOf(votes, s.set.Quorum)
 	return who == oneOwner && has == owner && (fence == 0 || fence == agreed) && s.openness(votes, owner, agreed) == isWithoutEnd &&
@@ -324,8 +324,8 @@ func (s *Store) releasedBefore(votes []voters.Vote, owner string, fence int64) b
 	return n >= s.set.Quorum
 }
 
-// everyEnd is every hold of the owner's grant that any node has in a read that began at the
-// given time, with the earliest end that a node gives it.
+// everyEnd are the holds of the owner's grant that any node has in a read that began at the
+// given time, each with the earliest end that a node gives it.
 func (s *Store) everyEnd(votes []voters.Vote, owner string, fence int64, began time.Duration) (holds []hold) {
 	for i := range votes {
 		v := &votes[i]
@@ -363,8 +363,8 @@ func everyHold(votes []voters.Vote, owner string) []string {
 	return ids
 }
 
-// finishUnlock ends an UNLOCK that some nodes have done before, by a read: it gives back the same hold where
-// that was not done, and repeats the answer. current is the owner's grant, if the read found one.
+// finishUnlock ends an UNLOCK that some nodes have done before, as a read has shown: it gives back the same hold on the
+// other nodes, and repeats the answer. current is the owner's grant, if the read found one.
 func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.UnlockRequest, current grant, votes []voters.Vote) (holdsLeft int, err error) {
 	as, n := most(votes, func(v *voters.Vote) (string, bool) {
 		if !didUnlock(v) {
@@ -397,7 +397,7 @@ func (s *Store) finishUnlock(ctx context.Context, h locks.Holder, r locks.Unlock
 	if n < s.set.Quorum {
 		left = s.holdsLeft(votes)
 	}
-	return s.surelyLeft(ctx, h, votes, left), nil
+	return s.confirmLeft(ctx, h, votes, left), nil
 }
 
 // didUnlock reports whether a node that was read has done the UNLOCK before.

@@ -159,8 +159,8 @@ func TestRenew_NotSentWithoutTheNote(t *testing.T) {
 	}
 }
 
-// TestUnlock_ReinstatedHoldsDoNotCount: without a memory of the validity they count
-// neither in a read nor in a release.
+// TestUnlock_ReinstatedHoldsDoNotCount: if the proxy does not remember the validity, reinstated
+// holds count neither in a read nor in a release.
 func TestUnlock_ReinstatedHoldsDoNotCount(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
@@ -190,7 +190,7 @@ func TestUnlock_ReinstatedHoldsDoNotCount(t *testing.T) {
 	}
 }
 
-// TestUnlock_WithoutCacheIsStrict: what a proxy has just read is no memory.
+// TestUnlock_WithoutCacheIsStrict: a validity that a proxy has only read does not count as known by its own grant.
 func TestUnlock_WithoutCacheIsStrict(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
@@ -210,7 +210,7 @@ func TestUnlock_WithoutCacheIsStrict(t *testing.T) {
 	}
 }
 
-// TestUnlock_AllOfTwoProxies frees the name, whoever is asked.
+// TestUnlock_AllOfTwoProxies: an UNLOCK of all holds, taken through two proxies, frees the name, whichever is asked.
 func TestUnlock_AllOfTwoProxies(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
@@ -223,8 +223,8 @@ func TestUnlock_AllOfTwoProxies(t *testing.T) {
 	nothingLeft(t, p[0], c)
 }
 
-// TestUnlock_WhileAnotherLockSettles: the nodes carry several fences until it has, and a
-// read of them is no word that the lock is lost.
+// TestUnlock_WhileAnotherLockSettles: until the other LOCK has settled the nodes have several
+// fences, and an UNLOCK that reads them does not take the lock for lost.
 func TestUnlock_WhileAnotherLockSettles(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
@@ -312,8 +312,8 @@ func TestUnlock_OfAHoldWhoseLockCameLate(t *testing.T) {
 	}
 }
 
-// TestUnlock_LateOneOfAnEarlierGrant names that grant, and takes nothing from a later one of
-// the same request.
+// TestUnlock_LateOneOfAnEarlierGrant: a late UNLOCK of an earlier grant takes nothing from a
+// later grant of the same request.
 func TestUnlock_LateOneOfAnEarlierGrant(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)
@@ -430,8 +430,8 @@ func TestUnlock_SentBeforeItsLock(t *testing.T) {
 	}
 }
 
-// TestUnlock_GivenBackByAnotherProxy: what a proxy remembers was given back through
-// another, and the owner has the name again.
+// TestUnlock_GivenBackByAnotherProxy: the grant that a proxy remembers was given back through
+// another proxy, and the owner has the name again.
 func TestUnlock_GivenBackByAnotherProxy(t *testing.T) {
 	t.Parallel()
 	p, c, _ := proxies(t, 2)

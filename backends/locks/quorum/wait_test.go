@@ -83,7 +83,7 @@ func TestReentry_WhileOthersWait(t *testing.T) {
 	}
 }
 
-// TestWait_MasterHangs: a minority that hangs holds nobody up.
+// TestWait_MasterHangs: a minority of masters that hang delays no waiter.
 func TestWait_MasterHangs(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
@@ -120,7 +120,7 @@ func TestWait_KeysDeletedByHand(t *testing.T) {
 	granting(t, w)
 }
 
-// TestWait_ThroughAnOutage: that too few nodes vote is no answer while there is time.
+// TestWait_ThroughAnOutage: while too few nodes vote a waiter goes on waiting, until its time is over.
 func TestWait_ThroughAnOutage(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartNodes(t, 3)
